@@ -163,6 +163,7 @@ func TestTheInventoryIsWhole(t *testing.T) {
 	tables := 0
 	for pattern, create := range map[string]*regexp.Regexp{
 		"relay/internal/store/migrations/*/*.sql": regexp.MustCompile(`CREATE TABLE (\w+)`),
+		"www/edge/report.ts":                      regexp.MustCompile(`(?m)^const store = '(\w+)';$`),
 		"www/sdk/store-indexeddb.ts":              regexp.MustCompile(`(?m)^const \w+ = '(\w+)';$`),
 	} {
 		files, err := filepath.Glob(pattern)

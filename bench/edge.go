@@ -189,12 +189,23 @@ func edgeRelay() (*httptest.Server, map[string]any, *atomic.Int64, error) {
 		server.Close()
 		return nil, nil, nil, err
 	}
-	x := map[string]any{"task": server.URL + f.Path(), "owner": f.OwnerText(), "maxEpsilon": 1}
-	return server, map[string]any{"DOONA": map[string]any{"delay": 0, "tasks": map[string]any{"x": x}}}, arrived, nil
+	x := map[string]any{"task": server.URL + f.Path(), "owner": f.OwnerText(), "maxEpsilon": 1, "source": "backend",
+		"backendKey": "BACKEND"}
+	return server, map[string]any{"BACKEND": edgeSecret,
+		"DOONA": map[string]any{"delay": 0, "tasks": map[string]any{"x": x}}}, arrived, nil
 }
 
+// edgeSecret is the backend's, which posts the values.
+const edgeSecret = "the-secret-of-a-backend-0123456789abc"
+
 func postValue(url string) error {
-	resp, err := http.Post(url, "application/json", strings.NewReader(`{"value": 3}`))
+	req, err := http.NewRequest(http.MethodPost, url, strings.NewReader(`{"value": 3}`))
+	if err != nil {
+		return fmt.Errorf("couldn't post: %w", err)
+	}
+	req.Header.Set("Content-Type", "application/json")
+	req.Header.Set("Authorization", "Bearer "+edgeSecret)
+	resp, err := http.DefaultClient.Do(req)
 	if err != nil {
 		return fmt.Errorf("couldn't post: %w", err)
 	}

@@ -25,21 +25,40 @@ type Config struct {
 	Delay *float64 `json:"delay"`
 }
 
-// Task says what is reported to one task.
+// Task says what is reported to one task, and by whom.
 type Task struct {
-	URL        string   `json:"task"`       // Of the task at its first relay: …/v1/tasks/ID. Required.
-	Owner      string   `json:"owner"`      // "ed25519:…". Required.
-	MaxEpsilon float64  `json:"maxEpsilon"` // As [shufflerclient.Options]. Required.
-	MaxDelta   float64  `json:"maxDelta"`   // As [shufflerclient.Options].
-	Property   Property `json:"property"`   // Of every request that passes; empty: values are posted.
+	URL        string  `json:"task"`       // Of the task at its first relay: …/v1/tasks/ID. Required.
+	Owner      string  `json:"owner"`      // "ed25519:…". Required.
+	MaxEpsilon float64 `json:"maxEpsilon"` // As [shufflerclient.Options]. Required.
+	MaxDelta   float64 `json:"maxDelta"`   // As [shufflerclient.Options].
+	Source     Source  `json:"source"`     // Required: no choice is right for everybody.
+	// For tasks with tokens: name of the secret that holds the API key of the task's issuer.
+	IssuerKey string `json:"issuerKey"`
+
+	// Of source page.
+	Origins []string `json:"origins"` // Whose pages may post, beside the site's own: "https://app.example".
+	Quota   *uint64  `json:"quota"`   // Reports per network and epoch, 1 to the task's quota. Default 1.
+
+	// Of source backend.
+	BackendKey string `json:"backendKey"` // Name of the secret that its posts must carry. Required.
+
+	// Of source request.
+	Property Property `json:"property"` // Required.
 	// For country, cache and status: category i of the task. Any other is the last, len(Categories).
 	Categories []string `json:"categories"`
 	Sample     *float64 `json:"sample"` // Share of the requests that report their property, in (0, 1]. Default 1.
-	// For tasks with tokens: name of the secret that holds the API key of the task's issuer.
-	IssuerKey string `json:"issuerKey"`
-	// At most one report per visitor's network and epoch. Needs the binding DOONA_VISITORS.
-	Once bool `json:"once"`
+	Once       bool     `json:"once"`   // At most one report per visitor's network and epoch.
 }
+
+// Source is where a task's values come from.
+type Source string
+
+// The sources.
+const (
+	FromPage    Source = "page"    // Posted by pages of the site: Origin is required, and networks have a quota.
+	FromBackend Source = "backend" // Posted by programs that know a secret.
+	FromRequest Source = "request" // A property of the requests that pass.
+)
 
 // Property is what a task asks of a passing request.
 type Property string
@@ -59,9 +78,16 @@ const (
 	maxDelay     = 20
 )
 
+// maxQuota is the largest quota that a task can have.
+const maxQuota = 65535
+
 var (
 	namePattern = regexp.MustCompile(`^[a-z0-9_-]{1,64}$`)
-	urlPattern  = regexp.MustCompile(`^https?://[^/?#]+(/[^?#]*)?` + strings.Replace(taskfile.TaskPath, "{task}",
+	// originPattern is how browsers write the origin of a page: in lower case, without a path.
+	originPattern = regexp.MustCompile(`^[a-z][a-z0-9+.-]*://[^/?#@*,\s"A-Z]+$`)
+	// secretPattern is a secret that nobody guesses and that a header can carry.
+	secretPattern = regexp.MustCompile(`^[A-Za-z0-9+/=_.~-]{32,}$`)
+	urlPattern    = regexp.MustCompile(`^https?://[^/?#]+(/[^?#]*)?` + strings.Replace(taskfile.TaskPath, "{task}",
 		"[0-9a-f]{64}", 1) + `$`)
 )
 
@@ -93,7 +119,22 @@ func ParseConfig(in []byte) (*Config, error) {
 			return nil, err
 		}
 	}
-	return &c, nil
+	return &c, c.validateSecrets()
+}
+
+// validateSecrets is an error where a backend's secret is also an issuer's key: the issuer would get it.
+func (c *Config) validateSecrets() error {
+	issuers := map[string]bool{}
+	for _, t := range c.Tasks {
+		issuers[t.IssuerKey] = true
+	}
+	for _, name := range slices.Sorted(maps.Keys(c.Tasks)) {
+		if key := c.Tasks[name].BackendKey; key != "" && issuers[key] {
+			return invalid.Field("tasks."+name+".backendKey", strconv.Quote(key),
+				"a secret of its own: an issuer gets the one of this name")
+		}
+	}
+	return nil
 }
 
 // decodingError names the field where the JSON package knows it.
@@ -122,13 +163,64 @@ func (t *Task) validate(at string) error {
 	if !(t.MaxDelta >= 0 && t.MaxDelta <= 1) {
 		return invalid.Field(at+".maxDelta", number(t.MaxDelta), "a number in (0, 1]")
 	}
-	if t.Sample != nil && !(*t.Sample > 0 && *t.Sample <= 1) {
-		return invalid.Field(at+".sample", number(*t.Sample), "a number in (0, 1]")
+	return t.validateSource(at)
+}
+
+func (t *Task) validateSource(at string) error {
+	if err := t.validateFields(at); err != nil {
+		return err
 	}
-	return t.validateProperty(at)
+	switch t.Source {
+	case FromPage:
+		return t.validatePage(at)
+	case FromBackend:
+		if t.BackendKey == "" {
+			return invalid.Field(at+".backendKey", `""`, "the name of the secret that the backend's posts carry")
+		}
+		return nil
+	case FromRequest:
+		return t.validateProperty(at)
+	}
+	return invalid.Field(at+".source", strconv.Quote(string(t.Source)), "page, backend or request")
+}
+
+// validateFields is an error where a field would have no effect.
+func (t *Task) validateFields(at string) error {
+	for _, f := range []struct {
+		name string
+		set  bool
+		of   Source
+	}{
+		{"origins", t.Origins != nil, FromPage}, {"quota", t.Quota != nil, FromPage},
+		{"backendKey", t.BackendKey != "", FromBackend},
+		{"property", t.Property != "", FromRequest}, {"categories", t.Categories != nil, FromRequest},
+		{"sample", t.Sample != nil, FromRequest}, {"once", t.Once, FromRequest},
+	} {
+		if f.set && t.Source != f.of {
+			return invalid.Field(at+"."+f.name, "with source "+strconv.Quote(string(t.Source)),
+				"this field with source "+string(f.of)+" only")
+		}
+	}
+	return nil
+}
+
+func (t *Task) validatePage(at string) error {
+	for _, origin := range t.Origins {
+		if !originPattern.MatchString(origin) {
+			return invalid.Field(at+".origins", strconv.Quote(origin),
+				"origins as browsers write them: https://app.example or https://app.example:8443")
+		}
+	}
+	if t.Quota != nil && !(*t.Quota >= 1 && *t.Quota <= maxQuota) {
+		return invalid.Field(at+".quota", strconv.FormatUint(*t.Quota, 10), "1 to 65535 reports per network and epoch")
+	}
+	return nil
 }
 
 func (t *Task) validateProperty(at string) error {
+	if t.Sample != nil && !(*t.Sample > 0 && *t.Sample <= 1) {
+		return invalid.Field(at+".sample", number(*t.Sample), "a number in (0, 1]")
+	}
 	switch t.Property {
 	case Country, Cache, Status:
 		if len(t.Categories) == 0 {
@@ -139,22 +231,18 @@ func (t *Task) validateProperty(at string) error {
 				return invalid.Field(at+".categories", strconv.Quote(c), "each category once, none empty")
 			}
 		}
-	case Latency, "":
+	case Latency:
 		if t.Categories != nil {
 			return invalid.Field(at+".categories", "a list", "no list: only country, cache and status have categories")
 		}
-		if t.Property == "" && t.Sample != nil {
-			return invalid.Field(at+".sample", number(*t.Sample), "no sample: who posts values chooses which")
-		}
 	default:
-		return invalid.Field(at+".property", strconv.Quote(string(t.Property)),
-			"country, cache, status or latency; none where values are posted")
+		return invalid.Field(at+".property", strconv.Quote(string(t.Property)), "country, cache, status or latency")
 	}
 	return nil
 }
 
-// fits is an error unless the properties' values are all in the domain of the task: a report must
-// never fail for its value, or the first relay could tell values by who reports.
+// fits is an error unless the task allows the quota, its reports are small enough, and the properties' values
+// are all in its domain: a report must never fail for its value, or the first relay could tell values by who reports.
 func (t *Task) fits(at string, of *task.Task) error {
 	bins := uint64(len(t.Categories)) + 1
 	switch {
@@ -162,6 +250,12 @@ func (t *Task) fits(at string, of *task.Task) error {
 		return invalid.Field(at+".issuerKey", strconv.Quote(t.IssuerKey),
 			"the name of the secret with the issuer's API key if the task's clients need tokens, else none; this "+
 				"task's are of kind "+string(of.Clients.Kind))
+	case t.quota() > of.Clients.Quota:
+		return invalid.Field(at+".quota", strconv.FormatUint(t.quota(), 10),
+			fmt.Sprintf("at most the task's quota, %d", of.Clients.Quota))
+	case reportBytes(of) > maxReport:
+		return invalid.Field(at+".task", fmt.Sprintf("with reports of %d bytes", reportBytes(of)),
+			fmt.Sprintf("a task whose reports have at most %d: an instance holds them until they leave", maxReport))
 	case t.Property == Latency &&
 		(of.Input.Bins != 0 && of.Query.Info().Shape != task.PerBin || of.Input.Labels || !of.Input.Clip):
 		return invalid.Field(at+".property", "latency",
@@ -192,6 +286,14 @@ func (t *Task) value(o *Observation) float64 {
 		return float64(i)
 	}
 	return float64(len(t.Categories))
+}
+
+// quota returns how many reports a network may make in an epoch.
+func (t *Task) quota() uint64 {
+	if t.Quota == nil {
+		return 1
+	}
+	return *t.Quota
 }
 
 func (t *Task) sample() float64 {

@@ -1,15 +1,17 @@
 package edge
 
 import (
+	"encoding/json"
 	"fmt"
-	"net/http"
-	"net/http/httptest"
+	"math"
+	"slices"
 	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
 
 	"github.com/doona-dp/doona/internal/invalid"
+	"github.com/doona-dp/doona/internal/service"
 	"github.com/doona-dp/doona/randomizer"
 	"github.com/doona-dp/doona/wire/task"
 )
@@ -22,6 +24,14 @@ var address = "https://relay.example/v1/tasks/" + strings.Repeat("0a", 32)
 func configWith(fields string) string {
 	return fmt.Sprintf(`{"tasks": {"x": {"task": %q, "owner": %q, "maxEpsilon": 1%s}}}`, address, owner, fields)
 }
+
+// The sources, as a configuration names them.
+const (
+	page    = `, "source": "page"`
+	backend = `, "source": "backend", "backendKey": "KEY"`
+	country = `, "source": "request", "property": "country", "categories": ["AU"]`
+	latency = `, "source": "request", "property": "latency"`
+)
 
 func TestConfigErrorsNameTheField(t *testing.T) {
 	for _, c := range []struct{ config, field string }{
@@ -43,15 +53,36 @@ func TestConfigErrorsNameTheField(t *testing.T) {
 		{strings.Replace(configWith(""), `"maxEpsilon": 1`, `"maxEpsilon": "1"`, 1), "tasks.maxEpsilon"},
 		{configWith(`, "maxDelta": -1`), "tasks.x.maxDelta"},
 		{configWith(`, "maxDelta": 1.5`), "tasks.x.maxDelta"},
-		{configWith(`, "property": "weather"`), "tasks.x.property"},
-		{configWith(`, "property": "country"`), "tasks.x.categories"},
-		{configWith(`, "property": "country", "categories": ["AU", "AU"]`), "tasks.x.categories"},
-		{configWith(`, "property": "country", "categories": [""]`), "tasks.x.categories"},
-		{configWith(`, "property": "latency", "categories": ["1"]`), "tasks.x.categories"},
-		{configWith(`, "categories": ["1"]`), "tasks.x.categories"},
-		{configWith(`, "sample": 0.5`), "tasks.x.sample"},
-		{configWith(`, "property": "latency", "sample": 0`), "tasks.x.sample"},
-		{configWith(`, "property": "latency", "sample": 1.1`), "tasks.x.sample"},
+		{configWith(``), "tasks.x.source"},
+		{configWith(`, "source": "program"`), "tasks.x.source"},
+		{configWith(`, "property": "latency"`), "tasks.x.property"},
+		{configWith(`, "source": "backend"`), "tasks.x.backendKey"},
+		{configWith(backend + `, "issuerKey": "KEY"`), "tasks.x.backendKey"},
+		{configWith(backend + `, "once": true`), "tasks.x.once"},
+		{configWith(backend + `, "quota": 1`), "tasks.x.quota"},
+		{configWith(backend + `, "origins": []`), "tasks.x.origins"},
+		{configWith(page + `, "backendKey": "KEY"`), "tasks.x.backendKey"},
+		{configWith(page + `, "once": true`), "tasks.x.once"},
+		{configWith(page + `, "sample": 0.5`), "tasks.x.sample"},
+		{configWith(page + `, "property": "latency"`), "tasks.x.property"},
+		{configWith(page + `, "categories": ["1"]`), "tasks.x.categories"},
+		{configWith(page + `, "quota": 0`), "tasks.x.quota"},
+		{configWith(page + `, "quota": 65536`), "tasks.x.quota"},
+		{configWith(page + `, "origins": ["null"]`), "tasks.x.origins"},
+		{configWith(page + `, "origins": ["*"]`), "tasks.x.origins"},
+		{configWith(page + `, "origins": ["https://*.example"]`), "tasks.x.origins"},
+		{configWith(page + `, "origins": ["https://app.example/"]`), "tasks.x.origins"},
+		{configWith(page + `, "origins": ["https://App.example"]`), "tasks.x.origins"},
+		{configWith(page + `, "origins": ["app.example"]`), "tasks.x.origins"},
+		{configWith(latency + `, "quota": 1`), "tasks.x.quota"},
+		{configWith(`, "source": "request"`), "tasks.x.property"},
+		{configWith(`, "source": "request", "property": "weather"`), "tasks.x.property"},
+		{configWith(`, "source": "request", "property": "country"`), "tasks.x.categories"},
+		{configWith(strings.Replace(country, `"AU"`, `"AU", "AU"`, 1)), "tasks.x.categories"},
+		{configWith(strings.Replace(country, `"AU"`, `""`, 1)), "tasks.x.categories"},
+		{configWith(latency + `, "categories": ["1"]`), "tasks.x.categories"},
+		{configWith(latency + `, "sample": 0`), "tasks.x.sample"},
+		{configWith(latency + `, "sample": 1.1`), "tasks.x.sample"},
 		{strings.Replace(configWith(""), `{"tasks"`, `{"delay": 21, "tasks"`, 1), "delay"},
 		{strings.Replace(configWith(""), `{"tasks"`, `{"delay": -1, "tasks"`, 1), "delay"},
 	} {
@@ -65,10 +96,11 @@ func TestConfigErrorsNameTheField(t *testing.T) {
 
 func TestConfigThatIsGood(t *testing.T) {
 	for _, config := range []string{
-		configWith(""),
-		configWith(`, "maxDelta": 0.5, "property": "country", "categories": ["AU", "NZ"], "sample": 1`),
-		configWith(`, "property": "latency", "sample": 0.01`),
-		strings.Replace(configWith(""), `{"tasks"`, `{"delay": 0, "tasks"`, 1),
+		configWith(page),
+		configWith(page + `, "quota": 65535, "origins": ["https://app.example:8443", "capacitor://localhost"]`),
+		configWith(backend + `, "issuerKey": "ISSUER"`),
+		configWith(country + `, "maxDelta": 0.5, "sample": 1, "once": true`), configWith(latency + `, "sample": 0.01`),
+		strings.Replace(configWith(page), `{"tasks"`, `{"delay": 0, "tasks"`, 1),
 	} {
 		_, err := ParseConfig([]byte(config))
 		require.NoError(t, err, config)
@@ -97,17 +129,21 @@ func TestEveryObservationHasAValue(t *testing.T) {
 	}
 }
 
-func TestPropertiesMustFitTheTask(t *testing.T) {
+func TestTasksMustFitTheConfiguration(t *testing.T) {
+	address := task.Clients{Kind: task.ClientAddress, Quota: 3}
+	slots := task.Slots{Lanes: 1, PerLane: 1, MessageBytes: 8}
 	labels := func(bins uint64) *task.Task {
-		return &task.Task{Query: task.Histogram, Input: task.Input{Bins: bins, Labels: true}}
+		return &task.Task{Query: task.Histogram, Input: task.Input{Bins: bins, Labels: true}, Clients: address,
+			KEM: task.KEMX25519, Slots: slots}
 	}
 	reals := func(query task.Query, bins uint64, clip bool) *task.Task {
-		return &task.Task{Query: query, Input: task.Input{Hi: randomizer.NewRational(1, 1), Bins: bins, Clip: clip}}
+		return &task.Task{Query: query, Input: task.Input{Hi: randomizer.NewRational(1, 1), Bins: bins, Clip: clip},
+			Clients: address, KEM: task.KEMX25519, Slots: slots}
 	}
 	country := Task{Property: Country, Categories: []string{"AU", "NZ"}}
 	latency := Task{Property: Latency}
 	tokens := labels(3)
-	tokens.Clients.Kind = task.ClientToken
+	tokens.Clients = task.Clients{Kind: task.ClientToken, Quota: 1}
 	require.ErrorContains(t, country.fits("x", tokens), "x.issuerKey")
 	withKey := country
 	withKey.IssuerKey = "KEY"
@@ -125,24 +161,53 @@ func TestPropertiesMustFitTheTask(t *testing.T) {
 	for _, other := range []*task.Task{labels(3), reals(task.Mean, 0, false), reals(task.Vector, 4, true)} {
 		require.ErrorContains(t, latency.fits("x", other), "x.property")
 	}
+	for quota, fits := range map[uint64]bool{1: true, 3: true, 4: false} {
+		require.Equal(t, fits, (&Task{Source: FromPage, Quota: &quota}).fits("x", labels(2)) == nil, "quota %d", quota)
+	}
+	large := reals(task.Vector, 4, false)
+	large.Slots = task.Slots{Lanes: 1, PerLane: 8000, MessageBytes: 1024}
+	require.ErrorContains(t, (&Task{Source: FromPage}).fits("x", large), "x.task")
+	large.Slots.PerLane = 7000
+	require.NoError(t, (&Task{Source: FromPage}).fits("x", large))
 }
 
 func TestReadValue(t *testing.T) {
+	const most = 1000
 	for body, want := range map[string][]float64{
 		`{"value": 1}`: {1}, ` {"value": -2.5e3} `: {-2500}, `{"value": [1, 2]}`: {1, 2}, `{"value": []}`: {},
+		"\t{ \"value\" :[ -0.5E+1 ,\r\n1e-2,0] } ":         {-5, .01, 0},
+		`{"value": 1` + strings.Repeat(" ", most-12) + `}`: {1},
 	} {
-		got, err := readValue(strings.NewReader(body))
+		got, err := readValue(strings.NewReader(body), most)
 		require.NoError(t, err, body)
 		require.Equal(t, want, got)
 	}
 	for _, body := range []string{``, `{`, `1`, `{}`, `{"value": null}`, `{"value": "1"}`, `{"value": NaN}`,
-		`{"value": 1e999}`,
+		`{"value": 1e999}`, `{"Value": 1}`, `{"value": 1, "value": 2}`, `{"value": [1,]}`, `{"value": [1`, `{"value": 1`,
 		`{"value": [null]}`, `{"value": [[1]]}`, `{"value": {}}`, `{"value": true}`, `{"value": 1} 2`, `{"value": 1}]`,
-		`{"value": 1}}`, `{"value": 1, "name": 2}`,
-		`{"value": 1` + strings.Repeat(" ", maxBody) + `}`} {
-		_, err := readValue(strings.NewReader(body))
-		require.Error(t, err, body[:min(len(body), 30)])
+		`{"value": 1}}`, `{"value": 1, "name": 2}`, `{"value": {"value": 1}}`, `[1]`, `{"value": ]}`, `{"value": 0x1p-2}`, `{"value": 1_0}`, `{"value": +1}`, `{"value": 01}`, `{"value": .5}`,
+		`{"value": 1.}`, `{"value": 1e}`, `{"value": Inf}`, `{"value": -}`, `{"value": [1 2]}`, `{"value": [,1]}`,
+		`{"value": ` + strings.Repeat("[", 900)} {
+		_, err := readValue(strings.NewReader(body), most)
+		require.ErrorContains(t, err, "invalid-value", body)
 	}
+	_, err := readValue(strings.NewReader(`{"value": 1`+strings.Repeat(" ", most-11)+`}`), most)
+	require.ErrorContains(t, err, "too-large")
+}
+
+// A scalar has bytes, a vector its coordinates.
+func TestBodiesAreBoundedByTheDomain(t *testing.T) {
+	for _, c := range []struct {
+		query task.Query
+		bins  uint64
+		most  int
+	}{{task.Mean, 0, 96}, {task.Histogram, 300, 96}, {task.Vector, 100, 64 + 3200}, {task.VectorMean, 100, 64 + 3200},
+		{task.Strings, 128, 64 + 32*maxText}, {task.Vector, task.MaxEntries, maxBody}} {
+		require.Equal(t, c.most, bodyBytes(&task.Task{Query: c.query, Input: task.Input{Bins: c.bins}}), c)
+	}
+	full, err := json.Marshal(map[string]any{"value": slices.Repeat([]float64{-math.Pi * 1e-300}, 100)})
+	require.NoError(t, err)
+	require.Less(t, len(full), 64+3200)
 }
 
 // A value the task does not allow is refused without being repeated: backends log what they get.
@@ -152,37 +217,72 @@ func TestProblemsDoNotRepeatTheValue(t *testing.T) {
 	require.NotContains(t, err.Error(), "31.4159")
 }
 
-func TestOwnOrigin(t *testing.T) {
-	for origin, own := range map[string]bool{
-		"": true, "https://site.example": true, "http://site.example": false, "https://evil.example": false,
-		"https://site.example.evil.example": false, "null": false, "https://site.example:444": false, "%": false,
-	} {
-		req := httptest.NewRequest(http.MethodPost, "https://site.example/doona/x", nil)
-		if origin != "" {
-			req.Header.Set("Origin", origin)
-		}
-		require.Equal(t, own, ownOrigin(req), origin)
+// What counts as one visitor here is what counts as one client at relays and issuers.
+func TestNetworksAreThoseOfRelays(t *testing.T) {
+	for _, address := range []string{"192.0.2.1", "192.0.2.255", "192.0.3.1", "::ffff:192.0.2.7", "2001:db8:1::1",
+		"2001:db8:1:2:3:4:5:6", "2001:0db8:0001::9", "2001:db8:2::1", "::1", "0:0:0:1::", "fe80::1%eth0"} {
+		a, ok := service.ParseAddress(address)
+		require.True(t, ok)
+		require.Equal(t, service.Network(a).String(), networkOf(address))
 	}
+	for _, none := range []string{"", "192.0.2", "192.0.2.1, 192.0.2.2", "unknown"} {
+		require.Empty(t, networkOf(none))
+	}
+}
+
+// An instance has a bounded number of jobs and bytes at hand; a job that the runtime ended unseen does not count for
+// ever.
+func TestLoadIsBounded(t *testing.T) {
+	var l load
+	var jobs []*job
+	for range maxJobs {
+		j, err := l.begin()
+		require.NoError(t, err)
+		require.NoError(t, l.hold(j, maxHeld/maxJobs))
+		jobs = append(jobs, j)
+	}
+	_, err := l.begin()
+	require.ErrorContains(t, err, "overloaded")
+	require.ErrorContains(t, l.hold(jobs[0], 1), "overloaded")
+	l.end(jobs[0])
+	l.end(jobs[0])
+	j, err := l.begin()
+	require.NoError(t, err)
+	require.ErrorContains(t, l.hold(j, maxHeld/maxJobs+1), "overloaded")
+	require.NoError(t, l.hold(j, maxHeld/maxJobs))
+	_, err = l.begin()
+	require.ErrorContains(t, err, "overloaded")
+	jobs[1].began = jobs[1].began.Add(-jobEnds)
+	_, err = l.begin()
+	require.NoError(t, err)
+	l.end(jobs[1])
+	require.Len(t, l.jobs, maxJobs)
 }
 
 func TestPool(t *testing.T) {
 	var p pool
 	require.Nil(t, p.take(0))
+	require.True(t, p.reserve(0))
 	seen := map[byte]bool{}
+	for range poolSize {
+		require.True(t, p.reserve(3))
+	}
+	require.False(t, p.reserve(3), "places that are coming count")
 	for i := range byte(poolSize) {
-		require.True(t, p.lacks(3))
 		p.put(3, []byte{i})
 	}
-	require.False(t, p.lacks(3))
-	require.False(t, p.lacks(2), "tokens of the past")
+	require.False(t, p.reserve(3))
+	require.False(t, p.reserve(2), "tokens of the past")
 	require.Nil(t, p.take(4))
 	for range poolSize {
 		seen[p.take(3)[0]] = true
 	}
 	require.Len(t, seen, poolSize, "each once")
 	require.Nil(t, p.take(3))
+	require.True(t, p.reserve(3))
+	p.put(3, nil)
+	require.True(t, p.reserve(4))
 	p.put(3, []byte{1})
-	p.put(2, []byte{2})
 	p.put(4, []byte{3})
 	require.Nil(t, p.take(3))
 	require.Equal(t, []byte{3}, p.take(4))

@@ -1,46 +1,51 @@
 package edge
 
 import (
-	"bytes"
+	"context"
+	"crypto/sha256"
+	"crypto/subtle"
 	"encoding/json"
 	"errors"
-	"io"
+	"fmt"
 	"mime"
 	"net/http"
-	"net/url"
+	"slices"
 	"strings"
 
-	"github.com/doona-dp/doona/internal/invalid"
 	"github.com/doona-dp/doona/wire/problem"
 )
 
-// Prefix begins the paths under which values are posted: Prefix and the name of a task.
-const Prefix = "/doona/"
+// Prefix begins the paths under which values are posted: Prefix and the name of a task. Below that, EpochPath tells
+// pages which epoch is open.
+const (
+	Prefix    = "/doona/"
+	EpochPath = "/epoch"
+)
+
+// EpochHeader names the epoch that a page's post is for, as EpochPath told it. The page has noted there that it
+// reports; a post that arrives in another epoch would be that epoch's second.
+const EpochHeader = "Doona-Epoch"
 
 // The problems that a worker adds to those of a relay; docs/edge.md lists all.
 const (
 	Configuration   problem.Name = "configuration"    // The worker's variables are wrong: 500.
 	TaskUnavailable problem.Name = "task-unavailable" // No relay answered, or the task was refused: 502.
 	InvalidValue    problem.Name = "invalid-value"    // Not in the task's domain: 400.
-	Foreign         problem.Name = "foreign-origin"   // Sent by a page of another site: 403.
+	Foreign         problem.Name = "foreign-origin"   // Not sent by whom the task's source names: 403.
 )
-
-// maxBody bounds a posted value, in bytes: a vector of 2¹⁶ numbers of 16 digits.
-const maxBody = 1 << 20
 
 func newProblem(name problem.Name, status int, title, detail string) *problem.Problem {
 	return &problem.Problem{Name: name, Status: status, Title: title, Detail: detail}
 }
 
 // ServeHTTP takes {"value": number or [number …]} for a task and answers 204 once it is
-// randomized and sealed.
+// randomized and sealed. To a page it answers 204 too where its network has had its reports, or the value is none of
+// the task: else a neighbour could ask by a request whether somebody has reported.
 func (w *Worker) ServeHTTP(out http.ResponseWriter, req *http.Request) {
-	if err := w.take(req); err != nil {
-		Refuse(out, err)
-		return
-	}
 	out.Header().Set("Cache-Control", "no-store")
-	out.WriteHeader(http.StatusNoContent)
+	if err := w.take(out, req); err != nil {
+		Refuse(out, err)
+	}
 }
 
 // Refuse answers with an error.
@@ -53,91 +58,122 @@ func Refuse(out http.ResponseWriter, err error) {
 	p.Write(out)
 }
 
-func (w *Worker) take(req *http.Request) error {
-	name, ok := strings.CutPrefix(req.URL.Path, Prefix)
-	if t := w.config.Tasks[name]; !ok || t == nil || t.Property != "" {
+// take refuses in the order of what it costs to know: what the request's head says, how much there is at hand, what
+// the task says, what the network has had, and only then the value.
+func (w *Worker) take(out http.ResponseWriter, req *http.Request) error {
+	path, ok := strings.CutPrefix(req.URL.Path, Prefix)
+	name, asks := strings.CutSuffix(path, EpochPath)
+	t := w.config.Tasks[name]
+	if !ok || t == nil || t.Source == FromRequest || asks && t.Source != FromPage {
 		return newProblem(problem.NotFound, http.StatusNotFound, "no task of this name takes values", "")
+	}
+	origin := req.Header.Get("Origin")
+	if t.Source == FromPage && slices.Contains(t.Origins, origin) {
+		allow(out.Header(), origin)
+		if req.Method == http.MethodOptions {
+			out.WriteHeader(http.StatusNoContent)
+			return nil
+		}
 	}
 	if req.Method != http.MethodPost {
 		return newProblem(problem.NotFound, http.StatusMethodNotAllowed, "values are posted",
 			"method "+req.Method+": want POST")
 	}
-	if !ownOrigin(req) {
-		return newProblem(Foreign, http.StatusForbidden, "only this site's own pages and backends report here", "")
-	}
 	if kind, _, err := mime.ParseMediaType(req.Header.Get("Content-Type")); err != nil || kind != "application/json" {
 		return newProblem(problem.MediaType, http.StatusUnsupportedMediaType, "a value is application/json", "")
 	}
-	value, err := readValue(req.Body)
+	if err := w.admit(name, req); err != nil {
+		return err
+	}
+	if req.ContentLength > maxBody {
+		return tooLarge(maxBody)
+	}
+	if asks {
+		return w.tellEpoch(out, req, name)
+	}
+	if err := w.post(req, name); err != nil {
+		return err
+	}
+	out.WriteHeader(http.StatusNoContent)
+	return nil
+}
+
+// allow lets a page of another origin, which the configuration lists, post and read the answer.
+func allow(header http.Header, origin string) {
+	header.Set("Access-Control-Allow-Origin", origin)
+	header.Set("Access-Control-Allow-Methods", http.MethodPost)
+	header.Set("Access-Control-Allow-Headers", "Content-Type, "+EpochHeader)
+	header.Set("Vary", "Origin")
+}
+
+// admit is a problem unless the request comes from where the task's source says. Browsers send Origin with every
+// POST, and a page cannot choose it; a program can.
+func (w *Worker) admit(name string, req *http.Request) error {
+	t, origins := w.config.Tasks[name], req.Header.Values("Origin")
+	if t.Source == FromPage {
+		own := req.URL.Scheme + "://" + req.URL.Host
+		if len(origins) != 1 || origins[0] != own && !slices.Contains(t.Origins, origins[0]) {
+			return newProblem(Foreign, http.StatusForbidden, "only pages of this site report here", "")
+		}
+		return nil
+	}
+	if len(origins) > 0 {
+		return newProblem(Foreign, http.StatusForbidden, "only this site's backend reports here, and no page", "")
+	}
+	// Hashes are of one length: the comparison takes the same time for every secret.
+	given, want := sha256.Sum256([]byte(req.Header.Get("Authorization"))), w.backends[name]
+	if subtle.ConstantTimeCompare(given[:], want[:]) != 1 {
+		return newProblem(problem.Unauthorized, http.StatusForbidden, "only this site's backend reports here",
+			"header Authorization: want Bearer and the task's secret")
+	}
+	return nil
+}
+
+// tellEpoch answers which epoch is open, and until when.
+func (w *Worker) tellEpoch(out http.ResponseWriter, req *http.Request, name string) error {
+	v, err := w.open(req.Context(), name)
 	if err != nil {
 		return err
 	}
-	return w.Report(req.Context(), name, req.Header.Get("CF-Connecting-IP"), value)
+	w.load.end(v.job)
+	out.Header().Set("Content-Type", "application/json")
+	return json.NewEncoder(out).Encode(map[string]any{"epoch": v.key(), "end": v.end()})
 }
 
-// ownOrigin says whether the request comes from a page of this site, or from no page at all.
-// Browsers send Origin with every POST.
-func ownOrigin(req *http.Request) bool {
-	origin := req.Header.Get("Origin")
-	if origin == "" {
-		return true
-	}
-	from, err := url.Parse(origin)
-	return err == nil && from.Scheme == req.URL.Scheme && from.Host == req.URL.Host
-}
-
-// malformed says what a body is, and nothing of what this one holds.
-func malformed() error {
-	return newProblem(InvalidValue, http.StatusBadRequest, "not a value of the task",
-		`value: want {"value": number} or {"value": [number, …]} and nothing else`)
-}
-
-func readValue(body io.Reader) ([]float64, error) {
-	if body == nil {
-		return nil, malformed()
-	}
-	raw, err := io.ReadAll(io.LimitReader(body, maxBody+1))
+// post takes a value.
+func (w *Worker) post(req *http.Request, name string) error {
+	t := w.config.Tasks[name]
+	v, err := w.open(req.Context(), name)
 	if err != nil {
-		return nil, malformed()
+		return err
 	}
-	if len(raw) > maxBody {
-		return nil, newProblem(problem.TooLarge, http.StatusRequestEntityTooLarge, "longer than any value",
-			"at most 1 MiB")
+	most, admitted := bodyBytes(v.client.Task().Task), true
+	switch {
+	case t.Source == FromPage && req.Header.Get(EpochHeader) != v.key():
+		err = newProblem(problem.EpochNotOpen, http.StatusConflict, "the post names no open epoch",
+			"header "+EpochHeader+": want what "+Prefix+name+EpochPath+" tells")
+	case req.ContentLength > int64(most):
+		err = tooLarge(most)
+	case t.Source == FromPage:
+		admitted, err = w.claim(v, req.Header.Get("CF-Connecting-IP"), t.quota())
 	}
-	var document struct {
-		Value json.RawMessage `json:"value"`
+	if err != nil || !admitted {
+		w.load.end(v.job)
+		return err
 	}
-	decoder := json.NewDecoder(bytes.NewReader(raw))
-	decoder.DisallowUnknownFields()
-	if decoder.Decode(&document) != nil {
-		return nil, malformed()
+	err = w.randomize(req.Context(), v, req, most)
+	if err != nil && t.Source == FromPage {
+		w.host.Log(fmt.Sprintf("doona: refused a value to task %s: %v", name, err))
+		return nil
 	}
-	if _, err := decoder.Token(); err != io.EOF {
-		return nil, malformed()
-	}
-	var one *float64
-	if json.Unmarshal(document.Value, &one) == nil && one != nil {
-		return []float64{*one}, nil
-	}
-	var many []*float64
-	if json.Unmarshal(document.Value, &many) != nil || many == nil {
-		return nil, malformed()
-	}
-	value := make([]float64, len(many))
-	for i, x := range many {
-		if x == nil {
-			return nil, malformed()
-		}
-		value[i] = *x
-	}
-	return value, nil
+	return err
 }
 
-// valueProblem says what the task allows, without what was given.
-func valueProblem(err error) error {
-	var field *invalid.FieldError
-	if !errors.As(err, &field) {
-		return newProblem(problem.Internal, http.StatusInternalServerError, "the value could not be randomized", "")
+func (w *Worker) randomize(ctx context.Context, v *visit, req *http.Request, most int) error {
+	value, err := readValue(req.Body, most)
+	if err != nil {
+		w.load.end(v.job)
+		return err
 	}
-	return newProblem(InvalidValue, http.StatusBadRequest, "not a value of the task", field.Field+": want "+field.Want)
+	return w.report(ctx, v, value)
 }

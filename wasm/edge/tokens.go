@@ -14,8 +14,12 @@ import (
 )
 
 // poolSize is how many tokens an instance holds ahead for a task. A report spends one of them at
-// random and another is issued afterwards: when a token was issued says little of when it is spent.
-const poolSize = 8
+// random and others are issued afterwards: when a token was issued says little of when it is spent.
+const poolSize = 4
+
+// tokensPerReport is the most tokens that are issued for one report: its own, and ahead. So n reports of an instance
+// in an epoch cost at most n + poolSize, as far as the issuer does not fail.
+const tokensPerReport = 2
 
 // issuing bounds the pauses between attempts to get one token.
 const issuing = 2 * time.Second
@@ -25,6 +29,7 @@ type pool struct {
 	mu     sync.Mutex // never held while waiting
 	epoch  uint64
 	tokens [][]byte
+	coming int // places of tokens that are being issued
 }
 
 // take removes and returns a random token of an epoch, or nil.
@@ -41,23 +46,32 @@ func (p *pool) take(epoch uint64) []byte {
 	return token
 }
 
-// put adds a token of an epoch, forgetting those of an earlier one.
-func (p *pool) put(epoch uint64, token []byte) {
+// reserve keeps a place for another token of an epoch, if there is room, and forgets those of an earlier one. Whoever
+// has it calls put.
+func (p *pool) reserve(epoch uint64) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if epoch > p.epoch {
-		p.epoch, p.tokens = epoch, nil
+		p.epoch, p.tokens, p.coming = epoch, nil, 0
 	}
-	if epoch == p.epoch {
-		p.tokens = append(p.tokens, token)
+	if epoch < p.epoch || len(p.tokens)+p.coming >= poolSize {
+		return false
 	}
+	p.coming++
+	return true
 }
 
-// lacks says whether there is room for another token of an epoch.
-func (p *pool) lacks(epoch uint64) bool {
+// put fills a place that was reserved; with nil, none came.
+func (p *pool) put(epoch uint64, token []byte) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	return epoch > p.epoch || epoch == p.epoch && len(p.tokens) < poolSize
+	if epoch != p.epoch {
+		return
+	}
+	p.coming--
+	if token != nil {
+		p.tokens = append(p.tokens, token)
+	}
 }
 
 // pool returns that of a task.
@@ -70,29 +84,29 @@ func (w *Worker) pool(name string) *pool {
 	return w.pools[name]
 }
 
-// token returns a token for a report, nil where the task needs none.
-func (w *Worker) token(ctx context.Context, name string, client *shufflerclient.Client, epoch uint64) ([]byte, error) {
-	if client.Task().Clients.Kind != task.ClientToken {
-		return nil, nil
+// token returns a token for a report, nil where the task needs none, and how many were issued for that.
+func (w *Worker) token(ctx context.Context, v *visit) (token []byte, issued int, err error) {
+	if v.client.Task().Clients.Kind != task.ClientToken {
+		return nil, 0, nil
 	}
-	if token := w.pool(name).take(epoch); token != nil {
-		return token, nil
+	if token := w.pool(v.name).take(v.epoch); token != nil {
+		return token, 0, nil
 	}
-	return client.Token(deadline{ctx, time.Now().Add(issuing)}, epoch)
+	token, err = v.client.Token(deadline{ctx, time.Now().Add(issuing)}, v.epoch)
+	return token, 1, err
 }
 
-// refill gets up to two tokens ahead, one in place of the one spent. If the issuer has none now, the
-// next report asks again.
-func (w *Worker) refill(ctx context.Context, name string, client *shufflerclient.Client, epoch uint64) {
-	for range 2 {
-		if client.Task().Clients.Kind != task.ClientToken || !w.pool(name).lacks(epoch) {
-			return
-		}
-		token, err := client.Token(deadline{ctx, time.Now()}, epoch)
+// refill gets up to so many tokens ahead. If the issuer has none now, the next report asks again.
+func (w *Worker) refill(ctx context.Context, v *visit, most int) {
+	if v.client.Task().Clients.Kind != task.ClientToken {
+		return
+	}
+	for p := w.pool(v.name); most > 0 && p.reserve(v.epoch); most-- {
+		token, err := v.client.Token(deadline{ctx, time.Now()}, v.epoch)
+		p.put(v.epoch, token)
 		if err != nil {
 			return
 		}
-		w.pool(name).put(epoch, token)
 	}
 }
 

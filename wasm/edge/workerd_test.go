@@ -7,8 +7,10 @@ import (
 	"bytes"
 	"context"
 	"encoding/binary"
+	"encoding/json"
 	"fmt"
 	"io"
+	"maps"
 	"math"
 	"math/rand/v2"
 	"net"
@@ -16,6 +18,7 @@ import (
 	"net/http/httptest"
 	"net/http/httputil"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"slices"
 	"strconv"
@@ -30,26 +33,31 @@ import (
 	"github.com/doona-dp/doona/internal/fixture"
 	"github.com/doona-dp/doona/internal/relaytest"
 	"github.com/doona-dp/doona/internal/workerd"
-	"github.com/doona-dp/doona/planner"
 	"github.com/doona-dp/doona/randomizer"
-	"github.com/doona-dp/doona/wasm"
+	"github.com/doona-dp/doona/wasm/edge"
 	"github.com/doona-dp/doona/wire/problem"
 	"github.com/doona-dp/doona/wire/task"
 )
 
-// built is the worker's folder; program is workerd.
-var built, program string
+// built is the worker's folder, pages that of its script for pages, and scriptTag what a page says to load it; program
+// is workerd.
+var built, pages, scriptTag, program string
 
 func TestMain(m *testing.M) { os.Exit(run(m)) }
 
 func run(m *testing.M) int {
-	var err error
-	if program, err = workerd.Path(filepath.Join("..", "..")); err == nil {
-		built, err = os.MkdirTemp("", "doona-edge")
+	dir, err := os.MkdirTemp("", "doona-edge")
+	if err == nil {
+		defer os.RemoveAll(dir)
+		built, pages = filepath.Join(dir, "worker"), filepath.Join(dir, "page")
+		program, err = workerd.Path(filepath.Join("..", ".."))
 	}
 	if err == nil {
-		defer os.RemoveAll(built)
-		err = wasm.BuildEdge(context.Background(), built)
+		build := exec.Command("go", "run", "./www/build", "-edge", dir)
+		build.Dir, build.Stderr = filepath.Join("..", ".."), os.Stderr
+		var said []byte
+		said, err = build.Output()
+		scriptTag = string(said)
 	}
 	if err != nil {
 		fmt.Fprintln(os.Stderr, err)
@@ -79,8 +87,6 @@ type report struct {
 	body  []byte
 	lanes [][]task.Message
 }
-
-const site = "site.example"
 
 // newOutside signs a draft for a relay of its own, with an epoch that is open, and serves it.
 func newOutside(t *testing.T, draft *task.Task) *outside {
@@ -139,7 +145,12 @@ func (o *outside) receive(w http.ResponseWriter, req *http.Request) {
 		problem.New(problem.Malformed, "%v", err).Write(w)
 		return
 	}
-	lanes, err := o.relay.Open(0, body)
+	epoch, err := strconv.ParseUint(req.PathValue("epoch"), 10, 64)
+	if err != nil {
+		problem.New(problem.NotFound, "%v", err).Write(w)
+		return
+	}
+	lanes, err := o.relay.Open(epoch, body)
 	if err != nil {
 		problem.New(problem.DoesNotOpen, "%v", err).Write(w)
 		return
@@ -179,12 +190,24 @@ func (o *outside) capture() []byte {
 	return bytes.Clone(o.captured.Bytes())
 }
 
-// entry returns a task's part of the configuration, with changes.
+// entry returns a task's part of the configuration, with changes: of a backend, where they name no source.
 func (o *outside) entry(changes map[string]any) map[string]any {
 	e := map[string]any{"task": "http://relay.example" + o.relay.Path(), "owner": o.relay.OwnerText(), "maxEpsilon": 1,
 		"maxDelta": 1}
 	for key, value := range changes {
 		e[key] = value
+	}
+	return sourced(e)
+}
+
+// sourced adds a source to a task's part of the configuration that has none: request with a property, else backend.
+func sourced(e map[string]any) map[string]any {
+	switch {
+	case e["source"] != nil:
+	case e["property"] != nil:
+		e["source"] = "request"
+	default:
+		e["source"], e["backendKey"] = "backend", "BACKEND"
 	}
 	return e
 }
@@ -192,7 +215,7 @@ func (o *outside) entry(changes map[string]any) map[string]any {
 // start runs the worker with a value of DOONA.
 func (o *outside) start(t *testing.T, doona any, objects ...workerd.Object) *workerd.Process {
 	t.Helper()
-	vars := map[string]any{}
+	vars := map[string]any{"BACKEND": secret}
 	if doona != nil {
 		vars["DOONA"] = doona
 	}
@@ -213,7 +236,7 @@ func (o *outside) startWith(t *testing.T, vars map[string]any, objects ...worker
 	return p
 }
 
-// send makes a request of the site, changed as the test needs.
+// send makes a request of the site's backend, changed as the test needs.
 func send(t *testing.T, p *workerd.Process, method, path, body string, change func(*http.Request)) (int, string,
 	http.Header) {
 	t.Helper()
@@ -221,6 +244,7 @@ func send(t *testing.T, p *workerd.Process, method, path, body string, change fu
 	require.NoError(t, err)
 	req.Host = site
 	req.Header.Set("Content-Type", "application/json")
+	req.Header.Set("Authorization", "Bearer "+secret)
 	if change != nil {
 		change(req)
 	}
@@ -299,11 +323,10 @@ func TestRequestsThatAreRefused(t *testing.T) {
 	o := newOutside(t, truthful())
 	p := o.start(t, map[string]any{"delay": 0, "tasks": map[string]any{
 		"x":       o.entry(nil),
+		"page":    o.entry(map[string]any{"source": "page", "origins": []string{"https://app.example"}}),
 		"country": o.entry(map[string]any{"property": "country", "categories": []string{"AU"}}),
-	}})
-	header := func(name, value string) func(*http.Request) {
-		return func(r *http.Request) { r.Header.Set(name, value) }
-	}
+	}}, visitors)
+	own := "http://" + site
 	for _, c := range []struct {
 		name, method, path, body string
 		change                   func(*http.Request)
@@ -317,15 +340,23 @@ func TestRequestsThatAreRefused(t *testing.T) {
 		{"too many", "POST", "/doona/x", body("[1, 2]"), nil, 400, "invalid-value"},
 		{"no category", "POST", "/doona/x", body("300"), nil, 400, "invalid-value"},
 		{"between categories", "POST", "/doona/x", body("1.5"), nil, 400, "invalid-value"},
-		{"large", "POST", "/doona/x", body(strings.Repeat("1", 1<<20)), nil, 413, "too-large"},
+		{"large", "POST", "/doona/x", body(strings.Repeat("1", 96)), nil, 413, "too-large"},
+		{"larger", "POST", "/doona/x", body(strings.Repeat("1", 1<<20)), nil, 413, "too-large"},
 		{"method", "GET", "/doona/x", "", nil, 405, "not-found"},
-		{"preflight", "OPTIONS", "/doona/x", "", header("Origin", "http://evil.example"), 405, "not-found"},
+		{"preflight", "OPTIONS", "/doona/page", "", with("Origin", "http://evil.example"), 405, "not-found"},
 		{"no such task", "POST", "/doona/y", body(1), nil, 404, "not-found"},
 		{"no task", "POST", "/doona/", body(1), nil, 404, "not-found"},
 		{"a property's task", "POST", "/doona/country", body(1), nil, 404, "not-found"},
-		{"another site's page", "POST", "/doona/x", body(1), header("Origin", "http://evil.example"), 403,
+		{"a backend's epoch", "POST", "/doona/x/epoch", "", nil, 404, "not-found"},
+		{"another site's page", "POST", "/doona/page", body(1), with("Origin", "http://evil.example"), 403,
 			"foreign-origin"},
-		{"a form", "POST", "/doona/x", body(1), header("Content-Type", "text/plain"), 415, "media-type"},
+		{"a program", "POST", "/doona/page", body(1), nil, 403, "foreign-origin"},
+		{"a program asks for the epoch", "POST", "/doona/page/epoch", "", nil, 403, "foreign-origin"},
+		{"a page without an epoch", "POST", "/doona/page", body(1), with("Origin", own), 409, "epoch-not-open"},
+		{"a page that knows the secret", "POST", "/doona/x", body(1), with("Origin", own), 403, "foreign-origin"},
+		{"a wrong secret", "POST", "/doona/x", body(1), with("Authorization", "Bearer "+secret+"x"), 403, "unauthorized"},
+		{"no secret", "POST", "/doona/x", body(1), without("Authorization"), 403, "unauthorized"},
+		{"a form", "POST", "/doona/x", body(1), with("Content-Type", "text/plain"), 415, "media-type"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			status, answer, head := send(t, p, c.method, c.path, c.body, c.change)
@@ -335,10 +366,34 @@ func TestRequestsThatAreRefused(t *testing.T) {
 			require.Empty(t, head.Get("Access-Control-Allow-Origin"))
 		})
 	}
-	status, _, _ := send(t, p, "POST", "/doona/x", body(5), header("Origin", "http://"+site))
+	status, _, head := send(t, p, "OPTIONS", "/doona/page", "", with("Origin", "https://app.example"))
+	require.Equal(t, http.StatusNoContent, status)
+	require.Equal(t, "https://app.example", head.Get("Access-Control-Allow-Origin"))
+	status, _, _ = send(t, p, "POST", "/doona/page", body(5), fromPage(t, p, "/doona/page", "192.0.2.1"))
 	require.Equal(t, http.StatusNoContent, status)
 	requireValues(t, []int{5}, o.reports(t, 1)) // and nothing of the others
 	require.Empty(t, p.Log())
+}
+
+// visitors is the binding of the objects that count reports of networks.
+var visitors = workerd.Object{Binding: "DOONA_VISITORS", Class: "Visitors"}
+
+// fromPage makes a request one of the site's page, in the open epoch, from an address.
+func fromPage(t *testing.T, p *workerd.Process, path, address string) func(*http.Request) {
+	t.Helper()
+	change := func(r *http.Request) {
+		r.Header.Del("Authorization")
+		r.Header.Set("Origin", "http://"+site)
+		r.Header.Set("CF-Connecting-IP", address)
+	}
+	status, text, _ := send(t, p, http.MethodPost, path+edge.EpochPath, "", change)
+	require.Equal(t, http.StatusOK, status, text)
+	var told struct{ Epoch string }
+	require.NoError(t, json.Unmarshal([]byte(text), &told))
+	return func(r *http.Request) {
+		change(r)
+		r.Header.Set(edge.EpochHeader, told.Epoch)
+	}
 }
 
 // With a wrong configuration no value is taken, and the site goes on as without the worker.
@@ -354,7 +409,10 @@ func TestBadConfiguration(t *testing.T) {
 		"no tasks":  {map[string]any{}, "tasks"},
 		"no owner":  {only(o.entry(map[string]any{"owner": ""})), "tasks.x.owner"},
 		"no bound":  {only(o.entry(map[string]any{"maxEpsilon": 0})), "tasks.x.maxEpsilon"},
-		"once":      {only(o.entry(map[string]any{"once": true})), "tasks.x.once"},
+		"once":      {only(o.entry(map[string]any{"property": "latency", "once": true})), "tasks.x.once"},
+		"no source": {only(o.entry(map[string]any{"source": "", "backendKey": ""})), "tasks.x.source"},
+		"visitors":  {only(o.entry(map[string]any{"source": "page"})), "DOONA_VISITORS"},
+		"secret":    {only(o.entry(map[string]any{"source": "backend", "backendKey": "NONE"})), "tasks.x.backendKey"},
 		"unknown":   {only(o.entry(map[string]any{"propertie": "country"})), "propertie"},
 		"too small": {only(o.entry(map[string]any{"maxEpsilon": 0.5})), "MaxEpsilon"},
 		"categories": {map[string]any{"tasks": map[string]any{"x": o.entry(nil),
@@ -494,6 +552,7 @@ func TestRequestsThatOverlap(t *testing.T) {
 				return
 			}
 			req.Header.Set("Content-Type", "application/json")
+			req.Header.Set("Authorization", "Bearer "+secret)
 			resp, err := http.DefaultTransport.RoundTrip(req)
 			if err != nil {
 				return
@@ -526,13 +585,9 @@ func TestInstancesFollowEachOther(t *testing.T) {
 	for worker := range 16 {
 		wait.Go(func() {
 			for i := range requests / 16 {
-				resp, err := http.Post(p.URL+"/doona/x", "application/json", strings.NewReader(body(i%300)))
-				if err != nil || resp.StatusCode != http.StatusNoContent {
+				status, err := quickly(p, body(i%300))
+				if err != nil || status != http.StatusNoContent {
 					refused.Add(1)
-				}
-				if err == nil {
-					io.Copy(io.Discard, resp.Body)
-					resp.Body.Close()
 				}
 				if worker == 0 && i%25 == 0 {
 					t.Log(i*16, p.Memory()>>20, "MiB")
@@ -545,6 +600,23 @@ func TestInstancesFollowEachOther(t *testing.T) {
 	o.reports(t, requests/16*16)
 	require.GreaterOrEqual(t, strings.Count(string(o.capture()), "GET /v1/tasks/"), requests/1000, "instances")
 	require.Empty(t, p.Log())
+}
+
+// quickly posts a value as the backend does.
+func quickly(p *workerd.Process, body string) (int, error) {
+	req, err := http.NewRequest(http.MethodPost, p.URL+"/doona/x", strings.NewReader(body))
+	if err != nil {
+		return 0, err
+	}
+	req.Header.Set("Content-Type", "application/json")
+	req.Header.Set("Authorization", "Bearer "+secret)
+	resp, err := http.DefaultTransport.RoundTrip(req)
+	if err != nil {
+		return 0, err
+	}
+	defer resp.Body.Close()
+	_, err = io.Copy(io.Discard, resp.Body)
+	return resp.StatusCode, err
 }
 
 // Reports leave in random order: the order of 40 is that of the requests with probability 1/40!.
@@ -727,27 +799,16 @@ func manyCategories(n int, first ...string) []string {
 	return first
 }
 
-// deployment is a cascade with a real first relay, and the way to it.
-func deployment(t *testing.T, change func(*task.Task)) (*relaytest.Cascade, *outside, *requests) {
+// deployment is the way of a worker to the parties of a cascade, and the requests that went it.
+func deployment(t *testing.T) (*outside, *requests) {
 	t.Helper()
-	c := relaytest.New(t, relaytest.Options{Task: func(draft *task.Task) {
-		calibrated, err := planner.Draft(planner.Query{Name: "edge", Query: task.Mean, Hi: 10, Batch: 20, Honest: 0.9,
-			Epsilon: 2, Delta: 1e-4})
-		require.NoError(t, err)
-		calibrated.Epochs, calibrated.Clients.Quota = draft.Epochs, 100
-		*draft = *calibrated
-		if change != nil {
-			change(draft)
-		}
-	}})
-	c.Start(t, 0)
 	sent := &requests{}
 	onward := httptest.NewServer(&httputil.ReverseProxy{Rewrite: func(r *httputil.ProxyRequest) {
 		sent.add(r.In)
 		r.Out.URL.Scheme, r.Out.URL.Host = "http", r.In.Host
 	}})
 	t.Cleanup(onward.Close)
-	return c, &outside{address: onward.Listener.Addr().String()}, sent
+	return &outside{address: onward.Listener.Addr().String()}, sent
 }
 
 // requests are those that a worker made.
@@ -780,8 +841,9 @@ func sealed(t *testing.T, c *relaytest.Cascade) func() bool {
 
 // A real relay takes what the worker sends, and seals a batch of it.
 func TestRealRelay(t *testing.T) {
-	c, o, _ := deployment(t, nil)
-	p := o.start(t, only(map[string]any{"task": c.TaskURL(0), "owner": c.Owner, "maxEpsilon": 4}))
+	c := cascade(t, nil)
+	o, _ := deployment(t)
+	p := o.start(t, only(sourced(map[string]any{"task": c.TaskURL(0), "owner": c.Owner, "maxEpsilon": 4})))
 	for i := range 20 {
 		status, answer := post(t, p, body(i/2))
 		require.Equal(t, http.StatusNoContent, status, answer)
@@ -793,20 +855,16 @@ func TestRealRelay(t *testing.T) {
 // With tokens of a real issuer: each report spends one of its own, issued to an account that names
 // nobody.
 func TestTokens(t *testing.T) {
-	c, o, sent := deployment(t, relaytest.WithTokens)
-	key := strings.Repeat("k", 40)
-	cfg := c.IssuerConfig()
-	cfg.Clients, cfg.APIKeys, cfg.TrustedProxies = "account", filepath.Join(t.TempDir(), "api.keys"), nil
-	require.NoError(t, os.WriteFile(cfg.APIKeys, []byte(key+"\n"), 0o600))
-	c.StartIssuer(t, cfg)
-	entry := map[string]any{"task": c.TaskURL(0), "owner": c.Owner, "maxEpsilon": 4, "issuerKey": "KEY"}
+	c := withIssuer(t)
+	o, sent := deployment(t)
+	entry := sourced(map[string]any{"task": c.TaskURL(0), "owner": c.Owner, "maxEpsilon": 4, "issuerKey": "KEY"})
 
-	p := o.startWith(t, map[string]any{"DOONA": only(entry)})
+	p := o.startWith(t, map[string]any{"DOONA": only(entry), "BACKEND": secret})
 	status, answer := post(t, p, body(1))
 	require.Equal(t, http.StatusInternalServerError, status)
 	require.Contains(t, answer, "tasks.x.issuerKey")
 
-	p = o.startWith(t, map[string]any{"DOONA": only(entry), "KEY": strings.Repeat("x", 40)})
+	p = o.startWith(t, map[string]any{"DOONA": only(entry), "BACKEND": secret, "KEY": strings.Repeat("x", 40)})
 	status, answer = post(t, p, body(1))
 	require.Equal(t, http.StatusNoContent, status, answer)
 	require.Eventually(t, func() bool { return strings.Contains(p.Log(), "unauthorized") }, 10*time.Second,
@@ -815,10 +873,9 @@ func TestTokens(t *testing.T) {
 	require.NotContains(t, p.Log(), "xxx", "the key")
 	before := len(sent.headers("/token-request", "Doona-Account"))
 
-	p = o.startWith(t, map[string]any{"DOONA": only(entry), "KEY": key})
+	p = o.startWith(t, map[string]any{"DOONA": only(entry), "BACKEND": secret, "KEY": apiKey})
 	for i := range 20 {
-		status, answer, _ := send(t, p, "POST", "/doona/x", body(i/2),
-			func(r *http.Request) { r.Header.Set("CF-Connecting-IP", "192.0.2.77") })
+		status, answer, _ := send(t, p, "POST", "/doona/x", body(i/2), with("CF-Connecting-IP", "192.0.2.77"))
 		require.Equal(t, http.StatusNoContent, status, answer)
 	}
 	require.Eventually(t, sealed(t, c), 20*time.Second, 20*time.Millisecond)
@@ -830,42 +887,92 @@ func TestTokens(t *testing.T) {
 	slices.Sort(accounts)
 	require.Len(t, slices.Compact(accounts), len(accounts), "an account of its own for every request")
 	require.Greater(t, len(accounts), 20, "some ahead")
+	require.LessOrEqual(t, len(accounts), 24)
+	require.Empty(t, strings.Join(sent.headers("", "Origin"), ""))
 	for _, name := range []string{"Authorization", "Cf-Connecting-Ip", "X-Forwarded-For", "Doona-Account", "Cookie"} {
 		require.NotContains(t, strings.Join(sent.headers("", name), " "), "192.0.2.77")
-		require.NotContains(t, strings.Join(sent.headers("/reports", name), " "), key, "the relay gets the API key")
+		require.NotContains(t, strings.Join(sent.headers("", name), " "), secret, "the backend's")
+		require.NotContains(t, strings.Join(sent.headers("/reports", name), " "), apiKey, "the relay gets the API key")
 	}
 	require.Empty(t, p.Log())
 }
 
-// One report per network and epoch: of an IPv4 address, and of an IPv6 address's /48.
-func TestOncePerVisitor(t *testing.T) {
+// A program that is not the site's: 100 requests without Origin are no report and no token, and neither are 100 with
+// a secret that it guessed. With an Origin that it wrote itself it has, from one network, the quota: here one report,
+// and the two tokens that a report may cost. The relay and the issuer are real ones.
+func TestStrangers(t *testing.T) {
+	c := withIssuer(t)
+	o, sent := deployment(t)
+	of := map[string]any{"task": c.TaskURL(0), "owner": c.Owner, "maxEpsilon": 4, "issuerKey": "KEY"}
+	page, backend := maps.Clone(of), maps.Clone(of)
+	page["source"] = "page"
+	p := o.startWith(t, map[string]any{"BACKEND": secret, "KEY": apiKey, "DOONA": map[string]any{"delay": 0,
+		"tasks": map[string]any{"page": page, "x": sourced(backend)}}}, visitors)
+	for i := range 100 {
+		for _, path := range []string{"/doona/page", "/doona/page/epoch", "/doona/x"} {
+			status, answer, _ := send(t, p, "POST", path, body(i%10), func(r *http.Request) {
+				r.Header.Set("Authorization", fmt.Sprint("Bearer ", secret, i))
+				r.Header.Set("CF-Connecting-IP", fmt.Sprintf("192.0.%d.1", i))
+			})
+			require.Equal(t, http.StatusForbidden, status, answer)
+		}
+	}
+	require.Empty(t, sent.headers("", "Host"), "nothing is asked of anybody")
+
+	forged := fromPage(t, p, "/doona/page", "198.51.100.1")
+	for i := range 100 {
+		status, answer, _ := send(t, p, "POST", "/doona/page", body(i%10), func(r *http.Request) {
+			forged(r)
+			r.Header.Set("CF-Connecting-IP", fmt.Sprintf("198.51.100.%d", i))
+		})
+		require.Equal(t, http.StatusNoContent, status, answer)
+	}
+	require.Eventually(t, func() bool { return len(sent.headers("/token-request", "Host")) == 2 }, 10*time.Second,
+		10*time.Millisecond)
+	time.Sleep(100 * time.Millisecond)
+	require.Len(t, sent.headers("/reports", "Host"), 1)
+	require.Len(t, sent.headers("/token-request", "Host"), 2)
+	require.Empty(t, strings.Join(sent.headers("", "Origin"), ""), "the page's Origin is not the worker's")
+	require.Empty(t, p.Log())
+}
+
+// So many reports per network and epoch: of an IPv4 address's /24, and of an IPv6 address's /48. Pages and passing
+// requests count together where they report to one task.
+func TestReportsOfANetwork(t *testing.T) {
 	o := newOutside(t, truthful())
 	p := o.start(t, map[string]any{"delay": 0, "tasks": map[string]any{
-		"x":       o.entry(map[string]any{"once": true}),
+		"x":       o.entry(map[string]any{"source": "page", "quota": 2}),
 		"country": o.entry(map[string]any{"property": "country", "categories": manyCategories(299), "once": true}),
-	}}, workerd.Object{Binding: "DOONA_VISITORS", Class: "Visitors"})
+	}}, visitors)
+	post := fromPage(t, p, "/doona/x", "")
 	var sent []int
 	for i, v := range []struct {
 		address string
-		first   bool
+		taken   bool
 	}{
-		{"192.0.2.1", true}, {"192.0.2.1", false}, {"192.0.2.2", true}, {"192.0.2.2", false},
-		{"2001:db8:1::1", true}, {"2001:db8:1:2:3:4:5:6", false}, {"2001:0db8:0001::9", false},
-		{"2001:db8:2::1", true}, {"2001:db8::1", true},
-		{"::1", true}, {"0:0:0:1::", false}, {"192.0.2.1", false},
+		{"192.0.2.1", true}, {"192.0.2.1", true}, {"192.0.2.2", false}, {"192.0.3.1", true}, {"192.0.2.1", false},
+		{"2001:db8:1::1", true}, {"2001:db8:1:2:3:4:5:6", true}, {"2001:0db8:0001::9", false},
+		{"2001:db8:2::1", true}, {"2001:db8::1", true}, {"::1", true}, {"0:0:0:1::", true}, {"0:0:0:1::", false},
 	} {
-		if v.first {
+		if v.taken {
 			sent = append(sent, i)
 		}
-		status, answer, _ := send(t, p, "POST", "/doona/x", body(i),
-			func(r *http.Request) { r.Header.Set("CF-Connecting-IP", v.address) })
+		status, answer, _ := send(t, p, "POST", "/doona/x", body(i), func(r *http.Request) {
+			post(r)
+			r.Header.Set("CF-Connecting-IP", v.address)
+		})
 		require.Equal(t, http.StatusNoContent, status, "%s %s", answer, p.Log())
 	}
-	status, answer, _ := send(t, p, "POST", "/doona/x", body(1), nil)
+	o.reports(t, len(sent))
+	require.NotContains(t, string(o.capture()), "192.0.2")
+	for _, address := range []string{"192.0.2.1", "192.0.3.1", "203.0.113.1", "203.0.113.2"} {
+		send(t, p, "GET", "/", "", with("CF-Connecting-IP", address))
+	}
+	sent = append(sent, 299) // of 203.0.113.0/24, which no page had reported from
+	status, answer, _ := send(t, p, "POST", "/doona/x", body(1), post)
 	require.Equal(t, http.StatusInternalServerError, status)
 	require.Contains(t, answer, "no address")
 	time.Sleep(100 * time.Millisecond)
 	requireValues(t, sent, o.reports(t, len(sent)))
-	require.NotContains(t, string(o.capture()), "192.0.2")
 	require.Empty(t, p.Log())
 }

@@ -27,16 +27,16 @@ func TestWranglerDev(t *testing.T) {
 	if program == "" {
 		t.Skip("scripts/edge-wrangler.sh runs it")
 	}
-	c, _, _ := deployment(t, nil)
-	entry := map[string]any{"task": c.TaskURL(0), "owner": c.Owner, "maxEpsilon": 4}
-	once := map[string]any{"task": c.TaskURL(0), "owner": c.Owner, "maxEpsilon": 4, "once": true}
-	doona, err := json.Marshal(map[string]any{"delay": 0, "tasks": map[string]any{"rating": entry, "visit": once}})
+	c := cascade(t, nil)
+	entry := sourced(map[string]any{"task": c.TaskURL(0), "owner": c.Owner, "maxEpsilon": 4})
+	visit := map[string]any{"task": c.TaskURL(0), "owner": c.Owner, "maxEpsilon": 4, "source": "page"}
+	doona, err := json.Marshal(map[string]any{"delay": 0, "tasks": map[string]any{"rating": entry, "visit": visit}})
 	require.NoError(t, err)
 	dev, log := startWrangler(t, program, string(doona))
 
-	for range 5 { // Of one visitor, who is counted once.
-		status, answer, _ := send(t, dev, "POST", "/doona/visit", body(7),
-			func(r *http.Request) { r.Header.Set("CF-Connecting-IP", "192.0.2.77") })
+	page := fromPage(t, dev, "/doona/visit", "192.0.2.77")
+	for range 5 { // Of one network, which is counted once.
+		status, answer, _ := send(t, dev, "POST", "/doona/visit", body(7), page)
 		require.Equal(t, http.StatusNoContent, status, answer)
 	}
 	batch := func() uint64 { return c.Status(t, 0).Epochs[0].Batches }
@@ -45,7 +45,7 @@ func TestWranglerDev(t *testing.T) {
 		require.Equal(t, http.StatusNoContent, status, answer)
 	}
 	time.Sleep(3 * time.Second)
-	require.Zero(t, batch(), "19 reports are no batch of 20, however often one visitor came")
+	require.Zero(t, batch(), "19 reports are no batch of 20, however often one network came")
 	status, answer, _ := send(t, dev, "POST", "/doona/rating", body(3), nil)
 	require.Equal(t, http.StatusNoContent, status, answer)
 	require.Eventually(t, sealed(t, c), 20*time.Second, 20*time.Millisecond, "the relay has acknowledged 20")
@@ -71,7 +71,7 @@ func startWrangler(t *testing.T, program, doona string) (dev *workerd.Process, l
 	require.NoError(t, err)
 	command := exec.Command(program, "dev", "--local", "--config", "wrangler.jsonc", "--ip", "127.0.0.1", "--port",
 		strconv.Itoa(port), "--inspector-port", "0", "--persist-to", t.TempDir(), "--show-interactive-dev-session=false",
-		"--var", "DOONA:"+doona)
+		"--var", "DOONA:"+doona, "--var", "BACKEND:"+secret)
 	command.Stdout, command.Stderr = out, out
 	command.SysProcAttr = &syscall.SysProcAttr{Setpgid: true} // It starts node and workerd.
 	require.NoError(t, command.Start())

@@ -5,7 +5,7 @@
 //	go run ./www/build -package build/package   # from what is built: the npm package but its types (www/pack.sh)
 //	go run ./www/build -programs build/programs linux/amd64 …   # the npm packages of the program doona but licences
 //	go run ./www/build -specs build/specs       # the SDK's own tests, for node --test
-//	go run ./www/build -edge build/edge         # the edge worker: app.wasm and the JavaScript around it
+//	go run ./www/build -edge build/edge         # the edge worker, and its script for pages
 package main
 
 import (
@@ -36,7 +36,7 @@ func main() {
 	case *programs != "":
 		err = packPrograms(context.Background(), *programs, flag.Args())
 	case *edge != "":
-		err = wasm.BuildEdge(context.Background(), *edge)
+		err = buildEdge(context.Background(), *edge)
 	default:
 		err = build(context.Background(), *out)
 	}

@@ -101,7 +101,7 @@ class IndexedDBStore implements Store {
 }
 
 /** Resolves once a transaction is committed. */
-function over(tx: IDBTransaction): Promise<void> {
+export function over(tx: IDBTransaction): Promise<void> {
   const committed = new Promise<void>((resolve, reject) => {
     tx.oncomplete = () => resolve();
     tx.onabort = () => reject(tx.error ?? new Error('transaction aborted'));
@@ -122,7 +122,7 @@ function unavailable(what: string, cause: unknown): DoonaError {
   return new DoonaError('storage-unavailable', `couldn't ${what} IndexedDB: ${cause}`, undefined, { cause });
 }
 
-function done<T>(request: IDBRequest<T>): Promise<T> {
+export function done<T>(request: IDBRequest<T>): Promise<T> {
   return new Promise((resolve, reject) => {
     request.onsuccess = () => resolve(request.result);
     request.onerror = () => reject(request.error);

@@ -71,26 +71,17 @@ export default {
   },
 };
 
-// network is what counts as one visitor: an IPv4 address, or the /48 that an IPv6 address is in.
-function network(address) {
-  if (!address.includes(':')) return address;
-  const [head, tail] = address.split('::');
-  const groups = head.split(':');
-  if (tail !== undefined) while (groups.length < 8 - tail.split(':').length) groups.push('0');
-  return groups.slice(0, 3).map((group) => parseInt(group || '0', 16)).join(':');
-}
-
-// Visitors remembers, for one epoch of one task, who has reported: keyed hashes of addresses, under
-// a key of this epoch alone. All of it is erased when the epoch is over.
+// Visitors counts, for one epoch of one task, the reports of each network: by keyed hashes, under a key of this epoch
+// alone. All of it is erased when the epoch is over.
 export class Visitors extends DurableObject {
   constructor(ctx, env) {
     super(ctx, env);
     this.sql = ctx.storage.sql;
   }
 
-  // first says whether this visitor is new. end is in milliseconds since 1970.
-  async first(address, end) {
-    this.sql.exec('create table if not exists visitor (hash blob primary key) without rowid');
+  // claim counts a report, and says whether the network had fewer than most. end is in milliseconds since 1970.
+  async claim(network, most, end) {
+    this.sql.exec('create table if not exists network (hash blob primary key, reports integer not null) without rowid');
     this.sql.exec('create table if not exists secret (key blob)');
     if (this.sql.exec('select key from secret').toArray().length === 0) {
       this.sql.exec('insert into secret values (?)', crypto.getRandomValues(new Uint8Array(32)));
@@ -98,8 +89,9 @@ export class Visitors extends DurableObject {
     }
     const secret = this.sql.exec('select key from secret').one().key;
     const key = await crypto.subtle.importKey('raw', secret, { name: 'HMAC', hash: 'SHA-256' }, false, ['sign']);
-    const hash = await crypto.subtle.sign('HMAC', key, new TextEncoder().encode(network(address)));
-    return this.sql.exec('insert or ignore into visitor values (?) returning 1', hash).toArray().length === 1;
+    const hash = await crypto.subtle.sign('HMAC', key, new TextEncoder().encode(network));
+    return this.sql.exec('insert into network values (?, 1) on conflict do update set reports = reports + 1 ' +
+      'where reports < ? returning 1', hash, most).toArray().length === 1;
   }
 
   alarm() {

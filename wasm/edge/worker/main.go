@@ -37,7 +37,7 @@ func open() (*edge.Worker, error) {
 	host := edge.Host{HTTP: fetcher{fetch.NewClient()}, Pause: pause, Background: background, Log: logLine,
 		Secret: secret}
 	if !cloudflare.GetBinding(visitors).IsUndefined() {
-		host.First = first
+		host.Claim = claim
 	}
 	return edge.New(config, host)
 }
@@ -50,15 +50,15 @@ func secret(name string) string {
 	return ""
 }
 
-// visitors names the binding of the Durable Objects of entry.mjs that remember visitors.
+// visitors names the binding of the Durable Objects of entry.mjs that count reports of networks.
 const visitors = "DOONA_VISITORS"
 
-// first asks the object of a task's epoch.
-func first(visitor, epoch string, end uint64) (bool, error) {
+// claim asks the object of a task's epoch.
+func claim(network, epoch string, most, end uint64) (bool, error) {
 	namespace := cloudflare.GetBinding(visitors)
 	stub := namespace.Call("get", namespace.Call("idFromName", epoch))
-	is, err := await(stub.Call("first", visitor, 1000*float64(end)))
-	return err == nil && is.Truthy(), err
+	free, err := await(stub.Call("claim", network, float64(most), 1000*float64(end)))
+	return err == nil && free.Truthy(), err
 }
 
 // fetcher sends by the runtime's fetch and follows no redirect. It stands for an http.Client, which

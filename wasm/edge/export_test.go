@@ -1,0 +1,36 @@
+package edge
+
+// Jobs returns how many jobs and bytes are at hand.
+func (w *Worker) Jobs() (jobs, bytes int) {
+	w.load.mu.Lock()
+	defer w.load.mu.Unlock()
+	return len(w.load.jobs), w.load.bytes
+}
+
+// Fill adds jobs until there are as many as may be.
+func (w *Worker) Fill() (empty func()) {
+	var all []*job
+	for {
+		j, err := w.load.begin()
+		if err != nil {
+			return func() {
+				for _, j := range all {
+					w.load.end(j)
+				}
+			}
+		}
+		all = append(all, j)
+	}
+}
+
+// FillBytes holds all bytes but so many.
+func (w *Worker) FillBytes(free int) (empty func()) {
+	j, err := w.load.begin()
+	if err == nil {
+		err = w.load.hold(j, maxHeld-free)
+	}
+	if err != nil {
+		panic(err)
+	}
+	return func() { w.load.end(j) }
+}

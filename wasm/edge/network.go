@@ -1,0 +1,18 @@
+package edge
+
+import "net/netip"
+
+// networkOf returns what counts as one visitor, as it does at relays and issuers: an IPv4 /24 or an IPv6 /48. It is
+// "" for what is no address.
+func networkOf(address string) string {
+	a, err := netip.ParseAddr(address)
+	if err != nil {
+		return ""
+	}
+	a = a.WithZone("").Unmap()
+	bits := 48
+	if a.Is4() {
+		bits = 24
+	}
+	return netip.PrefixFrom(a, bits).Masked().String()
+}

@@ -1,0 +1,176 @@
+package edge
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"net/http"
+	"time"
+
+	"github.com/doona-dp/doona/shufflerclient"
+	"github.com/doona-dp/doona/wire/problem"
+)
+
+// patience bounds the pauses between attempts to deliver one report. The longest delay, the token and
+// it fit into the runtime's 30 s.
+const patience = 6 * time.Second
+
+// visit is a request that may report to the open epoch of a task.
+type visit struct {
+	name   string
+	client *shufflerclient.Client
+	epoch  uint64
+	pause  time.Duration // Until the report leaves. Drawn before the value is looked at: it says nothing of it.
+	job    *job
+}
+
+// open admits a request that may report to a task. The visit ends by [load.end].
+func (w *Worker) open(ctx context.Context, name string) (*visit, error) {
+	j, err := w.load.begin()
+	if err != nil {
+		return nil, err
+	}
+	v := &visit{name: name, job: j}
+	if err := w.prepare(ctx, v); err != nil {
+		w.load.end(j)
+		return nil, err
+	}
+	return v, nil
+}
+
+// prepare draws the pause, and finds the task and its open epoch.
+func (w *Worker) prepare(ctx context.Context, v *visit) (err error) {
+	if most := w.config.delay(); most > 0 {
+		v.pause = rand.N(most)
+	}
+	if v.client, err = w.task(ctx, v.name); err != nil {
+		return err
+	}
+	of, ok := v.client.Task(), false
+	if v.epoch, ok = of.Epochs.At(uint64(time.Now().Unix())); !ok {
+		return newProblem(problem.EpochNotOpen, http.StatusConflict, "no epoch of the task is open now", "")
+	}
+	return w.load.hold(v.job, bodyBytes(of.Task)+reportBytes(of.Task))
+}
+
+// key names the epoch among those of all tasks.
+func (v *visit) key() string { return fmt.Sprintf("%s/%d", v.client.Task().ID, v.epoch) }
+
+// end returns the Unix time at which the epoch ends.
+func (v *visit) end() uint64 { return v.client.Task().Epochs.End(v.epoch) }
+
+// Observe reports a request's properties to every task that asks for one, after the request has
+// been answered. Whether a request is in the sample does not depend on it.
+func (w *Worker) Observe(o Observation) {
+	for _, name := range w.observed {
+		if rand.Float64() >= w.config.Tasks[name].sample() {
+			continue
+		}
+		w.host.Background(func() {
+			if err := w.observe(context.Background(), name, &o); err != nil {
+				w.dropped(name, err)
+			}
+		})
+	}
+}
+
+func (w *Worker) observe(ctx context.Context, name string, o *Observation) error {
+	v, err := w.open(ctx, name)
+	if err != nil {
+		return err
+	}
+	defer w.load.end(v.job)
+	t := w.config.Tasks[name]
+	if t.Once {
+		if first, err := w.claim(v, o.Visitor, 1); err != nil || !first {
+			return err
+		}
+	}
+	report, err := v.client.Report(v.epoch, []float64{t.value(o)})
+	if err != nil {
+		return valueProblem(err)
+	}
+	return w.deliver(ctx, v, report)
+}
+
+// forgotten is how long after an epoch its networks are forgotten, in seconds: clocks differ by minutes.
+const forgotten = 600
+
+// claim counts a report of the visitor's network, and says whether it may be made. It comes before the value is
+// touched: whatever fails from then on, there is no second draw.
+func (w *Worker) claim(v *visit, visitor string, most uint64) (bool, error) {
+	network := networkOf(visitor)
+	if network == "" {
+		return false, newProblem(problem.Internal, http.StatusInternalServerError, "the request names no address", "")
+	}
+	free, err := w.host.Claim(network, v.key(), most, v.end()+forgotten)
+	if err != nil {
+		w.host.Log(fmt.Sprintf("doona: couldn't tell visitors to task %s apart: %v", v.name, err))
+		return false, newProblem(problem.Internal, http.StatusInternalServerError,
+			"the worker can't tell visitors apart now", "")
+	}
+	return free, nil
+}
+
+// report randomizes and seals a value, and delivers the report in the background; then the visit ends. When it
+// returns, the value is no longer needed. An error about the value has no part of the value in it.
+func (w *Worker) report(ctx context.Context, v *visit, value []float64) error {
+	report, err := v.client.Report(v.epoch, value)
+	if err != nil {
+		w.load.end(v.job)
+		return valueProblem(err)
+	}
+	w.host.Background(func() {
+		defer w.load.end(v.job)
+		if err := w.deliver(ctx, v, report); err != nil {
+			w.dropped(v.name, err)
+		}
+	})
+	return nil
+}
+
+// deliver gets a token where the task needs one, and after the pause posts the report. Only a report that the relay
+// took has tokens issued ahead.
+func (w *Worker) deliver(ctx context.Context, v *visit, report *shufflerclient.Report) (err error) {
+	issued := 0
+	if report.Token, issued, err = w.token(ctx, v); err != nil {
+		return err
+	}
+	w.host.Pause(v.pause)
+	if err := v.client.Submit(deadline{ctx, time.Now().Add(patience)}, report); err != nil {
+		return err
+	}
+	w.refill(ctx, v, tokensPerReport-issued)
+	return nil
+}
+
+// deadline is a context that has ended at a time, without a timer to tell of it.
+type deadline struct {
+	context.Context
+	at time.Time
+}
+
+func (d deadline) Deadline() (time.Time, bool) { return d.at, true }
+
+func (d deadline) Err() error {
+	if time.Now().After(d.at) {
+		return context.DeadlineExceeded
+	}
+	return d.Context.Err()
+}
+
+// pause waits between two attempts.
+func (w *Worker) pause(_ context.Context, d time.Duration) error {
+	w.host.Pause(d)
+	return nil
+}
+
+// dropped says that a report was lost, why (a reason of the relay or of the network), and how many
+// this instance has lost.
+func (w *Worker) dropped(name string, err error) {
+	w.mu.Lock()
+	w.lost++
+	lost := w.lost
+	w.mu.Unlock()
+	w.host.Log(fmt.Sprintf("doona: dropped a report to task %s: %v (%d dropped)", name, err, lost))
+}

@@ -1,0 +1,131 @@
+package edge
+
+import (
+	"bytes"
+	"errors"
+	"io"
+	"net/http"
+	"strconv"
+	"strings"
+
+	"github.com/doona-dp/doona/internal/invalid"
+	"github.com/doona-dp/doona/wire/problem"
+)
+
+// malformed says what a body is, and nothing of what this one holds.
+func malformed() error {
+	return newProblem(InvalidValue, http.StatusBadRequest, "not a value of the task",
+		`value: want {"value": number} or {"value": [number, …]} and nothing else`)
+}
+
+func tooLarge(most int) error {
+	return newProblem(problem.TooLarge, http.StatusRequestEntityTooLarge, "longer than any value",
+		"at most "+strconv.Itoa(most)+" bytes")
+}
+
+// readValue reads {"value": number} or {"value": [number, …]} of at most so many bytes.
+func readValue(body io.Reader, most int) ([]float64, error) {
+	if body == nil {
+		return nil, malformed()
+	}
+	raw, err := io.ReadAll(io.LimitReader(body, int64(most)+1))
+	if err != nil {
+		return nil, malformed()
+	}
+	if len(raw) > most {
+		return nil, tooLarge(most)
+	}
+	in := scanner{rest: raw}
+	if !in.take("{") || !in.take(`"value"`) || !in.take(":") {
+		return nil, malformed()
+	}
+	value, ok := in.numbers()
+	if !ok || !in.take("}") || !in.ended() {
+		return nil, malformed()
+	}
+	return value, nil
+}
+
+// scanner reads JSON that has no more than one array of numbers in one object. A decoder for all of JSON takes ten
+// times as long, and nests as deep as the body says.
+type scanner struct{ rest []byte }
+
+// ended skips white space, and says whether nothing is left.
+func (s *scanner) ended() bool {
+	s.rest = bytes.TrimLeft(s.rest, " \t\r\n")
+	return len(s.rest) == 0
+}
+
+// take skips white space and a token, and says whether it was there.
+func (s *scanner) take(token string) (found bool) {
+	s.ended()
+	s.rest, found = bytes.CutPrefix(s.rest, []byte(token))
+	return found
+}
+
+// numbers reads a number, or an array of them.
+func (s *scanner) numbers() ([]float64, bool) {
+	if !s.take("[") {
+		x, ok := s.number()
+		return []float64{x}, ok
+	}
+	value := []float64{}
+	if s.take("]") {
+		return value, true
+	}
+	for {
+		x, ok := s.number()
+		if !ok {
+			return nil, false
+		}
+		value = append(value, x)
+		if s.take("]") {
+			return value, true
+		}
+		if !s.take(",") {
+			return nil, false
+		}
+	}
+}
+
+// number reads a finite number as JSON writes it: strconv would take more, such as 0x1p-2, 1_0 and +1.
+func (s *scanner) number() (float64, bool) {
+	s.ended()
+	i := 0
+	digits := func() bool {
+		first := i
+		for i < len(s.rest) && s.rest[i] >= '0' && s.rest[i] <= '9' {
+			i++
+		}
+		return i > first
+	}
+	has := func(characters string) bool {
+		found := i < len(s.rest) && strings.IndexByte(characters, s.rest[i]) >= 0
+		if found {
+			i++
+		}
+		return found
+	}
+	has("-")
+	if !has("0") && !digits() || has(".") && !digits() {
+		return 0, false
+	}
+	if has("eE") {
+		has("+-")
+		if !digits() {
+			return 0, false
+		}
+	}
+	x, err := strconv.ParseFloat(string(s.rest[:i]), 64)
+	s.rest = s.rest[i:]
+	return x, err == nil
+}
+
+// valueProblem says what the task allows, without what was given.
+func valueProblem(err error) error {
+	var field *invalid.FieldError
+	if !errors.As(err, &field) {
+		return newProblem(problem.Internal, http.StatusInternalServerError, "the value could not be randomized", "")
+	}
+	return newProblem(InvalidValue, http.StatusBadRequest, "not a value of the task", field.Field+": want "+field.Want)
+}

@@ -1,0 +1,480 @@
+package edge_test
+
+import (
+	"encoding/json"
+	"errors"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/doona-dp/doona/internal/relaytest"
+	"github.com/doona-dp/doona/planner"
+	"github.com/doona-dp/doona/wasm/edge"
+	"github.com/doona-dp/doona/wire/problem"
+	"github.com/doona-dp/doona/wire/task"
+)
+
+const (
+	site   = "site.example"
+	secret = "a-secret-of-a-backend-0123456789-abcdef"
+	apiKey = "an-api-key-of-the-issuer-0123456789-abc"
+)
+
+// cascade is a first relay, running, whose task is for means of 0 to 10 in batches of 20.
+func cascade(t *testing.T, change func(*task.Task)) *relaytest.Cascade {
+	t.Helper()
+	c := relaytest.New(t, relaytest.Options{Task: func(draft *task.Task) {
+		calibrated, err := planner.Draft(planner.Query{Name: "edge", Query: task.Mean, Hi: 10, Batch: 20, Honest: 0.9,
+			Epsilon: 2, Delta: 1e-4})
+		require.NoError(t, err)
+		calibrated.Epochs, calibrated.Clients.Quota = draft.Epochs, 100
+		*draft = *calibrated
+		if change != nil {
+			change(draft)
+		}
+	}})
+	c.Start(t, 0)
+	return c
+}
+
+// withIssuer is a cascade whose task wants tokens, and the issuer of them, which counts accounts.
+func withIssuer(t *testing.T) *relaytest.Cascade {
+	t.Helper()
+	c := cascade(t, relaytest.WithTokens)
+	cfg := c.IssuerConfig()
+	cfg.Clients, cfg.APIKeys, cfg.TrustedProxies = "account", filepath.Join(t.TempDir(), "api.keys"), nil
+	require.NoError(t, os.WriteFile(cfg.APIKeys, []byte(apiKey+"\n"), 0o600))
+	c.StartIssuer(t, cfg)
+	// Until the relay has the issuer's key it takes nothing; then it wants a token.
+	body := c.Seal(t, 0, 1)
+	require.Eventually(t, func() bool {
+		return errors.Is(c.Post(t.Context(), 0, body, "10.0.0.1"), problem.New(problem.TokenMissing, ""))
+	}, relaytest.Patience, 10*time.Millisecond)
+	return c
+}
+
+// host is a runtime in this process: it sends to the real parties, and keeps what they took.
+type host struct {
+	work sync.WaitGroup
+
+	mu     sync.Mutex // guards what follows
+	claims map[string]uint64
+	asked  int // claims that were tried
+	sent   []*http.Request
+	log    []string
+	fails  error // what claims return
+	refuse bool  // reports, in the relay's place
+}
+
+func (h *host) Do(req *http.Request) (*http.Response, error) {
+	if h.refuse && strings.HasSuffix(req.URL.Path, "/reports") {
+		rec := httptest.NewRecorder()
+		problem.New(problem.Limit, "").Write(rec)
+		return rec.Result(), nil
+	}
+	resp, err := http.DefaultTransport.RoundTrip(req)
+	if err == nil && resp.StatusCode/100 == 2 { // Of a relay that is not ready yet reports are sent again.
+		h.mu.Lock()
+		h.sent = append(h.sent, req)
+		h.mu.Unlock()
+	}
+	return resp, err
+}
+
+func (h *host) claim(network, epoch string, most, _ uint64) (bool, error) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.asked++
+	if h.claims[epoch+network] >= most || h.fails != nil {
+		return false, h.fails
+	}
+	h.claims[epoch+network]++
+	return true, nil
+}
+
+func (h *host) logged(line string) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.log = append(h.log, line)
+}
+
+// spent says how often the task and the issuer's key were fetched, and how many claims, token requests and reports
+// there were.
+type spent struct{ tasks, claims, keys, tokens, reports int }
+
+func (h *host) spent() (s spent) {
+	h.work.Wait()
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	for _, req := range h.sent {
+		switch path := req.URL.Path; {
+		case strings.HasSuffix(path, "/reports"):
+			s.reports++
+		case strings.HasSuffix(path, "/token-request"):
+			s.tokens++
+		case strings.HasSuffix(path, "/issuer-directory"):
+			s.keys++
+		case strings.HasPrefix(path, "/v1/tasks/"):
+			s.tasks++
+		}
+	}
+	s.claims = h.asked
+	return s
+}
+
+// start returns the worker of one task, x.
+func start(t *testing.T, c *relaytest.Cascade, fields map[string]any) (*edge.Worker, *host) {
+	t.Helper()
+	h := &host{claims: map[string]uint64{}}
+	w, err := edge.New(configOf(t, c, fields), h.host())
+	require.NoError(t, err)
+	t.Cleanup(func() {
+		h.work.Wait()
+		jobs, bytes := w.Jobs()
+		require.Zero(t, jobs+bytes, "every job has ended")
+		if t.Failed() {
+			t.Log(h.log)
+		}
+	})
+	return w, h
+}
+
+func (h *host) host() edge.Host {
+	return edge.Host{HTTP: h, Pause: time.Sleep, Background: func(work func()) { h.work.Go(work) },
+		Log: h.logged, Claim: h.claim,
+		Secret: func(name string) string {
+			return map[string]string{"BACKEND": secret, "ISSUER": apiKey, "SHORT": secret[:31]}[name]
+		}}
+}
+
+func configOf(t *testing.T, c *relaytest.Cascade, fields map[string]any) *edge.Config {
+	t.Helper()
+	x := map[string]any{"task": c.TaskURL(0), "owner": c.Owner, "maxEpsilon": 4}
+	if c.Open.Clients.Kind == task.ClientToken {
+		x["issuerKey"] = "ISSUER"
+	}
+	for name, value := range fields {
+		x[name] = value
+	}
+	text, err := json.Marshal(map[string]any{"delay": 0, "tasks": map[string]any{"x": x}})
+	require.NoError(t, err)
+	config, err := edge.ParseConfig(text)
+	require.NoError(t, err)
+	return config
+}
+
+// request is a post to the worker, by a page of the site in one network, changed as the test needs.
+func request(body string, change ...func(*http.Request)) *http.Request {
+	req := httptest.NewRequest(http.MethodPost, "https://"+site+"/doona/x", strings.NewReader(body))
+	req.Header.Set("Content-Type", "application/json")
+	req.Header.Set("Origin", "https://"+site)
+	req.Header.Set("CF-Connecting-IP", "192.0.2.77")
+	for _, c := range change {
+		c(req)
+	}
+	return req
+}
+
+func with(name, value string) func(*http.Request) {
+	return func(r *http.Request) { r.Header.Set(name, value) }
+}
+
+func without(name string) func(*http.Request) { return func(r *http.Request) { r.Header.Del(name) } }
+
+func answer(w http.Handler, req *http.Request) (int, string) {
+	rec := httptest.NewRecorder()
+	w.ServeHTTP(rec, req)
+	return rec.Code, rec.Body.String()
+}
+
+// epochOf asks as the page's script does, and returns what the post must name.
+func epochOf(t *testing.T, w http.Handler) func(*http.Request) {
+	t.Helper()
+	status, text := answer(w, request("", func(r *http.Request) { r.URL.Path += edge.EpochPath }))
+	require.Equal(t, http.StatusOK, status, text)
+	var told struct {
+		Epoch string
+		End   int64
+	}
+	require.NoError(t, json.Unmarshal([]byte(text), &told))
+	require.Greater(t, told.End, time.Now().Unix())
+	return with(edge.EpochHeader, told.Epoch)
+}
+
+// unread fails where its reader is read.
+type unread struct{ t *testing.T }
+
+func (u unread) Read([]byte) (int, error) {
+	u.t.Error("the body was read")
+	return 0, io.EOF
+}
+
+// Refusals come in the order of what they cost: until a request is found to be a page's, with a body of a fitting
+// size, for the open epoch, nothing is asked of anybody; until its network has a report left, its body is not read; and
+// until its value is one of the task, no token is issued and nothing is sent.
+func TestRefusalsInTheOrderOfTheirCost(t *testing.T) {
+	c := withIssuer(t)
+	w, h := start(t, c, map[string]any{"source": "page"})
+	epoch := func(*http.Request) {}
+	wrong := []struct {
+		spoil   func(*http.Request)
+		status  int
+		problem string
+		spent   spent
+	}{
+		{func(r *http.Request) { r.URL.Path = "/doona/y" }, 404, "not-found", spent{}},
+		{func(r *http.Request) { r.Method = "PUT" }, 405, "not-found", spent{}},
+		{with("Content-Type", "text/plain"), 415, "media-type", spent{}},
+		{without("Origin"), 403, "foreign-origin", spent{}},
+		{func(r *http.Request) { r.ContentLength = 1<<20 + 1 }, 413, "too-large", spent{}},
+		{without(edge.EpochHeader), 409, "epoch-not-open", spent{tasks: 1}},
+		{func(r *http.Request) { r.ContentLength = 97 }, 413, "too-large", spent{tasks: 1}},
+		{with("CF-Connecting-IP", ""), 500, "internal", spent{tasks: 1}},
+	}
+	for i, fault := range wrong {
+		req := request("", epoch)
+		for _, later := range wrong[i:] {
+			later.spoil(req)
+		}
+		if fault.problem == "too-large" { // It is the first fault but these.
+			wrong[i].spoil(req)
+		}
+		req.Body = io.NopCloser(unread{t})
+		status, text := answer(w, req)
+		require.Equal(t, fault.status, status, text)
+		require.Contains(t, text, `"urn:doona:error:`+fault.problem+`"`, "%d", i)
+		require.Equal(t, fault.spent, h.spent(), "%d: %s", i, fault.problem)
+		if fault.problem == "epoch-not-open" {
+			epoch = epochOf(t, w)
+		}
+	}
+
+	status, text := answer(w, request(`{"value": 11}`, epoch))
+	require.Equal(t, http.StatusNoContent, status, text)
+	require.Equal(t, spent{tasks: 1, claims: 1}, h.spent(), "a value that is none of the task has had its turn")
+	require.Len(t, h.log, 1)
+	require.Contains(t, h.log[0], "refused a value to task x: invalid-value")
+	require.NotContains(t, h.log[0], "11")
+
+	for range 2 {
+		req := request("", epoch)
+		req.Body = io.NopCloser(unread{t})
+		status, text = answer(w, req)
+		require.Equal(t, http.StatusNoContent, status, text)
+	}
+	require.Equal(t, spent{tasks: 1, claims: 3}, h.spent())
+
+	status, text = answer(w, request(`{"value": 3}`, epoch, with("CF-Connecting-IP", "192.0.3.77")))
+	require.Equal(t, http.StatusNoContent, status, text)
+	require.Equal(t, spent{tasks: 1, claims: 4, keys: 1, tokens: 2, reports: 1}, h.spent())
+	require.Len(t, h.log, 1)
+}
+
+// One network gets its quota of reports, whatever Origin a program writes; without one it gets nothing.
+func TestQuotaOfANetwork(t *testing.T) {
+	for quota, fields := range map[int]map[string]any{1: {"source": "page"}, 3: {"source": "page", "quota": 3}} {
+		c := cascade(t, nil)
+		w, h := start(t, c, fields)
+		for range 100 {
+			status, _ := answer(w, request(`{"value": 3}`, without("Origin")))
+			require.Equal(t, http.StatusForbidden, status)
+		}
+		require.Equal(t, spent{}, h.spent())
+		epoch := epochOf(t, w)
+		for i := range 20 {
+			status, text := answer(w, request(`{"value": 3}`, epoch,
+				with("CF-Connecting-IP", []string{"192.0.2.1", "192.0.2.255", "::ffff:192.0.2.8"}[i%3])))
+			require.Equal(t, http.StatusNoContent, status, text)
+		}
+		require.Equal(t, spent{tasks: 1, claims: 20, reports: quota}, h.spent())
+		require.Empty(t, h.log)
+	}
+	c := cascade(t, nil)
+	w, _ := start(t, c, map[string]any{"source": "page", "quota": 101})
+	status, text := answer(w, request(`{"value": 3}`))
+	require.Equal(t, http.StatusInternalServerError, status)
+	require.Contains(t, text, "at most the task's quota, 100")
+}
+
+func TestOrigins(t *testing.T) {
+	c := cascade(t, nil)
+	w, _ := start(t, c, map[string]any{"source": "page",
+		"origins": []string{"https://app.example", "capacitor://localhost"}})
+	for origin, allowed := range map[string]bool{
+		"https://site.example": true, "https://app.example": true, "capacitor://localhost": true,
+		"": false, "null": false, "http://site.example": false, "https://evil.example": false, "%": false,
+		"https://site.example.evil.example": false, "https://site.example:444": false, "https://site.example/": false,
+		"https://SITE.example": false, "https://user@site.example": false, "https://app.example:8443": false,
+	} {
+		status, text := answer(w, request(`{"value": 3}`, with("Origin", origin)))
+		require.Equal(t, map[bool]int{true: http.StatusConflict, false: http.StatusForbidden}[allowed], status, "%s: %s",
+			origin, text)
+	}
+	two := request(`{"value": 3}`)
+	two.Header.Add("Origin", "https://site.example")
+	status, _ := answer(w, two)
+	require.Equal(t, http.StatusForbidden, status)
+
+	// Pages of a listed origin may ask and read the answer; others may not.
+	for origin, listed := range map[string]bool{"https://app.example": true, "https://evil.example": false} {
+		for _, method := range []string{"OPTIONS", "POST"} {
+			rec := httptest.NewRecorder()
+			w.ServeHTTP(rec, request(`{"value": 3}`, with("Origin", origin), func(r *http.Request) { r.Method = method }))
+			require.Equal(t, listed && method == "OPTIONS", rec.Code == http.StatusNoContent)
+			require.Equal(t, listed, rec.Header().Get("Access-Control-Allow-Origin") == origin)
+			require.Equal(t, listed, strings.Contains(rec.Header().Get("Access-Control-Allow-Headers"), edge.EpochHeader))
+		}
+	}
+}
+
+// A backend's posts carry its secret; no page can use it, and networks do not count.
+func TestBackend(t *testing.T) {
+	c := cascade(t, nil)
+	w, h := start(t, c, map[string]any{"source": "backend", "backendKey": "BACKEND"})
+	ok := with("Authorization", "Bearer "+secret)
+	for _, refused := range [][]func(*http.Request){
+		{without("Origin")}, {without("Origin"), with("Authorization", "Bearer ")},
+		{without("Origin"), with("Authorization", secret)}, {without("Origin"), with("Authorization", "Bearer "+secret+"x")},
+		{without("Origin"), with("Authorization", "Bearer "+secret[1:])}, {ok}, {ok, with("Origin", "")},
+		{ok, with("Origin", "null")},
+	} {
+		status, text := answer(w, request(`{"value": 3}`, refused...))
+		require.Equal(t, http.StatusForbidden, status, text)
+		require.NotContains(t, text, secret[:8])
+	}
+	require.Equal(t, spent{}, h.spent())
+	for range 10 {
+		status, text := answer(w, request(`{"value": 3}`, without("Origin"), ok))
+		require.Equal(t, http.StatusNoContent, status, text)
+	}
+	status, text := answer(w, request(`{"value": 11}`, without("Origin"), ok))
+	require.Equal(t, http.StatusBadRequest, status)
+	require.Contains(t, text, "invalid-value")
+	status, text = answer(w, request(`{"value": 3`, without("Origin"), ok))
+	require.Equal(t, http.StatusBadRequest, status, text)
+	for _, length := range []func(*http.Request){ok, func(r *http.Request) { r.ContentLength = -1 }} {
+		status, text = answer(w, request(`{"value": 3}`+strings.Repeat(" ", 100), without("Origin"), ok, length))
+		require.Equal(t, http.StatusRequestEntityTooLarge, status, text)
+	}
+	status, _ = answer(w, request("", without("Origin"), ok, func(r *http.Request) { r.URL.Path += edge.EpochPath }))
+	require.Equal(t, http.StatusNotFound, status)
+	require.Equal(t, spent{tasks: 1, reports: 10}, h.spent())
+	require.Empty(t, h.log)
+
+	for _, key := range []string{"SHORT", "NONE"} {
+		_, err := edge.New(configOf(t, c, map[string]any{"source": "backend", "backendKey": key}), h.host())
+		require.ErrorContains(t, err, "tasks.x.backendKey")
+	}
+	bare := h.host()
+	bare.Claim = nil
+	for field, x := range map[string]map[string]any{"tasks.x.source": {"source": "page"},
+		"tasks.x.once": {"source": "request", "property": "latency", "once": true}} {
+		_, err := edge.New(configOf(t, c, x), bare)
+		require.ErrorContains(t, err, field)
+	}
+}
+
+// Reports that are made at once share one fetch of the task, and cost at most two tokens each, and together at most
+// four more than there are reports. To relays and issuers they are a program's: nothing of the page's request is in theirs.
+func TestCostOfReports(t *testing.T) {
+	c := withIssuer(t)
+	w, h := start(t, c, map[string]any{"source": "backend", "backendKey": "BACKEND"})
+	post := func() {
+		var all sync.WaitGroup
+		for range 10 {
+			all.Go(func() {
+				status, text := answer(w, request(`{"value": 3}`, without("Origin"), with("Authorization", "Bearer "+secret)))
+				if status != http.StatusNoContent {
+					t.Error(text)
+				}
+			})
+		}
+		all.Wait()
+	}
+	post()
+	first := h.spent()
+	require.LessOrEqual(t, first.keys, 10)
+	require.Equal(t, spent{tasks: 1, keys: first.keys, tokens: 14, reports: 10}, first)
+	post()
+	second := h.spent()
+	require.LessOrEqual(t, second.tokens, 24)
+	require.Equal(t, spent{tasks: 1, keys: first.keys, tokens: second.tokens, reports: 20}, second)
+	for _, req := range h.sent {
+		require.Empty(t, req.Header.Values("Origin"))
+		for _, values := range req.Header {
+			require.NotContains(t, strings.Join(values, " "), secret)
+			require.NotContains(t, strings.Join(values, " "), "192.0.2")
+		}
+	}
+	require.Empty(t, h.log)
+}
+
+// A worker that has enough at hand says so before it asks anybody, and goes on afterwards.
+func TestOverload(t *testing.T) {
+	c := cascade(t, nil)
+	w, h := start(t, c, map[string]any{"source": "page"})
+	for _, full := range []struct {
+		fill  func() (empty func())
+		spent spent
+	}{{w.Fill, spent{}}, {func() func() { return w.FillBytes(96 + 200) }, spent{tasks: 1}}} {
+		empty := full.fill()
+		rec := httptest.NewRecorder()
+		w.ServeHTTP(rec, request(`{"value": 3}`))
+		require.Equal(t, http.StatusServiceUnavailable, rec.Code)
+		require.Equal(t, "1", rec.Header().Get("Retry-After"))
+		require.Equal(t, full.spent, h.spent())
+		empty()
+	}
+	status, text := answer(w, request(`{"value": 3}`, epochOf(t, w)))
+	require.Equal(t, http.StatusNoContent, status, text)
+	require.Equal(t, spent{tasks: 1, claims: 1, reports: 1}, h.spent())
+}
+
+// A report that the relay does not take has no tokens issued ahead.
+func TestRefusedReportsFetchNoTokensAhead(t *testing.T) {
+	c := withIssuer(t)
+	w, h := start(t, c, map[string]any{"source": "backend", "backendKey": "BACKEND"})
+	h.refuse = true
+	for i := range 2 {
+		status, text := answer(w, request(`{"value": 3}`, without("Origin"), with("Authorization", "Bearer "+secret)))
+		require.Equal(t, http.StatusNoContent, status, text)
+		require.Equal(t, spent{tasks: 1, keys: 1, tokens: i + 1}, h.spent())
+	}
+	require.Contains(t, strings.Join(h.log, " "), "dropped a report to task x: limit")
+}
+
+// Passing requests report their property, each network once where the task says so; without a count none does.
+func TestPassingRequests(t *testing.T) {
+	c := cascade(t, func(draft *task.Task) { draft.Input.Clip = true })
+	w, h := start(t, c, map[string]any{"source": "request", "property": "latency", "once": true})
+	for _, address := range []string{"192.0.2.1", "192.0.2.2", "192.0.3.1"} {
+		w.Observe(edge.Observation{Latency: 3, Visitor: address})
+		h.work.Wait()
+	}
+	require.Equal(t, spent{tasks: 1, claims: 3, reports: 2}, h.spent())
+	require.Empty(t, h.log)
+	h.fails = errors.New("no storage")
+	w.Observe(edge.Observation{Latency: 3, Visitor: "192.0.4.1"})
+	require.Equal(t, spent{tasks: 1, claims: 4, reports: 2}, h.spent())
+	require.Contains(t, strings.Join(h.log, " "), "dropped a report to task x: internal")
+}
+
+// Where networks cannot be counted nothing is reported.
+func TestNoReportWithoutACount(t *testing.T) {
+	c := cascade(t, nil)
+	w, h := start(t, c, map[string]any{"source": "page"})
+	epoch := epochOf(t, w)
+	h.fails = errors.New("no storage")
+	status, text := answer(w, request(`{"value": 3}`, epoch))
+	require.Equal(t, http.StatusInternalServerError, status)
+	require.NotContains(t, text, "storage")
+	require.Equal(t, spent{tasks: 1, claims: 1}, h.spent())
+}

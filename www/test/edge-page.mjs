@@ -1,0 +1,85 @@
+// Drives the edge worker's script for pages in Chromium, for TestPageScript of wasm/edge: prints what each step came
+// to, as JSON. The arguments are the site, which serves a page with the script, and a page of another site that shows
+// it in a frame.
+import { launch, open } from './harness.mjs';
+
+const [site, framing] = process.argv.slice(2).map(String);
+const browser = await launch();
+
+/**
+ * What the script's report comes to in a page: whether it was sent, or the error.
+ * @param {import('playwright-core').Page | import('playwright-core').Frame} page
+ * @param {number} value
+ * @param {string} [task]
+ * @returns {Promise<boolean | string>}
+ */
+function report(page, value, task = '/doona/x') {
+  return page.evaluate(async ([task, value]) => {
+    try {
+      // @ts-expect-error the script's global
+      return await globalThis.doonaEdge.report(task, value);
+    } catch (error) {
+      return String(error);
+    }
+  }, /** @type {const} */ ([task, value]));
+}
+
+/** Two calls, a reload, another tab, how often the worker was asked by then, a browser whose clock is a day ahead. */
+async function again() {
+  const context = await browser.newContext();
+  let asked = 0;
+  context.on('request', (request) => {
+    if (request.method() === 'POST') asked++;
+  });
+  const { page } = await open(context, String(site));
+  /** @type {unknown[]} */
+  const said = [await report(page, 1), await report(page, 2)];
+  await page.reload();
+  said.push(await report(page, 3), await report((await open(context, String(site))).page, 4));
+  said.push(asked);
+  await page.clock.setSystemTime(Date.now() + 86_400_000);
+  said.push(await report(page, 5));
+  return said;
+}
+
+/** Two tabs at once. */
+async function atOnce() {
+  const context = await browser.newContext();
+  const tabs = [(await open(context, String(site))).page, (await open(context, String(site))).page];
+  return Promise.all(tabs.map((page, i) => report(page, 6 + i)));
+}
+
+/** A post that does not arrive, and then one that would. */
+async function lost() {
+  const { page } = await open(await browser.newContext(), String(site));
+  await page.route('**/doona/x', (route) => route.abort());
+  const said = [await report(page, 8)];
+  await page.unroute('**/doona/x');
+  return [...said, await report(page, 9)];
+}
+
+/** The page in a frame of another site. */
+async function inFrame() {
+  const { page } = await open(await browser.newContext(), String(framing));
+  const frame = page.frames().find((frame) => frame.url().startsWith(String(site)));
+  return frame && report(frame, 10);
+}
+
+/** Reports until two were sent, in a task with epochs of three seconds. The next one's posts are refused in this. */
+async function inTwoEpochs() {
+  const { page } = await open(await browser.newContext(), String(site));
+  const said = [];
+  for (let sent = 0; sent < 2 && said.length < 100; await page.waitForTimeout(200)) {
+    said.push(await report(page, 11, '/doona/short'));
+    if (said.at(-1) === true) sent++;
+  }
+  return said;
+}
+
+try {
+  const said = { again: await again(), atOnce: await atOnce(), lost: await lost(), inFrame: await inFrame(),
+    inTwoEpochs: await inTwoEpochs() };
+  process.stdout.write(JSON.stringify(said));
+} finally {
+  await browser.close();
+}
