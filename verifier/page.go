@@ -20,7 +20,7 @@ var templates = template.Must(template.ParseFS(assets, "page.html", "index.html"
 // Handler serves the verifier's page; the report as JSON at api/report and as CSV at
 // api/report.csv. Its links are relative, so that it may stand anywhere.
 func (v *Verifier) Handler() http.Handler {
-	return look.Protect(look.Policy("", ""), v.pages(""))
+	return look.Protect(look.PagePolicy("", ""), v.pages(""))
 }
 
 // pages serves one task; home is where the list of tasks is, if there is one.

@@ -59,7 +59,7 @@ func (s *Site) Handler() http.Handler {
 		respond(w, "application/json", s.writeList)
 	})
 	mux.HandleFunc("GET /tasks/{task}/", s.handlePage)
-	return look.Protect(look.Policy("", ""), mux)
+	return look.Protect(look.PagePolicy("", ""), mux)
 }
 
 func (s *Site) handlePage(w http.ResponseWriter, req *http.Request) {
