@@ -1,7 +1,6 @@
 package verifier
 
 import (
-	"encoding/json"
 	"io"
 	"net/http"
 	"slices"
@@ -102,7 +101,7 @@ func (s *Site) writeIndex(w io.Writer) error {
 		}
 		entries = append(entries, e)
 	}
-	return templates.ExecuteTemplate(w, "index.html", entries)
+	return writePage(w, "index.html", entries)
 }
 
 // reports returns the tasks' reports, and which of them is shown: the newest with batches, or the first.
@@ -163,7 +162,7 @@ func (s *Site) writeList(w io.Writer) error {
 		}
 		list = append(list, e)
 	}
-	return json.NewEncoder(w).Encode(list)
+	return writeJSON(w, list)
 }
 
 func (l line) listed() (listed, error) {

@@ -47,7 +47,7 @@ func (a *Admin) Handler(log *slog.Logger) http.Handler {
 		if err != nil {
 			return fmt.Errorf("couldn't encode the status: %w", err)
 		}
-		return Write(w, "application/json", out)
+		return Write(w, "application/json", look.JSON(out))
 	}))
 	return look.Protect(look.Bare, look.NewHosts(settingAdminHosts, log, a.Address, a.Hosts).Guard(mux))
 }
