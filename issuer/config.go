@@ -30,6 +30,11 @@ type Config struct {
 	// Default: none.
 	Admin string `yaml:"admin"`
 
+	// AdminHosts are names by which the admin address may be asked, without port, besides IP addresses and localhost:
+	// such as the one that Prometheus scrapes. A page of another site that has its own name resolve to the address
+	// sends that name, and is refused. Default: none.
+	AdminHosts []string `yaml:"admin_hosts"`
+
 	// Store is where the issuer counts what it has issued: "sqlite:PATH". Required.
 	Store string `yaml:"store"`
 
@@ -55,8 +60,8 @@ type Config struct {
 	// millisecond of one core. Default 64. Range 1 to 4096.
 	MaxConcurrent int `yaml:"max_concurrent"`
 
-	// MaxConnections bounds the open connections to the public address, of which one network, trusted proxies apart,
-	// may have an eighth; one more is closed at once. Default 4096. Range 8 to 1048576.
+	// MaxConnections bounds the open connections to the public address; one network, trusted proxies apart, may have
+	// an eighth of those that are free; one more is closed at once. Default 4096. Range 8 to 1048576.
 	MaxConnections int `yaml:"max_connections"`
 
 	// Skew is by how much clients' clocks may differ, as the relays of the tasks have it: tokens of
@@ -152,7 +157,7 @@ func (c *Config) validate() error {
 	service.Default(&c.MaxConnections, 4096)
 	service.Default(&c.Skew, 5*time.Minute)
 	service.Default(&c.FollowInterval, time.Minute)
-	if err := service.Prepare(c.Listen, c.Admin, &c.Clock, &c.Log); err != nil {
+	if err := service.Prepare(c.Listen, c.Admin, c.AdminHosts, &c.Clock, &c.Log); err != nil {
 		return err
 	}
 	switch {

@@ -13,6 +13,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/doona-dp/doona/internal/look"
 	"github.com/doona-dp/doona/internal/service"
 	"github.com/doona-dp/doona/wire/keyfile"
 	"github.com/doona-dp/doona/wire/problem"
@@ -38,7 +39,7 @@ func (i *Issuer) mux() *service.Mux {
 		mux.HandleFunc("OPTIONS "+taskfile.TokenRequestPath, service.Preflight("Content-Type"))
 	}
 	mux.HandleFunc("/", i.answer(service.NotFound))
-	return mux
+	return look.ProtectPublic(mux)
 }
 
 // answer is [service.Answer]. Pages of any origin may read directories; and, where networks are clients,
@@ -190,6 +191,8 @@ func (i *Issuer) AdminHandler() http.Handler {
 		Status:  func(ctx context.Context) (any, error) { return i.Status(ctx) },
 		Look:    i.look,
 		Metrics: i.metrics,
+		Address: i.cfg.Admin,
+		Hosts:   i.cfg.AdminHosts,
 	}
 	return admin.Handler(i.cfg.Log)
 }

@@ -37,6 +37,11 @@ type Config struct {
 	// private: metrics tell when reports arrive. Default: none.
 	Admin string `yaml:"admin"`
 
+	// AdminHosts are names by which the admin address may be asked, without port, besides IP addresses and localhost:
+	// such as the one that Prometheus scrapes. A page of another site that has its own name resolve to the address
+	// sends that name, and is refused. Default: none.
+	AdminHosts []string `yaml:"admin_hosts"`
+
 	// SignKey is the file of the relay's Ed25519 key (`relay keygen --kind sign`). Required.
 	SignKey string `yaml:"sign_key"`
 
@@ -84,8 +89,8 @@ type Config struct {
 	// largest report of every task at a time.
 	MaxMemory Size `yaml:"max_memory"`
 
-	// MaxConnections bounds the open connections to the public address, of which one network,
-	// trusted proxies apart, may have an eighth; one more is closed at once. A connection takes
+	// MaxConnections bounds the open connections to the public address; one network, trusted proxies
+	// apart, may have an eighth of those that are free; one more is closed at once. A connection takes
 	// about 20 KiB, 50 KiB with TLS. Default 4096. Range 8 to 1048576.
 	MaxConnections int `yaml:"max_connections"`
 
@@ -273,7 +278,7 @@ func (c *Config) validate() error {
 	service.Default(&c.Skew, 5*time.Minute)
 	service.Default(&c.GiveUp, 7*24*time.Hour)
 	service.Default(&c.Retention, 90*24*time.Hour)
-	if err := service.Prepare(c.Listen, c.Admin, &c.Clock, &c.Log); err != nil {
+	if err := service.Prepare(c.Listen, c.Admin, c.AdminHosts, &c.Clock, &c.Log); err != nil {
 		return err
 	}
 	switch {

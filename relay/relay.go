@@ -33,6 +33,7 @@ import (
 
 	"github.com/doona-dp/doona/internal/clock"
 	"github.com/doona-dp/doona/internal/durable"
+	display "github.com/doona-dp/doona/internal/look"
 	"github.com/doona-dp/doona/internal/service"
 	"github.com/doona-dp/doona/relay/internal/spill"
 	"github.com/doona-dp/doona/relay/internal/store"
@@ -340,5 +341,5 @@ func (r *Relay) mux() *service.Mux {
 	mux.HandleFunc("GET "+taskfile.OwnersKeysPath, r.answer(r.handleOwnersKeys))
 	mux.HandleFunc("POST "+taskfile.OwnersTasksPath, r.answer(r.handleOwnersTask))
 	mux.HandleFunc("/", r.open(service.NotFound))
-	return mux
+	return display.ProtectPublic(mux)
 }

@@ -192,6 +192,8 @@ func (r *Relay) AdminHandler() http.Handler {
 		Status:  func(ctx context.Context) (any, error) { return r.Status(ctx) },
 		Look:    func(ctx context.Context) { r.metrics.look(ctx, r) },
 		Metrics: r.metrics.Metrics,
+		Address: r.cfg.Admin,
+		Hosts:   r.cfg.AdminHosts,
 	}
 	return admin.Handler(r.cfg.Log)
 }

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/doona-dp/doona/internal/decimal"
+	"github.com/doona-dp/doona/internal/look"
 	"github.com/doona-dp/doona/wire/task"
 )
 
@@ -62,14 +63,16 @@ func (r *Report) WriteCSV(w io.Writer, t *task.Task) error {
 	return out.Error()
 }
 
-// writeTexts writes a line per text that was found, of all epochs together. The text is quoted as in Go.
+// writeTexts writes a line per text that was found, of all epochs together. The text is quoted as in Go, and no
+// spreadsheet takes it for a formula. All other cells are the program's own words and numbers: what begins with a minus
+// sign there is a number, or a bin.
 func (r *Report) writeTexts(out *csv.Writer, privacy []string) {
 	if r.Texts == nil {
 		return
 	}
 	for j, c := range r.Texts.List {
 		numbers := written(c.Clients, c.Interval[0], c.Interval[1])
-		out.Write(slices.Concat([]string{"all", "", strconv.Itoa(j), c.quoted(), strconv.FormatUint(r.Users, 10),
+		out.Write(slices.Concat([]string{"all", "", strconv.Itoa(j), look.Cell(c.Text), strconv.FormatUint(r.Users, 10),
 			strconv.FormatUint(r.Batches, 10), numbers[0], "", numbers[1], numbers[2], "", "", "",
 			strconv.FormatUint(r.Reports, 10), strconv.FormatUint(r.Missing, 10), strconv.FormatBool(r.Usable),
 			r.UnusableBecause, r.Override}, make([]string, 6), privacy))

@@ -8,6 +8,8 @@ import (
 	"math"
 	"slices"
 	"strings"
+
+	"github.com/doona-dp/doona/internal/look"
 )
 
 // FindingName says what did not add up.
@@ -147,7 +149,7 @@ func (f findings) merge(other findings) {
 func (f findings) list() []Finding {
 	out := []Finding{}
 	for name, one := range f {
-		out = append(out, Finding{name, one.count, explanations[name], one.first.Text, one.evidence})
+		out = append(out, Finding{name, one.count, explanations[name], look.Plain(one.first.Text), one.evidence})
 	}
 	slices.SortFunc(out, func(a, b Finding) int { return strings.Compare(string(a.Name), string(b.Name)) })
 	return out

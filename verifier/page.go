@@ -20,7 +20,7 @@ var templates = template.Must(template.ParseFS(assets, "page.html", "index.html"
 // Handler serves the verifier's page; the report as JSON at api/report and as CSV at
 // api/report.csv. Its links are relative, so that it may stand anywhere.
 func (v *Verifier) Handler() http.Handler {
-	return look.Protect(look.Policy("", ""), v.pages(""))
+	return look.Protect(look.PagePolicy("", ""), v.pages(""))
 }
 
 // pages serves one task; home is where the list of tasks is, if there is one.
@@ -38,9 +38,9 @@ func (v *Verifier) pages(home string) http.Handler {
 		})
 	}
 	serve("/{$}", "text/html; charset=utf-8", func(w io.Writer, r *Report) error {
-		return templates.ExecuteTemplate(w, "page.html", newView(r, home))
+		return writePage(w, "page.html", newView(r, home))
 	})
-	serve("/api/report", "application/json", func(w io.Writer, r *Report) error { return json.NewEncoder(w).Encode(r) })
+	serve("/api/report", "application/json", func(w io.Writer, r *Report) error { return writeJSON(w, r) })
 	serve("/api/report.csv", "text/csv; charset=utf-8",
 		func(w io.Writer, r *Report) error { return r.WriteCSV(w, v.open.Task) })
 	mux.Handle("GET /", files())
@@ -71,6 +71,21 @@ func respond(w http.ResponseWriter, kind string, write func(io.Writer) error) {
 	w.Write(body.Bytes())
 }
 
+// writePage writes a page whose texts from outside show all that they hold.
+func writePage(w io.Writer, name string, data any) error {
+	return templates.ExecuteTemplate(look.Terminal(w), name, data)
+}
+
+// writeJSON writes JSON that a terminal can show.
+func writeJSON(w io.Writer, data any) error {
+	out, err := json.Marshal(data)
+	if err != nil {
+		return err
+	}
+	_, err = w.Write(append(look.JSON(out), '\n'))
+	return err
+}
+
 // WriteHTML writes the page as one file that loads nothing.
 func (v *Verifier) WriteHTML(w io.Writer) error {
 	r, err := v.Report()
@@ -79,7 +94,7 @@ func (v *Verifier) WriteHTML(w io.Writer) error {
 	}
 	view := newView(r, "")
 	view.Styles = styles()
-	if err := templates.ExecuteTemplate(w, "page.html", view); err != nil {
+	if err := writePage(w, "page.html", view); err != nil {
 		return fmt.Errorf("couldn't write the page: %w", err)
 	}
 	return nil

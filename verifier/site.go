@@ -1,7 +1,6 @@
 package verifier
 
 import (
-	"encoding/json"
 	"io"
 	"net/http"
 	"slices"
@@ -59,7 +58,7 @@ func (s *Site) Handler() http.Handler {
 		respond(w, "application/json", s.writeList)
 	})
 	mux.HandleFunc("GET /tasks/{task}/", s.handlePage)
-	return look.Protect(look.Policy("", ""), mux)
+	return look.Protect(look.PagePolicy("", ""), mux)
 }
 
 func (s *Site) handlePage(w http.ResponseWriter, req *http.Request) {
@@ -102,7 +101,7 @@ func (s *Site) writeIndex(w io.Writer) error {
 		}
 		entries = append(entries, e)
 	}
-	return templates.ExecuteTemplate(w, "index.html", entries)
+	return writePage(w, "index.html", entries)
 }
 
 // reports returns the tasks' reports, and which of them is shown: the newest with batches, or the first.
@@ -163,7 +162,7 @@ func (s *Site) writeList(w io.Writer) error {
 		}
 		list = append(list, e)
 	}
-	return json.NewEncoder(w).Encode(list)
+	return writeJSON(w, list)
 }
 
 func (l line) listed() (listed, error) {

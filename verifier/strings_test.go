@@ -2,9 +2,13 @@ package verifier_test
 
 import (
 	"bytes"
+	"encoding/csv"
 	"log/slog"
 	"math"
+	"net/http/httptest"
 	"path/filepath"
+	"strconv"
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -12,7 +16,7 @@ import (
 	"github.com/doona-dp/doona/internal/relaytest"
 	"github.com/doona-dp/doona/planner"
 	"github.com/doona-dp/doona/protocols"
-	"github.com/doona-dp/doona/protocols/strings"
+	texts "github.com/doona-dp/doona/protocols/strings"
 	"github.com/doona-dp/doona/verifier"
 	"github.com/doona-dp/doona/wire/task"
 )
@@ -30,7 +34,7 @@ func TestPoolOverTheRoad(t *testing.T) {
 		*draft = *calibrated
 	}})
 	cascade.StartAll(t)
-	sendAll(t, cascade, strings.Value("/a/b"))
+	sendAll(t, cascade, texts.Value("/a/b"))
 	_, chain := cascade.Pull(t, 0, 0)
 	pool := cascade.Open.Noise.Pool
 	require.Len(t, chain, 2)
@@ -55,21 +59,61 @@ func TestPoolOverTheRoad(t *testing.T) {
 	require.Equal(t, "/a/b", found.Text)
 	require.Less(t, report.Texts.Threshold, found.Clients)
 	require.EqualValues(t, math.Floor(float64(pool)/report.Texts.Threshold), report.Texts.PlantedByRelay)
-	var printed, csv, page bytes.Buffer
+	var printed, table, page bytes.Buffer
 	require.NoError(t, report.Print(&printed))
 	require.Regexp(t, `"/a/b" +\d+ +\d+ +\d+`, printed.String())
 	require.Contains(t, printed.String(), "Clients who agree can have a text listed")
-	require.NoError(t, report.WriteCSV(&csv, cascade.Open.Task))
-	require.Contains(t, csv.String(), `all,,0,"""/a/b""",300,1,`)
+	require.NoError(t, report.WriteCSV(&table, cascade.Open.Task))
+	require.Contains(t, table.String(), `all,,0,"""/a/b""",300,1,`)
 	require.NoError(t, v.WriteHTML(&page))
 	require.Contains(t, page.String(), "&#34;/a/b&#34;")
 
+	requireNeutral(t, v, report, cascade.Open.Task)
+
 	total, err := v.Total()
 	require.NoError(t, err)
-	counts, err := total.(*strings.Aggregate).Ask([]string{"/a/b", "/c"}, 1-1e-8)
+	counts, err := total.(*texts.Aggregate).Ask([]string{"/a/b", "/c"}, 1-1e-8)
 	require.NoError(t, err)
 	require.LessOrEqual(t, counts[0].Lo, 300.0)
 	require.GreaterOrEqual(t, counts[0].Hi, 300.0)
 	require.LessOrEqual(t, counts[1].Lo, 0.0)
 	require.Greater(t, counts[0].Clients, counts[1].Hi/2)
+}
+
+// requireNeutral: a text that clients chose, or another party's words in a finding, is no formula of a spreadsheet,
+// turns no other text round and commands no terminal, wherever it is shown; and machines read it as it is.
+func requireNeutral(t *testing.T, v *verifier.Verifier, report *verifier.Report, open *task.Task) {
+	t.Helper()
+	const hostile = "=1;=2\u202e\x1b[2J\t"
+	v.Note(verifier.FindingQuarantined, "file "+hostile)
+	noted, err := v.Report()
+	require.NoError(t, err)
+	report.Texts.List[0].Text, noted.Texts.List[0].Text = hostile, hostile
+	var printed, table, page bytes.Buffer
+	require.NoError(t, noted.Print(&printed))
+	require.NoError(t, report.WriteCSV(&table, open))
+	require.NoError(t, v.WriteHTML(&page))
+	served := httptest.NewRecorder()
+	v.Handler().ServeHTTP(served, httptest.NewRequest("GET", "/api/report", nil))
+	for name, text := range map[string]string{"printed": printed.String(), "csv": table.String(), "page": page.String(),
+		"json": served.Body.String()} {
+		require.NotContains(t, text, "\u202e", name)
+		require.NotContains(t, text, "\x1b", name)
+		require.Contains(t, text, `[2J`, name)
+	}
+	rows, err := csv.NewReader(&table).ReadAll()
+	require.NoError(t, err)
+	label := rows[2][3]
+	require.Equal(t, `"=1\x3b=2\u202e\x1b[2J\t"`, label)
+	back, err := strconv.Unquote(label)
+	require.NoError(t, err)
+	require.Equal(t, hostile, back)
+	for _, row := range rows[1:] {
+		for _, cell := range row {
+			if strings.ContainsAny(cell[:min(len(cell), 1)], "=+-@\t\r") {
+				_, err := strconv.ParseFloat(cell, 64)
+				require.NoError(t, err, "only numbers begin like a formula")
+			}
+		}
+	}
 }

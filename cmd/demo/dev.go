@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -15,6 +16,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/doona-dp/doona/internal/cli"
+	"github.com/doona-dp/doona/internal/look"
 )
 
 // doonaRoot is the program as npm brings it.
@@ -28,6 +30,7 @@ func doonaRoot() *cobra.Command {
 func devCommand() *cobra.Command {
 	var o devOptions
 	var anew bool
+	var hosts []string
 	cmd := &cobra.Command{
 		Use:   "dev",
 		Short: "Run relays and a verifier for a page that you write",
@@ -54,19 +57,20 @@ address. It lasts 12 hours; then, or with --new, there is another task, and .doo
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			ctx, stop := signal.NotifyContext(cmd.Context(), os.Interrupt, syscall.SIGTERM)
 			defer stop()
-			if err := o.validate(cmd); err != nil {
+			if err := cmp.Or(o.validate(cmd), checkHosts(hosts)); err != nil {
 				return err
 			}
-			return dev(ctx, cmd, &o, anew)
+			return dev(ctx, cmd, &o, hosts, anew)
 		},
 	}
 	o.flags(cmd)
+	addHosts(cmd, &hosts)
 	cmd.Flags().BoolVar(&anew, "new", false, "begin anew with another task, and forget the one in .doona")
 	return cmd
 }
 
 // dev runs everything until ctx ends.
-func dev(ctx context.Context, cmd *cobra.Command, o *devOptions, anew bool) error {
+func dev(ctx context.Context, cmd *cobra.Command, o *devOptions, hosts []string, anew bool) error {
 	place, err := openFolder(cmd, o, anew)
 	if err != nil {
 		return err
@@ -90,7 +94,7 @@ func dev(ctx context.Context, cmd *cobra.Command, o *devOptions, anew bool) erro
 	if err != nil {
 		return err
 	}
-	page := &http.Server{Handler: r.verifier.Handler(), ReadHeaderTimeout: 10 * time.Second}
+	page := &http.Server{Handler: devHandler(pageHosts(cmd, "", hosts), r), ReadHeaderTimeout: 10 * time.Second}
 	defer page.Close()
 	go page.Serve(listeners[0])
 	offer, err := place.keep(d, listeners)
@@ -101,6 +105,11 @@ func dev(ctx context.Context, cmd *cobra.Command, o *devOptions, anew bool) erro
 		return err
 	}
 	return r.watch(ctx, cmd)
+}
+
+// devHandler serves the estimate's page.
+func devHandler(hosts *look.Hosts, r *road) http.Handler {
+	return look.Protect(look.Bare, hosts.Guard(r.verifier.Handler()))
 }
 
 // listenAt opens the ports of the page and of the relays, all or none.

@@ -14,7 +14,7 @@ import (
 
 // notOfMonth are the flags that --month does not take.
 var notOfMonth = []string{"input", "column", "task", "query", "range", "bins", "length", "padding", "lanes", "users",
-	"batch", "honest", "epsilon", "delta", "noise", "local-epsilon", "nobody-honest", "hops", "listen", "epoch", "www"}
+	"batch", "honest", "epsilon", "delta", "noise", "local-epsilon", "nobody-honest", "hops", "listen", "hosts", "epoch", "www"}
 
 // checkMonth checks the flags of --month, which is of no other query.
 func (o *options) checkMonth(cmd *cobra.Command) error {

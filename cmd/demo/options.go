@@ -1,10 +1,13 @@
 package main
 
 import (
+	"cmp"
+
 	"github.com/spf13/cobra"
 
 	"github.com/doona-dp/doona/internal/cli"
 	"github.com/doona-dp/doona/internal/decimal"
+	"github.com/doona-dp/doona/internal/look"
 	"github.com/doona-dp/doona/internal/table"
 	"github.com/doona-dp/doona/planner"
 	"github.com/doona-dp/doona/protocols"
@@ -32,6 +35,7 @@ type options struct {
 	hops          int
 	headless      bool
 	listen        string
+	hosts         []string
 	www           string
 	epoch         uint64
 	month         bool
@@ -81,6 +85,7 @@ func (o *options) flags(cmd *cobra.Command) {
 	f.Uint64Var(&o.seed, "seed", 1, "of the month's simulated visitors and their noise, 0 or more")
 	f.Lookup("delta").DefValue = decimal.Format(o.delta, -1)
 	f.StringVar(&o.listen, "listen", "127.0.0.1:8080", "address of the page")
+	addHosts(cmd, &o.hosts)
 	f.Uint64Var(&o.epoch, "epoch", 20, "seconds of an epoch on the page, 10 to 86400")
 	f.StringVar(&o.www, "www", "build/www", "folder of the built page")
 }
@@ -90,7 +95,7 @@ func (o *options) validate(cmd *cobra.Command) error {
 	if o.month {
 		return o.checkMonth(cmd)
 	}
-	if err := o.take(cmd); err != nil {
+	if err := cmp.Or(o.take(cmd), checkHosts(o.hosts)); err != nil {
 		return err
 	}
 	err := o.refuse(cmd)
@@ -129,6 +134,16 @@ func (o *options) validate(cmd *cobra.Command) error {
 	return nil
 }
 
+// addHosts adds the flag for names by which a page of the demo may be asked for.
+func addHosts(cmd *cobra.Command, names *[]string) {
+	cmd.Flags().StringSliceVar(names, flagHosts, nil,
+		"names by which the page may be asked for, besides localhost and IP addresses; comma-separated")
+}
+
+const flagHosts = "hosts"
+
+func checkHosts(names []string) error { return cli.FlagError(look.CheckHosts(flagHosts, names)) }
+
 // refuse is an error about a flag that would be ignored.
 func (o *options) refuse(cmd *cobra.Command) error {
 	given := cli.Given(cmd)
@@ -147,7 +162,7 @@ func (o *options) refuse(cmd *cobra.Command) error {
 		err = cli.Refuse(cmd, "for strings, whose input has one text in a line", "column")
 	}
 	if err == nil && o.headless {
-		err = cli.Refuse(cmd, "with --headless: no page is served", "listen", "epoch", "www")
+		err = cli.Refuse(cmd, "with --headless: no page is served", "listen", "hosts", "epoch", "www")
 		if err == nil {
 			err = cli.Refuse(cmd, "with --headless and without --month: nothing else is made from it", "seed")
 		}

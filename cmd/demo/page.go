@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"log/slog"
 	"maps"
 	"net"
 	"net/http"
@@ -32,6 +33,7 @@ type page struct {
 	tasks map[string]*crowd // By name in the page's addresses.
 	alone *attack
 	month *monthMaker
+	hosts *look.Hosts
 }
 
 // servePage serves until ctx ends.
@@ -43,7 +45,7 @@ func (w *world) servePage(ctx context.Context, cmd *cobra.Command, o *options, t
 	if err != nil {
 		return fmt.Errorf("couldn't serve the page: %w", err)
 	}
-	p := &page{o.www, tasks, w.attack, &monthMaker{ctx: ctx, seed: o.seed}}
+	p := &page{o.www, tasks, w.attack, &monthMaker{ctx: ctx, seed: o.seed}, pageHosts(cmd, o.listen, o.hosts)}
 	server := &http.Server{Handler: p.handler(w.main.open.Relays[0].URL), ReadHeaderTimeout: 10 * time.Second}
 	fmt.Fprintf(cmd.ErrOrStderr(), "\nAdd a report of your own: http://%s (end with Ctrl-C)\n", l.Addr())
 	fmt.Fprintf(cmd.ErrOrStderr(), "A site's month:           http://%s/month/\n", l.Addr())
@@ -55,6 +57,12 @@ func (w *world) servePage(ctx context.Context, cmd *cobra.Command, o *options, t
 		return fmt.Errorf("couldn't serve the page: %w", err)
 	}
 	return nil
+}
+
+// pageHosts are the names by which a page of the demo may be asked for.
+func pageHosts(cmd *cobra.Command, listen string, names []string) *look.Hosts {
+	log := slog.New(slog.NewTextHandler(cmd.ErrOrStderr(), nil))
+	return look.NewHosts("--"+flagHosts, log, listen, names)
 }
 
 // handler serves the built pages, each task's state, chart and simulated clients, and the verifier's
@@ -77,7 +85,7 @@ func (p *page) handler(relay string) http.Handler {
 		mux.Handle("GET /verifier/"+name+"/", http.RedirectHandler(at, http.StatusFound))
 	}
 	mux.Handle("GET /verifier/", http.StripPrefix("/verifier", site.Handler()))
-	return look.Protect(look.Policy("'wasm-unsafe-eval'", relay), mux)
+	return look.Protect(look.PagePolicy("'wasm-unsafe-eval'", relay), p.hosts.Guard(mux))
 }
 
 func (p *page) of(serve func(*crowd, http.ResponseWriter, *http.Request) error) http.HandlerFunc {

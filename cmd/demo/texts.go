@@ -11,6 +11,7 @@ import (
 	"text/tabwriter"
 
 	"github.com/doona-dp/doona/internal/cli"
+	"github.com/doona-dp/doona/internal/look"
 	texts "github.com/doona-dp/doona/protocols/strings"
 	"github.com/doona-dp/doona/verifier"
 )
@@ -114,7 +115,9 @@ func foundTexts(found *verifier.Texts, values [][]float64) []foundText {
 	}
 	held := holders(values)
 	for _, c := range found.List {
-		out = append(out, foundText{c, held[c.Text]})
+		truth := held[c.Text]
+		c.Text = look.Plain(c.Text)
+		out = append(out, foundText{c, truth})
 	}
 	return out
 }

@@ -27,7 +27,8 @@ func serveCommand() *cobra.Command {
 		Use:   "serve --config issuer.yaml",
 		Short: "Run the issuer until SIGTERM or an interrupt",
 		Long: `Serve answers token requests on the public address; /healthz, /readyz, /metrics and /status are on
-the admin address, which must stay private. It may be killed at any moment: what was sent has been counted,
+the admin address, which must stay private: it answers requests for an IP address, localhost and the names
+of admin_hosts. It may be killed at any moment: what was sent has been counted,
 and the same request is answered again for free. SIGTERM or an interrupt drains it.
 
 issuer.yaml, for example:
@@ -186,7 +187,7 @@ func remoteStatus(ctx context.Context, admin string) (*issuer.Status, error) {
 	}
 	defer resp.Body.Close()
 	if resp.StatusCode != http.StatusOK {
-		return nil, fmt.Errorf("couldn't ask the issuer: %s", resp.Status)
+		return nil, fmt.Errorf("couldn't ask the issuer: %s", cli.Answer(resp))
 	}
 	var status issuer.Status
 	if err := json.NewDecoder(resp.Body).Decode(&status); err != nil {

@@ -46,7 +46,8 @@ func serveCommand() *cobra.Command {
 pulls the batches of the relay before it, follows from the task: it finds its signing key there.
 
 It answers clients and the next hop on the public address; /healthz, /readyz, /metrics and
-/status are on the admin address, which must stay private. It may be killed at any moment:
+/status are on the admin address, which must stay private: it answers requests for an IP address, localhost
+and the names of admin_hosts. It may be killed at any moment:
 acknowledged reports are on disk. SIGTERM or an interrupt drains it: what is new is refused, what
 has begun is answered.
 

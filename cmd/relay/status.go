@@ -93,7 +93,7 @@ func remoteStatus(ctx context.Context, admin string) (*relay.Status, error) {
 	defer resp.Body.Close()
 	var status relay.Status
 	if resp.StatusCode != http.StatusOK {
-		return nil, fmt.Errorf("couldn't ask the relay: %s", resp.Status)
+		return nil, fmt.Errorf("couldn't ask the relay: %s", cli.Answer(resp))
 	}
 	if err := json.NewDecoder(resp.Body).Decode(&status); err != nil {
 		return nil, fmt.Errorf("couldn't read the relay's answer: %w", err)

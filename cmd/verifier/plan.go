@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"io"
@@ -28,6 +29,7 @@ type planRow struct {
 	Params             map[string]string  `json:"params"`
 	Epsilon            *float64           `json:"epsilon"` // Of one epoch.
 	Delta              *float64           `json:"delta"`
+	Devices            *groupGuarantee    `json:"devices,omitempty"` // What --devices of one person leave it.
 	EpsilonNoHonest    *float64           `json:"epsilon_no_honest"` // Null: nothing is left, or no task.
 	RMSE               *float64           `json:"rmse"`
 	IntervalWidth      *float64           `json:"interval_width"`
@@ -66,6 +68,8 @@ type planFlags struct {
 	out   string
 	set   string
 	table bool
+
+	devices deviceFlag
 }
 
 func planCommand() *cobra.Command {
@@ -87,6 +91,9 @@ dummies     that every relay adds to every batch, on average
 alone       ε′, if no other client is honest; '-': nothing is left
 collude     ε₀, if all relays collude with the verifier
 one bad     the most that one malicious client moves an entry of the answer
+
+The guarantee is for one report. A person who reports from --devices of them in an epoch has less, by more
+than a factor: (k·ε, δ·(e^(kε)−1)/(e^ε−1)), which is printed (docs/proofs/group.md).
 
 Of strings these are of the count of a text that is just about listed, and each row says how many clients
 that takes.
@@ -147,6 +154,7 @@ messages of rappor and vectormean are means of 5,000 drawn clients with the wors
 	flags.IntVar(&f.pick, "pick", 0, "row to write, from 1; with --out")
 	flags.StringVar(&f.out, "out", "", "file to write the picked row to; with --set a folder for its tasks")
 	flags.StringVar(&f.set, "set", "", "file of several queries under one total")
+	f.devices.add(cmd)
 	flags.BoolVar(&f.table, "table", false, "print what reports cost by every protocol, as docs/costs.md keeps it")
 	return cmd
 }
@@ -161,7 +169,7 @@ var ofOneQuery = []string{"query", "range", "no-clip", "bins", "labels", "dim", 
 	"local-epsilon", "batches", "solve", "interval-width", "pick"}
 
 // ofNoQuery are the flags that have no use for the table.
-var ofNoQuery = append([]string{"set", "out"}, ofOneQuery...)
+var ofNoQuery = append([]string{"set", "out", "devices"}, ofOneQuery...)
 
 func (f *planFlags) run(cmd *cobra.Command) error {
 	if f.table {
@@ -201,6 +209,9 @@ func (f *planFlags) run(cmd *cobra.Command) error {
 		}
 		result.Plans = append(result.Plans, row)
 	}
+	if err := f.devices.setDevices(result.Plans); err != nil {
+		return err
+	}
 	if f.pick > 0 {
 		if err := f.write(ways); err != nil {
 			return err
@@ -230,7 +241,7 @@ func (f *planFlags) check(cmd *cobra.Command) error {
 	if !given("query") {
 		return cli.Usagef("missing flag --query, or --set")
 	}
-	if err := f.asked.check(cmd); err != nil {
+	if err := cmp.Or(f.asked.check(cmd), f.devices.check()); err != nil {
 		return err
 	}
 	if !given("total-epsilon") {
@@ -370,7 +381,7 @@ func printPlan(w io.Writer, g planner.Goal, rows []planRow) error {
 			return err
 		}
 	}
-	return nil
+	return printDevices(w, rows)
 }
 
 func orDash(x *float64) string {

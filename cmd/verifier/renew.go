@@ -13,6 +13,7 @@ import (
 
 	"github.com/doona-dp/doona/internal/cli"
 	"github.com/doona-dp/doona/internal/durable"
+	"github.com/doona-dp/doona/internal/look"
 	"github.com/doona-dp/doona/protocols/registry"
 	"github.com/doona-dp/doona/wire/handover"
 	"github.com/doona-dp/doona/wire/keyfile"
@@ -227,7 +228,7 @@ func (f *renewFlags) tellRetired(ctx context.Context, owner *handover.Client, ro
 			continue
 		}
 		if err := owner.Succeed(ctx, root, root.Task, hop, raw); err != nil {
-			fmt.Fprintf(os.Stderr, "Relay %s, which has given up its place, did not take the task: %v\n", relay.URL,
+			fmt.Fprintf(look.Terminal(os.Stderr), "Relay %s, which has given up its place, did not take the task: %v\n", relay.URL,
 				err)
 		}
 	}

@@ -24,6 +24,7 @@ type serveFlags struct {
 	showUnusable                  bool
 	ledger                        string
 	budget                        budgetFlags
+	hosts, adminHosts             []string
 	begin                         bool
 }
 
@@ -49,8 +50,9 @@ was published of the stream elsewhere.
 Restarted, it reads the folder and goes on where it stopped. A kept file that is damaged is put aside in
 DATA/ID/quarantine, named in the findings, and asked for again. A folder serves one process at a time.
 
-/healthz, /readyz, /metrics and /status are on the admin address, which must stay private. SIGTERM or an
-interrupt ends it. It may be killed at any moment.
+/healthz, /readyz, /metrics and /status are on the admin address, which must stay private. Both addresses
+answer requests for an IP address, localhost, and the names of hosts and admin_hosts: a page of another site
+that has its own name resolve to them is refused (DNS rebinding). SIGTERM or an interrupt ends it. It may be killed at any moment.
 
 All may stand in a file instead of flags, verifier.yaml, such as this one:
 
@@ -90,6 +92,10 @@ those of a task; docs/verifier.md is the manual.`,
 	flags.StringVar(&f.data, "data", "", "folder for batches")
 	flags.StringVar(&f.listen, "listen", server.DefaultListen, "address of the pages")
 	flags.StringVar(&f.admin, "admin", "", "address of health and metrics, host:port; none if absent")
+	flags.StringSliceVar(&f.hosts, "hosts", nil,
+		"names by which the pages may be asked for, besides localhost and IP addresses; comma-separated")
+	flags.StringSliceVar(&f.adminHosts, "admin-hosts", nil,
+		"names by which the admin address may be asked, such as the one that Prometheus scrapes")
 	flags.StringVar(&f.ca, "ca", "", "file of certificates (PEM) of authorities to trust besides the system's")
 	flags.DurationVar(&f.interval, "interval", 10*time.Second, "how often to ask for batches, 10ms to 1h")
 	flags.BoolVar(&f.showUnusable, "show-unusable", false, "show the estimates of unusable reports too")
@@ -104,7 +110,7 @@ those of a task; docs/verifier.md is the manual.`,
 func (f *serveFlags) load(cmd *cobra.Command) (server.Config, error) {
 	if f.config != "" {
 		if err := cli.Refuse(cmd, "with --config: the file has it", "task", "keys", "sign-key", "data", "listen",
-			"admin", "ca", "interval", "show-unusable", "ledger", "begin",
+			"admin", "hosts", "admin-hosts", "ca", "interval", "show-unusable", "ledger", "begin",
 			"total-epsilon", "total-delta"); err != nil {
 			return server.Config{}, err
 		}
@@ -126,7 +132,8 @@ func (f *serveFlags) load(cmd *cobra.Command) (server.Config, error) {
 	if err != nil {
 		return server.Config{}, err
 	}
-	c := server.Config{Listen: f.listen, Admin: f.admin, SignKey: f.sign, Data: f.data, CA: f.ca,
+	c := server.Config{Listen: f.listen, Admin: f.admin, Hosts: f.hosts, AdminHosts: f.adminHosts,
+		SignKey: f.sign, Data: f.data, CA: f.ca,
 		PullInterval: f.interval, ShowUnusable: f.showUnusable, Ledger: f.ledger}
 	for i, file := range f.tasks {
 		t := server.TaskConfig{File: file, HPKEKeys: f.keys[i], Begin: f.begin}

@@ -60,6 +60,8 @@ type setResult struct {
 	Bytes   float64  `json:"bytes_per_user"` // Of a visitor and epoch, all queries.
 	Theorem string   `json:"theorem"`
 	Queries []setRow `json:"queries"`
+
+	Devices groupGuarantee `json:"devices"` // Of all together, to a person who reports from --devices throughout.
 }
 
 // setRow is how one query of a set is asked.
@@ -145,6 +147,9 @@ func (f *setFile) goal(q *setQuery) (g planner.Goal, err error) {
 
 // runSet plans a set, and writes its tasks.
 func (f *planFlags) runSet(cmd *cobra.Command) error {
+	if err := f.devices.check(); err != nil {
+		return err
+	}
 	file, s, err := readSet(f.set)
 	if err != nil {
 		return cli.FlagError(err)
@@ -156,6 +161,9 @@ func (f *planFlags) runSet(cmd *cobra.Command) error {
 	}
 	r := setResult{Users: s.Users, Epochs: s.Epochs, Epsilon: plan.Epsilon, Delta: s.Delta, Added: plan.Added,
 		Theorem: setTheorem}
+	if r.Devices, err = newGroup(r.Epsilon, r.Delta, uint64(f.devices)); err != nil {
+		return err
+	}
 	for i := range plan.Ways {
 		row, err := newPlanRow(s.Goals[i], &plan.Ways[i], &plan.Ways[i])
 		if err != nil {
@@ -195,6 +203,7 @@ func printSet(w io.Writer, r *setResult) error {
 	if err := tab.Flush(); err != nil {
 		return err
 	}
+	fmt.Fprintf(w, "\nA person who reports from %d devices throughout has %s.\n", r.Devices.Reports, r.Devices.text())
 	_, err := fmt.Fprintf(w, "\n%.0f bytes of a visitor in an epoch. Whoever composes each query and adds them up, as "+
 		"a browser's budget does\nfor tasks it does not know to be chosen together, counts ε = %s.\n%s.\n", r.Bytes,
 		decimal.Up(r.Added, 4), strings.ToUpper(r.Theorem[:1])+r.Theorem[1:])

@@ -13,6 +13,7 @@ import (
 
 	"github.com/doona-dp/doona/internal/cli"
 	"github.com/doona-dp/doona/internal/durable"
+	"github.com/doona-dp/doona/internal/look"
 	"github.com/doona-dp/doona/wire/codec"
 	"github.com/doona-dp/doona/wire/handover"
 	"github.com/doona-dp/doona/wire/keyfile"
@@ -187,7 +188,7 @@ func (f *stateFlags) handOver(ctx context.Context, client *handover.Client, root
 	}
 	for _, p := range served.Retired { // clients may look there, and it need not run any more
 		if err := client.State(ctx, root, p.Task, p.Hop, raw); err != nil {
-			fmt.Fprintf(os.Stderr, "Relay %s, which the newest task does not list, did not take the statement: %v\n",
+			fmt.Fprintf(look.Terminal(os.Stderr), "Relay %s, which the newest task does not list, did not take the statement: %v\n",
 				p.URL(), err)
 		}
 	}

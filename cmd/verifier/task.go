@@ -412,6 +412,8 @@ type taskSummary struct {
 	// What all epochs cost together at most, of a task with parties and several epochs: what is claimed or follows.
 	Together *compose.Spend `json:"together,omitempty"`
 
+	Group groupSummary `json:"group"` // What is left to a person with several reports in an epoch.
+
 	Stream *streamSummary `json:"stream,omitempty"` // The task's place in a stream.
 	Chosen *choice        `json:"chosen,omitempty"` // By the plan: none where the protocol was named.
 }
@@ -446,7 +448,10 @@ func printTask(cmd *cobra.Command, t *task.Task, owner string, full *uint64, dou
 	s := taskSummary{"", owner, t.Query, t.Protocol, t.Rule, map[string]string{}, t.Claim.Epsilon.String(),
 		t.Claim.Delta.String(), nil, nil, verifier.CrowdEpsilon(t, m), t.Batch.Size, t.Batch.Min,
 		t.Slots.Padding, t.Slots.Lanes, t.Slots.PerLane, full, t.Slots.MessageBytes, doubts, nil, nil, nil, nil,
-		streamOf(t), chosen}
+		groupSummary{}, streamOf(t), chosen}
+	if s.Group, err = newGroupSummary(t); err != nil {
+		return err
+	}
 	if s.Noise, err = noiseOf(t); err != nil {
 		return err
 	}
@@ -502,6 +507,7 @@ func printTask(cmd *cobra.Command, t *task.Task, owner string, full *uint64, dou
 				"first.\n",
 				t.Epochs.Count, decimal.Up(s.Together.Epsilon, 3), decimal.Up(s.Together.Delta, 3))
 		}
+		s.Group.print(w)
 		s.Stream.print(w, t)
 		if caveat != "" {
 			fmt.Fprintln(w, caveat)

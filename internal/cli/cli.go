@@ -15,6 +15,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/doona-dp/doona/internal/invalid"
+	"github.com/doona-dp/doona/internal/look"
 )
 
 // Exit statuses of every command.
@@ -85,7 +86,7 @@ func Run(root *cobra.Command, args []string) int {
 	if err == nil {
 		return ExitOK
 	}
-	fmt.Fprintf(os.Stderr, "%s: %v\n", cmd.CommandPath(), err)
+	fmt.Fprintf(look.Terminal(os.Stderr), "%s: %v\n", cmd.CommandPath(), err)
 	var usage usageError
 	if errors.As(err, &usage) || !cmd.Runnable() {
 		fmt.Fprintf(os.Stderr, "See '%s --help'.\n", cmd.CommandPath())
@@ -105,17 +106,17 @@ func FlagError(err error) error {
 }
 
 // Print writes result to w: as one line of JSON when the command's --json flag is set, else
-// through human.
+// through human. Texts from outside in it do nothing to a terminal: see [look.Terminal].
 func Print(cmd *cobra.Command, result any, human func(w io.Writer) error) error {
 	w := cmd.OutOrStdout()
 	if asJSON, err := cmd.Flags().GetBool("json"); err != nil || !asJSON {
-		return human(w)
+		return human(look.Terminal(w))
 	}
 	line, err := json.Marshal(result)
 	if err != nil {
 		return fmt.Errorf("couldn't encode the result: %w", err)
 	}
-	_, err = fmt.Fprintf(w, "%s\n", line)
+	_, err = fmt.Fprintf(w, "%s\n", look.JSON(line))
 	return err
 }
 

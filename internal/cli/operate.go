@@ -142,8 +142,13 @@ func askReady(ctx context.Context, base string) error {
 	if resp.StatusCode/100 == 2 {
 		return nil
 	}
+	return fmt.Errorf("not ready: %s", Answer(resp))
+}
+
+// Answer returns the status of an answer, and what it says in up to a kilobyte: such as that a host is not allowed.
+func Answer(resp *http.Response) string {
 	why, _ := io.ReadAll(io.LimitReader(resp.Body, 1<<10))
-	return fmt.Errorf("not ready: %s: %s", resp.Status, strings.TrimSpace(string(why)))
+	return strings.TrimSuffix(resp.Status+": "+strings.TrimSpace(string(why)), ": ")
 }
 
 // direct asks where it is told to: an admin address is behind no proxy, and an answer from elsewhere would be about

@@ -1,11 +1,12 @@
 // Package look is what all pages have in common: a style sheet, an icon, numbers as people read
-// them, and charts of estimates with their intervals. Pages load nothing from elsewhere.
+// them, and charts of estimates with their intervals. Pages load nothing from elsewhere. It is also
+// what every server of a party does against browsers that other sites send to it: the headers of each
+// answer, and the names by which a private address may be asked.
 package look
 
 import (
 	"embed"
 	"math"
-	"net/http"
 	"strconv"
 	"strings"
 )
@@ -14,27 +15,6 @@ import (
 //
 //go:embed look.css icon.svg
 var Files embed.FS
-
-// Policy is the Content-Security-Policy of a page that loads from its own origin alone; sources are
-// added for scripts (such as 'wasm-unsafe-eval') and for connections (such as a relay).
-func Policy(script, connect string) string {
-	return "default-src 'none'; style-src 'self'; img-src 'self'; script-src " + strings.TrimSpace("'self' "+script) +
-		"; connect-src " + strings.TrimSpace("'self' "+connect) +
-		"; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
-}
-
-// Protect sets the headers of every answer of a page's server: its policy, no referrer, no guessing
-// of types.
-func Protect(policy string, next http.Handler) http.Handler {
-	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		h := w.Header()
-		h.Set("Content-Security-Policy", policy)
-		h.Set("Referrer-Policy", "no-referrer")
-		h.Set("X-Content-Type-Options", "nosniff")
-		h.Set("Cross-Origin-Opener-Policy", "same-origin")
-		next.ServeHTTP(w, r)
-	})
-}
 
 // Number writes x with three significant digits or all of its whole ones, thousands apart, and a
 // real minus sign, as number() of www/demo/words.ts does.

@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"log/slog"
 	"net/http"
+
+	"github.com/doona-dp/doona/internal/look"
 )
 
 // Admin is what a program shows its operator, at an address that must not be public.
@@ -14,7 +16,11 @@ type Admin struct {
 	Status  func(context.Context) (any, error) // as JSON
 	Look    func(context.Context)              // sets the gauges of Metrics to what is now
 	Metrics *Metrics
+	Address string   // to listen on
+	Hosts   []string // by which it may be asked besides: the setting admin_hosts
 }
+
+const settingAdminHosts = "admin_hosts"
 
 // Handler returns /healthz, /readyz, /metrics and /status.
 func (a *Admin) Handler(log *slog.Logger) http.Handler {
@@ -41,7 +47,7 @@ func (a *Admin) Handler(log *slog.Logger) http.Handler {
 		if err != nil {
 			return fmt.Errorf("couldn't encode the status: %w", err)
 		}
-		return Write(w, "application/json", out)
+		return Write(w, "application/json", look.JSON(out))
 	}))
-	return mux
+	return look.Protect(look.Bare, look.NewHosts(settingAdminHosts, log, a.Address, a.Hosts).Guard(mux))
 }

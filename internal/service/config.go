@@ -16,6 +16,7 @@ import (
 	"github.com/goccy/go-yaml"
 
 	"github.com/doona-dp/doona/internal/invalid"
+	"github.com/doona-dp/doona/internal/look"
 )
 
 // SchemeSQLite opens the description of a store in a SQLite file.
@@ -53,15 +54,17 @@ func ResolveStore(folder string, store *string) {
 	}
 }
 
-// Prepare checks the two addresses of a configuration to listen on, which may be empty, and sets its clock and
-// its log where there are none: time.Now, and a log that nobody reads. The log becomes a [Coarse] one.
-func Prepare(listen, admin string, clock *func() time.Time, log **slog.Logger) error {
+// Prepare checks the two addresses of a configuration to listen on, which may be empty, and the names by which the
+// second may be asked, and sets its clock and its log where there are none: time.Now, and a log that nobody reads. The
+// log becomes a [Coarse] one.
+func Prepare(listen, admin string, adminHosts []string, clock *func() time.Time, log **slog.Logger) error {
 	if *clock == nil {
 		*clock = time.Now
 	}
 	Default(log, slog.New(slog.DiscardHandler))
 	*log = Coarse(*log)
-	return errors.Join(checkAddress("listen", listen), checkAddress("admin", admin))
+	return errors.Join(checkAddress("listen", listen), checkAddress("admin", admin),
+		look.CheckHosts(settingAdminHosts, adminHosts))
 }
 
 // checkAddress is an error unless an address to listen on, if there is one, has the form host:port.

@@ -7,9 +7,11 @@ import (
 	"sync"
 )
 
-// Connections bounds the open connections of a listener: all together, and an eighth for one
-// network, trusted proxies apart. One too many is closed at once: without a place for it there is
-// nobody to answer. It is safe for concurrent use.
+// Connections bounds the open connections of a listener: all together, and for one network, trusted proxies apart, an
+// eighth of the places that are free. So the places that some networks hold, by sending nothing until they are timed
+// out or by reading slowly, are never all: k of them that take what they can leave (8/9)^k, and what they hold on time
+// out cannot be taken again while it is more than that eighth. One too many is closed at once: without a place for
+// it there is nobody to answer. It is safe for concurrent use.
 type Connections struct {
 	most    int
 	proxies Proxies
@@ -29,7 +31,8 @@ func NewConnections(most int, p Proxies, refused func()) *Connections {
 func (c *Connections) take(from netip.Prefix, proxy bool) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.open == c.most || !proxy && c.networks[from] >= max(c.most/8, 1) {
+	free := c.most - c.open
+	if free == 0 || !proxy && c.networks[from] >= (free+7)/8 {
 		return false
 	}
 	c.open++

@@ -7,6 +7,8 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/collectors"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
+
+	"github.com/doona-dp/doona/internal/look"
 )
 
 // Metric is the definition of one metric, from which a program and its dashboard are made.
@@ -82,12 +84,21 @@ func NewMetrics(definitions []Metric) *Metrics {
 
 // Add adds to a counter. Adding 0 has it show before it first changes.
 func (m *Metrics) Add(name string, n float64, labels ...string) {
-	m.counters[name].WithLabelValues(labels...).Add(n)
+	m.counters[name].WithLabelValues(shown(labels)...).Add(n)
+}
+
+// shown returns values of labels as a dashboard may show them: a neighbour's address is a text of a task's owner.
+func shown(labels []string) []string {
+	out := make([]string, len(labels))
+	for i, text := range labels {
+		out[i] = look.Plain(text)
+	}
+	return out
 }
 
 // Gauge returns a gauge.
 func (m *Metrics) Gauge(name string, labels ...string) prometheus.Gauge {
-	return m.gauges[name].WithLabelValues(labels...)
+	return m.gauges[name].WithLabelValues(shown(labels)...)
 }
 
 // Set sets a gauge.

@@ -53,6 +53,7 @@ func main() {
 	tasks(w)
 	randomizerVectors()
 	ledgers()
+	groups()
 	signatures()
 	rolls()
 	keyLists(w)

@@ -8,6 +8,7 @@ import (
 
 	"github.com/doona-dp/doona/internal/decimal"
 	"github.com/doona-dp/doona/internal/invalid"
+	"github.com/doona-dp/doona/internal/look"
 	"github.com/doona-dp/doona/internal/service"
 	"github.com/doona-dp/doona/verifier"
 )
@@ -19,9 +20,19 @@ type Config struct {
 	// reaches them. Default "127.0.0.1:8090", unless Listener is set.
 	Listen string `yaml:"listen"`
 
+	// Hosts are names by which the pages may be asked for, without port, besides IP addresses, localhost and a name in
+	// Listen: such as the one that a proxy before it serves. A page of another site that has its own name resolve to
+	// the address sends that name, and is refused. Default: none.
+	Hosts []string `yaml:"hosts"`
+
 	// Admin is the address of /healthz, /readyz, /metrics and /status, "host:port". Keep it private.
 	// Default: none.
 	Admin string `yaml:"admin"`
+
+	// AdminHosts are names by which the admin address may be asked, without port, besides IP addresses and localhost:
+	// such as the one that Prometheus scrapes. A page of another site that has its own name resolve to the address
+	// sends that name, and is refused. Default: none.
+	AdminHosts []string `yaml:"admin_hosts"`
 
 	// SignKey is the file of the verifier's Ed25519 key (`verifier keygen --kind sign`). Required.
 	SignKey string `yaml:"sign_key"`
@@ -150,7 +161,10 @@ func (c *Config) validate() error {
 	}
 	service.Default(&c.PullInterval, 10*time.Second)
 	service.Default(&c.Late, time.Hour)
-	if err := service.Prepare(c.Listen, c.Admin, &c.Clock, &c.Log); err != nil {
+	if err := service.Prepare(c.Listen, c.Admin, c.AdminHosts, &c.Clock, &c.Log); err != nil {
+		return err
+	}
+	if err := look.CheckHosts(settingHosts, c.Hosts); err != nil {
 		return err
 	}
 	switch {

@@ -165,6 +165,8 @@ func (s *Server) AdminHandler() http.Handler {
 		Status:  func(ctx context.Context) (any, error) { return s.Status(ctx) },
 		Look:    s.look,
 		Metrics: s.metrics,
+		Address: s.cfg.Admin,
+		Hosts:   s.cfg.AdminHosts,
 	}
 	return admin.Handler(s.cfg.Log)
 }

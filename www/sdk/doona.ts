@@ -7,7 +7,7 @@ import { type Limit, admitted, without } from './budget.js';
 import type { Bytes } from './bytes.js';
 import { closed, epochAt, nextEpoch, startOf } from './epochs.js';
 import { DoonaError } from './errors.js';
-import { type Explanation, explain } from './explain.js';
+import { type ExplainOptions, type Explanation, explain } from './explain.js';
 import type { Guarantee } from './guarantee.js';
 import { abortable, moment } from './moment.js';
 import type { Line, Report, Store } from './store.js';
@@ -80,8 +80,8 @@ export class Doona {
   }
 
   /** What is promised to a visitor and what is not, in words and numbers; text for a consent notice. */
-  explain(): Explanation {
-    return explain(this.task, this.guarantee, this.#parts.limit);
+  explain(options?: ExplainOptions): Explanation {
+    return explain(this.task, this.guarantee, this.#parts.limit, options);
   }
 
   /** Reports dropped since connecting: their epoch closed before they arrived, or were refused. */

@@ -9,7 +9,7 @@ import { test } from 'node:test';
 
 import { fromHex } from './bytes.js';
 import { explain as explainWith } from './explain.js';
-import { type Guarantee, guaranteeOf } from './guarantee.js';
+import { type Guarantee, group, guaranteeOf } from './guarantee.js';
 import { type Task, parseTask } from './task.js';
 
 const budget = { epsilon: 10, delta: 1e-5, days: 365 };
@@ -100,4 +100,37 @@ test('what all reports together keep, and what no ledger knows of', () => {
   assert.ok(ever.checked.at(-1)!.endsWith('keep epsilon 4, beside a delta without a limit, for all time'),
     ever.checked.at(-1));
   assert.match(ever.unverified.at(-1)!.text, /without a visit$/);
+});
+
+test('several devices: the words say what their reports together keep, and no less', () => {
+  const [task] = tasks;
+  const guarantee = { ...guaranteeOf(task!, 2, 3), epsilon: 1, delta: 1e-6 };
+  const { devices, text } = explain(task!, guarantee);
+  assert.equal(devices.text, 'Somebody who reports from 2 devices or browsers in one period is promised epsilon 2, delta 0.00000372 for all of that period together.');
+  assert.ok(text.includes(devices.text));
+  assert.equal(devices.count, 2);
+  assert.ok(devices.delta > 3.71828182e-6 && devices.delta < 3.71828183e-6, String(devices.delta));
+  const five = explainWith(task!, { ...guarantee, epsilon: 2 }, budget, { devices: 5 }).devices;
+  assert.match(five.text, /5 devices or browsers .* epsilon 10, delta 0.00345 /);
+  assert.match(explainWith(task!, guarantee, budget, { devices: 1 }).devices.text,
+    /1 device or browser .* epsilon 1, delta 0.000001 /);
+  for (const wrong of [0, 1.5, -1, NaN, 1001]) {
+    assert.throws(() => explainWith(task!, guarantee, budget, { devices: wrong }), /invalid devices/);
+  }
+});
+
+interface GroupVector { epsilon: number; delta: number; reports: number; groupEpsilon: string; groupDelta: string }
+
+test('several reports of one person: never below the Go accountant', () => {
+  const vectors: GroupVector[] = JSON.parse(readFileSync('../testdata/v1/group.json', 'utf8'));
+  for (const { epsilon, delta, reports, groupEpsilon, groupDelta } of vectors) {
+    const got = group(epsilon, delta, reports);
+    const what = `${reports} of ${epsilon}: ${got.epsilon}, ${got.delta}`;
+    for (const [mine, theirs] of [[got.epsilon, Number(groupEpsilon)], [got.delta, Number(groupDelta)]] as const) {
+      assert.ok(mine >= theirs * (1 - 1.1e-9) && mine <= theirs * (1 + 1e-11), what);
+    }
+    assert.ok(got.epsilon >= epsilon * reports && got.delta >= Math.min(1, delta * reports), what);
+  }
+  assert.deepEqual(group(800, 1e-6, 2).delta, 1);
+  assert.deepEqual(group(800, 0, 2).delta, 0);
 });

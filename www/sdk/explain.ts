@@ -5,7 +5,8 @@
  */
 
 import type { Budget } from './budget.js';
-import type { Guarantee } from './guarantee.js';
+import { invalidOption } from './errors.js';
+import { type Guarantee, group } from './guarantee.js';
 import type { Task } from './task.js';
 
 /** Something the promise rests on and this device takes on trust. */
@@ -18,6 +19,14 @@ export interface Assumption {
   readonly text: string;
 }
 
+/** What is promised to a visitor who reports from several devices or browsers in one period. */
+export interface Devices {
+  readonly count: number;
+  readonly epsilon: number;
+  readonly delta: number;
+  readonly text: string;
+}
+
 /** The guarantee of a task in words, with the numbers they name. */
 export interface Explanation {
   /** All of it, in paragraphs of plain text: fit for a consent notice. */
@@ -26,6 +35,8 @@ export interface Explanation {
   readonly promise: string;
   /** What is left if messages are told apart. */
   readonly worstCase: string;
+  /** What is promised to a visitor with several devices. */
+  readonly devices: Devices;
   /** What was checked here, before any value was given. */
   readonly checked: readonly string[];
   /** What was not verifiable here. */
@@ -33,8 +44,15 @@ export interface Explanation {
   readonly guarantee: Guarantee;
 }
 
-export function explain(task: Task, guarantee: Guarantee, budget: Budget): Explanation {
+/** How to explain. */
+export interface ExplainOptions {
+  /** From how many devices or browsers a visitor may report. Default 2. 1 to 1000. */
+  readonly devices?: number;
+}
+
+export function explain(task: Task, guarantee: Guarantee, budget: Budget, options: ExplainOptions = {}): Explanation {
   const promise = promiseOf(guarantee);
+  const devices = devicesOf(guarantee, options.devices ?? 2);
   const worstCase = worstCaseOf(guarantee);
   const checked = [
     'that the question is the one that its owner signed',
@@ -50,18 +68,29 @@ export function explain(task: Task, guarantee: Guarantee, budget: Budget): Expla
   const text = [
     `Your answer to "${task.name}" ${sent}, at most ${often}; what is sent is encrypted in layers and mixed with the reports of others by ${plural(guarantee.relays, 'relay')}.`,
     promise,
+    devices.text,
     worstCase,
     ...crowdOf(task, guarantee),
     'Your device has checked all that a device can check. It takes on trust:',
     ...unverified.map(({ text }) => `- ${text}.`),
   ].join('\n');
-  return { text, promise, worstCase, checked, unverified, guarantee };
+  return { text, promise, worstCase, devices, checked, unverified, guarantee };
 }
 
 function promiseOf(g: Guarantee): string {
   const together = g.epochs === 1
     ? '' : ` All ${g.epochs} periods together: epsilon ${upward(g.totalEpsilon)}, delta ${upward(g.totalDelta)}.`;
   return `Whatever is learned or published from a report would be nearly as likely had you given any other answer: no outcome more than ${factor(g.epsilon)} times as likely, except with a probability of ${upward(g.delta)} (differential privacy with epsilon ${upward(g.epsilon)}, delta ${upward(g.delta)}).${together}`;
+}
+
+/** Reports of one person hide among the same others, so their δ do not just add up (docs/proofs/group.md). */
+function devicesOf(g: Guarantee, count: number): Devices {
+  if (!(Number.isInteger(count) && count >= 1 && count <= 1000)) {
+    throw invalidOption('devices', count, 'a whole number from 1 to 1000');
+  }
+  const { epsilon, delta } = group(g.epsilon, g.delta, count);
+  const text = `Somebody who reports from ${plural(count, 'device or browser', 'devices or browsers')} in one period is promised epsilon ${upward(epsilon)}, delta ${upward(delta)} for all of that period together.`;
+  return { count, epsilon, delta, text };
 }
 
 /** In the words of the verifier's reports and of `verifier task check`. */
@@ -141,6 +170,6 @@ function factor(epsilon: number): string {
   return epsilon > 700 ? `e^${upward(epsilon)}` : upward(Math.exp(epsilon));
 }
 
-function plural(n: number, noun: string): string {
-  return `${n} ${noun}${n === 1 ? '' : 's'}`;
+function plural(n: number, noun: string, several = `${noun}s`): string {
+  return `${n} ${n === 1 ? noun : several}`;
 }

@@ -71,3 +71,16 @@ function trustOf({ protocol, slots }: Task): Guarantee['relay'] {
   if (slots.perLane === 1) return 'any';
   return firstRelay.includes(protocol) ? 'first' : 'whole';
 }
+
+/**
+ * What the (ε, δ) of one report leaves to a person with several in an epoch: (kε, δ·(e^{kε}−1)/(e^ε−1)), rounded up by
+ * a relative 1e-12 at most, and δ at most 1 (docs/proofs/group.md). accountant.GroupPrivacy in Go.
+ */
+export function group(epsilon: number, delta: number, reports: number): { epsilon: number; delta: number } {
+  if (reports === 1) return { epsilon, delta };
+  const above = 1 + 1e-14; // more than the rounding
+  const least = Math.max(epsilon, 2 ** -900); // a larger ε only raises δ
+  const power = Math.expm1(least * reports * above);
+  const sum = power === Infinity ? Infinity : power / Math.expm1(least) * (1 + 2e-13); // an engine's expm1 may err
+  return { epsilon: epsilon * reports * above, delta: delta === 0 ? 0 : Math.min(1, delta * sum) };
+}

@@ -16,7 +16,7 @@ export { type Budget } from './budget.js';
 export { connect } from './connect.js';
 export { type Doona, type Flushed, type Receipt } from './doona.js';
 export { DoonaError, type ErrorCode } from './errors.js';
-export { type Assumption, type Explanation } from './explain.js';
+export { type Assumption, type Devices, type ExplainOptions, type Explanation } from './explain.js';
 export { type Guarantee } from './guarantee.js';
 export { type ConnectOptions, type TokenSource } from './options.js';
 export { type Cost, type Line, type Permit, type Price, type Report, type Run, type Store } from './store.js';

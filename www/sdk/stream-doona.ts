@@ -5,7 +5,7 @@
 
 import { Doona, type Flushed, type Parts, type Receipt } from './doona.js';
 import { startOf } from './epochs.js';
-import type { Explanation } from './explain.js';
+import type { ExplainOptions, Explanation } from './explain.js';
 import type { Guarantee } from './guarantee.js';
 import type { Task } from './task.js';
 import type { Vector } from './value.js';
@@ -34,8 +34,8 @@ export class StreamDoona extends Doona {
     return this.#parts.guarantee;
   }
 
-  override explain(): Explanation {
-    return this.#now.explain();
+  override explain(options?: ExplainOptions): Explanation {
+    return this.#now.explain(options);
   }
 
   override get dropped(): number {

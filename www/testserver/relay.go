@@ -11,6 +11,7 @@ import (
 	"strings"
 	"sync"
 
+	"github.com/doona-dp/doona/internal/look"
 	"github.com/doona-dp/doona/wire/problem"
 	"github.com/doona-dp/doona/wire/task"
 	"github.com/doona-dp/doona/wire/taskfile"
@@ -72,10 +73,10 @@ func (r *relay) handler() http.Handler {
 		w.Header().Set("Access-Control-Max-Age", "86400")
 		w.WriteHeader(http.StatusNoContent)
 	})
-	return http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
+	return look.ProtectPublic(http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
 		w.Header().Set("Access-Control-Allow-Origin", "*")
 		mux.ServeHTTP(w, req)
-	})
+	}))
 }
 
 func (r *relay) serveTask(w http.ResponseWriter, req *http.Request) {

@@ -1,0 +1,105 @@
+package main
+
+import (
+	"fmt"
+	"io"
+
+	"github.com/spf13/cobra"
+
+	"github.com/doona-dp/doona/accountant"
+	"github.com/doona-dp/doona/internal/cli"
+	"github.com/doona-dp/doona/internal/decimal"
+	"github.com/doona-dp/doona/wire/task"
+)
+
+// groupGuarantee is what the guarantee of one report leaves to a person with several in an epoch.
+type groupGuarantee struct {
+	Reports uint64  `json:"reports"`
+	Epsilon float64 `json:"epsilon"`
+	Delta   float64 `json:"delta"`
+}
+
+// newGroup returns the guarantee of a person with several reports.
+func newGroup(eps, delta float64, reports uint64) (groupGuarantee, error) {
+	groupEps, groupDelta, err := accountant.GroupPrivacy(eps, delta, reports)
+	return groupGuarantee{reports, groupEps, groupDelta}, err
+}
+
+// text rounds up to three digits, but for what floating point added.
+func (g groupGuarantee) text() string {
+	const near = 1 - 1e-12
+	return fmt.Sprintf("(%s, %s)-DP", decimal.Up(g.Epsilon*near, 3), decimal.Up(g.Delta*near, 3))
+}
+
+// groupSummary says in an owner's documents what is left to whoever has several reports in an epoch.
+type groupSummary struct {
+	Devices groupGuarantee  `json:"two_devices"`
+	Quota   *groupGuarantee `json:"quota,omitempty"` // Of the most reports that one network can have; none for one.
+}
+
+// newGroupSummary reads a task's claim and its quota: above 1 a network may have up to 2q−1 reports.
+func newGroupSummary(t *task.Task) (s groupSummary, err error) {
+	eps, delta := t.Claim.Epsilon.Value(), t.Claim.Delta.Value()
+	if s.Devices, err = newGroup(eps, delta, 2); err != nil {
+		return s, err
+	}
+	if most := 2*t.Clients.Quota - 1; t.Clients.Kind == task.ClientAddress && t.Clients.Quota > 1 {
+		quota, err := newGroup(eps, delta, most)
+		s.Quota = &quota
+		return s, err
+	}
+	return s, nil
+}
+
+func (s groupSummary) print(w io.Writer) {
+	fmt.Fprintf(w, "A person who reports from 2 devices in an epoch: %s (docs/proofs/group.md).\n", s.Devices.text())
+	if s.Quota != nil {
+		fmt.Fprintf(w, "A person who sends all %d reports that a network may have in an epoch: %s.\n", s.Quota.Reports,
+			s.Quota.text())
+	}
+}
+
+// deviceFlag is from how many devices a person may report, in `verifier plan`.
+type deviceFlag uint64
+
+func (f *deviceFlag) add(cmd *cobra.Command) {
+	cmd.Flags().Uint64Var((*uint64)(f), "devices", 2, "from how many devices a person may report in an epoch, 1 to 1000")
+}
+
+func (f deviceFlag) check() error {
+	if f < 1 || f > 1000 {
+		return cli.Usagef("invalid devices %d: want 1 to 1000", f)
+	}
+	return nil
+}
+
+// setDevices puts the guarantee of a person with several devices into the rows that are possible.
+func (f deviceFlag) setDevices(rows []planRow) error {
+	for i := range rows {
+		if rows[i].Why != "" {
+			continue
+		}
+		g, err := newGroup(*rows[i].Epsilon, *rows[i].Delta, uint64(f))
+		if err != nil {
+			return err
+		}
+		rows[i].Devices = &g
+	}
+	return nil
+}
+
+// printDevices prints a line for each guarantee that rows leave to a person with several devices.
+func printDevices(w io.Writer, rows []planRow) error {
+	told := map[groupGuarantee]bool{}
+	for _, r := range rows {
+		if r.Devices == nil || told[*r.Devices] {
+			continue
+		}
+		told[*r.Devices] = true
+		if _, err := fmt.Fprintf(w, "(%s, %s)-DP of a report: a person who reports from %d devices in an epoch has %s.\n",
+			decimal.Up(*r.Epsilon, 3), decimal.Up(*r.Delta, 3), r.Devices.Reports, r.Devices.text()); err != nil {
+			return err
+		}
+	}
+	return nil
+}

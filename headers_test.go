@@ -1,0 +1,197 @@
+package doona_test
+
+import (
+	"go/ast"
+	"go/parser"
+	"go/token"
+	"io"
+	"io/fs"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strconv"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/doona-dp/doona/internal/look"
+	"github.com/doona-dp/doona/internal/relaytest"
+	"github.com/doona-dp/doona/issuer"
+	"github.com/doona-dp/doona/relay"
+	"github.com/doona-dp/doona/verifier/server"
+)
+
+// everyHeader is what each answer of a party has against browsers; a policy forbids frames and forms, and loads
+// nothing by default.
+func everyHeader(t *testing.T, what string, h http.Header, resources string) {
+	t.Helper()
+	for _, directive := range []string{"default-src 'none'", "base-uri 'none'", "form-action 'none'",
+		"frame-ancestors 'none'"} {
+		require.Contains(t, h.Get("Content-Security-Policy"), directive, what)
+	}
+	require.Equal(t, "nosniff", h.Get("X-Content-Type-Options"), what)
+	require.Equal(t, "DENY", h.Get("X-Frame-Options"), what)
+	require.Equal(t, "no-referrer", h.Get("Referrer-Policy"), what)
+	require.Equal(t, resources, h.Get("Cross-Origin-Resource-Policy"), what)
+	for name, values := range h {
+		require.Len(t, values, 1, "%s: %s", what, name)
+	}
+}
+
+// routes returns the paths of the HTTP interface, as wire/taskfile has them.
+func routes(t *testing.T) (paths []string) {
+	t.Helper()
+	file, err := parser.ParseFile(token.NewFileSet(), filepath.Join("wire", "taskfile", "paths.go"), nil, 0)
+	require.NoError(t, err)
+	values := map[string]string{}
+	for range 3 { // A constant may be made of one that comes after it.
+		ast.Inspect(file, func(n ast.Node) bool {
+			if spec, ok := n.(*ast.ValueSpec); ok && len(spec.Values) == 1 {
+				if text, ok := constant(spec.Values[0], values); ok {
+					values[spec.Names[0].Name] = text
+				}
+			}
+			return true
+		})
+	}
+	for name, path := range values {
+		if strings.HasSuffix(name, "Path") {
+			paths = append(paths, path)
+		}
+	}
+	require.Greater(t, len(paths), 15)
+	return paths
+}
+
+// constant returns a text that is put together of literals and of texts that are known.
+func constant(e ast.Expr, known map[string]string) (string, bool) {
+	switch e := e.(type) {
+	case *ast.BasicLit:
+		text, err := strconv.Unquote(e.Value)
+		return text, err == nil
+	case *ast.Ident:
+		text, ok := known[e.Name]
+		return text, ok
+	case *ast.BinaryExpr:
+		a, okA := constant(e.X, known)
+		b, okB := constant(e.Y, known)
+		return a + b, okA && okB
+	}
+	return "", false
+}
+
+var wildcard = regexp.MustCompile(`\{[a-z]+\}`)
+
+// TestEveryAnswerHasHeaders walks all routes of all parties, with right and wrong methods and numbers.
+func TestEveryAnswerHasHeaders(t *testing.T) {
+	c := relaytest.New(t, relaytest.Options{Task: relaytest.Mean(10, relaytest.WithTokens)})
+	r, err := relay.New(c.Config(t, 0))
+	require.NoError(t, err)
+	defer r.Close()
+	i, err := issuer.New(c.IssuerConfig())
+	require.NoError(t, err)
+	defer i.Close()
+	v, err := server.New(server.Config{SignKey: c.VerifierSign(), Data: filepath.Join(t.TempDir(), "data"),
+		Tasks: []server.TaskConfig{{File: filepath.Join(c.Dir, "task0.bundle"), HPKEKeys: c.VerifierKeys("task0")}}})
+	require.NoError(t, err)
+	defer v.Close()
+	id := c.Open.ID.String()
+	public := []string{"/", "/none"}
+	for _, path := range routes(t) {
+		public = append(public, wildcard.ReplaceAllString(path, "0"),
+			wildcard.ReplaceAllString(strings.Replace(path, "{task}", id, 1), "0"))
+	}
+	admin := []string{"/healthz", "/readyz", "/metrics", "/status", "/", "/none"}
+	pages := []string{"/", "/api/tasks", "/page.css", "/page.js", "/icon.svg", "/none", "/tasks/" + id + "/",
+		"/tasks/" + id, "/tasks/" + id + "/api/report", "/tasks/" + id + "/api/report.csv", "/tasks/none/",
+		"/tasks/" + id + "/page.js", "/tasks/" + id + "//x/../y"}
+	good := 0
+	for _, party := range []struct {
+		name, resources string
+		handler         http.Handler
+		paths           []string
+	}{
+		{"relay", "cross-origin", r.Handler(), public}, {"issuer", "cross-origin", i.Handler(), public},
+		{"relay's admin", "same-origin", r.AdminHandler(), admin},
+		{"issuer's admin", "same-origin", i.AdminHandler(), admin},
+		{"verifier's admin", "same-origin", v.AdminHandler(), admin}, {"verifier", "same-origin", v.Handler(), pages},
+	} {
+		for _, path := range party.paths {
+			for _, method := range []string{"GET", "HEAD", "POST", "OPTIONS", "DELETE"} {
+				w := httptest.NewRecorder()
+				req := httptest.NewRequest(method, "http://127.0.0.1"+path, strings.NewReader("x"))
+				party.handler.ServeHTTP(w, req)
+				everyHeader(t, party.name+": "+method+" "+path, w.Header(), party.resources)
+				if w.Code < 300 {
+					good++
+				}
+			}
+		}
+		if party.resources == "same-origin" {
+			w := httptest.NewRecorder()
+			party.handler.ServeHTTP(w, httptest.NewRequest("GET", "http://evil.example/", nil))
+			require.Equal(t, http.StatusMisdirectedRequest, w.Code, party.name)
+			everyHeader(t, party.name+": another host", w.Header(), party.resources)
+			require.Equal(t, "same-origin", w.Header().Get("Cross-Origin-Opener-Policy"))
+		}
+	}
+	require.Greater(t, good, 25, "not only refusals were looked at")
+}
+
+// servesHTTP is where the module's programs make a server's routes or a server: each is behind look.Protect or
+// look.ProtectPublic, which the tests named here walk.
+var servesHTTP = map[string]string{
+	"internal/service/admin.go":   "TestEveryAnswerHasHeaders",
+	"relay/relay.go":              "TestEveryAnswerHasHeaders",
+	"issuer/http.go":              "TestEveryAnswerHasHeaders",
+	"verifier/site.go":            "TestEveryAnswerHasHeaders",
+	"verifier/page.go":            "TestEveryAnswerHasHeaders",
+	"cmd/demo/page.go":            "TestPagesHaveHeaders",
+	"cmd/demo/dev.go":             "TestPagesHaveHeaders",
+	"www/testserver/main.go":      "stands for a customer's site",
+	"www/testserver/relay.go":     "a first relay that lies, in tests: look.ProtectPublic",
+	"www/testserver/pages.go":     "the verifier's pages, in tests",
+	"internal/relaytest/rogue.go": "a relay that lies, in tests",
+}
+
+var makesServer = regexp.MustCompile(`http\.(NewServeMux|Server\{|Serve\(|ListenAndServe)`)
+
+// TestServersAreKnown: who adds a server must have its answers walked, too.
+func TestServersAreKnown(t *testing.T) {
+	found := map[string]bool{}
+	require.NoError(t, filepath.WalkDir(".", func(path string, d fs.DirEntry, err error) error {
+		if d != nil && d.IsDir() && (d.Name() == "node_modules" || d.Name() == "build" || d.Name() == ".git" ||
+			d.Name() == "bench") {
+			return filepath.SkipDir
+		}
+		if err != nil || filepath.Ext(path) != ".go" || strings.HasSuffix(path, "_test.go") {
+			return err
+		}
+		text, err := os.ReadFile(path)
+		if makesServer.Match(text) {
+			found[filepath.ToSlash(path)] = true
+			require.Contains(t, servesHTTP, filepath.ToSlash(path), "a server whose headers no test looks at")
+		}
+		return err
+	}))
+	for path := range servesHTTP {
+		require.True(t, found[path], path)
+	}
+}
+
+// TestHeadersOverHTTP: what net/http adds or leaves out does not change them.
+func TestHeadersOverHTTP(t *testing.T) {
+	s := httptest.NewServer(look.ProtectPublic(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		http.Error(w, "no", http.StatusTeapot)
+	})))
+	defer s.Close()
+	resp, err := http.Get(s.URL)
+	require.NoError(t, err)
+	defer resp.Body.Close()
+	_, err = io.ReadAll(resp.Body)
+	require.NoError(t, err)
+	everyHeader(t, "over HTTP", resp.Header, "cross-origin")
+}

@@ -1,0 +1,58 @@
+package look
+
+import (
+	"net/http"
+	"strings"
+)
+
+// Bare is the Content-Security-Policy of answers that are no pages: shown as one, they load and do nothing.
+const Bare = "default-src 'none'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+
+// PagePolicy is the Content-Security-Policy of a page that loads from its own origin alone; sources are
+// added for scripts (such as 'wasm-unsafe-eval') and for connections (such as a relay).
+func PagePolicy(script, connect string) string {
+	return "default-src 'none'; style-src 'self'; img-src 'self'; script-src " + strings.TrimSpace("'self' "+script) +
+		"; connect-src " + strings.TrimSpace("'self' "+connect) +
+		"; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+}
+
+// The values are shared, and nobody adds to them.
+var (
+	nosniff     = []string{"nosniff"}
+	deny        = []string{"DENY"}
+	noReferrer  = []string{"no-referrer"}
+	sameOrigin  = []string{"same-origin"}
+	crossOrigin = []string{"cross-origin"}
+	bare        = []string{Bare}
+)
+
+// setCommon sets what every answer has: no guessing of types, no frame around it, no referrer, and a policy.
+func setCommon(h http.Header, policy []string) {
+	h["Content-Security-Policy"] = policy
+	h["X-Content-Type-Options"] = nosniff
+	h["X-Frame-Options"] = deny
+	h["Referrer-Policy"] = noReferrer
+}
+
+// Protect sets the headers of every answer of a server whose answers are for nobody but its own pages, with a
+// policy. A handler inside may set a policy of its own.
+func Protect(policy string, next http.Handler) http.Handler {
+	policies := []string{policy}
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		h := w.Header()
+		setCommon(h, policies)
+		h["Cross-Origin-Resource-Policy"] = sameOrigin
+		h["Cross-Origin-Opener-Policy"] = sameOrigin
+		next.ServeHTTP(w, r)
+	})
+}
+
+// ProtectPublic sets the headers of every answer of a server that pages of any origin read.
+func ProtectPublic(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		h := w.Header()
+		setCommon(h, bare)
+		h["Cross-Origin-Resource-Policy"] = crossOrigin
+		next.ServeHTTP(w, r)
+	})
+}

@@ -1,0 +1,112 @@
+package service_test
+
+import (
+	"bufio"
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"net/http"
+	"net/netip"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/doona-dp/doona/internal/service"
+)
+
+// flooded is a server with bounded connections, over sockets whose peers have addresses of any loopback network.
+type flooded struct {
+	t       *testing.T
+	at      string
+	bounds  *service.Connections
+	refused atomic.Int64
+}
+
+func newFlooded(t *testing.T, most int, trusted ...netip.Prefix) *flooded {
+	f := &flooded{t: t}
+	f.bounds = service.NewConnections(most, service.Proxies{Trusted: trusted}, func() { f.refused.Add(1) })
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	f.at = l.Addr().String()
+	t.Cleanup(serve(t, f.bounds.Bound(l), slog.New(slog.DiscardHandler),
+		func(w http.ResponseWriter, _ *http.Request) { io.WriteString(w, "here") }))
+	return f
+}
+
+// dial connects from an address. It says whether a place was taken, when the server has seen the connection.
+func (f *flooded) dial(from string) (conn net.Conn, taken bool) {
+	f.t.Helper()
+	before := f.bounds.Count()
+	d := net.Dialer{LocalAddr: &net.TCPAddr{IP: net.ParseIP(from)}}
+	conn, err := d.Dial("tcp", f.at)
+	require.NoError(f.t, err)
+	f.t.Cleanup(func() { conn.Close() })
+	for range 5000 {
+		if f.bounds.Count() > before {
+			return conn, true
+		}
+		conn.SetReadDeadline(time.Now().Add(time.Millisecond))
+		if _, err := conn.Read(make([]byte, 1)); err != nil && !timeout(err) {
+			return conn, false
+		}
+	}
+	f.t.Fatal("the server did not accept")
+	return nil, false
+}
+
+func timeout(err error) bool {
+	e, ok := err.(net.Error)
+	return ok && e.Timeout()
+}
+
+// fill takes places from a network, by connections that send nothing, until there is none for it.
+func (f *flooded) fill(from string) (n int) {
+	f.t.Helper()
+	for ; ; n++ {
+		if _, taken := f.dial(from); !taken {
+			return n
+		}
+	}
+}
+
+// answered asks over a connection.
+func (f *flooded) answered(conn net.Conn) bool {
+	conn.SetDeadline(time.Now().Add(5 * time.Second))
+	io.WriteString(conn, "GET / HTTP/1.1\r\nHost: x\r\n\r\n")
+	resp, err := http.ReadResponse(bufio.NewReader(conn), nil)
+	return err == nil && resp.StatusCode == http.StatusOK
+}
+
+// TestEightNetworksLeaveRoom: connections that never send a request cannot keep the ninth network out, nor the
+// twentieth, whatever their order.
+func TestEightNetworksLeaveRoom(t *testing.T) {
+	f := newFlooded(t, 64)
+	held := 0
+	for i := range 8 {
+		n := f.fill(fmt.Sprintf("127.0.%d.1", i+1))
+		require.Positive(t, n)
+		require.LessOrEqual(t, n, 8)
+		held += n
+	}
+	require.LessOrEqual(t, held, 48, "a quarter is left")
+	for i := range 12 {
+		conn, taken := f.dial(fmt.Sprintf("127.0.%d.1", i+100))
+		require.True(t, taken)
+		require.True(t, f.answered(conn))
+	}
+	require.Positive(t, f.refused.Load())
+}
+
+// TestProxyIsNoNetwork: whoever comes through a trusted proxy shares its connections, which are many.
+func TestProxyIsNoNetwork(t *testing.T) {
+	f := newFlooded(t, 32, netip.MustParsePrefix("127.0.9.0/24"))
+	for range 32 {
+		_, taken := f.dial("127.0.9.7")
+		require.True(t, taken)
+	}
+	_, taken := f.dial("127.0.9.7")
+	require.False(t, taken, "there is no place")
+}
