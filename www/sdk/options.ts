@@ -33,7 +33,7 @@ export interface ConnectOptions {
   readonly stream?: string | URL;
   /**
    * What later tasks of the stream may change, where the first task allows it, too: of "clients.issuer.url",
-   * "clients.quota", "name", "relays.url" and "verifier.url". Default: nothing.
+   * "clients.origins", "clients.quota", "name", "relays.url" and "verifier.url". Default: nothing.
    */
   readonly allow?: readonly string[];
   /**

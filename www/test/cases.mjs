@@ -696,7 +696,8 @@ cases['a later visit finds the next task, and one in the same epoch asks nobody'
 };
 
 for (const variant of ['headless', 'left out', 'out of order', 'twice', 'none', 'overlap', 'position', 'before',
-  'renamed', 'stream.allow', 'stream.name', 'epochs.length', 'batch.min', 'claim.epsilon', 'clients.quota', 'relays',
+  'renamed', 'stream.allow', 'stream.name', 'epochs.length', 'batch.min', 'claim.epsilon', 'clients.quota',
+  'clients.origins', 'relays',
   'relays.url', 'verifier.signKey', 'roll forged', 'roll of no party', 'roll unsaid', 'rolled back', 'replaced',
   'replaced by a stranger']) {
   cases[`the "${variant}" stream is refused`] = async (host) => {
