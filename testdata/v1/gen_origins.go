@@ -88,7 +88,8 @@ func origins() {
 		{"https://other.example/.example.org:8443", false}, {"https://a@b.example.org:8443", false},
 		{"http://a.example.org:8443", false}, {"https://a.example.org:84430", false},
 		{"https://*.example.org:8443", false}, {"https://example.org https://example.org", false}, {"", false},
-		{"ionic://localhost", false}, {"https://example.org.evil.example", false},
+		{"https://" + strings.Repeat("a.", 113) + "bbbb.example.org:8443", true},
+		{"https://" + strings.Repeat("a.", 113) + "bbbbb.example.org:8443", false}, {"ionic://localhost", false}, {"https://example.org.evil.example", false},
 	} {
 		draft.Clients.Origins = listed
 		if got := draft.Clients.Allows(c.origin); got != c.ok {

@@ -27,6 +27,9 @@ func (c Clients) Allows(origin string) bool {
 	if len(c.Origins) == 0 {
 		return true
 	}
+	if len(origin) > maxOrigin {
+		return false
+	}
 	for _, listed := range c.Origins {
 		if isListed(origin, listed) {
 			return true
