@@ -153,7 +153,7 @@ export function isOrigin(text: string): boolean {
 export function mayReport(origins: string[], origin: string): boolean {
   return origins.length === 0 || origins.some((listed) => {
     const [, scheme, domain] = /^(.*:\/\/)\*(\..*)$/.exec(listed) ?? [];
-    if (!domain) return origin === listed;
+    if (!domain || origin.length > 255) return origin === listed;
     const inner = origin.startsWith(scheme!) && origin.endsWith(domain) && origin.slice(scheme!.length, -domain.length);
     return inner !== false && !inner.includes('*') && isOrigin(`https://${inner}.example`);
   });
