@@ -93,6 +93,44 @@ func TestVectorsTask(t *testing.T) {
 	}
 }
 
+// TestVectorsOrigin: what a task may list, and what an Origin header is then held against.
+func TestVectorsOrigin(t *testing.T) {
+	var v struct {
+		Valid, Listed []string
+		Invalid       []struct{ Origin, Description string }
+		Answers       []struct {
+			Origin  string
+			Allowed bool
+		}
+	}
+	readVectors(t, "origin", &v)
+	var tasks []struct {
+		Document      json.RawMessage
+		Canonical, ID hexBytes
+	}
+	readVectors(t, "task", &tasks)
+	s, _ := parseTask(t, tasks[0].Canonical)
+	check := func(origins ...string) error {
+		s.Clients.Origins = origins
+		_, err := task.Parse(s.Canonical())
+		return err
+	}
+	for _, origin := range v.Valid {
+		require.NoError(t, check(origin))
+	}
+	for _, bad := range v.Invalid {
+		var refused *invalid.FieldError
+		require.ErrorAs(t, check(bad.Origin), &refused, "%q: %s", bad.Origin, bad.Description)
+		require.Equal(t, "clients.origins", refused.Field)
+	}
+	require.NoError(t, check(v.Listed...))
+	for _, answer := range v.Answers {
+		require.Equal(t, answer.Allowed, s.Clients.Allows(answer.Origin), answer.Origin)
+	}
+	s.Clients.Origins = nil
+	require.True(t, s.Clients.Allows("https://any.example"))
+}
+
 func TestVectorsSignature(t *testing.T) {
 	var vectors []struct {
 		Seed, Public, Body, Signed, Signature hexBytes

@@ -26,24 +26,24 @@ import (
 const AccountHeader = "Doona-Account"
 
 // Handler returns the public HTTP interface.
-func (i *Issuer) Handler() http.Handler { return i.mux() }
+func (i *Issuer) Handler() http.Handler { return look.ProtectPublic(i.mux()) }
 
 func (i *Issuer) mux() *service.Mux {
 	mux := &service.Mux{}
 	mux.HandleFunc("GET "+taskfile.DirectoryPath, i.answer(i.handleDirectory))
-	mux.HandleFunc("POST "+taskfile.TokenRequestPath, i.answer(i.handleRequest))
+	mux.HandleFunc("POST "+taskfile.TokenRequestPath, service.Answer(i.cfg.Log, i.handleRequest))
 	if i.signers != nil {
 		mux.HandleFunc("GET "+taskfile.TimePath, i.answer(i.handleTime))
 	}
 	if i.cfg.Clients == clientsAddress {
-		mux.HandleFunc("OPTIONS "+taskfile.TokenRequestPath, service.Preflight("Content-Type"))
+		mux.HandleFunc("OPTIONS "+taskfile.TokenRequestPath, service.Answer(i.cfg.Log, i.handlePreflight))
 	}
 	mux.HandleFunc("/", i.answer(service.NotFound))
-	return look.ProtectPublic(mux)
+	return mux
 }
 
-// answer is [service.Answer]. Pages of any origin may read directories; and, where networks are clients,
-// get tokens: with accounts, a page must go through its site's backend.
+// answer is [service.Answer] for what pages of any origin may read: directories, and, where networks are clients, what
+// is not there.
 func (i *Issuer) answer(handle service.Handler) http.HandlerFunc {
 	return service.Answer(i.cfg.Log, func(w http.ResponseWriter, req *http.Request) error {
 		if i.cfg.Clients == clientsAddress || req.Method == http.MethodGet {
@@ -95,7 +95,33 @@ func (i *Issuer) handleDirectory(w http.ResponseWriter, req *http.Request) error
 	return service.Write(w, token.DirectoryType, body)
 }
 
+// checkOrigin lets pages get tokens where networks are clients: those of the task's origins, before anything that
+// depends on what has happened here. With accounts, a page must go through its site's backend.
+func (i *Issuer) checkOrigin(w http.ResponseWriter, req *http.Request) error {
+	if i.cfg.Clients != clientsAddress {
+		return nil
+	}
+	s, err := service.PathTask(req, i.lineup().tasks)
+	if err != nil {
+		service.AllowOrigins(w)
+		return err
+	}
+	return service.CheckOrigin(w, req, s.Clients)
+}
+
+// handlePreflight answers a browser that asks whether a page may post a token request.
+func (i *Issuer) handlePreflight(w http.ResponseWriter, req *http.Request) error {
+	if err := i.checkOrigin(w, req); errors.Is(err, problem.New(problem.ForeignOrigin, "")) {
+		return err
+	} // of an unknown task the page can post, and read why that is refused
+	service.AllowPost(w, "Content-Type")
+	return nil
+}
+
 func (i *Issuer) handleRequest(w http.ResponseWriter, req *http.Request) error {
+	if err := i.checkOrigin(w, req); err != nil {
+		return err
+	}
 	account, err := i.account(req)
 	if err != nil {
 		return err
@@ -131,7 +157,7 @@ func (i *Issuer) handleRequest(w http.ResponseWriter, req *http.Request) error {
 		return service.TryLater(problem.Overloaded, "not counted; send the same bytes again")
 	}
 	if !within {
-		return problem.New(problem.Limit, "at most %d tokens", s.quota)
+		return problem.New(problem.Limit, "") // not the quota, as at a relay
 	}
 	reply, err := token.Sign(key.private, key.public, request)
 	if err != nil {

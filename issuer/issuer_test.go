@@ -326,6 +326,41 @@ func TestAddresses(t *testing.T) {
 	require.Equal(t, "*", resp.Header.Get("Access-Control-Allow-Origin"))
 }
 
+// TestForeignPages: where networks are clients, a page whose origin the task does not list gets one answer, which it
+// cannot read, whether or not the network has had a token, and it costs the network none.
+func TestForeignPages(t *testing.T) {
+	c := relaytest.New(t, relaytest.Options{Task: func(draft *task.Task) {
+		relaytest.WithTokens(draft)
+		draft.Clients.Origins = []string{"https://shop.example"}
+	}})
+	c.StartIssuer(t, c.IssuerConfig())
+	from := func(method, origin string, body []byte) *http.Response {
+		req, err := http.NewRequestWithContext(t.Context(), method, c.Open.TokenRequestURL(0), bytes.NewReader(body))
+		require.NoError(t, err)
+		req.Header = http.Header{"X-Forwarded-For": {"203.0.113.1"}, "Origin": {origin},
+			"Content-Type": {token.RequestType}}
+		resp, err := http.DefaultClient.Do(req)
+		require.NoError(t, err)
+		t.Cleanup(func() { resp.Body.Close() })
+		return resp
+	}
+	refused := func() {
+		t.Helper()
+		for _, method := range []string{http.MethodPost, http.MethodOptions} {
+			resp := from(method, "https://advertiser.example", request(t, c, 0))
+			require.Equal(t, problem.New(problem.ForeignOrigin, ""), problem.Read(resp))
+			require.Empty(t, resp.Header.Get("Access-Control-Allow-Origin"))
+		}
+	}
+	refused()
+	own := from(http.MethodPost, "https://shop.example", request(t, c, 0))
+	require.Equal(t, http.StatusOK, own.StatusCode)
+	require.Equal(t, "https://shop.example", own.Header.Get("Access-Control-Allow-Origin"))
+	limited := problem.Read(from(http.MethodPost, "https://shop.example", request(t, c, 0)))
+	require.Equal(t, problem.New(problem.Limit, ""), limited)
+	refused()
+}
+
 // TestEpochsEnd: tokens are issued for the epochs that are open or next, and what tells whose they
 // were is erased with the epoch's key; nothing that names an account is ever on the disk or in the log.
 func TestEpochsEnd(t *testing.T) {

@@ -20,11 +20,23 @@ import (
 
 // handleReport takes one client's submission: cheap checks first, then room for it, then the one
 // public-key operation, then the store. 201 means that it is on disk.
+//
+// The origin comes before all that depends on what has happened here, or else any page could ask by its visitors'
+// browsers whether their networks have reported.
 func (r *Relay) handleReport(w http.ResponseWriter, req *http.Request) error {
+	s, err := r.reportTask(req)
+	if err != nil {
+		service.AllowOrigins(w)
+		return err
+	}
+	if err := service.CheckOrigin(w, req, s.Clients); err != nil {
+		r.tallyForeign(req, s)
+		return err
+	}
 	if back := r.store.SetBack(); back != nil {
 		return back
 	}
-	s, epoch, err := r.reportEpoch(req)
+	epoch, err := r.reportEpoch(req, s)
 	if err != nil {
 		return err
 	}
@@ -39,33 +51,63 @@ func (r *Relay) handleReport(w http.ResponseWriter, req *http.Request) error {
 	return nil
 }
 
-// reportEpoch returns the task and epoch that a submission is for, if the epoch is open.
-func (r *Relay) reportEpoch(req *http.Request) (*served, uint64, error) {
+// handlePreflight answers a browser that asks whether a page may post a report with a token.
+func (r *Relay) handlePreflight(w http.ResponseWriter, req *http.Request) error {
+	s, err := r.reportTask(req)
+	if err != nil {
+		service.AllowOrigins(w) // so that the page can post, and read why that is refused
+	} else if err := service.CheckOrigin(w, req, s.Clients); err != nil {
+		return err
+	}
+	service.AllowPost(w, "Authorization, Content-Type")
+	return nil
+}
+
+// reportTask returns the task that a submission is for.
+func (r *Relay) reportTask(req *http.Request) (*served, error) {
 	s, err := service.PathTask(req, r.lineup().tasks)
 	if err != nil {
-		return nil, 0, err
+		return nil, err
 	}
 	if s.hop != 0 {
-		return nil, 0, problem.New(problem.NotIngress, "reports go to %s", s.Relays[0].URL)
+		return nil, problem.New(problem.NotIngress, "reports go to %s", s.Relays[0].URL)
 	}
+	return s, nil
+}
+
+// tallyForeign counts a report of a foreign page among an epoch's refusals, if the epoch takes reports by the task and
+// the clock: not by its state, which would show in how long the answer takes. Nothing of the origin is kept.
+func (r *Relay) tallyForeign(req *http.Request, s *served) {
 	epoch, err := service.PathEpoch(req, s.Task)
 	if err != nil {
-		return nil, 0, err
+		return
+	}
+	start, end := r.window(s, epoch)
+	if now, err := r.now(); err == nil && !now.Before(start) && now.Before(end) {
+		r.metrics.tally(s.epochID(epoch), string(problem.ForeignOrigin), 1)
+	}
+}
+
+// reportEpoch returns the epoch that a submission is for, if it is open.
+func (r *Relay) reportEpoch(req *http.Request, s *served) (uint64, error) {
+	epoch, err := service.PathEpoch(req, s.Task)
+	if err != nil {
+		return 0, err
 	}
 	start, end := r.window(s, epoch)
 	now, err := r.now()
 	if err != nil {
-		return nil, 0, err
+		return 0, err
 	}
 	switch {
 	case now.Before(start):
-		return nil, 0, problem.New(problem.EpochNotOpen, "").Retry(start.Sub(now)).At(now)
+		return 0, problem.New(problem.EpochNotOpen, "").Retry(start.Sub(now)).At(now)
 	case !now.Before(end) || s.state(epoch) != store.StateOpen || s.isStopped():
-		return nil, 0, problem.New(problem.EpochClosed, "").At(now)
+		return 0, problem.New(problem.EpochClosed, "").At(now)
 	case s.isBehind(epoch):
-		return nil, 0, errBehind()
+		return 0, errBehind()
 	}
-	return s, epoch, nil
+	return epoch, nil
 }
 
 // window returns when an epoch of the task takes reports.
@@ -178,13 +220,14 @@ func (r *Relay) openReport(s *served, epoch uint64, body []byte, network netip.P
 		return nil, err
 	}
 	sub := &store.Submission{
-		ID: id, Size: s.Batch.Size, Quota: s.Clients.Quota, Batches: s.MostBatches(), Lanes: envelope.Lanes,
+		ID: id, Size: s.Batch.Size, Quota: 1, Batches: s.MostBatches(), Lanes: envelope.Lanes,
 		Tag: key.Tag(envelope.Tag[:]),
 	}
 	if tok != nil {
-		sub.Client = key.Token(tok)
+		sub.Client = key.Token(tok) // which is spent once
 	} else {
 		sub.Client = key.Network(network)
+		sub.Quota = key.Quota(sub.Client, s.Clients.Quota)
 	}
 	sub.Receipt = key.Receipt(sub.Client, body)
 	return sub, nil
@@ -242,7 +285,7 @@ func answer(sub *store.Submission) error {
 	case store.Replayed:
 		return problem.New(problem.Replayed, "")
 	case store.Limited:
-		return problem.New(problem.Limit, "at most %d", sub.Quota)
+		return problem.New(problem.Limit, "") // without the quota: it would count the neighbours' reports
 	default:
 		return problem.New(problem.EpochClosed, "")
 	}

@@ -321,14 +321,14 @@ func (r *Relay) bound(public net.Listener) net.Listener {
 }
 
 // Handler returns the public HTTP interface. Reports are answered only while Run runs.
-func (r *Relay) Handler() http.Handler { return r.mux() }
+func (r *Relay) Handler() http.Handler { return display.ProtectPublic(r.mux()) }
 
 func (r *Relay) mux() *service.Mux {
 	mux := &service.Mux{}
 	mux.HandleFunc("GET "+taskfile.TaskPath, r.open(r.handleTask))
 	mux.HandleFunc("GET "+taskfile.KeysPath, r.open(r.handleKeys))
-	mux.HandleFunc("OPTIONS "+taskfile.ReportsPath, service.Preflight("Authorization, Content-Type"))
-	mux.HandleFunc("POST "+taskfile.ReportsPath, r.open(r.handleReport))
+	mux.HandleFunc("OPTIONS "+taskfile.ReportsPath, r.answer(r.handlePreflight))
+	mux.HandleFunc("POST "+taskfile.ReportsPath, r.answer(r.handleReport))
 	mux.HandleFunc("GET "+taskfile.BatchPath, r.answer(r.handlePull))
 	mux.HandleFunc("POST "+taskfile.ConfirmPath, r.answer(r.handleConfirm))
 	mux.HandleFunc("GET "+taskfile.EndPath, r.answer(r.handleEnd))
@@ -341,5 +341,5 @@ func (r *Relay) mux() *service.Mux {
 	mux.HandleFunc("GET "+taskfile.OwnersKeysPath, r.answer(r.handleOwnersKeys))
 	mux.HandleFunc("POST "+taskfile.OwnersTasksPath, r.answer(r.handleOwnersTask))
 	mux.HandleFunc("/", r.open(service.NotFound))
-	return display.ProtectPublic(mux)
+	return mux
 }

@@ -17,7 +17,8 @@ import (
 )
 
 // Changeable are the parts of a task that [Options.Allow] may name: what no privacy loss depends on.
-var Changeable = []string{"clients.issuer.url", "clients.quota", "name", "relays.url", "verifier.url"}
+var Changeable = []string{"clients.issuer.url", "clients.origins", "clients.quota", "name", "relays.url",
+	"verifier.url"}
 
 // Errors of a stream that is another than was seen before. They are final for the first relay that serves it.
 var (

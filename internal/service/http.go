@@ -67,16 +67,33 @@ func AllowOrigins(w http.ResponseWriter) { w.Header()["Access-Control-Allow-Orig
 
 var anyOrigin = []string{"*"}
 
-// Preflight lets pages of any origin post with some headers, and browsers remember so for a day.
-func Preflight(headers string) http.HandlerFunc {
-	return func(w http.ResponseWriter, _ *http.Request) {
-		header := w.Header()
-		header.Set("Access-Control-Allow-Origin", "*")
-		header.Set("Access-Control-Allow-Methods", "POST")
-		header.Set("Access-Control-Allow-Headers", headers)
-		header.Set("Access-Control-Max-Age", "86400")
-		w.WriteHeader(http.StatusNoContent)
+// CheckOrigin lets the page that sent a request read the answer if the task takes reports of its origin, and is a
+// problem if not. Browsers name a page's origin in every POST, and no page can leave that out or change it. What comes
+// without an origin is a program's.
+func CheckOrigin(w http.ResponseWriter, req *http.Request, clients task.Clients) error {
+	if len(clients.Origins) == 0 {
+		AllowOrigins(w)
+		return nil
 	}
+	w.Header().Set("Vary", "Origin")
+	origins := req.Header["Origin"]
+	if len(origins) == 0 {
+		return nil
+	}
+	if len(origins) > 1 || !clients.Allows(origins[0]) {
+		return problem.New(problem.ForeignOrigin, "")
+	}
+	w.Header().Set("Access-Control-Allow-Origin", origins[0])
+	return nil
+}
+
+// AllowPost lets the pages that may read an answer post with some headers, and browsers remember so for a day.
+func AllowPost(w http.ResponseWriter, headers string) {
+	header := w.Header()
+	header.Set("Access-Control-Allow-Methods", "POST")
+	header.Set("Access-Control-Allow-Headers", headers)
+	header.Set("Access-Control-Max-Age", "86400")
+	w.WriteHeader(http.StatusNoContent)
 }
 
 // PathTask returns which of some tasks a request's path names, in lower-case hex.

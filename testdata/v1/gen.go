@@ -51,6 +51,7 @@ func main() {
 	}
 	w := newWorld(task.KEMX25519, 2)
 	tasks(w)
+	origins()
 	randomizerVectors()
 	ledgers()
 	groups()
@@ -194,6 +195,7 @@ func tasks(w *world) {
 	count.Input = task.Input{Lo: randomizer.NewRational(0, 1), Hi: randomizer.NewRational(1, 1)}
 	count.Clients, count.Relays, count.Verifier.URL = task.Clients{Kind: task.ClientAddress, Quota: 300},
 		real.Relays[:1], "http://127.0.0.1:8080"
+	count.Clients.Origins = []string{"capacitor://localhost", "https://*.example.org", "https://example.org", "null"}
 	extremes := real
 	extremes.Name, extremes.Protocol = "~ !\"'\\ extremes", "none"
 	extremes.Params = nil
@@ -757,6 +759,18 @@ func badTasks(w *world, fault faultFunc) {
 			func(c *task.Clients) { c.Issuer = task.Party{} }},
 		{"task_issuer_for_addresses", "field:clients.issuer", "an issuer, and clients are told apart by address",
 			func(c *task.Clients) { c.Kind = task.ClientAddress }},
+		{"task_origin_path", "field:clients.origins", "an origin that ends in a slash",
+			func(c *task.Clients) { c.Origins = []string{"https://example.org/"} }},
+		{"task_origins_order", "field:clients.origins", "origins not in ascending order",
+			func(c *task.Clients) { c.Origins = []string{"null", "https://example.org"} }},
+		{"task_origins_twice", "field:clients.origins", "an origin twice",
+			func(c *task.Clients) { c.Origins = []string{"https://example.org", "https://example.org"} }},
+		{"task_origins_many", "encoding", "65 origins",
+			func(c *task.Clients) {
+				for i := range 65 {
+					c.Origins = append(c.Origins, fmt.Sprintf("https://%02d.example.org", i))
+				}
+			}},
 		{"task_issuer_verifier", "field:clients.issuer", "the verifier issues the tokens",
 			func(c *task.Clients) { c.Issuer.SignKey = w.Verifier.SignKey }},
 	} {

@@ -18,7 +18,8 @@ const label = "doona-task"
 //	 [size, honest, min],
 //	 [padding, lanes, perLane, messageBytes],
 //	 [start, length, count],
-//	 [kind, quota, [url, signKey, keyList]],    // of the issuer; empty and zeros for addresses
+//	 [kind, quota, [url, signKey, keyList],     // of the issuer; empty and zeros for addresses
+//	  [origin …]],                              // none for any
 //	 [[url, signKey, keyList] …],               // relays
 //	 [url, signKey, keyList],                   // verifier
 //	 kem,
@@ -47,10 +48,7 @@ func (t *Task) Canonical() []byte {
 	w.uints(t.Slots.Lanes, t.Slots.PerLane, t.Slots.MessageBytes)
 	w.array(3)
 	w.uints(t.Epochs.Start, t.Epochs.Length, t.Epochs.Count)
-	w.array(3)
-	w.str(string(t.Clients.Kind))
-	w.uint(t.Clients.Quota)
-	w.party(t.Clients.Issuer)
+	w.clients(t.Clients)
 	w.array(len(t.Relays))
 	for _, relay := range t.Relays {
 		w.party(relay)
@@ -60,6 +58,20 @@ func (t *Task) Canonical() []byte {
 	w.stream(t.Stream)
 	w.noise(t.Noise)
 	return w.out
+}
+
+func (w *writer) clients(c Clients) {
+	w.array(4)
+	w.str(string(c.Kind))
+	w.uint(c.Quota)
+	w.party(c.Issuer)
+	w.list(c.Origins)
+}
+
+// list writes a list of texts.
+func (w *writer) list(texts []string) {
+	w.array(len(texts))
+	w.strs(texts...)
 }
 
 func (w *writer) params(params []Param) {
@@ -124,8 +136,8 @@ func (r *reader) task() *Task {
 	t.Slots = Slots{Padding: Padding(r.str()), Lanes: r.uint(), PerLane: r.uint(), MessageBytes: r.uint()}
 	r.array(3)
 	t.Epochs = Epochs{Start: r.uint(), Length: r.uint(), Count: r.uint()}
-	r.array(3)
-	t.Clients = Clients{Kind: ClientKind(r.str()), Quota: r.uint(), Issuer: r.party()}
+	r.array(4)
+	t.Clients = Clients{Kind: ClientKind(r.str()), Quota: r.uint(), Issuer: r.party(), Origins: r.list(maxOrigins)}
 	for range r.arrayUpTo(8) {
 		t.Relays = append(t.Relays, r.party())
 	}

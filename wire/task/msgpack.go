@@ -220,6 +220,14 @@ func (r *reader) strs(into ...*string) {
 	}
 }
 
+// list reads a list of up to most texts.
+func (r *reader) list(most int) (texts []string) {
+	for n := r.arrayUpTo(most); n > 0 && r.err == nil; n-- {
+		texts = append(texts, r.str())
+	}
+	return texts
+}
+
 func (r *reader) rational(field string) randomizer.Rational {
 	s := r.str()
 	if r.err != nil {

@@ -367,5 +367,5 @@ func (t *Task) CheckSupported() error {
 // Lossless are the parts on which no privacy loss depends: what successors may change today. Which relays there may be
 // a page says by their keys. For the others somebody would have to hold the losses of the changed task against those of
 // the first.
-var Lossless = []string{"clients.issuer.url", "clients.quota", "name", "relays.signKey", "relays.url",
+var Lossless = []string{"clients.issuer.url", "clients.origins", "clients.quota", "name", "relays.signKey", "relays.url",
 	"verifier.url"}

@@ -36,7 +36,7 @@ const maxRolls = 64
 var Changeable = []string{
 	"batch.honest", "batch.min", "batch.size",
 	"claim.assumption", "claim.delta", "claim.epsilon", "claim.total",
-	"clients.issuer.signKey", "clients.issuer.url", "clients.kind", "clients.quota",
+	"clients.issuer.signKey", "clients.issuer.url", "clients.kind", "clients.origins", "clients.quota",
 	"epochs.length",
 	"input.bins", "input.clip", "input.labels", "input.range",
 	"kem", "name", "noise", "params", "protocol", "query",
@@ -63,8 +63,7 @@ func (w *writer) stream(s *Stream) {
 	} else {
 		w.bytes32(s.Before[:])
 	}
-	w.array(len(s.Allow))
-	w.strs(s.Allow...)
+	w.list(s.Allow)
 	if len(s.Rolls) > 0 {
 		w.rolls(s.Rolls)
 	}
@@ -113,9 +112,7 @@ func (r *reader) stream() *Stream {
 	} else if head := r.take(2); r.err == nil && (head[0] != 0xc4 || head[1] != 0) {
 		r.fail("want no bytes: nothing stands before position 0")
 	}
-	for n := r.arrayUpTo(len(Changeable)); n > 0 && r.err == nil; n-- {
-		s.Allow = append(s.Allow, r.str())
-	}
+	s.Allow = r.list(len(Changeable))
 	if parts == 5 {
 		s.Rolls = r.rolls()
 	}
@@ -340,6 +337,7 @@ func (t *Task) shared() []part {
 		{"epochs.length", numbers(t.Epochs.Length)},
 		{"clients.kind", string(t.Clients.Kind)},
 		{"clients.quota", numbers(t.Clients.Quota)},
+		{"clients.origins", texts(t.Clients.Origins...)},
 		{"kem", string(t.KEM)},
 		{"noise", encoded(func(w *writer) { w.noise(t.Noise) })},
 	}

@@ -45,6 +45,7 @@ var frozen = map[string]func(*task.Task){
 	"clients.issuer.signKey": func(t *task.Task) { t.Clients.Issuer.SignKey[9] ^= 1 },
 	"clients.issuer.url":     func(t *task.Task) { t.Clients.Issuer.URL = "https://other.example" },
 	"clients.kind":           func(t *task.Task) { t.Clients.Kind = task.ClientAddress },
+	"clients.origins":        func(t *task.Task) { t.Clients.Origins = []string{"https://other.example"} },
 	"clients.quota":          func(t *task.Task) { t.Clients.Quota++ },
 	"epochs.length":          func(t *task.Task) { t.Epochs.Length++ },
 	"input.bins":             func(t *task.Task) { t.Input.Bins++ },

@@ -193,6 +193,9 @@ type Clients struct {
 	Kind   ClientKind // Required.
 	Quota  uint64     // Reports per network and epoch (address), 1..65535; 1 for tokens: each is spent once.
 	Issuer Party      // Who issues tokens, and decides how many a person gets. Zero for addresses.
+	// The origins of pages that may report, as browsers send them, in ascending order, each once; a leading *. stands
+	// for all names below a domain. Empty for any. At most 64. What has no origin, a program, may always.
+	Origins []string
 }
 
 // Party is a relay, the verifier or the issuer of tokens.

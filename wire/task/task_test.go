@@ -73,6 +73,8 @@ func variants() map[string]*task.Task {
 				task.Param{Key: "p" + hex.EncodeToString([]byte{byte(i >> 8), byte(i)}), Value: r(-int64(i), 7)})
 		}
 	})
+	add("one origin", func(t *task.Task) { t.Clients.Origins = []string{"null"} })
+	add("most origins", func(t *task.Task) { t.Clients.Origins = mostOrigins() })
 	for name, change := range parts {
 		add(name, change)
 	}
@@ -111,6 +113,9 @@ func TestEveryFieldIsCanonical(t *testing.T) {
 		"start":        func(t *task.Task) { t.Epochs.Start = 9 }, "length": func(t *task.Task) { t.Epochs.Length = 9 },
 		"count": func(t *task.Task) { t.Epochs.Count = 9 },
 		"kind":  func(t *task.Task) { t.Clients.Kind = "address" }, "quota": func(t *task.Task) { t.Clients.Quota = 9 },
+		"origin":         func(t *task.Task) { t.Clients.Origins = []string{"https://a.example"} },
+		"another origin": func(t *task.Task) { t.Clients.Origins = []string{"https://b.example"} },
+		"two origins":    func(t *task.Task) { t.Clients.Origins = []string{"https://a.example", "https://b.example"} },
 		"issuer url":     func(t *task.Task) { t.Clients.Issuer.URL = "x" },
 		"issuer key":     func(t *task.Task) { t.Clients.Issuer.SignKey[31]++ },
 		"issuer list":    func(t *task.Task) { t.Clients.Issuer.KeyList[31]++ },
@@ -158,6 +163,12 @@ func TestValidateNamesTheField(t *testing.T) {
 			func(t *task.Task) { t.Clients.Quota = 2 }, func(t *task.Task) { t.Clients.Quota = 0 },
 			func(t *task.Task) { t.Clients = task.Clients{Kind: task.ClientAddress, Quota: 65536} },
 			func(t *task.Task) { t.Clients = task.Clients{Kind: task.ClientAddress, Quota: 0} },
+		}},
+		{"clients.origins", []change{
+			func(t *task.Task) { t.Clients.Origins = []string{"https://b.example", "https://a.example"} },
+			func(t *task.Task) { t.Clients.Origins = []string{"https://a.example", "https://a.example"} },
+			func(t *task.Task) { t.Clients.Origins = []string{"https://a.example/"} },
+			func(t *task.Task) { t.Clients.Origins = append(mostOrigins(), "null") },
 		}},
 		{"clients.issuer", []change{
 			func(t *task.Task) { t.Clients.Kind = task.ClientAddress },

@@ -128,6 +128,9 @@ func (t *Task) validateWords() error {
 	if err := inRange("clients.quota", t.Clients.Quota, 1, 65535); err != nil {
 		return err
 	}
+	if err := t.validateOrigins(); err != nil {
+		return err
+	}
 	return t.validateParams()
 }
 

@@ -52,9 +52,10 @@ type document struct {
 	} `json:"slots"`
 	Epochs  *epochs `json:"epochs,omitempty"`
 	Clients struct {
-		Kind   task.ClientKind `json:"kind"`
-		Quota  uint64          `json:"quota"`
-		Issuer *party          `json:"issuer,omitempty"` // of tokens only
+		Kind    task.ClientKind `json:"kind"`
+		Quota   uint64          `json:"quota"`
+		Issuer  *party          `json:"issuer,omitempty"`  // of tokens only
+		Origins []string        `json:"origins,omitempty"` // any where absent
 	} `json:"clients"`
 	Relays   []party  `json:"relays,omitempty"`
 	Verifier *party   `json:"verifier,omitempty"`
@@ -154,7 +155,7 @@ func MarshalJSON(t *task.Task) ([]byte, error) {
 	d.Batch.Size, d.Batch.Honest, d.Batch.Min = t.Batch.Size, t.Batch.Honest.String(), t.Batch.Min
 	d.Slots.Padding, d.Slots.Lanes, d.Slots.PerLane, d.Slots.MessageBytes = t.Slots.Padding, t.Slots.Lanes,
 		t.Slots.PerLane, t.Slots.MessageBytes
-	d.Clients.Kind, d.Clients.Quota = t.Clients.Kind, t.Clients.Quota
+	d.Clients.Kind, d.Clients.Quota, d.Clients.Origins = t.Clients.Kind, t.Clients.Quota, t.Clients.Origins
 	if len(t.Relays) > 0 {
 		d.Epochs = &epochs{time.Unix(int64(t.Epochs.Start), 0).UTC(),
 			(time.Duration(t.Epochs.Length) * time.Second).String(), t.Epochs.Count}
@@ -208,7 +209,7 @@ func (d *document) task() (*task.Task, error) {
 		Name: d.Name, Query: d.Query, Protocol: d.Protocol, Rule: d.Rule, KEM: d.KEM,
 		Slots: task.Slots{Padding: d.Slots.Padding, Lanes: d.Slots.Lanes, PerLane: d.Slots.PerLane,
 			MessageBytes: d.Slots.MessageBytes},
-		Clients: task.Clients{Kind: d.Clients.Kind, Quota: d.Clients.Quota},
+		Clients: task.Clients{Kind: d.Clients.Kind, Quota: d.Clients.Quota, Origins: d.Clients.Origins},
 	}
 	for key, text := range d.Params {
 		v, err := randomizer.ParseRational("params."+key, text)

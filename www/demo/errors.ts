@@ -18,6 +18,8 @@ const words: Partial<Record<ErrorCode, string>> = {
   'task-ended': 'This demo has run for all its epochs. Start it again for more.',
   'not-delivered': 'Your report is sealed, and the relay did not answer: it is sent at your next visit.',
   'limit-reached': 'Somebody else at your network address has reported in this epoch. Please try again in the next one.',
+  'frame-refused': 'Another site shows this page inside one of its own. Nothing was sent: please open it by itself.',
+  'origin-refused': 'This page is at another address than those whose reports the task takes. Nothing was sent.',
   'report-refused': 'The relay did not take the report, and it is not counted. Please try again in the next epoch.',
 };
 

@@ -12,6 +12,7 @@ import { type Guarantee, guaranteeOf, multiple } from './guarantee.js';
 import { type Starting, startModule } from './load.js';
 import { abortable, idle } from './moment.js';
 import { OpenTask } from './open-task.js';
+import { checkFrame, checkOrigin } from './origin.js';
 import { type ConnectOptions, type Pinned, type TokenSource, validate } from './options.js';
 import { anyLanguage, bodyOf } from './read.js';
 import type { Price, Store } from './store.js';
@@ -33,7 +34,8 @@ import { newToken } from './token.js';
  * Of a stream the task of this moment is taken. What the first relay serves of it is held against what the page
  * names and against what was seen before; it is asked once in an epoch.
  *
- * @throws DoonaError `insecure-context`, `invalid-option`, `task-unreachable`, `task-refused`,
+ * @throws DoonaError `insecure-context`, `invalid-option`, `frame-refused`, `task-unreachable`, `task-refused`,
+ * `origin-refused`,
  * `stream-broken`, `stream-forked`, `stream-replayed`, `stream-stopped`, `claim-refused`, `epsilon-too-large`,
  * `delta-too-large`,
  * `storage-unavailable`, `module-failed`;
@@ -48,6 +50,7 @@ export async function connect(options: ConnectOptions): Promise<Doona> {
     throw new DoonaError('module-failed', `couldn't start in Node ${node}: want Node 22 or newer`);
   }
   const pinned = validate(options);
+  if (!options.frames) checkFrame();
   const { signal } = options;
   await abortable(idle(pinned.when), signal);
   const doona = await abortable((pinned.allow ? makeStream : make)(options, pinned), signal);
@@ -102,6 +105,7 @@ async function partsOf(options: ConnectOptions, pinned: Pinned, bundle: Bytes | 
   const running = starting.then((started) => started.running);
   const [store, , open] = await Promise.all([storing, running, opening]);
   const { task, epsilon0, totalEpsilon, tokenKeys } = open.opened;
+  checkOrigin(task.clients.origins);
   const guarantee = guaranteeOf(task, epsilon0, totalEpsilon);
   checkTask(guarantee.totalEpsilon, guarantee.epochs, pinned.maxEpsilon);
   checkDelta(guarantee.totalDelta, pinned.maxDelta);

@@ -34,8 +34,12 @@ export interface Flushed {
   readonly delivered: number;
   /** Dropped because their epoch closed or the relay refused them. */
   readonly dropped: number;
+  /** Left for a later visit. */
   readonly waiting: number;
 }
+
+/** How many later visits try again where the network's quota was used up: others may have done that. */
+const laterVisits = 2;
 
 /** Everything a connection needs; made by `connect`. */
 export interface Parts {
@@ -60,6 +64,8 @@ export class Doona {
   readonly #parts: Parts;
   /** Reports on their way or delivered, by epoch, so that none is sent twice. */
   readonly #sending = new Map<number, Promise<void>>();
+  /** Epochs whose report was refused for the network's quota, and is left for a later visit. */
+  readonly #limited = new Set<number>();
   /** Tokens on their way, by the epoch of their report, so that none is asked for twice. */
   readonly #tokens = new Map<number, Promise<Report | undefined>>();
   /** The calls of report() that wait for their moment. */
@@ -108,8 +114,9 @@ export class Doona {
    * report that is not on its way yet is sent by {@link flush} or at the next visit.
    *
    * @throws DoonaError `invalid-value`, `budget-exceeded`, `storage-unavailable`, `epoch-not-open`, `task-ended`,
-   * `module-failed`; `not-delivered`, where the sealed report waits for {@link flush}; `epoch-closed`,
-   * `limit-reached` and `report-refused`, where it was dropped
+   * `module-failed`; `not-delivered`, where the sealed report waits for {@link flush}; `limit-reached`, where the
+   * network's quota is used up: two later visits try again; `epoch-closed`, `origin-refused` and `report-refused`,
+   * where it was dropped
    */
   async report(value: number | Vector | string, options: { signal?: AbortSignal } = {}): Promise<Receipt> {
     options.signal?.throwIfAborted();
@@ -159,7 +166,7 @@ export class Doona {
         outcome.delivered++;
       } catch (error) {
         if (!(error instanceof DoonaError) || error.code === 'storage-unavailable') throw error;
-        outcome[error.code === 'not-delivered' ? 'waiting' : 'dropped']++;
+        outcome[error.code === 'not-delivered' || this.#limited.has(report.epoch) ? 'waiting' : 'dropped']++;
       }
     }
     return outcome;
@@ -236,7 +243,8 @@ export class Doona {
     if (!sending) {
       sending = this.#deliver(report);
       this.#sending.set(report.epoch, sending);
-      sending.catch(() => this.#sending.delete(report.epoch));
+      // What is left for a later visit is refused in this one as it was.
+      sending.catch(() => this.#limited.has(report.epoch) || this.#sending.delete(report.epoch));
     }
     return abortable(sending, signal);
   }
@@ -248,9 +256,8 @@ export class Doona {
     try {
       await submit(`${task.relays[0]!.url}/v1/tasks/${id}/epochs/${ready.epoch}/reports`, ready.body!, ready.token);
     } catch (error) {
-      if (error instanceof DoonaError && error.code !== 'not-delivered') {
-        await this.#drop(report.epoch);
-      }
+      if (error instanceof DoonaError && error.code === 'limit-reached') await this.#leave(ready);
+      else if (error instanceof DoonaError && error.code !== 'not-delivered') await this.#drop(report.epoch);
       throw error;
     }
     await store.put({ task: id, epoch: report.epoch, state: 'delivered' });
@@ -284,6 +291,17 @@ export class Doona {
       if (error instanceof DoonaError && error.code === 'limit-reached') await this.#drop(epoch);
       throw error;
     }
+  }
+
+  /**
+   * Leaves a report whose network has used up its quota for a later visit, which may come from another network. A token
+   * that is spent stays spent.
+   */
+  async #leave(report: Report): Promise<void> {
+    const limited = (report.limited ?? 0) + 1;
+    if (report.token || limited > laterVisits) return this.#drop(report.epoch);
+    await this.#parts.store.put({ ...report, limited });
+    this.#limited.add(report.epoch);
   }
 
   async #drop(epoch: number): Promise<void> {

@@ -5,6 +5,8 @@
 
 /** What went wrong; README.md lists what a page can do about each. */
 export type ErrorCode =
+  | 'frame-refused' // A page of another origin has framed this one, and the option frames is not set.
+  | 'origin-refused' // The task lists the origins whose pages may report, and not this page's.
   | 'insecure-context' // WebCrypto is missing: the page is neither HTTPS nor localhost.
   | 'invalid-option' // An argument of connect is missing or out of range.
   | 'task-unreachable' // The task could not be fetched; try again later.
@@ -24,7 +26,7 @@ export type ErrorCode =
   | 'task-ended' // The task's last epoch is over.
   | 'epoch-closed' // The epoch ended before the report arrived; it was dropped.
   | 'not-delivered' // The relay did not answer; the sealed report waits for flush().
-  | 'limit-reached' // The relay takes no further report of this client in this epoch; it was dropped.
+  | 'limit-reached' // Nothing further of this network in this epoch; two later visits try again. Or its token is spent.
   | 'report-refused'; // The relay will never accept this report; it was dropped.
 
 /** An error with a code and, where a field is at fault, its name and range. */

@@ -33,7 +33,7 @@ export interface ConnectOptions {
   readonly stream?: string | URL;
   /**
    * What later tasks of the stream may change, where the first task allows it, too: of "clients.issuer.url",
-   * "clients.quota", "name", "relays.url" and "verifier.url". Default: nothing.
+   * "clients.origins", "clients.quota", "name", "relays.url" and "verifier.url". Default: nothing.
    */
   readonly allow?: readonly string[];
   /**
@@ -73,6 +73,12 @@ export interface ConnectOptions {
    * after it loaded, or `now`. A page that is only prerendered waits to be shown. Default `idle`.
    */
   readonly when?: 'idle' | 'now';
+  /**
+   * Whether to report although a page of another origin has framed this one. Who frames it then decides when visitors
+   * report, and the site's storage there is another than in its own pages, so that somebody may report in both.
+   * Default false: `frame-refused`.
+   */
+  readonly frames?: boolean;
   /** Whether to send, within `spread` of connecting, what earlier visits left. Default true. */
   readonly flush?: boolean;
   /** Folder of the worker and the WASM modules, ending in "/". Default: that of this script. */
@@ -142,6 +148,8 @@ export function validate(options: ConnectOptions): Pinned {
   if (sealing !== undefined && sealing !== 'webcrypto' && sealing !== 'wasm') {
     throw invalidOption('sealing', sealing, '"webcrypto" or "wasm"');
   }
+  const { frames } = options;
+  if (frames !== undefined && typeof frames !== 'boolean') throw invalidOption('frames', frames, 'true or false');
   const folder = modules === undefined ? undefined : address('modules', modules, 'file:');
   return { url, allow, id, idText, owner, recovery, candidates, spread, maxDelta, maxEpsilon, limit, when,
     modules: folder };

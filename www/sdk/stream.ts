@@ -42,8 +42,8 @@ export interface Root extends Deciders {
 }
 
 /** The parts that a stream can let its tasks change today: what no privacy loss depends on. */
-export const changeable: readonly string[] = ['clients.issuer.url', 'clients.quota', 'name', 'relays.url',
-  'verifier.url'];
+export const changeable: readonly string[] = ['clients.issuer.url', 'clients.origins', 'clients.quota', 'name',
+  'relays.url', 'verifier.url'];
 
 /** The names of a task's parts in the order of its canonical form, "" for what may differ in any later task. */
 type Shape = string | readonly Shape[];
@@ -57,7 +57,7 @@ const shape: readonly Shape[] = [
   ['batch.size', 'batch.honest', 'batch.min'],
   ['slots.padding', 'slots.lanes', 'slots.perLane', 'slots.messageBytes'],
   ['', 'epochs.length', ''],
-  ['clients.kind', 'clients.quota', party('clients.issuer')],
+  ['clients.kind', 'clients.quota', party('clients.issuer'), 'clients.origins'],
   [relay], party('verifier'), 'kem', ['stream.name', '', '', 'stream.allow', ''], 'noise',
 ];
 

@@ -30,13 +30,14 @@ const stored = 'replayed';
 /** The relay's errors that have a code of their own, and what they mean. */
 const lasting: Readonly<Record<string, readonly [ErrorCode, string]>> = {
   'epoch-closed': ['epoch-closed', 'its epoch is over'],
+  'foreign-origin': ['origin-refused', 'the task takes no reports of pages of this origin'],
   limit: ['limit-reached', 'this client, or another at its network address, has reported in this epoch, or its token is spent'],
 };
 
 /**
  * Resolves once the relay has acknowledged, which means: stored durably.
- * @throws DoonaError `epoch-closed`, `limit-reached` or `report-refused` where it never will, `not-delivered` where
- * it may another time
+ * @throws DoonaError `epoch-closed`, `origin-refused` or `report-refused` where it never will; `limit-reached` where it
+ * may from another network; `not-delivered` where it may another time
  */
 export async function submit(url: string, body: Bytes, token?: Bytes): Promise<void> {
   for (let attempt = 0; ; attempt++) {

@@ -9,6 +9,9 @@ import { FormatError, Reader } from './msgpack.js';
 /** The version of the task, of the wire format and of every label in them. */
 export const version = 1;
 
+/** The most origins that a task lists. */
+const mostOrigins = 64;
+
 /** A relay, the verifier or the issuer of tokens. */
 export interface Party {
   readonly url: string;
@@ -29,7 +32,7 @@ export interface Task {
   readonly batch: { size: number; honest: string; min: number };
   readonly slots: { padding: string; lanes: number; perLane: number; messageBytes: number };
   readonly epochs: { start: number; length: number; count: number };
-  readonly clients: { kind: string; quota: number; issuer: Party };
+  readonly clients: Clients;
   readonly relays: readonly Party[];
   readonly verifier: Party;
   readonly kem: string;
@@ -37,6 +40,16 @@ export interface Task {
   readonly stream: Place | undefined;
   /** What every relay adds to every batch; undefined for nothing. */
   readonly noise: Noise | undefined;
+}
+
+/** How the first relay limits clients. */
+export interface Clients {
+  /** "token" or "address". */
+  readonly kind: string;
+  readonly quota: number;
+  readonly issuer: Party;
+  /** The origins of pages that may report; a leading "*." stands for all names below a domain. None for any. */
+  readonly origins: readonly string[];
 }
 
 /** A task's place in a stream. */
@@ -99,7 +112,12 @@ export function parseTask(canonical: Bytes): Task {
     batch: group(r, 3, () => ({ size: r.uint(), honest: r.str(), min: r.uint() })),
     slots: group(r, 4, () => ({ padding: r.str(), lanes: r.uint(), perLane: r.uint(), messageBytes: r.uint() })),
     epochs: group(r, 3, () => ({ start: r.uint(), length: r.uint(), count: r.uint() })),
-    clients: group(r, 3, () => ({ kind: r.str(), quota: r.uint(), issuer: party(r) })),
+    clients: group(r, 4, () => ({
+      kind: r.str(),
+      quota: r.uint(),
+      issuer: party(r),
+      origins: list(r, () => r.str(), mostOrigins),
+    })),
     relays: list(r, () => party(r)),
     verifier: party(r),
     kem: r.str(),
@@ -127,9 +145,11 @@ function optional<T>(r: Reader, length: number, read: () => T): T | undefined {
   return got === 0 ? undefined : read();
 }
 
-function list<T>(r: Reader, read: () => T): T[] {
+function list<T>(r: Reader, read: () => T, most = Infinity): T[] {
+  const length = r.arrayLength();
+  if (length > most) throw new FormatError(`want at most ${most}`);
   const out: T[] = [];
-  for (let n = r.arrayLength(); n > 0; n--) out.push(read());
+  for (let n = length; n > 0; n--) out.push(read());
   return out;
 }
 

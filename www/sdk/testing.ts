@@ -223,7 +223,7 @@ async function makeTask(coding: Coding, urls: readonly string[]): Promise<Signed
     array([uint(1), text('1'), uint(1)]),
     array([text('full'), uint(1), uint(1), uint(width)]),
     array([uint(Math.floor(Date.now() / 1000) - 60), uint(3600), uint(epochs)]),
-    array([text('address'), uint(65535), nobody]),
+    array([text('address'), uint(65535), nobody, array([])]),
     array(parties.slice(0, -1).map((party) => party.encoded)),
     parties.at(-1)!.encoded,
     text('x25519'), array([]), array([]),

@@ -14,6 +14,7 @@ import { DoonaError } from './errors.js';
 import { Module, ModuleError } from './module.js';
 import { FormatError, Reader } from './msgpack.js';
 import { aadOf, infoOf } from './seal.js';
+import { allows } from './origin.js';
 import { formatKey, parseKey, sha256, verify } from './signature.js';
 import { readStatements } from './statement.js';
 import { decided } from './stream.js';
@@ -98,9 +99,16 @@ test('task.json: canonical forms parse, and hash to their ids', async () => {
     const law = document.noise;
     assert.deepEqual(noise, law && { kind: law.kind, cells: law.cells, batches: law.batches });
     assert.deepEqual(task.slots, document.slots);
+    assert.deepEqual(task.clients.origins, document.clients.origins ?? []);
     assert.equal(task.relays.length, document.relays.length);
     assert.ok(equal(await sha256(hex(canonical)), hex(id)));
   }
+});
+
+test('origin.json: pages of listed origins may report, and of any where none is listed', () => {
+  const { listed, answers } = read('origin.json');
+  for (const { origin, allowed } of answers) assert.equal(allows(listed, origin), allowed, origin);
+  assert.equal(allows([], 'https://any.example'), true);
 });
 
 test('roll.json: a party hands on its key in one stream only', async () => {

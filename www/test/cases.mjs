@@ -533,8 +533,46 @@ cases['bytes that the relay has from another network are delivered'] = async (ho
   same((await take(host)).length, 1);
 };
 
+cases['a report that finds the quota used up is tried again at two later visits, once in each'] = async (host) => {
+  const store = host.sdk.memoryStore();
+  const bodies = [];
+  for (const later of [2, 1, 0]) {
+    await fail(host, 'limit');
+    const doona = await connect(host, 'truthful', { store });
+    await refused(host, doona.report(7), 'limit-reached');
+    if (later > 0) await refused(host, doona.report(8), 'limit-reached');
+    else same((await doona.report(8)).repeated, true);
+    same(await doona.flush(), { delivered: 0, dropped: 0, waiting: later > 0 ? 1 : 0 });
+    same(doona.dropped, later > 0 ? 0 : 1);
+    bodies.push(...(await take(host)).map(({ body }) => body));
+  }
+  same(bodies, Array(3).fill(bodies[0]), 'what was sent');
+};
+
+cases['a report that found the quota used up is taken at the next visit'] = async (host) => {
+  const store = host.sdk.memoryStore();
+  await fail(host, 'limit');
+  await refused(host, (await connect(host, 'truthful', { store })).report(7), 'limit-reached');
+  const doona = await connect(host, 'truthful', { store });
+  same(await doona.flush(), { delivered: 1, dropped: 0, waiting: 0 });
+  same((await doona.report(8)).repeated, true);
+  same((await take(host)).length, 2);
+};
+
+cases['pages of origins that the task does not list are refused before they report, programs never'] = async (host) => {
+  same((await (await connect(host, 'its own pages')).report(7)).repeated, false);
+  same((await take(host)).length, 1);
+  const other = () => connect(host, 'other pages');
+  if (globalThis.location) {
+    await refused(host, other(), 'origin-refused', 'clients.origins');
+    const error = await other().catch((/** @type {any} */ e) => e);
+    same(error.message.endsWith(`it takes no reports of ${location.origin}, only of https://*.shop.example`), true);
+  } else same((await (await other()).report(7)).repeated, false);
+  same((await take(host)).length, globalThis.location ? 0 : 1);
+};
+
 for (const [answer, code] of [['epoch-closed', 'epoch-closed'], ['malformed', 'report-refused'],
-  ['limit', 'limit-reached']]) {
+  ['foreign-origin', 'origin-refused']]) {
   cases[`a relay's "${answer}" drops the report`] = async (host) => {
     await fail(host, String(answer));
     const doona = await connect(host, 'truthful');
@@ -696,7 +734,8 @@ cases['a later visit finds the next task, and one in the same epoch asks nobody'
 };
 
 for (const variant of ['headless', 'left out', 'out of order', 'twice', 'none', 'overlap', 'position', 'before',
-  'renamed', 'stream.allow', 'stream.name', 'epochs.length', 'batch.min', 'claim.epsilon', 'clients.quota', 'relays',
+  'renamed', 'stream.allow', 'stream.name', 'epochs.length', 'batch.min', 'claim.epsilon', 'clients.quota',
+  'clients.origins', 'relays',
   'relays.url', 'verifier.signKey', 'roll forged', 'roll of no party', 'roll unsaid', 'rolled back', 'replaced',
   'replaced by a stranger']) {
   cases[`the "${variant}" stream is refused`] = async (host) => {

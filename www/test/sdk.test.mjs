@@ -555,3 +555,73 @@ test("a report after the site's data has been cleared fails by its code", async 
   assert.deepEqual(code, ['storage-unavailable', 'storage-unavailable']);
   assert.deepEqual(await server.take(), []);
 });
+
+/**
+ * Opens our page in a frame of another page, and that in one of another.
+ * @param {string[]} origins of the pages around ours, outermost first
+ * @param {string} [attributes] of each frame
+ * @returns {Promise<{frame: import('playwright-core').Frame, asked: string[]}>} and what is asked of the relay
+ */
+async function framed(origins, attributes = '') {
+  /** @type {string[]} */
+  const asked = [];
+  context.on('request', (request) => {
+    if (request.url().startsWith(server.relay)) asked.push(request.url());
+  });
+  const address = origins.reduceRight((of, origin) => `${origin}/frame.html?${new URLSearchParams({ of, attributes })}`,
+    `${server.site}/blank.html?ours`);
+  const outer = await context.newPage();
+  await outer.goto(address, { waitUntil: 'load' });
+  const frame = outer.frames().find((some) => some.url().endsWith('?ours'));
+  assert.ok(frame, 'our page is framed');
+  return { frame, asked };
+}
+
+/** The test server as another site. */
+const elsewhere = () => server.site.replace('127.0.0.1', 'localhost');
+/** The site itself. */
+const ours = () => server.site;
+
+for (const [what, origins, attributes] of /** @type {[string, (() => string)[], string?][]} */ ([
+  ['an advertisement on another site', [elsewhere]],
+  ['an advertisement without a referrer', [elsewhere], 'referrerpolicy="no-referrer"'],
+  ['an advertisement with a sandbox', [elsewhere], 'sandbox="allow-scripts allow-same-origin"'],
+  ["another site's frame in a page of ours", [ours, elsewhere]],
+])) {
+  test(`${what} frames the honest page: nothing is sent`, async () => {
+    const { frame, asked } = await framed(origins.map((origin) => origin()), attributes);
+    const options = { when: 'now' };
+    const { connect } = await run('its own pages', { values: [7], options, on: /** @type {any} */ (frame) });
+    assert.deepEqual([connect?.code, connect?.field], ['frame-refused', 'frames']);
+    assert.deepEqual(asked, []);
+    assert.deepEqual(await server.take(), []);
+  });
+}
+
+test('the honest page in a sandbox has no origin that any other has: nothing is sent', async () => {
+  const { frame, asked } = await framed([ours()], 'sandbox="allow-scripts"');
+  await frame.addScriptTag({ url: `${server.site}/doona.global.js` });
+  const code = await frame.evaluate((offer) => /** @type {any} */ (globalThis).doona.connect({ ...offer,
+    budget: { epsilon: 10, delta: 1, days: 1 }, when: 'now' }).catch((/** @type {any} */ error) => error.code),
+  /** @type {any} */ (server.tasks['truthful']));
+  assert.equal(code, 'frame-refused');
+  assert.deepEqual(asked, []);
+});
+
+test("a frame in pages of the same origin reports, and in another site's if the page says so", async () => {
+  const own = await framed([ours(), ours()]);
+  assert.equal((await run('truthful', { values: [7], on: /** @type {any} */ (own.frame) })).receipts[0].repeated, false);
+  const foreign = await framed([elsewhere()]);
+  const repeated = await foreign.frame.evaluate(async (offer) => {
+    const file = '/doona.js';
+    /** @type {SDK} */
+    const { connect, memoryStore } = await import(file); // browsers keep what is stored there apart, or store nothing
+    const doona = await connect({ ...offer, maxEpsilon: 10, maxDelta: 1, maxTotalEpsilon: 10, spread: 0, when: 'now',
+      store: memoryStore(), frames: true });
+    return (await doona.report(7)).repeated;
+  }, /** @type {any} */ (server.tasks['its own pages']));
+  assert.equal(repeated, false);
+  assert.equal((await server.take()).length, 2);
+  const wrong = await run('truthful', { options: { frames: 'yes' } });
+  assert.deepEqual([wrong.connect?.code, wrong.connect?.field], ['invalid-option', 'frames']);
+});

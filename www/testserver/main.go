@@ -11,6 +11,7 @@ import (
 	"encoding/json"
 	"flag"
 	"fmt"
+	"html"
 	"io"
 	"net"
 	"net/http"
@@ -44,7 +45,7 @@ func run(dir string) error {
 		return fmt.Errorf("couldn't listen: %w", err)
 	}
 	relayURL, siteURL := "http://"+relayAt.Addr().String(), "http://"+siteAt.Addr().String()
-	all, err := scenarios(relayURL)
+	all, err := scenarios(relayURL, siteURL)
 	if err != nil {
 		return err
 	}
@@ -108,6 +109,16 @@ addEventListener('fetch', (event) => {
 });
 `
 
+// frame serves a page that frames another one, as a site of anybody's: browsers take localhost for another site than
+// 127.0.0.1.
+func frame(w http.ResponseWriter, req *http.Request) {
+	w.Header().Del("Content-Security-Policy")
+	w.Header().Set("Content-Type", "text/html; charset=utf-8")
+	query := req.URL.Query()
+	fmt.Fprintf(w, "<!doctype html><title>frame</title><iframe %s src=%q></iframe>", query.Get("attributes"),
+		html.EscapeString(query.Get("of")))
+}
+
 // site serves the built pages, an empty one and the list of cases for the tests, and the tests' own
 // controls.
 func site(dir, relayURL string, r *relay, t *tokens) http.Handler {
@@ -117,6 +128,7 @@ func site(dir, relayURL string, r *relay, t *tokens) http.Handler {
 		w.Header().Set("Content-Type", "text/html; charset=utf-8")
 		io.WriteString(w, "<!doctype html><html lang=en><title>blank</title><p>blank</p></html>")
 	})
+	mux.HandleFunc("GET /frame.html", frame)
 	mux.HandleFunc("GET /service-worker.js", func(w http.ResponseWriter, _ *http.Request) {
 		w.Header().Set("Content-Type", "text/javascript")
 		io.WriteString(w, serviceWorker)

@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	"slices"
 	"time"
 
 	"github.com/doona-dp/doona/internal/fixture"
@@ -26,8 +27,8 @@ func hour(count uint64) task.Epochs {
 	return task.Epochs{Start: uint64(time.Now().Unix()) - 60, Length: 3600, Count: count}
 }
 
-// scenarios makes every task of the tests; relay is the first relay's URL.
-func scenarios(relay string) (map[string]*scenario, error) {
+// scenarios makes every task of the tests; relay is the first relay's URL, and site the pages' origin.
+func scenarios(relay, site string) (map[string]*scenario, error) {
 	truthful := func() *task.Task { return fixture.NearlyTruthful(fixture.Draft(task.Histogram, 300)) }
 	two := []string{relay, "https://second.example"}
 	all := map[string]*scenario{}
@@ -40,6 +41,8 @@ func scenarios(relay string) (map[string]*scenario, error) {
 		serve  func(bundle []byte, t *fixture.Task) []byte
 	}{
 		{name: "truthful", draft: truthful(), relays: two, epochs: hour(3)},
+		{name: "its own pages", draft: of(truthful(), "https://shop.example", site), relays: two, epochs: hour(1)},
+		{name: "other pages", draft: of(truthful(), "https://*.shop.example"), relays: two, epochs: hour(1)},
 		{name: "one relay", draft: truthful(), relays: two[:1], epochs: hour(1)},
 		{name: "three relays", draft: truthful(), relays: append(two, "https://third.example"), epochs: hour(1)},
 		{name: "post-quantum", draft: withKEM(truthful(), task.KEMMLKEM768X25519), relays: two, epochs: hour(1)},
@@ -110,6 +113,13 @@ func by(protocol string, t *task.Task) *task.Task {
 	if err := registry.Calibrate(t); err != nil {
 		panic("testserver: " + err.Error())
 	}
+	return t
+}
+
+// of has a task take reports of pages of some origins only.
+func of(t *task.Task, origins ...string) *task.Task {
+	slices.Sort(origins)
+	t.Clients.Origins = origins
 	return t
 }
 

@@ -6,6 +6,7 @@ import (
 	"crypto/hmac"
 	"crypto/rand"
 	"crypto/sha256"
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"hash"
@@ -319,6 +320,17 @@ func (k *EpochKey) Network(p netip.Prefix) Short {
 
 // Token returns the name of a token, as a client's.
 func (k *EpochKey) Token(tok []byte) Short { return k.mac("token", token.Input(tok)) }
+
+// Quota returns how many reports of a client the epoch takes, of a task that allows quota of them: one of quota to
+// 2·quota−1, all alike. Who sends until no more is taken cannot tell by it how many others of the network have sent.
+// It is drawn by the epoch's key, so that it is the same at every process, and gone with the key.
+func (k *EpochKey) Quota(client Short, quota uint64) uint64 {
+	if quota <= 1 {
+		return quota
+	}
+	draw := k.mac("quota", client[:])
+	return quota + binary.BigEndian.Uint64(draw[:])%quota
+}
 
 // Tag returns the name of a tag, in the replay set.
 func (k *EpochKey) Tag(tag []byte) Short { return k.mac("tag", tag) }

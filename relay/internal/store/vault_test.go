@@ -270,6 +270,28 @@ func TestVaultSettles(t *testing.T) {
 	}
 }
 
+// TestQuota: a client's quota is one of q to 2q−1, each as often as another, by the epoch's key alone.
+func TestQuota(t *testing.T) {
+	key, other := newEpochKey([]byte("an epoch's key")), newEpochKey([]byte("another's"))
+	const quota, clients = 4, 4000
+	counts, differ := map[uint64]int{}, 0
+	for i := range clients {
+		client := number8(i)
+		n := key.Quota(client, quota)
+		require.Equal(t, n, newEpochKey([]byte("an epoch's key")).Quota(client, quota))
+		counts[n]++
+		if n != other.Quota(client, quota) {
+			differ++
+		}
+		require.EqualValues(t, 1, key.Quota(client, 1))
+	}
+	require.Len(t, counts, quota)
+	for n := uint64(quota); n < 2*quota; n++ {
+		require.InDelta(t, clients/quota, counts[n], 150, "n = %d: 5.5 standard deviations", n)
+	}
+	require.InDelta(t, clients*(quota-1)/quota, differ, 150)
+}
+
 // TestSealNeedsItsKey: rows whose key is gone cannot be read any more, and nothing is made of them.
 func TestSealNeedsItsKey(t *testing.T) {
 	eachStore(t, func(t *testing.T, open func() *database) {

@@ -37,6 +37,7 @@ export interface Task {
   messageBytes: bigint;
   total: { epsilon: string; delta: string } | undefined;
   assumption: string;
+  origins: string[];
   stream: Stream | undefined;
   noise: Noise | undefined;
 }
@@ -102,7 +103,7 @@ export function decode(bytes: Uint8Array): any {
 
 export function parseTask(canonical: Uint8Array): Task {
   const [label, version, , query, protocol, rule, params, input, claim, batch, slots, ...rest] = decode(canonical);
-  const [, , , , , stream, noise] = rest; // after epochs, clients, relays, verifier and kem
+  const [, [, , , origins], , , , stream, noise] = rest; // after epochs, clients, relays, verifier and kem
   if (rest.length !== 7) throw new Malformed('task');
   if (label !== 'doona-task' || version !== 1n) throw new Malformed('version');
   const [lo, hi, bins, labels, clip] = input;
@@ -121,9 +122,41 @@ export function parseTask(canonical: Uint8Array): Task {
     delta: Number(delta),
     total: total.length ? { epsilon: total[0], delta: total[1] } : undefined,
     assumption,
+    origins: originsOf(origins),
     stream: stream.length ? streamOf(stream) : undefined,
     noise: noise.length ? noiseOf(noise) : undefined,
   };
+}
+
+function originsOf(origins: string[]): string[] {
+  const ordered = origins.every((origin, i) => i === 0 || origins[i - 1]! < origin);
+  if (origins.length > 64 || !ordered || !origins.every(isOrigin)) throw new Malformed('clients.origins');
+  return origins;
+}
+
+/** Whether browsers write an origin like this, but for a *. before a domain. */
+export function isOrigin(text: string): boolean {
+  if (text === 'null') return true;
+  const [, scheme, wild, host] = /^([a-z][a-z0-9+.-]*):\/\/(\*\.)?([^:]+|\[.*\])(:[0-9]+)?$/.exec(text) ?? [];
+  if (!scheme || scheme === 'file' || text.length > 255) return false;
+  if (!/^https?$/.test(scheme)) {
+    const port = text.split(':')[2] ?? '1';
+    return !wild && /^[A-Za-z0-9._~-]+$/.test(host!) && port === String(Number(port)) && +port > 0 && +port < 65536;
+  }
+  const plain = text.replace('//*.', '//');
+  const domain = host!.split('.').every((label) => /^[a-z0-9_-]{1,63}$/.test(label));
+  return URL.canParse(plain) && new URL(plain).origin === plain && !plain.endsWith(':0') &&
+    (domain || host!.startsWith('[')) && !(wild && /^\[|(^|\.)(\d+|0x[0-9a-f]*)$/.test(host!));
+}
+
+/** Whether a page of an origin may report. */
+export function mayReport(origins: string[], origin: string): boolean {
+  return origins.length === 0 || origins.some((listed) => {
+    const [, scheme, domain] = /^(.*:\/\/)\*(\..*)$/.exec(listed) ?? [];
+    if (!domain || origin.length > 255) return origin === listed;
+    const inner = origin.startsWith(scheme!) && origin.endsWith(domain) && origin.slice(scheme!.length, -domain.length);
+    return inner !== false && !inner.includes('*') && isOrigin(`https://${inner}.example`);
+  });
 }
 
 type Fields = [string, bigint, Uint8Array, string[], Uint8Array[]?];

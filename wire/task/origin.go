@@ -1,0 +1,191 @@
+package task
+
+import (
+	"strconv"
+	"strings"
+
+	"github.com/doona-dp/doona/internal/invalid"
+)
+
+// What bounds the origins of a task: a site with its languages, its apps and its copies for tests has a few dozen. An
+// origin has a name of at most 253 characters, and a longer one than maxOrigin is of no site that exists. Together they
+// are 16 kB, less than the keys of a month.
+const (
+	maxOrigins = 64
+	maxOrigin  = 255
+)
+
+// OpaqueOrigin is what a browser sends for a page without an origin: a file, a sandboxed frame, a data: URL.
+const OpaqueOrigin = "null"
+
+const wantOrigin = `scheme://host or scheme://host:port as browsers send it (lower case, no default port, no path, ` +
+	`punycode), *. before the domain for all below it, or null; at most 255 characters`
+
+// Allows says whether a report with this Origin header is one of the task's: where the task lists no origin, every one
+// is. An entry *.example.org stands for every name below example.org, but not for example.org.
+func (c Clients) Allows(origin string) bool {
+	if len(c.Origins) == 0 {
+		return true
+	}
+	if len(origin) > maxOrigin {
+		return false
+	}
+	for _, listed := range c.Origins {
+		if isListed(origin, listed) {
+			return true
+		}
+	}
+	return false
+}
+
+// isListed says whether an origin is the listed one, or one that its *. stands for.
+func isListed(origin, listed string) bool {
+	scheme, domain, wild := strings.Cut(listed, "://*")
+	if !wild {
+		return origin == listed
+	}
+	host, ok := strings.CutPrefix(origin, scheme+"://")
+	if !ok {
+		return false
+	}
+	labels, ok := strings.CutSuffix(host, domain)
+	return ok && isDomain(labels)
+}
+
+func (t *Task) validateOrigins() error {
+	origins := t.Clients.Origins
+	if len(origins) > maxOrigins {
+		return invalid.Field("clients.origins", strconv.Itoa(len(origins))+" origins",
+			"at most "+strconv.Itoa(maxOrigins))
+	}
+	for i, origin := range origins {
+		if !isOrigin(origin) {
+			return invalid.Field("clients.origins", strconv.Quote(origin), wantOrigin)
+		}
+		if i > 0 && origins[i-1] >= origin {
+			return invalid.Field("clients.origins", strconv.Quote(origin), "origins in ascending order, each once")
+		}
+	}
+	return nil
+}
+
+// isOrigin accepts what an Origin header can hold, and the same with a *. before a domain.
+func isOrigin(s string) bool {
+	if s == OpaqueOrigin {
+		return true
+	}
+	scheme, rest, ok := strings.Cut(s, "://")
+	if !ok || len(s) > maxOrigin || !isScheme(scheme) {
+		return false
+	}
+	host, port, hasPort := rest, "", false
+	if colon := strings.LastIndexByte(rest, ':'); colon > strings.LastIndexByte(rest, ']') {
+		host, port, hasPort = rest[:colon], rest[colon+1:], true
+	}
+	if hasPort && !isPort(scheme, port) {
+		return false
+	}
+	if scheme != "http" && scheme != "https" { // An app's or an extension's: the browser leaves the host as it is.
+		return host != "" && strings.Trim(host, lower+upper+digits+".-_~") == ""
+	}
+	if domain, wild := strings.CutPrefix(host, "*."); wild {
+		return isDomain(domain) && !isNumeric(domain)
+	}
+	if isNumeric(host) {
+		return isIPv4(host)
+	}
+	return isDomain(host) || isIPv6(host)
+}
+
+const (
+	lower  = "abcdefghijklmnopqrstuvwxyz"
+	upper  = "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
+	digits = "0123456789"
+)
+
+// isScheme leaves out what browsers send as null: a file has no host.
+func isScheme(s string) bool {
+	return s != "" && s != "file" && strings.Trim(s[:1], lower) == "" && strings.Trim(s, lower+digits+"+-.") == ""
+}
+
+func isPort(scheme, port string) bool {
+	n, err := strconv.ParseUint(port, 10, 16)
+	return err == nil && n > 0 && strconv.FormatUint(n, 10) == port &&
+		!(scheme == "http" && n == 80) && !(scheme == "https" && n == 443)
+}
+
+// isDomain accepts names of labels; punycode is such a one.
+func isDomain(s string) bool {
+	for _, label := range strings.Split(s, ".") {
+		if label == "" || len(label) > 63 || strings.Trim(label, lower+digits+"-_") != "" {
+			return false
+		}
+	}
+	return true
+}
+
+// isNumeric says whether browsers take a name for an IPv4 address: its last label is a number.
+func isNumeric(s string) bool {
+	last := s[strings.LastIndexByte(s, '.')+1:]
+	return isDigits(last) || strings.HasPrefix(last, "0x") && strings.Trim(last[2:], digits+"abcdef") == ""
+}
+
+func isIPv4(s string) bool {
+	parts := strings.Split(s, ".")
+	for _, part := range parts {
+		if n, err := strconv.ParseUint(part, 10, 8); err != nil || strconv.FormatUint(n, 10) != part {
+			return false
+		}
+	}
+	return len(parts) == 4
+}
+
+// isIPv6 accepts an address in brackets in the one form that browsers write: the longest run of zeros cut short.
+func isIPv6(s string) bool {
+	inner, ok := strings.CutPrefix(s, "[")
+	inner, closed := strings.CutSuffix(inner, "]")
+	head, tail, gap := strings.Cut(inner, "::")
+	groups, okHead := groupsOf(head, gap)
+	rest, okTail := groupsOf(tail, true)
+	missing := 8 - len(groups) - len(rest)
+	if !ok || !closed || !okHead || !okTail || gap && missing < 2 || !gap && missing != 0 {
+		return false
+	}
+	at := -1
+	if gap {
+		at = len(groups)
+	}
+	groups = append(append(groups, make([]uint16, missing)...), rest...)
+	first, length := longestZeros(groups)
+	return at == first && (!gap || length == missing)
+}
+
+// groupsOf reads groups of hexadecimal digits; none where that may be.
+func groupsOf(s string, mayBeEmpty bool) (groups []uint16, ok bool) {
+	if s == "" {
+		return nil, mayBeEmpty
+	}
+	for _, text := range strings.SplitN(s, ":", 9) {
+		v, err := strconv.ParseUint(text, 16, 16)
+		if err != nil || strconv.FormatUint(v, 16) != text {
+			return nil, false
+		}
+		groups = append(groups, uint16(v))
+	}
+	return groups, len(groups) <= 8
+}
+
+// longestZeros returns where the first of the longest runs of at least two zeros begins, -1 for none.
+func longestZeros(groups []uint16) (first, length int) {
+	first, length = -1, 1
+	for i := 0; i < len(groups); i++ {
+		from := i
+		for i < len(groups) && groups[i] == 0 {
+			i++
+		}
+		if i-from > length {
+			first, length = from, i-from
+		}
+	}
+	return first, length
+}
