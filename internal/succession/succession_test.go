@@ -54,10 +54,10 @@ func TestTwoProcesses(t *testing.T) {
 		require.NoError(t, err)
 		return raw
 	}
-	first, has, err := one.Check(successor(0), now)
+	first, has, err := check(one, successor(0), now)
 	require.NoError(t, err)
 	require.False(t, has)
-	second, has, err := two.Check(successor(1), now)
+	second, has, err := check(two, successor(1), now)
 	require.NoError(t, err)
 	require.False(t, has)
 	require.NoError(t, one.Take(first))
@@ -107,11 +107,11 @@ func TestOwnerCannotPileUp(t *testing.T) {
 		return raw
 	}
 	over, length := c.Open.Epochs.Over(), c.Open.Epochs.Length
-	_, _, err = f.Check(successor(c.Open, over+length+1), now)
+	_, _, err = check(f, successor(c.Open, over+length+1), now)
 	require.ErrorContains(t, err, "epochs.start")
-	_, _, err = f.Check(successor(c.Open, over+2*length), over+length)
+	_, _, err = check(f, successor(c.Open, over+2*length), over+length)
 	require.NoError(t, err, "the stream was over for an epoch")
-	next, _, err := f.Check(successor(c.Open, over+length), now)
+	next, _, err := check(f, successor(c.Open, over+length), now)
 	require.NoError(t, err)
 	require.NoError(t, f.Take(next))
 	left, err := filepath.Glob(filepath.Join(path, "1-*"))
@@ -120,9 +120,9 @@ func TestOwnerCannotPileUp(t *testing.T) {
 
 	_, err = f.NextKeys(2, 1, over+length-1, sign)
 	require.ErrorContains(t, err, "stream.position")
-	_, _, err = f.Check(successor(next.Open, next.Epochs.Over()), over+length-1)
+	_, _, err = check(f, successor(next.Open, next.Epochs.Over()), over+length-1)
 	require.ErrorContains(t, err, "stream.position")
-	_, _, err = f.Check(successor(next.Open, next.Epochs.Over()), over+length)
+	_, _, err = check(f, successor(next.Open, next.Epochs.Over()), over+length)
 	require.NoError(t, err)
 	_, err = f.NextKeys(2, 1, over+length, sign)
 	require.NoError(t, err)
@@ -196,7 +196,7 @@ func TestStatementFreesNumbers(t *testing.T) {
 		_, err = f.TakeStatement([]byte("x"))
 		require.Error(t, err)
 		require.Len(t, keysIn(t, path), 8)
-		next, _, err := f.Check(raw, now)
+		next, _, err := check(f, raw, now)
 		require.NoError(t, err)
 
 		changed, err := f.TakeStatement(statement)
@@ -234,9 +234,9 @@ func TestStatementNamesATaskAhead(t *testing.T) {
 	require.ErrorContains(t, err, "position")
 	_, err = f.TakeStatement(w.statement(t, ahead, open(t, named), w.rescue))
 	require.NoError(t, err)
-	_, _, err = f.Check(other, now)
+	_, _, err = check(f, other, now)
 	require.ErrorContains(t, err, "which the statements name")
-	next, _, err := f.Check(named, now)
+	next, _, err := check(f, named, now)
 	require.NoError(t, err)
 	require.NoError(t, f.Take(next))
 }
@@ -250,7 +250,7 @@ func TestFollowWritesNothingOfAnotherStream(t *testing.T) {
 	take := func(path string, raw []byte) *succession.Folder {
 		f, err := succession.Open(path, w.root, w.trust.Recovery)
 		require.NoError(t, err)
-		next, _, err := f.Check(raw, now)
+		next, _, err := check(f, raw, now)
 		require.NoError(t, err)
 		require.NoError(t, f.Take(next))
 		return f
@@ -336,4 +336,13 @@ func keysIn(t *testing.T, path string) []string {
 	files, err := filepath.Glob(filepath.Join(path, "*.keys*"))
 	require.NoError(t, err)
 	return files
+}
+
+// check opens a bundle, and asks a folder whether its task may come next.
+func check(f *succession.Folder, raw []byte, now uint64) (*succession.Task, bool, error) {
+	open, err := taskfile.ParseOpen(raw)
+	if err != nil {
+		return nil, false, err
+	}
+	return f.Check(raw, open, now)
 }

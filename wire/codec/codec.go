@@ -5,6 +5,7 @@ package codec
 import (
 	"bytes"
 	"fmt"
+	"math"
 	"reflect"
 
 	"github.com/vmihailenco/msgpack/v5"
@@ -43,13 +44,15 @@ func Unmarshal(in []byte, v any) error {
 // into reads the value that begins here into v.
 func (v *View) into(value reflect.Value) {
 	switch value.Kind() {
-	case reflect.Uint64, reflect.Uint32, reflect.Uint16, reflect.Uint8:
+	case reflect.Uint64:
+		value.SetUint(v.Uint())
+	case reflect.Int:
 		n := v.Uint()
-		if value.OverflowUint(n) {
+		if n > math.MaxInt {
 			v.fail(errCanonical)
 			return
 		}
-		value.SetUint(n)
+		value.SetInt(int64(n))
 	case reflect.String:
 		value.SetString(string(v.Text()))
 	case reflect.Pointer:

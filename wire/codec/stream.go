@@ -56,6 +56,9 @@ func (l leads) is(head []byte, n uint64) bool {
 // AppendArray appends the head of an array of n elements, which follow.
 func AppendArray(to []byte, n int) []byte { return arrayLeads.head(to, uint64(n)) }
 
+// AppendLength appends the head of a byte string of n bytes, which follow.
+func AppendLength(to []byte, n uint64) []byte { return bytesLeads.head(to, n) }
+
 // AppendBytes appends a byte string.
 func AppendBytes(to, b []byte) []byte { return append(bytesLeads.head(to, uint64(len(b))), b...) }
 

@@ -190,7 +190,7 @@ func ParseSigned(in []byte) (*SignedManifest, error) {
 	return s, nil
 }
 
-// readManifest reads a manifest of a task with so many lanes: of more it keeps no more than show that they are too many.
+// readManifest reads a manifest of a task with so many lanes. Of more it keeps one, which shows that they are too many.
 func readManifest(in []byte, lanes uint64) (*Manifest, error) {
 	v := codec.NewView(in)
 	v.ArrayOf(10)

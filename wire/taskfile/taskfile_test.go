@@ -341,7 +341,7 @@ func TestBundleRejects(t *testing.T) {
 		"a key list less": {func(b *taskfile.Bundle) { b.KeyLists = b.KeyLists[:2] },
 			"2 key lists, want 4"},
 		"the issuer's key list for the verifier's": {func(b *taskfile.Bundle) { b.KeyLists[2] = b.KeyLists[3] },
-			"not the list the task names"},
+			"the keys of hop 2: a list of 164 bytes, want 158"},
 		"a key list more": {func(b *taskfile.Bundle) {
 			b.KeyLists = append(b.KeyLists,
 				b.KeyLists[0])
@@ -356,7 +356,7 @@ func TestBundleRejects(t *testing.T) {
 					Signature: onion.Sign(stranger, onion.SignKeyList, lists[1].List)})
 		}, onion.ErrSigner.Error()},
 		"a list with trailing bytes": {func(b *taskfile.Bundle) { b.KeyLists[1] = append(b.KeyLists[1], 0) },
-			"trailing"},
+			"the keys of hop 1: a list of 159 bytes, want 158"},
 	} {
 		b, err := taskfile.Sign(s, owner, lists)
 		require.NoError(t, err)
