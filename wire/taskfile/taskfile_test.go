@@ -390,7 +390,7 @@ func TestBundleRejects(t *testing.T) {
 	require.Error(t, err)
 }
 
-func bytesOf(t *testing.T, list *onion.SignedKeyList) []byte {
+func bytesOf(t *testing.T, list interface{ Bytes() ([]byte, error) }) []byte {
 	t.Helper()
 	raw, err := list.Bytes()
 	require.NoError(t, err)
