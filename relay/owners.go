@@ -265,9 +265,10 @@ func (r *Relay) refuseOwner(err error) error {
 
 // mayTake is an error unless an owner has signed a task that it may hand over.
 func (r *Relay) mayTake(o *owner, open *taskfile.Open) error {
+	if err := open.CheckOwner(o.key); err != nil {
+		return err
+	}
 	switch {
-	case open.Owner != o.key:
-		return invalid.Field("owner", taskfile.FormatKey(open.Owner), taskfile.FormatKey(o.key)+", who signed the request")
 	case r.hopOf(open) < 0:
 		return r.notInTask()
 	case open.Epochs.Over() <= r.unixTime():

@@ -121,13 +121,10 @@ func Connect(ctx context.Context, o Options) (*Client, error) {
 	}
 	defer body.Close()
 	_, open, err := taskfile.ReadBundle(body, func(open *taskfile.Open) error {
-		if open.Owner != owner {
-			return fmt.Errorf("couldn't accept the task: its owner is %s, want %s", taskfile.FormatKey(open.Owner), o.Owner)
-		}
 		if !strings.HasSuffix(o.Task, taskfile.PathOf(open.ID)) {
 			return fmt.Errorf("couldn't accept the task: its id is %s", open.ID)
 		}
-		return nil
+		return open.CheckOwner(owner)
 	})
 	if err != nil {
 		return nil, err

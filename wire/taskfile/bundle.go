@@ -82,10 +82,10 @@ func (b *Bundle) openHead(owner *task.SignKey) (*Open, error) {
 	if len(b.Owner) != 32 {
 		return nil, fmt.Errorf("couldn't accept the task: an owner's key of %d bytes, want 32", len(b.Owner))
 	}
-	signer := task.SignKey(b.Owner)
-	if owner != nil && signer != *owner {
-		return nil, fmt.Errorf("couldn't accept the task: its owner is %s, want %s", FormatKey(signer),
-			FormatKey(*owner))
+	if owner != nil {
+		if err := (&Open{Owner: task.SignKey(b.Owner)}).CheckOwner(*owner); err != nil {
+			return nil, err
+		}
 	}
 	if !onion.Verify(b.Owner, onion.SignTask, b.Task, b.Signature) {
 		return nil, fmt.Errorf("couldn't accept the task: %w", onion.ErrSigner)
@@ -111,6 +111,14 @@ func (b *Bundle) opened(t *task.Task) (*Open, error) {
 		return nil, err
 	}
 	return &Open{Task: t, ID: sha256.Sum256(b.Task), Owner: signer}, nil
+}
+
+// CheckOwner is an error unless a task's owner is the one who was expected.
+func (o *Open) CheckOwner(want task.SignKey) error {
+	if o.Owner == want {
+		return nil
+	}
+	return fmt.Errorf("couldn't accept the task: its owner is %s, want %s", FormatKey(o.Owner), FormatKey(want))
 }
 
 // openKeys checks the key lists, of which none is looked into unless all have the sizes that the task asks for.
