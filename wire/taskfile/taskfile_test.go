@@ -372,8 +372,8 @@ func TestBundleRejects(t *testing.T) {
 	_, err = taskfile.Sign(owned, owner, ownedLists)
 	require.ErrorContains(t, err, "clients.issuer", "the owner as issuer")
 	for want, list := range map[string]*onion.SignedKeyList{
-		"2 keys": newIssuerList(t, "issuer", 7), "have the same": newIssuerList(t, "issuer", 7, 7),
-		"kem rsabssa-2048": newList(t, "issuer", 2), onion.ErrSigner.Error(): newIssuerList(t, "stranger", 7, 8),
+		"a list of 130 bytes": newIssuerList(t, "issuer", 7), "have the same": newIssuerList(t, "issuer", 7, 7),
+		"the keys of hop 3: a list of 158 bytes, want 164": newList(t, "issuer", 2), onion.ErrSigner.Error(): newIssuerList(t, "stranger", 7, 8),
 	} {
 		other, otherLists := sample(t)
 		otherLists[3], other.Clients.Issuer.KeyList = list, list.Hash()
