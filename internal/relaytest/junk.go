@@ -20,7 +20,7 @@ func (c *Cascade) FeedJunk(t testing.TB, most uint64, follow func()) {
 	t.Helper()
 	f := &feeder{done: make(chan struct{})}
 	for i, one := range junk.Streams(c.Bundle(t), taskfile.MaxStream) {
-		if i%5 == 0 { // who follows waits between two looks; package handover's tests have all
+		if i%11 == 0 { // who follows waits between two looks; package handover's tests have all
 			f.all = append(f.all, one)
 		}
 	}

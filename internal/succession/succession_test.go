@@ -2,9 +2,11 @@ package succession_test
 
 import (
 	"crypto/ed25519"
+	"encoding/binary"
 	"net/http"
 	"os"
 	"path/filepath"
+	"slices"
 	"testing"
 	"time"
 
@@ -14,6 +16,7 @@ import (
 	"github.com/doona-dp/doona/internal/succession"
 	"github.com/doona-dp/doona/wire/codec"
 	"github.com/doona-dp/doona/wire/keyfile"
+	"github.com/doona-dp/doona/wire/onion"
 	"github.com/doona-dp/doona/wire/task"
 	"github.com/doona-dp/doona/wire/taskfile"
 )
@@ -345,4 +348,65 @@ func check(f *succession.Folder, raw []byte, now uint64) (*succession.Task, bool
 		return nil, false, err
 	}
 	return f.Check(raw, open, now)
+}
+
+// TestStreamTooLarge: no successor takes a position whose stream no client would read. Its keys are any bytes.
+func TestStreamTooLarge(t *testing.T) {
+	c := relaytest.New(t, relaytest.Options{Hops: 2, Task: relaytest.InStream()})
+	owner, _ := c.AsOwner(t)
+	verifier, err := keyfile.LoadSign(c.VerifierSign())
+	require.NoError(t, err)
+	var lists, tasks [][]byte
+	for hop, sign := range []ed25519.PrivateKey{c.SignKey(t, 0), c.SignKey(t, 1), verifier} {
+		lists = append(lists, anyKeys(t, sign, byte(hop), 60_000))
+	}
+	last := *c.Open.Task
+	last.Epochs.Length = 120
+	for position := range uint64(3) {
+		next := last
+		next.Stream, next.Relays = &task.Stream{Name: "site", Position: position}, slices.Clone(last.Relays)
+		if next.Epochs.Count = 60_000; position > 0 {
+			next.Stream.Before, next.Epochs.Start = taskfile.ID(&last), last.Epochs.Over()
+		}
+		b := &taskfile.Bundle{Owner: owner.Public().(ed25519.PublicKey)}
+		for hop := range 3 {
+			b.KeyLists = append(b.KeyLists, lists[hop])
+			party := &next.Verifier
+			if hop < 2 {
+				party = &next.Relays[hop]
+			}
+			list, err := onion.ParseKeyList(lists[hop])
+			require.NoError(t, err)
+			party.KeyList = list.Hash()
+		}
+		b.Task = next.Canonical()
+		b.Signature = onion.Sign(owner, onion.SignTask, b.Task)
+		raw, err := b.Bytes()
+		require.NoError(t, err)
+		tasks, last = append(tasks, raw), next
+	}
+	f, err := succession.Open(t.TempDir(), tasks[0], task.SignKey{})
+	require.NoError(t, err)
+	next, _, err := check(f, tasks[1], last.Epochs.Start)
+	require.NoError(t, err)
+	require.NoError(t, f.Take(next))
+	_, _, err = check(f, tasks[2], last.Epochs.Start)
+	require.ErrorContains(t, err, "at most 16777216")
+}
+
+// anyKeys returns a signed list of keys that nobody made.
+func anyKeys(t *testing.T, sign ed25519.PrivateKey, hop byte, epochs int) []byte {
+	t.Helper()
+	list := onion.KeyList{Label: "doona-keys", Version: task.Version, KEM: task.KEMX25519}
+	for epoch := range epochs {
+		key := make([]byte, 32)
+		binary.BigEndian.PutUint64(key, uint64(epoch))
+		key[31] = hop
+		list.Keys = append(list.Keys, key)
+	}
+	body, err := codec.Marshal(&list)
+	require.NoError(t, err)
+	raw, err := (&onion.SignedKeyList{List: body, Signature: onion.Sign(sign, onion.SignKeyList, body)}).Bytes()
+	require.NoError(t, err)
+	return raw
 }
