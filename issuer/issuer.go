@@ -226,8 +226,8 @@ func loadTask(c TaskConfig) (raw []byte, s *served, err error) {
 	if err != nil {
 		return nil, nil, err
 	}
-	if raw, err = os.ReadFile(c.File); err != nil {
-		return nil, nil, fmt.Errorf("couldn't read the task: %w", err)
+	if raw, err = taskfile.ReadFile(c.File); err != nil {
+		return nil, nil, err
 	}
 	bundle, err := taskfile.ParseBundle(raw)
 	if err != nil {

@@ -71,7 +71,10 @@ func (r *Relay) newsLoop(ctx context.Context, n neighbour) {
 			// Who does not answer is asked for every task: what that comes to is logged.
 			known, _ = client.News(ctx, n.relay, known)
 		}
-		told = told.hear(known)
+		told = told.hear(known, func(id store.EpochID) bool {
+			s := r.lineup().tasks[id.Task]
+			return s != nil && id.Epoch < s.Epochs.Count
+		})
 		for _, s := range tasks {
 			s.told.Store(told)
 			select {
@@ -87,8 +90,8 @@ func (r *Relay) newsLoop(ctx context.Context, n neighbour) {
 	}
 }
 
-// hear returns what the news tell behind what was told before; nil for no news.
-func (h *heard) hear(n *handover.News) *heard {
+// hear returns what the news tell, of the epochs that concern the relay, behind what was told before; nil for no news.
+func (h *heard) hear(n *handover.News, concerns func(store.EpochID) bool) *heard {
 	if n == nil {
 		return nil
 	}
@@ -99,7 +102,9 @@ func (h *heard) hear(n *handover.News) *heard {
 	}
 	told := &heard{n, instance(n.Instance), time.Now(), map[store.EpochID]uint64{}}
 	for _, w := range n.Epochs {
-		told.batches[store.EpochID{Task: task.ID(w.TaskID), Epoch: w.Epoch}] = w.Batches
+		if id := (store.EpochID{Task: task.ID(w.TaskID), Epoch: w.Epoch}); concerns(id) {
+			told.batches[id] = w.Batches
+		}
 	}
 	return told
 }
@@ -178,6 +183,9 @@ func (r *Relay) newsOf(tasks []*served) *handover.News {
 			start, _ := r.window(s, epoch)
 			if latest.Before(start) {
 				break
+			}
+			if len(news.Epochs) == handover.MostWaiting { // the hop asks for the others
+				return news
 			}
 			if s.state(epoch) < store.StateComplete && !s.isBehind(epoch) {
 				one := handover.Waiting{TaskID: s.ID[:], Epoch: epoch, Batches: s.sealed(epoch)}

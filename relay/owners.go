@@ -200,6 +200,9 @@ func (r *Relay) handleOwnersKeys(w http.ResponseWriter, req *http.Request) error
 	if err != nil {
 		return err
 	}
+	if err := taskfile.CheckListSize(kem, count); err != nil {
+		return refusal(err)
+	}
 	done, err := r.admitOwner(w, o, nonce)
 	if err != nil {
 		return err
@@ -224,15 +227,14 @@ func (r *Relay) handleOwnersTask(w http.ResponseWriter, req *http.Request) error
 		return err
 	}
 	defer done()
-	raw, err := readBundle(w, req)
+	raw, open, err := readBundle(w, req, func(open *taskfile.Open) error { return r.mayTake(o, open) })
 	if err != nil {
 		return err
 	}
-	id, err := r.takeTask(o, raw)
-	if err != nil {
+	if err := r.takeTask(o, raw, open); err != nil {
 		return r.refuseOwner(err)
 	}
-	if err := r.takeUpTask(req.Context(), o, id); err != nil {
+	if err := r.takeUpTask(req.Context(), o, open.ID); err != nil {
 		return err
 	}
 	w.WriteHeader(http.StatusNoContent)
@@ -248,29 +250,26 @@ func (r *Relay) refuseOwner(err error) error {
 	return refusal(err)
 }
 
-// takeTask gives a task its place when all has been checked that serving it will need.
-func (r *Relay) takeTask(o *owner, raw []byte) (id task.ID, err error) {
-	bundle, err := taskfile.ParseBundle(raw)
-	if err != nil {
-		return id, err
+// mayTake is an error unless an owner has signed a task that it may hand over.
+func (r *Relay) mayTake(o *owner, open *taskfile.Open) error {
+	if err := open.CheckOwner(o.key); err != nil {
+		return err
 	}
-	open, err := bundle.Open(&o.key)
-	if err != nil {
-		return id, err
-	}
-	hop := r.hopOf(open)
 	switch {
-	case hop < 0:
-		return id, r.notInTask()
+	case r.hopOf(open) < 0:
+		return r.notInTask()
 	case open.Epochs.Over() <= r.unixTime():
-		return id, invalid.Field("epochs.start", strconv.FormatUint(open.Epochs.Start, 10),
-			"that of a task that is not over")
+		return invalid.Field("epochs.start", strconv.FormatUint(open.Epochs.Start, 10), "that of a task that is not over")
 	case clock.Tolerance(open.Epochs.Length) < time.Minute: // the guard of the time knew nothing of it
-		return id, invalid.Field("epochs.length", strconv.FormatUint(open.Epochs.Length, 10),
-			"at least 120, in seconds")
+		return invalid.Field("epochs.length", strconv.FormatUint(open.Epochs.Length, 10), "at least 120, in seconds")
 	}
-	id = open.ID
-	return id, o.take(id, open.Relays[hop].KeyList, raw, r.clock.Read(), func(folder string) error {
+	return nil
+}
+
+// takeTask gives a task its place when all has been checked that serving it will need.
+func (r *Relay) takeTask(o *owner, raw []byte, open *taskfile.Open) error {
+	list := open.Relays[r.hopOf(open)].KeyList
+	return o.take(open.ID, list, raw, r.clock.Read(), func(folder string) error {
 		s, err := r.loadFirst(o.config(folder), raw, open, o)
 		if err == nil {
 			err = r.checkMemory(s)

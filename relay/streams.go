@@ -347,11 +347,11 @@ func (r *Relay) handleSuccessor(w http.ResponseWriter, req *http.Request) error 
 		return err
 	}
 	defer done()
-	raw, err := readBundle(w, req)
+	raw, open, err := readBundle(w, req, func(*taskfile.Open) error { return nil })
 	if err != nil {
 		return err
 	}
-	if err := r.takeSuccessor(l, raw); err != nil {
+	if err := r.takeSuccessor(l, raw, open); err != nil {
 		return refusal(err)
 	}
 	if err := r.takeUp(req.Context(), l); err != nil {
@@ -361,13 +361,18 @@ func (r *Relay) handleSuccessor(w http.ResponseWriter, req *http.Request) error 
 	return nil
 }
 
-// readBundle reads a bundle that a request hands over.
-func readBundle(w http.ResponseWriter, req *http.Request) ([]byte, error) {
-	raw, err := io.ReadAll(http.MaxBytesReader(w, req.Body, succession.MaxBundle))
-	if err != nil {
-		return nil, problem.New(problem.TooLarge, "at most %d bytes", succession.MaxBundle)
+// readBundle reads a bundle that a request hands over: what its owner signed, then what accept says of that, then its
+// lists of keys.
+func readBundle(w http.ResponseWriter, req *http.Request, accept func(*taskfile.Open) error) ([]byte, *taskfile.Open,
+	error) {
+	if req.ContentLength > taskfile.MaxBundle {
+		return nil, nil, problem.New(problem.TooLarge, "at most %d bytes", taskfile.MaxBundle)
 	}
-	return raw, nil
+	raw, open, err := taskfile.ReadBundle(http.MaxBytesReader(w, req.Body, taskfile.MaxBundle), accept)
+	if err != nil {
+		return nil, nil, problem.New(problem.Malformed, "%s", err)
+	}
+	return raw, open, nil
 }
 
 // handleStatement takes a statement about a stream: who signs its tasks from now on, or that it ends. Its signature
@@ -377,9 +382,9 @@ func (r *Relay) handleStatement(w http.ResponseWriter, req *http.Request) error 
 	if err != nil {
 		return err
 	}
-	raw, err := io.ReadAll(http.MaxBytesReader(w, req.Body, succession.MaxStatement))
+	raw, err := io.ReadAll(http.MaxBytesReader(w, req.Body, taskfile.MaxStatement))
 	if err != nil {
-		return problem.New(problem.TooLarge, "at most %d bytes", succession.MaxStatement)
+		return problem.New(problem.TooLarge, "at most %d bytes", taskfile.MaxStatement)
 	}
 	changed, err := l.TakeStatement(raw)
 	if err != nil {
@@ -417,8 +422,8 @@ const ownersTime = 5 * time.Minute
 func (r *Relay) unixTime() uint64 { return uint64(max(r.clock.Read().Now.Unix(), 0)) }
 
 // takeSuccessor gives a task its position when all has been checked that serving it will need.
-func (r *Relay) takeSuccessor(l *stream, raw []byte) error {
-	next, has, err := l.Check(raw, r.unixTime())
+func (r *Relay) takeSuccessor(l *stream, raw []byte, open *taskfile.Open) error {
+	next, has, err := l.Check(raw, open, r.unixTime())
 	if has || err != nil {
 		return err
 	}

@@ -59,8 +59,13 @@ func TestStreamGoesOn(t *testing.T) {
 	_, owner := c.AsOwner(t)
 	served, err := owner.Stream(t.Context(), c.Open, c.Open.Trust(task.SignKey{}))
 	require.NoError(t, err)
-	tasks := served.Tasks
-	require.Len(t, tasks, 4)
+	require.Len(t, served.Tasks, 4)
+	resp, err := http.Get(c.Open.StreamURL(c.Open.Task, 0))
+	require.NoError(t, err)
+	defer resp.Body.Close()
+	chain, err := taskfile.ReadChain(resp.Body, c.Open.ID, func(*task.Task) bool { return true })
+	require.NoError(t, err)
+	tasks := chain.Tasks
 	require.Empty(t, tasks[0].KeyLists, "it is over")
 	require.NotEmpty(t, tasks[3].KeyLists)
 	for _, stop := range stops {

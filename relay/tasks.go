@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"maps"
-	"os"
 	"path/filepath"
 	"slices"
 	"sync"
@@ -240,9 +239,9 @@ func loadBundle(c TaskConfig) ([]byte, *taskfile.Open, error) {
 	if err != nil {
 		return nil, nil, err
 	}
-	raw, err := os.ReadFile(c.File)
+	raw, err := taskfile.ReadFile(c.File)
 	if err != nil {
-		return nil, nil, fmt.Errorf("couldn't read the task: %w", err)
+		return nil, nil, err
 	}
 	bundle, err := taskfile.ParseBundle(raw)
 	if err != nil {

@@ -255,8 +255,8 @@ const (
 	junkRead = 256 << 10
 )
 
-// junkMemory is how much memory a body of junkSize may take.
-const junkMemory = 100 << 20
+// attackMemory is how much memory a body of junkSize may take.
+const attackMemory = 100 << 20
 
 // junkLists are what no party sends: lists of more than there is, of as many as there can be, in each other, and bytes
 // without end.
@@ -340,7 +340,7 @@ func (w *world) handJunk(to string, req *http.Request) {
 		if got.status/100 != 4 && got.status != http.StatusServiceUnavailable {
 			w.account.note("junk was taken", "%s %s: %d", to, req.URL.Path, got.status)
 		}
-		if took := after.TotalAlloc - before.TotalAlloc; took > junkMemory || w.since()-begun > junkPatience {
+		if took := after.TotalAlloc - before.TotalAlloc; took > attackMemory || w.since()-begun > junkPatience {
 			w.account.note("junk was taken", "%s %s: %d bytes of memory in %v", to, req.URL.Path, took, w.since()-begun)
 		}
 	})

@@ -18,7 +18,6 @@ package shufflerclient
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"io"
 	"math"
@@ -39,9 +38,6 @@ import (
 
 // defaultMaxDelta is the largest δ over all epochs of a task that a client accepts unasked.
 const defaultMaxDelta = 1e-3
-
-// maxBundle bounds the task document a relay may serve, in bytes.
-const maxBundle = 64 << 20
 
 // Options says which task a client accepts.
 type Options struct {
@@ -119,20 +115,19 @@ func Connect(ctx context.Context, o Options) (*Client, error) {
 	if err != nil {
 		return nil, err
 	}
-	raw, err := fetch(ctx, o.HTTP, o.Task)
+	body, err := fetch(ctx, o.HTTP, o.Task)
 	if err != nil {
 		return nil, err
 	}
-	bundle, err := taskfile.ParseBundle(raw)
+	defer body.Close()
+	_, open, err := taskfile.ReadBundle(body, func(open *taskfile.Open) error {
+		if !strings.HasSuffix(o.Task, taskfile.PathOf(open.ID)) {
+			return fmt.Errorf("couldn't accept the task: its id is %s", open.ID)
+		}
+		return open.CheckOwner(owner)
+	})
 	if err != nil {
 		return nil, err
-	}
-	open, err := bundle.Open(&owner)
-	if err != nil {
-		return nil, err
-	}
-	if id := open.ID.String(); !strings.HasSuffix(o.Task, taskfile.PathOf(open.ID)) {
-		return nil, fmt.Errorf("couldn't accept the task: its id is %s", id)
 	}
 	return New(open, o)
 }
@@ -210,7 +205,8 @@ func checkBudget(open *taskfile.Open, m protocols.Mechanism, o Options) error {
 	return nil
 }
 
-func fetch(ctx context.Context, client HTTP, url string) ([]byte, error) {
+// fetch asks a relay for a task or a stream, whose bytes the caller reads and closes.
+func fetch(ctx context.Context, client HTTP, url string) (io.ReadCloser, error) {
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
 	if err != nil {
 		return nil, fmt.Errorf("couldn't fetch the task: %w", err)
@@ -219,18 +215,11 @@ func fetch(ctx context.Context, client HTTP, url string) ([]byte, error) {
 	if err != nil {
 		return nil, fmt.Errorf("couldn't fetch the task: %w", err)
 	}
-	defer resp.Body.Close()
 	if resp.StatusCode != http.StatusOK {
+		defer resp.Body.Close()
 		return nil, problem.Read(resp)
 	}
-	raw, err := io.ReadAll(io.LimitReader(resp.Body, maxBundle+1))
-	if err != nil {
-		return nil, fmt.Errorf("couldn't fetch the task: %w", err)
-	}
-	if len(raw) > maxBundle {
-		return nil, errors.New("couldn't fetch the task: larger than 64 MiB")
-	}
-	return raw, nil
+	return resp.Body, nil
 }
 
 // WithHeader returns a client of the same task that adds other headers to its submissions.

@@ -127,7 +127,8 @@ func Follow(ctx context.Context, o Options) (*Stream, error) {
 func (s *Stream) At(ctx context.Context, now time.Time) (*Client, uint64, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if !sameEpoch(s.current(s.fetched), s.fetched, now) {
+	// Lists of keys are here of the task alone that was current then.
+	if at := s.current(s.fetched); at != s.current(now) || !sameEpoch(at, s.fetched, now) {
 		if err := s.fetch(ctx, now); err != nil {
 			return nil, 0, err
 		}
@@ -152,11 +153,15 @@ func (s *Stream) At(ctx context.Context, now time.Time) (*Client, uint64, error)
 
 // fetch fetches the stream and checks it. s.mu is held, so that who comes meanwhile needs no request.
 func (s *Stream) fetch(ctx context.Context, now time.Time) error {
-	raw, err := fetch(ctx, s.options.HTTP, s.options.Stream)
+	body, err := fetch(ctx, s.options.HTTP, s.options.Stream)
 	if err != nil {
 		return err
 	}
-	chain, err := taskfile.ParseChain(raw)
+	defer body.Close()
+	chain, err := taskfile.ReadChain(body, s.trust.Root, func(t *task.Task) bool {
+		_, is := t.Epochs.At(unix(now))
+		return is
+	})
 	if err != nil {
 		return err
 	}

@@ -190,7 +190,7 @@ func remoteStatus(ctx context.Context, admin string) (*issuer.Status, error) {
 		return nil, fmt.Errorf("couldn't ask the issuer: %s", cli.Answer(resp))
 	}
 	var status issuer.Status
-	if err := json.NewDecoder(resp.Body).Decode(&status); err != nil {
+	if err := json.NewDecoder(io.LimitReader(resp.Body, cli.MaxStatus)).Decode(&status); err != nil {
 		return nil, fmt.Errorf("couldn't read the issuer's answer: %w", err)
 	}
 	return &status, nil

@@ -333,7 +333,7 @@ func (f *loadFlags) fetch(ctx context.Context, url string) (string, error) {
 		return "", err
 	}
 	defer resp.Body.Close()
-	text, err := io.ReadAll(resp.Body)
+	text, err := io.ReadAll(io.LimitReader(resp.Body, cli.MaxStatus))
 	return string(text), err
 }
 

@@ -95,7 +95,7 @@ func remoteStatus(ctx context.Context, admin string) (*relay.Status, error) {
 	if resp.StatusCode != http.StatusOK {
 		return nil, fmt.Errorf("couldn't ask the relay: %s", cli.Answer(resp))
 	}
-	if err := json.NewDecoder(resp.Body).Decode(&status); err != nil {
+	if err := json.NewDecoder(io.LimitReader(resp.Body, cli.MaxStatus)).Decode(&status); err != nil {
 		return nil, fmt.Errorf("couldn't read the relay's answer: %w", err)
 	}
 	return &status, nil

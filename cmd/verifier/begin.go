@@ -7,7 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
-	"os"
 	"slices"
 
 	"github.com/doona-dp/doona/wire/handover"
@@ -60,7 +59,7 @@ func (f *taskFlags) begin(ctx context.Context, t *task.Task, lists []*onion.Sign
 // written returns the task that is in the file, and makes t that: the relays' keys, and the start unless it was named,
 // are what the file says. It is an error where anything else differs.
 func (f *taskFlags) written(t *task.Task, asked []int, owner task.SignKey) (*taskfile.Bundle, error) {
-	raw, err := os.ReadFile(f.out)
+	raw, err := taskfile.ReadFile(f.out)
 	if err != nil {
 		return nil, err
 	}

@@ -94,7 +94,7 @@ func (f *renewFlags) run(cmd *cobra.Command, first string) error {
 		return err
 	}
 	owner := handover.NewClient(key, transport)
-	raw, err := os.ReadFile(f.out)
+	raw, err := taskfile.ReadFile(f.out)
 	if errors.Is(err, fs.ErrNotExist) {
 		raw, err = f.sign(cmd.Context(), owner, root)
 	}
@@ -138,7 +138,7 @@ func (f *renewFlags) sign(ctx context.Context, owner *handover.Client, root *tas
 		if path == "" {
 			continue
 		}
-		raw, err := os.ReadFile(path)
+		raw, err := taskfile.ReadFile(path)
 		if err != nil {
 			return nil, fmt.Errorf("couldn't read key list: %w", err)
 		}

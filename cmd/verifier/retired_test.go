@@ -176,9 +176,9 @@ func TestShorterStream(t *testing.T) {
 	ready := func(*succession.Task) error { return nil }
 	require.NoError(t, folder.Follow(t.Context(), r.owner, uint64(r.Clock.Now().Unix()), ready))
 	require.Len(t, folder.Tasks(), 2)
-	got, err := r.owner.BundleOf(t.Context(), r.Open)
+	got, _, err := r.owner.BundleOf(t.Context(), r.Open)
 	require.NoError(t, err)
 	require.Equal(t, raw, got)
-	_, err = r.owner.Bundle(t.Context(), r.next.Open.ID, handover.Place{Task: r.Open.Task})
+	_, _, err = r.owner.Bundle(t.Context(), r.next.Open.ID, handover.Place{Task: r.Open.Task})
 	require.ErrorContains(t, err, "as was asked for")
 }

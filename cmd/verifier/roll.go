@@ -89,7 +89,7 @@ func writeNewJSON(path string, v any) error {
 // loadRolls reads rolls of the stream that begins with a task.
 func loadRolls(root *taskfile.Open, files []string) (rolls []task.Roll, err error) {
 	for _, file := range files {
-		raw, err := os.ReadFile(file)
+		raw, err := taskfile.ReadFile(file)
 		if err != nil {
 			return nil, fmt.Errorf("couldn't read the roll: %w", err)
 		}

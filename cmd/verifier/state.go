@@ -160,7 +160,7 @@ func (f *stateFlags) state(trust taskfile.Trust, served *handover.Everywhere) ([
 // writeMissing writes the tasks that some relay lacks beside the statement: FILE.POSITION.bundle.
 func (f *stateFlags) writeMissing(ctx context.Context, client *handover.Client, served *handover.Everywhere) error {
 	for _, t := range served.Tasks[served.Least:] {
-		raw, err := client.Bundle(ctx, t.ID, served.From)
+		raw, _, err := client.Bundle(ctx, t.ID, served.From)
 		if err == nil {
 			err = durable.WriteFile(f.missing(t), raw, 0o644)
 		}

@@ -265,6 +265,9 @@ func (f *taskFlags) sign(ctx context.Context, t *task.Task) (*taskfile.Bundle, e
 		}
 		t.Clients, lists = task.Clients{Kind: task.ClientToken, Quota: 1, Issuer: party}, append(lists, list)
 	}
+	if err := taskfile.CheckSize(t); err != nil { // before any relay makes keys for it
+		return nil, err
+	}
 	owner, err := keyfile.LoadSign(f.owner)
 	if err != nil {
 		return nil, err
@@ -319,7 +322,7 @@ func parseParty(flag, url, text string) (task.Party, *onion.SignedKeyList, error
 	if err != nil {
 		return task.Party{}, nil, cli.Usage(err)
 	}
-	raw, err := os.ReadFile(path)
+	raw, err := taskfile.ReadFile(path)
 	if err != nil {
 		return task.Party{}, nil, fmt.Errorf("couldn't read key list: %w", err)
 	}

@@ -157,3 +157,6 @@ var direct = &http.Client{
 	Transport:     &http.Transport{DisableKeepAlives: true},
 	CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
 }
+
+// MaxStatus is the most bytes that are read of what a party says at its admin address.
+const MaxStatus = 64 << 20

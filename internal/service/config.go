@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
+	"io"
 	"log/slog"
 	"net"
 	"os"
@@ -24,7 +25,7 @@ const SchemeSQLite = "sqlite:"
 
 // ReadConfig reads a YAML file into a struct. Unknown keys are errors.
 func ReadConfig(path string, into any) error {
-	in, err := os.ReadFile(path)
+	in, err := readConfig(path)
 	if err != nil {
 		return fmt.Errorf("couldn't read the configuration: %w", err)
 	}
@@ -36,6 +37,22 @@ func ReadConfig(path string, into any) error {
 		return fmt.Errorf("couldn't read %s: %w", path, err)
 	}
 	return nil
+}
+
+// maxConfig is the most bytes of a configuration: a thousand tasks take 200 kB.
+const maxConfig = 1 << 20
+
+func readConfig(path string) ([]byte, error) {
+	file, err := os.Open(path)
+	if err != nil {
+		return nil, err
+	}
+	defer file.Close()
+	in, err := io.ReadAll(io.LimitReader(file, maxConfig+1))
+	if err == nil && len(in) > maxConfig {
+		err = fmt.Errorf("%s has more than %d bytes", path, maxConfig)
+	}
+	return in, err
 }
 
 // Resolve makes the relative ones of some paths start at folder; empty ones stay empty.

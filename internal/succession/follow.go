@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 
-	"github.com/doona-dp/doona/internal/invalid"
 	"github.com/doona-dp/doona/wire/handover"
 	"github.com/doona-dp/doona/wire/taskfile"
 )
@@ -56,16 +55,13 @@ func sameLine(tasks []*Task, served []*taskfile.Open) error {
 // follow takes one task, with its lists of keys, which the stream has not where the task is over.
 func (f *Folder) follow(ctx context.Context, client *handover.Client, t *taskfile.Open, now uint64,
 	ready func(*Task) error) error {
-	raw, err := client.BundleOf(ctx, t)
+	raw, open, err := client.BundleOf(ctx, t)
 	if err != nil {
 		return err
 	}
-	next, has, err := f.Check(raw, now)
+	next, has, err := f.Check(raw, open, now)
 	if has || err != nil {
 		return err
-	}
-	if next.ID != t.ID {
-		return invalid.Field("task", next.ID.String(), t.ID.String()+", as in the stream")
 	}
 	if err := ready(next); err != nil {
 		return err

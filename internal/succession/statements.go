@@ -15,9 +15,6 @@ import (
 	"github.com/doona-dp/doona/wire/taskfile"
 )
 
-// MaxStatement is the most bytes of a signed statement.
-const MaxStatement = 1 << 10
-
 // Authority returns who decides about the stream.
 func (f *Folder) Authority() taskfile.Authority {
 	f.mu.Lock()
@@ -36,7 +33,7 @@ func (f *Folder) readStatements() error {
 	}
 	var all taskfile.Statements
 	if err == nil {
-		err = codec.Unmarshal(raw, &all)
+		all, err = taskfile.ParseStatements(bytes.NewReader(raw))
 	}
 	if err == nil {
 		err = f.raise(all)
@@ -74,8 +71,8 @@ func (f *Folder) raise(all taskfile.Statements) error {
 // that can then come here. An error names what is wrong; that another has its number is one, too. changed is false
 // for the last one here.
 func (f *Folder) TakeStatement(raw []byte) (changed bool, err error) {
-	signed := &taskfile.SignedStatement{}
-	if err := codec.Unmarshal(raw, signed); err != nil {
+	signed, err := taskfile.ParseSignedStatement(raw)
+	if err != nil {
 		return false, err
 	}
 	// Anyone may send anything: nobody waits for what is no statement of somebody who may say so.

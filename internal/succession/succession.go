@@ -34,8 +34,6 @@ var ErrTaken = errors.New("not the next task of the stream")
 var ErrFolder = errors.New("couldn't use the folder of successors")
 
 const (
-	// MaxBundle is the most bytes of a bundle that is taken.
-	MaxBundle = 64 << 20
 	// maxCounts is for how many numbers of epochs an owner may have keys made for one position; as many again for
 	// each era, up to maxEras, and one more for each statement: a thief of the owner's key may have asked each party
 	// for other numbers. Keys stay until the position is taken: another party may have taken a task with them already.
@@ -122,7 +120,7 @@ func (f *Folder) Refresh() error {
 	}
 	for {
 		path := f.file(uint64(len(f.tasks)), ".bundle")
-		raw, err := os.ReadFile(path)
+		raw, err := taskfile.ReadFile(path)
 		if errors.Is(err, fs.ErrNotExist) {
 			return nil
 		}
@@ -143,7 +141,14 @@ func (f *Folder) Refresh() error {
 // follows checks that a task may come next.
 func (f *Folder) follows(next *Task) error {
 	root, last := f.tasks[0], f.tasks[len(f.tasks)-1]
-	return root.CheckSuccessor(f.authority, last.Open, next.Open, f.trust)
+	if err := root.CheckSuccessor(f.authority, last.Open, next.Open, f.trust); err != nil {
+		return err
+	}
+	all := make([]*task.Task, 0, len(f.tasks)+1)
+	for _, t := range append(f.tasks, next) {
+		all = append(all, t.Task)
+	}
+	return taskfile.CheckStreamSize(all)
 }
 
 // inTime checks what a relay's own time says of a successor. One task that has not begun may wait, so that
@@ -162,13 +167,14 @@ func (f *Folder) inTime(start, now uint64) error {
 	return nil
 }
 
-// Check returns the task in a bundle if it may come next at a Unix time, or has come. It is [ErrTaken] where
-// another has its position, and else an error that names what breaks the rules.
-func (f *Folder) Check(raw []byte, now uint64) (next *Task, has bool, err error) {
-	if next, err = parse(raw); err != nil {
+// Check returns a task that was opened from the bytes of its bundle if it may come next at a Unix time, or has come. It
+// is [ErrTaken] where another has its position, and else an error that names what breaks the rules.
+func (f *Folder) Check(raw []byte, open *taskfile.Open, now uint64) (next *Task, has bool, err error) {
+	bundle, err := taskfile.ParseBundle(raw)
+	if err != nil {
 		return nil, false, err
 	}
-	if next, has, err = f.check(next); has || err != nil {
+	if next, has, err = f.check(&Task{Open: open, Bundle: bundle, Raw: raw}); has || err != nil {
 		return next, has, err
 	}
 	f.mu.Lock()
@@ -296,6 +302,9 @@ func (f *Folder) lock() (unlock func(), err error) {
 func (f *Folder) NextKeys(position, count, now uint64, sign ed25519.PrivateKey) ([]byte, error) {
 	if count < 1 || count > task.MaxEpochs {
 		return nil, invalid.Field("epochs.count", strconv.FormatUint(count, 10), "1 to 65536")
+	}
+	if err := taskfile.CheckListSize(f.Tasks()[0].KEM, count); err != nil {
+		return nil, err
 	}
 	f.making.Lock()
 	defer f.making.Unlock()

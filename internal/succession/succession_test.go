@@ -2,9 +2,11 @@ package succession_test
 
 import (
 	"crypto/ed25519"
+	"encoding/binary"
 	"net/http"
 	"os"
 	"path/filepath"
+	"slices"
 	"testing"
 	"time"
 
@@ -14,6 +16,7 @@ import (
 	"github.com/doona-dp/doona/internal/succession"
 	"github.com/doona-dp/doona/wire/codec"
 	"github.com/doona-dp/doona/wire/keyfile"
+	"github.com/doona-dp/doona/wire/onion"
 	"github.com/doona-dp/doona/wire/task"
 	"github.com/doona-dp/doona/wire/taskfile"
 )
@@ -54,10 +57,10 @@ func TestTwoProcesses(t *testing.T) {
 		require.NoError(t, err)
 		return raw
 	}
-	first, has, err := one.Check(successor(0), now)
+	first, has, err := check(one, successor(0), now)
 	require.NoError(t, err)
 	require.False(t, has)
-	second, has, err := two.Check(successor(1), now)
+	second, has, err := check(two, successor(1), now)
 	require.NoError(t, err)
 	require.False(t, has)
 	require.NoError(t, one.Take(first))
@@ -107,11 +110,11 @@ func TestOwnerCannotPileUp(t *testing.T) {
 		return raw
 	}
 	over, length := c.Open.Epochs.Over(), c.Open.Epochs.Length
-	_, _, err = f.Check(successor(c.Open, over+length+1), now)
+	_, _, err = check(f, successor(c.Open, over+length+1), now)
 	require.ErrorContains(t, err, "epochs.start")
-	_, _, err = f.Check(successor(c.Open, over+2*length), over+length)
+	_, _, err = check(f, successor(c.Open, over+2*length), over+length)
 	require.NoError(t, err, "the stream was over for an epoch")
-	next, _, err := f.Check(successor(c.Open, over+length), now)
+	next, _, err := check(f, successor(c.Open, over+length), now)
 	require.NoError(t, err)
 	require.NoError(t, f.Take(next))
 	left, err := filepath.Glob(filepath.Join(path, "1-*"))
@@ -120,9 +123,9 @@ func TestOwnerCannotPileUp(t *testing.T) {
 
 	_, err = f.NextKeys(2, 1, over+length-1, sign)
 	require.ErrorContains(t, err, "stream.position")
-	_, _, err = f.Check(successor(next.Open, next.Epochs.Over()), over+length-1)
+	_, _, err = check(f, successor(next.Open, next.Epochs.Over()), over+length-1)
 	require.ErrorContains(t, err, "stream.position")
-	_, _, err = f.Check(successor(next.Open, next.Epochs.Over()), over+length)
+	_, _, err = check(f, successor(next.Open, next.Epochs.Over()), over+length)
 	require.NoError(t, err)
 	_, err = f.NextKeys(2, 1, over+length, sign)
 	require.NoError(t, err)
@@ -196,7 +199,7 @@ func TestStatementFreesNumbers(t *testing.T) {
 		_, err = f.TakeStatement([]byte("x"))
 		require.Error(t, err)
 		require.Len(t, keysIn(t, path), 8)
-		next, _, err := f.Check(raw, now)
+		next, _, err := check(f, raw, now)
 		require.NoError(t, err)
 
 		changed, err := f.TakeStatement(statement)
@@ -234,9 +237,9 @@ func TestStatementNamesATaskAhead(t *testing.T) {
 	require.ErrorContains(t, err, "position")
 	_, err = f.TakeStatement(w.statement(t, ahead, open(t, named), w.rescue))
 	require.NoError(t, err)
-	_, _, err = f.Check(other, now)
+	_, _, err = check(f, other, now)
 	require.ErrorContains(t, err, "which the statements name")
-	next, _, err := f.Check(named, now)
+	next, _, err := check(f, named, now)
 	require.NoError(t, err)
 	require.NoError(t, f.Take(next))
 }
@@ -250,7 +253,7 @@ func TestFollowWritesNothingOfAnotherStream(t *testing.T) {
 	take := func(path string, raw []byte) *succession.Folder {
 		f, err := succession.Open(path, w.root, w.trust.Recovery)
 		require.NoError(t, err)
-		next, _, err := f.Check(raw, now)
+		next, _, err := check(f, raw, now)
 		require.NoError(t, err)
 		require.NoError(t, f.Take(next))
 		return f
@@ -336,4 +339,74 @@ func keysIn(t *testing.T, path string) []string {
 	files, err := filepath.Glob(filepath.Join(path, "*.keys*"))
 	require.NoError(t, err)
 	return files
+}
+
+// check opens a bundle, and asks a folder whether its task may come next.
+func check(f *succession.Folder, raw []byte, now uint64) (*succession.Task, bool, error) {
+	open, err := taskfile.ParseOpen(raw)
+	if err != nil {
+		return nil, false, err
+	}
+	return f.Check(raw, open, now)
+}
+
+// TestStreamTooLarge: no successor takes a position whose stream no client would read. Its keys are any bytes.
+func TestStreamTooLarge(t *testing.T) {
+	c := relaytest.New(t, relaytest.Options{Hops: 2, Task: relaytest.InStream()})
+	owner, _ := c.AsOwner(t)
+	verifier, err := keyfile.LoadSign(c.VerifierSign())
+	require.NoError(t, err)
+	var lists, tasks [][]byte
+	for hop, sign := range []ed25519.PrivateKey{c.SignKey(t, 0), c.SignKey(t, 1), verifier} {
+		lists = append(lists, anyKeys(t, sign, byte(hop), 60_000))
+	}
+	last := *c.Open.Task
+	last.Epochs.Length = 120
+	for position := range uint64(3) {
+		next := last
+		next.Stream, next.Relays = &task.Stream{Name: "site", Position: position}, slices.Clone(last.Relays)
+		if next.Epochs.Count = 60_000; position > 0 {
+			next.Stream.Before, next.Epochs.Start = taskfile.ID(&last), last.Epochs.Over()
+		}
+		b := &taskfile.Bundle{Owner: owner.Public().(ed25519.PublicKey)}
+		for hop := range 3 {
+			b.KeyLists = append(b.KeyLists, lists[hop])
+			party := &next.Verifier
+			if hop < 2 {
+				party = &next.Relays[hop]
+			}
+			list, err := onion.ParseKeyList(lists[hop])
+			require.NoError(t, err)
+			party.KeyList = list.Hash()
+		}
+		b.Task = next.Canonical()
+		b.Signature = onion.Sign(owner, onion.SignTask, b.Task)
+		raw, err := b.Bytes()
+		require.NoError(t, err)
+		tasks, last = append(tasks, raw), next
+	}
+	f, err := succession.Open(t.TempDir(), tasks[0], task.SignKey{})
+	require.NoError(t, err)
+	next, _, err := check(f, tasks[1], last.Epochs.Start)
+	require.NoError(t, err)
+	require.NoError(t, f.Take(next))
+	_, _, err = check(f, tasks[2], last.Epochs.Start)
+	require.ErrorContains(t, err, "at most 16777216")
+}
+
+// anyKeys returns a signed list of keys that nobody made.
+func anyKeys(t *testing.T, sign ed25519.PrivateKey, hop byte, epochs int) []byte {
+	t.Helper()
+	list := onion.KeyList{Label: "doona-keys", Version: task.Version, KEM: task.KEMX25519}
+	for epoch := range epochs {
+		key := make([]byte, 32)
+		binary.BigEndian.PutUint64(key, uint64(epoch))
+		key[31] = hop
+		list.Keys = append(list.Keys, key)
+	}
+	body, err := codec.Marshal(&list)
+	require.NoError(t, err)
+	raw, err := (&onion.SignedKeyList{List: body, Signature: onion.Sign(sign, onion.SignKeyList, body)}).Bytes()
+	require.NoError(t, err)
+	return raw
 }

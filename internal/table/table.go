@@ -3,6 +3,7 @@ package table
 
 import (
 	"bufio"
+	"bytes"
 	"compress/gzip"
 	"encoding/csv"
 	"errors"
@@ -80,7 +81,7 @@ func parse(in io.Reader, limit int, start func(first []string, header bool) erro
 	take func(row []string) (int, error)) error {
 	in, zipped, err := unzip(in)
 	if err == nil {
-		err = readRows(csv.NewReader(in), limit, start, take)
+		err = readRows(csv.NewReader(&bounded{in: in}), limit, start, take)
 	}
 	if err == nil && zipped {
 		_, err = io.Copy(io.Discard, in)
@@ -89,6 +90,28 @@ func parse(in io.Reader, limit int, start func(first []string, header bool) erro
 		return fmt.Errorf("it is truncated: want a whole gzip file: %w", err)
 	}
 	return err
+}
+
+// maxRow is the most bytes of a row: 2²⁰ numbers of 24 bytes take 26 MB.
+const maxRow = 32 << 20
+
+// bounded reads a file none of whose rows has more bytes, however much a compressed one says.
+type bounded struct {
+	in  io.Reader
+	row int // bytes of the row so far
+}
+
+func (b *bounded) Read(p []byte) (n int, err error) {
+	n, err = b.in.Read(p)
+	if at := bytes.LastIndexByte(p[:n], '\n'); at >= 0 {
+		b.row = n - at - 1
+	} else {
+		b.row += n
+	}
+	if b.row > maxRow {
+		return 0, fmt.Errorf("a row of more than %d bytes", maxRow)
+	}
+	return n, err
 }
 
 // readRows calls start with the first row and whether it is a header, and then take with each row

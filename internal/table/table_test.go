@@ -97,3 +97,19 @@ func TestReadRowsTakesAllColumns(t *testing.T) {
 	_, err = table.ParseRows(strings.NewReader("a,b\n1,2\n3,x\n"), 0)
 	require.ErrorContains(t, err, "line 3, column 1")
 }
+
+// TestLongRow: a row without an end, which a small compressed file can have, is not read to its end.
+func TestLongRow(t *testing.T) {
+	_, err := table.Parse(&endless{}, "", 0)
+	require.ErrorContains(t, err, "a row of more than 33554432 bytes")
+}
+
+// endless has digits without an end.
+type endless struct{}
+
+func (endless) Read(p []byte) (int, error) {
+	for i := range p {
+		p[i] = '1'
+	}
+	return len(p), nil
+}

@@ -12,7 +12,6 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
-	"os"
 	"path/filepath"
 	"slices"
 	"sync"
@@ -211,8 +210,8 @@ func loadBundle(c TaskConfig) (raw []byte, open *taskfile.Open, err error) {
 		}
 		owner = &key
 	}
-	if raw, err = os.ReadFile(c.File); err != nil {
-		return nil, nil, fmt.Errorf("couldn't read the task: %w", err)
+	if raw, err = taskfile.ReadFile(c.File); err != nil {
+		return nil, nil, err
 	}
 	bundle, err := taskfile.ParseBundle(raw)
 	if err == nil {

@@ -5,6 +5,8 @@ package codec
 import (
 	"bytes"
 	"fmt"
+	"math"
+	"reflect"
 
 	"github.com/vmihailenco/msgpack/v5"
 )
@@ -26,22 +28,99 @@ func Marshal(v any) ([]byte, error) {
 	return out.Bytes(), nil
 }
 
-// Unmarshal reads the canonical form of v and nothing else: what does not re-encode to the same
-// bytes (trailing bytes, longer integers, maps for arrays) is an error. It asks for memory in
-// proportion to len(in), whatever lengths in claims.
+// Unmarshal reads the canonical form of v, a pointer, and nothing else: trailing bytes, longer
+// integers, arrays of another length than a struct's and values of another type are errors. The
+// type of v bounds how deep arrays nest. A list asks for memory only when as many bytes are left as
+// its elements need at least, so that what v takes is in proportion to len(in), whatever in claims.
 func Unmarshal(in []byte, v any) error {
-	if err := scan(in); err != nil {
+	view := NewView(in)
+	view.into(reflect.ValueOf(v).Elem())
+	if err := view.End(); err != nil {
 		return fmt.Errorf("couldn't decode %T: %w", v, err)
-	}
-	if err := msgpack.Unmarshal(in, v); err != nil {
-		return fmt.Errorf("couldn't decode %T: %w", v, err)
-	}
-	again, err := Marshal(v)
-	if err != nil {
-		return err
-	}
-	if !bytes.Equal(in, again) {
-		return fmt.Errorf("couldn't decode %T: not in canonical form", v)
 	}
 	return nil
+}
+
+// into reads the value that begins here into v.
+func (v *View) into(value reflect.Value) {
+	switch value.Kind() {
+	case reflect.Uint64:
+		value.SetUint(v.Uint())
+	case reflect.Int:
+		n := v.Uint()
+		if n > math.MaxInt {
+			v.fail(errCanonical)
+			return
+		}
+		value.SetInt(int64(n))
+	case reflect.String:
+		value.SetString(string(v.Text()))
+	case reflect.Pointer:
+		value.Set(reflect.New(value.Type().Elem()))
+		v.into(value.Elem())
+	case reflect.Struct:
+		v.fields(value)
+	case reflect.Slice:
+		if value.Type().Elem().Kind() == reflect.Uint8 {
+			value.SetBytes(bytes.Clone(v.Bytes()))
+			return
+		}
+		v.elements(value)
+	default:
+		panic("codec: no form of " + value.Type().String())
+	}
+}
+
+// fields reads a struct: its exported fields, which are those that can be set.
+func (v *View) fields(value reflect.Value) {
+	fields := 0
+	for i := range value.NumField() {
+		if value.Field(i).CanSet() {
+			fields++
+		}
+	}
+	v.ArrayOf(fields)
+	for i := 0; i < value.NumField() && v.err == nil; i++ {
+		if field := value.Field(i); field.CanSet() {
+			v.into(field)
+		}
+	}
+}
+
+// elements reads a list.
+func (v *View) elements(value reflect.Value) {
+	n := v.Array()
+	if v.err == nil && n > len(v.rest)/least(value.Type().Elem()) {
+		v.fail(errTruncated)
+	}
+	if v.err != nil {
+		return
+	}
+	value.Set(reflect.MakeSlice(value.Type(), n, n))
+	for i := range n {
+		if v.into(value.Index(i)); v.err != nil {
+			return
+		}
+	}
+}
+
+// least returns the fewest bytes that a value of a type takes.
+func least(t reflect.Type) int {
+	switch t.Kind() {
+	case reflect.Pointer:
+		return least(t.Elem())
+	case reflect.Struct:
+		n := 1
+		for i := range t.NumField() {
+			if t.Field(i).IsExported() {
+				n += least(t.Field(i).Type)
+			}
+		}
+		return n
+	case reflect.Slice:
+		if t.Elem().Kind() == reflect.Uint8 {
+			return 2 // the head of no bytes
+		}
+	}
+	return 1
 }

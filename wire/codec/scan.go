@@ -13,13 +13,11 @@ var (
 	errTruncated = errors.New("a length beyond the end of the input")
 	errTrailing  = errors.New("trailing bytes")
 	errDepth     = errors.New("arrays nested too deep")
+	errMany      = errors.New("more elements than there can be")
 )
 
-// scan is an error unless in is one msgpack value made of unsigned integers, byte strings, text
-// and arrays only, whose lengths all fit in what is left of in. It runs before the decoder, which
-// believes lengths: vmihailenco/msgpack v5.4.1 allocates all elements that an array header claims
-// (its limit is never in effect: decode_slice.go compares a flag with 1), so that 8 bytes from any
-// client could ask a relay for 100 GB, and it recurses once per level of the values it skips.
+// scan is an error unless in is one msgpack value made of unsigned integers, byte strings, text and arrays only, whose
+// lengths all fit in what is left of in: what [Marshal] has made is held against it.
 func scan(in []byte) error {
 	var left [maxDepth + 1]uint64 // values still to come, per depth of open arrays
 	left[0] = 1
@@ -85,3 +83,31 @@ func header(in []byte) (size uint64, isArray bool, rest []byte, err error) {
 	copy(wide[8-width:], in[1:])
 	return binary.BigEndian.Uint64(wide[:]), isArray, in[1+width:], nil
 }
+
+// integer reads an integer in its shortest form.
+func integer(in []byte) (n uint64, rest []byte, err error) {
+	if len(in) == 0 {
+		return 0, nil, errTruncated
+	}
+	lead := in[0]
+	if lead < 0x80 {
+		return uint64(lead), in[1:], nil
+	}
+	if lead < 0xcc || lead > 0xcf {
+		return 0, nil, errCanonical
+	}
+	width := 1 << (lead - 0xcc)
+	if len(in) < 1+width {
+		return 0, nil, errTruncated
+	}
+	var wide [8]byte
+	copy(wide[8-width:], in[1:1+width])
+	n = binary.BigEndian.Uint64(wide[:])
+	if n < leastOf[lead-0xcc] {
+		return 0, nil, errCanonical
+	}
+	return n, in[1+width:], nil
+}
+
+// leastOf are the least integers that take 1, 2, 4 and 8 bytes behind their lead.
+var leastOf = [4]uint64{1 << 7, 1 << 8, 1 << 16, 1 << 32}

@@ -18,11 +18,12 @@ type Writer struct {
 // NewWriter returns a writer to out.
 func NewWriter(out io.Writer) *Writer { return &Writer{out: out} }
 
-// The lead bytes of arrays and byte strings: below fixed in the lead byte itself, else by the number
+// The lead bytes of arrays, byte strings and text: below fixed in the lead byte itself, else by the number
 // of bytes that the length takes, 1, 2 or 4; an array has none for 1.
 var (
 	arrayLeads = leads{fixed: 16, base: 0x90, sized: [3]byte{0, 0xdc, 0xdd}}
 	bytesLeads = leads{sized: [3]byte{0xc4, 0xc5, 0xc6}}
+	textLeads  = leads{fixed: 32, base: 0xa0, sized: [3]byte{0xd9, 0xda, 0xdb}}
 )
 
 type leads struct {
@@ -55,6 +56,9 @@ func (l leads) is(head []byte, n uint64) bool {
 // AppendArray appends the head of an array of n elements, which follow.
 func AppendArray(to []byte, n int) []byte { return arrayLeads.head(to, uint64(n)) }
 
+// AppendLength appends the head of a byte string of n bytes, which follow.
+func AppendLength(to []byte, n uint64) []byte { return bytesLeads.head(to, n) }
+
 // AppendBytes appends a byte string.
 func AppendBytes(to, b []byte) []byte { return append(bytesLeads.head(to, uint64(len(b))), b...) }
 
@@ -86,6 +90,24 @@ func NewReader(in io.Reader) *Reader { return &Reader{in} }
 // Array returns the number of elements of the array that begins here.
 func (r *Reader) Array() (uint64, error) { return r.head("an array", arrayLeads, true) }
 
+// ArrayUpTo is [Reader.Array] of at most most elements: more are an error.
+func (r *Reader) ArrayUpTo(most uint64) (uint64, error) {
+	n, err := r.Array()
+	if err == nil && n > most {
+		err = fmt.Errorf("couldn't decode an array: %d elements, at most %d", n, most)
+	}
+	return n, err
+}
+
+// ArrayOf reads the head of an array of n elements: another number is an error.
+func (r *Reader) ArrayOf(n uint64) error {
+	got, err := r.Array()
+	if err == nil && got != n {
+		err = fmt.Errorf("couldn't decode an array: %d elements, want %d", got, n)
+	}
+	return err
+}
+
 // Length returns the number of bytes of the byte string that begins here, which the caller reads.
 func (r *Reader) Length() (uint64, error) { return r.head("bytes", bytesLeads, false) }
 
@@ -104,6 +126,37 @@ func (r *Reader) Bytes(most int64) ([]byte, error) {
 		return nil, fmt.Errorf("couldn't decode bytes: %w", cut(err))
 	}
 	return out.Bytes(), nil
+}
+
+// Exactly reads a byte string of n bytes: one of another length is an error before it is read.
+func (r *Reader) Exactly(n uint64) ([]byte, error) {
+	if err := r.lengthOf(n); err != nil {
+		return nil, err
+	}
+	out := make([]byte, n)
+	if _, err := io.ReadFull(r.in, out); err != nil {
+		return nil, fmt.Errorf("couldn't decode bytes: %w", cut(err))
+	}
+	return out, nil
+}
+
+// Skip reads a byte string of n bytes and keeps none of them: one of another length is an error before it is read.
+func (r *Reader) Skip(n uint64) error {
+	if err := r.lengthOf(n); err != nil {
+		return err
+	}
+	if _, err := io.CopyN(io.Discard, r.in, int64(n)); err != nil {
+		return fmt.Errorf("couldn't decode bytes: %w", cut(err))
+	}
+	return nil
+}
+
+func (r *Reader) lengthOf(n uint64) error {
+	got, err := r.Length()
+	if err == nil && got != n {
+		err = fmt.Errorf("couldn't decode bytes: %d of them, want %d", got, n)
+	}
+	return err
 }
 
 // End is an error unless nothing more comes.

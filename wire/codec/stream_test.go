@@ -86,3 +86,36 @@ func TestAnotherErrorIsNotOfTheForm(t *testing.T) {
 	_, err = r.Bytes(1)
 	require.Equal(t, away, err)
 }
+
+// TestExactly: a byte string of another length than was expected is an error before it is read, and an array of more
+// elements.
+func TestExactly(t *testing.T) {
+	in := "\xc4\x02ab\xc4\x02cd\x92"
+	r := codec.NewReader(strings.NewReader(in))
+	got, err := r.Exactly(2)
+	require.NoError(t, err)
+	require.Equal(t, "ab", string(got))
+	require.NoError(t, r.Skip(2))
+	require.NoError(t, r.ArrayOf(2))
+	for _, read := range []func(*codec.Reader) error{
+		func(r *codec.Reader) error { _, err := r.Exactly(3); return err },
+		func(r *codec.Reader) error { return r.Skip(1) },
+		func(r *codec.Reader) error { return r.ArrayOf(2) },
+	} {
+		rest := strings.NewReader(in)
+		require.Error(t, read(codec.NewReader(rest)))
+		require.GreaterOrEqual(t, rest.Len(), len(in)-2)
+	}
+	for most, fails := range map[uint64]bool{2: false, 1: true} {
+		_, err := codec.NewReader(strings.NewReader("\x92")).ArrayUpTo(most)
+		require.Equal(t, fails, err != nil)
+		v := codec.NewView([]byte{0x92, 1, 1})
+		v.ArrayUpTo(int(most))
+		require.Equal(t, fails, v.Failed())
+	}
+	for _, cut := range []string{"\xc4\x02a", "\xc4\x02"} {
+		_, err := codec.NewReader(strings.NewReader(cut)).Exactly(2)
+		require.ErrorIs(t, err, io.ErrUnexpectedEOF)
+		require.ErrorIs(t, codec.NewReader(strings.NewReader(cut)).Skip(2), io.ErrUnexpectedEOF)
+	}
+}

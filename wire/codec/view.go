@@ -2,9 +2,8 @@ package codec
 
 import "errors"
 
-// View reads integers, arrays and byte strings one by one from memory, each in its canonical form and no other: what
-// [Unmarshal] reads, without reflection. What it returns is part of what it reads, not a copy. After the first error
-// it returns nothing.
+// View reads integers, text, arrays and byte strings one by one from memory, each in its canonical form and no other.
+// What it returns is part of what it reads, not a copy. After the first error it returns nothing.
 type View struct {
 	rest []byte
 	err  error
@@ -18,33 +17,76 @@ var errCanonical = errors.New("another value than was expected, or not in canoni
 // Array returns the number of elements of the array that begins here: at most as many as there are bytes left.
 func (v *View) Array() int { return v.head(arrayLeads, true) }
 
+// ArrayOf reads the head of an array of n elements: another number is an error.
+func (v *View) ArrayOf(n int) {
+	if got := v.Array(); got != n {
+		v.fail(errCanonical)
+	}
+}
+
+// ArrayUpTo is [View.Array] of at most most elements: more are an error, and returned as none.
+func (v *View) ArrayUpTo(most int) int {
+	n := v.Array()
+	if n > most {
+		v.fail(errMany)
+		return 0
+	}
+	return n
+}
+
 // Bytes returns the byte string that begins here.
-func (v *View) Bytes() []byte {
-	n := v.head(bytesLeads, false)
-	out := v.rest[:n:n]
-	v.rest = v.rest[n:]
-	return out
+func (v *View) Bytes() []byte { return v.take(v.head(bytesLeads, false)) }
+
+// Text returns the text that begins here.
+func (v *View) Text() []byte { return v.take(v.head(textLeads, false)) }
+
+// Uint returns the integer that begins here.
+func (v *View) Uint() uint64 {
+	if v.err != nil {
+		return 0
+	}
+	n, rest, err := integer(v.rest)
+	if err != nil {
+		v.fail(err)
+		return 0
+	}
+	v.rest = rest
+	return n
 }
 
 // Small returns the integer below 128 that is here.
 func (v *View) Small() byte {
-	if v.err == nil && (len(v.rest) == 0 || v.rest[0] >= 1<<7) {
-		v.err = errCanonical
-	}
-	if v.err != nil {
+	n := v.Uint()
+	if n >= 1<<7 {
+		v.fail(errCanonical)
 		return 0
 	}
-	n := v.rest[0]
-	v.rest = v.rest[1:]
-	return n
+	return byte(n)
 }
 
 // End returns the first error, which what is left here is too.
 func (v *View) End() error {
-	if v.err == nil && len(v.rest) > 0 {
-		v.err = errTrailing
+	if len(v.rest) > 0 {
+		v.fail(errTrailing)
 	}
 	return v.err
+}
+
+// Failed says whether there was an error, so that a loop over a list need not go on.
+func (v *View) Failed() bool { return v.err != nil }
+
+// fail keeps the first error.
+func (v *View) fail(err error) {
+	if v.err == nil {
+		v.err = err
+	}
+}
+
+// take returns the next n bytes, which are there.
+func (v *View) take(n int) []byte {
+	out := v.rest[:n:n]
+	v.rest = v.rest[n:]
+	return out
 }
 
 // head reads the head of a value that has no fewer bytes than it says, and is 0 after an error.
@@ -55,11 +97,11 @@ func (v *View) head(l leads, array bool) int {
 	n, isArray, rest, err := header(v.rest)
 	switch {
 	case err != nil:
-		v.err = err
+		v.fail(err)
 	case isArray != array || !l.is(v.rest[:len(v.rest)-len(rest)], n):
-		v.err = errCanonical
+		v.fail(errCanonical)
 	case n > uint64(len(rest)):
-		v.err = errTruncated
+		v.fail(errTruncated)
 	default:
 		v.rest = rest
 		return int(n)

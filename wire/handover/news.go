@@ -49,10 +49,10 @@ func NewsTag(raw []byte) string {
 // NewsBody returns what a request for news signs, with a nonce behind it: the keys of the relay and of the hop.
 func NewsBody(relay, hop task.SignKey) []byte { return slices.Concat(relay[:], hop[:]) }
 
-const (
-	maxNews     = 64 << 20 // about a million epochs
-	newsTimeout = 30 * time.Second
-)
+const newsTimeout = 30 * time.Second
+
+// MostWaiting is the most epochs that news list.
+const MostWaiting = (taskfile.MaxNews - 64) / (1 + 2 + 32 + 9 + 9)
 
 // News asks a relay for its news. Where they are those of before, which may be nil, these are what it returns.
 func (c *Client) News(ctx context.Context, relay task.Party, before *News) (*News, error) {
@@ -81,20 +81,39 @@ func (c *Client) News(ctx context.Context, relay task.Party, before *News) (*New
 	case resp.StatusCode != http.StatusOK:
 		return fail(problem.Read(resp))
 	}
-	raw, err := io.ReadAll(io.LimitReader(resp.Body, maxNews+1))
+	raw, err := io.ReadAll(io.LimitReader(resp.Body, taskfile.MaxNews+1))
 	if err != nil {
 		return fail(err)
 	}
-	if len(raw) > maxNews {
-		return fail(fmt.Errorf("an answer of over %d bytes", maxNews))
+	if len(raw) > taskfile.MaxNews {
+		return fail(fmt.Errorf("an answer of over %d bytes", taskfile.MaxNews))
 	}
-	n := &News{tag: NewsTag(raw)}
-	if err := codec.Unmarshal(raw, n); err != nil {
+	n, err := parseNews(raw)
+	if err != nil {
 		return fail(err)
 	}
-	short := func(w Waiting) bool { return len(w.TaskID) != len(task.ID{}) }
-	if len(n.Instance) != 16 || slices.ContainsFunc(n.Epochs, short) {
-		return fail(errors.New("not of the form of news"))
+	return n, nil
+}
+
+// leastWaiting is the fewest bytes of an epoch in news.
+const leastWaiting = 1 + 2 + 32 + 1 + 1
+
+// parseNews reads news.
+func parseNews(raw []byte) (*News, error) {
+	v := codec.NewView(raw)
+	v.ArrayOf(2)
+	n := &News{Instance: v.Bytes(), tag: NewsTag(raw)}
+	n.Epochs = make([]Waiting, v.ArrayUpTo(len(raw)/leastWaiting))
+	short := len(n.Instance) != 16
+	for i := range n.Epochs {
+		v.ArrayOf(3)
+		n.Epochs[i] = Waiting{v.Bytes(), v.Uint(), v.Uint()}
+		if short = short || len(n.Epochs[i].TaskID) != len(task.ID{}); short {
+			break
+		}
+	}
+	if err := v.End(); err != nil || short {
+		return nil, errors.Join(errors.New("not of the form of news"), err)
 	}
 	return n, nil
 }

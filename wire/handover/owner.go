@@ -18,7 +18,7 @@ import (
 func (c *Client) KeysFor(ctx context.Context, relay task.Party, label taskfile.Label, kem task.KEM, count uint64) (
 	*onion.SignedKeyList, error) {
 	signature := Signed(c.key, onion.SignOwner, OwnersKeysBody(relay.SignKey, label, kem, count))
-	raw, err := c.small(ctx, taskfile.OwnersKeysURL(relay, c.public(), label, kem, count), signature, maxBundle)
+	raw, err := c.keys(ctx, taskfile.OwnersKeysURL(relay, c.public(), label, kem, count), signature, kem, count)
 	if err != nil {
 		return nil, fmt.Errorf("couldn't get keys of relay %s: %w", relay.URL, err)
 	}

@@ -17,15 +17,9 @@ import (
 	"github.com/doona-dp/doona/wire/taskfile"
 )
 
-// maxBundle is the most bytes of a bundle or of a list of keys, and maxStream those of a stream.
-const (
-	maxBundle = 64 << 20
-	maxStream = 128 << 20
-)
-
 // Served is a stream as a relay serves it, checked.
 type Served struct {
-	Tasks      []*taskfile.Open // By position.
+	Tasks      []*taskfile.Open // By position, without lists of keys: [Client.BundleOf] fetches a task's.
 	Statements taskfile.Statements
 	Authority  taskfile.Authority
 }
@@ -48,29 +42,30 @@ func (c *Client) StreamOf(ctx context.Context, root *taskfile.Open, t *task.Task
 }
 
 // BundleOf is Bundle from the first relay that serves the task. It is that task's, checked, as its lists of keys are.
-func (c *Client) BundleOf(ctx context.Context, t *taskfile.Open) ([]byte, error) {
+func (c *Client) BundleOf(ctx context.Context, t *taskfile.Open) ([]byte, *taskfile.Open, error) {
 	var errs []error
 	for _, p := range placesOf(t.Task) {
-		raw, err := c.Bundle(ctx, t.ID, p)
+		raw, open, err := c.Bundle(ctx, t.ID, p)
 		if err == nil {
-			return raw, nil
+			return raw, open, nil
 		}
 		errs = append(errs, err)
 	}
-	return nil, errors.Join(errs...)
+	return nil, nil, errors.Join(errs...)
 }
 
 // StreamAt is Stream from the relay at a hop of t, a later task of the stream: its address may have changed. An error
 // comes with who decides by what is served, where that could be read.
 func (c *Client) StreamAt(ctx context.Context, root *taskfile.Open, t *task.Task, hop int, trust taskfile.Trust) (
 	*Served, error) {
-	raw, err := c.small(ctx, root.StreamURL(t, hop), "", maxStream)
+	resp, err := c.ask(ctx, http.MethodGet, root.StreamURL(t, hop), "")
 	if err != nil {
 		return &Served{}, fmt.Errorf("couldn't fetch the stream of relay %s: %w", t.Relays[hop].URL, err)
 	}
-	chain, err := taskfile.ParseChain(raw)
+	defer resp.Body.Close()
+	chain, err := taskfile.ReadChain(resp.Body, trust.Root, func(*task.Task) bool { return false })
 	if err != nil {
-		return &Served{}, err
+		return &Served{}, fmt.Errorf("relay %s: %w", t.Relays[hop].URL, err)
 	}
 	tasks, authority, err := chain.Open(trust)
 	if err != nil {
@@ -81,23 +76,22 @@ func (c *Client) StreamAt(ctx context.Context, root *taskfile.Open, t *task.Task
 }
 
 // Bundle fetches the bundle of the task with this id from a relay, and checks that it is that one's.
-func (c *Client) Bundle(ctx context.Context, id task.ID, from Place) ([]byte, error) {
-	raw, err := c.small(ctx, from.URL()+taskfile.PathOf(id), "", maxBundle)
+func (c *Client) Bundle(ctx context.Context, id task.ID, from Place) ([]byte, *taskfile.Open, error) {
+	resp, err := c.ask(ctx, http.MethodGet, from.URL()+taskfile.PathOf(id), "")
 	if err != nil {
-		return nil, fmt.Errorf("couldn't fetch the task: %w", err)
+		return nil, nil, fmt.Errorf("couldn't fetch the task: %w", err)
 	}
-	bundle, err := taskfile.ParseBundle(raw)
+	defer resp.Body.Close()
+	raw, open, err := taskfile.ReadBundle(resp.Body, func(open *taskfile.Open) error {
+		if open.ID != id {
+			return invalid.Field("task", open.ID.String(), id.String()+", as was asked for")
+		}
+		return nil
+	})
 	if err != nil {
-		return nil, fmt.Errorf("relay %s: %w", from.URL(), err)
+		return nil, nil, fmt.Errorf("relay %s: %w", from.URL(), err)
 	}
-	open, err := bundle.Open(nil)
-	if err == nil && open.ID != id {
-		err = invalid.Field("task", open.ID.String(), id.String()+", as was asked for")
-	}
-	if err != nil {
-		return nil, fmt.Errorf("relay %s: %w", from.URL(), err)
-	}
-	return raw, nil
+	return raw, open, nil
 }
 
 // NextKeys asks the relay at a hop of last, the newest task of a stream, for its signed list of keys for the
@@ -106,7 +100,7 @@ func (c *Client) NextKeys(ctx context.Context, root *taskfile.Open, last *task.T
 	*onion.SignedKeyList, error) {
 	position := last.Stream.Position + 1
 	signature := Signed(c.key, onion.SignSucceed, NextKeysBody(root.ID, position, count))
-	raw, err := c.small(ctx, root.NextKeysURL(last, hop, position, count), signature, maxBundle)
+	raw, err := c.keys(ctx, root.NextKeysURL(last, hop, position, count), signature, last.KEM, count)
 	if errors.Is(err, problem.New(problem.Taken, "")) {
 		return nil, fmt.Errorf("relay %s has a task of this position that the first relay has not; hand over the file "+
 			"that was signed then: %w", last.Relays[hop].URL, err)
@@ -119,6 +113,15 @@ func (c *Client) NextKeys(ctx context.Context, root *taskfile.Open, last *task.T
 		return nil, fmt.Errorf("relay %s: %w", last.Relays[hop].URL, err)
 	}
 	return list, nil
+}
+
+// keys asks for the signed list of so many keys of a KEM, and reads no more than such a list has.
+func (c *Client) keys(ctx context.Context, url, signature string, kem task.KEM, count uint64) ([]byte, error) {
+	most := uint64(taskfile.MaxBundle)
+	if size, err := onion.KeyListSize(kem, count); err == nil { // else the relay says what it thinks of the KEM
+		most = min(most, size)
+	}
+	return c.small(ctx, url, signature, int64(most))
 }
 
 // Renewal is what an owner decides about the next task of a stream. All else is as in its newest task.
@@ -149,6 +152,9 @@ func (c *Client) Renew(ctx context.Context, root *taskfile.Open, r Renewal) (*ta
 	}
 	last := served.newest()
 	next := r.follow(last)
+	if err := served.fits(next); err != nil { // before keys are made for it
+		return nil, err
+	}
 	var lists []*onion.SignedKeyList
 	for hop := range next.Relays {
 		list, err := c.NextKeys(ctx, root, r.replaced(last.Task), hop, r.Count)
@@ -173,6 +179,15 @@ func (c *Client) Renew(ctx context.Context, root *taskfile.Open, r Renewal) (*ta
 		return nil, err
 	}
 	return bundle, root.CheckSuccessor(served.Authority, last, open, root.Trust(r.Recovery))
+}
+
+// fits is an error where the next task, or the stream with it, would be too large.
+func (s *Served) fits(next *task.Task) error {
+	all := make([]*task.Task, 0, len(s.Tasks)+1)
+	for _, t := range s.Tasks {
+		all = append(all, t.Task)
+	}
+	return errors.Join(taskfile.CheckSize(next), taskfile.CheckStreamSize(append(all, next)))
 }
 
 // follow returns the task after last, with last's lists of keys.

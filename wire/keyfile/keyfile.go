@@ -78,6 +78,9 @@ func LoadSign(path string) (ed25519.PrivateKey, error) {
 // NewHPKE writes one new HPKE key per epoch to a file that must not exist and returns their
 // public list, signed by the party's signing key.
 func NewHPKE(path string, kem task.KEM, epochs uint64, sign ed25519.PrivateKey) (*onion.SignedKeyList, error) {
+	if err := taskfile.CheckListSize(kem, epochs); err != nil { // no bundle has room for them
+		return nil, err
+	}
 	f := epochFile{Kind: kindHPKE, KEM: kem}
 	keys := make([]*onion.PrivateKey, epochs)
 	for epoch := range keys {

@@ -179,13 +179,40 @@ func (s *SignedManifest) Check(t *task.Task, c Context, seq uint64) ([]Manifest,
 // Bytes returns the msgpack form.
 func (s *SignedManifest) Bytes() ([]byte, error) { return codec.Marshal(s) }
 
-// ParseSigned reads the msgpack form without checking it; see [SignedManifest.Check].
+// ParseSigned reads the msgpack form without checking it; see [SignedManifest.Check]. What it returns is part of in.
 func ParseSigned(in []byte) (*SignedManifest, error) {
-	var s SignedManifest
-	if err := codec.Unmarshal(in, &s); err != nil {
-		return nil, err
+	v := codec.NewView(in)
+	v.ArrayOf(2)
+	s := &SignedManifest{v.Bytes(), v.Bytes()}
+	if err := v.End(); err != nil {
+		return nil, fmt.Errorf("couldn't decode a signed manifest: %w", err)
 	}
-	return &s, nil
+	return s, nil
+}
+
+// readManifest reads a manifest of a task with so many lanes. Of more it keeps one, which shows that they are too many.
+func readManifest(in []byte, lanes uint64) (*Manifest, error) {
+	v := codec.NewView(in)
+	v.ArrayOf(10)
+	m := &Manifest{Label: string(v.Text()), Version: v.Uint(), TaskID: v.Bytes(), Epoch: v.Uint(), Hop: v.Uint(),
+		Seq: v.Uint(), Submissions: v.Uint(), Lanes: readLanes(v, lanes), Ciphertexts: v.Bytes(), Source: v.Bytes()}
+	if err := v.End(); err != nil {
+		return nil, fmt.Errorf("couldn't decode a manifest: %w", err)
+	}
+	return m, nil
+}
+
+// readLanes reads the counts of lanes, and keeps at most one more than want.
+func readLanes(v *codec.View, want uint64) []LaneCount {
+	n := v.Array()
+	lanes := make([]LaneCount, 0, min(uint64(n), want+1))
+	for ; n > 0 && !v.Failed(); n-- {
+		v.ArrayOf(4)
+		if count := (LaneCount{v.Uint(), v.Uint(), v.Uint(), v.Uint()}); len(lanes) < cap(lanes) {
+			lanes = append(lanes, count)
+		}
+	}
+	return lanes
 }
 
 // Open verifies that the relay at hop signed the manifest, else [ErrSigner], and parses it. It
@@ -197,11 +224,7 @@ func (s *SignedManifest) Open(t *task.Task, hop int) (*Manifest, error) {
 	if !Verify(t.Relays[hop].SignKey[:], SignManifest, s.Manifest, s.Signature) {
 		return nil, ErrSigner
 	}
-	var m Manifest
-	if err := codec.Unmarshal(s.Manifest, &m); err != nil {
-		return nil, err
-	}
-	return &m, nil
+	return readManifest(s.Manifest, t.Slots.Lanes)
 }
 
 // Check verifies a batch that relay hop is said to have made for a task, epoch and number: the
@@ -341,13 +364,13 @@ func checkIn(t *task.Task, submissions uint64, lanes []LaneCount) string {
 
 // checkSource verifies that m continues the chain of its source.
 func checkSource(t *task.Task, c Context, seq uint64, m Manifest) ([]Manifest, error) {
-	var source SignedManifest
-	if err := codec.Unmarshal(m.Source, &source); err != nil {
+	source, err := ParseSigned(m.Source)
+	if err != nil {
 		return nil, &fault{err, ErrChain}
 	}
 	previous := c
 	previous.Hop--
-	chain, err := checkChain(t, previous, seq, &source)
+	chain, err := checkChain(t, previous, seq, source)
 	if err != nil && !errors.Is(err, ErrCounts) {
 		return nil, &fault{err, ErrChain}
 	}

@@ -73,13 +73,27 @@ func (n *LaneCount) add(more LaneCount) {
 // Bytes returns the msgpack form.
 func (s *SignedEnd) Bytes() ([]byte, error) { return codec.Marshal(s) }
 
-// ParseEnd reads the msgpack form without checking it; see [SignedEnd.Check].
+// ParseEnd reads the msgpack form without checking it; see [SignedEnd.Check]. What it returns is part of in.
 func ParseEnd(in []byte) (*SignedEnd, error) {
-	var s SignedEnd
-	if err := codec.Unmarshal(in, &s); err != nil {
-		return nil, err
+	v := codec.NewView(in)
+	v.ArrayOf(2)
+	s := &SignedEnd{v.Bytes(), v.Bytes()}
+	if err := v.End(); err != nil {
+		return nil, fmt.Errorf("couldn't decode a signed end: %w", err)
 	}
-	return &s, nil
+	return s, nil
+}
+
+// readEnd reads an end of a task with so many lanes, as readManifest does.
+func readEnd(in []byte, lanes uint64) (*End, error) {
+	v := codec.NewView(in)
+	v.ArrayOf(9)
+	e := &End{Label: string(v.Text()), Version: v.Uint(), TaskID: v.Bytes(), Epoch: v.Uint(), Hop: v.Uint(),
+		Batches: v.Uint(), Submissions: v.Uint(), Lanes: readLanes(v, lanes), Source: v.Bytes()}
+	if err := v.End(); err != nil {
+		return nil, fmt.Errorf("couldn't decode an end: %w", err)
+	}
+	return e, nil
 }
 
 // Check verifies the end that relay c.Hop is said to have signed, and the ends in its chain. It
@@ -133,8 +147,8 @@ func (s *SignedEnd) open(t *task.Task, c Context) (*End, error) {
 	if !Verify(t.Relays[c.Hop].SignKey[:], SignEnd, s.End, s.Signature) {
 		return nil, ErrSigner
 	}
-	var e End
-	if err := codec.Unmarshal(s.End, &e); err != nil {
+	e, err := readEnd(s.End, t.Slots.Lanes)
+	if err != nil {
 		return nil, err
 	}
 	switch {
@@ -147,7 +161,7 @@ func (s *SignedEnd) open(t *task.Task, c Context) (*End, error) {
 	case c.Hop == 0 && len(e.Source) > 0:
 		return nil, errors.New("a source at the first relay")
 	}
-	return &e, nil
+	return e, nil
 }
 
 // checkBatches says what is wrong with the numbers of batches and submissions.

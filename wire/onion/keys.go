@@ -53,13 +53,42 @@ func (s *SignedKeyList) Hash() task.KeyListHash { return sha256.Sum256(s.List) }
 // Bytes returns the msgpack form.
 func (s *SignedKeyList) Bytes() ([]byte, error) { return codec.Marshal(s) }
 
-// ParseKeyList reads the msgpack form without checking it against a party; see [PartyKeys].
+// ParseKeyList reads the msgpack form without checking it against a party; see [PartyKeys]. What it returns is part of
+// in. How long a list is that a task names, [KeyListSize] says.
 func ParseKeyList(in []byte) (*SignedKeyList, error) {
-	var s SignedKeyList
-	if err := codec.Unmarshal(in, &s); err != nil {
-		return nil, err
+	v := codec.NewView(in)
+	v.ArrayOf(2)
+	s := &SignedKeyList{v.Bytes(), v.Bytes()}
+	if err := v.End(); err != nil {
+		return nil, fmt.Errorf("couldn't decode a list of keys: %w", err)
 	}
-	return &s, nil
+	return s, nil
+}
+
+// KeyListSize returns the bytes of every signed list of so many keys of a KEM, or of ids of an issuer's keys of
+// [TokenKEM]. The error is that of an unknown KEM.
+func KeyListSize(kem task.KEM, keys uint64) (uint64, error) {
+	size, err := publicSize(kem)
+	if err != nil {
+		return 0, err
+	}
+	const labels = 1 + 1 + len(keysLabel) + 1 + 1 // the list's head, the label's, the version, the head of the KEM
+	list := labels + len(kem) + arrayHeader(int(keys)) + int(keys)*bytesSize(size)
+	return uint64(1 + bytesSize(list) + bytesSize(ed25519.SignatureSize)), nil
+}
+
+// publicSize returns the bytes of a public key, or of an id of an issuer's.
+func publicSize(kem task.KEM) (int, error) {
+	switch kem {
+	case task.KEMX25519, TokenKEM:
+		return 32, nil
+	case task.KEMMLKEM768X25519:
+		return 1216, nil
+	case task.KEMMLKEM768:
+		return 1184, nil
+	}
+	_, err := Overhead(kem)
+	return 0, err
 }
 
 // PartyKeys checks a key list against the party a task names, its hash and its signature, and
@@ -99,10 +128,6 @@ func IssuerKeys(t *task.Task, s *SignedKeyList) ([]KeyID, error) {
 	ids := make([]KeyID, len(listed))
 	epochOf := make(map[KeyID]int, len(ids))
 	for i, id := range listed {
-		if len(id) != 32 {
-			return nil, fmt.Errorf("couldn't accept the keys of the issuer: epoch %d has a key id of %d "+
-				"bytes, want 32", i, len(id))
-		}
 		ids[i] = KeyID(id)
 		if before, seen := epochOf[ids[i]]; seen { // a token of the one would be worth something in the other
 			return nil, fmt.Errorf("couldn't accept the keys of the issuer: epochs %d and %d have the same", before, i)
@@ -129,16 +154,27 @@ func (s *SignedKeyList) open(what string, party task.Party, kem task.KEM, count 
 	if !Verify(party.SignKey[:], SignKeyList, s.List, s.Signature) {
 		return nil, fmt.Errorf("couldn't accept %s: %w", what, ErrSigner)
 	}
-	var list KeyList
-	if err := codec.Unmarshal(s.List, &list); err != nil {
+	size, err := publicSize(kem)
+	if err != nil {
 		return nil, err
 	}
-	if list.Label != keysLabel || list.Version != task.Version || list.KEM != kem || uint64(len(list.Keys)) != count {
+	v := codec.NewView(s.List)
+	v.ArrayOf(4)
+	label, version, of, n := string(v.Text()), v.Uint(), task.KEM(v.Text()), v.Array()
+	if label != keysLabel || version != task.Version || of != kem || uint64(n) != count {
 		return nil, fmt.Errorf("couldn't accept %s: %d keys of kem %.20q, version %d; want %d keys of kem %s, "+
-			"version %d",
-			what, len(list.Keys), list.KEM, list.Version, count, kem, task.Version)
+			"version %d", what, n, of, version, count, kem, task.Version)
 	}
-	return list.Keys, nil
+	keys := make([][]byte, n)
+	for i := range keys {
+		if keys[i] = v.Bytes(); len(keys[i]) != size {
+			return nil, fmt.Errorf("couldn't accept %s: epoch %d has a key of %d bytes, want %d", what, i, len(keys[i]), size)
+		}
+	}
+	if err := v.End(); err != nil {
+		return nil, fmt.Errorf("couldn't accept %s: %w", what, err)
+	}
+	return keys, nil
 }
 
 // Purpose separates what an Ed25519 key signs.

@@ -8,6 +8,7 @@ import (
 	"crypto/sha256"
 	"errors"
 	"fmt"
+	"io"
 	"os"
 
 	"github.com/doona-dp/doona/internal/invalid"
@@ -46,6 +47,9 @@ func Sign(t *task.Task, owner ed25519.PrivateKey, lists []*onion.SignedKeyList) 
 	if err := t.Validate(); err != nil {
 		return nil, err
 	}
+	if err := CheckSize(t); err != nil {
+		return nil, err
+	}
 	b := &Bundle{Task: t.Canonical(), Owner: owner.Public().(ed25519.PublicKey), KeyLists: [][]byte{}}
 	b.Signature = onion.Sign(owner, onion.SignTask, b.Task)
 	for _, list := range lists {
@@ -62,17 +66,26 @@ func Sign(t *task.Task, owner ed25519.PrivateKey, lists []*onion.SignedKeyList) 
 // Open checks a bundle: the signature of its owner (who must be the given one unless that is
 // nil), the task, and that every key list is the one the task names, signed by its party. It refuses
 // what no party supports yet: [task.Task.CheckSupported].
-func (b *Bundle) Open(owner *task.SignKey) (*Open, error) { return b.open(owner, true) }
+func (b *Bundle) Open(owner *task.SignKey) (*Open, error) {
+	open, err := b.openHead(owner)
+	if err != nil {
+		return nil, err
+	}
+	if err := b.openKeys(open); err != nil {
+		return nil, err
+	}
+	return open, nil
+}
 
-// open is Open, or without a look at the key lists.
-func (b *Bundle) open(owner *task.SignKey, keys bool) (*Open, error) {
+// openHead is Open without a look at the key lists.
+func (b *Bundle) openHead(owner *task.SignKey) (*Open, error) {
 	if len(b.Owner) != 32 {
 		return nil, fmt.Errorf("couldn't accept the task: an owner's key of %d bytes, want 32", len(b.Owner))
 	}
-	signer := task.SignKey(b.Owner)
-	if owner != nil && signer != *owner {
-		return nil, fmt.Errorf("couldn't accept the task: its owner is %s, want %s", FormatKey(signer),
-			FormatKey(*owner))
+	if owner != nil {
+		if err := (&Open{Owner: task.SignKey(b.Owner)}).CheckOwner(*owner); err != nil {
+			return nil, err
+		}
 	}
 	if !onion.Verify(b.Owner, onion.SignTask, b.Task, b.Signature) {
 		return nil, fmt.Errorf("couldn't accept the task: %w", onion.ErrSigner)
@@ -81,31 +94,47 @@ func (b *Bundle) open(owner *task.SignKey, keys bool) (*Open, error) {
 	if err != nil {
 		return nil, err
 	}
+	return b.opened(t)
+}
+
+// opened checks what does not depend on the signature, and returns the task without its key lists.
+func (b *Bundle) opened(t *task.Task) (*Open, error) {
 	if err := t.CheckSupported(); err != nil {
 		return nil, err
 	}
+	signer := task.SignKey(b.Owner)
 	if t.Clients.Kind == task.ClientToken && signer == t.Clients.Issuer.SignKey {
 		return nil, invalid.Field("clients.issuer", "the owner's key",
 			"an issuer that is not the owner: who issues tokens can mint clients")
 	}
-	open := &Open{Task: t, ID: sha256.Sum256(b.Task), Owner: signer}
-	if keys {
-		err = b.openKeys(open)
-	}
-	if err != nil {
+	if err := checkSize(t, len(b.Task)); err != nil {
 		return nil, err
 	}
-	return open, nil
+	return &Open{Task: t, ID: sha256.Sum256(b.Task), Owner: signer}, nil
 }
 
-// openKeys checks the key lists.
-func (b *Bundle) openKeys(open *Open) error {
-	t, lists := open.Task, open.VerifierHop()+1
-	if t.Clients.Kind == task.ClientToken {
-		lists++
+// CheckOwner is an error unless a task's owner is the one who was expected.
+func (o *Open) CheckOwner(want task.SignKey) error {
+	if o.Owner == want {
+		return nil
 	}
-	if len(b.KeyLists) != lists {
-		return fmt.Errorf("couldn't accept the task: %d key lists, want %d", len(b.KeyLists), lists)
+	return fmt.Errorf("couldn't accept the task: its owner is %s, want %s", FormatKey(o.Owner), FormatKey(want))
+}
+
+// openKeys checks the key lists, of which none is looked into unless all have the sizes that the task asks for.
+func (b *Bundle) openKeys(open *Open) error {
+	t := open.Task
+	sizes, err := listSizes(t)
+	if err != nil {
+		return err
+	}
+	if len(b.KeyLists) != len(sizes) {
+		return fmt.Errorf("couldn't accept the task: %d key lists, want %d", len(b.KeyLists), len(sizes))
+	}
+	for hop, raw := range b.KeyLists {
+		if uint64(len(raw)) != sizes[hop] {
+			return fmt.Errorf("couldn't accept the keys of hop %d: a list of %d bytes, want %d", hop, len(raw), sizes[hop])
+		}
 	}
 	for hop, raw := range b.KeyLists {
 		list, err := onion.ParseKeyList(raw)
@@ -130,24 +159,85 @@ func (b *Bundle) openKeys(open *Open) error {
 // Bytes returns the msgpack form.
 func (b *Bundle) Bytes() ([]byte, error) { return codec.Marshal(b) }
 
-// ParseBundle reads the msgpack form and nothing else; see [Bundle.Open].
+// maxLists is the most key lists of a bundle: of all relays, the verifier and the issuer.
+const maxLists = task.MaxRelays + 2
+
+// ParseBundle reads the msgpack form and nothing else; see [Bundle.Open]. What it returns is part of in.
 func ParseBundle(in []byte) (*Bundle, error) {
 	if isJSON(in) {
 		return nil, errors.New("couldn't read the task: a JSON document, want the signed bundle")
 	}
-	var b Bundle
-	if err := codec.Unmarshal(in, &b); err != nil {
-		return nil, err
+	if len(in) > MaxBundle {
+		return nil, fmt.Errorf("couldn't read the task: a bundle of %d bytes, at most %d", len(in), MaxBundle)
 	}
-	return &b, nil
+	v := codec.NewView(in)
+	v.ArrayOf(4)
+	b := &Bundle{Task: v.Bytes(), Owner: v.Bytes(), Signature: v.Bytes()}
+	b.KeyLists = make([][]byte, v.ArrayUpTo(maxLists))
+	for i := range b.KeyLists {
+		b.KeyLists[i] = v.Bytes()
+	}
+	if err := v.End(); err != nil {
+		return nil, fmt.Errorf("couldn't decode a bundle: %w", err)
+	}
+	return b, nil
+}
+
+// ReadBundle reads a bundle from whoever sends it and checks it as [Bundle.Open] does, in the order in which it comes:
+// what its owner signed, which is all that is read of it before the signature is checked; what accept says of that; and
+// then no more bytes than that task's lists of keys have. It returns the bytes, too.
+func ReadBundle(in io.Reader, accept func(*Open) error) (raw []byte, open *Open, err error) {
+	var read bytes.Buffer
+	head, err := readHead(codec.NewReader(io.TeeReader(in, &read)))
+	if err != nil {
+		return nil, nil, fmt.Errorf("couldn't read the task: %w", err)
+	}
+	if open, err = head.openHead(nil); err != nil {
+		return nil, nil, err
+	}
+	if err := accept(open); err != nil {
+		return nil, nil, err
+	}
+	lists, err := listsSize(open.Task)
+	if err != nil {
+		return nil, nil, err
+	}
+	rest := 1 + int64(lists) // the head of an array of at most ten
+	read.Grow(int(rest))
+	if n, err := io.Copy(&read, io.LimitReader(in, rest+1)); err != nil {
+		return nil, nil, fmt.Errorf("couldn't read the task: %w", err)
+	} else if n != rest {
+		return nil, nil, fmt.Errorf("couldn't read the task: it has another number of bytes than %d, which its epochs "+
+			"and parties take", int64(read.Len())-n+rest)
+	}
+	b, err := ParseBundle(read.Bytes())
+	if err != nil {
+		return nil, nil, err
+	}
+	return read.Bytes(), open, b.openKeys(open)
+}
+
+// readHead reads a bundle up to its key lists.
+func readHead(r *codec.Reader) (b *Bundle, err error) {
+	b = &Bundle{KeyLists: [][]byte{}}
+	if err = r.ArrayOf(4); err == nil {
+		b.Task, err = r.Bytes(MaxTask)
+	}
+	if err == nil {
+		b.Owner, err = r.Exactly(uint64(len(task.SignKey{})))
+	}
+	if err == nil {
+		b.Signature, err = r.Exactly(ed25519.SignatureSize)
+	}
+	return b, err
 }
 
 // Load reads a task from a file: a JSON document, for which open is nil, or a bundle, whose checks
 // it makes.
 func Load(path string) (t *task.Task, open *Open, err error) {
-	in, err := os.ReadFile(path)
+	in, err := ReadFile(path)
 	if err != nil {
-		return nil, nil, fmt.Errorf("couldn't read the task: %w", err)
+		return nil, nil, err
 	}
 	if isJSON(in) {
 		t, _, err := ParseJSON(in)
@@ -161,9 +251,9 @@ func Load(path string) (t *task.Task, open *Open, err error) {
 
 // LoadBundle reads a bundle from a file and checks it.
 func LoadBundle(path string) (*Open, error) {
-	in, err := os.ReadFile(path)
+	in, err := ReadFile(path)
 	if err != nil {
-		return nil, fmt.Errorf("couldn't read the task: %w", err)
+		return nil, err
 	}
 	open, err := ParseOpen(in)
 	if err != nil {
@@ -172,8 +262,27 @@ func LoadBundle(path string) (*Open, error) {
 	return open, nil
 }
 
+// ReadFile reads a file that has a bundle, a task's document or a list of keys, and is an error where it has more bytes
+// than any of them.
+func ReadFile(path string) ([]byte, error) {
+	file, err := os.Open(path)
+	if err != nil {
+		return nil, fmt.Errorf("couldn't read the task: %w", err)
+	}
+	defer file.Close()
+	in, err := io.ReadAll(io.LimitReader(file, MaxBundle+1))
+	if err == nil && len(in) > MaxBundle {
+		err = fmt.Errorf("%s has more than %d bytes", path, MaxBundle)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("couldn't read the task: %w", err)
+	}
+	return in, nil
+}
+
 func isJSON(in []byte) bool { return bytes.HasPrefix(bytes.TrimLeft(in, " \t\r\n"), []byte("{")) }
 
+// ParseOpen reads a bundle and checks it.
 func ParseOpen(in []byte) (*Open, error) {
 	b, err := ParseBundle(in)
 	if err != nil {

@@ -5,6 +5,7 @@ import (
 	"crypto/sha256"
 	"errors"
 	"fmt"
+	"io"
 	"slices"
 	"strconv"
 
@@ -16,9 +17,6 @@ import (
 
 // statementLabel opens every statement.
 const statementLabel = "doona-statement"
-
-// MaxStatements is the most statements of an era: an owner, or a thief of the key, cannot pile them up.
-const MaxStatements = 16
 
 // Statement says who signs the tasks of a stream from some position on, or that the stream ends there. An era
 // begins with statement 0, by the recovery key, and voids all statements of eras before; era 0 begins with the
@@ -134,11 +132,46 @@ func (s Statements) Authority(trust Trust) (Authority, error) {
 
 // ParseStatement reads a signed statement about the stream of a first task. Its signature is not checked.
 func ParseStatement(raw []byte, root task.ID) (*Statement, error) {
-	signed := &SignedStatement{}
-	if err := codec.Unmarshal(raw, signed); err != nil {
+	signed, err := ParseSignedStatement(raw)
+	if err != nil {
 		return nil, err
 	}
 	return signed.parse(root)
+}
+
+// ParseSignedStatement reads the msgpack form of a statement with its signature, neither of which it checks.
+func ParseSignedStatement(raw []byte) (*SignedStatement, error) {
+	if len(raw) > MaxStatement {
+		return nil, fmt.Errorf("couldn't read the statement: %d bytes, at most %d", len(raw), MaxStatement)
+	}
+	signed := &SignedStatement{}
+	return signed, codec.Unmarshal(raw, signed)
+}
+
+// ParseStatements reads the statements of an era, as a stream and a party's folder have them.
+func ParseStatements(in io.Reader) (Statements, error) {
+	r := codec.NewReader(in)
+	s, err := readStatements(r)
+	if err == nil {
+		err = r.End()
+	}
+	return s, err
+}
+
+func readStatements(r *codec.Reader) (Statements, error) {
+	n, err := r.ArrayUpTo(MaxStatements)
+	s := Statements{}
+	for ; err == nil && n > 0; n-- {
+		one := &SignedStatement{}
+		if err = r.ArrayOf(2); err == nil {
+			one.Statement, err = r.Bytes(MaxStatement)
+		}
+		if err == nil {
+			one.Signature, err = r.Exactly(ed25519.SignatureSize)
+		}
+		s = append(s, one)
+	}
+	return s, err
 }
 
 func (s *SignedStatement) parse(root task.ID) (*Statement, error) {

@@ -1,6 +1,7 @@
 package taskfile_test
 
 import (
+	"bytes"
 	"crypto/ed25519"
 	"testing"
 
@@ -98,7 +99,7 @@ func TestStatements(t *testing.T) {
 	}
 	raw, err := (&taskfile.Chain{Tasks: s.tasks, Statements: on}).Bytes()
 	require.NoError(t, err)
-	again, err := taskfile.ParseChain(raw)
+	again, err := taskfile.ReadChain(bytes.NewReader(raw), s.trust.Root, all)
 	require.NoError(t, err)
 	require.Equal(t, on, again.Statements)
 }

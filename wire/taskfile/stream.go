@@ -1,10 +1,15 @@
 package taskfile
 
 import (
+	"bufio"
+	"crypto/sha256"
+	"errors"
 	"fmt"
+	"io"
 
 	"github.com/doona-dp/doona/internal/invalid"
 	"github.com/doona-dp/doona/wire/codec"
+	"github.com/doona-dp/doona/wire/onion"
 	"github.com/doona-dp/doona/wire/task"
 )
 
@@ -34,50 +39,103 @@ func (o *Open) CheckSuccessor(a Authority, before, next *Open, trust Trust) erro
 type Chain struct {
 	Tasks      []*Bundle
 	Statements Statements
+
+	parsed []*task.Task // of a chain that was read, by position
 }
 
 // Bytes returns the msgpack form.
 func (c *Chain) Bytes() ([]byte, error) {
-	whole := Chain{append([]*Bundle{}, c.Tasks...), append(Statements{}, c.Statements...)}
+	whole := Chain{Tasks: append([]*Bundle{}, c.Tasks...), Statements: append(Statements{}, c.Statements...)}
 	return codec.Marshal(&whole)
 }
 
-// ParseChain reads the msgpack form and nothing else.
-func ParseChain(in []byte) (*Chain, error) {
-	c := &Chain{}
-	if err := codec.Unmarshal(in, c); err != nil {
-		return nil, err
+// ReadChain reads a stream and nothing else. Lists of keys are kept of those tasks alone for which keep says so: the
+// others' are skipped by the lengths that each task implies, and are none of the chain that it returns. Nothing is
+// checked but the form, and that the first task is the one of the trust: see [Chain.Open].
+func ReadChain(in io.Reader, root task.ID, keep func(*task.Task) bool) (*Chain, error) {
+	limited := &io.LimitedReader{R: in, N: MaxStream + 1}
+	c, err := readChain(codec.NewReader(bufio.NewReader(limited)), root, keep)
+	if limited.N <= 0 {
+		err = fmt.Errorf("more than %d bytes", MaxStream)
 	}
-	if len(c.Tasks) == 0 {
-		return nil, fmt.Errorf("couldn't read the stream: no task")
+	if err != nil {
+		return nil, fmt.Errorf("couldn't read the stream: %w", err)
 	}
 	return c, nil
 }
 
+func readChain(r *codec.Reader, root task.ID, keep func(*task.Task) bool) (*Chain, error) {
+	if err := r.ArrayOf(2); err != nil {
+		return nil, err
+	}
+	n, err := r.ArrayUpTo(MaxTasks)
+	if err == nil && n == 0 {
+		err = errors.New("no task")
+	}
+	c := &Chain{}
+	for ; err == nil && n > 0; n-- {
+		err = c.readTask(r, root, keep)
+	}
+	if err == nil {
+		c.Statements, err = readStatements(r)
+	}
+	if err == nil {
+		err = r.End()
+	}
+	return c, err
+}
+
+// readTask reads the next bundle of a stream.
+func (c *Chain) readTask(r *codec.Reader, root task.ID, keep func(*task.Task) bool) error {
+	b, err := readHead(r)
+	if err != nil {
+		return err
+	}
+	id := task.ID(sha256.Sum256(b.Task))
+	if len(c.Tasks) == 0 && id != root { // anybody can make others
+		return invalid.Field("stream", id.String(), root.String()+", the first task of a stream")
+	}
+	t, err := task.Parse(b.Task)
+	if err != nil {
+		return err
+	}
+	lists, err := r.ArrayUpTo(maxLists)
+	if err == nil && lists > 0 {
+		err = b.readLists(r, t, lists, keep(t))
+	}
+	c.Tasks, c.parsed = append(c.Tasks, b), append(c.parsed, t)
+	return err
+}
+
+// readLists reads so many lists of keys, each of the length that the task implies, and keeps them or not.
+func (b *Bundle) readLists(r *codec.Reader, t *task.Task, lists uint64, kept bool) error {
+	sizes, err := listSizes(t)
+	if err == nil && lists != uint64(len(sizes)) {
+		err = fmt.Errorf("couldn't accept the task: %d key lists, want %d", lists, len(sizes))
+	}
+	for i := 0; err == nil && i < len(sizes); i++ {
+		if !kept {
+			err = r.Skip(sizes[i])
+			continue
+		}
+		var list []byte
+		list, err = r.Exactly(sizes[i])
+		b.KeyLists = append(b.KeyLists, list)
+	}
+	return err
+}
+
 // Open checks that the chain starts with the task that is trusted, that who decided about the stream signed every
-// task, and that each may follow the one before. It returns the tasks by position. Those without key lists, whose
-// keys nobody needs any more, have none either.
+// task, and that each may follow the one before. Then it checks the lists of keys of the tasks that have any, and
+// returns the tasks by position.
 func (c *Chain) Open(trust Trust) ([]*Open, Authority, error) {
 	a, err := c.Statements.Authority(trust)
 	if err != nil {
 		return nil, a, err
 	}
 	tasks := make([]*Open, len(c.Tasks))
-	for i, b := range c.Tasks {
-		open, err := b.open(nil, len(b.KeyLists) > 0)
-		if err != nil {
-			return nil, a, fmt.Errorf("position %d: %w", i, err)
-		}
-		tasks[i] = open
-		switch {
-		case i == 0 && (open.ID != trust.Root || open.Stream == nil || open.Stream.Position != 0):
-			return nil, a, invalid.Field("stream", open.ID.String(), trust.Root.String()+", the first task of a stream")
-		case i == 0:
-			err = a.Check(0, open.ID, open.Owner)
-		default:
-			err = tasks[0].CheckSuccessor(a, tasks[i-1], open, trust)
-		}
-		if err != nil {
+	for i := range c.Tasks {
+		if err := c.openTask(tasks, i, a, trust); err != nil {
 			return nil, a, fmt.Errorf("position %d: %w", i, err)
 		}
 	}
@@ -85,5 +143,53 @@ func (c *Chain) Open(trust Trust) ([]*Open, Authority, error) {
 		return nil, a, invalid.Field("stream", fmt.Sprint(len(tasks), " tasks"),
 			fmt.Sprint("those up to position ", a.Position, ", which the statements name"))
 	}
+	for i, b := range c.Tasks {
+		if len(b.KeyLists) == 0 {
+			continue
+		}
+		if err := b.openKeys(tasks[i]); err != nil {
+			return nil, a, fmt.Errorf("position %d: %w", i, err)
+		}
+	}
 	return tasks, a, nil
+}
+
+// openTask checks one task of a chain by those before it, which is cheap, and then its signature.
+func (c *Chain) openTask(tasks []*Open, i int, a Authority, trust Trust) error {
+	b := c.Tasks[i]
+	if len(b.Owner) != len(task.SignKey{}) {
+		return invalid.Field("owner", fmt.Sprintf("of %d bytes", len(b.Owner)), "32 bytes")
+	}
+	t, err := c.taskAt(i)
+	if err != nil {
+		return err
+	}
+	open, err := b.opened(t)
+	if err != nil {
+		return err
+	}
+	switch {
+	case i == 0 && (open.ID != trust.Root || open.Stream == nil || open.Stream.Position != 0):
+		return invalid.Field("stream", open.ID.String(), trust.Root.String()+", the first task of a stream")
+	case i == 0:
+		err = a.Check(0, open.ID, open.Owner)
+	default:
+		err = tasks[0].CheckSuccessor(a, tasks[i-1], open, trust)
+	}
+	if err != nil {
+		return err
+	}
+	if !onion.Verify(b.Owner, onion.SignTask, b.Task, b.Signature) {
+		return fmt.Errorf("couldn't accept the task: %w", onion.ErrSigner)
+	}
+	tasks[i] = open
+	return nil
+}
+
+// taskAt returns the task at a position, which is parsed once.
+func (c *Chain) taskAt(i int) (*task.Task, error) {
+	if i < len(c.parsed) {
+		return c.parsed[i], nil
+	}
+	return task.Parse(c.Tasks[i].Task)
 }

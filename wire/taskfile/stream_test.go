@@ -1,6 +1,7 @@
 package taskfile_test
 
 import (
+	"bytes"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -9,6 +10,9 @@ import (
 	"github.com/doona-dp/doona/wire/task"
 	"github.com/doona-dp/doona/wire/taskfile"
 )
+
+// all keeps the lists of keys of every task.
+func all(*task.Task) bool { return true }
 
 // newChain returns a stream of three tasks, signed by a party.
 func newChain(t *testing.T, owner string) ([]*taskfile.Bundle, task.ID) {
@@ -35,7 +39,7 @@ func TestChain(t *testing.T) {
 	chain[0].KeyLists = [][]byte{}
 	raw, err := (&taskfile.Chain{Tasks: chain}).Bytes()
 	require.NoError(t, err)
-	again, err := taskfile.ParseChain(raw)
+	again, err := taskfile.ReadChain(bytes.NewReader(raw), root, all)
 	require.NoError(t, err)
 	tasks, _, err := again.Open(taskfile.Trust{Root: root, Owner: public(signKey("owner"))})
 	require.NoError(t, err)
@@ -44,7 +48,7 @@ func TestChain(t *testing.T) {
 	require.Len(t, tasks[2].KeyLists, 3)
 	require.Equal(t, uint64(2), tasks[2].Stream.Position)
 	for _, bad := range [][]byte{{0x92, 0x90, 0x90}, {0x90}, {}, append(raw, 0)} {
-		_, err := taskfile.ParseChain(bad)
+		_, err := taskfile.ReadChain(bytes.NewReader(bad), root, all)
 		require.Error(t, err)
 	}
 }

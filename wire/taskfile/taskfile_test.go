@@ -341,7 +341,7 @@ func TestBundleRejects(t *testing.T) {
 		"a key list less": {func(b *taskfile.Bundle) { b.KeyLists = b.KeyLists[:2] },
 			"2 key lists, want 4"},
 		"the issuer's key list for the verifier's": {func(b *taskfile.Bundle) { b.KeyLists[2] = b.KeyLists[3] },
-			"not the list the task names"},
+			"the keys of hop 2: a list of 164 bytes, want 158"},
 		"a key list more": {func(b *taskfile.Bundle) {
 			b.KeyLists = append(b.KeyLists,
 				b.KeyLists[0])
@@ -356,7 +356,7 @@ func TestBundleRejects(t *testing.T) {
 					Signature: onion.Sign(stranger, onion.SignKeyList, lists[1].List)})
 		}, onion.ErrSigner.Error()},
 		"a list with trailing bytes": {func(b *taskfile.Bundle) { b.KeyLists[1] = append(b.KeyLists[1], 0) },
-			"trailing"},
+			"the keys of hop 1: a list of 159 bytes, want 158"},
 	} {
 		b, err := taskfile.Sign(s, owner, lists)
 		require.NoError(t, err)
@@ -372,8 +372,8 @@ func TestBundleRejects(t *testing.T) {
 	_, err = taskfile.Sign(owned, owner, ownedLists)
 	require.ErrorContains(t, err, "clients.issuer", "the owner as issuer")
 	for want, list := range map[string]*onion.SignedKeyList{
-		"2 keys": newIssuerList(t, "issuer", 7), "have the same": newIssuerList(t, "issuer", 7, 7),
-		"kem rsabssa-2048": newList(t, "issuer", 2), onion.ErrSigner.Error(): newIssuerList(t, "stranger", 7, 8),
+		"a list of 130 bytes": newIssuerList(t, "issuer", 7), "have the same": newIssuerList(t, "issuer", 7, 7),
+		"the keys of hop 3: a list of 158 bytes, want 164": newList(t, "issuer", 2), onion.ErrSigner.Error(): newIssuerList(t, "stranger", 7, 8),
 	} {
 		other, otherLists := sample(t)
 		otherLists[3], other.Clients.Issuer.KeyList = list, list.Hash()
@@ -384,13 +384,13 @@ func TestBundleRejects(t *testing.T) {
 	shortLists[2] = newList(t, "verifier", 1)
 	short.Verifier.KeyList = shortLists[2].Hash()
 	_, err = taskfile.Sign(short, owner, shortLists)
-	require.ErrorContains(t, err, "2 keys", "a list with too few keys, rightly named and signed")
+	require.ErrorContains(t, err, "a list of 124 bytes", "a list with too few keys, rightly named and signed")
 	short.Name = ""
 	_, err = taskfile.Sign(short, owner, lists)
 	require.Error(t, err)
 }
 
-func bytesOf(t *testing.T, list *onion.SignedKeyList) []byte {
+func bytesOf(t *testing.T, list interface{ Bytes() ([]byte, error) }) []byte {
 	t.Helper()
 	raw, err := list.Bytes()
 	require.NoError(t, err)

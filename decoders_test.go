@@ -1,0 +1,179 @@
+package doona_test
+
+import (
+	"bytes"
+	"io"
+	"math/rand/v2"
+	"net/http"
+	"os"
+	"path"
+	"regexp"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/doona-dp/doona/internal/doctest"
+	"github.com/doona-dp/doona/internal/junk"
+	"github.com/doona-dp/doona/wire/onion"
+	"github.com/doona-dp/doona/wire/problem"
+	"github.com/doona-dp/doona/wire/task"
+	"github.com/doona-dp/doona/wire/taskfile"
+	"github.com/doona-dp/doona/wire/token"
+)
+
+// Whose bytes a file reads.
+const (
+	another = "another party's"
+	own     = "its own, from its disk or of its operator"
+)
+
+// decoders has every file that reads bytes, whose they are, and what bounds them. Of another party's the decoders are
+// in [reads], or stand behind a signature or a length that the task gives.
+var decoders = map[string][2]string{
+	"wire/onion/keys.go":              {another, "exactly the keys that the task has, behind its hash"},
+	"wire/onion/batch.go":             {another, "MaxManifest, the task's lanes, behind the relay's signature"},
+	"wire/onion/end.go":               {another, "handover's maxEnd, the task's lanes, behind the relay's signature"},
+	"wire/onion/time.go":              {another, "256 bytes"},
+	"wire/onion/chunks.go":            {another, "MaxManifest, then the chunks that were signed for"},
+	"wire/onion/envelope.go":          {another, "the size of every report of the task"},
+	"wire/handover/handover.go":       {another, "the most that each question's answer has"},
+	"wire/handover/news.go":           {another, "MaxNews, 37 bytes an epoch"},
+	"wire/taskfile/statement.go":      {another, "MaxStatement, MaxStatements"},
+	"wire/taskfile/stream.go":         {another, "MaxStream, MaxTasks"},
+	"wire/taskfile/bundle.go":         {another, "MaxTask before the signature, then what the task implies"},
+	"wire/taskfile/json.go":           {own, "MaxBundle, by ReadFile"},
+	"wire/token/directory.go":         {another, "16 KiB"},
+	"wire/problem/problem.go":         {another, "4 KiB"},
+	"wire/keyfile/keyfile.go":         {own, "a key file"},
+	"shufflerclient/token.go":         {another, "256 bytes"},
+	"shufflerclient/ledgerfile.go":    {own, "the ledger"},
+	"relay/ingress.go":                {another, "the size of every report of the task, and the network's share in flight"},
+	"relay/streams.go":                {another, "MaxStatement"},
+	"relay/epochs.go":                 {own, "the store's manifests"},
+	"relay/mix.go":                    {own, "the store's manifests"},
+	"relay/internal/keytree/file.go":  {own, "the secret"},
+	"relay/internal/store/witness.go": {own, "the store's manifests"},
+	"issuer/http.go":                  {another, "259 bytes"},
+	"issuer/tie.go":                   {own, "the store"},
+	"verifier/memory.go":              {own, "records"},
+	"verifier/record.go":              {own, "records of a verifier that is trusted"},
+	"verifier/shard.go":               {own, "states of a verifier that is trusted"},
+	"verifier/resume.go":              {own, "the data folder"},
+	"verifier/checkpoint.go":          {own, "the data folder"},
+	"verifier/verifier.go":            {another, "1 MiB, of a file"},
+	"verifier/inspect.go":             {another, "1 MiB, of a file"},
+	"verifier/server/folder.go":       {own, "the data folder"},
+	"internal/mark/file.go":           {own, "marks"},
+	"internal/mark/mark.go":           {own, "marks"},
+	"internal/clock/mark.go":          {own, "the clock's mark"},
+	"internal/durable/private.go":     {own, "key files"},
+	"internal/ledger/state.go":        {own, "the ledger"},
+	"internal/service/config.go":      {own, "1 MiB"},
+	"internal/table/table.go":         {own, "32 MiB a row"},
+	"internal/cli/operate.go":         {own, "1 KiB"},
+	"cmd/issuer/serve.go":             {own, "64 MiB, of an admin address"},
+	"cmd/relay/status.go":             {own, "64 MiB, of an admin address"},
+	"cmd/relay/load.go":               {own, "64 MiB, of an admin address"},
+	"cmd/relay/load_compare.go":       {own, "figures"},
+	"cmd/verifier/roll.go":            {another, "MaxBundle, by ReadFile"},
+	"cmd/verifier/set.go":             {own, "a set of queries"},
+	"cmd/verifier/ask.go":             {own, "texts"},
+	"wasm/edge/handler.go":            {another, "1 MiB"},
+	"wasm/edge/config.go":             {own, "the worker's configuration"},
+}
+
+// reading matches what reads bytes into memory or into a form.
+var reading = regexp.MustCompile(`\b(codec\.(Unmarshal|NewView|NewReader)|json\.(Unmarshal|NewDecoder)|io\.ReadAll|` +
+	`csv\.NewReader|yaml\.(NewDecoder|Unmarshal)|gob\.NewDecoder|xml\.(Unmarshal|NewDecoder)|bufio\.NewScanner|` +
+	`msgpack\.(Unmarshal|NewDecoder))\(`)
+
+// TestDecodersAreListed: whoever adds a decoder says whose bytes it reads and what bounds them.
+func TestDecodersAreListed(t *testing.T) {
+	skipped := []string{"bench", "testdata", "www", "cmd/demo", "deploy", "internal/audit", "internal/figures",
+		"internal/fixture", "internal/junk", "internal/openloop", "internal/workerd", "wasm/fuzzcases", "scripts", "beam"}
+	skipped = append(skipped, testOnly...)
+	found := map[string]bool{}
+	doctest.EachFile(t, ".", func(name string) {
+		if !strings.HasSuffix(name, ".go") || strings.HasSuffix(name, "_test.go") || anyWithin(path.Dir(name), skipped) {
+			return
+		}
+		text, err := os.ReadFile(name)
+		require.NoError(t, err)
+		if !reading.Match(text) {
+			return
+		}
+		found[name] = true
+		require.True(t, decoders[name] != [2]string{}, "%s reads bytes by %s: say in decoders whose, and what bounds them",
+			name, reading.FindString(string(text)))
+	})
+	for name := range decoders {
+		require.True(t, found[name], "%s reads nothing any more", name)
+	}
+}
+
+// reads are decoders of what another party sends. What they ask for is in proportion to what has come.
+var reads = map[string]func(in []byte) error{
+	"task":   func(in []byte) error { _, err := task.Parse(in); return err },
+	"bundle": func(in []byte) error { _, err := taskfile.ParseOpen(in); return err },
+	"bundle as it comes": func(in []byte) error {
+		_, _, err := taskfile.ReadBundle(bytes.NewReader(in), func(*taskfile.Open) error { return nil })
+		return err
+	},
+	"stream": func(in []byte) error {
+		_, err := taskfile.ReadChain(bytes.NewReader(in), task.ID{}, func(*task.Task) bool { return true })
+		return err
+	},
+	"statement":       func(in []byte) error { _, err := taskfile.ParseStatement(in, task.ID{}); return err },
+	"statements":      func(in []byte) error { _, err := taskfile.ParseStatements(bytes.NewReader(in)); return err },
+	"document":        func(in []byte) error { _, _, err := taskfile.ParseJSON(in); return err },
+	"keys":            func(in []byte) error { _, err := onion.ParseKeyList(in); return err },
+	"manifest":        func(in []byte) error { _, err := onion.ParseSigned(in); return err },
+	"manifest's head": func(in []byte) error { _, err := (&onion.Batch{Manifest: in}).Header(); return err },
+	"end":             func(in []byte) error { _, err := onion.ParseEnd(in); return err },
+	"batch":           func(in []byte) error { _, err := onion.ParseBatch(in); return err },
+	"batch as it comes": func(in []byte) error {
+		_, err := onion.NewBatchReader(bytes.NewReader(in), int64(len(in)))
+		return err
+	},
+	"time": func(in []byte) error {
+		_, err := onion.OpenTime(&task.Task{Relays: make([]task.Party, 1)}, task.ID{}, 0, onion.Nonce{}, in)
+		return err
+	},
+	"directory":        func(in []byte) error { _, err := token.ParseDirectory(in); return err },
+	"token key":        func(in []byte) error { _, err := token.ParsePublicKey(in); return err },
+	"header of tokens": func(in []byte) error { _, err := token.ParseHeader(string(in)); return err },
+	"problem": func(in []byte) error {
+		return problem.Read(&http.Response{Body: io.NopCloser(bytes.NewReader(in))})
+	},
+}
+
+// TestDecodersTakeWhatComes: whatever comes, no decoder asks for more than a few bytes for each that came: 32 for an
+// empty list in a list, which takes 24, and as many again for what it is checked against.
+func TestDecodersTakeWhatComes(t *testing.T) {
+	const perByte, fixed = 64, 64 << 10
+	requireIn := func(name, kind string, in []byte) {
+		before := junk.Allocated()
+		err := reads[name](in)
+		took := junk.Allocated() - before
+		require.LessOrEqual(t, took, uint64(fixed+perByte*len(in)), "%s: %s of %d bytes", name, kind, len(in))
+		require.Error(t, err, "%s: %s", name, kind)
+	}
+	rng := rand.New(rand.NewPCG(41, 41))
+	for name := range reads {
+		for _, size := range []int{16, 1 << 10, 1 << 15} {
+			for depth := range 4 { // in the outermost value, and in those in it
+				for _, c := range junk.Behind("junk", bytes.Repeat([]byte{0x92}, depth), size) {
+					requireIn(name, c.Name, c.Bytes())
+				}
+			}
+		}
+		for range 100 {
+			in := make([]byte, 1+rng.IntN(1000))
+			for i := range in {
+				in[i] = byte(rng.Uint32()) | 0x80 // heads rather than numbers
+			}
+			requireIn(name, "anything", in)
+		}
+	}
+}

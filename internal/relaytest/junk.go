@@ -1,0 +1,68 @@
+package relaytest
+
+import (
+	"io"
+	"net/http"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/doona-dp/doona/internal/junk"
+	"github.com/doona-dp/doona/wire/taskfile"
+)
+
+// FeedJunk has who follows the stream of a cascade, whose first relay does not run, get junk of the largest size as its
+// answer, some kinds one after the other, and requires of each that until the next one is asked for the process has not asked
+// for more than so many bytes. A party that follows goes on for ever, so it returns when all kinds have been refused.
+func (c *Cascade) FeedJunk(t testing.TB, most uint64, follow func()) {
+	t.Helper()
+	f := &feeder{done: make(chan struct{})}
+	for i, one := range junk.Streams(c.Bundle(t), taskfile.MaxStream) {
+		if i%11 == 0 { // who follows waits between two looks; package handover's tests have all
+			f.all = append(f.all, one)
+		}
+	}
+	mux := http.NewServeMux()
+	mux.HandleFunc("GET "+taskfile.StreamPath, f.serve)
+	c.Listen(t, 0, mux)
+	follow()
+	select {
+	case <-f.done:
+	case <-time.After(Patience):
+		t.Fatal("not all junk was asked for")
+	}
+	for i, one := range f.all {
+		require.LessOrEqual(t, f.after[i]-f.before[i], most, one.Name)
+	}
+}
+
+// feeder answers with one kind of junk after the other.
+type feeder struct {
+	all  []junk.Case
+	done chan struct{}
+
+	mu            sync.Mutex // guards the rest
+	before, after []uint64   // bytes that were asked for, by kind
+}
+
+func (f *feeder) serve(w http.ResponseWriter, _ *http.Request) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	now, n := junk.Allocated(), len(f.before)
+	if n > 0 && len(f.after) < n {
+		f.after = append(f.after, now)
+	}
+	if n == len(f.all) {
+		select {
+		case <-f.done:
+		default:
+			close(f.done)
+		}
+		w.WriteHeader(http.StatusNotFound)
+		return
+	}
+	f.before = append(f.before, now)
+	_, _ = io.Copy(w, f.all[n].Reader()) // who has read enough hangs up
+}

@@ -1,0 +1,77 @@
+package relay_test
+
+import (
+	"log/slog"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/doona-dp/doona/internal/junk"
+	"github.com/doona-dp/doona/internal/relaytest"
+	"github.com/doona-dp/doona/relay"
+	"github.com/doona-dp/doona/wire/handover"
+	"github.com/doona-dp/doona/wire/onion"
+	"github.com/doona-dp/doona/wire/task"
+	"github.com/doona-dp/doona/wire/taskfile"
+)
+
+// junkMemory is what a relay may ask for where somebody sends it junk of the largest size.
+const junkMemory = 16 << 20
+
+// TestJunkRequests: bundles of the largest size that are junk, from an approved owner and from a stream's, statements
+// and reports that are junk, are refused, for little memory.
+func TestJunkRequests(t *testing.T) {
+	quiet := func(_ int, cfg *relay.Config) { cfg.Log = slog.New(slog.DiscardHandler) }
+	c := relaytest.New(t, relaytest.Options{Hops: 1, Config: quiet}.Approving(t, 2))
+	key, _ := c.AsOwner(t)
+	at := c.Open.Relays[0]
+	postJunk(t, c, taskfile.OwnersTasksURL(at, c.Open.Owner), func() string {
+		return handover.Signed(key, onion.SignOwner, handover.OwnersTaskBody(at.SignKey))
+	}, junk.Bundles(c.Bundle(t), taskfile.MaxBundle))
+
+	c = relaytest.New(t, relaytest.Options{Hops: 1, Config: quiet, Task: relaytest.InStream()})
+	owner, _ := c.AsOwner(t)
+	postJunk(t, c, c.Open.SuccessorsURL(c.Open.Task, 0), func() string {
+		return handover.Signed(owner, onion.SignSucceed, handover.SuccessorBody(c.Open.ID))
+	}, junk.Bundles(c.Bundle(t), taskfile.MaxBundle))
+	nobody := func() string { return "" }
+	postJunk(t, c, c.Open.StatementsURL(c.Open.Task, 0), nobody,
+		junk.Behind("a statement", []byte{0x92}, taskfile.MaxStatement))
+	layout, err := onion.NewLayout(c.Open.Task)
+	require.NoError(t, err)
+	postJunk(t, c, c.Open.ReportsURL(0), nobody, junk.Behind("a report", []byte{0x92, 1}, layout.MaxBody()))
+}
+
+// postJunk sends junk to the first relay of a cascade, signed anew each time.
+func postJunk(t *testing.T, c *relaytest.Cascade, url string, sign func() string, all []junk.Case) {
+	t.Helper()
+	r, err := relay.New(c.Config(t, 0))
+	require.NoError(t, err)
+	stop := c.Serve(t, r, c.Config(t, 0).Admin)
+	defer stop()
+	for _, one := range all {
+		req := httptest.NewRequest(http.MethodPost, strings.TrimPrefix(url, c.Open.Relays[0].URL), one.Reader())
+		req.Header.Set(handover.Header, sign())
+		w := httptest.NewRecorder()
+		before := junk.Allocated()
+		r.Handler().ServeHTTP(w, req)
+		require.LessOrEqual(t, junk.Allocated()-before, uint64(junkMemory), one.Name)
+		require.Contains(t, []int{http.StatusBadRequest, http.StatusRequestEntityTooLarge}, w.Code, "%s: %s", one.Name,
+			w.Body)
+		requireRefusal(t, w)
+	}
+}
+
+// TestTooManyEpochsForABundle: a relay makes no keys for which no bundle has room.
+func TestTooManyEpochsForABundle(t *testing.T) {
+	c := relaytest.New(t, relaytest.Options{Hops: 1}.Approving(t, 1))
+	c.Start(t, 0)
+	_, owner := c.AsOwner(t)
+	_, err := owner.KeysFor(t.Context(), c.Open.Relays[0], taskfile.Label{1}, task.KEMMLKEM768X25519, 10_000)
+	require.ErrorContains(t, err, "invalid epochs.count 10000")
+	require.ErrorContains(t, err, "mlkem768x25519")
+	require.ErrorContains(t, err, "8388608")
+}

@@ -1,0 +1,16 @@
+package server_test
+
+import (
+	"testing"
+	"time"
+
+	"github.com/doona-dp/doona/internal/relaytest"
+)
+
+// TestJunkStreams: a relay that answers a verifier with junk of the largest size costs it little memory.
+func TestJunkStreams(t *testing.T) {
+	c := newCascade(t, 1, 1, relaytest.InStream())
+	cfg := streamConfig(t, c, t.TempDir())
+	cfg.PullInterval = 10 * time.Millisecond
+	c.FeedJunk(t, 16<<20, func() { serve(t, cfg) })
+}

@@ -1,0 +1,82 @@
+package handover_test
+
+import (
+	"io"
+	"net/http"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/doona-dp/doona/internal/junk"
+	"github.com/doona-dp/doona/internal/relaytest"
+	"github.com/doona-dp/doona/wire/handover"
+	"github.com/doona-dp/doona/wire/onion"
+	"github.com/doona-dp/doona/wire/task"
+	"github.com/doona-dp/doona/wire/taskfile"
+)
+
+// TestJunkAnswers: whatever a party asks a relay for, junk of the largest size as its answer costs little memory.
+func TestJunkAnswers(t *testing.T) {
+	c := relaytest.New(t, relaytest.Options{Hops: 1, Task: relaytest.InStream()})
+	var answer junk.Case
+	c.Listen(t, 0, http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		_, _ = io.Copy(w, answer.Reader()) // who has read enough hangs up
+	}))
+	_, owner := c.AsOwner(t)
+	relay, from := c.Open.Relays[0], handover.Place{Task: c.Open.Task}
+	const epochs = 60_000
+	keys, err := onion.KeyListSize(c.Open.KEM, epochs)
+	require.NoError(t, err)
+	for _, asks := range []struct {
+		name string
+		junk []junk.Case
+		most uint64
+		ask  func() error
+	}{
+		{"a stream", junk.Streams(c.Bundle(t), taskfile.MaxStream), 4 << 20, func() error {
+			_, err := owner.Stream(t.Context(), c.Open, c.Open.Trust(task.SignKey{}))
+			return err
+		}},
+		{"a bundle", junk.Bundles(c.Bundle(t), taskfile.MaxBundle), 4 << 20, func() error {
+			_, _, err := owner.Bundle(t.Context(), c.Open.ID, from)
+			return err
+		}},
+		{"news", junk.Behind("news", []byte{0x92, 0xc4, 16, 15: 1, 18: 1}, taskfile.MaxNews), 40 << 20, func() error {
+			_, err := owner.News(t.Context(), relay, nil)
+			return err
+		}},
+		{"keys", junk.Behind("keys", []byte{0x92}, int(keys)), 20 << 20, func() error {
+			_, err := owner.KeysFor(t.Context(), relay, taskfile.Label{1}, c.Open.KEM, epochs)
+			return err
+		}},
+		{"next keys", junk.Behind("keys", []byte{0x92}, int(keys)), 20 << 20, func() error {
+			_, err := owner.NextKeys(t.Context(), c.Open, c.Open.Task, 0, epochs)
+			return err
+		}},
+		{"an end", junk.Behind("an end", []byte{0x92}, 1<<16), 1 << 20, func() error {
+			_, _, err := c.Verifier.End(t.Context(), c.Open, 0, 0)
+			return err
+		}},
+		{"the time", junk.Behind("the time", []byte{0x92}, 1<<16), 1 << 20, func() error {
+			_, err := owner.Time(t.Context(), c.Open, 0)
+			return err
+		}},
+		{"a batch", junk.Behind("a batch", []byte{0x94}, 1<<22), 1 << 20, func() error {
+			_, err := c.Verifier.Pull(t.Context(), c.Open, 0, 0, 0)
+			return err
+		}},
+	} {
+		for _, answer = range asks.junk {
+			before := junk.Allocated()
+			err := asks.ask()
+			require.LessOrEqual(t, junk.Allocated()-before, asks.most, "%s: %s", asks.name, answer.Name)
+			require.Error(t, err, "%s: %s", asks.name, answer.Name)
+		}
+	}
+}
+
+// TestMostWaiting: what news list at most is what is read of them at most.
+func TestMostWaiting(t *testing.T) {
+	const longest = 1 + 2 + 32 + 9 + 9
+	require.LessOrEqual(t, handover.MostWaiting*longest+1+2+16+5, taskfile.MaxNews)
+}

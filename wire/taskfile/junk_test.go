@@ -1,0 +1,221 @@
+package taskfile_test
+
+import (
+	"bytes"
+	"crypto/ed25519"
+	"fmt"
+	"slices"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/doona-dp/doona/internal/junk"
+	"github.com/doona-dp/doona/wire/onion"
+	"github.com/doona-dp/doona/wire/task"
+	"github.com/doona-dp/doona/wire/taskfile"
+)
+
+// cheap is what junk may cost of memory whose announced lists are never looked into.
+const cheap = 4 << 20
+
+// requireCheap requires that something fails and asks for little memory.
+func requireCheap(t *testing.T, name string, most uint64, do func() error) {
+	t.Helper()
+	before := junk.Allocated()
+	err := do()
+	require.LessOrEqual(t, junk.Allocated()-before, most, name)
+	require.Error(t, err, name)
+}
+
+// TestJunkBundles: junk of the largest size costs no memory, wherever in a bundle it stands.
+func TestJunkBundles(t *testing.T) {
+	s, lists := sample(t)
+	b, err := taskfile.Sign(s, signKey("owner"), lists)
+	require.NoError(t, err)
+	for _, c := range junk.Bundles(b, taskfile.MaxBundle) {
+		requireCheap(t, c.Name, cheap, func() error {
+			_, _, err := taskfile.ReadBundle(c.Reader(), func(*taskfile.Open) error { return nil })
+			return err
+		})
+	}
+	for _, c := range junk.Bundles(b, 1<<18) { // in memory already, of a file: as much is announced
+		whole := c.Bytes()
+		requireCheap(t, c.Name, 1<<16, func() error { _, err := taskfile.ParseOpen(whole); return err })
+	}
+	_, err = taskfile.ParseBundle(make([]byte, taskfile.MaxBundle+1))
+	require.ErrorContains(t, err, "at most 8388608")
+	raw := bytesOf(t, b)
+	refused := fmt.Errorf("not this one")
+	for name, in := range map[string][]byte{"trailing": append(bytes.Clone(raw), 0), "cut": raw[:len(raw)-1],
+		"good": raw} {
+		accepted := false
+		read, open, err := taskfile.ReadBundle(bytes.NewReader(in), func(o *taskfile.Open) error {
+			accepted = o.ID == taskfile.ID(s) && o.Owner == public(signKey("owner")) && o.KeyLists == nil
+			return nil
+		})
+		require.True(t, accepted, name)
+		if name != "good" {
+			require.Error(t, err, name)
+			continue
+		}
+		require.NoError(t, err)
+		require.Equal(t, raw, read)
+		require.Len(t, open.KeyLists, 3)
+	}
+	_, _, err = taskfile.ReadBundle(bytes.NewReader(raw), func(*taskfile.Open) error { return refused })
+	require.ErrorIs(t, err, refused)
+}
+
+// TestJunkUnsigned: nothing is read behind what a stranger has not signed.
+func TestJunkUnsigned(t *testing.T) {
+	s, lists := sample(t)
+	b, err := taskfile.Sign(s, signKey("owner"), lists)
+	require.NoError(t, err)
+	b.Signature = onion.Sign(signKey("two"), onion.SignTask, b.Task)
+	raw := bytesOf(t, b)
+	in := bytes.NewReader(raw)
+	_, _, err = taskfile.ReadBundle(in, func(*taskfile.Open) error { t.Error("accepted"); return nil })
+	require.ErrorIs(t, err, onion.ErrSigner)
+	behind := 0
+	for _, list := range b.KeyLists {
+		behind += len(list)
+	}
+	require.Greater(t, in.Len(), behind, "the lists of keys were read")
+}
+
+// TestJunkStreams: likewise for streams, which anybody can begin as their first task does.
+func TestJunkStreams(t *testing.T) {
+	chain, root := newChain(t, "owner")
+	for _, c := range junk.Streams(chain[0], taskfile.MaxStream) {
+		requireCheap(t, c.Name, cheap, func() error {
+			chain, err := taskfile.ReadChain(c.Reader(), root, all)
+			if err == nil {
+				_, _, err = chain.Open(taskfile.Trust{Root: root, Owner: public(signKey("owner"))})
+			}
+			return err
+		})
+	}
+}
+
+// TestJunkBehindAStream: a stream is read no further than the largest that there can be.
+func TestJunkBehindAStream(t *testing.T) {
+	chain, root := newChain(t, "owner")
+	raw, err := (&taskfile.Chain{Tasks: chain}).Bytes()
+	require.NoError(t, err)
+	_, err = taskfile.ReadChain(bytes.NewReader(append(raw, 0)), root, all)
+	require.ErrorContains(t, err, "trailing")
+	many := make([]*taskfile.Bundle, taskfile.MaxTasks+1)
+	for i := range many {
+		many[i] = chain[0]
+	}
+	raw, err = (&taskfile.Chain{Tasks: many}).Bytes()
+	require.NoError(t, err)
+	_, err = taskfile.ReadChain(bytes.NewReader(raw), root, all)
+	require.ErrorContains(t, err, "at most 4096")
+}
+
+// TestListsAreSkipped: lists of keys are looked into for those tasks alone for which they are kept.
+func TestListsAreSkipped(t *testing.T) {
+	chain, root := newChain(t, "owner")
+	trust := taskfile.Trust{Root: root, Owner: public(signKey("owner"))}
+	for _, list := range chain[0].KeyLists {
+		for i := range list {
+			list[i] = 0x91
+		}
+	}
+	raw, err := (&taskfile.Chain{Tasks: chain}).Bytes()
+	require.NoError(t, err)
+	read, err := taskfile.ReadChain(bytes.NewReader(raw), root, func(t *task.Task) bool { return t.Stream.Position > 0 })
+	require.NoError(t, err)
+	tasks, _, err := read.Open(trust)
+	require.NoError(t, err)
+	require.Empty(t, tasks[0].KeyLists)
+	require.Len(t, tasks[2].KeyLists, 3)
+	read, err = taskfile.ReadChain(bytes.NewReader(raw), root, all)
+	require.NoError(t, err)
+	_, _, err = read.Open(trust)
+	require.ErrorContains(t, err, "list of keys")
+	chain[1].KeyLists[2] = chain[1].KeyLists[2][1:]
+	raw, err = (&taskfile.Chain{Tasks: chain}).Bytes()
+	require.NoError(t, err)
+	_, err = taskfile.ReadChain(bytes.NewReader(raw), root, func(*task.Task) bool { return false })
+	require.ErrorContains(t, err, "bytes", "of another length than the task implies")
+}
+
+// TestSignedJunk: an owner whose parties are its own signs lists that are junk, of the right length. They cost their
+// bytes, and a few times those.
+func TestSignedJunk(t *testing.T) {
+	s, _ := sample(t)
+	s.Epochs.Count, s.Clients = 6_000, task.Clients{Kind: task.ClientAddress, Quota: 1}
+	one, err := onion.KeyListSize(s.KEM, s.Epochs.Count)
+	require.NoError(t, err)
+	for _, c := range junk.Behind("a list", nil, int(one)-(1+5+2+64)) {
+		var b taskfile.Bundle
+		party := func(name string, first byte) task.Party {
+			list := c.Bytes()
+			list[len(list)-1] = first // each its own
+			signed := &onion.SignedKeyList{List: list, Signature: onion.Sign(signKey(name), onion.SignKeyList, list)}
+			b.KeyLists = append(b.KeyLists, bytesOf(t, signed))
+			return task.Party{URL: "https://" + name, SignKey: public(signKey(name)), KeyList: signed.Hash()}
+		}
+		s.Relays = []task.Party{party("one", 1), party("two", 2)}
+		s.Verifier = party("verifier", 3)
+		b.Task, b.Owner = s.Canonical(), signKey("owner").Public().(ed25519.PublicKey)
+		b.Signature = onion.Sign(signKey("owner"), onion.SignTask, b.Task)
+		raw := bytesOf(t, &b)
+		require.Greater(t, len(raw), 600_000)
+		requireCheap(t, c.Name, 4*uint64(len(raw)), func() error {
+			_, _, err := taskfile.ReadBundle(bytes.NewReader(raw), func(*taskfile.Open) error { return nil })
+			require.ErrorContains(t, err, "keys of hop 0")
+			return err
+		})
+	}
+}
+
+// TestTasksTooLarge: a task whose bundle nobody would read is refused when it is made and when it is read, and so is one
+// that would make a stream too large.
+func TestTasksTooLarge(t *testing.T) {
+	for _, c := range []struct {
+		kem   task.KEM
+		count uint64
+		fits  bool
+	}{
+		{task.KEMX25519, 61_000, true}, {task.KEMX25519, 62_000, false}, // with an issuer
+		{task.KEMMLKEM768X25519, 365, true}, {task.KEMMLKEM768X25519, 2_200, true},
+		{task.KEMMLKEM768X25519, 2_300, false}, {task.KEMMLKEM768, 2_300, true}, {task.KEMMLKEM768, 2_400, false},
+	} {
+		s, lists := sample(t)
+		s.KEM, s.Epochs.Count = c.kem, c.count
+		err := taskfile.CheckSize(s)
+		if c.fits {
+			require.NoError(t, err)
+			continue
+		}
+		for _, word := range []string{"epochs.count", fmt.Sprint(c.count), string(c.kem), "8388608"} {
+			require.ErrorContains(t, err, word)
+		}
+		_, err = taskfile.Sign(s, signKey("owner"), lists)
+		require.ErrorContains(t, err, "epochs.count")
+		b := &taskfile.Bundle{Task: s.Canonical(), Owner: signKey("owner").Public().(ed25519.PublicKey)}
+		b.Signature = onion.Sign(signKey("owner"), onion.SignTask, b.Task)
+		_, err = b.Open(nil)
+		require.ErrorContains(t, err, "epochs.count")
+	}
+}
+
+// TestStreamsTooLarge: a stream has the keys of three tasks at most, and as many tasks as anybody reads.
+func TestStreamsTooLarge(t *testing.T) {
+	s, _ := sample(t)
+	s.Epochs.Count = 30_000 // 4.1 MB
+	stream := slices.Repeat([]*task.Task{s}, 3)
+	require.NoError(t, taskfile.CheckStreamSize(stream))
+	require.NoError(t, taskfile.CheckStreamSize(append(stream, stream...)), "those that are over have no keys")
+	larger := *s
+	larger.Epochs.Count = 60_000
+	require.NoError(t, taskfile.CheckSize(&larger))
+	require.ErrorContains(t, taskfile.CheckStreamSize([]*task.Task{s, &larger, &larger}), "16777216")
+	s.Epochs.Count = 2
+	long := slices.Repeat([]*task.Task{s}, taskfile.MaxTasks)
+	require.NoError(t, taskfile.CheckStreamSize(long))
+	require.ErrorContains(t, taskfile.CheckStreamSize(append(long, s)), "begin another stream")
+}

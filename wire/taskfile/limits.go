@@ -1,0 +1,127 @@
+package taskfile
+
+import (
+	"fmt"
+	"strconv"
+
+	"github.com/doona-dp/doona/internal/invalid"
+	"github.com/doona-dp/doona/wire/codec"
+	"github.com/doona-dp/doona/wire/onion"
+	"github.com/doona-dp/doona/wire/task"
+)
+
+// The most bytes and elements of what parties hand around: docs/SPEC.md, "Sizes". Whoever reads one reads no more.
+const (
+	// MaxTask is the most bytes of a task's canonical form: 65535 numbers of noise, of 9 bytes each, and 64 KiB for
+	// all else. It is all that is read of a bundle before its owner's signature is checked.
+	MaxTask = 640 << 10
+	// MaxBundle is the most bytes of a bundle, and so of a list of keys. A year of hourly epochs of four parties with
+	// X25519 takes 1.2 MB, one of daily epochs with the hybrid KEM 1.8 MB.
+	MaxBundle = 8 << 20
+	// MaxStream is the most bytes of a stream as clients get it.
+	MaxStream = 16 << 20
+	// MaxTasks is the most tasks of a stream: one a day for eleven years.
+	MaxTasks = 1 << 12
+	// MaxStatements is the most statements of an era: an owner, or a thief of the key, cannot pile them up.
+	MaxStatements = 16
+	// MaxStatement is the most bytes of a signed statement.
+	MaxStatement = 256
+	// MaxNews is the most bytes of a relay's news: about 80,000 epochs.
+	MaxNews = 4 << 20
+)
+
+// signedHead is the bytes of a bundle that are neither its task nor its lists of keys, at most: four heads, the owner's
+// key and the signature.
+const signedHead = 1 + 5 + 2 + 32 + 2 + 64 + 1
+
+// listSizes returns the bytes of each list of keys that a task names, in the order of [Bundle].
+func listSizes(t *task.Task) ([]uint64, error) {
+	one, err := onion.KeyListSize(t.KEM, t.Epochs.Count)
+	if err != nil {
+		return nil, err
+	}
+	var sizes []uint64
+	for range t.VerifierHop() + 1 {
+		sizes = append(sizes, one)
+	}
+	if t.Clients.Kind != task.ClientToken {
+		return sizes, nil
+	}
+	issuers, err := onion.KeyListSize(onion.TokenKEM, t.Epochs.Count)
+	return append(sizes, issuers), err
+}
+
+// listsSize returns the bytes of all lists of keys in a task's bundle, their heads included.
+func listsSize(t *task.Task) (sum uint64, err error) {
+	sizes, err := listSizes(t)
+	for _, size := range sizes {
+		sum += uint64(len(codec.AppendLength(nil, size))) + size
+	}
+	return sum, err
+}
+
+// CheckSize is an error that names epochs, KEM and the maximum where a task's bundle would be too large.
+func CheckSize(t *task.Task) error { return checkSize(t, len(t.Canonical())) }
+
+// checkSize is CheckSize of a task whose canonical form has so many bytes.
+func checkSize(t *task.Task, canonical int) error {
+	head := uint64(canonical + signedHead)
+	if head > MaxTask+signedHead {
+		return invalid.Field("task", fmt.Sprintf("of %d bytes", head-signedHead), fmt.Sprintf("at most %d bytes", MaxTask))
+	}
+	lists, err := listsSize(t)
+	if err != nil {
+		return err
+	}
+	if head+lists <= MaxBundle {
+		return nil
+	}
+	most := t.Epochs.Count * (MaxBundle - head) / lists // each epoch takes the same, but for a few heads
+	return invalid.Field("epochs.count", strconv.FormatUint(t.Epochs.Count, 10), fmt.Sprintf(
+		"about %d epochs at most, with kem %s and %d parties: the bundle would have %d bytes, at most %d", most,
+		t.KEM, t.VerifierHop()+1, head+lists, MaxBundle))
+}
+
+// CheckListSize is [CheckSize] for the keys of one party, before there is a task.
+func CheckListSize(kem task.KEM, epochs uint64) error {
+	size, err := onion.KeyListSize(kem, epochs)
+	if err != nil {
+		return err
+	}
+	if size > MaxBundle-signedHead {
+		return invalid.Field("epochs.count", strconv.FormatUint(epochs, 10), fmt.Sprintf(
+			"fewer epochs with kem %s: the keys of one party would have %d bytes, a bundle has at most %d", kem, size,
+			MaxBundle))
+	}
+	return nil
+}
+
+// recentTasks is the most tasks of which a stream has lists of keys: one that has just ended, one that goes on and one
+// that waits.
+const recentTasks = 3
+
+// CheckStreamSize is an error where a stream with these tasks, by position, would be too large for clients: with the
+// lists of keys of the last three.
+func CheckStreamSize(tasks []*task.Task) error {
+	if len(tasks) > MaxTasks {
+		return invalid.Field("stream.position", strconv.Itoa(len(tasks)-1),
+			fmt.Sprintf("below %d: begin another stream", MaxTasks))
+	}
+	size := uint64(1 + 3 + 3 + MaxStatements*MaxStatement) // heads, and the statements
+	for i, t := range tasks {
+		size += uint64(len(t.Canonical()) + signedHead)
+		if i+recentTasks < len(tasks) {
+			continue
+		}
+		lists, err := listsSize(t)
+		if err != nil {
+			return err
+		}
+		size += lists
+	}
+	if size > MaxStream {
+		return invalid.Field("stream", fmt.Sprintf("of %d bytes", size), fmt.Sprintf(
+			"at most %d, with the keys of three tasks: fewer epochs at a time, or another stream", MaxStream))
+	}
+	return nil
+}
