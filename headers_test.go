@@ -88,7 +88,12 @@ var wildcard = regexp.MustCompile(`\{[a-z]+\}`)
 // TestEveryAnswerHasHeaders walks all routes of all parties, with right and wrong methods and numbers.
 func TestEveryAnswerHasHeaders(t *testing.T) {
 	c := relaytest.New(t, relaytest.Options{Task: relaytest.Mean(10, relaytest.WithTokens)})
-	r, err := relay.New(c.Config(t, 0))
+	cfg := c.Config(t, 0)
+	cfg.AdminHosts = []string{"relay:9081"}
+	_, err := relay.New(cfg)
+	require.ErrorContains(t, err, "invalid admin_hosts")
+	cfg.AdminHosts = []string{"scraped"}
+	r, err := relay.New(cfg)
 	require.NoError(t, err)
 	defer r.Close()
 	i, err := issuer.New(c.IssuerConfig())
@@ -137,6 +142,11 @@ func TestEveryAnswerHasHeaders(t *testing.T) {
 			everyHeader(t, party.name+": another host", w.Header(), party.resources)
 			require.Equal(t, "same-origin", w.Header().Get("Cross-Origin-Opener-Policy"))
 		}
+	}
+	for host, want := range map[string]int{"scraped": http.StatusOK, "evil.example": http.StatusMisdirectedRequest} {
+		w := httptest.NewRecorder()
+		r.AdminHandler().ServeHTTP(w, httptest.NewRequest("GET", "http://"+host+"/metrics", nil))
+		require.Equal(t, want, w.Code, host)
 	}
 	require.Greater(t, good, 25, "not only refusals were looked at")
 }

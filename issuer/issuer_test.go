@@ -493,6 +493,7 @@ func TestBadConfigurations(t *testing.T) {
 			require.NoError(t, os.Chmod(cfg.APIKeys, 0o644))
 		},
 		"invalid admin":           func(cfg *issuer.Config) { cfg.Admin = "127.0.0.1:port" },
+		"invalid admin_hosts":     func(cfg *issuer.Config) { cfg.AdminHosts = []string{"a:9085"} },
 		"invalid max_concurrent":  func(cfg *issuer.Config) { cfg.MaxConcurrent = 5000 },
 		"invalid max_connections": func(cfg *issuer.Config) { cfg.MaxConnections = 7 },
 		"invalid skew":            func(cfg *issuer.Config) { cfg.Skew = time.Hour },

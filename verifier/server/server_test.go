@@ -485,6 +485,8 @@ func TestBadConfig(t *testing.T) {
 	for name, change := range map[string]func(*server.Config){
 		"listen":        func(cfg *server.Config) { cfg.Listen = "nowhere" },
 		"admin":         func(cfg *server.Config) { cfg.Admin = "nowhere" },
+		"admin_hosts":   func(cfg *server.Config) { cfg.AdminHosts = []string{"a", "http://b"} },
+		"invalid hosts": func(cfg *server.Config) { cfg.Hosts = []string{"a:80"} },
 		"sign_key":      func(cfg *server.Config) { cfg.SignKey = "" },
 		"data":          func(cfg *server.Config) { cfg.Data = "" },
 		"pull_interval": func(cfg *server.Config) { cfg.PullInterval = time.Millisecond },
@@ -509,4 +511,8 @@ func TestBadConfig(t *testing.T) {
 	require.NoError(t, os.WriteFile(file, []byte("lisen: 1"), 0o600))
 	_, err := server.LoadConfig(file)
 	require.ErrorContains(t, err, "lisen")
+	require.NoError(t, os.WriteFile(file, []byte("hosts: [stats.example]\nadmin_hosts: [scraped]"), 0o600))
+	cfg, err := server.LoadConfig(file)
+	require.NoError(t, err)
+	require.Equal(t, []string{"stats.example", "scraped"}, append(cfg.Hosts, cfg.AdminHosts...))
 }
