@@ -14,7 +14,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/doona-dp/doona/internal/doctest"
-	"github.com/doona-dp/doona/internal/junk"
+	"github.com/doona-dp/doona/internal/fixture"
 	"github.com/doona-dp/doona/wire/onion"
 	"github.com/doona-dp/doona/wire/problem"
 	"github.com/doona-dp/doona/wire/task"
@@ -91,7 +91,7 @@ var reading = regexp.MustCompile(`\b(codec\.(Unmarshal|NewView|NewReader)|json\.
 // TestDecodersAreListed: whoever adds a decoder says whose bytes it reads and what bounds them.
 func TestDecodersAreListed(t *testing.T) {
 	skipped := []string{"bench", "testdata", "www", "cmd/demo", "deploy", "internal/audit", "internal/figures",
-		"internal/fixture", "internal/junk", "internal/openloop", "internal/workerd", "wasm/fuzzcases", "scripts", "beam"}
+		"internal/fixture", "internal/openloop", "internal/workerd", "wasm/fuzzcases", "scripts", "beam"}
 	skipped = append(skipped, testOnly...)
 	found := map[string]bool{}
 	doctest.EachFile(t, ".", func(name string) {
@@ -153,9 +153,9 @@ var reads = map[string]func(in []byte) error{
 func TestDecodersTakeWhatComes(t *testing.T) {
 	const perByte, fixed = 64, 64 << 10
 	requireIn := func(name, kind string, in []byte) {
-		before := junk.Allocated()
+		before := fixture.Allocated()
 		err := reads[name](in)
-		took := junk.Allocated() - before
+		took := fixture.Allocated() - before
 		require.LessOrEqual(t, took, uint64(fixed+perByte*len(in)), "%s: %s of %d bytes", name, kind, len(in))
 		require.Error(t, err, "%s: %s", name, kind)
 	}
@@ -163,7 +163,7 @@ func TestDecodersTakeWhatComes(t *testing.T) {
 	for name := range reads {
 		for _, size := range []int{16, 1 << 10, 1 << 15} {
 			for depth := range 4 { // in the outermost value, and in those in it
-				for _, c := range junk.Behind("junk", bytes.Repeat([]byte{0x92}, depth), size) {
+				for _, c := range fixture.JunkBehind("junk", bytes.Repeat([]byte{0x92}, depth), size) {
 					requireIn(name, c.Name, c.Bytes())
 				}
 			}

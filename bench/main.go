@@ -27,7 +27,7 @@ import (
 // groups are all measurements, in the order in which they run.
 var groups = []Group{downloads, imports, native, node, chromium, firstReport, arrives, hostPage, ingest, relayNoise,
 	relayNoiseCPU, mixing, noiseError, edgeWorker, calculations, analyzing, endToEnd,
-	endToEnd6, growing, accuracy, servers}
+	endToEnd6, growing, accuracy, servers, junk}
 
 // options are the flags.
 type options struct {

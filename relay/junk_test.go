@@ -9,7 +9,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/doona-dp/doona/internal/junk"
+	"github.com/doona-dp/doona/internal/fixture"
 	"github.com/doona-dp/doona/internal/relaytest"
 	"github.com/doona-dp/doona/relay"
 	"github.com/doona-dp/doona/wire/handover"
@@ -30,23 +30,23 @@ func TestJunkRequests(t *testing.T) {
 	at := c.Open.Relays[0]
 	postJunk(t, c, taskfile.OwnersTasksURL(at, c.Open.Owner), func() string {
 		return handover.Signed(key, onion.SignOwner, handover.OwnersTaskBody(at.SignKey))
-	}, junk.Bundles(c.Bundle(t), taskfile.MaxBundle))
+	}, fixture.JunkBundles(c.Bundle(t), taskfile.MaxBundle))
 
 	c = relaytest.New(t, relaytest.Options{Hops: 1, Config: quiet, Task: relaytest.InStream()})
 	owner, _ := c.AsOwner(t)
 	postJunk(t, c, c.Open.SuccessorsURL(c.Open.Task, 0), func() string {
 		return handover.Signed(owner, onion.SignSucceed, handover.SuccessorBody(c.Open.ID))
-	}, junk.Bundles(c.Bundle(t), taskfile.MaxBundle))
+	}, fixture.JunkBundles(c.Bundle(t), taskfile.MaxBundle))
 	nobody := func() string { return "" }
 	postJunk(t, c, c.Open.StatementsURL(c.Open.Task, 0), nobody,
-		junk.Behind("a statement", []byte{0x92}, taskfile.MaxStatement))
+		fixture.JunkBehind("a statement", []byte{0x92}, taskfile.MaxStatement))
 	layout, err := onion.NewLayout(c.Open.Task)
 	require.NoError(t, err)
-	postJunk(t, c, c.Open.ReportsURL(0), nobody, junk.Behind("a report", []byte{0x92, 1}, layout.MaxBody()))
+	postJunk(t, c, c.Open.ReportsURL(0), nobody, fixture.JunkBehind("a report", []byte{0x92, 1}, layout.MaxBody()))
 }
 
 // postJunk sends junk to the first relay of a cascade, signed anew each time.
-func postJunk(t *testing.T, c *relaytest.Cascade, url string, sign func() string, all []junk.Case) {
+func postJunk(t *testing.T, c *relaytest.Cascade, url string, sign func() string, all []fixture.Junk) {
 	t.Helper()
 	r, err := relay.New(c.Config(t, 0))
 	require.NoError(t, err)
@@ -56,9 +56,9 @@ func postJunk(t *testing.T, c *relaytest.Cascade, url string, sign func() string
 		req := httptest.NewRequest(http.MethodPost, strings.TrimPrefix(url, c.Open.Relays[0].URL), one.Reader())
 		req.Header.Set(handover.Header, sign())
 		w := httptest.NewRecorder()
-		before := junk.Allocated()
+		before := fixture.Allocated()
 		r.Handler().ServeHTTP(w, req)
-		require.LessOrEqual(t, junk.Allocated()-before, uint64(junkMemory), one.Name)
+		require.LessOrEqual(t, fixture.Allocated()-before, uint64(junkMemory), one.Name)
 		require.Contains(t, []int{http.StatusBadRequest, http.StatusRequestEntityTooLarge}, w.Code, "%s: %s", one.Name,
 			w.Body)
 		requireRefusal(t, w)

@@ -9,17 +9,17 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/doona-dp/doona/internal/junk"
+	"github.com/doona-dp/doona/internal/fixture"
 	"github.com/doona-dp/doona/wire/taskfile"
 )
 
-// FeedJunk has who follows the stream of a cascade, whose first relay does not run, get junk of the largest size as its
-// answer, some kinds one after the other, and requires of each that until the next one is asked for the process has not asked
-// for more than so many bytes. A party that follows goes on for ever, so it returns when all kinds have been refused.
+// FeedJunk answers whoever follows the stream of a cascade, whose first relay does not run, with junk of the largest
+// size, some kinds one after the other. It requires that the process asks for at most so many bytes between two
+// answers, and returns when all kinds have been refused: a party that follows never ends.
 func (c *Cascade) FeedJunk(t testing.TB, most uint64, follow func()) {
 	t.Helper()
 	f := &feeder{done: make(chan struct{})}
-	for i, one := range junk.Streams(c.Bundle(t), taskfile.MaxStream) {
+	for i, one := range fixture.JunkStreams(c.Bundle(t), taskfile.MaxStream) {
 		if i%11 == 0 { // who follows waits between two looks; package handover's tests have all
 			f.all = append(f.all, one)
 		}
@@ -40,7 +40,7 @@ func (c *Cascade) FeedJunk(t testing.TB, most uint64, follow func()) {
 
 // feeder answers with one kind of junk after the other.
 type feeder struct {
-	all  []junk.Case
+	all  []fixture.Junk
 	done chan struct{}
 
 	mu            sync.Mutex // guards the rest
@@ -50,7 +50,7 @@ type feeder struct {
 func (f *feeder) serve(w http.ResponseWriter, _ *http.Request) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	now, n := junk.Allocated(), len(f.before)
+	now, n := fixture.Allocated(), len(f.before)
 	if n > 0 && len(f.after) < n {
 		f.after = append(f.after, now)
 	}

@@ -12,6 +12,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/doona-dp/doona/internal/fixture"
 	"github.com/doona-dp/doona/internal/relaytest"
 	"github.com/doona-dp/doona/internal/succession"
 	"github.com/doona-dp/doona/wire/codec"
@@ -387,8 +388,10 @@ func TestStreamTooLarge(t *testing.T) {
 	}
 	f, err := succession.Open(t.TempDir(), tasks[0], task.SignKey{})
 	require.NoError(t, err)
+	before := fixture.Allocated()
 	next, _, err := check(f, tasks[1], last.Epochs.Start)
 	require.NoError(t, err)
+	require.LessOrEqual(t, fixture.Allocated()-before, uint64(100<<20), "for 180,000 keys that are as they should be")
 	require.NoError(t, f.Take(next))
 	_, _, err = check(f, tasks[2], last.Epochs.Start)
 	require.ErrorContains(t, err, "at most 16777216")

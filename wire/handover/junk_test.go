@@ -7,7 +7,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/doona-dp/doona/internal/junk"
+	"github.com/doona-dp/doona/internal/fixture"
 	"github.com/doona-dp/doona/internal/relaytest"
 	"github.com/doona-dp/doona/wire/handover"
 	"github.com/doona-dp/doona/wire/onion"
@@ -18,7 +18,7 @@ import (
 // TestJunkAnswers: whatever a party asks a relay for, junk of the largest size as its answer costs little memory.
 func TestJunkAnswers(t *testing.T) {
 	c := relaytest.New(t, relaytest.Options{Hops: 1, Task: relaytest.InStream()})
-	var answer junk.Case
+	var answer fixture.Junk
 	c.Listen(t, 0, http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		_, _ = io.Copy(w, answer.Reader()) // who has read enough hangs up
 	}))
@@ -29,47 +29,47 @@ func TestJunkAnswers(t *testing.T) {
 	require.NoError(t, err)
 	for _, asks := range []struct {
 		name string
-		junk []junk.Case
+		junk []fixture.Junk
 		most uint64
 		ask  func() error
 	}{
-		{"a stream", junk.Streams(c.Bundle(t), taskfile.MaxStream), 4 << 20, func() error {
+		{"a stream", fixture.JunkStreams(c.Bundle(t), taskfile.MaxStream), 4 << 20, func() error {
 			_, err := owner.Stream(t.Context(), c.Open, c.Open.Trust(task.SignKey{}))
 			return err
 		}},
-		{"a bundle", junk.Bundles(c.Bundle(t), taskfile.MaxBundle), 4 << 20, func() error {
+		{"a bundle", fixture.JunkBundles(c.Bundle(t), taskfile.MaxBundle), 4 << 20, func() error {
 			_, _, err := owner.Bundle(t.Context(), c.Open.ID, from)
 			return err
 		}},
-		{"news", junk.Behind("news", []byte{0x92, 0xc4, 16, 15: 1, 18: 1}, taskfile.MaxNews), 40 << 20, func() error {
+		{"news", fixture.JunkBehind("news", []byte{0x92, 0xc4, 16, 15: 1, 18: 1}, taskfile.MaxNews), 40 << 20, func() error {
 			_, err := owner.News(t.Context(), relay, nil)
 			return err
 		}},
-		{"keys", junk.Behind("keys", []byte{0x92}, int(keys)), 20 << 20, func() error {
+		{"keys", fixture.JunkBehind("keys", []byte{0x92}, int(keys)), 20 << 20, func() error {
 			_, err := owner.KeysFor(t.Context(), relay, taskfile.Label{1}, c.Open.KEM, epochs)
 			return err
 		}},
-		{"next keys", junk.Behind("keys", []byte{0x92}, int(keys)), 20 << 20, func() error {
+		{"next keys", fixture.JunkBehind("keys", []byte{0x92}, int(keys)), 20 << 20, func() error {
 			_, err := owner.NextKeys(t.Context(), c.Open, c.Open.Task, 0, epochs)
 			return err
 		}},
-		{"an end", junk.Behind("an end", []byte{0x92}, 1<<16), 1 << 20, func() error {
+		{"an end", fixture.JunkBehind("an end", []byte{0x92}, 1<<16), 1 << 20, func() error {
 			_, _, err := c.Verifier.End(t.Context(), c.Open, 0, 0)
 			return err
 		}},
-		{"the time", junk.Behind("the time", []byte{0x92}, 1<<16), 1 << 20, func() error {
+		{"the time", fixture.JunkBehind("the time", []byte{0x92}, 1<<16), 1 << 20, func() error {
 			_, err := owner.Time(t.Context(), c.Open, 0)
 			return err
 		}},
-		{"a batch", junk.Behind("a batch", []byte{0x94}, 1<<22), 1 << 20, func() error {
+		{"a batch", fixture.JunkBehind("a batch", []byte{0x94}, 1<<22), 1 << 20, func() error {
 			_, err := c.Verifier.Pull(t.Context(), c.Open, 0, 0, 0)
 			return err
 		}},
 	} {
 		for _, answer = range asks.junk {
-			before := junk.Allocated()
+			before := fixture.Allocated()
 			err := asks.ask()
-			require.LessOrEqual(t, junk.Allocated()-before, asks.most, "%s: %s", asks.name, answer.Name)
+			require.LessOrEqual(t, fixture.Allocated()-before, asks.most, "%s: %s", asks.name, answer.Name)
 			require.Error(t, err, "%s: %s", asks.name, answer.Name)
 		}
 	}

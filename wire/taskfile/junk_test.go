@@ -9,7 +9,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/doona-dp/doona/internal/junk"
+	"github.com/doona-dp/doona/internal/fixture"
 	"github.com/doona-dp/doona/wire/onion"
 	"github.com/doona-dp/doona/wire/task"
 	"github.com/doona-dp/doona/wire/taskfile"
@@ -21,9 +21,9 @@ const cheap = 4 << 20
 // requireCheap requires that something fails and asks for little memory.
 func requireCheap(t *testing.T, name string, most uint64, do func() error) {
 	t.Helper()
-	before := junk.Allocated()
+	before := fixture.Allocated()
 	err := do()
-	require.LessOrEqual(t, junk.Allocated()-before, most, name)
+	require.LessOrEqual(t, fixture.Allocated()-before, most, name)
 	require.Error(t, err, name)
 }
 
@@ -32,13 +32,13 @@ func TestJunkBundles(t *testing.T) {
 	s, lists := sample(t)
 	b, err := taskfile.Sign(s, signKey("owner"), lists)
 	require.NoError(t, err)
-	for _, c := range junk.Bundles(b, taskfile.MaxBundle) {
+	for _, c := range fixture.JunkBundles(b, taskfile.MaxBundle) {
 		requireCheap(t, c.Name, cheap, func() error {
 			_, _, err := taskfile.ReadBundle(c.Reader(), func(*taskfile.Open) error { return nil })
 			return err
 		})
 	}
-	for _, c := range junk.Bundles(b, 1<<18) { // in memory already, of a file: as much is announced
+	for _, c := range fixture.JunkBundles(b, 1<<18) { // in memory already, of a file: as much is announced
 		whole := c.Bytes()
 		requireCheap(t, c.Name, 1<<16, func() error { _, err := taskfile.ParseOpen(whole); return err })
 	}
@@ -86,7 +86,7 @@ func TestJunkUnsigned(t *testing.T) {
 // TestJunkStreams: likewise for streams, which anybody can begin as their first task does.
 func TestJunkStreams(t *testing.T) {
 	chain, root := newChain(t, "owner")
-	for _, c := range junk.Streams(chain[0], taskfile.MaxStream) {
+	for _, c := range fixture.JunkStreams(chain[0], taskfile.MaxStream) {
 		requireCheap(t, c.Name, cheap, func() error {
 			chain, err := taskfile.ReadChain(c.Reader(), root, all)
 			if err == nil {
@@ -125,7 +125,8 @@ func TestListsAreSkipped(t *testing.T) {
 	}
 	raw, err := (&taskfile.Chain{Tasks: chain}).Bytes()
 	require.NoError(t, err)
-	read, err := taskfile.ReadChain(bytes.NewReader(raw), root, func(t *task.Task) bool { return t.Stream.Position > 0 })
+	later := func(t *task.Task) bool { return t.Stream.Position > 0 }
+	read, err := taskfile.ReadChain(bytes.NewReader(raw), root, later)
 	require.NoError(t, err)
 	tasks, _, err := read.Open(trust)
 	require.NoError(t, err)
@@ -149,7 +150,7 @@ func TestSignedJunk(t *testing.T) {
 	s.Epochs.Count, s.Clients = 6_000, task.Clients{Kind: task.ClientAddress, Quota: 1}
 	one, err := onion.KeyListSize(s.KEM, s.Epochs.Count)
 	require.NoError(t, err)
-	for _, c := range junk.Behind("a list", nil, int(one)-(1+5+2+64)) {
+	for _, c := range fixture.JunkBehind("a list", nil, int(one)-(1+5+2+64)) {
 		var b taskfile.Bundle
 		party := func(name string, first byte) task.Party {
 			list := c.Bytes()
@@ -172,8 +173,7 @@ func TestSignedJunk(t *testing.T) {
 	}
 }
 
-// TestTasksTooLarge: a task whose bundle nobody would read is refused when it is made and when it is read, and so is one
-// that would make a stream too large.
+// TestTasksTooLarge: a task whose bundle nobody would read is refused when it is made and when it is read.
 func TestTasksTooLarge(t *testing.T) {
 	for _, c := range []struct {
 		kem   task.KEM

@@ -1,0 +1,162 @@
+package main
+
+import (
+	"context"
+	"crypto/ed25519"
+	"crypto/sha256"
+	"encoding/binary"
+	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"time"
+
+	"github.com/doona-dp/doona/internal/fixture"
+	"github.com/doona-dp/doona/shufflerclient"
+	"github.com/doona-dp/doona/wire/codec"
+	"github.com/doona-dp/doona/wire/handover"
+	"github.com/doona-dp/doona/wire/onion"
+	"github.com/doona-dp/doona/wire/task"
+	"github.com/doona-dp/doona/wire/taskfile"
+)
+
+// junk is how long a party takes to refuse junk of the largest size, the dearest kind: a relay a bundle that it is
+// handed, issuer and verifier the stream that a relay serves, and a client that stream. Whatever it costs, a relay can
+// send it as often as they ask. junk/signed is what an owner can have them do who signs for all parties: to check keys
+// that nobody made, as many as a bundle has room for, and to find at the end that the last one is no key.
+var junk = Group{Names: []string{"junk/relay", "junk/issuer", "junk/client", "junk/signed"}, Run: measureJunk}
+
+// junkRuns is how often each kind is refused: the dearest one's times are the row's.
+const junkRuns = 3
+
+func measureJunk(ctx context.Context, _ *Setup) ([]Row, error) {
+	draft := fixture.Draft(task.Mean, 0)
+	draft.Stream = &task.Stream{Name: "bench"}
+	var answer fixture.Junk
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		_, _ = io.Copy(w, answer.Reader()) // who has read enough hangs up
+	}))
+	defer server.Close()
+	epochs := task.Epochs{Start: uint64(time.Now().Unix()), Length: 86400, Count: 365}
+	made, err := fixture.Sign(draft, []string{server.URL, server.URL + "/next"}, epochs)
+	if err != nil {
+		return nil, err
+	}
+	open, err := made.Bundle.Open(nil)
+	if err != nil {
+		return nil, err
+	}
+	party, bundles, streams := handover.NewClient(made.Owner, nil), fixture.JunkBundles(made.Bundle, taskfile.MaxBundle),
+		fixture.JunkStreams(made.Bundle, taskfile.MaxStream)
+	var rows []Row
+	for _, of := range []struct {
+		name   string
+		kinds  []fixture.Junk
+		refuse func() error
+	}{
+		{"junk/relay", bundles, func() error {
+			_, _, err := taskfile.ReadBundle(answer.Reader(), func(*taskfile.Open) error { return nil })
+			return err
+		}},
+		{"junk/issuer", streams, func() error { // and the verifier, whose client is the same
+			_, err := party.StreamAt(ctx, open, open.Task, 0, open.Trust(task.SignKey{}))
+			return err
+		}},
+		{"junk/client", streams, func() error {
+			_, err := shufflerclient.Follow(ctx, shufflerclient.Options{Stream: open.StreamURL(open.Task, 0),
+				Owner: made.OwnerText(), MaxEpsilon: 1000, MaxDelta: 1})
+			return err
+		}},
+	} {
+		dearest, limit, err := refuseAll(of.kinds, &answer, of.refuse)
+		if err != nil {
+			return nil, fmt.Errorf("%s: %w", of.name, err)
+		}
+		rows = append(rows, newRow(of.name, "ms", lower, dearest...).within("SHA-256 of as many bytes", limit))
+	}
+	return append(rows, measureSigned(draft, made.Owner)), nil
+}
+
+// measureSigned measures the refusal of a bundle of the largest size that is signed as it should be, but for its last
+// key, which two epochs have.
+func measureSigned(draft *task.Task, owner ed25519.PrivateKey) Row {
+	raw := signedJunk(draft, owner)
+	began := time.Now()
+	sha256.Sum256(raw)
+	limit := time.Since(began)
+	var runs []float64
+	for range junkRuns {
+		began := time.Now()
+		if _, err := taskfile.ParseOpen(raw); err == nil {
+			panic("bench: keys of two epochs were accepted")
+		}
+		runs = append(runs, float64(time.Since(began))/float64(time.Millisecond))
+	}
+	return newRow("junk/signed", "ms", lower, runs...).within("SHA-256 of as many bytes",
+		float64(limit)/float64(time.Millisecond))
+}
+
+// signedJunk returns that bundle, of two relays and the verifier.
+func signedJunk(draft *task.Task, owner ed25519.PrivateKey) []byte {
+	const most = 65536
+	t := *draft
+	t.Epochs, t.Relays = task.Epochs{Start: uint64(time.Now().Unix()), Length: 3600, Count: most}, nil
+	b := &taskfile.Bundle{Owner: owner.Public().(ed25519.PublicKey)}
+	for hop := range 3 {
+		public, sign, _ := ed25519.GenerateKey(nil) // which fails where the system has no random bytes
+		list := onion.KeyList{Label: "doona-keys", Version: task.Version, KEM: t.KEM}
+		for epoch := range most {
+			key := make([]byte, 32)
+			binary.BigEndian.PutUint64(key, uint64(min(epoch, most-1-hop/2))) // the verifier's last is the one before
+			key[31] = byte(hop)
+			list.Keys = append(list.Keys, key)
+		}
+		body, err := codec.Marshal(&list)
+		if err != nil {
+			panic(err)
+		}
+		signed := &onion.SignedKeyList{List: body, Signature: onion.Sign(sign, onion.SignKeyList, body)}
+		raw, err := signed.Bytes()
+		if err != nil {
+			panic(err)
+		}
+		b.KeyLists = append(b.KeyLists, raw)
+		party := task.Party{URL: fmt.Sprintf("https://r%d", hop), SignKey: task.SignKey(public), KeyList: signed.Hash()}
+		if hop == 2 {
+			t.Verifier = party
+		} else {
+			t.Relays = append(t.Relays, party)
+		}
+	}
+	b.Task = t.Canonical()
+	b.Signature = onion.Sign(owner, onion.SignTask, b.Task)
+	raw, err := b.Bytes()
+	if err != nil {
+		panic(err)
+	}
+	return raw
+}
+
+// refuseAll returns the milliseconds that the dearest kind of junk takes to be refused, by run, and those of hashing as
+// many bytes.
+func refuseAll(kinds []fixture.Junk, answer *fixture.Junk, refuse func() error) (dearest []float64, limit float64,
+	err error) {
+	for _, kind := range kinds {
+		*answer = kind
+		var runs []float64
+		for range junkRuns {
+			began := time.Now()
+			if refuse() == nil {
+				return nil, 0, fmt.Errorf("%s was not refused", kind.Name)
+			}
+			runs = append(runs, float64(time.Since(began))/float64(time.Millisecond))
+		}
+		if dearest == nil || median(runs) > median(dearest) {
+			dearest = runs
+		}
+	}
+	bytes := kinds[0].Bytes()
+	began := time.Now()
+	sha256.Sum256(bytes)
+	return dearest, float64(time.Since(began)) / float64(time.Millisecond), nil
+}
