@@ -180,22 +180,13 @@ func (r *Relay) admitOwner(w http.ResponseWriter, o *owner, nonce onion.Nonce) (
 	return done, nil
 }
 
-// pathKEM reads the KEM that a request names.
-func pathKEM(req *http.Request) (task.KEM, error) {
-	kem := task.KEM(req.PathValue("kem"))
-	if !slices.Contains([]task.KEM{task.KEMX25519, task.KEMMLKEM768X25519, task.KEMMLKEM768}, kem) {
-		return "", problem.New(problem.Malformed, "kem: want x25519, mlkem768x25519 or mlkem768")
-	}
-	return kem, nil
-}
-
 // handleOwnersKeys makes this relay's keys for a task that an owner is about to sign.
 func (r *Relay) handleOwnersKeys(w http.ResponseWriter, req *http.Request) error {
 	label, err := service.PathKey[taskfile.Label](req, "label")
 	if err != nil {
 		return err
 	}
-	kem, err := pathKEM(req)
+	kem, err := service.PathWord(req, "kem", task.KEMX25519, task.KEMMLKEM768X25519, task.KEMMLKEM768)
 	if err != nil {
 		return err
 	}

@@ -8,6 +8,7 @@ import (
 	"log/slog"
 	"math/rand/v2"
 	"net/http"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -131,6 +132,15 @@ func PathKey[T ~[32]byte](req *http.Request, name string) (out T, err error) {
 		return out, problem.New(problem.Malformed, "%s: want 32 bytes in lower-case hexadecimal digits", name)
 	}
 	return T(raw), nil
+}
+
+// PathWord reads one of some words from a request's path.
+func PathWord[T ~string](req *http.Request, name string, words ...T) (T, error) {
+	word := T(req.PathValue(name))
+	if !slices.Contains(words, word) {
+		return "", problem.New(problem.Malformed, "%s: want one of %v", name, words)
+	}
+	return word, nil
 }
 
 // Write answers with a body of a media type.

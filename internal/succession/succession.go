@@ -37,9 +37,10 @@ const (
 	// MaxBundle is the most bytes of a bundle that is taken.
 	MaxBundle = 64 << 20
 	// maxCounts is for how many numbers of epochs an owner may have keys made for one position; as many again for
-	// each era, and one more for each statement: a thief of the owner's key may have asked each party for other
-	// numbers. Keys stay until the position is taken: another party may have taken a task with them already.
+	// each era, up to maxEras, and one more for each statement: a thief of the owner's key may have asked each party
+	// for other numbers. Keys stay until the position is taken: another party may have taken a task with them already.
 	maxCounts = 4
+	maxEras   = 15
 )
 
 // Task is one task of a stream.
@@ -360,7 +361,7 @@ func signedAnew(raw []byte, sign ed25519.PrivateKey) ([]byte, error) {
 // mostCounts is for how many numbers of epochs there may be keys of one position.
 func (f *Folder) mostCounts() int {
 	a := f.Authority()
-	return maxCounts*int(1+min(a.Era, 1<<20)) + int(a.Number)
+	return maxCounts*int(1+min(a.Era, maxEras)) + int(a.Number)
 }
 
 // Keys returns the file of the keys of a task behind the first.
