@@ -91,7 +91,7 @@ var barrenBatches = []struct {
 // batches as destroyed before; DOONA_FULL has all of them come.
 func TestEndlessDestroyed(t *testing.T) {
 	const bound = onion.SpareDestroyed + 1
-	comes := uint64(24)
+	comes := uint64(12)
 	if os.Getenv("DOONA_FULL") != "" {
 		comes = bound
 	}
