@@ -21,8 +21,6 @@ import (
 type barren struct {
 	*relaytest.Cascade
 	hop     int
-	batch   func(seq uint64) *onion.Batch
-	offered uint64       // numbers below this
 	pulls   atomic.Int64 // of any
 	reached chan struct{}
 	goOn    chan struct{}
@@ -33,7 +31,7 @@ func newBarren(t *testing.T, c *relaytest.Cascade, hop int, offered, halfway uin
 	uint64) *onion.Batch) *barren {
 	t.Helper()
 	rogue := c.StartRogue(t, hop)
-	e := &barren{Cascade: c, hop: hop, offered: offered, reached: make(chan struct{}), goOn: make(chan struct{})}
+	e := &barren{Cascade: c, hop: hop, reached: make(chan struct{}), goOn: make(chan struct{})}
 	for seq := range offered {
 		rogue.Answer(0, seq, func(w http.ResponseWriter, _ *http.Request) {
 			if e.pulls.Add(1); seq == halfway {
@@ -93,7 +91,7 @@ var barrenBatches = []struct {
 // batches as destroyed before; DOONA_FULL has all of them come.
 func TestEndlessDestroyed(t *testing.T) {
 	const bound = onion.SpareDestroyed + 1
-	comes := uint64(24)
+	comes := uint64(12)
 	if os.Getenv("DOONA_FULL") != "" {
 		comes = bound
 	}

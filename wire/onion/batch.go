@@ -406,9 +406,8 @@ func (m *Manifest) Last(t *task.Task) bool {
 	return min(m.Submissions, slots) < t.Batch.Size
 }
 
-// SpareDestroyed is how many batches of an epoch may be destroyed beyond as many as were released. What they take of
-// a disk is less than what one batch of SpareDestroyed clients does, whatever the number of lanes: a manifest has at
-// most 37 bytes a lane and hop.
+// SpareDestroyed is how many batches of an epoch may be destroyed beyond as many as were released. Each costs a disk
+// a manifest, of at most 512 bytes and 37 a lane for each hop so far: see [MaxManifest].
 const SpareDestroyed = 1024
 
 // Spoilt says whether so many of an epoch's batches were destroyed that no further one is to be taken: a hop before
