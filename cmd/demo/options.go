@@ -32,6 +32,7 @@ type options struct {
 	hops          int
 	headless      bool
 	listen        string
+	origins       []string // of the pages that report; empty for any
 	www           string
 	epoch         uint64
 	month         bool
