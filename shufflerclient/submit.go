@@ -32,7 +32,9 @@ const (
 // Submit posts a report to the first relay. A lost connection or a temporary refusal is retried
 // with the same bytes, which the relay stores once; that it has them from another network, as
 // after a move between two attempts, is success. Any other refusal is a [*problem.Problem], and so
-// is one whose RetryAfter is longer than a minute, or than ctx lasts: keep the report till then.
+// is one whose RetryAfter is longer than a minute, or than ctx lasts: keep the report till then. Where the network's
+// quota is used up ([problem.Limit], without tokens), try again later in the epoch, at most twice: neighbours may have
+// used it. A program sends no origin, and may report to a task that lists any.
 //
 // In a task with tokens, a report without one gets one first, and keeps it. Better get it earlier,
 // with [Client.Token], and keep it with the report: a retry with another token is another client's

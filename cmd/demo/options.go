@@ -36,6 +36,7 @@ type options struct {
 	headless      bool
 	listen        string
 	hosts         []string
+	origins       []string // of the pages that report; empty for any
 	www           string
 	epoch         uint64
 	month         bool

@@ -36,15 +36,35 @@ type page struct {
 	hosts *look.Hosts
 }
 
-// servePage serves until ctx ends.
-func (w *world) servePage(ctx context.Context, cmd *cobra.Command, o *options, tasks map[string]*crowd) error {
+// listenSite opens the address of the page, if there is a page.
+func (o *options) listenSite() (net.Listener, error) {
 	if _, err := os.Stat(filepath.Join(o.www, "index.html")); err != nil {
-		return fmt.Errorf("couldn't find the page in %s: run 'make build', or use --headless", o.www)
+		return nil, fmt.Errorf("couldn't find the page in %s: run 'make build', or use --headless", o.www)
 	}
 	l, err := net.Listen("tcp", o.listen)
 	if err != nil {
-		return fmt.Errorf("couldn't serve the page: %w", err)
+		return nil, fmt.Errorf("couldn't serve the page: %w", err)
 	}
+	return l, nil
+}
+
+// originsOf returns the origins of pages that are served at an address of this machine, and none for another address,
+// whose names nobody here knows: pages of any origin may then report.
+func originsOf(site net.Listener) []string {
+	at := site.Addr().(*net.TCPAddr)
+	if !at.IP.IsLoopback() && !at.IP.IsUnspecified() {
+		return nil
+	}
+	port := fmt.Sprintf(":%d", at.Port)
+	if at.Port == 80 { // which browsers leave out
+		port = ""
+	}
+	return []string{"http://127.0.0.1" + port, "http://[::1]" + port, "http://localhost" + port}
+}
+
+// servePage serves until ctx ends.
+func (w *world) servePage(ctx context.Context, cmd *cobra.Command, o *options, l net.Listener,
+	tasks map[string]*crowd) error {
 	p := &page{o.www, tasks, w.attack, &monthMaker{ctx: ctx, seed: o.seed}, pageHosts(cmd, o.listen, o.hosts)}
 	server := &http.Server{Handler: p.handler(w.main.open.Relays[0].URL), ReadHeaderTimeout: 10 * time.Second}
 	fmt.Fprintf(cmd.ErrOrStderr(), "\nAdd a report of your own: http://%s (end with Ctrl-C)\n", l.Addr())

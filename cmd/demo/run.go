@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"math"
+	"net"
 	"os"
 	"time"
 
@@ -55,6 +56,14 @@ func run(ctx context.Context, cmd *cobra.Command, o *options) error {
 		return fmt.Errorf("couldn't make a temporary folder: %w", err)
 	}
 	defer os.RemoveAll(dir)
+	var site net.Listener
+	if !o.headless { // before the tasks, which list its origins
+		if site, err = o.listenSite(); err != nil {
+			return err
+		}
+		defer site.Close()
+		o.origins = originsOf(site)
+	}
 	begin := time.Now()
 	fmt.Fprintf(cmd.ErrOrStderr(),
 		"hops: %d relays and a verifier on loopback, keys and batches in a temporary folder\n", o.hops)
@@ -85,7 +94,7 @@ func run(ctx context.Context, cmd *cobra.Command, o *options) error {
 	for i, v := range vitals {
 		tasks[v.name] = v.crowd(w.vitals[i])
 	}
-	return w.servePage(ctx, cmd, o, tasks)
+	return w.servePage(ctx, cmd, o, site, tasks)
 }
 
 // finish waits for the verifier to have every full batch and compares its report with the truth.

@@ -59,6 +59,9 @@ func startWorld(ctx context.Context, dir string, o *options, draft *task.Task, d
 			drafts = append(drafts, d)
 		}
 	}
+	for _, d := range drafts {
+		d.Task.Clients.Origins = o.origins
+	}
 	listeners, relays, err := listen(o.hops)
 	if err != nil {
 		return nil, err

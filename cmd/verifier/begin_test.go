@@ -25,7 +25,7 @@ func TestNewTaskToEstimate(t *testing.T) {
 	newTask := func(status int, out, name string, more ...string) {
 		args := []string{"task", "new", "--query", "mean", "--protocol", "splitmix", "--range", "0,10", "--batch", "10", "--honest", "0.9",
 			"--epsilon", "2", "--delta", "1e-4", "--epoch-length", "1h", "--name", name, "--out", out,
-			"--owner-key", filepath.Join(c.Dir, "owner.key"),
+			"--origin", "https://shop.example", "--owner-key", filepath.Join(c.Dir, "owner.key"),
 			"--verifier", taskfile.FormatKey(c.Open.Verifier.SignKey) + "," + keys + ".pub"}
 		for _, r := range c.Open.Relays {
 			args = append(args, "--relay", r.URL+","+taskfile.FormatKey(r.SignKey))

@@ -56,6 +56,8 @@ type planRow struct {
 type planResult struct {
 	Users uint64    `json:"users"`
 	Plans []planRow `json:"plans"`
+	// What the default quota of networks costs, by the first row; null where that is impossible.
+	Quota *planner.QuotaCost `json:"quota"`
 }
 
 // planFlags are the flags of `verifier plan`.
@@ -212,12 +214,16 @@ func (f *planFlags) run(cmd *cobra.Command) error {
 	if err := f.devices.setDevices(result.Plans); err != nil {
 		return err
 	}
+	if ways[0].Why == nil {
+		cost := ways[0].QuotaCost()
+		result.Quota = &cost
+	}
 	if f.pick > 0 {
 		if err := f.write(ways); err != nil {
 			return err
 		}
 	}
-	if err := cli.Print(cmd, result, func(w io.Writer) error { return printPlan(w, *g, result.Plans) }); err != nil {
+	if err := cli.Print(cmd, result, func(w io.Writer) error { return printPlan(w, *g, &result) }); err != nil {
 		return err
 	}
 	if ways[0].Why != nil {
@@ -347,7 +353,8 @@ func reason(r planRow, w, best *planner.Way) string {
 	return strings.Join(out, "; ") + "."
 }
 
-func printPlan(w io.Writer, g planner.Goal, rows []planRow) error {
+func printPlan(w io.Writer, g planner.Goal, result *planResult) error {
+	rows := result.Plans
 	fmt.Fprintf(w, "%s of %s users through %d relays\n\n", g.Query.Query, look.Number(float64(g.Batch)), g.Hops)
 	tab := tabwriter.NewWriter(w, 0, 4, 2, ' ', 0)
 	fmt.Fprintln(tab, "\tprotocol\tnoise\tpadding\trmse\tinterval\tcentral\tmessages\tslots × lanes\tbytes\tdummies\t"+
@@ -368,6 +375,10 @@ func printPlan(w io.Writer, g planner.Goal, rows []planRow) error {
 		return err
 	}
 	fmt.Fprintln(w)
+	if result.Quota != nil {
+		printQuota(w, *result.Quota)
+		fmt.Fprint(w, "That is by row 1, and the default of 'task new --quota': see there, and --issuer.\n\n")
+	}
 	for i, r := range rows {
 		text := r.Reason + " Holds provided " + r.NeedsHonest + ". " + r.batch
 		if r.Why != "" {

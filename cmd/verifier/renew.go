@@ -27,7 +27,7 @@ type renewFlags struct {
 	out, owner, ca             string
 	verifier, issuer, recovery string
 	newest                     string
-	rolls, replaced            []string
+	rolls, replaced, origins   []string
 	count                      uint64
 }
 
@@ -52,6 +52,9 @@ pages list KEY among their candidates. The new relay must have FIRST and a folde
 configuration; it gets the tasks before from the others. Where clients ask the relay that gives up for the
 stream, and it still runs, it takes the task too.
 
+Where the first task allows it (task new --allow clients.origins) and pages do, too, --origin says whose
+pages may report from this task on.
+
 If FILE is there already, with a task of this stream, nothing is signed: it is handed over again. So run
 the same command again after a relay could not be reached. Never sign a second task of one position: an
 honest relay refuses it, and clients that have seen one of the two refuse the other for good.`,
@@ -72,6 +75,7 @@ honest relay refuses it, and clients that have seen one of the two refuse the ot
 		"file of a party that hands on its key ('task roll'); may be given again")
 	flags.StringArrayVar(&f.replaced, "replace", nil,
 		"N=URL,KEY: another relay takes the place of relay N; may be given again")
+	flags.StringArrayVar(&f.origins, "origin", nil, originUsage+" (default: as in FIRST)")
 	flags.Uint64Var(&f.count, "epochs", 0, "number of epochs, 1 to 65536")
 	cli.Require(cmd, "out", "owner-key", "verifier-keys", "epochs")
 	return cmd
@@ -106,6 +110,14 @@ func (f *renewFlags) run(cmd *cobra.Command, first string) error {
 		return err
 	}
 	return printTask(cmd, next.Task, taskfile.FormatKey(next.Owner), nil, nil, nil)
+}
+
+// change returns what the next task changes that its stream allows, nil for nothing.
+func (f *renewFlags) change() func(*task.Task) {
+	if len(f.origins) == 0 {
+		return nil
+	}
+	return func(t *task.Task) { t.Clients.Origins = sortedOrigins(f.origins) }
 }
 
 // loadRoot reads the first task of a stream.
@@ -168,7 +180,7 @@ func (f *renewFlags) sign(ctx context.Context, owner *handover.Client, root *tas
 	}
 	bundle, err := owner.Renew(ctx, root, handover.Renewal{Count: f.count, Now: time.Now(), Rolls: rolls,
 		Replace: replaced, Verifier: lists[f.verifier], Issuer: lists[f.issuer], Recovery: recovery,
-		Newest: newest})
+		Newest: newest, Change: f.change()})
 	if err != nil {
 		return nil, err
 	}

@@ -2,6 +2,7 @@ package main
 
 import (
 	"crypto/ed25519"
+	"net/http"
 	"os"
 	"path/filepath"
 	"strconv"
@@ -15,6 +16,7 @@ import (
 	"github.com/doona-dp/doona/shufflerclient"
 	"github.com/doona-dp/doona/wire/codec"
 	"github.com/doona-dp/doona/wire/keyfile"
+	"github.com/doona-dp/doona/wire/problem"
 	"github.com/doona-dp/doona/wire/task"
 	"github.com/doona-dp/doona/wire/taskfile"
 )
@@ -67,6 +69,43 @@ func TestRenew(t *testing.T) {
 	require.Equal(t, 1, renew(first, 2), "the first task is no later one")
 	require.Equal(t, 1, cli.Run(root(), []string{"task", "renew", june, "--owner-key", owner, "--verifier-keys",
 		keys + ".pub", "--epochs", "2", "--out", "x"}), "not the first task")
+}
+
+// TestRenewListsOrigins: where the stream allows it, its next task takes reports of other pages; else it is not signed.
+func TestRenewListsOrigins(t *testing.T) {
+	const before, after = "https://old.example", "https://new.example"
+	for _, allow := range [][]string{{"clients.origins"}, nil} {
+		c := relaytest.New(t, relaytest.Options{Hops: 1, Task: relaytest.Mean(10, func(draft *task.Task) {
+			relaytest.InStream(allow...)(draft)
+			draft.Clients.Origins = []string{before}
+		})})
+		c.Start(t, 0)
+		keys := filepath.Join(c.Dir, "verifier", "next.keys")
+		require.Zero(t, cli.Run(root(), []string{"keygen", "--kind", "hpke", "--sign-key", c.VerifierSign(), "--epochs",
+			"2", "--out", keys}))
+		june := filepath.Join(t.TempDir(), "june.bundle")
+		status := cli.Run(root(), []string{"task", "renew", filepath.Join(c.Dir, "task0.bundle"), "--owner-key",
+			filepath.Join(c.Dir, "owner.key"), "--verifier-keys", keys + ".pub", "--epochs", "2", "--origin", after,
+			"--out", june})
+		if allow == nil {
+			require.NotZero(t, status)
+			require.NoFileExists(t, june)
+			continue
+		}
+		require.Zero(t, status)
+		written, err := os.ReadFile(june)
+		require.NoError(t, err)
+		bundle, err := taskfile.ParseBundle(written)
+		require.NoError(t, err)
+		next := c.After(t, bundle)
+		require.Equal(t, []string{after}, next.Open.Clients.Origins)
+		c.Clock.Advance(2 * relaytest.Epoch)
+		post := func(origin string) error {
+			return next.PostWith(t.Context(), 0, next.Seal(t, 0, 1), http.Header{"Origin": {origin}})
+		}
+		require.ErrorIs(t, post(before), problem.New(problem.ForeignOrigin, ""))
+		require.NoError(t, post(after))
+	}
 }
 
 // TestState: an owner hands a stream on and the next one ends it, by commands; a relay that was away gets the

@@ -52,6 +52,7 @@ type taskFlags struct {
 	length   time.Duration
 	count    uint64
 	quota    uint64
+	origins  []string
 	stream   string
 	allow    []string
 	ca       string
@@ -90,6 +91,12 @@ With --issuer every report needs an anonymous token, which the issuer gives to p
 apart ('issuer --help'). Without, clients are told apart by network address: no protection against
 someone with many networks (Sybils). The issuer must be independent of you and of the verifier:
 whoever has tokens without end can surround one person with clients of their own.
+
+By default a network (IPv4 /24, IPv6 /48) has one report in an epoch. That shuts out all but one of the
+visitors who share it: half of a household of two, 90 % of ten, 99 % of an office or a carrier's address
+with 100. A higher --quota lets them in, and lets who has a network add as many false reports; New
+prints both. With --origin the first relay refuses reports of other sites' pages, which could else use
+up their visitors' networks and ask which have reported. List each origin whose pages report, apps too.
 
 With --stream it is the first task of a stream, which 'verifier task renew' goes on with: pages name
 this task's id for good. Later tasks are the same but for their epochs and keys, and what --allow names.`,
@@ -132,7 +139,9 @@ this task's id for good. Later tasks are the same but for their epochs and keys,
 	flags.DurationVar(&f.length, "epoch-length", 24*time.Hour, "length of an epoch, 1s to 8784h in whole seconds")
 	flags.Uint64Var(&f.count, "epochs", 1, "number of epochs, 1 to 65536; the key lists must hold as many keys")
 	flags.Uint64Var(&f.quota, "quota", 1,
-		"reports per client network (IPv4 /24, IPv6 /48) and epoch, 1 to 65535; with --issuer 1")
+		"q, reports per client network (IPv4 /24, IPv6 /48) and epoch, 1 to 65535; above 1 each network's is "+
+			"drawn from q to 2q−1; with --issuer 1")
+	flags.StringArrayVar(&f.origins, "origin", nil, originUsage)
 	flags.StringVar(&f.stream, "stream", "",
 		"name of the stream that the task begins, 1 to 64 printable ASCII characters")
 	flags.StringSliceVar(&f.allow, "allow", nil,
@@ -161,7 +170,10 @@ func (f *taskFlags) run(cmd *cobra.Command) error {
 	if err != nil {
 		return err
 	}
-	t.Clients.Quota = f.quota
+	t.Clients.Quota, t.Clients.Origins = f.quota, sortedOrigins(f.origins)
+	if err := t.ValidateDraft(); err != nil {
+		return cli.FlagError(err)
+	}
 	if f.stream != "" {
 		slices.Sort(f.allow)
 		t.Stream = &task.Stream{Name: f.stream, Allow: f.allow}
@@ -176,6 +188,7 @@ func (f *taskFlags) run(cmd *cobra.Command) error {
 	if err != nil {
 		return err
 	}
+	warnOfPages(cmd, t)
 	return printTask(cmd, t, taskfile.FormatKey(task.SignKey(bundle.Owner)), fullSlots(t), nil, chosen)
 }
 
@@ -263,7 +276,7 @@ func (f *taskFlags) sign(ctx context.Context, t *task.Task) (*taskfile.Bundle, e
 		if party, list, err = parseParty("issuer", url, rest); err != nil {
 			return nil, err
 		}
-		t.Clients, lists = task.Clients{Kind: task.ClientToken, Quota: 1, Issuer: party}, append(lists, list)
+		t.Clients.Kind, t.Clients.Issuer, lists = task.ClientToken, party, append(lists, list)
 	}
 	if err := taskfile.CheckSize(t); err != nil { // before any relay makes keys for it
 		return nil, err
@@ -415,10 +428,10 @@ type taskSummary struct {
 	// What all epochs cost together at most, of a task with parties and several epochs: what is claimed or follows.
 	Together *compose.Spend `json:"together,omitempty"`
 
-	Group groupSummary `json:"group"` // What is left to a person with several reports in an epoch.
-
-	Stream *streamSummary `json:"stream,omitempty"` // The task's place in a stream.
-	Chosen *choice        `json:"chosen,omitempty"` // By the plan: none where the protocol was named.
+	Group   groupSummary   `json:"group"` // What is left to a person with several reports in an epoch.
+	Clients clientsSummary `json:"clients"`
+	Stream  *streamSummary `json:"stream,omitempty"` // The task's place in a stream.
+	Chosen  *choice        `json:"chosen,omitempty"` // By the plan: none where the protocol was named.
 }
 
 // totalSummary is the claim of all epochs.
@@ -451,9 +464,16 @@ func printTask(cmd *cobra.Command, t *task.Task, owner string, full *uint64, dou
 	s := taskSummary{"", owner, t.Query, t.Protocol, t.Rule, map[string]string{}, t.Claim.Epsilon.String(),
 		t.Claim.Delta.String(), nil, nil, verifier.CrowdEpsilon(t, m), t.Batch.Size, t.Batch.Min,
 		t.Slots.Padding, t.Slots.Lanes, t.Slots.PerLane, full, t.Slots.MessageBytes, doubts, nil, nil, nil, nil,
-		groupSummary{}, streamOf(t), chosen}
+		groupSummary{}, clientsSummary{Kind: t.Clients.Kind, Origins: t.Clients.Origins}, streamOf(t), chosen}
 	if s.Group, err = newGroupSummary(t); err != nil {
 		return err
+	}
+	if t.Clients.Kind == task.ClientAddress {
+		cost, err := planner.NewQuotaCost(t, m)
+		if err != nil {
+			return err
+		}
+		s.Clients.Quota = &cost
 	}
 	if s.Noise, err = noiseOf(t); err != nil {
 		return err
@@ -516,13 +536,7 @@ func printTask(cmd *cobra.Command, t *task.Task, owner string, full *uint64, dou
 			fmt.Fprintln(w, caveat)
 		}
 		s.Noise.print(w)
-		if t.Clients.Kind == task.ClientToken {
-			fmt.Fprintf(w, "One report per token of %s, which must be independent of owner and verifier: who "+
-				"issues\ntokens can surround one client with clients of their own.\n", t.Clients.Issuer.URL)
-		} else {
-			fmt.Fprintf(w, "Clients are networks, each with a quota of %d: no protection against someone with many "+
-				"of them (Sybils).\n", t.Clients.Quota)
-		}
+		s.Clients.print(w, t)
 		fmt.Fprintf(w, "Padding %s. Lanes: %d, slots in each: %d, bytes of a message: %d.\n", s.Padding, s.Lanes,
 			s.Slots, s.MessageBytes)
 		if s.Padding == task.PaddingNone {

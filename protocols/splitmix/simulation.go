@@ -49,6 +49,10 @@ func (m *Mechanism) Attack(src *randomizer.Source, attack string, index int, val
 	return m.split(src, m.residue(y)), nil
 }
 
+// OneSetsAll says that one malicious client can set the whole answer: sums are taken modulo a number, so that more
+// clients move it no further.
+func (m *Mechanism) OneSetsAll() bool { return true }
+
 // Reach returns the most that one malicious client moves the estimated total: [Mechanism.Attack]'s max.
 func (m *Mechanism) Reach() float64 {
 	lo, hi := m.task.Input.Lo.Float64(), m.task.Input.Hi.Float64()

@@ -1,6 +1,7 @@
 // The demo page against the real road: cmd/demo with its relays and verifier.
 import assert from 'node:assert/strict';
 import { mkdtempSync, rmSync, writeFileSync } from 'node:fs';
+import { createServer } from 'node:http';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { after, beforeEach, test } from 'node:test';
@@ -416,5 +417,36 @@ test('a click at any moment, on a slow device, ends in an estimate that counts i
     }
   } finally {
     await demo.stop();
+  }
+});
+
+test("another site's page can neither use up its visitor's network nor ask whether it has reported", async () => {
+  const site = createServer((_, response) => response.setHeader('Content-Type', 'text/html').end('<!doctype html>'));
+  await new Promise((resolve) => site.listen(0, '127.0.0.1', () => resolve(null)));
+  const { port } = /** @type {import('node:net').AddressInfo} */ (site.address());
+  try {
+    await onDemo(['--query', 'count', '--range', '0,30'], async (page) => {
+      const posted = page.waitForRequest(/\/reports$/);
+      const foreign = await page.context().newPage();
+      await foreign.goto(`http://localhost:${port}/`);
+      const ask = (/** @type {string} */ url) => foreign.evaluate(async (to) => {
+        const answers = [];
+        for (const mode of /** @type {RequestMode[]} */ (['cors', 'no-cors'])) {
+          const post = fetch(to, { method: 'POST', mode, body: 'x' });
+          answers.push(await post.then(({ status, type }) => `${type} ${status}`, (error) => error.name));
+        }
+        return answers;
+      }, url);
+      await page.bringToFront();
+      await page.locator('#send:enabled').click();
+      const url = (await posted).url();
+      await released(page);
+      const nobody = url.replace(/epochs\/\d+/, 'epochs/359'); // of which nobody has a report
+      assert.deepEqual(await ask(url), ['TypeError', 'opaque 0']);
+      assert.deepEqual(await ask(nobody), ['TypeError', 'opaque 0']);
+    });
+  } finally {
+    site.closeAllConnections();
+    site.close();
   }
 });

@@ -1,0 +1,68 @@
+package main
+
+import (
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/doona-dp/doona/internal/look"
+	"github.com/doona-dp/doona/planner"
+	"github.com/doona-dp/doona/wire/task"
+)
+
+const originUsage = "origin whose pages may report, as browsers send it: https://shop.example, " +
+	"https://*.shop.example for all below, app://ID or null; repeat"
+
+// sortedOrigins returns origins as a task lists them, each once.
+func sortedOrigins(given []string) []string {
+	out := slices.Clone(given)
+	slices.Sort(out)
+	return slices.Compact(out)
+}
+
+// warnOfPages says what pages of any site can do where a signed task lists no origins.
+func warnOfPages(cmd *cobra.Command, t *task.Task) {
+	if len(t.Clients.Origins) == 0 && len(t.Relays) > 0 {
+		fmt.Fprintln(cmd.ErrOrStderr(), "warning: no --origin: any web page can report for its visitors, use up the quota of "+
+			"their networks,\nand ask which of these have reported. List the origins of the pages that report.")
+	}
+}
+
+// clientsSummary is how the first relay limits clients, and what that costs.
+type clientsSummary struct {
+	Kind    task.ClientKind    `json:"kind"`
+	Origins []string           `json:"origins"`         // Whose pages may report; empty for any.
+	Quota   *planner.QuotaCost `json:"quota,omitempty"` // Of networks.
+}
+
+func (s *clientsSummary) print(w io.Writer, t *task.Task) {
+	if s.Quota == nil {
+		fmt.Fprintf(w, "One report per token of %s, which must be independent of owner and verifier: who "+
+			"issues\ntokens can surround one client with clients of their own.\n", t.Clients.Issuer.URL)
+	} else {
+		printQuota(w, *s.Quota)
+	}
+	if len(s.Origins) == 0 {
+		fmt.Fprintln(w, "Pages of any origin may report.")
+	} else {
+		fmt.Fprintf(w, "Pages of these origins may report, and programs: %s.\n", strings.Join(s.Origins, ", "))
+	}
+}
+
+// printQuota says what a quota is, whom it shuts out, and what it lets in.
+func printQuota(w io.Writer, c planner.QuotaCost) {
+	reports := fmt.Sprintf("a quota of %d", c.Least)
+	if c.Most > c.Least {
+		reports = fmt.Sprintf("a quota of %d to %d, drawn for each epoch", c.Least, c.Most)
+	}
+	fmt.Fprintf(w, "Clients are networks (IPv4 /24, IPv6 /48), each with %s: no protection against someone\nwith many "+
+		"of them (Sybils). Of visitors who share a network", reports)
+	for i, s := range c.Shared {
+		fmt.Fprintf(w, "%s %.3g %% of %d", map[bool]string{true: ",", false: ""}[i > 0], 100*s.ShutOut, s.Visitors)
+	}
+	fmt.Fprintf(w, " are shut out.\nOne network of false clients moves an entry of the answer by up to %s, twenty by "+
+		"up to %s.\n", look.Number(c.OneNetwork), look.Number(c.TwentyNetworks))
+}

@@ -1,0 +1,64 @@
+package planner
+
+import (
+	"github.com/doona-dp/doona/protocols"
+	"github.com/doona-dp/doona/wire/task"
+)
+
+// Shared is how many visitors of one network report in an epoch, and which share of them it has no report left for.
+type Shared struct {
+	Visitors uint64  `json:"visitors"`
+	ShutOut  float64 `json:"shut_out"`
+}
+
+// QuotaCost is what a quota of reports per network and epoch costs visitors who share a network, and what it lets
+// networks do to the answer.
+type QuotaCost struct {
+	Least  uint64   `json:"least"` // Reports of a network in an epoch: drawn from Least to Most.
+	Most   uint64   `json:"most"`
+	Shared []Shared `json:"shared"`
+	// The most that malicious networks move an entry of the answer, in the query's units.
+	OneNetwork     float64 `json:"one_network"`
+	TwentyNetworks float64 `json:"twenty_networks"`
+}
+
+// NewQuotaCost returns the cost of a task's quota, for households, offices and carriers that share addresses.
+func NewQuotaCost(t *task.Task, m protocols.Mechanism) (QuotaCost, error) {
+	one, err := shift(t, m)
+	if err != nil {
+		return QuotaCost{}, err
+	}
+	return quotaCost(t.Clients.Quota, one, m), nil
+}
+
+// setter is a mechanism that knows whether one malicious client can set the whole answer.
+type setter interface{ OneSetsAll() bool }
+
+// quotaCost is NewQuotaCost, where one client moves an entry by so much.
+func quotaCost(quota uint64, one float64, m protocols.Mechanism) QuotaCost {
+	c := QuotaCost{Least: quota, Most: 2*quota - 1}
+	for _, visitors := range []uint64{2, 10, 100} {
+		c.Shared = append(c.Shared, Shared{visitors, c.shutOut(visitors)})
+	}
+	if s, ok := m.(setter); ok && s.OneSetsAll() {
+		c.OneNetwork, c.TwentyNetworks = one, one
+		return c
+	}
+	c.OneNetwork = float64(c.Most) * one
+	c.TwentyNetworks = 20 * c.OneNetwork
+	return c
+}
+
+// shutOut returns the expected share of visitors who come after their network's quota is used up, which is uniform.
+func (c QuotaCost) shutOut(visitors uint64) float64 {
+	over := 0.0
+	for quota := c.Least; quota <= c.Most && quota < visitors; quota++ {
+		over += float64(visitors - quota)
+	}
+	return over / float64(c.Most-c.Least+1) / float64(visitors)
+}
+
+// QuotaCost is that of a way's task.
+func (w *Way) QuotaCost() QuotaCost {
+	return quotaCost(w.Task.Clients.Quota, w.Shift, w.Mechanism)
+}
