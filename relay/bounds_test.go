@@ -205,7 +205,8 @@ func (s *signedRequest) request(pattern string, named map[string]string, header 
 	}
 	req := httptest.NewRequest(method, path, nil)
 	maps.Copy(req.Header, header)
-	if key, purpose, body := s.signed(pattern[len(method)+1:], named, header); key != nil && req.Header[handover.Header] == nil {
+	key, purpose, body := s.signed(pattern[len(method)+1:], named, header)
+	if key != nil && req.Header[handover.Header] == nil {
 		req.Header.Set(handover.Header, handover.Signed(key, purpose, body))
 	}
 	return req
@@ -304,8 +305,9 @@ func (s *signedRequest) requests(pattern, name string) (out []*http.Request) {
 }
 
 // TestEveryNumberHasItsBound walks all requests that a relay answers, with all that they name one beyond its bound and
-// far beyond it, signed by who may ask: each is refused as the table in docs/SPEC.md says. Then 10,000 come, or that many
-// of every kind with DOONA_FULL=1. No file has changed, nothing was found, no key was made, and neither metrics nor memory have grown.
+// far beyond it, signed by who may ask: each is refused as the table in docs/SPEC.md says. Then 10,000 come, or that
+// many of every kind with DOONA_FULL=1. No file has changed, nothing was found, no key was made, and neither metrics
+// nor memory have grown.
 func TestEveryNumberHasItsBound(t *testing.T) {
 	c := relaytest.New(t, relaytest.Options{Task: relaytest.InStream(), Config: func(_ int, cfg *relay.Config) {
 		folder := filepath.Join(filepath.Dir(cfg.SignKey), "owners")

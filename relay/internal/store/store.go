@@ -272,8 +272,9 @@ type Store interface {
 	// nothing is left. It alone works on a store that was set back, and with it the store goes on.
 	EndAll(ctx context.Context, ids, strange []EpochID, why Reason) error
 
-	// Fresh takes note of the nonce of a request that a key has signed, and says whether it is new to all processes that
-	// share the store: of the last [KeptNonces] of each key. Of a store that one process has, the process knows itself.
+	// Fresh takes note of the nonce of a request that a key has signed, and says whether it is new to all processes
+	// that share the store: of the last [KeptNonces] of each key. Where one process has the store, it is always true:
+	// that process knows by itself.
 	Fresh(ctx context.Context, key task.SignKey, nonce onion.Nonce) (bool, error)
 
 	// SetBack returns what has been found to be set back, nil for nothing.
