@@ -14,6 +14,7 @@ import { abortable, idle } from './moment.js';
 import { OpenTask } from './open-task.js';
 import { type ConnectOptions, type Pinned, type TokenSource, validate } from './options.js';
 import { anyLanguage, bodyOf } from './read.js';
+import { blobNeeded, checkedScript, scriptFailed } from './script.js';
 import type { Price, Store } from './store.js';
 import { indexedDBStore } from './store-indexeddb.js';
 import { StreamDoona } from './stream-doona.js';
@@ -177,9 +178,24 @@ function cannotSeal(): DoonaError {
 function tokenOf(pinned: Pinned, task: Task, keys: readonly Bytes[],
   source?: TokenSource): (epoch: number) => Promise<Bytes> {
   const { id, idText, modules } = pinned;
-  const load = () => (modules
-    ? import(/* @vite-ignore */ new URL(DOONA.tokens.file, modules).href) : import('./blind.js'));
-  return (epoch) => newToken({ id, idText, task, epoch, keyId: keys[epoch]!, source }, load());
+  let loading: ReturnType<typeof loadTokens> | undefined;
+  return (epoch) => {
+    loading ??= loadTokens(modules);
+    loading.catch(() => (loading = undefined)); // another attempt may succeed
+    return newToken({ id, idText, task, epoch, keyId: keys[epoch]!, source }, loading);
+  };
+}
+
+async function loadTokens(folder?: URL): Promise<typeof import('./blind.js')> {
+  const script = { file: DOONA.tokens.file, integrity: DOONA.tokens.integrity };
+  const where = () => (folder ? new URL(DOONA.tokens.file, folder) : new URL(DOONA.tokens.file, import.meta.url));
+  const checked = await checkedScript(script, where);
+  if (!checked && !folder) return import('./blind.js');
+  try {
+    return await import(/* @vite-ignore */ checked ?? where().href);
+  } catch (cause) {
+    throw scriptFailed(script, cause, checked && blobNeeded);
+  }
 }
 
 /** The most epochs of a task, and the most that are composed. */

@@ -8,10 +8,9 @@
 import { checkId, checkIssuer, parseBundle, withTokens } from './bundle.js';
 import type { Bytes } from './bytes.js';
 import { DoonaError } from './errors.js';
-import { modules as assets } from './files.js';
+import { modules as assets, checkIntegrity } from './files.js';
 import { Module, ModuleStopped } from './module.js';
 import { type Reporter, withFullModule, withWebCrypto } from './reporter.js';
-import { sha256 } from './signature.js';
 import type { Task } from './task.js';
 
 /** Which module: the small one for every page, or the one that also seals. */
@@ -124,15 +123,14 @@ async function nullIfStopped<T>(name: ModuleName, work: () => Promise<T>): Promi
 
 async function compile(name: ModuleName, code: Code): Promise<WebAssembly.Module> {
   if (!(code instanceof Uint8Array)) return code;
-  const { file, integrity } = assets[name];
+  const asset = assets[name];
   try {
     const compiled = WebAssembly.compile(code); // meanwhile
     compiled.catch(() => {}); // a wrong hash says more
-    const hash = btoa(String.fromCharCode(...(await sha256(code))));
-    if (`sha256-${hash}` !== integrity) throw new Error('its hash is not the one this script names');
+    await checkIntegrity(code, asset);
     return await compiled;
   } catch (cause) {
-    throw new DoonaError('module-failed', `couldn't compile ${file}: ${(cause as Error).message}`, undefined,
+    throw new DoonaError('module-failed', `couldn't compile ${asset.file}: ${(cause as Error).message}`, undefined,
       { cause });
   }
 }
