@@ -5,13 +5,11 @@ import (
 	"crypto/sha256"
 	"crypto/subtle"
 	"errors"
-	"fmt"
 	"io"
 	"math/big"
 	"mime"
 	"net/http"
 	"strings"
-	"time"
 
 	"github.com/doona-dp/doona/internal/look"
 	"github.com/doona-dp/doona/internal/service"
@@ -81,7 +79,7 @@ func (i *Issuer) epochOf(req *http.Request) (*served, uint64, *epochKey, error) 
 }
 
 func (i *Issuer) handleDirectory(w http.ResponseWriter, req *http.Request) error {
-	s, epoch, key, err := i.epochOf(req)
+	_, _, key, err := i.epochOf(req)
 	if err != nil {
 		return err
 	}
@@ -89,9 +87,6 @@ func (i *Issuer) handleDirectory(w http.ResponseWriter, req *http.Request) error
 	if err != nil {
 		return err
 	}
-	_, end := i.window(s, epoch)
-	w.Header().Set("Cache-Control",
-		fmt.Sprintf("public, max-age=%d", max(0, min(3600, int(end.Sub(i.clock.Read().Now)/time.Second)))))
 	return service.Write(w, token.DirectoryType, body)
 }
 

@@ -324,6 +324,12 @@ func TestAddresses(t *testing.T) {
 	require.NoError(t, err)
 	resp.Body.Close()
 	require.Equal(t, "*", resp.Header.Get("Access-Control-Allow-Origin"))
+	resp, err = http.Get(c.Open.DirectoryURL(0))
+	require.NoError(t, err)
+	resp.Body.Close()
+	require.Equal(t, http.StatusOK, resp.StatusCode)
+	require.Equal(t, []string{"no-store"}, resp.Header.Values("Cache-Control"), "a cache tells who comes back")
+	require.Empty(t, resp.Header.Values("ETag"))
 }
 
 // TestForeignPages: where networks are clients, a page whose origin the task does not list gets one answer, which it

@@ -47,7 +47,7 @@ func ended() error { return problem.New(problem.EpochEnded, "") }
 // setBackRetry is when to ask a relay again that was set back: people must come first.
 const setBackRetry = 10 * time.Minute
 
-// open is answer for what pages of any origin may read.
+// open is answer for what pages of any origin may read, and no cache keeps.
 func (r *Relay) open(handle service.Handler) http.HandlerFunc {
 	return r.answer(func(w http.ResponseWriter, req *http.Request) error {
 		service.AllowOrigins(w)
@@ -65,7 +65,6 @@ func (r *Relay) handleTask(w http.ResponseWriter, req *http.Request) error {
 	} else {
 		return err
 	}
-	w.Header().Set("Cache-Control", "public, max-age=3600")
 	return service.Write(w, mediaType, bundle)
 }
 

@@ -205,12 +205,17 @@ func TestPublicResources(t *testing.T) {
 		require.NoError(t, err)
 		require.Equal(t, "*", resp.Header.Get("Access-Control-Allow-Origin"))
 		require.Equal(t, "application/msgpack", resp.Header.Get("Content-Type"))
+		require.Equal(t, []string{"no-store"}, resp.Header.Values("Cache-Control"), "a cache tells who comes back")
+		for _, name := range []string{"ETag", "Last-Modified", "Set-Cookie"} {
+			require.Empty(t, resp.Header.Values(name))
+		}
 		sum := task.ID(sha256.Sum256(c.Open.Canonical()))
 		require.Equal(t, c.Open.ID, sum)
 		require.Contains(t, string(raw), string(c.Open.Canonical()))
 
 		resp, err = http.Get(party.URL + "/v1/keys")
 		require.NoError(t, err)
+		require.Equal(t, []string{"no-store"}, resp.Header.Values("Cache-Control"))
 		raw, err = io.ReadAll(resp.Body)
 		require.NoError(t, err)
 		var lists []*onion.SignedKeyList

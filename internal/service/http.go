@@ -62,10 +62,18 @@ func TryLater(name problem.Name, detail string) *problem.Problem {
 // NotFound is the [Handler] of what there is not.
 func NotFound(http.ResponseWriter, *http.Request) error { return problem.New(problem.NotFound, "") }
 
-// AllowOrigins lets pages of any origin read an answer. The value is shared, and nobody adds to it.
-func AllowOrigins(w http.ResponseWriter) { w.Header()["Access-Control-Allow-Origin"] = anyOrigin }
+// AllowOrigins lets pages of any origin read an answer, which no cache is to keep: a browser's would tell by what it
+// asks that it comes back. The values are shared, and nobody adds to them.
+func AllowOrigins(w http.ResponseWriter) {
+	header := w.Header()
+	header["Access-Control-Allow-Origin"] = anyOrigin
+	header["Cache-Control"] = noStore
+}
 
-var anyOrigin = []string{"*"}
+var (
+	anyOrigin = []string{"*"}
+	noStore   = []string{"no-store"}
+)
 
 // CheckOrigin lets the page that sent a request read the answer if the task takes reports of its origin, and is a
 // problem if not. Browsers name a page's origin in every POST, and no page can leave that out or change it. What comes

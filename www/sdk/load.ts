@@ -8,6 +8,7 @@ import type { Bytes } from './bytes.js';
 import type { Engine, ModuleName } from './engine.js';
 import { DoonaError } from './errors.js';
 import { modules, whereFilesLie } from './files.js';
+import { bodyOf } from './read.js';
 
 /** A module that the engine has been told to start. */
 export interface Starting {
@@ -44,12 +45,15 @@ export function addressOf(name: ModuleName, folder?: URL): URL {
   return new URL(DOONA.browser.file, import.meta.url);
 }
 
+/** The most bytes of a module; the larger one has 7 million. */
+const mostModule = 32 << 20;
+
 async function load(url: URL): Promise<Bytes> {
   try {
     if (url.protocol === 'file:') return await readFile(url);
     const response = await fetch(url, { credentials: 'same-origin' });
     if (!response.ok) throw new Error(`the server answered ${response.status}`);
-    return new Uint8Array(await response.arrayBuffer());
+    return await bodyOf(response, mostModule);
   } catch (cause) {
     const message = `couldn't load ${url.href}: ${(cause as Error).message}; ${whereFilesLie}`;
     throw new DoonaError('module-failed', message, 'modules', { cause });

@@ -1,14 +1,15 @@
 /**
- * The engine, from the page's side: in a worker of a same-origin file, so that compiling,
- * checking, randomizing and sealing never hold up the page; where there is no page (Node, Deno,
- * Bun, workerd, a worker of the site's own) or no worker may start, in this thread.
+ * The engine, from the page's side: in a worker, so that compiling, decoding, checking, randomizing and sealing never
+ * hold up the page; where there is no page (Node, Deno, Bun, workerd, a worker of the site's own) or no worker may
+ * start, in this thread.
  * @module
  */
 
 import { type Answer, type Call, ready, workerName } from './call.js';
 import type { Engine } from './engine.js';
 import { DoonaError } from './errors.js';
-import { whereFilesLie } from './files.js';
+import type { Asset } from './files.js';
+import { blobNeeded, checkedScript, scriptFailed } from './script.js';
 
 /** Answers calls. */
 interface Port {
@@ -29,25 +30,35 @@ export function engine(folder?: URL): Promise<Engine> {
   return found;
 }
 
+const script: Asset = { file: DOONA.worker.file, integrity: DOONA.worker.integrity };
+
 async function start(folder?: URL): Promise<Port> {
+  const checked = await checkedScript(script, () => addressOf(folder));
   try {
     // Without a page nothing is held up, and a worker would keep Deno and Bun from ending.
-    if (typeof document !== 'undefined' && typeof Worker !== 'undefined') return await startWorker(folder);
-  } catch {
-    // A policy without worker-src, another origin, a browser without module workers: go on here.
+    const paged = typeof document !== 'undefined' && typeof Worker !== 'undefined';
+    const port = paged && (await startWorker(folder, checked).catch(() => undefined));
+    // Without a policy that admits a worker, or in a browser without module workers: here.
+    return port || (await startHere(folder, checked));
+  } finally {
+    if (checked) URL.revokeObjectURL(checked);
   }
-  return startHere(folder);
 }
 
-// Bundlers look for this very expression, and for the import below.
-function makeWorker(folder?: URL): Worker {
-  if (folder) return new Worker(new URL(DOONA.worker.file, folder), { type: 'module', name: workerName });
+/** Where the worker's script lies. Bundlers look for these very expressions, and for the import below. */
+function addressOf(folder?: URL): URL {
+  if (folder) return new URL(DOONA.worker.file, folder);
+  return new URL(DOONA.worker.file, import.meta.url);
+}
+
+function makeWorker(folder?: URL, checked?: string): Worker {
+  if (checked ?? folder) return new Worker(checked ?? addressOf(folder), { type: 'module', name: workerName });
   return new Worker(new URL(DOONA.worker.file, import.meta.url), { type: 'module', name: workerName });
 }
 
-function startWorker(folder?: URL): Promise<Port> {
+function startWorker(folder?: URL, checked?: string): Promise<Port> {
   return new Promise((resolve, reject) => {
-    const worker = makeWorker(folder);
+    const worker = makeWorker(folder, checked);
     const waiting = new Map<number, (answer: Answer) => void>();
     let stopped = '';
     worker.addEventListener('message', ({ data }: MessageEvent<Answer | typeof ready>) => {
@@ -77,15 +88,14 @@ function failure(id: number, message: string): Answer {
   return { id, error: { code: 'module-failed', message, field: undefined } };
 }
 
-async function startHere(folder?: URL): Promise<Port> {
+async function startHere(folder?: URL, checked?: string): Promise<Port> {
   try {
-    const { answer } = folder
-      ? ((await import(/* @vite-ignore */ new URL(DOONA.worker.file, folder).href)) as typeof import('./worker.js'))
+    const { answer } = checked ?? folder
+      ? ((await import(/* @vite-ignore */ checked ?? addressOf(folder).href)) as typeof import('./worker.js'))
       : await import('./worker.js');
     return { post: answer };
   } catch (cause) {
-    const message = `couldn't load ${DOONA.worker.file}: ${(cause as Error).message}; ${whereFilesLie}`;
-    throw new DoonaError('module-failed', message, 'modules', { cause });
+    throw scriptFailed(script, cause, checked && blobNeeded);
   }
 }
 
@@ -99,6 +109,7 @@ function remote(port: Port): Engine {
   return {
     start: (name, code) => call('start', [name, code], code instanceof Uint8Array ? [code.buffer] : []),
     open: (request) => call('open', [request]),
+    stream: (request) => call('stream', [request], [request.chain.buffer]),
     check: (handle) => call('check', [handle]),
     epsilonWithin: (handle, epochs, delta) => call('epsilonWithin', [handle, epochs, delta]),
     submission: (handle, epoch, value) => call('submission', [handle, epoch, value], [value.buffer as ArrayBuffer]),

@@ -42,7 +42,7 @@ export async function newToken(wanted: Wanted, loading: Promise<typeof import('.
   loading.catch(() => {}); // until it is awaited
   const directory = await answered((signal) =>
     fetch(`${base}/issuer-directory`,
-      { credentials: 'omit', referrerPolicy: 'no-referrer', redirect: 'manual', signal }),
+      { credentials: 'omit', referrerPolicy: 'no-referrer', redirect: 'manual', cache: 'no-store', signal }),
   );
   try {
     const { blind } = await loading;
@@ -50,7 +50,8 @@ export async function newToken(wanted: Wanted, loading: Promise<typeof import('.
     return await finalize(await answered((signal) => source(request,
       { task: idText, epoch, uri: `${base}/token-request`, signal })));
   } catch (cause) {
-    throw cause instanceof DoonaError ? cause : none((cause as Error).message, cause);
+    const ours = cause instanceof DoonaError && cause.code !== 'module-failed'; // the script: it may load another time
+    throw ours ? cause : none((cause as Error).message, cause);
   }
 }
 
