@@ -46,8 +46,9 @@ func measureJunk(ctx context.Context, _ *Setup) ([]Row, error) {
 	if err != nil {
 		return nil, err
 	}
-	party, bundles, streams := handover.NewClient(made.Owner, nil), fixture.JunkBundles(made.Bundle, taskfile.MaxBundle),
-		fixture.JunkStreams(made.Bundle, taskfile.MaxStream)
+	party := handover.NewClient(made.Owner, nil)
+	bundles := fixture.JunkBundles(made.Bundle, taskfile.MaxBundle)
+	streams := fixture.JunkStreams(made.Bundle, taskfile.MaxStream)
 	var rows []Row
 	for _, of := range []struct {
 		name   string
