@@ -11,7 +11,6 @@ import (
 	"crypto/rand"
 	"encoding/base64"
 	"encoding/hex"
-	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -133,8 +132,13 @@ func File(t testing.TB, path string) (needles []*Needle) {
 		switch {
 		case n > 512: // modulus and exponent
 			needles = append(needles, New(name, raw[256+32:256+96]))
-		case n == 33: // a leaf, and its value
-			needles = append(needles, New(name, raw[1:n]))
+		case bytes.HasPrefix(rest[end:], []byte("\"\n}")) && n > 32 && raw[0] <= 2: // a tree: each leaf, and its value
+			for at := 0; at < n; at++ {
+				if raw[at] == 1 {
+					needles = append(needles, New(fmt.Sprintf("%s, value %d", filepath.Base(path), len(needles)), raw[at+1:at+33]))
+					at += 32
+				}
+			}
 		default:
 			needles = append(needles, New(name, raw[:n]))
 		}
@@ -248,10 +252,7 @@ func eachPart(t testing.TB, overlap int, do func(part []byte, starts int)) {
 			}
 			n, err := memory.ReadAt(buffer[:size], int64(at))
 			if err != nil && n == 0 {
-				if errors.Is(err, os.ErrInvalid) {
-					break
-				}
-				at += size // it has gone, or was never there
+				at += uint64(len(untouched)) // it has gone, or was never there
 				continue
 			}
 			starts := n
