@@ -101,8 +101,8 @@ func (f *form) at(memory []byte) bool {
 	return true
 }
 
-// File returns the needles of the private keys in a key file, in its order, or of the values in a relay's secret. Of what
-// it reads nothing is left.
+// File returns the needles of the private keys in a key file, in its order, or of the values in a relay's secret. Of
+// what it reads nothing is left.
 func File(t testing.TB, path string) (needles []*Needle) {
 	t.Helper()
 	f, err := os.Open(path)
@@ -147,8 +147,8 @@ func File(t testing.TB, path string) (needles []*Needle) {
 }
 
 // RequireGone demands that the process's memory holds no copy of some needles, and, so that it is known to look, copies
-// of others. It collects garbage first, as finalizers clear what nobody has cleared; and looks a few times, as registers
-// that the scheduler has saved may hold a part for a while.
+// of others. It collects garbage first, as finalizers clear what nobody has cleared; and looks a few times, as
+// registers that the scheduler has saved may hold a part for a while.
 func RequireGone(t testing.TB, gone []*Needle, left ...*Needle) {
 	t.Helper()
 	require.NotEmpty(t, gone)
@@ -203,7 +203,8 @@ func Count(t testing.TB, needles ...*Needle) []string {
 	found := []string{}
 	eachPart(t, longest, func(part []byte, starts int) {
 		for i := 0; i < min(starts, len(part)-1); i++ {
-			if i%len(untouched) == 0 && i+len(untouched) < starts && bytes.Equal(part[i:i+len(untouched)], untouched[:]) {
+			if next := i + len(untouched); i%len(untouched) == 0 && next < starts &&
+				bytes.Equal(part[i:next], untouched[:]) {
 				i += len(untouched) - 1
 				continue
 			}

@@ -14,8 +14,8 @@ var padsPool = sync.Pool{New: func() any {
 	return &pads{make([]byte, 0, 512), make([]byte, 0, sha256.BlockSize+sha256.Size), make([]byte, 0, sha256.Size)}
 }}
 
-// HMAC writes HMAC-SHA256 of some parts under a key of at most 64 bytes to to, its first bytes where that is shorter. It
-// leaves no copy of the key nor of the result: crypto/hmac keeps both.
+// HMAC writes HMAC-SHA256 of some parts under a key of at most 64 bytes to to, its first bytes where that is shorter.
+// It leaves no copy of the key nor of the result: crypto/hmac keeps both.
 func HMAC(to, key []byte, parts ...[]byte) {
 	p := padsPool.Get().(*pads)
 	defer padsPool.Put(p)

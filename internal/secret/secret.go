@@ -58,8 +58,8 @@ func (b *Bytes) Format(s fmt.State, _ rune) { _, _ = io.WriteString(s, hidden) }
 // MarshalText implements [encoding.TextMarshaler]: a key is never encoded by accident.
 func (b *Bytes) MarshalText() ([]byte, error) { return []byte(hidden), nil }
 
-// Text decodes a key that is a JSON string of unpadded base64url. As a field of what [encoding/json.Unmarshal] fills, it
-// reads the text where it stands in the document, which whoever reads the document clears.
+// Text decodes a key that is a JSON string of unpadded base64url. As a field of what [encoding/json.Unmarshal] fills,
+// it reads the text where it stands in the document, which whoever reads the document clears.
 type Text struct{ *Bytes }
 
 // errText does not quote the text.

@@ -204,8 +204,8 @@ func (h *epochKeys[K]) key(epoch uint64) (key K, err error) {
 
 // Erase removes the private key of an epoch from the file, durably; erasing twice is no error.
 // It starts from the file as it is now, and under the file's lock, so that no process brings back
-// what another erased. Of the key's bytes none stay in memory. What the file system or a backup keeps of the old file is
-// beyond its reach.
+// what another erased. Of the key's bytes none stay in memory. What the file system or a backup keeps of the old file
+// is beyond its reach.
 func (h *epochKeys[K]) Erase(epoch uint64) error {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -363,8 +363,8 @@ func (h *HPKE) Check(t *task.Task, list *onion.SignedKeyList) error {
 	return nil
 }
 
-// load reads a JSON file into v, and the mark that stands behind it. Its errors do not quote the file, and of the keys in
-// it there are no copies but those in v.
+// load reads a JSON file into v, and the mark that stands behind it. Its errors do not quote the file, and of the keys
+// in it there are no copies but those in v.
 func load(path string, v any) (*mark.State, error) {
 	in, err := durable.ReadPrivate(path)
 	if err != nil {
@@ -381,7 +381,8 @@ func load(path string, v any) (*mark.State, error) {
 	return state, nil
 }
 
-// create writes a document to a new file, whose name it reserves first: of two at once one fails. It clears the document.
+// create writes a document to a new file, whose name it reserves first: of two at once one fails. It clears the
+// document.
 func create(path string, document []byte) error {
 	defer clear(document)
 	f, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)

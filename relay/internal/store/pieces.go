@@ -100,7 +100,8 @@ func (a *attempt) last(do func(tx *transaction) error) error {
 	return err
 }
 
-// pieceCipher returns what encrypts the pieces of an attempt, or of a batch from before there were any. It clears the key.
+// pieceCipher returns what encrypts the pieces of an attempt, or of a batch from before there were any. It clears
+// the key.
 func pieceCipher(batch cipher.AEAD, key []byte) (cipher.AEAD, error) {
 	if _, broken := batch.(noCipher); broken || len(key) == 0 {
 		return batch, nil
