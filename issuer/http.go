@@ -83,7 +83,7 @@ func (i *Issuer) handleDirectory(w http.ResponseWriter, req *http.Request) error
 	if err != nil {
 		return err
 	}
-	body, err := token.Directory(taskfile.TokenRequest, key.public)
+	body, err := token.Directory(taskfile.TokenRequest, key.Public())
 	if err != nil {
 		return err
 	}
@@ -129,11 +129,11 @@ func (i *Issuer) handleRequest(w http.ResponseWriter, req *http.Request) error {
 	if err != nil {
 		return err
 	}
-	blinded, err := token.BlindedMessage(key.public, request)
+	blinded, err := token.BlindedMessage(key.Public(), request)
 	if err != nil {
 		return problem.New(problem.Malformed, "%v", err)
 	}
-	if b := new(big.Int).SetBytes(blinded); b.Sign() == 0 || b.Cmp(key.private.N) >= 0 {
+	if b := new(big.Int).SetBytes(blinded); b.Sign() == 0 || b.Cmp(key.Modulus()) >= 0 {
 		return problem.New(problem.Malformed, "invalid blinded message: want a number from 1 to below the modulus")
 	}
 	client := string(account)
@@ -143,9 +143,9 @@ func (i *Issuer) handleRequest(w http.ResponseWriter, req *http.Request) error {
 	}
 	defer i.atWork.leave(s, client)
 	// Counted before it is signed: what is sent has been counted, whatever happens in between.
-	within, err := false, i.reserve.Short()
-	if err == nil {
-		within, err = i.store.count(s.ID, epoch, key.name("account", account), key.name("request", blinded), s.quota)
+	within, err := i.count(s, epoch, key, account, blinded)
+	if errors.Is(err, keyfile.ErrErased) {
+		return problem.New(problem.EpochClosed, "")
 	}
 	if err != nil {
 		i.failed("couldn't count", err)
@@ -154,12 +154,31 @@ func (i *Issuer) handleRequest(w http.ResponseWriter, req *http.Request) error {
 	if !within {
 		return problem.New(problem.Limit, "") // not the quota, as at a relay
 	}
-	reply, err := token.Sign(key.private, key.public, request)
+	reply, err := key.Sign(request)
+	if errors.Is(err, keyfile.ErrErased) {
+		return problem.New(problem.EpochClosed, "")
+	}
 	if err != nil {
 		return err
 	}
 	w.Header().Set("Cache-Control", "no-store")
 	return service.Write(w, token.ReplyType, reply)
+}
+
+// count counts a request of an account, and says whether it is within the quota.
+func (i *Issuer) count(s *served, epoch uint64, key *epochKey, account, blinded []byte) (within bool, err error) {
+	if err := i.reserve.Short(); err != nil {
+		return false, err
+	}
+	name, err := key.name("account", account)
+	if err != nil {
+		return false, err
+	}
+	request, err := key.name("request", blinded)
+	if err != nil {
+		return false, err
+	}
+	return i.store.count(s.ID, epoch, name, request, s.quota)
 }
 
 // keyHash is the SHA-256 of an API key; it says nothing about a key drawn at random.

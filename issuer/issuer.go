@@ -17,9 +17,7 @@ package issuer
 import (
 	"context"
 	"crypto/hmac"
-	"crypto/rsa"
 	"crypto/sha256"
-	"crypto/x509"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -34,6 +32,7 @@ import (
 	"github.com/doona-dp/doona/internal/clock"
 	"github.com/doona-dp/doona/internal/durable"
 	"github.com/doona-dp/doona/internal/invalid"
+	"github.com/doona-dp/doona/internal/secret"
 	"github.com/doona-dp/doona/internal/service"
 	"github.com/doona-dp/doona/wire/handover"
 	"github.com/doona-dp/doona/wire/keyfile"
@@ -92,9 +91,8 @@ type served struct {
 
 // epochKey is what an epoch's tokens are signed with.
 type epochKey struct {
-	private *rsa.PrivateKey
-	public  *token.PublicKey
-	counts  []byte // keys the hashes of accounts and requests
+	*token.PrivateKey
+	counts *secret.Bytes // keys the hashes of accounts and requests
 }
 
 // New opens the files and the store that a configuration names, and checks that the keys are those
@@ -273,15 +271,15 @@ func (s *served) epochKey(epoch uint64) (*epochKey, error) {
 	if err != nil {
 		return nil, err
 	}
-	public, err := token.NewPublicKey(&private.PublicKey)
-	if err != nil {
-		return nil, err
-	}
-	if epoch >= s.Epochs.Count || public.ID() != s.TokenKeys[epoch] {
+	if epoch >= s.Epochs.Count || private.Public().ID() != s.TokenKeys[epoch] {
 		return nil, invalid.Field("token_keys", fmt.Sprintf("the key of epoch %d", epoch),
 			"the keys that the task names")
 	}
-	s.epoch[epoch] = &epochKey{private, public, mac(x509.MarshalPKCS1PrivateKey(private), "doona issuer counts")}
+	var counts []byte
+	if !private.Use(func(exponent []byte) { counts = mac(exponent, "doona issuer counts") }) {
+		return nil, keyfile.ErrErased
+	}
+	s.epoch[epoch] = &epochKey{private, secret.Own(counts)}
 	return s.epoch[epoch], nil
 }
 
@@ -295,13 +293,19 @@ func (s *served) eraseKey(epoch uint64) error {
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	if k := s.epoch[epoch]; k != nil {
+		k.counts.Clear()
+	}
 	delete(s.epoch, epoch)
 	return nil
 }
 
-// name returns the hash of an account or of a request.
-func (k *epochKey) name(kind string, of []byte) hash {
-	return hash(mac(k.counts, kind, string(of))[:16])
+// name returns the hash of an account or of a request, or [keyfile.ErrErased].
+func (k *epochKey) name(kind string, of []byte) (name hash, err error) {
+	if !k.counts.Use(func(key []byte) { name = hash(mac(key, kind, string(of))[:16]) }) {
+		return name, keyfile.ErrErased
+	}
+	return name, nil
 }
 
 func mac(key []byte, parts ...string) []byte {

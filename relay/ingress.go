@@ -205,6 +205,9 @@ func (r *Relay) openReport(s *served, epoch uint64, body []byte, network netip.P
 		return nil, err
 	}
 	envelope, err := opener.OpenEnvelope(body)
+	if errors.Is(err, keyfile.ErrErased) { // meanwhile
+		return nil, problem.New(problem.EpochClosed, "")
+	}
 	if errors.Is(err, onion.ErrOpen) {
 		return nil, problem.New(problem.DoesNotOpen, "sealed to another key, task or epoch, or damaged")
 	}

@@ -100,7 +100,11 @@ func (o *opening) take(lane int, slots [][]byte) error {
 	if err := o.begin(); err != nil {
 		return err
 	}
-	for _, slot := range openAll(o.opener, o.key, lane, slots) {
+	opened, err := openAll(o.opener, o.key, lane, slots)
+	if err != nil {
+		return err
+	}
+	for _, slot := range opened {
 		if slot.next == nil {
 			continue
 		}
@@ -148,14 +152,15 @@ type openedSlot struct {
 	next []byte // nil where it does not open
 }
 
-// openAll opens slots of a lane on all cores, with their tags hashed under an epoch's key.
-func openAll(opener *onion.Opener, key *store.EpochKey, lane int, sealed [][]byte) []openedSlot {
+// openAll opens slots of a lane on all cores, with their tags hashed under an epoch's key. It is [keyfile.ErrErased]
+// where that is erased meanwhile: no slot counts as one that does not open then.
+func openAll(opener *onion.Opener, key *store.EpochKey, lane int, sealed [][]byte) ([]openedSlot, error) {
 	all := make([]openedSlot, len(sealed))
-	_ = onAllCores(len(all), func(i int) error { // none fails: one that does not open is nil
-		all[i] = openOne(opener, key, lane, sealed[i])
-		return nil
+	err := onAllCores(len(all), func(i int) (err error) {
+		all[i], err = openOne(opener, key, lane, sealed[i])
+		return err
 	})
-	return all
+	return all, err
 }
 
 // onAllCores calls do for the numbers below n, and returns its first error, after which some are left out. Requests
@@ -182,10 +187,14 @@ func onAllCores(n int, do func(i int) error) (err error) {
 	return err
 }
 
-func openOne(opener *onion.Opener, key *store.EpochKey, lane int, sealed []byte) (o openedSlot) {
+// openOne returns no slot where it does not open.
+func openOne(opener *onion.Opener, key *store.EpochKey, lane int, sealed []byte) (o openedSlot, err error) {
 	tag, next, err := opener.OpenSlot(lane, sealed)
+	if errors.Is(err, keyfile.ErrErased) {
+		return o, err
+	}
 	if err == nil {
 		o.next, o.tag = next, key.Tag(tag[:])
 	}
-	return o
+	return o, nil
 }

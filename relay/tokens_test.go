@@ -2,10 +2,8 @@ package relay_test
 
 import (
 	"bytes"
-	"crypto"
 	"crypto/rand"
 	"crypto/rsa"
-	"crypto/sha512"
 	"encoding/base64"
 	"errors"
 	"net/http"
@@ -15,6 +13,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/cloudflare/circl/blindsign/blindrsa"
 	"github.com/stretchr/testify/require"
 
 	"github.com/doona-dp/doona/internal/relaytest"
@@ -36,8 +35,15 @@ func signAgain(t *testing.T, c *relaytest.Cascade, tok []byte) []byte {
 	private, err := keys.Key(0)
 	require.NoError(t, err)
 	input := token.Input(tok)
-	hash := sha512.Sum384(input)
-	signature, err := rsa.SignPSS(rand.Reader, private, crypto.SHA384, hash[:], &rsa.PSSOptions{SaltLength: 48})
+	client, err := blindrsa.NewClient(blindrsa.SHA384PSSDeterministic,
+		&rsa.PublicKey{N: private.Modulus(), E: 65537})
+	require.NoError(t, err)
+	blinded, state, err := client.Blind(rand.Reader, input)
+	require.NoError(t, err)
+	id := private.Public().ID()
+	reply, err := private.Sign(append([]byte{0, 2, id[31]}, blinded...))
+	require.NoError(t, err)
+	signature, err := client.Finalize(state, reply)
 	require.NoError(t, err)
 	require.NotEqual(t, tok[len(input):], signature)
 	return append(bytes.Clone(input), signature...)

@@ -97,6 +97,9 @@ func (s *share) open(opener *onion.Opener) {
 
 func (s *share) take(take func(*slot) error) error {
 	for i := range s.slots {
+		if errors.Is(s.slots[i].err, onion.ErrErased) { // meanwhile: it says nothing about the slot
+			return onion.ErrErased
+		}
 		if err := take(&s.slots[i]); err != nil {
 			return err
 		}

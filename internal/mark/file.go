@@ -34,6 +34,7 @@ func Open(path string) (*File, error) {
 		return nil, fmt.Errorf("couldn't read the mark: %w", err)
 	}
 	_, f.known, err = Split(in)
+	clear(in)
 	if err != nil {
 		return nil, fmt.Errorf("couldn't read %s: %w", path, err)
 	}
@@ -112,11 +113,11 @@ func (f *File) Raise(entries map[Key]Entry) error {
 		return err
 	}
 	if f.known == nil {
-		return f.replace(f.whole.document, &State{ID: New().ID, Entries: maps.Clone(entries)})
+		return f.replaceMark(&State{ID: New().ID, Entries: maps.Clone(entries)})
 	}
 	next := f.known.Clone()
 	if news := next.raise(entries); f.loose {
-		return f.replace(f.whole.document, next)
+		return f.replaceMark(next)
 	} else if !news {
 		return nil
 	}
@@ -140,7 +141,7 @@ func (f *File) Change(change func(s *State)) error {
 		next = f.known.Clone()
 	}
 	change(next)
-	return f.replace(f.whole.document, next)
+	return f.replaceMark(next)
 }
 
 // Edit replaces the key file's own document by what edit makes of it, durably; where that is nil, it stays. edit gets
@@ -159,7 +160,12 @@ func (f *File) Edit(edit func(document []byte) ([]byte, error)) error {
 	}
 	var document []byte
 	if !f.told {
-		document = f.whole.document
+		in, l, err := f.parse()
+		defer clear(in)
+		if err != nil {
+			return err
+		}
+		document = l.document
 	}
 	next, err := edit(document)
 	if err != nil {
@@ -169,6 +175,7 @@ func (f *File) Edit(edit func(document []byte) ([]byte, error)) error {
 	if next == nil {
 		return nil
 	}
+	defer clear(next)
 	return f.replace(next, f.known)
 }
 
@@ -225,11 +232,13 @@ func (f *File) readWhole() error {
 	if err != nil {
 		return fmt.Errorf("couldn't open the mark: %w", err)
 	}
-	in, err := io.ReadAll(file)
+	f.file = file
+	in, whole, err := f.parse()
+	clear(in)
+	f.file = nil
 	if err == nil {
-		f.whole, err = parse(in)
-	}
-	if err == nil {
+		whole.document = nil // it is cleared
+		f.whole = whole
 		f.info, err = file.Stat()
 	}
 	if err != nil {
@@ -242,6 +251,17 @@ func (f *File) readWhole() error {
 	}
 	f.file, f.known = file, f.whole.state()
 	return nil
+}
+
+// parse reads the open file as a whole, and takes it apart. The caller clears in.
+func (f *File) parse() (in []byte, l *layout, err error) {
+	if _, err := f.file.Seek(0, io.SeekStart); err != nil {
+		return nil, nil, err
+	}
+	if in, err = durable.ReadAll(f.file); err == nil {
+		l, err = parse(in)
+	}
+	return in, l, err
 }
 
 func (f *File) forget() {
@@ -264,7 +284,7 @@ func (f *File) write(next *State, by map[Key]Entry) error {
 	generation := f.whole.latest + 1
 	text := encode(line{Generation: generation}, grown)
 	if len(text) > slotSize {
-		return f.replace(f.whole.document, next)
+		return f.replaceMark(next)
 	}
 	slot := append(text, bytes.Repeat([]byte("\n"), slotSize-len(text))...)
 	at := f.info.Size() - 2*slotSize + int64(generation%2)*slotSize
@@ -278,12 +298,25 @@ func (f *File) write(next *State, by map[Key]Entry) error {
 	return nil
 }
 
-// replace writes the whole file anew; the caller holds its lock. What it has written it does not read again.
+// replaceMark writes the whole file anew with the document that it has.
+func (f *File) replaceMark(next *State) error {
+	in, l, err := f.parse()
+	defer clear(in)
+	if err != nil {
+		return fmt.Errorf("couldn't read %s: %w", f.path, err)
+	}
+	return f.replace(l.document, next)
+}
+
+// replace writes the whole file anew; the caller holds its lock, and clears the document. What it has written it does
+// not read again.
 func (f *File) replace(document []byte, next *State) error {
 	told := f.told
 	f.forget()
-	whole := &layout{document: document, whole: next}
-	if err := durable.WriteFile(f.path, Join(whole.document, next), 0o600); err != nil {
+	whole := &layout{whole: next}
+	out := Join(document, next)
+	defer clear(out)
+	if err := durable.WriteFile(f.path, out, 0o600); err != nil {
 		return fmt.Errorf("couldn't write the mark: %w", err)
 	}
 	f.known, f.safe, f.loose = next, true, false

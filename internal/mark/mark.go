@@ -185,7 +185,7 @@ const slotSize = 4096
 
 // layout is a file taken apart.
 type layout struct {
-	document []byte
+	document []byte    // a part of what was parsed; none where that has been cleared
 	whole    *State    // nil where the file has no mark
 	slots    [2]string // their lines
 	grown    map[Key]Entry
@@ -202,14 +202,34 @@ func (l *layout) state() *State {
 	return s
 }
 
-// parse takes a file apart.
+// documentEnd returns where the document at the beginning of a file ends, behind its last brace; below 0 where it has
+// none. It looks at braces and strings alone, so that no copy of a key is made, as a decoder makes them.
+func documentEnd(in []byte) int {
+	depth, quoted := 0, false
+	for i := 0; i < len(in); i++ {
+		switch c := in[i]; {
+		case quoted && c == '\\':
+			i++
+		case c == '"':
+			quoted = !quoted
+		case quoted:
+		case c == '{':
+			depth++
+		case c == '}':
+			if depth--; depth <= 0 {
+				return i + 1
+			}
+		}
+	}
+	return -1
+}
+
+// parse takes a file apart. It copies nothing of the document.
 func parse(in []byte) (*layout, error) {
-	var document json.RawMessage
-	decoder := json.NewDecoder(bytes.NewReader(in))
-	if decoder.Decode(&document) != nil {
+	at := documentEnd(in)
+	if at < 0 {
 		return &layout{document: in}, nil // its owner says what is wrong
 	}
-	at := decoder.InputOffset()
 	rest := bytes.TrimLeft(in[at:], " \t\r\n")
 	if len(rest) == 0 {
 		return &layout{document: in}, nil
@@ -223,7 +243,10 @@ func parse(in []byte) (*layout, error) {
 	if err != nil || head.ID == "" {
 		return nil, errDamaged
 	}
-	l := &layout{document: append(slices.Clone(in[:at]), '\n'),
+	if in[at] == '\n' {
+		at++
+	}
+	l := &layout{document: in[:at:at],
 		whole: &State{head.ID, head.Baseline, head.Database, head.Secret, head.Keys, head.Fenced, entries}}
 	l.slots = lines(in[slots:])
 	l.grown, l.latest = latest(l.slots)
@@ -249,7 +272,8 @@ func latest(slots [2]string) (grown map[Key]Entry, generation uint64) {
 	return grown, generation
 }
 
-// Split takes a file apart: its own document, and its mark, nil where it has none yet.
+// Split takes a file apart: its own document, which is a part of what it was given, and its mark, nil where it has
+// none yet.
 func Split(in []byte) (document []byte, s *State, err error) {
 	l, err := parse(in)
 	if err != nil {
@@ -258,7 +282,7 @@ func Split(in []byte) (document []byte, s *State, err error) {
 	return l.document, l.state(), nil
 }
 
-// Join puts a file together: a document of JSON, and a mark or nil.
+// Join puts a file together: a document of JSON, and a mark or nil. It makes one copy of the document, or returns it.
 func Join(document []byte, s *State) []byte {
 	if s == nil {
 		return document

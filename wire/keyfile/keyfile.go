@@ -3,18 +3,20 @@
 package keyfile
 
 import (
+	"bytes"
 	"crypto/ed25519"
 	"crypto/rand"
-	"encoding/base64"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"os"
 	"slices"
+	"strconv"
 	"sync"
 
 	"github.com/doona-dp/doona/internal/durable"
 	"github.com/doona-dp/doona/internal/mark"
+	"github.com/doona-dp/doona/internal/secret"
 	"github.com/doona-dp/doona/wire/onion"
 	"github.com/doona-dp/doona/wire/task"
 	"github.com/doona-dp/doona/wire/taskfile"
@@ -27,12 +29,12 @@ const (
 )
 
 // ErrErased is returned for an epoch whose private key is gone.
-var ErrErased = errors.New("the key of this epoch has been erased")
+var ErrErased = onion.ErrErased
 
 type signFile struct {
-	Kind    string `json:"kind"`
-	Public  string `json:"public"`
-	Private string `json:"private"` // seed, unpadded base64url
+	Kind    string  `json:"kind"`
+	Public  string  `json:"public"`
+	Private private `json:"private"` // seed
 }
 
 type epochFile struct {
@@ -45,34 +47,72 @@ type epochFile struct {
 }
 
 type epochKey struct {
-	Epoch   uint64 `json:"epoch"`
-	Private string `json:"private"`
+	Epoch   uint64  `json:"epoch"`
+	Private private `json:"private"`
+}
+
+// clear clears all keys of a file.
+func (f *epochFile) clear() {
+	for _, k := range f.Keys {
+		k.clear()
+	}
+}
+
+func (k *epochKey) clear() {
+	if k.Private.Bytes != nil {
+		k.Private.Clear()
+	}
 }
 
 // NewSign writes a new Ed25519 key to a file that must not exist.
-func NewSign(path string) (ed25519.PrivateKey, error) {
-	public, private, err := ed25519.GenerateKey(rand.Reader)
-	if err != nil {
-		return nil, fmt.Errorf("couldn't generate key: %w", err)
-	}
-	return private, create(path, &signFile{kindSign, taskfile.FormatKey(task.SignKey(public)), encode(private.Seed())})
+func NewSign(path string) (key ed25519.PrivateKey, err error) {
+	seed := make([]byte, ed25519.SeedSize)
+	rand.Read(seed)
+	secret.Do(func() { key = ed25519.NewKeyFromSeed(seed) })
+	f := signFile{kindSign, taskfile.FormatKey(publicOf(key)), ownPrivate(seed)}
+	defer f.Private.Clear()
+	return key, create(path, f.encode())
 }
 
-// LoadSign reads an Ed25519 key.
+func publicOf(key ed25519.PrivateKey) task.SignKey {
+	return task.SignKey(key[ed25519.PrivateKeySize-ed25519.PublicKeySize:])
+}
+
+// LoadSign reads an Ed25519 key. Whoever is done with it clears it.
 func LoadSign(path string) (ed25519.PrivateKey, error) {
 	var f signFile
 	if _, err := load(path, &f); err != nil {
 		return nil, err
 	}
-	seed, err := decode(f.Private)
-	if f.Kind != kindSign || err != nil || len(seed) != ed25519.SeedSize {
+	if f.Private.Bytes != nil {
+		defer f.Private.Clear()
+	}
+	public, err := taskfile.ParseKey("public", f.Public)
+	if f.Kind != kindSign || err != nil || f.Private.Bytes == nil {
 		return nil, fmt.Errorf("couldn't read %s: not a %s file", path, kindSign)
 	}
-	key := ed25519.NewKeyFromSeed(seed)
-	if taskfile.FormatKey(task.SignKey(key.Public().(ed25519.PublicKey))) != f.Public {
+	key := make(ed25519.PrivateKey, 0, ed25519.PrivateKeySize)
+	f.Private.Use(func(seed []byte) {
+		if len(seed) == ed25519.SeedSize {
+			key = append(append(key, seed...), public[:]...)
+		}
+	})
+	if len(key) == 0 {
+		return nil, fmt.Errorf("couldn't read %s: not a %s file", path, kindSign)
+	}
+	if !pairs(key) {
+		clear(key)
 		return nil, fmt.Errorf("couldn't read %s: its private key is not that of %s", path, f.Public)
 	}
 	return key, nil
+}
+
+// pairs says whether the halves of a key belong together: what it signs verifies then. To derive the public half would
+// leave more copies of the private one in the library's memory.
+func pairs(key ed25519.PrivateKey) (ok bool) {
+	public := publicOf(key)
+	secret.Do(func() { ok = ed25519.Verify(public[:], nil, ed25519.Sign(key, nil)) })
+	return ok
 }
 
 // NewHPKE writes one new HPKE key per epoch to a file that must not exist and returns their
@@ -82,39 +122,44 @@ func NewHPKE(path string, kem task.KEM, epochs uint64, sign ed25519.PrivateKey) 
 		return nil, err
 	}
 	f := epochFile{Kind: kindHPKE, KEM: kem}
+	defer f.clear()
 	keys := make([]*onion.PrivateKey, epochs)
 	for epoch := range keys {
 		key, err := onion.GenerateKey(kem)
 		if err != nil {
 			return nil, err
 		}
-		private, err := key.Bytes()
+		defer key.Clear()
+		raw, err := key.Bytes()
 		if err != nil {
 			return nil, fmt.Errorf("couldn't encode key: %w", err)
 		}
 		keys[epoch] = key
-		f.Keys = append(f.Keys, epochKey{uint64(epoch), encode(private)})
+		f.Keys = append(f.Keys, epochKey{uint64(epoch), ownPrivate(raw)})
 	}
 	list, err := onion.NewSignedKeyList(kem, keys, sign)
 	if err != nil {
 		return nil, err
 	}
-	return list, create(path, &f)
+	return list, create(path, f.encode())
 }
+
+// privateKey is a key that can be cleared, a [onion.PrivateKey] or [token.PrivateKey].
+type privateKey interface{ Clear() }
 
 // epochKeys is a loaded file of keys, one per epoch.
-type epochKeys[K any] struct {
+type epochKeys[K privateKey] struct {
 	path   string
 	kind   string
-	parse  func(kem task.KEM, private []byte) (*K, error)
-	mu     sync.Mutex // guards file and parsed
+	own    func(kem task.KEM, private []byte) (K, error) // of a slice that it takes over
+	mu     sync.Mutex                                    // guards file and parsed
 	file   epochFile
-	parsed map[uint64]*K
+	parsed map[uint64]K
 }
 
-func newEpochKeys[K any](path, kind string, parse func(task.KEM, []byte) (*K, error)) (*epochKeys[K], error) {
+func newEpochKeys[K privateKey](path, kind string, own func(task.KEM, []byte) (K, error)) (*epochKeys[K], error) {
 	file, err := loadEpochs(path, kind)
-	return &epochKeys[K]{path: path, kind: kind, parse: parse, file: file, parsed: map[uint64]*K{}}, err
+	return &epochKeys[K]{path: path, kind: kind, own: own, file: file, parsed: map[uint64]K{}}, err
 }
 
 func loadEpochs(path, kind string) (f epochFile, err error) {
@@ -124,44 +169,46 @@ func loadEpochs(path, kind string) (f epochFile, err error) {
 	}
 	f.mark = state
 	if f.Kind != kind {
+		f.clear()
 		return f, fmt.Errorf("couldn't read %s: not a %s file", path, kind)
 	}
 	return f, nil
 }
 
-// Key returns the private key of an epoch, or [ErrErased].
-func (h *epochKeys[K]) Key(epoch uint64) (*K, error) {
+// Key returns the private key of an epoch, or [ErrErased]. It stays the file's, which clears it when it is erased.
+func (h *epochKeys[K]) Key(epoch uint64) (K, error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	return h.key(epoch)
 }
 
 // key is Key; the caller holds mu.
-func (h *epochKeys[K]) key(epoch uint64) (*K, error) {
-	if key := h.parsed[epoch]; key != nil {
+func (h *epochKeys[K]) key(epoch uint64) (key K, err error) {
+	if key, ok := h.parsed[epoch]; ok {
 		return key, nil
 	}
+	err = ErrErased
 	for _, k := range h.file.Keys {
 		if k.Epoch != epoch {
 			continue
 		}
-		raw, err := decode(k.Private)
-		if err != nil {
-			return nil, fmt.Errorf("couldn't read %s: epoch %d: %w", h.path, epoch, err)
+		if k.Private.Bytes == nil {
+			return key, fmt.Errorf("couldn't read %s: epoch %d: it has no key", h.path, epoch)
 		}
-		key, err := h.parse(h.file.KEM, raw)
+		k.Private.Use(func(raw []byte) { key, err = h.own(h.file.KEM, bytes.Clone(raw)) })
 		if err != nil {
-			return nil, fmt.Errorf("couldn't read %s: epoch %d: %w", h.path, epoch, err)
+			return key, fmt.Errorf("couldn't read %s: epoch %d: %w", h.path, epoch, err)
 		}
 		h.parsed[epoch] = key
-		return key, nil
+		break
 	}
-	return nil, ErrErased
+	return key, err
 }
 
 // Erase removes the private key of an epoch from the file, durably; erasing twice is no error.
 // It starts from the file as it is now, and under the file's lock, so that no process brings back
-// what another erased. What the file system or a backup keeps of the old file is beyond its reach.
+// what another erased. Of the key's bytes none stay in memory. What the file system or a backup keeps of the old file
+// is beyond its reach.
 func (h *epochKeys[K]) Erase(epoch uint64) error {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -171,15 +218,39 @@ func (h *epochKeys[K]) Erase(epoch uint64) error {
 	}
 	defer unlock()
 	all := len(f.Keys)
-	f.Keys = slices.DeleteFunc(f.Keys, func(k epochKey) bool { return k.Epoch == epoch })
+	f.Keys = slices.DeleteFunc(f.Keys, func(k epochKey) bool {
+		if k.Epoch == epoch {
+			k.clear()
+		}
+		return k.Epoch == epoch
+	})
 	if len(f.Keys) < all {
 		if err := f.replace(h.path); err != nil {
+			f.clear()
 			return err
 		}
 	}
-	h.file = f
-	delete(h.parsed, epoch)
+	h.reload(f)
 	return nil
+}
+
+// reload replaces what is in memory by what the file holds now, and clears the keys that it does not hold.
+func (h *epochKeys[K]) reload(f epochFile) {
+	h.file.clear()
+	h.file = f
+	for epoch, key := range h.parsed {
+		if !slices.ContainsFunc(f.Keys, func(k epochKey) bool { return k.Epoch == epoch }) {
+			key.Clear()
+			delete(h.parsed, epoch)
+		}
+	}
+}
+
+// Close clears all keys that are in memory. Nothing opens or signs with them then.
+func (h *epochKeys[K]) Close() {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.reload(epochFile{Kind: h.file.Kind, KEM: h.file.KEM, Store: h.file.Store})
 }
 
 // current locks the file against other processes, until unlock, and returns what it holds now.
@@ -197,11 +268,11 @@ func (h *epochKeys[K]) current() (f epochFile, unlock func(), err error) {
 func (h *epochKeys[K]) Mark() (*mark.File, error) { return mark.Open(h.path) }
 
 // HPKE is a loaded file of HPKE keys. It is safe for concurrent use.
-type HPKE struct{ *epochKeys[onion.PrivateKey] }
+type HPKE struct{ *epochKeys[*onion.PrivateKey] }
 
 // LoadHPKE reads a file of HPKE keys. [HPKE.Check] tells whether they are those of a task.
 func LoadHPKE(path string) (*HPKE, error) {
-	keys, err := newEpochKeys(path, kindHPKE, onion.ParsePrivateKey)
+	keys, err := newEpochKeys(path, kindHPKE, onion.OwnPrivateKey)
 	return &HPKE{keys}, err
 }
 
@@ -225,13 +296,15 @@ func (h *HPKE) Bind(store string) error {
 	if f.Store == "" {
 		f.Store = store
 		if err := f.replace(h.path); err != nil {
+			f.clear()
 			return err
 		}
 	}
 	if f.Store != store {
+		f.clear()
 		return fmt.Errorf("couldn't use %s: %w", h.path, ErrStore)
 	}
-	h.file = f
+	h.reload(f)
 	return nil
 }
 
@@ -247,10 +320,11 @@ func (h *HPKE) Rebind(store string) error {
 	defer unlock()
 	if f.Store = store; h.file.Store != store {
 		if err := f.replace(h.path); err != nil {
+			f.clear()
 			return err
 		}
 	}
-	h.file = f
+	h.reload(f)
 	return nil
 }
 
@@ -292,21 +366,17 @@ func (h *HPKE) Check(t *task.Task, list *onion.SignedKeyList) error {
 	return nil
 }
 
-func encode(private []byte) string { return base64.RawURLEncoding.EncodeToString(private) }
-
-func decode(private string) ([]byte, error) {
-	return base64.RawURLEncoding.Strict().DecodeString(private)
-}
-
-// load reads a JSON file into v, and the mark that stands behind it. Its errors do not quote the file.
+// load reads a JSON file into v, and the mark that stands behind it. Its errors do not quote the file, and of the keys
+// in it there are no copies but those in v.
 func load(path string, v any) (*mark.State, error) {
 	in, err := durable.ReadPrivate(path)
 	if err != nil {
 		return nil, fmt.Errorf("couldn't read key: %w", err)
 	}
-	in, state, err := mark.Split(in)
+	defer clear(in)
+	document, state, err := mark.Split(in)
 	if err == nil {
-		err = json.Unmarshal(in, v)
+		err = json.Unmarshal(document, v)
 	}
 	if err != nil {
 		return nil, fmt.Errorf("couldn't read key %s: %w", path, err)
@@ -314,14 +384,16 @@ func load(path string, v any) (*mark.State, error) {
 	return state, nil
 }
 
-// create writes v to a new file, whose name it reserves first: of two at once one fails.
-func create(path string, v any) error {
+// create writes a document to a new file, whose name it reserves first: of two at once one fails. It clears the
+// document.
+func create(path string, document []byte) error {
+	defer clear(document)
 	f, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
 	if err != nil {
 		return fmt.Errorf("couldn't write key: %w", err)
 	}
 	f.Close()
-	if err := replace(path, v, nil); err != nil {
+	if err := replace(path, document, nil); err != nil {
 		os.Remove(path)
 		return err
 	}
@@ -329,16 +401,78 @@ func create(path string, v any) error {
 }
 
 // replace writes the file durably over path, with the mark that it was read with.
-func (f *epochFile) replace(path string) error { return replace(path, f, f.mark) }
+func (f *epochFile) replace(path string) error {
+	document := f.encode()
+	defer clear(document)
+	return replace(path, document, f.mark)
+}
 
-// replace writes v durably over path, with a mark or none.
-func replace(path string, v any, s *mark.State) error {
-	out, err := json.MarshalIndent(v, "", " ")
-	if err != nil {
-		return fmt.Errorf("couldn't encode key: %w", err)
-	}
-	if err := durable.WriteFile(path, mark.Join(append(out, '\n'), s), 0o600); err != nil {
+// replace writes a document durably over path, with a mark or none.
+func replace(path string, document []byte, s *mark.State) error {
+	out := mark.Join(document, s)
+	defer clear(out)
+	if err := durable.WriteFile(path, out, 0o600); err != nil {
 		return fmt.Errorf("couldn't write key: %w", err)
 	}
 	return nil
+}
+
+// encode returns the JSON of a file, in a slice that did not grow: the caller clears it.
+func (f *signFile) encode() []byte {
+	return encode(&struct {
+		Kind   string `json:"kind"`
+		Public string `json:"public"`
+	}{f.Kind, f.Public}, secret.TextLen(ed25519.SeedSize)+keyExtra, func(out []byte) []byte {
+		return append(f.Private.appendTo(append(out, ",\n \"private\": \""...)), '"')
+	})
+}
+
+// encode is that of a [signFile].
+func (f *epochFile) encode() []byte {
+	size := keyExtra
+	for _, k := range f.Keys {
+		k.Private.Use(func(key []byte) { size += secret.TextLen(len(key)) + keyExtra })
+	}
+	return encode(&struct {
+		Kind  string   `json:"kind"`
+		KEM   task.KEM `json:"kem,omitempty"`
+		Store string   `json:"store,omitempty"`
+	}{f.Kind, f.KEM, f.Store}, size, func(out []byte) []byte {
+		out = append(out, ",\n \"keys\": ["...)
+		for i, k := range f.Keys {
+			if i > 0 {
+				out = append(out, ',')
+			}
+			out = strconv.AppendUint(append(out, "\n  {\n   \"epoch\": "...), k.Epoch, 10)
+			out = append(out, ",\n   \"private\": \""...)
+			out = append(k.Private.appendTo(out), "\"\n  }"...)
+		}
+		return append(out, "\n ]"...)
+	})
+}
+
+// keyExtra is more than a key takes in a file beyond its text, in bytes.
+const keyExtra = 96
+
+// encode returns the JSON of head, and behind its fields what keys appends, at most so many bytes.
+func encode(head any, size int, keys func(out []byte) []byte) []byte {
+	text, err := json.MarshalIndent(head, "", " ")
+	if err != nil {
+		panic(err) // only for types that have no JSON
+	}
+	text = bytes.TrimSuffix(text, []byte("\n}"))
+	return append(keys(append(make([]byte, 0, len(text)+size+len(documentTail)), text...)), documentTail...)
+}
+
+const documentTail = "\n}\n"
+
+// private is a key as it stands in a file.
+type private struct{ secret.Text }
+
+func ownPrivate(key []byte) private { return private{secret.Text{Bytes: secret.Own(key)}} }
+
+// appendTo appends the key's text to a slice that has room for it.
+func (p *private) appendTo(out []byte) []byte {
+	p.Use(func(key []byte) { out = secret.AppendText(out, key) })
+	return out
 }

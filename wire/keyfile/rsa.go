@@ -3,12 +3,12 @@ package keyfile
 import (
 	"crypto/rand"
 	"crypto/rsa"
-	"crypto/x509"
 	"fmt"
 	"runtime"
 	"sync"
 
 	"github.com/doona-dp/doona/wire/task"
+	"github.com/doona-dp/doona/wire/token"
 )
 
 // kindRSA is the kind of an issuer's key file.
@@ -18,13 +18,14 @@ const kindRSA = "doona token keys"
 const rsaBits = 2048
 
 // RSA is a loaded file of an issuer's RSA keys, one per epoch. It is safe for concurrent use.
-type RSA struct{ *epochKeys[rsa.PrivateKey] }
+type RSA struct{ *epochKeys[*token.PrivateKey] }
 
 // NewRSA writes one new RSA key per epoch to a file that must not exist, and returns the public
 // halves. It takes about a fifth of a second of one core for each; progress, if not nil, is called
-// after each one.
+// after each one. What crypto/rsa needs to make keys stays in memory: the process should end.
 func NewRSA(path string, epochs uint64, progress func()) ([]*rsa.PublicKey, error) {
 	f := epochFile{Kind: kindRSA, Keys: make([]epochKey, epochs)}
+	defer f.clear()
 	public := make([]*rsa.PublicKey, epochs)
 	errs := make(chan error, epochs)
 	next := make(chan uint64)
@@ -38,7 +39,7 @@ func NewRSA(path string, epochs uint64, progress func()) ([]*rsa.PublicKey, erro
 					errs <- fmt.Errorf("couldn't generate key: %w", err)
 					continue
 				}
-				f.Keys[epoch], public[epoch] = epochKey{epoch, encode(x509.MarshalPKCS1PrivateKey(key))}, &key.PublicKey
+				f.Keys[epoch], public[epoch] = epochKey{epoch, ownPrivate(token.MarshalPrivate(key))}, &key.PublicKey
 				if progress != nil {
 					mu.Lock()
 					progress()
@@ -57,13 +58,13 @@ func NewRSA(path string, epochs uint64, progress func()) ([]*rsa.PublicKey, erro
 		return nil, err
 	default:
 	}
-	return public, create(path, &f)
+	return public, create(path, f.encode())
 }
 
 // LoadRSA reads an issuer's key file.
 func LoadRSA(path string) (*RSA, error) {
-	parse := func(_ task.KEM, raw []byte) (*rsa.PrivateKey, error) { return x509.ParsePKCS1PrivateKey(raw) }
-	keys, err := newEpochKeys(path, kindRSA, parse)
+	own := func(_ task.KEM, raw []byte) (*token.PrivateKey, error) { return token.OwnPrivateKey(raw) }
+	keys, err := newEpochKeys(path, kindRSA, own)
 	return &RSA{keys}, err
 }
 
@@ -95,8 +96,9 @@ func (r *RSA) SetStore(name string) error {
 	defer unlock()
 	f.Store = name
 	if err := f.replace(r.path); err != nil {
+		f.clear()
 		return err
 	}
-	r.file = f
+	r.reload(f)
 	return nil
 }

@@ -22,10 +22,13 @@ func LoadSigners(newest string, old []string) (*Signers, error) {
 	for _, file := range append([]string{newest}, old...) {
 		key, err := LoadSign(file)
 		if err != nil {
+			s.Close()
 			return nil, err
 		}
-		public := task.SignKey(key.Public().(ed25519.PublicKey))
+		public := publicOf(key)
 		if s.all[public] != nil {
+			clear(key)
+			s.Close()
 			return nil, invalid.Field("old_sign_keys", file, "each key once, without that of sign_key")
 		}
 		if s.all[public] = key; s.Newest == nil {
@@ -51,11 +54,18 @@ func (s *Signers) Check(t task.ID, party string, key task.SignKey) error {
 
 // Public returns all public keys, the newest first.
 func (s *Signers) Public() []task.SignKey {
-	public := []task.SignKey{task.SignKey(s.Newest.Public().(ed25519.PublicKey))}
+	public := []task.SignKey{publicOf(s.Newest)}
 	for key := range s.all {
 		if key != public[0] {
 			public = append(public, key)
 		}
 	}
 	return public
+}
+
+// Close clears all keys. Nothing may be signed with them any more.
+func (s *Signers) Close() {
+	for _, key := range s.all {
+		clear(key)
+	}
 }

@@ -232,11 +232,7 @@ func NewOpener(t *task.Task, taskID task.ID, hop int, epoch uint64, key *Private
 		return nil, fmt.Errorf("invalid key: not of the task's kem %s", t.KEM)
 	}
 	context := Context{taskID, epoch, hop}
-	sealed, err := newUnsealer(key, context.info(key.public.id))
-	if err != nil {
-		return nil, err
-	}
-	return &Opener{layout, context, sealed}, nil
+	return &Opener{layout, context, newUnsealer(key, context.info(key.public.id))}, nil
 }
 
 // Envelope is an opened submission: its replay tag and the slots for hop 1, by lane.
@@ -246,7 +242,8 @@ type Envelope struct {
 }
 
 // OpenEnvelope opens a submission body at the first relay. The error is [ErrOpen] where the
-// ciphertext does not open and another where its size or content is not what the task demands.
+// ciphertext does not open, [ErrErased] where the key is gone, and another where its size or content is not what the
+// task demands.
 func (o *Opener) OpenEnvelope(body []byte) (*Envelope, error) {
 	if n, most := len(body), o.MaxBody(); n > most || n < most && o.task.Slots.Padding == task.PaddingFull {
 		return nil, fmt.Errorf("invalid submission of %d bytes: want %d, padding %s", n, most, o.task.Slots.Padding)

@@ -20,9 +20,5 @@ func (c Context) Info(keyID KeyID) []byte { return c.info(keyID) }
 
 // OpenWith opens enc ‖ ciphertext.
 func OpenWith(key *PrivateKey, info, aad, sealed []byte) ([]byte, error) {
-	u, err := newUnsealer(key, info)
-	if err != nil {
-		return nil, err
-	}
-	return u.open(aad, sealed)
+	return newUnsealer(key, info).open(aad, sealed)
 }

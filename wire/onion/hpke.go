@@ -99,49 +99,6 @@ func newPublicKey(key hpke.PublicKey) *PublicKey {
 	return &PublicKey{key: key, id: sha256.Sum256(append(id, key.Bytes()...))}
 }
 
-// PrivateKey is the decapsulation key of one epoch. Parsing costs more than opening: keep it.
-type PrivateKey struct {
-	key    hpke.PrivateKey
-	public *PublicKey
-	enc    int
-}
-
-func newPrivateKey(key hpke.PrivateKey, enc int) *PrivateKey {
-	return &PrivateKey{key, newPublicKey(key.PublicKey()), enc}
-}
-
-// GenerateKey returns a new private key.
-func GenerateKey(kemName task.KEM) (*PrivateKey, error) {
-	k, enc, err := kem(kemName)
-	if err != nil {
-		return nil, err
-	}
-	key, err := k.GenerateKey()
-	if err != nil {
-		return nil, fmt.Errorf("couldn't generate key: %w", err)
-	}
-	return newPrivateKey(key, enc), nil
-}
-
-// ParsePrivateKey reads a serialized private key.
-func ParsePrivateKey(kemName task.KEM, serialized []byte) (*PrivateKey, error) {
-	k, enc, err := kem(kemName)
-	if err != nil {
-		return nil, err
-	}
-	key, err := k.NewPrivateKey(serialized)
-	if err != nil {
-		return nil, fmt.Errorf("couldn't parse private key: %w", err)
-	}
-	return newPrivateKey(key, enc), nil
-}
-
-// Bytes returns the serialized private key.
-func (k *PrivateKey) Bytes() ([]byte, error) { return k.key.Bytes() }
-
-// Public returns the public half.
-func (k *PrivateKey) Public() *PublicKey { return k.public }
-
 // ID returns the key id.
 func (k *PublicKey) ID() KeyID { return k.id }
 
@@ -166,17 +123,17 @@ func seal(key *PublicKey, c Context, lane int, kind Kind, plaintext []byte) ([]b
 
 // unsealer opens what was sealed to one key under one info.
 type unsealer interface {
-	// open opens enc ‖ ciphertext with its associated data, or returns [ErrOpen]. A key share of low order, whose
-	// shared secret is all zeros, does not open, as RFC 9180, section 7.1.4, demands.
+	// open opens enc ‖ ciphertext with its associated data, or returns [ErrOpen], or [ErrErased]. A key share of low
+	// order, whose shared secret is all zeros, does not open, as RFC 9180, section 7.1.4, demands.
 	open(aad, sealed []byte) ([]byte, error)
 }
 
 // newUnsealer returns the fastest one on this machine.
-func newUnsealer(key *PrivateKey, info []byte) (unsealer, error) {
-	if fast, err := fastUnsealer(key, info); fast != nil || err != nil {
-		return fast, err
+func newUnsealer(key *PrivateKey, info []byte) unsealer {
+	if fast := fastUnsealer(key, info); fast != nil {
+		return fast
 	}
-	return &plainUnsealer{key, info}, nil
+	return &plainUnsealer{key, info}
 }
 
 // plainUnsealer is crypto/hpke's.
@@ -185,18 +142,20 @@ type plainUnsealer struct {
 	info []byte
 }
 
-func (u *plainUnsealer) open(aad, sealed []byte) ([]byte, error) {
+func (u *plainUnsealer) open(aad, sealed []byte) (plaintext []byte, err error) {
 	if len(sealed) < u.key.enc+aeadTag {
 		return nil, ErrOpen
 	}
 	enc, ciphertext := sealed[:u.key.enc], sealed[u.key.enc:]
-	recipient, err := hpke.NewRecipient(enc, u.key.key, hpke.HKDFSHA256(), hpke.AES128GCM(), u.info)
-	if err != nil {
-		return nil, ErrOpen
-	}
-	plaintext, err := recipient.Open(aad, ciphertext)
-	if err != nil {
-		return nil, ErrOpen
-	}
-	return plaintext, nil
+	err = ErrErased
+	u.key.serialized.Use(func([]byte) {
+		var recipient *hpke.Recipient
+		if recipient, err = hpke.NewRecipient(enc, u.key.key, hpke.HKDFSHA256(), hpke.AES128GCM(), u.info); err == nil {
+			plaintext, err = recipient.Open(aad, ciphertext)
+		}
+		if err != nil {
+			err = ErrOpen
+		}
+	})
+	return plaintext, err
 }

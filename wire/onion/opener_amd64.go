@@ -1,7 +1,7 @@
 package onion
 
 import (
-	"fmt"
+	"crypto/ecdh"
 
 	"github.com/cloudflare/circl/dh/x25519"
 )
@@ -11,20 +11,35 @@ import (
 // exchange is most of what opening costs. The rest takes 5 allocations, where crypto/hpke has about a hundred: it
 // parses both keys and hashes the info anew for every message.
 type x25519Unsealer struct {
-	secret, public x25519.Key
-	infoHash       digest
+	key      *PrivateKey
+	public   x25519.Key
+	infoHash digest
 }
 
 // fastUnsealer returns nil for other KEMs.
-func fastUnsealer(key *PrivateKey, info []byte) (unsealer, error) {
+func fastUnsealer(key *PrivateKey, info []byte) unsealer {
 	if key.public.key.KEM().ID() != dhkemX25519 {
-		return nil, nil
+		return nil
 	}
-	secret, err := key.Bytes()
-	if err != nil {
-		return nil, fmt.Errorf("couldn't read private key: %w", err)
+	return &x25519Unsealer{key, x25519.Key(key.public.key.Bytes()), hashInfo(info)}
+}
+
+// newX25519Key makes a key of a scalar, which becomes its own.
+func newX25519Key(scalar []byte) (*x25519Key, error) {
+	var public x25519.Key
+	x25519.KeyGen(&public, (*x25519.Key)(scalar))
+	key, err := ecdh.X25519().NewPublicKey(public[:])
+	return &x25519Key{scalar: scalar, public: key}, err
+}
+
+// ECDH implements [ecdh.KeyExchanger].
+func (k *x25519Key) ECDH(remote *ecdh.PublicKey) ([]byte, error) {
+	theirs := x25519.Key(remote.Bytes())
+	shared := new(x25519.Key)
+	if !x25519.Shared(shared, (*x25519.Key)(k.scalar), &theirs) {
+		return nil, errLowOrder
 	}
-	return &x25519Unsealer{x25519.Key(secret), x25519.Key(key.public.key.Bytes()), hashInfo(info)}, nil
+	return shared[:], nil
 }
 
 // open implements [unsealer]. Which of its steps fails shows in the time it takes, and tells nothing that the sender
@@ -35,7 +50,11 @@ func (u *x25519Unsealer) open(aad, sealed []byte) ([]byte, error) {
 		return nil, ErrOpen
 	}
 	copy(share[:], sealed)
-	if !x25519.Shared(&shared, &u.secret, &share) {
+	ok := false
+	if !u.key.serialized.Use(func(scalar []byte) { ok = x25519.Shared(&shared, (*x25519.Key)(scalar), &share) }) {
+		return nil, ErrErased
+	}
+	if !ok {
 		return nil, ErrOpen
 	}
 	aead, nonce, err := schedule(share[:], shared[:], u.public[:], u.infoHash)

@@ -2,6 +2,27 @@
 
 package onion
 
+import (
+	"crypto/ecdh"
+
+	"github.com/doona-dp/doona/internal/secret"
+)
+
 // fastUnsealer leaves opening to crypto/hpke: circl's X25519 is faster on amd64 alone, and no code for a browser shall
 // link it.
-func fastUnsealer(*PrivateKey, []byte) (unsealer, error) { return nil, nil }
+func fastUnsealer(*PrivateKey, []byte) unsealer { return nil }
+
+// newX25519Key makes a key of a scalar, which becomes its own.
+func newX25519Key(scalar []byte) (*x25519Key, error) {
+	library, err := ecdh.X25519().NewPrivateKey(scalar)
+	if err != nil {
+		return nil, err
+	}
+	return &x25519Key{scalar: scalar, public: library.PublicKey(), library: library}, nil
+}
+
+// ECDH implements [ecdh.KeyExchanger].
+func (k *x25519Key) ECDH(remote *ecdh.PublicKey) (shared []byte, err error) {
+	secret.Do(func() { shared, err = k.library.ECDH(remote) })
+	return shared, err
+}

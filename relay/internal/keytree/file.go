@@ -1,7 +1,6 @@
 package keytree
 
 import (
-	"encoding/base64"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -11,6 +10,7 @@ import (
 
 	"github.com/doona-dp/doona/internal/durable"
 	"github.com/doona-dp/doona/internal/mark"
+	"github.com/doona-dp/doona/internal/secret"
 )
 
 // File is a tree in a file of mode 0600. Several processes may share the file, or have copies of
@@ -23,8 +23,8 @@ type File struct {
 }
 
 type document struct {
-	Kind string `json:"kind"`
-	Tree string `json:"tree"` // unpadded base64url: see [Tree.encode]
+	Kind string      `json:"kind"`
+	Tree secret.Text `json:"tree"` // see [Tree.encode]
 }
 
 const kind = "doona secret"
@@ -41,9 +41,11 @@ func Open(path string, create bool) (*File, error) {
 		defer unlock()
 		if tree, err = read(path); errors.Is(err, fs.ErrNotExist) {
 			tree = New()
-			if err = durable.WriteFile(path, tree.document(), 0o600); err != nil {
+			document := tree.document()
+			if err = durable.WriteFile(path, document, 0o600); err != nil {
 				err = fmt.Errorf("couldn't write the secret: %w", err)
 			}
+			clear(document)
 		}
 	}
 	if err != nil {
@@ -63,10 +65,12 @@ func read(path string) (*Tree, error) {
 	if err != nil {
 		return nil, fmt.Errorf("couldn't read the secret: %w", err)
 	}
-	if in, _, err = mark.Split(in); err != nil {
+	defer clear(in)
+	text, _, err := mark.Split(in)
+	if err != nil {
 		return nil, fmt.Errorf("couldn't read %s: %w", path, err)
 	}
-	t, err := parse(in)
+	t, err := parse(text)
 	if err != nil {
 		return nil, fmt.Errorf("couldn't read %s: %w", path, err)
 	}
@@ -75,29 +79,43 @@ func read(path string) (*Tree, error) {
 
 var errDamaged = fmt.Errorf("not a %s file", kind)
 
-// parse reads a document.
+// parse reads a document. The tree's values are the only copies that it makes.
 func parse(in []byte) (*Tree, error) {
 	var d document
-	if err := json.Unmarshal(in, &d); err != nil || d.Kind != kind {
+	err := json.Unmarshal(in, &d)
+	if d.Tree.Bytes == nil {
 		return nil, errDamaged
 	}
-	raw, err := base64.RawURLEncoding.Strict().DecodeString(d.Tree)
-	if err != nil {
-		return nil, errDamaged
-	}
-	root, rest, ok := decode(raw, maxLabel)
-	if !ok || len(rest) > 0 {
+	defer d.Tree.Clear()
+	var root *node
+	whole := false
+	d.Tree.Use(func(raw []byte) {
+		var rest []byte
+		root, rest, whole = decode(raw, maxLabel)
+		whole = whole && len(rest) == 0
+	})
+	if t := (&Tree{root}); err != nil || d.Kind != kind || !whole {
+		t.clear()
 		return nil, errDamaged
 	}
 	return &Tree{root}, nil
 }
 
-// document returns the document of a tree.
+// clear overwrites all values of a tree.
+func (t *Tree) clear() { forget(t.root.list(nil)) }
+
+func forget(nodes []*node) {
+	for _, n := range nodes {
+		clear(n.value[:])
+	}
+}
+
+// document returns the document of a tree, which the caller clears.
 func (t *Tree) document() []byte {
 	raw := t.root.encode(make([]byte, 0, t.root.size()))
 	head, tail := "{\n \"kind\": \""+kind+"\",\n \"tree\": \"", "\"\n}\n"
-	out := make([]byte, 0, len(head)+base64.RawURLEncoding.EncodedLen(len(raw))+len(tail))
-	out = base64.RawURLEncoding.AppendEncode(append(out, head...), raw)
+	out := make([]byte, 0, len(head)+secret.TextLen(len(raw))+len(tail))
+	out = secret.AppendText(append(out, head...), raw)
 	clear(raw)
 	return append(out, tail...)
 }
@@ -144,8 +162,9 @@ func decode(in []byte, levels int) (n *node, rest []byte, ok bool) {
 	case kind == nothing:
 		return nil, in, true
 	case kind == leaf && len(in) >= Size:
-		found := value(in)
-		return &node{value: &found}, in[Size:], true
+		found := new(value)
+		copy(found[:], in)
+		return &node{value: found}, in[Size:], true
 	case kind != inner || levels == 0:
 		return nil, nil, false
 	}
@@ -208,7 +227,5 @@ func (f *File) replace(by *Tree, gone []*node) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.tree = by
-	for _, n := range gone {
-		clear(n.value[:])
-	}
+	forget(gone)
 }

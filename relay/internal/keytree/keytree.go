@@ -17,7 +17,7 @@
 // has cut, whatever else each has cut and in whatever order. A tree has at most one node per bit and
 // label cut, and labels that are cut in order share almost all of them.
 //
-// What it does not: keys that were taken out before live on in the memory of who took them; and a
+// What it does not: keys that were taken out before live on until who took them clears them; and a
 // [File] cannot make a file system, a solid-state disk or a backup forget what it held.
 //
 // [GGM86]: https://doi.org/10.1145/6490.6503
@@ -26,12 +26,13 @@
 package keytree
 
 import (
-	"crypto/hkdf"
 	"crypto/rand"
 	"crypto/sha256"
 	"errors"
 	"math/bits"
 	"strings"
+
+	"github.com/doona-dp/doona/internal/secret"
 )
 
 // Size is the length of values and keys in bytes.
@@ -93,30 +94,50 @@ type value [Size]byte
 // down returns the child on the way to a label that begins with bit, of nothing where nothing is left.
 func (n *node) down(bit byte) *node {
 	if n.value != nil {
-		return &node{value: expand(n.value, "bit"+string(bit))} // (1)
+		child := &node{value: new(value)}
+		n.value.expand(child.value, infoBit, bit) // (1)
+		return child
 	}
 	return n.child[bit-'0']
 }
 
-func expand(of *value, info string) *value {
-	out, err := hkdf.Expand(sha256.New, of[:], info, Size)
-	if err != nil {
-		panic(err) // only for lengths that hkdf cannot make
-	}
-	return (*value)(out)
+// What opens the info of an expansion.
+const (
+	infoBit = "bit"
+	infoKey = "key "
+)
+
+// expand is HKDF-Expand with SHA-256, of one block. It leaves no copies of either value: crypto/hkdf does.
+func (v *value) expand(to *value, info string, rest ...byte) {
+	secret.HMAC(to[:], v[:], []byte(info), rest, []byte{1})
 }
 
-// Key returns the key of a label for a purpose, or [ErrCut]. Of two labels that are used none may
+// Key returns the key of a label for a purpose, or [ErrCut]. The caller clears it. Of two labels that are used none may
 // begin with the other, or who has the tree from which one was cut could lack, or have, the other.
 func (t *Tree) Key(label Label, purpose string) ([]byte, error) {
 	at := t.root
-	for i := 0; i < len(label) && at != nil; i++ {
-		at = at.down(label[i])
+	for len(label) > 0 && at != nil && at.value == nil {
+		at, label = at.child[label[0]-'0'], label[1:]
 	}
 	if at == nil || at.value == nil {
 		return nil, ErrCut
 	}
-	return expand(at.value, "key "+purpose)[:], nil
+	return at.value.key(label, purpose), nil
+}
+
+// key returns the key of a label below a node.
+func (v *value) key(label Label, purpose string) []byte {
+	now, next := new(value), new(value)
+	defer clear(now[:])
+	defer clear(next[:])
+	copy(now[:], v[:])
+	for i := range len(label) {
+		now.expand(next, infoBit, label[i])
+		copy(now[:], next[:])
+	}
+	key := new(value)
+	now.expand(key, infoKey, []byte(purpose)...)
+	return key[:]
 }
 
 // Has says whether anything is left at or below a label.

@@ -13,8 +13,6 @@
 package spill
 
 import (
-	"crypto/aes"
-	"crypto/cipher"
 	"crypto/rand"
 	"encoding/binary"
 	"errors"
@@ -22,6 +20,7 @@ import (
 	"os"
 	"slices"
 
+	"github.com/doona-dp/doona/internal/secret"
 	"github.com/doona-dp/doona/randomizer"
 )
 
@@ -41,7 +40,7 @@ type Shuffle struct {
 
 	file *os.File // nil until the first block is written
 	end  int64
-	seal cipher.AEAD
+	seal *secret.AESGCM
 	used uint64 // blocks that were sealed
 }
 
@@ -64,14 +63,11 @@ type block struct {
 func New(folder string, size int, expect []uint64, memory int) (*Shuffle, error) {
 	key := make([]byte, 32)
 	rand.Read(key)
-	c, err := aes.NewCipher(key)
+	seal, err := secret.NewAESGCM(key)
 	if err != nil {
 		return nil, err
 	}
-	s := &Shuffle{folder: folder, size: size, memory: memory, src: randomizer.NewSource()}
-	if s.seal, err = cipher.NewGCM(c); err != nil {
-		return nil, err
-	}
+	s := &Shuffle{folder: folder, size: size, memory: memory, src: randomizer.NewSource(), seal: seal}
 	for _, n := range expect {
 		buckets := n*uint64(size)*2/uint64(memory) + 1 // of half the memory, on average
 		s.lanes = append(s.lanes, make([]bucket, buckets))
@@ -215,7 +211,8 @@ func (s *Shuffle) Spilled() int64 { return s.end }
 
 // Close gives back memory and disk.
 func (s *Shuffle) Close() error {
-	s.lanes, s.seal = nil, nil
+	s.lanes = nil
+	s.seal.Clear()
 	if s.file == nil {
 		return nil
 	}

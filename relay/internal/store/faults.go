@@ -40,3 +40,6 @@ func (noCipher) Seal(dst, _, plain, _ []byte) []byte {
 func (noCipher) Open(dst, _, sealed, _ []byte) ([]byte, error) {
 	return append(dst, sealed[:len(sealed)-tagSize]...), nil
 }
+
+// Clear implements [clearable].
+func (noCipher) Clear() {}

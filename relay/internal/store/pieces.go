@@ -1,8 +1,8 @@
 package store
 
 import (
+	"bytes"
 	"context"
-	"crypto/aes"
 	"crypto/cipher"
 	"crypto/rand"
 	"database/sql"
@@ -10,6 +10,8 @@ import (
 	"fmt"
 	"io"
 	"slices"
+
+	"github.com/doona-dp/doona/internal/secret"
 )
 
 // A batch is made outside of transactions, as it may take minutes: what it is made of does not change any more. An
@@ -66,7 +68,7 @@ func (d *database) newAttempt(ctx context.Context, epoch int64, id EpochID, seq 
 	if err != nil {
 		return nil, err
 	}
-	if a.seal, err = pieceCipher(c, a.key); err != nil || !d.engine.alone() {
+	if a.seal, err = pieceCipher(c, bytes.Clone(a.key)); err != nil || !d.engine.alone() {
 		return a, err
 	}
 	// No other process is at it: what a crash has left of this batch is in the way, where the disk is full.
@@ -76,6 +78,7 @@ func (d *database) newAttempt(ctx context.Context, epoch int64, id EpochID, seq 
 
 // abandon deletes what an attempt has put, as the disk may be full of it.
 func (a *attempt) abandon() error {
+	clear(a.key)
 	if a.next == head+1 {
 		return nil
 	}
@@ -87,6 +90,7 @@ func (a *attempt) abandon() error {
 // only the answer was lost, they stay: it has taken the attempt out of sweeps.
 func (a *attempt) last(do func(tx *transaction) error) error {
 	err := a.d.within(a.ctx, do)
+	clear(a.key)
 	if err == nil {
 		return nil
 	}
@@ -96,16 +100,13 @@ func (a *attempt) last(do func(tx *transaction) error) error {
 	return err
 }
 
-// pieceCipher returns what encrypts the pieces of an attempt, or of a batch from before there were any.
+// pieceCipher returns what encrypts the pieces of an attempt, or of a batch from before there were any. It clears
+// the key.
 func pieceCipher(batch cipher.AEAD, key []byte) (cipher.AEAD, error) {
 	if _, broken := batch.(noCipher); broken || len(key) == 0 {
 		return batch, nil
 	}
-	block, err := aes.NewCipher(key)
-	if err != nil {
-		return nil, err
-	}
-	return cipher.NewGCM(block)
+	return secret.NewAESGCM(key)
 }
 
 // put is the [Put] of an attempt.

@@ -1,20 +1,18 @@
 package store
 
 import (
-	"crypto/aes"
 	"crypto/cipher"
-	"crypto/hmac"
 	"crypto/rand"
 	"crypto/sha256"
 	"encoding/binary"
 	"errors"
 	"fmt"
-	"hash"
 	"maps"
 	"math"
 	"net/netip"
 	"sync"
 
+	"github.com/doona-dp/doona/internal/secret"
 	"github.com/doona-dp/doona/relay/internal/keytree"
 	"github.com/doona-dp/doona/wire/task"
 	"github.com/doona-dp/doona/wire/token"
@@ -27,6 +25,8 @@ import (
 //	rows    encrypts the slots of one open batch          destroyed when the batch is sealed
 //	sealed  encrypts one sealed batch                     destroyed when the next hop has it
 //
+// They are overwritten in memory, too, and with them what they were made into.
+//
 // So what a database, its logs, indexes and free pages, and backups of them keep of deleted rows is
 // random to everyone, from the moment at which the key is gone. The processes that share a store
 // have the same file, or copies of it: each destroys for itself what the store says is over.
@@ -36,9 +36,15 @@ type Vault struct {
 
 	mu       sync.Mutex // guards the rest
 	epochs   map[EpochID]*EpochKey
-	ciphers  map[keytree.Label]cipher.AEAD
+	ciphers  map[keytree.Label]clearable
 	finished map[EpochID]finishedSeq // which numbers need not be looked at again
 	watched  []*guard                // the marks in HPKE key files
+}
+
+// clearable is a cipher whose key can be cleared.
+type clearable interface {
+	cipher.AEAD
+	Clear()
 }
 
 // finishedSeq says up to which batch all keys of an epoch are destroyed.
@@ -67,7 +73,7 @@ func OpenVault(path string, create bool) (*Vault, error) {
 	return &Vault{
 		file:     file,
 		epochs:   map[EpochID]*EpochKey{},
-		ciphers:  map[keytree.Label]cipher.AEAD{},
+		ciphers:  map[keytree.Label]clearable{},
 		finished: map[EpochID]finishedSeq{},
 	}, nil
 }
@@ -145,15 +151,12 @@ func (v *Vault) cipher(label keytree.Label) (cipher.AEAD, error) {
 	if err != nil {
 		return nil, err
 	}
-	block, err := aes.NewCipher(key)
+	c, err := secret.NewAESGCM(key)
 	if err != nil {
 		return nil, err
 	}
-	c, err := cipher.NewGCM(block)
-	if err == nil {
-		v.ciphers[label] = c
-	}
-	return c, err
+	v.ciphers[label] = c
+	return c, nil
 }
 
 // The bytes that encryption adds: a random nonce and a tag.
@@ -201,8 +204,20 @@ func (v *Vault) cut(labels []keytree.Label) error {
 	}
 	v.mu.Lock()
 	defer v.mu.Unlock()
-	maps.DeleteFunc(v.epochs, func(id EpochID, _ *EpochKey) bool { return !v.file.Has(id.kindLabel(kindEpoch)) })
-	maps.DeleteFunc(v.ciphers, func(label keytree.Label, _ cipher.AEAD) bool { return !v.file.Has(label) })
+	maps.DeleteFunc(v.epochs, func(id EpochID, key *EpochKey) bool {
+		gone := !v.file.Has(id.kindLabel(kindEpoch))
+		if gone {
+			key.key.Clear()
+		}
+		return gone
+	})
+	maps.DeleteFunc(v.ciphers, func(label keytree.Label, c clearable) bool {
+		gone := !v.file.Has(label)
+		if gone {
+			c.Clear()
+		}
+		return gone
+	})
 	return nil
 }
 
@@ -285,31 +300,18 @@ func (v *Vault) over(p *Progress) (labels []keytree.Label, upTo finishedSeq) {
 }
 
 // EpochKey hashes the names of one epoch's tags and clients. It is safe for concurrent use.
-type EpochKey struct{ macs sync.Pool }
+type EpochKey struct{ key *secret.Bytes }
 
-// mac is a keyed hash, and memory for what it is given and what it returns.
-type mac struct {
-	hash.Hash
-	text []byte
-}
+func newEpochKey(key []byte) *EpochKey { return &EpochKey{secret.Own(key)} }
 
-func newEpochKey(key []byte) *EpochKey {
-	return &EpochKey{sync.Pool{New: func() any { return &mac{Hash: hmac.New(sha256.New, key)} }}}
-}
-
-// mac keeps its hashes: to make one costs more than all that it then does.
-func (k *EpochKey) mac(purpose string, parts ...[]byte) Short {
-	h := k.macs.Get().(*mac)
-	defer k.macs.Put(h)
-	h.text = append(h.text[:0], purpose...)
-	for _, p := range parts {
-		h.text = append(h.text, p...)
+// mac returns a keyed hash, under a key that has been destroyed a random name, which nobody else has.
+func (k *EpochKey) mac(purpose string, parts ...[]byte) (name Short) {
+	var text [4][]byte
+	all := append(append(text[:0], []byte(purpose)), parts...)
+	if !k.key.Use(func(key []byte) { secret.HMAC(name[:], key, all...) }) {
+		rand.Read(name[:])
 	}
-	h.Reset()
-	h.Write(h.text)
-	sum := h.Sum(make([]byte, 0, sha256.Size))
-	clear(h.text) // a name's text is not kept
-	return Short(sum)
+	return name
 }
 
 // Network returns the name of a network, as a client's.

@@ -1,0 +1,268 @@
+// Package memscan looks for copies of keys in the memory of its own process, on Linux. It is for tests alone.
+//
+// What it looks for must not be in memory because it looks for it: a [Needle] is masked with random bytes, and compared
+// byte by byte. A key comes raw, as base64 of both alphabets wherever it stands in a longer text, and as hexadecimal
+// digits.
+package memscan
+
+import (
+	"bufio"
+	"bytes"
+	"crypto/rand"
+	"encoding/base64"
+	"encoding/hex"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"runtime"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+	"unsafe"
+
+	"github.com/stretchr/testify/require"
+)
+
+// Needle is a key to look for.
+type Needle struct {
+	Name  string
+	forms []form
+}
+
+// form is one way in which a key can stand in memory.
+type form struct {
+	name         string
+	masked, mask []byte
+}
+
+// New makes a needle of a key of at least 32 bytes, and clears the key. It leaves out three bytes at either end, which
+// libraries may change, as X25519's.
+func New(name string, key []byte) *Needle {
+	n := &Needle{Name: name}
+	defer clear(key)
+	core := key[3 : len(key)-3]
+	n.add("raw", len(core), func(to []byte) { copy(to, core) })
+	for _, pad := range []byte{0x36, 0x5c} { // HMAC's
+		n.add("padded", len(core), func(to []byte) {
+			for i := range core {
+				to[i] = core[i] ^ pad
+			}
+		})
+	}
+	text := make([]byte, 2*len(core))
+	defer clear(text)
+	hex.Encode(text, core)
+	n.add("hex", len(text), func(to []byte) { copy(to, text) })
+	n.add("HEX", len(text), func(to []byte) {
+		for i, c := range text {
+			if to[i] = c; c >= 'a' {
+				to[i] -= 'a' - 'A'
+			}
+		}
+	})
+	n.add("reversed", len(core), func(to []byte) { // as a big integer's words
+		for i, b := range core {
+			to[len(core)-1-i] = b
+		}
+	})
+	for skip := range 3 { // however many bytes precede it in its text
+		for alphabet, encoding := range map[string]*base64.Encoding{"base64": base64.RawStdEncoding,
+			"base64url": base64.RawURLEncoding} {
+			part := core[skip : skip+(len(core)-skip)/3*3]
+			n.add(alphabet, encoding.EncodedLen(len(part)), func(to []byte) { encoding.Encode(to, part) })
+		}
+	}
+	return n
+}
+
+// add makes a form of what write writes.
+func (n *Needle) add(name string, size int, write func(to []byte)) {
+	f := form{name, make([]byte, size), make([]byte, size)}
+	rand.Read(f.mask)
+	write(f.masked)
+	for i, b := range f.mask {
+		f.masked[i] ^= b
+	}
+	n.forms = append(n.forms, f)
+}
+
+// at says whether the form stands at the beginning of some memory.
+func (f *form) at(memory []byte) bool {
+	if len(memory) < len(f.masked) {
+		return false
+	}
+	for i, b := range f.masked {
+		if memory[i] != b^f.mask[i] {
+			return false
+		}
+	}
+	return true
+}
+
+// File returns the needles of the private keys in a key file, in its order, or of the values in a relay's secret. Of
+// what it reads nothing is left.
+func File(t testing.TB, path string) (needles []*Needle) {
+	t.Helper()
+	f, err := os.Open(path)
+	require.NoError(t, err)
+	defer f.Close()
+	info, err := f.Stat()
+	require.NoError(t, err)
+	in := make([]byte, info.Size())
+	defer clear(in)
+	_, err = io.ReadFull(f, in)
+	require.NoError(t, err)
+	raw := make([]byte, len(in))
+	defer clear(raw)
+	for rest := in; ; {
+		at := bytes.Index(rest, []byte(`"private": "`))
+		if tree := bytes.Index(rest, []byte(`"tree": "`)); at < 0 && tree >= 0 {
+			at = tree
+		}
+		if at < 0 {
+			return needles
+		}
+		rest = rest[at+bytes.IndexByte(rest[at:], ':')+3:]
+		end := bytes.IndexByte(rest, '"')
+		n, err := base64.RawURLEncoding.Decode(raw, rest[:end])
+		require.NoError(t, err)
+		name := fmt.Sprintf("%s, key %d", filepath.Base(path), len(needles))
+		switch {
+		case n > 512: // modulus and exponent
+			needles = append(needles, New(name, raw[256+32:256+96]))
+		case bytes.HasPrefix(rest[end:], []byte("\"\n}")) && n > 32 && raw[0] <= 2: // a tree: each leaf, and its value
+			for at := 0; at < n; at++ {
+				if raw[at] == 1 {
+					needles = append(needles, New(fmt.Sprintf("%s, value %d", filepath.Base(path), len(needles)), raw[at+1:at+33]))
+					at += 32
+				}
+			}
+		default:
+			needles = append(needles, New(name, raw[:n]))
+		}
+		rest = rest[end:]
+	}
+}
+
+// RequireGone demands that the process's memory holds no copy of some needles, and, so that it is known to look, copies
+// of others. It collects garbage first, as finalizers clear what nobody has cleared; and looks a few times, as
+// registers that the scheduler has saved may hold a part for a while.
+func RequireGone(t testing.TB, gone []*Needle, left ...*Needle) {
+	t.Helper()
+	require.NotEmpty(t, gone)
+	var copies []string
+	for range 4 {
+		runtime.GC()
+		time.Sleep(5 * time.Millisecond) // for finalizers
+		found := Count(t, append(slices.Clone(gone), left...)...)
+		requireIn(t, found, left)
+		copies = slices.DeleteFunc(found, func(f string) bool {
+			return !slices.ContainsFunc(gone, func(n *Needle) bool { return n.names(f) })
+		})
+		if len(copies) == 0 {
+			return
+		}
+	}
+	require.Empty(t, copies, "copies of keys are left in memory")
+}
+
+// RequireFound demands that a copy of each needle is found: the scan works, and the keys are those in use.
+func RequireFound(t testing.TB, needles ...*Needle) {
+	t.Helper()
+	require.NotEmpty(t, needles)
+	requireIn(t, Count(t, needles...), needles)
+}
+
+func requireIn(t testing.TB, found []string, needles []*Needle) {
+	t.Helper()
+	for _, n := range needles {
+		require.True(t, slices.ContainsFunc(found, n.names), "%s is not in memory", n.Name)
+	}
+}
+
+// names says whether a copy is one of the needle.
+func (n *Needle) names(found string) bool { return strings.HasPrefix(found, n.Name+",") }
+
+// Count returns for each copy of needles in the process's memory whose it is, and in which form it stands there.
+func Count(t testing.TB, needles ...*Needle) []string {
+	t.Helper()
+	var first [1 << 16][]*form // by two bytes
+	name := map[*form]string{}
+	longest := 0
+	for _, n := range needles {
+		for i := range n.forms {
+			f := &n.forms[i]
+			at := uint16(f.masked[0]^f.mask[0])<<8 | uint16(f.masked[1]^f.mask[1])
+			first[at] = append(first[at], f)
+			name[f] = n.Name + ", " + f.name
+			longest = max(longest, len(f.masked))
+		}
+	}
+	found := []string{}
+	eachPart(t, longest, func(part []byte, starts int) {
+		for i := 0; i < min(starts, len(part)-1); i++ {
+			if next := i + len(untouched); i%len(untouched) == 0 && next < starts &&
+				bytes.Equal(part[i:next], untouched[:]) {
+				i += len(untouched) - 1
+				continue
+			}
+			for _, f := range first[uint16(part[i])<<8|uint16(part[i+1])] {
+				if f.at(part[i:]) {
+					found = append(found, name[f])
+				}
+			}
+		}
+	})
+	return found
+}
+
+// untouched is a page that nobody has written to, as most are that are mapped.
+var untouched [4096]byte
+
+// eachPart reads the memory that the process can write, in parts that overlap by what a form may span. starts is how
+// many of a part's bytes are not in the next one.
+func eachPart(t testing.TB, overlap int, do func(part []byte, starts int)) {
+	t.Helper()
+	memory, err := os.Open("/proc/self/mem")
+	require.NoError(t, err)
+	defer memory.Close()
+	maps, err := os.ReadFile("/proc/self/maps")
+	require.NoError(t, err)
+	buffer := make([]byte, 4<<20)
+	own := uint64(uintptr(unsafe.Pointer(&buffer[0])))
+	lines := bufio.NewScanner(bytes.NewReader(maps))
+	for lines.Scan() {
+		var from, to uint64
+		var mode string
+		_, err := fmt.Sscanf(lines.Text(), "%x-%x %s", &from, &to, &mode)
+		require.NoError(t, err)
+		if !strings.HasPrefix(mode, "rw") || strings.HasSuffix(lines.Text(), "]") && !strings.Contains(lines.Text(), "stack") &&
+			!strings.Contains(lines.Text(), "heap") && !strings.Contains(lines.Text(), "anon") {
+			continue
+		}
+		for at := from; at < to; {
+			size := min(to-at, uint64(len(buffer)))
+			if at < own+uint64(len(buffer)) && own < at+size { // the copies in the buffer are the scan's own
+				if at >= own {
+					at = own + uint64(len(buffer))
+					continue
+				}
+				size = own - at
+			}
+			n, err := memory.ReadAt(buffer[:size], int64(at))
+			if err != nil && n == 0 {
+				at += uint64(len(untouched)) // it has gone, or was never there
+				continue
+			}
+			starts := n
+			if uint64(n) == size && at+size < to && n > overlap {
+				starts = n - overlap
+			}
+			do(buffer[:n], starts)
+			at += uint64(starts)
+		}
+	}
+	clear(buffer)
+}

@@ -1,0 +1,58 @@
+package secret
+
+import (
+	"crypto/sha256"
+	"sync"
+)
+
+// pads is the memory of a keyed hash.
+type pads struct {
+	inner, outer, sum []byte
+}
+
+var padsPool = sync.Pool{New: func() any {
+	return &pads{make([]byte, 0, 512), make([]byte, 0, sha256.BlockSize+sha256.Size), make([]byte, 0, sha256.Size)}
+}}
+
+// HMAC writes HMAC-SHA256 of some parts under a key of at most 64 bytes to to, its first bytes where that is shorter.
+// It leaves no copy of the key nor of the result: crypto/hmac keeps both.
+func HMAC(to, key []byte, parts ...[]byte) {
+	p := padsPool.Get().(*pads)
+	defer padsPool.Put(p)
+	size := sha256.BlockSize
+	for _, part := range parts {
+		size += len(part)
+	}
+	if cap(p.inner) < size {
+		p.inner = make([]byte, 0, size)
+	}
+	p.inner, p.outer = pad(p.inner, key, 0x36), pad(p.outer, key, 0x5c)
+	for _, part := range parts {
+		p.inner = append(p.inner, part...)
+	}
+	p.outer = hash(p.outer, p.inner)
+	p.sum = hash(p.sum[:0], p.outer)
+	copy(to, p.sum)
+	clear(p.inner)
+	clear(p.outer)
+	clear(p.sum)
+}
+
+// pad returns a block of a key and a byte.
+func pad(block, key []byte, with byte) []byte {
+	block = block[:sha256.BlockSize]
+	n := copy(block, key)
+	clear(block[n:])
+	for i := range block {
+		block[i] ^= with
+	}
+	return block
+}
+
+// hash appends the SHA-256 of data to to.
+func hash(to, data []byte) []byte {
+	h := sha256.Sum256(data)
+	to = append(to, h[:]...)
+	clear(h[:])
+	return to
+}

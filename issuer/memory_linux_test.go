@@ -1,0 +1,78 @@
+package issuer_test
+
+import (
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/doona-dp/doona/internal/memscan"
+	"github.com/doona-dp/doona/internal/relaytest"
+	"github.com/doona-dp/doona/issuer"
+	"github.com/doona-dp/doona/wire/keyfile"
+	"github.com/doona-dp/doona/wire/token"
+)
+
+// What the process that issues is told.
+const (
+	envFolder = "DOONA_ISSUER_FOLDER"
+	envOwner  = "DOONA_ISSUER_OWNER"
+)
+
+// TestAnErasedKeyIsNotInMemory: when tokens of an epoch are not issued any more, the issuer has no copy of the private
+// exponent. It runs in a process of its own, as operators have it: the one that made the keys had to have them.
+func TestAnErasedKeyIsNotInMemory(t *testing.T) {
+	if folder := os.Getenv(envFolder); folder != "" {
+		issueAndErase(t, folder, os.Getenv(envOwner))
+		return
+	}
+	c := newCascade(t)
+	c.StartFirst(t) // says how late it is, too
+	c.Clock.Advance(relaytest.Epoch + 6*time.Minute)
+	child := exec.Command(os.Args[0], "-test.run=^"+t.Name()+"$", "-test.v")
+	child.Env = append(os.Environ(), envFolder+"="+c.Dir, envOwner+"="+c.Owner)
+	out, err := child.CombinedOutput()
+	require.NoError(t, err, "%s", out)
+	require.Contains(t, string(out), "--- PASS: "+t.Name())
+}
+
+func issueAndErase(t *testing.T, folder, owner string) {
+	file := filepath.Join(folder, "issuer", "task0.keys")
+	keys := memscan.File(t, file)
+	loaded, err := keyfile.LoadRSA(file)
+	require.NoError(t, err)
+	key, err := loaded.Key(0)
+	require.NoError(t, err)
+	pending, err := token.Blind(key.Public(), []byte("a challenge"))
+	require.NoError(t, err)
+	for range 2 {
+		_, err = key.Sign(pending.Request)
+		require.NoError(t, err)
+	}
+	loaded.Close()
+	_, err = key.Sign(pending.Request)
+	require.ErrorIs(t, err, keyfile.ErrErased)
+
+	clock := &relaytest.Clock{}
+	clock.Advance(relaytest.Epoch + 6*time.Minute)
+	cfg := issuer.Config{Store: "sqlite:" + filepath.Join(folder, "issuer", "issuer.db"), Clients: "address",
+		Listen: "127.0.0.1:0", Clock: clock.Now, Tasks: []issuer.TaskConfig{{File: filepath.Join(folder, "task0.bundle"),
+			Owner: owner, TokenKeys: file}}}
+	i, err := issuer.New(cfg)
+	require.NoError(t, err)
+	memscan.RequireFound(t, keys[0], keys[1])
+	defer relaytest.Run(t, i.Run)()
+	require.Eventually(t, func() bool {
+		left, err := keyfile.LoadRSA(file)
+		if err != nil {
+			return false
+		}
+		defer left.Close()
+		return !slices.Contains(left.Epochs(), 0)
+	}, relaytest.Patience, 10*time.Millisecond)
+	memscan.RequireGone(t, keys[:1], keys[1])
+}

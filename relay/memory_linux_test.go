@@ -1,0 +1,40 @@
+package relay_test
+
+import (
+	"fmt"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/doona-dp/doona/internal/memscan"
+	"github.com/doona-dp/doona/internal/relaytest"
+)
+
+// TestErasedKeysAreNotInMemory: when an epoch is over, no copy is left in a relay's memory of the HPKE key that opened
+// its reports, nor of the secret from which the keys of its names and batches followed. Later epochs' keys are there.
+func TestErasedKeysAreNotInMemory(t *testing.T) {
+	c := relaytest.New(t, relaytest.Options{})
+	c.StartAll(t)
+	var over, later []*memscan.Needle
+	for hop := range 2 {
+		folder := filepath.Join(c.Dir, fmt.Sprintf("relay%d", hop+1))
+		keys := memscan.File(t, filepath.Join(folder, "task0.keys"))
+		secret := memscan.File(t, filepath.Join(folder, "relay.secret"))
+		require.Len(t, secret, 1, "the root")
+		keys[0].Name, keys[1].Name = fmt.Sprintf("relay %d, epoch 0", hop), fmt.Sprintf("relay %d, epoch 1", hop)
+		secret[0].Name = fmt.Sprintf("relay %d, root of the secret", hop)
+		over, later = append(over, keys[0], secret[0]), append(later, keys[1])
+	}
+	memscan.RequireFound(t, over...)
+	for i := range 13 { // a batch, and a rest
+		require.NoError(t, c.Post(t.Context(), 0, c.Seal(t, 0, uint64(i)), relaytest.Network(i)))
+	}
+	c.Pull(t, 0, 0)
+	c.Clock.Advance(relaytest.Epoch + 2*time.Second)
+	for hop := range 2 {
+		waitState(t, c, hop, 0, "erased")
+	}
+	memscan.RequireGone(t, over, later...)
+}

@@ -1,0 +1,73 @@
+package keyfile_test
+
+import (
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/doona-dp/doona/internal/memscan"
+	"github.com/doona-dp/doona/wire/keyfile"
+	"github.com/doona-dp/doona/wire/onion"
+	"github.com/doona-dp/doona/wire/task"
+)
+
+// TestErasedKeysAreGone: of keys of every kind that were made, loaded, checked and used to open, none is left in memory
+// once it is erased, nor is its text. Those that are not erased are still found.
+func TestErasedKeysAreGone(t *testing.T) {
+	for _, kem := range []task.KEM{task.KEMX25519, task.KEMMLKEM768X25519, task.KEMMLKEM768} {
+		t.Run(string(kem), func(t *testing.T) {
+			f := newFiles(t, kem)
+			h, err := keyfile.LoadHPKE(f.hpke)
+			require.NoError(t, err)
+			require.NoError(t, h.Check(f.task, f.list))
+			require.NoError(t, h.Bind("store"))
+			m, err := h.Mark()
+			require.NoError(t, err)
+			_, err = m.Name() // from now on the file has a mark, and is read as a whole with it
+			require.NoError(t, err)
+			needles := memscan.File(t, f.hpke)
+			require.Len(t, needles, 3)
+			memscan.RequireFound(t, needles[1])
+			key, err := h.Key(1)
+			require.NoError(t, err)
+			opener, err := onion.NewOpener(f.task, task.ID{}, 0, 1, key)
+			require.NoError(t, err)
+			for range 100 {
+				_, _, err = opener.OpenSlot(0, make([]byte, 2000))
+				require.ErrorIs(t, err, onion.ErrOpen)
+			}
+			require.NoError(t, h.Erase(1))
+			memscan.RequireGone(t, needles[1:2], needles[0], needles[2])
+			_, _, err = opener.OpenSlot(0, make([]byte, 2000))
+			require.ErrorIs(t, err, onion.ErrErased, "not that it does not open")
+			h.Close()
+			m.Close()
+		})
+	}
+}
+
+// TestSignKeysAreGone: of a signing key there is one copy beside the one in use, crypto/ed25519's own, as long as the
+// process lives; and never its text.
+func TestSignKeysAreGone(t *testing.T) {
+	dir := t.TempDir()
+	newest, old := filepath.Join(dir, "newest"), filepath.Join(dir, "old")
+	for _, path := range []string{newest, old} {
+		clear(newSign(t, path))
+	}
+	needles := append(memscan.File(t, newest), memscan.File(t, old)...)
+	require.Len(t, needles, 2)
+	s, err := keyfile.LoadSigners(newest, []string{old})
+	require.NoError(t, err)
+	for _, public := range s.Public() {
+		onion.Sign(s.Of(public), onion.SignTime, []byte("message"))
+	}
+	memscan.RequireFound(t, needles...)
+	s.Close()
+	found := memscan.Count(t, needles...)
+	require.LessOrEqual(t, len(found), 2*len(needles), "%v", found)
+	for _, f := range found {
+		require.True(t, strings.HasSuffix(f, ", raw"), f)
+	}
+}

@@ -1,0 +1,99 @@
+package token
+
+import (
+	"bytes"
+	"crypto/rsa"
+	"crypto/sha256"
+	"errors"
+	"math/big"
+	"sync"
+
+	"github.com/doona-dp/doona/wire/onion"
+)
+
+// PrivateKey is an issuer's private key for one epoch, in memory that can be cleared: the modulus and the private
+// exponent, all that a blind signature takes. The primes, and what crypto/rsa precomputes of them, it does not have. It
+// is safe for concurrent use.
+type PrivateKey struct {
+	public *PublicKey
+
+	mu       sync.RWMutex   // held shared while the key is in use
+	exponent *big.Int       // nil: it is cleared
+	key      rsa.PrivateKey // has exponent
+}
+
+// privateSize is the size of a serialized private key, in bytes: modulus ‖ exponent ‖ SHA-256 of both.
+const privateSize = 2*modulusSize + sha256.Size
+
+var errPrivate = errors.New("not a private key of 2048 bits: modulus, exponent and their checksum")
+
+// MarshalPrivate serializes the key that signs for a modulus. The caller clears it.
+func MarshalPrivate(key *rsa.PrivateKey) []byte {
+	raw := make([]byte, privateSize)
+	key.N.FillBytes(raw[:modulusSize])
+	key.D.FillBytes(raw[modulusSize : 2*modulusSize])
+	sum := sha256.Sum256(raw[:2*modulusSize])
+	copy(raw[2*modulusSize:], sum[:])
+	return raw
+}
+
+// OwnPrivateKey reads a serialized private key, and clears it.
+func OwnPrivateKey(raw []byte) (*PrivateKey, error) {
+	defer clear(raw)
+	if len(raw) != privateSize {
+		return nil, errPrivate
+	}
+	if sum := sha256.Sum256(raw[:2*modulusSize]); !bytes.Equal(sum[:], raw[2*modulusSize:]) {
+		return nil, errPrivate
+	}
+	modulus := rsa.PublicKey{N: new(big.Int).SetBytes(raw[:modulusSize]), E: exponent}
+	public, err := NewPublicKey(&modulus)
+	if err != nil {
+		return nil, err
+	}
+	d := new(big.Int).SetBytes(raw[modulusSize : 2*modulusSize])
+	// The signer reads two primes, and does not use them.
+	return &PrivateKey{public: public, exponent: d,
+		key: rsa.PrivateKey{PublicKey: modulus, D: d, Primes: make([]*big.Int, 2)}}, nil
+}
+
+// Public returns the public half, also of a cleared key.
+func (k *PrivateKey) Public() *PublicKey { return k.public }
+
+// Modulus returns the modulus.
+func (k *PrivateKey) Modulus() *big.Int { return k.public.key.N }
+
+// Sign is [Sign] with the key, or [onion.ErrErased].
+func (k *PrivateKey) Sign(request []byte) ([]byte, error) {
+	k.mu.RLock()
+	defer k.mu.RUnlock()
+	if k.exponent == nil {
+		return nil, onion.ErrErased
+	}
+	return Sign(&k.key, k.public, request)
+}
+
+// Use calls do with the private exponent's bytes, which do must not keep or copy, and says whether it could: a cleared
+// key is not used.
+func (k *PrivateKey) Use(do func(exponent []byte)) bool {
+	k.mu.RLock()
+	defer k.mu.RUnlock()
+	if k.exponent == nil {
+		return false
+	}
+	raw := make([]byte, modulusSize)
+	defer clear(raw)
+	do(k.exponent.FillBytes(raw))
+	return true
+}
+
+// Clear erases the key from memory. What is under way ends before.
+func (k *PrivateKey) Clear() {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if k.exponent == nil {
+		return
+	}
+	clear(k.exponent.Bits())
+	k.exponent, k.key.D = nil, nil
+}
