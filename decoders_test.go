@@ -64,10 +64,8 @@ var decoders = map[string][2]string{
 	"verifier/verifier.go":            {another, "1 MiB, of a file"},
 	"verifier/inspect.go":             {another, "1 MiB, of a file"},
 	"verifier/server/folder.go":       {own, "the data folder"},
-	"internal/mark/file.go":           {own, "marks"},
 	"internal/mark/mark.go":           {own, "marks"},
 	"internal/clock/mark.go":          {own, "the clock's mark"},
-	"internal/durable/private.go":     {own, "key files"},
 	"internal/ledger/state.go":        {own, "the ledger"},
 	"internal/service/config.go":      {own, "1 MiB"},
 	"internal/table/table.go":         {own, "32 MiB a row"},
@@ -79,7 +77,7 @@ var decoders = map[string][2]string{
 	"cmd/verifier/roll.go":            {another, "MaxBundle, by ReadFile"},
 	"cmd/verifier/set.go":             {own, "a set of queries"},
 	"cmd/verifier/ask.go":             {own, "texts"},
-	"wasm/edge/handler.go":            {another, "1 MiB"},
+	"wasm/edge/value.go":              {another, "the numbers of the task's domain, 1 MiB"},
 	"wasm/edge/config.go":             {own, "the worker's configuration"},
 }
 

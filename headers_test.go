@@ -164,10 +164,12 @@ var servesHTTP = map[string]string{
 	"www/testserver/main.go":      "stands for a customer's site",
 	"www/testserver/relay.go":     "a first relay that lies, in tests: look.ProtectPublic",
 	"www/testserver/pages.go":     "the verifier's pages, in tests",
+	"www/testserver/tokens.go":    "a real relay and a real issuer behind a watch, in tests",
 	"internal/relaytest/rogue.go": "a relay that lies, in tests",
+	"internal/relaytest/junk.go":  "a relay that feeds junk, in tests",
 }
 
-var makesServer = regexp.MustCompile(`http\.(NewServeMux|Server\{|Serve\(|ListenAndServe)`)
+var makesServer = regexp.MustCompile(`http\.(NewServeMux|Server\{|Serve\(|ListenAndServe)|service\.Mux\{`)
 
 // TestServersAreKnown: who adds a server must have its answers walked, too.
 func TestServersAreKnown(t *testing.T) {
