@@ -31,7 +31,6 @@ const (
 	Configuration   problem.Name = "configuration"    // The worker's variables are wrong: 500.
 	TaskUnavailable problem.Name = "task-unavailable" // No relay answered, or the task was refused: 502.
 	InvalidValue    problem.Name = "invalid-value"    // Not in the task's domain: 400.
-	Foreign         problem.Name = "foreign-origin"   // Not sent by whom the task's source names: 403.
 )
 
 func newProblem(name problem.Name, status int, title, detail string) *problem.Problem {
@@ -113,12 +112,12 @@ func (w *Worker) admit(name string, req *http.Request) error {
 	if t.Source == FromPage {
 		own := req.URL.Scheme + "://" + req.URL.Host
 		if len(origins) != 1 || origins[0] != own && !slices.Contains(t.Origins, origins[0]) {
-			return newProblem(Foreign, http.StatusForbidden, "only pages of this site report here", "")
+			return newProblem(problem.ForeignOrigin, http.StatusForbidden, "only pages of this site report here", "")
 		}
 		return nil
 	}
 	if len(origins) > 0 {
-		return newProblem(Foreign, http.StatusForbidden, "only this site's backend reports here, and no page", "")
+		return newProblem(problem.ForeignOrigin, http.StatusForbidden, "only this site's backend reports here, and no page", "")
 	}
 	// Hashes are of one length: the comparison takes the same time for every secret.
 	given, want := sha256.Sum256([]byte(req.Header.Get("Authorization"))), w.backends[name]
