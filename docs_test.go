@@ -164,6 +164,7 @@ func TestTheInventoryIsWhole(t *testing.T) {
 	for pattern, create := range map[string]*regexp.Regexp{
 		"relay/internal/store/migrations/*/*.sql": regexp.MustCompile(`CREATE TABLE (\w+)`),
 		"www/sdk/store-indexeddb.ts":              regexp.MustCompile(`(?m)^const \w+ = '(\w+)';$`),
+		"www/sdk/kept.ts":                         regexp.MustCompile(`(?m)^const \w+ = '(\w+)';$`),
 	} {
 		files, err := filepath.Glob(pattern)
 		require.NoError(t, err)

@@ -15,8 +15,8 @@ export { sample } from './sample.js';
 /** Returns what reports `value` to the task of a bundle. */
 export async function prepare(module: Bytes, raw: Bytes, value: readonly number[]): Promise<Once> {
   const bundle = parseBundle(raw);
-  const expected = { owner: bundle.owner, id: await sha256(bundle.canonical) };
+  const id = await sha256(bundle.canonical);
   const starting = WebAssembly.compile(module).then((code) => Module.start(code));
-  const reporter = await withWebCrypto(starting, bundle, expected);
+  const reporter = await withWebCrypto(starting, bundle, id);
   return async () => (await reporter.submission(0, Float64Array.from(value))).length;
 }

@@ -26,7 +26,7 @@ export async function practice(state: State): Promise<Practice | null> {
   if (state.protocol !== 'histogram' && state.protocol !== 'realsum') return null;
   const { integrity } = modules.browser;
   const [response, compiled] = await Promise.all([
-    fetch(state.task_url, { credentials: 'omit' }),
+    fetch(state.task_url, { credentials: 'omit', cache: 'no-store' }),
     WebAssembly.compileStreaming(fetch(addressOf('browser'), { integrity })),
   ]);
   const module = await Module.start(compiled);

@@ -9,11 +9,10 @@ import { refused } from './errors.js';
 import { keySize } from './hpke.js';
 import { FormatError, Reader } from './msgpack.js';
 import { formatKey, sha256, verify } from './signature.js';
-import { type Party, type Task, label, parseTask } from './task.js';
+import { type Party, type Task, checkSize, label, mostRelays, parseTask } from './task.js';
 
-/** The parts of a bundle, decoded and not yet verified. */
-export interface Bundle {
-  readonly task: Task;
+/** The parts of a bundle as they travel: found by their lengths, neither decoded nor verified. */
+export interface BundleFrame {
   /** The task's canonical form, which is what is hashed and signed. */
   readonly canonical: Bytes;
   readonly owner: Bytes;
@@ -21,31 +20,52 @@ export interface Bundle {
   readonly keyLists: readonly Bytes[];
 }
 
-/** @throws DoonaError `task-refused` unless the bytes are a canonical bundle */
-export function parseBundle(input: Bytes): Bundle {
+/** A bundle whose task is decoded. */
+export interface Bundle extends BundleFrame {
+  readonly task: Task;
+}
+
+/** The most key lists: those of the relays, the verifier's and the issuer's. */
+const mostKeyLists = mostRelays + 2;
+
+/** Reads where the parts of a bundle lie. @throws FormatError */
+export function readFrame(r: Reader): BundleFrame {
+  r.array(4);
+  return {
+    canonical: checkSize(r.bin()),
+    owner: r.bin(32),
+    signature: r.bin(64),
+    keyLists: Array.from({ length: r.arrayLength(mostKeyLists) }, () => r.bin()),
+  };
+}
+
+/** @throws DoonaError `task-refused` unless the bytes are a bundle, whatever its parts are */
+export function parseFrame(input: Bytes): BundleFrame {
   return reading('bundle', () => {
     const r = new Reader(input);
-    r.array(4);
-    const canonical = r.bin();
-    const bundle = {
-      task: parseTask(canonical),
-      canonical,
-      owner: r.bin(32),
-      signature: r.bin(64),
-      keyLists: Array.from({ length: r.arrayLength() }, () => r.bin()),
-    };
+    const frame = readFrame(r);
     r.end();
-    return bundle;
+    return frame;
   });
 }
 
+/** Decodes the task. @throws DoonaError `task-refused` unless it is canonical */
+export function withTask(frame: BundleFrame): Bundle {
+  return { ...frame, task: reading('task', () => parseTask(frame.canonical)) };
+}
+
+/** @throws DoonaError `task-refused` unless the bytes are a canonical bundle; none of it is verified */
+export function parseBundle(input: Bytes): Bundle {
+  return withTask(parseFrame(input));
+}
+
 /** @throws DoonaError `task-refused` unless the task is the one asked for, by hash */
-export async function checkId(bundle: Bundle, id: Bytes): Promise<void> {
-  if (!equal(await sha256(bundle.canonical), id)) throw refused('its hash is not the id in its address');
+export async function checkId({ canonical }: BundleFrame, id: Bytes): Promise<void> {
+  if (!equal(await sha256(canonical), id)) throw refused('its hash is not the id in its address');
 }
 
 /** @throws DoonaError `task-refused` unless the given owner signed the task */
-export async function checkOwner(bundle: Bundle, owner: Bytes): Promise<void> {
+export async function checkOwner(bundle: BundleFrame, owner: Bytes): Promise<void> {
   if (!equal(bundle.owner, owner)) throw refused(`its owner is ${formatKey(bundle.owner)}`);
   if (!(await verify(owner, 'task', bundle.canonical, bundle.signature))) {
     throw refused("the owner's signature is wrong");
@@ -102,12 +122,13 @@ async function partyKeys(bundle: Bundle, hop: number, party: Party, kem: string,
     r.array(4);
     label(r, 'doona-keys');
     if (r.str() !== kem) throw new FormatError(`want keys for ${kem}`);
-    const keys = Array.from({ length: r.arrayLength() }, () => r.bin(size));
-    r.end();
     const { count } = bundle.task.epochs;
+    r.array(count);
+    const keys = Array.from({ length: count }, () => r.bin(size));
+    r.end();
     // One key in two epochs would open the first one's reports for as long as the second's.
-    if (keys.length !== count ||
-      new Set(keys.map(String)).size !== count) throw new FormatError('want one key per epoch');
+    const distinct = new Set(keys.map((key) => String.fromCharCode(...key)));
+    if (distinct.size !== count) throw new FormatError('want one key per epoch');
     return keys;
   });
 }

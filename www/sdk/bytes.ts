@@ -7,6 +7,11 @@
 export type Bytes = Uint8Array<ArrayBuffer>;
 
 export function concat(...parts: readonly Uint8Array[]): Bytes {
+  return joined(parts);
+}
+
+/** Joins a list of any length, which a call may not have as arguments. */
+export function joined(parts: readonly Uint8Array[]): Bytes {
   const out = new Uint8Array(parts.reduce((size, part) => size + part.length, 0));
   let at = 0;
   for (const part of parts) {

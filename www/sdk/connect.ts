@@ -7,8 +7,10 @@ import { checkBudget, checkDelta, checkTask, mostReports } from './budget.js';
 import type { Bytes } from './bytes.js';
 import { Doona, type Parts } from './doona.js';
 import type { Engine, ModuleName } from './engine.js';
+import { startOf } from './epochs.js';
 import { DoonaError, invalidOption } from './errors.js';
 import { type Guarantee, guaranteeOf, multiple } from './guarantee.js';
+import { type Document, Kept } from './kept.js';
 import { type Starting, startModule } from './load.js';
 import { abortable, idle } from './moment.js';
 import { OpenTask } from './open-task.js';
@@ -18,7 +20,8 @@ import { blobNeeded, checkedScript, scriptFailed } from './script.js';
 import type { Price, Store } from './store.js';
 import { indexedDBStore } from './store-indexeddb.js';
 import { StreamDoona } from './stream-doona.js';
-import { Memory, type Stream, current, parseStream, sameEpoch } from './stream.js';
+import type { StreamView } from './stream.js';
+import { Memory } from './stream-memory.js';
 import { supported } from './supported.js';
 import type { Task } from './task.js';
 import { engine } from './thread.js';
@@ -57,34 +60,40 @@ export async function connect(options: ConnectOptions): Promise<Doona> {
 }
 
 async function make(options: ConnectOptions, pinned: Pinned): Promise<Doona> {
-  // Nothing waits for another: a first visit pays for one round trip and the module.
-  const [starting, bundle] = [startEngine(options, pinned), fetchBundle(pinned.url, options.signal)];
-  return new Doona(await partsOf(options, pinned, bundle, options.store ?? indexedDBStore(), starting));
+  const { store, kept, starting } = await begin(options, pinned);
+  const name = `task ${pinned.idText}`;
+  const old = await kept.find(name);
+  const bundle = old ?? { bytes: await fetchDocument(pinned.url, mostBundle, options.signal), at: Date.now() };
+  const parts = await partsOf(options, pinned, bundle.bytes, store, starting);
+  const { epochs } = parts.task;
+  if (!old) await kept.keep(name, bundle, startOf(epochs, epochs.count).getTime()).catch(() => {}); // no place is left
+  return new Doona(parts);
 }
 
 /** Connects to a stream: to the task of this moment, and to the next ones when their time has come. */
 async function makeStream(options: ConnectOptions, pinned: Pinned): Promise<Doona> {
-  const starting = startEngine(options, pinned);
-  starting.catch(() => {}); // until it is awaited
-  const store = await (options.store ?? indexedDBStore());
+  const { store, kept, starting } = await begin(options, pinned);
   const memory = new Memory(store, pinned.idText);
-  const root = { ...pinned, allow: pinned.allow! };
-  const served = async (now: number): Promise<Stream> => {
-    const kept = await memory.kept();
-    const old = kept && (await parseStream(kept.chain, root).catch(() => undefined));
-    if (old && sameEpoch(current(old.links, kept.at).task, kept.at, now)) return old;
-    const chain = await fetchBundle(pinned.url, options.signal, 'no-store');
-    const fresh = await parseStream(chain, root);
-    await memory.check(fresh);
-    await memory.keep(chain, now);
-    return fresh;
+  const { id, owner, recovery, candidates } = pinned;
+  const root = { id, owner, recovery, candidates, allow: pinned.allow! };
+  const name = `stream ${pinned.idText}`;
+  const view = async ({ bytes: chain, at: fetched }: Document, now: number) =>
+    (await engine(pinned.modules)).stream({ chain, root, now, fetched });
+  const served = async (now: number): Promise<StreamView> => {
+    const old = await kept.find(name);
+    const last = old && (await view({ ...old, bytes: old.bytes.slice() }, now).catch(() => undefined)); // a store's own
+    if (last?.sameEpoch) return last;
+    const bytes = await fetchDocument(pinned.url, mostStream, options.signal);
+    const stream = await view({ bytes, at: now }, now);
+    await memory.check(stream);
+    await kept.keep(name, { bytes: stream.chain, at: now }, stream.end);
+    return stream;
   };
   const follow = async (last?: Parts): Promise<Parts> => {
-    const now = Date.now();
-    const all = await served(now);
-    await memory.check(all);
-    if (all.authority.stopped) throw new DoonaError('stream-stopped', "couldn't report: the stream was stopped");
-    const link = current(all.links, now);
+    const stream = await served(Date.now());
+    await memory.check(stream);
+    if (stream.authority.stopped) throw new DoonaError('stream-stopped', "couldn't report: the stream was stopped");
+    const { link } = stream;
     if (link.idText === last?.id) return last;
     const parts = await partsOf(options, { ...pinned, ...link }, link.bundle, store, starting, pinned.idText);
     await memory.mark(link); // not before its owner's signature was checked
@@ -93,15 +102,24 @@ async function makeStream(options: ConnectOptions, pinned: Pinned): Promise<Doon
   return new StreamDoona(await follow(), follow);
 }
 
+/** Opens the store while the engine starts: what a visit before has fetched is in it, and then nobody is asked. */
+async function begin(options: ConnectOptions,
+  pinned: Pinned): Promise<{ store: Store; kept: Kept; starting: Promise<Started> }> {
+  const starting = startEngine(options, pinned);
+  starting.catch(() => {}); // until it is awaited
+  const store = await (options.store ?? indexedDBStore());
+  return { store, kept: new Kept(store), starting };
+}
+
 /**
  * Opens a task with all checks, and returns what a connection to it needs. The engine checks signatures while the
  * module is on its way.
  */
-async function partsOf(options: ConnectOptions, pinned: Pinned, bundle: Bytes | Promise<Bytes>,
-  storing: Store | Promise<Store>, starting: Promise<Started>, line = pinned.idText): Promise<Parts> {
-  const opening = Promise.all([bundle, starting]).then(([raw, started]) => openTask(options, pinned, raw, started));
+async function partsOf(options: ConnectOptions, pinned: Pinned, bundle: Bytes, store: Store,
+  starting: Promise<Started>, line = pinned.idText): Promise<Parts> {
+  const opening = starting.then((started) => openTask(options, pinned, bundle, started));
   const running = starting.then((started) => started.running);
-  const [store, , open] = await Promise.all([storing, running, opening]);
+  const [, open] = await Promise.all([running, opening]);
   const { task, epsilon0, totalEpsilon, tokenKeys } = open.opened;
   const guarantee = guaranteeOf(task, epsilon0, totalEpsilon);
   checkTask(guarantee.totalEpsilon, guarantee.epochs, pinned.maxEpsilon);
@@ -175,14 +193,13 @@ function cannotSeal(): DoonaError {
 }
 
 /** Returns what gets a token. The script for it is loaded when the first one is wanted. */
-function tokenOf(pinned: Pinned, task: Task, keys: readonly Bytes[],
-  source?: TokenSource): (epoch: number) => Promise<Bytes> {
+function tokenOf(pinned: Pinned, task: Task, keys: Bytes, source?: TokenSource): (epoch: number) => Promise<Bytes> {
   const { id, idText, modules } = pinned;
   let loading: ReturnType<typeof loadTokens> | undefined;
   return (epoch) => {
     loading ??= loadTokens(modules);
     loading.catch(() => (loading = undefined)); // another attempt may succeed
-    return newToken({ id, idText, task, epoch, keyId: keys[epoch]!, source }, loading);
+    return newToken({ id, idText, task, epoch, keyId: keys.slice(32 * epoch, 32 * epoch + 32), source }, loading);
   };
 }
 
@@ -201,21 +218,23 @@ async function loadTokens(folder?: URL): Promise<typeof import('./blind.js')> {
 /** The most epochs of a task, and the most that are composed. */
 const mostEpochs = 65536;
 
-/** The most bytes of a bundle: some 100 for each party and epoch, and up to a hundred times as many post-quantum. */
-const mostBundle = 64 << 20;
+/** The most bytes of a bundle, and of a stream. */
+const mostBundle = 8 << 20;
+const mostStream = 16 << 20;
 
-async function fetchBundle(url: URL, signal?: AbortSignal, cache?: RequestCache): Promise<Bytes> {
+/** Fetches what a relay serves to everybody, past all caches: what they keep would tell it who comes back. */
+async function fetchDocument(url: URL, most: number, signal?: AbortSignal): Promise<Bytes> {
   try {
     const response = await fetch(url, {
       headers: anyLanguage,
       credentials: 'omit',
       referrerPolicy: 'no-referrer',
       redirect: 'manual', // which is not ok; workerd has no 'error'
-      ...(cache && { cache }),
+      cache: 'no-store',
       ...(signal && { signal }),
     });
     if (!response.ok) throw new Error(`the relay answered ${response.status}`);
-    return await bodyOf(response, mostBundle);
+    return await bodyOf(response, most);
   } catch (cause) {
     signal?.throwIfAborted();
     const message = `couldn't fetch the task: ${(cause as Error).message}`;

@@ -1,16 +1,18 @@
 /**
- * The heavy half of the SDK: it checks tasks, randomizes and seals. It runs in a worker where
- * there are workers (worker.ts), so that a page never waits for it, and else beside its caller.
- * It fetches nothing: modules and bundles are handed to it. A changed module is refused by its hash.
+ * The heavy half of the SDK: it checks tasks and streams, randomizes and seals. It runs in a worker where
+ * there are workers (worker.ts), so that a page never waits for it, and else beside its caller: nothing that
+ * another party sends is decoded anywhere else. It fetches nothing: modules, bundles and streams are handed to it. A
+ * changed module is refused by its hash.
  * @module
  */
 
-import { checkId, checkIssuer, parseBundle, withTokens } from './bundle.js';
-import type { Bytes } from './bytes.js';
+import { checkId, checkIssuer, checkOwner, parseFrame, withTask, withTokens } from './bundle.js';
+import { type Bytes, joined } from './bytes.js';
 import { DoonaError } from './errors.js';
 import { modules as assets, checkIntegrity } from './files.js';
 import { Module, ModuleStopped } from './module.js';
 import { type Reporter, withFullModule, withWebCrypto } from './reporter.js';
+import { type Root, type StreamView, viewStream } from './stream.js';
 import type { Task } from './task.js';
 
 /** Which module: the small one for every page, or the one that also seals. */
@@ -36,8 +38,18 @@ export interface Opened {
   readonly epsilon0: number;
   /** ε of all epochs of the task together. */
   readonly totalEpsilon: number;
-  /** The ids of the issuer's keys by epoch, of a task with tokens; else empty. */
-  readonly tokenKeys: readonly Bytes[];
+  /** The ids of the issuer's keys by epoch, 32 bytes each, of a task with tokens; else empty. */
+  readonly tokenKeys: Bytes;
+}
+
+/** A stream as it was fetched, and what it is held against. */
+export interface StreamRequest {
+  readonly chain: Bytes;
+  readonly root: Root;
+  /** The time of which the task is wanted, in milliseconds. */
+  readonly now: number;
+  /** When the stream was fetched. */
+  readonly fetched: number;
 }
 
 /**
@@ -50,6 +62,11 @@ export interface Engine {
   start(name: ModuleName, code: Code): Promise<true | null>;
   /** Checks a bundle and its claim. @throws DoonaError `task-refused` or `claim-refused` */
   open(request: OpenRequest): Promise<Opened | null>;
+  /**
+   * Checks a stream and returns what a page needs of it. Its bytes are taken away, and are in what is returned.
+   * @throws DoonaError `stream-broken` or `task-refused`
+   */
+  stream(request: StreamRequest): Promise<StreamView>;
   /** ε of so many epochs together at a δ; Infinity if there is none. */
   epsilonWithin(handle: number, epochs: number, delta: number): Promise<number | null>;
   /** Answers while the engine and the handle's module run. */
@@ -85,19 +102,21 @@ export function localEngine(): Engine {
       return true;
     }),
     open: ({ bundle: raw, owner, id, module: name }) => nullIfStopped(name, async () => {
-      const bundle = parseBundle(raw);
+      const frame = parseFrame(raw);
+      await checkId(frame, id);
+      if (name === 'browser') await checkOwner(frame, owner); // doona-full.wasm does it itself
+      const bundle = withTask(frame);
       const { task } = bundle;
-      await checkId(bundle, id);
       if (name === 'browser' && task.kem !== 'x25519') return null;
       const module = modules.get(name);
       if (!module) throw new DoonaError('module-failed', `couldn't open the task: module ${name} has not been started`);
-      const expected = { owner, id };
       const reporter =
-        name === 'browser' ? await withWebCrypto(module, bundle, expected) : withFullModule(await module, raw, expected);
-      const tokenKeys = withTokens(task) ? await checkIssuer(bundle, name === 'full') : [];
+        name === 'browser' ? await withWebCrypto(module, bundle, id) : withFullModule(await module, raw, { owner, id });
+      const tokenKeys = joined(withTokens(task) ? await checkIssuer(bundle, name === 'full') : []);
       const { epsilon0, totalEpsilon } = reporter;
       return { handle: reporters.push({ name, reporter }) - 1, task, epsilon0, totalEpsilon, tokenKeys };
     }),
+    stream: viewStream,
     epsilonWithin: (handle, epochs, delta) => use(handle, (reporter) => reporter.epsilonWithin(epochs, delta)),
     check: (handle) => use<true>(handle, (reporter) => (reporter.alive(), true)),
     async submission(handle, epoch, value) {

@@ -8,7 +8,7 @@ import * as HPKE from '../vendor/hpke/index.js';
 import { type Bytes, concat } from './bytes.js';
 import { persistently } from './supported.js';
 
-const suite = new HPKE.CipherSuite(
+const suite = /* @__PURE__ */ new HPKE.CipherSuite(
   HPKE.KEM_DHKEM_X25519_HKDF_SHA256,
   HPKE.KDF_HKDF_SHA256,
   HPKE.AEAD_AES_128_GCM,

@@ -4,16 +4,27 @@
  * @module
  */
 
-import { type Bytes, bigEndian, concat } from './bytes.js';
+import { type Bytes, bigEndian, concat, joined } from './bytes.js';
 
 /** What {@link Reader} throws; callers turn it into the error of what they were reading. */
 export class FormatError extends Error {}
 
-/** Reads canonical msgpack; every other form of the same value throws {@link FormatError}. */
+const decoder = /* @__PURE__ */ new TextDecoder('utf-8', { fatal: true, ignoreBOM: true });
+
+/**
+ * Reads canonical msgpack; every other form of the same value throws {@link FormatError}. It believes no number: what
+ * an array or a string is said to have must fit into the bytes that are left, so that no input asks for more memory,
+ * or for more turns of a loop, than it has bytes. It never recurses: how deep values nest is its caller's to say.
+ */
 export class Reader {
   #at = 0;
 
   constructor(readonly input: Bytes) {}
+
+  /** How many bytes have been read. */
+  get at(): number {
+    return this.#at;
+  }
 
   /** @throws FormatError unless all input has been read. */
   end(): void {
@@ -24,12 +35,17 @@ export class Reader {
     if (this.arrayLength() !== length) throw new FormatError(`want an array of ${length}`);
   }
 
-  arrayLength(): number {
+  /** Reads how many values an array has, each of at least one byte: at most `most`. */
+  arrayLength(most = Infinity): number {
     const lead = this.#byte();
-    if ((lead & 0xf0) === 0x90) return lead & 0x0f;
-    if (lead === 0xdc) return this.#shortest(2, 16);
-    if (lead === 0xdd) return this.#shortest(4, 1 << 16);
-    throw new FormatError('want an array');
+    let length: number;
+    if ((lead & 0xf0) === 0x90) length = lead & 0x0f;
+    else if (lead === 0xdc) length = this.#shortest(2, 16);
+    else if (lead === 0xdd) length = this.#shortest(4, 1 << 16);
+    else throw new FormatError('want an array');
+    if (length > this.input.length - this.#at) throw new FormatError('truncated');
+    if (length > most) throw new FormatError(`an array of ${length}, want at most ${most}`);
+    return length;
   }
 
   uint(): number {
@@ -49,15 +65,9 @@ export class Reader {
   }
 
   str(): string {
-    const lead = this.#byte();
-    let size: number;
-    if ((lead & 0xe0) === 0xa0) size = lead & 0x1f;
-    else if (lead === 0xd9) size = this.#shortest(1, 32);
-    else if (lead === 0xda) size = this.#shortest(2, 1 << 8);
-    else throw new FormatError('want a string');
-    const bytes = this.#take(size);
+    const bytes = this.#take(this.#strLength());
     try {
-      return new TextDecoder('utf-8', { fatal: true, ignoreBOM: true }).decode(bytes);
+      return decoder.decode(bytes);
     } catch {
       throw new FormatError('not UTF-8');
     }
@@ -65,40 +75,60 @@ export class Reader {
 
   /** Reads a byte string, of exactly `size` bytes where given. */
   bin(size?: number): Bytes {
-    const lead = this.#byte();
-    let length: number;
-    if (lead === 0xc4) length = this.#byte();
-    else if (lead === 0xc5) length = this.#shortest(2, 1 << 8);
-    else if (lead === 0xc6) length = this.#shortest(4, 1 << 16);
-    else throw new FormatError('want bytes');
+    const length = this.#binLength();
     if (size !== undefined && length !== size) throw new FormatError(`want ${size} bytes`);
     return this.#take(length);
   }
 
-  /** Reads one value of any kind, with all that is in it, and returns its encoding. */
+  /** Reads one value of any kind, with all that is in it, by its lengths alone, and returns its encoding. */
   raw(): Bytes {
     const from = this.#at;
     for (let left = 1; left > 0; left--) {
       const lead = this.input[this.#at] ?? 0;
       if ((lead & 0xf0) === 0x90 || lead === 0xdc || lead === 0xdd) left += this.arrayLength();
-      else if (lead >= 0xc4 && lead <= 0xc6) this.bin();
+      else if (lead >= 0xc4 && lead <= 0xc6) this.#skip(this.#binLength());
       else if (lead < 0x80 || (lead >= 0xcc && lead <= 0xcf)) this.uint();
-      else this.str();
+      else this.#skip(this.#strLength());
+      if (left - 1 > this.input.length - this.#at) throw new FormatError('truncated');
     }
     return this.input.subarray(from, this.#at);
   }
 
+  #strLength(): number {
+    const lead = this.#byte();
+    if ((lead & 0xe0) === 0xa0) return lead & 0x1f;
+    if (lead === 0xd9) return this.#shortest(1, 32);
+    if (lead === 0xda) return this.#shortest(2, 1 << 8);
+    throw new FormatError('want a string');
+  }
+
+  #binLength(): number {
+    const lead = this.#byte();
+    if (lead === 0xc4) return this.#byte();
+    if (lead === 0xc5) return this.#shortest(2, 1 << 8);
+    if (lead === 0xc6) return this.#shortest(4, 1 << 16);
+    throw new FormatError('want bytes');
+  }
+
   #byte(): number {
-    return this.#take(1)[0]!;
+    this.#skip(1);
+    return this.input[this.#at - 1]!;
+  }
+
+  #skip(size: number): void {
+    if (size > this.input.length - this.#at) throw new FormatError('truncated');
+    this.#at += size;
   }
 
   #take(size: number): Bytes {
-    if (size > this.input.length - this.#at) throw new FormatError('truncated');
-    return this.input.subarray(this.#at, (this.#at += size));
+    this.#skip(size);
+    return this.input.subarray(this.#at - size, this.#at);
   }
 
   #shortest(size: number, least: number): number {
-    const value = this.#take(size).reduce((sum, byte) => sum * 256 + byte, 0);
+    this.#skip(size);
+    let value = 0;
+    for (let at = this.#at - size; at < this.#at; at++) value = value * 256 + this.input[at]!;
     if (value < least) throw new FormatError('not the shortest encoding');
     if (!Number.isSafeInteger(value)) throw new FormatError('integer above 2^53');
     return value;
@@ -124,7 +154,7 @@ function header(lead: Lead, value: number): Bytes {
 
 /** Writes an array of parts that are already encoded. */
 export function array(parts: readonly Uint8Array[]): Bytes {
-  return concat(header(arrayLead, parts.length), ...parts);
+  return joined([header(arrayLead, parts.length), ...parts]);
 }
 
 export function bin(value: Uint8Array): Bytes {

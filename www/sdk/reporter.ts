@@ -5,7 +5,7 @@
  * @module
  */
 
-import { type Bundle, checkKeys, checkOwner } from './bundle.js';
+import { type Bundle, checkKeys } from './bundle.js';
 import type { Bytes } from './bytes.js';
 import { DoonaError, refused } from './errors.js';
 import { type Module, ModuleError, forget } from './module.js';
@@ -34,13 +34,15 @@ export interface Expected {
   readonly id: Bytes;
 }
 
-/** Checks signatures while the module starts. @throws DoonaError `task-refused` or `claim-refused` */
-export async function withWebCrypto(starting: Promise<Module>, bundle: Bundle, expected: Expected): Promise<Reporter> {
-  await checkOwner(bundle, expected.owner);
+/**
+ * Checks keys while the module starts; the task must be the owner's.
+ * @throws DoonaError `task-refused` or `claim-refused`
+ */
+export async function withWebCrypto(starting: Promise<Module>, bundle: Bundle, id: Bytes): Promise<Reporter> {
   const keys = await checkKeys(bundle);
   const module = await starting;
   const handle = opening(() => module.open(bundle.canonical));
-  const sealer = new Sealer(expected.id, keys);
+  const sealer = new Sealer(id, keys);
   const slotSize = 1 + bundle.task.slots.messageBytes;
   return {
     alive: () => module.alive(),

@@ -12,6 +12,9 @@ import { label } from './task.js';
 /** The most statements of an era. */
 export const mostStatements = 16;
 
+/** The most bytes of a signed statement; the longest has 216. */
+const mostBytes = 256;
+
 /** What a page was told of who decides. */
 export interface Deciders {
   /** The id of the stream's first task. */
@@ -39,11 +42,14 @@ export interface Authority {
  */
 export async function readStatements(r: Reader, deciders: Deciders): Promise<Authority> {
   let authority: Authority = { era: 0, hashes: new Map(), about: undefined, key: deciders.owner, stopped: false };
-  const count = r.arrayLength();
-  if (count > mostStatements) throw new FormatError(`${count} statements, want at most ${mostStatements}`);
+  const count = r.arrayLength(mostStatements);
   for (let n = 0; n < count; n++) {
+    const from = r.at;
     r.array(2);
-    authority = await after(authority, r.bin(), r.bin(64), deciders, n === 0);
+    const [body, signature] = [r.bin(), r.bin(64)];
+    const size = r.at - from;
+    if (size > mostBytes) throw new FormatError(`a statement of ${size} bytes, want at most ${mostBytes}`);
+    authority = await after(authority, body, signature, deciders, n === 0);
   }
   return authority;
 }

@@ -1,36 +1,62 @@
 /**
  * Streams: a page names the first task of one, and the tasks that follow, each named by the hash of the one
  * before in the next, go on without it. What the owner may not change is held against that first task.
+ * The engine reads them; what a page remembers of one is in stream-memory.ts.
  * @module
  */
 
-import { type Bytes, bigEndian, concat, equal, toHex } from './bytes.js';
+import { type BundleFrame, checkOwner, readFrame } from './bundle.js';
+import { type Bytes, concat, equal, joined, toHex } from './bytes.js';
+import type { StreamRequest } from './engine.js';
 import { startOf } from './epochs.js';
 import { DoonaError } from './errors.js';
+import { pause } from './moment.js';
 import { Reader } from './msgpack.js';
 import { sha256, verify } from './signature.js';
-import { type Authority, type Deciders, mostStatements, readStatements } from './statement.js';
-import type { Store } from './store.js';
+import { type Authority, type Deciders, readStatements } from './statement.js';
 import { type Roll, type Task, parseTask } from './task.js';
 
-/** One task of a stream, whose owner's signature has not been checked. */
-export interface Link {
-  readonly task: Task;
+/** The most tasks of a stream: of a day each, more than ten years of them. */
+const mostTasks = 4096;
+
+/** How many tasks are hashed in one go. */
+const slice = 128;
+
+/** One task of a stream as it travels, not decoded: its key lists never are, unless it is the task of the moment. */
+interface Sealed extends BundleFrame {
   readonly id: Bytes;
-  readonly idText: string;
   readonly bundle: Bytes;
-  /** Who must have signed it. */
-  readonly owner: Bytes;
+}
+
+/** One task of a stream: the owner's, as a hash in the task behind it says, or a signature. */
+interface Link extends Sealed {
+  readonly task: Task;
   /** Its parts, by which it is compared with the first task. */
   readonly parts: readonly Part[];
 }
 
-type Part = readonly [name: string, form: string];
+type Part = readonly [name: string, form: Bytes];
 
 /** A stream as it was fetched. */
-export interface Stream {
+interface Stream {
   readonly links: readonly Link[];
   readonly authority: Authority;
+}
+
+/** What a page needs of a stream. */
+export interface StreamView {
+  /** The stream as it was fetched. */
+  readonly chain: Bytes;
+  /** The ids of its tasks by position, 32 bytes each. */
+  readonly ids: Bytes;
+  readonly authority: Authority;
+  /** The task of the moment: its position, id and bundle, and who must have signed that. */
+  readonly link: { readonly position: number; readonly id: Bytes; readonly idText: string; readonly bundle: Bytes;
+    readonly owner: Bytes };
+  /** Whether the task has the epoch of the moment since the stream was fetched. */
+  readonly sameEpoch: boolean;
+  /** When its last task is over, at the earliest an epoch from now; in milliseconds. */
+  readonly end: number;
 }
 
 /** What a page pins of a stream. */
@@ -48,7 +74,7 @@ export const changeable: readonly string[] = ['clients.issuer.url', 'clients.quo
 /** The names of a task's parts in the order of its canonical form, "" for what may differ in any later task. */
 type Shape = string | readonly Shape[];
 
-const party = (name: string): Shape => [`${name}.url`, `${name}.signKey`, ''];
+/* @__NO_SIDE_EFFECTS__ */ const party = (name: string): Shape => [`${name}.url`, `${name}.signKey`, ''];
 const relay = party('relays');
 const shape: readonly Shape[] = [
   '', '', 'name', 'query', 'protocol', 'rule', 'params',
@@ -67,13 +93,14 @@ function partsOf(canonical: Bytes): Part[] {
   const r = new Reader(canonical);
   const walk = (at: Shape): void => {
     if (typeof at === 'string') {
-      const form = String(r.raw());
+      const form = r.raw();
       if (at) out.push([at, form]);
       return;
     }
+    const from = r.at;
     const length = r.arrayLength();
     if (at[0] === relay) {
-      out.push(['relays', String(length)]);
+      out.push(['relays', canonical.subarray(from, r.at)]);
       for (let n = length; n > 0; n--) walk(relay);
     } else at.slice(0, length).forEach(walk);
   };
@@ -82,42 +109,79 @@ function partsOf(canonical: Bytes): Part[] {
 }
 
 /**
- * Reads a stream as its first relay serves it and checks it as far as hashes go: that it begins with the task
- * that the page names; that each task names the one before and begins when that is over; and that none changes
- * what it may not. The signature of any task covers all before it, and is checked when one is opened. That of
- * statements is checked here: they name a task by its hash, and who signs those behind it.
- * @throws DoonaError `stream-broken`
+ * Reads a stream as its first relay serves it and checks it as far as signatures of the owner and hashes go: that it
+ * begins with the task that the page names; that each task names the one before and begins when that is over; and
+ * that none changes what it may not. Nothing is decoded before it is known to be the owner's.
+ * @throws DoonaError `stream-broken`; `task-refused` where the newest task is not the owner's
  */
-export async function parseStream(chain: Bytes, root: Root): Promise<Stream> {
-  const links: Link[] = [];
-  let authority: Authority;
-  try {
-    const r = new Reader(chain);
-    r.array(2);
-    for (let n = r.arrayLength(); n > 0; n--) {
-      const bundle = r.raw();
-      const inner = new Reader(bundle);
-      inner.array(4);
-      const [canonical, owner] = [inner.bin(), inner.bin(32)];
-      const id = await sha256(canonical);
-      links.push({ task: parseTask(canonical), id, idText: toHex(id), bundle, owner, parts: partsOf(canonical) });
-    }
-    authority = await readStatements(r, root);
-    r.end();
-  } catch (cause) {
-    throw broken(`it is malformed: ${(cause as Error).message}`, cause);
-  }
+async function parseStream(chain: Bytes, root: Root): Promise<Stream> {
+  const { tasks, authority } = await reading(() => readChain(chain, root));
+  if (tasks.length === 0) throw broken('it has no task');
+  await checkNewest(decided(tasks, authority), authority);
+  const links = await reading(async () => decoded(tasks));
   links.forEach((link, position) => checkLink(links, position, link, root));
-  if (links.length === 0) throw broken('it has no task');
   await checkRolls(links.at(-1)!, root);
   return { links: decided(links, authority), authority };
+}
+
+async function reading<T>(read: () => Promise<T>): Promise<T> {
+  try {
+    return await read();
+  } catch (cause) {
+    if (cause instanceof DoonaError) throw cause;
+    throw broken(`it is malformed: ${(cause as Error).message}`, cause);
+  }
+}
+
+/** Finds the tasks of a chain by their lengths, and reads its statements, whose signatures are checked. */
+async function readChain(chain: Bytes, root: Root): Promise<{ tasks: Sealed[]; authority: Authority }> {
+  const r = new Reader(chain);
+  r.array(2);
+  const frames = Array.from({ length: r.arrayLength(mostTasks) }, () => {
+    const from = r.at;
+    return { ...readFrame(r), bundle: chain.subarray(from, r.at) };
+  });
+  const authority = await readStatements(r, root);
+  r.end();
+  const tasks: Sealed[] = [];
+  for (const frame of frames) {
+    tasks.push({ ...frame, id: await sha256(frame.canonical) });
+    if (tasks.length % slice === 0) await pause(0); // in place the page goes on
+  }
+  return { tasks, authority };
+}
+
+/** Checks that the newest task is the owner's: by its signature, or by the hash in a statement. */
+async function checkNewest(tasks: readonly Sealed[], { about }: Authority): Promise<void> {
+  const newest = tasks.at(-1)!;
+  if (about?.position === tasks.length - 1) return;
+  try {
+    await checkOwner(newest, newest.owner);
+  } catch (cause) {
+    // A WebCrypto without Ed25519: doona-full.wasm checks the task that is opened.
+    if (cause instanceof DoonaError) throw cause;
+  }
+}
+
+/** Decodes tasks, the newest first: each one's hash is in the one behind it. */
+function decoded(tasks: readonly Sealed[]): Link[] {
+  const links = new Array<Link>(tasks.length);
+  for (let position = tasks.length - 1; position >= 0; position--) {
+    const sealed = tasks[position]!;
+    const behind = links[position + 1];
+    if (behind && !(behind.task.stream && equal(behind.task.stream.before, sealed.id))) {
+      throw broken(`position ${position + 1} follows another task`);
+    }
+    links[position] = { ...sealed, task: parseTask(sealed.canonical), parts: partsOf(sealed.canonical) };
+  }
+  return links;
 }
 
 /**
  * Holds a stream against its statements, and returns its tasks with who must have signed each.
  * @throws DoonaError `stream-broken`
  */
-export function decided<T extends Pick<Link, 'id' | 'owner'>>(links: readonly T[],
+export function decided<T extends Pick<Sealed, 'id' | 'owner'>>(links: readonly T[],
   { about, key, stopped }: Authority): readonly T[] {
   if (!about) return links.map((link) => ({ ...link, owner: key }));
   const named = links[about.position];
@@ -133,7 +197,6 @@ function checkLink(links: readonly Link[], position: number, { id, task, parts }
   if (task.stream?.position !== position) throw broken(`the task at position ${position} is not of it`);
   if (position === 0) return;
   const before = links[position - 1]!;
-  if (!equal(task.stream.before, before.id)) throw broken(`position ${position} follows another task`);
   const over = startOf(before.task.epochs, before.task.epochs.count).getTime() / 1000;
   if (task.epochs.start < over) throw broken(`position ${position} begins before the task before it is over`);
   const { rolls } = task.stream;
@@ -141,29 +204,31 @@ function checkLink(links: readonly Link[], position: number, { id, task, parts }
     throw broken(`position ${position} takes back a key`);
   }
   // Else a thief of the owner's key could use up the rolls of a stream, or a candidate's key, with keys of his own.
-  const own = before.parts.filter(([name]) => name.endsWith('.signKey')).map(([, form]) => form);
+  const own = before.parts.filter(([name]) => name.endsWith('.signKey')).map(([, form]) => keyOf(form));
   for (const { old, key } of rolls.slice(before.task.stream!.rolls.length)) {
-    if (old.every((byte) => byte === 0) || !own.includes(formOf(old))) {
+    if (old.every((byte) => byte === 0) || !own.some((one) => equal(one, old))) {
       throw broken(`position ${position} hands on a key of no party`);
     }
-    own.push(formOf(key));
+    own.push(key);
   }
-  const origin = (form: string) => rolls.reduceRight((key, roll) => (key === formOf(roll.key) ? formOf(roll.old) : key),
-    form);
-  const candidates = first.task.stream!.allow.includes('relays.signKey') ? root.candidates.map(formOf) : [];
-  const replaced = (at: number) => parts[at]?.[0] === 'relays.signKey' && candidates.includes(origin(parts[at][1]));
+  const origin = (form: Bytes) => rolls.reduceRight((key, roll) => (equal(key, roll.key) ? roll.old : key),
+    keyOf(form));
+  const candidates = first.task.stream!.allow.includes('relays.signKey') ? root.candidates : [];
+  const replaced = (at: number) => parts[at]?.[0] === 'relays.signKey' &&
+    candidates.some((key) => equal(key, origin(parts[at]![1])));
   parts.forEach(([name, form], i) => {
-    const was = name.endsWith('.signKey') ? origin(form) : form;
-    const same = first.parts[i]?.[0] === name && first.parts[i][1] === was;
+    const [firstName, firstForm] = first.parts[i] ?? ['', form];
+    const same = firstName === name &&
+      (name.endsWith('.signKey') ? equal(keyOf(firstForm), origin(form)) : equal(firstForm, form));
     if (same || [first.task.stream!.allow, root.allow, changeable].every((list) => list.includes(name))) return;
     if (replaced(i) || (name === 'relays.url' && replaced(i + 1))) return;
     throw broken(`position ${position} changes ${name}`);
   });
 }
 
-/** A key as a part of a task has it. */
-function formOf(key: Bytes): string {
-  return String([0xc4, key.length, ...key]);
+/** The key in a part of a task, behind the two bytes that say what it is. */
+function keyOf(form: Bytes): Bytes {
+  return form.subarray(2);
 }
 
 function sameRoll(a: Roll, b: Roll): boolean {
@@ -181,93 +246,28 @@ function broken(reason: string, cause?: unknown): DoonaError {
   return new DoonaError('stream-broken', `couldn't accept the stream: ${reason}`, undefined, { cause });
 }
 
+/** Reads a stream and checks it, and returns what a page needs of it. @throws DoonaError as {@link parseStream} */
+export async function viewStream({ chain, root, now, fetched }: StreamRequest): Promise<StreamView> {
+  const { links, authority } = await parseStream(chain, root);
+  const { id, owner, bundle, task } = current(links, now);
+  const last = links.at(-1)!.task.epochs;
+  return {
+    chain,
+    ids: joined(links.map((link) => link.id)),
+    authority,
+    link: { position: task.stream!.position, id, idText: toHex(id), bundle: bundle.slice(), owner },
+    sameEpoch: sameEpoch(current(links, fetched).task, fetched, now),
+    end: Math.max(startOf(last, last.count).getTime(), now + 1000 * last.length),
+  };
+}
+
 /** Returns the newest task that has begun, the first where none has. */
-export function current(links: readonly Link[], milliseconds: number): Link {
+function current(links: readonly Link[], milliseconds: number): Link {
   return links.findLast(({ task }) => startOf(task.epochs, 0).getTime() <= milliseconds) ?? links[0]!;
 }
 
-/** More than the statements of an era. */
-const numbers = 2 * mostStatements;
-
-/**
- * What is remembered of a stream in the store of reports, under names that no task has: its hash at every position
- * that was opened, each in an entry of its own, so that no tab takes back what another has seen; and the stream
- * as it was fetched last.
- */
-export class Memory {
-  readonly #marks: string;
-  readonly #fetched: string;
-  readonly #said: string;
-
-  /** @param root the id of the first task, in hexadecimal */
-  constructor(readonly store: Store, root: string) {
-    this.#marks = `stream ${root}`;
-    this.#fetched = `fetched ${root}`;
-    this.#said = `statements ${root}`;
-  }
-
-  /**
-   * Holds a stream against what was seen, and remembers its statements.
-   * @throws DoonaError `stream-forked` where another task stands at a position that was seen, or another statement
-   * has a
-   * number, `stream-replayed` where one that was seen is missing
-   */
-  async check({ links, authority }: Stream): Promise<void> {
-    await this.#hear(authority);
-    for (const { epoch: position, body } of await this.store.sealed(this.#marks)) {
-      const link = links[position];
-      if (!link) {
-        throw new DoonaError('stream-replayed',
-          `couldn't accept the stream: it ends before position ${position}, which was seen`);
-      }
-      if (!equal(link.id, body!)) {
-        throw new DoonaError('stream-forked',
-          `couldn't accept the stream: another task has position ${position} than was seen`);
-      }
-    }
-  }
-
-  /** Each statement has an entry of its own, by era and number. */
-  async #hear({ era, hashes }: Authority): Promise<void> {
-    const last = Math.max(0, ...hashes.keys());
-    const fresh = new Map(hashes);
-    for (const { epoch: place, body } of await this.store.sealed(this.#said)) {
-      const [of, number] = [Math.floor(place / numbers), place % numbers];
-      if (of > era || (of === era && number > last)) {
-        throw new DoonaError('stream-replayed',
-          `couldn't accept the stream: statement ${number} of era ${of} was seen`);
-      }
-      if (of === era && !equal(hashes.get(number)!, body!)) {
-        throw new DoonaError('stream-forked',
-          `couldn't accept the stream: another statement ${number} of era ${era} was seen`);
-      }
-      if (of === era) fresh.delete(number);
-    }
-    for (const [number, body] of fresh) {
-      await this.store.put({ task: this.#said, epoch: era * numbers + number, state: 'sealed', body });
-    }
-  }
-
-  /** Remembers a task that was opened. */
-  async mark({ task, id }: Link): Promise<void> {
-    await this.store.put({ task: this.#marks, epoch: task.stream!.position, state: 'sealed', body: id });
-  }
-
-  /** Remembers a stream as it was fetched at some time. */
-  async keep(chain: Bytes, milliseconds: number): Promise<void> {
-    const body = concat(bigEndian(milliseconds, 8), chain);
-    await this.store.put({ task: this.#fetched, epoch: 0, state: 'sealed', body });
-  }
-
-  /** Returns what was fetched last, and when. */
-  async kept(): Promise<{ chain: Bytes; at: number } | undefined> {
-    const body = (await this.store.sealed(this.#fetched))[0]?.body;
-    return body && { chain: body.slice(8), at: body.subarray(0, 8).reduce((sum, byte) => sum * 256 + byte, 0) };
-  }
-}
-
 /** Whether two times are of one epoch of the task, or both beyond it in the same stretch of its length. */
-export function sameEpoch({ epochs }: Task, a: number, b: number): boolean {
+function sameEpoch({ epochs }: Task, a: number, b: number): boolean {
   const epoch = (at: number) => Math.floor((at / 1000 - epochs.start) / epochs.length);
   return epoch(a) === epoch(b);
 }

@@ -81,6 +81,7 @@ async function post(url: string, body: Bytes, token: Bytes | undefined,
       credentials: 'omit',
       referrerPolicy: 'no-referrer',
       redirect: 'manual', // which is not ok; workerd has no 'error'
+      cache: 'no-store',
       signal,
     });
   } finally {

@@ -9,6 +9,18 @@ import { FormatError, Reader } from './msgpack.js';
 /** The version of the task, of the wire format and of every label in them. */
 export const version = 1;
 
+/** The most bytes of a canonical task: the longest lists of noise have 590,000. */
+export const mostTask = 640 << 10;
+
+/** The most relays. */
+export const mostRelays = 8;
+
+/** The most values of the lists in a task, as in wire/task. */
+const mostParts = 64;
+const mostRolls = 64;
+const mostParams = 4096;
+const mostNumbers = 65535;
+
 /** A relay, the verifier or the issuer of tokens. */
 export interface Party {
   readonly url: string;
@@ -80,6 +92,7 @@ export interface Noise {
  * @throws FormatError for any other form
  */
 export function parseTask(canonical: Bytes): Task {
+  checkSize(canonical);
   const r = new Reader(canonical);
   r.array(18);
   label(r, 'doona-task');
@@ -100,7 +113,7 @@ export function parseTask(canonical: Bytes): Task {
     slots: group(r, 4, () => ({ padding: r.str(), lanes: r.uint(), perLane: r.uint(), messageBytes: r.uint() })),
     epochs: group(r, 3, () => ({ start: r.uint(), length: r.uint(), count: r.uint() })),
     clients: group(r, 3, () => ({ kind: r.str(), quota: r.uint(), issuer: party(r) })),
-    relays: list(r, () => party(r)),
+    relays: list(r, () => party(r), mostRelays),
     verifier: party(r),
     kem: r.str(),
     stream: place(r),
@@ -108,6 +121,13 @@ export function parseTask(canonical: Bytes): Task {
   };
   r.end();
   return task;
+}
+
+/** @throws FormatError for more bytes than a canonical task has */
+export function checkSize(canonical: Bytes): Bytes {
+  const size = canonical.length;
+  if (size <= mostTask) return canonical;
+  throw new FormatError(`a task of ${size} bytes, want at most ${mostTask}`);
 }
 
 /** Reads a label and the version that follows it. */
@@ -127,9 +147,9 @@ function optional<T>(r: Reader, length: number, read: () => T): T | undefined {
   return got === 0 ? undefined : read();
 }
 
-function list<T>(r: Reader, read: () => T): T[] {
+function list<T>(r: Reader, read: () => T, most: number): T[] {
   const out: T[] = [];
-  for (let n = r.arrayLength(); n > 0; n--) out.push(read());
+  for (let n = r.arrayLength(most); n > 0; n--) out.push(read());
   return out;
 }
 
@@ -138,12 +158,12 @@ function place(r: Reader): Place | undefined {
   if (parts === 0) return undefined;
   if (parts !== 4 && parts !== 5) throw new FormatError('want an array of 0, 4 or 5');
   const [name, position] = [r.str(), r.uint()];
-  const [before, allow] = [r.bin(position > 0 ? 32 : 0), list(r, () => r.str())];
+  const [before, allow] = [r.bin(position > 0 ? 32 : 0), list(r, () => r.str(), mostParts)];
   const roll = () => {
     const raw = r.bin(128);
     return { old: raw.slice(0, 32), key: raw.slice(32, 64), signature: raw.slice(64) };
   };
-  const rolls = parts === 5 ? list(r, roll) : [];
+  const rolls = parts === 5 ? list(r, roll, mostRolls) : [];
   if (parts === 5 && rolls.length === 0) throw new FormatError('want no rolls to be absent');
   return { name, position, before, allow, rolls };
 }
@@ -153,11 +173,11 @@ function noise(r: Reader): Noise | undefined {
   if (parts === 0) return undefined;
   const law = { kind: r.str(), cells: r.uint(), batches: r.uint() };
   const number = () => r.uint();
-  const numbers = () => list(r, number);
+  const numbers = () => list(r, number, mostNumbers);
   if (law.kind === 'pool' && parts === 4) r.uint();
   else if (law.kind === 'cells' && parts === 7) {
-    list(r, numbers); // tables
-    list(r, () => group(r, 2, () => [r.uint(), r.uint()])); // runs of cells with one table
+    list(r, numbers, mostNumbers); // tables
+    list(r, () => group(r, 2, () => [r.uint(), r.uint()]), mostNumbers); // runs of cells with one table
     optional(r, 3, () => [r.uint(), numbers(), numbers()]); // tilt
     optional(r, 1, number); // total
   } else throw new FormatError('noise of no known kind');
@@ -166,7 +186,7 @@ function noise(r: Reader): Noise | undefined {
 
 function params(r: Reader): Map<string, string> {
   const out = new Map<string, string>();
-  for (let n = r.arrayLength(); n > 0; n--) {
+  for (let n = r.arrayLength(mostParams); n > 0; n--) {
     r.array(2);
     out.set(r.str(), r.str());
   }

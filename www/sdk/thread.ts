@@ -109,6 +109,7 @@ function remote(port: Port): Engine {
   return {
     start: (name, code) => call('start', [name, code], code instanceof Uint8Array ? [code.buffer] : []),
     open: (request) => call('open', [request]),
+    stream: (request) => call('stream', [request], [request.chain.buffer]),
     check: (handle) => call('check', [handle]),
     epsilonWithin: (handle, epochs, delta) => call('epsilonWithin', [handle, epochs, delta]),
     submission: (handle, epoch, value) => call('submission', [handle, epoch, value], [value.buffer as ArrayBuffer]),

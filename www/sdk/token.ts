@@ -42,7 +42,7 @@ export async function newToken(wanted: Wanted, loading: Promise<typeof import('.
   loading.catch(() => {}); // until it is awaited
   const directory = await answered((signal) =>
     fetch(`${base}/issuer-directory`,
-      { credentials: 'omit', referrerPolicy: 'no-referrer', redirect: 'manual', signal }),
+      { credentials: 'omit', referrerPolicy: 'no-referrer', redirect: 'manual', cache: 'no-store', signal }),
   );
   try {
     const { blind } = await loading;

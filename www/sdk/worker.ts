@@ -5,6 +5,7 @@
  */
 
 import { type Answer, type Call, ready, workerName } from './call.js';
+import type { Bytes } from './bytes.js';
 import { localEngine } from './engine.js';
 import { DoonaError } from './errors.js';
 
@@ -23,8 +24,14 @@ export async function answer({ id, method, args }: Call): Promise<Answer> {
 }
 
 // Of a dedicated worker's scope, the part used here.
-const scope = globalThis as unknown as { name?: string; document?: unknown; postMessage(message: unknown): void };
+const scope = globalThis as unknown as {
+  name?: string; document?: unknown; postMessage(message: unknown, transfer: Transferable[]): void;
+};
 if (scope.name === workerName && scope.document === undefined) {
-  addEventListener('message', async (event: MessageEvent<Call>) => scope.postMessage(await answer(event.data)));
-  scope.postMessage(ready);
+  addEventListener('message', async (event: MessageEvent<Call>) => {
+    const reply = await answer(event.data);
+    const chain = 'result' in reply && (reply.result as { chain?: Bytes } | null)?.chain;
+    scope.postMessage(reply, chain ? [chain.buffer] : []);
+  });
+  scope.postMessage(ready, []);
 }

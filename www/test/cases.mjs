@@ -708,6 +708,14 @@ for (const variant of ['headless', 'left out', 'out of order', 'twice', 'none', 
   };
 }
 
+for (const [variant, code] of [['junk lists', 'stream-broken'], ['junk tasks', 'stream-broken'],
+  ['junk sizes', 'task-refused'], ['endless', 'task-unreachable']]) {
+  cases[`the "${variant}" stream is refused`] = async (host) => {
+    await serve(host, String(variant));
+    await refused(host, connect(host, 'stream', ownStore(host)), String(code));
+  };
+}
+
 cases['what page and first task both allow may change'] = async (host) => {
   await serve(host, 'renamed');
   const doona = await later(1, () => connect(host, 'stream', { store: host.sdk.memoryStore(), allow: ['name'] }));

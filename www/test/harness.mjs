@@ -21,15 +21,22 @@ const root = fileURLToPath(new URL('../..', import.meta.url));
 /** How long anything in a browser may take, in milliseconds: on a machine with much else to do. */
 export const patience = 120_000;
 
-/** Launches Debian's Chromium; CHROMIUM names another. @param {import('playwright-core').LaunchOptions} [more] */
+/** How Debian's Chromium is started; CHROMIUM names another. */
+const start = {
+  timeout: patience,
+  executablePath: process.env.CHROMIUM ?? '/usr/bin/chromium',
+  args: ['--no-sandbox', '--disable-gpu', '--disable-quic', '--no-first-run',
+    '--disable-background-networking', '--disable-component-update', '--disable-sync'],
+};
+
+/** Launches Chromium. @param {import('playwright-core').LaunchOptions} [more] */
 export function launch(more) {
-  return chromium.launch({
-    ...more,
-    timeout: patience,
-    executablePath: process.env.CHROMIUM ?? '/usr/bin/chromium',
-    args: ['--no-sandbox', '--disable-gpu', '--disable-quic', '--no-first-run',
-      '--disable-background-networking', '--disable-component-update', '--disable-sync'],
-  });
+  return chromium.launch({ ...more, ...start });
+}
+
+/** Launches Chromium with what an earlier one left in a folder. @param {string} folder */
+export function launchAgain(folder) {
+  return chromium.launchPersistentContext(folder, start);
 }
 
 /**
@@ -74,6 +81,11 @@ export async function startTestServer() {
     stop,
     /** @returns {Promise<Submission[]>} what arrived since the last call */
     take: async () => (await control('take', null)).json(),
+    /**
+     * The requests that reached relays and issuer since the last call.
+     * @returns {Promise<{method: string, path: string, header: Record<string, string[]>}[]>}
+     */
+    requests: async () => (await control('requests', null)).json(),
     /** Answers the next submissions with errors. @param {string[]} names */
     fail: (...names) => control('fail', names),
   };

@@ -89,7 +89,8 @@ function stored() {
         const all = opening.result.transaction('reports').objectStore('reports').getAll();
         all.onsuccess = () => {
           opening.result.close();
-          resolve(all.result.map((r) => ({ ...r, ...(r.body && { body: Array.from(r.body) }) })));
+          const reports = all.result.filter(({ task }) => !task.startsWith('kept'));
+          resolve(reports.map((r) => ({ ...r, ...(r.body && { body: Array.from(r.body) }) })));
         };
       };
     }),
@@ -408,6 +409,61 @@ test('the module lives in one worker for all tasks, and not in the page', async 
   assert.equal(workers.length, 1);
   assert.match(String(workers[0]), /\/doona-worker-[0-9a-f]{12}\.js$/);
   assertQuiet();
+});
+
+/**
+ * Connects to the stream; returns the error's code, and what the page itself hashed or decoded.
+ * @param {boolean} inPlace whether there is no worker
+ */
+function connectToStream(inPlace) {
+  return page.evaluate(async ({ offer, inPlace }) => {
+    if (inPlace) Reflect.deleteProperty(globalThis, 'Worker');
+    const file = '/doona.js';
+    /** @type {SDK} */
+    const { connect } = await import(file);
+    /** @type {string[]} */
+    const decoded = [];
+    const { decode } = TextDecoder.prototype;
+    TextDecoder.prototype.decode = function (...args) {
+      decoded.push('a text');
+      return Reflect.apply(decode, this, args);
+    };
+    const { digest } = crypto.subtle;
+    crypto.subtle.digest = (...args) => (decoded.push('a hash'), Reflect.apply(digest, crypto.subtle, args));
+    const code = await connect({ ...offer, budget: { epsilon: 10, delta: 1, days: 1 }, maxDelta: 1, when: 'now' })
+      .then(() => 'accepted', (/** @type {any} */ error) => error.code);
+    return { code, decoded };
+  }, { offer: /** @type {any} */ (server.tasks['stream']), inPlace });
+}
+
+/**
+ * The most that the page's thread worked for one task in a trace, in milliseconds of its own clock.
+ * @param {Buffer} trace
+ */
+function longestTask(trace) {
+  /** @type {{name: string, ph: string, pid: number, tid: number, tdur?: number, args: any}[]} */
+  const events = JSON.parse(trace.toString()).traceEvents;
+  const { pid, tid } = /** @type {any} */ (events.find(({ name, args }) => name === 'ParseHTML' &&
+    args.beginData?.url.includes('/blank.html')));
+  return Math.max(...events.map((e) => (e.pid === pid && e.tid === tid && e.ph === 'X' && e.tdur) || 0)) / 1000;
+}
+
+test('what a relay sends is decoded in the worker, and the page goes on meanwhile', async (t) => {
+  for (const [variant, want] of [['junk lists', 'stream-broken'], ['junk sizes', 'task-refused']]) {
+    await fetch(`${server.site}/test/stream`, { method: 'POST', body: JSON.stringify(variant) });
+    for (const inPlace of [false, true]) {
+      await browser.startTracing(page, { categories: ['toplevel', 'devtools.timeline'] });
+      await page.reload();
+      const { code, decoded } = await connectToStream(inPlace);
+      const longest = longestTask(await browser.stopTracing());
+      assert.deepEqual([code, inPlace ? [] : decoded], [want, []], variant);
+      assert.ok(!decoded.includes('a text'), 'also in place nothing is decoded');
+      const where = inPlace ? ', in place' : '';
+      t.diagnostic(`${variant}${where}: the longest task of the page's thread took ${longest} ms of it`);
+    }
+  }
+  const script = await (await fetch(`${server.site}/doona.js`)).text();
+  assert.doesNotMatch(script, /not the shortest encoding/, 'the page has no decoder at all');
 });
 
 for (const [name, damage] of Object.entries({

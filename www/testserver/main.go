@@ -57,7 +57,8 @@ func run(dir string) error {
 	if err != nil {
 		return err
 	}
-	go http.Serve(relayAt, r.handler())
+	wa := &watch{}
+	go http.Serve(relayAt, wa.before(r.handler()))
 	temp, err := os.MkdirTemp("", "doona-testserver-")
 	if err != nil {
 		return fmt.Errorf("couldn't make a folder: %w", err)
@@ -65,7 +66,7 @@ func run(dir string) error {
 	defer os.RemoveAll(temp)
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
-	t, err := startTokens(ctx, temp)
+	t, err := startTokens(ctx, temp, wa)
 	if err != nil {
 		return err
 	}
@@ -73,7 +74,7 @@ func run(dir string) error {
 		map[string]offer{"tokens": t.offer, "stream": offered, "years": years}); err != nil {
 		return err
 	}
-	go http.Serve(siteAt, site(dir, relayURL, r, t))
+	go http.Serve(siteAt, site(dir, relayURL, r, t, wa))
 	<-ctx.Done()
 	return nil
 }
@@ -110,7 +111,7 @@ addEventListener('fetch', (event) => {
 
 // site serves the built pages, an empty one and the list of cases for the tests, and the tests' own
 // controls.
-func site(dir, relayURL string, r *relay, t *tokens) http.Handler {
+func site(dir, relayURL string, r *relay, t *tokens, wa *watch) http.Handler {
 	mux := http.NewServeMux()
 	mux.Handle("GET /", http.FileServer(http.Dir(dir)))
 	mux.HandleFunc("GET /blank.html", func(w http.ResponseWriter, _ *http.Request) {
@@ -126,6 +127,7 @@ func site(dir, relayURL string, r *relay, t *tokens) http.Handler {
 	})
 	mux.HandleFunc("POST /test/take", r.take)
 	mux.HandleFunc("POST /test/fail", r.fail)
+	mux.HandleFunc("POST /test/requests", wa.take)
 	mux.HandleFunc("POST /test/stream", r.setStream)
 	mux.HandleFunc("POST /test/renew", r.renew)
 	mux.HandleFunc("POST /test/account", r.account)

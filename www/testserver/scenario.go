@@ -2,6 +2,8 @@ package main
 
 import (
 	"bytes"
+	"encoding/binary"
+	"slices"
 	"time"
 
 	"github.com/doona-dp/doona/internal/fixture"
@@ -128,9 +130,41 @@ func tamper(bundle []byte, _ *fixture.Task) []byte {
 	return bytes.Replace(bundle, []byte("test histogram"), []byte("test hologram "), 1)
 }
 
-// lengthen adds more than any bundle may have.
+// lengthen makes a bundle one byte longer than any may be.
 func lengthen(bundle []byte, _ *fixture.Task) []byte {
-	return append(bundle, make([]byte, 65<<20)...)
+	return append(bundle, make([]byte, 8<<20+1-len(bundle))...)
+}
+
+// junkStreams are the largest that a relay may send, by name: full of what takes long to decode, in place of the key
+// lists of a first task that is over; as many tasks as there is room for; and as many as there may be.
+func junkStreams(root *fixture.Task) map[string][]byte {
+	const most, mostTasks = 16 << 20, 4096
+	head := slices.Concat([]byte{0x92, 0x91, 0x94}, blob(root.Canonical()), blob(root.Bundle.Owner[:]),
+		blob(root.Bundle.Signature))
+	many := func(head, one []byte) []byte {
+		count := (most - len(head) - 6) / len(one)
+		return slices.Concat(binary.BigEndian.AppendUint32(append(head, 0xdd), uint32(count)),
+			bytes.Repeat(one, count), []byte{0x90})
+	}
+	empty := func(size int) []byte {
+		return slices.Concat([]byte{0x94}, blob(make([]byte, size)), blob(make([]byte, 32)), blob(make([]byte, 64)),
+			[]byte{0x90})
+	}
+	full := bytes.Repeat(empty(most/mostTasks-200), mostTasks)
+	return map[string][]byte{
+		"junk lists": many(head, []byte{0xa0}),
+		"junk tasks": many([]byte{0x92}, empty(0)),
+		"junk sizes": slices.Concat([]byte{0x92, 0xdc, mostTasks >> 8, mostTasks & 0xff}, full, []byte{0x90}),
+	}
+}
+
+// blob is a byte string of msgpack.
+func blob(content []byte) []byte {
+	n := len(content)
+	if n < 256 {
+		return append([]byte{0xc4, byte(n)}, content...)
+	}
+	return append(binary.BigEndian.AppendUint16([]byte{0xc5}, uint16(n)), content...)
 }
 
 // unsign breaks the owner's signature.

@@ -4,6 +4,7 @@ import (
 	"crypto/ed25519"
 	"crypto/rand"
 	"encoding/json"
+	"maps"
 	"net/http"
 
 	"github.com/doona-dp/doona/internal/fixture"
@@ -57,6 +58,8 @@ func (r *relay) addStream(url string) (offer, error) {
 			return offer{}, err
 		}
 	}
+	maps.Copy(r.variants, junkStreams(root))
+	r.variants["endless"] = append(r.variants["good"], make([]byte, 16<<20+1-len(r.variants["good"]))...)
 	recovery, err := r.addStatements(root, one)
 	if err != nil {
 		return offer{}, err

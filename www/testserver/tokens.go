@@ -31,17 +31,17 @@ type tokens struct {
 	account             atomic.Value // string; whom the site takes its visitor for
 }
 
-// startTokens lays out the task in a folder and serves it.
-func startTokens(ctx context.Context, dir string) (*tokens, error) {
-	relayAt, err := net.Listen("tcp", "127.0.0.1:0")
+// startTokens lays out the task in a folder and serves it, behind a watch.
+func startTokens(ctx context.Context, dir string, wa *watch) (*tokens, error) {
+	relayAt, relayURL, err := listenBehind(wa)
 	if err != nil {
-		return nil, fmt.Errorf("couldn't listen: %w", err)
+		return nil, err
 	}
-	issuerAt, err := net.Listen("tcp", "127.0.0.1:0")
+	issuerAt, issuerURL, err := listenBehind(wa)
 	if err != nil {
-		return nil, fmt.Errorf("couldn't listen: %w", err)
+		return nil, err
 	}
-	t := &tokens{issuerURL: "http://" + issuerAt.Addr().String(), relayURL: "http://" + relayAt.Addr().String()}
+	t := &tokens{issuerURL: issuerURL, relayURL: relayURL}
 	t.account.Store("nobody")
 	draft := fixture.Draft(task.Histogram, 4)
 	draft.Epochs = hour(1)
@@ -56,6 +56,23 @@ func startTokens(ctx context.Context, dir string) (*tokens, error) {
 		return nil, err
 	}
 	return t, t.startIssuer(ctx, d, issuerAt)
+}
+
+// listenBehind returns where a server is to listen, and the address of the watch before it.
+func listenBehind(wa *watch) (server net.Listener, public string, err error) {
+	if server, err = net.Listen("tcp", "127.0.0.1:0"); err != nil {
+		return nil, "", fmt.Errorf("couldn't listen: %w", err)
+	}
+	at, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		return nil, "", fmt.Errorf("couldn't listen: %w", err)
+	}
+	proxy, err := wa.proxy("http://" + server.Addr().String())
+	if err != nil {
+		return nil, "", err
+	}
+	go http.Serve(at, proxy)
+	return server, "http://" + at.Addr().String(), nil
 }
 
 func (t *tokens) startRelay(ctx context.Context, d *quickstart.Deployment, at net.Listener) error {

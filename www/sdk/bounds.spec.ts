@@ -1,0 +1,168 @@
+/**
+ * What another party sends costs no more than its bytes, and nothing of it is decoded before it is known to be its
+ * owner's.
+ * @module
+ */
+
+import assert from 'node:assert/strict';
+import { type TestContext, test } from 'node:test';
+
+import { type Bytes, bigEndian, concat, utf8 } from './bytes.js';
+import { type Engine, localEngine } from './engine.js';
+import { DoonaError } from './errors.js';
+import { FormatError, Reader, array, bin, uint } from './msgpack.js';
+import { bodyOf } from './read.js';
+import { readStatements } from './statement.js';
+import { mostTask, parseTask } from './task.js';
+
+const text = (value: string) => concat(Uint8Array.of(0xa0 | value.length), utf8(value));
+const many = (count: number, one: Uint8Array) => array(Array.from({ length: count }, () => one));
+const head = (lead: number, count: number) => concat(Uint8Array.of(lead), bigEndian(count, 4));
+
+test('an array that says it has more values than there are bytes is refused at its head', () => {
+  for (const read of [(r: Reader) => r.arrayLength(), (r: Reader) => r.raw()]) {
+    for (const count of [2 ** 32 - 1, 1 << 16]) {
+      const r = new Reader(concat(head(0xdd, count), new Uint8Array(99)));
+      assert.throws(() => read(r), (error) => error instanceof FormatError && error.message === 'truncated');
+      assert.equal(r.at, 5);
+    }
+  }
+  assert.equal(new Reader(concat(Uint8Array.of(0x92), new Uint8Array(2))).arrayLength(2), 2);
+  assert.throws(() => new Reader(concat(Uint8Array.of(0x93), new Uint8Array(3))).arrayLength(2), /want at most 2/);
+});
+
+test('what is skipped is neither decoded nor kept, however deep, and no head is believed', (t) => {
+  const decoded = t.mock.method(TextDecoder.prototype, 'decode');
+  for (const value of [new Uint8Array(1 << 20).fill(0x91).fill(0, (1 << 20) - 1), many(1 << 16, text('')),
+    array([uint(2 ** 32), bin(new Uint8Array(300)), text('x'), array([])])]) {
+    const r = new Reader(concat(value, uint(7)));
+    assert.equal(r.raw().length, value.length);
+    assert.equal(r.uint(), 7);
+  }
+  assert.equal(decoded.mock.callCount(), 0);
+  const inner = many(3, array([uint(1)]));
+  for (const end of [1, 2, inner.length - 1]) {
+    assert.throws(() => new Reader(inner.subarray(0, end)).raw(), FormatError);
+  }
+});
+
+/** A canonical task, but for what its lists hold. */
+function taskOf({ params = array([]), relays = array([]), stream = array([]), noise = array([]) } = {}): Bytes {
+  const party = array([text(''), bin(new Uint8Array(32)), bin(new Uint8Array(32))]);
+  return array([text('doona-task'), uint(1), text('n'), text('q'), text('p'), text('r'), params,
+    array([text('0'), text('1'), uint(0), uint(0), uint(0)]), array([text('1'), text('1'), array([]), text('crowd')]),
+    array([uint(1), text('1'), uint(1)]), array([text('full'), uint(1), uint(1), uint(1)]),
+    array([uint(1), uint(1), uint(1)]), array([text('address'), uint(1), party]), relays, party, text('x25519'), stream,
+    noise]);
+}
+
+const party = array([text(''), bin(new Uint8Array(32)), bin(new Uint8Array(32))]);
+const place = (allow: Bytes, rolls: Bytes) => array([text('s'), uint(1), bin(new Uint8Array(32)), allow, rolls]);
+const cells = (tables: Bytes) => array([text('cells'), uint(1), uint(1), tables, array([]), array([]), array([])]);
+
+for (const [what, most, make] of [
+  ['parameters', 4096, (n) => ({ params: many(n, array([text('k'), text('v')])) })],
+  ['relays', 8, (n) => ({ relays: many(n, party) })],
+  ['parts that may change', 64, (n) => ({ stream: place(many(n, text('')), many(1, bin(new Uint8Array(128)))) })],
+  ['rolls', 64, (n) => ({ stream: place(array([]), many(n, bin(new Uint8Array(128)))) })],
+  ['tables', 65535, (n) => ({ noise: cells(many(n, array([]))) })],
+  ['numbers of a table', 65535, (n) => ({ noise: cells(array([many(n, uint(0))])) })],
+] as readonly [string, number, (n: number) => Parameters<typeof taskOf>[0]][]) {
+  test(`a task has at most ${most} ${what}`, () => {
+    parseTask(taskOf(make(most)));
+    assert.throws(() => parseTask(taskOf(make(most + 1))), new RegExp(`want at most ${most}`));
+  });
+}
+
+test('a task has at most 640 KiB, of which no more is read', (t) => {
+  const texts = t.mock.method(Reader.prototype, 'str');
+  assert.throws(() => parseTask(new Uint8Array(mostTask + 1)), /want at most 655360/);
+  assert.throws(() => parseTask(new Uint8Array(mostTask)), /want an array/);
+  assert.equal(texts.mock.callCount(), 0);
+});
+
+test('statements have at most 256 bytes each, and there are at most 16', async () => {
+  const root = { id: new Uint8Array(32), owner: new Uint8Array(32), recovery: undefined };
+  const one = (size: number) => array([bin(new Uint8Array(size)), bin(new Uint8Array(64))]);
+  const read = (value: Bytes) => readStatements(new Reader(value), root);
+  await assert.rejects(read(many(17, one(9))), /want at most 16/);
+  await assert.rejects(read(array([one(256 - 3 - 66 + 1)])), /a statement of 257 bytes, want at most 256/);
+  await assert.rejects(read(array([one(256 - 3 - 66)])), /want an array/);
+});
+
+/** What an engine says, which must not have decoded a text. */
+async function refusal(t: TestContext, ask: (engine: Engine) => Promise<unknown>): Promise<string> {
+  const [texts, numbers] = [t.mock.method(Reader.prototype, 'str'), t.mock.method(Reader.prototype, 'uint')];
+  try {
+    await ask(localEngine());
+    return 'accepted';
+  } catch (error) {
+    assert.ok(error instanceof DoonaError, String(error));
+    assert.deepEqual([texts.mock.callCount(), numbers.mock.callCount()], [0, 0], 'nothing is decoded');
+    return error.message;
+  } finally {
+    t.mock.restoreAll();
+  }
+}
+
+const key = (await crypto.subtle.generateKey('Ed25519', true, ['sign', 'verify'])) as CryptoKeyPair;
+const owner = new Uint8Array(await crypto.subtle.exportKey('raw', key.publicKey));
+const bundle = (canonical: Bytes, lists: Bytes) => array([bin(canonical), bin(owner), bin(new Uint8Array(64)), lists]);
+
+test('of a bundle nothing is decoded before hash and signature are right', async (t) => {
+  const canonical = taskOf({ params: many(4096, array([text('k'), text('v')])) });
+  const id = new Uint8Array(await crypto.subtle.digest('SHA-256', canonical));
+  const open = (raw: Bytes, wanted: Bytes) => refusal(t, (engine) => engine.open({ bundle: raw, owner, id: wanted,
+    module: 'browser' }));
+  assert.match(await open(bundle(canonical, array([])), new Uint8Array(32)), /its hash is not the id/);
+  assert.match(await open(bundle(canonical, array([])), id), /signature is wrong/);
+  assert.match(await open(bundle(new Uint8Array(mostTask + 1), array([])), id), /want at most 655360/);
+  assert.match(await open(bundle(canonical, many(11, bin(canonical))), id), /an array of 11, want at most 10/);
+  assert.match(await open(bundle(canonical, many(4, text(''))), id), /want bytes/);
+});
+
+test('of a stream nothing is decoded before its owner is known to have signed it, and key lists never', async (t) => {
+  const root = { id: new Uint8Array(32), owner, recovery: undefined, candidates: [], allow: [] };
+  const read = (tasks: Bytes) => refusal(t, (engine) => engine.stream({ chain: array([tasks, array([])]), root, now: 0,
+    fetched: 0 }));
+  const canonical = taskOf();
+  assert.match(await read(many(3, bundle(canonical, many(10, bin(new Uint8Array(1 << 16)))))), /signature is wrong/);
+  assert.match(await read(many(1, bundle(canonical, many(1 << 20, text(''))))), /want at most 10/);
+  assert.match(await read(many(1, bundle(canonical, many(10, text(''))))), /want bytes/);
+  assert.match(await read(many(4097, bundle(new Uint8Array(), array([])))), /want at most 4096/);
+});
+
+test('a task that the newest does not name is not decoded', async (t) => {
+  const stream = (position: number, before: Bytes) =>
+    array([text('s'), uint(position), bin(before), array([])]);
+  const newest = taskOf({ stream: stream(1, new Uint8Array(32)) });
+  const signed = concat(utf8('doona-v1 task\0'), newest);
+  const signature = new Uint8Array(await crypto.subtle.sign('Ed25519', key.privateKey, signed));
+  const tasks = array([bundle(taskOf({ stream: stream(0, new Uint8Array()) }), array([])),
+    array([bin(newest), bin(owner), bin(signature), array([])])]);
+  const arrays = t.mock.method(Reader.prototype, 'flag');
+  const root = { id: new Uint8Array(32), owner, recovery: undefined, candidates: [], allow: [] };
+  await assert.rejects(localEngine().stream({ chain: array([tasks, array([])]), root, now: 0, fetched: 0 }),
+    /position 1 follows another task/);
+  assert.equal(arrays.mock.callCount(), 2, 'the two of one task');
+});
+
+test('a body is read to its most and no further, in one piece of memory', async () => {
+  let pulled = 0;
+  const body = (size: number, part: number) => new Response(new ReadableStream({
+    pull(controller) {
+      if (pulled >= size) return controller.close();
+      pulled += part;
+      controller.enqueue(new Uint8Array(part).fill(pulled));
+    },
+  }, { highWaterMark: 0 }));
+  for (const [size, part] of [[0, 1], [1, 1], [40_000, 1], [100_000, 50_000]] as const) {
+    pulled = 0;
+    const got = await bodyOf(body(size, part), 100_000);
+    assert.deepEqual([got.length, got.at(-1)], [size, size ? pulled & 255 : undefined]);
+    assert.ok(got.buffer.byteLength <= 100_000, 'no more memory than the most');
+  }
+  pulled = 0;
+  await assert.rejects(bodyOf(body(1 << 30, 1000), 100_000), /longer than 100000 bytes/);
+  assert.equal(pulled, 101_000);
+});

@@ -1,0 +1,79 @@
+/**
+ * What is kept of a relay's documents is bounded, is what was kept, and goes when it is over.
+ * @module
+ */
+
+import assert from 'node:assert/strict';
+import { test } from 'node:test';
+
+import type { Bytes } from './bytes.js';
+import { Kept, mostKept, mostKeptBytes } from './kept.js';
+import type { Report, Store } from './store.js';
+import { memoryStore } from './store-memory.js';
+
+const later = Date.now() + 3_600_000;
+
+/** A store, and what lies in it. */
+function watched(): { store: Store; all: () => Report[] } {
+  const inner = memoryStore();
+  const reports = new Map<string, Report>();
+  const store = { ...inner, put: async (report: Report) => {
+    reports.set(`${report.task}/${report.epoch}`, report);
+    await inner.put(report);
+  } };
+  return { store, all: () => [...reports.values()].filter(({ body }) => body) };
+}
+
+const document = (size: number, at: number, content = at): { bytes: Bytes; at: number } =>
+  ({ bytes: new Uint8Array(size).fill(content), at });
+
+test('what was kept is found again, the newest of its name, and nothing else', async () => {
+  const { store, all } = watched();
+  const kept = new Kept(store);
+  await kept.keep('task a', document(5, 1), later);
+  await kept.keep('task b', document(6, 2), later);
+  await kept.keep('task a', document(7, 3), later);
+  assert.deepEqual(await new Kept(store).find('task a'), document(7, 3));
+  assert.deepEqual(await kept.find('task b'), document(6, 2));
+  assert.equal(await kept.find('stream a'), undefined);
+  assert.equal(all().length, 4, 'two documents, and an entry for each');
+});
+
+test('what does not have its hash is as good as absent', async () => {
+  const { store, all } = watched();
+  const kept = new Kept(store);
+  await kept.keep('task a', document(5, 1), later);
+  const [content] = all().filter(({ body }) => body!.length === 5);
+  await store.put({ ...content!, body: new Uint8Array(5) });
+  assert.equal(await kept.find('task a'), undefined);
+  await kept.keep('task a', document(5, 2), later);
+  assert.deepEqual(await kept.find('task a'), document(5, 2));
+});
+
+test('the oldest give way to more documents, or bytes, than may be kept', async () => {
+  const { store, all } = watched();
+  const kept = new Kept(store);
+  for (let at = 0; at <= mostKept; at++) await kept.keep(`task ${at}`, document(3, at), later);
+  assert.equal(await kept.find('task 0'), undefined);
+  for (let at = 1; at <= mostKept; at++) assert.deepEqual(await kept.find(`task ${at}`), document(3, at));
+  assert.equal(all().length, 2 * mostKept);
+
+  await kept.keep('large', document(mostKeptBytes, 99), later);
+  assert.deepEqual(await kept.find('large'), document(mostKeptBytes, 99));
+  assert.equal(all().length, 2);
+  await kept.keep('too large', document(mostKeptBytes + 1, 100), later);
+  assert.equal(await kept.find('too large'), undefined);
+  assert.equal(all().length, 2, 'and nothing has given way to it');
+});
+
+test('a document goes ten minutes after it is over, whatever is looked for', async (t) => {
+  const { store, all } = watched();
+  const kept = new Kept(store);
+  const now = Date.now();
+  await kept.keep('task a', document(5, 1), now);
+  t.mock.method(Date, 'now', () => now + 599_999);
+  assert.deepEqual(await kept.find('task a'), document(5, 1));
+  t.mock.method(Date, 'now', () => now + 600_000);
+  assert.equal(await kept.find('task b'), undefined);
+  assert.deepEqual(all(), []);
+});

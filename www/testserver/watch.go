@@ -1,0 +1,86 @@
+package main
+
+import (
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"net/http/httputil"
+	"net/url"
+	"sync"
+	"time"
+)
+
+// request is the head of a request that reached a relay or the issuer.
+type request struct {
+	Method string              `json:"method"`
+	Path   string              `json:"path"`
+	Header map[string][]string `json:"header"`
+}
+
+// watch stands before relays and the issuer. It gives every answer what a browser could bring back, which would tell
+// that it is the same browser, and notes all that requests bring.
+type watch struct {
+	mu       sync.Mutex // guards what follows
+	answers  int
+	requests []request
+}
+
+// before has a handler's answers carry marks, each of them different.
+func (wa *watch) before(handler http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
+		mark := wa.note(req)
+		handler.ServeHTTP(&marked{ResponseWriter: w, mark: mark}, req)
+	})
+}
+
+func (wa *watch) note(req *http.Request) (mark int) {
+	wa.mu.Lock()
+	defer wa.mu.Unlock()
+	wa.answers++
+	wa.requests = append(wa.requests, request{req.Method, req.URL.Path, req.Header.Clone()})
+	return wa.answers
+}
+
+// proxy hands requests on to a server, and marks its answers.
+func (wa *watch) proxy(target string) (http.Handler, error) {
+	u, err := url.Parse(target)
+	if err != nil {
+		return nil, fmt.Errorf("couldn't parse an address: %w", err)
+	}
+	return wa.before(&httputil.ReverseProxy{Rewrite: func(r *httputil.ProxyRequest) { r.SetURL(u) }}), nil
+}
+
+// take returns the requests since the last call.
+func (wa *watch) take(w http.ResponseWriter, _ *http.Request) {
+	wa.mu.Lock()
+	defer wa.mu.Unlock()
+	json.NewEncoder(w).Encode(append([]request{}, wa.requests...))
+	wa.requests = nil
+}
+
+// marked is an answer to which marks are added before its head is sent.
+type marked struct {
+	http.ResponseWriter
+	mark int
+	sent bool
+}
+
+func (m *marked) WriteHeader(status int) {
+	m.sent = true
+	header, day := m.Header(), 24*time.Hour
+	header.Set("Cache-Control", "private, max-age=1") // so that it is asked for again
+	header.Set("ETag", fmt.Sprintf(`"mark-%d"`, m.mark))
+	header.Set("Last-Modified", time.Unix(0, 0).Add(time.Duration(m.mark)*day).UTC().Format(http.TimeFormat))
+	header.Set("Set-Cookie", fmt.Sprintf("mark=%d; Max-Age=31536000; Path=/", m.mark))
+	m.ResponseWriter.WriteHeader(status)
+}
+
+func (m *marked) Write(body []byte) (int, error) {
+	if !m.sent {
+		m.WriteHeader(http.StatusOK)
+	}
+	return m.ResponseWriter.Write(body)
+}
+
+// Unwrap is for http.ResponseController.
+func (m *marked) Unwrap() http.ResponseWriter { return m.ResponseWriter }
