@@ -71,7 +71,6 @@ func (m *marked) WriteHeader(status int) {
 	header.Set("Cache-Control", "private, max-age=1") // so that it is asked for again
 	header.Set("ETag", fmt.Sprintf(`"mark-%d"`, m.mark))
 	header.Set("Last-Modified", time.Unix(0, 0).Add(time.Duration(m.mark)*day).UTC().Format(http.TimeFormat))
-	header.Set("Use-As-Dictionary", fmt.Sprintf(`match="/v1/*", id="mark-%d"`, m.mark))
 	header.Set("Set-Cookie", fmt.Sprintf("mark=%d; Max-Age=31536000; Path=/", m.mark))
 	m.ResponseWriter.WriteHeader(status)
 }
