@@ -17,7 +17,7 @@ type QuotaCost struct {
 	Least  uint64   `json:"least"` // Reports of a network in an epoch: drawn from Least to Most.
 	Most   uint64   `json:"most"`
 	Shared []Shared `json:"shared"`
-	// The most that malicious networks move an entry of the answer, in the query's units.
+	// The most that malicious networks move an entry of the answer of a full batch, in the query's units.
 	OneNetwork     float64 `json:"one_network"`
 	TwentyNetworks float64 `json:"twenty_networks"`
 }
@@ -28,15 +28,15 @@ func NewQuotaCost(t *task.Task, m protocols.Mechanism) (QuotaCost, error) {
 	if err != nil {
 		return QuotaCost{}, err
 	}
-	return quotaCost(t.Clients.Quota, one, m), nil
+	return quotaCost(t, one, m), nil
 }
 
 // setter is a mechanism that knows whether one malicious client can set the whole answer.
 type setter interface{ OneSetsAll() bool }
 
 // quotaCost is NewQuotaCost, where one client moves an entry by so much.
-func quotaCost(quota uint64, one float64, m protocols.Mechanism) QuotaCost {
-	c := QuotaCost{Least: quota, Most: 2*quota - 1}
+func quotaCost(t *task.Task, one float64, m protocols.Mechanism) QuotaCost {
+	c := QuotaCost{Least: t.Clients.Quota, Most: 2*t.Clients.Quota - 1}
 	for _, visitors := range []uint64{2, 10, 100} {
 		c.Shared = append(c.Shared, Shared{visitors, c.shutOut(visitors)})
 	}
@@ -44,8 +44,8 @@ func quotaCost(quota uint64, one float64, m protocols.Mechanism) QuotaCost {
 		c.OneNetwork, c.TwentyNetworks = one, one
 		return c
 	}
-	c.OneNetwork = float64(c.Most) * one
-	c.TwentyNetworks = 20 * c.OneNetwork
+	c.OneNetwork = float64(min(c.Most, t.Batch.Size)) * one
+	c.TwentyNetworks = float64(min(20*c.Most, t.Batch.Size)) * one
 	return c
 }
 
@@ -60,5 +60,5 @@ func (c QuotaCost) shutOut(visitors uint64) float64 {
 
 // QuotaCost is that of a way's task.
 func (w *Way) QuotaCost() QuotaCost {
-	return quotaCost(w.Task.Clients.Quota, w.Shift, w.Mechanism)
+	return quotaCost(w.Task, w.Shift, w.Mechanism)
 }

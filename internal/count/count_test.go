@@ -139,6 +139,7 @@ var parsers = []string{
 	"cli/cli.go",          // The ends of a range.
 	"clitest/eval.go",     // Numbers in documents.
 	"decimal/decimal.go",  // What it has written itself, to round it.
+	"edge/value.go",       // A value that a page posts.
 	"figures/table.go",    // Its own CSV, of which pictures are drawn.
 	"openloop/process.go", // What the kernel says of a process.
 	"relay/load.go",       // What the relay says of itself.
@@ -147,7 +148,8 @@ var parsers = []string{
 }
 
 // elsewhere are the packages of all of them but wire/task.
-var elsewhere = []string{"github.com/doona-dp/doona/cmd", "github.com/doona-dp/doona/internal"}
+var elsewhere = []string{"github.com/doona-dp/doona/cmd", "github.com/doona-dp/doona/internal",
+	"github.com/doona-dp/doona/wasm/edge"}
 
 // TestNouns: the domain's nouns have types. An array of 32 bytes is a task's id, a signing key, the
 // hash of a list or the id of a key; it says which.

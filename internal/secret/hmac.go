@@ -49,9 +49,11 @@ func pad(block, key []byte, with byte) []byte {
 	return block
 }
 
+type digest [sha256.Size]byte
+
 // hash appends the SHA-256 of data to to.
 func hash(to, data []byte) []byte {
-	h := sha256.Sum256(data)
+	h := digest(sha256.Sum256(data))
 	to = append(to, h[:]...)
 	clear(h[:])
 	return to

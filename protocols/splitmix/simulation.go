@@ -53,8 +53,9 @@ func (m *Mechanism) Attack(src *randomizer.Source, attack string, index int, val
 // clients move it no further.
 func (m *Mechanism) OneSetsAll() bool { return true }
 
-// Reach returns the most that one malicious client moves the estimated total: [Mechanism.Attack]'s max.
+// Reach returns the most that one malicious client can move the estimated total of a batch: from one end of what can
+// be decoded to the other, q−1 steps.
 func (m *Mechanism) Reach() float64 {
 	lo, hi := m.task.Input.Lo.Float64(), m.task.Input.Hi.Float64()
-	return float64(m.q/2) / float64(m.p) * (hi - lo)
+	return float64(m.q-1) / float64(m.p) * (hi - lo)
 }

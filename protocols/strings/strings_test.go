@@ -320,6 +320,8 @@ func TestPlannedError(t *testing.T) {
 		clients, squares, runs := int(m.FoundDownTo(2)), 0.0, 100
 		held := map[string]int{"a": clients, "ab": clients, "x": clients, "xyz": clients, "é": clients}
 		for run := range runs {
+			d.Name = "task " + strconv.Itoa(run) // Another hash: of one, the same texts share a cell in all batches.
+			m = open(t, d)
 			agg := batch(t, d, m, src, held, func(i int) string { return strconv.Itoa(i) })
 			for text := range held {
 				squares += math.Pow(agg.CheckCount(text)-float64(clients), 2)
@@ -331,7 +333,9 @@ func TestPlannedError(t *testing.T) {
 		}
 		found, planned := math.Sqrt(squares/float64(runs*len(held))), math.Sqrt(m.CountVariance(float64(clients), 2))
 		t.Logf("found down to %d clients: error %.2f, planned %.2f", clients, found, planned)
-		require.InEpsilon(t, planned, found, .18)
+		// In 12 runs the ratio was 1.04 and 1.09 on average, with a standard deviation of .03: the plan counts no texts
+		// that share a cell with another frequent one. 5 deviations are .15.
+		require.InEpsilon(t, planned, found, .25)
 	}
 }
 

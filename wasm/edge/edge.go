@@ -10,7 +10,6 @@ package edge
 
 import (
 	"context"
-	"crypto/sha256"
 	"errors"
 	"maps"
 	"net/http"
@@ -49,8 +48,8 @@ type Observation struct {
 // Worker reports to the tasks of one configuration. It is safe for concurrent use.
 type Worker struct {
 	config   *Config
-	observed []string                     // names of the tasks of source request
-	backends map[string][sha256.Size]byte // hashes of the header Authorization of backends, by task
+	observed []string              // names of the tasks of source request
+	backends map[string]credential // of backends, by task
 	host     Host
 	load     load
 
@@ -81,7 +80,7 @@ const (
 // New returns the worker of a configuration that [ParseConfig] accepted. It is an error about a field
 // if the host lacks what the configuration asks for.
 func New(c *Config, host Host) (*Worker, error) {
-	w := &Worker{config: c, host: host, backends: map[string][sha256.Size]byte{}, tasks: map[string]connection{},
+	w := &Worker{config: c, host: host, backends: map[string]credential{}, tasks: map[string]connection{},
 		pools: map[string]*pool{}}
 	for _, name := range slices.Sorted(maps.Keys(c.Tasks)) {
 		if err := w.equip(name); err != nil {
@@ -109,7 +108,7 @@ func (w *Worker) equip(name string) error {
 				"the name of a secret of 32 characters or more of A-Z a-z 0-9 + / = _ . ~ -: wrangler secret put "+
 					t.BackendKey)
 		}
-		w.backends[name] = sha256.Sum256([]byte("Bearer " + secret))
+		w.backends[name] = credentialOf("Bearer " + secret)
 	case FromRequest:
 		w.observed = append(w.observed, name)
 	}

@@ -120,13 +120,18 @@ func (w *Worker) admit(name string, req *http.Request) error {
 		return newProblem(problem.ForeignOrigin, http.StatusForbidden, "only this site's backend reports here, and no page", "")
 	}
 	// Hashes are of one length: the comparison takes the same time for every secret.
-	given, want := sha256.Sum256([]byte(req.Header.Get("Authorization"))), w.backends[name]
+	given, want := credentialOf(req.Header.Get("Authorization")), w.backends[name]
 	if subtle.ConstantTimeCompare(given[:], want[:]) != 1 {
 		return newProblem(problem.Unauthorized, http.StatusForbidden, "only this site's backend reports here",
 			"header Authorization: want Bearer and the task's secret")
 	}
 	return nil
 }
+
+// credential is the hash of a header Authorization.
+type credential [sha256.Size]byte
+
+func credentialOf(authorization string) credential { return sha256.Sum256([]byte(authorization)) }
 
 // tellEpoch answers which epoch is open, and until when.
 func (w *Worker) tellEpoch(out http.ResponseWriter, req *http.Request, name string) error {

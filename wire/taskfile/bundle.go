@@ -133,7 +133,8 @@ func (b *Bundle) openKeys(open *Open) error {
 	}
 	for hop, raw := range b.KeyLists {
 		if uint64(len(raw)) != sizes[hop] {
-			return fmt.Errorf("couldn't accept the keys of hop %d: a list of %d bytes, want %d", hop, len(raw), sizes[hop])
+			return fmt.Errorf("couldn't accept the keys of hop %d: a list of %d bytes, want %d for %d epochs and kem %s", hop,
+				len(raw), sizes[hop], t.Epochs.Count, t.KEM)
 		}
 	}
 	for hop, raw := range b.KeyLists {

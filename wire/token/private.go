@@ -32,9 +32,14 @@ func MarshalPrivate(key *rsa.PrivateKey) []byte {
 	raw := make([]byte, privateSize)
 	key.N.FillBytes(raw[:modulusSize])
 	key.D.FillBytes(raw[modulusSize : 2*modulusSize])
-	sum := sha256.Sum256(raw[:2*modulusSize])
-	copy(raw[2*modulusSize:], sum[:])
+	copy(raw[2*modulusSize:], checksum(raw))
 	return raw
+}
+
+// checksum returns what stands behind modulus and exponent.
+func checksum(raw []byte) []byte {
+	sum := sha256.Sum256(raw[:2*modulusSize])
+	return sum[:]
 }
 
 // OwnPrivateKey reads a serialized private key, and clears it.
@@ -43,7 +48,7 @@ func OwnPrivateKey(raw []byte) (*PrivateKey, error) {
 	if len(raw) != privateSize {
 		return nil, errPrivate
 	}
-	if sum := sha256.Sum256(raw[:2*modulusSize]); !bytes.Equal(sum[:], raw[2*modulusSize:]) {
+	if !bytes.Equal(checksum(raw), raw[2*modulusSize:]) {
 		return nil, errPrivate
 	}
 	modulus := rsa.PublicKey{N: new(big.Int).SetBytes(raw[:modulusSize]), E: exponent}
