@@ -15,7 +15,7 @@ func groups() {
 		for _, k := range []uint64{1, 2, 3, 5, 30} {
 			groupEps, groupDelta, err := accountant.GroupPrivacy(eps, 1e-9, k)
 			check(err)
-			all = append(all, object{"epsilon": eps, "delta": 1e-9, "reports": k,
+			all = append(all, object{"epsilon": eps, "delta": 1e-9, "k": k,
 				"groupEpsilon": decimal.Up(groupEps*(1-1e-12), 10), "groupDelta": decimal.Up(groupDelta*(1-1e-12), 10)})
 		}
 	}

@@ -47,13 +47,14 @@ test('what is skipped is neither decoded nor kept, however deep, and no head is 
 });
 
 /** A canonical task, but for what its lists hold. */
-function taskOf({ params = array([]), relays = array([]), stream = array([]), noise = array([]) } = {}): Bytes {
+function taskOf({ params = array([]), origins = array([]), relays = array([]), stream = array([]),
+  noise = array([]) } = {}): Bytes {
   const party = array([text(''), bin(new Uint8Array(32)), bin(new Uint8Array(32))]);
   return array([text('doona-task'), uint(1), text('n'), text('q'), text('p'), text('r'), params,
     array([text('0'), text('1'), uint(0), uint(0), uint(0)]), array([text('1'), text('1'), array([]), text('crowd')]),
     array([uint(1), text('1'), uint(1)]), array([text('full'), uint(1), uint(1), uint(1)]),
-    array([uint(1), uint(1), uint(1)]), array([text('address'), uint(1), party]), relays, party, text('x25519'), stream,
-    noise]);
+    array([uint(1), uint(1), uint(1)]), array([text('address'), uint(1), party, origins]), relays, party,
+    text('x25519'), stream, noise]);
 }
 
 const party = array([text(''), bin(new Uint8Array(32)), bin(new Uint8Array(32))]);
@@ -62,6 +63,7 @@ const cells = (tables: Bytes) => array([text('cells'), uint(1), uint(1), tables,
 
 for (const [what, most, make] of [
   ['parameters', 4096, (n) => ({ params: many(n, array([text('k'), text('v')])) })],
+  ['origins', 64, (n) => ({ origins: many(n, text('null')) })],
   ['relays', 8, (n) => ({ relays: many(n, party) })],
   ['parts that may change', 64, (n) => ({ stream: place(many(n, text('')), many(1, bin(new Uint8Array(128)))) })],
   ['rolls', 64, (n) => ({ stream: place(array([]), many(n, bin(new Uint8Array(128)))) })],

@@ -119,17 +119,17 @@ test('several devices: the words say what their reports together keep, and no le
   }
 });
 
-interface GroupVector { epsilon: number; delta: number; reports: number; groupEpsilon: string; groupDelta: string }
+interface GroupVector { epsilon: number; delta: number; k: number; groupEpsilon: string; groupDelta: string }
 
 test('several reports of one person: never below the Go accountant', () => {
   const vectors: GroupVector[] = JSON.parse(readFileSync('../testdata/v1/group.json', 'utf8'));
-  for (const { epsilon, delta, reports, groupEpsilon, groupDelta } of vectors) {
-    const got = group(epsilon, delta, reports);
-    const what = `${reports} of ${epsilon}: ${got.epsilon}, ${got.delta}`;
+  for (const { epsilon, delta, k, groupEpsilon, groupDelta } of vectors) {
+    const got = group(epsilon, delta, k);
+    const what = `${k} of ${epsilon}: ${got.epsilon}, ${got.delta}`;
     for (const [mine, theirs] of [[got.epsilon, Number(groupEpsilon)], [got.delta, Number(groupDelta)]] as const) {
       assert.ok(mine >= theirs * (1 - 1.1e-9) && mine <= theirs * (1 + 1e-11), what);
     }
-    assert.ok(got.epsilon >= epsilon * reports && got.delta >= Math.min(1, delta * reports), what);
+    assert.ok(got.epsilon >= epsilon * k && got.delta >= Math.min(1, delta * k), what);
   }
   assert.deepEqual(group(800, 1e-6, 2).delta, 1);
   assert.deepEqual(group(800, 0, 2).delta, 0);
