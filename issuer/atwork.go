@@ -6,11 +6,11 @@ import (
 	"github.com/doona-dp/doona/wire/problem"
 )
 
-// atWork bounds the requests at work as a relay bounds reports in flight: one client has at most an eighth of all, so
-// that none takes them all, and one of several tasks never more than is left free.
+// atWork bounds the requests at work as a relay bounds reports in flight: one client has at most an eighth of what is
+// free, so that few never take all, and one of several tasks never more than is left free.
 type atWork struct {
-	all, perClient int
-	alone          bool // only one task, which may have all
+	all   int
+	alone bool // only one task, which may have all
 
 	mu      sync.Mutex // guards the rest
 	free    int
@@ -19,8 +19,7 @@ type atWork struct {
 }
 
 func newAtWork(all, tasks int) *atWork {
-	return &atWork{all: all, perClient: max(all/8, 1), alone: tasks == 1, free: all, tasks: map[*served]int{},
-		clients: map[string]int{}}
+	return &atWork{all: all, alone: tasks == 1, free: all, tasks: map[*served]int{}, clients: map[string]int{}}
 }
 
 // take takes a place for a client of a task. It returns "" or the name of the problem: whose fault it is that there is
@@ -29,9 +28,11 @@ func (p *atWork) take(s *served, client string) problem.Name {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	switch {
-	case p.clients[client] == p.perClient:
+	case p.free == 0:
+		return problem.Overloaded
+	case p.clients[client] >= (p.free+7)/8:
 		return problem.SlowDown
-	case p.free == 0, !p.alone && p.tasks[s] >= p.free:
+	case !p.alone && p.tasks[s] >= p.free:
 		return problem.Overloaded
 	}
 	p.free--

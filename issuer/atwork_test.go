@@ -8,8 +8,8 @@ import (
 	"github.com/doona-dp/doona/wire/problem"
 )
 
-// TestAtWork: one client has an eighth of the places, one of two tasks what it leaves free; what is given back can be
-// taken again.
+// TestAtWork: one client has an eighth of the free places, one of two tasks what it leaves free; what is given back can
+// be taken again.
 func TestAtWork(t *testing.T) {
 	p := newAtWork(16, 2)
 	a, b := &served{}, &served{}
@@ -27,6 +27,8 @@ func TestAtWork(t *testing.T) {
 	take(problem.Overloaded, a, "ida")
 	take("", b, "ida")
 	p.leave(a, "ann")
+	take(problem.SlowDown, b, "ann")
+	p.leave(b, "ann")
 	take("", b, "ann")
 	for _, name := range []string{"bob", "cem"} {
 		p.leave(a, name)

@@ -21,28 +21,24 @@ type room struct {
 // admission bounds what reports in flight take, before their bodies are read:
 //
 //   - all together have MaxConcurrent places and MaxMemory bytes;
-//   - one network has at most an eighth of the places, so that whoever sends slowly on purpose
-//     cannot take them all;
+//   - one network has at most an eighth of the places and bytes that are free, or one report: so
+//     k networks that send slowly on purpose leave (7/8)^k;
 //   - one of several tasks never has more than is left free, in places and in bytes. So k tasks
 //     that are flooded take k/(k+1) of all, and the next one always finds 1/(k+1) free. (The
 //     dynamic threshold of shared-memory switches [CH98], with factor 1.)
 //
 // [CH98]: https://doi.org/10.1109/90.664262
 type admission struct {
-	perNetwork int
-	alone      bool // only one task, which may have all
+	alone bool // only one task, which may have all
 
 	mu       sync.Mutex // guards the rest
 	free     room
 	tasks    map[*served]room
-	networks map[netip.Prefix]int // places
+	networks map[netip.Prefix]room
 }
 
 func newAdmission(all room, tasks int) *admission {
-	return &admission{
-		perNetwork: max(all.places/8, 1), alone: tasks == 1, free: all,
-		tasks: map[*served]room{}, networks: map[netip.Prefix]int{},
-	}
+	return &admission{alone: tasks == 1, free: all, tasks: map[*served]room{}, networks: map[netip.Prefix]room{}}
 }
 
 // take takes a place and some bytes for a report of a network to a task. It returns "" or the name
@@ -50,15 +46,16 @@ func newAdmission(all room, tasks int) *admission {
 func (a *admission) take(s *served, client netip.Prefix, bytes int64) problem.Name {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	held := a.tasks[s]
+	held, network := a.tasks[s], a.networks[client]
 	switch {
-	case a.networks[client] == a.perNetwork:
+	case a.free.places == 0 || a.free.bytes < bytes:
+		return problem.Overloaded
+	case network.places > 0 && (network.places >= (a.free.places+7)/8 || network.bytes+bytes > a.free.bytes/8):
 		return problem.SlowDown
-	case a.free.places == 0 || a.free.bytes < bytes,
-		!a.alone && (held.places >= a.free.places || held.bytes+bytes > a.free.bytes):
+	case !a.alone && (held.places >= a.free.places || held.bytes+bytes > a.free.bytes):
 		return problem.Overloaded
 	}
-	a.networks[client]++
+	a.networks[client] = room{network.places + 1, network.bytes + bytes}
 	a.tasks[s] = room{held.places + 1, held.bytes + bytes}
 	a.free = room{a.free.places - 1, a.free.bytes - bytes}
 	return ""
@@ -68,10 +65,12 @@ func (a *admission) take(s *served, client netip.Prefix, bytes int64) problem.Na
 func (a *admission) leave(s *served, client netip.Prefix, bytes int64) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	if a.networks[client]--; a.networks[client] == 0 {
+	held, network := a.tasks[s], a.networks[client]
+	if network.places == 1 {
 		delete(a.networks, client)
+	} else {
+		a.networks[client] = room{network.places - 1, network.bytes - bytes}
 	}
-	held := a.tasks[s]
 	a.tasks[s] = room{held.places - 1, held.bytes - bytes}
 	a.free = room{a.free.places + 1, a.free.bytes + bytes}
 }

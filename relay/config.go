@@ -79,7 +79,7 @@ type Config struct {
 	// Default "X-Forwarded-For".
 	ForwardedHeader string `yaml:"forwarded_header"`
 
-	// MaxConcurrent bounds the reports in flight, of which one network may have an eighth; one more
+	// MaxConcurrent bounds the reports in flight, of which one network may have an eighth of what is free; one more
 	// is answered 503, or 429 if it is that network's. Default 1024. Range 1 to 65536.
 	MaxConcurrent int `yaml:"max_concurrent"`
 

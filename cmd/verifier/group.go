@@ -27,6 +27,9 @@ func newGroup(eps, delta float64, reports uint64) (groupGuarantee, error) {
 
 // text rounds up to three digits, but for what floating point added.
 func (g groupGuarantee) text() string {
+	if g.Delta >= 1 {
+		return "no promise"
+	}
 	const near = 1 - 1e-12
 	return fmt.Sprintf("(%s, %s)-DP", decimal.Up(g.Epsilon*near, 3), decimal.Up(g.Delta*near, 3))
 }

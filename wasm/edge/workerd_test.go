@@ -452,7 +452,7 @@ func TestBadTasks(t *testing.T) {
 		"another owner": {o: newOutside(t, truthful()), change: map[string]any{"owner": other.relay.OwnerText()},
 			text: "owner"},
 		"another task": {o: newOutside(t, truthful()), bundle: func([]byte) []byte { return other.bundle },
-			text: "owner"},
+			text: "its id is"},
 		"another id": {o: newOutside(t, truthful()),
 			change: map[string]any{"task": "http://relay.example" + other.relay.Path()}, text: "its id is"},
 		"tampered": {o: newOutside(t, truthful()), bundle: func(b []byte) []byte { b[40] ^= 1; return b },

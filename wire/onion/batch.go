@@ -411,8 +411,8 @@ func (m *Manifest) Last(t *task.Task) bool {
 const SpareDestroyed = 1024
 
 // Spoilt says whether so many of an epoch's batches were destroyed that no further one is to be taken: a hop before
-// makes them without end, or clients have spoilt most of the epoch. To have it say so, clients must spoil more than
-// half of all batches, and SpareDestroyed more, with more than n − n_min bad reports in each.
+// makes them without end, or clients have spoilt SpareDestroyed + 1 more than were released so far, with more than
+// n − n_min bad reports in each.
 func Spoilt(released, destroyed uint64) bool { return destroyed > released+SpareDestroyed }
 
 // Crowded says whether a batch with this many valid slots per lane can have n_min honest clients: it was made from n

@@ -114,6 +114,7 @@ test('several devices: the words say what their reports together keep, and no le
   assert.match(five.text, /5 devices or browsers .* epsilon 10, delta 0.00345 /);
   assert.match(explainWith(task!, guarantee, budget, { devices: 1 }).devices.text,
     /1 device or browser .* epsilon 1, delta 0.000001 /);
+  assert.match(explainWith(task!, guarantee, budget, { devices: 19 }).devices.text, /is promised nothing for all/);
   for (const wrong of [0, 1.5, -1, NaN, 1001]) {
     assert.throws(() => explainWith(task!, guarantee, budget, { devices: wrong }), /invalid devices/);
   }

@@ -89,7 +89,8 @@ function devicesOf(g: Guarantee, count: number): Devices {
     throw invalidOption('devices', count, 'a whole number from 1 to 1000');
   }
   const { epsilon, delta } = group(g.epsilon, g.delta, count);
-  const text = `Somebody who reports from ${plural(count, 'device or browser', 'devices or browsers')} in one period is promised epsilon ${upward(epsilon)}, delta ${upward(delta)} for all of that period together.`;
+  const promised = delta < 1 ? `epsilon ${upward(epsilon)}, delta ${upward(delta)}` : 'nothing';
+  const text = `Somebody who reports from ${plural(count, 'device or browser', 'devices or browsers')} in one period is promised ${promised} for all of that period together.`;
   return { count, epsilon, delta, text };
 }
 
