@@ -30,6 +30,7 @@ type stream struct {
 	root   *taskfile.Open
 	owner  *owner        // who handed the first task over; nil: the operator configured it
 	posted chan struct{} // has room for the one request of the owner's that is dealt with
+	asking chan struct{} // has room for the one catchUp under way: an owner's request does not wait for a slow relay's
 }
 
 // newStream opens the stream that a task begins; nil where it begins none.
@@ -57,7 +58,7 @@ func (r *setup) newStream(c TaskConfig, raw []byte, s *taskfile.Open) (*stream, 
 	if err != nil {
 		return nil, err
 	}
-	return &stream{Folder: folder, root: s, posted: make(chan struct{}, 1)}, nil
+	return &stream{Folder: folder, root: s, posted: make(chan struct{}, 1), asking: make(chan struct{}, 1)}, nil
 }
 
 func parseCandidates(texts []string) (candidates []task.SignKey, err error) {
@@ -311,7 +312,7 @@ func (r *Relay) joinLoop(ctx context.Context) {
 	}
 }
 
-// joinTime is what the relays of a stream have to answer: an owner's requests wait meanwhile.
+// joinTime is what the relays of a stream have to answer.
 const joinTime = 30 * time.Second
 
 // catchUp asks the relays of a stream for the tasks that came before this one joins it.
@@ -320,14 +321,14 @@ func (r *Relay) catchUp(ctx context.Context, l *stream) {
 	if r.hopOf(tasks[len(tasks)-1].Open) >= 0 {
 		return
 	}
-	select {
-	case l.posted <- struct{}{}:
-	default:
-		return
-	}
-	defer func() { <-l.posted }()
 	ctx, stop := context.WithTimeout(ctx, joinTime)
 	defer stop()
+	select {
+	case l.asking <- struct{}{}:
+	case <-ctx.Done():
+		return
+	}
+	defer func() { <-l.asking }()
 	serves := func(*succession.Task) error { return nil }
 	r.logged(ctx, "couldn't follow a stream", l.Follow(ctx, r.client(), r.unixTime(), serves))
 }
