@@ -3,6 +3,7 @@ package edge
 import (
 	"encoding/json"
 	"fmt"
+	"io"
 	"math"
 	"slices"
 	"strings"
@@ -173,6 +174,13 @@ func TestTasksMustFitTheConfiguration(t *testing.T) {
 
 func TestReadValue(t *testing.T) {
 	const most = 1000
+	readValue := func(body io.Reader, most int) ([]float64, error) {
+		raw, err := readBody(body, most)
+		if err != nil {
+			return nil, err
+		}
+		return parseValue(raw)
+	}
 	for body, want := range map[string][]float64{
 		`{"value": 1}`: {1}, ` {"value": -2.5e3} `: {-2500}, `{"value": [1, 2]}`: {1, 2}, `{"value": []}`: {},
 		"\t{ \"value\" :[ -0.5E+1 ,\r\n1e-2,0] } ":         {-5, .01, 0},
@@ -236,24 +244,24 @@ func TestLoadIsBounded(t *testing.T) {
 	var l load
 	var jobs []*job
 	for range maxJobs {
-		j, err := l.begin()
+		j, err := l.begin("")
 		require.NoError(t, err)
 		require.NoError(t, l.hold(j, maxHeld/maxJobs))
 		jobs = append(jobs, j)
 	}
-	_, err := l.begin()
+	_, err := l.begin("")
 	require.ErrorContains(t, err, "overloaded")
 	require.ErrorContains(t, l.hold(jobs[0], 1), "overloaded")
 	l.end(jobs[0])
 	l.end(jobs[0])
-	j, err := l.begin()
+	j, err := l.begin("")
 	require.NoError(t, err)
 	require.ErrorContains(t, l.hold(j, maxHeld/maxJobs+1), "overloaded")
 	require.NoError(t, l.hold(j, maxHeld/maxJobs))
-	_, err = l.begin()
+	_, err = l.begin("")
 	require.ErrorContains(t, err, "overloaded")
 	jobs[1].began = jobs[1].began.Add(-jobEnds)
-	_, err = l.begin()
+	_, err = l.begin("")
 	require.NoError(t, err)
 	l.end(jobs[1])
 	require.Len(t, l.jobs, maxJobs)
@@ -286,4 +294,48 @@ func TestPool(t *testing.T) {
 	p.put(4, []byte{3})
 	require.Nil(t, p.take(3))
 	require.Equal(t, []byte{3}, p.take(4))
+}
+
+// One network's awaited bodies take an eighth of what those of others leave, whatever else waits; what has arrived
+// counts no longer.
+func TestShareOfANetwork(t *testing.T) {
+	for _, waiting := range []int{0, 100} {
+		var l load
+		for range waiting {
+			_, err := l.begin("")
+			require.NoError(t, err)
+		}
+		var first []*job
+		for i := range maxJobs / networkShare {
+			j, err := l.begin("a")
+			require.NoError(t, err, "%d", i)
+			first = append(first, j)
+		}
+		_, err := l.begin("a")
+		require.ErrorContains(t, err, "overloaded")
+		for range (maxJobs - maxJobs/networkShare) / networkShare {
+			_, err := l.begin("b")
+			require.NoError(t, err)
+		}
+		_, err = l.begin("b")
+		require.ErrorContains(t, err, "overloaded")
+		for _, j := range first {
+			l.arrived(j)
+		}
+		_, err = l.begin("b")
+		require.NoError(t, err)
+	}
+	var l load
+	for range maxHeld / networkShare / maxBody {
+		j, err := l.begin("a")
+		require.NoError(t, err)
+		require.NoError(t, l.hold(j, maxBody))
+	}
+	j, err := l.begin("a")
+	require.NoError(t, err)
+	require.ErrorContains(t, l.hold(j, maxBody), "overloaded")
+	l.end(j)
+	j, err = l.begin("b")
+	require.NoError(t, err)
+	require.NoError(t, l.hold(j, maxBody))
 }

@@ -11,7 +11,7 @@ func (w *Worker) Jobs() (jobs, bytes int) {
 func (w *Worker) Fill() (empty func()) {
 	var all []*job
 	for {
-		j, err := w.load.begin()
+		j, err := w.load.begin("")
 		if err != nil {
 			return func() {
 				for _, j := range all {
@@ -25,7 +25,7 @@ func (w *Worker) Fill() (empty func()) {
 
 // FillBytes holds all bytes but so many.
 func (w *Worker) FillBytes(free int) (empty func()) {
-	j, err := w.load.begin()
+	j, err := w.load.begin("")
 	if err == nil {
 		err = w.load.hold(j, maxHeld-free)
 	}

@@ -58,7 +58,7 @@ func Refuse(out http.ResponseWriter, err error) {
 }
 
 // take refuses in the order of what it costs to know: what the request's head says, how much there is at hand, what
-// the task says, what the network has had, and only then the value.
+// the task says, whether the body arrives, what the network has had, and only then the value.
 func (w *Worker) take(out http.ResponseWriter, req *http.Request) error {
 	path, ok := strings.CutPrefix(req.URL.Path, Prefix)
 	name, asks := strings.CutSuffix(path, EpochPath)
@@ -135,7 +135,7 @@ func credentialOf(authorization string) credential { return sha256.Sum256([]byte
 
 // tellEpoch answers which epoch is open, and until when.
 func (w *Worker) tellEpoch(out http.ResponseWriter, req *http.Request, name string) error {
-	v, err := w.open(req.Context(), name)
+	v, err := w.open(req.Context(), name, awaitedOf(w.config.Tasks[name], req))
 	if err != nil {
 		return err
 	}
@@ -144,28 +144,24 @@ func (w *Worker) tellEpoch(out http.ResponseWriter, req *http.Request, name stri
 	return json.NewEncoder(out).Encode(map[string]any{"epoch": v.key(), "end": v.end()})
 }
 
-// post takes a value.
+// post takes a value. Until a page's body has arrived nothing depends on what its network has had: were the quota
+// asked first, a post without its body would be answered where the quota is used up, and nowhere else.
 func (w *Worker) post(req *http.Request, name string) error {
 	t := w.config.Tasks[name]
-	v, err := w.open(req.Context(), name)
+	v, err := w.open(req.Context(), name, awaitedOf(t, req))
 	if err != nil {
 		return err
 	}
-	most, admitted := bodyBytes(v.client.Task().Task), true
-	switch {
-	case t.Source == FromPage && req.Header.Get(EpochHeader) != v.key():
-		err = newProblem(problem.EpochNotOpen, http.StatusConflict, "the post names no open epoch",
-			"header "+EpochHeader+": want what "+Prefix+name+EpochPath+" tells")
-	case req.ContentLength > int64(most):
-		err = tooLarge(most)
-	case t.Source == FromPage:
+	body, err := w.body(req, v)
+	admitted := true
+	if err == nil && t.Source == FromPage {
 		admitted, err = w.claim(v, req.Header.Get("CF-Connecting-IP"), t.quota())
 	}
 	if err != nil || !admitted {
 		w.load.end(v.job)
 		return err
 	}
-	err = w.randomize(req.Context(), v, req, most)
+	err = w.randomize(req.Context(), v, body)
 	if err != nil && t.Source == FromPage {
 		w.host.Log(fmt.Sprintf("doona: refused a value to task %s: %v", name, err))
 		return nil
@@ -173,8 +169,36 @@ func (w *Worker) post(req *http.Request, name string) error {
 	return err
 }
 
-func (w *Worker) randomize(ctx context.Context, v *visit, req *http.Request, most int) error {
-	value, err := readValue(req.Body, most)
+// awaitedOf returns the network whose share of the instance a post to a task takes, "" for a backend's.
+func awaitedOf(t *Task, req *http.Request) string {
+	if t.Source != FromPage {
+		return ""
+	}
+	return networkOf(req.Header.Get("CF-Connecting-IP"))
+}
+
+// body reads the body of a post whose head fits the task and the open epoch. The runtime ends a body that does not
+// arrive.
+func (w *Worker) body(req *http.Request, v *visit) ([]byte, error) {
+	t, most := w.config.Tasks[v.name], bodyBytes(v.client.Task().Task)
+	switch {
+	case t.Source == FromPage && req.Header.Get(EpochHeader) != v.key():
+		return nil, newProblem(problem.EpochNotOpen, http.StatusConflict, "the post names no open epoch",
+			"header "+EpochHeader+": want what "+Prefix+v.name+EpochPath+" tells")
+	case req.ContentLength > int64(most):
+		return nil, tooLarge(most)
+	case t.Source == FromPage && awaitedOf(t, req) == "":
+		return nil, noAddress()
+	}
+	if err := w.load.hold(v.job, most); err != nil {
+		return nil, err
+	}
+	defer w.load.arrived(v.job)
+	return readBody(req.Body, most)
+}
+
+func (w *Worker) randomize(ctx context.Context, v *visit, body []byte) error {
+	value, err := parseValue(body)
 	if err != nil {
 		w.load.end(v.job)
 		return err

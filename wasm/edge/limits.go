@@ -19,6 +19,8 @@ const (
 	maxBody   = 1 << 20  // Bytes of one posted value.
 	// maxText is how many bytes of a text may be posted; the protocol cuts it to the task's length.
 	maxText = 1024
+	// networkShare is the part of what is free that the bodies awaited of one network may take.
+	networkShare = 8
 	// jobEnds is when a job is over in any case: the runtime ends what outlives its answer by 30 s, and tells nobody.
 	jobEnds = 90 * time.Second
 )
@@ -32,41 +34,71 @@ type load struct {
 
 // job is a request that may report.
 type job struct {
-	began time.Time
-	bytes int
+	began   time.Time
+	bytes   int
+	network string // Of a page's post, until its body has arrived; else "".
 }
 
-// begin admits a job, or is a problem.
-func (l *load) begin() (*job, error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if len(l.jobs) >= maxJobs {
-		l.forget(time.Now().Add(-jobEnds))
-	}
-	if len(l.jobs) >= maxJobs {
-		return nil, overloaded()
-	}
-	j := &job{began: time.Now()}
-	if l.jobs == nil {
-		l.jobs = map[*job]struct{}{}
-	}
-	l.jobs[j] = struct{}{}
-	return j, nil
+// usage is what some jobs take together.
+type usage struct{ jobs, bytes int }
+
+// begin admits a job of a network, or is a problem.
+func (l *load) begin(network string) (*job, error) {
+	j := &job{began: time.Now(), network: network}
+	return j, l.hold(j, 0)
 }
 
-// hold reserves bytes for a job until it ends, or is a problem.
+// hold reserves a place and bytes for a job until it ends, or is a problem.
 func (l *load) hold(j *job, bytes int) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if l.bytes+bytes > maxHeld {
+	if l.full(j, bytes) {
 		l.forget(time.Now().Add(-jobEnds))
 	}
-	if l.bytes+bytes > maxHeld {
+	if l.full(j, bytes) {
 		return overloaded()
+	}
+	if l.jobs == nil {
+		l.jobs = map[*job]struct{}{}
+	}
+	if _, ok := l.jobs[j]; !ok {
+		l.jobs[j] = struct{}{}
+		l.bytes += j.bytes
 	}
 	j.bytes += bytes
 	l.bytes += bytes
 	return nil
+}
+
+// full says whether a job may have no more bytes, or no place. The posts of one network whose bodies are awaited may
+// take an eighth of what is left by those of other networks, or one post. Reports that wait do not count there: else
+// the place at which a network is refused would tell whether its last post was counted.
+func (l *load) full(j *job, bytes int) bool {
+	if _, ok := l.jobs[j]; !ok && len(l.jobs) >= maxJobs || l.bytes+bytes > maxHeld {
+		return true
+	}
+	if j.network == "" {
+		return false
+	}
+	var own, others usage // but this job
+	for k := range l.jobs {
+		switch {
+		case k == j, k.network == "":
+		case k.network == j.network:
+			own = usage{own.jobs + 1, own.bytes + k.bytes}
+		default:
+			others = usage{others.jobs + 1, others.bytes + k.bytes}
+		}
+	}
+	return own.jobs > 0 && (own.jobs >= (maxJobs-others.jobs)/networkShare ||
+		own.bytes+j.bytes+bytes > (maxHeld-others.bytes)/networkShare)
+}
+
+// arrived notes that the body of a job is awaited no longer.
+func (l *load) arrived(j *job) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	j.network = ""
 }
 
 // end lets a job go; again has no effect.

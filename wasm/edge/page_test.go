@@ -24,7 +24,7 @@ import (
 
 // The script for pages, as it is built, in Chromium, with the worker in workerd: a browser reports once in an epoch,
 // however often it calls, in however many tabs, and whatever its clock says; it has noted that before anything leaves;
-// in a frame of another site it reports nothing.
+// in a frame of another site it reports nothing, and neither does a page that nobody has seen yet.
 func TestPageScript(t *testing.T) {
 	o := newOutside(t, truthful())
 	short := newOutsideIn(t, truthful(), task.Epochs{Start: uint64(time.Now().Unix()) - 1, Length: 3, Count: 100})
@@ -39,8 +39,10 @@ func TestPageScript(t *testing.T) {
 	require.Contains(t, said["lost"].([]any)[0], "TypeError")
 	require.Equal(t, false, said["lost"].([]any)[1])
 	require.Contains(t, said["inFrame"], "in a frame of another site")
-	got := o.reports(t, 2)
+	require.Equal(t, []any{0., true}, said["prerendered"])
+	got := o.reports(t, 3)
 	require.Equal(t, 1, category(t, got[0]))
+	require.Equal(t, 12, category(t, got[2]))
 	require.Contains(t, []int{6, 7}, category(t, got[1]))
 	got = short.reports(t, 2)
 	require.NotEqual(t, got[0].head, got[1].head, "two epochs")

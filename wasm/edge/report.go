@@ -24,9 +24,10 @@ type visit struct {
 	job    *job
 }
 
-// open admits a request that may report to a task. The visit ends by [load.end].
-func (w *Worker) open(ctx context.Context, name string) (*visit, error) {
-	j, err := w.load.begin()
+// open admits a request that may report to a task; network is whose body is then awaited, or "". The visit ends by
+// [load.end].
+func (w *Worker) open(ctx context.Context, name, network string) (*visit, error) {
+	j, err := w.load.begin(network)
 	if err != nil {
 		return nil, err
 	}
@@ -46,11 +47,11 @@ func (w *Worker) prepare(ctx context.Context, v *visit) (err error) {
 	if v.client, err = w.task(ctx, v.name); err != nil {
 		return err
 	}
-	of, ok := v.client.Task(), false
-	if v.epoch, ok = of.Epochs.At(uint64(time.Now().Unix())); !ok {
+	var ok bool
+	if v.epoch, ok = v.client.Task().Epochs.At(uint64(time.Now().Unix())); !ok {
 		return newProblem(problem.EpochNotOpen, http.StatusConflict, "no epoch of the task is open now", "")
 	}
-	return w.load.hold(v.job, bodyBytes(of.Task)+reportBytes(of.Task))
+	return nil
 }
 
 // key names the epoch among those of all tasks.
@@ -75,7 +76,7 @@ func (w *Worker) Observe(o Observation) {
 }
 
 func (w *Worker) observe(ctx context.Context, name string, o *Observation) error {
-	v, err := w.open(ctx, name)
+	v, err := w.open(ctx, name, "")
 	if err != nil {
 		return err
 	}
@@ -86,9 +87,9 @@ func (w *Worker) observe(ctx context.Context, name string, o *Observation) error
 			return err
 		}
 	}
-	report, err := v.client.Report(v.epoch, []float64{t.value(o)})
+	report, err := w.seal(v, []float64{t.value(o)})
 	if err != nil {
-		return valueProblem(err)
+		return err
 	}
 	return w.deliver(ctx, v, report)
 }
@@ -97,11 +98,11 @@ func (w *Worker) observe(ctx context.Context, name string, o *Observation) error
 const forgotten = 600
 
 // claim counts a report of the visitor's network, and says whether it may be made. It comes before the value is
-// touched: whatever fails from then on, there is no second draw.
+// looked at: whatever fails from then on, there is no second draw.
 func (w *Worker) claim(v *visit, visitor string, most uint64) (bool, error) {
 	network := networkOf(visitor)
 	if network == "" {
-		return false, newProblem(problem.Internal, http.StatusInternalServerError, "the request names no address", "")
+		return false, noAddress()
 	}
 	free, err := w.host.Claim(network, v.key(), most, v.end()+forgotten)
 	if err != nil {
@@ -112,13 +113,29 @@ func (w *Worker) claim(v *visit, visitor string, most uint64) (bool, error) {
 	return free, nil
 }
 
-// report randomizes and seals a value, and delivers the report in the background; then the visit ends. When it
-// returns, the value is no longer needed. An error about the value has no part of the value in it.
-func (w *Worker) report(ctx context.Context, v *visit, value []float64) error {
+func noAddress() error {
+	return newProblem(problem.Internal, http.StatusInternalServerError, "the request names no address", "")
+}
+
+// seal randomizes and seals a value. An error about the value has no part of the value in it.
+func (w *Worker) seal(v *visit, value []float64) (*shufflerclient.Report, error) {
+	if err := w.load.hold(v.job, reportBytes(v.client.Task().Task)); err != nil {
+		return nil, err
+	}
 	report, err := v.client.Report(v.epoch, value)
 	if err != nil {
+		return nil, valueProblem(err)
+	}
+	return report, nil
+}
+
+// report seals a value and delivers the report in the background; then the visit ends. When it returns, the value is
+// no longer needed.
+func (w *Worker) report(ctx context.Context, v *visit, value []float64) error {
+	report, err := w.seal(v, value)
+	if err != nil {
 		w.load.end(v.job)
-		return valueProblem(err)
+		return err
 	}
 	w.host.Background(func() {
 		defer w.load.end(v.job)

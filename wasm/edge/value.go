@@ -23,8 +23,8 @@ func tooLarge(most int) error {
 		"at most "+strconv.Itoa(most)+" bytes")
 }
 
-// readValue reads {"value": number} or {"value": [number, …]} of at most so many bytes.
-func readValue(body io.Reader, most int) ([]float64, error) {
+// readBody reads a body of at most so many bytes.
+func readBody(body io.Reader, most int) ([]byte, error) {
 	if body == nil {
 		return nil, malformed()
 	}
@@ -35,6 +35,11 @@ func readValue(body io.Reader, most int) ([]float64, error) {
 	if len(raw) > most {
 		return nil, tooLarge(most)
 	}
+	return raw, nil
+}
+
+// parseValue parses {"value": number} or {"value": [number, …]}.
+func parseValue(raw []byte) ([]float64, error) {
 	in := scanner{rest: raw}
 	if !in.take("{") || !in.take(`"value"`) || !in.take(":") {
 		return nil, malformed()

@@ -220,8 +220,8 @@ func (u unread) Read([]byte) (int, error) {
 }
 
 // Refusals come in the order of what they cost: until a request is found to be a page's, with a body of a fitting
-// size, for the open epoch, nothing is asked of anybody; until its network has a report left, its body is not read; and
-// until its value is one of the task, no token is issued and nothing is sent.
+// size, for the open epoch, nothing is asked of anybody and the body is not read; until it has arrived, networks are
+// not counted; and until its value is one of the task, no token is issued and nothing is sent.
 func TestRefusalsInTheOrderOfTheirCost(t *testing.T) {
 	c := withIssuer(t)
 	w, h := start(t, c, map[string]any{"source": "page"})
@@ -266,10 +266,12 @@ func TestRefusalsInTheOrderOfTheirCost(t *testing.T) {
 	require.Contains(t, h.log[0], "refused a value to task x: invalid-value")
 	require.NotContains(t, h.log[0], "11")
 
-	for range 2 {
-		req := request("", epoch)
-		req.Body = io.NopCloser(unread{t})
-		status, text = answer(w, req)
+	status, text = answer(w, request(strings.Repeat(" ", 97), epoch, func(r *http.Request) { r.ContentLength = -1 }))
+	require.Equal(t, http.StatusRequestEntityTooLarge, status, text)
+	require.Equal(t, spent{tasks: 1, claims: 1}, h.spent())
+
+	for _, used := range []string{`{"value": 3}`, "nothing"} {
+		status, text = answer(w, request(used, epoch))
 		require.Equal(t, http.StatusNoContent, status, text)
 	}
 	require.Equal(t, spent{tasks: 1, claims: 3}, h.spent())
@@ -423,21 +425,95 @@ func TestCostOfReports(t *testing.T) {
 func TestOverload(t *testing.T) {
 	c := cascade(t, nil)
 	w, h := start(t, c, map[string]any{"source": "page"})
-	for _, full := range []struct {
-		fill  func() (empty func())
-		spent spent
-	}{{w.Fill, spent{}}, {func() func() { return w.FillBytes(96 + 200) }, spent{tasks: 1}}} {
-		empty := full.fill()
+	refused := func(change ...func(*http.Request)) {
 		rec := httptest.NewRecorder()
-		w.ServeHTTP(rec, request(`{"value": 3}`))
+		req := request("", change...)
+		req.Body = io.NopCloser(unread{t})
+		w.ServeHTTP(rec, req)
 		require.Equal(t, http.StatusServiceUnavailable, rec.Code)
 		require.Equal(t, "1", rec.Header().Get("Retry-After"))
-		require.Equal(t, full.spent, h.spent())
-		empty()
 	}
-	status, text := answer(w, request(`{"value": 3}`, epochOf(t, w)))
+	empty := w.Fill()
+	refused()
+	require.Equal(t, spent{}, h.spent())
+	empty()
+
+	empty = w.FillBytes(95)
+	epoch := epochOf(t, w)
+	refused(epoch)
+	require.Equal(t, spent{tasks: 1}, h.spent())
+	empty()
+
+	// A page whose network was counted is answered as ever: else overload would tell that it was.
+	empty = w.FillBytes(96 + 200)
+	status, text := answer(w, request(`{"value": 3}`, epoch, with("CF-Connecting-IP", "192.0.3.77")))
 	require.Equal(t, http.StatusNoContent, status, text)
-	require.Equal(t, spent{tasks: 1, claims: 1, reports: 1}, h.spent())
+	require.Equal(t, spent{tasks: 1, claims: 1}, h.spent())
+	require.Contains(t, strings.Join(h.log, " "), "overloaded")
+	empty()
+
+	status, text = answer(w, request(`{"value": 3}`, epoch))
+	require.Equal(t, http.StatusNoContent, status, text)
+	require.Equal(t, spent{tasks: 1, claims: 2, reports: 1}, h.spent())
+}
+
+// slow begins a post of a value, and returns what sends the rest of its body and the channel of the answer's status.
+func slow(w http.Handler, change ...func(*http.Request)) (rest func(), answered chan int) {
+	read, write := io.Pipe()
+	req, answered := request("", change...), make(chan int, 1)
+	req.Body, req.ContentLength = read, 12
+	go func() {
+		status, _ := answer(w, req)
+		answered <- status
+	}()
+	io.WriteString(write, `{"val`)
+	return func() {
+		io.WriteString(write, `ue": 3}`)
+		write.Close()
+	}, answered
+}
+
+// Half a body has no answer, and no network is counted for it, whether or not its network has had its reports.
+func TestHalfABodyTellsNothing(t *testing.T) {
+	c := cascade(t, nil)
+	w, h := start(t, c, map[string]any{"source": "page"})
+	epoch := epochOf(t, w)
+	status, text := answer(w, request(`{"value": 3}`, epoch))
+	require.Equal(t, http.StatusNoContent, status, text)
+	before := h.spent()
+
+	usedUp, answeredUsedUp := slow(w, epoch)
+	free, answeredFree := slow(w, epoch, with("CF-Connecting-IP", "192.0.3.77"))
+	time.Sleep(50 * time.Millisecond)
+	require.Empty(t, answeredUsedUp)
+	require.Empty(t, answeredFree)
+	require.Equal(t, before, h.spent())
+	usedUp()
+	free()
+	require.Equal(t, http.StatusNoContent, <-answeredUsedUp)
+	require.Equal(t, http.StatusNoContent, <-answeredFree)
+	require.Equal(t, spent{tasks: 1, claims: 3, reports: 2}, h.spent())
+}
+
+// The bodies awaited of one network leave room for those of others.
+func TestSlowBodiesOfANetwork(t *testing.T) {
+	c := cascade(t, nil)
+	w, _ := start(t, c, map[string]any{"source": "page"})
+	epoch := epochOf(t, w)
+	var rests []func()
+	var answers []chan int
+	for range 64 {
+		rest, answered := slow(w, epoch)
+		rests, answers = append(rests, rest), append(answers, answered)
+	}
+	status, text := answer(w, request(`{"value": 3}`, epoch))
+	require.Equal(t, http.StatusServiceUnavailable, status, text)
+	status, text = answer(w, request(`{"value": 3}`, epoch, with("CF-Connecting-IP", "192.0.3.77")))
+	require.Equal(t, http.StatusNoContent, status, text)
+	for i, rest := range rests {
+		rest()
+		require.Equal(t, http.StatusNoContent, <-answers[i])
+	}
 }
 
 // A report that the relay does not take has no tokens issued ahead.

@@ -936,6 +936,69 @@ func TestStrangers(t *testing.T) {
 	require.Empty(t, p.Log())
 }
 
+// patient returns a copy of the built worker that waits so many milliseconds for a body.
+func patient(t *testing.T, milliseconds string) (dir string) {
+	t.Helper()
+	dir = t.TempDir()
+	require.NoError(t, os.CopyFS(dir, os.DirFS(built)))
+	entry := filepath.Join(dir, "entry.mjs")
+	text, err := os.ReadFile(entry)
+	require.NoError(t, err)
+	changed := strings.Replace(string(text), "bodyPatience = 10_000;", "bodyPatience = "+milliseconds+";", 1)
+	require.NotEqual(t, string(text), changed)
+	require.NoError(t, os.WriteFile(entry, []byte(changed), 0o600))
+	return dir
+}
+
+// Half a body is answered late, when the runtime gives it up, and alike whether its network has had its reports or
+// not; it is no report.
+func TestHalfABodyInWorkerd(t *testing.T) {
+	o := newOutside(t, truthful())
+	p, err := workerd.Start(context.Background(), program, workerd.Options{Dir: patient(t, "1_000"), Entry: "entry.mjs",
+		Outbound: o.address, Vars: map[string]any{"DOONA": only(o.entry(map[string]any{"source": "page"}))},
+		Objects: []workerd.Object{visitors}})
+	require.NoError(t, err)
+	t.Cleanup(func() { p.Close() })
+	forged := fromPage(t, p, "/doona/x", "192.0.2.1")
+	status, answer, _ := send(t, p, "POST", "/doona/x", body(1), forged)
+	require.Equal(t, http.StatusNoContent, status, answer)
+
+	half := func(address string) string {
+		req, err := http.NewRequest("POST", p.URL+"/doona/x", io.MultiReader(strings.NewReader(`{"val`), stalled{t}))
+		require.NoError(t, err)
+		forged(req)
+		req.Host, req.ContentLength = site, 12
+		req.Header.Set("Content-Type", "application/json")
+		req.Header.Set("CF-Connecting-IP", address)
+		began := time.Now()
+		resp, err := http.DefaultTransport.RoundTrip(req)
+		require.NoError(t, err)
+		defer resp.Body.Close()
+		require.Greater(t, time.Since(began), 900*time.Millisecond)
+		text, err := io.ReadAll(resp.Body)
+		require.NoError(t, err)
+		require.Equal(t, http.StatusBadRequest, resp.StatusCode, string(text))
+		return string(text)
+	}
+	require.Equal(t, half("192.0.2.1"), half("192.0.3.1"))
+
+	status, answer, _ = send(t, p, "POST", "/doona/x", body(2), func(r *http.Request) {
+		forged(r)
+		r.Header.Set("CF-Connecting-IP", "192.0.3.1")
+	})
+	require.Equal(t, http.StatusNoContent, status, answer)
+	requireValues(t, []int{1, 2}, o.reports(t, 2)) // Half a body was no report of its network.
+	require.Empty(t, p.Log())
+}
+
+// stalled is a body that does not go on while the test runs.
+type stalled struct{ t *testing.T }
+
+func (s stalled) Read([]byte) (int, error) {
+	<-s.t.Context().Done()
+	return 0, io.ErrUnexpectedEOF
+}
+
 // So many reports per network and epoch: of an IPv4 address's /24, and of an IPv6 address's /48. Pages and passing
 // requests count together where they report to one task.
 func TestReportsOfANetwork(t *testing.T) {

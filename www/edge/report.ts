@@ -11,7 +11,8 @@ import { done, over } from '../sdk/store-indexeddb.js';
 const store = 'epochs';
 
 /**
- * Posts a value to a task of the edge worker, unless this browser has reported in this epoch.
+ * Posts a value to a task of the edge worker, unless this browser has reported in this epoch. A page that the browser
+ * prerenders waits for its visitor.
  * @param task The path of the task: "/doona/rating".
  * @returns Whether the value was sent.
  * @throws Error Where nothing can be remembered, in a frame of another site, and where the worker refuses. Nothing of a
@@ -19,6 +20,8 @@ const store = 'epochs';
  */
 export async function report(task: string, value: number | readonly number[]): Promise<boolean> {
   if (framed()) throw new Error('doona: in a frame of another site nothing is reported');
+  const { prerendering } = document as { prerendering?: boolean }; // Chromium's alone
+  if (prerendering) await new Promise((resolve) => document.addEventListener('prerenderingchange', resolve));
   const { href } = new URL(task, location.href);
   const db = await open();
   try {

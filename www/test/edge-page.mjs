@@ -65,6 +65,19 @@ async function inFrame() {
   return frame && report(frame, 10);
 }
 
+/** A page that is prerendered: how often the worker was asked before it is shown, and what the report comes to then. */
+async function prerendered() {
+  const { page } = await open(await browser.newContext(), String(site));
+  let asked = 0;
+  page.on('request', () => asked++);
+  await page.evaluate(() => Object.defineProperty(document, 'prerendering', { value: true, configurable: true }));
+  const said = report(page, 12);
+  await page.waitForTimeout(200);
+  const before = asked;
+  await page.evaluate(() => document.dispatchEvent(new Event('prerenderingchange')));
+  return [before, await said];
+}
+
 /** Reports until two were sent, in a task with epochs of three seconds. The next one's posts are refused in this. */
 async function inTwoEpochs() {
   const { page } = await open(await browser.newContext(), String(site));
@@ -78,7 +91,7 @@ async function inTwoEpochs() {
 
 try {
   const said = { again: await again(), atOnce: await atOnce(), lost: await lost(), inFrame: await inFrame(),
-    inTwoEpochs: await inTwoEpochs() };
+    prerendered: await prerendered(), inTwoEpochs: await inTwoEpochs() };
   process.stdout.write(JSON.stringify(said));
 } finally {
   await browser.close();

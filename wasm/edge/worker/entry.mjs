@@ -13,6 +13,9 @@ import module from './app.wasm';
 // after this many bounds them.
 const lifetime = 1000;
 
+// How long a body may take to arrive, in milliseconds. One that takes longer fails, whoever sends it.
+const bodyPatience = 10_000;
+
 const current = new AsyncLocalStorage();
 let live;
 
@@ -41,6 +44,12 @@ function worker() {
   return live.binding;
 }
 
+// timed bounds the time that a request's body takes, by a timer of the request itself.
+function timed(request) {
+  const body = request.body?.pipeThrough(new IdentityTransformStream(), { signal: AbortSignal.timeout(bodyPatience) });
+  return body ? new Request(request, { body }) : request;
+}
+
 function observe(request, response, began) {
   try {
     worker().observe(
@@ -58,7 +67,7 @@ function observe(request, response, began) {
 export default {
   fetch(request, env, ctx) {
     return current.run({ env, ctx }, async () => {
-      if (new URL(request.url).pathname.startsWith('/doona/')) return worker().handleRequest(request);
+      if (new URL(request.url).pathname.startsWith('/doona/')) return worker().handleRequest(timed(request));
       const began = Date.now();
       let response;
       try {
