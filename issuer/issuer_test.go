@@ -337,7 +337,7 @@ func TestAddresses(t *testing.T) {
 func TestNetworksQuotaIsDrawn(t *testing.T) {
 	c := newCascade(t)
 	cfg := c.IssuerConfig()
-	const quota = 3
+	const quota = 2
 	cfg.Tasks[0].Quota = quota
 	name := func(n int) string { return fmt.Sprintf("203.0.%d.0/24", n) }
 	drawn := func(i *issuer.Issuer, epoch uint64, n int) int {
