@@ -12,8 +12,8 @@ import (
 )
 
 // nonces remembers the requests of next hops and of streams' owners, so that who saw one on the way cannot ask again.
-// It keeps the last [store.KeptNonces] of each key, some 2 MB at most, until no task names the key any more; of all keys
-// that approved owners' tasks alone name, the last of all of an owner's. It forgets them when the process ends: then a
+// It keeps the last [store.KeptNonces] of each key, some 2 MB at most, until no task names the key any more; of the
+// keys that approved owners' tasks alone name, the last of an owner's. It forgets them when the process ends: then a
 // request of before is taken once more. Processes that share a store remember them there, too: a request is taken by
 // one of them, and once more where all were stopped and the server has crashed. That is harmless by itself: a pull gets
 // ciphertexts for the next hop, and a confirmation is one that it made. An approved owner's requests take places, and
