@@ -127,7 +127,8 @@ type TaskConfig struct {
 	Successors string `yaml:"successors"`
 
 	// Quota is how many tokens a client gets per epoch; each is good for one report. The privacy
-	// that the task promises is per report. Default 1. Range 1 to 1000.
+	// that the task promises is per report. Where clients are networks, one above 1 is drawn for each
+	// network and epoch, from it to twice it less one. Default 1. Range 1 to 1000.
 	Quota int `yaml:"quota"`
 }
 

@@ -20,3 +20,13 @@ func Groups(i *Issuer) uint64 { return i.store.bound[i.lineup().order[0].ID].Com
 
 // Patterns lists the requests that an issuer answers.
 func Patterns(i *Issuer) []string { return i.mux().Patterns }
+
+// Quota returns how many tokens of an epoch of an issuer's first task an account may have.
+func Quota(i *Issuer, epoch uint64, account string) (int, error) {
+	s := i.lineup().order[0]
+	key, err := s.epochKey(epoch)
+	if err != nil {
+		return 0, err
+	}
+	return i.quota(key, []byte(account), s.quota)
+}

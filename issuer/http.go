@@ -178,7 +178,11 @@ func (i *Issuer) count(s *served, epoch uint64, key *epochKey, account, blinded 
 	if err != nil {
 		return false, err
 	}
-	return i.store.count(s.ID, epoch, name, request, s.quota)
+	quota, err := i.quota(key, account, s.quota)
+	if err != nil {
+		return false, err
+	}
+	return i.store.count(s.ID, epoch, name, request, quota)
 }
 
 // keyHash is the SHA-256 of an API key; it says nothing about a key drawn at random.

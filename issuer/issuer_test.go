@@ -332,6 +332,55 @@ func TestAddresses(t *testing.T) {
 	require.Empty(t, resp.Header.Values("ETag"))
 }
 
+// TestNetworksQuotaIsDrawn: above 1, a network gets q to 2q−1 tokens of an epoch, as was drawn for it, before and after
+// a restart; an account that a backend names gets q.
+func TestNetworksQuotaIsDrawn(t *testing.T) {
+	c := newCascade(t)
+	cfg := c.IssuerConfig()
+	const quota = 2
+	cfg.Tasks[0].Quota = quota
+	name := func(n int) string { return fmt.Sprintf("203.0.%d.0/24", n) }
+	drawn := func(i *issuer.Issuer, epoch uint64, n int) int {
+		out, err := issuer.Quota(i, epoch, name(n))
+		require.NoError(t, err)
+		return out
+	}
+	of := map[int]int{} // a network with each quota
+	for restart := range 2 {
+		i, err := issuer.New(cfg)
+		require.NoError(t, err)
+		server := httptest.NewServer(i.Handler())
+		differ := 0
+		for n := range 256 {
+			of[drawn(i, 0, n)] = n
+			if drawn(i, 0, n) != drawn(i, 1, n) {
+				differ++
+			}
+		}
+		require.Len(t, of, quota)
+		require.Greater(t, differ, 100, "of another epoch another")
+		for got := quota; got < 2*quota; got++ {
+			from := http.Header{"X-Forwarded-For": {strings.Replace(name(of[got]), "0/24", "1", 1)}}
+			for k := range got*(1-restart) + 1 {
+				_, err := ask(t, server.URL, c, 0, request(t, c, 0), from)
+				if restart == 0 && k < got {
+					require.NoError(t, err)
+				} else {
+					require.ErrorIs(t, err, problem.New(problem.Limit, ""))
+				}
+			}
+		}
+		server.Close()
+		require.NoError(t, i.Close())
+	}
+	i, err := issuer.New(accounts(t, newCascade(t), quota))
+	require.NoError(t, err)
+	defer i.Close()
+	for n := range 64 {
+		require.Equal(t, quota, drawn(i, 0, n))
+	}
+}
+
 // TestForeignPages: where networks are clients, a page whose origin the task does not list gets one answer, which it
 // cannot read, whether or not the network has had a token, and it costs the network none.
 func TestForeignPages(t *testing.T) {

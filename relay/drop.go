@@ -15,7 +15,7 @@ import (
 func (r *Relay) dropExpired(ctx context.Context) {
 	for _, s := range r.lineup().order {
 		if r.mayDrop(s) {
-			r.logged(ctx, "couldn't drop a task", r.drop(s))
+			r.logged(ctx, "couldn't drop a task", r.drop(ctx, s))
 		}
 	}
 }
@@ -24,7 +24,7 @@ func (r *Relay) dropExpired(ctx context.Context) {
 func (r *Relay) dropDropped(ctx context.Context) {
 	for _, s := range r.lineup().order {
 		if s.stream != nil && s.stream.Dropped(s.Task) || s.placeDropped() {
-			r.logged(ctx, "couldn't drop a task", r.drop(s))
+			r.logged(ctx, "couldn't drop a task", r.drop(ctx, s))
 		}
 	}
 }
@@ -66,11 +66,12 @@ func (r *Relay) lastInPlace(s *served) bool {
 
 // drop stops what is done for a task. The keys of the first of a stream stay with who configured it, or with the place.
 // Those of others are removed when their mark is not looked at any more.
-func (r *Relay) drop(s *served) error {
+func (r *Relay) drop(ctx context.Context, s *served) error {
 	r.joining.Lock()
 	defer r.joining.Unlock()
 	r.vault.Unwatch(s.ID)
-	streams := r.lineup().streams
+	before := r.lineup()
+	streams := before.streams
 	switch {
 	case s.owner != nil && (!s.followed() || s.placeDropped()):
 		if !s.placeDropped() { // by another process, which has left nothing to remove
@@ -85,7 +86,7 @@ func (r *Relay) drop(s *served) error {
 			return err
 		}
 	}
-	order := slices.Clone(r.lineup().order)
+	order := slices.Clone(before.order)
 	order = slices.DeleteFunc(order, func(t *served) bool { return t == s })
 	if err := r.serveOnly(order, streams); err != nil {
 		return err
@@ -93,5 +94,5 @@ func (r *Relay) drop(s *served) error {
 	r.changed()
 	r.metrics.ForgetOf(byTask, s.name())
 	r.cfg.Log.Info("task dropped", "task", s.name())
-	return nil
+	return r.forgetRings(ctx, before)
 }

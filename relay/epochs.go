@@ -294,12 +294,14 @@ type due struct {
 }
 
 // endEpochs ends what is over, the epochs of many tasks side by side, as they may all end at one midnight: what costs
-// as much for one as for many is done once for up to 32. All are closed first, so that their keys go; the oldest are
-// completed first, so that a relay with more to seal than it has time for comes to their ends. At the first relay an
+// as much for one as for many is done once for up to 32. These are closed first, so that their keys go; the oldest are
+// completed first, so that a relay with more to seal than it has time for comes to their ends. Of a place with more
+// than one, most wait for a later turn: see [backlog]. At the first relay an
 // epoch is over by the time that has surely come; at a mix, by what the relay before it says: see pullBatch. An epoch
 // that fails keeps no other.
 func (r *Relay) endEpochs(ctx context.Context) {
 	closing, complete, behind, expired := r.over()
+	closing, complete, expired = r.backlog.ofTurn(closing), r.backlog.ofTurn(complete), r.backlog.ofTurn(expired)
 	r.each(ctx, behind, func(e due) error { return r.endBehind(ctx, e.served, e.epoch, e.end) })
 	r.each(ctx, expired, func(e due) error { return r.expireEpoch(ctx, e.served, e.epoch) })
 	closed := r.each(ctx, closing, func(e due) error { return r.closeEpoch(ctx, e.served, e.epoch) })
@@ -345,6 +347,7 @@ func (r *Relay) each(ctx context.Context, all []due, end func(due) error) (done 
 	}
 	close(queue)
 	working.Wait()
+	r.backlog.tried(all, done)
 	return done
 }
 

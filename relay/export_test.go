@@ -447,3 +447,24 @@ func RowBytes(path string) (rows, bytes map[string]int, err error) {
 	}
 	return rows, bytes, columns.Err()
 }
+
+// Rings returns how many nonces a relay remembers by whose ring they are in.
+func Rings(r *Relay) map[task.SignKey]int {
+	r.nonces.mu.Lock()
+	defer r.nonces.mu.Unlock()
+	n := map[task.SignKey]int{}
+	for key, ring := range r.nonces.hops {
+		n[key] = len(ring.seen)
+	}
+	return n
+}
+
+// NonceRows counts the nonces in a PostgreSQL database.
+func NonceRows(url string) (n int, err error) {
+	db, err := sql.Open("pgx", url)
+	if err != nil {
+		return 0, err
+	}
+	defer db.Close()
+	return n, db.QueryRow(`SELECT COUNT(*) FROM nonces`).Scan(&n)
+}

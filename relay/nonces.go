@@ -2,6 +2,7 @@ package relay
 
 import (
 	"context"
+	"errors"
 	"sync"
 
 	"github.com/doona-dp/doona/relay/internal/store"
@@ -11,7 +12,8 @@ import (
 )
 
 // nonces remembers the requests of next hops and of streams' owners, so that who saw one on the way cannot ask again.
-// It keeps the last [store.KeptNonces] of each key, some 2 MB at most, and forgets them when the process ends: then a
+// It keeps the last [store.KeptNonces] of each key, some 2 MB at most, until no task names the key any more; of the
+// keys that approved owners' tasks alone name, the last of an owner's. It forgets them when the process ends: then a
 // request of before is taken once more. Processes that share a store remember them there, too: a request is taken by
 // one of them, and once more where all were stopped and the server has crashed. That is harmless by itself: a pull gets
 // ciphertexts for the next hop, and a confirmation is one that it made. An approved owner's requests take places, and
@@ -23,6 +25,7 @@ type nonces struct {
 
 // fresh is an error unless a request that a key has signed is new to this process, and to all that share its store.
 func (r *Relay) fresh(ctx context.Context, key task.SignKey, nonce onion.Nonce) error {
+	key = r.lineup().ring(key)
 	fresh := r.nonces.fresh(key, nonce)
 	if fresh {
 		var err error
@@ -34,6 +37,60 @@ func (r *Relay) fresh(ctx context.Context, key task.SignKey, nonce onion.Nonce) 
 		return problem.New(problem.Unauthorized, "")
 	}
 	return nil
+}
+
+// ring returns whose ring a key's requests are in: the key's own, or where approved owners' tasks alone name it, which
+// may be any keys, that of the first such owner.
+func (l *lineup) ring(key task.SignKey) task.SignKey {
+	ring, found := key, false
+	named := func(o *owner) (own bool) {
+		if o != nil && !found {
+			ring, found = o.key, true
+		}
+		return o == nil
+	}
+	for _, s := range l.order {
+		if s.Party(s.hop+1).SignKey == key && named(s.owner) {
+			return key
+		}
+	}
+	for _, of := range l.streams {
+		if of.Authority().Key == key && named(of.owner) {
+			return key
+		}
+	}
+	return ring
+}
+
+// rings returns the rings that may be asked for.
+func (l *lineup) rings() map[task.SignKey]bool {
+	all := map[task.SignKey]bool{}
+	for _, s := range l.order {
+		all[l.ring(s.Party(s.hop+1).SignKey)] = true
+	}
+	for _, of := range l.streams {
+		all[l.ring(of.Authority().Key)] = true
+	}
+	return all
+}
+
+// forgetRings forgets the nonces of keys that were named before a task was dropped, and are not any more.
+func (r *Relay) forgetRings(ctx context.Context, before *lineup) (failed error) {
+	left := r.lineup().rings()
+	for key := range before.rings() {
+		if !left[key] {
+			r.nonces.forget(key)
+			failed = errors.Join(failed, r.store.ForgetNonces(ctx, key))
+		}
+	}
+	return failed
+}
+
+// forget forgets the nonces of a key.
+func (n *nonces) forget(key task.SignKey) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	delete(n.hops, key)
 }
 
 // ring holds the last nonces of a key.

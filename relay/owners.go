@@ -255,10 +255,14 @@ func (r *Relay) mayTake(o *owner, open *taskfile.Open) error {
 	if err := open.CheckOwner(o.key); err != nil {
 		return err
 	}
+	now := r.unixTime()
 	switch {
 	case r.hopOf(open) < 0:
 		return r.notInTask()
-	case open.Epochs.Over() <= r.unixTime():
+	case open.Epochs.End(0)+uint64(keysKept/time.Second) < now: // all of them would have to be ended here
+		return invalid.Field("epochs.start", strconv.FormatUint(open.Epochs.Start, 10), fmt.Sprintf(
+			"that of a task whose first epoch ended less than %d hours ago: no keys wait longer", keysKept/time.Hour))
+	case open.Epochs.Over() <= now:
 		return invalid.Field("epochs.start", strconv.FormatUint(open.Epochs.Start, 10), "that of a task that is not over")
 	case clock.Tolerance(open.Epochs.Length) < time.Minute: // the guard of the time knew nothing of it
 		return invalid.Field("epochs.length", strconv.FormatUint(open.Epochs.Length, 10), "at least 120, in seconds")

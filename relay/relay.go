@@ -80,7 +80,8 @@ type Relay struct {
 	memory int // bytes of slots that are permuted without a file
 
 	settling store.Together[struct{}]
-	looked   look // of epochLoop
+	looked   look    // of epochLoop
+	backlog  backlog // of epochLoop
 
 	joining    sync.Mutex  // one task at a time that comes or goes
 	unscrubbed atomic.Bool // the store's log may hold what was deleted

@@ -36,14 +36,19 @@ func (c *Connections) take(from netip.Prefix, proxy bool) bool {
 		return false
 	}
 	c.open++
-	c.networks[from]++
+	if !proxy { // whose network others may be in
+		c.networks[from]++
+	}
 	return true
 }
 
-func (c *Connections) leave(from netip.Prefix) {
+func (c *Connections) leave(from netip.Prefix, proxy bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.open--
+	if proxy {
+		return
+	}
 	if c.networks[from]--; c.networks[from] == 0 {
 		delete(c.networks, from)
 	}
@@ -82,9 +87,9 @@ func (l *boundListener) Accept() (net.Conn, error) {
 			return nil, err
 		}
 		at, _ := ParseAddress(conn.RemoteAddr().String())
-		from := Network(at)
-		if l.connections.take(from, l.connections.proxies.Trusts(at)) {
-			return &boundConn{Conn: conn, leave: sync.OnceFunc(func() { l.connections.leave(from) })}, nil
+		from, proxy := Network(at), l.connections.proxies.Trusts(at)
+		if l.connections.take(from, proxy) {
+			return &boundConn{Conn: conn, leave: sync.OnceFunc(func() { l.connections.leave(from, proxy) })}, nil
 		}
 		conn.Close()
 		l.connections.refused()

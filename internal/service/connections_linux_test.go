@@ -110,3 +110,23 @@ func TestProxyIsNoNetwork(t *testing.T) {
 	_, taken := f.dial("127.0.9.7")
 	require.False(t, taken, "there is no place")
 }
+
+// TestProxysNeighbour: what a trusted proxy holds is not counted for the network that it is in, before and after it
+// lets go: a next hop may be beside it.
+func TestProxysNeighbour(t *testing.T) {
+	f := newFlooded(t, 32, netip.MustParsePrefix("127.0.9.7/32"))
+	var held []net.Conn
+	for range 16 {
+		conn, taken := f.dial("127.0.9.7")
+		require.True(t, taken)
+		held = append(held, conn)
+	}
+	_, taken := f.dial("127.0.9.8")
+	require.True(t, taken, "beside the proxy")
+	require.Equal(t, 1, f.fill("127.0.9.8"), "an eighth of the 16 places that are free, as for every network")
+	for _, conn := range held {
+		conn.Close()
+	}
+	require.Eventually(t, func() bool { return f.bounds.Count() == 2 }, 5*time.Second, time.Millisecond)
+	require.Equal(t, 2, f.fill("127.0.9.8"), "an eighth of 32, of which it has two")
+}

@@ -33,6 +33,13 @@ func (r *requests) count(key task.SignKey) (prune bool) {
 	return r.taken[key]%pruneEvery == 1
 }
 
+// forget forgets the count of a key.
+func (r *requests) forget(key task.SignKey) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	delete(r.taken, key)
+}
+
 // Fresh is that of [Store]. One statement decides, outside of any transaction: of processes that ask at the same time
 // one inserts the row.
 func (d *database) Fresh(ctx context.Context, key task.SignKey, nonce onion.Nonce) (bool, error) {
@@ -56,4 +63,16 @@ func (d *database) Fresh(ctx context.Context, key task.SignKey, nonce onion.Nonc
 		}
 	}
 	return true, nil
+}
+
+// ForgetNonces is that of [Store].
+func (d *database) ForgetNonces(ctx context.Context, key task.SignKey) error {
+	if d.engine.alone() {
+		return nil
+	}
+	d.requests.forget(key)
+	if _, err := d.write.ExecContext(ctx, `DELETE FROM nonces WHERE key = $1`, key[:]); err != nil {
+		return fmt.Errorf("couldn't delete a key's nonces: %w", err)
+	}
+	return nil
 }

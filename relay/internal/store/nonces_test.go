@@ -59,4 +59,10 @@ func TestNoncesOfAllProcesses(t *testing.T) {
 	fresh, err = handles[0].Fresh(t.Context(), key, onion.Nonce{1, 1})
 	require.NoError(t, err)
 	require.False(t, fresh, "the last are known")
+
+	require.NoError(t, handles[1].ForgetNonces(t.Context(), key))
+	require.NoError(t, handles[0].read.QueryRowContext(t.Context(), count, key[:]).Scan(&kept, &others))
+	require.Zero(t, kept)
+	require.Equal(t, 1, others)
+	require.NotContains(t, handles[1].requests.taken, key)
 }

@@ -277,6 +277,9 @@ type Store interface {
 	// that process knows by itself.
 	Fresh(ctx context.Context, key task.SignKey, nonce onion.Nonce) (bool, error)
 
+	// ForgetNonces forgets what [Store.Fresh] was told of a key, which no task names any more.
+	ForgetNonces(ctx context.Context, key task.SignKey) error
+
 	// SetBack returns what has been found to be set back, nil for nothing.
 	SetBack() *SetBack
 

@@ -1,0 +1,44 @@
+package relay
+
+import (
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/doona-dp/doona/wire/task"
+	"github.com/doona-dp/doona/wire/taskfile"
+)
+
+// TestFailingEpochsComeLast: epochs that fail, more than end in a turn, keep no others from ending.
+func TestFailingEpochsComeLast(t *testing.T) {
+	const failing, all = mostBacklog + 10, 3 * mostBacklog
+	s := &served{Open: &taskfile.Open{ID: task.ID{1}}}
+	other := &served{Open: &taskfile.Open{ID: task.ID{2}}}
+	waiting := map[uint64]bool{}
+	for epoch := range uint64(all) {
+		waiting[epoch] = true
+	}
+	var b backlog
+	for range 4 {
+		list := []due{{other, 0, time.Unix(all, 0)}}
+		for epoch := range waiting {
+			list = append(list, due{s, epoch, time.Unix(int64(epoch), 0)})
+		}
+		now := b.ofTurn(list)
+		require.LessOrEqual(t, len(now), mostBacklog+2)
+		var done []due
+		for _, e := range now {
+			switch {
+			case e.served == other:
+				done = append(done, e)
+			case e.epoch >= failing:
+				done = append(done, e)
+				delete(waiting, e.epoch)
+			}
+		}
+		require.Contains(t, done, due{other, 0, time.Unix(all, 0)}, "of each place one")
+		b.tried(now, done)
+	}
+	require.Len(t, waiting, failing)
+}
