@@ -145,8 +145,9 @@ func TestHMAC(t *testing.T) {
 		secret.HMAC(got, key, text[:size/3], text[size/3:])
 		require.Equal(t, want.Sum(nil)[:len(got)], got)
 	}
-	got := make([]byte, 32)
-	require.Zero(t, testing.AllocsPerRun(100, func() { secret.HMAC(got, got[:7], got) }))
+	if got := make([]byte, 32); !raceBuild {
+		require.Zero(t, testing.AllocsPerRun(100, func() { secret.HMAC(got, got[:7], got) }))
+	}
 }
 
 func BenchmarkHMAC(b *testing.B) {
