@@ -1,5 +1,38 @@
 package issuer
 
+import (
+	"crypto/sha256"
+
+	"github.com/doona-dp/doona/internal/secret"
+)
+
+// CountsKey returns the key of the hashes that belong to a private exponent.
+func CountsKey(exponent []byte) []byte {
+	counts := make([]byte, sha256.Size)
+	countsKey(counts, exponent)
+	return counts
+}
+
+// Named returns the hash of an account or of a request under a key.
+func Named(counts []byte, kind string, of []byte) ([]byte, error) {
+	name, err := (&epochKey{counts: secret.Own(counts)}).name(kind, of)
+	return name[:], err
+}
+
+// Hashes returns what hashes accounts with the key of an epoch of an issuer's first task, as requests do under way.
+func Hashes(i *Issuer, epoch uint64) func() error {
+	key, err := i.lineup().order[0].epochKey(epoch)
+	return func() error {
+		if err == nil {
+			_, err = key.name("account", []byte("somebody"))
+		}
+		return err
+	}
+}
+
+// EraseKey erases the key of an epoch of an issuer's first task.
+func EraseKey(i *Issuer, epoch uint64) error { return i.lineup().order[0].eraseKey(epoch) }
+
 // BreakMarks lets no mark of an issuer be written, like a disk that fails, until repair is called.
 func BreakMarks(i *Issuer) (repair func() error) {
 	for _, b := range i.store.bound {

@@ -16,7 +16,6 @@ package issuer
 
 import (
 	"context"
-	"crypto/hmac"
 	"crypto/sha256"
 	"errors"
 	"fmt"
@@ -275,21 +274,37 @@ func (s *served) epochKey(epoch uint64) (*epochKey, error) {
 		return nil, invalid.Field("token_keys", fmt.Sprintf("the key of epoch %d", epoch),
 			"the keys that the task names")
 	}
-	var counts []byte
-	if !private.Use(func(exponent []byte) { counts = mac(exponent, "doona issuer counts") }) {
+	counts := make([]byte, sha256.Size)
+	if !private.Use(func(exponent []byte) { countsKey(counts, exponent) }) {
 		return nil, keyfile.ErrErased
 	}
 	s.epoch[epoch] = &epochKey{private, secret.Own(counts)}
 	return s.epoch[epoch], nil
 }
 
-// eraseKey erases the private key of an epoch, and with it what tells whose a hash is.
+// countsKey writes the key of an epoch's hashes: HMAC-SHA256 of a text under the private exponent. It leaves no copies
+// of either.
+func countsKey(counts, exponent []byte) {
+	secret.Do(func() {
+		short := shortKey(sha256.Sum256(exponent)) // as HMAC does with a key this long
+		secret.HMAC(counts, short[:], []byte("doona issuer counts"), separator)
+		clear(short[:])
+	})
+}
+
+// shortKey is the hash of a key that is longer than a block.
+type shortKey [sha256.Size]byte
+
+// separator stands behind every part of what is hashed.
+var separator = []byte{0}
+
+// eraseKey erases the private key of an epoch, and with it what tells whose a hash is: that also where another process
+// has erased the key.
 func (s *served) eraseKey(epoch uint64) error {
-	if !slices.Contains(s.keys.Epochs(), epoch) {
-		return nil
-	}
-	if err := s.keys.Erase(epoch); err != nil {
-		return err
+	if slices.Contains(s.keys.Epochs(), epoch) {
+		if err := s.keys.Erase(epoch); err != nil {
+			return err
+		}
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -302,19 +317,10 @@ func (s *served) eraseKey(epoch uint64) error {
 
 // name returns the hash of an account or of a request, or [keyfile.ErrErased].
 func (k *epochKey) name(kind string, of []byte) (name hash, err error) {
-	if !k.counts.Use(func(key []byte) { name = hash(mac(key, kind, string(of))[:16]) }) {
+	if !k.counts.Use(func(key []byte) { secret.HMAC(name[:], key, []byte(kind), separator, of, separator) }) {
 		return name, keyfile.ErrErased
 	}
 	return name, nil
-}
-
-func mac(key []byte, parts ...string) []byte {
-	h := hmac.New(sha256.New, key)
-	for _, p := range parts {
-		h.Write([]byte(p))
-		h.Write([]byte{0})
-	}
-	return h.Sum(nil)
 }
 
 // window returns when an epoch's tokens are issued: from the beginning of the epoch before it, so

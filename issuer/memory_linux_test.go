@@ -1,6 +1,8 @@
 package issuer_test
 
 import (
+	"crypto/sha256"
+	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -12,6 +14,7 @@ import (
 
 	"github.com/doona-dp/doona/internal/memscan"
 	"github.com/doona-dp/doona/internal/relaytest"
+	"github.com/doona-dp/doona/internal/secret"
 	"github.com/doona-dp/doona/issuer"
 	"github.com/doona-dp/doona/wire/keyfile"
 	"github.com/doona-dp/doona/wire/token"
@@ -24,7 +27,8 @@ const (
 )
 
 // TestAnErasedKeyIsNotInMemory: when tokens of an epoch are not issued any more, the issuer has no copy of the private
-// exponent. It runs in a process of its own, as operators have it: the one that made the keys had to have them.
+// exponent, nor of the key of the hashes that is derived from it. It runs in a process of its own, as operators have
+// it: the one that made the keys had to have them.
 func TestAnErasedKeyIsNotInMemory(t *testing.T) {
 	if folder := os.Getenv(envFolder); folder != "" {
 		issueAndErase(t, folder, os.Getenv(envOwner))
@@ -49,6 +53,22 @@ func issueAndErase(t *testing.T, folder, owner string) {
 	require.NoError(t, err)
 	pending, err := token.Blind(key.Public(), []byte("a challenge"))
 	require.NoError(t, err)
+	var counts, hashes []*memscan.Needle // of epochs 0 and 1
+	for epoch := range uint64(2) {
+		key, err := loaded.Key(epoch)
+		require.NoError(t, err)
+		require.True(t, key.Use(func(exponent []byte) {
+			counts = append(counts, memscan.New(fmt.Sprintf("counts of epoch %d", epoch), issuer.CountsKey(exponent)))
+			hashed := make([]byte, 0, sha256.Size)
+			secret.Do(func() {
+				h := sha256.New()
+				h.Write(exponent)
+				hashed = h.Sum(hashed)
+				h.Reset()
+			})
+			hashes = append(hashes, memscan.New(fmt.Sprintf("hash of exponent %d", epoch), hashed))
+		}))
+	}
 	for range 2 {
 		_, err = key.Sign(pending.Request)
 		require.NoError(t, err)
@@ -64,7 +84,11 @@ func issueAndErase(t *testing.T, folder, owner string) {
 			Owner: owner, TokenKeys: file}}}
 	i, err := issuer.New(cfg)
 	require.NoError(t, err)
-	memscan.RequireFound(t, keys[0], keys[1])
+	memscan.RequireFound(t, keys[0], keys[1], counts[0], counts[1])
+	hash := issuer.Hashes(i, 0)
+	for range 3 {
+		require.NoError(t, hash())
+	}
 	defer relaytest.Run(t, i.Run)()
 	require.Eventually(t, func() bool {
 		left, err := keyfile.LoadRSA(file)
@@ -74,5 +98,5 @@ func issueAndErase(t *testing.T, folder, owner string) {
 		defer left.Close()
 		return !slices.Contains(left.Epochs(), 0)
 	}, relaytest.Patience, 10*time.Millisecond)
-	memscan.RequireGone(t, keys[:1], keys[1])
+	memscan.RequireGone(t, []*memscan.Needle{keys[0], counts[0], hashes[0], hashes[1]}, keys[1], counts[1])
 }

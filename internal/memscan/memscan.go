@@ -37,12 +37,26 @@ type form struct {
 	masked, mask []byte
 }
 
-// New makes a needle of a key of at least 32 bytes, and clears the key. It leaves out three bytes at either end, which
-// libraries may change, as X25519's.
+// partSize is how many bytes a needle looks for together, at least: a key can be found in parts.
+const partSize = 32
+
+// New makes a needle of a key of at least 32 bytes, and clears the key. Of a longer one it finds each 32 bytes. It
+// leaves out three bytes at either end of these, which libraries may change, as X25519's.
 func New(name string, key []byte) *Needle {
 	n := &Needle{Name: name}
 	defer clear(key)
-	core := key[3 : len(key)-3]
+	for at := 0; at+partSize <= len(key); at += partSize {
+		end := at + partSize
+		if len(key)-end < partSize {
+			end = len(key)
+		}
+		n.addPart(key[at+3 : end-3])
+	}
+	return n
+}
+
+// addPart makes all forms of a part of a key.
+func (n *Needle) addPart(core []byte) {
 	n.add("raw", len(core), func(to []byte) { copy(to, core) })
 	for _, pad := range []byte{0x36, 0x5c} { // HMAC's
 		n.add("padded", len(core), func(to []byte) {
@@ -74,7 +88,6 @@ func New(name string, key []byte) *Needle {
 			n.add(alphabet, encoding.EncodedLen(len(part)), func(to []byte) { encoding.Encode(to, part) })
 		}
 	}
-	return n
 }
 
 // add makes a form of what write writes.
@@ -130,8 +143,6 @@ func File(t testing.TB, path string) (needles []*Needle) {
 		require.NoError(t, err)
 		name := fmt.Sprintf("%s, key %d", filepath.Base(path), len(needles))
 		switch {
-		case n > 512: // modulus and exponent
-			needles = append(needles, New(name, raw[256+32:256+96]))
 		case bytes.HasPrefix(rest[end:], []byte("\"\n}")) && n > 32 && raw[0] <= 2: // a tree: each leaf, and its value
 			for at := 0; at < n; at++ {
 				if raw[at] == 1 {
@@ -139,6 +150,8 @@ func File(t testing.TB, path string) (needles []*Needle) {
 					at += 32
 				}
 			}
+		case n > 512: // modulus and exponent
+			needles = append(needles, New(name, raw[256:512]))
 		default:
 			needles = append(needles, New(name, raw[:n]))
 		}
@@ -147,25 +160,36 @@ func File(t testing.TB, path string) (needles []*Needle) {
 }
 
 // RequireGone demands that the process's memory holds no copy of some needles, and, so that it is known to look, copies
-// of others. It collects garbage first, as finalizers clear what nobody has cleared; and looks a few times, as
-// registers that the scheduler has saved may hold a part for a while.
+// of others. It collects garbage first, as finalizers clear what nobody has cleared; and looks again for some seconds,
+// as registers that the scheduler has saved may hold a part for a while.
 func RequireGone(t testing.TB, gone []*Needle, left ...*Needle) {
 	t.Helper()
 	require.NotEmpty(t, gone)
 	var copies []string
-	for range 4 {
-		runtime.GC()
-		time.Sleep(5 * time.Millisecond) // for finalizers
+	Retry(t, func() bool {
 		found := Count(t, append(slices.Clone(gone), left...)...)
 		requireIn(t, found, left)
 		copies = slices.DeleteFunc(found, func(f string) bool {
 			return !slices.ContainsFunc(gone, func(n *Needle) bool { return n.names(f) })
 		})
-		if len(copies) == 0 {
+		return len(copies) == 0
+	})
+	require.Empty(t, copies, "copies of keys are left in memory")
+}
+
+// patience is for how long [Retry] does.
+const patience = 10 * time.Second
+
+// Retry collects garbage and calls done until it says so, or for too long.
+func Retry(t testing.TB, done func() bool) {
+	t.Helper()
+	for end := time.Now().Add(patience); ; time.Sleep(50 * time.Millisecond) {
+		runtime.GC()
+		time.Sleep(5 * time.Millisecond) // for finalizers
+		if done() || time.Now().After(end) {
 			return
 		}
 	}
-	require.Empty(t, copies, "copies of keys are left in memory")
 }
 
 // RequireFound demands that a copy of each needle is found: the scan works, and the keys are those in use.

@@ -4,14 +4,14 @@
 package scratch
 
 import (
-	"crypto/aes"
-	"crypto/cipher"
 	"crypto/rand"
 	"encoding/binary"
 	"errors"
 	"fmt"
 	"os"
 	"sync"
+
+	"github.com/doona-dp/doona/internal/secret"
 )
 
 // Space keeps blocks of at most one size. It is safe for concurrent use.
@@ -22,7 +22,7 @@ type Space struct {
 	mu     sync.Mutex // guards the rest
 	memory int        // bytes that memory may still take
 	file   *os.File   // nil until memory is full
-	seal   cipher.AEAD
+	seal   *secret.AESGCM
 	used   uint64  // blocks that were sealed
 	end    int64   // of the places in the file
 	filed  int64   // the largest end so far
@@ -88,13 +88,11 @@ func (s *Space) open() error {
 	}
 	key := make([]byte, 32)
 	rand.Read(key)
-	block, err := aes.NewCipher(key)
+	seal, err := secret.NewAESGCM(key)
 	if err != nil {
 		return err
 	}
-	if s.seal, err = cipher.NewGCM(block); err != nil {
-		return err
-	}
+	s.seal = seal
 	f, err := os.CreateTemp(s.folder, ".scratch-*")
 	if err != nil {
 		return fmt.Errorf("couldn't make a scratch file: %w", err)
@@ -162,6 +160,7 @@ func (s *Space) Close() error {
 	if s.file == nil {
 		return nil
 	}
+	s.seal.Clear()
 	if err := s.file.Close(); err != nil {
 		return fmt.Errorf("couldn't close a scratch file: %w", err)
 	}

@@ -71,14 +71,15 @@ func (c *AESGCM) Seal(to, nonce, plaintext, additional []byte) []byte {
 	return to
 }
 
-var errCleared = errors.New("the key has been cleared")
+// ErrCleared is returned for a key that has been cleared.
+var ErrCleared = errors.New("the key has been cleared")
 
-// Open implements [cipher.AEAD].
+// Open implements [cipher.AEAD]. Under a key that has been cleared it is [ErrCleared].
 func (c *AESGCM) Open(to, nonce, ciphertext, additional []byte) ([]byte, error) {
 	c.mu.RLock()
 	defer c.mu.RUnlock()
 	if c.aead == nil {
-		return nil, errCleared
+		return nil, ErrCleared
 	}
 	return c.aead.Open(to, nonce, ciphertext, additional)
 }

@@ -15,8 +15,12 @@ var padsPool = sync.Pool{New: func() any {
 }}
 
 // HMAC writes HMAC-SHA256 of some parts under a key of at most 64 bytes to to, its first bytes where that is shorter.
-// It leaves no copy of the key nor of the result: crypto/hmac keeps both.
+// It leaves no copy of the key, which crypto/hmac keeps. The result stays on its stack: where that is a key, call it
+// within [Do].
 func HMAC(to, key []byte, parts ...[]byte) {
+	if len(key) > sha256.BlockSize {
+		panic("secret: HMAC with a key of more than 64 bytes, which must be hashed before")
+	}
 	p := padsPool.Get().(*pads)
 	defer padsPool.Put(p)
 	size := sha256.BlockSize

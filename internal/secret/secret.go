@@ -1,6 +1,7 @@
 // Package secret keeps keys in memory such that they can be erased from it. Go's collector frees memory without
 // overwriting it, and a string cannot be overwritten at all: so a key stands in one [Bytes], is used in place, and is
-// cleared by whoever erases it, or at the latest by the collector.
+// cleared by whoever erases it. The collector clears a [Bytes] and an [AESGCM] that nobody has cleared, but not what a
+// library has made of a key: whoever has made that must clear it.
 //
 // Three kinds of copies need care besides. Growing slices leave copies behind: allocate them whole. Decoders copy:
 // decode in place, as [Text] does. And what a function leaves on its stack stays there when it returns: derive keys
@@ -91,7 +92,8 @@ func TextLen(n int) int { return base64.RawURLEncoding.EncodedLen(n) }
 const stackRoom = 16 << 10
 
 // Do calls a function that leaves parts of keys on its stack, and then overwrites that part of the stack. What the
-// function calls must need no more than 16 KiB of it, and must not panic.
+// function calls must need no more than 16 KiB of it, and must not panic. One case is left: where the collector shrinks
+// the stack amid the call, the old stack keeps what was on it until it is used again.
 func Do(do func()) {
 	growStack() // now: growing amid the call would leave a copy of the old stack
 	do()

@@ -98,7 +98,7 @@ func TestAESGCM(t *testing.T) {
 
 	c.Clear()
 	_, err = c.Open(nil, nonce, sealed, nil)
-	require.ErrorContains(t, err, "has been cleared")
+	require.ErrorIs(t, err, secret.ErrCleared)
 	in := append(make([]byte, 0, 64), text...)
 	late := c.Seal(in[:0], nonce, in, nil)
 	require.Len(t, late, len(sealed))
@@ -145,8 +145,10 @@ func TestHMAC(t *testing.T) {
 		secret.HMAC(got, key, text[:size/3], text[size/3:])
 		require.Equal(t, want.Sum(nil)[:len(got)], got)
 	}
-	got := make([]byte, 32)
-	require.Zero(t, testing.AllocsPerRun(100, func() { secret.HMAC(got, got[:7], got) }))
+	require.Panics(t, func() { secret.HMAC(make([]byte, 32), make([]byte, 65)) })
+	if got := make([]byte, 32); !raceBuild {
+		require.Zero(t, testing.AllocsPerRun(100, func() { secret.HMAC(got, got[:7], got) }))
+	}
 }
 
 func BenchmarkHMAC(b *testing.B) {

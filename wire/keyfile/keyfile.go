@@ -163,16 +163,33 @@ func newEpochKeys[K privateKey](path, kind string, own func(task.KEM, []byte) (K
 }
 
 func loadEpochs(path, kind string) (f epochFile, err error) {
-	state, err := load(path, &f)
-	if err != nil {
+	if f.mark, err = load(path, &f); err != nil {
+		f.clear()
 		return f, err
 	}
-	f.mark = state
-	if f.Kind != kind {
+	if err = f.check(kind); err != nil {
 		f.clear()
-		return f, fmt.Errorf("couldn't read %s: not a %s file", path, kind)
+		return f, fmt.Errorf("couldn't read %s: %w", path, err)
 	}
 	return f, nil
+}
+
+// check is an error unless the file is of a kind and has one key of each of its epochs.
+func (f *epochFile) check(kind string) error {
+	if f.Kind != kind {
+		return fmt.Errorf("not a %s file", kind)
+	}
+	seen := map[uint64]bool{}
+	for _, k := range f.Keys {
+		switch {
+		case k.Private.Bytes == nil:
+			return fmt.Errorf("epoch %d: it has no key", k.Epoch)
+		case seen[k.Epoch]:
+			return fmt.Errorf("epoch %d: it has two keys, and may have one", k.Epoch)
+		}
+		seen[k.Epoch] = true
+	}
+	return nil
 }
 
 // Key returns the private key of an epoch, or [ErrErased]. It stays the file's, which clears it when it is erased.
@@ -191,9 +208,6 @@ func (h *epochKeys[K]) key(epoch uint64) (key K, err error) {
 	for _, k := range h.file.Keys {
 		if k.Epoch != epoch {
 			continue
-		}
-		if k.Private.Bytes == nil {
-			return key, fmt.Errorf("couldn't read %s: epoch %d: it has no key", h.path, epoch)
 		}
 		k.Private.Use(func(raw []byte) { key, err = h.own(h.file.KEM, bytes.Clone(raw)) })
 		if err != nil {

@@ -334,6 +334,39 @@ func TestCorruptedFiles(t *testing.T) {
 	require.ErrorIs(t, use(filepath.Join(t.TempDir(), "none")), os.ErrNotExist)
 }
 
+// TestEntries: every epoch of a file has one key: else what writes the file again would write what it has not.
+func TestEntries(t *testing.T) {
+	f := newFiles(t, task.KEMX25519)
+	good, err := os.ReadFile(f.hpke)
+	require.NoError(t, err)
+	first := keysOf(t, good)[0]
+	for entry, want := range map[string]string{
+		`{"epoch": 0}`: "epoch 0: it has no key",
+		`{"epoch": 7}`: "epoch 7: it has no key",
+		`{"epoch": 0, "private": "` + first + `"}`:    "epoch 0: it has two keys, and may have one",
+		`{"epoch": 0, "private": "AA"}`:               "epoch 0: it has two keys, and may have one",
+		`{}`:                                          "epoch 0: it has no key",
+		`{"epoch": 8, "PRIVATE": null}`:               "not a key",
+		`{"epoch": 9, "private": "AA"}, {"epoch": 9}`: "epoch 9: it has no key",
+	} {
+		require.NoError(t, os.WriteFile(f.hpke, good, 0o600))
+		early, err := keyfile.LoadHPKE(f.hpke)
+		require.NoError(t, err)
+		bad := strings.Replace(string(good), "\n ]", ", "+entry+"]", 1)
+		require.NotEqual(t, string(good), bad)
+		require.NoError(t, os.WriteFile(f.hpke, []byte(bad), 0o600))
+		_, err = keyfile.LoadHPKE(f.hpke)
+		require.ErrorContains(t, err, want, entry)
+		require.NotContains(t, err.Error(), first)
+		require.ErrorContains(t, early.Bind("store"), want, entry)
+		require.ErrorContains(t, early.Erase(1), want, entry)
+		rsa := strings.Replace(bad, "doona hpke keys", "doona token keys", 1)
+		require.NoError(t, os.WriteFile(f.hpke, []byte(rsa), 0o600))
+		_, err = keyfile.LoadRSA(f.hpke)
+		require.ErrorContains(t, err, want, entry)
+	}
+}
+
 // flip returns another base64 character.
 func flip(c byte) string {
 	if c == 'Q' {

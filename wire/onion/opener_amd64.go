@@ -4,6 +4,8 @@ import (
 	"crypto/ecdh"
 
 	"github.com/cloudflare/circl/dh/x25519"
+
+	"github.com/doona-dp/doona/internal/secret"
 )
 
 // x25519Unsealer is what crypto/hpke does for the first message in base mode under X25519, HKDF-SHA256 and
@@ -36,10 +38,16 @@ func newX25519Key(scalar []byte) (*x25519Key, error) {
 func (k *x25519Key) ECDH(remote *ecdh.PublicKey) ([]byte, error) {
 	theirs := x25519.Key(remote.Bytes())
 	shared := new(x25519.Key)
-	if !x25519.Shared(shared, (*x25519.Key)(k.scalar), &theirs) {
+	if !agree(shared, k.scalar, &theirs) {
 		return nil, errLowOrder
 	}
 	return shared[:], nil
+}
+
+// agree is [x25519.Shared], and leaves no copy of the scalar on the stack.
+func agree(shared *x25519.Key, scalar []byte, share *x25519.Key) (ok bool) {
+	secret.Do(func() { ok = x25519.Shared(shared, (*x25519.Key)(scalar), share) })
+	return ok
 }
 
 // open implements [unsealer]. Which of its steps fails shows in the time it takes, and tells nothing that the sender
@@ -51,7 +59,7 @@ func (u *x25519Unsealer) open(aad, sealed []byte) ([]byte, error) {
 	}
 	copy(share[:], sealed)
 	ok := false
-	if !u.key.serialized.Use(func(scalar []byte) { ok = x25519.Shared(&shared, (*x25519.Key)(scalar), &share) }) {
+	if !u.key.serialized.Use(func(scalar []byte) { ok = agree(&shared, scalar, &share) }) {
 		return nil, ErrErased
 	}
 	if !ok {

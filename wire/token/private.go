@@ -57,9 +57,20 @@ func OwnPrivateKey(raw []byte) (*PrivateKey, error) {
 		return nil, err
 	}
 	d := new(big.Int).SetBytes(raw[modulusSize : 2*modulusSize])
+	if !inverts(d, &modulus) {
+		clear(d.Bits())
+		return nil, errors.New("not a private key: its exponent is not that of its modulus")
+	}
 	// The signer reads two primes, and does not use them.
 	return &PrivateKey{public: public, exponent: d,
 		key: rsa.PrivateKey{PublicKey: modulus, D: d, Primes: make([]*big.Int, 2)}}, nil
+}
+
+// inverts says whether a private exponent undoes the public one.
+func inverts(d *big.Int, modulus *rsa.PublicKey) bool {
+	two := big.NewInt(2)
+	power := new(big.Int).Exp(two, big.NewInt(exponent), modulus.N)
+	return power.Exp(power, d, modulus.N).Cmp(two) == 0
 }
 
 // Public returns the public half, also of a cleared key.

@@ -216,10 +216,22 @@ func (f *File) Cut(labels ...Label) error {
 		return next.document(), nil
 	})
 	if err != nil {
+		if next != nil { // what it has derived is not in use
+			forget(f.tree.lacks(append(gone, next.root.list(nil)...)))
+		}
 		return fmt.Errorf("couldn't cut the secret: %w", err)
 	}
 	f.replace(next, gone)
 	return nil
+}
+
+// lacks returns those of some nodes with values that a tree does not have, in the same slice.
+func (t *Tree) lacks(nodes []*node) []*node {
+	has := map[*node]bool{}
+	for _, n := range t.root.list(nil) {
+		has[n] = true
+	}
+	return slices.DeleteFunc(nodes, func(n *node) bool { return has[n] })
 }
 
 // replace puts a tree in the place of the one there was, and overwrites the values that are gone with that.

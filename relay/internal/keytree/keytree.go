@@ -95,7 +95,7 @@ type value [Size]byte
 func (n *node) down(bit byte) *node {
 	if n.value != nil {
 		child := &node{value: new(value)}
-		n.value.expand(child.value, infoBit, bit) // (1)
+		secret.Do(func() { n.value.expand(child.value, infoBit, bit) }) // (1)
 		return child
 	}
 	return n.child[bit-'0']
@@ -107,7 +107,8 @@ const (
 	infoKey = "key "
 )
 
-// expand is HKDF-Expand with SHA-256, of one block. It leaves no copies of either value: crypto/hkdf does.
+// expand is HKDF-Expand with SHA-256, of one block. Within [secret.Do] it leaves no copies of either value: crypto/hkdf
+// does.
 func (v *value) expand(to *value, info string, rest ...byte) {
 	secret.HMAC(to[:], v[:], []byte(info), rest, []byte{1})
 }
@@ -127,16 +128,17 @@ func (t *Tree) Key(label Label, purpose string) ([]byte, error) {
 
 // key returns the key of a label below a node.
 func (v *value) key(label Label, purpose string) []byte {
-	now, next := new(value), new(value)
+	now, next, key := new(value), new(value), new(value)
 	defer clear(now[:])
 	defer clear(next[:])
 	copy(now[:], v[:])
-	for i := range len(label) {
-		now.expand(next, infoBit, label[i])
-		copy(now[:], next[:])
-	}
-	key := new(value)
-	now.expand(key, infoKey, []byte(purpose)...)
+	secret.Do(func() {
+		for i := range len(label) {
+			now.expand(next, infoBit, label[i])
+			copy(now[:], next[:])
+		}
+		now.expand(key, infoKey, []byte(purpose)...)
+	})
 	return key[:]
 }
 

@@ -2,6 +2,8 @@ package keytree_test
 
 import (
 	"bytes"
+	"crypto/hkdf"
+	"crypto/sha256"
 	"encoding/base64"
 	"encoding/binary"
 	"encoding/json"
@@ -169,6 +171,37 @@ func TestShared(t *testing.T) {
 	require.NoError(t, one.Cut(label(25<<3)))
 	_, err = open(t, path).Key(label(25<<3), "test")
 	require.ErrorIs(t, err, keytree.ErrCut)
+}
+
+// TestDerivation compares keys with those that the library derives from the root.
+func TestDerivation(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "secret")
+	f := open(t, path)
+	expand := func(from, info string) string {
+		out, err := hkdf.Expand(sha256.New, []byte(from), info, keytree.Size)
+		require.NoError(t, err)
+		return string(out)
+	}
+	follow := func(value string, label keytree.Label) string {
+		for _, bit := range string(label) {
+			value = expand(value, "bit"+string(bit))
+		}
+		return value
+	}
+	root := values(t, path)[""]
+	for _, label := range []keytree.Label{"", "0", "1", "0110", label(1), label(math.MaxUint16)} {
+		for _, purpose := range []string{"", "test"} {
+			got, err := f.Key(label, purpose)
+			require.NoError(t, err)
+			require.Equal(t, expand(follow(root, label), "key "+purpose), string(got))
+		}
+	}
+	require.NoError(t, f.Cut(label(1)))
+	left := values(t, path)
+	require.Len(t, left, 16)
+	for label, value := range left {
+		require.Equal(t, follow(root, keytree.Label(label)), value)
+	}
 }
 
 // TestSequence: numbers cut in order leave few nodes behind, and no number's path begins with another's.

@@ -180,10 +180,13 @@ func encrypt(to []byte, c cipher.AEAD, parts ...[]byte) []byte {
 	return c.Seal(to[:plain], to[at:plain], to[plain:], nil)
 }
 
-// decrypt opens what encrypt made, in place.
+// decrypt opens what encrypt made, in place, or is [ErrDestroyed] where the key has been destroyed meanwhile.
 func decrypt(c cipher.AEAD, nonce, sealed []byte) ([]byte, error) {
 	plain, err := c.Open(sealed[:0], nonce, sealed, nil)
-	if err != nil {
+	switch {
+	case errors.Is(err, secret.ErrCleared):
+		return nil, ErrDestroyed
+	case err != nil:
 		return nil, errors.New("what the store holds is damaged, or encrypted under another secret")
 	}
 	return plain, nil

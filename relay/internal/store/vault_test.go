@@ -305,6 +305,18 @@ func TestSealNeedsItsKey(t *testing.T) {
 	})
 }
 
+// TestDestroyedAmidUse: what is read while its key is destroyed is not called damaged.
+func TestDestroyedAmidUse(t *testing.T) {
+	v, err := OpenVault(filepath.Join(t.TempDir(), "secret"), true)
+	require.NoError(t, err)
+	batch, err := v.batchCipher(testEpoch, kindRows, 0)
+	require.NoError(t, err)
+	sealed := encrypt(nil, batch, []byte("a row"))
+	require.NoError(t, v.DestroyRows(testEpoch))
+	_, err = decrypt(batch, sealed[:nonceSize], sealed[nonceSize:])
+	require.ErrorIs(t, err, ErrDestroyed)
+}
+
 // fillEpoch commits n submissions of one slot, each of its own client.
 func fillEpoch(t *testing.T, s *database, n int, quota uint64) {
 	t.Helper()

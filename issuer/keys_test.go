@@ -1,0 +1,56 @@
+package issuer_test
+
+import (
+	"bytes"
+	"crypto/hmac"
+	"crypto/sha256"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/doona-dp/doona/internal/relaytest"
+	"github.com/doona-dp/doona/issuer"
+	"github.com/doona-dp/doona/wire/keyfile"
+)
+
+// TestHashes compares the hashes of accounts and requests with the library's.
+func TestHashes(t *testing.T) {
+	mac := func(key []byte, parts ...string) []byte {
+		h := hmac.New(sha256.New, key)
+		for _, p := range parts {
+			h.Write(append([]byte(p), 0))
+		}
+		return h.Sum(nil)
+	}
+	exponent := bytes.Repeat([]byte{1, 2, 3, 4}, 64)
+	counts := issuer.CountsKey(exponent)
+	require.Equal(t, mac(exponent, "doona issuer counts"), counts)
+	for _, kind := range []string{"account", "request"} {
+		for size := range 300 {
+			of := bytes.Repeat([]byte{byte(size)}, size)
+			name, err := issuer.Named(bytes.Clone(counts), kind, of)
+			require.NoError(t, err)
+			require.Equal(t, mac(counts, kind, string(of))[:16], name)
+		}
+	}
+}
+
+// TestAnothersErasure: where another process has erased a key, what hashes accounts is cleared here all the same, also
+// under a request that has it already.
+func TestAnothersErasure(t *testing.T) {
+	c := relaytest.New(t, relaytest.Options{Task: relaytest.WithTokens})
+	cfg := c.IssuerConfig()
+	i, err := issuer.New(cfg)
+	require.NoError(t, err)
+	defer relaytest.Run(t, i.Run)()
+	first, second := issuer.Hashes(i, 0), issuer.Hashes(i, 1)
+	require.NoError(t, first())
+	another, err := keyfile.LoadRSA(cfg.Tasks[0].TokenKeys)
+	require.NoError(t, err)
+	require.NoError(t, another.Erase(0))
+	require.NoError(t, issuer.EraseKey(i, 1)) // reads the file, without the key of epoch 0
+	require.NoError(t, first())
+	require.ErrorIs(t, second(), keyfile.ErrErased)
+	require.NoError(t, issuer.EraseKey(i, 0))
+	require.ErrorIs(t, first(), keyfile.ErrErased)
+}

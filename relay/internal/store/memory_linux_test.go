@@ -1,0 +1,47 @@
+package store
+
+import (
+	"fmt"
+	"path/filepath"
+	"sync"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/doona-dp/doona/internal/memscan"
+)
+
+// TestDestroyedKeysAreGone: of keys that goroutines have fetched which have ended since, as those of requests do, none
+// is left in memory once it is destroyed: not on their stacks either.
+func TestDestroyedKeysAreGone(t *testing.T) {
+	v, err := OpenVault(filepath.Join(t.TempDir(), "secret"), true)
+	require.NoError(t, err)
+	const n = 13
+	ids := make([]EpochID, n)
+	needles := make([]*memscan.Needle, n)
+	for i := range ids {
+		ids[i] = EpochID{testEpoch.Task, uint64(i)}
+		key, err := v.file.Key(ids[i].kindLabel(kindEpoch), "hash")
+		require.NoError(t, err)
+		needles[i] = memscan.New(fmt.Sprintf("epoch %d", i), key)
+	}
+	var all sync.WaitGroup
+	for _, id := range ids {
+		all.Go(func() {
+			key, err := v.EpochKey(id)
+			if err != nil {
+				t.Error(err)
+				return
+			}
+			key.Tag([]byte("a tag"))
+		})
+	}
+	all.Wait()
+	memscan.RequireFound(t, needles...)
+	for _, id := range ids[1:] {
+		require.NoError(t, v.DestroyEpochKey(id))
+	}
+	memscan.RequireGone(t, needles[1:], needles[0])
+	_, err = v.EpochKey(ids[0])
+	require.NoError(t, err)
+}
