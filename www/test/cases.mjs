@@ -827,6 +827,42 @@ cases['a relay hands on its key, or gives way to one that the page lists'] = asy
   }
 };
 
+cases['a task that nobody signed is not kept, where WebCrypto has no Ed25519'] = async (host) => {
+  const { importKey } = crypto.subtle;
+  crypto.subtle.importKey = /** @type {any} */ ((/** @type {any[]} */ ...args) =>
+    args[2] === 'Ed25519' ? Promise.reject(new DOMException('as the test asked',
+      'NotSupportedError')) : Reflect.apply(importKey, crypto.subtle, args));
+  try {
+    const options = ownStore(host);
+    const visit = () => connect(host, 'stream', { ...options, sealing: 'wasm' });
+    await serve(host, 'unsigned');
+    await refused(host, later(1, visit), 'task-refused');
+    await serve(host, 'good');
+    same((await later(1, visit)).task.stream?.position, 1);
+    same(await serve(host, 'good'), 1, 'fetches');
+    await later(1, visit);
+    same(await serve(host, 'good'), 0, 'fetches of what is kept');
+  } finally {
+    crypto.subtle.importKey = importKey;
+  }
+};
+
+cases['a stream goes on where no place is left to keep it'] = async (host) => {
+  const inner = host.sdk.memoryStore();
+  let refusals = 0;
+  /** @type {import('../sdk/store.js').Store} */
+  const store = { ...inner, put: async (report) => {
+    if (report.task.startsWith('kept')) throw new host.sdk.DoonaError('storage-unavailable', `full: ${++refusals}`);
+    await inner.put(report);
+  } };
+  await serve(host, 'good');
+  const doona = await connect(host, 'stream', { store });
+  same((await doona.report(1)).repeated, false);
+  same(await later(1, async () => (await doona.report(2)).repeated), false);
+  same(refusals > 1, true, 'documents were offered');
+  same((await take(host)).length, 2);
+};
+
 cases['forged, forked and replayed tasks of a stream are refused, by what was seen'] = async (host) => {
   const options = ownStore(host);
   const visit = () => connect(host, 'stream', options);
