@@ -298,8 +298,8 @@ export class Doona {
   }
 
   /**
-   * Throws where the report found a quota used up within the last hour, and asks nobody. A clock that was set back makes
-   * that an hour from now.
+   * Throws where the report found a quota used up within the last hour, and asks nobody. A clock that was set back
+   * makes that an hour from now.
    */
   async #rested(report: Report): Promise<void> {
     const { epoch, limitedAt = -Infinity } = report;
