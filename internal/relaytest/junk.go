@@ -19,8 +19,9 @@ import (
 func (c *Cascade) FeedJunk(t testing.TB, most uint64, follow func()) {
 	t.Helper()
 	f := &feeder{done: make(chan struct{})}
-	for i, one := range fixture.JunkStreams(c.Bundle(t), taskfile.MaxStream) {
-		if i%11 == 0 { // who follows waits between two looks; package handover's tests have all
+	all := fixture.JunkStreams(c.Bundle(t), taskfile.MaxStream)
+	for i, one := range all {
+		if (len(all)-1-i)%11 == 0 { // who follows waits between two looks; package handover's tests have all
 			f.all = append(f.all, one)
 		}
 	}

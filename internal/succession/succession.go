@@ -59,6 +59,7 @@ type Folder struct {
 
 	mu         sync.Mutex // guards the rest; never held while something is made
 	tasks      []*Task    // by position
+	canonical  int        // the bytes of their canonical forms
 	statements taskfile.Statements
 	authority  taskfile.Authority
 	chain      chain
@@ -84,7 +85,7 @@ func Open(path string, root []byte, recovery task.SignKey, candidates ...task.Si
 		return nil, invalid.Field("stream", "a task that is not the first of one",
 			"the first task of a stream: successors come from its owner")
 	}
-	f := &Folder{path: path, tasks: []*Task{first}, trust: first.Trust(recovery),
+	f := &Folder{path: path, tasks: []*Task{first}, canonical: len(first.Bundle.Task), trust: first.Trust(recovery),
 		authority: taskfile.Authority{Key: first.Owner}, dropped: map[uint64]bool{}}
 	if len(candidates) > 0 {
 		f.trust.Candidates = candidates
@@ -134,7 +135,7 @@ func (f *Folder) Refresh() error {
 		if err != nil {
 			return fmt.Errorf("%w: %s: %w", ErrFolder, path, err)
 		}
-		f.tasks = append(f.tasks, next)
+		f.tasks, f.canonical = append(f.tasks, next), f.canonical+len(next.Bundle.Task)
 	}
 }
 
@@ -144,11 +145,12 @@ func (f *Folder) follows(next *Task) error {
 	if err := root.CheckSuccessor(f.authority, last.Open, next.Open, f.trust); err != nil {
 		return err
 	}
-	all := make([]*task.Task, 0, len(f.tasks)+1)
-	for _, t := range append(f.tasks, next) {
-		all = append(all, t.Task)
+	n := len(f.tasks)
+	var recent []*task.Task
+	for _, t := range append(f.tasks[max(0, n-2):n:n], next) {
+		recent = append(recent, t.Task)
 	}
-	return taskfile.CheckStreamSize(all)
+	return taskfile.CheckGrownStream(n+1, f.canonical+len(next.Bundle.Task), recent)
 }
 
 // inTime checks what a relay's own time says of a successor. One task that has not begun may wait, so that

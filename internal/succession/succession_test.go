@@ -3,6 +3,7 @@ package succession_test
 import (
 	"crypto/ed25519"
 	"encoding/binary"
+	"fmt"
 	"net/http"
 	"os"
 	"path/filepath"
@@ -395,6 +396,33 @@ func TestStreamTooLarge(t *testing.T) {
 	require.NoError(t, f.Take(next))
 	_, _, err = check(f, tasks[2], last.Epochs.Start)
 	require.ErrorContains(t, err, "at most 16777216")
+}
+
+// TestLongStreamIsReadOnce: what each successor of a folder costs at the start does not grow with those before it.
+func TestLongStreamIsReadOnce(t *testing.T) {
+	w := newWay(t)
+	folder, short, long := t.TempDir(), 50, 200
+	before := w.c.Open
+	cost := map[int]uint64{}
+	for position := 1; position <= long; position++ {
+		next := *before.Task
+		next.Stream = &task.Stream{Name: "site", Position: uint64(position), Before: before.ID}
+		next.Epochs.Start = before.Epochs.Over()
+		bundle, err := taskfile.Sign(&next, w.owner, w.c.Open.KeyLists)
+		require.NoError(t, err)
+		raw, err := bundle.Bytes()
+		require.NoError(t, err)
+		require.NoError(t, os.WriteFile(filepath.Join(folder, fmt.Sprintf("%d.bundle", position)), raw, 0o600))
+		before = open(t, raw)
+		if position == short || position == long {
+			asked := fixture.Allocated()
+			f, err := succession.Open(folder, w.root, task.SignKey{})
+			require.NoError(t, err)
+			require.Len(t, f.Tasks(), position+1)
+			cost[position] = fixture.Allocated() - asked
+		}
+	}
+	require.Less(t, cost[long]/uint64(long), cost[short]/uint64(short)*5/4, "bytes a successor")
 }
 
 // anyKeys returns a signed list of keys that nobody made.

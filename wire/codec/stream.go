@@ -121,23 +121,25 @@ func (r *Reader) Bytes(most int64) ([]byte, error) {
 	if n > uint64(max(most, 0)) {
 		return nil, fmt.Errorf("couldn't decode bytes: %d of them, at most %d", n, most)
 	}
+	return r.next(n)
+}
+
+// Exactly reads a byte string of n bytes: one of another length is an error before it is read. Memory grows as with
+// [Reader.Bytes].
+func (r *Reader) Exactly(n uint64) ([]byte, error) {
+	if err := r.lengthOf(n); err != nil {
+		return nil, err
+	}
+	return r.next(n)
+}
+
+// next reads n bytes, which are announced and may never come.
+func (r *Reader) next(n uint64) ([]byte, error) {
 	out := bytes.NewBuffer(make([]byte, 0, min(n, 64<<10)))
 	if _, err := io.CopyN(out, r.in, int64(n)); err != nil {
 		return nil, fmt.Errorf("couldn't decode bytes: %w", cut(err))
 	}
 	return out.Bytes(), nil
-}
-
-// Exactly reads a byte string of n bytes: one of another length is an error before it is read.
-func (r *Reader) Exactly(n uint64) ([]byte, error) {
-	if err := r.lengthOf(n); err != nil {
-		return nil, err
-	}
-	out := make([]byte, n)
-	if _, err := io.ReadFull(r.in, out); err != nil {
-		return nil, fmt.Errorf("couldn't decode bytes: %w", cut(err))
-	}
-	return out, nil
 }
 
 // Skip reads a byte string of n bytes and keeps none of them: one of another length is an error before it is read.

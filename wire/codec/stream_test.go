@@ -119,3 +119,20 @@ func TestExactly(t *testing.T) {
 		require.ErrorIs(t, codec.NewReader(strings.NewReader(cut)).Skip(2), io.ErrUnexpectedEOF)
 	}
 }
+
+// TestAnnouncedBytes: bytes that are announced and do not come cost no memory, in whatever form they are read.
+func TestAnnouncedBytes(t *testing.T) {
+	const n = 1 << 28
+	for _, read := range []func(*codec.Reader) ([]byte, error){
+		func(r *codec.Reader) ([]byte, error) { return r.Exactly(n) },
+		func(r *codec.Reader) ([]byte, error) { return r.Bytes(n) },
+	} {
+		in := io.MultiReader(bytes.NewReader(codec.AppendLength(nil, n)), strings.NewReader("ab"))
+		var before, after runtime.MemStats
+		runtime.ReadMemStats(&before)
+		_, err := read(codec.NewReader(in))
+		runtime.ReadMemStats(&after)
+		require.ErrorIs(t, err, io.ErrUnexpectedEOF)
+		require.Less(t, after.TotalAlloc-before.TotalAlloc, uint64(1<<20))
+	}
+}

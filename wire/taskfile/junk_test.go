@@ -97,6 +97,20 @@ func TestJunkStreams(t *testing.T) {
 	}
 }
 
+// TestForgedLists: a task that no bundle has room for is refused before its lists of keys are read.
+func TestForgedLists(t *testing.T) {
+	chain, root := newChain(t, "owner")
+	streams := fixture.JunkStreams(chain[0], taskfile.MaxStream)
+	forged := streams[len(streams)-1]
+	for _, keep := range []bool{true, false} {
+		asked := 0
+		_, err := taskfile.ReadChain(forged.Reader(), root, func(*task.Task) bool { asked++; return keep })
+		require.ErrorContains(t, err, "epochs.count")
+		require.Equal(t, 1, asked, "of the second task, whose lists are announced")
+	}
+	require.Less(t, forged.Len(), 4<<10)
+}
+
 // TestJunkBehindAStream: a stream is read no further than the largest that there can be.
 func TestJunkBehindAStream(t *testing.T) {
 	chain, root := newChain(t, "owner")

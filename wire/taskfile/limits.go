@@ -103,16 +103,23 @@ const recentTasks = 3
 // CheckStreamSize is an error where a stream with these tasks, by position, would be too large for clients: with the
 // lists of keys of the last three.
 func CheckStreamSize(tasks []*task.Task) error {
-	if len(tasks) > MaxTasks {
-		return invalid.Field("stream.position", strconv.Itoa(len(tasks)-1),
+	canonical := 0
+	for _, t := range tasks {
+		canonical += len(t.Canonical())
+	}
+	return CheckGrownStream(len(tasks), canonical, tasks)
+}
+
+// CheckGrownStream is [CheckStreamSize] of n tasks whose canonical forms have so many bytes together, of which the last
+// ones are given: three, or more.
+func CheckGrownStream(n, canonical int, last []*task.Task) error {
+	if n > MaxTasks {
+		return invalid.Field("stream.position", strconv.Itoa(n-1),
 			fmt.Sprintf("below %d: begin another stream", MaxTasks))
 	}
-	size := uint64(1 + 3 + 3 + MaxStatements*MaxStatement) // heads, and the statements
-	for i, t := range tasks {
-		size += uint64(len(t.Canonical()) + signedHead)
-		if i+recentTasks < len(tasks) {
-			continue
-		}
+	const heads = 1 + 3 + 3
+	size := uint64(heads + MaxStatements*MaxStatement + canonical + n*signedHead)
+	for _, t := range last[max(0, len(last)-recentTasks):] {
 		lists, err := listsSize(t)
 		if err != nil {
 			return err

@@ -107,8 +107,12 @@ func (c *Chain) readTask(r *codec.Reader, root task.ID, keep func(*task.Task) bo
 	return err
 }
 
-// readLists reads so many lists of keys, each of the length that the task implies, and keeps them or not.
+// readLists reads so many lists of keys, each of the length that the task implies, and keeps them or not. Nobody has
+// checked who signed the task.
 func (b *Bundle) readLists(r *codec.Reader, t *task.Task, lists uint64, kept bool) error {
+	if err := checkSize(t, len(b.Task)); err != nil {
+		return err
+	}
 	sizes, err := listSizes(t)
 	if err == nil && lists != uint64(len(sizes)) {
 		err = fmt.Errorf("couldn't accept the task: %d key lists, want %d", lists, len(sizes))

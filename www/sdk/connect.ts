@@ -82,25 +82,26 @@ async function makeStream(options: ConnectOptions, pinned: Pinned): Promise<Doon
   const name = `stream ${pinned.idText}`;
   const view = async ({ bytes: chain, at: fetched }: Document, now: number) =>
     (await engine(pinned.modules)).stream({ chain, root, now, fetched });
-  const served = async (now: number): Promise<StreamView> => {
+  const served = async (now: number): Promise<{ stream: StreamView; fresh: boolean }> => {
     const old = await kept.find(name);
     const last = old && (await view({ ...old, bytes: old.bytes.slice() }, now).catch(() => undefined)); // a store's own
-    if (last?.sameEpoch) return last;
+    if (last?.sameEpoch) return { stream: last, fresh: false };
     const bytes = await fetchDocument(pinned.url, mostStream, options.signal);
-    const stream = await view({ bytes, at: now }, now);
-    await memory.check(stream);
-    await kept.keep(name, { bytes: stream.chain, at: now }, stream.end);
-    return stream;
+    return { stream: await view({ bytes, at: now }, now), fresh: true };
   };
   const follow = async (last?: Parts): Promise<Parts> => {
-    const stream = await served(Date.now());
+    const now = Date.now();
+    const { stream, fresh } = await served(now);
     await memory.check(stream);
-    if (stream.authority.stopped) throw new DoonaError('stream-stopped', "couldn't report: the stream was stopped");
-    const { link } = stream;
-    if (link.idText === last?.id) return last;
-    const parts = await partsOf(options, { ...pinned, ...link }, link.bundle, store, starting, pinned.idText);
-    await memory.mark(link); // not before its owner's signature was checked
-    return parts;
+    const { link, chain, end, authority } = stream;
+    const same = link.idText === last?.id;
+    const parts = same || authority.stopped ? last
+      : await partsOf(options, { ...pinned, ...link }, link.bundle, store, starting, pinned.idText);
+    // Not before its owner's signature was checked, which a WebCrypto without Ed25519 left to doona-full.wasm.
+    if (fresh) await kept.keep(name, { bytes: chain, at: now }, end).catch(() => {}); // no place is left
+    if (authority.stopped) throw new DoonaError('stream-stopped', "couldn't report: the stream was stopped");
+    if (!same) await memory.mark(link);
+    return parts!;
   };
   return new StreamDoona(await follow(), follow);
 }

@@ -38,8 +38,11 @@ export interface Flushed {
   readonly waiting: number;
 }
 
-/** How many later visits try again where the network's quota was used up: others may have done that. */
+/** How many later visits try again where a quota was used up: others in the network may have done that. */
 const laterVisits = 2;
+
+/** How long after that a visit is a later one, in milliseconds: a reload is none, and another tab. */
+const rest = 3_600_000;
 
 /** Everything a connection needs; made by `connect`. */
 export interface Parts {
@@ -64,7 +67,7 @@ export class Doona {
   readonly #parts: Parts;
   /** Reports on their way or delivered, by epoch, so that none is sent twice. */
   readonly #sending = new Map<number, Promise<void>>();
-  /** Epochs whose report was refused for the network's quota, and is left for a later visit. */
+  /** Epochs whose report found a quota used up, and is left for a later visit. */
   readonly #limited = new Set<number>();
   /** Tokens on their way, by the epoch of their report, so that none is asked for twice. */
   readonly #tokens = new Map<number, Promise<Report | undefined>>();
@@ -114,8 +117,8 @@ export class Doona {
    * report that is not on its way yet is sent by {@link flush} or at the next visit.
    *
    * @throws DoonaError `invalid-value`, `budget-exceeded`, `storage-unavailable`, `epoch-not-open`, `task-ended`,
-   * `module-failed`; `not-delivered`, where the sealed report waits for {@link flush}; `limit-reached`, where the
-   * network's quota is used up: two later visits try again; `epoch-closed`, `origin-refused` and `report-refused`,
+   * `module-failed`; `not-delivered`, where the sealed report waits for {@link flush}; `limit-reached`, where a
+   * quota is used up: two visits try again, an hour later at the earliest; `epoch-closed`, `origin-refused` and `report-refused`,
    * where it was dropped
    */
   async report(value: number | Vector | string, options: { signal?: AbortSignal } = {}): Promise<Receipt> {
@@ -243,8 +246,7 @@ export class Doona {
     if (!sending) {
       sending = this.#deliver(report);
       this.#sending.set(report.epoch, sending);
-      // What is left for a later visit is refused in this one as it was.
-      sending.catch(() => this.#limited.has(report.epoch) || this.#sending.delete(report.epoch));
+      sending.catch(() => this.#sending.delete(report.epoch));
     }
     return abortable(sending, signal);
   }
@@ -253,6 +255,7 @@ export class Doona {
     const { id, task, store } = this.#parts;
     const ready = await this.#withToken(report);
     if (!ready) return;
+    await this.#rested(ready);
     try {
       await submit(`${task.relays[0]!.url}/v1/tasks/${id}/epochs/${ready.epoch}/reports`, ready.body!, ready.token);
     } catch (error) {
@@ -283,29 +286,44 @@ export class Doona {
   async #getToken(epoch: number, token: (epoch: number) => Promise<Bytes>): Promise<Report | undefined> {
     const now = (await this.#sealed()).find((report) => report.epoch === epoch);
     if (!now || now.token) return now;
+    await this.#rested(now);
     try {
       const ready = { ...now, token: await token(epoch) };
       await this.#parts.store.put(ready);
       return ready;
     } catch (error) {
-      if (error instanceof DoonaError && error.code === 'limit-reached') await this.#drop(epoch);
+      if (error instanceof DoonaError && error.code === 'limit-reached') await this.#leave(now);
       throw error;
     }
   }
 
   /**
-   * Leaves a report whose network has used up its quota for a later visit, which may come from another network. A token
-   * that is spent stays spent.
+   * Throws where the report found a quota used up within the last hour, and asks nobody. A clock that was set back
+   * makes that an hour from now.
+   */
+  async #rested(report: Report): Promise<void> {
+    const { epoch, limitedAt = -Infinity } = report;
+    const now = Date.now();
+    if (now - limitedAt >= rest) return;
+    if (limitedAt > now) await this.#parts.store.put({ ...report, limitedAt: now });
+    this.#limited.add(epoch);
+    throw new DoonaError('limit-reached', 'the quota was used up within the last hour: a later visit tries again');
+  }
+
+  /**
+   * Leaves a report that found a quota used up for a later visit, which may come from another network, or after the
+   * issuer's quota was raised. A token that is spent stays spent.
    */
   async #leave(report: Report): Promise<void> {
     const limited = (report.limited ?? 0) + 1;
     if (report.token || limited > laterVisits) return this.#drop(report.epoch);
-    await this.#parts.store.put({ ...report, limited });
+    await this.#parts.store.put({ ...report, limited, limitedAt: Date.now() });
     this.#limited.add(report.epoch);
   }
 
   async #drop(epoch: number): Promise<void> {
     this.#dropped++;
+    this.#limited.delete(epoch);
     await this.#parts.store.put({ task: this.#parts.id, epoch, state: 'dropped' });
   }
 

@@ -26,7 +26,7 @@ export type ErrorCode =
   | 'task-ended' // The task's last epoch is over.
   | 'epoch-closed' // The epoch ended before the report arrived; it was dropped.
   | 'not-delivered' // The relay did not answer; the sealed report waits for flush().
-  | 'limit-reached' // Nothing further of this network in this epoch; two later visits try again. Or its token is spent.
+  | 'limit-reached' // A quota of the epoch is used up: two visits, an hour later, try again. Or its token is spent.
   | 'report-refused'; // The relay will never accept this report; it was dropped.
 
 /** An error with a code and, where a field is at fault, its name and range. */

@@ -19,8 +19,9 @@ export interface Report {
   readonly state: 'claimed' | 'sealed' | 'delivered' | 'dropped';
   /** The bytes to post; only while `sealed`. */
   readonly body?: Bytes;
-  /** How many visits found the quota of their network used up; only while `sealed`. */
+  /** How many visits found a quota used up, and when the last one did, in milliseconds; only while `sealed`. */
   readonly limited?: number;
+  readonly limitedAt?: number;
   /** The token that goes with them, in a task with tokens, once there is one; only while `sealed`. */
   readonly token?: Bytes;
 }

@@ -33,7 +33,7 @@ export interface Wanted {
 /**
  * Gets a token from the task's issuer. A retry sends the same request, which the issuer counts once.
  * `loading` brings the cryptography, which pages of other tasks do not load.
- * @throws DoonaError `limit-reached` where the issuer has none left for this person and epoch;
+ * @throws DoonaError `limit-reached` where the issuer has none left for this person and epoch now;
  * `not-delivered` where it gave none this time
  */
 export async function newToken(wanted: Wanted, loading: Promise<typeof import('./blind.js')>): Promise<Bytes> {

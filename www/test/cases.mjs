@@ -533,30 +533,86 @@ cases['bytes that the relay has from another network are delivered'] = async (ho
   same((await take(host)).length, 1);
 };
 
-cases['a report that finds the quota used up is tried again at two later visits, once in each'] = async (host) => {
+cases['a report that finds the quota used up is tried again at two later visits, an hour apart'] = async (host) => {
   const store = host.sdk.memoryStore();
+  /** @type {string[]} */
   const bodies = [];
-  for (const later of [2, 1, 0]) {
-    await fail(host, 'limit');
-    const doona = await connect(host, 'truthful', { store });
-    await refused(host, doona.report(7), 'limit-reached');
-    if (later > 0) await refused(host, doona.report(8), 'limit-reached');
-    else same((await doona.report(8)).repeated, true);
-    same(await doona.flush(), { delivered: 0, dropped: 0, waiting: later > 0 ? 1 : 0 });
-    same(doona.dropped, later > 0 ? 0 : 1);
-    bodies.push(...(await take(host)).map(({ body }) => body));
+  for (const left of [2, 1, 0]) {
+    await later(2 - left, async () => {
+      await fail(host, 'limit', 'limit', 'limit');
+      const doona = await connect(host, 'a day', { store });
+      await refused(host, doona.report(7), 'limit-reached');
+      for (let reload = 0; left > 0 && reload < 3; reload++) {
+        const again = await connect(host, 'a day', { store });
+        await refused(host, again.report(8), 'limit-reached');
+        same(await again.flush(), { delivered: 0, dropped: 0, waiting: 1 });
+        same(again.dropped, 0);
+      }
+      if (left === 0) same((await doona.report(8)).repeated, true);
+      same(await doona.flush(), { delivered: 0, dropped: 0, waiting: left > 0 ? 1 : 0 });
+      same(doona.dropped, left > 0 ? 0 : 1);
+      bodies.push(...(await take(host)).map(({ body }) => body));
+    });
   }
   same(bodies, Array(3).fill(bodies[0]), 'what was sent');
 };
 
-cases['a report that found the quota used up is taken at the next visit'] = async (host) => {
+cases['a report that found the quota used up is taken an hour later'] = async (host) => {
   const store = host.sdk.memoryStore();
   await fail(host, 'limit');
-  await refused(host, (await connect(host, 'truthful', { store })).report(7), 'limit-reached');
-  const doona = await connect(host, 'truthful', { store });
-  same(await doona.flush(), { delivered: 1, dropped: 0, waiting: 0 });
-  same((await doona.report(8)).repeated, true);
-  same((await take(host)).length, 2);
+  await refused(host, (await connect(host, 'a day', { store })).report(7), 'limit-reached');
+  same((await take(host)).length, 1);
+  await later(0.99, async () => {
+    same(await (await connect(host, 'a day', { store })).flush(), { delivered: 0, dropped: 0, waiting: 1 });
+  });
+  same(await take(host), []);
+  await later(1, async () => {
+    const doona = await connect(host, 'a day', { store });
+    same(await doona.flush(), { delivered: 1, dropped: 0, waiting: 0 });
+    same((await doona.report(8)).repeated, true);
+  });
+  same((await take(host)).length, 1);
+};
+
+cases['a connection that stays tries again, too, and drops the report at last'] = async (host) => {
+  await fail(host, 'limit', 'limit', 'limit');
+  const doona = await connect(host, 'a day', { store: host.sdk.memoryStore() });
+  await refused(host, doona.report(7), 'limit-reached');
+  same(await later(1, () => doona.flush()), { delivered: 0, dropped: 0, waiting: 1 });
+  same(await later(2, () => doona.flush()), { delivered: 0, dropped: 1, waiting: 0 });
+  same([doona.dropped, (await take(host)).length], [1, 3]);
+};
+
+cases['a clock that is set back holds a report for an hour at most'] = async (host) => {
+  const store = host.sdk.memoryStore();
+  await fail(host, 'limit');
+  const wait = { delivered: 0, dropped: 0, waiting: 1 };
+  const visit = (/** @type {number} */ hours) =>
+    later(hours, async () => (await connect(host, 'a day', { store })).flush());
+  await later(20, async () => refused(host, (await connect(host, 'a day', { store })).report(7), 'limit-reached'));
+  same(await visit(2), wait);
+  same(await visit(2.9), wait);
+  same((await take(host)).length, 1);
+  same(await visit(3.01), { delivered: 1, dropped: 0, waiting: 0 });
+  same((await take(host)).length, 1);
+};
+
+cases['a report for which the issuer has no token left asks for one again an hour later'] = async (host) => {
+  const store = host.sdk.memoryStore();
+  let asked = 0;
+  const headers = { 'Content-Type': 'application/problem+json' };
+  const visit = () => connect(host, 'tokens', { store, tokens: async (request, { uri }) =>
+    (++asked > 1 ? backend(host, request, uri)
+      : new Response('{"type":"urn:doona:error:limit"}', { status: 429, headers })) });
+  const flush = async () => (await visit()).flush();
+  await control(host, 'login', crypto.randomUUID());
+  await refused(host, (await visit()).report(1), 'limit-reached');
+  const wait = { delivered: 0, dropped: 0, waiting: 1 };
+  same(await flush(), wait);
+  same(await later(0.9, flush), wait);
+  same(asked, 1);
+  same(await later(1, flush), { delivered: 1, dropped: 0, waiting: 0 });
+  same(asked, 2, 'an hour later');
 };
 
 cases['pages of origins that the task does not list are refused before they report, programs never'] = async (host) => {
@@ -769,6 +825,42 @@ cases['a relay hands on its key, or gives way to one that the page lists'] = asy
     same(doona.task.stream?.rolls.length, variant === 'rolled' ? 1 : 0);
     same(doona.task.relays[1]?.url, variant === 'rolled' ? 'https://second.example' : 'https://third.example');
   }
+};
+
+cases['a task that nobody signed is not kept, where WebCrypto has no Ed25519'] = async (host) => {
+  const { importKey } = crypto.subtle;
+  crypto.subtle.importKey = /** @type {any} */ ((/** @type {any[]} */ ...args) =>
+    args[2] === 'Ed25519' ? Promise.reject(new DOMException('as the test asked',
+      'NotSupportedError')) : Reflect.apply(importKey, crypto.subtle, args));
+  try {
+    const options = ownStore(host);
+    const visit = () => connect(host, 'stream', { ...options, sealing: 'wasm' });
+    await serve(host, 'unsigned');
+    await refused(host, later(1, visit), 'task-refused');
+    await serve(host, 'good');
+    same((await later(1, visit)).task.stream?.position, 1);
+    same(await serve(host, 'good'), 1, 'fetches');
+    await later(1, visit);
+    same(await serve(host, 'good'), 0, 'fetches of what is kept');
+  } finally {
+    crypto.subtle.importKey = importKey;
+  }
+};
+
+cases['a stream goes on where no place is left to keep it'] = async (host) => {
+  const inner = host.sdk.memoryStore();
+  let refusals = 0;
+  /** @type {import('../sdk/store.js').Store} */
+  const store = { ...inner, put: async (report) => {
+    if (report.task.startsWith('kept')) throw new host.sdk.DoonaError('storage-unavailable', `full: ${++refusals}`);
+    await inner.put(report);
+  } };
+  await serve(host, 'good');
+  const doona = await connect(host, 'stream', { store });
+  same((await doona.report(1)).repeated, false);
+  same(await later(1, async () => (await doona.report(2)).repeated), false);
+  same(refusals > 1, true, 'documents were offered');
+  same((await take(host)).length, 2);
 };
 
 cases['forged, forked and replayed tasks of a stream are refused, by what was seen'] = async (host) => {

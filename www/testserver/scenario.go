@@ -42,6 +42,7 @@ func scenarios(relay, site string) (map[string]*scenario, error) {
 		serve  func(bundle []byte, t *fixture.Task) []byte
 	}{
 		{name: "truthful", draft: truthful(), relays: two, epochs: hour(3)},
+		{name: "a day", draft: truthful(), relays: two, epochs: days(1)},
 		{name: "its own pages", draft: of(truthful(), "https://shop.example", site), relays: two, epochs: hour(1)},
 		{name: "other pages", draft: of(truthful(), "https://*.shop.example"), relays: two, epochs: hour(1)},
 		{name: "one relay", draft: truthful(), relays: two[:1], epochs: hour(1)},

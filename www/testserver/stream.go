@@ -59,6 +59,11 @@ func (r *relay) addStream(url string) (offer, error) {
 			return offer{}, err
 		}
 	}
+	unsigned := *one.Bundle
+	unsigned.Signature = root.Bundle.Signature
+	if r.variants["unsigned"], err = chainOf([]*fixture.Task{root, {Bundle: &unsigned}}); err != nil {
+		return offer{}, err
+	}
 	maps.Copy(r.variants, junkStreams(root))
 	r.variants["endless"] = append(r.variants["good"], make([]byte, 16<<20+1-len(r.variants["good"]))...)
 	recovery, err := r.addStatements(root, one)
