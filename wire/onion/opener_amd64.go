@@ -46,7 +46,7 @@ func (k *x25519Key) ECDH(remote *ecdh.PublicKey) ([]byte, error) {
 
 // agree is [x25519.Shared], and leaves no copy of the scalar on the stack.
 func agree(shared *x25519.Key, scalar []byte, share *x25519.Key) (ok bool) {
-	secret.Do(func() { ok = x25519.Shared(shared, (*x25519.Key)(scalar), share) })
+	secret.DoSmall(func() { ok = x25519.Shared(shared, (*x25519.Key)(scalar), share) })
 	return ok
 }
 

@@ -95,7 +95,7 @@ type value [Size]byte
 func (n *node) down(bit byte) *node {
 	if n.value != nil {
 		child := &node{value: new(value)}
-		secret.Do(func() { n.value.expand(child.value, infoBit, bit) }) // (1)
+		secret.DoSmall(func() { n.value.expand(child.value, infoBit, bit) }) // (1)
 		return child
 	}
 	return n.child[bit-'0']
@@ -132,7 +132,7 @@ func (v *value) key(label Label, purpose string) []byte {
 	defer clear(now[:])
 	defer clear(next[:])
 	copy(now[:], v[:])
-	secret.Do(func() {
+	secret.DoSmall(func() {
 		for i := range len(label) {
 			now.expand(next, infoBit, label[i])
 			copy(now[:], next[:])
