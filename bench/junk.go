@@ -34,7 +34,7 @@ func measureJunk(ctx context.Context, _ *Setup) ([]Row, error) {
 	draft.Stream = &task.Stream{Name: "bench"}
 	var answer fixture.Junk
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
-		_, _ = io.Copy(w, answer.Reader()) // who has read enough hangs up
+		_, _ = io.Copy(w, answer.Reader()) // the reader hangs up when it refuses
 	}))
 	defer server.Close()
 	epochs := task.Epochs{Start: uint64(time.Now().Unix()), Length: 86400, Count: 365}
@@ -108,7 +108,7 @@ func signedJunk(draft *task.Task, owner ed25519.PrivateKey) []byte {
 		list := onion.KeyList{Label: "doona-keys", Version: task.Version, KEM: t.KEM}
 		for epoch := range most {
 			key := make([]byte, 32)
-			binary.BigEndian.PutUint64(key, uint64(min(epoch, most-1-hop/2))) // the verifier's last is the one before
+			binary.BigEndian.PutUint64(key, uint64(min(epoch, most-1-hop/2))) // the verifier's last two are equal
 			key[31] = byte(hop)
 			list.Keys = append(list.Keys, key)
 		}

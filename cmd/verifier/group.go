@@ -34,7 +34,7 @@ func (g groupGuarantee) text() string {
 	return fmt.Sprintf("(%s, %s)-DP", decimal.Up(g.Epsilon*near, 3), decimal.Up(g.Delta*near, 3))
 }
 
-// groupSummary says in an owner's documents what is left to whoever has several reports in an epoch.
+// groupSummary is the guarantee of a person with several reports in an epoch, for an owner's documents.
 type groupSummary struct {
 	Devices groupGuarantee  `json:"two_devices"`
 	Quota   *groupGuarantee `json:"quota,omitempty"` // Of the most reports that one network can have; none for one.

@@ -58,8 +58,8 @@ export class Kept {
     const others = entries.filter((one) => one.name !== name).sort((a, b) => a.at - b.at);
     const size = () => others.reduce((sum, one) => sum + one.size, bytes.length);
     while (others.length >= mostKept || size() > mostKeptBytes) await this.#remove(others.shift()!);
-    const taken = others.map((one) => one.place);
-    const place = Array.from({ length: mostKept }, (_, i) => i).find((i) => !taken.includes(i))!;
+    let place = 0; // the first free one; by a loop, as old libraries on a page replace Array.from
+    while (others.some((one) => one.place === place)) place++;
     for (const old of entries) if (old.name === name && old.place !== place) await this.#remove(old);
     // A part of a larger buffer would be kept with all of it.
     await this.store.put({ task: content + place, epoch: 0, state: 'sealed', body: bytes.slice() });

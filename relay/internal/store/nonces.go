@@ -9,11 +9,11 @@ import (
 	"github.com/doona-dp/doona/wire/task"
 )
 
-// KeptNonces is of how many requests of a key the nonces are remembered: an hour of one request in less than a quarter
-// of a second.
+// KeptNonces is how many nonces of each key a relay remembers: an hour of more than four requests a second.
 const KeptNonces = 1 << 14
 
-// pruneEvery is after how many requests of a key a process deletes those beyond [KeptNonces], and with the first.
+// pruneEvery is how many requests of a key a process takes between two deletions of nonces beyond [KeptNonces]; the
+// first request deletes, too.
 const pruneEvery = 1 << 10
 
 // requests counts what this process has taken of each key.
