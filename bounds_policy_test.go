@@ -9,7 +9,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/doona-dp/doona/internal/doctest"
+	"github.com/doona-dp/doona/internal/testing/doctest"
 )
 
 // TestPathsAreReadWithBounds: relays and issuers read what a path names by functions of internal/service, which want

@@ -13,8 +13,8 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/doona-dp/doona/internal/doctest"
-	"github.com/doona-dp/doona/internal/fixture"
+	"github.com/doona-dp/doona/internal/testing/doctest"
+	"github.com/doona-dp/doona/internal/testing/fixture"
 	"github.com/doona-dp/doona/wire/onion"
 	"github.com/doona-dp/doona/wire/problem"
 	"github.com/doona-dp/doona/wire/task"
@@ -89,7 +89,7 @@ var reading = regexp.MustCompile(`\b(codec\.(Unmarshal|NewView|NewReader)|json\.
 // TestDecodersAreListed: whoever adds a decoder says whose bytes it reads and what bounds them.
 func TestDecodersAreListed(t *testing.T) {
 	skipped := []string{"bench", "testdata", "www", "cmd/demo", "deploy", "internal/audit", "internal/figures",
-		"internal/fixture", "internal/openloop", "internal/workerd", "wasm/fuzzcases", "scripts", "beam"}
+		"internal/testing/fixture", "internal/openloop", "internal/testing/workerd", "wasm/fuzzcases", "scripts", "beam"}
 	skipped = append(skipped, testOnly...)
 	found := map[string]bool{}
 	doctest.EachFile(t, ".", func(name string) {

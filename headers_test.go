@@ -18,7 +18,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/doona-dp/doona/internal/look"
-	"github.com/doona-dp/doona/internal/relaytest"
+	"github.com/doona-dp/doona/internal/testing/relaytest"
 	"github.com/doona-dp/doona/issuer"
 	"github.com/doona-dp/doona/relay"
 	"github.com/doona-dp/doona/verifier/server"
@@ -154,19 +154,19 @@ func TestEveryAnswerHasHeaders(t *testing.T) {
 // servesHTTP is where the module's programs make a server's routes or a server: each is behind look.Protect or
 // look.ProtectPublic, which the tests named here walk.
 var servesHTTP = map[string]string{
-	"internal/service/admin.go":   "TestEveryAnswerHasHeaders",
-	"relay/relay.go":              "TestEveryAnswerHasHeaders",
-	"issuer/http.go":              "TestEveryAnswerHasHeaders",
-	"verifier/site.go":            "TestEveryAnswerHasHeaders",
-	"verifier/page.go":            "TestEveryAnswerHasHeaders",
-	"cmd/demo/page.go":            "TestPagesHaveHeaders",
-	"cmd/demo/dev.go":             "TestPagesHaveHeaders",
-	"www/testserver/main.go":      "stands for a customer's site",
-	"www/testserver/relay.go":     "a first relay that lies, in tests: look.ProtectPublic",
-	"www/testserver/pages.go":     "the verifier's pages, in tests",
-	"www/testserver/tokens.go":    "a real relay and a real issuer behind a watch, in tests",
-	"internal/relaytest/rogue.go": "a relay that lies, in tests",
-	"internal/relaytest/junk.go":  "a relay that feeds junk, in tests",
+	"internal/service/admin.go":           "TestEveryAnswerHasHeaders",
+	"relay/relay.go":                      "TestEveryAnswerHasHeaders",
+	"issuer/http.go":                      "TestEveryAnswerHasHeaders",
+	"verifier/site.go":                    "TestEveryAnswerHasHeaders",
+	"verifier/page.go":                    "TestEveryAnswerHasHeaders",
+	"cmd/demo/page.go":                    "TestPagesHaveHeaders",
+	"cmd/demo/dev.go":                     "TestPagesHaveHeaders",
+	"www/testserver/main.go":              "stands for a customer's site",
+	"www/testserver/relay.go":             "a first relay that lies, in tests: look.ProtectPublic",
+	"www/testserver/pages.go":             "the verifier's pages, in tests",
+	"www/testserver/tokens.go":            "a real relay and a real issuer behind a watch, in tests",
+	"internal/testing/relaytest/rogue.go": "a relay that lies, in tests",
+	"internal/testing/relaytest/junk.go":  "a relay that feeds junk, in tests",
 }
 
 var makesServer = regexp.MustCompile(`http\.(NewServeMux|Server\{|Serve\(|ListenAndServe)|service\.Mux\{`)

@@ -20,7 +20,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/doona-dp/doona/internal/doctest"
+	"github.com/doona-dp/doona/internal/testing/doctest"
 	"github.com/doona-dp/doona/wire/task"
 )
 
@@ -55,11 +55,8 @@ var mayImport = map[string][]string{
 // tops may depend on everything, and nothing on them.
 var tops = []string{"cmd", "bench", "www", "docs", "deploy"}
 
-// testOnly packages are for tests and their generators.
-var testOnly = []string{
-	"internal/clitest", "internal/count", "internal/doctest", "internal/faultdisk", "internal/memscan",
-	"internal/pgtest", "internal/relaytest", "internal/stattest",
-}
+// testOnly packages are for tests, benches and their generators.
+var testOnly = []string{"internal/testing"}
 
 // goPackage is one folder with Go files; tests and generators are not counted.
 type goPackage struct {

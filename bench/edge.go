@@ -12,8 +12,8 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/doona-dp/doona/internal/fixture"
-	"github.com/doona-dp/doona/internal/workerd"
+	"github.com/doona-dp/doona/internal/testing/fixture"
+	"github.com/doona-dp/doona/internal/testing/workerd"
 	"github.com/doona-dp/doona/wasm"
 	"github.com/doona-dp/doona/wire/task"
 )

@@ -18,8 +18,8 @@ import (
 	"time"
 
 	"github.com/doona-dp/doona/internal/openloop"
-	"github.com/doona-dp/doona/internal/pgtest"
 	"github.com/doona-dp/doona/internal/quickstart"
+	"github.com/doona-dp/doona/internal/testing/pgtest"
 	"github.com/doona-dp/doona/randomizer"
 	"github.com/doona-dp/doona/wire/keyfile"
 	"github.com/doona-dp/doona/wire/onion"

@@ -8,7 +8,7 @@ import (
 
 	"github.com/cloudflare/circl/dh/x25519"
 
-	"github.com/doona-dp/doona/internal/fixture"
+	"github.com/doona-dp/doona/internal/testing/fixture"
 	"github.com/doona-dp/doona/planner"
 	"github.com/doona-dp/doona/randomizer"
 	"github.com/doona-dp/doona/wire/onion"

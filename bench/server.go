@@ -19,7 +19,7 @@ import (
 
 	"github.com/evanw/esbuild/pkg/api"
 
-	"github.com/doona-dp/doona/internal/fixture"
+	"github.com/doona-dp/doona/internal/testing/fixture"
 	"github.com/doona-dp/doona/planner"
 	"github.com/doona-dp/doona/wasm"
 	"github.com/doona-dp/doona/wire/task"

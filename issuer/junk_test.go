@@ -4,7 +4,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/doona-dp/doona/internal/relaytest"
+	"github.com/doona-dp/doona/internal/testing/relaytest"
 )
 
 // TestJunkStreams: a relay that answers an issuer with junk of the largest size costs it little memory.

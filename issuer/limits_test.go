@@ -9,7 +9,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/doona-dp/doona/internal/relaytest"
+	"github.com/doona-dp/doona/internal/testing/relaytest"
 )
 
 // TestConnectionLimit: one network holds at most an eighth of the connections; whoever comes from elsewhere finds a

@@ -12,9 +12,9 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/doona-dp/doona/internal/memscan"
-	"github.com/doona-dp/doona/internal/relaytest"
 	"github.com/doona-dp/doona/internal/secret"
+	"github.com/doona-dp/doona/internal/testing/memscan"
+	"github.com/doona-dp/doona/internal/testing/relaytest"
 	"github.com/doona-dp/doona/issuer"
 	"github.com/doona-dp/doona/wire/keyfile"
 	"github.com/doona-dp/doona/wire/token"

@@ -13,8 +13,8 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/doona-dp/doona/internal/openloop"
-	"github.com/doona-dp/doona/internal/relaytest"
 	"github.com/doona-dp/doona/internal/service"
+	"github.com/doona-dp/doona/internal/testing/relaytest"
 	"github.com/doona-dp/doona/wire/handover"
 	"github.com/doona-dp/doona/wire/task"
 )

@@ -8,8 +8,8 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/doona-dp/doona/internal/memscan"
-	"github.com/doona-dp/doona/internal/relaytest"
+	"github.com/doona-dp/doona/internal/testing/memscan"
+	"github.com/doona-dp/doona/internal/testing/relaytest"
 )
 
 // TestErasedKeysAreNotInMemory: when an epoch is over, no copy is left in a relay's memory of the HPKE key that opened

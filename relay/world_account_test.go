@@ -15,7 +15,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/doona-dp/doona/internal/faultdisk"
+	"github.com/doona-dp/doona/internal/testing/faultdisk"
 	"github.com/doona-dp/doona/relay"
 	"github.com/doona-dp/doona/verifier"
 	"github.com/doona-dp/doona/wire/codec"

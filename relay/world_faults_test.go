@@ -9,8 +9,8 @@ import (
 	"strings"
 	"time"
 
-	"github.com/doona-dp/doona/internal/faultdisk"
 	"github.com/doona-dp/doona/internal/quickstart"
+	"github.com/doona-dp/doona/internal/testing/faultdisk"
 )
 
 // fault is something that goes wrong in a world, at a time.

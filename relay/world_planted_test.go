@@ -11,7 +11,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/doona-dp/doona/internal/faultdisk"
+	"github.com/doona-dp/doona/internal/testing/faultdisk"
 	"github.com/doona-dp/doona/relay"
 )
 

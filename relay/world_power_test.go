@@ -18,7 +18,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/doona-dp/doona/internal/faultdisk"
+	"github.com/doona-dp/doona/internal/testing/faultdisk"
 	"github.com/doona-dp/doona/issuer"
 	"github.com/doona-dp/doona/relay"
 	"github.com/doona-dp/doona/shufflerclient"

@@ -15,8 +15,8 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/doona-dp/doona/internal/fixture"
-	"github.com/doona-dp/doona/internal/relaytest"
+	"github.com/doona-dp/doona/internal/testing/fixture"
+	"github.com/doona-dp/doona/internal/testing/relaytest"
 	"github.com/doona-dp/doona/verifier"
 	"github.com/doona-dp/doona/wire/keyfile"
 	"github.com/doona-dp/doona/wire/onion"

@@ -6,7 +6,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/doona-dp/doona/internal/memscan"
+	"github.com/doona-dp/doona/internal/testing/memscan"
 	"github.com/doona-dp/doona/wire/keyfile"
 )
 

@@ -17,7 +17,7 @@ import (
 
 	"github.com/doona-dp/doona/accountant/compose"
 	"github.com/doona-dp/doona/internal/durable"
-	"github.com/doona-dp/doona/internal/relaytest"
+	"github.com/doona-dp/doona/internal/testing/relaytest"
 	"github.com/doona-dp/doona/planner"
 	"github.com/doona-dp/doona/protocols/registry"
 	"github.com/doona-dp/doona/shufflerclient"

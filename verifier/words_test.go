@@ -15,7 +15,7 @@ import (
 
 	"github.com/doona-dp/doona/internal/decimal"
 	"github.com/doona-dp/doona/internal/look"
-	"github.com/doona-dp/doona/internal/relaytest"
+	"github.com/doona-dp/doona/internal/testing/relaytest"
 	"github.com/doona-dp/doona/planner"
 	"github.com/doona-dp/doona/shufflerclient"
 	"github.com/doona-dp/doona/verifier"

@@ -10,8 +10,8 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/doona-dp/doona/internal/clitest"
-	"github.com/doona-dp/doona/internal/relaytest"
+	"github.com/doona-dp/doona/internal/testing/clitest"
+	"github.com/doona-dp/doona/internal/testing/relaytest"
 )
 
 // TestServeLogs: no line of the log tells more than the minute, the last included.

@@ -4,7 +4,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/doona-dp/doona/internal/clitest"
+	"github.com/doona-dp/doona/internal/testing/clitest"
 )
 
 func TestHelp(t *testing.T) {

@@ -3,7 +3,7 @@ package main
 import (
 	"testing"
 
-	"github.com/doona-dp/doona/internal/clitest"
+	"github.com/doona-dp/doona/internal/testing/clitest"
 )
 
 func TestMain(m *testing.M) { clitest.Main(m, main, "verifier") }

@@ -9,7 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/doona-dp/doona/internal/audit"
-	"github.com/doona-dp/doona/internal/doctest"
+	"github.com/doona-dp/doona/internal/testing/doctest"
 	"github.com/doona-dp/doona/wire/task"
 )
 

@@ -15,8 +15,8 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/doona-dp/doona/accountant/compose"
-	"github.com/doona-dp/doona/internal/faultdisk"
 	"github.com/doona-dp/doona/internal/ledger"
+	"github.com/doona-dp/doona/internal/testing/faultdisk"
 	"github.com/doona-dp/doona/planner"
 	"github.com/doona-dp/doona/protocols"
 	"github.com/doona-dp/doona/protocols/registry"

@@ -19,8 +19,8 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/doona-dp/doona/internal/durable"
-	"github.com/doona-dp/doona/internal/relaytest"
 	"github.com/doona-dp/doona/internal/service"
+	"github.com/doona-dp/doona/internal/testing/relaytest"
 )
 
 // serve serves a handler until end is called, which waits for the drain.

@@ -9,7 +9,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/doona-dp/doona/internal/doctest"
+	"github.com/doona-dp/doona/internal/testing/doctest"
 )
 
 // mostFilesOutside is how many Go files a new protocol may touch outside of its folder.

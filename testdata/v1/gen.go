@@ -3,7 +3,7 @@
 // Command gen writes the test vectors beside it: go run ./testdata/v1/*.go
 //
 // Everything in them follows from the seeds below, also what a sender draws at random: it seals
-// with internal/fixture/hpke.go, a second implementation, so that package onion is checked against it.
+// with internal/testing/fixture/hpke.go, a second implementation, so that package onion is checked against it.
 package main
 
 import (
@@ -26,7 +26,7 @@ import (
 
 	"github.com/cloudflare/circl/blindsign/blindrsa"
 
-	"github.com/doona-dp/doona/internal/fixture"
+	"github.com/doona-dp/doona/internal/testing/fixture"
 	"github.com/doona-dp/doona/randomizer"
 	"github.com/doona-dp/doona/wire/codec"
 	"github.com/doona-dp/doona/wire/onion"

@@ -8,7 +8,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/doona-dp/doona/internal/relaytest"
+	"github.com/doona-dp/doona/internal/testing/relaytest"
 )
 
 // TestFullDisk: a verifier whose disk is full says so before it has a batch to keep, and no longer than that lasts.

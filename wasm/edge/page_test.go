@@ -18,7 +18,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/doona-dp/doona/internal/workerd"
+	"github.com/doona-dp/doona/internal/testing/workerd"
 	"github.com/doona-dp/doona/wire/task"
 )
 

@@ -30,9 +30,9 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/doona-dp/doona/internal/fixture"
-	"github.com/doona-dp/doona/internal/relaytest"
-	"github.com/doona-dp/doona/internal/workerd"
+	"github.com/doona-dp/doona/internal/testing/fixture"
+	"github.com/doona-dp/doona/internal/testing/relaytest"
+	"github.com/doona-dp/doona/internal/testing/workerd"
 	"github.com/doona-dp/doona/randomizer"
 	"github.com/doona-dp/doona/wasm/edge"
 	"github.com/doona-dp/doona/wire/problem"

@@ -16,7 +16,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/doona-dp/doona/internal/workerd"
+	"github.com/doona-dp/doona/internal/testing/workerd"
 )
 
 // wrangler dev with the shipped wrangler.jsonc, whose tasks alone are replaced: what is posted to the worker arrives

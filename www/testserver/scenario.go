@@ -6,7 +6,7 @@ import (
 	"slices"
 	"time"
 
-	"github.com/doona-dp/doona/internal/fixture"
+	"github.com/doona-dp/doona/internal/testing/fixture"
 	"github.com/doona-dp/doona/planner"
 	"github.com/doona-dp/doona/protocols/correlated"
 	"github.com/doona-dp/doona/protocols/rappor"

@@ -3,7 +3,7 @@ package main
 import (
 	"crypto/ed25519"
 
-	"github.com/doona-dp/doona/internal/fixture"
+	"github.com/doona-dp/doona/internal/testing/fixture"
 	"github.com/doona-dp/doona/wire/task"
 	"github.com/doona-dp/doona/wire/taskfile"
 )

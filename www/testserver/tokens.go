@@ -12,8 +12,8 @@ import (
 	"strings"
 	"sync/atomic"
 
-	"github.com/doona-dp/doona/internal/fixture"
 	"github.com/doona-dp/doona/internal/quickstart"
+	"github.com/doona-dp/doona/internal/testing/fixture"
 	"github.com/doona-dp/doona/issuer"
 	realrelay "github.com/doona-dp/doona/relay"
 	"github.com/doona-dp/doona/wire/task"

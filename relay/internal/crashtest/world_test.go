@@ -22,9 +22,9 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/doona-dp/doona/internal/pgtest"
 	"github.com/doona-dp/doona/internal/quickstart"
-	"github.com/doona-dp/doona/internal/relaytest"
+	"github.com/doona-dp/doona/internal/testing/pgtest"
+	"github.com/doona-dp/doona/internal/testing/relaytest"
 	"github.com/doona-dp/doona/planner"
 	"github.com/doona-dp/doona/shufflerclient"
 	"github.com/doona-dp/doona/wire/keyfile"

@@ -9,7 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/doona-dp/doona/internal/durable"
-	"github.com/doona-dp/doona/internal/memscan"
+	"github.com/doona-dp/doona/internal/testing/memscan"
 	"github.com/doona-dp/doona/relay/internal/keytree"
 )
 

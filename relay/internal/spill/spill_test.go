@@ -11,7 +11,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/doona-dp/doona/internal/stattest"
+	"github.com/doona-dp/doona/internal/testing/stattest"
 )
 
 // order returns the order in which a shuffle of n slots in one lane gives them out.

@@ -8,7 +8,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/doona-dp/doona/internal/memscan"
+	"github.com/doona-dp/doona/internal/testing/memscan"
 )
 
 // TestDestroyedKeysAreGone: of keys that goroutines have fetched which have ended since, as those of requests do, none

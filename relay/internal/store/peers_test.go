@@ -10,7 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/doona-dp/doona/internal/mark"
-	"github.com/doona-dp/doona/internal/pgtest"
+	"github.com/doona-dp/doona/internal/testing/pgtest"
 	"github.com/doona-dp/doona/wire/onion"
 	"github.com/doona-dp/doona/wire/task"
 )

@@ -16,7 +16,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/doona-dp/doona/internal/service"
-	"github.com/doona-dp/doona/internal/stattest"
+	"github.com/doona-dp/doona/internal/testing/stattest"
 )
 
 // TestRowsAreInRandomOrder: the rows of submissions, of which each has two slots, go to the database in a

@@ -19,8 +19,8 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/doona-dp/doona/internal/durable"
-	"github.com/doona-dp/doona/internal/pgtest"
 	"github.com/doona-dp/doona/internal/service"
+	"github.com/doona-dp/doona/internal/testing/pgtest"
 	"github.com/doona-dp/doona/wire/codec"
 	"github.com/doona-dp/doona/wire/onion"
 	"github.com/doona-dp/doona/wire/task"

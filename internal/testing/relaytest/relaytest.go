@@ -24,8 +24,8 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/doona-dp/doona/internal/pgtest"
 	"github.com/doona-dp/doona/internal/quickstart"
+	"github.com/doona-dp/doona/internal/testing/pgtest"
 	"github.com/doona-dp/doona/randomizer"
 	"github.com/doona-dp/doona/relay"
 	"github.com/doona-dp/doona/wire/codec"

@@ -7,7 +7,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/doona-dp/doona/internal/stattest"
+	"github.com/doona-dp/doona/internal/testing/stattest"
 )
 
 func straight() []int { return []int{0, 1, 2, 3, 4, 5, 6, 7} }

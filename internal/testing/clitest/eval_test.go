@@ -6,7 +6,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/doona-dp/doona/internal/clitest"
+	"github.com/doona-dp/doona/internal/testing/clitest"
 )
 
 const document = `{"n": 4, "name": "mean", "none": null, "x": [1, 2, 3], "y": [1, 2, 4], "empty": [],

@@ -8,7 +8,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/doona-dp/doona/internal/pgtest"
+	"github.com/doona-dp/doona/internal/testing/pgtest"
 )
 
 // TestServer: what was committed survives a crash, and a stopped server leaves nothing behind.

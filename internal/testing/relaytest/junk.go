@@ -9,7 +9,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/doona-dp/doona/internal/fixture"
+	"github.com/doona-dp/doona/internal/testing/fixture"
 	"github.com/doona-dp/doona/wire/taskfile"
 )
 

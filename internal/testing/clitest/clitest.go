@@ -31,7 +31,7 @@ import (
 	"github.com/rogpeppe/go-internal/testscript"
 	"github.com/stretchr/testify/require"
 
-	"github.com/doona-dp/doona/internal/doctest"
+	"github.com/doona-dp/doona/internal/testing/doctest"
 )
 
 // Main is the TestMain of a command: it makes the command's main function a program that scripts can

@@ -13,7 +13,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/doona-dp/doona/internal/memscan"
+	"github.com/doona-dp/doona/internal/testing/memscan"
 )
 
 // planted is what a test has put into memory.

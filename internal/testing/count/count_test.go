@@ -118,9 +118,9 @@ func array32(t types.Type) bool { return types.Identical(t, types.NewArray(types
 // load type-checks the module as built for a server, and what is built for browsers and edge workers.
 func load(t *testing.T) (packages []*Package) {
 	t.Helper()
-	native, err := Load("../..", "linux", "amd64", "./...")
+	native, err := Load("../../..", "linux", "amd64", "./...")
 	require.NoError(t, err)
-	wasm, err := Load("../..", "js", "wasm", "./wasm/...")
+	wasm, err := Load("../../..", "js", "wasm", "./wasm/...")
 	require.NoError(t, err)
 	return append(native, wasm...)
 }

@@ -10,7 +10,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/doona-dp/doona/internal/doctest"
+	"github.com/doona-dp/doona/internal/testing/doctest"
 	"github.com/doona-dp/doona/wire/problem"
 )
 

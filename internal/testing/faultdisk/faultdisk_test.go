@@ -9,7 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 	_ "modernc.org/sqlite"
 
-	"github.com/doona-dp/doona/internal/faultdisk"
+	"github.com/doona-dp/doona/internal/testing/faultdisk"
 )
 
 func openDB(t *testing.T, folder string) *sql.DB {
