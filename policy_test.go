@@ -207,8 +207,8 @@ func TestPackagesHaveNamesOfTheirOwn(t *testing.T) {
 // one wants a reason why it is no file of an old one.
 const (
 	maxImportable = 33
-	maxPackages   = 82
-	maxFolders    = 18 // At the top.
+	maxPackages   = 95
+	maxFolders    = 20 // At the top.
 )
 
 // TestHouseStaysSmall counts packages and folders.
@@ -234,7 +234,7 @@ func TestHouseStaysSmall(t *testing.T) {
 }
 
 // maxDependencies is how many modules this one may require directly.
-const maxDependencies = 15
+const maxDependencies = 16
 
 // TestDependencies: go.mod requires few modules directly, and docs/dependencies.md says why, each.
 func TestDependencies(t *testing.T) {

@@ -2,13 +2,13 @@ package accountant_test
 
 import (
 	"math"
-	"os"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
 
 	"github.com/doona-dp/doona/accountant"
+	"github.com/doona-dp/doona/internal/testing/long"
 )
 
 // clonesBrute returns the divergence of the clones pair from its definition.
@@ -42,11 +42,10 @@ func TestClonesMatchTheirDefinition(t *testing.T) {
 	}
 }
 
-// grid calls f with every point of the acceptance grid, thinned unless DOONA_FULL=1.
+// grid calls f with every point of the acceptance grid, thinned but in the long form.
 func grid(f func(eps0 float64, users, k uint64, delta float64)) {
-	full := os.Getenv("DOONA_FULL") == "1"
 	eps0s, ks := []float64{.1, 1, 4}, []uint64{2, 100}
-	if full {
+	if long.Enabled {
 		eps0s, ks = []float64{.1, .5, 1, 2, 4}, []uint64{2, 10, 100}
 	}
 	for _, eps0 := range eps0s {

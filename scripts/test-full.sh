@@ -13,7 +13,7 @@ node22() { echo "$PWD/www/node_modules/node-linux-$(node -p process.arch)"; }
 
 run_part() {
   case "$1" in
-    accountant) DOONA_FULL=1 go test -timeout 60m ./accountant/... ;;
+    accountant) go test -tags long -timeout 60m ./accountant/... ;;
     protocols)
       DOONA_FULL=1 go test -timeout 60m ./randomizer/... ./protocols/...
       DOONA_FULL=1 go test -timeout 60m -run 'NoiseDistribution|Soak|DamagedTasks' ./wasm
