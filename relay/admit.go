@@ -33,17 +33,17 @@ type admission struct {
 
 	mu       sync.Mutex // guards the rest
 	free     room
-	tasks    map[*served]room
+	tasks    map[*hostedTask]room
 	networks map[netip.Prefix]room
 }
 
 func newAdmission(all room, tasks int) *admission {
-	return &admission{alone: tasks == 1, free: all, tasks: map[*served]room{}, networks: map[netip.Prefix]room{}}
+	return &admission{alone: tasks == 1, free: all, tasks: map[*hostedTask]room{}, networks: map[netip.Prefix]room{}}
 }
 
 // take takes a place and some bytes for a report of a network to a task. It returns "" or the name
 // of the problem: whose fault it is that there is no room.
-func (a *admission) take(s *served, client netip.Prefix, bytes int64) problem.Name {
+func (a *admission) take(s *hostedTask, client netip.Prefix, bytes int64) problem.Name {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	held, network := a.tasks[s], a.networks[client]
@@ -62,7 +62,7 @@ func (a *admission) take(s *served, client netip.Prefix, bytes int64) problem.Na
 }
 
 // leave gives back what take took.
-func (a *admission) leave(s *served, client netip.Prefix, bytes int64) {
+func (a *admission) leave(s *hostedTask, client netip.Prefix, bytes int64) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	held, network := a.tasks[s], a.networks[client]
@@ -92,13 +92,13 @@ func reportBytes(body int64) int64 { return 4*body + 16<<10 }
 type handouts struct {
 	mu    sync.Mutex // guards the rest
 	bytes int64
-	tasks map[*served]int
+	tasks map[*hostedTask]int
 }
 
 const handoutBytes = 64 << 20
 
 // take takes the place of a batch and says whether there was one.
-func (h *handouts) take(s *served) bool {
+func (h *handouts) take(s *hostedTask) bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	size := s.handout()
@@ -106,14 +106,14 @@ func (h *handouts) take(s *served) bool {
 		return false
 	}
 	if h.tasks == nil {
-		h.tasks = map[*served]int{}
+		h.tasks = map[*hostedTask]int{}
 	}
 	h.tasks[s]++
 	h.bytes += size
 	return true
 }
 
-func (h *handouts) leave(s *served) {
+func (h *handouts) leave(s *hostedTask) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.tasks[s]--
@@ -122,16 +122,16 @@ func (h *handouts) leave(s *served) {
 
 // handout is how much memory a batch of a task takes as it leaves this relay: a chunk, encrypted and not, and where
 // its chunks are.
-func (s *served) handout() int64 {
+func (s *hostedTask) handout() int64 {
 	return 2*onion.ChunkSlots*int64(s.layout.SlotSize(s.hop+1)) +
 		handover.MaxBatch(s.Task, s.layout, s.hop)/int64(s.layout.SlotSize(s.hop+1))/onion.ChunkSlots*24
 }
 
 // checkMemory demands that every task's largest report finds room while all others that there may be are flooded; also
 // that of a task that may come. The tasks of a stream come one after the other and count as one.
-func (r *setup) checkMemory(also ...*served) error {
+func (r *setup) checkMemory(also ...*hostedTask) error {
 	need := int64(0)
-	for _, s := range append(also, r.lineup().order...) {
+	for _, s := range append(also, r.hosted().order...) {
 		if s.hop == 0 {
 			need = max(need, int64(r.cfg.places())*reportBytes(int64(s.layout.MaxBody())))
 		}

@@ -21,7 +21,7 @@ type backlog struct {
 // place with many have ended.
 func (b *backlog) ofTurn(all []due) []due {
 	late := func(e due) int {
-		if b.failed[e.epochID(e.epoch)] {
+		if b.failed[e.ID()] {
 			return 1
 		}
 		return 0
@@ -46,9 +46,9 @@ func (b *backlog) tried(all, done []due) {
 		b.failed = map[store.EpochID]bool{}
 	}
 	for _, e := range all {
-		b.failed[e.epochID(e.epoch)] = true
+		b.failed[e.ID()] = true
 	}
 	for _, e := range done {
-		delete(b.failed, e.epochID(e.epoch))
+		delete(b.failed, e.ID())
 	}
 }

@@ -13,31 +13,31 @@ import (
 // TestFailingEpochsComeLast: epochs that fail, more than end in a turn, keep no others from ending.
 func TestFailingEpochsComeLast(t *testing.T) {
 	const failing, all = mostBacklog + 10, 3 * mostBacklog
-	s := &served{Open: &taskfile.Open{ID: task.ID{1}}}
-	other := &served{Open: &taskfile.Open{ID: task.ID{2}}}
+	s := &hostedTask{Open: &taskfile.Open{ID: task.ID{1}}}
+	other := &hostedTask{Open: &taskfile.Open{ID: task.ID{2}}}
 	waiting := map[uint64]bool{}
 	for epoch := range uint64(all) {
 		waiting[epoch] = true
 	}
 	var b backlog
 	for range 4 {
-		list := []due{{other, 0, time.Unix(all, 0)}}
+		list := []due{{other.Epoch(0), time.Unix(all, 0)}}
 		for epoch := range waiting {
-			list = append(list, due{s, epoch, time.Unix(int64(epoch), 0)})
+			list = append(list, due{s.Epoch(epoch), time.Unix(int64(epoch), 0)})
 		}
 		now := b.ofTurn(list)
 		require.LessOrEqual(t, len(now), mostBacklog+2)
 		var done []due
 		for _, e := range now {
 			switch {
-			case e.served == other:
+			case e.hostedTask == other:
 				done = append(done, e)
-			case e.epoch >= failing:
+			case e.Number >= failing:
 				done = append(done, e)
-				delete(waiting, e.epoch)
+				delete(waiting, e.Number)
 			}
 		}
-		require.Contains(t, done, due{other, 0, time.Unix(all, 0)}, "of each place one")
+		require.Contains(t, done, due{other.Epoch(0), time.Unix(all, 0)}, "of each place one")
 		b.tried(now, done)
 	}
 	require.Len(t, waiting, failing)

@@ -26,54 +26,54 @@ func errBehind() error { return problem.New(problem.SetBack, "%s", findBehind).R
 
 // checkBehind is errBehind in an epoch of which the next hop knows more than the store, as its pull of a
 // number tells. An epoch that has not begun here has nothing to be behind.
-func (r *Relay) checkBehind(ctx context.Context, s *served, epoch, seq uint64) error {
-	if err := s.judged(epoch); err != nil {
+func (r *Relay) checkBehind(ctx context.Context, b batchRef) error {
+	if err := b.CheckServable(); err != nil {
 		return err
 	}
-	start, _ := r.window(s, epoch)
+	start, _ := b.Window()
 	if r.clock.Read().Latest.Before(start) {
 		return nil
 	}
-	sealed, err := r.store.SealedBelow(ctx, s.epochID(epoch), seq)
+	sealed, err := r.store.SealedBelow(ctx, b.ID(), b.Seq)
 	if err != nil || sealed {
 		return err
 	}
-	return r.nowBehind(ctx, s, epoch, seq)
+	return r.nowBehind(ctx, b)
 }
 
 // checkBefore is errBehind in an epoch that is behind, or where the next hop has had another batch of a number
 // before this one, or one that is not made yet.
-func (r *Relay) checkBefore(ctx context.Context, s *served, epoch, seq uint64, before handover.Before) error {
-	if err := s.judged(epoch); err != nil {
+func (r *Relay) checkBefore(ctx context.Context, b batchRef, before handover.Before) error {
+	if err := b.CheckServable(); err != nil {
 		return err
 	}
-	if seq == 0 || before == (handover.Before{}) {
+	if b.Seq == 0 || before == (handover.Before{}) {
 		return nil
 	}
-	had, err := s.made.below(epoch, seq, func(seq uint64) ([]byte, error) {
-		manifest, _, err := r.store.Manifest(ctx, s.epochID(epoch), seq)
+	had, err := b.made.below(b.Number, b.Seq, func(seq uint64) ([]byte, error) {
+		manifest, _, err := r.store.Manifest(ctx, b.ID(), seq)
 		return manifest, err
 	})
 	if errors.Is(err, store.ErrNoBatch) {
-		return r.checkBehind(ctx, s, epoch, seq) // nil where it has expired
+		return r.checkBehind(ctx, b) // nil where it has expired
 	}
 	if err != nil || had.Agrees(before) {
 		return err
 	}
-	return r.nowBehind(ctx, s, epoch, seq)
+	return r.nowBehind(ctx, b)
 }
 
-func (r *Relay) nowBehind(ctx context.Context, s *served, epoch, seq uint64) error {
-	s.fallBehind(epoch)
-	return errors.Join(errBehind(), r.note(ctx, s, epoch, seq, findBehind))
+func (r *Relay) nowBehind(ctx context.Context, b batchRef) error {
+	b.SetRolledBack()
+	return errors.Join(errBehind(), r.note(ctx, b, findBehind))
 }
 
 // loadBehind takes note of what this process, or another one on the store, has found before.
 func (r *Relay) loadBehind(ctx context.Context) error {
 	all, err := r.store.Findings(ctx)
 	for _, f := range all {
-		if s := r.lineup().tasks[f.ID.Task]; s != nil && f.Reason == findBehind {
-			s.fallBehind(f.ID.Epoch)
+		if s := r.hosted().tasks[f.ID.Task]; s != nil && f.Reason == findBehind {
+			s.Epoch(f.ID.Epoch).SetRolledBack()
 		}
 	}
 	return err
@@ -81,37 +81,37 @@ func (r *Relay) loadBehind(ctx context.Context) error {
 
 // endBehind ends what must not be kept of such an epoch: its keys, when it is over, and the rest when its
 // retention is.
-func (r *Relay) endBehind(ctx context.Context, s *served, epoch uint64, end time.Time) error {
+func (r *Relay) endBehind(ctx context.Context, e hostedEpoch, end time.Time) error {
 	read := r.clock.Read()
 	if !read.Over(end) {
 		return nil
 	}
-	if err := r.forget(s, epoch); err != nil || !read.Over(end.Add(r.cfg.Retention)) {
+	if err := r.forget(e); err != nil || !read.Over(end.Add(r.cfg.Retention)) {
 		return err
 	}
-	return r.expireEpoch(ctx, s, epoch)
+	return r.expireEpoch(ctx, e)
 }
 
-// judged is the problem of an epoch of which nothing is to be looked up: it is behind, or the operator has ended it,
-// which forgets its batches on purpose.
-func (s *served) judged(epoch uint64) error {
+// CheckServable is the problem of an epoch of which nothing is to be looked up: it is behind, or the operator has
+// ended it, which forgets its batches on purpose.
+func (e hostedEpoch) CheckServable() error {
 	switch {
-	case s.state(epoch) == store.StateEnded:
+	case e.State() == store.StateEnded:
 		return ended()
-	case s.isBehind(epoch):
+	case e.RolledBack():
 		return errBehind()
 	}
 	return nil
 }
 
-func (s *served) isBehind(epoch uint64) bool {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.behind[epoch]
+func (e hostedEpoch) RolledBack() bool {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return e.behind[e.Number]
 }
 
-func (s *served) fallBehind(epoch uint64) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.behind[epoch] = true
+func (e hostedEpoch) SetRolledBack() {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.behind[e.Number] = true
 }

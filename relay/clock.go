@@ -16,10 +16,10 @@ func (c *Config) ClockFile() string { return c.Secret + ".clock" }
 // guard returns the guard of this relay's time.
 func (r *setup) guard() (*clock.Guard, error) {
 	shortest := uint64(1<<32 - 1)
-	for _, s := range r.lineup().order {
+	for _, s := range r.hosted().order {
 		shortest = min(shortest, s.Epochs.Length)
 	}
-	for _, l := range r.lineup().streams { // also those that this relay is about to join
+	for _, l := range r.hosted().streams { // also those that this relay is about to join
 		shortest = min(shortest, l.root.Epochs.Length)
 	}
 	return clock.New(clock.Options{File: r.cfg.ClockFile(), Wall: r.cfg.Clock, Elapsed: r.cfg.Elapsed,
@@ -30,7 +30,7 @@ func (r *setup) guard() (*clock.Guard, error) {
 // owner names is not asked: its operator has not looked at them, and two of them could end other owners' epochs early.
 func (r *Relay) meet() {
 	var tasks []*taskfile.Open
-	for _, s := range r.lineup().order {
+	for _, s := range r.hosted().order {
 		if s.owner == nil {
 			tasks = append(tasks, s.Open)
 		}
@@ -40,14 +40,14 @@ func (r *Relay) meet() {
 
 // manyEnd says whether more than one epoch of a task that is open here ends between two moments.
 func (r *setup) manyEnd(from, to time.Time) bool {
-	for _, s := range r.lineup().order {
+	for _, s := range r.hosted().order {
 		ends := 0
-		for epoch := range s.Epochs.Count {
-			_, end := r.window(s, epoch)
+		for e := range s.EachEpoch() {
+			_, end := e.Window()
 			if end.After(to) {
 				break
 			}
-			if end.After(from) && s.state(epoch) < store.StateComplete {
+			if end.After(from) && e.State() < store.StateComplete {
 				ends++
 			}
 		}
@@ -70,8 +70,8 @@ func (r *Relay) now() (time.Time, error) {
 // mayEnd says whether the signed end of an epoch may be taken. It is of the relay from which all comes
 // that this one could open, so it is enough where this relay does not know the time; a clock that is
 // not in doubt must say so, too.
-func (r *Relay) mayEnd(s *served, epoch uint64) bool {
-	_, end := r.window(s, epoch)
+func (r *Relay) mayEnd(e hostedEpoch) bool {
+	_, end := e.Window()
 	read := r.clock.Read()
 	if read.Doubt != "" {
 		return !read.Latest.Before(end)

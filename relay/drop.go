@@ -13,7 +13,7 @@ import (
 // kept. One of a stream must have a follower. What a fork would be known by stays: the bundle of every position, and in
 // the store how far each epoch came. Of an approved owner's last one nothing stays: its place is free again.
 func (r *Relay) dropExpired(ctx context.Context) {
-	for _, s := range r.lineup().order {
+	for _, s := range r.hosted().order {
 		if r.mayDrop(s) {
 			r.logged(ctx, "couldn't drop a task", r.drop(ctx, s))
 		}
@@ -22,7 +22,7 @@ func (r *Relay) dropExpired(ctx context.Context) {
 
 // dropDropped lets go of what other processes have dropped: the file that its mark is in is gone.
 func (r *Relay) dropDropped(ctx context.Context) {
-	for _, s := range r.lineup().order {
+	for _, s := range r.hosted().order {
 		if s.stream != nil && s.stream.Dropped(s.Task) || s.placeDropped() {
 			r.logged(ctx, "couldn't drop a task", r.drop(ctx, s))
 		}
@@ -30,47 +30,47 @@ func (r *Relay) dropDropped(ctx context.Context) {
 }
 
 // followed says whether the task is in a stream that went on.
-func (s *served) followed() bool {
+func (s *hostedTask) followed() bool {
 	return s.stream != nil && s.Stream.Position+1 < uint64(len(s.stream.Tasks()))
 }
 
 // place returns the task whose place in its owner's folder this one has.
-func (s *served) place() task.ID {
+func (s *hostedTask) place() task.ID {
 	if s.stream != nil {
 		return s.stream.root.ID
 	}
 	return s.ID
 }
 
-func (s *served) placeDropped() bool { return s.owner != nil && s.owner.dropped(s.place()) }
+func (s *hostedTask) placeDropped() bool { return s.owner != nil && s.owner.dropped(s.place()) }
 
 // mayDrop says whether all epochs of a task have expired, which is in a stream that went on, or the last one in an
 // approved owner's place. One that the operator has ended is kept as long as if it had expired by itself: what was
 // found of it is still asked for.
-func (r *Relay) mayDrop(s *served) bool {
-	for epoch := range s.Epochs.Count {
-		if s.state(epoch) < store.StateExpired {
+func (r *Relay) mayDrop(s *hostedTask) bool {
+	for e := range s.EachEpoch() {
+		if e.State() < store.StateExpired {
 			return false
 		}
 	}
-	_, end := r.window(s, s.Epochs.Count-1)
+	_, end := s.Epoch(s.Epochs.Count - 1).Window()
 	return (s.followed() || r.lastInPlace(s)) && r.clock.Read().Over(end.Add(r.cfg.Retention))
 }
 
 // lastInPlace says whether nothing else has the task's place.
-func (r *Relay) lastInPlace(s *served) bool {
-	return s.owner != nil && !slices.ContainsFunc(r.lineup().order, func(t *served) bool {
+func (r *Relay) lastInPlace(s *hostedTask) bool {
+	return s.owner != nil && !slices.ContainsFunc(r.hosted().order, func(t *hostedTask) bool {
 		return t != s && t.place() == s.place()
 	})
 }
 
 // drop stops what is done for a task. The keys of the first of a stream stay with who configured it, or with the place.
 // Those of others are removed when their mark is not looked at any more.
-func (r *Relay) drop(ctx context.Context, s *served) error {
+func (r *Relay) drop(ctx context.Context, s *hostedTask) error {
 	r.joining.Lock()
 	defer r.joining.Unlock()
 	r.vault.Unwatch(s.ID)
-	before := r.lineup()
+	before := r.hosted()
 	streams := before.streams
 	switch {
 	case s.owner != nil && (!s.followed() || s.placeDropped()):
@@ -87,7 +87,7 @@ func (r *Relay) drop(ctx context.Context, s *served) error {
 		}
 	}
 	order := slices.Clone(before.order)
-	order = slices.DeleteFunc(order, func(t *served) bool { return t == s })
+	order = slices.DeleteFunc(order, func(t *hostedTask) bool { return t == s })
 	if err := r.serveOnly(order, streams); err != nil {
 		return err
 	}

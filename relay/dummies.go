@@ -4,28 +4,28 @@ import (
 	"github.com/doona-dp/doona/randomizer"
 )
 
-// dilute draws what this relay adds to one batch, and seals it for the hops behind as their slots arrive
+// DrawDummies draws what this relay adds to one batch, and seals it for the hops behind as their slots arrive
 // there. It is called before the transaction that makes the batch, so that no writer waits for it, and for
 // every call anew: a draw that is not used is forgotten, and no draw is used twice. Nothing of it is
 // stored or logged but, permuted among the others, the sealed slots.
-func (s *served) dilute(epoch uint64) ([][]byte, error) {
-	if s.draw == nil {
+func (e hostedEpoch) DrawDummies() ([][]byte, error) {
+	if e.draw == nil {
 		return nil, nil
 	}
-	cells, err := s.draw(randomizer.NewSource())
+	cells, err := e.draw(randomizer.NewSource())
 	if err != nil {
 		return nil, err
 	}
 	slots := make([][]byte, len(cells))
 	err = onAllCores(len(cells), func(i int) (err error) {
-		slots[i], err = s.sealer.SealSlot(epoch, s.hop+1, 0, s.message(cells[i]))
+		slots[i], err = e.sealer.SealSlot(e.Number, e.hop+1, 0, e.message(cells[i]))
 		return err
 	})
 	return slots, err
 }
 
 // message returns the message of a cell: its number, big-endian.
-func (s *served) message(cell uint64) []byte {
+func (s *hostedTask) message(cell uint64) []byte {
 	out := make([]byte, s.Slots.MessageBytes)
 	for i := len(out) - 1; i >= 0 && cell > 0; i-- {
 		out[i] = byte(cell)

@@ -96,11 +96,11 @@ func (b *SetBack) list(all []store.Progress) {
 		states[p.ID], tasks[half(p.ID.Task)] = p.State, p.ID.Task
 		found = append(found, p.ID)
 	}
-	for _, s := range b.relay.lineup().order {
+	for _, s := range b.relay.hosted().order {
 		tasks[half(s.ID)] = s.ID
-		for epoch := range s.Epochs.Count {
-			if start, _ := b.relay.window(s, epoch); !b.relay.cfg.Clock().Before(start) {
-				found = append(found, s.epochID(epoch))
+		for e := range s.EachEpoch() {
+			if start, _ := e.Window(); !b.relay.cfg.Clock().Before(start) {
+				found = append(found, e.ID())
 			}
 		}
 	}
@@ -128,7 +128,7 @@ func half(id task.ID) [halfID]byte { return [halfID]byte(id[:halfID]) }
 
 // add takes note of an epoch that is to be ended, or, where its task has no such epoch, forgotten.
 func (b *SetBack) add(id store.EpochID, over bool) {
-	name, s := "", b.relay.lineup().tasks[id.Task]
+	name, s := "", b.relay.hosted().tasks[id.Task]
 	if s != nil {
 		name = s.Name
 	}
@@ -183,8 +183,8 @@ func (b *SetBack) End(ctx context.Context) error {
 		return err
 	}
 	for _, id := range b.ids {
-		if s := r.lineup().tasks[id.Task]; s != nil { // else nobody knows where its keys are
-			if err := s.eraseKey(id.Epoch); err != nil {
+		if s := r.hosted().tasks[id.Task]; s != nil { // else nobody knows where its keys are
+			if err := s.Epoch(id.Epoch).EraseKey(); err != nil {
 				return err
 			}
 		}
@@ -195,7 +195,7 @@ func (b *SetBack) End(ctx context.Context) error {
 	if err := r.store.EndAll(ctx, b.ids, b.strange, findEnded); err != nil {
 		return err
 	}
-	for _, s := range r.lineup().order {
+	for _, s := range r.hosted().order {
 		if err := s.keys.Rebind(name); err != nil {
 			return err
 		}

@@ -128,7 +128,7 @@ func (r *Relay) settleAll(ctx context.Context) error {
 		over[p.ID] = p.State >= store.StateClosed
 	}
 	failed := r.keepTallies(ctx, func(id store.EpochID) bool { return over[id] })
-	for _, s := range r.lineup().order {
+	for _, s := range r.hosted().order {
 		failed = errors.Join(failed, s.eraseKeys())
 	}
 	return errors.Join(failed, r.vault.Settle(all))
@@ -181,12 +181,12 @@ func (r *Relay) scrub(ctx context.Context) {
 
 // sealFull seals every batch that has its n submissions.
 func (r *Relay) sealFull(ctx context.Context) error {
-	return r.sealSome(ctx, func(s *served, b store.OpenBatch) bool { return b.Submissions >= s.Batch.Size })
+	return r.sealSome(ctx, func(s *hostedTask, b store.OpenBatch) bool { return b.Submissions >= s.Batch.Size })
 }
 
 // sealSome seals the batches that are wanted, and then destroys the keys of their rows: at once, as
 // that writes the whole secret. A batch that fails keeps none of the others.
-func (r *Relay) sealSome(ctx context.Context, want func(*served, store.OpenBatch) bool) error {
+func (r *Relay) sealSome(ctx context.Context, want func(*hostedTask, store.OpenBatch) bool) error {
 	all, err := r.store.Progress(ctx)
 	if err != nil {
 		return err
@@ -194,11 +194,11 @@ func (r *Relay) sealSome(ctx context.Context, want func(*served, store.OpenBatch
 	tried := false
 	for _, p := range all {
 		for _, b := range p.Open {
-			s := r.lineup().tasks[b.ID.Task]
-			if s == nil || !want(s, b) || s.isBehind(b.ID.Epoch) {
+			s := r.hosted().tasks[b.ID.Task]
+			if s == nil || !want(s, b) || s.Epoch(b.ID.Epoch).RolledBack() {
 				continue
 			}
-			seal := func() error { return r.seal(ctx, s, b.ID, b.Seq) }
+			seal := func() error { return r.seal(ctx, s.Epoch(b.ID.Epoch).Ref(b.Seq)) }
 			if s.withholds(b) {
 				once := seal
 				seal = func() error { return r.spare(once) }
@@ -221,30 +221,30 @@ func (r *Relay) sealSome(ctx context.Context, want func(*served, store.OpenBatch
 }
 
 // withholds says whether an open batch, as it is, will be destroyed: that takes no room, and makes some.
-func (s *served) withholds(b store.OpenBatch) bool {
+func (s *hostedTask) withholds(b store.OpenBatch) bool {
 	in := slices.Repeat([]uint64{b.Submissions * s.Slots.PerLane}, int(s.Slots.Lanes))
 	return onion.CheckCounts(s.Task, b.Submissions, in) != nil
 }
 
 // seal permutes an open batch and signs it. One with fewer than n submissions is destroyed: its
 // manifest says how many there were, and nothing leaves.
-func (r *Relay) seal(ctx context.Context, s *served, id store.EpochID, seq uint64) error {
+func (r *Relay) seal(ctx context.Context, b batchRef) error {
 	begun := time.Now()
 	destroyed := false
-	dummies, err := s.dilute(id.Epoch)
+	dummies, err := b.DrawDummies()
 	if err != nil {
 		return err
 	}
-	err = r.store.Seal(ctx, id, seq, func(submissions uint64, rows iter.Seq2[store.Row, error], put store.Put) (
+	err = r.store.Seal(ctx, b.ID(), b.Seq, func(submissions uint64, rows iter.Seq2[store.Row, error], put store.Put) (
 		*store.Made, error) {
-		slots, in, err := r.collect(s, submissions, rows)
+		slots, in, err := r.collect(b.hostedTask, submissions, rows)
 		if err != nil {
 			return nil, err
 		}
 		defer slots.Close()
-		m := &making{seq: seq, submissions: submissions, in: in, dummies: uint64(len(dummies))}
-		if destroyed = onion.CheckCounts(s.Task, submissions, in) != nil; destroyed {
-			return r.destroy(s, id.Epoch, m)
+		m := &batchDraft{batchRef: b, submissions: submissions, in: in, dummies: uint64(len(dummies))}
+		if destroyed = onion.CheckCounts(b.Task, submissions, in) != nil; destroyed {
+			return r.destroy(m)
 		}
 		for _, dummy := range dummies {
 			if err := slots.Add(0, dummy); err != nil {
@@ -255,19 +255,19 @@ func (r *Relay) seal(ctx context.Context, s *served, id store.EpochID, seq uint6
 		if err := slots.Each(w.Add); err != nil {
 			return nil, err
 		}
-		return r.signBatch(s, id.Epoch, m, w)
+		return r.signBatch(m, w)
 	})
 	if err != nil {
 		return err
 	}
 	r.metrics.Since(metricSeal, begun)
-	r.metrics.made(s, destroyed)
-	r.cfg.Log.Info("sealed", "task", s.name(), "epoch", id.Epoch, "batch", seq, "destroyed", destroyed)
+	r.metrics.made(b.hostedTask, destroyed)
+	r.cfg.Log.Info("sealed", "task", b.name(), "epoch", b.Number, "batch", b.Seq, "destroyed", destroyed)
 	return nil
 }
 
 // collect gives the rows of an open batch to a shuffle, and counts them by lane. The caller closes the shuffle.
-func (r *Relay) collect(s *served, submissions uint64, rows iter.Seq2[store.Row, error]) (
+func (r *Relay) collect(s *hostedTask, submissions uint64, rows iter.Seq2[store.Row, error]) (
 	slots *spill.Shuffle, in []uint64, err error) {
 	in = make([]uint64, s.Slots.Lanes)
 	expect := slices.Repeat([]uint64{submissions * s.Slots.PerLane}, len(in))
@@ -288,9 +288,8 @@ func (r *Relay) collect(s *served, submissions uint64, rows iter.Seq2[store.Row,
 
 // due is an epoch that is over.
 type due struct {
-	*served
-	epoch uint64
-	end   time.Time
+	hostedEpoch
+	end time.Time
 }
 
 // endEpochs ends what is over, the epochs of many tasks side by side, as they may all end at one midnight: what costs
@@ -302,20 +301,20 @@ type due struct {
 func (r *Relay) endEpochs(ctx context.Context) {
 	closing, complete, behind, expired := r.over()
 	closing, complete, expired = r.backlog.ofTurn(closing), r.backlog.ofTurn(complete), r.backlog.ofTurn(expired)
-	r.each(ctx, behind, func(e due) error { return r.endBehind(ctx, e.served, e.epoch, e.end) })
-	r.each(ctx, expired, func(e due) error { return r.expireEpoch(ctx, e.served, e.epoch) })
-	closed := r.each(ctx, closing, func(e due) error { return r.closeEpoch(ctx, e.served, e.epoch) })
-	erase := func(e due) error { return r.eraseEpoch(ctx, e.served, e.epoch) }
+	r.each(ctx, behind, func(e due) error { return r.endBehind(ctx, e.hostedEpoch, e.end) })
+	r.each(ctx, expired, func(e due) error { return r.expireEpoch(ctx, e.hostedEpoch) })
+	closed := r.each(ctx, closing, func(e due) error { return r.closeEpoch(ctx, e.hostedEpoch) })
+	erase := func(e due) error { return r.eraseEpoch(ctx, e.hostedEpoch) }
 	r.each(ctx, complete, erase)
 	slices.SortFunc(closed, func(a, b due) int { return a.end.Compare(b.end) })
 	for some := range slices.Chunk(closed, 32) {
 		ids := map[store.EpochID]bool{}
 		for _, e := range some {
-			ids[e.epochID(e.epoch)] = true
+			ids[e.ID()] = true
 		}
-		err := r.sealSome(ctx, func(_ *served, b store.OpenBatch) bool { return ids[b.ID] })
+		err := r.sealSome(ctx, func(_ *hostedTask, b store.OpenBatch) bool { return ids[b.ID] })
 		r.logged(ctx, "couldn't seal", err)
-		r.each(ctx, r.each(ctx, some, func(e due) error { return r.complete(ctx, e.served, e.epoch, nil) }), erase)
+		r.each(ctx, r.each(ctx, some, func(e due) error { return r.complete(ctx, e.hostedEpoch, nil) }), erase)
 	}
 	if r.unscrubbed.Load() {
 		r.scrub(ctx)
@@ -355,15 +354,15 @@ func (r *Relay) each(ctx context.Context, all []due, end func(due) error) (done 
 // that are behind, and those whose retention is over.
 func (r *Relay) over() (closing, complete, behind, expired []due) {
 	read := r.clock.Read()
-	for _, s := range r.lineup().order {
-		for epoch := range s.Epochs.Count {
-			_, end := r.window(s, epoch)
+	for _, s := range r.hosted().order {
+		for epoch := range s.EachEpoch() {
+			_, end := epoch.Window()
 			if read.Latest.Before(end) {
 				break
 			}
-			e := due{s, epoch, end}
-			switch st := s.state(epoch); {
-			case s.isBehind(epoch) && st < store.StateExpired:
+			e := due{epoch, end}
+			switch st := e.State(); {
+			case e.RolledBack() && st < store.StateExpired:
 				behind = append(behind, e)
 			case st == store.StateComplete && (s.hop > 0 || read.Over(end)):
 				complete = append(complete, e)
@@ -379,35 +378,35 @@ func (r *Relay) over() (closing, complete, behind, expired []due) {
 
 // expireEpoch deletes what is left of an epoch. Batches that the next hop has not taken in all
 // that time go too: a ciphertext that nobody fetches is only a risk.
-func (r *Relay) expireEpoch(ctx context.Context, s *served, epoch uint64) error {
-	if err := r.advance(ctx, s, epoch, store.StateExpired); err != nil {
+func (r *Relay) expireEpoch(ctx context.Context, e hostedEpoch) error {
+	if err := r.advance(ctx, e, store.StateExpired); err != nil {
 		return err
 	}
-	s.made.forget(epoch)
+	e.made.forget(e.Number)
 	r.unscrubbed.Store(true)
-	r.cfg.Log.Info("epoch expired", "task", s.name(), "epoch", epoch)
+	r.cfg.Log.Info("epoch expired", "task", e.name(), "epoch", e.Number)
 	return nil
 }
 
 // closeEpoch stops an epoch's submissions. Every step may be repeated. The keys go before what is left is sealed, which
 // the store may keep from succeeding for as long as it likes.
-func (r *Relay) closeEpoch(ctx context.Context, s *served, epoch uint64) error {
-	if s.state(epoch) == store.StateOpen {
-		if err := r.advance(ctx, s, epoch, store.StateClosed); err != nil {
+func (r *Relay) closeEpoch(ctx context.Context, e hostedEpoch) error {
+	if e.State() == store.StateOpen {
+		if err := r.advance(ctx, e, store.StateClosed); err != nil {
 			return err
 		}
 	}
-	return r.forget(s, epoch)
+	return r.forget(e)
 }
 
 // complete signs the end of an epoch that has no further batch from here. source is the end of the
 // relay before, nil at the first relay, and where it never came.
-func (r *Relay) complete(ctx context.Context, s *served, epoch uint64, source *onion.SignedEnd) error {
-	made, err := r.manifests(ctx, s, epoch)
+func (r *Relay) complete(ctx context.Context, e hostedEpoch, source *onion.SignedEnd) error {
+	made, err := r.manifests(ctx, e)
 	if err != nil {
 		return err
 	}
-	end, err := onion.NewEnd(s.sign, s.Task, onion.Context{TaskID: s.ID, Epoch: epoch, Hop: s.hop}, made, source)
+	end, err := onion.NewEnd(e.sign, e.Task, e.Context(), made, source)
 	if err != nil {
 		return err
 	}
@@ -415,19 +414,19 @@ func (r *Relay) complete(ctx context.Context, s *served, epoch uint64, source *o
 	if err != nil {
 		return err
 	}
-	if err := r.spare(func() error { return r.store.Complete(ctx, s.epochID(epoch), raw) }); err != nil {
+	if err := r.spare(func() error { return r.store.Complete(ctx, e.ID(), raw) }); err != nil {
 		return err
 	}
-	s.reached(epoch, store.StateComplete)
-	s.taken.forget(epoch) // nothing more is pulled
-	r.stir()              // it can be erased
+	e.Reached(store.StateComplete)
+	e.taken.forget(e.Number) // nothing more is pulled
+	r.stir()                 // it can be erased
 	return nil
 }
 
 // manifests returns those of all batches that were made of an epoch, without their sources: there may be
 // [task.MaxBatches].
-func (r *Relay) manifests(ctx context.Context, s *served, epoch uint64) ([]onion.Manifest, error) {
-	id := s.epochID(epoch)
+func (r *Relay) manifests(ctx context.Context, e hostedEpoch) ([]onion.Manifest, error) {
+	id := e.ID()
 	next, err := r.store.Next(ctx, id)
 	if err != nil {
 		return nil, err
@@ -449,22 +448,22 @@ func (r *Relay) manifests(ctx context.Context, s *served, epoch uint64) ([]onion
 // forget destroys the keys that open an epoch's ciphertexts and name its clients, when nothing more
 // will be opened. The HPKE key goes first, so that there is never one without the replay set of what
 // it has opened.
-func (r *Relay) forget(s *served, epoch uint64) error {
+func (r *Relay) forget(e hostedEpoch) error {
 	return r.spare(func() error {
-		if err := s.eraseKey(epoch); err != nil {
+		if err := e.EraseKey(); err != nil {
 			return err
 		}
-		return r.vault.DestroyEpochKey(s.epochID(epoch))
+		return r.vault.DestroyEpochKey(e.ID())
 	})
 }
 
 // eraseEpoch forgets all that is kept about an epoch but its sealed batches, which need none of it:
 // no further one can come.
-func (r *Relay) eraseEpoch(ctx context.Context, s *served, epoch uint64) error {
-	if err := r.forget(s, epoch); err != nil {
+func (r *Relay) eraseEpoch(ctx context.Context, e hostedEpoch) error {
+	if err := r.forget(e); err != nil {
 		return err
 	}
-	id := s.epochID(epoch)
+	id := e.ID()
 	err := r.spare(func() error {
 		if err := r.vault.DestroyRows(id); err != nil {
 			return err
@@ -474,10 +473,10 @@ func (r *Relay) eraseEpoch(ctx context.Context, s *served, epoch uint64) error {
 	if err != nil {
 		return err
 	}
-	if err := r.advance(ctx, s, epoch, store.StateErased); err != nil {
+	if err := r.advance(ctx, e, store.StateErased); err != nil {
 		return err
 	}
 	r.unscrubbed.Store(true)
-	r.cfg.Log.Info("epoch erased", "task", s.name(), "epoch", epoch)
+	r.cfg.Log.Info("epoch erased", "task", e.name(), "epoch", e.Number)
 	return nil
 }

@@ -34,7 +34,7 @@ func LimitPages(r *Relay, n int) error { return store.LimitPages(r.store, n) }
 
 // DrawFrom has a relay draw the dummies of its first task so. Call it before Run.
 func DrawFrom(r *Relay, draw func(*randomizer.Source) ([]uint64, error)) {
-	r.lineup().order[0].draw = draw
+	r.hosted().order[0].draw = draw
 }
 
 // Patterns lists the requests that a relay answers.
@@ -42,7 +42,7 @@ func Patterns(r *Relay) []string { return r.mux().Patterns }
 
 // Kept counts what a relay keeps in memory about epochs and requests.
 func Kept(r *Relay) (n int) {
-	for _, s := range r.lineup().order {
+	for _, s := range r.hosted().order {
 		s.mu.Lock()
 		n += len(s.openers) + len(s.tokens) + len(s.states) + len(s.batches) + len(s.waits) + len(s.behind)
 		s.mu.Unlock()
@@ -56,7 +56,7 @@ func Kept(r *Relay) (n int) {
 
 // Poison has a relay keep what one without bounds kept of a pull for an epoch of its first task, whatever its number.
 func Poison(r *Relay, epoch, seq uint64) error {
-	err := r.nowBehind(context.Background(), r.lineup().order[0], epoch, seq)
+	err := r.nowBehind(context.Background(), r.hosted().order[0].Epoch(epoch).Ref(seq))
 	if errors.Is(err, problem.New(problem.SetBack, "")) {
 		return nil
 	}
@@ -111,12 +111,12 @@ func (f *forgetful) Mix(ctx context.Context, id store.EpochID, seq uint64, tags 
 // called.
 func FillHandouts(r *Relay) (free func()) {
 	n := 0
-	for r.handouts.take(r.lineup().order[0]) {
+	for r.handouts.take(r.hosted().order[0]) {
 		n++
 	}
 	return func() {
 		for range n {
-			r.handouts.leave(r.lineup().order[0])
+			r.handouts.leave(r.hosted().order[0])
 		}
 	}
 }
@@ -285,7 +285,7 @@ func EndQueue(r *Relay) (waiting <-chan bool, late bool) {
 // each time by the code that makes its real batches, and returns their order there: 0, 1, … is that in which they come.
 // Nothing is stored: source is the manifest of the batch before, of which a mix makes its own.
 func Orders(r *Relay, n int, source *onion.SignedManifest) func() ([][]int, error) {
-	s, made := r.lineup().order[0], &builder{Store: r.store, submissions: uint64(n)}
+	s, made := r.hosted().order[0], &builder{Store: r.store, submissions: uint64(n)}
 	r.store = made
 	slot := func(i int) []byte {
 		out := make([]byte, s.layout.SlotSize(s.hop+1))
@@ -308,7 +308,7 @@ func Orders(r *Relay, n int, source *onion.SignedManifest) func() ([][]int, erro
 		}
 		made.bytes.Reset()
 		if s.hop == 0 {
-			err = r.seal(context.Background(), s, s.epochID(0), 0)
+			err = r.seal(context.Background(), s.Epoch(0).Ref(0))
 		} else {
 			err = r.mixRows(s, source, before, made.rows)
 		}
@@ -331,8 +331,8 @@ func Orders(r *Relay, n int, source *onion.SignedManifest) func() ([][]int, erro
 }
 
 // mixRows mixes rows as if they had been opened.
-func (r *Relay) mixRows(s *served, source *onion.SignedManifest, m *onion.Manifest, rows []store.Row) error {
-	o, err := r.newOpening(s, 0)
+func (r *Relay) mixRows(s *hostedTask, source *onion.SignedManifest, m *onion.Manifest, rows []store.Row) error {
+	o, err := r.newOpening(s.Epoch(0))
 	if err != nil {
 		return err
 	}

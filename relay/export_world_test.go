@@ -104,19 +104,19 @@ const (
 func Plant(r *Relay, bug string) {
 	switch bug {
 	case BugSmall:
-		for _, s := range r.lineup().order {
+		for _, s := range r.hosted().order {
 			open, of := *s.Open, *s.Task
 			of.Batch.Size, of.Batch.Min = 2, 1
 			open.Task, s.Open = &of, &open
 		}
 	case BugNumbers:
-		for _, s := range r.lineup().order {
+		for _, s := range r.hosted().order {
 			open, of := *s.Open, *s.Task
 			of.Epochs.Count += 2
 			open.Task, s.Open = &of, &open
 		}
 	case BugJunk:
-		for _, s := range r.lineup().order {
+		for _, s := range r.hosted().order {
 			s.upstream = handover.NewClient(s.sign, greedy{r.outgoing})
 		}
 	case BugClock:

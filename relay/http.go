@@ -57,7 +57,7 @@ func (r *Relay) open(handle service.Handler) http.HandlerFunc {
 
 func (r *Relay) handleTask(w http.ResponseWriter, req *http.Request) error {
 	var bundle []byte
-	s, err := service.PathTask(req, r.lineup().tasks)
+	s, err := service.PathTask(req, r.hosted().tasks)
 	if err == nil {
 		bundle = s.bundle
 	} else if t := r.streamTask(req); t != nil {
@@ -69,23 +69,31 @@ func (r *Relay) handleTask(w http.ResponseWriter, req *http.Request) error {
 }
 
 func (r *Relay) handleKeys(w http.ResponseWriter, _ *http.Request) error {
-	return service.Write(w, mediaType, r.lineup().keyLists)
+	return service.Write(w, mediaType, r.hosted().keyLists)
 }
 
 // batchOf returns what a pull or confirmation is about.
-func (r *Relay) batchOf(req *http.Request) (s *served, epoch, seq uint64, err error) {
-	if s, err = service.PathTask(req, r.lineup().tasks); err != nil {
-		return nil, 0, 0, err
+func (r *Relay) batchOf(req *http.Request) (b batchRef, err error) {
+	e, err := r.epochOf(req)
+	if err != nil {
+		return b, err
 	}
-	if epoch, err = service.PathEpoch(req, s.Task); err != nil {
-		return nil, 0, 0, err
+	seq, err := service.PathBatch(req, e.Task)
+	return e.Ref(seq), err
+}
+
+// epochOf returns what a question for the end of an epoch is about.
+func (r *Relay) epochOf(req *http.Request) (e hostedEpoch, err error) {
+	s, err := service.PathTask(req, r.hosted().tasks)
+	if err != nil {
+		return e, err
 	}
-	seq, err = service.PathBatch(req, s.Task)
-	return s, epoch, seq, err
+	epoch, err := service.PathEpoch(req, s.Task)
+	return s.Epoch(epoch), err
 }
 
 // signed checks that the next hop signed a request, and that the request has not come before.
-func (r *Relay) signed(req *http.Request, s *served, purpose onion.Purpose, body []byte) error {
+func (r *Relay) signed(req *http.Request, s *hostedTask, purpose onion.Purpose, body []byte) error {
 	next := s.Party(s.hop + 1).SignKey
 	nonce, ok := handover.Verify(next, purpose, body, req.Header.Get(handover.Header))
 	if !ok {
@@ -95,7 +103,7 @@ func (r *Relay) signed(req *http.Request, s *served, purpose onion.Purpose, body
 }
 
 // rangeStart returns the first byte that a request asks for, which the longest batch has.
-func (s *served) rangeStart(req *http.Request) (uint64, error) {
+func (s *hostedTask) rangeStart(req *http.Request) (uint64, error) {
 	header := req.Header.Get("Range")
 	if header == "" {
 		return 0, nil
@@ -112,11 +120,11 @@ func (s *served) rangeStart(req *http.Request) (uint64, error) {
 }
 
 func (r *Relay) handlePull(w http.ResponseWriter, req *http.Request) error {
-	s, epoch, seq, err := r.batchOf(req)
+	ref, err := r.batchOf(req)
 	if err != nil {
 		return err
 	}
-	from, err := s.rangeStart(req)
+	from, err := ref.rangeStart(req)
 	if err != nil {
 		return err
 	}
@@ -124,27 +132,28 @@ func (r *Relay) handlePull(w http.ResponseWriter, req *http.Request) error {
 	if err != nil {
 		return problem.New(problem.Malformed, "%s: %s", handover.BeforeHeader, err)
 	}
-	if err := r.signed(req, s, onion.SignPull, handover.Body(s.ID, epoch, seq, from, before)); err != nil {
+	body := handover.Body(ref.hostedTask.ID, ref.Number, ref.Seq, from, before)
+	if err := r.signed(req, ref.hostedTask, onion.SignPull, body); err != nil {
 		return err
 	}
-	r.metrics.Set(metricAsked, float64(time.Now().Unix()), s.name())
-	if s.owner == nil { // see meet
-		start, _ := r.window(s, epoch)
+	r.metrics.Set(metricAsked, float64(time.Now().Unix()), ref.name())
+	if ref.owner == nil { // see meet
+		start, _ := ref.Window()
 		r.clock.Told(start.Add(-maxSkew)) // it has begun there
 	}
-	if err := r.checkBefore(req.Context(), s, epoch, seq, before); err != nil {
+	if err := r.checkBefore(req.Context(), ref, before); err != nil {
 		return err
 	}
-	if !r.handouts.take(s) {
+	if !r.handouts.take(ref.hostedTask) {
 		return r.turnAway(problem.Overloaded)
 	}
-	defer r.handouts.leave(s)
-	b, err := r.sealed(req, s, epoch, seq)
+	defer r.handouts.leave(ref.hostedTask)
+	b, err := r.sealed(req, ref)
 	if err != nil {
 		return err
 	}
 	// Again: it and the one before may have been made since, and only now is there what to compare.
-	if err := r.checkBefore(req.Context(), s, epoch, seq, before); err != nil {
+	if err := r.checkBefore(req.Context(), ref, before); err != nil {
 		return err
 	}
 	if b.Confirmed {
@@ -159,23 +168,23 @@ func (r *Relay) handlePull(w http.ResponseWriter, req *http.Request) error {
 }
 
 // sealed returns a sealed batch, or the problem that says whether it may come yet.
-func (r *Relay) sealed(req *http.Request, s *served, epoch, seq uint64) (*store.Sealed, error) {
+func (r *Relay) sealed(req *http.Request, b batchRef) (*store.Sealed, error) {
 	// before looking, lest one comes in between
-	over := s.state(epoch) >= store.StateComplete
-	if s.state(epoch) == store.StateEnded {
+	over := b.State() >= store.StateComplete
+	if b.State() == store.StateEnded {
 		return nil, ended()
 	}
-	b, err := r.store.Batch(req.Context(), s.epochID(epoch), seq)
+	found, err := r.store.Batch(req.Context(), b.ID(), b.Seq)
 	if errors.Is(err, store.ErrUncut) {
 		return nil, problem.New(problem.NotSealed, "").Retry(r.cfg.PullInterval)
 	}
 	if !errors.Is(err, store.ErrNoBatch) {
-		return b, err
+		return found, err
 	}
 	if over {
 		return nil, problem.New(problem.Complete, "")
 	}
-	if err := r.checkBehind(req.Context(), s, epoch, seq); err != nil {
+	if err := r.checkBehind(req.Context(), b); err != nil {
 		return nil, err
 	}
 	return nil, problem.New(problem.NotSealed, "").Retry(r.cfg.PullInterval)
@@ -183,21 +192,17 @@ func (r *Relay) sealed(req *http.Request, s *served, epoch, seq uint64) (*store.
 
 // handleEnd answers the next hop with the signed end of an epoch that has no further batch here.
 func (r *Relay) handleEnd(w http.ResponseWriter, req *http.Request) error {
-	s, err := service.PathTask(req, r.lineup().tasks)
+	e, err := r.epochOf(req)
 	if err != nil {
 		return err
 	}
-	epoch, err := service.PathEpoch(req, s.Task)
-	if err != nil {
+	if err := r.signed(req, e.hostedTask, onion.SignAskEnd, handover.EndBody(e.hostedTask.ID, e.Number)); err != nil {
 		return err
 	}
-	if err := r.signed(req, s, onion.SignAskEnd, handover.EndBody(s.ID, epoch)); err != nil {
+	if err := r.goesOn(e); err != nil {
 		return err
 	}
-	if err := r.goesOn(s, epoch); err != nil {
-		return err
-	}
-	end, err := r.store.End(req.Context(), s.epochID(epoch))
+	end, err := r.store.End(req.Context(), e.ID())
 	if err != nil {
 		return err
 	}
@@ -210,18 +215,18 @@ func (r *Relay) handleEnd(w http.ResponseWriter, req *http.Request) error {
 
 // goesOn is the problem of an epoch of which nothing is handed out or forgotten any more: something was set
 // back, or the operator has ended it.
-func (r *Relay) goesOn(s *served, epoch uint64) error {
+func (r *Relay) goesOn(e hostedEpoch) error {
 	if back := r.store.SetBack(); back != nil {
 		return back
 	}
-	return s.judged(epoch)
+	return e.CheckServable()
 }
 
 // handleTime signs what this relay's clock says, also for a task that was dropped: a party that has no later task yet
 // asks by it.
 func (r *Relay) handleTime(w http.ResponseWriter, req *http.Request) error {
 	now := r.clock.Read().Now
-	s, err := service.PathTask(req, r.lineup().tasks)
+	s, err := service.PathTask(req, r.hosted().tasks)
 	if err == nil {
 		return service.WriteTime(w, req, s.sign, s.ID, s.hop, now)
 	}
@@ -234,28 +239,29 @@ func (r *Relay) handleTime(w http.ResponseWriter, req *http.Request) error {
 }
 
 func (r *Relay) handleConfirm(w http.ResponseWriter, req *http.Request) error {
-	s, epoch, seq, err := r.batchOf(req)
+	b, err := r.batchOf(req)
 	if err != nil {
 		return err
 	}
-	manifest, confirmed, err := r.store.Manifest(req.Context(), s.epochID(epoch), seq)
+	manifest, confirmed, err := r.store.Manifest(req.Context(), b.ID(), b.Seq)
 	missing := errors.Is(err, store.ErrNoBatch)
 	if err != nil && !missing {
 		return err
 	}
 	// Also where there is nothing to confirm: strangers learn what exists neither by the answer nor by how long
 	// a signature takes to check.
-	if err := r.signed(req, s, onion.SignConfirm, handover.ConfirmBody(s.ID, epoch, seq, manifest)); err != nil {
+	body := handover.ConfirmBody(b.hostedTask.ID, b.Number, b.Seq, manifest)
+	if err := r.signed(req, b.hostedTask, onion.SignConfirm, body); err != nil {
 		return err
 	}
-	if err := r.goesOn(s, epoch); err != nil && !errors.Is(err, ended()) {
+	if err := r.goesOn(b.hostedEpoch); err != nil && !errors.Is(err, ended()) {
 		return err
 	}
 	if missing {
 		return problem.New(problem.Unauthorized, "")
 	}
 	if !confirmed {
-		if err := r.spare(func() error { return r.store.Confirm(req.Context(), s.epochID(epoch), seq) }); err != nil {
+		if err := r.spare(func() error { return r.store.Confirm(req.Context(), b.ID(), b.Seq) }); err != nil {
 			return err
 		}
 		r.logged(req.Context(), "couldn't destroy keys", r.settle(req.Context()))

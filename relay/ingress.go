@@ -36,14 +36,14 @@ func (r *Relay) handleReport(w http.ResponseWriter, req *http.Request) error {
 	if back := r.store.SetBack(); back != nil {
 		return back
 	}
-	epoch, err := r.reportEpoch(req, s)
+	e, err := r.reportEpoch(req, s)
 	if err != nil {
 		return err
 	}
-	if err := r.takeReport(w, req, s, epoch); err != nil {
+	if err := r.takeReport(w, req, e); err != nil {
 		var p *problem.Problem
 		if errors.As(err, &p) {
-			r.metrics.tally(s.epochID(epoch), string(p.Name), 1)
+			r.metrics.tally(e.ID(), string(p.Name), 1)
 		}
 		return err
 	}
@@ -64,8 +64,8 @@ func (r *Relay) handlePreflight(w http.ResponseWriter, req *http.Request) error 
 }
 
 // reportTask returns the task that a submission is for.
-func (r *Relay) reportTask(req *http.Request) (*served, error) {
-	s, err := service.PathTask(req, r.lineup().tasks)
+func (r *Relay) reportTask(req *http.Request) (*hostedTask, error) {
+	s, err := service.PathTask(req, r.hosted().tasks)
 	if err != nil {
 		return nil, err
 	}
@@ -77,48 +77,43 @@ func (r *Relay) reportTask(req *http.Request) (*served, error) {
 
 // tallyForeign counts a report of a foreign page among an epoch's refusals, if the epoch takes reports by the task and
 // the clock: not by its state, which would show in how long the answer takes. Nothing of the origin is kept.
-func (r *Relay) tallyForeign(req *http.Request, s *served) {
+func (r *Relay) tallyForeign(req *http.Request, s *hostedTask) {
 	epoch, err := service.PathEpoch(req, s.Task)
 	if err != nil {
 		return
 	}
-	start, end := r.window(s, epoch)
+	e := s.Epoch(epoch)
+	start, end := e.Window()
 	if now, err := r.now(); err == nil && !now.Before(start) && now.Before(end) {
-		r.metrics.tally(s.epochID(epoch), string(problem.ForeignOrigin), 1)
+		r.metrics.tally(e.ID(), string(problem.ForeignOrigin), 1)
 	}
 }
 
 // reportEpoch returns the epoch that a submission is for, if it is open.
-func (r *Relay) reportEpoch(req *http.Request, s *served) (uint64, error) {
+func (r *Relay) reportEpoch(req *http.Request, s *hostedTask) (e hostedEpoch, err error) {
 	epoch, err := service.PathEpoch(req, s.Task)
 	if err != nil {
-		return 0, err
+		return e, err
 	}
-	start, end := r.window(s, epoch)
+	e = s.Epoch(epoch)
+	start, end := e.Window()
 	now, err := r.now()
 	if err != nil {
-		return 0, err
+		return e, err
 	}
 	switch {
 	case now.Before(start):
-		return 0, problem.New(problem.EpochNotOpen, "").Retry(start.Sub(now)).At(now)
-	case !now.Before(end) || s.state(epoch) != store.StateOpen || s.isStopped():
-		return 0, problem.New(problem.EpochClosed, "").At(now)
-	case s.isBehind(epoch):
-		return 0, errBehind()
+		return e, problem.New(problem.EpochNotOpen, "").Retry(start.Sub(now)).At(now)
+	case !now.Before(end) || e.State() != store.StateOpen || s.isStopped():
+		return e, problem.New(problem.EpochClosed, "").At(now)
+	case e.RolledBack():
+		return e, errBehind()
 	}
-	return epoch, nil
+	return e, nil
 }
 
-// window returns when an epoch of the task takes reports.
-func (r *setup) window(s *served, epoch uint64) (start, end time.Time) {
-	end = time.Unix(int64(s.Epochs.End(epoch)), 0)
-	start = end.Add(-time.Duration(s.Epochs.Length) * time.Second)
-	return start.Add(-r.cfg.Skew), end.Add(r.cfg.Skew)
-}
-
-func (r *Relay) takeReport(w http.ResponseWriter, req *http.Request, s *served, epoch uint64) error {
-	most := int64(s.layout.MaxBody())
+func (r *Relay) takeReport(w http.ResponseWriter, req *http.Request, e hostedEpoch) error {
+	most := int64(e.layout.MaxBody())
 	if err := checkHeader(req, most); err != nil {
 		return err
 	}
@@ -126,14 +121,14 @@ func (r *Relay) takeReport(w http.ResponseWriter, req *http.Request, s *served, 
 		most = req.ContentLength
 	}
 	client, size := service.Network(r.proxies.Client(req)), reportBytes(most)
-	if name := r.admission.take(s, client, size); name != "" {
+	if name := r.admission.take(e.hostedTask, client, size); name != "" {
 		return r.turnAway(name)
 	}
-	defer r.admission.leave(s, client, size)
+	defer r.admission.leave(e.hostedTask, client, size)
 	var tok []byte
-	if s.withTokens() { // before the body is read: who has none takes no memory
+	if e.withTokens() { // before the body is read: who has none takes no memory
 		var err error
-		if tok, err = r.checkToken(w, req, s, epoch); err != nil {
+		if tok, err = r.checkToken(w, req, e); err != nil {
 			return err
 		}
 	}
@@ -141,7 +136,7 @@ func (r *Relay) takeReport(w http.ResponseWriter, req *http.Request, s *served, 
 	if err != nil {
 		return err
 	}
-	sub, err := r.openReport(s, epoch, body, client, tok)
+	sub, err := r.openReport(e, body, client, tok)
 	if err != nil {
 		return err
 	}
@@ -195,9 +190,9 @@ func readReport(w http.ResponseWriter, req *http.Request, most int64) ([]byte, e
 const usualReport = 16 << 10
 
 // openReport opens a submission and names its client: by its token, or else by its network.
-func (r *Relay) openReport(s *served, epoch uint64, body []byte, network netip.Prefix, tok []byte) (*store.Submission,
+func (r *Relay) openReport(e hostedEpoch, body []byte, network netip.Prefix, tok []byte) (*store.Submission,
 	error) {
-	opener, err := s.opener(epoch)
+	opener, err := e.Opener()
 	if errors.Is(err, keyfile.ErrErased) {
 		return nil, problem.New(problem.EpochClosed, "")
 	}
@@ -214,7 +209,7 @@ func (r *Relay) openReport(s *served, epoch uint64, body []byte, network netip.P
 	if err != nil {
 		return nil, problem.New(problem.Malformed, "%v", err)
 	}
-	id := s.epochID(epoch)
+	id := e.ID()
 	key, err := r.vault.EpochKey(id)
 	if errors.Is(err, store.ErrDestroyed) {
 		return nil, problem.New(problem.EpochClosed, "")
@@ -223,14 +218,14 @@ func (r *Relay) openReport(s *served, epoch uint64, body []byte, network netip.P
 		return nil, err
 	}
 	sub := &store.Submission{
-		ID: id, Size: s.Batch.Size, Quota: 1, Batches: s.MostBatches(), Lanes: envelope.Lanes,
+		ID: id, Size: e.Task.Batch.Size, Quota: 1, Batches: e.MostBatches(), Lanes: envelope.Lanes,
 		Tag: key.Tag(envelope.Tag[:]),
 	}
 	if tok != nil {
 		sub.Client = key.Token(tok) // which is spent once
 	} else {
 		sub.Client = key.Network(network)
-		sub.Quota = key.Quota(sub.Client, s.Clients.Quota)
+		sub.Quota = key.Quota(sub.Client, e.Clients.Quota)
 	}
 	sub.Receipt = key.Receipt(sub.Client, body)
 	return sub, nil

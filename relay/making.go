@@ -12,22 +12,22 @@ import (
 	"github.com/doona-dp/doona/wire/onion"
 )
 
-// making is a batch that is being made.
-type making struct {
-	seq, submissions uint64
-	in               []uint64 // slots that came in, by lane
-	dummies          uint64   // that were added, in the first lane
-	source           *onion.SignedManifest
+// batchDraft is a batch that is being made.
+type batchDraft struct {
+	batchRef
+	submissions uint64
+	in          []uint64 // slots that came in, by lane
+	dummies     uint64   // that were added, in the first lane
+	source      *onion.SignedManifest
 }
 
 // signBatch signs what a writer has been given.
-func (r *Relay) signBatch(s *served, epoch uint64, m *making, w *onion.BatchWriter) (*store.Made, error) {
+func (r *Relay) signBatch(m *batchDraft, w *onion.BatchWriter) (*store.Made, error) {
 	added := make([]uint64, len(m.in))
 	if w.Filled() {
 		added[0] = m.dummies
 	}
-	signed, head, err := w.Finish(s.sign, onion.Context{TaskID: s.ID, Epoch: epoch, Hop: s.hop}, m.seq, m.submissions,
-		m.in, added, m.source)
+	signed, head, err := w.Finish(m.sign, m.Context(), m.Seq, m.submissions, m.in, added, m.source)
 	if err != nil {
 		return nil, err
 	}
@@ -35,8 +35,8 @@ func (r *Relay) signBatch(s *served, epoch uint64, m *making, w *onion.BatchWrit
 }
 
 // destroy makes a batch that has no slots.
-func (r *Relay) destroy(s *served, epoch uint64, m *making) (*store.Made, error) {
-	made, err := r.signBatch(s, epoch, m, onion.NewBatchWriter(len(m.in), nil))
+func (r *Relay) destroy(m *batchDraft) (*store.Made, error) {
+	made, err := r.signBatch(m, onion.NewBatchWriter(len(m.in), nil))
 	if err == nil {
 		made.Withheld = true
 	}
@@ -48,11 +48,11 @@ func (r *Relay) shuffle(size int, expect []uint64) (*spill.Shuffle, error) {
 	return spill.New(r.cfg.Scratch, size, expect, r.memory)
 }
 
-// opening is a batch of the relay before as it comes: its slots are opened a chunk at a time, and go to a shuffle
+// incomingBatch is a batch of the relay before as it comes: its slots are opened a chunk at a time, and go to a shuffle
 // with their tags before them.
-type opening struct {
+type incomingBatch struct {
 	r        *Relay
-	s        *served
+	e        hostedEpoch
 	opener   *onion.Opener
 	key      *store.EpochKey
 	manifest *onion.Manifest
@@ -61,14 +61,14 @@ type opening struct {
 }
 
 // newOpening prepares for the batches of an epoch. One without a key opens nothing.
-func (r *Relay) newOpening(s *served, epoch uint64) (o *opening, err error) {
-	o = &opening{r: r, s: s}
-	o.opener, err = s.opener(epoch)
+func (r *Relay) newOpening(e hostedEpoch) (o *incomingBatch, err error) {
+	o = &incomingBatch{r: r, e: e}
+	o.opener, err = e.Opener()
 	if errors.Is(err, keyfile.ErrErased) {
 		return o, nil
 	}
 	if err == nil {
-		o.key, err = r.vault.EpochKey(s.epochID(epoch))
+		o.key, err = r.vault.EpochKey(e.ID())
 	}
 	return o, err
 }
@@ -82,18 +82,18 @@ const (
 
 // begin makes room for the slots that a manifest tells of. It is called when the hashes of all chunks are there, so
 // that the counts are no larger than what has come.
-func (o *opening) begin() (err error) {
+func (o *incomingBatch) begin() (err error) {
 	if o.slots != nil {
 		return nil
 	}
-	expect := counts(o.manifest, o.s.Task)
+	expect := counts(o.manifest, o.e.Task)
 	o.tags = make([]store.Short, 0, total(expect))
-	o.slots, err = o.r.shuffle(recordHead+o.s.layout.SlotSize(o.s.hop+1), expect)
+	o.slots, err = o.r.shuffle(recordHead+o.e.layout.SlotSize(o.e.hop+1), expect)
 	return err
 }
 
 // take opens a chunk's slots.
-func (o *opening) take(lane int, slots [][]byte) error {
+func (o *incomingBatch) take(lane int, slots [][]byte) error {
 	if o.opener == nil { // no key: the batch is refused when it has come
 		return nil
 	}
@@ -116,13 +116,13 @@ func (o *opening) take(lane int, slots [][]byte) error {
 	return nil
 }
 
-func (o *opening) add(kind byte, lane int, tag store.Short, slot []byte) error {
+func (o *incomingBatch) add(kind byte, lane int, tag store.Short, slot []byte) error {
 	record := make([]byte, 0, recordHead+len(slot))
 	return o.slots.Add(lane, append(append(append(record, kind), tag[:]...), slot...))
 }
 
 // close forgets the slots.
-func (o *opening) close() {
+func (o *incomingBatch) close() {
 	if o.slots != nil {
 		o.slots.Close()
 	}
@@ -130,8 +130,8 @@ func (o *opening) close() {
 
 // write writes the slots that are fresh, and the dummies, in a uniform order, and counts the slots of each lane and
 // what is left out.
-func (o *opening) write(fresh *store.Fresh, w *onion.BatchWriter) (valid []uint64, repeats int, err error) {
-	valid = make([]uint64, o.s.Slots.Lanes)
+func (o *incomingBatch) write(fresh *store.Fresh, w *onion.BatchWriter) (valid []uint64, repeats int, err error) {
+	valid = make([]uint64, o.e.Slots.Lanes)
 	err = o.slots.Each(func(lane int, record []byte) error {
 		if record[0] == isSlot {
 			if !fresh.Take(store.Short(record[1:recordHead])) {

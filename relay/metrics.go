@@ -103,15 +103,15 @@ func (m *metrics) begin(r *Relay) {
 	for _, name := range overloads {
 		m.Add(metricOverload, 0, string(name))
 	}
-	for _, s := range r.lineup().order {
+	for _, s := range r.hosted().order {
 		m.beginTask(s)
 	}
-	for _, l := range r.lineup().streams {
+	for _, l := range r.hosted().streams {
 		m.endsLater(l)
 	}
 }
 
-func (m *metrics) beginTask(s *served) {
+func (m *metrics) beginTask(s *hostedTask) {
 	m.Add(metricBatches, 0, s.name(), "no")
 	m.Add(metricBatches, 0, s.name(), "yes")
 	m.Set(metricPulled, 0, s.name())
@@ -176,7 +176,7 @@ func (r *Relay) keepTallies(ctx context.Context, want func(store.EpochID) bool) 
 }
 
 // made counts a batch.
-func (m *metrics) made(s *served, destroyed bool) {
+func (m *metrics) made(s *hostedTask, destroyed bool) {
 	m.Add(metricBatches, 1, s.name(), map[bool]string{false: "no", true: "yes"}[destroyed])
 }
 
@@ -200,7 +200,7 @@ func (m *metrics) look(ctx context.Context, r *Relay) {
 	m.setPlaces(status.Owners)
 	m.Forget(metricRefused)
 	m.Forget(metricFindings)
-	for _, s := range r.lineup().order {
+	for _, s := range r.hosted().order {
 		for _, why := range reasons {
 			m.Set(metricFindings, 0, s.name(), string(why)) // so that a first one is an increase
 		}

@@ -56,7 +56,7 @@ const batchesPerTurn = 16
 
 // pullLoop pulls a task's batches from the relay before, epoch by epoch, until ctx ends. So many tasks of one relay
 // before as there are lines to it do so at a time.
-func (r *Relay) pullLoop(ctx context.Context, s *served, lines chan struct{}) {
+func (r *Relay) pullLoop(ctx context.Context, s *hostedTask, lines chan struct{}) {
 	for {
 		select {
 		case <-ctx.Done():
@@ -77,23 +77,23 @@ func (r *Relay) pullLoop(ctx context.Context, s *served, lines chan struct{}) {
 }
 
 // pullTurn pulls from every epoch that has begun and is not complete, and says whether one may have more now.
-func (r *Relay) pullTurn(ctx context.Context, s *served) (more bool) {
+func (r *Relay) pullTurn(ctx context.Context, s *hostedTask) (more bool) {
 	latest := r.clock.Read().Latest // asking too early does no harm
 	asked := false
-	for epoch := range s.Epochs.Count {
-		start, _ := r.window(s, epoch)
+	for e := range s.EachEpoch() {
+		start, _ := e.Window()
 		if r.store.SetBack() != nil || latest.Before(start) {
 			break
 		}
-		if s.state(epoch) >= store.StateComplete || s.isBehind(epoch) {
+		if e.State() >= store.StateComplete || e.RolledBack() {
 			continue
 		}
-		if r.isSpared(s, epoch) {
-			r.logged(ctx, "couldn't give up", r.giveUp(ctx, s, epoch))
+		if r.isSpared(e) {
+			r.logged(ctx, "couldn't give up", r.giveUp(ctx, e))
 			continue
 		}
 		asked = true
-		left, err := r.pullEpoch(ctx, s, epoch)
+		left, err := r.pullEpoch(ctx, e)
 		r.logged(ctx, "couldn't pull", err)
 		more = more || left
 	}
@@ -105,26 +105,26 @@ func (r *Relay) pullTurn(ctx context.Context, s *served) (more bool) {
 
 // pullEpoch takes batches of an epoch that are sealed, and ends the epoch when its time is up. It says whether
 // there may be more now.
-func (r *Relay) pullEpoch(ctx context.Context, s *served, epoch uint64) (more bool, err error) {
-	more, err = r.pullSealed(ctx, s, epoch)
-	return more, errors.Join(err, r.giveUp(ctx, s, epoch))
+func (r *Relay) pullEpoch(ctx context.Context, e hostedEpoch) (more bool, err error) {
+	more, err = r.pullSealed(ctx, e)
+	return more, errors.Join(err, r.giveUp(ctx, e))
 }
 
 // pullSealed takes batches until there is none, or those of a turn. The cursor is the number of batches that
 // this relay has made of the epoch, so it moves in the transaction that stores one.
-func (r *Relay) pullSealed(ctx context.Context, s *served, epoch uint64) (more bool, err error) {
-	if err := r.confirmPulled(ctx, s, epoch); err != nil {
+func (r *Relay) pullSealed(ctx context.Context, e hostedEpoch) (more bool, err error) {
+	if err := r.confirmPulled(ctx, e); err != nil {
 		return false, err
 	}
-	seq, err := r.store.Next(ctx, s.epochID(epoch))
+	seq, err := r.store.Next(ctx, e.ID())
 	for range batchesPerTurn {
-		if err != nil || r.stopsPulling(s, epoch) {
+		if err != nil || r.stopsPulling(e) {
 			return false, err
 		}
-		if spoilt, err := r.isSpoilt(ctx, s, epoch, seq); spoilt || err != nil {
+		if spoilt, err := r.isSpoilt(ctx, e.Ref(seq)); spoilt || err != nil {
 			return false, err
 		}
-		done, err := r.pullBatch(ctx, s, epoch, seq)
+		done, err := r.pullBatch(ctx, e.Ref(seq))
 		if done || err != nil {
 			return false, err
 		}
@@ -134,87 +134,87 @@ func (r *Relay) pullSealed(ctx context.Context, s *served, epoch uint64) (more b
 }
 
 // stopsPulling says whether nothing more is to be taken of an epoch, whatever the relay before has.
-func (r *Relay) stopsPulling(s *served, epoch uint64) bool {
-	return r.store.SetBack() != nil || s.isBehind(epoch) || r.clock.Read().Over(r.giveUpAt(s, epoch))
+func (r *Relay) stopsPulling(e hostedEpoch) bool {
+	return r.store.SetBack() != nil || e.RolledBack() || r.clock.Read().Over(r.giveUpAt(e))
 }
 
 // isSpoilt says whether too many of the batches below a number were destroyed, and ends the epoch then.
-func (r *Relay) isSpoilt(ctx context.Context, s *served, epoch, seq uint64) (bool, error) {
-	destroyed, err := r.store.Destroyed(ctx, s.epochID(epoch))
-	if err != nil || !onion.Spoilt(seq-min(seq, destroyed), destroyed) {
+func (r *Relay) isSpoilt(ctx context.Context, b batchRef) (bool, error) {
+	destroyed, err := r.store.Destroyed(ctx, b.ID())
+	if err != nil || !onion.Spoilt(b.Seq-min(b.Seq, destroyed), destroyed) {
 		return false, err
 	}
-	return true, errors.Join(r.note(ctx, s, epoch, seq, findSpoilt), r.complete(ctx, s, epoch, nil))
+	return true, errors.Join(r.note(ctx, b, findSpoilt), r.complete(ctx, b.hostedEpoch, nil))
 }
 
 // giveUpAt is when this relay stops waiting for the end of an epoch.
-func (r *Relay) giveUpAt(s *served, epoch uint64) time.Time {
-	return time.Unix(int64(s.Epochs.End(epoch)), 0).Add(r.cfg.GiveUp)
+func (r *Relay) giveUpAt(e hostedEpoch) time.Time {
+	return time.Unix(int64(e.Epochs.End(e.Number)), 0).Add(r.cfg.GiveUp)
 }
 
 // pullBatch takes one batch and says whether the epoch has no further one now.
-func (r *Relay) pullBatch(ctx context.Context, s *served, epoch, seq uint64) (done bool, err error) {
-	begun, told := time.Now(), s.told.Load()
-	before, err := r.before(ctx, s, epoch, seq)
+func (r *Relay) pullBatch(ctx context.Context, b batchRef) (done bool, err error) {
+	begun, told := time.Now(), b.told.Load()
+	before, err := r.before(ctx, b)
 	if err != nil {
 		return false, err
 	}
-	o, err := r.newOpening(s, epoch)
+	o, err := r.newOpening(b.hostedEpoch)
 	if err != nil {
 		return false, err
 	}
 	defer o.close()
-	signed, err := s.upstream.PullEach(ctx, s.Open, s.hop-1, epoch, seq, before,
+	signed, err := b.upstream.PullEach(ctx, b.Open, b.hop-1, b.Number, b.Seq, before,
 		func(signed *onion.SignedManifest) error {
-			err := r.spare(func() error { return r.store.Witness(ctx, s.epochID(epoch), seq, signed) })
+			err := r.spare(func() error { return r.store.Witness(ctx, b.ID(), b.Seq, signed) })
 			if err != nil {
 				return err
 			}
-			if o.manifest, err = signed.Open(s.Task, s.hop-1); err != nil {
+			if o.manifest, err = signed.Open(b.Task, b.hop-1); err != nil {
 				return err
 			}
 			if short := r.reserve.Short(); short != nil && !o.manifest.Destroyed() {
 				return short // a destroyed one takes next to no room, and lets the epoch end
 			}
-			return r.mayFollow(ctx, s, epoch, seq)
+			return r.mayFollow(ctx, b)
 		}, o.take)
 	if answered := new(problem.Problem); err == nil || errors.As(err, &answered) && answered.Name != "" {
-		r.metrics.Set(metricPulled, float64(time.Now().Unix()), s.name())
+		r.metrics.Set(metricPulled, float64(time.Now().Unix()), b.name())
 	}
 	switch {
 	case errors.Is(err, handover.ErrNotSealed):
-		s.waitsFor(epoch, seq, told)
+		b.waitsFor(b.Seq, told)
 		return true, nil
 	case errors.Is(err, handover.ErrEpochComplete):
 		// Only after its end: the word of another cannot end an epoch early and erase its key.
-		if !r.mayEnd(s, epoch) {
+		if !r.mayEnd(b.hostedEpoch) {
 			return true, nil
 		}
-		return true, r.takeEnd(ctx, s, epoch)
+		return true, r.takeEnd(ctx, b.hostedEpoch)
 	case errors.Is(err, problem.New(problem.EpochEnded, "")):
-		return true, r.note(ctx, s, epoch, seq, findOver)
+		return true, r.note(ctx, b, findOver)
 	case errors.Is(err, handover.ErrConfirmed):
-		return r.lost(ctx, s, epoch, seq)
+		return r.lost(ctx, b)
 	case errors.Is(err, store.ErrEquivocation):
-		return true, errors.Join(r.note(ctx, s, epoch, seq, findEquivocation), r.complete(ctx, s, epoch, nil))
+		return true, errors.Join(r.note(ctx, b, findEquivocation), r.complete(ctx, b.hostedEpoch, nil))
 	case errors.Is(err, errTooMany):
-		return true, errors.Join(r.note(ctx, s, epoch, seq, findTooMany), r.complete(ctx, s, epoch, nil))
+		return true, errors.Join(r.note(ctx, b, findTooMany), r.complete(ctx, b.hostedEpoch, nil))
 	}
 	if fault := handover.Foreign(err); fault != nil {
-		return true, r.note(ctx, s, epoch, seq, Reason(fault.Error()))
+		return true, r.note(ctx, b, Reason(fault.Error()))
 	}
 	refused := new(handover.Refused)
 	switch {
 	case errors.As(err, &refused):
-		err = r.refuse(ctx, s, refused.Signed, findInconsistent, "error", refused)
+		err = r.refuse(ctx, b.hostedTask, refused.Signed, findInconsistent, "error", refused)
 	case err == nil:
 		r.metrics.Since(metricPull, begun)
-		err = r.mixBatch(ctx, s, signed, o)
+		err = r.mixBatch(ctx, b.hostedTask, signed, o)
 	}
 	if err != nil && !errors.Is(err, store.ErrMade) && !errors.Is(err, store.ErrOver) {
 		return true, err
 	}
-	return errors.Is(err, store.ErrOver), r.confirmPulled(ctx, s, epoch)
+	return errors.Is(err, store.ErrOver), r.confirmPulled(ctx, b.hostedEpoch)
 }
 
 var errTooMany = errors.New(string(findTooMany))
@@ -222,22 +222,22 @@ var errTooMany = errors.New(string(findTooMany))
 // mayFollow is errTooMany where an epoch has no batch of this number: the task has no so many, or the batch before
 // was the first relay's last. It is asked before the first slot is read, so a first relay that makes many small
 // batches costs the others a manifest. Of a batch that was refused nobody knows what the first relay had.
-func (r *Relay) mayFollow(ctx context.Context, s *served, epoch, seq uint64) error {
-	if !s.HasBatch(seq) {
+func (r *Relay) mayFollow(ctx context.Context, b batchRef) error {
+	if !b.HasBatch(b.Seq) {
 		return errTooMany
 	}
-	if seq == 0 {
+	if b.Seq == 0 {
 		return nil
 	}
-	source, err := r.sourceOf(ctx, s, epoch, seq-1)
+	source, err := r.sourceOf(ctx, b.Ref(b.Seq-1))
 	if errors.Is(err, store.ErrNoBatch) { // the epoch is over
 		return nil
 	}
 	if err != nil {
 		return err
 	}
-	chain, err := source.Check(s.Task, onion.Context{TaskID: s.ID, Epoch: epoch, Hop: s.hop - 1}, seq-1)
-	if err == nil && chain[0].Last(s.Task) {
+	chain, err := source.Check(b.Task, b.upstreamContext(), b.Seq-1)
+	if err == nil && chain[0].Last(b.Task) {
 		return errTooMany
 	}
 	return nil
@@ -246,19 +246,19 @@ func (r *Relay) mayFollow(ctx context.Context, s *served, epoch, seq uint64) err
 // takeEnd ends an epoch by the signed word of the relay before: only with all batches that it tells of,
 // if these gave out what came in here, and if it has signed no further one. Else the epoch waits for them,
 // or until it is given up.
-func (r *Relay) takeEnd(ctx context.Context, s *served, epoch uint64) error {
-	source, chain, err := s.upstream.End(ctx, s.Open, s.hop-1, epoch)
+func (r *Relay) takeEnd(ctx context.Context, e hostedEpoch) error {
+	source, chain, err := e.upstream.End(ctx, e.Open, e.hop-1, e.Number)
 	if errors.Is(err, handover.ErrNotSealed) {
 		return nil
 	}
 	if err != nil {
 		return err
 	}
-	made, err := r.manifests(ctx, s, epoch)
+	made, err := r.manifests(ctx, e)
 	if err != nil {
 		return err
 	}
-	signed, err := r.store.Witnessed(ctx, s.epochID(epoch))
+	signed, err := r.store.Witnessed(ctx, e.ID())
 	if err != nil {
 		return err
 	}
@@ -267,51 +267,51 @@ func (r *Relay) takeEnd(ctx context.Context, s *served, epoch uint64) error {
 	case end.Batches > taken:
 		return nil
 	case end.Batches < signed || !end.Gave(made):
-		return r.note(ctx, s, epoch, taken, findEnd)
+		return r.note(ctx, e.Ref(taken), findEnd)
 	}
-	return r.complete(ctx, s, epoch, source)
+	return r.complete(ctx, e, source)
 }
 
 // lost notes that a batch was confirmed from here and is not held here, unless another process on the
 // same store has made it since this one looked. It is pullBatch for the rest.
-func (r *Relay) lost(ctx context.Context, s *served, epoch, seq uint64) (done bool, err error) {
-	next, err := r.store.Next(ctx, s.epochID(epoch))
-	if err != nil || next > seq {
+func (r *Relay) lost(ctx context.Context, b batchRef) (done bool, err error) {
+	next, err := r.store.Next(ctx, b.ID())
+	if err != nil || next > b.Seq {
 		return err != nil, err
 	}
-	return true, r.note(ctx, s, epoch, seq, findLost)
+	return true, r.note(ctx, b, findLost)
 }
 
 // giveUp ends an epoch whose end the relay before does not tell.
-func (r *Relay) giveUp(ctx context.Context, s *served, epoch uint64) error {
-	if s.state(epoch) >= store.StateComplete || !r.clock.Read().Over(r.giveUpAt(s, epoch)) {
+func (r *Relay) giveUp(ctx context.Context, e hostedEpoch) error {
+	if e.State() >= store.StateComplete || !r.clock.Read().Over(r.giveUpAt(e)) {
 		return nil
 	}
-	seq, err := r.store.Next(ctx, s.epochID(epoch))
+	seq, err := r.store.Next(ctx, e.ID())
 	if err != nil {
 		return err
 	}
-	return errors.Join(r.note(ctx, s, epoch, seq, findGiveUp), r.complete(ctx, s, epoch, nil))
+	return errors.Join(r.note(ctx, e.Ref(seq), findGiveUp), r.complete(ctx, e, nil))
 }
 
 // note keeps a finding, and logs it the first time, and then each time that it was found of twice as many numbers: a
 // neighbour fills no log.
-func (r *Relay) note(ctx context.Context, s *served, epoch, seq uint64, why Reason, details ...any) error {
+func (r *Relay) note(ctx context.Context, b batchRef, why Reason, details ...any) error {
 	times := uint64(0)
 	err := r.spare(func() (err error) {
-		times, err = r.store.Note(ctx, s.epochID(epoch), seq, why)
+		times, err = r.store.Note(ctx, b.ID(), b.Seq, why)
 		return err
 	})
 	if bits.OnesCount64(times) == 1 {
-		r.cfg.Log.Warn("finding", append([]any{"task", s.name(), "epoch", epoch, "batch", seq, "reason", why, "batches",
-			times}, details...)...)
+		r.cfg.Log.Warn("finding", append([]any{"task", b.name(), "epoch", b.Number, "batch", b.Seq, "reason", why,
+			"batches", times}, details...)...)
 	}
 	return err
 }
 
 // mixBatch makes this relay's batch out of the one before, which has been checked, and stores it with
 // the replay entries.
-func (r *Relay) mixBatch(ctx context.Context, s *served, signed *onion.SignedManifest, o *opening) error {
+func (r *Relay) mixBatch(ctx context.Context, s *hostedTask, signed *onion.SignedManifest, o *incomingBatch) error {
 	if o.opener == nil {
 		return r.refuse(ctx, s, signed, findNoKey)
 	}
@@ -319,7 +319,8 @@ func (r *Relay) mixBatch(ctx context.Context, s *served, signed *onion.SignedMan
 		return err
 	}
 	begun, m := time.Now(), o.manifest
-	mine := &making{seq: m.Seq, submissions: m.Submissions, in: counts(m, s.Task), source: signed}
+	b := s.Epoch(m.Epoch).Ref(m.Seq)
+	mine := &batchDraft{batchRef: b, submissions: m.Submissions, in: counts(m, s.Task), source: signed}
 	opened, repeats := len(o.tags), 0
 	if !m.Destroyed() { // else a manifest without slots would buy the work of a draw
 		if err := o.dilute(mine); err != nil {
@@ -327,7 +328,6 @@ func (r *Relay) mixBatch(ctx context.Context, s *served, signed *onion.SignedMan
 		}
 	}
 	var tooFew error
-	id := s.epochID(m.Epoch)
 	build := func(fresh *store.Fresh, put store.Put) (*store.Made, error) {
 		w := onion.NewBatchWriter(len(mine.in), put)
 		valid, repeated, err := o.write(fresh, w)
@@ -339,11 +339,11 @@ func (r *Relay) mixBatch(ctx context.Context, s *served, signed *onion.SignedMan
 			tooFew = errDestroyed // Dummies alone are no batch.
 		}
 		if tooFew != nil {
-			return r.destroy(s, m.Epoch, mine)
+			return r.destroy(mine)
 		}
-		return r.signBatch(s, m.Epoch, mine, w)
+		return r.signBatch(mine, w)
 	}
-	mix := func() error { return r.store.Mix(ctx, id, m.Seq, o.tags, build) }
+	mix := func() error { return r.store.Mix(ctx, b.ID(), b.Seq, o.tags, build) }
 	var err error
 	if m.Destroyed() {
 		err = r.spare(mix)
@@ -354,20 +354,20 @@ func (r *Relay) mixBatch(ctx context.Context, s *served, signed *onion.SignedMan
 		return err
 	}
 	r.metrics.Since(metricSeal, begun)
-	r.metrics.tally(id, "slot replayed", repeats)
-	r.metrics.tally(id, "slot does not open", total(mine.in)-opened)
+	r.metrics.tally(b.ID(), "slot replayed", repeats)
+	r.metrics.tally(b.ID(), "slot does not open", total(mine.in)-opened)
 	r.metrics.made(s, tooFew != nil)
 	r.scrubSoon()
-	r.cfg.Log.Info("mixed", "task", s.name(), "epoch", m.Epoch, "batch", m.Seq, "destroyed", tooFew != nil)
+	r.cfg.Log.Info("mixed", "task", s.name(), "epoch", b.Number, "batch", b.Seq, "destroyed", tooFew != nil)
 	if tooFew != nil && !m.Destroyed() {
-		return r.note(ctx, s, m.Epoch, m.Seq, findTooFew)
+		return r.note(ctx, b, findTooFew)
 	}
 	return nil
 }
 
 // dilute adds the relay's dummies.
-func (o *opening) dilute(m *making) error {
-	dummies, err := o.s.dilute(o.manifest.Epoch)
+func (o *incomingBatch) dilute(m *batchDraft) error {
+	dummies, err := m.DrawDummies()
 	if err != nil {
 		return err
 	}
@@ -383,19 +383,20 @@ func (o *opening) dilute(m *making) error {
 var errDestroyed = errors.New("the relay before destroyed the batch")
 
 // refuse stores a destroyed batch of the number that a signed manifest claims, and why.
-func (r *Relay) refuse(ctx context.Context, s *served, source *onion.SignedManifest, why Reason,
+func (r *Relay) refuse(ctx context.Context, s *hostedTask, source *onion.SignedManifest, why Reason,
 	details ...any) error {
 	m, err := source.Open(s.Task, s.hop-1)
 	if err != nil {
 		return err
 	}
-	none := &making{seq: m.Seq, submissions: m.Submissions, in: counts(m, s.Task), source: source}
+	b := s.Epoch(m.Epoch).Ref(m.Seq)
+	none := &batchDraft{batchRef: b, submissions: m.Submissions, in: counts(m, s.Task), source: source}
 	err = r.spare(func() error {
-		return r.store.Mix(ctx, s.epochID(m.Epoch), m.Seq, nil, func(*store.Fresh, store.Put) (*store.Made, error) {
-			return r.destroy(s, m.Epoch, none)
+		return r.store.Mix(ctx, b.ID(), b.Seq, nil, func(*store.Fresh, store.Put) (*store.Made, error) {
+			return r.destroy(none)
 		})
 	})
-	return errors.Join(err, r.note(ctx, s, m.Epoch, m.Seq, why, details...))
+	return errors.Join(err, r.note(ctx, b, why, details...))
 }
 
 // counts returns how many slots a manifest says came out of the relay before, per lane.
@@ -415,14 +416,14 @@ func total(counts []uint64) (sum int) {
 }
 
 // confirmPulled tells the relay before which of its batches are safe here.
-func (r *Relay) confirmPulled(ctx context.Context, s *served, epoch uint64) error {
-	id := s.epochID(epoch)
+func (r *Relay) confirmPulled(ctx context.Context, e hostedEpoch) error {
+	id := e.ID()
 	untold, err := r.store.Untold(ctx, id)
 	if err != nil {
 		return err
 	}
 	for _, seq := range untold {
-		if err := r.confirmOne(ctx, s, epoch, seq); err != nil {
+		if err := r.confirmOne(ctx, e.Ref(seq)); err != nil {
 			return err
 		}
 		if err := r.spare(func() error { return r.store.Told(ctx, id, seq) }); err != nil {
@@ -433,37 +434,37 @@ func (r *Relay) confirmPulled(ctx context.Context, s *served, epoch uint64) erro
 }
 
 // confirmOne confirms the batch that this relay's own was made from; its manifest is in there.
-func (r *Relay) confirmOne(ctx context.Context, s *served, epoch, seq uint64) error {
-	source, err := r.sourceOf(ctx, s, epoch, seq)
+func (r *Relay) confirmOne(ctx context.Context, b batchRef) error {
+	source, err := r.sourceOf(ctx, b)
 	if err != nil {
 		return err
 	}
-	err = s.upstream.Confirm(ctx, s.Open, s.hop-1, epoch, seq, source.Manifest)
+	err = b.upstream.Confirm(ctx, b.Open, b.hop-1, b.Number, b.Seq, source.Manifest)
 	if errors.Is(err, problem.New(problem.Unauthorized, "")) {
 		// It signed two batches of this number, or was set back: it has nothing of ours to delete.
-		return r.note(ctx, s, epoch, seq, Reason(handover.ErrOther.Error()))
+		return r.note(ctx, b, Reason(handover.ErrOther.Error()))
 	}
 	return err
 }
 
 // before returns what this relay has had of the numbers before one.
-func (r *Relay) before(ctx context.Context, s *served, epoch, seq uint64) (b handover.Before, err error) {
-	had, err := s.taken.below(epoch, seq, func(seq uint64) ([]byte, error) {
-		source, err := r.sourceOf(ctx, s, epoch, seq)
+func (r *Relay) before(ctx context.Context, b batchRef) (before handover.Before, err error) {
+	had, err := b.taken.below(b.Number, b.Seq, func(seq uint64) ([]byte, error) {
+		source, err := r.sourceOf(ctx, b.Ref(seq))
 		if err != nil {
 			return nil, err
 		}
 		return source.Manifest, nil
 	})
 	if errors.Is(err, store.ErrNoBatch) { // the epoch is over
-		return b, nil
+		return before, nil
 	}
 	return had.Before(), err
 }
 
 // sourceOf returns the manifest that a batch here was made from.
-func (r *Relay) sourceOf(ctx context.Context, s *served, epoch, seq uint64) (*onion.SignedManifest, error) {
-	manifest, _, err := r.store.Manifest(ctx, s.epochID(epoch), seq)
+func (r *Relay) sourceOf(ctx context.Context, b batchRef) (*onion.SignedManifest, error) {
+	manifest, _, err := r.store.Manifest(ctx, b.ID(), b.Seq)
 	if err != nil {
 		return nil, err
 	}

@@ -33,7 +33,7 @@ func (n TaskNeed) String() string {
 
 // BatchNeeds returns what a batch of each task takes. It is an error where the disk of a SQLite store is smaller.
 func (i *Inspected) BatchNeeds() (out []TaskNeed, err error) {
-	for _, s := range i.lineup().order {
+	for _, s := range i.hosted().order {
 		needs, err := handover.Needs(s.Task, handover.FullLoad(s.Task))
 		if err != nil {
 			return nil, err

@@ -38,7 +38,7 @@ type neighbour struct {
 }
 
 // neighbour returns the relay before, of a task in which this one is not the first.
-func (s *served) neighbour() neighbour {
+func (s *hostedTask) neighbour() neighbour {
 	at := s.Relays[s.hop-1]
 	return neighbour{task.Party{URL: at.URL, SignKey: at.SignKey}, s.Relays[s.hop].SignKey}
 }
@@ -64,7 +64,7 @@ func (r *Relay) newsLoop(ctx context.Context, n neighbour) {
 	defer tick.Stop()
 	told := (*heard)(nil)
 	for known := (*handover.News)(nil); ; {
-		tasks := slices.DeleteFunc(slices.Clone(r.lineup().order), func(s *served) bool {
+		tasks := slices.DeleteFunc(slices.Clone(r.hosted().order), func(s *hostedTask) bool {
 			return s.hop == 0 || s.neighbour() != n
 		})
 		if len(tasks) > 0 { // else all have been dropped
@@ -72,7 +72,7 @@ func (r *Relay) newsLoop(ctx context.Context, n neighbour) {
 			known, _ = client.News(ctx, n.relay, known)
 		}
 		told = told.hear(known, func(id store.EpochID) bool {
-			s := r.lineup().tasks[id.Task]
+			s := r.hosted().tasks[id.Task]
 			return s != nil && id.Epoch < s.Epochs.Count
 		})
 		for _, s := range tasks {
@@ -110,15 +110,15 @@ func (h *heard) hear(n *handover.News, concerns func(store.EpochID) bool) *heard
 }
 
 // isSpared says whether there is nothing to ask for in an epoch: what was told last is what was found last.
-func (r *Relay) isSpared(s *served, epoch uint64) bool {
-	told := s.told.Load()
+func (r *Relay) isSpared(e hostedEpoch) bool {
+	told := e.told.Load()
 	if told == nil || time.Since(told.at) > newsAge+2*r.cfg.PullInterval {
 		return false
 	}
-	s.mu.Lock()
-	found, waiting := s.waits[epoch]
-	s.mu.Unlock()
-	batches, goesOn := told.batches[s.epochID(epoch)]
+	e.mu.Lock()
+	found, waiting := e.waits[e.Number]
+	e.mu.Unlock()
+	batches, goesOn := told.batches[e.ID()]
 	return waiting && goesOn && found == waits{batches, told.by}
 }
 
@@ -126,13 +126,13 @@ func (r *Relay) isSpared(s *served, epoch uint64) bool {
 const newsAge = 30 * time.Second
 
 // waitsFor takes note that a batch is not sealed, by a pull that began when so much had been told.
-func (s *served) waitsFor(epoch, seq uint64, told *heard) {
+func (e hostedEpoch) waitsFor(seq uint64, told *heard) {
 	if told == nil {
 		return
 	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.waits[epoch] = waits{seq, told.by}
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.waits[e.Number] = waits{seq, told.by}
 }
 
 // handleNews tells a next hop which epochs of the tasks that both serve go on, and how many batches of each there are.
@@ -146,7 +146,7 @@ func (r *Relay) handleNews(w http.ResponseWriter, req *http.Request) error {
 		return err
 	}
 	nonce, ok := handover.Verify(hop, onion.SignNews, handover.NewsBody(own, hop), req.Header.Get(handover.Header))
-	shared := slices.DeleteFunc(slices.Clone(r.lineup().order), func(s *served) bool {
+	shared := slices.DeleteFunc(slices.Clone(r.hosted().order), func(s *hostedTask) bool {
 		return s.Relays[s.hop].SignKey != own || s.Party(s.hop+1).SignKey != hop
 	})
 	if !ok || len(shared) == 0 { // a stranger's nonces are not remembered
@@ -175,20 +175,20 @@ func (r *Relay) handleNews(w http.ResponseWriter, req *http.Request) error {
 }
 
 // newsOf returns the news of some tasks.
-func (r *Relay) newsOf(tasks []*served) *handover.News {
+func (r *Relay) newsOf(tasks []*hostedTask) *handover.News {
 	news := &handover.News{Instance: r.instance[:], Epochs: []handover.Waiting{}}
 	latest := r.clock.Read().Latest
 	for _, s := range tasks {
-		for epoch := range s.Epochs.Count {
-			start, _ := r.window(s, epoch)
+		for e := range s.EachEpoch() {
+			start, _ := e.Window()
 			if latest.Before(start) {
 				break
 			}
 			if len(news.Epochs) == handover.MostWaiting { // the hop asks for the others
 				return news
 			}
-			if s.state(epoch) < store.StateComplete && !s.isBehind(epoch) {
-				one := handover.Waiting{TaskID: s.ID[:], Epoch: epoch, Batches: s.sealed(epoch)}
+			if e.State() < store.StateComplete && !e.RolledBack() {
+				one := handover.Waiting{TaskID: s.ID[:], Epoch: e.Number, Batches: e.Sealed()}
 				news.Epochs = append(news.Epochs, one)
 			}
 		}

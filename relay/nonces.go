@@ -25,7 +25,7 @@ type nonces struct {
 
 // fresh is an error unless a request that a key has signed is new to this process, and to all that share its store.
 func (r *Relay) fresh(ctx context.Context, key task.SignKey, nonce onion.Nonce) error {
-	key = r.lineup().ring(key)
+	key = r.hosted().ring(key)
 	fresh := r.nonces.fresh(key, nonce)
 	if fresh {
 		var err error
@@ -41,7 +41,7 @@ func (r *Relay) fresh(ctx context.Context, key task.SignKey, nonce onion.Nonce) 
 
 // ring returns whose ring a key's requests are in: the key's own, or where approved owners' tasks alone name it, which
 // may be any keys, that of the first such owner.
-func (l *lineup) ring(key task.SignKey) task.SignKey {
+func (l *hostedTasks) ring(key task.SignKey) task.SignKey {
 	ring, found := key, false
 	named := func(o *owner) (own bool) {
 		if o != nil && !found {
@@ -63,7 +63,7 @@ func (l *lineup) ring(key task.SignKey) task.SignKey {
 }
 
 // rings returns the rings that may be asked for.
-func (l *lineup) rings() map[task.SignKey]bool {
+func (l *hostedTasks) rings() map[task.SignKey]bool {
 	all := map[task.SignKey]bool{}
 	for _, s := range l.order {
 		all[l.ring(s.Party(s.hop+1).SignKey)] = true
@@ -75,8 +75,8 @@ func (l *lineup) rings() map[task.SignKey]bool {
 }
 
 // forgetRings forgets the nonces of keys that were named before a task was dropped, and are not any more.
-func (r *Relay) forgetRings(ctx context.Context, before *lineup) (failed error) {
-	left := r.lineup().rings()
+func (r *Relay) forgetRings(ctx context.Context, before *hostedTasks) (failed error) {
+	left := r.hosted().rings()
 	for key := range before.rings() {
 		if !left[key] {
 			r.nonces.forget(key)

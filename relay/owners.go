@@ -108,7 +108,7 @@ func (r *Relay) takeUpTasks(ctx context.Context, o *owner) error {
 func (r *Relay) takeUpTask(ctx context.Context, o *owner, id task.ID) error {
 	r.joining.Lock()
 	defer r.joining.Unlock()
-	if now := r.lineup(); now.tasks[id] != nil || now.streams[id] != nil {
+	if now := r.hosted(); now.tasks[id] != nil || now.streams[id] != nil {
 		return nil
 	}
 	c := o.config(o.file(id.String()))

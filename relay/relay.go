@@ -46,7 +46,7 @@ import (
 type setup struct {
 	cfg      Config
 	signers  *keyfile.Signers
-	serving  atomic.Pointer[lineup]
+	serving  atomic.Pointer[hostedTasks]
 	owners   []*owner // who hand tasks over; immutable
 	proxies  service.Proxies
 	outgoing http.RoundTripper // of all requests that the relay makes
@@ -277,10 +277,10 @@ func (r *Relay) Run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	for _, l := range r.lineup().streams {
+	for _, l := range r.hosted().streams {
 		r.logged(ctx, "couldn't remove a dropped task's keys", l.Clear())
 	}
-	r.cfg.Log.Info("serving", "listen", r.cfg.Listen, "admin", r.cfg.Admin, "tasks", len(r.lineup().order))
+	r.cfg.Log.Info("serving", "listen", r.cfg.Listen, "admin", r.cfg.Admin, "tasks", len(r.hosted().order))
 	r.logged(ctx, "couldn't keep room for erasing", r.reserve.Take())
 	r.meet()
 	work, stopWork := context.WithCancel(context.WithoutCancel(ctx))

@@ -129,7 +129,7 @@ func (r *setup) status(ctx context.Context, kept store.Reader, back *store.SetBa
 	for _, p := range all {
 		epochs[p.ID.Task] = append(epochs[p.ID.Task], p)
 	}
-	for _, s := range r.lineup().order {
+	for _, s := range r.hosted().order {
 		t := TaskStatus{ID: s.ID.String(), Name: s.Name, Hop: s.hop, Epochs: []EpochStatus{}, Findings: []Finding{}}
 		for _, p := range epochs[s.ID] {
 			sealed := p.Next - uint64(len(p.Open))

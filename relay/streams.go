@@ -89,7 +89,7 @@ func (r *setup) loadSuccessors(l *stream) error {
 	return nil
 }
 
-func (r *setup) loadSuccessor(l *stream, t *succession.Task) (*served, error) {
+func (r *setup) loadSuccessor(l *stream, t *succession.Task) (*hostedTask, error) {
 	s, err := r.loadOpen(t.Raw, t.Open, l.Keys(t.Task), "")
 	if err == nil {
 		s.stream, s.owner = l, l.owner
@@ -99,7 +99,7 @@ func (r *setup) loadSuccessor(l *stream, t *succession.Task) (*served, error) {
 
 // followStreams takes up successors that other processes have taken.
 func (r *Relay) followStreams(ctx context.Context) {
-	for _, l := range r.lineup().streams {
+	for _, l := range r.hosted().streams {
 		r.logged(ctx, "couldn't read successors", errors.Join(l.Refresh(), r.takeUp(ctx, l)))
 	}
 }
@@ -109,7 +109,7 @@ func (r *Relay) takeUp(ctx context.Context, l *stream) error {
 	r.joining.Lock()
 	defer r.joining.Unlock()
 	for _, t := range l.Tasks()[1:] {
-		if r.lineup().tasks[t.ID] != nil || r.hopOf(t.Open) < 0 || l.Dropped(t.Task) {
+		if r.hosted().tasks[t.ID] != nil || r.hopOf(t.Open) < 0 || l.Dropped(t.Task) {
 			continue
 		}
 		s, err := r.loadSuccessor(l, t)
@@ -125,7 +125,7 @@ func (r *Relay) takeUp(ctx context.Context, l *stream) error {
 }
 
 // begin serves a task that has come while the relay runs.
-func (r *Relay) begin(ctx context.Context, s *served) error {
+func (r *Relay) begin(ctx context.Context, s *hostedTask) error {
 	if err := r.tie(ctx, s); err != nil {
 		return err
 	}
@@ -151,7 +151,7 @@ func (r *Relay) changed() {
 }
 
 // tie is what [Relay.join] does, for one task.
-func (r *Relay) tie(ctx context.Context, s *served) error {
+func (r *Relay) tie(ctx context.Context, s *hostedTask) error {
 	name, err := r.store.Name(ctx)
 	if err != nil {
 		return err
@@ -169,8 +169,8 @@ func (r *Relay) tie(ctx context.Context, s *served) error {
 // workLoop runs what each task needs, also of those that join, until they are dropped.
 func (r *Relay) workLoop(ctx context.Context, working *sync.WaitGroup) {
 	lines := map[neighbour]chan struct{}{}
-	for begun := map[*served]context.CancelFunc{}; ; {
-		order := r.lineup().order
+	for begun := map[*hostedTask]context.CancelFunc{}; ; {
+		order := r.hosted().order
 		for _, s := range order {
 			if begun[s] == nil {
 				begun[s] = r.work(ctx, working, s, lines)
@@ -192,7 +192,7 @@ func (r *Relay) workLoop(ctx context.Context, working *sync.WaitGroup) {
 
 // work runs what a task needs until stop is called. lines are those to each relay before, whose news are asked for
 // from its first task on.
-func (r *Relay) work(ctx context.Context, working *sync.WaitGroup, s *served, lines map[neighbour]chan struct{}) (
+func (r *Relay) work(ctx context.Context, working *sync.WaitGroup, s *hostedTask, lines map[neighbour]chan struct{}) (
 	stop context.CancelFunc) {
 	all := ctx
 	ctx, stop = context.WithCancel(ctx)
@@ -213,7 +213,7 @@ func (r *Relay) work(ctx context.Context, working *sync.WaitGroup, s *served, li
 
 // pathStream returns the stream that a request names.
 func (r *Relay) pathStream(req *http.Request) (*stream, error) {
-	return service.PathTask(req, r.lineup().streams)
+	return service.PathTask(req, r.hosted().streams)
 }
 
 // streamTask returns a task of a stream that need not be served any more.
@@ -222,7 +222,7 @@ func (r *Relay) streamTask(req *http.Request) *succession.Task {
 	if err != nil {
 		return nil
 	}
-	for _, l := range r.lineup().streams {
+	for _, l := range r.hosted().streams {
 		for _, t := range l.Tasks() {
 			if t.ID == id {
 				return t
@@ -299,7 +299,7 @@ func (r *Relay) joinLoop(ctx context.Context) {
 	tick := time.NewTicker(joinEvery * r.cfg.PullInterval)
 	defer tick.Stop()
 	for {
-		for _, l := range r.lineup().streams {
+		for _, l := range r.hosted().streams {
 			if !slices.ContainsFunc(l.Tasks(), func(t *succession.Task) bool { return r.hopOf(t.Open) >= 0 }) {
 				r.catchUp(ctx, l)
 			}
@@ -400,7 +400,7 @@ func (r *Relay) handleStatement(w http.ResponseWriter, req *http.Request) error 
 }
 
 // isStopped says whether the task's stream takes no reports any more.
-func (s *served) isStopped() bool { return s.stream != nil && s.stream.Authority().Stopped }
+func (s *hostedTask) isStopped() bool { return s.stream != nil && s.stream.Authority().Stopped }
 
 // alone lets one request in at a time of those for which posted has room, and gives it the time that many epochs' keys
 // and a large bundle take.

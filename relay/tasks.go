@@ -5,11 +5,13 @@ import (
 	"crypto/ed25519"
 	"errors"
 	"fmt"
+	"iter"
 	"maps"
 	"path/filepath"
 	"slices"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	"github.com/doona-dp/doona/internal/invalid"
 	"github.com/doona-dp/doona/internal/service"
@@ -24,12 +26,13 @@ import (
 	"github.com/doona-dp/doona/wire/taskfile"
 )
 
-// served is one task as this relay serves it.
-type served struct {
+// hostedTask is one task as this relay serves it.
+type hostedTask struct {
 	*taskfile.Open
 	bundle []byte // answer to GET /v1/tasks/{id}
 	hop    int
 	layout onion.Layout
+	skew   time.Duration // by which clients' clocks may differ
 
 	sign     ed25519.PrivateKey // the key of this relay that the task names
 	upstream *handover.Client   // asks the relay before with it
@@ -58,28 +61,77 @@ type served struct {
 	behind  map[uint64]bool        // epochs of which the next hop knows more than the store
 }
 
-// lineup is what a relay serves. It is never changed, but replaced where a task joins or is dropped.
-type lineup struct {
-	tasks    map[task.ID]*served
-	order    []*served           // the same: as configured, each stream's in order, then what has joined
+// hostedEpoch is one epoch of a task that this relay serves.
+type hostedEpoch struct {
+	*hostedTask
+	Number uint64
+}
+
+// Epoch returns an epoch of the task.
+func (s *hostedTask) Epoch(number uint64) hostedEpoch { return hostedEpoch{s, number} }
+
+// EachEpoch returns the task's epochs, the first one first.
+func (s *hostedTask) EachEpoch() iter.Seq[hostedEpoch] {
+	return func(yield func(hostedEpoch) bool) {
+		for number := range s.Epochs.Count {
+			if !yield(s.Epoch(number)) {
+				return
+			}
+		}
+	}
+}
+
+// ID names the epoch in the store.
+func (e hostedEpoch) ID() store.EpochID { return store.EpochID{Task: e.hostedTask.ID, Epoch: e.Number} }
+
+// Context is what this relay's signatures about the epoch are bound to.
+func (e hostedEpoch) Context() onion.Context {
+	return onion.Context{TaskID: e.hostedTask.ID, Epoch: e.Number, Hop: e.hop}
+}
+
+// upstreamContext is what the upstream relay's signatures about the epoch are bound to.
+func (e hostedEpoch) upstreamContext() onion.Context {
+	return onion.Context{TaskID: e.hostedTask.ID, Epoch: e.Number, Hop: e.hop - 1}
+}
+
+// Window returns when the epoch takes reports.
+func (e hostedEpoch) Window() (start, end time.Time) {
+	end = time.Unix(int64(e.Epochs.End(e.Number)), 0)
+	start = end.Add(-time.Duration(e.Epochs.Length) * time.Second)
+	return start.Add(-e.skew), end.Add(e.skew)
+}
+
+// Ref refers to a batch of the epoch.
+func (e hostedEpoch) Ref(seq uint64) batchRef { return batchRef{e, seq} }
+
+// batchRef refers to one batch of an epoch, which may not be there yet.
+type batchRef struct {
+	hostedEpoch
+	Seq uint64
+}
+
+// hostedTasks is what a relay serves. It is never changed, but replaced where a task joins or is dropped.
+type hostedTasks struct {
+	tasks    map[task.ID]*hostedTask
+	order    []*hostedTask       // the same: as configured, each stream's in order, then what has joined
 	streams  map[task.ID]*stream // by their first tasks, also those that the relay may only be about to join
 	keyLists []byte              // answer to GET /v1/keys
 }
 
-func (r *setup) lineup() *lineup { return r.serving.Load() }
+func (r *setup) hosted() *hostedTasks { return r.serving.Load() }
 
 // serve adds a task to those that are served, and its stream.
-func (r *setup) serve(s *served) error {
-	streams := maps.Clone(r.lineup().streams)
+func (r *setup) serve(s *hostedTask) error {
+	streams := maps.Clone(r.hosted().streams)
 	if s.stream != nil {
 		streams[s.stream.root.ID] = s.stream
 	}
-	return r.serveOnly(append(slices.Clone(r.lineup().order), s), streams)
+	return r.serveOnly(append(slices.Clone(r.hosted().order), s), streams)
 }
 
 // serveOnly replaces what is served.
-func (r *setup) serveOnly(order []*served, streams map[task.ID]*stream) error {
-	next := &lineup{tasks: map[task.ID]*served{}, order: order, streams: streams}
+func (r *setup) serveOnly(order []*hostedTask, streams map[task.ID]*stream) error {
+	next := &hostedTasks{tasks: map[task.ID]*hostedTask{}, order: order, streams: streams}
 	lists := []*onion.SignedKeyList{}
 	for _, t := range order {
 		next.tasks[t.ID] = t
@@ -95,7 +147,7 @@ func (r *setup) serveOnly(order []*served, streams map[task.ID]*stream) error {
 func (r *setup) loadTasks() error {
 	files := map[string]bool{} // of keys, and folders
 	// An empty array of lists: it may only be about to join a stream.
-	r.serving.Store(&lineup{streams: map[task.ID]*stream{}, keyLists: []byte{0x90}})
+	r.serving.Store(&hostedTasks{streams: map[task.ID]*stream{}, keyLists: []byte{0x90}})
 	for _, c := range r.cfg.Tasks {
 		service.Default(&c.HPKEKeys, r.cfg.HPKEKeys)
 		if err := r.loadTask(c, nil, files); err != nil {
@@ -121,7 +173,7 @@ func (r *setup) loadTask(c TaskConfig, o *owner, files map[string]bool) error {
 		}
 		files[folder] = true
 	}
-	if r.lineup().streams[open.ID] != nil {
+	if r.hosted().streams[open.ID] != nil {
 		return invalid.Field("tasks", open.ID.String(), "every task once")
 	}
 	if r.mayJoin(c, open) {
@@ -129,16 +181,16 @@ func (r *setup) loadTask(c TaskConfig, o *owner, files map[string]bool) error {
 		if err != nil {
 			return err
 		}
-		streams := maps.Clone(r.lineup().streams)
+		streams := maps.Clone(r.hosted().streams)
 		streams[open.ID] = l
-		return errors.Join(r.serveOnly(r.lineup().order, streams), r.loadSuccessors(l))
+		return errors.Join(r.serveOnly(r.hosted().order, streams), r.loadSuccessors(l))
 	}
 	s, err := r.loadFirst(c, raw, open, o)
 	if err != nil {
 		return err
 	}
 	keys, err := filepath.EvalSymlinks(c.HPKEKeys)
-	if err != nil || files[keys] || r.lineup().tasks[s.ID] != nil {
+	if err != nil || files[keys] || r.hosted().tasks[s.ID] != nil {
 		return invalid.Field("hpke_keys", c.HPKEKeys, "a file of its own for every task, and every task once")
 	}
 	files[keys] = true
@@ -149,7 +201,7 @@ func (r *setup) loadTask(c TaskConfig, o *owner, files map[string]bool) error {
 }
 
 // loadFirst prepares to serve a task that is no successor, and its stream if it begins one.
-func (r *setup) loadFirst(c TaskConfig, raw []byte, open *taskfile.Open, o *owner) (*served, error) {
+func (r *setup) loadFirst(c TaskConfig, raw []byte, open *taskfile.Open, o *owner) (*hostedTask, error) {
 	s, err := r.loadOpen(raw, open, c.HPKEKeys, c.IssuerKeys)
 	if err != nil {
 		return nil, err
@@ -181,8 +233,9 @@ func (r *setup) mayJoin(c TaskConfig, open *taskfile.Open) bool {
 }
 
 // loadOpen prepares to serve a task with the keys in some files.
-func (r *setup) loadOpen(raw []byte, open *taskfile.Open, keys, issuerKeys string) (*served, error) {
-	s := &served{Open: open, bundle: raw, openers: map[uint64]*onion.Opener{}, tokens: map[uint64]*tokenEpoch{},
+func (r *setup) loadOpen(raw []byte, open *taskfile.Open, keys, issuerKeys string) (*hostedTask, error) {
+	s := &hostedTask{Open: open, bundle: raw, skew: r.cfg.Skew,
+		openers: map[uint64]*onion.Opener{}, tokens: map[uint64]*tokenEpoch{},
 		states: map[uint64]store.State{}, batches: map[uint64]uint64{}, waits: map[uint64]waits{},
 		behind: map[uint64]bool{}, wake: make(chan struct{}, 1)}
 	if s.hop = r.hopOf(open); s.hop < 0 {
@@ -221,7 +274,7 @@ func (r *setup) hopOf(open *taskfile.Open) int {
 func (r *setup) client() *handover.Client { return handover.NewClient(r.signers.Newest, r.outgoing) }
 
 // loadNoise prepares to add the task's dummies, if it has any.
-func (s *served) loadNoise() (err error) {
+func (s *hostedTask) loadNoise() (err error) {
 	if s.Noise == nil {
 		return nil
 	}
@@ -252,7 +305,7 @@ func loadBundle(c TaskConfig) ([]byte, *taskfile.Open, error) {
 }
 
 // loadKeys loads the task's HPKE keys and checks them against the list that the task names.
-func (s *served) loadKeys(path string) (err error) {
+func (s *hostedTask) loadKeys(path string) (err error) {
 	if path == "" {
 		return invalid.Field("hpke_keys", `""`, "a file, for every task or for the relay")
 	}
@@ -270,7 +323,7 @@ func (r *setup) bind(kept store.Reader, do func(keys *keyfile.HPKE, store string
 	if err != nil {
 		return err
 	}
-	for _, s := range r.lineup().order {
+	for _, s := range r.hosted().order {
 		if err := do(s.keys, name); err != nil {
 			return err
 		}
@@ -280,7 +333,7 @@ func (r *setup) bind(kept store.Reader, do func(keys *keyfile.HPKE, store string
 
 // watch has a vault hold the store against the marks in the tasks' key files, too.
 func (r *setup) watch(v *store.Vault) error {
-	for _, s := range r.lineup().order {
+	for _, s := range r.hosted().order {
 		keys, err := s.keys.Mark()
 		if err != nil {
 			return err
@@ -290,99 +343,97 @@ func (r *setup) watch(v *store.Vault) error {
 	return nil
 }
 
-// opener returns what opens an epoch's ciphertexts, or [keyfile.ErrErased].
-func (s *served) opener(epoch uint64) (*onion.Opener, error) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if o := s.openers[epoch]; o != nil {
+// Opener returns what opens the epoch's ciphertexts, or [keyfile.ErrErased].
+func (e hostedEpoch) Opener() (*onion.Opener, error) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if o := e.openers[e.Number]; o != nil {
 		return o, nil
 	}
-	key, err := s.keys.Key(epoch)
+	key, err := e.keys.Key(e.Number)
 	if err != nil {
 		return nil, err
 	}
-	o, err := onion.NewOpener(s.Task, s.ID, s.hop, epoch, key)
+	o, err := onion.NewOpener(e.Task, e.hostedTask.ID, e.hop, e.Number, key)
 	if err == nil {
-		s.openers[epoch] = o
+		e.openers[e.Number] = o
 	}
 	return o, err
 }
 
-// eraseKey erases the private key of an epoch: the file's first, or a late report could have it
+// EraseKey erases the private key of the epoch: the file's first, or a late report could have it
 // cached again.
-func (s *served) eraseKey(epoch uint64) error {
-	if err := s.keys.Erase(epoch); err != nil {
+func (e hostedEpoch) EraseKey() error {
+	if err := e.keys.Erase(e.Number); err != nil {
 		return err
 	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	delete(s.openers, epoch)
-	delete(s.tokens, epoch)
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	delete(e.openers, e.Number)
+	delete(e.tokens, e.Number)
 	return nil
 }
 
 // eraseKeys erases the keys of the epochs that are erased in the store, as another process may have
 // done so.
-func (s *served) eraseKeys() (failed error) {
-	for epoch := range s.Epochs.Count {
-		if s.state(epoch) < store.StateErased {
+func (s *hostedTask) eraseKeys() (failed error) {
+	for e := range s.EachEpoch() {
+		if e.State() < store.StateErased {
 			continue
 		}
-		if _, err := s.keys.Key(epoch); !errors.Is(err, keyfile.ErrErased) {
-			failed = errors.Join(failed, s.eraseKey(epoch))
+		if _, err := s.keys.Key(e.Number); !errors.Is(err, keyfile.ErrErased) {
+			failed = errors.Join(failed, e.EraseKey())
 		}
 	}
 	return failed
 }
 
 // name is how logs and metrics call the task.
-func (s *served) name() string { return s.ID.String()[:8] }
+func (s *hostedTask) name() string { return s.ID.String()[:8] }
 
-func (s *served) epochID(epoch uint64) store.EpochID { return store.EpochID{Task: s.ID, Epoch: epoch} }
-
-// state returns how far an epoch has come.
-func (s *served) state(epoch uint64) store.State {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.states[epoch]
+// State returns how far the epoch has come.
+func (e hostedEpoch) State() store.State {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return e.states[e.Number]
 }
 
-// reached takes note that an epoch has come that far.
-func (s *served) reached(epoch uint64, to store.State) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.states[epoch] = max(s.states[epoch], to)
+// Reached takes note that the epoch has come that far.
+func (e hostedEpoch) Reached(to store.State) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.states[e.Number] = max(e.states[e.Number], to)
 }
 
-// sealed returns how many batches of an epoch are sealed, at the last look at the store.
-func (s *served) sealed(epoch uint64) uint64 {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.batches[epoch]
+// Sealed returns how many batches of the epoch are sealed, at the last look at the store.
+func (e hostedEpoch) Sealed() uint64 {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return e.batches[e.Number]
 }
 
-// sealedNow takes note of how many are.
-func (s *served) sealedNow(epoch, batches uint64) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.batches[epoch] = batches
+// SetSealed takes note of how many are.
+func (e hostedEpoch) SetSealed(batches uint64) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.batches[e.Number] = batches
 }
 
 // advance raises the state of an epoch, durably.
-func (r *Relay) advance(ctx context.Context, s *served, epoch uint64, to store.State) error {
-	if err := r.spare(func() error { return r.store.Advance(ctx, s.epochID(epoch), to) }); err != nil {
+func (r *Relay) advance(ctx context.Context, e hostedEpoch, to store.State) error {
+	if err := r.spare(func() error { return r.store.Advance(ctx, e.ID(), to) }); err != nil {
 		return err
 	}
-	s.reached(epoch, to)
+	e.Reached(to)
 	return nil
 }
 
 // reached takes note of how far epochs have come, through whichever process.
 func (r *setup) reached(all []store.Progress) {
 	for _, p := range all {
-		if s := r.lineup().tasks[p.ID.Task]; s != nil {
-			s.reached(p.ID.Epoch, p.State)
-			s.sealedNow(p.ID.Epoch, p.Next-uint64(len(p.Open)))
+		if s := r.hosted().tasks[p.ID.Task]; s != nil {
+			s.Epoch(p.ID.Epoch).Reached(p.State)
+			s.Epoch(p.ID.Epoch).SetSealed(p.Next - uint64(len(p.Open)))
 		}
 	}
 }
@@ -390,12 +441,12 @@ func (r *setup) reached(all []store.Progress) {
 // loadStates takes note of how far the epochs have come, and demands the key of the one that is open now.
 func (r *setup) loadStates(all []store.Progress) error {
 	r.reached(all)
-	for _, s := range r.lineup().order {
+	for _, s := range r.hosted().order {
 		epoch, now := s.Epochs.At(uint64(r.cfg.Clock().Unix()))
-		if !now || s.state(epoch) >= store.StateClosed {
+		if !now || s.Epoch(epoch).State() >= store.StateClosed {
 			continue
 		}
-		if _, err := s.opener(epoch); err != nil {
+		if _, err := s.Epoch(epoch).Opener(); err != nil {
 			return fmt.Errorf("couldn't serve task %s in epoch %d: %w", s.name(), epoch, err)
 		}
 	}

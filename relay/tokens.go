@@ -24,28 +24,28 @@ type tokenEpoch struct {
 }
 
 // withTokens says whether this relay takes reports of the task, and takes them with tokens.
-func (s *served) withTokens() bool { return s.hop == 0 && s.Clients.Kind == task.ClientToken }
+func (s *hostedTask) withTokens() bool { return s.hop == 0 && s.Clients.Kind == task.ClientToken }
 
-// setTokenKey begins to accept the tokens of an epoch, unless the epoch is over.
-func (s *served) setTokenKey(epoch uint64, key *token.PublicKey) {
-	challenge := token.Challenge(s.Task, s.ID, epoch)
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.states[epoch] < store.StateErased {
-		s.tokens[epoch] = &tokenEpoch{key, challenge, token.NewDigest(challenge)}
+// SetTokenKey begins to accept the tokens of the epoch, unless the epoch is over.
+func (e hostedEpoch) SetTokenKey(key *token.PublicKey) {
+	challenge := token.Challenge(e.Task, e.hostedTask.ID, e.Number)
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if e.states[e.Number] < store.StateErased {
+		e.tokens[e.Number] = &tokenEpoch{key, challenge, token.NewDigest(challenge)}
 	}
 }
 
-// tokenEpoch returns what checks the tokens of an epoch, nil as long as the issuer's key is missing.
-func (s *served) tokenEpoch(epoch uint64) *tokenEpoch {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.tokens[epoch]
+// TokenEpoch returns what checks the tokens of the epoch, nil as long as the issuer's key is missing.
+func (e hostedEpoch) TokenEpoch() *tokenEpoch {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return e.tokens[e.Number]
 }
 
 // loadIssuerKeys takes the issuer's public keys from a file instead of from the issuer. The file may
 // hold keys of other tasks; nothing but the ids that the task names decides which are its own.
-func (s *served) loadIssuerKeys(path string) error {
+func (s *hostedTask) loadIssuerKeys(path string) error {
 	if path == "" {
 		return nil
 	}
@@ -66,15 +66,15 @@ func (s *served) loadIssuerKeys(path string) error {
 				fmt.Sprintf("a file with the issuer's keys of all %d epochs; that of epoch %d is missing",
 					s.Epochs.Count, epoch))
 		}
-		s.setTokenKey(uint64(epoch), keys[id])
+		s.Epoch(uint64(epoch)).SetTokenKey(keys[id])
 	}
 	return nil
 }
 
 // checkToken returns the token that a report carries. It costs no more than comparing bytes, until a
 // token of the right epoch and key has its signature checked.
-func (r *Relay) checkToken(w http.ResponseWriter, req *http.Request, s *served, epoch uint64) ([]byte, error) {
-	at := s.tokenEpoch(epoch)
+func (r *Relay) checkToken(w http.ResponseWriter, req *http.Request, e hostedEpoch) ([]byte, error) {
+	at := e.TokenEpoch()
 	if at == nil {
 		return nil, service.TryLater(problem.Overloaded, "the issuer's key is not here yet")
 	}
@@ -98,7 +98,7 @@ const fetchTimeout = 20 * time.Second
 
 // tokenKeyLoop fetches the issuer's keys of the epochs that are open or next, ahead of the reports
 // and once each: what the issuer sees does not depend on who reports.
-func (r *Relay) tokenKeyLoop(ctx context.Context, s *served) {
+func (r *Relay) tokenKeyLoop(ctx context.Context, s *hostedTask) {
 	client := &http.Client{Transport: r.outgoing, Timeout: fetchTimeout,
 		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}
 	for failed := false; ; {
@@ -116,24 +116,24 @@ func (r *Relay) tokenKeyLoop(ctx context.Context, s *served) {
 }
 
 // fetchTokenKeys fetches the keys that are missing.
-func (r *Relay) fetchTokenKeys(ctx context.Context, client *http.Client, s *served) error {
+func (r *Relay) fetchTokenKeys(ctx context.Context, client *http.Client, s *hostedTask) error {
 	var errs []error
 	now := r.clock.Read().Now
-	for epoch := range s.Epochs.Count {
-		start, end := r.window(s, epoch)
+	for e := range s.EachEpoch() {
+		start, end := e.Window()
 		next := start.Add(-time.Duration(s.Epochs.Length) * time.Second)
 		if now.Before(next) {
 			break
 		}
-		if now.After(end) || s.tokenEpoch(epoch) != nil {
+		if now.After(end) || e.TokenEpoch() != nil {
 			continue
 		}
-		key, err := token.FetchKey(ctx, client, s.Open, epoch)
+		key, err := token.FetchKey(ctx, client, s.Open, e.Number)
 		if err != nil {
 			errs = append(errs, err)
 			continue
 		}
-		s.setTokenKey(epoch, key)
+		e.SetTokenKey(key)
 	}
 	return errors.Join(errs...)
 }
