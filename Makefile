@@ -1,5 +1,5 @@
 # make demo and make test are the README's two commands; both set up what they need.
-.PHONY: demo test test-full bench build figures package release
+.PHONY: demo test test-full bench build figures errata audit package release
 
 ARGS ?=
 PART ?= all
@@ -30,7 +30,15 @@ build:
 # The papers' figures, and what is wrong in the papers: docs/figures, docs/reproduction.md, docs/errata.md.
 # ARGS=--quick for a rough look, which must not be committed.
 figures:
-	@go run ./cmd/verifier figures --out docs $(ARGS)
+	@go -C lab run . figures --out ../docs $(ARGS)
+
+# That printed claims do not hold, by examples: all, or those that ARGS names.
+errata:
+	@go -C lab run . errata $(ARGS)
+
+# What an attacker finds who runs what is shipped: docs/audit.md, in half an hour.
+audit:
+	@go -C lab run . audit --out ../docs/audit.md $(ARGS)
 
 # The npm packages, build/doona-VERSION.tgz and the program of `npx doona dev` for this platform; installs Node packages and Chromium as test does.
 package:

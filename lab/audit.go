@@ -11,8 +11,8 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/doona-dp/doona/internal/audit"
 	"github.com/doona-dp/doona/internal/cli"
+	"github.com/doona-dp/doona/lab/audit"
 	"github.com/doona-dp/doona/wasm"
 )
 
@@ -33,13 +33,13 @@ type auditRow struct {
 	Passed         bool    `json:"passed"`
 }
 
-// auditResult is what `verifier audit` prints.
+// auditResult is what `lab audit` prints.
 type auditResult struct {
 	Passed bool       `json:"passed"`
 	Rows   []auditRow `json:"rows"`
 }
 
-// auditFlags are the flags of `verifier audit`.
+// auditFlags are the flags of `lab audit`.
 type auditFlags struct {
 	options audit.Options
 	module  string
@@ -67,9 +67,9 @@ power       the probability to find what is aimed at, computed from a pilot of h
 The exit status is 1 if a claim is refuted, a fault is not found, or less than half of a claim is.
 --module FILE audits that doona.wasm; without it one is built, which needs Go and this module's source.
 With --native-only none is.`,
-		Example: `  verifier audit --native-only
-  verifier audit --trials 100000 --module build/www/doona.wasm
-  verifier audit --out docs/audit.md`,
+		Example: `  lab audit --native-only
+  lab audit --trials 100000 --module build/www/doona.wasm
+  lab audit --out docs/audit.md`,
 		Args: cli.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error { return f.run(cmd) },
 	}
@@ -137,7 +137,7 @@ const intro = `# The audit
 
 What an attacker finds who runs the code that is shipped. Written by
 
-    verifier audit --out docs/audit.md
+    make audit
 
 Each row plays small batches, as many in each of two worlds that differ in one client's value. The attacker knows every
 other client's value and tells the worlds apart from what one view shows.

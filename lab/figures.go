@@ -8,17 +8,17 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/doona-dp/doona/internal/cli"
-	"github.com/doona-dp/doona/internal/figures"
+	"github.com/doona-dp/doona/lab/figures"
 )
 
-// figuresFlags are the flags of `verifier figures`.
+// figuresFlags are the flags of `lab figures`.
 type figuresFlags struct {
 	out   string
 	quick bool
 	only  []string
 }
 
-// figuresResult is what `verifier figures` prints.
+// figuresResult is what `lab figures` prints.
 type figuresResult struct {
 	Out     string   `json:"out"`
 	Figures []string `json:"figures"`
@@ -42,11 +42,11 @@ func figuresCommand() *cobra.Command {
 Random draws have fixed seeds: the CSV files come out the same each time on amd64. A full run takes
 up to 20 minutes on two cores; --quick takes fewer points and fewer repetitions, and a minute or two.
 With --only the figures of these names are computed, and no document is written.`,
-		Example: `  verifier figures --out docs
+		Example: `  lab figures --out docs
   # one figure, roughly
-  verifier figures --out try --quick --only bbgn19-3iv
+  lab figures --out try --quick --only bbgn19-3iv
   # one claim that does not hold as printed
-  verifier figures errata lemma11`,
+  lab errata lemma11`,
 		Args: cli.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error { return runFigures(cmd, f) },
 	}
@@ -55,7 +55,6 @@ With --only the figures of these names are computed, and no document is written.
 	flags.BoolVar(&f.quick, "quick", false, "fewer points and repetitions")
 	flags.StringSliceVar(&f.only, "only", nil, "names of figures to compute (default: all, and the documents)")
 	cli.Require(cmd, "out")
-	cmd.AddCommand(errataCommand())
 	return cmd
 }
 
@@ -93,7 +92,7 @@ func runFigures(cmd *cobra.Command, f figuresFlags) error {
 	})
 }
 
-// erratumResult is what `verifier figures errata` prints of each.
+// erratumResult is what `lab errata` prints of each.
 type erratumResult struct {
 	Name     string `json:"name"`
 	Where    string `json:"where"`
@@ -110,8 +109,8 @@ func errataCommand() *cobra.Command {
 
 The exit status is 0 only if each still shows its claim to be as wrong as docs/errata.md says. Names
 are the headings there.`,
-		Example: `  verifier figures errata lemma11
-  verifier figures errata --json`,
+		Example: `  lab errata lemma11
+  lab errata --json`,
 		RunE: runErrata,
 	}
 }

@@ -27,7 +27,7 @@ run_part() {
       DOONA_FULL=1 go test -timeout 60m -v -run 'RelaysNoiseIsAsPromised|CorrelatedIsUsable|PlansPredict' ./planner
       DOONA_FULL=1 DOONA_FIGURES="$figures" go test -timeout 180m -run IntervalsCover -v ./planner ;;
     audit)
-      go run ./cmd/verifier audit --out docs/audit.md --json | tail -1 >"$figures"
+      go -C lab run . audit --out ../docs/audit.md --json | tail -1 >"$figures"
       DOONA_FULL=1 go test -timeout 60m -v -run 'SurroundedClient|ReplayedSlot|LessNoiseIsFound|BatchesPerEpoch' ./relay ;;
     race) # But for tests that are mostly one draw or order after another: eight times as long, and nothing is shared.
       local alone='Permute|RandomOrder|EveryProtocolEndToEnd|World|QuantilesAndMean|ProcessedIsPossible|ErrorBars|Seized'
@@ -130,7 +130,7 @@ run_part() {
       printf '{"settings": %s, "costs": %s, "road": %s}' "$(cat "$found")" "$(cat "$costs")" "$(cat "$road")" >"$figures"
       rm "$found" "$costs" "$road"
       ;;
-    figures) DOONA_FULL=1 go test -timeout 60m -v ./internal/figures ;;
+    figures) DOONA_FULL=1 go -C lab test -timeout 60m -v ./figures ;;
     release) ./scripts/release-twice.sh >"$figures" ;;
     *) echo "unknown PART $1: want one of $parts, or all" >&2; exit 2 ;;
   esac

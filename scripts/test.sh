@@ -22,6 +22,12 @@ go vet -tags long ./...
 GOOS=wasip1 GOARCH=wasm go vet ./wasm/... ./protocols/... ./wire/task ./randomizer ./accountant
 go run honnef.co/go/tools/cmd/staticcheck@v0.8.2 ./...
 
+step "the other modules: vet, staticcheck, and the laboratory's tests"
+for other in beam lab; do
+  (cd "$other" && go vet ./... && go run honnef.co/go/tools/cmd/staticcheck@v0.8.2 ./...)
+done
+go -C lab test -count=1 ./... # Documents outside of the module are no reason for Go to run a test again.
+
 step "go test"
 go test -timeout 20m ./relay ./... # The longest first: else the others are done, and it is waited for alone.
 

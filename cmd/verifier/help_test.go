@@ -40,13 +40,7 @@ func TestHelp(t *testing.T) {
 			"minute; TestScripts/total has a short one",
 		"verifier plan --table --json": "takes a minute; " +
 			"TestDocumentedTablesHaveEveryExample has it",
-		"verifier audit --native-only":                                 "takes a minute; TestScripts/audit has a short one",
-		"verifier plan --set site.json --out tasks":                    "needs a file, as TestScripts/set has it",
-		"verifier figures --out docs":                                  "takes minutes",
-		"verifier audit --out docs/audit.md":                           "takes minutes",
-		"verifier audit --trials 100000 --module build/www/doona.wasm": "takes minutes",
-		"verifier figures errata --json": "takes half a minute; " +
-			"TestErrata has it",
+		"verifier plan --set site.json --out tasks":                                                     "needs a file, as TestScripts/set has it",
 		"verifier simulate --table --repeat 5000":                                                       "takes minutes",
 		"verifier analyze --task mean.bundle --keys verifier.keys batches/*.batch --json":               batches,
 		"verifier verify --task mean.bundle batches/*.batch":                                            batches,

@@ -37,8 +37,8 @@ func root() *cobra.Command {
 			return c.Admin, err
 		}),
 		cli.Version("verifier"),
-		figuresCommand(),
-		auditCommand(),
 		initCommand(),
+		cli.Moved("figures", "make figures"),
+		cli.Moved("audit", "make audit"),
 	)
 }

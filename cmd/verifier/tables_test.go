@@ -8,7 +8,6 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/doona-dp/doona/internal/audit"
 	"github.com/doona-dp/doona/internal/testing/doctest"
 	"github.com/doona-dp/doona/wire/task"
 )
@@ -50,21 +49,6 @@ func TestDocumentedCostsArePlanned(t *testing.T) {
 		}
 	}
 	require.Equal(t, want, got, "verifier plan --table")
-}
-
-// TestDocumentedAuditHasEveryCase: docs/audit.md is what `verifier audit` writes of today's cases, and says that
-// each passed.
-func TestDocumentedAuditHasEveryCase(t *testing.T) {
-	var want [][]string
-	for _, c := range append(audit.Shipped(true), audit.Faulty()...) {
-		fault, result := c.Fault, "found"
-		if fault == "" {
-			fault, result = "–", "holds"
-		}
-		want = append(want, []string{c.Protocol, c.Client, fault, string(c.View), c.Attack, result})
-	}
-	require.Equal(t, want, doctest.Table(t, "../../docs/audit.md", "protocol", "client", "planted fault", "view of",
-		"attack", "result"), "verifier audit --out docs/audit.md")
 }
 
 // TestDocumentedLossOfCorrelated: 0.1 % of the slots of the table of costs move the ends of an interval apart by one

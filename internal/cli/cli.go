@@ -54,6 +54,12 @@ func Root(name, short, example string, commands ...*cobra.Command) *cobra.Comman
 	return root
 }
 
+// Moved returns a command that says where it is now and does nothing else; help leaves it out.
+func Moved(name, now string) *cobra.Command {
+	return &cobra.Command{Use: name, Hidden: true, DisableFlagParsing: true,
+		RunE: func(*cobra.Command, []string) error { return Usagef("moved: use '%s'", now) }}
+}
+
 // Prepare makes cmd a root command without subcommands, with what all commands share.
 func Prepare(name, short string, cmd *cobra.Command) *cobra.Command {
 	cmd.Use, cmd.Short = name, short

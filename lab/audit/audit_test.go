@@ -6,7 +6,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/doona-dp/doona/internal/audit"
+	"github.com/doona-dp/doona/lab/audit"
 )
 
 // run plays a case in few trials, and in twice as many until enough is found, so that chance alone hides nothing. The

@@ -74,7 +74,7 @@ func WriteErrata(dir string, done func()) error {
 const errataHead = `# What is wrong or loose in the papers and in public code
 
 Written by ` + "`make figures`" + `. Each entry has a command that exits 0 only if what it says still comes out; ` +
-	"`verifier figures errata`" + ` runs them all, and so do the tests.
+	"`make errata`" + ` runs them all, and so do the tests.
 
 The papers by their short names: [BBGN19](https://arxiv.org/abs/1903.02837),
 [BBGN19b](https://arxiv.org/abs/1906.09116), [GKMPS21](https://arxiv.org/abs/2109.13158),
@@ -84,7 +84,6 @@ the versions there. Their authors may have corrected some of it since.
 
 // write writes the erratum's entry.
 func (e *Erratum) write(doc *strings.Builder, evidence string) {
-	fmt.Fprintf(doc, "\n## %s\n\n**Printed** (%s): %s\n\n**True**: %s\n\n**Shown by** `verifier figures errata "+
-		"%s`: %s\n",
+	fmt.Fprintf(doc, "\n## %s\n\n**Printed** (%s): %s\n\n**True**: %s\n\n**Shown by** `make errata ARGS=%s`: %s\n",
 		e.Name, e.Where, e.Claim, e.Truth, e.Name, evidence)
 }

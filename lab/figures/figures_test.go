@@ -11,8 +11,8 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/doona-dp/doona/internal/figures"
 	"github.com/doona-dp/doona/internal/look"
+	"github.com/doona-dp/doona/lab/figures"
 )
 
 // docs is where the documents are; full asks for the long forms.

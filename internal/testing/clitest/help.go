@@ -11,6 +11,8 @@ import (
 
 	"github.com/spf13/cobra"
 	"github.com/stretchr/testify/require"
+
+	"github.com/doona-dp/doona/internal/testing/doctest"
 )
 
 // data is a file that examples may read, below the module's root.
@@ -21,7 +23,7 @@ const data = "cmd/demo/flights.csv.gz"
 // clone's flights are, but for the lines in skip, whose values say why.
 func Help(t *testing.T, root *cobra.Command, skip map[string]string, others ...string) {
 	t.Setenv("PATH", build(t, others)+string(os.PathListSeparator)+os.Getenv("PATH"))
-	flights, err := os.ReadFile(filepath.Join("../..", data))
+	flights, err := os.ReadFile(filepath.Join(doctest.Root(t), data))
 	require.NoError(t, err)
 	skipped := map[string]bool{}
 	for _, cmd := range commands(root) {
@@ -47,11 +49,11 @@ func Help(t *testing.T, root *cobra.Command, skip map[string]string, others ...s
 	}
 }
 
-// commands returns root and all commands below it that are the module's own.
+// commands returns root and all commands below it that are the module's own and that help shows.
 func commands(root *cobra.Command) []*cobra.Command {
 	out := []*cobra.Command{root}
 	for _, cmd := range root.Commands() {
-		if cmd.Name() != "help" && cmd.Name() != "completion" {
+		if cmd.Name() != "help" && cmd.Name() != "completion" && !cmd.Hidden {
 			out = append(out, commands(cmd)...)
 		}
 	}

@@ -81,6 +81,21 @@ func check(t *testing.T, root *cobra.Command, path, args string) {
 	}
 }
 
+// Root returns the folder of the repository's own module, which the working folder is in.
+func Root(t testing.TB) string {
+	t.Helper()
+	dir, err := os.Getwd()
+	require.NoError(t, err)
+	for {
+		text, err := os.ReadFile(filepath.Join(dir, "go.mod"))
+		if err == nil && strings.HasPrefix(string(text), "module github.com/doona-dp/doona\n") {
+			return dir
+		}
+		require.NotEqual(t, dir, filepath.Dir(dir), "no go.mod of the repository")
+		dir = filepath.Dir(dir)
+	}
+}
+
 // EachFile calls f with the path, below root, of every file of the module in the folder root: not
 // of other modules within it, of tools and of what is built.
 func EachFile(t *testing.T, root string, f func(name string)) {
