@@ -39,7 +39,7 @@ run_part() {
       ./www/setup.sh >/dev/null
       go run ./www/build
       go run ./wasm/fuzzcases -n 2000 >build/fuzzcases.jsonl
-      DOONA_FULL=1 DOONA_FIGURES="$figures" PATH="$(node22)/bin:$PATH" go test -timeout 60m -run Mutants -v . ;;
+      DOONA_FIGURES="$figures" PATH="$(node22)/bin:$PATH" go test -tags long -timeout 60m -run Mutants -v ./internal/testing/house ;;
     crash)
       DOONA_FULL=1 go test -timeout 60m -run CrashSpendsOnce -v ./relay
       DOONA_FULL=1 go test -timeout 30m -run KilledServe -v ./cmd/verifier

@@ -1,0 +1,308 @@
+// Package house_test holds the whole repository to its rules: here, that a test fails where a promise is broken.
+package house_test
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"flag"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"unicode"
+
+	"github.com/evanw/esbuild/pkg/api"
+	"github.com/stretchr/testify/require"
+)
+
+const (
+	root        = "../../.."
+	mutantsFile = root + "/testdata/mutants.json"
+)
+
+var fix = flag.Bool("fix", false, "have mutants follow functions, names and tests that have moved")
+
+// mutant is a small change that breaks a promise, and the test that must fail for it. Code in Go is anchored by its
+// syntax tree: the function that has it may stand in any file of the folder, and be formatted in any way. Code in
+// TypeScript stands once in a file, with any white space.
+type mutant struct {
+	Name        string `json:"name"`
+	File        string `json:"file,omitempty"`     // of code in TypeScript, from the root of the module
+	Folder      string `json:"folder,omitempty"`   // of code in Go
+	Function    string `json:"function,omitempty"` // F, (*T).F, or the name of a variable, constant or type
+	Code        string `json:"code"`               // an expression, statement or case, or a run of them
+	Nth         int    `json:"nth,omitempty"`      // which one, from 1, where the function has several of the same
+	Replacement string `json:"replacement"`
+	Promise     string `json:"promise"` // what the change breaks
+	Package     string `json:"package"` // of the test, or its file in TypeScript
+	Test        string `json:"test"`
+}
+
+func (m *mutant) script() bool { return m.File != "" }
+
+func readMutants(t *testing.T) (all []*mutant) {
+	t.Helper()
+	text, err := os.ReadFile(mutantsFile)
+	require.NoError(t, err)
+	in := json.NewDecoder(bytes.NewReader(text))
+	in.DisallowUnknownFields()
+	require.NoError(t, in.Decode(&all))
+	require.NotEmpty(t, all)
+	return all
+}
+
+func writeMutants(t *testing.T, all []*mutant) {
+	t.Helper()
+	var text bytes.Buffer
+	out := json.NewEncoder(&text)
+	out.SetEscapeHTML(false)
+	out.SetIndent("", " ")
+	require.NoError(t, out.Encode(all))
+	require.NoError(t, os.WriteFile(mutantsFile, text.Bytes(), 0o644))
+}
+
+// apply returns the file that the mutant changes, from the root, and its text with the change.
+func (m *mutant) apply(h house) (file string, changed []byte, err error) {
+	if m.script() {
+		text, err := os.ReadFile(filepath.Join(root, m.File))
+		if err != nil {
+			return "", nil, err
+		}
+		at, err := one(findScript(string(text), m.Code), m.Nth, m.File)
+		return m.File, replace(text, at, m.Replacement), err
+	}
+	of := h.named(m.Folder, m.Function)
+	if len(of) != 1 {
+		return "", nil, fmt.Errorf("%s has %d functions %s", m.Folder, len(of), m.Function)
+	}
+	d := of[0]
+	found, _ := d.find(m.Code, false)
+	at, err := one(found, m.Nth, d.file+", "+m.Function)
+	if err != nil {
+		return "", nil, err
+	}
+	changed = replace(d.text, at, m.Replacement)
+	after, err := declarations(d.folder, d.file, changed)
+	if err != nil {
+		return "", nil, err
+	}
+	if added := tokens([]byte(m.Replacement)); len(added) > 0 {
+		same := slices.IndexFunc(after, func(a declaration) bool { return a.name == d.name && a.from == d.from })
+		now := span{at.from + added[0].from, at.from + added[len(added)-1].to}
+		if same < 0 || !after[same].isNode(now) {
+			return "", nil, errors.New("the replacement becomes part of what stands beside it")
+		}
+	}
+	return d.file, changed, nil
+}
+
+// one returns the nth of the places that were found, where several were, else the only one.
+func one(found []span, nth int, where string) (span, error) {
+	switch {
+	case nth == 0 && len(found) == 1:
+		return found[0], nil
+	case nth > 0 && nth <= len(found) && len(found) > 1:
+		return found[nth-1], nil
+	}
+	return span{}, fmt.Errorf("%s has this code %d times (nth %d)", where, len(found), nth)
+}
+
+func replace(text []byte, at span, replacement string) []byte {
+	return slices.Concat(text[:at.from], []byte(replacement), text[at.to:])
+}
+
+// findScript returns where the code stands, whatever the white space.
+func findScript(text, code string) (found []span) {
+	var dense strings.Builder
+	var places []int // in text, of each byte of dense
+	for i := range len(text) {
+		if !unicode.IsSpace(rune(text[i])) {
+			dense.WriteByte(text[i])
+			places = append(places, i)
+		}
+	}
+	want := strings.Join(strings.Fields(code), "")
+	for from := 0; want != ""; {
+		i := strings.Index(dense.String()[from:], want)
+		if i < 0 {
+			break
+		}
+		from += i + len(want)
+		found = append(found, span{places[from-len(want)], places[from-1] + 1})
+	}
+	return found
+}
+
+// TestMutantsApply: every mutant still changes one place and can be read, and its test is still there. With -fix,
+// those whose function, names or test have moved follow them, where there is no doubt to where.
+func TestMutantsApply(t *testing.T) {
+	h, names, all := readHouse(t), map[string]bool{}, readMutants(t)
+	for _, m := range all {
+		require.False(t, names[m.Name], m.Name)
+		names[m.Name] = true
+		require.NotEmpty(t, m.Promise, m.Name)
+		if _, _, err := m.apply(h); err != nil {
+			t.Log(m.follow(t, h, err))
+		}
+		if !hasTest(t, m.Package, m.Test) {
+			t.Log(m.followTest(t))
+		}
+		_, changed, err := m.apply(h)
+		if err != nil || !hasTest(t, m.Package, m.Test) {
+			t.Fail()
+			continue
+		}
+		if m.script() {
+			require.Empty(t, api.Transform(string(changed), api.TransformOptions{Loader: api.LoaderTS}).Errors, m.Name)
+		}
+	}
+	if *fix {
+		writeMutants(t, all)
+	}
+	require.False(t, t.Failed(), "go test -run MutantsApply ./internal/testing/house -fix, and read the diff")
+}
+
+// testHead returns how a test begins in a file.
+func testHead(file, test string) string {
+	if strings.HasSuffix(file, ".ts") {
+		return "\ntest('" + test + "', "
+	}
+	return "\nfunc " + test + "(t *testing.T) {"
+}
+
+func hasTest(t *testing.T, pkg, test string) bool {
+	t.Helper()
+	files := []string{filepath.Join(root, pkg)}
+	if filepath.Ext(pkg) != ".ts" {
+		var err error
+		files, err = filepath.Glob(filepath.Join(files[0], "*_test.go"))
+		require.NoError(t, err)
+	}
+	return slices.ContainsFunc(files, func(file string) bool {
+		text, err := os.ReadFile(file)
+		return err == nil && bytes.Contains(text, []byte(testHead(file, test)))
+	})
+}
+
+// follow says where the code of a mutant that does not apply now is, and with -fix changes the mutant.
+func (m *mutant) follow(t *testing.T, h house, problem error) string {
+	t.Helper()
+	var where []mutant
+	if m.script() {
+		for _, file := range filesOf(t, filepath.Dir(filepath.Dir(m.File)), ".ts") {
+			moved := *m
+			moved.File = file
+			where = append(where, moved)
+		}
+	} else {
+		where = m.moved(h)
+	}
+	where = slices.DeleteFunc(where, func(moved mutant) bool {
+		_, _, err := moved.apply(h)
+		return err != nil
+	})
+	for _, sure := range []func(mutant) bool{
+		func(moved mutant) bool { return moved.Code == m.Code && moved.Function == m.Function },
+		func(moved mutant) bool { return moved.Code == m.Code && bare(moved.Function) == bare(m.Function) },
+		func(moved mutant) bool { return moved.Folder == m.Folder && moved.Function == m.Function },
+		func(moved mutant) bool { return moved.Code == m.Code },
+		func(moved mutant) bool { return bare(moved.Function) == bare(m.Function) },
+	} {
+		some := slices.DeleteFunc(slices.Clone(where), func(moved mutant) bool { return !sure(moved) })
+		if len(some) == 1 {
+			return m.become(some[0], problem.Error())
+		}
+	}
+	text := fmt.Sprintf("%s: %v:\n%s", m.Name, problem, m.Code)
+	for _, moved := range where {
+		text += fmt.Sprintf("\n  is it in %s%s, %s?", moved.Folder, moved.File, moved.Function)
+	}
+	return text
+}
+
+// become changes the mutant with -fix, and says what would change.
+func (m *mutant) become(moved mutant, problem string) string {
+	text := fmt.Sprintf("%s: %s; it is now in %s%s, %s", m.Name, problem, moved.Folder, moved.File, moved.Function)
+	if moved.Code != m.Code {
+		text += fmt.Sprintf("\n%s\n=>\n%s", moved.Code, moved.Replacement)
+	}
+	if moved.Package != m.Package {
+		text += "; its test is in " + moved.Package
+	}
+	if *fix {
+		*m = moved
+	}
+	return text
+}
+
+// bare returns a function's name without its type.
+func bare(function string) string { return function[strings.LastIndex(function, ".")+1:] }
+
+// moved returns what the mutant would be at every place of its code, also where that uses other names.
+func (m *mutant) moved(h house) (all []mutant) {
+	for _, declarations := range h {
+		for _, d := range declarations {
+			for _, rename := range []bool{false, true} {
+				found, names := d.find(m.Code, rename)
+				if rename && bare(d.name) != bare(m.Function) {
+					found = nil // Too much has this form.
+				}
+				for i, at := range found {
+					if rename && len(names[i]) == 0 {
+						continue // Found above.
+					}
+					moved := *m
+					moved.Folder, moved.Function = d.folder, d.name
+					if rename {
+						moved.Code = string(d.text[at.from:at.to])
+						moved.Replacement = renameAll(m.Replacement, names[i])
+					}
+					if !slices.Contains(all, moved) {
+						all = append(all, moved)
+					}
+				}
+			}
+		}
+	}
+	return all
+}
+
+// renameAll returns code with other names.
+func renameAll(code string, names map[string]string) string {
+	out, done := "", 0
+	for _, t := range tokens([]byte(code)) {
+		if to, ok := names[t.text]; ok && t.name {
+			out, done = out+code[done:t.from]+to, t.to
+		}
+	}
+	return out + code[done:]
+}
+
+// followTest says where the test of a mutant now is, and with -fix changes the mutant.
+func (m *mutant) followTest(t *testing.T) string {
+	t.Helper()
+	problem, ext := fmt.Sprintf("no %s in %s", m.Test, m.Package), "_test.go"
+	if m.script() {
+		ext = ".spec.ts"
+	}
+	var found []mutant
+	for _, file := range filesOf(t, ".", ext) {
+		text, err := os.ReadFile(filepath.Join(root, file))
+		require.NoError(t, err)
+		if !bytes.Contains(text, []byte(testHead(file, m.Test))) {
+			continue
+		}
+		moved := *m
+		if moved.Package = file; !m.script() {
+			moved.Package = "./" + filepath.Dir(file)
+		}
+		found = append(found, moved)
+	}
+	if len(found) == 1 {
+		return m.become(found[0], problem)
+	}
+	return fmt.Sprintf("%s: %s, and %d elsewhere", m.Name, problem, len(found))
+}
