@@ -1,4 +1,4 @@
-package doona_test
+package vectors_test
 
 import (
 	"crypto/sha256"

@@ -1,6 +1,6 @@
 // Package doona_test holds the walls between the module's packages, and the test vectors that all
 // implementations share.
-package doona_test
+package house_test
 
 import (
 	"go/ast"

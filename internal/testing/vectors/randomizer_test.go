@@ -1,4 +1,4 @@
-package doona_test
+package vectors_test
 
 import (
 	"fmt"

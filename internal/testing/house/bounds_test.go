@@ -1,4 +1,4 @@
-package doona_test
+package house_test
 
 import (
 	"os"
