@@ -3,6 +3,7 @@
 package doctest
 
 import (
+	"errors"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -84,14 +85,33 @@ func check(t *testing.T, root *cobra.Command, path, args string) {
 // Root returns the folder of the repository's own module, which the working folder is in.
 func Root(t testing.TB) string {
 	t.Helper()
-	dir, err := os.Getwd()
+	dir, err := root()
 	require.NoError(t, err)
+	return dir
+}
+
+// ToRoot makes [Root] the working folder of a TestMain.
+func ToRoot() error {
+	dir, err := root()
+	if err != nil {
+		return err
+	}
+	return os.Chdir(dir)
+}
+
+func root() (string, error) {
+	dir, err := os.Getwd()
+	if err != nil {
+		return "", err
+	}
 	for {
 		text, err := os.ReadFile(filepath.Join(dir, "go.mod"))
 		if err == nil && strings.HasPrefix(string(text), "module github.com/doona-dp/doona\n") {
-			return dir
+			return dir, nil
 		}
-		require.NotEqual(t, dir, filepath.Dir(dir), "no go.mod of the repository")
+		if dir == filepath.Dir(dir) {
+			return "", errors.New("no go.mod of the repository above the working folder")
+		}
 		dir = filepath.Dir(dir)
 	}
 }

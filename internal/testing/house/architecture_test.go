@@ -1,7 +1,6 @@
 package house_test
 
 import (
-	"flag"
 	"fmt"
 	"maps"
 	"os"
@@ -11,8 +10,6 @@ import (
 
 	"github.com/stretchr/testify/require"
 )
-
-var update = flag.Bool("update", false, "write docs/images/imports.svg")
 
 // rooms are the folders that the picture of the house shows, the longest name first where one is in
 // another. What is in no room, such as internal/, is left out.
@@ -80,7 +77,7 @@ func floorOf(imports map[string]map[string]bool, room string) (floor int) {
 }
 
 // TestPictureOfImports: docs/images/imports.svg is drawn from the imports as they are. After a change:
-// go test -run PictureOfImports . -update
+// go test -run PictureOfImports ./internal/testing/house -update
 func TestPictureOfImports(t *testing.T) {
 	const file = "docs/images/imports.svg"
 	drawn := drawImports(roomImports(readPackages(t)))
@@ -89,7 +86,7 @@ func TestPictureOfImports(t *testing.T) {
 	}
 	kept, err := os.ReadFile(file)
 	require.NoError(t, err)
-	require.Equal(t, drawn, string(kept), "the picture is old: go test -run PictureOfImports . -update")
+	require.Equal(t, drawn, string(kept), "the picture is old: go test -run PictureOfImports ./internal/testing/house -update")
 }
 
 // The geometry of the picture, in pixels.

@@ -1,4 +1,3 @@
-// Package house_test holds the whole repository to its rules: here, that a test fails where a promise is broken.
 package house_test
 
 import (
@@ -19,8 +18,8 @@ import (
 )
 
 const (
-	root        = "../../.."
-	mutantsFile = root + "/testdata/mutants.json"
+	root        = "." // See TestMain.
+	mutantsFile = "testdata/mutants.json"
 )
 
 var fix = flag.Bool("fix", false, "have mutants follow functions, names and tests that have moved")

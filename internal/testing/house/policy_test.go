@@ -1,5 +1,3 @@
-// Package doona_test holds the walls between the module's packages, and the test vectors that all
-// implementations share.
 package house_test
 
 import (

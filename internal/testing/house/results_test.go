@@ -69,7 +69,8 @@ func (p *longPart) result(t *testing.T) (r result, ok bool) {
 	return r, true
 }
 
-// TestResultsPage: docs/results.md says what the results do. go test -run ResultsPage . -update writes it.
+// TestResultsPage: docs/results.md says what the results do. To write it:
+// go test -run ResultsPage ./internal/testing/house -update
 func TestResultsPage(t *testing.T) {
 	var page strings.Builder
 	page.WriteString(resultsHead)
@@ -112,14 +113,14 @@ func TestResultsPage(t *testing.T) {
 	}
 	text, err := os.ReadFile(path)
 	require.NoError(t, err)
-	require.Equal(t, page.String(), string(text), "go test -run ResultsPage . -update")
+	require.Equal(t, page.String(), string(text), "go test -run ResultsPage ./internal/testing/house -update")
 }
 
 const resultsHead = `# What was promised, what was run, and what came of it
 
 Each part of ` + "`make test-full`" + ` writes its result, and this page is made of these. ` + "`make test-full`" + ` without a
 part runs those whose result is older than what they test, one after the other. It can be stopped and goes on
-where it was. ` + "`DOONA_FULL=1 go test -run ResultsAreCurrent .`" + ` names the ones that are older.
+where it was. ` + "`DOONA_FULL=1 go test -run ResultsAreCurrent ./internal/testing/house`" + ` names the ones that are older.
 `
 
 // figure returns the number at a path of a result: "#" is a length, "*" the sum over a list.

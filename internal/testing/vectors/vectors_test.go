@@ -1,3 +1,5 @@
+// Package vectors_test holds the Go implementation to testdata/v1, which all implementations share. Its tests run
+// in the repository's root.
 package vectors_test
 
 import (
@@ -7,6 +9,7 @@ import (
 	"encoding/hex"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -18,12 +21,21 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/doona-dp/doona/internal/invalid"
+	"github.com/doona-dp/doona/internal/testing/doctest"
 	"github.com/doona-dp/doona/wire/codec"
 	"github.com/doona-dp/doona/wire/onion"
 	"github.com/doona-dp/doona/wire/task"
 	"github.com/doona-dp/doona/wire/taskfile"
 	"github.com/doona-dp/doona/wire/token"
 )
+
+func TestMain(m *testing.M) {
+	if err := doctest.ToRoot(); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(1)
+	}
+	os.Exit(m.Run())
+}
 
 // vectorDir carries the one version constant; testdata/README.md describes the files.
 var vectorDir = "testdata/v" + strconv.Itoa(task.Version)

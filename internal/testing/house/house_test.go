@@ -1,0 +1,23 @@
+// Package house_test holds the whole repository to its rules: the walls between packages and how large they may grow,
+// documents that agree with the code, headers of every server, bounds of every decoder, results of long runs, and a
+// mutant for every promise. Its tests run in the repository's root.
+package house_test
+
+import (
+	"flag"
+	"fmt"
+	"os"
+	"testing"
+
+	"github.com/doona-dp/doona/internal/testing/doctest"
+)
+
+var update = flag.Bool("update", false, "write what tests draw or list: docs/images/imports.svg, docs/results.md")
+
+func TestMain(m *testing.M) {
+	if err := doctest.ToRoot(); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(1)
+	}
+	os.Exit(m.Run())
+}
