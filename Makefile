@@ -24,7 +24,7 @@ bench:
 	@go run ./bench $(ARGS)
 
 build:
-	@mkdir -p $(BIN) && go build -trimpath -o $(BIN)/ ./cmd/verifier ./cmd/relay ./cmd/issuer ./cmd/demo
+	@mkdir -p $(BIN) && go build -trimpath -o $(BIN)/ ./cmd/relay ./cmd/issuer ./cmd/verifier ./cmd/doona ./cmd/demo
 	@go run ./www/build
 
 # The papers' figures, and what is wrong in the papers: docs/figures, docs/reproduction.md, docs/errata.md.

@@ -84,7 +84,7 @@ func newTrip(ctx context.Context, bins, dir string, who crowd) (*trip, error) {
 
 // buildServices builds what a convoy runs.
 func buildServices(ctx context.Context, dir string) error {
-	_, err := command(ctx, "go", "build", "-o", dir+"/", "./cmd/relay", "./cmd/verifier")
+	_, err := command(ctx, "go", "build", "-o", dir+"/", "./cmd/relay", "./cmd/verifier", "./cmd/doona")
 	return err
 }
 
@@ -204,10 +204,10 @@ func cpuOf(parties []*exec.Cmd) (out []float64, err error) {
 // would not do: of an entry that only 20 clients report they are themselves uncertain, and the band knows it.
 const mostReaches = 2.5
 
-// load runs `relay load` until the verifier has the estimate of all clients, which must be near the truth.
+// load runs `doona load` until the verifier has the estimate of all clients, which must be near the truth.
 func (c *convoy) load(ctx context.Context) (*os.ProcessState, error) {
 	page := "http://" + c.page + "/tasks/" + c.d.Bundles[0].ID.String()
-	cmd := exec.CommandContext(ctx, filepath.Join(c.bins, "relay"), "load", "--json", "--task", c.d.TaskURL(0),
+	cmd := exec.CommandContext(ctx, filepath.Join(c.bins, "doona"), "load", "--json", "--task", c.d.TaskURL(0),
 		"--owner", c.d.Owner, "--rate", "0", "--connections", "512", "--ahead", "8", "--clients", fmt.Sprint(c.clients),
 		"--values", "zipf", "--duration", "3h", "--report", page, "--wait", "1h")
 	var out, problems bytes.Buffer

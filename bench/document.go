@@ -147,7 +147,7 @@ const documentPromises = `
   aggregators must add by itself. It is better than ours wherever clients add the noise.
 * **Ours with noise by clients**: privacy holds if one relay does not collude and the assumed share of clients is
   honest, and ε₀ remains if all collude, but for the protocols that README names. Nobody proves values valid: one
-  client moves an answer by more than its own value, as verifier plan says.
+  client moves an answer by more than its own value, as doona plan says.
 * **Ours with noise by relays** (rows relay/noise): the error is near the peer's, no other client need be honest, and
   relays and verifier handle dummies besides reports.
 `
@@ -199,7 +199,7 @@ a relay stores. The rest, by perf on the same run:
 * First relay: net/http and the kernel's sockets take a quarter, the store an eighth, our handler without the opening
   a tenth, and the runtime (scheduling, collecting, waiting for disk and network) the rest.
 * Later relay: the database that knows which ciphertexts have come takes a tenth, the rest of the road as much.
-* Client (relay load): two system calls for each request, the draw of randomness, and memory.
+* Client (doona load): two system calls for each request, the draw of randomness, and memory.
 
 More than one report in a request would save most of what the first relay has beside its cryptography. But a report is
 one client's, and comes by itself.

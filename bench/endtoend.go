@@ -14,7 +14,7 @@ import (
 	"github.com/doona-dp/doona/wire/task"
 )
 
-// endToEnd is a crowd's way to an estimate on this machine, in batches of 10⁵: `relay load` plays the clients, two
+// endToEnd is a crowd's way to an estimate on this machine, in batches of 10⁵: `doona load` plays the clients, two
 // relays and a verifier serve, each in a process of its own. Time is from the start of the clients to the estimate,
 // which is compared with the truth; CPU time and peak memory are each party's. The limit is the cryptography of all of
 // them, spread over all cores.

@@ -26,7 +26,7 @@ func TestManuals(t *testing.T) {
 	m := newManuals(t)
 	day := m.code("deployment.md", "## First day")
 	program := m.one(day, "go build ")
-	for _, name := range []string{"relay", "verifier", "issuer"} {
+	for _, name := range []string{"relay", "verifier", "issuer", "doona"} {
 		line := strings.NewReplacer("/usr/local/bin/", m.bin+"/", "cmd/relay", "cmd/"+name).Replace(program)
 		require.Contains(t, line, m.bin)
 		build := exec.Command("sh", "-c", line)
@@ -48,7 +48,7 @@ func TestManuals(t *testing.T) {
 	m.each(second, month.Replace(relayMD[0]))
 	m.each(judge, month.Replace(verifierMD[0]))
 	m.each(mint, month.Replace(issuerMD[0]))
-	ownerKey := m.key(m.run(owner, "verifier keygen --kind sign --out owner.key"))
+	ownerKey := m.key(m.run(owner, "doona keygen --out owner.key"))
 
 	at := map[string]string{} // addresses, as the manuals have them, by party and port
 	for _, name := range []string{"relay1", "relay2", "issuer", "verifier"} {
@@ -59,7 +59,7 @@ func TestManuals(t *testing.T) {
 	relayFlag := func(folder, address string) string {
 		return "--relay http://" + address + "," + m.public(folder, "relay.sign") + "," + folder + "/mean.keys.pub "
 	}
-	m.run(owner, "verifier task new --query mean --range 0,10 --batch 20 --epsilon 2 --delta 1e-4 --name mean "+
+	m.run(owner, "doona task new --query mean --range 0,10 --batch 20 --epsilon 2 --delta 1e-4 --name mean "+
 		"--owner-key owner.key "+relayFlag(first, at["relay18081"])+relayFlag(second, at["relay28081"])+
 		"--verifier "+m.public(judge, "verifier.sign")+","+judge+"/mean.keys.pub "+
 		"--issuer http://"+at["issuer8085"]+","+m.public(mint, "issuer.sign")+","+mint+"/mean.keys.pub "+
@@ -97,7 +97,7 @@ func TestManuals(t *testing.T) {
 	require.Len(t, id, 64)
 	require.Contains(t, status, id[:8])
 
-	load := m.one(day, "relay load ")
+	load := m.one(day, "doona load ")
 	load = strings.NewReplacer("URL", "http://"+at["relay18081"]+"/v1/tasks/"+id, "KEY", ownerKey, "20000", "40").
 		Replace(load)
 	out := m.run(first, load+" --values zipf --report http://"+at["verifier8090"]+"/tasks/"+id+" --json")

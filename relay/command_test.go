@@ -25,7 +25,18 @@ import (
 // run runs the relay command and returns its exit status and outputs.
 func run(t *testing.T, args ...string) (status int, stdout, stderr string) {
 	t.Helper()
-	cmd := exec.Command(executable, args...)
+	return runProgram(t, executable, args...)
+}
+
+// runOwner runs the command doona.
+func runOwner(t *testing.T, args ...string) (status int, stdout, stderr string) {
+	t.Helper()
+	return runProgram(t, ownerProgram, args...)
+}
+
+func runProgram(t *testing.T, program string, args ...string) (status int, stdout, stderr string) {
+	t.Helper()
+	cmd := exec.Command(program, args...)
 	var out, log bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &out, &log
 	err := cmd.Run()
@@ -258,7 +269,7 @@ func TestCommandLoad(t *testing.T) {
 		P99               float64 `json:"p99_ms"`
 		PeakRSS           int     `json:"relay_peak_rss_kb"`
 	}
-	status, out, log := run(t,
+	status, out, log := runOwner(t,
 		append(args, "--rate", "0", "--duration", "30s", "--pid", fmt.Sprint(p.cmd.Process.Pid))...)
 	require.Zero(t, status, log)
 	require.NoError(t, json.Unmarshal([]byte(out), &got))
@@ -270,7 +281,7 @@ func TestCommandLoad(t *testing.T) {
 	require.Eventually(t, func() bool { return c.Status(t, 0).Epochs[0].Batches == 2 }, relaytest.Patience,
 		10*time.Millisecond)
 
-	status, out, log = run(t, append(args, "--rate", "500", "--duration", "400ms", "--admin", "http://"+p.admin)...)
+	status, out, log = runOwner(t, append(args, "--rate", "500", "--duration", "400ms", "--admin", "http://"+p.admin)...)
 	require.Equal(t, 1, status, "nothing was accepted")
 	require.Contains(t, log, "no report was accepted; the commonest answer: limit")
 	require.NoError(t, json.Unmarshal([]byte(out), &got))
@@ -278,15 +289,15 @@ func TestCommandLoad(t *testing.T) {
 	require.Equal(t, got.Offered, got.Refused["limit"])
 	for _, args := range [][]string{{"--task", "x"}, {"--rate", "-1"}, {"--rate", "NaN"}, {"--clients", "0"},
 		{"--duration", "1ms"}, {"--connections", "0"}, {"--header", "Via"}} {
-		status, _, log = run(t, append([]string{"load", "--task", c.TaskURL(0), "--owner", c.Owner}, args...)...)
+		status, _, log = runOwner(t, append([]string{"load", "--task", c.TaskURL(0), "--owner", c.Owner}, args...)...)
 		require.Equal(t, 2, status, "%v", args)
 		require.Contains(t, log, "invalid "+args[0][2:])
 	}
-	status, out, log = run(t, append(args, "--rate", "500", "--duration", "100ms", "--admin", c.Open.Relays[0].URL)...)
+	status, out, log = runOwner(t, append(args, "--rate", "500", "--duration", "100ms", "--admin", c.Open.Relays[0].URL)...)
 	require.Equal(t, 1, status, "the public address has no metrics")
 	require.NoError(t, json.Unmarshal([]byte(out), &got), "what was measured is printed all the same")
 	require.Contains(t, log, "couldn't read the relay's memory")
-	status, _, _ = run(t, "load", "--task", c.TaskURL(0), "--owner", "ed25519:x")
+	status, _, _ = runOwner(t, "load", "--task", c.TaskURL(0), "--owner", "ed25519:x")
 	require.Equal(t, 1, status)
 }
 

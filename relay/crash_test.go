@@ -27,8 +27,8 @@ import (
 	"github.com/doona-dp/doona/wire/task"
 )
 
-// executable is the relay command, built once.
-var executable string
+// executable is the relay command, and ownerProgram the command doona beside it, built once.
+var executable, ownerProgram string
 
 func TestMain(m *testing.M) {
 	os.Exit(func() int {
@@ -37,10 +37,11 @@ func TestMain(m *testing.M) {
 			panic(err)
 		}
 		defer os.RemoveAll(dir)
-		executable = filepath.Join(dir, "relay")
-		build := exec.Command("go", "build", "-o", executable, "github.com/doona-dp/doona/cmd/relay")
+		executable, ownerProgram = filepath.Join(dir, "relay"), filepath.Join(dir, "doona")
+		build := exec.Command("go", "build", "-o", dir+"/", "github.com/doona-dp/doona/cmd/relay",
+			"github.com/doona-dp/doona/cmd/doona")
 		if out, err := build.CombinedOutput(); err != nil {
-			panic(fmt.Sprintf("couldn't build the relay: %v\n%s", err, out))
+			panic(fmt.Sprintf("couldn't build the programs: %v\n%s", err, out))
 		}
 		defer pgtest.StopShared()
 		return m.Run()

@@ -40,7 +40,7 @@ func TestLoadCompares(t *testing.T) {
 	args := []string{"load", "--json", "--task", c.TaskURL(0), "--owner", c.Owner, "--ca", a.file, "--rate", "0",
 		"--duration", "1m", "--connections", "8", "--values", "zipf", "--report", startVerifier(t, c, a.file),
 		"--clients"}
-	status, out, log := run(t, append(args, "100")...)
+	status, out, log := runOwner(t, append(args, "100")...)
 	require.Zero(t, status, log)
 	var got struct {
 		Accepted   int
@@ -58,7 +58,7 @@ func TestLoadCompares(t *testing.T) {
 	require.Less(t, got.Comparison.Worst, 6.)
 	require.Positive(t, got.Comparison.Worst)
 
-	status, _, log = run(t, append(args, "100")...)
+	status, _, log = runOwner(t, append(args, "100")...)
 	require.Equal(t, 1, status)
 	require.Contains(t, log, "estimate is of 100 other clients already")
 }
@@ -69,11 +69,11 @@ func TestLoadLeftOver(t *testing.T) {
 	c := relaytest.New(t, relaytest.Options{Task: relaytest.Mean(100)})
 	c.StartAll(t)
 	args := []string{"load", "--task", c.TaskURL(0), "--owner", c.Owner, "--report", startVerifier(t, c, ""), "--clients"}
-	status, out, log := run(t, append(args, "101")...)
+	status, out, log := runOwner(t, append(args, "101")...)
 	require.Equal(t, 2, status)
 	require.Empty(t, out)
 	require.Contains(t, log, "invalid clients 101: want a multiple of 100, the task's batch size, with --report")
-	status, out, log = run(t, append(args, "100", "--rate", "30", "--duration", "1s")...)
+	status, out, log = runOwner(t, append(args, "100", "--rate", "30", "--duration", "1s")...)
 	require.Equal(t, 1, status)
 	require.Contains(t, out, "accepted  ")
 	require.Regexp(t, `couldn't compare with the truth: \d\d? of 100 reports were accepted in 1s, and batches have 100`, log)

@@ -5,14 +5,14 @@ set -euo pipefail
 cd "$(dirname "$0")/.."
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
-go build -o "$work/verifier" ./cmd/verifier
+go build -o "$work/doona" ./cmd/doona
 echo '| d | lanes | slots of a client in a lane | shift of the sum by one malicious client, norm | noise in that figure |'
 echo '|---|---|---|---|---|'
 for d in 16 64 256; do
   for lanes in 1 $((2 * d)); do
-    "$work/verifier" task new --query vectormean --protocol vectormean --dim "$d" --lanes "$lanes" --batch 1000 --honest 1 \
+    "$work/doona" task new --query vectormean --protocol vectormean --dim "$d" --lanes "$lanes" --batch 1000 --honest 1 \
       --epsilon 4 --delta 1e-6 --out "$work/task" >"$work/out"
-    "$work/verifier" simulate --task "$work/task" --repeat "${REPEAT:-40}" --malicious 1 --attack one-coordinate --json 2>"$work/err" | tail -1 >"$work/run"
+    "$work/doona" simulate --task "$work/task" --repeat "${REPEAT:-40}" --malicious 1 --attack one-coordinate --json 2>"$work/err" | tail -1 >"$work/run"
     node -e '
       const d = JSON.parse(require("fs").readFileSync(process.argv[1])), n = 1000;
       const sum = (a) => a.reduce((s, v) => s + v, 0);

@@ -7,7 +7,8 @@ cd "$(dirname "$0")/.."
 umask 022
 export TZ=UTC LC_ALL=C CGO_ENABLED=0 GOFLAGS="-trimpath -buildvcs=true"
 
-programs="relay issuer verifier"
+programs="relay issuer verifier doona"
+servers="relay issuer verifier" # which have images
 platforms="linux/amd64 linux/arm64 darwin/amd64 darwin/arm64"
 crane=github.com/google/go-containerregistry/cmd/crane@v0.22.1
 
@@ -51,7 +52,7 @@ check_commit() {
 
 step "licences"
 # shellcheck disable=SC2046
-./scripts/licences.sh $(printf './cmd/%s ' $programs demo) ./wasm/browser ./wasm/full >"$out/LICENSES.txt"
+./scripts/licences.sh $(printf './cmd/%s ' $programs) ./wasm/browser ./wasm/full >"$out/LICENSES.txt"
 
 for platform in $platforms; do
   step "programs for $platform"
@@ -75,7 +76,7 @@ for _ in $(seq 100); do
   [ -z "$address" ] || break
   sleep .1
 done
-for program in $programs; do
+for program in $servers; do
   images=()
   for arch in amd64 arm64; do
     # What deploy/Dockerfile makes: the program, authorities' certificates, and two folders of its own.
@@ -108,7 +109,6 @@ for os in linux darwin; do
     tar -xzf "$out/doona-$os-$cpu-$version.tgz" -C "$work" package/doona
     check_commit "$work/package/doona"
   done
-  materials "$work/package/doona" >"$out/doona-$version-doona-$os.cdx.json" # the same on both processors
 done
 
 # What the bytes depend on beside the commit.

@@ -108,7 +108,7 @@ run_part() {
       ./www/setup.sh >/dev/null
       DOONA_FULL=1 go test -tags workerd -timeout 60m -run Instances -v ./wasm/edge
       ./scripts/edge-wrangler.sh
-      DOONA_FULL=1 go test -timeout 10m -v -run 'AfterALongStop|FewReportsAreDestroyed' ./cmd/demo
+      DOONA_FULL=1 go test -timeout 10m -v -run 'AfterALongStop|FewReportsAreDestroyed' ./cmd/doona
       DOONA_FULL=1 ./www/test.sh --test-name-pattern 'from an empty project' ;;
     engines)
       local ran

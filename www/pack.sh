@@ -9,7 +9,7 @@ cd "$(dirname "$0")/.."
 go run ./www/build -package build/package
 (cd www && npx --no-install tsc -p tsconfig.types.json) >&2
 go run ./www/build -programs build/programs "$@"
-./scripts/licences.sh ./cmd/demo >build/programs/LICENSES.txt
+./scripts/licences.sh ./cmd/doona >build/programs/LICENSES.txt
 for folder in build/programs/*/; do cp build/programs/LICENSES.txt "$folder"; done
 rm -f build/doona-*.tgz
 for folder in build/package build/programs/*/; do

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/doona-dp/doona/internal/quickstart"
+	"github.com/doona-dp/doona/internal/sandbox"
 	"github.com/doona-dp/doona/planner"
 	"github.com/doona-dp/doona/protocols/registry"
 	"github.com/doona-dp/doona/shufflerclient"
@@ -73,7 +74,7 @@ func (w *world) startAttack(ctx context.Context, dir string) (*attack, error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := w.startRelays(ctx, d, listeners); err != nil {
+	if err := w.StartRelays(d, listeners); err != nil {
 		return nil, err
 	}
 	sign, err := keyfile.LoadSign(d.VerifierSign())
@@ -112,7 +113,7 @@ func aloneDrafts() (drafts []quickstart.Draft, err error) {
 // surround connects to a task as the first relay's operator would who also has the verifier's key of epoch 0.
 func surround(ctx context.Context, d *quickstart.Deployment, i int, name string, sign ed25519.PrivateKey) (*surrounded,
 	error) {
-	r, err := connect(ctx, d, i)
+	t, err := sandbox.Connect(ctx, d, i)
 	if err != nil {
 		return nil, err
 	}
@@ -124,11 +125,11 @@ func surround(ctx context.Context, d *quickstart.Deployment, i int, name string,
 	if err != nil {
 		return nil, err
 	}
-	s := &surrounded{noise: name, road: r, verify: handover.NewClient(sign, nil)}
-	if s.opener, err = onion.NewOpener(r.open.Task, r.open.ID, r.open.VerifierHop(), 0, key); err != nil {
+	s := &surrounded{noise: name, road: &road{t}, verify: handover.NewClient(sign, nil)}
+	if s.opener, err = onion.NewOpener(t.Open.Task, t.Open.ID, t.Open.VerifierHop(), 0, key); err != nil {
 		return nil, err
 	}
-	s.sealer, err = onion.NewSealer(r.open.Task, r.open.ID, r.open.KeyLists)
+	s.sealer, err = onion.NewSealer(t.Open.Task, t.Open.ID, t.Open.KeyLists)
 	return s, err
 }
 
@@ -147,7 +148,7 @@ func (a *attack) play(ctx context.Context, answer int) (out []*sight, err error)
 }
 
 func (s *surrounded) play(ctx context.Context, answer int) (*sight, error) {
-	t := s.road.open.Task
+	t := s.road.Open.Task
 	if err := inParallel(ctx, aloneBatch, func(ctx context.Context, i int) error {
 		if i == 0 {
 			return s.road.report(ctx, 0, []float64{float64(answer)})
@@ -169,7 +170,7 @@ func (s *surrounded) play(ctx context.Context, answer int) (*sight, error) {
 
 // known sends a message of the attacker's: an answer as it is, whatever the task asks of clients.
 func (s *surrounded) known(ctx context.Context, answer int) error {
-	message := make([]byte, s.road.open.Slots.MessageBytes)
+	message := make([]byte, s.road.Open.Slots.MessageBytes)
 	message[len(message)-1] = byte(answer)
 	body, err := s.sealer.Seal(0, [][]task.Message{{{Body: message}}})
 	if err != nil {
@@ -197,11 +198,11 @@ func (s *surrounded) look(ctx context.Context) (left [2]uint64, err error) {
 
 // pull waits for the next batch.
 func (s *surrounded) pull(ctx context.Context) (*onion.Batch, error) {
-	hop := s.road.open.VerifierHop() - 1
+	hop := s.road.Open.VerifierHop() - 1
 	for {
-		b, err := s.verify.Pull(ctx, s.road.open, hop, 0, s.next)
+		b, err := s.verify.Pull(ctx, s.road.Open, hop, 0, s.next)
 		if err == nil {
-			return b, s.verify.Confirm(ctx, s.road.open, hop, 0, s.next, b.Manifest)
+			return b, s.verify.Confirm(ctx, s.road.Open, hop, 0, s.next, b.Manifest)
 		}
 		if !errors.Is(err, handover.ErrNotSealed) {
 			return nil, err
@@ -209,7 +210,7 @@ func (s *surrounded) pull(ctx context.Context) (*onion.Batch, error) {
 		select {
 		case <-ctx.Done():
 			return nil, ctx.Err()
-		case <-time.After(pull):
+		case <-time.After(sandbox.Pull):
 		}
 	}
 }

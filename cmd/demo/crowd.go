@@ -125,17 +125,17 @@ type row struct {
 }
 
 func (c *crowd) state() (*state, error) {
-	report, err := c.road.verifier.Report()
+	report, err := c.road.Verifier.Report()
 	if err != nil {
 		return nil, err
 	}
-	t := c.road.open
+	t := c.road.Open
 	number, running := t.Epochs.At(uint64(time.Now().Unix()))
 	if !running {
 		number = t.Epochs.Count - 1
 	}
 	s := &state{
-		TaskURL: c.road.url, Owner: c.road.owner, Query: t.Query, words: c.words, Protocol: t.Protocol,
+		TaskURL: c.road.URL, Owner: c.road.Owner, Query: t.Query, words: c.words, Protocol: t.Protocol,
 		Lo: t.Input.Lo.Float64(), Hi: t.Input.Hi.Float64(), Bins: t.Input.Bins, Labels: t.Input.Labels,
 		Batch: t.Batch.Size, Hops: report.Hops, Guarantee: report.Guarantee, ByHop: report.ByHop,
 		Distribution: report.Distribution, AboutTexts: report.AboutTexts(),

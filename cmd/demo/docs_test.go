@@ -6,7 +6,4 @@ import (
 	"github.com/doona-dp/doona/internal/testing/doctest"
 )
 
-func TestDocumentedCommandsExist(t *testing.T) {
-	doctest.Commands(t, root())
-	doctest.Commands(t, doonaRoot())
-}
+func TestDocumentedCommandsExist(t *testing.T) { doctest.Commands(t, root()) }

@@ -15,7 +15,7 @@ import (
 var ofTask = []string{"query", "bins", "length", "padding", "lanes", "batch", "honest", "epsilon", "delta", "noise",
 	"local-epsilon"}
 
-// take reads the task of --task, as 'verifier plan' and 'verifier task new' write it, in place of the flags that say
+// take reads the task of --task, as 'doona plan' and 'doona task new' write it, in place of the flags that say
 // what a task has.
 func (o *options) take(cmd *cobra.Command) error {
 	if o.task == "" {

@@ -14,12 +14,3 @@ func TestHelp(t *testing.T) {
 		`make demo ARGS="--query histogram --bins 12 --range -30,150 --epsilon 2"`: page,
 	})
 }
-
-func TestHelpOfDoona(t *testing.T) {
-	const serves = "runs until it is stopped"
-	clitest.Help(t, doonaRoot(), map[string]string{
-		"doona dev": serves,
-		"doona dev --new --query histogram --bins 5 --labels": serves,
-		"doona dev --new --batch 3 --epoch 60":                serves,
-	})
-}

@@ -2,9 +2,6 @@
 // storage in a temporary folder, plays clients with real data through real HTTP and real onions,
 // and prints the estimate against the truth. Then it serves a page on which a person adds a
 // report. It exits with 1 for bad data and 2 for a wrong flag.
-//
-// Under the name doona it is the program that npm brings to those who write pages (www/npm/bin.mjs): 'doona dev' runs
-// the same relays and verifier for a page of theirs.
 package main
 
 import (
@@ -12,7 +9,6 @@ import (
 	"fmt"
 	"os"
 	"os/signal"
-	"path/filepath"
 	"syscall"
 
 	"github.com/spf13/cobra"
@@ -21,9 +17,6 @@ import (
 )
 
 func main() {
-	if filepath.Base(os.Args[0]) == "doona" {
-		os.Exit(cli.Run(doonaRoot(), os.Args[1:]))
-	}
 	code := cli.Run(root(), os.Args[1:])
 	if code != cli.ExitOK {
 		fmt.Fprintln(os.Stderr)

@@ -25,7 +25,7 @@ import (
 // The questions that the site asks, and how they share one budget: set.json is a site owner's file, from which the
 // planner has made the tasks. That takes minutes, so they are kept.
 //
-//go:generate go run ../verifier plan --set month/set.json --out month
+//go:generate go run ../doona plan --set month/set.json --out month
 //go:embed month
 var monthFiles embed.FS
 

@@ -7,7 +7,6 @@ import (
 
 	"github.com/doona-dp/doona/internal/cli"
 	"github.com/doona-dp/doona/internal/decimal"
-	"github.com/doona-dp/doona/internal/look"
 	"github.com/doona-dp/doona/internal/table"
 	"github.com/doona-dp/doona/planner"
 	"github.com/doona-dp/doona/protocols"
@@ -35,7 +34,7 @@ type options struct {
 	hops          int
 	headless      bool
 	listen        string
-	hosts         []string
+	hosts         cli.HostsFlag
 	origins       []string // of the pages that report; empty for any
 	www           string
 	epoch         uint64
@@ -54,7 +53,7 @@ func (o *options) flags(cmd *cobra.Command) {
 	f.StringVar(&o.column, "column", "",
 		"column name or index (default: delay_minutes of the flights, else the only one)")
 	f.StringVar(&o.task, "task", "",
-		"file of 'verifier plan' or 'verifier task new': what is asked, and how (without it: what the flags say)")
+		"file of 'doona plan' or 'doona task new': what is asked, and how (without it: what the flags say)")
 	f.StringVar((*string)(&o.query), "query", string(task.Mean),
 		"count (of values within the range), mean, sum, histogram, vector (sum), vectormean, or strings")
 	f.StringVar(&o.span, "range", "0,180",
@@ -86,7 +85,7 @@ func (o *options) flags(cmd *cobra.Command) {
 	f.Uint64Var(&o.seed, "seed", 1, "of the month's simulated visitors and their noise, 0 or more")
 	f.Lookup("delta").DefValue = decimal.Format(o.delta, -1)
 	f.StringVar(&o.listen, "listen", "127.0.0.1:8080", "address of the page")
-	addHosts(cmd, &o.hosts)
+	o.hosts.Register(cmd)
 	f.Uint64Var(&o.epoch, "epoch", 20, "seconds of an epoch on the page, 10 to 86400")
 	f.StringVar(&o.www, "www", "build/www", "folder of the built page")
 }
@@ -96,7 +95,7 @@ func (o *options) validate(cmd *cobra.Command) error {
 	if o.month {
 		return o.checkMonth(cmd)
 	}
-	if err := cmp.Or(o.take(cmd), checkHosts(o.hosts)); err != nil {
+	if err := cmp.Or(o.take(cmd), o.hosts.Check()); err != nil {
 		return err
 	}
 	err := o.refuse(cmd)
@@ -134,16 +133,6 @@ func (o *options) validate(cmd *cobra.Command) error {
 	}
 	return nil
 }
-
-// addHosts adds the flag for names by which a page of the demo may be asked for.
-func addHosts(cmd *cobra.Command, names *[]string) {
-	cmd.Flags().StringSliceVar(names, flagHosts, nil,
-		"names by which the page may be asked for, besides localhost and IP addresses; comma-separated")
-}
-
-const flagHosts = "hosts"
-
-func checkHosts(names []string) error { return cli.FlagError(look.CheckHosts(flagHosts, names)) }
 
 // refuse is an error about a flag that would be ignored.
 func (o *options) refuse(cmd *cobra.Command) error {

@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"log/slog"
 	"maps"
 	"net"
 	"net/http"
@@ -65,8 +64,8 @@ func originsOf(site net.Listener) []string {
 // servePage serves until ctx ends.
 func (w *world) servePage(ctx context.Context, cmd *cobra.Command, o *options, l net.Listener,
 	tasks map[string]*crowd) error {
-	p := &page{o.www, tasks, w.attack, &monthMaker{ctx: ctx, seed: o.seed}, pageHosts(cmd, o.listen, o.hosts)}
-	server := &http.Server{Handler: p.handler(w.main.open.Relays[0].URL), ReadHeaderTimeout: 10 * time.Second}
+	p := &page{o.www, tasks, w.attack, &monthMaker{ctx: ctx, seed: o.seed}, o.hosts.Hosts(cmd, o.listen)}
+	server := &http.Server{Handler: p.handler(w.main.Open.Relays[0].URL), ReadHeaderTimeout: 10 * time.Second}
 	fmt.Fprintf(cmd.ErrOrStderr(), "\nAdd a report of your own: http://%s (end with Ctrl-C)\n", l.Addr())
 	fmt.Fprintf(cmd.ErrOrStderr(), "A site's month:           http://%s/month/\n", l.Addr())
 	fmt.Fprintf(cmd.ErrOrStderr(), "Private Core Web Vitals:  http://%s/examples/web-vitals/\n", l.Addr())
@@ -77,12 +76,6 @@ func (w *world) servePage(ctx context.Context, cmd *cobra.Command, o *options, l
 		return fmt.Errorf("couldn't serve the page: %w", err)
 	}
 	return nil
-}
-
-// pageHosts are the names by which a page of the demo may be asked for.
-func pageHosts(cmd *cobra.Command, listen string, names []string) *look.Hosts {
-	log := slog.New(slog.NewTextHandler(cmd.ErrOrStderr(), nil))
-	return look.NewHosts("--"+flagHosts, log, listen, names)
 }
 
 // handler serves the built pages, each task's state, chart and simulated clients, and the verifier's
@@ -100,8 +93,8 @@ func (p *page) handler(relay string) http.Handler {
 	others := slices.DeleteFunc(slices.Sorted(maps.Keys(p.tasks)), func(name string) bool { return name == liveTask })
 	for _, name := range append([]string{liveTask}, others...) {
 		r := p.tasks[name].road
-		site.Add(r.verifier, nil)
-		at := "/verifier/tasks/" + r.open.ID.String() + "/"
+		site.Add(r.Verifier, nil)
+		at := "/verifier/tasks/" + r.Open.ID.String() + "/"
 		mux.Handle("GET /verifier/"+name+"/", http.RedirectHandler(at, http.StatusFound))
 	}
 	mux.Handle("GET /verifier/", http.StripPrefix("/verifier", site.Handler()))
@@ -150,7 +143,7 @@ func serveChart(c *crowd, w http.ResponseWriter, r *http.Request) error {
 // serveFill adds simulated clients to an epoch: as many as asked for, else one short of a batch. It answers how many
 // of the epoch's reports are in batches that will be opened, so that who reported before knows when theirs is.
 func serveFill(c *crowd, w http.ResponseWriter, r *http.Request) error {
-	t := c.road.open
+	t := c.road.Open
 	size := t.Batch.Size
 	ask := struct {
 		Epoch    uint64 `json:"epoch"`

@@ -71,7 +71,7 @@ func run(ctx context.Context, cmd *cobra.Command, o *options) error {
 	if err != nil {
 		return err
 	}
-	defer w.stop()
+	defer w.Stop()
 	sent, err := w.main.play(ctx, values)
 	if err != nil {
 		return err
@@ -89,7 +89,7 @@ func run(ctx context.Context, cmd *cobra.Command, o *options) error {
 	if err := cli.Print(cmd, r, func(out io.Writer) error { return r.print(out) }); err != nil || o.headless {
 		return err
 	}
-	tasks := map[string]*crowd{liveTask: newCrowd(w.live, o.words(w.live.open.Task),
+	tasks := map[string]*crowd{liveTask: newCrowd(w.live, o.words(w.live.Open.Task),
 		func(i int) []float64 { return values[i%len(values)] })}
 	for i, v := range vitals {
 		tasks[v.name] = v.crowd(w.vitals[i])
@@ -99,28 +99,28 @@ func run(ctx context.Context, cmd *cobra.Command, o *options) error {
 
 // finish waits for the verifier to have every full batch and compares its report with the truth.
 func (l *road) finish(ctx context.Context, o *options, rows, values [][]float64, sent int) (*result, error) {
-	full := uint64(sent) / l.open.Batch.Size
+	full := uint64(sent) / l.Open.Batch.Size
 	if err := l.waitBatches(ctx, full); err != nil {
 		return nil, err
 	}
-	report, err := l.verifier.Report()
+	report, err := l.Verifier.Report()
 	if err != nil {
 		return nil, err
 	}
 	r := &result{Report: report, Hops: o.hops, MessagesSent: report.MessagesSent, Withheld: report.Withheld}
-	if l.open.Slots.Padding == task.PaddingFull { // under padding none only the relay knows what is in a batch not full
-		r.MessagesSent = uint64(sent) * l.open.Slots.PerLane * l.open.Slots.Lanes
+	if l.Open.Slots.Padding == task.PaddingFull { // under padding none only the relay knows what is in a batch not full
+		r.MessagesSent = uint64(sent) * l.Open.Slots.PerLane * l.Open.Slots.Lanes
 		r.Withheld += r.MessagesSent - report.MessagesSent
 	}
-	released := full * l.open.Batch.Size
+	released := full * l.Open.Batch.Size
 	if o.isText() {
 		r.TrueTexts = compareTexts(report.Texts, values[:released])
 		return r, nil
 	}
-	if r.Truth, err = truth(l.open.Task, values[:released]); err != nil {
+	if r.Truth, err = truth(l.Open.Task, values[:released]); err != nil {
 		return nil, err
 	}
-	r.TruthUnclipped, r.ClippedShare = unclipped(l.open.Task, o, rows[:released])
+	r.TruthUnclipped, r.ClippedShare = unclipped(l.Open.Task, o, rows[:released])
 	return r, nil
 }
 

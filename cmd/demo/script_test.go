@@ -6,6 +6,6 @@ import (
 	"github.com/doona-dp/doona/internal/testing/clitest"
 )
 
-func TestMain(m *testing.M) { clitest.Main(m, main, "demo", "doona") }
+func TestMain(m *testing.M) { clitest.Main(m, main, "demo") }
 
 func TestScripts(t *testing.T) { clitest.Run(t) }

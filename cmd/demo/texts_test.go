@@ -43,7 +43,7 @@ func TestTextsOverTheRoad(t *testing.T) {
 	begin := time.Now()
 	w, err := startWorld(t.Context(), t.TempDir(), o, draft, 0)
 	require.NoError(t, err)
-	defer w.stop()
+	defer w.Stop()
 	visit(t, w.main, lines[:visitors])
 	require.NoError(t, w.main.send(t.Context(), 0, values[visitors:], func() {}))
 	r, err := w.main.finish(t.Context(), o, values, values, clients)
@@ -92,8 +92,8 @@ func visit(t *testing.T, r *road, lines []string) {
 	})
 	server := httptest.NewServer(site)
 	defer server.Close()
-	request, err := json.Marshal(map[string]any{"site": server.URL, "relay": r.open.Relays[0].URL, "task": r.url,
-		"owner": r.owner, "texts": lines})
+	request, err := json.Marshal(map[string]any{"site": server.URL, "relay": r.Open.Relays[0].URL, "task": r.URL,
+		"owner": r.Owner, "texts": lines})
 	require.NoError(t, err)
 	path := filepath.Join(t.TempDir(), "visitors.json")
 	require.NoError(t, os.WriteFile(path, request, 0o600))

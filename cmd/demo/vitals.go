@@ -55,7 +55,7 @@ func (v *vital) draft(now uint64) (quickstart.Draft, error) {
 // crowd returns the task's page side, with simulated visits.
 func (v *vital) crowd(r *road) *crowd {
 	w := v.words
-	w.Entries = verifier.Labels(r.open.Task)
+	w.Entries = verifier.Labels(r.Open.Task)
 	random := rand.New(rand.NewPCG(1, 2)) // play draws under the crowd's lock
 	return newCrowd(r, w, func(int) []float64 { return []float64{v.value(random)} })
 }

@@ -4,13 +4,11 @@ import (
 	"context"
 	"fmt"
 	"net"
-	"os"
 	"path/filepath"
-	"sync"
 	"time"
 
 	"github.com/doona-dp/doona/internal/quickstart"
-	"github.com/doona-dp/doona/relay"
+	"github.com/doona-dp/doona/internal/sandbox"
 	"github.com/doona-dp/doona/wire/task"
 )
 
@@ -21,21 +19,13 @@ const (
 	liveEpochs = 360
 )
 
-// skew is how far the demo's one clock can differ from itself, and pull how often hops look for
-// batches: short, so that a person need not wait.
-const (
-	skew = "5s"
-	pull = 100 * time.Millisecond
-)
-
 // world is a running deployment: relays, and a road through them for each task.
 type world struct {
-	main    *road
-	live    *road   // For a person on the page; nil when headless.
-	vitals  []*road // For the web-vitals example, like vitals; none when headless.
-	attack  *attack // On one client of many; nil when headless and not asked for.
-	cancel  context.CancelFunc
-	running sync.WaitGroup
+	main   *road
+	live   *road   // For a person on the page; nil when headless.
+	vitals []*road // For the web-vitals example, like vitals; none when headless.
+	attack *attack // On one client of many; nil when headless and not asked for.
+	*sandbox.Sandbox
 }
 
 // startWorld lays out keys and tasks in dir and starts the relays, each on a port of its own, and
@@ -70,27 +60,26 @@ func startWorld(ctx context.Context, dir string, o *options, draft *task.Task, d
 	if err != nil {
 		return nil, err
 	}
-	ctx, cancel := context.WithCancel(ctx)
-	w := &world{cancel: cancel}
-	if err := w.startRelays(ctx, d, listeners); err != nil {
-		w.stop()
+	w := &world{Sandbox: sandbox.New(ctx)}
+	if err := w.StartRelays(d, listeners); err != nil {
+		w.Stop()
 		return nil, err
 	}
 	var roads []*road
 	for i, draft := range drafts {
-		r, err := w.startRoad(ctx, d, i, draft.Name)
+		t, err := w.StartTask(d, i, draft.Name)
 		if err != nil {
-			w.stop()
+			w.Stop()
 			return nil, err
 		}
-		roads = append(roads, r)
+		roads = append(roads, &road{t})
 	}
 	if w.main = roads[0]; len(roads) > 1 {
 		w.live, w.vitals = roads[1], roads[2:]
 	}
 	if !o.headless || o.nobodyHonest {
 		if w.attack, err = w.startAttack(ctx, filepath.Join(dir, "attack")); err != nil {
-			w.stop()
+			w.Stop()
 			return nil, err
 		}
 	}
@@ -112,40 +101,9 @@ func listen(hops int) (listeners []net.Listener, relays []quickstart.Relay, err 
 		if err != nil {
 			return nil, nil, fmt.Errorf("couldn't open a port: %w", err)
 		}
-		relay := loopback(l)
+		relay := sandbox.Relay(l)
 		relay.TrustedProxies = []string{"127.0.0.0/8"}
 		listeners, relays = append(listeners, l), append(relays, relay)
 	}
 	return listeners, relays, nil
-}
-
-// loopback is a relay at a listener of this machine.
-func loopback(l net.Listener) quickstart.Relay {
-	return quickstart.Relay{URL: "http://" + l.Addr().String(), Listen: l.Addr().String(), Pull: pull.String(), Skew: skew}
-}
-
-func (w *world) startRelays(ctx context.Context, d *quickstart.Deployment, listeners []net.Listener) error {
-	for i, l := range listeners {
-		config, err := relay.LoadConfig(d.RelayConfig(i + 1))
-		if err != nil {
-			return err
-		}
-		config.Listener = l
-		r, err := relay.New(config)
-		if err != nil {
-			return fmt.Errorf("couldn't start relay %d: %w", i+1, err)
-		}
-		w.running.Go(func() {
-			if err := r.Run(ctx); err != nil {
-				fmt.Fprintf(os.Stderr, "relay %d ended: %v\n", i+1, err)
-			}
-		})
-	}
-	return nil
-}
-
-// stop ends relays and verifier and waits for them.
-func (w *world) stop() {
-	w.cancel()
-	w.running.Wait()
 }

@@ -16,7 +16,7 @@ import (
 	"github.com/doona-dp/doona/internal/look"
 )
 
-// amplifyResult is what `verifier amplify` prints: value with the fallback to pure local
+// amplifyResult is what `doona amplify` prints: value with the fallback to pure local
 // privacy, raw the bound alone (null where it says nothing).
 type amplifyResult struct {
 	Value     float64  `json:"value"`
@@ -33,14 +33,14 @@ type amplifyResult struct {
 	Epochs    uint64   `json:"epochs"` // That many releases together; ε and δ are theirs.
 }
 
-// gaussianResult is what `verifier amplify --mechanism gaussian` prints.
+// gaussianResult is what `doona amplify --mechanism gaussian` prints.
 type gaussianResult struct {
 	Mechanism string  `json:"mechanism"`
 	Sigma     float64 `json:"sigma"`
 	Gamma     float64 `json:"gamma"` // blanket probability, rounded down
 }
 
-// amplifyFlags are the flags of `verifier amplify`.
+// amplifyFlags are the flags of `doona amplify`.
 type amplifyFlags struct {
 	mechanism, bound, solve, plot string
 	eps0, epsilon, delta, sigma   float64
@@ -73,13 +73,13 @@ depend on what was released before (docs/proofs/loss-laws.md, Theorem 3).
 With --plot FILE.svg a chart of ε against the number of users is written, for every bound that is
 valid for the mechanism and for generic randomizers; with --epochs, of ε against their number.`,
 		Example: `  # ε of 10-ary randomized response with ε₀ = 1 among 100 million users
-  verifier amplify --mechanism krr --bound exact --k 10 --eps0 1 --users 100000000 --delta 1e-6
+  doona amplify --mechanism krr --bound exact --k 10 --eps0 1 --users 100000000 --delta 1e-6
   # how many users does Laplace noise with ε₀ = 1 need for (0.1, 1e-6)?
-  verifier amplify --mechanism laplace --bound exact --eps0 1 --epsilon 0.1 --delta 1e-6 --solve users
+  doona amplify --mechanism laplace --bound exact --eps0 1 --epsilon 0.1 --delta 1e-6 --solve users
   # a year of days
-  verifier amplify --mechanism krr --bound exact --k 16 --eps0 5.53 --users 10000 --delta 3.65e-4 --epochs 365
+  doona amplify --mechanism krr --bound exact --k 16 --eps0 5.53 --users 10000 --delta 3.65e-4 --epochs 365
   # compare the bounds
-  verifier amplify --mechanism krr --bound exact --k 10 --eps0 1 --users 1000000 --delta 1e-6 --plot eps.svg`,
+  doona amplify --mechanism krr --bound exact --k 10 --eps0 1 --users 1000000 --delta 1e-6 --plot eps.svg`,
 		Args: func(cmd *cobra.Command, args []string) error { return cli.Usage(cobra.NoArgs(cmd, args)) },
 		RunE: func(cmd *cobra.Command, _ []string) error { return runAmplify(cmd, f) },
 	}

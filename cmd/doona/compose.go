@@ -22,7 +22,7 @@ import (
 	"github.com/doona-dp/doona/wire/taskfile"
 )
 
-// composeResult is what `verifier compose` prints.
+// composeResult is what `doona compose` prints.
 type composeResult struct {
 	Epsilon float64      `json:"epsilon"`
 	Delta   float64      `json:"delta"`
@@ -65,8 +65,8 @@ the tasks claim, or of their epochs. --epochs takes another number of epochs, of
 the task's own: more, of a stream, or any of a draft, which has none.
 
 With --plot FILE.svg a chart of ε against the number of epochs is written, composed and added up.`,
-		Example: `  verifier init try
-  verifier compose try/task.bundle --epochs 365 --delta 1e-5`,
+		Example: `  doona init try
+  doona compose try/task.bundle --epochs 365 --delta 1e-5`,
 		Args: func(cmd *cobra.Command, args []string) error { return cli.Usage(cobra.MinimumNArgs(1)(cmd, args)) },
 		RunE: func(cmd *cobra.Command, args []string) error {
 			given := cmd.Flags().Changed

@@ -17,20 +17,13 @@ import (
 
 	"github.com/doona-dp/doona/internal/cli"
 	"github.com/doona-dp/doona/internal/look"
+	"github.com/doona-dp/doona/internal/sandbox"
 )
-
-// doonaRoot is the program as npm brings it.
-func doonaRoot() *cobra.Command {
-	return cli.Root("doona", "Try private statistics on a page that you write", "  doona dev",
-		devCommand(),
-		cli.Version("doona"),
-	)
-}
 
 func devCommand() *cobra.Command {
 	var o devOptions
 	var anew bool
-	var hosts []string
+	var hosts cli.HostsFlag
 	cmd := &cobra.Command{
 		Use:   "dev",
 		Short: "Run relays and a verifier for a page that you write",
@@ -46,7 +39,7 @@ Every report is randomized, sealed, relayed and opened by the very code of a dep
 here and at a page a few seconds later. A browser reports once in an epoch: reload the page in the next one.
 
 NOTHING OF IT IS PRIVATE. A batch is a single report, so it hides in no crowd; the noise is next to none; and all keys
-lie on this machine. For a task that protects people see 'verifier plan' and 'verifier init'.
+lie on this machine. For a task that protects people see 'doona plan' and 'doona init'.
 
 Everything is kept in the folder .doona, which git ignores, and the next start goes on with it: same task, same
 address. It lasts 12 hours; then, or with --new, there is another task, and .doona/task.json has it.`,
@@ -57,20 +50,20 @@ address. It lasts 12 hours; then, or with --new, there is another task, and .doo
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			ctx, stop := signal.NotifyContext(cmd.Context(), os.Interrupt, syscall.SIGTERM)
 			defer stop()
-			if err := cmp.Or(o.validate(cmd), checkHosts(hosts)); err != nil {
+			if err := cmp.Or(o.validate(cmd), hosts.Check()); err != nil {
 				return err
 			}
-			return dev(ctx, cmd, &o, hosts, anew)
+			return dev(ctx, cmd, &o, hosts.Hosts(cmd, ""), anew)
 		},
 	}
 	o.flags(cmd)
-	addHosts(cmd, &hosts)
+	hosts.Register(cmd)
 	cmd.Flags().BoolVar(&anew, "new", false, "begin anew with another task, and forget the one in .doona")
 	return cmd
 }
 
 // dev runs everything until ctx ends.
-func dev(ctx context.Context, cmd *cobra.Command, o *devOptions, hosts []string, anew bool) error {
+func dev(ctx context.Context, cmd *cobra.Command, o *devOptions, hosts *look.Hosts, anew bool) error {
 	place, err := openFolder(cmd, o, anew)
 	if err != nil {
 		return err
@@ -84,17 +77,16 @@ func dev(ctx context.Context, cmd *cobra.Command, o *devOptions, hosts []string,
 	if err != nil {
 		return err
 	}
-	ctx, cancel := context.WithCancel(ctx)
-	w := &world{cancel: cancel}
-	defer w.stop()
-	if err := w.startRelays(ctx, d, listeners[1:]); err != nil {
+	box := sandbox.New(ctx)
+	defer box.Stop()
+	if err := box.StartRelays(d, listeners[1:]); err != nil {
 		return err
 	}
-	r, err := w.startRoad(ctx, d, 0, devName)
+	t, err := box.StartTask(d, 0, devName)
 	if err != nil {
 		return err
 	}
-	page := &http.Server{Handler: devHandler(pageHosts(cmd, "", hosts), r), ReadHeaderTimeout: 10 * time.Second}
+	page := &http.Server{Handler: devHandler(hosts, t), ReadHeaderTimeout: 10 * time.Second}
 	defer page.Close()
 	go page.Serve(listeners[0])
 	offer, err := place.keep(d, listeners)
@@ -104,12 +96,12 @@ func dev(ctx context.Context, cmd *cobra.Command, o *devOptions, hosts []string,
 	if err := cli.Print(cmd, offer, func(out io.Writer) error { return offer.print(out, o) }); err != nil {
 		return err
 	}
-	return r.watch(ctx, cmd)
+	return watch(ctx, cmd, t)
 }
 
 // devHandler serves the estimate's page.
-func devHandler(hosts *look.Hosts, r *road) http.Handler {
-	return look.Protect(look.Bare, hosts.Guard(r.verifier.Handler()))
+func devHandler(hosts *look.Hosts, t *sandbox.Task) http.Handler {
+	return look.Protect(look.Bare, hosts.Guard(t.Verifier.Handler()))
 }
 
 // listenAt opens the ports of the page and of the relays, all or none.

@@ -12,14 +12,15 @@ import (
 
 	"github.com/doona-dp/doona/internal/cli"
 	"github.com/doona-dp/doona/internal/look"
+	"github.com/doona-dp/doona/internal/sandbox"
 	"github.com/doona-dp/doona/verifier"
 )
 
 // watch tells of every batch that comes, until ctx ends or the task does.
-func (r *road) watch(ctx context.Context, cmd *cobra.Command) error {
-	tick := time.NewTicker(pull)
+func watch(ctx context.Context, cmd *cobra.Command, t *sandbox.Task) error {
+	tick := time.NewTicker(sandbox.Pull)
 	defer tick.Stop()
-	last, err := r.verifier.Report()
+	last, err := t.Verifier.Report()
 	if err != nil {
 		return err
 	}
@@ -31,10 +32,10 @@ func (r *road) watch(ctx context.Context, cmd *cobra.Command) error {
 		case <-tick.C:
 		}
 		now := time.Now()
-		if now.Unix() >= int64(r.open.Epochs.Over()) {
+		if now.Unix() >= int64(t.Open.Epochs.Over()) {
 			return errors.New("the task has ended: start again, and there is another")
 		}
-		report, err := r.verifier.Report()
+		report, err := t.Verifier.Report()
 		if err != nil {
 			return err
 		}

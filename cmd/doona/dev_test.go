@@ -37,7 +37,7 @@ func startDev(t *testing.T, args ...string) *running {
 	ctx, cancel := context.WithCancel(t.Context())
 	out, in := io.Pipe()
 	r := &running{lines: bufio.NewScanner(out), cancel: cancel, done: make(chan error, 1)}
-	cmd := doonaRoot()
+	cmd := root()
 	cmd.SetOut(in)
 	cmd.SetErr(&r.errors)
 	cmd.SetArgs(append([]string{"dev", "--json"}, args...))
@@ -91,7 +91,7 @@ func (r *running) report(t *testing.T, value float64) (n struct {
 // refused runs it where it must not start.
 func refused(t *testing.T, args ...string) error {
 	t.Helper()
-	cmd := doonaRoot()
+	cmd := root()
 	cmd.SetArgs(append([]string{"dev"}, args...))
 	cmd.SetOut(io.Discard)
 	cmd.SetErr(io.Discard)

@@ -13,7 +13,7 @@ import (
 	"github.com/doona-dp/doona/internal/decimal"
 )
 
-// gammaResult is what `verifier gamma` prints: γ and ε₀ rounded up.
+// gammaResult is what `doona gamma` prints: γ and ε₀ rounded up.
 type gammaResult struct {
 	Gamma      float64 `json:"gamma"`       // blanket probability γ
 	GammaExact string  `json:"gamma_exact"` // the same as a fraction "a/b"
@@ -21,7 +21,7 @@ type gammaResult struct {
 	Rule       string  `json:"rule"`        // the bound that γ was calibrated with
 }
 
-// gammaFlags are the flags of `verifier gamma`.
+// gammaFlags are the flags of `doona gamma`.
 type gammaFlags struct {
 	k, users       uint64
 	epsilon, delta float64
@@ -51,9 +51,9 @@ Without --rule it is others for K = 2 and exact else.
 γ is rounded up by at most a relative 1e-9 and printed as a fraction too. eps0 is the local
 privacy that remains if every relay colludes with the verifier.`,
 		Example: `  # a histogram of 4 values over 10,000 users
-  verifier gamma --k 4 --users 10000 --epsilon 0.5 --delta 1e-6
+  doona gamma --k 4 --users 10000 --epsilon 0.5 --delta 1e-6
   # the same under the paper's closed form, for comparison
-  verifier gamma --k 4 --users 10000 --epsilon 0.5 --delta 1e-6 --rule theorem1`,
+  doona gamma --k 4 --users 10000 --epsilon 0.5 --delta 1e-6 --rule theorem1`,
 		Args: func(cmd *cobra.Command, args []string) error { return cli.Usage(cobra.NoArgs(cmd, args)) },
 		RunE: func(cmd *cobra.Command, _ []string) error { return runGamma(cmd, f) },
 	}

@@ -62,7 +62,7 @@ func (s groupSummary) print(w io.Writer) {
 	}
 }
 
-// deviceFlag is from how many devices a person may report, in `verifier plan`.
+// deviceFlag is from how many devices a person may report, in `doona plan`.
 type deviceFlag uint64
 
 func (f *deviceFlag) add(cmd *cobra.Command) {

@@ -26,9 +26,9 @@ owner's key, a signed task (the mean of a number from 0 to 100, 1,000 reports a 
 delta 1e-6, one epoch a day from today), two relays' keys and relay.yaml, and the verifier's keys and
 verifier.yaml.
 It prints the commands that start them, and one that plays clients. In earnest every party makes
-its own keys on its own machine ('verifier keygen', 'relay keygen') and the owner signs a task with
-'verifier task new'.`,
-		Example: "  verifier init try && cat try/task.json",
+its own keys on its own machine ('relay keygen', 'verifier keygen', 'doona keygen') and the owner signs a task with
+'doona task new'.`,
+		Example: "  doona init try && cat try/task.json",
 		Args:    func(cmd *cobra.Command, args []string) error { return cli.Usage(cobra.ExactArgs(1)(cmd, args)) },
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if epochs < 1 || epochs > 3650 {
@@ -41,7 +41,7 @@ its own keys on its own machine ('verifier keygen', 'relay keygen') and the owne
 			}
 			today := time.Now().UTC().Truncate(24 * time.Hour)
 			t.Epochs = task.Epochs{Start: uint64(today.Unix()), Length: 24 * 3600, Count: epochs}
-			// The first believes this machine, so that `relay load` can play many networks.
+			// The first believes this machine, so that `doona load` can play many networks.
 			relays := []quickstart.Relay{
 				{URL: "http://127.0.0.1:8081", Listen: "127.0.0.1:8081", Admin: "127.0.0.1:9081",
 					TrustedProxies: []string{"127.0.0.0/8"}},
@@ -59,8 +59,8 @@ its own keys on its own machine ('verifier keygen', 'relay keygen') and the owne
 			out := deployment{Dir: d.Dir, TaskURL: url, Owner: d.Owner, Commands: []string{
 				relay + " serve --config " + d.RelayConfig(1),
 				relay + " serve --config " + d.RelayConfig(2),
-				os.Args[0] + " serve --config " + config,
-			}, Load: fmt.Sprintf("%s load --task %s --owner %s --rate 0 --clients 2000", relay, url, d.Owner)}
+				beside("verifier") + " serve --config " + config,
+			}, Load: fmt.Sprintf("%s load --task %s --owner %s --rate 0 --clients 2000", os.Args[0], url, d.Owner)}
 			return cli.Print(cmd, out, out.print)
 		},
 	}
@@ -75,7 +75,7 @@ func verifierConfig(owner string) string {
 		"  - {file: ../task.bundle, owner: %q, hpke_keys: task.keys}\n", server.DefaultListen, owner)
 }
 
-// deployment is what `verifier init --json` prints.
+// deployment is what `doona init --json` prints.
 type deployment struct {
 	Dir      string   `json:"dir"`
 	TaskURL  string   `json:"task_url"`

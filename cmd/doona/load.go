@@ -25,7 +25,7 @@ import (
 	"github.com/doona-dp/doona/wire/handover"
 )
 
-// loadFlags are the flags of `relay load`.
+// loadFlags are the flags of `doona load`.
 type loadFlags struct {
 	task, owner, header, admin string
 	values, report, ca         string
@@ -38,7 +38,7 @@ type loadFlags struct {
 	tls  *tls.Config
 }
 
-// loadResult is what `relay load` prints.
+// loadResult is what `doona load` prints.
 type loadResult struct {
 	Clients   int            `json:"clients"`
 	Rate      float64        `json:"rate_per_second"` // asked for; 0: as fast as answers come
@@ -96,9 +96,9 @@ Of a task with tokens each client first gets one from the issuer, which must cou
 the same header.
 
 --pid (on the same machine) or --admin adds the relay's peak memory.`,
-		Example: `  relay load --task http://127.0.0.1:8081/v1/tasks/ID --owner ed25519:… --rate 0 --clients 20000 --duration 10s
-  relay load --task http://127.0.0.1:8081/v1/tasks/ID --owner ed25519:… --rate 8000 --clients 50000 --duration 1m --admin http://127.0.0.1:9081 --json
-  relay load --task http://127.0.0.1:8081/v1/tasks/ID --owner ed25519:… --rate 0 --clients 10000 --values zipf --report http://127.0.0.1:8090/tasks/ID`,
+		Example: `  doona load --task http://127.0.0.1:8081/v1/tasks/ID --owner ed25519:… --rate 0 --clients 20000 --duration 10s
+  doona load --task http://127.0.0.1:8081/v1/tasks/ID --owner ed25519:… --rate 8000 --clients 50000 --duration 1m --admin http://127.0.0.1:9081 --json
+  doona load --task http://127.0.0.1:8081/v1/tasks/ID --owner ed25519:… --rate 0 --clients 10000 --values zipf --report http://127.0.0.1:8090/tasks/ID`,
 		Args: cli.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)

@@ -21,7 +21,7 @@ import (
 	"github.com/doona-dp/doona/wire/task"
 )
 
-// planRow is one way to reach the goal of `verifier plan`. Figures are null where Why is not empty.
+// planRow is one way to reach the goal of `doona plan`. Figures are null where Why is not empty.
 type planRow struct {
 	Protocol           string             `json:"protocol"`
 	Noise              planner.Noise      `json:"noise"`
@@ -52,7 +52,7 @@ type planRow struct {
 	batch string // What a batch takes, in words.
 }
 
-// planResult is what `verifier plan` prints.
+// planResult is what `doona plan` prints.
 type planResult struct {
 	Users uint64    `json:"users"`
 	Plans []planRow `json:"plans"`
@@ -60,7 +60,7 @@ type planResult struct {
 	Quota *planner.QuotaCost `json:"quota"`
 }
 
-// planFlags are the flags of `verifier plan`.
+// planFlags are the flags of `doona plan`.
 type planFlags struct {
 	goal  planner.Goal
 	asked queryFlags
@@ -101,7 +101,7 @@ Of strings these are of the count of a text that is just about listed, and each 
 that takes.
 
 Without a total, rows are of one epoch. Ways of one (ε, δ) differ in what many epochs cost together, as
-'verifier compose' shows of a task: for many, give --total-epsilon, --total-delta and --epochs.
+'doona compose' shows of a task: for many, give --total-epsilon, --total-delta and --epochs.
 
 --users is the number of reports of one batch. With --solve users it is found: the fewest for which
 a 95 % interval is at most --interval-width wide, or for which there is any way at all.
@@ -110,7 +110,7 @@ Limits (--max-slots, --max-messages, --max-dummies, --local-epsilon) leave out w
 a protocol's free parameters are then those of the least error within them, and else the cheapest
 whose error is within 20 % of the least.
 
---pick I --out FILE writes row I as a task without parties, as 'verifier task new' does. If no row
+--pick I --out FILE writes row I as a task without parties, as 'doona task new' does. If no row
 is possible the exit status is 1.
 
 --set FILE plans several queries that the same visitors answer in every epoch, under one total for all
@@ -128,12 +128,12 @@ The file is JSON; queries take the flags' options and limits under the same name
 bytes of a report through two relays, and what a batch of them takes, as docs/costs.md keeps it. Sums are of numbers from 0 to 1, or of
 whole numbers from 0 to 16; vectors have 100 coordinates, vector means 16 (2 for vectorgrid). Expected
 messages of rappor and vectormean are means of 5,000 drawn clients with the worst-case value.`,
-		Example: `  verifier plan --query mean --range 0,180 --users 1000000 --epsilon 1 --delta 1e-8
-  verifier plan --query count --users 50 --epsilon 1 --delta 1e-6 --pick 1 --out t.json
-  verifier plan --query sum --total-epsilon 5 --total-delta 1e-5 --epochs 30 --users 100000
-  verifier plan --query histogram --bins 100 --epsilon .5 --delta 1e-6 --solve users --interval-width 500
-  verifier plan --set site.json --out tasks
-  verifier plan --table --json`,
+		Example: `  doona plan --query mean --range 0,180 --users 1000000 --epsilon 1 --delta 1e-8
+  doona plan --query count --users 50 --epsilon 1 --delta 1e-6 --pick 1 --out t.json
+  doona plan --query sum --total-epsilon 5 --total-delta 1e-5 --epochs 30 --users 100000
+  doona plan --query histogram --bins 100 --epsilon .5 --delta 1e-6 --solve users --interval-width 500
+  doona plan --set site.json --out tasks
+  doona plan --table --json`,
 		Args: cli.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error { return f.run(cmd) },
 	}

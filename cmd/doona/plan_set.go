@@ -50,7 +50,7 @@ type setQuery struct {
 	LocalEpsilon float64       `json:"local_epsilon"`
 }
 
-// setResult is what `verifier plan --set` prints.
+// setResult is what `doona plan --set` prints.
 type setResult struct {
 	Users   uint64   `json:"users"`
 	Epochs  uint64   `json:"epochs"`

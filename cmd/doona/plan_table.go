@@ -13,7 +13,7 @@ import (
 	"github.com/doona-dp/doona/wire/task"
 )
 
-// costRow is one line of `verifier plan --table`.
+// costRow is one line of `doona plan --table`.
 type costRow struct {
 	Query           task.Query    `json:"query"`
 	Protocol        string        `json:"protocol"`

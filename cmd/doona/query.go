@@ -7,7 +7,7 @@ import (
 	"github.com/doona-dp/doona/planner"
 )
 
-// queryFlags are the flags of a query and its target that `verifier task new` and `verifier plan` share.
+// queryFlags are the flags of a query and its target that `doona task new` and `doona plan` share.
 type queryFlags struct {
 	query  *planner.Query
 	span   string

@@ -23,7 +23,7 @@ import (
 	"github.com/doona-dp/doona/wire/taskfile"
 )
 
-// simulation is what `verifier simulate --json` prints. Answers with several entries are arrays.
+// simulation is what `doona simulate --json` prints. Answers with several entries are arrays.
 type simulation struct {
 	Estimate          verifier.Values `json:"estimate"`
 	Truth             verifier.Values `json:"truth"`
@@ -65,7 +65,7 @@ type simulation struct {
 // confidences are those of the intervals whose coverage is found.
 var confidences = []float64{verifier.Confidence, 0.999}
 
-// simulateFlags are the flags of `verifier simulate`.
+// simulateFlags are the flags of `doona simulate`.
 type simulateFlags struct {
 	task, input, column string
 	sample              uint64
@@ -81,7 +81,7 @@ func simulateCommand() *cobra.Command {
 		Short: "Run a task's randomizer and analyzer on synthetic clients and compare with the prediction",
 		Long: `Simulate runs the same randomizer and aggregate as the pipeline, one client per row of the
 input, without encryption or relays. It burns no privacy budget. The task may be a draft: a JSON
-document without relays, as 'verifier task new' writes it.
+document without relays, as 'doona task new' writes it.
 
 Every repetition is one batch of the same clients: the first n rows, n the task's batch size, as
 relays close a batch at n reports. Further rows are left out, and the result says how many. Where a
@@ -117,12 +117,12 @@ with 80 %, as docs/simulations.md keeps it, and fails where one is off its predi
 standard errors, a variance outside of its two-sided 1e-6 interval, or, for values that differ or
 where all clients have the worst one, a coverage more than 5 standard errors below 94.5 % of the 95 %
 intervals or 99.8 % of the 99.9 % intervals.`,
-		Example: `  verifier task new --query mean --protocol splitmix --range 0,180 --batch 1000 --epsilon 1 --delta 1e-6 \
+		Example: `  doona task new --query mean --protocol splitmix --range 0,180 --batch 1000 --epsilon 1 --delta 1e-6 \
       --out t.json
-  verifier simulate --task t.json --input cmd/demo/flights.csv.gz --column delay_minutes --repeat 100
-  verifier simulate --task t.json --input worst --repeat 10000 --fast --json
-  verifier simulate --task t.json --input worst --repeat 1000 --malicious 5 --attack max
-  verifier simulate --table --repeat 5000`,
+  doona simulate --task t.json --input cmd/demo/flights.csv.gz --column delay_minutes --repeat 100
+  doona simulate --task t.json --input worst --repeat 10000 --fast --json
+  doona simulate --task t.json --input worst --repeat 1000 --malicious 5 --attack max
+  doona simulate --table --repeat 5000`,
 		Args: cli.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error { return f.run(cmd) },
 	}

@@ -15,7 +15,7 @@ import (
 	"github.com/doona-dp/doona/wire/task"
 )
 
-// tableRow is one line of `verifier simulate --table`. Where the answer has several entries, the
+// tableRow is one line of `doona simulate --table`. Where the answer has several entries, the
 // deviations are those of the worst.
 type tableRow struct {
 	Protocol        string     `json:"protocol"`

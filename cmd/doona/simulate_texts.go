@@ -10,6 +10,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/doona-dp/doona/internal/cli"
+	"github.com/doona-dp/doona/internal/table"
 	"github.com/doona-dp/doona/protocols"
 	"github.com/doona-dp/doona/protocols/registry"
 	texts "github.com/doona-dp/doona/protocols/strings"
@@ -17,7 +18,7 @@ import (
 	"github.com/doona-dp/doona/wire/task"
 )
 
-// textSimulation is what `verifier simulate --json` prints of a task for strings.
+// textSimulation is what `doona simulate --json` prints of a task for strings.
 type textSimulation struct {
 	Texts []simulatedText `json:"texts"` // That are frequent, or were listed: by falling number of clients.
 	// How many clients a text must have to be listed in about 98 of 100 batches, on average over those batches in
@@ -56,7 +57,7 @@ func (f *simulateFlags) simulateTexts(cmd *cobra.Command, t *task.Task) error {
 	if err != nil {
 		return err
 	}
-	lines, err := readLines(f.input)
+	lines, err := table.ReadLines(f.input)
 	if err != nil {
 		return err
 	}

@@ -19,14 +19,14 @@ func TestDocumentedTablesHaveEveryExample(t *testing.T) {
 	for _, q := range costQueries() {
 		want = append(want, []string{string(q.Query), q.Protocol, fmt.Sprintf("%.0e", float64(q.Batch))})
 	}
-	require.Equal(t, want, doctest.Table(t, "../../docs/costs.md", "query", "protocol", "n"), "verifier plan --table")
+	require.Equal(t, want, doctest.Table(t, "../../docs/costs.md", "query", "protocol", "n"), "doona plan --table")
 	want = nil
 	for _, q := range tableQueries() {
 		want = append(want, []string{q.Protocol, string(q.Query), fmt.Sprint(q.Batch), fmt.Sprint(q.Honest),
 			fmt.Sprint(q.Epsilon)})
 	}
 	require.Equal(t, want, doctest.Table(t, "../../docs/simulations.md", "protocol", "query", "n", "h", "ε"),
-		"verifier simulate --table")
+		"doona simulate --table")
 }
 
 // TestDocumentedCostsArePlanned: the rows of a thousand users who send all slots have the slots and bytes that a plan
@@ -48,7 +48,7 @@ func TestDocumentedCostsArePlanned(t *testing.T) {
 				fmt.Sprintf("%.0f", r.BytesPerReport)})
 		}
 	}
-	require.Equal(t, want, got, "verifier plan --table")
+	require.Equal(t, want, got, "doona plan --table")
 }
 
 // TestDocumentedLossOfCorrelated: 0.1 % of the slots of the table of costs move the ends of an interval apart by one

@@ -31,13 +31,13 @@ import (
 
 func taskCommand() *cobra.Command {
 	cmd := &cobra.Command{Use: "task", Short: "Make and check tasks",
-		Example: `  verifier task new --query count --batch 1000 --epsilon 1 --delta 1e-6 --out t.json
-  verifier task check t.json`}
+		Example: `  doona task new --query count --batch 1000 --epsilon 1 --delta 1e-6 --out t.json
+  doona task check t.json`}
 	cmd.AddCommand(taskNewCommand(), taskRenewCommand(), taskStateCommand(), taskRollCommand(), taskCheckCommand())
 	return cmd
 }
 
-// taskFlags are the flags of `verifier task new` beyond the query.
+// taskFlags are the flags of `doona task new` beyond the query.
 type taskFlags struct {
 	query    planner.Query
 	noise    noiseFlags
@@ -65,11 +65,11 @@ func taskNewCommand() *cobra.Command {
 		Short: "Calibrate a task; with parties and an owner's key, sign it",
 		Long: `New chooses the protocol's parameters for a query and a privacy target and writes the task.
 
-Without --protocol it takes the first row of 'verifier plan', the least error that anyone can promise,
+Without --protocol it takes the first row of 'doona plan', the least error that anyone can promise,
 and says why: see there for what other rows give and take. If no row is possible the exit status is 1,
 with each row's reason.
 
-Without --relay it writes a draft as JSON: enough for 'verifier simulate'. With the relays in the
+Without --relay it writes a draft as JSON: enough for 'doona simulate'. With the relays in the
 order reports visit them, the verifier, and the owner's key it writes the signed bundle that
 relays serve and clients check, and the same as JSON beside it (FILE.json).
 
@@ -98,18 +98,18 @@ with 100. A higher --quota lets them in, and lets who has a network add as many 
 prints both. With --origin the first relay refuses reports of other sites' pages, which could else use
 up their visitors' networks and ask which have reported. List each origin whose pages report, apps too.
 
-With --stream it is the first task of a stream, which 'verifier task renew' goes on with: pages name
+With --stream it is the first task of a stream, which 'doona task renew' goes on with: pages name
 this task's id for good. Later tasks are the same but for their epochs and keys, and what --allow names.`,
-		Example: `  verifier task new --query mean --protocol splitmix --range 0,180 --batch 5000 --epsilon 1 --delta 1e-6 \
+		Example: `  doona task new --query mean --protocol splitmix --range 0,180 --batch 5000 --epsilon 1 --delta 1e-6 \
       --out t.json
-  verifier task new --query histogram --range 0,2400 --bins 24 --batch 5000 --epsilon 1 --delta 1e-6 \
+  doona task new --query histogram --range 0,2400 --bins 24 --batch 5000 --epsilon 1 --delta 1e-6 \
       --owner-key owner.key --relay https://r1.example,ed25519:KEY,r1.keys.pub \
       --relay https://r2.example,ed25519:KEY,r2.keys.pub --verifier ed25519:KEY,v.keys.pub \
       --epochs 30 --epoch-length 24h --out t.bundle
-  verifier task new --query histogram --range 0,2400 --bins 24 --batch 5000 --epsilon 1 --delta 1e-6 \
+  doona task new --query histogram --range 0,2400 --bins 24 --batch 5000 --epsilon 1 --delta 1e-6 \
       --owner-key owner.key --relay https://r1.example,ed25519:KEY --relay https://r2.example,ed25519:KEY \
       --verifier ed25519:KEY,v.keys.pub --epochs 30 --epoch-length 24h --out t.bundle
-  verifier task new --query vector --protocol vectorsum --dim 1000 --batch 5000 --epsilon 1 --delta 1e-6 \
+  doona task new --query vector --protocol vectorsum --dim 1000 --batch 5000 --epsilon 1 --delta 1e-6 \
       --param k=1 --out v.json`,
 		Args: cli.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error { return f.run(cmd) },
@@ -233,7 +233,7 @@ func (f *taskFlags) check(cmd *cobra.Command) error {
 	case f.owner != "" || f.verifier != "" || f.issuer != "":
 		return cli.Usagef("missing flag --relay: a task to be signed names its relays")
 	}
-	why := "without --relay: a draft has no epochs ('verifier plan' and 'verifier compose' take --epochs)"
+	why := "without --relay: a draft has no epochs ('doona plan' and 'doona compose' take --epochs)"
 	return cli.Refuse(cmd, why, "start", "epoch-length", "epochs", "total-epsilon", "total-delta", "stream", "ca")
 }
 
@@ -368,8 +368,8 @@ signature; what was not checked is said.
 
 A claim that is not proven, and a task that no relay would serve, exit with status 1, with the
 figure that is derived. --unchecked prints the task all the same, and says why it should not be used.`,
-		Example: `  verifier init try
-  verifier task check try/task.bundle`,
+		Example: `  doona init try
+  doona task check try/task.bundle`,
 		Args: func(cmd *cobra.Command, args []string) error { return cli.Usage(cobra.ExactArgs(1)(cmd, args)) },
 		RunE: func(cmd *cobra.Command, args []string) error {
 			t, open, err := taskfile.Load(args[0])

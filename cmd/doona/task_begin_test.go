@@ -1,7 +1,6 @@
 package main
 
 import (
-	"encoding/json"
 	"os"
 	"path/filepath"
 	"testing"
@@ -10,6 +9,8 @@ import (
 
 	"github.com/doona-dp/doona/internal/testing/relaytest"
 	"github.com/doona-dp/doona/shufflerclient"
+	"github.com/doona-dp/doona/verifier"
+	"github.com/doona-dp/doona/wire/keyfile"
 	"github.com/doona-dp/doona/wire/taskfile"
 )
 
@@ -21,7 +22,7 @@ func TestNewTaskToEstimate(t *testing.T) {
 	stop := c.Start(t, 0)
 	dir := t.TempDir()
 	keys := filepath.Join(dir, "v.keys")
-	run(t, 0, "keygen", "--kind", "hpke", "--sign-key", c.VerifierSign(), "--epochs", "2", "--out", keys)
+	makeEpochKeys(t, c.VerifierSign(), 2, keys)
 	newTask := func(status int, out, name string, more ...string) {
 		args := []string{"task", "new", "--query", "mean", "--protocol", "splitmix", "--range", "0,10", "--batch", "10", "--honest", "0.9",
 			"--epsilon", "2", "--delta", "1e-4", "--epoch-length", "1h", "--name", name, "--out", out,
@@ -64,16 +65,14 @@ func TestNewTaskToEstimate(t *testing.T) {
 		require.NoError(t, served.Post(t.Context(), 0, r.Body, relaytest.Network(i)))
 	}
 	batch, _ := served.Pull(t, 0, 0)
-	raw, err := batch.Bytes()
+	judge, err := keyfile.LoadHPKE(keys)
 	require.NoError(t, err)
-	file := filepath.Join(dir, "0.batch")
-	require.NoError(t, os.WriteFile(file, raw, 0o600))
-	var report struct {
-		Estimate *float64
-		Users    uint64
-	}
-	require.NoError(t, json.Unmarshal([]byte(run(t, 0, "analyze", "--task", june, "--keys", keys, "--json", file)),
-		&report))
+	v, err := verifier.New(served.Open, judge)
+	require.NoError(t, err)
+	require.NoError(t, v.Add(batch))
+	report, err := v.Report()
+	require.NoError(t, err)
+	require.Empty(t, report.Findings)
 	require.EqualValues(t, 10, report.Users)
 	require.NotNil(t, report.Estimate)
 
@@ -87,9 +86,8 @@ func TestNewTaskAsksSomeRelays(t *testing.T) {
 	c.Start(t, 1)
 	dir := t.TempDir()
 	keys, first := filepath.Join(dir, "v.keys"), filepath.Join(dir, "r.keys")
-	run(t, 0, "keygen", "--kind", "hpke", "--sign-key", c.VerifierSign(), "--epochs", "1", "--out", keys)
-	run(t, 0, "keygen", "--kind", "hpke", "--sign-key", filepath.Join(c.Dir, "relay1", "sign.key"), "--epochs", "1",
-		"--out", first)
+	makeEpochKeys(t, c.VerifierSign(), 1, keys)
+	makeEpochKeys(t, filepath.Join(c.Dir, "relay1", "sign.key"), 1, first)
 	party := func(hop int) string {
 		return c.Open.Relays[hop].URL + "," + taskfile.FormatKey(c.Open.Relays[hop].SignKey)
 	}

@@ -30,7 +30,7 @@ func TestNewTaskWithTokens(t *testing.T) {
 	stops := []func(){c.Start(t, 0), c.Start(t, 1)}
 	dir := t.TempDir()
 	keys, tokens := filepath.Join(dir, "v.keys"), filepath.Join(dir, "i.keys")
-	run(t, 0, "keygen", "--kind", "hpke", "--sign-key", c.VerifierSign(), "--epochs", "1", "--out", keys)
+	makeEpochKeys(t, c.VerifierSign(), 1, keys)
 	sign, err := keyfile.LoadSign(filepath.Join(c.Dir, "issuer", "sign.key"))
 	require.NoError(t, err)
 	_, err = issuer.NewKeys(tokens, 1, sign, nil)

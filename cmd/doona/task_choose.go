@@ -22,7 +22,7 @@ type choice struct {
 
 func (c *choice) print(w io.Writer) {
 	if c != nil {
-		fmt.Fprintf(w, "The first of %d ways of 'verifier plan', as no --protocol was given. %s\n", c.Of, c.Reason)
+		fmt.Fprintf(w, "The first of %d ways of 'doona plan', as no --protocol was given. %s\n", c.Of, c.Reason)
 	}
 }
 

@@ -14,7 +14,7 @@ import (
 	"github.com/doona-dp/doona/wire/task"
 )
 
-// noiseFlags are the flags of `verifier task new` about who adds noise.
+// noiseFlags are the flags of `doona task new` about who adds noise.
 type noiseFlags struct {
 	by     string
 	relays planner.RelayNoise

@@ -22,7 +22,7 @@ import (
 	"github.com/doona-dp/doona/wire/taskfile"
 )
 
-// renewFlags are the flags of `verifier task renew`.
+// renewFlags are the flags of `doona task renew`.
 type renewFlags struct {
 	out, owner, ca             string
 	verifier, issuer, recovery string
@@ -59,7 +59,7 @@ If FILE is there already, with a task of this stream, nothing is signed: it is h
 the same command again after a relay could not be reached. Never sign a second task of one position: an
 honest relay refuses it, and clients that have seen one of the two refuse the other for good.`,
 		Example: `  verifier keygen --kind hpke --sign-key verifier.sign --epochs 30 --out june.keys
-  verifier task renew may.bundle --owner-key owner.key --verifier-keys june.keys.pub --epochs 30 --out june.bundle`,
+  doona task renew may.bundle --owner-key owner.key --verifier-keys june.keys.pub --epochs 30 --out june.bundle`,
 		Args: func(cmd *cobra.Command, args []string) error { return cli.Usage(cobra.ExactArgs(1)(cmd, args)) },
 		RunE: func(cmd *cobra.Command, args []string) error { return f.run(cmd, args[0]) },
 	}
@@ -124,7 +124,7 @@ func (f *renewFlags) change() func(*task.Task) {
 func loadRoot(file string) (*taskfile.Open, error) {
 	root, err := taskfile.LoadBundle(file)
 	if err == nil && (root.Stream == nil || root.Stream.Position != 0) {
-		err = fmt.Errorf("%s is not the first task of a stream: 'verifier task new --stream NAME' makes one", file)
+		err = fmt.Errorf("%s is not the first task of a stream: 'doona task new --stream NAME' makes one", file)
 	}
 	return root, err
 }

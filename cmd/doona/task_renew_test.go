@@ -29,9 +29,7 @@ func TestRenew(t *testing.T) {
 	stop := c.Start(t, 0)
 	first, owner := filepath.Join(c.Dir, "task0.bundle"), filepath.Join(c.Dir, "owner.key")
 	keys := filepath.Join(c.Dir, "verifier", "next.keys")
-	require.Zero(t, cli.Run(root(),
-		[]string{"keygen", "--kind", "hpke", "--sign-key", c.VerifierSign(), "--epochs", "2",
-			"--out", keys}))
+	makeEpochKeys(t, c.VerifierSign(), 2, keys)
 	renew := func(out string, epochs int) int {
 		return cli.Run(root(), []string{"task", "renew", first, "--owner-key", owner, "--verifier-keys", keys + ".pub",
 			"--epochs", strconv.Itoa(epochs), "--out", out})
@@ -81,8 +79,7 @@ func TestRenewListsOrigins(t *testing.T) {
 		})})
 		c.Start(t, 0)
 		keys := filepath.Join(c.Dir, "verifier", "next.keys")
-		require.Zero(t, cli.Run(root(), []string{"keygen", "--kind", "hpke", "--sign-key", c.VerifierSign(), "--epochs",
-			"2", "--out", keys}))
+		makeEpochKeys(t, c.VerifierSign(), 2, keys)
 		june := filepath.Join(t.TempDir(), "june.bundle")
 		status := cli.Run(root(), []string{"task", "renew", filepath.Join(c.Dir, "task0.bundle"), "--owner-key",
 			filepath.Join(c.Dir, "owner.key"), "--verifier-keys", keys + ".pub", "--epochs", "2", "--origin", after,
@@ -116,7 +113,7 @@ func TestState(t *testing.T) {
 	stop := c.Start(t, 0)
 	dir := t.TempDir()
 	first, next := filepath.Join(c.Dir, "task0.bundle"), filepath.Join(dir, "next.key")
-	require.Zero(t, cli.Run(root(), []string{"keygen", "--kind", "sign", "--out", next}))
+	require.Zero(t, cli.Run(root(), []string{"keygen", "--out", next}))
 	key, err := keyfile.LoadSign(next)
 	require.NoError(t, err)
 	public := task.SignKey(key.Public().(ed25519.PublicKey))
@@ -148,7 +145,7 @@ func TestStateAsksEveryRelay(t *testing.T) {
 		return taskfile.FormatKey(task.SignKey(keys[name].Public().(ed25519.PublicKey)))
 	}
 	for _, name := range []string{"recovery", "thief", "next"} {
-		require.Zero(t, cli.Run(root(), []string{"keygen", "--kind", "sign", "--out", path(name)}))
+		require.Zero(t, cli.Run(root(), []string{"keygen", "--out", path(name)}))
 		key, err := keyfile.LoadSign(path(name))
 		require.NoError(t, err)
 		keys[name] = key
@@ -195,7 +192,7 @@ func TestRoll(t *testing.T) {
 	first, owner := filepath.Join(c.Dir, "task0.bundle"), filepath.Join(c.Dir, "owner.key")
 	old, next, roll := filepath.Join(c.Dir, "relay1", "sign.key"), filepath.Join(dir, "next"),
 		filepath.Join(dir, "roll")
-	require.Zero(t, cli.Run(root(), []string{"keygen", "--kind", "sign", "--out", next}))
+	require.Zero(t, cli.Run(root(), []string{"keygen", "--out", next}))
 	key, err := keyfile.LoadSign(next)
 	require.NoError(t, err)
 	to := taskfile.FormatKey(task.SignKey(key.Public().(ed25519.PublicKey)))
@@ -209,8 +206,7 @@ func TestRoll(t *testing.T) {
 	require.NoError(t, err)
 	c.Serve(t, r, cfg.Admin)
 	keys := filepath.Join(dir, "keys")
-	require.Zero(t, cli.Run(root(),
-		[]string{"keygen", "--kind", "hpke", "--sign-key", c.VerifierSign(), "--epochs", "1", "--out", keys}))
+	makeEpochKeys(t, c.VerifierSign(), 1, keys)
 	out := filepath.Join(dir, "june")
 	renew := func(more ...string) int {
 		return cli.Run(root(), append([]string{"task", "renew", first, "--owner-key", owner, "--verifier-keys", keys + ".pub",

@@ -31,9 +31,9 @@ erased when the tasks before are over.
 
 In a stream, nothing replaces a key that is lost: a relay's place can be given to another relay (task renew
 --replace), where the first task allows that and pages list that relay's key.`,
-		Example: `  verifier keygen --kind sign --out relay2.new
-  verifier task roll may.bundle --sign-key relay2.sign --to ed25519:… --out relay2.roll
-  verifier task renew may.bundle … --roll relay2.roll`,
+		Example: `  relay keygen --kind sign --out relay2.new
+  doona task roll may.bundle --sign-key relay2.sign --to ed25519:… --out relay2.roll
+  doona task renew may.bundle … --roll relay2.roll`,
 		Args: func(cmd *cobra.Command, args []string) error { return cli.Usage(cobra.ExactArgs(1)(cmd, args)) },
 		RunE: func(cmd *cobra.Command, args []string) error { return writeRoll(cmd, args[0], sign, to, out) },
 	}

@@ -21,7 +21,7 @@ import (
 	"github.com/doona-dp/doona/wire/taskfile"
 )
 
-// stateFlags are the flags of `verifier task state`.
+// stateFlags are the flags of `doona task state`.
 type stateFlags struct {
 	sign, to, out, recovery, newest, ca string
 	stop                                bool
@@ -65,9 +65,9 @@ recovery key's is signed in any case, as a thief may have handed a task to one r
 FILE.POSITION.bundle. Hand it over with 'task renew' and the new key before the stream goes on. Where relays
 have taken different statements, sign once more, to another FILE, with the recovery key: each era voids
 those before.`,
-		Example: `  verifier task state may.bundle --sign-key owner.key --to ed25519:… --out on.statement
-  verifier task state may.bundle --sign-key recovery.key --recovery ed25519:… --to ed25519:… --out back.statement
-  verifier task state may.bundle --sign-key owner.key --stop --out end.statement`,
+		Example: `  doona task state may.bundle --sign-key owner.key --to ed25519:… --out on.statement
+  doona task state may.bundle --sign-key recovery.key --recovery ed25519:… --to ed25519:… --out back.statement
+  doona task state may.bundle --sign-key owner.key --stop --out end.statement`,
 		Args: func(cmd *cobra.Command, args []string) error { return cli.Usage(cobra.ExactArgs(1)(cmd, args)) },
 		RunE: func(cmd *cobra.Command, args []string) error { return f.run(cmd, args[0]) },
 	}

@@ -17,5 +17,5 @@ func TestHelp(t *testing.T) {
 		"issuer trust-clock --config issuer.yaml":            config,
 		"issuer end-epochs --config issuer.yaml --all":       config,
 		"issuer status --admin http://127.0.0.1:9085 --json": "needs a running issuer",
-	}, "relay")
+	})
 }

@@ -12,58 +12,86 @@ import (
 	"github.com/doona-dp/doona/wire/taskfile"
 )
 
-// keygenResult is what keygen prints: what the task's owner needs.
+// keygenResult is what keygen prints of keys for tokens: what the task's owner needs.
 type keygenResult struct {
 	KeyList   string `json:"key_list"`  // "sha256:…", as the task names the list
 	Public    string `json:"public"`    // file with the signed list
 	Directory string `json:"directory"` // file with the public keys
 }
 
+// keygenFlags are the flags of keygen.
+type keygenFlags struct {
+	kind, out, sign string
+	epochs          uint64
+}
+
 func keygenCommand() *cobra.Command {
-	var out, sign string
-	var epochs uint64
+	var f keygenFlags
 	cmd := &cobra.Command{
-		Use:   "keygen --sign-key FILE --epochs N --out FILE",
-		Short: "Make the keys for a task's tokens, one for each epoch",
-		Long: `Keygen writes one 2048-bit RSA key for each epoch of a task to FILE, of mode 0600, which must not
-exist, and beside it
+		Use:   "keygen --kind sign|token --out FILE",
+		Short: "Make a signing key, or the keys for a task's tokens, one for each epoch",
+		Long: `Keygen writes private keys to FILE, of mode 0600, which must not exist.
+
+  sign   one Ed25519 key, the issuer's identity, and prints its public half, "ed25519:…". It must be no
+         relay's and neither the verifier's nor the owner's: whoever has tokens without end can surround
+         one person with clients of their own, and see what is left.
+  token  one 2048-bit RSA key for each epoch of a task, and beside FILE
 
   FILE.pub        the list of the keys' ids, signed with --sign-key: give it to the task's owner,
-                  with the public half of that key, for 'verifier task new --issuer'
+                  with the public half of that key, for 'doona task new --issuer'
   FILE.directory  the public keys, for a first relay that cannot fetch them from you
 
-The issuer's identity is an Ed25519 key: 'relay keygen --kind sign' makes one. It must be no
-relay's and neither the verifier's nor the owner's: whoever has tokens without end can surround
-one person with clients of their own, and see what is left. The keys are erased one by one as the
-epochs end, so make new ones for every task.`,
-		Example: `  relay keygen --kind sign --out issuer.sign
-  issuer keygen --sign-key issuer.sign --epochs 30 --out mean.keys`,
+The keys for tokens are erased one by one as the epochs end, so make new ones for every task.`,
+		Example: `  issuer keygen --kind sign --out issuer.sign
+  issuer keygen --kind token --sign-key issuer.sign --epochs 30 --out mean.keys`,
 		Args: cli.NoArgs,
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			if epochs < 1 || epochs > 65536 {
-				return cli.Usagef("invalid epochs %d: want 1 to 65536", epochs)
-			}
-			key, err := keyfile.LoadSign(sign)
-			if err != nil {
-				return err
-			}
-			progress := cli.Progress("keys", int(epochs))
-			list, err := issuer.NewKeys(out, epochs, key, func() { progress.Add(1) })
-			if err != nil {
-				return err
-			}
-			made := keygenResult{taskfile.FormatHash(list.Hash()), out + ".pub", out + ".directory"}
-			return cli.Print(cmd, made, func(w io.Writer) error {
-				_, err := fmt.Fprintf(w, "key list   %s\npublic     %s\ndirectory  %s\n", made.KeyList, made.Public,
-					made.Directory)
-				return err
-			})
-		},
+		RunE: func(cmd *cobra.Command, _ []string) error { return f.run(cmd) },
 	}
 	set := cmd.Flags()
-	set.StringVar(&out, "out", "", "file to write; must not exist")
-	set.StringVar(&sign, "sign-key", "", "file of the issuer's signing key, which vouches for the list")
-	set.Uint64Var(&epochs, "epochs", 0, "number of epochs of the task, 1 to 65536")
-	cli.Require(cmd, "out", "sign-key", "epochs")
+	set.StringVar(&f.kind, "kind", "", "sign or token")
+	set.StringVar(&f.out, "out", "", "file to write; must not exist")
+	set.StringVar(&f.sign, "sign-key", "", "token: file of the issuer's signing key, which vouches for the list")
+	set.Uint64Var(&f.epochs, "epochs", 0, "token: number of epochs of the task, 1 to 65536")
+	cli.Require(cmd, "kind", "out")
 	return cmd
+}
+
+func (f *keygenFlags) run(cmd *cobra.Command) error {
+	switch f.kind {
+	case "sign":
+		why := "with --kind sign: one key signs for all epochs"
+		if err := cli.Refuse(cmd, why, "sign-key", "epochs"); err != nil {
+			return err
+		}
+		return cli.MakeSign(cmd, f.out)
+	case "token":
+		return f.makeTokens(cmd)
+	}
+	return cli.Usagef("invalid kind %q: want sign or token", f.kind)
+}
+
+func (f *keygenFlags) makeTokens(cmd *cobra.Command) error {
+	switch {
+	case f.sign == "":
+		return cli.Usagef("missing flag --sign-key: the list of a task's keys is signed by the issuer")
+	case !cmd.Flags().Changed("epochs"):
+		return cli.Usagef("missing flag --epochs: every epoch of the task has a key")
+	case f.epochs < 1 || f.epochs > 65536:
+		return cli.Usagef("invalid epochs %d: want 1 to 65536", f.epochs)
+	}
+	key, err := keyfile.LoadSign(f.sign)
+	if err != nil {
+		return err
+	}
+	progress := cli.Progress("keys", int(f.epochs))
+	list, err := issuer.NewKeys(f.out, f.epochs, key, func() { progress.Add(1) })
+	if err != nil {
+		return err
+	}
+	made := keygenResult{taskfile.FormatHash(list.Hash()), f.out + ".pub", f.out + ".directory"}
+	return cli.Print(cmd, made, func(w io.Writer) error {
+		_, err := fmt.Fprintf(w, "key list   %s\npublic     %s\ndirectory  %s\n", made.KeyList, made.Public,
+			made.Directory)
+		return err
+	})
 }

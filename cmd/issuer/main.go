@@ -18,8 +18,8 @@ func main() { os.Exit(cli.Run(root(), os.Args[1:])) }
 
 func root() *cobra.Command {
 	return cli.Root("issuer", "Give every person so many anonymous tokens, each good for one report",
-		`  relay keygen --kind sign --out issuer.sign
-  issuer keygen --sign-key issuer.sign --epochs 2 --out mean.keys`,
+		`  issuer keygen --kind sign --out issuer.sign
+  issuer keygen --kind token --sign-key issuer.sign --epochs 2 --out mean.keys`,
 		keygenCommand(),
 		serveCommand(),
 		checkCommand(),

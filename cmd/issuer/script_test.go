@@ -8,4 +8,4 @@ import (
 
 func TestMain(m *testing.M) { clitest.Main(m, main, "issuer") }
 
-func TestScripts(t *testing.T) { clitest.Run(t, "relay", "verifier") }
+func TestScripts(t *testing.T) { clitest.Run(t, "relay", "verifier", "doona") }

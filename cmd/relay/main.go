@@ -16,9 +16,12 @@ import (
 
 func main() { os.Exit(cli.Run(root(), os.Args[1:])) }
 
+// moved are the commands of before the programs were divided by role.
+var moved = map[string]string{"load": "doona load"}
+
 func root() *cobra.Command {
-	return cli.Root("relay", "Carry private reports so that nobody can tell whose is whose",
-		`  verifier init try
+	return cli.Moved(cli.Root("relay", "Carry private reports so that nobody can tell whose is whose",
+		`  doona init try
   relay check-config --config try/relay1/relay.yaml`,
 		serveCommand(),
 		checkCommand(),
@@ -29,12 +32,11 @@ func root() *cobra.Command {
 		}),
 		cli.Version("relay"),
 		endEpochsCommand(),
-		loadCommand(),
-		cli.TrustClock("relay", "  verifier init try && relay trust-clock --config try/relay1/relay.yaml",
+		cli.TrustClock("relay", "  doona init try && relay trust-clock --config try/relay1/relay.yaml",
 			func(config string) (string, error) {
 				c, err := relay.LoadConfig(config)
 				return c.ClockFile(), err
 			}),
 		cli.Keygen("relay"),
-	)
+	), moved)
 }

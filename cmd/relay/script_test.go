@@ -8,4 +8,4 @@ import (
 
 func TestMain(m *testing.M) { clitest.Main(m, main, "relay") }
 
-func TestScripts(t *testing.T) { clitest.Run(t) }
+func TestScripts(t *testing.T) { clitest.Run(t, "doona") }

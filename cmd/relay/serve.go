@@ -111,7 +111,7 @@ the keys and every task, checks owners, key lists and this relay's place in each
 the store and the secret where there are any, and tries whether it could make files where the relay does: run it as
 the user whom the relay runs as. It changes nothing, and prints the tasks, and what a full batch of each takes here
 at most, estimated. A SQLite store on a disk that is smaller is an error.`,
-		Example: "  verifier init try && relay check-config --config try/relay1/relay.yaml",
+		Example: "  doona init try && relay check-config --config try/relay1/relay.yaml",
 		Args:    cli.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			status, err := checked(cmd.Context(), &f)

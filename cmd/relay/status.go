@@ -34,7 +34,7 @@ open batch has is not shown: watching that number would tell when each of them c
 
 --config reads the store, also beside a running relay; --admin asks a running relay. Only that knows whether
 other processes on its database have fallen silent.`,
-		Example: `  verifier init try && relay status --config try/relay1/relay.yaml
+		Example: `  doona init try && relay status --config try/relay1/relay.yaml
   relay status --admin http://127.0.0.1:9081 --json`,
 		Args: cli.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {

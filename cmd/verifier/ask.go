@@ -1,11 +1,9 @@
 package main
 
 import (
-	"bufio"
 	"errors"
 	"fmt"
 	"io"
-	"os"
 	"path/filepath"
 	"strings"
 	"text/tabwriter"
@@ -14,6 +12,7 @@ import (
 
 	"github.com/doona-dp/doona/internal/cli"
 	"github.com/doona-dp/doona/internal/invalid"
+	"github.com/doona-dp/doona/internal/table"
 	texts "github.com/doona-dp/doona/protocols/strings"
 	"github.com/doona-dp/doona/verifier"
 )
@@ -53,7 +52,7 @@ Exit status 1 where a finding is a fault, as of 'verifier analyze'.`,
 		Example: "  verifier ask --task links.bundle --keys verifier.keys paths.txt batches/*.batch",
 		Args:    func(cmd *cobra.Command, args []string) error { return cli.Usage(cobra.MinimumNArgs(2)(cmd, args)) },
 		RunE: func(cmd *cobra.Command, args []string) error {
-			list, err := readLines(args[0])
+			list, err := table.ReadLines(args[0])
 			if err != nil {
 				return err
 			}
@@ -116,25 +115,4 @@ func (a asked) print(w io.Writer) error {
 		fmt.Fprintf(tab, "%q\t%.0f\t%.0f to %.0f\n", t.Text, t.Clients, t.Interval[0], t.Interval[1])
 	}
 	return tab.Flush()
-}
-
-// readLines reads the lines of a file, of which there may be about a million.
-func readLines(path string) (lines []string, err error) {
-	f, err := os.Open(path)
-	if err != nil {
-		return nil, fmt.Errorf("couldn't read the texts: %w", err)
-	}
-	defer f.Close()
-	const mostTexts = 1 << 20
-	in := bufio.NewScanner(f)
-	for in.Scan() {
-		if len(lines) == mostTexts {
-			return nil, invalid.Field("texts", "more lines", fmt.Sprintf("at most %d", mostTexts))
-		}
-		lines = append(lines, strings.TrimSuffix(in.Text(), "\r"))
-	}
-	if err := in.Err(); err != nil {
-		return nil, fmt.Errorf("couldn't read the texts: %w", err)
-	}
-	return lines, nil
 }

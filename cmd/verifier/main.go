@@ -1,5 +1,5 @@
-// Command verifier is the analyzer's and the task owner's tool: it calibrates and signs tasks,
-// simulates protocols, accounts for privacy, and turns shuffled batches into estimates.
+// Command verifier checks shuffled batches, opens them, and turns them into estimates, as a server or file by file.
+// docs/verifier.md is the operator's manual. What an owner needs before that is in cmd/doona.
 //
 // Exit status: 0 success; 1 bad data, a failed check or a refused release; 2 a wrong flag or
 // flag value. With --json the last line of standard output is one JSON object; progress goes
@@ -17,28 +17,25 @@ import (
 
 func main() { os.Exit(cli.Run(root(), os.Args[1:])) }
 
+// moved are the commands of before the programs were divided by role.
+var moved = map[string]string{
+	"amplify": "doona amplify", "compose": "doona compose", "gamma": "doona gamma", "init": "doona init",
+	"plan": "doona plan", "simulate": "doona simulate", "task": "doona task",
+	"audit": "make audit", "figures": "make figures",
+}
+
 func root() *cobra.Command {
-	return cli.Root("verifier", "Calibrate, sign, simulate and analyze private statistics",
-		`  verifier task new --query mean --protocol splitmix --range 0,180 --batch 1000 --epsilon 1 \
-      --delta 1e-6 --out t.json
-  verifier simulate --task t.json --repeat 100`,
-		cli.Keygen("verifier"),
-		taskCommand(),
-		gammaCommand(),
-		amplifyCommand(),
-		planCommand(),
-		composeCommand(),
-		simulateCommand(),
+	return cli.Moved(cli.Root("verifier", "Check shuffled batches, open them, and estimate what clients have",
+		`  doona init try && verifier serve --config try/verifier/verifier.yaml
+  verifier analyze --task mean.bundle --keys verifier.keys batches/*.batch`,
+		serveCommand(),
 		analyzeCommand(), mergeCommand(), askCommand(),
 		verifyCommand(),
-		serveCommand(),
 		cli.Health("verifier", func(config string) (string, error) {
 			c, err := server.LoadConfig(config)
 			return c.Admin, err
 		}),
 		cli.Version("verifier"),
-		initCommand(),
-		cli.Moved("figures", "make figures"),
-		cli.Moved("audit", "make audit"),
-	)
+		cli.Keygen("verifier"),
+	), moved)
 }

@@ -8,4 +8,4 @@ import (
 
 func TestMain(m *testing.M) { clitest.Main(m, main, "verifier") }
 
-func TestScripts(t *testing.T) { clitest.Run(t, "relay", "issuer") }
+func TestScripts(t *testing.T) { clitest.Run(t) }

@@ -61,7 +61,7 @@ All may stand in a file instead of flags, verifier.yaml, such as this one:
   sign_key: verifier.sign       # verifier keygen --kind sign
   data: data
   tasks:
-    - file: mean.bundle         # verifier task new
+    - file: mean.bundle         # doona task new
       owner: "ed25519:…"        # who must have signed it; anyone, if absent
       hpke_keys: mean.keys      # verifier keygen --kind hpke
 

@@ -54,10 +54,14 @@ func Root(name, short, example string, commands ...*cobra.Command) *cobra.Comman
 	return root
 }
 
-// Moved returns a command that says where it is now and does nothing else; help leaves it out.
-func Moved(name, now string) *cobra.Command {
-	return &cobra.Command{Use: name, Hidden: true, DisableFlagParsing: true,
-		RunE: func(*cobra.Command, []string) error { return Usagef("moved: use '%s'", now) }}
+// Moved adds commands that a program had before: each says which one stands for it now and does nothing else, and
+// help leaves it out. They go with the first release.
+func Moved(root *cobra.Command, now map[string]string) *cobra.Command {
+	for name, use := range now {
+		root.AddCommand(&cobra.Command{Use: name, Hidden: true, DisableFlagParsing: true,
+			RunE: func(*cobra.Command, []string) error { return Usagef("moved: use '%s'", use) }})
+	}
+	return root
 }
 
 // Prepare makes cmd a root command without subcommands, with what all commands share.

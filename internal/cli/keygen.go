@@ -31,8 +31,7 @@ type keygenFlags struct {
 	epochs          uint64
 }
 
-// Keygen returns the command with which every party makes its keys: `relay keygen` and `verifier keygen`
-// are the same.
+// Keygen returns the command with which a hop makes its keys: `relay keygen` and `verifier keygen` are the same.
 func Keygen(program string) *cobra.Command {
 	var f keygenFlags
 	cmd := &cobra.Command{
@@ -44,7 +43,9 @@ public half.
   sign   one Ed25519 key, a party's identity. A task names its public half, "ed25519:…".
   hpke   one HPKE key per epoch of one task, and FILE.pub, the list of their public halves signed
          with --sign-key. Give FILE.pub to the task's owner; keep FILE to yourself. The keys are
-         erased one by one as the epochs end, so make new ones for every task.`,
+         erased one by one as the epochs end, so make new ones for every task.
+
+An issuer's keys are made by 'issuer keygen', an owner's by 'doona keygen'.`,
 		Example: strings.ReplaceAll(`  PROGRAM keygen --kind sign --out PROGRAM.sign
   PROGRAM keygen --kind hpke --sign-key PROGRAM.sign --epochs 30 --out mean.keys`, "PROGRAM", program),
 		Args: NoArgs,
@@ -68,29 +69,35 @@ func (f *keygenFlags) run(cmd *cobra.Command) error {
 			return err
 		}
 	}
-	made, err := f.make()
+	switch f.kind {
+	case "sign":
+		return MakeSign(cmd, f.out)
+	case "hpke":
+		made, err := f.makeHPKE()
+		if err != nil {
+			return err
+		}
+		return made.print(cmd)
+	}
+	return Usagef("invalid kind %q: want sign or hpke", f.kind)
+}
+
+// MakeSign writes a new Ed25519 key, a party's identity, to a file that must not exist, and prints its public half.
+func MakeSign(cmd *cobra.Command, file string) error {
+	key, err := keyfile.NewSign(file)
 	if err != nil {
 		return err
 	}
-	return Print(cmd, made, func(w io.Writer) error {
-		_, err := fmt.Fprintf(w, "key id  %s\npublic  %s\n", made.KeyID, made.Public)
-		return err
-	})
+	public := key.Public().(ed25519.PublicKey)
+	made := generated{taskfile.FormatHash(sha256.Sum256(public)), taskfile.FormatKey(task.SignKey(public))}
+	return made.print(cmd)
 }
 
-func (f *keygenFlags) make() (*generated, error) {
-	switch f.kind {
-	case "sign":
-		key, err := keyfile.NewSign(f.out)
-		if err != nil {
-			return nil, err
-		}
-		public := key.Public().(ed25519.PublicKey)
-		return &generated{taskfile.FormatHash(sha256.Sum256(public)), taskfile.FormatKey(task.SignKey(public))}, nil
-	case "hpke":
-		return f.makeHPKE()
-	}
-	return nil, Usagef("invalid kind %q: want sign or hpke", f.kind)
+func (g *generated) print(cmd *cobra.Command) error {
+	return Print(cmd, g, func(w io.Writer) error {
+		_, err := fmt.Fprintf(w, "key id  %s\npublic  %s\n", g.KeyID, g.Public)
+		return err
+	})
 }
 
 func (f *keygenFlags) makeHPKE() (*generated, error) {

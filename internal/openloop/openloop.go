@@ -1,6 +1,6 @@
 // Package openloop offers sealed reports to a relay at a fixed rate, whatever the relay does: as many
 // clients who do not know of each other would. It draws their values and adds them up: what no party of a
-// deployment knows. It is for `relay load` and for the load test.
+// deployment knows. It is for `doona load` and for the load test.
 //
 // Latency is measured from the moment a report was due, so a relay that slows down does not slow
 // the clock (no coordinated omission). Requests are written as bytes on kept connections, to leave

@@ -1,5 +1,5 @@
 // Package quickstart lays out a whole deployment in one folder: keys of owner, relays and
-// verifier, signed tasks, and the relays' configurations. It is what `verifier init` writes and
+// verifier, signed tasks, and the relays' configurations. It is what `doona init` writes and
 // what the demo runs. In earnest, each party makes its own keys on its own machine.
 package quickstart
 

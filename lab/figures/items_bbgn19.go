@@ -62,7 +62,7 @@ func bbgn19Items() []Item {
 		{Paper: p, What: "Corollary 1: the same for means", Status: Reproduced, Note: "Theorem 2 divided by n"},
 		{Paper: p, What: "Lemmas 1 to 5, Theorem 3: no single message does better than n^⅓", Status: OutOfScope,
 			Note: "a lower bound for all protocols, without a constant to compute; our errors keep it"},
-		{Paper: p, What: "Theorem 4 (EFMRTT'19)", Status: Reproduced, Note: "`verifier amplify --bound efmrtt19`"},
+		{Paper: p, What: "Theorem 4 (EFMRTT'19)", Status: Reproduced, Note: "`doona amplify --bound efmrtt19`"},
 		{Paper: p, What: "Theorem 5 (hockey-stick divergence)", Status: Reproduced,
 			Note: "the measure of [accountant.md](accountant.md)"},
 		{Paper: p, What: "Lemma 6: γ of RR, Laplace and Gaussian; Lemma 7: γ ≥ e^−ε₀", Status: Reproduced,
@@ -73,7 +73,7 @@ func bbgn19Items() []Item {
 			Note: "they give the lines of Figure 3 that agree above"},
 		{Paper: p, What: "Lemma 10: Hoeffding", Status: Reproduced, Note: ""},
 		{Paper: p, What: "Lemma 11: Bennett", Status: Corrected, Note: "[a factor 1/(am) too many](errata.md#lemma11)"},
-		{Paper: p, What: "Theorem 6: closed form", Status: Reproduced, Note: "`verifier amplify --bound theorem6`"},
+		{Paper: p, What: "Theorem 6: closed form", Status: Reproduced, Note: "`doona amplify --bound theorem6`"},
 		{Paper: p, What: "Corollary 2: ε = O((1∧ε₀)e^ε₀·√(ln(1/δ)/n))", Status: Reproduced,
 			Note: "slopes of [bbgn19-3i](figures/bbgn19-3i.svg)"},
 	}

@@ -68,7 +68,7 @@ func TestToyProtocol(t *testing.T) {
 	require.NotZero(t, outside)
 	require.LessOrEqual(t, outside, mostFilesOutside, stat)
 
-	out, err := c.run("go", "test", ".", "./protocols/toy", "./protocols/registry", "./cmd/verifier", "-run",
+	out, err := c.run("go", "test", ".", "./protocols/toy", "./protocols/registry", "./cmd/doona", "-run",
 		"^(Example|TestSimulation|TestVectorsProtocols|TestVectorsBad|TestProtocolsInReadme|TestEveryPackageIsDocumented|"+
 			"TestTheTableHoldsEveryProtocol|TestEveryProtocolHasTheSameFiles|TestEveryQueryHasOneDefault|TestEveryTrialRuns|"+
 			"TestProtocolsAreReadable|TestDocumentedTablesHaveEveryExample)$")

@@ -37,7 +37,7 @@ type Config struct {
 	// SignKey is the file of the verifier's Ed25519 key (`verifier keygen --kind sign`). Required.
 	SignKey string `yaml:"sign_key"`
 
-	// OldSignKeys are files of keys that SignKey has replaced in streams (`verifier task roll`): what was agreed on
+	// OldSignKeys are files of keys that SignKey has replaced in streams (`doona task roll`): what was agreed on
 	// with one is signed with it. Default: none.
 	OldSignKeys []string `yaml:"old_sign_keys"`
 
@@ -80,7 +80,7 @@ type Config struct {
 
 // TaskConfig names one task.
 type TaskConfig struct {
-	// File is the task's bundle (`verifier task new`). Required.
+	// File is the task's bundle (`doona task new`). Required.
 	File string `yaml:"file"`
 
 	// Owner is the key that must have signed it, "ed25519:…". Default: any, as the verifier is often the

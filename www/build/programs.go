@@ -12,7 +12,7 @@ import (
 	"strings"
 )
 
-// programFile is the program cmd/demo, by the name doona, in a package of its platform's.
+// programFile is the program cmd/doona in a package of its platform's.
 const programFile = "doona"
 
 // platforms are those that the program is packed for, by their names in Go: what npm calls them.
@@ -87,10 +87,10 @@ func packPrograms(ctx context.Context, out string, wanted []string) error {
 	return nil
 }
 
-// buildProgram builds cmd/demo for a platform, with the flags of GOFLAGS: those of a release say -trimpath.
+// buildProgram builds cmd/doona for a platform, with the flags of GOFLAGS: those of a release say -trimpath.
 func buildProgram(ctx context.Context, platform, file string) error {
 	goos, goarch, _ := strings.Cut(platform, "/")
-	cmd := exec.CommandContext(ctx, "go", "build", "-ldflags=-s -w", "-o", file, "./cmd/demo")
+	cmd := exec.CommandContext(ctx, "go", "build", "-ldflags=-s -w", "-o", file, "./cmd/doona")
 	cmd.Env = append(os.Environ(), "GOOS="+goos, "GOARCH="+goarch)
 	if out, err := cmd.CombinedOutput(); err != nil {
 		return fmt.Errorf("couldn't build the program for %s: %w\n%s", platform, err, out)

@@ -94,7 +94,7 @@ function devicesOf(g: Guarantee, count: number): Devices {
   return { count, epsilon, delta, text };
 }
 
-/** In the words of the verifier's reports and of `verifier task check`. */
+/** In the words of the verifier's reports and of `doona task check`. */
 function worstCaseOf(g: Guarantee): string {
   const left = g.localEpsilon === null ? 'nothing is left' : `epsilon ${upward(g.localEpsilon)} is left`;
   const alone = g.minimumHonest === 0 ? 'the promise holds all the same' : left;

@@ -160,7 +160,7 @@ var servesHTTP = map[string]string{
 	"verifier/site.go":                    "TestEveryAnswerHasHeaders",
 	"verifier/page.go":                    "TestEveryAnswerHasHeaders",
 	"cmd/demo/page.go":                    "TestPagesHaveHeaders",
-	"cmd/demo/dev.go":                     "TestPagesHaveHeaders",
+	"cmd/doona/dev.go":                    "TestDevPagesHaveHeaders",
 	"www/testserver/main.go":              "stands for a customer's site",
 	"www/testserver/relay.go":             "a first relay that lies, in tests: look.ProtectPublic",
 	"www/testserver/pages.go":             "the verifier's pages, in tests",

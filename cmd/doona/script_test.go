@@ -1,0 +1,11 @@
+package main
+
+import (
+	"testing"
+
+	"github.com/doona-dp/doona/internal/testing/clitest"
+)
+
+func TestMain(m *testing.M) { clitest.Main(m, main, "doona") }
+
+func TestScripts(t *testing.T) { clitest.Run(t, "relay", "issuer", "verifier") }

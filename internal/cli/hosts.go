@@ -1,0 +1,29 @@
+package cli
+
+import (
+	"log/slog"
+
+	"github.com/spf13/cobra"
+
+	"github.com/doona-dp/doona/internal/look"
+)
+
+const flagHosts = "hosts"
+
+// HostsFlag is the flag for names by which a program's page may be asked for.
+type HostsFlag []string
+
+// Register adds the flag to a command.
+func (f *HostsFlag) Register(cmd *cobra.Command) {
+	cmd.Flags().StringSliceVar((*[]string)(f), flagHosts, nil,
+		"names by which the page may be asked for, besides localhost and IP addresses; comma-separated")
+}
+
+// Check is an error where a name is none.
+func (f HostsFlag) Check() error { return FlagError(look.CheckHosts(flagHosts, f)) }
+
+// Hosts are the names by which a page at an address may be asked for.
+func (f HostsFlag) Hosts(cmd *cobra.Command, listen string) *look.Hosts {
+	log := slog.New(slog.NewTextHandler(cmd.ErrOrStderr(), nil))
+	return look.NewHosts("--"+flagHosts, log, listen, f)
+}

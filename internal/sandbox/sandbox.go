@@ -1,0 +1,129 @@
+// Package sandbox runs a deployment that quickstart has laid out in one process on this machine: its relays, and for
+// each task a client and a verifier. 'doona dev' and the demo call it. A sandbox protects nobody: one process has all
+// keys.
+package sandbox
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/http"
+	"os"
+	"path/filepath"
+	"runtime"
+	"sync"
+	"time"
+
+	"github.com/doona-dp/doona/internal/quickstart"
+	"github.com/doona-dp/doona/relay"
+	"github.com/doona-dp/doona/shufflerclient"
+	"github.com/doona-dp/doona/verifier"
+	"github.com/doona-dp/doona/wire/handover"
+	"github.com/doona-dp/doona/wire/keyfile"
+	"github.com/doona-dp/doona/wire/taskfile"
+)
+
+// Pull is how often hops look for batches: short, so that a person need not wait.
+const Pull = 100 * time.Millisecond
+
+// skew is how far the machine's one clock can differ from itself.
+const skew = "5s"
+
+// Relay is a relay at a listener of this machine.
+func Relay(l net.Listener) quickstart.Relay {
+	return quickstart.Relay{URL: "http://" + l.Addr().String(), Listen: l.Addr().String(), Pull: Pull.String(), Skew: skew}
+}
+
+// Sandbox is what runs until [Sandbox.Stop].
+type Sandbox struct {
+	ctx     context.Context
+	cancel  context.CancelFunc
+	running sync.WaitGroup
+}
+
+// New returns a sandbox in which nothing runs yet. It ends with ctx.
+func New(ctx context.Context) *Sandbox {
+	ctx, cancel := context.WithCancel(ctx)
+	return &Sandbox{ctx: ctx, cancel: cancel}
+}
+
+// StartRelays starts the relays of a deployment, each at its listener.
+func (s *Sandbox) StartRelays(d *quickstart.Deployment, listeners []net.Listener) error {
+	for i, l := range listeners {
+		config, err := relay.LoadConfig(d.RelayConfig(i + 1))
+		if err != nil {
+			return err
+		}
+		config.Listener = l
+		r, err := relay.New(config)
+		if err != nil {
+			return fmt.Errorf("couldn't start relay %d: %w", i+1, err)
+		}
+		s.running.Go(func() {
+			if err := r.Run(s.ctx); err != nil {
+				fmt.Fprintf(os.Stderr, "relay %d ended: %v\n", i+1, err)
+			}
+		})
+	}
+	return nil
+}
+
+// Stop ends relays and verifiers and waits for them.
+func (s *Sandbox) Stop() {
+	s.cancel()
+	s.running.Wait()
+}
+
+// Task is a task from its clients to its verifier.
+type Task struct {
+	URL      string // At the first relay.
+	Owner    string
+	Open     *taskfile.Open
+	Client   *shufflerclient.Client
+	Verifier *verifier.Verifier // Nil after [Connect].
+}
+
+// Connect connects to a deployment's task i, as any client would.
+func Connect(ctx context.Context, d *quickstart.Deployment, i int) (*Task, error) {
+	workers := 4 * runtime.GOMAXPROCS(0)
+	transport := &http.Transport{MaxIdleConnsPerHost: workers, MaxConnsPerHost: workers}
+	client, err := shufflerclient.Connect(ctx, shufflerclient.Options{
+		Task: d.TaskURL(i), Owner: d.Owner,
+		MaxEpsilon: 1e6, // synthetic clients have nothing to lose
+		HTTP:       &http.Client{Transport: transport, Timeout: time.Minute},
+	})
+	if err != nil {
+		return nil, err
+	}
+	return &Task{URL: d.TaskURL(i), Owner: d.Owner, Open: client.Task(), Client: client}, nil
+}
+
+// StartTask connects to a deployment's task i, whose files have that name, and starts its verifier.
+func (s *Sandbox) StartTask(d *quickstart.Deployment, i int, name string) (*Task, error) {
+	t, err := Connect(s.ctx, d, i)
+	if err != nil {
+		return nil, err
+	}
+	keys, err := keyfile.LoadHPKE(d.VerifierKeys(name))
+	if err != nil {
+		return nil, err
+	}
+	sign, err := keyfile.LoadSign(d.VerifierSign())
+	if err != nil {
+		return nil, err
+	}
+	if t.Verifier, err = verifier.New(t.Open, keys); err != nil {
+		return nil, err
+	}
+	puller, err := verifier.NewPuller(t.Verifier, handover.NewClient(sign, nil), filepath.Join(d.Dir, "batches", name),
+		slog.New(slog.DiscardHandler))
+	if err != nil {
+		return nil, err
+	}
+	s.running.Go(func() {
+		defer puller.Close()
+		puller.Run(s.ctx, Pull)
+	})
+	return t, nil
+}

@@ -1,0 +1,35 @@
+package clitest
+
+import (
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+// Pages walks pages that a command serves, which may be asked for as demo.example too: no frame, no guessed type, and
+// no other name that resolves here.
+func Pages(t *testing.T, handler http.Handler, paths ...string) {
+	t.Helper()
+	answer := func(method, host, path string) *httptest.ResponseRecorder {
+		w := httptest.NewRecorder()
+		handler.ServeHTTP(w, httptest.NewRequest(method, "http://"+host+path, strings.NewReader("{")))
+		what := method + " " + path
+		require.Contains(t, w.Header().Get("Content-Security-Policy"), "frame-ancestors 'none'", what)
+		require.Equal(t, "DENY", w.Header().Get("X-Frame-Options"), what)
+		require.Equal(t, "nosniff", w.Header().Get("X-Content-Type-Options"), what)
+		require.Equal(t, "no-referrer", w.Header().Get("Referrer-Policy"), what)
+		require.Equal(t, "same-origin", w.Header().Get("Cross-Origin-Resource-Policy"), what)
+		return w
+	}
+	for _, path := range paths {
+		answer("GET", "127.0.0.1:7280", path)
+		answer("PUT", "localhost", path)
+	}
+	require.Equal(t, http.StatusOK, answer("GET", "demo.example", "/").Code)
+	w := answer("GET", "evil.example:7280", "/")
+	require.Equal(t, http.StatusMisdirectedRequest, w.Code)
+	require.Contains(t, w.Body.String(), "setting --hosts")
+}
