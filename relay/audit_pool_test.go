@@ -4,7 +4,6 @@ import (
 	"encoding/binary"
 	"errors"
 	"math"
-	"os"
 	"slices"
 	"testing"
 	"time"
@@ -12,6 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/doona-dp/doona/accountant"
+	"github.com/doona-dp/doona/internal/testing/long"
 	"github.com/doona-dp/doona/internal/testing/relaytest"
 	"github.com/doona-dp/doona/relay"
 	"github.com/doona-dp/doona/wire/handover"
@@ -85,7 +85,7 @@ func TestSurroundedClientOfAPool(t *testing.T) {
 	draw := dummies.New(auditPool()).Draw
 	at := setting{hop: 1, kem: task.KEMX25519, noise: auditPool()}
 	samePool().requireAbove(t, "a draw used twice", claim(0), surrounded(t, at, 100, again(draw)))
-	if os.Getenv("DOONA_FULL") == "" {
+	if !long.Enabled {
 		return
 	}
 	first := dummies.New(&task.Noise{Kind: task.NoisePool, Cells: poolB, Pool: poolSize}).Draw

@@ -4,7 +4,6 @@ import (
 	"encoding/binary"
 	"errors"
 	"math"
-	"os"
 	"slices"
 	"sync"
 	"testing"
@@ -13,6 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/doona-dp/doona/accountant/relaynoise"
+	"github.com/doona-dp/doona/internal/testing/long"
 	"github.com/doona-dp/doona/internal/testing/relaytest"
 	"github.com/doona-dp/doona/randomizer"
 	"github.com/doona-dp/doona/relay"
@@ -289,7 +289,7 @@ func TestSurroundedClient(t *testing.T) {
 	half := &task.Noise{Kind: task.NoiseCells, Cells: 2, Tables: [][]uint64{relaynoise.Laplace(1, 1, 2, 5), {1}},
 		Which: []task.Run{{Count: 1, Table: 0}, {Count: 1, Table: 1}}}
 	const few = 100
-	full := os.Getenv("DOONA_FULL") != ""
+	full := long.Enabled
 	settings := []setting{{hop: 0, kem: task.KEMX25519}, {hop: 1, kem: task.KEMX25519}}
 	if full {
 		settings = append(settings, setting{hop: 0, kem: task.KEMX25519, postgres: true},
@@ -333,7 +333,7 @@ func TestSurroundedClientShowsWhatIsClaimed(t *testing.T) {
 	g, claim := best(auditLaw(), eps)
 	lower := auditNoise(1, 1, 1, 4)
 	batches, settings := 40, []setting{{hop: 1, kem: task.KEMX25519, single: true}}
-	if os.Getenv("DOONA_FULL") != "" {
+	if long.Enabled {
 		batches, settings = 3500, []setting{{hop: 0, kem: task.KEMX25519, single: true},
 			{hop: 1, kem: task.KEMX25519, postgres: true, single: true}}
 	}

@@ -3,12 +3,12 @@ package relay_test
 import (
 	"errors"
 	"net/http"
-	"os"
 	"sync/atomic"
 	"testing"
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/doona-dp/doona/internal/testing/long"
 	"github.com/doona-dp/doona/internal/testing/relaytest"
 	"github.com/doona-dp/doona/randomizer"
 	"github.com/doona-dp/doona/relay"
@@ -85,7 +85,7 @@ func TestBatchesPerEpoch(t *testing.T) {
 		{"nine good slots and a bad one", 10, 10, 1, mostBatches},
 	} {
 		for _, postgres := range []bool{false, true} {
-			if postgres && i != 1 && os.Getenv("DOONA_FULL") == "" {
+			if postgres && i != 1 && !long.Enabled {
 				continue
 			}
 			t.Run(c.name+", "+map[bool]string{false: "SQLite", true: "PostgreSQL"}[postgres], func(t *testing.T) {

@@ -306,7 +306,7 @@ func (s *signedRequest) requests(pattern, name string) (out []*http.Request) {
 
 // TestEveryNumberHasItsBound walks all requests that a relay answers, with all that they name one beyond its bound and
 // far beyond it, signed by who may ask: each is refused as the table in docs/SPEC.md says. Then 10,000 come, or that
-// many of every kind with DOONA_FULL=1. No file has changed, nothing was found, no key was made, and neither metrics
+// many of every kind in the long form. No file has changed, nothing was found, no key was made, and neither metrics
 // nor memory have grown.
 func TestEveryNumberHasItsBound(t *testing.T) {
 	c := relaytest.New(t, relaytest.Options{Task: relaytest.InStream(), Config: func(_ int, cfg *relay.Config) {

@@ -4,7 +4,6 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
-	"os"
 	"path/filepath"
 	"sync/atomic"
 	"testing"
@@ -12,6 +11,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/doona-dp/doona/internal/testing/long"
 	"github.com/doona-dp/doona/internal/testing/relaytest"
 	"github.com/doona-dp/doona/relay"
 	"github.com/doona-dp/doona/wire/handover"
@@ -165,10 +165,10 @@ func (l *clocks) accounted(t *testing.T, epoch uint64) {
 
 // TestClockJumps is the line that must hold: a clock that is set wrong, forward or back, before, in or
 // after an epoch, at either relay, while it runs or when it starts: no epoch's keys are erased early, none
-// stays longer, and what was acknowledged is in a batch. DOONA_FULL=1 has all jumps.
+// stays longer, and what was acknowledged is in a batch. The long form has all jumps.
 func TestClockJumps(t *testing.T) {
 	all := jumps()
-	if os.Getenv("DOONA_FULL") == "" {
+	if !long.Enabled {
 		all = []jump{
 			{10 * time.Minute, 0, 30 * time.Minute, false}, {3653 * 24 * time.Hour, 0, -20 * time.Minute, true},
 			{-24 * time.Hour, 0, 30 * time.Minute, true}, {24 * time.Hour, 1, relaytest.Epoch + 2*time.Second, false},

@@ -11,6 +11,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/doona-dp/doona/internal/testing/long"
 	"github.com/doona-dp/doona/internal/testing/relaytest"
 	"github.com/doona-dp/doona/relay"
 	"github.com/doona-dp/doona/wire/onion"
@@ -88,11 +89,11 @@ var barrenBatches = []struct {
 // TestEndlessDestroyed: a relay before that has a destroyed batch for every number ends the epoch by that, at
 // [onion.SpareDestroyed]. What it has the next one keep until then is a manifest for each and a finding for all, which
 // status and metrics show meanwhile; after a restart nothing more is asked for. The short form has the relay count most
-// batches as destroyed before; DOONA_FULL has all of them come.
+// batches as destroyed before; the long form has all of them come.
 func TestEndlessDestroyed(t *testing.T) {
 	const bound = onion.SpareDestroyed + 1
 	comes := uint64(12)
-	if os.Getenv("DOONA_FULL") != "" {
+	if long.Enabled {
 		comes = bound
 	}
 	for _, tt := range barrenBatches {

@@ -12,6 +12,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/doona-dp/doona/internal/testing/long"
 	"github.com/doona-dp/doona/internal/testing/relaytest"
 	"github.com/doona-dp/doona/relay"
 	"github.com/doona-dp/doona/wire/handover"
@@ -60,11 +61,11 @@ type sizeFigures struct {
 }
 
 // TestSize measures batches of several sizes through two relays of their own processes: memory stays bounded, a slot
-// costs no more in a large batch than in a small one, and who reports meanwhile does not wait. With DOONA_FULL the
+// costs no more in a large batch than in a small one, and who reports meanwhile does not wait. In the long form the
 // sizes are 10⁵ and 10⁶ slots, and DOONA_SIZE is one more.
 func TestSize(t *testing.T) {
 	sizes := []int{2000}
-	if os.Getenv("DOONA_FULL") != "" {
+	if long.Enabled {
 		sizes = []int{100_000, 1_000_000}
 	}
 	if text := os.Getenv("DOONA_SIZE"); text != "" {

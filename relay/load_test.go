@@ -14,6 +14,7 @@ import (
 
 	"github.com/doona-dp/doona/internal/openloop"
 	"github.com/doona-dp/doona/internal/service"
+	"github.com/doona-dp/doona/internal/testing/long"
 	"github.com/doona-dp/doona/internal/testing/relaytest"
 	"github.com/doona-dp/doona/wire/handover"
 	"github.com/doona-dp/doona/wire/task"
@@ -57,11 +58,11 @@ func greedy(value int) string { return fmt.Sprintf("203.0.%d.1", 100+value/240_0
 
 // TestLoad measures what a relay can take, then offers it four times that, open loop, with a quarter
 // of it from one network: memory stays within its bounds, and exactly the acknowledged reports come
-// out of the sealed batches. The full form (DOONA_FULL) takes 60 s; relay and generator then have
+// out of the sealed batches. The long form takes 60 s; relay and generator then have
 // processors of their own.
 func TestLoad(t *testing.T) {
 	warm, overload := time.Second/2, 2*time.Second
-	full := os.Getenv("DOONA_FULL") != ""
+	full := long.Enabled
 	if full {
 		warm, overload = 10*time.Second, time.Minute
 	}

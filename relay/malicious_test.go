@@ -8,12 +8,12 @@ import (
 	"encoding/binary"
 	"fmt"
 	"math/rand/v2"
-	"os"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/doona-dp/doona/internal/testing/long"
 	"github.com/doona-dp/doona/internal/testing/relaytest"
 	"github.com/doona-dp/doona/relay"
 	"github.com/doona-dp/doona/wire/onion"
@@ -195,7 +195,7 @@ func (l *loot) expect(p *plan, before seen) (lanes [][]string) {
 // dropped and its findings what was destroyed.
 func TestMaliciousFirstRelayInCombinations(t *testing.T) {
 	rounds := uint64(1)
-	if os.Getenv("DOONA_FULL") != "" {
+	if long.Enabled {
 		rounds = 40
 	}
 	for _, slots := range []task.Slots{

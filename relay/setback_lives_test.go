@@ -14,6 +14,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/doona-dp/doona/internal/testing/long"
 	"github.com/doona-dp/doona/internal/testing/relaytest"
 	"github.com/doona-dp/doona/relay"
 	"github.com/doona-dp/doona/wire/handover"
@@ -33,7 +34,7 @@ const neighbourPart = "neighbour"
 
 // moments of lives, of each kind of life: how many lives, and of how many moments.
 func livesPlan() (lives, moments int) {
-	if os.Getenv("DOONA_FULL") != "" {
+	if long.Enabled {
 		return 12, 15
 	}
 	return 1, 3
@@ -372,7 +373,7 @@ func (l *lifetime) hostile() (noticed bool) {
 }
 
 // TestSetBackOfLives restores any of {store, secret, keys, the next hop's memory} to any moment of relays' lives,
-// at every hop: 540 moments with DOONA_FULL=1.
+// at every hop: 540 moments in the long form.
 func TestSetBackOfLives(t *testing.T) {
 	lives, moments := livesPlan()
 	all := map[string]map[string]int{}

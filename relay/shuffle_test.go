@@ -2,11 +2,11 @@ package relay_test
 
 import (
 	"fmt"
-	"os"
 	"testing"
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/doona-dp/doona/internal/testing/long"
 	"github.com/doona-dp/doona/internal/testing/relaytest"
 	"github.com/doona-dp/doona/internal/testing/stattest"
 	"github.com/doona-dp/doona/relay"
@@ -69,11 +69,11 @@ func TestReportsAreStoredInRandomOrder(t *testing.T) {
 
 // TestProcessesPermute: so do three `relay serve` processes, over HTTP: the first is sent reports one after
 // the other, the mix and the last relay get batches in order from the relay before, which the test plays.
-// 100 batches for each, 2000 with DOONA_FULL=1. At the first relay this does not tell the permutation from
+// 100 batches for each, 2000 in the long form. At the first relay this does not tell the permutation from
 // the random keys by which the store finds its rows; [TestEveryHopPermutes] does.
 func TestProcessesPermute(t *testing.T) {
 	trials := uint64(stattest.FewTrials)
-	if os.Getenv("DOONA_FULL") != "" {
+	if long.Enabled {
 		trials = 2000
 	}
 	for hop := range 3 {

@@ -4,7 +4,6 @@ import (
 	"errors"
 	"math/rand/v2"
 	"net/http"
-	"os"
 	"sync"
 	"syscall"
 	"testing"
@@ -12,6 +11,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/doona-dp/doona/internal/testing/long"
 	"github.com/doona-dp/doona/internal/testing/pgtest"
 	"github.com/doona-dp/doona/internal/testing/relaytest"
 	"github.com/doona-dp/doona/relay"
@@ -58,10 +58,10 @@ func requireOneTaken(t *testing.T, errs []error) {
 // TestCrashSpendsOnce: of 100 reports sent at once with one token to two processes on one
 // PostgreSQL, exactly one is taken and stored; so too where one of the processes, or the server, is
 // killed amid them and all are sent again, and it is the one that was acknowledged before. 24 races
-// and 24 crashes with DOONA_FULL=1, else 3 of each.
+// and 24 crashes in the long form, else 3 of each.
 func TestCrashSpendsOnce(t *testing.T) {
 	rounds := 3
-	if os.Getenv("DOONA_FULL") != "" {
+	if long.Enabled {
 		rounds = 24
 	}
 	c := relaytest.New(t, relaytest.Options{Postgres: true, Task: func(t *task.Task) {

@@ -5,7 +5,6 @@ import (
 	"io"
 	"math/rand/v2"
 	"net/http"
-	"os"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -17,6 +16,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/doona-dp/doona/internal/testing/long"
 	"github.com/doona-dp/doona/internal/testing/pgtest"
 	"github.com/doona-dp/doona/internal/testing/relaytest"
 	"github.com/doona-dp/doona/randomizer"
@@ -177,7 +177,7 @@ func TestOneProcessPerFile(t *testing.T) {
 }
 
 // TestSetBackTwins: of two real processes on one database the first hands out a batch when the second has taken note of
-// it. With DOONA_FULL=1 the second is stopped where it stands: the first hands out nothing for as long as that may only
+// it. In the long form the second is stopped where it stands: the first hands out nothing for as long as that may only
 // be slow, and then goes on without it. When the second comes back, it says that it is joining, and then hands out the
 // same bytes.
 func TestSetBackTwins(t *testing.T) {
@@ -190,7 +190,7 @@ func TestSetBackTwins(t *testing.T) {
 	postSome(t, c, 0, 10)
 	batch, _ := c.Pull(t, 0, 0)
 	require.Equal(t, batch, pullFrom(t, c, cfg.Listen, 0))
-	if os.Getenv("DOONA_FULL") == "" {
+	if !long.Enabled {
 		return
 	}
 	require.NoError(t, second.cmd.Process.Signal(syscall.SIGSTOP))

@@ -12,6 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/doona-dp/doona/internal/testing/faultdisk"
+	"github.com/doona-dp/doona/internal/testing/long"
 	"github.com/doona-dp/doona/relay"
 )
 
@@ -116,10 +117,10 @@ func (p *party) restoreAll(to time.Duration) {
 }
 
 // TestWorldFindsPlantedBugs: of every bug that is planted, the worlds of few seeds break the invariant that
-// it should. The log says of how many. CI plants a few, DOONA_FULL=1 all.
+// it should. The log says of how many. CI plants a few, the long form all.
 func TestWorldFindsPlantedBugs(t *testing.T) {
 	for _, b := range planted {
-		if !b.brief && os.Getenv("DOONA_FULL") == "" {
+		if !b.brief && !long.Enabled {
 			continue
 		}
 		t.Run(b.name, func(t *testing.T) {

@@ -23,6 +23,7 @@ import (
 
 	"github.com/doona-dp/doona/internal/quickstart"
 	"github.com/doona-dp/doona/internal/testing/faultdisk"
+	"github.com/doona-dp/doona/internal/testing/long"
 	"github.com/doona-dp/doona/internal/testing/relaytest"
 	"github.com/doona-dp/doona/issuer"
 	"github.com/doona-dp/doona/planner"
@@ -534,7 +535,7 @@ func (w *world) report() string {
 
 // worldSeeds is how many seeds are played.
 func worldSeeds() uint64 {
-	if os.Getenv("DOONA_FULL") != "" {
+	if long.Enabled {
 		return 2000
 	}
 	return 18
@@ -569,7 +570,7 @@ func TestWorld(t *testing.T) {
 	for seed := range worldSeeds() {
 		t.Run(fmt.Sprintf("seed=%d", seed), func(t *testing.T) {
 			w := playWorld(t, seed, &bug{})
-			if testing.Verbose() && os.Getenv("DOONA_FULL") == "" {
+			if testing.Verbose() && !long.Enabled {
 				t.Log(w.report())
 			}
 			require.Empty(t, w.account.broken, "%s", w.report())

@@ -12,6 +12,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/doona-dp/doona/internal/testing/long"
 	"github.com/doona-dp/doona/wire/handover"
 	"github.com/doona-dp/doona/wire/keyfile"
 )
@@ -22,7 +23,7 @@ import (
 // counted.
 func TestCrash(t *testing.T) {
 	p := short
-	if os.Getenv("DOONA_FULL") != "" {
+	if long.Enabled {
 		p = full
 	}
 	var counted [2]*figures
@@ -31,10 +32,10 @@ func TestCrash(t *testing.T) {
 			t.Parallel()
 			counted[0] = crash(t, newWorld(t, p, 2, nil), "sqlite")
 		})
+		if !long.Enabled {
+			return // the server's recoveries, and the epochs that wait for them, take minutes
+		}
 		t.Run("postgres", func(t *testing.T) {
-			if os.Getenv("DOONA_FULL") == "" {
-				t.Skip("the server's recoveries, and the epochs that wait for them, take minutes: in test-full PART=crash")
-			}
 			t.Parallel()
 			counted[1] = crash(t, newWorld(t, p, 3, startServer(t, "")), "postgres")
 		})

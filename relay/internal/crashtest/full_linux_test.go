@@ -17,29 +17,25 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/doona-dp/doona/internal/testing/long"
 	"github.com/doona-dp/doona/internal/testing/relaytest"
 )
 
 // TestFull fills the disk of each party at random moments, under load, and empties or enlarges it again: no
 // acknowledged report is lost, none is delivered twice, no client gets a token too many, who cannot write says that it
-// is not ready, all go on by themselves, and no key outlives its epoch. DOONA_FULL=1 does so 50 times at each party,
+// is not ready, all go on by themselves, and no key outlives its epoch. The long form does so 50 times at each party,
 // with relays on SQLite, with a PostgreSQL server and with an issuer; DOONA_FIGURES names the file for what it counted.
 func TestFull(t *testing.T) {
-	p, times, long := short, 2, os.Getenv("DOONA_FULL") != ""
-	if long {
-		p, times = full, 50
-	}
-	parts := map[string]func(*testing.T, plan, int) any{
-		"sqlite": fullSQLite, "postgres": fullPostgres, "issuer": fullIssuer,
+	p, times := short, 2
+	parts := map[string]func(*testing.T, plan, int) any{"sqlite": fullSQLite}
+	if long.Enabled { // TestFullServer and TestFullDisk fill such a disk once
+		p, times, parts["postgres"], parts["issuer"] = full, 50, fullPostgres, fullIssuer
 	}
 	var mu sync.Mutex // guards counted
 	counted := map[string]any{}
 	t.Run("parts", func(t *testing.T) {
 		for name, fill := range parts {
 			t.Run(name, func(t *testing.T) {
-				if !long && name != "sqlite" {
-					t.Skip("in test-full PART=size; TestFullServer and TestFullDisk fill such a disk once")
-				}
 				t.Parallel()
 				f := fill(t, p, times)
 				mu.Lock()

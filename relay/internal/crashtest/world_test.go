@@ -68,7 +68,7 @@ type plan struct {
 
 var (
 	short = plan{12, 1, 2 * time.Second, 2 * time.Second, 3 * time.Minute}
-	full  = plan{200, 20, 6 * time.Second, 4 * time.Second, 25 * time.Minute} // under DOONA_FULL=1
+	full  = plan{200, 20, 6 * time.Second, 4 * time.Second, 25 * time.Minute} // of the long form
 )
 
 // queries are the tasks of a world: one slot a client, many, as many as the noise asks for, and one among dummies

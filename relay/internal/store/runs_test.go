@@ -16,6 +16,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/doona-dp/doona/internal/service"
+	"github.com/doona-dp/doona/internal/testing/long"
 	"github.com/doona-dp/doona/internal/testing/stattest"
 )
 
@@ -163,7 +164,7 @@ func TestMergedRunsLeaveNothing(t *testing.T) {
 // cannotMeasure skips a test, of which the long form is run for its figure: without one that has failed.
 func cannotMeasure(t *testing.T, why string) {
 	t.Helper()
-	if os.Getenv("DOONA_FULL") != "" {
+	if long.Enabled {
 		t.Fatal(why)
 	}
 	t.Skip(why)
@@ -183,12 +184,12 @@ func written(t *testing.T) (n int64) {
 }
 
 // TestWritten: a report of one slot takes at most 1500 bytes of what the disk takes, merges and marks among it, in
-// transactions of as many reports as 128 connections bring. With DOONA_FULL it is a million reports, of which a store
+// transactions of as many reports as 128 connections bring. In the long form it is a million reports, of which a store
 // that starts again knows all within seconds.
 func TestWritten(t *testing.T) {
 	const group = 50
 	n := 10_000
-	if os.Getenv("DOONA_FULL") != "" {
+	if long.Enabled {
 		n = 1_000_000
 	}
 	folder := t.TempDir()

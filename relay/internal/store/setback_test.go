@@ -17,6 +17,7 @@ import (
 
 	"github.com/doona-dp/doona/internal/mark"
 	"github.com/doona-dp/doona/internal/service"
+	"github.com/doona-dp/doona/internal/testing/long"
 	"github.com/doona-dp/doona/wire/onion"
 	"github.com/doona-dp/doona/wire/task"
 )
@@ -318,12 +319,12 @@ func (h *history) requireSame(t *testing.T) {
 }
 
 // TestSetBack restores every proper part of {store, secret, keys} to random earlier moments of a relay's
-// life: 600 with DOONA_FULL=1, else 8; on PostgreSQL, which takes longer, a third of the parts at each. Either
+// life: 600 in the long form, else 8; on PostgreSQL, which takes longer, a third of the parts at each. Either
 // nothing works any more, for a cause that names what was set back; or, where what was restored is what a crash
 // leaves, everything is as it was.
 func TestSetBack(t *testing.T) {
 	moments := 8
-	if os.Getenv("DOONA_FULL") != "" {
+	if long.Enabled {
 		moments = 600
 	}
 	figures := map[string]map[string]int{}

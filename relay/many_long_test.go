@@ -1,3 +1,5 @@
+//go:build long
+
 package relay_test
 
 import (
@@ -27,9 +29,6 @@ type manyFigures struct {
 // how long a batch of every task and an end of all their epochs at the same moment take. It takes as long as an epoch
 // does: a quarter of an hour.
 func TestManyTasks(t *testing.T) {
-	if os.Getenv("DOONA_FULL") == "" {
-		t.Skip("takes a quarter of an hour: DOONA_FULL=1")
-	}
 	const tasks, clients, posters, epoch = 1000, 2, 16, 900 * time.Second
 	c := relaytest.New(t, relaytest.Options{Tasks: tasks, Pull: "5s", Task: func(t *task.Task) {
 		t.Batch.Size, t.Epochs.Length = clients, uint64(epoch/time.Second)
