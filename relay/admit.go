@@ -6,7 +6,6 @@ import (
 	"sync"
 
 	"github.com/doona-dp/doona/internal/invalid"
-	"github.com/doona-dp/doona/internal/service"
 	"github.com/doona-dp/doona/wire/handover"
 	"github.com/doona-dp/doona/wire/onion"
 	"github.com/doona-dp/doona/wire/problem"
@@ -141,13 +140,4 @@ func (r *setup) checkMemory(also ...*hostedTask) error {
 			fmt.Sprintf("at least %s for reports of these tasks", Size(need).ceil()))
 	}
 	return nil
-}
-
-// overloads are the problems that turnAway answers with.
-var overloads = []problem.Name{problem.SlowDown, problem.Overloaded}
-
-// turnAway refuses a request for want of room.
-func (r *Relay) turnAway(name problem.Name) error {
-	r.metrics.Add(metricOverload, 1, string(name))
-	return service.TryLater(name, "")
 }

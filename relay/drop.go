@@ -5,6 +5,7 @@ import (
 	"maps"
 	"slices"
 
+	"github.com/doona-dp/doona/relay/internal/monitor"
 	"github.com/doona-dp/doona/relay/internal/store"
 	"github.com/doona-dp/doona/wire/task"
 )
@@ -15,7 +16,7 @@ import (
 func (r *Relay) dropExpired(ctx context.Context) {
 	for _, s := range r.hosted().order {
 		if r.mayDrop(s) {
-			r.logged(ctx, "couldn't drop a task", r.drop(ctx, s))
+			r.monitor.Logged(ctx, "couldn't drop a task", r.drop(ctx, s))
 		}
 	}
 }
@@ -24,7 +25,7 @@ func (r *Relay) dropExpired(ctx context.Context) {
 func (r *Relay) dropDropped(ctx context.Context) {
 	for _, s := range r.hosted().order {
 		if s.stream != nil && s.stream.Dropped(s.Task) || s.placeDropped() {
-			r.logged(ctx, "couldn't drop a task", r.drop(ctx, s))
+			r.monitor.Logged(ctx, "couldn't drop a task", r.drop(ctx, s))
 		}
 	}
 }
@@ -92,7 +93,7 @@ func (r *Relay) drop(ctx context.Context, s *hostedTask) error {
 		return err
 	}
 	r.changed()
-	r.metrics.ForgetOf(byTask, s.name())
+	r.monitor.ForgetOf(monitor.ByTask, s.name())
 	r.cfg.Log.Info("task dropped", "task", s.name())
 	return r.forgetRings(ctx, before)
 }

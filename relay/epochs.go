@@ -4,12 +4,11 @@ import (
 	"context"
 	"errors"
 	"iter"
-	"log/slog"
-	"net/url"
 	"slices"
 	"sync"
 	"time"
 
+	"github.com/doona-dp/doona/relay/internal/monitor"
 	"github.com/doona-dp/doona/relay/internal/spill"
 	"github.com/doona-dp/doona/relay/internal/store"
 	"github.com/doona-dp/doona/wire/codec"
@@ -26,7 +25,7 @@ func (r *Relay) epochLoop(ctx context.Context) {
 		if r.store.SetBack() == nil {
 			r.turn(ctx)
 		} else if _, err := r.store.Follow(ctx); !errors.As(err, new(*store.SetBack)) {
-			r.logged(ctx, "couldn't look at the store", err)
+			r.monitor.Logged(ctx, "couldn't look at the store", err)
 		}
 		select {
 		case <-ctx.Done():
@@ -61,7 +60,7 @@ func (r *Relay) beating(ctx context.Context, do func() error) error {
 			case <-done:
 				return
 			case <-tick.C:
-				r.logged(ctx, "couldn't destroy keys", r.settle(ctx))
+				r.monitor.Logged(ctx, "couldn't destroy keys", r.settle(ctx))
 			}
 		}
 	})
@@ -82,7 +81,7 @@ const lookAgain = 30 * time.Second
 
 // turn is one turn of epochLoop.
 func (r *Relay) turn(ctx context.Context) {
-	if r.unscrubbed.Load() || r.reserve.Short() != nil { // the log, too, takes room
+	if r.unscrubbed.Load() || r.monitor.Reserve.Short() != nil { // the log, too, takes room
 		r.scrub(ctx)
 	}
 	version := r.store.Version()
@@ -90,12 +89,12 @@ func (r *Relay) turn(ctx context.Context) {
 	var settled error
 	if changed {
 		settled = r.settle(ctx) // first: what was set back is not sealed again
-		r.logged(ctx, "couldn't destroy keys", settled)
+		r.monitor.Logged(ctx, "couldn't destroy keys", settled)
 	}
 	r.endEpochs(ctx) // before full batches are sealed, which may take longer than this process lives
 	if changed {
 		sealed := r.sealFull(ctx)
-		r.logged(ctx, "couldn't seal", sealed)
+		r.monitor.Logged(ctx, "couldn't seal", sealed)
 		if r.looked = (look{version, time.Now()}); settled != nil || sealed != nil {
 			r.looked.version = 0
 		}
@@ -110,7 +109,9 @@ func (r *Relay) turn(ctx context.Context) {
 // A crash between a batch's sealing or confirmation and the end of its key is made good here, when the
 // relay starts. Many who confirm at the same time share it.
 func (r *Relay) settle(ctx context.Context) error {
-	return r.settling.Do(func([]struct{}) error { return r.spare(func() error { return r.settleAll(ctx) }) })
+	return r.settling.Do(func([]struct{}) error {
+		return r.monitor.WithReserve(func() error { return r.settleAll(ctx) })
+	})
 }
 
 func (r *Relay) settleAll(ctx context.Context) error {
@@ -134,27 +135,17 @@ func (r *Relay) settleAll(ctx context.Context) error {
 	return errors.Join(failed, r.vault.Settle(all))
 }
 
-// logged logs an error, unless the relay is stopping anyway.
-func (r *Relay) logged(ctx context.Context, what string, err error) {
-	if err != nil && ctx.Err() == nil {
-		r.failed(err)
-		level := slog.LevelError
-		if errors.As(err, new(*url.Error)) { // A neighbour is away: for its operator to mend.
-			level = slog.LevelWarn
+// keepTallies moves the tallies of the wanted epochs to the store. That is done when an epoch is over
+// and when the relay stops, and not in between: a count that moves on the disk, as on a screen, would
+// tell when a report came and how it fared.
+func (r *Relay) keepTallies(ctx context.Context, want func(store.EpochID) bool) (failed error) {
+	for id, refused := range r.monitor.TakeTallies(want) {
+		if err := r.store.Tally(ctx, id, refused); err != nil {
+			r.monitor.AddTallies(id, refused)
+			failed = errors.Join(failed, err)
 		}
-		r.cfg.Log.Log(ctx, level, what, "error", err)
 	}
-}
-
-// failed takes note of an error that is the store's own: the relay is not ready until the store can be written to
-// again. It says whether it is one.
-func (r *Relay) failed(err error) bool {
-	if !store.Failed(err) {
-		return false
-	}
-	r.failing.Store(true)
-	r.metrics.Add(metricStoreErrors, 1)
-	return true
+	return failed
 }
 
 // scrubSoon has epochLoop scrub.
@@ -167,9 +158,9 @@ func (r *Relay) scrubSoon() {
 // read, or takes too long, epochLoop does it later.
 func (r *Relay) scrub(ctx context.Context) {
 	r.unscrubbed.Store(false) // what others delete meanwhile is for the next time
-	err := r.beating(ctx, func() error { return r.spare(func() error { return r.store.Sweep(ctx) }) })
+	err := r.beating(ctx, func() error { return r.monitor.WithReserve(func() error { return r.store.Sweep(ctx) }) })
 	if err == nil {
-		err = r.spare(func() error { return r.store.Scrub(ctx) })
+		err = r.monitor.WithReserve(func() error { return r.store.Scrub(ctx) })
 	}
 	if err != nil {
 		r.unscrubbed.Store(true)
@@ -201,8 +192,8 @@ func (r *Relay) sealSome(ctx context.Context, want func(*hostedTask, store.OpenB
 			seal := func() error { return r.seal(ctx, s.Epoch(b.ID.Epoch).Ref(b.Seq)) }
 			if s.withholds(b) {
 				once := seal
-				seal = func() error { return r.spare(once) }
-			} else if short := r.reserve.Short(); short != nil {
+				seal = func() error { return r.monitor.WithReserve(once) }
+			} else if short := r.monitor.Reserve.Short(); short != nil {
 				err = errors.Join(err, short)
 				continue
 			}
@@ -260,8 +251,8 @@ func (r *Relay) seal(ctx context.Context, b batchRef) error {
 	if err != nil {
 		return err
 	}
-	r.metrics.Since(metricSeal, begun)
-	r.metrics.made(b.hostedTask, destroyed)
+	r.monitor.Since(monitor.Seal, begun)
+	r.countBatch(b.hostedTask, destroyed)
 	r.cfg.Log.Info("sealed", "task", b.name(), "epoch", b.Number, "batch", b.Seq, "destroyed", destroyed)
 	return nil
 }
@@ -313,7 +304,7 @@ func (r *Relay) endEpochs(ctx context.Context) {
 			ids[e.ID()] = true
 		}
 		err := r.sealSome(ctx, func(_ *hostedTask, b store.OpenBatch) bool { return ids[b.ID] })
-		r.logged(ctx, "couldn't seal", err)
+		r.monitor.Logged(ctx, "couldn't seal", err)
 		r.each(ctx, r.each(ctx, some, func(e due) error { return r.complete(ctx, e.hostedEpoch, nil) }), erase)
 	}
 	if r.unscrubbed.Load() {
@@ -332,7 +323,7 @@ func (r *Relay) each(ctx context.Context, all []due, end func(due) error) (done 
 		working.Go(func() {
 			for e := range queue {
 				err := end(e)
-				r.logged(ctx, "couldn't end an epoch", err)
+				r.monitor.Logged(ctx, "couldn't end an epoch", err)
 				if err == nil {
 					mu.Lock()
 					done = append(done, e)
@@ -414,7 +405,7 @@ func (r *Relay) complete(ctx context.Context, e hostedEpoch, source *onion.Signe
 	if err != nil {
 		return err
 	}
-	if err := r.spare(func() error { return r.store.Complete(ctx, e.ID(), raw) }); err != nil {
+	if err := r.monitor.WithReserve(func() error { return r.store.Complete(ctx, e.ID(), raw) }); err != nil {
 		return err
 	}
 	e.Reached(store.StateComplete)
@@ -449,7 +440,7 @@ func (r *Relay) manifests(ctx context.Context, e hostedEpoch) ([]onion.Manifest,
 // will be opened. The HPKE key goes first, so that there is never one without the replay set of what
 // it has opened.
 func (r *Relay) forget(e hostedEpoch) error {
-	return r.spare(func() error {
+	return r.monitor.WithReserve(func() error {
 		if err := e.EraseKey(); err != nil {
 			return err
 		}
@@ -464,7 +455,7 @@ func (r *Relay) eraseEpoch(ctx context.Context, e hostedEpoch) error {
 		return err
 	}
 	id := e.ID()
-	err := r.spare(func() error {
+	err := r.monitor.WithReserve(func() error {
 		if err := r.vault.DestroyRows(id); err != nil {
 			return err
 		}

@@ -9,6 +9,7 @@ import (
 	"iter"
 	"net/http"
 	"net/netip"
+	"reflect"
 	"sync"
 	"sync/atomic"
 
@@ -51,7 +52,18 @@ func Kept(r *Relay) (n int) {
 	for _, ring := range r.nonces.hops {
 		n += len(ring.seen)
 	}
-	return n + len(r.metrics.tallies)
+	return n + kept(r.monitor)
+}
+
+// kept counts the entries of all maps that a value has in its fields.
+func kept(of any) (n int) {
+	v := reflect.Indirect(reflect.ValueOf(of))
+	for i := range v.NumField() {
+		if f := v.Field(i); f.Kind() == reflect.Map {
+			n += f.Len()
+		}
+	}
+	return n
 }
 
 // Poison has a relay keep what one without bounds kept of a pull for an epoch of its first task, whatever its number.

@@ -27,9 +27,9 @@ func (r *Relay) answer(handle service.Handler) http.HandlerFunc {
 		if back := new(store.SetBack); errors.As(err, &back) {
 			return stopped(back)
 		}
-		if req.Context().Err() == nil && r.failed(err) {
+		if req.Context().Err() == nil && r.monitor.Failed(err) {
 			r.cfg.Log.Error("couldn't answer", "error", err)
-			return r.turnAway(problem.Overloaded)
+			return r.monitor.TurnAway(problem.Overloaded)
 		}
 		return err
 	})
@@ -136,7 +136,7 @@ func (r *Relay) handlePull(w http.ResponseWriter, req *http.Request) error {
 	if err := r.signed(req, ref.hostedTask, onion.SignPull, body); err != nil {
 		return err
 	}
-	r.metrics.Set(metricAsked, float64(time.Now().Unix()), ref.name())
+	r.monitor.AskedNow(ref.name())
 	if ref.owner == nil { // see meet
 		start, _ := ref.Window()
 		r.clock.Told(start.Add(-maxSkew)) // it has begun there
@@ -145,7 +145,7 @@ func (r *Relay) handlePull(w http.ResponseWriter, req *http.Request) error {
 		return err
 	}
 	if !r.handouts.take(ref.hostedTask) {
-		return r.turnAway(problem.Overloaded)
+		return r.monitor.TurnAway(problem.Overloaded)
 	}
 	defer r.handouts.leave(ref.hostedTask)
 	b, err := r.sealed(req, ref)
@@ -261,10 +261,11 @@ func (r *Relay) handleConfirm(w http.ResponseWriter, req *http.Request) error {
 		return problem.New(problem.Unauthorized, "")
 	}
 	if !confirmed {
-		if err := r.spare(func() error { return r.store.Confirm(req.Context(), b.ID(), b.Seq) }); err != nil {
+		confirm := func() error { return r.store.Confirm(req.Context(), b.ID(), b.Seq) }
+		if err := r.monitor.WithReserve(confirm); err != nil {
 			return err
 		}
-		r.logged(req.Context(), "couldn't destroy keys", r.settle(req.Context()))
+		r.monitor.Logged(req.Context(), "couldn't destroy keys", r.settle(req.Context()))
 		r.scrubSoon()
 	}
 	w.WriteHeader(http.StatusNoContent)

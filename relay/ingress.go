@@ -12,6 +12,7 @@ import (
 
 	"github.com/doona-dp/doona/internal/service"
 	"github.com/doona-dp/doona/randomizer"
+	"github.com/doona-dp/doona/relay/internal/monitor"
 	"github.com/doona-dp/doona/relay/internal/store"
 	"github.com/doona-dp/doona/wire/keyfile"
 	"github.com/doona-dp/doona/wire/onion"
@@ -43,7 +44,7 @@ func (r *Relay) handleReport(w http.ResponseWriter, req *http.Request) error {
 	if err := r.takeReport(w, req, e); err != nil {
 		var p *problem.Problem
 		if errors.As(err, &p) {
-			r.metrics.tally(e.ID(), string(p.Name), 1)
+			r.monitor.Tally(e.ID(), string(p.Name), 1)
 		}
 		return err
 	}
@@ -85,7 +86,7 @@ func (r *Relay) tallyForeign(req *http.Request, s *hostedTask) {
 	e := s.Epoch(epoch)
 	start, end := e.Window()
 	if now, err := r.now(); err == nil && !now.Before(start) && now.Before(end) {
-		r.metrics.tally(e.ID(), string(problem.ForeignOrigin), 1)
+		r.monitor.Tally(e.ID(), string(problem.ForeignOrigin), 1)
 	}
 }
 
@@ -122,7 +123,7 @@ func (r *Relay) takeReport(w http.ResponseWriter, req *http.Request, e hostedEpo
 	}
 	client, size := service.Network(r.proxies.Client(req)), reportBytes(most)
 	if name := r.admission.take(e.hostedTask, client, size); name != "" {
-		return r.turnAway(name)
+		return r.monitor.TurnAway(name)
 	}
 	defer r.admission.leave(e.hostedTask, client, size)
 	var tok []byte
@@ -249,7 +250,7 @@ func unstored() error {
 func (r *Relay) enqueue(sub *store.Submission) error {
 	p := &pending{sub, make(chan bool, 1)}
 	if !r.hand(p) {
-		return r.turnAway(problem.Overloaded)
+		return r.monitor.TurnAway(problem.Overloaded)
 	}
 	if stored := <-p.done; !stored {
 		if back := r.store.SetBack(); back != nil {
@@ -349,14 +350,15 @@ func (r *Relay) commitGroup(ctx context.Context, group []*pending) {
 		subs[i] = p.Submission
 	}
 	begun := time.Now()
-	full, err := false, r.reserve.Short()
+	full, err := false, r.monitor.Reserve.Short()
 	if err == nil {
 		full, err = r.store.Commit(ctx, subs)
 	}
-	r.metrics.Since(metricCommit, begun)
-	r.failing.Store(err != nil)
-	if err != nil {
-		r.metrics.Add(metricStoreErrors, 1)
+	r.monitor.Since(monitor.Commit, begun)
+	if err == nil {
+		r.monitor.StoreWorks()
+	} else {
+		r.monitor.StoreFailed()
 		r.cfg.Log.Error("couldn't store reports", "error", err)
 	}
 	for _, p := range group {

@@ -43,6 +43,15 @@ func (r *Relay) destroy(m *batchDraft) (*store.Made, error) {
 	return made, err
 }
 
+// countBatch counts a batch that was made.
+func (r *Relay) countBatch(s *hostedTask, destroyed bool) {
+	if destroyed {
+		r.monitor.BatchDestroyed(s.name())
+	} else {
+		r.monitor.BatchReleased(s.name())
+	}
+}
+
 // shuffle returns a shuffle of slots of a size, of which so many are expected in each lane.
 func (r *Relay) shuffle(size int, expect []uint64) (*spill.Shuffle, error) {
 	return spill.New(r.cfg.Scratch, size, expect, r.memory)

@@ -6,6 +6,7 @@ import (
 	"math/bits"
 	"time"
 
+	"github.com/doona-dp/doona/relay/internal/monitor"
 	"github.com/doona-dp/doona/relay/internal/store"
 	"github.com/doona-dp/doona/wire/codec"
 	"github.com/doona-dp/doona/wire/handover"
@@ -89,16 +90,16 @@ func (r *Relay) pullTurn(ctx context.Context, s *hostedTask) (more bool) {
 			continue
 		}
 		if r.isSpared(e) {
-			r.logged(ctx, "couldn't give up", r.giveUp(ctx, e))
+			r.monitor.Logged(ctx, "couldn't give up", r.giveUp(ctx, e))
 			continue
 		}
 		asked = true
 		left, err := r.pullEpoch(ctx, e)
-		r.logged(ctx, "couldn't pull", err)
+		r.monitor.Logged(ctx, "couldn't pull", err)
 		more = more || left
 	}
 	if !asked {
-		r.metrics.Set(metricPulled, float64(time.Now().Unix()), s.name())
+		r.monitor.PulledNow(s.name())
 	}
 	return more
 }
@@ -166,20 +167,20 @@ func (r *Relay) pullBatch(ctx context.Context, b batchRef) (done bool, err error
 	defer o.close()
 	signed, err := b.upstream.PullEach(ctx, b.Open, b.hop-1, b.Number, b.Seq, before,
 		func(signed *onion.SignedManifest) error {
-			err := r.spare(func() error { return r.store.Witness(ctx, b.ID(), b.Seq, signed) })
+			err := r.monitor.WithReserve(func() error { return r.store.Witness(ctx, b.ID(), b.Seq, signed) })
 			if err != nil {
 				return err
 			}
 			if o.manifest, err = signed.Open(b.Task, b.hop-1); err != nil {
 				return err
 			}
-			if short := r.reserve.Short(); short != nil && !o.manifest.Destroyed() {
+			if short := r.monitor.Reserve.Short(); short != nil && !o.manifest.Destroyed() {
 				return short // a destroyed one takes next to no room, and lets the epoch end
 			}
 			return r.mayFollow(ctx, b)
 		}, o.take)
 	if answered := new(problem.Problem); err == nil || errors.As(err, &answered) && answered.Name != "" {
-		r.metrics.Set(metricPulled, float64(time.Now().Unix()), b.name())
+		r.monitor.PulledNow(b.name())
 	}
 	switch {
 	case errors.Is(err, handover.ErrNotSealed):
@@ -208,7 +209,7 @@ func (r *Relay) pullBatch(ctx context.Context, b batchRef) (done bool, err error
 	case errors.As(err, &refused):
 		err = r.refuse(ctx, b.hostedTask, refused.Signed, findInconsistent, "error", refused)
 	case err == nil:
-		r.metrics.Since(metricPull, begun)
+		r.monitor.Since(monitor.Pull, begun)
 		err = r.mixBatch(ctx, b.hostedTask, signed, o)
 	}
 	if err != nil && !errors.Is(err, store.ErrMade) && !errors.Is(err, store.ErrOver) {
@@ -298,7 +299,7 @@ func (r *Relay) giveUp(ctx context.Context, e hostedEpoch) error {
 // neighbour fills no log.
 func (r *Relay) note(ctx context.Context, b batchRef, why Reason, details ...any) error {
 	times := uint64(0)
-	err := r.spare(func() (err error) {
+	err := r.monitor.WithReserve(func() (err error) {
 		times, err = r.store.Note(ctx, b.ID(), b.Seq, why)
 		return err
 	})
@@ -346,17 +347,17 @@ func (r *Relay) mixBatch(ctx context.Context, s *hostedTask, signed *onion.Signe
 	mix := func() error { return r.store.Mix(ctx, b.ID(), b.Seq, o.tags, build) }
 	var err error
 	if m.Destroyed() {
-		err = r.spare(mix)
-	} else if err = r.reserve.Short(); err == nil {
+		err = r.monitor.WithReserve(mix)
+	} else if err = r.monitor.Reserve.Short(); err == nil {
 		err = mix()
 	}
 	if err != nil {
 		return err
 	}
-	r.metrics.Since(metricSeal, begun)
-	r.metrics.tally(b.ID(), "slot replayed", repeats)
-	r.metrics.tally(b.ID(), "slot does not open", total(mine.in)-opened)
-	r.metrics.made(s, tooFew != nil)
+	r.monitor.Since(monitor.Seal, begun)
+	r.monitor.Tally(b.ID(), "slot replayed", repeats)
+	r.monitor.Tally(b.ID(), "slot does not open", total(mine.in)-opened)
+	r.countBatch(s, tooFew != nil)
 	r.scrubSoon()
 	r.cfg.Log.Info("mixed", "task", s.name(), "epoch", b.Number, "batch", b.Seq, "destroyed", tooFew != nil)
 	if tooFew != nil && !m.Destroyed() {
@@ -391,7 +392,7 @@ func (r *Relay) refuse(ctx context.Context, s *hostedTask, source *onion.SignedM
 	}
 	b := s.Epoch(m.Epoch).Ref(m.Seq)
 	none := &batchDraft{batchRef: b, submissions: m.Submissions, in: counts(m, s.Task), source: source}
-	err = r.spare(func() error {
+	err = r.monitor.WithReserve(func() error {
 		return r.store.Mix(ctx, b.ID(), b.Seq, nil, func(*store.Fresh, store.Put) (*store.Made, error) {
 			return r.destroy(none)
 		})
@@ -426,7 +427,7 @@ func (r *Relay) confirmPulled(ctx context.Context, e hostedEpoch) error {
 		if err := r.confirmOne(ctx, e.Ref(seq)); err != nil {
 			return err
 		}
-		if err := r.spare(func() error { return r.store.Told(ctx, id, seq) }); err != nil {
+		if err := r.monitor.WithReserve(func() error { return r.store.Told(ctx, id, seq) }); err != nil {
 			return err
 		}
 	}

@@ -163,7 +163,7 @@ func (r *Relay) handleNews(w http.ResponseWriter, req *http.Request) error {
 		return err
 	}
 	for _, s := range shared {
-		r.metrics.Set(metricAsked, float64(time.Now().Unix()), s.name())
+		r.monitor.AskedNow(s.name())
 	}
 	w.Header().Set("Cache-Control", "no-store")
 	w.Header().Set("ETag", handover.NewsTag(raw))

@@ -14,6 +14,7 @@ import (
 	"github.com/doona-dp/doona/internal/durable"
 	"github.com/doona-dp/doona/internal/invalid"
 	"github.com/doona-dp/doona/internal/service"
+	"github.com/doona-dp/doona/relay/internal/monitor"
 	"github.com/doona-dp/doona/wire/handover"
 	"github.com/doona-dp/doona/wire/onion"
 	"github.com/doona-dp/doona/wire/problem"
@@ -91,7 +92,7 @@ func (r *setup) ownerOf(key task.SignKey) *owner {
 func (r *Relay) followOwners(ctx context.Context) {
 	for _, o := range r.owners {
 		err := errors.Join(o.clear(r.clock.Read()), r.takeUpTasks(ctx, o))
-		r.logged(ctx, "couldn't read an owner's tasks", err)
+		r.monitor.Logged(ctx, "couldn't read an owner's tasks", err)
 	}
 }
 
@@ -127,7 +128,7 @@ func (r *Relay) takeUpTask(ctx context.Context, o *owner, id task.ID) error {
 		return err
 	}
 	r.cfg.Log.Info("an owner's task is served", "task", s.name())
-	return o.keepRoom(r.reserve)
+	return o.keepRoom(r.monitor.Reserve)
 }
 
 // keepRoom keeps room in the owner's folder for keys to be erased.
@@ -163,8 +164,8 @@ func (r *Relay) admitOwner(w http.ResponseWriter, o *owner, nonce onion.Nonce) (
 	if back := r.store.SetBack(); back != nil {
 		return nil, back
 	}
-	if r.reserve.Short() != nil { // what is left is for erasing
-		return nil, r.turnAway(problem.Overloaded)
+	if r.monitor.Reserve.Short() != nil { // what is left is for erasing
+		return nil, r.monitor.TurnAway(problem.Overloaded)
 	}
 	if done, err = r.alone(w, o.posted); err != nil {
 		return nil, err
@@ -245,7 +246,7 @@ func (r *Relay) handleOwnersTask(w http.ResponseWriter, req *http.Request) error
 // may give it more.
 func (r *Relay) refuseOwner(err error) error {
 	if errors.Is(err, errNoPlace) {
-		r.metrics.Add(metricNoPlace, 1)
+		r.monitor.Add(monitor.NoPlace, 1)
 	}
 	return refusal(err)
 }

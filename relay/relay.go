@@ -32,9 +32,9 @@ import (
 	"sync/atomic"
 
 	"github.com/doona-dp/doona/internal/clock"
-	"github.com/doona-dp/doona/internal/durable"
 	display "github.com/doona-dp/doona/internal/look"
 	"github.com/doona-dp/doona/internal/service"
+	"github.com/doona-dp/doona/relay/internal/monitor"
 	"github.com/doona-dp/doona/relay/internal/spill"
 	"github.com/doona-dp/doona/relay/internal/store"
 	"github.com/doona-dp/doona/wire/handover"
@@ -58,15 +58,14 @@ type Relay struct {
 	*setup
 	store   store.Store
 	vault   *store.Vault
-	metrics *metrics
+	monitor *monitor.Monitor
 
-	queue   chan *pending // to the committer
-	ending  sync.RWMutex  // guards ended
-	ended   bool          // nothing further goes into queue
-	wake    chan struct{} // tells epochLoop that there is something to do: see stir
-	came    chan struct{} // tells workLoop that a task has come or gone
-	ready   atomic.Bool
-	failing atomic.Bool // the last transaction of reports failed
+	queue  chan *pending // to the committer
+	ending sync.RWMutex  // guards ended
+	ended  bool          // nothing further goes into queue
+	wake   chan struct{} // tells epochLoop that there is something to do: see stir
+	came   chan struct{} // tells workLoop that a task has come or gone
+	ready  atomic.Bool
 
 	admission   *admission           // of reports
 	connections *service.Connections // to the public address
@@ -74,8 +73,6 @@ type Relay struct {
 	nonces      nonces // of the next hops' requests
 	instance    instance
 	clock       *clock.Guard
-
-	reserve *durable.Reserve // for erasing and confirming
 
 	memory int // bytes of slots that are permuted without a file
 
@@ -121,9 +118,15 @@ func open(cfg Config) (*Relay, error) {
 		admission: newAdmission(room{s.cfg.MaxConcurrent, int64(s.cfg.MaxMemory)}, s.cfg.places()),
 		instance:  newInstance(),
 	}
-	r.metrics = newMetrics(r)
+	r.monitor = monitor.New(s.cfg.Log)
+	for _, t := range r.hosted().order {
+		r.showTask(t)
+	}
+	for _, l := range r.hosted().streams {
+		r.showEnd(l)
+	}
 	r.connections = service.NewConnections(s.cfg.MaxConnections, s.proxies,
-		func() { r.metrics.Add(metricUnconnected, 1) })
+		func() { r.monitor.Add(monitor.Unconnected, 1) })
 	for _, o := range s.owners {
 		if err := o.prepare(); err != nil {
 			return nil, err
@@ -133,7 +136,7 @@ func open(cfg Config) (*Relay, error) {
 		return nil, err
 	}
 	if r.store, err = store.Open(s.cfg.Store, r.vault); err == nil {
-		r.reserve, err = s.keepRoom()
+		err = s.keepRoom(r.monitor.Reserve)
 	}
 	return r, err
 }
@@ -278,10 +281,10 @@ func (r *Relay) Run(ctx context.Context) error {
 		return err
 	}
 	for _, l := range r.hosted().streams {
-		r.logged(ctx, "couldn't remove a dropped task's keys", l.Clear())
+		r.monitor.Logged(ctx, "couldn't remove a dropped task's keys", l.Clear())
 	}
 	r.cfg.Log.Info("serving", "listen", r.cfg.Listen, "admin", r.cfg.Admin, "tasks", len(r.hosted().order))
-	r.logged(ctx, "couldn't keep room for erasing", r.reserve.Take())
+	r.monitor.Logged(ctx, "couldn't keep room for erasing", r.monitor.Reserve.Take())
 	r.meet()
 	work, stopWork := context.WithCancel(context.WithoutCancel(ctx))
 	defer stopWork()
@@ -300,7 +303,7 @@ func (r *Relay) Run(ctx context.Context) error {
 	working.Wait()
 	ctx, stop := context.WithTimeout(context.WithoutCancel(ctx), service.DrainTimeout)
 	defer stop()
-	r.logged(ctx, "couldn't keep tallies", r.keepTallies(ctx, func(store.EpochID) bool { return true }))
+	r.monitor.Logged(ctx, "couldn't keep tallies", r.keepTallies(ctx, func(store.EpochID) bool { return true }))
 	return err
 }
 

@@ -19,7 +19,7 @@ import (
 
 // keepRoom says how much is kept where, by what there is to erase: in the folder of an SQLite store what that needs; in
 // this one and those of the secret, of keys and of successors what these need.
-func (s *setup) keepRoom() (*durable.Reserve, error) {
+func (s *setup) keepRoom(in *durable.Reserve) error {
 	files := []string{s.cfg.Secret}
 	for _, t := range s.cfg.Tasks {
 		if file := cmp.Or(t.HPKEKeys, s.cfg.HPKEKeys); file != "" { // none: it may only come to join a stream
@@ -30,23 +30,22 @@ func (s *setup) keepRoom() (*durable.Reserve, error) {
 		}
 	}
 	keys := durable.KeyRoom(files...)
-	r := &durable.Reserve{}
 	if path, ok := strings.CutPrefix(s.cfg.Store, service.SchemeSQLite); ok {
-		if err := r.Keep(path, store.EraseRoom()+keys); err != nil {
-			return nil, err
+		if err := in.Keep(path, store.EraseRoom()+keys); err != nil {
+			return err
 		}
 	}
 	for _, file := range files {
-		if err := r.Keep(file, keys); err != nil {
-			return nil, err
+		if err := in.Keep(file, keys); err != nil {
+			return err
 		}
 	}
 	for _, o := range s.owners {
-		if err := o.keepRoom(r); err != nil {
-			return nil, err
+		if err := o.keepRoom(in); err != nil {
+			return err
 		}
 	}
-	return r, nil
+	return nil
 }
 
 // refillLoop takes what is missing of the room that is kept, as far as there is any. It does not wait for the turns of
@@ -59,19 +58,7 @@ func (r *Relay) refillLoop(ctx context.Context) {
 		case <-ctx.Done():
 			return
 		case <-tick.C:
-			r.logged(ctx, "couldn't keep room for erasing", r.reserve.Take())
+			r.monitor.Logged(ctx, "couldn't keep room for erasing", r.monitor.Reserve.Take())
 		}
 	}
-}
-
-// spare does what erases or confirms, if need be with the room that is kept for it. That may be there again before
-// anybody has looked; all the same the relay is not ready until something can be written beside it.
-func (r *Relay) spare(do func() error) error {
-	whole := r.reserve.Short() == nil
-	err := r.reserve.Spare(store.Full, do)
-	if whole && r.reserve.Short() != nil {
-		r.failing.Store(true)
-		r.metrics.Add(metricStoreErrors, 1)
-	}
-	return err
 }

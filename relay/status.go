@@ -96,7 +96,7 @@ func (r *Relay) Status(ctx context.Context) (*Status, error) {
 	out, err := r.status(ctx, r.store, r.store.SetBack())
 	if err == nil {
 		out.Joining = string(r.store.Joining())
-		if short := r.reserve.Short(); short != nil {
+		if short := r.monitor.Reserve.Short(); short != nil {
 			out.Full = short.Error()
 		}
 	}
@@ -190,8 +190,8 @@ func (r *Relay) AdminHandler() http.Handler {
 	admin := service.Admin{
 		Ready:   r.isReady,
 		Status:  func(ctx context.Context) (any, error) { return r.Status(ctx) },
-		Look:    func(ctx context.Context) { r.metrics.look(ctx, r) },
-		Metrics: r.metrics.Metrics,
+		Look:    func(ctx context.Context) { r.measure(ctx) },
+		Metrics: r.monitor.Metrics,
 		Address: r.cfg.Admin,
 		Hosts:   r.cfg.AdminHosts,
 	}
@@ -210,11 +210,11 @@ func (r *Relay) isReady(ctx context.Context) error {
 	}
 	_, err := r.store.Progress(ctx)
 	if err == nil {
-		err = r.reserve.HasRoom()
+		err = r.monitor.Reserve.HasRoom()
 	}
-	if err == nil && r.failing.Load() {
+	if err == nil && r.monitor.Failing() {
 		if err = r.store.Probe(ctx); err == nil {
-			r.failing.Store(false)
+			r.monitor.StoreWorks()
 		}
 	}
 	if doubt := r.clock.Read().Doubt; err == nil && doubt != "" {

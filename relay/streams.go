@@ -100,7 +100,7 @@ func (r *setup) loadSuccessor(l *stream, t *succession.Task) (*hostedTask, error
 // followStreams takes up successors that other processes have taken.
 func (r *Relay) followStreams(ctx context.Context) {
 	for _, l := range r.hosted().streams {
-		r.logged(ctx, "couldn't read successors", errors.Join(l.Refresh(), r.takeUp(ctx, l)))
+		r.monitor.Logged(ctx, "couldn't read successors", errors.Join(l.Refresh(), r.takeUp(ctx, l)))
 	}
 }
 
@@ -129,9 +129,9 @@ func (r *Relay) begin(ctx context.Context, s *hostedTask) error {
 	if err := r.tie(ctx, s); err != nil {
 		return err
 	}
-	r.metrics.beginTask(s)
+	r.showTask(s)
 	if s.stream != nil {
-		r.metrics.endsLater(s.stream)
+		r.showEnd(s.stream)
 	}
 	if err := r.serve(s); err != nil {
 		return err
@@ -330,7 +330,7 @@ func (r *Relay) catchUp(ctx context.Context, l *stream) {
 	}
 	defer func() { <-l.asking }()
 	serves := func(*succession.Task) error { return nil }
-	r.logged(ctx, "couldn't follow a stream", l.Follow(ctx, r.client(), r.unixTime(), serves))
+	r.monitor.Logged(ctx, "couldn't follow a stream", l.Follow(ctx, r.client(), r.unixTime(), serves))
 }
 
 // handleSuccessor takes the next task of a stream from its owner. 204 says that its position is taken for
@@ -408,7 +408,7 @@ func (r *Relay) alone(w http.ResponseWriter, posted chan struct{}) (done func(),
 	select {
 	case posted <- struct{}{}:
 	default:
-		return nil, r.turnAway(problem.Overloaded)
+		return nil, r.monitor.TurnAway(problem.Overloaded)
 	}
 	connection, until := http.NewResponseController(w), time.Now().Add(ownersTime)
 	_ = connection.SetReadDeadline(until) // who cannot set them has the server's
