@@ -164,7 +164,10 @@ func (w *warehouse) batch(name string, seq uint64, messages int, again planted, 
 		}
 	}
 	n := []uint64{uint64(messages)}
-	_, head, err := to.Finish(sign, onion.Context{TaskID: w.d.Bundles[0].ID}, seq, n[0], n, []uint64{0}, nil)
+	_, head, err := to.Finish(sign, onion.BatchDraft{
+		Context: onion.Context{TaskID: w.d.Bundles[0].ID},
+		Seq:     seq, Submissions: n[0], In: n, Added: []uint64{0},
+	})
 	if err != nil {
 		return nil, err
 	}

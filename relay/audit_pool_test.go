@@ -143,7 +143,9 @@ func TestPoolIsWhole(t *testing.T) {
 		c.Serve(t, r, cfg.Admin)
 		f := c.StartFirst(t)
 		slots := c.Slots(t, 0, 0, 1, 2, 3, 2, 1, 0)
-		b, err := onion.NewDilutedBatch(f.Sign, f.Context(0), 0, 2, []uint64{2}, []uint64{poolSize}, slots, nil)
+		b, err := onion.NewBatch(f.Sign, onion.BatchDraft{
+			Context: f.Context(0), Submissions: 2, In: []uint64{2}, Added: []uint64{poolSize},
+		}, slots)
 		require.NoError(t, err)
 		f.Serve(t, 0, 0, b)
 		require.Eventually(t, func() bool {

@@ -195,8 +195,11 @@ func surrounded(t *testing.T, at setting, sights int, draw drawing) (out []sight
 			for i := range at.copies {
 				slots[0][len(slots[0])-1-i] = slots[0][0]
 			}
-			b, err := onion.NewDilutedBatch(f.Sign, f.Context(0), uint64(seq), 2, []uint64{2}, []uint64{own}, slots,
-				nil)
+			b, err := onion.NewBatch(f.Sign, onion.BatchDraft{
+				Context:     f.Context(0),
+				Seq:         uint64(seq),
+				Submissions: 2, In: []uint64{2}, Added: []uint64{own},
+			}, slots)
 			require.NoError(t, err)
 			f.Serve(t, 0, uint64(seq), b)
 		}

@@ -34,7 +34,9 @@ func (m *multiplier) diluted(t *testing.T, seq, clients, invented uint64, bad in
 		slot[len(slot)-1] ^= 1
 	}
 	said := clients + invented
-	b, err := onion.NewDilutedBatch(m.Sign, m.Context(0), seq, said, []uint64{said}, []uint64{added}, slots, nil)
+	b, err := onion.NewBatch(m.Sign, onion.BatchDraft{
+		Context: m.Context(0), Seq: seq, Submissions: said, In: []uint64{said}, Added: []uint64{added},
+	}, slots)
 	require.NoError(t, err)
 	return b
 }

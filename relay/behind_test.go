@@ -64,8 +64,8 @@ func TestSetBackShowsByAnotherBatch(t *testing.T) {
 			}
 			pull := func(seq uint64, before handover.Before) (b *onion.Batch, err error) {
 				requireSoon(t, func() bool {
-					b, err = next.PullOnce(t.Context(), c.Open, hop, 0, seq, before,
-						func(*onion.SignedManifest) error { return nil })
+					b, err = next.PullOnce(t.Context(), handover.Request{Open: c.Open, From: hop, Seq: seq,
+						Before: before, Witness: func(*onion.SignedManifest) error { return nil }})
 					return !errors.Is(err, handover.ErrNotSealed)
 				})
 				return b, err
@@ -135,7 +135,8 @@ func TestSetBackShowsByABatchFurtherBack(t *testing.T) {
 	batches(3)
 	witness := func(*onion.SignedManifest) error { return nil }
 	pull := func(seq uint64, before handover.Before) (*onion.Batch, error) {
-		return c.Verifier.PullOnce(t.Context(), c.Open, 1, 0, seq, before, witness)
+		return c.Verifier.PullOnce(t.Context(), handover.Request{Open: c.Open, From: 1, Seq: seq, Before: before,
+			Witness: witness})
 	}
 	again, err := pull(1, handover.Before{})
 	require.NoError(t, err)
@@ -162,8 +163,8 @@ func TestSetBackShowsWhileItIsMade(t *testing.T) {
 	c.Serve(t, r, cfg.Admin)
 	postSome(t, c, 10, 30)
 	requireSoon(t, func() bool { return c.Status(t, 0).Epochs[0].Batches == 2 })
-	_, err = c.Verifier.PullOnce(t.Context(), c.Open, 0, 0, 1, handover.HadOf(had.Manifest).Before(),
-		func(*onion.SignedManifest) error { return nil })
+	_, err = c.Verifier.PullOnce(t.Context(), handover.Request{Open: c.Open, Seq: 1,
+		Before: handover.HadOf(had.Manifest).Before(), Witness: func(*onion.SignedManifest) error { return nil }})
 	requireProblem(t, problem.SetBack, err)
 }
 
@@ -263,8 +264,8 @@ func TestAnEndedEpochIsNotBehind(t *testing.T) {
 	next := handover.NewClient(c.SignKey(t, 1), nil)
 	pull := func(seq uint64, had ...[]byte) (b *onion.Batch, err error) {
 		requireSoon(t, func() bool {
-			b, err = next.PullOnce(t.Context(), c.Open, 0, 0, seq, handover.HadOf(had...).Before(),
-				func(*onion.SignedManifest) error { return nil })
+			b, err = next.PullOnce(t.Context(), handover.Request{Open: c.Open, Seq: seq,
+				Before: handover.HadOf(had...).Before(), Witness: func(*onion.SignedManifest) error { return nil }})
 			return !errors.Is(err, handover.ErrNotSealed)
 		})
 		return b, err

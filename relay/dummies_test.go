@@ -120,7 +120,9 @@ func TestDummiesOutsideTheLaw(t *testing.T) {
 		_, stop := c.StartRelay(t, 1)
 		defer stop()
 		slots := c.Slots(t, 0, span(0, 10+n)...)
-		b, err := onion.NewDilutedBatch(f.Sign, f.Context(0), 0, 10, []uint64{10}, []uint64{n}, slots, nil)
+		b, err := onion.NewBatch(f.Sign, onion.BatchDraft{
+			Context: f.Context(0), Submissions: 10, In: []uint64{10}, Added: []uint64{n},
+		}, slots)
 		require.NoError(t, err)
 		f.Serve(t, 0, 0, b)
 		require.Eventually(t, func() bool { return len(c.Status(t, 1).Findings) > 0 }, relaytest.Patience,

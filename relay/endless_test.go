@@ -72,16 +72,21 @@ var barrenBatches = []struct {
 	{"counts that do not add up", "inconsistent manifest", 2, 0,
 		func(t *testing.T, c *relaytest.Cascade) func(*relaytest.Rogue, uint64) *onion.Batch {
 			return func(r *relaytest.Rogue, seq uint64) *onion.Batch {
-				return r.Sealed(t, 0, seq, 10, []uint64{11}, onion.Lanes{{}}, nil)
+				return r.Sealed(t, onion.BatchDraft{Seq: seq, Submissions: 10, In: []uint64{11}}, onion.Lanes{{}})
 			}
 		}},
 	{"destroyed by a relay that works with the first one", "", 3, 1,
 		func(t *testing.T, c *relaytest.Cascade) func(*relaytest.Rogue, uint64) *onion.Batch {
 			sign, slots := c.SignKey(t, 0), c.Slots(t, 0, span(0, 10)...)
 			return func(r *relaytest.Rogue, seq uint64) *onion.Batch {
-				source, err := onion.NewBatch(sign, onion.Context{TaskID: c.Open.ID}, seq, 10, []uint64{10}, slots, nil)
+				source, err := onion.NewBatch(sign, onion.BatchDraft{
+					Context: onion.Context{TaskID: c.Open.ID},
+					Seq:     seq, Submissions: 10, In: []uint64{10},
+				}, slots)
 				assert.NoError(t, err)
-				return r.Sealed(t, 0, seq, 10, []uint64{10}, nil, source.Signed())
+				return r.Sealed(t, onion.BatchDraft{
+					Seq: seq, Submissions: 10, In: []uint64{10}, Source: source.Signed(),
+				}, nil)
 			}
 		}},
 }

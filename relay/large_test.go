@@ -133,9 +133,8 @@ func measureSize(t *testing.T, slots int) sizeFigures {
 		out.MicrosCPU[hop] = int(1e6 * (cpuSeconds(t, p) - begun[hop]) / float64(slots))
 	}
 	got := 0
-	_, err := c.Verifier.PullEach(t.Context(), c.Open, 1, 0, 0, handover.Before{}, func(*onion.SignedManifest) error {
-		return nil
-	}, func(_ int, chunk [][]byte) error {
+	request := handover.Request{Open: c.Open, From: 1, Witness: func(*onion.SignedManifest) error { return nil }}
+	_, err := c.Verifier.PullEach(t.Context(), request, func(_ int, chunk [][]byte) error {
 		got += len(chunk)
 		return nil
 	})

@@ -27,7 +27,9 @@ func (r *Relay) signBatch(m *batchDraft, w *onion.BatchWriter) (*store.Made, err
 	if w.Filled() {
 		added[0] = m.dummies
 	}
-	signed, head, err := w.Finish(m.sign, m.Context(), m.Seq, m.submissions, m.in, added, m.source)
+	signed, head, err := w.Finish(m.sign, onion.BatchDraft{
+		Context: m.Context(), Seq: m.Seq, Submissions: m.submissions, In: m.in, Added: added, Source: m.source,
+	})
 	if err != nil {
 		return nil, err
 	}

@@ -136,8 +136,9 @@ func TestHostileDelivery(t *testing.T) {
 			first.Answer(0, 0, func(w http.ResponseWriter, req *http.Request) {
 				if req.PathValue("task") == other.Open.ID.String() {
 					lanes := other.Slots(t, 0, span(50, 10)...)
-					b, err := onion.NewBatch(first.Sign, onion.Context{TaskID: other.Open.ID}, 0, 10, []uint64{10},
-						lanes, nil)
+					b, err := onion.NewBatch(first.Sign, onion.BatchDraft{
+						Context: onion.Context{TaskID: other.Open.ID}, Submissions: 10, In: []uint64{10},
+					}, lanes)
 					require.NoError(t, err)
 					raw, err := b.Bytes()
 					require.NoError(t, err)
@@ -174,7 +175,9 @@ func TestMaliciousMiddleRelay(t *testing.T) {
 	// source is a batch of the first relay, and lanes what the middle relay finds in it.
 	source := func(seq, clients uint64) (*onion.SignedManifest, [][][]byte) {
 		slots := c.Slots(t, 0, span(100*seq, clients)...)
-		b, err := onion.NewBatch(sign, onion.Context{TaskID: c.Open.ID}, seq, clients, []uint64{clients}, slots, nil)
+		b, err := onion.NewBatch(sign, onion.BatchDraft{
+			Context: onion.Context{TaskID: c.Open.ID}, Seq: seq, Submissions: clients, In: []uint64{clients},
+		}, slots)
 		require.NoError(t, err)
 		opener := c.Opener(t, 1, 0)
 		lanes := [][][]byte{{}}
@@ -195,46 +198,56 @@ func TestMaliciousMiddleRelay(t *testing.T) {
 		finding relay.Reason
 	}{
 		{"honest", 10, func(s *onion.SignedManifest, lanes [][][]byte) *onion.Batch {
-			return middle.Sealed(t, 0, 0, 10, []uint64{10}, lanes, s)
+			return middle.Sealed(t, onion.BatchDraft{Submissions: 10, In: []uint64{10}, Source: s}, lanes)
 		}, 10, ""},
 		{"drops down to n_min", 10, func(s *onion.SignedManifest, lanes [][][]byte) *onion.Batch {
-			return middle.Sealed(t, 0, 1, 10, []uint64{10}, [][][]byte{lanes[0][:9]}, s)
+			return middle.Sealed(t, onion.BatchDraft{
+				Seq: 1, Submissions: 10, In: []uint64{10}, Source: s,
+			}, [][][]byte{lanes[0][:9]})
 		}, 9, ""},
 		{"drops all but one", 10, func(s *onion.SignedManifest, lanes [][][]byte) *onion.Batch {
-			return middle.Sealed(t, 0, 2, 10, []uint64{10}, [][][]byte{lanes[0][:1]}, s)
+			return middle.Sealed(t, onion.BatchDraft{
+				Seq: 2, Submissions: 10, In: []uint64{10}, Source: s,
+			}, [][][]byte{lanes[0][:1]})
 		}, 0, tooFew},
 		{"one slot ten times", 10, func(s *onion.SignedManifest, lanes [][][]byte) *onion.Batch {
 			for i := range lanes[0] {
 				lanes[0][i] = lanes[0][0]
 			}
-			return middle.Sealed(t, 0, 3, 10, []uint64{10}, lanes, s)
+			return middle.Sealed(t, onion.BatchDraft{Seq: 3, Submissions: 10, In: []uint64{10}, Source: s}, lanes)
 		}, 0, tooFew},
 		{"more clients than the first relay said", 1, func(s *onion.SignedManifest, _ [][][]byte) *onion.Batch {
-			return middle.Sealed(t, 0, 4, 10, []uint64{10}, earlier, s)
+			return middle.Sealed(t, onion.BatchDraft{Seq: 4, Submissions: 10, In: []uint64{10}, Source: s}, earlier)
 		}, 0, inconsistent},
 		{"more slots than the first relay sent", 1, func(s *onion.SignedManifest, _ [][][]byte) *onion.Batch {
-			return middle.Sealed(t, 0, 5, 1, []uint64{10}, earlier, s)
+			return middle.Sealed(t, onion.BatchDraft{Seq: 5, Submissions: 1, In: []uint64{10}, Source: s}, earlier)
 		}, 0, inconsistent},
 		{"one client more than the first relay said", 9, func(s *onion.SignedManifest, lanes [][][]byte) *onion.Batch {
-			return middle.Sealed(t, 0, 6, 10, []uint64{9}, lanes, s)
+			return middle.Sealed(t, onion.BatchDraft{Seq: 6, Submissions: 10, In: []uint64{9}, Source: s}, lanes)
 		}, 0, inconsistent},
 		{"another number's source", 10, func(_ *onion.SignedManifest, lanes [][][]byte) *onion.Batch {
 			s, _ := source(99, 10)
-			return middle.Sealed(t, 0, 7, 10, []uint64{10}, lanes, s)
+			return middle.Sealed(t, onion.BatchDraft{Seq: 7, Submissions: 10, In: []uint64{10}, Source: s}, lanes)
 		}, 0, inconsistent},
 		{"a source it signed itself", 10, func(_ *onion.SignedManifest, lanes [][][]byte) *onion.Batch {
-			own, err := onion.NewBatch(middle.Sign, onion.Context{TaskID: c.Open.ID}, 8, 10, []uint64{10}, lanes, nil)
+			own, err := onion.NewBatch(middle.Sign, onion.BatchDraft{
+				Context: onion.Context{TaskID: c.Open.ID}, Seq: 8, Submissions: 10, In: []uint64{10},
+			}, lanes)
 			require.NoError(t, err)
-			return middle.Sealed(t, 0, 8, 10, []uint64{10}, lanes, own.Signed())
+			return middle.Sealed(t, onion.BatchDraft{
+				Seq: 8, Submissions: 10, In: []uint64{10}, Source: own.Signed(),
+			}, lanes)
 		}, 0, inconsistent},
 		{"no source", 10, func(_ *onion.SignedManifest, lanes [][][]byte) *onion.Batch {
-			return middle.Sealed(t, 0, 9, 10, []uint64{10}, lanes, nil)
+			return middle.Sealed(t, onion.BatchDraft{Seq: 9, Submissions: 10, In: []uint64{10}}, lanes)
 		}, 0, inconsistent},
 		{"a batch of one client, as it is", 1, func(s *onion.SignedManifest, lanes [][][]byte) *onion.Batch {
-			return middle.Sealed(t, 0, 10, 1, []uint64{1}, lanes, s)
+			return middle.Sealed(t, onion.BatchDraft{Seq: 10, Submissions: 1, In: []uint64{1}, Source: s}, lanes)
 		}, 0, tooFew},
 		{"as if it were the first", 10, func(_ *onion.SignedManifest, lanes [][][]byte) *onion.Batch {
-			b, err := onion.NewBatch(middle.Sign, onion.Context{TaskID: c.Open.ID}, 11, 10, []uint64{10}, lanes, nil)
+			b, err := onion.NewBatch(middle.Sign, onion.BatchDraft{
+				Context: onion.Context{TaskID: c.Open.ID}, Seq: 11, Submissions: 10, In: []uint64{10},
+			}, lanes)
 			require.NoError(t, err)
 			return b
 		}, 0, "not the batch asked for"},

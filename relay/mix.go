@@ -165,8 +165,8 @@ func (r *Relay) pullBatch(ctx context.Context, b batchRef) (done bool, err error
 		return false, err
 	}
 	defer o.close()
-	signed, err := b.upstream.PullEach(ctx, b.Open, b.hop-1, b.Number, b.Seq, before,
-		func(signed *onion.SignedManifest) error {
+	signed, err := b.upstream.PullEach(ctx, handover.Request{Open: b.Open, From: b.hop - 1, Epoch: b.Number,
+		Seq: b.Seq, Before: before, Witness: func(signed *onion.SignedManifest) error {
 			err := r.monitor.WithReserve(func() error { return r.store.Witness(ctx, b.ID(), b.Seq, signed) })
 			if err != nil {
 				return err
@@ -178,7 +178,7 @@ func (r *Relay) pullBatch(ctx context.Context, b batchRef) (done bool, err error
 				return short // a destroyed one takes next to no room, and lets the epoch end
 			}
 			return r.mayFollow(ctx, b)
-		}, o.take)
+		}}, o.take)
 	if answered := new(problem.Problem); err == nil || errors.As(err, &answered) && answered.Name != "" {
 		r.monitor.PulledNow(b.name())
 	}

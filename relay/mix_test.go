@@ -90,8 +90,9 @@ func TestForgedBatches(t *testing.T) {
 			return f.Batch(t, 1, 0, 10, c.Slots(t, 0, span(0, 10)...))
 		}},
 		{"of another task", other, func(t *testing.T, c *relaytest.Cascade, f *relaytest.Rogue) *onion.Batch {
-			b, err := onion.NewBatch(f.Sign, onion.Context{Epoch: 0}, 0, 10, []uint64{10},
-				c.Slots(t, 0, span(0, 10)...), nil)
+			b, err := onion.NewBatch(f.Sign, onion.BatchDraft{
+				Context: onion.Context{Epoch: 0}, Submissions: 10, In: []uint64{10},
+			}, c.Slots(t, 0, span(0, 10)...))
 			require.NoError(t, err)
 			return b
 		}},
@@ -216,7 +217,7 @@ func TestBeyondTheLastBatch(t *testing.T) {
 			return first.Batch(t, 0, 1, 9, c.Slots(t, 0, span(10, 9)...))
 		},
 		"destroyed": func(_ *relaytest.Cascade, first *relaytest.Rogue) *onion.Batch {
-			return first.Sealed(t, 0, 1, 10, []uint64{10}, nil, nil)
+			return first.Sealed(t, onion.BatchDraft{Seq: 1, Submissions: 10, In: []uint64{10}}, nil)
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -265,8 +266,10 @@ func unending(t *testing.T, c *relaytest.Cascade) (pulls *atomic.Int64) {
 		} else {
 			pulls.Add(1)
 		}
-		b, err := onion.NewBatch(sign, onion.Context{TaskID: c.Open.ID, Epoch: epoch}, seq, 10, []uint64{10}, lanes,
-			nil)
+		b, err := onion.NewBatch(sign, onion.BatchDraft{
+			Context: onion.Context{TaskID: c.Open.ID, Epoch: epoch},
+			Seq:     seq, Submissions: 10, In: []uint64{10},
+		}, lanes)
 		assert.NoError(t, err)
 		raw, err := b.Bytes()
 		assert.NoError(t, err)

@@ -167,8 +167,8 @@ func (l *lifetime) pull(short bool) error {
 		return errTwo
 	}
 	cut := errors.New("cut short")
-	b, err := l.client().PullOnce(l.t.Context(), l.Open, l.hop, 0, n.next, n.had.Before(),
-		func(s *onion.SignedManifest) error {
+	b, err := l.client().PullOnce(l.t.Context(), handover.Request{Open: l.Open, From: l.hop, Seq: n.next,
+		Before: n.had.Before(), Witness: func(s *onion.SignedManifest) error {
 			now := string(s.Manifest)
 			if had, ok := n.seen[n.next]; ok && had != now {
 				return errTwo
@@ -177,7 +177,7 @@ func (l *lifetime) pull(short bool) error {
 				return cut
 			}
 			return nil
-		})
+		}})
 	if errors.Is(err, errTwo) || errors.Is(err, handover.ErrConfirmed) {
 		n.stopped = true
 	}

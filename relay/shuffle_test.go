@@ -50,7 +50,9 @@ func signedInOrder(t *testing.T, c *relaytest.Cascade, hop int) *onion.SignedMan
 		lane := c.Slots(t, 0, span(0, stattest.Things)...)[0]
 		at := onion.Context{TaskID: c.Open.ID, Hop: before}
 		in := []uint64{stattest.Things, stattest.Things}
-		b, err := onion.NewBatch(c.SignKey(t, before), at, 0, stattest.Things, in, onion.Lanes{lane, lane}, source)
+		b, err := onion.NewBatch(c.SignKey(t, before), onion.BatchDraft{
+			Context: at, Submissions: stattest.Things, In: in, Source: source,
+		}, onion.Lanes{lane, lane})
 		require.NoError(t, err)
 		source = b.Signed()
 	}
@@ -109,11 +111,15 @@ func serveInOrder(t *testing.T, c *relaytest.Cascade, hop int, n uint64) {
 		lanes, chain := c.Slots(t, 0, span(0, size)...), (*onion.SignedManifest)(nil)
 		for before := range hop {
 			at := onion.Context{TaskID: c.Open.ID, Hop: before}
-			b, err := onion.NewBatch(c.SignKey(t, before), at, seq, size, []uint64{size}, lanes, chain)
+			b, err := onion.NewBatch(c.SignKey(t, before), onion.BatchDraft{
+				Context: at, Seq: seq, Submissions: size, In: []uint64{size}, Source: chain,
+			}, lanes)
 			require.NoError(t, err)
 			lanes, chain = opened(t, c, before+1, lanes), b.Signed()
 		}
-		rogue.Serve(t, 0, seq, rogue.Sealed(t, 0, seq, size, []uint64{size}, lanes, chain))
+		rogue.Serve(t, 0, seq, rogue.Sealed(t, onion.BatchDraft{
+			Seq: seq, Submissions: size, In: []uint64{size}, Source: chain,
+		}, lanes))
 	}
 }
 

@@ -90,8 +90,9 @@ func TestTwinsRaceForNumbers(t *testing.T) {
 	twin.Clock = c.Clock.Now
 	start(twin, 1)
 	for seq := range uint64(batches) {
-		b, err := onion.NewDilutedBatch(first.Sign, first.Context(0), seq, 10, []uint64{10}, []uint64{added},
-			c.Slots(t, 0, slices.Repeat([]uint64{1000}, 10+added)...), nil)
+		b, err := onion.NewBatch(first.Sign, onion.BatchDraft{
+			Context: first.Context(0), Seq: seq, Submissions: 10, In: []uint64{10}, Added: []uint64{added},
+		}, c.Slots(t, 0, slices.Repeat([]uint64{1000}, 10+added)...))
 		require.NoError(t, err)
 		first.Serve(t, 0, seq, b)
 	}

@@ -228,7 +228,9 @@ func (a *account) otherBatch(req *http.Request) *answer {
 	if n < a.open.Batch.Size || seq > 3 { // it could go on for ever
 		return nil
 	}
-	b, err := onion.NewBatch(sign, onion.Context{TaskID: a.open.ID, Epoch: epoch}, seq, n, in, lanes, nil)
+	b, err := onion.NewBatch(sign, onion.BatchDraft{
+		Context: onion.Context{TaskID: a.open.ID, Epoch: epoch}, Seq: seq, Submissions: n, In: in,
+	}, lanes)
 	if err != nil {
 		panic(err)
 	}

@@ -215,8 +215,10 @@ func (a *account) endlessBatch(req *http.Request) *answer {
 		lanes[lane] = [][]byte{binary.BigEndian.AppendUint64(junk, seq)}
 		in[lane] = a.open.Batch.Size * a.open.Slots.PerLane
 	}
-	b, err := onion.NewBatch(a.world.firstSign, onion.Context{TaskID: a.open.ID, Epoch: epoch}, seq, a.open.Batch.Size,
-		in, lanes, nil)
+	b, err := onion.NewBatch(a.world.firstSign, onion.BatchDraft{
+		Context: onion.Context{TaskID: a.open.ID, Epoch: epoch},
+		Seq:     seq, Submissions: a.open.Batch.Size, In: in,
+	}, lanes)
 	if err != nil {
 		panic(err)
 	}

@@ -35,8 +35,10 @@ func BenchmarkRecords(b *testing.B) {
 	before := held()
 	for seq := uint64(0); b.Loop(); seq++ {
 		b.StopTimer()
-		batch, err := onion.NewBatch(c.SignKey(b, 0), onion.Context{TaskID: c.Open.ID}, seq, clients,
-			[]uint64{clients}, onion.Lanes{lane}, nil)
+		batch, err := onion.NewBatch(c.SignKey(b, 0), onion.BatchDraft{
+			Context: onion.Context{TaskID: c.Open.ID},
+			Seq:     seq, Submissions: clients, In: []uint64{clients},
+		}, onion.Lanes{lane})
 		require.NoError(b, err)
 		tags := make([][onion.TagSize]byte, clients)
 		for i := range tags {

@@ -51,8 +51,9 @@ func bytesOf(t *testing.T, b *onion.Batch) []byte {
 func (f *faults) signedBy(t *testing.T, source *onion.Batch, submissions, seq uint64, lanes [][]byte) *onion.Batch {
 	t.Helper()
 	at := onion.Context{TaskID: f.cascade.Open.ID, Hop: 1}
-	b, err := onion.NewBatch(f.cascade.SignKey(t, 1), at, seq, submissions, []uint64{batchSize}, onion.Lanes{lanes},
-		source.Signed())
+	b, err := onion.NewBatch(f.cascade.SignKey(t, 1), onion.BatchDraft{
+		Context: at, Seq: seq, Submissions: submissions, In: []uint64{batchSize}, Source: source.Signed(),
+	}, onion.Lanes{lanes})
 	require.NoError(t, err)
 	return b
 }
@@ -66,8 +67,10 @@ func (f *faults) first(t *testing.T, seq uint64, key ...byte) *onion.Batch {
 		require.NoError(t, err)
 		sign = stranger
 	}
-	b, err := onion.NewBatch(sign, onion.Context{TaskID: f.cascade.Open.ID}, seq, batchSize, []uint64{batchSize},
-		onion.Lanes{slots(t, f.cascade, batchSize)}, nil)
+	b, err := onion.NewBatch(sign, onion.BatchDraft{
+		Context: onion.Context{TaskID: f.cascade.Open.ID},
+		Seq:     seq, Submissions: batchSize, In: []uint64{batchSize},
+	}, onion.Lanes{slots(t, f.cascade, batchSize)})
 	require.NoError(t, err)
 	return b
 }

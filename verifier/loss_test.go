@@ -36,7 +36,9 @@ func lossy(t *testing.T, c *relaytest.Cascade, clients int, first [][]byte, drop
 	in := uint64(len(first))
 	context := onion.Context{TaskID: c.Open.ID}
 	first = first[dropped[0]:]
-	ingress, err := onion.NewBatch(c.SignKey(t, 0), context, 0, uint64(clients), []uint64{in}, onion.Lanes{first}, nil)
+	ingress, err := onion.NewBatch(c.SignKey(t, 0), onion.BatchDraft{
+		Context: context, Submissions: uint64(clients), In: []uint64{in},
+	}, onion.Lanes{first})
 	require.NoError(t, err)
 	opener := c.Opener(t, 1, 0)
 	var next [][]byte
@@ -46,8 +48,9 @@ func lossy(t *testing.T, c *relaytest.Cascade, clients int, first [][]byte, drop
 		next = append(next, inner)
 	}
 	context.Hop = 1
-	batch, err := onion.NewBatch(c.SignKey(t, 1), context, 0, uint64(clients), []uint64{uint64(len(first))},
-		onion.Lanes{relaytest.Spoil(next, unreadable)}, ingress.Signed())
+	batch, err := onion.NewBatch(c.SignKey(t, 1), onion.BatchDraft{
+		Context: context, Submissions: uint64(clients), In: []uint64{uint64(len(first))}, Source: ingress.Signed(),
+	}, onion.Lanes{relaytest.Spoil(next, unreadable)})
 	require.NoError(t, err)
 	return batch
 }

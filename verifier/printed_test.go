@@ -183,8 +183,10 @@ func noisyBatch(t *testing.T, c *relaytest.Cascade, epoch, dropped uint64, value
 		lane = append(lane, envelope.Lanes[0]...)
 	}
 	in := []uint64{uint64(len(lane)) - added}
-	b, err := onion.NewDilutedBatch(c.SignKey(t, 0), onion.Context{TaskID: c.Open.ID, Epoch: epoch}, 0,
-		c.Open.Batch.Size, in, []uint64{added}, onion.Lanes{lane[dropped:]}, nil)
+	b, err := onion.NewBatch(c.SignKey(t, 0), onion.BatchDraft{
+		Context: onion.Context{TaskID: c.Open.ID, Epoch: epoch}, Submissions: c.Open.Batch.Size, In: in,
+		Added: []uint64{added},
+	}, onion.Lanes{lane[dropped:]})
 	require.NoError(t, err)
 	return b
 }
@@ -194,8 +196,9 @@ func addPulled(t *testing.T, c *relaytest.Cascade, add func(string, interface{ B
 	t.Helper()
 	at := func(epoch uint64) onion.Context { return onion.Context{TaskID: c.Open.ID, Epoch: epoch} }
 	batch := func(epoch, seq uint64, in int, lane [][]byte) *onion.Batch {
-		b, err := onion.NewBatch(c.SignKey(t, 0), at(epoch), seq, uint64(in), []uint64{uint64(in)}, onion.Lanes{lane},
-			nil)
+		b, err := onion.NewBatch(c.SignKey(t, 0), onion.BatchDraft{
+			Context: at(epoch), Seq: seq, Submissions: uint64(in), In: []uint64{uint64(in)},
+		}, onion.Lanes{lane})
 		require.NoError(t, err)
 		return b
 	}

@@ -516,7 +516,8 @@ func (p *Puller) pullOne(ctx context.Context, epoch uint64, c *cursor) (fruit bo
 	last := open.VerifierHop() - 1
 	file := &keptFile{path: p.path(epoch, seq)}
 	defer file.abort()
-	_, err = p.client.PullInto(ctx, open, last, epoch, seq, p.before(epoch, seq, c), p.remember(epoch, seq), file)
+	_, err = p.client.PullInto(ctx, handover.Request{Open: open, From: last, Epoch: epoch, Seq: seq,
+		Before: p.before(epoch, seq, c), Witness: p.remember(epoch, seq)}, file)
 	if err := file.err; err != nil {
 		return false, fmt.Errorf("couldn't keep batch %d of epoch %d: %w", seq, epoch, err)
 	}

@@ -106,8 +106,9 @@ func TestAnEarlyEndIsNotBelieved(t *testing.T) {
 func TestARestartReadsBeyondAGap(t *testing.T) {
 	p := newPulled(t)
 	short := slots(t, p.Cascade, batchSize-1)
-	impossible, err := onion.NewBatch(p.relay.Sign, p.relay.Context(0), 0, batchSize, []uint64{batchSize - 1},
-		[][][]byte{short}, nil)
+	impossible, err := onion.NewBatch(p.relay.Sign, onion.BatchDraft{
+		Context: p.relay.Context(0), Submissions: batchSize, In: []uint64{batchSize - 1},
+	}, [][][]byte{short})
 	require.NoError(t, err)
 	p.relay.Serve(t, 0, 0, impossible)
 	p.relay.Serve(t, 0, 1, p.batch(t, 1))
@@ -370,10 +371,12 @@ func TestConfirmedIsAnyonesWord(t *testing.T) {
 func TestFruitlessTurns(t *testing.T) {
 	for name, empty := range map[string]func(p *pulled, seq uint64) *onion.Batch{
 		"refused": func(p *pulled, seq uint64) *onion.Batch {
-			return p.relay.Sealed(t, 0, seq, batchSize, []uint64{batchSize - 1}, nil, nil)
+			return p.relay.Sealed(t, onion.BatchDraft{
+				Seq: seq, Submissions: batchSize, In: []uint64{batchSize - 1},
+			}, nil)
 		},
 		"destroyed": func(p *pulled, seq uint64) *onion.Batch {
-			return p.relay.Sealed(t, 0, seq, batchSize, []uint64{batchSize}, nil, nil)
+			return p.relay.Sealed(t, onion.BatchDraft{Seq: seq, Submissions: batchSize, In: []uint64{batchSize}}, nil)
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -408,10 +411,14 @@ func TestASpoiltEpochTakesNoMore(t *testing.T) {
 		found verifier.FindingName
 	}{
 		"refused": {func(p *pulled, seq uint64) {
-			p.relay.Serve(t, 0, seq, p.relay.Sealed(t, 0, seq, batchSize, []uint64{batchSize - 1}, nil, nil))
+			p.relay.Serve(t, 0, seq, p.relay.Sealed(t, onion.BatchDraft{
+				Seq: seq, Submissions: batchSize, In: []uint64{batchSize - 1},
+			}, nil))
 		}, verifier.FindingCounts},
 		"destroyed": {func(p *pulled, seq uint64) {
-			p.relay.Serve(t, 0, seq, p.relay.Sealed(t, 0, seq, batchSize, []uint64{batchSize}, nil, nil))
+			p.relay.Serve(t, 0, seq, p.relay.Sealed(t, onion.BatchDraft{
+				Seq: seq, Submissions: batchSize, In: []uint64{batchSize},
+			}, nil))
 		}, verifier.FindingDestroyed},
 		"two manifests of each": {func(p *pulled, seq uint64) {
 			p.relay.Answer(0, seq, func(w http.ResponseWriter, req *http.Request) {

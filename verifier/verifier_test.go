@@ -257,8 +257,9 @@ func TestBatchesThatAreNotAsSignedAreRefused(t *testing.T) {
 func firstHopOnly(t *testing.T, c *relaytest.Cascade, slots [][]byte) *onion.Batch {
 	t.Helper()
 	in := uint64(len(slots))
-	batch, err := onion.NewBatch(c.SignKey(t, 0), onion.Context{TaskID: c.Open.ID}, 0, in, []uint64{in},
-		[][][]byte{slots}, nil)
+	batch, err := onion.NewBatch(c.SignKey(t, 0), onion.BatchDraft{
+		Context: onion.Context{TaskID: c.Open.ID}, Submissions: in, In: []uint64{in},
+	}, [][][]byte{slots})
 	require.NoError(t, err)
 	return batch
 }

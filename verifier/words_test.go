@@ -56,8 +56,9 @@ func wholeBatch(t *testing.T, c *relaytest.Cascade, epoch, dropped uint64, value
 		in[lane] = uint64(len(lanes[lane]))
 		lanes[lane] = lanes[lane][dropped:]
 	}
-	b, err := onion.NewBatch(c.SignKey(t, 0), onion.Context{TaskID: c.Open.ID, Epoch: epoch}, 0, c.Open.Batch.Size, in,
-		lanes, nil)
+	b, err := onion.NewBatch(c.SignKey(t, 0), onion.BatchDraft{
+		Context: onion.Context{TaskID: c.Open.ID, Epoch: epoch}, Submissions: c.Open.Batch.Size, In: in,
+	}, lanes)
 	require.NoError(t, err)
 	return b
 }

@@ -60,8 +60,9 @@ func (f *files) slots(t *testing.T, epoch uint64, n int) (lane [][]byte) {
 func (f *files) write(t *testing.T, seq uint64, name string, more ...[]byte) [][]byte {
 	t.Helper()
 	lane := append(more, f.slots(t, 0, testBatch-len(more))...)
-	b, err := onion.NewBatch(f.SignKey(t, 0), onion.Context{TaskID: f.Open.ID}, seq, testBatch, []uint64{testBatch},
-		onion.Lanes{lane}, nil)
+	b, err := onion.NewBatch(f.SignKey(t, 0), onion.BatchDraft{
+		Context: onion.Context{TaskID: f.Open.ID}, Seq: seq, Submissions: testBatch, In: []uint64{testBatch},
+	}, onion.Lanes{lane})
 	require.NoError(t, err)
 	raw, err := b.Bytes()
 	require.NoError(t, err)

@@ -25,8 +25,9 @@ func ofEpochs(t *testing.T, epochs int) *files {
 	t.Helper()
 	f := newFiles(t, func(draft *task.Task) { draft.Epochs.Count = 5 })
 	for epoch := range uint64(epochs) {
-		b, err := onion.NewBatch(f.SignKey(t, 0), onion.Context{TaskID: f.Open.ID, Epoch: epoch}, 0, testBatch,
-			[]uint64{testBatch}, onion.Lanes{f.slots(t, epoch, testBatch)}, nil)
+		b, err := onion.NewBatch(f.SignKey(t, 0), onion.BatchDraft{
+			Context: onion.Context{TaskID: f.Open.ID, Epoch: epoch}, Submissions: testBatch, In: []uint64{testBatch},
+		}, onion.Lanes{f.slots(t, epoch, testBatch)})
 		require.NoError(t, err)
 		raw, err := b.Bytes()
 		require.NoError(t, err)
@@ -159,8 +160,9 @@ func TestLaterTaskIsChargedToItsStream(t *testing.T) {
 	f := newFiles(t, func(draft *task.Task) {
 		draft.Stream = &task.Stream{Name: "site", Position: 2, Before: task.ID{5}}
 	})
-	b, err := onion.NewBatch(f.SignKey(t, 0), onion.Context{TaskID: f.Open.ID}, 0, testBatch, []uint64{testBatch},
-		onion.Lanes{f.slots(t, 0, testBatch)}, nil)
+	b, err := onion.NewBatch(f.SignKey(t, 0), onion.BatchDraft{
+		Context: onion.Context{TaskID: f.Open.ID}, Submissions: testBatch, In: []uint64{testBatch},
+	}, onion.Lanes{f.slots(t, 0, testBatch)})
 	require.NoError(t, err)
 	raw, err := b.Bytes()
 	require.NoError(t, err)

@@ -570,11 +570,14 @@ func (w *world) chain() (first, second *onion.Batch) {
 		}
 		return out
 	}
-	first, err = onion.NewBatch(sign("one"), onion.Context{TaskID: w.id, Hop: 0}, 7, 2, []uint64{4, 4}, lanes(0, 4, 4),
-		nil)
+	first, err = onion.NewBatch(sign("one"), onion.BatchDraft{
+		Context: onion.Context{TaskID: w.id, Hop: 0}, Seq: 7, Submissions: 2, In: []uint64{4, 4},
+	}, lanes(0, 4, 4))
 	check(err)
-	second, err = onion.NewBatch(sign("two"), onion.Context{TaskID: w.id, Hop: 1}, 7, 2, []uint64{4, 4},
-		lanes(1, 4, 3), first.Signed())
+	second, err = onion.NewBatch(sign("two"), onion.BatchDraft{
+		Context: onion.Context{TaskID: w.id, Hop: 1},
+		Seq:     7, Submissions: 2, In: []uint64{4, 4}, Source: first.Signed(),
+	}, lanes(1, 4, 3))
 	check(err)
 	return first, second
 }
@@ -587,7 +590,9 @@ func batchBytes(b *onion.Batch) string {
 
 func batches(w *world) {
 	first, second := w.chain()
-	destroyed, err := onion.NewBatch(sign("one"), onion.Context{TaskID: w.id}, 8, 1, []uint64{2, 2}, nil, nil)
+	destroyed, err := onion.NewBatch(sign("one"), onion.BatchDraft{
+		Context: onion.Context{TaskID: w.id}, Seq: 8, Submissions: 1, In: []uint64{2, 2},
+	}, nil)
 	check(err)
 	var out []object
 	for _, c := range []struct {
@@ -679,7 +684,7 @@ func chunks(w *world) {
 				lanes[lane] = append(lanes[lane], binary.BigEndian.AppendUint32(nil, uint32(i)))
 			}
 		}
-		b, err := onion.NewBatch(sign("one"), onion.Context{TaskID: w.id}, 0, 0, counts, lanes, nil)
+		b, err := onion.NewBatch(sign("one"), onion.BatchDraft{Context: onion.Context{TaskID: w.id}, In: counts}, lanes)
 		check(err)
 		m, err := b.Header()
 		check(err)
@@ -1163,8 +1168,9 @@ func badBatches(w *world, fault faultFunc) {
 			&onion.SignedManifest{Manifest: first.Manifest,
 				Signature: onion.Sign(sign("two"), onion.SignManifest, first.Manifest)}},
 	} {
-		b, err := onion.NewBatch(sign("two"), onion.Context{TaskID: w.id, Hop: 1}, 7, 2, c.in, second.Ciphertexts,
-			c.source)
+		b, err := onion.NewBatch(sign("two"), onion.BatchDraft{
+			Context: onion.Context{TaskID: w.id, Hop: 1}, Seq: 7, Submissions: 2, In: c.in, Source: c.source,
+		}, second.Ciphertexts)
 		check(err)
 		expect := "manifest"
 		if c.name == "batch_chain_stranger" {

@@ -472,7 +472,7 @@ func TestARemainderIsNoFinding(t *testing.T) {
 	c := newCascade(t, 1, 1)
 	rogue := c.StartFirst(t)
 	rogue.Serve(t, 0, 0, rogue.Batch(t, 0, 0, batchSize, onion.Lanes{sealed(t, c)}))
-	rogue.Serve(t, 0, 1, rogue.Sealed(t, 0, 1, 3, []uint64{3}, nil, nil))
+	rogue.Serve(t, 0, 1, rogue.Sealed(t, onion.BatchDraft{Seq: 1, Submissions: 3, In: []uint64{3}}, nil))
 	r := serve(t, config(t, c, t.TempDir(), 0))
 	got := r.wait(t, c.Open, func(s summary) bool { return rogue.Confirmed(0, 1) })
 	require.Empty(t, got.Findings)

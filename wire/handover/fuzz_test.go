@@ -42,13 +42,16 @@ func FuzzAnswer(f *testing.F) {
 	for i := range slots {
 		slots[i] = make([]byte, layout.SlotSize(1))
 	}
-	b, err := onion.NewBatch(stranger, onion.Context{TaskID: c.Open.ID}, 0, 10, []uint64{10}, [][][]byte{slots}, nil)
+	b, err := onion.NewBatch(stranger, onion.BatchDraft{
+		Context: onion.Context{TaskID: c.Open.ID}, Submissions: 10, In: []uint64{10},
+	}, [][][]byte{slots})
 	require.NoError(f, err)
 	raw, err := b.Bytes()
 	require.NoError(f, err)
 	f.Add(200, "", "", raw)
-	b, err = onion.NewBatch(c.SignKey(f, 0), onion.Context{TaskID: c.Open.ID}, 0, 10, []uint64{10}, [][][]byte{slots},
-		nil)
+	b, err = onion.NewBatch(c.SignKey(f, 0), onion.BatchDraft{
+		Context: onion.Context{TaskID: c.Open.ID}, Submissions: 10, In: []uint64{10},
+	}, [][][]byte{slots})
 	require.NoError(f, err)
 	signed, err := b.Bytes()
 	require.NoError(f, err)

@@ -160,6 +160,15 @@ func NewClient(key ed25519.PrivateKey, transport http.RoundTripper) *Client {
 	return &Client{key, &http.Client{Transport: transport, Timeout: timeout, CheckRedirect: refuse}}
 }
 
+// Request says which batch is pulled, of whom, and what is known of it.
+type Request struct {
+	Open       *taskfile.Open
+	From       int // hop of the relay that is asked
+	Epoch, Seq uint64
+	Before     Before
+	Witness    Witness
+}
+
 // Witness keeps the manifest that the relay asked has signed for a number, durably, or says why the batch
 // is not to be read: a number stands for one batch, whatever the relay forgets or signs later. It is asked
 // before the first slot is looked at, and before the manifest is checked any further.
@@ -167,17 +176,17 @@ type Witness func(*onion.SignedManifest) error
 
 // Pull is [Client.PullOnce] without a witness: for who keeps nothing.
 func (c *Client) Pull(ctx context.Context, open *taskfile.Open, from int, epoch, seq uint64) (*onion.Batch, error) {
-	return c.PullOnce(ctx, open, from, epoch, seq, Before{}, func(*onion.SignedManifest) error { return nil })
+	return c.PullOnce(ctx, Request{Open: open, From: from, Epoch: epoch, Seq: seq,
+		Witness: func(*onion.SignedManifest) error { return nil }})
 }
 
-// PullOnce fetches batch seq of an epoch into memory: see [Client.PullEach].
-func (c *Client) PullOnce(ctx context.Context, open *taskfile.Open, from int, epoch, seq uint64, before Before,
-	witness Witness) (*onion.Batch, error) {
-	lanes := make(onion.Lanes, open.Slots.Lanes)
+// PullOnce fetches a batch into memory: see [Client.PullEach].
+func (c *Client) PullOnce(ctx context.Context, r Request) (*onion.Batch, error) {
+	lanes := make(onion.Lanes, r.Open.Slots.Lanes)
 	for lane := range lanes {
 		lanes[lane] = [][]byte{}
 	}
-	signed, err := c.PullEach(ctx, open, from, epoch, seq, before, witness, func(lane int, slots [][]byte) error {
+	signed, err := c.PullEach(ctx, r, func(lane int, slots [][]byte) error {
 		lanes[lane] = append(lanes[lane], slots...)
 		return nil
 	})
@@ -191,81 +200,77 @@ func (c *Client) PullOnce(ctx context.Context, open *taskfile.Open, from int, ep
 // Until the last has come the batch may still turn out to be altered or cut short.
 type Each func(lane int, slots [][]byte) error
 
-// PullEach fetches batch seq of an epoch from the relay at hop from and checks it as it comes: manifests
-// and hashes before the first slot, each chunk before the next. See the errors above; others are the
-// witness's, of each, or of the network. It returns what was signed.
-func (c *Client) PullEach(ctx context.Context, open *taskfile.Open, from int, epoch, seq uint64, before Before,
-	witness Witness, each Each) (*onion.SignedManifest, error) {
-	return c.pull(ctx, open, from, epoch, seq, before, witness, each, io.Discard)
+// PullEach fetches a batch and checks it as it comes: manifests and hashes before the first slot, each chunk before
+// the next. See the errors above; others are the witness's, of each, or of the network. It returns what was signed.
+func (c *Client) PullEach(ctx context.Context, r Request, each Each) (*onion.SignedManifest, error) {
+	return c.pull(ctx, r, each, io.Discard)
 }
 
 // PullInto is [Client.PullEach] that writes the batch, in the form between hops, as it comes. It is whole and the
 // relay's where there is no error. One of out's ends the pull.
-func (c *Client) PullInto(ctx context.Context, open *taskfile.Open, from int, epoch, seq uint64, before Before,
-	witness Witness, out io.Writer) (*onion.SignedManifest, error) {
-	return c.pull(ctx, open, from, epoch, seq, before, witness, func(int, [][]byte) error { return nil }, out)
+func (c *Client) PullInto(ctx context.Context, r Request, out io.Writer) (*onion.SignedManifest, error) {
+	return c.pull(ctx, r, func(int, [][]byte) error { return nil }, out)
 }
 
-func (c *Client) pull(ctx context.Context, open *taskfile.Open, from int, epoch, seq uint64, before Before,
-	witness Witness, each Each, copied io.Writer) (*onion.SignedManifest, error) {
+func (c *Client) pull(ctx context.Context, r Request, each Each, copied io.Writer) (*onion.SignedManifest, error) {
+	open := r.Open
 	layout, err := onion.NewLayout(open.Task)
 	if err != nil {
 		return nil, err
 	}
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
-	most := MaxBatch(open.Task, layout, from)
+	most := MaxBatch(open.Task, layout, r.From)
 	body := &transfer{left: most, ask: func(at int64) (*http.Response, error) {
 		header := http.Header{}
-		header.Set(Header, Signed(c.key, onion.SignPull, Body(open.ID, epoch, seq, uint64(at), before)))
-		if before != (Before{}) {
-			header.Set(BeforeHeader, base64.RawURLEncoding.EncodeToString(before[:]))
+		header.Set(Header, Signed(c.key, onion.SignPull, Body(open.ID, r.Epoch, r.Seq, uint64(at), r.Before)))
+		if r.Before != (Before{}) {
+			header.Set(BeforeHeader, base64.RawURLEncoding.EncodeToString(r.Before[:]))
 		}
 		if at > 0 {
 			header.Set("Range", fmt.Sprintf("bytes=%d-", at))
 		}
-		return c.send(ctx, http.MethodGet, open.BatchURL(from, epoch, seq), header, nil)
+		return c.send(ctx, http.MethodGet, open.BatchURL(r.From, r.Epoch, r.Seq), header, nil)
 	}}
 	defer body.Close()
-	in := io.TeeReader(body, copied)
-	signed, err := read(in, open, onion.Context{TaskID: open.ID, Epoch: epoch, Hop: from}, seq, witness, each)
+	signed, err := r.read(io.TeeReader(body, copied), each)
 	if err != nil {
-		return nil, fmt.Errorf("couldn't pull batch %d of epoch %d: %w", seq, epoch, err)
+		return nil, fmt.Errorf("couldn't pull batch %d of epoch %d: %w", r.Seq, r.Epoch, err)
 	}
 	return signed, nil
 }
 
-// read reads and checks the batch of a context and number.
-func read(in io.Reader, open *taskfile.Open, c onion.Context, seq uint64,
-	witness Witness, each Each) (*onion.SignedManifest, error) {
-	r, err := onion.NewBatchReader(in, onion.MaxManifest(open.Task, c.Hop))
+// read reads and checks the batch that was asked for.
+func (r *Request) read(in io.Reader, each Each) (*onion.SignedManifest, error) {
+	t, c := r.Open.Task, onion.Context{TaskID: r.Open.ID, Epoch: r.Epoch, Hop: r.From}
+	b, err := onion.NewBatchReader(in, onion.MaxManifest(t, c.Hop))
 	if err != nil {
 		return nil, err
 	}
-	m, err := r.Signed().Open(open.Task, c.Hop)
+	m, err := b.Signed().Open(t, c.Hop)
 	switch {
 	case errors.Is(err, onion.ErrSigner):
 		return nil, ErrStranger
 	case err != nil || string(m.TaskID) != string(c.TaskID[:]) || m.Epoch != c.Epoch || m.Hop != uint64(c.Hop) ||
-		m.Seq != seq:
+		m.Seq != r.Seq:
 		return nil, ErrOther
 	}
-	if err := witness(r.Signed()); err != nil {
+	if err := r.Witness(b.Signed()); err != nil {
 		return nil, err
 	}
-	_, err = r.Check(open.Task, c, seq)
+	_, err = b.Check(t, c, r.Seq)
 	final := err != nil
 	if err == nil {
-		err = r.Each(each)
+		err = b.Each(each)
 		final = errors.Is(err, onion.ErrSlotSize)
 	}
 	switch {
 	case final:
-		return nil, &Refused{r.Signed(), err}
+		return nil, &Refused{b.Signed(), err}
 	case errors.Is(err, onion.ErrCiphertexts):
 		return nil, ErrAltered
 	}
-	return r.Signed(), err
+	return b.Signed(), err
 }
 
 // progress is what an attempt must bring for another to follow, and patience bounds all attempts at

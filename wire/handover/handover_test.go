@@ -149,8 +149,9 @@ func bigBatch(t *testing.T, c *relaytest.Cascade, n int) *onion.Batch {
 	for i := range slots {
 		slots[i] = bytes.Repeat([]byte{byte(i)}, layout.SlotSize(1))
 	}
-	b, err := onion.NewBatch(c.SignKey(t, 0), onion.Context{TaskID: c.Open.ID}, 0, uint64(n), []uint64{uint64(n)},
-		[][][]byte{slots}, nil)
+	b, err := onion.NewBatch(c.SignKey(t, 0), onion.BatchDraft{
+		Context: onion.Context{TaskID: c.Open.ID}, Submissions: uint64(n), In: []uint64{uint64(n)},
+	}, [][][]byte{slots})
 	require.NoError(t, err)
 	return b
 }
@@ -220,8 +221,9 @@ func TestPullChecksAsItStreams(t *testing.T) {
 		for i := range lane {
 			lane[i] = make([]byte, layout.SlotSize(1)-1)
 		}
-		b, err := onion.NewBatch(c.SignKey(t, 0), onion.Context{TaskID: c.Open.ID}, 0, clients, []uint64{clients},
-			onion.Lanes{lane}, nil)
+		b, err := onion.NewBatch(c.SignKey(t, 0), onion.BatchDraft{
+			Context: onion.Context{TaskID: c.Open.ID}, Submissions: clients, In: []uint64{clients},
+		}, onion.Lanes{lane})
 		require.NoError(t, err)
 		made, err := b.Header()
 		require.NoError(t, err)

@@ -82,50 +82,68 @@ func (m *Manifest) Destroyed() bool {
 	return true
 }
 
-// NewBatch signs a batch: lanes holds the ciphertexts for the next hop, already permuted (nil for
-// a destroyed batch); in holds how many slots came in per lane; source is the batch it was made
-// from, nil at the first relay.
-func NewBatch(key ed25519.PrivateKey, c Context, seq, submissions uint64, in []uint64, lanes Lanes,
-	source *SignedManifest) (*Batch, error) {
-	return NewDilutedBatch(key, c, seq, submissions, in, make([]uint64, len(in)), lanes, source)
+// BatchDraft is what a relay says of a batch that it makes: where it belongs, and the counts of its manifest.
+type BatchDraft struct {
+	Context                     // of the relay that makes it
+	Seq         uint64          // its number within the epoch
+	Submissions uint64          // clients' submissions that it is made from
+	In          []uint64        // slots that came in, by lane
+	Added       []uint64        // of the relay's own dummies among the ciphertexts, by lane; nil for none
+	Source      *SignedManifest // of the batch that it is made from; nil at the first relay
 }
 
-// NewDilutedBatch is [NewBatch] with, per lane, so many dummies of the relay's own among the ciphertexts.
-func NewDilutedBatch(key ed25519.PrivateKey, c Context, seq, submissions uint64, in, added []uint64, lanes Lanes,
-	source *SignedManifest) (*Batch, error) {
-	out := make(Lanes, len(in)) // with empty lists for nil ones, which have no encoding
-	if lanes != nil && len(lanes) != len(in) {
-		return nil, fmt.Errorf("invalid batch: %d lanes, counts for %d", len(lanes), len(in))
+// NewBatch signs a batch: lanes holds the ciphertexts for the next hop, already permuted (nil for
+// a destroyed batch).
+func NewBatch(key ed25519.PrivateKey, d BatchDraft, lanes Lanes) (*Batch, error) {
+	out := make(Lanes, len(d.In)) // with empty lists for nil ones, which have no encoding
+	if lanes != nil && len(lanes) != len(d.In) {
+		return nil, fmt.Errorf("invalid batch: %d lanes, counts for %d", len(lanes), len(d.In))
 	}
-	counts := make([]LaneCount, len(in))
+	sizes := make([]uint64, len(out))
 	for i := range out {
 		out[i] = [][]byte{}
 		if lanes != nil {
 			out[i] = append(out[i], lanes[i]...)
 		}
-		n := uint64(len(out[i]))
-		if n > in[i]+added[i] {
-			return nil, errMore(i, n, in[i], added[i])
-		}
-		counts[i] = LaneCount{In: in[i], Added: added[i], Out: n, Dropped: in[i] + added[i] - n}
+		sizes[i] = uint64(len(out[i]))
 	}
-	signed, err := signManifest(key, c, seq, submissions, counts, hashLanes(out), source)
+	counts, err := d.counts(sizes)
+	if err != nil {
+		return nil, err
+	}
+	signed, err := d.sign(key, counts, hashLanes(out))
 	if err != nil {
 		return nil, err
 	}
 	return &Batch{signed.Manifest, signed.Signature, out}, nil
 }
 
-// signManifest signs the manifest of a batch with some counts, of which ciphertexts is the hash.
-func signManifest(key ed25519.PrivateKey, c Context, seq, submissions uint64, counts []LaneCount, ciphertexts []byte,
-	source *SignedManifest) (*SignedManifest, error) {
-	m := Manifest{
-		Label: manifestLabel, Version: task.Version, TaskID: c.TaskID[:], Epoch: c.Epoch, Hop: uint64(c.Hop),
-		Seq: seq, Submissions: submissions, Lanes: counts, Ciphertexts: ciphertexts, Source: []byte{},
+// counts returns a batch's counts with so many slots out of each lane.
+func (d *BatchDraft) counts(out []uint64) ([]LaneCount, error) {
+	counts := make([]LaneCount, len(out))
+	for i, n := range out {
+		count := LaneCount{In: d.In[i], Out: n}
+		if d.Added != nil {
+			count.Added = d.Added[i]
+		}
+		if n > count.In+count.Added {
+			return nil, fmt.Errorf("invalid batch: %d slots out of lane %d, %d in, %d added", n, i, count.In, count.Added)
+		}
+		count.Dropped = count.In + count.Added - n
+		counts[i] = count
 	}
-	if source != nil {
+	return counts, nil
+}
+
+// sign signs the manifest of a batch with some counts, of which ciphertexts is the hash.
+func (d *BatchDraft) sign(key ed25519.PrivateKey, counts []LaneCount, ciphertexts []byte) (*SignedManifest, error) {
+	m := Manifest{
+		Label: manifestLabel, Version: task.Version, TaskID: d.TaskID[:], Epoch: d.Epoch, Hop: uint64(d.Hop),
+		Seq: d.Seq, Submissions: d.Submissions, Lanes: counts, Ciphertexts: ciphertexts, Source: []byte{},
+	}
+	if d.Source != nil {
 		var err error
-		if m.Source, err = codec.Marshal(source); err != nil {
+		if m.Source, err = codec.Marshal(d.Source); err != nil {
 			return nil, err
 		}
 	}

@@ -42,7 +42,9 @@ func (w *world) chain(t testing.TB) []*onion.Batch {
 	in := []uint64{9, 9}
 	for hop := range w.Relays {
 		lanes := [][][]byte{w.slots(t, hop+1, 9), w.slots(t, hop+1, 9-hop)}
-		b, err := onion.NewBatch(w.sign[hop], w.context(hop), 7, 3, in, lanes, source)
+		b, err := onion.NewBatch(w.sign[hop], onion.BatchDraft{
+			Context: w.context(hop), Seq: 7, Submissions: 3, In: in, Source: source,
+		}, lanes)
 		require.NoError(t, err)
 		out, source, in = append(out, b), b.Signed(), []uint64{9, uint64(9 - hop)}
 	}
@@ -75,7 +77,9 @@ func TestBatchRoundTrip(t *testing.T) {
 func TestDestroyedBatch(t *testing.T) {
 	w := newWorld(t, task.KEMX25519, 2, nil)
 	for name, lanes := range map[string][][][]byte{"nil": nil, "nil lanes": {nil, nil}, "empty lanes": {{}, {}}} {
-		b, err := onion.NewBatch(w.sign[0], w.context(0), 0, 2, []uint64{6, 6}, lanes, nil)
+		b, err := onion.NewBatch(w.sign[0], onion.BatchDraft{
+			Context: w.context(0), Submissions: 2, In: []uint64{6, 6},
+		}, lanes)
 		require.NoError(t, err, name)
 		raw, err := b.Bytes()
 		require.NoError(t, err)
@@ -87,9 +91,13 @@ func TestDestroyedBatch(t *testing.T) {
 		require.Equal(t, onion.LaneCount{In: 6, Out: 0, Dropped: 6}, chain[0].Lanes[1])
 		require.Error(t, onion.CheckCounts(w.Task, 2, []uint64{0, 0}))
 	}
-	_, err := onion.NewBatch(w.sign[0], w.context(0), 0, 2, []uint64{0, 0}, [][][]byte{w.slots(t, 1, 1), nil}, nil)
+	_, err := onion.NewBatch(w.sign[0], onion.BatchDraft{
+		Context: w.context(0), Submissions: 2, In: []uint64{0, 0},
+	}, [][][]byte{w.slots(t, 1, 1), nil})
 	require.ErrorContains(t, err, "1 slots out of lane 0, 0 in", "out of nothing")
-	_, err = onion.NewBatch(w.sign[0], w.context(0), 0, 2, []uint64{6, 6}, [][][]byte{{}}, nil)
+	_, err = onion.NewBatch(w.sign[0], onion.BatchDraft{
+		Context: w.context(0), Submissions: 2, In: []uint64{6, 6},
+	}, [][][]byte{{}})
 	require.ErrorContains(t, err, "1 lanes")
 }
 
@@ -197,8 +205,9 @@ func TestBatchCheckRejects(t *testing.T) {
 		require.Error(t, check(w.chain(t)[0]), "wrong %s", name)
 	}
 	// Slots of the wrong size, honestly signed.
-	b, err := onion.NewBatch(w.sign[0], w.context(0), 7, 3, []uint64{9, 9},
-		[][][]byte{w.slots(t, 1, 9), w.slots(t, 2, 9)}, nil)
+	b, err := onion.NewBatch(w.sign[0], onion.BatchDraft{
+		Context: w.context(0), Seq: 7, Submissions: 3, In: []uint64{9, 9},
+	}, [][][]byte{w.slots(t, 1, 9), w.slots(t, 2, 9)})
 	require.NoError(t, err)
 	_, err = b.Check(w.Task, w.context(0), 7)
 	require.ErrorContains(t, err, "a slot of")
@@ -209,7 +218,9 @@ func TestChainIsChecked(t *testing.T) {
 	last := w.context(2)
 	lanes := [][][]byte{w.slots(t, 3, 9), w.slots(t, 3, 7)}
 	build := func(in []uint64, submissions uint64, source *onion.SignedManifest) *onion.Batch {
-		b, err := onion.NewBatch(w.sign[2], last, 7, submissions, in, lanes, source)
+		b, err := onion.NewBatch(w.sign[2], onion.BatchDraft{
+			Context: last, Seq: 7, Submissions: submissions, In: in, Source: source,
+		}, lanes)
 		require.NoError(t, err)
 		return b
 	}
@@ -327,7 +338,9 @@ func (w *world) bigBatch(t testing.TB) *onion.Batch {
 	t.Helper()
 	lanes := onion.Lanes{w.slots(t, 1, 2*onion.ChunkSlots+5), w.slots(t, 1, onion.ChunkSlots)}
 	n := uint64(len(lanes[0]))
-	b, err := onion.NewBatch(w.sign[0], w.context(0), 7, n, []uint64{n, n}, lanes, nil)
+	b, err := onion.NewBatch(w.sign[0], onion.BatchDraft{
+		Context: w.context(0), Seq: 7, Submissions: n, In: []uint64{n, n},
+	}, lanes)
 	require.NoError(t, err)
 	return b
 }
@@ -431,7 +444,9 @@ func TestBatchHeadRejects(t *testing.T) {
 	require.ErrorContains(t, err, "at most 100")
 
 	long := onion.Lanes{w.slots(t, 0, 3), w.slots(t, 0, 3)} // as before the layer of hop 0 was taken off
-	b, err := onion.NewBatch(w.sign[0], w.context(0), 7, 3, []uint64{3, 3}, long, nil)
+	b, err := onion.NewBatch(w.sign[0], onion.BatchDraft{
+		Context: w.context(0), Seq: 7, Submissions: 3, In: []uint64{3, 3},
+	}, long)
 	require.NoError(t, err)
 	raw, err = b.Bytes()
 	require.NoError(t, err)
@@ -570,7 +585,9 @@ func TestSignaturesAreNotMalleable(t *testing.T) {
 // FuzzParseBatch: what parses re-encodes to the same bytes.
 func FuzzParseBatch(f *testing.F) {
 	w := newWorld(f, task.KEMX25519, 2, func(t *task.Task) { t.Slots.PerLane, t.Batch.Size = 1, 4*onion.ChunkSlots })
-	b, err := onion.NewBatch(w.sign[0], w.context(0), 7, 3, []uint64{3, 3}, [][][]byte{w.slots(f, 1, 3), {}}, nil)
+	b, err := onion.NewBatch(w.sign[0], onion.BatchDraft{
+		Context: w.context(0), Seq: 7, Submissions: 3, In: []uint64{3, 3},
+	}, [][][]byte{w.slots(f, 1, 3), {}})
 	require.NoError(f, err)
 	raw, err := b.Bytes()
 	require.NoError(f, err)
@@ -616,7 +633,9 @@ func TestBatchWriter(t *testing.T) {
 	for _, n := range [][2]int{{0, 0}, {1, 0}, {0, 1}, {1024, 1024}, {1025, 3000}} {
 		lanes, in := onion.Lanes{w.slots(t, 1, n[0]), w.slots(t, 1, n[1])}, []uint64{3000, 3000}
 		added := []uint64{25, 0}
-		want, err := onion.NewDilutedBatch(w.sign[0], w.context(0), 7, 3000, in, added, lanes, nil)
+		want, err := onion.NewBatch(w.sign[0], onion.BatchDraft{
+			Context: w.context(0), Seq: 7, Submissions: 3000, In: in, Added: added,
+		}, lanes)
 		require.NoError(t, err)
 		raw, err := want.Bytes()
 		require.NoError(t, err)
@@ -632,7 +651,9 @@ func TestBatchWriter(t *testing.T) {
 				require.True(t, out.Filled())
 			}
 		}
-		signed, head, err := out.Finish(w.sign[0], w.context(0), 7, 3000, in, added, nil)
+		signed, head, err := out.Finish(w.sign[0], onion.BatchDraft{
+			Context: w.context(0), Seq: 7, Submissions: 3000, In: in, Added: added,
+		})
 		require.NoError(t, err)
 		require.Equal(t, want.Signed(), signed)
 		require.Equal(t, raw, append(head, behind.Bytes()...))
@@ -641,11 +662,15 @@ func TestBatchWriter(t *testing.T) {
 	require.NoError(t, out.Add(1, []byte{1}))
 	require.ErrorContains(t, out.Add(0, []byte{1}), "lane 0 behind lane 1")
 	require.ErrorContains(t, out.Add(2, []byte{1}), "lane 2")
-	_, _, err := out.Finish(w.sign[0], w.context(0), 0, 1, []uint64{1, 1}, []uint64{0, 0}, nil)
+	_, _, err := out.Finish(w.sign[0], onion.BatchDraft{
+		Context: w.context(0), Submissions: 1, In: []uint64{1, 1}, Added: []uint64{0, 0},
+	})
 	require.ErrorIs(t, err, io.ErrShortWrite)
 	out = onion.NewBatchWriter(1, func([]byte) error { return nil })
 	require.NoError(t, out.Add(0, []byte{1}))
-	_, _, err = out.Finish(w.sign[0], w.context(0), 0, 1, []uint64{0}, []uint64{0}, nil)
+	_, _, err = out.Finish(w.sign[0], onion.BatchDraft{
+		Context: w.context(0), Submissions: 1, In: []uint64{0}, Added: []uint64{0},
+	})
 	require.ErrorContains(t, err, "1 slots out of lane 0, 0 in", "out of nothing")
 }
 

@@ -64,21 +64,16 @@ func (w *BatchWriter) flush() error {
 // Filled says whether any slot was added.
 func (w *BatchWriter) Filled() bool { return w.slots > 0 || len(w.hashes) > 0 }
 
-// Finish hands on the last chunk, signs the batch and returns its manifest and what stands before the first chunk. in,
-// added and source are those of [NewDilutedBatch].
-func (w *BatchWriter) Finish(key ed25519.PrivateKey, c Context, seq, submissions uint64, in, added []uint64,
-	source *SignedManifest) (signed *SignedManifest, head []byte, err error) {
+// Finish hands on the last chunk, signs the batch and returns its manifest and what stands before the first chunk.
+func (w *BatchWriter) Finish(key ed25519.PrivateKey, d BatchDraft) (signed *SignedManifest, head []byte, err error) {
 	if err := w.flush(); err != nil {
 		return nil, nil, err
 	}
-	counts := make([]LaneCount, len(w.counts))
-	for i, n := range w.counts {
-		if n > in[i]+added[i] {
-			return nil, nil, errMore(i, n, in[i], added[i])
-		}
-		counts[i] = LaneCount{In: in[i], Added: added[i], Out: n, Dropped: in[i] + added[i] - n}
+	counts, err := d.counts(w.counts)
+	if err != nil {
+		return nil, nil, err
 	}
-	signed, err = signManifest(key, c, seq, submissions, counts, hashChunks(w.counts, w.hashes), source)
+	signed, err = d.sign(key, counts, hashChunks(w.counts, w.hashes))
 	if err != nil {
 		return nil, nil, err
 	}
@@ -94,8 +89,4 @@ func writeHead(w *codec.Writer, signed *SignedManifest, hashes []byte) {
 	w.Bytes(signed.Signature)
 	w.Bytes(hashes)
 	w.Array(len(hashes) / sha256.Size)
-}
-
-func errMore(lane int, out, in, added uint64) error {
-	return fmt.Errorf("invalid batch: %d slots out of lane %d, %d in, %d added", out, lane, in, added)
 }

@@ -206,12 +206,16 @@ func (r *relays) batch(epoch uint64, value func(int) []float64, garbled, destroy
 	}
 	in := []uint64{uint64(len(taken))}
 	context := onion.Context{TaskID: r.open.ID, Epoch: epoch}
-	from, err := onion.NewBatch(r.sign[0], context, 0, r.open.Batch.Size, in, onion.Lanes{taken}, nil)
+	from, err := onion.NewBatch(r.sign[0], onion.BatchDraft{
+		Context: context, Submissions: r.open.Batch.Size, In: in,
+	}, onion.Lanes{taken})
 	if err != nil {
 		return nil, err
 	}
 	context.Hop = 1
-	return onion.NewBatch(r.sign[1], context, 0, r.open.Batch.Size, in, lanes, from.Signed())
+	return onion.NewBatch(r.sign[1], onion.BatchDraft{
+		Context: context, Submissions: r.open.Batch.Size, In: in, Source: from.Signed(),
+	}, lanes)
 }
 
 func (r *relays) opener(hop int, epoch uint64) (*onion.Opener, error) {

@@ -26,7 +26,9 @@ func (c *Cascade) Chain(t testing.TB, epoch, seq uint64, first [][]byte,
 	t.Helper()
 	in := uint64(len(first))
 	at := onion.Context{TaskID: c.Open.ID, Epoch: epoch, Hop: 0}
-	ingress, err := onion.NewBatch(c.SignKey(t, 0), at, seq, in, []uint64{in}, [][][]byte{first}, nil)
+	ingress, err := onion.NewBatch(c.SignKey(t, 0), onion.BatchDraft{
+		Context: at, Seq: seq, Submissions: in, In: []uint64{in},
+	}, [][][]byte{first})
 	require.NoError(t, err)
 	opener := c.Opener(t, 1, epoch)
 	var next [][]byte
@@ -39,7 +41,9 @@ func (c *Cascade) Chain(t testing.TB, epoch, seq uint64, first [][]byte,
 		next = f(next)
 	}
 	at.Hop = 1
-	batch, err := onion.NewBatch(c.SignKey(t, 1), at, seq, in, []uint64{in}, [][][]byte{next}, ingress.Signed())
+	batch, err := onion.NewBatch(c.SignKey(t, 1), onion.BatchDraft{
+		Context: at, Seq: seq, Submissions: in, In: []uint64{in}, Source: ingress.Signed(),
+	}, [][][]byte{next})
 	require.NoError(t, err)
 	return batch
 }
@@ -52,13 +56,17 @@ func (c *Cascade) Destroyed(t testing.TB, seq, submissions, hop uint64) *onion.B
 	if hop > 0 {
 		lanes = onion.Lanes{c.few(t, 0, int(submissions))}
 	}
-	first, err := onion.NewBatch(c.SignKey(t, 0), at, seq, submissions, in, lanes, nil)
+	first, err := onion.NewBatch(c.SignKey(t, 0), onion.BatchDraft{
+		Context: at, Seq: seq, Submissions: submissions, In: in,
+	}, lanes)
 	require.NoError(t, err)
 	at.Hop = 1
 	if hop == 0 {
 		in = []uint64{0}
 	}
-	last, err := onion.NewBatch(c.SignKey(t, 1), at, seq, submissions, in, nil, first.Signed())
+	last, err := onion.NewBatch(c.SignKey(t, 1), onion.BatchDraft{
+		Context: at, Seq: seq, Submissions: submissions, In: in, Source: first.Signed(),
+	}, nil)
 	require.NoError(t, err)
 	return last
 }

@@ -202,14 +202,15 @@ func (r *Rogue) Batch(t testing.TB, epoch, seq, submissions uint64, lanes onion.
 			in[lane] = max(submissions, uint64(len(lanes[lane])))
 		}
 	}
-	return r.Sealed(t, epoch, seq, submissions, in, lanes, nil)
+	draft := onion.BatchDraft{Context: r.Context(epoch), Seq: seq, Submissions: submissions, In: in}
+	return r.Sealed(t, draft, lanes)
 }
 
-// Sealed signs a batch with counts and a source of the test's own.
-func (r *Rogue) Sealed(t testing.TB, epoch, seq, submissions uint64, in []uint64, lanes onion.Lanes,
-	source *onion.SignedManifest) *onion.Batch {
+// Sealed signs a batch with counts and a source of the test's own, of the epoch that the draft names.
+func (r *Rogue) Sealed(t testing.TB, draft onion.BatchDraft, lanes onion.Lanes) *onion.Batch {
 	t.Helper()
-	b, err := onion.NewBatch(r.Sign, r.Context(epoch), seq, submissions, in, lanes, source)
+	draft.Context = r.Context(draft.Epoch)
+	b, err := onion.NewBatch(r.Sign, draft, lanes)
 	require.NoError(t, err)
 	return b
 }

@@ -208,8 +208,10 @@ func sealAs(id EpochID, seq uint64) SealFunc {
 		for _, row := range rows {
 			lanes[row.Lane] = append(lanes[row.Lane], row.Slot)
 		}
-		return onion.NewBatch(testSign, onion.Context{TaskID: id.Task, Epoch: id.Epoch}, seq, submissions,
-			[]uint64{uint64(len(lanes[0])), uint64(len(lanes[1]))}, lanes, nil)
+		return onion.NewBatch(testSign, onion.BatchDraft{
+			Context: onion.Context{TaskID: id.Task, Epoch: id.Epoch},
+			Seq:     seq, Submissions: submissions, In: []uint64{uint64(len(lanes[0])), uint64(len(lanes[1]))},
+		}, lanes)
 	})
 }
 

@@ -121,8 +121,10 @@ func testBatch(seq uint64, slots ...[]byte) (*onion.Batch, error) {
 	if slots == nil {
 		slots = [][]byte{}
 	}
-	return onion.NewBatch(testSign, onion.Context{TaskID: testEpoch.Task, Epoch: testEpoch.Epoch}, seq, 10,
-		[]uint64{uint64(len(slots))}, [][][]byte{slots}, nil)
+	return onion.NewBatch(testSign, onion.BatchDraft{
+		Context: onion.Context{TaskID: testEpoch.Task, Epoch: testEpoch.Epoch},
+		Seq:     seq, Submissions: 10, In: []uint64{uint64(len(slots))},
+	}, [][][]byte{slots})
 }
 
 // wholly makes a batch of all rows in memory.
