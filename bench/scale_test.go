@@ -9,14 +9,16 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/doona-dp/doona/internal/testing/long"
 )
 
 // TestScale has `verifier analyze` read ten batches, of which each repeats messages of the batch before and of its own:
-// all of them are found, and nothing else. With DOONA_FULL=1 the batches are of 10⁶ messages, and what the system says
+// all of them are found, and nothing else. In the long form the batches are of 10⁶ messages, and what the system says
 // of the process is held against its limits: memory below 300 MB for all ten and below 150 MB for one, and CPU time
 // that grows as the number of messages, from 10⁵ to 10⁷.
 func TestScale(t *testing.T) {
-	batchSize, full := 2_000, os.Getenv("DOONA_FULL") != ""
+	batchSize, full := 2_000, long.Enabled
 	if full {
 		batchSize = memoryMessages
 	}

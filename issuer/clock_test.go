@@ -2,7 +2,6 @@ package issuer_test
 
 import (
 	"fmt"
-	"os"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -10,6 +9,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/doona-dp/doona/internal/testing/long"
 	"github.com/doona-dp/doona/internal/testing/relaytest"
 	"github.com/doona-dp/doona/issuer"
 	"github.com/doona-dp/doona/wire/keyfile"
@@ -17,18 +17,18 @@ import (
 )
 
 // TestClockJumps: where the issuer's clock is set wrong, forward or back, while it runs or when it starts, no
-// epoch's key is erased early and none stays longer, as a relay says how late it is. DOONA_FULL=1 has all
+// epoch's key is erased early and none stays longer, as a relay says how late it is. The long form has all
 // jumps.
 func TestClockJumps(t *testing.T) {
 	day := 24 * time.Hour
 	jumps := []time.Duration{10 * time.Minute, -day, 3653 * day}
-	if os.Getenv("DOONA_FULL") != "" {
+	if long.Enabled {
 		jumps = append(jumps, -10*time.Minute, day, -3653*day)
 	}
 	var all sync.WaitGroup // they wait most of the time, and so may be more than there are cores
 	for i, by := range jumps {
 		for _, restart := range []bool{false, true} {
-			if os.Getenv("DOONA_FULL") == "" && restart == (i == 0) {
+			if !long.Enabled && restart == (i == 0) {
 				continue
 			}
 			all.Go(func() {

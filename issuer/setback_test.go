@@ -17,6 +17,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/doona-dp/doona/internal/testing/long"
 	"github.com/doona-dp/doona/internal/testing/relaytest"
 	"github.com/doona-dp/doona/issuer"
 	"github.com/doona-dp/doona/wire/keyfile"
@@ -243,7 +244,7 @@ func TestEndEpochsByAWrongClock(t *testing.T) {
 func TestSetBackAtRandom(t *testing.T) {
 	const moments = 12
 	restores := 60
-	if os.Getenv("DOONA_FULL") != "" {
+	if long.Enabled {
 		restores = 1000
 	}
 	a := newAged(t)

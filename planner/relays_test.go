@@ -2,12 +2,12 @@ package planner_test
 
 import (
 	"math"
-	"os"
 	"testing"
 
 	"github.com/stretchr/testify/require"
 
 	"github.com/doona-dp/doona/accountant/relaynoise"
+	"github.com/doona-dp/doona/internal/testing/long"
 	"github.com/doona-dp/doona/planner"
 	"github.com/doona-dp/doona/protocols"
 	"github.com/doona-dp/doona/wire/task"
@@ -19,7 +19,7 @@ import (
 // sums, whose draws take tens of milliseconds.
 func TestRelaysNoiseIsAsPromised(t *testing.T) {
 	repeats := 300
-	if os.Getenv("DOONA_FULL") != "" {
+	if long.Enabled {
 		repeats = 20_000
 	}
 	for name, c := range map[string]struct {

@@ -2,17 +2,17 @@ package randomizer_test
 
 import (
 	"math"
-	"os"
 	"testing"
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/doona-dp/doona/internal/testing/long"
 	"github.com/doona-dp/doona/randomizer"
 )
 
-// noiseDraws is the size of the samples below: 10⁶, and 10⁷ under DOONA_FULL=1.
+// noiseDraws is the size of the samples below: 10⁶, and 10⁷ in the long form.
 func noiseDraws() int {
-	if os.Getenv("DOONA_FULL") != "" {
+	if long.Enabled {
 		return 1e7
 	}
 	return 1e6

@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"maps"
 	"math/rand/v2"
-	"os"
 	"path/filepath"
 	"slices"
 	"testing"
@@ -16,6 +15,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/doona-dp/doona/internal/testing/fixture"
+	"github.com/doona-dp/doona/internal/testing/long"
 	"github.com/doona-dp/doona/internal/testing/relaytest"
 	"github.com/doona-dp/doona/verifier"
 	"github.com/doona-dp/doona/wire/keyfile"
@@ -198,7 +198,7 @@ func TestEveryFaultIsNamed(t *testing.T) {
 	for _, name := range everyFault {
 		low, high = append(low, f.plant(t, name, 1)), append(high, f.plant(t, name, 3))
 	}
-	random, everything := rand.New(rand.NewPCG(1, 2)), os.Getenv("DOONA_FULL") != ""
+	random, everything := rand.New(rand.NewPCG(1, 2)), long.Enabled
 	for i, first := range everyFault {
 		requireNamed(t, f.cascade, random, start, low[i])
 		for j, second := range everyFault {
@@ -224,7 +224,7 @@ func TestServeNamesWhatItsRelaySigned(t *testing.T) {
 	for _, name := range signed {
 		low, high = append(low, f.plant(t, name, 1)), append(high, f.plant(t, name, 3))
 	}
-	everything := os.Getenv("DOONA_FULL") != ""
+	everything := long.Enabled
 	for i := range signed {
 		for j := range signed {
 			if i == j || j == (i+1)%len(signed) || everything {

@@ -2,12 +2,12 @@ package verifier_test
 
 import (
 	"math"
-	"os"
 	"slices"
 	"testing"
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/doona-dp/doona/internal/testing/long"
 	"github.com/doona-dp/doona/planner"
 	"github.com/doona-dp/doona/protocols"
 	"github.com/doona-dp/doona/protocols/registry"
@@ -42,7 +42,7 @@ func TestBandsOverEpochsHoldAllAtOnce(t *testing.T) {
 			src := randomizer.NewSource()
 			bands, intervals, runs := 0, 0, 20.0
 			switch {
-			case os.Getenv("DOONA_FULL") != "":
+			case long.Enabled:
 				runs = 3000
 			case name == "mean":
 				runs = 300

@@ -1,3 +1,5 @@
+//go:build long
+
 package wasm_test
 
 import (
@@ -46,9 +48,6 @@ const mostForBudgets = 15_000
 // TestBudgetsAreSmall: what the functions of [budgets] add to the module, after brotli. It prints the figures of
 // docs/wasm.md.
 func TestBudgetsAreSmall(t *testing.T) {
-	if os.Getenv("DOONA_FULL") == "" {
-		t.Skip("builds the module again: DOONA_FULL=1")
-	}
 	replace := map[string]string{}
 	dir := t.TempDir()
 	for name, functions := range budgets {

@@ -2,12 +2,12 @@ package wasm_test
 
 import (
 	"math"
-	"os"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/doona-dp/doona/internal/testing/long"
 	"github.com/doona-dp/doona/planner"
 	"github.com/doona-dp/doona/protocols"
 	"github.com/doona-dp/doona/protocols/correlated"
@@ -19,10 +19,10 @@ import (
 
 // TestNoiseDistribution compares the noise of splitmix from doona.wasm with its exact distribution,
 // Pólya(1/3, α) - Pólya(1/3, α): every probability, and every tail, by Chernoff's bound. Over 400
-// comparisons a false alarm has probability 10⁻⁶ at most. 40,000 reports; 10⁷ under DOONA_FULL=1.
+// comparisons a false alarm has probability 10⁻⁶ at most. 40,000 reports; 10⁷ in the long form.
 func TestNoiseDistribution(t *testing.T) {
 	draws := 40_000
-	if os.Getenv("DOONA_FULL") != "" && !*rewriteRan {
+	if long.Enabled && !*rewriteRan {
 		draws = 1e7
 	}
 	draft, err := planner.Draft(planner.Query{Name: "noise", Protocol: splitmix.Name, Query: task.Count, Batch: 3,

@@ -25,12 +25,13 @@ import (
 	"github.com/tetratelabs/wazero/experimental"
 	"github.com/tetratelabs/wazero/sys"
 
+	"github.com/doona-dp/doona/internal/testing/long"
 	"github.com/doona-dp/doona/wasm"
 	"github.com/doona-dp/doona/wire/task"
 )
 
 // With -ran the tests run doona.wasm whole and write down which functions of the runtime ran. Run all, with
-// DOONA_FULL=1: what a test leaves out is emptied.
+// -tags long: what a test leaves out is emptied.
 var rewriteRan = flag.Bool("ran", false, "write ran.txt")
 
 // trace is what ran while -ran is given.
@@ -76,7 +77,7 @@ func writeRan() error {
 // TestDamagedTasks: doona.wasm refuses damaged tasks by an error, and stops at none of them.
 func TestDamagedTasks(t *testing.T) {
 	n := "500"
-	if os.Getenv("DOONA_FULL") != "" {
+	if long.Enabled {
 		n = "100000"
 	}
 	out, err := exec.Command("go", "run", "./fuzzcases", "-n", n, "-seed", strconv.FormatUint(rand.Uint64(), 10)).Output()
@@ -106,7 +107,7 @@ func TestDamagedTasks(t *testing.T) {
 // clock stands, runs and leaps; no function that this needs was emptied.
 func TestSoak(t *testing.T) {
 	reports := 20_000
-	if os.Getenv("DOONA_FULL") != "" {
+	if long.Enabled {
 		reports = 1_000_000
 	}
 	seed := rand.Uint64()

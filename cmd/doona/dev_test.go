@@ -129,37 +129,6 @@ func TestAReportIsDecoded(t *testing.T) {
 	third.stop(t)
 }
 
-// TestAfterALongStop: a start goes on also after epochs have ended that no relay saw end, when its clock is in doubt.
-func TestAfterALongStop(t *testing.T) {
-	if os.Getenv("DOONA_FULL") == "" {
-		t.Skip("waits for epochs to end: DOONA_FULL=1, or make test-full PART=edge")
-	}
-	t.Chdir(t.TempDir())
-	first := startDev(t, "--port", "0", "--epoch", "10")
-	require.EqualValues(t, 1, first.report(t, 42).Reports)
-	first.stop(t)
-	time.Sleep(35 * time.Second)
-	second := startDev(t)
-	began := time.Now()
-	require.EqualValues(t, 2, second.report(t, 42).Reports)
-	require.Less(t, time.Since(began), 10*time.Second)
-	second.stop(t)
-}
-
-// TestFewReportsAreDestroyed: where an epoch ends before a batch is full, it says what became of the reports.
-func TestFewReportsAreDestroyed(t *testing.T) {
-	if os.Getenv("DOONA_FULL") == "" {
-		t.Skip("waits for an epoch to end: DOONA_FULL=1, or make test-full PART=edge")
-	}
-	t.Chdir(t.TempDir())
-	r := startDev(t, "--port", "0", "--epoch", "10", "--batch", "3")
-	var n struct{ Reports, Destroyed uint64 }
-	require.Zero(t, r.report(t, 42).Reports)
-	require.NoError(t, json.Unmarshal(r.lines.Bytes(), &n))
-	require.EqualValues(t, 1, n.Destroyed)
-	r.stop(t)
-}
-
 func rounded(estimate any) []any {
 	out := estimate.([]any)
 	for i, x := range out {

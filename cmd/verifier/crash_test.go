@@ -17,6 +17,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/doona-dp/doona/internal/testing/long"
 	"github.com/doona-dp/doona/internal/testing/relaytest"
 	"github.com/doona-dp/doona/wire/onion"
 	"github.com/doona-dp/doona/wire/task"
@@ -42,10 +43,10 @@ type killed struct {
 
 // TestKilledServe kills `verifier serve` at random moments: it ends with the bytes of one that was not
 // killed, opens no batch again that it has written down, one at most again per kill, and keys that were
-// erased stay so. DOONA_FULL=1 kills it 50 times and not 5.
+// erased stay so. The long form kills it 50 times and not 5.
 func TestKilledServe(t *testing.T) {
 	wanted := 5
-	if os.Getenv("DOONA_FULL") != "" {
+	if long.Enabled {
 		wanted = 50
 	}
 	f := newFiles(t, func(draft *task.Task) {

@@ -14,6 +14,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/doona-dp/doona/internal/testing/long"
 	"github.com/doona-dp/doona/verifier"
 	"github.com/doona-dp/doona/verifier/server"
 	"github.com/doona-dp/doona/wire/onion"
@@ -207,11 +208,11 @@ func TestServeBeginsNoLedger(t *testing.T) {
 	run(t, 2, "serve", "--config", "x", "--begin")
 }
 
-// TestKilledAnalyze kills `verifier analyze` at random moments: however often, an epoch is charged once. DOONA_FULL=1
-// kills it 50 times and not 5.
+// TestKilledAnalyze kills `verifier analyze` at random moments: however often, an epoch is charged once. The long
+// form kills it 50 times and not 5.
 func TestKilledAnalyze(t *testing.T) {
 	kills := 5
-	if os.Getenv("DOONA_FULL") != "" {
+	if long.Enabled {
 		kills = 50
 	}
 	f := ofEpochs(t, 2)

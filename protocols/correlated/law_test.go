@@ -2,12 +2,12 @@ package correlated
 
 import (
 	"math"
-	"os"
 	"testing"
 
 	"github.com/stretchr/testify/require"
 
 	"github.com/doona-dp/doona/internal/enumerate"
+	"github.com/doona-dp/doona/internal/testing/long"
 	"github.com/doona-dp/doona/randomizer"
 	"github.com/doona-dp/doona/wire/task"
 )
@@ -18,7 +18,7 @@ import (
 // from beyond it on what is missed.
 func TestLawIsItsRuleAtEveryEpsilon(t *testing.T) {
 	cases := []*task.Task{tinyTask(task.Count, task.PaddingNone, "1", "1e-6", 1000, 1)}
-	if os.Getenv("DOONA_FULL") != "" {
+	if long.Enabled {
 		cases = append(cases,
 			tinyTask(task.Sum, task.PaddingNone, "1", "1e-6", 1000, 4),
 			tinyTask(task.Sum, task.PaddingFull, "1", "1e-6", 1000, 16),

@@ -3,7 +3,6 @@ package relaytest
 import (
 	"net/http"
 	"net/http/httptest"
-	"os"
 	"slices"
 	"strings"
 	"testing"
@@ -11,6 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/doona-dp/doona/internal/testing/doctest"
+	"github.com/doona-dp/doona/internal/testing/long"
 	"github.com/doona-dp/doona/wire/problem"
 )
 
@@ -74,11 +74,11 @@ func Answer(handler http.Handler, req *http.Request) *problem.Problem {
 	return problem.Read(w.Result())
 }
 
-// Flood has a handler answer 10,000 requests of some kinds, or 10,000 of each with DOONA_FULL=1. It may take none.
+// Flood has a handler answer 10,000 requests of some kinds, or 10,000 of each in the long form. It may take none.
 func Flood(t testing.TB, handler http.Handler, kinds [][]*http.Request) {
 	t.Helper()
 	n := 10_000/len(kinds) + 1
-	if os.Getenv("DOONA_FULL") != "" {
+	if long.Enabled {
 		n = 10_000
 	}
 	for _, kind := range kinds {

@@ -9,6 +9,8 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/doona-dp/doona/internal/testing/long"
 )
 
 // Mount mounts an empty file system until the test, and what it has started since, have ended. It skips the test where
@@ -28,7 +30,7 @@ func Mount(t testing.TB, folder, options string) {
 // NoMount skips a test, or fails its long form, where a file system could not be mounted.
 func NoMount(t testing.TB, err error) {
 	t.Helper()
-	if os.Getenv("DOONA_FULL") != "" {
+	if long.Enabled {
 		t.Fatalf("couldn't mount: %v", err)
 	}
 	t.Skipf("a file system of its own takes the right to mount one: %v", err)
