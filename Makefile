@@ -1,9 +1,13 @@
 # make demo and make test are the README's two commands; both set up what they need.
-.PHONY: demo test test-full bench build figures errata audit package release
+.PHONY: help demo test check test-full bench build figures errata audit package release
 
 ARGS ?=
 PART ?= all
 BIN := bin
+
+# What there is to make.
+help:
+	@awk '/^# /{ said = said substr($$0, 2); next } /^[a-z-]+:/{ printf "%-10s%s\n", substr($$1, 1, length($$1) - 1), said } { said = "" }' Makefile
 
 # Main job: real relays, a real verifier and real clients on loopback. Needs Go and make only.
 demo:
@@ -11,11 +15,16 @@ demo:
 	@$(if $(findstring --headless,$(ARGS)),true,go run ./www/build) 1>&2
 	@$(BIN)/demo $(ARGS)
 
-# Everything CI runs, on a fresh Debian-like machine: installs Node packages and Chromium.
+# Vet, Go and Chromium, on a fresh Debian-like machine: installs Node packages and Chromium.
 test:
-	@./scripts/test.sh
+	@./scripts/test.sh test
 
-# The long forms: one PART of those in docs/results.md, or all whose results are older than what they test.
+# What servers, engines and parsers are held to beside: the race detector, staticcheck, short fuzzing, GOOS=js, workerd and
+# Firefox. Run it before you call an issue resolved.
+check:
+	@./scripts/test.sh check
+
+# The long forms, for a release: one PART of those in docs/results.md, or all that this clone has not run yet.
 test-full:
 	@./scripts/test-full.sh $(PART)
 

@@ -283,7 +283,7 @@ One task's first relay is as many processes as it needs, on one database: client
 share nothing, so that a day may also be cut by them. The later relay and the verifier work batch by batch.
 
 What is checked here: CPU time for a client at 10⁵ and at 10⁶ clients (rows e2e), that of the verifier up to 10⁷
-messages (docs/results/scale.json, a slope of at most 1.02), memory that does not grow with the clients, and the growth
+messages (docs/results.json, a slope of at most 1.02), memory that does not grow with the clients, and the growth
 with slots and relays (rows growth). What is not: more than one machine, a network between them, and a database under
 the load of several processes.
 `

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # What tests and measurements in a browser need, on a fresh Debian-like machine: node, the locked
-# Node packages, Chromium and Firefox; with "engines", WebKitGTK, Deno, Bun and edge-runtime, too.
+# Node packages and Chromium; with "firefox" Firefox, with "engines" WebKitGTK, Deno, Bun and edge-runtime, too.
 # Prints Chromium's path; fails, and says what is missing.
 set -euo pipefail
 cd "$(dirname "$0")"
@@ -23,7 +23,7 @@ program() {
 	echo "$path"
 }
 chromium="$(program chromium chromium CHROMIUM)"
-program firefox-esr firefox-esr FIREFOX >/dev/null
+[[ "${1:-}" != firefox && "${1:-}" != engines ]] || program firefox-esr firefox-esr FIREFOX >/dev/null
 
 # packages FOLDER: what a lock file names. What is installed keeps a copy of the lock it came from.
 packages() (

@@ -1,19 +1,20 @@
 #!/usr/bin/env bash
-# The tests of www: type check and lint, then the SDK in Chromium, Node 22, workerd and, briefly, Firefox,
-# and the pages. With "engines" first, the SDK's cases in every engine instead.
-# Sets up what it needs (setup.sh); never skips.
+# The tests of www: www/test.sh [chromium|firefox|workerd|engines] [--long] [FLAG OF node --test...].
+# chromium, the default: type check and lint, then the SDK in Chromium and Node 22, and the pages. firefox: some of the
+# SDK's cases. workerd: all of them. engines: all in every engine. Sets up what it needs (setup.sh); never skips.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
 # Node 22 is among the locked packages.
 node22() { echo "$PWD/node_modules/node-linux-$(node -p process.arch)"; }
 
-what=${1:-}
-[[ "$what" == engines ]] && shift
+what=chromium long=
+case "${1:-}" in chromium | firefox | workerd | engines) what=$1 && shift ;; esac
+[[ "${1:-}" == --long ]] && long=yes && shift
 CHROMIUM="$(./www/setup.sh "$what")"
 export CHROMIUM
 
-go build -o build/ ./www/testserver ./cmd/demo
+go build ${long:+-tags long} -o build/ ./www/testserver ./cmd/demo
 go run ./www/build
 go run ./www/build -specs build/specs
 ./www/pack.sh
@@ -23,11 +24,19 @@ cd www
 PATH="$(node22)/bin:$PATH"
 npx --no-install tsc -p .
 npx --no-install oxlint --deny-warnings
-files=(../build/specs/*.mjs test/*.test.mjs test/reader/*.test.ts)
+case "$what" in
+firefox | workerd) files=("test/$what.test.mjs") ;;
+engines) files=(test/runtimes.test.mjs test/workerd.test.mjs test/engines/*.test.mjs) ;;
+chromium)
+  files=(../build/specs/*.mjs test/reader/*.test.ts)
+  for file in test/*.test.mjs; do
+    case "$file" in test/firefox.test.mjs | test/workerd.test.mjs) ;; *) files+=("$file") ;; esac
+  done
+  # Every state of the pages takes minutes: make test-full PART=engines.
+  [[ $# -gt 0 || -n "$long" ]] || set -- --test-skip-pattern '^in pictures'
+  ;;
+esac
 minutes=10 # for each file
-[[ "${DOONA_FULL:-}" == 1 ]] && minutes=60
-if [[ $# -eq 0 && "${DOONA_FULL:-}" != 1 ]]; then # Every state of the pages takes minutes: make test-full PART=engines.
-  set -- --test-skip-pattern '^in pictures'
-fi
-[[ "$what" == engines ]] && files=(test/runtimes.test.mjs test/engines/*.test.mjs) minutes=60
-node --test --test-timeout=$((minutes * 60000)) --test-concurrency=2 --test-reporter=spec "$@" "${files[@]}"
+[[ -z "$long" && "$what" != engines ]] || minutes=60
+node ${long:+--import=./test/long.mjs} --test --test-timeout=$((minutes * 60000)) --test-concurrency=2 \
+  --test-reporter=spec "$@" "${files[@]}"

@@ -64,7 +64,7 @@ func quantity(x float64, unit string) string {
 }
 
 // What a party takes, measured on an x86-64 machine. Memory of a verifier is that of `verifier analyze` at 10⁶ slots
-// (row verifier/memory of bench: 68 MB; at 10⁷ see docs/results/scale.json). Times are those that `make bench` found on
+// (row verifier/memory of bench: 68 MB; at 10⁷ see docs/results.json). Times are those that `make bench` found on
 // 2026-11-22 at 100,000 clients of one slot each: 264 µs a client of the first relay, 43 µs of the next and 36 µs of
 // the verifier (rows relay/noise/*/cpu), 102 µs for a dummy's two layers (relay/noise).
 const (

@@ -26,6 +26,7 @@ const browser = await WebAssembly.compile(small);
 const full = await WebAssembly.compile(bytesOf(/^doona-full-[0-9a-f]+\.wasm$/));
 const fromHex = (text: string) => new Uint8Array(Buffer.from(text, 'hex'));
 const ofBase64 = (text: string) => new Uint8Array(Buffer.from(text, 'base64'));
+const long = (globalThis as { doonaLong?: boolean }).doonaLong === true; // www/test.sh --long
 const lines = readFileSync(process.env['DOONA_FUZZ_CASES'] ?? '../build/fuzzcases.jsonl', 'utf8').trim().split('\n');
 const accepted = lines.map((line) => JSON.parse(line)).find((c) => c.kind === 'bundle' && c.accept);
 const [owner, bundle] = [ofBase64(accepted.owner), ofBase64(accepted.bytes)];
@@ -89,7 +90,7 @@ test('a stop at any function of doona.wasm leaves one report, by doona-full.wasm
   assert.deepEqual([whole.started, whole.sealed], [0, 1], 'nothing stopped');
   const all = bodies();
   assert.ok(all.length > 2000, `${all.length} functions`);
-  const [least, left] = [process.env['DOONA_FULL'] ? all.length : 20, [...all.keys()]];
+  const [least, left] = [long ? all.length : 20, [...all.keys()]];
   let stopped = 0;
   for (let tried = 0; left.length > 0 && (tried < least || stopped === 0); tried++) {
     const [i] = left.splice(Math.floor(Math.random() * left.length), 1) as [number];
@@ -161,7 +162,7 @@ test('one instance reports for every protocol, again and again, and never stops'
   assert.ok(tasks.length > 10);
   const module = await Module.start(browser);
   const handles = tasks.map(({ canonical }) => module.open(canonical));
-  const reports = process.env['DOONA_FULL'] ? 1_000_000 : 20_000;
+  const reports = long ? 1_000_000 : 20_000;
   for (let i = 0; i < reports; i++) {
     const j = i % tasks.length;
     const { canonical, values, size } = tasks[j]!;

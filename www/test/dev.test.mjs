@@ -1,5 +1,5 @@
 // A developer's first hour: from an empty Vite project to a decoded message, with npm's archives and nothing else.
-// With DOONA_FULL the project is what `npm create vite` makes today, and then the examples of frameworks, built; else an
+// In the long form the project is what `npm create vite` makes today, and then the examples of frameworks, built; else an
 // empty one, which this repository's Vite serves.
 import assert from 'node:assert/strict';
 import { execFile, spawn } from 'node:child_process';
@@ -15,7 +15,7 @@ import { launch, open, patience } from './harness.mjs';
 
 const run = promisify(execFile);
 const root = fileURLToPath(new URL('../..', import.meta.url));
-const full = process.env['DOONA_FULL'] === '1';
+const full = /** @type {any} */ (globalThis).doonaLong;
 
 /** @type {import('playwright-core').Browser} */
 let browser;

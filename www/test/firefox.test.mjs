@@ -1,5 +1,5 @@
 // A smoke test in Firefox: some cases of cases.mjs under the site's strict policy. The whole list runs in
-// Chromium, Node 22 and workerd (runtimes.test.mjs), and by make test-full PART=engines in Firefox, too.
+// Chromium and Node 22 (runtimes.test.mjs), in workerd, and by make test-full PART=engines in Firefox, too.
 import { startFirefox } from './engines/firefox.mjs';
 import { suite } from './suite.mjs';
 

@@ -11,15 +11,18 @@ mkdirSync(shots, { recursive: true });
 
 const axe = readFileSync(createRequire(import.meta.url).resolve('axe-core/axe.min.js'), 'utf8');
 
+/** Whether tests run in their long form. */
+export const long = /** @type {any} */ (globalThis).doonaLong === true;
+
 /**
  * Fails where axe-core finds a serious or critical violation, in the given colors. One style sheet
- * has the colors of all pages of a kind: one of them is tried in both, and with DOONA_FULL=1 all.
+ * has the colors of all pages of a kind: one of them is tried in both, and in the long form all.
  * @param {Page} page
  * @param {...('light' | 'dark')} colors
  */
 export async function requireAccessible(page, ...colors) {
   await page.evaluate(axe); // through the debugger: the page's policy allows no such script
-  for (const colorScheme of process.env['DOONA_FULL'] === '1' ? /** @type {const} */ (['light', 'dark']) : colors) {
+  for (const colorScheme of long ? /** @type {const} */ (['light', 'dark']) : colors) {
     await page.emulateMedia({ colorScheme, reducedMotion: 'reduce' });
     const found = await page.evaluate(async () => {
       // @ts-expect-error axe is a global of the script above

@@ -1,9 +1,10 @@
-// The cases of cases.mjs in Chromium, Node 22 and workerd, against a relay on another origin whose
-// Go code opens what arrives. All other engines are in engines/.
+// The cases of cases.mjs in Chromium and Node 22, against a relay on another origin whose
+// Go code opens what arrives. workerd.test.mjs has workerd; all
+// other engines are in engines/.
 import assert from 'node:assert/strict';
 
 import { cases } from './cases.mjs';
-import { launch, network, open, startWorkerd } from './harness.mjs';
+import { launch, network, open } from './harness.mjs';
 import { inPage, suite } from './suite.mjs';
 
 suite('Node 22', async ({ site, tasks }) => {
@@ -31,18 +32,6 @@ suite('Chromium', async ({ site, tasks }) => {
       assert.ok(workers <= 1, `${workers} workers`);
       assert.deepEqual(complaints.filter((text) => !network.test(text)), []);
       return /** @type {string | null} */ (error);
-    },
-  };
-});
-
-suite('workerd', async ({ site, tasks }) => {
-  const { url, version, stop } = await startWorkerd();
-  return {
-    version,
-    stop,
-    run: async (name) => {
-      const response = await fetch(url, { method: 'POST', body: JSON.stringify({ name, site, tasks }) });
-      return response.ok ? (await response.json()).error : `workerd answered ${response.status}: ${await response.text()}`;
     },
   };
 });

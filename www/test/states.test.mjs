@@ -5,7 +5,7 @@ import assert from 'node:assert/strict';
 import { after, beforeEach, test } from 'node:test';
 
 import { launch, network, open, startDemo, startTestPages } from './harness.mjs';
-import { requireAccessible, requireWhole, screenshotAt } from './pages.mjs';
+import { long, requireAccessible, requireWhole, screenshotAt } from './pages.mjs';
 
 /** @typedef {import('playwright-core').Page} Page */
 
@@ -19,14 +19,14 @@ after(() => browser?.close());
 const widths = [1280, 390];
 
 /**
- * Looks at a state, and saves its pictures: all four with DOONA_FULL=1, else two.
+ * Looks at a state, and saves its pictures: all four in the long form, else two.
  * @param {Page} page
  * @param {string} name
  */
 async function look(page, name) {
   for (const color of /** @type {const} */ (['light', 'dark'])) {
     for (const width of widths) {
-      if (process.env['DOONA_FULL'] !== '1' && (color === 'light') === (width === 390)) continue;
+      if (!long && (color === 'light') === (width === 390)) continue;
       await page.setViewportSize({ width, height: 900 });
       await page.waitForFunction(() => [...document.querySelectorAll('figure')].every((figure) => { // charts are redrawn
         const chart = figure.querySelector('svg');

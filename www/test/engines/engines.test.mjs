@@ -62,8 +62,7 @@ suite('WebKitGTK', async ({ site, tasks }) => {
 
 suite('Deno', async (server) => {
   const readable = [fileURLToPath(built), fileURLToPath(new URL('..', import.meta.url))];
-  const args = ['run', '--no-prompt', '--no-remote', '--allow-net=127.0.0.1', '--allow-env=DOONA_FULL',
-    `--allow-read=${readable}`];
+  const args = ['run', '--no-prompt', '--no-remote', '--allow-net=127.0.0.1', `--allow-read=${readable}`];
   return { ...startRunner(join(deno, 'deno'), args, server), version: await versionOf(deno) };
 });
 
