@@ -209,7 +209,7 @@ const (
 	maxFolders    = 20 // At the top.
 )
 
-// TestHouseStaysSmall counts packages and folders.
+// TestHouseStaysSmall counts what others may import; TestWalls counts the rest.
 func TestHouseStaysSmall(t *testing.T) {
 	packages, importable := readPackages(t), 0
 	for pkg, p := range packages {
@@ -218,34 +218,18 @@ func TestHouseStaysSmall(t *testing.T) {
 		}
 	}
 	require.LessOrEqual(t, importable, maxImportable, "packages that others may import")
-	folders, all := map[string]bool{}, map[string]bool{}
-	doctest.EachFile(t, ".", func(name string) {
-		if top, _, below := strings.Cut(name, "/"); below && !strings.HasPrefix(top, ".") {
-			folders[top] = true
-		}
-		if strings.HasSuffix(name, ".go") && !strings.Contains(name, "testdata/") {
-			all[path.Dir(name)] = true
-		}
-	})
-	require.LessOrEqual(t, len(all), maxPackages, "packages: %v", slices.Sorted(maps.Keys(all)))
-	require.LessOrEqual(t, len(folders), maxFolders, "folders at the top: %v", slices.Sorted(maps.Keys(folders)))
 }
 
 // maxDependencies is how many modules this one may require directly.
 const maxDependencies = 16
 
+var requirement = regexp.MustCompile(`(?m)^(?:require)?\s+(\S+\.\S+) v\S+$`)
+
 // TestDependencies: go.mod requires few modules directly, and docs/dependencies.md says why, each.
 func TestDependencies(t *testing.T) {
-	mod, err := os.ReadFile("go.mod")
-	require.NoError(t, err)
 	doc, err := os.ReadFile("docs/dependencies.md")
 	require.NoError(t, err)
-	var direct []string
-	for _, m := range regexp.MustCompile(`(?m)^(?:require)?\s+(\S+\.\S+) v\S+$`).FindAllStringSubmatch(string(mod),
-		-1) {
-		direct = append(direct, m[1])
-	}
-	require.NotEmpty(t, direct)
+	direct := directDependencies(t)
 	require.LessOrEqual(t, len(direct), maxDependencies, "%v", direct)
 	for _, name := range direct {
 		require.Contains(t, string(doc), "| `"+name+"` |", "docs/dependencies.md does not say why")
