@@ -6,12 +6,13 @@
 import { checkBudget, checkDelta, checkTask, mostReports } from './budget.js';
 import type { Bytes } from './bytes.js';
 import { Doona, type Parts } from './doona.js';
-import type { Engine, ModuleName } from './engine.js';
+import type { Engine } from './engine.js';
 import { startOf } from './epochs.js';
 import { DoonaError, invalidOption } from './errors.js';
 import { type Guarantee, guaranteeOf, multiple } from './guarantee.js';
 import { type Document, Kept } from './kept.js';
 import { type Starting, startModule } from './load.js';
+import type { ModuleName } from './module.js';
 import { abortable, idle } from './moment.js';
 import { OpenTask } from './open-task.js';
 import { checkFrame, checkOrigin } from './origin.js';

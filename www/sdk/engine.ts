@@ -10,13 +10,10 @@ import { checkId, checkIssuer, checkOwner, parseFrame, withTask, withTokens } fr
 import { type Bytes, joined } from './bytes.js';
 import { DoonaError } from './errors.js';
 import { modules as assets, checkIntegrity } from './files.js';
-import { Module, ModuleStopped } from './module.js';
+import { Module, type ModuleName, ModuleStopped } from './module.js';
 import { type Reporter, withFullModule, withWebCrypto } from './reporter.js';
-import { type Root, type StreamView, viewStream } from './stream.js';
+import { type StreamRequest, type StreamView, viewStream } from './stream.js';
 import type { Task } from './task.js';
-
-/** Which module: the small one for every page, or the one that also seals. */
-export type ModuleName = 'browser' | 'full';
 
 /** A module as it was fetched, or compiled where its caller has done that. */
 export type Code = Bytes | WebAssembly.Module;
@@ -40,16 +37,6 @@ export interface Opened {
   readonly totalEpsilon: number;
   /** The ids of the issuer's keys by epoch, 32 bytes each, of a task with tokens; else empty. */
   readonly tokenKeys: Bytes;
-}
-
-/** A stream as it was fetched, and what it is held against. */
-export interface StreamRequest {
-  readonly chain: Bytes;
-  readonly root: Root;
-  /** The time of which the task is wanted, in milliseconds. */
-  readonly now: number;
-  /** When the stream was fetched. */
-  readonly fetched: number;
 }
 
 /**

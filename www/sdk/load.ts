@@ -5,9 +5,10 @@
  */
 
 import type { Bytes } from './bytes.js';
-import type { Engine, ModuleName } from './engine.js';
+import type { Engine } from './engine.js';
 import { DoonaError } from './errors.js';
 import { modules, whereFilesLie } from './files.js';
+import type { ModuleName } from './module.js';
 import { bodyOf } from './read.js';
 
 /** A module that the engine has been told to start. */

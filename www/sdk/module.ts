@@ -4,8 +4,10 @@
  */
 
 import { type Bytes, concat } from './bytes.js';
-import type { ModuleName } from './engine.js';
 import { wasi } from './wasi.js';
+
+/** Which module: the small one for every page, or the one that also seals. */
+export type ModuleName = 'browser' | 'full';
 
 /** The exports of both modules; the last two are doona-full.wasm's. */
 interface Exports {

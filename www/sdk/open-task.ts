@@ -5,7 +5,8 @@
  */
 
 import type { Bytes } from './bytes.js';
-import type { Engine, ModuleName, OpenRequest, Opened } from './engine.js';
+import type { Engine, OpenRequest, Opened } from './engine.js';
+import type { ModuleName } from './module.js';
 
 /** A task that passed every check, and the module that has it. */
 export class OpenTask {

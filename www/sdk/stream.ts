@@ -7,7 +7,6 @@
 
 import { type BundleFrame, checkOwner, readFrame } from './bundle.js';
 import { type Bytes, concat, equal, joined, toHex } from './bytes.js';
-import type { StreamRequest } from './engine.js';
 import { startOf } from './epochs.js';
 import { DoonaError } from './errors.js';
 import { pause } from './moment.js';
@@ -244,6 +243,16 @@ async function checkRolls({ task }: Link, { id }: Root): Promise<void> {
 
 function broken(reason: string, cause?: unknown): DoonaError {
   return new DoonaError('stream-broken', `couldn't accept the stream: ${reason}`, undefined, { cause });
+}
+
+/** A stream as it was fetched, and what it is held against. */
+export interface StreamRequest {
+  readonly chain: Bytes;
+  readonly root: Root;
+  /** The time of which the task is wanted, in milliseconds. */
+  readonly now: number;
+  /** When the stream was fetched. */
+  readonly fetched: number;
 }
 
 /** Reads a stream and checks it, and returns what a page needs of it. @throws DoonaError as {@link parseStream} */

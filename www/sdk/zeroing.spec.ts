@@ -9,9 +9,9 @@ import { test } from 'node:test';
 
 import type { Bytes } from './bytes.js';
 import { parseBundle } from './bundle.js';
-import { type Engine, localEngine, type ModuleName } from './engine.js';
+import { type Engine, localEngine } from './engine.js';
 import { DoonaError } from './errors.js';
-import { type Lanes, Module } from './module.js';
+import { type Lanes, Module, type ModuleName } from './module.js';
 import { sha256 } from './signature.js';
 
 // node --test runs in www/; test.sh writes the cases.
