@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
 # Packs the SDK that `go run ./www/build` built as the npm package doona, with type declarations, and the program of
 # `npx doona dev` as a package for each platform: PLATFORM... such as linux/amd64, by default this machine's. Prints
-# the packages' paths. Needs the Node packages of setup.sh.
+# the packages' paths. Fails where the program's package for linux-x64 is larger than it may be. Needs the Node
+# packages of setup.sh.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 [ $# -gt 0 ] || set -- "$(go env GOOS)/$(go env GOARCH)"
@@ -14,4 +15,12 @@ for folder in build/programs/*/; do cp build/programs/LICENSES.txt "$folder"; do
 rm -f build/doona-*.tgz
 for folder in build/package build/programs/*/; do
   npm pack --silent --pack-destination build "./$folder" | sed 's|^|build/|'
+done
+
+most=10500000 # bytes, compressed
+for package in build/doona-linux-x64-*.tgz; do
+  [ -e "$package" ] || continue # it was not asked for
+  size=$(stat -c %s "$package")
+  echo "$package has $size bytes, of $most that it may have" >&2
+  [ "$size" -le "$most" ] || exit 1
 done

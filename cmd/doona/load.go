@@ -55,12 +55,8 @@ type loadResult struct {
 	Comparison *comparison `json:"comparison,omitempty"` // With --report.
 }
 
-func loadCommand() *cobra.Command {
-	var f loadFlags
-	cmd := &cobra.Command{
-		Use:   "load --task URL --owner ed25519:… --rate R --clients N --duration D",
-		Short: "Offer a test relay reports at a rate and measure what it takes",
-		Long: `Load plays N clients of a task, with one value each. It seals --ahead megabytes of their reports in
+// aboutLoad is what help says of load.
+const aboutLoad = `Load plays N clients of a task, with one value each. It seals --ahead megabytes of their reports in
 advance; then reports are offered at a fixed rate, whatever the relay does, over at most --connections
 connections, while the next are sealed. What is refused for want of room is offered again after all others, or
 when --ahead megabytes wait. So memory does not grow with the clients: 8 bytes for each, for its latency.
@@ -95,7 +91,14 @@ no connection comes about.
 Of a task with tokens each client first gets one from the issuer, which must count networks and believe
 the same header.
 
---pid (on the same machine) or --admin adds the relay's peak memory.`,
+--pid (on the same machine) or --admin adds the relay's peak memory.`
+
+func loadCommand() *cobra.Command {
+	var f loadFlags
+	cmd := &cobra.Command{
+		Use:   "load --task URL --owner ed25519:… --rate R --clients N --duration D",
+		Short: "Offer a test relay reports at a rate and measure what it takes",
+		Long:  aboutLoad,
 		Example: `  doona load --task http://127.0.0.1:8081/v1/tasks/ID --owner ed25519:… --rate 0 --clients 20000 --duration 10s
   doona load --task http://127.0.0.1:8081/v1/tasks/ID --owner ed25519:… --rate 8000 --clients 50000 --duration 1m --admin http://127.0.0.1:9081 --json
   doona load --task http://127.0.0.1:8081/v1/tasks/ID --owner ed25519:… --rate 0 --clients 10000 --values zipf --report http://127.0.0.1:8090/tasks/ID`,

@@ -74,12 +74,8 @@ type planFlags struct {
 	devices deviceFlag
 }
 
-func planCommand() *cobra.Command {
-	var f planFlags
-	cmd := &cobra.Command{
-		Use:   "plan --query Q --users N --epsilon E --delta D",
-		Short: "Compare all ways to ask a query: error, cost and whom each trusts",
-		Long: `Plan calibrates every protocol that answers a query, with every padding it may have, with noise by
+// aboutPlan is what help says of plan.
+const aboutPlan = `Plan calibrates every protocol that answers a query, with every padding it may have, with noise by
 the clients and by the relays, and prints what each gives and takes: possible ones first, by rising
 error, then the others with what would make them possible. Nothing is written without --pick.
 
@@ -127,7 +123,14 @@ The file is JSON; queries take the flags' options and limits under the same name
 1e-6 and 90 % honest clients, and prints the slots of a client, the expected number of messages and the
 bytes of a report through two relays, and what a batch of them takes, as docs/costs.md keeps it. Sums are of numbers from 0 to 1, or of
 whole numbers from 0 to 16; vectors have 100 coordinates, vector means 16 (2 for vectorgrid). Expected
-messages of rappor and vectormean are means of 5,000 drawn clients with the worst-case value.`,
+messages of rappor and vectormean are means of 5,000 drawn clients with the worst-case value.`
+
+func planCommand() *cobra.Command {
+	var f planFlags
+	cmd := &cobra.Command{
+		Use:   "plan --query Q --users N --epsilon E --delta D",
+		Short: "Compare all ways to ask a query: error, cost and whom each trusts",
+		Long:  aboutPlan,
 		Example: `  doona plan --query mean --range 0,180 --users 1000000 --epsilon 1 --delta 1e-8
   doona plan --query count --users 50 --epsilon 1 --delta 1e-6 --pick 1 --out t.json
   doona plan --query sum --total-epsilon 5 --total-delta 1e-5 --epochs 30 --users 100000

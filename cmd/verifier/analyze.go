@@ -130,14 +130,8 @@ func (r *results) print(cmd *cobra.Command, v *verifier.Verifier, t *task.Task) 
 	return verifier.Faults(report.Findings)
 }
 
-func analyzeCommand() *cobra.Command {
-	var taskPath, keysPath, shard, out string
-	var follow bool
-	var r results
-	cmd := &cobra.Command{
-		Use:   "analyze --task BUNDLE --keys FILE BATCH|FOLDER...",
-		Short: "Open batch files and print the estimate, its error bars and the guarantee",
-		Long: `Analyze checks each batch against its chain of signed manifests, opens it with the verifier's
+// aboutAnalyze is what help says of analyze.
+const aboutAnalyze = `Analyze checks each batch against its chain of signed manifests, opens it with the verifier's
 keys, drops what is unreadable or repeated, and adds up the rest. It prints the estimate with its
 standard error and interval from the data, the standard error of the worst case, the guarantee and
 what it rests on, a ledger of what the epochs cost together, and findings about what did not add up.
@@ -169,7 +163,16 @@ what was learnt to a file, for 'verifier merge' to bring together. Shards may ru
 with --begin.
 
 --html writes the page of 'verifier serve' as one file that loads nothing, --csv a line per epoch and
-entry.`,
+entry.`
+
+func analyzeCommand() *cobra.Command {
+	var taskPath, keysPath, shard, out string
+	var follow bool
+	var r results
+	cmd := &cobra.Command{
+		Use:     "analyze --task BUNDLE --keys FILE BATCH|FOLDER...",
+		Short:   "Open batch files and print the estimate, its error bars and the guarantee",
+		Long:    aboutAnalyze,
 		Example: "  verifier analyze --task mean.bundle --keys verifier.keys batches/*.batch --json",
 		Args:    func(cmd *cobra.Command, args []string) error { return cli.Usage(cobra.MinimumNArgs(1)(cmd, args)) },
 		RunE: func(cmd *cobra.Command, args []string) error {

@@ -6,6 +6,7 @@ import (
 	"go/token"
 	"maps"
 	"os"
+	"os/exec"
 	"path"
 	"path/filepath"
 	"regexp"
@@ -179,6 +180,24 @@ func TestImportsFlowOneWay(t *testing.T) {
 		for imported := range reach(packages, bytesOnly) {
 			require.False(t, within(imported, "protocols"), "%s depends on %s", bytesOnly, imported)
 		}
+	}
+}
+
+// servers are the programs that serve in production, and notInServers what they link none of: helpers of tests, the
+// laboratory, engines for WASM, builders, and what only owners and readers need.
+var (
+	servers      = []string{"./cmd/relay", "./cmd/issuer", "./cmd/verifier"}
+	notInServers = regexp.MustCompile(`^` + module + `(internal/(testing|sandbox|quickstart|openloop)|lab|planner|wasm|` +
+		`shufflerclient)(/|$)|^github.com/(tetratelabs/wazero|evanw/esbuild)(/|$)`)
+)
+
+func TestServersLinkOnlyWhatTheyNeed(t *testing.T) {
+	out, err := exec.Command("go", append([]string{"list", "-deps"}, servers...)...).Output()
+	require.NoError(t, err)
+	linked := strings.Fields(string(out))
+	require.Contains(t, linked, module+"verifier/server")
+	for _, pkg := range linked {
+		require.NotRegexp(t, notInServers, pkg)
 	}
 }
 

@@ -1,0 +1,244 @@
+package main
+
+import (
+	"cmp"
+	"fmt"
+	"io"
+	"strconv"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/doona-dp/doona/accountant/compose"
+	"github.com/doona-dp/doona/internal/cli"
+	"github.com/doona-dp/doona/internal/decimal"
+	"github.com/doona-dp/doona/planner"
+	"github.com/doona-dp/doona/protocols"
+	"github.com/doona-dp/doona/protocols/registry"
+	"github.com/doona-dp/doona/verifier"
+	"github.com/doona-dp/doona/wire/handover"
+	"github.com/doona-dp/doona/wire/task"
+	"github.com/doona-dp/doona/wire/taskfile"
+)
+
+func taskCheckCommand() *cobra.Command {
+	unchecked := false
+	cmd := &cobra.Command{
+		Use:   "check FILE",
+		Short: "Check a task's signature, parameters and claim",
+		Long: `Check does what a client does before it reports: it checks the signature and the key lists of a
+bundle, the parameters, and re-derives the claimed (ε, δ) from them. A JSON document has no
+signature; what was not checked is said.
+
+A claim that is not proven, and a task that no relay would serve, exit with status 1, with the
+figure that is derived. --unchecked prints the task all the same, and says why it should not be used.`,
+		Example: `  doona init try
+  doona task check try/task.bundle`,
+		Args: func(cmd *cobra.Command, args []string) error { return cli.Usage(cobra.ExactArgs(1)(cmd, args)) },
+		RunE: func(cmd *cobra.Command, args []string) error {
+			t, open, err := taskfile.Load(args[0])
+			if err != nil {
+				return err
+			}
+			m, err := registry.Open(t)
+			if err != nil {
+				return err
+			}
+			doubts := doubt(t, m, 0)
+			if err := doubts.refuse(unchecked); err != nil {
+				return err
+			}
+			owner := ""
+			if open != nil {
+				owner = taskfile.FormatKey(open.Owner)
+			}
+			return printTask(cmd, t, owner, nil, doubts, nil)
+		},
+	}
+	cmd.Flags().BoolVar(&unchecked, "unchecked", false, "go on with a false claim, or a task that no relay would serve")
+	return cmd
+}
+
+// taskSummary is what `task new` and `task check` print.
+type taskSummary struct {
+	ID           string            `json:"id,omitempty"`    // Of a task with parties.
+	Owner        string            `json:"owner,omitempty"` // Whose signature is good; none for a JSON document.
+	Query        task.Query        `json:"query"`
+	Protocol     string            `json:"protocol"`
+	Rule         string            `json:"rule"`
+	Params       map[string]string `json:"params"`
+	Epsilon      string            `json:"epsilon"`
+	Delta        string            `json:"delta"`
+	LocalEpsilon *float64          `json:"local_epsilon"` // Null where nothing remains if all relays collude.
+	AloneEpsilon *float64          `json:"alone_epsilon"` // ε′, if no other client is honest; null as above.
+	CrowdEpsilon float64           `json:"crowd_epsilon"` // ε in a batch with n_min honest clients.
+	Batch        uint64            `json:"batch"`
+	NMin         uint64            `json:"n_min"`
+	Padding      task.Padding      `json:"padding"`
+	Lanes        uint64            `json:"lanes"`
+	// B, of one client in a lane; under padding none at most.
+	Slots uint64 `json:"slots"`
+	// B if the padding were full and not none, where that is possible.
+	SlotsFull    *uint64 `json:"slots_full,omitempty"`
+	MessageBytes uint64  `json:"message_bytes"`
+	Unchecked    doubts  `json:"unchecked,omitempty"` // What would have been refused.
+
+	// What a full batch takes at most of each relay in order, and of the verifier, estimated. A draft is taken to have
+	// two relays.
+	BatchNeeds []handover.Need `json:"batch_needs"`
+
+	Noise *noiseSummary `json:"noise,omitempty"` // What every relay adds.
+	Total *totalSummary `json:"total,omitempty"` // The claim of all epochs together.
+	// What all epochs cost together at most, of a task with parties and several epochs: what is claimed or follows.
+	Together *compose.Spend `json:"together,omitempty"`
+
+	Group   groupSummary   `json:"group"` // What is left to a person with several reports in an epoch.
+	Clients clientsSummary `json:"clients"`
+	Stream  *streamSummary `json:"stream,omitempty"` // The task's place in a stream.
+	Chosen  *choice        `json:"chosen,omitempty"` // By the plan: none where the protocol was named.
+}
+
+// totalSummary is the claim of all epochs.
+type totalSummary struct {
+	Epsilon string `json:"epsilon"`
+	Delta   string `json:"delta"`
+	Epochs  uint64 `json:"epochs"`
+}
+
+// fullSlots returns the slots in a lane that a new task with padding none would have under full.
+func fullSlots(t *task.Task) *uint64 {
+	if t.Slots.Padding != task.PaddingNone {
+		return nil
+	}
+	full := *t
+	full.Slots.Padding = task.PaddingFull
+	if registry.Calibrate(&full) != nil || full.Slots.Padding != task.PaddingFull {
+		return nil
+	}
+	return &full.Slots.PerLane
+}
+
+// printTask prints a task, its owner where that is known from a signature, and its slots under
+// padding full where it has none. chosen is nil where its protocol was named.
+func printTask(cmd *cobra.Command, t *task.Task, owner string, full *uint64, doubts doubts, chosen *choice) error {
+	m, err := registry.Open(t)
+	if err != nil {
+		return err
+	}
+	s, err := summarize(t, m)
+	if err != nil {
+		return err
+	}
+	s.Owner, s.SlotsFull, s.Unchecked, s.Chosen = owner, full, doubts, chosen
+	needs, caveat, err := verifier.Needs(t)
+	if err != nil {
+		return err
+	}
+	return cli.Print(cmd, s, func(w io.Writer) error {
+		s.printHeading(w)
+		s.printPromise(w, t, m, needs)
+		s.Stream.print(w, t)
+		if caveat != "" {
+			fmt.Fprintln(w, caveat)
+		}
+		s.printCosts(w, t)
+		return nil
+	})
+}
+
+// summarize returns what is said of a task, but for its owner and what came of its making.
+func summarize(t *task.Task, m protocols.Mechanism) (*taskSummary, error) {
+	s := &taskSummary{Query: t.Query, Protocol: t.Protocol, Rule: t.Rule, Params: map[string]string{},
+		Epsilon: t.Claim.Epsilon.String(), Delta: t.Claim.Delta.String(), CrowdEpsilon: verifier.CrowdEpsilon(t, m),
+		Batch: t.Batch.Size, NMin: t.Batch.Min, Padding: t.Slots.Padding, Lanes: t.Slots.Lanes, Slots: t.Slots.PerLane,
+		MessageBytes: t.Slots.MessageBytes, Clients: clientsSummary{Kind: t.Clients.Kind, Origins: t.Clients.Origins},
+		Stream: streamOf(t)}
+	for _, p := range t.Params {
+		s.Params[p.Key] = p.Value.String()
+	}
+	s.AloneEpsilon, s.LocalEpsilon = verifier.Alone(t, m)
+	var err error
+	if s.Group, err = newGroupSummary(t); err != nil {
+		return nil, err
+	}
+	if t.Clients.Kind == task.ClientAddress {
+		cost, err := planner.NewQuotaCost(t, m)
+		if err != nil {
+			return nil, err
+		}
+		s.Clients.Quota = &cost
+	}
+	if s.Noise, err = noiseOf(t); err != nil {
+		return nil, err
+	}
+	if s.BatchNeeds, err = planner.MostNeeds(t, planner.DefaultRelays); err != nil {
+		return nil, err
+	}
+	if t.Epochs.Count > 1 {
+		spent, err := protocols.Together(t, m.Law, t.Epochs.Count)
+		if err != nil {
+			return nil, err
+		}
+		s.Together = &spent
+	}
+	if total := t.Claim.Total; !total.IsZero() {
+		s.Total = &totalSummary{total.Epsilon.String(), total.Delta.String(), t.Epochs.Count}
+	}
+	if len(t.Relays) > 0 {
+		s.ID = taskfile.ID(t).String()
+	}
+	return s, nil
+}
+
+// printHeading says which task it is, and what was not checked of it.
+func (s *taskSummary) printHeading(w io.Writer) {
+	s.Unchecked.print(w)
+	s.Chosen.print(w)
+	switch {
+	case s.ID == "":
+		fmt.Fprintln(w, "a draft: no signature, parties or epochs to check")
+	case s.Owner == "":
+		fmt.Fprintf(w, "task %s\na JSON document: signature and key lists are not checked\n", s.ID)
+	default:
+		fmt.Fprintf(w, "task %s\nsigned by %s\n", s.ID, s.Owner)
+	}
+}
+
+// printPromise says what clients are promised, if what it needs holds.
+func (s *taskSummary) printPromise(w io.Writer, t *task.Task, m protocols.Mechanism, needs string) {
+	var params []string
+	for _, p := range t.Params {
+		params = append(params, p.Key+" = "+p.Value.String())
+	}
+	fmt.Fprintf(w, `%s by %s, rule %s, parameters %s
+(%s, %s)-DP by substitution, provided %s.
+%s Taking part is not protected.
+`, t.Query, t.Protocol, t.Rule, cmp.Or(strings.Join(params, ", "), "none"), t.Claim.Epsilon, t.Claim.Delta,
+		strings.Replace(needs, "n_min", strconv.FormatUint(t.Batch.Min, 10), 1), verifier.WorstCase(t, m))
+	if crowd := verifier.WithCrowd(t, m); crowd != "" {
+		fmt.Fprintln(w, crowd)
+	}
+	if s.Total != nil {
+		fmt.Fprintf(w, "All %d epochs together: (%s, %s)-DP.\n", s.Total.Epochs, s.Total.Epsilon, s.Total.Delta)
+	} else if s.Together != nil {
+		fmt.Fprintf(w, "All %d epochs together: (%s, %s)-DP, as their laws compose; they are fixed before the "+
+			"first.\n",
+			t.Epochs.Count, decimal.Up(s.Together.Epsilon, 3), decimal.Up(s.Together.Delta, 3))
+	}
+	s.Group.print(w)
+}
+
+// printCosts says who adds noise, who the clients are, and what reports and batches take.
+func (s *taskSummary) printCosts(w io.Writer, t *task.Task) {
+	s.Noise.print(w)
+	s.Clients.print(w, t)
+	fmt.Fprintf(w, "Padding %s. Lanes: %d, slots in each: %d, bytes of a message: %d.\n", s.Padding, s.Lanes,
+		s.Slots, s.MessageBytes)
+	if s.Padding == task.PaddingNone {
+		fmt.Fprintln(w, "That is at most: the number of a client's messages shows the first relay its noise.")
+	}
+	fmt.Fprintf(w, "A batch takes up to %s.\n", handover.Worst(s.BatchNeeds))
+	if s.SlotsFull != nil {
+		fmt.Fprintf(w, "Under padding full there would be exactly %d.\n", *s.SlotsFull)
+	}
+}
