@@ -34,7 +34,7 @@ func (r *Relay) checkBehind(ctx context.Context, b batchRef) error {
 	if r.clock.Read().Latest.Before(start) {
 		return nil
 	}
-	sealed, err := r.store.SealedBelow(ctx, b.ID(), b.Seq)
+	sealed, err := r.store.SealedBelow(ctx, b.BatchID())
 	if err != nil || sealed {
 		return err
 	}
@@ -51,7 +51,7 @@ func (r *Relay) checkBefore(ctx context.Context, b batchRef, before handover.Bef
 		return nil
 	}
 	had, err := b.made.below(b.Number, b.Seq, func(seq uint64) ([]byte, error) {
-		manifest, _, err := r.store.Manifest(ctx, b.ID(), seq)
+		manifest, _, err := r.store.Manifest(ctx, b.ID().Batch(seq))
 		return manifest, err
 	})
 	if errors.Is(err, store.ErrNoBatch) {

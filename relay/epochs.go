@@ -185,11 +185,11 @@ func (r *Relay) sealSome(ctx context.Context, want func(*hostedTask, store.OpenB
 	tried := false
 	for _, p := range all {
 		for _, b := range p.Open {
-			s := r.hosted().tasks[b.ID.Task]
-			if s == nil || !want(s, b) || s.Epoch(b.ID.Epoch).RolledBack() {
+			s := r.hosted().tasks[b.Task]
+			if s == nil || !want(s, b) || s.Epoch(b.Epoch).RolledBack() {
 				continue
 			}
-			seal := func() error { return r.seal(ctx, s.Epoch(b.ID.Epoch).Ref(b.Seq)) }
+			seal := func() error { return r.seal(ctx, s.Epoch(b.Epoch).Ref(b.Seq)) }
 			if s.withholds(b) {
 				once := seal
 				seal = func() error { return r.monitor.WithReserve(once) }
@@ -226,7 +226,7 @@ func (r *Relay) seal(ctx context.Context, b batchRef) error {
 	if err != nil {
 		return err
 	}
-	err = r.store.Seal(ctx, b.ID(), b.Seq, func(submissions uint64, rows iter.Seq2[store.Row, error], put store.Put) (
+	err = r.store.Seal(ctx, b.BatchID(), func(submissions uint64, rows iter.Seq2[store.Row, error], put store.Put) (
 		*store.Made, error) {
 		slots, in, err := r.collect(b.hostedTask, submissions, rows)
 		if err != nil {
@@ -303,7 +303,7 @@ func (r *Relay) endEpochs(ctx context.Context) {
 		for _, e := range some {
 			ids[e.ID()] = true
 		}
-		err := r.sealSome(ctx, func(_ *hostedTask, b store.OpenBatch) bool { return ids[b.ID] })
+		err := r.sealSome(ctx, func(_ *hostedTask, b store.OpenBatch) bool { return ids[b.EpochID] })
 		r.monitor.Logged(ctx, "couldn't seal", err)
 		r.each(ctx, r.each(ctx, some, func(e due) error { return r.complete(ctx, e.hostedEpoch, nil) }), erase)
 	}
@@ -424,7 +424,7 @@ func (r *Relay) manifests(ctx context.Context, e hostedEpoch) ([]onion.Manifest,
 	}
 	made := make([]onion.Manifest, next)
 	for seq := range made {
-		raw, _, err := r.store.Manifest(ctx, id, uint64(seq))
+		raw, _, err := r.store.Manifest(ctx, id.Batch(uint64(seq)))
 		if err != nil {
 			return nil, err
 		}

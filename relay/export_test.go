@@ -84,11 +84,11 @@ type madeBetween struct {
 	looked sync.Map // epochs and numbers
 }
 
-func (m *madeBetween) Manifest(ctx context.Context, id store.EpochID, seq uint64) ([]byte, bool, error) {
-	if _, again := m.looked.LoadOrStore(fmt.Sprint(id.Epoch, " ", seq), true); !again {
+func (m *madeBetween) Manifest(ctx context.Context, b store.BatchID) ([]byte, bool, error) {
+	if _, again := m.looked.LoadOrStore(fmt.Sprint(b.Epoch, " ", b.Seq), true); !again {
 		return nil, false, store.ErrNoBatch
 	}
-	return m.Store.Manifest(ctx, id, seq)
+	return m.Store.Manifest(ctx, b)
 }
 
 // HoldSealing has a relay that is not running never come to the end of sealing a batch of these epochs.
@@ -99,12 +99,12 @@ type holding struct {
 	held func(epoch uint64) bool
 }
 
-func (h *holding) Seal(ctx context.Context, id store.EpochID, seq uint64, build store.SealFunc) error {
-	if h.held(id.Epoch) {
+func (h *holding) Seal(ctx context.Context, b store.BatchID, build store.SealFunc) error {
+	if h.held(b.Epoch) {
 		<-ctx.Done()
 		return ctx.Err()
 	}
-	return h.Store.Seal(ctx, id, seq, build)
+	return h.Store.Seal(ctx, b, build)
 }
 
 // AdmitReplays has a relay that is not running let slots through that it had before.
@@ -112,9 +112,9 @@ func AdmitReplays(r *Relay) { r.store = &forgetful{r.store} }
 
 type forgetful struct{ store.Store }
 
-func (f *forgetful) Mix(ctx context.Context, id store.EpochID, seq uint64, tags []store.Short,
+func (f *forgetful) Mix(ctx context.Context, b store.BatchID, tags []store.Short,
 	build store.MixFunc) error {
-	return f.Store.Mix(ctx, id, seq, tags, func(_ *store.Fresh, put store.Put) (*store.Made, error) {
+	return f.Store.Mix(ctx, b, tags, func(_ *store.Fresh, put store.Put) (*store.Made, error) {
 		return build(&store.Fresh{}, put)
 	})
 }
@@ -141,11 +141,11 @@ type failingSeals struct {
 	task task.ID
 }
 
-func (f failingSeals) Seal(ctx context.Context, id store.EpochID, seq uint64, build store.SealFunc) error {
-	if id.Task == f.task {
+func (f failingSeals) Seal(ctx context.Context, b store.BatchID, build store.SealFunc) error {
+	if b.Task == f.task {
 		return errors.New("as the test asked")
 	}
-	return f.Store.Seal(ctx, id, seq, build)
+	return f.Store.Seal(ctx, b, build)
 }
 
 // SealSlowly has a relay take as long for each batch that it seals as it takes to follow the store twice meanwhile.
@@ -165,8 +165,8 @@ func (s *slowSeals) Follow(ctx context.Context) ([]store.Progress, error) {
 	return s.Store.Follow(ctx)
 }
 
-func (s *slowSeals) Seal(ctx context.Context, id store.EpochID, seq uint64, build store.SealFunc) error {
-	return s.Store.Seal(ctx, id, seq, func(n uint64, rows iter.Seq2[store.Row, error], put store.Put) (
+func (s *slowSeals) Seal(ctx context.Context, b store.BatchID, build store.SealFunc) error {
+	return s.Store.Seal(ctx, b, func(n uint64, rows iter.Seq2[store.Row, error], put store.Put) (
 		*store.Made, error) {
 		for range 2 {
 			select {
@@ -191,9 +191,9 @@ type retriedMixes struct {
 }
 
 func (m *retriedMixes) Mix(
-	ctx context.Context, id store.EpochID, seq uint64, tags []store.Short, build store.MixFunc,
+	ctx context.Context, b store.BatchID, tags []store.Short, build store.MixFunc,
 ) error {
-	return m.Store.Mix(ctx, id, seq, tags, func(fresh *store.Fresh, put store.Put) (*store.Made, error) {
+	return m.Store.Mix(ctx, b, tags, func(fresh *store.Fresh, put store.Put) (*store.Made, error) {
 		made, err := build(fresh, put)
 		if m.failed = !m.failed; m.failed {
 			return nil, errors.Join(err, errors.New("as the test asked"))
@@ -215,7 +215,7 @@ func HasEpochKey(r *Relay, task task.ID, epoch uint64) bool {
 func FreeMemory(r *Relay) int64 { return r.admission.left().bytes }
 
 // Unencrypted has a relay store the first batch of epoch 0 of a task as it is, until it seals it.
-func Unencrypted(r *Relay, task task.ID) { r.vault.Unencrypted(store.EpochID{Task: task}, 0) }
+func Unencrypted(r *Relay, task task.ID) { r.vault.Unencrypted(store.EpochID{Task: task}.Batch(0)) }
 
 // Decryptable says what a secret file can still decrypt of a batch of epoch 0: its rows, and the
 // batch itself.
@@ -224,7 +224,7 @@ func Decryptable(secret string, task task.ID, seq uint64) (rows, sealed bool, er
 	if err != nil {
 		return false, false, err
 	}
-	rows, sealed = v.Holds(store.EpochID{Task: task}, seq)
+	rows, sealed = v.Holds(store.EpochID{Task: task}.Batch(seq))
 	return rows, sealed, nil
 }
 
@@ -238,7 +238,7 @@ func Submissions(cfg Config, task task.ID) (n uint64, err error) {
 	all, err := s.Progress(context.Background())
 	for _, p := range all {
 		for _, b := range p.Open {
-			if b.ID.Task == task {
+			if b.Task == task {
 				n += b.Submissions
 			}
 		}
@@ -384,7 +384,7 @@ func (b *builder) made(m *store.Made, err error) error {
 	return err
 }
 
-func (b *builder) Seal(_ context.Context, _ store.EpochID, _ uint64, build store.SealFunc) error {
+func (b *builder) Seal(_ context.Context, _ store.BatchID, build store.SealFunc) error {
 	return b.made(build(b.submissions, func(yield func(store.Row, error) bool) {
 		for _, row := range b.rows {
 			if !yield(row, nil) {
@@ -394,7 +394,7 @@ func (b *builder) Seal(_ context.Context, _ store.EpochID, _ uint64, build store
 	}, b.put))
 }
 
-func (b *builder) Mix(_ context.Context, _ store.EpochID, _ uint64, _ []store.Short, build store.MixFunc) error {
+func (b *builder) Mix(_ context.Context, _ store.BatchID, _ []store.Short, build store.MixFunc) error {
 	return b.made(build(&store.Fresh{}, b.put))
 }
 

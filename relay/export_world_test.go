@@ -50,13 +50,13 @@ func StoredOf(r *Relay, id task.ID) (*Stored, error) {
 		open := map[uint64]bool{}
 		for _, b := range p.Open {
 			open[b.Seq] = true
-			err := r.store.Seal(ctx, b.ID, b.Seq, func(_ uint64, rows iter.Seq2[store.Row, error], _ store.Put) (
+			err := r.store.Seal(ctx, b.BatchID, func(_ uint64, rows iter.Seq2[store.Row, error], _ store.Put) (
 				*store.Made, error) {
 				for row, err := range rows {
 					if err != nil {
 						return nil, err
 					}
-					out.Slots[b.ID.Epoch] = append(out.Slots[b.ID.Epoch], row.Slot)
+					out.Slots[b.Epoch] = append(out.Slots[b.Epoch], row.Slot)
 				}
 				return nil, errLooked
 			})
@@ -68,7 +68,7 @@ func StoredOf(r *Relay, id task.ID) (*Stored, error) {
 			if open[seq] {
 				continue
 			}
-			b, err := r.store.Batch(ctx, p.ID, seq)
+			b, err := r.store.Batch(ctx, p.ID.Batch(seq))
 			if err != nil {
 				return nil, err
 			}
@@ -176,11 +176,11 @@ func (b *buggy) Commit(ctx context.Context, group []*store.Submission) (bool, er
 	return b.Store.Commit(ctx, copied)
 }
 
-func (b *buggy) Seal(ctx context.Context, id store.EpochID, seq uint64, build store.SealFunc) error {
+func (b *buggy) Seal(ctx context.Context, ref store.BatchID, build store.SealFunc) error {
 	if b.bug != BugTwice {
-		return b.Store.Seal(ctx, id, seq, build)
+		return b.Store.Seal(ctx, ref, build)
 	}
-	return b.Store.Seal(ctx, id, seq, func(n uint64, rows iter.Seq2[store.Row, error], put store.Put) (
+	return b.Store.Seal(ctx, ref, func(n uint64, rows iter.Seq2[store.Row, error], put store.Put) (
 		*store.Made, error) {
 		return build(n, func(yield func(store.Row, error) bool) {
 			old := b.old
@@ -198,20 +198,20 @@ func (b *buggy) Seal(ctx context.Context, id store.EpochID, seq uint64, build st
 	})
 }
 
-func (b *buggy) Mix(ctx context.Context, id store.EpochID, seq uint64, tags []store.Short, build store.MixFunc) error {
+func (b *buggy) Mix(ctx context.Context, ref store.BatchID, tags []store.Short, build store.MixFunc) error {
 	if b.bug != BugReplays {
-		return b.Store.Mix(ctx, id, seq, tags, build)
+		return b.Store.Mix(ctx, ref, tags, build)
 	}
-	return b.Store.Mix(ctx, id, seq, tags, func(_ *store.Fresh, put store.Put) (*store.Made, error) {
+	return b.Store.Mix(ctx, ref, tags, func(_ *store.Fresh, put store.Put) (*store.Made, error) {
 		return build(&store.Fresh{}, put)
 	})
 }
 
-func (b *buggy) Confirm(ctx context.Context, id store.EpochID, seq uint64) error {
+func (b *buggy) Confirm(ctx context.Context, ref store.BatchID) error {
 	if b.bug == BugConfirm {
 		return nil
 	}
-	return b.Store.Confirm(ctx, id, seq)
+	return b.Store.Confirm(ctx, ref)
 }
 
 func (b *buggy) Destroyed(ctx context.Context, id store.EpochID) (uint64, error) {
@@ -221,9 +221,9 @@ func (b *buggy) Destroyed(ctx context.Context, id store.EpochID) (uint64, error)
 	return b.Store.Destroyed(ctx, id)
 }
 
-func (b *buggy) Witness(ctx context.Context, id store.EpochID, seq uint64, s *onion.SignedManifest) error {
+func (b *buggy) Witness(ctx context.Context, ref store.BatchID, s *onion.SignedManifest) error {
 	if b.bug == BugEquivocates {
 		return nil
 	}
-	return b.Store.Witness(ctx, id, seq, s)
+	return b.Store.Witness(ctx, ref, s)
 }

@@ -174,7 +174,7 @@ func (r *Relay) sealed(req *http.Request, b batchRef) (*store.Sealed, error) {
 	if b.State() == store.StateEnded {
 		return nil, ended()
 	}
-	found, err := r.store.Batch(req.Context(), b.ID(), b.Seq)
+	found, err := r.store.Batch(req.Context(), b.BatchID())
 	if errors.Is(err, store.ErrUncut) {
 		return nil, problem.New(problem.NotSealed, "").Retry(r.cfg.PullInterval)
 	}
@@ -243,7 +243,7 @@ func (r *Relay) handleConfirm(w http.ResponseWriter, req *http.Request) error {
 	if err != nil {
 		return err
 	}
-	manifest, confirmed, err := r.store.Manifest(req.Context(), b.ID(), b.Seq)
+	manifest, confirmed, err := r.store.Manifest(req.Context(), b.BatchID())
 	missing := errors.Is(err, store.ErrNoBatch)
 	if err != nil && !missing {
 		return err
@@ -261,7 +261,7 @@ func (r *Relay) handleConfirm(w http.ResponseWriter, req *http.Request) error {
 		return problem.New(problem.Unauthorized, "")
 	}
 	if !confirmed {
-		confirm := func() error { return r.store.Confirm(req.Context(), b.ID(), b.Seq) }
+		confirm := func() error { return r.store.Confirm(req.Context(), b.BatchID()) }
 		if err := r.monitor.WithReserve(confirm); err != nil {
 			return err
 		}

@@ -167,7 +167,7 @@ func (r *Relay) pullBatch(ctx context.Context, b batchRef) (done bool, err error
 	defer o.close()
 	signed, err := b.upstream.PullEach(ctx, handover.Request{Open: b.Open, From: b.hop - 1, Epoch: b.Number,
 		Seq: b.Seq, Before: before, Witness: func(signed *onion.SignedManifest) error {
-			err := r.monitor.WithReserve(func() error { return r.store.Witness(ctx, b.ID(), b.Seq, signed) })
+			err := r.monitor.WithReserve(func() error { return r.store.Witness(ctx, b.BatchID(), signed) })
 			if err != nil {
 				return err
 			}
@@ -300,7 +300,7 @@ func (r *Relay) giveUp(ctx context.Context, e hostedEpoch) error {
 func (r *Relay) note(ctx context.Context, b batchRef, why Reason, details ...any) error {
 	times := uint64(0)
 	err := r.monitor.WithReserve(func() (err error) {
-		times, err = r.store.Note(ctx, b.ID(), b.Seq, why)
+		times, err = r.store.Note(ctx, b.BatchID(), why)
 		return err
 	})
 	if bits.OnesCount64(times) == 1 {
@@ -344,7 +344,7 @@ func (r *Relay) mixBatch(ctx context.Context, s *hostedTask, signed *onion.Signe
 		}
 		return r.signBatch(mine, w)
 	}
-	mix := func() error { return r.store.Mix(ctx, b.ID(), b.Seq, o.tags, build) }
+	mix := func() error { return r.store.Mix(ctx, b.BatchID(), o.tags, build) }
 	var err error
 	if m.Destroyed() {
 		err = r.monitor.WithReserve(mix)
@@ -393,7 +393,7 @@ func (r *Relay) refuse(ctx context.Context, s *hostedTask, source *onion.SignedM
 	b := s.Epoch(m.Epoch).Ref(m.Seq)
 	none := &batchDraft{batchRef: b, submissions: m.Submissions, in: counts(m, s.Task), source: source}
 	err = r.monitor.WithReserve(func() error {
-		return r.store.Mix(ctx, b.ID(), b.Seq, nil, func(*store.Fresh, store.Put) (*store.Made, error) {
+		return r.store.Mix(ctx, b.BatchID(), nil, func(*store.Fresh, store.Put) (*store.Made, error) {
 			return r.destroy(none)
 		})
 	})
@@ -427,7 +427,7 @@ func (r *Relay) confirmPulled(ctx context.Context, e hostedEpoch) error {
 		if err := r.confirmOne(ctx, e.Ref(seq)); err != nil {
 			return err
 		}
-		if err := r.monitor.WithReserve(func() error { return r.store.Told(ctx, id, seq) }); err != nil {
+		if err := r.monitor.WithReserve(func() error { return r.store.Told(ctx, id.Batch(seq)) }); err != nil {
 			return err
 		}
 	}
@@ -465,7 +465,7 @@ func (r *Relay) before(ctx context.Context, b batchRef) (before handover.Before,
 
 // sourceOf returns the manifest that a batch here was made from.
 func (r *Relay) sourceOf(ctx context.Context, b batchRef) (*onion.SignedManifest, error) {
-	manifest, _, err := r.store.Manifest(ctx, b.ID(), b.Seq)
+	manifest, _, err := r.store.Manifest(ctx, b.BatchID())
 	if err != nil {
 		return nil, err
 	}

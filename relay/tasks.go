@@ -110,6 +110,9 @@ type batchRef struct {
 	Seq uint64
 }
 
+// BatchID names the batch in the store.
+func (b batchRef) BatchID() store.BatchID { return b.ID().Batch(b.Seq) }
+
 // hostedTasks is what a relay serves. It is never changed, but replaced where a task joins or is dropped.
 type hostedTasks struct {
 	tasks    map[task.ID]*hostedTask

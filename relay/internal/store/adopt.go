@@ -111,8 +111,8 @@ func (t *transaction) adoptSlots() error {
 	const list = `SELECT task, e.epoch, seq, e.id FROM open o JOIN epochs e ON e.id = o.epoch`
 	all, err := collect(t.ctx, t.tx, list, func(rows *sql.Rows) (b batch, err error) {
 		var id []byte
-		err = rows.Scan(&id, &b.ID.Epoch, &b.Seq, &b.epoch)
-		copy(b.ID.Task[:], id)
+		err = rows.Scan(&id, &b.Epoch, &b.Seq, &b.epoch)
+		copy(b.Task[:], id)
 		return b, err
 	})
 	if err != nil {
@@ -130,7 +130,7 @@ func (t *transaction) adoptSlots() error {
 // adoptBatch makes runs of level 1 of a batch's slots, which stand in the order of their random nonces. Where the
 // store was set back there is no key for them.
 func (t *transaction) adoptBatch(epoch int64, b OpenBatch) error {
-	c, err := t.vault.batchCipher(b.ID, kindRows, b.Seq)
+	c, err := t.vault.batchCipher(kindRows, b.BatchID)
 	if errors.Is(err, ErrDestroyed) {
 		return nil
 	}

@@ -11,7 +11,7 @@ import (
 )
 
 // Seal is that of [Store].
-func (d *database) Seal(ctx context.Context, id EpochID, seq uint64, build SealFunc) error {
+func (d *database) Seal(ctx context.Context, b BatchID, build SealFunc) error {
 	if back := d.back.Load(); back != nil {
 		return back
 	}
@@ -19,15 +19,15 @@ func (d *database) Seal(ctx context.Context, id EpochID, seq uint64, build SealF
 	var submissions uint64
 	const find = `SELECT o.epoch, submissions FROM open o JOIN epochs e ON e.id = o.epoch
 		WHERE e.task = $1 AND e.epoch = $2 AND seq = $3`
-	err := d.find(ctx, find, id, seq, &epoch, &submissions)
+	err := d.find(ctx, find, b, &epoch, &submissions)
 	if err != nil {
 		return err
 	}
-	rows, err := d.rows(ctx, epoch, id, seq)
+	rows, err := d.rows(ctx, epoch, b)
 	if err != nil {
 		return err
 	}
-	a, err := d.newAttempt(ctx, epoch, id, seq)
+	a, err := d.newAttempt(ctx, epoch, b)
 	if err != nil {
 		return err
 	}
@@ -36,11 +36,11 @@ func (d *database) Seal(ctx context.Context, id EpochID, seq uint64, build SealF
 		return errors.Join(err, a.abandon())
 	}
 	return a.last(func(tx *transaction) error {
-		e, err := tx.lock(id)
+		e, err := tx.lock(b.EpochID)
 		if err != nil {
 			return err
 		}
-		n, err := tx.exec(`DELETE FROM open WHERE epoch = $1 AND seq = $2 AND submissions = $3`, e.id, seq, submissions)
+		n, err := tx.exec(`DELETE FROM open WHERE epoch = $1 AND seq = $2 AND submissions = $3`, e.id, b.Seq, submissions)
 		if err != nil {
 			return err
 		}
@@ -50,17 +50,17 @@ func (d *database) Seal(ctx context.Context, id EpochID, seq uint64, build SealF
 		if err := a.finish(tx, made, 1); err != nil {
 			return err
 		}
-		return errors.Join(tx.step(e, id, seq), tx.sweep(e.id, seq, []byte{}))
+		return errors.Join(tx.step(e, b.EpochID, b.Seq), tx.sweep(e.id, b.Seq, []byte{}))
 	})
 }
 
 // Mix is that of [Store].
-func (d *database) Mix(ctx context.Context, id EpochID, seq uint64, tags []Short, build MixFunc) error {
-	fresh, epoch, err := d.admit(ctx, id, seq, tags)
+func (d *database) Mix(ctx context.Context, b BatchID, tags []Short, build MixFunc) error {
+	fresh, epoch, err := d.admit(ctx, b, tags)
 	if err != nil {
 		return err
 	}
-	a, err := d.newAttempt(ctx, epoch, id, seq)
+	a, err := d.newAttempt(ctx, epoch, b)
 	if err != nil {
 		return err
 	}
@@ -69,19 +69,19 @@ func (d *database) Mix(ctx context.Context, id EpochID, seq uint64, tags []Short
 		return errors.Join(err, a.abandon())
 	}
 	if made.Withheld { // what was put is swept
-		if a, err = d.newAttempt(ctx, epoch, id, seq); err != nil {
+		if a, err = d.newAttempt(ctx, epoch, b); err != nil {
 			return err
 		}
 	}
 	return a.last(func(tx *transaction) error {
-		e, err := tx.mayMix(id, seq)
+		e, err := tx.mayMix(b)
 		if err != nil {
 			return err
 		}
 		if err := a.finish(tx, made, 0); err != nil {
 			return err
 		}
-		if err := tx.step(e, id, seq); err != nil {
+		if err := tx.step(e, b.EpochID, b.Seq); err != nil {
 			return err
 		}
 		withheld := 0
@@ -89,21 +89,21 @@ func (d *database) Mix(ctx context.Context, id EpochID, seq uint64, tags []Short
 			withheld = 1
 		}
 		const next = `UPDATE epochs SET next = $2, destroyed = destroyed + $3 WHERE id = $1`
-		if _, err := tx.exec(next, e.id, seq+1, withheld); err != nil {
+		if _, err := tx.exec(next, e.id, b.Seq+1, withheld); err != nil {
 			return err
 		}
-		_, err = tx.exec(`DELETE FROM witnessed WHERE epoch = $1 AND seq = $2 AND other IS NULL`, e.id, seq)
+		_, err = tx.exec(`DELETE FROM witnessed WHERE epoch = $1 AND seq = $2 AND other IS NULL`, e.id, b.Seq)
 		return err
 	})
 }
 
 // mayMix locks the row of an epoch of which batch seq may be made, else ErrMade or ErrOver.
-func (t *transaction) mayMix(id EpochID, seq uint64) (e epochRow, err error) {
-	e, err = t.lock(id)
+func (t *transaction) mayMix(b BatchID) (e epochRow, err error) {
+	e, err = t.lock(b.EpochID)
 	switch {
 	case err != nil:
 		return e, err
-	case e.next != seq:
+	case e.next != b.Seq:
 		return e, ErrMade
 	case e.state >= StateComplete:
 		return e, ErrOver
@@ -138,7 +138,7 @@ func compareShorts(a, b Short) int { return bytes.Compare(a[:], b[:]) }
 // admit adds tags to the replay set, in their order and some of them in a transaction, and says which were not in
 // it. Those that batch seq has brought itself are fresh once more: an attempt at it was cut short, and no slot of it
 // has been let out. What a number brings does not change, as one manifest stands for it ([Store.Witness]).
-func (d *database) admit(ctx context.Context, id EpochID, seq uint64, tags []Short) (f *Fresh, epoch int64, err error) {
+func (d *database) admit(ctx context.Context, b BatchID, tags []Short) (f *Fresh, epoch int64, err error) {
 	slices.SortFunc(tags, compareShorts)
 	f = &Fresh{}
 	for i, tag := range tags {
@@ -152,12 +152,12 @@ func (d *database) admit(ctx context.Context, id EpochID, seq uint64, tags []Sho
 		n := min(len(distinct), groupRows)
 		var known []Short
 		err := d.within(ctx, func(tx *transaction) error {
-			e, err := tx.mayMix(id, seq)
+			e, err := tx.mayMix(b)
 			if err != nil {
 				return err
 			}
 			epoch = e.id
-			known, err = tx.admit(e.id, id, seq, distinct[:n])
+			known, err = tx.admit(e.id, b, distinct[:n])
 			return err
 		})
 		if err != nil {
@@ -170,11 +170,11 @@ func (d *database) admit(ctx context.Context, id EpochID, seq uint64, tags []Sho
 
 // admit adds tags of batch seq, in their order and each once, to the replay set. It returns those that were in it
 // before, but for those of an attempt at the same batch.
-func (t *transaction) admit(epoch int64, id EpochID, seq uint64, tags []Short) (known []Short, err error) {
+func (t *transaction) admit(epoch int64, b BatchID, tags []Short) (known []Short, err error) {
 	var of Short // of which batch a tag is
-	binary.BigEndian.PutUint64(of[:], seq+1)
+	binary.BigEndian.PutUint64(of[:], b.Seq+1)
 	before := map[Short]bool{} // and whether it is of this one
-	if err := t.tx.ask(t.seen(id, tags, func(tag, receipt Short) { before[tag] = receipt == of })...); err != nil {
+	if err := t.tx.ask(t.seen(b.EpochID, tags, func(tag, receipt Short) { before[tag] = receipt == of })...); err != nil {
 		return nil, fmt.Errorf("couldn't look up tags: %w", err)
 	}
 	added := make([]Short, 0, len(tags))
@@ -221,42 +221,42 @@ func (d *database) Destroyed(ctx context.Context, id EpochID) (n uint64, err err
 }
 
 // SealedBelow is that of [Store].
-func (d *database) SealedBelow(ctx context.Context, id EpochID, seq uint64) (sealed bool, err error) {
+func (d *database) SealedBelow(ctx context.Context, b BatchID) (sealed bool, err error) {
 	const query = `SELECT COALESCE((SELECT next FROM epochs WHERE task = $1 AND epoch = $2), 0) >= $3
 		AND NOT EXISTS (SELECT 1 FROM open WHERE epoch = ` + epochOf + ` AND seq < $3)`
-	err = d.read.QueryRowContext(ctx, query, id.Task[:], id.Epoch, seq).Scan(&sealed)
+	err = d.read.QueryRowContext(ctx, query, b.Task[:], b.Epoch, b.Seq).Scan(&sealed)
 	return sealed, err
 }
 
 // Batch is that of [Store].
-func (d *database) Batch(ctx context.Context, id EpochID, seq uint64) (*Sealed, error) {
+func (d *database) Batch(ctx context.Context, ref BatchID) (*Sealed, error) {
 	var b Sealed
 	var refers []byte
 	const query = `SELECT manifest, bytes, bytes IS NULL FROM batches WHERE epoch = ` + epochOf + ` AND seq = $3`
 	if back := d.back.Load(); back != nil {
 		return nil, back
 	}
-	err := d.find(ctx, query, id, seq, &b.Manifest, &refers, &b.Confirmed)
+	err := d.find(ctx, query, ref, &b.Manifest, &refers, &b.Confirmed)
 	if err != nil || b.Confirmed {
 		return &b, err
 	}
-	if err := errors.Join(d.cut(id, seq), d.cutByAll(ctx, id, seq)); err != nil {
+	if err := errors.Join(d.cut(ref), d.cutByAll(ctx, ref)); err != nil {
 		return nil, err
 	}
-	b.Content, err = d.content(ctx, id, seq, refers)
+	b.Content, err = d.content(ctx, ref, refers)
 	return &b, err
 }
 
 // Manifest is that of [Store].
-func (d *database) Manifest(ctx context.Context, id EpochID, seq uint64) (manifest []byte, confirmed bool, err error) {
+func (d *database) Manifest(ctx context.Context, b BatchID) (manifest []byte, confirmed bool, err error) {
 	const query = `SELECT manifest, bytes IS NULL FROM batches WHERE epoch = ` + epochOf + ` AND seq = $3`
-	err = d.find(ctx, query, id, seq, &manifest, &confirmed)
+	err = d.find(ctx, query, b, &manifest, &confirmed)
 	return manifest, confirmed, err
 }
 
 // find reads from a batch's row, or returns ErrNoBatch.
-func (d *database) find(ctx context.Context, query string, id EpochID, seq uint64, into ...any) error {
-	err := d.read.QueryRowContext(ctx, query, id.Task[:], id.Epoch, seq).Scan(into...)
+func (d *database) find(ctx context.Context, query string, b BatchID, into ...any) error {
+	err := d.read.QueryRowContext(ctx, query, b.Task[:], b.Epoch, b.Seq).Scan(into...)
 	if errors.Is(err, sql.ErrNoRows) {
 		return ErrNoBatch
 	}
@@ -267,15 +267,15 @@ func (d *database) find(ctx context.Context, query string, id EpochID, seq uint6
 }
 
 // Confirm is that of [Store].
-func (d *database) Confirm(ctx context.Context, id EpochID, seq uint64) error {
+func (d *database) Confirm(ctx context.Context, b BatchID) error {
 	return d.within(ctx, func(tx *transaction) error {
-		e, err := tx.lock(id)
+		e, err := tx.lock(b.EpochID)
 		if err != nil {
 			return err
 		}
 		var refers []byte
 		const find = `SELECT bytes FROM batches WHERE epoch = $1 AND seq = $2 AND bytes IS NOT NULL`
-		err = tx.row(find, e.id, seq).Scan(&refers)
+		err = tx.row(find, e.id, b.Seq).Scan(&refers)
 		if errors.Is(err, sql.ErrNoRows) {
 			return nil
 		}
@@ -283,13 +283,13 @@ func (d *database) Confirm(ctx context.Context, id EpochID, seq uint64) error {
 			return err
 		}
 		const confirm = `UPDATE batches SET bytes = NULL WHERE epoch = $1 AND seq = $2`
-		if _, err := tx.exec(confirm, e.id, seq); err != nil {
+		if _, err := tx.exec(confirm, e.id, b.Seq); err != nil {
 			return err
 		}
-		if _, err := tx.exec(`DELETE FROM cuts WHERE epoch = $1 AND seq = $2`, e.id, seq); err != nil {
+		if _, err := tx.exec(`DELETE FROM cuts WHERE epoch = $1 AND seq = $2`, e.id, b.Seq); err != nil {
 			return err
 		}
-		return errors.Join(tx.sweepPieces(e.id, seq, refers), tx.step(e, id))
+		return errors.Join(tx.sweepPieces(e.id, b.Seq, refers), tx.step(e, b.EpochID))
 	})
 }
 
@@ -303,17 +303,17 @@ func (t *transaction) sweepPieces(epoch int64, seq uint64, refers []byte) error 
 }
 
 // Told is that of [Store].
-func (d *database) Told(ctx context.Context, id EpochID, seq uint64) error {
+func (d *database) Told(ctx context.Context, b BatchID) error {
 	return d.within(ctx, func(tx *transaction) error {
-		e, err := tx.lock(id)
+		e, err := tx.lock(b.EpochID)
 		if err != nil {
 			return err
 		}
-		n, err := tx.exec(`UPDATE batches SET told = 1 WHERE told = 0 AND epoch = $1 AND seq = $2`, e.id, seq)
+		n, err := tx.exec(`UPDATE batches SET told = 1 WHERE told = 0 AND epoch = $1 AND seq = $2`, e.id, b.Seq)
 		if err != nil || n == 0 {
 			return err
 		}
-		return tx.step(e, id)
+		return tx.step(e, b.EpochID)
 	})
 }
 
@@ -324,7 +324,7 @@ func (d *database) Untold(ctx context.Context, id EpochID) ([]uint64, error) {
 		return seq, rows.Scan(&seq)
 	}, id.Task[:], id.Epoch)
 	for _, seq := range all {
-		err = errors.Join(err, d.cut(id, seq))
+		err = errors.Join(err, d.cut(id.Batch(seq)))
 	}
 	return all, err
 }

@@ -113,7 +113,7 @@ func (t *transaction) look(id EpochID, group []*Submission) (
 			return t.look(id, group)
 		}
 	}
-	if filling.ID = id; filling.Submissions == 0 {
+	if filling.EpochID = id; filling.Submissions == 0 {
 		filling.Seq = e.next
 	}
 	return e, filling, fresh, m, err
@@ -194,7 +194,7 @@ func (t *transaction) count(epoch int64, m *memory, taken []*Submission) error {
 // fill stores the slots of accepted submissions, in runs, and the new size of their batch. fresh is what its runs of
 // level 0 take so far.
 func (t *transaction) fill(epoch int64, b OpenBatch, fresh int, subs []*Submission) error {
-	c, err := t.vault.batchCipher(b.ID, kindRows, b.Seq)
+	c, err := t.vault.batchCipher(kindRows, b.BatchID)
 	if err != nil {
 		return err
 	}

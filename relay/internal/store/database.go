@@ -28,11 +28,11 @@ type database struct {
 	turns       Together[*turning]
 	requests    requests // that were signed
 
-	said      atomic.Bool        // the other processes have been told of back
-	met       atomic.Bool        // this process is a member among those that share the database
-	following sync.Mutex         // guards told and caught: one Follow at a time
-	told      map[heldBatch]bool // what the others know that this process has cut
-	caught    uint64             // the number of the look by which it had caught up as it was joining; 0 for not
+	said      atomic.Bool      // the other processes have been told of back
+	met       atomic.Bool      // this process is a member among those that share the database
+	following sync.Mutex       // guards told and caught: one Follow at a time
+	told      map[BatchID]bool // what the others know that this process has cut
+	caught    uint64           // the number of the look by which it had caught up as it was joining; 0 for not
 
 	hearing  sync.Mutex         // guards the rest
 	latest   uint64             // the number of this process's last look

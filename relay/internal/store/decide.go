@@ -78,7 +78,7 @@ func place(taken []*Submission, filling OpenBatch, next uint64) (grown []OpenBat
 	for _, sub := range taken {
 		if b.Submissions == sub.Size {
 			flush()
-			b = OpenBatch{filling.ID, max(next, b.Seq+1), 0}
+			b = OpenBatch{filling.Batch(max(next, b.Seq+1)), 0}
 		}
 		b.Submissions++
 		here = append(here, sub)

@@ -44,7 +44,7 @@ func (d *database) Progress(ctx context.Context) ([]Progress, error) {
 		return err
 	}
 	err = each(`SELECT epoch, seq, submissions FROM open ORDER BY epoch, seq`, func(p *Progress, seq, n uint64) {
-		p.Open = append(p.Open, OpenBatch{p.ID, seq, n})
+		p.Open = append(p.Open, OpenBatch{p.ID.Batch(seq), n})
 	})
 	if err != nil {
 		return nil, fmt.Errorf("couldn't list open batches: %w", err)
@@ -292,16 +292,16 @@ func (t *transaction) obsolete(at State) (tables []string) {
 }
 
 // Note is that of [Store].
-func (d *database) Note(ctx context.Context, id EpochID, seq uint64, why Reason) (times uint64, err error) {
+func (d *database) Note(ctx context.Context, b BatchID, why Reason) (times uint64, err error) {
 	err = d.within(ctx, func(tx *transaction) error {
-		e, err := tx.lock(id)
+		e, err := tx.lock(b.EpochID)
 		if err != nil {
 			return err
 		}
-		if times, err = tx.note(e.id, seq, why); err != nil || times == 0 {
+		if times, err = tx.note(e.id, b.Seq, why); err != nil || times == 0 {
 			return err
 		}
-		return tx.step(e, id)
+		return tx.step(e, b.EpochID)
 	})
 	return times, err
 }

@@ -19,11 +19,11 @@ func LimitPages(s Store, n int) error {
 }
 
 // Unencrypted has a batch stored as it is.
-func (v *Vault) Unencrypted(id EpochID, seq uint64) {
+func (v *Vault) Unencrypted(b BatchID) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	for _, kind := range []keytree.Label{kindRows, kindSealed} {
-		v.ciphers[id.batchLabel(kind, seq)] = noCipher{}
+		v.ciphers[b.label(kind)] = noCipher{}
 	}
 }
 

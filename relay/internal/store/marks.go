@@ -648,11 +648,11 @@ func (v *Vault) End(ids []EpochID) (failed error) {
 func (d *database) SetBack() *SetBack { return d.back.Load() }
 
 // cut cuts a batch's leaf in the marks, if it is not cut, before its first byte leaves.
-func (d *database) cut(id EpochID, seq uint64) error {
+func (d *database) cut(b BatchID) error {
 	owes := owed{}
 	for _, g := range d.vault.guards() {
-		if g.of(id.key()) && !g.Entry(id.key()).Made.Has(seq) {
-			owes.add(g, id.key(), mark.Entry{Made: mark.Of(seq)})
+		if g.of(b.key()) && !g.Entry(b.key()).Made.Has(b.Seq) {
+			owes.add(g, b.key(), mark.Entry{Made: mark.Of(b.Seq)})
 		}
 	}
 	return owes.pay()

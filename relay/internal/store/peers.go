@@ -139,7 +139,7 @@ func (d *database) meet(ctx context.Context, all []Progress, begun uint64) error
 	if err != nil {
 		return err
 	}
-	held := map[heldBatch]bool{}
+	held := map[BatchID]bool{}
 	var peers []peer
 	var caught uint64
 	me := peer{file: name, begun: begun}
@@ -363,26 +363,20 @@ func (t *transaction) reset() error {
 	return t.enlist(peer{name, at + 1, at, member})
 }
 
-// heldBatch names a batch that the others have been told of.
-type heldBatch struct {
-	id  EpochID
-	seq uint64
-}
-
 // tell tells the others which batches this process has cut, but for those they have been told of, and lists
 // all in held.
-func (t *transaction) tell(name string, all []Progress, told, held map[heldBatch]bool) error {
+func (t *transaction) tell(name string, all []Progress, told, held map[BatchID]bool) error {
 	const cut = `INSERT INTO cuts (epoch, seq, file) SELECT epoch, seq, $1 FROM batches
 		WHERE bytes IS NOT NULL AND epoch = (SELECT id FROM epochs WHERE task = $2 AND epoch = $3)` + `
 		AND seq = $4 ON CONFLICT DO NOTHING`
 	for i := range all {
 		for _, seq := range all[i].Held {
-			key := heldBatch{all[i].ID, seq}
+			key := all[i].ID.Batch(seq)
 			held[key] = true
 			if told[key] {
 				continue
 			}
-			if _, err := t.exec(cut, name, key.id.Task[:], key.id.Epoch, seq); err != nil {
+			if _, err := t.exec(cut, name, key.Task[:], key.Epoch, seq); err != nil {
 				return err
 			}
 		}
@@ -391,7 +385,7 @@ func (t *transaction) tell(name string, all []Progress, told, held map[heldBatch
 }
 
 // cutByAll is [ErrUncut] until all processes have cut a batch that this one has cut, or were fenced.
-func (d *database) cutByAll(ctx context.Context, id EpochID, seq uint64) error {
+func (d *database) cutByAll(ctx context.Context, b BatchID) error {
 	if d.engine.alone() {
 		return nil
 	}
@@ -407,12 +401,12 @@ func (d *database) cutByAll(ctx context.Context, id EpochID, seq uint64) error {
 	if err != nil {
 		return err
 	}
-	return d.within(ctx, func(tx *transaction) error { return d.waitFor(tx, name, id, seq) })
+	return d.within(ctx, func(tx *transaction) error { return d.waitFor(tx, name, b) })
 }
 
 // waitFor is [ErrUncut] while this process is not a member, or waits for another. It fences those that it has waited
 // for too long.
-func (d *database) waitFor(t *transaction, name string, id EpochID, seq uint64) error {
+func (d *database) waitFor(t *transaction, name string, b BatchID) error {
 	peers, err := t.peers() // one at a time, or two could fence each other
 	if err != nil {
 		return err
@@ -426,7 +420,7 @@ func (d *database) waitFor(t *transaction, name string, id EpochID, seq uint64) 
 	const query = `SELECT file FROM cuts WHERE seq = $3 AND epoch = ` + epochOf
 	cut, err := collect(t.ctx, t.tx, query, func(rows *sql.Rows) (file string, err error) {
 		return file, rows.Scan(&file)
-	}, id.Task[:], id.Epoch, seq)
+	}, b.Task[:], b.Epoch, b.Seq)
 	if err != nil {
 		return fmt.Errorf("couldn't look for other processes: %w", err)
 	}

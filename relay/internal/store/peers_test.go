@@ -56,7 +56,7 @@ func several(t *testing.T, description string, n int) []*history {
 func (h *history) make(t *testing.T) (seq uint64) {
 	t.Helper()
 	seq = progressOf(t, h.store, h.mixed).Next
-	require.NoError(t, mixOf(h.store, h.mixed, seq, nil, func([]bool) (*onion.Batch, error) {
+	require.NoError(t, mixOf(h.store, h.mixed.Batch(seq), nil, func([]bool) (*onion.Batch, error) {
 		return testBatch(seq, []byte(h.folder))
 	}))
 	return seq
@@ -93,10 +93,10 @@ func TestSetBackPair(t *testing.T) {
 	a.follow(t)
 	lagging := snapshot(t, url, 0)
 	seq := a.make(t)
-	_, err := a.store.Batch(t.Context(), a.mixed, seq)
+	_, err := a.store.Batch(t.Context(), a.mixed.Batch(seq))
 	require.ErrorIs(t, err, ErrUncut)
 	b.follow(t)
-	_, err = a.store.Batch(t.Context(), a.mixed, seq)
+	_, err = a.store.Batch(t.Context(), a.mixed.Batch(seq))
 	require.NoError(t, err)
 	require.NoError(t, a.store.Close()) // it is killed
 	lagging(t)
@@ -114,19 +114,19 @@ func TestSetBackFenced(t *testing.T) {
 	require.NoError(t, b.store.Close())
 	seq := a.make(t)
 	a.follow(t)
-	_, err := a.store.Batch(t.Context(), a.mixed, seq)
+	_, err := a.store.Batch(t.Context(), a.mixed.Batch(seq))
 	require.ErrorIs(t, err, ErrUncut)
 	a.misses(t, b)
-	_, err = a.store.Batch(t.Context(), a.mixed, seq)
+	_, err = a.store.Batch(t.Context(), a.mixed.Batch(seq))
 	require.NoError(t, err)
 	require.NoError(t, b.begin(t))
 	for range 2 {
-		_, err = b.store.Batch(t.Context(), b.mixed, seq)
+		_, err = b.store.Batch(t.Context(), b.mixed.Batch(seq))
 		require.ErrorIs(t, err, ErrUncut, "nobody else is there")
 	}
 	a.follow(t)
 	b.follow(t)
-	_, err = b.store.Batch(t.Context(), b.mixed, seq)
+	_, err = b.store.Batch(t.Context(), b.mixed.Batch(seq))
 	require.NoError(t, err)
 	require.True(t, b.vault.guards()[0].Entry(b.mixed.key()).Made.Has(seq))
 }
@@ -146,11 +146,11 @@ func TestSetBackWhileAway(t *testing.T) {
 	a.follow(t)
 	seq := a.make(t)
 	a.misses(t, b)
-	_, err := a.store.Batch(t.Context(), a.mixed, seq)
+	_, err := a.store.Batch(t.Context(), a.mixed.Batch(seq))
 	require.NoError(t, err)
 	lagging(t)
 	require.Equal(t, seq, b.make(t))
-	_, err = b.store.Batch(t.Context(), b.mixed, seq)
+	_, err = b.store.Batch(t.Context(), b.mixed.Batch(seq))
 	require.ErrorIs(t, err, ErrUncut, "it has not waited while it looks itself")
 	_, err = a.store.Follow(t.Context())
 	a.requireStopped(t, partStore, err)
@@ -161,7 +161,7 @@ func TestSetBackWhileAway(t *testing.T) {
 		require.ErrorAs(t, err, &back)
 		require.Equal(t, OtherFound, back.Cause)
 	}
-	_, err = b.store.Batch(t.Context(), b.mixed, seq)
+	_, err = b.store.Batch(t.Context(), b.mixed.Batch(seq))
 	requireOther(err)
 	require.NoError(t, b.store.Close())
 	requireOther(b.begin(t))
@@ -240,7 +240,7 @@ func TestSetBackLooks(t *testing.T) {
 	lagging := snapshot(t, url, 0)
 	b.follow(t)
 	lagging(t)
-	_, err := b.store.Batch(t.Context(), b.mixed, 0)
+	_, err := b.store.Batch(t.Context(), b.mixed.Batch(0))
 	b.requireStopped(t, partStore, err)
 }
 
@@ -298,7 +298,7 @@ func TestNoMember(t *testing.T) {
 	seq := a.make(t)
 	a.follow(t)
 	a.misses(t, b)
-	_, err := a.store.Batch(t.Context(), a.mixed, seq)
+	_, err := a.store.Batch(t.Context(), a.mixed.Batch(seq))
 	require.NoError(t, err)
 	require.NoError(t, a.store.Close()) // its disk is lost
 	c.follow(t)
@@ -313,7 +313,7 @@ func TestNoMember(t *testing.T) {
 		h.misses(t, a)
 		h.follow(t)
 		require.Equal(t, NoMember, h.store.Joining())
-		_, err = h.store.Batch(t.Context(), h.mixed, seq)
+		_, err = h.store.Batch(t.Context(), h.mixed.Batch(seq))
 		require.ErrorIs(t, err, ErrUncut)
 	}
 	require.NoError(t, b.store.EndAll(t.Context(), []EpochID{b.mixed}, nil, "ended"))
@@ -330,7 +330,7 @@ func TestNoMember(t *testing.T) {
 	require.Zero(t, progressOf(t, b.store, b.mixed).Next)
 	b.make(t)
 	c.follow(t)
-	_, err = b.store.Batch(t.Context(), b.mixed, 0)
+	_, err = b.store.Batch(t.Context(), b.mixed.Batch(0))
 	require.NoError(t, err)
 }
 
@@ -376,16 +376,16 @@ func TestSetBackWhileJoining(t *testing.T) {
 		b.follow(t)
 		a.follow(t)
 	}
-	_, err := b.store.Batch(t.Context(), b.mixed, 0)
+	_, err := b.store.Batch(t.Context(), b.mixed.Batch(0))
 	require.NoError(t, err)
 	lagging := snapshot(t, url, 0)
 	a.misses(t, b)
 	seq := a.make(t)
 	looked := []Progress{progressOf(t, b.store, b.mixed)}
-	_, err = a.store.Batch(t.Context(), a.mixed, seq)
+	_, err = a.store.Batch(t.Context(), a.mixed.Batch(seq))
 	require.NoError(t, err)
 	seq = a.make(t)
-	_, err = a.store.Batch(t.Context(), a.mixed, seq)
+	_, err = a.store.Batch(t.Context(), a.mixed.Batch(seq))
 	require.NoError(t, err, "b is fenced")
 	a.follow(t)
 	require.NoError(t, b.store.meet(t.Context(), looked, 0))
@@ -405,7 +405,7 @@ func TestSetBackMadeAgain(t *testing.T) {
 	seq := a.make(t)
 	b.follow(t)
 	lagging(t)
-	err := mixOf(b.store, b.mixed, seq, nil, func([]bool) (*onion.Batch, error) {
+	err := mixOf(b.store, b.mixed.Batch(seq), nil, func([]bool) (*onion.Batch, error) {
 		return testBatch(seq, []byte(b.folder))
 	})
 	b.requireStopped(t, partStore, err)
@@ -427,7 +427,7 @@ func TestSetBackRace(t *testing.T) {
 	made := make(chan error, 2)
 	for _, h := range []*history{a, b} {
 		go func() {
-			made <- mixOf(h.store, h.mixed, 0, nil, func([]bool) (*onion.Batch, error) {
+			made <- mixOf(h.store, h.mixed.Batch(0), nil, func([]bool) (*onion.Batch, error) {
 				return testBatch(0, []byte(h.folder))
 			})
 		}()
@@ -442,9 +442,9 @@ func TestSetBackRace(t *testing.T) {
 		a.follow(t)
 		b.follow(t)
 	}
-	first, err := a.store.Batch(t.Context(), a.mixed, 0)
+	first, err := a.store.Batch(t.Context(), a.mixed.Batch(0))
 	require.NoError(t, err)
-	second, err := b.store.Batch(t.Context(), b.mixed, 0)
+	second, err := b.store.Batch(t.Context(), b.mixed.Batch(0))
 	require.NoError(t, err)
 	require.Equal(t, bytesOf(t, first), bytesOf(t, second))
 }

@@ -41,8 +41,7 @@ type attempt struct {
 	d     *database
 	ctx   context.Context
 	epoch int64 // its row
-	id    EpochID
-	seq   uint64
+	of    BatchID
 	name  []byte // 8 random bytes
 	key   []byte
 	seal  cipher.AEAD
@@ -58,13 +57,13 @@ const attemptName = 8
 // head is the number of what stands before the first piece that is put.
 const head = 0
 
-func (d *database) newAttempt(ctx context.Context, epoch int64, id EpochID, seq uint64) (*attempt, error) {
-	a := &attempt{d: d, ctx: ctx, epoch: epoch, id: id, seq: seq, name: make([]byte, attemptName),
+func (d *database) newAttempt(ctx context.Context, epoch int64, b BatchID) (*attempt, error) {
+	a := &attempt{d: d, ctx: ctx, epoch: epoch, of: b, name: make([]byte, attemptName),
 		key:  make([]byte, 32),
 		next: head + 1}
 	rand.Read(a.name)
 	rand.Read(a.key)
-	c, err := d.vault.batchCipher(id, kindSealed, seq)
+	c, err := d.vault.batchCipher(kindSealed, b)
 	if err != nil {
 		return nil, err
 	}
@@ -73,7 +72,7 @@ func (d *database) newAttempt(ctx context.Context, epoch int64, id EpochID, seq 
 	}
 	// No other process is at it: what a crash has left of this batch is in the way, where the disk is full.
 	const lost = `SELECT epoch, seq, made FROM sweeps WHERE epoch = $1 AND seq = $2 AND length(made) > 0`
-	return a, d.sweepAll(ctx, lost, epoch, seq)
+	return a, d.sweepAll(ctx, lost, epoch, b.Seq)
 }
 
 // abandon deletes what an attempt has put, as the disk may be full of it.
@@ -83,7 +82,7 @@ func (a *attempt) abandon() error {
 		return nil
 	}
 	const own = `SELECT epoch, seq, made FROM sweeps WHERE epoch = $1 AND seq = $2 AND made = $3`
-	return a.d.sweepAll(context.WithoutCancel(a.ctx), own, a.epoch, a.seq, a.name)
+	return a.d.sweepAll(context.WithoutCancel(a.ctx), own, a.epoch, a.of.Seq, a.name)
 }
 
 // last runs the transaction that makes the batch. Where that fails the pieces go. Where it was done all the same, and
@@ -116,7 +115,7 @@ func (a *attempt) put(piece []byte) error {
 		return nil
 	}
 	err := a.d.within(a.ctx, func(tx *transaction) error {
-		if err := tx.sweepLater(a.epoch, a.seq, a.name); err != nil {
+		if err := tx.sweepLater(a.epoch, a.of.Seq, a.name); err != nil {
 			return err
 		}
 		return a.write(tx)
@@ -141,14 +140,14 @@ func (a *attempt) write(tx *transaction) error {
 
 func (a *attempt) insert(tx *transaction, number int, piece []byte) error {
 	const store = `INSERT INTO pieces (epoch, seq, made, number, bytes) VALUES ($1, $2, $3, $4, $5)`
-	_, err := tx.exec(store, a.epoch, a.seq, a.name, number, piece)
+	_, err := tx.exec(store, a.epoch, a.of.Seq, a.name, number, piece)
 	return err
 }
 
 // finish stores the rest of an attempt and the batch, in the transaction that makes it. told says whether the relay
 // before knows of it.
 func (a *attempt) finish(tx *transaction, made *Made, told int) error {
-	c, err := tx.vault.batchCipher(a.id, kindSealed, a.seq)
+	c, err := tx.vault.batchCipher(kindSealed, a.of)
 	if err != nil {
 		return err
 	}
@@ -160,11 +159,11 @@ func (a *attempt) finish(tx *transaction, made *Made, told int) error {
 		return fmt.Errorf("couldn't store a batch: %w", err)
 	}
 	const store = `INSERT INTO batches (epoch, seq, manifest, bytes, told) VALUES ($1, $2, $3, $4, $5)`
-	if _, err = tx.exec(store, a.epoch, a.seq, made.Manifest, encrypt(a.name[:attemptName:attemptName], c, a.key),
+	if _, err = tx.exec(store, a.epoch, a.of.Seq, made.Manifest, encrypt(a.name[:attemptName:attemptName], c, a.key),
 		told); err != nil {
 		return fmt.Errorf("couldn't store a batch: %w", err)
 	}
-	_, err = tx.exec(`DELETE FROM sweeps WHERE epoch = $1 AND seq = $2 AND made = $3`, a.epoch, a.seq, a.name)
+	_, err = tx.exec(`DELETE FROM sweeps WHERE epoch = $1 AND seq = $2 AND made = $3`, a.epoch, a.of.Seq, a.name)
 	return err
 }
 
@@ -268,12 +267,12 @@ type Content struct {
 }
 
 // content returns the bytes of a batch that refers to an attempt.
-func (d *database) content(ctx context.Context, id EpochID, seq uint64, refers []byte) (*Content, error) {
-	batch, err := d.vault.batchCipher(id, kindSealed, seq)
+func (d *database) content(ctx context.Context, b BatchID, refers []byte) (*Content, error) {
+	batch, err := d.vault.batchCipher(kindSealed, b)
 	if err != nil {
 		return nil, err
 	}
-	c := &Content{d: d, ctx: ctx, seq: seq, name: []byte{}, number: -1}
+	c := &Content{d: d, ctx: ctx, seq: b.Seq, name: []byte{}, number: -1}
 	var key []byte
 	if len(refers) > 0 {
 		c.name = refers[:attemptName]
@@ -286,7 +285,7 @@ func (d *database) content(ctx context.Context, id EpochID, seq uint64, refers [
 		return nil, err
 	}
 	const epoch = `SELECT id FROM epochs WHERE task = $1 AND epoch = $2`
-	if err := d.read.QueryRowContext(ctx, epoch, id.Task[:], id.Epoch).Scan(&c.epoch); err != nil {
+	if err := d.read.QueryRowContext(ctx, epoch, b.Task[:], b.Epoch).Scan(&c.epoch); err != nil {
 		return nil, fmt.Errorf("couldn't read a batch: %w", err)
 	}
 	const list = `SELECT number, length(bytes) FROM pieces WHERE epoch = $1 AND seq = $2 AND made = $3 ORDER BY number`
@@ -300,7 +299,7 @@ func (d *database) content(ctx context.Context, id EpochID, seq uint64, refers [
 		end += size - sealedExtra
 		c.numbers, c.ends = append(c.numbers, number), append(c.ends, end)
 		return struct{}{}, nil
-	}, c.epoch, seq, c.name)
+	}, c.epoch, b.Seq, c.name)
 	if err == nil && len(c.ends) == 0 {
 		err = ErrNoBatch // confirmed in between
 	}

@@ -65,11 +65,11 @@ func TestPieces(t *testing.T) {
 		for i := range 10 {
 			verdicts(t, s, aSubmission(i, i))
 		}
-		require.NoError(t, s.Seal(t.Context(), testEpoch, 0, piecesOf(nil)))
+		require.NoError(t, s.Seal(t.Context(), testEpoch.Batch(0), piecesOf(nil)))
 		require.Equal(t, []int{4, 31, 1}, s.counts(t, slotRuns, "pieces", "sweeps"), "30 slots in 5 runs, of which one is gone")
 		require.NoError(t, s.Sweep(t.Context()))
 		require.Equal(t, []int{0, 31, 0}, s.counts(t, slotRuns, "pieces", "sweeps"))
-		b, err := open().Batch(t.Context(), testEpoch, 0)
+		b, err := open().Batch(t.Context(), testEpoch.Batch(0))
 		require.NoError(t, err)
 		all := bytesOf(t, b)
 		require.Len(t, all, 4+30*100)
@@ -87,8 +87,8 @@ func TestPieces(t *testing.T) {
 		}
 		_, err = b.Content.Seek(-1, io.SeekStart)
 		require.Error(t, err)
-		require.NoError(t, s.Confirm(t.Context(), testEpoch, 0))
-		_, err = s.Batch(t.Context(), testEpoch, 0)
+		require.NoError(t, s.Confirm(t.Context(), testEpoch.Batch(0)))
+		_, err = s.Batch(t.Context(), testEpoch.Batch(0))
 		require.NoError(t, err)
 		_, err = b.Content.Seek(0, io.SeekStart)
 		require.NoError(t, err)
@@ -109,13 +109,13 @@ func TestAttempts(t *testing.T) {
 			verdicts(t, s, aSubmission(i, i))
 		}
 		late := errors.New("as the test asked")
-		require.ErrorIs(t, s.Seal(t.Context(), testEpoch, 0, piecesOf(late)), late)
+		require.ErrorIs(t, s.Seal(t.Context(), testEpoch.Batch(0), piecesOf(late)), late)
 		require.Equal(t, []int{5, 0, 0}, s.counts(t, slotRuns, "pieces", "sweeps"))
 
 		var cut error
 		func() {
 			defer func() { cut, _ = recover().(error) }()
-			_ = s.Seal(t.Context(), testEpoch, 0, func(_ uint64, _ iter.Seq2[Row, error], put Put) (*Made, error) {
+			_ = s.Seal(t.Context(), testEpoch.Batch(0), func(_ uint64, _ iter.Seq2[Row, error], put Put) (*Made, error) {
 				for range 15 {
 					if err := put(bytes.Repeat([]byte("slot"), 25)); err != nil {
 						return nil, err
@@ -128,7 +128,7 @@ func TestAttempts(t *testing.T) {
 		require.Equal(t, []int{5, 10, 1}, s.counts(t, slotRuns, "pieces", "sweeps"))
 		require.NoError(t, s.Sweep(t.Context()))
 		require.Equal(t, []int{5, 10, 1}, s.counts(t, slotRuns, "pieces", "sweeps"), "another process may be at it")
-		key, err := s.vault.batchCipher(testEpoch, kindSealed, 0)
+		key, err := s.vault.batchCipher(kindSealed, testEpoch.Batch(0))
 		require.NoError(t, err)
 		rows, err := s.read.Query("SELECT bytes FROM pieces")
 		require.NoError(t, err)
@@ -149,10 +149,10 @@ func TestAttempts(t *testing.T) {
 		require.Equal(t, []int{5, 10, 1}, s.counts(t, slotRuns, "pieces", "sweeps"), "what was cut short in another epoch")
 
 		again := open()
-		require.NoError(t, again.Seal(t.Context(), testEpoch, 0, piecesOf(nil)))
+		require.NoError(t, again.Seal(t.Context(), testEpoch.Batch(0), piecesOf(nil)))
 		require.NoError(t, again.Sweep(t.Context()))
 		require.Equal(t, []int{0, 31, 0}, s.counts(t, slotRuns, "pieces", "sweeps"))
-		b, err := s.Batch(t.Context(), testEpoch, 0)
+		b, err := s.Batch(t.Context(), testEpoch.Batch(0))
 		require.NoError(t, err)
 		require.Len(t, bytesOf(t, b), 4+30*100)
 	})
@@ -173,7 +173,7 @@ func TestLastFails(t *testing.T) {
 		}
 		mixed := EpochID{testEpoch.Task, testEpoch.Epoch + 1}
 		mix := func() error {
-			return s.Mix(t.Context(), mixed, 0, slices.Clone(tags), func(_ *Fresh, put Put) (*Made, error) {
+			return s.Mix(t.Context(), mixed.Batch(0), slices.Clone(tags), func(_ *Fresh, put Put) (*Made, error) {
 				for range 30 {
 					require.NoError(t, put(make([]byte, 100)))
 				}
@@ -182,14 +182,14 @@ func TestLastFails(t *testing.T) {
 		}
 		_, err := s.write.Exec("ALTER TABLE batches RENAME TO away")
 		require.NoError(t, err)
-		require.ErrorContains(t, s.Seal(t.Context(), testEpoch, 0, piecesOf(nil)), "couldn't store a batch")
+		require.ErrorContains(t, s.Seal(t.Context(), testEpoch.Batch(0), piecesOf(nil)), "couldn't store a batch")
 		require.ErrorContains(t, mix(), "couldn't store a batch")
 		require.Equal(t, []int{5, 0, 0}, s.counts(t, slotRuns, "pieces", "sweeps"))
 		_, err = s.write.Exec("ALTER TABLE away RENAME TO batches")
 		require.NoError(t, err)
 
-		require.NoError(t, s.Seal(t.Context(), testEpoch, 0, piecesOf(nil)))
-		require.ErrorIs(t, s.Seal(t.Context(), testEpoch, 0, piecesOf(nil)), ErrNoBatch)
+		require.NoError(t, s.Seal(t.Context(), testEpoch.Batch(0), piecesOf(nil)))
+		require.ErrorIs(t, s.Seal(t.Context(), testEpoch.Batch(0), piecesOf(nil)), ErrNoBatch)
 		require.NoError(t, mix())
 		require.ErrorIs(t, mix(), ErrMade)
 		require.Equal(t, []int{62}, s.counts(t, "pieces"))
@@ -212,7 +212,7 @@ func TestMixAgain(t *testing.T) {
 		mix := func(seq uint64, tags []Short, want int, made *Made, fail error) {
 			t.Helper()
 			all := append([]Short{}, tags...)
-			err := s.Mix(t.Context(), testEpoch, seq, tags, func(f *Fresh, put Put) (*Made, error) {
+			err := s.Mix(t.Context(), testEpoch.Batch(seq), tags, func(f *Fresh, put Put) (*Made, error) {
 				taken := 0
 				for _, tag := range all {
 					if f.Take(tag) {
@@ -236,7 +236,7 @@ func TestMixAgain(t *testing.T) {
 		mix(1, append(append(tags(10, 20), tags(15, 15)...), tags(25, 5)...), 10, &withheld, nil)
 		require.NoError(t, s.Sweep(t.Context()))
 		for seq, size := range []int{4 + 3000, 4} {
-			b, err := s.Batch(t.Context(), testEpoch, uint64(seq))
+			b, err := s.Batch(t.Context(), testEpoch.Batch(uint64(seq)))
 			require.NoError(t, err)
 			require.Len(t, bytesOf(t, b), size)
 		}

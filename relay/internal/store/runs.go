@@ -233,21 +233,21 @@ func (r *slotRun) pack() []byte {
 
 // rows yields the rows of an open batch that takes no more, run by run: one is in memory at a time, and one in a
 // transaction, as a long one would keep the log from being emptied.
-func (d *database) rows(ctx context.Context, epoch int64, id EpochID, seq uint64) (iter.Seq2[Row, error], error) {
-	c, err := d.vault.batchCipher(id, kindRows, seq)
+func (d *database) rows(ctx context.Context, epoch int64, b BatchID) (iter.Seq2[Row, error], error) {
+	c, err := d.vault.batchCipher(kindRows, b)
 	if err != nil {
 		return nil, err
 	}
 	const list = `SELECT id FROM runs WHERE epoch = $1 AND seq = $2`
 	ids, err := collect(ctx, d.read, list, func(rows *sql.Rows) (run int64, err error) {
 		return run, rows.Scan(&run)
-	}, epoch, seq)
+	}, epoch, b.Seq)
 	if err != nil {
 		return nil, fmt.Errorf("couldn't read slots: %w", err)
 	}
 	return func(yield func(Row, error) bool) {
 		for _, run := range ids {
-			rows, err := d.run(ctx, c, epoch, seq, run)
+			rows, err := d.run(ctx, c, epoch, b.Seq, run)
 			if err != nil {
 				yield(Row{}, fmt.Errorf("couldn't read slots: %w", err))
 				return

@@ -128,7 +128,7 @@ func TestMergedRunsLeaveNothing(t *testing.T) {
 	require.NoError(t, err)
 	defer opened.Close()
 	s := opened.(*database)
-	v.Unencrypted(testEpoch, 0)
+	v.Unencrypted(testEpoch.Batch(0))
 	var slots [][]byte
 	for i := range n {
 		sub := aSubmission(i, i)

@@ -197,20 +197,20 @@ func (h *history) seal(t *testing.T) {
 	t.Helper()
 	seq := h.open[0]
 	h.open = h.open[1:]
-	require.NoError(t, h.store.Seal(t.Context(), h.first, seq, sealAs(h.first, seq)))
-	h.serve(t, h.first, seq)
+	require.NoError(t, h.store.Seal(t.Context(), h.first.Batch(seq), sealAs(h.first.Batch(seq))))
+	h.serve(t, h.first.Batch(seq))
 }
 
 // sealAs makes a batch of the rows as they come, of an epoch.
-func sealAs(id EpochID, seq uint64) SealFunc {
+func sealAs(b BatchID) SealFunc {
 	return wholly(func(submissions uint64, rows []Row) (*onion.Batch, error) {
 		lanes := make([][][]byte, 2)
 		for _, row := range rows {
 			lanes[row.Lane] = append(lanes[row.Lane], row.Slot)
 		}
 		return onion.NewBatch(testSign, onion.BatchDraft{
-			Context: onion.Context{TaskID: id.Task, Epoch: id.Epoch},
-			Seq:     seq, Submissions: submissions, In: []uint64{uint64(len(lanes[0])), uint64(len(lanes[1]))},
+			Context: onion.Context{TaskID: b.Task, Epoch: b.Epoch},
+			Seq:     b.Seq, Submissions: submissions, In: []uint64{uint64(len(lanes[0])), uint64(len(lanes[1]))},
 		}, lanes)
 	})
 }
@@ -218,29 +218,29 @@ func sealAs(id EpochID, seq uint64) SealFunc {
 func (h *history) mix(t *testing.T) {
 	t.Helper()
 	seq := progressOf(t, h.store, h.mixed).Next
-	require.NoError(t, mixOf(h.store, h.mixed, seq, []Short{number8(int(seq))},
+	require.NoError(t, mixOf(h.store, h.mixed.Batch(seq), []Short{number8(int(seq))},
 		func(fresh []bool) (*onion.Batch, error) {
 			require.True(t, fresh[0])
 			return testBatch(seq, fmt.Appendf(nil, "%100d", seq))
 		}))
-	h.serve(t, h.mixed, seq)
+	h.serve(t, h.mixed.Batch(seq))
 }
 
 func (h *history) confirm(t *testing.T) {
 	t.Helper()
 	for _, id := range []EpochID{h.first, h.mixed} {
 		if held := progressOf(t, h.store, id).Held; len(held) > 0 {
-			require.NoError(t, h.store.Confirm(t.Context(), id, held[0]))
+			require.NoError(t, h.store.Confirm(t.Context(), id.Batch(held[0])))
 			return
 		}
 	}
 }
 
-func (h *history) serve(t *testing.T, id EpochID, seq uint64) {
+func (h *history) serve(t *testing.T, ref BatchID) {
 	t.Helper()
-	b, err := h.store.Batch(t.Context(), id, seq)
+	b, err := h.store.Batch(t.Context(), ref)
 	require.NoError(t, err)
-	h.released[fmt.Sprint(id.Epoch, seq)] = bytesOf(t, b)
+	h.released[fmt.Sprint(ref.Epoch, ref.Seq)] = bytesOf(t, b)
 }
 
 // live begins a history and lets it run for some moments.
@@ -284,9 +284,9 @@ func (h *history) requireStopped(t *testing.T, parts int, err error) {
 	require.ErrorAs(t, err, &back)
 	for _, id := range []EpochID{h.first, h.mixed, {task.ID{1}, 9}} {
 		for seq := range uint64(3) {
-			require.ErrorAs(t, h.store.Seal(ctx, id, seq, sealAs(id, seq)), &back)
-			require.ErrorAs(t, h.store.Mix(ctx, id, seq, nil, nil), &back)
-			_, err = h.store.Batch(ctx, id, seq)
+			require.ErrorAs(t, h.store.Seal(ctx, id.Batch(seq), sealAs(id.Batch(seq))), &back)
+			require.ErrorAs(t, h.store.Mix(ctx, id.Batch(seq), nil, nil), &back)
+			_, err = h.store.Batch(ctx, id.Batch(seq))
 			require.ErrorAs(t, err, &back)
 		}
 	}
@@ -299,7 +299,7 @@ func (h *history) requireSame(t *testing.T) {
 	for _, id := range []EpochID{h.first, h.mixed} {
 		p := progressOf(t, h.store, id)
 		for _, seq := range p.Held {
-			b, err := h.store.Batch(t.Context(), id, seq)
+			b, err := h.store.Batch(t.Context(), id.Batch(seq))
 			require.NoError(t, err)
 			require.Equal(t, h.released[fmt.Sprint(id.Epoch, seq)], bytesOf(t, b))
 		}
@@ -309,7 +309,7 @@ func (h *history) requireSame(t *testing.T) {
 		tags = append(tags, number8(int(seq)))
 	}
 	late := errors.New("only looked")
-	err := mixOf(h.store, h.mixed, uint64(len(tags)), tags, func(fresh []bool) (*onion.Batch, error) {
+	err := mixOf(h.store, h.mixed.Batch(uint64(len(tags))), tags, func(fresh []bool) (*onion.Batch, error) {
 		require.NotContains(t, fresh, true, "old slots under a later number")
 		return nil, late
 	})
@@ -482,8 +482,8 @@ func (h *history) requireEnded(t *testing.T) {
 		require.Equal(t, StateEnded, p.State)
 		require.Empty(t, p.Open)
 		require.Empty(t, p.Held)
-		require.ErrorIs(t, h.store.Mix(t.Context(), id, p.Next, nil, nil), ErrOver)
-		_, err := h.store.Batch(t.Context(), id, 0)
+		require.ErrorIs(t, h.store.Mix(t.Context(), id.Batch(p.Next), nil, nil), ErrOver)
+		_, err := h.store.Batch(t.Context(), id.Batch(0))
 		require.ErrorIs(t, err, ErrNoBatch)
 	}
 	late := h.submission()
@@ -504,10 +504,10 @@ func TestUncut(t *testing.T) {
 	require.NoError(t, os.Rename(keys, keys+".away"))
 	seq := progressOf(t, h.store, h.mixed).Next
 	made := func([]bool) (*onion.Batch, error) { return testBatch(seq, []byte("slot")) }
-	require.ErrorContains(t, mixOf(h.store, h.mixed, seq, nil, made), "couldn't read the mark")
+	require.ErrorContains(t, mixOf(h.store, h.mixed.Batch(seq), nil, made), "couldn't read the mark")
 	_, err := h.store.Untold(t.Context(), h.mixed)
 	require.ErrorContains(t, err, "couldn't read the mark")
-	_, err = h.store.Batch(t.Context(), h.mixed, seq)
+	_, err = h.store.Batch(t.Context(), h.mixed.Batch(seq))
 	require.ErrorContains(t, err, "couldn't read the mark")
 	some := *h.taken[0]
 	_, err = h.store.Commit(context.Background(), []*Submission{&some})
@@ -516,7 +516,7 @@ func TestUncut(t *testing.T) {
 	untold, err := h.store.Untold(t.Context(), h.mixed)
 	require.NoError(t, err)
 	require.Contains(t, untold, seq)
-	_, err = h.store.Batch(t.Context(), h.mixed, seq)
+	_, err = h.store.Batch(t.Context(), h.mixed.Batch(seq))
 	require.NoError(t, err)
 	reread, err := mark.Open(keys)
 	require.NoError(t, err)

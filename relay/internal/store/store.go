@@ -37,6 +37,15 @@ func (id EpochID) compare(other EpochID) int {
 	return cmp.Or(bytes.Compare(id.Task[:], other.Task[:]), cmp.Compare(id.Epoch, other.Epoch))
 }
 
+// Batch names a batch of the epoch.
+func (id EpochID) Batch(seq uint64) BatchID { return BatchID{id, seq} }
+
+// BatchID names one batch of an epoch, which may not be there yet.
+type BatchID struct {
+	EpochID
+	Seq uint64
+}
+
 // Short is a keyed hash cut to 64 bits: the name of a tag or a client, or a receipt. Nobody outside
 // can compute one, so false matches come by chance only. One refuses a report or drops a slot: of
 // n entries in an epoch, each does with probability n/2^64.
@@ -87,8 +96,7 @@ type Submission struct {
 
 // OpenBatch is a batch that still takes, or waits to be sealed with, submissions.
 type OpenBatch struct {
-	ID          EpochID
-	Seq         uint64
+	BatchID
 	Submissions uint64
 }
 
@@ -201,13 +209,13 @@ type Store interface {
 
 	// Seal replaces the rows of an open batch that takes no more by the batch that build makes of them, or returns
 	// ErrNoBatch where another process has done so. Meanwhile others may write.
-	Seal(ctx context.Context, id EpochID, seq uint64, build SealFunc) error
+	Seal(ctx context.Context, b BatchID, build SealFunc) error
 
 	// Mix stores batch seq, which must be the next of the epoch, else ErrMade, and the epoch not
 	// complete, else ErrOver. fresh tells build whose tags are not in the replay set, and which of equal ones
 	// is taken; all of them are in the set afterwards. Where build fails, they are fresh for the same number
 	// once more. tags is the store's then. Meanwhile others may write.
-	Mix(ctx context.Context, id EpochID, seq uint64, tags []Short, build MixFunc) error
+	Mix(ctx context.Context, b BatchID, tags []Short, build MixFunc) error
 
 	// Next returns the number of the batch that Mix would take.
 	Next(ctx context.Context, id EpochID) (uint64, error)
@@ -216,23 +224,23 @@ type Store interface {
 	Destroyed(ctx context.Context, id EpochID) (uint64, error)
 
 	// SealedBelow says whether all numbers below seq were begun, and none of them is open.
-	SealedBelow(ctx context.Context, id EpochID, seq uint64) (bool, error)
+	SealedBelow(ctx context.Context, b BatchID) (bool, error)
 
 	// Batch returns a sealed batch, or ErrNoBatch.
-	Batch(ctx context.Context, id EpochID, seq uint64) (*Sealed, error)
+	Batch(ctx context.Context, b BatchID) (*Sealed, error)
 
 	// Manifest returns a sealed batch's manifest and whether the batch is confirmed,
 	// without its ciphertexts, or ErrNoBatch.
-	Manifest(ctx context.Context, id EpochID, seq uint64) (manifest []byte, confirmed bool, err error)
+	Manifest(ctx context.Context, b BatchID) (manifest []byte, confirmed bool, err error)
 
 	// Confirm deletes the ciphertexts of a sealed batch, which the next hop has. Confirming twice
 	// is no error.
-	Confirm(ctx context.Context, id EpochID, seq uint64) error
+	Confirm(ctx context.Context, b BatchID) error
 
 	// Witness keeps the manifest that the relay before has signed for a number, before its first slot is
 	// read. It is ErrEquivocation where another is kept already; both are, then. Of a batch that Mix has made it is
 	// ErrMade: that has the manifest in its own, and it is kept nowhere else.
-	Witness(ctx context.Context, id EpochID, seq uint64, s *onion.SignedManifest) error
+	Witness(ctx context.Context, b BatchID, s *onion.SignedManifest) error
 
 	// Witnessed returns the number after the highest one of which there is a manifest, 0 where there is none.
 	Witnessed(ctx context.Context, id EpochID) (uint64, error)
@@ -240,7 +248,7 @@ type Store interface {
 	// Untold lists the batches of Mix whose source the relay before has not been told to
 	// delete, and Told says that it has. What Untold lists is cut in the marks of this process.
 	Untold(ctx context.Context, id EpochID) ([]uint64, error)
-	Told(ctx context.Context, id EpochID, seq uint64) error
+	Told(ctx context.Context, b BatchID) error
 
 	// Complete raises the state of an epoch to StateComplete and stores its signed end, unless it has
 	// come that far already.
@@ -255,7 +263,7 @@ type Store interface {
 
 	// Note keeps what was found of a number, in one row for each reason and epoch, and returns of how many numbers
 	// it was found: 0 where it is not new.
-	Note(ctx context.Context, id EpochID, seq uint64, why Reason) (times uint64, err error)
+	Note(ctx context.Context, b BatchID, why Reason) (times uint64, err error)
 
 	// Tally adds to the counts of what was refused in an epoch, by reason, unless it is expired; doing
 	// it again counts again.

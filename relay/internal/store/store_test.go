@@ -151,8 +151,8 @@ func madeOf(b *onion.Batch, err error) (*Made, error) {
 }
 
 // mixOf mixes a batch in memory: fresh[i] says whether the slot with tags[i] is taken.
-func mixOf(s Store, id EpochID, seq uint64, tags []Short, build func(fresh []bool) (*onion.Batch, error)) error {
-	return s.Mix(context.Background(), id, seq, slices.Clone(tags), func(f *Fresh, _ Put) (*Made, error) {
+func mixOf(s Store, b BatchID, tags []Short, build func(fresh []bool) (*onion.Batch, error)) error {
+	return s.Mix(context.Background(), b, slices.Clone(tags), func(f *Fresh, _ Put) (*Made, error) {
 		var fresh []bool
 		for _, tag := range tags {
 			fresh = append(fresh, f.Take(tag))
@@ -173,7 +173,7 @@ func bytesOf(t *testing.T, b *Sealed) []byte {
 // sealRows returns the rows that a batch is sealed from.
 func sealRows(t *testing.T, s Store, seq uint64) (submissions uint64, rows []Row) {
 	t.Helper()
-	require.NoError(t, s.Seal(t.Context(), testEpoch, seq, wholly(func(n uint64, all []Row) (*onion.Batch, error) {
+	require.NoError(t, s.Seal(t.Context(), testEpoch.Batch(seq), wholly(func(n uint64, all []Row) (*onion.Batch, error) {
 		submissions, rows = n, all
 		return testBatch(seq)
 	})))
@@ -258,7 +258,7 @@ func TestStoreFillsBatches(t *testing.T) {
 		require.True(t, full)
 		verdicts(t, s, group[10:]...)
 		p := progressOf(t, s, testEpoch)
-		require.Equal(t, []OpenBatch{{testEpoch, 0, 10}, {testEpoch, 1, 10}, {testEpoch, 2, 10}, {testEpoch, 3, 10}},
+		require.Equal(t, []OpenBatch{{testEpoch.Batch(0), 10}, {testEpoch.Batch(1), 10}, {testEpoch.Batch(2), 10}, {testEpoch.Batch(3), 10}},
 			p.Open)
 		require.EqualValues(t, 4, p.Next)
 		var fresh int
@@ -268,10 +268,10 @@ func TestStoreFillsBatches(t *testing.T) {
 			n, rows := sealRows(t, s, seq)
 			require.Equal(t, p.Open[seq].Submissions, n)
 			requireRows(t, rows, want[10*seq:10*seq+10]...)
-			require.ErrorIs(t, s.Seal(t.Context(), testEpoch, seq, nil), ErrNoBatch)
+			require.ErrorIs(t, s.Seal(t.Context(), testEpoch.Batch(seq), nil), ErrNoBatch)
 		}
 		verdicts(t, s, aSubmission(50, 50))
-		require.Equal(t, []OpenBatch{{testEpoch, 4, 1}}, progressOf(t, s, testEpoch).Open)
+		require.Equal(t, []OpenBatch{{testEpoch.Batch(4), 1}}, progressOf(t, s, testEpoch).Open)
 	})
 }
 
@@ -279,7 +279,7 @@ func TestStoreFillsBatches(t *testing.T) {
 func TestStoreKeepsBatches(t *testing.T) {
 	eachStore(t, func(t *testing.T, open func() *database) {
 		s := open()
-		_, err := s.Batch(t.Context(), testEpoch, 0)
+		_, err := s.Batch(t.Context(), testEpoch.Batch(0))
 		require.ErrorIs(t, err, ErrNoBatch)
 		made, err := testBatch(0, []byte("one"), []byte("two"))
 		require.NoError(t, err)
@@ -289,9 +289,9 @@ func TestStoreKeepsBatches(t *testing.T) {
 			require.Equal(t, []bool{true, true, false}, fresh)
 			return made, nil
 		}
-		require.NoError(t, mixOf(s, testEpoch, 0, []Short{number8(1), number8(2), number8(1)}, build))
+		require.NoError(t, mixOf(s, testEpoch.Batch(0), []Short{number8(1), number8(2), number8(1)}, build))
 		for range 2 {
-			got, err := open().Batch(t.Context(), testEpoch, 0)
+			got, err := open().Batch(t.Context(), testEpoch.Batch(0))
 			require.NoError(t, err)
 			require.Equal(t, made.Manifest, got.Manifest)
 			require.False(t, got.Confirmed)
@@ -306,9 +306,9 @@ func TestStoreKeepsBatches(t *testing.T) {
 		require.NoError(t, err)
 		require.Equal(t, []uint64{0}, untold)
 		for range 2 {
-			require.NoError(t, s.Told(t.Context(), testEpoch, 0))
-			require.NoError(t, s.Confirm(t.Context(), testEpoch, 0))
-			got, err := s.Batch(t.Context(), testEpoch, 0)
+			require.NoError(t, s.Told(t.Context(), testEpoch.Batch(0)))
+			require.NoError(t, s.Confirm(t.Context(), testEpoch.Batch(0)))
+			got, err := s.Batch(t.Context(), testEpoch.Batch(0))
 			require.NoError(t, err)
 			require.Equal(t, &Sealed{made.Manifest, nil, true}, got)
 			require.Empty(t, progressOf(t, s, testEpoch).Held)
@@ -317,14 +317,14 @@ func TestStoreKeepsBatches(t *testing.T) {
 		require.NoError(t, err)
 		require.Empty(t, untold)
 
-		require.ErrorIs(t, s.Mix(t.Context(), testEpoch, 0, nil, nil), ErrMade)
-		require.NoError(t, mixOf(s, testEpoch, 1, []Short{number8(2), number8(3)},
+		require.ErrorIs(t, s.Mix(t.Context(), testEpoch.Batch(0), nil, nil), ErrMade)
+		require.NoError(t, mixOf(s, testEpoch.Batch(1), []Short{number8(2), number8(3)},
 			func(fresh []bool) (*onion.Batch, error) {
 				require.Equal(t, []bool{false, true}, fresh, "across batches")
 				return testBatch(1)
 			}))
 		require.NoError(t, s.Advance(t.Context(), testEpoch, StateComplete))
-		require.ErrorIs(t, s.Mix(t.Context(), testEpoch, 2, nil, nil), ErrOver)
+		require.ErrorIs(t, s.Mix(t.Context(), testEpoch.Batch(2), nil, nil), ErrOver)
 	})
 }
 
@@ -337,7 +337,7 @@ func TestStoreFindings(t *testing.T) {
 			why        Reason
 		}{{7, 1, "odd"}, {7, 0, "odd"}, {8, 2, "odd"}, {8, 0, "odd"}, {7, 0, "odd"}, {7, 1, "even"}, {12, 3, "odd"},
 			{10, 0, "odd"}, {3, 4, "odd"}} {
-			times, err := s.Note(t.Context(), testEpoch, f.seq, f.why)
+			times, err := s.Note(t.Context(), testEpoch.Batch(f.seq), f.why)
 			require.NoError(t, err)
 			require.Equal(t, f.times, times, f)
 		}
@@ -407,9 +407,9 @@ func TestStoresSealOnce(t *testing.T) {
 		var done [2]atomic.Int64
 		var refused sync.Map
 		atOnce(handles, 16, func(s *database, _ int) {
-			sealErr := s.Seal(context.Background(), testEpoch, 0,
+			sealErr := s.Seal(context.Background(), testEpoch.Batch(0),
 				wholly(func(uint64, []Row) (*onion.Batch, error) { return testBatch(0) }))
-			mixErr := mixOf(s, mixed, 0, []Short{number8(1)},
+			mixErr := mixOf(s, mixed.Batch(0), []Short{number8(1)},
 				func(fresh []bool) (*onion.Batch, error) {
 					if !slices.Equal(fresh, []bool{true}) {
 						t.Error("what a refused process learned was kept")
@@ -440,7 +440,7 @@ func TestProgressAmidMixes(t *testing.T) {
 		done := make(chan error, 1)
 		go func() {
 			for seq := range uint64(100) {
-				if err := mixOf(s, testEpoch, seq, nil,
+				if err := mixOf(s, testEpoch.Batch(seq), nil,
 					func([]bool) (*onion.Batch, error) { return testBatch(seq) }); err != nil {
 					done <- err
 					return
@@ -477,18 +477,18 @@ func TestStoreWitnesses(t *testing.T) {
 		require.Zero(t, next)
 		one, two, three := signed(4, "one"), signed(4, "two"), signed(4, "three")
 		for range 2 {
-			require.NoError(t, s.Witness(t.Context(), testEpoch, 4, one))
+			require.NoError(t, s.Witness(t.Context(), testEpoch.Batch(4), one))
 		}
 		other := *one
 		other.Signature = []byte("another, of the same manifest")
-		require.NoError(t, s.Witness(t.Context(), testEpoch, 4, &other))
+		require.NoError(t, s.Witness(t.Context(), testEpoch.Batch(4), &other))
 		all, err := s.Equivocations(t.Context())
 		require.NoError(t, err)
 		require.Empty(t, all)
 		for _, again := range []*onion.SignedManifest{two, three, two} {
-			require.ErrorIs(t, open().Witness(t.Context(), testEpoch, 4, again), ErrEquivocation)
+			require.ErrorIs(t, open().Witness(t.Context(), testEpoch.Batch(4), again), ErrEquivocation)
 		}
-		require.NoError(t, s.Witness(t.Context(), testEpoch, 4, one), "it is the one")
+		require.NoError(t, s.Witness(t.Context(), testEpoch.Batch(4), one), "it is the one")
 		all, err = s.Equivocations(t.Context())
 		require.NoError(t, err)
 		require.Equal(t, []Equivocation{{testEpoch, 4, *one, *two}}, all)
@@ -499,7 +499,7 @@ func TestStoreWitnesses(t *testing.T) {
 		handles := []*database{open(), open()}
 		var told atomic.Int64
 		atOnce(handles, 8, func(s *database, i int) {
-			err := s.Witness(context.Background(), testEpoch, 5, signed(5, fmt.Sprint(i%2)))
+			err := s.Witness(context.Background(), testEpoch.Batch(5), signed(5, fmt.Sprint(i%2)))
 			if errors.Is(err, ErrEquivocation) {
 				told.Add(1)
 			} else if err != nil {
@@ -525,8 +525,8 @@ func TestStoreWitnessesMade(t *testing.T) {
 			return b.Signed()
 		}
 		one, other := source("one"), source("two")
-		require.NoError(t, s.Witness(t.Context(), testEpoch, 0, one))
-		err := s.Mix(t.Context(), testEpoch, 0, nil, func(*Fresh, Put) (*Made, error) {
+		require.NoError(t, s.Witness(t.Context(), testEpoch.Batch(0), one))
+		err := s.Mix(t.Context(), testEpoch.Batch(0), nil, func(*Fresh, Put) (*Made, error) {
 			raw, err := one.Bytes()
 			require.NoError(t, err)
 			mine, err := codec.Marshal(&onion.Manifest{TaskID: []byte{}, Ciphertexts: []byte{},
@@ -539,7 +539,7 @@ func TestStoreWitnessesMade(t *testing.T) {
 			return n
 		}
 		require.Zero(t, rows())
-		require.ErrorIs(t, s.Witness(t.Context(), testEpoch, 0, one), ErrMade)
+		require.ErrorIs(t, s.Witness(t.Context(), testEpoch.Batch(0), one), ErrMade)
 		require.Zero(t, rows())
 		destroyed, err := s.Destroyed(t.Context(), testEpoch)
 		require.NoError(t, err)
@@ -548,12 +548,13 @@ func TestStoreWitnessesMade(t *testing.T) {
 		require.NoError(t, err)
 		require.EqualValues(t, 1, signed)
 		for range 2 {
-			require.ErrorIs(t, s.Witness(t.Context(), testEpoch, 0, other), ErrEquivocation)
+			require.ErrorIs(t, s.Witness(t.Context(), testEpoch.Batch(0), other), ErrEquivocation)
 		}
 		all, err := s.Equivocations(t.Context())
 		require.NoError(t, err)
 		require.Equal(t, []Equivocation{{testEpoch, 0, *one, *other}}, all)
-		require.NoError(t, mixOf(s, testEpoch, 1, nil, func([]bool) (*onion.Batch, error) { return testBatch(1) }))
+		require.NoError(t, mixOf(s, testEpoch.Batch(1), nil,
+			func([]bool) (*onion.Batch, error) { return testBatch(1) }))
 		destroyed, err = s.Destroyed(t.Context(), testEpoch)
 		require.NoError(t, err)
 		require.EqualValues(t, 1, destroyed, "the second was released")
@@ -582,7 +583,7 @@ func TestStoreCompletesOnce(t *testing.T) {
 			require.NoError(t, err)
 			require.Equal(t, first, end)
 			require.Equal(t, StateComplete, progressOf(t, s, testEpoch).State)
-			require.ErrorIs(t, s.Mix(t.Context(), testEpoch, 0, nil, nil), ErrOver)
+			require.ErrorIs(t, s.Mix(t.Context(), testEpoch.Batch(0), nil, nil), ErrOver)
 		}
 		require.NoError(t, handles[0].Advance(t.Context(), testEpoch, StateExpired))
 		end, err = handles[1].End(t.Context(), testEpoch)

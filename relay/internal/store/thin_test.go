@@ -22,7 +22,7 @@ func mixed(t *testing.T, s *database, seq uint64, pieces, bytes, tags int) {
 	for i := range tags {
 		all = append(all, number8(1_000_000*int(seq+1)+i))
 	}
-	require.NoError(t, s.Mix(t.Context(), testEpoch, seq, all, func(_ *Fresh, put Put) (*Made, error) {
+	require.NoError(t, s.Mix(t.Context(), testEpoch.Batch(seq), all, func(_ *Fresh, put Put) (*Made, error) {
 		for range pieces {
 			piece := make([]byte, bytes)
 			rand.Read(piece)
@@ -78,7 +78,7 @@ func TestErasingTakesLittleRoom(t *testing.T) {
 			time.Sleep(100 * time.Microsecond)
 		}
 	})
-	require.NoError(t, s.Confirm(t.Context(), testEpoch, 0))
+	require.NoError(t, s.Confirm(t.Context(), testEpoch.Batch(0)))
 	require.NoError(t, s.Sweep(t.Context()))
 	require.NoError(t, s.Complete(t.Context(), testEpoch, []byte("end")))
 	require.NoError(t, s.Advance(t.Context(), testEpoch, StateErased))

@@ -91,9 +91,9 @@ func (id EpochID) Label() keytree.Label {
 // kindLabel returns the label of all keys of a kind.
 func (id EpochID) kindLabel(kind keytree.Label) keytree.Label { return id.Label() + kind }
 
-// batchLabel returns the label of a batch's key.
-func (id EpochID) batchLabel(kind keytree.Label, seq uint64) keytree.Label {
-	return id.kindLabel(kind) + keytree.OfNumber(uint32(seq))
+// label returns the label of a batch's key.
+func (b BatchID) label(kind keytree.Label) keytree.Label {
+	return b.kindLabel(kind) + keytree.OfNumber(uint32(b.Seq))
 }
 
 // fingerprint is the same for processes with the same secret, and tells nothing about its keys.
@@ -128,16 +128,16 @@ func (v *Vault) nameCipher(id EpochID) (cipher.AEAD, error) {
 
 // batchCipher returns what encrypts the rows of an open batch, or a sealed batch, or
 // [ErrDestroyed].
-func (v *Vault) batchCipher(id EpochID, kind keytree.Label, seq uint64) (cipher.AEAD, error) {
-	if seq > math.MaxUint32 || id.Epoch > math.MaxUint32 {
+func (v *Vault) batchCipher(kind keytree.Label, b BatchID) (cipher.AEAD, error) {
+	if b.Seq > math.MaxUint32 || b.Epoch > math.MaxUint32 {
 		return nil, errors.New("an epoch has at most 2^32 batches")
 	}
 	v.mu.Lock()
 	defer v.mu.Unlock()
-	c, err := v.cipher(id.batchLabel(kind, seq))
+	c, err := v.cipher(b.label(kind))
 	if err != nil {
 		return nil, fmt.Errorf("couldn't use the key of batch %d of epoch %d, was the store set back? %w",
-			seq, id.Epoch, err)
+			b.Seq, b.Epoch, err)
 	}
 	return c, nil
 }
@@ -242,9 +242,9 @@ func (v *Vault) DestroyEpochs(ids []EpochID) error {
 }
 
 // Holds says which keys of a batch are left: that of its rows, and that of the batch as it was sealed.
-func (v *Vault) Holds(id EpochID, seq uint64) (rows, sealed bool) {
-	_, rowsErr := v.batchCipher(id, kindRows, seq)
-	_, sealedErr := v.batchCipher(id, kindSealed, seq)
+func (v *Vault) Holds(b BatchID) (rows, sealed bool) {
+	_, rowsErr := v.batchCipher(kindRows, b)
+	_, sealedErr := v.batchCipher(kindSealed, b)
 	return rowsErr == nil, sealedErr == nil
 }
 
@@ -294,7 +294,7 @@ func (v *Vault) over(p *Progress) (labels []keytree.Label, upTo finishedSeq) {
 				next = seq + 1
 			}
 			if !not[seq] {
-				labels = append(labels, p.ID.batchLabel(kind, seq))
+				labels = append(labels, p.ID.Batch(seq).label(kind))
 			}
 		}
 		return next

@@ -50,7 +50,7 @@ func TestUpgrade(t *testing.T) {
 			insert := `INSERT INTO epochs (task, epoch, state, next) VALUES ($1, 3, 1, 7)`
 			_, err = db.Exec(insert, testEpoch.Task[:])
 			require.NoError(t, err)
-			batch, err := v.batchCipher(testEpoch, kindSealed, 5) // as a batch was kept then: in one
+			batch, err := v.batchCipher(kindSealed, testEpoch.Batch(5)) // as a batch was kept then: in one
 			require.NoError(t, err)
 			insert = `INSERT INTO batches (epoch, seq, manifest, bytes, told) VALUES (1, 5, $1, $2, 1), (1, 6, $1, NULL, 1)`
 			_, err = db.Exec(insert, []byte("manifest"), encrypt(nil, batch, []byte("all of it")))
@@ -59,7 +59,7 @@ func TestUpgrade(t *testing.T) {
 			insert = `INSERT INTO open (epoch, seq, submissions) VALUES (1, 4, 3)`
 			_, err = db.Exec(insert)
 			require.NoError(t, err)
-			rows, err := v.batchCipher(testEpoch, kindRows, 4)
+			rows, err := v.batchCipher(kindRows, testEpoch.Batch(4))
 			require.NoError(t, err)
 			open := EpochID{testEpoch.Task, testEpoch.Epoch + 1} // whose clients and tags are known
 			_, err = db.Exec(`INSERT INTO epochs (task, epoch, state, next) VALUES ($1, 4, 0, 1)`, testEpoch.Task[:])
@@ -109,7 +109,7 @@ func TestUpgrade(t *testing.T) {
 			require.NoError(t, err)
 			defer s.Close()
 			require.Equal(t, Progress{ID: testEpoch, State: StateClosed, Next: 7, Held: []uint64{5},
-				Open: []OpenBatch{{testEpoch, 4, 3}}}, progressOf(t, s, testEpoch))
+				Open: []OpenBatch{{testEpoch.Batch(4), 3}}}, progressOf(t, s, testEpoch))
 			found, err := s.Findings(t.Context())
 			require.NoError(t, err)
 			require.Equal(t, []Finding{{testEpoch, 2, "odd", 2, 9}}, found)
@@ -117,10 +117,10 @@ func TestUpgrade(t *testing.T) {
 			require.NoError(t, err)
 			_, slots := sealRows(t, old, 4)
 			requireRows(t, slots, 0, 1, 2)
-			kept, err := old.Batch(t.Context(), testEpoch, 5)
+			kept, err := old.Batch(t.Context(), testEpoch.Batch(5))
 			require.NoError(t, err)
 			require.Equal(t, "all of it", string(bytesOf(t, kept)))
-			require.NoError(t, old.Confirm(t.Context(), testEpoch, 5))
+			require.NoError(t, old.Confirm(t.Context(), testEpoch.Batch(5)))
 			require.Equal(t, []int{1, 4, 1}, old.(*database).counts(t, "pieces", slotRuns, "sweeps"))
 			of := func(client, tag int, quota uint64) *Submission {
 				sub := aSubmission(client, tag)
@@ -227,7 +227,7 @@ func TestVaultSettles(t *testing.T) {
 	v, err := OpenVault(path, true)
 	require.NoError(t, err)
 	id, other := testEpoch, EpochID{testEpoch.Task, 4}
-	batch := func(seq uint64) OpenBatch { return OpenBatch{id, seq, 1} }
+	batch := func(seq uint64) OpenBatch { return OpenBatch{id.Batch(seq), 1} }
 	tests := []struct {
 		p            Progress
 		rows, sealed string // for the batches 0 to 4: which keys are left
@@ -243,7 +243,7 @@ func TestVaultSettles(t *testing.T) {
 	}
 	left := func(v *Vault, kind keytree.Label) (out string) {
 		for seq := range uint64(5) {
-			_, err := v.batchCipher(id, kind, seq)
+			_, err := v.batchCipher(kind, id.Batch(seq))
 			if err == nil {
 				out += fmt.Sprint(seq)
 				continue
@@ -253,7 +253,7 @@ func TestVaultSettles(t *testing.T) {
 		return out
 	}
 	for i, tt := range tests {
-		require.NoError(t, v.Settle([]Progress{tt.p, {ID: other, Next: 1, Open: []OpenBatch{{other, 0, 1}}}}))
+		require.NoError(t, v.Settle([]Progress{tt.p, {ID: other, Next: 1, Open: []OpenBatch{{other.Batch(0), 1}}}}))
 		late, err := OpenVault(filepath.Join(t.TempDir(), "secret"), true)
 		require.NoError(t, err)
 		require.NoError(t, late.Settle([]Progress{tt.p}))
@@ -265,7 +265,7 @@ func TestVaultSettles(t *testing.T) {
 			_, err := v.EpochKey(id)
 			require.Equal(t, tt.epoch, err == nil, "step %d", i)
 		}
-		_, err = v.batchCipher(other, kindRows, 0)
+		_, err = v.batchCipher(kindRows, other.Batch(0))
 		require.NoError(t, err)
 	}
 }
@@ -297,8 +297,8 @@ func TestSealNeedsItsKey(t *testing.T) {
 	eachStore(t, func(t *testing.T, open func() *database) {
 		s := open()
 		verdicts(t, s, aSubmission(1, 1))
-		require.NoError(t, s.vault.destroy(testEpoch.batchLabel(kindRows, 0)))
-		require.ErrorIs(t, s.Seal(t.Context(), testEpoch, 0, nil), ErrDestroyed)
+		require.NoError(t, s.vault.destroy(testEpoch.Batch(0).label(kindRows)))
+		require.ErrorIs(t, s.Seal(t.Context(), testEpoch.Batch(0), nil), ErrDestroyed)
 		_, err := s.Commit(t.Context(), []*Submission{aSubmission(2, 2)})
 		require.ErrorIs(t, err, ErrDestroyed)
 		require.Len(t, progressOf(t, s, testEpoch).Open, 1)
@@ -309,7 +309,7 @@ func TestSealNeedsItsKey(t *testing.T) {
 func TestDestroyedAmidUse(t *testing.T) {
 	v, err := OpenVault(filepath.Join(t.TempDir(), "secret"), true)
 	require.NoError(t, err)
-	batch, err := v.batchCipher(testEpoch, kindRows, 0)
+	batch, err := v.batchCipher(kindRows, testEpoch.Batch(0))
 	require.NoError(t, err)
 	sealed := encrypt(nil, batch, []byte("a row"))
 	require.NoError(t, v.DestroyRows(testEpoch))

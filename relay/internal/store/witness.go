@@ -22,27 +22,27 @@ type Equivocation struct {
 }
 
 // Witness is that of [Store].
-func (d *database) Witness(ctx context.Context, id EpochID, seq uint64, s *onion.SignedManifest) error {
+func (d *database) Witness(ctx context.Context, b BatchID, s *onion.SignedManifest) error {
 	raw, err := codec.Marshal(s)
 	if err != nil {
 		return err
 	}
 	var found error // is no reason to undo anything
 	err = d.within(ctx, func(tx *transaction) error {
-		e, err := tx.lock(id)
+		e, err := tx.lock(b.EpochID)
 		if err != nil {
 			return err
 		}
 		written := false
-		if seq < e.next {
-			written, found, err = tx.witnessMade(e.id, seq, s, raw)
+		if b.Seq < e.next {
+			written, found, err = tx.witnessMade(e.id, b.Seq, s, raw)
 		} else {
-			written, found, err = tx.witness(e.id, seq, s, raw)
+			written, found, err = tx.witness(e.id, b.Seq, s, raw)
 		}
 		if err != nil || !written {
 			return err
 		}
-		return tx.step(e, id)
+		return tx.step(e, b.EpochID)
 	})
 	if err != nil {
 		return fmt.Errorf("couldn't keep a manifest: %w", err)
