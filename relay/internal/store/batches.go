@@ -174,7 +174,8 @@ func (t *transaction) admit(epoch int64, b BatchID, tags []Short) (known []Short
 	var of Short // of which batch a tag is
 	binary.BigEndian.PutUint64(of[:], b.Seq+1)
 	before := map[Short]bool{} // and whether it is of this one
-	if err := t.tx.ask(t.seen(b.EpochID, tags, func(tag, receipt Short) { before[tag] = receipt == of })...); err != nil {
+	looked := t.seen(b.EpochID, tags, func(tag, receipt Short) { before[tag] = receipt == of })
+	if err := t.tx.ask(looked...); err != nil {
 		return nil, fmt.Errorf("couldn't look up tags: %w", err)
 	}
 	added := make([]Short, 0, len(tags))
@@ -289,17 +290,8 @@ func (d *database) Confirm(ctx context.Context, b BatchID) error {
 		if _, err := tx.exec(`DELETE FROM cuts WHERE epoch = $1 AND seq = $2`, e.id, b.Seq); err != nil {
 			return err
 		}
-		return errors.Join(tx.sweepPieces(e.id, b.Seq, refers), tx.step(e, b.EpochID))
+		return errors.Join(tx.sweep(e.id, b.Seq, refers[:attemptName]), tx.step(e, b.EpochID))
 	})
-}
-
-// sweepPieces deletes the pieces to which a batch refers, some of them later.
-func (t *transaction) sweepPieces(epoch int64, seq uint64, refers []byte) error {
-	if len(refers) == 0 {
-		_, err := t.exec(`DELETE FROM pieces WHERE epoch = $1 AND seq = $2`, epoch, seq)
-		return err
-	}
-	return t.sweep(epoch, seq, refers[:attemptName])
 }
 
 // Told is that of [Store].

@@ -13,52 +13,63 @@ import (
 	"strings"
 )
 
-// migrations holds the steps of every engine's schema, one folder per engine: NNNN_name.sql, from
-// 0001 on. A step that has been released is never changed.
+// migrations holds the steps of every engine's schema, one folder per engine: NNNN_name.sql. The first makes all
+// tables; its number is that of the oldest schema that this program reads. A step that has been released is never
+// changed.
 //
 //go:embed migrations
 var migrations embed.FS
 
-// steps returns the statements of an engine's steps, in order.
-func steps(from fs.FS, engine string) ([]string, error) {
+// schema is the tables of an engine, as the steps that lead to them.
+type schema struct {
+	oldest int // version that the first step makes
+	steps  []string
+}
+
+// latest is the version of this program.
+func (s schema) latest() int { return s.oldest + len(s.steps) - 1 }
+
+// readSchema reads an engine's steps, in order.
+func readSchema(from fs.FS, engine string) (out schema, err error) {
 	files, err := fs.Glob(from, "migrations/"+engine+"/*.sql") // sorted
 	if err != nil {
-		return nil, err
+		return out, err
 	}
-	var out []string
 	for i, file := range files {
 		number, _, _ := strings.Cut(file[strings.LastIndex(file, "/")+1:], "_")
-		if n, err := strconv.Atoi(number); err != nil || n != i+1 {
-			return nil, fmt.Errorf("step %s is not number %d", file, i+1)
+		n, err := strconv.Atoi(number)
+		if i == 0 {
+			out.oldest = n
+		}
+		if err != nil || n != out.oldest+i {
+			return out, fmt.Errorf("step %s is not number %d", file, out.oldest+i)
 		}
 		text, err := fs.ReadFile(from, file)
 		if err != nil {
-			return nil, err
+			return out, err
 		}
-		out = append(out, string(text))
+		out.steps = append(out.steps, string(text))
 	}
 	return out, nil
 }
 
 // migrate takes the schema from version, which the caller has read under a lock that excludes all
-// other processes, to that of this program, in the caller's transaction. A database that is only
+// other processes (0: there is none), to that of this program, in the caller's transaction. A database that is only
 // read must be of this program's version.
-func (d *database) migrate(tx *transaction, all []string, version int) error {
-	if version > len(all) {
+func (d *database) migrate(tx *transaction, to schema, version int) error {
+	switch latest := to.latest(); {
+	case version > latest:
 		return fmt.Errorf("its schema is version %d, and this program knows versions up to %d: use a newer one",
-			version, len(all))
+			version, latest)
+	case version > 0 && version < to.oldest:
+		return fmt.Errorf("its schema is version %d, and this program knows versions from %d on: it was made before "+
+			"the first release; begin with a new store and a new secret", version, to.oldest)
+	case d.vault == nil && version < latest:
+		return fmt.Errorf("its schema is version %d of %d: start the relay once", version, latest)
 	}
-	if d.vault == nil && version < len(all) {
-		return fmt.Errorf("its schema is version %d of %d: start the relay once", version, len(all))
-	}
-	for i, step := range all[version:] {
-		if _, err := tx.tx.ExecContext(tx.ctx, step); err != nil {
-			return fmt.Errorf("couldn't take its schema to version %d: %w", version+i+1, err)
-		}
-	}
-	if version < runsVersion && d.vault != nil {
-		if err := tx.adopt(); err != nil {
-			return fmt.Errorf("couldn't take what is in it to version %d: %w", runsVersion, err)
+	for at := max(version+1, to.oldest); at <= to.latest(); at++ {
+		if _, err := tx.tx.ExecContext(tx.ctx, to.steps[at-to.oldest]); err != nil {
+			return fmt.Errorf("couldn't take its schema to version %d: %w", at, err)
 		}
 	}
 	return errors.Join(tx.name(), tx.sameSecret())
@@ -77,9 +88,6 @@ func (t *transaction) name() error {
 func (d *database) Name(ctx context.Context) (string, error) {
 	var name []byte
 	err := d.read.QueryRowContext(ctx, `SELECT value FROM meta WHERE name = 'store'`).Scan(&name)
-	if errors.Is(err, sql.ErrNoRows) { // it was made before stores had names, and is only read
-		err = nil
-	}
 	return string(name), err
 }
 

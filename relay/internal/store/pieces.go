@@ -99,10 +99,9 @@ func (a *attempt) last(do func(tx *transaction) error) error {
 	return err
 }
 
-// pieceCipher returns what encrypts the pieces of an attempt, or of a batch from before there were any. It clears
-// the key.
+// pieceCipher returns what encrypts the pieces of an attempt. It clears the key.
 func pieceCipher(batch cipher.AEAD, key []byte) (cipher.AEAD, error) {
-	if _, broken := batch.(noCipher); broken || len(key) == 0 {
+	if _, broken := batch.(noCipher); broken {
 		return batch, nil
 	}
 	return secret.NewAESGCM(key)
@@ -272,14 +271,11 @@ func (d *database) content(ctx context.Context, b BatchID, refers []byte) (*Cont
 	if err != nil {
 		return nil, err
 	}
-	c := &Content{d: d, ctx: ctx, seq: b.Seq, name: []byte{}, number: -1}
-	var key []byte
-	if len(refers) > 0 {
-		c.name = refers[:attemptName]
-		sealed := refers[attemptName:]
-		if key, err = decrypt(batch, sealed[:nonceSize], sealed[nonceSize:]); err != nil {
-			return nil, err
-		}
+	c := &Content{d: d, ctx: ctx, seq: b.Seq, name: refers[:attemptName], number: -1}
+	sealed := refers[attemptName:]
+	key, err := decrypt(batch, sealed[:nonceSize], sealed[nonceSize:])
+	if err != nil {
+		return nil, err
 	}
 	if c.seal, err = pieceCipher(batch, key); err != nil {
 		return nil, err

@@ -115,7 +115,8 @@ func TestAttempts(t *testing.T) {
 		var cut error
 		func() {
 			defer func() { cut, _ = recover().(error) }()
-			_ = s.Seal(t.Context(), testEpoch.Batch(0), func(_ uint64, _ iter.Seq2[Row, error], put Put) (*Made, error) {
+			first := testEpoch.Batch(0)
+			_ = s.Seal(t.Context(), first, func(_ uint64, _ iter.Seq2[Row, error], put Put) (*Made, error) {
 				for range 15 {
 					if err := put(bytes.Repeat([]byte("slot"), 25)); err != nil {
 						return nil, err

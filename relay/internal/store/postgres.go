@@ -130,7 +130,7 @@ func preparePostgres(d *database) error {
 }
 
 func migratePostgres(d *database, tx *transaction) error {
-	all, err := steps(migrations, "postgres")
+	to, err := readSchema(migrations, "postgres")
 	if err != nil {
 		return err
 	}
@@ -138,10 +138,10 @@ func migratePostgres(d *database, tx *transaction) error {
 	if err := tx.row(`SELECT COALESCE(MAX(version), 0) FROM schema_version`).Scan(&version); err != nil {
 		return err
 	}
-	if err := d.migrate(tx, all, version); err != nil || version == len(all) {
+	if err := d.migrate(tx, to, version); err != nil || version == to.latest() {
 		return err
 	}
-	_, err = tx.exec(`INSERT INTO schema_version (version) VALUES ($1)`, len(all))
+	_, err = tx.exec(`INSERT INTO schema_version (version) VALUES ($1)`, to.latest())
 	return err
 }
 

@@ -92,7 +92,7 @@ func connectSQLite(path string, v *Vault, prepare func(d *database) error, pragm
 
 // migrateSQLite brings the tables up to date. SQLite keeps the version of a schema beside it.
 func migrateSQLite(d *database, tx *transaction) error {
-	all, err := steps(migrations, "sqlite")
+	to, err := readSchema(migrations, "sqlite")
 	if err != nil {
 		return err
 	}
@@ -100,10 +100,10 @@ func migrateSQLite(d *database, tx *transaction) error {
 	if err := tx.row(`PRAGMA user_version`).Scan(&version); err != nil {
 		return err
 	}
-	if err := d.migrate(tx, all, version); err != nil || version == len(all) {
+	if err := d.migrate(tx, to, version); err != nil || version == to.latest() {
 		return err
 	}
-	_, err = tx.exec(fmt.Sprintf(`PRAGMA user_version = %d`, len(all)))
+	_, err = tx.exec(fmt.Sprintf(`PRAGMA user_version = %d`, to.latest()))
 	return err
 }
 

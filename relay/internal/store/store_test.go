@@ -173,7 +173,8 @@ func bytesOf(t *testing.T, b *Sealed) []byte {
 // sealRows returns the rows that a batch is sealed from.
 func sealRows(t *testing.T, s Store, seq uint64) (submissions uint64, rows []Row) {
 	t.Helper()
-	require.NoError(t, s.Seal(t.Context(), testEpoch.Batch(seq), wholly(func(n uint64, all []Row) (*onion.Batch, error) {
+	b := testEpoch.Batch(seq)
+	require.NoError(t, s.Seal(t.Context(), b, wholly(func(n uint64, all []Row) (*onion.Batch, error) {
 		submissions, rows = n, all
 		return testBatch(seq)
 	})))
@@ -258,7 +259,8 @@ func TestStoreFillsBatches(t *testing.T) {
 		require.True(t, full)
 		verdicts(t, s, group[10:]...)
 		p := progressOf(t, s, testEpoch)
-		require.Equal(t, []OpenBatch{{testEpoch.Batch(0), 10}, {testEpoch.Batch(1), 10}, {testEpoch.Batch(2), 10}, {testEpoch.Batch(3), 10}},
+		require.Equal(t, []OpenBatch{{testEpoch.Batch(0), 10}, {testEpoch.Batch(1), 10}, {testEpoch.Batch(2), 10},
+			{testEpoch.Batch(3), 10}},
 			p.Open)
 		require.EqualValues(t, 4, p.Next)
 		var fresh int

@@ -7,6 +7,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"testing/fstest"
 
 	"github.com/stretchr/testify/require"
 
@@ -27,70 +28,18 @@ func raw(t *testing.T, description string) *sql.DB {
 	return db
 }
 
-// TestUpgrade: a store of the first schema is brought up to date with what is in it, once, also
-// where two processes start at once; one of a schema to come is refused, by those who only read
-// too.
-func TestUpgrade(t *testing.T) {
+// TestSchema: processes that start at once make the tables once, and a store of another program's schema is refused by
+// the number of it, by those who only read too.
+func TestSchema(t *testing.T) {
 	for engine, description := range map[string]string{"sqlite": service.SchemeSQLite +
 		filepath.Join(t.TempDir(), "relay.db"), "postgres": postgresURL(t)} {
 		t.Run(engine, func(t *testing.T) {
 			v, err := OpenVault(filepath.Join(t.TempDir(), "secret"), true)
 			require.NoError(t, err)
-			all, err := steps(migrations, engine)
+			now, err := readSchema(migrations, engine)
 			require.NoError(t, err)
-			require.Greater(t, len(all), 1)
 			setVersion := map[string]string{"sqlite": "PRAGMA user_version = %d",
-				"postgres": "CREATE TABLE IF NOT EXISTS schema_version (version INTEGER NOT NULL); INSERT INTO " +
-					"schema_version VALUES (%d)"}[engine]
-			db := raw(t, description)
-			_, err = db.Exec(all[0])
-			require.NoError(t, err)
-			_, err = db.Exec(fmt.Sprintf(setVersion, 1))
-			require.NoError(t, err)
-			insert := `INSERT INTO epochs (task, epoch, state, next) VALUES ($1, 3, 1, 7)`
-			_, err = db.Exec(insert, testEpoch.Task[:])
-			require.NoError(t, err)
-			batch, err := v.batchCipher(kindSealed, testEpoch.Batch(5)) // as a batch was kept then: in one
-			require.NoError(t, err)
-			insert = `INSERT INTO batches (epoch, seq, manifest, bytes, told) VALUES (1, 5, $1, $2, 1), (1, 6, $1, NULL, 1)`
-			_, err = db.Exec(insert, []byte("manifest"), encrypt(nil, batch, []byte("all of it")))
-			require.NoError(t, err)
-
-			insert = `INSERT INTO open (epoch, seq, submissions) VALUES (1, 4, 3)`
-			_, err = db.Exec(insert)
-			require.NoError(t, err)
-			rows, err := v.batchCipher(kindRows, testEpoch.Batch(4))
-			require.NoError(t, err)
-			open := EpochID{testEpoch.Task, testEpoch.Epoch + 1} // whose clients and tags are known
-			_, err = db.Exec(`INSERT INTO epochs (task, epoch, state, next) VALUES ($1, 4, 0, 1)`, testEpoch.Task[:])
-			require.NoError(t, err)
-			_, err = db.Exec(`INSERT INTO open (epoch, seq, submissions) VALUES (2, 0, 3)`)
-			require.NoError(t, err)
-			for i := range 3 {
-				tag, client := number8(i), number8(i/2)
-				receipt := aSubmission(i/2, i).Receipt
-				_, err = db.Exec(`INSERT INTO seen (epoch, hash, receipt) VALUES (2, $1, $2)`, tag[:], receipt[:])
-				require.NoError(t, err)
-				_, err = db.Exec(`INSERT INTO clients (epoch, client, submissions) VALUES (2, $1, 1)
-					ON CONFLICT (epoch, client) DO UPDATE SET submissions = 2`, client[:])
-				require.NoError(t, err)
-			}
-			for i := range 9 { // each had a row of its own
-				sub := aSubmission(0, i/3)
-				sealed := encrypt(nil, rows, []byte{0, byte(min(i%3, 1))}, sub.Lanes[0][0])
-				insert = `INSERT INTO slots (epoch, seq, id, slot) VALUES (1, 4, $1, $2)`
-				_, err = db.Exec(insert, sealed[:nonceSize], sealed[nonceSize:])
-				require.NoError(t, err)
-			}
-
-			for _, seq := range []int{2, 9, 4} { // each had a row of its own
-				_, err = db.Exec(`INSERT INTO findings (epoch, seq, reason) VALUES (1, $1, 'odd')`, seq)
-				require.NoError(t, err)
-			}
-
-			_, err = Read(description)
-			require.ErrorContains(t, err, fmt.Sprintf("its schema is version 1 of %d: start the relay once", len(all)))
-			inGroups(t, 2, 1000)
+				"postgres": "UPDATE schema_version SET version = %d"}[engine]
 			opened := make(chan error, 4)
 			for range cap(opened) {
 				go func() {
@@ -108,52 +57,64 @@ func TestUpgrade(t *testing.T) {
 			s, err := readDatabase(description)
 			require.NoError(t, err)
 			defer s.Close()
-			require.Equal(t, Progress{ID: testEpoch, State: StateClosed, Next: 7, Held: []uint64{5},
-				Open: []OpenBatch{{testEpoch.Batch(4), 3}}}, progressOf(t, s, testEpoch))
-			found, err := s.Findings(t.Context())
-			require.NoError(t, err)
-			require.Equal(t, []Finding{{testEpoch, 2, "odd", 2, 9}}, found)
-			old, err := openBeside(description, v)
-			require.NoError(t, err)
-			_, slots := sealRows(t, old, 4)
-			requireRows(t, slots, 0, 1, 2)
-			kept, err := old.Batch(t.Context(), testEpoch.Batch(5))
-			require.NoError(t, err)
-			require.Equal(t, "all of it", string(bytesOf(t, kept)))
-			require.NoError(t, old.Confirm(t.Context(), testEpoch.Batch(5)))
-			require.Equal(t, []int{1, 4, 1}, old.(*database).counts(t, "pieces", slotRuns, "sweeps"))
-			of := func(client, tag int, quota uint64) *Submission {
-				sub := aSubmission(client, tag)
-				sub.ID, sub.Quota = open, quota
-				return sub
-			}
-			if engine == "sqlite" {
-				require.Equal(t, []int{0, 3}, old.(*database).levels(t, nameRuns), "three tags and two clients, by two")
-			}
-			require.Equal(t, []Verdict{Repeated, Replayed, Limited, Limited, Accepted}, verdicts(t, old, of(0, 1, 1),
-				of(7, 1, 1), of(0, 8, 2), of(1, 8, 1), of(1, 9, 2)))
-			if engine == "sqlite" {
-				_, err = db.Exec(`DELETE FROM runs WHERE id = (SELECT MAX(id) FROM runs WHERE level = 1)`)
-				require.NoError(t, err)
-				old.(*database).index.forget(open)
-				_, err = old.Commit(t.Context(), []*Submission{of(0, 1, 1)})
-				require.ErrorContains(t, err, "it has the tags of 4 and the clients of 1", "clients are missing")
-			}
-			require.NoError(t, old.Close())
 			tallies, err := s.Tallies(t.Context())
 			require.NoError(t, err)
 			require.Equal(t, []Tally{{testEpoch, "limit", 8}}, tallies)
 			require.Error(t, s.Tally(t.Context(), testEpoch, map[string]uint64{"limit": 2}), "it is only read")
 
-			_, err = db.Exec(fmt.Sprintf(setVersion, 99))
-			require.NoError(t, err)
-			_, err = Open(description, v)
-			require.ErrorContains(t, err, fmt.Sprintf("its schema is version 99, and this program knows versions up to %d",
-				len(all)))
-			_, err = Read(description)
-			require.ErrorContains(t, err, "version 99")
+			db := raw(t, description)
+			for version, want := range map[int]string{
+				now.latest() + 1: fmt.Sprintf("its schema is version %d, and this program knows versions up to %d: use a newer",
+					now.latest()+1, now.latest()),
+				now.oldest - 1: fmt.Sprintf("its schema is version %d, and this program knows versions from %d on",
+					now.oldest-1, now.oldest),
+				1: "its schema is version 1, and this program knows versions from",
+			} {
+				_, err = db.Exec(fmt.Sprintf(setVersion, version))
+				require.NoError(t, err)
+				_, err = Open(description, v)
+				require.ErrorContains(t, err, want)
+				_, err = Read(description)
+				require.ErrorContains(t, err, want)
+			}
 		})
 	}
+}
+
+// TestMigrate: a store of the version before takes the steps that it lacks, once, and one that is only read waits for
+// that.
+func TestMigrate(t *testing.T) {
+	v, err := OpenVault(filepath.Join(t.TempDir(), "secret"), true)
+	require.NoError(t, err)
+	for engine, description := range map[string]string{"sqlite": service.SchemeSQLite +
+		filepath.Join(t.TempDir(), "relay.db"), "postgres": postgresURL(t)} {
+		t.Run(engine, func(t *testing.T) {
+			s, err := openBeside(description, v)
+			require.NoError(t, err)
+			defer s.Close()
+			d := s.(*database)
+			next, err := readSchema(migrations, engine)
+			require.NoError(t, err)
+			before := next.latest()
+			next.steps = append(next.steps, `CREATE TABLE later (id INTEGER)`, `INSERT INTO later VALUES (7)`)
+			migrate := func(d *database, version int) error {
+				return d.within(t.Context(), func(tx *transaction) error { return d.migrate(tx, next, version) })
+			}
+			require.NoError(t, migrate(d, before))
+			require.NoError(t, migrate(d, before+2), "nothing is left to do")
+			require.ErrorContains(t, migrate(d, before), fmt.Sprintf("couldn't take its schema to version %d", before+1))
+			var rows int
+			require.NoError(t, d.read.QueryRow(`SELECT COUNT(*) FROM later`).Scan(&rows))
+			require.Equal(t, 1, rows)
+			reader, err := readDatabase(description)
+			require.NoError(t, err)
+			defer reader.Close()
+			require.ErrorContains(t, migrate(reader, before),
+				fmt.Sprintf("its schema is version %d of %d: start the relay once", before, before+2))
+		})
+	}
+	_, err = readSchema(fstest.MapFS{"migrations/x/0011_a.sql": {}, "migrations/x/0013_b.sql": {}}, "x")
+	require.ErrorContains(t, err, "step migrations/x/0013_b.sql is not number 12")
 }
 
 // TestDurable: a server that would acknowledge before it has written is refused.

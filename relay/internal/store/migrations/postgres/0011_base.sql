@@ -1,0 +1,142 @@
+-- As migrations/sqlite/0011_base.sql, which says what the tables are for. What is encrypted does not compress.
+CREATE TABLE meta (
+  name  TEXT PRIMARY KEY,
+  value BYTEA NOT NULL
+);
+
+CREATE TABLE epochs (
+  id        INTEGER GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
+  task      BYTEA NOT NULL,
+  epoch     BIGINT NOT NULL,
+  state     INTEGER NOT NULL DEFAULT 0,
+  next      BIGINT NOT NULL DEFAULT 0,
+  destroyed BIGINT NOT NULL DEFAULT 0,
+  UNIQUE (task, epoch)
+);
+
+CREATE TABLE open (
+  epoch       INTEGER NOT NULL,
+  seq         BIGINT NOT NULL,
+  submissions BIGINT NOT NULL,
+  fresh       BIGINT NOT NULL DEFAULT 0,
+  PRIMARY KEY (epoch, seq)
+);
+
+-- Of slots only: names stand in seen and clients, as several processes may write them.
+CREATE TABLE runs (
+  id    BIGINT GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
+  epoch INTEGER NOT NULL,
+  seq   BIGINT NOT NULL,
+  level INTEGER NOT NULL,
+  bytes BYTEA NOT NULL
+);
+ALTER TABLE runs ALTER bytes SET STORAGE EXTERNAL;
+CREATE INDEX placed ON runs (epoch, seq, level);
+
+-- The replay set: keyed hashes of tags. receipt is a submission's, or says which batch has brought the tag.
+CREATE TABLE seen (
+  epoch   INTEGER NOT NULL,
+  hash    BYTEA NOT NULL,
+  receipt BYTEA,
+  PRIMARY KEY (epoch, hash)
+);
+
+-- How many submissions each client has in an epoch.
+CREATE TABLE clients (
+  epoch       INTEGER NOT NULL,
+  submissions INTEGER NOT NULL,
+  client      BYTEA NOT NULL,
+  PRIMARY KEY (epoch, client)
+);
+
+CREATE TABLE batches (
+  epoch    INTEGER NOT NULL,
+  told     INTEGER NOT NULL,
+  seq      BIGINT NOT NULL,
+  manifest BYTEA NOT NULL,
+  bytes    BYTEA,
+  PRIMARY KEY (epoch, seq)
+);
+ALTER TABLE batches ALTER bytes SET STORAGE EXTERNAL;
+CREATE INDEX held ON batches (epoch, seq) WHERE bytes IS NOT NULL;
+CREATE INDEX untold ON batches (epoch, seq) WHERE told = 0;
+
+CREATE TABLE pieces (
+  epoch  INTEGER NOT NULL,
+  seq    BIGINT NOT NULL,
+  made   BYTEA NOT NULL,
+  number BIGINT NOT NULL,
+  bytes  BYTEA NOT NULL,
+  PRIMARY KEY (epoch, seq, made, number)
+);
+ALTER TABLE pieces ALTER bytes SET STORAGE EXTERNAL;
+
+CREATE TABLE sweeps (
+  epoch INTEGER NOT NULL,
+  seq   BIGINT NOT NULL,
+  made  BYTEA NOT NULL,
+  PRIMARY KEY (epoch, seq, made)
+);
+
+CREATE TABLE findings (
+  epoch   INTEGER NOT NULL,
+  reason  TEXT NOT NULL,
+  seq     BIGINT NOT NULL,
+  latest  BIGINT NOT NULL,
+  further BIGINT NOT NULL,
+  PRIMARY KEY (epoch, reason)
+);
+
+CREATE TABLE tallies (
+  epoch   INTEGER NOT NULL,
+  reason  TEXT NOT NULL,
+  refused BIGINT NOT NULL,
+  PRIMARY KEY (epoch, reason)
+);
+
+CREATE TABLE ends (
+  epoch INTEGER PRIMARY KEY,
+  bytes BYTEA NOT NULL
+);
+
+CREATE TABLE witnessed (
+  epoch  INTEGER NOT NULL,
+  seq    BIGINT NOT NULL,
+  signed BYTEA NOT NULL,
+  other  BYTEA,
+  PRIMARY KEY (epoch, seq)
+);
+
+CREATE TABLE marks (
+  epoch  INTEGER NOT NULL,
+  file   TEXT NOT NULL,
+  kind   INTEGER NOT NULL,
+  steps  BIGINT NOT NULL,
+  marked BIGINT NOT NULL,
+  PRIMARY KEY (epoch, file)
+);
+
+CREATE TABLE processes (
+  file     TEXT PRIMARY KEY,
+  looked   BIGINT NOT NULL,
+  begun    BIGINT NOT NULL,
+  standing INTEGER NOT NULL
+);
+
+CREATE TABLE cuts (
+  epoch INTEGER NOT NULL,
+  seq   BIGINT NOT NULL,
+  file  TEXT NOT NULL,
+  PRIMARY KEY (epoch, seq, file)
+);
+
+-- Nonces of the requests that next hops and owners have signed, of each key the last ones: no process takes a request
+-- that another one had. at is their order, not a time. Unlogged: a request waits for no disk for its sake, and a
+-- server that crashed has forgotten them.
+CREATE UNLOGGED TABLE nonces (
+  key   BYTEA NOT NULL,
+  nonce BYTEA NOT NULL,
+  at    BIGINT GENERATED ALWAYS AS IDENTITY,
+  PRIMARY KEY (key, nonce)
+);
+CREATE INDEX nonces_at ON nonces (key, at);
