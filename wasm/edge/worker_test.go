@@ -464,6 +464,7 @@ func slow(w http.Handler, change ...func(*http.Request)) (rest func(), answered 
 	req.Body, req.ContentLength = read, 12
 	go func() {
 		status, _ := answer(w, req)
+		read.Close() // As servers do: who is answered early is not waited for.
 		answered <- status
 	}()
 	io.WriteString(write, `{"val`)
