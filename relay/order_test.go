@@ -66,11 +66,11 @@ func eachEngine(t *testing.T, test func(t *testing.T, o relaytest.Options)) {
 // them: for SQLite its file with the logs beside it, for PostgreSQL the whole data folder.
 func seized(t *testing.T, c *relaytest.Cascade, o relaytest.Options) (out [][]byte) {
 	t.Helper()
-	folder, err := pgtest.Shared()
-	require.NoError(t, err)
-	root := folder.Data
-	if !o.Postgres {
-		root = filepath.Join(c.Dir, "relay1")
+	root := filepath.Join(c.Dir, "relay1")
+	if o.Postgres {
+		server, err := pgtest.Shared()
+		require.NoError(t, err)
+		root = server.Data
 	}
 	require.NoError(t, filepath.WalkDir(root, func(path string, d fs.DirEntry, err error) error {
 		database, _ := filepath.Match("relay.db*", d.Name())

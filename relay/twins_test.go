@@ -279,6 +279,7 @@ func TestOtherSecret(t *testing.T) {
 // startServer starts a PostgreSQL server of the test's own, in a folder, or that of temporary files.
 func startServer(t *testing.T, folder string) *pgtest.Server {
 	t.Helper()
+	pgtest.Need(t)
 	server, err := pgtest.StartIn(folder)
 	require.NoError(t, err)
 	t.Cleanup(func() { server.Stop() })

@@ -14,49 +14,49 @@ node22() { echo "$PWD/www/node_modules/node-linux-$(node -p process.arch)"; }
 
 run_part() {
   case "$1" in
-    accountant) go test -tags long -timeout 60m ./accountant/... ;;
+    accountant) go test -tags long,postgres -timeout 60m ./accountant/... ;;
     protocols)
-      go test -tags long -timeout 60m ./randomizer/... ./protocols/...
-      go test -tags long -timeout 60m -run 'NoiseDistribution|Soak|DamagedTasks' ./wasm
+      go test -tags long,postgres -timeout 60m ./randomizer/... ./protocols/...
+      go test -tags long,postgres -timeout 60m -run 'NoiseDistribution|Soak|DamagedTasks' ./wasm
       ./www/test.sh chromium --long --test-name-pattern 'a stop at any function|one instance reports' ;;
     coverage)
-      go test -tags long -timeout 60m -v -run 'QuantilesAndMean|ProcessedIsPossible|BandsOverEpochs' ./verifier
-      go test -tags long -timeout 60m -v -run 'EveryFaultIsNamed|ServeNames|VerifyNames|ShardsGive' ./verifier
+      go test -tags long,postgres -timeout 60m -v -run 'QuantilesAndMean|ProcessedIsPossible|BandsOverEpochs' ./verifier
+      go test -tags long,postgres -timeout 60m -v -run 'EveryFaultIsNamed|ServeNames|VerifyNames|ShardsGive' ./verifier
       go test -timeout 30m -v -run 'OneTaskThenTwoThenOne|FilesOfBothLayouts' ./verifier/server
-      go test -tags long -timeout 30m -v -run 'KilledServe|KilledAnalyze|FaultsAreNamed' ./cmd/verifier
+      go test -tags long,postgres -timeout 30m -v -run 'KilledServe|KilledAnalyze|FaultsAreNamed' ./cmd/verifier
       go test -timeout 30m -v -run 'FastPath|FastLocal' ./planner ./protocols/vectormean
-      go test -tags long -timeout 60m -v -run 'RelaysNoiseIsAsPromised|CorrelatedIsUsable|PlansPredict' ./planner
-      DOONA_FIGURES="$figures" go test -tags long -timeout 180m -run IntervalsCover -v ./planner ;;
+      go test -tags long,postgres -timeout 60m -v -run 'RelaysNoiseIsAsPromised|CorrelatedIsUsable|PlansPredict' ./planner
+      DOONA_FIGURES="$figures" go test -tags long,postgres -timeout 180m -run IntervalsCover -v ./planner ;;
     audit)
       go -C lab run . audit --out ../docs/audit.md --json | tail -1 >"$figures"
-      go test -tags long -timeout 60m -v -run 'SurroundedClient|ReplayedSlot|LessNoiseIsFound|BatchesPerEpoch' ./relay ;;
-    order) go test -tags long -timeout 60m -run ProcessesPermute -v ./relay ;;
+      go test -tags long,postgres -timeout 60m -v -run 'SurroundedClient|ReplayedSlot|LessNoiseIsFound|BatchesPerEpoch' ./relay ;;
+    order) go test -tags long,postgres -timeout 60m -run ProcessesPermute -v ./relay ;;
     mutants)
       ./www/setup.sh >/dev/null
       go run ./www/build
       go run ./wasm/fuzzcases -n 2000 >build/fuzzcases.jsonl
-      DOONA_FIGURES="$figures" PATH="$(node22)/bin:$PATH" go test -tags long -timeout 60m -run Mutants -v ./internal/testing/house ;;
+      DOONA_FIGURES="$figures" PATH="$(node22)/bin:$PATH" go test -tags long,postgres -timeout 60m -run Mutants -v ./internal/testing/house ;;
     crash)
-      go test -tags long -timeout 60m -run CrashSpendsOnce -v ./relay
-      go test -tags long -timeout 30m -run KilledServe -v ./cmd/verifier
-      DOONA_FIGURES="$figures" go test -tags long -timeout 60m -run Crash -v ./relay/internal/crashtest
+      go test -tags long,postgres -timeout 60m -run CrashSpendsOnce -v ./relay
+      go test -tags long,postgres -timeout 30m -run KilledServe -v ./cmd/verifier
+      DOONA_FIGURES="$figures" go test -tags long,postgres -timeout 60m -run Crash -v ./relay/internal/crashtest
       ;;
     setback)
       local of_store of_lives
       of_store=$(mktemp) of_lives=$(mktemp)
-      DOONA_FIGURES="$of_store" go test -tags long -timeout 120m -run 'SetBack|Uncut|Unmarked' -v ./relay/internal/store
-      DOONA_FIGURES="$of_lives" go test -tags long -timeout 60m -run SetBack -v ./relay
-      go test -tags long -timeout 60m -run SetBack -v ./issuer
+      DOONA_FIGURES="$of_store" go test -tags long,postgres -timeout 120m -run 'SetBack|Uncut|Unmarked' -v ./relay/internal/store
+      DOONA_FIGURES="$of_lives" go test -tags long,postgres -timeout 60m -run SetBack -v ./relay
+      go test -tags long,postgres -timeout 60m -run SetBack -v ./issuer
       printf '{"store": %s, "lives": %s}' "$(cat "$of_store")" "$(cat "$of_lives")" >"$figures"
       rm "$of_store" "$of_lives"
       ;;
     world)
-      go test -tags long -timeout 60m -run ClockJumps -v ./relay ./issuer ./verifier
-      go test -tags long -timeout 60m -run World -skip 'TestWorld$' -v ./relay
+      go test -tags long,postgres -timeout 60m -run ClockJumps -v ./relay ./issuer ./verifier
+      go test -tags long,postgres -timeout 60m -run World -skip 'TestWorld$' -v ./relay
       local shard job failed=
       mkdir -p build && rm -f build/world-*.json
       for shard in 0369 147 258; do # Side by side: each world is mostly its disks' time.
-        DOONA_FIGURES="$PWD/build/world-$shard.json" go test -tags long -timeout 180m -v \
+        DOONA_FIGURES="$PWD/build/world-$shard.json" go test -tags long,postgres -timeout 180m -v \
           -run "TestWorld\$/seed=[0-9]*[$shard]\$" ./relay &
       done
       for job in $(jobs -p); do wait "$job" || failed=1; done
@@ -69,9 +69,9 @@ run_part() {
       DOONA_ACCOUNTS="$accounts" ./www/test.sh chromium --long --test-name-pattern '400 days'
       printf '[%s]' "$(paste -sd, "$accounts")" >"$figures"
       rm "$accounts"
-      go test -tags long -timeout 30m -run 'ADailyVisitor' -v ./shufflerclient
+      go test -tags long,postgres -timeout 30m -run 'ADailyVisitor' -v ./shufflerclient
       ;;
-    beam) (cd beam && go test -tags long -timeout 30m -v .) ;;
+    beam) (cd beam && go test -tags long,postgres -timeout 30m -v .) ;;
     fuzz) # fuzz.tsv keeps a row of each: what has run since its package changed need not run again.
       local ts
       ts=$(mktemp)
@@ -84,27 +84,27 @@ run_part() {
         } END { print "]" }' >"$figures"
       rm "$ts"
       ;;
-    tls) go test -tags long -timeout 10m -run 'TLS|Autocert' ./relay ;;
-    load) DOONA_FIGURES="$figures" go test -tags long -timeout 60m -run TestLoad -v ./relay ;;
+    tls) go test -tags long,postgres -timeout 10m -run 'TLS|Autocert' ./relay ;;
+    load) DOONA_FIGURES="$figures" go test -tags long,postgres -timeout 60m -run TestLoad -v ./relay ;;
     size)
       go test -timeout 30m -run TestUniform -v ./relay/internal/spill
-      go test -tags long -timeout 30m -run TestWritten -v ./relay/internal/store
+      go test -tags long,postgres -timeout 30m -run TestWritten -v ./relay/internal/store
       local full sizes many
       full=$(mktemp) sizes=$(mktemp) many=$(mktemp)
-      DOONA_FIGURES="$full" go test -tags long -timeout 60m -parallel 3 -run 'TestFull$' -v ./relay/internal/crashtest
-      DOONA_SIZE=10000000 DOONA_FIGURES="$sizes" go test -tags long -timeout 180m -run TestSize -v ./relay
-      DOONA_FIGURES="$many" go test -tags long -timeout 60m -run TestManyTasks -v ./relay
+      DOONA_FIGURES="$full" go test -tags long,postgres -timeout 60m -parallel 3 -run 'TestFull$' -v ./relay/internal/crashtest
+      DOONA_SIZE=10000000 DOONA_FIGURES="$sizes" go test -tags long,postgres -timeout 180m -run TestSize -v ./relay
+      DOONA_FIGURES="$many" go test -tags long,postgres -timeout 60m -run TestManyTasks -v ./relay
       printf '{"full": %s, "batches": %s, "tasks": %s}' "$(cat "$full")" "$(cat "$sizes")" "$(cat "$many")" >"$figures"
       rm "$full" "$sizes" "$many"
       ;;
-    scale) DOONA_FIGURES="$figures" go test -tags long -timeout 120m -run TestScale -v ./bench ;;
+    scale) DOONA_FIGURES="$figures" go test -tags long,postgres -timeout 120m -run TestScale -v ./bench ;;
     bench) # Fails where a committed ratio has fallen by over 10 % in three runs; BENCH_ROWS narrows it to some.
       go run ./bench --json --alarm docs/benchmarks.json --rows "${BENCH_ROWS:-}" | tail -1 >"$figures" ;;
     edge)
       ./www/setup.sh >/dev/null
       go test -tags workerd,long -timeout 60m -run Instances -v ./wasm/edge
       ./scripts/edge-wrangler.sh
-      go test -tags long -timeout 10m -v -run 'AfterALongStop|FewReportsAreDestroyed' ./cmd/doona
+      go test -tags long,postgres -timeout 10m -v -run 'AfterALongStop|FewReportsAreDestroyed' ./cmd/doona
       ./www/test.sh chromium --long --test-name-pattern 'from an empty project' ;;
     engines)
       local ran
@@ -118,9 +118,9 @@ run_part() {
       found=${ROWS:-$(mktemp)} costs=$(mktemp) road=$(mktemp)
       CHROMIUM="$(./www/setup.sh)" && export CHROMIUM
       go run ./www/build
-      DOONA_FIGURES="$costs" go test -tags long -timeout 60m -run '(FindCost|FoundDownTo)$' -v ./protocols/strings &
-      DOONA_FIGURES="$found" go test -tags long -timeout 180m -run 'Find$' -v ./protocols/strings &
-      DOONA_FIGURES="$road" go test -tags long -timeout 60m -run TextsOverTheRoad -v ./cmd/demo &
+      DOONA_FIGURES="$costs" go test -tags long,postgres -timeout 60m -run '(FindCost|FoundDownTo)$' -v ./protocols/strings &
+      DOONA_FIGURES="$found" go test -tags long,postgres -timeout 180m -run 'Find$' -v ./protocols/strings &
+      DOONA_FIGURES="$road" go test -tags long,postgres -timeout 60m -run TextsOverTheRoad -v ./cmd/demo &
       for job in $(jobs -p); do wait "$job" || failed=1; done
       [ -z "$failed" ]
       printf '{"settings": %s, "costs": %s, "road": %s}' "$(cat "$found")" "$(cat "$costs")" "$(cat "$road")" >"$figures"

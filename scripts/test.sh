@@ -15,7 +15,7 @@ vet() {
   local unformatted tags other
   unformatted=$(git ls-files '*.go' | xargs gofmt -l)
   [ -z "$unformatted" ] || { echo "not formatted by gofmt: $unformatted"; return 1; }
-  for tags in "" long; do
+  for tags in "" long,postgres; do
     go vet -tags "$tags" ./...
     for other in beam lab; do go -C "$other" vet -tags "$tags" ./...; done
   done
@@ -25,7 +25,7 @@ vet() {
 }
 
 go_tests() {
-  go test -timeout 20m ./relay ./... # The longest first: else the others are done, and it is waited for alone.
+  go test -tags postgres -timeout 20m ./relay ./... # The longest first: else the others are done, and it is waited for alone.
   go -C lab test -count=1 ./... # Documents outside of the module are no reason for Go to run a test again.
 }
 
@@ -39,7 +39,7 @@ race() {
   packages=$(go list ./relay/... ./issuer/... ./verifier/... ./wire/keyfile/... ./internal/service/... \
     ./internal/durable/... ./internal/clock/... ./internal/ledger/... | grep -v /crashtest)
   # shellcheck disable=SC2086
-  CGO_ENABLED=1 go test -race -gcflags=all=-d=checkptr=0 -timeout 60m $packages
+  CGO_ENABLED=1 go test -race -tags postgres -gcflags=all=-d=checkptr=0 -timeout 60m $packages
 }
 
 staticcheck() {

@@ -50,7 +50,7 @@ func runGo(t *testing.T, m *mutant, file string, text []byte) ([]byte, error) {
 	require.NoError(t, err)
 	list := filepath.Join(t.TempDir(), "overlay.json")
 	require.NoError(t, os.WriteFile(list, overlay, 0o600))
-	cmd := exec.Command("go", "test", "-vet=off", "-timeout", "10m", "-run", "^"+m.Test+"$", m.Package)
+	cmd := exec.Command("go", "test", "-tags", "postgres", "-vet=off", "-timeout", "10m", "-run", "^"+m.Test+"$", m.Package)
 	cmd.Dir = root
 	cmd.Env = append(os.Environ(), "GOFLAGS=-trimpath -overlay="+list) // Holds for what the test builds, too.
 	return cmd.CombinedOutput()

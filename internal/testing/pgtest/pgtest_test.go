@@ -13,6 +13,7 @@ import (
 
 // TestServer: what was committed survives a crash, and a stopped server leaves nothing behind.
 func TestServer(t *testing.T) {
+	pgtest.Need(t)
 	s, err := pgtest.Start()
 	require.NoError(t, err)
 	defer s.Stop()

@@ -146,6 +146,7 @@ func (c *Cascade) scheme() string {
 // [pgtest.StopShared].
 func NewDatabase(t testing.TB) string {
 	t.Helper()
+	pgtest.Need(t)
 	server, err := pgtest.Shared()
 	require.NoError(t, err)
 	url, err := server.Database()

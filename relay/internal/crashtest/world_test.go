@@ -279,6 +279,7 @@ type server struct {
 
 func startServer(t *testing.T, folder string) *server {
 	t.Helper()
+	pgtest.Need(t)
 	s, err := pgtest.StartIn(folder)
 	require.NoError(t, err)
 	t.Cleanup(func() { s.Stop() })

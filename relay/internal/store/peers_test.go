@@ -452,6 +452,7 @@ func TestSetBackRace(t *testing.T) {
 // TestSetBackTimeline: a database that goes on in another timeline, as a replica that was promoted does,
 // stops everything, though nothing seems to be missing, until the operator has ended the epochs.
 func TestSetBackTimeline(t *testing.T) {
+	pgtest.Need(t)
 	server, err := pgtest.Start()
 	require.NoError(t, err)
 	defer server.Stop()

@@ -331,9 +331,12 @@ func TestSetBack(t *testing.T) {
 	}
 	figures := map[string]map[string]int{}
 	for engine, description := range map[string]string{
-		"sqlite": service.SchemeSQLite + filepath.Join(t.TempDir(), "relay.db"), "postgres": postgresURL(t),
+		"sqlite": service.SchemeSQLite + filepath.Join(t.TempDir(), "relay.db"), "postgres": "",
 	} {
 		t.Run(engine, func(t *testing.T) {
+			if engine == "postgres" {
+				description = postgresURL(t)
+			}
 			h := live(t, description, moments)
 			stopped, same := 0, 0
 			for m := range len(h.moments) {
@@ -449,9 +452,12 @@ func TestSetBackWhileServing(t *testing.T) {
 // before that word is noticed, too.
 func TestEndAfterSetBack(t *testing.T) {
 	for engine, description := range map[string]string{
-		"sqlite": service.SchemeSQLite + filepath.Join(t.TempDir(), "relay.db"), "postgres": postgresURL(t),
+		"sqlite": service.SchemeSQLite + filepath.Join(t.TempDir(), "relay.db"), "postgres": "",
 	} {
 		t.Run(engine, func(t *testing.T) {
+			if engine == "postgres" {
+				description = postgresURL(t)
+			}
 			h := live(t, description, 20)
 			h.restore(t, 3, partStore)
 			require.Error(t, h.begin(t))

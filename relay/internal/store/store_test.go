@@ -36,13 +36,12 @@ func TestMain(m *testing.M) {
 // processes do, though only one may claim a file.
 func eachStore(t *testing.T, test func(t *testing.T, open func() *database)) {
 	t.Helper()
-	for _, description := range []func(t *testing.T) string{
-		func(t *testing.T) string { return service.SchemeSQLite + filepath.Join(t.TempDir(), "relay.db") },
-		postgresURL,
+	for engine, description := range map[string]func(t *testing.T) string{
+		"sqlite":   func(t *testing.T) string { return service.SchemeSQLite + filepath.Join(t.TempDir(), "relay.db") },
+		"postgres": postgresURL,
 	} {
-		name := description(t)
-		t.Run(map[bool]string{true: "postgres", false: "sqlite"}[isPostgres(name)], func(t *testing.T) {
-			secret := filepath.Join(t.TempDir(), "secret")
+		t.Run(engine, func(t *testing.T) {
+			name, secret := description(t), filepath.Join(t.TempDir(), "secret")
 			test(t, func() *database {
 				v, err := OpenVault(secret, true)
 				require.NoError(t, err)
@@ -67,6 +66,7 @@ func openBeside(description string, v *Vault) (Store, error) {
 // postgresURL returns the URL of a new database.
 func postgresURL(t *testing.T) string {
 	t.Helper()
+	pgtest.Need(t)
 	server, err := pgtest.Shared()
 	require.NoError(t, err)
 	url, err := server.Database()

@@ -1,0 +1,5 @@
+//go:build postgres
+
+package pgtest
+
+const required = true
