@@ -4,7 +4,7 @@ import (
 	"fmt"
 	"math"
 
-	"github.com/doona-dp/doona/internal/enumerate"
+	"github.com/doona-dp/doona/internal/testing/enumerate"
 )
 
 func gkmps21Errata() []Erratum {

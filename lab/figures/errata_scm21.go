@@ -5,7 +5,7 @@ import (
 	"math"
 
 	"github.com/doona-dp/doona/accountant"
-	"github.com/doona-dp/doona/internal/enumerate"
+	"github.com/doona-dp/doona/internal/testing/enumerate"
 )
 
 func scm21Errata() []Erratum {

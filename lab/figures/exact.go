@@ -3,7 +3,7 @@ package figures
 import (
 	"math"
 
-	"github.com/doona-dp/doona/internal/enumerate"
+	"github.com/doona-dp/doona/internal/testing/enumerate"
 )
 
 // This file has exact probabilities of small mechanisms, computed by enumeration and apart from the
