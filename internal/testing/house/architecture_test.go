@@ -11,40 +11,70 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// rooms are the folders that the picture of the house shows, the longest name first where one is in
-// another. What is in no room, such as internal/, is left out.
+// rooms are the folders that the picture of the house shows, the longest name first where one is in another. The
+// picture splits internal/ by kind.
 var rooms = []string{
 	"wire/task", "wire", "randomizer", "accountant", "protocols", "planner", "shufflerclient", "verifier",
-	"relay", "issuer", "wasm", "cmd", "www", "bench", "deploy",
+	"relay", "issuer", "wasm", "cmd", "www", "bench", "deploy", "beam", "lab", "internal/testing",
 }
 
-// roomOf returns the room that a package is in, or "".
-func roomOf(pkg string) string {
+// kinds are the rooms that folders of internal/ make up: one kind may import another only in one direction.
+var kinds = map[string][]string{
+	"internal: ground":      {"decimal", "durable", "invalid", "look", "mark", "scratch", "secret", "table"},
+	"internal: servers":     {"cli", "clock", "service", "succession"},
+	"internal: statistics":  {"central", "ledger", "openloop"},
+	"internal: deployments": {"quickstart", "sandbox"},
+}
+
+// roomOf returns the room that a package is in.
+func roomOf(t *testing.T, pkg string) string {
+	t.Helper()
 	for _, room := range rooms {
 		if within(pkg, room) {
 			return room
 		}
 	}
+	folder, ok := strings.CutPrefix(pkg, "internal/")
+	for kind, folders := range kinds {
+		if slices.Contains(folders, folder) {
+			return kind
+		}
+	}
+	require.True(t, ok, "%s is in no room", pkg)
+	require.Fail(t, "a folder without a kind", "%s: give it one in kinds and a line in docs/architecture.md", pkg)
 	return ""
 }
 
-// roomImports returns for every room the rooms it imports itself and not only through others.
-func roomImports(packages map[string]*goPackage) map[string]map[string]bool {
+// readModules returns the packages of all modules of the repository.
+func readModules(t *testing.T) map[string]*goPackage {
+	t.Helper()
+	packages := map[string]*goPackage{}
+	for _, module := range modules {
+		maps.Copy(packages, readPackages(t, module))
+	}
+	return packages
+}
+
+// roomImports returns for every room the rooms it imports itself.
+func roomImports(t *testing.T, packages map[string]*goPackage) map[string]map[string]bool {
+	t.Helper()
 	direct := map[string]map[string]bool{}
 	for pkg, p := range packages {
-		from := roomOf(pkg)
-		if from == "" {
-			continue
-		}
+		from := roomOf(t, pkg)
 		if direct[from] == nil {
 			direct[from] = map[string]bool{}
 		}
 		for _, imported := range p.imports {
-			if to := roomOf(imported); to != "" && to != from {
+			if to := roomOf(t, imported); to != from {
 				direct[from][to] = true
 			}
 		}
 	}
+	return direct
+}
+
+// withoutDetours leaves out what a room also imports through others.
+func withoutDetours(direct map[string]map[string]bool) map[string]map[string]bool {
 	reduced := map[string]map[string]bool{}
 	for from, all := range direct {
 		reduced[from] = maps.Clone(all)
@@ -76,11 +106,26 @@ func floorOf(imports map[string]map[string]bool, room string) (floor int) {
 	return floor
 }
 
+// TestRoomsImportOneWay: no rooms import each other in a circle, so each stands above what it imports.
+func TestRoomsImportOneWay(t *testing.T) {
+	packages := readModules(t)
+	imports := map[string][]string{}
+	for room, all := range roomImports(t, packages) {
+		imports[room] = slices.Sorted(maps.Keys(all))
+	}
+	require.Empty(t, circle(imports), "rooms that import each other")
+	for kind, folders := range kinds {
+		for _, folder := range folders {
+			require.Contains(t, packages, "internal/"+folder, "%s has no such folder", kind)
+		}
+	}
+}
+
 // TestPictureOfImports: docs/images/imports.svg is drawn from the imports as they are. After a change:
 // go test -run PictureOfImports ./internal/testing/house -update
 func TestPictureOfImports(t *testing.T) {
 	const file = "docs/images/imports.svg"
-	drawn := drawImports(roomImports(readPackages(t)))
+	drawn := drawImports(withoutDetours(roomImports(t, readModules(t))))
 	if *update {
 		require.NoError(t, os.WriteFile(file, []byte(drawn), 0o644))
 	}
@@ -91,45 +136,79 @@ func TestPictureOfImports(t *testing.T) {
 
 // The geometry of the picture, in pixels.
 const (
-	pictureWidth = 860
-	roomWidth    = 124
+	pictureWidth = 980
+	roomWidth    = 164
 	roomHeight   = 34
-	floorHeight  = 84
+	lineHeight   = 13 // of the folders that a room of internal/ has
+	floorGap     = 50
 )
 
-type place struct{ x, y int }
+// place is the middle of a room's upper side, and how high the room is.
+type place struct{ x, y, height int }
 
-// drawImports draws a row for each floor, the lowest at the bottom, and a line for each import.
-func drawImports(imports map[string]map[string]bool) string {
+// listed returns the folders of a kind in lines that fit its room.
+func listed(room string) (lines []string) {
+	folders := kinds[room]
+	if room == "internal/testing" {
+		entries, _ := os.ReadDir(room)
+		for _, e := range entries {
+			folders = append(folders, e.Name())
+		}
+	}
+	for _, folder := range folders {
+		if n := len(lines); n > 0 && len(lines[n-1])+len(folder) < 27 {
+			lines[n-1] += " " + folder
+		} else {
+			lines = append(lines, folder)
+		}
+	}
+	return lines
+}
+
+// places stands a row of rooms for each floor, the lowest at the bottom.
+func places(imports map[string]map[string]bool) (at map[string]place, height int) {
 	floors := map[int][]string{}
 	for _, room := range slices.Sorted(maps.Keys(imports)) {
 		floor := floorOf(imports, room)
 		floors[floor] = append(floors[floor], room)
 	}
-	at := map[string]place{}
-	for floor, names := range floors {
-		for i, room := range names {
-			at[room] = place{pictureWidth * (2*i + 1) / (2 * len(names)),
-				20 + floorHeight*(len(floors)-1-floor) + roomHeight/2}
+	at, y := map[string]place{}, 20
+	for floor := len(floors) - 1; floor >= 0; floor-- {
+		highest := 0
+		for i, room := range floors[floor] {
+			x := pictureWidth * (2*i + 1) / (2 * len(floors[floor]))
+			at[room] = place{x, y, roomHeight + lineHeight*len(listed(room))}
+			highest = max(highest, at[room].height)
 		}
+		y += highest + floorGap
 	}
+	return at, y - floorGap + 20
+}
+
+// drawImports draws the rooms, and a line for each import.
+func drawImports(imports map[string]map[string]bool) string {
+	at, height := places(imports)
 	var b strings.Builder
 	fmt.Fprintf(&b, `<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 %d %d" role="img" `+
-		`aria-label="Which folder imports which, from the commands down to the samplers">`+"\n",
-		pictureWidth, 40+floorHeight*(len(floors)-1)+roomHeight)
-	b.WriteString("<style>text{font:14px sans-serif;text-anchor:middle;fill:#1f2933}rect{fill:#f5f7fa;stroke:#52606d}" +
-		"path{fill:none;stroke:#7b8794}@media(prefers-color-scheme:dark){text{fill:#f5f7fa}rect{fill:#323f4b;stroke:#9aa5b1}}</style>\n")
+		`aria-label="Which folder imports which, from the commands down to the samplers">`+"\n", pictureWidth, height)
+	b.WriteString("<style>text{font:14px sans-serif;text-anchor:middle;fill:#1f2933}.in{font-size:11px}" +
+		"rect{fill:#f5f7fa;stroke:#52606d}path{fill:none;stroke:#7b8794}@media(prefers-color-scheme:dark)" +
+		"{text{fill:#f5f7fa}rect{fill:#323f4b;stroke:#9aa5b1}}</style>\n")
 	for _, from := range slices.Sorted(maps.Keys(imports)) {
 		for _, to := range slices.Sorted(maps.Keys(imports[from])) {
 			a, z := at[from], at[to]
+			bottom := a.y + a.height
 			fmt.Fprintf(&b, `<path d="M%d %dC%d %d %d %d %d %d"/>`+"\n",
-				a.x, a.y+roomHeight/2, a.x, a.y+floorHeight/2, z.x, z.y-floorHeight/2, z.x, z.y-roomHeight/2)
+				a.x, bottom, a.x, bottom+floorGap/2, z.x, z.y-floorGap/2, z.x, z.y)
 		}
 	}
 	for _, room := range slices.Sorted(maps.Keys(imports)) {
 		p := at[room]
 		fmt.Fprintf(&b, `<rect x="%d" y="%d" width="%d" height="%d" rx="6"/><text x="%d" y="%d">%s</text>`+"\n",
-			p.x-roomWidth/2, p.y-roomHeight/2, roomWidth, roomHeight, p.x, p.y+5, room)
+			p.x-roomWidth/2, p.y, roomWidth, p.height, p.x, p.y+22, room)
+		for i, line := range listed(room) {
+			fmt.Fprintf(&b, `<text class="in" x="%d" y="%d">%s</text>`+"\n", p.x, p.y+37+lineHeight*i, line)
+		}
 	}
 	b.WriteString("</svg>\n")
 	return b.String()

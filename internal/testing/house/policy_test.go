@@ -65,12 +65,13 @@ type goPackage struct {
 	main    bool // A program.
 }
 
-// readPackages parses the imports and package comments of the whole module.
-func readPackages(t *testing.T) map[string]*goPackage {
+// readPackages parses the imports and package comments of a whole module, the one in a folder.
+func readPackages(t *testing.T, in string) map[string]*goPackage {
 	t.Helper()
 	out := map[string]*goPackage{}
 	files := token.NewFileSet()
-	doctest.EachFile(t, ".", func(name string) {
+	doctest.EachFile(t, in, func(name string) {
+		name = path.Join(in, name)
 		if !strings.HasSuffix(name, ".go") || strings.HasSuffix(name, "_test.go") {
 			return
 		}
@@ -146,7 +147,7 @@ func reach(packages map[string]*goPackage, pkg string) map[string]bool {
 }
 
 func TestImportsFlowOneWay(t *testing.T) {
-	packages := readPackages(t)
+	packages := readPackages(t, ".")
 	for root := range mayImport {
 		require.True(t, slices.ContainsFunc(slices.Collect(maps.Keys(packages)),
 			func(pkg string) bool { return within(pkg, root) }), "no package %s", root)
@@ -202,7 +203,7 @@ func TestServersLinkOnlyWhatTheyNeed(t *testing.T) {
 }
 
 func TestEveryPackageIsDocumented(t *testing.T) {
-	for pkg, p := range readPackages(t) {
+	for pkg, p := range readModules(t) {
 		require.True(t, p.doc, "package %s has no package comment", pkg)
 	}
 }
@@ -210,7 +211,7 @@ func TestEveryPackageIsDocumented(t *testing.T) {
 // TestPackagesHaveNamesOfTheirOwn: no two folders with Go files are called alike, but for programs.
 func TestPackagesHaveNamesOfTheirOwn(t *testing.T) {
 	seen := map[string]string{}
-	for pkg := range readPackages(t) {
+	for pkg := range readPackages(t, ".") {
 		if anyWithin(pkg, tops) {
 			continue
 		}
@@ -230,7 +231,7 @@ const (
 
 // TestHouseStaysSmall counts what others may import; TestWalls counts the rest.
 func TestHouseStaysSmall(t *testing.T) {
-	packages, importable := readPackages(t), 0
+	packages, importable := readPackages(t, "."), 0
 	for pkg, p := range packages {
 		if !p.main && !strings.Contains("/"+pkg+"/", "/internal/") {
 			importable++
@@ -313,12 +314,20 @@ func TestPathsStandInOnePlace(t *testing.T) {
 // sentence is not broken for it.
 const maxColumns = 120
 
+// eachFile calls f for every file of all modules.
+func eachFile(t *testing.T, f func(name string)) {
+	t.Helper()
+	for _, module := range modules {
+		doctest.EachFile(t, module, func(name string) { f(path.Join(module, name)) })
+	}
+}
+
 // TestLinesFit: lines of code are no wider than that. Texts between back quotes stay as they are.
 func TestLinesFit(t *testing.T) {
 	literal := regexp.MustCompile("\"(?:[^\"\\\\]|\\\\.)*\"|'(?:[^'\\\\]|\\\\.)*'|`[^`]*`")
 	tab := strings.NewReplacer("\t", "    ")
 	clean := 0
-	doctest.EachFile(t, ".", func(name string) {
+	eachFile(t, func(name string) {
 		ext := path.Ext(name)
 		if ext != ".go" && ext != ".ts" && ext != ".mjs" || strings.Contains(name, "/vendor/") {
 			return

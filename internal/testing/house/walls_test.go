@@ -290,17 +290,14 @@ func TestWalls(t *testing.T) {
 func measure(t *testing.T) (packages, tops map[string]bool) {
 	t.Helper()
 	packages, tops = map[string]bool{}, map[string]bool{}
-	for _, module := range modules {
-		doctest.EachFile(t, module, func(name string) {
-			name = path.Join(module, name)
-			if top, _, below := strings.Cut(name, "/"); below && !strings.HasPrefix(top, ".") {
-				tops[top] = true
-			}
-			if strings.HasSuffix(name, ".go") && !strings.Contains(name, "testdata/") {
-				packages[path.Dir(name)] = true
-			}
-		})
-	}
+	eachFile(t, func(name string) {
+		if top, _, below := strings.Cut(name, "/"); below && !strings.HasPrefix(top, ".") {
+			tops[top] = true
+		}
+		if strings.HasSuffix(name, ".go") && !strings.Contains(name, "testdata/") {
+			packages[path.Dir(name)] = true
+		}
+	})
 	return packages, tops
 }
 
