@@ -11,6 +11,7 @@ import (
 
 	"github.com/doona-dp/doona/internal/invalid"
 	"github.com/doona-dp/doona/internal/service"
+	"github.com/doona-dp/doona/relay/internal/seam"
 	"github.com/doona-dp/doona/relay/internal/store"
 )
 
@@ -131,6 +132,9 @@ type Config struct {
 	// Elapsed replaces the time that passes in the process, which nobody sets, in tests. Default: by the
 	// monotonic readings of Clock.
 	Elapsed func() time.Duration `yaml:"-"`
+
+	// Seam is for the suites below relay/internal. Default: none.
+	Seam *seam.Seam `yaml:"-"`
 
 	// Log receives operational events, without addresses, ids or ciphertexts. Default: none.
 	Log *slog.Logger `yaml:"-"`

@@ -100,6 +100,7 @@ func New(cfg Config) (*Relay, error) {
 		r.Close()
 		return nil, err
 	}
+	r.applySeam()
 	return r, nil
 }
 

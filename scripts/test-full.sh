@@ -52,12 +52,12 @@ run_part() {
       ;;
     world)
       go test -tags long,postgres -timeout 60m -run ClockJumps -v ./relay ./issuer ./verifier
-      go test -tags long,postgres -timeout 60m -run World -skip 'TestWorld$' -v ./relay
+      go test -tags long,postgres -timeout 60m -run World -skip 'TestWorld$' -v ./relay/internal/world
       local shard job failed=
       mkdir -p build && rm -f build/world-*.json
       for shard in 0369 147 258; do # Side by side: each world is mostly its disks' time.
         DOONA_FIGURES="$PWD/build/world-$shard.json" go test -tags long,postgres -timeout 180m -v \
-          -run "TestWorld\$/seed=[0-9]*[$shard]\$" ./relay &
+          -run "TestWorld\$/seed=[0-9]*[$shard]\$" ./relay/internal/world &
       done
       for job in $(jobs -p); do wait "$job" || failed=1; done
       [ -z "$failed" ]

@@ -1,4 +1,4 @@
-package relay_test
+package world_test
 
 import (
 	"bytes"
@@ -24,7 +24,6 @@ import (
 	"github.com/doona-dp/doona/verifier"
 	"github.com/doona-dp/doona/wire/handover"
 	"github.com/doona-dp/doona/wire/keyfile"
-	"github.com/doona-dp/doona/wire/onion"
 )
 
 // party is a relay, the issuer or the verifier of a world, through all its lives.
@@ -200,12 +199,11 @@ func beginRelay(hop int) func(p *party, l *life) (runner, error) {
 			return nil, err
 		}
 		cfg.Listener = l.listener
+		plantIn(&cfg, p.world.bug.plant[hop])
 		r, err := relay.New(cfg)
 		if err != nil {
 			return nil, err
 		}
-		relay.DestroyedBefore(r, onion.SpareDestroyed-worldSpare)
-		p.world.bug.plantRelay(r, hop)
 		return r, nil
 	}
 }

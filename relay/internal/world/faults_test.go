@@ -1,4 +1,4 @@
-package relay_test
+package world_test
 
 import (
 	"errors"

@@ -1,4 +1,4 @@
-package relay_test
+package world_test
 
 import (
 	"math/rand/v2"
@@ -13,7 +13,6 @@ import (
 
 	"github.com/doona-dp/doona/internal/testing/faultdisk"
 	"github.com/doona-dp/doona/internal/testing/long"
-	"github.com/doona-dp/doona/relay"
 )
 
 // bug is something wrong with the parties of a world on purpose, to see that worlds find it. The zero value is
@@ -21,7 +20,7 @@ import (
 type bug struct {
 	name   string
 	breaks string           // the invariant that finds it
-	plant  [2]string        // what [relay.Plant] puts into each relay
+	plant  [2]string        // what [plantIn] puts into each relay
 	tokens bool             // only in worlds with tokens
 	add    []fault          // what shows it
 	quiet  bool             // no other faults
@@ -31,21 +30,21 @@ type bug struct {
 
 // planted are the bugs that worlds must find.
 var planted = []*bug{
-	{name: relay.BugAckEarly, breaks: "lost without a finding", plant: [2]string{relay.BugAckEarly, ""}},
-	{name: relay.BugTwice, breaks: "a slot came out twice: of relay1", plant: [2]string{relay.BugTwice, ""},
+	{name: bugAckEarly, breaks: "lost without a finding", plant: [2]string{bugAckEarly, ""}},
+	{name: bugTwice, breaks: "a slot came out twice: of relay1", plant: [2]string{bugTwice, ""},
 		brief: true},
-	{name: relay.BugReplays, breaks: "a slot came out twice: of relay2",
-		plant: [2]string{relay.BugTwice, relay.BugReplays}, brief: true},
-	{name: relay.BugReplays + ", as the verifier sees it", breaks: "a slot reached the verifier twice",
-		plant: [2]string{relay.BugTwice, relay.BugReplays}},
-	{name: relay.BugQuota, breaks: "reports beyond the quota", plant: [2]string{relay.BugQuota, ""}},
-	{name: relay.BugSpent, breaks: "reports beyond the quota", plant: [2]string{relay.BugSpent, ""}, tokens: true},
-	{name: relay.BugSmall, breaks: "below the rule", plant: [2]string{relay.BugSmall, ""}},
-	{name: relay.BugConfirm, breaks: "confirmed and still there", plant: [2]string{relay.BugConfirm, ""}},
-	{name: relay.BugEquivocates, breaks: "equivocation accepted", plant: [2]string{"", relay.BugEquivocates},
+	{name: bugReplays, breaks: "a slot came out twice: of relay2",
+		plant: [2]string{bugTwice, bugReplays}, brief: true},
+	{name: bugReplays + ", as the verifier sees it", breaks: "a slot reached the verifier twice",
+		plant: [2]string{bugTwice, bugReplays}},
+	{name: bugQuota, breaks: "reports beyond the quota", plant: [2]string{bugQuota, ""}},
+	{name: bugSpent, breaks: "reports beyond the quota", plant: [2]string{bugSpent, ""}, tokens: true},
+	{name: bugSmall, breaks: "below the rule", plant: [2]string{bugSmall, ""}},
+	{name: bugConfirm, breaks: "confirmed and still there", plant: [2]string{bugConfirm, ""}},
+	{name: bugEquivocates, breaks: "equivocation accepted", plant: [2]string{"", bugEquivocates},
 		add: []fault{ofRoad(faultRoad, worldLead, 30*time.Second, [2]string{"relay2", "relay1"}, roadCut),
 			ofRoad(faultLie, worldLead+30*time.Second, 20*time.Second, [2]string{"relay2", "relay1"}, roadLie)}},
-	{name: relay.BugClock, breaks: "keys erased early", plant: [2]string{relay.BugClock, ""}, add: []fault{{
+	{name: bugClock, breaks: "keys erased early", plant: [2]string{bugClock, ""}, add: []fault{{
 		50 * time.Second, faultClock, "relay1: 10m", func(w *world) {
 			w.parties["relay1"].setClock(10 * time.Minute)
 			time.Sleep(30 * time.Second)
@@ -55,11 +54,11 @@ var planted = []*bug{
 		add: []fault{{60 * time.Second, faultSetBack, "all of issuer to the start", func(w *world) {
 			w.parties["issuer"].restoreAll(0)
 		}}}},
-	{name: relay.BugNumbers, breaks: "a bad number was taken", plant: [2]string{relay.BugNumbers, ""},
+	{name: bugNumbers, breaks: "a bad number was taken", plant: [2]string{bugNumbers, ""},
 		quiet: true, brief: true, add: []fault{ofNumbers(worldLead+50*time.Second, 0, false, 1)}},
-	{name: relay.BugEndless, breaks: "batches without end", plant: [2]string{"", relay.BugEndless},
+	{name: bugEndless, breaks: "batches without end", plant: [2]string{"", bugEndless},
 		quiet: true, brief: true, add: []fault{ofEndless(worldLead, 30*time.Second)}},
-	{name: relay.BugJunk, breaks: "junk was taken", plant: [2]string{"", relay.BugJunk},
+	{name: bugJunk, breaks: "junk was taken", plant: [2]string{"", bugJunk},
 		quiet: true, brief: true, add: []fault{ofJunkAnswers(worldLead, 30*time.Second,
 			[2]string{"relay2", "relay1"}, roadJunk, 0)}},
 	// An honest neighbour tells a relay that all it has was set back. So all three are.
@@ -71,12 +70,6 @@ var planted = []*bug{
 func setBackAll(name string) fault {
 	to := worldLead + worldLength + 5*time.Second
 	return fault{to + 45*time.Second, faultSetBack, "all of " + name, func(w *world) { w.parties[name].restoreAll(to) }}
-}
-
-func (b *bug) plantRelay(r *relay.Relay, hop int) {
-	if b.plant[hop] != "" {
-		relay.Plant(r, b.plant[hop])
-	}
 }
 
 // faults adds what shows the bug to drawn faults.

@@ -1,4 +1,4 @@
-package relay_test
+package world_test
 
 import (
 	"bytes"
@@ -22,6 +22,8 @@ import (
 	"github.com/doona-dp/doona/internal/testing/long"
 	"github.com/doona-dp/doona/issuer"
 	"github.com/doona-dp/doona/relay"
+	"github.com/doona-dp/doona/relay/internal/seam"
+	"github.com/doona-dp/doona/relay/internal/store"
 	"github.com/doona-dp/doona/shufflerclient"
 	"github.com/doona-dp/doona/wire/onion"
 	"github.com/doona-dp/doona/wire/problem"
@@ -108,18 +110,23 @@ func (c *powerCuts) cut(t *testing.T, name string) error {
 }
 
 // openRelay opens a relay that does not run, and reads its store.
-func (c *powerCuts) openRelay(p *party) (*relay.Stored, error) {
+func (c *powerCuts) openRelay(p *party) (*stored, error) {
 	cfg, err := relay.LoadConfig(filepath.Join(p.folder, "relay.yaml"))
 	if err != nil {
 		return nil, err
 	}
 	cfg.Clock = p.Now
+	var kept store.Store
+	cfg.Seam = &seam.Seam{Store: func(s store.Store) store.Store {
+		kept = s
+		return s
+	}}
 	r, err := relay.New(cfg)
 	if err != nil {
 		return nil, err
 	}
 	defer r.Close()
-	return relay.StoredOf(r, c.world.Open.ID)
+	return storedOf(kept, c.world.Open.ID)
 }
 
 // checkFirst demands that the first relay has all reports that it acknowledged.
@@ -152,7 +159,7 @@ func (c *powerCuts) checkFirst(p *party, told []said) error {
 
 // reports returns the reports that the first relay has, or had before the next hop confirmed them, and how many
 // of each epoch it destroyed.
-func (c *powerCuts) reports(stored *relay.Stored) (have map[*sent]bool, destroyed map[uint64]uint64, err error) {
+func (c *powerCuts) reports(stored *stored) (have map[*sent]bool, destroyed map[uint64]uint64, err error) {
 	have, destroyed = map[*sent]bool{}, map[uint64]uint64{}
 	known := c.world.account.slots[0]
 	for _, slots := range stored.Slots {
@@ -192,7 +199,7 @@ func (c *powerCuts) reports(stored *relay.Stored) (have map[*sent]bool, destroye
 }
 
 // checkServed demands that batches and ends are the same as were served.
-func checkServed(stored *relay.Stored, told []said) error {
+func checkServed(stored *stored, told []said) error {
 	manifests := map[[2]uint64][sha256.Size]byte{}
 	for _, b := range stored.Batches {
 		manifests[[2]uint64{b.Epoch, b.Seq}] = sha256.Sum256(b.Manifest)

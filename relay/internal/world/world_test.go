@@ -1,4 +1,13 @@
-package relay_test
+// Package world plays seeded worlds against the whole system, and looks for what is lost or released twice.
+//
+// A world is all parties of a task in one process: clients, two relays, the verifier, and where the task has
+// tokens the issuer. All code is the product's own, on real files; time is virtual, the network is roads that
+// the world sees (network_test.go), and each disk is a faultdisk. From a seed come all faults and the
+// clients' times: the same seed is the same world.
+//
+// An epoch lasts a minute. After the last, all faults end, and the parties have until worldGiveUp and a bit to
+// come to terms; then, and all along, the invariants of account_test.go must hold.
+package world_test
 
 import (
 	"bytes"
@@ -32,14 +41,6 @@ import (
 	"github.com/doona-dp/doona/wire/keyfile"
 	"github.com/doona-dp/doona/wire/task"
 )
-
-// A world is all parties of a task in one process: clients, two relays, the verifier, and where the task has
-// tokens the issuer. All code is the product's own, on real files; time is virtual, the network is roads that
-// the world sees (world_network_test.go), and each disk is a faultdisk. From a seed come all faults and the
-// clients' times: the same seed is the same world.
-//
-// An epoch lasts a minute. After the last, all faults end, and the parties have until worldGiveUp and a bit to
-// come to terms; then, and all along, the invariants of world_account_test.go must hold.
 
 // The times of a world, which begins at the same moment for all.
 const (
@@ -78,6 +79,20 @@ func kindOf(seed uint64, planted *bug) kind {
 	return plain
 }
 
+// layoutFolder is for the deployments of all worlds.
+var layoutFolder string
+
+func TestMain(m *testing.M) {
+	os.Exit(func() int {
+		var err error
+		if layoutFolder, err = os.MkdirTemp("", "worlds"); err != nil {
+			panic(err)
+		}
+		defer os.RemoveAll(layoutFolder)
+		return m.Run()
+	}())
+}
+
 // layouts are deployments that worlds copy. Their keys are as good in every world, as each begins at the same time.
 var layouts = map[kind]func() (*quickstart.Deployment, error){plain: layout(plain), tokens: layout(tokens),
 	noise: layout(noise)}
@@ -107,7 +122,7 @@ func layout(of kind) func() (*quickstart.Deployment, error) {
 			relays = append(relays, quickstart.Relay{URL: "http://" + name, Pull: worldPull, Skew: worldSkew.String(),
 				TrustedProxies: []string{"127.0.0.0/8"}})
 		}
-		dir, err := os.MkdirTemp(filepath.Dir(executable), "world") // which TestMain removes
+		dir, err := os.MkdirTemp(layoutFolder, "world") // which TestMain removes
 		if err != nil {
 			return nil, err
 		}
