@@ -2,6 +2,7 @@ package relay_test
 
 import (
 	"fmt"
+	"slices"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -15,12 +16,16 @@ import (
 	"github.com/doona-dp/doona/wire/task"
 )
 
-// TestEveryHopPermutes: the first relay, a mix and the last relay each put the slots of either lane in a
+// permutedLanes is how many lanes a batch has whose orders are tested: a signature takes as long as the orders of
+// several.
+const permutedLanes = 16
+
+// TestEveryHopPermutes: the first relay, a mix and the last relay each put the slots of every lane in a
 // uniform order of its own, whatever the others do: their input is in order. The batches are made by the
 // code that seals and mixes, signatures among it; only the opening of slots and the store are left out.
 func TestEveryHopPermutes(t *testing.T) {
 	c := relaytest.New(t, relaytest.Options{Hops: 3, Task: func(t *task.Task) {
-		t.Batch.Size, t.Slots.Lanes = stattest.Things, 2
+		t.Batch.Size, t.Slots.Lanes = stattest.Things, permutedLanes
 	}})
 	for hop := range 3 {
 		t.Run(fmt.Sprintf("hop %d", hop), func(t *testing.T) {
@@ -28,8 +33,8 @@ func TestEveryHopPermutes(t *testing.T) {
 			require.NoError(t, err)
 			defer r.Close()
 			order := relay.Orders(r, stattest.Things, signedInOrder(t, c, hop-1))
-			uniform := func(trials int) {
-				stattest.UniformLanes(t, trials, 2, func() [][]int {
+			uniform := func(orders int) {
+				stattest.UniformLanes(t, orders/permutedLanes, permutedLanes, func() [][]int {
 					made, err := order()
 					require.NoError(t, err)
 					return made
@@ -37,22 +42,22 @@ func TestEveryHopPermutes(t *testing.T) {
 			}
 			uniform(stattest.Trials)
 			relay.SpillAt(r, 1000) // a few slots: the rest goes through a file, in several buckets a lane
-			uniform(stattest.Trials / 16)
+			uniform(stattest.Trials / 8)
 		})
 	}
 }
 
-// signedInOrder returns the manifest of a batch of slots in two lanes that the relay at a hop has signed.
+// signedInOrder returns the manifest of a batch of slots in some lanes that the relay at a hop has signed.
 func signedInOrder(t *testing.T, c *relaytest.Cascade, hop int) *onion.SignedManifest {
 	t.Helper()
 	var source *onion.SignedManifest
 	for before := range hop + 1 {
 		lane := c.Slots(t, 0, span(0, stattest.Things)...)[0]
 		at := onion.Context{TaskID: c.Open.ID, Hop: before}
-		in := []uint64{stattest.Things, stattest.Things}
+		in := slices.Repeat([]uint64{stattest.Things}, permutedLanes)
 		b, err := onion.NewBatch(c.SignKey(t, before), onion.BatchDraft{
 			Context: at, Submissions: stattest.Things, In: in, Source: source,
-		}, onion.Lanes{lane, lane})
+		}, slices.Repeat(onion.Lanes{lane}, permutedLanes))
 		require.NoError(t, err)
 		source = b.Signed()
 	}

@@ -146,24 +146,29 @@ func Uniform(t *testing.T, trials int, order func() []int) {
 }
 
 // UniformLanes is [Uniform] for several lanes at once: each has a uniform order, and so has what is at
-// the same place as thing 0, 1, … of the first lane: else the orders would tell which belong together.
+// the same place as thing 0, 1, … of the first lane: else the orders would tell which belong together. Uniform
+// lanes are independent, so all of them together are held to it too: with L of them, a bias that all have
+// shows in an L-th of the trials.
 func UniformLanes(t *testing.T, trials, lanes int, orders func() [][]int) {
 	t.Helper()
 	each, beside := make([]*Orders, lanes), make([]*Orders, lanes)
 	for lane := range lanes {
 		each[lane], beside[lane] = New(Things), New(Things)
 	}
+	all, allBeside := New(Things), New(Things)
 	across := make([]int, Things)
 	for range trials {
-		all := orders()
-		require.Len(t, all, lanes)
-		for lane, order := range all {
+		made := orders()
+		require.Len(t, made, lanes)
+		for lane, order := range made {
 			each[lane].Add(t, order)
+			all.Add(t, order)
 			if lane > 0 {
-				for place, thing := range all[0] {
+				for place, thing := range made[0] {
 					across[thing] = order[place]
 				}
 				beside[lane].Add(t, across)
+				allBeside.Add(t, across)
 			}
 		}
 	}
@@ -172,6 +177,10 @@ func UniformLanes(t *testing.T, trials, lanes int, orders func() [][]int) {
 		if lane > 0 {
 			require.NoError(t, beside[lane].Biased(), "lane %d beside the first", lane)
 		}
+	}
+	require.NoError(t, all.Biased(), "all lanes")
+	if lanes > 1 {
+		require.NoError(t, allBeside.Biased(), "all lanes beside the first")
 	}
 }
 
