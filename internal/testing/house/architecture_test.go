@@ -9,6 +9,8 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/doona-dp/doona/internal/testing/doctest"
 )
 
 // rooms are the folders that the picture of the house shows, the longest name first where one is in another. The
@@ -121,11 +123,41 @@ func TestRoomsImportOneWay(t *testing.T) {
 	}
 }
 
+// TestMapOfInternal: docs/architecture.md has a line for each folder of internal/, with its kind.
+func TestMapOfInternal(t *testing.T) {
+	var want, got []string
+	for kind, folders := range kinds {
+		for _, folder := range folders {
+			want = append(want, strings.TrimPrefix(kind, "internal: ")+" `internal/"+folder+"`")
+		}
+	}
+	for _, row := range doctest.Table(t, "docs/architecture.md", "kind", "folder") {
+		got = append(got, row[0]+" "+row[1])
+	}
+	require.ElementsMatch(t, want, got)
+	page, err := os.ReadFile("docs/architecture.md")
+	require.NoError(t, err)
+	for _, folder := range testFolders(t) {
+		require.Contains(t, string(page), "| `internal/testing/"+folder+"` |")
+	}
+}
+
+// testFolders returns the folders of internal/testing.
+func testFolders(t *testing.T) (names []string) {
+	t.Helper()
+	entries, err := os.ReadDir("internal/testing")
+	require.NoError(t, err)
+	for _, e := range entries {
+		names = append(names, e.Name())
+	}
+	return names
+}
+
 // TestPictureOfImports: docs/images/imports.svg is drawn from the imports as they are. After a change:
 // go test -run PictureOfImports ./internal/testing/house -update
 func TestPictureOfImports(t *testing.T) {
 	const file = "docs/images/imports.svg"
-	drawn := drawImports(withoutDetours(roomImports(t, readModules(t))))
+	drawn := drawImports(t, withoutDetours(roomImports(t, readModules(t))))
 	if *update {
 		require.NoError(t, os.WriteFile(file, []byte(drawn), 0o644))
 	}
@@ -147,13 +179,11 @@ const (
 type place struct{ x, y, height int }
 
 // listed returns the folders of a kind in lines that fit its room.
-func listed(room string) (lines []string) {
+func listed(t *testing.T, room string) (lines []string) {
+	t.Helper()
 	folders := kinds[room]
 	if room == "internal/testing" {
-		entries, _ := os.ReadDir(room)
-		for _, e := range entries {
-			folders = append(folders, e.Name())
-		}
+		folders = testFolders(t)
 	}
 	for _, folder := range folders {
 		if n := len(lines); n > 0 && len(lines[n-1])+len(folder) < 27 {
@@ -166,7 +196,7 @@ func listed(room string) (lines []string) {
 }
 
 // places stands a row of rooms for each floor, the lowest at the bottom.
-func places(imports map[string]map[string]bool) (at map[string]place, height int) {
+func places(t *testing.T, imports map[string]map[string]bool) (at map[string]place, height int) {
 	floors := map[int][]string{}
 	for _, room := range slices.Sorted(maps.Keys(imports)) {
 		floor := floorOf(imports, room)
@@ -177,7 +207,7 @@ func places(imports map[string]map[string]bool) (at map[string]place, height int
 		highest := 0
 		for i, room := range floors[floor] {
 			x := pictureWidth * (2*i + 1) / (2 * len(floors[floor]))
-			at[room] = place{x, y, roomHeight + lineHeight*len(listed(room))}
+			at[room] = place{x, y, roomHeight + lineHeight*len(listed(t, room))}
 			highest = max(highest, at[room].height)
 		}
 		y += highest + floorGap
@@ -186,8 +216,8 @@ func places(imports map[string]map[string]bool) (at map[string]place, height int
 }
 
 // drawImports draws the rooms, and a line for each import.
-func drawImports(imports map[string]map[string]bool) string {
-	at, height := places(imports)
+func drawImports(t *testing.T, imports map[string]map[string]bool) string {
+	at, height := places(t, imports)
 	var b strings.Builder
 	fmt.Fprintf(&b, `<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 %d %d" role="img" `+
 		`aria-label="Which folder imports which, from the commands down to the samplers">`+"\n", pictureWidth, height)
@@ -206,7 +236,7 @@ func drawImports(imports map[string]map[string]bool) string {
 		p := at[room]
 		fmt.Fprintf(&b, `<rect x="%d" y="%d" width="%d" height="%d" rx="6"/><text x="%d" y="%d">%s</text>`+"\n",
 			p.x-roomWidth/2, p.y, roomWidth, p.height, p.x, p.y+22, room)
-		for i, line := range listed(room) {
+		for i, line := range listed(t, room) {
 			fmt.Fprintf(&b, `<text class="in" x="%d" y="%d">%s</text>`+"\n", p.x, p.y+37+lineHeight*i, line)
 		}
 	}
