@@ -23,10 +23,15 @@ type Ended struct {
 }
 
 // EndEpochs ends the epochs of which tokens may have been issued, for every task whose keys or counts
-// were set back, and with all also for the others, and ties the keys to the store anew. Those epochs give
-// out no further token; tokens that were given out stay good. It is an error while the time is in doubt, as
-// it goes by the clock. It may be repeated, and a crash amid it leaves the task refused.
-func EndEpochs(cfg Config, all bool) (ended []Ended, err error) {
+// were set back, and ties the keys to the store anew. Those epochs give out no further token; tokens that
+// were given out stay good. It is an error while the time is in doubt, as it goes by the clock. It may be
+// repeated, and a crash amid it leaves the task refused.
+func EndEpochs(cfg Config) (ended []Ended, err error) { return endEpochs(cfg, false) }
+
+// EndAllEpochs is [EndEpochs] of every task that has issued tokens, set back or not.
+func EndAllEpochs(cfg Config) (ended []Ended, err error) { return endEpochs(cfg, true) }
+
+func endEpochs(cfg Config, all bool) (ended []Ended, err error) {
 	i, err := load(cfg)
 	if err != nil {
 		return nil, err

@@ -38,7 +38,11 @@ be running.`,
 			if err != nil {
 				return err
 			}
-			ended, err := issuer.EndEpochs(c, all)
+			end := issuer.EndEpochs
+			if all {
+				end = issuer.EndAllEpochs
+			}
+			ended, err := end(c)
 			if err != nil {
 				return err
 			}
