@@ -438,7 +438,7 @@ func (w *world) heal() {
 var endEpochs = map[string]func(p *party) error{
 	"relay1": endRelayEpochs, "relay2": endRelayEpochs,
 	"issuer": func(p *party) error {
-		_, err := issuer.EndEpochs(p.issuerConfig(), false)
+		_, err := issuer.EndEpochs(p.issuerConfig())
 		return err
 	},
 }
