@@ -15,6 +15,7 @@ import (
 
 	"github.com/doona-dp/doona/internal/service"
 	"github.com/doona-dp/doona/randomizer"
+	"github.com/doona-dp/doona/relay/internal/storage"
 	"github.com/doona-dp/doona/relay/internal/store"
 	"github.com/doona-dp/doona/wire/onion"
 	"github.com/doona-dp/doona/wire/problem"
@@ -31,7 +32,9 @@ func ClientNetwork(r *http.Request, header string, trusted ...string) (netip.Pre
 
 // LimitPages lets a relay's store grow to n pages, or not at all where it has as many, like a disk
 // that is full then; 0 lifts the limit.
-func LimitPages(r *Relay, n int) error { return store.LimitPages(r.store, n) }
+func LimitPages(r *Relay, n int) error {
+	return store.LimitPages(r.store.UpkeepStore.(*store.Store), n)
+}
 
 // DrawFrom has a relay draw the dummies of its first task so. Call it before Run.
 func DrawFrom(r *Relay, draw func(*randomizer.Source) ([]uint64, error)) {
@@ -77,10 +80,10 @@ func Poison(r *Relay, epoch, seq uint64) error {
 
 // MadeBetween has a relay that is not running find a batch's manifest only when it looks for the second time: as where
 // the batch is made while a request is answered.
-func MadeBetween(r *Relay) { r.store = &madeBetween{Store: r.store} }
+func MadeBetween(r *Relay) { r.store.BatchStore = &madeBetween{Store: r.store} }
 
 type madeBetween struct {
-	store.Store
+	storage.Store
 	looked sync.Map // epochs and numbers
 }
 
@@ -92,10 +95,12 @@ func (m *madeBetween) Manifest(ctx context.Context, b store.BatchID) ([]byte, bo
 }
 
 // HoldSealing has a relay that is not running never come to the end of sealing a batch of these epochs.
-func HoldSealing(r *Relay, held func(epoch uint64) bool) { r.store = &holding{r.store, held} }
+func HoldSealing(r *Relay, held func(epoch uint64) bool) {
+	r.store.BatchStore = &holding{r.store, held}
+}
 
 type holding struct {
-	store.Store
+	storage.Store
 	held func(epoch uint64) bool
 }
 
@@ -108,9 +113,9 @@ func (h *holding) Seal(ctx context.Context, b store.BatchID, build store.SealFun
 }
 
 // AdmitReplays has a relay that is not running let slots through that it had before.
-func AdmitReplays(r *Relay) { r.store = &forgetful{r.store} }
+func AdmitReplays(r *Relay) { r.store.MixStore = &forgetful{r.store} }
 
-type forgetful struct{ store.Store }
+type forgetful struct{ storage.Store }
 
 func (f *forgetful) Mix(ctx context.Context, b store.BatchID, tags []store.Short,
 	build store.MixFunc) error {
@@ -134,10 +139,10 @@ func FillHandouts(r *Relay) (free func()) {
 }
 
 // FailSeals lets no batch of a task be sealed, as if the store failed. Call it before Run.
-func FailSeals(r *Relay, task task.ID) { r.store = failingSeals{r.store, task} }
+func FailSeals(r *Relay, task task.ID) { r.store.BatchStore = failingSeals{r.store, task} }
 
 type failingSeals struct {
-	store.Store
+	storage.Store
 	task task.ID
 }
 
@@ -150,10 +155,13 @@ func (f failingSeals) Seal(ctx context.Context, b store.BatchID, build store.Sea
 
 // SealSlowly has a relay take as long for each batch that it seals as it takes to follow the store twice meanwhile.
 // Call it before Run.
-func SealSlowly(r *Relay) { r.store = &slowSeals{Store: r.store, looks: make(chan struct{})} }
+func SealSlowly(r *Relay) {
+	slow := &slowSeals{Store: r.store, looks: make(chan struct{})}
+	r.store.BatchStore, r.store.GuardStore = slow, slow
+}
 
 type slowSeals struct {
-	store.Store
+	storage.Store
 	looks chan struct{}
 }
 
@@ -183,10 +191,10 @@ func Scratch(r *Relay) string { return r.cfg.Scratch }
 
 // RetryMixes has every other mix fail when all is done but its last transaction, as where a server is gone then. Call
 // it before Run.
-func RetryMixes(r *Relay) { r.store = &retriedMixes{Store: r.store} }
+func RetryMixes(r *Relay) { r.store.MixStore = &retriedMixes{Store: r.store} }
 
 type retriedMixes struct {
-	store.Store
+	storage.Store
 	failed bool
 }
 
@@ -298,7 +306,7 @@ func EndQueue(r *Relay) (waiting <-chan bool, late bool) {
 // Nothing is stored: source is the manifest of the batch before, of which a mix makes its own.
 func Orders(r *Relay, n int, source *onion.SignedManifest) func() ([][]int, error) {
 	s, made := r.hosted().order[0], &builder{Store: r.store, submissions: uint64(n)}
-	r.store = made
+	r.store.BatchStore, r.store.MixStore, r.store.UpkeepStore = made, made, made
 	slot := func(i int) []byte {
 		out := make([]byte, s.layout.SlotSize(s.hop+1))
 		out[0] = byte(i)
@@ -365,7 +373,7 @@ func (r *Relay) mixRows(s *hostedTask, source *onion.SignedManifest, m *onion.Ma
 
 // builder is a store that only has batches built.
 type builder struct {
-	store.Store
+	storage.Store
 	submissions uint64
 	rows        []store.Row
 	head        []byte
@@ -403,10 +411,10 @@ func (b *builder) Sweep(context.Context) error { return nil }
 func (b *builder) Scrub(context.Context) error { return nil }
 
 // DestroyedBefore has a relay count so many batches of every epoch as destroyed that never came.
-func DestroyedBefore(r *Relay, n uint64) { r.store = &destroyedBefore{r.store, n} }
+func DestroyedBefore(r *Relay, n uint64) { r.store.MixStore = &destroyedBefore{r.store, n} }
 
 type destroyedBefore struct {
-	store.Store
+	storage.Store
 	n uint64
 }
 
@@ -418,12 +426,12 @@ func (d *destroyedBefore) Destroyed(ctx context.Context, id store.EpochID) (uint
 // BatchesTold returns the most batches of an epoch that a relay tells its store with each report.
 func BatchesTold(r *Relay) *atomic.Uint64 {
 	t := &told{Store: r.store}
-	r.store = t
+	r.store.ReportStore = t
 	return &t.batches
 }
 
 type told struct {
-	store.Store
+	storage.Store
 	batches atomic.Uint64
 }
 

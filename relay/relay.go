@@ -36,6 +36,7 @@ import (
 	"github.com/doona-dp/doona/internal/service"
 	"github.com/doona-dp/doona/relay/internal/monitor"
 	"github.com/doona-dp/doona/relay/internal/spill"
+	"github.com/doona-dp/doona/relay/internal/storage"
 	"github.com/doona-dp/doona/relay/internal/store"
 	"github.com/doona-dp/doona/wire/handover"
 	"github.com/doona-dp/doona/wire/keyfile"
@@ -56,7 +57,7 @@ type setup struct {
 // Relay is one relay that serves its tasks. Its handlers are safe for concurrent use.
 type Relay struct {
 	*setup
-	store   store.Store
+	store   storage.Store
 	vault   *store.Vault
 	monitor *monitor.Monitor
 
@@ -136,7 +137,9 @@ func open(cfg Config) (*Relay, error) {
 	if r.vault, err = store.OpenVault(s.cfg.Secret, true); err != nil {
 		return nil, err
 	}
-	if r.store, err = store.Open(s.cfg.Store, r.vault); err == nil {
+	kept, err := store.Open(s.cfg.Store, r.vault)
+	if err == nil {
+		r.store = storage.New(kept)
 		err = s.keepRoom(r.monitor.Reserve)
 	}
 	return r, err
@@ -166,7 +169,7 @@ func (r *Relay) join() error {
 // Inspected is a relay that is only looked at, also beside the process that serves it.
 type Inspected struct {
 	*setup
-	store store.Reader
+	store *store.Store
 	vault *store.Vault // nil where there is no secret yet
 }
 

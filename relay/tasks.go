@@ -16,6 +16,7 @@ import (
 	"github.com/doona-dp/doona/internal/invalid"
 	"github.com/doona-dp/doona/internal/service"
 	"github.com/doona-dp/doona/randomizer"
+	"github.com/doona-dp/doona/relay/internal/storage"
 	"github.com/doona-dp/doona/relay/internal/store"
 	"github.com/doona-dp/doona/wire/codec"
 	"github.com/doona-dp/doona/wire/handover"
@@ -321,7 +322,7 @@ func (s *hostedTask) loadKeys(path string) (err error) {
 // bind checks the tasks' keys against the store by do, which ties them to it, or only looks whether they
 // could be. A store that is new, where the old one was lost, has none of the replay sets of the epochs that
 // have begun, and must not be used with their keys.
-func (r *setup) bind(kept store.Reader, do func(keys *keyfile.HPKE, store string) error) error {
+func (r *setup) bind(kept storage.Named, do func(keys *keyfile.HPKE, store string) error) error {
 	name, err := kept.Name(context.Background())
 	if err != nil {
 		return err

@@ -6,13 +6,13 @@ import (
 	"net/http"
 
 	"github.com/doona-dp/doona/randomizer"
-	"github.com/doona-dp/doona/relay/internal/store"
+	"github.com/doona-dp/doona/relay/internal/storage"
 	"github.com/doona-dp/doona/wire/task"
 )
 
 // Seam changes a relay; what is nil changes nothing.
 type Seam struct {
-	Store     func(store.Store) store.Store              // Stands between the relay and its store.
+	Store     func(storage.Store) storage.Store          // Stands between the relay and its store.
 	Transport func(http.RoundTripper) http.RoundTripper  // Carries what the relay asks those before it.
 	Task      func(*task.Task)                           // Changes the relay's own copy of each task.
 	Draw      func(*randomizer.Source) ([]uint64, error) // Draws the dummies of the first task.

@@ -10,8 +10,17 @@ import (
 	"slices"
 )
 
-// Seal is that of [Store].
-func (d *database) Seal(ctx context.Context, b BatchID, build SealFunc) error {
+// batches is the part of a store that makes batches, keeps them until the next hop has them, and keeps what the relay
+// before has signed.
+type batches struct {
+	*database
+	rollback *rollback
+	members  *members
+}
+
+// Seal replaces the rows of an open batch that takes no more by the batch that build makes of them, or returns
+// ErrNoBatch where another process has done so. Meanwhile others may write.
+func (d *batches) Seal(ctx context.Context, b BatchID, build SealFunc) error {
 	if back := d.back.Load(); back != nil {
 		return back
 	}
@@ -50,12 +59,15 @@ func (d *database) Seal(ctx context.Context, b BatchID, build SealFunc) error {
 		if err := a.finish(tx, made, 1); err != nil {
 			return err
 		}
-		return errors.Join(tx.step(e, b.EpochID, b.Seq), tx.sweep(e.id, b.Seq, []byte{}))
+		return errors.Join(tx.step(e, b.EpochID, b.Seq), tx.batchTx().sweep(e.id, b.Seq, []byte{}))
 	})
 }
 
-// Mix is that of [Store].
-func (d *database) Mix(ctx context.Context, b BatchID, tags []Short, build MixFunc) error {
+// Mix stores batch seq, which must be the next of the epoch, else ErrMade, and the epoch not
+// complete, else ErrOver. fresh tells build whose tags are not in the replay set, and which of equal ones
+// is taken; all of them are in the set afterwards. Where build fails, they are fresh for the same number
+// once more. tags is the store's then. Meanwhile others may write.
+func (d *batches) Mix(ctx context.Context, b BatchID, tags []Short, build MixFunc) error {
 	fresh, epoch, err := d.admit(ctx, b, tags)
 	if err != nil {
 		return err
@@ -74,7 +86,7 @@ func (d *database) Mix(ctx context.Context, b BatchID, tags []Short, build MixFu
 		}
 	}
 	return a.last(func(tx *transaction) error {
-		e, err := tx.mayMix(b)
+		e, err := tx.batchTx().mayMix(b)
 		if err != nil {
 			return err
 		}
@@ -98,7 +110,7 @@ func (d *database) Mix(ctx context.Context, b BatchID, tags []Short, build MixFu
 }
 
 // mayMix locks the row of an epoch of which batch seq may be made, else ErrMade or ErrOver.
-func (t *transaction) mayMix(b BatchID) (e epochRow, err error) {
+func (t batchTx) mayMix(b BatchID) (e epochRow, err error) {
 	e, err = t.lock(b.EpochID)
 	switch {
 	case err != nil:
@@ -138,7 +150,7 @@ func compareShorts(a, b Short) int { return bytes.Compare(a[:], b[:]) }
 // admit adds tags to the replay set, in their order and some of them in a transaction, and says which were not in
 // it. Those that batch seq has brought itself are fresh once more: an attempt at it was cut short, and no slot of it
 // has been let out. What a number brings does not change, as one manifest stands for it ([Store.Witness]).
-func (d *database) admit(ctx context.Context, b BatchID, tags []Short) (f *Fresh, epoch int64, err error) {
+func (d *batches) admit(ctx context.Context, b BatchID, tags []Short) (f *Fresh, epoch int64, err error) {
 	slices.SortFunc(tags, compareShorts)
 	f = &Fresh{}
 	for i, tag := range tags {
@@ -152,12 +164,12 @@ func (d *database) admit(ctx context.Context, b BatchID, tags []Short) (f *Fresh
 		n := min(len(distinct), groupRows)
 		var known []Short
 		err := d.within(ctx, func(tx *transaction) error {
-			e, err := tx.mayMix(b)
+			e, err := tx.batchTx().mayMix(b)
 			if err != nil {
 				return err
 			}
 			epoch = e.id
-			known, err = tx.admit(e.id, b, distinct[:n])
+			known, err = tx.batchTx().admit(e.id, b, distinct[:n])
 			return err
 		})
 		if err != nil {
@@ -170,7 +182,7 @@ func (d *database) admit(ctx context.Context, b BatchID, tags []Short) (f *Fresh
 
 // admit adds tags of batch seq, in their order and each once, to the replay set. It returns those that were in it
 // before, but for those of an attempt at the same batch.
-func (t *transaction) admit(epoch int64, b BatchID, tags []Short) (known []Short, err error) {
+func (t batchTx) admit(epoch int64, b BatchID, tags []Short) (known []Short, err error) {
 	var of Short // of which batch a tag is
 	binary.BigEndian.PutUint64(of[:], b.Seq+1)
 	before := map[Short]bool{} // and whether it is of this one
@@ -202,8 +214,8 @@ func (t *transaction) admit(epoch int64, b BatchID, tags []Short) (known []Short
 // epochOf selects the row of an epoch in queries that must not create one.
 const epochOf = `(SELECT id FROM epochs WHERE task = $1 AND epoch = $2)`
 
-// Next is that of [Store].
-func (d *database) Next(ctx context.Context, id EpochID) (next uint64, err error) {
+// Next returns the number of the batch that Mix would take.
+func (d *batches) Next(ctx context.Context, id EpochID) (next uint64, err error) {
 	row := d.read.QueryRowContext(ctx, `SELECT next FROM epochs WHERE task = $1 AND epoch = $2`, id.Task[:], id.Epoch)
 	err = row.Scan(&next)
 	if errors.Is(err, sql.ErrNoRows) {
@@ -212,8 +224,8 @@ func (d *database) Next(ctx context.Context, id EpochID) (next uint64, err error
 	return next, err
 }
 
-// Destroyed is that of [Store].
-func (d *database) Destroyed(ctx context.Context, id EpochID) (n uint64, err error) {
+// Destroyed returns how many of the batches of Mix were withheld.
+func (d *batches) Destroyed(ctx context.Context, id EpochID) (n uint64, err error) {
 	const query = `SELECT coalesce(max(destroyed), 0) FROM epochs WHERE task = $1 AND epoch = $2`
 	if err = d.read.QueryRowContext(ctx, query, id.Task[:], id.Epoch).Scan(&n); err != nil {
 		return 0, fmt.Errorf("couldn't read how many batches were destroyed: %w", err)
@@ -221,16 +233,16 @@ func (d *database) Destroyed(ctx context.Context, id EpochID) (n uint64, err err
 	return n, nil
 }
 
-// SealedBelow is that of [Store].
-func (d *database) SealedBelow(ctx context.Context, b BatchID) (sealed bool, err error) {
+// SealedBelow says whether all numbers below seq were begun, and none of them is open.
+func (d *batches) SealedBelow(ctx context.Context, b BatchID) (sealed bool, err error) {
 	const query = `SELECT COALESCE((SELECT next FROM epochs WHERE task = $1 AND epoch = $2), 0) >= $3
 		AND NOT EXISTS (SELECT 1 FROM open WHERE epoch = ` + epochOf + ` AND seq < $3)`
 	err = d.read.QueryRowContext(ctx, query, b.Task[:], b.Epoch, b.Seq).Scan(&sealed)
 	return sealed, err
 }
 
-// Batch is that of [Store].
-func (d *database) Batch(ctx context.Context, ref BatchID) (*Sealed, error) {
+// Batch returns a sealed batch, or ErrNoBatch.
+func (d *batches) Batch(ctx context.Context, ref BatchID) (*Sealed, error) {
 	var b Sealed
 	var refers []byte
 	const query = `SELECT manifest, bytes, bytes IS NULL FROM batches WHERE epoch = ` + epochOf + ` AND seq = $3`
@@ -241,22 +253,23 @@ func (d *database) Batch(ctx context.Context, ref BatchID) (*Sealed, error) {
 	if err != nil || b.Confirmed {
 		return &b, err
 	}
-	if err := errors.Join(d.cut(ref), d.cutByAll(ctx, ref)); err != nil {
+	if err := errors.Join(d.rollback.cut(ref), d.members.cutByAll(ctx, ref)); err != nil {
 		return nil, err
 	}
 	b.Content, err = d.content(ctx, ref, refers)
 	return &b, err
 }
 
-// Manifest is that of [Store].
-func (d *database) Manifest(ctx context.Context, b BatchID) (manifest []byte, confirmed bool, err error) {
+// Manifest returns a sealed batch's manifest and whether the batch is confirmed,
+// without its ciphertexts, or ErrNoBatch.
+func (d *batches) Manifest(ctx context.Context, b BatchID) (manifest []byte, confirmed bool, err error) {
 	const query = `SELECT manifest, bytes IS NULL FROM batches WHERE epoch = ` + epochOf + ` AND seq = $3`
 	err = d.find(ctx, query, b, &manifest, &confirmed)
 	return manifest, confirmed, err
 }
 
 // find reads from a batch's row, or returns ErrNoBatch.
-func (d *database) find(ctx context.Context, query string, b BatchID, into ...any) error {
+func (d *batches) find(ctx context.Context, query string, b BatchID, into ...any) error {
 	err := d.read.QueryRowContext(ctx, query, b.Task[:], b.Epoch, b.Seq).Scan(into...)
 	if errors.Is(err, sql.ErrNoRows) {
 		return ErrNoBatch
@@ -267,8 +280,9 @@ func (d *database) find(ctx context.Context, query string, b BatchID, into ...an
 	return nil
 }
 
-// Confirm is that of [Store].
-func (d *database) Confirm(ctx context.Context, b BatchID) error {
+// Confirm deletes the ciphertexts of a sealed batch, which the next hop has. Confirming twice
+// is no error.
+func (d *batches) Confirm(ctx context.Context, b BatchID) error {
 	return d.within(ctx, func(tx *transaction) error {
 		e, err := tx.lock(b.EpochID)
 		if err != nil {
@@ -290,12 +304,12 @@ func (d *database) Confirm(ctx context.Context, b BatchID) error {
 		if _, err := tx.exec(`DELETE FROM cuts WHERE epoch = $1 AND seq = $2`, e.id, b.Seq); err != nil {
 			return err
 		}
-		return errors.Join(tx.sweep(e.id, b.Seq, refers[:attemptName]), tx.step(e, b.EpochID))
+		return errors.Join(tx.batchTx().sweep(e.id, b.Seq, refers[:attemptName]), tx.step(e, b.EpochID))
 	})
 }
 
-// Told is that of [Store].
-func (d *database) Told(ctx context.Context, b BatchID) error {
+// Told says that the relay before has been told to delete the source of a batch of Mix.
+func (d *batches) Told(ctx context.Context, b BatchID) error {
 	return d.within(ctx, func(tx *transaction) error {
 		e, err := tx.lock(b.EpochID)
 		if err != nil {
@@ -309,14 +323,15 @@ func (d *database) Told(ctx context.Context, b BatchID) error {
 	})
 }
 
-// Untold is that of [Store].
-func (d *database) Untold(ctx context.Context, id EpochID) ([]uint64, error) {
+// Untold lists the batches of Mix whose source the relay before has not been told to delete. What it lists is cut in
+// the marks of this process.
+func (d *batches) Untold(ctx context.Context, id EpochID) ([]uint64, error) {
 	const query = `SELECT seq FROM batches WHERE epoch = ` + epochOf + ` AND told = 0 ORDER BY seq`
 	all, err := collect(ctx, d.read, query, func(rows *sql.Rows) (seq uint64, err error) {
 		return seq, rows.Scan(&seq)
 	}, id.Task[:], id.Epoch)
 	for _, seq := range all {
-		err = errors.Join(err, d.cut(id.Batch(seq)))
+		err = errors.Join(err, d.rollback.cut(id.Batch(seq)))
 	}
 	return all, err
 }

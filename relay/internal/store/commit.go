@@ -7,8 +7,12 @@ import (
 	"slices"
 )
 
-// Commit is that of [Store].
-func (d *database) Commit(ctx context.Context, group []*Submission) (full bool, err error) {
+// reports is the part of a store that takes what clients send.
+type reports struct{ *database }
+
+// Commit decides on each submission and stores the slots of the accepted ones. It says whether
+// a batch became full.
+func (d *reports) Commit(ctx context.Context, group []*Submission) (full bool, err error) {
 	epochs := map[EpochID][]*Submission{}
 	for _, sub := range group {
 		epochs[sub.ID] = append(epochs[sub.ID], sub)
@@ -18,7 +22,7 @@ func (d *database) Commit(ctx context.Context, group []*Submission) (full bool, 
 		d.index.mu.Lock()
 		defer d.index.mu.Unlock()
 		for _, id := range order {
-			if err := d.index.recall(ctx, d, id); err != nil {
+			if err := d.index.recall(ctx, d.database, id); err != nil {
 				return false, fmt.Errorf("couldn't read names: %w", err)
 			}
 		}
@@ -26,7 +30,7 @@ func (d *database) Commit(ctx context.Context, group []*Submission) (full bool, 
 	err = d.within(ctx, func(tx *transaction) error {
 		full = false
 		for _, id := range order {
-			one, err := tx.commitEpoch(id, epochs[id])
+			one, err := tx.commitTx().commitEpoch(id, epochs[id])
 			if err != nil {
 				return err
 			}
@@ -38,13 +42,13 @@ func (d *database) Commit(ctx context.Context, group []*Submission) (full bool, 
 }
 
 // commitEpoch is Commit for submissions of one epoch.
-func (t *transaction) commitEpoch(id EpochID, group []*Submission) (full bool, err error) {
+func (t commitTx) commitEpoch(id EpochID, group []*Submission) (full bool, err error) {
 	e, filling, fresh, m, err := t.look(id, group)
 	if err != nil {
 		return false, err
 	}
 	if t.index != nil && e.state == StateOpen {
-		m, err = t.index.remember(t, e, id, reportsOf(group[0].Size, filling, e.next), group)
+		m, err = t.index.remember(t.transaction, e, id, reportsOf(group[0].Size, filling, e.next), group)
 		if err != nil {
 			return false, err
 		}
@@ -77,7 +81,7 @@ func (t *transaction) commitEpoch(id EpochID, group []*Submission) (full bool, e
 
 // look locks the row of an epoch, and returns with it the batch that is filling, what its runs of level 0 take, and,
 // where names are in tables, what the store knows about the tags and clients of a group.
-func (t *transaction) look(id EpochID, group []*Submission) (
+func (t commitTx) look(id EpochID, group []*Submission) (
 	e epochRow, filling OpenBatch, fresh int, m *memory, err error,
 ) {
 	m, e.marks = newMemory(), map[string]markRow{}
@@ -143,15 +147,15 @@ func (t *transaction) lookUp(query string, id EpochID, keys []Short, scan func(r
 }
 
 // learn stores the tags, receipts and clients of accepted submissions.
-func (t *transaction) learn(e epochRow, id EpochID, m *memory, taken []*Submission) error {
+func (t commitTx) learn(e epochRow, id EpochID, m *memory, taken []*Submission) error {
 	if t.index != nil {
-		return t.index.learn(t, e, id, taken)
+		return t.index.learn(t.transaction, e, id, taken)
 	}
 	return t.learnRows(e.id, m, taken)
 }
 
 // learnRows is learn where names are in tables.
-func (t *transaction) learnRows(epoch int64, m *memory, taken []*Submission) error {
+func (t commitTx) learnRows(epoch int64, m *memory, taken []*Submission) error {
 	const tags = `INSERT INTO seen (epoch, hash, receipt) ` + packed + `
 		SELECT $3, substr($1::bytea, 16*n + 1, 8), substr($1::bytea, 16*n + 9, 8) FROM i`
 	err := pack(len(taken), 16, func(to []byte, i int) []byte {
@@ -167,7 +171,7 @@ func (t *transaction) learnRows(epoch int64, m *memory, taken []*Submission) err
 
 // count stores how many submissions the clients of accepted ones have now: in one statement for
 // each count, of which there are at most the quota.
-func (t *transaction) count(epoch int64, m *memory, taken []*Submission) error {
+func (t commitTx) count(epoch int64, m *memory, taken []*Submission) error {
 	const store = `INSERT INTO clients (epoch, client, submissions) ` + packed + `
 		SELECT $3, substr($1::bytea, 8*n + 1, 8), $4 FROM i WHERE true
 		ON CONFLICT (epoch, client) DO UPDATE SET submissions = excluded.submissions`
@@ -193,13 +197,13 @@ func (t *transaction) count(epoch int64, m *memory, taken []*Submission) error {
 
 // fill stores the slots of accepted submissions, in runs, and the new size of their batch. fresh is what its runs of
 // level 0 take so far.
-func (t *transaction) fill(epoch int64, b OpenBatch, fresh int, subs []*Submission) error {
+func (t commitTx) fill(epoch int64, b OpenBatch, fresh int, subs []*Submission) error {
 	c, err := t.vault.batchCipher(kindRows, b.BatchID)
 	if err != nil {
 		return err
 	}
 	rows := rowsOf(subs)
-	fresh, err = t.bring(brought{epoch, b.Seq, c, func(int) joined { return &slotRun{} }}, fresh,
+	fresh, err = t.runsTx().bring(brought{epoch, b.Seq, c, func(int) joined { return &slotRun{} }}, fresh,
 		len(rows), rowLane+len(rows[0].Slot), func(from, to int) []byte { return packRows(rows[from:to]) })
 	if err != nil {
 		return err

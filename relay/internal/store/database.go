@@ -6,13 +6,11 @@ import (
 	"database/sql"
 	"errors"
 	"fmt"
-	"sync"
 	"sync/atomic"
-	"time"
 )
 
-// database is a [Store] in SQL. Its statements are written once, for PostgreSQL; what SQLite says
-// otherwise, or not at all, is in its engine.
+// database is what all parts of a [Store] share: SQL and its transactions. Its statements are written once, for
+// PostgreSQL; what SQLite says otherwise, or not at all, is in its engine.
 //
 // Whoever changes the batches of an epoch, by Commit, Seal or Mix, or its state, first locks the
 // epoch's row, several of them in the order of their ids. So one process at a time decides, on
@@ -20,25 +18,13 @@ import (
 type database struct {
 	engine
 	write, read *sql.DB
-	vault       *Vault       // nil where the database is only read
-	index       *index       // nil where names are in tables
-	release     func() error // gives the file back to other processes; nil where it is not claimed
-	back        atomic.Pointer[SetBack]
+	vault       *Vault        // nil where the database is only read
+	index       *index        // nil where names are in tables
+	release     func() error  // gives the file back to other processes; nil where it is not claimed
+	absent      bool          // there is no store yet: this one is empty
 	ended       atomic.Uint64 // transactions of this process
-	turns       Together[*turning]
-	requests    requests // that were signed
-
-	said      atomic.Bool      // the other processes have been told of back
-	met       atomic.Bool      // this process is a member among those that share the database
-	following sync.Mutex       // guards told and caught: one Follow at a time
-	told      map[BatchID]bool // what the others know that this process has cut
-	caught    uint64           // the number of the look by which it had caught up as it was joining; 0 for not
-
-	hearing  sync.Mutex         // guards the rest
-	latest   uint64             // the number of this process's last look
-	listened time.Time          // when that was
-	silent   map[string]silence // the others, by their marks' names
-	joining  Joining            // why this process is not a member
+	back        atomic.Pointer[SetBack]
+	alert       func(ctx context.Context) // tells the other processes of back
 }
 
 // engine is what sets one kind of database apart.
@@ -93,6 +79,15 @@ func (d *database) once(ctx context.Context, do func(tx *transaction) error) err
 	return err
 }
 
+// stop has everything fail from now on, and tells the other processes.
+func (d *database) stop(ctx context.Context, back *SetBack) error {
+	d.back.CompareAndSwap(nil, back)
+	if d.alert != nil {
+		d.alert(ctx)
+	}
+	return d.back.Load()
+}
+
 // transact is once whether or not anything was set back.
 func (d *database) transact(ctx context.Context, do func(tx *transaction) error) error {
 	tx, ctx, err := d.engine.begin(ctx, d.write)
@@ -124,7 +119,8 @@ func (d *database) transact(ctx context.Context, do func(tx *transaction) error)
 	return err
 }
 
-// Probe is that of [Store]. Random bytes do not compress.
+// Probe writes 1 MiB, and deletes it: it fails where Commit would for want of room.
+// Random bytes do not compress.
 func (d *database) Probe(ctx context.Context) error {
 	filler := make([]byte, 1<<20)
 	rand.Read(filler)
@@ -142,7 +138,8 @@ func (d *database) Probe(ctx context.Context) error {
 	})
 }
 
-// Version is that of [Store].
+// Version returns a number that is another one when the store may be another than it was: 0, for good, where other
+// processes change it too.
 func (d *database) Version() uint64 {
 	if !d.engine.alone() {
 		return 0
@@ -150,8 +147,10 @@ func (d *database) Version() uint64 {
 	return d.ended.Load() + 1
 }
 
+// Scrub removes what deleted rows leave behind in logs, as far as the store can.
 func (d *database) Scrub(ctx context.Context) error { return d.engine.scrub(ctx, d.write) }
 
+// Close closes the store.
 func (d *database) Close() error {
 	d.index.close()
 	err := d.write.Close()
@@ -199,6 +198,21 @@ type transaction struct {
 	owes   owed     // to the marks, before anyone is told
 	done   []func() // what follows when it is committed
 }
+
+// What a transaction does for one part of a store.
+type (
+	commitTx struct{ *transaction } // reports
+	runsTx   struct{ *transaction } // what clients bring, in runs
+	batchTx  struct{ *transaction } // batches
+	epochTx  struct{ *transaction } // epochs, and what is noted of them
+	memberTx struct{ *transaction } // the processes that share the database
+)
+
+func (t *transaction) commitTx() commitTx { return commitTx{t} }
+func (t *transaction) runsTx() runsTx     { return runsTx{t} }
+func (t *transaction) batchTx() batchTx   { return batchTx{t} }
+func (t *transaction) epochTx() epochTx   { return epochTx{t} }
+func (t *transaction) memberTx() memberTx { return memberTx{t} }
 
 // exec runs a statement and returns how many rows it changed.
 func (t *transaction) exec(query string, args ...any) (int64, error) {

@@ -10,10 +10,18 @@ import (
 	"time"
 )
 
-// Progress is that of [Reader]. A batch that one query misses was made after the query before it:
+// epochs is the part of a store that says how far each epoch has come.
+type epochs struct {
+	*database
+	members *members
+	turns   Together[*turning]
+}
+
+// Progress lists the epochs that have seen anything, by id.
+// A batch that one query misses was made after the query before it:
 // what next and open say together holds for good. A batch from next on was begun after the first
 // query, and is left out.
-func (d *database) Progress(ctx context.Context) ([]Progress, error) {
+func (d *epochs) Progress(ctx context.Context) ([]Progress, error) {
 	index := map[int64]int{}
 	const epochs = `SELECT id, task, epoch, state, next FROM epochs ORDER BY id`
 	all, err := collect(ctx, d.read, epochs, func(rows *sql.Rows) (p Progress, err error) {
@@ -67,9 +75,11 @@ type turning struct {
 	err error  // what came of it
 }
 
-// Advance is that of [Store]. What is much of an epoch is deleted before, bit by bit: nobody waits long for it, and it
+// Advance raises the state of an epoch. StateErased deletes its replay set and client rows,
+// StateExpired its batches, confirmed or not, its findings, manifests and tallies.
+// What is much of an epoch is deleted before, bit by bit: nobody waits long for it, and it
 // takes no more of a full disk than [EraseRoom].
-func (d *database) Advance(ctx context.Context, id EpochID, to State) error {
+func (d *epochs) Advance(ctx context.Context, id EpochID, to State) error {
 	if err := d.thin(ctx, id, to); err != nil {
 		return err
 	}
@@ -88,7 +98,7 @@ var thinned = []struct {
 }
 
 // thin deletes from the tables whose rows are obsolete in a state, until one transaction may delete the rest.
-func (d *database) thin(ctx context.Context, id EpochID, to State) error {
+func (d *epochs) thin(ctx context.Context, id EpochID, to State) error {
 	for _, t := range thinned {
 		some := `SELECT ` + t.key + ` FROM ` + t.table + ` WHERE epoch = $1` + t.only + ` LIMIT $2`
 		for more := to >= t.at; more; {
@@ -113,15 +123,16 @@ func (d *database) thin(ctx context.Context, id EpochID, to State) error {
 	return nil
 }
 
-// Complete is that of [Store].
-func (d *database) Complete(ctx context.Context, id EpochID, end []byte) error {
+// Complete raises the state of an epoch to StateComplete and stores its signed end, unless it has
+// come that far already.
+func (d *epochs) Complete(ctx context.Context, id EpochID, end []byte) error {
 	return d.turn(ctx, &turning{id: id, to: StateComplete, end: end})
 }
 
 // turn changes how far an epoch has come. Many epochs that end at the same time share transactions and, what takes as
 // long, the writing of the secret's mark. Where that fails each has one of its own: it takes less of a full disk, and
 // one that fails keeps no other.
-func (d *database) turn(ctx context.Context, one *turning) error {
+func (d *epochs) turn(ctx context.Context, one *turning) error {
 	err := d.turns.Do(func(all []*turning) error {
 		slices.SortFunc(all, func(a, b *turning) int { return cmp.Or(a.id.compare(b.id), cmp.Compare(a.to, b.to)) })
 		for len(all) > 0 {
@@ -143,11 +154,11 @@ func (d *database) turn(ctx context.Context, one *turning) error {
 const turnTime = 200 * time.Millisecond
 
 // turnSome is turn for one or some, in a transaction, and returns how many.
-func (d *database) turnSome(ctx context.Context, all []*turning) (n int, err error) {
+func (d *epochs) turnSome(ctx context.Context, all []*turning) (n int, err error) {
 	err = d.within(ctx, func(tx *transaction) error {
 		begun := time.Now()
 		for n = 0; n < len(all) && (n == 0 || time.Since(begun) < turnTime); n++ {
-			if err := tx.turn(all[n]); err != nil {
+			if err := tx.epochTx().turn(all[n]); err != nil {
 				return err
 			}
 		}
@@ -164,7 +175,7 @@ func (d *database) turnSome(ctx context.Context, all []*turning) (n int, err err
 	return n, nil
 }
 
-func (t *transaction) turn(to *turning) error {
+func (t epochTx) turn(to *turning) error {
 	e, err := t.lock(to.id)
 	if err != nil || e.state >= to.to {
 		return err
@@ -185,8 +196,8 @@ func (t *transaction) turn(to *turning) error {
 	return t.step(e, to.id)
 }
 
-// End is that of [Store].
-func (d *database) End(ctx context.Context, id EpochID) (end []byte, err error) {
+// End returns the end that Complete stored, nil where there is none.
+func (d *epochs) End(ctx context.Context, id EpochID) (end []byte, err error) {
 	const query = `SELECT bytes FROM ends WHERE epoch = ` + epochOf
 	err = d.read.QueryRowContext(ctx, query, id.Task[:], id.Epoch).Scan(&end)
 	if errors.Is(err, sql.ErrNoRows) {
@@ -198,20 +209,22 @@ func (d *database) End(ctx context.Context, id EpochID) (end []byte, err error) 
 	return end, nil
 }
 
-// EndAll is that of [Store].
-func (d *database) EndAll(ctx context.Context, ids, strange []EpochID, why Reason) error {
-	d.forget()
+// EndAll is the operator's word after a set-back: it deletes all that is kept about epochs, raises them to
+// StateEnded and notes a finding on those that were not expired. Of strange ones, which their tasks do not have,
+// nothing is left. It alone works on a store that was set back, and with it the store goes on.
+func (d *epochs) EndAll(ctx context.Context, ids, strange []EpochID, why Reason) error {
+	d.members.forget()
 	err := d.within(ctx, func(tx *transaction) error {
-		if err := tx.reset(); err != nil {
+		if err := tx.memberTx().reset(); err != nil {
 			return fmt.Errorf("couldn't have other processes join: %w", err)
 		}
 		for _, id := range ids {
-			if err := tx.end(id, why); err != nil {
+			if err := tx.epochTx().end(id, why); err != nil {
 				return fmt.Errorf("couldn't end epoch %d: %w", id.Epoch, err)
 			}
 		}
 		for _, id := range strange {
-			if err := tx.remove(id); err != nil {
+			if err := tx.epochTx().remove(id); err != nil {
 				return fmt.Errorf("couldn't remove epoch %d: %w", id.Epoch, err)
 			}
 		}
@@ -226,17 +239,8 @@ func (d *database) EndAll(ctx context.Context, ids, strange []EpochID, why Reaso
 	return nil
 }
 
-// forget has this process go on with the store as it is.
-func (d *database) forget() {
-	d.hearing.Lock()
-	defer d.hearing.Unlock()
-	d.back.Store(nil)
-	d.said.Store(false)
-	d.latest, d.silent = 0, nil
-}
-
 // end ends one epoch.
-func (t *transaction) end(id EpochID, why Reason) error {
+func (t epochTx) end(id EpochID, why Reason) error {
 	e, err := t.lock(id)
 	if err != nil || e.state == StateEnded {
 		return err
@@ -256,7 +260,7 @@ func (t *transaction) end(id EpochID, why Reason) error {
 }
 
 // remove deletes all rows of an epoch that its task does not have.
-func (t *transaction) remove(id EpochID) error {
+func (t epochTx) remove(id EpochID) error {
 	var row int64
 	err := t.row(`SELECT id FROM epochs WHERE task = $1 AND epoch = $2`, id.Task[:], id.Epoch).Scan(&row)
 	if errors.Is(err, sql.ErrNoRows) {
@@ -275,7 +279,7 @@ func (t *transaction) remove(id EpochID) error {
 }
 
 // obsolete lists the tables that have no rows of an epoch that has come that far.
-func (t *transaction) obsolete(at State) (tables []string) {
+func (t epochTx) obsolete(at State) (tables []string) {
 	if at >= StateEnded {
 		tables = append(tables, "open")
 	}
@@ -289,88 +293,4 @@ func (t *transaction) obsolete(at State) (tables []string) {
 		tables = append(tables, "batches", "findings", "tallies", "witnessed", "cuts", "pieces", "sweeps")
 	}
 	return tables
-}
-
-// Note is that of [Store].
-func (d *database) Note(ctx context.Context, b BatchID, why Reason) (times uint64, err error) {
-	err = d.within(ctx, func(tx *transaction) error {
-		e, err := tx.lock(b.EpochID)
-		if err != nil {
-			return err
-		}
-		if times, err = tx.note(e.id, b.Seq, why); err != nil || times == 0 {
-			return err
-		}
-		return tx.step(e, b.EpochID)
-	})
-	return times, err
-}
-
-// note adds a number to a finding of a locked epoch, and returns how many it has then: 0 where it, or one before and
-// one behind it, has been found already. Numbers only grow, so that this is exact but where two are found at once.
-func (t *transaction) note(epoch int64, seq uint64, why Reason) (times uint64, err error) {
-	var first, latest, further uint64
-	const find = `SELECT seq, latest, further FROM findings WHERE epoch = $1 AND reason = $2`
-	err = t.row(find, epoch, string(why)).Scan(&first, &latest, &further)
-	switch {
-	case errors.Is(err, sql.ErrNoRows):
-		const store = `INSERT INTO findings (epoch, reason, seq, latest, further) VALUES ($1, $2, $3, $3, 0)`
-		_, err = t.exec(store, epoch, string(why), seq)
-		return 1, err
-	case err != nil || first <= seq && seq <= latest:
-		return 0, err
-	}
-	const more = `UPDATE findings SET seq = $3, latest = $4, further = $5 WHERE epoch = $1 AND reason = $2`
-	_, err = t.exec(more, epoch, string(why), min(first, seq), max(latest, seq), further+1)
-	return further + 2, err
-}
-
-// Findings is that of [Reader].
-func (d *database) Findings(ctx context.Context) ([]Finding, error) {
-	out, err := collect(ctx, d.read, `SELECT task, e.epoch, seq, reason, further, latest
-		FROM findings f JOIN epochs e ON e.id = f.epoch ORDER BY e.epoch, seq, reason`,
-		func(rows *sql.Rows) (f Finding, err error) {
-			var task []byte
-			err = rows.Scan(&task, &f.ID.Epoch, &f.Seq, &f.Reason, &f.Further, &f.Latest)
-			copy(f.ID.Task[:], task)
-			return f, err
-		})
-	if err != nil {
-		return nil, fmt.Errorf("couldn't list findings: %w", err)
-	}
-	return out, nil
-}
-
-// Tally is that of [Store].
-func (d *database) Tally(ctx context.Context, id EpochID, refused map[string]uint64) error {
-	return d.within(ctx, func(tx *transaction) error {
-		e, err := tx.lock(id)
-		if err != nil || e.state >= StateExpired {
-			return err
-		}
-		for reason, n := range refused {
-			_, err := tx.exec(`INSERT INTO tallies (epoch, reason, refused) VALUES ($1, $2, $3)
-				ON CONFLICT (epoch, reason) DO UPDATE SET refused = tallies.refused + excluded.refused`, e.id, reason, n)
-			if err != nil {
-				return fmt.Errorf("couldn't store tallies: %w", err)
-			}
-		}
-		return tx.step(e, id)
-	})
-}
-
-// Tallies is that of [Reader].
-func (d *database) Tallies(ctx context.Context) ([]Tally, error) {
-	out, err := collect(ctx, d.read, `SELECT task, e.epoch, reason, refused
-		FROM tallies t JOIN epochs e ON e.id = t.epoch ORDER BY e.id, reason`,
-		func(rows *sql.Rows) (t Tally, err error) {
-			var task []byte
-			err = rows.Scan(&task, &t.ID.Epoch, &t.Reason, &t.Refused)
-			copy(t.ID.Task[:], task)
-			return t, err
-		})
-	if err != nil {
-		return nil, fmt.Errorf("couldn't list tallies: %w", err)
-	}
-	return out, nil
 }

@@ -10,11 +10,11 @@ import (
 
 // LimitPages lets an SQLite store grow to n pages, or not at all where it has as many, like a disk that
 // is full then; 0 lifts the limit.
-func LimitPages(s Store, n int) error {
+func LimitPages(s *Store, n int) error {
 	if n == 0 {
 		n = 1 << 30
 	}
-	_, err := s.(*database).write.Exec(fmt.Sprintf("PRAGMA max_page_count = %d", n))
+	_, err := s.write.Exec(fmt.Sprintf("PRAGMA max_page_count = %d", n))
 	return err
 }
 

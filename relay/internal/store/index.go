@@ -276,7 +276,7 @@ func (x *index) learn(t *transaction, e epochRow, id EpochID, taken []*Submissio
 	if err != nil {
 		return err
 	}
-	fresh, err := t.bring(brought{e.id, nameRuns, c, newNameRun}, k.fresh,
+	fresh, err := t.runsTx().bring(brought{e.id, nameRuns, c, newNameRun}, k.fresh,
 		len(taken), nameSize, func(from, to int) []byte { return namesOf(taken[from:to]).pack() })
 	if err != nil {
 		return err

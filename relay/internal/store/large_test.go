@@ -13,7 +13,7 @@ import (
 // TestLargeTransactions: what takes the room of merged runs by itself is written as such at once, in runs of at most
 // half of what a merge takes; what came before it waits for its own merge.
 func TestLargeTransactions(t *testing.T) {
-	eachStore(t, func(t *testing.T, open func() *database) {
+	eachStore(t, func(t *testing.T, open func() *Store) {
 		const each = 3 * (rowLane + 100) // bytes of a submission
 		const extra = runHead + sealedExtra
 		merging(t, 20*each+page, 100, 2*(7*each+extra))
@@ -49,10 +49,10 @@ func TestNamesAreReadBeside(t *testing.T) {
 	folder := t.TempDir()
 	v, err := OpenVault(filepath.Join(folder, "secret"), true)
 	require.NoError(t, err)
-	open := func() *database {
+	open := func() *Store {
 		s, err := Open(service.SchemeSQLite+filepath.Join(folder, "relay.db"), v)
 		require.NoError(t, err)
-		return s.(*database)
+		return s
 	}
 	s := open()
 	require.Equal(t, []Verdict{Accepted, Accepted}, verdicts(t, s, aSubmission(1, 1), aSubmission(2, 2)))
@@ -61,7 +61,7 @@ func TestNamesAreReadBeside(t *testing.T) {
 	defer s.Close()
 	writing, err := s.write.Begin()
 	require.NoError(t, err)
-	require.NoError(t, s.index.recall(t.Context(), s, testEpoch))
+	require.NoError(t, s.index.recall(t.Context(), s.database, testEpoch))
 	require.EqualValues(t, 2, s.index.epochs[testEpoch].reports)
 	require.NoError(t, writing.Rollback())
 	require.Equal(t, []Verdict{Repeated}, verdicts(t, s, aSubmission(1, 1)))
@@ -89,7 +89,7 @@ func TestLogShrinks(t *testing.T) {
 		verdicts(t, s, sub)
 	}
 	commit(10)
-	reader, err := s.(*database).read.Query(`SELECT id FROM runs`)
+	reader, err := s.read.Query(`SELECT id FROM runs`)
 	require.NoError(t, err)
 	require.True(t, reader.Next())
 	for range 4 {

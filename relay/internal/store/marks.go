@@ -281,7 +281,7 @@ func (e *epochRow) addMark(row scanner) error {
 }
 
 // marks lists what is known of all marks.
-func (d *database) marks(ctx context.Context) ([]markRow, error) {
+func (d *rollback) marks(ctx context.Context) ([]markRow, error) {
 	const query = `SELECT task, e.epoch, file, kind, steps, marked FROM marks m JOIN epochs e ON e.id = m.epoch`
 	out, err := collect(ctx, d.read, query, func(rows *sql.Rows) (row markRow, err error) {
 		var id []byte
@@ -295,15 +295,26 @@ func (d *database) marks(ctx context.Context) ([]markRow, error) {
 	return out, nil
 }
 
-// Follow is that of [Store].
-func (d *database) Follow(ctx context.Context) ([]Progress, error) {
+// rollback is the part of a store that holds it against the marks in the key files.
+type rollback struct {
+	*database
+	epochs    *epochs
+	members   *members
+	following sync.Mutex // one Follow at a time; guards what members told and caught, too
+}
+
+// Follow is Progress that compares the store with the marks in the key files, and takes note there of
+// what a crash kept out, or another process has made. It must be called before anything else, and again
+// and again. Where something was set back its error is a [SetBack], and from then on that of all
+// methods that change the store or hand out a batch.
+func (d *rollback) Follow(ctx context.Context) ([]Progress, error) {
 	guards := d.vault.guards()
 	d.following.Lock()
 	defer d.following.Unlock()
 	if back := d.back.Load(); back != nil {
-		return nil, cmp.Or(d.say(ctx), error(back))
+		return nil, cmp.Or(d.members.say(ctx), error(back))
 	}
-	begun, err := d.clock(ctx)
+	begun, err := d.members.clock(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -320,12 +331,12 @@ func (d *database) Follow(ctx context.Context) ([]Progress, error) {
 	if err := errors.Join(catchUp(guards, seen).pay(), know(guards, history)); err != nil {
 		return nil, err
 	}
-	return seen.all, d.meet(ctx, seen.all, begun)
+	return seen.all, d.members.meet(ctx, seen.all, begun)
 }
 
 // readMarks waits until the marks that the files show are on disk, and reads those that other processes may share. It
 // returns the guards without those that are not watched any more, as their tasks were dropped meanwhile.
-func (d *database) readMarks(guards []*guard) (watched []*guard, err error) {
+func (d *rollback) readMarks(guards []*guard) (watched []*guard, err error) {
 	for _, g := range guards {
 		err := g.Settle()
 		if err == nil && !d.engine.alone() {
@@ -420,8 +431,12 @@ func (seen *picture) goesOn(s *mark.State) bool {
 	return false
 }
 
-// Behind is that of [Reader].
-func (d *database) Behind(ctx context.Context, v *Vault) (*SetBack, error) {
+// Behind compares the store with the marks in the key files, and returns what was set back, if
+// anything.
+func (d *rollback) Behind(ctx context.Context, v *Vault) (*SetBack, error) {
+	if d.absent {
+		return behindNothing(v), nil
+	}
 	_, _, back, err := d.compare(ctx, v.guards())
 	if back != nil || err != nil {
 		return back, err
@@ -434,14 +449,24 @@ func (d *database) Behind(ctx context.Context, v *Vault) (*SetBack, error) {
 	return otherFound(), nil
 }
 
+// behindNothing is a [SetBack] where a mark knows of a store, and there is none.
+func behindNothing(v *Vault) *SetBack {
+	for _, g := range v.guards() {
+		if s := g.State(); s != nil && len(s.Entries) > 0 {
+			return &SetBack{g.storeBehind(), "there is no store"}
+		}
+	}
+	return nil
+}
+
 // compare holds the marks against the store. It looks at the marks before the store, which only grows, so
 // that what is done meanwhile does not look like a set-back.
-func (d *database) compare(ctx context.Context, guards []*guard) (*picture, string, *SetBack, error) {
+func (d *rollback) compare(ctx context.Context, guards []*guard) (*picture, string, *SetBack, error) {
 	states := make([]*mark.State, len(guards))
 	for i, g := range guards {
 		states[i] = g.state()
 	}
-	all, err := d.Progress(ctx)
+	all, err := d.epochs.Progress(ctx)
 	if err != nil {
 		return nil, "", nil, err
 	}
@@ -546,7 +571,7 @@ func (g *guard) compareEntries(s *mark.State, seen *picture) error {
 // compareRows is a [SetBack] where the store knows more of a mark than the mark itself: its file was set
 // back. One process has a file, so a file that is new to an SQLite store, where another was known, was set
 // back to before its first use.
-func (d *database) compareRows(g *guard, s *mark.State, seen *picture) error {
+func (d *rollback) compareRows(g *guard, s *mark.State, seen *picture) error {
 	now := g.state().ID // its first step may have come after s was read
 	for _, key := range seen.of(g) {
 		if p := seen.epochs[key]; p == nil || p.State == StateEnded {
@@ -593,13 +618,6 @@ func catchUp(guards []*guard, seen *picture) owed {
 	return out
 }
 
-// stop has everything fail from now on, and tells the other processes. Where that fails, the next Follow does it.
-func (d *database) stop(ctx context.Context, back *SetBack) error {
-	d.back.CompareAndSwap(nil, back)
-	_ = d.say(ctx)
-	return d.back.Load()
-}
-
 // Marked lists the epochs that any mark knows, each once. A mark has half of a task's id: the rest is zero.
 func (v *Vault) Marked() (ids []EpochID) {
 	for _, g := range v.guards() {
@@ -644,11 +662,11 @@ func (v *Vault) End(ids []EpochID) (failed error) {
 	return failed
 }
 
-// SetBack is that of [Store].
-func (d *database) SetBack() *SetBack { return d.back.Load() }
+// SetBack returns what has been found to be set back, nil for nothing.
+func (d *rollback) SetBack() *SetBack { return d.back.Load() }
 
 // cut cuts a batch's leaf in the marks, if it is not cut, before its first byte leaves.
-func (d *database) cut(b BatchID) error {
+func (d *rollback) cut(b BatchID) error {
 	owes := owed{}
 	for _, g := range d.vault.guards() {
 		if g.of(b.key()) && !g.Entry(b.key()).Made.Has(b.Seq) {

@@ -84,14 +84,18 @@ func (t *transaction) name() error {
 	return err
 }
 
-// Name is that of [Reader].
+// Name returns the name that the store was given when it was made, which no other has: none
+// where it has not been made yet.
 func (d *database) Name(ctx context.Context) (string, error) {
 	var name []byte
 	err := d.read.QueryRowContext(ctx, `SELECT value FROM meta WHERE name = 'store'`).Scan(&name)
+	if errors.Is(err, sql.ErrNoRows) { // it has not been made yet
+		err = nil
+	}
 	return string(name), err
 }
 
-// OtherSecret is that of [Reader].
+// OtherSecret says whether the store was made with another secret than a vault's.
 func (d *database) OtherSecret(ctx context.Context, v *Vault) (bool, error) {
 	mine, err := v.fingerprint()
 	if err != nil {

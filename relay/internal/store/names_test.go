@@ -35,7 +35,7 @@ func TestNamesAreSorted(t *testing.T) {
 // TestRestartKeepsFresh: a store that starts again knows what its runs of level 0 take, and merges them when they are
 // due: not later, as each start would make their order last longer.
 func TestRestartKeepsFresh(t *testing.T) {
-	eachStore(t, func(t *testing.T, open func() *database) {
+	eachStore(t, func(t *testing.T, open func() *Store) {
 		const each = runHead + 20 + sealedExtra // bytes of a run of names with one submission
 		merging(t, 4*(each+page), 3, 1<<20)
 		for i := range 4 {
@@ -54,7 +54,7 @@ func TestRestartKeepsFresh(t *testing.T) {
 // TestLargeRunsMerge: where mergeRuns runs are more than one merge takes, those that it takes are merged: a large
 // transaction's run does not stay as it came.
 func TestLargeRunsMerge(t *testing.T) {
-	eachStore(t, func(t *testing.T, open func() *database) {
+	eachStore(t, func(t *testing.T, open func() *Store) {
 		const each = runHead + 3*(rowLane+100) + sealedExtra // bytes of a run with one submission
 		merging(t, each, 3, 5*each/2)
 		s := open()

@@ -40,9 +40,18 @@ func (r *requests) forget(key task.SignKey) {
 	delete(r.taken, key)
 }
 
-// Fresh is that of [Store]. One statement decides, outside of any transaction: of processes that ask at the same time
+// nonces is the part of a store that knows the requests that were signed.
+type nonces struct {
+	*database
+	requests requests
+}
+
+// Fresh takes note of the nonce of a request that a key has signed, and says whether it is new to all processes
+// that share the store: of the last [KeptNonces] of each key. Where one process has the store, it is always true:
+// that process knows by itself.
+// One statement decides, outside of any transaction: of processes that ask at the same time
 // one inserts the row.
-func (d *database) Fresh(ctx context.Context, key task.SignKey, nonce onion.Nonce) (bool, error) {
+func (d *nonces) Fresh(ctx context.Context, key task.SignKey, nonce onion.Nonce) (bool, error) {
 	if d.engine.alone() {
 		return true, nil
 	}
@@ -65,8 +74,8 @@ func (d *database) Fresh(ctx context.Context, key task.SignKey, nonce onion.Nonc
 	return true, nil
 }
 
-// ForgetNonces is that of [Store].
-func (d *database) ForgetNonces(ctx context.Context, key task.SignKey) error {
+// ForgetNonces forgets what [Store.Fresh] was told of a key, which no task names any more.
+func (d *nonces) ForgetNonces(ctx context.Context, key task.SignKey) error {
 	if d.engine.alone() {
 		return nil
 	}

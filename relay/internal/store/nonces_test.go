@@ -16,7 +16,7 @@ func TestNoncesOfAllProcesses(t *testing.T) {
 	url := postgresURL(t)
 	vault, err := OpenVault(filepath.Join(t.TempDir(), "secret"), true)
 	require.NoError(t, err)
-	var handles []*database
+	var handles []*Store
 	for range 2 {
 		d, err := openPostgres(url, vault)
 		require.NoError(t, err)
@@ -26,7 +26,7 @@ func TestNoncesOfAllProcesses(t *testing.T) {
 	key := task.SignKey{1}
 	const n = 63 // odd: each is asked for by both
 	taken := make(chan byte, 2*n)
-	atOnce(handles, 2*n, func(d *database, i int) {
+	atOnce(handles, 2*n, func(d *Store, i int) {
 		fresh, err := d.Fresh(t.Context(), key, onion.Nonce{byte(i % n)})
 		if err == nil && fresh {
 			taken <- byte(i % n)

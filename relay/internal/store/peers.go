@@ -6,6 +6,8 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/doona-dp/doona/internal/mark"
@@ -78,6 +80,22 @@ type silence struct {
 	length time.Duration
 }
 
+// members is the part of a store that keeps processes which share it from handing out what others do not know.
+type members struct {
+	*database
+	rollback *rollback
+	said     atomic.Bool      // the other processes have been told of what was set back
+	met      atomic.Bool      // this process is a member among those that share the database
+	told     map[BatchID]bool // what the others know that this process has cut; as caught, under rollback.following
+	caught   uint64           // the number of the look by which it had caught up as it was joining; 0 for not
+
+	hearing  sync.Mutex         // guards the rest
+	latest   uint64             // the number of this process's last look
+	listened time.Time          // when that was
+	silent   map[string]silence // the others, by their marks' names
+	joining  Joining            // why this process is not a member
+}
+
 // ErrUncut is returned for a batch whose number another process has not cut yet.
 var ErrUncut = errors.New("another process has not taken note of the batch yet")
 
@@ -91,15 +109,15 @@ const (
 		"end the epochs (relay end-epochs)"
 )
 
-// Joining is that of [Store].
-func (d *database) Joining() Joining {
+// Joining says why this process, among those that share the store, hands out nothing; "" where it does.
+func (d *members) Joining() Joining {
 	d.hearing.Lock()
 	defer d.hearing.Unlock()
 	return d.joining
 }
 
-// Joins is that of [Reader].
-func (d *database) Joins(ctx context.Context, v *Vault) (Joining, error) {
+// Joins is what [Store.Joining] says of the process with a vault, but that it takes all members for running.
+func (d *members) Joins(ctx context.Context, v *Vault) (Joining, error) {
 	var mine standing
 	var members, others int
 	file := guard{File: v.file.Mark()}
@@ -119,7 +137,7 @@ func (d *database) Joins(ctx context.Context, v *Vault) (Joining, error) {
 }
 
 // clock returns the highest number of a look.
-func (d *database) clock(ctx context.Context) (at uint64, err error) {
+func (d *members) clock(ctx context.Context) (at uint64, err error) {
 	if d.engine.alone() {
 		return 0, nil
 	}
@@ -131,7 +149,7 @@ func (d *database) clock(ctx context.Context) (at uint64, err error) {
 
 // meet has the others hear of this process, which has caught up with the store by a look that began after another
 // one's of a number, and tells them which batches it has cut.
-func (d *database) meet(ctx context.Context, all []Progress, begun uint64) error {
+func (d *members) meet(ctx context.Context, all []Progress, begun uint64) error {
 	if d.engine.alone() || len(all) == 0 {
 		return nil
 	}
@@ -144,25 +162,25 @@ func (d *database) meet(ctx context.Context, all []Progress, begun uint64) error
 	var caught uint64
 	me := peer{file: name, begun: begun}
 	err = d.within(ctx, func(tx *transaction) (err error) {
-		if peers, err = tx.peers(); err != nil {
+		if peers, err = tx.memberTx().peers(); err != nil {
 			return err
 		}
 		if err := d.remembers(peers); err != nil {
 			return err
 		}
-		mine, err := tx.keepFence(standingOf(peers, name), all)
+		mine, err := tx.memberTx().keepFence(standingOf(peers, name), all)
 		if err != nil {
 			return err
 		}
 		me.looked = latest(peers) + 1
 		me.standing, caught = stand(mine, others(peers, name), me.looked, d.caught)
-		if err := tx.recordFence(me.standing != member && mine != unknown); err != nil {
+		if err := tx.memberTx().recordFence(me.standing != member && mine != unknown); err != nil {
 			return err
 		}
-		if err := tx.enlist(me); err != nil {
+		if err := tx.memberTx().enlist(me); err != nil {
 			return err
 		}
-		return tx.tell(name, all, d.told, held)
+		return tx.memberTx().tell(name, all, d.told, held)
 	})
 	if err != nil {
 		return fmt.Errorf("couldn't be heard of: %w", err)
@@ -173,7 +191,7 @@ func (d *database) meet(ctx context.Context, all []Progress, begun uint64) error
 }
 
 // peers lists the processes, for one that decides at a time.
-func (t *transaction) peers() ([]peer, error) {
+func (t memberTx) peers() ([]peer, error) {
 	if _, err := t.exec(`SELECT pg_advisory_xact_lock($1)`, int64(peersLock)); err != nil {
 		return nil, err
 	}
@@ -188,7 +206,7 @@ func (t *transaction) peers() ([]peer, error) {
 const peersLock = migrationLock + 1
 
 // enlist stores a process's row.
-func (t *transaction) enlist(p peer) error {
+func (t memberTx) enlist(p peer) error {
 	_, err := t.exec(`INSERT INTO processes (file, looked, begun, standing) VALUES ($1, $2, $3, $4)
 		ON CONFLICT (file) DO UPDATE SET looked = excluded.looked, begun = excluded.begun,
 		standing = excluded.standing`, p.file, p.looked, p.begun, int(p.standing))
@@ -218,7 +236,7 @@ func latest(peers []peer) (at uint64) {
 
 // remembers is a [SetBack] where the database has forgotten a look that this process knows of, or where a process
 // has said in it that it was set back.
-func (d *database) remembers(peers []peer) error {
+func (d *members) remembers(peers []peer) error {
 	d.hearing.Lock()
 	defer d.hearing.Unlock()
 	if at := latest(peers); at < d.latest {
@@ -261,7 +279,7 @@ func stand(mine standing, others []peer, at, caught uint64) (standing, uint64) {
 }
 
 // listen takes note of who was heard of since the last look, and of how this process stands.
-func (d *database) listen(me peer, others []peer, at time.Time) {
+func (d *members) listen(me peer, others []peer, at time.Time) {
 	d.hearing.Lock()
 	defer d.hearing.Unlock()
 	gap := min(at.Sub(d.listened), longestGap)
@@ -284,7 +302,7 @@ func (d *database) listen(me peer, others []peer, at time.Time) {
 }
 
 // isSilent says whether a process has not been heard of for too long, nor now.
-func (d *database) isSilent(p peer) bool {
+func (d *members) isSilent(p peer) bool {
 	d.hearing.Lock()
 	defer d.hearing.Unlock()
 	s, known := d.silent[p.file]
@@ -294,7 +312,7 @@ func (d *database) isSilent(p peer) bool {
 // keepFence returns how this process counted so far: one that has seen that it was fenced is so until it is a member
 // again. It is a [SetBack] where the database does not know of that, and an epoch goes on that this process has a
 // part in. The peers are locked: processes with one secret share the mark.
-func (t *transaction) keepFence(mine standing, all []Progress) (standing, error) {
+func (t memberTx) keepFence(mine standing, all []Progress) (standing, error) {
 	file := &guard{File: t.vault.file.Mark(), kind: kindSecret}
 	if err := file.Refresh(); err != nil {
 		return mine, err
@@ -310,7 +328,7 @@ func (t *transaction) keepFence(mine standing, all []Progress) (standing, error)
 }
 
 // recordFence has the secret's mark say that this process was fenced, or no more.
-func (t *transaction) recordFence(is bool) error {
+func (t memberTx) recordFence(is bool) error {
 	file := &guard{File: t.vault.file.Mark(), kind: kindSecret}
 	if file.state().Fenced == is {
 		return nil
@@ -320,7 +338,7 @@ func (t *transaction) recordFence(is bool) error {
 
 // say tells the other processes, in the database, that it was set back, once it can be told; that is true of what
 // the database lacks, and not of this process's own files.
-func (d *database) say(ctx context.Context) error {
+func (d *members) say(ctx context.Context) error {
 	back := d.back.Load()
 	if d.engine.alone() || d.vault == nil || d.said.Load() || !back.ofStore() {
 		return nil
@@ -330,11 +348,11 @@ func (d *database) say(ctx context.Context) error {
 		return err
 	}
 	err = d.transact(ctx, func(tx *transaction) error {
-		peers, err := tx.peers()
+		peers, err := tx.memberTx().peers()
 		if err != nil {
 			return err
 		}
-		return tx.enlist(peer{file: name, looked: latest(peers) + 1, standing: halted})
+		return tx.memberTx().enlist(peer{file: name, looked: latest(peers) + 1, standing: halted})
 	})
 	if err != nil {
 		return fmt.Errorf("couldn't tell the other processes of the set-back: %w", err)
@@ -344,7 +362,7 @@ func (d *database) say(ctx context.Context) error {
 }
 
 // reset has this process, whose operator has ended the epochs, be the member that the others join.
-func (t *transaction) reset() error {
+func (t memberTx) reset() error {
 	if t.engine.alone() {
 		return nil
 	}
@@ -365,7 +383,7 @@ func (t *transaction) reset() error {
 
 // tell tells the others which batches this process has cut, but for those they have been told of, and lists
 // all in held.
-func (t *transaction) tell(name string, all []Progress, told, held map[BatchID]bool) error {
+func (t memberTx) tell(name string, all []Progress, told, held map[BatchID]bool) error {
 	const cut = `INSERT INTO cuts (epoch, seq, file) SELECT epoch, seq, $1 FROM batches
 		WHERE bytes IS NOT NULL AND epoch = (SELECT id FROM epochs WHERE task = $2 AND epoch = $3)` + `
 		AND seq = $4 ON CONFLICT DO NOTHING`
@@ -385,12 +403,12 @@ func (t *transaction) tell(name string, all []Progress, told, held map[BatchID]b
 }
 
 // cutByAll is [ErrUncut] until all processes have cut a batch that this one has cut, or were fenced.
-func (d *database) cutByAll(ctx context.Context, b BatchID) error {
+func (d *members) cutByAll(ctx context.Context, b BatchID) error {
 	if d.engine.alone() {
 		return nil
 	}
 	if !d.met.Load() {
-		if _, err := d.Follow(ctx); err != nil {
+		if _, err := d.rollback.Follow(ctx); err != nil {
 			return err
 		}
 		if !d.met.Load() {
@@ -406,8 +424,8 @@ func (d *database) cutByAll(ctx context.Context, b BatchID) error {
 
 // waitFor is [ErrUncut] while this process is not a member, or waits for another. It fences those that it has waited
 // for too long.
-func (d *database) waitFor(t *transaction, name string, b BatchID) error {
-	peers, err := t.peers() // one at a time, or two could fence each other
+func (d *members) waitFor(t *transaction, name string, b BatchID) error {
+	peers, err := t.memberTx().peers() // one at a time, or two could fence each other
 	if err != nil {
 		return err
 	}
@@ -436,4 +454,13 @@ func (d *database) waitFor(t *transaction, name string, b BatchID) error {
 		}
 	}
 	return nil
+}
+
+// forget has this process go on with the store as it is.
+func (d *members) forget() {
+	d.hearing.Lock()
+	defer d.hearing.Unlock()
+	d.back.Store(nil)
+	d.said.Store(false)
+	d.latest, d.silent = 0, nil
 }

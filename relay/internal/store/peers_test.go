@@ -246,7 +246,7 @@ func TestSetBackLooks(t *testing.T) {
 
 // TestSilence: a process that was cut off together with another one has not been waiting for it.
 func TestSilence(t *testing.T) {
-	d, now, other := &database{}, time.Now(), peer{file: "other", looked: 7}
+	d, now, other := newStore(&database{}), time.Now(), peer{file: "other", looked: 7}
 	d.listen(peer{}, []peer{other}, now)
 	d.listen(peer{}, []peer{other}, now.Add(time.Hour))
 	require.False(t, d.isSilent(other))

@@ -38,7 +38,7 @@ var (
 
 // attempt is one try at making a batch.
 type attempt struct {
-	d     *database
+	d     *batches
 	ctx   context.Context
 	epoch int64 // its row
 	of    BatchID
@@ -57,7 +57,7 @@ const attemptName = 8
 // head is the number of what stands before the first piece that is put.
 const head = 0
 
-func (d *database) newAttempt(ctx context.Context, epoch int64, b BatchID) (*attempt, error) {
+func (d *batches) newAttempt(ctx context.Context, epoch int64, b BatchID) (*attempt, error) {
 	a := &attempt{d: d, ctx: ctx, epoch: epoch, of: b, name: make([]byte, attemptName),
 		key:  make([]byte, 32),
 		next: head + 1}
@@ -114,7 +114,7 @@ func (a *attempt) put(piece []byte) error {
 		return nil
 	}
 	err := a.d.within(a.ctx, func(tx *transaction) error {
-		if err := tx.sweepLater(a.epoch, a.of.Seq, a.name); err != nil {
+		if err := tx.batchTx().sweepLater(a.epoch, a.of.Seq, a.name); err != nil {
 			return err
 		}
 		return a.write(tx)
@@ -167,7 +167,7 @@ func (a *attempt) finish(tx *transaction, made *Made, told int) error {
 }
 
 // sweepLater has the pieces of an attempt, or the slots of an open batch, deleted when the batch has been made.
-func (t *transaction) sweepLater(epoch int64, seq uint64, name []byte) error {
+func (t batchTx) sweepLater(epoch int64, seq uint64, name []byte) error {
 	const store = `INSERT INTO sweeps (epoch, seq, made) VALUES ($1, $2, $3) ON CONFLICT DO NOTHING`
 	_, err := t.exec(store, epoch, seq, name)
 	return err
@@ -178,7 +178,7 @@ func piecesAtOnce() int { return max(groupBytes>>20, 1) }
 
 // deleteSome deletes some of what is to be swept, and says whether there may be more. Of runs those of level 0 are
 // small, and the others up to what one transaction merges.
-func (t *transaction) deleteSome(epoch int64, seq uint64, name []byte) (more bool, err error) {
+func (t batchTx) deleteSome(epoch int64, seq uint64, name []byte) (more bool, err error) {
 	most, n := int64(1), int64(0)
 	if len(name) == 0 {
 		const fresh = `DELETE FROM runs WHERE epoch = $1 AND seq = $2 AND level = 0`
@@ -199,7 +199,7 @@ func (t *transaction) deleteSome(epoch int64, seq uint64, name []byte) (more boo
 }
 
 // sweep deletes some of what is to be swept now, and the rest later.
-func (t *transaction) sweep(epoch int64, seq uint64, name []byte) error {
+func (t batchTx) sweep(epoch int64, seq uint64, name []byte) error {
 	more, err := t.deleteSome(epoch, seq, name)
 	if err != nil || !more {
 		return err
@@ -214,15 +214,15 @@ type leftover struct {
 	made  []byte
 }
 
-// Sweep is that of [Store].
-func (d *database) Sweep(ctx context.Context) error {
+// Sweep deletes, bit by bit, what is left of batches that were made or confirmed.
+func (d *batches) Sweep(ctx context.Context) error {
 	const due = `SELECT s.epoch, s.seq, s.made FROM sweeps s JOIN epochs e ON e.id = s.epoch WHERE e.state >= $1
 		OR EXISTS (SELECT 1 FROM batches b WHERE b.epoch = s.epoch AND b.seq = s.seq)`
 	return d.sweepAll(ctx, due, int(StateExpired))
 }
 
 // sweepAll sweeps what a query of sweeps lists.
-func (d *database) sweepAll(ctx context.Context, list string, args ...any) error {
+func (d *batches) sweepAll(ctx context.Context, list string, args ...any) error {
 	all, err := collect(ctx, d.read, list, func(rows *sql.Rows) (l leftover, err error) {
 		err = rows.Scan(&l.epoch, &l.seq, &l.made)
 		l.made = append([]byte{}, l.made...) // an empty one is not NULL
@@ -234,7 +234,7 @@ func (d *database) sweepAll(ctx context.Context, list string, args ...any) error
 	for _, l := range all {
 		for more := true; more; {
 			err := d.within(ctx, func(tx *transaction) (err error) {
-				if more, err = tx.deleteSome(l.epoch, l.seq, l.made); err != nil || more {
+				if more, err = tx.batchTx().deleteSome(l.epoch, l.seq, l.made); err != nil || more {
 					return err
 				}
 				_, err = tx.exec(`DELETE FROM sweeps WHERE epoch = $1 AND seq = $2 AND made = $3`, l.epoch, l.seq,
@@ -266,12 +266,12 @@ type Content struct {
 }
 
 // content returns the bytes of a batch that refers to an attempt.
-func (d *database) content(ctx context.Context, b BatchID, refers []byte) (*Content, error) {
+func (d *batches) content(ctx context.Context, b BatchID, refers []byte) (*Content, error) {
 	batch, err := d.vault.batchCipher(kindSealed, b)
 	if err != nil {
 		return nil, err
 	}
-	c := &Content{d: d, ctx: ctx, seq: b.Seq, name: refers[:attemptName], number: -1}
+	c := &Content{d: d.database, ctx: ctx, seq: b.Seq, name: refers[:attemptName], number: -1}
 	sealed := refers[attemptName:]
 	key, err := decrypt(batch, sealed[:nonceSize], sealed[nonceSize:])
 	if err != nil {

@@ -59,7 +59,7 @@ func (d *database) counts(t *testing.T, tables ...string) (out []int) {
 // TestPieces: a batch that takes several transactions is read in any ranges, and nothing is left of it, nor of its
 // slots, when it is swept.
 func TestPieces(t *testing.T) {
-	eachStore(t, func(t *testing.T, open func() *database) {
+	eachStore(t, func(t *testing.T, open func() *Store) {
 		inGroups(t, 7, 1000)
 		s := open()
 		for i := range 10 {
@@ -102,7 +102,7 @@ func TestPieces(t *testing.T) {
 // TestAttempts: one that fails leaves nothing; one that is cut short leaves pieces that nobody can read, also with the
 // secret, until the batch is made.
 func TestAttempts(t *testing.T) {
-	eachStore(t, func(t *testing.T, open func() *database) {
+	eachStore(t, func(t *testing.T, open func() *Store) {
 		inGroups(t, 7, 1000)
 		s := open()
 		for i := range 10 {
@@ -162,7 +162,7 @@ func TestAttempts(t *testing.T) {
 // TestLastFails: an attempt of which the last transaction fails leaves nothing of it, and the
 // batch is made by the next.
 func TestLastFails(t *testing.T) {
-	eachStore(t, func(t *testing.T, open func() *database) {
+	eachStore(t, func(t *testing.T, open func() *Store) {
 		inGroups(t, 7, 1000)
 		s := open()
 		for i := range 10 {
@@ -200,7 +200,7 @@ func TestLastFails(t *testing.T) {
 // TestMixAgain: what an attempt that was cut short has put into the replay set is fresh for its own number, and for no
 // other; of equal tags one is taken; a batch that is withheld has none of the pieces.
 func TestMixAgain(t *testing.T) {
-	eachStore(t, func(t *testing.T, open func() *database) {
+	eachStore(t, func(t *testing.T, open func() *Store) {
 		inGroups(t, 3, 1000)
 		s := open()
 		tags := func(from, n int) (out []Short) {

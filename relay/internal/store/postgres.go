@@ -43,12 +43,12 @@ var settings = map[string]string{
 
 // openPostgres opens a database by its URL and brings its tables up to date. The driver takes new
 // connections when the server has restarted.
-func openPostgres(url string, v *Vault) (*database, error) {
+func openPostgres(url string, v *Vault) (*Store, error) {
 	return connectPostgres(url, v, preparePostgres, stdlib.OptionAfterConnect(checkDurable))
 }
 
 // readPostgres opens a database beside its relays, or returns errNoStore.
-func readPostgres(url string) (*database, error) {
+func readPostgres(url string) (*Store, error) {
 	return connectPostgres(url, nil, func(d *database) error {
 		var table *string
 		if err := d.read.QueryRow(`SELECT to_regclass('schema_version')::text`).Scan(&table); err != nil {
@@ -66,7 +66,7 @@ func readPostgres(url string) (*database, error) {
 
 func connectPostgres(
 	url string, v *Vault, prepare func(d *database) error, option stdlib.OptionOpenDB,
-) (*database, error) {
+) (*Store, error) {
 	config, err := pgx.ParseConfig(url)
 	if err != nil {
 		return nil, fmt.Errorf("couldn't open the store: %w", err) // without the password
@@ -87,7 +87,7 @@ func connectPostgres(
 		d.Close()
 		return nil, fmt.Errorf("couldn't open the store at %s, database %s: %w", config.Host, config.Database, err)
 	}
-	return d, nil
+	return newStore(d), nil
 }
 
 // checkDurable refuses a connection whose commits return before they are on disk, or whose transactions

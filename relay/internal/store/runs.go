@@ -46,7 +46,7 @@ type joined interface {
 
 // bring stores n rows of some bytes each, of which pack makes the run of those from one to another, and merges what is
 // due. fresh is what runs of level 0 take before, and after.
-func (t *transaction) bring(to brought, fresh, n, bytes int, pack func(from, to int) []byte) (int, error) {
+func (t runsTx) bring(to brought, fresh, n, bytes int, pack func(from, to int) []byte) (int, error) {
 	level, most := 0, n
 	if runHead+n*bytes+sealedExtra+page >= freshRoom {
 		level, most = 1, max((mergeRoom/2-runHead-sealedExtra)/bytes, 1)
@@ -70,7 +70,7 @@ func (t *transaction) bring(to brought, fresh, n, bytes int, pack func(from, to 
 }
 
 // putRun stores a run, which it encrypts, and returns what it takes.
-func (t *transaction) putRun(epoch int64, seq uint64, level int, c cipher.AEAD, plain []byte) (size int, err error) {
+func (t runsTx) putRun(epoch int64, seq uint64, level int, c cipher.AEAD, plain []byte) (size int, err error) {
 	sealed := encrypt(make([]byte, 0, len(plain)+sealedExtra), c, plain)
 	const store = `INSERT INTO runs (epoch, seq, level, bytes) VALUES ($1, $2, $3, $4)`
 	if err := t.put(store, epoch, seq, level, sealed); err != nil {
@@ -80,7 +80,7 @@ func (t *transaction) putRun(epoch int64, seq uint64, level int, c cipher.AEAD, 
 }
 
 // mergeFrom merges the runs of a level that are due into one, and so on up.
-func (t *transaction) mergeFrom(to brought, level int) error {
+func (t runsTx) mergeFrom(to brought, level int) error {
 	for ; ; level++ {
 		due, bytes, err := t.mergeDue(to.epoch, to.seq, level)
 		if err != nil || len(due) == 0 {
@@ -95,7 +95,7 @@ func (t *transaction) mergeFrom(to brought, level int) error {
 // mergeDue returns the runs of a level that are to be merged: all of level 0, and where there are mergeRuns of another,
 // the smallest that mergeRoom takes, if it takes two, with the bytes of all. Were it all or none, larger transactions'
 // runs would stay as they came.
-func (t *transaction) mergeDue(epoch int64, seq uint64, level int) (due []int64, bytes int, err error) {
+func (t runsTx) mergeDue(epoch int64, seq uint64, level int) (due []int64, bytes int, err error) {
 	room, n := mergeRoom, 0
 	const list = `SELECT id, length(bytes) FROM runs WHERE epoch = $1 AND seq = $2 AND level = $3 ORDER BY 2, 1`
 	err = t.ask(list, func(row scanner) error {
@@ -119,7 +119,7 @@ func (t *transaction) mergeDue(epoch int64, seq uint64, level int) (due []int64,
 }
 
 // merge replaces runs of a level by one of the next. They are deleted first: the merged run takes their pages.
-func (t *transaction) merge(to brought, level int, due []int64, all joined) error {
+func (t runsTx) merge(to brought, level int, due []int64, all joined) error {
 	for _, id := range due {
 		err := t.ask(`SELECT bytes FROM runs WHERE id = $1`, func(row scanner) error {
 			run, err := openRun(to.c, row)
@@ -233,7 +233,7 @@ func (r *slotRun) pack() []byte {
 
 // rows yields the rows of an open batch that takes no more, run by run: one is in memory at a time, and one in a
 // transaction, as a long one would keep the log from being emptied.
-func (d *database) rows(ctx context.Context, epoch int64, b BatchID) (iter.Seq2[Row, error], error) {
+func (d *batches) rows(ctx context.Context, epoch int64, b BatchID) (iter.Seq2[Row, error], error) {
 	c, err := d.vault.batchCipher(kindRows, b)
 	if err != nil {
 		return nil, err
@@ -262,7 +262,7 @@ func (d *database) rows(ctx context.Context, epoch int64, b BatchID) (iter.Seq2[
 }
 
 // run returns the rows of one run of slots, or ErrNoBatch where another process has made the batch and swept it.
-func (d *database) run(ctx context.Context, c cipher.AEAD, epoch int64, seq uint64, run int64) ([][]byte, error) {
+func (d *batches) run(ctx context.Context, c cipher.AEAD, epoch int64, seq uint64, run int64) ([][]byte, error) {
 	runs, err := collect(ctx, d.read, `SELECT bytes FROM runs WHERE id = $1`, func(rows *sql.Rows) ([]byte, error) {
 		return openRun(c, rows)
 	}, run)
@@ -277,7 +277,7 @@ func (d *database) run(ctx context.Context, c cipher.AEAD, epoch int64, seq uint
 }
 
 // missing is ErrNoBatch where a batch is not open any more, and else what a run is that is not there.
-func (d *database) missing(ctx context.Context, epoch int64, seq uint64) error {
+func (d *batches) missing(ctx context.Context, epoch int64, seq uint64) error {
 	var open bool
 	const query = `SELECT EXISTS (SELECT 1 FROM open WHERE epoch = $1 AND seq = $2)`
 	if err := d.read.QueryRowContext(ctx, query, epoch, seq).Scan(&open); err != nil {

@@ -86,7 +86,7 @@ func (d *database) levels(t *testing.T, seq uint64) (out []int) {
 // TestRunsMerge: runs of transactions become one when they take the room for them, and so do merged ones, up to
 // their room; a batch has all its rows, and the index all its names, at whatever level they are.
 func TestRunsMerge(t *testing.T) {
-	eachStore(t, func(t *testing.T, open func() *database) {
+	eachStore(t, func(t *testing.T, open func() *Store) {
 		const each = runHead + 3*(rowLane+100) + sealedExtra // bytes of a run with one submission
 		merging(t, 4*(each+page), 3, 20*each)
 		s := open()
@@ -127,7 +127,7 @@ func TestMergedRunsLeaveNothing(t *testing.T) {
 	opened, err := Open(service.SchemeSQLite+path, v)
 	require.NoError(t, err)
 	defer opened.Close()
-	s := opened.(*database)
+	s := opened
 	v.Unencrypted(testEpoch.Batch(0))
 	var slots [][]byte
 	for i := range n {
@@ -244,7 +244,7 @@ func TestIndexIsTheStores(t *testing.T) {
 	opened, err := Open(service.SchemeSQLite+filepath.Join(folder, "relay.db"), v)
 	require.NoError(t, err)
 	defer opened.Close()
-	s := opened.(*database)
+	s := opened
 	require.Equal(t, []Verdict{Accepted}, verdicts(t, s, aSubmission(1, 1)))
 
 	_, err = s.write.Exec("ALTER TABLE marks RENAME TO away; ALTER TABLE open RENAME TO away2")
@@ -339,7 +339,7 @@ func TestManySubmissions(t *testing.T) {
 	}
 	require.EqualValues(t, quota, k.count(number8(7)))
 	require.Zero(t, k.count(number8(8)))
-	eachStore(t, func(t *testing.T, open func() *database) {
+	eachStore(t, func(t *testing.T, open func() *Store) {
 		var group []*Submission
 		for i := range quota + 1 {
 			sub := aSubmission(7, i)

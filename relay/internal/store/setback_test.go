@@ -46,7 +46,7 @@ type history struct {
 	taken               []*Submission     // acknowledged
 	open                []uint64
 	vault               *Vault
-	store               *database
+	store               *Store
 	copies              *sql.DB // of a PostgreSQL store's content
 	names               int
 }
@@ -66,7 +66,7 @@ func (h *history) begin(t *testing.T) error {
 	h.vault.Watch(h.first.Task, keys)
 	s, err := Open(h.description, h.vault)
 	require.NoError(t, err)
-	h.store = s.(*database)
+	h.store = s
 	_, err = h.store.Follow(t.Context())
 	return err
 }

@@ -33,29 +33,29 @@ func EraseRoom() int64 { return logSize + int64(mergeRoom) + 4<<20 }
 type sqlite struct{ kept *statements }
 
 // openSQLite opens or creates a store, which is this process's alone until it is closed.
-func openSQLite(path string, v *Vault) (*database, error) {
+func openSQLite(path string, v *Vault) (*Store, error) {
 	release, err := service.ClaimSQLite(path)
 	if err != nil {
 		return nil, err
 	}
-	d, err := writeSQLite(path, v)
+	s, err := writeSQLite(path, v)
 	if err != nil {
 		return nil, errors.Join(err, release())
 	}
-	d.release = release
-	return d, nil
+	s.release = release
+	return s, nil
 }
 
 // writeSQLite opens a claimed file. Every commit reaches the disk before it returns (WAL,
 // synchronous=FULL), and deleted content is overwritten with zeros.
-func writeSQLite(path string, v *Vault) (*database, error) {
+func writeSQLite(path string, v *Vault) (*Store, error) {
 	return connectSQLite(path, v, prepareSQLite, fmt.Sprintf("page_size(%d)", pageSize),
 		fmt.Sprintf("wal_autocheckpoint(%d)", logSize/pageSize), fmt.Sprintf("journal_size_limit(%d)", logSize),
 		"secure_delete(ON)", "temp_store(MEMORY)", "cache_size(-16384)")
 }
 
 // readSQLite opens a store beside its relay, or returns errNoStore.
-func readSQLite(path string) (*database, error) {
+func readSQLite(path string) (*Store, error) {
 	if _, err := os.Stat(path); errors.Is(err, fs.ErrNotExist) {
 		return nil, errNoStore
 	}
@@ -64,8 +64,21 @@ func readSQLite(path string) (*database, error) {
 	}, "query_only(ON)")
 }
 
+// emptySQLite returns a store in memory, with nothing in it: it stands for one that has not been made yet.
+func emptySQLite() (*Store, error) {
+	return connectSQLite(":memory:", nil, func(d *database) error {
+		tables, err := readSchema(migrations, "sqlite")
+		if err == nil {
+			_, err = d.write.Exec(strings.Join(tables.steps, "\n"))
+		}
+		err = errors.Join(err, d.read.Close()) // it would have a memory of its own
+		d.read, d.absent = d.write, true
+		return err
+	})
+}
+
 // connectSQLite opens a file with some pragmas on every connection.
-func connectSQLite(path string, v *Vault, prepare func(d *database) error, pragmas ...string) (*database, error) {
+func connectSQLite(path string, v *Vault, prepare func(d *database) error, pragmas ...string) (*Store, error) {
 	query := url.Values{"_busy_timeout": {"10000"}, "_pragma": pragmas}
 	if v != nil {
 		query.Set("_txlock", "immediate")
@@ -87,7 +100,7 @@ func connectSQLite(path string, v *Vault, prepare func(d *database) error, pragm
 		d.Close()
 		return nil, fmt.Errorf("couldn't open the store %s: %w", path, err)
 	}
-	return d, nil
+	return newStore(d), nil
 }
 
 // migrateSQLite brings the tables up to date. SQLite keeps the version of a schema beside it.

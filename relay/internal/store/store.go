@@ -1,8 +1,8 @@
 // Package store keeps what a relay must not lose, in SQLite or PostgreSQL: the slots of open batches,
 // replay sets, counts per client, sealed batches, and how far each epoch has come.
 //
-// A [Store] is what a relay serves from; a [Reader] is the part of it that only looks, also beside a
-// relay that runs. Every row about a client is encrypted or hashed under a key of the [Vault], a file
+// A relay [Open]s a [Store] and serves from it; `relay status` and those like it [Read] one, also beside a relay that
+// runs. Every row about a client is encrypted or hashed under a key of the [Vault], a file
 // outside the store, which destroys each key as soon as what it protects is over: what a disk, a log or
 // a backup keeps of deleted rows is then random to everyone.
 //
@@ -158,154 +158,47 @@ var (
 	ErrOver    = errors.New("the epoch is over")               // Mix: it has no further batch.
 )
 
-// Reader is a store that is only looked at.
-type Reader interface {
-	// Name returns the name that the store was given when it was made, which no other has: none
-	// where it has not been made yet.
-	Name(ctx context.Context) (string, error)
-
-	// OtherSecret says whether the store was made with another secret than a vault's.
-	OtherSecret(ctx context.Context, v *Vault) (bool, error)
-
-	// Progress lists the epochs that have seen anything, by id.
-	Progress(ctx context.Context) ([]Progress, error)
-
-	// Findings lists what Note has kept.
-	Findings(ctx context.Context) ([]Finding, error)
-
-	// Tallies lists the counts that Tally has kept.
-	Tallies(ctx context.Context) ([]Tally, error)
-
-	// Equivocations lists the numbers of which Witness has seen two manifests.
-	Equivocations(ctx context.Context) ([]Equivocation, error)
-
-	// Behind compares the store with the marks in the key files, and returns what was set back, if
-	// anything.
-	Behind(ctx context.Context, v *Vault) (*SetBack, error)
-
-	// Joins is what [Store.Joining] says of the process with a vault, but that it takes all members for running.
-	Joins(ctx context.Context, v *Vault) (Joining, error)
-
-	Close() error
-}
-
 // SealFunc makes a batch of the rows of so many submissions, which come in any order, once.
 type SealFunc func(submissions uint64, rows iter.Seq2[Row, error], put Put) (*Made, error)
 
 // MixFunc makes a batch of the slots whose tags are fresh.
 type MixFunc func(fresh *Fresh, put Put) (*Made, error)
 
-// Store is a store that a relay serves from. Every method but Seal, Mix and Sweep, which end in one, is one durable
-// transaction: when it returns nil, what it did survives the machine; when it does not, it was not done, but where
-// the store broke off while committing, and then doing it again does no harm. Implementations must be safe for
-// concurrent use, by several processes if they say so, and must keep neither times nor an order of arrival where they
-// can avoid it.
-type Store interface {
-	Reader
+// Store is a store that a relay serves from, or that is only looked at: see [Read]. Its methods stand in parts by what
+// they are about, each in a file of its own; who needs a part declares an interface of the methods that it calls.
+//
+// Every method but Seal, Mix and Sweep, which end in one, is one durable transaction: when it returns nil, what it did
+// survives the machine; when it does not, it was not done, but where the store broke off while committing, and then
+// doing it again does no harm. All are safe for concurrent use, by several processes where the engine says so, and keep
+// neither times nor an order of arrival where they can avoid it.
+type Store struct {
+	*database // Close, Name, OtherSecret, Probe, Scrub, Version
+	*reports  // Commit
+	*batches  // Seal, Mix, Batch, Confirm, Witness and what they leave
+	*epochs   // Progress, Advance, Complete, End, EndAll
+	*notes    // Note and Findings, Tally and Tallies
+	*nonces   // Fresh, ForgetNonces
+	*rollback // Follow, Behind, SetBack
+	*members  // Joining, Joins
+}
 
-	// Commit decides on each submission and stores the slots of the accepted ones. It says whether
-	// a batch became full.
-	Commit(ctx context.Context, group []*Submission) (full bool, err error)
-
-	// Seal replaces the rows of an open batch that takes no more by the batch that build makes of them, or returns
-	// ErrNoBatch where another process has done so. Meanwhile others may write.
-	Seal(ctx context.Context, b BatchID, build SealFunc) error
-
-	// Mix stores batch seq, which must be the next of the epoch, else ErrMade, and the epoch not
-	// complete, else ErrOver. fresh tells build whose tags are not in the replay set, and which of equal ones
-	// is taken; all of them are in the set afterwards. Where build fails, they are fresh for the same number
-	// once more. tags is the store's then. Meanwhile others may write.
-	Mix(ctx context.Context, b BatchID, tags []Short, build MixFunc) error
-
-	// Next returns the number of the batch that Mix would take.
-	Next(ctx context.Context, id EpochID) (uint64, error)
-
-	// Destroyed returns how many of the batches of Mix were withheld.
-	Destroyed(ctx context.Context, id EpochID) (uint64, error)
-
-	// SealedBelow says whether all numbers below seq were begun, and none of them is open.
-	SealedBelow(ctx context.Context, b BatchID) (bool, error)
-
-	// Batch returns a sealed batch, or ErrNoBatch.
-	Batch(ctx context.Context, b BatchID) (*Sealed, error)
-
-	// Manifest returns a sealed batch's manifest and whether the batch is confirmed,
-	// without its ciphertexts, or ErrNoBatch.
-	Manifest(ctx context.Context, b BatchID) (manifest []byte, confirmed bool, err error)
-
-	// Confirm deletes the ciphertexts of a sealed batch, which the next hop has. Confirming twice
-	// is no error.
-	Confirm(ctx context.Context, b BatchID) error
-
-	// Witness keeps the manifest that the relay before has signed for a number, before its first slot is
-	// read. It is ErrEquivocation where another is kept already; both are, then. Of a batch that Mix has made it is
-	// ErrMade: that has the manifest in its own, and it is kept nowhere else.
-	Witness(ctx context.Context, b BatchID, s *onion.SignedManifest) error
-
-	// Witnessed returns the number after the highest one of which there is a manifest, 0 where there is none.
-	Witnessed(ctx context.Context, id EpochID) (uint64, error)
-
-	// Untold lists the batches of Mix whose source the relay before has not been told to
-	// delete, and Told says that it has. What Untold lists is cut in the marks of this process.
-	Untold(ctx context.Context, id EpochID) ([]uint64, error)
-	Told(ctx context.Context, b BatchID) error
-
-	// Complete raises the state of an epoch to StateComplete and stores its signed end, unless it has
-	// come that far already.
-	Complete(ctx context.Context, id EpochID, end []byte) error
-
-	// End returns the end that Complete stored, nil where there is none.
-	End(ctx context.Context, id EpochID) ([]byte, error)
-
-	// Advance raises the state of an epoch. StateErased deletes its replay set and client rows,
-	// StateExpired its batches, confirmed or not, its findings, manifests and tallies.
-	Advance(ctx context.Context, id EpochID, to State) error
-
-	// Note keeps what was found of a number, in one row for each reason and epoch, and returns of how many numbers
-	// it was found: 0 where it is not new.
-	Note(ctx context.Context, b BatchID, why Reason) (times uint64, err error)
-
-	// Tally adds to the counts of what was refused in an epoch, by reason, unless it is expired; doing
-	// it again counts again.
-	Tally(ctx context.Context, id EpochID, refused map[string]uint64) error
-
-	// Follow is Progress that compares the store with the marks in the key files, and takes note there of
-	// what a crash kept out, or another process has made. It must be called before anything else, and again
-	// and again. Where something was set back its error is a [SetBack], and from then on that of all
-	// methods that change the store or hand out a batch.
-	Follow(ctx context.Context) ([]Progress, error)
-
-	// EndAll is the operator's word after a set-back: it deletes all that is kept about epochs, raises them to
-	// StateEnded and notes a finding on those that were not expired. Of strange ones, which their tasks do not have,
-	// nothing is left. It alone works on a store that was set back, and with it the store goes on.
-	EndAll(ctx context.Context, ids, strange []EpochID, why Reason) error
-
-	// Fresh takes note of the nonce of a request that a key has signed, and says whether it is new to all processes
-	// that share the store: of the last [KeptNonces] of each key. Where one process has the store, it is always true:
-	// that process knows by itself.
-	Fresh(ctx context.Context, key task.SignKey, nonce onion.Nonce) (bool, error)
-
-	// ForgetNonces forgets what [Store.Fresh] was told of a key, which no task names any more.
-	ForgetNonces(ctx context.Context, key task.SignKey) error
-
-	// SetBack returns what has been found to be set back, nil for nothing.
-	SetBack() *SetBack
-
-	// Version returns a number that is another one when the store may be another than it was: 0, for good, where other
-	// processes change it too.
-	Version() uint64
-
-	// Joining says why this process, among those that share the store, hands out nothing; "" where it does.
-	Joining() Joining
-
-	// Sweep deletes, bit by bit, what is left of batches that were made or confirmed.
-	Sweep(ctx context.Context) error
-
-	// Probe writes 1 MiB, and deletes it: it fails where Commit would for want of room.
-	Probe(ctx context.Context) error
-
-	// Scrub removes what deleted rows leave behind in logs, as far as the store can.
-	Scrub(ctx context.Context) error
+// newStore returns the store in a database.
+func newStore(d *database) *Store {
+	s := &Store{
+		database: d,
+		reports:  &reports{d},
+		epochs:   &epochs{database: d},
+		notes:    &notes{d},
+		nonces:   &nonces{database: d},
+		rollback: &rollback{database: d},
+		members:  &members{database: d},
+	}
+	s.batches = &batches{d, s.rollback, s.members}
+	s.rollback.epochs, s.rollback.members = s.epochs, s.members
+	s.epochs.members = s.members
+	s.members.rollback = s.rollback
+	d.alert = func(ctx context.Context) { _ = s.members.say(ctx) } // where that fails, the next Follow does it
+	return s
 }
 
 // Check is an error unless description is of a store: "sqlite:PATH" or a PostgreSQL URL.
@@ -319,7 +212,7 @@ func Check(description string) error {
 }
 
 // Open opens the store of a description that passes [Check], and creates it where there is none.
-func Open(description string, v *Vault) (Store, error) {
+func Open(description string, v *Vault) (*Store, error) {
 	if isPostgres(description) {
 		return openPostgres(description, v)
 	}
@@ -329,47 +222,16 @@ func Open(description string, v *Vault) (Store, error) {
 // errNoStore is returned where there is no store yet.
 var errNoStore = errors.New("there is no store yet")
 
-// Read opens a store to look at it, and changes nothing. One that has not been made yet is empty.
-func Read(description string) (Reader, error) {
-	r, err := readDatabase(description)
-	if errors.Is(err, errNoStore) {
-		return empty{}, nil
-	}
-	if err != nil {
-		return nil, err
-	}
-	return r, nil
-}
-
-// readDatabase opens a database to look at it, or returns errNoStore. It cannot return the bytes of a
-// batch.
-func readDatabase(description string) (*database, error) {
+// Read opens a store to look at it, and changes nothing. One that has not been made yet is empty. It cannot return the
+// bytes of a batch.
+func Read(description string) (s *Store, err error) {
 	if isPostgres(description) {
-		return readPostgres(description)
+		s, err = readPostgres(description)
+	} else {
+		s, err = readSQLite(strings.TrimPrefix(description, service.SchemeSQLite))
 	}
-	return readSQLite(strings.TrimPrefix(description, service.SchemeSQLite))
-}
-
-// empty is the [Reader] of a store that has not been made yet.
-type empty struct{}
-
-func (empty) Name(context.Context) (string, error)         { return "", nil }
-func (empty) Progress(context.Context) ([]Progress, error) { return nil, nil }
-func (empty) Findings(context.Context) ([]Finding, error)  { return nil, nil }
-func (empty) Tallies(context.Context) ([]Tally, error)     { return nil, nil }
-func (empty) Close() error                                 { return nil }
-
-func (empty) OtherSecret(context.Context, *Vault) (bool, error) { return false, nil }
-
-func (empty) Joins(context.Context, *Vault) (Joining, error) { return "", nil }
-
-func (empty) Equivocations(context.Context) ([]Equivocation, error) { return nil, nil }
-
-func (empty) Behind(_ context.Context, v *Vault) (*SetBack, error) {
-	for _, g := range v.guards() {
-		if s := g.State(); s != nil && len(s.Entries) > 0 {
-			return &SetBack{g.storeBehind(), "there is no store"}, nil
-		}
+	if errors.Is(err, errNoStore) {
+		return emptySQLite()
 	}
-	return nil, nil
+	return s, err
 }

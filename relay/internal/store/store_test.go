@@ -34,7 +34,7 @@ func TestMain(m *testing.M) {
 
 // eachStore runs a test on every kind of store; open opens it, also more than once, as several
 // processes do, though only one may claim a file.
-func eachStore(t *testing.T, test func(t *testing.T, open func() *database)) {
+func eachStore(t *testing.T, test func(t *testing.T, open func() *Store)) {
 	t.Helper()
 	for engine, description := range map[string]func(t *testing.T) string{
 		"sqlite":   func(t *testing.T) string { return service.SchemeSQLite + filepath.Join(t.TempDir(), "relay.db") },
@@ -42,20 +42,20 @@ func eachStore(t *testing.T, test func(t *testing.T, open func() *database)) {
 	} {
 		t.Run(engine, func(t *testing.T) {
 			name, secret := description(t), filepath.Join(t.TempDir(), "secret")
-			test(t, func() *database {
+			test(t, func() *Store {
 				v, err := OpenVault(secret, true)
 				require.NoError(t, err)
 				s, err := openBeside(name, v)
 				require.NoError(t, err)
 				t.Cleanup(func() { s.Close() })
-				return s.(*database)
+				return s
 			})
 		})
 	}
 }
 
 // openBeside is [Open] of a store that may be open already.
-func openBeside(description string, v *Vault) (Store, error) {
+func openBeside(description string, v *Vault) (*Store, error) {
 	s, err := Open(description, v)
 	if errors.Is(err, durable.ErrClaimed) {
 		return writeSQLite(strings.TrimPrefix(description, service.SchemeSQLite), v)
@@ -91,7 +91,7 @@ func aSubmission(client, tag int) *Submission {
 }
 
 // verdicts commits submissions and returns what the store decided.
-func verdicts(t *testing.T, s Store, group ...*Submission) (out []Verdict) {
+func verdicts(t *testing.T, s *Store, group ...*Submission) (out []Verdict) {
 	t.Helper()
 	_, err := s.Commit(t.Context(), group)
 	require.NoError(t, err)
@@ -102,7 +102,7 @@ func verdicts(t *testing.T, s Store, group ...*Submission) (out []Verdict) {
 }
 
 // progressOf returns the progress of an epoch.
-func progressOf(t *testing.T, s Reader, id EpochID) Progress {
+func progressOf(t *testing.T, s *Store, id EpochID) Progress {
 	t.Helper()
 	all, err := s.Progress(t.Context())
 	require.NoError(t, err)
@@ -151,7 +151,7 @@ func madeOf(b *onion.Batch, err error) (*Made, error) {
 }
 
 // mixOf mixes a batch in memory: fresh[i] says whether the slot with tags[i] is taken.
-func mixOf(s Store, b BatchID, tags []Short, build func(fresh []bool) (*onion.Batch, error)) error {
+func mixOf(s *Store, b BatchID, tags []Short, build func(fresh []bool) (*onion.Batch, error)) error {
 	return s.Mix(context.Background(), b, slices.Clone(tags), func(f *Fresh, _ Put) (*Made, error) {
 		var fresh []bool
 		for _, tag := range tags {
@@ -171,7 +171,7 @@ func bytesOf(t *testing.T, b *Sealed) []byte {
 }
 
 // sealRows returns the rows that a batch is sealed from.
-func sealRows(t *testing.T, s Store, seq uint64) (submissions uint64, rows []Row) {
+func sealRows(t *testing.T, s *Store, seq uint64) (submissions uint64, rows []Row) {
 	t.Helper()
 	b := testEpoch.Batch(seq)
 	require.NoError(t, s.Seal(t.Context(), b, wholly(func(n uint64, all []Row) (*onion.Batch, error) {
@@ -182,7 +182,7 @@ func sealRows(t *testing.T, s Store, seq uint64) (submissions uint64, rows []Row
 }
 
 // requireKnown asserts that a store knows the n submissions of one batch, of 1000, and that it has all their rows.
-func requireKnown(t *testing.T, s, again *database, n int) {
+func requireKnown(t *testing.T, s, again *Store, n int) {
 	t.Helper()
 	var tags []int
 	for i := range n {
@@ -208,7 +208,7 @@ func requireRows(t *testing.T, rows []Row, tags ...int) {
 }
 
 func TestStoreDecides(t *testing.T) {
-	eachStore(t, func(t *testing.T, open func() *database) {
+	eachStore(t, func(t *testing.T, open func() *Store) {
 		s := open()
 		require.Equal(t, []Verdict{Accepted, Accepted, Repeated, Replayed, Limited, Accepted}, verdicts(t, s,
 			aSubmission(1, 1), aSubmission(2, 2), aSubmission(1, 1), aSubmission(3, 1), aSubmission(1, 4),
@@ -244,7 +244,7 @@ func TestStoreDecides(t *testing.T) {
 
 // TestStoreFillsBatches: groups straddle batches, of which each has exactly its size.
 func TestStoreFillsBatches(t *testing.T) {
-	eachStore(t, func(t *testing.T, open func() *database) {
+	eachStore(t, func(t *testing.T, open func() *Store) {
 		s := open()
 		var group []*Submission
 		var want []int
@@ -279,7 +279,7 @@ func TestStoreFillsBatches(t *testing.T) {
 
 // TestStoreKeepsBatches: a batch is the same bytes until it is confirmed, then only its manifest.
 func TestStoreKeepsBatches(t *testing.T) {
-	eachStore(t, func(t *testing.T, open func() *database) {
+	eachStore(t, func(t *testing.T, open func() *Store) {
 		s := open()
 		_, err := s.Batch(t.Context(), testEpoch.Batch(0))
 		require.ErrorIs(t, err, ErrNoBatch)
@@ -332,7 +332,7 @@ func TestStoreKeepsBatches(t *testing.T) {
 
 // TestStoreFindings: each number is new once, and all of one reason are one row.
 func TestStoreFindings(t *testing.T) {
-	eachStore(t, func(t *testing.T, open func() *database) {
+	eachStore(t, func(t *testing.T, open func() *Store) {
 		s := open()
 		for _, f := range []struct {
 			seq, times uint64
@@ -350,7 +350,7 @@ func TestStoreFindings(t *testing.T) {
 }
 
 // atOnce runs do for every handle and i < n at once.
-func atOnce(handles []*database, n int, do func(s *database, i int)) {
+func atOnce(handles []*Store, n int, do func(s *Store, i int)) {
 	var all sync.WaitGroup
 	for i := range n {
 		all.Go(func() { do(handles[i%len(handles)], i) })
@@ -361,12 +361,12 @@ func atOnce(handles []*database, n int, do func(s *database, i int)) {
 // TestStoresRace: two handles commit at once, and a client's 100 submissions of quota 1 are in it;
 // what is accepted is what is stored, and every full batch has its size.
 func TestStoresRace(t *testing.T) {
-	eachStore(t, func(t *testing.T, open func() *database) {
-		handles := []*database{open(), open()}
+	eachStore(t, func(t *testing.T, open func() *Store) {
+		handles := []*Store{open(), open()}
 		var mallory, others atomic.Int64
 		var mu sync.Mutex
 		var want []int
-		atOnce(handles, 100, func(s *database, i int) {
+		atOnce(handles, 100, func(s *Store, i int) {
 			group := []*Submission{aSubmission(100000, 100000+i), aSubmission(2*i, 2*i), aSubmission(2*i+1, 2*i+1)}
 			_, err := s.Commit(context.Background(), group)
 			if err != nil {
@@ -402,13 +402,13 @@ func TestStoresRace(t *testing.T) {
 
 // TestStoresSealOnce: of many that seal a batch or mix one at once, one does.
 func TestStoresSealOnce(t *testing.T) {
-	eachStore(t, func(t *testing.T, open func() *database) {
-		handles := []*database{open(), open()}
+	eachStore(t, func(t *testing.T, open func() *Store) {
+		handles := []*Store{open(), open()}
 		verdicts(t, handles[0], aSubmission(1, 1))
 		mixed := EpochID{testEpoch.Task, testEpoch.Epoch + 1}
 		var done [2]atomic.Int64
 		var refused sync.Map
-		atOnce(handles, 16, func(s *database, _ int) {
+		atOnce(handles, 16, func(s *Store, _ int) {
 			sealErr := s.Seal(context.Background(), testEpoch.Batch(0),
 				wholly(func(uint64, []Row) (*onion.Batch, error) { return testBatch(0) }))
 			mixErr := mixOf(s, mixed.Batch(0), []Short{number8(1)},
@@ -437,7 +437,7 @@ func TestStoresSealOnce(t *testing.T) {
 
 // TestProgressAmidMixes: what is read while batches are made never lists more of them than there are.
 func TestProgressAmidMixes(t *testing.T) {
-	eachStore(t, func(t *testing.T, open func() *database) {
+	eachStore(t, func(t *testing.T, open func() *Store) {
 		s, reader := open(), open()
 		done := make(chan error, 1)
 		go func() {
@@ -467,7 +467,7 @@ func TestProgressAmidMixes(t *testing.T) {
 // TestStoreWitnesses: the first manifest of a number stays, a second one is kept beside it, and of two
 // processes that see one each, one is told.
 func TestStoreWitnesses(t *testing.T) {
-	eachStore(t, func(t *testing.T, open func() *database) {
+	eachStore(t, func(t *testing.T, open func() *Store) {
 		signed := func(seq uint64, slot string) *onion.SignedManifest {
 			b, err := testBatch(seq, []byte(slot))
 			require.NoError(t, err)
@@ -498,9 +498,9 @@ func TestStoreWitnesses(t *testing.T) {
 		require.NoError(t, err)
 		require.EqualValues(t, 5, next)
 
-		handles := []*database{open(), open()}
+		handles := []*Store{open(), open()}
 		var told atomic.Int64
-		atOnce(handles, 8, func(s *database, i int) {
+		atOnce(handles, 8, func(s *Store, i int) {
 			err := s.Witness(context.Background(), testEpoch.Batch(5), signed(5, fmt.Sprint(i%2)))
 			if errors.Is(err, ErrEquivocation) {
 				told.Add(1)
@@ -519,7 +519,7 @@ func TestStoreWitnesses(t *testing.T) {
 // TestStoreWitnessesMade: of a batch that is made the manifest stands in its own alone, and one is still known again;
 // another one of the number is kept beside it. What was withheld is counted.
 func TestStoreWitnessesMade(t *testing.T) {
-	eachStore(t, func(t *testing.T, open func() *database) {
+	eachStore(t, func(t *testing.T, open func() *Store) {
 		s := open()
 		source := func(slot string) *onion.SignedManifest {
 			b, err := testBatch(0, []byte(slot))
@@ -566,12 +566,12 @@ func TestStoreWitnessesMade(t *testing.T) {
 // TestStoreCompletesOnce: of two processes that end an epoch with an end each, the first one's stays, for
 // both.
 func TestStoreCompletesOnce(t *testing.T) {
-	eachStore(t, func(t *testing.T, open func() *database) {
-		handles := []*database{open(), open()}
+	eachStore(t, func(t *testing.T, open func() *Store) {
+		handles := []*Store{open(), open()}
 		end, err := handles[0].End(t.Context(), testEpoch)
 		require.NoError(t, err)
 		require.Nil(t, end)
-		atOnce(handles, 8, func(s *database, i int) {
+		atOnce(handles, 8, func(s *Store, i int) {
 			if err := s.Complete(context.Background(), testEpoch, []byte{byte(i)}); err != nil {
 				t.Error(err)
 			}
@@ -597,10 +597,10 @@ func TestStoreCompletesOnce(t *testing.T) {
 // TestMostBatches: an epoch takes as many submissions as its batches hold, through two processes at once, and
 // whatever has been sealed meanwhile.
 func TestMostBatches(t *testing.T) {
-	eachStore(t, func(t *testing.T, open func() *database) {
-		stores := []*database{open(), open()}
+	eachStore(t, func(t *testing.T, open func() *Store) {
+		stores := []*Store{open(), open()}
 		var accepted atomic.Int64
-		commit := func(s Store, client int) {
+		commit := func(s *Store, client int) {
 			sub := aSubmission(client, client)
 			sub.Batches = 2
 			if _, err := s.Commit(t.Context(), []*Submission{sub}); err == nil && sub.Verdict == Accepted {
@@ -633,7 +633,7 @@ func TestMostBatches(t *testing.T) {
 
 // TestPanicEndsTransaction: a panic in a transaction, from which a server recovers, leaves no lock and no connection.
 func TestPanicEndsTransaction(t *testing.T) {
-	eachStore(t, func(t *testing.T, open func() *database) {
+	eachStore(t, func(t *testing.T, open func() *Store) {
 		s := open()
 		id := EpochID{Epoch: 3}
 		for range 20 { // more than there are connections
@@ -652,7 +652,7 @@ func TestPanicEndsTransaction(t *testing.T) {
 
 // TestFailedFlushEndsTransaction: what follows a statement that could not be sent is not stored, whoever goes on.
 func TestFailedFlushEndsTransaction(t *testing.T) {
-	eachStore(t, func(t *testing.T, open func() *database) {
+	eachStore(t, func(t *testing.T, open func() *Store) {
 		s := open()
 		const value = `SELECT count(*) FROM meta WHERE name = 'after'`
 		err := s.within(t.Context(), func(tx *transaction) error {

@@ -16,7 +16,7 @@ import (
 )
 
 // mixed makes a batch out of so many pieces of some bytes, with tags.
-func mixed(t *testing.T, s *database, seq uint64, pieces, bytes, tags int) {
+func mixed(t *testing.T, s *Store, seq uint64, pieces, bytes, tags int) {
 	t.Helper()
 	var all []Short
 	for i := range tags {
@@ -37,7 +37,7 @@ func mixed(t *testing.T, s *database, seq uint64, pieces, bytes, tags int) {
 // TestEpochsAreErasedBitByBit: what several transactions delete is gone when the epoch is in its state, and in no
 // earlier one.
 func TestEpochsAreErasedBitByBit(t *testing.T) {
-	eachStore(t, func(t *testing.T, open func() *database) {
+	eachStore(t, func(t *testing.T, open func() *Store) {
 		inGroups(t, 2, 1000)
 		s := open()
 		for seq := range uint64(2) {
@@ -62,7 +62,7 @@ func TestErasingTakesLittleRoom(t *testing.T) {
 	opened, err := Open(service.SchemeSQLite+path, v)
 	require.NoError(t, err)
 	defer opened.Close()
-	s := opened.(*database)
+	s := opened
 	for seq := range uint64(2) {
 		mixed(t, s, seq, 24, 1<<20, 50_000)
 	}

@@ -55,7 +55,7 @@ func TestTogether(t *testing.T) {
 // TestTurnTogether: epochs that come on at the same time share a transaction, and each is as far then as if it had been
 // alone.
 func TestTurnTogether(t *testing.T) {
-	eachStore(t, func(t *testing.T, open func() *database) {
+	eachStore(t, func(t *testing.T, open func() *Store) {
 		s := open()
 		const epochs = 40
 		id := func(i int) EpochID { return EpochID{testEpoch.Task, uint64(i)} }

@@ -57,7 +57,7 @@ func TestSchema(t *testing.T) {
 			for range cap(opened) {
 				require.NoError(t, <-opened)
 			}
-			s, err := readDatabase(description)
+			s, err := Read(description)
 			require.NoError(t, err)
 			defer s.Close()
 			tallies, err := s.Tallies(t.Context())
@@ -95,12 +95,12 @@ func TestMigrate(t *testing.T) {
 			s, err := openBeside(description, v)
 			require.NoError(t, err)
 			defer s.Close()
-			d := s.(*database)
+			d := s
 			next, err := readSchema(migrations, engine)
 			require.NoError(t, err)
 			before := next.latest()
 			next.steps = append(next.steps, `CREATE TABLE later (id INTEGER)`, `INSERT INTO later VALUES (7)`)
-			migrate := func(d *database, version int) error {
+			migrate := func(d *Store, version int) error {
 				return d.within(t.Context(), func(tx *transaction) error { return d.migrate(tx, next, version) })
 			}
 			require.NoError(t, migrate(d, before))
@@ -109,7 +109,7 @@ func TestMigrate(t *testing.T) {
 			var rows int
 			require.NoError(t, d.read.QueryRow(`SELECT COUNT(*) FROM later`).Scan(&rows))
 			require.Equal(t, 1, rows)
-			reader, err := readDatabase(description)
+			reader, err := Read(description)
 			require.NoError(t, err)
 			defer reader.Close()
 			require.ErrorContains(t, migrate(reader, before),
@@ -140,7 +140,7 @@ func TestDurable(t *testing.T) {
 	s, err := Open(url, v)
 	require.NoError(t, err)
 	defer s.Close()
-	require.NoError(t, s.(*database).within(t.Context(), func(tx *transaction) error {
+	require.NoError(t, s.within(t.Context(), func(tx *transaction) error {
 		var isolation string
 		err := tx.row("SHOW transaction_isolation").Scan(&isolation)
 		require.Equal(t, "read committed", isolation, "whatever the database's default")
@@ -164,7 +164,7 @@ func TestNothingIsCompiled(t *testing.T) {
 		s, err := Open(url, v)
 		require.NoError(t, err)
 		defer s.Close()
-		rows, err := s.(*database).read.Query(`EXPLAIN (ANALYZE) SELECT task, epoch, next FROM epochs`)
+		rows, err := s.read.Query(`EXPLAIN (ANALYZE) SELECT task, epoch, next FROM epochs`)
 		require.NoError(t, err)
 		defer rows.Close()
 		var lines []string
@@ -258,7 +258,7 @@ func TestQuota(t *testing.T) {
 
 // TestSealNeedsItsKey: rows whose key is gone cannot be read any more, and nothing is made of them.
 func TestSealNeedsItsKey(t *testing.T) {
-	eachStore(t, func(t *testing.T, open func() *database) {
+	eachStore(t, func(t *testing.T, open func() *Store) {
 		s := open()
 		verdicts(t, s, aSubmission(1, 1))
 		require.NoError(t, s.vault.destroy(testEpoch.Batch(0).label(kindRows)))
@@ -282,7 +282,7 @@ func TestDestroyedAmidUse(t *testing.T) {
 }
 
 // fillEpoch commits n submissions of one slot, each of its own client.
-func fillEpoch(t *testing.T, s *database, n int, quota uint64) {
+func fillEpoch(t *testing.T, s *Store, n int, quota uint64) {
 	t.Helper()
 	key, err := s.vault.EpochKey(testEpoch)
 	require.NoError(t, err)
@@ -307,7 +307,7 @@ func TestPlans(t *testing.T) {
 	opened, err := Open(postgresURL(t), v)
 	require.NoError(t, err)
 	defer opened.Close()
-	s := opened.(*database)
+	s := opened
 	fillEpoch(t, s, 6000, 1)
 	for table, key := range map[string]string{"seen": "hash", "clients": "client"} {
 		plan, err := collect(t.Context(), s.read, "EXPLAIN "+s.among(key, table, key),
@@ -323,7 +323,7 @@ func TestPlans(t *testing.T) {
 // n·log₂(B+1) bits that counts up to a quota of B need at least.
 func TestCounterState(t *testing.T) {
 	const n, quota = 8000, 4
-	eachStore(t, func(t *testing.T, open func() *database) {
+	eachStore(t, func(t *testing.T, open func() *Store) {
 		s := open()
 		fillEpoch(t, s, n, quota)
 		limit := math.Log2(quota+1) / 8

@@ -21,8 +21,10 @@ type Equivocation struct {
 	First, Second onion.SignedManifest
 }
 
-// Witness is that of [Store].
-func (d *database) Witness(ctx context.Context, b BatchID, s *onion.SignedManifest) error {
+// Witness keeps the manifest that the relay before has signed for a number, before its first slot is
+// read. It is ErrEquivocation where another is kept already; both are, then. Of a batch that Mix has made it is
+// ErrMade: that has the manifest in its own, and it is kept nowhere else.
+func (d *batches) Witness(ctx context.Context, b BatchID, s *onion.SignedManifest) error {
 	raw, err := codec.Marshal(s)
 	if err != nil {
 		return err
@@ -35,9 +37,9 @@ func (d *database) Witness(ctx context.Context, b BatchID, s *onion.SignedManife
 		}
 		written := false
 		if b.Seq < e.next {
-			written, found, err = tx.witnessMade(e.id, b.Seq, s, raw)
+			written, found, err = tx.batchTx().witnessMade(e.id, b.Seq, s, raw)
 		} else {
-			written, found, err = tx.witness(e.id, b.Seq, s, raw)
+			written, found, err = tx.batchTx().witness(e.id, b.Seq, s, raw)
 		}
 		if err != nil || !written {
 			return err
@@ -51,7 +53,7 @@ func (d *database) Witness(ctx context.Context, b BatchID, s *onion.SignedManife
 }
 
 // witness is Witness of a number that has no batch yet. It says whether it has written anything.
-func (t *transaction) witness(epoch int64, seq uint64, s *onion.SignedManifest, raw []byte) (written bool, found,
+func (t batchTx) witness(epoch int64, seq uint64, s *onion.SignedManifest, raw []byte) (written bool, found,
 	err error) {
 	const store = `INSERT INTO witnessed (epoch, seq, signed) VALUES ($1, $2, $3) ON CONFLICT DO NOTHING`
 	if n, err := t.exec(store, epoch, seq, raw); err != nil || n > 0 {
@@ -72,7 +74,7 @@ func (t *transaction) witness(epoch int64, seq uint64, s *onion.SignedManifest, 
 }
 
 // witnessMade is witness of a number that another process has made a batch of: the first manifest stands in that.
-func (t *transaction) witnessMade(epoch int64, seq uint64, s *onion.SignedManifest, raw []byte) (written bool, found,
+func (t batchTx) witnessMade(epoch int64, seq uint64, s *onion.SignedManifest, raw []byte) (written bool, found,
 	err error) {
 	var kept []byte
 	err = t.row(`SELECT manifest FROM batches WHERE epoch = $1 AND seq = $2`, epoch, seq).Scan(&kept)
@@ -95,8 +97,8 @@ func (t *transaction) witnessMade(epoch int64, seq uint64, s *onion.SignedManife
 	return n > 0, ErrEquivocation, err
 }
 
-// Witnessed is that of [Store].
-func (d *database) Witnessed(ctx context.Context, id EpochID) (next uint64, err error) {
+// Witnessed returns the number after the highest one of which there is a manifest, 0 where there is none.
+func (d *batches) Witnessed(ctx context.Context, id EpochID) (next uint64, err error) {
 	const query = `SELECT coalesce(max(next), 0) FROM (SELECT next FROM epochs WHERE task = $1 AND epoch = $2
 		UNION ALL SELECT seq + 1 FROM witnessed WHERE epoch = ` + epochOf + `) AS signed`
 	err = d.read.QueryRowContext(ctx, query, id.Task[:], id.Epoch).Scan(&next)
@@ -106,8 +108,8 @@ func (d *database) Witnessed(ctx context.Context, id EpochID) (next uint64, err 
 	return next, nil
 }
 
-// Equivocations is that of [Reader].
-func (d *database) Equivocations(ctx context.Context) ([]Equivocation, error) {
+// Equivocations lists the numbers of which Witness has seen two manifests.
+func (d *batches) Equivocations(ctx context.Context) ([]Equivocation, error) {
 	out, err := collect(ctx, d.read, `SELECT task, e.epoch, seq, signed, other
 		FROM witnessed w JOIN epochs e ON e.id = w.epoch WHERE other IS NOT NULL ORDER BY e.epoch, seq`,
 		func(rows *sql.Rows) (found Equivocation, err error) {

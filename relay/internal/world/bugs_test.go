@@ -10,6 +10,7 @@ import (
 
 	"github.com/doona-dp/doona/relay"
 	"github.com/doona-dp/doona/relay/internal/seam"
+	"github.com/doona-dp/doona/relay/internal/storage"
 	"github.com/doona-dp/doona/relay/internal/store"
 	"github.com/doona-dp/doona/wire/onion"
 	"github.com/doona-dp/doona/wire/task"
@@ -34,12 +35,14 @@ const (
 // plantIn changes the configuration of a relay so that it has a bug, for worlds to find; "" is none. All relays have
 // destroyed so many batches of every epoch before, so that the bound comes within a world.
 func plantIn(cfg *relay.Config, bug string) {
-	cfg.Seam = &seam.Seam{Store: func(kept store.Store) store.Store {
-		kept = &destroyedBefore{kept, onion.SpareDestroyed - worldSpare}
+	cfg.Seam = &seam.Seam{Store: func(kept storage.Store) storage.Store {
+		kept.MixStore = &destroyedBefore{kept, onion.SpareDestroyed - worldSpare}
 		if bug == "" {
 			return kept
 		}
-		return &buggy{Store: kept, bug: bug}
+		b := &buggy{Store: kept, bug: bug}
+		kept.ReportStore, kept.BatchStore, kept.MixStore = b, b, b
+		return kept
 	}}
 	switch bug {
 	case bugSmall:
@@ -57,7 +60,7 @@ func plantIn(cfg *relay.Config, bug string) {
 
 // destroyedBefore is a store that counts so many batches of every epoch as destroyed that never came.
 type destroyedBefore struct {
-	store.Store
+	storage.Store
 	n uint64
 }
 
@@ -82,7 +85,7 @@ func (g greedy) RoundTrip(req *http.Request) (*http.Response, error) {
 
 // buggy is a store with a bug.
 type buggy struct {
-	store.Store
+	storage.Store
 	bug  string
 	late []*store.Submission // acknowledged, and not yet stored
 	old  *store.Row          // one that came out

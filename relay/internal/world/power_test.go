@@ -23,7 +23,7 @@ import (
 	"github.com/doona-dp/doona/issuer"
 	"github.com/doona-dp/doona/relay"
 	"github.com/doona-dp/doona/relay/internal/seam"
-	"github.com/doona-dp/doona/relay/internal/store"
+	"github.com/doona-dp/doona/relay/internal/storage"
 	"github.com/doona-dp/doona/shufflerclient"
 	"github.com/doona-dp/doona/wire/onion"
 	"github.com/doona-dp/doona/wire/problem"
@@ -116,8 +116,8 @@ func (c *powerCuts) openRelay(p *party) (*stored, error) {
 		return nil, err
 	}
 	cfg.Clock = p.Now
-	var kept store.Store
-	cfg.Seam = &seam.Seam{Store: func(s store.Store) store.Store {
+	var kept storage.Store
+	cfg.Seam = &seam.Seam{Store: func(s storage.Store) storage.Store {
 		kept = s
 		return s
 	}}

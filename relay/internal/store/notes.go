@@ -1,0 +1,97 @@
+package store
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+)
+
+// notes is the part of a store that keeps what operators should know: findings, and counts of what was refused.
+type notes struct{ *database }
+
+// Note keeps what was found of a number, in one row for each reason and epoch, and returns of how many numbers
+// it was found: 0 where it is not new.
+func (d *notes) Note(ctx context.Context, b BatchID, why Reason) (times uint64, err error) {
+	err = d.within(ctx, func(tx *transaction) error {
+		e, err := tx.lock(b.EpochID)
+		if err != nil {
+			return err
+		}
+		if times, err = tx.epochTx().note(e.id, b.Seq, why); err != nil || times == 0 {
+			return err
+		}
+		return tx.step(e, b.EpochID)
+	})
+	return times, err
+}
+
+// note adds a number to a finding of a locked epoch, and returns how many it has then: 0 where it, or one before and
+// one behind it, has been found already. Numbers only grow, so that this is exact but where two are found at once.
+func (t epochTx) note(epoch int64, seq uint64, why Reason) (times uint64, err error) {
+	var first, latest, further uint64
+	const find = `SELECT seq, latest, further FROM findings WHERE epoch = $1 AND reason = $2`
+	err = t.row(find, epoch, string(why)).Scan(&first, &latest, &further)
+	switch {
+	case errors.Is(err, sql.ErrNoRows):
+		const store = `INSERT INTO findings (epoch, reason, seq, latest, further) VALUES ($1, $2, $3, $3, 0)`
+		_, err = t.exec(store, epoch, string(why), seq)
+		return 1, err
+	case err != nil || first <= seq && seq <= latest:
+		return 0, err
+	}
+	const more = `UPDATE findings SET seq = $3, latest = $4, further = $5 WHERE epoch = $1 AND reason = $2`
+	_, err = t.exec(more, epoch, string(why), min(first, seq), max(latest, seq), further+1)
+	return further + 2, err
+}
+
+// Findings lists what Note has kept.
+func (d *notes) Findings(ctx context.Context) ([]Finding, error) {
+	out, err := collect(ctx, d.read, `SELECT task, e.epoch, seq, reason, further, latest
+		FROM findings f JOIN epochs e ON e.id = f.epoch ORDER BY e.epoch, seq, reason`,
+		func(rows *sql.Rows) (f Finding, err error) {
+			var task []byte
+			err = rows.Scan(&task, &f.ID.Epoch, &f.Seq, &f.Reason, &f.Further, &f.Latest)
+			copy(f.ID.Task[:], task)
+			return f, err
+		})
+	if err != nil {
+		return nil, fmt.Errorf("couldn't list findings: %w", err)
+	}
+	return out, nil
+}
+
+// Tally adds to the counts of what was refused in an epoch, by reason, unless it is expired; doing
+// it again counts again.
+func (d *notes) Tally(ctx context.Context, id EpochID, refused map[string]uint64) error {
+	return d.within(ctx, func(tx *transaction) error {
+		e, err := tx.lock(id)
+		if err != nil || e.state >= StateExpired {
+			return err
+		}
+		for reason, n := range refused {
+			_, err := tx.exec(`INSERT INTO tallies (epoch, reason, refused) VALUES ($1, $2, $3)
+				ON CONFLICT (epoch, reason) DO UPDATE SET refused = tallies.refused + excluded.refused`, e.id, reason, n)
+			if err != nil {
+				return fmt.Errorf("couldn't store tallies: %w", err)
+			}
+		}
+		return tx.step(e, id)
+	})
+}
+
+// Tallies lists the counts that Tally has kept.
+func (d *notes) Tallies(ctx context.Context) ([]Tally, error) {
+	out, err := collect(ctx, d.read, `SELECT task, e.epoch, reason, refused
+		FROM tallies t JOIN epochs e ON e.id = t.epoch ORDER BY e.id, reason`,
+		func(rows *sql.Rows) (t Tally, err error) {
+			var task []byte
+			err = rows.Scan(&task, &t.ID.Epoch, &t.Reason, &t.Refused)
+			copy(t.ID.Task[:], task)
+			return t, err
+		})
+	if err != nil {
+		return nil, fmt.Errorf("couldn't list tallies: %w", err)
+	}
+	return out, nil
+}
