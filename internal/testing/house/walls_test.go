@@ -52,7 +52,6 @@ var offenders = map[string][]string{
 	interfaces: {
 		"protocols.Binned",
 	},
-	lines: {},
 	exported: {
 		"internal/service",
 		"protocols",
