@@ -44,12 +44,13 @@ func TestClonesMatchTheirDefinition(t *testing.T) {
 
 // grid calls f with every point of the acceptance grid, thinned but in the long form.
 func grid(f func(eps0 float64, users, k uint64, delta float64)) {
-	eps0s, ks := []float64{.1, 1, 4}, []uint64{2, 100}
+	eps0s, counts, ks := []float64{.1, 1, 4}, []uint64{1e3, 1e5, 1e8}, []uint64{2, 100}
 	if long.Enabled {
 		eps0s, ks = []float64{.1, .5, 1, 2, 4}, []uint64{2, 10, 100}
+		counts = []uint64{1e3, 1e4, 1e5, 1e6, 1e7, 1e8}
 	}
 	for _, eps0 := range eps0s {
-		for _, users := range []uint64{1e3, 1e4, 1e5, 1e6, 1e7, 1e8} {
+		for _, users := range counts {
 			for _, k := range ks {
 				for _, delta := range []float64{1e-6, 1e-8} {
 					f(eps0, users, k, delta)

@@ -8,6 +8,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/doona-dp/doona/accountant"
+	"github.com/doona-dp/doona/internal/testing/long"
 )
 
 // othersTruth returns δ(ε) of two-valued randomized response for the inputs of the others that are
@@ -121,7 +122,11 @@ func TestOthersCatchesTooLittleNoise(t *testing.T) {
 
 // From 2000 users on, intervals of inputs are bounded together. That costs δ at most 1 %.
 func TestOthersIntervals(t *testing.T) {
-	for _, users := range []int{1900, 2500, 5000} {
+	counts := []int{1900, 2500}
+	if long.Enabled {
+		counts = append(counts, 5000)
+	}
+	for _, users := range counts {
 		for _, eps := range []float64{.1, .3, 1} {
 			num, den, err := accountant.KRRGamma(accountant.Others, 2, uint64(users), eps, 1e-6)
 			require.NoError(t, err)

@@ -46,7 +46,7 @@ type covering struct {
 // holds 95 % does. Standard errors from the data are right in every bin of histograms of real data. The
 // long form has 100,000 runs, a tenth where every message is drawn.
 func TestIntervalsCover(t *testing.T) {
-	runs, shares, bins := 500, []float64{0.8}, []uint64{16}
+	runs, shares, bins := 200, []float64{0.8}, []uint64{16}
 	if long.Enabled {
 		runs, shares, bins = 100_000, []float64{0.8, 0.9, 1}, []uint64{16, 64, 256}
 	}

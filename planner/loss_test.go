@@ -26,7 +26,7 @@ var perMille = []uint64{1, 20, 50}
 // values; and, where any message may be missing, ten times as many of those that add most. One check fails
 // by chance with probability 10⁻⁸, the whole test with one of 4·10⁻⁶ at most.
 func TestIntervalsCoverWhatIsLost(t *testing.T) {
-	one, several, shares := 200, 12, []float64{0.8}
+	one, several, shares := 100, 5, []float64{0.8}
 	full := long.Enabled
 	if full {
 		one, several, shares = 4000, 400, []float64{0.8, 0.9}
