@@ -151,7 +151,7 @@ The randomizers are those of Go clients and of doona.wasm, the draws of dummies
 those of relays; slots are permuted as relays ought to.
 One relay is honest; the other colludes, so what it does is undone. Nothing is encrypted: the audit is not of HPKE.
 'make test-full PART=audit' attacks running relays, too, with a draw used twice, a cell left out and replays let through
-(relay/audit_test.go), and PART=order their permutation.
+(relay/internal/adversary/audit_test.go), and PART=order their permutation.
 
 Reconstruction is [AFNNTZ24](https://arxiv.org/abs/2404.10201), Algorithms 1 and 2, for as many messages as a client
 sends. Attacks on views where nothing is to be seen find nothing: they are those by which the faults below are found.

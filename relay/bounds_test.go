@@ -107,9 +107,9 @@ func endPoison(t *testing.T, dropped, lost bool) {
 	stop := c.Start(t, 0)
 	postSome(t, c, 0, 1)
 	stop()
-	before := keptOf(t, c, 0, "store")
+	before := relaytest.KeptOf(t, c, 0, "store")
 	if lost {
-		before = kept{}
+		before = relaytest.Kept{}
 	}
 	r, err := relay.New(cfg)
 	require.NoError(t, err)
@@ -119,7 +119,7 @@ func endPoison(t *testing.T, dropped, lost bool) {
 		require.NoError(t, relay.Poison(r, epoch, 1))
 	}
 	require.NoError(t, r.Close())
-	before.restore(t, c, 0, "store")
+	before.Restore(t, c, 0, "store")
 	if dropped {
 		cfg.Tasks = cfg.Tasks[1:]
 	}

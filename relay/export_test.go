@@ -112,18 +112,6 @@ func (h *holding) Seal(ctx context.Context, b store.BatchID, build store.SealFun
 	return h.Store.Seal(ctx, b, build)
 }
 
-// AdmitReplays has a relay that is not running let slots through that it had before.
-func AdmitReplays(r *Relay) { r.store.MixStore = &forgetful{r.store} }
-
-type forgetful struct{ storage.Store }
-
-func (f *forgetful) Mix(ctx context.Context, b store.BatchID, tags []store.Short,
-	build store.MixFunc) error {
-	return f.Store.Mix(ctx, b, tags, func(_ *store.Fresh, put store.Put) (*store.Made, error) {
-		return build(&store.Fresh{}, put)
-	})
-}
-
 // FillHandouts takes all places for batches of a relay's first task on their way out, until free is
 // called.
 func FillHandouts(r *Relay) (free func()) {

@@ -78,7 +78,7 @@ func TestForeignPages(t *testing.T) {
 		}
 	}
 	same("before anybody has reported")
-	before := keptOf(t, c, 0, "store", "secret", "keys")
+	before := relaytest.KeptOf(t, c, 0, "store", "secret", "keys")
 
 	slow := startSlowly(t, c, other)
 	same("while the relay is full")
@@ -96,7 +96,7 @@ func TestForeignPages(t *testing.T) {
 	require.Equal(t, "Origin", taken.header.Get("Vary"))
 
 	stop()
-	before.restore(t, c, 0, "store")
+	before.Restore(t, c, 0, "store")
 	stop = startStopped(t, c, 0)
 	require.Eventually(t, func() bool {
 		return errors.Is(c.Post(t.Context(), 0, body, victim), problem.New(problem.SetBack, ""))

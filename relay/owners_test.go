@@ -494,7 +494,7 @@ func TestEndEpochsOfOwners(t *testing.T) {
 	one := begin(t, c, c.Named("one"))
 	fillEpoch(t, one, 0)
 	stop()
-	for _, name := range keptParts["store"] {
+	for _, name := range relaytest.KeptParts["store"] {
 		os.Remove(filepath.Join(filepath.Dir(c.RelayConfig(1)), name))
 	}
 	_, err := relay.New(c.Config(t, 0))

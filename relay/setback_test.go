@@ -24,50 +24,6 @@ import (
 	"github.com/doona-dp/doona/wire/problem"
 )
 
-// kept is what a relay keeps, by file.
-type kept map[string][]byte
-
-// The parts of what a relay keeps, by their files' names.
-var keptParts = map[string][]string{
-	"store":  {"relay.db", "relay.db-wal"},
-	"secret": {"relay.secret"},
-	"keys":   {"task0.keys"},
-}
-
-func keptOf(t *testing.T, c *relaytest.Cascade, hop int, parts ...string) kept {
-	t.Helper()
-	out := kept{}
-	for _, part := range parts {
-		for _, name := range keptParts[part] {
-			in, err := os.ReadFile(filepath.Join(filepath.Dir(c.RelayConfig(hop+1)), name))
-			if err == nil || !os.IsNotExist(err) {
-				require.NoError(t, err)
-				out[name] = in
-			}
-		}
-	}
-	return out
-}
-
-// restore puts parts of what a relay kept back.
-func (k kept) restore(t *testing.T, c *relaytest.Cascade, hop int, parts ...string) {
-	t.Helper()
-	folder := filepath.Dir(c.RelayConfig(hop + 1))
-	for _, part := range parts {
-		for _, name := range keptParts[part] {
-			path := filepath.Join(folder, name)
-			if in, ok := k[name]; ok {
-				require.NoError(t, os.WriteFile(path, in, 0o600))
-			} else {
-				os.Remove(path)
-			}
-		}
-		if part == "store" {
-			os.Remove(filepath.Join(folder, "relay.db-shm"))
-		}
-	}
-}
-
 // startStopped runs a relay that will not be ready.
 func startStopped(t *testing.T, c *relaytest.Cascade, hop int) (stop func()) {
 	t.Helper()
@@ -129,15 +85,15 @@ func TestEndUnconfigured(t *testing.T) {
 		postSome(t, c, 0, 1)
 		postSome(t, other, 0, 1)
 		stop()
-		before := keptOf(t, c, 0, "store")
+		before := relaytest.KeptOf(t, c, 0, "store")
 		if lost {
-			before = kept{}
+			before = relaytest.Kept{}
 		}
 		stop = c.Start(t, 0)
 		postSome(t, c, 1, 2)
 		postSome(t, other, 1, 2)
 		stop()
-		before.restore(t, c, 0, "store")
+		before.Restore(t, c, 0, "store")
 		cfg := c.Config(t, 0)
 		cfg.Tasks = cfg.Tasks[:1]
 		back, err := relay.OpenSetBack(cfg)
@@ -177,19 +133,19 @@ func TestSetBackAtEachHop(t *testing.T) {
 
 func requireSetBackAt(t *testing.T, c *relaytest.Cascade, hop int) {
 	t.Helper()
-	all := slices.Sorted(maps.Keys(keptParts))
+	all := slices.Sorted(maps.Keys(relaytest.KeptParts))
 	stops := make([]func(), c.Open.VerifierHop())
 	for i := range stops {
 		stops[i] = c.Start(t, i)
 	}
 	postSome(t, c, 0, 5)
 	stops[hop]()
-	before := keptOf(t, c, hop, all...)
+	before := relaytest.KeptOf(t, c, hop, all...)
 	stops[hop] = c.Start(t, hop)
 	postSome(t, c, 5, 10)
 	batch, _ := c.Pull(t, 0, 0)
 	stops[hop]()
-	after := keptOf(t, c, hop, all...)
+	after := relaytest.KeptOf(t, c, hop, all...)
 	for parts := 1; parts < 7; parts++ {
 		var restored []string
 		for i, part := range all {
@@ -197,8 +153,8 @@ func requireSetBackAt(t *testing.T, c *relaytest.Cascade, hop int) {
 				restored = append(restored, part)
 			}
 		}
-		after.restore(t, c, hop, all...)
-		before.restore(t, c, hop, restored...)
+		after.Restore(t, c, hop, all...)
+		before.Restore(t, c, hop, restored...)
 		cause := map[bool]string{true: "the store is behind the ", false: " behind the store"}
 		stop := startStopped(t, c, hop)
 		_, text := get(t, c, hop, "/readyz")
@@ -207,7 +163,7 @@ func requireSetBackAt(t *testing.T, c *relaytest.Cascade, hop int) {
 		requireKept(t, c, hop, batch, slices.Contains(restored, "store"))
 		stop()
 	}
-	after.restore(t, c, hop, all...)
+	after.Restore(t, c, hop, all...)
 	c.Start(t, hop)
 	again, _ := c.Pull(t, 0, 0)
 	require.Equal(t, batch, again)
@@ -275,16 +231,16 @@ func TestSetBackCommand(t *testing.T) {
 			c.Start(t, 1)
 			stop := c.Start(t, 0)
 			postSome(t, c, 0, 3)
-			old := keptOf(t, c, 0, "store")
+			old := relaytest.KeptOf(t, c, 0, "store")
 			postSome(t, c, 3, 6)
 			stop()
 			code, _, log := run(t, "end-epochs", "--config", c.RelayConfig(1), "--confirm")
 			require.Equal(t, 1, code)
 			require.Contains(t, log, "nothing was set back")
 			if lose {
-				old = kept{}
+				old = relaytest.Kept{}
 			}
-			old.restore(t, c, 0, "store")
+			old.Restore(t, c, 0, "store")
 			code, out, log := run(t, "end-epochs", "--config", c.RelayConfig(1))
 			require.Zero(t, code, log)
 			require.Contains(t, out, "to end these epochs for good, add --confirm")

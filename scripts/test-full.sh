@@ -29,7 +29,7 @@ run_part() {
       DOONA_FIGURES="$figures" go test -tags long,postgres -timeout 180m -run IntervalsCover -v ./planner ;;
     audit)
       go -C lab run . audit --out ../docs/audit.md --json | tail -1 >"$figures"
-      go test -tags long,postgres -timeout 60m -v -run 'SurroundedClient|ReplayedSlot|LessNoiseIsFound|BatchesPerEpoch' ./relay ;;
+      go test -tags long,postgres -timeout 60m -v -run 'SurroundedClient|ReplayedSlot|LessNoiseIsFound|BatchesPerEpoch' ./relay ./relay/internal/adversary ;;
     order) go test -tags long,postgres -timeout 60m -run ProcessesPermute -v ./relay ;;
     mutants)
       ./www/setup.sh >/dev/null
@@ -45,7 +45,7 @@ run_part() {
       local of_store of_lives
       of_store=$(mktemp) of_lives=$(mktemp)
       DOONA_FIGURES="$of_store" go test -tags long,postgres -timeout 120m -run 'SetBack|Uncut|Unmarked' -v ./relay/internal/store
-      DOONA_FIGURES="$of_lives" go test -tags long,postgres -timeout 60m -run SetBack -v ./relay
+      DOONA_FIGURES="$of_lives" go test -tags long,postgres -timeout 60m -run SetBack -v ./relay ./relay/internal/adversary
       go test -tags long,postgres -timeout 60m -run SetBack -v ./issuer
       printf '{"store": %s, "lives": %s}' "$(cat "$of_store")" "$(cat "$of_lives")" >"$figures"
       rm "$of_store" "$of_lives"

@@ -1,4 +1,4 @@
-package relay_test
+package adversary_test
 
 import (
 	"encoding/json"
@@ -29,7 +29,7 @@ import (
 // serves other batches under old numbers, and old slots under later ones. The next hop is honest, which is: it
 // keeps to what [handover] asks of it, with the memory that it is left with. No client is released twice to it.
 
-// The parts that may be restored, beside those of keptParts.
+// The parts that may be restored, beside those of relaytest.KeptParts.
 const neighbourPart = "neighbour"
 
 // moments of lives, of each kind of life: how many lives, and of how many moments.
@@ -82,7 +82,7 @@ type report struct {
 }
 
 type lifeMoment struct {
-	kept kept
+	kept relaytest.Kept
 	next *nextHop
 	made uint64
 }
@@ -227,8 +227,9 @@ func (l *lifetime) live(moments int) {
 			l.act()
 		}
 		l.stop()
-		l.moments = append(l.moments, lifeMoment{keptOf(l.t, l.Cascade, l.hop, slices.Sorted(maps.Keys(keptParts))...),
-			l.next.clone(), l.made()})
+		all := slices.Sorted(maps.Keys(relaytest.KeptParts))
+		l.moments = append(l.moments, lifeMoment{relaytest.KeptOf(l.t, l.Cascade, l.hop, all...), l.next.clone(),
+			l.made()})
 		l.stop = l.Start(l.t, l.hop)
 	}
 	l.stop()
@@ -250,20 +251,20 @@ func (l *lifetime) made() uint64 {
 // restore lays out the last moment, and some parts of an earlier one.
 func (l *lifetime) restore(m int, parts []string) {
 	last := l.moments[len(l.moments)-1]
-	last.kept.restore(l.t, l.Cascade, l.hop, slices.Sorted(maps.Keys(keptParts))...)
+	last.kept.Restore(l.t, l.Cascade, l.hop, slices.Sorted(maps.Keys(relaytest.KeptParts))...)
 	l.next = last.next.clone()
 	for _, part := range parts {
 		if part == neighbourPart {
 			l.next = l.moments[m].next.clone()
 		} else {
-			l.moments[m].kept.restore(l.t, l.Cascade, l.hop, part)
+			l.moments[m].kept.Restore(l.t, l.Cascade, l.hop, part)
 		}
 	}
 }
 
 // subset returns some of the parts, not none and not all; the first is everything of the relay's own.
 func (l *lifetime) subset(first bool) (parts []string) {
-	all := append(slices.Sorted(maps.Keys(keptParts)), neighbourPart)
+	all := append(slices.Sorted(maps.Keys(relaytest.KeptParts)), neighbourPart)
 	if first {
 		return all[:len(all)-1]
 	}

@@ -1,6 +1,7 @@
-package relay_test
+package adversary_test
 
 import (
+	"context"
 	"encoding/binary"
 	"errors"
 	"math"
@@ -16,6 +17,9 @@ import (
 	"github.com/doona-dp/doona/internal/testing/relaytest"
 	"github.com/doona-dp/doona/randomizer"
 	"github.com/doona-dp/doona/relay"
+	"github.com/doona-dp/doona/relay/internal/seam"
+	"github.com/doona-dp/doona/relay/internal/storage"
+	"github.com/doona-dp/doona/relay/internal/store"
 	"github.com/doona-dp/doona/wire/handover"
 	"github.com/doona-dp/doona/wire/onion"
 	"github.com/doona-dp/doona/wire/task"
@@ -165,12 +169,15 @@ func surrounded(t *testing.T, at setting, sights int, draw drawing) (out []sight
 		draft.KEM = at.kem
 	}})
 	cfg := c.Config(t, hop)
+	cfg.Seam = &seam.Seam{Draw: draw}
+	if at.admits {
+		cfg.Seam.Store = func(kept storage.Store) storage.Store {
+			kept.MixStore = &forgetful{kept}
+			return kept
+		}
+	}
 	r, err := relay.New(cfg)
 	require.NoError(t, err)
-	relay.DrawFrom(r, draw)
-	if at.admits {
-		relay.AdmitReplays(r)
-	}
 	c.Serve(t, r, cfg.Admin)
 	var batches [][]uint64
 	for i := range sights {
@@ -226,6 +233,16 @@ func surrounded(t *testing.T, at setting, sights int, draw drawing) (out []sight
 		}
 	}
 	return out
+}
+
+// forgetful is the store of a relay that lets slots through that it had before.
+type forgetful struct{ storage.Store }
+
+func (f *forgetful) Mix(ctx context.Context, b store.BatchID, tags []store.Short,
+	build store.MixFunc) error {
+	return f.Store.Mix(ctx, b, tags, func(_ *store.Fresh, put store.Put) (*store.Made, error) {
+		return build(&store.Fresh{}, put)
+	})
 }
 
 // counted opens a batch with all keys behind a hop and counts the cells.

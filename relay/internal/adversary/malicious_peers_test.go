@@ -1,4 +1,4 @@
-package relay_test
+package adversary_test
 
 import (
 	"context"

@@ -1,4 +1,4 @@
-package relay_test
+package adversary_test
 
 import (
 	"encoding/binary"
@@ -14,6 +14,7 @@ import (
 	"github.com/doona-dp/doona/internal/testing/long"
 	"github.com/doona-dp/doona/internal/testing/relaytest"
 	"github.com/doona-dp/doona/relay"
+	"github.com/doona-dp/doona/relay/internal/seam"
 	"github.com/doona-dp/doona/wire/handover"
 	"github.com/doona-dp/doona/wire/onion"
 	"github.com/doona-dp/doona/wire/task"
@@ -137,9 +138,10 @@ func TestPoolIsWhole(t *testing.T) {
 			draft.Claim.Assumption, draft.Noise, draft.Batch.Size = task.NoneHonest, auditPool(), 2
 		}})
 		cfg := c.Config(t, 1)
+		law := &task.Noise{Kind: task.NoisePool, Cells: poolB * poolTables, Pool: size}
+		cfg.Seam = &seam.Seam{Draw: dummies.New(law).Draw}
 		r, err := relay.New(cfg)
 		require.NoError(t, err)
-		relay.DrawFrom(r, dummies.New(&task.Noise{Kind: task.NoisePool, Cells: poolB * poolTables, Pool: size}).Draw)
 		c.Serve(t, r, cfg.Admin)
 		f := c.StartFirst(t)
 		slots := c.Slots(t, 0, 0, 1, 2, 3, 2, 1, 0)
