@@ -104,7 +104,11 @@ func (f *auditFlags) run(cmd *cobra.Command) error {
 		}
 		defer browsers.Close(context.WithoutCancel(cmd.Context()))
 	}
-	cases := append(audit.Shipped(browsers != nil), audit.Faulty()...)
+	cases := audit.Native()
+	if browsers != nil {
+		cases = audit.Shipped()
+	}
+	cases = append(cases, audit.Faulty()...)
 	result := auditResult{Passed: true}
 	bar := cli.Progress("attacking", len(cases))
 	for _, c := range cases {

@@ -13,7 +13,7 @@ import (
 // cells. With one of the two fixed, a fifth of all tasks had none, so a hundred would pass once in 10⁹ runs. The count
 // of a cell is 8 standard deviations or more from the threshold.
 func TestTwoTextsAreApart(t *testing.T) {
-	for _, c := range Shipped(false) {
+	for _, c := range Native() {
 		if c.Protocol != "strings" {
 			continue
 		}

@@ -26,7 +26,7 @@ func run(t *testing.T, c audit.Case, confidence float64) *audit.Result {
 // TestShippedProtocolsKeepTheirClaims: no bound is above a claim, and claims are not far from what is found. What is
 // above by chance, once in 10⁴ runs of a case, is played again, and then at most once in 10⁸.
 func TestShippedProtocolsKeepTheirClaims(t *testing.T) {
-	for _, c := range audit.Shipped(false) {
+	for _, c := range audit.Native() {
 		r := run(t, c, .9999)
 		if r.Refuted {
 			r = run(t, c, 1-1e-8)

@@ -146,8 +146,13 @@ func labels(bins uint64) func(*planner.Query) {
 	return func(q *planner.Query) { q.Bins, q.Labels = bins, true }
 }
 
+// Native returns the cases of what is shipped that need no doona.wasm.
+func Native() []Case { return shipped(false) }
+
 // Shipped returns an audit of every protocol. With browsers, doona.wasm is audited, too.
-func Shipped(withBrowsers bool) []Case {
+func Shipped() []Case { return shipped(true) }
+
+func shipped(withBrowsers bool) []Case {
 	ofRelays := small("", task.Histogram, func(q *planner.Query) {
 		labels(2)(q)
 		q.Batch, q.Relays = 2, &planner.RelayNoise{}
