@@ -23,11 +23,14 @@ type clone struct {
 
 func newClone(t *testing.T) clone {
 	c := clone{t, t.TempDir()}
-	doctest.EachFile(t, "../..", func(name string) {
-		text, err := os.ReadFile(filepath.Join("../..", name))
-		require.NoError(t, err)
-		c.write(name, text)
-	})
+	for _, module := range []string{".", "beam", "lab"} { // Each has its own files.
+		doctest.EachFile(t, filepath.Join("../..", module), func(name string) {
+			name = filepath.Join(module, name)
+			text, err := os.ReadFile(filepath.Join("../..", name))
+			require.NoError(t, err)
+			c.write(name, text)
+		})
+	}
 	return c
 }
 
@@ -68,12 +71,13 @@ func TestToyProtocol(t *testing.T) {
 	require.NotZero(t, outside)
 	require.LessOrEqual(t, outside, mostFilesOutside, stat)
 
-	out, err := c.run("go", "test", ".", "./protocols/toy", "./protocols/registry", "./cmd/doona", "-run",
+	out, err := c.run("go", "test", "./internal/testing/house", "./internal/testing/vectors", "./protocols/toy",
+		"./protocols/registry", "./cmd/doona", "-run",
 		"^(Example|TestSimulation|TestVectorsProtocols|TestVectorsBad|TestProtocolsInReadme|TestEveryPackageIsDocumented|"+
 			"TestTheTableHoldsEveryProtocol|TestEveryProtocolHasTheSameFiles|TestEveryQueryHasOneDefault|TestEveryTrialRuns|"+
 			"TestProtocolsAreReadable|TestDocumentedTablesHaveEveryExample)$")
 	require.NoError(t, err, out)
-	require.Equal(t, 4, strings.Count(out, "ok  \t"), out)
+	require.Equal(t, 5, strings.Count(out, "ok  \t"), out)
 	require.NotContains(t, out, "no tests to run")
 
 	generator, err := filepath.Glob(filepath.Join(c.dir, "testdata/v1/*.go"))
