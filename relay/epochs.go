@@ -109,9 +109,7 @@ func (r *Relay) turn(ctx context.Context) {
 // A crash between a batch's sealing or confirmation and the end of its key is made good here, when the
 // relay starts. Many who confirm at the same time share it.
 func (r *Relay) settle(ctx context.Context) error {
-	return r.settling.Do(func([]struct{}) error {
-		return r.monitor.WithReserve(func() error { return r.settleAll(ctx) })
-	})
+	return r.settling.Do(func([]struct{}) error { return r.settleAll(ctx) })
 }
 
 func (r *Relay) settleAll(ctx context.Context) error {
@@ -130,7 +128,7 @@ func (r *Relay) settleAll(ctx context.Context) error {
 	}
 	failed := r.keepTallies(ctx, func(id store.EpochID) bool { return over[id] })
 	for _, s := range r.hosted().order {
-		failed = errors.Join(failed, s.eraseKeys())
+		failed = errors.Join(failed, r.monitor.WithReserve(s.eraseKeys))
 	}
 	return errors.Join(failed, r.vault.Settle(all))
 }
@@ -158,9 +156,9 @@ func (r *Relay) scrubSoon() {
 // read, or takes too long, epochLoop does it later.
 func (r *Relay) scrub(ctx context.Context) {
 	r.unscrubbed.Store(false) // what others delete meanwhile is for the next time
-	err := r.beating(ctx, func() error { return r.monitor.WithReserve(func() error { return r.store.Sweep(ctx) }) })
+	err := r.beating(ctx, func() error { return r.store.Sweep(ctx) })
 	if err == nil {
-		err = r.monitor.WithReserve(func() error { return r.store.Scrub(ctx) })
+		err = r.store.Scrub(ctx)
 	}
 	if err != nil {
 		r.unscrubbed.Store(true)
@@ -189,16 +187,15 @@ func (r *Relay) sealSome(ctx context.Context, want func(*hostedTask, store.OpenB
 			if s == nil || !want(s, b) || s.Epoch(b.Epoch).RolledBack() {
 				continue
 			}
-			seal := func() error { return r.seal(ctx, s.Epoch(b.Epoch).Ref(b.Seq)) }
+			seal := r.store.Seal
 			if s.withholds(b) {
-				once := seal
-				seal = func() error { return r.monitor.WithReserve(once) }
+				seal = r.store.SealWithheld
 			} else if short := r.monitor.Reserve.Short(); short != nil {
 				err = errors.Join(err, short)
 				continue
 			}
 			tried = true
-			sealErr := r.beating(ctx, seal)
+			sealErr := r.beating(ctx, func() error { return r.seal(ctx, s.Epoch(b.Epoch).Ref(b.Seq), seal) })
 			if sealErr != nil && !errors.Is(sealErr, store.ErrNoBatch) {
 				err = errors.Join(err, sealErr)
 			}
@@ -218,15 +215,17 @@ func (s *hostedTask) withholds(b store.OpenBatch) bool {
 }
 
 // seal permutes an open batch and signs it. One with fewer than n submissions is destroyed: its
-// manifest says how many there were, and nothing leaves.
-func (r *Relay) seal(ctx context.Context, b batchRef) error {
+// manifest says how many there were, and nothing leaves. do is the store's Seal or SealWithheld.
+func (r *Relay) seal(
+	ctx context.Context, b batchRef, do func(context.Context, store.BatchID, store.SealFunc) error,
+) error {
 	begun := time.Now()
 	destroyed := false
 	dummies, err := b.DrawDummies()
 	if err != nil {
 		return err
 	}
-	err = r.store.Seal(ctx, b.BatchID(), func(submissions uint64, rows iter.Seq2[store.Row, error], put store.Put) (
+	err = do(ctx, b.BatchID(), func(submissions uint64, rows iter.Seq2[store.Row, error], put store.Put) (
 		*store.Made, error) {
 		slots, in, err := r.collect(b.hostedTask, submissions, rows)
 		if err != nil {
@@ -405,7 +404,7 @@ func (r *Relay) complete(ctx context.Context, e hostedEpoch, source *onion.Signe
 	if err != nil {
 		return err
 	}
-	if err := r.monitor.WithReserve(func() error { return r.store.Complete(ctx, e.ID(), raw) }); err != nil {
+	if err := r.store.Complete(ctx, e.ID(), raw); err != nil {
 		return err
 	}
 	e.Reached(store.StateComplete)
@@ -440,12 +439,10 @@ func (r *Relay) manifests(ctx context.Context, e hostedEpoch) ([]onion.Manifest,
 // will be opened. The HPKE key goes first, so that there is never one without the replay set of what
 // it has opened.
 func (r *Relay) forget(e hostedEpoch) error {
-	return r.monitor.WithReserve(func() error {
-		if err := e.EraseKey(); err != nil {
-			return err
-		}
-		return r.vault.DestroyEpochKey(e.ID())
-	})
+	if err := r.monitor.WithReserve(e.EraseKey); err != nil {
+		return err
+	}
+	return r.vault.DestroyEpochKey(e.ID())
 }
 
 // eraseEpoch forgets all that is kept about an epoch but its sealed batches, which need none of it:
@@ -455,13 +452,10 @@ func (r *Relay) eraseEpoch(ctx context.Context, e hostedEpoch) error {
 		return err
 	}
 	id := e.ID()
-	err := r.monitor.WithReserve(func() error {
-		if err := r.vault.DestroyRows(id); err != nil {
-			return err
-		}
-		return r.keepTallies(ctx, func(of store.EpochID) bool { return of == id })
-	})
-	if err != nil {
+	if err := r.vault.DestroyRows(id); err != nil {
+		return err
+	}
+	if err := r.keepTallies(ctx, func(of store.EpochID) bool { return of == id }); err != nil {
 		return err
 	}
 	if err := r.advance(ctx, e, store.StateErased); err != nil {

@@ -33,7 +33,7 @@ func ClientNetwork(r *http.Request, header string, trusted ...string) (netip.Pre
 // LimitPages lets a relay's store grow to n pages, or not at all where it has as many, like a disk
 // that is full then; 0 lifts the limit.
 func LimitPages(r *Relay, n int) error {
-	return store.LimitPages(r.store.UpkeepStore.(*store.Store), n)
+	return r.store.UpkeepStore.(*store.Store).LimitPages(n)
 }
 
 // DrawFrom has a relay draw the dummies of its first task so. Call it before Run.
@@ -112,6 +112,14 @@ func (h *holding) Seal(ctx context.Context, b store.BatchID, build store.SealFun
 	return h.Store.Seal(ctx, b, build)
 }
 
+func (h *holding) SealWithheld(ctx context.Context, b store.BatchID, build store.SealFunc) error {
+	if h.held(b.Epoch) {
+		<-ctx.Done()
+		return ctx.Err()
+	}
+	return h.Store.SealWithheld(ctx, b, build)
+}
+
 // FillHandouts takes all places for batches of a relay's first task on their way out, until free is
 // called.
 func FillHandouts(r *Relay) (free func()) {
@@ -139,6 +147,13 @@ func (f failingSeals) Seal(ctx context.Context, b store.BatchID, build store.Sea
 		return errors.New("as the test asked")
 	}
 	return f.Store.Seal(ctx, b, build)
+}
+
+func (f failingSeals) SealWithheld(ctx context.Context, b store.BatchID, build store.SealFunc) error {
+	if b.Task == f.task {
+		return errors.New("as the test asked")
+	}
+	return f.Store.SealWithheld(ctx, b, build)
 }
 
 // SealSlowly has a relay take as long for each batch that it seals as it takes to follow the store twice meanwhile.
@@ -316,7 +331,7 @@ func Orders(r *Relay, n int, source *onion.SignedManifest) func() ([][]int, erro
 		}
 		made.bytes.Reset()
 		if s.hop == 0 {
-			err = r.seal(context.Background(), s.Epoch(0).Ref(0))
+			err = r.seal(context.Background(), s.Epoch(0).Ref(0), r.store.Seal)
 		} else {
 			err = r.mixRows(s, source, before, made.rows)
 		}

@@ -261,8 +261,7 @@ func (r *Relay) handleConfirm(w http.ResponseWriter, req *http.Request) error {
 		return problem.New(problem.Unauthorized, "")
 	}
 	if !confirmed {
-		confirm := func() error { return r.store.Confirm(req.Context(), b.BatchID()) }
-		if err := r.monitor.WithReserve(confirm); err != nil {
+		if err := r.store.Confirm(req.Context(), b.BatchID()); err != nil {
 			return err
 		}
 		r.monitor.Logged(req.Context(), "couldn't destroy keys", r.settle(req.Context()))

@@ -350,10 +350,7 @@ func (r *Relay) commitGroup(ctx context.Context, group []*pending) {
 		subs[i] = p.Submission
 	}
 	begun := time.Now()
-	full, err := false, r.monitor.Reserve.Short()
-	if err == nil {
-		full, err = r.store.Commit(ctx, subs)
-	}
+	full, err := r.store.Commit(ctx, subs)
 	r.monitor.Since(monitor.Commit, begun)
 	if err == nil {
 		r.monitor.StoreWorks()

@@ -167,7 +167,7 @@ func (r *Relay) pullBatch(ctx context.Context, b batchRef) (done bool, err error
 	defer o.close()
 	signed, err := b.upstream.PullEach(ctx, handover.Request{Open: b.Open, From: b.hop - 1, Epoch: b.Number,
 		Seq: b.Seq, Before: before, Witness: func(signed *onion.SignedManifest) error {
-			err := r.monitor.WithReserve(func() error { return r.store.Witness(ctx, b.BatchID(), signed) })
+			err := r.store.Witness(ctx, b.BatchID(), signed)
 			if err != nil {
 				return err
 			}
@@ -298,11 +298,7 @@ func (r *Relay) giveUp(ctx context.Context, e hostedEpoch) error {
 // note keeps a finding, and logs it the first time, and then each time that it was found of twice as many numbers: a
 // neighbour fills no log.
 func (r *Relay) note(ctx context.Context, b batchRef, why Reason, details ...any) error {
-	times := uint64(0)
-	err := r.monitor.WithReserve(func() (err error) {
-		times, err = r.store.Note(ctx, b.BatchID(), why)
-		return err
-	})
+	times, err := r.store.Note(ctx, b.BatchID(), why)
 	if bits.OnesCount64(times) == 1 {
 		r.cfg.Log.Warn("finding", append([]any{"task", b.name(), "epoch", b.Number, "batch", b.Seq, "reason", why,
 			"batches", times}, details...)...)
@@ -344,14 +340,11 @@ func (r *Relay) mixBatch(ctx context.Context, s *hostedTask, signed *onion.Signe
 		}
 		return r.signBatch(mine, w)
 	}
-	mix := func() error { return r.store.Mix(ctx, b.BatchID(), o.tags, build) }
-	var err error
+	mix := r.store.Mix
 	if m.Destroyed() {
-		err = r.monitor.WithReserve(mix)
-	} else if err = r.monitor.Reserve.Short(); err == nil {
-		err = mix()
+		mix = r.store.MixWithheld
 	}
-	if err != nil {
+	if err := mix(ctx, b.BatchID(), o.tags, build); err != nil {
 		return err
 	}
 	r.monitor.Since(monitor.Seal, begun)
@@ -392,10 +385,8 @@ func (r *Relay) refuse(ctx context.Context, s *hostedTask, source *onion.SignedM
 	}
 	b := s.Epoch(m.Epoch).Ref(m.Seq)
 	none := &batchDraft{batchRef: b, submissions: m.Submissions, in: counts(m, s.Task), source: source}
-	err = r.monitor.WithReserve(func() error {
-		return r.store.Mix(ctx, b.BatchID(), nil, func(*store.Fresh, store.Put) (*store.Made, error) {
-			return r.destroy(none)
-		})
+	err = r.store.MixWithheld(ctx, b.BatchID(), nil, func(*store.Fresh, store.Put) (*store.Made, error) {
+		return r.destroy(none)
 	})
 	return errors.Join(err, r.note(ctx, b, why, details...))
 }
@@ -427,7 +418,7 @@ func (r *Relay) confirmPulled(ctx context.Context, e hostedEpoch) error {
 		if err := r.confirmOne(ctx, e.Ref(seq)); err != nil {
 			return err
 		}
-		if err := r.monitor.WithReserve(func() error { return r.store.Told(ctx, id.Batch(seq)) }); err != nil {
+		if err := r.store.Told(ctx, id.Batch(seq)); err != nil {
 			return err
 		}
 	}

@@ -34,6 +34,7 @@ import (
 	"github.com/doona-dp/doona/internal/clock"
 	display "github.com/doona-dp/doona/internal/look"
 	"github.com/doona-dp/doona/internal/service"
+	"github.com/doona-dp/doona/relay/internal/coalesce"
 	"github.com/doona-dp/doona/relay/internal/monitor"
 	"github.com/doona-dp/doona/relay/internal/spill"
 	"github.com/doona-dp/doona/relay/internal/storage"
@@ -77,7 +78,7 @@ type Relay struct {
 
 	memory int // bytes of slots that are permuted without a file
 
-	settling store.Together[struct{}]
+	settling coalesce.Coalescer[struct{}]
 	looked   look    // of epochLoop
 	backlog  backlog // of epochLoop
 
@@ -137,7 +138,7 @@ func open(cfg Config) (*Relay, error) {
 	if r.vault, err = store.OpenVault(s.cfg.Secret, true); err != nil {
 		return nil, err
 	}
-	kept, err := store.Open(s.cfg.Store, r.vault)
+	kept, err := store.Open(s.cfg.Store, r.vault, r.monitor)
 	if err == nil {
 		r.store = storage.New(kept)
 		err = s.keepRoom(r.monitor.Reserve)

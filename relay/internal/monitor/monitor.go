@@ -166,12 +166,15 @@ func (m *Monitor) Failing() bool { return m.failing.Load() }
 // before anybody has looked; all the same the relay is not ready until something can be written beside it.
 func (m *Monitor) WithReserve(do func() error) error {
 	whole := m.Reserve.Short() == nil
-	err := m.Reserve.Spare(store.Full, do)
+	err := m.Reserve.Spare(service.FullDisk, do)
 	if whole && m.Reserve.Short() != nil {
 		m.StoreFailed()
 	}
 	return err
 }
+
+// Short is an error while the room that is kept is in use.
+func (m *Monitor) Short() error { return m.Reserve.Short() }
 
 // overloads are the problems that TurnAway answers with.
 var overloads = []problem.Name{problem.SlowDown, problem.Overloaded}

@@ -33,6 +33,7 @@ type ReportStore interface {
 // BatchStore seals batches and keeps what was made.
 type BatchStore interface {
 	Seal(ctx context.Context, b store.BatchID, build store.SealFunc) error
+	SealWithheld(ctx context.Context, b store.BatchID, build store.SealFunc) error
 	Next(ctx context.Context, id store.EpochID) (uint64, error)
 	SealedBelow(ctx context.Context, b store.BatchID) (bool, error)
 	Batch(ctx context.Context, b store.BatchID) (*store.Sealed, error)
@@ -43,6 +44,7 @@ type BatchStore interface {
 // MixStore makes batches of those of the relay before.
 type MixStore interface {
 	Mix(ctx context.Context, b store.BatchID, tags []store.Short, build store.MixFunc) error
+	MixWithheld(ctx context.Context, b store.BatchID, tags []store.Short, build store.MixFunc) error
 	Destroyed(ctx context.Context, id store.EpochID) (uint64, error)
 	Witness(ctx context.Context, b store.BatchID, s *onion.SignedManifest) error
 	Witnessed(ctx context.Context, id store.EpochID) (uint64, error)

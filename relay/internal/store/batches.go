@@ -21,6 +21,18 @@ type batches struct {
 // Seal replaces the rows of an open batch that takes no more by the batch that build makes of them, or returns
 // ErrNoBatch where another process has done so. Meanwhile others may write.
 func (d *batches) Seal(ctx context.Context, b BatchID, build SealFunc) error {
+	if short := d.reserve.Short(); short != nil {
+		return short
+	}
+	return d.seal(ctx, b, build)
+}
+
+// SealWithheld is Seal of a batch that build withholds: that takes no room, and makes some.
+func (d *batches) SealWithheld(ctx context.Context, b BatchID, build SealFunc) error {
+	return d.reserve.WithReserve(func() error { return d.seal(ctx, b, build) })
+}
+
+func (d *batches) seal(ctx context.Context, b BatchID, build SealFunc) error {
 	if back := d.back.Load(); back != nil {
 		return back
 	}
@@ -68,6 +80,18 @@ func (d *batches) Seal(ctx context.Context, b BatchID, build SealFunc) error {
 // is taken; all of them are in the set afterwards. Where build fails, they are fresh for the same number
 // once more. tags is the store's then. Meanwhile others may write.
 func (d *batches) Mix(ctx context.Context, b BatchID, tags []Short, build MixFunc) error {
+	if short := d.reserve.Short(); short != nil {
+		return short
+	}
+	return d.mix(ctx, b, tags, build)
+}
+
+// MixWithheld is Mix of a batch that build withholds.
+func (d *batches) MixWithheld(ctx context.Context, b BatchID, tags []Short, build MixFunc) error {
+	return d.reserve.WithReserve(func() error { return d.mix(ctx, b, tags, build) })
+}
+
+func (d *batches) mix(ctx context.Context, b BatchID, tags []Short, build MixFunc) error {
 	fresh, epoch, err := d.admit(ctx, b, tags)
 	if err != nil {
 		return err
@@ -283,6 +307,10 @@ func (d *batches) find(ctx context.Context, query string, b BatchID, into ...any
 // Confirm deletes the ciphertexts of a sealed batch, which the next hop has. Confirming twice
 // is no error.
 func (d *batches) Confirm(ctx context.Context, b BatchID) error {
+	return d.reserve.WithReserve(func() error { return d.confirmOnce(ctx, b) })
+}
+
+func (d *batches) confirmOnce(ctx context.Context, b BatchID) error {
 	return d.within(ctx, func(tx *transaction) error {
 		e, err := tx.lock(b.EpochID)
 		if err != nil {
@@ -310,6 +338,10 @@ func (d *batches) Confirm(ctx context.Context, b BatchID) error {
 
 // Told says that the relay before has been told to delete the source of a batch of Mix.
 func (d *batches) Told(ctx context.Context, b BatchID) error {
+	return d.reserve.WithReserve(func() error { return d.toldOnce(ctx, b) })
+}
+
+func (d *batches) toldOnce(ctx context.Context, b BatchID) error {
 	return d.within(ctx, func(tx *transaction) error {
 		e, err := tx.lock(b.EpochID)
 		if err != nil {

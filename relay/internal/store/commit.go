@@ -13,6 +13,9 @@ type reports struct{ *database }
 // Commit decides on each submission and stores the slots of the accepted ones. It says whether
 // a batch became full.
 func (d *reports) Commit(ctx context.Context, group []*Submission) (full bool, err error) {
+	if short := d.reserve.Short(); short != nil {
+		return false, short
+	}
 	epochs := map[EpochID][]*Submission{}
 	for _, sub := range group {
 		epochs[sub.ID] = append(epochs[sub.ID], sub)

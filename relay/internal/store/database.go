@@ -18,10 +18,11 @@ import (
 type database struct {
 	engine
 	write, read *sql.DB
-	vault       *Vault        // nil where the database is only read
-	index       *index        // nil where names are in tables
-	release     func() error  // gives the file back to other processes; nil where it is not claimed
-	absent      bool          // there is no store yet: this one is empty
+	vault       *Vault       // nil where the database is only read
+	index       *index       // nil where names are in tables
+	release     func() error // gives the file back to other processes; nil where it is not claimed
+	absent      bool         // there is no store yet: this one is empty
+	reserve     Reserve
 	ended       atomic.Uint64 // transactions of this process
 	back        atomic.Pointer[SetBack]
 	alert       func(ctx context.Context) // tells the other processes of back
@@ -148,7 +149,9 @@ func (d *database) Version() uint64 {
 }
 
 // Scrub removes what deleted rows leave behind in logs, as far as the store can.
-func (d *database) Scrub(ctx context.Context) error { return d.engine.scrub(ctx, d.write) }
+func (d *database) Scrub(ctx context.Context) error {
+	return d.reserve.WithReserve(func() error { return d.engine.scrub(ctx, d.write) })
+}
 
 // Close closes the store.
 func (d *database) Close() error {

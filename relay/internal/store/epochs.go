@@ -8,13 +8,15 @@ import (
 	"fmt"
 	"slices"
 	"time"
+
+	"github.com/doona-dp/doona/relay/internal/coalesce"
 )
 
 // epochs is the part of a store that says how far each epoch has come.
 type epochs struct {
 	*database
 	members *members
-	turns   Together[*turning]
+	turns   coalesce.Coalescer[*turning]
 }
 
 // Progress lists the epochs that have seen anything, by id.
@@ -80,6 +82,10 @@ type turning struct {
 // What is much of an epoch is deleted before, bit by bit: nobody waits long for it, and it
 // takes no more of a full disk than [EraseRoom].
 func (d *epochs) Advance(ctx context.Context, id EpochID, to State) error {
+	return d.reserve.WithReserve(func() error { return d.advanceOnce(ctx, id, to) })
+}
+
+func (d *epochs) advanceOnce(ctx context.Context, id EpochID, to State) error {
 	if err := d.thin(ctx, id, to); err != nil {
 		return err
 	}
@@ -126,7 +132,7 @@ func (d *epochs) thin(ctx context.Context, id EpochID, to State) error {
 // Complete raises the state of an epoch to StateComplete and stores its signed end, unless it has
 // come that far already.
 func (d *epochs) Complete(ctx context.Context, id EpochID, end []byte) error {
-	return d.turn(ctx, &turning{id: id, to: StateComplete, end: end})
+	return d.reserve.WithReserve(func() error { return d.turn(ctx, &turning{id: id, to: StateComplete, end: end}) })
 }
 
 // turn changes how far an epoch has come. Many epochs that end at the same time share transactions and, what takes as

@@ -7,8 +7,6 @@ import (
 
 	"github.com/jackc/pgx/v5/pgconn"
 	lite "modernc.org/sqlite"
-
-	"github.com/doona-dp/doona/internal/service"
 )
 
 // Failed says whether an error is of what the store is kept on, and not of what it was asked: a disk that is full or
@@ -22,7 +20,3 @@ func Failed(err error) bool {
 	return errors.As(err, new(*lite.Error)) || errors.As(err, new(*pgconn.PgError)) ||
 		errors.As(err, new(*pgconn.ConnectError))
 }
-
-// Full says whether an error is of a disk that has no room left: the store's, if it is SQLite's, or that of the files
-// beside it. A database server's disk is its own affair.
-func Full(err error) bool { return service.FullDisk(err) }

@@ -10,7 +10,7 @@ import (
 
 // LimitPages lets an SQLite store grow to n pages, or not at all where it has as many, like a disk that
 // is full then; 0 lifts the limit.
-func LimitPages(s *Store, n int) error {
+func (s *Store) LimitPages(n int) error {
 	if n == 0 {
 		n = 1 << 30
 	}

@@ -50,7 +50,7 @@ func TestNamesAreReadBeside(t *testing.T) {
 	v, err := OpenVault(filepath.Join(folder, "secret"), true)
 	require.NoError(t, err)
 	open := func() *Store {
-		s, err := Open(service.SchemeSQLite+filepath.Join(folder, "relay.db"), v)
+		s, err := Open(service.SchemeSQLite+filepath.Join(folder, "relay.db"), v, nil)
 		require.NoError(t, err)
 		return s
 	}
@@ -73,7 +73,7 @@ func TestLogShrinks(t *testing.T) {
 	path := filepath.Join(folder, "relay.db")
 	v, err := OpenVault(filepath.Join(folder, "secret"), true)
 	require.NoError(t, err)
-	s, err := Open(service.SchemeSQLite+path, v)
+	s, err := Open(service.SchemeSQLite+path, v, nil)
 	require.NoError(t, err)
 	defer s.Close()
 	size := func() int64 {

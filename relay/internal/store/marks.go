@@ -307,7 +307,15 @@ type rollback struct {
 // what a crash kept out, or another process has made. It must be called before anything else, and again
 // and again. Where something was set back its error is a [SetBack], and from then on that of all
 // methods that change the store or hand out a batch.
-func (d *rollback) Follow(ctx context.Context) ([]Progress, error) {
+func (d *rollback) Follow(ctx context.Context) (all []Progress, err error) {
+	err = d.reserve.WithReserve(func() error {
+		all, err = d.followOnce(ctx)
+		return err
+	})
+	return all, err
+}
+
+func (d *rollback) followOnce(ctx context.Context) ([]Progress, error) {
 	guards := d.vault.guards()
 	d.following.Lock()
 	defer d.following.Unlock()

@@ -13,6 +13,14 @@ type notes struct{ *database }
 // Note keeps what was found of a number, in one row for each reason and epoch, and returns of how many numbers
 // it was found: 0 where it is not new.
 func (d *notes) Note(ctx context.Context, b BatchID, why Reason) (times uint64, err error) {
+	err = d.reserve.WithReserve(func() error {
+		times, err = d.noteOnce(ctx, b, why)
+		return err
+	})
+	return times, err
+}
+
+func (d *notes) noteOnce(ctx context.Context, b BatchID, why Reason) (times uint64, err error) {
 	err = d.within(ctx, func(tx *transaction) error {
 		e, err := tx.lock(b.EpochID)
 		if err != nil {
@@ -64,6 +72,10 @@ func (d *notes) Findings(ctx context.Context) ([]Finding, error) {
 // Tally adds to the counts of what was refused in an epoch, by reason, unless it is expired; doing
 // it again counts again.
 func (d *notes) Tally(ctx context.Context, id EpochID, refused map[string]uint64) error {
+	return d.reserve.WithReserve(func() error { return d.tallyOnce(ctx, id, refused) })
+}
+
+func (d *notes) tallyOnce(ctx context.Context, id EpochID, refused map[string]uint64) error {
 	return d.within(ctx, func(tx *transaction) error {
 		e, err := tx.lock(id)
 		if err != nil || e.state >= StateExpired {

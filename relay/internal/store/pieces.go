@@ -216,6 +216,10 @@ type leftover struct {
 
 // Sweep deletes, bit by bit, what is left of batches that were made or confirmed.
 func (d *batches) Sweep(ctx context.Context) error {
+	return d.reserve.WithReserve(func() error { return d.sweepOnce(ctx) })
+}
+
+func (d *batches) sweepOnce(ctx context.Context) error {
 	const due = `SELECT s.epoch, s.seq, s.made FROM sweeps s JOIN epochs e ON e.id = s.epoch WHERE e.state >= $1
 		OR EXISTS (SELECT 1 FROM batches b WHERE b.epoch = s.epoch AND b.seq = s.seq)`
 	return d.sweepAll(ctx, due, int(StateExpired))

@@ -124,7 +124,7 @@ func TestMergedRunsLeaveNothing(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "relay.db")
 	v, err := OpenVault(filepath.Join(t.TempDir(), "secret"), true)
 	require.NoError(t, err)
-	opened, err := Open(service.SchemeSQLite+path, v)
+	opened, err := Open(service.SchemeSQLite+path, v, nil)
 	require.NoError(t, err)
 	defer opened.Close()
 	s := opened
@@ -196,7 +196,7 @@ func TestWritten(t *testing.T) {
 	description := service.SchemeSQLite + filepath.Join(folder, "relay.db")
 	v, err := OpenVault(filepath.Join(folder, "secret"), true)
 	require.NoError(t, err)
-	s, err := Open(description, v)
+	s, err := Open(description, v, nil)
 	require.NoError(t, err)
 	random := rand.NewChaCha8([32]byte{})
 	submission := func() *Submission {
@@ -228,7 +228,7 @@ func TestWritten(t *testing.T) {
 	require.NoError(t, s.Close())
 
 	begun = time.Now()
-	s, err = Open(description, v)
+	s, err = Open(description, v, nil)
 	require.NoError(t, err)
 	defer s.Close()
 	require.Equal(t, []Verdict{Repeated}, verdicts(t, s, last))
@@ -241,7 +241,7 @@ func TestIndexIsTheStores(t *testing.T) {
 	folder := t.TempDir()
 	v, err := OpenVault(filepath.Join(folder, "secret"), true)
 	require.NoError(t, err)
-	opened, err := Open(service.SchemeSQLite+filepath.Join(folder, "relay.db"), v)
+	opened, err := Open(service.SchemeSQLite+filepath.Join(folder, "relay.db"), v, nil)
 	require.NoError(t, err)
 	defer opened.Close()
 	s := opened

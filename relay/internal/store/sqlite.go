@@ -23,11 +23,6 @@ const (
 	logSize  = 4 << 20
 )
 
-// EraseRoom is how many bytes of its disk an SQLite store needs to erase and confirm: its log, which a transaction
-// begins to fill before it is copied into the file, the largest transaction that deletes (a merged run, with the zeros
-// that replace it and the pages that lead to it), and what either leaves behind.
-func EraseRoom() int64 { return logSize + int64(mergeRoom) + 4<<20 }
-
 // sqlite is the [engine] of a file that belongs to one relay process, which claims it; others may read
 // beside it, as `relay status` does.
 type sqlite struct{ kept *statements }

@@ -184,6 +184,7 @@ type Store struct {
 
 // newStore returns the store in a database.
 func newStore(d *database) *Store {
+	d.reserve = noReserve{}
 	s := &Store{
 		database: d,
 		reports:  &reports{d},
@@ -211,12 +212,18 @@ func Check(description string) error {
 	return invalid.Field("store", start, "sqlite:PATH or postgres://…")
 }
 
-// Open opens the store of a description that passes [Check], and creates it where there is none.
-func Open(description string, v *Vault) (*Store, error) {
+// Open opens the store of a description that passes [Check], and creates it where there is none. The store and the
+// vault use a reserve from then on, if there is one.
+func Open(description string, v *Vault, r Reserve) (s *Store, err error) {
 	if isPostgres(description) {
-		return openPostgres(description, v)
+		s, err = openPostgres(description, v)
+	} else {
+		s, err = openSQLite(strings.TrimPrefix(description, service.SchemeSQLite), v)
 	}
-	return openSQLite(strings.TrimPrefix(description, service.SchemeSQLite), v)
+	if err == nil && r != nil {
+		s.reserve, v.reserve = r, r
+	}
+	return s, err
 }
 
 // errNoStore is returned where there is no store yet.

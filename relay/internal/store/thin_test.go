@@ -59,7 +59,7 @@ func TestErasingTakesLittleRoom(t *testing.T) {
 	path := filepath.Join(folder, "relay.db")
 	v, err := OpenVault(filepath.Join(folder, "secret"), true)
 	require.NoError(t, err)
-	opened, err := Open(service.SchemeSQLite+path, v)
+	opened, err := Open(service.SchemeSQLite+path, v, nil)
 	require.NoError(t, err)
 	defer opened.Close()
 	s := opened

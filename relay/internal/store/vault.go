@@ -13,6 +13,7 @@ import (
 	"sync"
 
 	"github.com/doona-dp/doona/internal/secret"
+	"github.com/doona-dp/doona/relay/internal/coalesce"
 	"github.com/doona-dp/doona/relay/internal/keytree"
 	"github.com/doona-dp/doona/wire/task"
 	"github.com/doona-dp/doona/wire/token"
@@ -31,8 +32,9 @@ import (
 // random to everyone, from the moment at which the key is gone. The processes that share a store
 // have the same file, or copies of it: each destroys for itself what the store says is over.
 type Vault struct {
-	file *keytree.File
-	cuts Together[keytree.Label]
+	file    *keytree.File
+	reserve Reserve
+	cuts    coalesce.Coalescer[keytree.Label]
 
 	mu       sync.Mutex // guards the rest
 	epochs   map[EpochID]*EpochKey
@@ -72,6 +74,7 @@ func OpenVault(path string, create bool) (*Vault, error) {
 	}
 	return &Vault{
 		file:     file,
+		reserve:  noReserve{},
 		epochs:   map[EpochID]*EpochKey{},
 		ciphers:  map[keytree.Label]clearable{},
 		finished: map[EpochID]finishedSeq{},
@@ -225,10 +228,14 @@ func (v *Vault) cut(labels []keytree.Label) error {
 }
 
 // DestroyEpochKey destroys the key that names an epoch's tags and clients.
-func (v *Vault) DestroyEpochKey(id EpochID) error { return v.destroy(id.kindLabel(kindEpoch)) }
+func (v *Vault) DestroyEpochKey(id EpochID) error {
+	return v.reserve.WithReserve(func() error { return v.destroy(id.kindLabel(kindEpoch)) })
+}
 
 // DestroyRows destroys the keys of all rows of an epoch's open batches.
-func (v *Vault) DestroyRows(id EpochID) error { return v.destroy(id.kindLabel(kindRows)) }
+func (v *Vault) DestroyRows(id EpochID) error {
+	return v.reserve.WithReserve(func() error { return v.destroy(id.kindLabel(kindRows)) })
+}
 
 // DestroyEpochs destroys all keys of epochs. One whose number no task has, has none: its label may be another's.
 func (v *Vault) DestroyEpochs(ids []EpochID) error {
@@ -238,7 +245,7 @@ func (v *Vault) DestroyEpochs(ids []EpochID) error {
 			labels = append(labels, id.Label())
 		}
 	}
-	return v.destroy(labels...)
+	return v.reserve.WithReserve(func() error { return v.destroy(labels...) })
 }
 
 // Holds says which keys of a batch are left: that of its rows, and that of the batch as it was sealed.
@@ -257,7 +264,7 @@ func (v *Vault) Settle(all []Progress) error {
 		over = append(over, labels...)
 		at[all[i].ID] = upTo
 	}
-	if err := v.destroy(over...); err != nil {
+	if err := v.reserve.WithReserve(func() error { return v.destroy(over...) }); err != nil {
 		return err
 	}
 	v.mu.Lock()

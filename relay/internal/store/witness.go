@@ -25,6 +25,10 @@ type Equivocation struct {
 // read. It is ErrEquivocation where another is kept already; both are, then. Of a batch that Mix has made it is
 // ErrMade: that has the manifest in its own, and it is kept nowhere else.
 func (d *batches) Witness(ctx context.Context, b BatchID, s *onion.SignedManifest) error {
+	return d.reserve.WithReserve(func() error { return d.witnessOnce(ctx, b, s) })
+}
+
+func (d *batches) witnessOnce(ctx context.Context, b BatchID, s *onion.SignedManifest) error {
 	raw, err := codec.Marshal(s)
 	if err != nil {
 		return err

@@ -1,0 +1,109 @@
+package store
+
+import (
+	"errors"
+	"path/filepath"
+	"reflect"
+	"slices"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/doona-dp/doona/internal/service"
+	"github.com/doona-dp/doona/wire/onion"
+)
+
+// countingReserve counts what is done with the room that is kept.
+type countingReserve struct {
+	used  int
+	short error
+}
+
+func (r *countingReserve) WithReserve(do func() error) error {
+	r.used++
+	return do()
+}
+
+func (r *countingReserve) Short() error { return r.short }
+
+// TestReserveIsInside: all that erases, confirms or ends goes on where a disk is full, whoever calls it, and nothing is
+// made then. A new method of a store or of a vault must be listed here.
+func TestReserveIsInside(t *testing.T) {
+	v, err := OpenVault(filepath.Join(t.TempDir(), "secret"), true)
+	require.NoError(t, err)
+	r := &countingReserve{}
+	s, err := Open(service.SchemeSQLite+filepath.Join(t.TempDir(), "relay.db"), v, r)
+	require.NoError(t, err)
+	defer s.Close()
+	ctx, b := t.Context(), testEpoch.Batch(0)
+	_, err = s.Commit(ctx, []*Submission{aSubmission(1, 1)})
+	require.NoError(t, err)
+	build := func(*Fresh, Put) (*Made, error) { return &Made{Manifest: []byte("none"), Withheld: true}, nil }
+	mixed := EpochID{testEpoch.Task, testEpoch.Epoch + 1}
+
+	erases := map[string]func() error{ // in any order
+		"Store.Advance":      func() error { return s.Advance(ctx, testEpoch, StateClosed) },
+		"Store.Complete":     func() error { return s.Complete(ctx, EpochID{testEpoch.Task, 9}, []byte("end")) },
+		"Store.Confirm":      func() error { return s.Confirm(ctx, b) },
+		"Store.Follow":       func() error { _, err := s.Follow(ctx); return err },
+		"Store.MixWithheld":  func() error { return s.MixWithheld(ctx, mixed.Batch(0), nil, build) },
+		"Store.Note":         func() error { _, err := s.Note(ctx, b, "odd"); return err },
+		"Store.Scrub":        func() error { return s.Scrub(ctx) },
+		"Store.SealWithheld": func() error { return ignore(s.SealWithheld(ctx, b.EpochID.Batch(7), nil), ErrNoBatch) },
+		"Store.Sweep":        func() error { return s.Sweep(ctx) },
+		"Store.Tally":        func() error { return s.Tally(ctx, testEpoch, map[string]uint64{"limit": 1}) },
+		"Store.Told":         func() error { return s.Told(ctx, b) },
+		"Store.Witness": func() error {
+			return s.Witness(ctx, testEpoch.Batch(5), &onion.SignedManifest{Manifest: []byte("one"), Signature: []byte("s")})
+		},
+		"Vault.DestroyEpochKey": func() error { return v.DestroyEpochKey(EpochID{testEpoch.Task, 8}) },
+		"Vault.DestroyEpochs":   func() error { return v.DestroyEpochs([]EpochID{{testEpoch.Task, 8}}) },
+		"Vault.DestroyRows":     func() error { return v.DestroyRows(EpochID{testEpoch.Task, 8}) },
+		"Vault.Settle":          func() error { return v.Settle([]Progress{{ID: EpochID{testEpoch.Task, 8}, State: StateErased}}) },
+	}
+	for name, do := range erases {
+		r.used = 0
+		require.NoError(t, do(), name)
+		require.Equal(t, 1, r.used, name)
+	}
+	r.used, r.short = 0, errors.New("the disk is full")
+	makes := map[string]func() error{
+		"Store.Commit": func() error { _, err := s.Commit(ctx, []*Submission{aSubmission(2, 2)}); return err },
+		"Store.Mix":    func() error { return s.Mix(ctx, mixed.Batch(1), nil, build) },
+		"Store.Seal":   func() error { return s.Seal(ctx, b, nil) },
+	}
+	for name, do := range makes {
+		require.ErrorIs(t, do(), r.short, name)
+	}
+	require.Zero(t, r.used)
+
+	rest := []string{
+		// These read.
+		"Store.Batch", "Store.Behind", "Store.Destroyed", "Store.End", "Store.Equivocations", "Store.Findings",
+		"Store.Joining", "Store.Joins", "Store.Manifest", "Store.Name", "Store.Next", "Store.OtherSecret",
+		"Store.Progress", "Store.SealedBelow", "Store.SetBack", "Store.Tallies", "Store.Version", "Store.Witnessed",
+		"Vault.EpochKey", "Vault.Holds", "Vault.Marked",
+		"Store.Untold",                      // It cuts what is sealed in the marks, which have their room already.
+		"Store.Probe",                       // It asks whether there is room.
+		"Store.Fresh", "Store.ForgetNonces", // They write to a database server's disk alone.
+		"Store.EndAll", "Vault.End", "Vault.Forget", // The operator ends all, with the relay stopped.
+		"Store.Close", "Vault.Close", "Vault.Watch", "Vault.Unwatch",
+		"Store.LimitPages", "Vault.Unencrypted", // They are the tests'.
+	}
+	for _, of := range []any{s, v} {
+		typ := reflect.TypeOf(of)
+		for i := range typ.NumMethod() {
+			name := typ.Elem().Name() + "." + typ.Method(i).Name
+			_, erasing := erases[name]
+			_, making := makes[name]
+			require.True(t, erasing || making || slices.Contains(rest, name), "%s: does it need the reserve?", name)
+		}
+	}
+}
+
+func ignore(err, not error) error {
+	if errors.Is(err, not) {
+		return nil
+	}
+	return err
+}
