@@ -139,10 +139,9 @@ var parsers = []string{
 	"cli/cli.go",          // The ends of a range.
 	"clitest/eval.go",     // Numbers in documents.
 	"decimal/decimal.go",  // What it has written itself, to round it.
+	"doona/load.go",       // What the relay says of itself.
 	"edge/value.go",       // A value that a page posts.
-	"figures/table.go",    // Its own CSV, of which pictures are drawn.
 	"openloop/process.go", // What the kernel says of a process.
-	"relay/load.go",       // What the relay says of itself.
 	"table/table.go",      // The values of a CSV file.
 	"task/claim.go",       // ε and δ.
 }
