@@ -17,6 +17,7 @@ import (
 
 	"github.com/doona-dp/doona/internal/durable"
 	"github.com/doona-dp/doona/verifier"
+	"github.com/doona-dp/doona/verifier/finding"
 	"github.com/doona-dp/doona/wire/keyfile"
 	"github.com/doona-dp/doona/wire/taskfile"
 )
@@ -121,7 +122,7 @@ func (f *openFile) ProcessElement(ctx context.Context, path string, state, tag f
 // unread is an error where a verifier could not read a file. It notes that and goes on; a runner tries again.
 func unread(v *verifier.Verifier) error {
 	for _, f := range v.Findings() {
-		if f.Name == verifier.FindingUnread {
+		if f.Name == finding.Unread {
 			return errors.New(f.Example)
 		}
 	}

@@ -142,3 +142,9 @@ func (a *Answer) drowned(t *task.Task, agg protocols.Aggregate, loss protocols.L
 	}
 	return false
 }
+
+// IsWaiting says whether nothing is wrong and there is nothing to answer from yet.
+func (a *Answer) IsWaiting() bool { return a.UnusableBecause == noBatch }
+
+// IsWithheld says whether the answer is left out because the budget does not suffice for it.
+func (a *Answer) IsWithheld() bool { return a.UnusableBecause == notCovered }

@@ -2,6 +2,7 @@ package verifier
 
 import (
 	"math"
+	"slices"
 
 	"github.com/doona-dp/doona/protocols"
 	"github.com/doona-dp/doona/wire/task"
@@ -264,4 +265,9 @@ func (b band) crossing(p float64) float64 {
 		}
 	}
 	return float64(len(b.value) - 1)
+}
+
+// Median returns the quantile at 1/2.
+func (d *Distribution) Median() Location {
+	return d.Quantiles[slices.IndexFunc(d.Quantiles, func(q Location) bool { return q.Probability == 0.5 })]
 }

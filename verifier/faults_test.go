@@ -5,12 +5,16 @@ import (
 	"encoding/base64"
 	"encoding/binary"
 	"encoding/json"
+	"errors"
 	"fmt"
+	"io"
+	"log/slog"
 	"maps"
 	"math/rand/v2"
 	"path/filepath"
 	"slices"
 	"testing"
+	"testing/iotest"
 
 	"github.com/stretchr/testify/require"
 
@@ -18,6 +22,8 @@ import (
 	"github.com/doona-dp/doona/internal/testing/long"
 	"github.com/doona-dp/doona/internal/testing/relaytest"
 	"github.com/doona-dp/doona/verifier"
+	"github.com/doona-dp/doona/verifier/collect"
+	"github.com/doona-dp/doona/verifier/finding"
 	"github.com/doona-dp/doona/wire/keyfile"
 	"github.com/doona-dp/doona/wire/onion"
 )
@@ -27,7 +33,7 @@ import (
 type planted struct {
 	files  map[string][]byte
 	counts uint64
-	names  []verifier.FindingName
+	names  []finding.Name
 }
 
 // faults makes files of two numbers, from one on, of which something is wrong.
@@ -38,13 +44,6 @@ type faults struct {
 func (f *faults) good(t *testing.T, seq uint64) *onion.Batch {
 	t.Helper()
 	return chain(t, f.cascade, seq, slots(t, f.cascade, batchSize))
-}
-
-func bytesOf(t *testing.T, b *onion.Batch) []byte {
-	t.Helper()
-	raw, err := b.Bytes()
-	require.NoError(t, err)
-	return raw
 }
 
 // signedBy is what the last relay signs for what the first one signed.
@@ -98,11 +97,11 @@ func (f *faults) replaced(t *testing.T, seq uint64, kind byte, body []byte) *oni
 }
 
 // plant makes the files of one fault. The second number is always good.
-func (f *faults) plant(t *testing.T, name verifier.FindingName, seq uint64) planted {
+func (f *faults) plant(t *testing.T, name finding.Name, seq uint64) planted {
 	t.Helper()
 	good := f.good(t, seq)
 	p := planted{files: map[string][]byte{"good": bytesOf(t, good), "next": bytesOf(t, f.good(t, seq+1))}, counts: 2,
-		names: []verifier.FindingName{name}}
+		names: []finding.Name{name}}
 	only := func(b *onion.Batch, counts uint64) {
 		p.files["good"], p.counts = bytesOf(t, b), counts
 	}
@@ -111,38 +110,38 @@ func (f *faults) plant(t *testing.T, name verifier.FindingName, seq uint64) plan
 	require.NoError(t, err)
 	body := make([]byte, f.cascade.Open.Slots.MessageBytes)
 	switch name {
-	case verifier.FindingTampered:
+	case finding.Tampered:
 		raw := bytes.Clone(p.files["good"])
 		raw[len(raw)-1] ^= 1
 		add(raw)
-	case verifier.FindingTruncated:
+	case finding.Truncated:
 		add(p.files["good"][:len(p.files["good"])-100])
-	case verifier.FindingForeign:
+	case finding.Foreign:
 		add(bytesOf(t, chain(t, f.other, seq, slots(t, f.other, batchSize))))
-	case verifier.FindingDuplicate:
+	case finding.Duplicate:
 		add(p.files["good"])
-	case verifier.FindingEquivocation:
+	case finding.Equivocation:
 		add(bytesOf(t, f.good(t, seq)))
 		p.counts = 1
-	case verifier.FindingGap:
+	case finding.Gap:
 		delete(p.files, "good")
 		p.counts = 1
-	case verifier.FindingSignature:
+	case finding.Signature:
 		add(bytesOf(t, &onion.Batch{Manifest: good.Manifest, Ciphertexts: good.Ciphertexts,
 			Signature: onion.Sign(stranger, onion.SignManifest, good.Manifest)}))
-	case verifier.FindingChain:
+	case finding.Chain:
 		only(f.signedBy(t, f.first(t, seq, 1), batchSize, seq, good.Ciphertexts[0]), 1)
-	case verifier.FindingCounts:
+	case finding.Counts:
 		only(f.signedBy(t, f.first(t, seq), batchSize+1, seq, good.Ciphertexts[0]), 1)
-	case verifier.FindingTooFew:
+	case finding.TooFew:
 		only(chain(t, f.cascade, seq, slots(t, f.cascade, batchSize),
 			func(next [][]byte) [][]byte { return relaytest.Spoil(next, 3) }), 1)
-		p.names = append(p.names, verifier.FindingUnreadable)
-	case verifier.FindingMalformed:
+		p.names = append(p.names, finding.Unreadable)
+	case finding.Malformed:
 		only(f.replaced(t, seq, 2, body), 2)
-	case verifier.FindingOutOfDomain:
+	case finding.OutOfDomain:
 		only(f.replaced(t, seq, 1, bytes.Repeat([]byte{255}, len(body))), 2)
-	case verifier.FindingRepeated:
+	case finding.Repeated:
 		only(chain(t, f.cascade, seq, slots(t, f.cascade, batchSize),
 			func(next [][]byte) [][]byte { next[0] = next[1]; return next }), 2)
 	default:
@@ -151,11 +150,11 @@ func (f *faults) plant(t *testing.T, name verifier.FindingName, seq uint64) plan
 	return p
 }
 
-var everyFault = []verifier.FindingName{
-	verifier.FindingTampered, verifier.FindingTruncated, verifier.FindingForeign, verifier.FindingDuplicate,
-	verifier.FindingEquivocation, verifier.FindingGap, verifier.FindingSignature, verifier.FindingChain,
-	verifier.FindingCounts, verifier.FindingTooFew, verifier.FindingMalformed, verifier.FindingRepeated,
-	verifier.FindingOutOfDomain,
+var everyFault = []finding.Name{
+	finding.Tampered, finding.Truncated, finding.Foreign, finding.Duplicate,
+	finding.Equivocation, finding.Gap, finding.Signature, finding.Chain,
+	finding.Counts, finding.TooFew, finding.Malformed, finding.Repeated,
+	finding.OutOfDomain,
 }
 
 // file is a file with its name.
@@ -181,7 +180,7 @@ func listed(parts ...planted) (out []file) {
 	return out
 }
 
-func findingNames(findings []verifier.Finding) (names []verifier.FindingName) {
+func findingNames(findings []finding.Finding) (names []finding.Name) {
 	for _, f := range findings {
 		names = append(names, f.Name)
 	}
@@ -217,8 +216,8 @@ func TestEveryFaultIsNamed(t *testing.T) {
 func TestServeNamesWhatItsRelaySigned(t *testing.T) {
 	f := &faults{newCascade(t), newCascade(t)}
 	rogue := f.cascade.StartRogue(t, 1)
-	signed := []verifier.FindingName{verifier.FindingChain, verifier.FindingCounts, verifier.FindingTooFew,
-		verifier.FindingMalformed, verifier.FindingRepeated, verifier.FindingOutOfDomain}
+	signed := []finding.Name{finding.Chain, finding.Counts, finding.TooFew,
+		finding.Malformed, finding.Repeated, finding.OutOfDomain}
 	rogue.Serve(t, 0, 0, f.good(t, 0))
 	var low, high []planted
 	for _, name := range signed {
@@ -237,7 +236,7 @@ func TestServeNamesWhatItsRelaySigned(t *testing.T) {
 // requirePulled pulls batches of numbers from 1 on, a bad one and a good one of each fault.
 func requirePulled(t *testing.T, c *relaytest.Cascade, rogue *relaytest.Rogue, parts ...planted) {
 	t.Helper()
-	batches, want := uint64(1), map[verifier.FindingName]bool{}
+	batches, want := uint64(1), map[finding.Name]bool{}
 	for i, p := range parts {
 		for at, name := range []string{"good", "next"} {
 			b, err := onion.ParseBatch(p.files[name])
@@ -249,9 +248,11 @@ func requirePulled(t *testing.T, c *relaytest.Cascade, rogue *relaytest.Rogue, p
 			want[name] = true
 		}
 	}
-	p, before := &pulled{c, rogue, filepath.Join(t.TempDir(), "batches"), nil}, ""
+	dir, before := filepath.Join(t.TempDir(), "batches"), ""
 	for range 2 {
-		v, puller := p.start(t)
+		v := newVerifier(t, c)
+		puller, err := collect.NewPuller(v, c.Verifier, dir, slog.New(slog.DiscardHandler))
+		require.NoError(t, err)
 		require.NoError(t, puller.Pull(t.Context()))
 		r, err := v.Report()
 		require.NoError(t, err)
@@ -261,15 +262,15 @@ func requirePulled(t *testing.T, c *relaytest.Cascade, rogue *relaytest.Rogue, p
 			require.Equal(t, before, got)
 		}
 		before = content(t, v)
+		require.NoError(t, puller.Close())
 	}
-	require.NoError(t, p.last.Close())
 }
 
 func requireNamed(t *testing.T, c *relaytest.Cascade, random *rand.Rand, parts ...planted) {
 	t.Helper()
 	files := listed(parts...)
 	var batches uint64
-	want := map[verifier.FindingName]bool{}
+	want := map[finding.Name]bool{}
 	for _, p := range parts {
 		batches += p.counts
 		for _, name := range p.names {
@@ -286,7 +287,7 @@ func requireNamed(t *testing.T, c *relaytest.Cascade, random *rand.Rand, parts .
 		require.Equal(t, batches*batchSize, r.Users)
 		require.Equal(t, slices.Sorted(maps.Keys(want)), findingNames(r.Findings))
 		require.Equal(t, r.MessagesSent, r.CoverMessages+r.Verified+r.Rejected+r.Withheld)
-		require.Error(t, verifier.Faults(r.Findings))
+		require.Error(t, finding.Faults(r.Findings))
 		line, err := json.Marshal(r)
 		require.NoError(t, err)
 		if before != nil {
@@ -305,10 +306,10 @@ func TestVerifyNamesWhatNeedsNoKey(t *testing.T) {
 		v := verifier.NewChecker(f.cascade.Open)
 		addAll(t, v, listed(start, f.plant(t, name, 1)))
 		switch name {
-		case verifier.FindingTooFew, verifier.FindingMalformed, verifier.FindingRepeated, verifier.FindingOutOfDomain:
+		case finding.TooFew, finding.Malformed, finding.Repeated, finding.OutOfDomain:
 			require.Empty(t, v.Findings())
 		default:
-			require.Equal(t, []verifier.FindingName{name}, findingNames(v.Findings()))
+			require.Equal(t, []finding.Name{name}, findingNames(v.Findings()))
 		}
 	}
 }
@@ -325,7 +326,7 @@ func TestEvidenceOfEquivocation(t *testing.T) {
 	r, err := v.Report()
 	require.NoError(t, err)
 	require.Zero(t, r.Batches)
-	require.Equal(t, []verifier.FindingName{verifier.FindingEquivocation, verifier.FindingTruncated},
+	require.Equal(t, []finding.Name{finding.Equivocation, finding.Truncated},
 		findingNames(r.Findings))
 	evidence := r.Findings[0].Evidence
 	require.Len(t, evidence, 1)
@@ -353,11 +354,11 @@ func TestARemainderIsNoFault(t *testing.T) {
 	require.EqualValues(t, 3, r.Withheld)
 	require.EqualValues(t, 3, r.ByHop[0].Destroyed)
 	require.NoError(t, v.Add(f.good(t, 2)))
-	requireReport(t, v, 2, verifier.FindingDestroyed)
+	requireReport(t, v, 2, finding.Destroyed)
 
 	v = newVerifier(t, f.cascade)
 	require.NoError(t, v.Add(f.cascade.Destroyed(t, 0, batchSize, 1)))
-	requireReport(t, v, 0, verifier.FindingDestroyed)
+	requireReport(t, v, 0, finding.Destroyed)
 }
 
 // TestASignedEndShowsWhatIsMissing: among the files, an end says how many batches there were.
@@ -379,10 +380,10 @@ func TestASignedEndShowsWhatIsMissing(t *testing.T) {
 	require.NoError(t, v.Add(good))
 	requireReport(t, v, 1)
 	require.NoError(t, v.AddFile("end", bytes.NewReader(raw)))
-	requireReport(t, v, 1, verifier.FindingGap)
+	requireReport(t, v, 1, finding.Gap)
 	raw[len(raw)-1] ^= 1
 	require.NoError(t, v.AddFile("end", bytes.NewReader(raw)))
-	requireReport(t, v, 1, verifier.FindingForeign, verifier.FindingGap)
+	requireReport(t, v, 1, finding.Foreign, finding.Gap)
 }
 
 // TestWhateverIsInAFileHasAName: no change of a byte, and no length, is an error of the verifier, and none
@@ -415,16 +416,16 @@ func TestTagsOfBatchesThatDoNotCountBlockNothing(t *testing.T) {
 	v := newVerifier(t, f.cascade)
 	require.NoError(t, v.Add(chain(t, f.cascade, 0, fresh, spoiled)))
 	require.NoError(t, v.Add(chain(t, f.cascade, 1, fresh)))
-	requireUsers(t, v, batchSize, verifier.FindingTooFew, verifier.FindingUnreadable)
+	requireUsers(t, v, batchSize, finding.TooFew, finding.Unreadable)
 
 	v = newVerifier(t, f.cascade)
 	require.NoError(t, v.AddFile("one", bytes.NewReader(bytesOf(t, chain(t, f.cascade, 0, fresh)))))
 	require.NoError(t, v.AddFile("two", bytes.NewReader(bytesOf(t, f.good(t, 0)))))
 	require.NoError(t, v.AddFile("three", bytes.NewReader(bytesOf(t, chain(t, f.cascade, 1, fresh)))))
-	requireUsers(t, v, batchSize, verifier.FindingEquivocation)
+	requireUsers(t, v, batchSize, finding.Equivocation)
 }
 
-func requireUsers(t *testing.T, v *verifier.Verifier, users uint64, findings ...verifier.FindingName) {
+func requireUsers(t *testing.T, v *verifier.Verifier, users uint64, findings ...finding.Name) {
 	t.Helper()
 	r, err := v.Report()
 	require.NoError(t, err)
@@ -452,7 +453,7 @@ func TestDuplicatesAreDecidedByNumber(t *testing.T) {
 		}
 		r, err := v.Report()
 		require.NoError(t, err)
-		require.Equal(t, []verifier.Finding{{Name: verifier.FindingRepeated, Count: 1,
+		require.Equal(t, []finding.Finding{{Name: finding.Repeated, Count: 1,
 			Meaning: "slots that were there before", Example: "epoch 0, batch 1"}}, r.Findings)
 		line, err := json.Marshal(r)
 		require.NoError(t, err)
@@ -466,4 +467,18 @@ func unpadded(t *testing.T, text string) []byte {
 	raw, err := base64.RawURLEncoding.DecodeString(text)
 	require.NoError(t, err)
 	return raw
+}
+
+// TestASourceThatFailsAccusesNobody: an error of whatever a batch is read from is no word about its relay.
+func TestASourceThatFailsAccusesNobody(t *testing.T) {
+	f := &faults{newCascade(t), nil}
+	raw := bytesOf(t, f.good(t, 0))
+	for _, at := range []int{0, 100, len(raw) / 2, len(raw)} {
+		v := newVerifier(t, f.cascade)
+		in := io.MultiReader(bytes.NewReader(raw[:at]), iotest.ErrReader(errors.New("the store answered 503")))
+		require.NoError(t, v.AddFile("gs://batches/0", in))
+		findings := v.Findings()
+		require.Len(t, findings, 1, "after %d bytes", at)
+		require.Equal(t, finding.Unread, findings[0].Name, "after %d bytes", at)
+	}
 }

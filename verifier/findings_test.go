@@ -9,7 +9,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/doona-dp/doona/verifier"
+	"github.com/doona-dp/doona/verifier/finding"
 )
 
 // TestTheManualHasEveryFinding: the table in docs/verifier.md names each finding once, and no other.
@@ -19,12 +19,12 @@ func TestTheManualHasEveryFinding(t *testing.T) {
 	_, section, ok := strings.Cut(string(manual), "\n## Findings\n")
 	require.True(t, ok)
 	section, _, _ = strings.Cut(section, "\n## ")
-	var names []verifier.FindingName
+	var names []finding.Name
 	for _, row := range regexp.MustCompile("(?m)^\\| (`[^|]*`) \\|").FindAllStringSubmatch(section, -1) {
 		for _, name := range regexp.MustCompile("`([a-z-]+)`").FindAllStringSubmatch(row[1], -1) {
-			names = append(names, verifier.FindingName(name[1]))
+			names = append(names, finding.Name(name[1]))
 		}
 	}
 	slices.Sort(names)
-	require.Equal(t, verifier.FindingNames(), names)
+	require.Equal(t, finding.Names(), names)
 }

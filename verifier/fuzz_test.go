@@ -24,14 +24,14 @@ func FuzzMessage(f *testing.F) {
 	size := make([]int, len(names))
 	for i, name := range names {
 		c := everyProtocol[name]
-		q := c.query
+		q := c.Query
 		q.Name, q.Honest = name, 1
 		draft, err := planner.Draft(q)
 		require.NoError(f, err)
 		mechanisms[i], err = registry.Open(draft)
 		require.NoError(f, err)
 		lanes[i], size[i] = int(draft.Slots.Lanes), int(draft.Slots.MessageBytes)
-		honest, err := mechanisms[i].Randomize(randomizer.NewSource(), c.value)
+		honest, err := mechanisms[i].Randomize(randomizer.NewSource(), c.Value)
 		require.NoError(f, err)
 		for lane, messages := range honest {
 			for _, m := range messages[:min(len(messages), 1)] {

@@ -6,29 +6,8 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/doona-dp/doona/internal/testing/relaytest"
-	"github.com/doona-dp/doona/planner"
-	"github.com/doona-dp/doona/verifier"
-	"github.com/doona-dp/doona/wire/task"
+	"github.com/doona-dp/doona/verifier/finding"
 )
-
-// newPair lays out splitmix for two clients, of whom one is honest: one share each, as nobody hides it
-// from the verifier but its noise.
-func newPair(t *testing.T, change ...func(*task.Task)) *relaytest.Cascade {
-	t.Helper()
-	c := relaytest.New(t, relaytest.Options{Task: func(draft *task.Task) {
-		q := planner.Query{Name: "pair", Query: task.Sum, Protocol: "splitmix", Hi: 10, Batch: 2, Honest: 0.5,
-			Epsilon: 1, Delta: 1e-6}
-		calibrated, err := planner.Draft(q)
-		require.NoError(t, err)
-		calibrated.Epochs = draft.Epochs
-		*draft = *calibrated
-		for _, f := range change {
-			f(draft)
-		}
-	}})
-	require.EqualValues(t, 1, c.Open.Slots.PerLane)
-	return c
-}
 
 // TestABatchWithoutAllItsSharesIsWithheld: one unreadable share of splitmix makes the sum of its
 // batch any number, so the batch is a finding and no part of the estimate. The other one counts.
@@ -46,5 +25,5 @@ func TestABatchWithoutAllItsSharesIsWithheld(t *testing.T) {
 	require.EqualValues(t, 1, r.Rejected)
 	require.EqualValues(t, 1, r.Withheld)
 	require.Equal(t, r.MessagesSent, r.CoverMessages+r.Verified+r.Rejected+r.Withheld)
-	require.Equal(t, verifier.FindingIncomplete, r.Findings[0].Name)
+	require.Equal(t, finding.Incomplete, r.Findings[0].Name)
 }

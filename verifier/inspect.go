@@ -6,6 +6,7 @@ import (
 	"io"
 	"slices"
 
+	"github.com/doona-dp/doona/verifier/finding"
 	"github.com/doona-dp/doona/wire/codec"
 	"github.com/doona-dp/doona/wire/onion"
 	"github.com/doona-dp/doona/wire/taskfile"
@@ -13,7 +14,7 @@ import (
 
 // Fault is the error of a file that is no whole batch of the task's last relay.
 type Fault struct {
-	Name   FindingName
+	Name   finding.Name
 	Err    error
 	Signed *onion.SignedManifest // Where the last relay did sign a manifest for its place; else nil.
 	Epoch  uint64                // Of Signed.
@@ -29,10 +30,10 @@ func (f *Fault) Unwrap() error { return f.Err }
 // maxSeq bounds the numbers of batches, as those of an end are.
 const maxSeq = 1 << 53
 
-// incoming is a batch of the last relay whose manifests are checked, and whose slots are still to come.
-type incoming struct {
-	signed *onion.SignedManifest
-	chain  []onion.Manifest // From the first relay on.
+// Incoming is a batch of the last relay whose manifests are checked, and whose slots are still to come.
+type Incoming struct {
+	Signed *onion.SignedManifest // By the last relay.
+	chain  []onion.Manifest      // From the first relay on.
 	each   eachChunk
 }
 
@@ -40,18 +41,18 @@ type incoming struct {
 // errors are the reader's, or do's.
 type eachChunk func(do func(lane int, slots [][]byte) error) error
 
-// check reads all slots and does nothing with them.
-func (b *incoming) check() error { return b.each(func(int, [][]byte) error { return nil }) }
+// Check reads all slots and does nothing with them.
+func (b *Incoming) Check() error { return b.each(func(int, [][]byte) error { return nil }) }
 
-// last returns the last relay's manifest.
-func (b *incoming) last() *onion.Manifest { return &b.chain[len(b.chain)-1] }
+// Last returns the last relay's manifest.
+func (b *Incoming) Last() *onion.Manifest { return &b.chain[len(b.chain)-1] }
 
-// receive reads a batch file of the last relay up to its first slot and checks it with its chain of manifests. It
+// Receive reads a batch file of the last relay up to its first slot and checks it with its chain of manifests. It
 // needs no key. What is wrong with the file is a [Fault]; other errors are the reader's.
-func receive(open *taskfile.Open, in io.Reader) (*incoming, error) {
+func Receive(open *taskfile.Open, in io.Reader) (*Incoming, error) {
 	r, err := onion.NewBatchReader(source{in}, onion.MaxManifest(open.Task, open.VerifierHop()-1))
 	if err != nil {
-		return nil, readFault(err, FindingForeign, nil, nil)
+		return nil, readFault(err, finding.Foreign, nil, nil)
 	}
 	m, fault := signedHere(open, r.Signed())
 	if fault != nil {
@@ -59,11 +60,11 @@ func receive(open *taskfile.Open, in io.Reader) (*incoming, error) {
 	}
 	chain, err := r.Check(open.Task, onion.Context{TaskID: open.ID, Epoch: m.Epoch, Hop: int(m.Hop)}, m.Seq)
 	if err != nil {
-		return nil, &Fault{checkName(err), err, r.Signed(), m.Epoch, m.Seq}
+		return nil, &Fault{FaultName(err), err, r.Signed(), m.Epoch, m.Seq}
 	}
 	if err := r.Hashes(); err != nil {
 		err = fmt.Errorf("couldn't accept batch %d of hop %d: %w", m.Seq, m.Hop, err)
-		return nil, readFault(err, FindingTampered, r.Signed(), m)
+		return nil, readFault(err, finding.Tampered, r.Signed(), m)
 	}
 	each := func(do func(lane int, slots [][]byte) error) error {
 		for {
@@ -72,18 +73,18 @@ func receive(open *taskfile.Open, in io.Reader) (*incoming, error) {
 				return nil
 			}
 			if err != nil {
-				return readFault(fmt.Errorf("couldn't read a batch: %w", err), FindingTampered, r.Signed(), m)
+				return readFault(fmt.Errorf("couldn't read a batch: %w", err), finding.Tampered, r.Signed(), m)
 			}
 			if err := do(lane, slots); err != nil {
 				return err
 			}
 		}
 	}
-	return &incoming{r.Signed(), chain, each}, nil
+	return &Incoming{r.Signed(), chain, each}, nil
 }
 
 // inMemory checks a batch that is in memory.
-func inMemory(open *taskfile.Open, batch *onion.Batch) (*incoming, error) {
+func inMemory(open *taskfile.Open, batch *onion.Batch) (*Incoming, error) {
 	chain, err := Check(open, batch)
 	if err != nil {
 		return nil, err
@@ -98,41 +99,45 @@ func inMemory(open *taskfile.Open, batch *onion.Batch) (*incoming, error) {
 		}
 		return nil
 	}
-	return &incoming{batch.Signed(), chain, each}, nil
+	return &Incoming{batch.Signed(), chain, each}, nil
 }
 
-// source is what a batch is read from. What is wrong with it, and not with the batch, is a readError.
+// source is what a batch is read from. What is wrong with it, and not with the batch, is a ReadError.
 type source struct{ io.Reader }
 
 // Read is that of [io.Reader].
 func (s source) Read(p []byte) (int, error) {
 	n, err := s.Reader.Read(p)
 	if err != nil && !errors.Is(err, io.EOF) {
-		err = &readError{err}
+		err = &ReadError{err}
 	}
 	return n, err
 }
 
-// readError is an error of reading a file: it is the disk's, and not the batch's.
-type readError struct{ error }
+// ReadError is an error of reading a file: it is the disk's, and not the batch's.
+type ReadError struct{ Err error }
 
-func (e *readError) Unwrap() error { return e.error }
+// Error says what the reader says.
+func (e *ReadError) Error() string { return e.Err.Error() }
+
+// Unwrap returns what the reader says.
+func (e *ReadError) Unwrap() error { return e.Err }
 
 // readFault says what an error of reading means; other is the name of one that is neither of the source nor about the
 // length.
-func readFault(err error, other FindingName, signed *onion.SignedManifest, m *onion.Manifest) error {
+func readFault(err error, other finding.Name, signed *onion.SignedManifest, m *onion.Manifest) error {
 	f := &Fault{Name: other, Err: err, Signed: signed}
 	if m != nil {
 		f.Epoch, f.Seq = m.Epoch, m.Seq
 	}
-	unread := new(readError)
+	unread := new(ReadError)
 	switch {
 	case errors.As(err, &unread):
 		return unread
 	case errors.Is(err, io.ErrUnexpectedEOF):
-		f.Name = FindingTruncated
+		f.Name = finding.Truncated
 	case errors.Is(err, onion.ErrSlotSize), errors.Is(err, onion.ErrTooLarge):
-		f.Name = FindingCounts
+		f.Name = finding.Counts
 	}
 	return f
 }
@@ -144,32 +149,32 @@ func signedHere(open *taskfile.Open, s *onion.SignedManifest) (*onion.Manifest, 
 	claimed, unread := (&onion.Batch{Manifest: s.Manifest}).Header()
 	switch {
 	case unread != nil && err == nil, unread == nil && string(claimed.TaskID) != string(open.ID[:]):
-		return nil, &Fault{Name: FindingForeign, Err: errors.New("not a manifest of this task")}
+		return nil, &Fault{Name: finding.Foreign, Err: errors.New("not a manifest of this task")}
 	case unread == nil && claimed.Hop != uint64(last):
-		return nil, &Fault{Name: FindingForeign,
+		return nil, &Fault{Name: finding.Foreign,
 			Err: fmt.Errorf("of hop %d, want the last relay's, %d", claimed.Hop, last)}
 	case err != nil:
-		return nil, &Fault{Name: FindingSignature, Err: err}
+		return nil, &Fault{Name: finding.Signature, Err: err}
 	case m.Epoch >= open.Epochs.Count:
-		return nil, &Fault{Name: FindingForeign,
+		return nil, &Fault{Name: finding.Foreign,
 			Err: fmt.Errorf("couldn't accept a batch of epoch %d: the task has %d", m.Epoch, open.Epochs.Count)}
 	case m.Seq >= maxSeq:
-		return nil, &Fault{Name: FindingCounts, Err: fmt.Errorf("couldn't accept batch %d: want below 2^53", m.Seq)}
+		return nil, &Fault{Name: finding.Counts, Err: fmt.Errorf("couldn't accept batch %d: want below 2^53", m.Seq)}
 	}
 	return m, nil
 }
 
-// checkName names what is wrong with a batch whose last manifest is signed for its place.
-func checkName(err error) FindingName {
+// FaultName names what is wrong with a batch whose last manifest is signed for its place.
+func FaultName(err error) finding.Name {
 	switch {
 	case errors.Is(err, onion.ErrCounts):
-		return FindingCounts
+		return finding.Counts
 	case errors.Is(err, onion.ErrChain):
-		return FindingChain
+		return finding.Chain
 	case errors.Is(err, onion.ErrCiphertexts):
-		return FindingTampered
+		return finding.Tampered
 	}
-	return FindingForeign
+	return finding.Foreign
 }
 
 // maxEnd is the most bytes that a signed end takes.

@@ -9,7 +9,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/doona-dp/doona/verifier"
+	"github.com/doona-dp/doona/verifier/finding"
 )
 
 // TestMemoryOfAManifest: a file whose manifest nobody has signed takes no more memory than the task's manifests do,
@@ -25,7 +25,7 @@ func TestMemoryOfAManifest(t *testing.T) {
 	require.NoError(t, err)
 	findings := v.Findings()
 	require.Len(t, findings, 1)
-	require.Equal(t, verifier.FindingForeign, findings[0].Name)
+	require.Equal(t, finding.Foreign, findings[0].Name)
 	require.Less(t, after.TotalAlloc-before.TotalAlloc, uint64(claim/8))
 }
 

@@ -1,7 +1,10 @@
 package verifier
 
 import (
+	"fmt"
+	"math"
 	"strconv"
+	"strings"
 
 	"github.com/doona-dp/doona/internal/look"
 	"github.com/doona-dp/doona/wire/task"
@@ -45,4 +48,50 @@ func Ticks(t *task.Task) []string {
 func binEdge(in task.Input, j int) float64 {
 	lo, hi := in.Lo.Float64(), in.Hi.Float64()
 	return lo + (hi-lo)*float64(j)/float64(in.Bins)
+}
+
+// measure is what a task estimates, in words.
+func measure(t *task.Task) string {
+	m := t.Query.Info().Measure
+	return strings.ToUpper(m[:1]) + m[1:]
+}
+
+// values says which values a client may have; empty for a count.
+func values(t *task.Task) string {
+	in, info := t.Input, t.Query.Info()
+	switch lo, hi := look.Number(in.Lo.Float64()), look.Number(in.Hi.Float64()); {
+	case info.Shape == task.PerText:
+		return fmt.Sprintf("texts of at most %d bytes", in.Bins)
+	case info.Ball():
+		return fmt.Sprintf("%d coordinates of length at most 1", in.Bins)
+	case info.Shape == task.PerVector:
+		return fmt.Sprintf("%d coordinates from %s to %s", in.Bins, lo, hi)
+	case in.Labels:
+		return fmt.Sprintf("one of %d categories", in.Bins)
+	case info.Shape == task.PerBin:
+		return fmt.Sprintf("%s to %s in %d bins", lo, hi, in.Bins)
+	case info.YesNo():
+		return ""
+	default:
+		return lo + " to " + hi
+	}
+}
+
+// EntryName is what an entry of the answer is called; empty for a number.
+func EntryName(t *task.Task) string {
+	if t.Query.Info().Shape != task.PerBin {
+		return t.Query.Info().Entry
+	}
+	if t.Input.Labels {
+		return "category"
+	}
+	return "value"
+}
+
+// quantileName names the quantile at a probability.
+func quantileName(p float64) string {
+	if p == 0.5 {
+		return "median"
+	}
+	return look.Number(math.Round(1e4*p)/100) + " % quantile"
 }

@@ -5,6 +5,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/doona-dp/doona/verifier/finding"
 	"github.com/doona-dp/doona/wire/onion"
 	"github.com/doona-dp/doona/wire/task"
 )
@@ -37,10 +38,10 @@ func TestBatchesAfterTheLastAreFound(t *testing.T) {
 		}
 		e.findPlaces(3, noisy, f)
 		if c.found == 0 {
-			require.NotContains(t, f, FindingAfterLast)
+			require.NotContains(t, f, finding.AfterLast)
 			continue
 		}
-		require.Equal(t, c.found, f[FindingAfterLast].count)
-		require.Equal(t, c.first, f[FindingAfterLast].first.Text)
+		require.Equal(t, c.found, f[finding.AfterLast].count)
+		require.Equal(t, c.first, f[finding.AfterLast].first.Text)
 	}
 }

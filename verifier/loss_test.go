@@ -11,6 +11,7 @@ import (
 	"github.com/doona-dp/doona/internal/testing/relaytest"
 	"github.com/doona-dp/doona/planner"
 	"github.com/doona-dp/doona/verifier"
+	"github.com/doona-dp/doona/verifier/report"
 	"github.com/doona-dp/doona/wire/onion"
 	"github.com/doona-dp/doona/wire/task"
 )
@@ -122,11 +123,11 @@ func TestAnUnusableReportHasNoEstimate(t *testing.T) {
 // forms are a report as it is printed, and served.
 func forms(t *testing.T, c *relaytest.Cascade, v *verifier.Verifier, r *verifier.Report) map[string]string {
 	t.Helper()
-	server := httptest.NewServer(v.Handler())
+	server := httptest.NewServer(report.Handler(v))
 	defer server.Close()
 	var terminal, file strings.Builder
-	require.NoError(t, r.Print(&terminal))
-	require.NoError(t, r.WriteCSV(&file, c.Open.Task))
+	require.NoError(t, report.Print(&terminal, r))
+	require.NoError(t, report.WriteCSV(&file, r))
 	return map[string]string{"json": get(t, server.URL+"/api/report"), "page": get(t, server.URL+"/"),
 		"csv": file.String(), "terminal": terminal.String()}
 }

@@ -8,8 +8,8 @@ import (
 	"github.com/doona-dp/doona/wire/codec"
 )
 
-// errScratch is returned where slots cannot be kept, or read again: a fault of this machine, not of a record.
-var errScratch = errors.New("couldn't keep the slots of a record")
+// ErrScratch is returned where slots cannot be kept, or read again: a fault of this machine, not of a record.
+var ErrScratch = errors.New("couldn't keep the slots of a record")
 
 // pieceBytes is the most bytes that a piece of a record takes, but for a piece of one slot.
 const pieceBytes = 256 << 10
@@ -56,7 +56,7 @@ func (p *pile) flush() error {
 func (p *pile) put(lane int, piece []byte) error {
 	b, err := p.space.Put(piece)
 	if err != nil {
-		return fmt.Errorf("%w: %w", errScratch, err)
+		return fmt.Errorf("%w: %w", ErrScratch, err)
 	}
 	p.lanes[lane] = append(p.lanes[lane], b)
 	return nil
@@ -79,7 +79,7 @@ func (p *pile) pieces(f func(lane int, piece []byte) error) error {
 		for _, b := range blocks {
 			piece, next, err := p.space.Get(b, room)
 			if err != nil {
-				return fmt.Errorf("%w: %w", errScratch, err)
+				return fmt.Errorf("%w: %w", ErrScratch, err)
 			}
 			room = next
 			if err := f(lane, piece); err != nil {

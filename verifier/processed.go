@@ -9,8 +9,8 @@ import (
 
 // The ways of post-processing.
 const (
-	methodClip    = "clip"    // Each entry to what the values can come to.
-	methodSimplex = "simplex" // The nearest counts of at least 0 that add up to the clients.
+	MethodClip    = "clip"    // Each entry to what the values can come to.
+	MethodSimplex = "simplex" // The nearest counts of at least 0 that add up to the clients.
 )
 
 // Processed is an answer moved to the nearest possible one. That costs no privacy and brings it nearer to the
@@ -30,12 +30,12 @@ func (a *Answer) process(t *task.Task, clients uint64) {
 	least, most := protocols.Contribution(t)
 	scale := protocols.Scale(t.Query, clients) * float64(clients)
 	lo, hi := least*scale, most*scale
-	p := &Processed{Method: methodClip, Estimate: slices.Clone(a.Estimate)}
+	p := &Processed{Method: MethodClip, Estimate: slices.Clone(a.Estimate)}
 	for j, x := range p.Estimate {
 		p.Estimate[j] = min(max(x, lo), hi)
 	}
 	if t.Query.Info().Shape == task.PerBin {
-		p.Method, p.Estimate = methodSimplex, simplex(a.Estimate, hi)
+		p.Method, p.Estimate = MethodSimplex, simplex(a.Estimate, hi)
 	}
 	p.Interval, p.Band = possible(a.Interval, p.Estimate, lo, hi), possible(a.Band, p.Estimate, lo, hi)
 	a.Processed = p

@@ -16,50 +16,16 @@ import (
 	"github.com/doona-dp/doona/protocols/registry"
 	"github.com/doona-dp/doona/shufflerclient"
 	"github.com/doona-dp/doona/verifier"
+	"github.com/doona-dp/doona/verifier/collect"
 	"github.com/doona-dp/doona/wire/task"
 )
-
-// coordinates returns a vector whose entries differ.
-func coordinates(dim int, scale float64) []float64 {
-	out := make([]float64, dim)
-	for i := range out {
-		out[i] = scale * float64(i%7) / 7
-	}
-	return out
-}
-
-// everyProtocol is one small task of each protocol, with a value.
-var everyProtocol = map[string]struct {
-	query planner.Query
-	value []float64
-}{
-	"count": {planner.Query{Query: task.Count, Batch: 100, Epsilon: 1, Delta: 1e-6}, []float64{1}},
-	"sum":   {planner.Query{Query: task.Sum, Lo: -5, Hi: 5, Batch: 100, Epsilon: 1, Delta: 1e-6}, []float64{2.5}},
-	"histogram": {planner.Query{Query: task.Histogram, Bins: 4, Labels: true, Batch: 100, Epsilon: 1, Delta: 1e-6},
-		[]float64{2}},
-	"splitmix": {planner.Query{Query: task.Mean, Protocol: "splitmix", Lo: -5, Hi: 5, Batch: 100, Epsilon: 1,
-		Delta: 1e-8}, []float64{2.5}},
-	"rappor": {planner.Query{Query: task.Sum, Protocol: "rappor", Hi: 6, Batch: 100, Epsilon: 1, Delta: 1e-6,
-		Params: planner.Params{"k": 6}}, []float64{4}},
-	"vectorsum": {planner.Query{Query: task.Vector, Protocol: "vectorsum", Hi: 1, Dim: 1000, Batch: 200, Epsilon: 1,
-		Delta:  1e-6,
-		Params: planner.Params{"k": 1}}, coordinates(1000, 1)},
-	"correlated, none": {planner.Query{Query: task.Sum, Protocol: "correlated", Hi: 2, Batch: 100, Epsilon: 4,
-		Delta: 1e-6, Padding: task.PaddingNone, Params: planner.Params{"max": 4}}, []float64{1.5}},
-	"vectormean, none": {planner.Query{Query: task.VectorMean, Dim: 16, Batch: 100, Epsilon: 4, Delta: 1e-6,
-		Padding: task.PaddingNone}, coordinates(16, 0.3)},
-	"vectorgrid": {planner.Query{Query: task.VectorMean, Protocol: "vectorgrid", Dim: 2, Batch: 100, Epsilon: 1,
-		Delta: 1e-6}, coordinates(2, 1)},
-	"strings": {planner.Query{Query: task.Strings, Length: 4, Batch: 400, Epsilon: 1, Delta: 1e-6},
-		[]float64{'/', 'a'}},
-}
 
 // Every protocol takes the whole road: client, two relays over HTTP, verifier. Each entry of the
 // estimate must be within deviations standard errors, exact for the given values, of the truth.
 func TestEveryProtocolEndToEnd(t *testing.T) {
 	for name, c := range everyProtocol {
 		t.Run(name, func(t *testing.T) {
-			q := c.query
+			q := c.Query
 			q.Name, q.Honest = name, 1
 			cascade := relaytest.New(t, relaytest.Options{Task: func(draft *task.Task) {
 				calibrated, err := planner.Draft(q)
@@ -69,11 +35,11 @@ func TestEveryProtocolEndToEnd(t *testing.T) {
 			}})
 			cascade.StartAll(t)
 			begin := time.Now()
-			sendAll(t, cascade, c.value)
+			sendAll(t, cascade, c.Value)
 			report := pullAll(t, cascade)
 			t.Logf("%d clients, %d slots each, %v", q.Batch, cascade.Open.Slots.PerLane*cascade.Open.Slots.Lanes,
 				time.Since(begin).Round(time.Millisecond))
-			requireClose(t, cascade, report, c.value)
+			requireClose(t, cascade, report, c.Value)
 		})
 	}
 }
@@ -107,7 +73,7 @@ func pullAll(t *testing.T, c *relaytest.Cascade) *verifier.Report {
 	t.Helper()
 	c.Pull(t, 0, 0) // wait until it is there
 	v := newVerifier(t, c)
-	puller, err := verifier.NewPuller(v, c.Verifier, filepath.Join(t.TempDir(), "batches"),
+	puller, err := collect.NewPuller(v, c.Verifier, filepath.Join(t.TempDir(), "batches"),
 		slog.New(slog.DiscardHandler))
 	require.NoError(t, err)
 	require.NoError(t, puller.Pull(t.Context()))

@@ -286,3 +286,17 @@ func unpackCounters(a protocols.Aggregate, in []byte) error {
 	}
 	return nil
 }
+
+// SignedRecord returns the record of what the last relay signed for a number, without a batch that counts.
+func (v *Verifier) SignedRecord(signed *onion.SignedManifest, epoch, seq uint64) (*Record, error) {
+	return newRecord(v.open, signed, epoch, seq, 0)
+}
+
+// Hash names what was signed, and is an error where that is not the last relay's for the record's place.
+func (r *Record) Hash(open *taskfile.Open) ([sha256.Size]byte, error) {
+	hash, _, err := r.open(open)
+	return hash, err
+}
+
+// Free gives back what the slots take of memory and of the disk. Nothing can be done with the record any more.
+func (r *Record) Free() { r.slots.free() }

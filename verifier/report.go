@@ -12,6 +12,7 @@ import (
 	"github.com/doona-dp/doona/internal/ledger"
 	"github.com/doona-dp/doona/protocols"
 	"github.com/doona-dp/doona/protocols/registry"
+	"github.com/doona-dp/doona/verifier/finding"
 	"github.com/doona-dp/doona/wire/task"
 )
 
@@ -108,23 +109,24 @@ type Report struct {
 	Slots   uint64 `json:"slots"`
 	Guarantee
 	Answer
-	Distribution  *Distribution `json:"distribution,omitempty"` // Of a histogram over a range.
-	Texts         *Texts        `json:"texts,omitempty"`        // Of a task for strings.
-	MessagesSent  uint64        `json:"messages_sent"`
-	CoverMessages uint64        `json:"cover_messages"`
-	Verified      uint64        `json:"verified"`
-	Rejected      uint64        `json:"rejected"`
-	Withheld      uint64        `json:"withheld"`
-	ByHop         []HopCounts   `json:"by_hop"`
-	MissingByHop  []MissingAt   `json:"missing_by_hop"`
-	OverExposed   uint64        `json:"over_exposed"` // Submissions of batches that came though too small.
-	Findings      []Finding     `json:"findings"`
-	Verdict       string        `json:"verdict"`            // Whether it all adds up, in words.
-	DryRun        bool          `json:"dry_run,omitempty"`  // Nothing was charged, and there is no answer.
-	Progress      *Progress     `json:"progress,omitempty"` // Of a verifier that pulls; none of files.
-	Ledger        Ledger        `json:"ledger"`
+	Distribution  *Distribution     `json:"distribution,omitempty"` // Of a histogram over a range.
+	Texts         *Texts            `json:"texts,omitempty"`        // Of a task for strings.
+	MessagesSent  uint64            `json:"messages_sent"`
+	CoverMessages uint64            `json:"cover_messages"`
+	Verified      uint64            `json:"verified"`
+	Rejected      uint64            `json:"rejected"`
+	Withheld      uint64            `json:"withheld"`
+	ByHop         []HopCounts       `json:"by_hop"`
+	MissingByHop  []MissingAt       `json:"missing_by_hop"`
+	OverExposed   uint64            `json:"over_exposed"` // Submissions of batches that came though too small.
+	Findings      []finding.Finding `json:"findings"`
+	Verdict       string            `json:"verdict"`            // Whether it all adds up, in words.
+	DryRun        bool              `json:"dry_run,omitempty"`  // Nothing was charged, and there is no answer.
+	Progress      *Progress         `json:"progress,omitempty"` // Of a verifier that pulls; none of files.
+	Ledger        Ledger            `json:"ledger"`
 
-	task *task.Task
+	// Asked is the task, for those who show the report.
+	Asked *task.Task `json:"-"`
 }
 
 // MissingAt is how many messages of released batches were lost at a hop.
@@ -197,7 +199,7 @@ func (v *Verifier) report() (*Report, error) {
 		Task: t.ID.String(), Name: t.Name, Query: t.Query, Protocol: t.Protocol, Padding: t.Slots.Padding,
 		Measure: measure(t.Task), Values: values(t.Task), Entry: EntryName(t.Task), Labels: v.labels,
 		BatchSize:  t.Batch.Size,
-		TaskEpochs: t.Epochs.Count, Hops: t.VerifierHop(), Slots: t.Slots.PerLane, Guarantee: *guarantee, task: t.Task,
+		TaskEpochs: t.Epochs.Count, Hops: t.VerifierHop(), Slots: t.Slots.PerLane, Guarantee: *guarantee, Asked: t.Task,
 		Ledger: Ledger{Composition: "exact", Epochs: []EpochReport{}},
 	}
 	total, counts, missing := v.mechanism.Aggregate(), Counts{}, make([]uint64, r.Hops+1)
@@ -271,7 +273,7 @@ const (
 // something may be missing of which nobody here can know.
 func (r *Report) verdict() string {
 	switch p := r.Progress; {
-	case Faults(r.Findings) != nil:
+	case finding.Faults(r.Findings) != nil:
 		return verdictFaults
 	case len(r.Ledger.Withheld) > 0:
 		return verdictBudget
@@ -422,3 +424,31 @@ func exactAnswers(t *task.Task) string {
 // batch.
 const wholeClients = "Clients send several messages each: those of one client must stay in one batch, and a first " +
 	"relay that deviates can part them."
+
+// Unusable says why there is no estimate, or why one is shown all the same; empty where it is usable, and
+// before there is anything to use.
+func (r *Report) Unusable() string {
+	if r.Usable || r.UnusableBecause == noBatch {
+		return ""
+	}
+	out := "Unusable: " + r.UnusableBecause + "."
+	if r.Override != "" {
+		out += " Override: " + r.Override + "."
+	}
+	return out
+}
+
+// Mood is how the verdict is shown: good, bad, or wait where it is not known yet.
+func (r *Report) Mood() string {
+	switch {
+	case finding.Faults(r.Findings) != nil || r.Unusable() != "":
+		return "bad"
+	case r.Verdict == verdictGood || r.Verdict == verdictDropped:
+		return "good"
+	}
+	return "wait"
+}
+
+func epochStart(t *task.Task, epoch uint64) time.Time {
+	return time.Unix(int64(t.Epochs.Start+epoch*t.Epochs.Length), 0).UTC()
+}

@@ -20,7 +20,7 @@ import (
 // for all entries together.
 func TestErrorBarsAreWhatTheySay(t *testing.T) {
 	for name, c := range everyProtocol {
-		q := c.query
+		q := c.Query
 		q.Name, q.Honest = name, 1
 		draft, err := planner.Draft(q)
 		require.NoError(t, err)
@@ -30,7 +30,7 @@ func TestErrorBarsAreWhatTheySay(t *testing.T) {
 			continue
 		}
 		const clients = 7
-		agg := aggregate(t, m, clients, c.value)
+		agg := aggregate(t, m, clients, c.Value)
 		a := verifier.AnswerOf(draft, m, agg)
 		_, variance, err := m.Exact(m.WorstValue())
 		require.NoError(t, err)
@@ -58,12 +58,12 @@ func TestErrorBarsAreWhatTheySay(t *testing.T) {
 // (Y - γ/2)/(1-γ) to the estimated count, whose variance is (γ/2)(1-γ/2)/(1-γ)² whatever its value.
 func TestErrorBarOfACount(t *testing.T) {
 	c := everyProtocol["count"]
-	c.query.Name, c.query.Honest = "count", 1
-	draft, err := planner.Draft(c.query)
+	c.Query.Name, c.Query.Honest = "count", 1
+	draft, err := planner.Draft(c.Query)
 	require.NoError(t, err)
 	m, err := registry.Open(draft)
 	require.NoError(t, err)
-	a := verifier.AnswerOf(draft, m, aggregate(t, m, 7, c.value))
+	a := verifier.AnswerOf(draft, m, aggregate(t, m, 7, c.Value))
 	parameter, ok := draft.Param("gamma")
 	require.True(t, ok)
 	gamma := parameter.Float64()

@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/doona-dp/doona/verifier/finding"
 	"github.com/doona-dp/doona/wire/codec"
 	"github.com/doona-dp/doona/wire/task"
 )
@@ -154,12 +155,12 @@ func (v *Verifier) readNoted(r *codec.Reader) error {
 	if err := readPart(r, &n); err != nil {
 		return err
 	}
-	if explanations[FindingName(n.Name)] == "" || n.Count == 0 {
+	if finding.Name(n.Name).Meaning() == "" || n.Count == 0 {
 		return fmt.Errorf("no finding %q", n.Name)
 	}
 	v.mu.Lock()
 	defer v.mu.Unlock()
-	v.faults.add(FindingName(n.Name), n.Count, place{n.Epoch, n.Seq, n.Text})
+	v.faults.add(finding.Name(n.Name), n.Count, Place{n.Epoch, n.Seq, n.Text})
 	v.made = nil
 	return nil
 }
@@ -172,5 +173,5 @@ func (v *Verifier) readEnded(r *codec.Reader) error {
 	if e.Batches > math.MaxInt64 {
 		return fmt.Errorf("an end after %d batches", e.Batches)
 	}
-	return v.end(e.Epoch, e.Batches)
+	return v.End(e.Epoch, e.Batches)
 }

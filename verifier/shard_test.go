@@ -3,7 +3,6 @@ package verifier_test
 import (
 	"bytes"
 	"encoding/binary"
-	"encoding/json"
 	"math/rand/v2"
 	"slices"
 	"testing"
@@ -63,15 +62,6 @@ func TestShardsGiveTheBytesOfOneRun(t *testing.T) {
 			require.True(t, bytes.Equal(state, stateOf(t, merged)))
 		}
 	}
-}
-
-func reportOf(t *testing.T, v *verifier.Verifier) string {
-	t.Helper()
-	r, err := v.Report()
-	require.NoError(t, err)
-	line, err := json.Marshal(r)
-	require.NoError(t, err)
-	return string(line)
 }
 
 func stateOf(t *testing.T, v *verifier.Verifier) []byte {
@@ -187,7 +177,7 @@ func TestARefusedRecordLeavesNoSlots(t *testing.T) {
 // batch and at its end, and nothing else can be read.
 func TestAggregatesOfEveryProtocolCanBeWrittenDown(t *testing.T) {
 	for name, c := range everyProtocol {
-		q := c.query
+		q := c.Query
 		q.Name, q.Honest = name, 1
 		draft, err := planner.Draft(q)
 		require.NoError(t, err)
@@ -195,7 +185,7 @@ func TestAggregatesOfEveryProtocolCanBeWrittenDown(t *testing.T) {
 		require.NoError(t, err)
 		a := m.Aggregate()
 		for range 3 {
-			lanes, err := m.Randomize(randomizer.NewSource(), c.value)
+			lanes, err := m.Randomize(randomizer.NewSource(), c.Value)
 			require.NoError(t, err)
 			for lane, messages := range lanes {
 				for _, message := range messages {

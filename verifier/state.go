@@ -6,6 +6,7 @@ import (
 	"slices"
 
 	"github.com/doona-dp/doona/protocols"
+	"github.com/doona-dp/doona/verifier/finding"
 	"github.com/doona-dp/doona/wire/onion"
 	"github.com/doona-dp/doona/wire/task"
 )
@@ -128,21 +129,21 @@ func (v *Verifier) addUp(e *epoch) error {
 
 // count adds a batch to the total of those with lower numbers, unless too few of its slots are valid.
 func (v *Verifier) count(t *total, one *signedVersion) error {
-	r, at := one.record, batchPlace(one.record.Epoch, one.record.Seq)
-	find := func(name FindingName, n uint64) {
+	r, at := one.record, BatchPlace(one.record.Epoch, one.record.Seq)
+	find := func(name finding.Name, n uint64) {
 		if n > 0 {
 			t.findings.add(name, n, at)
 		}
 	}
 	c := countChain(one.chain, t.hops)
-	find(FindingDropped, c.Rejected)
+	find(finding.Dropped, c.Rejected)
 	last := one.chain[len(one.chain)-1]
 	if last.Destroyed() {
 		t.counts.add(c)
 		return nil
 	}
 	if err := v.suffices(&last); err != nil {
-		t.findings.add(FindingTooFew, 1, at.because(err))
+		t.findings.add(finding.TooFew, 1, at.Because(err))
 		c.Withheld, c.OverExposed = c.Sent-c.Rejected, last.Submissions
 		t.counts.add(c)
 		return nil
@@ -151,16 +152,16 @@ func (v *Verifier) count(t *total, one *signedVersion) error {
 	if err != nil {
 		return err
 	}
-	find(FindingUnreadable, r.Faults.Unreadable)
-	find(FindingMalformed, r.Faults.Malformed)
-	find(FindingOutOfDomain, r.Faults.OutOfDomain)
-	find(FindingRepeated, r.Faults.Repeated+batch.repeated)
+	find(finding.Unreadable, r.Faults.Unreadable)
+	find(finding.Malformed, r.Faults.Malformed)
+	find(finding.OutOfDomain, r.Faults.OutOfDomain)
+	find(finding.Repeated, r.Faults.Repeated+batch.repeated)
 	c.Rejected += r.Faults.Unreadable + r.Faults.Malformed + r.Faults.OutOfDomain + r.Faults.Repeated + batch.repeated
 	c.Covers = batch.covers
 	if name, err := v.withhold(batch, last.Submissions); err != nil {
-		t.findings.add(name, 1, at.because(err))
+		t.findings.add(name, 1, at.Because(err))
 		c.Withheld += batch.messages
-		if name == FindingTooFew {
+		if name == finding.TooFew {
 			c.OverExposed = last.Submissions
 		} else {
 			c.Incomplete = 1
@@ -234,11 +235,11 @@ func (e *epoch) reached() bool {
 }
 
 // withhold names why a batch does not count.
-func (v *Verifier) withhold(b *united, submissions uint64) (FindingName, error) {
+func (v *Verifier) withhold(b *united, submissions uint64) (finding.Name, error) {
 	if err := onion.CheckCounts(v.open.Task, submissions, b.valid); err != nil {
-		return FindingTooFew, err
+		return finding.TooFew, err
 	}
-	return FindingIncomplete, protocols.CheckComplete(b.aggregate, submissions)
+	return finding.Incomplete, protocols.CheckComplete(b.aggregate, submissions)
 }
 
 // united is what is left of a batch beside those with lower numbers.
@@ -297,9 +298,9 @@ func (e *epoch) findPlaces(of uint64, t *task.Task, f findings) {
 	}
 	last := false // Whether there was a batch after which relays take none: its noise would add to every further one.
 	for _, seq := range seqs {
-		e.numbers[seq].findings(batchPlace(of, seq), seq+1 == highest, t, f)
+		e.numbers[seq].findings(BatchPlace(of, seq), seq+1 == highest, t, f)
 		if last {
-			f.add(FindingAfterLast, 1, batchPlace(of, seq))
+			f.add(finding.AfterLast, 1, BatchPlace(of, seq))
 		}
 		one := e.numbers[seq].counted()
 		last = last || t.Noise != nil && one != nil && one.chain[0].Last(t)
@@ -312,11 +313,11 @@ func (e *epoch) findPlaces(of uint64, t *task.Task, f findings) {
 			}
 			first++
 		}
-		f.add(FindingGap, gaps, batchPlace(of, first))
+		f.add(finding.Gap, gaps, BatchPlace(of, first))
 	}
 }
 
-func (n *number) findings(at place, last bool, t *task.Task, f findings) {
+func (n *number) findings(at Place, last bool, t *task.Task, f findings) {
 	copies := uint64(0)
 	for _, v := range n.versions {
 		if v.record.Copies > 1 {
@@ -324,10 +325,10 @@ func (n *number) findings(at place, last bool, t *task.Task, f findings) {
 		}
 	}
 	if copies > 0 {
-		f.add(FindingDuplicate, copies, at)
+		f.add(finding.Duplicate, copies, at)
 	}
 	if len(n.versions) > 1 {
-		one := f.add(FindingEquivocation, 1, at)
+		one := f.add(finding.Equivocation, 1, at)
 		one.evidence = append(one.evidence, n.evidence(at.Epoch, at.Seq))
 	}
 	one := n.counted()
@@ -340,7 +341,7 @@ func (n *number) findings(at place, last bool, t *task.Task, f findings) {
 	if remainder && first.Destroyed() {
 		return
 	}
-	f.add(FindingDestroyed, 1, at)
+	f.add(finding.Destroyed, 1, at)
 }
 
 // countChain counts what the relays did to a batch, from their manifests, and adds it to hops.
@@ -372,8 +373,8 @@ func newHops(relays int) []HopCounts {
 	return hops
 }
 
-// end takes the number of batches that an epoch's signed end tells of.
-func (v *Verifier) end(of, batches uint64) error {
+// End takes the number of batches that an epoch's signed end tells of.
+func (v *Verifier) End(of, batches uint64) error {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	if of >= v.open.Epochs.Count {

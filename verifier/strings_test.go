@@ -18,6 +18,9 @@ import (
 	"github.com/doona-dp/doona/protocols"
 	texts "github.com/doona-dp/doona/protocols/strings"
 	"github.com/doona-dp/doona/verifier"
+	"github.com/doona-dp/doona/verifier/collect"
+	"github.com/doona-dp/doona/verifier/finding"
+	"github.com/doona-dp/doona/verifier/report"
 	"github.com/doona-dp/doona/wire/task"
 )
 
@@ -44,31 +47,31 @@ func TestPoolOverTheRoad(t *testing.T) {
 	}
 
 	v := newVerifier(t, cascade)
-	puller, err := verifier.NewPuller(v, cascade.Verifier, filepath.Join(t.TempDir(), "batches"),
+	puller, err := collect.NewPuller(v, cascade.Verifier, filepath.Join(t.TempDir(), "batches"),
 		slog.New(slog.DiscardHandler))
 	require.NoError(t, err)
 	require.NoError(t, puller.Pull(t.Context()))
-	report, err := v.Report()
+	made, err := v.Report()
 	require.NoError(t, err)
-	require.Empty(t, report.Findings)
-	require.EqualValues(t, 300, report.Reports)
-	require.True(t, report.Usable)
-	require.Nil(t, report.LocalEpsilon)
-	require.Len(t, report.Texts.List, 1)
-	found := report.Texts.List[0]
+	require.Empty(t, made.Findings)
+	require.EqualValues(t, 300, made.Reports)
+	require.True(t, made.Usable)
+	require.Nil(t, made.LocalEpsilon)
+	require.Len(t, made.Texts.List, 1)
+	found := made.Texts.List[0]
 	require.Equal(t, "/a/b", found.Text)
-	require.Less(t, report.Texts.Threshold, found.Clients)
-	require.EqualValues(t, math.Floor(float64(pool)/report.Texts.Threshold), report.Texts.PlantedByRelay)
+	require.Less(t, made.Texts.Threshold, found.Clients)
+	require.EqualValues(t, math.Floor(float64(pool)/made.Texts.Threshold), made.Texts.PlantedByRelay)
 	var printed, table, page bytes.Buffer
-	require.NoError(t, report.Print(&printed))
+	require.NoError(t, report.Print(&printed, made))
 	require.Regexp(t, `"/a/b" +\d+ +\d+ +\d+`, printed.String())
 	require.Contains(t, printed.String(), "Clients who agree can have a text listed")
-	require.NoError(t, report.WriteCSV(&table, cascade.Open.Task))
+	require.NoError(t, report.WriteCSV(&table, made))
 	require.Contains(t, table.String(), `all,,0,"""/a/b""",300,1,`)
-	require.NoError(t, v.WriteHTML(&page))
+	require.NoError(t, report.WriteHTML(&page, made))
 	require.Contains(t, page.String(), "&#34;/a/b&#34;")
 
-	requireNeutral(t, v, report, cascade.Open.Task)
+	requireNeutral(t, v, made)
 
 	total, err := v.Total()
 	require.NoError(t, err)
@@ -82,19 +85,19 @@ func TestPoolOverTheRoad(t *testing.T) {
 
 // requireNeutral: a text that clients chose, or another party's words in a finding, is no formula of a spreadsheet,
 // turns no other text round and commands no terminal, wherever it is shown; and machines read it as it is.
-func requireNeutral(t *testing.T, v *verifier.Verifier, report *verifier.Report, open *task.Task) {
+func requireNeutral(t *testing.T, v *verifier.Verifier, made *verifier.Report) {
 	t.Helper()
 	const hostile = "=1;=2\u202e\x1b[2J\t"
-	v.Note(verifier.FindingQuarantined, "file "+hostile)
+	v.Note(finding.Quarantined, "file "+hostile)
 	noted, err := v.Report()
 	require.NoError(t, err)
-	report.Texts.List[0].Text, noted.Texts.List[0].Text = hostile, hostile
+	made.Texts.List[0].Text, noted.Texts.List[0].Text = hostile, hostile
 	var printed, table, page bytes.Buffer
-	require.NoError(t, noted.Print(&printed))
-	require.NoError(t, report.WriteCSV(&table, open))
-	require.NoError(t, v.WriteHTML(&page))
+	require.NoError(t, report.Print(&printed, noted))
+	require.NoError(t, report.WriteCSV(&table, made))
+	require.NoError(t, report.WriteHTML(&page, noted))
 	served := httptest.NewRecorder()
-	v.Handler().ServeHTTP(served, httptest.NewRequest("GET", "/api/report", nil))
+	report.Handler(v).ServeHTTP(served, httptest.NewRequest("GET", "/api/report", nil))
 	for name, text := range map[string]string{"printed": printed.String(), "csv": table.String(), "page": page.String(),
 		"json": served.Body.String()} {
 		require.NotContains(t, text, "\u202e", name)

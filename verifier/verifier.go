@@ -19,6 +19,7 @@ import (
 	"github.com/doona-dp/doona/internal/scratch"
 	"github.com/doona-dp/doona/protocols"
 	"github.com/doona-dp/doona/protocols/registry"
+	"github.com/doona-dp/doona/verifier/finding"
 	"github.com/doona-dp/doona/wire/keyfile"
 	"github.com/doona-dp/doona/wire/onion"
 	"github.com/doona-dp/doona/wire/taskfile"
@@ -37,7 +38,7 @@ type Verifier struct {
 	mu       sync.Mutex // guards the rest
 	epochs   map[uint64]*epoch
 	faults   findings        // Of what is no record.
-	progress func() Progress // Of the Puller; nil where there is none.
+	progress func() Progress // Of the collector; nil where there is none.
 	override bool            // Show what is unusable.
 	made     *Report         // Of all that is known; nil where something has changed since the last one.
 	ledger   ledgerCache
@@ -73,8 +74,8 @@ type Counts struct {
 	Withheld uint64 // Slots in batches that were destroyed for being too small.
 
 	Lost        uint64 // Rejected of released batches.
-	Incomplete  uint64 // Batches withheld for lacking messages: [FindingIncomplete].
-	OverExposed uint64 // Submissions of batches that came here though too small: [FindingTooFew].
+	Incomplete  uint64 // Batches withheld for lacking messages: [finding.Incomplete].
+	OverExposed uint64 // Submissions of batches that came here though too small: [finding.TooFew].
 }
 
 // loss is what did not come through of the released batches.
@@ -166,8 +167,8 @@ func (v *Verifier) Add(batch *onion.Batch) error {
 	if err != nil {
 		return err
 	}
-	last := b.last()
-	if v.isClosed(last.Epoch) {
+	last := b.Last()
+	if v.IsClosed(last.Epoch) {
 		return fmt.Errorf("couldn't add batch %d of epoch %d: the epoch is complete", last.Seq, last.Epoch)
 	}
 	if v.Has(last.Epoch, last.Seq) {
@@ -193,10 +194,10 @@ func (v *Verifier) AddFile(name string, in io.Reader) error {
 		if fault.Signed == nil {
 			return nil
 		}
-		return v.witness(fault.Signed, fault.Epoch, fault.Seq, 0)
+		return v.Witness(fault.Signed, fault.Epoch, fault.Seq, 0)
 	}
-	if unread := new(readError); errors.As(err, &unread) {
-		v.Note(FindingUnread, name+": "+unread.error.Error())
+	if unread := new(ReadError); errors.As(err, &unread) {
+		v.Note(finding.Unread, name+": "+unread.Err.Error())
 		return nil
 	}
 	return err
@@ -205,23 +206,23 @@ func (v *Verifier) AddFile(name string, in io.Reader) error {
 // readAhead is how many bytes of a file are read at once.
 const readAhead = 256 << 10
 
-// addBatch adds a batch file. A [Fault] or [readError] is the file's.
+// addBatch adds a batch file. A [Fault] or [ReadError] is the file's.
 func (v *Verifier) addBatch(name string, in io.Reader) error {
-	b, err := receive(v.open, in)
+	b, err := Receive(v.open, in)
 	if err != nil {
 		return err
 	}
-	last := b.last()
+	last := b.Last()
 	if v.keys == nil || v.Has(last.Epoch, last.Seq) {
-		if err := b.check(); err != nil {
+		if err := b.Check(); err != nil {
 			return err
 		}
-		return v.witness(b.signed, last.Epoch, last.Seq, 1)
+		return v.Witness(b.Signed, last.Epoch, last.Seq, 1)
 	}
 	r, err := v.record(b)
 	if errors.Is(err, keyfile.ErrErased) {
-		v.Note(FindingErased, name+": "+err.Error())
-		return v.witness(b.signed, last.Epoch, last.Seq, 0)
+		v.Note(finding.Erased, name+": "+err.Error())
+		return v.Witness(b.Signed, last.Epoch, last.Seq, 0)
 	}
 	if err != nil {
 		return err
@@ -236,19 +237,19 @@ const endLead = 0x92
 func (v *Verifier) addEnd(name string, in io.Reader) error {
 	raw, err := io.ReadAll(io.LimitReader(in, maxEnd))
 	if err != nil {
-		v.Note(FindingUnread, name+": "+err.Error())
+		v.Note(finding.Unread, name+": "+err.Error())
 		return nil
 	}
 	of, batches, err := readEnd(v.open, raw)
 	if err != nil {
-		v.Note(FindingForeign, name+": "+err.Error())
+		v.Note(finding.Foreign, name+": "+err.Error())
 		return nil
 	}
-	return v.end(of, batches)
+	return v.End(of, batches)
 }
 
-// witness adds what the last relay signed for a number, without the batch's slots.
-func (v *Verifier) witness(signed *onion.SignedManifest, epoch, seq, copies uint64) error {
+// Witness adds what the last relay signed for a number, without the batch's slots.
+func (v *Verifier) Witness(signed *onion.SignedManifest, epoch, seq, copies uint64) error {
 	r, err := newRecord(v.open, signed, epoch, seq, copies)
 	if err != nil {
 		return err
@@ -267,18 +268,18 @@ func (v *Verifier) Open(batch *onion.Batch) (*Record, error) {
 
 // record reads a batch to its end and returns its record. Where the key is erased, it is read all the same: what is
 // wrong with it comes first.
-func (v *Verifier) record(b *incoming) (*Record, error) {
-	last := b.last()
-	r, err := newRecord(v.open, b.signed, last.Epoch, last.Seq, 1)
+func (v *Verifier) record(b *Incoming) (*Record, error) {
+	last := b.Last()
+	r, err := newRecord(v.open, b.Signed, last.Epoch, last.Seq, 1)
 	if err != nil {
 		return nil, err
 	}
 	if last.Destroyed() || v.suffices(last) != nil {
-		return r, b.check()
+		return r, b.Check()
 	}
 	opener, err := v.opener(last)
 	if err != nil {
-		return nil, cmp.Or(b.check(), err)
+		return nil, cmp.Or(b.Check(), err)
 	}
 	f := v.newFold(r)
 	if err := openAll(opener, b.each, f.add); err != nil {
@@ -337,9 +338,9 @@ func (v *Verifier) AddRecord(r *Record) error {
 	return nil
 }
 
-// complete says that there is no further batch of an epoch, and lets its records go, replay set and all.
+// Complete says that there is no further batch of an epoch, and lets its records go, replay set and all.
 // What is kept of all epochs together then does not grow with their messages.
-func (v *Verifier) complete(of uint64) error {
+func (v *Verifier) Complete(of uint64) error {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	e := v.epoch(of)
@@ -360,7 +361,7 @@ func (v *Verifier) complete(of uint64) error {
 	return nil
 }
 
-func (v *Verifier) isClosed(of uint64) bool {
+func (v *Verifier) IsClosed(of uint64) bool {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	e := v.epochs[of]
@@ -381,9 +382,9 @@ func (v *Verifier) Has(epoch, seq uint64) bool {
 }
 
 // Note adds a finding that has no record.
-func (v *Verifier) Note(name FindingName, example string) { v.noteAt(name, 1, nowhere(example)) }
+func (v *Verifier) Note(name finding.Name, example string) { v.NoteAt(name, 1, nowhere(example)) }
 
-func (v *Verifier) noteAt(name FindingName, n uint64, at place) {
+func (v *Verifier) NoteAt(name finding.Name, n uint64, at Place) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	v.faults.add(name, n, at)
@@ -391,7 +392,7 @@ func (v *Verifier) noteAt(name FindingName, n uint64, at place) {
 }
 
 // Findings returns what did not add up so far, but for what shows only when batches are opened.
-func (v *Verifier) Findings() []Finding {
+func (v *Verifier) Findings() []finding.Finding {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	return v.places().list()
@@ -417,4 +418,21 @@ func (v *Verifier) sortedEpochs() []uint64 {
 	}
 	slices.Sort(numbers)
 	return numbers
+}
+
+// Task returns the task.
+func (v *Verifier) Task() *taskfile.Open { return v.open }
+
+// OpenIncoming reads a batch to its end and returns its record, as [Verifier.Open] does of one in memory.
+func (v *Verifier) OpenIncoming(b *Incoming) (*Record, error) { return v.record(b) }
+
+// EraseKey erases the key of an epoch, and says whether it was still there.
+func (v *Verifier) EraseKey(epoch uint64) (erased bool, err error) {
+	if _, err := v.keys.Key(epoch); errors.Is(err, keyfile.ErrErased) {
+		return false, nil
+	}
+	if err := v.keys.Erase(epoch); err != nil {
+		return false, fmt.Errorf("couldn't erase the key of epoch %d: %w", epoch, err)
+	}
+	return true, nil
 }

@@ -3,14 +3,9 @@ package verifier_test
 import (
 	"bytes"
 	"encoding/json"
-	"fmt"
-	"io"
 	"log/slog"
 	"math"
-	"net/http"
-	"net/http/httptest"
 	"path/filepath"
-	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -20,54 +15,23 @@ import (
 	"github.com/doona-dp/doona/internal/testing/relaytest"
 	"github.com/doona-dp/doona/planner"
 	"github.com/doona-dp/doona/protocols/registry"
-	"github.com/doona-dp/doona/shufflerclient"
 	"github.com/doona-dp/doona/verifier"
+	"github.com/doona-dp/doona/verifier/collect"
+	"github.com/doona-dp/doona/verifier/finding"
 	"github.com/doona-dp/doona/wire/handover"
 	"github.com/doona-dp/doona/wire/keyfile"
 	"github.com/doona-dp/doona/wire/onion"
 	"github.com/doona-dp/doona/wire/task"
 )
 
-// batchSize is small, so the guarantee of the test's task is local: γ is large.
-const batchSize = 20
-
-// newCascade lays out two relays for the mean of numbers from 0 to 10.
-func newCascade(t *testing.T) *relaytest.Cascade {
-	t.Helper()
-	return relaytest.New(t, relaytest.Options{Task: relaytest.Mean(batchSize)})
-}
-
-func newVerifier(t testing.TB, c *relaytest.Cascade) *verifier.Verifier {
-	t.Helper()
-	keys, err := keyfile.LoadHPKE(c.VerifierKeys("task0"))
-	require.NoError(t, err)
-	v, err := verifier.New(c.Open, keys)
-	require.NoError(t, err)
-	return v
-}
-
-// report submits one report per client to the running first relay.
-func report(t *testing.T, c *relaytest.Cascade, clients, first int, value float64) {
-	t.Helper()
-	client, err := shufflerclient.Connect(t.Context(),
-		shufflerclient.Options{Task: c.TaskURL(0), Owner: c.Owner, MaxEpsilon: 10})
-	require.NoError(t, err)
-	for i := range clients {
-		r, err := client.Report(0, []float64{value})
-		require.NoError(t, err)
-		header := http.Header{"X-Forwarded-For": {relaytest.Network(first + i)}}
-		require.NoError(t, client.WithHeader(header).Submit(t.Context(), r))
-	}
-}
-
 func TestReportsThroughTwoRelaysAreCountedAndSurviveARestart(t *testing.T) {
 	c := newCascade(t)
 	c.StartAll(t)
-	report(t, c, 2*batchSize+3, 0, 7)
+	submit(t, c, 2*batchSize+3, 0, 7)
 	dir := filepath.Join(t.TempDir(), "batches")
 	c.Pull(t, 0, 1) // wait until both batches are ready
 	v := newVerifier(t, c)
-	puller, err := verifier.NewPuller(v, c.Verifier, dir, slog.New(slog.DiscardHandler))
+	puller, err := collect.NewPuller(v, c.Verifier, dir, slog.New(slog.DiscardHandler))
 	require.NoError(t, err)
 	require.NoError(t, puller.Pull(t.Context()))
 	got, err := v.Report()
@@ -84,10 +48,10 @@ func TestReportsThroughTwoRelaysAreCountedAndSurviveARestart(t *testing.T) {
 	_, err = c.Verifier.Pull(t.Context(), c.Open, 1, 0, 0)
 	require.ErrorIs(t, err, handover.ErrConfirmed, "a confirmed batch is gone at the relay")
 	again := newVerifier(t, c)
-	_, err = verifier.NewPuller(again, c.Verifier, dir, slog.New(slog.DiscardHandler))
+	_, err = collect.NewPuller(again, c.Verifier, dir, slog.New(slog.DiscardHandler))
 	require.ErrorIs(t, err, durable.ErrClaimed, "one puller per folder")
 	require.NoError(t, puller.Close())
-	puller, err = verifier.NewPuller(again, c.Verifier, dir, slog.New(slog.DiscardHandler))
+	puller, err = collect.NewPuller(again, c.Verifier, dir, slog.New(slog.DiscardHandler))
 	require.NoError(t, err)
 	defer puller.Close()
 	reread, err := again.Report()
@@ -95,42 +59,6 @@ func TestReportsThroughTwoRelaysAreCountedAndSurviveARestart(t *testing.T) {
 	require.NotEqual(t, got.Progress, reread.Progress, "nothing was asked since")
 	got.Progress, reread.Progress = nil, nil
 	require.Equal(t, got, reread)
-}
-
-func TestThePageAndItsJSONShowTheReport(t *testing.T) {
-	c := newCascade(t)
-	v := newVerifier(t, c)
-	server := httptest.NewServer(v.Handler())
-	defer server.Close()
-	require.Contains(t, get(t, server.URL+"/"), "No batch has been released yet")
-	require.NoError(t, v.Add(chain(t, c, 0, slots(t, c, batchSize))))
-	require.Contains(t, get(t, server.URL+"/"), "Everything added up")
-	var r struct {
-		Users     uint64
-		Interval  [2]float64
-		Processed struct {
-			Estimate       float64
-			Interval, Band [2]float64
-		}
-		Epsilon float64
-		Alone   float64 `json:"alone_epsilon"`
-		Crowd   float64 `json:"crowd_epsilon"`
-	}
-	require.NoError(t, json.Unmarshal([]byte(get(t, server.URL+"/api/report")), &r))
-	require.Equal(t, r.Epsilon, r.Crowd, "the claim is of a crowd")
-	require.EqualValues(t, batchSize, r.Users)
-	require.Less(t, r.Interval[0], r.Interval[1])
-	require.Contains(t, get(t, server.URL+"/page.css"), "font")
-	lines := strings.Split(strings.TrimSpace(get(t, server.URL+"/api/report.csv")), "\n")
-	require.Len(t, lines, 3)
-	require.Equal(t, "epoch,start,entry,label,clients,batches,estimate,standard_error,lo,hi,standard_error_worst,"+
-		"band_lo,band_hi,reports,missing,usable,unusable_because,override,processed,processed_lo,processed_hi,"+
-		"processed_band_lo,processed_band_hi,processing,epsilon,alone_epsilon,local_epsilon,crowd_epsilon,"+
-		"crowd_batches", lines[0])
-	require.True(t, strings.HasPrefix(lines[1], "all,,0,,20,1,") && strings.HasPrefix(lines[2], "0,20"), lines)
-	require.True(t, strings.HasSuffix(lines[1], fmt.Sprintf(",%v,%v,%v,%v,%v,clip,%v,%v,%v,%v,1", r.Processed.Estimate,
-		r.Processed.Interval[0], r.Processed.Interval[1], r.Processed.Band[0], r.Processed.Band[1], r.Epsilon, r.Alone,
-		r.Alone, r.Crowd)), lines[1])
 }
 
 // TestAReportIsMadeOnce: whoever asks again gets the same report until something is added, and then all that
@@ -142,7 +70,7 @@ func TestAReportIsMadeOnce(t *testing.T) {
 	one, two := f.good(t, 0), bytesOf(t, f.good(t, 2))
 	for _, change := range []func(*verifier.Verifier){
 		func(v *verifier.Verifier) { require.NoError(t, v.Add(one)) },
-		func(v *verifier.Verifier) { v.Note(verifier.FindingTruncated, "a file") },
+		func(v *verifier.Verifier) { v.Note(finding.Truncated, "a file") },
 		func(v *verifier.Verifier) { require.NoError(t, v.AddFile("two", bytes.NewReader(two))) },
 		func(v *verifier.Verifier) { require.NoError(t, v.AddFile("bad", bytes.NewReader(two[:300]))) },
 		func(v *verifier.Verifier) { v.ShowUnusable() },
@@ -160,59 +88,6 @@ func TestAReportIsMadeOnce(t *testing.T) {
 		}
 		require.Equal(t, reportOf(t, fresh), reportOf(t, v))
 	}
-}
-
-// TestThePageInOneFileLoadsNothing: what `verifier analyze --html` writes has no address in it.
-func TestThePageInOneFileLoadsNothing(t *testing.T) {
-	c := newCascade(t)
-	v := newVerifier(t, c)
-	require.NoError(t, v.Add(chain(t, c, 0, slots(t, c, batchSize))))
-	var page strings.Builder
-	require.NoError(t, v.WriteHTML(&page))
-	require.Contains(t, page.String(), "<style>")
-	require.Contains(t, page.String(), "aria-label=\"Mean of a client&#39;s value by epoch")
-	require.NotRegexp(t, `(?:src|href|action)=|url\(|@import|<script`, page.String())
-}
-
-func get(t *testing.T, url string) string {
-	t.Helper()
-	resp, err := http.Get(url)
-	require.NoError(t, err)
-	defer resp.Body.Close()
-	body, err := io.ReadAll(resp.Body)
-	require.NoError(t, err)
-	require.Equal(t, http.StatusOK, resp.StatusCode)
-	return string(body)
-}
-
-// slots returns the envelopes' slots of n clients, as the first relay sees them after opening.
-func slots(t *testing.T, c *relaytest.Cascade, n int) [][]byte {
-	t.Helper()
-	return slotsOf(t, c, 0, n)
-}
-
-// slotsOf is slots for an epoch.
-func slotsOf(t *testing.T, c *relaytest.Cascade, epoch uint64, n int) [][]byte {
-	t.Helper()
-	client, err := shufflerclient.New(c.Open, shufflerclient.Options{MaxEpsilon: 10})
-	require.NoError(t, err)
-	opener := c.Opener(t, 0, epoch)
-	var out [][]byte
-	for i := range n {
-		r, err := client.Report(epoch, []float64{float64(i % 10)})
-		require.NoError(t, err)
-		envelope, err := opener.OpenEnvelope(r.Body)
-		require.NoError(t, err)
-		out = append(out, envelope.Lanes[0]...)
-	}
-	return out
-}
-
-// chain is [relaytest.Cascade.Chain] in epoch 0.
-func chain(t *testing.T, c *relaytest.Cascade, seq uint64, first [][]byte,
-	change ...func([][]byte) [][]byte) *onion.Batch {
-	t.Helper()
-	return c.Chain(t, 0, seq, first, change...)
 }
 
 func TestBatchesThatAreNotAsSignedAreRefused(t *testing.T) {
@@ -276,10 +151,10 @@ func TestSlotsThatDoNotCountBecomeFindings(t *testing.T) {
 	require.NoError(t, err)
 	require.EqualValues(t, 2, r.Rejected)
 	require.EqualValues(t, 2*batchSize-2, r.Verified)
-	require.Equal(t, []verifier.Finding{
-		{Name: verifier.FindingRepeated, Count: 1, Meaning: "slots that were there before",
+	require.Equal(t, []finding.Finding{
+		{Name: finding.Repeated, Count: 1, Meaning: "slots that were there before",
 			Example: "epoch 0, batch 1"},
-		{Name: verifier.FindingUnreadable, Count: 1, Meaning: "slots that the verifier’s key does not open",
+		{Name: finding.Unreadable, Count: 1, Meaning: "slots that the verifier’s key does not open",
 			Example: "epoch 0, batch 1"},
 	}, r.Findings)
 	require.Equal(t, r.MessagesSent, r.CoverMessages+r.Verified+r.Rejected+r.Withheld)
@@ -295,7 +170,7 @@ func TestAReplayedBatchIsWithheldForBeingTooSmall(t *testing.T) {
 	require.NoError(t, err)
 	require.EqualValues(t, 1, r.Batches)
 	require.EqualValues(t, batchSize, r.Rejected)
-	require.Equal(t, verifier.FindingTooFew, r.Findings[1].Name)
+	require.Equal(t, finding.TooFew, r.Findings[1].Name)
 }
 
 // covers returns the slots of n clients who send a cover each, as the first relay sees them.
@@ -331,7 +206,7 @@ func TestARepeatedCoverIsAFinding(t *testing.T) {
 	require.EqualValues(t, 3, r.Batches)
 	require.EqualValues(t, 2, r.CoverMessages)
 	require.EqualValues(t, 2, r.Rejected)
-	require.Equal(t, []verifier.Finding{{Name: verifier.FindingRepeated, Count: 2,
+	require.Equal(t, []finding.Finding{{Name: finding.Repeated, Count: 2,
 		Meaning: "slots that were there before", Example: "epoch 0, batch 1"}}, r.Findings)
 }
 
@@ -347,7 +222,7 @@ func TestCoversAreNotWithheld(t *testing.T) {
 	require.Zero(t, r.Batches)
 	require.EqualValues(t, []uint64{batchSize, 4, 3, batchSize - 7},
 		[]uint64{r.MessagesSent, r.CoverMessages, r.Rejected, r.Withheld})
-	require.Equal(t, verifier.FindingTooFew, r.Findings[0].Name)
+	require.Equal(t, finding.TooFew, r.Findings[0].Name)
 
 	c = newPair(t)
 	v = newVerifier(t, c)
@@ -356,7 +231,7 @@ func TestCoversAreNotWithheld(t *testing.T) {
 	require.NoError(t, err)
 	require.Zero(t, r.Batches)
 	require.Equal(t, []uint64{2, 1, 0, 1}, []uint64{r.MessagesSent, r.CoverMessages, r.Rejected, r.Withheld})
-	require.Equal(t, verifier.FindingIncomplete, r.Findings[0].Name)
+	require.Equal(t, finding.Incomplete, r.Findings[0].Name)
 }
 
 // TestTheLedgerAddsUp: over two epochs a client pays for both, whatever the number of batches in each, and no more

@@ -11,6 +11,7 @@ import (
 
 	"github.com/doona-dp/doona/internal/look"
 	"github.com/doona-dp/doona/verifier"
+	"github.com/doona-dp/doona/verifier/report"
 	"github.com/doona-dp/doona/wire/task"
 )
 
@@ -125,7 +126,7 @@ type row struct {
 }
 
 func (c *crowd) state() (*state, error) {
-	report, err := c.road.Verifier.Report()
+	made, err := c.road.Verifier.Report()
 	if err != nil {
 		return nil, err
 	}
@@ -137,17 +138,17 @@ func (c *crowd) state() (*state, error) {
 	s := &state{
 		TaskURL: c.road.URL, Owner: c.road.Owner, Query: t.Query, words: c.words, Protocol: t.Protocol,
 		Lo: t.Input.Lo.Float64(), Hi: t.Input.Hi.Float64(), Bins: t.Input.Bins, Labels: t.Input.Labels,
-		Batch: t.Batch.Size, Hops: report.Hops, Guarantee: report.Guarantee, ByHop: report.ByHop,
-		Distribution: report.Distribution, AboutTexts: report.AboutTexts(),
-		Counts: countState{report.MessagesSent, report.CoverMessages, report.Verified, report.Rejected,
-			report.Withheld},
+		Batch: t.Batch.Size, Hops: made.Hops, Guarantee: made.Guarantee, ByHop: made.ByHop,
+		Distribution: made.Distribution, AboutTexts: report.AboutTexts(made),
+		Counts: countState{made.MessagesSent, made.CoverMessages, made.Verified, made.Rejected,
+			made.Withheld},
 		History: []row{}, ticks: verifier.Ticks(t.Task),
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	s.Epoch = epochState{number, time.Unix(int64(t.Epochs.End(number)), 0).UTC(), c.acked[number], c.filled.Seconds()}
 	var all [][]float64
-	for _, e := range report.Ledger.Epochs {
+	for _, e := range made.Ledger.Epochs {
 		if e.Estimate == nil && !e.Usable {
 			continue
 		}
@@ -158,12 +159,12 @@ func (c *crowd) state() (*state, error) {
 		all = append(all, c.played[e.Epoch]...)
 		s.History = append(s.History, row{e.Epoch, e.Users, exact, e.Answer})
 	}
-	if s.Texts = foundTexts(report.Texts, all); report.Estimate != nil || report.Texts != nil {
+	if s.Texts = foundTexts(made.Texts, all); made.Estimate != nil || made.Texts != nil {
 		exact, err := truth(t.Task, all)
 		if err != nil {
 			return nil, err
 		}
-		s.Total = &row{Users: report.Users, Truth: exact, Answer: report.Answer}
+		s.Total = &row{Users: made.Users, Truth: exact, Answer: made.Answer}
 	}
 	return s, nil
 }

@@ -209,9 +209,9 @@ type diary struct {
 	answers   [monthDays][]answered
 }
 
-// collect plays all days, several at a time: each has randomness of its own, so that their order does not matter. done
+// playDays plays all days, several at a time: each has randomness of its own, so that their order does not matter. done
 // is called after each, from several goroutines.
-func collect(ctx context.Context, seed uint64, done func()) (*diary, error) {
+func playDays(ctx context.Context, seed uint64, done func()) (*diary, error) {
 	of, err := questions()
 	if err != nil {
 		return nil, err
@@ -276,7 +276,7 @@ func (d *diary) total(question int) (sum answered, users uint64, err error) {
 // makeMonth simulates a site's month. The same seed makes the same.
 func makeMonth(ctx context.Context, seed uint64, done func()) (*month, error) {
 	begin := time.Now()
-	d, err := collect(ctx, seed, done)
+	d, err := playDays(ctx, seed, done)
 	if err != nil {
 		return nil, err
 	}

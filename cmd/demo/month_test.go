@@ -32,7 +32,7 @@ func binomialLeast(n, p float64) float64 {
 // intervals, single days' and the month's, 94 % do: some of them depend on each other. What is called seen is somebody's.
 func TestMonthHoldsTheTruth(t *testing.T) {
 	for seed := range uint64(2) {
-		d, err := collect(t.Context(), seed, func() {})
+		d, err := playDays(t.Context(), seed, func() {})
 		require.NoError(t, err)
 		pages := &diary{questions: d.questions[1:2], visitors: d.visitors}
 		for day := range monthDays {

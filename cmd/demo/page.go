@@ -18,7 +18,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/doona-dp/doona/internal/look"
-	"github.com/doona-dp/doona/verifier"
+	"github.com/doona-dp/doona/verifier/report"
 	"github.com/doona-dp/doona/wire/problem"
 	"github.com/doona-dp/doona/wire/task"
 )
@@ -89,7 +89,7 @@ func (p *page) handler(relay string) http.Handler {
 	mux.HandleFunc("POST /api/{task}/fill", p.of(serveFill))
 	mux.HandleFunc("POST /api/alone", p.alone.serve)
 	mux.Handle("GET /", http.FileServer(http.Dir(p.www)))
-	site := verifier.NewSite()
+	site := report.NewSite()
 	others := slices.DeleteFunc(slices.Sorted(maps.Keys(p.tasks)), func(name string) bool { return name == liveTask })
 	for _, name := range append([]string{liveTask}, others...) {
 		r := p.tasks[name].road

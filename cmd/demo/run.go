@@ -16,6 +16,7 @@ import (
 	"github.com/doona-dp/doona/planner"
 	"github.com/doona-dp/doona/protocols"
 	"github.com/doona-dp/doona/verifier"
+	"github.com/doona-dp/doona/verifier/report"
 	"github.com/doona-dp/doona/wire/task"
 )
 
@@ -171,7 +172,7 @@ func unclipped(t *task.Task, o *options, rows [][]float64) (verifier.Values, flo
 }
 
 func (r *result) print(w io.Writer) error {
-	if err := r.Report.Print(w); err != nil {
+	if err := report.Print(w, r.Report); err != nil {
 		return err
 	}
 	if r.Estimate != nil {

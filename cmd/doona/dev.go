@@ -18,6 +18,7 @@ import (
 	"github.com/doona-dp/doona/internal/cli"
 	"github.com/doona-dp/doona/internal/look"
 	"github.com/doona-dp/doona/internal/sandbox"
+	"github.com/doona-dp/doona/verifier/report"
 )
 
 func devCommand() *cobra.Command {
@@ -101,7 +102,7 @@ func dev(ctx context.Context, cmd *cobra.Command, o *devOptions, hosts *look.Hos
 
 // devHandler serves the estimate's page.
 func devHandler(hosts *look.Hosts, t *sandbox.Task) http.Handler {
-	return look.Protect(look.Bare, hosts.Guard(t.Verifier.Handler()))
+	return look.Protect(look.Bare, hosts.Guard(report.Handler(t.Verifier)))
 }
 
 // listenAt opens the ports of the page and of the relays, all or none.

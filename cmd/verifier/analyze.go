@@ -22,6 +22,8 @@ import (
 	"github.com/doona-dp/doona/internal/durable"
 	"github.com/doona-dp/doona/internal/ledger"
 	"github.com/doona-dp/doona/verifier"
+	"github.com/doona-dp/doona/verifier/finding"
+	"github.com/doona-dp/doona/verifier/report"
 	"github.com/doona-dp/doona/wire/keyfile"
 	"github.com/doona-dp/doona/wire/task"
 	"github.com/doona-dp/doona/wire/taskfile"
@@ -101,33 +103,33 @@ func (r *results) rootOf(open *taskfile.Open) (id task.ID, err error) {
 }
 
 // print prints the report of all that was added, and then fails if there is no estimate or a fault.
-func (r *results) print(cmd *cobra.Command, v *verifier.Verifier, t *task.Task) error {
+func (r *results) print(cmd *cobra.Command, v *verifier.Verifier) error {
 	if r.showUnusable {
 		v.ShowUnusable()
 	}
-	report, err := v.Report()
+	made, err := v.Report()
 	if err != nil {
 		return err
 	}
-	if err := writeFile(r.html, v.WriteHTML); err != nil {
+	if err := writeFile(r.html, func(w io.Writer) error { return report.WriteHTML(w, made) }); err != nil {
 		return err
 	}
-	if err := writeFile(r.csv, func(w io.Writer) error { return report.WriteCSV(w, t) }); err != nil {
+	if err := writeFile(r.csv, func(w io.Writer) error { return report.WriteCSV(w, made) }); err != nil {
 		return err
 	}
-	if err := cli.Print(cmd, report, report.Print); err != nil {
+	if err := cli.Print(cmd, made, func(w io.Writer) error { return report.Print(w, made) }); err != nil {
 		return err
 	}
 	switch {
-	case len(report.Ledger.Withheld) > 0: // of a dry run: else there is no report
+	case len(made.Ledger.Withheld) > 0: // of a dry run: else there is no report
 		return fmt.Errorf("%w: it does not suffice for all that this dry run counted", verifier.ErrBudget)
-	case report.Batches == 0:
-		return errors.Join(errors.New("no batch was released: there is no estimate"), verifier.Faults(report.Findings))
-	case !report.Usable && !r.showUnusable:
-		return errors.Join(fmt.Errorf("the report is unusable: %s", report.UnusableBecause),
-			verifier.Faults(report.Findings))
+	case made.Batches == 0:
+		return errors.Join(errors.New("no batch was released: there is no estimate"), finding.Faults(made.Findings))
+	case !made.Usable && !r.showUnusable:
+		return errors.Join(fmt.Errorf("the report is unusable: %s", made.UnusableBecause),
+			finding.Faults(made.Findings))
 	}
-	return verifier.Faults(report.Findings)
+	return finding.Faults(made.Findings)
 }
 
 // aboutAnalyze is what help says of analyze.
@@ -202,7 +204,7 @@ func analyzeCommand() *cobra.Command {
 			if out != "" {
 				return writeState(cmd, v, out, len(args))
 			}
-			return r.print(cmd, v, open.Task)
+			return r.print(cmd, v)
 		},
 	}
 	cmd.Flags().StringVar(&taskPath, "task", "", "signed task bundle")
@@ -321,7 +323,7 @@ Where the keys are, a mark beside them tells which ledger results were charged t
 					return fmt.Errorf("%s: %w", path, err)
 				}
 			}
-			return r.print(cmd, v, open.Task)
+			return r.print(cmd, v)
 		},
 	}
 	cmd.Flags().StringVar(&taskPath, "task", "", "signed task bundle")
@@ -356,8 +358,8 @@ func writeFile(path string, write func(io.Writer) error) error {
 
 // verification is what `verifier verify --json` prints.
 type verification struct {
-	OK       bool               `json:"ok"`
-	Findings []verifier.Finding `json:"findings"`
+	OK       bool              `json:"ok"`
+	Findings []finding.Finding `json:"findings"`
 }
 
 func verifyCommand() *cobra.Command {
@@ -380,7 +382,7 @@ nothing is opened. Exit status 1 when anything fails; what it is has a name.`,
 				return err
 			}
 			out := verification{Findings: v.Findings()}
-			failed := verifier.Faults(out.Findings)
+			failed := finding.Faults(out.Findings)
 			out.OK = failed == nil
 			if err := cli.Print(cmd, out, out.print); err != nil {
 				return err

@@ -17,7 +17,7 @@ import (
 	"github.com/doona-dp/doona/internal/durable"
 	"github.com/doona-dp/doona/internal/testing/relaytest"
 	"github.com/doona-dp/doona/shufflerclient"
-	"github.com/doona-dp/doona/verifier"
+	"github.com/doona-dp/doona/verifier/finding"
 	"github.com/doona-dp/doona/wire/onion"
 	"github.com/doona-dp/doona/wire/task"
 )
@@ -96,7 +96,7 @@ func TestFaultsAreNamedAndTheRestCounts(t *testing.T) {
 	}
 	lane := f.write(t, 0, "c.batch")
 	f.write(t, 1, "b.batch", lane[0])
-	require.Equal(t, []verifier.FindingName{verifier.FindingRepeated}, namesIn(t, analyze(1, f.paths...)))
+	require.Equal(t, []finding.Name{finding.Repeated}, namesIn(t, analyze(1, f.paths...)))
 	run(t, 0, append([]string{"verify", "--task", f.bundle}, f.paths...)...)
 	f.write(t, 3, "a.batch")
 	raw, err := os.ReadFile(f.paths[2])
@@ -106,15 +106,15 @@ func TestFaultsAreNamedAndTheRestCounts(t *testing.T) {
 	f.paths = append(f.paths, filepath.Join(f.dir, "absent.batch"))
 
 	want := analyze(1, f.paths...)
-	require.Equal(t, []verifier.FindingName{verifier.FindingDuplicate, verifier.FindingGap, verifier.FindingRepeated,
-		verifier.FindingTruncated, verifier.FindingUnread}, namesIn(t, want))
+	require.Equal(t, []finding.Name{finding.Duplicate, finding.Gap, finding.Repeated,
+		finding.Truncated, finding.Unread}, namesIn(t, want))
 	var r struct{ Users, Batches uint64 }
 	require.NoError(t, json.Unmarshal([]byte(want), &r))
 	require.EqualValues(t, 3, r.Batches)
 	require.EqualValues(t, 3*testBatch, r.Users)
 	checked := run(t, 1, append([]string{"verify", "--task", f.bundle, "--json"}, f.paths...)...)
-	require.Equal(t, []verifier.FindingName{verifier.FindingDuplicate, verifier.FindingGap, verifier.FindingTruncated,
-		verifier.FindingUnread}, namesIn(t, checked))
+	require.Equal(t, []finding.Name{finding.Duplicate, finding.Gap, finding.Truncated,
+		finding.Unread}, namesIn(t, checked))
 
 	slices.Reverse(f.paths)
 	require.Equal(t, want, analyze(1, f.paths...))
@@ -132,9 +132,9 @@ func TestFaultsAreNamedAndTheRestCounts(t *testing.T) {
 	run(t, 1, "merge", "--task", f.bundle, "--ledger", f.dir, "--begin", f.paths[0])
 }
 
-func namesIn(t *testing.T, out string) (names []verifier.FindingName) {
+func namesIn(t *testing.T, out string) (names []finding.Name) {
 	t.Helper()
-	var r struct{ Findings []verifier.Finding }
+	var r struct{ Findings []finding.Finding }
 	require.NoError(t, json.Unmarshal([]byte(out), &r))
 	for _, finding := range r.Findings {
 		names = append(names, finding.Name)

@@ -15,14 +15,15 @@ import (
 	"github.com/doona-dp/doona/internal/table"
 	texts "github.com/doona-dp/doona/protocols/strings"
 	"github.com/doona-dp/doona/verifier"
+	"github.com/doona-dp/doona/verifier/finding"
 )
 
 // asked is what `verifier ask --json` prints.
 type asked struct {
-	Reports    uint64             `json:"reports"`    // Clients counted.
-	Confidence float64            `json:"confidence"` // Of all intervals together.
-	Texts      []askedText        `json:"texts"`
-	Findings   []verifier.Finding `json:"findings"`
+	Reports    uint64            `json:"reports"`    // Clients counted.
+	Confidence float64           `json:"confidence"` // Of all intervals together.
+	Texts      []askedText       `json:"texts"`
+	Findings   []finding.Finding `json:"findings"`
 }
 
 type askedText struct {
@@ -90,7 +91,7 @@ func ask(cmd *cobra.Command, v *verifier.Verifier, list []string) error {
 		return invalid.Field("task", "one of another query", "a task for strings")
 	}
 	if aggregate.Reports() == 0 {
-		return errors.Join(errors.New("no batch was released: there is nothing to ask"), verifier.Faults(v.Findings()))
+		return errors.Join(errors.New("no batch was released: there is nothing to ask"), finding.Faults(v.Findings()))
 	}
 	counts, err := aggregate.Ask(list, verifier.Confidence)
 	if err != nil {
@@ -104,7 +105,7 @@ func ask(cmd *cobra.Command, v *verifier.Verifier, list []string) error {
 	if err := cli.Print(cmd, out, out.print); err != nil {
 		return err
 	}
-	return verifier.Faults(out.Findings)
+	return finding.Faults(out.Findings)
 }
 
 func (a asked) print(w io.Writer) error {

@@ -14,6 +14,7 @@ import (
 
 	"github.com/doona-dp/doona/internal/cli"
 	"github.com/doona-dp/doona/verifier"
+	"github.com/doona-dp/doona/verifier/finding"
 )
 
 // intake adds files of batches and ends of epochs to a verifier, each once. What cannot be opened is a finding like
@@ -79,7 +80,7 @@ func (in *intake) addFile(path string) error {
 	in.taken[path] = true
 	f, err := os.Open(path)
 	if err != nil {
-		in.v.Note(verifier.FindingUnread, err.Error())
+		in.v.Note(finding.Unread, err.Error())
 		return nil
 	}
 	defer f.Close()

@@ -19,6 +19,7 @@ import (
 	"github.com/doona-dp/doona/relay"
 	"github.com/doona-dp/doona/shufflerclient"
 	"github.com/doona-dp/doona/verifier"
+	"github.com/doona-dp/doona/verifier/collect"
 	"github.com/doona-dp/doona/wire/handover"
 	"github.com/doona-dp/doona/wire/keyfile"
 	"github.com/doona-dp/doona/wire/taskfile"
@@ -116,7 +117,7 @@ func (s *Sandbox) StartTask(d *quickstart.Deployment, i int, name string) (*Task
 	if t.Verifier, err = verifier.New(t.Open, keys); err != nil {
 		return nil, err
 	}
-	puller, err := verifier.NewPuller(t.Verifier, handover.NewClient(sign, nil), filepath.Join(d.Dir, "batches", name),
+	puller, err := collect.NewPuller(t.Verifier, handover.NewClient(sign, nil), filepath.Join(d.Dir, "batches", name),
 		slog.New(slog.DiscardHandler))
 	if err != nil {
 		return nil, err

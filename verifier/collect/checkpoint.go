@@ -1,4 +1,4 @@
-package verifier
+package collect
 
 import (
 	"bytes"
@@ -10,8 +10,6 @@ import (
 	"os"
 
 	"github.com/doona-dp/doona/internal/durable"
-	"github.com/doona-dp/doona/wire/codec"
-	"github.com/doona-dp/doona/wire/task"
 )
 
 // A verifier that pulls writes down what it has learnt, so that no batch is opened twice and keys can go:
@@ -23,27 +21,8 @@ import (
 //
 // Each file is the SHA-256 of what follows, and a msgpack form.
 
-// epochLabel opens every file of an epoch, notesLabel that of findings.
-const (
-	epochLabel = "doona-epoch"
-	notesLabel = "doona-findings"
-)
-
-// closedEpoch is what stays of an epoch that is complete.
-type closedEpoch struct {
-	Label     string
-	Version   uint64
-	TaskID    []byte
-	Epoch     uint64
-	Batches   uint64 // By its signed end.
-	Aggregate []byte // See packCounters.
-	Counts    Counts
-	Hops      []HopCounts
-	Missing   []uint64 // Slots of released batches that were lost, by hop.
-	Exposed   uint64   // 1: messages of clients came here to be opened; else 0.
-	Findings  []noted
-	Evidence  []Evidence
-}
+// notesLabel opens the file of findings.
+const notesLabel = "doona-findings"
 
 // notes are findings that have no record.
 type notes struct {
@@ -51,54 +30,6 @@ type notes struct {
 	Version uint64
 	TaskID  []byte
 	Noted   []noted
-}
-
-// closedBytes returns the msgpack form of an epoch that is complete.
-func (v *Verifier) closedBytes(of uint64) ([]byte, error) {
-	v.mu.Lock()
-	defer v.mu.Unlock()
-	e := v.epoch(of)
-	if !e.closed {
-		return nil, fmt.Errorf("couldn't write epoch %d down: it is not complete", of)
-	}
-	c := closedEpoch{Label: epochLabel, Version: task.Version, TaskID: v.open.ID[:], Epoch: of, Batches: e.batches,
-		Aggregate: packCounters(e.total.aggregate), Counts: e.total.counts, Hops: e.total.hops,
-		Missing: e.total.missing, Findings: e.total.findings.noted(), Evidence: []Evidence{}}
-	if e.exposed {
-		c.Exposed = 1
-	}
-	if one := e.total.findings[FindingEquivocation]; one != nil {
-		c.Evidence = one.evidence
-	}
-	return codec.Marshal(&c)
-}
-
-// restoreEpoch takes an epoch that was complete.
-func (v *Verifier) restoreEpoch(of uint64, raw []byte) error {
-	var c closedEpoch
-	if err := codec.Unmarshal(raw, &c); err != nil {
-		return err
-	}
-	if c.Label != epochLabel || c.Version != task.Version || string(c.TaskID) != string(v.open.ID[:]) ||
-		c.Epoch != of || of >= v.open.Epochs.Count || len(c.Hops) != v.open.VerifierHop() ||
-		len(c.Missing) != len(c.Hops)+1 {
-		return errors.New("couldn't read an epoch: not that of its name")
-	}
-	t := &total{aggregate: v.mechanism.Aggregate(), counts: c.Counts, hops: c.Hops, missing: c.Missing,
-		findings: findings{}}
-	if err := unpackCounters(t.aggregate, c.Aggregate); err != nil {
-		return err
-	}
-	for _, n := range c.Findings {
-		t.findings.add(FindingName(n.Name), n.Count, place{n.Epoch, n.Seq, n.Text})
-	}
-	if one := t.findings[FindingEquivocation]; one != nil {
-		one.evidence = c.Evidence
-	}
-	v.mu.Lock()
-	defer v.mu.Unlock()
-	*v.epoch(of) = epoch{closed: true, batches: c.Batches, exposed: c.Exposed == 1, total: t}
-	return nil
 }
 
 // digest returns the SHA-256 of a checkpoint's content.

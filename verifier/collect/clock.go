@@ -1,4 +1,4 @@
-package verifier
+package collect
 
 import (
 	"context"
@@ -32,7 +32,7 @@ func (p *Puller) now(ctx context.Context) uint64 {
 func (p *Puller) compare(ctx context.Context) {
 	within, stop := context.WithTimeout(ctx, clockTimeout)
 	defer stop()
-	open, before := p.verifier.open, p.relayClock.ahead
+	open, before := p.open, p.relayClock.ahead
 	p.relayClock = relayClock{asked: time.Now()}
 	unix, err := p.client.Time(within, open, open.VerifierHop()-1)
 	if err != nil {

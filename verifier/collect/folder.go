@@ -1,4 +1,4 @@
-package verifier
+package collect
 
 import (
 	"errors"
@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 
 	"github.com/doona-dp/doona/internal/durable"
+	"github.com/doona-dp/doona/verifier/finding"
 )
 
 // The names of kept files: a batch by its epoch and number, the end of an epoch by its epoch.
@@ -81,7 +82,7 @@ func Quarantined(folder string) (names []string, err error) {
 func (p *Puller) noteQuarantined() error {
 	names, err := Quarantined(p.dir)
 	for _, name := range names {
-		p.verifier.Note(FindingQuarantined, name+": put aside earlier")
+		p.verifier.Note(finding.Quarantined, name+": put aside earlier")
 	}
 	return err
 }

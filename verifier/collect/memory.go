@@ -1,4 +1,4 @@
-package verifier
+package collect
 
 import (
 	"bytes"
@@ -65,7 +65,7 @@ func (p *Puller) twice(epoch, seq uint64) error {
 		if s == nil {
 			return fmt.Errorf("couldn't read %s: it is gone", path)
 		}
-		if err := p.verifier.witness(s, epoch, seq, 0); err != nil {
+		if err := p.verifier.Witness(s, epoch, seq, 0); err != nil {
 			return err
 		}
 	}
@@ -77,7 +77,7 @@ func (p *Puller) twice(epoch, seq uint64) error {
 func (p *Puller) reloadManifest(name string) error {
 	first, second := strings.CutSuffix(name, secondSuffix)
 	batch, ok := strings.CutSuffix(first, manifestSuffix)
-	if f, known := ParseFileName(batch); ok && known && !f.End && !p.verifier.isClosed(f.Epoch) {
+	if f, known := ParseFileName(batch); ok && known && !f.End && !p.verifier.IsClosed(f.Epoch) {
 		if second {
 			return p.twice(f.Epoch, f.Seq)
 		}
@@ -172,7 +172,7 @@ func (p *Puller) signed(epoch, seq uint64) (*onion.SignedManifest, error) {
 		return nil, err
 	}
 	defer file.Close()
-	r, err := onion.NewBatchReader(file, onion.MaxManifest(p.verifier.open.Task, p.verifier.open.VerifierHop()-1))
+	r, err := onion.NewBatchReader(file, onion.MaxManifest(p.open.Task, p.open.VerifierHop()-1))
 	if err != nil {
 		return nil, err
 	}

@@ -1,4 +1,4 @@
-package verifier
+package collect
 
 import (
 	"errors"
@@ -6,33 +6,13 @@ import (
 	"os"
 	"time"
 
+	"github.com/doona-dp/doona/verifier"
 	"github.com/doona-dp/doona/wire/handover"
 )
 
-// Contact says how a verifier stands with the last relay, from which it pulls.
-type Contact string
-
-// How it stands.
-const (
-	ContactNone  Contact = "none"  // Nothing has been asked yet.
-	ContactThere Contact = "there" // The last pull was answered.
-	ContactAway  Contact = "away"  // The last pull was not answered, or turned away.
-	ContactOver  Contact = "over"  // Nothing is left to ask: all epochs have ended.
-)
-
-// Progress is how far a verifier that pulls has come.
-type Progress struct {
-	Contact     Contact  `json:"contact"`
-	LastContact uint64   `json:"last_contact"` // Unix seconds of the last answer; 0: none since the start.
-	Epochs      uint64   `json:"epochs"`       // That have begun.
-	Ended       uint64   `json:"ended"`        // Whose signed end is here, with the batches before it.
-	Late        []uint64 `json:"late"`         // Epochs that are over for long and whose end is not here, ascending.
-	Unconfirmed uint64   `json:"unconfirmed"`  // Batches kept here that the relay does not yet know are.
-}
-
 // seen is what a puller remembers for [Progress].
 type seen struct {
-	contact Contact
+	contact verifier.Contact
 	at      uint64          // Of the last answer, Unix seconds.
 	ended   map[uint64]bool // By epoch.
 	failing bool            // The last pull met an error of the file system.
@@ -40,14 +20,14 @@ type seen struct {
 }
 
 // Progress says how far the puller has come. It is safe for concurrent use.
-func (p *Puller) Progress() Progress {
-	epochs, now := p.verifier.open.Epochs, uint64(max(p.Clock().Unix(), 0))
+func (p *Puller) Progress() verifier.Progress {
+	epochs, now := p.open.Epochs, uint64(max(p.Clock().Unix(), 0))
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	out := Progress{Contact: p.seen.contact, LastContact: p.seen.at, Ended: uint64(len(p.seen.ended)), Late: []uint64{},
-		Unconfirmed: uint64(p.seen.pending)}
+	out := verifier.Progress{Contact: p.seen.contact, LastContact: p.seen.at, Ended: uint64(len(p.seen.ended)),
+		Late: []uint64{}, Unconfirmed: uint64(p.seen.pending)}
 	if out.Ended == epochs.Count && out.Unconfirmed == 0 {
-		out.Contact = ContactOver
+		out.Contact = verifier.ContactOver
 	}
 	if now >= epochs.Start {
 		out.Epochs = min((now-epochs.Start)/epochs.Length+1, epochs.Count)
@@ -75,10 +55,10 @@ func (p *Puller) noteContact(err error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if !answered {
-		p.seen.contact = ContactAway
+		p.seen.contact = verifier.ContactAway
 		return
 	}
-	p.seen.contact, p.seen.at = ContactThere, uint64(max(p.Clock().Unix(), 0))
+	p.seen.contact, p.seen.at = verifier.ContactThere, uint64(max(p.Clock().Unix(), 0))
 }
 
 func (p *Puller) noteEnded(epoch uint64) {

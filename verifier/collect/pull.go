@@ -1,4 +1,7 @@
-package verifier
+// Package collect takes a task's batches from its last relay and keeps them in a folder: the verifier's server and
+// the demo call it. What it has pulled it hands to a [verifier.Verifier] by calls, batch by batch, once that is on the
+// disk. Neither takes the other's lock.
+package collect
 
 import (
 	"bufio"
@@ -12,9 +15,12 @@ import (
 	"time"
 
 	"github.com/doona-dp/doona/internal/durable"
+	"github.com/doona-dp/doona/verifier"
+	"github.com/doona-dp/doona/verifier/finding"
 	"github.com/doona-dp/doona/wire/handover"
 	"github.com/doona-dp/doona/wire/onion"
 	"github.com/doona-dp/doona/wire/problem"
+	"github.com/doona-dp/doona/wire/taskfile"
 )
 
 // Puller takes a task's batches from its last relay. Every batch is kept in a folder as a .batch
@@ -32,7 +38,8 @@ type Puller struct {
 	// It may be set before the first pull.
 	Late time.Duration
 
-	verifier *Verifier
+	verifier *verifier.Verifier
+	open     *taskfile.Open
 	client   *handover.Client
 	dir      string
 	log      *slog.Logger
@@ -65,7 +72,7 @@ type cursor struct {
 // NewPuller returns a puller that keeps batches in dir, which it creates, and adds those that are
 // there already. The folder is its own until [Puller.Close]: two verifiers that pulled into one would
 // confirm each other's batches.
-func NewPuller(v *Verifier, client *handover.Client, dir string, log *slog.Logger) (*Puller, error) {
+func NewPuller(v *verifier.Verifier, client *handover.Client, dir string, log *slog.Logger) (*Puller, error) {
 	if err := durable.MakeFolder(dir, 0o700); err != nil {
 		return nil, fmt.Errorf("couldn't keep batches: %w", err)
 	}
@@ -73,15 +80,14 @@ func NewPuller(v *Verifier, client *handover.Client, dir string, log *slog.Logge
 	if err != nil {
 		return nil, fmt.Errorf("couldn't keep batches in %s: %w", dir, err)
 	}
-	p := &Puller{Clock: time.Now, Late: time.Hour, verifier: v, client: client, dir: dir, log: log, release: release,
-		cursors: map[uint64]*cursor{}, seen: seen{contact: ContactNone, ended: map[uint64]bool{}}}
+	p := &Puller{Clock: time.Now, Late: time.Hour, verifier: v, open: v.Task(), client: client, dir: dir, log: log,
+		release: release, cursors: map[uint64]*cursor{},
+		seen: seen{contact: verifier.ContactNone, ended: map[uint64]bool{}}}
 	v.Scratch(dir)
 	if err := p.reload(); err != nil {
 		return nil, errors.Join(err, p.Close())
 	}
-	v.mu.Lock()
-	v.progress = p.Progress
-	v.mu.Unlock()
+	v.ShowProgress(p.Progress)
 	return p, nil
 }
 
@@ -91,7 +97,7 @@ func (p *Puller) Close() error { return p.release() }
 // reload adds the batches of an earlier run. There may be gaps: numbers that were refused, or that were
 // put aside.
 func (p *Puller) reload() error {
-	for epoch := range p.verifier.open.Epochs.Count {
+	for epoch := range p.open.Epochs.Count {
 		p.cursors[epoch] = &cursor{kept: map[uint64]bool{}, barren: map[uint64]bool{}, pending: map[uint64][]byte{},
 			had: map[uint64]handover.Had{}}
 	}
@@ -145,8 +151,8 @@ func (p *Puller) putAside(name string, fault error) error {
 	if err := Quarantine(p.dir, filepath.Join(p.dir, name)); err != nil {
 		return err
 	}
-	p.log.Warn("put a damaged file aside", "task", p.verifier.open.ID.String()[:8], "file", name, "fault", fault)
-	p.verifier.Note(FindingQuarantined, name+": "+fault.Error())
+	p.log.Warn("put a damaged file aside", "task", p.open.ID.String()[:8], "file", name, "fault", fault)
+	p.verifier.Note(finding.Quarantined, name+": "+fault.Error())
 	return nil
 }
 
@@ -157,19 +163,19 @@ func (p *Puller) reloadBatch(epoch, seq uint64) (fault, err error) {
 	if c == nil {
 		return fmt.Errorf("the task has no epoch %d", epoch), nil
 	}
-	do := func(b *incoming) error { return b.check() }
+	do := func(b *verifier.Incoming) error { return b.Check() }
 	if !c.written && !c.kept[seq] {
 		do = p.take
 	}
-	signed, err := p.readKept(epoch, seq, func(b *incoming) error {
-		c.barren[seq] = b.last().Destroyed()
+	signed, err := p.readKept(epoch, seq, func(b *verifier.Incoming) error {
+		c.barren[seq] = b.Last().Destroyed()
 		return do(b)
 	})
-	if fault := new(Fault); errors.As(err, &fault) {
+	if fault := new(verifier.Fault); errors.As(err, &fault) {
 		return fault.Err, nil
 	}
-	if unread := new(readError); errors.As(err, &unread) {
-		return fmt.Errorf("couldn't read it: %w", unread.error), nil
+	if unread := new(verifier.ReadError); errors.As(err, &unread) {
+		return fmt.Errorf("couldn't read it: %w", unread.Err), nil
 	}
 	if err != nil {
 		return nil, err
@@ -178,21 +184,21 @@ func (p *Puller) reloadBatch(epoch, seq uint64) (fault, err error) {
 	return nil, c.confirmLater(seq, signed.Manifest, p.path(epoch, seq))
 }
 
-// readKept has do read a kept batch, and returns what was signed. A [Fault] or [readError] is the file's.
-func (p *Puller) readKept(epoch, seq uint64, do func(*incoming) error) (*onion.SignedManifest, error) {
+// readKept has do read a kept batch, and returns what was signed. A [Fault] or [verifier.ReadError] is the file's.
+func (p *Puller) readKept(epoch, seq uint64, do func(*verifier.Incoming) error) (*onion.SignedManifest, error) {
 	file, err := os.Open(p.path(epoch, seq))
 	if err != nil {
-		return nil, &readError{err}
+		return nil, &verifier.ReadError{Err: err}
 	}
 	defer file.Close()
-	b, err := receive(p.verifier.open, bufio.NewReaderSize(file, readAhead))
+	b, err := verifier.Receive(p.open, bufio.NewReaderSize(file, readAhead))
 	if err != nil {
 		return nil, err
 	}
-	if m := b.last(); m.Epoch != epoch || m.Seq != seq {
-		return nil, &Fault{Name: FindingForeign, Err: errors.New("not the batch that its name says")}
+	if m := b.Last(); m.Epoch != epoch || m.Seq != seq {
+		return nil, &verifier.Fault{Name: finding.Foreign, Err: errors.New("not the batch that its name says")}
 	}
-	return b.signed, do(b)
+	return b.Signed, do(b)
 }
 
 // reloadEnd reads the kept end of an epoch.
@@ -205,7 +211,7 @@ func (p *Puller) reloadEnd(epoch uint64) error {
 	if err != nil {
 		return err
 	}
-	open, c := p.verifier.open, p.cursors[epoch]
+	open, c := p.open, p.cursors[epoch]
 	if c == nil {
 		return fmt.Errorf("the task has no epoch %d", epoch)
 	}
@@ -214,7 +220,7 @@ func (p *Puller) reloadEnd(epoch uint64) error {
 		return err
 	}
 	c.end = &chain[len(chain)-1]
-	return p.verifier.end(epoch, c.end.Batches)
+	return p.verifier.End(epoch, c.end.Batches)
 }
 
 // confirmLater has a batch of an earlier run confirmed, as a crash may have come before that: and before its file
@@ -254,7 +260,7 @@ func (p *Puller) Run(ctx context.Context, interval time.Duration) error {
 // Pull takes all batches that are ready, of all epochs that have begun. Its error is that of the
 // first epoch that failed; the others have been tried.
 func (p *Puller) Pull(ctx context.Context) error {
-	open := p.verifier.open
+	open := p.open
 	now := p.now(ctx)
 	var failed error
 	disk := false
@@ -287,7 +293,7 @@ func (p *Puller) Pull(ctx context.Context) error {
 
 // confirm lets the relay delete the batches that are kept.
 func (p *Puller) confirm(ctx context.Context, epoch uint64, c *cursor) error {
-	open := p.verifier.open
+	open := p.open
 	var failed error
 	for seq, manifest := range c.pending {
 		err := p.client.Confirm(ctx, open, open.VerifierHop()-1, epoch, seq, manifest)
@@ -338,7 +344,7 @@ func (p *Puller) pullEpoch(ctx context.Context, epoch uint64, c *cursor) error {
 			continue
 		case errors.Is(err, errEnded):
 			// Anyone on the way can say so, too: nothing is erased for it, and it is asked again.
-			return p.note(FindingEnded, place{epoch, c.next, fmt.Sprintf("epoch %d, from batch %d on", epoch, c.next)})
+			return p.note(finding.Ended, placeOf(epoch, c.next, "epoch %d, from batch %d on", epoch, c.next))
 		case errors.Is(err, handover.ErrConfirmed):
 			if past, err := p.passOver(ctx, epoch, c); err != nil || !past {
 				return err
@@ -371,10 +377,10 @@ func (c *cursor) pass(released bool) {
 // come.
 func (p *Puller) takesNoMore(epoch uint64, c *cursor) (bool, error) {
 	if !onion.Spoilt(c.released, c.spoilt) {
-		return !p.verifier.open.HasBatch(c.next), nil
+		return !p.open.HasBatch(c.next), nil
 	}
-	return true, p.note(FindingSpoilt, place{epoch, c.next, fmt.Sprintf("epoch %d, from batch %d on: %d before it were "+
-		"destroyed or refused", epoch, c.next, c.spoilt)})
+	return true, p.note(finding.Spoilt, placeOf(epoch, c.next, "epoch %d, from batch %d on: %d before it were "+
+		"destroyed or refused", epoch, c.next, c.spoilt))
 }
 
 // passOver notes that a batch was confirmed before and is not here, and says whether to go on without it. Anyone
@@ -400,20 +406,20 @@ const mostMissing = 100
 func (p *Puller) noteMissing(epoch, seq uint64) error {
 	before := 0
 	for _, n := range p.notes {
-		if n.Name == string(FindingMissing) && n.Epoch == epoch {
+		if n.Name == string(finding.Missing) && n.Epoch == epoch {
 			before++
 		}
 	}
-	at := batchPlace(epoch, seq)
+	at := verifier.BatchPlace(epoch, seq)
 	at.Text += " was confirmed before, and is not here"
 	switch {
 	case before == mostMissing:
-		at = place{epoch, seq, fmt.Sprintf("more than %d batches of epoch %d were confirmed before, and are not here",
-			mostMissing, epoch)}
+		at = placeOf(epoch, seq, "more than %d batches of epoch %d were confirmed before, and are not here",
+			mostMissing, epoch)
 	case before > mostMissing:
 		return nil
 	}
-	return p.note(FindingMissing, at)
+	return p.note(finding.Missing, at)
 }
 
 // advance passes over the batches that are kept. The epoch is complete when its signed end tells of no
@@ -426,14 +432,14 @@ func (p *Puller) advance(epoch uint64, c *cursor) error {
 		return nil
 	}
 	p.noteEnded(epoch)
-	return p.verifier.complete(epoch)
+	return p.verifier.Complete(epoch)
 }
 
 // takeEnd keeps the signed end of an epoch and says whether it has: where it tells of no further batch than were
 // pulled, or one is gone. One that tells of fewer, or of other totals, contradicts batches that its relay has
 // signed too, and is not believed.
 func (p *Puller) takeEnd(ctx context.Context, epoch uint64, c *cursor) (done bool, err error) {
-	open := p.verifier.open
+	open := p.open
 	if p.now(ctx) < open.Epochs.End(epoch) {
 		return false, nil
 	}
@@ -446,22 +452,22 @@ func (p *Puller) takeEnd(ctx context.Context, epoch uint64, c *cursor) (done boo
 	}
 	end := &chain[len(chain)-1]
 	if end.Batches < c.next {
-		return false, p.note(FindingEnd, place{epoch, end.Batches, fmt.Sprintf("epoch %d has %d batches by its "+
-			"signed end, and %d were signed", epoch, end.Batches, c.next)})
+		return false, p.note(finding.End, placeOf(epoch, end.Batches, "epoch %d has %d batches by its "+
+			"signed end, and %d were signed", epoch, end.Batches, c.next))
 	}
 	if end.Batches > c.next && !c.missing {
 		return false, nil
 	}
 	if why, err := p.agrees(end); err != nil || why != "" {
 		if why != "" {
-			err = p.note(FindingEnd, place{epoch, end.Batches, why})
+			err = p.note(finding.End, verifier.Place{Epoch: epoch, Seq: end.Batches, Text: why})
 		}
 		return false, err
 	}
 	if first := end.Hop + 1 - uint64(len(chain)); first > 0 {
-		at := place{epoch, end.Batches, fmt.Sprintf("epoch %d was given up at hop %d, which had no signed end of the "+
-			"hop before", epoch, first)}
-		if err := p.note(FindingEnd, at); err != nil {
+		at := placeOf(epoch, end.Batches, "epoch %d was given up at hop %d, which had no signed end of the "+
+			"hop before", epoch, first)
+		if err := p.note(finding.End, at); err != nil {
 			return false, err
 		}
 	}
@@ -469,12 +475,12 @@ func (p *Puller) takeEnd(ctx context.Context, epoch uint64, c *cursor) (done boo
 		return false, err
 	}
 	c.end = end
-	return true, p.verifier.end(epoch, end.Batches)
+	return true, p.verifier.End(epoch, end.Batches)
 }
 
 // fetchEnd fetches the signed end of an epoch whose sum is written down, where its file was damaged.
 func (p *Puller) fetchEnd(ctx context.Context, epoch uint64, c *cursor) error {
-	signed, chain, err := p.client.End(ctx, p.verifier.open, p.verifier.open.VerifierHop()-1, epoch)
+	signed, chain, err := p.client.End(ctx, p.open, p.open.VerifierHop()-1, epoch)
 	if err != nil {
 		return err
 	}
@@ -500,14 +506,14 @@ func (p *Puller) keepEnd(signed *onion.SignedEnd, epoch uint64) error {
 // fails its checks is that relay's fault, and final: it is noted, not kept and not confirmed. Any
 // other fault may be of someone on the way: errAgain. It says whether slots came.
 func (p *Puller) pullOne(ctx context.Context, epoch uint64, c *cursor) (fruit bool, err error) {
-	open, seq := p.verifier.open, c.next
-	take := func(b *incoming) error {
-		fruit = !b.last().Destroyed()
+	open, seq := p.open, c.next
+	take := func(b *verifier.Incoming) error {
+		fruit = !b.Last().Destroyed()
 		return p.take(b)
 	}
 	// It may be here, where there was no room for what is in it.
 	signed, err := p.readKept(epoch, seq, take)
-	if fault, unread := new(Fault), new(readError); err == nil {
+	if fault, unread := new(verifier.Fault), new(verifier.ReadError); err == nil {
 		p.taken(epoch, seq, c, signed)
 		return fruit, nil
 	} else if !errors.As(err, &fault) && !errors.As(err, &unread) {
@@ -525,7 +531,7 @@ func (p *Puller) pullOne(ctx context.Context, epoch uint64, c *cursor) (fruit bo
 		p.noteContact(err)
 	}
 	if fault := handover.Foreign(err); fault != nil {
-		if err := p.note(FindingForeign, batchPlace(epoch, seq).because(fault)); err != nil {
+		if err := p.note(finding.Foreign, verifier.BatchPlace(epoch, seq).Because(fault)); err != nil {
 			return false, err
 		}
 		return false, errAgain
@@ -534,7 +540,7 @@ func (p *Puller) pullOne(ctx context.Context, epoch uint64, c *cursor) (fruit bo
 		return false, p.twice(epoch, seq)
 	}
 	if refused := new(handover.Refused); errors.As(err, &refused) {
-		if err := p.note(refusedName(refused), batchPlace(epoch, seq).because(refused)); err != nil {
+		if err := p.note(refusedName(refused), verifier.BatchPlace(epoch, seq).Because(refused)); err != nil {
 			return false, err
 		}
 		return false, p.witness(refused.Signed, epoch, seq)
@@ -559,11 +565,11 @@ func (p *Puller) taken(epoch, seq uint64, c *cursor, signed *onion.SignedManifes
 }
 
 // refusedName names what is wrong with a batch that its relay signed: as of a file, where there is such a name.
-func refusedName(err error) FindingName {
-	if name := checkName(err); name != FindingForeign {
+func refusedName(err error) finding.Name {
+	if name := verifier.FaultName(err); name != finding.Foreign {
 		return name
 	}
-	return FindingRefused
+	return finding.Refused
 }
 
 // keptFile is the file of a batch that is being pulled. It is begun with the first byte: mostly there is no batch yet.
@@ -590,4 +596,9 @@ func (k *keptFile) abort() {
 	if k.file != nil {
 		k.file.Abort()
 	}
+}
+
+// placeOf is a place of a batch with words of its own.
+func placeOf(epoch, seq uint64, format string, args ...any) verifier.Place {
+	return verifier.Place{Epoch: epoch, Seq: seq, Text: fmt.Sprintf(format, args...)}
 }

@@ -1,4 +1,4 @@
-package verifier
+package collect
 
 import (
 	"bufio"
@@ -10,6 +10,8 @@ import (
 	"path/filepath"
 	"slices"
 
+	"github.com/doona-dp/doona/verifier"
+	"github.com/doona-dp/doona/verifier/finding"
 	"github.com/doona-dp/doona/wire/codec"
 	"github.com/doona-dp/doona/wire/keyfile"
 	"github.com/doona-dp/doona/wire/onion"
@@ -24,7 +26,7 @@ const (
 	notesName  = "findings"
 )
 
-func recordFile(r *Record, hash version) string {
+func recordFile(r *verifier.Record, hash [sha256.Size]byte) string {
 	return fmt.Sprintf(recordName, r.Epoch, r.Seq, hash[:8])
 }
 
@@ -41,7 +43,7 @@ func (p *Puller) restore() error {
 	for epoch, c := range p.cursors {
 		raw, err := readChecked(p.epochPath(epoch))
 		if err == nil {
-			err = p.verifier.restoreEpoch(epoch, raw)
+			err = p.verifier.RestoreEpoch(epoch, raw)
 		}
 		if err == nil {
 			c.written = true
@@ -58,7 +60,7 @@ func (p *Puller) restore() error {
 	for _, file := range files {
 		var epoch uint64
 		if _, err := fmt.Sscanf(file.Name(), "%06d-", &epoch); err != nil || filepath.Ext(file.Name()) != recordExt ||
-			p.verifier.isClosed(epoch) {
+			p.verifier.IsClosed(epoch) {
 			continue
 		}
 		if err := p.restoreRecord(file.Name()); err != nil {
@@ -74,7 +76,7 @@ func (p *Puller) restore() error {
 // fault: it cannot be opened now, or the disk has no room for what is in it.
 func (p *Puller) putAsideDamaged(name string, fault error) error {
 	file := new(fs.PathError)
-	if errors.Is(fault, errScratch) || errors.As(fault, &file) && file.Op == "open" {
+	if errors.Is(fault, verifier.ErrScratch) || errors.As(fault, &file) && file.Op == "open" {
 		return fmt.Errorf("couldn't take %s: %w", name, fault)
 	}
 	return p.putAside(name, fault)
@@ -98,13 +100,13 @@ func (p *Puller) restoreRecord(name string) error {
 }
 
 // readRecord reads a record that an earlier run wrote down, and says what was signed. An error leaves no slots.
-func (p *Puller) readRecord(name string) (r *Record, signed *onion.SignedManifest, err error) {
+func (p *Puller) readRecord(name string) (r *verifier.Record, signed *onion.SignedManifest, err error) {
 	file, err := openChecked(filepath.Join(p.dir, name))
 	if err != nil {
 		return nil, nil, err
 	}
 	defer file.Close()
-	if r, err = p.verifier.ReadRecord(bufio.NewReaderSize(file, readAhead)); errors.Is(err, errScratch) {
+	if r, err = p.verifier.ReadRecord(bufio.NewReaderSize(file, readAhead)); errors.Is(err, verifier.ErrScratch) {
 		return nil, nil, err
 	}
 	if damaged := file.check(); damaged != nil {
@@ -117,21 +119,21 @@ func (p *Puller) readRecord(name string) (r *Record, signed *onion.SignedManifes
 		err = errors.New("not the record that its name says")
 	}
 	if err != nil && r != nil {
-		r.slots.free()
+		r.Free()
 	}
 	return r, signed, err
 }
 
 // take opens a batch that is kept, and writes down what it holds before it counts.
-func (p *Puller) take(b *incoming) error {
-	epoch, seq := b.last().Epoch, b.last().Seq
-	p.log.Info("opening", "task", p.verifier.open.ID.String()[:8], "epoch", epoch, "batch", seq)
-	r, err := p.verifier.record(b)
+func (p *Puller) take(b *verifier.Incoming) error {
+	epoch, seq := b.Last().Epoch, b.Last().Seq
+	p.log.Info("opening", "task", p.open.ID.String()[:8], "epoch", epoch, "batch", seq)
+	r, err := p.verifier.OpenIncoming(b)
 	if errors.Is(err, keyfile.ErrErased) { // and what was written down before is lost
-		if err := p.note(FindingErased, batchPlace(epoch, seq)); err != nil {
+		if err := p.note(finding.Erased, verifier.BatchPlace(epoch, seq)); err != nil {
 			return err
 		}
-		return p.witness(b.signed, epoch, seq)
+		return p.witness(b.Signed, epoch, seq)
 	}
 	if err != nil {
 		return err
@@ -141,7 +143,7 @@ func (p *Puller) take(b *incoming) error {
 
 // witness keeps what the last relay signed for a number without a batch that counts.
 func (p *Puller) witness(signed *onion.SignedManifest, epoch, seq uint64) error {
-	r, err := newRecord(p.verifier.open, signed, epoch, seq, 0)
+	r, err := p.verifier.SignedRecord(signed, epoch, seq)
 	if err != nil {
 		return err
 	}
@@ -149,13 +151,13 @@ func (p *Puller) witness(signed *onion.SignedManifest, epoch, seq uint64) error 
 }
 
 // write adds a record once it is on the disk.
-func (p *Puller) write(r *Record) error {
-	hash, _, err := r.open(p.verifier.open)
+func (p *Puller) write(r *verifier.Record) error {
+	hash, err := r.Hash(p.open)
 	if err == nil {
 		err = streamChecked(filepath.Join(p.dir, recordFile(r, hash)), r.Write)
 	}
 	if err != nil {
-		r.slots.free()
+		r.Free()
 		return err
 	}
 	return p.verifier.AddRecord(r)
@@ -165,11 +167,11 @@ func (p *Puller) write(r *Record) error {
 // records, which hold single messages, and its key. A step that fails is tried again at the next pull. Where a
 // batch is missing that was here, nothing is erased: the folder may be the wrong one, or come back.
 func (p *Puller) finish(epoch uint64, c *cursor) error {
-	if err := p.verifier.complete(epoch); err != nil {
+	if err := p.verifier.Complete(epoch); err != nil {
 		return err
 	}
 	if !c.written {
-		raw, err := p.verifier.closedBytes(epoch)
+		raw, err := p.verifier.EpochBytes(epoch)
 		if err != nil {
 			return err
 		}
@@ -193,11 +195,12 @@ func (p *Puller) finish(epoch uint64, c *cursor) error {
 			}
 		}
 	}
-	if _, err := p.verifier.keys.Key(epoch); !errors.Is(err, keyfile.ErrErased) {
-		if err := p.verifier.keys.Erase(epoch); err != nil {
-			return fmt.Errorf("couldn't erase the key of epoch %d: %w", epoch, err)
-		}
-		p.log.Info("erased", "task", p.verifier.open.ID.String()[:8], "epoch", epoch)
+	erased, err := p.verifier.EraseKey(epoch)
+	if err != nil {
+		return err
+	}
+	if erased {
+		p.log.Info("erased", "task", p.open.ID.String()[:8], "epoch", epoch)
 	}
 	c.erased = true
 	return nil
@@ -206,7 +209,7 @@ func (p *Puller) finish(epoch uint64, c *cursor) error {
 // note keeps a finding that has no record, durably. The same one counts once, over all runs. Of a name and an epoch
 // there are two: the first, and the last with the count of all behind the first, so that no relay fills the folder.
 // Batches that are missing are listed each, as they may come back: [mostMissing].
-func (p *Puller) note(name FindingName, at place) error {
+func (p *Puller) note(name finding.Name, at verifier.Place) error {
 	all, before := slices.Clone(p.notes), []*noted{}
 	for i := range all {
 		n := &all[i]
@@ -217,14 +220,14 @@ func (p *Puller) note(name FindingName, at place) error {
 			before = append(before, n)
 		}
 	}
-	if len(before) < 2 || name == FindingMissing {
+	if len(before) < 2 || name == finding.Missing {
 		all = append(all, noted{string(name), 1, at.Epoch, at.Seq, at.Text})
 	} else if last := before[len(before)-1]; at.Seq > last.Seq {
 		*last = noted{last.Name, last.Count + 1, at.Epoch, at.Seq, at.Text}
 	} else {
 		return nil
 	}
-	raw, err := codec.Marshal(&notes{notesLabel, task.Version, p.verifier.open.ID[:], all})
+	raw, err := codec.Marshal(&notes{notesLabel, task.Version, p.open.ID[:], all})
 	if err != nil {
 		return err
 	}
@@ -232,7 +235,7 @@ func (p *Puller) note(name FindingName, at place) error {
 		return err
 	}
 	p.notes = all
-	p.verifier.noteAt(name, 1, at)
+	p.verifier.NoteAt(name, 1, at)
 	return nil
 }
 
@@ -246,7 +249,7 @@ func (p *Puller) restoreNotes() error {
 		err = codec.Unmarshal(raw, &kept)
 	}
 	if err == nil && (kept.Label != notesLabel || kept.Version != task.Version ||
-		string(kept.TaskID) != string(p.verifier.open.ID[:])) {
+		string(kept.TaskID) != string(p.open.ID[:])) {
 		err = errors.New("not the findings of this task")
 	}
 	if err != nil {
@@ -261,13 +264,25 @@ func (p *Puller) restoreNotes() error {
 func (p *Puller) showNotes(earlier int) {
 	var left []noted
 	for i, n := range p.notes {
-		if c := p.cursors[n.Epoch]; c != nil && n.Name == string(FindingMissing) && c.kept[n.Seq] {
+		if c := p.cursors[n.Epoch]; c != nil && n.Name == string(finding.Missing) && c.kept[n.Seq] {
 			continue
 		}
 		left = append(left, n)
 		if i < earlier {
-			p.verifier.noteAt(FindingName(n.Name), n.Count, place{n.Epoch, n.Seq, n.Text})
+			p.verifier.NoteAt(finding.Name(n.Name), n.Count, verifier.Place{Epoch: n.Epoch, Seq: n.Seq, Text: n.Text})
 		}
 	}
 	p.notes = left // they are written with the next one
+}
+
+// readAhead is how many bytes of a file are read at once.
+const readAhead = 256 << 10
+
+// noted is a finding about what has no record, as it is kept. Where it has no place, Epoch and Seq are the largest
+// numbers.
+type noted struct {
+	Name       string
+	Count      uint64
+	Epoch, Seq uint64
+	Text       string
 }

@@ -1,4 +1,4 @@
-package verifier
+package report
 
 import (
 	"encoding/csv"
@@ -9,10 +9,10 @@ import (
 
 	"github.com/doona-dp/doona/internal/decimal"
 	"github.com/doona-dp/doona/internal/look"
-	"github.com/doona-dp/doona/wire/task"
+	"github.com/doona-dp/doona/verifier"
 )
 
-// csvHeader names the columns of [Report.WriteCSV].
+// csvHeader names the columns of [WriteCSV].
 var csvHeader = []string{"epoch", "start", "entry", "label", "clients", "batches", "estimate", "standard_error", "lo",
 	"hi", "standard_error_worst", "band_lo", "band_hi", "reports", "missing", "usable", "unusable_because", "override",
 	"processed", "processed_lo", "processed_hi", "processed_band_lo", "processed_band_hi", "processing", "epsilon",
@@ -26,16 +26,16 @@ var csvHeader = []string{"epoch", "start", "entry", "label", "clients", "batches
 // if no other client is honest and if all relays collude, empty where nothing is, the ε with n_min honest clients, and
 // of how many batches that is known to hold. Of a task for strings a line per text found follows the first one, with
 // the text, in quotes, as its label.
-func (r *Report) WriteCSV(w io.Writer, t *task.Task) error {
+func WriteCSV(w io.Writer, r *verifier.Report) error {
 	out := csv.NewWriter(w)
 	out.Write(csvHeader) // Flush reports the first error
-	labels := Labels(t)
+	labels := verifier.Labels(r.Asked)
 	privacy := func(crowded uint64) []string {
 		g := r.Guarantee
 		return []string{written(g.Epsilon)[0], bound(g.AloneEpsilon), bound(g.LocalEpsilon), written(g.CrowdEpsilon)[0],
 			strconv.FormatUint(crowded, 10)}
 	}
-	write := func(epoch, start string, users, batches, crowded uint64, a Answer) {
+	write := func(epoch, start string, users, batches, crowded uint64, a verifier.Answer) {
 		first := []string{epoch, start}
 		clients := []string{strconv.FormatUint(users, 10), strconv.FormatUint(batches, 10)}
 		last := []string{strconv.FormatUint(a.Reports, 10), strconv.FormatUint(a.Missing, 10),
@@ -49,14 +49,14 @@ func (r *Report) WriteCSV(w io.Writer, t *task.Task) error {
 			if j < len(labels) {
 				label = labels[j]
 			}
-			out.Write(slices.Concat(first, []string{strconv.Itoa(j), label}, clients, a.numbers(j), last,
-				a.Processed.numbers(j), privacy(crowded)))
+			out.Write(slices.Concat(first, []string{strconv.Itoa(j), label}, clients, numbersOf(&a, j), last,
+				processedOf(a.Processed, j), privacy(crowded)))
 		}
 	}
 	write("all", "", r.Users, r.Batches, r.Crowded, r.Answer)
-	r.writeTexts(out, privacy(r.Crowded))
+	writeTexts(out, r, privacy(r.Crowded))
 	for _, e := range r.Ledger.Epochs {
-		write(strconv.FormatUint(e.Epoch, 10), epochStart(t, e.Epoch).Format(time.RFC3339), e.Users, e.Batches,
+		write(strconv.FormatUint(e.Epoch, 10), e.Start.Format(time.RFC3339), e.Users, e.Batches,
 			e.Crowded, e.Answer)
 	}
 	out.Flush()
@@ -66,7 +66,7 @@ func (r *Report) WriteCSV(w io.Writer, t *task.Task) error {
 // writeTexts writes a line per text that was found, of all epochs together. The text is quoted as in Go, and no
 // spreadsheet takes it for a formula. All other cells are the program's own words and numbers: what begins with a minus
 // sign there is a number, or a bin.
-func (r *Report) writeTexts(out *csv.Writer, privacy []string) {
+func writeTexts(out *csv.Writer, r *verifier.Report, privacy []string) {
 	if r.Texts == nil {
 		return
 	}
@@ -79,14 +79,14 @@ func (r *Report) writeTexts(out *csv.Writer, privacy []string) {
 	}
 }
 
-// numbers are the estimate of an entry and its error bars.
-func (a *Answer) numbers(j int) []string {
+// numbersOf are the estimate of an entry and its error bars.
+func numbersOf(a *verifier.Answer, j int) []string {
 	return written(a.Estimate[j], a.StandardError[j], a.Interval[j][0], a.Interval[j][1], a.StandardErrorWorst[j],
 		a.Band[j][0], a.Band[j][1])
 }
 
-// numbers are the post-processed estimate of an entry and its intervals.
-func (p *Processed) numbers(j int) []string {
+// processedOf are the post-processed estimate of an entry and its intervals.
+func processedOf(p *verifier.Processed, j int) []string {
 	return append(written(p.Estimate[j], p.Interval[j][0], p.Interval[j][1], p.Band[j][0], p.Band[j][1]), p.Method)
 }
 
@@ -103,8 +103,4 @@ func written(numbers ...float64) (out []string) {
 		out = append(out, decimal.Format(x, -1))
 	}
 	return out
-}
-
-func epochStart(t *task.Task, epoch uint64) time.Time {
-	return time.Unix(int64(t.Epochs.Start+epoch*t.Epochs.Length), 0).UTC()
 }

@@ -1,4 +1,4 @@
-package verifier
+package report
 
 import (
 	"bytes"
@@ -10,6 +10,7 @@ import (
 	"net/http"
 
 	"github.com/doona-dp/doona/internal/look"
+	"github.com/doona-dp/doona/verifier"
 )
 
 //go:embed page.html index.html page.css page.js
@@ -19,14 +20,14 @@ var templates = template.Must(template.ParseFS(assets, "page.html", "index.html"
 
 // Handler serves the verifier's page; the report as JSON at api/report and as CSV at
 // api/report.csv. Its links are relative, so that it may stand anywhere.
-func (v *Verifier) Handler() http.Handler {
-	return look.Protect(look.PagePolicy("", ""), v.pages(""))
+func Handler(v *verifier.Verifier) http.Handler {
+	return look.Protect(look.PagePolicy("", ""), pages(v, ""))
 }
 
 // pages serves one task; home is where the list of tasks is, if there is one.
-func (v *Verifier) pages(home string) http.Handler {
+func pages(v *verifier.Verifier, home string) http.Handler {
 	mux := http.NewServeMux()
-	serve := func(path, kind string, write func(io.Writer, *Report) error) {
+	serve := func(path, kind string, write func(io.Writer, *verifier.Report) error) {
 		mux.HandleFunc("GET "+path, func(w http.ResponseWriter, _ *http.Request) {
 			respond(w, kind, func(out io.Writer) error {
 				r, err := v.Report()
@@ -37,12 +38,12 @@ func (v *Verifier) pages(home string) http.Handler {
 			})
 		})
 	}
-	serve("/{$}", "text/html; charset=utf-8", func(w io.Writer, r *Report) error {
+	serve("/{$}", "text/html; charset=utf-8", func(w io.Writer, r *verifier.Report) error {
 		return writePage(w, "page.html", newView(r, home))
 	})
-	serve("/api/report", "application/json", func(w io.Writer, r *Report) error { return writeJSON(w, r) })
+	serve("/api/report", "application/json", func(w io.Writer, r *verifier.Report) error { return writeJSON(w, r) })
 	serve("/api/report.csv", "text/csv; charset=utf-8",
-		func(w io.Writer, r *Report) error { return r.WriteCSV(w, v.open.Task) })
+		WriteCSV)
 	mux.Handle("GET /", files())
 	return mux
 }
@@ -87,11 +88,7 @@ func writeJSON(w io.Writer, data any) error {
 }
 
 // WriteHTML writes the page as one file that loads nothing.
-func (v *Verifier) WriteHTML(w io.Writer) error {
-	r, err := v.Report()
-	if err != nil {
-		return err
-	}
+func WriteHTML(w io.Writer, r *verifier.Report) error {
 	view := newView(r, "")
 	view.Styles = styles()
 	if err := writePage(w, "page.html", view); err != nil {
@@ -104,11 +101,11 @@ func (v *Verifier) WriteHTML(w io.Writer) error {
 func styles() template.CSS {
 	common, err := look.Files.ReadFile("look.css")
 	if err != nil {
-		panic("verifier: internal error: " + err.Error())
+		panic("report: internal error: " + err.Error())
 	}
 	own, err := assets.ReadFile("page.css")
 	if err != nil {
-		panic("verifier: internal error: " + err.Error())
+		panic("report: internal error: " + err.Error())
 	}
 	return template.CSS(common) + template.CSS(own)
 }

@@ -1,14 +1,16 @@
-package verifier
+package report
 
 import (
 	"fmt"
 	"io"
 	"strings"
 	"text/tabwriter"
+
+	"github.com/doona-dp/doona/verifier"
 )
 
 // Print writes the report for people: what the page says, in its words.
-func (r *Report) Print(w io.Writer) error {
+func Print(w io.Writer, r *verifier.Report) error {
 	a, p := newAccount(r), &printer{w: w}
 	p.line(a.Name)
 	p.line(a.Lead())

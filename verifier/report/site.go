@@ -1,4 +1,4 @@
-package verifier
+package report
 
 import (
 	"io"
@@ -8,10 +8,11 @@ import (
 	"time"
 
 	"github.com/doona-dp/doona/internal/look"
+	"github.com/doona-dp/doona/verifier"
 	"github.com/doona-dp/doona/wire/task"
 )
 
-// Site is the pages of tasks: a list of them, and each one's as [Verifier.Handler] serves it. The tasks of a
+// Site is the pages of tasks: a list of them, and each one's as [Handler] serves it. The tasks of a
 // stream are one entry of the list. It is safe for concurrent use.
 type Site struct {
 	mu    sync.Mutex // guards the rest
@@ -20,10 +21,10 @@ type Site struct {
 }
 
 // line is a task by itself, or those of a stream in their order.
-type line []*Verifier
+type line []*verifier.Verifier
 
 // NewSite returns the pages of some tasks, each by itself.
-func NewSite(tasks ...*Verifier) *Site {
+func NewSite(tasks ...*verifier.Verifier) *Site {
 	s := &Site{pages: map[string]http.Handler{}}
 	for _, v := range tasks {
 		s.Add(v, nil)
@@ -32,11 +33,11 @@ func NewSite(tasks ...*Verifier) *Site {
 }
 
 // Add adds a task: to the entry of another of its stream, or, where after is nil, with an entry of its own.
-func (s *Site) Add(v, after *Verifier) {
+func (s *Site) Add(v, after *verifier.Verifier) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	id := v.open.ID.String()
-	s.pages[id] = http.StripPrefix("/tasks/"+id, v.pages("../../"))
+	id := v.Task().ID.String()
+	s.pages[id] = http.StripPrefix("/tasks/"+id, pages(v, "../../"))
 	at := slices.IndexFunc(s.lines, func(l line) bool { return slices.Contains(l, after) })
 	if at < 0 {
 		s.lines = append(s.lines, line{v})
@@ -86,7 +87,7 @@ type entry struct {
 
 // member is a task in the entry of its stream.
 type member struct {
-	*Report
+	*verifier.Report
 	Position uint64
 	From, To string // Days.
 }
@@ -105,7 +106,7 @@ func (s *Site) writeIndex(w io.Writer) error {
 }
 
 // reports returns the tasks' reports, and which of them is shown: the newest with batches, or the first.
-func (l line) reports() (all []*Report, shown int, err error) {
+func (l line) reports() (all []*verifier.Report, shown int, err error) {
 	for i, v := range l {
 		r, err := v.Report()
 		if err != nil {
@@ -127,9 +128,9 @@ func (l line) entry() (*entry, error) {
 	if len(l) < 2 {
 		return e, nil
 	}
-	e.Stream = l[0].open.Stream.Name
+	e.Stream = l[0].Task().Stream.Name
 	for i, r := range slices.Backward(all) {
-		t := l[i].open.Task
+		t := l[i].Task().Task
 		e.Tasks = append(e.Tasks, member{r, t.Stream.Position, day(t.Epochs.Start), day(t.Epochs.Over())})
 	}
 	return e, nil
@@ -170,18 +171,18 @@ func (l line) listed() (listed, error) {
 	if err != nil {
 		return listed{}, err
 	}
-	of := func(r *Report) listed {
+	of := func(r *verifier.Report) listed {
 		return listed{Task: r.Task, Name: r.Name, Query: r.Query, Users: r.Users, Batches: r.Batches,
 			Verdict: r.Verdict}
 	}
 	e := of(all[shown])
-	if l[0].open.Stream == nil {
+	if l[0].Task().Stream == nil {
 		return e, nil
 	}
-	e.Stream, e.Users, e.Batches = l[0].open.Stream.Name, 0, 0
+	e.Stream, e.Users, e.Batches = l[0].Task().Stream.Name, 0, 0
 	for i, r := range all {
 		t := of(r)
-		t.Position = &l[i].open.Stream.Position
+		t.Position = &l[i].Task().Stream.Position
 		e.Tasks = append(e.Tasks, t)
 		e.Users, e.Batches = e.Users+r.Users, e.Batches+r.Batches
 	}

@@ -1,4 +1,4 @@
-package verifier
+package report
 
 import (
 	"cmp"
@@ -8,6 +8,7 @@ import (
 	"slices"
 
 	"github.com/doona-dp/doona/internal/look"
+	"github.com/doona-dp/doona/verifier"
 	"github.com/doona-dp/doona/wire/task"
 )
 
@@ -37,7 +38,7 @@ const (
 	halfWidth  = 500
 )
 
-func newView(r *Report, home string) *view {
+func newView(r *verifier.Report, home string) *view {
 	v := &view{account: newAccount(r), Home: home}
 	v.Spent = v.spent().SVG()
 	if v.Entry == "" {
@@ -57,7 +58,7 @@ func newView(r *Report, home string) *view {
 			if e.Estimate == nil {
 				return nil
 			}
-			return e.entry(j)
+			return entryOf(&e.Answer, j)
 		}).SVG()})
 	}
 	return v
@@ -108,17 +109,17 @@ func (v *view) largest() []int {
 
 // bars is the chart of an answer with several entries.
 func (v *view) bars() look.Chart {
-	ticks := Ticks(v.task)
+	ticks := verifier.Ticks(v.Asked)
 	shown := min(len(v.Estimate), maxEntries)
 	chart := look.Chart{Width: chartWidth, Bars: true, Axis: v.Entry,
 		Name: fmt.Sprintf("%s, %d bars with intervals; the numbers are in the table below", v.Measure, shown)}
-	if v.task.Query.Info().Shape == task.PerBin {
-		if chart.Unit = "clients"; !v.task.Input.Labels {
+	if v.Asked.Query.Info().Shape == task.PerBin {
+		if chart.Unit = "clients"; !v.Asked.Input.Labels {
 			chart.Axis = "value, from"
 		}
 	}
 	for j := range shown {
-		chart.Marks = append(chart.Marks, v.entry(j).mark(v.Labels[j], ticks[j], float64(j)))
+		chart.Marks = append(chart.Marks, entryOf(&v.Answer, j).mark(v.Labels[j], ticks[j], float64(j)))
 	}
 	return chart
 }
@@ -126,41 +127,4 @@ func (v *view) bars() look.Chart {
 func (e *estimate) mark(label, tick string, at float64) look.Mark {
 	return look.Mark{Label: label, Short: tick, At: at, Estimate: e.value, Lo: e.lo, Hi: e.hi, Error: e.err,
 		Truth: math.NaN(), Wide: e.wide}
-}
-
-// explanations say what findings mean.
-var explanations = map[FindingName]string{
-	FindingDropped:     "slots that a relay dropped as unreadable or repeated",
-	FindingUnreadable:  "slots that the verifier’s key does not open",
-	FindingMalformed:   "slots that open to neither message nor cover",
-	FindingOutOfDomain: "messages that are none of the protocol’s",
-	FindingRepeated:    "slots that were there before",
-	FindingDestroyed: "batches that a relay destroyed for being too small, and that are not what was left of " +
-		"an epoch",
-	FindingTooFew:       "batches with too few valid slots: withheld, and the promise does not hold for their clients",
-	FindingIncomplete:   "batches without all their shares, withheld",
-	FindingEquivocation: "numbers for which the last relay signed two batches; neither counts",
-	FindingDuplicate:    "batches that came again, and count once",
-	FindingGap:          "numbers of which no batch came",
-	FindingAfterLast:    "batches of an epoch after its last one, which had fewer than n clients",
-	FindingErased:       "batches whose key is erased",
-	FindingTruncated:    "batches that end early",
-	FindingTampered:     "batches whose ciphertexts were changed",
-	FindingSignature:    "batches that their last relay did not sign",
-	FindingForeign:      "batches that are not of this task",
-	FindingCounts:       "batches whose manifests do not add up",
-	FindingChain:        "batches with a manifest that an earlier relay did not sign so",
-	FindingUnread:       "files that cannot be read",
-	FindingRefused:      "batches that are not as their relays signed them",
-	FindingMissing:      "batches that the last relay did not hand over",
-	FindingEnd:          "epochs that did not end as their relays should have signed",
-	FindingSpoilt: "epochs of which so many batches were destroyed, or not as they should be, that no further one is " +
-		"taken",
-	FindingEnded:       "epochs that the last relay’s operator has ended: nothing more of them comes",
-	FindingQuarantined: "kept files that were damaged, put aside and asked for anew",
-}
-
-// Median returns the quantile at 1/2.
-func (d *Distribution) Median() Location {
-	return d.Quantiles[slices.IndexFunc(d.Quantiles, func(q Location) bool { return q.Probability == 0.5 })]
 }

@@ -1,22 +1,26 @@
-package verifier
+// Package report shows the report of a verifier: on a terminal, as CSV, as a page, and on a site of several tasks. All
+// have the same words and figures. The programs and the verifier's server call it; it changes nothing, and takes no
+// lock but its own.
+package report
 
 import (
 	"cmp"
 	"fmt"
-	"math"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
 	"github.com/doona-dp/doona/internal/decimal"
 	"github.com/doona-dp/doona/internal/look"
+	"github.com/doona-dp/doona/verifier"
 	"github.com/doona-dp/doona/wire/task"
 )
 
 // account is a report as people read it. The page and the terminal show the same one, so both have the same
 // words and the same figures: what they add is how it looks.
 type account struct {
-	*Report
+	*verifier.Report
 	Main      *tile  // The answer, where one number says it.
 	Tiles     []tile // The rest at a glance.
 	One       *table // An answer that is one number.
@@ -65,7 +69,7 @@ func plain(x float64) cell { return cell{look.Number(x), &x} }
 // epochRow is a line of the ledger; spent is what it and all before it cost together, nil where nothing
 // bounds that.
 type epochRow struct {
-	EpochReport
+	verifier.EpochReport
 	start string
 	one   *estimate
 	spent *float64
@@ -91,7 +95,7 @@ func (e estimate) cells() []cell {
 }
 
 // newAccount puts a report into words.
-func newAccount(r *Report) *account {
+func newAccount(r *verifier.Report) *account {
 	a := &account{Report: r}
 	a.Hidden = max(len(r.Estimate)-maxEntries, 0)
 	a.One, a.Entries, a.Possible, a.Quantiles, a.Hops = a.one(), a.entries(), a.possible(), a.quantiles(), a.hops()
@@ -109,26 +113,26 @@ const maxEntries = 512
 const hard = "\u00a0"
 
 // Percent is the confidence as people say it.
-func (r *Report) Percent() string { return look.Number(100*r.Confidence) + hard + "%" }
+func (r *account) Percent() string { return look.Number(100*r.Confidence) + hard + "%" }
 
 // epsilon is a figure with its name.
 func epsilon(name string, x float64) string { return name + hard + "=" + hard + decimal.Up(x, 3) }
 
-// of returns the number that an answer is, or its median; nil where it is neither.
-func (r *Report) of(a Answer, d *Distribution) *estimate {
+// theOne returns the number that an answer is, or its median; nil where it is neither.
+func theOne(a verifier.Answer, d *verifier.Distribution) *estimate {
 	switch {
 	case d != nil:
 		m := d.Median()
 		return &estimate{m.Estimate, m.Interval[0], m.Interval[1], (m.Interval[1] - m.Interval[0]) / 4, nil,
 			m.BandOverEpochs}
 	case len(a.Estimate) == 1:
-		return a.entry(0)
+		return entryOf(&a, 0)
 	}
 	return nil
 }
 
-// entry is one number of an answer.
-func (a *Answer) entry(j int) *estimate {
+// entryOf is one number of an answer.
+func entryOf(a *verifier.Answer, j int) *estimate {
 	e := &estimate{a.Estimate[j], a.Interval[j][0], a.Interval[j][1], a.StandardError[j],
 		[]float64{a.StandardError[j], a.StandardErrorWorst[j]}, nil}
 	if a.BandOverEpochs != nil {
@@ -138,13 +142,13 @@ func (a *Answer) entry(j int) *estimate {
 }
 
 // Lead says what is asked, and how.
-func (r *Report) Lead() string {
+func (r *account) Lead() string {
 	values := ""
 	if r.Values != "" {
 		values = ": " + r.Values
 	}
 	return fmt.Sprintf("%s%s. Protocol %s, padding %s, batches of %s through %s.", r.Measure, values, r.Protocol,
-		r.Padding, count(r.BatchSize), plural(uint64(r.Hops), "relay", "relays"))
+		r.Padding, count(r.BatchSize), plural(uint64(r.Report.Hops), "relay", "relays"))
 }
 
 // headline is the answer in one number.
@@ -156,7 +160,7 @@ func (a *account) headline() *tile {
 		}
 		return &tile{count(uint64(len(a.Texts.List))), found}
 	}
-	e := a.of(a.Answer, a.Distribution)
+	e := theOne(a.Answer, a.Distribution)
 	if e == nil {
 		return nil
 	}
@@ -196,21 +200,8 @@ func (a *account) tiles() []tile {
 	return append(out, tile{epsilon("ε", *a.Ledger.Epsilon), "spent by a client in each of them"})
 }
 
-// Unusable says why there is no estimate, or why one is shown all the same; empty where it is usable, and
-// before there is anything to use.
-func (r *Report) Unusable() string {
-	if r.Usable || r.UnusableBecause == noBatch {
-		return ""
-	}
-	out := "Unusable: " + r.UnusableBecause + "."
-	if r.Override != "" {
-		out += " Override: " + r.Override + "."
-	}
-	return out
-}
-
 // Waiting says what there is no estimate for yet; empty where there is one, or where one is unusable.
-func (r *Report) Waiting() string {
+func (r *account) Waiting() string {
 	if r.Batches > 0 || r.Unusable() != "" {
 		return ""
 	}
@@ -222,7 +213,7 @@ func (r *Report) Waiting() string {
 }
 
 // Loss says how many reports count, and where others are missing; empty where none is.
-func (r *Report) Loss() string {
+func (r *account) Loss() string {
 	if r.Missing == 0 {
 		return ""
 	}
@@ -231,7 +222,7 @@ func (r *Report) Loss() string {
 }
 
 // Lost names the hops that lost messages, with their numbers.
-func (r *Report) Lost() string {
+func (r *account) Lost() string {
 	var parts []string
 	for _, m := range r.MissingByHop {
 		if m.Messages > 0 {
@@ -242,7 +233,7 @@ func (r *Report) Lost() string {
 }
 
 // ErrorBars says what the error bars are; empty where there are none.
-func (r *Report) ErrorBars() string {
+func (r *account) ErrorBars() string {
 	if len(r.Estimate) == 0 {
 		return ""
 	}
@@ -261,18 +252,18 @@ func (r *Report) ErrorBars() string {
 }
 
 // intervalHead names the columns of a number with its interval.
-func (r *Report) intervalHead(name string) []string {
+func (r *account) intervalHead(name string) []string {
 	return []string{name, r.Percent() + " from", r.Percent() + " to"}
 }
 
 // answerHead names the columns of an answer.
-func (r *Report) answerHead() []string {
+func (r *account) answerHead() []string {
 	return append(r.intervalHead("estimate"), "standard error", "worst case")
 }
 
 // one is the table of an answer that is one number.
 func (a *account) one() *table {
-	e := a.of(a.Answer, nil)
+	e := theOne(a.Answer, nil)
 	if e == nil {
 		return nil
 	}
@@ -291,7 +282,7 @@ func (a *account) entries() *table {
 	}
 	t := &table{Head: append([]string{a.Entry}, append(a.answerHead(), "band from", "band to")...)}
 	for j := range min(len(a.Estimate), maxEntries) {
-		e := a.entry(j)
+		e := entryOf(&a.Answer, j)
 		row := append([]cell{text(a.Labels[j])}, e.cells()...)
 		t.Rows = append(t.Rows, append(row, figure(a.Band[j][0], e.err), figure(a.Band[j][1], e.err)))
 	}
@@ -322,12 +313,12 @@ func (a *account) possible() *table {
 }
 
 // AboutPossible says what post-processing did, and what it is not for; empty where there is none.
-func (r *Report) AboutPossible() string {
+func (r *account) AboutPossible() string {
 	if r.Processed == nil {
 		return ""
 	}
 	to := "each number is moved to the nearest one that the values can come to"
-	if r.Processed.Method == methodSimplex {
+	if r.Processed.Method == verifier.MethodSimplex {
 		to = "the counts are moved to the nearest ones of at least 0 that add up to the clients"
 	}
 	return fmt.Sprintf("Post-processed (%s): %s. That costs no privacy and is nearer to the truth, but biased: take "+
@@ -336,7 +327,7 @@ func (r *Report) AboutPossible() string {
 }
 
 // AboutQuantiles says what the intervals of quantiles and mean hold.
-func (r *Report) AboutQuantiles() string {
+func (r *account) AboutQuantiles() string {
 	return "Intervals of " + r.Percent() +
 		", each by itself. A quantile’s ends at edges of bins, so it is never narrower " +
 		"than one; the mean’s includes half a bin, which the histogram cannot see into. Values beyond the range " +
@@ -367,7 +358,7 @@ func (a *account) hops() *table {
 }
 
 // Messages says what became of the slots.
-func (r *Report) Messages() string {
+func (r *account) Messages() string {
 	if r.DryRun {
 		return fmt.Sprintf("Of %s slots that the first relay took in, %s were rejected and %s withheld at any hop.",
 			count(r.MessagesSent), count(r.Rejected), count(r.Withheld))
@@ -380,7 +371,7 @@ func (r *Report) Messages() string {
 // readEpochs reads the ledger, the oldest first.
 func (a *account) readEpochs() {
 	for _, e := range a.Ledger.Epochs {
-		a.rows = append(a.rows, epochRow{e, dated(e.Start, a.task.Epochs), a.of(e.Answer, e.Distribution),
+		a.rows = append(a.rows, epochRow{e, dated(e.Start, a.Asked.Epochs), theOne(e.Answer, e.Distribution),
 			e.Spent})
 	}
 }
@@ -444,9 +435,9 @@ func (e epochRow) numbers(columns int) []cell {
 	out := make([]cell, columns)
 	if e.one != nil {
 		copy(out, e.one.cells())
-	} else if columns > 0 && e.UnusableBecause == notCovered {
+	} else if columns > 0 && e.IsWithheld() {
 		out[0] = text("withheld")
-	} else if columns > 0 && e.UnusableBecause != noBatch {
+	} else if columns > 0 && !e.IsWaiting() {
 		out[0] = text("unusable")
 	}
 	return out
@@ -477,7 +468,7 @@ func dated(start time.Time, epochs task.Epochs) string {
 }
 
 // Crowd says in which batches more holds than the claim, which needs no other client.
-func (r *Report) Crowd() string {
+func (r *account) Crowd() string {
 	return fmt.Sprintf("in a batch with n_min = %s honest clients: %s of %s can have them, with n submissions and "+
 		"enough slots.", count(r.NMin), count(r.Crowded), plural(r.Batches, "batch", "batches"))
 }
@@ -513,7 +504,7 @@ func (a *account) costs() []fact {
 }
 
 // published is what the verifier's own ledger says.
-func (r *Report) published() []fact {
+func (r *account) published() []fact {
 	p := r.Ledger.Published
 	if p == nil {
 		return nil
@@ -536,7 +527,7 @@ func (r *Report) published() []fact {
 }
 
 // Held says which epochs have no result for want of budget; empty where all have.
-func (r *Report) Held() string {
+func (r *account) Held() string {
 	if len(r.Ledger.Withheld) == 0 {
 		return ""
 	}
@@ -544,7 +535,7 @@ func (r *Report) Held() string {
 }
 
 // Dry says that this is a dry run; empty where it is none.
-func (r *Report) Dry() string {
+func (r *account) Dry() string {
 	if !r.DryRun {
 		return ""
 	}
@@ -552,7 +543,7 @@ func (r *Report) Dry() string {
 }
 
 // Exposed says for whom the guarantee does not hold; empty where it holds for all.
-func (r *Report) Exposed() string {
+func (r *account) Exposed() string {
 	if r.OverExposed == 0 {
 		return ""
 	}
@@ -583,11 +574,11 @@ func (a *account) road() []fact {
 	return out
 }
 
-var contacts = map[Contact]string{
-	ContactNone:  "has not been asked yet.",
-	ContactThere: "answers.",
-	ContactAway:  "does not answer.",
-	ContactOver:  "has nothing more to hand over.",
+var contacts = map[verifier.Contact]string{
+	verifier.ContactNone:  "has not been asked yet.",
+	verifier.ContactThere: "answers.",
+	verifier.ContactAway:  "does not answer.",
+	verifier.ContactOver:  "has nothing more to hand over.",
 }
 
 // named lists numbers of epochs, of many the first.
@@ -602,22 +593,6 @@ func named(of []uint64) string {
 		out += ", …"
 	}
 	return out
-}
-
-// Mood is how the verdict is shown: good, bad, or wait where it is not known yet.
-func (r *Report) Mood() string {
-	switch {
-	case Faults(r.Findings) != nil || r.Unusable() != "":
-		return "bad"
-	case r.Verdict == verdictGood || r.Verdict == verdictDropped:
-		return "good"
-	}
-	return "wait"
-}
-
-// Line says what was found, how often and where first.
-func (f Finding) Line() string {
-	return fmt.Sprintf("%s (%s): %s; first in %s", f.Name, count(f.Count), f.Meaning, f.Example)
 }
 
 // AboutFindings says what findings are about.
@@ -635,48 +610,44 @@ func plural(n uint64, one, many string) string {
 	return count(n) + " " + many
 }
 
-// measure is what a task estimates, in words.
-func measure(t *task.Task) string {
-	m := t.Query.Info().Measure
-	return strings.ToUpper(m[:1]) + m[1:]
+// quoted returns a text that clients chose as it is shown: a terminal and a spreadsheet make nothing of it.
+func quoted(c verifier.TextCount) string { return strconv.Quote(c.Text) }
+
+// found is the table of the texts that were found.
+func (a *account) found() *table {
+	if a.Texts == nil || len(a.Texts.List) == 0 {
+		return nil
+	}
+	t := &table{Head: append([]string{a.Entry}, a.intervalHead("clients")...)}
+	for _, c := range a.Texts.List[:min(len(a.Texts.List), maxEntries)] {
+		err := (c.Interval[1] - c.Interval[0]) / 4
+		t.Rows = append(t.Rows, []cell{text(quoted(c)), figure(c.Clients, err), figure(c.Interval[0], err),
+			figure(c.Interval[1], err)})
+	}
+	return t
 }
 
-// values says which values a client may have; empty for a count.
-func values(t *task.Task) string {
-	in, info := t.Input, t.Query.Info()
-	switch lo, hi := look.Number(in.Lo.Float64()), look.Number(in.Hi.Float64()); {
-	case info.Shape == task.PerText:
-		return fmt.Sprintf("texts of at most %d bytes", in.Bins)
-	case info.Ball():
-		return fmt.Sprintf("%d coordinates of length at most 1", in.Bins)
-	case info.Shape == task.PerVector:
-		return fmt.Sprintf("%d coordinates from %s to %s", in.Bins, lo, hi)
-	case in.Labels:
-		return fmt.Sprintf("one of %d categories", in.Bins)
-	case info.Shape == task.PerBin:
-		return fmt.Sprintf("%s to %s in %d bins", lo, hi, in.Bins)
-	case info.YesNo():
+// AboutTexts says what the list holds and what it cannot; empty where there is none.
+func AboutTexts(r *verifier.Report) string {
+	x := r.Texts
+	if x == nil {
 		return ""
-	default:
-		return lo + " to " + hi
 	}
+	out := "No text is sure to be listed of so few reports, whoever has it."
+	if x.FoundDownTo > 0 {
+		out = fmt.Sprintf("Texts that about %s clients or more have are listed in 98 of 100 cases like this one.",
+			look.Number(x.FoundDownTo))
+	}
+	out += fmt.Sprintf(" By chance one that nobody has is listed in %s%s%% at most. Counts are of the reports that "+
+		"came, each with an interval of its own.", look.Number(100*x.FalseChance), hard)
+	out += fmt.Sprintf(" Clients who agree can have a text listed that nobody else has: %s of them.",
+		look.Number(x.Threshold))
+	if x.PlantedByRelay > 0 {
+		out += fmt.Sprintf(" A malicious relay can plant up to %s by its choice of dummies.",
+			plural(x.PlantedByRelay, "text", "texts"))
+	}
+	return out
 }
 
-// EntryName is what an entry of the answer is called; empty for a number.
-func EntryName(t *task.Task) string {
-	if t.Query.Info().Shape != task.PerBin {
-		return t.Query.Info().Entry
-	}
-	if t.Input.Labels {
-		return "category"
-	}
-	return "value"
-}
-
-// quantileName names the quantile at a probability.
-func quantileName(p float64) string {
-	if p == 0.5 {
-		return "median"
-	}
-	return look.Number(math.Round(1e4*p)/100) + " % quantile"
-}
+// AboutTexts is for the page.
+func (a *account) AboutTexts() string { return AboutTexts(a.Report) }

@@ -11,6 +11,7 @@ import (
 
 	"github.com/doona-dp/doona/internal/durable"
 	"github.com/doona-dp/doona/verifier"
+	"github.com/doona-dp/doona/verifier/collect"
 	"github.com/doona-dp/doona/wire/codec"
 	"github.com/doona-dp/doona/wire/onion"
 	"github.com/doona-dp/doona/wire/task"
@@ -31,7 +32,7 @@ func adopt(data string, tasks []*taskfile.Open, log *slog.Logger) error {
 		m.tasks[open.ID] = open
 	}
 	for _, entry := range entries {
-		if f, ok := verifier.ParseFileName(entry.Name()); ok {
+		if f, ok := collect.ParseFileName(entry.Name()); ok {
 			m.sort(f)
 		}
 	}
@@ -49,18 +50,18 @@ type move struct {
 	data  string
 	tasks map[task.ID]*taskfile.Open // That are served.
 	known []placed                   // Files that say whose they are.
-	stray []verifier.FileName        // Damaged ones, that do not.
+	stray []collect.FileName         // Damaged ones, that do not.
 	moved int
 }
 
 // placed is a file and the task that it is of.
 type placed struct {
-	file verifier.FileName
+	file collect.FileName
 	of   task.ID
 }
 
 // sort reads whose a file is.
-func (m *move) sort(f verifier.FileName) {
+func (m *move) sort(f collect.FileName) {
 	raw, err := os.ReadFile(filepath.Join(m.data, f.String()))
 	if err == nil {
 		var of task.ID
@@ -73,7 +74,7 @@ func (m *move) sort(f verifier.FileName) {
 }
 
 // claims returns what a file says it is. Whether that is true is for the task's puller to see.
-func claims(f verifier.FileName, raw []byte) (of task.ID, is verifier.FileName, err error) {
+func claims(f collect.FileName, raw []byte) (of task.ID, is collect.FileName, err error) {
 	var id []byte
 	if f.End {
 		var end onion.End
@@ -84,7 +85,7 @@ func claims(f verifier.FileName, raw []byte) (of task.ID, is verifier.FileName, 
 		if err != nil {
 			return of, is, err
 		}
-		id, is = end.TaskID, verifier.FileName{Epoch: end.Epoch, End: true}
+		id, is = end.TaskID, collect.FileName{Epoch: end.Epoch, End: true}
 	} else {
 		batch, err := onion.ParseBatch(raw)
 		if err != nil {
@@ -94,7 +95,7 @@ func claims(f verifier.FileName, raw []byte) (of task.ID, is verifier.FileName, 
 		if err != nil {
 			return of, is, err
 		}
-		id, is = header.TaskID, verifier.FileName{Epoch: header.Epoch, Seq: header.Seq}
+		id, is = header.TaskID, collect.FileName{Epoch: header.Epoch, Seq: header.Seq}
 	}
 	if len(id) != len(of) {
 		return of, is, errors.New("it names no task")
@@ -119,7 +120,7 @@ func (m *move) files() error {
 	}
 	for _, f := range m.stray {
 		if len(of) != 1 {
-			if err := verifier.Quarantine(m.data, filepath.Join(m.data, f.String())); err != nil {
+			if err := collect.Quarantine(m.data, filepath.Join(m.data, f.String())); err != nil {
 				return err
 			}
 			continue
@@ -151,13 +152,13 @@ func (m *move) one(f placed) error {
 	case err == nil && errHere == nil && bytes.Equal(here, there):
 		return os.Remove(from)
 	case m.good(f, here) && !m.good(f, there):
-		if err := verifier.Quarantine(folder, to); err != nil {
+		if err := collect.Quarantine(folder, to); err != nil {
 			return err
 		}
 		m.moved++
 		return durable.Rename(from, to)
 	}
-	return verifier.Quarantine(folder, from)
+	return collect.Quarantine(folder, from)
 }
 
 // good says whether a file is what it must be. Of a task that is not served, only its form can be judged.

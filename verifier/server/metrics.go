@@ -10,6 +10,7 @@ import (
 	"github.com/doona-dp/doona/internal/durable"
 	"github.com/doona-dp/doona/internal/service"
 	"github.com/doona-dp/doona/verifier"
+	"github.com/doona-dp/doona/verifier/finding"
 )
 
 // The names of the metrics and of their labels.
@@ -77,7 +78,7 @@ func newMetrics(s *Server) *service.Metrics {
 func beginTask(m *service.Metrics, t *served) {
 	m.Set(metricEpochsEnd, float64(t.open.Epochs.Over()), t.name())
 	m.Set(metricBudget, 0, t.name())
-	for _, name := range verifier.FindingNames() {
+	for _, name := range finding.Names() {
 		m.Set(metricFindings, 0, t.name(), string(name)) // so that a first one is an increase
 	}
 }
@@ -134,13 +135,13 @@ type Status struct {
 
 // TaskStatus is the status of one task.
 type TaskStatus struct {
-	ID       string             `json:"id"`   // Lower-case hex.
-	Name     string             `json:"name"` // As the task says.
-	Batches  uint64             `json:"batches"`
-	Users    uint64             `json:"users"`
-	Verdict  string             `json:"verdict"`
-	Progress verifier.Progress  `json:"progress"`
-	Findings []verifier.Finding `json:"findings"`
+	ID       string            `json:"id"`   // Lower-case hex.
+	Name     string            `json:"name"` // As the task says.
+	Batches  uint64            `json:"batches"`
+	Users    uint64            `json:"users"`
+	Verdict  string            `json:"verdict"`
+	Progress verifier.Progress `json:"progress"`
+	Findings []finding.Finding `json:"findings"`
 }
 
 // Status says how far the tasks have come.

@@ -22,6 +22,9 @@ import (
 	"github.com/doona-dp/doona/internal/look"
 	"github.com/doona-dp/doona/internal/service"
 	"github.com/doona-dp/doona/verifier"
+	"github.com/doona-dp/doona/verifier/collect"
+	"github.com/doona-dp/doona/verifier/finding"
+	"github.com/doona-dp/doona/verifier/report"
 	"github.com/doona-dp/doona/wire/handover"
 	"github.com/doona-dp/doona/wire/keyfile"
 	"github.com/doona-dp/doona/wire/task"
@@ -34,7 +37,7 @@ type Server struct {
 	signers *keyfile.Signers
 	client  *handover.Client // of the newest key
 	streams []*stream
-	site    *verifier.Site
+	site    *report.Site
 	metrics *service.Metrics
 	release func() error // Gives the folder back.
 
@@ -50,7 +53,7 @@ type Server struct {
 type served struct {
 	open     *taskfile.Open
 	verifier *verifier.Verifier
-	puller   *verifier.Puller
+	puller   *collect.Puller
 	charging verifier.Publishing
 	config   TaskConfig // The task's, or that of the first of its stream.
 }
@@ -94,7 +97,7 @@ func New(cfg Config) (*Server, error) {
 	if err := cfg.validate(); err != nil {
 		return nil, err
 	}
-	s := &Server{cfg: cfg, site: verifier.NewSite()}
+	s := &Server{cfg: cfg, site: report.NewSite()}
 	if err := s.load(); err != nil {
 		return nil, errors.Join(err, s.Close())
 	}
@@ -161,7 +164,7 @@ func (s *Server) openPuller(t *served) (err error) {
 		return err
 	}
 	client := handover.NewClient(s.signers.Of(t.open.Verifier.SignKey), s.transport)
-	if t.puller, err = verifier.NewPuller(t.verifier, client, filepath.Join(s.cfg.Data, t.open.ID.String()),
+	if t.puller, err = collect.NewPuller(t.verifier, client, filepath.Join(s.cfg.Data, t.open.ID.String()),
 		s.cfg.Log); err == nil {
 		t.puller.Clock, t.puller.Late = s.cfg.Clock, s.cfg.Late
 	}
@@ -170,10 +173,10 @@ func (s *Server) openPuller(t *served) (err error) {
 
 // noteStray notes with every task what was put aside and does not say whose it was.
 func (s *Server) noteStray() error {
-	names, err := verifier.Quarantined(s.cfg.Data)
+	names, err := collect.Quarantined(s.cfg.Data)
 	for _, name := range names {
 		for _, t := range s.tasks {
-			t.verifier.Note(verifier.FindingQuarantined, name+": put aside; it does not say of which task it was")
+			t.verifier.Note(finding.Quarantined, name+": put aside; it does not say of which task it was")
 		}
 	}
 	return err

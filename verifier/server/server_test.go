@@ -20,6 +20,8 @@ import (
 	"github.com/doona-dp/doona/internal/testing/relaytest"
 	"github.com/doona-dp/doona/shufflerclient"
 	"github.com/doona-dp/doona/verifier"
+	"github.com/doona-dp/doona/verifier/collect"
+	"github.com/doona-dp/doona/verifier/finding"
 	"github.com/doona-dp/doona/verifier/server"
 	"github.com/doona-dp/doona/wire/onion"
 	"github.com/doona-dp/doona/wire/problem"
@@ -93,12 +95,12 @@ func fetch(t *testing.T, url string) (status int, body string) {
 type summary struct {
 	Users, Batches, Verified uint64
 	Verdict                  string
-	Findings                 []verifier.Finding
+	Findings                 []finding.Finding
 	Progress                 verifier.Progress
 	Ledger                   published
 }
 
-func (s *summary) names() (out []verifier.FindingName) {
+func (s *summary) names() (out []finding.Name) {
 	for _, f := range s.Findings {
 		out = append(out, f.Name)
 	}
@@ -148,7 +150,7 @@ func kept(t *testing.T, folder string) (names []string) {
 	files, err := os.ReadDir(folder)
 	require.NoError(t, err)
 	for _, f := range files {
-		if _, ok := verifier.ParseFileName(f.Name()); ok {
+		if _, ok := collect.ParseFileName(f.Name()); ok {
 			names = append(names, f.Name())
 		}
 	}
@@ -222,9 +224,9 @@ func TestFilesOfBothLayouts(t *testing.T) {
 	r = serve(t, config(t, c, data, 0))
 	got := r.report(t, c.Bundles[0])
 	require.EqualValues(t, 3, got.Batches)
-	require.Equal(t, []verifier.FindingName{verifier.FindingQuarantined}, got.names())
+	require.Equal(t, []finding.Name{finding.Quarantined}, got.names())
 	require.EqualValues(t, 2, got.Findings[0].Count)
-	aside, err := verifier.Quarantined(folder)
+	aside, err := collect.Quarantined(folder)
 	require.NoError(t, err)
 	require.Equal(t, names[1:], aside)
 	require.Empty(t, kept(t, data))
@@ -266,9 +268,9 @@ func TestADamagedFileIsPutAsideAndFetchedAnew(t *testing.T) {
 
 			r = serve(t, config(t, c, data, 0))
 			got := r.wait(t, c.Open, batches(3)) // this relay answers a pull also after the confirmation
-			require.Equal(t, []verifier.FindingName{verifier.FindingQuarantined}, got.names())
+			require.Equal(t, []finding.Name{finding.Quarantined}, got.names())
 			require.Equal(t, "Not everything added up.", got.Verdict)
-			aside, err := verifier.Quarantined(folder)
+			aside, err := collect.Quarantined(folder)
 			require.NoError(t, err)
 			require.Equal(t, []string{filepath.Base(path)}, aside)
 			r.stop()
@@ -278,7 +280,7 @@ func TestADamagedFileIsPutAsideAndFetchedAnew(t *testing.T) {
 			r = serve(t, config(t, c, data, 0))
 			got = r.report(t, c.Open)
 			require.EqualValues(t, 3, got.Batches, "what it held is written down")
-			require.Equal(t, []verifier.FindingName{verifier.FindingQuarantined}, got.names())
+			require.Equal(t, []finding.Name{finding.Quarantined}, got.names())
 			require.EqualValues(t, 2, got.Findings[0].Count, "what was put aside earlier is named until it is taken away")
 			r.stop()
 
@@ -286,8 +288,8 @@ func TestADamagedFileIsPutAsideAndFetchedAnew(t *testing.T) {
 			r = serve(t, config(t, c, data, 0))
 			got = r.wait(t, c.Open, func(s summary) bool { return len(s.Findings) == 3 })
 			require.EqualValues(t, 2, got.Batches)
-			require.Equal(t, []verifier.FindingName{verifier.FindingGap, verifier.FindingMissing,
-				verifier.FindingQuarantined}, got.names())
+			require.Equal(t, []finding.Name{finding.Gap, finding.Missing,
+				finding.Quarantined}, got.names())
 		})
 	}
 }
@@ -329,13 +331,13 @@ func TestADamagedEnd(t *testing.T) {
 		return err == nil
 	})
 	r.stop()
-	end := filepath.Join(data, c.Open.ID.String(), verifier.FileName{End: true}.String())
+	end := filepath.Join(data, c.Open.ID.String(), collect.FileName{End: true}.String())
 	raw, err := os.ReadFile(end)
 	require.NoError(t, err)
 	require.NoError(t, os.WriteFile(end, raw[1:], 0o600))
 
 	got := serve(t, config(t, c, data, 0)).report(t, c.Open)
-	require.Equal(t, []verifier.FindingName{verifier.FindingQuarantined}, got.names())
+	require.Equal(t, []finding.Name{finding.Quarantined}, got.names())
 	require.Eventually(t, func() bool {
 		again, err := os.ReadFile(end)
 		return err == nil && bytes.Equal(raw, again)
@@ -347,19 +349,19 @@ func TestADamagedEnd(t *testing.T) {
 func TestWhatBelongsToNoKnownTask(t *testing.T) {
 	c := newCascade(t, 1, 2)
 	data := t.TempDir()
-	name := verifier.FileName{Epoch: 3, Seq: 4}.String()
+	name := collect.FileName{Epoch: 3, Seq: 4}.String()
 	require.NoError(t, os.WriteFile(filepath.Join(data, name), []byte("nothing"), 0o600))
 	require.NoError(t, os.WriteFile(filepath.Join(data, "notes.txt"), []byte("the operator's"), 0o600))
 	for range 2 {
 		r := serve(t, config(t, c, data, 0, 1))
 		for _, open := range c.Bundles {
 			got := r.report(t, open)
-			require.Equal(t, []verifier.FindingName{verifier.FindingQuarantined}, got.names())
+			require.Equal(t, []finding.Name{finding.Quarantined}, got.names())
 			require.Contains(t, got.Findings[0].Example, name)
 		}
 		r.stop()
 	}
-	aside, err := verifier.Quarantined(data)
+	aside, err := collect.Quarantined(data)
 	require.NoError(t, err)
 	require.Equal(t, []string{name}, aside)
 	require.FileExists(t, filepath.Join(data, "notes.txt"))

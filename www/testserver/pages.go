@@ -15,6 +15,7 @@ import (
 	"github.com/doona-dp/doona/planner"
 	"github.com/doona-dp/doona/shufflerclient"
 	"github.com/doona-dp/doona/verifier"
+	"github.com/doona-dp/doona/verifier/report"
 	"github.com/doona-dp/doona/wire/keyfile"
 	"github.com/doona-dp/doona/wire/onion"
 	"github.com/doona-dp/doona/wire/task"
@@ -91,7 +92,7 @@ func runPages() error {
 	if err := json.NewEncoder(os.Stdout).Encode(out); err != nil {
 		return err
 	}
-	return http.Serve(l, verifier.NewSite(all...).Handler())
+	return http.Serve(l, report.NewSite(all...).Handler())
 }
 
 // deploy writes keys and tasks of all states.

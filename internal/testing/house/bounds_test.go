@@ -33,6 +33,6 @@ func TestPathsAreReadWithBounds(t *testing.T) {
 			named[string(m[1])] = true
 		}
 	})
-	require.Equal(t, map[string]int{"verifier/site.go": 2, "verifier/page.go": 2}, readers)
+	require.Equal(t, map[string]int{"verifier/report/site.go": 2, "verifier/report/page.go": 2}, readers)
 	require.Equal(t, map[string]bool{"{task}": true}, named)
 }

@@ -46,7 +46,7 @@ var offenders = map[string][]string{
 	methods: {
 		"issuer.Issuer",
 		"relay.Relay",
-		"verifier.Puller",
+		"verifier/collect.Puller",
 		"verifier.Verifier",
 	},
 	interfaces: {

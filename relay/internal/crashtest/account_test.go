@@ -24,6 +24,7 @@ import (
 	"github.com/doona-dp/doona/relay/internal/keytree"
 	vault "github.com/doona-dp/doona/relay/internal/store"
 	"github.com/doona-dp/doona/verifier"
+	"github.com/doona-dp/doona/verifier/finding"
 	"github.com/doona-dp/doona/wire/codec"
 	"github.com/doona-dp/doona/wire/onion"
 	"github.com/doona-dp/doona/wire/task"
@@ -373,15 +374,15 @@ func (w *world) checkVerifiers(t *testing.T, tallies map[epochPlace]*tally) {
 		var r struct {
 			Users, Batches, Verified, Rejected uint64
 			Covers                             uint64 `json:"cover_messages"`
-			Findings                           []verifier.Finding
+			Findings                           []finding.Finding
 		}
 		fetch(t, w.reportURL(index), &r)
 		require.Equal(t, want.batches, r.Batches)
 		require.Equal(t, want.users, r.Users)
 		require.Equal(t, want.slots, r.Verified+r.Covers)
 		require.Zero(t, r.Rejected)
-		for _, finding := range r.Findings {
-			require.Equal(t, verifier.FindingDestroyed, finding.Name)
+		for _, f := range r.Findings {
+			require.Equal(t, finding.Destroyed, f.Name)
 		}
 	}
 }

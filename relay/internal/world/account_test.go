@@ -18,6 +18,7 @@ import (
 	"github.com/doona-dp/doona/internal/testing/faultdisk"
 	"github.com/doona-dp/doona/relay"
 	"github.com/doona-dp/doona/verifier"
+	"github.com/doona-dp/doona/verifier/finding"
 	"github.com/doona-dp/doona/wire/codec"
 	"github.com/doona-dp/doona/wire/keyfile"
 	"github.com/doona-dp/doona/wire/onion"
@@ -560,7 +561,7 @@ func verifierFindings(v *verifier.Verifier) (out []string) {
 		return []string{"verifier has no report: " + err.Error()}
 	}
 	for _, f := range report.Findings {
-		if f.Name != verifier.FindingDestroyed {
+		if f.Name != finding.Destroyed {
 			out = append(out, fmt.Sprintf("verifier: %s: %s", f.Name, f.Example))
 		}
 	}

@@ -22,6 +22,7 @@ import (
 	"github.com/doona-dp/doona/issuer"
 	"github.com/doona-dp/doona/relay"
 	"github.com/doona-dp/doona/verifier"
+	"github.com/doona-dp/doona/verifier/collect"
 	"github.com/doona-dp/doona/wire/handover"
 	"github.com/doona-dp/doona/wire/keyfile"
 )
@@ -244,7 +245,7 @@ func beginIssuer(p *party, l *life) (runner, error) {
 
 // pulling is a verifier that runs.
 type pulling struct {
-	*verifier.Puller
+	*collect.Puller
 	verifier *verifier.Verifier
 }
 
@@ -271,7 +272,7 @@ func beginVerifier(p *party, _ *life) (runner, error) {
 	if err != nil {
 		return nil, err
 	}
-	puller, err := verifier.NewPuller(v, handover.NewClient(sign, transport), filepath.Join(p.folder, "data"),
+	puller, err := collect.NewPuller(v, handover.NewClient(sign, transport), filepath.Join(p.folder, "data"),
 		p.logger())
 	if err != nil {
 		return nil, err

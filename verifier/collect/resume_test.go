@@ -1,8 +1,7 @@
-package verifier_test
+package collect_test
 
 import (
 	"bytes"
-	"encoding/json"
 	"net/http"
 	"os"
 	"path/filepath"
@@ -11,7 +10,8 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/doona-dp/doona/internal/testing/relaytest"
-	"github.com/doona-dp/doona/verifier"
+	"github.com/doona-dp/doona/verifier/collect"
+	"github.com/doona-dp/doona/verifier/finding"
 	"github.com/doona-dp/doona/wire/keyfile"
 	"github.com/doona-dp/doona/wire/onion"
 	"github.com/doona-dp/doona/wire/problem"
@@ -20,17 +20,6 @@ import (
 
 // past makes the epochs of a task long over.
 func past(draft *task.Task) { draft.Epochs.Start -= 10 * draft.Epochs.Length }
-
-// content is the report without what tells of the moment.
-func content(t *testing.T, v *verifier.Verifier) string {
-	t.Helper()
-	r, err := v.Report()
-	require.NoError(t, err)
-	r.Progress, r.Verdict = nil, ""
-	line, err := json.Marshal(r)
-	require.NoError(t, err)
-	return string(line)
-}
 
 // glob returns the one file of a pattern in the folder of batches.
 func (p *pulled) glob(t *testing.T, pattern string) string {
@@ -85,7 +74,7 @@ func TestWhatIsWrittenDownIsNotOpenedAgain(t *testing.T) {
 	p.relay.Serve(t, 0, 1, p.relay.Batch(t, 0, 1, batchSize, onion.Lanes{repeat}))
 	v, puller = p.start(t)
 	require.NoError(t, puller.Pull(t.Context()))
-	requireReport(t, v, 2, verifier.FindingRepeated)
+	requireReport(t, v, 2, finding.Repeated)
 }
 
 // TestAKeyGoesWithTheSignedEnd: and not before, however long the epoch is over. What is left is not read from
@@ -158,17 +147,17 @@ func TestDamagedCheckpointsArePutAside(t *testing.T) {
 	require.NoError(t, puller.Pull(t.Context()))
 	damage(t, p.glob(t, "*.record"))
 	v, puller := p.start(t)
-	requireReport(t, v, 1, verifier.FindingQuarantined)
+	requireReport(t, v, 1, finding.Quarantined)
 	p.glob(t, "*.record")
 	p.relay.End(0)
 	require.NoError(t, puller.Pull(t.Context()))
-	require.NoError(t, os.RemoveAll(filepath.Join(p.dir, verifier.QuarantineFolder)))
+	require.NoError(t, os.RemoveAll(filepath.Join(p.dir, collect.QuarantineFolder)))
 	damage(t, p.glob(t, "*.epoch"))
 	v, puller = p.start(t)
-	requireReport(t, v, 0, verifier.FindingErased, verifier.FindingQuarantined)
+	requireReport(t, v, 0, finding.Erased, finding.Quarantined)
 	require.NoError(t, puller.Pull(t.Context()))
 	v, _ = p.start(t)
-	requireReport(t, v, 0, verifier.FindingErased, verifier.FindingQuarantined)
+	requireReport(t, v, 0, finding.Erased, finding.Quarantined)
 }
 
 // TestFindingsSurviveARestart: and the same one counts once, however often it is found.
@@ -182,14 +171,14 @@ func TestFindingsSurviveARestart(t *testing.T) {
 		v, puller := p.start(t)
 		for range 2 {
 			require.NoError(t, puller.Pull(t.Context()))
-			requireReport(t, v, 0, verifier.FindingForeign)
+			requireReport(t, v, 0, finding.Foreign)
 		}
 	}
 	p.relay.Serve(t, 0, 0, good)
 	_, puller := p.start(t)
 	require.NoError(t, puller.Pull(t.Context()))
 	v, _ := p.start(t)
-	requireReport(t, v, 1, verifier.FindingForeign)
+	requireReport(t, v, 1, finding.Foreign)
 }
 
 // TestAnEmptyFolderErasesNoKey: the relay says that a batch was confirmed, and it is not here. Its epoch's key
@@ -205,7 +194,7 @@ func TestAnEmptyFolderErasesNoKey(t *testing.T) {
 	for range 2 {
 		require.NoError(t, puller.Pull(t.Context()))
 	}
-	requireReport(t, v, 1, verifier.FindingGap, verifier.FindingMissing)
+	requireReport(t, v, 1, finding.Gap, finding.Missing)
 	require.NoError(t, p.keyOf(t, 0))
 	raw := bytesOf(t, lost)
 	require.NoError(t, os.WriteFile(filepath.Join(p.dir, "000000-000000.batch"), raw, 0o600))

@@ -1,4 +1,4 @@
-package verifier_test
+package report_test
 
 import (
 	"encoding/json"
@@ -15,53 +15,12 @@ import (
 
 	"github.com/doona-dp/doona/internal/decimal"
 	"github.com/doona-dp/doona/internal/look"
-	"github.com/doona-dp/doona/internal/testing/relaytest"
 	"github.com/doona-dp/doona/planner"
-	"github.com/doona-dp/doona/shufflerclient"
 	"github.com/doona-dp/doona/verifier"
-	"github.com/doona-dp/doona/wire/onion"
+	"github.com/doona-dp/doona/verifier/finding"
+	"github.com/doona-dp/doona/verifier/report"
 	"github.com/doona-dp/doona/wire/task"
 )
-
-// oneRelay lays out a task with one relay and two epochs, the first of which is over for an epoch and a half.
-func oneRelay(t *testing.T, q planner.Query) *relaytest.Cascade {
-	t.Helper()
-	q.Name, q.Honest = "words", 0.9
-	return relaytest.New(t, relaytest.Options{Hops: 1, Task: func(draft *task.Task) {
-		calibrated, err := planner.Draft(q)
-		require.NoError(t, err)
-		calibrated.Epochs = draft.Epochs
-		calibrated.Epochs.Start -= calibrated.Epochs.Length * 5 / 2
-		*draft = *calibrated
-	}})
-}
-
-// wholeBatch plays a batch of clients and their relay by hand, which drops some of their slots.
-func wholeBatch(t *testing.T, c *relaytest.Cascade, epoch, dropped uint64, value []float64) *onion.Batch {
-	t.Helper()
-	client, err := shufflerclient.New(c.Open, shufflerclient.Options{MaxEpsilon: 1000, MaxDelta: 1})
-	require.NoError(t, err)
-	opener, lanes := c.Opener(t, 0, epoch), make(onion.Lanes, c.Open.Slots.Lanes)
-	for range c.Open.Batch.Size {
-		r, err := client.Report(epoch, value)
-		require.NoError(t, err)
-		envelope, err := opener.OpenEnvelope(r.Body)
-		require.NoError(t, err)
-		for lane := range lanes {
-			lanes[lane] = append(lanes[lane], envelope.Lanes[lane]...)
-		}
-	}
-	in := make([]uint64, len(lanes))
-	for lane := range lanes {
-		in[lane] = uint64(len(lanes[lane]))
-		lanes[lane] = lanes[lane][dropped:]
-	}
-	b, err := onion.NewBatch(c.SignKey(t, 0), onion.BatchDraft{
-		Context: onion.Context{TaskID: c.Open.ID, Epoch: epoch}, Submissions: c.Open.Batch.Size, In: in,
-	}, lanes)
-	require.NoError(t, err)
-	return b
-}
 
 // plain is a text as words with a space between.
 func plain(text string) string {
@@ -285,14 +244,14 @@ func ledgerInWords(t *testing.T, r object) (out []string) {
 // requireSameWords: page and terminal have the words and figures of the JSON.
 func requireSameWords(t *testing.T, v *verifier.Verifier) object {
 	t.Helper()
-	server := httptest.NewServer(v.Handler())
+	server := httptest.NewServer(report.Handler(v))
 	defer server.Close()
 	var r object
 	require.NoError(t, json.Unmarshal([]byte(get(t, server.URL+"/api/report")), &r))
-	report, err := v.Report()
+	made, err := v.Report()
 	require.NoError(t, err)
 	var terminal strings.Builder
-	require.NoError(t, report.Print(&terminal))
+	require.NoError(t, report.Print(&terminal, made))
 	page := get(t, server.URL+"/")
 	texts := map[string]string{"the terminal": plain(terminal.String()), "the page": plain(unmarked(page))}
 	for _, words := range inWords(t, r) {
@@ -341,7 +300,7 @@ func TestTheSameWordsEverywhere(t *testing.T) {
 	}
 	values := map[string][]float64{"range": {3}, "low": {-9}, "high": {9}, "bins": {3}}
 	for name, c := range everyProtocol {
-		all[name], values[name] = c.query, c.value
+		all[name], values[name] = c.Query, c.Value
 	}
 	queries := map[task.Query]bool{}
 	for name, q := range all {
@@ -355,7 +314,7 @@ func TestTheSameWordsEverywhere(t *testing.T) {
 			require.NoError(t, v.Add(wholeBatch(t, c, 1, 1, values[name])))
 			r := requireSameWords(t, v)
 			require.True(t, r.number("missing") > 0 || r["usable"] == false)
-			v.Note(verifier.FindingTruncated, "a file & <b>what</b> was wrong")
+			v.Note(finding.Truncated, "a file & <b>what</b> was wrong")
 			require.Equal(t, "Not everything added up.", requireSameWords(t, v)["verdict"])
 		})
 	}

@@ -1,4 +1,4 @@
-package verifier_test
+package collect_test
 
 import (
 	"context"
@@ -16,6 +16,8 @@ import (
 	"github.com/doona-dp/doona/internal/durable"
 	"github.com/doona-dp/doona/internal/testing/relaytest"
 	"github.com/doona-dp/doona/verifier"
+	"github.com/doona-dp/doona/verifier/collect"
+	"github.com/doona-dp/doona/verifier/finding"
 	"github.com/doona-dp/doona/wire/codec"
 	"github.com/doona-dp/doona/wire/onion"
 	"github.com/doona-dp/doona/wire/problem"
@@ -27,7 +29,7 @@ type pulled struct {
 	*relaytest.Cascade
 	relay *relaytest.Rogue
 	dir   string
-	last  *verifier.Puller
+	last  *collect.Puller
 }
 
 func newPulled(t *testing.T, change ...func(*task.Task)) *pulled {
@@ -37,13 +39,13 @@ func newPulled(t *testing.T, change ...func(*task.Task)) *pulled {
 }
 
 // start returns a verifier that has read what was kept, and its puller.
-func (p *pulled) start(t *testing.T) (*verifier.Verifier, *verifier.Puller) {
+func (p *pulled) start(t *testing.T) (*verifier.Verifier, *collect.Puller) {
 	t.Helper()
 	if p.last != nil {
 		require.NoError(t, p.last.Close())
 	}
 	v := newVerifier(t, p.Cascade)
-	puller, err := verifier.NewPuller(v, p.Verifier, p.dir, slog.New(slog.DiscardHandler))
+	puller, err := collect.NewPuller(v, p.Verifier, p.dir, slog.New(slog.DiscardHandler))
 	require.NoError(t, err)
 	p.last = puller
 	return v, puller
@@ -52,19 +54,6 @@ func (p *pulled) start(t *testing.T) (*verifier.Verifier, *verifier.Puller) {
 func (p *pulled) batch(t *testing.T, seq uint64) *onion.Batch {
 	t.Helper()
 	return p.relay.Batch(t, 0, seq, batchSize, [][][]byte{slots(t, p.Cascade, batchSize)})
-}
-
-func requireReport(t *testing.T, v *verifier.Verifier, batches uint64, findings ...verifier.FindingName) {
-	t.Helper()
-	r, err := v.Report()
-	require.NoError(t, err)
-	require.Equal(t, batches, r.Batches)
-	var names []verifier.FindingName
-	for _, f := range r.Findings {
-		require.EqualValues(t, 1, f.Count)
-		names = append(names, f.Name)
-	}
-	require.Equal(t, findings, names)
 }
 
 // TestAForeignBatchIsAskedForAgain: whoever is on the way can alter a batch, and must not thereby
@@ -79,14 +68,14 @@ func TestAForeignBatchIsAskedForAgain(t *testing.T) {
 	for range 3 {
 		require.NoError(t, puller.Pull(t.Context()))
 	}
-	requireReport(t, v, 0, verifier.FindingForeign)
+	requireReport(t, v, 0, finding.Foreign)
 	require.False(t, p.relay.Confirmed(0, 0))
 	files, err := filepath.Glob(filepath.Join(p.dir, "*.batch*"))
 	require.NoError(t, err)
 	require.Equal(t, []string{filepath.Join(p.dir, "000000-000000.batch.manifest")}, files, "no part of it stays")
 	p.relay.Serve(t, 0, 0, good)
 	require.NoError(t, puller.Pull(t.Context()))
-	requireReport(t, v, 1, verifier.FindingForeign)
+	requireReport(t, v, 1, finding.Foreign)
 	require.True(t, p.relay.Confirmed(0, 0))
 }
 
@@ -114,14 +103,14 @@ func TestARestartReadsBeyondAGap(t *testing.T) {
 	p.relay.Serve(t, 0, 1, p.batch(t, 1))
 	v, puller := p.start(t)
 	require.NoError(t, puller.Pull(t.Context()))
-	requireReport(t, v, 1, verifier.FindingCounts)
+	requireReport(t, v, 1, finding.Counts)
 	require.False(t, p.relay.Confirmed(0, 0))
 	require.True(t, p.relay.Confirmed(0, 1))
 
 	again, puller := p.start(t)
-	requireReport(t, again, 1, verifier.FindingCounts)
+	requireReport(t, again, 1, finding.Counts)
 	require.NoError(t, puller.Pull(t.Context()))
-	requireReport(t, again, 1, verifier.FindingCounts)
+	requireReport(t, again, 1, finding.Counts)
 }
 
 // TestACompleteEpochIsOver: when there is no further batch of an epoch, its replay set goes, and so
@@ -183,7 +172,7 @@ func TestOneManifestOfANumber(t *testing.T) {
 			p.relay.Serve(t, 0, 0, other)
 			p.relay.Serve(t, 0, 1, p.batch(t, 1))
 			require.NoError(t, puller.Pull(t.Context()))
-			requireReport(t, v, 1, verifier.FindingEquivocation)
+			requireReport(t, v, 1, finding.Equivocation)
 			require.False(t, p.relay.Confirmed(0, 0))
 			require.True(t, p.relay.Confirmed(0, 1))
 			for suffix, want := range map[string]*onion.Batch{"": one, ".second": other} {
@@ -196,9 +185,9 @@ func TestOneManifestOfANumber(t *testing.T) {
 			p.relay.Serve(t, 0, 0, one)
 			for range 2 {
 				v, puller = p.start(t)
-				requireReport(t, v, 1, verifier.FindingEquivocation)
+				requireReport(t, v, 1, finding.Equivocation)
 				require.NoError(t, puller.Pull(t.Context()))
-				requireReport(t, v, 1, verifier.FindingEquivocation)
+				requireReport(t, v, 1, finding.Equivocation)
 			}
 			require.Len(t, v.Findings()[0].Evidence, 1)
 			require.Len(t, v.Findings()[0].Evidence[0].Manifests, 2)
@@ -209,16 +198,16 @@ func TestOneManifestOfANumber(t *testing.T) {
 // TestEndsThatContradict: an end that is not that of the batches its relay has signed is a finding, and
 // ends nothing; so does the right one, when it comes.
 func TestEndsThatContradict(t *testing.T) {
-	for name, lie := range map[string]func(t *testing.T, p *pulled, puller *verifier.Puller){
-		"of fewer than were pulled": func(t *testing.T, p *pulled, puller *verifier.Puller) {
+	for name, lie := range map[string]func(t *testing.T, p *pulled, puller *collect.Puller){
+		"of fewer than were pulled": func(t *testing.T, p *pulled, puller *collect.Puller) {
 			p.relay.Answer(0, 1, nil)
 		},
-		"of fewer than were signed": func(t *testing.T, p *pulled, puller *verifier.Puller) {
+		"of fewer than were signed": func(t *testing.T, p *pulled, puller *collect.Puller) {
 			p.relay.Answer(0, 2, cutBatch(t, p.batch(t, 2)))
 			require.Error(t, puller.Pull(t.Context()))
 			p.relay.Answer(0, 2, nil)
 		},
-		"of other totals": func(t *testing.T, p *pulled, _ *verifier.Puller) {
+		"of other totals": func(t *testing.T, p *pulled, _ *collect.Puller) {
 			short := slots(t, p.Cascade, batchSize-1)
 			p.relay.Serve(t, 0, 1, p.relay.Batch(t, 0, 1, batchSize, [][][]byte{short}))
 		},
@@ -236,7 +225,7 @@ func TestEndsThatContradict(t *testing.T) {
 			for range 3 {
 				require.NoError(t, puller.Pull(t.Context()))
 			}
-			requireReport(t, v, 2, verifier.FindingEnd)
+			requireReport(t, v, 2, finding.End)
 			require.NoFileExists(t, filepath.Join(p.dir, "000000.end"))
 			p.relay.Serve(t, 0, 1, batches[1])
 			require.NoError(t, puller.Pull(t.Context()))
@@ -297,11 +286,11 @@ func TestAnEndGivenUpIsAFinding(t *testing.T) {
 	last.End(0)
 	v := newVerifier(t, c)
 	dir := filepath.Join(t.TempDir(), "batches")
-	puller, err := verifier.NewPuller(v, c.Verifier, dir, slog.New(slog.DiscardHandler))
+	puller, err := collect.NewPuller(v, c.Verifier, dir, slog.New(slog.DiscardHandler))
 	require.NoError(t, err)
 	defer puller.Close()
 	require.NoError(t, puller.Pull(t.Context()))
-	requireReport(t, v, 0, verifier.FindingEnd)
+	requireReport(t, v, 0, finding.End)
 	r, err := v.Report()
 	require.NoError(t, err)
 	require.Contains(t, r.Findings[0].Example, "epoch 0 was given up at hop 1")
@@ -352,7 +341,7 @@ func TestConfirmedIsAnyonesWord(t *testing.T) {
 	for range 3 {
 		require.NoError(t, puller.Pull(t.Context()))
 	}
-	requireReport(t, v, 0, verifier.FindingMissing)
+	requireReport(t, v, 0, finding.Missing)
 	require.Equal(t, 3, p.relay.Pulls(0, 0))
 	require.Zero(t, p.relay.Pulls(0, 1))
 	p.relay.End(0)
@@ -408,23 +397,23 @@ func TestASpoiltEpochTakesNoMore(t *testing.T) {
 	const comes = 20
 	for name, tt := range map[string]struct {
 		serve func(p *pulled, seq uint64)
-		found verifier.FindingName
+		found finding.Name
 	}{
 		"refused": {func(p *pulled, seq uint64) {
 			p.relay.Serve(t, 0, seq, p.relay.Sealed(t, onion.BatchDraft{
 				Seq: seq, Submissions: batchSize, In: []uint64{batchSize - 1},
 			}, nil))
-		}, verifier.FindingCounts},
+		}, finding.Counts},
 		"destroyed": {func(p *pulled, seq uint64) {
 			p.relay.Serve(t, 0, seq, p.relay.Sealed(t, onion.BatchDraft{
 				Seq: seq, Submissions: batchSize, In: []uint64{batchSize},
 			}, nil))
-		}, verifier.FindingDestroyed},
+		}, finding.Destroyed},
 		"two manifests of each": {func(p *pulled, seq uint64) {
 			p.relay.Answer(0, seq, func(w http.ResponseWriter, req *http.Request) {
 				cutBatch(t, p.batch(t, seq))(w, req) // another one each time
 			})
-		}, verifier.FindingEquivocation},
+		}, finding.Equivocation},
 	} {
 		t.Run(name, func(t *testing.T) {
 			p := newPulled(t, past)
@@ -432,18 +421,18 @@ func TestASpoiltEpochTakesNoMore(t *testing.T) {
 				tt.serve(p, seq)
 			}
 			v, puller := p.start(t)
-			verifier.SpoiltBefore(puller, 0, onion.SpareDestroyed+1-comes)
+			collect.SpoiltBefore(puller, 0, onion.SpareDestroyed+1-comes)
 			for range 2 * comes {
 				_ = puller.Pull(t.Context()) // an answer that is cut short is an error
 			}
 			requireSpoilt(t, p, v, puller, comes, tt.found)
 			v, puller = p.start(t)
-			verifier.SpoiltBefore(puller, 0, onion.SpareDestroyed+1-comes)
+			collect.SpoiltBefore(puller, 0, onion.SpareDestroyed+1-comes)
 			for range 2 * comes {
 				_ = puller.Pull(t.Context())
 			}
 			requireSpoilt(t, p, v, puller, comes, tt.found)
-			if tt.found != verifier.FindingDestroyed {
+			if tt.found != finding.Destroyed {
 				return
 			}
 			for seq := uint64(comes); seq < comes+20; seq++ {
@@ -457,17 +446,17 @@ func TestASpoiltEpochTakesNoMore(t *testing.T) {
 }
 
 // requireSpoilt asserts that numbers below one are here, and that no further one was asked for.
-func requireSpoilt(t *testing.T, p *pulled, v *verifier.Verifier, puller *verifier.Puller, comes uint64,
-	found verifier.FindingName) {
+func requireSpoilt(t *testing.T, p *pulled, v *verifier.Verifier, puller *collect.Puller, comes uint64,
+	found finding.Name) {
 	t.Helper()
-	counts := map[verifier.FindingName]uint64{}
+	counts := map[finding.Name]uint64{}
 	for _, f := range v.Findings() {
 		counts[f.Name] = f.Count
 	}
-	require.Equal(t, map[verifier.FindingName]uint64{found: comes, verifier.FindingSpoilt: 1}, counts)
+	require.Equal(t, map[finding.Name]uint64{found: comes, finding.Spoilt: 1}, counts)
 	require.NotZero(t, p.relay.Pulls(0, comes-1))
 	require.Zero(t, p.relay.Pulls(0, comes))
-	require.LessOrEqual(t, verifier.NotesOf(puller), 3)
+	require.LessOrEqual(t, collect.NotesOf(puller), 3)
 	files, err := filepath.Glob(filepath.Join(p.dir, "000000-*"))
 	require.NoError(t, err)
 	size := int64(0)
@@ -509,7 +498,7 @@ func TestConfirmsWhatIsOnDisk(t *testing.T) {
 func TestARelayThatIsAway(t *testing.T) {
 	c := relaytest.New(t, relaytest.Options{Hops: 1, Task: relaytest.Mean(batchSize)})
 	var log strings.Builder
-	puller, err := verifier.NewPuller(newVerifier(t, c), c.Verifier, t.TempDir(),
+	puller, err := collect.NewPuller(newVerifier(t, c), c.Verifier, t.TempDir(),
 		slog.New(slog.NewTextHandler(&log, nil)))
 	require.NoError(t, err)
 	defer puller.Close()
@@ -535,8 +524,8 @@ func TestAnEpochThatItsRelaysOperatorEnded(t *testing.T) {
 		require.NoError(t, puller.Pull(t.Context()))
 		require.Equal(t, verifier.ContactThere, puller.Progress().Contact)
 		require.Zero(t, puller.Progress().Unconfirmed)
-		requireReport(t, v, 1, verifier.FindingEnded)
+		requireReport(t, v, 1, finding.Ended)
 	}
 	v, _ = p.start(t)
-	requireReport(t, v, 1, verifier.FindingEnded)
+	requireReport(t, v, 1, finding.Ended)
 }

@@ -1,4 +1,4 @@
-package verifier
+package collect
 
 import (
 	"io"

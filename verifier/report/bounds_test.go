@@ -1,4 +1,4 @@
-package verifier_test
+package report_test
 
 import (
 	"net/http"
@@ -9,7 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/doona-dp/doona/internal/testing/relaytest"
-	"github.com/doona-dp/doona/verifier"
+	"github.com/doona-dp/doona/verifier/report"
 )
 
 // TestPagesNameOnlyTasks: the verifier's pages are asked for tasks that there are not, with numbers and other requests
@@ -17,7 +17,7 @@ import (
 func TestPagesNameOnlyTasks(t *testing.T) {
 	c := newCascade(t)
 	id := c.Open.ID.String()
-	handler := verifier.NewSite(newVerifier(t, c)).Handler()
+	handler := report.NewSite(newVerifier(t, c)).Handler()
 	list := func() string {
 		w := httptest.NewRecorder()
 		handler.ServeHTTP(w, httptest.NewRequest(http.MethodGet, "http://127.0.0.1/api/tasks", nil))

@@ -1,4 +1,4 @@
-package verifier_test
+package collect_test
 
 import (
 	"runtime"

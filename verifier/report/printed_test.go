@@ -1,4 +1,4 @@
-package verifier_test
+package report_test
 
 import (
 	"archive/zip"
@@ -27,6 +27,9 @@ import (
 	"github.com/doona-dp/doona/planner"
 	"github.com/doona-dp/doona/shufflerclient"
 	"github.com/doona-dp/doona/verifier"
+	"github.com/doona-dp/doona/verifier/collect"
+	"github.com/doona-dp/doona/verifier/finding"
+	"github.com/doona-dp/doona/verifier/report"
 	"github.com/doona-dp/doona/wire/handover"
 	"github.com/doona-dp/doona/wire/keyfile"
 	"github.com/doona-dp/doona/wire/onion"
@@ -79,7 +82,7 @@ func printedCases() (queries map[string]planner.Query, values map[string][]float
 	}
 	values = map[string][]float64{"range": {3}, "many": {3}, "noisy count": {1}, "noisy labels": {2}}
 	for name, c := range everyProtocol {
-		queries[name], values[name] = smaller(c.query), c.value[:min(len(c.value), 20)]
+		queries[name], values[name] = smaller(c.Query), c.Value[:min(len(c.Value), 20)]
 	}
 	return queries, values
 }
@@ -288,16 +291,16 @@ func (p *printed) report(t *testing.T, stage string, v *verifier.Verifier) {
 	r, err := v.Report()
 	require.NoError(t, err)
 	var text, table, page bytes.Buffer
-	require.NoError(t, r.Print(&text))
-	require.NoError(t, r.WriteCSV(&table, p.open.Task))
-	require.NoError(t, v.WriteHTML(&page))
+	require.NoError(t, report.Print(&text, r))
+	require.NoError(t, report.WriteCSV(&table, r))
+	require.NoError(t, report.WriteHTML(&page, r))
 	line, err := json.Marshal(r)
 	require.NoError(t, err)
 	p.hash(t, stage+" text", text.Bytes())
 	p.hash(t, stage+" csv", table.Bytes())
 	p.hash(t, stage+" html", page.Bytes())
 	p.hash(t, stage+" json", line)
-	p.pages(t, stage, v.Handler(), "/", "/api/report", "/api/report.csv", "/page.css", "/page.js", "/icon.svg")
+	p.pages(t, stage, report.Handler(v), "/", "/api/report", "/api/report.csv", "/page.css", "/page.js", "/icon.svg")
 }
 
 // pages notes what a handler serves.
@@ -326,7 +329,7 @@ func (p *printed) compare(t *testing.T, v *verifier.Verifier) {
 	r, err := v.Report()
 	require.NoError(t, err)
 	p.out.WriteString("\n")
-	require.NoError(t, r.Print(&p.out))
+	require.NoError(t, report.Print(&p.out, r))
 	path := filepath.Join(printedFolder, fileOf(p.name)+".txt")
 	if *renew || *renewBatches {
 		require.NoError(t, os.WriteFile(path, []byte(p.out.String()), 0o644))
@@ -371,7 +374,7 @@ func TestPrintedOfEveryProtocol(t *testing.T) {
 				p.state(t, name+" alone", one)
 				states = append(states, one)
 			}
-			v.Note(verifier.FindingTruncated, "a file & <b>what</b> was wrong")
+			v.Note(finding.Truncated, "a file & <b>what</b> was wrong")
 			p.report(t, "noted", v)
 			p.state(t, "all", v)
 			p.settled(t, states)
@@ -446,7 +449,7 @@ func TestPrintedOfFaultyFiles(t *testing.T) {
 	p.charged(t, "small budget", verifier.Publishing{Budget: p.budget(1.5)})
 	p.charged(t, "dry", verifier.Publishing{Dry: true})
 	other := openPrinted(t, "range").verifier(t)
-	site := verifier.NewSite(v, other)
+	site := report.NewSite(v, other)
 	site.Add(v.Fresh(), v)
 	p.pages(t, "site", site.Handler(), "/", "/api/tasks", "/tasks/"+p.open.ID.String()+"/",
 		"/tasks/"+p.open.ID.String()+"/api/report")
@@ -500,7 +503,7 @@ func TestPrintedOfAFolder(t *testing.T) {
 			return a
 		}}))
 	var v *verifier.Verifier
-	var puller *verifier.Puller
+	var puller *collect.Puller
 	require.NoError(t, os.WriteFile(p.keys, p.files["keys"], 0o600))
 	start := func(stage string) {
 		if puller != nil {
@@ -511,7 +514,7 @@ func TestPrintedOfAFolder(t *testing.T) {
 		require.NoError(t, err)
 		v, err = verifier.New(p.open, keys)
 		require.NoError(t, err)
-		puller, err = verifier.NewPuller(v, client, dir, logger)
+		puller, err = collect.NewPuller(v, client, dir, logger)
 		require.NoError(t, err)
 		puller.Clock = func() time.Time { return now }
 		p.folder(t, stage, dir)

@@ -1,0 +1,229 @@
+// Package verifiertest makes what tests of a verifier's packages begin with: a task of small batches, its verifier, and
+// batches that a test plays by hand.
+package verifiertest
+
+import (
+	"encoding/json"
+	"io"
+	"net/http"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/doona-dp/doona/internal/testing/relaytest"
+	"github.com/doona-dp/doona/planner"
+	"github.com/doona-dp/doona/shufflerclient"
+	"github.com/doona-dp/doona/verifier"
+	"github.com/doona-dp/doona/verifier/finding"
+	"github.com/doona-dp/doona/wire/keyfile"
+	"github.com/doona-dp/doona/wire/onion"
+	"github.com/doona-dp/doona/wire/task"
+)
+
+// BatchSize is small, so the guarantee of the test's task is local: γ is large.
+const BatchSize = 20
+
+// NewCascade lays out two relays for the mean of numbers from 0 to 10.
+func NewCascade(t *testing.T) *relaytest.Cascade {
+	t.Helper()
+	return relaytest.New(t, relaytest.Options{Task: relaytest.Mean(BatchSize)})
+}
+
+func New(t testing.TB, c *relaytest.Cascade) *verifier.Verifier {
+	t.Helper()
+	keys, err := keyfile.LoadHPKE(c.VerifierKeys("task0"))
+	require.NoError(t, err)
+	v, err := verifier.New(c.Open, keys)
+	require.NoError(t, err)
+	return v
+}
+
+// Submit submits one report per client to the running first relay.
+func Submit(t *testing.T, c *relaytest.Cascade, clients, first int, value float64) {
+	t.Helper()
+	client, err := shufflerclient.Connect(t.Context(),
+		shufflerclient.Options{Task: c.TaskURL(0), Owner: c.Owner, MaxEpsilon: 10})
+	require.NoError(t, err)
+	for i := range clients {
+		r, err := client.Report(0, []float64{value})
+		require.NoError(t, err)
+		header := http.Header{"X-Forwarded-For": {relaytest.Network(first + i)}}
+		require.NoError(t, client.WithHeader(header).Submit(t.Context(), r))
+	}
+}
+
+func Get(t *testing.T, url string) string {
+	t.Helper()
+	resp, err := http.Get(url)
+	require.NoError(t, err)
+	defer resp.Body.Close()
+	body, err := io.ReadAll(resp.Body)
+	require.NoError(t, err)
+	require.Equal(t, http.StatusOK, resp.StatusCode)
+	return string(body)
+}
+
+// Slots returns the envelopes' slots of n clients, as the first relay sees them after opening.
+func Slots(t *testing.T, c *relaytest.Cascade, n int) [][]byte {
+	t.Helper()
+	return SlotsOf(t, c, 0, n)
+}
+
+// SlotsOf is slots for an epoch.
+func SlotsOf(t *testing.T, c *relaytest.Cascade, epoch uint64, n int) [][]byte {
+	t.Helper()
+	client, err := shufflerclient.New(c.Open, shufflerclient.Options{MaxEpsilon: 10})
+	require.NoError(t, err)
+	opener := c.Opener(t, 0, epoch)
+	var out [][]byte
+	for i := range n {
+		r, err := client.Report(epoch, []float64{float64(i % 10)})
+		require.NoError(t, err)
+		envelope, err := opener.OpenEnvelope(r.Body)
+		require.NoError(t, err)
+		out = append(out, envelope.Lanes[0]...)
+	}
+	return out
+}
+
+// Chain is [relaytest.Cascade.Chain] in epoch 0.
+func Chain(t *testing.T, c *relaytest.Cascade, seq uint64, first [][]byte,
+	change ...func([][]byte) [][]byte) *onion.Batch {
+	t.Helper()
+	return c.Chain(t, 0, seq, first, change...)
+}
+
+func JSON(t *testing.T, v *verifier.Verifier) string {
+	t.Helper()
+	r, err := v.Report()
+	require.NoError(t, err)
+	line, err := json.Marshal(r)
+	require.NoError(t, err)
+	return string(line)
+}
+
+// coordinates returns a vector whose entries differ.
+func coordinates(dim int, scale float64) []float64 {
+	out := make([]float64, dim)
+	for i := range out {
+		out[i] = scale * float64(i%7) / 7
+	}
+	return out
+}
+
+// EveryProtocol is one small task of each protocol, with a value.
+var EveryProtocol = map[string]struct {
+	Query planner.Query
+	Value []float64
+}{
+	"count": {planner.Query{Query: task.Count, Batch: 100, Epsilon: 1, Delta: 1e-6}, []float64{1}},
+	"sum":   {planner.Query{Query: task.Sum, Lo: -5, Hi: 5, Batch: 100, Epsilon: 1, Delta: 1e-6}, []float64{2.5}},
+	"histogram": {planner.Query{Query: task.Histogram, Bins: 4, Labels: true, Batch: 100, Epsilon: 1, Delta: 1e-6},
+		[]float64{2}},
+	"splitmix": {planner.Query{Query: task.Mean, Protocol: "splitmix", Lo: -5, Hi: 5, Batch: 100, Epsilon: 1,
+		Delta: 1e-8}, []float64{2.5}},
+	"rappor": {planner.Query{Query: task.Sum, Protocol: "rappor", Hi: 6, Batch: 100, Epsilon: 1, Delta: 1e-6,
+		Params: planner.Params{"k": 6}}, []float64{4}},
+	"vectorsum": {planner.Query{Query: task.Vector, Protocol: "vectorsum", Hi: 1, Dim: 1000, Batch: 200, Epsilon: 1,
+		Delta:  1e-6,
+		Params: planner.Params{"k": 1}}, coordinates(1000, 1)},
+	"correlated, none": {planner.Query{Query: task.Sum, Protocol: "correlated", Hi: 2, Batch: 100, Epsilon: 4,
+		Delta: 1e-6, Padding: task.PaddingNone, Params: planner.Params{"max": 4}}, []float64{1.5}},
+	"vectormean, none": {planner.Query{Query: task.VectorMean, Dim: 16, Batch: 100, Epsilon: 4, Delta: 1e-6,
+		Padding: task.PaddingNone}, coordinates(16, 0.3)},
+	"vectorgrid": {planner.Query{Query: task.VectorMean, Protocol: "vectorgrid", Dim: 2, Batch: 100, Epsilon: 1,
+		Delta: 1e-6}, coordinates(2, 1)},
+	"strings": {planner.Query{Query: task.Strings, Length: 4, Batch: 400, Epsilon: 1, Delta: 1e-6},
+		[]float64{'/', 'a'}},
+}
+
+// OneRelay lays out a task with one relay and two epochs, the first of which is over for an epoch and a half.
+func OneRelay(t *testing.T, q planner.Query) *relaytest.Cascade {
+	t.Helper()
+	q.Name, q.Honest = "words", 0.9
+	return relaytest.New(t, relaytest.Options{Hops: 1, Task: func(draft *task.Task) {
+		calibrated, err := planner.Draft(q)
+		require.NoError(t, err)
+		calibrated.Epochs = draft.Epochs
+		calibrated.Epochs.Start -= calibrated.Epochs.Length * 5 / 2
+		*draft = *calibrated
+	}})
+}
+
+// WholeBatch plays a batch of clients and their relay by hand, which drops some of their slots.
+func WholeBatch(t *testing.T, c *relaytest.Cascade, epoch, dropped uint64, value []float64) *onion.Batch {
+	t.Helper()
+	client, err := shufflerclient.New(c.Open, shufflerclient.Options{MaxEpsilon: 1000, MaxDelta: 1})
+	require.NoError(t, err)
+	opener, lanes := c.Opener(t, 0, epoch), make(onion.Lanes, c.Open.Slots.Lanes)
+	for range c.Open.Batch.Size {
+		r, err := client.Report(epoch, value)
+		require.NoError(t, err)
+		envelope, err := opener.OpenEnvelope(r.Body)
+		require.NoError(t, err)
+		for lane := range lanes {
+			lanes[lane] = append(lanes[lane], envelope.Lanes[lane]...)
+		}
+	}
+	in := make([]uint64, len(lanes))
+	for lane := range lanes {
+		in[lane] = uint64(len(lanes[lane]))
+		lanes[lane] = lanes[lane][dropped:]
+	}
+	b, err := onion.NewBatch(c.SignKey(t, 0), onion.BatchDraft{
+		Context: onion.Context{TaskID: c.Open.ID, Epoch: epoch}, Submissions: c.Open.Batch.Size, In: in,
+	}, lanes)
+	require.NoError(t, err)
+	return b
+}
+
+func Bytes(t *testing.T, b *onion.Batch) []byte {
+	t.Helper()
+	raw, err := b.Bytes()
+	require.NoError(t, err)
+	return raw
+}
+
+// NewPair lays out splitmix for two clients, of whom one is honest: one share each, as nobody hides it
+// from the verifier but its noise.
+func NewPair(t *testing.T, change ...func(*task.Task)) *relaytest.Cascade {
+	t.Helper()
+	c := relaytest.New(t, relaytest.Options{Task: func(draft *task.Task) {
+		q := planner.Query{Name: "pair", Query: task.Sum, Protocol: "splitmix", Hi: 10, Batch: 2, Honest: 0.5,
+			Epsilon: 1, Delta: 1e-6}
+		calibrated, err := planner.Draft(q)
+		require.NoError(t, err)
+		calibrated.Epochs = draft.Epochs
+		*draft = *calibrated
+		for _, f := range change {
+			f(draft)
+		}
+	}})
+	require.EqualValues(t, 1, c.Open.Slots.PerLane)
+	return c
+}
+
+// Content is the report without what tells of the moment.
+func Content(t *testing.T, v *verifier.Verifier) string {
+	t.Helper()
+	r, err := v.Report()
+	require.NoError(t, err)
+	r.Progress, r.Verdict = nil, ""
+	line, err := json.Marshal(r)
+	require.NoError(t, err)
+	return string(line)
+}
+
+// RequireReport compares the number of batches and the findings, each of which must be there once.
+func RequireReport(t *testing.T, v *verifier.Verifier, batches uint64, findings ...finding.Name) {
+	t.Helper()
+	r, err := v.Report()
+	require.NoError(t, err)
+	require.Equal(t, batches, r.Batches)
+	var names []finding.Name
+	for _, f := range r.Findings {
+		require.EqualValues(t, 1, f.Count)
+		names = append(names, f.Name)
+	}
+	require.Equal(t, findings, names)
+}

@@ -1,0 +1,63 @@
+package report_test
+
+import (
+	"encoding/json"
+	"fmt"
+	"net/http/httptest"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/doona-dp/doona/verifier/report"
+)
+
+func TestThePageAndItsJSONShowTheReport(t *testing.T) {
+	c := newCascade(t)
+	v := newVerifier(t, c)
+	server := httptest.NewServer(report.Handler(v))
+	defer server.Close()
+	require.Contains(t, get(t, server.URL+"/"), "No batch has been released yet")
+	require.NoError(t, v.Add(chain(t, c, 0, slots(t, c, batchSize))))
+	require.Contains(t, get(t, server.URL+"/"), "Everything added up")
+	var r struct {
+		Users     uint64
+		Interval  [2]float64
+		Processed struct {
+			Estimate       float64
+			Interval, Band [2]float64
+		}
+		Epsilon float64
+		Alone   float64 `json:"alone_epsilon"`
+		Crowd   float64 `json:"crowd_epsilon"`
+	}
+	require.NoError(t, json.Unmarshal([]byte(get(t, server.URL+"/api/report")), &r))
+	require.Equal(t, r.Epsilon, r.Crowd, "the claim is of a crowd")
+	require.EqualValues(t, batchSize, r.Users)
+	require.Less(t, r.Interval[0], r.Interval[1])
+	require.Contains(t, get(t, server.URL+"/page.css"), "font")
+	lines := strings.Split(strings.TrimSpace(get(t, server.URL+"/api/report.csv")), "\n")
+	require.Len(t, lines, 3)
+	require.Equal(t, "epoch,start,entry,label,clients,batches,estimate,standard_error,lo,hi,standard_error_worst,"+
+		"band_lo,band_hi,reports,missing,usable,unusable_because,override,processed,processed_lo,processed_hi,"+
+		"processed_band_lo,processed_band_hi,processing,epsilon,alone_epsilon,local_epsilon,crowd_epsilon,"+
+		"crowd_batches", lines[0])
+	require.True(t, strings.HasPrefix(lines[1], "all,,0,,20,1,") && strings.HasPrefix(lines[2], "0,20"), lines)
+	require.True(t, strings.HasSuffix(lines[1], fmt.Sprintf(",%v,%v,%v,%v,%v,clip,%v,%v,%v,%v,1", r.Processed.Estimate,
+		r.Processed.Interval[0], r.Processed.Interval[1], r.Processed.Band[0], r.Processed.Band[1], r.Epsilon, r.Alone,
+		r.Alone, r.Crowd)), lines[1])
+}
+
+// TestThePageInOneFileLoadsNothing: what `verifier analyze --html` writes has no address in it.
+func TestThePageInOneFileLoadsNothing(t *testing.T) {
+	c := newCascade(t)
+	v := newVerifier(t, c)
+	require.NoError(t, v.Add(chain(t, c, 0, slots(t, c, batchSize))))
+	made, err := v.Report()
+	require.NoError(t, err)
+	var page strings.Builder
+	require.NoError(t, report.WriteHTML(&page, made))
+	require.Contains(t, page.String(), "<style>")
+	require.Contains(t, page.String(), "aria-label=\"Mean of a client&#39;s value by epoch")
+	require.NotRegexp(t, `(?:src|href|action)=|url\(|@import|<script`, page.String())
+}
