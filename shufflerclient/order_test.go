@@ -1,4 +1,4 @@
-package shufflerclient
+package shufflerclient_test
 
 import (
 	"testing"
@@ -7,6 +7,7 @@ import (
 
 	"github.com/doona-dp/doona/internal/testing/relaytest"
 	"github.com/doona-dp/doona/internal/testing/stattest"
+	"github.com/doona-dp/doona/shufflerclient"
 	"github.com/doona-dp/doona/wire/onion"
 	"github.com/doona-dp/doona/wire/task"
 	"github.com/doona-dp/doona/wire/taskfile"
@@ -16,9 +17,9 @@ import (
 // whatever the protocol's.
 func TestReportOrdersSlotsAtRandom(t *testing.T) {
 	slots := task.Slots{Padding: task.PaddingFull, Lanes: 2, PerLane: stattest.Things, MessageBytes: 1}
-	c := &Client{open: &taskfile.Open{Task: &task.Task{Slots: slots}}, mechanism: stattest.InOrder{}}
+	c := shufflerclient.ClientOf(&taskfile.Open{Task: &task.Task{Slots: slots}}, stattest.InOrder{}, nil)
 	stattest.UniformLanes(t, stattest.Trials, 2, func() [][]int {
-		lanes, err := c.draw(nil)
+		lanes, err := c.Draw(nil)
 		require.NoError(t, err)
 		orders := make([][]int, len(lanes))
 		for lane, messages := range lanes {
@@ -37,7 +38,7 @@ func TestSealedSlotsAreInRandomOrder(t *testing.T) {
 	}})
 	sealer, err := onion.NewSealer(cascade.Open.Task, cascade.Open.ID, cascade.Open.KeyLists)
 	require.NoError(t, err)
-	c := &Client{open: cascade.Open, mechanism: stattest.InOrder{}, sealer: sealer}
+	c := shufflerclient.ClientOf(cascade.Open, stattest.InOrder{}, sealer)
 	relay, verifier := cascade.Opener(t, 0, 0), cascade.VerifierOpener(t, 0)
 	stattest.UniformLanes(t, stattest.FewTrials, 2, func() [][]int {
 		report, err := c.Report(0, nil)

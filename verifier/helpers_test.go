@@ -1,22 +1,22 @@
 package verifier_test
 
-import "github.com/doona-dp/doona/internal/testing/verifiertest"
+import "github.com/doona-dp/doona/internal/testing/relaytest"
 
 // What these tests begin with.
-const batchSize = verifiertest.BatchSize
+const batchSize = relaytest.BatchSize
 
 var (
-	newCascade    = verifiertest.NewCascade
-	newVerifier   = verifiertest.New
-	submit        = verifiertest.Submit
-	get           = verifiertest.Get
-	slots         = verifiertest.Slots
-	slotsOf       = verifiertest.SlotsOf
-	chain         = verifiertest.Chain
-	reportOf      = verifiertest.JSON
-	everyProtocol = verifiertest.EveryProtocol
-	bytesOf       = verifiertest.Bytes
-	newPair       = verifiertest.NewPair
-	content       = verifiertest.Content
-	requireReport = verifiertest.RequireReport
+	newCascade    = relaytest.NewMeanCascade
+	newVerifier   = relaytest.NewVerifier
+	submit        = relaytest.Submit
+	get           = relaytest.Get
+	slots         = relaytest.Slots
+	slotsOf       = relaytest.SlotsOf
+	chain         = relaytest.Chain
+	reportOf      = relaytest.ReportJSON
+	everyProtocol = relaytest.EveryProtocol
+	bytesOf       = relaytest.Bytes
+	newPair       = relaytest.NewPair
+	content       = relaytest.Content
+	requireReport = relaytest.RequireReport
 )

@@ -1,17 +1,17 @@
 package collect_test
 
-import "github.com/doona-dp/doona/internal/testing/verifiertest"
+import "github.com/doona-dp/doona/internal/testing/relaytest"
 
 // What these tests begin with.
-const batchSize = verifiertest.BatchSize
+const batchSize = relaytest.BatchSize
 
 var (
-	newCascade    = verifiertest.NewCascade
-	newVerifier   = verifiertest.New
-	slots         = verifiertest.Slots
-	slotsOf       = verifiertest.SlotsOf
-	bytesOf       = verifiertest.Bytes
-	newPair       = verifiertest.NewPair
-	content       = verifiertest.Content
-	requireReport = verifiertest.RequireReport
+	newCascade    = relaytest.NewMeanCascade
+	newVerifier   = relaytest.NewVerifier
+	slots         = relaytest.Slots
+	slotsOf       = relaytest.SlotsOf
+	bytesOf       = relaytest.Bytes
+	newPair       = relaytest.NewPair
+	content       = relaytest.Content
+	requireReport = relaytest.RequireReport
 )

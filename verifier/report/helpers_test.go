@@ -1,19 +1,19 @@
 package report_test
 
-import "github.com/doona-dp/doona/internal/testing/verifiertest"
+import "github.com/doona-dp/doona/internal/testing/relaytest"
 
 // What these tests begin with.
-const batchSize = verifiertest.BatchSize
+const batchSize = relaytest.BatchSize
 
 var (
-	newCascade    = verifiertest.NewCascade
-	newVerifier   = verifiertest.New
-	get           = verifiertest.Get
-	slots         = verifiertest.Slots
-	slotsOf       = verifiertest.SlotsOf
-	chain         = verifiertest.Chain
-	reportOf      = verifiertest.JSON
-	everyProtocol = verifiertest.EveryProtocol
-	oneRelay      = verifiertest.OneRelay
-	wholeBatch    = verifiertest.WholeBatch
+	newCascade    = relaytest.NewMeanCascade
+	newVerifier   = relaytest.NewVerifier
+	get           = relaytest.Get
+	slots         = relaytest.Slots
+	slotsOf       = relaytest.SlotsOf
+	chain         = relaytest.Chain
+	reportOf      = relaytest.ReportJSON
+	everyProtocol = relaytest.EveryProtocol
+	oneRelay      = relaytest.OneRelay
+	wholeBatch    = relaytest.WholeBatch
 )

@@ -55,7 +55,6 @@ var offenders = map[string][]string{
 	exported: {
 		"internal/service",
 		"protocols",
-		"verifier",
 		"wire/onion",
 		"wire/task",
 		"wire/taskfile",

@@ -1,6 +1,4 @@
-// Package verifiertest makes what tests of a verifier's packages begin with: a task of small batches, its verifier, and
-// batches that a test plays by hand.
-package verifiertest
+package relaytest
 
 import (
 	"encoding/json"
@@ -10,7 +8,6 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/doona-dp/doona/internal/testing/relaytest"
 	"github.com/doona-dp/doona/planner"
 	"github.com/doona-dp/doona/shufflerclient"
 	"github.com/doona-dp/doona/verifier"
@@ -23,13 +20,13 @@ import (
 // BatchSize is small, so the guarantee of the test's task is local: γ is large.
 const BatchSize = 20
 
-// NewCascade lays out two relays for the mean of numbers from 0 to 10.
-func NewCascade(t *testing.T) *relaytest.Cascade {
+// NewMeanCascade lays out two relays for the mean of numbers from 0 to 10.
+func NewMeanCascade(t *testing.T) *Cascade {
 	t.Helper()
-	return relaytest.New(t, relaytest.Options{Task: relaytest.Mean(BatchSize)})
+	return New(t, Options{Task: Mean(BatchSize)})
 }
 
-func New(t testing.TB, c *relaytest.Cascade) *verifier.Verifier {
+func NewVerifier(t testing.TB, c *Cascade) *verifier.Verifier {
 	t.Helper()
 	keys, err := keyfile.LoadHPKE(c.VerifierKeys("task0"))
 	require.NoError(t, err)
@@ -39,7 +36,7 @@ func New(t testing.TB, c *relaytest.Cascade) *verifier.Verifier {
 }
 
 // Submit submits one report per client to the running first relay.
-func Submit(t *testing.T, c *relaytest.Cascade, clients, first int, value float64) {
+func Submit(t *testing.T, c *Cascade, clients, first int, value float64) {
 	t.Helper()
 	client, err := shufflerclient.Connect(t.Context(),
 		shufflerclient.Options{Task: c.TaskURL(0), Owner: c.Owner, MaxEpsilon: 10})
@@ -47,7 +44,7 @@ func Submit(t *testing.T, c *relaytest.Cascade, clients, first int, value float6
 	for i := range clients {
 		r, err := client.Report(0, []float64{value})
 		require.NoError(t, err)
-		header := http.Header{"X-Forwarded-For": {relaytest.Network(first + i)}}
+		header := http.Header{"X-Forwarded-For": {Network(first + i)}}
 		require.NoError(t, client.WithHeader(header).Submit(t.Context(), r))
 	}
 }
@@ -64,13 +61,13 @@ func Get(t *testing.T, url string) string {
 }
 
 // Slots returns the envelopes' slots of n clients, as the first relay sees them after opening.
-func Slots(t *testing.T, c *relaytest.Cascade, n int) [][]byte {
+func Slots(t *testing.T, c *Cascade, n int) [][]byte {
 	t.Helper()
 	return SlotsOf(t, c, 0, n)
 }
 
 // SlotsOf is slots for an epoch.
-func SlotsOf(t *testing.T, c *relaytest.Cascade, epoch uint64, n int) [][]byte {
+func SlotsOf(t *testing.T, c *Cascade, epoch uint64, n int) [][]byte {
 	t.Helper()
 	client, err := shufflerclient.New(c.Open, shufflerclient.Options{MaxEpsilon: 10})
 	require.NoError(t, err)
@@ -86,14 +83,14 @@ func SlotsOf(t *testing.T, c *relaytest.Cascade, epoch uint64, n int) [][]byte {
 	return out
 }
 
-// Chain is [relaytest.Cascade.Chain] in epoch 0.
-func Chain(t *testing.T, c *relaytest.Cascade, seq uint64, first [][]byte,
+// Chain is [Cascade.Chain] in epoch 0.
+func Chain(t *testing.T, c *Cascade, seq uint64, first [][]byte,
 	change ...func([][]byte) [][]byte) *onion.Batch {
 	t.Helper()
 	return c.Chain(t, 0, seq, first, change...)
 }
 
-func JSON(t *testing.T, v *verifier.Verifier) string {
+func ReportJSON(t *testing.T, v *verifier.Verifier) string {
 	t.Helper()
 	r, err := v.Report()
 	require.NoError(t, err)
@@ -138,10 +135,10 @@ var EveryProtocol = map[string]struct {
 }
 
 // OneRelay lays out a task with one relay and two epochs, the first of which is over for an epoch and a half.
-func OneRelay(t *testing.T, q planner.Query) *relaytest.Cascade {
+func OneRelay(t *testing.T, q planner.Query) *Cascade {
 	t.Helper()
 	q.Name, q.Honest = "words", 0.9
-	return relaytest.New(t, relaytest.Options{Hops: 1, Task: func(draft *task.Task) {
+	return New(t, Options{Hops: 1, Task: func(draft *task.Task) {
 		calibrated, err := planner.Draft(q)
 		require.NoError(t, err)
 		calibrated.Epochs = draft.Epochs
@@ -151,7 +148,7 @@ func OneRelay(t *testing.T, q planner.Query) *relaytest.Cascade {
 }
 
 // WholeBatch plays a batch of clients and their relay by hand, which drops some of their slots.
-func WholeBatch(t *testing.T, c *relaytest.Cascade, epoch, dropped uint64, value []float64) *onion.Batch {
+func WholeBatch(t *testing.T, c *Cascade, epoch, dropped uint64, value []float64) *onion.Batch {
 	t.Helper()
 	client, err := shufflerclient.New(c.Open, shufflerclient.Options{MaxEpsilon: 1000, MaxDelta: 1})
 	require.NoError(t, err)
@@ -186,9 +183,9 @@ func Bytes(t *testing.T, b *onion.Batch) []byte {
 
 // NewPair lays out splitmix for two clients, of whom one is honest: one share each, as nobody hides it
 // from the verifier but its noise.
-func NewPair(t *testing.T, change ...func(*task.Task)) *relaytest.Cascade {
+func NewPair(t *testing.T, change ...func(*task.Task)) *Cascade {
 	t.Helper()
-	c := relaytest.New(t, relaytest.Options{Task: func(draft *task.Task) {
+	c := New(t, Options{Task: func(draft *task.Task) {
 		q := planner.Query{Name: "pair", Query: task.Sum, Protocol: "splitmix", Hi: 10, Batch: 2, Honest: 0.5,
 			Epsilon: 1, Delta: 1e-6}
 		calibrated, err := planner.Draft(q)

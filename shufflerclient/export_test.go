@@ -1,0 +1,16 @@
+package shufflerclient
+
+import (
+	"github.com/doona-dp/doona/protocols"
+	"github.com/doona-dp/doona/wire/onion"
+	"github.com/doona-dp/doona/wire/task"
+	"github.com/doona-dp/doona/wire/taskfile"
+)
+
+// ClientOf returns a client that has only what reports are made of.
+func ClientOf(open *taskfile.Open, m protocols.Mechanism, sealer *onion.Sealer) *Client {
+	return &Client{open: open, mechanism: m, sealer: sealer}
+}
+
+// Draw exports draw for tests.
+func (c *Client) Draw(values []float64) ([][]task.Message, error) { return c.draw(values) }
