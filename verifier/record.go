@@ -77,8 +77,8 @@ func (r *Record) write(w *codec.Writer) error {
 	return r.slots.write(w)
 }
 
-// version names what was signed: the SHA-256 of the manifest.
-type version [sha256.Size]byte
+// Version names what was signed: the SHA-256 of the manifest.
+type Version [sha256.Size]byte
 
 // newRecord returns a record without slots.
 func newRecord(open *taskfile.Open, signed *onion.SignedManifest, epoch, seq, copies uint64) (*Record, error) {
@@ -162,17 +162,17 @@ func addPiece(aggregate protocols.Aggregate, lane int, piece []byte, size int) e
 }
 
 // open returns the version and, where the batch was there as a whole, the chain of manifests.
-func (r *Record) open(open *taskfile.Open) (version, []onion.Manifest, error) {
+func (r *Record) open(open *taskfile.Open) (Version, []onion.Manifest, error) {
 	signed, err := onion.ParseSigned(r.Signed)
 	if err != nil {
-		return version{}, nil, err
+		return Version{}, nil, err
 	}
 	m, fault := signedHere(open, signed)
 	switch {
 	case fault != nil:
-		return version{}, nil, fault
+		return Version{}, nil, fault
 	case m.Epoch != r.Epoch || m.Seq != r.Seq:
-		return version{}, nil, fmt.Errorf("couldn't accept a record: its manifest is of epoch %d, batch %d", m.Epoch,
+		return Version{}, nil, fmt.Errorf("couldn't accept a record: its manifest is of epoch %d, batch %d", m.Epoch,
 			m.Seq)
 	case r.Copies == 0:
 		return sha256.Sum256(signed.Manifest), nil, nil
@@ -293,7 +293,7 @@ func (v *Verifier) SignedRecord(signed *onion.SignedManifest, epoch, seq uint64)
 }
 
 // Hash names what was signed, and is an error where that is not the last relay's for the record's place.
-func (r *Record) Hash(open *taskfile.Open) ([sha256.Size]byte, error) {
+func (r *Record) Hash(open *taskfile.Open) (Version, error) {
 	hash, _, err := r.open(open)
 	return hash, err
 }

@@ -25,7 +25,7 @@ type epoch struct {
 type number struct{ versions []*signedVersion }
 
 type signedVersion struct {
-	hash   version
+	hash   Version
 	record *Record
 	chain  []onion.Manifest // nil where only the manifest is known.
 }
@@ -43,13 +43,13 @@ type total struct {
 
 // put adds a record. Of two of one version the copies add up; of several versions only what was signed is
 // kept, as none counts.
-func (e *epoch) put(hash version, r *Record, chain []onion.Manifest) {
+func (e *epoch) put(hash Version, r *Record, chain []onion.Manifest) {
 	n := e.numbers[r.Seq]
 	if n == nil {
 		n = &number{}
 		e.numbers[r.Seq] = n
 	}
-	at, known := slices.BinarySearchFunc(n.versions, hash, func(v *signedVersion, h version) int {
+	at, known := slices.BinarySearchFunc(n.versions, hash, func(v *signedVersion, h Version) int {
 		return bytes.Compare(v.hash[:], h[:])
 	})
 	if !known {

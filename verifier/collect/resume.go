@@ -26,7 +26,7 @@ const (
 	notesName  = "findings"
 )
 
-func recordFile(r *verifier.Record, hash [sha256.Size]byte) string {
+func recordFile(r *verifier.Record, hash verifier.Version) string {
 	return fmt.Sprintf(recordName, r.Epoch, r.Seq, hash[:8])
 }
 

@@ -1,7 +1,4 @@
-// Package count counts, by the types the compiler sees, what the code says without a name: arrays of
-// 32 bytes, messages by lane, privacy parameters as text, switches over queries. Its test fails above
-// the limits, so that the domain's nouns keep their types.
-package count
+package doctest
 
 import (
 	"bytes"
@@ -20,6 +17,10 @@ import (
 	"slices"
 	"strings"
 )
+
+// What follows counts, by the types the compiler sees, what the code says without a name: arrays of
+// 32 bytes, messages by lane, privacy parameters as text, switches over queries. Its test fails above
+// the limits, so that the domain's nouns keep their types.
 
 // Package is one type-checked package without its tests.
 type Package struct {
@@ -84,11 +85,11 @@ func parse(fset *token.FileSet, imports types.Importer, p listed) (*Package, err
 		}
 		files = append(files, file)
 	}
-	return check(p.ImportPath, fset, imports, files)
+	return checkTypes(p.ImportPath, fset, imports, files)
 }
 
-// check type-checks the files of a package.
-func check(path string, fset *token.FileSet, imports types.Importer, files []*ast.File) (*Package, error) {
+// checkTypes type-checks the files of a package.
+func checkTypes(path string, fset *token.FileSet, imports types.Importer, files []*ast.File) (*Package, error) {
 	out := &Package{Path: path, Files: files, Fset: fset, Info: &types.Info{
 		Defs: map[*ast.Ident]types.Object{}, Uses: map[*ast.Ident]types.Object{},
 		Implicits: map[ast.Node]types.Object{}, Types: map[ast.Expr]types.TypeAndValue{},

@@ -1,4 +1,4 @@
-package count
+package doctest
 
 import (
 	"go/ast"
@@ -54,7 +54,7 @@ func TestDeclarations(t *testing.T) {
 	fset := token.NewFileSet()
 	file, err := parser.ParseFile(fset, "sample.go", sample, 0)
 	require.NoError(t, err)
-	p, err := check("sample", fset, nil, []*ast.File{file})
+	p, err := checkTypes("sample", fset, nil, []*ast.File{file})
 	require.NoError(t, err)
 	found := Declarations([]*Package{p, p}, array32)
 	require.Len(t, found, 11, strings.Join(found, "\n"))
@@ -86,7 +86,7 @@ func other(s string, q Query) bool { return s == string(q) }
 		require.NoError(t, err)
 		files = append(files, file)
 	}
-	p, err := check("sample", fset, nil, files)
+	p, err := checkTypes("sample", fset, nil, files)
 	require.NoError(t, err)
 	require.Equal(t, []string{"compared.go", "switched.go"}, Branches([]*Package{p}, "sample.Query", "samples"))
 	require.Empty(t, Branches([]*Package{p}, "sample.Query", "sample"))
