@@ -16,6 +16,7 @@ import (
 	"github.com/doona-dp/doona/wire/codec"
 	"github.com/doona-dp/doona/wire/handover"
 	"github.com/doona-dp/doona/wire/onion"
+	"github.com/doona-dp/doona/wire/signing"
 	"github.com/doona-dp/doona/wire/task"
 	"github.com/doona-dp/doona/wire/taskfile"
 )
@@ -116,7 +117,7 @@ func signedJunk(draft *task.Task, owner ed25519.PrivateKey) []byte {
 		if err != nil {
 			panic(err)
 		}
-		signed := &onion.SignedKeyList{List: body, Signature: onion.Sign(sign, onion.SignKeyList, body)}
+		signed := &onion.SignedKeyList{List: body, Signature: signing.Sign(sign, signing.KeyList, body)}
 		raw, err := signed.Bytes()
 		if err != nil {
 			panic(err)
@@ -130,7 +131,7 @@ func signedJunk(draft *task.Task, owner ed25519.PrivateKey) []byte {
 		}
 	}
 	b.Task = t.Canonical()
-	b.Signature = onion.Sign(owner, onion.SignTask, b.Task)
+	b.Signature = signing.Sign(owner, signing.Task, b.Task)
 	raw, err := b.Bytes()
 	if err != nil {
 		panic(err)

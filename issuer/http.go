@@ -13,9 +13,9 @@ import (
 
 	"github.com/doona-dp/doona/internal/look"
 	"github.com/doona-dp/doona/internal/service"
+	"github.com/doona-dp/doona/wire/endpoint"
 	"github.com/doona-dp/doona/wire/keyfile"
 	"github.com/doona-dp/doona/wire/problem"
-	"github.com/doona-dp/doona/wire/taskfile"
 	"github.com/doona-dp/doona/wire/token"
 )
 
@@ -28,13 +28,13 @@ func (i *Issuer) Handler() http.Handler { return look.ProtectPublic(i.mux()) }
 
 func (i *Issuer) mux() *service.Mux {
 	mux := &service.Mux{}
-	mux.HandleFunc("GET "+taskfile.DirectoryPath, i.answer(i.handleDirectory))
-	mux.HandleFunc("POST "+taskfile.TokenRequestPath, service.Answer(i.cfg.Log, i.handleRequest))
+	mux.HandleFunc("GET "+endpoint.DirectoryPath, i.answer(i.handleDirectory))
+	mux.HandleFunc("POST "+endpoint.TokenRequestPath, service.Answer(i.cfg.Log, i.handleRequest))
 	if i.signers != nil {
-		mux.HandleFunc("GET "+taskfile.TimePath, i.answer(i.handleTime))
+		mux.HandleFunc("GET "+endpoint.TimePath, i.answer(i.handleTime))
 	}
 	if i.cfg.Clients == clientsAddress {
-		mux.HandleFunc("OPTIONS "+taskfile.TokenRequestPath, service.Answer(i.cfg.Log, i.handlePreflight))
+		mux.HandleFunc("OPTIONS "+endpoint.TokenRequestPath, service.Answer(i.cfg.Log, i.handlePreflight))
 	}
 	mux.HandleFunc("/", i.answer(service.NotFound))
 	return mux
@@ -83,7 +83,7 @@ func (i *Issuer) handleDirectory(w http.ResponseWriter, req *http.Request) error
 	if err != nil {
 		return err
 	}
-	body, err := token.Directory(taskfile.TokenRequest, key.Public())
+	body, err := token.Directory(endpoint.TokenRequest, key.Public())
 	if err != nil {
 		return err
 	}

@@ -5,9 +5,9 @@ import (
 	"fmt"
 	"os"
 
+	"github.com/doona-dp/doona/wire/endpoint"
 	"github.com/doona-dp/doona/wire/keyfile"
 	"github.com/doona-dp/doona/wire/onion"
-	"github.com/doona-dp/doona/wire/taskfile"
 	"github.com/doona-dp/doona/wire/token"
 )
 
@@ -41,7 +41,7 @@ func NewKeys(path string, epochs uint64, sign ed25519.PrivateKey, progress func(
 	if err != nil {
 		return nil, err
 	}
-	directory, err := token.Directory(taskfile.TokenRequest, public...)
+	directory, err := token.Directory(endpoint.TokenRequest, public...)
 	if err != nil {
 		return nil, err
 	}

@@ -23,12 +23,13 @@ import (
 	"github.com/doona-dp/doona/internal/mark"
 	"github.com/doona-dp/doona/internal/testing/relaytest"
 	"github.com/doona-dp/doona/relay"
+	"github.com/doona-dp/doona/wire/endpoint"
 	"github.com/doona-dp/doona/wire/handover"
 	"github.com/doona-dp/doona/wire/keyfile"
 	"github.com/doona-dp/doona/wire/onion"
 	"github.com/doona-dp/doona/wire/problem"
+	"github.com/doona-dp/doona/wire/signing"
 	"github.com/doona-dp/doona/wire/task"
-	"github.com/doona-dp/doona/wire/taskfile"
 )
 
 // filesIn returns the content of all files below a folder.
@@ -77,7 +78,7 @@ func TestPullBeyondTheTasksEpochs(t *testing.T) {
 			for _, seq := range []uint64{0, 1, 2, 65536} {
 				req := at(http.MethodGet, c.Open.BatchURL(0, epoch, seq))
 				body := handover.Body(c.Open.ID, epoch, seq, 0, had)
-				req.Header.Set(handover.Header, handover.Signed(key, onion.SignPull, body))
+				req.Header.Set(handover.Header, handover.Signed(key, signing.Pull, body))
 				if had != (handover.Before{}) {
 					req.Header.Set(handover.BeforeHeader, base64.RawURLEncoding.EncodeToString(had[:]))
 				}
@@ -214,7 +215,7 @@ func (s *signedRequest) request(pattern string, named map[string]string, header 
 
 // signed returns what who asks signs, with which key; nil where nobody signs.
 func (s *signedRequest) signed(path string, named map[string]string, header http.Header) (
-	ed25519.PrivateKey, onion.Purpose, []byte) {
+	ed25519.PrivateKey, signing.Purpose, []byte) {
 	number := func(name string) uint64 {
 		n, _ := strconv.ParseUint(named[name], 10, 64)
 		return n
@@ -225,25 +226,25 @@ func (s *signedRequest) signed(path string, named map[string]string, header http
 	}
 	relay := s.Open.Relays[0].SignKey
 	switch path {
-	case taskfile.BatchPath:
+	case endpoint.BatchPath:
 		from, _ := strconv.ParseUint(strings.Trim(header.Get("Range"), "bytes=-"), 10, 64)
 		had, _ := handover.ParseBefore(header.Get(handover.BeforeHeader))
-		return s.hop, onion.SignPull, handover.Body(key("{task}"), number("{epoch}"), number("{seq}"), from, had)
-	case taskfile.ConfirmPath:
-		return s.hop, onion.SignConfirm, handover.ConfirmBody(key("{task}"), number("{epoch}"), number("{seq}"), nil)
-	case taskfile.EndPath:
-		return s.hop, onion.SignAskEnd, handover.EndBody(key("{task}"), number("{epoch}"))
-	case taskfile.NewsPath:
-		return s.hop, onion.SignNews, handover.NewsBody(key("{relay}"), key("{hop}"))
-	case taskfile.NextKeysPath:
-		return s.owner, onion.SignSucceed, handover.NextKeysBody(key("{task}"), number("{position}"), number("{count}"))
-	case taskfile.SuccessorsPath:
-		return s.owner, onion.SignSucceed, handover.SuccessorBody(key("{task}"))
-	case taskfile.OwnersKeysPath:
-		return s.owner, onion.SignOwner, handover.OwnersKeysBody(relay, key("{label}"), task.KEM(named["{kem}"]),
+		return s.hop, signing.Pull, handover.Body(key("{task}"), number("{epoch}"), number("{seq}"), from, had)
+	case endpoint.ConfirmPath:
+		return s.hop, signing.Confirm, handover.ConfirmBody(key("{task}"), number("{epoch}"), number("{seq}"), nil)
+	case endpoint.EndPath:
+		return s.hop, signing.AskEnd, handover.EndBody(key("{task}"), number("{epoch}"))
+	case endpoint.NewsPath:
+		return s.hop, signing.News, handover.NewsBody(key("{relay}"), key("{hop}"))
+	case endpoint.NextKeysPath:
+		return s.owner, signing.Succeed, handover.NextKeysBody(key("{task}"), number("{position}"), number("{count}"))
+	case endpoint.SuccessorsPath:
+		return s.owner, signing.Succeed, handover.SuccessorBody(key("{task}"))
+	case endpoint.OwnersKeysPath:
+		return s.owner, signing.Owner, handover.OwnersKeysBody(relay, key("{label}"), task.KEM(named["{kem}"]),
 			number("{count}"))
-	case taskfile.OwnersTasksPath:
-		return s.owner, onion.SignOwner, handover.OwnersTaskBody(relay)
+	case endpoint.OwnersTasksPath:
+		return s.owner, signing.Owner, handover.OwnersTaskBody(relay)
 	}
 	return nil, "", nil
 }
@@ -322,7 +323,7 @@ func TestEveryNumberHasItsBound(t *testing.T) {
 	relaytest.CheckBounds(t, bounds, patterns)
 	last := s.named()
 	last["{epoch}"], last["{seq}"] = "1", "65536"
-	p := relaytest.Answer(handler, s.request("GET "+taskfile.BatchPath, last, nil))
+	p := relaytest.Answer(handler, s.request("GET "+endpoint.BatchPath, last, nil))
 	require.ErrorIs(t, p, problem.New(problem.NotSealed, ""), "at the bounds")
 	before, kept, shown := filesIn(t, relayFolder(c, 0)), relay.Kept(r), seriesOf(r)
 	var kinds [][]*http.Request

@@ -16,8 +16,8 @@ import (
 	"github.com/doona-dp/doona/wire/codec"
 	"github.com/doona-dp/doona/wire/handover"
 	"github.com/doona-dp/doona/wire/keyfile"
-	"github.com/doona-dp/doona/wire/onion"
 	"github.com/doona-dp/doona/wire/problem"
+	"github.com/doona-dp/doona/wire/signing"
 	"github.com/doona-dp/doona/wire/task"
 	"github.com/doona-dp/doona/wire/taskfile"
 )
@@ -41,15 +41,15 @@ func TestCapturedRequestIsTakenOnce(t *testing.T) {
 	for name, r := range map[string]struct {
 		method, url string
 		key         ed25519.PrivateKey
-		purpose     onion.Purpose
+		purpose     signing.Purpose
 		body        []byte
 	}{
-		"pull": {http.MethodGet, c.Open.BatchURL(0, 0, 0), verifier, onion.SignPull,
+		"pull": {http.MethodGet, c.Open.BatchURL(0, 0, 0), verifier, signing.Pull,
 			handover.Body(c.Open.ID, 0, 0, 0, handover.Before{})},
-		"end": {http.MethodGet, c.Open.EndURL(0, 0), verifier, onion.SignAskEnd, handover.EndBody(c.Open.ID, 0)},
+		"end": {http.MethodGet, c.Open.EndURL(0, 0), verifier, signing.AskEnd, handover.EndBody(c.Open.ID, 0)},
 		"news": {http.MethodGet, taskfile.NewsURL(c.Open.Relays[0], c.Open.Verifier.SignKey), verifier,
-			onion.SignNews, handover.NewsBody(relayKey, c.Open.Verifier.SignKey)},
-		"keys of a successor": {http.MethodGet, c.Open.NextKeysURL(c.Open.Task, 0, 1, 1), owner, onion.SignSucceed,
+			signing.News, handover.NewsBody(relayKey, c.Open.Verifier.SignKey)},
+		"keys of a successor": {http.MethodGet, c.Open.NextKeysURL(c.Open.Task, 0, 1, 1), owner, signing.Succeed,
 			handover.NextKeysBody(c.Open.ID, 1, 1)},
 	} {
 		header := handover.Signed(r.key, r.purpose, r.body)
@@ -97,7 +97,7 @@ func TestStrangersMakeNoRelayAsk(t *testing.T) {
 	before := filesIn(t, folder)
 	ask := func(key ed25519.PrivateKey) *problem.Problem {
 		req := at(http.MethodGet, c.Open.NextKeysURL(c.Open.Task, 0, 1, 1))
-		req.Header.Set(handover.Header, handover.Signed(key, onion.SignSucceed, handover.NextKeysBody(c.Open.ID, 1, 1)))
+		req.Header.Set(handover.Header, handover.Signed(key, signing.Succeed, handover.NextKeysBody(c.Open.ID, 1, 1)))
 		return relaytest.Answer(handler, req)
 	}
 	_, stranger := newKey(t)

@@ -18,9 +18,11 @@ import (
 
 	"github.com/doona-dp/doona/internal/testing/relaytest"
 	"github.com/doona-dp/doona/relay"
+	"github.com/doona-dp/doona/wire/endpoint"
 	"github.com/doona-dp/doona/wire/handover"
 	"github.com/doona-dp/doona/wire/onion"
 	"github.com/doona-dp/doona/wire/problem"
+	"github.com/doona-dp/doona/wire/signing"
 	"github.com/doona-dp/doona/wire/task"
 	"github.com/doona-dp/doona/wire/taskfile"
 )
@@ -48,7 +50,7 @@ func FuzzOwnersKeys(f *testing.F) {
 	f.Fuzz(func(t *testing.T, owner, label, kem, count string, signer uint8) {
 		owner = strings.ReplaceAll(owner, "{owner}", hex.EncodeToString(c.Open.Owner[:]))
 		path := strings.NewReplacer("{owner}", url.PathEscape(owner), "{label}", url.PathEscape(label), "{kem}",
-			url.PathEscape(kem), "{count}", url.PathEscape(count)).Replace(taskfile.OwnersKeysPath)
+			url.PathEscape(kem), "{count}", url.PathEscape(count)).Replace(endpoint.OwnersKeysPath)
 		var named taskfile.Label
 		if raw, err := hex.DecodeString(label); err == nil && len(raw) == len(named) {
 			named = taskfile.Label(raw)
@@ -126,7 +128,7 @@ func FuzzOwnersTask(f *testing.F) {
 		hash := list.Hash()
 		text = bytes.ReplaceAll(bytes.ReplaceAll(text, seededRaw, raw), seededHash[:], hash[:])
 		if bundle, err := taskfile.ParseBundle(text); err == nil && again {
-			bundle.Owner, bundle.Signature = c.Open.Owner[:], onion.Sign(key, onion.SignTask, bundle.Task)
+			bundle.Owner, bundle.Signature = c.Open.Owner[:], signing.Sign(key, signing.Task, bundle.Task)
 			text, err = bundle.Bytes()
 			require.NoError(t, err)
 		}
@@ -151,7 +153,7 @@ func FuzzOwnersTask(f *testing.F) {
 		kept, err := os.ReadFile(filepath.Join(folder, after[0], "task.bundle"))
 		require.NoError(t, err)
 		require.Equal(t, text, kept)
-		w = handle(handler, http.MethodGet, taskfile.PathOf(open.ID), "", nil)
+		w = handle(handler, http.MethodGet, endpoint.PathOf(open.ID), "", nil)
 		require.Equal(t, http.StatusOK, w.Code)
 		require.Equal(t, text, w.Body.Bytes())
 		require.NoError(t, os.RemoveAll(filepath.Join(folder, after[0]))) // as another process that drops it
@@ -169,9 +171,9 @@ const (
 func signedBy(signer uint8, owner, stranger ed25519.PrivateKey, body []byte) string {
 	switch signer % signers {
 	case byOwner:
-		return handover.Signed(owner, onion.SignOwner, body)
+		return handover.Signed(owner, signing.Owner, body)
 	case byStranger:
-		return handover.Signed(stranger, onion.SignOwner, body)
+		return handover.Signed(stranger, signing.Owner, body)
 	}
 	return ""
 }

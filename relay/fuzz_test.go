@@ -17,7 +17,7 @@ import (
 	"github.com/doona-dp/doona/internal/testing/relaytest"
 	"github.com/doona-dp/doona/relay"
 	"github.com/doona-dp/doona/wire/handover"
-	"github.com/doona-dp/doona/wire/onion"
+	"github.com/doona-dp/doona/wire/signing"
 	"github.com/doona-dp/doona/wire/task"
 )
 
@@ -36,8 +36,8 @@ func FuzzHandler(f *testing.F) {
 		f.Add([]byte(strings.ReplaceAll(seed, "\n", "\r\n")))
 	}
 	f.Fuzz(func(t *testing.T, text []byte) {
-		pull := handover.Signed(next, onion.SignPull, handover.Body(c.Open.ID, 0, 1, 0, handover.Before{}))
-		confirm := handover.Signed(next, onion.SignConfirm, handover.ConfirmBody(c.Open.ID, 0, 0, batch.Manifest))
+		pull := handover.Signed(next, signing.Pull, handover.Body(c.Open.ID, 0, 1, 0, handover.Before{}))
+		confirm := handover.Signed(next, signing.Confirm, handover.ConfirmBody(c.Open.ID, 0, 0, batch.Manifest))
 		report := []byte{}
 		if bytes.Contains(text, []byte("{report}")) {
 			report = c.Seal(t, 0, 7)

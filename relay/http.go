@@ -10,8 +10,8 @@ import (
 	"github.com/doona-dp/doona/internal/service"
 	"github.com/doona-dp/doona/relay/internal/store"
 	"github.com/doona-dp/doona/wire/handover"
-	"github.com/doona-dp/doona/wire/onion"
 	"github.com/doona-dp/doona/wire/problem"
+	"github.com/doona-dp/doona/wire/signing"
 )
 
 // mediaType is that of everything on the wire but problems.
@@ -93,7 +93,7 @@ func (r *Relay) epochOf(req *http.Request) (e hostedEpoch, err error) {
 }
 
 // signed checks that the next hop signed a request, and that the request has not come before.
-func (r *Relay) signed(req *http.Request, s *hostedTask, purpose onion.Purpose, body []byte) error {
+func (r *Relay) signed(req *http.Request, s *hostedTask, purpose signing.Purpose, body []byte) error {
 	next := s.Party(s.hop + 1).SignKey
 	nonce, ok := handover.Verify(next, purpose, body, req.Header.Get(handover.Header))
 	if !ok {
@@ -133,7 +133,7 @@ func (r *Relay) handlePull(w http.ResponseWriter, req *http.Request) error {
 		return problem.New(problem.Malformed, "%s: %s", handover.BeforeHeader, err)
 	}
 	body := handover.Body(ref.hostedTask.ID, ref.Number, ref.Seq, from, before)
-	if err := r.signed(req, ref.hostedTask, onion.SignPull, body); err != nil {
+	if err := r.signed(req, ref.hostedTask, signing.Pull, body); err != nil {
 		return err
 	}
 	r.monitor.AskedNow(ref.name())
@@ -196,7 +196,7 @@ func (r *Relay) handleEnd(w http.ResponseWriter, req *http.Request) error {
 	if err != nil {
 		return err
 	}
-	if err := r.signed(req, e.hostedTask, onion.SignAskEnd, handover.EndBody(e.hostedTask.ID, e.Number)); err != nil {
+	if err := r.signed(req, e.hostedTask, signing.AskEnd, handover.EndBody(e.hostedTask.ID, e.Number)); err != nil {
 		return err
 	}
 	if err := r.goesOn(e); err != nil {
@@ -251,7 +251,7 @@ func (r *Relay) handleConfirm(w http.ResponseWriter, req *http.Request) error {
 	// Also where there is nothing to confirm: strangers learn what exists neither by the answer nor by how long
 	// a signature takes to check.
 	body := handover.ConfirmBody(b.hostedTask.ID, b.Number, b.Seq, manifest)
-	if err := r.signed(req, b.hostedTask, onion.SignConfirm, body); err != nil {
+	if err := r.signed(req, b.hostedTask, signing.Confirm, body); err != nil {
 		return err
 	}
 	if err := r.goesOn(b.hostedEpoch); err != nil && !errors.Is(err, ended()) {

@@ -14,6 +14,7 @@ import (
 	"github.com/doona-dp/doona/relay"
 	"github.com/doona-dp/doona/wire/handover"
 	"github.com/doona-dp/doona/wire/onion"
+	"github.com/doona-dp/doona/wire/signing"
 	"github.com/doona-dp/doona/wire/task"
 	"github.com/doona-dp/doona/wire/taskfile"
 )
@@ -29,13 +30,13 @@ func TestJunkRequests(t *testing.T) {
 	key, _ := c.AsOwner(t)
 	at := c.Open.Relays[0]
 	postJunk(t, c, taskfile.OwnersTasksURL(at, c.Open.Owner), func() string {
-		return handover.Signed(key, onion.SignOwner, handover.OwnersTaskBody(at.SignKey))
+		return handover.Signed(key, signing.Owner, handover.OwnersTaskBody(at.SignKey))
 	}, fixture.JunkBundles(c.Bundle(t), taskfile.MaxBundle))
 
 	c = relaytest.New(t, relaytest.Options{Hops: 1, Config: quiet, Task: relaytest.InStream()})
 	owner, _ := c.AsOwner(t)
 	postJunk(t, c, c.Open.SuccessorsURL(c.Open.Task, 0), func() string {
-		return handover.Signed(owner, onion.SignSucceed, handover.SuccessorBody(c.Open.ID))
+		return handover.Signed(owner, signing.Succeed, handover.SuccessorBody(c.Open.ID))
 	}, fixture.JunkBundles(c.Bundle(t), taskfile.MaxBundle))
 	nobody := func() string { return "" }
 	postJunk(t, c, c.Open.StatementsURL(c.Open.Task, 0), nobody,

@@ -17,6 +17,7 @@ import (
 	"github.com/doona-dp/doona/relay"
 	"github.com/doona-dp/doona/wire/handover"
 	"github.com/doona-dp/doona/wire/onion"
+	"github.com/doona-dp/doona/wire/signing"
 )
 
 // cut hands out all of a batch but its last bytes.
@@ -136,7 +137,7 @@ func rawPull(t *testing.T, c *relaytest.Cascade, next int) []byte {
 	req, err := http.NewRequest(http.MethodGet, c.Open.BatchURL(0, 0, 0), nil)
 	require.NoError(t, err)
 	req.Header.Set(handover.Header,
-		handover.Signed(c.SignKey(t, next), onion.SignPull, handover.Body(c.Open.ID, 0, 0, 0, handover.Before{})))
+		handover.Signed(c.SignKey(t, next), signing.Pull, handover.Body(c.Open.ID, 0, 0, 0, handover.Before{})))
 	req.Close = true
 	resp, err := http.DefaultClient.Do(req)
 	require.NoError(t, err)

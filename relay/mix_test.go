@@ -21,6 +21,7 @@ import (
 	"github.com/doona-dp/doona/wire/handover"
 	"github.com/doona-dp/doona/wire/onion"
 	"github.com/doona-dp/doona/wire/problem"
+	"github.com/doona-dp/doona/wire/signing"
 	"github.com/doona-dp/doona/wire/task"
 )
 
@@ -354,7 +355,7 @@ func TestInconsistentManifest(t *testing.T) {
 			change(m)
 			b.Manifest, err = codec.Marshal(m)
 			require.NoError(t, err)
-			b.Signature = onion.Sign(first.Sign, onion.SignManifest, b.Manifest)
+			b.Signature = signing.Sign(first.Sign, signing.Manifest, b.Manifest)
 			first.Serve(t, 0, 0, b)
 			first.Serve(t, 0, 1, first.Batch(t, 0, 1, 10, c.Slots(t, 0, span(50, 10)...)))
 			c.Start(t, 1)

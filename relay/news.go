@@ -11,8 +11,8 @@ import (
 	"github.com/doona-dp/doona/relay/internal/store"
 	"github.com/doona-dp/doona/wire/codec"
 	"github.com/doona-dp/doona/wire/handover"
-	"github.com/doona-dp/doona/wire/onion"
 	"github.com/doona-dp/doona/wire/problem"
+	"github.com/doona-dp/doona/wire/signing"
 	"github.com/doona-dp/doona/wire/task"
 )
 
@@ -145,7 +145,7 @@ func (r *Relay) handleNews(w http.ResponseWriter, req *http.Request) error {
 	if err != nil {
 		return err
 	}
-	nonce, ok := handover.Verify(hop, onion.SignNews, handover.NewsBody(own, hop), req.Header.Get(handover.Header))
+	nonce, ok := handover.Verify(hop, signing.News, handover.NewsBody(own, hop), req.Header.Get(handover.Header))
 	shared := slices.DeleteFunc(slices.Clone(r.hosted().order), func(s *hostedTask) bool {
 		return s.Relays[s.hop].SignKey != own || s.Party(s.hop+1).SignKey != hop
 	})

@@ -18,10 +18,11 @@ import (
 	"github.com/doona-dp/doona/internal/testing/relaytest"
 	"github.com/doona-dp/doona/relay"
 	"github.com/doona-dp/doona/wire/codec"
+	"github.com/doona-dp/doona/wire/endpoint"
 	"github.com/doona-dp/doona/wire/handover"
 	"github.com/doona-dp/doona/wire/keyfile"
-	"github.com/doona-dp/doona/wire/onion"
 	"github.com/doona-dp/doona/wire/problem"
+	"github.com/doona-dp/doona/wire/signing"
 	"github.com/doona-dp/doona/wire/task"
 	"github.com/doona-dp/doona/wire/taskfile"
 )
@@ -141,7 +142,7 @@ func TestNewsOfAnotherProcess(t *testing.T) {
 	by, pulls := one, map[string]int{}
 	var mu sync.Mutex // guards both
 	mux := http.NewServeMux()
-	mux.HandleFunc("GET "+taskfile.NewsPath, func(w http.ResponseWriter, _ *http.Request) {
+	mux.HandleFunc("GET "+endpoint.NewsPath, func(w http.ResponseWriter, _ *http.Request) {
 		mu.Lock()
 		defer mu.Unlock()
 		news := &handover.News{Instance: by, Epochs: []handover.Waiting{}}
@@ -152,7 +153,7 @@ func TestNewsOfAnotherProcess(t *testing.T) {
 		assert.NoError(t, err)
 		w.Write(raw)
 	})
-	mux.HandleFunc("GET "+taskfile.BatchPath, func(w http.ResponseWriter, req *http.Request) {
+	mux.HandleFunc("GET "+endpoint.BatchPath, func(w http.ResponseWriter, req *http.Request) {
 		mu.Lock()
 		defer mu.Unlock()
 		pulls[req.PathValue("task")]++
@@ -197,21 +198,21 @@ func TestNewsAreTheNextHops(t *testing.T) {
 		return resp.StatusCode
 	}
 	sign := c.SignKey(t, 1)
-	good := handover.Signed(sign, onion.SignNews, handover.NewsBody(key(0), key(1)))
+	good := handover.Signed(sign, signing.News, handover.NewsBody(key(0), key(1)))
 	require.Equal(t, http.StatusOK, ask(key(1), good))
 	require.Equal(t, http.StatusForbidden, ask(key(1), good), "once")
 	for name, signature := range map[string]string{
 		"none":            "",
-		"another purpose": handover.Signed(sign, onion.SignPull, handover.NewsBody(key(0), key(1))),
-		"another relay":   handover.Signed(sign, onion.SignNews, handover.NewsBody(key(1), key(1))),
-		"another signer":  handover.Signed(c.SignKey(t, 0), onion.SignNews, handover.NewsBody(key(0), key(1))),
+		"another purpose": handover.Signed(sign, signing.Pull, handover.NewsBody(key(0), key(1))),
+		"another relay":   handover.Signed(sign, signing.News, handover.NewsBody(key(1), key(1))),
+		"another signer":  handover.Signed(c.SignKey(t, 0), signing.News, handover.NewsBody(key(0), key(1))),
 	} {
 		require.Equal(t, http.StatusForbidden, ask(key(1), signature), name)
 	}
 	stranger, err := keyfile.NewSign(path.Join(t.TempDir(), "sign"))
 	require.NoError(t, err)
 	own := task.SignKey(stranger.Public().(ed25519.PublicKey))
-	require.Equal(t, http.StatusForbidden, ask(own, handover.Signed(stranger, onion.SignNews,
+	require.Equal(t, http.StatusForbidden, ask(own, handover.Signed(stranger, signing.News,
 		handover.NewsBody(key(0), own))), "a stranger")
 	news, err := handover.NewClient(sign, nil).News(t.Context(), relays[0], nil)
 	require.NoError(t, err)

@@ -6,8 +6,8 @@ import (
 	"sync"
 
 	"github.com/doona-dp/doona/relay/internal/store"
-	"github.com/doona-dp/doona/wire/onion"
 	"github.com/doona-dp/doona/wire/problem"
+	"github.com/doona-dp/doona/wire/signing"
 	"github.com/doona-dp/doona/wire/task"
 )
 
@@ -24,7 +24,7 @@ type nonces struct {
 }
 
 // fresh is an error unless a request that a key has signed is new to this process, and to all that share its store.
-func (r *Relay) fresh(ctx context.Context, key task.SignKey, nonce onion.Nonce) error {
+func (r *Relay) fresh(ctx context.Context, key task.SignKey, nonce signing.Nonce) error {
 	key = r.hosted().ring(key)
 	fresh := r.nonces.fresh(key, nonce)
 	if fresh {
@@ -95,13 +95,13 @@ func (n *nonces) forget(key task.SignKey) {
 
 // ring holds the last nonces of a key.
 type ring struct {
-	seen  map[onion.Nonce]bool
-	order []onion.Nonce // the oldest at next once it is full
+	seen  map[signing.Nonce]bool
+	order []signing.Nonce // the oldest at next once it is full
 	next  int
 }
 
 // fresh takes note of a nonce that a key has signed, and says whether it is new.
-func (n *nonces) fresh(hop task.SignKey, nonce onion.Nonce) bool {
+func (n *nonces) fresh(hop task.SignKey, nonce signing.Nonce) bool {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	if n.hops == nil {
@@ -109,13 +109,13 @@ func (n *nonces) fresh(hop task.SignKey, nonce onion.Nonce) bool {
 	}
 	r := n.hops[hop]
 	if r == nil {
-		r = &ring{seen: map[onion.Nonce]bool{}}
+		r = &ring{seen: map[signing.Nonce]bool{}}
 		n.hops[hop] = r
 	}
 	return r.add(nonce)
 }
 
-func (r *ring) add(nonce onion.Nonce) bool {
+func (r *ring) add(nonce signing.Nonce) bool {
 	if r.seen[nonce] {
 		return false
 	}

@@ -7,7 +7,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/doona-dp/doona/relay/internal/store"
-	"github.com/doona-dp/doona/wire/onion"
+	"github.com/doona-dp/doona/wire/signing"
 	"github.com/doona-dp/doona/wire/task"
 )
 
@@ -15,7 +15,7 @@ import (
 func TestNoncesAreBounded(t *testing.T) {
 	var n nonces
 	one, other := task.SignKey{1}, task.SignKey{2}
-	nonce := func(i int) (out onion.Nonce) {
+	nonce := func(i int) (out signing.Nonce) {
 		binary.BigEndian.PutUint64(out[:], uint64(i))
 		return out
 	}

@@ -16,8 +16,8 @@ import (
 	"github.com/doona-dp/doona/internal/service"
 	"github.com/doona-dp/doona/relay/internal/monitor"
 	"github.com/doona-dp/doona/wire/handover"
-	"github.com/doona-dp/doona/wire/onion"
 	"github.com/doona-dp/doona/wire/problem"
+	"github.com/doona-dp/doona/wire/signing"
 	"github.com/doona-dp/doona/wire/task"
 	"github.com/doona-dp/doona/wire/taskfile"
 )
@@ -145,13 +145,13 @@ func (o *owner) keepRoom(in *durable.Reserve) error {
 }
 
 // fromApproved returns the owner of a request that it has signed, and the request's nonce.
-func (r *Relay) fromApproved(req *http.Request, body func(relay task.SignKey) []byte) (*owner, onion.Nonce, error) {
+func (r *Relay) fromApproved(req *http.Request, body func(relay task.SignKey) []byte) (*owner, signing.Nonce, error) {
 	key, err := service.PathKey[task.SignKey](req, "owner")
 	if err != nil {
-		return nil, onion.Nonce{}, err
+		return nil, signing.Nonce{}, err
 	}
 	o, relay := r.ownerOf(key), r.signers.Public()[0]
-	nonce, ok := handover.Verify(key, onion.SignOwner, body(relay), req.Header.Get(handover.Header))
+	nonce, ok := handover.Verify(key, signing.Owner, body(relay), req.Header.Get(handover.Header))
 	if o == nil || !ok {
 		return nil, nonce, problem.New(problem.Unauthorized, "")
 	}
@@ -160,7 +160,7 @@ func (r *Relay) fromApproved(req *http.Request, body func(relay task.SignKey) []
 
 // admitOwner lets one request of an owner in at a time, where the relay can do what it asks for, and the request has
 // not come before.
-func (r *Relay) admitOwner(w http.ResponseWriter, o *owner, nonce onion.Nonce) (done func(), err error) {
+func (r *Relay) admitOwner(w http.ResponseWriter, o *owner, nonce signing.Nonce) (done func(), err error) {
 	if back := r.store.SetBack(); back != nil {
 		return nil, back
 	}

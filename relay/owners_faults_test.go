@@ -17,6 +17,7 @@ import (
 	"github.com/doona-dp/doona/wire/handover"
 	"github.com/doona-dp/doona/wire/onion"
 	"github.com/doona-dp/doona/wire/problem"
+	"github.com/doona-dp/doona/wire/signing"
 	"github.com/doona-dp/doona/wire/task"
 	"github.com/doona-dp/doona/wire/taskfile"
 )
@@ -43,7 +44,7 @@ func TestOwnersRequestsAreNotRepeated(t *testing.T) {
 		require.NoError(t, err)
 		return raw, nil
 	}
-	asking := handover.Signed(key, onion.SignOwner, handover.OwnersKeysBody(at.SignKey, label, next.KEM, 2))
+	asking := handover.Signed(key, signing.Owner, handover.OwnersKeysBody(at.SignKey, label, next.KEM, 2))
 	ask := func() ([]byte, error) {
 		return send(http.MethodGet, taskfile.OwnersKeysURL(at, c.Open.Owner, label, next.KEM, 2), asking, nil)
 	}
@@ -54,7 +55,7 @@ func TestOwnersRequestsAreNotRepeated(t *testing.T) {
 	next.Relays[0].KeyList = list.Hash()
 	bundle, err := c.SignWith(t, next, []*onion.SignedKeyList{list}).Bytes()
 	require.NoError(t, err)
-	handing := handover.Signed(key, onion.SignOwner, handover.OwnersTaskBody(at.SignKey))
+	handing := handover.Signed(key, signing.Owner, handover.OwnersTaskBody(at.SignKey))
 	hand := func() error {
 		_, err := send(http.MethodPost, taskfile.OwnersTasksURL(at, c.Open.Owner), handing, bundle)
 		return err

@@ -20,6 +20,7 @@ import (
 	"github.com/doona-dp/doona/wire/handover"
 	"github.com/doona-dp/doona/wire/onion"
 	"github.com/doona-dp/doona/wire/problem"
+	"github.com/doona-dp/doona/wire/signing"
 	"github.com/doona-dp/doona/wire/task"
 	"github.com/doona-dp/doona/wire/taskfile"
 )
@@ -175,11 +176,11 @@ func TestApprovedOwnerIsRefused(t *testing.T) {
 	requireProblem(t, problem.Unauthorized, err)
 	requireProblem(t, problem.Unauthorized, c.Verifier.Begin(t.Context(), relay0, nil))
 	requireProblem(t, problem.Unauthorized, get(relay0, ""))
-	requireProblem(t, problem.Unauthorized, get(relay0, handover.Signed(key, onion.SignSucceed, body)))
+	requireProblem(t, problem.Unauthorized, get(relay0, handover.Signed(key, signing.Succeed, body)))
 	strange, stranger, err := ed25519.GenerateKey(nil)
 	require.NoError(t, err)
-	requireProblem(t, problem.Unauthorized, get(relay0, handover.Signed(stranger, onion.SignOwner, body)))
-	signature := handover.Signed(key, onion.SignOwner, body)
+	requireProblem(t, problem.Unauthorized, get(relay0, handover.Signed(stranger, signing.Owner, body)))
+	signature := handover.Signed(key, signing.Owner, body)
 	requireProblem(t, problem.Unauthorized, get(next.Relays[1], signature))
 	require.NoError(t, get(relay0, signature))
 	requireProblem(t, problem.Unauthorized, get(relay0, signature))
@@ -208,7 +209,7 @@ func TestApprovedOwnerIsRefused(t *testing.T) {
 		return open.KeyLists[:2]
 	}
 	strangers := *good
-	strangers.Owner, strangers.Signature = strange, onion.Sign(stranger, onion.SignTask, good.Task)
+	strangers.Owner, strangers.Signature = strange, signing.Sign(stranger, signing.Task, good.Task)
 	refused(&strangers, "its owner is")
 	unsigned := *good
 	unsigned.Signature = bytes.Repeat([]byte{1}, 64)

@@ -17,7 +17,7 @@ import (
 	"github.com/doona-dp/doona/internal/durable"
 	"github.com/doona-dp/doona/internal/invalid"
 	"github.com/doona-dp/doona/wire/keyfile"
-	"github.com/doona-dp/doona/wire/onion"
+	"github.com/doona-dp/doona/wire/signing"
 	"github.com/doona-dp/doona/wire/task"
 	"github.com/doona-dp/doona/wire/taskfile"
 )
@@ -126,7 +126,7 @@ func (p *places) change(now clock.Reading, do func(tasks []task.ID, asked []stri
 
 // fresh takes note of a request's nonce, durably, and says whether it is new, to whichever process of the relay: else
 // who saw an owner's requests on the way could fill all places, after each start, with keys that nobody asks for.
-func (p *places) fresh(nonce onion.Nonce) (fresh bool, err error) {
+func (p *places) fresh(nonce signing.Nonce) (fresh bool, err error) {
 	err = p.alone(func() error {
 		kept, err := os.ReadFile(p.file(noncesFile))
 		if err != nil && !errors.Is(err, fs.ErrNotExist) {

@@ -39,9 +39,9 @@ import (
 	"github.com/doona-dp/doona/relay/internal/spill"
 	"github.com/doona-dp/doona/relay/internal/storage"
 	"github.com/doona-dp/doona/relay/internal/store"
+	"github.com/doona-dp/doona/wire/endpoint"
 	"github.com/doona-dp/doona/wire/handover"
 	"github.com/doona-dp/doona/wire/keyfile"
-	"github.com/doona-dp/doona/wire/taskfile"
 )
 
 // setup is what a configuration comes to without its store: keys, a certificate, the tasks.
@@ -334,21 +334,21 @@ func (r *Relay) Handler() http.Handler { return display.ProtectPublic(r.mux()) }
 
 func (r *Relay) mux() *service.Mux {
 	mux := &service.Mux{}
-	mux.HandleFunc("GET "+taskfile.TaskPath, r.open(r.handleTask))
-	mux.HandleFunc("GET "+taskfile.KeysPath, r.open(r.handleKeys))
-	mux.HandleFunc("OPTIONS "+taskfile.ReportsPath, r.answer(r.handlePreflight))
-	mux.HandleFunc("POST "+taskfile.ReportsPath, r.answer(r.handleReport))
-	mux.HandleFunc("GET "+taskfile.BatchPath, r.answer(r.handlePull))
-	mux.HandleFunc("POST "+taskfile.ConfirmPath, r.answer(r.handleConfirm))
-	mux.HandleFunc("GET "+taskfile.EndPath, r.answer(r.handleEnd))
-	mux.HandleFunc("GET "+taskfile.NewsPath, r.answer(r.handleNews))
-	mux.HandleFunc("GET "+taskfile.TimePath, r.open(r.handleTime))
-	mux.HandleFunc("GET "+taskfile.StreamPath, r.open(r.handleStream))
-	mux.HandleFunc("GET "+taskfile.NextKeysPath, r.answer(r.handleNextKeys))
-	mux.HandleFunc("POST "+taskfile.SuccessorsPath, r.answer(r.handleSuccessor))
-	mux.HandleFunc("POST "+taskfile.StatementsPath, r.answer(r.handleStatement))
-	mux.HandleFunc("GET "+taskfile.OwnersKeysPath, r.answer(r.handleOwnersKeys))
-	mux.HandleFunc("POST "+taskfile.OwnersTasksPath, r.answer(r.handleOwnersTask))
+	mux.HandleFunc("GET "+endpoint.TaskPath, r.open(r.handleTask))
+	mux.HandleFunc("GET "+endpoint.KeysPath, r.open(r.handleKeys))
+	mux.HandleFunc("OPTIONS "+endpoint.ReportsPath, r.answer(r.handlePreflight))
+	mux.HandleFunc("POST "+endpoint.ReportsPath, r.answer(r.handleReport))
+	mux.HandleFunc("GET "+endpoint.BatchPath, r.answer(r.handlePull))
+	mux.HandleFunc("POST "+endpoint.ConfirmPath, r.answer(r.handleConfirm))
+	mux.HandleFunc("GET "+endpoint.EndPath, r.answer(r.handleEnd))
+	mux.HandleFunc("GET "+endpoint.NewsPath, r.answer(r.handleNews))
+	mux.HandleFunc("GET "+endpoint.TimePath, r.open(r.handleTime))
+	mux.HandleFunc("GET "+endpoint.StreamPath, r.open(r.handleStream))
+	mux.HandleFunc("GET "+endpoint.NextKeysPath, r.answer(r.handleNextKeys))
+	mux.HandleFunc("POST "+endpoint.SuccessorsPath, r.answer(r.handleSuccessor))
+	mux.HandleFunc("POST "+endpoint.StatementsPath, r.answer(r.handleStatement))
+	mux.HandleFunc("GET "+endpoint.OwnersKeysPath, r.answer(r.handleOwnersKeys))
+	mux.HandleFunc("POST "+endpoint.OwnersTasksPath, r.answer(r.handleOwnersTask))
 	mux.HandleFunc("/", r.open(service.NotFound))
 	return mux
 }

@@ -20,7 +20,7 @@ import (
 	"github.com/doona-dp/doona/relay"
 	"github.com/doona-dp/doona/wire/handover"
 	"github.com/doona-dp/doona/wire/keyfile"
-	"github.com/doona-dp/doona/wire/onion"
+	"github.com/doona-dp/doona/wire/signing"
 	"github.com/doona-dp/doona/wire/task"
 )
 
@@ -191,7 +191,7 @@ func TestSlowNextHop(t *testing.T) {
 			l.report(t)
 		}
 		time.Sleep(5 * time.Second) // until it is sealed
-		signature := handover.Signed(verifierKey(t, l.Cascade), onion.SignPull,
+		signature := handover.Signed(verifierKey(t, l.Cascade), signing.Pull,
 			handover.Body(l.Open.ID, 0, 0, 0, handover.Before{}))
 		var batch int64
 		lasted := l.lasts(t, func(conn net.Conn) {

@@ -17,8 +17,8 @@ import (
 	"github.com/doona-dp/doona/internal/service"
 	"github.com/doona-dp/doona/internal/succession"
 	"github.com/doona-dp/doona/wire/handover"
-	"github.com/doona-dp/doona/wire/onion"
 	"github.com/doona-dp/doona/wire/problem"
+	"github.com/doona-dp/doona/wire/signing"
 	"github.com/doona-dp/doona/wire/task"
 	"github.com/doona-dp/doona/wire/taskfile"
 )
@@ -252,7 +252,7 @@ func (r *Relay) handleStream(w http.ResponseWriter, req *http.Request) error {
 // fromOwner checks that who signs the stream's tasks signed a request, and that the request has not come before.
 func (r *Relay) fromOwner(req *http.Request, l *stream, body []byte) error {
 	now := l.Authority()
-	nonce, ok := handover.Verify(now.Key, onion.SignSucceed, body, req.Header.Get(handover.Header))
+	nonce, ok := handover.Verify(now.Key, signing.Succeed, body, req.Header.Get(handover.Header))
 	if now.Stopped || !ok {
 		return problem.New(problem.Unauthorized, "")
 	}

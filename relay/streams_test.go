@@ -13,8 +13,8 @@ import (
 	"github.com/doona-dp/doona/internal/testing/relaytest"
 	"github.com/doona-dp/doona/relay"
 	"github.com/doona-dp/doona/wire/handover"
-	"github.com/doona-dp/doona/wire/onion"
 	"github.com/doona-dp/doona/wire/problem"
+	"github.com/doona-dp/doona/wire/signing"
 	"github.com/doona-dp/doona/wire/task"
 	"github.com/doona-dp/doona/wire/taskfile"
 )
@@ -93,7 +93,7 @@ func TestStreamTakesAPositionOnce(t *testing.T) {
 		change(&next)
 		b := *good
 		b.Task = next.Canonical()
-		b.Signature = onion.Sign(key, onion.SignTask, b.Task)
+		b.Signature = signing.Sign(key, signing.Task, b.Task)
 		return &b
 	}
 	for _, c2 := range []struct {

@@ -30,6 +30,7 @@ import (
 	"github.com/doona-dp/doona/protocols"
 	"github.com/doona-dp/doona/protocols/registry"
 	"github.com/doona-dp/doona/randomizer"
+	"github.com/doona-dp/doona/wire/endpoint"
 	"github.com/doona-dp/doona/wire/onion"
 	"github.com/doona-dp/doona/wire/problem"
 	"github.com/doona-dp/doona/wire/task"
@@ -121,7 +122,7 @@ func Connect(ctx context.Context, o Options) (*Client, error) {
 	}
 	defer body.Close()
 	_, open, err := taskfile.ReadBundle(body, func(open *taskfile.Open) error {
-		if !strings.HasSuffix(o.Task, taskfile.PathOf(open.ID)) {
+		if !strings.HasSuffix(o.Task, endpoint.PathOf(open.ID)) {
 			return fmt.Errorf("couldn't accept the task: its id is %s", open.ID)
 		}
 		return open.CheckOwner(owner)

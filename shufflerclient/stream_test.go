@@ -16,7 +16,7 @@ import (
 
 	"github.com/doona-dp/doona/internal/testing/relaytest"
 	"github.com/doona-dp/doona/shufflerclient"
-	"github.com/doona-dp/doona/wire/onion"
+	"github.com/doona-dp/doona/wire/signing"
 	"github.com/doona-dp/doona/wire/task"
 	"github.com/doona-dp/doona/wire/taskfile"
 )
@@ -138,7 +138,7 @@ func TestFollowRefuses(t *testing.T) {
 	forged.Signature[0] ^= 1
 	stranger := *good
 	key, _ := relaytest.New(t, relaytest.Options{Hops: 1}).AsOwner(t)
-	stranger.Owner, stranger.Signature = key.Public().(ed25519.PublicKey), onion.Sign(key, onion.SignTask, good.Task)
+	stranger.Owner, stranger.Signature = key.Public().(ed25519.PublicKey), signing.Sign(key, signing.Task, good.Task)
 
 	via := &recorder{}
 	o := ofStream(c, via)

@@ -26,6 +26,7 @@ import (
 	"github.com/doona-dp/doona/verifier/finding"
 	"github.com/doona-dp/doona/wire/keyfile"
 	"github.com/doona-dp/doona/wire/onion"
+	"github.com/doona-dp/doona/wire/signing"
 )
 
 // planted is what a fault leaves of the batches of two numbers: files by name, and how many batches of them
@@ -128,7 +129,7 @@ func (f *faults) plant(t *testing.T, name finding.Name, seq uint64) planted {
 		p.counts = 1
 	case finding.Signature:
 		add(bytesOf(t, &onion.Batch{Manifest: good.Manifest, Ciphertexts: good.Ciphertexts,
-			Signature: onion.Sign(stranger, onion.SignManifest, good.Manifest)}))
+			Signature: signing.Sign(stranger, signing.Manifest, good.Manifest)}))
 	case finding.Chain:
 		only(f.signedBy(t, f.first(t, seq, 1), batchSize, seq, good.Ciphertexts[0]), 1)
 	case finding.Counts:

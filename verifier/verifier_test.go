@@ -21,6 +21,7 @@ import (
 	"github.com/doona-dp/doona/wire/handover"
 	"github.com/doona-dp/doona/wire/keyfile"
 	"github.com/doona-dp/doona/wire/onion"
+	"github.com/doona-dp/doona/wire/signing"
 	"github.com/doona-dp/doona/wire/task"
 )
 
@@ -107,7 +108,7 @@ func TestBatchesThatAreNotAsSignedAreRefused(t *testing.T) {
 	swapped[0] = other.Ciphertexts[0][0]
 	for name, bad := range map[string]*onion.Batch{
 		"signed by a stranger": {Manifest: good.Manifest,
-			Signature: onion.Sign(stranger, onion.SignManifest, good.Manifest), Ciphertexts: good.Ciphertexts},
+			Signature: signing.Sign(stranger, signing.Manifest, good.Manifest), Ciphertexts: good.Ciphertexts},
 		"signature of another": {Manifest: good.Manifest, Signature: other.Signature,
 			Ciphertexts: good.Ciphertexts},
 		"message removed":    with(copied()[1:]),

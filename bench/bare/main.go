@@ -21,6 +21,7 @@ import (
 	"syscall"
 
 	"github.com/doona-dp/doona/internal/service"
+	"github.com/doona-dp/doona/wire/endpoint"
 	"github.com/doona-dp/doona/wire/keyfile"
 	"github.com/doona-dp/doona/wire/onion"
 	"github.com/doona-dp/doona/wire/taskfile"
@@ -52,7 +53,7 @@ func run(ctx context.Context, bundle, keys, store, listen, admin string) error {
 	s := &server{opener: opener, queue: make(chan *report, 1024)}
 	go s.commitLoop(insert)
 	mux := http.NewServeMux()
-	mux.HandleFunc("POST "+taskfile.ReportsPath, s.take)
+	mux.HandleFunc("POST "+endpoint.ReportsPath, s.take)
 	servers, err := service.Listen(slog.Default(),
 		service.Endpoint{Address: listen, Handler: mux},
 		service.Endpoint{Address: admin,

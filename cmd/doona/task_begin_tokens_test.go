@@ -17,6 +17,7 @@ import (
 	"github.com/doona-dp/doona/issuer"
 	"github.com/doona-dp/doona/shufflerclient"
 	"github.com/doona-dp/doona/verifier/server"
+	"github.com/doona-dp/doona/wire/endpoint"
 	"github.com/doona-dp/doona/wire/keyfile"
 	"github.com/doona-dp/doona/wire/problem"
 	"github.com/doona-dp/doona/wire/taskfile"
@@ -75,7 +76,7 @@ func TestNewTaskWithTokens(t *testing.T) {
 	client := func(network int) (*shufflerclient.Client, error) {
 		header := http.Header{"X-Forwarded-For": {relaytest.Network(network)}}
 		return shufflerclient.Connect(t.Context(), shufflerclient.Options{Task: c.Open.Relays[0].URL +
-			taskfile.PathOf(c.Open.ID), Owner: c.Owner, MaxEpsilon: 10, Header: header,
+			endpoint.PathOf(c.Open.ID), Owner: c.Owner, MaxEpsilon: 10, Header: header,
 			Tokens: shufflerclient.IssuerTokens(http.DefaultClient, header)})
 	}
 	submit := func(network int, value float64) *shufflerclient.Report {

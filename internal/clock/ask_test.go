@@ -18,7 +18,7 @@ import (
 
 	"github.com/doona-dp/doona/internal/clock"
 	"github.com/doona-dp/doona/wire/handover"
-	"github.com/doona-dp/doona/wire/onion"
+	"github.com/doona-dp/doona/wire/signing"
 	"github.com/doona-dp/doona/wire/task"
 	"github.com/doona-dp/doona/wire/taskfile"
 )
@@ -48,11 +48,11 @@ func newTellerWith(t *testing.T, key ed25519.PrivateKey) *teller {
 		id, ok := s.knows[strings.Split(req.URL.Path, "/")[3]]
 		s.mu.Unlock()
 		nonce, err := base64.RawURLEncoding.DecodeString(req.URL.Query().Get("nonce"))
-		if !ok || err != nil || len(nonce) != len(onion.Nonce{}) {
+		if !ok || err != nil || len(nonce) != len(signing.Nonce{}) {
 			w.WriteHeader(http.StatusNotFound)
 			return
 		}
-		body, _ := onion.NewTime(s.key, id, 0, onion.Nonce(nonce), uint64(time.Now().Add(s.ahead).Unix()))
+		body, _ := signing.NewTime(s.key, id, 0, signing.Nonce(nonce), uint64(time.Now().Add(s.ahead).Unix()))
 		_, _ = w.Write(body)
 	}))
 	t.Cleanup(s.Close)

@@ -13,8 +13,8 @@ import (
 	"strings"
 	"time"
 
-	"github.com/doona-dp/doona/wire/onion"
 	"github.com/doona-dp/doona/wire/problem"
+	"github.com/doona-dp/doona/wire/signing"
 	"github.com/doona-dp/doona/wire/task"
 )
 
@@ -180,10 +180,10 @@ func Write(w http.ResponseWriter, mediaType string, body []byte) error {
 func WriteTime(w http.ResponseWriter, req *http.Request, key ed25519.PrivateKey, id task.ID, hop int,
 	now time.Time) error {
 	raw, err := base64.RawURLEncoding.Strict().DecodeString(req.URL.Query().Get("nonce"))
-	if err != nil || len(raw) != len(onion.Nonce{}) {
+	if err != nil || len(raw) != len(signing.Nonce{}) {
 		return problem.New(problem.Malformed, "nonce: want 16 bytes as unpadded base64url")
 	}
-	body, err := onion.NewTime(key, id, hop, onion.Nonce(raw), uint64(max(now.Unix(), 0)))
+	body, err := signing.NewTime(key, id, hop, signing.Nonce(raw), uint64(max(now.Unix(), 0)))
 	if err != nil {
 		return err
 	}

@@ -22,6 +22,7 @@ import (
 	"github.com/doona-dp/doona/internal/invalid"
 	"github.com/doona-dp/doona/wire/keyfile"
 	"github.com/doona-dp/doona/wire/onion"
+	"github.com/doona-dp/doona/wire/signing"
 	"github.com/doona-dp/doona/wire/task"
 	"github.com/doona-dp/doona/wire/taskfile"
 )
@@ -365,7 +366,7 @@ func signedAnew(raw []byte, sign ed25519.PrivateKey) ([]byte, error) {
 	if err != nil {
 		return nil, fmt.Errorf("%w: %w", ErrFolder, err)
 	}
-	list.Signature = onion.Sign(sign, onion.SignKeyList, list.List)
+	list.Signature = signing.Sign(sign, signing.KeyList, list.List)
 	return list.Bytes()
 }
 

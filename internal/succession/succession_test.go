@@ -19,6 +19,7 @@ import (
 	"github.com/doona-dp/doona/wire/codec"
 	"github.com/doona-dp/doona/wire/keyfile"
 	"github.com/doona-dp/doona/wire/onion"
+	"github.com/doona-dp/doona/wire/signing"
 	"github.com/doona-dp/doona/wire/task"
 	"github.com/doona-dp/doona/wire/taskfile"
 )
@@ -382,7 +383,7 @@ func TestStreamTooLarge(t *testing.T) {
 			party.KeyList = list.Hash()
 		}
 		b.Task = next.Canonical()
-		b.Signature = onion.Sign(owner, onion.SignTask, b.Task)
+		b.Signature = signing.Sign(owner, signing.Task, b.Task)
 		raw, err := b.Bytes()
 		require.NoError(t, err)
 		tasks, last = append(tasks, raw), next
@@ -437,7 +438,7 @@ func anyKeys(t *testing.T, sign ed25519.PrivateKey, hop byte, epochs int) []byte
 	}
 	body, err := codec.Marshal(&list)
 	require.NoError(t, err)
-	raw, err := (&onion.SignedKeyList{List: body, Signature: onion.Sign(sign, onion.SignKeyList, body)}).Bytes()
+	raw, err := (&onion.SignedKeyList{List: body, Signature: signing.Sign(sign, signing.KeyList, body)}).Bytes()
 	require.NoError(t, err)
 	return raw
 }

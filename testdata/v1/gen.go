@@ -30,6 +30,7 @@ import (
 	"github.com/doona-dp/doona/randomizer"
 	"github.com/doona-dp/doona/wire/codec"
 	"github.com/doona-dp/doona/wire/onion"
+	"github.com/doona-dp/doona/wire/signing"
 	"github.com/doona-dp/doona/wire/task"
 	"github.com/doona-dp/doona/wire/taskfile"
 	"github.com/doona-dp/doona/wire/token"
@@ -258,14 +259,14 @@ func rolls() {
 
 func signatures() {
 	var out []object
-	for _, p := range []onion.Purpose{onion.SignTask, onion.SignKeyList, onion.SignManifest, onion.SignPull,
-		onion.SignConfirm, onion.SignAskEnd, onion.SignEnd, onion.SignTime, onion.SignSucceed, onion.SignStatement,
-		onion.SignRoll, onion.SignNews} {
+	for _, p := range []signing.Purpose{signing.Task, signing.KeyList, signing.Manifest, signing.Pull,
+		signing.Confirm, signing.AskEnd, signing.End, signing.Time, signing.Succeed, signing.Statement,
+		signing.Roll, signing.News} {
 		body := []byte("body of " + string(p))
 		out = append(out, object{"seed": hexOf(seed("sign one")), "public": hexOf(public(sign("one"))),
 			"purpose": string(p), "body": hexOf(body),
 			"signed":    hexOf([]byte("doona-v1 " + string(p) + "\x00" + string(body))),
-			"signature": hexOf(onion.Sign(sign("one"), p, body))})
+			"signature": hexOf(signing.Sign(sign("one"), p, body))})
 	}
 	write("signature", out)
 }
@@ -637,8 +638,8 @@ func ends(w *world) {
 	for hop, end := range []*onion.SignedEnd{first, second} {
 		raw, err := end.Bytes()
 		check(err)
-		nonce := onion.Nonce(seed("nonce")[:16])
-		signed, err := onion.NewTime(sign(names[hop]), w.id, hop, nonce, 1_800_000_000)
+		nonce := signing.Nonce(seed("nonce")[:16])
+		signed, err := signing.NewTime(sign(names[hop]), w.id, hop, nonce, 1_800_000_000)
 		check(err)
 		out = append(out, object{"task": hexOf(w.Canonical()), "epoch": 0, "hop": hop, "batches": 1, "submissions": 2,
 			"lanes": [][4]int{{4, 0, 4, 0}, {4, 0, 4 - hop, hop}}, "end": hexOf(raw),
@@ -668,7 +669,7 @@ func badEnds(w *world, fault faultFunc) {
 		check(codec.Unmarshal([]*onion.SignedEnd{first, second}[c.hop].End, &e))
 		c.change(&e)
 		body := marshal(&e)
-		signed := marshal(&onion.SignedEnd{End: body, Signature: onion.Sign(sign(c.signer), onion.SignEnd, body)})
+		signed := marshal(&onion.SignedEnd{End: body, Signature: signing.Sign(sign(c.signer), signing.End, body)})
 		fault("end_"+c.name, "end", c.expect, c.description,
 			object{"task": hexOf(w.Canonical()), "epoch": 0, "hop": c.hop, "end": hexOf(signed)})
 	}
@@ -919,25 +920,25 @@ func badBundles(w *world, fault faultFunc) {
 		change                    func(b *bundle)
 	}{
 		{"bundle_stranger", "signer", "signed by a stranger",
-			func(b *bundle) { b.Signature = onion.Sign(stranger, onion.SignTask, b.Task) }},
+			func(b *bundle) { b.Signature = signing.Sign(stranger, signing.Task, b.Task) }},
 		{"bundle_purpose", "signer", "the owner's signature for another purpose",
-			func(b *bundle) { b.Signature = onion.Sign(owner, onion.SignManifest, b.Task) }},
+			func(b *bundle) { b.Signature = signing.Sign(owner, signing.Manifest, b.Task) }},
 		{"bundle_owner", "owner", "another owner, who signed it", func(b *bundle) {
-			b.Owner, b.Signature = public(stranger), onion.Sign(stranger, onion.SignTask, b.Task)
+			b.Owner, b.Signature = public(stranger), signing.Sign(stranger, signing.Task, b.Task)
 		}},
 		{"bundle_lists_swapped", "keylist", "the relays' key lists swapped",
 			func(b *bundle) { b.KeyLists[0], b.KeyLists[1] = b.KeyLists[1], b.KeyLists[0] }},
 		{"bundle_list_missing", "keylist", "a key list missing", func(b *bundle) { b.KeyLists = b.KeyLists[:2] }},
 		{"bundle_list_stranger", "signer", "a key list signed by a stranger", func(b *bundle) {
 			s := onion.SignedKeyList{List: w.lists[1].List,
-				Signature: onion.Sign(stranger, onion.SignKeyList, w.lists[1].List)}
+				Signature: signing.Sign(stranger, signing.KeyList, w.lists[1].List)}
 			b.KeyLists[1] = marshal(&s)
 		}},
 		{"bundle_issuer_missing", "keylist", "no key list of the issuer",
 			func(b *bundle) { b.KeyLists = b.KeyLists[:3] }},
 		{"bundle_issuer_stranger", "signer", "the issuer's key list signed by a relay", func(b *bundle) {
 			s := onion.SignedKeyList{List: w.lists[3].List,
-				Signature: onion.Sign(sign("one"), onion.SignKeyList, w.lists[3].List)}
+				Signature: signing.Sign(sign("one"), signing.KeyList, w.lists[3].List)}
 			b.KeyLists[3] = marshal(&s)
 		}},
 	} {
@@ -955,7 +956,7 @@ func badBundles(w *world, fault faultFunc) {
 	check(codec.Unmarshal(w.lists[0].List, &list))
 	list.Keys[1] = list.Keys[0]
 	body := marshal(&list)
-	signed := &onion.SignedKeyList{List: body, Signature: onion.Sign(sign("one"), onion.SignKeyList, body)}
+	signed := &onion.SignedKeyList{List: body, Signature: signing.Sign(sign("one"), signing.KeyList, body)}
 	named := *w.Task
 	named.Relays = []task.Party{{URL: w.Relays[0].URL, SignKey: w.Relays[0].SignKey, KeyList: signed.Hash()},
 		w.Relays[1]}
@@ -967,7 +968,7 @@ func badBundles(w *world, fault faultFunc) {
 			}
 			b.KeyLists = append(b.KeyLists, marshal(l))
 		}
-		b.Signature = onion.Sign(owner, onion.SignTask, b.Task)
+		b.Signature = signing.Sign(owner, signing.Task, b.Task)
 		return object{"bundle": hexOf(marshal(&b)), "owner": taskfile.FormatKey(signKey(owner))}
 	}
 	fault("bundle_key_twice", "bundle", "keylist", "one HPKE key for two epochs", rebundled(&named, 0, signed))
@@ -1123,9 +1124,9 @@ func badBatches(w *world, fault faultFunc) {
 			b.Ciphertexts[0][0], b.Ciphertexts[0][1] = b.Ciphertexts[0][1], b.Ciphertexts[0][0]
 		}},
 		{"batch_stranger", "signer", "signed by a stranger",
-			func(b *onion.Batch) { b.Signature = onion.Sign(sign("stranger"), onion.SignManifest, b.Manifest) }},
+			func(b *onion.Batch) { b.Signature = signing.Sign(sign("stranger"), signing.Manifest, b.Manifest) }},
 		{"batch_purpose", "signer", "the relay's signature for another purpose",
-			func(b *onion.Batch) { b.Signature = onion.Sign(sign("one"), onion.SignKeyList, b.Manifest) }},
+			func(b *onion.Batch) { b.Signature = signing.Sign(sign("one"), signing.KeyList, b.Manifest) }},
 	} {
 		b := clone()
 		c.change(b)
@@ -1151,7 +1152,7 @@ func badBatches(w *world, fault faultFunc) {
 		c.change(m)
 		body := marshal(m)
 		fault(c.name, "batch", c.expect, c.description,
-			at(0, &onion.Batch{Manifest: body, Signature: onion.Sign(sign("one"), onion.SignManifest, body),
+			at(0, &onion.Batch{Manifest: body, Signature: signing.Sign(sign("one"), signing.Manifest, body),
 				Ciphertexts: first.Ciphertexts}))
 	}
 	badChunks(w, fault, at)
@@ -1166,7 +1167,7 @@ func badBatches(w *world, fault faultFunc) {
 			first.Signed()},
 		{"batch_chain_stranger", "the source signed by the second relay itself", []uint64{4, 4},
 			&onion.SignedManifest{Manifest: first.Manifest,
-				Signature: onion.Sign(sign("two"), onion.SignManifest, first.Manifest)}},
+				Signature: signing.Sign(sign("two"), signing.Manifest, first.Manifest)}},
 	} {
 		b, err := onion.NewBatch(sign("two"), onion.BatchDraft{
 			Context: onion.Context{TaskID: w.id, Hop: 1}, Seq: 7, Submissions: 2, In: c.in, Source: c.source,

@@ -6,7 +6,7 @@ import (
 	"fmt"
 
 	"github.com/doona-dp/doona/wire/codec"
-	"github.com/doona-dp/doona/wire/onion"
+	"github.com/doona-dp/doona/wire/signing"
 	"github.com/doona-dp/doona/wire/task"
 	"github.com/doona-dp/doona/wire/taskfile"
 )
@@ -91,7 +91,7 @@ func badStatements(fault faultFunc) {
 		change(&body)
 		raw := marshal(&body)
 		return taskfile.Statements{on[0],
-			{Statement: raw, Signature: onion.Sign(sign(by), onion.SignStatement, raw)}}
+			{Statement: raw, Signature: signing.Sign(sign(by), signing.Statement, raw)}}
 	}
 	same := func(*taskfile.Statement) {}
 	for _, c := range []struct {
@@ -100,7 +100,7 @@ func badStatements(fault faultFunc) {
 	}{
 		{"signer", "signed by the owner before", changed("owner", same)},
 		{"purpose", "signed for another purpose", taskfile.Statements{on[0], {Statement: on[1].Statement,
-			Signature: onion.Sign(sign("two"), onion.SignTask, on[1].Statement)}}},
+			Signature: signing.Sign(sign("two"), signing.Task, on[1].Statement)}}},
 		{"left_out", "number 2 without number 1", on[1:]},
 		{"twice", "number 1 twice", taskfile.Statements{on[0], on[0]}},
 		{"era_between", "a later era behind statements of the one before", taskfile.Statements{on[0], rescued[0]}},
@@ -127,7 +127,7 @@ func badStatements(fault faultFunc) {
 	raw := marshal(&body)
 	fault("statement_after_the_end", "statements", "statement", "a statement of the same era behind the end",
 		s.vector(append(end, &taskfile.SignedStatement{Statement: raw,
-			Signature: onion.Sign(sign("owner"), onion.SignStatement, raw)})))
+			Signature: signing.Sign(sign("owner"), signing.Statement, raw)})))
 	s.trust.Recovery = task.SignKey{}
 	fault("statement_no_recovery", "statements", "statement", "an era behind the first, where no recovery key is known",
 		s.vector(rescued))

@@ -21,6 +21,7 @@ import (
 	"github.com/doona-dp/doona/wire/codec"
 	"github.com/doona-dp/doona/wire/onion"
 	"github.com/doona-dp/doona/wire/problem"
+	"github.com/doona-dp/doona/wire/signing"
 	"github.com/doona-dp/doona/wire/task"
 )
 
@@ -269,7 +270,7 @@ func TestAnEndOfAStranger(t *testing.T) {
 	mine := p.relay.Sign
 	p.relay.Sign = stranger
 	p.relay.End(0)
-	require.ErrorIs(t, puller.Pull(t.Context()), onion.ErrSigner)
+	require.ErrorIs(t, puller.Pull(t.Context()), signing.ErrSigner)
 	p.relay.Sign = mine
 	require.NoError(t, v.Add(p.batch(t, 1)), "it goes on")
 	require.NoError(t, puller.Pull(t.Context()))

@@ -15,6 +15,7 @@ import (
 	"github.com/doona-dp/doona/wire/codec"
 	"github.com/doona-dp/doona/wire/onion"
 	"github.com/doona-dp/doona/wire/problem"
+	"github.com/doona-dp/doona/wire/signing"
 	"github.com/doona-dp/doona/wire/task"
 )
 
@@ -35,7 +36,7 @@ func TestAnEndOfAnyNumberOfBatches(t *testing.T) {
 		body, err := codec.Marshal(&onion.End{Label: "doona-end", Version: task.Version, TaskID: c.Open.ID[:],
 			Batches: task.MaxBatches, Lanes: make([]onion.LaneCount, c.Open.Slots.Lanes), Source: []byte{}})
 		require.NoError(t, err)
-		raw, err := (&onion.SignedEnd{End: body, Signature: onion.Sign(sign, onion.SignEnd, body)}).Bytes()
+		raw, err := (&onion.SignedEnd{End: body, Signature: signing.Sign(sign, signing.End, body)}).Bytes()
 		require.NoError(t, err)
 		w.Write(raw)
 	})

@@ -18,6 +18,7 @@ import (
 	"github.com/doona-dp/doona/wire/handover"
 	"github.com/doona-dp/doona/wire/keyfile"
 	"github.com/doona-dp/doona/wire/onion"
+	"github.com/doona-dp/doona/wire/signing"
 	"github.com/doona-dp/doona/wire/task"
 	"github.com/doona-dp/doona/wire/taskfile"
 )
@@ -79,8 +80,8 @@ func renewRolled(t *testing.T, c *relaytest.Cascade, verifier, issuing ed25519.P
 	}
 	for i, key := range []ed25519.PrivateKey{verifier, issuing} {
 		_, err := renew()
-		require.ErrorIs(t, err, onion.ErrSigner)
-		lists[i].Signature = onion.Sign(key, onion.SignKeyList, lists[i].List)
+		require.ErrorIs(t, err, signing.ErrSigner)
+		lists[i].Signature = signing.Sign(key, signing.KeyList, lists[i].List)
 	}
 	bundle, err := renew()
 	require.NoError(t, err)

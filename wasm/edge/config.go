@@ -14,6 +14,7 @@ import (
 
 	"github.com/doona-dp/doona/internal/decimal"
 	"github.com/doona-dp/doona/internal/invalid"
+	"github.com/doona-dp/doona/wire/endpoint"
 	"github.com/doona-dp/doona/wire/task"
 	"github.com/doona-dp/doona/wire/taskfile"
 )
@@ -87,7 +88,7 @@ var (
 	originPattern = regexp.MustCompile(`^[a-z][a-z0-9+.-]*://[^/?#@*,\s"A-Z]+$`)
 	// secretPattern is a secret that nobody guesses and that a header can carry.
 	secretPattern = regexp.MustCompile(`^[A-Za-z0-9+/=_.~-]{32,}$`)
-	urlPattern    = regexp.MustCompile(`^https?://[^/?#]+(/[^?#]*)?` + strings.Replace(taskfile.TaskPath, "{task}",
+	urlPattern    = regexp.MustCompile(`^https?://[^/?#]+(/[^?#]*)?` + strings.Replace(endpoint.TaskPath, "{task}",
 		"[0-9a-f]{64}", 1) + `$`)
 )
 

@@ -25,6 +25,7 @@ import (
 	"github.com/doona-dp/doona/wasm/internal/client"
 	"github.com/doona-dp/doona/wire/codec"
 	"github.com/doona-dp/doona/wire/onion"
+	"github.com/doona-dp/doona/wire/signing"
 	"github.com/doona-dp/doona/wire/task"
 	"github.com/doona-dp/doona/wire/taskfile"
 )
@@ -163,7 +164,7 @@ func (w *world) next(rng *rand.Rand, i int) (*testCase, error) {
 	if depth == 1 { // a key list, signed by its party and named by the task
 		hop := rng.IntN(len(lists))
 		list := damageList(rng, lists[hop].List)
-		lists[hop] = &onion.SignedKeyList{List: list, Signature: onion.Sign(w.signs[hop], onion.SignKeyList, list)}
+		lists[hop] = &onion.SignedKeyList{List: list, Signature: signing.Sign(w.signs[hop], signing.KeyList, list)}
 		switch {
 		case hop < len(t.Relays):
 			t.Relays[hop].KeyList = sha256.Sum256(list)
@@ -178,7 +179,7 @@ func (w *world) next(rng *rand.Rand, i int) (*testCase, error) {
 		canonical = damage(rng, canonical)
 	}
 	b := taskfile.Bundle{Task: canonical, Owner: w.owner.Public().(ed25519.PublicKey),
-		Signature: onion.Sign(w.owner, onion.SignTask, canonical), KeyLists: [][]byte{}}
+		Signature: signing.Sign(w.owner, signing.Task, canonical), KeyLists: [][]byte{}}
 	for _, list := range lists {
 		raw, err := list.Bytes()
 		if err != nil {

@@ -33,6 +33,7 @@ import (
 	"github.com/doona-dp/doona/internal/invalid"
 	"github.com/doona-dp/doona/wire/onion"
 	"github.com/doona-dp/doona/wire/problem"
+	"github.com/doona-dp/doona/wire/signing"
 	"github.com/doona-dp/doona/wire/task"
 	"github.com/doona-dp/doona/wire/taskfile"
 )
@@ -223,7 +224,7 @@ func (c *Client) pull(ctx context.Context, r Request, each Each, copied io.Write
 	most := MaxBatch(open.Task, layout, r.From)
 	body := &transfer{left: most, ask: func(at int64) (*http.Response, error) {
 		header := http.Header{}
-		header.Set(Header, Signed(c.key, onion.SignPull, Body(open.ID, r.Epoch, r.Seq, uint64(at), r.Before)))
+		header.Set(Header, Signed(c.key, signing.Pull, Body(open.ID, r.Epoch, r.Seq, uint64(at), r.Before)))
 		if r.Before != (Before{}) {
 			header.Set(BeforeHeader, base64.RawURLEncoding.EncodeToString(r.Before[:]))
 		}
@@ -249,7 +250,7 @@ func (r *Request) read(in io.Reader, each Each) (*onion.SignedManifest, error) {
 	}
 	m, err := b.Signed().Open(t, c.Hop)
 	switch {
-	case errors.Is(err, onion.ErrSigner):
+	case errors.Is(err, signing.ErrSigner):
 		return nil, ErrStranger
 	case err != nil || string(m.TaskID) != string(c.TaskID[:]) || m.Epoch != c.Epoch || m.Hop != uint64(c.Hop) ||
 		m.Seq != r.Seq:
@@ -332,7 +333,7 @@ func (t *transfer) Close() {
 // Confirm tells the relay at hop from that the batch with this manifest is safe here, so that it
 // may delete the ciphertexts.
 func (c *Client) Confirm(ctx context.Context, open *taskfile.Open, from int, epoch, seq uint64, manifest []byte) error {
-	signature := Signed(c.key, onion.SignConfirm, ConfirmBody(open.ID, epoch, seq, manifest))
+	signature := Signed(c.key, signing.Confirm, ConfirmBody(open.ID, epoch, seq, manifest))
 	resp, err := c.ask(ctx, http.MethodPost, open.ConfirmURL(from, epoch, seq), signature)
 	if err != nil {
 		return fmt.Errorf("couldn't confirm batch %d of epoch %d: %w", seq, epoch, err)
@@ -383,7 +384,7 @@ func (c *Client) End(ctx context.Context, open *taskfile.Open, from int, epoch u
 	fail := func(err error) (*onion.SignedEnd, []onion.End, error) {
 		return nil, nil, fmt.Errorf("couldn't fetch the end of epoch %d: %w", epoch, err)
 	}
-	signature := Signed(c.key, onion.SignAskEnd, EndBody(open.ID, epoch))
+	signature := Signed(c.key, signing.AskEnd, EndBody(open.ID, epoch))
 	raw, err := c.small(ctx, open.EndURL(from, epoch), signature, maxEnd(open.Task))
 	if err != nil {
 		return fail(err)
@@ -410,7 +411,7 @@ func (c *Client) Time(ctx context.Context, open *taskfile.Open, hop int) (uint64
 	if err != nil {
 		return 0, fmt.Errorf("couldn't ask hop %d for the time: %w", hop, err)
 	}
-	return onion.OpenTime(open.Task, open.ID, hop, nonce, raw)
+	return signing.OpenTime(open.Task, open.ID, hop, nonce, raw)
 }
 
 // small reads an answer of at most most bytes.
@@ -427,26 +428,26 @@ func (c *Client) small(ctx context.Context, url, signature string, most int64) (
 	return raw, err
 }
 
-func newNonce() (nonce onion.Nonce) {
+func newNonce() (nonce signing.Nonce) {
 	rand.Read(nonce[:])
 	return nonce
 }
 
 // Signed returns the header of a request: a fresh nonce, and the signature of the body and it.
-func Signed(key ed25519.PrivateKey, purpose onion.Purpose, body []byte) string {
+func Signed(key ed25519.PrivateKey, purpose signing.Purpose, body []byte) string {
 	nonce := newNonce()
-	signature := onion.Sign(key, purpose, append(body, nonce[:]...))
+	signature := signing.Sign(key, purpose, append(body, nonce[:]...))
 	return base64.RawURLEncoding.EncodeToString(append(nonce[:], signature...))
 }
 
 // Verify checks the header of a request: that the key signed the body and a nonce, which it returns.
-func Verify(key task.SignKey, purpose onion.Purpose, body []byte, header string) (nonce onion.Nonce, ok bool) {
+func Verify(key task.SignKey, purpose signing.Purpose, body []byte, header string) (nonce signing.Nonce, ok bool) {
 	raw, err := base64.RawURLEncoding.Strict().DecodeString(header)
 	if err != nil || len(raw) != len(nonce)+ed25519.SignatureSize {
 		return nonce, false
 	}
 	copy(nonce[:], raw)
-	return nonce, onion.Verify(key[:], purpose, append(body, nonce[:]...), raw[len(nonce):])
+	return nonce, signing.Verify(key[:], purpose, append(body, nonce[:]...), raw[len(nonce):])
 }
 
 // Body returns what a pull signs, with a nonce behind it: task id ‖ epoch ‖ seq ‖ the first byte asked

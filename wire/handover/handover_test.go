@@ -19,6 +19,7 @@ import (
 	"github.com/doona-dp/doona/wire/handover"
 	"github.com/doona-dp/doona/wire/onion"
 	"github.com/doona-dp/doona/wire/problem"
+	"github.com/doona-dp/doona/wire/signing"
 	"github.com/doona-dp/doona/wire/task"
 )
 
@@ -210,7 +211,7 @@ func TestPullChecksAsItStreams(t *testing.T) {
 		change(m)
 		b.Manifest, err = codec.Marshal(m)
 		require.NoError(t, err)
-		b.Signature = onion.Sign(c.SignKey(t, 0), onion.SignManifest, b.Manifest)
+		b.Signature = signing.Sign(c.SignKey(t, 0), signing.Manifest, b.Manifest)
 		return &b
 	}
 	altered := *good
@@ -237,7 +238,7 @@ func TestPullChecksAsItStreams(t *testing.T) {
 		read  int   // bytes at most
 	}{
 		"a stranger's": {&onion.Batch{Manifest: good.Manifest,
-			Signature: onion.Sign(stranger, onion.SignManifest, good.Manifest), Ciphertexts: good.Ciphertexts},
+			Signature: signing.Sign(stranger, signing.Manifest, good.Manifest), Ciphertexts: good.Ciphertexts},
 			handover.ErrStranger, 4096},
 		"of another number": {signed(func(m *onion.Manifest) { m.Seq = 1 }), handover.ErrOther, 4096},
 		"altered":           {&altered, handover.ErrAltered, 4096},

@@ -13,8 +13,8 @@ import (
 	"time"
 
 	"github.com/doona-dp/doona/wire/codec"
-	"github.com/doona-dp/doona/wire/onion"
 	"github.com/doona-dp/doona/wire/problem"
+	"github.com/doona-dp/doona/wire/signing"
 	"github.com/doona-dp/doona/wire/task"
 	"github.com/doona-dp/doona/wire/taskfile"
 )
@@ -66,7 +66,7 @@ func (c *Client) News(ctx context.Context, relay task.Party, before *News) (*New
 	if err != nil {
 		return fail(err)
 	}
-	req.Header.Set(Header, Signed(c.key, onion.SignNews, NewsBody(relay.SignKey, own)))
+	req.Header.Set(Header, Signed(c.key, signing.News, NewsBody(relay.SignKey, own)))
 	if before != nil {
 		req.Header.Set("If-None-Match", before.tag)
 	}

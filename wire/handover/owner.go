@@ -9,6 +9,7 @@ import (
 	"net/http"
 
 	"github.com/doona-dp/doona/wire/onion"
+	"github.com/doona-dp/doona/wire/signing"
 	"github.com/doona-dp/doona/wire/task"
 	"github.com/doona-dp/doona/wire/taskfile"
 )
@@ -17,7 +18,7 @@ import (
 // many epochs. The client's key must be the owner's.
 func (c *Client) KeysFor(ctx context.Context, relay task.Party, label taskfile.Label, kem task.KEM, count uint64) (
 	*onion.SignedKeyList, error) {
-	signature := Signed(c.key, onion.SignOwner, OwnersKeysBody(relay.SignKey, label, kem, count))
+	signature := Signed(c.key, signing.Owner, OwnersKeysBody(relay.SignKey, label, kem, count))
 	raw, err := c.keys(ctx, taskfile.OwnersKeysURL(relay, c.public(), label, kem, count), signature, kem, count)
 	if err != nil {
 		return nil, fmt.Errorf("couldn't get keys of relay %s: %w", relay.URL, err)
@@ -32,7 +33,7 @@ func (c *Client) KeysFor(ctx context.Context, relay task.Party, label taskfile.L
 // Begin hands a task to a relay that has approved the owner and made keys for it. The client's key must be the owner's.
 // To hand over once more what the relay has is no error.
 func (c *Client) Begin(ctx context.Context, relay task.Party, bundle []byte) error {
-	header := http.Header{Header: {Signed(c.key, onion.SignOwner, OwnersTaskBody(relay.SignKey))}}
+	header := http.Header{Header: {Signed(c.key, signing.Owner, OwnersTaskBody(relay.SignKey))}}
 	resp, err := c.send(ctx, http.MethodPost, taskfile.OwnersTasksURL(relay, c.public()), header,
 		bytes.NewReader(bundle))
 	if err != nil {

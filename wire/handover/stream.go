@@ -11,8 +11,10 @@ import (
 	"time"
 
 	"github.com/doona-dp/doona/internal/invalid"
+	"github.com/doona-dp/doona/wire/endpoint"
 	"github.com/doona-dp/doona/wire/onion"
 	"github.com/doona-dp/doona/wire/problem"
+	"github.com/doona-dp/doona/wire/signing"
 	"github.com/doona-dp/doona/wire/task"
 	"github.com/doona-dp/doona/wire/taskfile"
 )
@@ -77,7 +79,7 @@ func (c *Client) StreamAt(ctx context.Context, root *taskfile.Open, t *task.Task
 
 // Bundle fetches the bundle of the task with this id from a relay, and checks that it is that one's.
 func (c *Client) Bundle(ctx context.Context, id task.ID, from Place) ([]byte, *taskfile.Open, error) {
-	resp, err := c.ask(ctx, http.MethodGet, from.URL()+taskfile.PathOf(id), "")
+	resp, err := c.ask(ctx, http.MethodGet, from.URL()+endpoint.PathOf(id), "")
 	if err != nil {
 		return nil, nil, fmt.Errorf("couldn't fetch the task: %w", err)
 	}
@@ -99,7 +101,7 @@ func (c *Client) Bundle(ctx context.Context, id task.ID, from Place) ([]byte, *t
 func (c *Client) NextKeys(ctx context.Context, root *taskfile.Open, last *task.Task, hop int, count uint64) (
 	*onion.SignedKeyList, error) {
 	position := last.Stream.Position + 1
-	signature := Signed(c.key, onion.SignSucceed, NextKeysBody(root.ID, position, count))
+	signature := Signed(c.key, signing.Succeed, NextKeysBody(root.ID, position, count))
 	raw, err := c.keys(ctx, root.NextKeysURL(last, hop, position, count), signature, last.KEM, count)
 	if errors.Is(err, problem.New(problem.Taken, "")) {
 		return nil, fmt.Errorf("relay %s has a task of this position that the first relay has not; hand over the file "+
@@ -225,7 +227,7 @@ func (r Renewal) replaced(t *task.Task) *task.Task {
 // To hand over once more what the relay has is no error.
 func (c *Client) Succeed(ctx context.Context, root *taskfile.Open, next *task.Task, hop int, bundle []byte) error {
 	url := root.SuccessorsURL(next, hop)
-	header := http.Header{Header: {Signed(c.key, onion.SignSucceed, SuccessorBody(root.ID))}}
+	header := http.Header{Header: {Signed(c.key, signing.Succeed, SuccessorBody(root.ID))}}
 	resp, err := c.send(ctx, http.MethodPost, url, header, bytes.NewReader(bundle))
 	if err != nil {
 		return fmt.Errorf("couldn't hand the task to relay %s: %w", next.Relays[hop].URL, err)

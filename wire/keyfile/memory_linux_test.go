@@ -11,6 +11,7 @@ import (
 	"github.com/doona-dp/doona/internal/testing/memscan"
 	"github.com/doona-dp/doona/wire/keyfile"
 	"github.com/doona-dp/doona/wire/onion"
+	"github.com/doona-dp/doona/wire/signing"
 	"github.com/doona-dp/doona/wire/task"
 )
 
@@ -62,7 +63,7 @@ func TestSignKeysAreGone(t *testing.T) {
 	s, err := keyfile.LoadSigners(newest, []string{old})
 	require.NoError(t, err)
 	for _, public := range s.Public() {
-		onion.Sign(s.Of(public), onion.SignTime, []byte("message"))
+		signing.Sign(s.Of(public), signing.Time, []byte("message"))
 	}
 	memscan.RequireFound(t, needles...)
 	s.Close()

@@ -9,6 +9,7 @@ import (
 	"fmt"
 
 	"github.com/doona-dp/doona/wire/codec"
+	"github.com/doona-dp/doona/wire/signing"
 	"github.com/doona-dp/doona/wire/task"
 )
 
@@ -151,7 +152,7 @@ func (d *BatchDraft) sign(key ed25519.PrivateKey, counts []LaneCount, ciphertext
 	if err != nil {
 		return nil, err
 	}
-	return &SignedManifest{body, Sign(key, SignManifest, body)}, nil
+	return &SignedManifest{body, signing.Sign(key, signing.Manifest, body)}, nil
 }
 
 // Signed returns the batch's manifest and signature.
@@ -173,7 +174,7 @@ func (b *Batch) Header() (*Manifest, error) {
 var ErrCiphertexts = errors.New("its ciphertexts are not those of the manifest")
 
 // What is wrong with a chain whose last manifest is signed: compare with errors.Is. Other errors of a
-// chain are [ErrSigner], or of a manifest that is another's or of another place.
+// chain are [signing.ErrSigner], or of a manifest that is another's or of another place.
 var (
 	ErrCounts = errors.New("its counts do not add up")
 	ErrChain  = errors.New("its chain of manifests is broken") // A manifest of an earlier hop, or its link.
@@ -233,14 +234,14 @@ func readLanes(v *codec.View, want uint64) []LaneCount {
 	return lanes
 }
 
-// Open verifies that the relay at hop signed the manifest, else [ErrSigner], and parses it. It
+// Open verifies that the relay at hop signed the manifest, else [signing.ErrSigner], and parses it. It
 // does not check what the manifest says; see [Batch.Check].
 func (s *SignedManifest) Open(t *task.Task, hop int) (*Manifest, error) {
 	if hop < 0 || hop >= len(t.Relays) {
 		return nil, fmt.Errorf("the task has no relay at hop %d", hop)
 	}
-	if !Verify(t.Relays[hop].SignKey[:], SignManifest, s.Manifest, s.Signature) {
-		return nil, ErrSigner
+	if !signing.Verify(t.Relays[hop].SignKey[:], signing.Manifest, s.Manifest, s.Signature) {
+		return nil, signing.ErrSigner
 	}
 	return readManifest(s.Manifest, t.Slots.Lanes)
 }

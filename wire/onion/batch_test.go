@@ -14,6 +14,7 @@ import (
 
 	"github.com/doona-dp/doona/wire/codec"
 	"github.com/doona-dp/doona/wire/onion"
+	"github.com/doona-dp/doona/wire/signing"
 	"github.com/doona-dp/doona/wire/task"
 )
 
@@ -110,7 +111,7 @@ func (w *world) manifest(t *testing.T, key ed25519.PrivateKey, change func(*onio
 	if b.Manifest, err = codec.Marshal(m); err != nil {
 		require.NoError(t, err)
 	}
-	b.Signature = onion.Sign(key, onion.SignManifest, b.Manifest)
+	b.Signature = signing.Sign(key, signing.Manifest, b.Manifest)
 	return b
 }
 
@@ -127,16 +128,16 @@ func TestBatchCheckRejects(t *testing.T) {
 		batch *onion.Batch
 		want  string
 	}{
-		"a stranger's signature":    {w.manifest(t, stranger, func(*onion.Manifest) {}), onion.ErrSigner.Error()},
-		"another relay's signature": {w.manifest(t, w.sign[1], func(*onion.Manifest) {}), onion.ErrSigner.Error()},
+		"a stranger's signature":    {w.manifest(t, stranger, func(*onion.Manifest) {}), signing.ErrSigner.Error()},
+		"another relay's signature": {w.manifest(t, w.sign[1], func(*onion.Manifest) {}), signing.ErrSigner.Error()},
 		"no signature": {first(func(b *onion.Batch) { b.Signature = []byte{} }),
-			onion.ErrSigner.Error()},
+			signing.ErrSigner.Error()},
 		"a signature for another use": {first(func(b *onion.Batch) {
-			b.Signature = onion.Sign(w.sign[0],
-				onion.SignKeyList, b.Manifest)
-		}), onion.ErrSigner.Error()},
+			b.Signature = signing.Sign(w.sign[0],
+				signing.KeyList, b.Manifest)
+		}), signing.ErrSigner.Error()},
 		"a changed manifest": {first(func(b *onion.Batch) { b.Manifest[len(b.Manifest)-1] ^= 1 }),
-			onion.ErrSigner.Error()},
+			signing.ErrSigner.Error()},
 		"a message removed": {first(func(b *onion.Batch) { b.Ciphertexts[0] = b.Ciphertexts[0][1:] }),
 			onion.ErrCiphertexts.Error()},
 		"a message duplicated": {first(func(b *onion.Batch) { b.Ciphertexts[0][0] = b.Ciphertexts[0][1] }),
@@ -231,11 +232,11 @@ func TestChainIsChecked(t *testing.T) {
 		change(&m)
 		body, err := codec.Marshal(&m)
 		require.NoError(t, err)
-		return &onion.SignedManifest{Manifest: body, Signature: onion.Sign(w.sign[hop], onion.SignManifest, body)}
+		return &onion.SignedManifest{Manifest: body, Signature: signing.Sign(w.sign[hop], signing.Manifest, body)}
 	}
 	forged := chain[1].Signed()
 	forged = &onion.SignedManifest{Manifest: forged.Manifest,
-		Signature: onion.Sign(w.sign[2], onion.SignManifest, forged.Manifest)}
+		Signature: signing.Sign(w.sign[2], signing.Manifest, forged.Manifest)}
 	_, err := build([]uint64{9, 8}, 3, chain[1].Signed()).Check(w.Task, last, 7)
 	require.NoError(t, err)
 	for name, c := range map[string]struct {
@@ -243,8 +244,8 @@ func TestChainIsChecked(t *testing.T) {
 		want  string
 	}{
 		"cut":                    {build([]uint64{9, 8}, 3, nil), "chain"},
-		"a hop left out":         {build([]uint64{9, 9}, 3, chain[0].Signed()), onion.ErrSigner.Error()},
-		"a source by a stranger": {build([]uint64{9, 8}, 3, forged), onion.ErrSigner.Error()},
+		"a hop left out":         {build([]uint64{9, 9}, 3, chain[0].Signed()), signing.ErrSigner.Error()},
+		"a source by a stranger": {build([]uint64{9, 8}, 3, forged), signing.ErrSigner.Error()},
 		"more in than went out": {build([]uint64{9, 9}, 3, chain[1].Signed()),
 			"9 slots into lane 1, hop 1 sent 8"},
 		"fewer in than went out": {build([]uint64{9, 7}, 3, chain[1].Signed()),
@@ -518,7 +519,7 @@ func TestKeyLists(t *testing.T) {
 		signer int
 		want   string
 	}{
-		"a stranger's signature": {task.KEMX25519, w.keys[1], func(*onion.KeyList) {}, 0, onion.ErrSigner.Error()},
+		"a stranger's signature": {task.KEMX25519, w.keys[1], func(*onion.KeyList) {}, 0, signing.ErrSigner.Error()},
 		"too few keys": {task.KEMX25519, w.keys[1], func(l *onion.KeyList) { l.Keys = l.Keys[:1] }, 1,
 			"2 keys"},
 		"too many keys": {task.KEMX25519, w.keys[1],
@@ -537,7 +538,7 @@ func TestKeyLists(t *testing.T) {
 		c.change(&list)
 		body, err := codec.Marshal(&list)
 		require.NoError(t, err)
-		signed := &onion.SignedKeyList{List: body, Signature: onion.Sign(w.sign[c.signer], onion.SignKeyList, body)}
+		signed := &onion.SignedKeyList{List: body, Signature: signing.Sign(w.sign[c.signer], signing.KeyList, body)}
 		named := *w.Task
 		named.Relays = slices.Clone(w.Relays)
 		named.Relays[1].KeyList = signed.Hash()
@@ -546,40 +547,19 @@ func TestKeyLists(t *testing.T) {
 	}
 }
 
-// TestPurposesAreSeparate: a signature for one purpose is none for another, even if the bodies
-// could be shifted against the label.
-func TestPurposesAreSeparate(t *testing.T) {
-	key := ed25519.NewKeyFromSeed(make([]byte, 32))
-	public := key.Public().(ed25519.PublicKey)
-	purposes := []onion.Purpose{onion.SignTask, onion.SignKeyList, onion.SignManifest, onion.SignPull,
-		onion.SignConfirm, onion.SignAskEnd, onion.SignEnd, onion.SignNews, onion.SignTime,
-		onion.SignSucceed, onion.SignOwner, onion.SignStatement, onion.SignRoll}
-	for _, made := range purposes {
-		signature := onion.Sign(key, made, []byte("body"))
-		for _, used := range purposes {
-			require.Equal(t, made == used, onion.Verify(public, used, []byte("body"), signature), "%s used as %s",
-				made, used)
-		}
-		require.True(t, ed25519.Verify(public, []byte("doona-v1 "+string(made)+"\x00body"), signature))
-		require.False(t, onion.Verify(public, made, []byte("bodY"), signature))
-		require.False(t, onion.Verify(public[:31], made, []byte("body"), signature))
-		require.False(t, onion.Verify(public, made, []byte("body"), signature[:63]))
-	}
-}
-
 // TestSignaturesAreNotMalleable: S + L is refused.
 func TestSignaturesAreNotMalleable(t *testing.T) {
 	order := []byte{0xed, 0xd3, 0xf5, 0x5c, 0x1a, 0x63, 0x12, 0x58, 0xd6, 0x9c, 0xf7, 0xa2, 0xde, 0xf9, 0xde, 0x14,
 		31: 0x10}
 	key := ed25519.NewKeyFromSeed(make([]byte, 32))
-	signature := onion.Sign(key, onion.SignTask, nil)
+	signature := signing.Sign(key, signing.Task, nil)
 	carry := 0
 	for i := range 32 {
 		carry += int(signature[32+i]) + int(order[i])
 		signature[32+i] = byte(carry)
 		carry >>= 8
 	}
-	require.False(t, onion.Verify(key.Public().(ed25519.PublicKey), onion.SignTask, nil, signature))
+	require.False(t, signing.Verify(key.Public().(ed25519.PublicKey), signing.Task, nil, signature))
 }
 
 // FuzzParseBatch: what parses re-encodes to the same bytes.

@@ -7,6 +7,7 @@ import (
 	"slices"
 
 	"github.com/doona-dp/doona/wire/codec"
+	"github.com/doona-dp/doona/wire/signing"
 	"github.com/doona-dp/doona/wire/task"
 )
 
@@ -50,7 +51,7 @@ func NewEnd(key ed25519.PrivateKey, t *task.Task, c Context, batches []Manifest,
 	if err != nil {
 		return nil, err
 	}
-	return &SignedEnd{body, Sign(key, SignEnd, body)}, nil
+	return &SignedEnd{body, signing.Sign(key, signing.End, body)}, nil
 }
 
 // addAll adds the counts of manifests.
@@ -144,8 +145,8 @@ func (s *SignedEnd) open(t *task.Task, c Context) (*End, error) {
 	if c.Hop < 0 || c.Hop >= len(t.Relays) {
 		return nil, fmt.Errorf("the task has no relay at hop %d", c.Hop)
 	}
-	if !Verify(t.Relays[c.Hop].SignKey[:], SignEnd, s.End, s.Signature) {
-		return nil, ErrSigner
+	if !signing.Verify(t.Relays[c.Hop].SignKey[:], signing.End, s.End, s.Signature) {
+		return nil, signing.ErrSigner
 	}
 	e, err := readEnd(s.End, t.Slots.Lanes)
 	if err != nil {

@@ -7,6 +7,7 @@ import (
 
 	"github.com/doona-dp/doona/wire/codec"
 	"github.com/doona-dp/doona/wire/onion"
+	"github.com/doona-dp/doona/wire/signing"
 	"github.com/doona-dp/doona/wire/task"
 )
 
@@ -61,7 +62,7 @@ func TestEndRejects(t *testing.T) {
 		change func(*onion.End)
 		want   string
 	}{
-		"another relay's signature": {0, 1, func(*onion.End) {}, onion.ErrSigner.Error()},
+		"another relay's signature": {0, 1, func(*onion.End) {}, signing.ErrSigner.Error()},
 		"another label":             {0, 0, func(e *onion.End) { e.Label = "doona-and" }, "of this version"},
 		"another version":           {0, 0, func(e *onion.End) { e.Version = 2 }, "of this version"},
 		"another task":              {0, 0, func(e *onion.End) { e.TaskID[0]++ }, "another task"},
@@ -87,7 +88,7 @@ func TestEndRejects(t *testing.T) {
 		c.change(&e)
 		body, err := codec.Marshal(&e)
 		require.NoError(t, err)
-		s := onion.SignedEnd{End: body, Signature: onion.Sign(w.sign[c.signer], onion.SignEnd, body)}
+		s := onion.SignedEnd{End: body, Signature: signing.Sign(w.sign[c.signer], signing.End, body)}
 		_, err = s.Check(w.Task, w.context(c.hop))
 		require.ErrorContains(t, err, c.want, name)
 	}
@@ -113,7 +114,7 @@ func TestEndOfNoise(t *testing.T) {
 		change(&e)
 		body, err := codec.Marshal(&e)
 		require.NoError(t, err)
-		s := onion.SignedEnd{End: body, Signature: onion.Sign(w.sign[0], onion.SignEnd, body)}
+		s := onion.SignedEnd{End: body, Signature: signing.Sign(w.sign[0], signing.End, body)}
 		_, err = s.Check(w.Task, w.context(0))
 		return err
 	}
@@ -127,20 +128,20 @@ func TestEndOfNoise(t *testing.T) {
 
 func TestTime(t *testing.T) {
 	w := newWorld(t, task.KEMX25519, 2, nil)
-	nonce := onion.Nonce{1, 2, 3}
-	raw, err := onion.NewTime(w.sign[1], w.id, 1, nonce, 1_800_000_000)
+	nonce := signing.Nonce{1, 2, 3}
+	raw, err := signing.NewTime(w.sign[1], w.id, 1, nonce, 1_800_000_000)
 	require.NoError(t, err)
-	got, err := onion.OpenTime(w.Task, w.id, 1, nonce, raw)
+	got, err := signing.OpenTime(w.Task, w.id, 1, nonce, raw)
 	require.NoError(t, err)
 	require.Equal(t, uint64(1_800_000_000), got)
-	_, err = onion.OpenTime(w.Task, w.id, 1, onion.Nonce{}, raw)
+	_, err = signing.OpenTime(w.Task, w.id, 1, signing.Nonce{}, raw)
 	require.ErrorContains(t, err, "another nonce")
 	for _, hop := range []int{-1, 0, 2, 3} {
-		_, err = onion.OpenTime(w.Task, w.id, hop, nonce, raw)
-		require.ErrorIs(t, err, onion.ErrSigner, hop)
+		_, err = signing.OpenTime(w.Task, w.id, hop, nonce, raw)
+		require.ErrorIs(t, err, signing.ErrSigner, hop)
 	}
-	_, err = onion.OpenTime(w.Task, task.ID{1}, 1, nonce, raw)
+	_, err = signing.OpenTime(w.Task, task.ID{1}, 1, nonce, raw)
 	require.ErrorContains(t, err, "another task")
-	_, err = onion.OpenTime(w.Task, w.id, 1, nonce, append(raw, 0))
+	_, err = signing.OpenTime(w.Task, w.id, 1, nonce, append(raw, 0))
 	require.Error(t, err)
 }

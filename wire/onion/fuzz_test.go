@@ -8,6 +8,7 @@ import (
 
 	"github.com/doona-dp/doona/wire/codec"
 	"github.com/doona-dp/doona/wire/onion"
+	"github.com/doona-dp/doona/wire/signing"
 	"github.com/doona-dp/doona/wire/task"
 )
 
@@ -77,13 +78,13 @@ func FuzzManifestChain(f *testing.F) {
 		}
 		var m onion.Manifest
 		if embed && codec.Unmarshal(second, &m) == nil {
-			source := onion.SignedManifest{Manifest: first, Signature: onion.Sign(w.sign[0], onion.SignManifest, first)}
+			source := onion.SignedManifest{Manifest: first, Signature: signing.Sign(w.sign[0], signing.Manifest, first)}
 			m.TaskID = w.id[:] // of this process's keys
 			var s onion.Manifest
 			if codec.Unmarshal(first, &s) == nil && len(s.TaskID) == 32 {
 				s.TaskID = w.id[:]
 				source.Manifest, _ = codec.Marshal(&s)
-				source.Signature = onion.Sign(w.sign[0], onion.SignManifest, source.Manifest)
+				source.Signature = signing.Sign(w.sign[0], signing.Manifest, source.Manifest)
 			}
 			var err error
 			m.Source, err = codec.Marshal(&source)
@@ -95,7 +96,7 @@ func FuzzManifestChain(f *testing.F) {
 			m.Ciphertexts = onion.HashLanes(lanes)
 			second, err = codec.Marshal(&m)
 			require.NoError(t, err)
-			b := onion.Batch{Manifest: second, Signature: onion.Sign(w.sign[1], onion.SignManifest, second),
+			b := onion.Batch{Manifest: second, Signature: signing.Sign(w.sign[1], signing.Manifest, second),
 				Ciphertexts: lanes}
 			chain, err := b.Check(w.Task, w.context(1), 7)
 			if err == nil {
@@ -109,7 +110,7 @@ func FuzzManifestChain(f *testing.F) {
 			}
 			return
 		}
-		b := onion.Batch{Manifest: second, Signature: onion.Sign(w.sign[1], onion.SignManifest, second),
+		b := onion.Batch{Manifest: second, Signature: signing.Sign(w.sign[1], signing.Manifest, second),
 			Ciphertexts: [][][]byte{}}
 		_, err := b.Check(w.Task, w.context(1), 7)
 		require.Error(t, err, "no first relay has signed its source")
@@ -156,7 +157,7 @@ func FuzzPartyKeys(f *testing.F) {
 		named := *w.Task
 		named.Relays = []task.Party{named.Relays[0]}
 		named.Relays[0].KeyList = sha256.Sum256(list)
-		s := &onion.SignedKeyList{List: list, Signature: onion.Sign(w.sign[0], onion.SignKeyList, list)}
+		s := &onion.SignedKeyList{List: list, Signature: signing.Sign(w.sign[0], signing.KeyList, list)}
 		keys, err := onion.PartyKeys(&named, 0, s)
 		if err != nil {
 			return
@@ -210,12 +211,12 @@ func FuzzEnd(f *testing.F) {
 				require.NoError(t, err)
 			}
 			e.Source, err = codec.Marshal(&onion.SignedEnd{End: first,
-				Signature: onion.Sign(w.sign[0], onion.SignEnd, first)})
+				Signature: signing.Sign(w.sign[0], signing.End, first)})
 			require.NoError(t, err)
 		}
 		second, err := codec.Marshal(&e)
 		require.NoError(t, err)
-		s := onion.SignedEnd{End: second, Signature: onion.Sign(w.sign[1], onion.SignEnd, second)}
+		s := onion.SignedEnd{End: second, Signature: signing.Sign(w.sign[1], signing.End, second)}
 		chain, err := s.Check(w.Task, w.context(1))
 		if err != nil {
 			return

@@ -3,10 +3,10 @@ package onion
 import (
 	"crypto/ed25519"
 	"crypto/sha256"
-	"errors"
 	"fmt"
 
 	"github.com/doona-dp/doona/wire/codec"
+	"github.com/doona-dp/doona/wire/signing"
 	"github.com/doona-dp/doona/wire/task"
 )
 
@@ -44,7 +44,7 @@ func newList(kem task.KEM, keys [][]byte, signKey ed25519.PrivateKey) (*SignedKe
 	if err != nil {
 		return nil, err
 	}
-	return &SignedKeyList{body, Sign(signKey, SignKeyList, body)}, nil
+	return &SignedKeyList{body, signing.Sign(signKey, signing.KeyList, body)}, nil
 }
 
 // Hash returns the SHA-256 of the list, by which a task names it.
@@ -151,8 +151,8 @@ func (s *SignedKeyList) open(what string, party task.Party, kem task.KEM, count 
 	if s.Hash() != party.KeyList {
 		return nil, fmt.Errorf("couldn't accept %s: not the list the task names", what)
 	}
-	if !Verify(party.SignKey[:], SignKeyList, s.List, s.Signature) {
-		return nil, fmt.Errorf("couldn't accept %s: %w", what, ErrSigner)
+	if !signing.Verify(party.SignKey[:], signing.KeyList, s.List, s.Signature) {
+		return nil, fmt.Errorf("couldn't accept %s: %w", what, signing.ErrSigner)
 	}
 	size, err := publicSize(kem)
 	if err != nil {
@@ -176,41 +176,3 @@ func (s *SignedKeyList) open(what string, party task.Party, kem task.KEM, count 
 	}
 	return keys, nil
 }
-
-// Purpose separates what an Ed25519 key signs.
-type Purpose string
-
-// The purposes of signatures.
-const (
-	SignTask      Purpose = "task"
-	SignKeyList   Purpose = "keys"
-	SignManifest  Purpose = "manifest"
-	SignPull      Purpose = "pull"
-	SignConfirm   Purpose = "confirm"
-	SignAskEnd    Purpose = "ask-end" // a request for the signed end of an epoch
-	SignEnd       Purpose = "end"
-	SignNews      Purpose = "news" // a request for what there is of all tasks of two relays
-	SignTime      Purpose = "time"
-	SignSucceed   Purpose = "successor" // an owner's request about the next task of a stream
-	SignOwner     Purpose = "owner"     // an owner's request about the tasks for which a relay has approved it
-	SignStatement Purpose = "statement" // who signs the tasks of a stream from now on
-	SignRoll      Purpose = "roll"      // which key signs for a party of a stream from now on
-)
-
-// signed = "doona-v<version> <purpose>" ‖ 0x00 ‖ body.
-func signed(p Purpose, body []byte) []byte {
-	return append(fmt.Appendf(nil, "doona-v%d %s\x00", task.Version, p), body...)
-}
-
-// Sign returns the Ed25519 signature of body for a purpose.
-func Sign(key ed25519.PrivateKey, p Purpose, body []byte) []byte {
-	return ed25519.Sign(key, signed(p, body))
-}
-
-// Verify reports whether signature is key's over body for a purpose.
-func Verify(key ed25519.PublicKey, p Purpose, body, signature []byte) bool {
-	return len(key) == ed25519.PublicKeySize && ed25519.Verify(key, signed(p, body), signature)
-}
-
-// ErrSigner is returned where a signature is not that of the party the task names.
-var ErrSigner = errors.New("signed by a stranger")

@@ -14,6 +14,7 @@ import (
 	"github.com/doona-dp/doona/internal/invalid"
 	"github.com/doona-dp/doona/wire/codec"
 	"github.com/doona-dp/doona/wire/onion"
+	"github.com/doona-dp/doona/wire/signing"
 	"github.com/doona-dp/doona/wire/task"
 )
 
@@ -51,7 +52,7 @@ func Sign(t *task.Task, owner ed25519.PrivateKey, lists []*onion.SignedKeyList) 
 		return nil, err
 	}
 	b := &Bundle{Task: t.Canonical(), Owner: owner.Public().(ed25519.PublicKey), KeyLists: [][]byte{}}
-	b.Signature = onion.Sign(owner, onion.SignTask, b.Task)
+	b.Signature = signing.Sign(owner, signing.Task, b.Task)
 	for _, list := range lists {
 		raw, err := list.Bytes()
 		if err != nil {
@@ -87,8 +88,8 @@ func (b *Bundle) openHead(owner *task.SignKey) (*Open, error) {
 			return nil, err
 		}
 	}
-	if !onion.Verify(b.Owner, onion.SignTask, b.Task, b.Signature) {
-		return nil, fmt.Errorf("couldn't accept the task: %w", onion.ErrSigner)
+	if !signing.Verify(b.Owner, signing.Task, b.Task, b.Signature) {
+		return nil, fmt.Errorf("couldn't accept the task: %w", signing.ErrSigner)
 	}
 	t, err := task.Parse(b.Task)
 	if err != nil {

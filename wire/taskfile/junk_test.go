@@ -11,6 +11,7 @@ import (
 
 	"github.com/doona-dp/doona/internal/testing/fixture"
 	"github.com/doona-dp/doona/wire/onion"
+	"github.com/doona-dp/doona/wire/signing"
 	"github.com/doona-dp/doona/wire/task"
 	"github.com/doona-dp/doona/wire/taskfile"
 )
@@ -71,11 +72,11 @@ func TestJunkUnsigned(t *testing.T) {
 	s, lists := sample(t)
 	b, err := taskfile.Sign(s, signKey("owner"), lists)
 	require.NoError(t, err)
-	b.Signature = onion.Sign(signKey("two"), onion.SignTask, b.Task)
+	b.Signature = signing.Sign(signKey("two"), signing.Task, b.Task)
 	raw := bytesOf(t, b)
 	in := bytes.NewReader(raw)
 	_, _, err = taskfile.ReadBundle(in, func(*taskfile.Open) error { t.Error("accepted"); return nil })
-	require.ErrorIs(t, err, onion.ErrSigner)
+	require.ErrorIs(t, err, signing.ErrSigner)
 	behind := 0
 	for _, list := range b.KeyLists {
 		behind += len(list)
@@ -169,14 +170,14 @@ func TestSignedJunk(t *testing.T) {
 		party := func(name string, first byte) task.Party {
 			list := c.Bytes()
 			list[len(list)-1] = first // each its own
-			signed := &onion.SignedKeyList{List: list, Signature: onion.Sign(signKey(name), onion.SignKeyList, list)}
+			signed := &onion.SignedKeyList{List: list, Signature: signing.Sign(signKey(name), signing.KeyList, list)}
 			b.KeyLists = append(b.KeyLists, bytesOf(t, signed))
 			return task.Party{URL: "https://" + name, SignKey: public(signKey(name)), KeyList: signed.Hash()}
 		}
 		s.Relays = []task.Party{party("one", 1), party("two", 2)}
 		s.Verifier = party("verifier", 3)
 		b.Task, b.Owner = s.Canonical(), signKey("owner").Public().(ed25519.PublicKey)
-		b.Signature = onion.Sign(signKey("owner"), onion.SignTask, b.Task)
+		b.Signature = signing.Sign(signKey("owner"), signing.Task, b.Task)
 		raw := bytesOf(t, &b)
 		require.Greater(t, len(raw), 600_000)
 		requireCheap(t, c.Name, 4*uint64(len(raw)), func() error {
@@ -211,7 +212,7 @@ func TestTasksTooLarge(t *testing.T) {
 		_, err = taskfile.Sign(s, signKey("owner"), lists)
 		require.ErrorContains(t, err, "epochs.count")
 		b := &taskfile.Bundle{Task: s.Canonical(), Owner: signKey("owner").Public().(ed25519.PublicKey)}
-		b.Signature = onion.Sign(signKey("owner"), onion.SignTask, b.Task)
+		b.Signature = signing.Sign(signKey("owner"), signing.Task, b.Task)
 		_, err = b.Open(nil)
 		require.ErrorContains(t, err, "epochs.count")
 	}

@@ -5,106 +5,74 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/doona-dp/doona/wire/endpoint"
 	"github.com/doona-dp/doona/wire/task"
 )
-
-// The paths of the HTTP interface, in the form that [net/http.ServeMux] takes and with its names: a task
-// by its id in lower-case hex, an epoch and a batch by their numbers. Relays serve all but the
-// last two, a task's issuer those and the time.
-const (
-	KeysPath    = "/v1/keys"
-	NewsPath    = "/v1/news/{relay}/{hop}" // the keys of a relay and of its next hop: see [NewsURL]
-	TaskPath    = "/v1/tasks/{task}"
-	ReportsPath = epochPath + "/reports"
-	BatchPath   = epochPath + "/batches/{seq}"
-	ConfirmPath = BatchPath + "/confirm"
-	EndPath     = epochPath + "/end"
-	TimePath    = TaskPath + "/time"
-
-	StreamPath     = "/v1/streams/{task}" // by the id of its first task, as all of a stream
-	SuccessorsPath = StreamPath + "/successors"
-	StatementsPath = StreamPath + "/statements"
-	NextKeysPath   = SuccessorsPath + "/{position}/keys/{count}"
-
-	OwnersTasksPath = "/v1/owners/{owner}/tasks" // by the owner's key, as lists of keys
-	OwnersKeysPath  = "/v1/owners/{owner}/keys/{label}/{kem}/{count}"
-
-	DirectoryPath    = epochPath + "/issuer-directory"
-	TokenRequestPath = epochPath + "/" + TokenRequest
-
-	epochPath = TaskPath + "/epochs/{epoch}"
-)
-
-// TokenRequest is where token requests go, relative to the issuer's directory.
-const TokenRequest = "token-request"
-
-// PathOf returns the path of a task at its relays.
-func PathOf(id task.ID) string { return strings.Replace(TaskPath, "{task}", id.String(), 1) }
 
 // NewsURL returns where a relay with an address and a key tells the next hop with another key of what there is.
 func NewsURL(relay task.Party, hop task.SignKey) string {
 	return relay.URL + strings.NewReplacer("{relay}", hex.EncodeToString(relay.SignKey[:]), "{hop}",
-		hex.EncodeToString(hop[:])).Replace(NewsPath)
+		hex.EncodeToString(hop[:])).Replace(endpoint.NewsPath)
 }
 
 // OwnersTasksURL returns where a relay takes a task of an owner that it has approved.
 func OwnersTasksURL(relay task.Party, owner task.SignKey) string {
-	return relay.URL + strings.Replace(OwnersTasksPath, "{owner}", hex.EncodeToString(owner[:]), 1)
+	return relay.URL + strings.Replace(endpoint.OwnersTasksPath, "{owner}", hex.EncodeToString(owner[:]), 1)
 }
 
 // OwnersKeysURL returns where a relay makes its list of keys for a task of an owner that it has approved.
 func OwnersKeysURL(relay task.Party, owner task.SignKey, label Label, kem task.KEM, count uint64) string {
 	return relay.URL + strings.NewReplacer("{owner}", hex.EncodeToString(owner[:]), "{label}",
 		hex.EncodeToString(label[:]), "{kem}", string(kem), "{count}", strconv.FormatUint(count, 10)).
-		Replace(OwnersKeysPath)
+		Replace(endpoint.OwnersKeysPath)
 }
 
 // URL returns where clients find the task: at its first relay, the only one they speak to.
-func (o *Open) URL() string { return o.Relays[0].URL + PathOf(o.ID) }
+func (o *Open) URL() string { return o.Relays[0].URL + endpoint.PathOf(o.ID) }
 
 // StreamURL returns where the relay at a hop serves the stream of which o is the first task: clients ask hop 0 only.
 // The relay's address is that of t, o's own or a later task.
 func (o *Open) StreamURL(t *task.Task, hop int) string {
-	return t.Relays[hop].URL + o.path(StreamPath, 0, 0)
+	return t.Relays[hop].URL + o.path(endpoint.StreamPath, 0, 0)
 }
 
 // SuccessorsURL returns where the relay at a hop takes the next task of the stream of which o is the first.
 // The relay's address is that of t, a later task.
 func (o *Open) SuccessorsURL(t *task.Task, hop int) string {
-	return t.Relays[hop].URL + o.path(SuccessorsPath, 0, 0)
+	return t.Relays[hop].URL + o.path(endpoint.SuccessorsPath, 0, 0)
 }
 
 // StatementsURL returns where the relay at a hop takes statements about the stream of which o is the first task. The
 // relay's address is that of t, a later task.
 func (o *Open) StatementsURL(t *task.Task, hop int) string {
-	return t.Relays[hop].URL + o.path(StatementsPath, 0, 0)
+	return t.Relays[hop].URL + o.path(endpoint.StatementsPath, 0, 0)
 }
 
 // NextKeysURL returns where the relay at a hop makes its list of keys for a position and a number of epochs.
 func (o *Open) NextKeysURL(t *task.Task, hop int, position, count uint64) string {
 	path := strings.NewReplacer("{position}", strconv.FormatUint(position, 10), "{count}",
-		strconv.FormatUint(count, 10)).Replace(NextKeysPath)
+		strconv.FormatUint(count, 10)).Replace(endpoint.NextKeysPath)
 	return t.Relays[hop].URL + o.path(path, 0, 0)
 }
 
 // ReportsURL returns where clients post the reports of an epoch.
 func (o *Open) ReportsURL(epoch uint64) string {
-	return o.Relays[0].URL + o.path(ReportsPath, epoch, 0)
+	return o.Relays[0].URL + o.path(endpoint.ReportsPath, epoch, 0)
 }
 
 // BatchURL returns where the relay at a hop hands out a batch.
 func (o *Open) BatchURL(hop int, epoch, seq uint64) string {
-	return o.Relays[hop].URL + o.path(BatchPath, epoch, seq)
+	return o.Relays[hop].URL + o.path(endpoint.BatchPath, epoch, seq)
 }
 
 // ConfirmURL returns where the relay at a hop is told that the next one has a batch.
 func (o *Open) ConfirmURL(hop int, epoch, seq uint64) string {
-	return o.Relays[hop].URL + o.path(ConfirmPath, epoch, seq)
+	return o.Relays[hop].URL + o.path(endpoint.ConfirmPath, epoch, seq)
 }
 
 // EndURL returns where the relay at a hop hands out the signed end of an epoch.
 func (o *Open) EndURL(hop int, epoch uint64) string {
-	return o.Relays[hop].URL + o.path(EndPath, epoch, 0)
+	return o.Relays[hop].URL + o.path(endpoint.EndPath, epoch, 0)
 }
 
 // TimeURL returns where the relay at a hop, or the issuer at the hop after the verifier, tells its time.
@@ -113,17 +81,17 @@ func (o *Open) TimeURL(hop int) string {
 	if hop < len(o.Relays) {
 		party = o.Relays[hop]
 	}
-	return party.URL + o.path(TimePath, 0, 0)
+	return party.URL + o.path(endpoint.TimePath, 0, 0)
 }
 
 // DirectoryURL returns where the issuer of a task with tokens lists its key of an epoch.
 func (o *Open) DirectoryURL(epoch uint64) string {
-	return o.Clients.Issuer.URL + o.path(DirectoryPath, epoch, 0)
+	return o.Clients.Issuer.URL + o.path(endpoint.DirectoryPath, epoch, 0)
 }
 
 // TokenRequestURL returns where the issuer of a task with tokens takes the token requests of an epoch.
 func (o *Open) TokenRequestURL(epoch uint64) string {
-	return o.Clients.Issuer.URL + o.path(TokenRequestPath, epoch, 0)
+	return o.Clients.Issuer.URL + o.path(endpoint.TokenRequestPath, epoch, 0)
 }
 
 // path fills in a path's names.

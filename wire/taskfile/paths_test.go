@@ -6,6 +6,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/doona-dp/doona/wire/endpoint"
 	"github.com/doona-dp/doona/wire/task"
 	"github.com/doona-dp/doona/wire/taskfile"
 )
@@ -17,8 +18,8 @@ func TestPaths(t *testing.T) {
 		Clients: task.Clients{Issuer: task.Party{URL: "https://issuer.example"}},
 	}}
 	id := "ab" + strings.Repeat("00", 31)
-	require.Equal(t, "/v1/keys", taskfile.KeysPath)
-	require.Equal(t, "/v1/tasks/"+id, taskfile.PathOf(open.ID))
+	require.Equal(t, "/v1/keys", endpoint.KeysPath)
+	require.Equal(t, "/v1/tasks/"+id, endpoint.PathOf(open.ID))
 	for want, got := range map[string]string{
 		"https://one.example/a/v1/tasks/" + id:                                          open.URL(),
 		"https://one.example/a/v1/tasks/" + id + "/epochs/18446744073709551615/reports": open.ReportsURL(1<<64 - 1),

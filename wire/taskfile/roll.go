@@ -6,7 +6,7 @@ import (
 	"slices"
 
 	"github.com/doona-dp/doona/internal/invalid"
-	"github.com/doona-dp/doona/wire/onion"
+	"github.com/doona-dp/doona/wire/signing"
 	"github.com/doona-dp/doona/wire/task"
 )
 
@@ -14,13 +14,13 @@ import (
 // list this.
 func NewRoll(root task.ID, old ed25519.PrivateKey, next task.SignKey) task.Roll {
 	roll := task.Roll{Old: task.SignKey(old.Public().(ed25519.PublicKey)), New: next}
-	copy(roll.Signature[:], onion.Sign(old, onion.SignRoll, rollBody(root, next)))
+	copy(roll.Signature[:], signing.Sign(old, signing.Roll, rollBody(root, next)))
 	return roll
 }
 
 // CheckRoll is an error unless the old key signed a roll of the stream that begins with root.
 func CheckRoll(root task.ID, roll task.Roll) error {
-	if !onion.Verify(roll.Old[:], onion.SignRoll, rollBody(root, roll.New), roll.Signature[:]) {
+	if !signing.Verify(roll.Old[:], signing.Roll, rollBody(root, roll.New), roll.Signature[:]) {
 		return invalid.Field("stream.rolls", "one to "+FormatKey(roll.New),
 			"signed by the key that it replaces, "+FormatKey(roll.Old))
 	}

@@ -11,7 +11,7 @@ import (
 
 	"github.com/doona-dp/doona/internal/invalid"
 	"github.com/doona-dp/doona/wire/codec"
-	"github.com/doona-dp/doona/wire/onion"
+	"github.com/doona-dp/doona/wire/signing"
 	"github.com/doona-dp/doona/wire/task"
 )
 
@@ -79,7 +79,7 @@ func NewStatement(trust Trust, a Authority, last *Open, key task.SignKey, signer
 	if err != nil {
 		return nil, err
 	}
-	return &SignedStatement{body, onion.Sign(signer, onion.SignStatement, body)}, nil
+	return &SignedStatement{body, signing.Sign(signer, signing.Statement, body)}, nil
 }
 
 // Statements are those of the newest era, by number.
@@ -215,8 +215,8 @@ func (a Authority) after(s *Statement, signed *SignedStatement, trust Trust, fir
 		return a, invalid.Field("position", strconv.FormatUint(s.Position, 10),
 			"not before that of the statement before")
 	}
-	if !onion.Verify(signer[:], onion.SignStatement, signed.Statement, signed.Signature) {
-		return a, onion.ErrSigner
+	if !signing.Verify(signer[:], signing.Statement, signed.Statement, signed.Signature) {
+		return a, signing.ErrSigner
 	}
 	return Authority{Era: s.Era, Number: s.Number, Position: s.Position, Task: task.ID(s.Task),
 		Key:     task.SignKey(sized(s.Key)),

@@ -8,7 +8,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/doona-dp/doona/wire/codec"
-	"github.com/doona-dp/doona/wire/onion"
+	"github.com/doona-dp/doona/wire/signing"
 	"github.com/doona-dp/doona/wire/task"
 	"github.com/doona-dp/doona/wire/taskfile"
 )
@@ -38,7 +38,7 @@ func newStated(t *testing.T) *stated {
 func (s *stated) resign(position int, by string) {
 	b := *s.tasks[position]
 	b.Owner = signKey(by).Public().(ed25519.PublicKey)
-	b.Signature = onion.Sign(signKey(by), onion.SignTask, b.Task)
+	b.Signature = signing.Sign(signKey(by), signing.Task, b.Task)
 	s.tasks[position] = &b
 }
 
@@ -118,13 +118,13 @@ func TestStatementsRefused(t *testing.T) {
 		raw, err := codec.Marshal(&body)
 		require.NoError(t, err)
 		return &taskfile.SignedStatement{Statement: raw,
-			Signature: onion.Sign(signKey(signer), onion.SignStatement, raw)}
+			Signature: signing.Sign(signKey(signer), signing.Statement, raw)}
 	}
 	second := func(c func(*taskfile.Statement)) taskfile.Statements {
 		return taskfile.Statements{good[0], change(good[1], "two", c)}
 	}
 	forged := *good[1]
-	forged.Signature = onion.Sign(signKey("two"), onion.SignTask, forged.Statement)
+	forged.Signature = signing.Sign(signKey("two"), signing.Task, forged.Statement)
 	recovered := s.says(t, good, 1, "new", "recovery")
 	for name, bad := range map[string]taskfile.Statements{
 		"forged":                 {good[0], &forged},

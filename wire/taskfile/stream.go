@@ -9,7 +9,7 @@ import (
 
 	"github.com/doona-dp/doona/internal/invalid"
 	"github.com/doona-dp/doona/wire/codec"
-	"github.com/doona-dp/doona/wire/onion"
+	"github.com/doona-dp/doona/wire/signing"
 	"github.com/doona-dp/doona/wire/task"
 )
 
@@ -183,8 +183,8 @@ func (c *Chain) openTask(tasks []*Open, i int, a Authority, trust Trust) error {
 	if err != nil {
 		return err
 	}
-	if !onion.Verify(b.Owner, onion.SignTask, b.Task, b.Signature) {
-		return fmt.Errorf("couldn't accept the task: %w", onion.ErrSigner)
+	if !signing.Verify(b.Owner, signing.Task, b.Task, b.Signature) {
+		return fmt.Errorf("couldn't accept the task: %w", signing.ErrSigner)
 	}
 	tasks[i] = open
 	return nil

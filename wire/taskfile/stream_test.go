@@ -6,7 +6,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/doona-dp/doona/wire/onion"
+	"github.com/doona-dp/doona/wire/signing"
 	"github.com/doona-dp/doona/wire/task"
 	"github.com/doona-dp/doona/wire/taskfile"
 )
@@ -65,7 +65,7 @@ func TestChainRefused(t *testing.T) {
 		"forged": func(c []*taskfile.Bundle) []*taskfile.Bundle { c[1] = foreign[1]; return c },
 		"unsigned": func(c []*taskfile.Bundle) []*taskfile.Bundle {
 			b := *c[2]
-			b.Signature = onion.Sign(signKey("owner"), onion.SignKeyList, b.Task)
+			b.Signature = signing.Sign(signKey("owner"), signing.KeyList, b.Task)
 			c[2] = &b
 			return c
 		},

@@ -17,6 +17,7 @@ import (
 	"github.com/doona-dp/doona/randomizer"
 	"github.com/doona-dp/doona/wire/codec"
 	"github.com/doona-dp/doona/wire/onion"
+	"github.com/doona-dp/doona/wire/signing"
 	"github.com/doona-dp/doona/wire/task"
 	"github.com/doona-dp/doona/wire/taskfile"
 )
@@ -317,22 +318,22 @@ func TestBundleRejects(t *testing.T) {
 		want   string
 	}{
 		"another owner, who signed": {func(b *taskfile.Bundle) {
-			b.Owner, b.Signature = stranger.Public().(ed25519.PublicKey), onion.Sign(stranger, onion.SignTask, b.Task)
+			b.Owner, b.Signature = stranger.Public().(ed25519.PublicKey), signing.Sign(stranger, signing.Task, b.Task)
 		}, "its owner is"},
 		"a stranger's signature": {func(b *taskfile.Bundle) {
-			b.Signature = onion.Sign(stranger, onion.SignTask,
+			b.Signature = signing.Sign(stranger, signing.Task,
 				b.Task)
-		}, onion.ErrSigner.Error()},
+		}, signing.ErrSigner.Error()},
 		"a signature for another use": {func(b *taskfile.Bundle) {
-			b.Signature = onion.Sign(owner, onion.SignManifest,
+			b.Signature = signing.Sign(owner, signing.Manifest,
 				b.Task)
-		}, onion.ErrSigner.Error()},
-		"no signature":   {func(b *taskfile.Bundle) { b.Signature = []byte{} }, onion.ErrSigner.Error()},
+		}, signing.ErrSigner.Error()},
+		"no signature":   {func(b *taskfile.Bundle) { b.Signature = []byte{} }, signing.ErrSigner.Error()},
 		"a short owner":  {func(b *taskfile.Bundle) { b.Owner = b.Owner[1:] }, "31 bytes"},
-		"a changed task": {func(b *taskfile.Bundle) { b.Task[20] ^= 1 }, onion.ErrSigner.Error()},
+		"a changed task": {func(b *taskfile.Bundle) { b.Task[20] ^= 1 }, signing.ErrSigner.Error()},
 		"a signed task that is not canonical": {func(b *taskfile.Bundle) {
 			b.Task = append(b.Task, 0)
-			b.Signature = onion.Sign(owner, onion.SignTask, b.Task)
+			b.Signature = signing.Sign(owner, signing.Task, b.Task)
 		}, "trailing"},
 		"key lists swapped": {func(b *taskfile.Bundle) {
 			b.KeyLists[0],
@@ -353,8 +354,8 @@ func TestBundleRejects(t *testing.T) {
 		"a list signed by another": {func(b *taskfile.Bundle) {
 			b.KeyLists[1] = bytesOf(t,
 				&onion.SignedKeyList{List: lists[1].List,
-					Signature: onion.Sign(stranger, onion.SignKeyList, lists[1].List)})
-		}, onion.ErrSigner.Error()},
+					Signature: signing.Sign(stranger, signing.KeyList, lists[1].List)})
+		}, signing.ErrSigner.Error()},
 		"a list with trailing bytes": {func(b *taskfile.Bundle) { b.KeyLists[1] = append(b.KeyLists[1], 0) },
 			"the keys of hop 1: a list of 159 bytes, want 158"},
 	} {
@@ -373,7 +374,7 @@ func TestBundleRejects(t *testing.T) {
 	require.ErrorContains(t, err, "clients.issuer", "the owner as issuer")
 	for want, list := range map[string]*onion.SignedKeyList{
 		"a list of 130 bytes": newIssuerList(t, "issuer", 7), "have the same": newIssuerList(t, "issuer", 7, 7),
-		"the keys of hop 3: a list of 158 bytes, want 164": newList(t, "issuer", 2), onion.ErrSigner.Error(): newIssuerList(t, "stranger", 7, 8),
+		"the keys of hop 3: a list of 158 bytes, want 164": newList(t, "issuer", 2), signing.ErrSigner.Error(): newIssuerList(t, "stranger", 7, 8),
 	} {
 		other, otherLists := sample(t)
 		otherLists[3], other.Clients.Issuer.KeyList = list, list.Hash()
@@ -447,7 +448,7 @@ func TestBundleNotSupportedYet(t *testing.T) {
 		require.Equal(t, field, refused.Field)
 		b := *good
 		b.Task = changed.Canonical()
-		b.Signature = onion.Sign(signKey("owner"), onion.SignTask, b.Task)
+		b.Signature = signing.Sign(signKey("owner"), signing.Task, b.Task)
 		_, err = b.Open(nil)
 		require.ErrorAs(t, err, &refused)
 		require.Equal(t, field, refused.Field)

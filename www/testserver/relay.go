@@ -12,9 +12,9 @@ import (
 	"sync"
 
 	"github.com/doona-dp/doona/internal/look"
+	"github.com/doona-dp/doona/wire/endpoint"
 	"github.com/doona-dp/doona/wire/problem"
 	"github.com/doona-dp/doona/wire/task"
-	"github.com/doona-dp/doona/wire/taskfile"
 )
 
 // relay answers clients like a first relay and opens what they submit through all hops.
@@ -65,9 +65,9 @@ func newRelay(all map[string]*scenario) *relay {
 
 func (r *relay) handler() http.Handler {
 	mux := http.NewServeMux()
-	mux.HandleFunc("GET "+taskfile.TaskPath, r.serveTask)
-	mux.HandleFunc("GET "+taskfile.StreamPath, r.serveStream)
-	mux.HandleFunc("POST "+taskfile.ReportsPath, r.receive)
+	mux.HandleFunc("GET "+endpoint.TaskPath, r.serveTask)
+	mux.HandleFunc("GET "+endpoint.StreamPath, r.serveStream)
+	mux.HandleFunc("POST "+endpoint.ReportsPath, r.receive)
 	mux.HandleFunc("OPTIONS /", func(w http.ResponseWriter, _ *http.Request) {
 		w.Header().Set("Access-Control-Allow-Headers", "Content-Type")
 		w.Header().Set("Access-Control-Max-Age", "86400")
@@ -90,7 +90,7 @@ func (r *relay) serveTask(w http.ResponseWriter, req *http.Request) {
 }
 
 func (r *relay) receive(w http.ResponseWriter, req *http.Request) {
-	s := r.tasks[strings.Replace(taskfile.TaskPath, "{task}", req.PathValue("task"), 1)]
+	s := r.tasks[strings.Replace(endpoint.TaskPath, "{task}", req.PathValue("task"), 1)]
 	epoch, err := strconv.ParseUint(req.PathValue("epoch"), 10, 64)
 	if s == nil || err != nil {
 		problem.New(problem.UnknownTask, "").Write(w)

@@ -16,8 +16,8 @@ import (
 	"github.com/doona-dp/doona/internal/testing/fixture"
 	"github.com/doona-dp/doona/issuer"
 	realrelay "github.com/doona-dp/doona/relay"
+	"github.com/doona-dp/doona/wire/endpoint"
 	"github.com/doona-dp/doona/wire/task"
-	"github.com/doona-dp/doona/wire/taskfile"
 )
 
 // apiKey is that of the site's backend at the issuer.
@@ -115,7 +115,7 @@ func (t *tokens) login(_ http.ResponseWriter, req *http.Request) {
 // name that tells the issuer nothing. The page says where the issuer takes it; only there it goes.
 func (t *tokens) token(w http.ResponseWriter, req *http.Request) {
 	uri := req.URL.Query().Get("uri")
-	if !strings.HasPrefix(uri, t.issuerURL+strings.TrimSuffix(taskfile.TaskPath, "{task}")) {
+	if !strings.HasPrefix(uri, t.issuerURL+strings.TrimSuffix(endpoint.TaskPath, "{task}")) {
 		http.Error(w, "not the issuer", http.StatusBadRequest)
 		return
 	}

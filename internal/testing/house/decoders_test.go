@@ -17,6 +17,7 @@ import (
 	"github.com/doona-dp/doona/internal/testing/fixture"
 	"github.com/doona-dp/doona/wire/onion"
 	"github.com/doona-dp/doona/wire/problem"
+	"github.com/doona-dp/doona/wire/signing"
 	"github.com/doona-dp/doona/wire/task"
 	"github.com/doona-dp/doona/wire/taskfile"
 	"github.com/doona-dp/doona/wire/token"
@@ -34,7 +35,7 @@ var decoders = map[string][2]string{
 	"wire/onion/keys.go":              {another, "exactly the keys that the task has, behind its hash"},
 	"wire/onion/batch.go":             {another, "MaxManifest, the task's lanes, behind the relay's signature"},
 	"wire/onion/end.go":               {another, "handover's maxEnd, the task's lanes, behind the relay's signature"},
-	"wire/onion/time.go":              {another, "256 bytes"},
+	"wire/signing/time.go":            {another, "256 bytes"},
 	"wire/onion/chunks.go":            {another, "MaxManifest, then the chunks that were signed for"},
 	"wire/onion/envelope.go":          {another, "the size of every report of the task"},
 	"wire/handover/handover.go":       {another, "the most that each question's answer has"},
@@ -136,7 +137,7 @@ var reads = map[string]func(in []byte) error{
 		return err
 	},
 	"time": func(in []byte) error {
-		_, err := onion.OpenTime(&task.Task{Relays: make([]task.Party, 1)}, task.ID{}, 0, onion.Nonce{}, in)
+		_, err := signing.OpenTime(&task.Task{Relays: make([]task.Party, 1)}, task.ID{}, 0, signing.Nonce{}, in)
 		return err
 	},
 	"directory":        func(in []byte) error { _, err := token.ParseDirectory(in); return err },

@@ -41,10 +41,10 @@ func everyHeader(t *testing.T, what string, h http.Header, resources string) {
 	}
 }
 
-// routes returns the paths of the HTTP interface, as wire/taskfile has them.
+// routes returns the paths of the HTTP interface, as wire/endpoint has them.
 func routes(t *testing.T) (paths []string) {
 	t.Helper()
-	file, err := parser.ParseFile(token.NewFileSet(), filepath.Join("wire", "taskfile", "paths.go"), nil, 0)
+	file, err := parser.ParseFile(token.NewFileSet(), filepath.Join("wire", "endpoint", "endpoint.go"), nil, 0)
 	require.NoError(t, err)
 	values := map[string]string{}
 	for range 3 { // A constant may be made of one that comes after it.

@@ -307,7 +307,7 @@ func TestPathsStandInOnePlace(t *testing.T) {
 			return true
 		})
 	})
-	require.Equal(t, []string{"wire/taskfile"}, slices.Collect(maps.Keys(found)))
+	require.Equal(t, []string{"wire/endpoint"}, slices.Collect(maps.Keys(found)))
 }
 
 // maxColumns is how wide a line of code may be, with 4 columns for a tab. A string counts for nothing: a

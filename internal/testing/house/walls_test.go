@@ -57,7 +57,6 @@ var offenders = map[string][]string{
 		"protocols",
 		"wire/onion",
 		"wire/task",
-		"wire/taskfile",
 	},
 	booleans: {
 		"internal/service.Boolean",

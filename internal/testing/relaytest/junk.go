@@ -10,6 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/doona-dp/doona/internal/testing/fixture"
+	"github.com/doona-dp/doona/wire/endpoint"
 	"github.com/doona-dp/doona/wire/taskfile"
 )
 
@@ -26,7 +27,7 @@ func (c *Cascade) FeedJunk(t testing.TB, most uint64, follow func()) {
 		}
 	}
 	mux := http.NewServeMux()
-	mux.HandleFunc("GET "+taskfile.StreamPath, f.serve)
+	mux.HandleFunc("GET "+endpoint.StreamPath, f.serve)
 	c.Listen(t, 0, mux)
 	follow()
 	select {

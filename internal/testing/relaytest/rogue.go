@@ -14,11 +14,11 @@ import (
 
 	"github.com/doona-dp/doona/internal/service"
 	"github.com/doona-dp/doona/relay"
+	"github.com/doona-dp/doona/wire/endpoint"
 	"github.com/doona-dp/doona/wire/keyfile"
 	"github.com/doona-dp/doona/wire/onion"
 	"github.com/doona-dp/doona/wire/problem"
 	"github.com/doona-dp/doona/wire/task"
-	"github.com/doona-dp/doona/wire/taskfile"
 )
 
 // Rogue stands where a relay of a cascade should: it has its keys and hands out whatever batches
@@ -48,10 +48,10 @@ func (c *Cascade) StartRogue(t testing.TB, hop int) *Rogue {
 		pulls: map[string]int{},
 		over:  map[uint64]bool{}, confirmed: map[string]bool{}, served: map[string]onion.Manifest{}}
 	mux := http.NewServeMux()
-	mux.HandleFunc("GET "+taskfile.BatchPath, r.handlePull)
-	mux.HandleFunc("POST "+taskfile.ConfirmPath, r.handleConfirm)
-	mux.HandleFunc("GET "+taskfile.EndPath, r.handleEnd)
-	mux.HandleFunc("GET "+taskfile.TimePath, func(w http.ResponseWriter, req *http.Request) {
+	mux.HandleFunc("GET "+endpoint.BatchPath, r.handlePull)
+	mux.HandleFunc("POST "+endpoint.ConfirmPath, r.handleConfirm)
+	mux.HandleFunc("GET "+endpoint.EndPath, r.handleEnd)
+	mux.HandleFunc("GET "+endpoint.TimePath, func(w http.ResponseWriter, req *http.Request) {
 		service.WriteTime(w, req, r.Sign, c.Open.ID, hop, c.Clock.Now())
 	})
 	c.Listen(t, hop, mux)

@@ -24,6 +24,7 @@ import (
 	"github.com/doona-dp/doona/internal/testing/doctest"
 	"github.com/doona-dp/doona/wire/codec"
 	"github.com/doona-dp/doona/wire/onion"
+	"github.com/doona-dp/doona/wire/signing"
 	"github.com/doona-dp/doona/wire/task"
 	"github.com/doona-dp/doona/wire/taskfile"
 	"github.com/doona-dp/doona/wire/token"
@@ -146,12 +147,12 @@ func TestVectorsOrigin(t *testing.T) {
 func TestVectorsSignature(t *testing.T) {
 	var vectors []struct {
 		Seed, Public, Body, Signed, Signature hexBytes
-		Purpose                               onion.Purpose
+		Purpose                               signing.Purpose
 	}
 	readVectors(t, "signature", &vectors)
 	require.Len(t, vectors, 12)
 	for _, v := range vectors {
-		require.True(t, onion.Verify([]byte(v.Public), v.Purpose, v.Body, v.Signature), v.Purpose)
+		require.True(t, signing.Verify([]byte(v.Public), v.Purpose, v.Body, v.Signature), v.Purpose)
 		require.Equal(t, "doona-v"+strconv.Itoa(task.Version)+" "+string(v.Purpose)+"\x00"+string(v.Body),
 			string(v.Signed))
 	}
@@ -326,7 +327,7 @@ func TestVectorsEnd(t *testing.T) {
 		for lane, n := range v.Lanes {
 			require.Equal(t, onion.LaneCount{In: n[0], Added: n[1], Out: n[2], Dropped: n[3]}, last.Lanes[lane])
 		}
-		unix, err := onion.OpenTime(parsed, id, v.Hop, onion.Nonce(v.Nonce), v.Time)
+		unix, err := signing.OpenTime(parsed, id, v.Hop, signing.Nonce(v.Nonce), v.Time)
 		require.NoError(t, err)
 		require.Equal(t, v.Unix, unix)
 	}
@@ -546,7 +547,7 @@ func requireReason(t *testing.T, expect string, err error) {
 	}
 	switch expect {
 	case "signer":
-		require.ErrorIs(t, err, onion.ErrSigner)
+		require.ErrorIs(t, err, signing.ErrSigner)
 	case "open":
 		require.ErrorIs(t, err, onion.ErrOpen)
 	case "ciphertexts":
@@ -576,7 +577,7 @@ func requireReason(t *testing.T, expect string, err error) {
 		require.NotErrorIs(t, err, onion.ErrOpen)
 	case "manifest":
 		require.Regexp(t, "couldn't accept (batch|the end)", err.Error())
-		require.NotErrorIs(t, err, onion.ErrSigner)
+		require.NotErrorIs(t, err, signing.ErrSigner)
 		require.NotErrorIs(t, err, onion.ErrCiphertexts)
 	default:
 		t.Fatalf("unknown reason %q", expect)

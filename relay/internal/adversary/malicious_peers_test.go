@@ -17,6 +17,7 @@ import (
 	"github.com/doona-dp/doona/wire/handover"
 	"github.com/doona-dp/doona/wire/onion"
 	"github.com/doona-dp/doona/wire/problem"
+	"github.com/doona-dp/doona/wire/signing"
 	"github.com/doona-dp/doona/wire/task"
 )
 
@@ -339,10 +340,10 @@ func TestMaliciousNextHop(t *testing.T) {
 		return fmt.Sprintf("/v1/tasks/%s/epochs/%d/batches/%d", id, epoch, seq)
 	}
 	newPull := func() string {
-		return handover.Signed(c.SignKey(t, 1), onion.SignPull, handover.Body(c.Open.ID, 0, 0, 0, handover.Before{}))
+		return handover.Signed(c.SignKey(t, 1), signing.Pull, handover.Body(c.Open.ID, 0, 0, 0, handover.Before{}))
 	}
 	newConfirm := func() string {
-		return handover.Signed(c.SignKey(t, 1), onion.SignConfirm,
+		return handover.Signed(c.SignKey(t, 1), signing.Confirm,
 			handover.ConfirmBody(c.Open.ID, 0, 0, batch.Manifest))
 	}
 	seenPull, seenConfirm := newPull(), newConfirm()

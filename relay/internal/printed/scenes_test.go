@@ -19,6 +19,7 @@ import (
 
 	"github.com/doona-dp/doona/internal/testing/relaytest"
 	"github.com/doona-dp/doona/relay"
+	"github.com/doona-dp/doona/wire/endpoint"
 	"github.com/doona-dp/doona/wire/handover"
 	"github.com/doona-dp/doona/wire/onion"
 	"github.com/doona-dp/doona/wire/problem"
@@ -39,7 +40,7 @@ func TestLife(t *testing.T) {
 	s.as("no such path").send(http.MethodGet, base+"/nothing", nil)
 	s.as("no such method").send(http.MethodDelete, s.ReportsURL(0), nil)
 	s.as("a task").send(http.MethodGet, s.TaskURL(0), nil)
-	s.as("keys").send(http.MethodGet, base+taskfile.KeysPath, nil)
+	s.as("keys").send(http.MethodGet, base+endpoint.KeysPath, nil)
 	unknown := strings.Repeat("00", 32)
 	s.name(unknown, "<no task>")
 	other := func(url string) string { return strings.Replace(url, s.Open.ID.String(), unknown, 1) }

@@ -7,6 +7,7 @@ import (
 
 	"github.com/doona-dp/doona/relay/internal/store"
 	"github.com/doona-dp/doona/wire/onion"
+	"github.com/doona-dp/doona/wire/signing"
 	"github.com/doona-dp/doona/wire/task"
 )
 
@@ -72,7 +73,7 @@ type NoteStore interface {
 
 // NonceStore knows requests again.
 type NonceStore interface {
-	Fresh(ctx context.Context, key task.SignKey, nonce onion.Nonce) (bool, error)
+	Fresh(ctx context.Context, key task.SignKey, nonce signing.Nonce) (bool, error)
 	ForgetNonces(ctx context.Context, key task.SignKey) error
 }
 

@@ -5,7 +5,7 @@ import (
 	"fmt"
 	"sync"
 
-	"github.com/doona-dp/doona/wire/onion"
+	"github.com/doona-dp/doona/wire/signing"
 	"github.com/doona-dp/doona/wire/task"
 )
 
@@ -51,7 +51,7 @@ type nonces struct {
 // that process knows by itself.
 // One statement decides, outside of any transaction: of processes that ask at the same time
 // one inserts the row.
-func (d *nonces) Fresh(ctx context.Context, key task.SignKey, nonce onion.Nonce) (bool, error) {
+func (d *nonces) Fresh(ctx context.Context, key task.SignKey, nonce signing.Nonce) (bool, error) {
 	if d.engine.alone() {
 		return true, nil
 	}

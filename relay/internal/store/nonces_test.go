@@ -6,7 +6,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/doona-dp/doona/wire/onion"
+	"github.com/doona-dp/doona/wire/signing"
 	"github.com/doona-dp/doona/wire/task"
 )
 
@@ -27,7 +27,7 @@ func TestNoncesOfAllProcesses(t *testing.T) {
 	const n = 63 // odd: each is asked for by both
 	taken := make(chan byte, 2*n)
 	atOnce(handles, 2*n, func(d *Store, i int) {
-		fresh, err := d.Fresh(t.Context(), key, onion.Nonce{byte(i % n)})
+		fresh, err := d.Fresh(t.Context(), key, signing.Nonce{byte(i % n)})
 		if err == nil && fresh {
 			taken <- byte(i % n)
 		}
@@ -39,7 +39,7 @@ func TestNoncesOfAllProcesses(t *testing.T) {
 		seen[nonce] = true
 	}
 	require.Len(t, seen, n)
-	fresh, err := handles[0].Fresh(t.Context(), task.SignKey{2}, onion.Nonce{})
+	fresh, err := handles[0].Fresh(t.Context(), task.SignKey{2}, signing.Nonce{})
 	require.NoError(t, err)
 	require.True(t, fresh, "another key's")
 
@@ -47,7 +47,7 @@ func TestNoncesOfAllProcesses(t *testing.T) {
 	_, err = handles[0].write.ExecContext(t.Context(), fill, key[:], 2*KeptNonces)
 	require.NoError(t, err)
 	for i := range pruneEvery {
-		_, err := handles[1].Fresh(t.Context(), key, onion.Nonce{1, byte(i), byte(i >> 8)})
+		_, err := handles[1].Fresh(t.Context(), key, signing.Nonce{1, byte(i), byte(i >> 8)})
 		require.NoError(t, err)
 	}
 	var kept, others int
@@ -56,7 +56,7 @@ func TestNoncesOfAllProcesses(t *testing.T) {
 	require.LessOrEqual(t, kept, KeptNonces+pruneEvery)
 	require.GreaterOrEqual(t, kept, KeptNonces)
 	require.Equal(t, 1, others)
-	fresh, err = handles[0].Fresh(t.Context(), key, onion.Nonce{1, 1})
+	fresh, err = handles[0].Fresh(t.Context(), key, signing.Nonce{1, 1})
 	require.NoError(t, err)
 	require.False(t, fresh, "the last are known")
 

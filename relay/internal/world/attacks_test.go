@@ -22,10 +22,12 @@ import (
 
 	"github.com/doona-dp/doona/internal/testing/relaytest"
 	"github.com/doona-dp/doona/relay"
+	"github.com/doona-dp/doona/wire/endpoint"
 	"github.com/doona-dp/doona/wire/handover"
 	"github.com/doona-dp/doona/wire/keyfile"
 	"github.com/doona-dp/doona/wire/onion"
 	"github.com/doona-dp/doona/wire/problem"
+	"github.com/doona-dp/doona/wire/signing"
 	"github.com/doona-dp/doona/wire/task"
 	"github.com/doona-dp/doona/wire/taskfile"
 )
@@ -91,31 +93,31 @@ type badRequest struct {
 // badNumbers are requests to a relay, each with one number beyond the task's.
 func (w *world) badNumbers(hop int, key ed25519.PrivateKey) (all []badRequest) {
 	open := w.Open
-	add := func(method, target string, purpose onion.Purpose, body []byte, refused ...problem.Name) *http.Request {
+	add := func(method, target string, purpose signing.Purpose, body []byte, refused ...problem.Name) *http.Request {
 		req := handed(method, target, key, purpose, body)
 		all = append(all, badRequest{req, refused})
 		return req
 	}
 	pull := func(epoch, seq uint64, refused ...problem.Name) {
 		had := handover.Before{1}
-		req := add(http.MethodGet, open.BatchURL(hop, epoch, seq), onion.SignPull,
+		req := add(http.MethodGet, open.BatchURL(hop, epoch, seq), signing.Pull,
 			handover.Body(open.ID, epoch, seq, 0, had), refused...)
 		req.Header.Set(handover.BeforeHeader, base64.RawURLEncoding.EncodeToString(had[:]))
 	}
 	count := open.Epochs.Count
 	for _, epoch := range []uint64{count, count + 1, math.MaxInt64, math.MaxUint64} {
 		pull(epoch, 1, problem.EpochNotOpen)
-		add(http.MethodPost, open.ConfirmURL(hop, epoch, 0), onion.SignConfirm,
+		add(http.MethodPost, open.ConfirmURL(hop, epoch, 0), signing.Confirm,
 			handover.ConfirmBody(open.ID, epoch, 0, nil), problem.EpochNotOpen)
-		add(http.MethodGet, open.EndURL(hop, epoch), onion.SignAskEnd, handover.EndBody(open.ID, epoch),
+		add(http.MethodGet, open.EndURL(hop, epoch), signing.AskEnd, handover.EndBody(open.ID, epoch),
 			problem.EpochNotOpen)
 		reports := strings.Replace(open.ReportsURL(epoch), open.Relays[0].URL, open.Relays[hop].URL, 1)
-		add(http.MethodPost, reports, onion.SignPull, nil, problem.EpochNotOpen, problem.NotIngress,
+		add(http.MethodPost, reports, signing.Pull, nil, problem.EpochNotOpen, problem.NotIngress,
 			problem.SetBack)
 	}
 	for _, seq := range []uint64{task.MaxBatches + 1, math.MaxInt64, math.MaxUint64} {
 		pull(0, seq, problem.Malformed)
-		add(http.MethodPost, open.ConfirmURL(hop, 0, seq), onion.SignConfirm,
+		add(http.MethodPost, open.ConfirmURL(hop, 0, seq), signing.Confirm,
 			handover.ConfirmBody(open.ID, 0, seq, nil), problem.Malformed)
 	}
 	own := open.Relays[hop].SignKey
@@ -123,18 +125,18 @@ func (w *world) badNumbers(hop int, key ed25519.PrivateKey) (all []badRequest) {
 	label := taskfile.Label{1}
 	for _, n := range []uint64{task.MaxEpochs + 1, math.MaxUint64} {
 		add(http.MethodGet, fmt.Sprintf("%s/v1/streams/%s/successors/1/keys/%d", open.Relays[hop].URL, open.ID, n),
-			onion.SignSucceed, handover.NextKeysBody(open.ID, 1, n), problem.Malformed, problem.UnknownTask)
+			signing.Succeed, handover.NextKeysBody(open.ID, 1, n), problem.Malformed, problem.UnknownTask)
 		add(http.MethodGet, fmt.Sprintf("%s/v1/owners/%x/keys/%x/%s/%d", open.Relays[hop].URL, asker[:], label[:],
-			task.KEMX25519, n), onion.SignOwner, handover.OwnersKeysBody(own, label, task.KEMX25519, n),
+			task.KEMX25519, n), signing.Owner, handover.OwnersKeysBody(own, label, task.KEMX25519, n),
 			problem.Malformed)
 	}
-	add(http.MethodGet, fmt.Sprintf("%s/v1/news/%x/%x", open.Relays[hop].URL, own[:], open.ID[:]), onion.SignNews,
+	add(http.MethodGet, fmt.Sprintf("%s/v1/news/%x/%x", open.Relays[hop].URL, own[:], open.ID[:]), signing.News,
 		handover.NewsBody(own, task.SignKey(open.ID)), problem.Unauthorized)
 	return all
 }
 
 // handed is a request as handover signs it.
-func handed(method, target string, key ed25519.PrivateKey, purpose onion.Purpose, body []byte) *http.Request {
+func handed(method, target string, key ed25519.PrivateKey, purpose signing.Purpose, body []byte) *http.Request {
 	at, err := url.Parse(target)
 	if err != nil {
 		panic(err)
@@ -310,7 +312,7 @@ var junkOwner = keyOf(7)
 
 // junkRequests are requests with a body of junk.
 func (w *world) junkRequests(to string, junk []byte) (all []*http.Request) {
-	add := func(path string, purpose onion.Purpose, signed []byte) {
+	add := func(path string, purpose signing.Purpose, signed []byte) {
 		req := handed(http.MethodPost, "http://"+to+path, junkOwner, purpose, signed)
 		req.Body, req.ContentLength = io.NopCloser(bytes.NewReader(junk)), int64(len(junk))
 		req.Header.Set("X-Forwarded-For", relaytest.Network(999))
@@ -318,15 +320,15 @@ func (w *world) junkRequests(to string, junk []byte) (all []*http.Request) {
 	}
 	id := w.Open.ID
 	if to == "issuer" {
-		add(fmt.Sprintf("/v1/tasks/%s/epochs/0/%s", id, taskfile.TokenRequest), onion.SignOwner, nil)
+		add(fmt.Sprintf("/v1/tasks/%s/epochs/0/%s", id, endpoint.TokenRequest), signing.Owner, nil)
 		return all
 	}
 	own := w.Open.Relays[slices.Index(relayNames, to)].SignKey
-	add(fmt.Sprintf("/v1/owners/%x/tasks", junkOwner.Public()), onion.SignOwner, handover.OwnersTaskBody(own))
-	add(fmt.Sprintf("/v1/streams/%s/successors", id), onion.SignSucceed, handover.SuccessorBody(id))
-	add(fmt.Sprintf("/v1/streams/%s/statements", id), onion.SignSucceed, nil)
+	add(fmt.Sprintf("/v1/owners/%x/tasks", junkOwner.Public()), signing.Owner, handover.OwnersTaskBody(own))
+	add(fmt.Sprintf("/v1/streams/%s/successors", id), signing.Succeed, handover.SuccessorBody(id))
+	add(fmt.Sprintf("/v1/streams/%s/statements", id), signing.Succeed, nil)
 	for epoch := range w.Open.Epochs.Count {
-		add(fmt.Sprintf("/v1/tasks/%s/epochs/%d/reports", id, epoch), onion.SignPull, nil)
+		add(fmt.Sprintf("/v1/tasks/%s/epochs/%d/reports", id, epoch), signing.Pull, nil)
 	}
 	return all
 }

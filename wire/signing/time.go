@@ -1,4 +1,4 @@
-package onion
+package signing
 
 import (
 	"crypto/ed25519"
@@ -9,15 +9,18 @@ import (
 	"github.com/doona-dp/doona/wire/task"
 )
 
+// maxUnix is above any time that a clock of a party may say.
+const maxUnix = 1 << 53
+
 // timeLabel opens every time.
 const timeLabel = "doona-time"
 
 // Nonce is what a request draws, so that what is signed for it serves no other.
 type Nonce [16]byte
 
-// Time is what a relay or issuer signs about its clock, for whoever asks with a nonce of its own. It
+// clockTime is what a relay or issuer signs about its clock, for whoever asks with a nonce of its own. It
 // says that the clock stood there after the nonce was drawn.
-type Time struct {
+type clockTime struct {
 	Label   string
 	Version uint64
 	TaskID  []byte // 32 bytes.
@@ -33,11 +36,11 @@ type signedTime struct {
 
 // NewTime signs what a party's clock says, in its msgpack form [time, signature].
 func NewTime(key ed25519.PrivateKey, id task.ID, hop int, nonce Nonce, unix uint64) ([]byte, error) {
-	body, err := codec.Marshal(&Time{timeLabel, task.Version, id[:], uint64(hop), nonce[:], unix})
+	body, err := codec.Marshal(&clockTime{timeLabel, task.Version, id[:], uint64(hop), nonce[:], unix})
 	if err != nil {
 		return nil, err
 	}
-	return codec.Marshal(&signedTime{body, Sign(key, SignTime, body)})
+	return codec.Marshal(&signedTime{body, Sign(key, Time, body)})
 }
 
 // OpenTime reads and checks the time that the relay at hop, or the issuer at the hop after the
@@ -50,10 +53,10 @@ func OpenTime(t *task.Task, id task.ID, hop int, nonce Nonce, in []byte) (uint64
 	if err := codec.Unmarshal(in, &s); err != nil {
 		return fail(err)
 	}
-	if !Verify(timeKey(t, hop), SignTime, s.Time, s.Signature) {
+	if !Verify(timeKey(t, hop), Time, s.Time, s.Signature) {
 		return fail(ErrSigner)
 	}
-	var v Time
+	var v clockTime
 	if err := codec.Unmarshal(s.Time, &v); err != nil {
 		return fail(err)
 	}
@@ -64,7 +67,7 @@ func OpenTime(t *task.Task, id task.ID, hop int, nonce Nonce, in []byte) (uint64
 		return fail(errors.New("of another task or hop"))
 	case string(v.Nonce) != string(nonce[:]):
 		return fail(errors.New("for another nonce"))
-	case v.Unix >= maxCount:
+	case v.Unix >= maxUnix:
 		return fail(fmt.Errorf("%d seconds", v.Unix))
 	}
 	return v.Unix, nil
