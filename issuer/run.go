@@ -28,7 +28,7 @@ func (i *Issuer) Run(ctx context.Context) error {
 	var erasing sync.WaitGroup
 	erasing.Go(func() { i.clock.Watch(work) })
 	erasing.Go(func() { i.eraseLoop(work) })
-	erasing.Go(func() { i.followLoop(work) })
+	erasing.Go(func() { i.follow(work) })
 	i.ready.Store(true)
 	err = service.Serve(ctx, servers)
 	i.ready.Store(false)

@@ -7,20 +7,19 @@ import (
 	"io/fs"
 	"time"
 
-	"github.com/doona-dp/doona/internal/durable"
 	"github.com/doona-dp/doona/internal/invalid"
 	"github.com/doona-dp/doona/internal/service"
-	"github.com/doona-dp/doona/internal/succession"
+	"github.com/doona-dp/doona/internal/taskstream"
 	"github.com/doona-dp/doona/wire/taskfile"
 )
 
 // stream is a stream whose first task is in the configuration. What follows comes from its first relay, and
-// changes nothing that the first task does not allow.
+// changes nothing that the first task does not allow. It is the stream's [taskstream.Server].
 type stream struct {
-	*succession.Folder
+	*taskstream.Folder
+	issuer *Issuer
 	path   string
 	served []*served // By position.
-	failed string    // Why it could not be followed when that was tried last.
 }
 
 // loadStream loads the successors that were taken, of a task that is the first of a stream.
@@ -38,14 +37,14 @@ func (i *Issuer) loadStream(c TaskConfig, raw []byte, first *served) error {
 	if err != nil {
 		return err
 	}
-	folder, err := succession.Open(c.Successors, raw, recovery)
+	folder, err := taskstream.Open(c.Successors, raw, recovery)
 	if err != nil {
 		return err
 	}
-	l := &stream{Folder: folder, path: c.Successors, served: []*served{first}}
+	l := &stream{Folder: folder, issuer: i, path: c.Successors, served: []*served{first}}
 	i.streams = append(i.streams, l)
 	for _, t := range l.Tasks()[1:] {
-		next, err := i.loadSuccessor(l, t)
+		next, err := l.load(t)
 		if err != nil {
 			return fmt.Errorf("position %d: %w", t.Stream.Position, err)
 		}
@@ -58,9 +57,9 @@ func (i *Issuer) loadStream(c TaskConfig, raw []byte, first *served) error {
 	return nil
 }
 
-// loadSuccessor prepares to serve a task behind the first.
-func (i *Issuer) loadSuccessor(l *stream, t *succession.Task) (*served, error) {
-	if err := i.mayTell(t.Open); err != nil {
+// load prepares to serve a task behind the first.
+func (l *stream) load(t *taskstream.Task) (*served, error) {
+	if err := l.issuer.mayTell(t.Open); err != nil {
 		return nil, err
 	}
 	next, err := loadOpen(t.Open, l.Keys(t.Task), l.served[0].quota)
@@ -70,58 +69,35 @@ func (i *Issuer) loadSuccessor(l *stream, t *succession.Task) (*served, error) {
 	return next, err
 }
 
-// followLoop takes up the successors of all streams as they come.
-func (i *Issuer) followLoop(ctx context.Context) {
+// follow takes up the successors of all streams as they come, until ctx ends.
+func (i *Issuer) follow(ctx context.Context) {
+	f := taskstream.Follower{Client: i.relays, Every: i.cfg.FollowInterval, Log: i.cfg.Log,
+		Clock: func() time.Time { return i.clock.Read().Now }}
 	for _, l := range i.streams {
-		if err := durable.MakeFolder(l.path, 0o700); err != nil { // where the operator puts keys
-			i.cfg.Log.Error("couldn't make the folder of successors", "error", err)
-		}
+		f.Streams = append(f.Streams,
+			&taskstream.Followed{Folder: l.Folder, Path: l.path, Name: l.served[0].name(), Server: l})
 	}
-	for len(i.streams) > 0 {
-		for _, l := range i.streams {
-			i.noteFollowed(ctx, l, i.follow(ctx, l))
-		}
-		select {
-		case <-ctx.Done():
-			return
-		case <-time.After(i.cfg.FollowInterval):
-		}
-	}
+	f.Run(ctx)
 }
 
-// noteFollowed says in the log, once, and in the metrics that a stream cannot go on here.
-func (i *Issuer) noteFollowed(ctx context.Context, l *stream, err error) {
-	if ctx.Err() != nil {
-		return
-	}
-	name, failed := l.served[0].name(), ""
-	if err != nil {
-		failed = err.Error()
-	}
-	i.metrics.Set(metricStuck, service.Boolean(err != nil), name)
-	if err != nil && failed != l.failed {
-		i.cfg.Log.Error("couldn't follow a stream; trying again", "task", name, "error", err)
-	}
-	l.failed = failed
-}
-
-// follow takes what is new of a stream, and begins to serve what was taken.
-func (i *Issuer) follow(ctx context.Context, l *stream) error {
-	err := l.Follow(ctx, i.relays, uint64(max(i.clock.Read().Now.Unix(), 0)), func(t *succession.Task) error {
-		_, err := i.loadSuccessor(l, t)
-		return err
-	})
-	for _, t := range l.Tasks()[len(l.served):] {
-		if failed := i.join(l, t); failed != nil {
-			return errors.Join(err, failed)
-		}
-	}
+// Prepare says whether a task can be served.
+func (l *stream) Prepare(t *taskstream.Task) error {
+	_, err := l.load(t)
 	return err
 }
 
-// join serves a task that was taken.
-func (i *Issuer) join(l *stream, t *succession.Task) error {
-	next, err := i.loadSuccessor(l, t)
+// Served counts the tasks that are served.
+func (l *stream) Served() int { return len(l.served) }
+
+// Stuck says in the metrics whether the stream cannot go on here.
+func (l *stream) Stuck(err error) {
+	l.issuer.metrics.Set(metricStuck, service.Boolean(err != nil), l.served[0].name())
+}
+
+// Serve serves a task that was taken.
+func (l *stream) Serve(t *taskstream.Task) error {
+	i := l.issuer
+	next, err := l.load(t)
 	if err != nil {
 		return err
 	}

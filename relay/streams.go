@@ -15,7 +15,7 @@ import (
 
 	"github.com/doona-dp/doona/internal/invalid"
 	"github.com/doona-dp/doona/internal/service"
-	"github.com/doona-dp/doona/internal/succession"
+	"github.com/doona-dp/doona/internal/taskstream"
 	"github.com/doona-dp/doona/wire/handover"
 	"github.com/doona-dp/doona/wire/problem"
 	"github.com/doona-dp/doona/wire/signing"
@@ -26,7 +26,7 @@ import (
 // stream is a stream whose first task the operator has configured, or taken from an approved owner. What follows comes
 // from its owner, who can change nothing of it that the first task does not allow.
 type stream struct {
-	*succession.Folder
+	*taskstream.Folder
 	root   *taskfile.Open
 	owner  *owner        // who handed the first task over; nil: the operator configured it
 	posted chan struct{} // has room for the one request of the owner's that is dealt with
@@ -54,7 +54,7 @@ func (r *setup) newStream(c TaskConfig, raw []byte, s *taskfile.Open) (*stream, 
 	if err != nil {
 		return nil, err
 	}
-	folder, err := succession.Open(c.Successors, raw, recovery, candidates...)
+	folder, err := taskstream.Open(c.Successors, raw, recovery, candidates...)
 	if err != nil {
 		return nil, err
 	}
@@ -89,7 +89,7 @@ func (r *setup) loadSuccessors(l *stream) error {
 	return nil
 }
 
-func (r *setup) loadSuccessor(l *stream, t *succession.Task) (*hostedTask, error) {
+func (r *setup) loadSuccessor(l *stream, t *taskstream.Task) (*hostedTask, error) {
 	s, err := r.loadOpen(t.Raw, t.Open, l.Keys(t.Task), "")
 	if err == nil {
 		s.stream, s.owner = l, l.owner
@@ -217,7 +217,7 @@ func (r *Relay) pathStream(req *http.Request) (*stream, error) {
 }
 
 // streamTask returns a task of a stream that need not be served any more.
-func (r *Relay) streamTask(req *http.Request) *succession.Task {
+func (r *Relay) streamTask(req *http.Request) *taskstream.Task {
 	id, err := service.PathKey[task.ID](req, "task")
 	if err != nil {
 		return nil
@@ -300,7 +300,7 @@ func (r *Relay) joinLoop(ctx context.Context) {
 	defer tick.Stop()
 	for {
 		for _, l := range r.hosted().streams {
-			if !slices.ContainsFunc(l.Tasks(), func(t *succession.Task) bool { return r.hopOf(t.Open) >= 0 }) {
+			if !slices.ContainsFunc(l.Tasks(), func(t *taskstream.Task) bool { return r.hopOf(t.Open) >= 0 }) {
 				r.catchUp(ctx, l)
 			}
 		}
@@ -329,7 +329,7 @@ func (r *Relay) catchUp(ctx context.Context, l *stream) {
 		return
 	}
 	defer func() { <-l.asking }()
-	serves := func(*succession.Task) error { return nil }
+	serves := func(*taskstream.Task) error { return nil }
 	r.monitor.Logged(ctx, "couldn't follow a stream", l.Follow(ctx, r.client(), r.unixTime(), serves))
 }
 
@@ -449,11 +449,11 @@ func (r *Relay) takeSuccessor(l *stream, raw []byte, open *taskfile.Open) error 
 // refusal returns the problem of what an owner sent. What is not the owner's fault is not for the owner to read.
 func refusal(err error) error {
 	switch {
-	case errors.Is(err, succession.ErrTaken), errors.Is(err, taskfile.ErrStatements):
+	case errors.Is(err, taskstream.ErrTaken), errors.Is(err, taskfile.ErrStatements):
 		return problem.New(problem.Taken, "")
 	case errors.Is(err, errNoPlace):
 		return problem.New(problem.NoPlace, "%s", err)
-	case errors.Is(err, succession.ErrFolder), errors.Is(err, errPlaces), errors.As(err, new(*fs.PathError)):
+	case errors.Is(err, taskstream.ErrFolder), errors.Is(err, errPlaces), errors.As(err, new(*fs.PathError)):
 		return err
 	}
 	return problem.New(problem.Malformed, "%s", err)

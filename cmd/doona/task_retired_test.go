@@ -11,7 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/doona-dp/doona/internal/cli"
-	"github.com/doona-dp/doona/internal/succession"
+	"github.com/doona-dp/doona/internal/taskstream"
 	"github.com/doona-dp/doona/internal/testing/relaytest"
 	"github.com/doona-dp/doona/relay"
 	"github.com/doona-dp/doona/wire/handover"
@@ -171,9 +171,9 @@ func TestShorterStream(t *testing.T) {
 	require.NoError(t, err)
 	require.EqualValues(t, 2, third.Stream.Position)
 
-	folder, err := succession.Open(r.path("follower"), raw, r.recovery)
+	folder, err := taskstream.Open(r.path("follower"), raw, r.recovery)
 	require.NoError(t, err)
-	ready := func(*succession.Task) error { return nil }
+	ready := func(*taskstream.Task) error { return nil }
 	require.NoError(t, folder.Follow(t.Context(), r.owner, uint64(r.Clock.Now().Unix()), ready))
 	require.Len(t, folder.Tasks(), 2)
 	got, _, err := r.owner.BundleOf(t.Context(), r.Open)

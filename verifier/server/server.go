@@ -275,7 +275,7 @@ func (s *Server) Run(ctx context.Context) error {
 	for _, t := range s.all() {
 		pulling.Go(func() { t.puller.Run(working, s.cfg.PullInterval) })
 	}
-	pulling.Go(func() { s.followLoop(working, &pulling) })
+	pulling.Go(func() { s.follow(working, &pulling) })
 	s.ready.Store(true)
 	err = service.Serve(ctx, servers)
 	s.ready.Store(false)

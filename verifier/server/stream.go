@@ -7,23 +7,23 @@ import (
 	"io/fs"
 	"path/filepath"
 	"sync"
-	"time"
 
-	"github.com/doona-dp/doona/internal/durable"
 	"github.com/doona-dp/doona/internal/invalid"
 	"github.com/doona-dp/doona/internal/ledger"
-	"github.com/doona-dp/doona/internal/succession"
+	"github.com/doona-dp/doona/internal/service"
+	"github.com/doona-dp/doona/internal/taskstream"
 	"github.com/doona-dp/doona/wire/task"
 	"github.com/doona-dp/doona/wire/taskfile"
 )
 
 // stream is a stream whose first task is in the configuration. What follows comes from its relays, and
-// changes nothing that the first task does not allow.
+// changes nothing that the first task does not allow. It is the stream's [taskstream.Server].
 type stream struct {
-	*succession.Folder
-	config TaskConfig // Of the first task, with the folder.
-	served []*served  // By position.
-	failed string     // Why it could not be followed when that was tried last.
+	*taskstream.Folder
+	server *Server
+	config TaskConfig    // Of the first task, with the folder.
+	served []*served     // By position.
+	pull   func(*served) // pulls the batches of a task that has joined
 }
 
 // loadStream loads the successors that were taken, of a task that is the first of a stream.
@@ -43,16 +43,16 @@ func (s *Server) loadStream(c TaskConfig, raw []byte, first *served) error {
 	if err != nil {
 		return err
 	}
-	folder, err := succession.Open(c.Successors, raw, recovery)
+	folder, err := taskstream.Open(c.Successors, raw, recovery)
 	if err != nil {
 		return err
 	}
-	l := &stream{Folder: folder, config: c, served: []*served{first}}
+	l := &stream{Folder: folder, server: s, config: c, served: []*served{first}}
 	s.streams = append(s.streams, l)
 	for _, t := range l.Tasks()[1:] {
 		next := s.find(t.ID) // in the configuration, too
 		if next == nil {
-			if next, err = s.loadSuccessor(l, t); err != nil {
+			if next, err = l.load(t); err != nil {
 				return fmt.Errorf("position %d of %s: %w", t.Stream.Position, c.File, err)
 			}
 			s.add(next, first)
@@ -62,9 +62,9 @@ func (s *Server) loadStream(c TaskConfig, raw []byte, first *served) error {
 	return nil
 }
 
-// loadSuccessor makes the verifier of a task behind the first.
-func (s *Server) loadSuccessor(l *stream, t *succession.Task) (*served, error) {
-	next, err := s.loadTask(t.Open, l.Keys(t.Task), l.config)
+// load makes the verifier of a task behind the first.
+func (l *stream) load(t *taskstream.Task) (*served, error) {
+	next, err := l.server.loadTask(t.Open, l.Keys(t.Task), l.config)
 	if errors.Is(err, fs.ErrNotExist) {
 		err = fmt.Errorf("the owner signed a task without this verifier's keys in %s: %w", l.config.Successors, err)
 	}
@@ -135,73 +135,54 @@ func (s *Server) findRoot(t *served) error {
 // followEvery is how many pull intervals pass between two looks at a stream.
 const followEvery = 6
 
-// followLoop takes up the successors of all streams as they come, and pulls their batches.
-func (s *Server) followLoop(ctx context.Context, pulling *sync.WaitGroup) {
+// follow takes up the successors of all streams as they come, and pulls their batches, until ctx ends.
+func (s *Server) follow(ctx context.Context, pulling *sync.WaitGroup) {
+	f := taskstream.Follower{Client: s.client, Clock: s.cfg.Clock, Every: followEvery * s.cfg.PullInterval,
+		Log: s.cfg.Log}
 	for _, l := range s.streams {
-		if err := durable.MakeFolder(l.config.Successors, 0o700); err != nil { // where the operator puts keys
-			s.cfg.Log.Error("couldn't make the folder of successors", "error", err)
-		}
+		l.pull = func(t *served) { pulling.Go(func() { t.puller.Run(ctx, s.cfg.PullInterval) }) }
+		f.Streams = append(f.Streams, &taskstream.Followed{Folder: l.Folder, Path: l.config.Successors,
+			Name: l.served[0].name(), Server: l})
 	}
-	for len(s.streams) > 0 {
-		for _, l := range s.streams {
-			joined, err := s.follow(ctx, l)
-			for _, t := range joined {
-				pulling.Go(func() { t.puller.Run(ctx, s.cfg.PullInterval) })
-			}
-			s.noteFollowed(ctx, l, err)
-		}
-		select {
-		case <-ctx.Done():
-			return
-		case <-time.After(followEvery * s.cfg.PullInterval):
-		}
-	}
+	f.Run(ctx)
 }
 
-// noteFollowed says in the log, once, and in the metrics that a stream cannot go on here.
-func (s *Server) noteFollowed(ctx context.Context, l *stream, err error) {
-	if ctx.Err() != nil {
-		return
+// Prepare says whether a task can be served.
+func (l *stream) Prepare(t *taskstream.Task) error {
+	if l.server.find(t.ID) != nil {
+		return nil
 	}
-	s.metrics.Set(metricStuck, 0, l.served[0].name())
-	if err == nil {
-		l.failed = ""
-		return
-	}
-	s.metrics.Set(metricStuck, 1, l.served[0].name())
-	if l.failed != err.Error() {
-		s.cfg.Log.Error("couldn't follow a stream; trying again", "task", l.served[0].name(), "error", err)
-	}
-	l.failed = err.Error()
+	_, err := l.load(t)
+	return err
 }
 
-// follow takes what is new of a stream, and begins to serve what was taken.
-func (s *Server) follow(ctx context.Context, l *stream) (joined []*served, err error) {
-	err = l.Follow(ctx, s.client, uint64(max(s.cfg.Clock().Unix(), 0)), func(t *succession.Task) error {
-		if s.find(t.ID) != nil {
-			return nil
-		}
-		_, err := s.loadSuccessor(l, t)
-		return err
-	})
-	for _, t := range l.Tasks()[len(l.served):] {
-		next := s.find(t.ID)
-		if next == nil {
-			var failed error
-			if next, failed = s.join(l, t); failed != nil {
-				return joined, errors.Join(err, failed)
-			}
-			joined = append(joined, next)
-		}
-		l.served = append(l.served, next)
-		endsLater(s.metrics, l)
-	}
-	return joined, err
+// Served counts the tasks that are served.
+func (l *stream) Served() int { return len(l.served) }
+
+// Stuck says in the metrics whether the stream cannot go on here.
+func (l *stream) Stuck(err error) {
+	l.server.metrics.Set(metricStuck, service.Boolean(err != nil), l.served[0].name())
 }
 
-// join serves a task that was taken.
-func (s *Server) join(l *stream, t *succession.Task) (*served, error) {
-	next, err := s.loadSuccessor(l, t)
+// Serve serves a task that was taken.
+func (l *stream) Serve(t *taskstream.Task) error {
+	next := l.server.find(t.ID)
+	if next == nil {
+		var err error
+		if next, err = l.join(t); err != nil {
+			return err
+		}
+		l.pull(next)
+	}
+	l.served = append(l.served, next)
+	endsLater(l.server.metrics, l)
+	return nil
+}
+
+// join begins to serve a task that was taken.
+func (l *stream) join(t *taskstream.Task) (*served, error) {
+	s := l.server
+	next, err := l.load(t)
 	if err != nil {
 		return nil, err
 	}

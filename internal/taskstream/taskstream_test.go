@@ -1,4 +1,4 @@
-package succession_test
+package taskstream_test
 
 import (
 	"crypto/ed25519"
@@ -13,7 +13,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/doona-dp/doona/internal/succession"
+	"github.com/doona-dp/doona/internal/taskstream"
 	"github.com/doona-dp/doona/internal/testing/fixture"
 	"github.com/doona-dp/doona/internal/testing/relaytest"
 	"github.com/doona-dp/doona/wire/codec"
@@ -31,9 +31,9 @@ func TestTwoProcesses(t *testing.T) {
 	root, err := os.ReadFile(filepath.Join(c.Dir, "task0.bundle"))
 	require.NoError(t, err)
 	path := filepath.Join(t.TempDir(), "deep", "next")
-	one, err := succession.Open(path, root, task.SignKey{})
+	one, err := taskstream.Open(path, root, task.SignKey{})
 	require.NoError(t, err)
-	two, err := succession.Open(path, root, task.SignKey{})
+	two, err := taskstream.Open(path, root, task.SignKey{})
 	require.NoError(t, err)
 
 	sign, err := keyfile.LoadSign(c.VerifierSign())
@@ -68,11 +68,11 @@ func TestTwoProcesses(t *testing.T) {
 	require.False(t, has)
 	require.NoError(t, one.Take(first))
 	require.NoError(t, one.Take(first), "once more is no error")
-	require.ErrorIs(t, two.Take(second), succession.ErrTaken)
+	require.ErrorIs(t, two.Take(second), taskstream.ErrTaken)
 	_, err = two.NextKeys(1, 1, now, sign)
-	require.ErrorIs(t, err, succession.ErrTaken)
+	require.ErrorIs(t, err, taskstream.ErrTaken)
 	require.Equal(t, one.Tasks()[1].ID, two.Tasks()[1].ID)
-	again, err := succession.Open(path, root, task.SignKey{})
+	again, err := taskstream.Open(path, root, task.SignKey{})
 	require.NoError(t, err)
 	require.Len(t, again.Tasks(), 2)
 
@@ -87,7 +87,7 @@ func TestOwnerCannotPileUp(t *testing.T) {
 	root, err := os.ReadFile(filepath.Join(c.Dir, "task0.bundle"))
 	require.NoError(t, err)
 	path := t.TempDir()
-	f, err := succession.Open(path, root, task.SignKey{})
+	f, err := taskstream.Open(path, root, task.SignKey{})
 	require.NoError(t, err)
 	sign, err := keyfile.LoadSign(c.VerifierSign())
 	require.NoError(t, err)
@@ -139,7 +139,7 @@ func TestTasksWhileKeysAreMade(t *testing.T) {
 	c := relaytest.New(t, relaytest.Options{Hops: 1, Task: relaytest.InStream()})
 	root, err := os.ReadFile(filepath.Join(c.Dir, "task0.bundle"))
 	require.NoError(t, err)
-	f, err := succession.Open(t.TempDir(), root, task.SignKey{})
+	f, err := taskstream.Open(t.TempDir(), root, task.SignKey{})
 	require.NoError(t, err)
 	sign, err := keyfile.LoadSign(c.VerifierSign())
 	require.NoError(t, err)
@@ -191,7 +191,7 @@ func TestStatementFreesNumbers(t *testing.T) {
 
 	for party := range uint64(2) {
 		path := t.TempDir()
-		f, err := succession.Open(path, root, trust.Recovery)
+		f, err := taskstream.Open(path, root, trust.Recovery)
 		require.NoError(t, err)
 		for count := range uint64(4) {
 			_, err := f.NextKeys(1, 4*party+count+1, now, sign)
@@ -215,7 +215,7 @@ func TestStatementFreesNumbers(t *testing.T) {
 		changed, err = f.TakeStatement(statement)
 		require.NoError(t, err)
 		require.False(t, changed)
-		again, err := succession.Open(path, root, trust.Recovery)
+		again, err := taskstream.Open(path, root, trust.Recovery)
 		require.NoError(t, err)
 		require.EqualValues(t, 1, again.Authority().Era)
 		for count := range uint64(3) {
@@ -231,7 +231,7 @@ func TestStatementFreesNumbers(t *testing.T) {
 // owner's statement may not.
 func TestStatementNamesATaskAhead(t *testing.T) {
 	w := newWay(t)
-	f, err := succession.Open(t.TempDir(), w.root, w.trust.Recovery)
+	f, err := taskstream.Open(t.TempDir(), w.root, w.trust.Recovery)
 	require.NoError(t, err)
 	now := w.c.Open.Epochs.Start
 	named, other := w.successor(t, w.owner, 0), w.successor(t, w.owner, 1)
@@ -253,8 +253,8 @@ func TestFollowWritesNothingOfAnotherStream(t *testing.T) {
 	w := newWay(t)
 	here, there := t.TempDir(), t.TempDir()
 	now := w.c.Open.Epochs.Start
-	take := func(path string, raw []byte) *succession.Folder {
-		f, err := succession.Open(path, w.root, w.trust.Recovery)
+	take := func(path string, raw []byte) *taskstream.Folder {
+		f, err := taskstream.Open(path, w.root, w.trust.Recovery)
 		require.NoError(t, err)
 		next, _, err := check(f, raw, now)
 		require.NoError(t, err)
@@ -263,26 +263,26 @@ func TestFollowWritesNothingOfAnotherStream(t *testing.T) {
 	}
 	f := take(here, w.successor(t, w.owner, 0))
 	other := take(there, w.successor(t, w.owner, 1))
-	short, err := succession.Open(t.TempDir(), w.root, w.trust.Recovery)
+	short, err := taskstream.Open(t.TempDir(), w.root, w.trust.Recovery)
 	require.NoError(t, err)
 	var chain []byte
 	w.c.Listen(t, 0, http.HandlerFunc(func(rw http.ResponseWriter, _ *http.Request) { rw.Write(chain) }))
-	for _, served := range []*succession.Folder{short, other} {
+	for _, served := range []*taskstream.Folder{short, other} {
 		last := served.Tasks()[len(served.Tasks())-1].Open
 		_, err := served.TakeStatement(w.statement(t, taskfile.Authority{Key: w.c.Open.Owner}, last, w.rescue))
 		require.NoError(t, err)
 		chain, err = served.Chain(0)
 		require.NoError(t, err)
-		require.ErrorIs(t, f.Follow(t.Context(), w.c.Verifier, now, nil), succession.ErrForked)
+		require.ErrorIs(t, f.Follow(t.Context(), w.c.Verifier, now, nil), taskstream.ErrForked)
 		require.Zero(t, f.Authority().Era)
-		again, err := succession.Open(here, w.root, w.trust.Recovery)
+		again, err := taskstream.Open(here, w.root, w.trust.Recovery)
 		require.NoError(t, err)
 		require.Len(t, again.Tasks(), 2)
 	}
 	foreign, err := os.ReadFile(filepath.Join(there, "statements"))
 	require.NoError(t, err)
 	require.NoError(t, os.WriteFile(filepath.Join(here, "statements"), foreign, 0o600))
-	require.ErrorIs(t, f.Refresh(), succession.ErrFolder)
+	require.ErrorIs(t, f.Refresh(), taskstream.ErrFolder)
 	require.Zero(t, f.Authority().Era)
 }
 
@@ -345,7 +345,7 @@ func keysIn(t *testing.T, path string) []string {
 }
 
 // check opens a bundle, and asks a folder whether its task may come next.
-func check(f *succession.Folder, raw []byte, now uint64) (*succession.Task, bool, error) {
+func check(f *taskstream.Folder, raw []byte, now uint64) (*taskstream.Task, bool, error) {
 	open, err := taskfile.ParseOpen(raw)
 	if err != nil {
 		return nil, false, err
@@ -388,7 +388,7 @@ func TestStreamTooLarge(t *testing.T) {
 		require.NoError(t, err)
 		tasks, last = append(tasks, raw), next
 	}
-	f, err := succession.Open(t.TempDir(), tasks[0], task.SignKey{})
+	f, err := taskstream.Open(t.TempDir(), tasks[0], task.SignKey{})
 	require.NoError(t, err)
 	before := fixture.Allocated()
 	next, _, err := check(f, tasks[1], last.Epochs.Start)
@@ -417,7 +417,7 @@ func TestLongStreamIsReadOnce(t *testing.T) {
 		before = open(t, raw)
 		if position == short || position == long {
 			asked := fixture.Allocated()
-			f, err := succession.Open(folder, w.root, task.SignKey{})
+			f, err := taskstream.Open(folder, w.root, task.SignKey{})
 			require.NoError(t, err)
 			require.Len(t, f.Tasks(), position+1)
 			cost[position] = fixture.Allocated() - asked

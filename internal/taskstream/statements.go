@@ -1,4 +1,4 @@
-package succession
+package taskstream
 
 import (
 	"bytes"

@@ -1,10 +1,10 @@
-// Package succession keeps the tasks that follow the first of a stream, and the keys made for them, in a
+// Package taskstream keeps the tasks that follow the first of a stream, and the keys made for them, in a
 // folder of a party that serves the stream.
 //
 // A position of a stream is taken once, for good: POSITION.bundle is written durably before anything
 // is done with the task in it, and never replaced. What fails the rules takes no position. Several
 // processes of one party share the folder.
-package succession
+package taskstream
 
 import (
 	"crypto/ed25519"

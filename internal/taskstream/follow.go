@@ -1,0 +1,152 @@
+package taskstream
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"time"
+
+	"github.com/doona-dp/doona/internal/durable"
+	"github.com/doona-dp/doona/wire/handover"
+	"github.com/doona-dp/doona/wire/taskfile"
+)
+
+// ErrForked is returned where the relays have another task at a position than was taken here.
+var ErrForked = errors.New("the relays serve another stream")
+
+// Follow takes from the stream's relays the tasks that are not here yet, each when ready has found that it can be
+// served: for a party that no owner hands them to. Keys that were made for other numbers of epochs stay, as its
+// operator has made them.
+func (f *Folder) Follow(ctx context.Context, client *handover.Client, now uint64, ready func(*Task) error) error {
+	if err := f.Refresh(); err != nil {
+		return err
+	}
+	tasks := f.Tasks()
+	root, last := tasks[0], tasks[len(tasks)-1]
+	served, err := client.StreamOf(ctx, root.Open, last.Task, f.trust)
+	if err != nil {
+		return err
+	}
+	if err := sameLine(tasks, served.Tasks); err != nil { // before anything is written down
+		return err
+	}
+	if err := f.adopt(served.Statements); err != nil {
+		return err
+	}
+	for i, t := range served.Tasks[len(tasks):] {
+		if err := f.follow(ctx, client, t, now, ready); err != nil {
+			return fmt.Errorf("position %d: %w", len(tasks)+i, err)
+		}
+	}
+	return nil
+}
+
+// sameLine is an error unless what is served begins with all that was taken here.
+func sameLine(tasks []*Task, served []*taskfile.Open) error {
+	for i, t := range tasks {
+		if i >= len(served) {
+			return fmt.Errorf("%w: one that ends before position %d, where %s was taken", ErrForked, i, t.ID)
+		}
+		if served[i].ID != t.ID {
+			return fmt.Errorf("%w: %s at position %d, where %s was taken", ErrForked, served[i].ID, i, t.ID)
+		}
+	}
+	return nil
+}
+
+// follow takes one task, with its lists of keys, which the stream has not where the task is over.
+func (f *Folder) follow(ctx context.Context, client *handover.Client, t *taskfile.Open, now uint64,
+	ready func(*Task) error) error {
+	raw, open, err := client.BundleOf(ctx, t)
+	if err != nil {
+		return err
+	}
+	next, has, err := f.Check(raw, open, now)
+	if has || err != nil {
+		return err
+	}
+	if err := ready(next); err != nil {
+		return err
+	}
+	return f.take(next, func(*Task) error { return nil })
+}
+
+// Server serves the tasks of a stream that a [Follower] follows.
+type Server interface {
+	// Prepare finds out whether a task can be served, before it is taken for good.
+	Prepare(*Task) error
+
+	// Serve serves a task that was taken, the one behind those that are served.
+	Serve(*Task) error
+
+	// Served is how many of the stream's tasks are served, by position.
+	Served() int
+
+	// Stuck is told, after every attempt, why the stream cannot go on here; nil where it can.
+	Stuck(error)
+}
+
+// Followed is a stream that a [Follower] follows.
+type Followed struct {
+	*Folder
+	Path   string // the folder's
+	Name   string // in the log
+	Server Server
+	failed string // why it could not be followed when that was tried last
+}
+
+// Follower takes up the successors of streams as their relays have them, for issuers and verifiers.
+type Follower struct {
+	Client  *handover.Client
+	Clock   func() time.Time
+	Every   time.Duration // between two looks at a stream
+	Log     *slog.Logger
+	Streams []*Followed
+}
+
+// Run follows the streams until ctx ends.
+func (f *Follower) Run(ctx context.Context) {
+	for _, s := range f.Streams {
+		if err := durable.MakeFolder(s.Path, 0o700); err != nil { // where the operator puts keys
+			f.Log.Error("couldn't make the folder of successors", "error", err)
+		}
+	}
+	for len(f.Streams) > 0 {
+		for _, s := range f.Streams {
+			f.note(ctx, s, f.follow(ctx, s))
+		}
+		select {
+		case <-ctx.Done():
+			return
+		case <-time.After(f.Every):
+		}
+	}
+}
+
+// note says in the log, once, and to the stream's server that a stream cannot go on here.
+func (f *Follower) note(ctx context.Context, s *Followed, err error) {
+	if ctx.Err() != nil {
+		return
+	}
+	s.Server.Stuck(err)
+	failed := ""
+	if err != nil {
+		failed = err.Error()
+	}
+	if err != nil && failed != s.failed {
+		f.Log.Error("couldn't follow a stream; trying again", "task", s.Name, "error", err)
+	}
+	s.failed = failed
+}
+
+// follow takes what is new of a stream, and has what was taken served.
+func (f *Follower) follow(ctx context.Context, s *Followed) error {
+	err := s.Follow(ctx, f.Client, uint64(max(f.Clock().Unix(), 0)), s.Server.Prepare)
+	for _, t := range s.Tasks()[s.Server.Served():] {
+		if failed := s.Server.Serve(t); failed != nil {
+			return errors.Join(err, failed)
+		}
+	}
+	return err
+}
