@@ -15,37 +15,25 @@ type counting struct {
 	account, request hash
 	quota            int
 
-	done   bool // guarded by the store's turn, with the rest
-	within bool
-	err    error
+	within bool // set by the one who commits
 }
 
 // count counts a request of an account, durably, and says whether it is within the quota. A request
 // that was counted before is not counted again: its answer may have been lost. Requests that come
-// together share a transaction: whoever has the turn commits for all who wait.
+// together share a transaction.
 func (s *store) count(task task.ID, epoch uint64, account, request hash, quota int) (within bool, err error) {
 	c := &counting{task: task, epoch: epoch, account: account, request: request, quota: quota}
-	s.mu.Lock()
-	s.waiting = append(s.waiting, c)
-	s.mu.Unlock()
-	s.turn.Lock()
-	defer s.turn.Unlock()
-	if !c.done {
-		s.mu.Lock()
-		group := s.waiting
-		s.waiting = nil
-		s.mu.Unlock()
-		err := s.commit(group)
-		for _, other := range group {
-			other.done, other.err = true, err
-		}
+	if err := s.requests.Do(s.commit, c); err != nil {
+		return false, err
 	}
-	return c.within && c.err == nil, c.err
+	return c.within, nil
 }
 
 // commit counts a group: in the store first, then in the marks, and only then are tokens given out. A
 // store that is set back later is behind a mark.
 func (s *store) commit(group []*counting) error {
+	s.turn.Lock()
+	defer s.turn.Unlock()
 	if s.unsure {
 		if err := s.settle(); err != nil {
 			return err

@@ -12,6 +12,7 @@ import (
 
 	_ "modernc.org/sqlite" // registers the driver "sqlite"
 
+	"github.com/doona-dp/doona/internal/durable"
 	"github.com/doona-dp/doona/internal/service"
 	"github.com/doona-dp/doona/wire/task"
 )
@@ -41,8 +42,7 @@ type store struct {
 	db      *sql.DB // one connection: SQLite has one writer
 	release func() error
 
-	mu      sync.Mutex // guards waiting
-	waiting []*counting
+	requests durable.Coalescer[*counting] // that are counted together
 
 	turn   sync.Mutex // of the one who commits; guards the rest, and marks
 	bound  map[task.ID]*bound

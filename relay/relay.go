@@ -32,9 +32,9 @@ import (
 	"sync/atomic"
 
 	"github.com/doona-dp/doona/internal/clock"
+	"github.com/doona-dp/doona/internal/durable"
 	display "github.com/doona-dp/doona/internal/look"
 	"github.com/doona-dp/doona/internal/service"
-	"github.com/doona-dp/doona/relay/internal/coalesce"
 	"github.com/doona-dp/doona/relay/internal/monitor"
 	"github.com/doona-dp/doona/relay/internal/spill"
 	"github.com/doona-dp/doona/relay/internal/storage"
@@ -78,7 +78,7 @@ type Relay struct {
 
 	memory int // bytes of slots that are permuted without a file
 
-	settling coalesce.Coalescer[struct{}]
+	settling durable.Coalescer[struct{}]
 	looked   look    // of epochLoop
 	backlog  backlog // of epochLoop
 

@@ -21,10 +21,10 @@ import (
 // Limits of a [Server]: a client that dawdles loses its connection. ReadTimeout and WriteTimeout may be
 // put off for long bodies and answers, by their size.
 const (
-	HeaderTimeout = 10 * time.Second // for the headers of a request
+	headerTimeout = 10 * time.Second // for the headers of a request
 	ReadTimeout   = 15 * time.Second // for the whole request
 	WriteTimeout  = 30 * time.Second // from its headers to the end of the answer
-	IdleTimeout   = time.Minute      // between an answer and the next request
+	idleTimeout   = time.Minute      // between an answer and the next request
 	maxHeader     = 16 << 10         // bytes
 )
 
@@ -75,8 +75,8 @@ func newServer(l net.Listener, handler http.Handler, to *slog.Logger) *Server {
 	s.Handler, s.ErrorLog = guard(to, handler), log.New(io.Discard, "", 0)
 	s.Protocols = new(http.Protocols)
 	s.Protocols.SetHTTP1(true)
-	s.ReadHeaderTimeout, s.ReadTimeout, s.WriteTimeout, s.IdleTimeout = HeaderTimeout, ReadTimeout, WriteTimeout,
-		IdleTimeout
+	s.ReadHeaderTimeout, s.ReadTimeout, s.WriteTimeout, s.IdleTimeout = headerTimeout, ReadTimeout, WriteTimeout,
+		idleTimeout
 	s.MaxHeaderBytes = maxHeader
 	s.ConnState = s.follow
 	s.RegisterOnShutdown(s.closeFresh)

@@ -9,14 +9,14 @@ import (
 	"slices"
 	"time"
 
-	"github.com/doona-dp/doona/relay/internal/coalesce"
+	"github.com/doona-dp/doona/internal/durable"
 )
 
 // epochs is the part of a store that says how far each epoch has come.
 type epochs struct {
 	*database
 	members *members
-	turns   coalesce.Coalescer[*turning]
+	turns   durable.Coalescer[*turning]
 }
 
 // Progress lists the epochs that have seen anything, by id.

@@ -12,8 +12,8 @@ import (
 	"net/netip"
 	"sync"
 
+	"github.com/doona-dp/doona/internal/durable"
 	"github.com/doona-dp/doona/internal/secret"
-	"github.com/doona-dp/doona/relay/internal/coalesce"
 	"github.com/doona-dp/doona/relay/internal/keytree"
 	"github.com/doona-dp/doona/wire/task"
 	"github.com/doona-dp/doona/wire/token"
@@ -34,7 +34,7 @@ import (
 type Vault struct {
 	file    *keytree.File
 	reserve Reserve
-	cuts    coalesce.Coalescer[keytree.Label]
+	cuts    durable.Coalescer[keytree.Label]
 
 	mu       sync.Mutex // guards the rest
 	epochs   map[EpochID]*EpochKey

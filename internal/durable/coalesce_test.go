@@ -1,4 +1,4 @@
-package coalesce
+package durable
 
 import (
 	"errors"

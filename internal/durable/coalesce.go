@@ -1,10 +1,10 @@
-// Package coalesce merges concurrent calls. The store does so where many epochs end, or keys are destroyed, at one
-// time, and the relay where many next hops confirm.
-package coalesce
+package durable
 
 import "sync"
 
-// Coalescer merges concurrent calls: callers that arrive during a run share the next one. The zero value is ready.
+// Coalescer merges concurrent calls: callers that arrive during a run share the next one. The zero value is ready. The
+// store of a relay does so where many epochs end, or keys are destroyed, at one time, the relay where many next hops
+// confirm, and an issuer where many ask for tokens.
 type Coalescer[T any] struct {
 	doing sync.Mutex // held while it is done
 	mu    sync.Mutex // guards next
