@@ -53,7 +53,6 @@ var offenders = map[string][]string{
 	},
 	exported: {
 		"protocols",
-		"wire/onion",
 		"wire/task",
 	},
 	booleans: {
