@@ -6,7 +6,6 @@ import "github.com/doona-dp/doona/internal/testing/relaytest"
 const batchSize = relaytest.BatchSize
 
 var (
-	newCascade    = relaytest.NewMeanCascade
 	newVerifier   = relaytest.NewVerifier
 	slots         = relaytest.Slots
 	slotsOf       = relaytest.SlotsOf

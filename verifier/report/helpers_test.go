@@ -12,7 +12,6 @@ var (
 	slots         = relaytest.Slots
 	slotsOf       = relaytest.SlotsOf
 	chain         = relaytest.Chain
-	reportOf      = relaytest.ReportJSON
 	everyProtocol = relaytest.EveryProtocol
 	oneRelay      = relaytest.OneRelay
 	wholeBatch    = relaytest.WholeBatch
