@@ -6,8 +6,6 @@ import (
 	"sync"
 
 	"github.com/doona-dp/doona/internal/invalid"
-	"github.com/doona-dp/doona/wire/handover"
-	"github.com/doona-dp/doona/wire/onion"
 	"github.com/doona-dp/doona/wire/problem"
 )
 
@@ -84,47 +82,6 @@ func (a *admission) left() room {
 // reportBytes returns the memory that a report with a body of some bytes takes until it is stored:
 // the body, its plaintext and the rows made of them, and what a request costs besides.
 func reportBytes(body int64) int64 { return 4*body + 16<<10 }
-
-// handouts bounds the batches on their way out, of each of which a chunk is held in memory: whoever saw a next
-// hop's signature on the way can ask again, and read slowly. One batch of each task may always be
-// out, and more as long as all together are within handoutBytes.
-type handouts struct {
-	mu    sync.Mutex // guards the rest
-	bytes int64
-	tasks map[*hostedTask]int
-}
-
-const handoutBytes = 64 << 20
-
-// take takes the place of a batch and says whether there was one.
-func (h *handouts) take(s *hostedTask) bool {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	size := s.handout()
-	if h.tasks[s] > 0 && h.bytes+size > handoutBytes {
-		return false
-	}
-	if h.tasks == nil {
-		h.tasks = map[*hostedTask]int{}
-	}
-	h.tasks[s]++
-	h.bytes += size
-	return true
-}
-
-func (h *handouts) leave(s *hostedTask) {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	h.tasks[s]--
-	h.bytes -= s.handout()
-}
-
-// handout is how much memory a batch of a task takes as it leaves this relay: a chunk, encrypted and not, and where
-// its chunks are.
-func (s *hostedTask) handout() int64 {
-	return 2*onion.ChunkSlots*int64(s.layout.SlotSize(s.hop+1)) +
-		handover.MaxBatch(s.Task, s.layout, s.hop)/int64(s.layout.SlotSize(s.hop+1))/onion.ChunkSlots*24
-}
 
 // checkMemory demands that every task's largest report finds room while all others that there may be are flooded; also
 // that of a task that may come. The tasks of a stream come one after the other and count as one.

@@ -26,16 +26,17 @@ func (r *setup) guard() (*clock.Guard, error) {
 		Tolerance: clock.Tolerance(shortest), Ends: r.manyEnd, Log: r.cfg.Log})
 }
 
-// meet has the guard ask the other relays of this one's tasks, and their issuers, for their clocks. Whom an approved
-// owner names is not asked: its operator has not looked at them, and two of them could end other owners' epochs early.
-func (r *Relay) meet() {
+// setClockPeers has the guard ask the other relays of this one's tasks, and their issuers, for their clocks. Whom an
+// approved owner names is not asked: its operator has not looked at them, and two of them could end other owners'
+// epochs early.
+func (h *host) setClockPeers() {
 	var tasks []*taskfile.Open
-	for _, s := range r.hosted().order {
+	for _, s := range h.hosted().order {
 		if s.owner == nil {
 			tasks = append(tasks, s.Open)
 		}
 	}
-	r.clock.Meet(r.client(), r.signers.Public(), tasks...)
+	h.clock.Meet(h.client(), h.signers.Public(), tasks...)
 }
 
 // manyEnd says whether more than one epoch of a task that is open here ends between two moments.
@@ -59,8 +60,8 @@ func (r *setup) manyEnd(from, to time.Time) bool {
 }
 
 // now returns the time, or the problem that it is not known.
-func (r *Relay) now() (time.Time, error) {
-	read := r.clock.Read()
+func (in *ingress) now() (time.Time, error) {
+	read := in.clock.Read()
 	if read.Doubt != "" {
 		return read.Now, service.TryLater(problem.ClockInDoubt, "")
 	}
@@ -70,9 +71,9 @@ func (r *Relay) now() (time.Time, error) {
 // mayEnd says whether the signed end of an epoch may be taken. It is of the relay from which all comes
 // that this one could open, so it is enough where this relay does not know the time; a clock that is
 // not in doubt must say so, too.
-func (r *Relay) mayEnd(e hostedEpoch) bool {
+func (mx *mixer) mayEnd(e hostedEpoch) bool {
 	_, end := e.Window()
-	read := r.clock.Read()
+	read := mx.clock.Read()
 	if read.Doubt != "" {
 		return !read.Latest.Before(end)
 	}

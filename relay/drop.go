@@ -13,19 +13,19 @@ import (
 // dropExpired lets go of the tasks of which all epochs have expired, so that no batch, manifest, key or replay set is
 // kept. One of a stream must have a follower. What a fork would be known by stays: the bundle of every position, and in
 // the store how far each epoch came. Of an approved owner's last one nothing stays: its place is free again.
-func (r *Relay) dropExpired(ctx context.Context) {
-	for _, s := range r.hosted().order {
-		if r.mayDrop(s) {
-			r.monitor.Logged(ctx, "couldn't drop a task", r.drop(ctx, s))
+func (h *host) dropExpired(ctx context.Context) {
+	for _, s := range h.hosted().order {
+		if h.mayDrop(s) {
+			h.monitor.Logged(ctx, "couldn't drop a task", h.drop(ctx, s))
 		}
 	}
 }
 
 // dropDropped lets go of what other processes have dropped: the file that its mark is in is gone.
-func (r *Relay) dropDropped(ctx context.Context) {
-	for _, s := range r.hosted().order {
+func (h *host) dropDropped(ctx context.Context) {
+	for _, s := range h.hosted().order {
 		if s.stream != nil && s.stream.Dropped(s.Task) || s.placeDropped() {
-			r.monitor.Logged(ctx, "couldn't drop a task", r.drop(ctx, s))
+			h.monitor.Logged(ctx, "couldn't drop a task", h.drop(ctx, s))
 		}
 	}
 }
@@ -48,35 +48,35 @@ func (s *hostedTask) placeDropped() bool { return s.owner != nil && s.owner.drop
 // mayDrop says whether all epochs of a task have expired, which is in a stream that went on, or the last one in an
 // approved owner's place. One that the operator has ended is kept as long as if it had expired by itself: what was
 // found of it is still asked for.
-func (r *Relay) mayDrop(s *hostedTask) bool {
+func (h *host) mayDrop(s *hostedTask) bool {
 	for e := range s.EachEpoch() {
 		if e.State() < store.StateExpired {
 			return false
 		}
 	}
 	_, end := s.Epoch(s.Epochs.Count - 1).Window()
-	return (s.followed() || r.lastInPlace(s)) && r.clock.Read().Over(end.Add(r.cfg.Retention))
+	return (s.followed() || h.lastInPlace(s)) && h.clock.Read().Over(end.Add(h.cfg.Retention))
 }
 
 // lastInPlace says whether nothing else has the task's place.
-func (r *Relay) lastInPlace(s *hostedTask) bool {
-	return s.owner != nil && !slices.ContainsFunc(r.hosted().order, func(t *hostedTask) bool {
+func (h *host) lastInPlace(s *hostedTask) bool {
+	return s.owner != nil && !slices.ContainsFunc(h.hosted().order, func(t *hostedTask) bool {
 		return t != s && t.place() == s.place()
 	})
 }
 
 // drop stops what is done for a task. The keys of the first of a stream stay with who configured it, or with the place.
 // Those of others are removed when their mark is not looked at any more.
-func (r *Relay) drop(ctx context.Context, s *hostedTask) error {
-	r.joining.Lock()
-	defer r.joining.Unlock()
-	r.vault.Unwatch(s.ID)
-	before := r.hosted()
+func (h *host) drop(ctx context.Context, s *hostedTask) error {
+	h.joining.Lock()
+	defer h.joining.Unlock()
+	h.vault.Unwatch(s.ID)
+	before := h.hosted()
 	streams := before.streams
 	switch {
 	case s.owner != nil && (!s.followed() || s.placeDropped()):
 		if !s.placeDropped() { // by another process, which has left nothing to remove
-			if err := s.owner.drop(s.place(), r.clock.Read()); err != nil {
+			if err := s.owner.drop(s.place(), h.clock.Read()); err != nil {
 				return err
 			}
 		}
@@ -89,11 +89,11 @@ func (r *Relay) drop(ctx context.Context, s *hostedTask) error {
 	}
 	order := slices.Clone(before.order)
 	order = slices.DeleteFunc(order, func(t *hostedTask) bool { return t == s })
-	if err := r.serveOnly(order, streams); err != nil {
+	if err := h.serveOnly(order, streams); err != nil {
 		return err
 	}
-	r.changed()
-	r.monitor.ForgetOf(monitor.ByTask, s.name())
-	r.cfg.Log.Info("task dropped", "task", s.name())
-	return r.forgetRings(ctx, before)
+	h.changed()
+	h.monitor.ForgetOf(monitor.ByTask, s.name())
+	h.cfg.Log.Info("task dropped", "task", s.name())
+	return h.forgetRings(ctx, before)
 }

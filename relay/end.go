@@ -79,7 +79,7 @@ func (b *SetBack) look(ctx context.Context) error {
 		}
 	}
 	if b.Cause == "" {
-		if err := b.lookBehind(ctx, all); err != nil {
+		if err := b.lookForRollback(ctx, all); err != nil {
 			return err
 		}
 	}
@@ -157,8 +157,8 @@ func (b *SetBack) waitForMember(ctx context.Context, all []store.Progress) ([]st
 	return all, nil
 }
 
-// lookBehind looks for what the next hop has shown of an epoch that goes on: that all was set back together.
-func (b *SetBack) lookBehind(ctx context.Context, all []store.Progress) error {
+// lookForRollback looks for what the next hop has shown of an epoch that goes on: that all was set back together.
+func (b *SetBack) lookForRollback(ctx context.Context, all []store.Progress) error {
 	findings, err := b.relay.store.Findings(ctx)
 	if err != nil {
 		return err
@@ -167,10 +167,11 @@ func (b *SetBack) lookBehind(ctx context.Context, all []store.Progress) error {
 		at := slices.IndexFunc(all, func(p store.Progress) bool { return p.ID == id })
 		return at >= 0 && all[at].State == store.StateEnded
 	}
-	if !slices.ContainsFunc(findings, func(f store.Finding) bool { return f.Reason == findBehind && !ended(f.ID) }) {
+	goesOn := func(f store.Finding) bool { return f.Reason == findRolledBack && !ended(f.ID) }
+	if !slices.ContainsFunc(findings, goesOn) {
 		return ErrNotSetBack
 	}
-	b.Cause = string(findBehind)
+	b.Cause = string(findRolledBack)
 	return nil
 }
 

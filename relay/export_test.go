@@ -48,11 +48,11 @@ func Patterns(r *Relay) []string { return r.mux().Patterns }
 func Kept(r *Relay) (n int) {
 	for _, s := range r.hosted().order {
 		s.mu.Lock()
-		n += len(s.openers) + len(s.tokens) + len(s.states) + len(s.batches) + len(s.waits) + len(s.behind)
+		n += len(s.openers) + len(s.tokens) + len(s.states) + len(s.batches) + kept(&s.polling) + len(s.behind)
 		s.mu.Unlock()
 		n += len(s.made.epochs) + len(s.taken.epochs)
 	}
-	for _, ring := range r.nonces.hops {
+	for _, ring := range r.host.nonces.hops {
 		n += len(ring.seen)
 	}
 	return n + kept(r.monitor)
@@ -71,7 +71,7 @@ func kept(of any) (n int) {
 
 // Poison has a relay keep what one without bounds kept of a pull for an epoch of its first task, whatever its number.
 func Poison(r *Relay, epoch, seq uint64) error {
-	err := r.nowBehind(context.Background(), r.hosted().order[0].Epoch(epoch).Ref(seq))
+	err := r.handout.foundRolledBack(context.Background(), r.hosted().order[0].Epoch(epoch).Ref(seq))
 	if errors.Is(err, problem.New(problem.SetBack, "")) {
 		return nil
 	}
@@ -80,7 +80,10 @@ func Poison(r *Relay, epoch, seq uint64) error {
 
 // MadeBetween has a relay that is not running find a batch's manifest only when it looks for the second time: as where
 // the batch is made while a request is answered.
-func MadeBetween(r *Relay) { r.store.BatchStore = &madeBetween{Store: r.store} }
+func MadeBetween(r *Relay) {
+	r.store.BatchStore = &madeBetween{Store: r.store}
+	r.use(r.store, r.clock)
+}
 
 type madeBetween struct {
 	storage.Store
@@ -97,6 +100,7 @@ func (m *madeBetween) Manifest(ctx context.Context, b store.BatchID) ([]byte, bo
 // HoldSealing has a relay that is not running never come to the end of sealing a batch of these epochs.
 func HoldSealing(r *Relay, held func(epoch uint64) bool) {
 	r.store.BatchStore = &holding{r.store, held}
+	r.use(r.store, r.clock)
 }
 
 type holding struct {
@@ -124,18 +128,21 @@ func (h *holding) SealWithheld(ctx context.Context, b store.BatchID, build store
 // called.
 func FillHandouts(r *Relay) (free func()) {
 	n := 0
-	for r.handouts.take(r.hosted().order[0]) {
+	for r.handout.handouts.take(r.hosted().order[0]) {
 		n++
 	}
 	return func() {
 		for range n {
-			r.handouts.leave(r.hosted().order[0])
+			r.handout.handouts.leave(r.hosted().order[0])
 		}
 	}
 }
 
 // FailSeals lets no batch of a task be sealed, as if the store failed. Call it before Run.
-func FailSeals(r *Relay, task task.ID) { r.store.BatchStore = failingSeals{r.store, task} }
+func FailSeals(r *Relay, task task.ID) {
+	r.store.BatchStore = failingSeals{r.store, task}
+	r.use(r.store, r.clock)
+}
 
 type failingSeals struct {
 	storage.Store
@@ -161,6 +168,7 @@ func (f failingSeals) SealWithheld(ctx context.Context, b store.BatchID, build s
 func SealSlowly(r *Relay) {
 	slow := &slowSeals{Store: r.store, looks: make(chan struct{})}
 	r.store.BatchStore, r.store.GuardStore = slow, slow
+	r.use(r.store, r.clock)
 }
 
 type slowSeals struct {
@@ -194,7 +202,10 @@ func Scratch(r *Relay) string { return r.cfg.Scratch }
 
 // RetryMixes has every other mix fail when all is done but its last transaction, as where a server is gone then. Call
 // it before Run.
-func RetryMixes(r *Relay) { r.store.MixStore = &retriedMixes{Store: r.store} }
+func RetryMixes(r *Relay) {
+	r.store.MixStore = &retriedMixes{Store: r.store}
+	r.use(r.store, r.clock)
+}
 
 type retriedMixes struct {
 	storage.Store
@@ -214,7 +225,7 @@ func (m *retriedMixes) Mix(
 }
 
 // SpillAt has a relay permute what is above so many bytes in a file.
-func SpillAt(r *Relay, memory int) { r.memory = memory }
+func SpillAt(r *Relay, memory int) { r.maker.memory = memory }
 
 // HasEpochKey says whether a relay can still name the clients of an epoch.
 func HasEpochKey(r *Relay, task task.ID, epoch uint64) bool {
@@ -223,7 +234,7 @@ func HasEpochKey(r *Relay, task task.ID, epoch uint64) bool {
 }
 
 // FreeMemory returns what is left of MaxMemory.
-func FreeMemory(r *Relay) int64 { return r.admission.left().bytes }
+func FreeMemory(r *Relay) int64 { return r.ingress.admission.left().bytes }
 
 // Unencrypted has a relay store the first batch of epoch 0 of a task as it is, until it seals it.
 func Unencrypted(r *Relay, task task.ID) { r.vault.Unencrypted(store.EpochID{Task: task}.Batch(0)) }
@@ -287,9 +298,9 @@ func GroupOrder(r *Relay, n int) (order []int) {
 		at[waiting[i]] = i
 	}
 	for _, p := range waiting[1:] {
-		r.queue <- p
+		r.ingress.queue <- p
 	}
-	for _, p := range r.gather(waiting[0]) {
+	for _, p := range r.ingress.gather(waiting[0]) {
 		order = append(order, at[p])
 	}
 	return order
@@ -299,9 +310,9 @@ func GroupOrder(r *Relay, n int) (order []int) {
 // one and of one that comes late.
 func EndQueue(r *Relay) (waiting <-chan bool, late bool) {
 	p := &pending{&store.Submission{}, make(chan bool, 1)}
-	r.hand(p)
-	r.endQueue()
-	return p.done, r.hand(p)
+	r.ingress.hand(p)
+	r.ingress.endQueue()
+	return p.done, r.ingress.hand(p)
 }
 
 // Orders returns a function that has a relay make a batch of n slots in each of its lanes, as often as it is called,
@@ -310,6 +321,7 @@ func EndQueue(r *Relay) (waiting <-chan bool, late bool) {
 func Orders(r *Relay, n int, source *onion.SignedManifest) func() ([][]int, error) {
 	s, made := r.hosted().order[0], &builder{Store: r.store, submissions: uint64(n)}
 	r.store.BatchStore, r.store.MixStore, r.store.UpkeepStore = made, made, made
+	r.use(r.store, r.clock)
 	slot := func(i int) []byte {
 		out := make([]byte, s.layout.SlotSize(s.hop+1))
 		out[0] = byte(i)
@@ -331,9 +343,9 @@ func Orders(r *Relay, n int, source *onion.SignedManifest) func() ([][]int, erro
 		}
 		made.bytes.Reset()
 		if s.hop == 0 {
-			err = r.seal(context.Background(), s.Epoch(0).Ref(0), r.store.Seal)
+			err = r.maker.seal(context.Background(), s.Epoch(0).Ref(0), r.store.Seal)
 		} else {
-			err = r.mixRows(s, source, before, made.rows)
+			err = r.mixing.mixRows(s, source, before, made.rows)
 		}
 		if err != nil {
 			return nil, err
@@ -354,8 +366,8 @@ func Orders(r *Relay, n int, source *onion.SignedManifest) func() ([][]int, erro
 }
 
 // mixRows mixes rows as if they had been opened.
-func (r *Relay) mixRows(s *hostedTask, source *onion.SignedManifest, m *onion.Manifest, rows []store.Row) error {
-	o, err := r.newOpening(s.Epoch(0))
+func (mx *mixer) mixRows(s *hostedTask, source *onion.SignedManifest, m *onion.Manifest, rows []store.Row) error {
+	o, err := mx.newIncoming(s.Epoch(0))
 	if err != nil {
 		return err
 	}
@@ -371,7 +383,7 @@ func (r *Relay) mixRows(s *hostedTask, source *onion.SignedManifest, m *onion.Ma
 			return err
 		}
 	}
-	return r.mixBatch(context.Background(), s, source, o)
+	return mx.mixBatch(context.Background(), s, source, o)
 }
 
 // builder is a store that only has batches built.
@@ -414,7 +426,10 @@ func (b *builder) Sweep(context.Context) error { return nil }
 func (b *builder) Scrub(context.Context) error { return nil }
 
 // DestroyedBefore has a relay count so many batches of every epoch as destroyed that never came.
-func DestroyedBefore(r *Relay, n uint64) { r.store.MixStore = &destroyedBefore{r.store, n} }
+func DestroyedBefore(r *Relay, n uint64) {
+	r.store.MixStore = &destroyedBefore{r.store, n}
+	r.use(r.store, r.clock)
+}
 
 type destroyedBefore struct {
 	storage.Store
@@ -430,6 +445,7 @@ func (d *destroyedBefore) Destroyed(ctx context.Context, id store.EpochID) (uint
 func BatchesTold(r *Relay) *atomic.Uint64 {
 	t := &told{Store: r.store}
 	r.store.ReportStore = t
+	r.use(r.store, r.clock)
 	return &t.batches
 }
 
@@ -473,10 +489,10 @@ func RowBytes(path string) (rows, bytes map[string]int, err error) {
 
 // Rings returns how many nonces a relay remembers by whose ring they are in.
 func Rings(r *Relay) map[task.SignKey]int {
-	r.nonces.mu.Lock()
-	defer r.nonces.mu.Unlock()
+	r.host.nonces.mu.Lock()
+	defer r.host.nonces.mu.Unlock()
 	n := map[task.SignKey]int{}
-	for key, ring := range r.nonces.hops {
+	for key, ring := range r.host.nonces.hops {
 		n[key] = len(ring.seen)
 	}
 	return n

@@ -8,8 +8,10 @@ import (
 	"net/http"
 	"net/netip"
 	"runtime"
+	"sync"
 	"time"
 
+	"github.com/doona-dp/doona/internal/clock"
 	"github.com/doona-dp/doona/internal/service"
 	"github.com/doona-dp/doona/randomizer"
 	"github.com/doona-dp/doona/relay/internal/monitor"
@@ -19,32 +21,54 @@ import (
 	"github.com/doona-dp/doona/wire/problem"
 )
 
+// ingress takes clients' reports in: what limits, tokens and replay sets let through is on disk before it is
+// acknowledged.
+type ingress struct {
+	*setup
+	store     reportStore
+	vault     *store.Vault
+	monitor   *monitor.Monitor
+	clock     *clock.Guard
+	wakeEpoch func() // a batch is full
+
+	admission *admission
+	queue     chan *pending // to the committer
+	ending    sync.RWMutex  // guards ended
+	ended     bool          // nothing further goes into queue
+}
+
+// reportStore is what takes reports.
+type reportStore interface {
+	Commit(ctx context.Context, group []*store.Submission) (full bool, err error)
+	SetBack() *store.SetBack
+}
+
 // handleReport takes one client's submission: cheap checks first, then room for it, then the one
 // public-key operation, then the store. 201 means that it is on disk.
 //
 // The origin comes before all that depends on what has happened here, or else any page could ask by its visitors'
 // browsers whether their networks have reported.
-func (r *Relay) handleReport(w http.ResponseWriter, req *http.Request) error {
-	s, err := r.reportTask(req)
+func (in *ingress) handleReport(w http.ResponseWriter, req *http.Request) error {
+	s, err := in.reportTask(req)
 	if err != nil {
 		service.AllowOrigins(w)
 		return err
 	}
 	if err := service.CheckOrigin(w, req, s.Clients); err != nil {
-		r.tallyForeign(req, s)
+		in.tallyForeign(req, s)
 		return err
 	}
-	if back := r.store.SetBack(); back != nil {
+	if back := in.store.SetBack(); back != nil {
 		return back
 	}
-	e, err := r.reportEpoch(req, s)
+	e, err := in.reportEpoch(req, s)
 	if err != nil {
 		return err
 	}
-	if err := r.takeReport(w, req, e); err != nil {
+	if err := in.takeReport(w, req, e); err != nil {
 		var p *problem.Problem
 		if errors.As(err, &p) {
-			r.monitor.Tally(e.ID(), string(p.Name), 1)
+			in.monitor.Tally(e.ID(), string(p.Name), 1)
 		}
 		return err
 	}
@@ -53,8 +77,8 @@ func (r *Relay) handleReport(w http.ResponseWriter, req *http.Request) error {
 }
 
 // handlePreflight answers a browser that asks whether a page may post a report with a token.
-func (r *Relay) handlePreflight(w http.ResponseWriter, req *http.Request) error {
-	s, err := r.reportTask(req)
+func (in *ingress) handlePreflight(w http.ResponseWriter, req *http.Request) error {
+	s, err := in.reportTask(req)
 	if err != nil {
 		service.AllowOrigins(w) // so that the page can post, and read why that is refused
 	} else if err := service.CheckOrigin(w, req, s.Clients); err != nil {
@@ -65,8 +89,8 @@ func (r *Relay) handlePreflight(w http.ResponseWriter, req *http.Request) error 
 }
 
 // reportTask returns the task that a submission is for.
-func (r *Relay) reportTask(req *http.Request) (*hostedTask, error) {
-	s, err := service.PathTask(req, r.hosted().tasks)
+func (in *ingress) reportTask(req *http.Request) (*hostedTask, error) {
+	s, err := service.PathTask(req, in.hosted().tasks)
 	if err != nil {
 		return nil, err
 	}
@@ -78,27 +102,27 @@ func (r *Relay) reportTask(req *http.Request) (*hostedTask, error) {
 
 // tallyForeign counts a report of a foreign page among an epoch's refusals, if the epoch takes reports by the task and
 // the clock: not by its state, which would show in how long the answer takes. Nothing of the origin is kept.
-func (r *Relay) tallyForeign(req *http.Request, s *hostedTask) {
+func (in *ingress) tallyForeign(req *http.Request, s *hostedTask) {
 	epoch, err := service.PathEpoch(req, s.Task)
 	if err != nil {
 		return
 	}
 	e := s.Epoch(epoch)
 	start, end := e.Window()
-	if now, err := r.now(); err == nil && !now.Before(start) && now.Before(end) {
-		r.monitor.Tally(e.ID(), string(problem.ForeignOrigin), 1)
+	if now, err := in.now(); err == nil && !now.Before(start) && now.Before(end) {
+		in.monitor.Tally(e.ID(), string(problem.ForeignOrigin), 1)
 	}
 }
 
 // reportEpoch returns the epoch that a submission is for, if it is open.
-func (r *Relay) reportEpoch(req *http.Request, s *hostedTask) (e hostedEpoch, err error) {
+func (in *ingress) reportEpoch(req *http.Request, s *hostedTask) (e hostedEpoch, err error) {
 	epoch, err := service.PathEpoch(req, s.Task)
 	if err != nil {
 		return e, err
 	}
 	e = s.Epoch(epoch)
 	start, end := e.Window()
-	now, err := r.now()
+	now, err := in.now()
 	if err != nil {
 		return e, err
 	}
@@ -108,12 +132,12 @@ func (r *Relay) reportEpoch(req *http.Request, s *hostedTask) (e hostedEpoch, er
 	case !now.Before(end) || e.State() != store.StateOpen || s.isStopped():
 		return e, problem.New(problem.EpochClosed, "").At(now)
 	case e.RolledBack():
-		return e, errBehind()
+		return e, errRolledBack()
 	}
 	return e, nil
 }
 
-func (r *Relay) takeReport(w http.ResponseWriter, req *http.Request, e hostedEpoch) error {
+func (in *ingress) takeReport(w http.ResponseWriter, req *http.Request, e hostedEpoch) error {
 	most := int64(e.layout.MaxBody())
 	if err := checkHeader(req, most); err != nil {
 		return err
@@ -121,15 +145,15 @@ func (r *Relay) takeReport(w http.ResponseWriter, req *http.Request, e hostedEpo
 	if req.ContentLength >= 0 {
 		most = req.ContentLength
 	}
-	client, size := service.Network(r.proxies.Client(req)), reportBytes(most)
-	if name := r.admission.take(e.hostedTask, client, size); name != "" {
-		return r.monitor.TurnAway(name)
+	client, size := service.Network(in.proxies.Client(req)), reportBytes(most)
+	if name := in.admission.take(e.hostedTask, client, size); name != "" {
+		return in.monitor.TurnAway(name)
 	}
-	defer r.admission.leave(e.hostedTask, client, size)
+	defer in.admission.leave(e.hostedTask, client, size)
 	var tok []byte
 	if e.withTokens() { // before the body is read: who has none takes no memory
 		var err error
-		if tok, err = r.checkToken(w, req, e); err != nil {
+		if tok, err = in.checkToken(w, req, e); err != nil {
 			return err
 		}
 	}
@@ -137,11 +161,11 @@ func (r *Relay) takeReport(w http.ResponseWriter, req *http.Request, e hostedEpo
 	if err != nil {
 		return err
 	}
-	sub, err := r.openReport(e, body, client, tok)
+	sub, err := in.openReport(e, body, client, tok)
 	if err != nil {
 		return err
 	}
-	return r.enqueue(sub)
+	return in.enqueue(sub)
 }
 
 // checkHeader refuses what is not a report, or longer than the longest, before it is read. A report
@@ -191,7 +215,7 @@ func readReport(w http.ResponseWriter, req *http.Request, most int64) ([]byte, e
 const usualReport = 16 << 10
 
 // openReport opens a submission and names its client: by its token, or else by its network.
-func (r *Relay) openReport(e hostedEpoch, body []byte, network netip.Prefix, tok []byte) (*store.Submission,
+func (in *ingress) openReport(e hostedEpoch, body []byte, network netip.Prefix, tok []byte) (*store.Submission,
 	error) {
 	opener, err := e.Opener()
 	if errors.Is(err, keyfile.ErrErased) {
@@ -211,7 +235,7 @@ func (r *Relay) openReport(e hostedEpoch, body []byte, network netip.Prefix, tok
 		return nil, problem.New(problem.Malformed, "%v", err)
 	}
 	id := e.ID()
-	key, err := r.vault.EpochKey(id)
+	key, err := in.vault.EpochKey(id)
 	if errors.Is(err, store.ErrDestroyed) {
 		return nil, problem.New(problem.EpochClosed, "")
 	}
@@ -247,13 +271,13 @@ func unstored() error {
 // enqueue hands a submission to the committer and returns its verdict. The queue has room for
 // every report that may be in flight, so it never blocks long. A client that leaves meanwhile
 // will find its report stored, or not, when it sends it again.
-func (r *Relay) enqueue(sub *store.Submission) error {
+func (in *ingress) enqueue(sub *store.Submission) error {
 	p := &pending{sub, make(chan bool, 1)}
-	if !r.hand(p) {
-		return r.monitor.TurnAway(problem.Overloaded)
+	if !in.hand(p) {
+		return in.monitor.TurnAway(problem.Overloaded)
 	}
 	if stored := <-p.done; !stored {
-		if back := r.store.SetBack(); back != nil {
+		if back := in.store.SetBack(); back != nil {
 			return back
 		}
 		return unstored()
@@ -262,14 +286,14 @@ func (r *Relay) enqueue(sub *store.Submission) error {
 }
 
 // hand puts a submission into the queue, of which each gets a verdict, and says whether there was room.
-func (r *Relay) hand(p *pending) bool {
-	r.ending.RLock()
-	defer r.ending.RUnlock()
-	if r.ended {
+func (in *ingress) hand(p *pending) bool {
+	in.ending.RLock()
+	defer in.ending.RUnlock()
+	if in.ended {
 		return false
 	}
 	select {
-	case r.queue <- p:
+	case in.queue <- p:
 		return true
 	default:
 		return false
@@ -292,26 +316,26 @@ func answer(sub *store.Submission) error {
 
 // commitLoop stores submissions in groups: whatever has queued up while the last group reached
 // the disk shares the next durable transaction. It ends with ctx, after the servers.
-func (r *Relay) commitLoop(ctx context.Context) {
-	defer r.endQueue()
+func (in *ingress) commitLoop(ctx context.Context) {
+	defer in.endQueue()
 	for {
 		select {
 		case <-ctx.Done():
 			return
-		case first := <-r.queue:
-			r.commitGroup(ctx, r.gather(first))
+		case first := <-in.queue:
+			in.commitGroup(ctx, in.gather(first))
 		}
 	}
 }
 
 // endQueue refuses what is in the queue, and all that comes.
-func (r *Relay) endQueue() {
-	r.ending.Lock()
-	defer r.ending.Unlock()
-	r.ended = true
+func (in *ingress) endQueue() {
+	in.ending.Lock()
+	defer in.ending.Unlock()
+	in.ended = true
 	for {
 		select {
-		case p := <-r.queue:
+		case p := <-in.queue:
 			p.done <- false
 		default:
 			return
@@ -325,15 +349,15 @@ func (r *Relay) endQueue() {
 // Reports that have come and wait for a processor join the group, for as long as more of them get there. Else, on one
 // processor, a group is often of the one report that was opened since the last: a transaction costs several times what
 // a report does, and while the committer is busy with one after the other the others never get there.
-func (r *Relay) gather(first *pending) []*pending {
-	for waiting := -1; waiting < len(r.queue) && len(r.queue) < r.cfg.Group; {
-		waiting = len(r.queue)
+func (in *ingress) gather(first *pending) []*pending {
+	for waiting := -1; waiting < len(in.queue) && len(in.queue) < in.cfg.Group; {
+		waiting = len(in.queue)
 		runtime.Gosched()
 	}
 	group := []*pending{first}
-	for len(group) < r.cfg.Group {
+	for len(group) < in.cfg.Group {
 		select {
-		case p := <-r.queue:
+		case p := <-in.queue:
 			group = append(group, p)
 			continue
 		default:
@@ -344,24 +368,24 @@ func (r *Relay) gather(first *pending) []*pending {
 	return group
 }
 
-func (r *Relay) commitGroup(ctx context.Context, group []*pending) {
+func (in *ingress) commitGroup(ctx context.Context, group []*pending) {
 	subs := make([]*store.Submission, len(group))
 	for i, p := range group {
 		subs[i] = p.Submission
 	}
 	begun := time.Now()
-	full, err := r.store.Commit(ctx, subs)
-	r.monitor.Since(monitor.Commit, begun)
+	full, err := in.store.Commit(ctx, subs)
+	in.monitor.Since(monitor.Commit, begun)
 	if err == nil {
-		r.monitor.StoreWorks()
+		in.monitor.StoreWorks()
 	} else {
-		r.monitor.StoreFailed()
-		r.cfg.Log.Error("couldn't store reports", "error", err)
+		in.monitor.StoreFailed()
+		in.cfg.Log.Error("couldn't store reports", "error", err)
 	}
 	for _, p := range group {
 		p.done <- err == nil
 	}
 	if full {
-		r.stir()
+		in.wakeEpoch()
 	}
 }

@@ -11,26 +11,15 @@ import (
 // Metrics returns the definitions of all metrics of a relay, those of Go and the process apart.
 func Metrics() []service.Metric { return monitor.Definitions() }
 
-// showTask shows a task before anything of it changes.
-func (r *Relay) showTask(s *hostedTask) { r.monitor.BeginTask(s.name(), s.hop, s.Epochs.Over()) }
-
-// showEnd says of all tasks of a stream when the newest one ends.
-func (r *Relay) showEnd(l *stream) {
-	tasks := l.Tasks()
-	for _, t := range tasks {
-		r.monitor.Set(monitor.EpochsEnd, float64(tasks[len(tasks)-1].Epochs.Over()), t.ID.String()[:8])
-	}
-}
-
 // measure sets the gauges to what is now. What the store cannot tell stays as it was.
 func (r *Relay) measure(ctx context.Context) {
 	m := r.monitor
 	m.Set(monitor.Ready, service.Boolean(r.isReady(ctx) == nil))
-	left, back := r.admission.left(), r.store.SetBack()
+	left, back := r.ingress.admission.left(), r.store.SetBack()
 	for _, cause := range store.Causes() {
 		m.Set(monitor.SetBack, service.Boolean(back != nil && back.Cause == cause), string(cause))
 	}
-	m.Set(monitor.Queue, float64(len(r.queue)))
+	m.Set(monitor.Queue, float64(len(r.ingress.queue)))
 	m.Set(monitor.InFlight, float64(r.cfg.MaxConcurrent-left.places))
 	m.Set(monitor.Reserved, float64(int64(r.cfg.MaxMemory)-left.bytes))
 	m.Set(monitor.Connections, float64(r.connections.Count()))

@@ -5,6 +5,8 @@ import (
 	"crypto/rand"
 	"net/http"
 	"slices"
+	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/doona-dp/doona/internal/service"
@@ -43,12 +45,21 @@ func (s *hostedTask) neighbour() neighbour {
 	return neighbour{task.Party{URL: at.URL, SignKey: at.SignKey}, s.Relays[s.hop].SignKey}
 }
 
-// heard is what the relay before has told.
-type heard struct {
+// upstreamSnapshot is what the relay before has told.
+type upstreamSnapshot struct {
 	news    *handover.News
 	by      instance
 	at      time.Time
 	batches map[store.EpochID]uint64
+}
+
+// polling is what a task's pulls go by. Each task has one.
+type polling struct {
+	lastPoll atomic.Pointer[upstreamSnapshot] // what the upstream relay told; nil: nothing
+	wake     chan struct{}                    // tells pullLoop that it is time to ask
+
+	mu    sync.Mutex       // guards waits
+	waits map[uint64]waits // by epoch
 }
 
 // waits is what the last pull of an epoch has shown: that the batch of this number is not sealed.
@@ -58,13 +69,13 @@ type waits struct {
 }
 
 // newsLoop asks the relay before for its news, until ctx ends, and has the tasks pull that it concerns.
-func (r *Relay) newsLoop(ctx context.Context, n neighbour) {
-	client := handover.NewClient(r.signers.Of(n.own), r.outgoing)
-	tick := time.NewTicker(r.cfg.PullInterval)
+func (mx *mixer) newsLoop(ctx context.Context, n neighbour) {
+	client := handover.NewClient(mx.signers.Of(n.own), mx.outgoing)
+	tick := time.NewTicker(mx.cfg.PullInterval)
 	defer tick.Stop()
-	told := (*heard)(nil)
+	told := (*upstreamSnapshot)(nil)
 	for known := (*handover.News)(nil); ; {
-		tasks := slices.DeleteFunc(slices.Clone(r.hosted().order), func(s *hostedTask) bool {
+		tasks := slices.DeleteFunc(slices.Clone(mx.hosted().order), func(s *hostedTask) bool {
 			return s.hop == 0 || s.neighbour() != n
 		})
 		if len(tasks) > 0 { // else all have been dropped
@@ -72,13 +83,13 @@ func (r *Relay) newsLoop(ctx context.Context, n neighbour) {
 			known, _ = client.News(ctx, n.relay, known)
 		}
 		told = told.hear(known, func(id store.EpochID) bool {
-			s := r.hosted().tasks[id.Task]
+			s := mx.hosted().tasks[id.Task]
 			return s != nil && id.Epoch < s.Epochs.Count
 		})
 		for _, s := range tasks {
-			s.told.Store(told)
+			s.polling.lastPoll.Store(told)
 			select {
-			case s.wake <- struct{}{}:
+			case s.polling.wake <- struct{}{}:
 			default:
 			}
 		}
@@ -91,7 +102,7 @@ func (r *Relay) newsLoop(ctx context.Context, n neighbour) {
 }
 
 // hear returns what the news tell, of the epochs that concern the relay, behind what was told before; nil for no news.
-func (h *heard) hear(n *handover.News, concerns func(store.EpochID) bool) *heard {
+func (h *upstreamSnapshot) hear(n *handover.News, concerns func(store.EpochID) bool) *upstreamSnapshot {
 	if n == nil {
 		return nil
 	}
@@ -100,7 +111,7 @@ func (h *heard) hear(n *handover.News, concerns func(store.EpochID) bool) *heard
 		again.at = time.Now()
 		return &again
 	}
-	told := &heard{n, instance(n.Instance), time.Now(), map[store.EpochID]uint64{}}
+	told := &upstreamSnapshot{n, instance(n.Instance), time.Now(), map[store.EpochID]uint64{}}
 	for _, w := range n.Epochs {
 		if id := (store.EpochID{Task: task.ID(w.TaskID), Epoch: w.Epoch}); concerns(id) {
 			told.batches[id] = w.Batches
@@ -110,14 +121,14 @@ func (h *heard) hear(n *handover.News, concerns func(store.EpochID) bool) *heard
 }
 
 // isSpared says whether there is nothing to ask for in an epoch: what was told last is what was found last.
-func (r *Relay) isSpared(e hostedEpoch) bool {
-	told := e.told.Load()
-	if told == nil || time.Since(told.at) > newsAge+2*r.cfg.PullInterval {
+func (mx *mixer) isSpared(e hostedEpoch) bool {
+	told := e.polling.lastPoll.Load()
+	if told == nil || time.Since(told.at) > newsAge+2*mx.cfg.PullInterval {
 		return false
 	}
-	e.mu.Lock()
-	found, waiting := e.waits[e.Number]
-	e.mu.Unlock()
+	e.polling.mu.Lock()
+	found, waiting := e.polling.waits[e.Number]
+	e.polling.mu.Unlock()
 	batches, goesOn := told.batches[e.ID()]
 	return waiting && goesOn && found == waits{batches, told.by}
 }
@@ -126,17 +137,17 @@ func (r *Relay) isSpared(e hostedEpoch) bool {
 const newsAge = 30 * time.Second
 
 // waitsFor takes note that a batch is not sealed, by a pull that began when so much had been told.
-func (e hostedEpoch) waitsFor(seq uint64, told *heard) {
+func (e hostedEpoch) waitsFor(seq uint64, told *upstreamSnapshot) {
 	if told == nil {
 		return
 	}
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	e.waits[e.Number] = waits{seq, told.by}
+	e.polling.mu.Lock()
+	defer e.polling.mu.Unlock()
+	e.polling.waits[e.Number] = waits{seq, told.by}
 }
 
 // handleNews tells a next hop which epochs of the tasks that both serve go on, and how many batches of each there are.
-func (r *Relay) handleNews(w http.ResponseWriter, req *http.Request) error {
+func (out *handout) handleNews(w http.ResponseWriter, req *http.Request) error {
 	own, err := service.PathKey[task.SignKey](req, "relay")
 	if err != nil {
 		return err
@@ -146,24 +157,24 @@ func (r *Relay) handleNews(w http.ResponseWriter, req *http.Request) error {
 		return err
 	}
 	nonce, ok := handover.Verify(hop, signing.News, handover.NewsBody(own, hop), req.Header.Get(handover.Header))
-	shared := slices.DeleteFunc(slices.Clone(r.hosted().order), func(s *hostedTask) bool {
+	shared := slices.DeleteFunc(slices.Clone(out.hosted().order), func(s *hostedTask) bool {
 		return s.Relays[s.hop].SignKey != own || s.Party(s.hop+1).SignKey != hop
 	})
 	if !ok || len(shared) == 0 { // a stranger's nonces are not remembered
 		return problem.New(problem.Unauthorized, "")
 	}
-	if err := r.fresh(req.Context(), hop, nonce); err != nil {
+	if err := out.host.fresh(req.Context(), hop, nonce); err != nil {
 		return err
 	}
-	if back := r.store.SetBack(); back != nil {
+	if back := out.store.SetBack(); back != nil {
 		return back
 	}
-	raw, err := codec.Marshal(r.newsOf(shared))
+	raw, err := codec.Marshal(out.newsOf(shared))
 	if err != nil {
 		return err
 	}
 	for _, s := range shared {
-		r.monitor.AskedNow(s.name())
+		out.monitor.AskedNow(s.name())
 	}
 	w.Header().Set("Cache-Control", "no-store")
 	w.Header().Set("ETag", handover.NewsTag(raw))
@@ -175,9 +186,9 @@ func (r *Relay) handleNews(w http.ResponseWriter, req *http.Request) error {
 }
 
 // newsOf returns the news of some tasks.
-func (r *Relay) newsOf(tasks []*hostedTask) *handover.News {
-	news := &handover.News{Instance: r.instance[:], Epochs: []handover.Waiting{}}
-	latest := r.clock.Read().Latest
+func (out *handout) newsOf(tasks []*hostedTask) *handover.News {
+	news := &handover.News{Instance: out.instance[:], Epochs: []handover.Waiting{}}
+	latest := out.clock.Read().Latest
 	for _, s := range tasks {
 		for e := range s.EachEpoch() {
 			start, _ := e.Window()

@@ -24,12 +24,12 @@ type nonces struct {
 }
 
 // fresh is an error unless a request that a key has signed is new to this process, and to all that share its store.
-func (r *Relay) fresh(ctx context.Context, key task.SignKey, nonce signing.Nonce) error {
-	key = r.hosted().ring(key)
-	fresh := r.nonces.fresh(key, nonce)
+func (h *host) fresh(ctx context.Context, key task.SignKey, nonce signing.Nonce) error {
+	key = h.hosted().ring(key)
+	fresh := h.nonces.fresh(key, nonce)
 	if fresh {
 		var err error
-		if fresh, err = r.store.Fresh(ctx, key, nonce); err != nil {
+		if fresh, err = h.store.Fresh(ctx, key, nonce); err != nil {
 			return err
 		}
 	}
@@ -75,12 +75,12 @@ func (l *hostedTasks) rings() map[task.SignKey]bool {
 }
 
 // forgetRings forgets the nonces of keys that were named before a task was dropped, and are not any more.
-func (r *Relay) forgetRings(ctx context.Context, before *hostedTasks) (failed error) {
-	left := r.hosted().rings()
+func (h *host) forgetRings(ctx context.Context, before *hostedTasks) (failed error) {
+	left := h.hosted().rings()
 	for key := range before.rings() {
 		if !left[key] {
-			r.nonces.forget(key)
-			failed = errors.Join(failed, r.store.ForgetNonces(ctx, key))
+			h.nonces.forget(key)
+			failed = errors.Join(failed, h.store.ForgetNonces(ctx, key))
 		}
 	}
 	return failed

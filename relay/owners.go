@@ -89,27 +89,27 @@ func (r *setup) ownerOf(key task.SignKey) *owner {
 }
 
 // followOwners takes up tasks that other processes have taken, and lets go of keys that were never used.
-func (r *Relay) followOwners(ctx context.Context) {
-	for _, o := range r.owners {
-		err := errors.Join(o.clear(r.clock.Read()), r.takeUpTasks(ctx, o))
-		r.monitor.Logged(ctx, "couldn't read an owner's tasks", err)
+func (h *host) followOwners(ctx context.Context) {
+	for _, o := range h.owners {
+		err := errors.Join(o.clear(h.clock.Read()), h.takeUpTasks(ctx, o))
+		h.monitor.Logged(ctx, "couldn't read an owner's tasks", err)
 	}
 }
 
 // takeUpTasks serves the tasks of an owner that are not served yet.
-func (r *Relay) takeUpTasks(ctx context.Context, o *owner) error {
+func (h *host) takeUpTasks(ctx context.Context, o *owner) error {
 	tasks, _, err := o.taken()
 	for _, id := range tasks {
-		err = errors.Join(err, r.takeUpTask(ctx, o, id))
+		err = errors.Join(err, h.takeUpTask(ctx, o, id))
 	}
 	return err
 }
 
-// takeUpTask serves a task of an owner, unless it is served already. [Relay.takeUp] serves what follows in its stream.
-func (r *Relay) takeUpTask(ctx context.Context, o *owner, id task.ID) error {
-	r.joining.Lock()
-	defer r.joining.Unlock()
-	if now := r.hosted(); now.tasks[id] != nil || now.streams[id] != nil {
+// takeUpTask serves a task of an owner, unless it is served already. [host.takeUp] serves what follows in its stream.
+func (h *host) takeUpTask(ctx context.Context, o *owner, id task.ID) error {
+	h.joining.Lock()
+	defer h.joining.Unlock()
+	if now := h.hosted(); now.tasks[id] != nil || now.streams[id] != nil {
 		return nil
 	}
 	c := o.config(o.file(id.String()))
@@ -120,15 +120,15 @@ func (r *Relay) takeUpTask(ctx context.Context, o *owner, id task.ID) error {
 	if err != nil {
 		return err
 	}
-	s, err := r.loadFirst(c, raw, open, o)
+	s, err := h.loadFirst(c, raw, open, o)
 	if err == nil {
-		err = r.begin(ctx, s)
+		err = h.begin(ctx, s)
 	}
 	if err != nil {
 		return err
 	}
-	r.cfg.Log.Info("an owner's task is served", "task", s.name())
-	return o.keepRoom(r.monitor.Reserve)
+	h.cfg.Log.Info("an owner's task is served", "task", s.name())
+	return o.keepRoom(h.monitor.Reserve)
 }
 
 // keepRoom keeps room in the owner's folder for keys to be erased.
@@ -145,12 +145,12 @@ func (o *owner) keepRoom(in *durable.Reserve) error {
 }
 
 // fromApproved returns the owner of a request that it has signed, and the request's nonce.
-func (r *Relay) fromApproved(req *http.Request, body func(relay task.SignKey) []byte) (*owner, signing.Nonce, error) {
+func (d *desk) fromApproved(req *http.Request, body func(relay task.SignKey) []byte) (*owner, signing.Nonce, error) {
 	key, err := service.PathKey[task.SignKey](req, "owner")
 	if err != nil {
 		return nil, signing.Nonce{}, err
 	}
-	o, relay := r.ownerOf(key), r.signers.Public()[0]
+	o, relay := d.ownerOf(key), d.signers.Public()[0]
 	nonce, ok := handover.Verify(key, signing.Owner, body(relay), req.Header.Get(handover.Header))
 	if o == nil || !ok {
 		return nil, nonce, problem.New(problem.Unauthorized, "")
@@ -160,14 +160,14 @@ func (r *Relay) fromApproved(req *http.Request, body func(relay task.SignKey) []
 
 // admitOwner lets one request of an owner in at a time, where the relay can do what it asks for, and the request has
 // not come before.
-func (r *Relay) admitOwner(w http.ResponseWriter, o *owner, nonce signing.Nonce) (done func(), err error) {
-	if back := r.store.SetBack(); back != nil {
+func (d *desk) admitOwner(w http.ResponseWriter, o *owner, nonce signing.Nonce) (done func(), err error) {
+	if back := d.store.SetBack(); back != nil {
 		return nil, back
 	}
-	if r.monitor.Reserve.Short() != nil { // what is left is for erasing
-		return nil, r.monitor.TurnAway(problem.Overloaded)
+	if d.monitor.Reserve.Short() != nil { // what is left is for erasing
+		return nil, d.monitor.TurnAway(problem.Overloaded)
 	}
-	if done, err = r.alone(w, o.posted); err != nil {
+	if done, err = d.alone(w, o.posted); err != nil {
 		return nil, err
 	}
 	fresh, err := o.fresh(nonce)
@@ -182,7 +182,7 @@ func (r *Relay) admitOwner(w http.ResponseWriter, o *owner, nonce signing.Nonce)
 }
 
 // handleOwnersKeys makes this relay's keys for a task that an owner is about to sign.
-func (r *Relay) handleOwnersKeys(w http.ResponseWriter, req *http.Request) error {
+func (d *desk) handleOwnersKeys(w http.ResponseWriter, req *http.Request) error {
 	label, err := service.PathKey[taskfile.Label](req, "label")
 	if err != nil {
 		return err
@@ -195,7 +195,7 @@ func (r *Relay) handleOwnersKeys(w http.ResponseWriter, req *http.Request) error
 	if err != nil {
 		return err
 	}
-	o, nonce, err := r.fromApproved(req, func(relay task.SignKey) []byte {
+	o, nonce, err := d.fromApproved(req, func(relay task.SignKey) []byte {
 		return handover.OwnersKeysBody(relay, label, kem, count)
 	})
 	if err != nil {
@@ -204,38 +204,38 @@ func (r *Relay) handleOwnersKeys(w http.ResponseWriter, req *http.Request) error
 	if err := taskfile.CheckListSize(kem, count); err != nil {
 		return refusal(err)
 	}
-	done, err := r.admitOwner(w, o, nonce)
+	done, err := d.admitOwner(w, o, nonce)
 	if err != nil {
 		return err
 	}
 	defer done()
-	list, err := o.keys(label, kem, count, r.clock.Read(), r.signers.Newest)
+	list, err := o.keys(label, kem, count, d.clock.Read(), d.signers.Newest)
 	if err != nil {
-		return r.refuseOwner(err)
+		return d.refuseOwner(err)
 	}
 	w.Header().Set("Cache-Control", "no-store")
 	return service.Write(w, mediaType, list)
 }
 
 // handleOwnersTask takes a task from its owner. 204 says that it has its place, durably, and is served.
-func (r *Relay) handleOwnersTask(w http.ResponseWriter, req *http.Request) error {
-	o, nonce, err := r.fromApproved(req, handover.OwnersTaskBody)
+func (d *desk) handleOwnersTask(w http.ResponseWriter, req *http.Request) error {
+	o, nonce, err := d.fromApproved(req, handover.OwnersTaskBody)
 	if err != nil {
 		return err
 	}
-	done, err := r.admitOwner(w, o, nonce)
+	done, err := d.admitOwner(w, o, nonce)
 	if err != nil {
 		return err
 	}
 	defer done()
-	raw, open, err := readBundle(w, req, func(open *taskfile.Open) error { return r.mayTake(o, open) })
+	raw, open, err := readBundle(w, req, func(open *taskfile.Open) error { return d.mayTake(o, open) })
 	if err != nil {
 		return err
 	}
-	if err := r.takeTask(o, raw, open); err != nil {
-		return r.refuseOwner(err)
+	if err := d.takeTask(o, raw, open); err != nil {
+		return d.refuseOwner(err)
 	}
-	if err := r.takeUpTask(req.Context(), o, open.ID); err != nil {
+	if err := d.takeUpTask(req.Context(), o, open.ID); err != nil {
 		return err
 	}
 	w.WriteHeader(http.StatusNoContent)
@@ -244,22 +244,22 @@ func (r *Relay) handleOwnersTask(w http.ResponseWriter, req *http.Request) error
 
 // refuseOwner returns the problem of what an approved owner sent, and counts those for want of a place: the operator
 // may give it more.
-func (r *Relay) refuseOwner(err error) error {
+func (d *desk) refuseOwner(err error) error {
 	if errors.Is(err, errNoPlace) {
-		r.monitor.Add(monitor.NoPlace, 1)
+		d.monitor.Add(monitor.NoPlace, 1)
 	}
 	return refusal(err)
 }
 
 // mayTake is an error unless an owner has signed a task that it may hand over.
-func (r *Relay) mayTake(o *owner, open *taskfile.Open) error {
+func (d *desk) mayTake(o *owner, open *taskfile.Open) error {
 	if err := open.CheckOwner(o.key); err != nil {
 		return err
 	}
-	now := r.unixTime()
+	now := d.unixTime()
 	switch {
-	case r.hopOf(open) < 0:
-		return r.notInTask()
+	case d.hopOf(open) < 0:
+		return d.notInTask()
 	case open.Epochs.End(0)+uint64(keysKept/time.Second) < now: // all of them would have to be ended here
 		return invalid.Field("epochs.start", strconv.FormatUint(open.Epochs.Start, 10), fmt.Sprintf(
 			"that of a task whose first epoch ended less than %d hours ago: no keys wait longer", keysKept/time.Hour))
@@ -272,12 +272,12 @@ func (r *Relay) mayTake(o *owner, open *taskfile.Open) error {
 }
 
 // takeTask gives a task its place when all has been checked that serving it will need.
-func (r *Relay) takeTask(o *owner, raw []byte, open *taskfile.Open) error {
-	list := open.Relays[r.hopOf(open)].KeyList
-	return o.take(open.ID, list, raw, r.clock.Read(), func(folder string) error {
-		s, err := r.loadFirst(o.config(folder), raw, open, o)
+func (d *desk) takeTask(o *owner, raw []byte, open *taskfile.Open) error {
+	list := open.Relays[d.hopOf(open)].KeyList
+	return o.take(open.ID, list, raw, d.clock.Read(), func(folder string) error {
+		s, err := d.loadFirst(o.config(folder), raw, open, o)
 		if err == nil {
-			err = r.checkMemory(s)
+			err = d.checkMemory(s)
 		}
 		return err
 	})

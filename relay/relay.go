@@ -26,20 +26,16 @@ import (
 	"crypto/tls"
 	"errors"
 	"io/fs"
-	"net"
 	"net/http"
 	"sync"
 	"sync/atomic"
 
 	"github.com/doona-dp/doona/internal/clock"
-	"github.com/doona-dp/doona/internal/durable"
-	display "github.com/doona-dp/doona/internal/look"
 	"github.com/doona-dp/doona/internal/service"
 	"github.com/doona-dp/doona/relay/internal/monitor"
 	"github.com/doona-dp/doona/relay/internal/spill"
 	"github.com/doona-dp/doona/relay/internal/storage"
 	"github.com/doona-dp/doona/relay/internal/store"
-	"github.com/doona-dp/doona/wire/endpoint"
 	"github.com/doona-dp/doona/wire/handover"
 	"github.com/doona-dp/doona/wire/keyfile"
 )
@@ -56,35 +52,27 @@ type setup struct {
 }
 
 // Relay is one relay that serves its tasks. Its handlers are safe for concurrent use.
+//
+// It only wires its stages up. A report goes through ingress, which commits it; epochs seals full batches, or mixing
+// makes them out of the upstream relay's; handout gives them to the next hop. The host knows the tasks.
 type Relay struct {
 	*setup
 	store   storage.Store
 	vault   *store.Vault
 	monitor *monitor.Monitor
+	clock   *clock.Guard
 
-	queue  chan *pending // to the committer
-	ending sync.RWMutex  // guards ended
-	ended  bool          // nothing further goes into queue
-	wake   chan struct{} // tells epochLoop that there is something to do: see stir
-	came   chan struct{} // tells workLoop that a task has come or gone
-	ready  atomic.Bool
+	host    *host
+	desk    *desk
+	maker   *batchMaker
+	epochs  *epochs
+	ingress *ingress
+	mixing  *mixer
+	handout *handout
 
-	admission   *admission           // of reports
 	connections *service.Connections // to the public address
-	handouts    handouts
-	nonces      nonces // of the next hops' requests
-	instance    instance
-	clock       *clock.Guard
-
-	memory int // bytes of slots that are permuted without a file
-
-	settling durable.Coalescer[struct{}]
-	looked   look    // of epochLoop
-	backlog  backlog // of epochLoop
-
-	joining    sync.Mutex  // one task at a time that comes or goes
-	unscrubbed atomic.Bool // the store's log may hold what was deleted
-	once       sync.Once   // closes the store
+	ready       atomic.Bool
+	once        sync.Once // closes the store
 }
 
 // New opens the files and the store that a configuration names and checks every task: its
@@ -102,6 +90,7 @@ func New(cfg Config) (*Relay, error) {
 		r.Close()
 		return nil, err
 	}
+	r.assemble()
 	r.applySeam()
 	return r, nil
 }
@@ -112,22 +101,8 @@ func open(cfg Config) (*Relay, error) {
 	if err != nil {
 		return nil, err
 	}
-	r := &Relay{
-		setup:     s,
-		queue:     make(chan *pending, s.cfg.MaxConcurrent),
-		wake:      make(chan struct{}, 1),
-		came:      make(chan struct{}, 1),
-		memory:    spill.Memory,
-		admission: newAdmission(room{s.cfg.MaxConcurrent, int64(s.cfg.MaxMemory)}, s.cfg.places()),
-		instance:  newInstance(),
-	}
+	r := &Relay{setup: s}
 	r.monitor = monitor.New(s.cfg.Log)
-	for _, t := range r.hosted().order {
-		r.showTask(t)
-	}
-	for _, l := range r.hosted().streams {
-		r.showEnd(l)
-	}
 	r.connections = service.NewConnections(s.cfg.MaxConnections, s.proxies,
 		func() { r.monitor.Add(monitor.Unconnected, 1) })
 	for _, o := range s.owners {
@@ -144,6 +119,38 @@ func open(cfg Config) (*Relay, error) {
 		err = s.keepRoom(r.monitor.Reserve)
 	}
 	return r, err
+}
+
+// assemble makes the stages.
+func (r *Relay) assemble() {
+	r.host = &host{setup: r.setup, vault: r.vault, monitor: r.monitor, came: make(chan struct{}, 1)}
+	r.desk = &desk{r.host}
+	r.maker = &batchMaker{monitor: r.monitor, scratch: r.cfg.Scratch, memory: spill.Memory}
+	r.epochs = &epochs{setup: r.setup, vault: r.vault, monitor: r.monitor, maker: r.maker, host: r.host,
+		wake: make(chan struct{}, 1)}
+	r.ingress = &ingress{setup: r.setup, vault: r.vault, monitor: r.monitor, wakeEpoch: r.epochs.wakeEpochLoop,
+		queue:     make(chan *pending, r.cfg.MaxConcurrent),
+		admission: newAdmission(room{r.cfg.MaxConcurrent, int64(r.cfg.MaxMemory)}, r.cfg.places())}
+	r.mixing = &mixer{setup: r.setup, vault: r.vault, monitor: r.monitor, maker: r.maker, epochs: r.epochs}
+	r.handout = &handout{setup: r.setup, monitor: r.monitor, epochs: r.epochs, host: r.host, instance: newInstance()}
+	r.use(r.store, r.clock)
+	for _, t := range r.hosted().order {
+		r.host.showTask(t)
+	}
+	for _, l := range r.hosted().streams {
+		r.host.showEnd(l)
+	}
+}
+
+// use has all stages work with a store and a clock.
+func (r *Relay) use(kept storage.Store, now *clock.Guard) {
+	r.store, r.clock = kept, now
+	r.host.store, r.host.clock = kept, now
+	r.maker.store = kept
+	r.epochs.store, r.epochs.whole, r.epochs.clock = kept, kept, now
+	r.ingress.store, r.ingress.clock = kept, now
+	r.mixing.store, r.mixing.confirms, r.mixing.clock = kept, kept, now
+	r.handout.store, r.handout.clock = kept, now
 }
 
 // join ties the tasks' keys to the store, and holds the store against the marks in the key files. A relay
@@ -272,83 +279,4 @@ func (r *Relay) Close() error {
 		r.vault.Close()
 	})
 	return err
-}
-
-// Run serves until ctx ends, then drains: it refuses what is new, answers what has begun, and
-// closes the store. It returns nil after a clean drain.
-func (r *Relay) Run(ctx context.Context) error {
-	defer r.Close()
-	if err := r.loadBehind(ctx); err != nil {
-		return err
-	}
-	servers, err := r.listen()
-	if err != nil {
-		return err
-	}
-	for _, l := range r.hosted().streams {
-		r.monitor.Logged(ctx, "couldn't remove a dropped task's keys", l.Clear())
-	}
-	r.cfg.Log.Info("serving", "listen", r.cfg.Listen, "admin", r.cfg.Admin, "tasks", len(r.hosted().order))
-	r.monitor.Logged(ctx, "couldn't keep room for erasing", r.monitor.Reserve.Take())
-	r.meet()
-	work, stopWork := context.WithCancel(context.WithoutCancel(ctx))
-	defer stopWork()
-	var working sync.WaitGroup
-	working.Go(func() { r.commitLoop(work) })
-	working.Go(func() { r.clock.Watch(ctx) })
-	working.Go(func() { r.epochLoop(ctx) })
-	working.Go(func() { r.refillLoop(ctx) })
-	working.Go(func() { r.joinLoop(ctx) })
-	working.Go(func() { r.workLoop(ctx, &working) })
-	r.ready.Store(true)
-	err = service.Serve(ctx, servers)
-	r.ready.Store(false)
-	service.Drain(servers)
-	stopWork()
-	working.Wait()
-	ctx, stop := context.WithTimeout(context.WithoutCancel(ctx), service.DrainTimeout)
-	defer stop()
-	r.monitor.Logged(ctx, "couldn't keep tallies", r.keepTallies(ctx, func(store.EpochID) bool { return true }))
-	return err
-}
-
-// listen opens the public and the admin address.
-func (r *Relay) listen() ([]*service.Server, error) {
-	return service.Listen(r.cfg.Log,
-		service.Endpoint{Address: r.cfg.Listen, Listener: r.cfg.Listener, Handler: r.connections.Sparing(r.Handler()),
-			Wrap: r.bound},
-		service.Endpoint{Address: r.cfg.Admin, Listener: r.cfg.AdminListener, Handler: r.AdminHandler()})
-}
-
-// bound returns the public listener with bounded connections and TLS.
-func (r *Relay) bound(public net.Listener) net.Listener {
-	public = r.connections.Bound(public)
-	if r.tls != nil {
-		public = tls.NewListener(public, r.tls)
-	}
-	return public
-}
-
-// Handler returns the public HTTP interface. Reports are answered only while Run runs.
-func (r *Relay) Handler() http.Handler { return display.ProtectPublic(r.mux()) }
-
-func (r *Relay) mux() *service.Mux {
-	mux := &service.Mux{}
-	mux.HandleFunc("GET "+endpoint.TaskPath, r.open(r.handleTask))
-	mux.HandleFunc("GET "+endpoint.KeysPath, r.open(r.handleKeys))
-	mux.HandleFunc("OPTIONS "+endpoint.ReportsPath, r.answer(r.handlePreflight))
-	mux.HandleFunc("POST "+endpoint.ReportsPath, r.answer(r.handleReport))
-	mux.HandleFunc("GET "+endpoint.BatchPath, r.answer(r.handlePull))
-	mux.HandleFunc("POST "+endpoint.ConfirmPath, r.answer(r.handleConfirm))
-	mux.HandleFunc("GET "+endpoint.EndPath, r.answer(r.handleEnd))
-	mux.HandleFunc("GET "+endpoint.NewsPath, r.answer(r.handleNews))
-	mux.HandleFunc("GET "+endpoint.TimePath, r.open(r.handleTime))
-	mux.HandleFunc("GET "+endpoint.StreamPath, r.open(r.handleStream))
-	mux.HandleFunc("GET "+endpoint.NextKeysPath, r.answer(r.handleNextKeys))
-	mux.HandleFunc("POST "+endpoint.SuccessorsPath, r.answer(r.handleSuccessor))
-	mux.HandleFunc("POST "+endpoint.StatementsPath, r.answer(r.handleStatement))
-	mux.HandleFunc("GET "+endpoint.OwnersKeysPath, r.answer(r.handleOwnersKeys))
-	mux.HandleFunc("POST "+endpoint.OwnersTasksPath, r.answer(r.handleOwnersTask))
-	mux.HandleFunc("/", r.open(service.NotFound))
-	return mux
 }

@@ -9,7 +9,7 @@ func (r *Relay) applySeam() {
 		return
 	}
 	if s.Store != nil {
-		r.store = s.Store(r.store)
+		r.use(s.Store(r.store), r.clock)
 	}
 	for _, t := range r.hosted().order {
 		if s.Task != nil {

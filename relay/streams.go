@@ -10,7 +10,6 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"sync"
 	"time"
 
 	"github.com/doona-dp/doona/internal/invalid"
@@ -98,131 +97,44 @@ func (r *setup) loadSuccessor(l *stream, t *taskstream.Task) (*hostedTask, error
 }
 
 // followStreams takes up successors that other processes have taken.
-func (r *Relay) followStreams(ctx context.Context) {
-	for _, l := range r.hosted().streams {
-		r.monitor.Logged(ctx, "couldn't read successors", errors.Join(l.Refresh(), r.takeUp(ctx, l)))
+func (h *host) followStreams(ctx context.Context) {
+	for _, l := range h.hosted().streams {
+		h.monitor.Logged(ctx, "couldn't read successors", errors.Join(l.Refresh(), h.takeUp(ctx, l)))
 	}
 }
 
 // takeUp serves the tasks of a stream that are not served yet.
-func (r *Relay) takeUp(ctx context.Context, l *stream) error {
-	r.joining.Lock()
-	defer r.joining.Unlock()
+func (h *host) takeUp(ctx context.Context, l *stream) error {
+	h.joining.Lock()
+	defer h.joining.Unlock()
 	for _, t := range l.Tasks()[1:] {
-		if r.hosted().tasks[t.ID] != nil || r.hopOf(t.Open) < 0 || l.Dropped(t.Task) {
+		if h.hosted().tasks[t.ID] != nil || h.hopOf(t.Open) < 0 || l.Dropped(t.Task) {
 			continue
 		}
-		s, err := r.loadSuccessor(l, t)
+		s, err := h.loadSuccessor(l, t)
 		if err != nil {
 			return err
 		}
-		if err := r.begin(ctx, s); err != nil {
+		if err := h.begin(ctx, s); err != nil {
 			return err
 		}
-		r.cfg.Log.Info("a stream goes on", "task", s.name(), "position", s.Stream.Position)
+		h.cfg.Log.Info("a stream goes on", "task", s.name(), "position", s.Stream.Position)
 	}
 	return nil
-}
-
-// begin serves a task that has come while the relay runs.
-func (r *Relay) begin(ctx context.Context, s *hostedTask) error {
-	if err := r.tie(ctx, s); err != nil {
-		return err
-	}
-	r.showTask(s)
-	if s.stream != nil {
-		r.showEnd(s.stream)
-	}
-	if err := r.serve(s); err != nil {
-		return err
-	}
-	r.changed()
-	return nil
-}
-
-// changed is called when a task has come or gone: other parties may have come, and those of before may drop the tasks
-// before.
-func (r *Relay) changed() {
-	r.meet()
-	select {
-	case r.came <- struct{}{}:
-	default:
-	}
-}
-
-// tie is what [Relay.join] does, for one task.
-func (r *Relay) tie(ctx context.Context, s *hostedTask) error {
-	name, err := r.store.Name(ctx)
-	if err != nil {
-		return err
-	}
-	if err := s.keys.Bind(name); err != nil {
-		return err
-	}
-	mark, err := s.keys.Mark()
-	if err == nil {
-		r.vault.Watch(s.ID, mark)
-	}
-	return err
-}
-
-// workLoop runs what each task needs, also of those that join, until they are dropped.
-func (r *Relay) workLoop(ctx context.Context, working *sync.WaitGroup) {
-	lines := map[neighbour]chan struct{}{}
-	for begun := map[*hostedTask]context.CancelFunc{}; ; {
-		order := r.hosted().order
-		for _, s := range order {
-			if begun[s] == nil {
-				begun[s] = r.work(ctx, working, s, lines)
-			}
-		}
-		for s, stop := range begun {
-			if !slices.Contains(order, s) {
-				stop()
-				delete(begun, s)
-			}
-		}
-		select {
-		case <-ctx.Done():
-			return
-		case <-r.came:
-		}
-	}
-}
-
-// work runs what a task needs until stop is called. lines are those to each relay before, whose news are asked for
-// from its first task on.
-func (r *Relay) work(ctx context.Context, working *sync.WaitGroup, s *hostedTask, lines map[neighbour]chan struct{}) (
-	stop context.CancelFunc) {
-	all := ctx
-	ctx, stop = context.WithCancel(ctx)
-	if s.hop > 0 {
-		n := s.neighbour()
-		if lines[n] == nil {
-			lines[n] = make(chan struct{}, handover.Lines)
-			working.Go(func() { r.newsLoop(all, n) })
-		}
-		to := lines[n]
-		working.Go(func() { r.pullLoop(ctx, s, to) })
-	}
-	if s.withTokens() {
-		working.Go(func() { r.tokenKeyLoop(ctx, s) })
-	}
-	return stop
 }
 
 // pathStream returns the stream that a request names.
-func (r *Relay) pathStream(req *http.Request) (*stream, error) {
-	return service.PathTask(req, r.hosted().streams)
+func (d *desk) pathStream(req *http.Request) (*stream, error) {
+	return service.PathTask(req, d.hosted().streams)
 }
 
 // streamTask returns a task of a stream that need not be served any more.
-func (r *Relay) streamTask(req *http.Request) *taskstream.Task {
+func (h *host) streamTask(req *http.Request) *taskstream.Task {
 	id, err := service.PathKey[task.ID](req, "task")
 	if err != nil {
 		return nil
 	}
-	for _, l := range r.hosted().streams {
+	for _, l := range h.hosted().streams {
 		for _, t := range l.Tasks() {
 			if t.ID == id {
 				return t
@@ -234,13 +146,13 @@ func (r *Relay) streamTask(req *http.Request) *taskstream.Task {
 
 // handleStream answers clients with the whole stream, whatever they have seen of it: who asked for less
 // would say when they came last.
-func (r *Relay) handleStream(w http.ResponseWriter, req *http.Request) error {
-	l, err := r.pathStream(req)
+func (d *desk) handleStream(w http.ResponseWriter, req *http.Request) error {
+	l, err := d.pathStream(req)
 	if err != nil {
 		return err
 	}
 	// A client's clock, and this one, may be late.
-	over := r.clock.Read().Now.Add(-2 * maxSkew).Unix()
+	over := d.clock.Read().Now.Add(-2 * maxSkew).Unix()
 	chain, err := l.Chain(uint64(max(over, 0)))
 	if err != nil {
 		return err
@@ -250,18 +162,18 @@ func (r *Relay) handleStream(w http.ResponseWriter, req *http.Request) error {
 }
 
 // fromOwner checks that who signs the stream's tasks signed a request, and that the request has not come before.
-func (r *Relay) fromOwner(req *http.Request, l *stream, body []byte) error {
+func (d *desk) fromOwner(req *http.Request, l *stream, body []byte) error {
 	now := l.Authority()
 	nonce, ok := handover.Verify(now.Key, signing.Succeed, body, req.Header.Get(handover.Header))
 	if now.Stopped || !ok {
 		return problem.New(problem.Unauthorized, "")
 	}
-	return r.fresh(req.Context(), now.Key, nonce)
+	return d.fresh(req.Context(), now.Key, nonce)
 }
 
 // handleNextKeys makes this relay's keys for the next task of a stream.
-func (r *Relay) handleNextKeys(w http.ResponseWriter, req *http.Request) error {
-	l, err := r.pathStream(req)
+func (d *desk) handleNextKeys(w http.ResponseWriter, req *http.Request) error {
+	l, err := d.pathStream(req)
 	if err != nil {
 		return err
 	}
@@ -273,16 +185,16 @@ func (r *Relay) handleNextKeys(w http.ResponseWriter, req *http.Request) error {
 	if err != nil {
 		return err
 	}
-	if err := r.fromOwner(req, l, handover.NextKeysBody(l.root.ID, position, count)); err != nil {
+	if err := d.fromOwner(req, l, handover.NextKeysBody(l.root.ID, position, count)); err != nil {
 		return err
 	}
-	r.catchUp(req.Context(), l)
-	done, err := r.alone(w, l.posted)
+	d.catchUp(req.Context(), l)
+	done, err := d.alone(w, l.posted)
 	if err != nil {
 		return err
 	}
 	defer done()
-	list, err := l.NextKeys(position, count, r.unixTime(), r.signers.Newest)
+	list, err := l.NextKeys(position, count, d.unixTime(), d.signers.Newest)
 	if err != nil {
 		return refusal(err)
 	}
@@ -295,13 +207,13 @@ func (r *Relay) handleNextKeys(w http.ResponseWriter, req *http.Request) error {
 const joinEvery = 12
 
 // joinLoop keeps up with the streams that this relay is about to join, until ctx ends: of none it serves a task yet.
-func (r *Relay) joinLoop(ctx context.Context) {
-	tick := time.NewTicker(joinEvery * r.cfg.PullInterval)
+func (h *host) joinLoop(ctx context.Context) {
+	tick := time.NewTicker(joinEvery * h.cfg.PullInterval)
 	defer tick.Stop()
 	for {
-		for _, l := range r.hosted().streams {
-			if !slices.ContainsFunc(l.Tasks(), func(t *taskstream.Task) bool { return r.hopOf(t.Open) >= 0 }) {
-				r.catchUp(ctx, l)
+		for _, l := range h.hosted().streams {
+			if !slices.ContainsFunc(l.Tasks(), func(t *taskstream.Task) bool { return h.hopOf(t.Open) >= 0 }) {
+				h.catchUp(ctx, l)
 			}
 		}
 		select {
@@ -316,9 +228,9 @@ func (r *Relay) joinLoop(ctx context.Context) {
 const joinTime = 30 * time.Second
 
 // catchUp asks the relays of a stream for the tasks that came before this one joins it.
-func (r *Relay) catchUp(ctx context.Context, l *stream) {
+func (h *host) catchUp(ctx context.Context, l *stream) {
 	tasks := l.Tasks()
-	if r.hopOf(tasks[len(tasks)-1].Open) >= 0 {
+	if h.hopOf(tasks[len(tasks)-1].Open) >= 0 {
 		return
 	}
 	ctx, stop := context.WithTimeout(ctx, joinTime)
@@ -330,20 +242,20 @@ func (r *Relay) catchUp(ctx context.Context, l *stream) {
 	}
 	defer func() { <-l.asking }()
 	serves := func(*taskstream.Task) error { return nil }
-	r.monitor.Logged(ctx, "couldn't follow a stream", l.Follow(ctx, r.client(), r.unixTime(), serves))
+	h.monitor.Logged(ctx, "couldn't follow a stream", l.Follow(ctx, h.client(), h.unixTime(), serves))
 }
 
 // handleSuccessor takes the next task of a stream from its owner. 204 says that its position is taken for
 // good, and the task served.
-func (r *Relay) handleSuccessor(w http.ResponseWriter, req *http.Request) error {
-	l, err := r.pathStream(req)
+func (d *desk) handleSuccessor(w http.ResponseWriter, req *http.Request) error {
+	l, err := d.pathStream(req)
 	if err != nil {
 		return err
 	}
-	if err := r.fromOwner(req, l, handover.SuccessorBody(l.root.ID)); err != nil {
+	if err := d.fromOwner(req, l, handover.SuccessorBody(l.root.ID)); err != nil {
 		return err
 	}
-	done, err := r.alone(w, l.posted)
+	done, err := d.alone(w, l.posted)
 	if err != nil {
 		return err
 	}
@@ -352,10 +264,10 @@ func (r *Relay) handleSuccessor(w http.ResponseWriter, req *http.Request) error 
 	if err != nil {
 		return err
 	}
-	if err := r.takeSuccessor(l, raw, open); err != nil {
+	if err := d.takeSuccessor(l, raw, open); err != nil {
 		return refusal(err)
 	}
-	if err := r.takeUp(req.Context(), l); err != nil {
+	if err := d.takeUp(req.Context(), l); err != nil {
 		return err
 	}
 	w.WriteHeader(http.StatusNoContent)
@@ -378,8 +290,8 @@ func readBundle(w http.ResponseWriter, req *http.Request, accept func(*taskfile.
 
 // handleStatement takes a statement about a stream: who signs its tasks from now on, or that it ends. Its signature
 // says who may, so that anyone may hand it over, and again. 204 says that it holds, for good.
-func (r *Relay) handleStatement(w http.ResponseWriter, req *http.Request) error {
-	l, err := r.pathStream(req)
+func (d *desk) handleStatement(w http.ResponseWriter, req *http.Request) error {
+	l, err := d.pathStream(req)
 	if err != nil {
 		return err
 	}
@@ -392,7 +304,7 @@ func (r *Relay) handleStatement(w http.ResponseWriter, req *http.Request) error 
 		return refusal(err)
 	}
 	if now := l.Authority(); changed { // and not where anybody hands it over again
-		r.cfg.Log.Warn("a stream's owner changed", "task", l.root.ID.String()[:8], "era", now.Era, "number", now.Number,
+		d.cfg.Log.Warn("a stream's owner changed", "task", l.root.ID.String()[:8], "era", now.Era, "number", now.Number,
 			"key", taskfile.FormatKey(now.Key), "stopped", now.Stopped)
 	}
 	w.WriteHeader(http.StatusNoContent)
@@ -404,11 +316,11 @@ func (s *hostedTask) isStopped() bool { return s.stream != nil && s.stream.Autho
 
 // alone lets one request in at a time of those for which posted has room, and gives it the time that many epochs' keys
 // and a large bundle take.
-func (r *Relay) alone(w http.ResponseWriter, posted chan struct{}) (done func(), err error) {
+func (d *desk) alone(w http.ResponseWriter, posted chan struct{}) (done func(), err error) {
 	select {
 	case posted <- struct{}{}:
 	default:
-		return nil, r.monitor.TurnAway(problem.Overloaded)
+		return nil, d.monitor.TurnAway(problem.Overloaded)
 	}
 	connection, until := http.NewResponseController(w), time.Now().Add(ownersTime)
 	_ = connection.SetReadDeadline(until) // who cannot set them has the server's
@@ -419,19 +331,16 @@ func (r *Relay) alone(w http.ResponseWriter, posted chan struct{}) (done func(),
 // ownersTime is what an owner's request may take.
 const ownersTime = 5 * time.Minute
 
-// unixTime is this relay's time, in Unix seconds.
-func (r *Relay) unixTime() uint64 { return uint64(max(r.clock.Read().Now.Unix(), 0)) }
-
 // takeSuccessor gives a task its position when all has been checked that serving it will need.
-func (r *Relay) takeSuccessor(l *stream, raw []byte, open *taskfile.Open) error {
-	next, has, err := l.Check(raw, open, r.unixTime())
+func (d *desk) takeSuccessor(l *stream, raw []byte, open *taskfile.Open) error {
+	next, has, err := l.Check(raw, open, d.unixTime())
 	if has || err != nil {
 		return err
 	}
-	if r.hopOf(next.Open) < 0 { // another has taken this relay's place, and clients may still look here
+	if d.hopOf(next.Open) < 0 { // another has taken this relay's place, and clients may still look here
 		err := l.Take(next)
 		if err == nil {
-			r.cfg.Log.Warn("this relay is out of a stream: its owner has given its place to another", "task",
+			d.cfg.Log.Warn("this relay is out of a stream: its owner has given its place to another", "task",
 				l.root.ID.String()[:8], "position", next.Stream.Position)
 		}
 		return err
@@ -440,7 +349,7 @@ func (r *Relay) takeSuccessor(l *stream, raw []byte, open *taskfile.Open) error 
 		return invalid.Field("epochs.count", strconv.FormatUint(next.Epochs.Count, 10),
 			"a number for which this relay was asked for its keys")
 	}
-	if _, err := r.loadSuccessor(l, next); err != nil {
+	if _, err := d.loadSuccessor(l, next); err != nil {
 		return err
 	}
 	return l.Take(next)

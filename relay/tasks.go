@@ -10,7 +10,6 @@ import (
 	"path/filepath"
 	"slices"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/doona-dp/doona/internal/invalid"
@@ -50,15 +49,13 @@ type hostedTask struct {
 	made  had // what this relay has made
 	taken had // what it has had of the relay before
 
-	told atomic.Pointer[heard] // by the relay before; nil: nothing
-	wake chan struct{}         // tells pullLoop that it is time to ask
+	polling polling // of the upstream relay
 
 	mu      sync.Mutex // guards the rest
 	openers map[uint64]*onion.Opener
 	tokens  map[uint64]*tokenEpoch // by epoch; of a first relay of a task with tokens
 	states  map[uint64]store.State // a copy of the store's, so that a report costs no query
 	batches map[uint64]uint64      // that are sealed, likewise
-	waits   map[uint64]waits       // of a later relay
 	behind  map[uint64]bool        // epochs of which the next hop knows more than the store
 }
 
@@ -240,8 +237,9 @@ func (r *setup) mayJoin(c TaskConfig, open *taskfile.Open) bool {
 func (r *setup) loadOpen(raw []byte, open *taskfile.Open, keys, issuerKeys string) (*hostedTask, error) {
 	s := &hostedTask{Open: open, bundle: raw, skew: r.cfg.Skew,
 		openers: map[uint64]*onion.Opener{}, tokens: map[uint64]*tokenEpoch{},
-		states: map[uint64]store.State{}, batches: map[uint64]uint64{}, waits: map[uint64]waits{},
-		behind: map[uint64]bool{}, wake: make(chan struct{}, 1)}
+		states: map[uint64]store.State{}, batches: map[uint64]uint64{},
+		behind: map[uint64]bool{}}
+	s.polling.wake, s.polling.waits = make(chan struct{}, 1), map[uint64]waits{}
 	if s.hop = r.hopOf(open); s.hop < 0 {
 		return nil, r.notInTask()
 	}
@@ -424,8 +422,8 @@ func (e hostedEpoch) SetSealed(batches uint64) {
 }
 
 // advance raises the state of an epoch, durably.
-func (r *Relay) advance(ctx context.Context, e hostedEpoch, to store.State) error {
-	if err := r.store.Advance(ctx, e.ID(), to); err != nil {
+func (ep *epochs) advance(ctx context.Context, e hostedEpoch, to store.State) error {
+	if err := ep.store.Advance(ctx, e.ID(), to); err != nil {
 		return err
 	}
 	e.Reached(to)

@@ -73,7 +73,7 @@ func (s *hostedTask) loadIssuerKeys(path string) error {
 
 // checkToken returns the token that a report carries. It costs no more than comparing bytes, until a
 // token of the right epoch and key has its signature checked.
-func (r *Relay) checkToken(w http.ResponseWriter, req *http.Request, e hostedEpoch) ([]byte, error) {
+func (in *ingress) checkToken(w http.ResponseWriter, req *http.Request, e hostedEpoch) ([]byte, error) {
 	at := e.TokenEpoch()
 	if at == nil {
 		return nil, service.TryLater(problem.Overloaded, "the issuer's key is not here yet")
@@ -98,27 +98,27 @@ const fetchTimeout = 20 * time.Second
 
 // tokenKeyLoop fetches the issuer's keys of the epochs that are open or next, ahead of the reports
 // and once each: what the issuer sees does not depend on who reports.
-func (r *Relay) tokenKeyLoop(ctx context.Context, s *hostedTask) {
-	client := &http.Client{Transport: r.outgoing, Timeout: fetchTimeout,
+func (in *ingress) tokenKeyLoop(ctx context.Context, s *hostedTask) {
+	client := &http.Client{Transport: in.outgoing, Timeout: fetchTimeout,
 		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}
 	for failed := false; ; {
-		err := r.fetchTokenKeys(ctx, client, s)
+		err := in.fetchTokenKeys(ctx, client, s)
 		if err != nil && !failed && ctx.Err() == nil {
-			r.cfg.Log.Error("couldn't get the issuer's key; trying again", "task", s.name(), "error", err)
+			in.cfg.Log.Error("couldn't get the issuer's key; trying again", "task", s.name(), "error", err)
 		}
 		failed = err != nil
 		select {
 		case <-ctx.Done():
 			return
-		case <-time.After(min(tokenKeyPause, r.cfg.PullInterval)):
+		case <-time.After(min(tokenKeyPause, in.cfg.PullInterval)):
 		}
 	}
 }
 
 // fetchTokenKeys fetches the keys that are missing.
-func (r *Relay) fetchTokenKeys(ctx context.Context, client *http.Client, s *hostedTask) error {
+func (in *ingress) fetchTokenKeys(ctx context.Context, client *http.Client, s *hostedTask) error {
 	var errs []error
-	now := r.clock.Read().Now
+	now := in.clock.Read().Now
 	for e := range s.EachEpoch() {
 		start, end := e.Window()
 		next := start.Add(-time.Duration(s.Epochs.Length) * time.Second)

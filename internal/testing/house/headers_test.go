@@ -155,7 +155,7 @@ func TestEveryAnswerHasHeaders(t *testing.T) {
 // look.ProtectPublic, which the tests named here walk.
 var servesHTTP = map[string]string{
 	"internal/service/admin.go":           "TestEveryAnswerHasHeaders",
-	"relay/relay.go":                      "TestEveryAnswerHasHeaders",
+	"relay/http.go":                       "TestEveryAnswerHasHeaders",
 	"issuer/http.go":                      "TestEveryAnswerHasHeaders",
 	"verifier/report/site.go":             "TestEveryAnswerHasHeaders",
 	"verifier/report/page.go":             "TestEveryAnswerHasHeaders",

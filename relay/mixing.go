@@ -6,6 +6,7 @@ import (
 	"math/bits"
 	"time"
 
+	"github.com/doona-dp/doona/internal/clock"
 	"github.com/doona-dp/doona/relay/internal/monitor"
 	"github.com/doona-dp/doona/relay/internal/store"
 	"github.com/doona-dp/doona/wire/codec"
@@ -48,23 +49,54 @@ const (
 
 // reasons are all findings that there are.
 var reasons = []Reason{findInconsistent, findTooFew, findEnd, findEquivocation, findTooMany, findSpoilt, findLost,
-	findNoKey, findOver, findGiveUp, findBehind, findEnded, Reason(handover.ErrStranger.Error()),
+	findNoKey, findOver, findGiveUp, findRolledBack, findEnded, Reason(handover.ErrStranger.Error()),
 	Reason(handover.ErrOther.Error()), Reason(handover.ErrAltered.Error())}
 
 // batchesPerTurn is how many batches of an epoch are taken before the other epochs, and what else there is to
 // do, have their turn: a relay before that has batches without end stops nothing.
 const batchesPerTurn = 16
 
+// mixer makes this relay's batches out of those of the upstream relay: it pulls, opens, drops what repeats, permutes
+// and confirms, or refuses and withholds.
+type mixer struct {
+	*setup
+	store    mixStore
+	confirms confirmStore
+	vault    *store.Vault
+	monitor  *monitor.Monitor
+	clock    *clock.Guard
+	maker    *batchMaker
+	epochs   *epochs
+}
+
+// mixStore is what keeps the batches that are mixed.
+type mixStore interface {
+	Next(ctx context.Context, id store.EpochID) (uint64, error)
+	Destroyed(ctx context.Context, id store.EpochID) (uint64, error)
+	Manifest(ctx context.Context, b store.BatchID) (manifest []byte, confirmed bool, err error)
+	Witness(ctx context.Context, b store.BatchID, s *onion.SignedManifest) error
+	Witnessed(ctx context.Context, id store.EpochID) (uint64, error)
+	Mix(ctx context.Context, b store.BatchID, tags []store.Short, build store.MixFunc) error
+	MixWithheld(ctx context.Context, b store.BatchID, tags []store.Short, build store.MixFunc) error
+	SetBack() *store.SetBack
+}
+
+// confirmStore knows which batches the upstream relay need not keep.
+type confirmStore interface {
+	Untold(ctx context.Context, id store.EpochID) ([]uint64, error)
+	Told(ctx context.Context, b store.BatchID) error
+}
+
 // pullLoop pulls a task's batches from the relay before, epoch by epoch, until ctx ends. So many tasks of one relay
 // before as there are lines to it do so at a time.
-func (r *Relay) pullLoop(ctx context.Context, s *hostedTask, lines chan struct{}) {
+func (mx *mixer) pullLoop(ctx context.Context, s *hostedTask, lines chan struct{}) {
 	for {
 		select {
 		case <-ctx.Done():
 			return
 		case lines <- struct{}{}:
 		}
-		more := r.pullTurn(ctx, s)
+		more := mx.pullTurn(ctx, s)
 		<-lines
 		if more && ctx.Err() == nil {
 			continue
@@ -72,60 +104,60 @@ func (r *Relay) pullLoop(ctx context.Context, s *hostedTask, lines chan struct{}
 		select {
 		case <-ctx.Done():
 			return
-		case <-s.wake:
+		case <-s.polling.wake:
 		}
 	}
 }
 
 // pullTurn pulls from every epoch that has begun and is not complete, and says whether one may have more now.
-func (r *Relay) pullTurn(ctx context.Context, s *hostedTask) (more bool) {
-	latest := r.clock.Read().Latest // asking too early does no harm
+func (mx *mixer) pullTurn(ctx context.Context, s *hostedTask) (more bool) {
+	latest := mx.clock.Read().Latest // asking too early does no harm
 	asked := false
 	for e := range s.EachEpoch() {
 		start, _ := e.Window()
-		if r.store.SetBack() != nil || latest.Before(start) {
+		if mx.store.SetBack() != nil || latest.Before(start) {
 			break
 		}
 		if e.State() >= store.StateComplete || e.RolledBack() {
 			continue
 		}
-		if r.isSpared(e) {
-			r.monitor.Logged(ctx, "couldn't give up", r.giveUp(ctx, e))
+		if mx.isSpared(e) {
+			mx.monitor.Logged(ctx, "couldn't give up", mx.giveUp(ctx, e))
 			continue
 		}
 		asked = true
-		left, err := r.pullEpoch(ctx, e)
-		r.monitor.Logged(ctx, "couldn't pull", err)
+		left, err := mx.pullEpoch(ctx, e)
+		mx.monitor.Logged(ctx, "couldn't pull", err)
 		more = more || left
 	}
 	if !asked {
-		r.monitor.PulledNow(s.name())
+		mx.monitor.PulledNow(s.name())
 	}
 	return more
 }
 
 // pullEpoch takes batches of an epoch that are sealed, and ends the epoch when its time is up. It says whether
 // there may be more now.
-func (r *Relay) pullEpoch(ctx context.Context, e hostedEpoch) (more bool, err error) {
-	more, err = r.pullSealed(ctx, e)
-	return more, errors.Join(err, r.giveUp(ctx, e))
+func (mx *mixer) pullEpoch(ctx context.Context, e hostedEpoch) (more bool, err error) {
+	more, err = mx.pullSealed(ctx, e)
+	return more, errors.Join(err, mx.giveUp(ctx, e))
 }
 
 // pullSealed takes batches until there is none, or those of a turn. The cursor is the number of batches that
 // this relay has made of the epoch, so it moves in the transaction that stores one.
-func (r *Relay) pullSealed(ctx context.Context, e hostedEpoch) (more bool, err error) {
-	if err := r.confirmPulled(ctx, e); err != nil {
+func (mx *mixer) pullSealed(ctx context.Context, e hostedEpoch) (more bool, err error) {
+	if err := mx.confirmPulled(ctx, e); err != nil {
 		return false, err
 	}
-	seq, err := r.store.Next(ctx, e.ID())
+	seq, err := mx.store.Next(ctx, e.ID())
 	for range batchesPerTurn {
-		if err != nil || r.stopsPulling(e) {
+		if err != nil || mx.stopsPulling(e) {
 			return false, err
 		}
-		if spoilt, err := r.isSpoilt(ctx, e.Ref(seq)); spoilt || err != nil {
+		if spoilt, err := mx.isSpoilt(ctx, e.Ref(seq)); spoilt || err != nil {
 			return false, err
 		}
-		done, err := r.pullBatch(ctx, e.Ref(seq))
+		done, err := mx.pullBatch(ctx, e.Ref(seq))
 		if done || err != nil {
 			return false, err
 		}
@@ -135,87 +167,132 @@ func (r *Relay) pullSealed(ctx context.Context, e hostedEpoch) (more bool, err e
 }
 
 // stopsPulling says whether nothing more is to be taken of an epoch, whatever the relay before has.
-func (r *Relay) stopsPulling(e hostedEpoch) bool {
-	return r.store.SetBack() != nil || e.RolledBack() || r.clock.Read().Over(r.giveUpAt(e))
+func (mx *mixer) stopsPulling(e hostedEpoch) bool {
+	return mx.store.SetBack() != nil || e.RolledBack() || mx.clock.Read().Over(mx.giveUpAt(e))
 }
 
 // isSpoilt says whether too many of the batches below a number were destroyed, and ends the epoch then.
-func (r *Relay) isSpoilt(ctx context.Context, b batchRef) (bool, error) {
-	destroyed, err := r.store.Destroyed(ctx, b.ID())
+func (mx *mixer) isSpoilt(ctx context.Context, b batchRef) (bool, error) {
+	destroyed, err := mx.store.Destroyed(ctx, b.ID())
 	if err != nil || !onion.Spoilt(b.Seq-min(b.Seq, destroyed), destroyed) {
 		return false, err
 	}
-	return true, errors.Join(r.note(ctx, b, findSpoilt), r.complete(ctx, b.hostedEpoch, nil))
+	return true, errors.Join(mx.epochs.note(ctx, b, findSpoilt), mx.epochs.complete(ctx, b.hostedEpoch, nil))
 }
 
 // giveUpAt is when this relay stops waiting for the end of an epoch.
-func (r *Relay) giveUpAt(e hostedEpoch) time.Time {
-	return time.Unix(int64(e.Epochs.End(e.Number)), 0).Add(r.cfg.GiveUp)
+func (mx *mixer) giveUpAt(e hostedEpoch) time.Time {
+	return time.Unix(int64(e.Epochs.End(e.Number)), 0).Add(mx.cfg.GiveUp)
+}
+
+// pullOutcome is what came of asking the upstream relay for a batch.
+type pullOutcome int
+
+const (
+	pullFailed      pullOutcome = iota // Nothing can be said: it is away, or something failed here.
+	pullTaken                          // The batch is here, whole and right.
+	pullNotSealed                      // It is not sealed yet.
+	pullComplete                       // The epoch has no further one.
+	pullEnded                          // The upstream relay's operator has ended the epoch.
+	pullConfirmed                      // It was confirmed from here already.
+	pullEquivocated                    // The upstream relay has signed two manifests of the number.
+	pullTooMany                        // The epoch has no batch of the number.
+	pullForeign                        // The answer is not one of the upstream relay.
+	pullRefused                        // It is signed, and wrong in itself.
+)
+
+// outcomeOf says what an error of a pull means.
+func outcomeOf(err error) pullOutcome {
+	switch {
+	case err == nil:
+		return pullTaken
+	case errors.Is(err, handover.ErrNotSealed):
+		return pullNotSealed
+	case errors.Is(err, handover.ErrEpochComplete):
+		return pullComplete
+	case errors.Is(err, problem.New(problem.EpochEnded, "")):
+		return pullEnded
+	case errors.Is(err, handover.ErrConfirmed):
+		return pullConfirmed
+	case errors.Is(err, store.ErrEquivocation):
+		return pullEquivocated
+	case errors.Is(err, errTooMany):
+		return pullTooMany
+	case handover.Foreign(err) != nil:
+		return pullForeign
+	case errors.As(err, new(*handover.Refused)):
+		return pullRefused
+	}
+	return pullFailed
 }
 
 // pullBatch takes one batch and says whether the epoch has no further one now.
-func (r *Relay) pullBatch(ctx context.Context, b batchRef) (done bool, err error) {
-	begun, told := time.Now(), b.told.Load()
-	before, err := r.before(ctx, b)
+func (mx *mixer) pullBatch(ctx context.Context, b batchRef) (done bool, err error) {
+	begun, told := time.Now(), b.polling.lastPoll.Load()
+	before, err := mx.before(ctx, b)
 	if err != nil {
 		return false, err
 	}
-	o, err := r.newOpening(b.hostedEpoch)
+	in, err := mx.newIncoming(b.hostedEpoch)
 	if err != nil {
 		return false, err
 	}
-	defer o.close()
+	defer in.close()
 	signed, err := b.upstream.PullEach(ctx, handover.Request{Open: b.Open, From: b.hop - 1, Epoch: b.Number,
-		Seq: b.Seq, Before: before, Witness: func(signed *onion.SignedManifest) error {
-			err := r.store.Witness(ctx, b.BatchID(), signed)
-			if err != nil {
-				return err
-			}
-			if o.manifest, err = signed.Open(b.Task, b.hop-1); err != nil {
-				return err
-			}
-			if short := r.monitor.Reserve.Short(); short != nil && !o.manifest.Destroyed() {
-				return short // a destroyed one takes next to no room, and lets the epoch end
-			}
-			return r.mayFollow(ctx, b)
-		}}, o.take)
+		Seq: b.Seq, Before: before,
+		Witness: func(signed *onion.SignedManifest) error { return mx.witness(ctx, b, in, signed) }}, in.take)
 	if answered := new(problem.Problem); err == nil || errors.As(err, &answered) && answered.Name != "" {
-		r.monitor.PulledNow(b.name())
+		mx.monitor.PulledNow(b.name())
 	}
-	switch {
-	case errors.Is(err, handover.ErrNotSealed):
+	switch outcomeOf(err) {
+	case pullNotSealed:
 		b.waitsFor(b.Seq, told)
 		return true, nil
-	case errors.Is(err, handover.ErrEpochComplete):
+	case pullComplete:
 		// Only after its end: the word of another cannot end an epoch early and erase its key.
-		if !r.mayEnd(b.hostedEpoch) {
+		if !mx.mayEnd(b.hostedEpoch) {
 			return true, nil
 		}
-		return true, r.takeEnd(ctx, b.hostedEpoch)
-	case errors.Is(err, problem.New(problem.EpochEnded, "")):
-		return true, r.note(ctx, b, findOver)
-	case errors.Is(err, handover.ErrConfirmed):
-		return r.lost(ctx, b)
-	case errors.Is(err, store.ErrEquivocation):
-		return true, errors.Join(r.note(ctx, b, findEquivocation), r.complete(ctx, b.hostedEpoch, nil))
-	case errors.Is(err, errTooMany):
-		return true, errors.Join(r.note(ctx, b, findTooMany), r.complete(ctx, b.hostedEpoch, nil))
-	}
-	if fault := handover.Foreign(err); fault != nil {
-		return true, r.note(ctx, b, Reason(fault.Error()))
-	}
-	refused := new(handover.Refused)
-	switch {
-	case errors.As(err, &refused):
-		err = r.refuse(ctx, b.hostedTask, refused.Signed, findInconsistent, "error", refused)
-	case err == nil:
-		r.monitor.Since(monitor.Pull, begun)
-		err = r.mixBatch(ctx, b.hostedTask, signed, o)
+		return true, mx.takeEnd(ctx, b.hostedEpoch)
+	case pullEnded:
+		return true, mx.epochs.note(ctx, b, findOver)
+	case pullConfirmed:
+		return mx.lost(ctx, b)
+	case pullEquivocated:
+		return true, errors.Join(mx.epochs.note(ctx, b, findEquivocation), mx.epochs.complete(ctx, b.hostedEpoch, nil))
+	case pullTooMany:
+		return true, errors.Join(mx.epochs.note(ctx, b, findTooMany), mx.epochs.complete(ctx, b.hostedEpoch, nil))
+	case pullForeign:
+		return true, mx.epochs.note(ctx, b, Reason(handover.Foreign(err).Error()))
+	case pullRefused:
+		refused := new(handover.Refused)
+		errors.As(err, &refused)
+		err = mx.refuse(ctx, b.hostedTask, refused.Signed, findInconsistent, "error", refused)
+	case pullTaken:
+		mx.monitor.Since(monitor.Pull, begun)
+		err = mx.mixBatch(ctx, b.hostedTask, signed, in)
+	case pullFailed: // or another process has made the batch, or ended the epoch
 	}
 	if err != nil && !errors.Is(err, store.ErrMade) && !errors.Is(err, store.ErrOver) {
 		return true, err
 	}
-	return errors.Is(err, store.ErrOver), r.confirmPulled(ctx, b.hostedEpoch)
+	return errors.Is(err, store.ErrOver), mx.confirmPulled(ctx, b.hostedEpoch)
+}
+
+// witness keeps the manifest of a batch that comes in, and says whether its slots may: it is asked before the first one
+// is read.
+func (mx *mixer) witness(ctx context.Context, b batchRef, in *incomingBatch, signed *onion.SignedManifest) error {
+	err := mx.store.Witness(ctx, b.BatchID(), signed)
+	if err != nil {
+		return err
+	}
+	if in.manifest, err = signed.Open(b.Task, b.hop-1); err != nil {
+		return err
+	}
+	if short := mx.monitor.Reserve.Short(); short != nil && !in.manifest.Destroyed() {
+		return short // a destroyed one takes next to no room, and lets the epoch end
+	}
+	return mx.mayFollow(ctx, b)
 }
 
 var errTooMany = errors.New(string(findTooMany))
@@ -223,14 +300,14 @@ var errTooMany = errors.New(string(findTooMany))
 // mayFollow is errTooMany where an epoch has no batch of this number: the task has no so many, or the batch before
 // was the first relay's last. It is asked before the first slot is read, so a first relay that makes many small
 // batches costs the others a manifest. Of a batch that was refused nobody knows what the first relay had.
-func (r *Relay) mayFollow(ctx context.Context, b batchRef) error {
+func (mx *mixer) mayFollow(ctx context.Context, b batchRef) error {
 	if !b.HasBatch(b.Seq) {
 		return errTooMany
 	}
 	if b.Seq == 0 {
 		return nil
 	}
-	source, err := r.sourceOf(ctx, b.Ref(b.Seq-1))
+	source, err := mx.sourceOf(ctx, b.Ref(b.Seq-1))
 	if errors.Is(err, store.ErrNoBatch) { // the epoch is over
 		return nil
 	}
@@ -247,7 +324,7 @@ func (r *Relay) mayFollow(ctx context.Context, b batchRef) error {
 // takeEnd ends an epoch by the signed word of the relay before: only with all batches that it tells of,
 // if these gave out what came in here, and if it has signed no further one. Else the epoch waits for them,
 // or until it is given up.
-func (r *Relay) takeEnd(ctx context.Context, e hostedEpoch) error {
+func (mx *mixer) takeEnd(ctx context.Context, e hostedEpoch) error {
 	source, chain, err := e.upstream.End(ctx, e.Open, e.hop-1, e.Number)
 	if errors.Is(err, handover.ErrNotSealed) {
 		return nil
@@ -255,11 +332,11 @@ func (r *Relay) takeEnd(ctx context.Context, e hostedEpoch) error {
 	if err != nil {
 		return err
 	}
-	made, err := r.manifests(ctx, e)
+	made, err := mx.epochs.manifests(ctx, e)
 	if err != nil {
 		return err
 	}
-	signed, err := r.store.Witnessed(ctx, e.ID())
+	signed, err := mx.store.Witnessed(ctx, e.ID())
 	if err != nil {
 		return err
 	}
@@ -268,39 +345,39 @@ func (r *Relay) takeEnd(ctx context.Context, e hostedEpoch) error {
 	case end.Batches > taken:
 		return nil
 	case end.Batches < signed || !end.Gave(made):
-		return r.note(ctx, e.Ref(taken), findEnd)
+		return mx.epochs.note(ctx, e.Ref(taken), findEnd)
 	}
-	return r.complete(ctx, e, source)
+	return mx.epochs.complete(ctx, e, source)
 }
 
 // lost notes that a batch was confirmed from here and is not held here, unless another process on the
 // same store has made it since this one looked. It is pullBatch for the rest.
-func (r *Relay) lost(ctx context.Context, b batchRef) (done bool, err error) {
-	next, err := r.store.Next(ctx, b.ID())
+func (mx *mixer) lost(ctx context.Context, b batchRef) (done bool, err error) {
+	next, err := mx.store.Next(ctx, b.ID())
 	if err != nil || next > b.Seq {
 		return err != nil, err
 	}
-	return true, r.note(ctx, b, findLost)
+	return true, mx.epochs.note(ctx, b, findLost)
 }
 
 // giveUp ends an epoch whose end the relay before does not tell.
-func (r *Relay) giveUp(ctx context.Context, e hostedEpoch) error {
-	if e.State() >= store.StateComplete || !r.clock.Read().Over(r.giveUpAt(e)) {
+func (mx *mixer) giveUp(ctx context.Context, e hostedEpoch) error {
+	if e.State() >= store.StateComplete || !mx.clock.Read().Over(mx.giveUpAt(e)) {
 		return nil
 	}
-	seq, err := r.store.Next(ctx, e.ID())
+	seq, err := mx.store.Next(ctx, e.ID())
 	if err != nil {
 		return err
 	}
-	return errors.Join(r.note(ctx, e.Ref(seq), findGiveUp), r.complete(ctx, e, nil))
+	return errors.Join(mx.epochs.note(ctx, e.Ref(seq), findGiveUp), mx.epochs.complete(ctx, e, nil))
 }
 
 // note keeps a finding, and logs it the first time, and then each time that it was found of twice as many numbers: a
 // neighbour fills no log.
-func (r *Relay) note(ctx context.Context, b batchRef, why Reason, details ...any) error {
-	times, err := r.store.Note(ctx, b.BatchID(), why)
+func (ep *epochs) note(ctx context.Context, b batchRef, why Reason, details ...any) error {
+	times, err := ep.store.Note(ctx, b.BatchID(), why)
 	if bits.OnesCount64(times) == 1 {
-		r.cfg.Log.Warn("finding", append([]any{"task", b.name(), "epoch", b.Number, "batch", b.Seq, "reason", why,
+		ep.cfg.Log.Warn("finding", append([]any{"task", b.name(), "epoch", b.Number, "batch", b.Seq, "reason", why,
 			"batches", times}, details...)...)
 	}
 	return err
@@ -308,9 +385,9 @@ func (r *Relay) note(ctx context.Context, b batchRef, why Reason, details ...any
 
 // mixBatch makes this relay's batch out of the one before, which has been checked, and stores it with
 // the replay entries.
-func (r *Relay) mixBatch(ctx context.Context, s *hostedTask, signed *onion.SignedManifest, o *incomingBatch) error {
+func (mx *mixer) mixBatch(ctx context.Context, s *hostedTask, signed *onion.SignedManifest, o *incomingBatch) error {
 	if o.opener == nil {
-		return r.refuse(ctx, s, signed, findNoKey)
+		return mx.refuse(ctx, s, signed, findNoKey)
 	}
 	if err := o.begin(); err != nil { // it has no slots
 		return err
@@ -320,7 +397,7 @@ func (r *Relay) mixBatch(ctx context.Context, s *hostedTask, signed *onion.Signe
 	mine := &batchDraft{batchRef: b, submissions: m.Submissions, in: counts(m, s.Task), source: signed}
 	opened, repeats := len(o.tags), 0
 	if !m.Destroyed() { // else a manifest without slots would buy the work of a draw
-		if err := o.dilute(mine); err != nil {
+		if err := o.addDummies(mine); err != nil {
 			return err
 		}
 	}
@@ -336,31 +413,31 @@ func (r *Relay) mixBatch(ctx context.Context, s *hostedTask, signed *onion.Signe
 			tooFew = errDestroyed // Dummies alone are no batch.
 		}
 		if tooFew != nil {
-			return r.destroy(mine)
+			return mx.maker.destroy(mine)
 		}
-		return r.signBatch(mine, w)
+		return mx.maker.signBatch(mine, w)
 	}
-	mix := r.store.Mix
+	mix := mx.store.Mix
 	if m.Destroyed() {
-		mix = r.store.MixWithheld
+		mix = mx.store.MixWithheld
 	}
 	if err := mix(ctx, b.BatchID(), o.tags, build); err != nil {
 		return err
 	}
-	r.monitor.Since(monitor.Seal, begun)
-	r.monitor.Tally(b.ID(), "slot replayed", repeats)
-	r.monitor.Tally(b.ID(), "slot does not open", total(mine.in)-opened)
-	r.countBatch(s, tooFew != nil)
-	r.scrubSoon()
-	r.cfg.Log.Info("mixed", "task", s.name(), "epoch", b.Number, "batch", b.Seq, "destroyed", tooFew != nil)
+	mx.monitor.Since(monitor.Seal, begun)
+	mx.monitor.Tally(b.ID(), "slot replayed", repeats)
+	mx.monitor.Tally(b.ID(), "slot does not open", total(mine.in)-opened)
+	mx.maker.countBatch(s, tooFew != nil)
+	mx.epochs.scrubSoon()
+	mx.cfg.Log.Info("mixed", "task", s.name(), "epoch", b.Number, "batch", b.Seq, "destroyed", tooFew != nil)
 	if tooFew != nil && !m.Destroyed() {
-		return r.note(ctx, b, findTooFew)
+		return mx.epochs.note(ctx, b, findTooFew)
 	}
 	return nil
 }
 
-// dilute adds the relay's dummies.
-func (o *incomingBatch) dilute(m *batchDraft) error {
+// addDummies adds the relay's dummies.
+func (o *incomingBatch) addDummies(m *batchDraft) error {
 	dummies, err := m.DrawDummies()
 	if err != nil {
 		return err
@@ -377,7 +454,7 @@ func (o *incomingBatch) dilute(m *batchDraft) error {
 var errDestroyed = errors.New("the relay before destroyed the batch")
 
 // refuse stores a destroyed batch of the number that a signed manifest claims, and why.
-func (r *Relay) refuse(ctx context.Context, s *hostedTask, source *onion.SignedManifest, why Reason,
+func (mx *mixer) refuse(ctx context.Context, s *hostedTask, source *onion.SignedManifest, why Reason,
 	details ...any) error {
 	m, err := source.Open(s.Task, s.hop-1)
 	if err != nil {
@@ -385,10 +462,10 @@ func (r *Relay) refuse(ctx context.Context, s *hostedTask, source *onion.SignedM
 	}
 	b := s.Epoch(m.Epoch).Ref(m.Seq)
 	none := &batchDraft{batchRef: b, submissions: m.Submissions, in: counts(m, s.Task), source: source}
-	err = r.store.MixWithheld(ctx, b.BatchID(), nil, func(*store.Fresh, store.Put) (*store.Made, error) {
-		return r.destroy(none)
+	err = mx.store.MixWithheld(ctx, b.BatchID(), nil, func(*store.Fresh, store.Put) (*store.Made, error) {
+		return mx.maker.destroy(none)
 	})
-	return errors.Join(err, r.note(ctx, b, why, details...))
+	return errors.Join(err, mx.epochs.note(ctx, b, why, details...))
 }
 
 // counts returns how many slots a manifest says came out of the relay before, per lane.
@@ -408,17 +485,17 @@ func total(counts []uint64) (sum int) {
 }
 
 // confirmPulled tells the relay before which of its batches are safe here.
-func (r *Relay) confirmPulled(ctx context.Context, e hostedEpoch) error {
+func (mx *mixer) confirmPulled(ctx context.Context, e hostedEpoch) error {
 	id := e.ID()
-	untold, err := r.store.Untold(ctx, id)
+	untold, err := mx.confirms.Untold(ctx, id)
 	if err != nil {
 		return err
 	}
 	for _, seq := range untold {
-		if err := r.confirmOne(ctx, e.Ref(seq)); err != nil {
+		if err := mx.confirmOne(ctx, e.Ref(seq)); err != nil {
 			return err
 		}
-		if err := r.store.Told(ctx, id.Batch(seq)); err != nil {
+		if err := mx.confirms.Told(ctx, id.Batch(seq)); err != nil {
 			return err
 		}
 	}
@@ -426,23 +503,23 @@ func (r *Relay) confirmPulled(ctx context.Context, e hostedEpoch) error {
 }
 
 // confirmOne confirms the batch that this relay's own was made from; its manifest is in there.
-func (r *Relay) confirmOne(ctx context.Context, b batchRef) error {
-	source, err := r.sourceOf(ctx, b)
+func (mx *mixer) confirmOne(ctx context.Context, b batchRef) error {
+	source, err := mx.sourceOf(ctx, b)
 	if err != nil {
 		return err
 	}
 	err = b.upstream.Confirm(ctx, b.Open, b.hop-1, b.Number, b.Seq, source.Manifest)
 	if errors.Is(err, problem.New(problem.Unauthorized, "")) {
 		// It signed two batches of this number, or was set back: it has nothing of ours to delete.
-		return r.note(ctx, b, Reason(handover.ErrOther.Error()))
+		return mx.epochs.note(ctx, b, Reason(handover.ErrOther.Error()))
 	}
 	return err
 }
 
 // before returns what this relay has had of the numbers before one.
-func (r *Relay) before(ctx context.Context, b batchRef) (before handover.Before, err error) {
+func (mx *mixer) before(ctx context.Context, b batchRef) (before handover.Before, err error) {
 	had, err := b.taken.below(b.Number, b.Seq, func(seq uint64) ([]byte, error) {
-		source, err := r.sourceOf(ctx, b.Ref(seq))
+		source, err := mx.sourceOf(ctx, b.Ref(seq))
 		if err != nil {
 			return nil, err
 		}
@@ -455,8 +532,8 @@ func (r *Relay) before(ctx context.Context, b batchRef) (before handover.Before,
 }
 
 // sourceOf returns the manifest that a batch here was made from.
-func (r *Relay) sourceOf(ctx context.Context, b batchRef) (*onion.SignedManifest, error) {
-	manifest, _, err := r.store.Manifest(ctx, b.BatchID())
+func (mx *mixer) sourceOf(ctx context.Context, b batchRef) (*onion.SignedManifest, error) {
+	manifest, _, err := mx.store.Manifest(ctx, b.BatchID())
 	if err != nil {
 		return nil, err
 	}

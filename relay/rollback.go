@@ -18,32 +18,34 @@ import (
 // nothing more is taken, made or handed out in that epoch, until the operator has put back what is newer, or ended
 // the epochs.
 
-// findBehind is kept on such an epoch.
-const findBehind Reason = "the next hop has had a batch that is not here: everything was set back"
+// findRolledBack is kept on such an epoch.
+const findRolledBack Reason = "the next hop has had a batch that is not here: everything was set back"
 
-// errBehind is the problem of such an epoch.
-func errBehind() error { return problem.New(problem.SetBack, "%s", findBehind).Retry(setBackRetry) }
+// errRolledBack is the problem of such an epoch.
+func errRolledBack() error {
+	return problem.New(problem.SetBack, "%s", findRolledBack).Retry(setBackRetry)
+}
 
-// checkBehind is errBehind in an epoch of which the next hop knows more than the store, as its pull of a
+// checkBegun is errRolledBack in an epoch of which the next hop knows more than the store, as its pull of a
 // number tells. An epoch that has not begun here has nothing to be behind.
-func (r *Relay) checkBehind(ctx context.Context, b batchRef) error {
+func (out *handout) checkBegun(ctx context.Context, b batchRef) error {
 	if err := b.CheckServable(); err != nil {
 		return err
 	}
 	start, _ := b.Window()
-	if r.clock.Read().Latest.Before(start) {
+	if out.clock.Read().Latest.Before(start) {
 		return nil
 	}
-	sealed, err := r.store.SealedBelow(ctx, b.BatchID())
+	sealed, err := out.store.SealedBelow(ctx, b.BatchID())
 	if err != nil || sealed {
 		return err
 	}
-	return r.nowBehind(ctx, b)
+	return out.foundRolledBack(ctx, b)
 }
 
-// checkBefore is errBehind in an epoch that is behind, or where the next hop has had another batch of a number
+// checkHistory is errRolledBack in an epoch that is behind, or where the next hop has had another batch of a number
 // before this one, or one that is not made yet.
-func (r *Relay) checkBefore(ctx context.Context, b batchRef, before handover.Before) error {
+func (out *handout) checkHistory(ctx context.Context, b batchRef, before handover.Before) error {
 	if err := b.CheckServable(); err != nil {
 		return err
 	}
@@ -51,45 +53,45 @@ func (r *Relay) checkBefore(ctx context.Context, b batchRef, before handover.Bef
 		return nil
 	}
 	had, err := b.made.below(b.Number, b.Seq, func(seq uint64) ([]byte, error) {
-		manifest, _, err := r.store.Manifest(ctx, b.ID().Batch(seq))
+		manifest, _, err := out.store.Manifest(ctx, b.ID().Batch(seq))
 		return manifest, err
 	})
 	if errors.Is(err, store.ErrNoBatch) {
-		return r.checkBehind(ctx, b) // nil where it has expired
+		return out.checkBegun(ctx, b) // nil where it has expired
 	}
 	if err != nil || had.Agrees(before) {
 		return err
 	}
-	return r.nowBehind(ctx, b)
+	return out.foundRolledBack(ctx, b)
 }
 
-func (r *Relay) nowBehind(ctx context.Context, b batchRef) error {
+func (out *handout) foundRolledBack(ctx context.Context, b batchRef) error {
 	b.SetRolledBack()
-	return errors.Join(errBehind(), r.note(ctx, b, findBehind))
+	return errors.Join(errRolledBack(), out.epochs.note(ctx, b, findRolledBack))
 }
 
-// loadBehind takes note of what this process, or another one on the store, has found before.
-func (r *Relay) loadBehind(ctx context.Context) error {
-	all, err := r.store.Findings(ctx)
+// loadRolledBack takes note of what this process, or another one on the store, has found before.
+func (ep *epochs) loadRolledBack(ctx context.Context) error {
+	all, err := ep.store.Findings(ctx)
 	for _, f := range all {
-		if s := r.hosted().tasks[f.ID.Task]; s != nil && f.Reason == findBehind {
+		if s := ep.hosted().tasks[f.ID.Task]; s != nil && f.Reason == findRolledBack {
 			s.Epoch(f.ID.Epoch).SetRolledBack()
 		}
 	}
 	return err
 }
 
-// endBehind ends what must not be kept of such an epoch: its keys, when it is over, and the rest when its
+// endRolledBack ends what must not be kept of such an epoch: its keys, when it is over, and the rest when its
 // retention is.
-func (r *Relay) endBehind(ctx context.Context, e hostedEpoch, end time.Time) error {
-	read := r.clock.Read()
+func (ep *epochs) endRolledBack(ctx context.Context, e hostedEpoch, end time.Time) error {
+	read := ep.clock.Read()
 	if !read.Over(end) {
 		return nil
 	}
-	if err := r.forget(e); err != nil || !read.Over(end.Add(r.cfg.Retention)) {
+	if err := ep.forget(e); err != nil || !read.Over(end.Add(ep.cfg.Retention)) {
 		return err
 	}
-	return r.expireEpoch(ctx, e)
+	return ep.expireEpoch(ctx, e)
 }
 
 // CheckServable is the problem of an epoch of which nothing is to be looked up: it is behind, or the operator has
@@ -99,7 +101,7 @@ func (e hostedEpoch) CheckServable() error {
 	case e.State() == store.StateEnded:
 		return ended()
 	case e.RolledBack():
-		return errBehind()
+		return errRolledBack()
 	}
 	return nil
 }

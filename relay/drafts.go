@@ -1,11 +1,16 @@
 package relay
 
 import (
+	"context"
 	"errors"
+	"iter"
 	"runtime"
+	"slices"
 	"sync"
 	"sync/atomic"
+	"time"
 
+	"github.com/doona-dp/doona/relay/internal/monitor"
 	"github.com/doona-dp/doona/relay/internal/spill"
 	"github.com/doona-dp/doona/relay/internal/store"
 	"github.com/doona-dp/doona/wire/keyfile"
@@ -21,8 +26,19 @@ type batchDraft struct {
 	source      *onion.SignedManifest
 }
 
+// batchMaker makes this relay's batches: it permutes, signs and withholds them.
+type batchMaker struct {
+	store interface {
+		Seal(ctx context.Context, b store.BatchID, build store.SealFunc) error
+		SealWithheld(ctx context.Context, b store.BatchID, build store.SealFunc) error
+	}
+	monitor *monitor.Monitor
+	scratch string // the folder for what memory does not hold
+	memory  int    // bytes of slots that are permuted without a file
+}
+
 // signBatch signs what a writer has been given.
-func (r *Relay) signBatch(m *batchDraft, w *onion.BatchWriter) (*store.Made, error) {
+func (bm *batchMaker) signBatch(m *batchDraft, w *onion.BatchWriter) (*store.Made, error) {
 	added := make([]uint64, len(m.in))
 	if w.Filled() {
 		added[0] = m.dummies
@@ -37,8 +53,8 @@ func (r *Relay) signBatch(m *batchDraft, w *onion.BatchWriter) (*store.Made, err
 }
 
 // destroy makes a batch that has no slots.
-func (r *Relay) destroy(m *batchDraft) (*store.Made, error) {
-	made, err := r.signBatch(m, onion.NewBatchWriter(len(m.in), nil))
+func (bm *batchMaker) destroy(m *batchDraft) (*store.Made, error) {
+	made, err := bm.signBatch(m, onion.NewBatchWriter(len(m.in), nil))
 	if err == nil {
 		made.Withheld = true
 	}
@@ -46,23 +62,23 @@ func (r *Relay) destroy(m *batchDraft) (*store.Made, error) {
 }
 
 // countBatch counts a batch that was made.
-func (r *Relay) countBatch(s *hostedTask, destroyed bool) {
+func (bm *batchMaker) countBatch(s *hostedTask, destroyed bool) {
 	if destroyed {
-		r.monitor.BatchDestroyed(s.name())
+		bm.monitor.BatchDestroyed(s.name())
 	} else {
-		r.monitor.BatchReleased(s.name())
+		bm.monitor.BatchReleased(s.name())
 	}
 }
 
 // shuffle returns a shuffle of slots of a size, of which so many are expected in each lane.
-func (r *Relay) shuffle(size int, expect []uint64) (*spill.Shuffle, error) {
-	return spill.New(r.cfg.Scratch, size, expect, r.memory)
+func (bm *batchMaker) shuffle(size int, expect []uint64) (*spill.Shuffle, error) {
+	return spill.New(bm.scratch, size, expect, bm.memory)
 }
 
 // incomingBatch is a batch of the relay before as it comes: its slots are opened a chunk at a time, and go to a shuffle
 // with their tags before them.
 type incomingBatch struct {
-	r        *Relay
+	maker    *batchMaker
 	e        hostedEpoch
 	opener   *onion.Opener
 	key      *store.EpochKey
@@ -71,20 +87,20 @@ type incomingBatch struct {
 	tags     []store.Short
 }
 
-// newOpening prepares for the batches of an epoch. One without a key opens nothing.
-func (r *Relay) newOpening(e hostedEpoch) (o *incomingBatch, err error) {
-	o = &incomingBatch{r: r, e: e}
+// newIncoming prepares for the batches of an epoch. One without a key opens nothing.
+func (mx *mixer) newIncoming(e hostedEpoch) (o *incomingBatch, err error) {
+	o = &incomingBatch{maker: mx.maker, e: e}
 	o.opener, err = e.Opener()
 	if errors.Is(err, keyfile.ErrErased) {
 		return o, nil
 	}
 	if err == nil {
-		o.key, err = r.vault.EpochKey(e.ID())
+		o.key, err = mx.vault.EpochKey(e.ID())
 	}
 	return o, err
 }
 
-// The head of what an opening gives to its shuffle: a byte that says whether it is a slot, and the slot's tag.
+// The head of what an incoming batch gives to its shuffle: a byte that says whether it is a slot, and the slot's tag.
 const (
 	recordHead = 1 + len(store.Short{})
 	isDummy    = 0
@@ -99,7 +115,7 @@ func (o *incomingBatch) begin() (err error) {
 	}
 	expect := counts(o.manifest, o.e.Task)
 	o.tags = make([]store.Short, 0, total(expect))
-	o.slots, err = o.r.shuffle(recordHead+o.e.layout.SlotSize(o.e.hop+1), expect)
+	o.slots, err = o.maker.shuffle(recordHead+o.e.layout.SlotSize(o.e.hop+1), expect)
 	return err
 }
 
@@ -208,4 +224,72 @@ func openOne(opener *onion.Opener, key *store.EpochKey, lane int, sealed []byte)
 		o.next, o.tag = next, key.Tag(tag[:])
 	}
 	return o, nil
+}
+
+// withholds says whether an open batch, as it is, will be destroyed: that takes no room, and makes some.
+func (s *hostedTask) withholds(b store.OpenBatch) bool {
+	in := slices.Repeat([]uint64{b.Submissions * s.Slots.PerLane}, int(s.Slots.Lanes))
+	return onion.CheckCounts(s.Task, b.Submissions, in) != nil
+}
+
+// seal permutes an open batch and signs it. One with fewer than n submissions is destroyed: its
+// manifest says how many there were, and nothing leaves. do is the store's Seal or SealWithheld.
+func (bm *batchMaker) seal(
+	ctx context.Context, b batchRef, do func(context.Context, store.BatchID, store.SealFunc) error,
+) error {
+	begun := time.Now()
+	destroyed := false
+	dummies, err := b.DrawDummies()
+	if err != nil {
+		return err
+	}
+	err = do(ctx, b.BatchID(), func(submissions uint64, rows iter.Seq2[store.Row, error], put store.Put) (
+		*store.Made, error) {
+		slots, in, err := bm.collect(b.hostedTask, submissions, rows)
+		if err != nil {
+			return nil, err
+		}
+		defer slots.Close()
+		m := &batchDraft{batchRef: b, submissions: submissions, in: in, dummies: uint64(len(dummies))}
+		if destroyed = onion.CheckCounts(b.Task, submissions, in) != nil; destroyed {
+			return bm.destroy(m)
+		}
+		for _, dummy := range dummies {
+			if err := slots.Add(0, dummy); err != nil {
+				return nil, err
+			}
+		}
+		w := onion.NewBatchWriter(len(in), put)
+		if err := slots.Each(w.Add); err != nil {
+			return nil, err
+		}
+		return bm.signBatch(m, w)
+	})
+	if err != nil {
+		return err
+	}
+	bm.monitor.Since(monitor.Seal, begun)
+	bm.countBatch(b.hostedTask, destroyed)
+	bm.monitor.Log.Info("sealed", "task", b.name(), "epoch", b.Number, "batch", b.Seq, "destroyed", destroyed)
+	return nil
+}
+
+// collect gives the rows of an open batch to a shuffle, and counts them by lane. The caller closes the shuffle.
+func (bm *batchMaker) collect(s *hostedTask, submissions uint64, rows iter.Seq2[store.Row, error]) (
+	slots *spill.Shuffle, in []uint64, err error) {
+	in = make([]uint64, s.Slots.Lanes)
+	expect := slices.Repeat([]uint64{submissions * s.Slots.PerLane}, len(in))
+	if slots, err = bm.shuffle(s.layout.SlotSize(1), expect); err != nil {
+		return nil, nil, err
+	}
+	for row, err := range rows {
+		if err == nil {
+			in[row.Lane]++
+			err = slots.Add(row.Lane, row.Slot)
+		}
+		if err != nil {
+			return nil, nil, errors.Join(err, slots.Close())
+		}
+	}
+	return slots, in, nil
 }

@@ -1,0 +1,266 @@
+package relay
+
+import (
+	"context"
+	"errors"
+	"net/http"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/doona-dp/doona/internal/clock"
+	"github.com/doona-dp/doona/internal/service"
+	"github.com/doona-dp/doona/relay/internal/monitor"
+	"github.com/doona-dp/doona/relay/internal/store"
+	"github.com/doona-dp/doona/wire/handover"
+	"github.com/doona-dp/doona/wire/onion"
+	"github.com/doona-dp/doona/wire/problem"
+	"github.com/doona-dp/doona/wire/signing"
+)
+
+// handout answers the next hop: batches, ends of epochs, confirmations and news.
+type handout struct {
+	*setup
+	store    handoutStore
+	monitor  *monitor.Monitor
+	clock    *clock.Guard
+	epochs   *epochs
+	host     *host // knows which requests have come before
+	instance instance
+	handouts handouts
+}
+
+// handoutStore is what has sealed batches.
+type handoutStore interface {
+	Batch(ctx context.Context, b store.BatchID) (*store.Sealed, error)
+	Manifest(ctx context.Context, b store.BatchID) (manifest []byte, confirmed bool, err error)
+	SealedBelow(ctx context.Context, b store.BatchID) (bool, error)
+	Confirm(ctx context.Context, b store.BatchID) error
+	End(ctx context.Context, id store.EpochID) ([]byte, error)
+	SetBack() *store.SetBack
+}
+
+// batchOf returns what a pull or confirmation is about.
+func (out *handout) batchOf(req *http.Request) (b batchRef, err error) {
+	e, err := out.epochOf(req)
+	if err != nil {
+		return b, err
+	}
+	seq, err := service.PathBatch(req, e.Task)
+	return e.Ref(seq), err
+}
+
+// epochOf returns what a question for the end of an epoch is about.
+func (out *handout) epochOf(req *http.Request) (e hostedEpoch, err error) {
+	s, err := service.PathTask(req, out.hosted().tasks)
+	if err != nil {
+		return e, err
+	}
+	epoch, err := service.PathEpoch(req, s.Task)
+	return s.Epoch(epoch), err
+}
+
+// signed checks that the next hop signed a request, and that the request has not come before.
+func (out *handout) signed(req *http.Request, s *hostedTask, purpose signing.Purpose, body []byte) error {
+	next := s.Party(s.hop + 1).SignKey
+	nonce, ok := handover.Verify(next, purpose, body, req.Header.Get(handover.Header))
+	if !ok {
+		return problem.New(problem.Unauthorized, "")
+	}
+	return out.host.fresh(req.Context(), next, nonce)
+}
+
+// rangeStart returns the first byte that a request asks for, which the longest batch has.
+func (s *hostedTask) rangeStart(req *http.Request) (uint64, error) {
+	header := req.Header.Get("Range")
+	if header == "" {
+		return 0, nil
+	}
+	text := strings.TrimSuffix(strings.TrimPrefix(header, "bytes="), "-")
+	from, err := strconv.ParseUint(text, 10, 63)
+	if err != nil || header != "bytes="+strconv.FormatUint(from, 10)+"-" {
+		return 0, problem.New(problem.Malformed, "a range other than bytes=N-")
+	}
+	if most := uint64(handover.MaxBatch(s.Task, s.layout, s.hop)); from >= most {
+		return 0, problem.New(problem.Malformed, "a range from byte %d: want one below %d", from, most)
+	}
+	return from, nil
+}
+
+func (out *handout) handlePull(w http.ResponseWriter, req *http.Request) error {
+	ref, err := out.batchOf(req)
+	if err != nil {
+		return err
+	}
+	from, err := ref.rangeStart(req)
+	if err != nil {
+		return err
+	}
+	before, err := handover.ParseBefore(req.Header.Get(handover.BeforeHeader))
+	if err != nil {
+		return problem.New(problem.Malformed, "%s: %s", handover.BeforeHeader, err)
+	}
+	body := handover.Body(ref.hostedTask.ID, ref.Number, ref.Seq, from, before)
+	if err := out.signed(req, ref.hostedTask, signing.Pull, body); err != nil {
+		return err
+	}
+	out.monitor.AskedNow(ref.name())
+	if ref.owner == nil { // see setClockPeers
+		start, _ := ref.Window()
+		out.clock.Told(start.Add(-maxSkew)) // it has begun there
+	}
+	if err := out.checkHistory(req.Context(), ref, before); err != nil {
+		return err
+	}
+	if !out.handouts.take(ref.hostedTask) {
+		return out.monitor.TurnAway(problem.Overloaded)
+	}
+	defer out.handouts.leave(ref.hostedTask)
+	b, err := out.sealed(req, ref)
+	if err != nil {
+		return err
+	}
+	// Again: it and the one before may have been made since, and only now is there what to compare.
+	if err := out.checkHistory(req.Context(), ref, before); err != nil {
+		return err
+	}
+	if b.Confirmed {
+		return problem.New(problem.Confirmed, "")
+	}
+	patience := service.WriteTimeout + time.Duration(b.Content.Size())*time.Second/(64<<10) // at 64 kB/s
+	_ = http.NewResponseController(w).SetWriteDeadline(time.Now().Add(patience))
+	w.Header().Set("Cache-Control", "no-store")
+	w.Header().Set("Content-Type", mediaType)
+	http.ServeContent(w, req, "", time.Time{}, b.Content) // a range, where a transfer broke off
+	return nil
+}
+
+// sealed returns a sealed batch, or the problem that says whether it may come yet.
+func (out *handout) sealed(req *http.Request, b batchRef) (*store.Sealed, error) {
+	// before looking, lest one comes in between
+	over := b.State() >= store.StateComplete
+	if b.State() == store.StateEnded {
+		return nil, ended()
+	}
+	found, err := out.store.Batch(req.Context(), b.BatchID())
+	if errors.Is(err, store.ErrUncut) {
+		return nil, problem.New(problem.NotSealed, "").Retry(out.cfg.PullInterval)
+	}
+	if !errors.Is(err, store.ErrNoBatch) {
+		return found, err
+	}
+	if over {
+		return nil, problem.New(problem.Complete, "")
+	}
+	if err := out.checkBegun(req.Context(), b); err != nil {
+		return nil, err
+	}
+	return nil, problem.New(problem.NotSealed, "").Retry(out.cfg.PullInterval)
+}
+
+// handleEnd answers the next hop with the signed end of an epoch that has no further batch here.
+func (out *handout) handleEnd(w http.ResponseWriter, req *http.Request) error {
+	e, err := out.epochOf(req)
+	if err != nil {
+		return err
+	}
+	if err := out.signed(req, e.hostedTask, signing.AskEnd, handover.EndBody(e.hostedTask.ID, e.Number)); err != nil {
+		return err
+	}
+	if err := out.goesOn(e); err != nil {
+		return err
+	}
+	end, err := out.store.End(req.Context(), e.ID())
+	if err != nil {
+		return err
+	}
+	if end == nil {
+		return problem.New(problem.NotSealed, "").Retry(out.cfg.PullInterval)
+	}
+	w.Header().Set("Cache-Control", "no-store")
+	return service.Write(w, mediaType, end)
+}
+
+// goesOn is the problem of an epoch of which nothing is handed out or forgotten any more: something was set
+// back, or the operator has ended it.
+func (out *handout) goesOn(e hostedEpoch) error {
+	if back := out.store.SetBack(); back != nil {
+		return back
+	}
+	return e.CheckServable()
+}
+
+func (out *handout) handleConfirm(w http.ResponseWriter, req *http.Request) error {
+	b, err := out.batchOf(req)
+	if err != nil {
+		return err
+	}
+	manifest, confirmed, err := out.store.Manifest(req.Context(), b.BatchID())
+	missing := errors.Is(err, store.ErrNoBatch)
+	if err != nil && !missing {
+		return err
+	}
+	// Also where there is nothing to confirm: strangers learn what exists neither by the answer nor by how long
+	// a signature takes to check.
+	body := handover.ConfirmBody(b.hostedTask.ID, b.Number, b.Seq, manifest)
+	if err := out.signed(req, b.hostedTask, signing.Confirm, body); err != nil {
+		return err
+	}
+	if err := out.goesOn(b.hostedEpoch); err != nil && !errors.Is(err, ended()) {
+		return err
+	}
+	if missing {
+		return problem.New(problem.Unauthorized, "")
+	}
+	if !confirmed {
+		if err := out.store.Confirm(req.Context(), b.BatchID()); err != nil {
+			return err
+		}
+		out.monitor.Logged(req.Context(), "couldn't destroy keys", out.epochs.settle(req.Context()))
+		out.epochs.scrubSoon()
+	}
+	w.WriteHeader(http.StatusNoContent)
+	return nil
+}
+
+// handouts bounds the batches on their way out, of each of which a chunk is held in memory: whoever saw a next
+// hop's signature on the way can ask again, and read slowly. One batch of each task may always be
+// out, and more as long as all together are within handoutBytes.
+type handouts struct {
+	mu    sync.Mutex // guards the rest
+	bytes int64
+	tasks map[*hostedTask]int
+}
+
+const handoutBytes = 64 << 20
+
+// take takes the place of a batch and says whether there was one.
+func (h *handouts) take(s *hostedTask) bool {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	size := s.handout()
+	if h.tasks[s] > 0 && h.bytes+size > handoutBytes {
+		return false
+	}
+	if h.tasks == nil {
+		h.tasks = map[*hostedTask]int{}
+	}
+	h.tasks[s]++
+	h.bytes += size
+	return true
+}
+
+func (h *handouts) leave(s *hostedTask) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.tasks[s]--
+	h.bytes -= s.handout()
+}
+
+// handout is how much memory a batch of a task takes as it leaves this relay: a chunk, encrypted and not, and where
+// its chunks are.
+func (s *hostedTask) handout() int64 {
+	return 2*onion.ChunkSlots*int64(s.layout.SlotSize(s.hop+1)) +
+		handover.MaxBatch(s.Task, s.layout, s.hop)/int64(s.layout.SlotSize(s.hop+1))/onion.ChunkSlots*24
+}

@@ -1,0 +1,113 @@
+package relay
+
+import (
+	"context"
+	"crypto/tls"
+	"net"
+	"slices"
+	"sync"
+
+	"github.com/doona-dp/doona/internal/service"
+	"github.com/doona-dp/doona/relay/internal/store"
+	"github.com/doona-dp/doona/wire/handover"
+)
+
+// workLoop runs what each task needs, also of those that join, until they are dropped.
+func (r *Relay) workLoop(ctx context.Context, working *sync.WaitGroup) {
+	lines := map[neighbour]chan struct{}{}
+	for begun := map[*hostedTask]context.CancelFunc{}; ; {
+		order := r.hosted().order
+		for _, s := range order {
+			if begun[s] == nil {
+				begun[s] = r.work(ctx, working, s, lines)
+			}
+		}
+		for s, stop := range begun {
+			if !slices.Contains(order, s) {
+				stop()
+				delete(begun, s)
+			}
+		}
+		select {
+		case <-ctx.Done():
+			return
+		case <-r.host.came:
+		}
+	}
+}
+
+// work runs what a task needs until stop is called. lines are those to each relay before, whose news are asked for
+// from its first task on.
+func (r *Relay) work(ctx context.Context, working *sync.WaitGroup, s *hostedTask, lines map[neighbour]chan struct{}) (
+	stop context.CancelFunc) {
+	all := ctx
+	ctx, stop = context.WithCancel(ctx)
+	if s.hop > 0 {
+		n := s.neighbour()
+		if lines[n] == nil {
+			lines[n] = make(chan struct{}, handover.Lines)
+			working.Go(func() { r.mixing.newsLoop(all, n) })
+		}
+		to := lines[n]
+		working.Go(func() { r.mixing.pullLoop(ctx, s, to) })
+	}
+	if s.withTokens() {
+		working.Go(func() { r.ingress.tokenKeyLoop(ctx, s) })
+	}
+	return stop
+}
+
+// Run serves until ctx ends, then drains: it refuses what is new, answers what has begun, and
+// closes the store. It returns nil after a clean drain.
+func (r *Relay) Run(ctx context.Context) error {
+	defer r.Close()
+	if err := r.epochs.loadRolledBack(ctx); err != nil {
+		return err
+	}
+	servers, err := r.listen()
+	if err != nil {
+		return err
+	}
+	for _, l := range r.hosted().streams {
+		r.monitor.Logged(ctx, "couldn't remove a dropped task's keys", l.Clear())
+	}
+	r.cfg.Log.Info("serving", "listen", r.cfg.Listen, "admin", r.cfg.Admin, "tasks", len(r.hosted().order))
+	r.monitor.Logged(ctx, "couldn't keep room for erasing", r.monitor.Reserve.Take())
+	r.host.setClockPeers()
+	work, stopWork := context.WithCancel(context.WithoutCancel(ctx))
+	defer stopWork()
+	var working sync.WaitGroup
+	working.Go(func() { r.ingress.commitLoop(work) })
+	working.Go(func() { r.clock.Watch(ctx) })
+	working.Go(func() { r.epochs.epochLoop(ctx) })
+	working.Go(func() { r.refillLoop(ctx) })
+	working.Go(func() { r.host.joinLoop(ctx) })
+	working.Go(func() { r.workLoop(ctx, &working) })
+	r.ready.Store(true)
+	err = service.Serve(ctx, servers)
+	r.ready.Store(false)
+	service.Drain(servers)
+	stopWork()
+	working.Wait()
+	ctx, stop := context.WithTimeout(context.WithoutCancel(ctx), service.DrainTimeout)
+	defer stop()
+	r.monitor.Logged(ctx, "couldn't keep tallies", r.epochs.keepTallies(ctx, func(store.EpochID) bool { return true }))
+	return err
+}
+
+// listen opens the public and the admin address.
+func (r *Relay) listen() ([]*service.Server, error) {
+	return service.Listen(r.cfg.Log,
+		service.Endpoint{Address: r.cfg.Listen, Listener: r.cfg.Listener, Handler: r.connections.Sparing(r.Handler()),
+			Wrap: r.bound},
+		service.Endpoint{Address: r.cfg.Admin, Listener: r.cfg.AdminListener, Handler: r.AdminHandler()})
+}
+
+// bound returns the public listener with bounded connections and TLS.
+func (r *Relay) bound(public net.Listener) net.Listener {
+	public = r.connections.Bound(public)
+	if r.tls != nil {
+		public = tls.NewListener(public, r.tls)
+	}
+	return public
+}
