@@ -11,7 +11,7 @@ import (
 
 	"github.com/doona-dp/doona/internal/invalid"
 	"github.com/doona-dp/doona/internal/service"
-	"github.com/doona-dp/doona/relay/internal/seam"
+	"github.com/doona-dp/doona/relay/internal/storage"
 	"github.com/doona-dp/doona/relay/internal/store"
 )
 
@@ -134,7 +134,7 @@ type Config struct {
 	Elapsed func() time.Duration `yaml:"-"`
 
 	// Seam is for the suites below relay/internal. Default: none.
-	Seam *seam.Seam `yaml:"-"`
+	Seam *storage.Seam `yaml:"-"`
 
 	// Log receives operational events, without addresses, ids or ciphertexts. Default: none.
 	Log *slog.Logger `yaml:"-"`

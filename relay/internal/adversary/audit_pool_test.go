@@ -14,7 +14,7 @@ import (
 	"github.com/doona-dp/doona/internal/testing/long"
 	"github.com/doona-dp/doona/internal/testing/relaytest"
 	"github.com/doona-dp/doona/relay"
-	"github.com/doona-dp/doona/relay/internal/seam"
+	"github.com/doona-dp/doona/relay/internal/storage"
 	"github.com/doona-dp/doona/wire/handover"
 	"github.com/doona-dp/doona/wire/onion"
 	"github.com/doona-dp/doona/wire/task"
@@ -139,7 +139,7 @@ func TestPoolIsWhole(t *testing.T) {
 		}})
 		cfg := c.Config(t, 1)
 		law := &task.Noise{Kind: task.NoisePool, Cells: poolB * poolTables, Pool: size}
-		cfg.Seam = &seam.Seam{Draw: dummies.New(law).Draw}
+		cfg.Seam = &storage.Seam{Draw: dummies.New(law).Draw}
 		r, err := relay.New(cfg)
 		require.NoError(t, err)
 		c.Serve(t, r, cfg.Admin)

@@ -17,7 +17,6 @@ import (
 	"github.com/doona-dp/doona/internal/testing/relaytest"
 	"github.com/doona-dp/doona/randomizer"
 	"github.com/doona-dp/doona/relay"
-	"github.com/doona-dp/doona/relay/internal/seam"
 	"github.com/doona-dp/doona/relay/internal/storage"
 	"github.com/doona-dp/doona/relay/internal/store"
 	"github.com/doona-dp/doona/wire/handover"
@@ -169,7 +168,7 @@ func surrounded(t *testing.T, at setting, sights int, draw drawing) (out []sight
 		draft.KEM = at.kem
 	}})
 	cfg := c.Config(t, hop)
-	cfg.Seam = &seam.Seam{Draw: draw}
+	cfg.Seam = &storage.Seam{Draw: draw}
 	if at.admits {
 		cfg.Seam.Store = func(kept storage.Store) storage.Store {
 			kept.MixStore = &forgetful{kept}

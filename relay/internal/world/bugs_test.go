@@ -9,7 +9,6 @@ import (
 	"time"
 
 	"github.com/doona-dp/doona/relay"
-	"github.com/doona-dp/doona/relay/internal/seam"
 	"github.com/doona-dp/doona/relay/internal/storage"
 	"github.com/doona-dp/doona/relay/internal/store"
 	"github.com/doona-dp/doona/wire/onion"
@@ -35,7 +34,7 @@ const (
 // plantIn changes the configuration of a relay so that it has a bug, for worlds to find; "" is none. All relays have
 // destroyed so many batches of every epoch before, so that the bound comes within a world.
 func plantIn(cfg *relay.Config, bug string) {
-	cfg.Seam = &seam.Seam{Store: func(kept storage.Store) storage.Store {
+	cfg.Seam = &storage.Seam{Store: func(kept storage.Store) storage.Store {
 		kept.MixStore = &destroyedBefore{kept, onion.SpareDestroyed - worldSpare}
 		if bug == "" {
 			return kept

@@ -22,7 +22,6 @@ import (
 	"github.com/doona-dp/doona/internal/testing/long"
 	"github.com/doona-dp/doona/issuer"
 	"github.com/doona-dp/doona/relay"
-	"github.com/doona-dp/doona/relay/internal/seam"
 	"github.com/doona-dp/doona/relay/internal/storage"
 	"github.com/doona-dp/doona/shufflerclient"
 	"github.com/doona-dp/doona/wire/onion"
@@ -117,7 +116,7 @@ func (c *powerCuts) openRelay(p *party) (*stored, error) {
 	}
 	cfg.Clock = p.Now
 	var kept storage.Store
-	cfg.Seam = &seam.Seam{Store: func(s storage.Store) storage.Store {
+	cfg.Seam = &storage.Seam{Store: func(s storage.Store) storage.Store {
 		kept = s
 		return s
 	}}

@@ -1,6 +1,4 @@
-// Package vectors_test holds the Go implementation to testdata/v1, which all implementations share. Its tests run
-// in the repository's root.
-package vectors_test
+package house_test
 
 import (
 	"crypto/sha256"
@@ -9,7 +7,6 @@ import (
 	"encoding/hex"
 	"encoding/json"
 	"errors"
-	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -21,7 +18,6 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/doona-dp/doona/internal/invalid"
-	"github.com/doona-dp/doona/internal/testing/doctest"
 	"github.com/doona-dp/doona/wire/codec"
 	"github.com/doona-dp/doona/wire/onion"
 	"github.com/doona-dp/doona/wire/signing"
@@ -29,14 +25,6 @@ import (
 	"github.com/doona-dp/doona/wire/taskfile"
 	"github.com/doona-dp/doona/wire/token"
 )
-
-func TestMain(m *testing.M) {
-	if err := doctest.ToRoot(); err != nil {
-		fmt.Fprintln(os.Stderr, err)
-		os.Exit(1)
-	}
-	os.Exit(m.Run())
-}
 
 // vectorDir carries the one version constant; testdata/README.md describes the files.
 var vectorDir = "testdata/v" + strconv.Itoa(task.Version)

@@ -1,4 +1,4 @@
-package vectors_test
+package house_test
 
 import (
 	"errors"
