@@ -1,6 +1,7 @@
 // Package house_test holds the whole repository to its rules: the walls between packages and how large they may grow,
-// documents that agree with the code, headers of every server, bounds of every decoder, results of long runs, a
-// mutant for every promise, and the vectors of testdata/v1, which all implementations share. Its tests run in the repository's root.
+// documents that agree with the code, headers of every server, bounds of every decoder, results of long runs, a mutant
+// for every promise, and the vectors of testdata/v1, which all implementations share. Its tests run in the repository's
+// root.
 package house_test
 
 import (
