@@ -3,7 +3,10 @@
 package doctest
 
 import (
+	"bytes"
 	"errors"
+	"flag"
+	"fmt"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -20,7 +23,7 @@ var (
 	fence  = regexp.MustCompile("(?ms)^```[a-z]*\n(.*?)^```")
 	inline = regexp.MustCompile("`([^`]+)`")
 	help   = regexp.MustCompile("(?m)(?:'|(?:^|[`\"])  )([a-z]+ [^`'\"\n]+)")
-	flag   = regexp.MustCompile(`(?:^|\s|\[)--([a-z0-9-]+)`)
+	option = regexp.MustCompile(`(?:^|\s|\[)--([a-z0-9-]+)`)
 )
 
 // Code returns what a Markdown text shows as code: the lines of fenced blocks, and inline code.
@@ -81,7 +84,7 @@ func check(t *testing.T, root *cobra.Command, path, args string) {
 	require.True(t, cmd.Runnable() || len(rest) == 0 || rest[0] == "--help", "%s: %s%s is no command", path,
 		root.Name(), args)
 	cmd.InitDefaultHelpFlag()
-	for _, m := range flag.FindAllStringSubmatch(args, -1) {
+	for _, m := range option.FindAllStringSubmatch(args, -1) {
 		require.True(t, cmd.Flag(m[1]) != nil, "%s: %s%s has no flag --%s", path, root.Name(), args, m[1])
 	}
 }
@@ -94,13 +97,32 @@ func Root(t testing.TB) string {
 	return dir
 }
 
-// ToRoot makes [Root] the working folder of a TestMain.
-func ToRoot() error {
+// RunInRoot runs a package's tests in the repository's root, for its TestMain. Go runs tests again when a file that they
+// read has changed, and looks for it where the package is: it notes a change of folder only while tests run, so that
+// this one has to be told to it.
+func RunInRoot(m *testing.M) int {
 	dir, err := root()
-	if err != nil {
-		return err
+	if err == nil {
+		err = os.Chdir(dir)
 	}
-	return os.Chdir(dir)
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		return 1
+	}
+	code := m.Run()
+	if log := flag.Lookup("test.testlogfile"); log != nil && log.Value.String() != "" {
+		const head = "# test log\n" // cmd/go/internal/test, testlogMagic
+		text, err := os.ReadFile(log.Value.String())
+		if err == nil {
+			text = bytes.Replace(text, []byte(head), []byte(head+"chdir "+dir+"\n"), 1)
+			err = os.WriteFile(log.Value.String(), text, 0o600)
+		}
+		if err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			return 1
+		}
+	}
+	return code
 }
 
 func root() (string, error) {

@@ -6,7 +6,6 @@ package house_test
 
 import (
 	"flag"
-	"fmt"
 	"os"
 	"testing"
 
@@ -15,10 +14,4 @@ import (
 
 var update = flag.Bool("update", false, "write what tests draw or list: docs/images/imports.svg, docs/results.md")
 
-func TestMain(m *testing.M) {
-	if err := doctest.ToRoot(); err != nil {
-		fmt.Fprintln(os.Stderr, err)
-		os.Exit(1)
-	}
-	os.Exit(m.Run())
-}
+func TestMain(m *testing.M) { os.Exit(doctest.RunInRoot(m)) }
