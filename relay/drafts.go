@@ -239,21 +239,22 @@ func (bm *batchMaker) seal(
 ) error {
 	begun := time.Now()
 	destroyed := false
-	dummies, err := b.DrawDummies()
-	if err != nil {
-		return err
-	}
-	err = do(ctx, b.BatchID(), func(submissions uint64, rows iter.Seq2[store.Row, error], put store.Put) (
+	err := do(ctx, b.BatchID(), func(submissions uint64, rows iter.Seq2[store.Row, error], put store.Put) (
 		*store.Made, error) {
 		slots, in, err := bm.collect(b.hostedTask, submissions, rows)
 		if err != nil {
 			return nil, err
 		}
 		defer slots.Close()
-		m := &batchDraft{batchRef: b, submissions: submissions, in: in, dummies: uint64(len(dummies))}
+		m := &batchDraft{batchRef: b, submissions: submissions, in: in}
 		if destroyed = onion.CheckCounts(b.Task, submissions, in) != nil; destroyed {
 			return bm.destroy(m)
 		}
+		dummies, err := b.DrawDummies() // here, where a second try draws anew
+		if err != nil {
+			return nil, err
+		}
+		m.dummies = uint64(len(dummies))
 		for _, dummy := range dummies {
 			if err := slots.Add(0, dummy); err != nil {
 				return nil, err

@@ -185,8 +185,15 @@ func (s *slowSeals) Follow(ctx context.Context) ([]store.Progress, error) {
 }
 
 func (s *slowSeals) Seal(ctx context.Context, b store.BatchID, build store.SealFunc) error {
-	return s.Store.Seal(ctx, b, func(n uint64, rows iter.Seq2[store.Row, error], put store.Put) (
-		*store.Made, error) {
+	return s.Store.Seal(ctx, b, s.slow(ctx, build))
+}
+
+func (s *slowSeals) SealWithheld(ctx context.Context, b store.BatchID, build store.SealFunc) error {
+	return s.Store.SealWithheld(ctx, b, s.slow(ctx, build))
+}
+
+func (s *slowSeals) slow(ctx context.Context, build store.SealFunc) store.SealFunc {
+	return func(n uint64, rows iter.Seq2[store.Row, error], put store.Put) (*store.Made, error) {
 		for range 2 {
 			select {
 			case <-s.looks:
@@ -194,7 +201,7 @@ func (s *slowSeals) Seal(ctx context.Context, b store.BatchID, build store.SealF
 			}
 		}
 		return build(n, rows, put)
-	})
+	}
 }
 
 // Scratch returns the folder in which a relay permutes large batches.
@@ -215,13 +222,24 @@ type retriedMixes struct {
 func (m *retriedMixes) Mix(
 	ctx context.Context, b store.BatchID, tags []store.Short, build store.MixFunc,
 ) error {
-	return m.Store.Mix(ctx, b, tags, func(fresh *store.Fresh, put store.Put) (*store.Made, error) {
+	return m.Store.Mix(ctx, b, tags, m.everySecond(build))
+}
+
+func (m *retriedMixes) MixWithheld(
+	ctx context.Context, b store.BatchID, tags []store.Short, build store.MixFunc,
+) error {
+	return m.Store.MixWithheld(ctx, b, tags, m.everySecond(build))
+}
+
+// everySecond fails each mix once before it succeeds.
+func (m *retriedMixes) everySecond(build store.MixFunc) store.MixFunc {
+	return func(fresh *store.Fresh, put store.Put) (*store.Made, error) {
 		made, err := build(fresh, put)
 		if m.failed = !m.failed; m.failed {
 			return nil, errors.Join(err, errors.New("as the test asked"))
 		}
 		return made, err
-	})
+	}
 }
 
 // SpillAt has a relay permute what is above so many bytes in a file.

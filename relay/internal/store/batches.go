@@ -325,6 +325,9 @@ func (d *batches) confirmOnce(ctx context.Context, b BatchID) error {
 		if err != nil {
 			return err
 		}
+		if len(refers) < attemptName {
+			return errBatch
+		}
 		const confirm = `UPDATE batches SET bytes = NULL WHERE epoch = $1 AND seq = $2`
 		if _, err := tx.exec(confirm, e.id, b.Seq); err != nil {
 			return err

@@ -63,7 +63,7 @@ func (d *database) migrate(tx *transaction, to schema, version int) error {
 			version, latest)
 	case version > 0 && version < to.oldest:
 		return fmt.Errorf("its schema is version %d, and this program knows versions from %d on: it was made before "+
-			"the first release; begin with a new store and a new secret", version, to.oldest)
+			"the first release; begin with a new store, a new secret and new keys", version, to.oldest)
 	case d.vault == nil && version < latest:
 		return fmt.Errorf("its schema is version %d of %d: start the relay once", version, latest)
 	}

@@ -54,6 +54,8 @@ type attempt struct {
 // attemptName is the length of an attempt's name.
 const attemptName = 8
 
+var errBatch = errors.New("a batch's row is damaged")
+
 // head is the number of what stands before the first piece that is put.
 const head = 0
 
@@ -274,6 +276,9 @@ func (d *batches) content(ctx context.Context, b BatchID, refers []byte) (*Conte
 	batch, err := d.vault.batchCipher(kindSealed, b)
 	if err != nil {
 		return nil, err
+	}
+	if len(refers) < attemptName+nonceSize {
+		return nil, errBatch
 	}
 	c := &Content{d: d.database, ctx: ctx, seq: b.Seq, name: refers[:attemptName], number: -1}
 	sealed := refers[attemptName:]

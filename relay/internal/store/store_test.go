@@ -667,3 +667,17 @@ func TestFailedFlushEndsTransaction(t *testing.T) {
 		require.Zero(t, n)
 	})
 }
+
+// TestDamagedBatchRow: a row of a batch that is cut short is an error to who reads and who confirms it.
+func TestDamagedBatchRow(t *testing.T) {
+	eachStore(t, func(t *testing.T, open func() *Store) {
+		s := open()
+		b := testEpoch.Batch(0)
+		require.NoError(t, mixOf(s, b, nil, func([]bool) (*onion.Batch, error) { return testBatch(0) }))
+		_, err := s.write.Exec(`UPDATE batches SET bytes = $1`, []byte{})
+		require.NoError(t, err)
+		_, err = s.Batch(t.Context(), b)
+		require.ErrorIs(t, err, errBatch)
+		require.ErrorIs(t, s.Confirm(t.Context(), b), errBatch)
+	})
+}

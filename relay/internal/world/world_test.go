@@ -553,7 +553,7 @@ func worldSeeds() uint64 {
 	if long.Enabled {
 		return 2000
 	}
-	return 10
+	return 18
 }
 
 // worldFigures are what DOONA_FIGURES gets.
