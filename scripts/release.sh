@@ -102,8 +102,10 @@ done
 step "modules and npm packages"
 go run ./www/build
 cp build/www/doona-*.wasm "$out"
-# shellcheck disable=SC2046,SC2086
-cp $(./www/pack.sh $platforms 2>/dev/null) "$out"
+# shellcheck disable=SC2086
+packed=$(./www/pack.sh $platforms 2>/dev/null) # of its own: in an argument its failure would not be seen
+# shellcheck disable=SC2086
+cp $packed "$out"
 for os in linux darwin; do
   for cpu in x64 arm64; do
     tar -xzf "$out/doona-$os-$cpu-$version.tgz" -C "$work" package/doona

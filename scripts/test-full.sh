@@ -51,7 +51,7 @@ run_part() {
       rm "$of_store" "$of_lives"
       ;;
     world)
-      go test -tags long,postgres -timeout 60m -run ClockJumps -v ./relay ./issuer ./verifier
+      go test -tags long,postgres -timeout 60m -run ClockJumps -v ./relay ./issuer ./verifier/collect
       go test -tags long,postgres -timeout 60m -run World -skip 'TestWorld$' -v ./relay/internal/world
       local shard job failed=
       mkdir -p build && rm -f build/world-*.json
@@ -66,7 +66,10 @@ run_part() {
     streams)
       local accounts
       accounts=$(mktemp)
-      DOONA_ACCOUNTS="$accounts" ./www/test.sh chromium --long --test-name-pattern '400 days'
+      local engine
+      for engine in chromium workerd firefox; do
+        DOONA_ACCOUNTS="$accounts" ./www/test.sh "$engine" --long --test-name-pattern '400 days'
+      done
       printf '[%s]' "$(paste -sd, "$accounts")" >"$figures"
       rm "$accounts"
       go test -tags long,postgres -timeout 30m -run 'ADailyVisitor' -v ./shufflerclient

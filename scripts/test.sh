@@ -37,7 +37,7 @@ chromium() { ./www/test.sh chromium; }
 race() {
   local packages
   packages=$(go list ./relay/... ./issuer/... ./verifier/... ./wire/keyfile/... ./internal/service/... \
-    ./internal/durable/... ./internal/clock/... ./internal/ledger/... | grep -v /crashtest)
+    ./internal/durable/... ./internal/clock/... ./internal/ledger/... ./internal/taskstream/... | grep -v /crashtest)
   # shellcheck disable=SC2086
   CGO_ENABLED=1 go test -race -tags postgres -gcflags=all=-d=checkptr=0 -timeout 60m $packages
 }
@@ -46,8 +46,9 @@ race() {
 staticcheck() {
   local other tags
   for tags in "" long; do go -C beam vet -tags "$tags" ./...; done
-  go run honnef.co/go/tools/cmd/staticcheck@v0.8.2 ./...
-  for other in beam lab; do (cd "$other" && go run honnef.co/go/tools/cmd/staticcheck@v0.8.2 ./...); done
+  for other in . beam lab; do
+    (cd "$other" && go run honnef.co/go/tools/cmd/staticcheck@v0.8.2 -tags long,postgres ./...)
+  done
 }
 
 fuzz() { ./scripts/fuzz.sh brief; }

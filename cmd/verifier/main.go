@@ -21,7 +21,7 @@ func main() { os.Exit(cli.Run(root(), os.Args[1:])) }
 var moved = map[string]string{
 	"amplify": "doona amplify", "compose": "doona compose", "gamma": "doona gamma", "init": "doona init",
 	"plan": "doona plan", "simulate": "doona simulate", "task": "doona task",
-	"audit": "make audit", "figures": "make figures",
+	"audit": "make audit", "figures": "make figures' or 'make errata",
 }
 
 func root() *cobra.Command {

@@ -59,6 +59,7 @@ func Root(name, short, example string, commands ...*cobra.Command) *cobra.Comman
 func Moved(root *cobra.Command, now map[string]string) *cobra.Command {
 	for name, use := range now {
 		root.AddCommand(&cobra.Command{Use: name, Hidden: true, DisableFlagParsing: true,
+			Long: fmt.Sprintf("Moved: use '%s'.", use),
 			RunE: func(*cobra.Command, []string) error { return Usagef("moved: use '%s'", use) }})
 	}
 	return root

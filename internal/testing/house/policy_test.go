@@ -349,3 +349,20 @@ func TestLinesFit(t *testing.T) {
 	})
 	require.NotZero(t, clean)
 }
+
+// maxFile is how large a file may be: programs that somebody built are larger.
+const maxFile = 2 << 20
+
+// TestFilesAreSmall: no built program and no dump is committed by mistake. What .gitignore names may lie there.
+func TestFilesAreSmall(t *testing.T) {
+	ignored, err := os.ReadFile(".gitignore")
+	require.NoError(t, err)
+	names := strings.Split(string(ignored), "\n")
+	eachFile(t, func(name string) {
+		info, err := os.Stat(name)
+		require.NoError(t, err)
+		if !slices.Contains(names, "/"+name) {
+			require.LessOrEqual(t, info.Size(), int64(maxFile), name)
+		}
+	})
+}
