@@ -51,7 +51,7 @@ func (o *order) count(what string) (n, first int) {
 	return n, first
 }
 
-// ago has a task of short epochs of which so many are over.
+// ago gives a task count short epochs, of which past are over.
 func ago(past, count uint64, now time.Time) func(*task.Task) {
 	return func(t *task.Task) {
 		t.Epochs = task.Epochs{Start: uint64(now.Unix()) - past*120 - 60, Length: 120, Count: count}

@@ -2,7 +2,7 @@ package relay
 
 import "github.com/doona-dp/doona/wire/handover"
 
-// applySeam has a relay that does not run yet be as a suite wants it.
+// applySeam changes a relay that does not run yet as a suite configured it.
 func (r *Relay) applySeam() {
 	s := r.cfg.Seam
 	if s == nil {

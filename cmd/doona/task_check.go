@@ -146,7 +146,7 @@ func printTask(cmd *cobra.Command, t *task.Task, owner string, full *uint64, dou
 	})
 }
 
-// summarize returns what is said of a task, but for its owner and what came of its making.
+// summarize returns the summary of a task, without its owner and without what making it printed.
 func summarize(t *task.Task, m protocols.Mechanism) (*taskSummary, error) {
 	s := &taskSummary{Query: t.Query, Protocol: t.Protocol, Rule: t.Rule, Params: map[string]string{},
 		Epsilon: t.Claim.Epsilon.String(), Delta: t.Claim.Delta.String(), CrowdEpsilon: verifier.CrowdEpsilon(t, m),

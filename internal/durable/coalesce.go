@@ -2,24 +2,24 @@ package durable
 
 import "sync"
 
-// Coalescer merges concurrent calls: callers that arrive during a run share the next one. The zero value is ready. The
-// store of a relay does so where many epochs end, or keys are destroyed, at one time, the relay where many next hops
-// confirm, and an issuer where many ask for tokens.
+// Coalescer merges concurrent calls: callers that arrive during a run share the next one. The zero value is ready. A
+// relay's store uses it when many epochs end, or many keys are destroyed, at one time; the relay when many next hops
+// confirm; an issuer when many clients ask for tokens.
 type Coalescer[T any] struct {
-	doing sync.Mutex // held while it is done
+	doing sync.Mutex // held during a run
 	mu    sync.Mutex // guards next
-	next  *round[T]  // who gathers; nil: nobody
+	next  *round[T]  // gathers callers; nil: no caller waits
 }
 
-// round is what is done once for some.
+// round is one run and the parts of all its callers.
 type round[T any] struct {
 	all  []T
 	done bool // as the rest, guarded by Coalescer.doing
 	err  error
 }
 
-// Do returns what do returns, for this caller's part and those of others, in a call that begins after this one's. All
-// who share a call need to pass the same do.
+// Do runs do on the parts of this caller and of others, in a run that begins after this call, and returns its error.
+// All callers must pass the same do.
 func (c *Coalescer[T]) Do(do func([]T) error, part ...T) error {
 	c.mu.Lock()
 	if c.next == nil {
@@ -33,7 +33,7 @@ func (c *Coalescer[T]) Do(do func([]T) error, part ...T) error {
 	defer c.doing.Unlock()
 	if !mine.done {
 		c.mu.Lock()
-		c.next = nil // it is this one: of those that are not done there is only one
+		c.next = nil // this round: only one is not done
 		c.mu.Unlock()
 		mine.err, mine.done = do(mine.all), true
 	}

@@ -9,8 +9,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// TestCoalescer: those who come while it is done for one share the next call, with all their parts and its error; who
-// comes later has one of his own.
+// TestCoalescer: callers that arrive during a run share the next one, with all their parts and its error. Later callers
+// have a run of their own.
 func TestCoalescer(t *testing.T) {
 	var shared Coalescer[int]
 	var calls [][]int

@@ -74,7 +74,7 @@ func (f *Folder) follow(ctx context.Context, client *handover.Client, t *taskfil
 
 // Server serves the tasks of a stream that a [Follower] follows.
 type Server interface {
-	// Prepare finds out whether a task can be served, before it is taken for good.
+	// Prepare finds out whether a task can be served, before it is taken permanently.
 	Prepare(*Task) error
 
 	// Serve serves a task that was taken, the one behind those that are served.

@@ -204,8 +204,7 @@ func filesOf(t *testing.T, folder, ext string) (files []string) {
 	return files
 }
 
-// named returns a folder's declarations of a name: one, but where files for several systems have it. Then it is that of
-// this one.
+// named returns a folder's declarations of a name. Where files for several systems declare it, it returns this system's.
 func (h house) named(folder, name string) (found []declaration) {
 	for _, d := range h[folder] {
 		if d.name == name {
