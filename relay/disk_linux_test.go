@@ -187,7 +187,7 @@ func keysOfEpoch(t *testing.T, c *relaytest.Cascade, folder string, epoch uint64
 	if _, err := keys.Key(epoch); !errors.Is(err, keyfile.ErrErased) {
 		left = append(left, "HPKE")
 	}
-	secret, err := keytree.Open(filepath.Join(folder, "relay.secret"), false)
+	secret, err := keytree.Open(filepath.Join(folder, "relay.secret"))
 	require.NoError(t, err)
 	label := store.EpochID{Task: c.Open.ID, Epoch: epoch}.Label()
 	kinds := map[keytree.Label]string{"00": "names", "01": "rows", "10": "batches"} // as in store/vault.go

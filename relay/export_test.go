@@ -260,7 +260,7 @@ func Unencrypted(r *Relay, task task.ID) { r.vault.Unencrypted(store.EpochID{Tas
 // Decryptable says what a secret file can still decrypt of a batch of epoch 0: its rows, and the
 // batch itself.
 func Decryptable(secret string, task task.ID, seq uint64) (rows, sealed bool, err error) {
-	v, err := store.OpenVault(secret, false)
+	v, err := store.OpenVault(secret)
 	if err != nil {
 		return false, false, err
 	}

@@ -110,7 +110,7 @@ func open(cfg Config) (*Relay, error) {
 			return nil, err
 		}
 	}
-	if r.vault, err = store.OpenVault(s.cfg.Secret, true); err != nil {
+	if r.vault, err = store.OpenOrCreateVault(s.cfg.Secret); err != nil {
 		return nil, err
 	}
 	kept, err := store.Open(s.cfg.Store, r.vault, r.monitor)
@@ -188,7 +188,7 @@ func Inspect(cfg Config) (*Inspected, error) {
 	if err != nil {
 		return nil, err
 	}
-	vault, err := store.OpenVault(s.cfg.Secret, false)
+	vault, err := store.OpenVault(s.cfg.Secret)
 	if err == nil {
 		err = s.watch(vault)
 	}

@@ -59,8 +59,6 @@ var offenders = map[string][]string{
 		"internal/service.Metrics.SetClock",
 		"lab/figures.Figure.Compute",
 		"protocols/correlated/internal/design.ZeroSum",
-		"relay/internal/keytree.Open",
-		"relay/internal/store.OpenVault",
 	},
 }
 

@@ -485,7 +485,7 @@ func (w *world) checkSecret(t *testing.T, name string, last uint64) {
 	gone, begun := false, time.Now()
 	require.Eventually(t, func() bool { // a live process may be writing the next file, or erase the last keys yet
 		var err error
-		file, err = keytree.Open(name, false)
+		file, err = keytree.Open(name)
 		gone = strings.HasSuffix(name, ".new") && errors.Is(err, fs.ErrNotExist)
 		return gone || err == nil && w.isCut(file, last)
 	}, relaytest.Patience, 10*time.Millisecond, "%s still holds keys", name)

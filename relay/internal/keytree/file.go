@@ -29,31 +29,42 @@ type document struct {
 
 const kind = "doona secret"
 
-// Open reads a file. Where there is none and create is set, it writes a new one; of several that
-// do so at once, all get the same. Otherwise the error is [fs.ErrNotExist].
-func Open(path string, create bool) (*File, error) {
+// Open reads a file. Where there is none, the error is [fs.ErrNotExist].
+func Open(path string) (*File, error) { return open(path, read) }
+
+// OpenOrCreate reads a file, and writes a new one where there is none. Of several that do so at once, all get the same.
+func OpenOrCreate(path string) (*File, error) { return open(path, readOrCreate) }
+
+func open(path string, read func(string) (*Tree, error)) (*File, error) {
 	tree, err := read(path)
-	if errors.Is(err, fs.ErrNotExist) && create {
-		var unlock func()
-		if unlock, err = durable.Lock(path); err != nil {
-			return nil, fmt.Errorf("couldn't lock the secret: %w", err)
-		}
-		defer unlock()
-		if tree, err = read(path); errors.Is(err, fs.ErrNotExist) {
-			tree = New()
-			document := tree.document()
-			if err = durable.WriteFile(path, document, 0o600); err != nil {
-				err = fmt.Errorf("couldn't write the secret: %w", err)
-			}
-			clear(document)
-		}
-	}
 	if err != nil {
 		return nil, err
 	}
 	f := &File{tree: tree}
 	f.mark, err = mark.Open(path)
 	return f, err
+}
+
+// readOrCreate reads a tree, or writes a new one.
+func readOrCreate(path string) (*Tree, error) {
+	tree, err := read(path)
+	if !errors.Is(err, fs.ErrNotExist) {
+		return tree, err
+	}
+	unlock, err := durable.Lock(path)
+	if err != nil {
+		return nil, fmt.Errorf("couldn't lock the secret: %w", err)
+	}
+	defer unlock()
+	if tree, err = read(path); errors.Is(err, fs.ErrNotExist) {
+		tree = New()
+		document := tree.document()
+		if err = durable.WriteFile(path, document, 0o600); err != nil {
+			err = fmt.Errorf("couldn't write the secret: %w", err)
+		}
+		clear(document)
+	}
+	return tree, err
 }
 
 // Mark returns the mark in the file.

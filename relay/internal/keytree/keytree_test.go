@@ -30,7 +30,7 @@ func label(n uint16) keytree.Label { return keytree.OfBytes(binary.BigEndian.App
 // open opens the file in a folder.
 func open(t *testing.T, path string) *keytree.File {
 	t.Helper()
-	f, err := keytree.Open(path, true)
+	f, err := keytree.OpenOrCreate(path)
 	require.NoError(t, err)
 	return f
 }
@@ -242,14 +242,14 @@ func TestManyLabels(t *testing.T) {
 // TestOpenAtOnce: of many that make a file at once, all get the same, for nobody else to read.
 func TestOpenAtOnce(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "secret")
-	_, err := keytree.Open(path, false)
+	_, err := keytree.Open(path)
 	require.ErrorIs(t, err, fs.ErrNotExist)
 	require.NoFileExists(t, path)
 	keys := make([][]byte, 16)
 	var all sync.WaitGroup
 	for i := range keys {
 		all.Go(func() {
-			if f, err := keytree.Open(path, true); err == nil {
+			if f, err := keytree.OpenOrCreate(path); err == nil {
 				keys[i], _ = f.Key(label(1), "test")
 			}
 		})
@@ -260,7 +260,7 @@ func TestOpenAtOnce(t *testing.T) {
 		require.Equal(t, keys[0], key)
 	}
 	require.NoError(t, os.Chmod(path, 0o640))
-	_, err = keytree.Open(path, true)
+	_, err = keytree.OpenOrCreate(path)
 	require.ErrorContains(t, err, "want mode 0600")
 }
 
@@ -278,7 +278,7 @@ func TestBadFiles(t *testing.T) {
 	}
 	for _, text := range texts {
 		require.NoError(t, os.WriteFile(path, []byte(text), 0o600))
-		_, err := keytree.Open(path, true)
+		_, err := keytree.OpenOrCreate(path)
 		require.ErrorContains(t, err, "not a doona secret file", text)
 		raw, err := os.ReadFile(path)
 		require.NoError(t, err)

@@ -47,7 +47,7 @@ func TestLargeTransactions(t *testing.T) {
 // TestNamesAreReadBeside: a store that starts again reads its names while another writes, and they are its own.
 func TestNamesAreReadBeside(t *testing.T) {
 	folder := t.TempDir()
-	v, err := OpenVault(filepath.Join(folder, "secret"), true)
+	v, err := OpenOrCreateVault(filepath.Join(folder, "secret"))
 	require.NoError(t, err)
 	open := func() *Store {
 		s, err := Open(service.SchemeSQLite+filepath.Join(folder, "relay.db"), v, nil)
@@ -71,7 +71,7 @@ func TestNamesAreReadBeside(t *testing.T) {
 func TestLogShrinks(t *testing.T) {
 	folder := t.TempDir()
 	path := filepath.Join(folder, "relay.db")
-	v, err := OpenVault(filepath.Join(folder, "secret"), true)
+	v, err := OpenOrCreateVault(filepath.Join(folder, "secret"))
 	require.NoError(t, err)
 	s, err := Open(service.SchemeSQLite+path, v, nil)
 	require.NoError(t, err)

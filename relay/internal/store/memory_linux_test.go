@@ -14,7 +14,7 @@ import (
 // TestDestroyedKeysAreGone: of keys that goroutines have fetched which have ended since, as those of requests do, none
 // is left in memory once it is destroyed: not on their stacks either.
 func TestDestroyedKeysAreGone(t *testing.T) {
-	v, err := OpenVault(filepath.Join(t.TempDir(), "secret"), true)
+	v, err := OpenOrCreateVault(filepath.Join(t.TempDir(), "secret"))
 	require.NoError(t, err)
 	const n = 13
 	ids := make([]EpochID, n)

@@ -14,7 +14,7 @@ import (
 // the store keeps the last [KeptNonces] of each key.
 func TestNoncesOfAllProcesses(t *testing.T) {
 	url := postgresURL(t)
-	vault, err := OpenVault(filepath.Join(t.TempDir(), "secret"), true)
+	vault, err := OpenOrCreateVault(filepath.Join(t.TempDir(), "secret"))
 	require.NoError(t, err)
 	var handles []*Store
 	for range 2 {

@@ -35,7 +35,7 @@ func acquainted(t *testing.T, description string) (a, b *history) {
 func several(t *testing.T, description string, n int) []*history {
 	t.Helper()
 	secret := filepath.Join(t.TempDir(), "secret")
-	_, err := OpenVault(secret, true)
+	_, err := OpenOrCreateVault(secret)
 	require.NoError(t, err)
 	in, err := os.ReadFile(secret)
 	require.NoError(t, err)

@@ -255,8 +255,9 @@ func (d *batches) sweepAll(ctx context.Context, list string, args ...any) error 
 	return nil
 }
 
-// Content is the bytes of a sealed batch, decrypted as they are read. It fails where the batch is confirmed meanwhile.
-type Content struct {
+// contentReader reads the bytes of a sealed batch, and decrypts them on the way. It fails where the batch is confirmed
+// meanwhile.
+type contentReader struct {
 	d     *database
 	ctx   context.Context
 	epoch int64
@@ -272,7 +273,7 @@ type Content struct {
 }
 
 // content returns the bytes of a batch that refers to an attempt.
-func (d *batches) content(ctx context.Context, b BatchID, refers []byte) (*Content, error) {
+func (d *batches) content(ctx context.Context, b BatchID, refers []byte) (*contentReader, error) {
 	batch, err := d.vault.batchCipher(kindSealed, b)
 	if err != nil {
 		return nil, err
@@ -280,7 +281,7 @@ func (d *batches) content(ctx context.Context, b BatchID, refers []byte) (*Conte
 	if len(refers) < attemptName+nonceSize {
 		return nil, errBatch
 	}
-	c := &Content{d: d.database, ctx: ctx, seq: b.Seq, name: refers[:attemptName], number: -1}
+	c := &contentReader{d: d.database, ctx: ctx, seq: b.Seq, name: refers[:attemptName], number: -1}
 	sealed := refers[attemptName:]
 	key, err := decrypt(batch, sealed[:nonceSize], sealed[nonceSize:])
 	if err != nil {
@@ -312,10 +313,10 @@ func (d *batches) content(ctx context.Context, b BatchID, refers []byte) (*Conte
 }
 
 // Size returns the number of bytes.
-func (c *Content) Size() int64 { return c.ends[len(c.ends)-1] }
+func (c *contentReader) Size() int64 { return c.ends[len(c.ends)-1] }
 
 // Seek is that of [io.Seeker].
-func (c *Content) Seek(offset int64, whence int) (int64, error) {
+func (c *contentReader) Seek(offset int64, whence int) (int64, error) {
 	switch whence {
 	case io.SeekCurrent:
 		offset += c.at
@@ -330,7 +331,7 @@ func (c *Content) Seek(offset int64, whence int) (int64, error) {
 }
 
 // Read is that of [io.Reader].
-func (c *Content) Read(p []byte) (int, error) {
+func (c *contentReader) Read(p []byte) (int, error) {
 	i, _ := slices.BinarySearch(c.ends, c.at+1)
 	if i == len(c.ends) {
 		return 0, io.EOF
@@ -346,7 +347,7 @@ func (c *Content) Read(p []byte) (int, error) {
 }
 
 // load reads a piece.
-func (c *Content) load(i int) error {
+func (c *contentReader) load(i int) error {
 	const find = `SELECT bytes FROM pieces WHERE epoch = $1 AND seq = $2 AND made = $3 AND number = $4`
 	var sealed []byte
 	err := c.d.read.QueryRowContext(c.ctx, find, c.epoch, c.seq, c.name, c.numbers[i]).Scan(&sealed)

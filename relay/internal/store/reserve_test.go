@@ -29,7 +29,7 @@ func (r *countingReserve) Short() error { return r.short }
 // TestReserveIsInside: all that erases, confirms or ends goes on where a disk is full, whoever calls it, and nothing is
 // made then. A new method of a store or of a vault must be listed here.
 func TestReserveIsInside(t *testing.T) {
-	v, err := OpenVault(filepath.Join(t.TempDir(), "secret"), true)
+	v, err := OpenOrCreateVault(filepath.Join(t.TempDir(), "secret"))
 	require.NoError(t, err)
 	r := &countingReserve{}
 	s, err := Open(service.SchemeSQLite+filepath.Join(t.TempDir(), "relay.db"), v, r)

@@ -122,7 +122,7 @@ func TestMergedRunsLeaveNothing(t *testing.T) {
 	const n, groups = 800, 8
 	merging(t, groups*page*3/2, 1000, 0)
 	path := filepath.Join(t.TempDir(), "relay.db")
-	v, err := OpenVault(filepath.Join(t.TempDir(), "secret"), true)
+	v, err := OpenOrCreateVault(filepath.Join(t.TempDir(), "secret"))
 	require.NoError(t, err)
 	opened, err := Open(service.SchemeSQLite+path, v, nil)
 	require.NoError(t, err)
@@ -194,7 +194,7 @@ func TestWritten(t *testing.T) {
 	}
 	folder := t.TempDir()
 	description := service.SchemeSQLite + filepath.Join(folder, "relay.db")
-	v, err := OpenVault(filepath.Join(folder, "secret"), true)
+	v, err := OpenOrCreateVault(filepath.Join(folder, "secret"))
 	require.NoError(t, err)
 	s, err := Open(description, v, nil)
 	require.NoError(t, err)
@@ -239,7 +239,7 @@ func TestWritten(t *testing.T) {
 // store has; names that are missing or damaged are an error.
 func TestIndexIsTheStores(t *testing.T) {
 	folder := t.TempDir()
-	v, err := OpenVault(filepath.Join(folder, "secret"), true)
+	v, err := OpenOrCreateVault(filepath.Join(folder, "secret"))
 	require.NoError(t, err)
 	opened, err := Open(service.SchemeSQLite+filepath.Join(folder, "relay.db"), v, nil)
 	require.NoError(t, err)

@@ -59,7 +59,7 @@ func (h *history) path(part int) string {
 func (h *history) begin(t *testing.T) error {
 	t.Helper()
 	var err error
-	h.vault, err = OpenVault(h.path(partSecret), true)
+	h.vault, err = OpenOrCreateVault(h.path(partSecret))
 	require.NoError(t, err)
 	keys, err := mark.Open(h.path(partKeys))
 	require.NoError(t, err)

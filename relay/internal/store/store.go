@@ -119,7 +119,7 @@ type Row struct {
 // Sealed is a batch as it was made, for good.
 type Sealed struct {
 	Manifest  []byte
-	Content   *Content // onion.Batch; nil once confirmed
+	Content   *contentReader // onion.Batch; nil once confirmed
 	Confirmed bool
 }
 

@@ -43,7 +43,7 @@ func eachStore(t *testing.T, test func(t *testing.T, open func() *Store)) {
 		t.Run(engine, func(t *testing.T) {
 			name, secret := description(t), filepath.Join(t.TempDir(), "secret")
 			test(t, func() *Store {
-				v, err := OpenVault(secret, true)
+				v, err := OpenOrCreateVault(secret)
 				require.NoError(t, err)
 				s, err := openBeside(name, v)
 				require.NoError(t, err)

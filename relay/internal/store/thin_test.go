@@ -57,7 +57,7 @@ func TestEpochsAreErasedBitByBit(t *testing.T) {
 func TestErasingTakesLittleRoom(t *testing.T) {
 	folder := t.TempDir()
 	path := filepath.Join(folder, "relay.db")
-	v, err := OpenVault(filepath.Join(folder, "secret"), true)
+	v, err := OpenOrCreateVault(filepath.Join(folder, "secret"))
 	require.NoError(t, err)
 	opened, err := Open(service.SchemeSQLite+path, v, nil)
 	require.NoError(t, err)

@@ -65,10 +65,13 @@ const (
 	labelTask     keytree.Label = "1"
 )
 
-// OpenVault opens the secret file, or creates it where there is none and create says so; without, its
-// absence is [fs.ErrNotExist].
-func OpenVault(path string, create bool) (*Vault, error) {
-	file, err := keytree.Open(path, create)
+// OpenVault opens the secret file. Its absence is [fs.ErrNotExist].
+func OpenVault(path string) (*Vault, error) { return newVault(keytree.Open(path)) }
+
+// OpenOrCreateVault opens the secret file, and creates it where there is none.
+func OpenOrCreateVault(path string) (*Vault, error) { return newVault(keytree.OpenOrCreate(path)) }
+
+func newVault(file *keytree.File, err error) (*Vault, error) {
 	if err != nil {
 		return nil, err
 	}

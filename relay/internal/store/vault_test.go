@@ -37,7 +37,7 @@ func TestSchema(t *testing.T) {
 			if engine == "postgres" {
 				description = postgresURL(t)
 			}
-			v, err := OpenVault(filepath.Join(t.TempDir(), "secret"), true)
+			v, err := OpenOrCreateVault(filepath.Join(t.TempDir(), "secret"))
 			require.NoError(t, err)
 			now, err := readSchema(migrations, engine)
 			require.NoError(t, err)
@@ -87,7 +87,7 @@ func TestSchema(t *testing.T) {
 // TestMigrate: a store of the version before takes the steps that it lacks, once, and one that is only read waits for
 // that.
 func TestMigrate(t *testing.T) {
-	v, err := OpenVault(filepath.Join(t.TempDir(), "secret"), true)
+	v, err := OpenOrCreateVault(filepath.Join(t.TempDir(), "secret"))
 	require.NoError(t, err)
 	for engine, description := range map[string]string{"sqlite": service.SchemeSQLite +
 		filepath.Join(t.TempDir(), "relay.db"), "postgres": postgresURL(t)} {
@@ -122,7 +122,7 @@ func TestMigrate(t *testing.T) {
 
 // TestDurable: a server that would acknowledge before it has written is refused.
 func TestDurable(t *testing.T) {
-	v, err := OpenVault(filepath.Join(t.TempDir(), "secret"), true)
+	v, err := OpenOrCreateVault(filepath.Join(t.TempDir(), "secret"))
 	require.NoError(t, err)
 	url := postgresURL(t)
 	for _, value := range []string{"off", "local"} {
@@ -158,7 +158,7 @@ func TestDurable(t *testing.T) {
 // TestNothingIsCompiled: a statement that reads a whole table runs at once, also on a server that would compile
 // what seems to cost much.
 func TestNothingIsCompiled(t *testing.T) {
-	v, err := OpenVault(filepath.Join(t.TempDir(), "secret"), true)
+	v, err := OpenOrCreateVault(filepath.Join(t.TempDir(), "secret"))
 	require.NoError(t, err)
 	plan := func(url string) string {
 		s, err := Open(url, v, nil)
@@ -188,7 +188,7 @@ func TestNothingIsCompiled(t *testing.T) {
 // not stay; a vault that missed it all, as after a crash, catches up.
 func TestVaultSettles(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "secret")
-	v, err := OpenVault(path, true)
+	v, err := OpenOrCreateVault(path)
 	require.NoError(t, err)
 	id, other := testEpoch, EpochID{testEpoch.Task, 4}
 	batch := func(seq uint64) OpenBatch { return OpenBatch{id.Batch(seq), 1} }
@@ -218,10 +218,10 @@ func TestVaultSettles(t *testing.T) {
 	}
 	for i, tt := range tests {
 		require.NoError(t, v.Settle([]Progress{tt.p, {ID: other, Next: 1, Open: []OpenBatch{{other.Batch(0), 1}}}}))
-		late, err := OpenVault(filepath.Join(t.TempDir(), "secret"), true)
+		late, err := OpenOrCreateVault(filepath.Join(t.TempDir(), "secret"))
 		require.NoError(t, err)
 		require.NoError(t, late.Settle([]Progress{tt.p}))
-		fromDisk, err := OpenVault(path, false)
+		fromDisk, err := OpenVault(path)
 		require.NoError(t, err)
 		for _, v := range []*Vault{v, fromDisk, late} {
 			require.Equal(t, tt.rows, left(v, kindRows), "step %d", i)
@@ -271,7 +271,7 @@ func TestSealNeedsItsKey(t *testing.T) {
 
 // TestDestroyedAmidUse: what is read while its key is destroyed is not called damaged.
 func TestDestroyedAmidUse(t *testing.T) {
-	v, err := OpenVault(filepath.Join(t.TempDir(), "secret"), true)
+	v, err := OpenOrCreateVault(filepath.Join(t.TempDir(), "secret"))
 	require.NoError(t, err)
 	batch, err := v.batchCipher(kindRows, testEpoch.Batch(0))
 	require.NoError(t, err)
@@ -302,7 +302,7 @@ func fillEpoch(t *testing.T, s *Store, n int, quota uint64) {
 // TestPlans: PostgreSQL looks keys up by the whole primary key, also in tables that it has never
 // analyzed. By the epoch alone, every commit would read all of the epoch.
 func TestPlans(t *testing.T) {
-	v, err := OpenVault(filepath.Join(t.TempDir(), "secret"), true)
+	v, err := OpenOrCreateVault(filepath.Join(t.TempDir(), "secret"))
 	require.NoError(t, err)
 	opened, err := Open(postgresURL(t), v, nil)
 	require.NoError(t, err)
