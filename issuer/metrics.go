@@ -68,8 +68,8 @@ func endsLater(m *service.Metrics, l *stream) {
 
 // look sets the gauges to what is now.
 func (i *Issuer) look(context.Context) {
-	i.metrics.Set(metricReady, service.Boolean(i.isReady() == nil))
-	i.metrics.SetClock(prefix, i.clock.Read().Doubt != "", i.clock.Offsets())
+	i.metrics.Set(metricReady, service.Flag(i.isReady() == nil).Value())
+	i.metrics.SetClock(prefix, string(i.clock.Read().Doubt), i.clock.Offsets())
 	i.metrics.Set(metricInFlight, float64(i.atWork.inFlight()))
 	i.metrics.Set(metricConnections, float64(i.opened.Count()))
 }

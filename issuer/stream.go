@@ -91,7 +91,7 @@ func (l *stream) Served() int { return len(l.served) }
 
 // Stuck says in the metrics whether the stream cannot go on here.
 func (l *stream) Stuck(err error) {
-	l.issuer.metrics.Set(metricStuck, service.Boolean(err != nil), l.served[0].name())
+	l.issuer.metrics.Set(metricStuck, service.Flag(err != nil).Value(), l.served[0].name())
 }
 
 // Serve serves a task that was taken.

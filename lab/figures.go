@@ -72,7 +72,11 @@ func runFigures(cmd *cobra.Command, f figuresFlags) error {
 	bar := cli.Progress("computing figures", steps)
 	done := func() { _ = bar.Add(1) }
 	for _, figure := range chosen {
-		if err := figure.Compute(f.out, f.quick); err != nil {
+		compute := figure.Compute
+		if f.quick {
+			compute = figure.ComputeQuick
+		}
+		if err := compute(f.out); err != nil {
 			return err
 		}
 		result.Figures = append(result.Figures, figure.Name)

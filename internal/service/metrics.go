@@ -144,14 +144,17 @@ const (
 	metricOffset = "clock_offset_seconds"
 )
 
-// SetClock sets the metrics of [ClockMetrics].
-func (m *Metrics) SetClock(prefix string, doubt bool, offsets map[string]time.Duration) {
-	m.Set(prefix+metricDoubt, Boolean(doubt))
+// SetClock sets the metrics of [ClockMetrics]. Doubt is why the time is in doubt; empty if it is not.
+func (m *Metrics) SetClock(prefix, doubt string, offsets map[string]time.Duration) {
+	m.Set(prefix+metricDoubt, Flag(doubt != "").Value())
 	m.Forget(prefix + metricOffset)
 	for neighbour, by := range offsets {
 		m.Set(prefix+metricOffset, by.Seconds(), neighbour)
 	}
 }
 
-// Boolean is 1 for true, as metrics say it.
-func Boolean(b bool) float64 { return map[bool]float64{true: 1}[b] }
+// Flag is a condition that a gauge shows.
+type Flag bool
+
+// Value returns 1 if the condition holds, else 0.
+func (f Flag) Value() float64 { return map[Flag]float64{true: 1}[f] }

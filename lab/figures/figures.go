@@ -77,9 +77,13 @@ func figureNames() (names []string) {
 // Folder is where figures are, below the folder of the documents.
 const Folder = "figures"
 
-// Compute computes the figure and writes its table and picture below dir. Quick takes fewer points and
-// repetitions.
-func (f *Figure) Compute(dir string, quick bool) error {
+// Compute computes the figure and writes its table and picture below dir.
+func (f *Figure) Compute(dir string) error { return f.computeTo(dir, false) }
+
+// ComputeQuick is Compute with fewer points and repetitions.
+func (f *Figure) ComputeQuick(dir string) error { return f.computeTo(dir, true) }
+
+func (f *Figure) computeTo(dir string, quick bool) error {
 	table, err := f.compute(quick)
 	if err != nil {
 		return fmt.Errorf("couldn't compute figure %s: %w", f.Name, err)

@@ -259,7 +259,7 @@ func (m *Mechanism) readMoments(r *reader) {
 	m.proof.Miss = r.get("cut", "a positive rational", positive).Float64()
 	var s source
 	d.Pair, s = r.noise("pair")
-	s.Atom = design.ZeroSum(1, true)
+	s.Atom = design.PairAtom()
 	m.sources = append(m.sources, s)
 	if m.needsZero() {
 		d.Zero, s = r.noise("zero")
@@ -272,9 +272,9 @@ func (m *Mechanism) readMoments(r *reader) {
 		n, byLevel[l] = r.noise(levelName(l))
 		d.Levels = append(d.Levels, n)
 	}
-	design.EachAtom(m.top, func(value uint64, negative bool, l int) {
+	design.EachAtom(m.top, func(a design.Atom, _ uint64, l int) {
 		s := byLevel[l]
-		s.Atom = design.ZeroSum(value, negative)
+		s.Atom = a
 		m.sources = append(m.sources, s)
 	})
 }

@@ -140,10 +140,10 @@ func (m *Mechanism) closedForm() error {
 	add := func(a design.Atom, weight uint64, s float64) {
 		m.sources = append(m.sources, source{Atom: a, weight: weight, s: down(s)})
 	}
-	add(design.ZeroSum(1, true), rate(delta), 0.2*spare/2/top)
-	add(design.ZeroSum(1, true), tilde, 0.2*spare/2/(2*float64(gamma)))
-	design.EachAtom(m.top, func(v uint64, negative bool, _ int) {
-		add(design.ZeroSum(v, negative), tilde, 0.2*spare/2/(2*float64((gamma+v-1)/v)))
+	add(design.PairAtom(), rate(delta), 0.2*spare/2/top)
+	add(design.PairAtom(), tilde, 0.2*spare/2/(2*float64(gamma)))
+	design.EachAtom(m.top, func(a design.Atom, v uint64, _ int) {
+		add(a, tilde, 0.2*spare/2/(2*float64((gamma+v-1)/v)))
 	})
 	return nil
 }

@@ -92,11 +92,11 @@ func endsLater(m *service.Metrics, l *stream) {
 
 // look sets the gauges to what is now.
 func (s *Server) look(ctx context.Context) {
-	s.metrics.Set(metricReady, service.Boolean(s.isReady(ctx) == nil))
+	s.metrics.Set(metricReady, service.Flag(s.isReady(ctx) == nil).Value())
 	for _, t := range s.all() {
 		p := t.puller.Progress()
 		for name, value := range map[string]float64{
-			metricAway:        service.Boolean(p.Contact == verifier.ContactAway),
+			metricAway:        service.Flag(p.Contact == verifier.ContactAway).Value(),
 			metricContact:     float64(p.LastContact),
 			metricEpochs:      float64(p.Epochs),
 			metricEnded:       float64(p.Ended),

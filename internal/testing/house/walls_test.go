@@ -54,12 +54,6 @@ var offenders = map[string][]string{
 		"protocols",
 		"wire/task",
 	},
-	booleans: {
-		"internal/service.Boolean",
-		"internal/service.Metrics.SetClock",
-		"lab/figures.Figure.Compute",
-		"protocols/correlated/internal/design.ZeroSum",
-	},
 }
 
 // survey measures packages.

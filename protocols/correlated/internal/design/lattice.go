@@ -90,31 +90,31 @@ func pairShift(i uint64) int64 {
 
 func sign(depth int) int64 { return 1 - 2*int64(depth%2) }
 
-// atom is one element of the noise: messages whose sum is 0, or one ±1 of the central noise.
+// Atom is one element of the noise: messages whose sum is 0, or one ±1 of the central noise.
 type Atom struct {
 	Messages [3]int64
 	Size     int // Messages used.
 }
 
-// zeroSum returns the atom of a value, {-1,+1} for 1.
-func ZeroSum(value uint64, negative bool) Atom {
+// PairAtom returns the atom {-1,+1}.
+func PairAtom() Atom { return Atom{[3]int64{-1, 1}, 2} }
+
+// zeroSum returns the atom of a value, of 2 or more.
+func zeroSum(value uint64, negative bool) Atom {
 	v := int64(value)
 	s := int64(1)
 	if negative {
 		s = -1
 	}
-	if v == 1 {
-		return Atom{[3]int64{-1, 1}, 2}
-	}
 	return Atom{[3]int64{s * v, -s * (v - v/2), -s * (v / 2)}, 3}
 }
 
-// eachAtom calls f for every zero-sum atom of value 2 or more with its level.
-func EachAtom(top uint64, f func(value uint64, negative bool, level int)) {
+// EachAtom calls f for every zero-sum atom of value 2 or more with its value and level.
+func EachAtom(top uint64, f func(a Atom, value uint64, level int)) {
 	for v := uint64(2); v <= top; v++ {
 		for _, negative := range []bool{false, true} {
 			if l, ok := level(top, v, negative); ok {
-				f(v, negative, l)
+				f(zeroSum(v, negative), v, l)
 			}
 		}
 	}
@@ -123,6 +123,6 @@ func EachAtom(top uint64, f func(value uint64, negative bool, level int)) {
 // atomCounts returns the number of atoms of each level.
 func atomCounts(top uint64) []uint64 {
 	counts := make([]uint64, Levels(top))
-	EachAtom(top, func(_ uint64, _ bool, l int) { counts[l]++ })
+	EachAtom(top, func(_ Atom, _ uint64, l int) { counts[l]++ })
 	return counts
 }

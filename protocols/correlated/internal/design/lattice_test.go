@@ -46,7 +46,10 @@ func TestRightInverse(t *testing.T) {
 			}
 			got := map[int64]int64{}
 			for k, x := range c[i] {
-				a := ZeroSum(k.value, k.negative)
+				a := PairAtom()
+				if k.value > 1 {
+					a = zeroSum(k.value, k.negative)
+				}
 				total := int64(0)
 				for _, m := range a.Messages[:a.Size] {
 					got[m] += x
@@ -68,7 +71,7 @@ func TestColumnsAreTheHalvingTree(t *testing.T) {
 	for _, top := range tops {
 		c := inverse(top)
 		kept := map[key]int{}
-		EachAtom(top, func(v uint64, negative bool, l int) { kept[key{v, negative}] = l })
+		EachAtom(top, func(a Atom, v uint64, l int) { kept[key{v, a.Messages[0] < 0}] = l })
 		largest := map[key]int64{}
 		for i := uint64(0); i <= top; i++ {
 			got := map[key]int64{}
