@@ -5,7 +5,6 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/doona-dp/doona/internal/scratch"
 	"github.com/doona-dp/doona/protocols"
 	"github.com/doona-dp/doona/wire/codec"
 	"github.com/doona-dp/doona/wire/onion"
@@ -86,7 +85,7 @@ func (r *Record) Changed(t require.TestingT, change func(*Record, *[][][]byte)) 
 }
 
 // NoMemory has all slots of a fresh verifier go to a file in a folder.
-func (v *Verifier) NoMemory(folder string) { v.space = scratch.New(folder, pieceBytes, 0) }
+func (v *Verifier) NoMemory(folder string) { v.space = newScratch(folder, pieceBytes, 0) }
 
 // Filed is how many bytes of slots have been on the disk at once.
 func (v *Verifier) Filed() int64 { return v.space.Filed() }

@@ -4,7 +4,6 @@ import (
 	"errors"
 	"fmt"
 
-	"github.com/doona-dp/doona/internal/scratch"
 	"github.com/doona-dp/doona/wire/codec"
 )
 
@@ -19,15 +18,15 @@ func pieceSlots(size int) int { return max(1, pieceBytes/size) }
 
 // pile is the slots of a record by lane, in pieces, see [slotHeader]. A nil pile has none.
 type pile struct {
-	space *scratch.Space
+	space *scratchSpace
 	size  int // bytes of a slot
-	lanes [][]scratch.Block
+	lanes [][]scratchBlock
 	lane  int // Which is being filled: those before it are whole.
 	piece []byte
 }
 
-func newPile(space *scratch.Space, size, lanes int) *pile {
-	return &pile{space: space, size: size, lanes: make([][]scratch.Block, lanes)}
+func newPile(space *scratchSpace, size, lanes int) *pile {
+	return &pile{space: space, size: size, lanes: make([][]scratchBlock, lanes)}
 }
 
 // add adds a slot behind those of its lane. Lanes come in order.
@@ -139,7 +138,7 @@ func (p *pile) write(w *codec.Writer) error {
 
 // readPile reads what write wrote, of slots of a size, and has see look at each piece before it is kept. Pieces of
 // other sizes than write's are errors, so that slots have one form. An error leaves nothing in the space.
-func readPile(r *codec.Reader, space *scratch.Space, size, lanes int, see func(lane int, piece []byte) error) (
+func readPile(r *codec.Reader, space *scratchSpace, size, lanes int, see func(lane int, piece []byte) error) (
 	p *pile, err error) {
 	n, err := r.Array()
 	if err != nil || n == 0 {

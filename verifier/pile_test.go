@@ -9,7 +9,6 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/doona-dp/doona/internal/scratch"
 	"github.com/doona-dp/doona/wire/codec"
 )
 
@@ -19,7 +18,7 @@ func TestPilesGiveWhatTheyWereGiven(t *testing.T) {
 	random := rand.New(rand.NewPCG(1, 2))
 	for _, size := range []int{slotHeader + 1, 5_000, pieceBytes/2 + 1, pieceBytes + 7} {
 		for _, memory := range []int{0, 3 * pieceBytes} {
-			space := scratch.New(t.TempDir(), max(size, pieceBytes), memory)
+			space := newScratch(t.TempDir(), max(size, pieceBytes), memory)
 			p := newPile(space, size, 4)
 			var want [][]byte
 			for lane, n := range []int{3, 0, min(3*pieceSlots(size), 40_000), 1} {

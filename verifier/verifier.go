@@ -16,7 +16,6 @@ import (
 	"slices"
 	"sync"
 
-	"github.com/doona-dp/doona/internal/scratch"
 	"github.com/doona-dp/doona/protocols"
 	"github.com/doona-dp/doona/protocols/registry"
 	"github.com/doona-dp/doona/verifier/finding"
@@ -33,7 +32,7 @@ type Verifier struct {
 	mechanism protocols.Mechanism // nil: nothing is added up.
 	labels    []string            // Of the entries.
 
-	space *scratch.Space // Of the slots of records.
+	space *scratchSpace // Of the slots of records.
 
 	mu       sync.Mutex // guards the rest
 	epochs   map[uint64]*epoch
@@ -132,7 +131,7 @@ var scratchMemory = 16 << 20
 // only in memory: until their epoch has ended, or as long as the verifier lives. Without it, or with "", that is the
 // system's folder for temporary files. It is called before anything is added.
 func (v *Verifier) Scratch(folder string) {
-	v.space = scratch.New(folder, max(pieceBytes, v.slotSize()), scratchMemory)
+	v.space = newScratch(folder, max(pieceBytes, v.slotSize()), scratchMemory)
 }
 
 // Close gives back what records' slots take of memory and of the disk. The verifier is of no use any more.

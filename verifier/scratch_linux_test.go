@@ -1,4 +1,4 @@
-package scratch_test
+package verifier
 
 import (
 	"bytes"
@@ -11,8 +11,6 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
-
-	"github.com/doona-dp/doona/internal/scratch"
 )
 
 // fileOf opens the file without a name that a space has in a folder.
@@ -33,21 +31,21 @@ func fileOf(t *testing.T, folder string) *os.File {
 }
 
 // onDisk returns a space without memory, and the folder of its file.
-func onDisk(t *testing.T, most int) (*scratch.Space, string) {
+func onDisk(t *testing.T, most int) (*scratchSpace, string) {
 	folder := t.TempDir()
-	s := scratch.New(folder, most, 0)
+	s := newScratch(folder, most, 0)
 	t.Cleanup(func() { require.NoError(t, s.Close()) })
 	return s, folder
 }
 
-func put(t *testing.T, s *scratch.Space, data []byte) scratch.Block {
+func put(t *testing.T, s *scratchSpace, data []byte) scratchBlock {
 	t.Helper()
 	b, err := s.Put(bytes.Clone(data))
 	require.NoError(t, err)
 	return b
 }
 
-func requireGet(t *testing.T, s *scratch.Space, want []byte, b scratch.Block) {
+func requireGet(t *testing.T, s *scratchSpace, want []byte, b scratchBlock) {
 	t.Helper()
 	got, _, err := s.Get(b, nil)
 	require.NoError(t, err)

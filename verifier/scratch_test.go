@@ -1,4 +1,4 @@
-package scratch_test
+package verifier
 
 import (
 	"bytes"
@@ -7,8 +7,6 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
-
-	"github.com/doona-dp/doona/internal/scratch"
 )
 
 // TestBlocksComeBack: whatever was put and not freed comes back, from memory and from the file, and places of the file
@@ -16,10 +14,10 @@ import (
 func TestBlocksComeBack(t *testing.T) {
 	const most = 1 << 10
 	folder := t.TempDir()
-	s := scratch.New(folder, most, 5*most)
+	s := newScratch(folder, most, 5*most)
 	random := rand.New(rand.NewPCG(1, 2))
 	type kept struct {
-		block scratch.Block
+		block scratchBlock
 		want  []byte
 	}
 	var all []kept
@@ -54,7 +52,7 @@ func TestBlocksComeBack(t *testing.T) {
 
 // TestAFullDiskIsAnError: what cannot be written is an error, and what was there stays.
 func TestAFullDiskIsAnError(t *testing.T) {
-	s := scratch.New("/nonexistent", 10, 10)
+	s := newScratch("/nonexistent", 10, 10)
 	b, err := s.Put(make([]byte, 10))
 	require.NoError(t, err)
 	_, err = s.Put([]byte{1})

@@ -1,7 +1,4 @@
-// Package scratch keeps blocks of bytes for as long as a process lives: in memory up to a limit, and then in a file
-// that tells nothing. The file has no name any more when the first block is written, and every block is encrypted
-// under a key that exists only in this process's memory: what a disk keeps of it is random to everyone afterwards.
-package scratch
+package verifier
 
 import (
 	"crypto/rand"
@@ -14,8 +11,11 @@ import (
 	"github.com/doona-dp/doona/internal/secret"
 )
 
-// Space keeps blocks of at most one size. It is safe for concurrent use.
-type Space struct {
+// scratchSpace keeps blocks of bytes, of at most one size, for as long as a process lives: in memory up to a limit, and
+// then in a file that tells nothing. The file has no name any more when the first block is written, and every block is
+// encrypted under a key that exists only in this process's memory: what a disk keeps of it is random to everyone
+// afterwards. A [slotBuffer] keeps the slots of a record in it. It is safe for concurrent use.
+type scratchSpace struct {
 	folder string
 	most   int // bytes of a block
 
@@ -30,44 +30,44 @@ type Space struct {
 	closed bool
 }
 
-// Block is a block of a [Space].
-type Block struct {
+// scratchBlock is a block of a [scratchSpace].
+type scratchBlock struct {
 	data  []byte // nil: it is in the file
 	at    int64
 	size  int
 	nonce uint64
 }
 
-// New returns a space for blocks of at most most bytes, of which memory holds so many bytes. The file is made in
+// newScratch returns a space for blocks of at most most bytes, of which memory holds so many bytes. The file is made in
 // folder, the system's for temporary files where that is "", if there is need of one.
-func New(folder string, most, memory int) *Space {
-	return &Space{folder: folder, most: most, memory: memory}
+func newScratch(folder string, most, memory int) *scratchSpace {
+	return &scratchSpace{folder: folder, most: most, memory: memory}
 }
 
 // Put keeps a block, which is the space's from then on.
-func (s *Space) Put(data []byte) (Block, error) {
+func (s *scratchSpace) Put(data []byte) (scratchBlock, error) {
 	if len(data) > s.most {
-		return Block{}, fmt.Errorf("couldn't keep a block of %d bytes: at most %d", len(data), s.most)
+		return scratchBlock{}, fmt.Errorf("couldn't keep a block of %d bytes: at most %d", len(data), s.most)
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.closed {
-		return Block{}, errClosed
+		return scratchBlock{}, errScratchClosed
 	}
 	if cap(data) <= s.memory {
 		s.memory -= cap(data)
-		return Block{data: data, size: len(data)}, nil
+		return scratchBlock{data: data, size: len(data)}, nil
 	}
 	if err := s.open(); err != nil {
-		return Block{}, err
+		return scratchBlock{}, err
 	}
-	b := Block{at: s.end, size: len(data), nonce: s.used + 1}
+	b := scratchBlock{at: s.end, size: len(data), nonce: s.used + 1}
 	if n := len(s.free); n > 0 {
 		b.at = s.free[n-1]
 	}
 	s.used++ // also where it cannot be written: a nonce is used once
-	if _, err := s.file.WriteAt(s.seal.Seal(nil, nonce(b.nonce), data, nil), b.at); err != nil {
-		return Block{}, fmt.Errorf("couldn't write to a scratch file: %w", err)
+	if _, err := s.file.WriteAt(s.seal.Seal(nil, scratchNonce(b.nonce), data, nil), b.at); err != nil {
+		return scratchBlock{}, fmt.Errorf("couldn't write to a scratch file: %w", err)
 	}
 	if n := len(s.free); n > 0 {
 		s.free = s.free[:n-1]
@@ -79,10 +79,10 @@ func (s *Space) Put(data []byte) (Block, error) {
 }
 
 // place is how many bytes of the file a block has.
-func (s *Space) place() int64 { return int64(s.most + s.seal.Overhead()) }
+func (s *scratchSpace) place() int64 { return int64(s.most + s.seal.Overhead()) }
 
 // open makes the file, and takes its name away. s.mu is held.
-func (s *Space) open() error {
+func (s *scratchSpace) open() error {
 	if s.file != nil {
 		return nil
 	}
@@ -105,12 +105,12 @@ func (s *Space) open() error {
 	return nil
 }
 
-// nonce returns that of a block: each number is used once under the key.
-func nonce(n uint64) []byte { return binary.BigEndian.AppendUint64(make([]byte, 4, 12), n) }
+// scratchNonce returns that of a block: each number is used once under the key.
+func scratchNonce(n uint64) []byte { return binary.BigEndian.AppendUint64(make([]byte, 4, 12), n) }
 
 // Get returns the bytes of a block, which must not be changed. Those that come from the file are in room, or in a
 // larger one: it returns the one to use with the next block, when these bytes are not needed any more.
-func (s *Space) Get(b Block, room []byte) (data, next []byte, err error) {
+func (s *scratchSpace) Get(b scratchBlock, room []byte) (data, next []byte, err error) {
 	if b.data != nil || b.size == 0 {
 		return b.data, room, nil
 	}
@@ -121,7 +121,7 @@ func (s *Space) Get(b Block, room []byte) (data, next []byte, err error) {
 	if _, err := s.file.ReadAt(sealed, b.at); err != nil {
 		return nil, nil, fmt.Errorf("couldn't read a scratch file: %w", err)
 	}
-	data, err = s.seal.Open(sealed[:0], nonce(b.nonce), sealed, nil)
+	data, err = s.seal.Open(sealed[:0], scratchNonce(b.nonce), sealed, nil)
 	if err != nil {
 		return nil, nil, errors.New("couldn't read a scratch file: it was changed")
 	}
@@ -129,7 +129,7 @@ func (s *Space) Get(b Block, room []byte) (data, next []byte, err error) {
 }
 
 // Free gives the room of a block back.
-func (s *Space) Free(b Block) {
+func (s *scratchSpace) Free(b scratchBlock) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if b.data != nil || b.size == 0 {
@@ -145,12 +145,12 @@ func (s *Space) Free(b Block) {
 	}
 }
 
-// errClosed is returned where a space has been closed.
-var errClosed = errors.New("couldn't keep a block: the scratch space is closed")
+// errScratchClosed is returned where a space has been closed.
+var errScratchClosed = errors.New("couldn't keep a block: the scratch space is closed")
 
 // Close gives the room of all blocks back, on the disk too. There are none any more, and none is taken. Of blocks of
 // the file, Get is an error from then on.
-func (s *Space) Close() error {
+func (s *scratchSpace) Close() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.closed {
@@ -168,7 +168,7 @@ func (s *Space) Close() error {
 }
 
 // Filed says how many bytes of the disk the file has had at most.
-func (s *Space) Filed() int64 {
+func (s *scratchSpace) Filed() int64 {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.filed
