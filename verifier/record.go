@@ -26,7 +26,7 @@ const recordLabel = "doona-record"
 // those of its epoch. Of two slots with one tag the one counts that comes first by (epoch, number, index).
 type Record struct {
 	recordHead
-	slots *pile // The other slots by lane, in their order in the batch; nil: none.
+	slots *slotBuffer // The other slots by lane, in their order in the batch; nil: none.
 }
 
 // recordHead is all of a record but its slots.
@@ -132,7 +132,7 @@ func (v *Verifier) readRecord(in *codec.Reader) (*Record, error) {
 		return nil, err
 	}
 	aggregate := v.mechanism.Aggregate()
-	r.slots, err = readPile(in, v.space, v.slotSize(), int(v.open.Slots.Lanes), func(lane int, piece []byte) error {
+	r.slots, err = readSlotBuffer(in, v.space, v.slotSize(), int(v.open.Slots.Lanes), func(lane int, piece []byte) error {
 		return addPiece(aggregate, lane, piece, v.slotSize())
 	})
 	if err == nil && !bytes.Equal(packCounters(aggregate), r.Aggregate) {
@@ -194,7 +194,7 @@ type fold struct {
 
 // newFold begins the slots of a record.
 func (v *Verifier) newFold(r *Record) *fold {
-	r.slots = newPile(v.space, v.slotSize(), int(v.open.Slots.Lanes))
+	r.slots = newSlotBuffer(v.space, v.slotSize(), int(v.open.Slots.Lanes))
 	return &fold{r, v.mechanism.Aggregate(), newTags()}
 }
 

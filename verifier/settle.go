@@ -78,7 +78,7 @@ func (v *Verifier) Settle(among Settlement, shared func(epoch, tag uint64) bool)
 func (v *Verifier) settle(r *Record, shared func(epoch, tag uint64) bool) error {
 	alone, rest := v.mechanism.Aggregate(), v.mechanism.Aggregate()
 	s := settled{Among: r.Settled.Among, Valid: make([]uint64, v.open.Slots.Lanes)}
-	left := newPile(v.space, v.slotSize(), int(v.open.Slots.Lanes))
+	left := newSlotBuffer(v.space, v.slotSize(), int(v.open.Slots.Lanes))
 	err := r.slots.each(func(lane int, slot []byte) error {
 		kind, into := slot[tagHalf], alone
 		if shared(r.Epoch, tagOf(slot)) {

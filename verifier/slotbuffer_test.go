@@ -12,14 +12,14 @@ import (
 	"github.com/doona-dp/doona/wire/codec"
 )
 
-// TestPilesGiveWhatTheyWereGiven: slots of every size come back in their order, from memory and from the disk, and are
-// written and read in one form.
-func TestPilesGiveWhatTheyWereGiven(t *testing.T) {
+// TestSlotBuffersGiveWhatTheyWereGiven: slots of every size come back in their order, from memory and from the disk, and
+// are written and read in one form.
+func TestSlotBuffersGiveWhatTheyWereGiven(t *testing.T) {
 	random := rand.New(rand.NewPCG(1, 2))
 	for _, size := range []int{slotHeader + 1, 5_000, pieceBytes/2 + 1, pieceBytes + 7} {
 		for _, memory := range []int{0, 3 * pieceBytes} {
 			space := newScratch(t.TempDir(), max(size, pieceBytes), memory)
-			p := newPile(space, size, 4)
+			p := newSlotBuffer(space, size, 4)
 			var want [][]byte
 			for lane, n := range []int{3, 0, min(3*pieceSlots(size), 40_000), 1} {
 				for range n {
@@ -32,19 +32,19 @@ func TestPilesGiveWhatTheyWereGiven(t *testing.T) {
 				}
 			}
 			require.NoError(t, p.finish())
-			requirePile(t, want, p)
+			requireSlots(t, want, p)
 			var written bytes.Buffer
 			require.NoError(t, p.write(codec.NewWriter(&written)))
-			again, err := readPile(codec.NewReader(bytes.NewReader(written.Bytes())), space, size, 4, seeNothing)
+			again, err := readSlotBuffer(codec.NewReader(bytes.NewReader(written.Bytes())), space, size, 4, seeNothing)
 			require.NoError(t, err)
-			requirePile(t, want, again)
+			requireSlots(t, want, again)
 			var twice bytes.Buffer
 			require.NoError(t, again.write(codec.NewWriter(&twice)))
 			require.True(t, bytes.Equal(written.Bytes(), twice.Bytes()))
 			filed := space.Filed()
 			again.free()
-			requirePile(t, nil, again)
-			_, err = readPile(codec.NewReader(bytes.NewReader(written.Bytes())), space, size, 4,
+			requireSlots(t, nil, again)
+			_, err = readSlotBuffer(codec.NewReader(bytes.NewReader(written.Bytes())), space, size, 4,
 				func(lane int, _ []byte) error {
 					if lane == 3 {
 						return errors.New("refused")
@@ -52,7 +52,7 @@ func TestPilesGiveWhatTheyWereGiven(t *testing.T) {
 					return nil
 				})
 			require.ErrorContains(t, err, "refused")
-			_, err = readPile(codec.NewReader(bytes.NewReader(written.Bytes())), space, size, 4, seeNothing)
+			_, err = readSlotBuffer(codec.NewReader(bytes.NewReader(written.Bytes())), space, size, 4, seeNothing)
 			require.NoError(t, err)
 			require.Equal(t, filed, space.Filed(), "what is free is used again")
 		}
@@ -61,7 +61,7 @@ func TestPilesGiveWhatTheyWereGiven(t *testing.T) {
 
 func seeNothing(int, []byte) error { return nil }
 
-func requirePile(t *testing.T, want [][]byte, p *pile) {
+func requireSlots(t *testing.T, want [][]byte, p *slotBuffer) {
 	t.Helper()
 	i := 0
 	require.NoError(t, p.each(func(lane int, slot []byte) error {

@@ -16,8 +16,8 @@ const pieceBytes = 256 << 10
 // pieceSlots is the number of slots in every piece of a lane but its last, for slots of a size in bytes.
 func pieceSlots(size int) int { return max(1, pieceBytes/size) }
 
-// pile is the slots of a record by lane, in pieces, see [slotHeader]. A nil pile has none.
-type pile struct {
+// slotBuffer is the slots of a record by lane, in pieces, see [slotHeader]. A nil slotBuffer has none.
+type slotBuffer struct {
 	space *scratchSpace
 	size  int // bytes of a slot
 	lanes [][]scratchBlock
@@ -25,12 +25,12 @@ type pile struct {
 	piece []byte
 }
 
-func newPile(space *scratchSpace, size, lanes int) *pile {
-	return &pile{space: space, size: size, lanes: make([][]scratchBlock, lanes)}
+func newSlotBuffer(space *scratchSpace, size, lanes int) *slotBuffer {
+	return &slotBuffer{space: space, size: size, lanes: make([][]scratchBlock, lanes)}
 }
 
 // add adds a slot behind those of its lane. Lanes come in order.
-func (p *pile) add(lane int, tag []byte, kind byte, body []byte) error {
+func (p *slotBuffer) add(lane int, tag []byte, kind byte, body []byte) error {
 	if lane != p.lane || len(p.piece) == pieceSlots(p.size)*p.size {
 		if err := p.flush(); err != nil {
 			return err
@@ -42,7 +42,7 @@ func (p *pile) add(lane int, tag []byte, kind byte, body []byte) error {
 }
 
 // flush keeps the piece that is being filled.
-func (p *pile) flush() error {
+func (p *slotBuffer) flush() error {
 	if len(p.piece) == 0 {
 		return nil
 	}
@@ -52,7 +52,7 @@ func (p *pile) flush() error {
 	return p.put(p.lane, whole)
 }
 
-func (p *pile) put(lane int, piece []byte) error {
+func (p *slotBuffer) put(lane int, piece []byte) error {
 	b, err := p.space.Put(piece)
 	if err != nil {
 		return fmt.Errorf("%w: %w", ErrScratch, err)
@@ -62,14 +62,14 @@ func (p *pile) put(lane int, piece []byte) error {
 }
 
 // finish is called behind the last slot.
-func (p *pile) finish() error {
+func (p *slotBuffer) finish() error {
 	err := p.flush()
 	p.piece = nil
 	return err
 }
 
 // pieces calls f for every piece. It must not change it, or keep it.
-func (p *pile) pieces(f func(lane int, piece []byte) error) error {
+func (p *slotBuffer) pieces(f func(lane int, piece []byte) error) error {
 	if p == nil {
 		return nil
 	}
@@ -90,7 +90,7 @@ func (p *pile) pieces(f func(lane int, piece []byte) error) error {
 }
 
 // each calls f for every slot in the order of the batch.
-func (p *pile) each(f func(lane int, slot []byte) error) error {
+func (p *slotBuffer) each(f func(lane int, slot []byte) error) error {
 	return p.pieces(func(lane int, piece []byte) error {
 		for ; len(piece) > 0; piece = piece[p.size:] {
 			if err := f(lane, piece[:p.size]); err != nil {
@@ -102,7 +102,7 @@ func (p *pile) each(f func(lane int, slot []byte) error) error {
 }
 
 // free gives the room of all slots back: there are none any more.
-func (p *pile) free() {
+func (p *slotBuffer) free() {
 	if p == nil {
 		return
 	}
@@ -115,7 +115,7 @@ func (p *pile) free() {
 }
 
 // write writes the lanes, each an array of pieces.
-func (p *pile) write(w *codec.Writer) error {
+func (p *slotBuffer) write(w *codec.Writer) error {
 	if p == nil {
 		w.Array(0)
 		return w.Err
@@ -136,10 +136,10 @@ func (p *pile) write(w *codec.Writer) error {
 	return errors.Join(err, w.Err)
 }
 
-// readPile reads what write wrote, of slots of a size, and has see look at each piece before it is kept. Pieces of
+// readSlotBuffer reads what write wrote, of slots of a size, and has see look at each piece before it is kept. Pieces of
 // other sizes than write's are errors, so that slots have one form. An error leaves nothing in the space.
-func readPile(r *codec.Reader, space *scratchSpace, size, lanes int, see func(lane int, piece []byte) error) (
-	p *pile, err error) {
+func readSlotBuffer(r *codec.Reader, space *scratchSpace, size, lanes int, see func(lane int, piece []byte) error) (
+	p *slotBuffer, err error) {
 	n, err := r.Array()
 	if err != nil || n == 0 {
 		return nil, err
@@ -147,7 +147,7 @@ func readPile(r *codec.Reader, space *scratchSpace, size, lanes int, see func(la
 	if n != uint64(lanes) {
 		return nil, fmt.Errorf("couldn't accept a record: %d lanes, want %d", n, lanes)
 	}
-	p = newPile(space, size, lanes)
+	p = newSlotBuffer(space, size, lanes)
 	defer func() {
 		if err != nil {
 			p.free()
@@ -162,7 +162,7 @@ func readPile(r *codec.Reader, space *scratchSpace, size, lanes int, see func(la
 	return p, nil
 }
 
-func (p *pile) readLane(r *codec.Reader, lane int, see func(lane int, piece []byte) error) error {
+func (p *slotBuffer) readLane(r *codec.Reader, lane int, see func(lane int, piece []byte) error) error {
 	n, err := r.Array()
 	full := pieceSlots(p.size) * p.size
 	for ; err == nil && n > 0; n-- {
