@@ -46,9 +46,9 @@ func ParseFileName(name string) (f FileName, ok bool) {
 	return f, err == nil && name == f.String()
 }
 
-// Quarantine moves a file into a folder's quarantine, under its own name, or with a number behind it where
+// quarantine moves a file into a folder's quarantine, under its own name, or with a number behind it where
 // there is one of that name.
-func Quarantine(folder, path string) error {
+func quarantine(folder, path string) error {
 	aside := filepath.Join(folder, QuarantineFolder)
 	if err := durable.MakeFolder(aside, 0o700); err != nil {
 		return fmt.Errorf("couldn't put a file aside: %w", err)
@@ -66,8 +66,8 @@ func Quarantine(folder, path string) error {
 	return nil
 }
 
-// Quarantined returns the names of the files in a folder's quarantine.
-func Quarantined(folder string) (names []string, err error) {
+// quarantined returns the names of the files in a folder's quarantine.
+func quarantined(folder string) (names []string, err error) {
 	files, err := os.ReadDir(filepath.Join(folder, QuarantineFolder))
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return nil, fmt.Errorf("couldn't read what was put aside: %w", err)
@@ -80,7 +80,7 @@ func Quarantined(folder string) (names []string, err error) {
 
 // noteQuarantined notes what earlier runs have put aside, until the operator takes it away.
 func (p *Puller) noteQuarantined() error {
-	names, err := Quarantined(p.dir)
+	names, err := quarantined(p.dir)
 	for _, name := range names {
 		p.verifier.Note(finding.Quarantined, name+": put aside earlier")
 	}

@@ -148,7 +148,7 @@ func (p *Puller) reloadFile(name string) error {
 
 // putAside moves a damaged file into the quarantine.
 func (p *Puller) putAside(name string, fault error) error {
-	if err := Quarantine(p.dir, filepath.Join(p.dir, name)); err != nil {
+	if err := quarantine(p.dir, filepath.Join(p.dir, name)); err != nil {
 		return err
 	}
 	p.log.Warn("put a damaged file aside", "task", p.open.ID.String()[:8], "file", name, "fault", fault)

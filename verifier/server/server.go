@@ -12,6 +12,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"os"
 	"path/filepath"
 	"slices"
 	"sync"
@@ -23,7 +24,6 @@ import (
 	"github.com/doona-dp/doona/internal/service"
 	"github.com/doona-dp/doona/verifier"
 	"github.com/doona-dp/doona/verifier/collect"
-	"github.com/doona-dp/doona/verifier/finding"
 	"github.com/doona-dp/doona/verifier/report"
 	"github.com/doona-dp/doona/wire/handover"
 	"github.com/doona-dp/doona/wire/keyfile"
@@ -126,7 +126,7 @@ func (s *Server) load() (err error) {
 			return err
 		}
 	}
-	return s.noteStray()
+	return nil
 }
 
 // loadTasks loads the tasks of the configuration, and those that have followed them.
@@ -167,17 +167,6 @@ func (s *Server) openPuller(t *served) (err error) {
 	if t.puller, err = collect.NewPuller(t.verifier, client, filepath.Join(s.cfg.Data, t.open.ID.String()),
 		s.cfg.Log); err == nil {
 		t.puller.Clock, t.puller.Late = s.cfg.Clock, s.cfg.Late
-	}
-	return err
-}
-
-// noteStray notes with every task what was put aside and does not say whose it was.
-func (s *Server) noteStray() error {
-	names, err := collect.Quarantined(s.cfg.Data)
-	for _, name := range names {
-		for _, t := range s.tasks {
-			t.verifier.Note(finding.Quarantined, name+": put aside; it does not say of which task it was")
-		}
 	}
 	return err
 }
@@ -226,7 +215,7 @@ func loadBundle(c TaskConfig) (raw []byte, open *taskfile.Open, err error) {
 	return raw, open, nil
 }
 
-// openFolder claims the data folder and brings it into today's layout.
+// openFolder claims the data folder.
 func (s *Server) openFolder() error {
 	if err := durable.MakeFolder(s.cfg.Data, 0o700); err != nil {
 		return fmt.Errorf("couldn't keep batches: %w", err)
@@ -236,11 +225,23 @@ func (s *Server) openFolder() error {
 		return fmt.Errorf("couldn't keep batches in %s: %w", s.cfg.Data, err)
 	}
 	s.release = release
-	var opens []*taskfile.Open
-	for _, t := range s.tasks {
-		opens = append(opens, t.open)
+	return checkLayout(s.cfg.Data)
+}
+
+// checkLayout is an error where batches lie in the data folder itself, or were put aside there: a verifier of one task
+// kept them so before each task had a folder of its own.
+func checkLayout(data string) error {
+	entries, err := os.ReadDir(data)
+	if err != nil {
+		return fmt.Errorf("couldn't read the data folder: %w", err)
 	}
-	return adopt(s.cfg.Data, opens, s.cfg.Log)
+	for _, entry := range entries {
+		if _, ok := collect.ParseFileName(entry.Name()); ok || entry.Name() == collect.QuarantineFolder {
+			return fmt.Errorf("couldn't keep batches in %s: %s lies where it did before the first release: "+
+				"move it to the folder of its task, %s", data, entry.Name(), filepath.Join(data, "ID"))
+		}
+	}
+	return nil
 }
 
 // Close gives the folder of a server back that is not running.

@@ -157,8 +157,7 @@ func kept(t *testing.T, folder string) (names []string) {
 	return names
 }
 
-// TestOneTaskThenTwoThenOne: nothing vanishes, whatever tasks a folder serves, and what lies in today's
-// or in the former layout of one task is taken over whole.
+// TestOneTaskThenTwoThenOne: nothing vanishes, whatever tasks a folder serves.
 func TestOneTaskThenTwoThenOne(t *testing.T) {
 	c := newCascade(t, 2, 3)
 	c.StartAll(t)
@@ -170,19 +169,15 @@ func TestOneTaskThenTwoThenOne(t *testing.T) {
 	r := serve(t, config(t, c, data, 0))
 	r.wait(t, c.Bundles[0], batches(2))
 	r.stop()
-	former := filepath.Join(data, c.Bundles[0].ID.String())
-	require.Len(t, kept(t, former), 2)
-	for _, name := range kept(t, former) { // as it used to be with one task
-		require.NoError(t, os.Rename(filepath.Join(former, name), filepath.Join(data, name)))
-	}
-	require.NoError(t, os.RemoveAll(former)) // records did not exist then
+	first := filepath.Join(data, c.Bundles[0].ID.String())
+	require.Len(t, kept(t, first), 2)
 
 	r = serve(t, config(t, c, data, 1, 2)) // others than the one whose files lie there
 	r.wait(t, c.Bundles[1], batches(1))
 	r.wait(t, c.Bundles[2], batches(3))
 	r.stop()
 	require.Empty(t, kept(t, data))
-	require.Len(t, kept(t, former), 2)
+	require.Len(t, kept(t, first), 2)
 
 	for _, tasks := range [][]int{{0, 1, 2}, {0}, {2, 0}, {1}, {0, 1}} {
 		r = serve(t, config(t, c, data, tasks...))
@@ -198,38 +193,15 @@ func TestOneTaskThenTwoThenOne(t *testing.T) {
 	require.Empty(t, r.wait(t, c.Bundles[0], batches(3)).Findings)
 }
 
-// TestFilesOfBothLayouts: where a file lies at both places, the better one counts, and none vanishes.
-func TestFilesOfBothLayouts(t *testing.T) {
-	c := newCascade(t, 2, 1)
-	c.StartAll(t)
-	data := filepath.Join(t.TempDir(), "data")
-	play(t, c, 0, 0, 3)
-	r := serve(t, config(t, c, data, 0))
-	r.wait(t, c.Bundles[0], batches(3))
-	r.stop()
-	folder := filepath.Join(data, c.Bundles[0].ID.String())
-	names := kept(t, folder)
-	for i, name := range names {
-		raw, err := os.ReadFile(filepath.Join(folder, name))
-		require.NoError(t, err)
-		damaged := append([]byte{}, raw...)
-		damaged[len(raw)/2] ^= 1
-		former, now := raw, [][]byte{raw, damaged, raw}[i]
-		if i == 2 {
-			former = damaged
-		}
-		require.NoError(t, os.WriteFile(filepath.Join(data, name), former, 0o600))
-		require.NoError(t, os.WriteFile(filepath.Join(folder, name), now, 0o600))
-	}
-	r = serve(t, config(t, c, data, 0))
-	got := r.report(t, c.Bundles[0])
-	require.EqualValues(t, 3, got.Batches)
-	require.Equal(t, []finding.Name{finding.Quarantined}, got.names())
-	require.EqualValues(t, 2, got.Findings[0].Count)
-	aside, err := collect.Quarantined(folder)
+// putAside returns the names of what was put aside in a folder.
+func putAside(t *testing.T, folder string) (names []string) {
+	t.Helper()
+	files, err := os.ReadDir(filepath.Join(folder, collect.QuarantineFolder))
 	require.NoError(t, err)
-	require.Equal(t, names[1:], aside)
-	require.Empty(t, kept(t, data))
+	for _, f := range files {
+		names = append(names, f.Name())
+	}
+	return names
 }
 
 // TestADamagedFileIsPutAsideAndFetchedAnew, where the relay still has it; else it is missing. The rest counts
@@ -270,9 +242,7 @@ func TestADamagedFileIsPutAsideAndFetchedAnew(t *testing.T) {
 			got := r.wait(t, c.Open, batches(3)) // this relay answers a pull also after the confirmation
 			require.Equal(t, []finding.Name{finding.Quarantined}, got.names())
 			require.Equal(t, "Not everything added up.", got.Verdict)
-			aside, err := collect.Quarantined(folder)
-			require.NoError(t, err)
-			require.Equal(t, []string{filepath.Base(path)}, aside)
+			require.Equal(t, []string{filepath.Base(path)}, putAside(t, folder))
 			r.stop()
 
 			spoil()
@@ -344,27 +314,26 @@ func TestADamagedEnd(t *testing.T) {
 	}, 10*time.Second, 10*time.Millisecond)
 }
 
-// TestWhatBelongsToNoKnownTask: damaged files of the former layout that do not say whose they are stay, aside,
-// and every task says so.
-func TestWhatBelongsToNoKnownTask(t *testing.T) {
+// TestTheFormerLayoutIsRefused: what lies in the data folder itself is named, and stays where it is. Other files there
+// are the operator's.
+func TestTheFormerLayoutIsRefused(t *testing.T) {
 	c := newCascade(t, 1, 2)
-	data := t.TempDir()
-	name := collect.FileName{Epoch: 3, Seq: 4}.String()
-	require.NoError(t, os.WriteFile(filepath.Join(data, name), []byte("nothing"), 0o600))
-	require.NoError(t, os.WriteFile(filepath.Join(data, "notes.txt"), []byte("the operator's"), 0o600))
-	for range 2 {
-		r := serve(t, config(t, c, data, 0, 1))
-		for _, open := range c.Bundles {
-			got := r.report(t, open)
-			require.Equal(t, []finding.Name{finding.Quarantined}, got.names())
-			require.Contains(t, got.Findings[0].Example, name)
+	for _, name := range []string{"000003-000004.batch", "000003.end", collect.QuarantineFolder} {
+		data := t.TempDir()
+		require.NoError(t, os.WriteFile(filepath.Join(data, "notes.txt"), []byte("the operator's"), 0o600))
+		former := filepath.Join(data, name)
+		require.NoError(t, os.WriteFile(former, []byte("nothing"), 0o600))
+		for range 2 {
+			_, err := server.New(config(t, c, data, 0, 1))
+			require.ErrorContains(t, err, name+" lies where it did before the first release: move it to")
 		}
-		r.stop()
+		require.FileExists(t, former)
+		require.NoError(t, os.Remove(former))
+		s, err := server.New(config(t, c, data, 0, 1))
+		require.NoError(t, err)
+		require.NoError(t, s.Close())
+		require.FileExists(t, filepath.Join(data, "notes.txt"))
 	}
-	aside, err := collect.Quarantined(data)
-	require.NoError(t, err)
-	require.Equal(t, []string{name}, aside)
-	require.FileExists(t, filepath.Join(data, "notes.txt"))
 }
 
 // TestOneProcessAFolder: a second verifier over a folder, or over that of one of its tasks, is refused, and
