@@ -132,9 +132,8 @@ func (v *Verifier) readRecord(in *codec.Reader) (*Record, error) {
 		return nil, err
 	}
 	aggregate := v.mechanism.Aggregate()
-	r.slots, err = readSlotBuffer(in, v.space, v.slotSize(), int(v.open.Slots.Lanes), func(lane int, piece []byte) error {
-		return addPiece(aggregate, lane, piece, v.slotSize())
-	})
+	see := func(lane int, piece []byte) error { return addPiece(aggregate, lane, piece, v.slotSize()) }
+	r.slots, err = readSlotBuffer(in, v.space, v.slotSize(), int(v.open.Slots.Lanes), see)
 	if err == nil && !bytes.Equal(packCounters(aggregate), r.Aggregate) {
 		err = errors.New("couldn't accept a record: its aggregate is not that of its messages")
 	}

@@ -68,8 +68,11 @@ func (p *slotBuffer) finish() error {
 	return err
 }
 
-// pieces calls f for every piece. It must not change it, or keep it.
-func (p *slotBuffer) pieces(f func(lane int, piece []byte) error) error {
+// eachPiece is called for one piece after the other. It must not change it, or keep it.
+type eachPiece func(lane int, piece []byte) error
+
+// pieces calls f for every piece.
+func (p *slotBuffer) pieces(f eachPiece) error {
 	if p == nil {
 		return nil
 	}
@@ -136,10 +139,9 @@ func (p *slotBuffer) write(w *codec.Writer) error {
 	return errors.Join(err, w.Err)
 }
 
-// readSlotBuffer reads what write wrote, of slots of a size, and has see look at each piece before it is kept. Pieces of
-// other sizes than write's are errors, so that slots have one form. An error leaves nothing in the space.
-func readSlotBuffer(r *codec.Reader, space *scratchSpace, size, lanes int, see func(lane int, piece []byte) error) (
-	p *slotBuffer, err error) {
+// readSlotBuffer reads what write wrote, of slots of a size, and has see look at each piece before it is kept.
+// Pieces of other sizes than write's are errors, so that slots have one form. An error leaves nothing in the space.
+func readSlotBuffer(r *codec.Reader, space *scratchSpace, size, lanes int, see eachPiece) (p *slotBuffer, err error) {
 	n, err := r.Array()
 	if err != nil || n == 0 {
 		return nil, err
@@ -162,7 +164,7 @@ func readSlotBuffer(r *codec.Reader, space *scratchSpace, size, lanes int, see f
 	return p, nil
 }
 
-func (p *slotBuffer) readLane(r *codec.Reader, lane int, see func(lane int, piece []byte) error) error {
+func (p *slotBuffer) readLane(r *codec.Reader, lane int, see eachPiece) error {
 	n, err := r.Array()
 	full := pieceSlots(p.size) * p.size
 	for ; err == nil && n > 0; n-- {
