@@ -85,29 +85,9 @@ func (ep *epochs) wakeEpochLoop() {
 	}
 }
 
-// beat is how often the store is followed.
-func (ep *epochs) beat() time.Duration { return min(ep.cfg.PullInterval, time.Second) }
-
-// withHeartbeat calls do, which may take minutes, and settles meanwhile: the other processes on the store go on without
-// one that they do not hear of.
-func (ep *epochs) withHeartbeat(ctx context.Context, do func() error) error {
-	done := make(chan struct{})
-	var beats sync.WaitGroup
-	beats.Go(func() {
-		tick := time.NewTicker(ep.beat())
-		defer tick.Stop()
-		for {
-			select {
-			case <-done:
-				return
-			case <-tick.C:
-				ep.monitor.Logged(ctx, "couldn't destroy keys", ep.settle(ctx))
-			}
-		}
-	})
-	defer beats.Wait()
-	defer close(done)
-	return do()
+// heartbeat settles while the store is at work for minutes: see [store.Process].
+func (ep *epochs) heartbeat(ctx context.Context) {
+	ep.monitor.Logged(ctx, "couldn't destroy keys", ep.settle(ctx))
 }
 
 // lastScan is when epochLoop looked at all of the store.
@@ -197,7 +177,7 @@ func (ep *epochs) scrubSoon() {
 // read, or takes too long, epochLoop does it later.
 func (ep *epochs) scrub(ctx context.Context) {
 	ep.unscrubbed.Store(false) // what others delete meanwhile is for the next time
-	err := ep.withHeartbeat(ctx, func() error { return ep.whole.Sweep(ctx) })
+	err := ep.whole.Sweep(ctx)
 	if err == nil {
 		err = ep.whole.Scrub(ctx)
 	}
@@ -236,8 +216,7 @@ func (ep *epochs) sealSome(ctx context.Context, want func(*hostedTask, store.Ope
 				continue
 			}
 			tried = true
-			ref := s.Epoch(b.Epoch).Ref(b.Seq)
-			sealErr := ep.withHeartbeat(ctx, func() error { return ep.maker.seal(ctx, ref, seal) })
+			sealErr := ep.maker.seal(ctx, s.Epoch(b.Epoch).Ref(b.Seq), seal)
 			if sealErr != nil && !errors.Is(sealErr, store.ErrNoBatch) {
 				err = errors.Join(err, sealErr)
 			}

@@ -29,6 +29,7 @@ import (
 	"net/http"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	"github.com/doona-dp/doona/internal/clock"
 	"github.com/doona-dp/doona/internal/service"
@@ -50,6 +51,9 @@ type setup struct {
 	outgoing http.RoundTripper // of all requests that the relay makes
 	tls      *tls.Config       // of the public address; nil where a proxy speaks TLS
 }
+
+// beat is how often the store is followed.
+func (s *setup) beat() time.Duration { return min(s.cfg.PullInterval, time.Second) }
 
 // Relay is one relay that serves its tasks. Its handlers are safe for concurrent use.
 //
@@ -113,7 +117,9 @@ func open(cfg Config) (*Relay, error) {
 	if r.vault, err = store.OpenOrCreateVault(s.cfg.Secret); err != nil {
 		return nil, err
 	}
-	kept, err := store.Open(s.cfg.Store, r.vault, r.monitor)
+	kept, err := store.Open(s.cfg.Store, r.vault, store.Process{
+		Reserve: r.monitor, Every: s.beat(), Heartbeat: func(ctx context.Context) { r.epochs.heartbeat(ctx) },
+	})
 	if err == nil {
 		r.store = storage.New(kept)
 		err = s.keepRoom(r.monitor.Reserve)

@@ -19,17 +19,19 @@ type batches struct {
 }
 
 // Seal replaces the rows of an open batch that takes no more by the batch that build makes of them, or returns
-// ErrNoBatch where another process has done so. Meanwhile others may write.
+// ErrNoBatch where another process has done so. Meanwhile others may write, and this process is heard of.
 func (d *batches) Seal(ctx context.Context, b BatchID, build SealFunc) error {
 	if short := d.reserve.Short(); short != nil {
 		return short
 	}
-	return d.seal(ctx, b, build)
+	return d.heartbeat.during(ctx, func() error { return d.seal(ctx, b, build) })
 }
 
 // SealWithheld is Seal of a batch that build withholds: that takes no room, and makes some.
 func (d *batches) SealWithheld(ctx context.Context, b BatchID, build SealFunc) error {
-	return d.reserve.WithReserve(func() error { return d.seal(ctx, b, build) })
+	return d.heartbeat.during(ctx, func() error {
+		return d.reserve.WithReserve(func() error { return d.seal(ctx, b, build) })
+	})
 }
 
 func (d *batches) seal(ctx context.Context, b BatchID, build SealFunc) error {

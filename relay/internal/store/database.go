@@ -23,6 +23,7 @@ type database struct {
 	release     func() error // gives the file back to other processes; nil where it is not claimed
 	absent      bool         // there is no store yet: this one is empty
 	reserve     Reserve
+	heartbeat   heartbeat
 	ended       atomic.Uint64 // transactions of this process
 	back        atomic.Pointer[SetBack]
 	alert       func(ctx context.Context) // tells the other processes of back

@@ -50,7 +50,7 @@ func TestNamesAreReadBeside(t *testing.T) {
 	v, err := OpenOrCreateVault(filepath.Join(folder, "secret"))
 	require.NoError(t, err)
 	open := func() *Store {
-		s, err := Open(service.SchemeSQLite+filepath.Join(folder, "relay.db"), v, nil)
+		s, err := Open(service.SchemeSQLite+filepath.Join(folder, "relay.db"), v, Process{})
 		require.NoError(t, err)
 		return s
 	}
@@ -73,7 +73,7 @@ func TestLogShrinks(t *testing.T) {
 	path := filepath.Join(folder, "relay.db")
 	v, err := OpenOrCreateVault(filepath.Join(folder, "secret"))
 	require.NoError(t, err)
-	s, err := Open(service.SchemeSQLite+path, v, nil)
+	s, err := Open(service.SchemeSQLite+path, v, Process{})
 	require.NoError(t, err)
 	defer s.Close()
 	size := func() int64 {

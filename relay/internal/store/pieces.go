@@ -216,9 +216,11 @@ type leftover struct {
 	made  []byte
 }
 
-// Sweep deletes, bit by bit, what is left of batches that were made or confirmed.
+// Sweep deletes, bit by bit, what is left of batches that were made or confirmed. Meanwhile this process is heard of.
 func (d *batches) Sweep(ctx context.Context) error {
-	return d.reserve.WithReserve(func() error { return d.sweepOnce(ctx) })
+	return d.heartbeat.during(ctx, func() error {
+		return d.reserve.WithReserve(func() error { return d.sweepOnce(ctx) })
+	})
 }
 
 func (d *batches) sweepOnce(ctx context.Context) error {

@@ -124,7 +124,7 @@ func TestMergedRunsLeaveNothing(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "relay.db")
 	v, err := OpenOrCreateVault(filepath.Join(t.TempDir(), "secret"))
 	require.NoError(t, err)
-	opened, err := Open(service.SchemeSQLite+path, v, nil)
+	opened, err := Open(service.SchemeSQLite+path, v, Process{})
 	require.NoError(t, err)
 	defer opened.Close()
 	s := opened
@@ -196,7 +196,7 @@ func TestWritten(t *testing.T) {
 	description := service.SchemeSQLite + filepath.Join(folder, "relay.db")
 	v, err := OpenOrCreateVault(filepath.Join(folder, "secret"))
 	require.NoError(t, err)
-	s, err := Open(description, v, nil)
+	s, err := Open(description, v, Process{})
 	require.NoError(t, err)
 	random := rand.NewChaCha8([32]byte{})
 	submission := func() *Submission {
@@ -228,7 +228,7 @@ func TestWritten(t *testing.T) {
 	require.NoError(t, s.Close())
 
 	begun = time.Now()
-	s, err = Open(description, v, nil)
+	s, err = Open(description, v, Process{})
 	require.NoError(t, err)
 	defer s.Close()
 	require.Equal(t, []Verdict{Repeated}, verdicts(t, s, last))
@@ -241,7 +241,7 @@ func TestIndexIsTheStores(t *testing.T) {
 	folder := t.TempDir()
 	v, err := OpenOrCreateVault(filepath.Join(folder, "secret"))
 	require.NoError(t, err)
-	opened, err := Open(service.SchemeSQLite+filepath.Join(folder, "relay.db"), v, nil)
+	opened, err := Open(service.SchemeSQLite+filepath.Join(folder, "relay.db"), v, Process{})
 	require.NoError(t, err)
 	defer opened.Close()
 	s := opened

@@ -64,7 +64,7 @@ func (h *history) begin(t *testing.T) error {
 	keys, err := mark.Open(h.path(partKeys))
 	require.NoError(t, err)
 	h.vault.Watch(h.first.Task, keys)
-	s, err := Open(h.description, h.vault, nil)
+	s, err := Open(h.description, h.vault, Process{})
 	require.NoError(t, err)
 	h.store = s
 	_, err = h.store.Follow(t.Context())

@@ -179,3 +179,8 @@ func (sqlite) scrub(ctx context.Context, write *sql.DB) error {
 	}
 	return nil
 }
+
+// EraseRoom is how many bytes of its disk an SQLite store needs to erase and confirm: its log, which a transaction
+// begins to fill before it is copied into the file, the largest transaction that deletes (a merged run, with the zeros
+// that replace it and the pages that lead to it), and what either leaves behind.
+func EraseRoom() int64 { return logSize + int64(mergeRoom) + 4<<20 }

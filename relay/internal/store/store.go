@@ -212,16 +212,16 @@ func Check(description string) error {
 	return invalid.Field("store", start, "sqlite:PATH or postgres://…")
 }
 
-// Open opens the store of a description that passes [Check], and creates it where there is none. The store and the
-// vault use a reserve from then on, if there is one.
-func Open(description string, v *Vault, r Reserve) (s *Store, err error) {
+// Open opens the store of a description that passes [Check], and creates it where there is none, for a process that
+// serves from it. The store and the vault use its reserve from then on.
+func Open(description string, v *Vault, p Process) (s *Store, err error) {
 	if isPostgres(description) {
 		s, err = openPostgres(description, v)
 	} else {
 		s, err = openSQLite(strings.TrimPrefix(description, service.SchemeSQLite), v)
 	}
-	if err == nil && r != nil {
-		s.reserve, v.reserve = r, r
+	if err == nil {
+		p.attach(s, v)
 	}
 	return s, err
 }

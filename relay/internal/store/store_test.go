@@ -56,7 +56,7 @@ func eachStore(t *testing.T, test func(t *testing.T, open func() *Store)) {
 
 // openBeside is [Open] of a store that may be open already.
 func openBeside(description string, v *Vault) (*Store, error) {
-	s, err := Open(description, v, nil)
+	s, err := Open(description, v, Process{})
 	if errors.Is(err, durable.ErrClaimed) {
 		return writeSQLite(strings.TrimPrefix(description, service.SchemeSQLite), v)
 	}

@@ -59,7 +59,7 @@ func TestErasingTakesLittleRoom(t *testing.T) {
 	path := filepath.Join(folder, "relay.db")
 	v, err := OpenOrCreateVault(filepath.Join(folder, "secret"))
 	require.NoError(t, err)
-	opened, err := Open(service.SchemeSQLite+path, v, nil)
+	opened, err := Open(service.SchemeSQLite+path, v, Process{})
 	require.NoError(t, err)
 	defer opened.Close()
 	s := opened

@@ -75,7 +75,7 @@ func TestSchema(t *testing.T) {
 			} {
 				_, err = db.Exec(fmt.Sprintf(setVersion, version))
 				require.NoError(t, err)
-				_, err = Open(description, v, nil)
+				_, err = Open(description, v, Process{})
 				require.ErrorContains(t, err, want)
 				_, err = Read(description)
 				require.ErrorContains(t, err, want)
@@ -126,18 +126,18 @@ func TestDurable(t *testing.T) {
 	require.NoError(t, err)
 	url := postgresURL(t)
 	for _, value := range []string{"off", "local"} {
-		_, err := Open(url+"&synchronous_commit="+value, v, nil)
+		_, err := Open(url+"&synchronous_commit="+value, v, Process{})
 		require.ErrorContains(t, err, "invalid setting synchronous_commit = "+value)
 	}
 	for _, value := range []string{"on", "remote_apply"} {
-		s, err := Open(url+"&synchronous_commit="+value, v, nil)
+		s, err := Open(url+"&synchronous_commit="+value, v, Process{})
 		require.NoError(t, err)
 		s.Close()
 	}
 	_, err = raw(t, url).Exec(
 		`DO $$ BEGIN EXECUTE format('ALTER DATABASE %I SET default_transaction_isolation = serializable', current_database()); END $$`)
 	require.NoError(t, err)
-	s, err := Open(url, v, nil)
+	s, err := Open(url, v, Process{})
 	require.NoError(t, err)
 	defer s.Close()
 	require.NoError(t, s.within(t.Context(), func(tx *transaction) error {
@@ -146,10 +146,10 @@ func TestDurable(t *testing.T) {
 		require.Equal(t, "read committed", isolation, "whatever the database's default")
 		return err
 	}))
-	_, err = Open(url+"&default_transaction_isolation=serializable", v, nil)
+	_, err = Open(url+"&default_transaction_isolation=serializable", v, Process{})
 	require.ErrorContains(t, err, "invalid setting default_transaction_isolation = serializable")
 	for _, bad := range []string{"postgres://u:hush@127.0.0.1:1/x?connect_timeout=1", "postgres://u:hush@[::1/x"} {
-		_, err := Open(bad, v, nil)
+		_, err := Open(bad, v, Process{})
 		require.ErrorContains(t, err, "couldn't open the store")
 		require.NotContains(t, err.Error(), "hush")
 	}
@@ -161,7 +161,7 @@ func TestNothingIsCompiled(t *testing.T) {
 	v, err := OpenOrCreateVault(filepath.Join(t.TempDir(), "secret"))
 	require.NoError(t, err)
 	plan := func(url string) string {
-		s, err := Open(url, v, nil)
+		s, err := Open(url, v, Process{})
 		require.NoError(t, err)
 		defer s.Close()
 		rows, err := s.read.Query(`EXPLAIN (ANALYZE) SELECT task, epoch, next FROM epochs`)
@@ -304,7 +304,7 @@ func fillEpoch(t *testing.T, s *Store, n int, quota uint64) {
 func TestPlans(t *testing.T) {
 	v, err := OpenOrCreateVault(filepath.Join(t.TempDir(), "secret"))
 	require.NoError(t, err)
-	opened, err := Open(postgresURL(t), v, nil)
+	opened, err := Open(postgresURL(t), v, Process{})
 	require.NoError(t, err)
 	defer opened.Close()
 	s := opened

@@ -1,12 +1,16 @@
 package store
 
 import (
+	"context"
 	"errors"
+	"iter"
 	"path/filepath"
 	"reflect"
 	"slices"
 	"testing"
+	"time"
 
+	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"github.com/doona-dp/doona/internal/service"
@@ -32,7 +36,7 @@ func TestReserveIsInside(t *testing.T) {
 	v, err := OpenOrCreateVault(filepath.Join(t.TempDir(), "secret"))
 	require.NoError(t, err)
 	r := &countingReserve{}
-	s, err := Open(service.SchemeSQLite+filepath.Join(t.TempDir(), "relay.db"), v, r)
+	s, err := Open(service.SchemeSQLite+filepath.Join(t.TempDir(), "relay.db"), v, Process{Reserve: r})
 	require.NoError(t, err)
 	defer s.Close()
 	ctx, b := t.Context(), testEpoch.Batch(0)
@@ -98,6 +102,65 @@ func TestReserveIsInside(t *testing.T) {
 			_, making := makes[name]
 			require.True(t, erasing || making || slices.Contains(rest, name), "%s: does it need the reserve?", name)
 		}
+	}
+}
+
+// beatenReserve has all that uses it wait until two heartbeats have come since.
+type beatenReserve struct{ wait func() }
+
+func (r beatenReserve) WithReserve(do func() error) error {
+	r.wait()
+	return do()
+}
+
+func (beatenReserve) Short() error { return nil }
+
+// TestHeartbeatIsInside: a process is heard of while its store is at work for minutes, whoever calls it, and not by the
+// store any more when that is done.
+func TestHeartbeatIsInside(t *testing.T) {
+	v, err := OpenOrCreateVault(filepath.Join(t.TempDir(), "secret"))
+	require.NoError(t, err)
+	beats := make(chan struct{})
+	beating := true // whether the store may be at work
+	wait := func() {
+		for range 2 {
+			select {
+			case <-beats:
+			case <-time.After(10 * time.Second):
+				t.Error("nobody heard of it")
+			}
+		}
+	}
+	s, err := Open(service.SchemeSQLite+filepath.Join(t.TempDir(), "relay.db"), v, Process{
+		Reserve: beatenReserve{wait}, Every: time.Millisecond,
+		Heartbeat: func(context.Context) {
+			assert.True(t, beating)
+			select {
+			case beats <- struct{}{}:
+			case <-time.After(time.Millisecond):
+			}
+		},
+	})
+	require.NoError(t, err)
+	defer s.Close()
+	ctx := t.Context()
+	_, err = s.Commit(ctx, []*Submission{aSubmission(1, 1)})
+	require.NoError(t, err)
+	for name, do := range map[string]func() error{
+		"Seal": func() error {
+			return s.Seal(ctx, testEpoch.Batch(0), func(uint64, iter.Seq2[Row, error], Put) (*Made, error) {
+				wait()
+				return nil, ErrOver
+			})
+		},
+		"SealWithheld": func() error { return s.SealWithheld(ctx, testEpoch.Batch(7), nil) },
+		"Sweep":        func() error { return s.Sweep(ctx) },
+	} {
+		beating = true
+		err := do()
+		beating = false
+		require.NoError(t, ignore(ignore(err, ErrOver), ErrNoBatch), name)
+		time.Sleep(5 * time.Millisecond)
 	}
 }
 
