@@ -44,19 +44,19 @@ import (
 // Cause says what was set back. It is fit for strangers: it names no file.
 type Cause string
 
-// The causes of a [SetBack].
+// The causes of a [SetBack]: see [Causes].
 const (
-	StoreBehindSecret Cause = "the store is behind the secret"
-	StoreBehindKeys   Cause = "the store is behind the HPKE keys"
-	SecretBehind      Cause = "the secret is behind the store"
-	KeysBehind        Cause = "the HPKE keys are behind the store"
-	OtherDatabase     Cause = "the store is in another database server, or in another of its histories"
-	OtherFound        Cause = "another process has found that the store was set back"
+	storeBehindSecret Cause = "the store is behind the secret"
+	storeBehindKeys   Cause = "the store is behind the HPKE keys"
+	secretBehind      Cause = "the secret is behind the store"
+	keysBehind        Cause = "the HPKE keys are behind the store"
+	otherDatabase     Cause = "the store is in another database server, or in another of its histories"
+	otherFound        Cause = "another process has found that the store was set back"
 )
 
 // Causes lists them all.
 func Causes() []Cause {
-	return []Cause{StoreBehindSecret, StoreBehindKeys, SecretBehind, KeysBehind, OtherDatabase, OtherFound}
+	return []Cause{storeBehindSecret, storeBehindKeys, secretBehind, keysBehind, otherDatabase, otherFound}
 }
 
 // SetBack is the error of everything on a store that has been found to be behind its key files, or the
@@ -74,7 +74,7 @@ func (s *SetBack) Error() string {
 
 // ofStore says whether it is the store that was set back, as this process has found itself.
 func (s *SetBack) ofStore() bool {
-	return s != nil && slices.Contains([]Cause{StoreBehindSecret, StoreBehindKeys, OtherDatabase}, s.Cause)
+	return s != nil && slices.Contains([]Cause{storeBehindSecret, storeBehindKeys, otherDatabase}, s.Cause)
 }
 
 // The kinds of marks, by the file that they are in.
@@ -103,8 +103,8 @@ func (g *guard) state() *mark.State {
 }
 
 // storeBehind and fileBehind return the causes.
-func (g *guard) storeBehind() Cause { return [...]Cause{StoreBehindSecret, StoreBehindKeys}[g.kind] }
-func (g *guard) fileBehind() Cause  { return [...]Cause{SecretBehind, KeysBehind}[g.kind] }
+func (g *guard) storeBehind() Cause { return [...]Cause{storeBehindSecret, storeBehindKeys}[g.kind] }
+func (g *guard) fileBehind() Cause  { return [...]Cause{secretBehind, keysBehind}[g.kind] }
 
 // Watch has the store keep pace with the mark in the file of a task's HPKE keys, besides that of the secret.
 func (v *Vault) Watch(id task.ID, keys *mark.File) {
@@ -409,11 +409,11 @@ func (g *guard) comparePair(s, secret *mark.State) error {
 		return nil
 	}
 	if s.Secret != "" && s.Secret != secret.ID {
-		return &SetBack{SecretBehind, "the HPKE keys have been used with another one: it was set back to before its " +
+		return &SetBack{secretBehind, "the HPKE keys have been used with another one: it was set back to before its " +
 			"first use, or is a copy" + shared}
 	}
 	if known := secret.Keys[g.half()]; known != "" && known != s.ID {
-		return &SetBack{KeysBehind, "the secret has been used with others: they were set back to before their first " +
+		return &SetBack{keysBehind, "the secret has been used with others: they were set back to before their first " +
 			"use, or are a copy" + shared}
 	}
 	return nil
@@ -426,7 +426,7 @@ func elsewhere(history string, s *mark.State, seen *picture) error {
 	if s.Database == "" || s.Database == history || !seen.goesOn(s) {
 		return nil
 	}
-	return &SetBack{OtherDatabase, fmt.Sprintf("it was in %s, and is in %s", s.Database, history)}
+	return &SetBack{otherDatabase, fmt.Sprintf("it was in %s, and is in %s", s.Database, history)}
 }
 
 // goesOn says whether an epoch that a mark knows was not ended by the operator, and is not over.
@@ -454,7 +454,7 @@ func (d *rollback) Behind(ctx context.Context, v *Vault) (*SetBack, error) {
 	if err := d.read.QueryRowContext(ctx, query, int(halted)).Scan(&said); err != nil || !said {
 		return nil, err
 	}
-	return otherFound(), nil
+	return foundByOther(), nil
 }
 
 // behindNothing is a [SetBack] where a mark knows of a store, and there is none.

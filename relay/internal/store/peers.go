@@ -240,16 +240,16 @@ func (d *members) remembers(peers []peer) error {
 	d.hearing.Lock()
 	defer d.hearing.Unlock()
 	if at := latest(peers); at < d.latest {
-		return &SetBack{StoreBehindSecret, fmt.Sprintf("%d of at least %d looks at it", at, d.latest)}
+		return &SetBack{storeBehindSecret, fmt.Sprintf("%d of at least %d looks at it", at, d.latest)}
 	}
 	if slices.ContainsFunc(peers, func(p peer) bool { return p.standing == halted }) {
-		return otherFound()
+		return foundByOther()
 	}
 	return nil
 }
 
-func otherFound() *SetBack {
-	return &SetBack{OtherFound, "its log and its status say what it has found"}
+func foundByOther() *SetBack {
+	return &SetBack{otherFound, "its log and its status say what it has found"}
 }
 
 // stand decides how a process counts that takes its look of a number. caught is the number of the look by which it
@@ -322,7 +322,7 @@ func (t memberTx) keepFence(mine standing, all []Progress) (standing, error) {
 		return mine, nil
 	}
 	if newPicture(all, nil).goesOn(s) {
-		return mine, &SetBack{StoreBehindSecret, "it does not know that the other processes went on without this one"}
+		return mine, &SetBack{storeBehindSecret, "it does not know that the other processes went on without this one"}
 	}
 	return fenced, nil
 }

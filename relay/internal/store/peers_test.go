@@ -159,7 +159,7 @@ func TestSetBackWhileAway(t *testing.T) {
 		t.Helper()
 		back := new(SetBack)
 		require.ErrorAs(t, err, &back)
-		require.Equal(t, OtherFound, back.Cause)
+		require.Equal(t, otherFound, back.Cause)
 	}
 	_, err = b.store.Batch(t.Context(), b.mixed.Batch(seq))
 	requireOther(err)
@@ -195,7 +195,7 @@ func TestSharedFiles(t *testing.T) {
 		_, err := b.store.Follow(t.Context())
 		back := new(SetBack)
 		require.ErrorAs(t, err, &back)
-		require.Equal(t, map[int]Cause{partSecret: KeysBehind, partKeys: SecretBehind}[part], back.Cause)
+		require.Equal(t, map[int]Cause{partSecret: keysBehind, partKeys: secretBehind}[part], back.Cause)
 		require.Contains(t, back.Detail, "processes share both of these files, or neither")
 		for range 2 {
 			a.follow(t)
@@ -222,7 +222,7 @@ func TestSetBackUntold(t *testing.T) {
 	require.NoError(t, err)
 	_, err = a.store.Follow(t.Context())
 	require.Error(t, err)
-	a.store.stop(t.Context(), &SetBack{StoreBehindSecret, ""})
+	a.store.stop(t.Context(), &SetBack{storeBehindSecret, ""})
 	_, err = db.Exec(`ALTER TABLE away RENAME TO processes`)
 	require.NoError(t, err)
 	b.follow(t)
@@ -230,7 +230,7 @@ func TestSetBackUntold(t *testing.T) {
 	require.ErrorAs(t, err, new(*SetBack))
 	_, err = b.store.Follow(t.Context())
 	require.ErrorAs(t, err, new(*SetBack))
-	require.Equal(t, OtherFound, b.store.SetBack().Cause)
+	require.Equal(t, otherFound, b.store.SetBack().Cause)
 }
 
 // TestSetBackLooks: a database that has forgotten a look was set back, though it lacks nothing else.
@@ -478,7 +478,7 @@ func TestSetBackTimeline(t *testing.T) {
 	require.NoError(t, server.Restart())
 	back := new(SetBack)
 	soon(func(err error) bool { return errors.As(err, &back) })
-	require.Equal(t, OtherDatabase, back.Cause)
+	require.Equal(t, otherDatabase, back.Cause)
 	require.NoError(t, a.store.EndAll(t.Context(), []EpochID{a.mixed}, nil, "ended"))
 	a.follow(t)
 	require.NoError(t, b.store.Close())

@@ -12,8 +12,8 @@ type Process struct {
 	// Reserve keeps room for erasing; nil where none is kept.
 	Reserve Reserve
 
-	// Heartbeat follows the store, with all that goes with it. The store calls it every so often while it is at work for
-	// minutes: the other processes that share it go on without one that they do not hear of. nil: nobody listens.
+	// Heartbeat follows the store, with all that goes with it. The store calls it every so often while it is at work
+	// for minutes: the other processes that share it go on without one that they do not hear of. nil: nobody listens.
 	Heartbeat func(ctx context.Context)
 	Every     time.Duration // between two heartbeats
 }

@@ -274,9 +274,9 @@ func (h *history) requireStopped(t *testing.T, parts int, err error) {
 	t.Helper()
 	back := new(SetBack)
 	require.ErrorAs(t, err, &back)
-	want := []Cause{SecretBehind, KeysBehind}
+	want := []Cause{secretBehind, keysBehind}
 	if parts&partStore != 0 {
-		want = []Cause{StoreBehindSecret, StoreBehindKeys}
+		want = []Cause{storeBehindSecret, storeBehindKeys}
 	}
 	require.Contains(t, want, back.Cause)
 	ctx := t.Context()
@@ -389,13 +389,13 @@ func TestSetBackToNothing(t *testing.T) {
 	err := h.begin(t)
 	back := new(SetBack)
 	require.ErrorAs(t, err, &back)
-	require.Equal(t, KeysBehind, back.Cause)
+	require.Equal(t, keysBehind, back.Cause)
 	require.NoError(t, h.store.Close())
 
 	h.restore(t, 0, 0)
 	h.unmark(t, partSecret)
 	require.ErrorAs(t, h.begin(t), &back)
-	require.Equal(t, SecretBehind, back.Cause)
+	require.Equal(t, secretBehind, back.Cause)
 	require.NoError(t, h.store.Close())
 }
 
@@ -407,7 +407,7 @@ func TestSetBackToNothingPostgres(t *testing.T) {
 	require.NoError(t, h.begin(t))
 	require.NoError(t, h.store.Close())
 	back := new(SetBack)
-	for part, cause := range map[int]Cause{partKeys: KeysBehind, partSecret: SecretBehind} {
+	for part, cause := range map[int]Cause{partKeys: keysBehind, partSecret: secretBehind} {
 		in := h.unmark(t, part)
 		require.ErrorAs(t, h.begin(t), &back)
 		require.Equal(t, cause, back.Cause)
