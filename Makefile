@@ -1,5 +1,5 @@
 # make demo and make test are the README's two commands; both set up what they need.
-.PHONY: help demo test check test-full bench build figures errata audit package release
+.PHONY: help demo test check test-full bench build docs figures errata audit package release
 
 ARGS ?=
 PART ?= all
@@ -19,8 +19,8 @@ demo:
 test:
 	@./scripts/test.sh test
 
-# What servers, engines and parsers are held to beside: the race detector, staticcheck, short fuzzing, GOOS=js, workerd and
-# Firefox. Run it before you call an issue resolved.
+# What servers, engines and parsers are held to beside: the race detector, staticcheck, short fuzzing, GOOS=js, workerd,
+# Firefox and the documentation site. Run it before you call an issue resolved.
 check:
 	@./scripts/test.sh check
 
@@ -35,6 +35,10 @@ bench:
 build:
 	@mkdir -p $(BIN) && go build -trimpath -o $(BIN)/ ./cmd/relay ./cmd/issuer ./cmd/verifier ./cmd/doona ./cmd/demo
 	@go run ./www/build
+
+# The documentation site, build/docs; installs Node packages.
+docs:
+	@./scripts/docs.sh
 
 # The papers' figures, and what is wrong in the papers: docs/figures, docs/reproduction.md, docs/errata.md.
 # ARGS=--quick for a rough look, which must not be committed.

@@ -146,7 +146,7 @@ const documentPromises = `
 * **Their noise**: the sums are exact before it. The rows rmse have that of the same (ε, δ), which each of two
   aggregators must add by itself. It is better than ours wherever clients add the noise.
 * **Ours with noise by clients**: privacy holds if one relay does not collude and the assumed share of clients is
-  honest, and ε₀ remains if all collude, but for the protocols that README names. Nobody proves values valid: one
+  honest, and ε₀ remains if all collude, but for some protocols (docs/protocols.md). Nobody proves values valid: one
   client moves an answer by more than its own value, as doona plan says.
 * **Ours with noise by relays** (rows relay/noise): the error is near the peer's, no other client need be honest, and
   relays and verifier handle dummies besides reports.

@@ -8,7 +8,7 @@ cd "$(dirname "$0")/.."
 export GOFLAGS="-trimpath ${GOFLAGS:-}" CGO_ENABLED=0
 
 test_parts="vet go chromium"
-check_parts="race staticcheck fuzz js workerd firefox"
+check_parts="race staticcheck fuzz js workerd firefox docs"
 
 # Formatting and vet, of every build tag. What module beam needs takes minutes to compile: see staticcheck.
 vet() {
@@ -67,12 +67,14 @@ workerd() {
 
 firefox() { ./www/test.sh firefox; }
 
+docs() { ./scripts/docs.sh; }
+
 run() {
   local begin=$SECONDS
   printf '\n== %s\n' "$1"
   case "$1" in
     go) go_tests ;;
-    vet | chromium | race | staticcheck | fuzz | js | workerd | firefox) "$1" ;;
+    vet | chromium | race | staticcheck | fuzz | js | workerd | firefox | docs) "$1" ;;
     *) echo "unknown part $1: want some of $test_parts $check_parts" >&2; exit 2 ;;
   esac
   printf '== %s: %d s\n' "$1" "$((SECONDS - begin))"

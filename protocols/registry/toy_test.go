@@ -52,7 +52,7 @@ func (c clone) run(name string, args ...string) (string, error) {
 }
 
 // TestToyProtocol: testdata/toy.patch adds a protocol with all that belongs to one: a sampler, vectors and
-// negatives, its row with the examples of the cost and simulation tables, README's line, and the list
+// negatives, its row with the examples of the cost and simulation tables, a line of docs/protocols.md, and the list
 // of what doona.wasm links. It is applied to a copy of the module, whose tests then pass. That takes a
 // few Go files outside of the protocol's folder; without the line in the table a test fails.
 func TestToyProtocol(t *testing.T) {
