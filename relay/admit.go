@@ -83,17 +83,17 @@ func (a *admission) left() room {
 // the body, its plaintext and the rows made of them, and what a request costs besides.
 func reportBytes(body int64) int64 { return 4*body + 16<<10 }
 
-// checkMemory demands that every task's largest report finds room while all others that there may be are flooded; also
-// that of a task that may come. The tasks of a stream come one after the other and count as one.
-func (r *setup) checkMemory(also ...*hostedTask) error {
+// checkMemory demands that every task's largest report finds room while all others that there may be are flooded. The
+// tasks of a stream come one after the other and count as one.
+func (c *Config) checkMemory(all []*hostedTask) error {
 	need := int64(0)
-	for _, s := range append(also, r.hosted().order...) {
+	for _, s := range all {
 		if s.hop == 0 {
-			need = max(need, int64(r.cfg.places())*reportBytes(int64(s.layout.MaxBody())))
+			need = max(need, int64(c.places())*reportBytes(int64(s.layout.MaxBody())))
 		}
 	}
-	if int64(r.cfg.MaxMemory) < need {
-		return invalid.Field("max_memory", r.cfg.MaxMemory.String(),
+	if int64(c.MaxMemory) < need {
+		return invalid.Field("max_memory", c.MaxMemory.String(),
 			fmt.Sprintf("at least %s for reports of these tasks", Size(need).ceil()))
 	}
 	return nil

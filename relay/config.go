@@ -258,9 +258,6 @@ func (c *Config) resolve(folder string) {
 	service.ResolveStore(folder, &c.Store)
 }
 
-// maxSkew is the largest Skew.
-const maxSkew = 5 * time.Minute
-
 // scratch returns the default of Scratch. It is not the secret's folder, as a large batch may fill it, and no key could
 // be destroyed then.
 func (c *Config) scratch() string {

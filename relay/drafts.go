@@ -227,7 +227,7 @@ func openOne(opener *onion.Opener, key *store.EpochKey, lane int, sealed []byte)
 }
 
 // withholds says whether an open batch, as it is, will be destroyed: that takes no room, and makes some.
-func (s *hostedTask) withholds(b store.OpenBatch) bool {
+func withholds(s *hostedTask, b store.OpenBatch) bool {
 	in := slices.Repeat([]uint64{b.Submissions * s.Slots.PerLane}, int(s.Slots.Lanes))
 	return onion.CheckCounts(s.Task, b.Submissions, in) != nil
 }
@@ -250,7 +250,7 @@ func (bm *batchMaker) seal(
 		if destroyed = onion.CheckCounts(b.Task, submissions, in) != nil; destroyed {
 			return bm.destroy(m)
 		}
-		dummies, err := b.DrawDummies() // here, where a second try draws anew
+		dummies, err := drawDummies(b.hostedEpoch) // here, where a second try draws anew
 		if err != nil {
 			return nil, err
 		}

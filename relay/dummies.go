@@ -2,13 +2,14 @@ package relay
 
 import (
 	"github.com/doona-dp/doona/randomizer"
+	"github.com/doona-dp/doona/wire/task"
 )
 
-// DrawDummies draws what this relay adds to one batch, and seals it for the hops behind as their slots arrive
+// drawDummies draws what this relay adds to one batch, and seals it for the hops behind as their slots arrive
 // there. It is called before the transaction that makes the batch, so that no writer waits for it, and for
 // every call anew: a draw that is not used is forgotten, and no draw is used twice. Nothing of it is
 // stored or logged but, permuted among the others, the sealed slots.
-func (e hostedEpoch) DrawDummies() ([][]byte, error) {
+func drawDummies(e hostedEpoch) ([][]byte, error) {
 	if e.draw == nil {
 		return nil, nil
 	}
@@ -18,15 +19,15 @@ func (e hostedEpoch) DrawDummies() ([][]byte, error) {
 	}
 	slots := make([][]byte, len(cells))
 	err = onAllCores(len(cells), func(i int) (err error) {
-		slots[i], err = e.sealer.SealSlot(e.Number, e.hop+1, 0, e.message(cells[i]))
+		slots[i], err = e.sealer.SealSlot(e.Number, e.hop+1, 0, dummyMessage(e.Task, cells[i]))
 		return err
 	})
 	return slots, err
 }
 
-// message returns the message of a cell: its number, big-endian.
-func (s *hostedTask) message(cell uint64) []byte {
-	out := make([]byte, s.Slots.MessageBytes)
+// dummyMessage returns the message of a cell: its number, big-endian.
+func dummyMessage(t *task.Task, cell uint64) []byte {
+	out := make([]byte, t.Slots.MessageBytes)
 	for i := len(out) - 1; i >= 0 && cell > 0; i-- {
 		out[i] = byte(cell)
 		cell >>= 8

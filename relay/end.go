@@ -128,7 +128,7 @@ func half(id task.ID) [halfID]byte { return [halfID]byte(id[:halfID]) }
 
 // add takes note of an epoch that is to be ended, or, where its task has no such epoch, forgotten.
 func (b *SetBack) add(id store.EpochID, over bool) {
-	name, s := "", b.relay.hosted().tasks[id.Task]
+	name, s := "", b.relay.hosted().byID[id.Task]
 	if s != nil {
 		name = s.Name
 	}
@@ -184,7 +184,7 @@ func (b *SetBack) End(ctx context.Context) error {
 		return err
 	}
 	for _, id := range b.ids {
-		if s := r.hosted().tasks[id.Task]; s != nil { // else nobody knows where its keys are
+		if s := r.hosted().byID[id.Task]; s != nil { // else nobody knows where its keys are
 			if err := s.Epoch(id.Epoch).EraseKey(); err != nil {
 				return err
 			}

@@ -120,9 +120,7 @@ func (ep *epochs) runEpochTick(ctx context.Context) {
 			ep.scanned.version = 0
 		}
 	}
-	ep.host.dropExpired(ctx)
-	ep.host.followOwners(ctx)
-	ep.host.followStreams(ctx) // last: no owner's folder keeps others' epochs from ending
+	ep.host.keepUp(ctx) // last: no owner's folder keeps others' epochs from ending
 }
 
 // settle follows the store, which other processes change too: it takes note of how far epochs have
@@ -204,12 +202,12 @@ func (ep *epochs) sealSome(ctx context.Context, want func(*hostedTask, store.Ope
 	tried := false
 	for _, p := range all {
 		for _, b := range p.Open {
-			s := ep.hosted().tasks[b.Task]
+			s := ep.hosted().byID[b.Task]
 			if s == nil || !want(s, b) || s.Epoch(b.Epoch).RolledBack() {
 				continue
 			}
 			seal := ep.maker.store.Seal
-			if s.withholds(b) {
+			if withholds(s, b) {
 				seal = ep.maker.store.SealWithheld
 			} else if short := ep.monitor.Reserve.Short(); short != nil {
 				err = errors.Join(err, short)
@@ -317,6 +315,15 @@ func (ep *epochs) over() (closing, complete, behind, expired []due) {
 		}
 	}
 	return closing, complete, behind, expired
+}
+
+// advance raises the state of an epoch, durably.
+func (ep *epochs) advance(ctx context.Context, e hostedEpoch, to store.State) error {
+	if err := ep.store.Advance(ctx, e.ID(), to); err != nil {
+		return err
+	}
+	e.Reached(to)
+	return nil
 }
 
 // expireEpoch deletes what is left of an epoch. Batches that the next hop has not taken in all

@@ -47,15 +47,28 @@ func Patterns(r *Relay) []string { return r.mux().Patterns }
 // Kept counts what a relay keeps in memory about epochs and requests.
 func Kept(r *Relay) (n int) {
 	for _, s := range r.hosted().order {
-		s.mu.Lock()
-		n += len(s.openers) + len(s.tokens) + len(s.states) + len(s.batches) + kept(&s.polling) + len(s.behind)
-		s.mu.Unlock()
-		n += len(s.made.epochs) + len(s.taken.epochs)
+		mu := hidden(s, "mu").Addr().Interface().(*sync.Mutex)
+		mu.Lock()
+		n += kept(s)
+		mu.Unlock()
+		n += kept(&s.made) + kept(&s.taken)
 	}
-	for _, ring := range r.host.nonces.hops {
-		n += len(ring.seen)
+	for _, p := range r.mixing.polls.of {
+		n += kept(p)
+	}
+	for _, nonces := range Rings(r) {
+		n += nonces
 	}
 	return n + kept(r.monitor)
+}
+
+// hidden returns a field of a stage's that the stage shows nobody.
+func hidden(of any, path ...string) reflect.Value {
+	v := reflect.Indirect(reflect.ValueOf(of))
+	for _, name := range path {
+		v = reflect.Indirect(v.FieldByName(name))
+	}
+	return reflect.NewAt(v.Type(), v.Addr().UnsafePointer()).Elem()
 }
 
 // kept counts the entries of all maps that a value has in its fields.
@@ -507,11 +520,12 @@ func RowBytes(path string) (rows, bytes map[string]int, err error) {
 
 // Rings returns how many nonces a relay remembers by whose ring they are in.
 func Rings(r *Relay) map[task.SignKey]int {
-	r.host.nonces.mu.Lock()
-	defer r.host.nonces.mu.Unlock()
+	mu := hidden(r.host, "nonces", "mu").Addr().Interface().(*sync.Mutex)
+	mu.Lock()
+	defer mu.Unlock()
 	n := map[task.SignKey]int{}
-	for key, ring := range r.host.nonces.hops {
-		n[key] = len(ring.seen)
+	for key, ring := range hidden(r.host, "nonces", "hops").Seq2() {
+		n[key.Interface().(task.SignKey)] = hidden(ring.Interface(), "seen").Len()
 	}
 	return n
 }

@@ -28,11 +28,11 @@ func (i *Inspected) CheckFolders() error {
 	if err := checkFolder("scratch", i.cfg.Scratch); err != nil {
 		return err
 	}
-	for _, o := range i.owners {
-		if _, err := os.Stat(o.path); err != nil {
+	for _, o := range i.cfg.Owners {
+		if _, err := os.Stat(o.Folder); err != nil {
 			continue // it is made
 		}
-		if err := checkFolder("owners.folder", o.path); err != nil {
+		if err := checkFolder("owners.folder", o.Folder); err != nil {
 			return err
 		}
 	}

@@ -53,7 +53,7 @@ func (out *handout) batchOf(req *http.Request) (b batchRef, err error) {
 
 // epochOf returns what a question for the end of an epoch is about.
 func (out *handout) epochOf(req *http.Request) (e hostedEpoch, err error) {
-	s, err := service.PathTask(req, out.hosted().tasks)
+	s, err := service.PathTask(req, out.hosted().byID)
 	if err != nil {
 		return e, err
 	}
@@ -72,7 +72,7 @@ func (out *handout) signed(req *http.Request, s *hostedTask, purpose signing.Pur
 }
 
 // rangeStart returns the first byte that a request asks for, which the longest batch has.
-func (s *hostedTask) rangeStart(req *http.Request) (uint64, error) {
+func rangeStart(s *hostedTask, req *http.Request) (uint64, error) {
 	header := req.Header.Get("Range")
 	if header == "" {
 		return 0, nil
@@ -93,7 +93,7 @@ func (out *handout) handlePull(w http.ResponseWriter, req *http.Request) error {
 	if err != nil {
 		return err
 	}
-	from, err := ref.rangeStart(req)
+	from, err := rangeStart(ref.hostedTask, req)
 	if err != nil {
 		return err
 	}
@@ -106,7 +106,7 @@ func (out *handout) handlePull(w http.ResponseWriter, req *http.Request) error {
 		return err
 	}
 	out.monitor.AskedNow(ref.name())
-	if ref.owner == nil { // see setClockPeers
+	if !ref.approved() { // see setClockPeers
 		start, _ := ref.Window()
 		out.clock.Told(start.Add(-maxSkew)) // it has begun there
 	}
@@ -131,7 +131,7 @@ func (out *handout) handlePull(w http.ResponseWriter, req *http.Request) error {
 	patience := service.WriteTimeout + time.Duration(b.Content.Size())*time.Second/(64<<10) // at 64 kB/s
 	_ = http.NewResponseController(w).SetWriteDeadline(time.Now().Add(patience))
 	w.Header().Set("Cache-Control", "no-store")
-	w.Header().Set("Content-Type", mediaType)
+	w.Header().Set("Content-Type", service.MediaType)
 	http.ServeContent(w, req, "", time.Time{}, b.Content) // a range, where a transfer broke off
 	return nil
 }
@@ -179,7 +179,7 @@ func (out *handout) handleEnd(w http.ResponseWriter, req *http.Request) error {
 		return problem.New(problem.NotSealed, "").Retry(out.cfg.PullInterval)
 	}
 	w.Header().Set("Cache-Control", "no-store")
-	return service.Write(w, mediaType, end)
+	return service.Write(w, service.MediaType, end)
 }
 
 // goesOn is the problem of an epoch of which nothing is handed out or forgotten any more: something was set
@@ -239,7 +239,7 @@ const handoutBytes = 64 << 20
 func (h *handouts) take(s *hostedTask) bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	size := s.handout()
+	size := handoutBytesOf(s)
 	if h.tasks[s] > 0 && h.bytes+size > handoutBytes {
 		return false
 	}
@@ -255,12 +255,12 @@ func (h *handouts) leave(s *hostedTask) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.tasks[s]--
-	h.bytes -= s.handout()
+	h.bytes -= handoutBytesOf(s)
 }
 
-// handout is how much memory a batch of a task takes as it leaves this relay: a chunk, encrypted and not, and where
+// handoutBytesOf is how much memory a batch of a task takes as it leaves this relay: a chunk, encrypted and not, and where
 // its chunks are.
-func (s *hostedTask) handout() int64 {
+func handoutBytesOf(s *hostedTask) int64 {
 	return 2*onion.ChunkSlots*int64(s.layout.SlotSize(s.hop+1)) +
 		handover.MaxBatch(s.Task, s.layout, s.hop)/int64(s.layout.SlotSize(s.hop+1))/onion.ChunkSlots*24
 }

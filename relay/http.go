@@ -3,7 +3,6 @@ package relay
 import (
 	"errors"
 	"net/http"
-	"time"
 
 	display "github.com/doona-dp/doona/internal/look"
 	"github.com/doona-dp/doona/internal/service"
@@ -11,9 +10,6 @@ import (
 	"github.com/doona-dp/doona/wire/endpoint"
 	"github.com/doona-dp/doona/wire/problem"
 )
-
-// mediaType is that of everything on the wire but problems.
-const mediaType = "application/msgpack"
 
 // answer is [service.Answer].
 func (r *Relay) answer(handle service.Handler) http.HandlerFunc {
@@ -37,13 +33,6 @@ func (r *Relay) answer(handle service.Handler) http.HandlerFunc {
 func stopped(back *store.SetBack) error {
 	return problem.New(problem.SetBack, "%s", back.Cause).Retry(setBackRetry)
 }
-
-// ended returns the problem of an epoch that the operator has ended: nothing further comes of it, and nobody
-// can say what has come.
-func ended() error { return problem.New(problem.EpochEnded, "") }
-
-// setBackRetry is when to ask a relay again that was set back: people must come first.
-const setBackRetry = 10 * time.Minute
 
 // open is answer for what pages of any origin may read, and no cache keeps.
 func (r *Relay) open(handle service.Handler) http.HandlerFunc {

@@ -90,7 +90,7 @@ func (in *ingress) handlePreflight(w http.ResponseWriter, req *http.Request) err
 
 // reportTask returns the task that a submission is for.
 func (in *ingress) reportTask(req *http.Request) (*hostedTask, error) {
-	s, err := service.PathTask(req, in.hosted().tasks)
+	s, err := service.PathTask(req, in.hosted().byID)
 	if err != nil {
 		return nil, err
 	}
@@ -172,8 +172,8 @@ func (in *ingress) takeReport(w http.ResponseWriter, req *http.Request, e hosted
 // may come without a media type: a browser then asks for no permission first, and a page that is
 // being closed has no time to.
 func checkHeader(req *http.Request, most int64) error {
-	if header := req.Header.Get("Content-Type"); header != "" && header != mediaType {
-		if kind, _, err := mime.ParseMediaType(header); err != nil || kind != mediaType {
+	if header := req.Header.Get("Content-Type"); header != "" && header != service.MediaType {
+		if kind, _, err := mime.ParseMediaType(header); err != nil || kind != service.MediaType {
 			return problem.New(problem.MediaType, "")
 		}
 	}

@@ -67,6 +67,7 @@ type mixer struct {
 	clock    *clock.Guard
 	maker    *batchMaker
 	epochs   *epochs
+	polls    polls
 }
 
 // mixStore is what keeps the batches that are mixed.
@@ -104,7 +105,7 @@ func (mx *mixer) pullLoop(ctx context.Context, s *hostedTask, lines chan struct{
 		select {
 		case <-ctx.Done():
 			return
-		case <-s.polling.wake:
+		case <-mx.polls.task(s).wake:
 		}
 	}
 }
@@ -228,7 +229,8 @@ func outcomeOf(err error) pullOutcome {
 
 // pullBatch takes one batch and says whether the epoch has no further one now.
 func (mx *mixer) pullBatch(ctx context.Context, b batchRef) (done bool, err error) {
-	begun, told := time.Now(), b.polling.lastPoll.Load()
+	polling := mx.polls.task(b.hostedTask)
+	begun, told := time.Now(), polling.lastPoll.Load()
 	before, err := mx.before(ctx, b)
 	if err != nil {
 		return false, err
@@ -246,7 +248,7 @@ func (mx *mixer) pullBatch(ctx context.Context, b batchRef) (done bool, err erro
 	}
 	switch outcomeOf(err) {
 	case pullNotSealed:
-		b.waitsFor(b.Seq, told)
+		polling.waitsFor(b, told)
 		return true, nil
 	case pullComplete:
 		// Only after its end: the word of another cannot end an epoch early and erase its key.
@@ -438,7 +440,7 @@ func (mx *mixer) mixBatch(ctx context.Context, s *hostedTask, signed *onion.Sign
 
 // addDummies adds the relay's dummies.
 func (o *incomingBatch) addDummies(m *batchDraft) error {
-	dummies, err := m.DrawDummies()
+	dummies, err := drawDummies(m.hostedEpoch)
 	if err != nil {
 		return err
 	}

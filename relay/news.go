@@ -3,6 +3,7 @@ package relay
 import (
 	"context"
 	"crypto/rand"
+	"maps"
 	"net/http"
 	"slices"
 	"sync"
@@ -39,8 +40,8 @@ type neighbour struct {
 	own   task.SignKey
 }
 
-// neighbour returns the relay before, of a task in which this one is not the first.
-func (s *hostedTask) neighbour() neighbour {
+// neighbourOf returns the relay before, of a task in which this one is not the first.
+func neighbourOf(s *hostedTask) neighbour {
 	at := s.Relays[s.hop-1]
 	return neighbour{task.Party{URL: at.URL, SignKey: at.SignKey}, s.Relays[s.hop].SignKey}
 }
@@ -51,6 +52,32 @@ type upstreamSnapshot struct {
 	by      instance
 	at      time.Time
 	batches map[store.EpochID]uint64
+}
+
+// polls has what the pulls of each task go by.
+type polls struct {
+	mu sync.Mutex // guards of
+	of map[*hostedTask]*polling
+}
+
+// task returns what the pulls of a task go by.
+func (p *polls) task(s *hostedTask) *polling {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.of == nil {
+		p.of = map[*hostedTask]*polling{}
+	}
+	if p.of[s] == nil {
+		p.of[s] = &polling{wake: make(chan struct{}, 1), waits: map[uint64]waits{}}
+	}
+	return p.of[s]
+}
+
+// keep forgets all tasks but these.
+func (p *polls) keep(tasks []*hostedTask) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	maps.DeleteFunc(p.of, func(s *hostedTask, _ *polling) bool { return !slices.Contains(tasks, s) })
 }
 
 // polling is what a task's pulls go by. Each task has one.
@@ -76,20 +103,22 @@ func (mx *mixer) newsLoop(ctx context.Context, n neighbour) {
 	told := (*upstreamSnapshot)(nil)
 	for known := (*handover.News)(nil); ; {
 		tasks := slices.DeleteFunc(slices.Clone(mx.hosted().order), func(s *hostedTask) bool {
-			return s.hop == 0 || s.neighbour() != n
+			return s.hop == 0 || neighbourOf(s) != n
 		})
 		if len(tasks) > 0 { // else all have been dropped
 			// Who does not answer is asked for every task: what that comes to is logged.
 			known, _ = client.News(ctx, n.relay, known)
 		}
 		told = told.hear(known, func(id store.EpochID) bool {
-			s := mx.hosted().tasks[id.Task]
+			s := mx.hosted().byID[id.Task]
 			return s != nil && id.Epoch < s.Epochs.Count
 		})
+		mx.polls.keep(mx.hosted().order)
 		for _, s := range tasks {
-			s.polling.lastPoll.Store(told)
+			p := mx.polls.task(s)
+			p.lastPoll.Store(told)
 			select {
-			case s.polling.wake <- struct{}{}:
+			case p.wake <- struct{}{}:
 			default:
 			}
 		}
@@ -122,13 +151,14 @@ func (h *upstreamSnapshot) hear(n *handover.News, concerns func(store.EpochID) b
 
 // isSpared says whether there is nothing to ask for in an epoch: what was told last is what was found last.
 func (mx *mixer) isSpared(e hostedEpoch) bool {
-	told := e.polling.lastPoll.Load()
+	p := mx.polls.task(e.hostedTask)
+	told := p.lastPoll.Load()
 	if told == nil || time.Since(told.at) > newsAge+2*mx.cfg.PullInterval {
 		return false
 	}
-	e.polling.mu.Lock()
-	found, waiting := e.polling.waits[e.Number]
-	e.polling.mu.Unlock()
+	p.mu.Lock()
+	found, waiting := p.waits[e.Number]
+	p.mu.Unlock()
 	batches, goesOn := told.batches[e.ID()]
 	return waiting && goesOn && found == waits{batches, told.by}
 }
@@ -137,13 +167,13 @@ func (mx *mixer) isSpared(e hostedEpoch) bool {
 const newsAge = 30 * time.Second
 
 // waitsFor takes note that a batch is not sealed, by a pull that began when so much had been told.
-func (e hostedEpoch) waitsFor(seq uint64, told *upstreamSnapshot) {
+func (p *polling) waitsFor(b batchRef, told *upstreamSnapshot) {
 	if told == nil {
 		return
 	}
-	e.polling.mu.Lock()
-	defer e.polling.mu.Unlock()
-	e.polling.waits[e.Number] = waits{seq, told.by}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.waits[b.Number] = waits{b.Seq, told.by}
 }
 
 // handleNews tells a next hop which epochs of the tasks that both serve go on, and how many batches of each there are.
@@ -182,7 +212,7 @@ func (out *handout) handleNews(w http.ResponseWriter, req *http.Request) error {
 		w.WriteHeader(http.StatusNotModified)
 		return nil
 	}
-	return service.Write(w, mediaType, raw)
+	return service.Write(w, service.MediaType, raw)
 }
 
 // newsOf returns the news of some tasks.

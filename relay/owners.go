@@ -25,16 +25,16 @@ import (
 // owner is one whom the operator has approved: it hands tasks over by itself, each of which is then served as one that
 // is configured.
 type owner struct {
-	OwnerConfig
+	ownerSource
 	*places
 	key    task.SignKey
 	posted chan struct{} // has room for the one request of the owner's that is dealt with
 }
 
 // config returns the configuration of a task of the owner's that is in a folder.
-func (o *owner) config(folder string) TaskConfig {
+func (o *owner) config(folder string) taskSource {
 	in := func(name string) string { return filepath.Join(folder, name) }
-	return TaskConfig{File: in(bundleFile), Owner: o.Owner, HPKEKeys: in(keysFile), Successors: in(successorsFolder),
+	return taskSource{File: in(bundleFile), Owner: o.Owner, HPKEKeys: in(keysFile), Successors: in(successorsFolder),
 		Recovery: o.Recovery, Candidates: o.Candidates}
 }
 
@@ -42,7 +42,7 @@ func (o *owner) config(folder string) TaskConfig {
 const mostOwnersTasks = 1024
 
 // loadOwners loads the tasks that approved owners have handed over. files are those that are in use.
-func (r *setup) loadOwners(files map[string]bool) error {
+func (r *registry) loadOwners(files map[string]bool) error {
 	for _, c := range r.cfg.Owners {
 		key, err := taskfile.ParseKey("owners.owner", c.Owner)
 		if err != nil {
@@ -79,8 +79,48 @@ func (r *setup) loadOwners(files map[string]bool) error {
 	return nil
 }
 
+// prepareOwners makes the folders of approved owners where they are not there: see [places.prepare].
+func (r *registry) prepareOwners() error {
+	for _, o := range r.owners {
+		if err := o.prepare(); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// keepOwnersRoom keeps room in the owners' folders for keys to be erased.
+func (r *registry) keepOwnersRoom(in *durable.Reserve) error {
+	for _, o := range r.owners {
+		if err := o.keepRoom(in); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// ownerTasks says what an approved owner has of what it may have.
+type ownerTasks struct {
+	Owner  string
+	Places int
+	Tasks  int // of which a stream is one
+	Asked  int // lists of keys that wait for their task
+}
+
+// ownersTasks returns what each approved owner has.
+func (r *registry) ownersTasks() (all []ownerTasks, err error) {
+	for _, o := range r.owners {
+		tasks, asked, err := o.taken()
+		if err != nil {
+			return nil, err
+		}
+		all = append(all, ownerTasks{o.Owner, o.Tasks, len(tasks), len(asked)})
+	}
+	return all, nil
+}
+
 // ownerOf returns the approved owner with a key, nil where there is none.
-func (r *setup) ownerOf(key task.SignKey) *owner {
+func (r *registry) ownerOf(key task.SignKey) *owner {
 	at := slices.IndexFunc(r.owners, func(o *owner) bool { return o.key == key })
 	if at < 0 {
 		return nil
@@ -109,7 +149,7 @@ func (h *host) takeUpTasks(ctx context.Context, o *owner) error {
 func (h *host) takeUpTask(ctx context.Context, o *owner, id task.ID) error {
 	h.joining.Lock()
 	defer h.joining.Unlock()
-	if now := h.hosted(); now.tasks[id] != nil || now.streams[id] != nil {
+	if now := h.hosted(); now.byID[id] != nil || now.streams[id] != nil {
 		return nil
 	}
 	c := o.config(o.file(id.String()))
@@ -150,7 +190,7 @@ func (d *desk) fromApproved(req *http.Request, body func(relay task.SignKey) []b
 	if err != nil {
 		return nil, signing.Nonce{}, err
 	}
-	o, relay := d.ownerOf(key), d.signers.Public()[0]
+	o, relay := d.ownerOf(key), d.cfg.Signers.Public()[0]
 	nonce, ok := handover.Verify(key, signing.Owner, body(relay), req.Header.Get(handover.Header))
 	if o == nil || !ok {
 		return nil, nonce, problem.New(problem.Unauthorized, "")
@@ -209,12 +249,12 @@ func (d *desk) handleOwnersKeys(w http.ResponseWriter, req *http.Request) error 
 		return err
 	}
 	defer done()
-	list, err := o.keys(label, kem, count, d.clock.Read(), d.signers.Newest)
+	list, err := o.keys(label, kem, count, d.clock.Read(), d.cfg.Signers.Newest)
 	if err != nil {
 		return d.refuseOwner(err)
 	}
 	w.Header().Set("Cache-Control", "no-store")
-	return service.Write(w, mediaType, list)
+	return service.Write(w, service.MediaType, list)
 }
 
 // handleOwnersTask takes a task from its owner. 204 says that it has its place, durably, and is served.
@@ -277,7 +317,7 @@ func (d *desk) takeTask(o *owner, raw []byte, open *taskfile.Open) error {
 	return o.take(open.ID, list, raw, d.clock.Read(), func(folder string) error {
 		s, err := d.loadFirst(o.config(folder), raw, open, o)
 		if err == nil {
-			err = d.checkMemory(s)
+			err = d.cfg.Fits(append([]*hostedTask{s}, d.hosted().order...))
 		}
 		return err
 	})

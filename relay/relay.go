@@ -43,10 +43,9 @@ import (
 
 // setup is what a configuration comes to without its store: keys, a certificate, the tasks.
 type setup struct {
-	cfg      Config
+	cfg Config
+	*registry
 	signers  *keyfile.Signers
-	serving  atomic.Pointer[hostedTasks]
-	owners   []*owner // who hand tasks over; immutable
 	proxies  service.Proxies
 	outgoing http.RoundTripper // of all requests that the relay makes
 	tls      *tls.Config       // of the public address; nil where a proxy speaks TLS
@@ -109,10 +108,8 @@ func open(cfg Config) (*Relay, error) {
 	r.monitor = monitor.New(s.cfg.Log)
 	r.connections = service.NewConnections(s.cfg.MaxConnections, s.proxies,
 		func() { r.monitor.Add(monitor.Unconnected, 1) })
-	for _, o := range s.owners {
-		if err := o.prepare(); err != nil {
-			return nil, err
-		}
+	if err := s.prepareOwners(); err != nil {
+		return nil, err
 	}
 	if r.vault, err = store.OpenOrCreateVault(s.cfg.Secret); err != nil {
 		return nil, err
@@ -129,8 +126,8 @@ func open(cfg Config) (*Relay, error) {
 
 // assemble makes the stages.
 func (r *Relay) assemble() {
-	r.host = &host{setup: r.setup, vault: r.vault, monitor: r.monitor, came: make(chan struct{}, 1)}
-	r.desk = &desk{r.host}
+	r.host = newHost(r.registry, r.vault, r.monitor)
+	r.desk = &desk{host: r.host}
 	r.maker = &batchMaker{monitor: r.monitor, scratch: r.cfg.Scratch, memory: spill.Memory}
 	r.epochs = &epochs{setup: r.setup, vault: r.vault, monitor: r.monitor, maker: r.maker, host: r.host,
 		wake: make(chan struct{}, 1)}
@@ -140,12 +137,7 @@ func (r *Relay) assemble() {
 	r.mixing = &mixer{setup: r.setup, vault: r.vault, monitor: r.monitor, maker: r.maker, epochs: r.epochs}
 	r.handout = &handout{setup: r.setup, monitor: r.monitor, epochs: r.epochs, host: r.host, instance: newInstance()}
 	r.use(r.store, r.clock)
-	for _, t := range r.hosted().order {
-		r.host.showTask(t)
-	}
-	for _, l := range r.hosted().streams {
-		r.host.showEnd(l)
-	}
+	r.host.showAll()
 }
 
 // use has all stages work with a store and a clock.
@@ -274,7 +266,22 @@ func load(cfg Config) (*setup, error) {
 	if s.tls, err = cfg.tlsConfig(s.outgoing); err != nil {
 		return nil, err
 	}
-	return s, s.loadTasks()
+	s.registry, err = loadRegistry(s.tasksConfig())
+	return s, err
+}
+
+// tasksConfig returns what the registry of tasks is told.
+func (s *setup) tasksConfig() tasksConfig {
+	c := tasksConfig{Signers: s.signers, Outgoing: s.outgoing, Skew: s.cfg.Skew, PullInterval: s.cfg.PullInterval,
+		Retention: s.cfg.Retention, Clock: s.cfg.Clock, Log: s.cfg.Log, Fits: s.cfg.checkMemory}
+	for _, t := range s.cfg.Tasks {
+		service.Default(&t.HPKEKeys, s.cfg.HPKEKeys)
+		c.Tasks = append(c.Tasks, taskSource(t))
+	}
+	for _, o := range s.cfg.Owners {
+		c.Owners = append(c.Owners, ownerSource(o))
+	}
+	return c
 }
 
 // Close closes the store, and the files with marks, of a relay that is not running.

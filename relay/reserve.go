@@ -40,12 +40,7 @@ func (s *setup) keepRoom(in *durable.Reserve) error {
 			return err
 		}
 	}
-	for _, o := range s.owners {
-		if err := o.keepRoom(in); err != nil {
-			return err
-		}
-	}
-	return nil
+	return s.keepOwnersRoom(in)
 }
 
 // refillLoop takes what is missing of the room that is kept, as far as there is any. It does not wait for the turns of

@@ -7,7 +7,6 @@ import (
 
 	"github.com/doona-dp/doona/relay/internal/store"
 	"github.com/doona-dp/doona/wire/handover"
-	"github.com/doona-dp/doona/wire/problem"
 )
 
 // The next hop's memory shows what nothing here can: that the store, the secret and the keys were set back
@@ -17,14 +16,6 @@ import (
 // hash of all manifests before, so that it shows, too, where a number is there again and is another batch. So
 // nothing more is taken, made or handed out in that epoch, until the operator has put back what is newer, or ended
 // the epochs.
-
-// findRolledBack is kept on such an epoch.
-const findRolledBack Reason = "the next hop has had a batch that is not here: everything was set back"
-
-// errRolledBack is the problem of such an epoch.
-func errRolledBack() error {
-	return problem.New(problem.SetBack, "%s", findRolledBack).Retry(setBackRetry)
-}
 
 // checkBegun is errRolledBack in an epoch of which the next hop knows more than the store, as its pull of a
 // number tells. An epoch that has not begun here has nothing to be behind.
@@ -74,7 +65,7 @@ func (out *handout) foundRolledBack(ctx context.Context, b batchRef) error {
 func (ep *epochs) loadRolledBack(ctx context.Context) error {
 	all, err := ep.store.Findings(ctx)
 	for _, f := range all {
-		if s := ep.hosted().tasks[f.ID.Task]; s != nil && f.Reason == findRolledBack {
+		if s := ep.hosted().byID[f.ID.Task]; s != nil && f.Reason == findRolledBack {
 			s.Epoch(f.ID.Epoch).SetRolledBack()
 		}
 	}
@@ -92,28 +83,4 @@ func (ep *epochs) endRolledBack(ctx context.Context, e hostedEpoch, end time.Tim
 		return err
 	}
 	return ep.expireEpoch(ctx, e)
-}
-
-// CheckServable is the problem of an epoch of which nothing is to be looked up: it is behind, or the operator has
-// ended it, which forgets its batches on purpose.
-func (e hostedEpoch) CheckServable() error {
-	switch {
-	case e.State() == store.StateEnded:
-		return ended()
-	case e.RolledBack():
-		return errRolledBack()
-	}
-	return nil
-}
-
-func (e hostedEpoch) RolledBack() bool {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	return e.behind[e.Number]
-}
-
-func (e hostedEpoch) SetRolledBack() {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	e.behind[e.Number] = true
 }

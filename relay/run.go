@@ -31,7 +31,7 @@ func (r *Relay) workLoop(ctx context.Context, working *sync.WaitGroup) {
 		select {
 		case <-ctx.Done():
 			return
-		case <-r.host.came:
+		case <-r.host.changes():
 		}
 	}
 }
@@ -43,7 +43,7 @@ func (r *Relay) work(ctx context.Context, working *sync.WaitGroup, s *hostedTask
 	all := ctx
 	ctx, stop = context.WithCancel(ctx)
 	if s.hop > 0 {
-		n := s.neighbour()
+		n := neighbourOf(s)
 		if lines[n] == nil {
 			lines[n] = make(chan struct{}, handover.Lines)
 			working.Go(func() { r.mixing.newsLoop(all, n) })
@@ -68,9 +68,7 @@ func (r *Relay) Run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	for _, l := range r.hosted().streams {
-		r.monitor.Logged(ctx, "couldn't remove a dropped task's keys", l.Clear())
-	}
+	r.host.clearStreams(ctx)
 	r.cfg.Log.Info("serving", "listen", r.cfg.Listen, "admin", r.cfg.Admin, "tasks", len(r.hosted().order))
 	r.monitor.Logged(ctx, "couldn't keep room for erasing", r.monitor.Reserve.Take())
 	r.host.setClockPeers()

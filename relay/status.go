@@ -154,12 +154,12 @@ func (r *setup) status(ctx context.Context, kept storage.Records, back *store.Se
 		}
 		out.Tasks = append(out.Tasks, t)
 	}
-	for _, o := range r.owners {
-		tasks, asked, err := o.taken()
-		if err != nil {
-			return nil, err
-		}
-		out.Owners = append(out.Owners, OwnerStatus{o.Owner, o.Tasks, len(tasks), len(asked)})
+	owners, err := r.ownersTasks()
+	if err != nil {
+		return nil, err
+	}
+	for _, o := range owners {
+		out.Owners = append(out.Owners, OwnerStatus(o))
 	}
 	return out, nil
 }

@@ -33,7 +33,7 @@ type stream struct {
 }
 
 // newStream opens the stream that a task begins; nil where it begins none.
-func (r *setup) newStream(c TaskConfig, raw []byte, s *taskfile.Open) (*stream, error) {
+func (r *registry) newStream(c taskSource, raw []byte, s *taskfile.Open) (*stream, error) {
 	switch {
 	case s.Stream == nil && c.Recovery != "":
 		return nil, invalid.Field("recovery", c.Recovery, "none, for a task that is in no stream")
@@ -72,7 +72,7 @@ func parseCandidates(texts []string) (candidates []task.SignKey, err error) {
 }
 
 // loadSuccessors loads what follows the first task of a stream.
-func (r *setup) loadSuccessors(l *stream) error {
+func (r *registry) loadSuccessors(l *stream) error {
 	for _, t := range l.Tasks()[1:] {
 		if r.hopOf(t.Open) < 0 || l.Dropped(t.Task) {
 			continue
@@ -88,7 +88,7 @@ func (r *setup) loadSuccessors(l *stream) error {
 	return nil
 }
 
-func (r *setup) loadSuccessor(l *stream, t *taskstream.Task) (*hostedTask, error) {
+func (r *registry) loadSuccessor(l *stream, t *taskstream.Task) (*hostedTask, error) {
 	s, err := r.loadOpen(t.Raw, t.Open, l.Keys(t.Task), "")
 	if err == nil {
 		s.stream, s.owner = l, l.owner
@@ -108,7 +108,7 @@ func (h *host) takeUp(ctx context.Context, l *stream) error {
 	h.joining.Lock()
 	defer h.joining.Unlock()
 	for _, t := range l.Tasks()[1:] {
-		if h.hosted().tasks[t.ID] != nil || h.hopOf(t.Open) < 0 || l.Dropped(t.Task) {
+		if h.hosted().byID[t.ID] != nil || h.hopOf(t.Open) < 0 || l.Dropped(t.Task) {
 			continue
 		}
 		s, err := h.loadSuccessor(l, t)
@@ -158,7 +158,7 @@ func (d *desk) handleStream(w http.ResponseWriter, req *http.Request) error {
 		return err
 	}
 	w.Header().Set("Cache-Control", "no-store")
-	return service.Write(w, mediaType, chain)
+	return service.Write(w, service.MediaType, chain)
 }
 
 // fromOwner checks that who signs the stream's tasks signed a request, and that the request has not come before.
@@ -194,12 +194,12 @@ func (d *desk) handleNextKeys(w http.ResponseWriter, req *http.Request) error {
 		return err
 	}
 	defer done()
-	list, err := l.NextKeys(position, count, d.unixTime(), d.signers.Newest)
+	list, err := l.NextKeys(position, count, d.unixTime(), d.cfg.Signers.Newest)
 	if err != nil {
 		return refusal(err)
 	}
 	w.Header().Set("Cache-Control", "no-store")
-	return service.Write(w, mediaType, list)
+	return service.Write(w, service.MediaType, list)
 }
 
 // joinEvery is how often, in intervals of pulling, a relay that is about to join streams asks for their tasks and for

@@ -3,73 +3,13 @@ package relay
 import (
 	"context"
 	"errors"
-	"fmt"
 	"net/http"
-	"os"
 	"time"
 
-	"github.com/doona-dp/doona/internal/invalid"
 	"github.com/doona-dp/doona/internal/service"
-	"github.com/doona-dp/doona/relay/internal/store"
 	"github.com/doona-dp/doona/wire/problem"
-	"github.com/doona-dp/doona/wire/task"
 	"github.com/doona-dp/doona/wire/token"
 )
-
-// tokenEpoch is what checks the tokens of an epoch.
-type tokenEpoch struct {
-	key       *token.PublicKey
-	challenge []byte
-	digest    token.Digest // of challenge
-}
-
-// withTokens says whether this relay takes reports of the task, and takes them with tokens.
-func (s *hostedTask) withTokens() bool { return s.hop == 0 && s.Clients.Kind == task.ClientToken }
-
-// SetTokenKey begins to accept the tokens of the epoch, unless the epoch is over.
-func (e hostedEpoch) SetTokenKey(key *token.PublicKey) {
-	challenge := token.Challenge(e.Task, e.hostedTask.ID, e.Number)
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	if e.states[e.Number] < store.StateErased {
-		e.tokens[e.Number] = &tokenEpoch{key, challenge, token.NewDigest(challenge)}
-	}
-}
-
-// TokenEpoch returns what checks the tokens of the epoch, nil as long as the issuer's key is missing.
-func (e hostedEpoch) TokenEpoch() *tokenEpoch {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	return e.tokens[e.Number]
-}
-
-// loadIssuerKeys takes the issuer's public keys from a file instead of from the issuer. The file may
-// hold keys of other tasks; nothing but the ids that the task names decides which are its own.
-func (s *hostedTask) loadIssuerKeys(path string) error {
-	if path == "" {
-		return nil
-	}
-	if !s.withTokens() {
-		return invalid.Field("issuer_keys", path, "none, unless this relay is the first of a task with tokens")
-	}
-	in, err := os.ReadFile(path)
-	if err != nil {
-		return fmt.Errorf("couldn't read the issuer's keys: %w", err)
-	}
-	keys, err := token.ParseDirectory(in)
-	if err != nil {
-		return fmt.Errorf("%s: %w", path, err)
-	}
-	for epoch, id := range s.TokenKeys {
-		if keys[id] == nil {
-			return invalid.Field("issuer_keys", path,
-				fmt.Sprintf("a file with the issuer's keys of all %d epochs; that of epoch %d is missing",
-					s.Epochs.Count, epoch))
-		}
-		s.Epoch(uint64(epoch)).SetTokenKey(keys[id])
-	}
-	return nil
-}
 
 // checkToken returns the token that a report carries. It costs no more than comparing bytes, until a
 // token of the right epoch and key has its signature checked.
