@@ -6,6 +6,7 @@ import (
 	"sync"
 
 	"github.com/doona-dp/doona/internal/invalid"
+	"github.com/doona-dp/doona/relay/internal/tasks"
 	"github.com/doona-dp/doona/wire/problem"
 )
 
@@ -30,17 +31,17 @@ type admission struct {
 
 	mu       sync.Mutex // guards the rest
 	free     room
-	tasks    map[*hostedTask]room
+	tasks    map[*tasks.Hosted]room
 	networks map[netip.Prefix]room
 }
 
-func newAdmission(all room, tasks int) *admission {
-	return &admission{alone: tasks == 1, free: all, tasks: map[*hostedTask]room{}, networks: map[netip.Prefix]room{}}
+func newAdmission(all room, most int) *admission {
+	return &admission{alone: most == 1, free: all, tasks: map[*tasks.Hosted]room{}, networks: map[netip.Prefix]room{}}
 }
 
 // take takes a place and some bytes for a report of a network to a task. It returns "" or the name
 // of the problem: whose fault it is that there is no room.
-func (a *admission) take(s *hostedTask, client netip.Prefix, bytes int64) problem.Name {
+func (a *admission) take(s *tasks.Hosted, client netip.Prefix, bytes int64) problem.Name {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	held, network := a.tasks[s], a.networks[client]
@@ -59,7 +60,7 @@ func (a *admission) take(s *hostedTask, client netip.Prefix, bytes int64) proble
 }
 
 // leave gives back what take took.
-func (a *admission) leave(s *hostedTask, client netip.Prefix, bytes int64) {
+func (a *admission) leave(s *tasks.Hosted, client netip.Prefix, bytes int64) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	held, network := a.tasks[s], a.networks[client]
@@ -85,11 +86,11 @@ func reportBytes(body int64) int64 { return 4*body + 16<<10 }
 
 // checkMemory demands that every task's largest report finds room while all others that there may be are flooded. The
 // tasks of a stream come one after the other and count as one.
-func (c *Config) checkMemory(all []*hostedTask) error {
+func (c *Config) checkMemory(all []*tasks.Hosted) error {
 	need := int64(0)
 	for _, s := range all {
-		if s.hop == 0 {
-			need = max(need, int64(c.places())*reportBytes(int64(s.layout.MaxBody())))
+		if s.Hop == 0 {
+			need = max(need, int64(c.places())*reportBytes(int64(s.Layout.MaxBody())))
 		}
 	}
 	if int64(c.MaxMemory) < need {

@@ -6,6 +6,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/doona-dp/doona/relay/internal/tasks"
 	"github.com/doona-dp/doona/wire/problem"
 )
 
@@ -14,7 +15,7 @@ import (
 func TestFewNetworksLeaveRoom(t *testing.T) {
 	all := room{1024, 256 << 20}
 	for _, bytes := range []int64{1 << 10, 1 << 20} {
-		a, s := newAdmission(all, 1), &hostedTask{}
+		a, s := newAdmission(all, 1), &tasks.Hosted{}
 		network := func(n byte) netip.Prefix { return netip.PrefixFrom(netip.AddrFrom4([4]byte{10, 0, n, 0}), 24) }
 		taken := map[byte]int{}
 		for n := range byte(16) {

@@ -30,7 +30,7 @@ func (b *backlog) ofTurn(all []due) []due {
 	seen := map[task.ID]bool{}
 	var first, others []due
 	for _, e := range all {
-		if place := e.place(); seen[place] {
+		if place := e.Place(); seen[place] {
 			others = append(others, e)
 		} else {
 			seen[place] = true

@@ -6,6 +6,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/doona-dp/doona/relay/internal/tasks"
 	"github.com/doona-dp/doona/wire/task"
 	"github.com/doona-dp/doona/wire/taskfile"
 )
@@ -13,8 +14,8 @@ import (
 // TestFailingEpochsComeLast: epochs that fail, more than end in a turn, keep no others from ending.
 func TestFailingEpochsComeLast(t *testing.T) {
 	const failing, all = mostBacklog + 10, 3 * mostBacklog
-	s := &hostedTask{Open: &taskfile.Open{ID: task.ID{1}}}
-	other := &hostedTask{Open: &taskfile.Open{ID: task.ID{2}}}
+	s := &tasks.Hosted{Open: &taskfile.Open{ID: task.ID{1}}}
+	other := &tasks.Hosted{Open: &taskfile.Open{ID: task.ID{2}}}
 	waiting := map[uint64]bool{}
 	for epoch := range uint64(all) {
 		waiting[epoch] = true
@@ -30,7 +31,7 @@ func TestFailingEpochsComeLast(t *testing.T) {
 		var done []due
 		for _, e := range now {
 			switch {
-			case e.hostedTask == other:
+			case e.Hosted == other:
 				done = append(done, e)
 			case e.Number >= failing:
 				done = append(done, e)

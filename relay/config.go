@@ -13,6 +13,7 @@ import (
 	"github.com/doona-dp/doona/internal/service"
 	"github.com/doona-dp/doona/relay/internal/storage"
 	"github.com/doona-dp/doona/relay/internal/store"
+	"github.com/doona-dp/doona/relay/internal/tasks"
 )
 
 // Config is what a relay is told: the fields with yaml names make up relay.yaml, in which
@@ -313,7 +314,7 @@ func (c *Config) validateRanges() error {
 		return invalid.Field("group", fmt.Sprint(c.Group), "1 to 65536")
 	case c.PullInterval < 10*time.Millisecond || c.PullInterval > time.Hour:
 		return invalid.Field("pull_interval", c.PullInterval.String(), "10ms to 1h")
-	case c.Skew < time.Millisecond || c.Skew > maxSkew:
+	case c.Skew < time.Millisecond || c.Skew > tasks.MaxSkew:
 		return invalid.Field("skew", c.Skew.String(), "1ms to 5m")
 	case c.GiveUp <= c.Skew:
 		return invalid.Field("give_up", c.GiveUp.String(), "more than skew")

@@ -13,13 +13,14 @@ import (
 	"github.com/doona-dp/doona/relay/internal/monitor"
 	"github.com/doona-dp/doona/relay/internal/spill"
 	"github.com/doona-dp/doona/relay/internal/store"
+	"github.com/doona-dp/doona/relay/internal/tasks"
 	"github.com/doona-dp/doona/wire/keyfile"
 	"github.com/doona-dp/doona/wire/onion"
 )
 
 // batchDraft is a batch that is being made.
 type batchDraft struct {
-	batchRef
+	tasks.BatchRef
 	submissions uint64
 	in          []uint64 // slots that came in, by lane
 	dummies     uint64   // that were added, in the first lane
@@ -43,7 +44,7 @@ func (bm *batchMaker) signBatch(m *batchDraft, w *onion.BatchWriter) (*store.Mad
 	if w.Filled() {
 		added[0] = m.dummies
 	}
-	signed, head, err := w.Finish(m.sign, onion.BatchDraft{
+	signed, head, err := w.Finish(m.Sign, onion.BatchDraft{
 		Context: m.Context(), Seq: m.Seq, Submissions: m.submissions, In: m.in, Added: added, Source: m.source,
 	})
 	if err != nil {
@@ -62,11 +63,11 @@ func (bm *batchMaker) destroy(m *batchDraft) (*store.Made, error) {
 }
 
 // countBatch counts a batch that was made.
-func (bm *batchMaker) countBatch(s *hostedTask, destroyed bool) {
+func (bm *batchMaker) countBatch(s *tasks.Hosted, destroyed bool) {
 	if destroyed {
-		bm.monitor.BatchDestroyed(s.name())
+		bm.monitor.BatchDestroyed(s.ShortID())
 	} else {
-		bm.monitor.BatchReleased(s.name())
+		bm.monitor.BatchReleased(s.ShortID())
 	}
 }
 
@@ -79,7 +80,7 @@ func (bm *batchMaker) shuffle(size int, expect []uint64) (*spill.Shuffle, error)
 // with their tags before them.
 type incomingBatch struct {
 	maker    *batchMaker
-	e        hostedEpoch
+	e        tasks.Epoch
 	opener   *onion.Opener
 	key      *store.EpochKey
 	manifest *onion.Manifest
@@ -88,7 +89,7 @@ type incomingBatch struct {
 }
 
 // newIncoming prepares for the batches of an epoch. One without a key opens nothing.
-func (mx *mixer) newIncoming(e hostedEpoch) (o *incomingBatch, err error) {
+func (mx *mixer) newIncoming(e tasks.Epoch) (o *incomingBatch, err error) {
 	o = &incomingBatch{maker: mx.maker, e: e}
 	o.opener, err = e.Opener()
 	if errors.Is(err, keyfile.ErrErased) {
@@ -115,7 +116,7 @@ func (o *incomingBatch) begin() (err error) {
 	}
 	expect := counts(o.manifest, o.e.Task)
 	o.tags = make([]store.Short, 0, total(expect))
-	o.slots, err = o.maker.shuffle(recordHead+o.e.layout.SlotSize(o.e.hop+1), expect)
+	o.slots, err = o.maker.shuffle(recordHead+o.e.Layout.SlotSize(o.e.Hop+1), expect)
 	return err
 }
 
@@ -227,7 +228,7 @@ func openOne(opener *onion.Opener, key *store.EpochKey, lane int, sealed []byte)
 }
 
 // withholds says whether an open batch, as it is, will be destroyed: that takes no room, and makes some.
-func withholds(s *hostedTask, b store.OpenBatch) bool {
+func withholds(s *tasks.Hosted, b store.OpenBatch) bool {
 	in := slices.Repeat([]uint64{b.Submissions * s.Slots.PerLane}, int(s.Slots.Lanes))
 	return onion.CheckCounts(s.Task, b.Submissions, in) != nil
 }
@@ -235,22 +236,22 @@ func withholds(s *hostedTask, b store.OpenBatch) bool {
 // seal permutes an open batch and signs it. One with fewer than n submissions is destroyed: its
 // manifest says how many there were, and nothing leaves. do is the store's Seal or SealWithheld.
 func (bm *batchMaker) seal(
-	ctx context.Context, b batchRef, do func(context.Context, store.BatchID, store.SealFunc) error,
+	ctx context.Context, b tasks.BatchRef, do func(context.Context, store.BatchID, store.SealFunc) error,
 ) error {
 	begun := time.Now()
 	destroyed := false
 	err := do(ctx, b.BatchID(), func(submissions uint64, rows iter.Seq2[store.Row, error], put store.Put) (
 		*store.Made, error) {
-		slots, in, err := bm.collect(b.hostedTask, submissions, rows)
+		slots, in, err := bm.collect(b.Hosted, submissions, rows)
 		if err != nil {
 			return nil, err
 		}
 		defer slots.Close()
-		m := &batchDraft{batchRef: b, submissions: submissions, in: in}
+		m := &batchDraft{BatchRef: b, submissions: submissions, in: in}
 		if destroyed = onion.CheckCounts(b.Task, submissions, in) != nil; destroyed {
 			return bm.destroy(m)
 		}
-		dummies, err := drawDummies(b.hostedEpoch) // here, where a second try draws anew
+		dummies, err := drawDummies(b.Epoch) // here, where a second try draws anew
 		if err != nil {
 			return nil, err
 		}
@@ -270,17 +271,17 @@ func (bm *batchMaker) seal(
 		return err
 	}
 	bm.monitor.Since(monitor.Seal, begun)
-	bm.countBatch(b.hostedTask, destroyed)
-	bm.monitor.Log.Info("sealed", "task", b.name(), "epoch", b.Number, "batch", b.Seq, "destroyed", destroyed)
+	bm.countBatch(b.Hosted, destroyed)
+	bm.monitor.Log.Info("sealed", "task", b.ShortID(), "epoch", b.Number, "batch", b.Seq, "destroyed", destroyed)
 	return nil
 }
 
 // collect gives the rows of an open batch to a shuffle, and counts them by lane. The caller closes the shuffle.
-func (bm *batchMaker) collect(s *hostedTask, submissions uint64, rows iter.Seq2[store.Row, error]) (
+func (bm *batchMaker) collect(s *tasks.Hosted, submissions uint64, rows iter.Seq2[store.Row, error]) (
 	slots *spill.Shuffle, in []uint64, err error) {
 	in = make([]uint64, s.Slots.Lanes)
 	expect := slices.Repeat([]uint64{submissions * s.Slots.PerLane}, len(in))
-	if slots, err = bm.shuffle(s.layout.SlotSize(1), expect); err != nil {
+	if slots, err = bm.shuffle(s.Layout.SlotSize(1), expect); err != nil {
 		return nil, nil, err
 	}
 	for row, err := range rows {

@@ -2,6 +2,7 @@ package relay
 
 import (
 	"github.com/doona-dp/doona/randomizer"
+	"github.com/doona-dp/doona/relay/internal/tasks"
 	"github.com/doona-dp/doona/wire/task"
 )
 
@@ -9,17 +10,17 @@ import (
 // there. It is called before the transaction that makes the batch, so that no writer waits for it, and for
 // every call anew: a draw that is not used is forgotten, and no draw is used twice. Nothing of it is
 // stored or logged but, permuted among the others, the sealed slots.
-func drawDummies(e hostedEpoch) ([][]byte, error) {
-	if e.draw == nil {
+func drawDummies(e tasks.Epoch) ([][]byte, error) {
+	if e.Draw == nil {
 		return nil, nil
 	}
-	cells, err := e.draw(randomizer.NewSource())
+	cells, err := e.Draw(randomizer.NewSource())
 	if err != nil {
 		return nil, err
 	}
 	slots := make([][]byte, len(cells))
 	err = onAllCores(len(cells), func(i int) (err error) {
-		slots[i], err = e.sealer.SealSlot(e.Number, e.hop+1, 0, dummyMessage(e.Task, cells[i]))
+		slots[i], err = e.Sealer.SealSlot(e.Number, e.Hop+1, 0, dummyMessage(e.Task, cells[i]))
 		return err
 	})
 	return slots, err

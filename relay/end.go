@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/doona-dp/doona/relay/internal/store"
+	"github.com/doona-dp/doona/relay/internal/tasks"
 	"github.com/doona-dp/doona/wire/keyfile"
 	"github.com/doona-dp/doona/wire/task"
 )
@@ -58,13 +59,13 @@ func OpenSetBack(cfg Config) (*SetBack, error) {
 }
 
 func (b *SetBack) look(ctx context.Context) error {
-	err := b.relay.bind(b.relay.store, (*keyfile.HPKE).CheckStore)
+	err := b.relay.Bind(b.relay.store, (*keyfile.HPKE).CheckStore)
 	if errors.Is(err, keyfile.ErrStore) {
 		b.Cause = keyfile.ErrStore.Error()
 	} else if err != nil {
 		return err
 	}
-	if err := b.relay.watch(b.relay.vault); err != nil {
+	if err := b.relay.Watch(b.relay.vault); err != nil {
 		return err
 	}
 	all, err := b.relay.store.Follow(ctx)
@@ -96,7 +97,7 @@ func (b *SetBack) list(all []store.Progress) {
 		states[p.ID], tasks[half(p.ID.Task)] = p.State, p.ID.Task
 		found = append(found, p.ID)
 	}
-	for _, s := range b.relay.hosted().order {
+	for _, s := range b.relay.Hosted().Order {
 		tasks[half(s.ID)] = s.ID
 		for e := range s.EachEpoch() {
 			if start, _ := e.Window(); !b.relay.cfg.Clock().Before(start) {
@@ -128,7 +129,7 @@ func half(id task.ID) [halfID]byte { return [halfID]byte(id[:halfID]) }
 
 // add takes note of an epoch that is to be ended, or, where its task has no such epoch, forgotten.
 func (b *SetBack) add(id store.EpochID, over bool) {
-	name, s := "", b.relay.hosted().byID[id.Task]
+	name, s := "", b.relay.Hosted().ByID[id.Task]
 	if s != nil {
 		name = s.Name
 	}
@@ -167,11 +168,11 @@ func (b *SetBack) lookForRollback(ctx context.Context, all []store.Progress) err
 		at := slices.IndexFunc(all, func(p store.Progress) bool { return p.ID == id })
 		return at >= 0 && all[at].State == store.StateEnded
 	}
-	goesOn := func(f store.Finding) bool { return f.Reason == findRolledBack && !ended(f.ID) }
+	goesOn := func(f store.Finding) bool { return f.Reason == tasks.FindRolledBack && !ended(f.ID) }
 	if !slices.ContainsFunc(findings, goesOn) {
 		return ErrNotSetBack
 	}
-	b.Cause = string(findRolledBack)
+	b.Cause = string(tasks.FindRolledBack)
 	return nil
 }
 
@@ -184,7 +185,7 @@ func (b *SetBack) End(ctx context.Context) error {
 		return err
 	}
 	for _, id := range b.ids {
-		if s := r.hosted().byID[id.Task]; s != nil { // else nobody knows where its keys are
+		if s := r.Hosted().ByID[id.Task]; s != nil { // else nobody knows where its keys are
 			if err := s.Epoch(id.Epoch).EraseKey(); err != nil {
 				return err
 			}
@@ -196,8 +197,8 @@ func (b *SetBack) End(ctx context.Context) error {
 	if err := r.store.EndAll(ctx, b.ids, b.strange, findEnded); err != nil {
 		return err
 	}
-	for _, s := range r.hosted().order {
-		if err := s.keys.Rebind(name); err != nil {
+	for _, s := range r.Hosted().Order {
+		if err := s.Keys.Rebind(name); err != nil {
 			return err
 		}
 	}

@@ -12,6 +12,7 @@ import (
 	"github.com/doona-dp/doona/internal/durable"
 	"github.com/doona-dp/doona/relay/internal/monitor"
 	"github.com/doona-dp/doona/relay/internal/store"
+	"github.com/doona-dp/doona/relay/internal/tasks"
 	"github.com/doona-dp/doona/wire/codec"
 	"github.com/doona-dp/doona/wire/onion"
 )
@@ -26,7 +27,7 @@ type epochs struct {
 	monitor *monitor.Monitor
 	clock   *clock.Guard
 	maker   *batchMaker
-	host    *host
+	host    *tasks.Host
 
 	wake       chan struct{} // tells epochLoop that there is something to do: see wakeEpochLoop
 	settling   durable.Coalescer[struct{}]
@@ -120,7 +121,7 @@ func (ep *epochs) runEpochTick(ctx context.Context) {
 			ep.scanned.version = 0
 		}
 	}
-	ep.host.keepUp(ctx) // last: no owner's folder keeps others' epochs from ending
+	ep.host.KeepUp(ctx) // last: no owner's folder keeps others' epochs from ending
 }
 
 // settle follows the store, which other processes change too: it takes note of how far epochs have
@@ -132,12 +133,12 @@ func (ep *epochs) settle(ctx context.Context) error {
 }
 
 func (ep *epochs) settleAll(ctx context.Context) error {
-	ep.host.dropDropped(ctx)
+	ep.host.DropDropped(ctx)
 	all, err := ep.whole.Follow(ctx)
 	if err != nil {
 		return err
 	}
-	ep.reached(all)
+	ep.Reached(all)
 	if err := ep.loadRolledBack(ctx); err != nil {
 		return err
 	}
@@ -146,8 +147,8 @@ func (ep *epochs) settleAll(ctx context.Context) error {
 		over[p.ID] = p.State >= store.StateClosed
 	}
 	failed := ep.keepTallies(ctx, func(id store.EpochID) bool { return over[id] })
-	for _, s := range ep.hosted().order {
-		failed = errors.Join(failed, ep.monitor.WithReserve(s.eraseKeys))
+	for _, s := range ep.Hosted().Order {
+		failed = errors.Join(failed, ep.monitor.WithReserve(s.EraseKeys))
 	}
 	return errors.Join(failed, ep.vault.Settle(all))
 }
@@ -189,12 +190,12 @@ func (ep *epochs) scrub(ctx context.Context) {
 
 // sealFull seals every batch that has its n submissions.
 func (ep *epochs) sealFull(ctx context.Context) error {
-	return ep.sealSome(ctx, func(s *hostedTask, b store.OpenBatch) bool { return b.Submissions >= s.Batch.Size })
+	return ep.sealSome(ctx, func(s *tasks.Hosted, b store.OpenBatch) bool { return b.Submissions >= s.Batch.Size })
 }
 
 // sealSome seals the batches that are wanted, and then destroys the keys of their rows: at once, as
 // that writes the whole secret. A batch that fails keeps none of the others.
-func (ep *epochs) sealSome(ctx context.Context, want func(*hostedTask, store.OpenBatch) bool) error {
+func (ep *epochs) sealSome(ctx context.Context, want func(*tasks.Hosted, store.OpenBatch) bool) error {
 	all, err := ep.whole.Progress(ctx)
 	if err != nil {
 		return err
@@ -202,7 +203,7 @@ func (ep *epochs) sealSome(ctx context.Context, want func(*hostedTask, store.Ope
 	tried := false
 	for _, p := range all {
 		for _, b := range p.Open {
-			s := ep.hosted().byID[b.Task]
+			s := ep.Hosted().ByID[b.Task]
 			if s == nil || !want(s, b) || s.Epoch(b.Epoch).RolledBack() {
 				continue
 			}
@@ -229,7 +230,7 @@ func (ep *epochs) sealSome(ctx context.Context, want func(*hostedTask, store.Ope
 
 // due is an epoch that is over.
 type due struct {
-	hostedEpoch
+	tasks.Epoch
 	end time.Time
 }
 
@@ -242,10 +243,10 @@ type due struct {
 func (ep *epochs) endEpochs(ctx context.Context) {
 	closing, complete, behind, expired := ep.over()
 	closing, complete, expired = ep.backlog.ofTurn(closing), ep.backlog.ofTurn(complete), ep.backlog.ofTurn(expired)
-	ep.each(ctx, behind, func(e due) error { return ep.endRolledBack(ctx, e.hostedEpoch, e.end) })
-	ep.each(ctx, expired, func(e due) error { return ep.expireEpoch(ctx, e.hostedEpoch) })
-	closed := ep.each(ctx, closing, func(e due) error { return ep.closeEpoch(ctx, e.hostedEpoch) })
-	erase := func(e due) error { return ep.eraseEpoch(ctx, e.hostedEpoch) }
+	ep.each(ctx, behind, func(e due) error { return ep.endRolledBack(ctx, e.Epoch, e.end) })
+	ep.each(ctx, expired, func(e due) error { return ep.expireEpoch(ctx, e.Epoch) })
+	closed := ep.each(ctx, closing, func(e due) error { return ep.closeEpoch(ctx, e.Epoch) })
+	erase := func(e due) error { return ep.eraseEpoch(ctx, e.Epoch) }
 	ep.each(ctx, complete, erase)
 	slices.SortFunc(closed, func(a, b due) int { return a.end.Compare(b.end) })
 	for some := range slices.Chunk(closed, 32) {
@@ -253,9 +254,9 @@ func (ep *epochs) endEpochs(ctx context.Context) {
 		for _, e := range some {
 			ids[e.ID()] = true
 		}
-		err := ep.sealSome(ctx, func(_ *hostedTask, b store.OpenBatch) bool { return ids[b.EpochID] })
+		err := ep.sealSome(ctx, func(_ *tasks.Hosted, b store.OpenBatch) bool { return ids[b.EpochID] })
 		ep.monitor.Logged(ctx, "couldn't seal", err)
-		ep.each(ctx, ep.each(ctx, some, func(e due) error { return ep.complete(ctx, e.hostedEpoch, nil) }), erase)
+		ep.each(ctx, ep.each(ctx, some, func(e due) error { return ep.complete(ctx, e.Epoch, nil) }), erase)
 	}
 	if ep.unscrubbed.Load() {
 		ep.scrub(ctx)
@@ -295,7 +296,7 @@ func (ep *epochs) each(ctx context.Context, all []due, end func(due) error) (don
 // that are behind, and those whose retention is over.
 func (ep *epochs) over() (closing, complete, behind, expired []due) {
 	read := ep.clock.Read()
-	for _, s := range ep.hosted().order {
+	for _, s := range ep.Hosted().Order {
 		for epoch := range s.EachEpoch() {
 			_, end := epoch.Window()
 			if read.Latest.Before(end) {
@@ -305,9 +306,9 @@ func (ep *epochs) over() (closing, complete, behind, expired []due) {
 			switch st := e.State(); {
 			case e.RolledBack() && st < store.StateExpired:
 				behind = append(behind, e)
-			case st == store.StateComplete && (s.hop > 0 || read.Over(end)):
+			case st == store.StateComplete && (s.Hop > 0 || read.Over(end)):
 				complete = append(complete, e)
-			case st < store.StateComplete && s.hop == 0 && read.Over(end):
+			case st < store.StateComplete && s.Hop == 0 && read.Over(end):
 				closing = append(closing, e)
 			case st == store.StateErased && read.Over(end.Add(ep.cfg.Retention)):
 				expired = append(expired, e)
@@ -318,7 +319,7 @@ func (ep *epochs) over() (closing, complete, behind, expired []due) {
 }
 
 // advance raises the state of an epoch, durably.
-func (ep *epochs) advance(ctx context.Context, e hostedEpoch, to store.State) error {
+func (ep *epochs) advance(ctx context.Context, e tasks.Epoch, to store.State) error {
 	if err := ep.store.Advance(ctx, e.ID(), to); err != nil {
 		return err
 	}
@@ -328,19 +329,19 @@ func (ep *epochs) advance(ctx context.Context, e hostedEpoch, to store.State) er
 
 // expireEpoch deletes what is left of an epoch. Batches that the next hop has not taken in all
 // that time go too: a ciphertext that nobody fetches is only a risk.
-func (ep *epochs) expireEpoch(ctx context.Context, e hostedEpoch) error {
+func (ep *epochs) expireEpoch(ctx context.Context, e tasks.Epoch) error {
 	if err := ep.advance(ctx, e, store.StateExpired); err != nil {
 		return err
 	}
-	e.made.forget(e.Number)
+	e.Made.Forget(e.Number)
 	ep.unscrubbed.Store(true)
-	ep.cfg.Log.Info("epoch expired", "task", e.name(), "epoch", e.Number)
+	ep.cfg.Log.Info("epoch expired", "task", e.ShortID(), "epoch", e.Number)
 	return nil
 }
 
 // closeEpoch stops an epoch's submissions. Every step may be repeated. The keys go before what is left is sealed, which
 // the store may keep from succeeding for as long as it likes.
-func (ep *epochs) closeEpoch(ctx context.Context, e hostedEpoch) error {
+func (ep *epochs) closeEpoch(ctx context.Context, e tasks.Epoch) error {
 	if e.State() == store.StateOpen {
 		if err := ep.advance(ctx, e, store.StateClosed); err != nil {
 			return err
@@ -351,12 +352,12 @@ func (ep *epochs) closeEpoch(ctx context.Context, e hostedEpoch) error {
 
 // complete signs the end of an epoch that has no further batch from here. source is the end of the
 // relay before, nil at the first relay, and where it never came.
-func (ep *epochs) complete(ctx context.Context, e hostedEpoch, source *onion.SignedEnd) error {
+func (ep *epochs) complete(ctx context.Context, e tasks.Epoch, source *onion.SignedEnd) error {
 	made, err := ep.manifests(ctx, e)
 	if err != nil {
 		return err
 	}
-	end, err := onion.NewEnd(e.sign, e.Task, e.Context(), made, source)
+	end, err := onion.NewEnd(e.Sign, e.Task, e.Context(), made, source)
 	if err != nil {
 		return err
 	}
@@ -368,14 +369,14 @@ func (ep *epochs) complete(ctx context.Context, e hostedEpoch, source *onion.Sig
 		return err
 	}
 	e.Reached(store.StateComplete)
-	e.taken.forget(e.Number) // nothing more is pulled
+	e.Taken.Forget(e.Number) // nothing more is pulled
 	ep.wakeEpochLoop()       // it can be erased
 	return nil
 }
 
 // manifests returns those of all batches that were made of an epoch, without their sources: there may be
 // [task.MaxBatches].
-func (ep *epochs) manifests(ctx context.Context, e hostedEpoch) ([]onion.Manifest, error) {
+func (ep *epochs) manifests(ctx context.Context, e tasks.Epoch) ([]onion.Manifest, error) {
 	id := e.ID()
 	next, err := ep.store.Next(ctx, id)
 	if err != nil {
@@ -398,7 +399,7 @@ func (ep *epochs) manifests(ctx context.Context, e hostedEpoch) ([]onion.Manifes
 // forget destroys the keys that open an epoch's ciphertexts and name its clients, when nothing more
 // will be opened. The HPKE key goes first, so that there is never one without the replay set of what
 // it has opened.
-func (ep *epochs) forget(e hostedEpoch) error {
+func (ep *epochs) forget(e tasks.Epoch) error {
 	if err := ep.monitor.WithReserve(e.EraseKey); err != nil {
 		return err
 	}
@@ -407,7 +408,7 @@ func (ep *epochs) forget(e hostedEpoch) error {
 
 // eraseEpoch forgets all that is kept about an epoch but its sealed batches, which need none of it:
 // no further one can come.
-func (ep *epochs) eraseEpoch(ctx context.Context, e hostedEpoch) error {
+func (ep *epochs) eraseEpoch(ctx context.Context, e tasks.Epoch) error {
 	if err := ep.forget(e); err != nil {
 		return err
 	}
@@ -422,6 +423,6 @@ func (ep *epochs) eraseEpoch(ctx context.Context, e hostedEpoch) error {
 		return err
 	}
 	ep.unscrubbed.Store(true)
-	ep.cfg.Log.Info("epoch erased", "task", e.name(), "epoch", e.Number)
+	ep.cfg.Log.Info("epoch erased", "task", e.ShortID(), "epoch", e.Number)
 	return nil
 }

@@ -17,6 +17,7 @@ import (
 	"github.com/doona-dp/doona/randomizer"
 	"github.com/doona-dp/doona/relay/internal/storage"
 	"github.com/doona-dp/doona/relay/internal/store"
+	"github.com/doona-dp/doona/relay/internal/tasks"
 	"github.com/doona-dp/doona/wire/onion"
 	"github.com/doona-dp/doona/wire/problem"
 	"github.com/doona-dp/doona/wire/task"
@@ -38,7 +39,7 @@ func LimitPages(r *Relay, n int) error {
 
 // DrawFrom has a relay draw the dummies of its first task so. Call it before Run.
 func DrawFrom(r *Relay, draw func(*randomizer.Source) ([]uint64, error)) {
-	r.hosted().order[0].draw = draw
+	r.Hosted().Order[0].Draw = draw
 }
 
 // Patterns lists the requests that a relay answers.
@@ -46,12 +47,12 @@ func Patterns(r *Relay) []string { return r.mux().Patterns }
 
 // Kept counts what a relay keeps in memory about epochs and requests.
 func Kept(r *Relay) (n int) {
-	for _, s := range r.hosted().order {
+	for _, s := range r.Hosted().Order {
 		mu := hidden(s, "mu").Addr().Interface().(*sync.Mutex)
 		mu.Lock()
 		n += kept(s)
 		mu.Unlock()
-		n += kept(&s.made) + kept(&s.taken)
+		n += kept(&s.Made) + kept(&s.Taken)
 	}
 	for _, p := range r.mixing.polls.of {
 		n += kept(p)
@@ -84,7 +85,7 @@ func kept(of any) (n int) {
 
 // Poison has a relay keep what one without bounds kept of a pull for an epoch of its first task, whatever its number.
 func Poison(r *Relay, epoch, seq uint64) error {
-	err := r.handout.foundRolledBack(context.Background(), r.hosted().order[0].Epoch(epoch).Ref(seq))
+	err := r.handout.foundRolledBack(context.Background(), r.Hosted().Order[0].Epoch(epoch).Ref(seq))
 	if errors.Is(err, problem.New(problem.SetBack, "")) {
 		return nil
 	}
@@ -141,12 +142,12 @@ func (h *holding) SealWithheld(ctx context.Context, b store.BatchID, build store
 // called.
 func FillHandouts(r *Relay) (free func()) {
 	n := 0
-	for r.handout.handouts.take(r.hosted().order[0]) {
+	for r.handout.handouts.take(r.Hosted().Order[0]) {
 		n++
 	}
 	return func() {
 		for range n {
-			r.handout.handouts.leave(r.hosted().order[0])
+			r.handout.handouts.leave(r.Hosted().Order[0])
 		}
 	}
 }
@@ -350,11 +351,11 @@ func EndQueue(r *Relay) (waiting <-chan bool, late bool) {
 // each time by the code that makes its real batches, and returns their order there: 0, 1, … is that in which they come.
 // Nothing is stored: source is the manifest of the batch before, of which a mix makes its own.
 func Orders(r *Relay, n int, source *onion.SignedManifest) func() ([][]int, error) {
-	s, made := r.hosted().order[0], &builder{Store: r.store, submissions: uint64(n)}
+	s, made := r.Hosted().Order[0], &builder{Store: r.store, submissions: uint64(n)}
 	r.store.BatchStore, r.store.MixStore, r.store.UpkeepStore = made, made, made
 	r.use(r.store, r.clock)
 	slot := func(i int) []byte {
-		out := make([]byte, s.layout.SlotSize(s.hop+1))
+		out := make([]byte, s.Layout.SlotSize(s.Hop+1))
 		out[0] = byte(i)
 		return out
 	}
@@ -365,15 +366,15 @@ func Orders(r *Relay, n int, source *onion.SignedManifest) func() ([][]int, erro
 	}
 	var before *onion.Manifest // opened once: a signature takes as long as all that is tested
 	var openErr error
-	if s.hop > 0 {
-		before, openErr = source.Open(s.Task, s.hop-1)
+	if s.Hop > 0 {
+		before, openErr = source.Open(s.Task, s.Hop-1)
 	}
 	return func() (orders [][]int, err error) {
 		if openErr != nil {
 			return nil, openErr
 		}
 		made.bytes.Reset()
-		if s.hop == 0 {
+		if s.Hop == 0 {
 			err = r.maker.seal(context.Background(), s.Epoch(0).Ref(0), r.store.Seal)
 		} else {
 			err = r.mixing.mixRows(s, source, before, made.rows)
@@ -397,7 +398,7 @@ func Orders(r *Relay, n int, source *onion.SignedManifest) func() ([][]int, erro
 }
 
 // mixRows mixes rows as if they had been opened.
-func (mx *mixer) mixRows(s *hostedTask, source *onion.SignedManifest, m *onion.Manifest, rows []store.Row) error {
+func (mx *mixer) mixRows(s *tasks.Hosted, source *onion.SignedManifest, m *onion.Manifest, rows []store.Row) error {
 	o, err := mx.newIncoming(s.Epoch(0))
 	if err != nil {
 		return err

@@ -13,6 +13,8 @@ import (
 	"github.com/doona-dp/doona/internal/service"
 	"github.com/doona-dp/doona/relay/internal/monitor"
 	"github.com/doona-dp/doona/relay/internal/store"
+	"github.com/doona-dp/doona/relay/internal/tasks"
+	"github.com/doona-dp/doona/wire/codec"
 	"github.com/doona-dp/doona/wire/handover"
 	"github.com/doona-dp/doona/wire/onion"
 	"github.com/doona-dp/doona/wire/problem"
@@ -26,7 +28,7 @@ type handout struct {
 	monitor  *monitor.Monitor
 	clock    *clock.Guard
 	epochs   *epochs
-	host     *host // knows which requests have come before
+	host     *tasks.Host // knows which requests have come before
 	instance instance
 	handouts handouts
 }
@@ -42,7 +44,7 @@ type handoutStore interface {
 }
 
 // batchOf returns what a pull or confirmation is about.
-func (out *handout) batchOf(req *http.Request) (b batchRef, err error) {
+func (out *handout) batchOf(req *http.Request) (b tasks.BatchRef, err error) {
 	e, err := out.epochOf(req)
 	if err != nil {
 		return b, err
@@ -52,8 +54,8 @@ func (out *handout) batchOf(req *http.Request) (b batchRef, err error) {
 }
 
 // epochOf returns what a question for the end of an epoch is about.
-func (out *handout) epochOf(req *http.Request) (e hostedEpoch, err error) {
-	s, err := service.PathTask(req, out.hosted().byID)
+func (out *handout) epochOf(req *http.Request) (e tasks.Epoch, err error) {
+	s, err := service.PathTask(req, out.Hosted().ByID)
 	if err != nil {
 		return e, err
 	}
@@ -62,17 +64,17 @@ func (out *handout) epochOf(req *http.Request) (e hostedEpoch, err error) {
 }
 
 // signed checks that the next hop signed a request, and that the request has not come before.
-func (out *handout) signed(req *http.Request, s *hostedTask, purpose signing.Purpose, body []byte) error {
-	next := s.Party(s.hop + 1).SignKey
+func (out *handout) signed(req *http.Request, s *tasks.Hosted, purpose signing.Purpose, body []byte) error {
+	next := s.Party(s.Hop + 1).SignKey
 	nonce, ok := handover.Verify(next, purpose, body, req.Header.Get(handover.Header))
 	if !ok {
 		return problem.New(problem.Unauthorized, "")
 	}
-	return out.host.fresh(req.Context(), next, nonce)
+	return out.host.Fresh(req.Context(), next, nonce)
 }
 
 // rangeStart returns the first byte that a request asks for, which the longest batch has.
-func rangeStart(s *hostedTask, req *http.Request) (uint64, error) {
+func rangeStart(s *tasks.Hosted, req *http.Request) (uint64, error) {
 	header := req.Header.Get("Range")
 	if header == "" {
 		return 0, nil
@@ -82,7 +84,7 @@ func rangeStart(s *hostedTask, req *http.Request) (uint64, error) {
 	if err != nil || header != "bytes="+strconv.FormatUint(from, 10)+"-" {
 		return 0, problem.New(problem.Malformed, "a range other than bytes=N-")
 	}
-	if most := uint64(handover.MaxBatch(s.Task, s.layout, s.hop)); from >= most {
+	if most := uint64(handover.MaxBatch(s.Task, s.Layout, s.Hop)); from >= most {
 		return 0, problem.New(problem.Malformed, "a range from byte %d: want one below %d", from, most)
 	}
 	return from, nil
@@ -93,7 +95,7 @@ func (out *handout) handlePull(w http.ResponseWriter, req *http.Request) error {
 	if err != nil {
 		return err
 	}
-	from, err := rangeStart(ref.hostedTask, req)
+	from, err := rangeStart(ref.Hosted, req)
 	if err != nil {
 		return err
 	}
@@ -101,22 +103,22 @@ func (out *handout) handlePull(w http.ResponseWriter, req *http.Request) error {
 	if err != nil {
 		return problem.New(problem.Malformed, "%s: %s", handover.BeforeHeader, err)
 	}
-	body := handover.Body(ref.hostedTask.ID, ref.Number, ref.Seq, from, before)
-	if err := out.signed(req, ref.hostedTask, signing.Pull, body); err != nil {
+	body := handover.Body(ref.Hosted.ID, ref.Number, ref.Seq, from, before)
+	if err := out.signed(req, ref.Hosted, signing.Pull, body); err != nil {
 		return err
 	}
-	out.monitor.AskedNow(ref.name())
-	if !ref.approved() { // see setClockPeers
+	out.monitor.AskedNow(ref.ShortID())
+	if !ref.Approved() { // see SetClockPeers
 		start, _ := ref.Window()
-		out.clock.Told(start.Add(-maxSkew)) // it has begun there
+		out.clock.Told(start.Add(-tasks.MaxSkew)) // it has begun there
 	}
 	if err := out.checkHistory(req.Context(), ref, before); err != nil {
 		return err
 	}
-	if !out.handouts.take(ref.hostedTask) {
+	if !out.handouts.take(ref.Hosted) {
 		return out.monitor.TurnAway(problem.Overloaded)
 	}
-	defer out.handouts.leave(ref.hostedTask)
+	defer out.handouts.leave(ref.Hosted)
 	b, err := out.sealed(req, ref)
 	if err != nil {
 		return err
@@ -131,17 +133,17 @@ func (out *handout) handlePull(w http.ResponseWriter, req *http.Request) error {
 	patience := service.WriteTimeout + time.Duration(b.Content.Size())*time.Second/(64<<10) // at 64 kB/s
 	_ = http.NewResponseController(w).SetWriteDeadline(time.Now().Add(patience))
 	w.Header().Set("Cache-Control", "no-store")
-	w.Header().Set("Content-Type", service.MediaType)
+	w.Header().Set("Content-Type", codec.MediaType)
 	http.ServeContent(w, req, "", time.Time{}, b.Content) // a range, where a transfer broke off
 	return nil
 }
 
 // sealed returns a sealed batch, or the problem that says whether it may come yet.
-func (out *handout) sealed(req *http.Request, b batchRef) (*store.Sealed, error) {
+func (out *handout) sealed(req *http.Request, b tasks.BatchRef) (*store.Sealed, error) {
 	// before looking, lest one comes in between
 	over := b.State() >= store.StateComplete
 	if b.State() == store.StateEnded {
-		return nil, ended()
+		return nil, tasks.EndedProblem()
 	}
 	found, err := out.store.Batch(req.Context(), b.BatchID())
 	if errors.Is(err, store.ErrUncut) {
@@ -165,7 +167,7 @@ func (out *handout) handleEnd(w http.ResponseWriter, req *http.Request) error {
 	if err != nil {
 		return err
 	}
-	if err := out.signed(req, e.hostedTask, signing.AskEnd, handover.EndBody(e.hostedTask.ID, e.Number)); err != nil {
+	if err := out.signed(req, e.Hosted, signing.AskEnd, handover.EndBody(e.Hosted.ID, e.Number)); err != nil {
 		return err
 	}
 	if err := out.goesOn(e); err != nil {
@@ -179,12 +181,12 @@ func (out *handout) handleEnd(w http.ResponseWriter, req *http.Request) error {
 		return problem.New(problem.NotSealed, "").Retry(out.cfg.PullInterval)
 	}
 	w.Header().Set("Cache-Control", "no-store")
-	return service.Write(w, service.MediaType, end)
+	return service.Write(w, codec.MediaType, end)
 }
 
 // goesOn is the problem of an epoch of which nothing is handed out or forgotten any more: something was set
 // back, or the operator has ended it.
-func (out *handout) goesOn(e hostedEpoch) error {
+func (out *handout) goesOn(e tasks.Epoch) error {
 	if back := out.store.SetBack(); back != nil {
 		return back
 	}
@@ -203,11 +205,11 @@ func (out *handout) handleConfirm(w http.ResponseWriter, req *http.Request) erro
 	}
 	// Also where there is nothing to confirm: strangers learn what exists neither by the answer nor by how long
 	// a signature takes to check.
-	body := handover.ConfirmBody(b.hostedTask.ID, b.Number, b.Seq, manifest)
-	if err := out.signed(req, b.hostedTask, signing.Confirm, body); err != nil {
+	body := handover.ConfirmBody(b.Hosted.ID, b.Number, b.Seq, manifest)
+	if err := out.signed(req, b.Hosted, signing.Confirm, body); err != nil {
 		return err
 	}
-	if err := out.goesOn(b.hostedEpoch); err != nil && !errors.Is(err, ended()) {
+	if err := out.goesOn(b.Epoch); err != nil && !errors.Is(err, tasks.EndedProblem()) {
 		return err
 	}
 	if missing {
@@ -230,13 +232,13 @@ func (out *handout) handleConfirm(w http.ResponseWriter, req *http.Request) erro
 type handouts struct {
 	mu    sync.Mutex // guards the rest
 	bytes int64
-	tasks map[*hostedTask]int
+	tasks map[*tasks.Hosted]int
 }
 
 const handoutBytes = 64 << 20
 
 // take takes the place of a batch and says whether there was one.
-func (h *handouts) take(s *hostedTask) bool {
+func (h *handouts) take(s *tasks.Hosted) bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	size := handoutBytesOf(s)
@@ -244,23 +246,23 @@ func (h *handouts) take(s *hostedTask) bool {
 		return false
 	}
 	if h.tasks == nil {
-		h.tasks = map[*hostedTask]int{}
+		h.tasks = map[*tasks.Hosted]int{}
 	}
 	h.tasks[s]++
 	h.bytes += size
 	return true
 }
 
-func (h *handouts) leave(s *hostedTask) {
+func (h *handouts) leave(s *tasks.Hosted) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.tasks[s]--
 	h.bytes -= handoutBytesOf(s)
 }
 
-// handoutBytesOf is how much memory a batch of a task takes as it leaves this relay: a chunk, encrypted and not, and where
-// its chunks are.
-func handoutBytesOf(s *hostedTask) int64 {
-	return 2*onion.ChunkSlots*int64(s.layout.SlotSize(s.hop+1)) +
-		handover.MaxBatch(s.Task, s.layout, s.hop)/int64(s.layout.SlotSize(s.hop+1))/onion.ChunkSlots*24
+// handoutBytesOf is how much memory a batch of a task takes as it leaves this relay: a chunk, encrypted and not, and
+// where its chunks are.
+func handoutBytesOf(s *tasks.Hosted) int64 {
+	return 2*onion.ChunkSlots*int64(s.Layout.SlotSize(s.Hop+1)) +
+		handover.MaxBatch(s.Task, s.Layout, s.Hop)/int64(s.Layout.SlotSize(s.Hop+1))/onion.ChunkSlots*24
 }

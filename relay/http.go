@@ -7,6 +7,7 @@ import (
 	display "github.com/doona-dp/doona/internal/look"
 	"github.com/doona-dp/doona/internal/service"
 	"github.com/doona-dp/doona/relay/internal/store"
+	"github.com/doona-dp/doona/relay/internal/tasks"
 	"github.com/doona-dp/doona/wire/endpoint"
 	"github.com/doona-dp/doona/wire/problem"
 )
@@ -31,7 +32,7 @@ func (r *Relay) answer(handle service.Handler) http.HandlerFunc {
 
 // stopped returns the problem of a relay where something was set back.
 func stopped(back *store.SetBack) error {
-	return problem.New(problem.SetBack, "%s", back.Cause).Retry(setBackRetry)
+	return problem.New(problem.SetBack, "%s", back.Cause).Retry(tasks.RollbackRetry)
 }
 
 // open is answer for what pages of any origin may read, and no cache keeps.
@@ -47,21 +48,21 @@ func (r *Relay) Handler() http.Handler { return display.ProtectPublic(r.mux()) }
 
 func (r *Relay) mux() *service.Mux {
 	mux := &service.Mux{}
-	mux.HandleFunc("GET "+endpoint.TaskPath, r.open(r.desk.handleTask))
-	mux.HandleFunc("GET "+endpoint.KeysPath, r.open(r.desk.handleKeys))
+	mux.HandleFunc("GET "+endpoint.TaskPath, r.open(r.desk.HandleTask))
+	mux.HandleFunc("GET "+endpoint.KeysPath, r.open(r.desk.HandleKeys))
 	mux.HandleFunc("OPTIONS "+endpoint.ReportsPath, r.answer(r.ingress.handlePreflight))
 	mux.HandleFunc("POST "+endpoint.ReportsPath, r.answer(r.ingress.handleReport))
 	mux.HandleFunc("GET "+endpoint.BatchPath, r.answer(r.handout.handlePull))
 	mux.HandleFunc("POST "+endpoint.ConfirmPath, r.answer(r.handout.handleConfirm))
 	mux.HandleFunc("GET "+endpoint.EndPath, r.answer(r.handout.handleEnd))
 	mux.HandleFunc("GET "+endpoint.NewsPath, r.answer(r.handout.handleNews))
-	mux.HandleFunc("GET "+endpoint.TimePath, r.open(r.desk.handleTime))
-	mux.HandleFunc("GET "+endpoint.StreamPath, r.open(r.desk.handleStream))
-	mux.HandleFunc("GET "+endpoint.NextKeysPath, r.answer(r.desk.handleNextKeys))
-	mux.HandleFunc("POST "+endpoint.SuccessorsPath, r.answer(r.desk.handleSuccessor))
-	mux.HandleFunc("POST "+endpoint.StatementsPath, r.answer(r.desk.handleStatement))
-	mux.HandleFunc("GET "+endpoint.OwnersKeysPath, r.answer(r.desk.handleOwnersKeys))
-	mux.HandleFunc("POST "+endpoint.OwnersTasksPath, r.answer(r.desk.handleOwnersTask))
+	mux.HandleFunc("GET "+endpoint.TimePath, r.open(r.desk.HandleTime))
+	mux.HandleFunc("GET "+endpoint.StreamPath, r.open(r.desk.HandleStream))
+	mux.HandleFunc("GET "+endpoint.NextKeysPath, r.answer(r.desk.HandleNextKeys))
+	mux.HandleFunc("POST "+endpoint.SuccessorsPath, r.answer(r.desk.HandleSuccessor))
+	mux.HandleFunc("POST "+endpoint.StatementsPath, r.answer(r.desk.HandleStatement))
+	mux.HandleFunc("GET "+endpoint.OwnersKeysPath, r.answer(r.desk.HandleOwnersKeys))
+	mux.HandleFunc("POST "+endpoint.OwnersTasksPath, r.answer(r.desk.HandleOwnersTask))
 	mux.HandleFunc("/", r.open(service.NotFound))
 	return mux
 }

@@ -16,6 +16,8 @@ import (
 	"github.com/doona-dp/doona/randomizer"
 	"github.com/doona-dp/doona/relay/internal/monitor"
 	"github.com/doona-dp/doona/relay/internal/store"
+	"github.com/doona-dp/doona/relay/internal/tasks"
+	"github.com/doona-dp/doona/wire/codec"
 	"github.com/doona-dp/doona/wire/keyfile"
 	"github.com/doona-dp/doona/wire/onion"
 	"github.com/doona-dp/doona/wire/problem"
@@ -89,12 +91,12 @@ func (in *ingress) handlePreflight(w http.ResponseWriter, req *http.Request) err
 }
 
 // reportTask returns the task that a submission is for.
-func (in *ingress) reportTask(req *http.Request) (*hostedTask, error) {
-	s, err := service.PathTask(req, in.hosted().byID)
+func (in *ingress) reportTask(req *http.Request) (*tasks.Hosted, error) {
+	s, err := service.PathTask(req, in.Hosted().ByID)
 	if err != nil {
 		return nil, err
 	}
-	if s.hop != 0 {
+	if s.Hop != 0 {
 		return nil, problem.New(problem.NotIngress, "reports go to %s", s.Relays[0].URL)
 	}
 	return s, nil
@@ -102,7 +104,7 @@ func (in *ingress) reportTask(req *http.Request) (*hostedTask, error) {
 
 // tallyForeign counts a report of a foreign page among an epoch's refusals, if the epoch takes reports by the task and
 // the clock: not by its state, which would show in how long the answer takes. Nothing of the origin is kept.
-func (in *ingress) tallyForeign(req *http.Request, s *hostedTask) {
+func (in *ingress) tallyForeign(req *http.Request, s *tasks.Hosted) {
 	epoch, err := service.PathEpoch(req, s.Task)
 	if err != nil {
 		return
@@ -115,7 +117,7 @@ func (in *ingress) tallyForeign(req *http.Request, s *hostedTask) {
 }
 
 // reportEpoch returns the epoch that a submission is for, if it is open.
-func (in *ingress) reportEpoch(req *http.Request, s *hostedTask) (e hostedEpoch, err error) {
+func (in *ingress) reportEpoch(req *http.Request, s *tasks.Hosted) (e tasks.Epoch, err error) {
 	epoch, err := service.PathEpoch(req, s.Task)
 	if err != nil {
 		return e, err
@@ -129,16 +131,16 @@ func (in *ingress) reportEpoch(req *http.Request, s *hostedTask) (e hostedEpoch,
 	switch {
 	case now.Before(start):
 		return e, problem.New(problem.EpochNotOpen, "").Retry(start.Sub(now)).At(now)
-	case !now.Before(end) || e.State() != store.StateOpen || s.isStopped():
+	case !now.Before(end) || e.State() != store.StateOpen || s.IsStopped():
 		return e, problem.New(problem.EpochClosed, "").At(now)
 	case e.RolledBack():
-		return e, errRolledBack()
+		return e, tasks.RolledBackProblem()
 	}
 	return e, nil
 }
 
-func (in *ingress) takeReport(w http.ResponseWriter, req *http.Request, e hostedEpoch) error {
-	most := int64(e.layout.MaxBody())
+func (in *ingress) takeReport(w http.ResponseWriter, req *http.Request, e tasks.Epoch) error {
+	most := int64(e.Layout.MaxBody())
 	if err := checkHeader(req, most); err != nil {
 		return err
 	}
@@ -146,12 +148,12 @@ func (in *ingress) takeReport(w http.ResponseWriter, req *http.Request, e hosted
 		most = req.ContentLength
 	}
 	client, size := service.Network(in.proxies.Client(req)), reportBytes(most)
-	if name := in.admission.take(e.hostedTask, client, size); name != "" {
+	if name := in.admission.take(e.Hosted, client, size); name != "" {
 		return in.monitor.TurnAway(name)
 	}
-	defer in.admission.leave(e.hostedTask, client, size)
+	defer in.admission.leave(e.Hosted, client, size)
 	var tok []byte
-	if e.withTokens() { // before the body is read: who has none takes no memory
+	if e.WithTokens() { // before the body is read: who has none takes no memory
 		var err error
 		if tok, err = in.checkToken(w, req, e); err != nil {
 			return err
@@ -172,8 +174,8 @@ func (in *ingress) takeReport(w http.ResponseWriter, req *http.Request, e hosted
 // may come without a media type: a browser then asks for no permission first, and a page that is
 // being closed has no time to.
 func checkHeader(req *http.Request, most int64) error {
-	if header := req.Header.Get("Content-Type"); header != "" && header != service.MediaType {
-		if kind, _, err := mime.ParseMediaType(header); err != nil || kind != service.MediaType {
+	if header := req.Header.Get("Content-Type"); header != "" && header != codec.MediaType {
+		if kind, _, err := mime.ParseMediaType(header); err != nil || kind != codec.MediaType {
 			return problem.New(problem.MediaType, "")
 		}
 	}
@@ -215,7 +217,7 @@ func readReport(w http.ResponseWriter, req *http.Request, most int64) ([]byte, e
 const usualReport = 16 << 10
 
 // openReport opens a submission and names its client: by its token, or else by its network.
-func (in *ingress) openReport(e hostedEpoch, body []byte, network netip.Prefix, tok []byte) (*store.Submission,
+func (in *ingress) openReport(e tasks.Epoch, body []byte, network netip.Prefix, tok []byte) (*store.Submission,
 	error) {
 	opener, err := e.Opener()
 	if errors.Is(err, keyfile.ErrErased) {

@@ -32,9 +32,9 @@ func (r *Relay) measure(ctx context.Context) {
 	setPlaces(m, status.Owners)
 	m.Forget(monitor.Refused)
 	m.Forget(monitor.Findings)
-	for _, s := range r.hosted().order {
+	for _, s := range r.Hosted().Order {
 		for _, why := range reasons {
-			m.Set(monitor.Findings, 0, s.name(), string(why)) // so that a first one is an increase
+			m.Set(monitor.Findings, 0, s.ShortID(), string(why)) // so that a first one is an increase
 		}
 	}
 	for _, t := range status.Tasks {

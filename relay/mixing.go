@@ -9,6 +9,7 @@ import (
 	"github.com/doona-dp/doona/internal/clock"
 	"github.com/doona-dp/doona/relay/internal/monitor"
 	"github.com/doona-dp/doona/relay/internal/store"
+	"github.com/doona-dp/doona/relay/internal/tasks"
 	"github.com/doona-dp/doona/wire/codec"
 	"github.com/doona-dp/doona/wire/handover"
 	"github.com/doona-dp/doona/wire/onion"
@@ -49,7 +50,7 @@ const (
 
 // reasons are all findings that there are.
 var reasons = []Reason{findInconsistent, findTooFew, findEnd, findEquivocation, findTooMany, findSpoilt, findLost,
-	findNoKey, findOver, findGiveUp, findRolledBack, findEnded, Reason(handover.ErrStranger.Error()),
+	findNoKey, findOver, findGiveUp, tasks.FindRolledBack, findEnded, Reason(handover.ErrStranger.Error()),
 	Reason(handover.ErrOther.Error()), Reason(handover.ErrAltered.Error())}
 
 // batchesPerTurn is how many batches of an epoch are taken before the other epochs, and what else there is to
@@ -90,7 +91,7 @@ type confirmStore interface {
 
 // pullLoop pulls a task's batches from the relay before, epoch by epoch, until ctx ends. So many tasks of one relay
 // before as there are lines to it do so at a time.
-func (mx *mixer) pullLoop(ctx context.Context, s *hostedTask, lines chan struct{}) {
+func (mx *mixer) pullLoop(ctx context.Context, s *tasks.Hosted, lines chan struct{}) {
 	for {
 		select {
 		case <-ctx.Done():
@@ -111,7 +112,7 @@ func (mx *mixer) pullLoop(ctx context.Context, s *hostedTask, lines chan struct{
 }
 
 // pullTurn pulls from every epoch that has begun and is not complete, and says whether one may have more now.
-func (mx *mixer) pullTurn(ctx context.Context, s *hostedTask) (more bool) {
+func (mx *mixer) pullTurn(ctx context.Context, s *tasks.Hosted) (more bool) {
 	latest := mx.clock.Read().Latest // asking too early does no harm
 	asked := false
 	for e := range s.EachEpoch() {
@@ -132,21 +133,21 @@ func (mx *mixer) pullTurn(ctx context.Context, s *hostedTask) (more bool) {
 		more = more || left
 	}
 	if !asked {
-		mx.monitor.PulledNow(s.name())
+		mx.monitor.PulledNow(s.ShortID())
 	}
 	return more
 }
 
 // pullEpoch takes batches of an epoch that are sealed, and ends the epoch when its time is up. It says whether
 // there may be more now.
-func (mx *mixer) pullEpoch(ctx context.Context, e hostedEpoch) (more bool, err error) {
+func (mx *mixer) pullEpoch(ctx context.Context, e tasks.Epoch) (more bool, err error) {
 	more, err = mx.pullSealed(ctx, e)
 	return more, errors.Join(err, mx.giveUp(ctx, e))
 }
 
 // pullSealed takes batches until there is none, or those of a turn. The cursor is the number of batches that
 // this relay has made of the epoch, so it moves in the transaction that stores one.
-func (mx *mixer) pullSealed(ctx context.Context, e hostedEpoch) (more bool, err error) {
+func (mx *mixer) pullSealed(ctx context.Context, e tasks.Epoch) (more bool, err error) {
 	if err := mx.confirmPulled(ctx, e); err != nil {
 		return false, err
 	}
@@ -168,21 +169,21 @@ func (mx *mixer) pullSealed(ctx context.Context, e hostedEpoch) (more bool, err 
 }
 
 // stopsPulling says whether nothing more is to be taken of an epoch, whatever the relay before has.
-func (mx *mixer) stopsPulling(e hostedEpoch) bool {
+func (mx *mixer) stopsPulling(e tasks.Epoch) bool {
 	return mx.store.SetBack() != nil || e.RolledBack() || mx.clock.Read().Over(mx.giveUpAt(e))
 }
 
 // isSpoilt says whether too many of the batches below a number were destroyed, and ends the epoch then.
-func (mx *mixer) isSpoilt(ctx context.Context, b batchRef) (bool, error) {
+func (mx *mixer) isSpoilt(ctx context.Context, b tasks.BatchRef) (bool, error) {
 	destroyed, err := mx.store.Destroyed(ctx, b.ID())
 	if err != nil || !onion.Spoilt(b.Seq-min(b.Seq, destroyed), destroyed) {
 		return false, err
 	}
-	return true, errors.Join(mx.epochs.note(ctx, b, findSpoilt), mx.epochs.complete(ctx, b.hostedEpoch, nil))
+	return true, errors.Join(mx.epochs.note(ctx, b, findSpoilt), mx.epochs.complete(ctx, b.Epoch, nil))
 }
 
 // giveUpAt is when this relay stops waiting for the end of an epoch.
-func (mx *mixer) giveUpAt(e hostedEpoch) time.Time {
+func (mx *mixer) giveUpAt(e tasks.Epoch) time.Time {
 	return time.Unix(int64(e.Epochs.End(e.Number)), 0).Add(mx.cfg.GiveUp)
 }
 
@@ -228,23 +229,23 @@ func outcomeOf(err error) pullOutcome {
 }
 
 // pullBatch takes one batch and says whether the epoch has no further one now.
-func (mx *mixer) pullBatch(ctx context.Context, b batchRef) (done bool, err error) {
-	polling := mx.polls.task(b.hostedTask)
+func (mx *mixer) pullBatch(ctx context.Context, b tasks.BatchRef) (done bool, err error) {
+	polling := mx.polls.task(b.Hosted)
 	begun, told := time.Now(), polling.lastPoll.Load()
 	before, err := mx.before(ctx, b)
 	if err != nil {
 		return false, err
 	}
-	in, err := mx.newIncoming(b.hostedEpoch)
+	in, err := mx.newIncoming(b.Epoch)
 	if err != nil {
 		return false, err
 	}
 	defer in.close()
-	signed, err := b.upstream.PullEach(ctx, handover.Request{Open: b.Open, From: b.hop - 1, Epoch: b.Number,
+	signed, err := b.Upstream.PullEach(ctx, handover.Request{Open: b.Open, From: b.Hop - 1, Epoch: b.Number,
 		Seq: b.Seq, Before: before,
 		Witness: func(signed *onion.SignedManifest) error { return mx.witness(ctx, b, in, signed) }}, in.take)
 	if answered := new(problem.Problem); err == nil || errors.As(err, &answered) && answered.Name != "" {
-		mx.monitor.PulledNow(b.name())
+		mx.monitor.PulledNow(b.ShortID())
 	}
 	switch outcomeOf(err) {
 	case pullNotSealed:
@@ -252,43 +253,43 @@ func (mx *mixer) pullBatch(ctx context.Context, b batchRef) (done bool, err erro
 		return true, nil
 	case pullComplete:
 		// Only after its end: the word of another cannot end an epoch early and erase its key.
-		if !mx.mayEnd(b.hostedEpoch) {
+		if !mx.mayEnd(b.Epoch) {
 			return true, nil
 		}
-		return true, mx.takeEnd(ctx, b.hostedEpoch)
+		return true, mx.takeEnd(ctx, b.Epoch)
 	case pullEnded:
 		return true, mx.epochs.note(ctx, b, findOver)
 	case pullConfirmed:
 		return mx.lost(ctx, b)
 	case pullEquivocated:
-		return true, errors.Join(mx.epochs.note(ctx, b, findEquivocation), mx.epochs.complete(ctx, b.hostedEpoch, nil))
+		return true, errors.Join(mx.epochs.note(ctx, b, findEquivocation), mx.epochs.complete(ctx, b.Epoch, nil))
 	case pullTooMany:
-		return true, errors.Join(mx.epochs.note(ctx, b, findTooMany), mx.epochs.complete(ctx, b.hostedEpoch, nil))
+		return true, errors.Join(mx.epochs.note(ctx, b, findTooMany), mx.epochs.complete(ctx, b.Epoch, nil))
 	case pullForeign:
 		return true, mx.epochs.note(ctx, b, Reason(handover.Foreign(err).Error()))
 	case pullRefused:
 		refused := new(handover.Refused)
 		errors.As(err, &refused)
-		err = mx.refuse(ctx, b.hostedTask, refused.Signed, findInconsistent, "error", refused)
+		err = mx.refuse(ctx, b.Hosted, refused.Signed, findInconsistent, "error", refused)
 	case pullTaken:
 		mx.monitor.Since(monitor.Pull, begun)
-		err = mx.mixBatch(ctx, b.hostedTask, signed, in)
+		err = mx.mixBatch(ctx, b.Hosted, signed, in)
 	case pullFailed: // or another process has made the batch, or ended the epoch
 	}
 	if err != nil && !errors.Is(err, store.ErrMade) && !errors.Is(err, store.ErrOver) {
 		return true, err
 	}
-	return errors.Is(err, store.ErrOver), mx.confirmPulled(ctx, b.hostedEpoch)
+	return errors.Is(err, store.ErrOver), mx.confirmPulled(ctx, b.Epoch)
 }
 
 // witness keeps the manifest of a batch that comes in, and says whether its slots may: it is asked before the first one
 // is read.
-func (mx *mixer) witness(ctx context.Context, b batchRef, in *incomingBatch, signed *onion.SignedManifest) error {
+func (mx *mixer) witness(ctx context.Context, b tasks.BatchRef, in *incomingBatch, signed *onion.SignedManifest) error {
 	err := mx.store.Witness(ctx, b.BatchID(), signed)
 	if err != nil {
 		return err
 	}
-	if in.manifest, err = signed.Open(b.Task, b.hop-1); err != nil {
+	if in.manifest, err = signed.Open(b.Task, b.Hop-1); err != nil {
 		return err
 	}
 	if short := mx.monitor.Reserve.Short(); short != nil && !in.manifest.Destroyed() {
@@ -302,7 +303,7 @@ var errTooMany = errors.New(string(findTooMany))
 // mayFollow is errTooMany where an epoch has no batch of this number: the task has no so many, or the batch before
 // was the first relay's last. It is asked before the first slot is read, so a first relay that makes many small
 // batches costs the others a manifest. Of a batch that was refused nobody knows what the first relay had.
-func (mx *mixer) mayFollow(ctx context.Context, b batchRef) error {
+func (mx *mixer) mayFollow(ctx context.Context, b tasks.BatchRef) error {
 	if !b.HasBatch(b.Seq) {
 		return errTooMany
 	}
@@ -316,7 +317,7 @@ func (mx *mixer) mayFollow(ctx context.Context, b batchRef) error {
 	if err != nil {
 		return err
 	}
-	chain, err := source.Check(b.Task, b.upstreamContext(), b.Seq-1)
+	chain, err := source.Check(b.Task, b.UpstreamContext(), b.Seq-1)
 	if err == nil && chain[0].Last(b.Task) {
 		return errTooMany
 	}
@@ -326,8 +327,8 @@ func (mx *mixer) mayFollow(ctx context.Context, b batchRef) error {
 // takeEnd ends an epoch by the signed word of the relay before: only with all batches that it tells of,
 // if these gave out what came in here, and if it has signed no further one. Else the epoch waits for them,
 // or until it is given up.
-func (mx *mixer) takeEnd(ctx context.Context, e hostedEpoch) error {
-	source, chain, err := e.upstream.End(ctx, e.Open, e.hop-1, e.Number)
+func (mx *mixer) takeEnd(ctx context.Context, e tasks.Epoch) error {
+	source, chain, err := e.Upstream.End(ctx, e.Open, e.Hop-1, e.Number)
 	if errors.Is(err, handover.ErrNotSealed) {
 		return nil
 	}
@@ -354,7 +355,7 @@ func (mx *mixer) takeEnd(ctx context.Context, e hostedEpoch) error {
 
 // lost notes that a batch was confirmed from here and is not held here, unless another process on the
 // same store has made it since this one looked. It is pullBatch for the rest.
-func (mx *mixer) lost(ctx context.Context, b batchRef) (done bool, err error) {
+func (mx *mixer) lost(ctx context.Context, b tasks.BatchRef) (done bool, err error) {
 	next, err := mx.store.Next(ctx, b.ID())
 	if err != nil || next > b.Seq {
 		return err != nil, err
@@ -363,7 +364,7 @@ func (mx *mixer) lost(ctx context.Context, b batchRef) (done bool, err error) {
 }
 
 // giveUp ends an epoch whose end the relay before does not tell.
-func (mx *mixer) giveUp(ctx context.Context, e hostedEpoch) error {
+func (mx *mixer) giveUp(ctx context.Context, e tasks.Epoch) error {
 	if e.State() >= store.StateComplete || !mx.clock.Read().Over(mx.giveUpAt(e)) {
 		return nil
 	}
@@ -376,10 +377,10 @@ func (mx *mixer) giveUp(ctx context.Context, e hostedEpoch) error {
 
 // note keeps a finding, and logs it the first time, and then each time that it was found of twice as many numbers: a
 // neighbour fills no log.
-func (ep *epochs) note(ctx context.Context, b batchRef, why Reason, details ...any) error {
+func (ep *epochs) note(ctx context.Context, b tasks.BatchRef, why Reason, details ...any) error {
 	times, err := ep.store.Note(ctx, b.BatchID(), why)
 	if bits.OnesCount64(times) == 1 {
-		ep.cfg.Log.Warn("finding", append([]any{"task", b.name(), "epoch", b.Number, "batch", b.Seq, "reason", why,
+		ep.cfg.Log.Warn("finding", append([]any{"task", b.ShortID(), "epoch", b.Number, "batch", b.Seq, "reason", why,
 			"batches", times}, details...)...)
 	}
 	return err
@@ -387,7 +388,7 @@ func (ep *epochs) note(ctx context.Context, b batchRef, why Reason, details ...a
 
 // mixBatch makes this relay's batch out of the one before, which has been checked, and stores it with
 // the replay entries.
-func (mx *mixer) mixBatch(ctx context.Context, s *hostedTask, signed *onion.SignedManifest, o *incomingBatch) error {
+func (mx *mixer) mixBatch(ctx context.Context, s *tasks.Hosted, signed *onion.SignedManifest, o *incomingBatch) error {
 	if o.opener == nil {
 		return mx.refuse(ctx, s, signed, findNoKey)
 	}
@@ -396,7 +397,7 @@ func (mx *mixer) mixBatch(ctx context.Context, s *hostedTask, signed *onion.Sign
 	}
 	begun, m := time.Now(), o.manifest
 	b := s.Epoch(m.Epoch).Ref(m.Seq)
-	mine := &batchDraft{batchRef: b, submissions: m.Submissions, in: counts(m, s.Task), source: signed}
+	mine := &batchDraft{BatchRef: b, submissions: m.Submissions, in: counts(m, s.Task), source: signed}
 	opened, repeats := len(o.tags), 0
 	if !m.Destroyed() { // else a manifest without slots would buy the work of a draw
 		if err := o.addDummies(mine); err != nil {
@@ -431,7 +432,7 @@ func (mx *mixer) mixBatch(ctx context.Context, s *hostedTask, signed *onion.Sign
 	mx.monitor.Tally(b.ID(), "slot does not open", total(mine.in)-opened)
 	mx.maker.countBatch(s, tooFew != nil)
 	mx.epochs.scrubSoon()
-	mx.cfg.Log.Info("mixed", "task", s.name(), "epoch", b.Number, "batch", b.Seq, "destroyed", tooFew != nil)
+	mx.cfg.Log.Info("mixed", "task", s.ShortID(), "epoch", b.Number, "batch", b.Seq, "destroyed", tooFew != nil)
 	if tooFew != nil && !m.Destroyed() {
 		return mx.epochs.note(ctx, b, findTooFew)
 	}
@@ -440,7 +441,7 @@ func (mx *mixer) mixBatch(ctx context.Context, s *hostedTask, signed *onion.Sign
 
 // addDummies adds the relay's dummies.
 func (o *incomingBatch) addDummies(m *batchDraft) error {
-	dummies, err := drawDummies(m.hostedEpoch)
+	dummies, err := drawDummies(m.Epoch)
 	if err != nil {
 		return err
 	}
@@ -456,14 +457,14 @@ func (o *incomingBatch) addDummies(m *batchDraft) error {
 var errDestroyed = errors.New("the relay before destroyed the batch")
 
 // refuse stores a destroyed batch of the number that a signed manifest claims, and why.
-func (mx *mixer) refuse(ctx context.Context, s *hostedTask, source *onion.SignedManifest, why Reason,
+func (mx *mixer) refuse(ctx context.Context, s *tasks.Hosted, source *onion.SignedManifest, why Reason,
 	details ...any) error {
-	m, err := source.Open(s.Task, s.hop-1)
+	m, err := source.Open(s.Task, s.Hop-1)
 	if err != nil {
 		return err
 	}
 	b := s.Epoch(m.Epoch).Ref(m.Seq)
-	none := &batchDraft{batchRef: b, submissions: m.Submissions, in: counts(m, s.Task), source: source}
+	none := &batchDraft{BatchRef: b, submissions: m.Submissions, in: counts(m, s.Task), source: source}
 	err = mx.store.MixWithheld(ctx, b.BatchID(), nil, func(*store.Fresh, store.Put) (*store.Made, error) {
 		return mx.maker.destroy(none)
 	})
@@ -487,7 +488,7 @@ func total(counts []uint64) (sum int) {
 }
 
 // confirmPulled tells the relay before which of its batches are safe here.
-func (mx *mixer) confirmPulled(ctx context.Context, e hostedEpoch) error {
+func (mx *mixer) confirmPulled(ctx context.Context, e tasks.Epoch) error {
 	id := e.ID()
 	untold, err := mx.confirms.Untold(ctx, id)
 	if err != nil {
@@ -505,12 +506,12 @@ func (mx *mixer) confirmPulled(ctx context.Context, e hostedEpoch) error {
 }
 
 // confirmOne confirms the batch that this relay's own was made from; its manifest is in there.
-func (mx *mixer) confirmOne(ctx context.Context, b batchRef) error {
+func (mx *mixer) confirmOne(ctx context.Context, b tasks.BatchRef) error {
 	source, err := mx.sourceOf(ctx, b)
 	if err != nil {
 		return err
 	}
-	err = b.upstream.Confirm(ctx, b.Open, b.hop-1, b.Number, b.Seq, source.Manifest)
+	err = b.Upstream.Confirm(ctx, b.Open, b.Hop-1, b.Number, b.Seq, source.Manifest)
 	if errors.Is(err, problem.New(problem.Unauthorized, "")) {
 		// It signed two batches of this number, or was set back: it has nothing of ours to delete.
 		return mx.epochs.note(ctx, b, Reason(handover.ErrOther.Error()))
@@ -519,8 +520,8 @@ func (mx *mixer) confirmOne(ctx context.Context, b batchRef) error {
 }
 
 // before returns what this relay has had of the numbers before one.
-func (mx *mixer) before(ctx context.Context, b batchRef) (before handover.Before, err error) {
-	had, err := b.taken.below(b.Number, b.Seq, func(seq uint64) ([]byte, error) {
+func (mx *mixer) before(ctx context.Context, b tasks.BatchRef) (before handover.Before, err error) {
+	had, err := b.Taken.Below(b.Number, b.Seq, func(seq uint64) ([]byte, error) {
 		source, err := mx.sourceOf(ctx, b.Ref(seq))
 		if err != nil {
 			return nil, err
@@ -534,7 +535,7 @@ func (mx *mixer) before(ctx context.Context, b batchRef) (before handover.Before
 }
 
 // sourceOf returns the manifest that a batch here was made from.
-func (mx *mixer) sourceOf(ctx context.Context, b batchRef) (*onion.SignedManifest, error) {
+func (mx *mixer) sourceOf(ctx context.Context, b tasks.BatchRef) (*onion.SignedManifest, error) {
 	manifest, _, err := mx.store.Manifest(ctx, b.BatchID())
 	if err != nil {
 		return nil, err

@@ -33,12 +33,12 @@ func (n TaskNeed) String() string {
 
 // BatchNeeds returns what a batch of each task takes. It is an error where the disk of a SQLite store is smaller.
 func (i *Inspected) BatchNeeds() (out []TaskNeed, err error) {
-	for _, s := range i.hosted().order {
+	for _, s := range i.Hosted().Order {
 		needs, err := handover.Needs(s.Task, handover.FullLoad(s.Task))
 		if err != nil {
 			return nil, err
 		}
-		need := needs[s.hop]
+		need := needs[s.Hop]
 		if path, ok := strings.CutPrefix(i.cfg.Store, service.SchemeSQLite); ok {
 			size, _, err := durable.Room(filepath.Dir(path))
 			if err != nil {
@@ -51,7 +51,7 @@ func (i *Inspected) BatchNeeds() (out []TaskNeed, err error) {
 			}
 		}
 		further := 0.
-		if strings.HasPrefix(i.cfg.Store, service.SchemeSQLite) && s.hop == 0 && !s.SaysBatches() {
+		if strings.HasPrefix(i.cfg.Store, service.SchemeSQLite) && s.Hop == 0 && !s.SaysBatches() {
 			further = handover.KnownMemory
 		}
 		out = append(out, TaskNeed{s.ID.String(), need, further})

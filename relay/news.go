@@ -12,6 +12,7 @@ import (
 
 	"github.com/doona-dp/doona/internal/service"
 	"github.com/doona-dp/doona/relay/internal/store"
+	"github.com/doona-dp/doona/relay/internal/tasks"
 	"github.com/doona-dp/doona/wire/codec"
 	"github.com/doona-dp/doona/wire/handover"
 	"github.com/doona-dp/doona/wire/problem"
@@ -41,9 +42,9 @@ type neighbour struct {
 }
 
 // neighbourOf returns the relay before, of a task in which this one is not the first.
-func neighbourOf(s *hostedTask) neighbour {
-	at := s.Relays[s.hop-1]
-	return neighbour{task.Party{URL: at.URL, SignKey: at.SignKey}, s.Relays[s.hop].SignKey}
+func neighbourOf(s *tasks.Hosted) neighbour {
+	at := s.Relays[s.Hop-1]
+	return neighbour{task.Party{URL: at.URL, SignKey: at.SignKey}, s.Relays[s.Hop].SignKey}
 }
 
 // upstreamSnapshot is what the relay before has told.
@@ -57,15 +58,15 @@ type upstreamSnapshot struct {
 // polls has what the pulls of each task go by.
 type polls struct {
 	mu sync.Mutex // guards of
-	of map[*hostedTask]*polling
+	of map[*tasks.Hosted]*polling
 }
 
 // task returns what the pulls of a task go by.
-func (p *polls) task(s *hostedTask) *polling {
+func (p *polls) task(s *tasks.Hosted) *polling {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.of == nil {
-		p.of = map[*hostedTask]*polling{}
+		p.of = map[*tasks.Hosted]*polling{}
 	}
 	if p.of[s] == nil {
 		p.of[s] = &polling{wake: make(chan struct{}, 1), waits: map[uint64]waits{}}
@@ -74,10 +75,10 @@ func (p *polls) task(s *hostedTask) *polling {
 }
 
 // keep forgets all tasks but these.
-func (p *polls) keep(tasks []*hostedTask) {
+func (p *polls) keep(hosted []*tasks.Hosted) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	maps.DeleteFunc(p.of, func(s *hostedTask, _ *polling) bool { return !slices.Contains(tasks, s) })
+	maps.DeleteFunc(p.of, func(s *tasks.Hosted, _ *polling) bool { return !slices.Contains(hosted, s) })
 }
 
 // polling is what a task's pulls go by. Each task has one.
@@ -102,18 +103,18 @@ func (mx *mixer) newsLoop(ctx context.Context, n neighbour) {
 	defer tick.Stop()
 	told := (*upstreamSnapshot)(nil)
 	for known := (*handover.News)(nil); ; {
-		tasks := slices.DeleteFunc(slices.Clone(mx.hosted().order), func(s *hostedTask) bool {
-			return s.hop == 0 || neighbourOf(s) != n
+		tasks := slices.DeleteFunc(slices.Clone(mx.Hosted().Order), func(s *tasks.Hosted) bool {
+			return s.Hop == 0 || neighbourOf(s) != n
 		})
 		if len(tasks) > 0 { // else all have been dropped
 			// Who does not answer is asked for every task: what that comes to is logged.
 			known, _ = client.News(ctx, n.relay, known)
 		}
 		told = told.hear(known, func(id store.EpochID) bool {
-			s := mx.hosted().byID[id.Task]
+			s := mx.Hosted().ByID[id.Task]
 			return s != nil && id.Epoch < s.Epochs.Count
 		})
-		mx.polls.keep(mx.hosted().order)
+		mx.polls.keep(mx.Hosted().Order)
 		for _, s := range tasks {
 			p := mx.polls.task(s)
 			p.lastPoll.Store(told)
@@ -150,8 +151,8 @@ func (h *upstreamSnapshot) hear(n *handover.News, concerns func(store.EpochID) b
 }
 
 // isSpared says whether there is nothing to ask for in an epoch: what was told last is what was found last.
-func (mx *mixer) isSpared(e hostedEpoch) bool {
-	p := mx.polls.task(e.hostedTask)
+func (mx *mixer) isSpared(e tasks.Epoch) bool {
+	p := mx.polls.task(e.Hosted)
 	told := p.lastPoll.Load()
 	if told == nil || time.Since(told.at) > newsAge+2*mx.cfg.PullInterval {
 		return false
@@ -167,7 +168,7 @@ func (mx *mixer) isSpared(e hostedEpoch) bool {
 const newsAge = 30 * time.Second
 
 // waitsFor takes note that a batch is not sealed, by a pull that began when so much had been told.
-func (p *polling) waitsFor(b batchRef, told *upstreamSnapshot) {
+func (p *polling) waitsFor(b tasks.BatchRef, told *upstreamSnapshot) {
 	if told == nil {
 		return
 	}
@@ -187,13 +188,13 @@ func (out *handout) handleNews(w http.ResponseWriter, req *http.Request) error {
 		return err
 	}
 	nonce, ok := handover.Verify(hop, signing.News, handover.NewsBody(own, hop), req.Header.Get(handover.Header))
-	shared := slices.DeleteFunc(slices.Clone(out.hosted().order), func(s *hostedTask) bool {
-		return s.Relays[s.hop].SignKey != own || s.Party(s.hop+1).SignKey != hop
+	shared := slices.DeleteFunc(slices.Clone(out.Hosted().Order), func(s *tasks.Hosted) bool {
+		return s.Relays[s.Hop].SignKey != own || s.Party(s.Hop+1).SignKey != hop
 	})
 	if !ok || len(shared) == 0 { // a stranger's nonces are not remembered
 		return problem.New(problem.Unauthorized, "")
 	}
-	if err := out.host.fresh(req.Context(), hop, nonce); err != nil {
+	if err := out.host.Fresh(req.Context(), hop, nonce); err != nil {
 		return err
 	}
 	if back := out.store.SetBack(); back != nil {
@@ -204,7 +205,7 @@ func (out *handout) handleNews(w http.ResponseWriter, req *http.Request) error {
 		return err
 	}
 	for _, s := range shared {
-		out.monitor.AskedNow(s.name())
+		out.monitor.AskedNow(s.ShortID())
 	}
 	w.Header().Set("Cache-Control", "no-store")
 	w.Header().Set("ETag", handover.NewsTag(raw))
@@ -212,11 +213,11 @@ func (out *handout) handleNews(w http.ResponseWriter, req *http.Request) error {
 		w.WriteHeader(http.StatusNotModified)
 		return nil
 	}
-	return service.Write(w, service.MediaType, raw)
+	return service.Write(w, codec.MediaType, raw)
 }
 
 // newsOf returns the news of some tasks.
-func (out *handout) newsOf(tasks []*hostedTask) *handover.News {
+func (out *handout) newsOf(tasks []*tasks.Hosted) *handover.News {
 	news := &handover.News{Instance: out.instance[:], Epochs: []handover.Waiting{}}
 	latest := out.clock.Read().Latest
 	for _, s := range tasks {

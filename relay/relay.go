@@ -37,6 +37,7 @@ import (
 	"github.com/doona-dp/doona/relay/internal/spill"
 	"github.com/doona-dp/doona/relay/internal/storage"
 	"github.com/doona-dp/doona/relay/internal/store"
+	"github.com/doona-dp/doona/relay/internal/tasks"
 	"github.com/doona-dp/doona/wire/handover"
 	"github.com/doona-dp/doona/wire/keyfile"
 )
@@ -44,7 +45,7 @@ import (
 // setup is what a configuration comes to without its store: keys, a certificate, the tasks.
 type setup struct {
 	cfg Config
-	*registry
+	*tasks.Registry
 	signers  *keyfile.Signers
 	proxies  service.Proxies
 	outgoing http.RoundTripper // of all requests that the relay makes
@@ -65,8 +66,8 @@ type Relay struct {
 	monitor *monitor.Monitor
 	clock   *clock.Guard
 
-	host    *host
-	desk    *desk
+	host    *tasks.Host
+	desk    *tasks.Desk
 	maker   *batchMaker
 	epochs  *epochs
 	ingress *ingress
@@ -108,7 +109,7 @@ func open(cfg Config) (*Relay, error) {
 	r.monitor = monitor.New(s.cfg.Log)
 	r.connections = service.NewConnections(s.cfg.MaxConnections, s.proxies,
 		func() { r.monitor.Add(monitor.Unconnected, 1) })
-	if err := s.prepareOwners(); err != nil {
+	if err := s.Prepare(); err != nil {
 		return nil, err
 	}
 	if r.vault, err = store.OpenOrCreateVault(s.cfg.Secret); err != nil {
@@ -126,8 +127,8 @@ func open(cfg Config) (*Relay, error) {
 
 // assemble makes the stages.
 func (r *Relay) assemble() {
-	r.host = newHost(r.registry, r.vault, r.monitor)
-	r.desk = &desk{host: r.host}
+	r.host = tasks.NewHost(r.Registry, r.vault, r.monitor)
+	r.desk = &tasks.Desk{Host: r.host}
 	r.maker = &batchMaker{monitor: r.monitor, scratch: r.cfg.Scratch, memory: spill.Memory}
 	r.epochs = &epochs{setup: r.setup, vault: r.vault, monitor: r.monitor, maker: r.maker, host: r.host,
 		wake: make(chan struct{}, 1)}
@@ -137,13 +138,13 @@ func (r *Relay) assemble() {
 	r.mixing = &mixer{setup: r.setup, vault: r.vault, monitor: r.monitor, maker: r.maker, epochs: r.epochs}
 	r.handout = &handout{setup: r.setup, monitor: r.monitor, epochs: r.epochs, host: r.host, instance: newInstance()}
 	r.use(r.store, r.clock)
-	r.host.showAll()
+	r.host.ShowAll()
 }
 
 // use has all stages work with a store and a clock.
 func (r *Relay) use(kept storage.Store, now *clock.Guard) {
 	r.store, r.clock = kept, now
-	r.host.store, r.host.clock = kept, now
+	r.host.Store, r.host.Clock = kept, now
 	r.maker.store = kept
 	r.epochs.store, r.epochs.whole, r.epochs.clock = kept, kept, now
 	r.ingress.store, r.ingress.clock = kept, now
@@ -154,10 +155,10 @@ func (r *Relay) use(kept storage.Store, now *clock.Guard) {
 // join ties the tasks' keys to the store, and holds the store against the marks in the key files. A relay
 // where something was set back runs, and says so; it does nothing else.
 func (r *Relay) join() error {
-	if err := r.bind(r.store, (*keyfile.HPKE).Bind); err != nil {
+	if err := r.Bind(r.store, (*keyfile.HPKE).Bind); err != nil {
 		return err
 	}
-	if err := r.watch(r.vault); err != nil {
+	if err := r.Watch(r.vault); err != nil {
 		return err
 	}
 	all, err := r.store.Follow(context.Background())
@@ -169,7 +170,7 @@ func (r *Relay) join() error {
 	if err != nil {
 		return err
 	}
-	return r.loadStates(all)
+	return r.LoadStates(all)
 }
 
 // Inspected is a relay that is only looked at, also beside the process that serves it.
@@ -188,7 +189,7 @@ func Inspect(cfg Config) (*Inspected, error) {
 	}
 	vault, err := store.OpenVault(s.cfg.Secret)
 	if err == nil {
-		err = s.watch(vault)
+		err = s.Watch(vault)
 	}
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return nil, err
@@ -207,7 +208,7 @@ func Inspect(cfg Config) (*Inspected, error) {
 
 // join checks what [Relay.join] checks.
 func (i *Inspected) join() error {
-	if err := i.bind(i.store, (*keyfile.HPKE).CheckStore); err != nil {
+	if err := i.Bind(i.store, (*keyfile.HPKE).CheckStore); err != nil {
 		return err
 	}
 	if back, err := i.setBack(context.Background()); back != nil || err != nil {
@@ -217,7 +218,7 @@ func (i *Inspected) join() error {
 	if err != nil {
 		return err
 	}
-	return i.loadStates(all)
+	return i.LoadStates(all)
 }
 
 // setBack returns what was set back.
@@ -266,20 +267,20 @@ func load(cfg Config) (*setup, error) {
 	if s.tls, err = cfg.tlsConfig(s.outgoing); err != nil {
 		return nil, err
 	}
-	s.registry, err = loadRegistry(s.tasksConfig())
+	s.Registry, err = tasks.Load(s.tasksConfig())
 	return s, err
 }
 
-// tasksConfig returns what the registry of tasks is told.
-func (s *setup) tasksConfig() tasksConfig {
-	c := tasksConfig{Signers: s.signers, Outgoing: s.outgoing, Skew: s.cfg.Skew, PullInterval: s.cfg.PullInterval,
+// Config returns what the registry of tasks is told.
+func (s *setup) tasksConfig() tasks.Config {
+	c := tasks.Config{Signers: s.signers, Outgoing: s.outgoing, Skew: s.cfg.Skew, PullInterval: s.cfg.PullInterval,
 		Retention: s.cfg.Retention, Clock: s.cfg.Clock, Log: s.cfg.Log, Fits: s.cfg.checkMemory}
 	for _, t := range s.cfg.Tasks {
 		service.Default(&t.HPKEKeys, s.cfg.HPKEKeys)
-		c.Tasks = append(c.Tasks, taskSource(t))
+		c.Tasks = append(c.Tasks, tasks.Source(t))
 	}
 	for _, o := range s.cfg.Owners {
-		c.Owners = append(c.Owners, ownerSource(o))
+		c.Owners = append(c.Owners, tasks.OwnerSource(o))
 	}
 	return c
 }

@@ -40,7 +40,7 @@ func (s *setup) keepRoom(in *durable.Reserve) error {
 			return err
 		}
 	}
-	return s.keepOwnersRoom(in)
+	return s.KeepRoom(in)
 }
 
 // refillLoop takes what is missing of the room that is kept, as far as there is any. It does not wait for the turns of

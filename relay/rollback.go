@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/doona-dp/doona/relay/internal/store"
+	"github.com/doona-dp/doona/relay/internal/tasks"
 	"github.com/doona-dp/doona/wire/handover"
 )
 
@@ -17,9 +18,9 @@ import (
 // nothing more is taken, made or handed out in that epoch, until the operator has put back what is newer, or ended
 // the epochs.
 
-// checkBegun is errRolledBack in an epoch of which the next hop knows more than the store, as its pull of a
+// checkBegun is RolledBackProblem in an epoch of which the next hop knows more than the store, as its pull of a
 // number tells. An epoch that has not begun here has nothing to be behind.
-func (out *handout) checkBegun(ctx context.Context, b batchRef) error {
+func (out *handout) checkBegun(ctx context.Context, b tasks.BatchRef) error {
 	if err := b.CheckServable(); err != nil {
 		return err
 	}
@@ -34,16 +35,16 @@ func (out *handout) checkBegun(ctx context.Context, b batchRef) error {
 	return out.foundRolledBack(ctx, b)
 }
 
-// checkHistory is errRolledBack in an epoch that is behind, or where the next hop has had another batch of a number
+// checkHistory is RolledBackProblem in an epoch that is behind, or where the next hop has had another batch of a number
 // before this one, or one that is not made yet.
-func (out *handout) checkHistory(ctx context.Context, b batchRef, before handover.Before) error {
+func (out *handout) checkHistory(ctx context.Context, b tasks.BatchRef, before handover.Before) error {
 	if err := b.CheckServable(); err != nil {
 		return err
 	}
 	if b.Seq == 0 || before == (handover.Before{}) {
 		return nil
 	}
-	had, err := b.made.below(b.Number, b.Seq, func(seq uint64) ([]byte, error) {
+	had, err := b.Made.Below(b.Number, b.Seq, func(seq uint64) ([]byte, error) {
 		manifest, _, err := out.store.Manifest(ctx, b.ID().Batch(seq))
 		return manifest, err
 	})
@@ -56,16 +57,16 @@ func (out *handout) checkHistory(ctx context.Context, b batchRef, before handove
 	return out.foundRolledBack(ctx, b)
 }
 
-func (out *handout) foundRolledBack(ctx context.Context, b batchRef) error {
+func (out *handout) foundRolledBack(ctx context.Context, b tasks.BatchRef) error {
 	b.SetRolledBack()
-	return errors.Join(errRolledBack(), out.epochs.note(ctx, b, findRolledBack))
+	return errors.Join(tasks.RolledBackProblem(), out.epochs.note(ctx, b, tasks.FindRolledBack))
 }
 
 // loadRolledBack takes note of what this process, or another one on the store, has found before.
 func (ep *epochs) loadRolledBack(ctx context.Context) error {
 	all, err := ep.store.Findings(ctx)
 	for _, f := range all {
-		if s := ep.hosted().byID[f.ID.Task]; s != nil && f.Reason == findRolledBack {
+		if s := ep.Hosted().ByID[f.ID.Task]; s != nil && f.Reason == tasks.FindRolledBack {
 			s.Epoch(f.ID.Epoch).SetRolledBack()
 		}
 	}
@@ -74,7 +75,7 @@ func (ep *epochs) loadRolledBack(ctx context.Context) error {
 
 // endRolledBack ends what must not be kept of such an epoch: its keys, when it is over, and the rest when its
 // retention is.
-func (ep *epochs) endRolledBack(ctx context.Context, e hostedEpoch, end time.Time) error {
+func (ep *epochs) endRolledBack(ctx context.Context, e tasks.Epoch, end time.Time) error {
 	read := ep.clock.Read()
 	if !read.Over(end) {
 		return nil

@@ -9,14 +9,15 @@ import (
 
 	"github.com/doona-dp/doona/internal/service"
 	"github.com/doona-dp/doona/relay/internal/store"
+	"github.com/doona-dp/doona/relay/internal/tasks"
 	"github.com/doona-dp/doona/wire/handover"
 )
 
 // workLoop runs what each task needs, also of those that join, until they are dropped.
 func (r *Relay) workLoop(ctx context.Context, working *sync.WaitGroup) {
 	lines := map[neighbour]chan struct{}{}
-	for begun := map[*hostedTask]context.CancelFunc{}; ; {
-		order := r.hosted().order
+	for begun := map[*tasks.Hosted]context.CancelFunc{}; ; {
+		order := r.Hosted().Order
 		for _, s := range order {
 			if begun[s] == nil {
 				begun[s] = r.work(ctx, working, s, lines)
@@ -31,18 +32,18 @@ func (r *Relay) workLoop(ctx context.Context, working *sync.WaitGroup) {
 		select {
 		case <-ctx.Done():
 			return
-		case <-r.host.changes():
+		case <-r.host.Changes():
 		}
 	}
 }
 
 // work runs what a task needs until stop is called. lines are those to each relay before, whose news are asked for
 // from its first task on.
-func (r *Relay) work(ctx context.Context, working *sync.WaitGroup, s *hostedTask, lines map[neighbour]chan struct{}) (
+func (r *Relay) work(ctx context.Context, working *sync.WaitGroup, s *tasks.Hosted, lines map[neighbour]chan struct{}) (
 	stop context.CancelFunc) {
 	all := ctx
 	ctx, stop = context.WithCancel(ctx)
-	if s.hop > 0 {
+	if s.Hop > 0 {
 		n := neighbourOf(s)
 		if lines[n] == nil {
 			lines[n] = make(chan struct{}, handover.Lines)
@@ -51,7 +52,7 @@ func (r *Relay) work(ctx context.Context, working *sync.WaitGroup, s *hostedTask
 		to := lines[n]
 		working.Go(func() { r.mixing.pullLoop(ctx, s, to) })
 	}
-	if s.withTokens() {
+	if s.WithTokens() {
 		working.Go(func() { r.ingress.tokenKeyLoop(ctx, s) })
 	}
 	return stop
@@ -68,10 +69,10 @@ func (r *Relay) Run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	r.host.clearStreams(ctx)
-	r.cfg.Log.Info("serving", "listen", r.cfg.Listen, "admin", r.cfg.Admin, "tasks", len(r.hosted().order))
+	r.host.ClearDropped(ctx)
+	r.cfg.Log.Info("serving", "listen", r.cfg.Listen, "admin", r.cfg.Admin, "tasks", len(r.Hosted().Order))
 	r.monitor.Logged(ctx, "couldn't keep room for erasing", r.monitor.Reserve.Take())
-	r.host.setClockPeers()
+	r.host.SetClockPeers()
 	work, stopWork := context.WithCancel(context.WithoutCancel(ctx))
 	defer stopWork()
 	var working sync.WaitGroup
@@ -79,7 +80,7 @@ func (r *Relay) Run(ctx context.Context) error {
 	working.Go(func() { r.clock.Watch(ctx) })
 	working.Go(func() { r.epochs.epochLoop(ctx) })
 	working.Go(func() { r.refillLoop(ctx) })
-	working.Go(func() { r.host.joinLoop(ctx) })
+	working.Go(func() { r.host.JoinLoop(ctx) })
 	working.Go(func() { r.workLoop(ctx, &working) })
 	r.ready.Store(true)
 	err = service.Serve(ctx, servers)

@@ -11,17 +11,17 @@ func (r *Relay) applySeam() {
 	if s.Store != nil {
 		r.use(s.Store(r.store), r.clock)
 	}
-	for _, t := range r.hosted().order {
+	for _, t := range r.Hosted().Order {
 		if s.Task != nil {
 			open, of := *t.Open, *t.Task
 			s.Task(&of)
 			open.Task, t.Open = &of, &open
 		}
 		if s.Transport != nil {
-			t.upstream = handover.NewClient(t.sign, s.Transport(r.outgoing))
+			t.Upstream = handover.NewClient(t.Sign, s.Transport(r.outgoing))
 		}
 	}
 	if s.Draw != nil {
-		r.hosted().order[0].draw = s.Draw
+		r.Hosted().Order[0].Draw = s.Draw
 	}
 }

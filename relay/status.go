@@ -130,8 +130,8 @@ func (r *setup) status(ctx context.Context, kept storage.Records, back *store.Se
 	for _, p := range all {
 		epochs[p.ID.Task] = append(epochs[p.ID.Task], p)
 	}
-	for _, s := range r.hosted().order {
-		t := TaskStatus{ID: s.ID.String(), Name: s.Name, Hop: s.hop, Epochs: []EpochStatus{}, Findings: []Finding{}}
+	for _, s := range r.Hosted().Order {
+		t := TaskStatus{ID: s.ID.String(), Name: s.Name, Hop: s.Hop, Epochs: []EpochStatus{}, Findings: []Finding{}}
 		for _, p := range epochs[s.ID] {
 			sealed := p.Next - uint64(len(p.Open))
 			t.Epochs = append(t.Epochs,
@@ -154,7 +154,7 @@ func (r *setup) status(ctx context.Context, kept storage.Records, back *store.Se
 		}
 		out.Tasks = append(out.Tasks, t)
 	}
-	owners, err := r.ownersTasks()
+	owners, err := r.OwnersTasks()
 	if err != nil {
 		return nil, err
 	}

@@ -7,14 +7,15 @@ import (
 	"time"
 
 	"github.com/doona-dp/doona/internal/service"
+	"github.com/doona-dp/doona/relay/internal/tasks"
 	"github.com/doona-dp/doona/wire/problem"
 	"github.com/doona-dp/doona/wire/token"
 )
 
 // checkToken returns the token that a report carries. It costs no more than comparing bytes, until a
 // token of the right epoch and key has its signature checked.
-func (in *ingress) checkToken(w http.ResponseWriter, req *http.Request, e hostedEpoch) ([]byte, error) {
-	at := e.TokenEpoch()
+func (in *ingress) checkToken(w http.ResponseWriter, req *http.Request, e tasks.Epoch) ([]byte, error) {
+	at := e.TokenKey()
 	if at == nil {
 		return nil, service.TryLater(problem.Overloaded, "the issuer's key is not here yet")
 	}
@@ -22,11 +23,11 @@ func (in *ingress) checkToken(w http.ResponseWriter, req *http.Request, e hosted
 	name := problem.TokenMissing
 	if header != "" {
 		name = problem.TokenInvalid
-		if t, err := token.ParseHeader(header); err == nil && token.Verify(at.key, at.digest, t) == nil {
+		if t, err := token.ParseHeader(header); err == nil && token.Verify(at.Key, at.Digest, t) == nil {
 			return t, nil
 		}
 	}
-	w.Header().Set("WWW-Authenticate", token.ChallengeHeader(at.challenge, at.key))
+	w.Header().Set("WWW-Authenticate", token.ChallengeHeader(at.Challenge, at.Key))
 	return nil, problem.New(name, "")
 }
 
@@ -38,13 +39,13 @@ const fetchTimeout = 20 * time.Second
 
 // tokenKeyLoop fetches the issuer's keys of the epochs that are open or next, ahead of the reports
 // and once each: what the issuer sees does not depend on who reports.
-func (in *ingress) tokenKeyLoop(ctx context.Context, s *hostedTask) {
+func (in *ingress) tokenKeyLoop(ctx context.Context, s *tasks.Hosted) {
 	client := &http.Client{Transport: in.outgoing, Timeout: fetchTimeout,
 		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}
 	for failed := false; ; {
 		err := in.fetchTokenKeys(ctx, client, s)
 		if err != nil && !failed && ctx.Err() == nil {
-			in.cfg.Log.Error("couldn't get the issuer's key; trying again", "task", s.name(), "error", err)
+			in.cfg.Log.Error("couldn't get the issuer's key; trying again", "task", s.ShortID(), "error", err)
 		}
 		failed = err != nil
 		select {
@@ -56,7 +57,7 @@ func (in *ingress) tokenKeyLoop(ctx context.Context, s *hostedTask) {
 }
 
 // fetchTokenKeys fetches the keys that are missing.
-func (in *ingress) fetchTokenKeys(ctx context.Context, client *http.Client, s *hostedTask) error {
+func (in *ingress) fetchTokenKeys(ctx context.Context, client *http.Client, s *tasks.Hosted) error {
 	var errs []error
 	now := in.clock.Read().Now
 	for e := range s.EachEpoch() {
@@ -65,7 +66,7 @@ func (in *ingress) fetchTokenKeys(ctx context.Context, client *http.Client, s *h
 		if now.Before(next) {
 			break
 		}
-		if now.After(end) || e.TokenEpoch() != nil {
+		if now.After(end) || e.TokenKey() != nil {
 			continue
 		}
 		key, err := token.FetchKey(ctx, client, s.Open, e.Number)

@@ -13,6 +13,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/doona-dp/doona/wire/codec"
 	"github.com/doona-dp/doona/wire/problem"
 	"github.com/doona-dp/doona/wire/signing"
 	"github.com/doona-dp/doona/wire/task"
@@ -168,9 +169,6 @@ func PathWord[T ~string](req *http.Request, name string, words ...T) (T, error) 
 	return word, nil
 }
 
-// MediaType is that of everything on the wire but problems.
-const MediaType = "application/msgpack"
-
 // Write answers with a body of a media type.
 func Write(w http.ResponseWriter, mediaType string, body []byte) error {
 	w.Header().Set("Content-Type", mediaType)
@@ -191,5 +189,5 @@ func WriteTime(w http.ResponseWriter, req *http.Request, key ed25519.PrivateKey,
 		return err
 	}
 	w.Header().Set("Cache-Control", "no-store")
-	return Write(w, MediaType, body)
+	return Write(w, codec.MediaType, body)
 }

@@ -11,6 +11,9 @@ import (
 	"github.com/vmihailenco/msgpack/v5"
 )
 
+// MediaType is that of everything on the wire but problems.
+const MediaType = "application/msgpack"
+
 // Marshal writes v, a pointer to a struct, in its canonical form: fields in order without
 // names, shortest integers. It is an error if a slice in v is nil: a list without elements is
 // an empty array, and nothing on the wire is nil.

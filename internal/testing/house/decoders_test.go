@@ -50,7 +50,7 @@ var decoders = map[string][2]string{
 	"shufflerclient/token.go":         {another, "256 bytes"},
 	"shufflerclient/ledgerfile.go":    {own, "the ledger"},
 	"relay/ingress.go":                {another, "the size of every report of the task, and the network's share in flight"},
-	"relay/streams.go":                {another, "MaxStatement"},
+	"relay/internal/tasks/streams.go": {another, "MaxStatement"},
 	"relay/epochs.go":                 {own, "the store's manifests"},
 	"relay/mixing.go":                 {own, "the store's manifests"},
 	"relay/internal/keytree/file.go":  {own, "the secret"},

@@ -1,4 +1,4 @@
-package relay
+package tasks
 
 import (
 	"slices"
@@ -7,15 +7,15 @@ import (
 	"github.com/doona-dp/doona/wire/handover"
 )
 
-// had remembers the hashes of an epoch's manifests, which are for good, so that a pull costs one look at the store
-// and not one for each number before: 32 bytes for each. The zero value has seen none.
-type had struct {
+// ManifestHashes remembers the hashes of an epoch's manifests, which never change, so that a pull costs one look at the
+// store and not one for each number before: 32 bytes for each. The zero value has seen none.
+type ManifestHashes struct {
 	mu     sync.Mutex // guards epochs
 	epochs map[uint64]handover.Had
 }
 
-// below returns those of all numbers below seq. That of the last is read every time, and first: it may not be there.
-func (h *had) below(epoch, seq uint64, manifest func(seq uint64) ([]byte, error)) (handover.Had, error) {
+// Below returns those of all numbers below seq. That of the last is read every time, and first: it may not be there.
+func (h *ManifestHashes) Below(epoch, seq uint64, manifest func(seq uint64) ([]byte, error)) (handover.Had, error) {
 	if seq == 0 {
 		return nil, nil
 	}
@@ -39,7 +39,7 @@ func (h *had) below(epoch, seq uint64, manifest func(seq uint64) ([]byte, error)
 	return out, nil
 }
 
-func (h *had) learn(epoch uint64, had handover.Had) {
+func (h *ManifestHashes) learn(epoch uint64, had handover.Had) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if h.epochs == nil {
@@ -50,8 +50,8 @@ func (h *had) learn(epoch uint64, had handover.Had) {
 	}
 }
 
-// forget lets go of an epoch.
-func (h *had) forget(epoch uint64) {
+// Forget lets go of an epoch.
+func (h *ManifestHashes) Forget(epoch uint64) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	delete(h.epochs, epoch)

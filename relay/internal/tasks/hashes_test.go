@@ -1,4 +1,4 @@
-package relay
+package tasks
 
 import (
 	"errors"
@@ -11,12 +11,12 @@ import (
 
 // TestHadBelow: a manifest is read once, but the last one each time, and first.
 func TestHadBelow(t *testing.T) {
-	var h had
+	var h ManifestHashes
 	manifests := [][]byte{{0}, {1}, {2}, {3}}
 	var read []uint64
 	below := func(seq uint64) (handover.Had, error) {
 		read = nil
-		return h.below(7, seq, func(seq uint64) ([]byte, error) {
+		return h.Below(7, seq, func(seq uint64) ([]byte, error) {
 			if read = append(read, seq); seq >= uint64(len(manifests)) {
 				return nil, errors.New("not there")
 			}
@@ -39,7 +39,7 @@ func TestHadBelow(t *testing.T) {
 	had, err := below(4)
 	require.NoError(t, err)
 	require.Equal(t, handover.HadOf(manifests...), had)
-	h.forget(7)
+	h.Forget(7)
 	_, err = below(2)
 	require.NoError(t, err)
 	require.Len(t, read, 2)

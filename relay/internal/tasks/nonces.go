@@ -1,4 +1,4 @@
-package relay
+package tasks
 
 import (
 	"context"
@@ -23,13 +23,13 @@ type nonces struct {
 	hops map[task.SignKey]*ring
 }
 
-// fresh is an error unless a request that a key has signed is new to this process, and to all that share its store.
-func (h *host) fresh(ctx context.Context, key task.SignKey, nonce signing.Nonce) error {
-	key = h.hosted().ring(key)
+// Fresh is an error unless a request that a key has signed is new to this process, and to all that share its store.
+func (h *Host) Fresh(ctx context.Context, key task.SignKey, nonce signing.Nonce) error {
+	key = h.Hosted().ring(key)
 	fresh := h.nonces.fresh(key, nonce)
 	if fresh {
 		var err error
-		if fresh, err = h.store.Fresh(ctx, key, nonce); err != nil {
+		if fresh, err = h.Store.Fresh(ctx, key, nonce); err != nil {
 			return err
 		}
 	}
@@ -41,7 +41,7 @@ func (h *host) fresh(ctx context.Context, key task.SignKey, nonce signing.Nonce)
 
 // ring returns whose ring a key's requests are in: the key's own, or where approved owners' tasks alone name it, which
 // may be any keys, that of the first such owner.
-func (l *hostedTasks) ring(key task.SignKey) task.SignKey {
+func (l *Set) ring(key task.SignKey) task.SignKey {
 	ring, found := key, false
 	named := func(o *owner) (own bool) {
 		if o != nil && !found {
@@ -49,8 +49,8 @@ func (l *hostedTasks) ring(key task.SignKey) task.SignKey {
 		}
 		return o == nil
 	}
-	for _, s := range l.order {
-		if s.Party(s.hop+1).SignKey == key && named(s.owner) {
+	for _, s := range l.Order {
+		if s.Party(s.Hop+1).SignKey == key && named(s.owner) {
 			return key
 		}
 	}
@@ -63,10 +63,10 @@ func (l *hostedTasks) ring(key task.SignKey) task.SignKey {
 }
 
 // rings returns the rings that may be asked for.
-func (l *hostedTasks) rings() map[task.SignKey]bool {
+func (l *Set) rings() map[task.SignKey]bool {
 	all := map[task.SignKey]bool{}
-	for _, s := range l.order {
-		all[l.ring(s.Party(s.hop+1).SignKey)] = true
+	for _, s := range l.Order {
+		all[l.ring(s.Party(s.Hop+1).SignKey)] = true
 	}
 	for _, of := range l.streams {
 		all[l.ring(of.Authority().Key)] = true
@@ -75,12 +75,12 @@ func (l *hostedTasks) rings() map[task.SignKey]bool {
 }
 
 // forgetRings forgets the nonces of keys that were named before a task was dropped, and are not any more.
-func (h *host) forgetRings(ctx context.Context, before *hostedTasks) (failed error) {
-	left := h.hosted().rings()
+func (h *Host) forgetRings(ctx context.Context, before *Set) (failed error) {
+	left := h.Hosted().rings()
 	for key := range before.rings() {
 		if !left[key] {
 			h.nonces.forget(key)
-			failed = errors.Join(failed, h.store.ForgetNonces(ctx, key))
+			failed = errors.Join(failed, h.Store.ForgetNonces(ctx, key))
 		}
 	}
 	return failed

@@ -1,4 +1,4 @@
-package relay
+package tasks
 
 import (
 	"context"
@@ -15,6 +15,7 @@ import (
 	"github.com/doona-dp/doona/internal/invalid"
 	"github.com/doona-dp/doona/internal/service"
 	"github.com/doona-dp/doona/relay/internal/monitor"
+	"github.com/doona-dp/doona/wire/codec"
 	"github.com/doona-dp/doona/wire/handover"
 	"github.com/doona-dp/doona/wire/problem"
 	"github.com/doona-dp/doona/wire/signing"
@@ -25,16 +26,16 @@ import (
 // owner is one whom the operator has approved: it hands tasks over by itself, each of which is then served as one that
 // is configured.
 type owner struct {
-	ownerSource
+	OwnerSource
 	*places
 	key    task.SignKey
 	posted chan struct{} // has room for the one request of the owner's that is dealt with
 }
 
 // config returns the configuration of a task of the owner's that is in a folder.
-func (o *owner) config(folder string) taskSource {
+func (o *owner) config(folder string) Source {
 	in := func(name string) string { return filepath.Join(folder, name) }
-	return taskSource{File: in(bundleFile), Owner: o.Owner, HPKEKeys: in(keysFile), Successors: in(successorsFolder),
+	return Source{File: in(bundleFile), Owner: o.Owner, HPKEKeys: in(keysFile), Successors: in(successorsFolder),
 		Recovery: o.Recovery, Candidates: o.Candidates}
 }
 
@@ -42,7 +43,7 @@ func (o *owner) config(folder string) taskSource {
 const mostOwnersTasks = 1024
 
 // loadOwners loads the tasks that approved owners have handed over. files are those that are in use.
-func (r *registry) loadOwners(files map[string]bool) error {
+func (r *Registry) loadOwners(files map[string]bool) error {
 	for _, c := range r.cfg.Owners {
 		key, err := taskfile.ParseKey("owners.owner", c.Owner)
 		if err != nil {
@@ -79,8 +80,8 @@ func (r *registry) loadOwners(files map[string]bool) error {
 	return nil
 }
 
-// prepareOwners makes the folders of approved owners where they are not there: see [places.prepare].
-func (r *registry) prepareOwners() error {
+// Prepare makes the folders of approved owners where they are not there: see [places.prepare].
+func (r *Registry) Prepare() error {
 	for _, o := range r.owners {
 		if err := o.prepare(); err != nil {
 			return err
@@ -89,8 +90,8 @@ func (r *registry) prepareOwners() error {
 	return nil
 }
 
-// keepOwnersRoom keeps room in the owners' folders for keys to be erased.
-func (r *registry) keepOwnersRoom(in *durable.Reserve) error {
+// KeepRoom keeps room in the owners' folders for keys to be erased.
+func (r *Registry) KeepRoom(in *durable.Reserve) error {
 	for _, o := range r.owners {
 		if err := o.keepRoom(in); err != nil {
 			return err
@@ -107,8 +108,8 @@ type ownerTasks struct {
 	Asked  int // lists of keys that wait for their task
 }
 
-// ownersTasks returns what each approved owner has.
-func (r *registry) ownersTasks() (all []ownerTasks, err error) {
+// OwnersTasks returns what each approved owner has.
+func (r *Registry) OwnersTasks() (all []ownerTasks, err error) {
 	for _, o := range r.owners {
 		tasks, asked, err := o.taken()
 		if err != nil {
@@ -120,7 +121,7 @@ func (r *registry) ownersTasks() (all []ownerTasks, err error) {
 }
 
 // ownerOf returns the approved owner with a key, nil where there is none.
-func (r *registry) ownerOf(key task.SignKey) *owner {
+func (r *Registry) ownerOf(key task.SignKey) *owner {
 	at := slices.IndexFunc(r.owners, func(o *owner) bool { return o.key == key })
 	if at < 0 {
 		return nil
@@ -129,15 +130,15 @@ func (r *registry) ownerOf(key task.SignKey) *owner {
 }
 
 // followOwners takes up tasks that other processes have taken, and lets go of keys that were never used.
-func (h *host) followOwners(ctx context.Context) {
+func (h *Host) followOwners(ctx context.Context) {
 	for _, o := range h.owners {
-		err := errors.Join(o.clear(h.clock.Read()), h.takeUpTasks(ctx, o))
+		err := errors.Join(o.clear(h.Clock.Read()), h.takeUpTasks(ctx, o))
 		h.monitor.Logged(ctx, "couldn't read an owner's tasks", err)
 	}
 }
 
 // takeUpTasks serves the tasks of an owner that are not served yet.
-func (h *host) takeUpTasks(ctx context.Context, o *owner) error {
+func (h *Host) takeUpTasks(ctx context.Context, o *owner) error {
 	tasks, _, err := o.taken()
 	for _, id := range tasks {
 		err = errors.Join(err, h.takeUpTask(ctx, o, id))
@@ -146,10 +147,10 @@ func (h *host) takeUpTasks(ctx context.Context, o *owner) error {
 }
 
 // takeUpTask serves a task of an owner, unless it is served already. [host.takeUp] serves what follows in its stream.
-func (h *host) takeUpTask(ctx context.Context, o *owner, id task.ID) error {
+func (h *Host) takeUpTask(ctx context.Context, o *owner, id task.ID) error {
 	h.joining.Lock()
 	defer h.joining.Unlock()
-	if now := h.hosted(); now.byID[id] != nil || now.streams[id] != nil {
+	if now := h.Hosted(); now.ByID[id] != nil || now.streams[id] != nil {
 		return nil
 	}
 	c := o.config(o.file(id.String()))
@@ -167,7 +168,7 @@ func (h *host) takeUpTask(ctx context.Context, o *owner, id task.ID) error {
 	if err != nil {
 		return err
 	}
-	h.cfg.Log.Info("an owner's task is served", "task", s.name())
+	h.cfg.Log.Info("an owner's task is served", "task", s.ShortID())
 	return o.keepRoom(h.monitor.Reserve)
 }
 
@@ -185,7 +186,7 @@ func (o *owner) keepRoom(in *durable.Reserve) error {
 }
 
 // fromApproved returns the owner of a request that it has signed, and the request's nonce.
-func (d *desk) fromApproved(req *http.Request, body func(relay task.SignKey) []byte) (*owner, signing.Nonce, error) {
+func (d *Desk) fromApproved(req *http.Request, body func(relay task.SignKey) []byte) (*owner, signing.Nonce, error) {
 	key, err := service.PathKey[task.SignKey](req, "owner")
 	if err != nil {
 		return nil, signing.Nonce{}, err
@@ -200,8 +201,8 @@ func (d *desk) fromApproved(req *http.Request, body func(relay task.SignKey) []b
 
 // admitOwner lets one request of an owner in at a time, where the relay can do what it asks for, and the request has
 // not come before.
-func (d *desk) admitOwner(w http.ResponseWriter, o *owner, nonce signing.Nonce) (done func(), err error) {
-	if back := d.store.SetBack(); back != nil {
+func (d *Desk) admitOwner(w http.ResponseWriter, o *owner, nonce signing.Nonce) (done func(), err error) {
+	if back := d.Store.SetBack(); back != nil {
 		return nil, back
 	}
 	if d.monitor.Reserve.Short() != nil { // what is left is for erasing
@@ -221,8 +222,8 @@ func (d *desk) admitOwner(w http.ResponseWriter, o *owner, nonce signing.Nonce) 
 	return done, nil
 }
 
-// handleOwnersKeys makes this relay's keys for a task that an owner is about to sign.
-func (d *desk) handleOwnersKeys(w http.ResponseWriter, req *http.Request) error {
+// HandleOwnersKeys makes this relay's keys for a task that an owner is about to sign.
+func (d *Desk) HandleOwnersKeys(w http.ResponseWriter, req *http.Request) error {
 	label, err := service.PathKey[taskfile.Label](req, "label")
 	if err != nil {
 		return err
@@ -249,16 +250,16 @@ func (d *desk) handleOwnersKeys(w http.ResponseWriter, req *http.Request) error 
 		return err
 	}
 	defer done()
-	list, err := o.keys(label, kem, count, d.clock.Read(), d.cfg.Signers.Newest)
+	list, err := o.keys(label, kem, count, d.Clock.Read(), d.cfg.Signers.Newest)
 	if err != nil {
 		return d.refuseOwner(err)
 	}
 	w.Header().Set("Cache-Control", "no-store")
-	return service.Write(w, service.MediaType, list)
+	return service.Write(w, codec.MediaType, list)
 }
 
-// handleOwnersTask takes a task from its owner. 204 says that it has its place, durably, and is served.
-func (d *desk) handleOwnersTask(w http.ResponseWriter, req *http.Request) error {
+// HandleOwnersTask takes a task from its owner. 204 says that it has its place, durably, and is served.
+func (d *Desk) HandleOwnersTask(w http.ResponseWriter, req *http.Request) error {
 	o, nonce, err := d.fromApproved(req, handover.OwnersTaskBody)
 	if err != nil {
 		return err
@@ -284,7 +285,7 @@ func (d *desk) handleOwnersTask(w http.ResponseWriter, req *http.Request) error 
 
 // refuseOwner returns the problem of what an approved owner sent, and counts those for want of a place: the operator
 // may give it more.
-func (d *desk) refuseOwner(err error) error {
+func (d *Desk) refuseOwner(err error) error {
 	if errors.Is(err, errNoPlace) {
 		d.monitor.Add(monitor.NoPlace, 1)
 	}
@@ -292,7 +293,7 @@ func (d *desk) refuseOwner(err error) error {
 }
 
 // mayTake is an error unless an owner has signed a task that it may hand over.
-func (d *desk) mayTake(o *owner, open *taskfile.Open) error {
+func (d *Desk) mayTake(o *owner, open *taskfile.Open) error {
 	if err := open.CheckOwner(o.key); err != nil {
 		return err
 	}
@@ -312,12 +313,12 @@ func (d *desk) mayTake(o *owner, open *taskfile.Open) error {
 }
 
 // takeTask gives a task its place when all has been checked that serving it will need.
-func (d *desk) takeTask(o *owner, raw []byte, open *taskfile.Open) error {
+func (d *Desk) takeTask(o *owner, raw []byte, open *taskfile.Open) error {
 	list := open.Relays[d.hopOf(open)].KeyList
-	return o.take(open.ID, list, raw, d.clock.Read(), func(folder string) error {
+	return o.take(open.ID, list, raw, d.Clock.Read(), func(folder string) error {
 		s, err := d.loadFirst(o.config(folder), raw, open, o)
 		if err == nil {
-			err = d.cfg.Fits(append([]*hostedTask{s}, d.hosted().order...))
+			err = d.cfg.Fits(append([]*Hosted{s}, d.Hosted().Order...))
 		}
 		return err
 	})

@@ -1,4 +1,4 @@
-package relay
+package tasks
 
 import (
 	"context"
@@ -23,8 +23,8 @@ import (
 	"github.com/doona-dp/doona/wire/taskfile"
 )
 
-// taskSource names one task that the operator has agreed to serve: a relay.TaskConfig.
-type taskSource struct {
+// Source names one task that the operator has agreed to serve: a relay.TaskConfig.
+type Source struct {
 	File       string
 	Owner      string
 	Recovery   string
@@ -34,8 +34,8 @@ type taskSource struct {
 	IssuerKeys string
 }
 
-// ownerSource approves an owner for some tasks at a time: a relay.OwnerConfig.
-type ownerSource struct {
+// OwnerSource approves an owner for some tasks at a time: a relay.OwnerConfig.
+type OwnerSource struct {
 	Owner      string
 	Folder     string
 	Tasks      int
@@ -43,10 +43,10 @@ type ownerSource struct {
 	Candidates []string
 }
 
-// tasksConfig is what a registry and its host are told: the fields are as in relay.Config.
-type tasksConfig struct {
-	Tasks        []taskSource
-	Owners       []ownerSource
+// Config is what a registry and its host are told: the fields are as in relay.Config.
+type Config struct {
+	Tasks        []Source
+	Owners       []OwnerSource
 	Signers      *keyfile.Signers
 	Outgoing     http.RoundTripper // of all requests that the relay makes
 	Skew         time.Duration
@@ -56,50 +56,50 @@ type tasksConfig struct {
 	Log          *slog.Logger
 
 	// Fits is an error where some tasks' largest reports would not find room at a time.
-	Fits func(all []*hostedTask) error
+	Fits func(all []*Hosted) error
 }
 
-// registry knows the tasks that a relay hosts, their streams and the owners who hand tasks over. It is safe for
+// Registry knows the tasks that a relay hosts, their streams and the owners who hand tasks over. It is safe for
 // concurrent use.
-type registry struct {
-	cfg     tasksConfig
-	serving atomic.Pointer[hostedTasks]
+type Registry struct {
+	cfg     Config
+	serving atomic.Pointer[Set]
 	owners  []*owner // who hand tasks over; immutable
 }
 
-// loadRegistry loads all tasks that are configured, those that followed in their streams, and those of approved owners.
-func loadRegistry(cfg tasksConfig) (*registry, error) {
-	r := &registry{cfg: cfg}
+// Load loads all tasks that are configured, those that followed in their streams, and those of approved owners.
+func Load(cfg Config) (*Registry, error) {
+	r := &Registry{cfg: cfg}
 	return r, r.loadTasks()
 }
 
-// hostedTasks is what a relay hosts. It is never changed, but replaced where a task joins or is dropped.
-type hostedTasks struct {
-	byID     map[task.ID]*hostedTask
-	order    []*hostedTask       // the same: as configured, each stream's in order, then what has joined
+// Set is what a relay hosts. It is never changed, but replaced where a task joins or is dropped.
+type Set struct {
+	ByID     map[task.ID]*Hosted
+	Order    []*Hosted           // the same: as configured, each stream's in order, then what has joined
 	streams  map[task.ID]*stream // by their first tasks, also those that the relay may only be about to join
 	keyLists []byte              // answer to GET /v1/keys
 }
 
-// hosted returns what the relay hosts now.
-func (r *registry) hosted() *hostedTasks { return r.serving.Load() }
+// Hosted returns what the relay hosts now.
+func (r *Registry) Hosted() *Set { return r.serving.Load() }
 
 // serve adds a task to those that are served, and its stream.
-func (r *registry) serve(s *hostedTask) error {
-	streams := maps.Clone(r.hosted().streams)
+func (r *Registry) serve(s *Hosted) error {
+	streams := maps.Clone(r.Hosted().streams)
 	if s.stream != nil {
 		streams[s.stream.root.ID] = s.stream
 	}
-	return r.serveOnly(append(slices.Clone(r.hosted().order), s), streams)
+	return r.serveOnly(append(slices.Clone(r.Hosted().Order), s), streams)
 }
 
 // serveOnly replaces what is served.
-func (r *registry) serveOnly(order []*hostedTask, streams map[task.ID]*stream) error {
-	next := &hostedTasks{byID: map[task.ID]*hostedTask{}, order: order, streams: streams}
+func (r *Registry) serveOnly(order []*Hosted, streams map[task.ID]*stream) error {
+	next := &Set{ByID: map[task.ID]*Hosted{}, Order: order, streams: streams}
 	lists := []*onion.SignedKeyList{}
 	for _, t := range order {
-		next.byID[t.ID] = t
-		lists = append(lists, t.KeyLists[t.hop])
+		next.ByID[t.ID] = t
+		lists = append(lists, t.KeyLists[t.Hop])
 	}
 	var err error
 	if next.keyLists, err = codec.Marshal(&lists); err == nil {
@@ -108,10 +108,10 @@ func (r *registry) serveOnly(order []*hostedTask, streams map[task.ID]*stream) e
 	return err
 }
 
-func (r *registry) loadTasks() error {
+func (r *Registry) loadTasks() error {
 	files := map[string]bool{} // of keys, and folders
 	// An empty array of lists: it may only be about to join a stream.
-	r.serving.Store(&hostedTasks{streams: map[task.ID]*stream{}, keyLists: []byte{0x90}})
+	r.serving.Store(&Set{streams: map[task.ID]*stream{}, keyLists: []byte{0x90}})
 	for _, c := range r.cfg.Tasks {
 		if err := r.loadTask(c, nil, files); err != nil {
 			return fmt.Errorf("%s: %w", c.File, err)
@@ -120,11 +120,11 @@ func (r *registry) loadTasks() error {
 	if err := r.loadOwners(files); err != nil {
 		return err
 	}
-	return r.cfg.Fits(r.hosted().order)
+	return r.cfg.Fits(r.Hosted().Order)
 }
 
 // loadTask loads a task, and what follows it in its stream. files are those that others use.
-func (r *registry) loadTask(c taskSource, o *owner, files map[string]bool) error {
+func (r *Registry) loadTask(c Source, o *owner, files map[string]bool) error {
 	raw, open, err := loadBundle(c)
 	if err != nil {
 		return err
@@ -136,7 +136,7 @@ func (r *registry) loadTask(c taskSource, o *owner, files map[string]bool) error
 		}
 		files[folder] = true
 	}
-	if r.hosted().streams[open.ID] != nil {
+	if r.Hosted().streams[open.ID] != nil {
 		return invalid.Field("tasks", open.ID.String(), "every task once")
 	}
 	if r.mayJoin(c, open) {
@@ -144,16 +144,16 @@ func (r *registry) loadTask(c taskSource, o *owner, files map[string]bool) error
 		if err != nil {
 			return err
 		}
-		streams := maps.Clone(r.hosted().streams)
+		streams := maps.Clone(r.Hosted().streams)
 		streams[open.ID] = l
-		return errors.Join(r.serveOnly(r.hosted().order, streams), r.loadSuccessors(l))
+		return errors.Join(r.serveOnly(r.Hosted().Order, streams), r.loadSuccessors(l))
 	}
 	s, err := r.loadFirst(c, raw, open, o)
 	if err != nil {
 		return err
 	}
 	keys, err := filepath.EvalSymlinks(c.HPKEKeys)
-	if err != nil || files[keys] || r.hosted().byID[s.ID] != nil {
+	if err != nil || files[keys] || r.Hosted().ByID[s.ID] != nil {
 		return invalid.Field("hpke_keys", c.HPKEKeys, "a file of its own for every task, and every task once")
 	}
 	files[keys] = true
@@ -164,7 +164,7 @@ func (r *registry) loadTask(c taskSource, o *owner, files map[string]bool) error
 }
 
 // loadFirst prepares to serve a task that is no successor, and its stream if it begins one.
-func (r *registry) loadFirst(c taskSource, raw []byte, open *taskfile.Open, o *owner) (*hostedTask, error) {
+func (r *Registry) loadFirst(c Source, raw []byte, open *taskfile.Open, o *owner) (*Hosted, error) {
 	s, err := r.loadOpen(raw, open, c.HPKEKeys, c.IssuerKeys)
 	if err != nil {
 		return nil, err
@@ -190,24 +190,24 @@ func resolved(folder string) string {
 }
 
 // mayJoin says whether a task is the first of a stream in which this relay may take the place of one of its relays.
-func (r *registry) mayJoin(c taskSource, open *taskfile.Open) bool {
+func (r *Registry) mayJoin(c Source, open *taskfile.Open) bool {
 	return r.hopOf(open) < 0 && c.Successors != "" && open.Stream != nil &&
 		slices.Contains(open.Stream.Allow, "relays.signKey")
 }
 
 // loadOpen prepares to serve a task with the keys in some files.
-func (r *registry) loadOpen(raw []byte, open *taskfile.Open, keys, issuerKeys string) (*hostedTask, error) {
-	s := &hostedTask{Open: open, bundle: raw, skew: r.cfg.Skew,
-		openers: map[uint64]*onion.Opener{}, tokens: map[uint64]*tokenEpoch{},
+func (r *Registry) loadOpen(raw []byte, open *taskfile.Open, keys, issuerKeys string) (*Hosted, error) {
+	s := &Hosted{Open: open, bundle: raw, skew: r.cfg.Skew,
+		openers: map[uint64]*onion.Opener{}, tokens: map[uint64]*TokenKey{},
 		states: map[uint64]store.State{}, batches: map[uint64]uint64{},
 		behind: map[uint64]bool{}}
-	if s.hop = r.hopOf(open); s.hop < 0 {
+	if s.Hop = r.hopOf(open); s.Hop < 0 {
 		return nil, r.notInTask()
 	}
-	s.sign = r.cfg.Signers.Of(s.Relays[s.hop].SignKey)
-	s.upstream = handover.NewClient(s.sign, r.cfg.Outgoing)
+	s.Sign = r.cfg.Signers.Of(s.Relays[s.Hop].SignKey)
+	s.Upstream = handover.NewClient(s.Sign, r.cfg.Outgoing)
 	var err error
-	if s.layout, err = onion.NewLayout(s.Task); err != nil {
+	if s.Layout, err = onion.NewLayout(s.Task); err != nil {
 		return nil, err
 	}
 	if err := handover.CheckServable(s.Task); err != nil {
@@ -223,23 +223,23 @@ func (r *registry) loadOpen(raw []byte, open *taskfile.Open, keys, issuerKeys st
 }
 
 // notInTask is the error of a task that names other relays.
-func (r *registry) notInTask() error {
+func (r *Registry) notInTask() error {
 	return fmt.Errorf("couldn't serve the task: its relays do not include this one, %s",
 		taskfile.FormatKey(r.cfg.Signers.Public()[0]))
 }
 
 // hopOf returns at which hop of a task this relay is, below 0 if it is no relay of it.
-func (r *registry) hopOf(open *taskfile.Open) int {
+func (r *Registry) hopOf(open *taskfile.Open) int {
 	return slices.IndexFunc(open.Relays, func(p task.Party) bool { return r.cfg.Signers.Of(p.SignKey) != nil })
 }
 
 // client asks other parties for what any party may have.
-func (r *registry) client() *handover.Client {
+func (r *Registry) client() *handover.Client {
 	return handover.NewClient(r.cfg.Signers.Newest, r.cfg.Outgoing)
 }
 
 // loadBundle reads the task, which must be its configured owner's.
-func loadBundle(c taskSource) ([]byte, *taskfile.Open, error) {
+func loadBundle(c Source) ([]byte, *taskfile.Open, error) {
 	owner, err := taskfile.ParseKey("owner", c.Owner)
 	if err != nil {
 		return nil, nil, err
@@ -256,26 +256,26 @@ func loadBundle(c taskSource) ([]byte, *taskfile.Open, error) {
 	return raw, open, err
 }
 
-// bind checks the tasks' keys against the store by do, which ties them to it, or only looks whether they
+// Bind checks the tasks' keys against the store by do, which ties them to it, or only looks whether they
 // could be. A store that is new, where the old one was lost, has none of the replay sets of the epochs that
 // have begun, and must not be used with their keys.
-func (r *registry) bind(kept storage.Named, do func(keys *keyfile.HPKE, store string) error) error {
+func (r *Registry) Bind(kept storage.Named, do func(keys *keyfile.HPKE, store string) error) error {
 	name, err := kept.Name(context.Background())
 	if err != nil {
 		return err
 	}
-	for _, s := range r.hosted().order {
-		if err := do(s.keys, name); err != nil {
+	for _, s := range r.Hosted().Order {
+		if err := do(s.Keys, name); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// watch has a vault hold the store against the marks in the tasks' key files, too.
-func (r *registry) watch(v *store.Vault) error {
-	for _, s := range r.hosted().order {
-		keys, err := s.keys.Mark()
+// Watch has a vault hold the store against the marks in the tasks' key files, too.
+func (r *Registry) Watch(v *store.Vault) error {
+	for _, s := range r.Hosted().Order {
+		keys, err := s.Keys.Mark()
 		if err != nil {
 			return err
 		}
@@ -284,34 +284,34 @@ func (r *registry) watch(v *store.Vault) error {
 	return nil
 }
 
-// reached takes note of how far epochs have come, through whichever process.
-func (r *registry) reached(all []store.Progress) {
+// Reached takes note of how far epochs have come, through whichever process.
+func (r *Registry) Reached(all []store.Progress) {
 	for _, p := range all {
-		if s := r.hosted().byID[p.ID.Task]; s != nil {
+		if s := r.Hosted().ByID[p.ID.Task]; s != nil {
 			s.Epoch(p.ID.Epoch).Reached(p.State)
 			s.Epoch(p.ID.Epoch).SetSealed(p.Next - uint64(len(p.Open)))
 		}
 	}
 }
 
-// loadStates takes note of how far the epochs have come, and demands the key of the one that is open now.
-func (r *registry) loadStates(all []store.Progress) error {
-	r.reached(all)
-	for _, s := range r.hosted().order {
+// LoadStates takes note of how far the epochs have come, and demands the key of the one that is open now.
+func (r *Registry) LoadStates(all []store.Progress) error {
+	r.Reached(all)
+	for _, s := range r.Hosted().Order {
 		epoch, now := s.Epochs.At(uint64(r.cfg.Clock().Unix()))
 		if !now || s.Epoch(epoch).State() >= store.StateClosed {
 			continue
 		}
 		if _, err := s.Epoch(epoch).Opener(); err != nil {
-			return fmt.Errorf("couldn't serve task %s in epoch %d: %w", s.name(), epoch, err)
+			return fmt.Errorf("couldn't serve task %s in epoch %d: %w", s.ShortID(), epoch, err)
 		}
 	}
 	return nil
 }
 
-// manyEnd says whether more than one epoch of a task that is open here ends between two moments.
-func (r *registry) manyEnd(from, to time.Time) bool {
-	for _, s := range r.hosted().order {
+// ManyEnd says whether more than one epoch of a task that is open here ends between two moments.
+func (r *Registry) ManyEnd(from, to time.Time) bool {
+	for _, s := range r.Hosted().Order {
 		ends := 0
 		for e := range s.EachEpoch() {
 			_, end := e.Window()
@@ -329,13 +329,13 @@ func (r *registry) manyEnd(from, to time.Time) bool {
 	return false
 }
 
-// shortestEpoch returns the length of the shortest epoch, in seconds, also of streams that this relay is about to join.
-func (r *registry) shortestEpoch() uint64 {
+// ShortestEpoch returns the length of the shortest epoch, in seconds, also of streams that this relay is about to join.
+func (r *Registry) ShortestEpoch() uint64 {
 	shortest := uint64(1<<32 - 1)
-	for _, s := range r.hosted().order {
+	for _, s := range r.Hosted().Order {
 		shortest = min(shortest, s.Epochs.Length)
 	}
-	for _, l := range r.hosted().streams {
+	for _, l := range r.Hosted().streams {
 		shortest = min(shortest, l.root.Epochs.Length)
 	}
 	return shortest

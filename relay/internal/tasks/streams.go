@@ -1,4 +1,4 @@
-package relay
+package tasks
 
 import (
 	"context"
@@ -15,6 +15,7 @@ import (
 	"github.com/doona-dp/doona/internal/invalid"
 	"github.com/doona-dp/doona/internal/service"
 	"github.com/doona-dp/doona/internal/taskstream"
+	"github.com/doona-dp/doona/wire/codec"
 	"github.com/doona-dp/doona/wire/handover"
 	"github.com/doona-dp/doona/wire/problem"
 	"github.com/doona-dp/doona/wire/signing"
@@ -33,7 +34,7 @@ type stream struct {
 }
 
 // newStream opens the stream that a task begins; nil where it begins none.
-func (r *registry) newStream(c taskSource, raw []byte, s *taskfile.Open) (*stream, error) {
+func (r *Registry) newStream(c Source, raw []byte, s *taskfile.Open) (*stream, error) {
 	switch {
 	case s.Stream == nil && c.Recovery != "":
 		return nil, invalid.Field("recovery", c.Recovery, "none, for a task that is in no stream")
@@ -72,7 +73,7 @@ func parseCandidates(texts []string) (candidates []task.SignKey, err error) {
 }
 
 // loadSuccessors loads what follows the first task of a stream.
-func (r *registry) loadSuccessors(l *stream) error {
+func (r *Registry) loadSuccessors(l *stream) error {
 	for _, t := range l.Tasks()[1:] {
 		if r.hopOf(t.Open) < 0 || l.Dropped(t.Task) {
 			continue
@@ -88,7 +89,7 @@ func (r *registry) loadSuccessors(l *stream) error {
 	return nil
 }
 
-func (r *registry) loadSuccessor(l *stream, t *taskstream.Task) (*hostedTask, error) {
+func (r *Registry) loadSuccessor(l *stream, t *taskstream.Task) (*Hosted, error) {
 	s, err := r.loadOpen(t.Raw, t.Open, l.Keys(t.Task), "")
 	if err == nil {
 		s.stream, s.owner = l, l.owner
@@ -97,18 +98,18 @@ func (r *registry) loadSuccessor(l *stream, t *taskstream.Task) (*hostedTask, er
 }
 
 // followStreams takes up successors that other processes have taken.
-func (h *host) followStreams(ctx context.Context) {
-	for _, l := range h.hosted().streams {
+func (h *Host) followStreams(ctx context.Context) {
+	for _, l := range h.Hosted().streams {
 		h.monitor.Logged(ctx, "couldn't read successors", errors.Join(l.Refresh(), h.takeUp(ctx, l)))
 	}
 }
 
 // takeUp serves the tasks of a stream that are not served yet.
-func (h *host) takeUp(ctx context.Context, l *stream) error {
+func (h *Host) takeUp(ctx context.Context, l *stream) error {
 	h.joining.Lock()
 	defer h.joining.Unlock()
 	for _, t := range l.Tasks()[1:] {
-		if h.hosted().byID[t.ID] != nil || h.hopOf(t.Open) < 0 || l.Dropped(t.Task) {
+		if h.Hosted().ByID[t.ID] != nil || h.hopOf(t.Open) < 0 || l.Dropped(t.Task) {
 			continue
 		}
 		s, err := h.loadSuccessor(l, t)
@@ -118,23 +119,23 @@ func (h *host) takeUp(ctx context.Context, l *stream) error {
 		if err := h.begin(ctx, s); err != nil {
 			return err
 		}
-		h.cfg.Log.Info("a stream goes on", "task", s.name(), "position", s.Stream.Position)
+		h.cfg.Log.Info("a stream goes on", "task", s.ShortID(), "position", s.Stream.Position)
 	}
 	return nil
 }
 
 // pathStream returns the stream that a request names.
-func (d *desk) pathStream(req *http.Request) (*stream, error) {
-	return service.PathTask(req, d.hosted().streams)
+func (d *Desk) pathStream(req *http.Request) (*stream, error) {
+	return service.PathTask(req, d.Hosted().streams)
 }
 
 // streamTask returns a task of a stream that need not be served any more.
-func (h *host) streamTask(req *http.Request) *taskstream.Task {
+func (h *Host) streamTask(req *http.Request) *taskstream.Task {
 	id, err := service.PathKey[task.ID](req, "task")
 	if err != nil {
 		return nil
 	}
-	for _, l := range h.hosted().streams {
+	for _, l := range h.Hosted().streams {
 		for _, t := range l.Tasks() {
 			if t.ID == id {
 				return t
@@ -144,35 +145,35 @@ func (h *host) streamTask(req *http.Request) *taskstream.Task {
 	return nil
 }
 
-// handleStream answers clients with the whole stream, whatever they have seen of it: who asked for less
+// HandleStream answers clients with the whole stream, whatever they have seen of it: who asked for less
 // would say when they came last.
-func (d *desk) handleStream(w http.ResponseWriter, req *http.Request) error {
+func (d *Desk) HandleStream(w http.ResponseWriter, req *http.Request) error {
 	l, err := d.pathStream(req)
 	if err != nil {
 		return err
 	}
 	// A client's clock, and this one, may be late.
-	over := d.clock.Read().Now.Add(-2 * maxSkew).Unix()
+	over := d.Clock.Read().Now.Add(-2 * MaxSkew).Unix()
 	chain, err := l.Chain(uint64(max(over, 0)))
 	if err != nil {
 		return err
 	}
 	w.Header().Set("Cache-Control", "no-store")
-	return service.Write(w, service.MediaType, chain)
+	return service.Write(w, codec.MediaType, chain)
 }
 
 // fromOwner checks that who signs the stream's tasks signed a request, and that the request has not come before.
-func (d *desk) fromOwner(req *http.Request, l *stream, body []byte) error {
+func (d *Desk) fromOwner(req *http.Request, l *stream, body []byte) error {
 	now := l.Authority()
 	nonce, ok := handover.Verify(now.Key, signing.Succeed, body, req.Header.Get(handover.Header))
 	if now.Stopped || !ok {
 		return problem.New(problem.Unauthorized, "")
 	}
-	return d.fresh(req.Context(), now.Key, nonce)
+	return d.Fresh(req.Context(), now.Key, nonce)
 }
 
-// handleNextKeys makes this relay's keys for the next task of a stream.
-func (d *desk) handleNextKeys(w http.ResponseWriter, req *http.Request) error {
+// HandleNextKeys makes this relay's keys for the next task of a stream.
+func (d *Desk) HandleNextKeys(w http.ResponseWriter, req *http.Request) error {
 	l, err := d.pathStream(req)
 	if err != nil {
 		return err
@@ -199,19 +200,19 @@ func (d *desk) handleNextKeys(w http.ResponseWriter, req *http.Request) error {
 		return refusal(err)
 	}
 	w.Header().Set("Cache-Control", "no-store")
-	return service.Write(w, service.MediaType, list)
+	return service.Write(w, codec.MediaType, list)
 }
 
 // joinEvery is how often, in intervals of pulling, a relay that is about to join streams asks for their tasks and for
 // statements, by which it knows their owners: every minute by default.
 const joinEvery = 12
 
-// joinLoop keeps up with the streams that this relay is about to join, until ctx ends: of none it serves a task yet.
-func (h *host) joinLoop(ctx context.Context) {
+// JoinLoop keeps up with the streams that this relay is about to join, until ctx ends: of none it serves a task yet.
+func (h *Host) JoinLoop(ctx context.Context) {
 	tick := time.NewTicker(joinEvery * h.cfg.PullInterval)
 	defer tick.Stop()
 	for {
-		for _, l := range h.hosted().streams {
+		for _, l := range h.Hosted().streams {
 			if !slices.ContainsFunc(l.Tasks(), func(t *taskstream.Task) bool { return h.hopOf(t.Open) >= 0 }) {
 				h.catchUp(ctx, l)
 			}
@@ -228,7 +229,7 @@ func (h *host) joinLoop(ctx context.Context) {
 const joinTime = 30 * time.Second
 
 // catchUp asks the relays of a stream for the tasks that came before this one joins it.
-func (h *host) catchUp(ctx context.Context, l *stream) {
+func (h *Host) catchUp(ctx context.Context, l *stream) {
 	tasks := l.Tasks()
 	if h.hopOf(tasks[len(tasks)-1].Open) >= 0 {
 		return
@@ -245,9 +246,9 @@ func (h *host) catchUp(ctx context.Context, l *stream) {
 	h.monitor.Logged(ctx, "couldn't follow a stream", l.Follow(ctx, h.client(), h.unixTime(), serves))
 }
 
-// handleSuccessor takes the next task of a stream from its owner. 204 says that its position is taken for
+// HandleSuccessor takes the next task of a stream from its owner. 204 says that its position is taken for
 // good, and the task served.
-func (d *desk) handleSuccessor(w http.ResponseWriter, req *http.Request) error {
+func (d *Desk) HandleSuccessor(w http.ResponseWriter, req *http.Request) error {
 	l, err := d.pathStream(req)
 	if err != nil {
 		return err
@@ -288,9 +289,9 @@ func readBundle(w http.ResponseWriter, req *http.Request, accept func(*taskfile.
 	return raw, open, nil
 }
 
-// handleStatement takes a statement about a stream: who signs its tasks from now on, or that it ends. Its signature
+// HandleStatement takes a statement about a stream: who signs its tasks from now on, or that it ends. Its signature
 // says who may, so that anyone may hand it over, and again. 204 says that it holds, for good.
-func (d *desk) handleStatement(w http.ResponseWriter, req *http.Request) error {
+func (d *Desk) HandleStatement(w http.ResponseWriter, req *http.Request) error {
 	l, err := d.pathStream(req)
 	if err != nil {
 		return err
@@ -311,12 +312,12 @@ func (d *desk) handleStatement(w http.ResponseWriter, req *http.Request) error {
 	return nil
 }
 
-// isStopped says whether the task's stream takes no reports any more.
-func (s *hostedTask) isStopped() bool { return s.stream != nil && s.stream.Authority().Stopped }
+// IsStopped says whether the task's stream takes no reports any more.
+func (s *Hosted) IsStopped() bool { return s.stream != nil && s.stream.Authority().Stopped }
 
 // alone lets one request in at a time of those for which posted has room, and gives it the time that many epochs' keys
 // and a large bundle take.
-func (d *desk) alone(w http.ResponseWriter, posted chan struct{}) (done func(), err error) {
+func (d *Desk) alone(w http.ResponseWriter, posted chan struct{}) (done func(), err error) {
 	select {
 	case posted <- struct{}{}:
 	default:
@@ -332,7 +333,7 @@ func (d *desk) alone(w http.ResponseWriter, posted chan struct{}) (done func(), 
 const ownersTime = 5 * time.Minute
 
 // takeSuccessor gives a task its position when all has been checked that serving it will need.
-func (d *desk) takeSuccessor(l *stream, raw []byte, open *taskfile.Open) error {
+func (d *Desk) takeSuccessor(l *stream, raw []byte, open *taskfile.Open) error {
 	next, has, err := l.Check(raw, open, d.unixTime())
 	if has || err != nil {
 		return err

@@ -1,4 +1,4 @@
-package relay
+package tasks
 
 import (
 	"fmt"
@@ -10,28 +10,28 @@ import (
 	"github.com/doona-dp/doona/wire/token"
 )
 
-// tokenEpoch is what checks the tokens of an epoch.
-type tokenEpoch struct {
-	key       *token.PublicKey
-	challenge []byte
-	digest    token.Digest // of challenge
+// TokenKey is what checks the tokens of an epoch.
+type TokenKey struct {
+	Key       *token.PublicKey
+	Challenge []byte
+	Digest    token.Digest // of challenge
 }
 
-// withTokens says whether this relay takes reports of the task, and takes them with tokens.
-func (s *hostedTask) withTokens() bool { return s.hop == 0 && s.Clients.Kind == task.ClientToken }
+// WithTokens says whether this relay takes reports of the task, and takes them with tokens.
+func (s *Hosted) WithTokens() bool { return s.Hop == 0 && s.Clients.Kind == task.ClientToken }
 
 // SetTokenKey begins to accept the tokens of the epoch, unless the epoch is over.
-func (e hostedEpoch) SetTokenKey(key *token.PublicKey) {
-	challenge := token.Challenge(e.Task, e.hostedTask.ID, e.Number)
+func (e Epoch) SetTokenKey(key *token.PublicKey) {
+	challenge := token.Challenge(e.Task, e.Hosted.ID, e.Number)
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	if e.states[e.Number] < store.StateErased {
-		e.tokens[e.Number] = &tokenEpoch{key, challenge, token.NewDigest(challenge)}
+		e.tokens[e.Number] = &TokenKey{key, challenge, token.NewDigest(challenge)}
 	}
 }
 
-// TokenEpoch returns what checks the tokens of the epoch, nil as long as the issuer's key is missing.
-func (e hostedEpoch) TokenEpoch() *tokenEpoch {
+// TokenKey returns what checks the tokens of the epoch, nil as long as the issuer's key is missing.
+func (e Epoch) TokenKey() *TokenKey {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	return e.tokens[e.Number]
@@ -39,11 +39,11 @@ func (e hostedEpoch) TokenEpoch() *tokenEpoch {
 
 // loadIssuerKeys takes the issuer's public keys from a file instead of from the issuer. The file may
 // hold keys of other tasks; nothing but the ids that the task names decides which are its own.
-func (s *hostedTask) loadIssuerKeys(path string) error {
+func (s *Hosted) loadIssuerKeys(path string) error {
 	if path == "" {
 		return nil
 	}
-	if !s.withTokens() {
+	if !s.WithTokens() {
 		return invalid.Field("issuer_keys", path, "none, unless this relay is the first of a task with tokens")
 	}
 	in, err := os.ReadFile(path)
