@@ -9,7 +9,7 @@ import (
 	"time"
 
 	"github.com/doona-dp/doona/internal/clock"
-	"github.com/doona-dp/doona/internal/mark"
+	"github.com/doona-dp/doona/internal/rollback"
 	"github.com/doona-dp/doona/wire/codec"
 )
 
@@ -136,7 +136,7 @@ func (i *Issuer) endTask(s *served, p *places, now time.Time) (ended int, next u
 		return ended, next, err
 	}
 	defer keys.Close()
-	if err := keys.Change(func(m *mark.State) { m.Entries[s.counter()] = mark.Entry{} }); err != nil {
+	if err := keys.Change(func(m *rollback.Mark) { m.Entries[s.counter()] = rollback.Entry{} }); err != nil {
 		return ended, next, err
 	}
 	return ended, next, s.keys.SetStore(t.Name)

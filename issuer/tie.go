@@ -7,7 +7,7 @@ import (
 	"fmt"
 
 	"github.com/doona-dp/doona/internal/durable"
-	"github.com/doona-dp/doona/internal/mark"
+	"github.com/doona-dp/doona/internal/rollback"
 	"github.com/doona-dp/doona/wire/codec"
 	"github.com/doona-dp/doona/wire/task"
 )
@@ -18,7 +18,7 @@ import (
 //
 //   - the store has Name, Commits and Next, which change in the transaction that counts;
 //   - the mark beside the key file, FILE.mark, has all of it, as of the last group that was answered;
-//   - the key file has Name, and Commits as the steps of a mark of its own (package mark).
+//   - the key file has Name, and Commits as the steps of a mark of its own (package rollback).
 //
 // The order is: commit, write the mark, write the key file's, answer. So the store is at each of them, or one
 // commit ahead of it where a crash came between. Behind one, or further ahead, something was set back.
@@ -88,7 +88,7 @@ func parseTie(value []byte) (*tie, error) {
 }
 
 // counter is how the mark in a task's key file calls its commits.
-func (s *served) counter() mark.Key { return mark.Key{Task: [16]byte(s.ID[:16])} }
+func (s *served) counter() rollback.Epoch { return rollback.Epoch{Task: [16]byte(s.ID[:16])} }
 
 // look finds a task's tie, also beside the process that has it, which moves on: what is found of the
 // store is of a moment at which the mark was what is returned, and of the key file of one after that.
@@ -104,7 +104,7 @@ func (s *served) look(st *store) (p places, err error) {
 				return p, err
 			}
 		}
-		var keys *mark.File
+		var keys *rollback.MarkFile
 		if keys, err = s.keys.Mark(); err != nil {
 			return p, err
 		}
@@ -128,8 +128,8 @@ func (s *served) look(st *store) (p places, err error) {
 type bound struct {
 	tie
 	mark    *durable.Mark
-	keys    *mark.File // in the key file
-	counter mark.Key
+	keys    *rollback.MarkFile // in the key file
+	counter rollback.Epoch
 }
 
 // write makes the tie durable in the mark, and then its commits in the key file.
@@ -141,7 +141,7 @@ func (b *bound) write() error {
 	if err := b.mark.Write(value); err != nil {
 		return fmt.Errorf("couldn't write the mark: %w", err)
 	}
-	return b.keys.Raise(map[mark.Key]mark.Entry{b.counter: {Steps: b.Commits}})
+	return b.keys.Raise(map[rollback.Epoch]rollback.Entry{b.counter: {Steps: b.Commits}})
 }
 
 func (b *bound) close() error {

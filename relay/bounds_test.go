@@ -20,7 +20,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/doona-dp/doona/internal/mark"
+	"github.com/doona-dp/doona/internal/rollback"
 	"github.com/doona-dp/doona/internal/testing/relaytest"
 	"github.com/doona-dp/doona/relay"
 	"github.com/doona-dp/doona/wire/endpoint"
@@ -135,9 +135,9 @@ func endPoison(t *testing.T, dropped, lost bool) {
 	}
 	require.False(t, standsStill(t, cfg))
 	for _, name := range []string{"relay.secret", "task0.keys"} {
-		f, err := mark.Open(filepath.Join(relayFolder(c, 0), name))
+		f, err := rollback.OpenMark(filepath.Join(relayFolder(c, 0), name))
 		require.NoError(t, err)
-		for key := range f.State().Entries {
+		for key := range f.Known().Entries {
 			require.Less(t, key.Epoch, last, "nothing is left of it in %s", name)
 		}
 	}

@@ -15,7 +15,7 @@ import (
 	"sync"
 
 	"github.com/doona-dp/doona/internal/durable"
-	"github.com/doona-dp/doona/internal/mark"
+	"github.com/doona-dp/doona/internal/rollback"
 	"github.com/doona-dp/doona/internal/secret"
 	"github.com/doona-dp/doona/wire/onion"
 	"github.com/doona-dp/doona/wire/task"
@@ -43,7 +43,7 @@ type epochFile struct {
 	Store string     `json:"store,omitempty"` // of keys in use: see [HPKE.Bind] and [RSA.SetStore]
 	Keys  []epochKey `json:"keys"`
 
-	mark *mark.State // nil where there is none
+	mark *rollback.Mark // nil where there is none
 }
 
 type epochKey struct {
@@ -279,7 +279,7 @@ func (h *epochKeys[K]) current() (f epochFile, unlock func(), err error) {
 }
 
 // Mark opens the mark in the file: how far the store has come that is used with the keys.
-func (h *epochKeys[K]) Mark() (*mark.File, error) { return mark.Open(h.path) }
+func (h *epochKeys[K]) Mark() (*rollback.MarkFile, error) { return rollback.OpenMark(h.path) }
 
 // HPKE is a loaded file of HPKE keys. It is safe for concurrent use.
 type HPKE struct{ *epochKeys[*onion.PrivateKey] }
@@ -382,13 +382,13 @@ func (h *HPKE) Check(t *task.Task, list *onion.SignedKeyList) error {
 
 // load reads a JSON file into v, and the mark that stands behind it. Its errors do not quote the file, and of the keys
 // in it there are no copies but those in v.
-func load(path string, v any) (*mark.State, error) {
+func load(path string, v any) (*rollback.Mark, error) {
 	in, err := durable.ReadPrivate(path)
 	if err != nil {
 		return nil, fmt.Errorf("couldn't read key: %w", err)
 	}
 	defer clear(in)
-	document, state, err := mark.Split(in)
+	document, state, err := rollback.SplitFile(in)
 	if err == nil {
 		err = json.Unmarshal(document, v)
 	}
@@ -422,8 +422,8 @@ func (f *epochFile) replace(path string) error {
 }
 
 // replace writes a document durably over path, with a mark or none.
-func replace(path string, document []byte, s *mark.State) error {
-	out := mark.Join(document, s)
+func replace(path string, document []byte, s *rollback.Mark) error {
+	out := rollback.JoinFile(document, s)
 	defer clear(out)
 	if err := durable.WriteFile(path, out, 0o600); err != nil {
 		return fmt.Errorf("couldn't write key: %w", err)

@@ -64,7 +64,7 @@ var decoders = map[string][2]string{
 	"verifier/closed.go":              {own, "the data folder"},
 	"verifier/verifier.go":            {another, "1 MiB, of a file"},
 	"verifier/inspect.go":             {another, "1 MiB, of a file"},
-	"internal/mark/mark.go":           {own, "marks"},
+	"internal/rollback/mark.go":       {own, "marks"},
 	"internal/clock/mark.go":          {own, "the clock's mark"},
 	"internal/ledger/state.go":        {own, "the ledger"},
 	"internal/service/config.go":      {own, "1 MiB"},

@@ -9,14 +9,14 @@ import (
 	"sync"
 
 	"github.com/doona-dp/doona/internal/durable"
-	"github.com/doona-dp/doona/internal/mark"
+	"github.com/doona-dp/doona/internal/rollback"
 	"github.com/doona-dp/doona/internal/secret"
 )
 
 // File is a tree in a file of mode 0600. Several processes may share the file, or have copies of
 // it: each cuts for itself. It is safe for concurrent use.
 type File struct {
-	mark    *mark.File
+	mark    *rollback.MarkFile
 	cutting sync.Mutex   // one Cut at a time
 	mu      sync.RWMutex // guards tree, which only Cut replaces
 	tree    *Tree
@@ -41,7 +41,7 @@ func open(path string, read func(string) (*Tree, error)) (*File, error) {
 		return nil, err
 	}
 	f := &File{tree: tree}
-	f.mark, err = mark.Open(path)
+	f.mark, err = rollback.OpenMark(path)
 	return f, err
 }
 
@@ -68,7 +68,7 @@ func readOrCreate(path string) (*Tree, error) {
 }
 
 // Mark returns the mark in the file.
-func (f *File) Mark() *mark.File { return f.mark }
+func (f *File) Mark() *rollback.MarkFile { return f.mark }
 
 // read reads a tree. Its errors do not quote the file.
 func read(path string) (*Tree, error) {
@@ -77,7 +77,7 @@ func read(path string) (*Tree, error) {
 		return nil, fmt.Errorf("couldn't read the secret: %w", err)
 	}
 	defer clear(in)
-	text, _, err := mark.Split(in)
+	text, _, err := rollback.SplitFile(in)
 	if err != nil {
 		return nil, fmt.Errorf("couldn't read %s: %w", path, err)
 	}

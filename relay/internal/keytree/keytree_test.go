@@ -21,7 +21,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/doona-dp/doona/internal/mark"
+	"github.com/doona-dp/doona/internal/rollback"
 	"github.com/doona-dp/doona/relay/internal/keytree"
 )
 
@@ -152,16 +152,16 @@ func TestShared(t *testing.T) {
 	for i := range uint16(20) {
 		f := []*keytree.File{one, other}[i%2]
 		require.NoError(t, f.Cut(label(i<<3)))
-		require.NoError(t, f.Mark().Raise(map[mark.Key]mark.Entry{{Epoch: uint64(i)}: {Steps: 1}}))
+		require.NoError(t, f.Mark().Raise(map[rollback.Epoch]rollback.Entry{{Epoch: uint64(i)}: {Steps: 1}}))
 		if i%3 == 0 { // where the file is written as a whole, and with another process's mark in it
-			require.NoError(t, one.Mark().Change(func(*mark.State) {}))
+			require.NoError(t, one.Mark().Change(func(*rollback.Mark) {}))
 		}
 		for j := range uint16(32) {
 			_, err := open(t, path).Key(label(j<<3), "test")
 			require.Equal(t, j <= i, errors.Is(err, keytree.ErrCut), "%d of %d", j, i)
 		}
 	}
-	require.Len(t, open(t, path).Mark().State().Entries, 20)
+	require.Len(t, open(t, path).Mark().Known().Entries, 20)
 	require.NoError(t, os.Mkdir(path+".new", 0o700))
 	require.NoError(t, os.WriteFile(filepath.Join(path+".new", "file"), nil, 0o600))
 	require.Error(t, one.Cut(label(25<<3)))

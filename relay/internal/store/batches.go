@@ -14,8 +14,8 @@ import (
 // before has signed.
 type batches struct {
 	*database
-	rollback *rollback
-	members  *members
+	reconciler *reconciler
+	members    *members
 }
 
 // Seal replaces the rows of an open batch that takes no more by the batch that build makes of them, or returns
@@ -279,7 +279,7 @@ func (d *batches) Batch(ctx context.Context, ref BatchID) (*Sealed, error) {
 	if err != nil || b.Confirmed {
 		return &b, err
 	}
-	if err := errors.Join(d.rollback.cut(ref), d.members.cutByAll(ctx, ref)); err != nil {
+	if err := errors.Join(d.reconciler.cut(ref), d.members.cutByAll(ctx, ref)); err != nil {
 		return nil, err
 	}
 	b.Content, err = d.content(ctx, ref, refers)
@@ -368,7 +368,7 @@ func (d *batches) Untold(ctx context.Context, id EpochID) ([]uint64, error) {
 		return seq, rows.Scan(&seq)
 	}, id.Task[:], id.Epoch)
 	for _, seq := range all {
-		err = errors.Join(err, d.rollback.cut(id.Batch(seq)))
+		err = errors.Join(err, d.reconciler.cut(id.Batch(seq)))
 	}
 	return all, err
 }

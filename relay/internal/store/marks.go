@@ -11,12 +11,12 @@ import (
 	"sync"
 	"sync/atomic"
 
-	"github.com/doona-dp/doona/internal/mark"
+	"github.com/doona-dp/doona/internal/rollback"
 	"github.com/doona-dp/doona/wire/task"
 )
 
 // Every transaction that changes an epoch is a step of it, and stands in a mark in the secret file and in
-// the task's HPKE key file (package mark) before anyone is told of it. So a store that was set back is
+// the task's HPKE key file (package rollback) before anyone is told of it. So a store that was set back is
 // behind both marks, and a key file that was set back has a mark behind the store.
 //
 //	order of a step: 1 commit in the store   2 marks, fsync   3 acknowledge; serve a batch
@@ -85,21 +85,21 @@ const (
 
 // guard is a mark that the store must keep pace with.
 type guard struct {
-	*mark.File
+	*rollback.MarkFile
 	kind int
 	task [16]byte    // of HPKE keys
 	gone atomic.Bool // nobody watches it any more, and its file may be removed
 }
 
 // of says whether a guard's mark has entries of a task.
-func (g *guard) of(key mark.Key) bool { return g.kind == kindSecret || g.task == key.Task }
+func (g *guard) of(key rollback.Epoch) bool { return g.kind == kindSecret || g.task == key.Task }
 
 // state returns the mark, empty where there is none yet.
-func (g *guard) state() *mark.State {
-	if s := g.State(); s != nil {
+func (g *guard) state() *rollback.Mark {
+	if s := g.Known(); s != nil {
 		return s
 	}
-	return &mark.State{}
+	return &rollback.Mark{}
 }
 
 // storeBehind and fileBehind return the causes.
@@ -107,10 +107,10 @@ func (g *guard) storeBehind() Cause { return [...]Cause{storeBehindSecret, store
 func (g *guard) fileBehind() Cause  { return [...]Cause{secretBehind, keysBehind}[g.kind] }
 
 // Watch has the store keep pace with the mark in the file of a task's HPKE keys, besides that of the secret.
-func (v *Vault) Watch(id task.ID, keys *mark.File) {
+func (v *Vault) Watch(id task.ID, keys *rollback.MarkFile) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
-	v.watched = append(v.watched, &guard{File: keys, kind: kindKeys, task: [16]byte(id[:16])})
+	v.watched = append(v.watched, &guard{MarkFile: keys, kind: kindKeys, task: [16]byte(id[:16])})
 }
 
 // Unwatch undoes [Vault.Watch], for a task of which all epochs have expired: its file may be removed then.
@@ -122,7 +122,7 @@ func (v *Vault) Unwatch(id task.ID) {
 			return false
 		}
 		g.gone.Store(true)
-		g.File.Close()
+		g.MarkFile.Close()
 		return true
 	})
 }
@@ -131,29 +131,31 @@ func (v *Vault) Unwatch(id task.ID) {
 func (v *Vault) guards() []*guard {
 	v.mu.Lock()
 	defer v.mu.Unlock()
-	return append([]*guard{{File: v.file.Mark(), kind: kindSecret}}, v.watched...)
+	return append([]*guard{{MarkFile: v.file.Mark(), kind: kindSecret}}, v.watched...)
 }
 
 // Close lets go of the files that the marks are in.
 func (v *Vault) Close() {
 	for _, g := range v.guards() {
-		g.File.Close()
+		g.MarkFile.Close()
 	}
 }
 
 // key is how marks call an epoch.
-func (id EpochID) key() mark.Key { return mark.Key{Task: [16]byte(id.Task[:16]), Epoch: id.Epoch} }
+func (id EpochID) key() rollback.Epoch {
+	return rollback.Epoch{Task: [16]byte(id.Task[:16]), Epoch: id.Epoch}
+}
 
 // owed is what the marks must say when a transaction has been made.
-type owed map[*mark.File]map[mark.Key]mark.Entry
+type owed map[*rollback.MarkFile]map[rollback.Epoch]rollback.Entry
 
-func (o owed) add(g *guard, key mark.Key, e mark.Entry) {
-	if o[g.File] == nil {
-		o[g.File] = map[mark.Key]mark.Entry{}
+func (o owed) add(g *guard, key rollback.Epoch, e rollback.Entry) {
+	if o[g.MarkFile] == nil {
+		o[g.MarkFile] = map[rollback.Epoch]rollback.Entry{}
 	}
-	before := o[g.File][key]
+	before := o[g.MarkFile][key]
 	before.Grow(e)
-	o[g.File][key] = before
+	o[g.MarkFile][key] = before
 }
 
 // pay writes the marks, all at once, and each once.
@@ -208,7 +210,7 @@ func (t *transaction) advanceMarks(e epochRow, id EpochID, steps uint64, made ..
 		if err := t.checkStep(g, id, row, made); err != nil {
 			return err
 		}
-		t.owes.add(g, id.key(), mark.Entry{Steps: row.steps + steps, Made: mark.Of(made...)})
+		t.owes.add(g, id.key(), rollback.Entry{Steps: row.steps + steps, Made: rollback.SetOf(made...)})
 		if steps == 0 {
 			continue
 		}
@@ -247,7 +249,7 @@ func (t *transaction) checkStep(g *guard, id EpochID, row markRow, made []uint64
 
 // check is a [SetBack] where a mark has less of an epoch than the store has known it to have. Where another
 // process shares the file it may have raised the mark since this one looked.
-func (g *guard) check(key mark.Key, row markRow) error {
+func (g *guard) check(key rollback.Epoch, row markRow) error {
 	if row.marked <= g.Entry(key).Steps {
 		return nil
 	}
@@ -263,7 +265,7 @@ func (g *guard) check(key mark.Key, row markRow) error {
 
 // markRow is what the store knows of a mark in an epoch.
 type markRow struct {
-	key           mark.Key
+	key           rollback.Epoch
 	file          string
 	kind          int
 	steps, marked uint64
@@ -281,7 +283,7 @@ func (e *epochRow) addMark(row scanner) error {
 }
 
 // marks lists what is known of all marks.
-func (d *rollback) marks(ctx context.Context) ([]markRow, error) {
+func (d *reconciler) marks(ctx context.Context) ([]markRow, error) {
 	const query = `SELECT task, e.epoch, file, kind, steps, marked FROM marks m JOIN epochs e ON e.id = m.epoch`
 	out, err := collect(ctx, d.read, query, func(rows *sql.Rows) (row markRow, err error) {
 		var id []byte
@@ -295,8 +297,8 @@ func (d *rollback) marks(ctx context.Context) ([]markRow, error) {
 	return out, nil
 }
 
-// rollback is the part of a store that holds it against the marks in the key files.
-type rollback struct {
+// reconciler is the part of a store that holds it against the marks in the key files.
+type reconciler struct {
 	*database
 	epochs    *epochs
 	members   *members
@@ -307,7 +309,7 @@ type rollback struct {
 // what a crash kept out, or another process has made. It must be called before anything else, and again
 // and again. Where something was set back its error is a [SetBack], and from then on that of all
 // methods that change the store or hand out a batch.
-func (d *rollback) Follow(ctx context.Context) (all []Progress, err error) {
+func (d *reconciler) Follow(ctx context.Context) (all []Progress, err error) {
 	err = d.reserve.WithReserve(func() error {
 		all, err = d.followOnce(ctx)
 		return err
@@ -315,7 +317,7 @@ func (d *rollback) Follow(ctx context.Context) (all []Progress, err error) {
 	return all, err
 }
 
-func (d *rollback) followOnce(ctx context.Context) ([]Progress, error) {
+func (d *reconciler) followOnce(ctx context.Context) ([]Progress, error) {
 	guards := d.vault.guards()
 	d.following.Lock()
 	defer d.following.Unlock()
@@ -344,7 +346,7 @@ func (d *rollback) followOnce(ctx context.Context) ([]Progress, error) {
 
 // readMarks waits until the marks that the files show are on disk, and reads those that other processes may share. It
 // returns the guards without those that are not watched any more, as their tasks were dropped meanwhile.
-func (d *rollback) readMarks(guards []*guard) (watched []*guard, err error) {
+func (d *reconciler) readMarks(guards []*guard) (watched []*guard, err error) {
 	for _, g := range guards {
 		err := g.Settle()
 		if err == nil && !d.engine.alone() {
@@ -367,13 +369,13 @@ func (d *rollback) readMarks(guards []*guard) (watched []*guard, err error) {
 func know(guards []*guard, history string) (failed error) {
 	secret, tied := guards[0].state(), map[string]string{}
 	for _, g := range guards {
-		s := g.State()
+		s := g.Known()
 		if s == nil {
 			continue
 		}
 		bind := g.kind == kindKeys && s.Secret == "" && secret.ID != ""
 		if s.Database != history || bind {
-			failed = errors.Join(failed, g.Change(func(s *mark.State) {
+			failed = errors.Join(failed, g.Change(func(s *rollback.Mark) {
 				s.Database = history
 				if bind {
 					s.Secret = cmp.Or(s.Secret, secret.ID)
@@ -387,7 +389,7 @@ func know(guards []*guard, history string) (failed error) {
 	if len(tied) == 0 {
 		return failed
 	}
-	return errors.Join(failed, guards[0].Change(func(of *mark.State) {
+	return errors.Join(failed, guards[0].Change(func(of *rollback.Mark) {
 		if of.Keys == nil {
 			of.Keys = map[string]string{}
 		}
@@ -403,7 +405,7 @@ func (g *guard) half() string { return hex.EncodeToString(g.task[:]) }
 // comparePair is a [SetBack] where HPKE keys have been used with another mark of the secret, or the secret with
 // another mark of the keys: the other file was set back to before its first one. In a database that others share it
 // looks like a new process's. So does a process that shares one of the two files, and has a copy of the other.
-func (g *guard) comparePair(s, secret *mark.State) error {
+func (g *guard) comparePair(s, secret *rollback.Mark) error {
 	const shared = " (processes share both of these files, or neither)"
 	if g.kind != kindKeys {
 		return nil
@@ -422,7 +424,7 @@ func (g *guard) comparePair(s, secret *mark.State) error {
 // elsewhere is a [SetBack] where the store is not in the database that a mark knows, or was promoted from a
 // replica or restored there, and an epoch has begun that the operator has not ended, and is not over. It may
 // lack what was made last, and by another process than this one.
-func elsewhere(history string, s *mark.State, seen *picture) error {
+func elsewhere(history string, s *rollback.Mark, seen *picture) error {
 	if s.Database == "" || s.Database == history || !seen.goesOn(s) {
 		return nil
 	}
@@ -430,7 +432,7 @@ func elsewhere(history string, s *mark.State, seen *picture) error {
 }
 
 // goesOn says whether an epoch that a mark knows was not ended by the operator, and is not over.
-func (seen *picture) goesOn(s *mark.State) bool {
+func (seen *picture) goesOn(s *rollback.Mark) bool {
 	for key := range s.Entries {
 		if p := seen.epochs[key]; p == nil || p.State < StateExpired {
 			return true
@@ -441,7 +443,7 @@ func (seen *picture) goesOn(s *mark.State) bool {
 
 // Behind compares the store with the marks in the key files, and returns what was set back, if
 // anything.
-func (d *rollback) Behind(ctx context.Context, v *Vault) (*SetBack, error) {
+func (d *reconciler) Behind(ctx context.Context, v *Vault) (*SetBack, error) {
 	if d.absent {
 		return behindNothing(v), nil
 	}
@@ -460,7 +462,7 @@ func (d *rollback) Behind(ctx context.Context, v *Vault) (*SetBack, error) {
 // behindNothing is a [SetBack] where a mark knows of a store, and there is none.
 func behindNothing(v *Vault) *SetBack {
 	for _, g := range v.guards() {
-		if s := g.State(); s != nil && len(s.Entries) > 0 {
+		if s := g.Known(); s != nil && len(s.Entries) > 0 {
 			return &SetBack{g.storeBehind(), "there is no store"}
 		}
 	}
@@ -469,8 +471,8 @@ func behindNothing(v *Vault) *SetBack {
 
 // compare holds the marks against the store. It looks at the marks before the store, which only grows, so
 // that what is done meanwhile does not look like a set-back.
-func (d *rollback) compare(ctx context.Context, guards []*guard) (*picture, string, *SetBack, error) {
-	states := make([]*mark.State, len(guards))
+func (d *reconciler) compare(ctx context.Context, guards []*guard) (*picture, string, *SetBack, error) {
+	states := make([]*rollback.Mark, len(guards))
 	for i, g := range guards {
 		states[i] = g.state()
 	}
@@ -504,15 +506,16 @@ func (d *rollback) compare(ctx context.Context, guards []*guard) (*picture, stri
 // every second.
 type picture struct {
 	all    []Progress
-	epochs map[mark.Key]*Progress
-	rows   map[mark.Key][]markRow
-	keys   []mark.Key              // of both
-	tasks  map[[16]byte][]mark.Key // the same by task
+	epochs map[rollback.Epoch]*Progress
+	rows   map[rollback.Epoch][]markRow
+	keys   []rollback.Epoch              // of both
+	tasks  map[[16]byte][]rollback.Epoch // the same by task
 }
 
 func newPicture(all []Progress, rows []markRow) *picture {
-	seen := &picture{all, map[mark.Key]*Progress{}, map[mark.Key][]markRow{}, nil, map[[16]byte][]mark.Key{}}
-	add := func(key mark.Key) {
+	seen := &picture{all: all, epochs: map[rollback.Epoch]*Progress{}, rows: map[rollback.Epoch][]markRow{},
+		tasks: map[[16]byte][]rollback.Epoch{}}
+	add := func(key rollback.Epoch) {
 		if seen.epochs[key] == nil && seen.rows[key] == nil {
 			seen.keys = append(seen.keys, key)
 			seen.tasks[key.Task] = append(seen.tasks[key.Task], key)
@@ -531,7 +534,7 @@ func newPicture(all []Progress, rows []markRow) *picture {
 }
 
 // of returns the epochs of which a guard's mark has entries.
-func (seen *picture) of(g *guard) []mark.Key {
+func (seen *picture) of(g *guard) []rollback.Epoch {
 	if g.kind == kindSecret {
 		return seen.keys
 	}
@@ -539,16 +542,16 @@ func (seen *picture) of(g *guard) []mark.Key {
 }
 
 // made returns the numbers of the batches that have been made.
-func (p *Progress) made() mark.Set {
+func (p *Progress) made() rollback.Set {
 	var open []uint64
 	for _, b := range p.Open {
 		open = append(open, b.Seq)
 	}
-	return mark.Below(p.Next, open...)
+	return rollback.SetBelow(p.Next, open...)
 }
 
 // compareEntries is a [SetBack] where a mark knows of what the store does not hold.
-func (g *guard) compareEntries(s *mark.State, seen *picture) error {
+func (g *guard) compareEntries(s *rollback.Mark, seen *picture) error {
 	for key, e := range s.Entries {
 		p := seen.epochs[key]
 		where := func() string { return fmt.Sprintf("task %x, epoch %d", key.Task[:4], key.Epoch) }
@@ -579,7 +582,7 @@ func (g *guard) compareEntries(s *mark.State, seen *picture) error {
 // compareRows is a [SetBack] where the store knows more of a mark than the mark itself: its file was set
 // back. One process has a file, so a file that is new to an SQLite store, where another was known, was set
 // back to before its first use.
-func (d *rollback) compareRows(g *guard, s *mark.State, seen *picture) error {
+func (d *reconciler) compareRows(g *guard, s *rollback.Mark, seen *picture) error {
 	now := g.state().ID // its first step may have come after s was read
 	for _, key := range seen.of(g) {
 		if p := seen.epochs[key]; p == nil || p.State == StateEnded {
@@ -610,15 +613,15 @@ func catchUp(guards []*guard, seen *picture) owed {
 		for _, key := range seen.of(g) {
 			e := s.Entries[key]
 			if p := seen.epochs[key]; p != nil && p.State == StateEnded && !e.Ended {
-				out.add(g, key, mark.Entry{Ended: true})
+				out.add(g, key, rollback.Entry{Ended: true})
 			} else if p != nil {
 				if _, some := p.made().Beyond(e.Made); some {
-					out.add(g, key, mark.Entry{Made: p.made()})
+					out.add(g, key, rollback.Entry{Made: p.made()})
 				}
 			}
 			for _, row := range seen.rows[key] {
 				if row.file == s.ID && row.steps > e.Steps {
-					out.add(g, key, mark.Entry{Steps: row.steps})
+					out.add(g, key, rollback.Entry{Steps: row.steps})
 				}
 			}
 		}
@@ -646,7 +649,7 @@ func (v *Vault) Forget(ids []EpochID) (failed error) {
 		if !slices.ContainsFunc(ids, func(id EpochID) bool { _, has := known[id.key()]; return has }) {
 			continue
 		}
-		failed = errors.Join(failed, g.Change(func(s *mark.State) {
+		failed = errors.Join(failed, g.Change(func(s *rollback.Mark) {
 			for _, id := range ids {
 				delete(s.Entries, id.key())
 			}
@@ -658,11 +661,11 @@ func (v *Vault) Forget(ids []EpochID) (failed error) {
 // End has the marks say that epochs were ended, in place of what they said of them.
 func (v *Vault) End(ids []EpochID) (failed error) {
 	for _, g := range v.guards() {
-		failed = errors.Join(failed, g.Change(func(s *mark.State) {
+		failed = errors.Join(failed, g.Change(func(s *rollback.Mark) {
 			s.Secret, s.Keys, s.Fenced = "", nil, false
 			for _, id := range ids {
 				if g.of(id.key()) {
-					s.Entries[id.key()] = mark.Entry{Ended: true}
+					s.Entries[id.key()] = rollback.Entry{Ended: true}
 				}
 			}
 		}))
@@ -671,14 +674,14 @@ func (v *Vault) End(ids []EpochID) (failed error) {
 }
 
 // SetBack returns what has been found to be set back, nil for nothing.
-func (d *rollback) SetBack() *SetBack { return d.back.Load() }
+func (d *reconciler) SetBack() *SetBack { return d.back.Load() }
 
 // cut cuts a batch's leaf in the marks, if it is not cut, before its first byte leaves.
-func (d *rollback) cut(b BatchID) error {
+func (d *reconciler) cut(b BatchID) error {
 	owes := owed{}
 	for _, g := range d.vault.guards() {
 		if g.of(b.key()) && !g.Entry(b.key()).Made.Has(b.Seq) {
-			owes.add(g, b.key(), mark.Entry{Made: mark.Of(b.Seq)})
+			owes.add(g, b.key(), rollback.Entry{Made: rollback.SetOf(b.Seq)})
 		}
 	}
 	return owes.pay()

@@ -10,7 +10,7 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/doona-dp/doona/internal/mark"
+	"github.com/doona-dp/doona/internal/rollback"
 )
 
 // Several processes may share a PostgreSQL database, each with marks of its own. A batch is handed out only
@@ -83,11 +83,11 @@ type silence struct {
 // members is the part of a store that keeps processes which share it from handing out what others do not know.
 type members struct {
 	*database
-	rollback *rollback
-	said     atomic.Bool      // the other processes have been told of what was set back
-	met      atomic.Bool      // this process is a member among those that share the database
-	told     map[BatchID]bool // what the others know that this process has cut; as caught, under rollback.following
-	caught   uint64           // the number of the look by which it had caught up as it was joining; 0 for not
+	reconciler *reconciler
+	said       atomic.Bool      // the other processes have been told of what was set back
+	met        atomic.Bool      // this process is a member among those that share the database
+	told       map[BatchID]bool // what the others know that this process has cut; as caught, under reconciler.following
+	caught     uint64           // the number of the look by which it had caught up as it was joining; 0 for not
 
 	hearing  sync.Mutex         // guards the rest
 	latest   uint64             // the number of this process's last look
@@ -120,7 +120,7 @@ func (d *members) Joining() Joining {
 func (d *members) Joins(ctx context.Context, v *Vault) (Joining, error) {
 	var mine standing
 	var members, others int
-	file := guard{File: v.file.Mark()}
+	file := guard{MarkFile: v.file.Mark()}
 	const query = `SELECT COALESCE(MAX(CASE WHEN file = $1 THEN standing END), -1),
 		COUNT(CASE WHEN file <> $1 AND standing = 0 THEN 1 END), COUNT(CASE WHEN file <> $1 THEN 1 END) FROM processes`
 	err := d.read.QueryRowContext(ctx, query, file.state().ID).Scan(&mine, &members, &others)
@@ -313,7 +313,7 @@ func (d *members) isSilent(p peer) bool {
 // again. It is a [SetBack] where the database does not know of that, and an epoch goes on that this process has a
 // part in. The peers are locked: processes with one secret share the mark.
 func (t memberTx) keepFence(mine standing, all []Progress) (standing, error) {
-	file := &guard{File: t.vault.file.Mark(), kind: kindSecret}
+	file := &guard{MarkFile: t.vault.file.Mark(), kind: kindSecret}
 	if err := file.Refresh(); err != nil {
 		return mine, err
 	}
@@ -329,11 +329,11 @@ func (t memberTx) keepFence(mine standing, all []Progress) (standing, error) {
 
 // recordFence has the secret's mark say that this process was fenced, or no more.
 func (t memberTx) recordFence(is bool) error {
-	file := &guard{File: t.vault.file.Mark(), kind: kindSecret}
+	file := &guard{MarkFile: t.vault.file.Mark(), kind: kindSecret}
 	if file.state().Fenced == is {
 		return nil
 	}
-	return file.Change(func(s *mark.State) { s.Fenced = is })
+	return file.Change(func(s *rollback.Mark) { s.Fenced = is })
 }
 
 // say tells the other processes, in the database, that it was set back, once it can be told; that is true of what
@@ -408,7 +408,7 @@ func (d *members) cutByAll(ctx context.Context, b BatchID) error {
 		return nil
 	}
 	if !d.met.Load() {
-		if _, err := d.rollback.Follow(ctx); err != nil {
+		if _, err := d.reconciler.Follow(ctx); err != nil {
 			return err
 		}
 		if !d.met.Load() {

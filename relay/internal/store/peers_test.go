@@ -9,7 +9,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/doona-dp/doona/internal/mark"
+	"github.com/doona-dp/doona/internal/rollback"
 	"github.com/doona-dp/doona/internal/testing/pgtest"
 	"github.com/doona-dp/doona/wire/onion"
 	"github.com/doona-dp/doona/wire/task"
@@ -360,7 +360,7 @@ func TestJoins(t *testing.T) {
 		a.follow(t)
 	}
 	requireJoins("", b)
-	require.NoError(t, b.vault.file.Mark().Change(func(s *mark.State) { s.Fenced = true }))
+	require.NoError(t, b.vault.file.Mark().Change(func(s *rollback.Mark) { s.Fenced = true }))
 	requireJoins(CatchesUp, b)
 }
 
@@ -483,7 +483,7 @@ func TestSetBackTimeline(t *testing.T) {
 	a.follow(t)
 	require.NoError(t, b.store.Close())
 	require.NoError(t, b.begin(t), "it follows the one that has ended the epochs")
-	s, err := mark.Open(b.path(partKeys))
+	s, err := rollback.OpenMark(b.path(partKeys))
 	require.NoError(t, err)
-	require.Regexp(t, `/00000002$`, s.State().Database)
+	require.Regexp(t, `/00000002$`, s.Known().Database)
 }

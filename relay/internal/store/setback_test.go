@@ -15,7 +15,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/doona-dp/doona/internal/mark"
+	"github.com/doona-dp/doona/internal/rollback"
 	"github.com/doona-dp/doona/internal/service"
 	"github.com/doona-dp/doona/internal/testing/long"
 	"github.com/doona-dp/doona/wire/onion"
@@ -34,7 +34,7 @@ const (
 type moment struct {
 	store   func(t *testing.T) // puts the store's content back
 	files   map[int][]byte     // by part
-	entries map[mark.Key]mark.Entry
+	entries map[rollback.Epoch]rollback.Entry
 }
 
 // history is a relay's life: what it kept at every moment, and what it gave out.
@@ -61,7 +61,7 @@ func (h *history) begin(t *testing.T) error {
 	var err error
 	h.vault, err = OpenOrCreateVault(h.path(partSecret))
 	require.NoError(t, err)
-	keys, err := mark.Open(h.path(partKeys))
+	keys, err := rollback.OpenMark(h.path(partKeys))
 	require.NoError(t, err)
 	h.vault.Watch(h.first.Task, keys)
 	s, err := Open(h.description, h.vault, Process{})
@@ -80,7 +80,7 @@ func (h *history) keep(t *testing.T) {
 		require.NoError(t, err)
 		m.files[part] = in
 	}
-	m.entries = h.vault.guards()[0].State().Entries
+	m.entries = h.vault.guards()[0].Known().Entries
 	h.moments = append(h.moments, m)
 }
 
@@ -374,7 +374,7 @@ func (h *history) unmark(t *testing.T, part int) []byte {
 	t.Helper()
 	in, err := os.ReadFile(h.path(part))
 	require.NoError(t, err)
-	document, _, err := mark.Split(in)
+	document, _, err := rollback.SplitFile(in)
 	require.NoError(t, err)
 	require.NoError(t, os.WriteFile(h.path(part), document, 0o600))
 	return in
@@ -433,7 +433,7 @@ func TestFirstStepWhileFollowing(t *testing.T) {
 	rows, err := h.store.marks(t.Context())
 	require.NoError(t, err)
 	for _, g := range h.vault.guards() {
-		require.NoError(t, h.store.compareRows(g, &mark.State{}, newPicture(all, rows)))
+		require.NoError(t, h.store.compareRows(g, &rollback.Mark{}, newPicture(all, rows)))
 	}
 }
 
@@ -524,7 +524,7 @@ func TestUncut(t *testing.T) {
 	require.Contains(t, untold, seq)
 	_, err = h.store.Batch(t.Context(), h.mixed.Batch(seq))
 	require.NoError(t, err)
-	reread, err := mark.Open(keys)
+	reread, err := rollback.OpenMark(keys)
 	require.NoError(t, err)
 	require.True(t, reread.Entry(h.mixed.key()).Made.Has(seq))
 }

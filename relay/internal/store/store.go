@@ -172,32 +172,32 @@ type MixFunc func(fresh *Fresh, put Put) (*Made, error)
 // doing it again does no harm. All are safe for concurrent use, by several processes where the engine says so, and keep
 // neither times nor an order of arrival where they can avoid it.
 type Store struct {
-	*database // Close, Name, OtherSecret, Probe, Scrub, Version
-	*reports  // Commit
-	*batches  // Seal, Mix, Batch, Confirm, Witness and what they leave
-	*epochs   // Progress, Advance, Complete, End, EndAll
-	*notes    // Note and Findings, Tally and Tallies
-	*nonces   // Fresh, ForgetNonces
-	*rollback // Follow, Behind, SetBack
-	*members  // Joining, Joins
+	*database   // Close, Name, OtherSecret, Probe, Scrub, Version
+	*reports    // Commit
+	*batches    // Seal, Mix, Batch, Confirm, Witness and what they leave
+	*epochs     // Progress, Advance, Complete, End, EndAll
+	*notes      // Note and Findings, Tally and Tallies
+	*nonces     // Fresh, ForgetNonces
+	*reconciler // Follow, Behind, SetBack
+	*members    // Joining, Joins
 }
 
 // newStore returns the store in a database.
 func newStore(d *database) *Store {
 	d.reserve = noReserve{}
 	s := &Store{
-		database: d,
-		reports:  &reports{d},
-		epochs:   &epochs{database: d},
-		notes:    &notes{d},
-		nonces:   &nonces{database: d},
-		rollback: &rollback{database: d},
-		members:  &members{database: d},
+		database:   d,
+		reports:    &reports{d},
+		epochs:     &epochs{database: d},
+		notes:      &notes{d},
+		nonces:     &nonces{database: d},
+		reconciler: &reconciler{database: d},
+		members:    &members{database: d},
 	}
-	s.batches = &batches{d, s.rollback, s.members}
-	s.rollback.epochs, s.rollback.members = s.epochs, s.members
+	s.batches = &batches{d, s.reconciler, s.members}
+	s.reconciler.epochs, s.reconciler.members = s.epochs, s.members
 	s.epochs.members = s.members
-	s.members.rollback = s.rollback
+	s.members.reconciler = s.reconciler
 	d.alert = func(ctx context.Context) { _ = s.members.say(ctx) } // where that fails, the next Follow does it
 	return s
 }

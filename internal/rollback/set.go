@@ -1,4 +1,4 @@
-package mark
+package rollback
 
 import (
 	"slices"
@@ -7,16 +7,16 @@ import (
 // Set is a set of numbers as ranges, both ends included, in order, with gaps between them.
 type Set [][2]uint64
 
-// Of returns the set of some numbers.
-func Of(numbers ...uint64) (s Set) {
+// SetOf returns the set of some numbers.
+func SetOf(numbers ...uint64) (s Set) {
 	for _, n := range numbers {
 		s = s.Union(Set{{n, n}})
 	}
 	return s
 }
 
-// Below returns the set of the numbers below n, but for some.
-func Below(n uint64, but ...uint64) (s Set) {
+// SetBelow returns the set of the numbers below n, but for some.
+func SetBelow(n uint64, but ...uint64) (s Set) {
 	slices.Sort(but)
 	from := uint64(0)
 	for _, skip := range append(but, n) {

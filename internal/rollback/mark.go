@@ -1,4 +1,4 @@
-// Package mark keeps, inside a key file, how far the store has come that the keys are used with. A store
+// Package rollback keeps, inside a key file, how far the store has come that the keys are used with. A store
 // that was set back, as by a backup or by a replica that lags, is then behind the mark, and a key file that
 // was set back has a mark that is behind the store.
 //
@@ -16,7 +16,7 @@
 // A step is written in place, to the slot that is not the latest, and synced: what was there before, and is
 // acknowledged, is not touched. A line begins with a checksum, so a torn slot counts as none, and the other
 // one holds. Where the entries outgrow a slot the whole file is replaced.
-package mark
+package rollback
 
 import (
 	"bytes"
@@ -30,8 +30,8 @@ import (
 	"slices"
 )
 
-// Key names an epoch: half of a task's id, which is a hash, stands for the task.
-type Key struct {
+// Epoch names an epoch: half of a task's id, which is a hash, stands for the task.
+type Epoch struct {
 	Task  [16]byte
 	Epoch uint64
 }
@@ -51,8 +51,8 @@ func (e *Entry) Grow(by Entry) bool {
 	return news
 }
 
-// State is a mark.
-type State struct {
+// Mark is what a mark file notes.
+type Mark struct {
 	// ID is the name by which the store knows the file, random. A copy has the same.
 	ID string
 
@@ -73,21 +73,21 @@ type State struct {
 	// Fenced says that this process has seen that the others went on without it, and is not back among them.
 	Fenced bool
 
-	Entries map[Key]Entry
+	Entries map[Epoch]Entry
 }
 
-// New returns a mark of nothing, with a name of its own.
-func New() *State { return &State{ID: rand.Text(), Entries: map[Key]Entry{}} }
+// NewMark returns a mark of nothing, with a name of its own.
+func NewMark() *Mark { return &Mark{ID: rand.Text(), Entries: map[Epoch]Entry{}} }
 
 // Clone returns a copy.
-func (s *State) Clone() *State {
+func (s *Mark) Clone() *Mark {
 	out := *s
 	out.Keys, out.Entries = maps.Clone(s.Keys), maps.Clone(s.Entries)
 	return &out
 }
 
 // news says whether any of some entries would be merged in.
-func (s *State) news(of map[Key]Entry) bool {
+func (s *Mark) news(of map[Epoch]Entry) bool {
 	for key, entry := range of {
 		if e := s.Entries[key]; e.Grow(entry) {
 			return true
@@ -97,7 +97,7 @@ func (s *State) news(of map[Key]Entry) bool {
 }
 
 // raise merges entries in and says whether any was news.
-func (s *State) raise(by map[Key]Entry) (news bool) {
+func (s *Mark) raise(by map[Epoch]Entry) (news bool) {
 	for key, entry := range by {
 		e := s.Entries[key]
 		if e.Grow(entry) {
@@ -121,7 +121,7 @@ type line struct {
 }
 
 // line is all of a mark but its entries.
-func (s *State) line() line {
+func (s *Mark) line() line {
 	return line{ID: s.ID, Baseline: s.Baseline, Database: s.Database, Secret: s.Secret, Keys: s.Keys, Fenced: s.Fenced}
 }
 
@@ -139,9 +139,9 @@ var errDamaged = errors.New("its mark is damaged")
 const sumSize = 32 // hex digits
 
 // encode returns the line of some entries, checksum first.
-func encode(l line, entries map[Key]Entry) []byte {
+func encode(l line, entries map[Epoch]Entry) []byte {
 	l.Epochs = []entry{}
-	keys := slices.SortedFunc(maps.Keys(entries), func(a, b Key) int {
+	keys := slices.SortedFunc(maps.Keys(entries), func(a, b Epoch) int {
 		return cmp.Or(bytes.Compare(a.Task[:], b.Task[:]), cmp.Compare(a.Epoch, b.Epoch))
 	})
 	for _, key := range keys {
@@ -162,19 +162,19 @@ func sum(text []byte) string {
 }
 
 // decode reads a line.
-func decode(in []byte) (l line, entries map[Key]Entry, err error) {
+func decode(in []byte) (l line, entries map[Epoch]Entry, err error) {
 	head, text, ok := bytes.Cut(bytes.TrimSuffix(in, []byte("\n")), []byte(" "))
 	if !ok || string(head) != sum(text) || json.Unmarshal(text, &l) != nil {
 		return l, nil, errDamaged
 	}
-	entries = map[Key]Entry{}
+	entries = map[Epoch]Entry{}
 	for _, e := range l.Epochs {
 		raw, err := hex.DecodeString(e.Task)
 		made := Set(e.Made)
-		if err != nil || len(raw) != len(Key{}.Task) || !made.valid() {
+		if err != nil || len(raw) != len(Epoch{}.Task) || !made.valid() {
 			return l, nil, errDamaged
 		}
-		entries[Key{[16]byte(raw), e.Epoch}] = Entry{e.Steps, made, e.Ended}
+		entries[Epoch{[16]byte(raw), e.Epoch}] = Entry{e.Steps, made, e.Ended}
 	}
 	return l, entries, nil
 }
@@ -186,14 +186,14 @@ const slotSize = 4096
 // layout is a file taken apart.
 type layout struct {
 	document []byte    // a part of what was parsed; none where that has been cleared
-	whole    *State    // nil where the file has no mark
+	whole    *Mark     // nil where the file has no mark
 	slots    [2]string // their lines
-	grown    map[Key]Entry
+	grown    map[Epoch]Entry
 	latest   uint64 // generation of the latest slot; 0 for none
 }
 
 // state returns the mark.
-func (l *layout) state() *State {
+func (l *layout) state() *Mark {
 	if l.whole == nil {
 		return nil
 	}
@@ -247,7 +247,7 @@ func parse(in []byte) (*layout, error) {
 		at++
 	}
 	l := &layout{document: in[:at:at],
-		whole: &State{head.ID, head.Baseline, head.Database, head.Secret, head.Keys, head.Fenced, entries}}
+		whole: &Mark{head.ID, head.Baseline, head.Database, head.Secret, head.Keys, head.Fenced, entries}}
 	l.slots = lines(in[slots:])
 	l.grown, l.latest = latest(l.slots)
 	return l, nil
@@ -263,7 +263,7 @@ func lines(slots []byte) (out [2]string) {
 }
 
 // latest returns what the slots say has grown: the later of those that are whole.
-func latest(slots [2]string) (grown map[Key]Entry, generation uint64) {
+func latest(slots [2]string) (grown map[Epoch]Entry, generation uint64) {
 	for _, text := range slots {
 		if l, entries, err := decode([]byte(text)); err == nil && l.Generation > generation {
 			grown, generation = entries, l.Generation
@@ -272,9 +272,9 @@ func latest(slots [2]string) (grown map[Key]Entry, generation uint64) {
 	return grown, generation
 }
 
-// Split takes a file apart: its own document, which is a part of what it was given, and its mark, nil where it has
+// SplitFile takes a file apart: its own document, which is a part of what it was given, and its mark, nil where it has
 // none yet.
-func Split(in []byte) (document []byte, s *State, err error) {
+func SplitFile(in []byte) (document []byte, s *Mark, err error) {
 	l, err := parse(in)
 	if err != nil {
 		return nil, nil, err
@@ -282,8 +282,9 @@ func Split(in []byte) (document []byte, s *State, err error) {
 	return l.document, l.state(), nil
 }
 
-// Join puts a file together: a document of JSON, and a mark or nil. It makes one copy of the document, or returns it.
-func Join(document []byte, s *State) []byte {
+// JoinFile puts a file together: a document of JSON, and a mark or nil. It makes one copy of the document, or returns
+// it.
+func JoinFile(document []byte, s *Mark) []byte {
 	if s == nil {
 		return document
 	}

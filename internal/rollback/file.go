@@ -1,4 +1,4 @@
-package mark
+package rollback
 
 import (
 	"bytes"
@@ -11,12 +11,12 @@ import (
 	"github.com/doona-dp/doona/internal/durable"
 )
 
-// File is the mark in a key file. Several processes may share the file. It is safe for concurrent use.
-type File struct {
+// MarkFile is the mark in a key file. Several processes may share the file. It is safe for concurrent use.
+type MarkFile struct {
 	path string
 
 	mu    sync.Mutex // guards the rest, and the writing of steps
-	known *State     // what has been read or written last, never changed; nil before the first step
+	known *Mark      // what has been read or written last, never changed; nil before the first step
 	file  *os.File   // the file as it was last read as a whole: while it is open, no other has its number
 	info  os.FileInfo
 	whole *layout // of file
@@ -25,15 +25,15 @@ type File struct {
 	loose bool    // a write or sync failed: only a new file is sure to reach the disk
 }
 
-// Open reads the mark of a file, which may have none yet. What it shows may not be on disk, as where the process
-// that wrote it was killed before its sync: see [File.Settle].
-func Open(path string) (*File, error) {
-	f := &File{path: path}
+// OpenMark reads the mark of a file, which may have none yet. What it shows may not be on disk, as where the process
+// that wrote it was killed before its sync: see [MarkFile.Settle].
+func OpenMark(path string) (*MarkFile, error) {
+	f := &MarkFile{path: path}
 	in, err := durable.ReadPrivate(path)
 	if err != nil {
 		return nil, fmt.Errorf("couldn't read the mark: %w", err)
 	}
-	_, f.known, err = Split(in)
+	_, f.known, err = SplitFile(in)
 	clear(in)
 	if err != nil {
 		return nil, fmt.Errorf("couldn't read %s: %w", path, err)
@@ -41,21 +41,21 @@ func Open(path string) (*File, error) {
 	return f, nil
 }
 
-// State returns the mark as this process knows it, nil where there is none yet: another process may have
+// Known returns the mark as this process knows it, nil where there is none yet: another process may have
 // raised it since. It is not the caller's to change.
-func (f *File) State() *State {
+func (f *MarkFile) Known() *Mark {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	return f.known
 }
 
 // Name returns the mark's name, and begins one where there is none yet.
-func (f *File) Name() (string, error) {
+func (f *MarkFile) Name() (string, error) {
 	f.mu.Lock()
 	known := f.known
 	f.mu.Unlock()
 	if known == nil {
-		if err := f.Change(func(*State) {}); err != nil {
+		if err := f.Change(func(*Mark) {}); err != nil {
 			return "", err
 		}
 		return f.Name()
@@ -64,7 +64,7 @@ func (f *File) Name() (string, error) {
 }
 
 // Entry returns what the mark says about an epoch.
-func (f *File) Entry(key Key) Entry {
+func (f *MarkFile) Entry(key Epoch) Entry {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if f.known == nil {
@@ -74,7 +74,7 @@ func (f *File) Entry(key Key) Entry {
 }
 
 // Refresh reads what other processes have written.
-func (f *File) Refresh() error {
+func (f *MarkFile) Refresh() error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	unlock, err := durable.Lock(f.path)
@@ -87,7 +87,7 @@ func (f *File) Refresh() error {
 
 // Settle waits until the mark that the file shows is on disk. Until then it holds nobody to anything: the power
 // may fail.
-func (f *File) Settle() error {
+func (f *MarkFile) Settle() error {
 	f.mu.Lock()
 	safe := f.safe
 	f.mu.Unlock()
@@ -98,7 +98,7 @@ func (f *File) Settle() error {
 }
 
 // Raise merges entries into the mark, durably. It writes nothing where they are no news.
-func (f *File) Raise(entries map[Key]Entry) error {
+func (f *MarkFile) Raise(entries map[Epoch]Entry) error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if f.known != nil && f.safe && !f.loose && !f.known.news(entries) {
@@ -113,7 +113,7 @@ func (f *File) Raise(entries map[Key]Entry) error {
 		return err
 	}
 	if f.known == nil {
-		return f.replaceMark(&State{ID: New().ID, Entries: maps.Clone(entries)})
+		return f.replaceMark(&Mark{ID: NewMark().ID, Entries: maps.Clone(entries)})
 	}
 	next := f.known.Clone()
 	if news := next.raise(entries); f.loose {
@@ -125,7 +125,7 @@ func (f *File) Raise(entries map[Key]Entry) error {
 }
 
 // Change replaces the mark by what change makes of it, durably.
-func (f *File) Change(change func(s *State)) error {
+func (f *MarkFile) Change(change func(s *Mark)) error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	unlock, err := durable.Lock(f.path)
@@ -136,7 +136,7 @@ func (f *File) Change(change func(s *State)) error {
 	if err := f.read(); err != nil {
 		return err
 	}
-	next := New()
+	next := NewMark()
 	if f.known != nil {
 		next = f.known.Clone()
 	}
@@ -147,7 +147,7 @@ func (f *File) Change(change func(s *State)) error {
 // Edit replaces the key file's own document by what edit makes of it, durably; where that is nil, it stays. edit gets
 // nil in place of a document that came from it, or that it has had, and that nobody has replaced since: so the owner of
 // a large one need not read it again.
-func (f *File) Edit(edit func(document []byte) ([]byte, error)) error {
+func (f *MarkFile) Edit(edit func(document []byte) ([]byte, error)) error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	unlock, err := durable.Lock(f.path)
@@ -180,7 +180,7 @@ func (f *File) Edit(edit func(document []byte) ([]byte, error)) error {
 }
 
 // Close lets go of the file. Whoever uses the mark again opens it again.
-func (f *File) Close() {
+func (f *MarkFile) Close() {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.forget()
@@ -188,7 +188,7 @@ func (f *File) Close() {
 
 // read follows the file; the caller holds its lock. Where it is the one that was read last, only the slots
 // are read again. What another process has written is synced: it may have been killed before it could.
-func (f *File) read() error {
+func (f *MarkFile) read() error {
 	now, err := os.Stat(f.path)
 	if err != nil {
 		return fmt.Errorf("couldn't read the mark: %w", err)
@@ -219,7 +219,7 @@ func (f *File) read() error {
 }
 
 // settled takes note of how a sync went. What failed to be synced once may be taken for synced the next time.
-func (f *File) settled(err error) error {
+func (f *MarkFile) settled(err error) error {
 	if f.safe = err == nil; !f.safe {
 		f.loose = true
 		return fmt.Errorf("couldn't sync the mark: %w", err)
@@ -227,7 +227,7 @@ func (f *File) settled(err error) error {
 	return nil
 }
 
-func (f *File) readWhole() error {
+func (f *MarkFile) readWhole() error {
 	file, err := os.OpenFile(f.path, os.O_RDWR, 0)
 	if err != nil {
 		return fmt.Errorf("couldn't open the mark: %w", err)
@@ -254,7 +254,7 @@ func (f *File) readWhole() error {
 }
 
 // parse reads the open file as a whole, and takes it apart. The caller clears in.
-func (f *File) parse() (in []byte, l *layout, err error) {
+func (f *MarkFile) parse() (in []byte, l *layout, err error) {
 	if _, err := f.file.Seek(0, io.SeekStart); err != nil {
 		return nil, nil, err
 	}
@@ -264,7 +264,7 @@ func (f *File) parse() (in []byte, l *layout, err error) {
 	return in, l, err
 }
 
-func (f *File) forget() {
+func (f *MarkFile) forget() {
 	if f.file != nil {
 		f.file.Close()
 	}
@@ -273,10 +273,10 @@ func (f *File) forget() {
 
 // write writes what has grown since the file was written as a whole, now by some entries, to the slot that is not the
 // latest. The file's other content, and the other slot, stay as they are.
-func (f *File) write(next *State, by map[Key]Entry) error {
+func (f *MarkFile) write(next *Mark, by map[Epoch]Entry) error {
 	grown := maps.Clone(f.whole.grown)
 	if grown == nil {
-		grown = map[Key]Entry{}
+		grown = map[Epoch]Entry{}
 	}
 	for key := range by {
 		grown[key] = next.Entries[key]
@@ -299,7 +299,7 @@ func (f *File) write(next *State, by map[Key]Entry) error {
 }
 
 // replaceMark writes the whole file anew with the document that it has.
-func (f *File) replaceMark(next *State) error {
+func (f *MarkFile) replaceMark(next *Mark) error {
 	in, l, err := f.parse()
 	defer clear(in)
 	if err != nil {
@@ -310,11 +310,11 @@ func (f *File) replaceMark(next *State) error {
 
 // replace writes the whole file anew; the caller holds its lock, and clears the document. What it has written it does
 // not read again.
-func (f *File) replace(document []byte, next *State) error {
+func (f *MarkFile) replace(document []byte, next *Mark) error {
 	told := f.told
 	f.forget()
 	whole := &layout{whole: next}
-	out := Join(document, next)
+	out := JoinFile(document, next)
 	defer clear(out)
 	if err := durable.WriteFile(f.path, out, 0o600); err != nil {
 		return fmt.Errorf("couldn't write the mark: %w", err)

@@ -1,4 +1,4 @@
-package mark_test
+package rollback_test
 
 import (
 	"bytes"
@@ -13,7 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/doona-dp/doona/internal/durable"
-	"github.com/doona-dp/doona/internal/mark"
+	"github.com/doona-dp/doona/internal/rollback"
 )
 
 const document = "{\n \"kind\": \"test\"\n}\n"
@@ -26,18 +26,20 @@ func newFile(t testing.TB) string {
 	return path
 }
 
-func open(t testing.TB, path string) *mark.File {
+func open(t testing.TB, path string) *rollback.MarkFile {
 	t.Helper()
-	f, err := mark.Open(path)
+	f, err := rollback.OpenMark(path)
 	require.NoError(t, err)
 	return f
 }
 
-func key(task byte, epoch uint64) mark.Key { return mark.Key{Task: [16]byte{task}, Epoch: epoch} }
+func key(task byte, epoch uint64) rollback.Epoch {
+	return rollback.Epoch{Task: [16]byte{task}, Epoch: epoch}
+}
 
 // steps is an epoch's entry.
-func steps(key mark.Key, n uint64, made ...uint64) map[mark.Key]mark.Entry {
-	return map[mark.Key]mark.Entry{key: {Steps: n, Made: mark.Of(made...)}}
+func steps(key rollback.Epoch, n uint64, made ...uint64) map[rollback.Epoch]rollback.Entry {
+	return map[rollback.Epoch]rollback.Entry{key: {Steps: n, Made: rollback.SetOf(made...)}}
 }
 
 // TestRaise: entries only grow, and who opens the file finds them, beside the document as it was; in between
@@ -45,27 +47,27 @@ func steps(key mark.Key, n uint64, made ...uint64) map[mark.Key]mark.Entry {
 func TestRaise(t *testing.T) {
 	path := newFile(t)
 	f := open(t, path)
-	require.Nil(t, f.State())
+	require.Nil(t, f.Known())
 	name := ""
 	for i := range uint64(300) {
 		at := key(byte(i%3), i%50)
 		require.NoError(t, f.Raise(steps(at, i, i/3)))
 		require.NoError(t, f.Raise(steps(at, i/2)))
 		again := open(t, path)
-		require.Equal(t, f.State(), again.State())
+		require.Equal(t, f.Known(), again.Known())
 		require.EqualValues(t, i, again.Entry(at).Steps)
 		require.True(t, again.Entry(at).Made.Has(i/3))
 		if name == "" {
-			name = again.State().ID
+			name = again.Known().ID
 		}
-		require.Equal(t, name, again.State().ID)
+		require.Equal(t, name, again.Known().ID)
 		in, err := os.ReadFile(path)
 		require.NoError(t, err)
-		doc, s, err := mark.Split(in)
+		doc, s, err := rollback.SplitFile(in)
 		require.NoError(t, err)
 		require.Equal(t, document, string(doc))
 		if i%17 == 0 {
-			require.NoError(t, durable.WriteFile(path, mark.Join(doc, s), 0o600))
+			require.NoError(t, durable.WriteFile(path, rollback.JoinFile(doc, s), 0o600))
 		}
 	}
 }
@@ -89,7 +91,7 @@ func TestRaiseInPlace(t *testing.T) {
 // TestShared: of processes that share a file, each raises what the others have.
 func TestShared(t *testing.T) {
 	path := newFile(t)
-	files := []*mark.File{open(t, path), open(t, path), open(t, path)}
+	files := []*rollback.MarkFile{open(t, path), open(t, path), open(t, path)}
 	var raising sync.WaitGroup
 	for i, f := range files {
 		raising.Go(func() {
@@ -99,7 +101,7 @@ func TestShared(t *testing.T) {
 		})
 	}
 	raising.Wait()
-	s := open(t, path).State()
+	s := open(t, path).Known()
 	require.Len(t, s.Entries, 15)
 	for i := range files {
 		for epoch := range uint64(5) {
@@ -109,7 +111,7 @@ func TestShared(t *testing.T) {
 		}
 	}
 	require.NoError(t, files[0].Refresh())
-	require.Equal(t, s, files[0].State())
+	require.Equal(t, s, files[0].Known())
 }
 
 // TestRefreshWithoutMark: a file that has no mark yet may be looked at as often as one that has.
@@ -118,16 +120,16 @@ func TestRefreshWithoutMark(t *testing.T) {
 	f := open(t, path)
 	for range 3 {
 		require.NoError(t, f.Refresh())
-		require.Nil(t, f.State())
+		require.Nil(t, f.Known())
 	}
 	keys := map[string]string{"task": "k"}
-	require.NoError(t, open(t, path).Change(func(s *mark.State) {
+	require.NoError(t, open(t, path).Change(func(s *rollback.Mark) {
 		s.Database, s.Secret, s.Keys, s.Fenced = "d", "s", keys, true
 	}))
 	require.NoError(t, f.Refresh())
-	s := f.State()
+	s := f.Known()
 	require.Equal(t, []any{"d", "s", keys, true}, []any{s.Database, s.Secret, s.Keys, s.Fenced})
-	require.NoError(t, f.Change(func(s *mark.State) { s.Keys["task"], s.Fenced = "other", false }))
+	require.NoError(t, f.Change(func(s *rollback.Mark) { s.Keys["task"], s.Fenced = "other", false }))
 	require.Equal(t, keys, s.Keys, "what was looked at stays")
 	require.True(t, s.Fenced)
 }
@@ -141,15 +143,15 @@ func TestTorn(t *testing.T) {
 	require.NoError(t, err)
 	old := 0
 	for i := uint64(1); i < 200; i++ {
-		was := f.State()
+		was := f.Known()
 		require.NoError(t, f.Raise(steps(key(1, i%7), i, i)))
 		after, err := os.ReadFile(path)
 		require.NoError(t, err)
 		if len(before) == len(after) {
 			torn := tear(before, after)
-			_, s, err := mark.Split(torn)
+			_, s, err := rollback.SplitFile(torn)
 			require.NoError(t, err)
-			if !assert.ObjectsAreEqual(f.State(), s) {
+			if !assert.ObjectsAreEqual(f.Known(), s) {
 				require.Equal(t, was, s)
 				old++
 			}
@@ -189,7 +191,7 @@ func TestDamaged(t *testing.T) {
 	} {
 		require.NotEqual(t, in, damaged)
 		require.NoError(t, os.WriteFile(path, damaged, 0o600))
-		_, err := mark.Open(path)
+		_, err := rollback.OpenMark(path)
 		require.ErrorContains(t, err, "its mark is damaged", name)
 	}
 }
@@ -221,12 +223,12 @@ func TestLoose(t *testing.T) {
 // TestSet compares sets with maps.
 func TestSet(t *testing.T) {
 	for range 200 {
-		s, want := mark.Set(nil), map[uint64]bool{}
+		s, want := rollback.Set(nil), map[uint64]bool{}
 		for range rand.IntN(30) {
 			n := rand.Uint64N(20)
-			s, want[n] = s.Union(mark.Of(n)), true
+			s, want[n] = s.Union(rollback.SetOf(n)), true
 		}
-		missing, some := mark.Below(20).Beyond(s)
+		missing, some := rollback.SetBelow(20).Beyond(s)
 		require.Equal(t, len(want) < 20, some)
 		if some {
 			require.False(t, want[missing])
@@ -238,8 +240,8 @@ func TestSet(t *testing.T) {
 				but = append(but, n)
 			}
 		}
-		require.ElementsMatch(t, mark.Below(20, but...), s)
-		_, some = s.Beyond(mark.Below(20, but...))
+		require.ElementsMatch(t, rollback.SetBelow(20, but...), s)
+		_, some = s.Beyond(rollback.SetBelow(20, but...))
 		require.False(t, some)
 	}
 }
