@@ -229,7 +229,6 @@ var denseDocuments = []string{
 	"docs/proofs/splitmix.md", "docs/proofs/strings.md", "docs/proofs/two-valued.md", "docs/proofs/vectormean.md",
 	"docs/proofs/vectors.md", "docs/relay.md", "docs/release.md", "docs/reproduction.md", "docs/simulations.md",
 	"docs/threat-model.md", "docs/verifier.md", "docs/wasm.md", "wire/token/testdata/README.md",
-	"www/sdk/README.md",
 }
 
 // prose returns the paragraphs and list items of a Markdown text, without code, tables and addresses of links.
