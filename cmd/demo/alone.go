@@ -13,7 +13,6 @@ import (
 	"time"
 
 	"github.com/doona-dp/doona/internal/quickstart"
-	"github.com/doona-dp/doona/internal/sandbox"
 	"github.com/doona-dp/doona/planner"
 	"github.com/doona-dp/doona/protocols/registry"
 	"github.com/doona-dp/doona/shufflerclient"
@@ -113,7 +112,7 @@ func aloneDrafts() (drafts []quickstart.Draft, err error) {
 // surround connects to a task as the first relay's operator would who also has the verifier's key of epoch 0.
 func surround(ctx context.Context, d *quickstart.Deployment, i int, name string, sign ed25519.PrivateKey) (*surrounded,
 	error) {
-	t, err := sandbox.Connect(ctx, d, i)
+	t, err := quickstart.Connect(ctx, d, i)
 	if err != nil {
 		return nil, err
 	}
@@ -210,7 +209,7 @@ func (s *surrounded) pull(ctx context.Context) (*onion.Batch, error) {
 		select {
 		case <-ctx.Done():
 			return nil, ctx.Err()
-		case <-time.After(sandbox.Pull):
+		case <-time.After(quickstart.Pull):
 		}
 	}
 }

@@ -12,7 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/doona-dp/doona/internal/cli"
-	"github.com/doona-dp/doona/internal/sandbox"
+	"github.com/doona-dp/doona/internal/quickstart"
 	"github.com/doona-dp/doona/internal/testing/clitest"
 	"github.com/doona-dp/doona/internal/testing/relaytest"
 	"github.com/doona-dp/doona/verifier"
@@ -34,7 +34,7 @@ func TestPagesHaveHeaders(t *testing.T) {
 	hosts := cli.HostsFlag{"demo.example"}.Hosts(cmd, "127.0.0.1:0")
 	ended, end := context.WithCancel(t.Context())
 	end()
-	r := &road{&sandbox.Task{Open: c.Open, Verifier: v}}
+	r := &road{&quickstart.Task{Open: c.Open, Verifier: v}}
 	p := &page{www: www, tasks: map[string]*crowd{liveTask: {road: r}}, month: &monthMaker{ctx: ended}, hosts: hosts}
 	id := c.Open.ID.String()
 	clitest.Pages(t, p.handler("https://relay.example"), "/", "/index.html", "/none", "/api/month",

@@ -10,12 +10,12 @@ import (
 	"time"
 
 	"github.com/doona-dp/doona/internal/cli"
-	"github.com/doona-dp/doona/internal/sandbox"
+	"github.com/doona-dp/doona/internal/quickstart"
 	"github.com/doona-dp/doona/shufflerclient"
 )
 
 // road is one task from its clients to its verifier, with simulated clients.
-type road struct{ *sandbox.Task }
+type road struct{ *quickstart.Task }
 
 // networks numbers the networks that simulated clients come from.
 var networks atomic.Uint64
@@ -97,7 +97,7 @@ func (r *road) waitBatches(ctx context.Context, want uint64) error {
 		select {
 		case <-ctx.Done():
 			return ctx.Err()
-		case <-time.After(sandbox.Pull):
+		case <-time.After(quickstart.Pull):
 		}
 	}
 }

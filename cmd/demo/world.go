@@ -8,7 +8,6 @@ import (
 	"time"
 
 	"github.com/doona-dp/doona/internal/quickstart"
-	"github.com/doona-dp/doona/internal/sandbox"
 	"github.com/doona-dp/doona/wire/task"
 )
 
@@ -25,7 +24,7 @@ type world struct {
 	live   *road   // For a person on the page; nil when headless.
 	vitals []*road // For the web-vitals example, like vitals; none when headless.
 	attack *attack // On one client of many; nil when headless and not asked for.
-	*sandbox.Sandbox
+	*quickstart.Sandbox
 }
 
 // startWorld lays out keys and tasks in dir and starts the relays, each on a port of its own, and
@@ -60,7 +59,7 @@ func startWorld(ctx context.Context, dir string, o *options, draft *task.Task, d
 	if err != nil {
 		return nil, err
 	}
-	w := &world{Sandbox: sandbox.New(ctx)}
+	w := &world{Sandbox: quickstart.NewSandbox(ctx)}
 	if err := w.StartRelays(d, listeners); err != nil {
 		w.Stop()
 		return nil, err
@@ -101,7 +100,7 @@ func listen(hops int) (listeners []net.Listener, relays []quickstart.Relay, err 
 		if err != nil {
 			return nil, nil, fmt.Errorf("couldn't open a port: %w", err)
 		}
-		relay := sandbox.Relay(l)
+		relay := quickstart.RelayAt(l)
 		relay.TrustedProxies = []string{"127.0.0.0/8"}
 		listeners, relays = append(listeners, l), append(relays, relay)
 	}

@@ -17,7 +17,7 @@ import (
 
 	"github.com/doona-dp/doona/internal/cli"
 	"github.com/doona-dp/doona/internal/look"
-	"github.com/doona-dp/doona/internal/sandbox"
+	"github.com/doona-dp/doona/internal/quickstart"
 	"github.com/doona-dp/doona/verifier/report"
 )
 
@@ -78,7 +78,7 @@ func dev(ctx context.Context, cmd *cobra.Command, o *devOptions, hosts *look.Hos
 	if err != nil {
 		return err
 	}
-	box := sandbox.New(ctx)
+	box := quickstart.NewSandbox(ctx)
 	defer box.Stop()
 	if err := box.StartRelays(d, listeners[1:]); err != nil {
 		return err
@@ -101,7 +101,7 @@ func dev(ctx context.Context, cmd *cobra.Command, o *devOptions, hosts *look.Hos
 }
 
 // devHandler serves the estimate's page.
-func devHandler(hosts *look.Hosts, t *sandbox.Task) http.Handler {
+func devHandler(hosts *look.Hosts, t *quickstart.Task) http.Handler {
 	return look.Protect(look.Bare, hosts.Guard(report.Handler(t.Verifier)))
 }
 

@@ -15,7 +15,6 @@ import (
 
 	"github.com/doona-dp/doona/internal/durable"
 	"github.com/doona-dp/doona/internal/quickstart"
-	"github.com/doona-dp/doona/internal/sandbox"
 	"github.com/doona-dp/doona/wire/taskfile"
 )
 
@@ -95,7 +94,7 @@ func (p *place) deployment(o *devOptions, relays []net.Listener) (*quickstart.De
 	}
 	var at []quickstart.Relay
 	for _, l := range relays {
-		at = append(at, sandbox.Relay(l))
+		at = append(at, quickstart.RelayAt(l))
 	}
 	d, err := quickstart.Write(partiesFolder, at, []quickstart.Draft{{Name: devName, Task: draft}})
 	if err != nil {

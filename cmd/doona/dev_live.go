@@ -12,13 +12,13 @@ import (
 
 	"github.com/doona-dp/doona/internal/cli"
 	"github.com/doona-dp/doona/internal/look"
-	"github.com/doona-dp/doona/internal/sandbox"
+	"github.com/doona-dp/doona/internal/quickstart"
 	"github.com/doona-dp/doona/verifier"
 )
 
 // watch tells of every batch that comes, until ctx ends or the task does.
-func watch(ctx context.Context, cmd *cobra.Command, t *sandbox.Task) error {
-	tick := time.NewTicker(sandbox.Pull)
+func watch(ctx context.Context, cmd *cobra.Command, t *quickstart.Task) error {
+	tick := time.NewTicker(quickstart.Pull)
 	defer tick.Stop()
 	last, err := t.Verifier.Report()
 	if err != nil {

@@ -9,7 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/doona-dp/doona/internal/cli"
-	"github.com/doona-dp/doona/internal/sandbox"
+	"github.com/doona-dp/doona/internal/quickstart"
 	"github.com/doona-dp/doona/internal/testing/clitest"
 	"github.com/doona-dp/doona/internal/testing/relaytest"
 	"github.com/doona-dp/doona/verifier"
@@ -28,7 +28,7 @@ func TestDevPagesHaveHeaders(t *testing.T) {
 	cmd := &cobra.Command{}
 	cmd.SetErr(&log)
 	hosts := cli.HostsFlag{"demo.example"}.Hosts(cmd, "")
-	clitest.Pages(t, devHandler(hosts, &sandbox.Task{Open: c.Open, Verifier: v}), "/", "/index.html", "/none",
+	clitest.Pages(t, devHandler(hosts, &quickstart.Task{Open: c.Open, Verifier: v}), "/", "/index.html", "/none",
 		"/api/report", "/api/report.csv", "/page.js", "/verifier/")
 	require.Equal(t, 1, strings.Count(log.String(), "evil.example"), log.String())
 }

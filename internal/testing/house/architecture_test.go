@@ -25,7 +25,7 @@ var kinds = map[string][]string{
 	"internal: ground":      {"decimal", "durable", "invalid", "look", "rollback", "secret", "table"},
 	"internal: servers":     {"cli", "clock", "service", "taskstream"},
 	"internal: statistics":  {"central", "ledger", "openloop"},
-	"internal: deployments": {"quickstart", "sandbox"},
+	"internal: deployments": {"quickstart"},
 }
 
 // roomOf returns the room that a package is in.

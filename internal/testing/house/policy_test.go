@@ -188,7 +188,7 @@ func TestImportsFlowOneWay(t *testing.T) {
 // laboratory, engines for WASM, builders, and what only owners and readers need.
 var (
 	servers      = []string{"./cmd/relay", "./cmd/issuer", "./cmd/verifier"}
-	notInServers = regexp.MustCompile(`^` + module + `(internal/(testing|sandbox|quickstart|openloop)|lab|planner|wasm|` +
+	notInServers = regexp.MustCompile(`^` + module + `(internal/(testing|quickstart|openloop)|lab|planner|wasm|` +
 		`shufflerclient)(/|$)|^github.com/(tetratelabs/wazero|evanw/esbuild)(/|$)`)
 )
 

@@ -1,7 +1,4 @@
-// Package sandbox runs a deployment that quickstart has laid out in one process on this machine: its relays, and for
-// each task a client and a verifier. 'doona dev' and the demo call it. A sandbox protects nobody: one process has all
-// keys.
-package sandbox
+package quickstart
 
 import (
 	"context"
@@ -15,7 +12,6 @@ import (
 	"sync"
 	"time"
 
-	"github.com/doona-dp/doona/internal/quickstart"
 	"github.com/doona-dp/doona/relay"
 	"github.com/doona-dp/doona/shufflerclient"
 	"github.com/doona-dp/doona/verifier"
@@ -31,26 +27,27 @@ const Pull = 100 * time.Millisecond
 // skew is how far the machine's one clock can differ from itself.
 const skew = "5s"
 
-// Relay is a relay at a listener of this machine.
-func Relay(l net.Listener) quickstart.Relay {
-	return quickstart.Relay{URL: "http://" + l.Addr().String(), Listen: l.Addr().String(), Pull: Pull.String(), Skew: skew}
+// RelayAt is a relay at a listener of this machine.
+func RelayAt(l net.Listener) Relay {
+	return Relay{URL: "http://" + l.Addr().String(), Listen: l.Addr().String(), Pull: Pull.String(), Skew: skew}
 }
 
-// Sandbox is what runs until [Sandbox.Stop].
+// Sandbox runs deployments in this process, until [Sandbox.Stop]: relays, and for each task a client and a verifier. It
+// protects nobody: one process has all keys.
 type Sandbox struct {
 	ctx     context.Context
 	cancel  context.CancelFunc
 	running sync.WaitGroup
 }
 
-// New returns a sandbox in which nothing runs yet. It ends with ctx.
-func New(ctx context.Context) *Sandbox {
+// NewSandbox returns a sandbox in which nothing runs yet. It ends with ctx.
+func NewSandbox(ctx context.Context) *Sandbox {
 	ctx, cancel := context.WithCancel(ctx)
 	return &Sandbox{ctx: ctx, cancel: cancel}
 }
 
 // StartRelays starts the relays of a deployment, each at its listener.
-func (s *Sandbox) StartRelays(d *quickstart.Deployment, listeners []net.Listener) error {
+func (s *Sandbox) StartRelays(d *Deployment, listeners []net.Listener) error {
 	for i, l := range listeners {
 		config, err := relay.LoadConfig(d.RelayConfig(i + 1))
 		if err != nil {
@@ -86,7 +83,7 @@ type Task struct {
 }
 
 // Connect connects to a deployment's task i, as any client would.
-func Connect(ctx context.Context, d *quickstart.Deployment, i int) (*Task, error) {
+func Connect(ctx context.Context, d *Deployment, i int) (*Task, error) {
 	workers := 4 * runtime.GOMAXPROCS(0)
 	transport := &http.Transport{MaxIdleConnsPerHost: workers, MaxConnsPerHost: workers}
 	client, err := shufflerclient.Connect(ctx, shufflerclient.Options{
@@ -101,7 +98,7 @@ func Connect(ctx context.Context, d *quickstart.Deployment, i int) (*Task, error
 }
 
 // StartTask connects to a deployment's task i, whose files have that name, and starts its verifier.
-func (s *Sandbox) StartTask(d *quickstart.Deployment, i int, name string) (*Task, error) {
+func (s *Sandbox) StartTask(d *Deployment, i int, name string) (*Task, error) {
 	t, err := Connect(s.ctx, d, i)
 	if err != nil {
 		return nil, err
