@@ -1,6 +1,4 @@
-// Package printed pins what a relay shows: its metrics, its status, its log, and each request that it refuses. Nobody
-// who works on the relay's insides may change a file of ../../testdata/printed. -update writes them anew.
-package printed_test
+package relay_test
 
 import (
 	"bytes"
@@ -28,6 +26,9 @@ import (
 	"github.com/doona-dp/doona/wire/handover"
 	"github.com/doona-dp/doona/wire/keyfile"
 )
+
+// These tests pin what a relay shows: its metrics, its status, its log, and each request that it refuses. Nobody who
+// works on the relay's insides may change a file of testdata/printed. -update writes them anew.
 
 var update = flag.Bool("update", false, "write the files anew")
 
@@ -342,7 +343,7 @@ func (s *scene) log(hop int) {
 // done compares what was seen with what was seen before.
 func (s *scene) done(name string) {
 	s.t.Helper()
-	path := filepath.Join("..", "..", "testdata", "printed", name+".txt")
+	path := filepath.Join("testdata", "printed", name+".txt")
 	if *update {
 		require.NoError(s.t, os.MkdirAll(filepath.Dir(path), 0o755))
 		require.NoError(s.t, os.WriteFile(path, []byte(s.out.String()), 0o644))

@@ -1,4 +1,4 @@
-package printed_test
+package relay_test
 
 import (
 	"bufio"
@@ -28,12 +28,12 @@ import (
 	"github.com/doona-dp/doona/wire/token"
 )
 
-// expiring has tasks expire within two days.
-func expiring(_ int, cfg *relay.Config) { cfg.GiveUp, cfg.Retention = time.Hour, 48*time.Hour }
+// expireSoon has tasks expire within two days.
+func expireSoon(_ int, cfg *relay.Config) { cfg.GiveUp, cfg.Retention = time.Hour, 48*time.Hour }
 
 // TestLife is an epoch from its first report until nothing is left of it, and what is refused meanwhile.
-func TestLife(t *testing.T) {
-	s := newScene(t, relaytest.Options{Tasks: 2, Config: expiring})
+func TestPrintedLife(t *testing.T) {
+	s := newScene(t, relaytest.Options{Tasks: 2, Config: expireSoon})
 	s.StartAll(t)
 	s.section("refused of clients")
 	body, base := s.Seal(t, 0, 0), "http://"+s.Config(t, 0).Listen
@@ -143,7 +143,7 @@ func TestLife(t *testing.T) {
 }
 
 // TestFindings plays a first relay that signs what it should not.
-func TestFindings(t *testing.T) {
+func TestPrintedFindings(t *testing.T) {
 	s := newScene(t, relaytest.Options{})
 	first := s.StartFirst(t)
 	values := func(from uint64) (out []uint64) {
@@ -179,7 +179,7 @@ func TestFindings(t *testing.T) {
 }
 
 // TestTokens is a task whose clients need tokens, and whose pages have an origin.
-func TestTokens(t *testing.T) {
+func TestPrintedTokens(t *testing.T) {
 	s := newScene(t, relaytest.Options{Hops: 1, Task: func(draft *task.Task) {
 		relaytest.WithTokens(draft)
 		draft.Clients.Origins = []string{"https://shop.example"}
@@ -215,8 +215,8 @@ func TestTokens(t *testing.T) {
 }
 
 // TestOwners is an owner who hands over a task, and a stream.
-func TestOwners(t *testing.T) {
-	s := newScene(t, relaytest.Options{Hops: 1, Config: expiring, Task: relaytest.InStream("name")},
+func TestPrintedOwners(t *testing.T) {
+	s := newScene(t, relaytest.Options{Hops: 1, Config: expireSoon, Task: relaytest.InStream("name")},
 		func(o relaytest.Options) relaytest.Options { return o.Approving(t, 1) })
 	s.Start(t, 0)
 	named := s.Named("one")
@@ -263,8 +263,8 @@ func TestOwners(t *testing.T) {
 }
 
 // TestStreams is a stream that goes on, and stops.
-func TestStreams(t *testing.T) {
-	s := newScene(t, relaytest.Options{Hops: 1, Config: expiring, Task: relaytest.InStream("name")})
+func TestPrintedStreams(t *testing.T) {
+	s := newScene(t, relaytest.Options{Hops: 1, Config: expireSoon, Task: relaytest.InStream("name")})
 	s.Start(t, 0)
 	next := s.Renew(t, 1, 2)
 	open, err := next.Open(nil)
@@ -300,7 +300,7 @@ func TestStreams(t *testing.T) {
 }
 
 // TestSetBack is a store of before in the place of a newer one, and how the operator puts it right.
-func TestSetBack(t *testing.T) {
+func TestPrintedSetBack(t *testing.T) {
 	s := newScene(t, relaytest.Options{Hops: 1})
 	store := func() map[string][]byte {
 		out := map[string][]byte{}
@@ -355,7 +355,7 @@ func TestSetBack(t *testing.T) {
 }
 
 // TestClock is a clock that is set wrong while nobody can confirm it.
-func TestClock(t *testing.T) {
+func TestPrintedClock(t *testing.T) {
 	var off atomic.Int64
 	var s *scene
 	begun := time.Now()
@@ -377,7 +377,7 @@ func TestClock(t *testing.T) {
 }
 
 // TestBusy is a relay that has too much to do.
-func TestBusy(t *testing.T) {
+func TestPrintedBusy(t *testing.T) {
 	s := newScene(t, relaytest.Options{Hops: 1, Config: func(_ int, cfg *relay.Config) { cfg.MaxConcurrent = 16 }})
 	s.Start(t, 0)
 	begin := func(client string) bool {
