@@ -8,7 +8,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/doona-dp/doona/accountant"
-	"github.com/doona-dp/doona/internal/testing/long"
+	"github.com/doona-dp/doona/internal/testing/stattest"
 )
 
 // clonesBrute returns the divergence of the clones pair from its definition.
@@ -45,7 +45,7 @@ func TestClonesMatchTheirDefinition(t *testing.T) {
 // grid calls f with every point of the acceptance grid, thinned but in the long form.
 func grid(f func(eps0 float64, users, k uint64, delta float64)) {
 	eps0s, counts, ks := []float64{.1, 1, 4}, []uint64{1e3, 1e5, 1e8}, []uint64{2, 100}
-	if long.Enabled {
+	if stattest.Long {
 		eps0s, ks = []float64{.1, .5, 1, 2, 4}, []uint64{2, 10, 100}
 		counts = []uint64{1e3, 1e4, 1e5, 1e6, 1e7, 1e8}
 	}

@@ -8,7 +8,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/doona-dp/doona/accountant"
-	"github.com/doona-dp/doona/internal/testing/long"
+	"github.com/doona-dp/doona/internal/testing/stattest"
 )
 
 // exactBrute returns δ(ε) of rule exact by enumerating every outcome: who of the others is in
@@ -190,7 +190,7 @@ func TestExactMatchesBigFloat(t *testing.T) {
 		{100, 1000, .2}, {100, 3000, .05}, {2, 200, .02},
 	}
 	count, least := 0, 40
-	if long.Enabled {
+	if stattest.Long {
 		points, least = append(points, point{10, 3000, .03}, point{100, 10000, .02}, point{1000, 10000, .03}), 50
 	}
 	for _, pt := range points {

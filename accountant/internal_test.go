@@ -6,7 +6,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/doona-dp/doona/internal/testing/long"
+	"github.com/doona-dp/doona/internal/testing/stattest"
 )
 
 // The two ways of evaluating rule revealed share no code but binomial.
@@ -79,7 +79,7 @@ func TestLaplaceBothWaysForFewUsers(t *testing.T) {
 // are where the grid's tilt once overflowed.
 func TestLaplaceIsNotBelowOneUser(t *testing.T) {
 	counts := []uint64{1, 3, 300}
-	if long.Enabled {
+	if stattest.Long {
 		counts = append(counts, 2, 30)
 	}
 	for _, users := range counts {

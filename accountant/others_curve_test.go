@@ -7,7 +7,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/doona-dp/doona/accountant"
-	"github.com/doona-dp/doona/internal/testing/long"
+	"github.com/doona-dp/doona/internal/testing/stattest"
 )
 
 // othersCurve is OthersCurve at ascending shares of ε₀, which it returns as ε.
@@ -41,7 +41,7 @@ func TestOthersCurveIsTheTruthForFewUsers(t *testing.T) {
 // between 1e-12 and .1, at most .4 % above it in ε, or a thousandth of the ε that 1e-6 has.
 func TestOthersCurveIsNotBelowTheRule(t *testing.T) {
 	users := []uint64{1999, 30_000, 100_000_000}
-	if long.Enabled {
+	if stattest.Long {
 		users = append(users, 100, 300, 600, 1000, 2002, 5000, 10_000, 300_000, 1_000_000, 10_000_000, 1_000_000_000)
 	}
 	for _, n := range users {

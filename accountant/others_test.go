@@ -8,7 +8,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/doona-dp/doona/accountant"
-	"github.com/doona-dp/doona/internal/testing/long"
+	"github.com/doona-dp/doona/internal/testing/stattest"
 )
 
 // othersTruth returns δ(ε) of two-valued randomized response for the inputs of the others that are
@@ -123,7 +123,7 @@ func TestOthersCatchesTooLittleNoise(t *testing.T) {
 // From 2000 users on, intervals of inputs are bounded together. That costs δ at most 1 %.
 func TestOthersIntervals(t *testing.T) {
 	counts := []int{1900, 2500}
-	if long.Enabled {
+	if stattest.Long {
 		counts = append(counts, 5000)
 	}
 	for _, users := range counts {

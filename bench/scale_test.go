@@ -10,7 +10,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/doona-dp/doona/internal/testing/long"
+	"github.com/doona-dp/doona/internal/testing/stattest"
 )
 
 // TestScale has `verifier analyze` read ten batches, of which each repeats messages of the batch before and of its own:
@@ -18,7 +18,7 @@ import (
 // of the process is held against its limits: memory below 300 MB for all ten and below 150 MB for one, and CPU time
 // that grows as the number of messages, from 10⁵ to 10⁷.
 func TestScale(t *testing.T) {
-	batchSize, full := 2_000, long.Enabled
+	batchSize, full := 2_000, stattest.Long
 	if full {
 		batchSize = memoryMessages
 	}

@@ -9,8 +9,8 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/doona-dp/doona/internal/testing/long"
 	"github.com/doona-dp/doona/internal/testing/relaytest"
+	"github.com/doona-dp/doona/internal/testing/stattest"
 	"github.com/doona-dp/doona/issuer"
 	"github.com/doona-dp/doona/wire/keyfile"
 	"github.com/doona-dp/doona/wire/task"
@@ -22,13 +22,13 @@ import (
 func TestClockJumps(t *testing.T) {
 	day := 24 * time.Hour
 	jumps := []time.Duration{10 * time.Minute, -day, 3653 * day}
-	if long.Enabled {
+	if stattest.Long {
 		jumps = append(jumps, -10*time.Minute, day, -3653*day)
 	}
 	var all sync.WaitGroup // they wait most of the time, and so may be more than there are cores
 	for i, by := range jumps {
 		for _, restart := range []bool{false, true} {
-			if !long.Enabled && restart == (i == 0) {
+			if !stattest.Long && restart == (i == 0) {
 				continue
 			}
 			all.Go(func() {

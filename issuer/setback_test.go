@@ -17,8 +17,8 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/doona-dp/doona/internal/testing/long"
 	"github.com/doona-dp/doona/internal/testing/relaytest"
+	"github.com/doona-dp/doona/internal/testing/stattest"
 	"github.com/doona-dp/doona/issuer"
 	"github.com/doona-dp/doona/wire/keyfile"
 	"github.com/doona-dp/doona/wire/problem"
@@ -244,7 +244,7 @@ func TestEndEpochsByAWrongClock(t *testing.T) {
 func TestSetBackAtRandom(t *testing.T) {
 	const moments = 12
 	restores := 60
-	if long.Enabled {
+	if stattest.Long {
 		restores = 1000
 	}
 	a := newAged(t)

@@ -11,7 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/doona-dp/doona/internal/table"
-	"github.com/doona-dp/doona/internal/testing/long"
+	"github.com/doona-dp/doona/internal/testing/stattest"
 	"github.com/doona-dp/doona/planner"
 	"github.com/doona-dp/doona/protocols"
 	"github.com/doona-dp/doona/protocols/registry"
@@ -47,7 +47,7 @@ type covering struct {
 // long form has 100,000 runs, a tenth where every message is drawn.
 func TestIntervalsCover(t *testing.T) {
 	runs, shares, bins := 200, []float64{0.8}, []uint64{16}
-	if long.Enabled {
+	if stattest.Long {
 		runs, shares, bins = 100_000, []float64{0.8, 0.9, 1}, []uint64{16, 64, 256}
 	}
 	var intervals []covering

@@ -7,7 +7,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/doona-dp/doona/internal/testing/long"
+	"github.com/doona-dp/doona/internal/testing/stattest"
 	"github.com/doona-dp/doona/planner"
 	"github.com/doona-dp/doona/protocols"
 	"github.com/doona-dp/doona/protocols/registry"
@@ -27,7 +27,7 @@ var perMille = []uint64{1, 20, 50}
 // by chance with probability 10⁻⁸, the whole test with one of 4·10⁻⁶ at most.
 func TestIntervalsCoverWhatIsLost(t *testing.T) {
 	one, several, shares := 100, 5, []float64{0.8}
-	full := long.Enabled
+	full := stattest.Long
 	if full {
 		one, several, shares = 4000, 400, []float64{0.8, 0.9}
 	}
@@ -169,7 +169,7 @@ func TestCorrelatedStaysUsable(t *testing.T) {
 func TestCorrelatedIsUsableUnlessBeyondTheRange(t *testing.T) {
 	queries := []planner.Query{{Query: task.Count}, {Query: task.Sum, Hi: 4}}
 	clients := []uint64{150}
-	if long.Enabled {
+	if stattest.Long {
 		clients = []uint64{1000, 10_000, 100_000}
 		queries = []planner.Query{{Query: task.Count}, {Query: task.Sum, Hi: 16}, {Query: task.Mean, Hi: 1},
 			{Query: task.Histogram, Bins: 16, Hi: 1, Labels: true}}

@@ -11,7 +11,7 @@ import (
 
 	"github.com/doona-dp/doona/internal/central"
 	"github.com/doona-dp/doona/internal/invalid"
-	"github.com/doona-dp/doona/internal/testing/long"
+	"github.com/doona-dp/doona/internal/testing/stattest"
 	"github.com/doona-dp/doona/planner"
 	"github.com/doona-dp/doona/protocols"
 	"github.com/doona-dp/doona/protocols/strings"
@@ -33,7 +33,7 @@ func asking(query task.Query, change func(*planner.Goal)) planner.Goal {
 
 // goals are small ones of every query but vectors, and in the long form those of the project's acceptance.
 func goals() map[string]planner.Goal {
-	if !long.Enabled {
+	if !stattest.Long {
 		return map[string]planner.Goal{
 			"count of 20": asking(task.Count, func(g *planner.Goal) { g.Batch = 20 }),
 			"mean of 60":  asking(task.Mean, func(g *planner.Goal) { g.Batch, g.MaxSlots = 60, 30 }),

@@ -7,7 +7,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/doona-dp/doona/accountant/relaynoise"
-	"github.com/doona-dp/doona/internal/testing/long"
+	"github.com/doona-dp/doona/internal/testing/stattest"
 	"github.com/doona-dp/doona/planner"
 	"github.com/doona-dp/doona/protocols"
 	"github.com/doona-dp/doona/wire/task"
@@ -19,7 +19,7 @@ import (
 // sums, whose draws take tens of milliseconds.
 func TestRelaysNoiseIsAsPromised(t *testing.T) {
 	repeats := 300
-	if long.Enabled {
+	if stattest.Long {
 		repeats = 20_000
 	}
 	for name, c := range map[string]struct {

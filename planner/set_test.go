@@ -8,7 +8,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/doona-dp/doona/accountant/compose"
-	"github.com/doona-dp/doona/internal/testing/long"
+	"github.com/doona-dp/doona/internal/testing/stattest"
 	"github.com/doona-dp/doona/planner"
 	"github.com/doona-dp/doona/protocols"
 	"github.com/doona-dp/doona/wire/task"
@@ -17,7 +17,7 @@ import (
 // site is six metrics of a site, in few slots; the short form has two of them, in one.
 func site() planner.Set {
 	s, slots := planner.Set{Users: 5000, Epochs: 30, Epsilon: 8, Delta: 1e-5}, uint64(8)
-	if !long.Enabled {
+	if !stattest.Long {
 		s.Users, slots = 300, 1
 	}
 	add := func(weight float64, q planner.Query) {
@@ -28,7 +28,7 @@ func site() planner.Set {
 	}
 	add(2, planner.Query{Name: "lcp", Query: task.Histogram, Hi: 6000, Bins: 12})
 	add(1, planner.Query{Name: "signed up", Query: task.Count})
-	if !long.Enabled {
+	if !stattest.Long {
 		return s
 	}
 	add(1, planner.Query{Name: "cls", Query: task.Mean, Hi: 1})

@@ -6,13 +6,13 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/doona-dp/doona/internal/testing/long"
+	"github.com/doona-dp/doona/internal/testing/stattest"
 	"github.com/doona-dp/doona/randomizer"
 )
 
 // noiseDraws is the size of the samples below: 10⁶, and 10⁷ in the long form.
 func noiseDraws() int {
-	if long.Enabled {
+	if stattest.Long {
 		return 1e7
 	}
 	return 1e6

@@ -8,8 +8,8 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/doona-dp/doona/internal/testing/long"
 	"github.com/doona-dp/doona/internal/testing/relaytest"
+	"github.com/doona-dp/doona/internal/testing/stattest"
 	"github.com/doona-dp/doona/randomizer"
 	"github.com/doona-dp/doona/relay"
 	"github.com/doona-dp/doona/wire/onion"
@@ -87,7 +87,7 @@ func TestBatchesPerEpoch(t *testing.T) {
 		{"nine good slots and a bad one", 10, 10, 1, mostBatches},
 	} {
 		for _, postgres := range []bool{false, true} {
-			if postgres && i != 1 && !long.Enabled {
+			if postgres && i != 1 && !stattest.Long {
 				continue
 			}
 			t.Run(c.name+", "+map[bool]string{false: "SQLite", true: "PostgreSQL"}[postgres], func(t *testing.T) {

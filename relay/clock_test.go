@@ -11,8 +11,8 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/doona-dp/doona/internal/testing/long"
 	"github.com/doona-dp/doona/internal/testing/relaytest"
+	"github.com/doona-dp/doona/internal/testing/stattest"
 	"github.com/doona-dp/doona/relay"
 	"github.com/doona-dp/doona/wire/handover"
 	"github.com/doona-dp/doona/wire/keyfile"
@@ -168,7 +168,7 @@ func (l *clocks) accounted(t *testing.T, epoch uint64) {
 // stays longer, and what was acknowledged is in a batch. The long form has all jumps.
 func TestClockJumps(t *testing.T) {
 	all := jumps()
-	if !long.Enabled {
+	if !stattest.Long {
 		all = []jump{
 			{10 * time.Minute, 0, 30 * time.Minute, false}, {3653 * 24 * time.Hour, 0, -20 * time.Minute, true},
 			{-24 * time.Hour, 0, 30 * time.Minute, true}, {24 * time.Hour, 1, relaytest.Epoch + 2*time.Second, false},

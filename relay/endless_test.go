@@ -11,8 +11,8 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/doona-dp/doona/internal/testing/long"
 	"github.com/doona-dp/doona/internal/testing/relaytest"
+	"github.com/doona-dp/doona/internal/testing/stattest"
 	"github.com/doona-dp/doona/relay"
 	"github.com/doona-dp/doona/wire/onion"
 	"github.com/doona-dp/doona/wire/task"
@@ -98,7 +98,7 @@ var barrenBatches = []struct {
 func TestEndlessDestroyed(t *testing.T) {
 	const bound = onion.SpareDestroyed + 1
 	comes := uint64(12)
-	if long.Enabled {
+	if stattest.Long {
 		comes = bound
 	}
 	for _, tt := range barrenBatches {

@@ -12,8 +12,8 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/doona-dp/doona/internal/testing/long"
 	"github.com/doona-dp/doona/internal/testing/relaytest"
+	"github.com/doona-dp/doona/internal/testing/stattest"
 	"github.com/doona-dp/doona/relay"
 	"github.com/doona-dp/doona/wire/handover"
 	"github.com/doona-dp/doona/wire/onion"
@@ -65,7 +65,7 @@ type sizeFigures struct {
 // sizes are 10⁵ and 10⁶ slots, and DOONA_SIZE is one more.
 func TestSize(t *testing.T) {
 	sizes := []int{2000}
-	if long.Enabled {
+	if stattest.Long {
 		sizes = []int{100_000, 1_000_000}
 	}
 	if text := os.Getenv("DOONA_SIZE"); text != "" {

@@ -14,8 +14,8 @@ import (
 
 	"github.com/doona-dp/doona/internal/openloop"
 	"github.com/doona-dp/doona/internal/service"
-	"github.com/doona-dp/doona/internal/testing/long"
 	"github.com/doona-dp/doona/internal/testing/relaytest"
+	"github.com/doona-dp/doona/internal/testing/stattest"
 	"github.com/doona-dp/doona/wire/handover"
 	"github.com/doona-dp/doona/wire/task"
 )
@@ -62,7 +62,7 @@ func greedy(value int) string { return fmt.Sprintf("203.0.%d.1", 100+value/240_0
 // processors of their own.
 func TestLoad(t *testing.T) {
 	warm, overload := time.Second/2, 2*time.Second
-	full := long.Enabled
+	full := stattest.Long
 	if full {
 		warm, overload = 10*time.Second, time.Minute
 	}

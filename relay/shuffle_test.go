@@ -7,7 +7,6 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/doona-dp/doona/internal/testing/long"
 	"github.com/doona-dp/doona/internal/testing/relaytest"
 	"github.com/doona-dp/doona/internal/testing/stattest"
 	"github.com/doona-dp/doona/relay"
@@ -80,7 +79,7 @@ func TestReportsAreStoredInRandomOrder(t *testing.T) {
 // the random keys by which the store finds its rows; [TestEveryHopPermutes] does.
 func TestProcessesPermute(t *testing.T) {
 	trials := uint64(stattest.FewTrials)
-	if long.Enabled {
+	if stattest.Long {
 		trials = 2000
 	}
 	for hop := range 3 {

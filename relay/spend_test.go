@@ -11,9 +11,9 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/doona-dp/doona/internal/testing/long"
 	"github.com/doona-dp/doona/internal/testing/pgtest"
 	"github.com/doona-dp/doona/internal/testing/relaytest"
+	"github.com/doona-dp/doona/internal/testing/stattest"
 	"github.com/doona-dp/doona/relay"
 	"github.com/doona-dp/doona/wire/problem"
 	"github.com/doona-dp/doona/wire/task"
@@ -61,7 +61,7 @@ func requireOneTaken(t *testing.T, errs []error) {
 // and 24 crashes in the long form, else 3 of each.
 func TestCrashSpendsOnce(t *testing.T) {
 	rounds := 3
-	if long.Enabled {
+	if stattest.Long {
 		rounds = 24
 	}
 	c := relaytest.New(t, relaytest.Options{Postgres: true, Task: func(t *task.Task) {

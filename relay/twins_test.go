@@ -16,9 +16,9 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/doona-dp/doona/internal/testing/long"
 	"github.com/doona-dp/doona/internal/testing/pgtest"
 	"github.com/doona-dp/doona/internal/testing/relaytest"
+	"github.com/doona-dp/doona/internal/testing/stattest"
 	"github.com/doona-dp/doona/randomizer"
 	"github.com/doona-dp/doona/relay"
 	"github.com/doona-dp/doona/wire/keyfile"
@@ -191,7 +191,7 @@ func TestSetBackTwins(t *testing.T) {
 	postSome(t, c, 0, 10)
 	batch, _ := c.Pull(t, 0, 0)
 	require.Equal(t, batch, pullFrom(t, c, cfg.Listen, 0))
-	if !long.Enabled {
+	if !stattest.Long {
 		return
 	}
 	require.NoError(t, second.cmd.Process.Signal(syscall.SIGSTOP))

@@ -18,7 +18,7 @@ import (
 	"github.com/doona-dp/doona/accountant/compose"
 	"github.com/doona-dp/doona/internal/invalid"
 	"github.com/doona-dp/doona/internal/testing/fixture"
-	"github.com/doona-dp/doona/internal/testing/long"
+	"github.com/doona-dp/doona/internal/testing/stattest"
 	"github.com/doona-dp/doona/planner"
 	"github.com/doona-dp/doona/protocols/registry"
 	"github.com/doona-dp/doona/shufflerclient"
@@ -402,7 +402,7 @@ func TestADailyVisitorOfAStream(t *testing.T) {
 			Budget: b, Ledger: keeper})
 		require.NoError(t, err, name)
 		stride := 40
-		if long.Enabled {
+		if stattest.Long {
 			stride = 1
 		}
 		for at := 0; at < 400; at += stride {

@@ -5,6 +5,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/doona-dp/doona/internal/testing/fixture"
 	"github.com/doona-dp/doona/internal/testing/relaytest"
 	"github.com/doona-dp/doona/internal/testing/stattest"
 	"github.com/doona-dp/doona/shufflerclient"
@@ -17,7 +18,8 @@ import (
 // whatever the protocol's.
 func TestReportOrdersSlotsAtRandom(t *testing.T) {
 	slots := task.Slots{Padding: task.PaddingFull, Lanes: 2, PerLane: stattest.Things, MessageBytes: 1}
-	c := shufflerclient.ClientOf(&taskfile.Open{Task: &task.Task{Slots: slots}}, stattest.InOrder{}, nil)
+	c := shufflerclient.ClientOf(&taskfile.Open{Task: &task.Task{Slots: slots}},
+		fixture.InOrder{Messages: stattest.Things}, nil)
 	stattest.UniformLanes(t, stattest.Trials, 2, func() [][]int {
 		lanes, err := c.Draw(nil)
 		require.NoError(t, err)
@@ -38,7 +40,7 @@ func TestSealedSlotsAreInRandomOrder(t *testing.T) {
 	}})
 	sealer, err := onion.NewSealer(cascade.Open.Task, cascade.Open.ID, cascade.Open.KeyLists)
 	require.NoError(t, err)
-	c := shufflerclient.ClientOf(cascade.Open, stattest.InOrder{}, sealer)
+	c := shufflerclient.ClientOf(cascade.Open, fixture.InOrder{Messages: stattest.Things}, sealer)
 	relay, verifier := cascade.Opener(t, 0, 0), cascade.VerifierOpener(t, 0)
 	stattest.UniformLanes(t, stattest.FewTrials, 2, func() [][]int {
 		report, err := c.Report(0, nil)

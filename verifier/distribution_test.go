@@ -7,7 +7,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/doona-dp/doona/internal/testing/long"
+	"github.com/doona-dp/doona/internal/testing/stattest"
 	"github.com/doona-dp/doona/planner"
 	"github.com/doona-dp/doona/protocols"
 	"github.com/doona-dp/doona/protocols/registry"
@@ -24,7 +24,7 @@ import (
 func TestQuantilesAndMeanAreCovered(t *testing.T) {
 	const users = 400
 	runs, fine := 300.0, uint64(32)
-	if long.Enabled {
+	if stattest.Long {
 		runs, fine = 10_000, 64
 	}
 	limit := func(share, side float64) int { return int(share*runs + side*5.6*math.Sqrt(runs*share*(1-share))) }

@@ -19,8 +19,8 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/doona-dp/doona/internal/testing/fixture"
-	"github.com/doona-dp/doona/internal/testing/long"
 	"github.com/doona-dp/doona/internal/testing/relaytest"
+	"github.com/doona-dp/doona/internal/testing/stattest"
 	"github.com/doona-dp/doona/verifier"
 	"github.com/doona-dp/doona/verifier/collect"
 	"github.com/doona-dp/doona/verifier/finding"
@@ -198,7 +198,7 @@ func TestEveryFaultIsNamed(t *testing.T) {
 	for _, name := range everyFault {
 		low, high = append(low, f.plant(t, name, 1)), append(high, f.plant(t, name, 3))
 	}
-	random, everything := rand.New(rand.NewPCG(1, 2)), long.Enabled
+	random, everything := rand.New(rand.NewPCG(1, 2)), stattest.Long
 	for i, first := range everyFault {
 		requireNamed(t, f.cascade, random, start, low[i])
 		for j, second := range everyFault {
@@ -224,7 +224,7 @@ func TestServeNamesWhatItsRelaySigned(t *testing.T) {
 	for _, name := range signed {
 		low, high = append(low, f.plant(t, name, 1)), append(high, f.plant(t, name, 3))
 	}
-	everything := long.Enabled
+	everything := stattest.Long
 	for i := range signed {
 		for j := range signed {
 			if i == j || j == (i+1)%len(signed) || everything {

@@ -7,7 +7,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/doona-dp/doona/internal/testing/long"
+	"github.com/doona-dp/doona/internal/testing/stattest"
 	"github.com/doona-dp/doona/planner"
 	"github.com/doona-dp/doona/protocols"
 	"github.com/doona-dp/doona/protocols/registry"
@@ -42,7 +42,7 @@ func TestBandsOverEpochsHoldAllAtOnce(t *testing.T) {
 			src := randomizer.NewSource()
 			bands, intervals, runs := 0, 0, 20.0
 			switch {
-			case long.Enabled:
+			case stattest.Long:
 				runs = 3000
 			case name == "mean":
 				runs = 300

@@ -7,7 +7,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/doona-dp/doona/internal/testing/long"
+	"github.com/doona-dp/doona/internal/testing/stattest"
 	"github.com/doona-dp/doona/planner"
 	"github.com/doona-dp/doona/protocols"
 	"github.com/doona-dp/doona/protocols/correlated"
@@ -22,7 +22,7 @@ import (
 // comparisons a false alarm has probability 10⁻⁶ at most. 40,000 reports; 10⁷ in the long form.
 func TestNoiseDistribution(t *testing.T) {
 	draws := 40_000
-	if long.Enabled && !*rewriteRan {
+	if stattest.Long && !*rewriteRan {
 		draws = 1e7
 	}
 	draft, err := planner.Draft(planner.Query{Name: "noise", Protocol: splitmix.Name, Query: task.Count, Batch: 3,

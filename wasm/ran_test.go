@@ -25,7 +25,7 @@ import (
 	"github.com/tetratelabs/wazero/experimental"
 	"github.com/tetratelabs/wazero/sys"
 
-	"github.com/doona-dp/doona/internal/testing/long"
+	"github.com/doona-dp/doona/internal/testing/stattest"
 	"github.com/doona-dp/doona/wasm"
 	"github.com/doona-dp/doona/wire/task"
 )
@@ -77,7 +77,7 @@ func writeRan() error {
 // TestDamagedTasks: doona.wasm refuses damaged tasks by an error, and stops at none of them.
 func TestDamagedTasks(t *testing.T) {
 	n := "500"
-	if long.Enabled {
+	if stattest.Long {
 		n = "100000"
 	}
 	out, err := exec.Command("go", "run", "./fuzzcases", "-n", n, "-seed", strconv.FormatUint(rand.Uint64(), 10)).Output()
@@ -107,7 +107,7 @@ func TestDamagedTasks(t *testing.T) {
 // clock stands, runs and leaps; no function that this needs was emptied.
 func TestSoak(t *testing.T) {
 	reports := 20_000
-	if long.Enabled {
+	if stattest.Long {
 		reports = 1_000_000
 	}
 	seed := rand.Uint64()

@@ -14,7 +14,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/doona-dp/doona/internal/testing/long"
+	"github.com/doona-dp/doona/internal/testing/stattest"
 	texts "github.com/doona-dp/doona/protocols/strings"
 	"github.com/doona-dp/doona/wire/task"
 )
@@ -22,7 +22,7 @@ import (
 // TestTextsOverTheRoad: texts go through two relays, each of which adds its pool, to a list. In the long form of
 // 100,000 clients, of whom 200 are visitors in Chromium, frequent texts are listed and nobody's are not.
 func TestTextsOverTheRoad(t *testing.T) {
-	full, figures := long.Enabled, os.Getenv("DOONA_FIGURES")
+	full, figures := stattest.Long, os.Getenv("DOONA_FIGURES")
 	clients, visitors := 1000, 0
 	if full {
 		clients, visitors = 100_000, 200

@@ -17,8 +17,8 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/doona-dp/doona/internal/testing/long"
 	"github.com/doona-dp/doona/internal/testing/relaytest"
+	"github.com/doona-dp/doona/internal/testing/stattest"
 	"github.com/doona-dp/doona/wire/onion"
 	"github.com/doona-dp/doona/wire/task"
 )
@@ -46,7 +46,7 @@ type killed struct {
 // erased stay so. The long form kills it 50 times and not 5.
 func TestKilledServe(t *testing.T) {
 	wanted := 5
-	if long.Enabled {
+	if stattest.Long {
 		wanted = 50
 	}
 	f := newFiles(t, func(draft *task.Task) {

@@ -14,7 +14,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/doona-dp/doona/internal/testing/long"
+	"github.com/doona-dp/doona/internal/testing/stattest"
 	"github.com/doona-dp/doona/verifier"
 	"github.com/doona-dp/doona/verifier/server"
 	"github.com/doona-dp/doona/wire/onion"
@@ -212,7 +212,7 @@ func TestServeBeginsNoLedger(t *testing.T) {
 // form kills it 50 times and not 5.
 func TestKilledAnalyze(t *testing.T) {
 	kills := 5
-	if long.Enabled {
+	if stattest.Long {
 		kills = 50
 	}
 	f := ofEpochs(t, 2)

@@ -1,6 +1,6 @@
-// Package quickstart lays out a whole deployment in one folder: keys of owner, relays and verifier, signed tasks, and the
-// relays' configurations. It is what `doona init` writes. A [Sandbox] runs one in this process, for `doona dev` and the
-// demo. In earnest, each party makes its own keys on its own machine.
+// Package quickstart lays out a whole deployment in one folder: keys of owner, relays and verifier, signed tasks, and
+// the relays' configurations. It is what `doona init` writes. A [Sandbox] runs one in this process, for `doona dev` and
+// the demo. In earnest, each party makes its own keys on its own machine.
 package quickstart
 
 import (

@@ -7,7 +7,7 @@ import (
 
 	"github.com/doona-dp/doona/accountant"
 	"github.com/doona-dp/doona/accountant/compose"
-	"github.com/doona-dp/doona/internal/testing/enumerate"
+	"github.com/doona-dp/doona/internal/testing/stattest"
 	"github.com/doona-dp/doona/planner"
 	"github.com/doona-dp/doona/protocols"
 	"github.com/doona-dp/doona/wire/task"
@@ -233,12 +233,12 @@ func afnntz24Errata() []Erratum {
 func showGridGamma() (string, bool) {
 	const users, eps, delta = 6, 1., .1
 	printed := gammaOf(accountant.Exact, 2, users, eps, delta)
-	one, two := enumerate.Worst(reports(2, printed), users, eps), enumerate.Worst(reports(4, printed), users, eps)
+	one, two := stattest.Worst(reports(2, printed), users, eps), stattest.Worst(reports(4, printed), users, eps)
 	right := gammaOf(accountant.Exact, 4, users, eps, delta)
 	return fmt.Sprintf("%d users, r = 1, (1, 0.1): the γ that is enough for d = 1, %.3f, has δ = %.3f there and "+
 			"%.3f for d = 2, which needs %.3f.",
 			users, printed, one, two, right), one <= delta && two > delta &&
-			enumerate.Worst(reports(4, right), users, eps) <= delta
+			stattest.Worst(reports(4, right), users, eps) <= delta
 }
 
 func showLinearKashin() (string, bool) {

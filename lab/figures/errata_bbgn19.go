@@ -5,7 +5,7 @@ import (
 	"math"
 
 	"github.com/doona-dp/doona/accountant"
-	"github.com/doona-dp/doona/internal/testing/enumerate"
+	"github.com/doona-dp/doona/internal/testing/stattest"
 )
 
 func bbgn19Errata() []Erratum {
@@ -145,7 +145,7 @@ func showLemma11Epsilon() (string, bool) {
 
 func showLemma8() (string, bool) {
 	const k, gamma, n, eps = 3, .5, 4, .5
-	truth := enumerate.Worst(reports(k, gamma), n, eps)
+	truth := stattest.Worst(reports(k, gamma), n, eps)
 	exact, err := accountant.KRRDelta(accountant.Exact, k, gamma, n, eps)
 	if err != nil {
 		return err.Error(), false
@@ -198,7 +198,7 @@ func variationRatio(k int, gamma float64, n int, eps float64) (delta float64) {
 
 func showVariationRatio() (string, bool) {
 	const k, gamma, n, eps = 3, .4, 3, 1.5
-	truth, pair := enumerate.Worst(reports(k, gamma), n, eps), variationRatio(k, gamma, n, eps)
+	truth, pair := stattest.Worst(reports(k, gamma), n, eps), variationRatio(k, gamma, n, eps)
 	hit, miss := 1-gamma+gamma/k, gamma/k
 	hand := hit*hit*hit - math.Exp(eps)*hit*hit*miss
 	return fmt.Sprintf("the pair gives δ = %.4f; the one outcome alone %.4f; the truth over all inputs is %.4f.", pair,
@@ -224,7 +224,7 @@ func strongerClones(p, eps0 float64, n int, eps float64) (delta float64) {
 
 func showStrongerClones() (string, bool) {
 	const k, gamma, n, eps = 3, .4, 3, 1.5
-	truth := enumerate.Worst(reports(k, gamma), n, eps)
+	truth := stattest.Worst(reports(k, gamma), n, eps)
 	eps0 := math.Log((1 - gamma + gamma/k) / (gamma / k))
 	withdrawn := strongerClones(1/(math.Exp(eps0)+k-1), eps0, n, eps)
 	kept := strongerClones(1/(math.Exp(eps0)+1), eps0, n, eps)

@@ -4,7 +4,7 @@ import (
 	"fmt"
 	"math"
 
-	"github.com/doona-dp/doona/internal/testing/enumerate"
+	"github.com/doona-dp/doona/internal/testing/stattest"
 )
 
 func gkmps21Errata() []Erratum {
@@ -162,14 +162,14 @@ func showRappor() (string, bool) {
 
 func showCovers() (string, bool) {
 	// One bit per client: a message if it is 1, else a cover; and 8 coins of noise messages.
-	noise := enumerate.Law{"\x00\x00": 1}
+	noise := stattest.Law{"\x00\x00": 1}
 	for range 8 {
-		noise = noise.Add(enumerate.Law{"\x00\x00": .5, "\x01\x00": .5})
+		noise = noise.Add(stattest.Law{"\x00\x00": .5, "\x01\x00": .5})
 	}
-	one, zero := noise.Add(enumerate.Law{"\x01\x00": 1}), noise.Add(enumerate.Law{"\x00\x01": 1})
+	one, zero := noise.Add(stattest.Law{"\x01\x00": 1}), noise.Add(stattest.Law{"\x00\x01": 1})
 	others := one.Add(zero)
-	covers := enumerate.HockeyStick(others.Add(one), others.Add(zero), 10)
-	alone := enumerate.HockeyStick(noise.Add(noise).Add(noise).Add(enumerate.Law{"\x01\x00": 1}),
+	covers := stattest.HockeyStick(others.Add(one), others.Add(zero), 10)
+	alone := stattest.HockeyStick(noise.Add(noise).Add(noise).Add(stattest.Law{"\x01\x00": 1}),
 		noise.Add(noise).Add(noise), 1)
 	return fmt.Sprintf("3 clients, 8 coins of noise each: with covers δ(10) = %.3g; without them δ(1) = %.2g.", covers,
 			alone),

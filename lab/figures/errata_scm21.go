@@ -5,7 +5,7 @@ import (
 	"math"
 
 	"github.com/doona-dp/doona/accountant"
-	"github.com/doona-dp/doona/internal/testing/enumerate"
+	"github.com/doona-dp/doona/internal/testing/stattest"
 )
 
 func scm21Errata() []Erratum {
@@ -108,9 +108,9 @@ func showFactorD() (string, bool) {
 	e := scm21{n: 1e6, d: 10, k: 4, t: 1, eps: .5, delta: 1e-6}
 	printed, exact := e.paperGamma(), gammaOf(accountant.Exact, 5, 1e6, .5, 1e-6)
 	const gamma, users, eps = .5, 4, .7
-	var laws []enumerate.Law // of one report (l, y), l a coin, of a vector of two bits
+	var laws []stattest.Law // of one report (l, y), l a coin, of a vector of two bits
 	for x := range 4 {
-		l := enumerate.Law{}
+		l := stattest.Law{}
 		for kind := range 4 {
 			h := make([]byte, 4)
 			h[kind] = 1
@@ -122,7 +122,7 @@ func showFactorD() (string, bool) {
 		}
 		laws = append(laws, l)
 	}
-	truth := enumerate.Worst(laws, users, eps)
+	truth := stattest.Worst(laws, users, eps)
 	plain, err := accountant.KRRDelta(accountant.Exact, 2, gamma, users, eps)
 	if err != nil {
 		return err.Error(), false

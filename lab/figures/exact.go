@@ -3,7 +3,7 @@ package figures
 import (
 	"math"
 
-	"github.com/doona-dp/doona/internal/testing/enumerate"
+	"github.com/doona-dp/doona/internal/testing/stattest"
 )
 
 // This file has exact probabilities of small mechanisms, computed by enumeration and apart from the
@@ -26,12 +26,12 @@ func binomial(n, k int, p float64) float64 {
 }
 
 // reports returns the laws of one report of k-ary randomized response for each value, as histograms.
-func reports(k int, gamma float64) (laws []enumerate.Law) {
+func reports(k int, gamma float64) (laws []stattest.Law) {
 	for x := range k {
-		l := enumerate.Law{}
-		l.Mix(1-gamma, enumerate.One(k, x))
+		l := stattest.Law{}
+		l.Mix(1-gamma, stattest.OneMessage(k, x))
 		for y := range k {
-			l.Mix(gamma/float64(k), enumerate.One(k, y))
+			l.Mix(gamma/float64(k), stattest.OneMessage(k, y))
 		}
 		laws = append(laws, l)
 	}

@@ -12,14 +12,14 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/doona-dp/doona/internal/look"
-	"github.com/doona-dp/doona/internal/testing/long"
+	"github.com/doona-dp/doona/internal/testing/stattest"
 	"github.com/doona-dp/doona/lab/figures"
 )
 
 // docs is where the documents are; full asks for the long forms.
 const docs = "../../docs"
 
-var full = long.Enabled
+var full = stattest.Long
 
 // TestDocumentsAreOfTheirTables: pictures and docs/reproduction.md are what the tables beside them make.
 func TestDocumentsAreOfTheirTables(t *testing.T) {

@@ -6,8 +6,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/doona-dp/doona/internal/testing/enumerate"
-	"github.com/doona-dp/doona/internal/testing/long"
+	"github.com/doona-dp/doona/internal/testing/stattest"
 	"github.com/doona-dp/doona/randomizer"
 	"github.com/doona-dp/doona/wire/task"
 )
@@ -18,7 +17,7 @@ import (
 // from beyond it on what is missed.
 func TestLawIsItsRuleAtEveryEpsilon(t *testing.T) {
 	cases := []*task.Task{tinyTask(task.Count, task.PaddingNone, "1", "1e-6", 1000, 1)}
-	if long.Enabled {
+	if stattest.Long {
 		cases = append(cases,
 			tinyTask(task.Sum, task.PaddingNone, "1", "1e-6", 1000, 4),
 			tinyTask(task.Sum, task.PaddingFull, "1", "1e-6", 1000, 16),
@@ -33,16 +32,16 @@ func TestLawIsItsRuleAtEveryEpsilon(t *testing.T) {
 		law, err := m.Law()
 		require.NoError(t, err)
 		claimed, overflow, least := draft.Claim.Epsilon.Value(), m.overflow(), 1.0
-		var values []enumerate.Point
+		var values []stattest.Point
 		for share := 0.0; share < 8/claimed; {
 			eps := share * claimed
 			least = min(least, m.moments(eps, 0)+(1+math.Exp(eps))*overflow)
-			values = append(values, enumerate.Point{Epsilon: eps, Delta: least})
+			values = append(values, stattest.Point{Epsilon: eps, Delta: least})
 			if share += .1; share > .69 && share < 1.5 {
 				share -= .1 - .0025
 			}
 		}
-		rule, near := enumerate.Proven(values), 0
+		rule, near := stattest.Proven(values), 0
 		for eps := -8.0; eps <= 8; eps += .04 * min(claimed, 2) {
 			name := string(draft.Query)
 			delta := rule(eps)

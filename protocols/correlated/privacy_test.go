@@ -7,7 +7,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/doona-dp/doona/internal/testing/enumerate"
+	"github.com/doona-dp/doona/internal/testing/stattest"
 	"github.com/doona-dp/doona/randomizer"
 	"github.com/doona-dp/doona/wire/task"
 )
@@ -65,9 +65,9 @@ func convolve(a, b []float64, edge float64) []float64 {
 // shuffledNoise returns the law of the histogram of all noise messages of users clients: for every atom
 // the convolution of the clients' laws, and over the atoms the sum of their messages, by enumeration
 // of all outcomes. What is cut of the tails is returned too. Kinds are those of [Mechanism.encode].
-func shuffledNoise(m *Mechanism, users int, edge float64) (enumerate.Law, float64) {
+func shuffledNoise(m *Mechanism, users int, edge float64) (stattest.Law, float64) {
 	kinds := int(m.values() * m.dim)
-	law, cut := enumerate.Nothing(kinds), 0.0
+	law, cut := stattest.NoMessage(kinds), 0.0
 	for _, s := range m.sources {
 		coordinates := m.dim
 		if s.Messages == [3]int64{} {
@@ -84,7 +84,7 @@ func shuffledNoise(m *Mechanism, users int, edge float64) (enumerate.Law, float6
 		}
 		for at := range coordinates {
 			cut += 1 - sum
-			next := enumerate.Law{}
+			next := stattest.Law{}
 			for key, p := range law {
 				h := []byte(key)
 				for z, q := range total {
@@ -112,7 +112,7 @@ func shuffledNoise(m *Mechanism, users int, edge float64) (enumerate.Law, float6
 // hold moves both laws alike and changes nothing. Inputs are rounded values with their coordinate.
 func shuffledDelta(m *Mechanism, users int, eps, edge float64) (worst, cut float64) {
 	law, cut := shuffledNoise(m, users, edge)
-	var seen []enumerate.Law
+	var seen []stattest.Law
 	for at := range m.dim {
 		for x := range m.top + 1 {
 			if x == 0 && (at > 0 || m.task.Query == task.Histogram) {
@@ -120,7 +120,7 @@ func shuffledDelta(m *Mechanism, users int, eps, edge float64) (worst, cut float
 			}
 			moved := law
 			if x > 0 || m.needsZero() {
-				moved = law.Add(enumerate.One(int(m.values()*m.dim), int(at*m.values()+x+m.offset())))
+				moved = law.Add(stattest.OneMessage(int(m.values()*m.dim), int(at*m.values()+x+m.offset())))
 			}
 			seen = append(seen, moved)
 		}
@@ -128,7 +128,7 @@ func shuffledDelta(m *Mechanism, users int, eps, edge float64) (worst, cut float
 	for i := range seen {
 		for j := range seen {
 			if i != j {
-				worst = max(worst, enumerate.HockeyStick(seen[i], seen[j], eps))
+				worst = max(worst, stattest.HockeyStick(seen[i], seen[j], eps))
 			}
 		}
 	}

@@ -10,7 +10,7 @@ import (
 
 	"github.com/doona-dp/doona/accountant/compose"
 	"github.com/doona-dp/doona/internal/invalid"
-	"github.com/doona-dp/doona/internal/testing/long"
+	"github.com/doona-dp/doona/internal/testing/stattest"
 	"github.com/doona-dp/doona/planner"
 	"github.com/doona-dp/doona/protocols"
 	"github.com/doona-dp/doona/protocols/registry"
@@ -87,7 +87,7 @@ func checkLaw(t *testing.T, draft *task.Task) (checked int) {
 // points returns where a law's δ is between 10⁻¹ and 10⁻¹²: in full by half a power of ten.
 func points(law *compose.Law, claimed float64) (all []float64) {
 	step := 2.75
-	if long.Enabled {
+	if stattest.Long {
 		step = .5
 	}
 	for exponent := 1.0; exponent <= 12; exponent += step {
@@ -110,7 +110,7 @@ func points(law *compose.Law, claimed float64) (all []float64) {
 // checkFar says that a law is nowhere below its rule far from its claim either, up to ε = 8 and as far as rules tell.
 func checkFar(t *testing.T, draft *task.Task, law *compose.Law) {
 	claimed, far := draft.Claim.Epsilon.Value(), []float64{8}
-	if long.Enabled {
+	if stattest.Long {
 		far = []float64{.003, .03, .1, .3, 1, 2, 3, 4, 5, 6, 7, 8}
 	}
 	for _, eps := range far {
@@ -131,7 +131,7 @@ func checkFar(t *testing.T, draft *task.Task, law *compose.Law) {
 // checkTogether says that more epochs cost more, and none less than the mean of their losses.
 func checkTogether(t *testing.T, draft *task.Task, law *compose.Law) {
 	epochs, last := []uint64{7, 30, 1500}, 0.0
-	if long.Enabled {
+	if stattest.Long {
 		epochs = []uint64{7, 30, 365, 800, 1500, 4096, 1 << 14, 1 << 16}
 	}
 	name, mean := draft.Protocol+" "+string(draft.Query), meanLoss(law)

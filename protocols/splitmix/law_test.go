@@ -6,7 +6,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/doona-dp/doona/internal/testing/enumerate"
+	"github.com/doona-dp/doona/internal/testing/stattest"
 	"github.com/doona-dp/doona/randomizer"
 	"github.com/doona-dp/doona/wire/task"
 )
@@ -30,7 +30,7 @@ func TestLawIsItsRuleAtEveryEpsilon(t *testing.T) {
 		require.NoError(t, err)
 		distance, s, p := statisticalDistance(m.task.Rule, 500, m.m, m.q), m.s.Float64(), float64(m.p)
 		scale, least := math.Tanh(s/2), 1.0
-		var values []enumerate.Point
+		var values []stattest.Point
 		step := m.epsilon() / math.Ceil(m.epsilon()/.005) // Beyond s·p only what tells the shares is left.
 		for i := 0.0; i*step <= 8.1; i++ {
 			eps, sum := i*step, 0.0
@@ -38,9 +38,9 @@ func TestLawIsItsRuleAtEveryEpsilon(t *testing.T) {
 				sum += max(0, math.Exp(-s*math.Abs(k))-math.Exp(eps-s*math.Abs(k-p)))
 			}
 			least = min(least, sum*scale+(1+math.Exp(eps))*distance)
-			values = append(values, enumerate.Point{Epsilon: eps, Delta: least})
+			values = append(values, stattest.Point{Epsilon: eps, Delta: least})
 		}
-		rule, near := enumerate.Proven(values), 0
+		rule, near := stattest.Proven(values), 0
 		for eps := -8.0; eps <= 8; eps += .01 {
 			delta := rule(eps)
 			require.GreaterOrEqual(t, law.Delta(eps), delta*(1-1e-4), "at %v", eps)

@@ -13,7 +13,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/doona-dp/doona/internal/testing/long"
+	"github.com/doona-dp/doona/internal/testing/stattest"
 	"github.com/doona-dp/doona/planner"
 	"github.com/doona-dp/doona/protocols/registry"
 	"github.com/doona-dp/doona/protocols/strings"
@@ -96,7 +96,7 @@ func TestFindCost(t *testing.T) {
 			Alphabet: alphabet40, Heads: 5},
 		{Name: "a million, 128 characters", Users: 1e6, PerClient: .9, Share: .01, Planted: 20, Length: task.MaxLength,
 			Alphabet: alphabet40, Heads: 5}}
-	path, full := os.Getenv("DOONA_FIGURES"), long.Enabled
+	path, full := os.Getenv("DOONA_FIGURES"), stattest.Long
 	if !full {
 		rows = []setting{{Name: "10,000", Users: 1e4, PerClient: 1.1, Share: .03, Planted: 5, Length: 8, Least: .8}}
 	}

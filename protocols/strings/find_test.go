@@ -14,7 +14,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/doona-dp/doona/internal/testing/long"
+	"github.com/doona-dp/doona/internal/testing/stattest"
 	"github.com/doona-dp/doona/planner"
 	"github.com/doona-dp/doona/protocols/strings"
 	"github.com/doona-dp/doona/randomizer"
@@ -149,7 +149,7 @@ type outcome struct {
 // with those that are not there.
 func TestFind(t *testing.T) {
 	path := os.Getenv("DOONA_FIGURES")
-	full := long.Enabled && path != ""
+	full := stattest.Long && path != ""
 	var rows []outcome
 	if full {
 		rows = readOutcomes(t, path)
@@ -359,7 +359,7 @@ func (o *outcome) count(found strings.Found, held map[string]int, marked map[str
 // for which no number is. The long form has more runs, longer texts and small batches, and holds what a search says of
 // a batch where texts begin alike against runs of such ones.
 func TestFoundDownTo(t *testing.T) {
-	full := long.Enabled
+	full := stattest.Long
 	rows := []setting{{Name: "10,000", Users: 1e4, PerClient: 1.1, Planted: 5, Length: 8, Runs: 60, short: 4},
 		{Name: "noise by clients", Users: 1e4, PerClient: -1, Planted: 5, Length: 8, Runs: 60},
 		{Name: "32 characters", Users: 1000, PerClient: .7, Planted: 1, Length: 32, Alphabet: alphabet40, Runs: 60},

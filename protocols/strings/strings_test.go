@@ -10,7 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/doona-dp/doona/accountant"
-	"github.com/doona-dp/doona/internal/testing/enumerate"
+	"github.com/doona-dp/doona/internal/testing/stattest"
 	"github.com/doona-dp/doona/planner"
 	"github.com/doona-dp/doona/protocols"
 	"github.com/doona-dp/doona/protocols/registry"
@@ -51,27 +51,27 @@ func open(t testing.TB, draft *task.Task) *strings.Mechanism {
 type tiny struct{ tables, b, shared int }
 
 // laws returns the histograms of the one message of a client with the first text, and with the second.
-func (c tiny) laws() (out [2]enumerate.Law) {
+func (c tiny) laws() (out [2]stattest.Law) {
 	kinds := c.tables * c.b
 	for text := range out {
-		out[text] = enumerate.Law{}
+		out[text] = stattest.Law{}
 		for table := range c.tables {
 			cell := 0
 			if table >= c.shared {
 				cell = text
 			}
-			out[text].Mix(1/float64(c.tables), enumerate.One(kinds, table*c.b+cell))
+			out[text].Mix(1/float64(c.tables), stattest.OneMessage(kinds, table*c.b+cell))
 		}
 	}
 	return out
 }
 
 // pool returns the histogram of so many dummies over all cells.
-func (c tiny) pool(dummies int) enumerate.Law {
+func (c tiny) pool(dummies int) stattest.Law {
 	kinds := c.tables * c.b
-	one, all := enumerate.Law{}, enumerate.Nothing(kinds)
+	one, all := stattest.Law{}, stattest.NoMessage(kinds)
 	for kind := range kinds {
-		one.Mix(1/float64(kinds), enumerate.One(kinds, kind))
+		one.Mix(1/float64(kinds), stattest.OneMessage(kinds, kind))
 	}
 	for range dummies {
 		all = all.Add(one)
@@ -96,7 +96,7 @@ func TestLossOfAPool(t *testing.T) {
 				want, err := accountant.PoolDelta(uint64(c.b), uint64(dummies), eps)
 				require.NoError(t, err)
 				name := fmt.Sprintf("%+v, %d dummies, epsilon %v", c, dummies, eps)
-				for _, got := range []float64{enumerate.HockeyStick(p, q, eps), enumerate.HockeyStick(q, p, eps)} {
+				for _, got := range []float64{stattest.HockeyStick(p, q, eps), stattest.HockeyStick(q, p, eps)} {
 					require.LessOrEqual(t, got, want*(1+1e-9), name)
 					if c.shared == 0 {
 						require.InEpsilon(t, want, got, 1e-8, name)
@@ -116,9 +116,9 @@ func TestLossBesideClients(t *testing.T) {
 		for _, gamma := range []float64{.3, .7} {
 			kinds := c.tables * c.b
 			blanket := c.pool(1)
-			var laws []enumerate.Law
+			var laws []stattest.Law
 			for _, certain := range c.laws() {
-				law := enumerate.Law{}
+				law := stattest.Law{}
 				law.Mix(1-gamma, certain)
 				law.Mix(gamma, blanket)
 				laws = append(laws, law)
@@ -129,7 +129,7 @@ func TestLossBesideClients(t *testing.T) {
 					for _, rule := range []accountant.Rule{accountant.Revealed, accountant.Exact} {
 						claimed, err := accountant.KRRDelta(rule, uint64(c.b), gamma, uint64(users), eps)
 						require.NoError(t, err)
-						require.LessOrEqual(t, enumerate.Worst(laws, users, eps), claimed*(1+1e-9)+1e-15,
+						require.LessOrEqual(t, stattest.Worst(laws, users, eps), claimed*(1+1e-9)+1e-15,
 							"%+v, γ %v, %d users, epsilon %v, %s", c, gamma, users, eps, rule)
 					}
 				}
@@ -146,31 +146,31 @@ func TestBrokenMechanismsAreCaught(t *testing.T) {
 	claimed, err := accountant.PoolDelta(2, dummies, eps)
 	require.NoError(t, err)
 	kinds := c.tables * c.b
-	short := enumerate.One(kinds, 0) // A short text uses the first level alone.
-	covers := enumerate.Nothing(kinds)
-	oneTable := enumerate.Law{}
-	oneTable.Mix(.5, enumerate.One(kinds, 0))
-	oneTable.Mix(.5, enumerate.One(kinds, 1))
+	short := stattest.OneMessage(kinds, 0) // A short text uses the first level alone.
+	covers := stattest.NoMessage(kinds)
+	oneTable := stattest.Law{}
+	oneTable.Mix(.5, stattest.OneMessage(kinds, 0))
+	oneTable.Mix(.5, stattest.OneMessage(kinds, 1))
 	onOne := oneTable.Add(oneTable).Add(oneTable).Add(oneTable)
-	reused := enumerate.Law{} // The same dummies in two batches, of which one is the client's.
+	reused := stattest.Law{} // The same dummies in two batches, of which one is the client's.
 	for key, mass := range c.pool(dummies) {
 		reused[key+key] += mass
 	}
-	twice := func(l enumerate.Law) enumerate.Law {
-		out := enumerate.Law{}
+	twice := func(l stattest.Law) stattest.Law {
+		out := stattest.Law{}
 		for key, mass := range l {
 			out[key+string(make([]byte, kinds))] += mass
 		}
 		return out
 	}
-	for name, pair := range map[string][2]enumerate.Law{
+	for name, pair := range map[string][2]stattest.Law{
 		"half the pool":        {c.pool(dummies / 2).Add(texts[0]), c.pool(dummies / 2).Add(texts[1])},
 		"a level by length":    {c.pool(dummies).Add(short), c.pool(dummies).Add(texts[1])},
 		"dummies on one level": {onOne.Add(texts[0]), onOne.Add(texts[1])},
 		"noise used twice":     {reused.Add(twice(texts[0])), reused.Add(twice(texts[1]))},
 		"a cover for a level":  {c.pool(dummies).Add(covers), c.pool(dummies).Add(texts[1])},
 	} {
-		got := max(enumerate.HockeyStick(pair[0], pair[1], eps), enumerate.HockeyStick(pair[1], pair[0], eps))
+		got := max(stattest.HockeyStick(pair[0], pair[1], eps), stattest.HockeyStick(pair[1], pair[0], eps))
 		require.Greater(t, got, claimed*1.01, name)
 	}
 }

@@ -9,7 +9,7 @@ import (
 
 	"github.com/doona-dp/doona/accountant"
 	"github.com/doona-dp/doona/internal/invalid"
-	"github.com/doona-dp/doona/internal/testing/enumerate"
+	"github.com/doona-dp/doona/internal/testing/stattest"
 	"github.com/doona-dp/doona/planner"
 	"github.com/doona-dp/doona/protocols"
 	"github.com/doona-dp/doona/protocols/registry"
@@ -78,12 +78,12 @@ func TestEstimatesAreUnbiasedWithThePredictedVariance(t *testing.T) {
 }
 
 // reports returns the law of one client's message for every grid point.
-func reports(points int, gamma float64) (laws []enumerate.Law) {
+func reports(points int, gamma float64) (laws []stattest.Law) {
 	for x := range points {
-		law := enumerate.Law{}
-		law.Mix(1-gamma, enumerate.One(points, x))
+		law := stattest.Law{}
+		law.Mix(1-gamma, stattest.OneMessage(points, x))
 		for y := range points {
-			law.Mix(gamma/float64(points), enumerate.One(points, y))
+			law.Mix(gamma/float64(points), stattest.OneMessage(points, y))
 		}
 		laws = append(laws, law)
 	}
@@ -97,7 +97,7 @@ func TestShuffledGridIsPrivate(t *testing.T) {
 				draft, _ := open(t, planner.Query{Query: task.VectorMean, Dim: 2, Rule: rule, Batch: users, Honest: 1,
 					Epsilon: target.eps, Delta: target.delta, Params: planner.Params{"r": 1}})
 				gamma, _ := draft.Param("gamma")
-				worst := enumerate.Worst(reports(4, gamma.Float64()), int(users), target.eps)
+				worst := stattest.Worst(reports(4, gamma.Float64()), int(users), target.eps)
 				require.LessOrEqual(t, worst, target.delta*(1+1e-9))
 			}
 		}
@@ -110,13 +110,13 @@ func TestPublishedGammaIsNotPrivate(t *testing.T) {
 	num, den, err := accountant.KRRGamma(accountant.Exact, r+1, users, 1, 0.1)
 	require.NoError(t, err)
 	printed := float64(num) / float64(den)
-	require.LessOrEqual(t, enumerate.Worst(reports(r+1, printed), users, 1), 0.1, "it is right for d = 1")
-	require.Greater(t, enumerate.Worst(reports(4, printed), users, 1), 0.1)
+	require.LessOrEqual(t, stattest.Worst(reports(r+1, printed), users, 1), 0.1, "it is right for d = 1")
+	require.Greater(t, stattest.Worst(reports(4, printed), users, 1), 0.1)
 
 	draft, m := open(t, planner.Query{Query: task.VectorMean, Dim: d, Rule: "exact", Batch: users, Honest: 1,
 		Epsilon: 1, Delta: 0.1, Params: planner.Params{"r": r}})
 	gamma, _ := draft.Param("gamma")
-	require.LessOrEqual(t, enumerate.Worst(reports(4, gamma.Float64()), users, 1), 0.1)
+	require.LessOrEqual(t, stattest.Worst(reports(4, gamma.Float64()), users, 1), 0.1)
 	require.NoError(t, m.CheckClaim())
 	draft.Params[0].Value = randomizer.NewRational(int64(num), den)
 	m, err = new(vectorgrid.Protocol).Open(draft)

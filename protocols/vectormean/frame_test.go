@@ -7,7 +7,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/doona-dp/doona/internal/testing/long"
+	"github.com/doona-dp/doona/internal/testing/stattest"
 	"github.com/doona-dp/doona/wire/task"
 )
 
@@ -66,7 +66,7 @@ func TestFrameOfASeedIsFixed(t *testing.T) {
 // axes, signs. All must have a representation within 11/5, exact to rounding, in few steps.
 func TestKashinConstant(t *testing.T) {
 	sizes := []int{12, 16, 32, 64, 100, 256}
-	if long.Enabled {
+	if stattest.Long {
 		sizes = append(sizes, 1000, 2048, 8192)
 	}
 	rng := rand.New(rand.NewPCG(3, 4))

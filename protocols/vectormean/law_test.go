@@ -7,7 +7,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/doona-dp/doona/accountant/compose"
-	"github.com/doona-dp/doona/internal/testing/enumerate"
+	"github.com/doona-dp/doona/internal/testing/stattest"
 	"github.com/doona-dp/doona/randomizer"
 	"github.com/doona-dp/doona/wire/task"
 )
@@ -39,12 +39,12 @@ func TestLawIsItsRuleAtEveryEpsilon(t *testing.T) {
 		law, err := m.Law()
 		require.NoError(t, err)
 		bounds, least := m.curve(), 1.0
-		var values []enumerate.Point
+		var values []stattest.Point
 		for eps := 0.0; eps <= 8.2; eps += .002 * min(draft.Claim.Epsilon.Value(), 2) {
 			least = min(least, bounds.delta(eps))
-			values = append(values, enumerate.Point{Epsilon: eps, Delta: least})
+			values = append(values, stattest.Point{Epsilon: eps, Delta: least})
 		}
-		rule, near := enumerate.Proven(values), 0
+		rule, near := stattest.Proven(values), 0
 		for eps := -8.0; eps <= 8; eps += .03 {
 			delta := rule(eps)
 			require.GreaterOrEqual(t, law.Delta(eps), delta*(1-3e-3), "%v at %v", c, eps)

@@ -8,7 +8,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/doona-dp/doona/internal/invalid"
-	"github.com/doona-dp/doona/internal/testing/enumerate"
+	"github.com/doona-dp/doona/internal/testing/stattest"
 	"github.com/doona-dp/doona/planner"
 	"github.com/doona-dp/doona/protocols"
 	"github.com/doona-dp/doona/protocols/registry"
@@ -205,23 +205,23 @@ func (e exact) sent(x []int) []int {
 
 // law returns what the verifier sees if the client's vector is v. All others' are known: their units move
 // every count by a constant, which changes nothing, so they are left out.
-func (e exact) law(blanket enumerate.Law, v []float64) enumerate.Law {
-	law := enumerate.Law{}
+func (e exact) law(blanket stattest.Law, v []float64) stattest.Law {
+	law := stattest.Law{}
 	for _, o := range e.outcomes(v) {
 		key := make([]byte, e.kinds())
 		for kind, n := range e.sent(o.x) {
 			key[kind] = byte(n)
 		}
-		law.Mix(o.p, blanket.Add(enumerate.Law{string(key): 1}))
+		law.Mix(o.p, blanket.Add(stattest.Law{string(key): 1}))
 	}
 	return law
 }
 
 // leak returns the largest δ(ε) over all ordered pairs of some vectors, by enumeration of all counts.
 func (e exact) leak(vectors [][]float64, eps float64) (worst float64) {
-	blanket := enumerate.Nothing(e.kinds())
+	blanket := stattest.NoMessage(e.kinds())
 	for kind := range e.kinds() {
-		one := enumerate.Law{}
+		one := stattest.Law{}
 		for n, p := range e.noise(kind) {
 			key := make([]byte, e.kinds())
 			key[kind] = byte(n)
@@ -229,13 +229,13 @@ func (e exact) leak(vectors [][]float64, eps float64) (worst float64) {
 		}
 		blanket = blanket.Add(one)
 	}
-	var laws []enumerate.Law
+	var laws []stattest.Law
 	for _, v := range vectors {
 		laws = append(laws, e.law(blanket, v))
 	}
 	for i := range laws {
 		for j := range laws {
-			worst = max(worst, enumerate.HockeyStick(laws[i], laws[j], eps))
+			worst = max(worst, stattest.HockeyStick(laws[i], laws[j], eps))
 		}
 	}
 	return worst
@@ -418,24 +418,24 @@ func negative(v []float64) []float64 {
 // give the number of ones away: padding none needs messages for zeros.
 func TestCountingCoversWouldShowTheVector(t *testing.T) {
 	const kinds = 3 // two counters and covers
-	report := func(x []uint64) enumerate.Law {
-		law := enumerate.Nothing(kinds)
+	report := func(x []uint64) stattest.Law {
+		law := stattest.NoMessage(kinds)
 		for i, bit := range x {
 			if bit == 1 {
-				law = law.Add(enumerate.One(kinds, i))
+				law = law.Add(stattest.OneMessage(kinds, i))
 			} else {
-				law = law.Add(enumerate.One(kinds, 2))
+				law = law.Add(stattest.OneMessage(kinds, 2))
 			}
 			for range 8 {
-				trial := enumerate.Law{}
-				trial.Mix(0.5, enumerate.Nothing(kinds))
-				trial.Mix(0.5, enumerate.One(kinds, i))
+				trial := stattest.Law{}
+				trial.Mix(0.5, stattest.NoMessage(kinds))
+				trial.Mix(0.5, stattest.OneMessage(kinds, i))
 				law = law.Add(trial)
 			}
 		}
 		return law
 	}
-	require.InDelta(t, 1, enumerate.HockeyStick(report([]uint64{1, 1}), report([]uint64{0, 1}), 10), 1e-9)
+	require.InDelta(t, 1, stattest.HockeyStick(report([]uint64{1, 1}), report([]uint64{0, 1}), 10), 1e-9)
 }
 
 // TestRandomizerFollowsItsLaw compares the mean and variance of all counters over 4,000 clients with

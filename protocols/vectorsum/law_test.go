@@ -7,7 +7,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/doona-dp/doona/internal/testing/long"
+	"github.com/doona-dp/doona/internal/testing/stattest"
 	"github.com/doona-dp/doona/protocols/vectorsum"
 )
 
@@ -82,7 +82,7 @@ func (l losses) with(curve func(eps float64) float64) func(eps float64) float64 
 func TestLawOfSeveralMessagesIsExact(t *testing.T) {
 	const users = 1000 // So many that local privacy is no help.
 	several := map[int64][]float64{2: {.01, .1, .3, .6, 1, 1.4, 1.8, 2.2, 2.6}}
-	if long.Enabled {
+	if stattest.Long {
 		several[3] = []float64{1}
 	}
 	for messages, points := range several {

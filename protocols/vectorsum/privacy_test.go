@@ -7,7 +7,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/doona-dp/doona/accountant"
-	"github.com/doona-dp/doona/internal/testing/enumerate"
+	"github.com/doona-dp/doona/internal/testing/stattest"
 	"github.com/doona-dp/doona/protocols/vectorsum"
 	"github.com/doona-dp/doona/randomizer"
 	"github.com/doona-dp/doona/wire/task"
@@ -50,22 +50,22 @@ func block(d, t, b int) (out []int) {
 }
 
 // response returns the law of randomized response over k+1 symbols as messages (l, y).
-func response(d, l int, x, k uint64, gamma float64) enumerate.Law {
+func response(d, l int, x, k uint64, gamma float64) stattest.Law {
 	kinds, size := d*int(k+1), int(k+1)
-	law := enumerate.Law{}
+	law := stattest.Law{}
 	for y := range size {
-		law.Mix(gamma/float64(size), enumerate.One(kinds, l*size+y))
+		law.Mix(gamma/float64(size), stattest.OneMessage(kinds, l*size+y))
 	}
-	law.Mix(1-gamma, enumerate.One(kinds, l*size+int(x)))
+	law.Mix(1-gamma, stattest.OneMessage(kinds, l*size+int(x)))
 	return law
 }
 
 // reports returns the law of one client's messages, for every input in {0, …, k}^d: one coordinate of
 // every block, by randomized response. The law of an input in between is a mixture of these. A
 // coordinate tells its lane, so that the histogram of all messages is that of each lane.
-func reports(d, t int, k uint64, gamma float64) (laws []enumerate.Law) {
-	for _, x := range enumerate.Vectors(d, k) {
-		law := enumerate.Nothing(d * int(k+1))
+func reports(d, t int, k uint64, gamma float64) (laws []stattest.Law) {
+	for _, x := range stattest.Vectors(d, k) {
+		law := stattest.NoMessage(d * int(k+1))
 		for b := range t {
 			law = law.Add(report(d, block(d, t, b), x, k, gamma))
 		}
@@ -75,8 +75,8 @@ func reports(d, t int, k uint64, gamma float64) (laws []enumerate.Law) {
 }
 
 // report returns the law of the message about one of the given coordinates of x.
-func report(d int, coordinates []int, x []uint64, k uint64, gamma float64) enumerate.Law {
-	law := enumerate.Law{}
+func report(d int, coordinates []int, x []uint64, k uint64, gamma float64) stattest.Law {
+	law := stattest.Law{}
 	for _, l := range coordinates {
 		law.Mix(1/float64(len(coordinates)), response(d, l, x[l], k, gamma))
 	}
@@ -84,10 +84,10 @@ func report(d int, coordinates []int, x []uint64, k uint64, gamma float64) enume
 }
 
 // jointReports is the paper's reading for t = d: all coordinates in one message.
-func jointReports(d int, k uint64, gamma float64) (laws []enumerate.Law) {
-	inputs := enumerate.Vectors(d, k)
+func jointReports(d int, k uint64, gamma float64) (laws []stattest.Law) {
+	inputs := stattest.Vectors(d, k)
 	for _, x := range inputs {
-		law := enumerate.Law{}
+		law := stattest.Law{}
 		for kind, y := range inputs {
 			p := 1.0
 			for l := range y {
@@ -96,7 +96,7 @@ func jointReports(d int, k uint64, gamma float64) (laws []enumerate.Law) {
 					p *= 1 + (1-gamma)*float64(k+1)/gamma
 				}
 			}
-			law.Mix(p, enumerate.One(len(inputs), kind))
+			law.Mix(p, stattest.OneMessage(len(inputs), kind))
 		}
 		laws = append(laws, law)
 	}
@@ -122,9 +122,9 @@ func TestOneCoordinateIsPrivate(t *testing.T) {
 					d := draft(uint64(shape.d), uint64(users), target.eps, target.delta, rule,
 						whole("k", int64(shape.k)))
 					gamma := calibrated(t, d)
-					worst := enumerate.Worst(reports(shape.d, 1, shape.k, gamma), users, target.e)
+					worst := stattest.Worst(reports(shape.d, 1, shape.k, gamma), users, target.e)
 					require.LessOrEqual(t, worst, target.d*(1+1e-9), "d=%d k=%d n=%d %s", shape.d, shape.k, users, rule)
-					if enumerate.Worst(reports(shape.d, 1, shape.k, gamma/2), users, target.e) > target.d {
+					if stattest.Worst(reports(shape.d, 1, shape.k, gamma/2), users, target.e) > target.d {
 						caught++
 					}
 				}
@@ -142,12 +142,12 @@ func TestOneCoordinateBoundIsAttained(t *testing.T) {
 		k uint64
 	}{{1, 1}, {2, 1}, {3, 1}, {2, 2}} {
 		kinds := shape.d * int(shape.k+1)
-		blanket := enumerate.Law{}
-		blanket.Mix(1-gamma, enumerate.Nothing(kinds)) // known, and therefore removed
+		blanket := stattest.Law{}
+		blanket.Mix(1-gamma, stattest.NoMessage(kinds)) // known, and therefore removed
 		for kind := range kinds {
-			blanket.Mix(gamma/float64(kinds), enumerate.One(kinds, kind))
+			blanket.Mix(gamma/float64(kinds), stattest.OneMessage(kinds, kind))
 		}
-		others := enumerate.Nothing(kinds)
+		others := stattest.NoMessage(kinds)
 		for range users - 1 {
 			others = others.Add(blanket)
 		}
@@ -156,9 +156,9 @@ func TestOneCoordinateBoundIsAttained(t *testing.T) {
 		for _, eps := range []float64{0.2, 0.5, 1} {
 			want, err := accountant.KRRDelta(accountant.Exact, shape.k+1, gamma, users, eps)
 			require.NoError(t, err)
-			require.InEpsilon(t, want, enumerate.HockeyStick(all, none, eps), 1e-6, "d=%d k=%d", shape.d, shape.k)
+			require.InEpsilon(t, want, stattest.HockeyStick(all, none, eps), 1e-6, "d=%d k=%d", shape.d, shape.k)
 			for _, law := range laws {
-				require.LessOrEqual(t, enumerate.HockeyStick(others.Add(law), none, eps), want*(1+1e-9))
+				require.LessOrEqual(t, stattest.HockeyStick(others.Add(law), none, eps), want*(1+1e-9))
 			}
 		}
 	}
@@ -168,10 +168,10 @@ func TestOneCoordinateBoundIsAttained(t *testing.T) {
 func TestNoiseForTooSmallADomainIsCaught(t *testing.T) {
 	const users, k = 4, 2
 	d := draft(2, users, "1", "0.1", "exact", whole("k", k))
-	require.LessOrEqual(t, enumerate.Worst(reports(2, 1, k, calibrated(t, d)), users, 1), 0.1)
+	require.LessOrEqual(t, stattest.Worst(reports(2, 1, k, calibrated(t, d)), users, 1), 0.1)
 	low := draft(2, users, "1", "0.1", "exact", whole("k", k-1))
 	weak := calibrated(t, low)
-	require.Greater(t, enumerate.Worst(reports(2, 1, k, weak), users, 1), 0.1)
+	require.Greater(t, stattest.Worst(reports(2, 1, k, weak), users, 1), 0.1)
 
 	num := randomizer.NewRational(int64(weak*(1<<40)), 1<<40)
 	d.Params[0].Value = num
@@ -194,10 +194,10 @@ func TestSeveralCoordinatesArePrivate(t *testing.T) {
 				d := draft(uint64(shape.d), uint64(users), target.eps, target.delta, "revealed",
 					whole("k", int64(shape.k)), whole("t", int64(shape.t)))
 				gamma := calibrated(t, d)
-				worst := enumerate.Worst(reports(shape.d, shape.t, shape.k, gamma), users, target.e)
+				worst := stattest.Worst(reports(shape.d, shape.t, shape.k, gamma), users, target.e)
 				require.LessOrEqual(t, worst, target.d*(1+1e-9), "d=%d t=%d k=%d n=%d ε=%s", shape.d, shape.t, shape.k,
 					users, target.eps)
-				if enumerate.Worst(reports(shape.d, shape.t, shape.k, gamma/2), users, target.e) > target.d {
+				if stattest.Worst(reports(shape.d, shape.t, shape.k, gamma/2), users, target.e) > target.d {
 					caught++
 				}
 			}
@@ -208,16 +208,16 @@ func TestSeveralCoordinatesArePrivate(t *testing.T) {
 
 // known returns the view of users clients, each other one's blanket bit being known and its true
 // reports removed, when the target's messages have the given law.
-func known(d, t int, k uint64, gamma float64, users int, target enumerate.Law) enumerate.Law {
+func known(d, t int, k uint64, gamma float64, users int, target stattest.Law) stattest.Law {
 	size := int(k + 1)
 	view := target
 	for b := range t {
 		coordinates := block(d, t, b)
-		blanket := enumerate.Law{}
-		blanket.Mix(1-gamma, enumerate.Nothing(d*size))
+		blanket := stattest.Law{}
+		blanket.Mix(1-gamma, stattest.NoMessage(d*size))
 		for _, l := range coordinates {
 			for y := range size {
-				blanket.Mix(gamma/float64(size*len(coordinates)), enumerate.One(d*size, l*size+y))
+				blanket.Mix(gamma/float64(size*len(coordinates)), stattest.OneMessage(d*size, l*size+y))
 			}
 		}
 		for range users - 1 {
@@ -237,11 +237,11 @@ func TestSizeOfTheBlocksCancels(t *testing.T) {
 		laws := reports(d, 2, 1, gamma)
 		zero := known(d, 2, 1, gamma, users, laws[0])
 		for _, eps := range []float64{0.2, 0.5, 1} {
-			want := enumerate.HockeyStick(all, none, eps)
+			want := stattest.HockeyStick(all, none, eps)
 			require.InEpsilon(t, want,
-				enumerate.HockeyStick(known(d, 2, 1, gamma, users, laws[len(laws)-1]), zero, eps), 1e-9)
+				stattest.HockeyStick(known(d, 2, 1, gamma, users, laws[len(laws)-1]), zero, eps), 1e-9)
 			for _, law := range laws {
-				require.LessOrEqual(t, enumerate.HockeyStick(known(d, 2, 1, gamma, users, law), zero, eps),
+				require.LessOrEqual(t, stattest.HockeyStick(known(d, 2, 1, gamma, users, law), zero, eps),
 					want*(1+1e-9))
 			}
 		}
@@ -259,7 +259,7 @@ func TestPartedClientsArePrivate(t *testing.T) {
 		caught := 0.0
 		for _, first := range whichever {
 			for _, second := range whichever {
-				parted := func(gamma float64) (clients [users][]enumerate.Law) {
+				parted := func(gamma float64) (clients [users][]stattest.Law) {
 					for i := range users {
 						clients[i] = partedReports([2]int{first[i], second[i]}, gamma)
 					}
@@ -275,11 +275,11 @@ func TestPartedClientsArePrivate(t *testing.T) {
 }
 
 // partedReports is reports(3, 2, 1, gamma) with the messages of lane b in the batch where[b] of two.
-func partedReports(where [2]int, gamma float64) (laws []enumerate.Law) {
-	for _, x := range enumerate.Vectors(3, 1) {
-		law := enumerate.Nothing(12)
+func partedReports(where [2]int, gamma float64) (laws []stattest.Law) {
+	for _, x := range stattest.Vectors(3, 1) {
+		law := stattest.NoMessage(12)
 		for b, batch := range where {
-			moved := enumerate.Law{}
+			moved := stattest.Law{}
 			for key, p := range report(3, block(3, 2, b), x, 1, gamma) {
 				both := make([]byte, 12)
 				copy(both[6*batch:], key)
@@ -294,20 +294,20 @@ func partedReports(where [2]int, gamma float64) (laws []enumerate.Law) {
 
 // worstSubstitution returns the largest divergence over the inputs of client 0, the others holding all
 // zeros or all ones.
-func worstSubstitution(clients [4][]enumerate.Law, eps float64) (worst float64) {
+func worstSubstitution(clients [4][]stattest.Law, eps float64) (worst float64) {
 	ones := len(clients[0]) - 1
 	for held := range 8 {
-		others := enumerate.Nothing(12)
+		others := stattest.NoMessage(12)
 		for i := range 3 {
 			others = others.Add(clients[i+1][ones*(held>>i&1)])
 		}
-		var seen []enumerate.Law
+		var seen []stattest.Law
 		for _, law := range clients[0] {
 			seen = append(seen, others.Add(law))
 		}
 		for _, p := range seen {
 			for _, q := range seen {
-				worst = max(worst, enumerate.HockeyStick(p, q, eps))
+				worst = max(worst, stattest.HockeyStick(p, q, eps))
 			}
 		}
 	}
@@ -320,15 +320,15 @@ func TestCoordinatesInOneMessageAreNotPrivate(t *testing.T) {
 	const users, eps, delta = 40, 1.0, 0.1
 	d := draft(2, users, "1", "0.1", "revealed", whole("k", 1), whole("t", 2))
 	gamma := calibrated(t, d)
-	leak := func(laws []enumerate.Law) (worst float64) {
+	leak := func(laws []stattest.Law) (worst float64) {
 		others := laws[0]
 		for range users - 2 {
 			others = others.Add(laws[0])
 		}
 		zero := others.Add(laws[0])
 		for _, law := range laws[1:] {
-			worst = max(worst, enumerate.HockeyStick(others.Add(law), zero, eps),
-				enumerate.HockeyStick(zero, others.Add(law), eps))
+			worst = max(worst, stattest.HockeyStick(others.Add(law), zero, eps),
+				stattest.HockeyStick(zero, others.Add(law), eps))
 		}
 		return worst
 	}

@@ -13,7 +13,7 @@ import (
 
 	"github.com/doona-dp/doona/accountant/compose"
 	"github.com/doona-dp/doona/internal/testing/fixture"
-	"github.com/doona-dp/doona/internal/testing/long"
+	"github.com/doona-dp/doona/internal/testing/stattest"
 	"github.com/doona-dp/doona/protocols/registry"
 	"github.com/doona-dp/doona/wire/task"
 	"github.com/doona-dp/doona/wire/taskfile"
@@ -67,7 +67,7 @@ func (r *relay) addYears(url string) (offer, error) {
 	}
 	first := taskfile.Open{Task: root.Task, ID: root.ID}
 	stride := 50
-	if long.Enabled {
+	if stattest.Long {
 		stride = 1
 	}
 	return offer{Stream: first.StreamURL(first.Task, 0), Owner: root.OwnerText(), Stride: stride}, nil

@@ -10,7 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/doona-dp/doona/internal/testing/doctest"
-	"github.com/doona-dp/doona/internal/testing/long"
+	"github.com/doona-dp/doona/internal/testing/stattest"
 	"github.com/doona-dp/doona/wire/problem"
 )
 
@@ -78,7 +78,7 @@ func Answer(handler http.Handler, req *http.Request) *problem.Problem {
 func Flood(t testing.TB, handler http.Handler, kinds [][]*http.Request) {
 	t.Helper()
 	n := 10_000/len(kinds) + 1
-	if long.Enabled {
+	if stattest.Long {
 		n = 10_000
 	}
 	for _, kind := range kinds {

@@ -10,7 +10,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/doona-dp/doona/internal/testing/long"
+	"github.com/doona-dp/doona/internal/testing/stattest"
 )
 
 // Mount mounts an empty file system until the test, and what it has started since, have ended. It skips the test where
@@ -30,7 +30,7 @@ func Mount(t testing.TB, folder, options string) {
 // NoMount skips a test, or fails its long form, where a file system could not be mounted.
 func NoMount(t testing.TB, err error) {
 	t.Helper()
-	if long.Enabled {
+	if stattest.Long {
 		t.Fatalf("couldn't mount: %v", err)
 	}
 	t.Skipf("a file system of its own takes the right to mount one: %v", err)

@@ -7,9 +7,6 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
-
-	"github.com/doona-dp/doona/protocols"
-	"github.com/doona-dp/doona/randomizer"
 )
 
 // This file tells an order that is uniformly random from one that is not: it counts in many trials where
@@ -55,8 +52,8 @@ type Orders struct {
 	pairs  [][][]int // C_i, by thing and the places of it and the next
 }
 
-// New returns the counts of no orders of n ≥ 2 things.
-func New(n int) *Orders {
+// NewOrders returns the counts of no orders of n ≥ 2 things.
+func NewOrders(n int) *Orders {
 	o := &Orders{places: square(n)}
 	for range n {
 		o.pairs = append(o.pairs, square(n))
@@ -138,7 +135,7 @@ func (o *Orders) Biased() error {
 // Uniform asserts that what order returns, in a number of trials, are uniform orders of [Things] things.
 func Uniform(t *testing.T, trials int, order func() []int) {
 	t.Helper()
-	o := New(Things)
+	o := NewOrders(Things)
 	for range trials {
 		o.Add(t, order())
 	}
@@ -153,9 +150,9 @@ func UniformLanes(t *testing.T, trials, lanes int, orders func() [][]int) {
 	t.Helper()
 	each, beside := make([]*Orders, lanes), make([]*Orders, lanes)
 	for lane := range lanes {
-		each[lane], beside[lane] = New(Things), New(Things)
+		each[lane], beside[lane] = NewOrders(Things), NewOrders(Things)
 	}
-	all, allBeside := New(Things), New(Things)
+	all, allBeside := NewOrders(Things), NewOrders(Things)
 	across := make([]int, Things)
 	for range trials {
 		made := orders()
@@ -182,19 +179,4 @@ func UniformLanes(t *testing.T, trials, lanes int, orders func() [][]int) {
 	if lanes > 1 {
 		require.NoError(t, allBeside.Biased(), "all lanes beside the first")
 	}
-}
-
-// InOrder is a protocol whose clients send the messages {0}, {1}, … in each of two lanes, in that order.
-type InOrder struct{ protocols.Mechanism }
-
-// Randomize returns the messages, whatever the value.
-func (InOrder) Randomize(*randomizer.Source, []float64) (protocols.Messages, error) {
-	return protocols.Messages{numbered(), numbered()}, nil
-}
-
-func numbered() (messages [][]byte) {
-	for i := range byte(Things) {
-		messages = append(messages, []byte{i})
-	}
-	return messages
 }

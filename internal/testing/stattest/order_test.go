@@ -62,7 +62,7 @@ func TestOrdersThatAreNotUniform(t *testing.T) {
 		"in one of 50 straight": func() []int { return rare(rng) },
 	}
 	for name, order := range tests {
-		o := stattest.New(stattest.Things)
+		o := stattest.NewOrders(stattest.Things)
 		for range stattest.Trials {
 			o.Add(t, order())
 		}

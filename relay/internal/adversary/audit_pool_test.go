@@ -11,8 +11,8 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/doona-dp/doona/accountant"
-	"github.com/doona-dp/doona/internal/testing/long"
 	"github.com/doona-dp/doona/internal/testing/relaytest"
+	"github.com/doona-dp/doona/internal/testing/stattest"
 	"github.com/doona-dp/doona/relay"
 	"github.com/doona-dp/doona/relay/internal/storage"
 	"github.com/doona-dp/doona/wire/handover"
@@ -86,7 +86,7 @@ func TestSurroundedClientOfAPool(t *testing.T) {
 	draw := dummies.New(auditPool()).Draw
 	at := setting{hop: 1, kem: task.KEMX25519, noise: auditPool()}
 	samePool().requireAbove(t, "a draw used twice", claim(0), surrounded(t, at, 100, again(draw)))
-	if !long.Enabled {
+	if !stattest.Long {
 		return
 	}
 	first := dummies.New(&task.Noise{Kind: task.NoisePool, Cells: poolB, Pool: poolSize}).Draw

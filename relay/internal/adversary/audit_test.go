@@ -13,8 +13,8 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/doona-dp/doona/accountant/relaynoise"
-	"github.com/doona-dp/doona/internal/testing/long"
 	"github.com/doona-dp/doona/internal/testing/relaytest"
+	"github.com/doona-dp/doona/internal/testing/stattest"
 	"github.com/doona-dp/doona/randomizer"
 	"github.com/doona-dp/doona/relay"
 	"github.com/doona-dp/doona/relay/internal/storage"
@@ -308,7 +308,7 @@ func TestSurroundedClient(t *testing.T) {
 	half := &task.Noise{Kind: task.NoiseCells, Cells: 2, Tables: [][]uint64{relaynoise.Laplace(1, 1, 2, 5), {1}},
 		Which: []task.Run{{Count: 1, Table: 0}, {Count: 1, Table: 1}}}
 	const few = 100
-	full := long.Enabled
+	full := stattest.Long
 	settings := []setting{{hop: 0, kem: task.KEMX25519}, {hop: 1, kem: task.KEMX25519}}
 	if full {
 		settings = append(settings, setting{hop: 0, kem: task.KEMX25519, postgres: true},
@@ -352,7 +352,7 @@ func TestSurroundedClientShowsWhatIsClaimed(t *testing.T) {
 	g, claim := best(auditLaw(), eps)
 	lower := auditNoise(1, 1, 1, 4)
 	batches, settings := 40, []setting{{hop: 1, kem: task.KEMX25519, single: true}}
-	if long.Enabled {
+	if stattest.Long {
 		batches, settings = 3500, []setting{{hop: 0, kem: task.KEMX25519, single: true},
 			{hop: 1, kem: task.KEMX25519, postgres: true, single: true}}
 	}

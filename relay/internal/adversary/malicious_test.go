@@ -13,8 +13,8 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/doona-dp/doona/internal/testing/long"
 	"github.com/doona-dp/doona/internal/testing/relaytest"
+	"github.com/doona-dp/doona/internal/testing/stattest"
 	"github.com/doona-dp/doona/relay"
 	"github.com/doona-dp/doona/wire/onion"
 	"github.com/doona-dp/doona/wire/task"
@@ -195,7 +195,7 @@ func (l *loot) expect(p *plan, before seen) (lanes [][]string) {
 // dropped and its findings what was destroyed.
 func TestMaliciousFirstRelayInCombinations(t *testing.T) {
 	rounds := uint64(1)
-	if long.Enabled {
+	if stattest.Long {
 		rounds = 40
 	}
 	for _, slots := range []task.Slots{

@@ -14,8 +14,8 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/doona-dp/doona/internal/testing/long"
 	"github.com/doona-dp/doona/internal/testing/relaytest"
+	"github.com/doona-dp/doona/internal/testing/stattest"
 	"github.com/doona-dp/doona/relay"
 	"github.com/doona-dp/doona/wire/handover"
 	"github.com/doona-dp/doona/wire/onion"
@@ -34,7 +34,7 @@ const neighbourPart = "neighbour"
 
 // moments of lives, of each kind of life: how many lives, and of how many moments.
 func livesPlan() (lives, moments int) {
-	if long.Enabled {
+	if stattest.Long {
 		return 12, 15
 	}
 	return 1, 3

@@ -12,7 +12,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/doona-dp/doona/internal/testing/long"
+	"github.com/doona-dp/doona/internal/testing/stattest"
 	"github.com/doona-dp/doona/wire/handover"
 	"github.com/doona-dp/doona/wire/keyfile"
 )
@@ -23,7 +23,7 @@ import (
 // counted.
 func TestCrash(t *testing.T) {
 	p := short
-	if long.Enabled {
+	if stattest.Long {
 		p = full
 	}
 	var counted [2]*figures
@@ -32,7 +32,7 @@ func TestCrash(t *testing.T) {
 			t.Parallel()
 			counted[0] = crash(t, newWorld(t, p, 2, nil), "sqlite")
 		})
-		if !long.Enabled {
+		if !stattest.Long {
 			return // the server's recoveries, and the epochs that wait for them, take minutes
 		}
 		t.Run("postgres", func(t *testing.T) {

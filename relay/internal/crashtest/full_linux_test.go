@@ -17,8 +17,8 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/doona-dp/doona/internal/testing/long"
 	"github.com/doona-dp/doona/internal/testing/relaytest"
+	"github.com/doona-dp/doona/internal/testing/stattest"
 )
 
 // TestFull fills the disk of each party at random moments, under load, and empties or enlarges it again: no
@@ -28,7 +28,7 @@ import (
 func TestFull(t *testing.T) {
 	p, times := short, 2
 	parts := map[string]func(*testing.T, plan, int) any{"sqlite": fullSQLite}
-	if long.Enabled { // TestFullServer and TestFullDisk fill such a disk once
+	if stattest.Long { // TestFullServer and TestFullDisk fill such a disk once
 		p, times, parts["postgres"], parts["issuer"] = full, 50, fullPostgres, fullIssuer
 	}
 	var mu sync.Mutex // guards counted

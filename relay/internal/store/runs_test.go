@@ -16,7 +16,6 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/doona-dp/doona/internal/service"
-	"github.com/doona-dp/doona/internal/testing/long"
 	"github.com/doona-dp/doona/internal/testing/stattest"
 )
 
@@ -164,7 +163,7 @@ func TestMergedRunsLeaveNothing(t *testing.T) {
 // cannotMeasure skips a test, of which the long form is run for its figure: without one that has failed.
 func cannotMeasure(t *testing.T, why string) {
 	t.Helper()
-	if long.Enabled {
+	if stattest.Long {
 		t.Fatal(why)
 	}
 	t.Skip(why)
@@ -189,7 +188,7 @@ func written(t *testing.T) (n int64) {
 func TestWritten(t *testing.T) {
 	const group = 50
 	n := 10_000
-	if long.Enabled {
+	if stattest.Long {
 		n = 1_000_000
 	}
 	folder := t.TempDir()

@@ -17,7 +17,7 @@ import (
 
 	"github.com/doona-dp/doona/internal/rollback"
 	"github.com/doona-dp/doona/internal/service"
-	"github.com/doona-dp/doona/internal/testing/long"
+	"github.com/doona-dp/doona/internal/testing/stattest"
 	"github.com/doona-dp/doona/wire/onion"
 	"github.com/doona-dp/doona/wire/task"
 )
@@ -326,7 +326,7 @@ func (h *history) requireSame(t *testing.T) {
 // leaves, everything is as it was.
 func TestSetBack(t *testing.T) {
 	moments := 8
-	if long.Enabled {
+	if stattest.Long {
 		moments = 600
 	}
 	figures := map[string]map[string]int{}

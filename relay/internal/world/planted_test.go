@@ -12,7 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/doona-dp/doona/internal/testing/faultdisk"
-	"github.com/doona-dp/doona/internal/testing/long"
+	"github.com/doona-dp/doona/internal/testing/stattest"
 )
 
 // bug is something wrong with the parties of a world on purpose, to see that worlds find it. The zero value is
@@ -113,7 +113,7 @@ func (p *party) restoreAll(to time.Duration) {
 // it should. The log says of how many. CI plants a few, the long form all.
 func TestWorldFindsPlantedBugs(t *testing.T) {
 	for _, b := range planted {
-		if !b.brief && !long.Enabled {
+		if !b.brief && !stattest.Long {
 			continue
 		}
 		t.Run(b.name, func(t *testing.T) {

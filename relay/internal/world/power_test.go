@@ -19,7 +19,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/doona-dp/doona/internal/testing/faultdisk"
-	"github.com/doona-dp/doona/internal/testing/long"
+	"github.com/doona-dp/doona/internal/testing/stattest"
 	"github.com/doona-dp/doona/issuer"
 	"github.com/doona-dp/doona/relay"
 	"github.com/doona-dp/doona/relay/internal/storage"
@@ -35,7 +35,7 @@ import (
 
 // powerPlan is how many worlds are played, and how many cuts each party sees in each.
 func powerPlan() (worlds, cuts int) {
-	if long.Enabled {
+	if stattest.Long {
 		return 8, 60
 	}
 	return 1, 25

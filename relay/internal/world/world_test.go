@@ -32,8 +32,8 @@ import (
 
 	"github.com/doona-dp/doona/internal/quickstart"
 	"github.com/doona-dp/doona/internal/testing/faultdisk"
-	"github.com/doona-dp/doona/internal/testing/long"
 	"github.com/doona-dp/doona/internal/testing/relaytest"
+	"github.com/doona-dp/doona/internal/testing/stattest"
 	"github.com/doona-dp/doona/issuer"
 	"github.com/doona-dp/doona/planner"
 	"github.com/doona-dp/doona/relay"
@@ -550,7 +550,7 @@ func (w *world) report() string {
 
 // worldSeeds is how many seeds are played.
 func worldSeeds() uint64 {
-	if long.Enabled {
+	if stattest.Long {
 		return 2000
 	}
 	return 18
@@ -585,7 +585,7 @@ func TestWorld(t *testing.T) {
 	for seed := range worldSeeds() {
 		t.Run(fmt.Sprintf("seed=%d", seed), func(t *testing.T) {
 			w := playWorld(t, seed, &bug{})
-			if testing.Verbose() && !long.Enabled {
+			if testing.Verbose() && !stattest.Long {
 				t.Log(w.report())
 			}
 			require.Empty(t, w.account.broken, "%s", w.report())

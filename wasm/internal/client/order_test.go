@@ -5,6 +5,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/doona-dp/doona/internal/testing/fixture"
 	"github.com/doona-dp/doona/internal/testing/stattest"
 	"github.com/doona-dp/doona/randomizer"
 	"github.com/doona-dp/doona/wire/task"
@@ -13,7 +14,8 @@ import (
 // TestSlotsAreInRandomOrder: what the SDK seals is in a uniform order, whatever the protocol's.
 func TestSlotsAreInRandomOrder(t *testing.T) {
 	slots := task.Slots{Padding: task.PaddingFull, Lanes: 2, PerLane: stattest.Things, MessageBytes: 1}
-	c := &Client{task: &task.Task{Slots: slots}, mechanism: stattest.InOrder{}, source: randomizer.NewSource()}
+	c := &Client{task: &task.Task{Slots: slots}, mechanism: fixture.InOrder{Messages: stattest.Things},
+		source: randomizer.NewSource()}
 	stattest.UniformLanes(t, stattest.Trials, 2, func() [][]int {
 		lanes, err := c.Slots(nil)
 		require.NoError(t, err)

@@ -7,7 +7,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/doona-dp/doona/internal/testing/long"
+	"github.com/doona-dp/doona/internal/testing/stattest"
 )
 
 var noises = []Noise{
@@ -139,7 +139,7 @@ func TestEveryPairComposedExactlyIsBelowTheBound(t *testing.T) {
 		{Top: 7, Star: 0.1, Epsilon: 1, Delta: 1e-5, Burst: 60},
 		{Top: 16, Star: 0.9 / 16, Epsilon: 1, Delta: 1e-6},
 	}
-	if long.Enabled {
+	if stattest.Long {
 		cases = append(cases, Target{Top: 16, Star: 0.9 / 16, Epsilon: 1, Delta: 1e-6, Burst: 150},
 			Target{Top: 37, Star: 0.9 / 37, Epsilon: 1, Delta: 1e-8},
 			Target{Top: 64, Star: 0.9 / 64, Epsilon: 1, Delta: 1e-6})

@@ -1,4 +1,4 @@
-package enumerate
+package stattest
 
 import "math"
 

@@ -1,9 +1,10 @@
-// Package enumerate computes the exact privacy loss of tiny shuffled mechanisms, apart from the accountant: what the
-// shuffler lets a verifier see of a client is the histogram of its messages, and of all clients the sum of these. Tests
-// of the protocols and the errata of the papers rest on it.
-package enumerate
+package stattest
 
 import "math"
+
+// This file computes the exact privacy loss of tiny shuffled mechanisms, apart from the accountant: what the shuffler
+// lets a verifier see of a client is the histogram of its messages, and of all clients the sum of these. Tests of the
+// protocols and the errata of the papers rest on it.
 
 // Law is a distribution of histograms; a key has one byte per kind of message.
 type Law map[string]float64
@@ -30,11 +31,11 @@ func (l Law) Mix(weight float64, o Law) {
 	}
 }
 
-// Nothing is the law of no message, of the given number of kinds.
-func Nothing(kinds int) Law { return Law{string(make([]byte, kinds)): 1} }
+// NoMessage is the law of no message, of the given number of kinds.
+func NoMessage(kinds int) Law { return Law{string(make([]byte, kinds)): 1} }
 
-// One is the law of one message of the given kind.
-func One(kinds, kind int) Law {
+// OneMessage is the law of one message of the given kind.
+func OneMessage(kinds, kind int) Law {
 	h := make([]byte, kinds)
 	h[kind] = 1
 	return Law{string(h): 1}
@@ -73,7 +74,7 @@ func Worst(laws []Law, users int, eps float64) (worst float64) {
 			}
 		}
 	}
-	walk(0, users-1, Nothing(kinds))
+	walk(0, users-1, NoMessage(kinds))
 	return worst
 }
 
