@@ -19,8 +19,8 @@ import (
 // writes runs of level 1, of at most half of mergeRoom, and is not copied at once. Where another level has mergeRuns
 // runs, as many of them as mergeRoom takes are merged into one of the next.
 //
-// docs/relay.md has the arithmetic: what is written, and what who reads the disk learns. Pages that a merge has freed
-// are overwritten, by the merged run itself or with zeros.
+// docs/seized-relay.md has the arithmetic: what is written, and what a reader of the disk learns. Pages that a merge
+// has freed are overwritten, by the merged run itself or with zeros.
 var (
 	freshRoom = 512 << 10 // bytes; each run counts for a page more
 	mergeRuns = 16
