@@ -59,7 +59,7 @@ var decoders = map[string][2]string{
 	"issuer/tie.go":                   {own, "the store"},
 	"verifier/collect/memory.go":      {own, "records"},
 	"verifier/record.go":              {own, "records of a verifier that is trusted"},
-	"verifier/shard.go":               {own, "states of a verifier that is trusted"},
+	"verifier/state.go":               {own, "states of a verifier that is trusted"},
 	"verifier/collect/resume.go":      {own, "the data folder"},
 	"verifier/closed.go":              {own, "the data folder"},
 	"verifier/verifier.go":            {another, "1 MiB, of a file"},
