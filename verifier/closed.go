@@ -32,7 +32,7 @@ type closedEpoch struct {
 func (v *Verifier) EpochBytes(of uint64) ([]byte, error) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
-	e := v.epoch(of)
+	e := v.changing(of)
 	if !e.closed {
 		return nil, fmt.Errorf("couldn't write epoch %d down: it is not complete", of)
 	}
@@ -72,6 +72,6 @@ func (v *Verifier) RestoreEpoch(of uint64, raw []byte) error {
 	}
 	v.mu.Lock()
 	defer v.mu.Unlock()
-	*v.epoch(of) = epoch{closed: true, batches: c.Batches, exposed: c.Exposed == 1, total: t}
+	*v.changing(of) = epoch{closed: true, batches: c.Batches, exposed: c.Exposed == 1, total: t}
 	return nil
 }

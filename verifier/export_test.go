@@ -31,7 +31,7 @@ func (v *Verifier) Synthetic(batch *onion.Batch, tags [][onion.TagSize]byte, mes
 	if err != nil {
 		return nil, err
 	}
-	f := v.newFold(r)
+	f := v.recorder.newFold(r)
 	for i := range tags {
 		if err := f.add(&slot{tag: tags[i], message: messages[i]}); err != nil {
 			return nil, err
@@ -39,6 +39,18 @@ func (v *Verifier) Synthetic(batch *onion.Batch, tags [][onion.TagSize]byte, mes
 	}
 	return r, f.finish()
 }
+
+// Open returns the record of a batch that is in memory.
+func (v *Verifier) Open(batch *onion.Batch) (*Record, error) {
+	b, err := inMemory(v.open, batch)
+	if err != nil {
+		return nil, err
+	}
+	return v.OpenIncoming(b)
+}
+
+// Has exports has for tests.
+func (v *Verifier) Has(epoch, seq uint64) bool { return v.has(epoch, seq) }
 
 // DistributionOfLoss exports distribution for tests, of an aggregate and what was lost beside it.
 func DistributionOfLoss(t *task.Task, m protocols.Mechanism, agg protocols.Aggregate, c Counts) *Distribution {
@@ -85,10 +97,10 @@ func (r *Record) Changed(t require.TestingT, change func(*Record, *[][][]byte)) 
 }
 
 // NoMemory has all slots of a fresh verifier go to a file in a folder.
-func (v *Verifier) NoMemory(folder string) { v.space = newScratch(folder, pieceBytes, 0) }
+func (v *Verifier) NoMemory(folder string) { v.recorder.space = newScratch(folder, pieceBytes, 0) }
 
 // Filed is how many bytes of slots have been on the disk at once.
-func (v *Verifier) Filed() int64 { return v.space.Filed() }
+func (v *Verifier) Filed() int64 { return v.recorder.space.Filed() }
 
 // SetScratchMemory sets how many bytes of slots later verifiers hold in memory, until undo is called.
 func SetScratchMemory(n int) (undo func()) {

@@ -2,7 +2,6 @@ package verifier
 
 import (
 	"cmp"
-	"encoding/base64"
 	"fmt"
 	"math"
 	"slices"
@@ -76,11 +75,20 @@ func (f findings) list() []finding.Finding {
 	return out
 }
 
-// evidence returns the manifests that were signed for one number.
-func (n *number) evidence(epoch, seq uint64) finding.Evidence {
-	e := finding.Evidence{Epoch: epoch, Batch: seq}
-	for _, v := range n.versions {
-		e.Manifests = append(e.Manifests, base64.RawURLEncoding.EncodeToString(v.record.Signed))
+// noted is a finding about what has no record. Where it has no place, Epoch and Seq are the largest numbers.
+type noted struct {
+	Name       string
+	Count      uint64
+	Epoch, Seq uint64
+	Text       string
+}
+
+// noted returns the findings by name.
+func (f findings) noted() []noted {
+	out := []noted{}
+	for name, one := range f {
+		out = append(out, noted{string(name), one.count, one.first.Epoch, one.first.Seq, one.first.Text})
 	}
-	return e
+	slices.SortFunc(out, func(a, b noted) int { return strings.Compare(a.Name, b.Name) })
+	return out
 }

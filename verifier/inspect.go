@@ -7,10 +7,23 @@ import (
 	"slices"
 
 	"github.com/doona-dp/doona/verifier/finding"
-	"github.com/doona-dp/doona/wire/codec"
 	"github.com/doona-dp/doona/wire/onion"
 	"github.com/doona-dp/doona/wire/taskfile"
 )
+
+// Check verifies a batch of the last relay without opening it, and returns its chain of manifests
+// from the first relay on. It needs no key.
+func Check(open *taskfile.Open, batch *onion.Batch) ([]onion.Manifest, error) {
+	header, err := batch.Header()
+	if err != nil {
+		return nil, err
+	}
+	if header.Epoch >= open.Epochs.Count {
+		return nil, fmt.Errorf("couldn't accept a batch of epoch %d: the task has %d", header.Epoch, open.Epochs.Count)
+	}
+	last := onion.Context{TaskID: open.ID, Epoch: header.Epoch, Hop: open.VerifierHop() - 1}
+	return batch.Check(open.Task, last, header.Seq)
+}
 
 // Fault is the error of a file that is no whole batch of the task's last relay.
 type Fault struct {
@@ -175,28 +188,4 @@ func FaultName(err error) finding.Name {
 		return finding.Tampered
 	}
 	return finding.Foreign
-}
-
-// maxEnd is the most bytes that a signed end takes.
-const maxEnd = 1 << 20
-
-// readEnd checks the end of an epoch that the task's last relay signed, and says how many batches there were.
-func readEnd(open *taskfile.Open, raw []byte) (epoch, batches uint64, err error) {
-	signed, err := onion.ParseEnd(raw)
-	if err != nil {
-		return 0, 0, err
-	}
-	var claimed onion.End
-	if err := codec.Unmarshal(signed.End, &claimed); err != nil {
-		return 0, 0, err
-	}
-	if claimed.Epoch >= open.Epochs.Count {
-		return 0, 0, fmt.Errorf("the end of epoch %d: the task has %d", claimed.Epoch, open.Epochs.Count)
-	}
-	last := onion.Context{TaskID: open.ID, Epoch: claimed.Epoch, Hop: open.VerifierHop() - 1}
-	chain, err := signed.Check(open.Task, last)
-	if err != nil {
-		return 0, 0, err
-	}
-	return claimed.Epoch, chain[len(chain)-1].Batches, nil
 }

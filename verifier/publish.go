@@ -43,7 +43,7 @@ type Publishing struct {
 	Dry bool
 }
 
-// booking is what a verifier charges.
+// booking charges what a verifier publishes. A nil one charges nothing.
 type booking struct {
 	*ledger.Ledger
 	whole, dry bool
@@ -63,9 +63,8 @@ func (v *Verifier) Publish(p Publishing) error {
 }
 
 // charge charges epochs whose results a report is to show, and says in its ledger which it must leave out; in a dry
-// run also what that would cost. v.mu is held.
-func (v *Verifier) charge(epochs []uint64, r *Report) (err error) {
-	b := v.booking
+// run also what that would cost.
+func (b *booking) charge(epochs []uint64, r *Report) (err error) {
 	switch {
 	case b == nil:
 	case b.dry:
@@ -80,24 +79,14 @@ func (v *Verifier) charge(epochs []uint64, r *Report) (err error) {
 	return err
 }
 
-// showPublished says what all published epochs cost by now: other tasks of the stream may have more. v.mu is held.
-func (v *Verifier) showPublished(r *Report) error {
-	if v.booking == nil || v.booking.dry {
+// showPublished says what all published epochs cost by now: other tasks of the stream may have more.
+func (b *booking) showPublished(r *Report) error {
+	if b == nil || b.dry {
 		return nil
 	}
-	cost, err := v.booking.Cost()
+	cost, err := b.Cost()
 	r.Ledger.Published = &cost
 	return err
-}
-
-// reachedEpochs returns the epochs of which clients' messages came here, ascending. v.mu is held.
-func (v *Verifier) reachedEpochs() (out []uint64) {
-	for _, number := range v.sortedEpochs() {
-		if v.epochs[number].reached() {
-			out = append(out, number)
-		}
-	}
-	return out
 }
 
 // keepAnswers takes all out of a report that clients' answers moved.

@@ -87,79 +87,6 @@ func newRecord(open *taskfile.Open, signed *onion.SignedManifest, epoch, seq, co
 		Seq: seq, Signed: raw, Copies: copies, Aggregate: []byte{}, Settled: none}}, err
 }
 
-// maxHead is the most bytes of a record without its slots: its aggregate has a number for each bin or coordinate.
-const maxHead = 1 << 30
-
-// ReadRecord reads the msgpack form and checks it against the task: the chain of manifests of what it
-// says to be a record of, the sizes of its parts, and its aggregate by its slots.
-func (v *Verifier) ReadRecord(in io.Reader) (*Record, error) {
-	r := codec.NewReader(in)
-	record, err := v.readRecord(r)
-	if err != nil {
-		return nil, err
-	}
-	if err := r.End(); err != nil {
-		record.slots.free()
-		return nil, err
-	}
-	return record, nil
-}
-
-// readRecord reads a record, behind which more may come.
-func (v *Verifier) readRecord(in *codec.Reader) (*Record, error) {
-	n, err := in.Array()
-	if err == nil && n != 2 {
-		err = fmt.Errorf("couldn't accept a record: an array of %d, want 2", n)
-	}
-	if err != nil {
-		return nil, err
-	}
-	raw, err := in.Bytes(maxHead)
-	if err != nil {
-		return nil, err
-	}
-	r := new(Record)
-	if err := codec.Unmarshal(raw, &r.recordHead); err != nil {
-		return nil, err
-	}
-	if r.Label != recordLabel || r.Version != task.Version || string(r.TaskID) != string(v.open.ID[:]) {
-		return nil, errors.New("couldn't accept a record: not of this version and task")
-	}
-	if _, _, err := r.open(v.open); err != nil {
-		return nil, err
-	}
-	if err := r.Settled.check(v.mechanism, v.open.Slots.Lanes); err != nil {
-		return nil, err
-	}
-	aggregate := v.mechanism.Aggregate()
-	see := func(lane int, piece []byte) error { return addPiece(aggregate, lane, piece, v.slotSize()) }
-	r.slots, err = readSlotBuffer(in, v.space, v.slotSize(), int(v.open.Slots.Lanes), see)
-	if err == nil && !bytes.Equal(packCounters(aggregate), r.Aggregate) {
-		err = errors.New("couldn't accept a record: its aggregate is not that of its messages")
-	}
-	if err != nil {
-		r.slots.free()
-		return nil, err
-	}
-	return r, nil
-}
-
-// addPiece adds the messages of a piece.
-func addPiece(aggregate protocols.Aggregate, lane int, piece []byte, size int) error {
-	for ; len(piece) > 0; piece = piece[size:] {
-		switch kind := piece[tagHalf]; kind {
-		case kindCover:
-		case kindBody:
-			if err := aggregate.Add(lane, piece[slotHeader:size]); err != nil {
-				return fmt.Errorf("couldn't accept a record: %w", err)
-			}
-		default:
-			return fmt.Errorf("couldn't accept a record: a slot of kind %d", kind)
-		}
-	}
-	return nil
-}
-
 // open returns the version and, where the batch was there as a whole, the chain of manifests.
 func (r *Record) open(open *taskfile.Open) (Version, []onion.Manifest, error) {
 	signed, err := onion.ParseSigned(r.Signed)
@@ -184,63 +111,33 @@ func (r *Record) open(open *taskfile.Open) (Version, []onion.Manifest, error) {
 // tagOf returns the half of the tag that a slot of a record begins with.
 func tagOf(slot []byte) uint64 { return binary.BigEndian.Uint64(slot) }
 
-// fold puts the slots of a batch into its record as they are opened.
-type fold struct {
-	record    *Record
-	aggregate protocols.Aggregate
-	seen      *tags // Of this batch.
-}
-
-// newFold begins the slots of a record.
-func (v *Verifier) newFold(r *Record) *fold {
-	r.slots = newSlotBuffer(v.space, v.slotSize(), int(v.open.Slots.Lanes))
-	return &fold{r, v.mechanism.Aggregate(), newTags()}
-}
-
-// add adds a slot, behind those that were added before.
-func (f *fold) add(s *slot) error {
-	if fault := f.judge(s); fault != nil {
-		*fault++
-		return nil
-	}
-	kind := byte(kindBody)
-	if s.message.Cover {
-		kind = kindCover
-	}
-	return f.record.slots.add(s.lane, s.tag[:tagHalf], kind, s.message.Body)
-}
-
-// judge adds a slot to the aggregate of its batch, or returns the count that it belongs to.
-func (f *fold) judge(s *slot) *uint64 {
-	faults := &f.record.Faults
-	switch {
-	case errors.Is(s.err, onion.ErrOpen):
-		return &faults.Unreadable
-	case s.err != nil:
-		return &faults.Malformed
-	}
-	tag := tagOf(s.tag[:])
-	if f.seen.has(tag) {
-		return &faults.Repeated
-	}
-	if !s.message.Cover && f.aggregate.Add(s.lane, s.message.Body) != nil {
-		return &faults.OutOfDomain
-	}
-	f.seen.add(tag)
-	return nil
-}
-
-// finish completes the record behind the last slot.
-func (f *fold) finish() error {
-	f.record.Aggregate = packCounters(f.aggregate)
-	return f.record.slots.finish()
-}
-
 // strip takes out what a batch that does not count is not needed for.
 func (r *Record) strip() {
 	r.slots.free()
 	r.Faults, r.Aggregate, r.slots = SlotFaults{}, []byte{}, nil
 	r.Settled = settled{r.Settled.Among, []uint64{}, 0, 0, []byte{}}
+}
+
+// Hash names what was signed, and is an error where that is not the last relay's for the record's place.
+func (r *Record) Hash(open *taskfile.Open) (Version, error) {
+	hash, _, err := r.open(open)
+	return hash, err
+}
+
+// Free gives back what the slots take of memory and of the disk. Nothing can be done with the record any more.
+func (r *Record) Free() { r.slots.free() }
+
+// aggregates returns what all messages of a record add up to, the settled ones and those in its slots.
+func (r *Record) aggregates(m protocols.Mechanism) (protocols.Aggregate, error) {
+	all := m.Aggregate()
+	if err := unpackCounters(all, r.Aggregate); err != nil || len(r.Settled.Valid) == 0 {
+		return all, err
+	}
+	alone := m.Aggregate()
+	if err := unpackCounters(alone, r.Settled.Aggregate); err != nil {
+		return nil, err
+	}
+	return all, all.Merge(alone)
 }
 
 // packCounters writes the numbers of an aggregate that are not 0: for each, how many that are 0 come before
@@ -285,17 +182,3 @@ func unpackCounters(a protocols.Aggregate, in []byte) error {
 	}
 	return nil
 }
-
-// SignedRecord returns the record of what the last relay signed for a number, without a batch that counts.
-func (v *Verifier) SignedRecord(signed *onion.SignedManifest, epoch, seq uint64) (*Record, error) {
-	return newRecord(v.open, signed, epoch, seq, 0)
-}
-
-// Hash names what was signed, and is an error where that is not the last relay's for the record's place.
-func (r *Record) Hash(open *taskfile.Open) (Version, error) {
-	hash, _, err := r.open(open)
-	return hash, err
-}
-
-// Free gives back what the slots take of memory and of the disk. Nothing can be done with the record any more.
-func (r *Record) Free() { r.slots.free() }

@@ -35,7 +35,7 @@ var errSettled = errors.New("it was not settled together with the others: a mess
 func (v *Verifier) Tags(f func(epoch, seq, tag uint64) error) error {
 	v.mu.Lock()
 	defer v.mu.Unlock()
-	for _, r := range v.records() {
+	for _, r := range v.epochs.records() {
 		err := r.slots.each(func(_ int, slot []byte) error { return f(r.Epoch, r.Seq, tagOf(slot)) })
 		if err != nil {
 			return err
@@ -59,7 +59,7 @@ func (v *Verifier) Settle(among Settlement, shared func(epoch, tag uint64) bool)
 			e.total = nil // it has looked at slots that go
 		}
 	}
-	for _, r := range v.records() {
+	for _, r := range v.epochs.records() {
 		if len(r.Settled.Among) > 0 {
 			return fmt.Errorf("couldn't settle batch %d of epoch %d: it is", r.Seq, r.Epoch)
 		}
@@ -67,18 +67,18 @@ func (v *Verifier) Settle(among Settlement, shared func(epoch, tag uint64) bool)
 		if r.slots == nil {
 			continue
 		}
-		if err := v.settle(r, shared); err != nil {
+		if err := v.recorder.settle(r, shared); err != nil {
 			return fmt.Errorf("couldn't settle batch %d of epoch %d: %w", r.Seq, r.Epoch, err)
 		}
 	}
 	return nil
 }
 
-// settle is Settle for a record.
-func (v *Verifier) settle(r *Record, shared func(epoch, tag uint64) bool) error {
-	alone, rest := v.mechanism.Aggregate(), v.mechanism.Aggregate()
-	s := settled{Among: r.Settled.Among, Valid: make([]uint64, v.open.Slots.Lanes)}
-	left := newSlotBuffer(v.space, v.slotSize(), int(v.open.Slots.Lanes))
+// settle is [Verifier.Settle] for a record.
+func (rec *recorder) settle(r *Record, shared func(epoch, tag uint64) bool) error {
+	alone, rest := rec.mechanism.Aggregate(), rec.mechanism.Aggregate()
+	s := settled{Among: r.Settled.Among, Valid: make([]uint64, rec.open.Slots.Lanes)}
+	left := rec.newSlots()
 	err := r.slots.each(func(lane int, slot []byte) error {
 		kind, into := slot[tagHalf], alone
 		if shared(r.Epoch, tagOf(slot)) {
@@ -139,24 +139,4 @@ func (s *settled) check(m protocols.Mechanism, lanes uint64) error {
 			s.Messages+s.Covers)
 	}
 	return unpackCounters(m.Aggregate(), s.Aggregate)
-}
-
-// aggregates returns what all messages of a record add up to, the settled ones and those in its slots.
-func (v *Verifier) aggregates(r *Record) (protocols.Aggregate, error) {
-	all := v.mechanism.Aggregate()
-	if err := unpackCounters(all, r.Aggregate); err != nil || len(r.Settled.Valid) == 0 {
-		return all, err
-	}
-	alone := v.mechanism.Aggregate()
-	if err := unpackCounters(alone, r.Settled.Aggregate); err != nil {
-		return nil, err
-	}
-	return all, all.Merge(alone)
-}
-
-// Fresh returns a verifier of the same task, with the same keys, that knows nothing yet.
-func (v *Verifier) Fresh() *Verifier {
-	fresh := NewChecker(v.open)
-	fresh.keys, fresh.mechanism, fresh.labels = v.keys, v.mechanism, v.labels
-	return fresh
 }

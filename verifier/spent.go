@@ -13,7 +13,7 @@ import (
 // exactly: they have one law, fixed before the first (docs/proofs/loss-laws.md, Theorem 3 (a)). What is left of
 // over-exposed clients is added.
 type spending struct {
-	v         *Verifier
+	costs     *costs
 	plain     uint64        // Epochs whose claim stands.
 	others    compose.Spend // Of the rest.
 	unbounded bool
@@ -48,7 +48,7 @@ func sumUp(a, b float64) float64 {
 
 // total returns what has been spent, a nil ε where nothing bounds it, of so many epochs whose claim stands.
 func (s *spending) total(plain uint64) (eps *float64, delta float64, err error) {
-	spent, err := s.v.spent(plain)
+	spent, err := s.costs.of(plain)
 	if err != nil {
 		return nil, 0, err
 	}
@@ -67,24 +67,28 @@ func (s *spending) soFar() (*float64, error) {
 	return eps, err
 }
 
-// ledgerCache has what some numbers of epochs cost together: a second's work for a year of them.
-type ledgerCache struct {
+// costs knows what some numbers of epochs cost together: a second's work for a year of them. The
+// verifier's lock guards it.
+type costs struct {
+	subject
 	law   func() (*compose.Law, error)
-	spent map[uint64]compose.Spend
+	known map[uint64]compose.Spend
 }
 
-// spent returns what a number of epochs cost together. v.mu is held.
-func (v *Verifier) spent(epochs uint64) (compose.Spend, error) {
-	if v.ledger.law == nil {
-		v.ledger = ledgerCache{sync.OnceValues(v.mechanism.Law), map[uint64]compose.Spend{}}
-	}
-	known, ok := v.ledger.spent[epochs]
+func newCosts(of subject) *costs {
+	law := sync.OnceValues(func() (*compose.Law, error) { return of.mechanism.Law() })
+	return &costs{of, law, map[uint64]compose.Spend{}}
+}
+
+// of returns what a number of epochs cost together.
+func (c *costs) of(epochs uint64) (compose.Spend, error) {
+	known, ok := c.known[epochs]
 	if ok || epochs == 0 {
 		return known, nil
 	}
-	spent, err := protocols.Together(v.open.Task, v.ledger.law, epochs)
+	spent, err := protocols.Together(c.open.Task, c.law, epochs)
 	if err == nil {
-		v.ledger.spent[epochs] = spent
+		c.known[epochs] = spent
 	}
 	return spent, err
 }

@@ -5,8 +5,6 @@ import (
 	"fmt"
 	"io"
 	"math"
-	"slices"
-	"strings"
 
 	"github.com/doona-dp/doona/verifier/finding"
 	"github.com/doona-dp/doona/wire/codec"
@@ -22,14 +20,6 @@ type stateHead struct {
 	Label   string
 	Version uint64
 	TaskID  []byte
-}
-
-// noted is a finding about what has no record. Where it has no place, Epoch and Seq are the largest numbers.
-type noted struct {
-	Name       string
-	Count      uint64
-	Epoch, Seq uint64
-	Text       string
 }
 
 // ended says how many batches the signed end of an epoch tells of.
@@ -50,7 +40,7 @@ func (v *Verifier) WriteState(out io.Writer) error {
 		w.Bytes(raw)
 	}
 	write(&stateHead{stateLabel, task.Version, v.open.ID[:]})
-	records := v.records()
+	records := v.epochs.records()
 	w.Array(len(records))
 	for _, r := range records {
 		if w.Err == nil {
@@ -62,7 +52,7 @@ func (v *Verifier) WriteState(out io.Writer) error {
 	for i := range notes {
 		write(&notes[i])
 	}
-	ends := v.ended()
+	ends := v.epochs.ended()
 	w.Array(len(ends))
 	for i := range ends {
 		write(&ends[i])
@@ -71,39 +61,6 @@ func (v *Verifier) WriteState(out io.Writer) error {
 		return fmt.Errorf("couldn't write the state: %w", w.Err)
 	}
 	return nil
-}
-
-// records returns all records by epoch, number and version.
-func (v *Verifier) records() (out []*Record) {
-	for _, of := range v.sortedEpochs() {
-		e := v.epochs[of]
-		for _, seq := range e.seqs(0) {
-			for _, one := range e.numbers[seq].versions {
-				out = append(out, one.record)
-			}
-		}
-	}
-	return out
-}
-
-// noted returns the findings by name.
-func (f findings) noted() []noted {
-	out := []noted{}
-	for name, one := range f {
-		out = append(out, noted{string(name), one.count, one.first.Epoch, one.first.Seq, one.first.Text})
-	}
-	slices.SortFunc(out, func(a, b noted) int { return strings.Compare(a.Name, b.Name) })
-	return out
-}
-
-// ended returns how many batches epochs have by their signed ends.
-func (v *Verifier) ended() (out []ended) {
-	for _, of := range v.sortedEpochs() {
-		if n := v.epochs[of].batches; n > 0 {
-			out = append(out, ended{of, n})
-		}
-	}
-	return out
 }
 
 // ReadState adds what another verifier of the task wrote. After an error, part of it has been added.
@@ -119,14 +76,18 @@ func (v *Verifier) ReadState(in io.Reader) error {
 	if head.Label != stateLabel || head.Version != task.Version || string(head.TaskID) != string(v.open.ID[:]) {
 		return errors.New("couldn't read a state: not of this version and task")
 	}
-	for _, read := range []func(*codec.Reader) error{v.readAndAdd, v.readNoted, v.readEnded} {
-		n, err := r.Array()
-		for ; err == nil && n > 0; n-- {
-			err = read(r)
-		}
-		if err != nil {
-			return fmt.Errorf("couldn't read a state: %w", err)
-		}
+	err := addAll(r, v.recorder.read, v.AddRecord)
+	if err == nil {
+		err = addAll(r, readNoted, func(n noted) error {
+			v.NoteAt(finding.Name(n.Name), n.Count, Place{n.Epoch, n.Seq, n.Text})
+			return nil
+		})
+	}
+	if err == nil {
+		err = addAll(r, readEnded, func(e ended) error { return v.End(e.Epoch, e.Batches) })
+	}
+	if err != nil {
+		return fmt.Errorf("couldn't read a state: %w", err)
 	}
 	return r.End()
 }
@@ -142,36 +103,28 @@ func readPart(r *codec.Reader, part any) error {
 	return codec.Unmarshal(raw, part)
 }
 
-func (v *Verifier) readAndAdd(r *codec.Reader) error {
-	record, err := v.readRecord(r)
-	if err != nil {
-		return err
+// addAll reads an array and adds each of its items.
+func addAll[T any](r *codec.Reader, read func(*codec.Reader) (T, error), add func(T) error) error {
+	n, err := r.Array()
+	for ; err == nil && n > 0; n-- {
+		var one T
+		if one, err = read(r); err == nil {
+			err = add(one)
+		}
 	}
-	return v.AddRecord(record)
+	return err
 }
 
-func (v *Verifier) readNoted(r *codec.Reader) error {
-	var n noted
-	if err := readPart(r, &n); err != nil {
-		return err
+func readNoted(r *codec.Reader) (n noted, err error) {
+	if err = readPart(r, &n); err == nil && (finding.Name(n.Name).Meaning() == "" || n.Count == 0) {
+		err = fmt.Errorf("no finding %q", n.Name)
 	}
-	if finding.Name(n.Name).Meaning() == "" || n.Count == 0 {
-		return fmt.Errorf("no finding %q", n.Name)
-	}
-	v.mu.Lock()
-	defer v.mu.Unlock()
-	v.faults.add(finding.Name(n.Name), n.Count, Place{n.Epoch, n.Seq, n.Text})
-	v.made = nil
-	return nil
+	return n, err
 }
 
-func (v *Verifier) readEnded(r *codec.Reader) error {
-	var e ended
-	if err := readPart(r, &e); err != nil {
-		return err
+func readEnded(r *codec.Reader) (e ended, err error) {
+	if err = readPart(r, &e); err == nil && e.Batches > math.MaxInt64 {
+		err = fmt.Errorf("an end after %d batches", e.Batches)
 	}
-	if e.Batches > math.MaxInt64 {
-		return fmt.Errorf("an end after %d batches", e.Batches)
-	}
-	return v.End(e.Epoch, e.Batches)
+	return e, err
 }

@@ -45,7 +45,6 @@ var limits = map[string]int{
 var offenders = map[string][]string{
 	methods: {
 		"verifier/collect.Puller",
-		"verifier.Verifier",
 	},
 	interfaces: {
 		"protocols.Binned",

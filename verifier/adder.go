@@ -1,0 +1,188 @@
+package verifier
+
+import (
+	"github.com/doona-dp/doona/protocols"
+	"github.com/doona-dp/doona/verifier/finding"
+	"github.com/doona-dp/doona/wire/onion"
+)
+
+// adder adds up what counts of an epoch, batch by batch in the order of their numbers, whatever the order in which they
+// came.
+type adder struct{ subject }
+
+// total is what the batches of an epoch add up to, in the order of their numbers.
+type total struct {
+	aggregate protocols.Aggregate
+	counts    Counts
+	hops      []HopCounts // By relay.
+	missing   []uint64    // Slots of released batches that were lost, by relay; last at the verifier.
+	findings  findings
+	tags      *tags  // Of what counts: the replay set.
+	next      uint64 // The least number that is not in it.
+}
+
+// addUp brings the total of an epoch up to date.
+func (a *adder) addUp(e *epoch) error {
+	if e.closed {
+		return nil
+	}
+	if e.total == nil {
+		e.total = &total{aggregate: a.mechanism.Aggregate(), hops: newHops(a.open.VerifierHop()),
+			missing: make([]uint64, a.open.VerifierHop()+1), findings: findings{}, tags: newTags()}
+	}
+	for _, seq := range e.seqs(e.total.next) {
+		if one := e.numbers[seq].counted(); one != nil {
+			if err := a.count(e.total, one); err != nil {
+				e.total = nil // half a batch may be in it
+				return err
+			}
+		}
+		e.total.next = seq + 1
+	}
+	return nil
+}
+
+// count adds a batch to the total of those with lower numbers, unless too few of its slots are valid.
+func (a *adder) count(t *total, one *signedVersion) error {
+	r, at := one.record, BatchPlace(one.record.Epoch, one.record.Seq)
+	find := func(name finding.Name, n uint64) {
+		if n > 0 {
+			t.findings.add(name, n, at)
+		}
+	}
+	c := countChain(one.chain, t.hops)
+	find(finding.Dropped, c.Rejected)
+	last := one.chain[len(one.chain)-1]
+	if last.Destroyed() {
+		t.counts.add(c)
+		return nil
+	}
+	if err := a.suffices(&last); err != nil {
+		t.findings.add(finding.TooFew, 1, at.Because(err))
+		c.Withheld, c.OverExposed = c.Sent-c.Rejected, last.Submissions
+		t.counts.add(c)
+		return nil
+	}
+	batch, err := a.unite(t, r)
+	if err != nil {
+		return err
+	}
+	find(finding.Unreadable, r.Faults.Unreadable)
+	find(finding.Malformed, r.Faults.Malformed)
+	find(finding.OutOfDomain, r.Faults.OutOfDomain)
+	find(finding.Repeated, r.Faults.Repeated+batch.repeated)
+	c.Rejected += r.Faults.Unreadable + r.Faults.Malformed + r.Faults.OutOfDomain + r.Faults.Repeated + batch.repeated
+	c.Covers = batch.covers
+	if name, err := a.withhold(batch, last.Submissions); err != nil {
+		t.findings.add(name, 1, at.Because(err))
+		c.Withheld += batch.messages
+		if name == finding.TooFew {
+			c.OverExposed = last.Submissions
+		} else {
+			c.Incomplete = 1
+		}
+		t.counts.add(c)
+		return nil
+	}
+	batch.aggregate.AddUsers(last.Submissions)
+	addDummies(batch.aggregate, one.chain)
+	err = r.slots.each(func(_ int, slot []byte) error {
+		t.tags.add(tagOf(slot))
+		return nil
+	})
+	if err != nil {
+		return err
+	}
+	if err := t.aggregate.Merge(batch.aggregate); err != nil {
+		return err
+	}
+	c.Batches, c.Users, c.Verified, c.Lost = 1, last.Submissions, batch.messages, c.Rejected
+	if onion.Crowded(a.open.Task, one.chain, batch.valid) {
+		c.Crowded = 1
+	}
+	t.lose(one.chain, c.Lost)
+	t.counts.add(c)
+	return nil
+}
+
+// addDummies says how often relays drew the dummies of a batch, and how many they say they added.
+func addDummies(a protocols.Aggregate, chain []onion.Manifest) {
+	diluted, ok := a.(protocols.Diluted)
+	if !ok {
+		return
+	}
+	added, draws := uint64(0), uint64(0)
+	for _, m := range chain {
+		if m.Destroyed() {
+			continue
+		}
+		draws++
+		for _, lane := range m.Lanes {
+			added += lane.Added
+		}
+	}
+	diluted.AddDummies(draws, added)
+}
+
+// lose adds the slots that a released batch lost, by hop: those that each relay dropped, and of all lost
+// ones the rest, at the verifier.
+func (t *total) lose(chain []onion.Manifest, lost uint64) {
+	for hop, m := range chain {
+		for _, lane := range m.Lanes {
+			t.missing[hop] += lane.Dropped
+			lost -= lane.Dropped
+		}
+	}
+	t.missing[len(chain)] += lost
+}
+
+// withhold names why a batch does not count.
+func (a *adder) withhold(b *united, submissions uint64) (finding.Name, error) {
+	if err := onion.CheckCounts(a.open.Task, submissions, b.valid); err != nil {
+		return finding.TooFew, err
+	}
+	return finding.Incomplete, protocols.CheckComplete(b.aggregate, submissions)
+}
+
+// united is what is left of a batch beside those with lower numbers.
+type united struct {
+	aggregate                  protocols.Aggregate
+	valid                      []uint64 // Slots by lane.
+	messages, covers, repeated uint64
+}
+
+// unite takes out of a record what counts already. Mostly that is nothing, and its aggregate is as it was.
+func (a *adder) unite(t *total, r *Record) (*united, error) {
+	b := &united{valid: make([]uint64, a.open.Slots.Lanes), messages: r.Settled.Messages, covers: r.Settled.Covers}
+	copy(b.valid, r.Settled.Valid)
+	err := r.slots.each(func(lane int, slot []byte) error {
+		switch {
+		case t.tags.has(tagOf(slot)):
+			b.repeated++
+			return nil
+		case slot[tagHalf] == kindCover:
+			b.covers++
+		default:
+			b.messages++
+		}
+		b.valid[lane]++
+		return nil
+	})
+	if err != nil {
+		return nil, err
+	}
+	if b.repeated == 0 {
+		b.aggregate, err = r.aggregates(a.mechanism)
+		return b, err
+	}
+	b.aggregate = a.mechanism.Aggregate()
+	if err := unpackCounters(b.aggregate, r.Settled.Aggregate); err != nil {
+		return nil, err
+	}
+	return b, r.slots.each(func(lane int, slot []byte) error {
+		if slot[tagHalf] == kindCover || t.tags.has(tagOf(slot)) {
+			return nil
+		}
+		return b.aggregate.Add(lane, slot[slotHeader:])
+	})
+}

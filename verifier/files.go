@@ -1,0 +1,105 @@
+package verifier
+
+import (
+	"bufio"
+	"errors"
+	"fmt"
+	"io"
+
+	"github.com/doona-dp/doona/verifier/finding"
+	"github.com/doona-dp/doona/wire/codec"
+	"github.com/doona-dp/doona/wire/keyfile"
+	"github.com/doona-dp/doona/wire/onion"
+	"github.com/doona-dp/doona/wire/taskfile"
+)
+
+// AddFile adds a file, a batch or the signed end of an epoch, or notes what is wrong with it. It is read once, a chunk
+// at a time. Its error is one of the verifier, not of the file.
+func (v *Verifier) AddFile(name string, in io.Reader) error {
+	buffered := bufio.NewReaderSize(in, readAhead)
+	if lead, _ := buffered.Peek(1); len(lead) == 1 && lead[0] == endLead {
+		return v.addEnd(name, buffered)
+	}
+	err := v.addBatch(name, buffered)
+	if fault := new(Fault); errors.As(err, &fault) {
+		v.Note(fault.Name, name+": "+fault.Err.Error())
+		if fault.Signed == nil {
+			return nil
+		}
+		return v.Witness(fault.Signed, fault.Epoch, fault.Seq, 0)
+	}
+	if unread := new(ReadError); errors.As(err, &unread) {
+		v.Note(finding.Unread, name+": "+unread.Err.Error())
+		return nil
+	}
+	return err
+}
+
+// readAhead is how many bytes of a file are read at once.
+const readAhead = 256 << 10
+
+// addBatch adds a batch file. A [Fault] or [ReadError] is the file's.
+func (v *Verifier) addBatch(name string, in io.Reader) error {
+	b, err := Receive(v.open, in)
+	if err != nil {
+		return err
+	}
+	last := b.Last()
+	if v.recorder.keys == nil || v.has(last.Epoch, last.Seq) {
+		if err := b.Check(); err != nil {
+			return err
+		}
+		return v.Witness(b.Signed, last.Epoch, last.Seq, 1)
+	}
+	r, err := v.recorder.record(b)
+	if errors.Is(err, keyfile.ErrErased) {
+		v.Note(finding.Erased, name+": "+err.Error())
+		return v.Witness(b.Signed, last.Epoch, last.Seq, 0)
+	}
+	if err != nil {
+		return err
+	}
+	return v.AddRecord(r)
+}
+
+// endLead is the first byte of a signed end, an array of two; a batch is one of four.
+const endLead = 0x92
+
+// addEnd adds the signed end of an epoch by the last relay.
+func (v *Verifier) addEnd(name string, in io.Reader) error {
+	raw, err := io.ReadAll(io.LimitReader(in, maxEnd))
+	if err != nil {
+		v.Note(finding.Unread, name+": "+err.Error())
+		return nil
+	}
+	of, batches, err := readEnd(v.open, raw)
+	if err != nil {
+		v.Note(finding.Foreign, name+": "+err.Error())
+		return nil
+	}
+	return v.End(of, batches)
+}
+
+// maxEnd is the most bytes that a signed end takes.
+const maxEnd = 1 << 20
+
+// readEnd checks the end of an epoch that the task's last relay signed, and says how many batches there were.
+func readEnd(open *taskfile.Open, raw []byte) (epoch, batches uint64, err error) {
+	signed, err := onion.ParseEnd(raw)
+	if err != nil {
+		return 0, 0, err
+	}
+	var claimed onion.End
+	if err := codec.Unmarshal(signed.End, &claimed); err != nil {
+		return 0, 0, err
+	}
+	if claimed.Epoch >= open.Epochs.Count {
+		return 0, 0, fmt.Errorf("the end of epoch %d: the task has %d", claimed.Epoch, open.Epochs.Count)
+	}
+	last := onion.Context{TaskID: open.ID, Epoch: claimed.Epoch, Hop: open.VerifierHop() - 1}
+	chain, err := signed.Check(open.Task, last)
+	if err != nil {
+		return 0, 0, err
+	}
+	return claimed.Epoch, chain[len(chain)-1].Batches, nil
+}

@@ -1,0 +1,189 @@
+package verifier
+
+import (
+	"bytes"
+	"cmp"
+	"errors"
+	"fmt"
+
+	"github.com/doona-dp/doona/protocols"
+	"github.com/doona-dp/doona/wire/codec"
+	"github.com/doona-dp/doona/wire/keyfile"
+	"github.com/doona-dp/doona/wire/onion"
+	"github.com/doona-dp/doona/wire/task"
+)
+
+// recorder makes the record of a batch: it opens the batch's slots, or reads a record that was written before. It
+// knows nothing of other batches and holds no lock, so that several are made at the same time.
+type recorder struct {
+	subject
+	keys  *keyfile.HPKE // nil: nothing can be opened.
+	space *scratchSpace // Of the slots of records.
+}
+
+// record reads a batch to its end and returns its record. Where the key is erased, it is read all the same: what is
+// wrong with it comes first.
+func (rec *recorder) record(b *Incoming) (*Record, error) {
+	last := b.Last()
+	r, err := newRecord(rec.open, b.Signed, last.Epoch, last.Seq, 1)
+	if err != nil {
+		return nil, err
+	}
+	if last.Destroyed() || rec.suffices(last) != nil {
+		return r, b.Check()
+	}
+	opener, err := rec.opener(last)
+	if err != nil {
+		return nil, cmp.Or(b.Check(), err)
+	}
+	f := rec.newFold(r)
+	if err := openAll(opener, b.each, f.add); err != nil {
+		r.slots.free()
+		return nil, err
+	}
+	if err := f.finish(); err != nil {
+		r.slots.free()
+		return nil, err
+	}
+	return r, nil
+}
+
+// opener returns the opener of a batch, or [keyfile.ErrErased].
+func (rec *recorder) opener(last *onion.Manifest) (*onion.Opener, error) {
+	if rec.keys == nil {
+		return nil, errors.New("couldn't open a batch: no keys")
+	}
+	key, err := rec.keys.Key(last.Epoch)
+	if err != nil {
+		return nil, fmt.Errorf("couldn't open batch %d of epoch %d: %w", last.Seq, last.Epoch, err)
+	}
+	return onion.NewOpener(rec.open.Task, rec.open.ID, rec.open.VerifierHop(), last.Epoch, key)
+}
+
+// suffices is an error where a batch is too small for its relay to have released it, by the relay's own
+// counts. It is not opened: the promise does not hold for its clients.
+func (s subject) suffices(last *onion.Manifest) error {
+	out := make([]uint64, len(last.Lanes))
+	for lane, n := range last.Lanes {
+		out[lane] = n.Out
+	}
+	return onion.CheckCounts(s.open.Task, last.Submissions, out)
+}
+
+// slotSize is the size of a slot in a record.
+func (rec *recorder) slotSize() int { return slotHeader + int(rec.open.Slots.MessageBytes) }
+
+// newSlots returns room for the slots of a record.
+func (rec *recorder) newSlots() *slotBuffer {
+	return newSlotBuffer(rec.space, rec.slotSize(), int(rec.open.Slots.Lanes))
+}
+
+// maxHead is the most bytes of a record without its slots: its aggregate has a number for each bin or coordinate.
+const maxHead = 1 << 30
+
+// read reads a record, behind which more may come.
+func (rec *recorder) read(in *codec.Reader) (*Record, error) {
+	n, err := in.Array()
+	if err == nil && n != 2 {
+		err = fmt.Errorf("couldn't accept a record: an array of %d, want 2", n)
+	}
+	if err != nil {
+		return nil, err
+	}
+	raw, err := in.Bytes(maxHead)
+	if err != nil {
+		return nil, err
+	}
+	r := new(Record)
+	if err := codec.Unmarshal(raw, &r.recordHead); err != nil {
+		return nil, err
+	}
+	if r.Label != recordLabel || r.Version != task.Version || string(r.TaskID) != string(rec.open.ID[:]) {
+		return nil, errors.New("couldn't accept a record: not of this version and task")
+	}
+	if _, _, err := r.open(rec.open); err != nil {
+		return nil, err
+	}
+	if err := r.Settled.check(rec.mechanism, rec.open.Slots.Lanes); err != nil {
+		return nil, err
+	}
+	aggregate := rec.mechanism.Aggregate()
+	see := func(lane int, piece []byte) error { return addPiece(aggregate, lane, piece, rec.slotSize()) }
+	r.slots, err = readSlotBuffer(in, rec.space, rec.slotSize(), int(rec.open.Slots.Lanes), see)
+	if err == nil && !bytes.Equal(packCounters(aggregate), r.Aggregate) {
+		err = errors.New("couldn't accept a record: its aggregate is not that of its messages")
+	}
+	if err != nil {
+		r.slots.free()
+		return nil, err
+	}
+	return r, nil
+}
+
+// addPiece adds the messages of a piece.
+func addPiece(aggregate protocols.Aggregate, lane int, piece []byte, size int) error {
+	for ; len(piece) > 0; piece = piece[size:] {
+		switch kind := piece[tagHalf]; kind {
+		case kindCover:
+		case kindBody:
+			if err := aggregate.Add(lane, piece[slotHeader:size]); err != nil {
+				return fmt.Errorf("couldn't accept a record: %w", err)
+			}
+		default:
+			return fmt.Errorf("couldn't accept a record: a slot of kind %d", kind)
+		}
+	}
+	return nil
+}
+
+// fold puts the slots of a batch into its record as they are opened.
+type fold struct {
+	record    *Record
+	aggregate protocols.Aggregate
+	seen      *tags // Of this batch.
+}
+
+// newFold begins the slots of a record.
+func (rec *recorder) newFold(r *Record) *fold {
+	r.slots = rec.newSlots()
+	return &fold{r, rec.mechanism.Aggregate(), newTags()}
+}
+
+// add adds a slot, behind those that were added before.
+func (f *fold) add(s *slot) error {
+	if fault := f.judge(s); fault != nil {
+		*fault++
+		return nil
+	}
+	kind := byte(kindBody)
+	if s.message.Cover {
+		kind = kindCover
+	}
+	return f.record.slots.add(s.lane, s.tag[:tagHalf], kind, s.message.Body)
+}
+
+// judge adds a slot to the aggregate of its batch, or returns the count that it belongs to.
+func (f *fold) judge(s *slot) *uint64 {
+	faults := &f.record.Faults
+	switch {
+	case errors.Is(s.err, onion.ErrOpen):
+		return &faults.Unreadable
+	case s.err != nil:
+		return &faults.Malformed
+	}
+	tag := tagOf(s.tag[:])
+	if f.seen.has(tag) {
+		return &faults.Repeated
+	}
+	if !s.message.Cover && f.aggregate.Add(s.lane, s.message.Body) != nil {
+		return &faults.OutOfDomain
+	}
+	f.seen.add(tag)
+	return nil
+}
+
+// finish completes the record behind the last slot.
+func (f *fold) finish() error {
+	f.record.Aggregate = packCounters(f.aggregate)
+	return f.record.slots.finish()
+}

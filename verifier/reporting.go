@@ -1,0 +1,163 @@
+package verifier
+
+import (
+	"fmt"
+	"math"
+	"slices"
+	"time"
+
+	"github.com/doona-dp/doona/protocols"
+	"github.com/doona-dp/doona/wire/task"
+)
+
+// Report returns the estimate over all batches added so far. It is made once, until something is added; what it
+// refers to must not be changed.
+func (v *Verifier) Report() (*Report, error) {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	if v.made == nil {
+		made, err := v.report()
+		if err != nil {
+			return nil, err
+		}
+		v.made = made
+	}
+	r := *v.made
+	if err := v.booking.showPublished(&r); err != nil {
+		return nil, err
+	}
+	if v.progress != nil {
+		now := v.progress()
+		r.Progress = &now
+	}
+	r.Verdict = r.verdict()
+	return &r, nil
+}
+
+// Total returns what all batches added so far say together.
+func (v *Verifier) Total() (protocols.Aggregate, error) {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	total := v.mechanism.Aggregate()
+	for _, number := range v.epochs.sorted() {
+		e := v.epochs[number]
+		if err := v.adder.addUp(e); err != nil {
+			return nil, err
+		}
+		if err := total.Merge(e.total.aggregate); err != nil {
+			return nil, err
+		}
+	}
+	return total, nil
+}
+
+// report makes a report, without what tells of the moment. v.mu is held.
+func (v *Verifier) report() (*Report, error) {
+	t := v.open
+	guarantee, err := describeGuarantee(t.Task, v.mechanism)
+	if err != nil {
+		return nil, err
+	}
+	r := &Report{
+		Task: t.ID.String(), Name: t.Name, Query: t.Query, Protocol: t.Protocol, Padding: t.Slots.Padding,
+		Measure: measure(t.Task), Values: values(t.Task), Entry: EntryName(t.Task), Labels: v.labels,
+		BatchSize:  t.Batch.Size,
+		TaskEpochs: t.Epochs.Count, Hops: t.VerifierHop(), Slots: t.Slots.PerLane, Guarantee: *guarantee, Asked: t.Task,
+		Ledger: Ledger{Composition: "exact", Epochs: []EpochReport{}},
+	}
+	total, counts, missing := v.mechanism.Aggregate(), Counts{}, make([]uint64, r.Hops+1)
+	r.ByHop = newHops(r.Hops)
+	found, spent := v.places(), spending{costs: v.costs}
+	if err := v.booking.charge(v.epochs.reached(), r); err != nil {
+		return nil, err
+	}
+	for _, number := range v.epochs.sorted() {
+		e := v.epochs[number]
+		if err := v.adder.addUp(e); err != nil {
+			return nil, err
+		}
+		if !r.DryRun && slices.Contains(r.Ledger.Withheld, number) {
+			if err := r.Ledger.add(v.epochReport(number, e.total, v.override).withheld(), &spent); err != nil {
+				return nil, err
+			}
+			continue
+		}
+		if err := total.Merge(e.total.aggregate); err != nil {
+			return nil, err
+		}
+		found.merge(e.total.findings)
+		counts.add(e.total.counts)
+		for i := range r.ByHop {
+			r.ByHop[i].add(e.total.hops[i])
+		}
+		for hop, n := range e.total.missing {
+			missing[hop] += n
+		}
+		if e.reached() {
+			if err := r.Ledger.add(v.epochReport(number, e.total, v.override), &spent); err != nil {
+				return nil, err
+			}
+		}
+	}
+	if r.Ledger.Epsilon, r.Ledger.Delta, err = spent.total(spent.plain); err != nil {
+		return nil, err
+	}
+	r.Answer = answer(t.Task, v.mechanism, total, counts, v.override, 0)
+	r.Distribution = distribution(t.Task, r.Answer, total, counts.loss(), 0)
+	if !r.DryRun {
+		r.Texts = findTexts(r.Answer, total)
+	}
+	r.MissingByHop, r.OverExposed = missingAt(missing), counts.OverExposed
+	r.Users, r.Batches, r.Crowded = counts.Users, counts.Batches, counts.Crowded
+	r.MessagesSent, r.CoverMessages = counts.Sent, counts.Covers
+	r.Verified, r.Rejected, r.Withheld = counts.Verified, counts.Rejected, counts.Withheld
+	r.Findings = found.list()
+	if r.DryRun {
+		r.keepAnswers()
+	}
+	return r, nil
+}
+
+// epochReport is an epoch's line of the ledger. The claim does not stand for clients whose batch came here
+// though it was too small: of their privacy, the ε₀ of a client alone remains, where there is one.
+func (s subject) epochReport(number uint64, e *total, override bool) EpochReport {
+	t, c := s.open.Task, e.counts
+	a := answer(t, s.mechanism, e.aggregate, c, override, t.Epochs.Count)
+	r := EpochReport{Epoch: number, Start: epochStart(t, number), Delta: t.Claim.Delta.Value(), Users: c.Users,
+		Batches: c.Batches, Crowded: c.Crowded, OverExposed: c.OverExposed, Answer: a,
+		Distribution: distribution(t, a, e.aggregate, c.loss(), t.Epochs.Count)}
+	epsilon := t.Claim.Epsilon.Value()
+	if c.OverExposed > 0 {
+		epsilon = max(epsilon, s.mechanism.Epsilon0())
+	}
+	if !math.IsInf(epsilon, 1) {
+		r.Epsilon = &epsilon
+	}
+	return r
+}
+
+// add adds a further epoch.
+func (l *Ledger) add(e EpochReport, spent *spending) (err error) {
+	spent.add(&e)
+	if e.Spent, err = spent.soFar(); err != nil {
+		return err
+	}
+	l.Epochs = append(l.Epochs, e)
+	return nil
+}
+
+// missingAt names the hops, the last of which is the verifier.
+func missingAt(messages []uint64) (out []MissingAt) {
+	for hop, n := range messages {
+		name := "verifier"
+		if hop < len(messages)-1 {
+			name = fmt.Sprintf("relay %d", hop+1)
+		}
+		out = append(out, MissingAt{name, n})
+	}
+	return out
+}
+
+func epochStart(t *task.Task, epoch uint64) time.Time {
+	return time.Unix(int64(t.Epochs.Start+epoch*t.Epochs.Length), 0).UTC()
+}

@@ -1,0 +1,65 @@
+package verifier
+
+import (
+	"github.com/doona-dp/doona/verifier/finding"
+)
+
+// Verdicts on a report.
+const (
+	verdictFaults   = "Not everything added up."
+	verdictNothing  = "Nothing has been added yet."
+	verdictAway     = "The last relay does not answer: whether all is here is not known."
+	verdictLate     = "Epochs are over and their signed ends are late: whether all is here is not known."
+	verdictBudget   = "The budget is spent: what came after is withheld."
+	verdictUnusable = "Too much is missing for an estimate."
+	verdictDropped  = "All batches are here as their relays signed them. Relays dropped slots that they could not " +
+		"open or " +
+		"had seen before."
+	verdictGood = "Everything added up."
+)
+
+// verdict says whether it all adds up. That is not said before there was anything to add, nor while
+// something may be missing of which nobody here can know.
+func (r *Report) verdict() string {
+	switch p := r.Progress; {
+	case finding.Faults(r.Findings) != nil:
+		return verdictFaults
+	case len(r.Ledger.Withheld) > 0:
+		return verdictBudget
+	case r.MessagesSent == 0:
+		return verdictNothing
+	case p != nil && p.Contact == ContactAway:
+		return verdictAway
+	case p != nil && len(p.Late) > 0:
+		return verdictLate
+	case r.Unusable() != "":
+		return verdictUnusable
+	case len(r.Findings) > 0:
+		return verdictDropped
+	}
+	return verdictGood
+}
+
+// Unusable says why there is no estimate, or why one is shown all the same; empty where it is usable, and
+// before there is anything to use.
+func (r *Report) Unusable() string {
+	if r.Usable || r.UnusableBecause == noBatch {
+		return ""
+	}
+	out := "Unusable: " + r.UnusableBecause + "."
+	if r.Override != "" {
+		out += " Override: " + r.Override + "."
+	}
+	return out
+}
+
+// Mood is how the verdict is shown: good, bad, or wait where it is not known yet.
+func (r *Report) Mood() string {
+	switch {
+	case finding.Faults(r.Findings) != nil || r.Unusable() != "":
+		return "bad"
+	case r.Verdict == verdictGood || r.Verdict == verdictDropped:
+		return "good"
+	}
+	return "wait"
+}
