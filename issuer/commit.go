@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 
+	"github.com/doona-dp/doona/internal/rollback"
 	"github.com/doona-dp/doona/wire/task"
 )
 
@@ -40,36 +41,42 @@ func (s *store) commit(group []*counting) error {
 		}
 	}
 	next := map[task.ID]uint64{} // of the tasks of which something was counted
-	err := s.within(func(tx *sql.Tx) error {
-		for _, c := range group {
-			counted, err := c.decide(tx)
-			if err != nil {
-				return fmt.Errorf("couldn't count: %w", err)
-			}
-			if counted {
-				next[c.task] = max(next[c.task], s.bound[c.task].Next, c.epoch+1)
-			}
-		}
+	commit := func() error { return s.within(func(tx *sql.Tx) error { return s.countAll(tx, group, next) }) }
+	raise := func() error {
 		for id, next := range next {
-			if err := s.bound[id].step(tx, id, next); err != nil {
-				return fmt.Errorf("couldn't count: %w", err)
+			b := s.bound[id]
+			b.Commits++
+			b.Next = next
+			if err := b.write(); err != nil {
+				return err
 			}
-			s.unsure = true
 		}
 		return nil
-	})
-	if err != nil || len(next) == 0 {
+	}
+	if err := rollback.Commit(commit, raise); err != nil || len(next) == 0 {
 		return err
 	}
-	for id, next := range next {
-		b := s.bound[id]
-		b.Commits++
-		b.Next = next
-		if err := b.write(); err != nil {
-			return err
+	s.unsure = false
+	return nil
+}
+
+// countAll counts a group, and notes of which tasks something was counted, and the first epoch that had none.
+func (s *store) countAll(tx *sql.Tx, group []*counting, next map[task.ID]uint64) error {
+	for _, c := range group {
+		counted, err := c.decide(tx)
+		if err != nil {
+			return fmt.Errorf("couldn't count: %w", err)
+		}
+		if counted {
+			next[c.task] = max(next[c.task], s.bound[c.task].Next, c.epoch+1)
 		}
 	}
-	s.unsure = false
+	for id, next := range next {
+		if err := s.bound[id].step(tx, id, next); err != nil {
+			return fmt.Errorf("couldn't count: %w", err)
+		}
+		s.unsure = true
+	}
 	return nil
 }
 
@@ -94,7 +101,7 @@ func (s *store) settle() error {
 		if err != nil {
 			return fmt.Errorf("couldn't read the store: %w", err)
 		}
-		if row == nil || row.Name != b.Name || row.Commits < b.Commits || row.Commits > b.Commits+1 {
+		if row == nil || row.Name != b.Name || row.count().StoreBehind(b.Commits) || row.count().MarkBehind(b.Commits) {
 			return fmt.Errorf("couldn't count: %w", ErrSetBack)
 		}
 		row.Erased = b.Erased

@@ -20,14 +20,17 @@ import (
 //   - the mark beside the key file, FILE.mark, has all of it, as of the last group that was answered;
 //   - the key file has Name, and Commits as the steps of a mark of its own (package rollback).
 //
-// The order is: commit, write the mark, write the key file's, answer. So the store is at each of them, or one
-// commit ahead of it where a crash came between. Behind one, or further ahead, something was set back.
+// The order is that of [rollback.Commit], where the mark is written before the key file's. So the store is at each of
+// them, or one commit ahead of it where a crash came between. Behind one, or further ahead, something was set back.
 type tie struct {
 	Name    string // of the task's counts, drawn when they were begun
 	Commits uint64 // groups of requests in which one of the task was counted
 	Next    uint64 // the first epoch of which no token has ever been counted
 	Erased  uint64 // how many epochs, from the first, have no key any more; in the mark only
 }
+
+// count is what the store knows of the other two.
+func (t *tie) count() rollback.Count { return rollback.CountAlone(t.Commits) }
 
 // ErrSetBack is returned by [New] and [Inspect] where the keys and the store are not those that ran
 // together last.
@@ -66,10 +69,10 @@ func (p *places) check() error {
 		why = "its keys have been used with another store"
 	case p.keys == "":
 		why = "its key file is from before its first token: it was restored"
-	case p.row.Commits < max(p.mark.Commits, p.signed):
+	case p.row.count().StoreBehind(max(p.mark.Commits, p.signed)):
 		why = fmt.Sprintf("the store is at commit %d, and tokens were given out up to commit %d: it was restored",
 			p.row.Commits, max(p.mark.Commits, p.signed))
-	case p.row.Commits > min(p.mark.Commits, p.signed)+1:
+	case p.row.count().MarkBehind(min(p.mark.Commits, p.signed)):
 		why = fmt.Sprintf("its keys are at commit %d, their mark at %d, and the store at %d: one was restored",
 			p.signed, p.mark.Commits, p.row.Commits)
 	default:

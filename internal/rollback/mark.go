@@ -1,21 +1,3 @@
-// Package rollback keeps, inside a key file, how far the store has come that the keys are used with. A store
-// that was set back, as by a backup or by a replica that lags, is then behind the mark, and a key file that
-// was set back has a mark that is behind the store.
-//
-// A mark has an entry for each epoch of each task: how many steps (durable transactions) the owner of the
-// file has made in it, and which batches were made, a leaf for each number that is cut for good. Entries
-// only grow: two marks of one file merge by the maximum of the steps and the union of the leaves.
-//
-// A file holds, in this order:
-//
-//	the key file's own JSON document
-//	one line with the mark as it was when the file was written as a whole
-//	newlines up to a multiple of 4096 bytes
-//	two slots of 4096 bytes, each with a line of the entries that have grown since
-//
-// A step is written in place, to the slot that is not the latest, and synced: what was there before, and is
-// acknowledged, is not touched. A line begins with a checksum, so a torn slot counts as none, and the other
-// one holds. Where the entries outgrow a slot the whole file is replaced.
 package rollback
 
 import (
@@ -29,6 +11,17 @@ import (
 	"maps"
 	"slices"
 )
+
+// A mark file holds, in this order:
+//
+//	the key file's own JSON document
+//	one line with the mark as it was when the file was written as a whole
+//	newlines up to a multiple of 4096 bytes
+//	two slots of 4096 bytes, each with a line of the entries that have grown since
+//
+// A step is written in place, to the slot that is not the latest, and synced: what was there before, and is
+// acknowledged, is not touched. A line begins with a checksum, so a torn slot counts as none, and the other
+// one holds. Where the entries outgrow a slot the whole file is replaced.
 
 // Epoch names an epoch: half of a task's id, which is a hash, stands for the task.
 type Epoch struct {

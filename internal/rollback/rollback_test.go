@@ -16,6 +16,43 @@ import (
 	"github.com/doona-dp/doona/internal/rollback"
 )
 
+// TestCommit: marks follow what is committed, and nothing else.
+func TestCommit(t *testing.T) {
+	asked := errors.New("as the test asked")
+	for _, fails := range []string{"", "commit", "raise"} {
+		done := ""
+		do := func(what string) func() error {
+			return func() error {
+				done += what + " "
+				if fails == what {
+					return asked
+				}
+				return nil
+			}
+		}
+		err := rollback.Commit(do("commit"), do("raise"))
+		require.Equal(t, fails != "", errors.Is(err, asked))
+		require.Equal(t, fails == "commit", done == "commit ")
+		require.Equal(t, fails != "commit", done == "commit raise ")
+	}
+}
+
+// TestCount: nothing is behind between what was marked and the steps, and something is outside.
+func TestCount(t *testing.T) {
+	for steps := range uint64(6) {
+		for marked := range steps + 1 {
+			c := rollback.Count{Steps: steps, Marked: marked}
+			for held := range uint64(8) {
+				require.Equal(t, held > steps, c.StoreBehind(held))
+				require.Equal(t, held < marked, c.MarkBehind(held))
+			}
+		}
+		alone := rollback.CountAlone(steps)
+		require.Equal(t, steps, alone.Steps)
+		require.Equal(t, steps-min(steps, 1), alone.Marked)
+	}
+}
+
 const document = "{\n \"kind\": \"test\"\n}\n"
 
 // newFile writes a file without a mark.
