@@ -35,7 +35,7 @@ func (d *batches) SealWithheld(ctx context.Context, b BatchID, build SealFunc) e
 }
 
 func (d *batches) seal(ctx context.Context, b BatchID, build SealFunc) error {
-	if back := d.back.Load(); back != nil {
+	if back := d.alarm.SetBack(); back != nil {
 		return back
 	}
 	var epoch int64
@@ -272,7 +272,7 @@ func (d *batches) Batch(ctx context.Context, ref BatchID) (*Sealed, error) {
 	var b Sealed
 	var refers []byte
 	const query = `SELECT manifest, bytes, bytes IS NULL FROM batches WHERE epoch = ` + epochOf + ` AND seq = $3`
-	if back := d.back.Load(); back != nil {
+	if back := d.alarm.SetBack(); back != nil {
 		return nil, back
 	}
 	err := d.find(ctx, query, ref, &b.Manifest, &refers, &b.Confirmed)

@@ -7,6 +7,8 @@ import (
 	"errors"
 	"fmt"
 	"sync/atomic"
+
+	"github.com/doona-dp/doona/internal/rollback"
 )
 
 // database is what all parts of a [Store] share: SQL and its transactions. Its statements are written once, for
@@ -17,6 +19,7 @@ import (
 // what all before it have committed, and none waits for another in a circle.
 type database struct {
 	engine
+	alarm
 	write, read *sql.DB
 	vault       *Vault       // nil where the database is only read
 	index       *index       // nil where names are in tables
@@ -25,8 +28,6 @@ type database struct {
 	reserve     Reserve
 	heartbeat   heartbeat
 	ended       atomic.Uint64 // transactions of this process
-	back        atomic.Pointer[SetBack]
-	alert       func(ctx context.Context) // tells the other processes of back
 }
 
 // engine is what sets one kind of database apart.
@@ -71,23 +72,14 @@ func (d *database) once(ctx context.Context, do func(tx *transaction) error) err
 	if err := ctx.Err(); err != nil { // the engine may keep it from being seen later
 		return fmt.Errorf("couldn't begin: %w", err)
 	}
-	if back := d.back.Load(); back != nil {
+	if back := d.alarm.SetBack(); back != nil {
 		return back
 	}
 	err := d.transact(ctx, do)
 	if back := new(SetBack); errors.As(err, &back) {
-		return d.stop(ctx, back)
+		return d.alarm.stop(ctx, back)
 	}
 	return err
-}
-
-// stop has everything fail from now on, and tells the other processes.
-func (d *database) stop(ctx context.Context, back *SetBack) error {
-	d.back.CompareAndSwap(nil, back)
-	if d.alert != nil {
-		d.alert(ctx)
-	}
-	return d.back.Load()
 }
 
 // transact is once whether or not anything was set back.
@@ -102,12 +94,23 @@ func (d *database) transact(ctx context.Context, do func(tx *transaction) error)
 			tx.Rollback()
 		}
 	}()
-	t := &transaction{ctx: ctx, tx: tx, engine: d.engine, vault: d.vault, index: d.index, owes: owed{}}
+	t := &transaction{ctx: ctx, tx: tx, engine: d.engine, vault: d.vault, index: d.index, pending: pendingMarks{}}
 	if err := do(t); err != nil {
 		return err
 	}
 	ended = true
-	err = tx.Commit()
+	return rollback.Commit(func() error { return d.commit(t) }, func() error {
+		err := t.pending.raise()
+		if err != nil {
+			d.ended.Add(1) // who looks again at what is new raises them
+		}
+		return err
+	})
+}
+
+// commit commits a transaction, and does what follows.
+func (d *database) commit(t *transaction) error {
+	err := t.tx.Commit()
 	d.ended.Add(1)
 	if err != nil {
 		return fmt.Errorf("couldn't commit: %w", err)
@@ -115,10 +118,7 @@ func (d *database) transact(ctx context.Context, do func(tx *transaction) error)
 	for _, do := range t.done {
 		do()
 	}
-	if err = t.owes.pay(); err != nil {
-		d.ended.Add(1) // who looks again at what is new pays it
-	}
-	return err
+	return nil
 }
 
 // Probe writes 1 MiB, and deletes it: it fails where Commit would for want of room.
@@ -194,13 +194,13 @@ func collect[T any](
 
 // transaction is a transaction with its context.
 type transaction struct {
-	ctx    context.Context
-	tx     session
-	engine engine
-	vault  *Vault
-	index  *index
-	owes   owed     // to the marks, before anyone is told
-	done   []func() // what follows when it is committed
+	ctx     context.Context
+	tx      session
+	engine  engine
+	vault   *Vault
+	index   *index
+	pending pendingMarks // what the marks must say, before anyone is told
+	done    []func()     // what follows when it is committed
 }
 
 // What a transaction does for one part of a store.

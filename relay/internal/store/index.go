@@ -230,7 +230,7 @@ func (t *table) number(entry []byte) uint32 {
 // recall makes what is known of an epoch that takes reports, where it is missing: before the transaction, as it takes
 // seconds after a start, in which others may write. No names come meanwhile, as those come with a Commit.
 func (x *index) recall(ctx context.Context, d *database, id EpochID) error {
-	if x.epochs[id] != nil || d.back.Load() != nil {
+	if x.epochs[id] != nil || d.alarm.SetBack() != nil {
 		return nil
 	}
 	var epoch int64

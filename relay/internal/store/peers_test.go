@@ -78,8 +78,8 @@ func (h *history) name(t *testing.T) string {
 // misses has a process look for as long as another one may be silent.
 func (h *history) misses(t *testing.T, other *history) {
 	t.Helper()
-	h.store.hearing.Lock()
-	defer h.store.hearing.Unlock()
+	h.store.hearing.mu.Lock()
+	defer h.store.hearing.mu.Unlock()
 	s, known := h.store.silent[other.name(t)]
 	require.True(t, known)
 	h.store.silent[other.name(t)] = silence{s.looked, fenceAfter}

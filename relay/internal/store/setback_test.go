@@ -430,10 +430,12 @@ func TestFirstStepWhileFollowing(t *testing.T) {
 	defer h.store.Close()
 	all, err := h.store.Progress(t.Context())
 	require.NoError(t, err)
-	rows, err := h.store.marks(t.Context())
+	rows, err := markTable{h.store.database}.all(t.Context())
 	require.NoError(t, err)
 	for _, g := range h.vault.guards() {
-		require.NoError(t, h.store.compareRows(g, &rollback.Mark{}, newPicture(all, rows)))
+		seen := newSnapshot(all, rows)
+		seen.alone = true
+		require.NoError(t, seen.compareRows(g, &rollback.Mark{}))
 	}
 }
 

@@ -172,13 +172,13 @@ type MixFunc func(fresh *Fresh, put Put) (*Made, error)
 // doing it again does no harm. All are safe for concurrent use, by several processes where the engine says so, and keep
 // neither times nor an order of arrival where they can avoid it.
 type Store struct {
-	*database   // Close, Name, OtherSecret, Probe, Scrub, Version
+	*database   // Close, Name, OtherSecret, Probe, Scrub, SetBack, Version
 	*reports    // Commit
 	*batches    // Seal, Mix, Batch, Confirm, Witness and what they leave
 	*epochs     // Progress, Advance, Complete, End, EndAll
 	*notes      // Note and Findings, Tally and Tallies
 	*nonces     // Fresh, ForgetNonces
-	*reconciler // Follow, Behind, SetBack
+	*reconciler // Follow, Behind
 	*members    // Joining, Joins
 }
 
@@ -198,7 +198,7 @@ func newStore(d *database) *Store {
 	s.reconciler.epochs, s.reconciler.members = s.epochs, s.members
 	s.epochs.members = s.members
 	s.members.reconciler = s.reconciler
-	d.alert = func(ctx context.Context) { _ = s.members.say(ctx) } // where that fails, the next Follow does it
+	d.alarm.tell = func(ctx context.Context) { _ = s.members.say(ctx) } // where that fails, the next Follow does it
 	return s
 }
 

@@ -32,6 +32,7 @@ import (
 // random to everyone, from the moment at which the key is gone. The processes that share a store
 // have the same file, or copies of it: each destroys for itself what the store says is over.
 type Vault struct {
+	markFiles
 	file    *keytree.File
 	reserve Reserve
 	cuts    durable.Coalescer[keytree.Label]
@@ -40,7 +41,6 @@ type Vault struct {
 	epochs   map[EpochID]*EpochKey
 	ciphers  map[keytree.Label]clearable
 	finished map[EpochID]finishedSeq // which numbers need not be looked at again
-	watched  []*guard                // the marks in HPKE key files
 }
 
 // clearable is a cipher whose key can be cleared.
@@ -76,11 +76,12 @@ func newVault(file *keytree.File, err error) (*Vault, error) {
 		return nil, err
 	}
 	return &Vault{
-		file:     file,
-		reserve:  noReserve{},
-		epochs:   map[EpochID]*EpochKey{},
-		ciphers:  map[keytree.Label]clearable{},
-		finished: map[EpochID]finishedSeq{},
+		markFiles: markFiles{secret: file.Mark()},
+		file:      file,
+		reserve:   noReserve{},
+		epochs:    map[EpochID]*EpochKey{},
+		ciphers:   map[keytree.Label]clearable{},
+		finished:  map[EpochID]finishedSeq{},
 	}, nil
 }
 

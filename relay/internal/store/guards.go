@@ -1,0 +1,167 @@
+package store
+
+import (
+	"encoding/hex"
+	"errors"
+	"slices"
+	"sync"
+	"sync/atomic"
+
+	"github.com/doona-dp/doona/internal/rollback"
+	"github.com/doona-dp/doona/wire/task"
+)
+
+// The kinds of marks, by the file that they are in.
+const (
+	kindSecret = iota
+	kindKeys
+)
+
+// guard is a mark that the store must keep pace with.
+type guard struct {
+	*rollback.MarkFile
+	kind int
+	task [16]byte    // of HPKE keys
+	gone atomic.Bool // nobody watches it any more, and its file may be removed
+}
+
+// of says whether a guard's mark has entries of a task.
+func (g *guard) of(key rollback.Epoch) bool { return g.kind == kindSecret || g.task == key.Task }
+
+// state returns the mark, empty where there is none yet.
+func (g *guard) state() *rollback.Mark {
+	if s := g.Known(); s != nil {
+		return s
+	}
+	return &rollback.Mark{}
+}
+
+// half is how the secret's mark calls the task of HPKE keys.
+func (g *guard) half() string { return hex.EncodeToString(g.task[:]) }
+
+// storeBehind and fileBehind return the causes.
+func (g *guard) storeBehind() Cause { return [...]Cause{storeBehindSecret, storeBehindKeys}[g.kind] }
+func (g *guard) fileBehind() Cause  { return [...]Cause{secretBehind, keysBehind}[g.kind] }
+
+// markFiles are the marks that the store must keep pace with, in the files of the secret and of all tasks' HPKE keys.
+// They know no SQL.
+type markFiles struct {
+	secret *rollback.MarkFile
+
+	mu      sync.Mutex // guards the rest
+	watched []*guard   // the marks in HPKE key files
+}
+
+// Watch has the store keep pace with the mark in the file of a task's HPKE keys, besides that of the secret.
+func (f *markFiles) Watch(id task.ID, keys *rollback.MarkFile) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.watched = append(f.watched, &guard{MarkFile: keys, kind: kindKeys, task: [16]byte(id[:16])})
+}
+
+// Unwatch undoes Watch, for a task of which all epochs have expired: its file may be removed then.
+func (f *markFiles) Unwatch(id task.ID) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.watched = slices.DeleteFunc(f.watched, func(g *guard) bool {
+		if g.task != [16]byte(id[:16]) {
+			return false
+		}
+		g.gone.Store(true)
+		g.MarkFile.Close()
+		return true
+	})
+}
+
+// guards returns all marks, that of the secret first.
+func (f *markFiles) guards() []*guard {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return append([]*guard{{MarkFile: f.secret, kind: kindSecret}}, f.watched...)
+}
+
+// Close lets go of the files that the marks are in.
+func (f *markFiles) Close() {
+	for _, g := range f.guards() {
+		g.MarkFile.Close()
+	}
+}
+
+// key is how marks call an epoch.
+func (id EpochID) key() rollback.Epoch {
+	return rollback.Epoch{Task: [16]byte(id.Task[:16]), Epoch: id.Epoch}
+}
+
+// Marked lists the epochs that any mark knows, each once. A mark has half of a task's id: the rest is zero.
+func (f *markFiles) Marked() (ids []EpochID) {
+	for _, g := range f.guards() {
+		for key := range g.state().Entries {
+			id := EpochID{Epoch: key.Epoch}
+			copy(id.Task[:], key.Task[:])
+			ids = append(ids, id)
+		}
+	}
+	slices.SortFunc(ids, EpochID.compare)
+	return slices.Compact(ids)
+}
+
+// Forget takes epochs of which the store has no row out of all marks: there they would be a set-back for ever.
+func (f *markFiles) Forget(ids []EpochID) (failed error) {
+	for _, g := range f.guards() {
+		known := g.state().Entries
+		if !slices.ContainsFunc(ids, func(id EpochID) bool { _, has := known[id.key()]; return has }) {
+			continue
+		}
+		failed = errors.Join(failed, g.Change(func(s *rollback.Mark) {
+			for _, id := range ids {
+				delete(s.Entries, id.key())
+			}
+		}))
+	}
+	return failed
+}
+
+// End has the marks say that epochs were ended, in place of what they said of them.
+func (f *markFiles) End(ids []EpochID) (failed error) {
+	for _, g := range f.guards() {
+		failed = errors.Join(failed, g.Change(func(s *rollback.Mark) {
+			s.Secret, s.Keys, s.Fenced = "", nil, false
+			for _, id := range ids {
+				if g.of(id.key()) {
+					s.Entries[id.key()] = rollback.Entry{Ended: true}
+				}
+			}
+		}))
+	}
+	return failed
+}
+
+// pendingMarks are what the marks must say when a transaction has been made.
+type pendingMarks map[*rollback.MarkFile]map[rollback.Epoch]rollback.Entry
+
+func (p pendingMarks) add(g *guard, key rollback.Epoch, e rollback.Entry) {
+	if p[g.MarkFile] == nil {
+		p[g.MarkFile] = map[rollback.Epoch]rollback.Entry{}
+	}
+	before := p[g.MarkFile][key]
+	before.Grow(e)
+	p[g.MarkFile][key] = before
+}
+
+// raise writes the marks, all at once, and each once.
+func (p pendingMarks) raise() error {
+	failed := make([]error, 0, len(p))
+	var writing sync.WaitGroup
+	var mu sync.Mutex // guards failed
+	for file, entries := range p {
+		writing.Go(func() {
+			if err := file.Raise(entries); err != nil {
+				mu.Lock()
+				defer mu.Unlock()
+				failed = append(failed, err)
+			}
+		})
+	}
+	writing.Wait()
+	return errors.Join(failed...)
+}

@@ -1,0 +1,129 @@
+package store
+
+import (
+	"fmt"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+)
+
+// fenceAfter is how long a process may be silent before the others go on without it. Each is heard of about
+// once a second.
+const fenceAfter = 10 * time.Second
+
+// longestGap is the most of the time between two looks of this process that counts as another one's silence: both
+// may have been cut off from the database together.
+const longestGap = 2 * time.Second
+
+// silence is how long a process has not been heard of.
+type silence struct {
+	looked uint64 // the number of its last look
+	length time.Duration
+}
+
+// hearing is what a process has heard of those that share its store, and how it stands among them. It knows no SQL.
+type hearing struct {
+	met atomic.Bool // this process is a member
+
+	mu       sync.Mutex         // guards the rest
+	latest   uint64             // the number of this process's last look
+	listened time.Time          // when that was
+	silent   map[string]silence // the others, by their marks' names
+	joining  Joining            // why this process is not a member
+}
+
+// Joining says why a process hands out nothing beside others, though nothing was set back; "" where it does.
+type Joining string
+
+// Why a process is not a member.
+const (
+	CatchesUp Joining = "joining: it catches up beside another process"
+	NoMember  Joining = "joining: no member is there: start a process that was not fenced; if there is none, " +
+		"end the epochs (relay end-epochs)"
+)
+
+// Joining says why this process, among those that share the store, hands out nothing; "" where it does.
+func (h *hearing) Joining() Joining {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.joining
+}
+
+// remembers is a [SetBack] where the database has forgotten a look that this process knows of, or where a process
+// has said in it that it was set back.
+func (h *hearing) remembers(peers []peer) error {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if at := latest(peers); at < h.latest {
+		return &SetBack{storeBehindSecret, fmt.Sprintf("%d of at least %d looks at it", at, h.latest)}
+	}
+	if slices.ContainsFunc(peers, func(p peer) bool { return p.standing == halted }) {
+		return foundByOther()
+	}
+	return nil
+}
+
+// stand decides how a process counts that takes its look of a number. caught is the number of the look by which it
+// had caught up as it was joining, 0 for not yet; so is the second result.
+//
+//	it was                the others                            it is
+//	not there             none                                  a member
+//	not there             some                                  joining
+//	a member                                                    a member
+//	fenced                                                      joining
+//	joining                                                     joining, and has caught up
+//	joining, caught up    a member has begun a look since       a member
+//	joining, caught up    none has                              joining, and has caught up
+func stand(mine standing, others []peer, at, caught uint64) (standing, uint64) {
+	since := func(p peer) bool { return p.standing == member && p.begun >= caught }
+	switch {
+	case mine == member, mine == unknown && len(others) == 0:
+		return member, 0
+	case mine != joining:
+		return joining, 0
+	case caught == 0:
+		return joining, at
+	case slices.ContainsFunc(others, since):
+		return member, 0
+	}
+	return joining, caught
+}
+
+// listen takes note of who was heard of since the last look, and of how this process stands.
+func (h *hearing) listen(me peer, others []peer, at time.Time) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	gap := min(at.Sub(h.listened), longestGap)
+	before := h.silent
+	h.latest, h.listened, h.silent, h.joining = me.looked, at, map[string]silence{}, NoMember
+	for _, p := range others {
+		s := silence{looked: p.looked}
+		if last, known := before[p.file]; known && last.looked == p.looked {
+			s.length = last.length + gap
+		}
+		h.silent[p.file] = s
+		if p.standing == member && s.length < fenceAfter {
+			h.joining = CatchesUp
+		}
+	}
+	if me.standing == member {
+		h.joining = ""
+	}
+	h.met.Store(me.standing == member)
+}
+
+// isSilent says whether a process has not been heard of for too long, nor now.
+func (h *hearing) isSilent(p peer) bool {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	s, known := h.silent[p.file]
+	return known && s.looked == p.looked && s.length >= fenceAfter
+}
+
+// forget has this process go on with what it hears from now on.
+func (h *hearing) forget() {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.latest, h.silent = 0, nil
+}
