@@ -57,7 +57,7 @@ var decoders = map[string][2]string{
 	"relay/internal/store/witness.go": {own, "the store's manifests"},
 	"issuer/http.go":                  {another, "259 bytes"},
 	"issuer/tie.go":                   {own, "the store"},
-	"verifier/collect/memory.go":      {own, "records"},
+	"verifier/collect/manifests.go":   {own, "records"},
 	"verifier/state.go":               {own, "states of a verifier that is trusted"},
 	"verifier/collect/resume.go":      {own, "the data folder"},
 	"verifier/closed.go":              {own, "the data folder"},
