@@ -12,26 +12,6 @@ import (
 	"github.com/doona-dp/doona/internal/durable"
 )
 
-// A verifier that pulls writes down what it has learnt, so that no batch is opened twice and keys can go:
-//
-//	EEEEEE-NNNNNN-VERSION.record   the [Record] of a batch, once it has been opened
-//	EEEEEE.epoch                   what an epoch adds up to, once its signed end is here; then its
-//	                               records go, and its key
-//	findings                       what was found that has no record
-//
-// Each file is the SHA-256 of what follows, and a msgpack form.
-
-// notesLabel opens the file of findings.
-const notesLabel = "doona-findings"
-
-// notes are findings that have no record.
-type notes struct {
-	Label   string
-	Version uint64
-	TaskID  []byte
-	Noted   []noted
-}
-
 // digest returns the SHA-256 of a checkpoint's content.
 func digest(content []byte) []byte {
 	h := sha256.New()

@@ -2,11 +2,19 @@ package collect
 
 import (
 	"context"
+	"log/slog"
 	"time"
+
+	"github.com/doona-dp/doona/wire/handover"
+	"github.com/doona-dp/doona/wire/taskfile"
 )
 
-// relayClock is what the last relay said about its clock.
+// relayClock is this machine's clock, held against what the last relay says about its own.
 type relayClock struct {
+	open   *taskfile.Open
+	client *handover.Client
+	log    *slog.Logger
+
 	asked time.Time     // when this machine's clock and it were compared; zero for never
 	ahead time.Duration // by how much it is ahead of this machine's
 }
@@ -21,25 +29,25 @@ const (
 // decides is when to ask: asking too early costs nothing, and what ends an epoch and erases its key is
 // the last relay's signed word, from which all batches come. So a clock here that is behind keeps no
 // key for longer.
-func (p *Puller) now(ctx context.Context) uint64 {
-	if since := time.Since(p.relayClock.asked); p.relayClock.asked.IsZero() || since > clockPace {
-		p.compare(ctx)
+func (r *relayClock) now(ctx context.Context, local func() time.Time) uint64 {
+	if since := time.Since(r.asked); r.asked.IsZero() || since > clockPace {
+		r.compare(ctx, local)
 	}
-	return uint64(max(0, p.Clock().Add(max(0, p.relayClock.ahead)).Unix()))
+	return uint64(max(0, local().Add(max(0, r.ahead)).Unix()))
 }
 
 // compare asks the last relay for its clock.
-func (p *Puller) compare(ctx context.Context) {
+func (r *relayClock) compare(ctx context.Context, local func() time.Time) {
 	within, stop := context.WithTimeout(ctx, clockTimeout)
 	defer stop()
-	open, before := p.open, p.relayClock.ahead
-	p.relayClock = relayClock{asked: time.Now()}
-	unix, err := p.client.Time(within, open, open.VerifierHop()-1)
+	before := r.ahead
+	r.asked, r.ahead = time.Now(), 0
+	unix, err := r.client.Time(within, r.open, r.open.VerifierHop()-1)
 	if err != nil {
 		return
 	}
-	p.relayClock.ahead = time.Unix(int64(unix), 0).Sub(p.Clock())
-	if ahead := p.relayClock.ahead; ahead.Abs() > clockOff && before.Abs() <= clockOff {
-		p.log.Warn("the last relay's clock and this machine's differ", "ahead", ahead.Round(time.Second))
+	r.ahead = time.Unix(int64(unix), 0).Sub(local())
+	if ahead := r.ahead; ahead.Abs() > clockOff && before.Abs() <= clockOff {
+		r.log.Warn("the last relay's clock and this machine's differ", "ahead", ahead.Round(time.Second))
 	}
 }

@@ -1,6 +1,7 @@
 package collect
 
 import (
+	"bufio"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -8,7 +9,10 @@ import (
 	"path/filepath"
 
 	"github.com/doona-dp/doona/internal/durable"
+	"github.com/doona-dp/doona/verifier"
 	"github.com/doona-dp/doona/verifier/finding"
+	"github.com/doona-dp/doona/wire/onion"
+	"github.com/doona-dp/doona/wire/taskfile"
 )
 
 // The names of kept files: a batch by its epoch and number, the end of an epoch by its epoch.
@@ -16,6 +20,80 @@ const (
 	fileName = "%06d-%06d.batch"
 	endName  = "%06d.end"
 )
+
+// The names of checkpoints, beside those of batches.
+const (
+	recordName = "%06d-%06d-%016x.record" // The last part is the beginning of the version.
+	recordExt  = ".record"
+	epochName  = "%06d.epoch"
+	notesName  = "findings"
+)
+
+// folder is what a puller keeps on the disk: batches and their manifests, ends of epochs, and checkpoints. It knows
+// where each is, and that a file is what its name says. What it writes is on the disk when it returns.
+type folder struct {
+	dir  string
+	open *taskfile.Open
+}
+
+func (d *folder) path(epoch, seq uint64) string {
+	return filepath.Join(d.dir, fmt.Sprintf(fileName, epoch, seq))
+}
+
+func (d *folder) endPath(epoch uint64) string {
+	return filepath.Join(d.dir, fmt.Sprintf(endName, epoch))
+}
+
+func (d *folder) epochPath(epoch uint64) string {
+	return filepath.Join(d.dir, fmt.Sprintf(epochName, epoch))
+}
+
+// readAhead is how many bytes of a file are read at once.
+const readAhead = 256 << 10
+
+// readKept has do read a kept batch, and returns what was signed. A [Fault] or [verifier.ReadError] is the file's.
+func (d *folder) readKept(epoch, seq uint64, do func(*verifier.Incoming) error) (*onion.SignedManifest, error) {
+	file, err := os.Open(d.path(epoch, seq))
+	if err != nil {
+		return nil, &verifier.ReadError{Err: err}
+	}
+	defer file.Close()
+	b, err := verifier.Receive(d.open, bufio.NewReaderSize(file, readAhead))
+	if err != nil {
+		return nil, err
+	}
+	if m := b.Last(); m.Epoch != epoch || m.Seq != seq {
+		return nil, &verifier.Fault{Name: finding.Foreign, Err: errors.New("not the batch that its name says")}
+	}
+	return b.Signed, do(b)
+}
+
+func (d *folder) keepEnd(signed *onion.SignedEnd, epoch uint64) error {
+	raw, err := signed.Bytes()
+	if err != nil {
+		return err
+	}
+	if err := durable.WriteFile(d.endPath(epoch), raw, 0o600); err != nil {
+		return fmt.Errorf("couldn't keep the end of epoch %d: %w", epoch, err)
+	}
+	return nil
+}
+
+// eraseRecords erases the records of an epoch, with those that were put aside or that a crash left unfinished.
+func (d *folder) eraseRecords(epoch uint64) error {
+	for _, folder := range []string{d.dir, filepath.Join(d.dir, QuarantineFolder)} {
+		records, err := filepath.Glob(filepath.Join(folder, fmt.Sprintf("%06d-*.record*", epoch)))
+		if err != nil {
+			return err
+		}
+		for _, path := range records {
+			if err := os.Remove(path); err != nil {
+				return fmt.Errorf("couldn't erase a record: %w", err)
+			}
+		}
+	}
+	return nil
+}
 
 // QuarantineFolder is where files are put aside that are not what their names say. What is in it is for
 // the operator to look at; nothing is read from it.
@@ -46,29 +124,29 @@ func ParseFileName(name string) (f FileName, ok bool) {
 	return f, err == nil && name == f.String()
 }
 
-// quarantine moves a file into a folder's quarantine, under its own name, or with a number behind it where
+// quarantine moves a file into the folder's quarantine, under its own name, or with a number behind it where
 // there is one of that name.
-func quarantine(folder, path string) error {
-	aside := filepath.Join(folder, QuarantineFolder)
+func (d *folder) quarantine(name string) error {
+	aside := filepath.Join(d.dir, QuarantineFolder)
 	if err := durable.MakeFolder(aside, 0o700); err != nil {
 		return fmt.Errorf("couldn't put a file aside: %w", err)
 	}
-	to := filepath.Join(aside, filepath.Base(path))
+	to := filepath.Join(aside, name)
 	for n := 2; ; n++ {
 		if _, err := os.Lstat(to); errors.Is(err, fs.ErrNotExist) {
 			break
 		}
-		to = filepath.Join(aside, fmt.Sprintf("%s.%d", filepath.Base(path), n))
+		to = filepath.Join(aside, fmt.Sprintf("%s.%d", name, n))
 	}
-	if err := durable.Rename(path, to); err != nil {
+	if err := durable.Rename(filepath.Join(d.dir, name), to); err != nil {
 		return fmt.Errorf("couldn't put a file aside: %w", err)
 	}
 	return nil
 }
 
-// quarantined returns the names of the files in a folder's quarantine.
-func quarantined(folder string) (names []string, err error) {
-	files, err := os.ReadDir(filepath.Join(folder, QuarantineFolder))
+// quarantined returns the names of the files in the folder's quarantine.
+func (d *folder) quarantined() (names []string, err error) {
+	files, err := os.ReadDir(filepath.Join(d.dir, QuarantineFolder))
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return nil, fmt.Errorf("couldn't read what was put aside: %w", err)
 	}
@@ -76,13 +154,4 @@ func quarantined(folder string) (names []string, err error) {
 		names = append(names, file.Name())
 	}
 	return names, nil
-}
-
-// noteQuarantined notes what earlier runs have put aside, until the operator takes it away.
-func (p *Puller) noteQuarantined() error {
-	names, err := quarantined(p.dir)
-	for _, name := range names {
-		p.verifier.Note(finding.Quarantined, name+": put aside earlier")
-	}
-	return err
 }

@@ -6,9 +6,7 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
-	"path/filepath"
 	"slices"
-	"strings"
 
 	"github.com/doona-dp/doona/internal/durable"
 	"github.com/doona-dp/doona/wire/codec"
@@ -22,9 +20,9 @@ var errTwice = errors.New("two manifests of one number")
 // remember returns the witness of a number: it keeps the manifest that the last relay has signed, durably
 // and before the first slot is read, in a file beside where the batch will be. Another one of the same
 // number is errTwice, and is kept beside the first, as evidence.
-func (p *Puller) remember(epoch, seq uint64) handover.Witness {
+func (d *folder) remember(epoch, seq uint64) handover.Witness {
 	return func(signed *onion.SignedManifest) error {
-		path := p.manifestPath(epoch, seq)
+		path := d.manifestPath(epoch, seq)
 		first, err := readSigned(path)
 		switch {
 		case err != nil:
@@ -52,40 +50,7 @@ const (
 )
 
 // manifestPath is where the manifest of a batch is that is not kept, or not yet.
-func (p *Puller) manifestPath(epoch, seq uint64) string { return p.path(epoch, seq) + manifestSuffix }
-
-// twice has the verifier know both manifests of a number: neither batch counts.
-func (p *Puller) twice(epoch, seq uint64) error {
-	path := p.manifestPath(epoch, seq)
-	for _, path := range []string{path, path + secondSuffix} {
-		s, err := readSigned(path)
-		if err != nil {
-			return err
-		}
-		if s == nil {
-			return fmt.Errorf("couldn't read %s: it is gone", path)
-		}
-		if err := p.verifier.Witness(s, epoch, seq, 0); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-// reloadManifest reads a file that holds a manifest, and takes both where it is the second one; other
-// files are left alone.
-func (p *Puller) reloadManifest(name string) error {
-	first, second := strings.CutSuffix(name, secondSuffix)
-	batch, ok := strings.CutSuffix(first, manifestSuffix)
-	if f, known := ParseFileName(batch); ok && known && !f.End && !p.verifier.IsClosed(f.Epoch) {
-		if second {
-			return p.twice(f.Epoch, f.Seq)
-		}
-		_, err := readSigned(filepath.Join(p.dir, name))
-		return err
-	}
-	return nil
-}
+func (d *folder) manifestPath(epoch, seq uint64) string { return d.path(epoch, seq) + manifestSuffix }
 
 // readSigned reads a signed manifest, nil where there is none.
 func readSigned(path string) (*onion.SignedManifest, error) {
@@ -115,8 +80,8 @@ func keepSigned(path string, s *onion.SignedManifest) error {
 }
 
 // forget lets go of the memory of a number whose batch is in the folder: its manifest is in there.
-func (p *Puller) forget(epoch, seq uint64) {
-	path := p.manifestPath(epoch, seq)
+func (d *folder) forget(epoch, seq uint64) {
+	path := d.manifestPath(epoch, seq)
 	if _, err := os.Stat(path + secondSuffix); errors.Is(err, fs.ErrNotExist) {
 		os.Remove(path) // else it stays, and does no harm
 	}
@@ -124,8 +89,8 @@ func (p *Puller) forget(epoch, seq uint64) {
 
 // agrees says what an end of an epoch contradicts of what the same relay has signed before, if anything.
 // Numbers of which nothing is kept say nothing.
-func (p *Puller) agrees(end *onion.End) (why string, err error) {
-	if next, err := p.manifest(end.Epoch, end.Batches); err != nil {
+func (d *folder) agrees(end *onion.End) (why string, err error) {
+	if next, err := d.manifest(end.Epoch, end.Batches); err != nil {
 		return "", err
 	} else if next != nil {
 		return fmt.Sprintf("epoch %d has %d batches by its signed end, and batch %d was signed", end.Epoch, end.Batches,
@@ -133,7 +98,7 @@ func (p *Puller) agrees(end *onion.End) (why string, err error) {
 	}
 	var seen []onion.Manifest // how many there are is its relay's word
 	for seq := range end.Batches {
-		m, err := p.manifest(end.Epoch, seq)
+		m, err := d.manifest(end.Epoch, seq)
 		if err != nil {
 			return "", err
 		}
@@ -149,8 +114,8 @@ func (p *Puller) agrees(end *onion.End) (why string, err error) {
 }
 
 // manifest returns what the last relay has signed for a number, nil where it is not known here.
-func (p *Puller) manifest(epoch, seq uint64) (*onion.Manifest, error) {
-	s, err := p.signed(epoch, seq)
+func (d *folder) manifest(epoch, seq uint64) (*onion.Manifest, error) {
+	s, err := d.signed(epoch, seq)
 	if s == nil || err != nil {
 		return nil, err
 	}
@@ -159,12 +124,12 @@ func (p *Puller) manifest(epoch, seq uint64) (*onion.Manifest, error) {
 }
 
 // signed is manifest with its signature.
-func (p *Puller) signed(epoch, seq uint64) (*onion.SignedManifest, error) {
-	s, err := readSigned(p.manifestPath(epoch, seq))
+func (d *folder) signed(epoch, seq uint64) (*onion.SignedManifest, error) {
+	s, err := readSigned(d.manifestPath(epoch, seq))
 	if s != nil || err != nil {
 		return s, err
 	}
-	file, err := os.Open(p.path(epoch, seq))
+	file, err := os.Open(d.path(epoch, seq))
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, nil
 	}
@@ -172,7 +137,7 @@ func (p *Puller) signed(epoch, seq uint64) (*onion.SignedManifest, error) {
 		return nil, err
 	}
 	defer file.Close()
-	r, err := onion.NewBatchReader(file, onion.MaxManifest(p.open.Task, p.open.VerifierHop()-1))
+	r, err := onion.NewBatchReader(file, onion.MaxManifest(d.open.Task, d.open.VerifierHop()-1))
 	if err != nil {
 		return nil, err
 	}
@@ -180,13 +145,13 @@ func (p *Puller) signed(epoch, seq uint64) (*onion.SignedManifest, error) {
 }
 
 // before returns what is known here of the numbers before one, down to where a batch is missing, damaged, or two.
-func (p *Puller) before(epoch, seq uint64, c *cursor) handover.Before {
+func (d *folder) before(epoch, seq uint64, c *cursor) handover.Before {
 	var had handover.Had
 	for seq > 0 {
 		seq--
 		one, ok := c.had[seq]
 		if !ok {
-			if one = p.hadOf(epoch, seq); one == nil {
+			if one = d.hadOf(epoch, seq); one == nil {
 				break
 			}
 			c.had[seq] = one
@@ -198,11 +163,11 @@ func (p *Puller) before(epoch, seq uint64, c *cursor) handover.Before {
 }
 
 // hadOf is nil where the batch is missing, damaged, or two.
-func (p *Puller) hadOf(epoch, seq uint64) handover.Had {
-	if _, err := os.Stat(p.manifestPath(epoch, seq) + secondSuffix); err == nil {
+func (d *folder) hadOf(epoch, seq uint64) handover.Had {
+	if _, err := os.Stat(d.manifestPath(epoch, seq) + secondSuffix); err == nil {
 		return nil
 	}
-	s, err := p.signed(epoch, seq)
+	s, err := d.signed(epoch, seq)
 	if s == nil || err != nil {
 		return nil
 	}

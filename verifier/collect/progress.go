@@ -4,14 +4,17 @@ import (
 	"errors"
 	"io/fs"
 	"os"
+	"sync"
 	"time"
 
 	"github.com/doona-dp/doona/verifier"
 	"github.com/doona-dp/doona/wire/handover"
+	"github.com/doona-dp/doona/wire/task"
 )
 
-// seen is what a puller remembers for [Progress].
+// seen is what a puller remembers for [Puller.Progress] and [Puller.Failing]. It is safe for concurrent use.
 type seen struct {
+	mu      sync.Mutex // guards the rest
 	contact verifier.Contact
 	at      uint64          // Of the last answer, Unix seconds.
 	ended   map[uint64]bool // By epoch.
@@ -19,13 +22,13 @@ type seen struct {
 	pending int             // Batches not yet confirmed.
 }
 
-// Progress says how far the puller has come. It is safe for concurrent use.
-func (p *Puller) Progress() verifier.Progress {
-	epochs, now := p.open.Epochs, uint64(max(p.Clock().Unix(), 0))
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	out := verifier.Progress{Contact: p.seen.contact, LastContact: p.seen.at, Ended: uint64(len(p.seen.ended)),
-		Late: []uint64{}, Unconfirmed: uint64(p.seen.pending)}
+// progress says how far the puller has come with a task's epochs by now, in Unix seconds. An epoch without its signed
+// end is late from that long after its end on.
+func (s *seen) progress(epochs task.Epochs, now uint64, late time.Duration) verifier.Progress {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	out := verifier.Progress{Contact: s.contact, LastContact: s.at, Ended: uint64(len(s.ended)),
+		Late: []uint64{}, Unconfirmed: uint64(s.pending)}
 	if out.Ended == epochs.Count && out.Unconfirmed == 0 {
 		out.Contact = verifier.ContactOver
 	}
@@ -33,44 +36,49 @@ func (p *Puller) Progress() verifier.Progress {
 		out.Epochs = min((now-epochs.Start)/epochs.Length+1, epochs.Count)
 	}
 	for epoch := range out.Epochs {
-		if end := epochs.End(epoch); !p.seen.ended[epoch] && now >= end && now-end >= uint64(p.Late/time.Second) {
+		if end := epochs.End(epoch); !s.ended[epoch] && now >= end && now-end >= uint64(late/time.Second) {
 			out.Late = append(out.Late, epoch)
 		}
 	}
 	return out
 }
 
-// Failing says whether something could not be written down at the last pull: the disk is full, or broken.
-func (p *Puller) Failing() bool {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	return p.seen.failing
-}
-
 // noteContact takes the outcome of a pull. Who is asked and says that there is nothing yet has answered.
-func (p *Puller) noteContact(err error) {
+func (s *seen) noteContact(err error, clock func() time.Time) {
 	answered := err == nil || handover.Foreign(err) != nil || errors.As(err, new(*handover.Refused)) ||
 		errors.Is(err, handover.ErrNotSealed) || errors.Is(err, handover.ErrEpochComplete) ||
 		errors.Is(err, handover.ErrConfirmed) || errors.Is(err, errEnded) || errors.Is(err, errTwice)
-	p.mu.Lock()
-	defer p.mu.Unlock()
+	s.mu.Lock()
+	defer s.mu.Unlock()
 	if !answered {
-		p.seen.contact = verifier.ContactAway
+		s.contact = verifier.ContactAway
 		return
 	}
-	p.seen.contact, p.seen.at = verifier.ContactThere, uint64(max(p.Clock().Unix(), 0))
+	s.contact, s.at = verifier.ContactThere, uint64(max(clock().Unix(), 0))
 }
 
-func (p *Puller) noteEnded(epoch uint64) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	p.seen.ended[epoch] = true
+func (s *seen) noteEnded(epoch uint64) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.ended[epoch] = true
 }
 
-func (p *Puller) noteDisk(failing bool) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	p.seen.failing = failing
+func (s *seen) noteDisk(failing bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.failing = failing
+}
+
+func (s *seen) isFailing() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.failing
+}
+
+func (s *seen) notePending(batches int) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.pending = batches
 }
 
 // ofDisk says whether an error is one of the file system.
@@ -78,13 +86,19 @@ func ofDisk(err error) bool {
 	return errors.As(err, new(*fs.PathError)) || errors.As(err, new(*os.LinkError))
 }
 
+// Progress says how far the puller has come. It is safe for concurrent use.
+func (p *Puller) Progress() verifier.Progress {
+	return p.seen.progress(p.open.Epochs, uint64(max(p.Clock().Unix(), 0)), p.Late)
+}
+
+// Failing says whether something could not be written down at the last pull: the disk is full, or broken.
+func (p *Puller) Failing() bool { return p.seen.isFailing() }
+
 // notePending counts the batches that are not yet confirmed.
 func (p *Puller) notePending() {
 	n := 0
 	for _, c := range p.cursors {
 		n += len(c.pending)
 	}
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	p.seen.pending = n
+	p.seen.notePending(n)
 }

@@ -4,14 +4,10 @@
 package collect
 
 import (
-	"bufio"
 	"context"
 	"errors"
 	"fmt"
 	"log/slog"
-	"os"
-	"path/filepath"
-	"sync"
 	"time"
 
 	"github.com/doona-dp/doona/internal/durable"
@@ -41,16 +37,15 @@ type Puller struct {
 	verifier *verifier.Verifier
 	open     *taskfile.Open
 	client   *handover.Client
-	dir      string
 	log      *slog.Logger
 	release  func() error       // gives the folder back
 	cursors  map[uint64]*cursor // By epoch.
-	notes    []noted            // Findings that have no record, as they are on the disk.
 
-	relayClock relayClock
-
-	mu   sync.Mutex // guards seen
-	seen seen
+	folder      *folder
+	notes       *notebook
+	checkpoints *checkpoints
+	relayClock  relayClock
+	seen        seen
 }
 
 // cursor is how far an epoch has been pulled.
@@ -80,9 +75,14 @@ func NewPuller(v *verifier.Verifier, client *handover.Client, dir string, log *s
 	if err != nil {
 		return nil, fmt.Errorf("couldn't keep batches in %s: %w", dir, err)
 	}
-	p := &Puller{Clock: time.Now, Late: time.Hour, verifier: v, open: v.Task(), client: client, dir: dir, log: log,
+	open := v.Task()
+	files := &folder{dir, open}
+	notes := &notebook{folder: files, verifier: v}
+	p := &Puller{Clock: time.Now, Late: time.Hour, verifier: v, open: open, client: client, log: log,
 		release: release, cursors: map[uint64]*cursor{},
-		seen: seen{contact: verifier.ContactNone, ended: map[uint64]bool{}}}
+		folder: files, notes: notes, checkpoints: &checkpoints{files, v, notes, log},
+		relayClock: relayClock{open: open, client: client, log: log},
+		seen:       seen{contact: verifier.ContactNone, ended: map[uint64]bool{}}}
 	v.Scratch(dir)
 	if err := p.reload(); err != nil {
 		return nil, errors.Join(err, p.Close())
@@ -94,135 +94,6 @@ func NewPuller(v *verifier.Verifier, client *handover.Client, dir string, log *s
 // Close gives the folder back.
 func (p *Puller) Close() error { return p.release() }
 
-// reload adds the batches of an earlier run. There may be gaps: numbers that were refused, or that were
-// put aside.
-func (p *Puller) reload() error {
-	for epoch := range p.open.Epochs.Count {
-		p.cursors[epoch] = &cursor{kept: map[uint64]bool{}, barren: map[uint64]bool{}, pending: map[uint64][]byte{},
-			had: map[uint64]handover.Had{}}
-	}
-	if err := p.noteQuarantined(); err != nil {
-		return err
-	}
-	if err := p.restore(); err != nil {
-		return err
-	}
-	earlier := len(p.notes)
-	files, err := os.ReadDir(p.dir)
-	if err != nil {
-		return fmt.Errorf("couldn't read the kept batches: %w", err)
-	}
-	for _, file := range files {
-		if err := p.reloadFile(file.Name()); err != nil {
-			return fmt.Errorf("%s: %w", filepath.Join(p.dir, file.Name()), err)
-		}
-	}
-	p.showNotes(earlier)
-	for epoch, c := range p.cursors {
-		if err := p.advance(epoch, c); err != nil {
-			return err
-		}
-	}
-	p.notePending()
-	return nil
-}
-
-// reloadFile takes one kept file, or puts it aside: its fault is the disk's, or of someone who wrote to it,
-// and the relay may have another.
-func (p *Puller) reloadFile(name string) error {
-	var fault, err error
-	f, ok := ParseFileName(name)
-	switch {
-	case !ok:
-		fault = p.reloadManifest(name)
-	case f.End:
-		fault = p.reloadEnd(f.Epoch)
-	default:
-		fault, err = p.reloadBatch(f.Epoch, f.Seq)
-	}
-	if fault == nil {
-		return err
-	}
-	return p.putAside(name, fault)
-}
-
-// putAside moves a damaged file into the quarantine.
-func (p *Puller) putAside(name string, fault error) error {
-	if err := quarantine(p.dir, filepath.Join(p.dir, name)); err != nil {
-		return err
-	}
-	p.log.Warn("put a damaged file aside", "task", p.open.ID.String()[:8], "file", name, "fault", fault)
-	p.verifier.Note(finding.Quarantined, name+": "+fault.Error())
-	return nil
-}
-
-// reloadBatch takes a kept batch, and opens it if nothing is written down of it yet. A fault is the file's; an
-// error is another.
-func (p *Puller) reloadBatch(epoch, seq uint64) (fault, err error) {
-	c := p.cursors[epoch]
-	if c == nil {
-		return fmt.Errorf("the task has no epoch %d", epoch), nil
-	}
-	do := func(b *verifier.Incoming) error { return b.Check() }
-	if !c.written && !c.kept[seq] {
-		do = p.take
-	}
-	signed, err := p.readKept(epoch, seq, func(b *verifier.Incoming) error {
-		c.barren[seq] = b.Last().Destroyed()
-		return do(b)
-	})
-	if fault := new(verifier.Fault); errors.As(err, &fault) {
-		return fault.Err, nil
-	}
-	if unread := new(verifier.ReadError); errors.As(err, &unread) {
-		return fmt.Errorf("couldn't read it: %w", unread.Err), nil
-	}
-	if err != nil {
-		return nil, err
-	}
-	c.kept[seq] = true
-	return nil, c.confirmLater(seq, signed.Manifest, p.path(epoch, seq))
-}
-
-// readKept has do read a kept batch, and returns what was signed. A [Fault] or [verifier.ReadError] is the file's.
-func (p *Puller) readKept(epoch, seq uint64, do func(*verifier.Incoming) error) (*onion.SignedManifest, error) {
-	file, err := os.Open(p.path(epoch, seq))
-	if err != nil {
-		return nil, &verifier.ReadError{Err: err}
-	}
-	defer file.Close()
-	b, err := verifier.Receive(p.open, bufio.NewReaderSize(file, readAhead))
-	if err != nil {
-		return nil, err
-	}
-	if m := b.Last(); m.Epoch != epoch || m.Seq != seq {
-		return nil, &verifier.Fault{Name: finding.Foreign, Err: errors.New("not the batch that its name says")}
-	}
-	return b.Signed, do(b)
-}
-
-// reloadEnd reads the kept end of an epoch.
-func (p *Puller) reloadEnd(epoch uint64) error {
-	raw, err := os.ReadFile(p.endPath(epoch))
-	if err != nil {
-		return fmt.Errorf("couldn't read it: %w", errors.Unwrap(err))
-	}
-	end, err := onion.ParseEnd(raw)
-	if err != nil {
-		return err
-	}
-	open, c := p.open, p.cursors[epoch]
-	if c == nil {
-		return fmt.Errorf("the task has no epoch %d", epoch)
-	}
-	chain, err := end.Check(open.Task, onion.Context{TaskID: open.ID, Epoch: epoch, Hop: open.VerifierHop() - 1})
-	if err != nil {
-		return err
-	}
-	c.end = &chain[len(chain)-1]
-	return p.verifier.End(epoch, c.end.Batches)
-}
-
 // confirmLater has a batch of an earlier run confirmed, as a crash may have come before that: and before its file
 // was on disk, which is waited for.
 func (c *cursor) confirmLater(seq uint64, manifest []byte, file string) error {
@@ -231,14 +102,6 @@ func (c *cursor) confirmLater(seq uint64, manifest []byte, file string) error {
 	}
 	c.pending[seq] = manifest
 	return nil
-}
-
-func (p *Puller) endPath(epoch uint64) string {
-	return filepath.Join(p.dir, fmt.Sprintf(endName, epoch))
-}
-
-func (p *Puller) path(epoch, seq uint64) string {
-	return filepath.Join(p.dir, fmt.Sprintf(fileName, epoch, seq))
 }
 
 // Run pulls every interval until ctx ends.
@@ -261,7 +124,7 @@ func (p *Puller) Run(ctx context.Context, interval time.Duration) error {
 // first epoch that failed; the others have been tried.
 func (p *Puller) Pull(ctx context.Context) error {
 	open := p.open
-	now := p.now(ctx)
+	now := p.relayClock.now(ctx, p.Clock)
 	var failed error
 	disk := false
 	note := func(err error) {
@@ -271,7 +134,7 @@ func (p *Puller) Pull(ctx context.Context) error {
 		}
 	}
 	defer p.notePending()
-	defer func() { p.noteDisk(disk) }()
+	defer func() { p.seen.noteDisk(disk) }()
 	for epoch := range open.Epochs.Count {
 		if open.Epochs.Start+epoch*open.Epochs.Length > now {
 			break
@@ -284,7 +147,7 @@ func (p *Puller) Pull(ctx context.Context) error {
 			note(p.pullEpoch(ctx, epoch, c))
 		}
 		if c.complete && !c.erased && !c.missing {
-			note(p.finish(epoch, c))
+			note(p.checkpoints.finish(epoch, c))
 		}
 		note(p.confirm(ctx, epoch, c))
 	}
@@ -344,7 +207,7 @@ func (p *Puller) pullEpoch(ctx context.Context, epoch uint64, c *cursor) error {
 			continue
 		case errors.Is(err, errEnded):
 			// Anyone on the way can say so, too: nothing is erased for it, and it is asked again.
-			return p.note(finding.Ended, placeOf(epoch, c.next, "epoch %d, from batch %d on", epoch, c.next))
+			return p.notes.note(finding.Ended, placeOf(epoch, c.next, "epoch %d, from batch %d on", epoch, c.next))
 		case errors.Is(err, handover.ErrConfirmed):
 			if past, err := p.passOver(ctx, epoch, c); err != nil || !past {
 				return err
@@ -379,7 +242,7 @@ func (p *Puller) takesNoMore(epoch uint64, c *cursor) (bool, error) {
 	if !onion.Spoilt(c.released, c.spoilt) {
 		return !p.open.HasBatch(c.next), nil
 	}
-	return true, p.note(finding.Spoilt, placeOf(epoch, c.next, "epoch %d, from batch %d on: %d before it were "+
+	return true, p.notes.note(finding.Spoilt, placeOf(epoch, c.next, "epoch %d, from batch %d on: %d before it were "+
 		"destroyed or refused", epoch, c.next, c.spoilt))
 }
 
@@ -387,7 +250,7 @@ func (p *Puller) takesNoMore(epoch uint64, c *cursor) (bool, error) {
 // on the way can say so, and to ask for the next number is to say that this one was here. So it goes on only where
 // the signed end of the epoch tells of the number.
 func (p *Puller) passOver(ctx context.Context, epoch uint64, c *cursor) (bool, error) {
-	if err := p.noteMissing(epoch, c.next); err != nil {
+	if err := p.notes.noteMissing(epoch, c.next); err != nil {
 		return false, err
 	}
 	c.missing = true
@@ -399,29 +262,6 @@ func (p *Puller) passOver(ctx context.Context, epoch uint64, c *cursor) (bool, e
 	return c.end != nil && c.next < c.end.Batches, nil
 }
 
-// mostMissing bounds the findings of batches that are not here, in an epoch: whoever answers can name any number.
-const mostMissing = 100
-
-// noteMissing notes that a batch is not here, or that there are more than mostMissing.
-func (p *Puller) noteMissing(epoch, seq uint64) error {
-	before := 0
-	for _, n := range p.notes {
-		if n.Name == string(finding.Missing) && n.Epoch == epoch {
-			before++
-		}
-	}
-	at := verifier.BatchPlace(epoch, seq)
-	at.Text += " was confirmed before, and is not here"
-	switch {
-	case before == mostMissing:
-		at = placeOf(epoch, seq, "more than %d batches of epoch %d were confirmed before, and are not here",
-			mostMissing, epoch)
-	case before > mostMissing:
-		return nil
-	}
-	return p.note(finding.Missing, at)
-}
-
 // advance passes over the batches that are kept. The epoch is complete when its signed end tells of no
 // further one.
 func (p *Puller) advance(epoch uint64, c *cursor) error {
@@ -431,7 +271,7 @@ func (p *Puller) advance(epoch uint64, c *cursor) error {
 	if c.complete = c.written || c.end != nil && c.next >= c.end.Batches; !c.complete {
 		return nil
 	}
-	p.noteEnded(epoch)
+	p.seen.noteEnded(epoch)
 	return p.verifier.Complete(epoch)
 }
 
@@ -440,7 +280,7 @@ func (p *Puller) advance(epoch uint64, c *cursor) error {
 // signed too, and is not believed.
 func (p *Puller) takeEnd(ctx context.Context, epoch uint64, c *cursor) (done bool, err error) {
 	open := p.open
-	if p.now(ctx) < open.Epochs.End(epoch) {
+	if p.relayClock.now(ctx, p.Clock) < open.Epochs.End(epoch) {
 		return false, nil
 	}
 	signed, chain, err := p.client.End(ctx, open, open.VerifierHop()-1, epoch)
@@ -452,26 +292,26 @@ func (p *Puller) takeEnd(ctx context.Context, epoch uint64, c *cursor) (done boo
 	}
 	end := &chain[len(chain)-1]
 	if end.Batches < c.next {
-		return false, p.note(finding.End, placeOf(epoch, end.Batches, "epoch %d has %d batches by its "+
+		return false, p.notes.note(finding.End, placeOf(epoch, end.Batches, "epoch %d has %d batches by its "+
 			"signed end, and %d were signed", epoch, end.Batches, c.next))
 	}
 	if end.Batches > c.next && !c.missing {
 		return false, nil
 	}
-	if why, err := p.agrees(end); err != nil || why != "" {
+	if why, err := p.folder.agrees(end); err != nil || why != "" {
 		if why != "" {
-			err = p.note(finding.End, verifier.Place{Epoch: epoch, Seq: end.Batches, Text: why})
+			err = p.notes.note(finding.End, verifier.Place{Epoch: epoch, Seq: end.Batches, Text: why})
 		}
 		return false, err
 	}
 	if first := end.Hop + 1 - uint64(len(chain)); first > 0 {
 		at := placeOf(epoch, end.Batches, "epoch %d was given up at hop %d, which had no signed end of the "+
 			"hop before", epoch, first)
-		if err := p.note(finding.End, at); err != nil {
+		if err := p.notes.note(finding.End, at); err != nil {
 			return false, err
 		}
 	}
-	if err := p.keepEnd(signed, epoch); err != nil {
+	if err := p.folder.keepEnd(signed, epoch); err != nil {
 		return false, err
 	}
 	c.end = end
@@ -484,21 +324,10 @@ func (p *Puller) fetchEnd(ctx context.Context, epoch uint64, c *cursor) error {
 	if err != nil {
 		return err
 	}
-	if err := p.keepEnd(signed, epoch); err != nil {
+	if err := p.folder.keepEnd(signed, epoch); err != nil {
 		return err
 	}
 	c.end = &chain[len(chain)-1]
-	return nil
-}
-
-func (p *Puller) keepEnd(signed *onion.SignedEnd, epoch uint64) error {
-	raw, err := signed.Bytes()
-	if err != nil {
-		return err
-	}
-	if err := durable.WriteFile(p.endPath(epoch), raw, 0o600); err != nil {
-		return fmt.Errorf("couldn't keep the end of epoch %d: %w", epoch, err)
-	}
 	return nil
 }
 
@@ -509,10 +338,10 @@ func (p *Puller) pullOne(ctx context.Context, epoch uint64, c *cursor) (fruit bo
 	open, seq := p.open, c.next
 	take := func(b *verifier.Incoming) error {
 		fruit = !b.Last().Destroyed()
-		return p.take(b)
+		return p.checkpoints.take(b)
 	}
 	// It may be here, where there was no room for what is in it.
-	signed, err := p.readKept(epoch, seq, take)
+	signed, err := p.folder.readKept(epoch, seq, take)
 	if fault, unread := new(verifier.Fault), new(verifier.ReadError); err == nil {
 		p.taken(epoch, seq, c, signed)
 		return fruit, nil
@@ -520,30 +349,30 @@ func (p *Puller) pullOne(ctx context.Context, epoch uint64, c *cursor) (fruit bo
 		return false, err
 	}
 	last := open.VerifierHop() - 1
-	file := &keptFile{path: p.path(epoch, seq)}
+	file := &keptFile{path: p.folder.path(epoch, seq)}
 	defer file.abort()
 	_, err = p.client.PullInto(ctx, handover.Request{Open: open, From: last, Epoch: epoch, Seq: seq,
-		Before: p.before(epoch, seq, c), Witness: p.remember(epoch, seq)}, file)
+		Before: p.folder.before(epoch, seq, c), Witness: p.folder.remember(epoch, seq)}, file)
 	if err := file.err; err != nil {
 		return false, fmt.Errorf("couldn't keep batch %d of epoch %d: %w", seq, epoch, err)
 	}
 	if ctx.Err() == nil { // else it is this verifier that ends
-		p.noteContact(err)
+		p.seen.noteContact(err, p.Clock)
 	}
 	if fault := handover.Foreign(err); fault != nil {
-		if err := p.note(finding.Foreign, verifier.BatchPlace(epoch, seq).Because(fault)); err != nil {
+		if err := p.notes.note(finding.Foreign, verifier.BatchPlace(epoch, seq).Because(fault)); err != nil {
 			return false, err
 		}
 		return false, errAgain
 	}
 	if errors.Is(err, errTwice) {
-		return false, p.twice(epoch, seq)
+		return false, p.checkpoints.twice(epoch, seq)
 	}
 	if refused := new(handover.Refused); errors.As(err, &refused) {
-		if err := p.note(refusedName(refused), verifier.BatchPlace(epoch, seq).Because(refused)); err != nil {
+		if err := p.notes.note(refusedName(refused), verifier.BatchPlace(epoch, seq).Because(refused)); err != nil {
 			return false, err
 		}
-		return false, p.witness(refused.Signed, epoch, seq)
+		return false, p.checkpoints.witness(refused.Signed, epoch, seq)
 	}
 	if err != nil {
 		return false, err
@@ -551,7 +380,7 @@ func (p *Puller) pullOne(ctx context.Context, epoch uint64, c *cursor) (fruit bo
 	if err := file.commit(); err != nil {
 		return false, fmt.Errorf("couldn't keep batch %d of epoch %d: %w", seq, epoch, err)
 	}
-	if signed, err = p.readKept(epoch, seq, take); err != nil {
+	if signed, err = p.folder.readKept(epoch, seq, take); err != nil {
 		return false, err
 	}
 	p.taken(epoch, seq, c, signed)
@@ -561,7 +390,7 @@ func (p *Puller) pullOne(ctx context.Context, epoch uint64, c *cursor) (fruit bo
 // taken has a batch confirmed that was added.
 func (p *Puller) taken(epoch, seq uint64, c *cursor, signed *onion.SignedManifest) {
 	c.pending[seq] = signed.Manifest
-	p.forget(epoch, seq)
+	p.folder.forget(epoch, seq)
 }
 
 // refusedName names what is wrong with a batch that its relay signed: as of a file, where there is such a name.
@@ -596,9 +425,4 @@ func (k *keptFile) abort() {
 	if k.file != nil {
 		k.file.Abort()
 	}
-}
-
-// placeOf is a place of a batch with words of its own.
-func placeOf(epoch, seq uint64, format string, args ...any) verifier.Place {
-	return verifier.Place{Epoch: epoch, Seq: seq, Text: fmt.Sprintf(format, args...)}
 }

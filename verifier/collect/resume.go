@@ -1,59 +1,75 @@
 package collect
 
 import (
-	"bufio"
-	"crypto/sha256"
 	"errors"
 	"fmt"
 	"io/fs"
 	"os"
 	"path/filepath"
-	"slices"
+	"strings"
 
 	"github.com/doona-dp/doona/verifier"
 	"github.com/doona-dp/doona/verifier/finding"
 	"github.com/doona-dp/doona/wire/codec"
-	"github.com/doona-dp/doona/wire/keyfile"
+	"github.com/doona-dp/doona/wire/handover"
 	"github.com/doona-dp/doona/wire/onion"
-	"github.com/doona-dp/doona/wire/task"
 )
 
-// The names of checkpoints, beside those of batches.
-const (
-	recordName = "%06d-%06d-%016x.record" // The last part is the beginning of the version.
-	recordExt  = ".record"
-	epochName  = "%06d.epoch"
-	notesName  = "findings"
-)
-
-func recordFile(r *verifier.Record, hash verifier.Version) string {
-	return fmt.Sprintf(recordName, r.Epoch, r.Seq, hash[:8])
-}
-
-func (p *Puller) epochPath(epoch uint64) string {
-	return filepath.Join(p.dir, fmt.Sprintf(epochName, epoch))
+// reload adds the batches of an earlier run. There may be gaps: numbers that were refused, or that were
+// put aside.
+func (p *Puller) reload() error {
+	for epoch := range p.open.Epochs.Count {
+		p.cursors[epoch] = &cursor{kept: map[uint64]bool{}, barren: map[uint64]bool{}, pending: map[uint64][]byte{},
+			had: map[uint64]handover.Had{}}
+	}
+	if err := p.noteQuarantined(); err != nil {
+		return err
+	}
+	if err := p.restore(); err != nil {
+		return err
+	}
+	earlier := len(p.notes.noted)
+	files, err := os.ReadDir(p.folder.dir)
+	if err != nil {
+		return fmt.Errorf("couldn't read the kept batches: %w", err)
+	}
+	for _, file := range files {
+		if err := p.reloadFile(file.Name()); err != nil {
+			return fmt.Errorf("%s: %w", filepath.Join(p.folder.dir, file.Name()), err)
+		}
+	}
+	p.notes.show(earlier, p.cursors)
+	for epoch, c := range p.cursors {
+		if err := p.advance(epoch, c); err != nil {
+			return err
+		}
+	}
+	p.notePending()
+	return nil
 }
 
 // restore takes what an earlier run has written down, so that no batch is opened again. A damaged file is put
 // aside; what it was made from may still be here.
 func (p *Puller) restore() error {
-	if err := p.restoreNotes(); err != nil {
-		return err
+	if err := p.notes.read(); err != nil {
+		if err := p.putAsideDamaged(notesName, err); err != nil {
+			return err
+		}
 	}
 	for epoch, c := range p.cursors {
-		raw, err := readChecked(p.epochPath(epoch))
+		raw, err := readChecked(p.folder.epochPath(epoch))
 		if err == nil {
 			err = p.verifier.RestoreEpoch(epoch, raw)
 		}
 		if err == nil {
 			c.written = true
 		} else if !errors.Is(err, os.ErrNotExist) {
-			if err := p.putAsideDamaged(filepath.Base(p.epochPath(epoch)), err); err != nil {
+			if err := p.putAsideDamaged(filepath.Base(p.folder.epochPath(epoch)), err); err != nil {
 				return err
 			}
 		}
 	}
-	files, err := os.ReadDir(p.dir)
+	files, err := os.ReadDir(p.folder.dir)
 	if err != nil {
 		return fmt.Errorf("couldn't read the checkpoints: %w", err)
 	}
@@ -72,18 +88,8 @@ func (p *Puller) restore() error {
 	return nil
 }
 
-// putAsideDamaged puts a checkpoint aside that cannot be taken, or returns the error where that is not the file's
-// fault: it cannot be opened now, or the disk has no room for what is in it.
-func (p *Puller) putAsideDamaged(name string, fault error) error {
-	file := new(fs.PathError)
-	if errors.Is(fault, verifier.ErrScratch) || errors.As(fault, &file) && file.Op == "open" {
-		return fmt.Errorf("couldn't take %s: %w", name, fault)
-	}
-	return p.putAside(name, fault)
-}
-
 func (p *Puller) restoreRecord(name string) error {
-	r, signed, err := p.readRecord(name)
+	r, signed, err := p.checkpoints.readRecord(name)
 	if err != nil {
 		return err
 	}
@@ -96,193 +102,118 @@ func (p *Puller) restoreRecord(name string) error {
 	}
 	c := p.cursors[r.Epoch]
 	c.kept[r.Seq], c.barren[r.Seq] = true, m.Destroyed()
-	return c.confirmLater(r.Seq, signed.Manifest, filepath.Join(p.dir, name))
+	return c.confirmLater(r.Seq, signed.Manifest, filepath.Join(p.folder.dir, name))
 }
 
-// readRecord reads a record that an earlier run wrote down, and says what was signed. An error leaves no slots.
-func (p *Puller) readRecord(name string) (r *verifier.Record, signed *onion.SignedManifest, err error) {
-	file, err := openChecked(filepath.Join(p.dir, name))
-	if err != nil {
-		return nil, nil, err
+// reloadFile takes one kept file, or puts it aside: its fault is the disk's, or of someone who wrote to it,
+// and the relay may have another.
+func (p *Puller) reloadFile(name string) error {
+	var fault, err error
+	f, ok := ParseFileName(name)
+	switch {
+	case !ok:
+		fault = p.reloadManifest(name)
+	case f.End:
+		fault = p.reloadEnd(f.Epoch)
+	default:
+		fault, err = p.reloadBatch(f.Epoch, f.Seq)
 	}
-	defer file.Close()
-	if r, err = p.verifier.ReadRecord(bufio.NewReaderSize(file, readAhead)); errors.Is(err, verifier.ErrScratch) {
-		return nil, nil, err
-	}
-	if damaged := file.check(); damaged != nil {
-		err = damaged
-	}
-	if err == nil {
-		signed, err = onion.ParseSigned(r.Signed)
-	}
-	if err == nil && name != recordFile(r, sha256.Sum256(signed.Manifest)) {
-		err = errors.New("not the record that its name says")
-	}
-	if err != nil && r != nil {
-		r.Free()
-	}
-	return r, signed, err
-}
-
-// take opens a batch that is kept, and writes down what it holds before it counts.
-func (p *Puller) take(b *verifier.Incoming) error {
-	epoch, seq := b.Last().Epoch, b.Last().Seq
-	p.log.Info("opening", "task", p.open.ID.String()[:8], "epoch", epoch, "batch", seq)
-	r, err := p.verifier.OpenIncoming(b)
-	if errors.Is(err, keyfile.ErrErased) { // and what was written down before is lost
-		if err := p.note(finding.Erased, verifier.BatchPlace(epoch, seq)); err != nil {
-			return err
-		}
-		return p.witness(b.Signed, epoch, seq)
-	}
-	if err != nil {
+	if fault == nil {
 		return err
 	}
-	return p.write(r)
+	return p.putAside(name, fault)
 }
 
-// witness keeps what the last relay signed for a number without a batch that counts.
-func (p *Puller) witness(signed *onion.SignedManifest, epoch, seq uint64) error {
-	r, err := p.verifier.SignedRecord(signed, epoch, seq)
+// reloadBatch takes a kept batch, and opens it if nothing is written down of it yet. A fault is the file's; an
+// error is another.
+func (p *Puller) reloadBatch(epoch, seq uint64) (fault, err error) {
+	c := p.cursors[epoch]
+	if c == nil {
+		return fmt.Errorf("the task has no epoch %d", epoch), nil
+	}
+	do := func(b *verifier.Incoming) error { return b.Check() }
+	if !c.written && !c.kept[seq] {
+		do = p.checkpoints.take
+	}
+	signed, err := p.folder.readKept(epoch, seq, func(b *verifier.Incoming) error {
+		c.barren[seq] = b.Last().Destroyed()
+		return do(b)
+	})
+	if fault := new(verifier.Fault); errors.As(err, &fault) {
+		return fault.Err, nil
+	}
+	if unread := new(verifier.ReadError); errors.As(err, &unread) {
+		return fmt.Errorf("couldn't read it: %w", unread.Err), nil
+	}
 	if err != nil {
-		return err
+		return nil, err
 	}
-	return p.write(r)
+	c.kept[seq] = true
+	return nil, c.confirmLater(seq, signed.Manifest, p.folder.path(epoch, seq))
 }
 
-// write adds a record once it is on the disk.
-func (p *Puller) write(r *verifier.Record) error {
-	hash, err := r.Hash(p.open)
-	if err == nil {
-		err = streamChecked(filepath.Join(p.dir, recordFile(r, hash)), r.Write)
-	}
+// reloadEnd reads the kept end of an epoch.
+func (p *Puller) reloadEnd(epoch uint64) error {
+	raw, err := os.ReadFile(p.folder.endPath(epoch))
 	if err != nil {
-		r.Free()
-		return err
+		return fmt.Errorf("couldn't read it: %w", errors.Unwrap(err))
 	}
-	return p.verifier.AddRecord(r)
-}
-
-// finish writes down what an epoch adds up to whose signed end is here, and then erases what led to it: its
-// records, which hold single messages, and its key. A step that fails is tried again at the next pull. Where a
-// batch is missing that was here, nothing is erased: the folder may be the wrong one, or come back.
-func (p *Puller) finish(epoch uint64, c *cursor) error {
-	if err := p.verifier.Complete(epoch); err != nil {
-		return err
-	}
-	if !c.written {
-		raw, err := p.verifier.EpochBytes(epoch)
-		if err != nil {
-			return err
-		}
-		if err := writeChecked(p.epochPath(epoch), raw); err != nil {
-			return err
-		}
-		c.written = true
-	}
-	if c.erased {
-		return nil
-	}
-	for _, folder := range []string{p.dir, filepath.Join(p.dir, QuarantineFolder)} {
-		// With those that a crash left unfinished.
-		records, err := filepath.Glob(filepath.Join(folder, fmt.Sprintf("%06d-*.record*", epoch)))
-		if err != nil {
-			return err
-		}
-		for _, path := range records {
-			if err := os.Remove(path); err != nil {
-				return fmt.Errorf("couldn't erase a record: %w", err)
-			}
-		}
-	}
-	erased, err := p.verifier.EraseKey(epoch)
+	end, err := onion.ParseEnd(raw)
 	if err != nil {
 		return err
 	}
-	if erased {
-		p.log.Info("erased", "task", p.open.ID.String()[:8], "epoch", epoch)
+	open, c := p.open, p.cursors[epoch]
+	if c == nil {
+		return fmt.Errorf("the task has no epoch %d", epoch)
 	}
-	c.erased = true
+	chain, err := end.Check(open.Task, onion.Context{TaskID: open.ID, Epoch: epoch, Hop: open.VerifierHop() - 1})
+	if err != nil {
+		return err
+	}
+	c.end = &chain[len(chain)-1]
+	return p.verifier.End(epoch, c.end.Batches)
+}
+
+// reloadManifest reads a file that holds a manifest, and takes both where it is the second one; other
+// files are left alone.
+func (p *Puller) reloadManifest(name string) error {
+	first, second := strings.CutSuffix(name, secondSuffix)
+	batch, ok := strings.CutSuffix(first, manifestSuffix)
+	if f, known := ParseFileName(batch); ok && known && !f.End && !p.verifier.IsClosed(f.Epoch) {
+		if second {
+			return p.checkpoints.twice(f.Epoch, f.Seq)
+		}
+		_, err := readSigned(filepath.Join(p.folder.dir, name))
+		return err
+	}
 	return nil
 }
 
-// note keeps a finding that has no record, durably. The same one counts once, over all runs. Of a name and an epoch
-// there are two: the first, and the last with the count of all behind the first, so that no relay fills the folder.
-// Batches that are missing are listed each, as they may come back: [mostMissing].
-func (p *Puller) note(name finding.Name, at verifier.Place) error {
-	all, before := slices.Clone(p.notes), []*noted{}
-	for i := range all {
-		n := &all[i]
-		if n.Name == string(name) && n.Text == at.Text {
-			return nil
-		}
-		if n.Name == string(name) && n.Epoch == at.Epoch {
-			before = append(before, n)
-		}
+// noteQuarantined notes what earlier runs have put aside, until the operator takes it away.
+func (p *Puller) noteQuarantined() error {
+	names, err := p.folder.quarantined()
+	for _, name := range names {
+		p.verifier.Note(finding.Quarantined, name+": put aside earlier")
 	}
-	if len(before) < 2 || name == finding.Missing {
-		all = append(all, noted{string(name), 1, at.Epoch, at.Seq, at.Text})
-	} else if last := before[len(before)-1]; at.Seq > last.Seq {
-		*last = noted{last.Name, last.Count + 1, at.Epoch, at.Seq, at.Text}
-	} else {
-		return nil
-	}
-	raw, err := codec.Marshal(&notes{notesLabel, task.Version, p.open.ID[:], all})
-	if err != nil {
+	return err
+}
+
+// putAside moves a damaged file into the quarantine.
+func (p *Puller) putAside(name string, fault error) error {
+	if err := p.folder.quarantine(name); err != nil {
 		return err
 	}
-	if err := writeChecked(filepath.Join(p.dir, notesName), raw); err != nil {
-		return err
-	}
-	p.notes = all
-	p.verifier.NoteAt(name, 1, at)
+	p.log.Warn("put a damaged file aside", "task", p.open.ID.String()[:8], "file", name, "fault", fault)
+	p.verifier.Note(finding.Quarantined, name+": "+fault.Error())
 	return nil
 }
 
-func (p *Puller) restoreNotes() error {
-	raw, err := readChecked(filepath.Join(p.dir, notesName))
-	if errors.Is(err, os.ErrNotExist) {
-		return nil
+// putAsideDamaged puts a checkpoint aside that cannot be taken, or returns the error where that is not the file's
+// fault: it cannot be opened now, or the disk has no room for what is in it.
+func (p *Puller) putAsideDamaged(name string, fault error) error {
+	file := new(fs.PathError)
+	if errors.Is(fault, verifier.ErrScratch) || errors.As(fault, &file) && file.Op == "open" {
+		return fmt.Errorf("couldn't take %s: %w", name, fault)
 	}
-	var kept notes
-	if err == nil {
-		err = codec.Unmarshal(raw, &kept)
-	}
-	if err == nil && (kept.Label != notesLabel || kept.Version != task.Version ||
-		string(kept.TaskID) != string(p.open.ID[:])) {
-		err = errors.New("not the findings of this task")
-	}
-	if err != nil {
-		return p.putAsideDamaged(notesName, err)
-	}
-	p.notes = kept.Noted
-	return nil
-}
-
-// showNotes adds the first notes, those of earlier runs, to the findings. A batch that was missing and is
-// here again is forgotten.
-func (p *Puller) showNotes(earlier int) {
-	var left []noted
-	for i, n := range p.notes {
-		if c := p.cursors[n.Epoch]; c != nil && n.Name == string(finding.Missing) && c.kept[n.Seq] {
-			continue
-		}
-		left = append(left, n)
-		if i < earlier {
-			p.verifier.NoteAt(finding.Name(n.Name), n.Count, verifier.Place{Epoch: n.Epoch, Seq: n.Seq, Text: n.Text})
-		}
-	}
-	p.notes = left // they are written with the next one
-}
-
-// readAhead is how many bytes of a file are read at once.
-const readAhead = 256 << 10
-
-// noted is a finding about what has no record, as it is kept. Where it has no place, Epoch and Seq are the largest
-// numbers.
-type noted struct {
-	Name       string
-	Count      uint64
-	Epoch, Seq uint64
-	Text       string
+	return p.putAside(name, fault)
 }

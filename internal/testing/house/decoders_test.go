@@ -60,6 +60,7 @@ var decoders = map[string][2]string{
 	"verifier/collect/manifests.go":   {own, "records"},
 	"verifier/state.go":               {own, "states of a verifier that is trusted"},
 	"verifier/collect/resume.go":      {own, "the data folder"},
+	"verifier/collect/notes.go":       {own, "the data folder"},
 	"verifier/closed.go":              {own, "the data folder"},
 	"verifier/verifier.go":            {own, "records of a verifier that is trusted"},
 	"verifier/recorder.go":            {own, "records of a verifier that is trusted"},

@@ -1,0 +1,139 @@
+package collect
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+
+	"github.com/doona-dp/doona/verifier"
+	"github.com/doona-dp/doona/verifier/finding"
+	"github.com/doona-dp/doona/wire/codec"
+	"github.com/doona-dp/doona/wire/task"
+)
+
+// notebook keeps the findings of a puller that have no record: in the folder, and with the verifier.
+type notebook struct {
+	folder   *folder
+	verifier *verifier.Verifier
+	noted    []noted // As they are on the disk.
+}
+
+// notesLabel opens the file of findings.
+const notesLabel = "doona-findings"
+
+// notes are findings that have no record.
+type notes struct {
+	Label   string
+	Version uint64
+	TaskID  []byte
+	Noted   []noted
+}
+
+// noted is a finding about what has no record, as it is kept. Where it has no place, Epoch and Seq are the largest
+// numbers.
+type noted struct {
+	Name       string
+	Count      uint64
+	Epoch, Seq uint64
+	Text       string
+}
+
+// read takes what an earlier run wrote down, if it did.
+func (b *notebook) read() error {
+	raw, err := readChecked(filepath.Join(b.folder.dir, notesName))
+	if errors.Is(err, os.ErrNotExist) {
+		return nil
+	}
+	var kept notes
+	if err == nil {
+		err = codec.Unmarshal(raw, &kept)
+	}
+	if err == nil && (kept.Label != notesLabel || kept.Version != task.Version ||
+		string(kept.TaskID) != string(b.folder.open.ID[:])) {
+		err = errors.New("not the findings of this task")
+	}
+	if err != nil {
+		return err
+	}
+	b.noted = kept.Noted
+	return nil
+}
+
+// show adds the first notes, those of earlier runs, to the findings. A batch that was missing and is
+// here again is forgotten.
+func (b *notebook) show(earlier int, cursors map[uint64]*cursor) {
+	var left []noted
+	for i, n := range b.noted {
+		if c := cursors[n.Epoch]; c != nil && n.Name == string(finding.Missing) && c.kept[n.Seq] {
+			continue
+		}
+		left = append(left, n)
+		if i < earlier {
+			b.verifier.NoteAt(finding.Name(n.Name), n.Count, verifier.Place{Epoch: n.Epoch, Seq: n.Seq, Text: n.Text})
+		}
+	}
+	b.noted = left // they are written with the next one
+}
+
+// note keeps a finding that has no record, durably. The same one counts once, over all runs. Of a name and an epoch
+// there are two: the first, and the last with the count of all behind the first, so that no relay fills the folder.
+// Batches that are missing are listed each, as they may come back: [mostMissing].
+func (b *notebook) note(name finding.Name, at verifier.Place) error {
+	all, before := slices.Clone(b.noted), []*noted{}
+	for i := range all {
+		n := &all[i]
+		if n.Name == string(name) && n.Text == at.Text {
+			return nil
+		}
+		if n.Name == string(name) && n.Epoch == at.Epoch {
+			before = append(before, n)
+		}
+	}
+	if len(before) < 2 || name == finding.Missing {
+		all = append(all, noted{string(name), 1, at.Epoch, at.Seq, at.Text})
+	} else if last := before[len(before)-1]; at.Seq > last.Seq {
+		*last = noted{last.Name, last.Count + 1, at.Epoch, at.Seq, at.Text}
+	} else {
+		return nil
+	}
+	raw, err := codec.Marshal(&notes{notesLabel, task.Version, b.folder.open.ID[:], all})
+	if err != nil {
+		return err
+	}
+	if err := writeChecked(filepath.Join(b.folder.dir, notesName), raw); err != nil {
+		return err
+	}
+	b.noted = all
+	b.verifier.NoteAt(name, 1, at)
+	return nil
+}
+
+// mostMissing bounds the findings of batches that are not here, in an epoch: whoever answers can name any number.
+const mostMissing = 100
+
+// noteMissing notes that a batch is not here, or that there are more than mostMissing.
+func (b *notebook) noteMissing(epoch, seq uint64) error {
+	before := 0
+	for _, n := range b.noted {
+		if n.Name == string(finding.Missing) && n.Epoch == epoch {
+			before++
+		}
+	}
+	at := verifier.BatchPlace(epoch, seq)
+	at.Text += " was confirmed before, and is not here"
+	switch {
+	case before == mostMissing:
+		at = placeOf(epoch, seq, "more than %d batches of epoch %d were confirmed before, and are not here",
+			mostMissing, epoch)
+	case before > mostMissing:
+		return nil
+	}
+	return b.note(finding.Missing, at)
+}
+
+// placeOf is a place of a batch with words of its own.
+func placeOf(epoch, seq uint64, format string, args ...any) verifier.Place {
+	return verifier.Place{Epoch: epoch, Seq: seq, Text: fmt.Sprintf(format, args...)}
+}
