@@ -51,6 +51,9 @@ type engine interface {
 	// alone says whether one process at a time uses the store.
 	alone() bool
 
+	// lockProcesses has one process at a time decide on all, until its transaction ends.
+	lockProcesses(t *transaction) error
+
 	// scrub is that of [Store].
 	scrub(ctx context.Context, write *sql.DB) error
 }

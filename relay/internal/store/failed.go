@@ -4,9 +4,6 @@ import (
 	"database/sql/driver"
 	"errors"
 	"syscall"
-
-	"github.com/jackc/pgx/v5/pgconn"
-	lite "modernc.org/sqlite"
 )
 
 // Failed says whether an error is of what the store is kept on, and not of what it was asked: a disk that is full or
@@ -17,6 +14,5 @@ func Failed(err error) bool {
 			return true
 		}
 	}
-	return errors.As(err, new(*lite.Error)) || errors.As(err, new(*pgconn.PgError)) ||
-		errors.As(err, new(*pgconn.ConnectError))
+	return isSQLiteError(err) || isPostgresError(err)
 }

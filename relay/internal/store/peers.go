@@ -53,7 +53,7 @@ func latest(peers []peer) (at uint64) {
 
 // peers lists the processes, for one that decides at a time.
 func (t memberTx) peers() ([]peer, error) {
-	if _, err := t.exec(`SELECT pg_advisory_xact_lock($1)`, int64(peersLock)); err != nil {
+	if err := t.engine.lockProcesses(t.transaction); err != nil {
 		return nil, err
 	}
 	const list = `SELECT file, looked, begun, standing FROM processes ORDER BY file`
@@ -61,10 +61,6 @@ func (t memberTx) peers() ([]peer, error) {
 		return p, rows.Scan(&p.file, &p.looked, &p.begun, &p.standing)
 	})
 }
-
-// peersLock is the number of the advisory lock under which processes are listed and fenced: rows do not do, as there
-// is none of the first process.
-const peersLock = migrationLock + 1
 
 // enlist stores a process's row.
 func (t memberTx) enlist(p peer) error {

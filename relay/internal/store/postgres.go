@@ -180,9 +180,120 @@ func (postgres) history(ctx context.Context, q querier) (out string, err error) 
 	return out, nil
 }
 
+// isPostgresError says whether an error is of the server, or that it is away.
+func isPostgresError(err error) bool {
+	return errors.As(err, new(*pgconn.PgError)) || errors.As(err, new(*pgconn.ConnectError))
+}
+
+// processesLock is the number of the advisory lock under which processes are listed and fenced: rows do not do, as
+// there is none of the first process.
+const processesLock = migrationLock + 1
+
+func (postgres) lockProcesses(t *transaction) error {
+	_, err := t.exec(`SELECT pg_advisory_xact_lock($1)`, int64(processesLock))
+	return err
+}
+
 // alone is false: several processes may share a database, each with a copy of the key files.
 func (postgres) alone() bool { return false }
 
 // scrub does nothing: what the server keeps of deleted rows is encrypted or hashed under keys that
 // are destroyed.
 func (postgres) scrub(context.Context, *sql.DB) error { return nil }
+
+// pipeline is the session of a PostgreSQL server. What was put waits here; BEGIN is the first of it, and COMMIT the
+// last.
+type pipeline struct {
+	ctx   context.Context
+	conn  *sql.Conn
+	batch *pgx.Batch
+	begun bool // the server has been sent something
+	err   error
+	tag   string
+}
+
+func newPipeline(ctx context.Context, db *sql.DB) (*pipeline, error) {
+	conn, err := db.Conn(ctx)
+	if err != nil {
+		return nil, err
+	}
+	p := &pipeline{ctx: ctx, conn: conn, batch: &pgx.Batch{}}
+	return p, p.put("BEGIN")
+}
+
+func (p *pipeline) put(query string, args ...any) error {
+	p.batch.Queue(query, args...).Exec(func(tag pgconn.CommandTag) error {
+		p.tag = tag.String()
+		return nil
+	})
+	return nil
+}
+
+func (p *pipeline) ask(asks ...ask) error {
+	for _, a := range asks {
+		p.batch.Queue(a.query, a.args...).Query(func(rows pgx.Rows) error {
+			for rows.Next() {
+				if err := a.scan(rows); err != nil {
+					return err
+				}
+			}
+			return rows.Err()
+		})
+	}
+	return p.flush()
+}
+
+// flush, once it has failed, fails for ever: what was put may not have been sent, BEGIN among it, and whatever followed
+// would be a transaction of its own.
+func (p *pipeline) flush() error {
+	if p.err != nil || p.batch.Len() == 0 {
+		return p.err
+	}
+	batch := p.batch
+	p.batch, p.begun = &pgx.Batch{}, true
+	p.err = p.conn.Raw(func(driver any) error {
+		return driver.(*stdlib.Conn).Conn().SendBatch(p.ctx, batch).Close()
+	})
+	return p.err
+}
+
+func (p *pipeline) ExecContext(ctx context.Context, query string, args ...any) (sql.Result, error) {
+	if err := p.flush(); err != nil {
+		return nil, err
+	}
+	return p.conn.ExecContext(ctx, query, args...)
+}
+
+func (p *pipeline) QueryContext(ctx context.Context, query string, args ...any) (*sql.Rows, error) {
+	if err := p.flush(); err != nil {
+		return nil, err
+	}
+	return p.conn.QueryContext(ctx, query, args...)
+}
+
+// QueryRowContext is called after flush.
+func (p *pipeline) QueryRowContext(ctx context.Context, query string, args ...any) *sql.Row {
+	return p.conn.QueryRowContext(ctx, query, args...)
+}
+
+// Commit is an error where the server has undone all instead.
+func (p *pipeline) Commit() error {
+	err := errors.Join(p.put("COMMIT"), p.flush())
+	if err == nil && p.tag != "COMMIT" {
+		err = fmt.Errorf("the server answered %q", p.tag)
+	}
+	if err != nil {
+		return errors.Join(err, p.Rollback())
+	}
+	return p.conn.Close()
+}
+
+// Rollback gives the connection back. One on which it fails is not used again: its transaction has not ended.
+func (p *pipeline) Rollback() error {
+	if p.begun {
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(p.ctx), 5*time.Second)
+		defer cancel()
+		p.conn.ExecContext(ctx, "ROLLBACK")
+	}
+	return p.conn.Close()
+}

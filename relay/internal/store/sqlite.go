@@ -8,9 +8,11 @@ import (
 	"io/fs"
 	"net/url"
 	"os"
+	"slices"
 	"strings"
+	"sync"
 
-	_ "modernc.org/sqlite" // registers the driver "sqlite"
+	lite "modernc.org/sqlite" // registers the driver "sqlite"
 
 	"github.com/doona-dp/doona/internal/service"
 )
@@ -161,6 +163,12 @@ func (s sqlite) begin(ctx context.Context, write *sql.DB) (session, context.Cont
 // history is none: a file has no server.
 func (sqlite) history(context.Context, querier) (string, error) { return "", nil }
 
+// isSQLiteError says whether an error is SQLite's own.
+func isSQLiteError(err error) bool { return errors.As(err, new(*lite.Error)) }
+
+// lockProcesses does nothing: there is one.
+func (sqlite) lockProcesses(*transaction) error { return nil }
+
 // alone is true: one process at a time writes the file.
 func (sqlite) alone() bool { return true }
 
@@ -184,3 +192,86 @@ func (sqlite) scrub(ctx context.Context, write *sql.DB) error {
 // begins to fill before it is copied into the file, the largest transaction that deletes (a merged run, with the zeros
 // that replace it and the pages that lead to it), and what either leaves behind.
 func EraseRoom() int64 { return logSize + int64(mergeRoom) + 4<<20 }
+
+// stepwise is the session of an engine in this process.
+type stepwise struct {
+	*sql.Tx
+	ctx  context.Context
+	kept *statements
+}
+
+func (s stepwise) put(query string, args ...any) (err error) {
+	if stmt := s.kept.find(query); stmt != nil {
+		_, err = s.StmtContext(s.ctx, stmt).ExecContext(s.ctx, args...)
+	} else {
+		_, err = s.ExecContext(s.ctx, query, args...)
+	}
+	return err
+}
+
+func (s stepwise) ask(asks ...ask) error {
+	for _, a := range asks {
+		if err := s.run(a); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (s stepwise) run(a ask) (err error) {
+	var rows *sql.Rows
+	if stmt := s.kept.find(a.query); stmt != nil {
+		rows, err = s.StmtContext(s.ctx, stmt).QueryContext(s.ctx, a.args...)
+	} else {
+		rows, err = s.QueryContext(s.ctx, a.query, a.args...)
+	}
+	if err != nil {
+		return err
+	}
+	defer rows.Close()
+	for rows.Next() {
+		if err := a.scan(rows); err != nil {
+			return err
+		}
+	}
+	return rows.Err()
+}
+
+func (stepwise) flush() error { return nil }
+
+// statements are those that transactions put and ask, prepared once: to parse one takes longer than to run it on a few
+// rows.
+type statements struct {
+	mu       sync.Mutex // guards the rest
+	prepared map[string]*sql.Stmt
+	wanted   []string // what was looked for and not found
+}
+
+// prepare prepares what is wanted. The caller has no transaction, which would have the connection.
+func (s *statements) prepare(ctx context.Context, db *sql.DB) error {
+	s.mu.Lock()
+	wanted := s.wanted
+	s.wanted = nil
+	s.mu.Unlock()
+	for _, query := range wanted {
+		stmt, err := db.PrepareContext(ctx, query)
+		if err != nil {
+			return fmt.Errorf("couldn't prepare a statement: %w", err)
+		}
+		s.mu.Lock()
+		s.prepared[query] = stmt
+		s.mu.Unlock()
+	}
+	return nil
+}
+
+// find returns nil for a statement that is looked for for the first time.
+func (s *statements) find(query string) *sql.Stmt {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	stmt := s.prepared[query]
+	if stmt == nil && !slices.Contains(s.wanted, query) {
+		s.wanted = append(s.wanted, query)
+	}
+	return stmt
+}
