@@ -27,15 +27,23 @@ type batchDraft struct {
 	source      *onion.SignedManifest
 }
 
+// sealStore keeps the batches that are made of reports.
+type sealStore interface {
+	Seal(ctx context.Context, b store.BatchID, build store.SealFunc) error
+	SealWithheld(ctx context.Context, b store.BatchID, build store.SealFunc) error
+}
+
 // batchMaker makes this relay's batches: it permutes, signs and withholds them.
 type batchMaker struct {
-	store interface {
-		Seal(ctx context.Context, b store.BatchID, build store.SealFunc) error
-		SealWithheld(ctx context.Context, b store.BatchID, build store.SealFunc) error
-	}
+	store   sealStore
+	memory  int // bytes of slots that are permuted without a file
 	monitor *monitor.Monitor
 	scratch string // the folder for what memory does not hold
-	memory  int    // bytes of slots that are permuted without a file
+}
+
+// newMaker returns a maker that permutes large batches in a folder. Who calls it gives it its store.
+func newMaker(monitor *monitor.Monitor, scratch string) *batchMaker {
+	return &batchMaker{monitor: monitor, scratch: scratch, memory: spill.Memory}
 }
 
 // signBatch signs what a writer has been given.
@@ -227,14 +235,24 @@ func openOne(opener *onion.Opener, key *store.EpochKey, lane int, sealed []byte)
 	return o, nil
 }
 
-// withholds says whether an open batch, as it is, will be destroyed: that takes no room, and makes some.
-func withholds(s *tasks.Hosted, b store.OpenBatch) bool {
+// Withholds says whether an open batch, as it is, will be destroyed: that takes no room, and makes some.
+func Withholds(s *tasks.Hosted, b store.OpenBatch) bool {
 	in := slices.Repeat([]uint64{b.Submissions * s.Slots.PerLane}, int(s.Slots.Lanes))
 	return onion.CheckCounts(s.Task, b.Submissions, in) != nil
 }
 
-// seal permutes an open batch and signs it. One with fewer than n submissions is destroyed: its
-// manifest says how many there were, and nothing leaves. do is the store's Seal or SealWithheld.
+// Seal permutes an open batch and signs it. One with fewer than n submissions is destroyed: its
+// manifest says how many there were, and nothing leaves.
+func (bm *batchMaker) Seal(ctx context.Context, b tasks.BatchRef) error {
+	return bm.seal(ctx, b, bm.store.Seal)
+}
+
+// SealWithheld is Seal of a batch that will be destroyed: see [Withholds].
+func (bm *batchMaker) SealWithheld(ctx context.Context, b tasks.BatchRef) error {
+	return bm.seal(ctx, b, bm.store.SealWithheld)
+}
+
+// seal is Seal; do is the store's Seal or SealWithheld.
 func (bm *batchMaker) seal(
 	ctx context.Context, b tasks.BatchRef, do func(context.Context, store.BatchID, store.SealFunc) error,
 ) error {

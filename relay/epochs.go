@@ -3,6 +3,7 @@ package relay
 import (
 	"context"
 	"errors"
+	"math/bits"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -88,7 +89,7 @@ func (ep *epochs) wakeEpochLoop() {
 
 // heartbeat settles while the store is at work for minutes: see [store.Process].
 func (ep *epochs) heartbeat(ctx context.Context) {
-	ep.monitor.Logged(ctx, "couldn't destroy keys", ep.settle(ctx))
+	ep.monitor.Logged(ctx, "couldn't destroy keys", ep.Settle(ctx))
 }
 
 // lastScan is when epochLoop looked at all of the store.
@@ -110,7 +111,7 @@ func (ep *epochs) runEpochTick(ctx context.Context) {
 	changed := version == 0 || version != ep.scanned.version || time.Since(ep.scanned.at) > rescanAfter
 	var settled error
 	if changed {
-		settled = ep.settle(ctx) // first: what was set back is not sealed again
+		settled = ep.Settle(ctx) // first: what was set back is not sealed again
 		ep.monitor.Logged(ctx, "couldn't destroy keys", settled)
 	}
 	ep.endEpochs(ctx) // before full batches are sealed, which may take longer than this process lives
@@ -124,11 +125,11 @@ func (ep *epochs) runEpochTick(ctx context.Context) {
 	ep.host.KeepUp(ctx) // last: no owner's folder keeps others' epochs from ending
 }
 
-// settle follows the store, which other processes change too: it takes note of how far epochs have
+// Settle follows the store, which other processes change too: it takes note of how far epochs have
 // come, keeps the tallies of those that are over, and destroys this process's keys of all that is over.
 // A crash between a batch's sealing or confirmation and the end of its key is made good here, when the
 // relay starts. Many who confirm at the same time share it.
-func (ep *epochs) settle(ctx context.Context) error {
+func (ep *epochs) Settle(ctx context.Context) error {
 	return ep.settling.Do(func([]struct{}) error { return ep.settleAll(ctx) })
 }
 
@@ -166,8 +167,8 @@ func (ep *epochs) keepTallies(ctx context.Context, want func(store.EpochID) bool
 	return failed
 }
 
-// scrubSoon has epochLoop scrub.
-func (ep *epochs) scrubSoon() {
+// ScrubSoon has epochLoop scrub.
+func (ep *epochs) ScrubSoon() {
 	ep.unscrubbed.Store(true)
 	ep.wakeEpochLoop()
 }
@@ -207,22 +208,22 @@ func (ep *epochs) sealSome(ctx context.Context, want func(*tasks.Hosted, store.O
 			if s == nil || !want(s, b) || s.Epoch(b.Epoch).RolledBack() {
 				continue
 			}
-			seal := ep.maker.store.Seal
-			if withholds(s, b) {
-				seal = ep.maker.store.SealWithheld
+			seal := ep.maker.Seal
+			if Withholds(s, b) {
+				seal = ep.maker.SealWithheld
 			} else if short := ep.monitor.Reserve.Short(); short != nil {
 				err = errors.Join(err, short)
 				continue
 			}
 			tried = true
-			sealErr := ep.maker.seal(ctx, s.Epoch(b.Epoch).Ref(b.Seq), seal)
+			sealErr := seal(ctx, s.Epoch(b.Epoch).Ref(b.Seq))
 			if sealErr != nil && !errors.Is(sealErr, store.ErrNoBatch) {
 				err = errors.Join(err, sealErr)
 			}
 		}
 	}
 	if tried {
-		err = errors.Join(err, ep.settle(ctx))
+		err = errors.Join(err, ep.Settle(ctx))
 		ep.scrub(ctx)
 	}
 	return err
@@ -256,7 +257,7 @@ func (ep *epochs) endEpochs(ctx context.Context) {
 		}
 		err := ep.sealSome(ctx, func(_ *tasks.Hosted, b store.OpenBatch) bool { return ids[b.EpochID] })
 		ep.monitor.Logged(ctx, "couldn't seal", err)
-		ep.each(ctx, ep.each(ctx, some, func(e due) error { return ep.complete(ctx, e.Epoch, nil) }), erase)
+		ep.each(ctx, ep.each(ctx, some, func(e due) error { return ep.Complete(ctx, e.Epoch, nil) }), erase)
 	}
 	if ep.unscrubbed.Load() {
 		ep.scrub(ctx)
@@ -318,6 +319,17 @@ func (ep *epochs) over() (closing, complete, behind, expired []due) {
 	return closing, complete, behind, expired
 }
 
+// Note keeps a finding, and logs it the first time, and then each time that it was found of twice as many numbers: a
+// neighbour fills no log.
+func (ep *epochs) Note(ctx context.Context, b tasks.BatchRef, why Reason, details ...any) error {
+	times, err := ep.store.Note(ctx, b.BatchID(), why)
+	if bits.OnesCount64(times) == 1 {
+		ep.cfg.Log.Warn("finding", append([]any{"task", b.ShortID(), "epoch", b.Number, "batch", b.Seq, "reason", why,
+			"batches", times}, details...)...)
+	}
+	return err
+}
+
 // advance raises the state of an epoch, durably.
 func (ep *epochs) advance(ctx context.Context, e tasks.Epoch, to store.State) error {
 	if err := ep.store.Advance(ctx, e.ID(), to); err != nil {
@@ -350,10 +362,10 @@ func (ep *epochs) closeEpoch(ctx context.Context, e tasks.Epoch) error {
 	return ep.forget(e)
 }
 
-// complete signs the end of an epoch that has no further batch from here. source is the end of the
+// Complete signs the end of an epoch that has no further batch from here. source is the end of the
 // relay before, nil at the first relay, and where it never came.
-func (ep *epochs) complete(ctx context.Context, e tasks.Epoch, source *onion.SignedEnd) error {
-	made, err := ep.manifests(ctx, e)
+func (ep *epochs) Complete(ctx context.Context, e tasks.Epoch, source *onion.SignedEnd) error {
+	made, err := ep.Manifests(ctx, e)
 	if err != nil {
 		return err
 	}
@@ -374,9 +386,9 @@ func (ep *epochs) complete(ctx context.Context, e tasks.Epoch, source *onion.Sig
 	return nil
 }
 
-// manifests returns those of all batches that were made of an epoch, without their sources: there may be
+// Manifests returns those of all batches that were made of an epoch, without their sources: there may be
 // [task.MaxBatches].
-func (ep *epochs) manifests(ctx context.Context, e tasks.Epoch) ([]onion.Manifest, error) {
+func (ep *epochs) Manifests(ctx context.Context, e tasks.Epoch) ([]onion.Manifest, error) {
 	id := e.ID()
 	next, err := ep.store.Next(ctx, id)
 	if err != nil {

@@ -2,6 +2,7 @@ package relay
 
 import (
 	"context"
+	"crypto/rand"
 	"errors"
 	"net/http"
 	"strconv"
@@ -29,7 +30,7 @@ type handout struct {
 	clock    *clock.Guard
 	epochs   *epochs
 	host     *tasks.Host // knows which requests have come before
-	instance instance
+	instance [16]byte    // names this process in its news
 	handouts handouts
 }
 
@@ -41,6 +42,12 @@ type handoutStore interface {
 	Confirm(ctx context.Context, b store.BatchID) error
 	End(ctx context.Context, id store.EpochID) ([]byte, error)
 	SetBack() *store.SetBack
+}
+
+// newInstance returns a name for a process.
+func newInstance() (name [16]byte) {
+	rand.Read(name[:])
+	return name
 }
 
 // batchOf returns what a pull or confirmation is about.
@@ -219,8 +226,8 @@ func (out *handout) handleConfirm(w http.ResponseWriter, req *http.Request) erro
 		if err := out.store.Confirm(req.Context(), b.BatchID()); err != nil {
 			return err
 		}
-		out.monitor.Logged(req.Context(), "couldn't destroy keys", out.epochs.settle(req.Context()))
-		out.epochs.scrubSoon()
+		out.monitor.Logged(req.Context(), "couldn't destroy keys", out.epochs.Settle(req.Context()))
+		out.epochs.ScrubSoon()
 	}
 	w.WriteHeader(http.StatusNoContent)
 	return nil

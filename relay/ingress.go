@@ -139,6 +139,15 @@ func (in *ingress) reportEpoch(req *http.Request, s *tasks.Hosted) (e tasks.Epoc
 	return e, nil
 }
 
+// now returns the time, or the problem that it is not known.
+func (in *ingress) now() (time.Time, error) {
+	read := in.clock.Read()
+	if read.Doubt != "" {
+		return read.Now, service.TryLater(problem.ClockInDoubt, "")
+	}
+	return read.Now, nil
+}
+
 func (in *ingress) takeReport(w http.ResponseWriter, req *http.Request, e tasks.Epoch) error {
 	most := int64(e.Layout.MaxBody())
 	if err := checkHeader(req, most); err != nil {

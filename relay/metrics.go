@@ -6,6 +6,7 @@ import (
 	"github.com/doona-dp/doona/internal/service"
 	"github.com/doona-dp/doona/relay/internal/monitor"
 	"github.com/doona-dp/doona/relay/internal/store"
+	"github.com/doona-dp/doona/relay/internal/tasks"
 )
 
 // Metrics returns the definitions of all metrics of a relay, those of Go and the process apart.
@@ -33,7 +34,7 @@ func (r *Relay) measure(ctx context.Context) {
 	m.Forget(monitor.Refused)
 	m.Forget(monitor.Findings)
 	for _, s := range r.Hosted().Order {
-		for _, why := range reasons {
+		for _, why := range append(mixReasons(), tasks.FindRolledBack, findEnded) {
 			m.Set(monitor.Findings, 0, s.ShortID(), string(why)) // so that a first one is an increase
 		}
 	}

@@ -3,7 +3,7 @@ package relay
 import (
 	"context"
 	"errors"
-	"math/bits"
+	"sync"
 	"time"
 
 	"github.com/doona-dp/doona/internal/clock"
@@ -22,53 +22,100 @@ import (
 // on the epoch. None of them releases anything.
 const (
 	// Signed by the relay before and wrong in itself: refused for good, by a destroyed batch.
-	findInconsistent Reason = "inconsistent manifest"
+	findInconsistent store.Reason = "inconsistent manifest"
 
 	// Right, but with too few submissions or valid slots to be released: destroyed.
-	findTooFew Reason = "too few valid slots"
+	findTooFew store.Reason = "too few valid slots"
 
 	// Signed by the relay before, with other numbers than those of its batches: not believed.
-	findEnd Reason = "an end of the epoch that is not that of its batches"
+	findEnd store.Reason = "an end of the epoch that is not that of its batches"
 
 	// Its manifests are kept: [Status]. The number is not used, and the epoch ends here: whoever signs so
 	// was set back or lies, and who has reported, and how often, is not known there any more.
-	findEquivocation Reason = "two manifests of one number"
+	findEquivocation store.Reason = "two manifests of one number"
 
 	// Signed by the relay before: a number beyond the task's most, or after a last batch. Nothing is made of it,
 	// and the epoch ends here: a first relay must not have the others do more work than its clients are worth.
-	findTooMany Reason = "a batch after the last one of the epoch"
+	findTooMany store.Reason = "a batch after the last one of the epoch"
 
 	// More were destroyed than [onion.Spoilt] allows. The epoch ends here: else whoever signs batches without slots
 	// would have this relay keep a manifest for each of them.
-	findSpoilt Reason = "too many batches of the epoch were destroyed"
+	findSpoilt store.Reason = "too many batches of the epoch were destroyed"
 
-	findLost   Reason = "confirmed from here and not held here: the store was set back"
-	findNoKey  Reason = "no key for the epoch"
-	findOver   Reason = "the relay before was set back, and its operator has ended the epoch"
-	findGiveUp Reason = "gave up waiting for the end of the epoch"
+	findLost   store.Reason = "confirmed from here and not held here: the store was set back"
+	findNoKey  store.Reason = "no key for the epoch"
+	findOver   store.Reason = "the relay before was set back, and its operator has ended the epoch"
+	findGiveUp store.Reason = "gave up waiting for the end of the epoch"
 )
 
-// reasons are all findings that there are.
-var reasons = []Reason{findInconsistent, findTooFew, findEnd, findEquivocation, findTooMany, findSpoilt, findLost,
-	findNoKey, findOver, findGiveUp, tasks.FindRolledBack, findEnded, Reason(handover.ErrStranger.Error()),
-	Reason(handover.ErrOther.Error()), Reason(handover.ErrAltered.Error())}
+// mixReasons returns all findings about the relay before.
+func mixReasons() []store.Reason {
+	return []store.Reason{findInconsistent, findTooFew, findEnd, findEquivocation, findTooMany, findSpoilt, findLost,
+		findNoKey, findOver, findGiveUp, store.Reason(handover.ErrStranger.Error()),
+		store.Reason(handover.ErrOther.Error()), store.Reason(handover.ErrAltered.Error())}
+}
 
 // batchesPerTurn is how many batches of an epoch are taken before the other epochs, and what else there is to
 // do, have their turn: a relay before that has batches without end stops nothing.
 const batchesPerTurn = 16
 
+// mixConfig says how patient a mixer is: the fields are as in relay.Config.
+type mixConfig struct {
+	PullInterval time.Duration
+	GiveUp       time.Duration
+}
+
 // mixer makes this relay's batches out of those of the upstream relay: it pulls, opens, drops what repeats, permutes
-// and confirms, or refuses and withholds.
+// and confirms, or refuses and withholds. Its handlers are safe for concurrent use.
 type mixer struct {
-	*setup
+	*tasks.Registry
 	store    mixStore
 	confirms confirmStore
-	vault    *store.Vault
-	monitor  *monitor.Monitor
 	clock    *clock.Guard
-	maker    *batchMaker
-	epochs   *epochs
-	polls    polls
+
+	cfg     mixConfig
+	vault   *store.Vault
+	monitor *monitor.Monitor
+	maker   *batchMaker
+	epochs  epochEnds
+	polls   polls
+	lines   map[neighbour]chan struct{} // to each relay before, whose news are asked for from its first task on
+}
+
+// newMixer returns the mixer of a registry's tasks. Who calls it gives it its store and clock.
+func newMixer(r *tasks.Registry, cfg mixConfig, vault *store.Vault, maker *batchMaker, epochs epochEnds) *mixer {
+	return &mixer{Registry: r, cfg: cfg, vault: vault, monitor: maker.monitor, maker: maker, epochs: epochs,
+		lines: map[neighbour]chan struct{}{}}
+}
+
+// begin pulls a task's batches until one ends; the news of its upstream relay are asked for until all ends. It is not
+// safe for concurrent use.
+func (mx *mixer) begin(all, one context.Context, working *sync.WaitGroup, s *tasks.Hosted) {
+	if s.Hop == 0 {
+		return
+	}
+	n := neighbourOf(s)
+	if mx.lines[n] == nil {
+		mx.lines[n] = make(chan struct{}, handover.Lines)
+		working.Go(func() { mx.newsLoop(all, n) })
+	}
+	to := mx.lines[n]
+	working.Go(func() { mx.pullLoop(one, s, to) })
+}
+
+// epochEnds sees to the ends of epochs.
+type epochEnds interface {
+	// Note keeps a finding about a batch.
+	Note(ctx context.Context, b tasks.BatchRef, why store.Reason, details ...any) error
+
+	// Complete signs the end of an epoch that has no further batch from here.
+	Complete(ctx context.Context, e tasks.Epoch, source *onion.SignedEnd) error
+
+	// Manifests returns those of all batches that were made of an epoch, without their sources.
+	Manifests(ctx context.Context, e tasks.Epoch) ([]onion.Manifest, error)
+
+	// ScrubSoon has what was deleted scrubbed.
+	ScrubSoon()
 }
 
 // mixStore is what keeps the batches that are mixed.
@@ -179,7 +226,7 @@ func (mx *mixer) isSpoilt(ctx context.Context, b tasks.BatchRef) (bool, error) {
 	if err != nil || !onion.Spoilt(b.Seq-min(b.Seq, destroyed), destroyed) {
 		return false, err
 	}
-	return true, errors.Join(mx.epochs.note(ctx, b, findSpoilt), mx.epochs.complete(ctx, b.Epoch, nil))
+	return true, errors.Join(mx.epochs.Note(ctx, b, findSpoilt), mx.epochs.Complete(ctx, b.Epoch, nil))
 }
 
 // giveUpAt is when this relay stops waiting for the end of an epoch.
@@ -258,15 +305,15 @@ func (mx *mixer) pullBatch(ctx context.Context, b tasks.BatchRef) (done bool, er
 		}
 		return true, mx.takeEnd(ctx, b.Epoch)
 	case pullEnded:
-		return true, mx.epochs.note(ctx, b, findOver)
+		return true, mx.epochs.Note(ctx, b, findOver)
 	case pullConfirmed:
 		return mx.lost(ctx, b)
 	case pullEquivocated:
-		return true, errors.Join(mx.epochs.note(ctx, b, findEquivocation), mx.epochs.complete(ctx, b.Epoch, nil))
+		return true, errors.Join(mx.epochs.Note(ctx, b, findEquivocation), mx.epochs.Complete(ctx, b.Epoch, nil))
 	case pullTooMany:
-		return true, errors.Join(mx.epochs.note(ctx, b, findTooMany), mx.epochs.complete(ctx, b.Epoch, nil))
+		return true, errors.Join(mx.epochs.Note(ctx, b, findTooMany), mx.epochs.Complete(ctx, b.Epoch, nil))
 	case pullForeign:
-		return true, mx.epochs.note(ctx, b, Reason(handover.Foreign(err).Error()))
+		return true, mx.epochs.Note(ctx, b, store.Reason(handover.Foreign(err).Error()))
 	case pullRefused:
 		refused := new(handover.Refused)
 		errors.As(err, &refused)
@@ -324,6 +371,18 @@ func (mx *mixer) mayFollow(ctx context.Context, b tasks.BatchRef) error {
 	return nil
 }
 
+// mayEnd says whether the signed end of an epoch may be taken. It is of the relay from which all comes
+// that this one could open, so it is enough where this relay does not know the time; a clock that is
+// not in doubt must say so, too.
+func (mx *mixer) mayEnd(e tasks.Epoch) bool {
+	_, end := e.Window()
+	read := mx.clock.Read()
+	if read.Doubt != "" {
+		return !read.Latest.Before(end)
+	}
+	return !read.Now.Before(end) || read.Over(end)
+}
+
 // takeEnd ends an epoch by the signed word of the relay before: only with all batches that it tells of,
 // if these gave out what came in here, and if it has signed no further one. Else the epoch waits for them,
 // or until it is given up.
@@ -335,7 +394,7 @@ func (mx *mixer) takeEnd(ctx context.Context, e tasks.Epoch) error {
 	if err != nil {
 		return err
 	}
-	made, err := mx.epochs.manifests(ctx, e)
+	made, err := mx.epochs.Manifests(ctx, e)
 	if err != nil {
 		return err
 	}
@@ -348,9 +407,9 @@ func (mx *mixer) takeEnd(ctx context.Context, e tasks.Epoch) error {
 	case end.Batches > taken:
 		return nil
 	case end.Batches < signed || !end.Gave(made):
-		return mx.epochs.note(ctx, e.Ref(taken), findEnd)
+		return mx.epochs.Note(ctx, e.Ref(taken), findEnd)
 	}
-	return mx.epochs.complete(ctx, e, source)
+	return mx.epochs.Complete(ctx, e, source)
 }
 
 // lost notes that a batch was confirmed from here and is not held here, unless another process on the
@@ -360,7 +419,7 @@ func (mx *mixer) lost(ctx context.Context, b tasks.BatchRef) (done bool, err err
 	if err != nil || next > b.Seq {
 		return err != nil, err
 	}
-	return true, mx.epochs.note(ctx, b, findLost)
+	return true, mx.epochs.Note(ctx, b, findLost)
 }
 
 // giveUp ends an epoch whose end the relay before does not tell.
@@ -372,18 +431,7 @@ func (mx *mixer) giveUp(ctx context.Context, e tasks.Epoch) error {
 	if err != nil {
 		return err
 	}
-	return errors.Join(mx.epochs.note(ctx, e.Ref(seq), findGiveUp), mx.epochs.complete(ctx, e, nil))
-}
-
-// note keeps a finding, and logs it the first time, and then each time that it was found of twice as many numbers: a
-// neighbour fills no log.
-func (ep *epochs) note(ctx context.Context, b tasks.BatchRef, why Reason, details ...any) error {
-	times, err := ep.store.Note(ctx, b.BatchID(), why)
-	if bits.OnesCount64(times) == 1 {
-		ep.cfg.Log.Warn("finding", append([]any{"task", b.ShortID(), "epoch", b.Number, "batch", b.Seq, "reason", why,
-			"batches", times}, details...)...)
-	}
-	return err
+	return errors.Join(mx.epochs.Note(ctx, e.Ref(seq), findGiveUp), mx.epochs.Complete(ctx, e, nil))
 }
 
 // mixBatch makes this relay's batch out of the one before, which has been checked, and stores it with
@@ -431,10 +479,10 @@ func (mx *mixer) mixBatch(ctx context.Context, s *tasks.Hosted, signed *onion.Si
 	mx.monitor.Tally(b.ID(), "slot replayed", repeats)
 	mx.monitor.Tally(b.ID(), "slot does not open", total(mine.in)-opened)
 	mx.maker.countBatch(s, tooFew != nil)
-	mx.epochs.scrubSoon()
-	mx.cfg.Log.Info("mixed", "task", s.ShortID(), "epoch", b.Number, "batch", b.Seq, "destroyed", tooFew != nil)
+	mx.epochs.ScrubSoon()
+	mx.monitor.Log.Info("mixed", "task", s.ShortID(), "epoch", b.Number, "batch", b.Seq, "destroyed", tooFew != nil)
 	if tooFew != nil && !m.Destroyed() {
-		return mx.epochs.note(ctx, b, findTooFew)
+		return mx.epochs.Note(ctx, b, findTooFew)
 	}
 	return nil
 }
@@ -457,7 +505,7 @@ func (o *incomingBatch) addDummies(m *batchDraft) error {
 var errDestroyed = errors.New("the relay before destroyed the batch")
 
 // refuse stores a destroyed batch of the number that a signed manifest claims, and why.
-func (mx *mixer) refuse(ctx context.Context, s *tasks.Hosted, source *onion.SignedManifest, why Reason,
+func (mx *mixer) refuse(ctx context.Context, s *tasks.Hosted, source *onion.SignedManifest, why store.Reason,
 	details ...any) error {
 	m, err := source.Open(s.Task, s.Hop-1)
 	if err != nil {
@@ -468,7 +516,7 @@ func (mx *mixer) refuse(ctx context.Context, s *tasks.Hosted, source *onion.Sign
 	err = mx.store.MixWithheld(ctx, b.BatchID(), nil, func(*store.Fresh, store.Put) (*store.Made, error) {
 		return mx.maker.destroy(none)
 	})
-	return errors.Join(err, mx.epochs.note(ctx, b, why, details...))
+	return errors.Join(err, mx.epochs.Note(ctx, b, why, details...))
 }
 
 // counts returns how many slots a manifest says came out of the relay before, per lane.
@@ -514,7 +562,7 @@ func (mx *mixer) confirmOne(ctx context.Context, b tasks.BatchRef) error {
 	err = b.Upstream.Confirm(ctx, b.Open, b.Hop-1, b.Number, b.Seq, source.Manifest)
 	if errors.Is(err, problem.New(problem.Unauthorized, "")) {
 		// It signed two batches of this number, or was set back: it has nothing of ours to delete.
-		return mx.epochs.note(ctx, b, Reason(handover.ErrOther.Error()))
+		return mx.epochs.Note(ctx, b, store.Reason(handover.ErrOther.Error()))
 	}
 	return err
 }

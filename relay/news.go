@@ -2,21 +2,15 @@ package relay
 
 import (
 	"context"
-	"crypto/rand"
 	"maps"
-	"net/http"
 	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
 
-	"github.com/doona-dp/doona/internal/service"
 	"github.com/doona-dp/doona/relay/internal/store"
 	"github.com/doona-dp/doona/relay/internal/tasks"
-	"github.com/doona-dp/doona/wire/codec"
 	"github.com/doona-dp/doona/wire/handover"
-	"github.com/doona-dp/doona/wire/problem"
-	"github.com/doona-dp/doona/wire/signing"
 	"github.com/doona-dp/doona/wire/task"
 )
 
@@ -29,11 +23,6 @@ import (
 
 // instance is a process's name in its news.
 type instance [16]byte
-
-func newInstance() (i instance) {
-	rand.Read(i[:])
-	return i
-}
 
 // neighbour is the relay before, in some tasks, and the key with which this one asks it.
 type neighbour struct {
@@ -98,15 +87,15 @@ type waits struct {
 
 // newsLoop asks the relay before for its news, until ctx ends, and has the tasks pull that it concerns.
 func (mx *mixer) newsLoop(ctx context.Context, n neighbour) {
-	client := handover.NewClient(mx.signers.Of(n.own), mx.outgoing)
+	client := mx.ClientOf(n.own)
 	tick := time.NewTicker(mx.cfg.PullInterval)
 	defer tick.Stop()
 	told := (*upstreamSnapshot)(nil)
 	for known := (*handover.News)(nil); ; {
-		tasks := slices.DeleteFunc(slices.Clone(mx.Hosted().Order), func(s *tasks.Hosted) bool {
+		all := slices.DeleteFunc(slices.Clone(mx.Hosted().Order), func(s *tasks.Hosted) bool {
 			return s.Hop == 0 || neighbourOf(s) != n
 		})
-		if len(tasks) > 0 { // else all have been dropped
+		if len(all) > 0 { // else all have been dropped
 			// Who does not answer is asked for every task: what that comes to is logged.
 			known, _ = client.News(ctx, n.relay, known)
 		}
@@ -115,7 +104,7 @@ func (mx *mixer) newsLoop(ctx context.Context, n neighbour) {
 			return s != nil && id.Epoch < s.Epochs.Count
 		})
 		mx.polls.keep(mx.Hosted().Order)
-		for _, s := range tasks {
+		for _, s := range all {
 			p := mx.polls.task(s)
 			p.lastPoll.Store(told)
 			select {
@@ -175,65 +164,4 @@ func (p *polling) waitsFor(b tasks.BatchRef, told *upstreamSnapshot) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.waits[b.Number] = waits{b.Seq, told.by}
-}
-
-// handleNews tells a next hop which epochs of the tasks that both serve go on, and how many batches of each there are.
-func (out *handout) handleNews(w http.ResponseWriter, req *http.Request) error {
-	own, err := service.PathKey[task.SignKey](req, "relay")
-	if err != nil {
-		return err
-	}
-	hop, err := service.PathKey[task.SignKey](req, "hop")
-	if err != nil {
-		return err
-	}
-	nonce, ok := handover.Verify(hop, signing.News, handover.NewsBody(own, hop), req.Header.Get(handover.Header))
-	shared := slices.DeleteFunc(slices.Clone(out.Hosted().Order), func(s *tasks.Hosted) bool {
-		return s.Relays[s.Hop].SignKey != own || s.Party(s.Hop+1).SignKey != hop
-	})
-	if !ok || len(shared) == 0 { // a stranger's nonces are not remembered
-		return problem.New(problem.Unauthorized, "")
-	}
-	if err := out.host.Fresh(req.Context(), hop, nonce); err != nil {
-		return err
-	}
-	if back := out.store.SetBack(); back != nil {
-		return back
-	}
-	raw, err := codec.Marshal(out.newsOf(shared))
-	if err != nil {
-		return err
-	}
-	for _, s := range shared {
-		out.monitor.AskedNow(s.ShortID())
-	}
-	w.Header().Set("Cache-Control", "no-store")
-	w.Header().Set("ETag", handover.NewsTag(raw))
-	if req.Header.Get("If-None-Match") == handover.NewsTag(raw) {
-		w.WriteHeader(http.StatusNotModified)
-		return nil
-	}
-	return service.Write(w, codec.MediaType, raw)
-}
-
-// newsOf returns the news of some tasks.
-func (out *handout) newsOf(tasks []*tasks.Hosted) *handover.News {
-	news := &handover.News{Instance: out.instance[:], Epochs: []handover.Waiting{}}
-	latest := out.clock.Read().Latest
-	for _, s := range tasks {
-		for e := range s.EachEpoch() {
-			start, _ := e.Window()
-			if latest.Before(start) {
-				break
-			}
-			if len(news.Epochs) == handover.MostWaiting { // the hop asks for the others
-				return news
-			}
-			if e.State() < store.StateComplete && !e.RolledBack() {
-				one := handover.Waiting{TaskID: s.ID[:], Epoch: e.Number, Batches: e.Sealed()}
-				news.Epochs = append(news.Epochs, one)
-			}
-		}
-	}
-	return news
 }

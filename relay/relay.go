@@ -34,7 +34,6 @@ import (
 	"github.com/doona-dp/doona/internal/clock"
 	"github.com/doona-dp/doona/internal/service"
 	"github.com/doona-dp/doona/relay/internal/monitor"
-	"github.com/doona-dp/doona/relay/internal/spill"
 	"github.com/doona-dp/doona/relay/internal/storage"
 	"github.com/doona-dp/doona/relay/internal/store"
 	"github.com/doona-dp/doona/relay/internal/tasks"
@@ -129,13 +128,13 @@ func open(cfg Config) (*Relay, error) {
 func (r *Relay) assemble() {
 	r.host = tasks.NewHost(r.Registry, r.vault, r.monitor)
 	r.desk = &tasks.Desk{Host: r.host}
-	r.maker = &batchMaker{monitor: r.monitor, scratch: r.cfg.Scratch, memory: spill.Memory}
+	r.maker = newMaker(r.monitor, r.cfg.Scratch)
 	r.epochs = &epochs{setup: r.setup, vault: r.vault, monitor: r.monitor, maker: r.maker, host: r.host,
 		wake: make(chan struct{}, 1)}
 	r.ingress = &ingress{setup: r.setup, vault: r.vault, monitor: r.monitor, wakeEpoch: r.epochs.wakeEpochLoop,
 		queue:     make(chan *pending, r.cfg.MaxConcurrent),
 		admission: newAdmission(room{r.cfg.MaxConcurrent, int64(r.cfg.MaxMemory)}, r.cfg.places())}
-	r.mixing = &mixer{setup: r.setup, vault: r.vault, monitor: r.monitor, maker: r.maker, epochs: r.epochs}
+	r.mixing = newMixer(r.Registry, mixConfig{r.cfg.PullInterval, r.cfg.GiveUp}, r.vault, r.maker, r.epochs)
 	r.handout = &handout{setup: r.setup, monitor: r.monitor, epochs: r.epochs, host: r.host, instance: newInstance()}
 	r.use(r.store, r.clock)
 	r.host.ShowAll()

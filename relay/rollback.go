@@ -59,7 +59,7 @@ func (out *handout) checkHistory(ctx context.Context, b tasks.BatchRef, before h
 
 func (out *handout) foundRolledBack(ctx context.Context, b tasks.BatchRef) error {
 	b.SetRolledBack()
-	return errors.Join(tasks.RolledBackProblem(), out.epochs.note(ctx, b, tasks.FindRolledBack))
+	return errors.Join(tasks.RolledBackProblem(), out.epochs.Note(ctx, b, tasks.FindRolledBack))
 }
 
 // loadRolledBack takes note of what this process, or another one on the store, has found before.

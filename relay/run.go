@@ -10,17 +10,15 @@ import (
 	"github.com/doona-dp/doona/internal/service"
 	"github.com/doona-dp/doona/relay/internal/store"
 	"github.com/doona-dp/doona/relay/internal/tasks"
-	"github.com/doona-dp/doona/wire/handover"
 )
 
 // workLoop runs what each task needs, also of those that join, until they are dropped.
 func (r *Relay) workLoop(ctx context.Context, working *sync.WaitGroup) {
-	lines := map[neighbour]chan struct{}{}
 	for begun := map[*tasks.Hosted]context.CancelFunc{}; ; {
 		order := r.Hosted().Order
 		for _, s := range order {
 			if begun[s] == nil {
-				begun[s] = r.work(ctx, working, s, lines)
+				begun[s] = r.work(ctx, working, s)
 			}
 		}
 		for s, stop := range begun {
@@ -37,21 +35,11 @@ func (r *Relay) workLoop(ctx context.Context, working *sync.WaitGroup) {
 	}
 }
 
-// work runs what a task needs until stop is called. lines are those to each relay before, whose news are asked for
-// from its first task on.
-func (r *Relay) work(ctx context.Context, working *sync.WaitGroup, s *tasks.Hosted, lines map[neighbour]chan struct{}) (
-	stop context.CancelFunc) {
+// work runs what a task needs until stop is called.
+func (r *Relay) work(ctx context.Context, working *sync.WaitGroup, s *tasks.Hosted) (stop context.CancelFunc) {
 	all := ctx
 	ctx, stop = context.WithCancel(ctx)
-	if s.Hop > 0 {
-		n := neighbourOf(s)
-		if lines[n] == nil {
-			lines[n] = make(chan struct{}, handover.Lines)
-			working.Go(func() { r.mixing.newsLoop(all, n) })
-		}
-		to := lines[n]
-		working.Go(func() { r.mixing.pullLoop(ctx, s, to) })
-	}
+	r.mixing.begin(all, ctx, working, s)
 	if s.WithTokens() {
 		working.Go(func() { r.ingress.tokenKeyLoop(ctx, s) })
 	}

@@ -2,7 +2,6 @@ package relay_test
 
 import (
 	"fmt"
-	"slices"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -14,54 +13,6 @@ import (
 	"github.com/doona-dp/doona/wire/onion"
 	"github.com/doona-dp/doona/wire/task"
 )
-
-// permutedLanes is how many lanes a batch has whose orders are tested: a signature takes as long as the orders of
-// several.
-const permutedLanes = 16
-
-// TestEveryHopPermutes: the first relay, a mix and the last relay each put the slots of every lane in a
-// uniform order of its own, whatever the others do: their input is in order. The batches are made by the
-// code that seals and mixes, signatures among it; only the opening of slots and the store are left out.
-func TestEveryHopPermutes(t *testing.T) {
-	c := relaytest.New(t, relaytest.Options{Hops: 3, Task: func(t *task.Task) {
-		t.Batch.Size, t.Slots.Lanes = stattest.Things, permutedLanes
-	}})
-	for hop := range 3 {
-		t.Run(fmt.Sprintf("hop %d", hop), func(t *testing.T) {
-			r, err := relay.New(c.Config(t, hop))
-			require.NoError(t, err)
-			defer r.Close()
-			order := relay.Orders(r, stattest.Things, signedInOrder(t, c, hop-1))
-			uniform := func(orders int) {
-				stattest.UniformLanes(t, orders/permutedLanes, permutedLanes, func() [][]int {
-					made, err := order()
-					require.NoError(t, err)
-					return made
-				})
-			}
-			uniform(stattest.Trials)
-			relay.SpillAt(r, 1000) // a few slots: the rest goes through a file, in several buckets a lane
-			uniform(stattest.Trials / 8)
-		})
-	}
-}
-
-// signedInOrder returns the manifest of a batch of slots in some lanes that the relay at a hop has signed.
-func signedInOrder(t *testing.T, c *relaytest.Cascade, hop int) *onion.SignedManifest {
-	t.Helper()
-	var source *onion.SignedManifest
-	for before := range hop + 1 {
-		lane := c.Slots(t, 0, span(0, stattest.Things)...)[0]
-		at := onion.Context{TaskID: c.Open.ID, Hop: before}
-		in := slices.Repeat([]uint64{stattest.Things}, permutedLanes)
-		b, err := onion.NewBatch(c.SignKey(t, before), onion.BatchDraft{
-			Context: at, Submissions: stattest.Things, In: in, Source: source,
-		}, slices.Repeat(onion.Lanes{lane}, permutedLanes))
-		require.NoError(t, err)
-		source = b.Signed()
-	}
-	return source
-}
 
 // TestReportsAreStoredInRandomOrder: those that wait for one transaction go to the store in a uniform
 // order, not in that of their arrival.

@@ -238,6 +238,11 @@ func (r *Registry) client() *handover.Client {
 	return handover.NewClient(r.cfg.Signers.Newest, r.cfg.Outgoing)
 }
 
+// ClientOf asks other parties with one of this relay's keys.
+func (r *Registry) ClientOf(own task.SignKey) *handover.Client {
+	return handover.NewClient(r.cfg.Signers.Of(own), r.cfg.Outgoing)
+}
+
 // loadBundle reads the task, which must be its configured owner's.
 func loadBundle(c Source) ([]byte, *taskfile.Open, error) {
 	owner, err := taskfile.ParseKey("owner", c.Owner)

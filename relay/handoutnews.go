@@ -1,0 +1,76 @@
+package relay
+
+import (
+	"net/http"
+	"slices"
+
+	"github.com/doona-dp/doona/internal/service"
+	"github.com/doona-dp/doona/relay/internal/store"
+	"github.com/doona-dp/doona/relay/internal/tasks"
+	"github.com/doona-dp/doona/wire/codec"
+	"github.com/doona-dp/doona/wire/handover"
+	"github.com/doona-dp/doona/wire/problem"
+	"github.com/doona-dp/doona/wire/signing"
+	"github.com/doona-dp/doona/wire/task"
+)
+
+// handleNews tells a next hop which epochs of the tasks that both serve go on, and how many batches of each there are.
+func (out *handout) handleNews(w http.ResponseWriter, req *http.Request) error {
+	own, err := service.PathKey[task.SignKey](req, "relay")
+	if err != nil {
+		return err
+	}
+	hop, err := service.PathKey[task.SignKey](req, "hop")
+	if err != nil {
+		return err
+	}
+	nonce, ok := handover.Verify(hop, signing.News, handover.NewsBody(own, hop), req.Header.Get(handover.Header))
+	shared := slices.DeleteFunc(slices.Clone(out.Hosted().Order), func(s *tasks.Hosted) bool {
+		return s.Relays[s.Hop].SignKey != own || s.Party(s.Hop+1).SignKey != hop
+	})
+	if !ok || len(shared) == 0 { // a stranger's nonces are not remembered
+		return problem.New(problem.Unauthorized, "")
+	}
+	if err := out.host.Fresh(req.Context(), hop, nonce); err != nil {
+		return err
+	}
+	if back := out.store.SetBack(); back != nil {
+		return back
+	}
+	raw, err := codec.Marshal(out.newsOf(shared))
+	if err != nil {
+		return err
+	}
+	for _, s := range shared {
+		out.monitor.AskedNow(s.ShortID())
+	}
+	w.Header().Set("Cache-Control", "no-store")
+	w.Header().Set("ETag", handover.NewsTag(raw))
+	if req.Header.Get("If-None-Match") == handover.NewsTag(raw) {
+		w.WriteHeader(http.StatusNotModified)
+		return nil
+	}
+	return service.Write(w, codec.MediaType, raw)
+}
+
+// newsOf returns the news of some tasks.
+func (out *handout) newsOf(hosted []*tasks.Hosted) *handover.News {
+	news := &handover.News{Instance: out.instance[:], Epochs: []handover.Waiting{}}
+	latest := out.clock.Read().Latest
+	for _, s := range hosted {
+		for e := range s.EachEpoch() {
+			start, _ := e.Window()
+			if latest.Before(start) {
+				break
+			}
+			if len(news.Epochs) == handover.MostWaiting { // the hop asks for the others
+				return news
+			}
+			if e.State() < store.StateComplete && !e.RolledBack() {
+				one := handover.Waiting{TaskID: s.ID[:], Epoch: e.Number, Batches: e.Sealed()}
+				news.Epochs = append(news.Epochs, one)
+			}
+		}
+	}
+	return news
+}
