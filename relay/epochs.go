@@ -11,6 +11,7 @@ import (
 
 	"github.com/doona-dp/doona/internal/clock"
 	"github.com/doona-dp/doona/internal/durable"
+	"github.com/doona-dp/doona/relay/internal/mixing"
 	"github.com/doona-dp/doona/relay/internal/monitor"
 	"github.com/doona-dp/doona/relay/internal/store"
 	"github.com/doona-dp/doona/relay/internal/tasks"
@@ -27,7 +28,7 @@ type epochs struct {
 	vault   *store.Vault
 	monitor *monitor.Monitor
 	clock   *clock.Guard
-	maker   *batchMaker
+	maker   *mixing.Maker
 	host    *tasks.Host
 
 	wake       chan struct{} // tells epochLoop that there is something to do: see wakeEpochLoop
@@ -209,7 +210,7 @@ func (ep *epochs) sealSome(ctx context.Context, want func(*tasks.Hosted, store.O
 				continue
 			}
 			seal := ep.maker.Seal
-			if Withholds(s, b) {
+			if mixing.Withholds(s, b) {
 				seal = ep.maker.SealWithheld
 			} else if short := ep.monitor.Reserve.Short(); short != nil {
 				err = errors.Join(err, short)

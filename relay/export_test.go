@@ -254,7 +254,7 @@ func (m *retriedMixes) everySecond(build store.MixFunc) store.MixFunc {
 }
 
 // SpillAt has a relay permute what is above so many bytes in a file.
-func SpillAt(r *Relay, memory int) { r.maker.memory = memory }
+func SpillAt(r *Relay, memory int) { r.maker.Memory = memory }
 
 // HasEpochKey says whether a relay can still name the clients of an epoch.
 func HasEpochKey(r *Relay, task task.ID, epoch uint64) bool {

@@ -4,6 +4,7 @@ import (
 	"context"
 
 	"github.com/doona-dp/doona/internal/service"
+	"github.com/doona-dp/doona/relay/internal/mixing"
 	"github.com/doona-dp/doona/relay/internal/monitor"
 	"github.com/doona-dp/doona/relay/internal/store"
 	"github.com/doona-dp/doona/relay/internal/tasks"
@@ -34,7 +35,7 @@ func (r *Relay) measure(ctx context.Context) {
 	m.Forget(monitor.Refused)
 	m.Forget(monitor.Findings)
 	for _, s := range r.Hosted().Order {
-		for _, why := range append(mixReasons(), tasks.FindRolledBack, findEnded) {
+		for _, why := range append(mixing.Reasons(), tasks.FindRolledBack, findEnded) {
 			m.Set(monitor.Findings, 0, s.ShortID(), string(why)) // so that a first one is an increase
 		}
 	}

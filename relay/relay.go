@@ -33,6 +33,7 @@ import (
 
 	"github.com/doona-dp/doona/internal/clock"
 	"github.com/doona-dp/doona/internal/service"
+	"github.com/doona-dp/doona/relay/internal/mixing"
 	"github.com/doona-dp/doona/relay/internal/monitor"
 	"github.com/doona-dp/doona/relay/internal/storage"
 	"github.com/doona-dp/doona/relay/internal/store"
@@ -67,10 +68,10 @@ type Relay struct {
 
 	host    *tasks.Host
 	desk    *tasks.Desk
-	maker   *batchMaker
+	maker   *mixing.Maker
 	epochs  *epochs
 	ingress *ingress
-	mixing  *mixer
+	mixing  *mixing.Mixer
 	handout *handout
 
 	connections *service.Connections // to the public address
@@ -128,13 +129,14 @@ func open(cfg Config) (*Relay, error) {
 func (r *Relay) assemble() {
 	r.host = tasks.NewHost(r.Registry, r.vault, r.monitor)
 	r.desk = &tasks.Desk{Host: r.host}
-	r.maker = newMaker(r.monitor, r.cfg.Scratch)
+	r.maker = mixing.NewMaker(r.monitor, r.cfg.Scratch)
 	r.epochs = &epochs{setup: r.setup, vault: r.vault, monitor: r.monitor, maker: r.maker, host: r.host,
 		wake: make(chan struct{}, 1)}
 	r.ingress = &ingress{setup: r.setup, vault: r.vault, monitor: r.monitor, wakeEpoch: r.epochs.wakeEpochLoop,
 		queue:     make(chan *pending, r.cfg.MaxConcurrent),
 		admission: newAdmission(room{r.cfg.MaxConcurrent, int64(r.cfg.MaxMemory)}, r.cfg.places())}
-	r.mixing = newMixer(r.Registry, mixConfig{r.cfg.PullInterval, r.cfg.GiveUp}, r.vault, r.maker, r.epochs)
+	patience := mixing.Config{PullInterval: r.cfg.PullInterval, GiveUp: r.cfg.GiveUp}
+	r.mixing = mixing.New(r.Registry, patience, r.vault, r.maker, r.epochs)
 	r.handout = &handout{setup: r.setup, monitor: r.monitor, epochs: r.epochs, host: r.host, instance: newInstance()}
 	r.use(r.store, r.clock)
 	r.host.ShowAll()
@@ -144,10 +146,10 @@ func (r *Relay) assemble() {
 func (r *Relay) use(kept storage.Store, now *clock.Guard) {
 	r.store, r.clock = kept, now
 	r.host.Store, r.host.Clock = kept, now
-	r.maker.store = kept
+	r.maker.Store = kept
 	r.epochs.store, r.epochs.whole, r.epochs.clock = kept, kept, now
 	r.ingress.store, r.ingress.clock = kept, now
-	r.mixing.store, r.mixing.confirms, r.mixing.clock = kept, kept, now
+	r.mixing.Store, r.mixing.Confirms, r.mixing.Clock = kept, kept, now
 	r.handout.store, r.handout.clock = kept, now
 }
 

@@ -39,7 +39,7 @@ func (r *Relay) workLoop(ctx context.Context, working *sync.WaitGroup) {
 func (r *Relay) work(ctx context.Context, working *sync.WaitGroup, s *tasks.Hosted) (stop context.CancelFunc) {
 	all := ctx
 	ctx, stop = context.WithCancel(ctx)
-	r.mixing.begin(all, ctx, working, s)
+	r.mixing.Begin(all, ctx, working, s)
 	if s.WithTokens() {
 		working.Go(func() { r.ingress.tokenKeyLoop(ctx, s) })
 	}

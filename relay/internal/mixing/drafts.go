@@ -1,4 +1,4 @@
-package relay
+package mixing
 
 import (
 	"context"
@@ -27,27 +27,27 @@ type batchDraft struct {
 	source      *onion.SignedManifest
 }
 
-// sealStore keeps the batches that are made of reports.
-type sealStore interface {
+// SealStore keeps the batches that are made of reports.
+type SealStore interface {
 	Seal(ctx context.Context, b store.BatchID, build store.SealFunc) error
 	SealWithheld(ctx context.Context, b store.BatchID, build store.SealFunc) error
 }
 
-// batchMaker makes this relay's batches: it permutes, signs and withholds them.
-type batchMaker struct {
-	store   sealStore
-	memory  int // bytes of slots that are permuted without a file
+// Maker makes this relay's batches: it permutes, signs and withholds them.
+type Maker struct {
+	Store   SealStore
+	Memory  int // bytes of slots that are permuted without a file
 	monitor *monitor.Monitor
 	scratch string // the folder for what memory does not hold
 }
 
-// newMaker returns a maker that permutes large batches in a folder. Who calls it gives it its store.
-func newMaker(monitor *monitor.Monitor, scratch string) *batchMaker {
-	return &batchMaker{monitor: monitor, scratch: scratch, memory: spill.Memory}
+// NewMaker returns a maker that permutes large batches in a folder. Who calls it gives it its store.
+func NewMaker(monitor *monitor.Monitor, scratch string) *Maker {
+	return &Maker{monitor: monitor, scratch: scratch, Memory: spill.Memory}
 }
 
 // signBatch signs what a writer has been given.
-func (bm *batchMaker) signBatch(m *batchDraft, w *onion.BatchWriter) (*store.Made, error) {
+func (bm *Maker) signBatch(m *batchDraft, w *onion.BatchWriter) (*store.Made, error) {
 	added := make([]uint64, len(m.in))
 	if w.Filled() {
 		added[0] = m.dummies
@@ -62,7 +62,7 @@ func (bm *batchMaker) signBatch(m *batchDraft, w *onion.BatchWriter) (*store.Mad
 }
 
 // destroy makes a batch that has no slots.
-func (bm *batchMaker) destroy(m *batchDraft) (*store.Made, error) {
+func (bm *Maker) destroy(m *batchDraft) (*store.Made, error) {
 	made, err := bm.signBatch(m, onion.NewBatchWriter(len(m.in), nil))
 	if err == nil {
 		made.Withheld = true
@@ -71,7 +71,7 @@ func (bm *batchMaker) destroy(m *batchDraft) (*store.Made, error) {
 }
 
 // countBatch counts a batch that was made.
-func (bm *batchMaker) countBatch(s *tasks.Hosted, destroyed bool) {
+func (bm *Maker) countBatch(s *tasks.Hosted, destroyed bool) {
 	if destroyed {
 		bm.monitor.BatchDestroyed(s.ShortID())
 	} else {
@@ -80,14 +80,14 @@ func (bm *batchMaker) countBatch(s *tasks.Hosted, destroyed bool) {
 }
 
 // shuffle returns a shuffle of slots of a size, of which so many are expected in each lane.
-func (bm *batchMaker) shuffle(size int, expect []uint64) (*spill.Shuffle, error) {
-	return spill.New(bm.scratch, size, expect, bm.memory)
+func (bm *Maker) shuffle(size int, expect []uint64) (*spill.Shuffle, error) {
+	return spill.New(bm.scratch, size, expect, bm.Memory)
 }
 
 // incomingBatch is a batch of the relay before as it comes: its slots are opened a chunk at a time, and go to a shuffle
 // with their tags before them.
 type incomingBatch struct {
-	maker    *batchMaker
+	maker    *Maker
 	e        tasks.Epoch
 	opener   *onion.Opener
 	key      *store.EpochKey
@@ -97,7 +97,7 @@ type incomingBatch struct {
 }
 
 // newIncoming prepares for the batches of an epoch. One without a key opens nothing.
-func (mx *mixer) newIncoming(e tasks.Epoch) (o *incomingBatch, err error) {
+func (mx *Mixer) newIncoming(e tasks.Epoch) (o *incomingBatch, err error) {
 	o = &incomingBatch{maker: mx.maker, e: e}
 	o.opener, err = e.Opener()
 	if errors.Is(err, keyfile.ErrErased) {
@@ -243,17 +243,17 @@ func Withholds(s *tasks.Hosted, b store.OpenBatch) bool {
 
 // Seal permutes an open batch and signs it. One with fewer than n submissions is destroyed: its
 // manifest says how many there were, and nothing leaves.
-func (bm *batchMaker) Seal(ctx context.Context, b tasks.BatchRef) error {
-	return bm.seal(ctx, b, bm.store.Seal)
+func (bm *Maker) Seal(ctx context.Context, b tasks.BatchRef) error {
+	return bm.seal(ctx, b, bm.Store.Seal)
 }
 
 // SealWithheld is Seal of a batch that will be destroyed: see [Withholds].
-func (bm *batchMaker) SealWithheld(ctx context.Context, b tasks.BatchRef) error {
-	return bm.seal(ctx, b, bm.store.SealWithheld)
+func (bm *Maker) SealWithheld(ctx context.Context, b tasks.BatchRef) error {
+	return bm.seal(ctx, b, bm.Store.SealWithheld)
 }
 
 // seal is Seal; do is the store's Seal or SealWithheld.
-func (bm *batchMaker) seal(
+func (bm *Maker) seal(
 	ctx context.Context, b tasks.BatchRef, do func(context.Context, store.BatchID, store.SealFunc) error,
 ) error {
 	begun := time.Now()
@@ -295,7 +295,7 @@ func (bm *batchMaker) seal(
 }
 
 // collect gives the rows of an open batch to a shuffle, and counts them by lane. The caller closes the shuffle.
-func (bm *batchMaker) collect(s *tasks.Hosted, submissions uint64, rows iter.Seq2[store.Row, error]) (
+func (bm *Maker) collect(s *tasks.Hosted, submissions uint64, rows iter.Seq2[store.Row, error]) (
 	slots *spill.Shuffle, in []uint64, err error) {
 	in = make([]uint64, s.Slots.Lanes)
 	expect := slices.Repeat([]uint64{submissions * s.Slots.PerLane}, len(in))

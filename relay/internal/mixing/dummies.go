@@ -1,4 +1,4 @@
-package relay
+package mixing
 
 import (
 	"github.com/doona-dp/doona/randomizer"

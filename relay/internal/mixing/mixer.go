@@ -1,4 +1,10 @@
-package relay
+// Package mixing makes this relay's batches. A [Mixer] pulls those of the upstream relay, checks and opens them, drops
+// what repeats or does not open, permutes what is left and confirms it; or it refuses, and withholds. Its [Maker]
+// permutes, adds dummies, signs and withholds, also for the stage of the epochs, which seals batches of reports by it.
+//
+// Package relay begins and ends the mixing of each task. A batch is confirmed to the upstream relay when this relay's
+// own is durable, and not before. No draw of dummies is used twice.
+package mixing
 
 import (
 	"context"
@@ -48,8 +54,8 @@ const (
 	findGiveUp store.Reason = "gave up waiting for the end of the epoch"
 )
 
-// mixReasons returns all findings about the relay before.
-func mixReasons() []store.Reason {
+// Reasons returns all findings about the relay before.
+func Reasons() []store.Reason {
 	return []store.Reason{findInconsistent, findTooFew, findEnd, findEquivocation, findTooMany, findSpoilt, findLost,
 		findNoKey, findOver, findGiveUp, store.Reason(handover.ErrStranger.Error()),
 		store.Reason(handover.ErrOther.Error()), store.Reason(handover.ErrAltered.Error())}
@@ -59,38 +65,38 @@ func mixReasons() []store.Reason {
 // do, have their turn: a relay before that has batches without end stops nothing.
 const batchesPerTurn = 16
 
-// mixConfig says how patient a mixer is: the fields are as in relay.Config.
-type mixConfig struct {
+// Config says how patient a mixer is: the fields are as in relay.Config.
+type Config struct {
 	PullInterval time.Duration
 	GiveUp       time.Duration
 }
 
-// mixer makes this relay's batches out of those of the upstream relay: it pulls, opens, drops what repeats, permutes
-// and confirms, or refuses and withholds. Its handlers are safe for concurrent use.
-type mixer struct {
+// Mixer makes this relay's batches out of those of the upstream relay: it pulls, opens, drops what repeats, permutes
+// and confirms, or refuses and withholds.
+type Mixer struct {
 	*tasks.Registry
-	store    mixStore
-	confirms confirmStore
-	clock    *clock.Guard
+	Store    Store
+	Confirms ConfirmStore
+	Clock    *clock.Guard
 
-	cfg     mixConfig
+	cfg     Config
 	vault   *store.Vault
 	monitor *monitor.Monitor
-	maker   *batchMaker
-	epochs  epochEnds
+	maker   *Maker
+	epochs  Epochs
 	polls   polls
 	lines   map[neighbour]chan struct{} // to each relay before, whose news are asked for from its first task on
 }
 
-// newMixer returns the mixer of a registry's tasks. Who calls it gives it its store and clock.
-func newMixer(r *tasks.Registry, cfg mixConfig, vault *store.Vault, maker *batchMaker, epochs epochEnds) *mixer {
-	return &mixer{Registry: r, cfg: cfg, vault: vault, monitor: maker.monitor, maker: maker, epochs: epochs,
+// New returns the mixer of a registry's tasks. Who calls it gives it its store and clock.
+func New(r *tasks.Registry, cfg Config, vault *store.Vault, maker *Maker, epochs Epochs) *Mixer {
+	return &Mixer{Registry: r, cfg: cfg, vault: vault, monitor: maker.monitor, maker: maker, epochs: epochs,
 		lines: map[neighbour]chan struct{}{}}
 }
 
-// begin pulls a task's batches until one ends; the news of its upstream relay are asked for until all ends. It is not
+// Begin pulls a task's batches until one ends; the news of its upstream relay are asked for until all ends. It is not
 // safe for concurrent use.
-func (mx *mixer) begin(all, one context.Context, working *sync.WaitGroup, s *tasks.Hosted) {
+func (mx *Mixer) Begin(all, one context.Context, working *sync.WaitGroup, s *tasks.Hosted) {
 	if s.Hop == 0 {
 		return
 	}
@@ -103,8 +109,8 @@ func (mx *mixer) begin(all, one context.Context, working *sync.WaitGroup, s *tas
 	working.Go(func() { mx.pullLoop(one, s, to) })
 }
 
-// epochEnds sees to the ends of epochs.
-type epochEnds interface {
+// Epochs sees to the ends of epochs.
+type Epochs interface {
 	// Note keeps a finding about a batch.
 	Note(ctx context.Context, b tasks.BatchRef, why store.Reason, details ...any) error
 
@@ -118,8 +124,8 @@ type epochEnds interface {
 	ScrubSoon()
 }
 
-// mixStore is what keeps the batches that are mixed.
-type mixStore interface {
+// Store is what keeps the batches that are mixed.
+type Store interface {
 	Next(ctx context.Context, id store.EpochID) (uint64, error)
 	Destroyed(ctx context.Context, id store.EpochID) (uint64, error)
 	Manifest(ctx context.Context, b store.BatchID) (manifest []byte, confirmed bool, err error)
@@ -130,15 +136,15 @@ type mixStore interface {
 	SetBack() *store.SetBack
 }
 
-// confirmStore knows which batches the upstream relay need not keep.
-type confirmStore interface {
+// ConfirmStore knows which batches the upstream relay need not keep.
+type ConfirmStore interface {
 	Untold(ctx context.Context, id store.EpochID) ([]uint64, error)
 	Told(ctx context.Context, b store.BatchID) error
 }
 
 // pullLoop pulls a task's batches from the relay before, epoch by epoch, until ctx ends. So many tasks of one relay
 // before as there are lines to it do so at a time.
-func (mx *mixer) pullLoop(ctx context.Context, s *tasks.Hosted, lines chan struct{}) {
+func (mx *Mixer) pullLoop(ctx context.Context, s *tasks.Hosted, lines chan struct{}) {
 	for {
 		select {
 		case <-ctx.Done():
@@ -159,12 +165,12 @@ func (mx *mixer) pullLoop(ctx context.Context, s *tasks.Hosted, lines chan struc
 }
 
 // pullTurn pulls from every epoch that has begun and is not complete, and says whether one may have more now.
-func (mx *mixer) pullTurn(ctx context.Context, s *tasks.Hosted) (more bool) {
-	latest := mx.clock.Read().Latest // asking too early does no harm
+func (mx *Mixer) pullTurn(ctx context.Context, s *tasks.Hosted) (more bool) {
+	latest := mx.Clock.Read().Latest // asking too early does no harm
 	asked := false
 	for e := range s.EachEpoch() {
 		start, _ := e.Window()
-		if mx.store.SetBack() != nil || latest.Before(start) {
+		if mx.Store.SetBack() != nil || latest.Before(start) {
 			break
 		}
 		if e.State() >= store.StateComplete || e.RolledBack() {
@@ -187,18 +193,18 @@ func (mx *mixer) pullTurn(ctx context.Context, s *tasks.Hosted) (more bool) {
 
 // pullEpoch takes batches of an epoch that are sealed, and ends the epoch when its time is up. It says whether
 // there may be more now.
-func (mx *mixer) pullEpoch(ctx context.Context, e tasks.Epoch) (more bool, err error) {
+func (mx *Mixer) pullEpoch(ctx context.Context, e tasks.Epoch) (more bool, err error) {
 	more, err = mx.pullSealed(ctx, e)
 	return more, errors.Join(err, mx.giveUp(ctx, e))
 }
 
 // pullSealed takes batches until there is none, or those of a turn. The cursor is the number of batches that
 // this relay has made of the epoch, so it moves in the transaction that stores one.
-func (mx *mixer) pullSealed(ctx context.Context, e tasks.Epoch) (more bool, err error) {
+func (mx *Mixer) pullSealed(ctx context.Context, e tasks.Epoch) (more bool, err error) {
 	if err := mx.confirmPulled(ctx, e); err != nil {
 		return false, err
 	}
-	seq, err := mx.store.Next(ctx, e.ID())
+	seq, err := mx.Store.Next(ctx, e.ID())
 	for range batchesPerTurn {
 		if err != nil || mx.stopsPulling(e) {
 			return false, err
@@ -216,13 +222,13 @@ func (mx *mixer) pullSealed(ctx context.Context, e tasks.Epoch) (more bool, err 
 }
 
 // stopsPulling says whether nothing more is to be taken of an epoch, whatever the relay before has.
-func (mx *mixer) stopsPulling(e tasks.Epoch) bool {
-	return mx.store.SetBack() != nil || e.RolledBack() || mx.clock.Read().Over(mx.giveUpAt(e))
+func (mx *Mixer) stopsPulling(e tasks.Epoch) bool {
+	return mx.Store.SetBack() != nil || e.RolledBack() || mx.Clock.Read().Over(mx.giveUpAt(e))
 }
 
 // isSpoilt says whether too many of the batches below a number were destroyed, and ends the epoch then.
-func (mx *mixer) isSpoilt(ctx context.Context, b tasks.BatchRef) (bool, error) {
-	destroyed, err := mx.store.Destroyed(ctx, b.ID())
+func (mx *Mixer) isSpoilt(ctx context.Context, b tasks.BatchRef) (bool, error) {
+	destroyed, err := mx.Store.Destroyed(ctx, b.ID())
 	if err != nil || !onion.Spoilt(b.Seq-min(b.Seq, destroyed), destroyed) {
 		return false, err
 	}
@@ -230,7 +236,7 @@ func (mx *mixer) isSpoilt(ctx context.Context, b tasks.BatchRef) (bool, error) {
 }
 
 // giveUpAt is when this relay stops waiting for the end of an epoch.
-func (mx *mixer) giveUpAt(e tasks.Epoch) time.Time {
+func (mx *Mixer) giveUpAt(e tasks.Epoch) time.Time {
 	return time.Unix(int64(e.Epochs.End(e.Number)), 0).Add(mx.cfg.GiveUp)
 }
 
@@ -276,7 +282,7 @@ func outcomeOf(err error) pullOutcome {
 }
 
 // pullBatch takes one batch and says whether the epoch has no further one now.
-func (mx *mixer) pullBatch(ctx context.Context, b tasks.BatchRef) (done bool, err error) {
+func (mx *Mixer) pullBatch(ctx context.Context, b tasks.BatchRef) (done bool, err error) {
 	polling := mx.polls.task(b.Hosted)
 	begun, told := time.Now(), polling.lastPoll.Load()
 	before, err := mx.before(ctx, b)
@@ -331,8 +337,8 @@ func (mx *mixer) pullBatch(ctx context.Context, b tasks.BatchRef) (done bool, er
 
 // witness keeps the manifest of a batch that comes in, and says whether its slots may: it is asked before the first one
 // is read.
-func (mx *mixer) witness(ctx context.Context, b tasks.BatchRef, in *incomingBatch, signed *onion.SignedManifest) error {
-	err := mx.store.Witness(ctx, b.BatchID(), signed)
+func (mx *Mixer) witness(ctx context.Context, b tasks.BatchRef, in *incomingBatch, signed *onion.SignedManifest) error {
+	err := mx.Store.Witness(ctx, b.BatchID(), signed)
 	if err != nil {
 		return err
 	}
@@ -350,7 +356,7 @@ var errTooMany = errors.New(string(findTooMany))
 // mayFollow is errTooMany where an epoch has no batch of this number: the task has no so many, or the batch before
 // was the first relay's last. It is asked before the first slot is read, so a first relay that makes many small
 // batches costs the others a manifest. Of a batch that was refused nobody knows what the first relay had.
-func (mx *mixer) mayFollow(ctx context.Context, b tasks.BatchRef) error {
+func (mx *Mixer) mayFollow(ctx context.Context, b tasks.BatchRef) error {
 	if !b.HasBatch(b.Seq) {
 		return errTooMany
 	}
@@ -374,9 +380,9 @@ func (mx *mixer) mayFollow(ctx context.Context, b tasks.BatchRef) error {
 // mayEnd says whether the signed end of an epoch may be taken. It is of the relay from which all comes
 // that this one could open, so it is enough where this relay does not know the time; a clock that is
 // not in doubt must say so, too.
-func (mx *mixer) mayEnd(e tasks.Epoch) bool {
+func (mx *Mixer) mayEnd(e tasks.Epoch) bool {
 	_, end := e.Window()
-	read := mx.clock.Read()
+	read := mx.Clock.Read()
 	if read.Doubt != "" {
 		return !read.Latest.Before(end)
 	}
@@ -386,7 +392,7 @@ func (mx *mixer) mayEnd(e tasks.Epoch) bool {
 // takeEnd ends an epoch by the signed word of the relay before: only with all batches that it tells of,
 // if these gave out what came in here, and if it has signed no further one. Else the epoch waits for them,
 // or until it is given up.
-func (mx *mixer) takeEnd(ctx context.Context, e tasks.Epoch) error {
+func (mx *Mixer) takeEnd(ctx context.Context, e tasks.Epoch) error {
 	source, chain, err := e.Upstream.End(ctx, e.Open, e.Hop-1, e.Number)
 	if errors.Is(err, handover.ErrNotSealed) {
 		return nil
@@ -398,7 +404,7 @@ func (mx *mixer) takeEnd(ctx context.Context, e tasks.Epoch) error {
 	if err != nil {
 		return err
 	}
-	signed, err := mx.store.Witnessed(ctx, e.ID())
+	signed, err := mx.Store.Witnessed(ctx, e.ID())
 	if err != nil {
 		return err
 	}
@@ -414,8 +420,8 @@ func (mx *mixer) takeEnd(ctx context.Context, e tasks.Epoch) error {
 
 // lost notes that a batch was confirmed from here and is not held here, unless another process on the
 // same store has made it since this one looked. It is pullBatch for the rest.
-func (mx *mixer) lost(ctx context.Context, b tasks.BatchRef) (done bool, err error) {
-	next, err := mx.store.Next(ctx, b.ID())
+func (mx *Mixer) lost(ctx context.Context, b tasks.BatchRef) (done bool, err error) {
+	next, err := mx.Store.Next(ctx, b.ID())
 	if err != nil || next > b.Seq {
 		return err != nil, err
 	}
@@ -423,11 +429,11 @@ func (mx *mixer) lost(ctx context.Context, b tasks.BatchRef) (done bool, err err
 }
 
 // giveUp ends an epoch whose end the relay before does not tell.
-func (mx *mixer) giveUp(ctx context.Context, e tasks.Epoch) error {
-	if e.State() >= store.StateComplete || !mx.clock.Read().Over(mx.giveUpAt(e)) {
+func (mx *Mixer) giveUp(ctx context.Context, e tasks.Epoch) error {
+	if e.State() >= store.StateComplete || !mx.Clock.Read().Over(mx.giveUpAt(e)) {
 		return nil
 	}
-	seq, err := mx.store.Next(ctx, e.ID())
+	seq, err := mx.Store.Next(ctx, e.ID())
 	if err != nil {
 		return err
 	}
@@ -436,7 +442,7 @@ func (mx *mixer) giveUp(ctx context.Context, e tasks.Epoch) error {
 
 // mixBatch makes this relay's batch out of the one before, which has been checked, and stores it with
 // the replay entries.
-func (mx *mixer) mixBatch(ctx context.Context, s *tasks.Hosted, signed *onion.SignedManifest, o *incomingBatch) error {
+func (mx *Mixer) mixBatch(ctx context.Context, s *tasks.Hosted, signed *onion.SignedManifest, o *incomingBatch) error {
 	if o.opener == nil {
 		return mx.refuse(ctx, s, signed, findNoKey)
 	}
@@ -468,9 +474,9 @@ func (mx *mixer) mixBatch(ctx context.Context, s *tasks.Hosted, signed *onion.Si
 		}
 		return mx.maker.signBatch(mine, w)
 	}
-	mix := mx.store.Mix
+	mix := mx.Store.Mix
 	if m.Destroyed() {
-		mix = mx.store.MixWithheld
+		mix = mx.Store.MixWithheld
 	}
 	if err := mix(ctx, b.BatchID(), o.tags, build); err != nil {
 		return err
@@ -505,7 +511,7 @@ func (o *incomingBatch) addDummies(m *batchDraft) error {
 var errDestroyed = errors.New("the relay before destroyed the batch")
 
 // refuse stores a destroyed batch of the number that a signed manifest claims, and why.
-func (mx *mixer) refuse(ctx context.Context, s *tasks.Hosted, source *onion.SignedManifest, why store.Reason,
+func (mx *Mixer) refuse(ctx context.Context, s *tasks.Hosted, source *onion.SignedManifest, why store.Reason,
 	details ...any) error {
 	m, err := source.Open(s.Task, s.Hop-1)
 	if err != nil {
@@ -513,7 +519,7 @@ func (mx *mixer) refuse(ctx context.Context, s *tasks.Hosted, source *onion.Sign
 	}
 	b := s.Epoch(m.Epoch).Ref(m.Seq)
 	none := &batchDraft{BatchRef: b, submissions: m.Submissions, in: counts(m, s.Task), source: source}
-	err = mx.store.MixWithheld(ctx, b.BatchID(), nil, func(*store.Fresh, store.Put) (*store.Made, error) {
+	err = mx.Store.MixWithheld(ctx, b.BatchID(), nil, func(*store.Fresh, store.Put) (*store.Made, error) {
 		return mx.maker.destroy(none)
 	})
 	return errors.Join(err, mx.epochs.Note(ctx, b, why, details...))
@@ -536,9 +542,9 @@ func total(counts []uint64) (sum int) {
 }
 
 // confirmPulled tells the relay before which of its batches are safe here.
-func (mx *mixer) confirmPulled(ctx context.Context, e tasks.Epoch) error {
+func (mx *Mixer) confirmPulled(ctx context.Context, e tasks.Epoch) error {
 	id := e.ID()
-	untold, err := mx.confirms.Untold(ctx, id)
+	untold, err := mx.Confirms.Untold(ctx, id)
 	if err != nil {
 		return err
 	}
@@ -546,7 +552,7 @@ func (mx *mixer) confirmPulled(ctx context.Context, e tasks.Epoch) error {
 		if err := mx.confirmOne(ctx, e.Ref(seq)); err != nil {
 			return err
 		}
-		if err := mx.confirms.Told(ctx, id.Batch(seq)); err != nil {
+		if err := mx.Confirms.Told(ctx, id.Batch(seq)); err != nil {
 			return err
 		}
 	}
@@ -554,7 +560,7 @@ func (mx *mixer) confirmPulled(ctx context.Context, e tasks.Epoch) error {
 }
 
 // confirmOne confirms the batch that this relay's own was made from; its manifest is in there.
-func (mx *mixer) confirmOne(ctx context.Context, b tasks.BatchRef) error {
+func (mx *Mixer) confirmOne(ctx context.Context, b tasks.BatchRef) error {
 	source, err := mx.sourceOf(ctx, b)
 	if err != nil {
 		return err
@@ -568,7 +574,7 @@ func (mx *mixer) confirmOne(ctx context.Context, b tasks.BatchRef) error {
 }
 
 // before returns what this relay has had of the numbers before one.
-func (mx *mixer) before(ctx context.Context, b tasks.BatchRef) (before handover.Before, err error) {
+func (mx *Mixer) before(ctx context.Context, b tasks.BatchRef) (before handover.Before, err error) {
 	had, err := b.Taken.Below(b.Number, b.Seq, func(seq uint64) ([]byte, error) {
 		source, err := mx.sourceOf(ctx, b.Ref(seq))
 		if err != nil {
@@ -583,8 +589,8 @@ func (mx *mixer) before(ctx context.Context, b tasks.BatchRef) (before handover.
 }
 
 // sourceOf returns the manifest that a batch here was made from.
-func (mx *mixer) sourceOf(ctx context.Context, b tasks.BatchRef) (*onion.SignedManifest, error) {
-	manifest, _, err := mx.store.Manifest(ctx, b.BatchID())
+func (mx *Mixer) sourceOf(ctx context.Context, b tasks.BatchRef) (*onion.SignedManifest, error) {
+	manifest, _, err := mx.Store.Manifest(ctx, b.BatchID())
 	if err != nil {
 		return nil, err
 	}

@@ -1,4 +1,4 @@
-package relay
+package mixing
 
 import (
 	"context"
@@ -86,7 +86,7 @@ type waits struct {
 }
 
 // newsLoop asks the relay before for its news, until ctx ends, and has the tasks pull that it concerns.
-func (mx *mixer) newsLoop(ctx context.Context, n neighbour) {
+func (mx *Mixer) newsLoop(ctx context.Context, n neighbour) {
 	client := mx.ClientOf(n.own)
 	tick := time.NewTicker(mx.cfg.PullInterval)
 	defer tick.Stop()
@@ -140,7 +140,7 @@ func (h *upstreamSnapshot) hear(n *handover.News, concerns func(store.EpochID) b
 }
 
 // isSpared says whether there is nothing to ask for in an epoch: what was told last is what was found last.
-func (mx *mixer) isSpared(e tasks.Epoch) bool {
+func (mx *Mixer) isSpared(e tasks.Epoch) bool {
 	p := mx.polls.task(e.Hosted)
 	told := p.lastPoll.Load()
 	if told == nil || time.Since(told.at) > newsAge+2*mx.cfg.PullInterval {
