@@ -19,17 +19,25 @@ import (
 	"github.com/doona-dp/doona/wire/onion"
 )
 
+// epochsConfig says when epochs end: the fields are as in relay.Config.
+type epochsConfig struct {
+	Beat      time.Duration // How often the store is followed.
+	Retention time.Duration
+}
+
 // epochs seals batches as they fill, and sees to the ends of epochs: what is over is closed, completed, erased and
 // expired, and its keys are destroyed.
 type epochs struct {
-	*setup
-	store   epochStore
-	whole   wholeStore
+	*tasks.Registry
+	store epochStore
+	whole wholeStore
+	clock *clock.Guard
+
+	cfg     epochsConfig
 	vault   *store.Vault
 	monitor *monitor.Monitor
-	clock   *clock.Guard
 	maker   *mixing.Maker
-	host    *tasks.Host
+	host    tasksHost
 
 	wake       chan struct{} // tells epochLoop that there is something to do: see wakeEpochLoop
 	settling   durable.Coalescer[struct{}]
@@ -38,13 +46,26 @@ type epochs struct {
 	unscrubbed atomic.Bool // the store's log may hold what was deleted
 }
 
+// newEpochs returns the stage of a host's tasks. Who calls it gives it its stores and clock.
+func newEpochs(host *tasks.Host, cfg epochsConfig, vault *store.Vault, monitor *monitor.Monitor,
+	maker *mixing.Maker) *epochs {
+	return &epochs{Registry: host.Registry, cfg: cfg, vault: vault, monitor: monitor, maker: maker, host: host,
+		wake: make(chan struct{}, 1)}
+}
+
+// tasksHost takes up tasks and drops them, as other processes of the relay do too.
+type tasksHost interface {
+	KeepUp(ctx context.Context)
+	DropDropped(ctx context.Context)
+}
+
 // epochStore is what keeps how far each epoch has come.
 type epochStore interface {
 	Advance(ctx context.Context, id store.EpochID, to store.State) error
 	Complete(ctx context.Context, id store.EpochID, end []byte) error
 	Next(ctx context.Context, id store.EpochID) (uint64, error)
 	Manifest(ctx context.Context, b store.BatchID) (manifest []byte, confirmed bool, err error)
-	Note(ctx context.Context, b store.BatchID, why Reason) (times uint64, err error)
+	Note(ctx context.Context, b store.BatchID, why store.Reason) (times uint64, err error)
 	Tally(ctx context.Context, id store.EpochID, refused map[string]uint64) error
 	Findings(ctx context.Context) ([]store.Finding, error)
 }
@@ -62,7 +83,7 @@ type wholeStore interface {
 // epochLoop seals batches as they fill, and sees to the ends of epochs. It ends with ctx; what it
 // leaves undone it finds again when the relay starts.
 func (ep *epochs) epochLoop(ctx context.Context) {
-	tick := time.NewTicker(ep.beat())
+	tick := time.NewTicker(ep.cfg.Beat)
 	defer tick.Stop()
 	ep.unscrubbed.Store(true) // what a crash left
 	for {
@@ -185,7 +206,7 @@ func (ep *epochs) scrub(ctx context.Context) {
 	if err != nil {
 		ep.unscrubbed.Store(true)
 		if ctx.Err() == nil {
-			ep.cfg.Log.Warn("couldn't scrub yet", "error", err)
+			ep.monitor.Log.Warn("couldn't scrub yet", "error", err)
 		}
 	}
 }
@@ -322,10 +343,10 @@ func (ep *epochs) over() (closing, complete, behind, expired []due) {
 
 // Note keeps a finding, and logs it the first time, and then each time that it was found of twice as many numbers: a
 // neighbour fills no log.
-func (ep *epochs) Note(ctx context.Context, b tasks.BatchRef, why Reason, details ...any) error {
+func (ep *epochs) Note(ctx context.Context, b tasks.BatchRef, why store.Reason, details ...any) error {
 	times, err := ep.store.Note(ctx, b.BatchID(), why)
 	if bits.OnesCount64(times) == 1 {
-		ep.cfg.Log.Warn("finding", append([]any{"task", b.ShortID(), "epoch", b.Number, "batch", b.Seq, "reason", why,
+		ep.monitor.Log.Warn("finding", append([]any{"task", b.ShortID(), "epoch", b.Number, "batch", b.Seq, "reason", why,
 			"batches", times}, details...)...)
 	}
 	return err
@@ -340,6 +361,30 @@ func (ep *epochs) advance(ctx context.Context, e tasks.Epoch, to store.State) er
 	return nil
 }
 
+// loadRolledBack takes note of what this process, or another one on the store, has found before.
+func (ep *epochs) loadRolledBack(ctx context.Context) error {
+	all, err := ep.store.Findings(ctx)
+	for _, f := range all {
+		if s := ep.Hosted().ByID[f.ID.Task]; s != nil && f.Reason == tasks.FindRolledBack {
+			s.Epoch(f.ID.Epoch).SetRolledBack()
+		}
+	}
+	return err
+}
+
+// endRolledBack ends what must not be kept of such an epoch: its keys, when it is over, and the rest when its
+// retention is.
+func (ep *epochs) endRolledBack(ctx context.Context, e tasks.Epoch, end time.Time) error {
+	read := ep.clock.Read()
+	if !read.Over(end) {
+		return nil
+	}
+	if err := ep.forget(e); err != nil || !read.Over(end.Add(ep.cfg.Retention)) {
+		return err
+	}
+	return ep.expireEpoch(ctx, e)
+}
+
 // expireEpoch deletes what is left of an epoch. Batches that the next hop has not taken in all
 // that time go too: a ciphertext that nobody fetches is only a risk.
 func (ep *epochs) expireEpoch(ctx context.Context, e tasks.Epoch) error {
@@ -348,7 +393,7 @@ func (ep *epochs) expireEpoch(ctx context.Context, e tasks.Epoch) error {
 	}
 	e.Made.Forget(e.Number)
 	ep.unscrubbed.Store(true)
-	ep.cfg.Log.Info("epoch expired", "task", e.ShortID(), "epoch", e.Number)
+	ep.monitor.Log.Info("epoch expired", "task", e.ShortID(), "epoch", e.Number)
 	return nil
 }
 
@@ -436,6 +481,6 @@ func (ep *epochs) eraseEpoch(ctx context.Context, e tasks.Epoch) error {
 		return err
 	}
 	ep.unscrubbed.Store(true)
-	ep.cfg.Log.Info("epoch erased", "task", e.ShortID(), "epoch", e.Number)
+	ep.monitor.Log.Info("epoch erased", "task", e.ShortID(), "epoch", e.Number)
 	return nil
 }

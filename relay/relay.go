@@ -130,8 +130,7 @@ func (r *Relay) assemble() {
 	r.host = tasks.NewHost(r.Registry, r.vault, r.monitor)
 	r.desk = &tasks.Desk{Host: r.host}
 	r.maker = mixing.NewMaker(r.monitor, r.cfg.Scratch)
-	r.epochs = &epochs{setup: r.setup, vault: r.vault, monitor: r.monitor, maker: r.maker, host: r.host,
-		wake: make(chan struct{}, 1)}
+	r.epochs = newEpochs(r.host, epochsConfig{Beat: r.beat(), Retention: r.cfg.Retention}, r.vault, r.monitor, r.maker)
 	r.ingress = &ingress{setup: r.setup, vault: r.vault, monitor: r.monitor, wakeEpoch: r.epochs.wakeEpochLoop,
 		queue:     make(chan *pending, r.cfg.MaxConcurrent),
 		admission: newAdmission(room{r.cfg.MaxConcurrent, int64(r.cfg.MaxMemory)}, r.cfg.places())}

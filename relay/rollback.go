@@ -3,7 +3,6 @@ package relay
 import (
 	"context"
 	"errors"
-	"time"
 
 	"github.com/doona-dp/doona/relay/internal/store"
 	"github.com/doona-dp/doona/relay/internal/tasks"
@@ -60,28 +59,4 @@ func (out *handout) checkHistory(ctx context.Context, b tasks.BatchRef, before h
 func (out *handout) foundRolledBack(ctx context.Context, b tasks.BatchRef) error {
 	b.SetRolledBack()
 	return errors.Join(tasks.RolledBackProblem(), out.epochs.Note(ctx, b, tasks.FindRolledBack))
-}
-
-// loadRolledBack takes note of what this process, or another one on the store, has found before.
-func (ep *epochs) loadRolledBack(ctx context.Context) error {
-	all, err := ep.store.Findings(ctx)
-	for _, f := range all {
-		if s := ep.Hosted().ByID[f.ID.Task]; s != nil && f.Reason == tasks.FindRolledBack {
-			s.Epoch(f.ID.Epoch).SetRolledBack()
-		}
-	}
-	return err
-}
-
-// endRolledBack ends what must not be kept of such an epoch: its keys, when it is over, and the rest when its
-// retention is.
-func (ep *epochs) endRolledBack(ctx context.Context, e tasks.Epoch, end time.Time) error {
-	read := ep.clock.Read()
-	if !read.Over(end) {
-		return nil
-	}
-	if err := ep.forget(e); err != nil || !read.Over(end.Add(ep.cfg.Retention)) {
-		return err
-	}
-	return ep.expireEpoch(ctx, e)
 }
