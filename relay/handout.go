@@ -12,6 +12,7 @@ import (
 
 	"github.com/doona-dp/doona/internal/clock"
 	"github.com/doona-dp/doona/internal/service"
+	"github.com/doona-dp/doona/relay/internal/epochs"
 	"github.com/doona-dp/doona/relay/internal/monitor"
 	"github.com/doona-dp/doona/relay/internal/store"
 	"github.com/doona-dp/doona/relay/internal/tasks"
@@ -28,7 +29,7 @@ type handout struct {
 	store    handoutStore
 	monitor  *monitor.Monitor
 	clock    *clock.Guard
-	epochs   *epochs
+	epochs   *epochs.Lifecycle
 	host     *tasks.Host // knows which requests have come before
 	instance [16]byte    // names this process in its news
 	handouts handouts

@@ -33,6 +33,7 @@ import (
 
 	"github.com/doona-dp/doona/internal/clock"
 	"github.com/doona-dp/doona/internal/service"
+	"github.com/doona-dp/doona/relay/internal/epochs"
 	"github.com/doona-dp/doona/relay/internal/mixing"
 	"github.com/doona-dp/doona/relay/internal/monitor"
 	"github.com/doona-dp/doona/relay/internal/storage"
@@ -69,7 +70,7 @@ type Relay struct {
 	host    *tasks.Host
 	desk    *tasks.Desk
 	maker   *mixing.Maker
-	epochs  *epochs
+	epochs  *epochs.Lifecycle
 	ingress *ingress
 	mixing  *mixing.Mixer
 	handout *handout
@@ -116,7 +117,7 @@ func open(cfg Config) (*Relay, error) {
 		return nil, err
 	}
 	kept, err := store.Open(s.cfg.Store, r.vault, store.Process{
-		Reserve: r.monitor, Every: s.beat(), Heartbeat: func(ctx context.Context) { r.epochs.heartbeat(ctx) },
+		Reserve: r.monitor, Every: s.beat(), Heartbeat: func(ctx context.Context) { r.epochs.Heartbeat(ctx) },
 	})
 	if err == nil {
 		r.store = storage.New(kept)
@@ -130,8 +131,9 @@ func (r *Relay) assemble() {
 	r.host = tasks.NewHost(r.Registry, r.vault, r.monitor)
 	r.desk = &tasks.Desk{Host: r.host}
 	r.maker = mixing.NewMaker(r.monitor, r.cfg.Scratch)
-	r.epochs = newEpochs(r.host, epochsConfig{Beat: r.beat(), Retention: r.cfg.Retention}, r.vault, r.monitor, r.maker)
-	r.ingress = &ingress{setup: r.setup, vault: r.vault, monitor: r.monitor, wakeEpoch: r.epochs.wakeEpochLoop,
+	ends := epochs.Config{Beat: r.beat(), Retention: r.cfg.Retention}
+	r.epochs = epochs.New(r.host, ends, r.vault, r.monitor, r.maker)
+	r.ingress = &ingress{setup: r.setup, vault: r.vault, monitor: r.monitor, wakeEpoch: r.epochs.Wake,
 		queue:     make(chan *pending, r.cfg.MaxConcurrent),
 		admission: newAdmission(room{r.cfg.MaxConcurrent, int64(r.cfg.MaxMemory)}, r.cfg.places())}
 	patience := mixing.Config{PullInterval: r.cfg.PullInterval, GiveUp: r.cfg.GiveUp}
@@ -146,7 +148,7 @@ func (r *Relay) use(kept storage.Store, now *clock.Guard) {
 	r.store, r.clock = kept, now
 	r.host.Store, r.host.Clock = kept, now
 	r.maker.Store = kept
-	r.epochs.store, r.epochs.whole, r.epochs.clock = kept, kept, now
+	r.epochs.Store, r.epochs.Whole, r.epochs.Clock = kept, kept, now
 	r.ingress.store, r.ingress.clock = kept, now
 	r.mixing.Store, r.mixing.Confirms, r.mixing.Clock = kept, kept, now
 	r.handout.store, r.handout.clock = kept, now

@@ -44,7 +44,7 @@ func (s *setup) keepRoom(in *durable.Reserve) error {
 }
 
 // refillLoop takes what is missing of the room that is kept, as far as there is any. It does not wait for the turns of
-// epochLoop, which may be long where many epochs have ended.
+// Loop, which may be long where many epochs have ended.
 func (r *Relay) refillLoop(ctx context.Context) {
 	tick := time.NewTicker(r.beat())
 	defer tick.Stop()

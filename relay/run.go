@@ -50,7 +50,7 @@ func (r *Relay) work(ctx context.Context, working *sync.WaitGroup, s *tasks.Host
 // closes the store. It returns nil after a clean drain.
 func (r *Relay) Run(ctx context.Context) error {
 	defer r.Close()
-	if err := r.epochs.loadRolledBack(ctx); err != nil {
+	if err := r.epochs.LoadRolledBack(ctx); err != nil {
 		return err
 	}
 	servers, err := r.listen()
@@ -66,7 +66,7 @@ func (r *Relay) Run(ctx context.Context) error {
 	var working sync.WaitGroup
 	working.Go(func() { r.ingress.commitLoop(work) })
 	working.Go(func() { r.clock.Watch(ctx) })
-	working.Go(func() { r.epochs.epochLoop(ctx) })
+	working.Go(func() { r.epochs.Loop(ctx) })
 	working.Go(func() { r.refillLoop(ctx) })
 	working.Go(func() { r.host.JoinLoop(ctx) })
 	working.Go(func() { r.workLoop(ctx, &working) })
@@ -78,7 +78,7 @@ func (r *Relay) Run(ctx context.Context) error {
 	working.Wait()
 	ctx, stop := context.WithTimeout(context.WithoutCancel(ctx), service.DrainTimeout)
 	defer stop()
-	r.monitor.Logged(ctx, "couldn't keep tallies", r.epochs.keepTallies(ctx, func(store.EpochID) bool { return true }))
+	r.monitor.Logged(ctx, "couldn't keep tallies", r.epochs.KeepTallies(ctx, func(store.EpochID) bool { return true }))
 	return err
 }
 

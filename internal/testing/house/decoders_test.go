@@ -51,7 +51,7 @@ var decoders = map[string][2]string{
 	"shufflerclient/ledgerfile.go":    {own, "the ledger"},
 	"relay/ingress.go":                {another, "the size of every report of the task, and the network's share in flight"},
 	"relay/internal/tasks/streams.go": {another, "MaxStatement"},
-	"relay/epochs.go":                 {own, "the store's manifests"},
+	"relay/internal/epochs/epochs.go": {own, "the store's manifests"},
 	"relay/internal/mixing/mixer.go":  {own, "the store's manifests"},
 	"relay/internal/keytree/file.go":  {own, "the secret"},
 	"relay/internal/store/witness.go": {own, "the store's manifests"},

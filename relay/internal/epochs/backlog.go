@@ -1,4 +1,4 @@
-package relay
+package epochs
 
 import (
 	"cmp"
@@ -11,7 +11,7 @@ import (
 // mostBacklog is how many epochs of all places are ended in one turn beyond the first of each.
 const mostBacklog = 64
 
-// backlog chooses which epochs are ended in one turn. Only epochLoop uses it.
+// backlog chooses which epochs are ended in one turn. Only Loop uses it.
 type backlog struct {
 	failed map[store.EpochID]bool // at the last attempt: they come last, or the others would never come
 }

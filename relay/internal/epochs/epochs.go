@@ -1,4 +1,10 @@
-package relay
+// Package epochs has the [Lifecycle] of a relay's epochs. It seals batches as they fill; what is over it closes,
+// completes, erases and expires, and destroys its keys.
+//
+// Package relay runs it. The mixer and the handout ask it to note a finding, to complete an epoch, to settle after a
+// confirmation and to scrub. The keys of an epoch go before what is left of it is sealed, and its HPKE key before the
+// replay set of what that has opened. Whatever a crash leaves undone the next start finds.
+package epochs
 
 import (
 	"context"
@@ -19,48 +25,42 @@ import (
 	"github.com/doona-dp/doona/wire/onion"
 )
 
-// epochsConfig says when epochs end: the fields are as in relay.Config.
-type epochsConfig struct {
+// Config says when epochs end: the fields are as in relay.Config.
+type Config struct {
 	Beat      time.Duration // How often the store is followed.
 	Retention time.Duration
 }
 
-// epochs seals batches as they fill, and sees to the ends of epochs: what is over is closed, completed, erased and
+// Lifecycle seals batches as they fill, and sees to the ends of epochs: what is over is closed, completed, erased and
 // expired, and its keys are destroyed.
-type epochs struct {
+type Lifecycle struct {
 	*tasks.Registry
-	store epochStore
-	whole wholeStore
-	clock *clock.Guard
+	Store Store
+	Whole WholeStore
+	Clock *clock.Guard
 
-	cfg     epochsConfig
+	cfg     Config
 	vault   *store.Vault
 	monitor *monitor.Monitor
 	maker   *mixing.Maker
-	host    tasksHost
+	host    *tasks.Host
 
-	wake       chan struct{} // tells epochLoop that there is something to do: see wakeEpochLoop
+	wake       chan struct{} // tells Loop that there is something to do: see Wake
 	settling   durable.Coalescer[struct{}]
-	scanned    lastScan    // of epochLoop
-	backlog    backlog     // of epochLoop
+	scanned    lastScan    // of Loop
+	backlog    backlog     // of Loop
 	unscrubbed atomic.Bool // the store's log may hold what was deleted
 }
 
-// newEpochs returns the stage of a host's tasks. Who calls it gives it its stores and clock.
-func newEpochs(host *tasks.Host, cfg epochsConfig, vault *store.Vault, monitor *monitor.Monitor,
-	maker *mixing.Maker) *epochs {
-	return &epochs{Registry: host.Registry, cfg: cfg, vault: vault, monitor: monitor, maker: maker, host: host,
+// New returns the stage of a host's tasks. Who calls it gives it its stores and clock.
+func New(host *tasks.Host, cfg Config, vault *store.Vault, monitor *monitor.Monitor,
+	maker *mixing.Maker) *Lifecycle {
+	return &Lifecycle{Registry: host.Registry, cfg: cfg, vault: vault, monitor: monitor, maker: maker, host: host,
 		wake: make(chan struct{}, 1)}
 }
 
-// tasksHost takes up tasks and drops them, as other processes of the relay do too.
-type tasksHost interface {
-	KeepUp(ctx context.Context)
-	DropDropped(ctx context.Context)
-}
-
-// epochStore is what keeps how far each epoch has come.
-type epochStore interface {
+// Store is what keeps how far each epoch has come.
+type Store interface {
 	Advance(ctx context.Context, id store.EpochID, to store.State) error
 	Complete(ctx context.Context, id store.EpochID, end []byte) error
 	Next(ctx context.Context, id store.EpochID) (uint64, error)
@@ -70,8 +70,8 @@ type epochStore interface {
 	Findings(ctx context.Context) ([]store.Finding, error)
 }
 
-// wholeStore is looked through, swept and scrubbed as a whole.
-type wholeStore interface {
+// WholeStore is looked through, swept and scrubbed as a whole.
+type WholeStore interface {
 	Follow(ctx context.Context) ([]store.Progress, error)
 	Progress(ctx context.Context) ([]store.Progress, error)
 	Version() uint64
@@ -80,16 +80,16 @@ type wholeStore interface {
 	SetBack() *store.SetBack
 }
 
-// epochLoop seals batches as they fill, and sees to the ends of epochs. It ends with ctx; what it
+// Loop seals batches as they fill, and sees to the ends of epochs. It ends with ctx; what it
 // leaves undone it finds again when the relay starts.
-func (ep *epochs) epochLoop(ctx context.Context) {
+func (ep *Lifecycle) Loop(ctx context.Context) {
 	tick := time.NewTicker(ep.cfg.Beat)
 	defer tick.Stop()
 	ep.unscrubbed.Store(true) // what a crash left
 	for {
-		if ep.whole.SetBack() == nil {
+		if ep.Whole.SetBack() == nil {
 			ep.runEpochTick(ctx)
-		} else if _, err := ep.whole.Follow(ctx); !errors.As(err, new(*store.SetBack)) {
+		} else if _, err := ep.Whole.Follow(ctx); !errors.As(err, new(*store.SetBack)) {
 			ep.monitor.Logged(ctx, "couldn't look at the store", err)
 		}
 		select {
@@ -101,20 +101,20 @@ func (ep *epochs) epochLoop(ctx context.Context) {
 	}
 }
 
-// wakeEpochLoop has epochLoop take its next turn at once.
-func (ep *epochs) wakeEpochLoop() {
+// Wake has Loop take its next turn at once.
+func (ep *Lifecycle) Wake() {
 	select {
 	case ep.wake <- struct{}{}:
 	default:
 	}
 }
 
-// heartbeat settles while the store is at work for minutes: see [store.Process].
-func (ep *epochs) heartbeat(ctx context.Context) {
+// Heartbeat settles while the store is at work for minutes: see [store.Process].
+func (ep *Lifecycle) Heartbeat(ctx context.Context) {
 	ep.monitor.Logged(ctx, "couldn't destroy keys", ep.Settle(ctx))
 }
 
-// lastScan is when epochLoop looked at all of the store.
+// lastScan is when Loop looked at all of the store.
 type lastScan struct {
 	version uint64 // of the store then; 0: what was found could not all be done
 	at      time.Time
@@ -124,12 +124,12 @@ type lastScan struct {
 // every task, which is most of what a relay of a thousand idle tasks would do.
 const rescanAfter = 30 * time.Second
 
-// runEpochTick is one turn of epochLoop.
-func (ep *epochs) runEpochTick(ctx context.Context) {
+// runEpochTick is one turn of Loop.
+func (ep *Lifecycle) runEpochTick(ctx context.Context) {
 	if ep.unscrubbed.Load() || ep.monitor.Reserve.Short() != nil { // the log, too, takes room
 		ep.scrub(ctx)
 	}
-	version := ep.whole.Version()
+	version := ep.Whole.Version()
 	changed := version == 0 || version != ep.scanned.version || time.Since(ep.scanned.at) > rescanAfter
 	var settled error
 	if changed {
@@ -151,37 +151,37 @@ func (ep *epochs) runEpochTick(ctx context.Context) {
 // come, keeps the tallies of those that are over, and destroys this process's keys of all that is over.
 // A crash between a batch's sealing or confirmation and the end of its key is made good here, when the
 // relay starts. Many who confirm at the same time share it.
-func (ep *epochs) Settle(ctx context.Context) error {
+func (ep *Lifecycle) Settle(ctx context.Context) error {
 	return ep.settling.Do(func([]struct{}) error { return ep.settleAll(ctx) })
 }
 
-func (ep *epochs) settleAll(ctx context.Context) error {
+func (ep *Lifecycle) settleAll(ctx context.Context) error {
 	ep.host.DropDropped(ctx)
-	all, err := ep.whole.Follow(ctx)
+	all, err := ep.Whole.Follow(ctx)
 	if err != nil {
 		return err
 	}
 	ep.Reached(all)
-	if err := ep.loadRolledBack(ctx); err != nil {
+	if err := ep.LoadRolledBack(ctx); err != nil {
 		return err
 	}
 	over := map[store.EpochID]bool{}
 	for _, p := range all {
 		over[p.ID] = p.State >= store.StateClosed
 	}
-	failed := ep.keepTallies(ctx, func(id store.EpochID) bool { return over[id] })
+	failed := ep.KeepTallies(ctx, func(id store.EpochID) bool { return over[id] })
 	for _, s := range ep.Hosted().Order {
 		failed = errors.Join(failed, ep.monitor.WithReserve(s.EraseKeys))
 	}
 	return errors.Join(failed, ep.vault.Settle(all))
 }
 
-// keepTallies moves the tallies of the wanted epochs to the store. That is done when an epoch is over
+// KeepTallies moves the tallies of the wanted epochs to the store. That is done when an epoch is over
 // and when the relay stops, and not in between: a count that moves on the disk, as on a screen, would
 // tell when a report came and how it fared.
-func (ep *epochs) keepTallies(ctx context.Context, want func(store.EpochID) bool) (failed error) {
+func (ep *Lifecycle) KeepTallies(ctx context.Context, want func(store.EpochID) bool) (failed error) {
 	for id, refused := range ep.monitor.TakeTallies(want) {
-		if err := ep.store.Tally(ctx, id, refused); err != nil {
+		if err := ep.Store.Tally(ctx, id, refused); err != nil {
 			ep.monitor.AddTallies(id, refused)
 			failed = errors.Join(failed, err)
 		}
@@ -189,19 +189,19 @@ func (ep *epochs) keepTallies(ctx context.Context, want func(store.EpochID) bool
 	return failed
 }
 
-// ScrubSoon has epochLoop scrub.
-func (ep *epochs) ScrubSoon() {
+// ScrubSoon has Loop scrub.
+func (ep *Lifecycle) ScrubSoon() {
 	ep.unscrubbed.Store(true)
-	ep.wakeEpochLoop()
+	ep.Wake()
 }
 
 // scrub deletes what is left of batches, and empties the store's log. Where that fails, as while a batch is being
-// read, or takes too long, epochLoop does it later.
-func (ep *epochs) scrub(ctx context.Context) {
+// read, or takes too long, Loop does it later.
+func (ep *Lifecycle) scrub(ctx context.Context) {
 	ep.unscrubbed.Store(false) // what others delete meanwhile is for the next time
-	err := ep.whole.Sweep(ctx)
+	err := ep.Whole.Sweep(ctx)
 	if err == nil {
-		err = ep.whole.Scrub(ctx)
+		err = ep.Whole.Scrub(ctx)
 	}
 	if err != nil {
 		ep.unscrubbed.Store(true)
@@ -212,14 +212,14 @@ func (ep *epochs) scrub(ctx context.Context) {
 }
 
 // sealFull seals every batch that has its n submissions.
-func (ep *epochs) sealFull(ctx context.Context) error {
+func (ep *Lifecycle) sealFull(ctx context.Context) error {
 	return ep.sealSome(ctx, func(s *tasks.Hosted, b store.OpenBatch) bool { return b.Submissions >= s.Batch.Size })
 }
 
 // sealSome seals the batches that are wanted, and then destroys the keys of their rows: at once, as
 // that writes the whole secret. A batch that fails keeps none of the others.
-func (ep *epochs) sealSome(ctx context.Context, want func(*tasks.Hosted, store.OpenBatch) bool) error {
-	all, err := ep.whole.Progress(ctx)
+func (ep *Lifecycle) sealSome(ctx context.Context, want func(*tasks.Hosted, store.OpenBatch) bool) error {
+	all, err := ep.Whole.Progress(ctx)
 	if err != nil {
 		return err
 	}
@@ -263,7 +263,7 @@ type due struct {
 // than one, most wait for a later turn: see [backlog]. At the first relay an
 // epoch is over by the time that has surely come; at a mix, by what the relay before it says: see pullBatch. An epoch
 // that fails keeps no other.
-func (ep *epochs) endEpochs(ctx context.Context) {
+func (ep *Lifecycle) endEpochs(ctx context.Context) {
 	closing, complete, behind, expired := ep.over()
 	closing, complete, expired = ep.backlog.ofTurn(closing), ep.backlog.ofTurn(complete), ep.backlog.ofTurn(expired)
 	ep.each(ctx, behind, func(e due) error { return ep.endRolledBack(ctx, e.Epoch, e.end) })
@@ -288,7 +288,7 @@ func (ep *epochs) endEpochs(ctx context.Context) {
 
 // each ends some epochs, a few at a time, and returns those of which that came off: what they take is their disks'
 // time, not a processor's.
-func (ep *epochs) each(ctx context.Context, all []due, end func(due) error) (done []due) {
+func (ep *Lifecycle) each(ctx context.Context, all []due, end func(due) error) (done []due) {
 	const most = 128
 	queue := make(chan due)
 	var working sync.WaitGroup
@@ -317,8 +317,8 @@ func (ep *epochs) each(ctx context.Context, all []due, end func(due) error) (don
 
 // over lists the epochs that are to be ended: those that this relay is the first of, those that are complete, those
 // that are behind, and those whose retention is over.
-func (ep *epochs) over() (closing, complete, behind, expired []due) {
-	read := ep.clock.Read()
+func (ep *Lifecycle) over() (closing, complete, behind, expired []due) {
+	read := ep.Clock.Read()
 	for _, s := range ep.Hosted().Order {
 		for epoch := range s.EachEpoch() {
 			_, end := epoch.Window()
@@ -343,8 +343,8 @@ func (ep *epochs) over() (closing, complete, behind, expired []due) {
 
 // Note keeps a finding, and logs it the first time, and then each time that it was found of twice as many numbers: a
 // neighbour fills no log.
-func (ep *epochs) Note(ctx context.Context, b tasks.BatchRef, why store.Reason, details ...any) error {
-	times, err := ep.store.Note(ctx, b.BatchID(), why)
+func (ep *Lifecycle) Note(ctx context.Context, b tasks.BatchRef, why store.Reason, details ...any) error {
+	times, err := ep.Store.Note(ctx, b.BatchID(), why)
 	if bits.OnesCount64(times) == 1 {
 		ep.monitor.Log.Warn("finding", append([]any{"task", b.ShortID(), "epoch", b.Number, "batch", b.Seq, "reason", why,
 			"batches", times}, details...)...)
@@ -353,17 +353,17 @@ func (ep *epochs) Note(ctx context.Context, b tasks.BatchRef, why store.Reason, 
 }
 
 // advance raises the state of an epoch, durably.
-func (ep *epochs) advance(ctx context.Context, e tasks.Epoch, to store.State) error {
-	if err := ep.store.Advance(ctx, e.ID(), to); err != nil {
+func (ep *Lifecycle) advance(ctx context.Context, e tasks.Epoch, to store.State) error {
+	if err := ep.Store.Advance(ctx, e.ID(), to); err != nil {
 		return err
 	}
 	e.Reached(to)
 	return nil
 }
 
-// loadRolledBack takes note of what this process, or another one on the store, has found before.
-func (ep *epochs) loadRolledBack(ctx context.Context) error {
-	all, err := ep.store.Findings(ctx)
+// LoadRolledBack takes note of what this process, or another one on the store, has found before.
+func (ep *Lifecycle) LoadRolledBack(ctx context.Context) error {
+	all, err := ep.Store.Findings(ctx)
 	for _, f := range all {
 		if s := ep.Hosted().ByID[f.ID.Task]; s != nil && f.Reason == tasks.FindRolledBack {
 			s.Epoch(f.ID.Epoch).SetRolledBack()
@@ -374,8 +374,8 @@ func (ep *epochs) loadRolledBack(ctx context.Context) error {
 
 // endRolledBack ends what must not be kept of such an epoch: its keys, when it is over, and the rest when its
 // retention is.
-func (ep *epochs) endRolledBack(ctx context.Context, e tasks.Epoch, end time.Time) error {
-	read := ep.clock.Read()
+func (ep *Lifecycle) endRolledBack(ctx context.Context, e tasks.Epoch, end time.Time) error {
+	read := ep.Clock.Read()
 	if !read.Over(end) {
 		return nil
 	}
@@ -387,7 +387,7 @@ func (ep *epochs) endRolledBack(ctx context.Context, e tasks.Epoch, end time.Tim
 
 // expireEpoch deletes what is left of an epoch. Batches that the next hop has not taken in all
 // that time go too: a ciphertext that nobody fetches is only a risk.
-func (ep *epochs) expireEpoch(ctx context.Context, e tasks.Epoch) error {
+func (ep *Lifecycle) expireEpoch(ctx context.Context, e tasks.Epoch) error {
 	if err := ep.advance(ctx, e, store.StateExpired); err != nil {
 		return err
 	}
@@ -399,7 +399,7 @@ func (ep *epochs) expireEpoch(ctx context.Context, e tasks.Epoch) error {
 
 // closeEpoch stops an epoch's submissions. Every step may be repeated. The keys go before what is left is sealed, which
 // the store may keep from succeeding for as long as it likes.
-func (ep *epochs) closeEpoch(ctx context.Context, e tasks.Epoch) error {
+func (ep *Lifecycle) closeEpoch(ctx context.Context, e tasks.Epoch) error {
 	if e.State() == store.StateOpen {
 		if err := ep.advance(ctx, e, store.StateClosed); err != nil {
 			return err
@@ -410,7 +410,7 @@ func (ep *epochs) closeEpoch(ctx context.Context, e tasks.Epoch) error {
 
 // Complete signs the end of an epoch that has no further batch from here. source is the end of the
 // relay before, nil at the first relay, and where it never came.
-func (ep *epochs) Complete(ctx context.Context, e tasks.Epoch, source *onion.SignedEnd) error {
+func (ep *Lifecycle) Complete(ctx context.Context, e tasks.Epoch, source *onion.SignedEnd) error {
 	made, err := ep.Manifests(ctx, e)
 	if err != nil {
 		return err
@@ -423,26 +423,26 @@ func (ep *epochs) Complete(ctx context.Context, e tasks.Epoch, source *onion.Sig
 	if err != nil {
 		return err
 	}
-	if err := ep.store.Complete(ctx, e.ID(), raw); err != nil {
+	if err := ep.Store.Complete(ctx, e.ID(), raw); err != nil {
 		return err
 	}
 	e.Reached(store.StateComplete)
 	e.Taken.Forget(e.Number) // nothing more is pulled
-	ep.wakeEpochLoop()       // it can be erased
+	ep.Wake()                // it can be erased
 	return nil
 }
 
 // Manifests returns those of all batches that were made of an epoch, without their sources: there may be
 // [task.MaxBatches].
-func (ep *epochs) Manifests(ctx context.Context, e tasks.Epoch) ([]onion.Manifest, error) {
+func (ep *Lifecycle) Manifests(ctx context.Context, e tasks.Epoch) ([]onion.Manifest, error) {
 	id := e.ID()
-	next, err := ep.store.Next(ctx, id)
+	next, err := ep.Store.Next(ctx, id)
 	if err != nil {
 		return nil, err
 	}
 	made := make([]onion.Manifest, next)
 	for seq := range made {
-		raw, _, err := ep.store.Manifest(ctx, id.Batch(uint64(seq)))
+		raw, _, err := ep.Store.Manifest(ctx, id.Batch(uint64(seq)))
 		if err != nil {
 			return nil, err
 		}
@@ -457,7 +457,7 @@ func (ep *epochs) Manifests(ctx context.Context, e tasks.Epoch) ([]onion.Manifes
 // forget destroys the keys that open an epoch's ciphertexts and name its clients, when nothing more
 // will be opened. The HPKE key goes first, so that there is never one without the replay set of what
 // it has opened.
-func (ep *epochs) forget(e tasks.Epoch) error {
+func (ep *Lifecycle) forget(e tasks.Epoch) error {
 	if err := ep.monitor.WithReserve(e.EraseKey); err != nil {
 		return err
 	}
@@ -466,7 +466,7 @@ func (ep *epochs) forget(e tasks.Epoch) error {
 
 // eraseEpoch forgets all that is kept about an epoch but its sealed batches, which need none of it:
 // no further one can come.
-func (ep *epochs) eraseEpoch(ctx context.Context, e tasks.Epoch) error {
+func (ep *Lifecycle) eraseEpoch(ctx context.Context, e tasks.Epoch) error {
 	if err := ep.forget(e); err != nil {
 		return err
 	}
@@ -474,7 +474,7 @@ func (ep *epochs) eraseEpoch(ctx context.Context, e tasks.Epoch) error {
 	if err := ep.vault.DestroyRows(id); err != nil {
 		return err
 	}
-	if err := ep.keepTallies(ctx, func(of store.EpochID) bool { return of == id }); err != nil {
+	if err := ep.KeepTallies(ctx, func(of store.EpochID) bool { return of == id }); err != nil {
 		return err
 	}
 	if err := ep.advance(ctx, e, store.StateErased); err != nil {

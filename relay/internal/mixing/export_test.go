@@ -9,9 +9,9 @@ import (
 	"github.com/doona-dp/doona/wire/onion"
 )
 
-// Orders returns a function that has a mixer, or its maker, make a batch of n slots in each of its lanes, as often as it
-// is called, each time by the code that makes real batches, and returns their order there: 0, 1, … is that in which they
-// come. Nothing is stored: source is the manifest of the batch before, of which a mix makes its own.
+// Orders returns a function that has a mixer, or its maker, make a batch of n slots in each of its lanes, each time by
+// the code that makes real batches, and returns their order there: 0, 1, … is that in which they come. Nothing is
+// stored: source is the manifest of the batch before, of which a mix makes its own.
 func Orders(mx *Mixer, n int, source *onion.SignedManifest) func() ([][]int, error) {
 	s, made := mx.Hosted().Order[0], &builder{submissions: uint64(n)}
 	mx.maker.Store, mx.Store = made, made
