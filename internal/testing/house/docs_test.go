@@ -228,7 +228,7 @@ var denseDocuments = []string{
 	"docs/proofs/loss-laws.md", "docs/proofs/relay-noise.md", "docs/proofs/shuffle.md", "docs/proofs/slots.md",
 	"docs/proofs/splitmix.md", "docs/proofs/strings.md", "docs/proofs/two-valued.md", "docs/proofs/vectormean.md",
 	"docs/proofs/vectors.md", "docs/release.md", "docs/reproduction.md", "docs/simulations.md",
-	"docs/threat-model.md", "wire/token/testdata/README.md",
+	"wire/token/testdata/README.md",
 }
 
 // prose returns the paragraphs and list items of a Markdown text, without code, tables and addresses of links.
