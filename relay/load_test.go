@@ -102,7 +102,7 @@ func TestLoad(t *testing.T) {
 	// some more.
 	names := int((calm.Accepted + storm.Accepted) * handover.KnownMemory)
 	figures.BoundRSS = figures.IdleRSS +
-		(sqliteCache+service.Ballast+2*(maxMemory+loadConnections*connectionMemory+names))>>10
+		(sqliteCache+service.Garbage+2*(maxMemory+loadConnections*connectionMemory+names))>>10
 	require.LessOrEqual(t, figures.OverloadRSS, figures.BoundRSS)
 	for name := range storm.Refused {
 		require.Contains(t, []string{"overloaded", "slow-down", "connection"}, name)

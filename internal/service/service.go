@@ -11,7 +11,6 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
-	"runtime"
 	"runtime/debug"
 	"sync"
 	"sync/atomic"
@@ -108,13 +107,6 @@ func (s *Server) closeFresh() {
 	}
 }
 
-// Ballast is how many bytes of garbage a server may have beside as much as it keeps.
-const Ballast = 32 << 20
-
-// ballast is never touched, so the system gives it no memory. The collector counts it and waits for as much garbage:
-// requests of kilobytes, served by a program that keeps a few megabytes, would have it run for every thousand of them.
-var ballast = make([]byte, Ballast)
-
 // Serve returns when ctx ends, with nil, or when a server fails. [Drain] is for the caller to call. A service
 // manager such as systemd is told that the program serves, that it runs, and that it stops.
 func Serve(ctx context.Context, servers []*Server) error {
@@ -122,7 +114,7 @@ func Serve(ctx context.Context, servers []*Server) error {
 	for _, s := range servers {
 		go func() { failed <- s.Serve(s.listener) }()
 	}
-	defer runtime.KeepAlive(ballast)
+	collectLater()
 	ctx, stop := context.WithCancel(ctx)
 	defer stop()
 	notify("READY=1")

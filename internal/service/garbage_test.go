@@ -1,0 +1,41 @@
+package service
+
+import (
+	"runtime"
+	"runtime/metrics"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+)
+
+// heap returns how many bytes the last collection kept, with stacks, and at how many the next one begins.
+func heap() (kept, goal float64) {
+	samples := []metrics.Sample{{Name: "/gc/heap/live:bytes"}, {Name: "/gc/scan/stack:bytes"},
+		{Name: "/gc/heap/goal:bytes"}}
+	metrics.Read(samples)
+	return float64(samples[0].Value.Uint64() + samples[1].Value.Uint64()), float64(samples[2].Value.Uint64())
+}
+
+// TestGarbage: whatever a program keeps, it may have as much garbage and [Garbage] more, and little above that.
+func TestGarbage(t *testing.T) {
+	collectLater()
+	for _, size := range []int{6 << 20, 24 << 20, 96 << 20, 12 << 20} {
+		keep := make([]byte, size)
+		runtime.GC()
+		require.Eventually(t, func() bool {
+			kept, goal := heap()
+			return goal >= 2*kept+Garbage-1<<20 && goal < 2*kept+Garbage+4<<20
+		}, 10*time.Second, time.Millisecond, "%d MiB kept", size>>20)
+		runtime.KeepAlive(keep)
+	}
+}
+
+// TestPercent: where next to nothing is kept, too, the least goal of the runtime is about [Garbage].
+func TestPercent(t *testing.T) {
+	require.Equal(t, 900, percentOf(100, 0))
+	require.Equal(t, 900, percentOf(100, minKept))
+	require.Equal(t, 200, percentOf(100, Garbage))
+	require.Equal(t, 400, percentOf(200, Garbage))
+	require.Equal(t, 104, percentOf(100, 1<<30))
+}
