@@ -153,10 +153,10 @@ func LoadConfig(path string) (Config, error) {
 
 // validate fills in defaults and checks ranges.
 func (c *Config) validate() error {
-	service.Default(&c.ForwardedHeader, service.HeaderXFF)
+	clients := service.ClientSettings{ForwardedHeader: &c.ForwardedHeader, MaxConnections: &c.MaxConnections,
+		Skew: &c.Skew}
+	clients.SetDefaults()
 	service.Default(&c.MaxConcurrent, 64)
-	service.Default(&c.MaxConnections, 4096)
-	service.Default(&c.Skew, 5*time.Minute)
 	service.Default(&c.FollowInterval, time.Minute)
 	if err := service.Prepare(c.Listen, c.Admin, c.AdminHosts, &c.Clock, &c.Log); err != nil {
 		return err
@@ -169,15 +169,20 @@ func (c *Config) validate() error {
 	case (c.APIKeys != "") != (c.Clients == clientsAccount):
 		return invalid.Field("api_keys", fmt.Sprintf("%q", c.APIKeys),
 			"a file for clients: account, and none for address")
-	case c.ForwardedHeader != service.HeaderXFF && c.ForwardedHeader != service.HeaderForwarded:
-		return invalid.Field("forwarded_header", fmt.Sprintf("%q", c.ForwardedHeader),
-			service.HeaderXFF+" or "+service.HeaderForwarded)
-	case c.MaxConcurrent < 1 || c.MaxConcurrent > 4096:
+	}
+	if err := clients.CheckForwardedHeader(); err != nil {
+		return err
+	}
+	if c.MaxConcurrent < 1 || c.MaxConcurrent > 4096 {
 		return invalid.Field("max_concurrent", fmt.Sprint(c.MaxConcurrent), "1 to 4096")
-	case c.MaxConnections < 8 || c.MaxConnections > 1<<20:
-		return invalid.Field("max_connections", fmt.Sprint(c.MaxConnections), "8 to 1048576")
-	case c.Skew < time.Millisecond || c.Skew > 5*time.Minute:
-		return invalid.Field("skew", c.Skew.String(), "1ms to 5m")
+	}
+	if err := clients.CheckMaxConnections(); err != nil {
+		return err
+	}
+	if err := clients.CheckSkew(); err != nil {
+		return err
+	}
+	switch {
 	case c.FollowInterval < 10*time.Millisecond || c.FollowInterval > time.Hour:
 		return invalid.Field("follow_interval", c.FollowInterval.String(), "10ms to 1h")
 	case len(c.Tasks) == 0:

@@ -13,7 +13,6 @@ import (
 	"github.com/doona-dp/doona/internal/service"
 	"github.com/doona-dp/doona/relay/internal/storage"
 	"github.com/doona-dp/doona/relay/internal/store"
-	"github.com/doona-dp/doona/relay/internal/tasks"
 )
 
 // Config is what a relay is told: the fields with yaml names make up relay.yaml, in which
@@ -268,16 +267,19 @@ func (c *Config) scratch() string {
 	return os.TempDir()
 }
 
+func (c *Config) clients() service.ClientSettings {
+	return service.ClientSettings{ForwardedHeader: &c.ForwardedHeader, MaxConnections: &c.MaxConnections,
+		Skew: &c.Skew}
+}
+
 // validate fills in defaults and checks ranges.
 func (c *Config) validate() error {
-	service.Default(&c.ForwardedHeader, service.HeaderXFF)
+	c.clients().SetDefaults()
 	service.Default(&c.MaxConcurrent, 1024)
 	service.Default(&c.MaxMemory, 256<<20)
-	service.Default(&c.MaxConnections, 4096)
 	service.Default(&c.Group, 1024)
 	service.Default(&c.PullInterval, 5*time.Second)
 	service.Default(&c.Scratch, c.scratch())
-	service.Default(&c.Skew, 5*time.Minute)
 	service.Default(&c.GiveUp, 7*24*time.Hour)
 	service.Default(&c.Retention, 90*24*time.Hour)
 	if err := service.Prepare(c.Listen, c.Admin, c.AdminHosts, &c.Clock, &c.Log); err != nil {
@@ -290,10 +292,11 @@ func (c *Config) validate() error {
 		return invalid.Field("secret", `""`, "a file outside the store, created where there is none")
 	case store.Check(c.Store) != nil:
 		return store.Check(c.Store)
-	case c.ForwardedHeader != service.HeaderXFF && c.ForwardedHeader != service.HeaderForwarded:
-		return invalid.Field("forwarded_header", fmt.Sprintf("%q", c.ForwardedHeader),
-			service.HeaderXFF+" or "+service.HeaderForwarded)
-	case len(c.Tasks)+len(c.Owners) == 0:
+	}
+	if err := c.clients().CheckForwardedHeader(); err != nil {
+		return err
+	}
+	if len(c.Tasks)+len(c.Owners) == 0 {
 		return invalid.Field("tasks", "none", "at least one, or owners who hand theirs over")
 	}
 	if err := c.validateTLS(); err != nil {
@@ -308,14 +311,20 @@ func (c *Config) validateRanges() error {
 		return invalid.Field("max_concurrent", fmt.Sprint(c.MaxConcurrent), "1 to 65536")
 	case c.MaxMemory < 1<<20 || c.MaxMemory > 1<<40:
 		return invalid.Field("max_memory", c.MaxMemory.String(), "1MiB to 1024GiB")
-	case c.MaxConnections < 8 || c.MaxConnections > 1<<20:
-		return invalid.Field("max_connections", fmt.Sprint(c.MaxConnections), "8 to 1048576")
+	}
+	if err := c.clients().CheckMaxConnections(); err != nil {
+		return err
+	}
+	switch {
 	case c.Group < 1 || c.Group > 65536:
 		return invalid.Field("group", fmt.Sprint(c.Group), "1 to 65536")
 	case c.PullInterval < 10*time.Millisecond || c.PullInterval > time.Hour:
 		return invalid.Field("pull_interval", c.PullInterval.String(), "10ms to 1h")
-	case c.Skew < time.Millisecond || c.Skew > tasks.MaxSkew:
-		return invalid.Field("skew", c.Skew.String(), "1ms to 5m")
+	}
+	if err := c.clients().CheckSkew(); err != nil {
+		return err
+	}
+	switch {
 	case c.GiveUp <= c.Skew:
 		return invalid.Field("give_up", c.GiveUp.String(), "more than skew")
 	case c.Retention <= c.GiveUp:

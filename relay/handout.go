@@ -118,7 +118,7 @@ func (out *handout) handlePull(w http.ResponseWriter, req *http.Request) error {
 	out.monitor.AskedNow(ref.ShortID())
 	if !ref.Approved() { // see SetClockPeers
 		start, _ := ref.Window()
-		out.clock.Told(start.Add(-tasks.MaxSkew)) // it has begun there
+		out.clock.Told(start.Add(-service.MaxSkew)) // it has begun there
 	}
 	if err := out.checkHistory(req.Context(), ref, before); err != nil {
 		return err

@@ -12,14 +12,14 @@ import (
 
 // The headers in which a proxy may name its client.
 const (
-	HeaderXFF       = "X-Forwarded-For"
-	HeaderForwarded = "Forwarded" // RFC 7239
+	headerXFF       = "X-Forwarded-For"
+	headerForwarded = "Forwarded" // RFC 7239
 )
 
 // Proxies says whose word on a client's address is taken, and in which header.
 type Proxies struct {
 	Trusted []netip.Prefix
-	Header  string // HeaderXFF or HeaderForwarded; the other is ignored.
+	Header  string // headerXFF or headerForwarded; the other is ignored.
 }
 
 // Client returns the address a request comes from: its peer's, or, as long as that is a trusted
@@ -61,7 +61,7 @@ func (p *Proxies) forwarded(h http.Header) []string {
 		return nil
 	}
 	joined := strings.Join(h.Values(p.Header), ",")
-	if p.Header != HeaderForwarded {
+	if p.Header != headerForwarded {
 		return strings.Split(joined, ",")
 	}
 	list := splitUnquoted(joined, ',')

@@ -84,6 +84,47 @@ func Prepare(listen, admin string, adminHosts []string, clock *func() time.Time,
 		look.CheckHosts(settingAdminHosts, adminHosts))
 }
 
+// ClientSettings point at what the configuration of each server has that takes requests from clients.
+type ClientSettings struct {
+	ForwardedHeader *string        // the one header that trusted proxies set
+	MaxConnections  *int           // how many may be open
+	Skew            *time.Duration // by how much clients' clocks may differ
+}
+
+// MaxSkew is the most by which clients' clocks may differ.
+const MaxSkew = 5 * time.Minute
+
+// SetDefaults fills in what is not set.
+func (s ClientSettings) SetDefaults() {
+	Default(s.ForwardedHeader, headerXFF)
+	Default(s.MaxConnections, 4096)
+	Default(s.Skew, MaxSkew)
+}
+
+// CheckForwardedHeader is an error unless the header is one that proxies set.
+func (s ClientSettings) CheckForwardedHeader() error {
+	if h := *s.ForwardedHeader; h != headerXFF && h != headerForwarded {
+		return invalid.Field("forwarded_header", strconv.Quote(h), headerXFF+" or "+headerForwarded)
+	}
+	return nil
+}
+
+// CheckMaxConnections is an error unless the number is in its range.
+func (s ClientSettings) CheckMaxConnections() error {
+	if n := *s.MaxConnections; n < 8 || n > 1<<20 {
+		return invalid.Field("max_connections", strconv.Itoa(n), "8 to 1048576")
+	}
+	return nil
+}
+
+// CheckSkew is an error unless the skew is in its range.
+func (s ClientSettings) CheckSkew() error {
+	if *s.Skew < time.Millisecond || *s.Skew > MaxSkew {
+		return invalid.Field("skew", s.Skew.String(), "1ms to 5m")
+	}
+	return nil
+}
+
 // checkAddress is an error unless an address to listen on, if there is one, has the form host:port.
 func checkAddress(field, address string) error {
 	_, port, err := net.SplitHostPort(address)

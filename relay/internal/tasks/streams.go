@@ -153,7 +153,7 @@ func (d *Desk) HandleStream(w http.ResponseWriter, req *http.Request) error {
 		return err
 	}
 	// A client's clock, and this one, may be late.
-	over := d.Clock.Read().Now.Add(-2 * MaxSkew).Unix()
+	over := d.Clock.Read().Now.Add(-2 * service.MaxSkew).Unix()
 	chain, err := l.Chain(uint64(max(over, 0)))
 	if err != nil {
 		return err

@@ -27,9 +27,6 @@ import (
 	"github.com/doona-dp/doona/wire/taskfile"
 )
 
-// MaxSkew is the most by which clients' clocks may differ.
-const MaxSkew = 5 * time.Minute
-
 // Hosted is one task as this relay serves it.
 type Hosted struct {
 	*taskfile.Open
