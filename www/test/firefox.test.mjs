@@ -1,9 +1,9 @@
 // A smoke test in Firefox: some cases of cases.mjs under the site's strict policy. The whole list runs in
 // Chromium and Node 22 (runtimes.test.mjs), in workerd, and by make test-full PART=engines in Firefox, too.
-import { startFirefox } from './engines/firefox.mjs';
-import { suite } from './suite.mjs';
+import { launchFirefox } from './harness.mjs';
+import { inBrowser, suite } from './suite.mjs';
 
-suite('Firefox', startFirefox, [
+suite('Firefox', inBrowser(launchFirefox), [
   'webcrypto: what is sealed for "truthful" opens in Go',
   "webcrypto: another owner's task is refused",
   'webcrypto: a report with a token is taken, and the site\'s quota ends at two',

@@ -8,7 +8,7 @@ import { copyFile, mkdir, readFile, readdir, rm, writeFile } from 'node:fs/promi
 import { basename, join } from 'node:path';
 import { fileURLToPath } from 'node:url';
 
-import { chromium } from 'playwright-core';
+import { chromium, firefox } from 'playwright-core';
 
 /** @typedef {{task: string, owner: string}} Offer */
 /**
@@ -32,6 +32,15 @@ const start = {
 /** Launches Chromium. @param {import('playwright-core').LaunchOptions} [more] */
 export function launch(more) {
   return chromium.launch({ ...more, ...start });
+}
+
+/**
+ * Launches Firefox ESR over WebDriver BiDi: to playwright the channel moz-firefox, as its own Firefox is patched. Its
+ * release 1.65 asks of a browser what ESR 153 does not know (emulation.setMediaFeaturesOverride), so 1.64 is locked.
+ */
+export function launchFirefox() {
+  return firefox.launch({ channel: 'moz-firefox', timeout: patience,
+    executablePath: process.env.FIREFOX ?? '/usr/bin/firefox-esr' });
 }
 
 /** Launches Chromium with what an earlier one left in a folder. @param {string} folder */

@@ -4,8 +4,8 @@
 import assert from 'node:assert/strict';
 
 import { cases } from './cases.mjs';
-import { launch, network, open } from './harness.mjs';
-import { inPage, suite } from './suite.mjs';
+import { launch } from './harness.mjs';
+import { inBrowser, suite } from './suite.mjs';
 
 suite('Node 22', async ({ site, tasks }) => {
   assert.match(process.version, /^v22\./);
@@ -18,20 +18,4 @@ suite('Node 22', async ({ site, tasks }) => {
   };
 });
 
-suite('Chromium', async ({ site, tasks }) => {
-  const browser = await launch();
-  const context = await browser.newContext();
-  return {
-    version: browser.version(),
-    stop: () => browser.close(),
-    run: async (name) => {
-      const { page, complaints } = await open(context, `${site}/blank.html`);
-      const error = await page.evaluate(`(${inPage})(${JSON.stringify(name)}, ${JSON.stringify(tasks)})`);
-      const workers = page.workers().length;
-      await page.close();
-      assert.ok(workers <= 1, `${workers} workers`);
-      assert.deepEqual(complaints.filter((text) => !network.test(text)), []);
-      return /** @type {string | null} */ (error);
-    },
-  };
-});
+suite('Chromium', inBrowser(launch));

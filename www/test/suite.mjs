@@ -1,10 +1,10 @@
-// What runs the list of cases in an engine, for runtimes.test.mjs and engines/engines.test.mjs.
+// What runs the list of cases in an engine, for runtimes.test.mjs, firefox.test.mjs and engines/engines.test.mjs.
 import assert from 'node:assert/strict';
 import { appendFile } from 'node:fs/promises';
 import { after, describe, test } from 'node:test';
 
 import { cases } from './cases.mjs';
-import { startTestServer } from './harness.mjs';
+import { network, open, startTestServer } from './harness.mjs';
 
 /** @typedef {typeof import('../sdk/index.js')} SDK */
 /** @typedef {Awaited<ReturnType<typeof startTestServer>>} Server */
@@ -65,9 +65,26 @@ export async function inPage(name, tasks) {
   }
 }
 
-/** What a page does first: violations of its policy are messages, too. */
-export function listen() {
-  addEventListener('securitypolicyviolation', (event) => {
-    console.error(`violated ${event.violatedDirective}: ${event.blockedURI}`);
-  });
+/**
+ * Starts a browser for the cases, each in a page of its own that is quiet and has at most one worker.
+ * @param {() => Promise<import('playwright-core').Browser>} launch
+ */
+export function inBrowser(launch) {
+  return async (/** @type {Server} */ { site, tasks }) => {
+    const browser = await launch();
+    const context = await browser.newContext();
+    return {
+      version: browser.version(),
+      stop: () => browser.close(),
+      run: async (/** @type {string} */ name) => {
+        const { page, complaints } = await open(context, `${site}/blank.html`);
+        const error = await page.evaluate(`(${inPage})(${JSON.stringify(name)}, ${JSON.stringify(tasks)})`);
+        const workers = page.workers().length;
+        await page.close();
+        assert.ok(workers <= 1, `${workers} workers`);
+        assert.deepEqual(complaints.filter((text) => !network.test(text)), []);
+        return /** @type {string | null} */ (error);
+      },
+    };
+  };
 }

@@ -7,10 +7,9 @@ import { join } from 'node:path';
 import { createInterface } from 'node:readline';
 import { fileURLToPath } from 'node:url';
 
-import { startServer } from '../harness.mjs';
-import { inPage, suite } from '../suite.mjs';
+import { launchFirefox, startServer } from '../harness.mjs';
+import { inBrowser, inPage, suite } from '../suite.mjs';
 import { startEdgeRuntime } from './edge-runtime.mjs';
-import { startFirefox } from './firefox.mjs';
 import { bun, deno } from './programs.mjs';
 import { startWebKit } from './webdriver.mjs';
 
@@ -46,7 +45,7 @@ function startRunner(program, args, { site, tasks }) {
   };
 }
 
-suite('Firefox', startFirefox);
+suite('Firefox', inBrowser(launchFirefox));
 
 suite('WebKitGTK', async ({ site, tasks }) => {
   const { open, run, stop, version } = await startWebKit();

@@ -1,4 +1,5 @@
-// WebKitGTK's MiniBrowser over WebDriver, in an X server that shows nothing: as much as the cases need.
+// WebKitGTK's MiniBrowser over WebDriver, in an X server that shows nothing: as much as the cases need. Playwright
+// drives no WebKit but its own.
 import { spawn } from 'node:child_process';
 import { once } from 'node:events';
 import { createServer } from 'node:net';
