@@ -26,7 +26,7 @@ npx --no-install tsc -p .
 npx --no-install oxlint --deny-warnings
 case "$what" in
 firefox | workerd) files=("test/$what.test.mjs") ;;
-engines) files=(test/runtimes.test.mjs test/workerd.test.mjs test/engines/*.test.mjs) ;;
+engines) files=(test/{chromium,node,workerd}.test.mjs test/engines/*.test.mjs) ;;
 chromium)
   files=(../build/specs/*.mjs test/reader/*.test.ts)
   for file in test/*.test.mjs; do
@@ -38,5 +38,5 @@ chromium)
 esac
 minutes=10 # for each file
 [[ -z "$long" && "$what" != engines ]] || minutes=60
-node ${long:+--import=./test/long.mjs} --test --test-timeout=$((minutes * 60000)) --test-concurrency=2 \
+node ${long:+--import=./test/long.mjs} --test --test-timeout=$((minutes * 60000)) --test-concurrency=4 \
   --test-reporter=spec "$@" "${files[@]}"

@@ -1,6 +1,6 @@
-// What the SDK must do in every runtime: a list of cases, run by runtimes.test.mjs in Chromium,
-// Node 22 and workerd, and by engines/engines.test.mjs in all others. No imports: a case has the SDK
-// and its test server from its host.
+// What the SDK must do in every runtime: a list of cases, run in Chromium, Node 22 and workerd by the tests of these
+// names, and by engines/engines.test.mjs in all others. No imports: a case has the SDK and its test server from its
+// host.
 
 /** @typedef {typeof import('../sdk/index.js')} SDK */
 /** @typedef {import('../sdk/options.js').ConnectOptions} ConnectOptions */

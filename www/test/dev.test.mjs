@@ -11,11 +11,10 @@ import { after, beforeEach, test } from 'node:test';
 import { fileURLToPath } from 'node:url';
 import { promisify } from 'node:util';
 
-import { launch, open, patience } from './harness.mjs';
+import { launch, long, open, patience } from './harness.mjs';
 
 const run = promisify(execFile);
 const root = fileURLToPath(new URL('../..', import.meta.url));
-const full = /** @type {any} */ (globalThis).doonaLong;
 
 /** @type {import('playwright-core').Browser} */
 let browser;
@@ -41,14 +40,14 @@ async function archives() {
 
 /** Installs the archives, and what else a project names. @param {string} app */
 async function install(app) {
-  await run('npm', ['install', '--no-audit', '--no-fund', ...(full ? [] : ['--offline']), ...(await archives())],
+  await run('npm', ['install', '--no-audit', '--no-fund', ...(long ? [] : ['--offline']), ...(await archives())],
     { cwd: app });
 }
 
 /** Makes an empty project, whose page loads src/main.js, and installs the archives. */
 async function makeProject() {
   const app = join(folder, 'app');
-  if (full) {
+  if (long) {
     await run('npm', ['create', '--yes', 'vite@latest', 'app', '--', '--template', 'vanilla', '--no-interactive'],
       { cwd: folder });
   } else {
@@ -118,7 +117,7 @@ test('from an empty project to a decoded message, and on with it after Ctrl-C', 
   assert.ok(lines.length <= 10, String(code));
   await appendFile(join(app, 'src/main.js'), lines.join('\n'));
 
-  const bin = full ? join(app, 'node_modules') : join(root, 'www/node_modules');
+  const bin = long ? join(app, 'node_modules') : join(root, 'www/node_modules');
   const vite = start(app, process.execPath, join(bin, 'vite/bin/vite.js'), '--host', '127.0.0.1');
   try {
     await visit(doona, vite);
@@ -142,7 +141,7 @@ const examples = {
   next: ['next', 'start', '-H', '127.0.0.1', '-p', '0'],
 };
 
-for (const [name, [program, ...args]] of full ? Object.entries(examples) : []) {
+for (const [name, [program, ...args]] of long ? Object.entries(examples) : []) {
   test(`from an empty project: the example of ${name}`, async () => {
     const app = join(folder, name);
     await cp(join(root, 'www/examples', name), app, { recursive: true });

@@ -1,5 +1,5 @@
 // A smoke test in Firefox: some cases of cases.mjs under the site's strict policy. The whole list runs in
-// Chromium and Node 22 (runtimes.test.mjs), in workerd, and by make test-full PART=engines in Firefox, too.
+// Chromium, Node 22 and workerd, and by make test-full PART=engines in Firefox, too.
 import { launchFirefox } from './harness.mjs';
 import { inBrowser, suite } from './suite.mjs';
 

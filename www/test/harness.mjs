@@ -18,6 +18,9 @@ import { chromium, firefox } from 'playwright-core';
 
 const root = fileURLToPath(new URL('../..', import.meta.url));
 
+/** Whether tests run in their long form. */
+export const long = /** @type {any} */ (globalThis).doonaLong === true;
+
 /** How long anything in a browser may take, in milliseconds: on a machine with much else to do. */
 export const patience = 120_000;
 

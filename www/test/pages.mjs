@@ -3,6 +3,8 @@ import assert from 'node:assert/strict';
 import { mkdirSync, readFileSync } from 'node:fs';
 import { createRequire } from 'node:module';
 
+import { long } from './harness.mjs';
+
 /** @typedef {import('playwright-core').Page} Page */
 
 /** Where screenshots are written; www/screenshots.mjs makes four into docs/images. */
@@ -11,8 +13,10 @@ mkdirSync(shots, { recursive: true });
 
 const axe = readFileSync(createRequire(import.meta.url).resolve('axe-core/axe.min.js'), 'utf8');
 
-/** Whether tests run in their long form. */
-export const long = /** @type {any} */ (globalThis).doonaLong === true;
+/** @param {string} url of the demo @param {string} [task] @returns {Promise<any>} what its page knows of a task */
+export async function stateOf(url, task = 'live') {
+  return (await fetch(`${url}/api/${task}`)).json();
+}
 
 /**
  * Fails where axe-core finds a serious or critical violation, in the given colors. One style sheet

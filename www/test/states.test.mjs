@@ -4,8 +4,8 @@
 import assert from 'node:assert/strict';
 import { after, beforeEach, test } from 'node:test';
 
-import { launch, network, open, startDemo, startTestPages } from './harness.mjs';
-import { long, requireAccessible, requireWhole, screenshotAt } from './pages.mjs';
+import { launch, long, network, open, startDemo, startTestPages } from './harness.mjs';
+import { requireAccessible, requireWhole, screenshotAt } from './pages.mjs';
 
 /** @typedef {import('playwright-core').Page} Page */
 

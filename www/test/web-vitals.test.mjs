@@ -3,7 +3,7 @@ import assert from 'node:assert/strict';
 import { after, beforeEach, test } from 'node:test';
 
 import { launch, open, patience, startDemo } from './harness.mjs';
-import { numbersIn, requireAccessible, screenshotAt } from './pages.mjs';
+import { numbersIn, requireAccessible, screenshotAt, stateOf } from './pages.mjs';
 
 const visits = 4;
 
@@ -88,11 +88,6 @@ async function look(url) {
   await screenshotAt(page, 'web-vitals-360', 360, 'light');
   assert.deepEqual(complaints, []);
   await context.close();
-}
-
-/** @param {string} url @param {string} task */
-async function stateOf(url, task) {
-  return /** @type {any} */ (await (await fetch(`${url}/api/${task}`)).json());
 }
 
 /** @param {string} url @param {string} task @param {number} clients */

@@ -52,10 +52,11 @@ func startTokens(ctx context.Context, dir string, wa *watch) (*tokens, error) {
 		return nil, err
 	}
 	t.offer = offer{Task: d.TaskURL(0), Owner: d.Owner}
-	if err := t.startRelay(ctx, d, relayAt); err != nil {
+	// The issuer first: a relay that does not get its key asks again five seconds later.
+	if err := t.startIssuer(ctx, d, issuerAt); err != nil {
 		return nil, err
 	}
-	return t, t.startIssuer(ctx, d, issuerAt)
+	return t, t.startRelay(ctx, d, relayAt)
 }
 
 // listenBehind returns where a server is to listen, and the address of the watch before it.

@@ -1,11 +1,8 @@
-// The cases of cases.mjs in Chromium and Node 22, against a relay on another origin whose
-// Go code opens what arrives. workerd.test.mjs has workerd; all
-// other engines are in engines/.
+// The cases of cases.mjs in Node 22, against a relay on another origin whose Go code opens what arrives.
 import assert from 'node:assert/strict';
 
 import { cases } from './cases.mjs';
-import { launch } from './harness.mjs';
-import { inBrowser, suite } from './suite.mjs';
+import { suite } from './suite.mjs';
 
 suite('Node 22', async ({ site, tasks }) => {
   assert.match(process.version, /^v22\./);
@@ -17,5 +14,3 @@ suite('Node 22', async ({ site, tasks }) => {
     run: async (name) => void (await cases[name]?.({ sdk, site, tasks, options: { store: sdk.memoryStore() } })),
   };
 });
-
-suite('Chromium', inBrowser(launch));
