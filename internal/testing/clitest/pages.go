@@ -1,18 +1,27 @@
 package clitest
 
 import (
+	"bytes"
 	"net/http"
 	"net/http/httptest"
 	"strings"
 	"testing"
 
+	"github.com/spf13/cobra"
 	"github.com/stretchr/testify/require"
+
+	"github.com/doona-dp/doona/internal/cli"
+	"github.com/doona-dp/doona/internal/look"
 )
 
-// Pages walks pages that a command serves, which may be asked for as demo.example too: no frame, no guessed type, and
-// no other name that resolves here.
-func Pages(t *testing.T, handler http.Handler, paths ...string) {
+// Pages walks pages that a command serves at 127.0.0.1 under the names of its flag --hosts, of which demo.example is
+// one: no frame, no guessed type, and no other name that resolves here, which the log says once.
+func Pages(t *testing.T, serve func(hosts *look.Hosts) http.Handler, paths ...string) {
 	t.Helper()
+	var log bytes.Buffer
+	cmd := &cobra.Command{}
+	cmd.SetErr(&log)
+	handler := serve(cli.HostsFlag{"demo.example"}.Hosts(cmd, "127.0.0.1:0"))
 	answer := func(method, host, path string) *httptest.ResponseRecorder {
 		w := httptest.NewRecorder()
 		handler.ServeHTTP(w, httptest.NewRequest(method, "http://"+host+path, strings.NewReader("{")))
@@ -32,4 +41,5 @@ func Pages(t *testing.T, handler http.Handler, paths ...string) {
 	w := answer("GET", "evil.example:7280", "/")
 	require.Equal(t, http.StatusMisdirectedRequest, w.Code)
 	require.Contains(t, w.Body.String(), "setting --hosts")
+	require.Equal(t, 1, strings.Count(log.String(), "evil.example"), log.String())
 }
