@@ -97,7 +97,7 @@ var barrenBatches = []struct {
 // batches as destroyed before; the long form has all of them come.
 func TestEndlessDestroyed(t *testing.T) {
 	const bound = onion.SpareDestroyed + 1
-	comes := uint64(12)
+	comes := uint64(14) // more than the rows that requireBytes allows besides
 	if stattest.Long {
 		comes = bound
 	}
