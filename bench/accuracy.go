@@ -50,7 +50,7 @@ func worstError(t *task.Task) (float64, error) {
 	if err != nil {
 		return 0, err
 	}
-	_, variance, err := m.Exact(m.WorstValue())
+	_, variance, err := m.Exact(m.Worst().Value)
 	if err != nil {
 		return 0, err
 	}

@@ -16,8 +16,8 @@ type batches struct {
 	mechanism protocols.Mechanism
 	honest    [][]float64
 	malicious [][]float64
-	fast      protocols.Draw     // nil: draw every message.
-	attacker  protocols.Attacker // nil without malicious clients.
+	can       protocols.Capabilities
+	fast      protocols.Draw // nil: draw every message.
 	attack    string
 	lost      Lost         // nil: nothing is.
 	noise     *dummies.Law // nil: relays add nothing.
@@ -36,29 +36,25 @@ func (tr Trial) newBatches(t *task.Task, m protocols.Mechanism, values [][]float
 			"0 to "+strconv.Itoa(len(values))+", the number of clients")
 	}
 	split := len(values) - tr.Malicious
-	b := &batches{task: t, mechanism: m, honest: values[:split], malicious: values[split:], attack: tr.Attack,
-		lost: tr.Lost}
+	b := &batches{task: t, mechanism: m, can: m.Capabilities(), honest: values[:split], malicious: values[split:],
+		attack: tr.Attack, lost: tr.Lost}
 	if t.Noise != nil {
 		b.noise = dummies.New(t.Noise)
 	}
 	if tr.Fast && tr.Lost != nil {
 		return nil, invalid.Field("fast", "true", "false: what is lost are messages")
 	}
-	if tr.Malicious > 0 {
-		var ok bool
-		if b.attacker, ok = m.(protocols.Attacker); !ok {
-			return nil, invalid.Field("attack", strconv.Quote(tr.Attack),
-				"none: protocol "+t.Protocol+" has no simulated attacks")
-		}
+	if tr.Malicious > 0 && b.can.Attack == nil {
+		return nil, invalid.Field("attack", strconv.Quote(tr.Attack),
+			"none: protocol "+t.Protocol+" has no simulated attacks")
 	}
 	if tr.Fast {
-		simulator, ok := m.(protocols.FastSimulator)
-		if !ok {
+		if b.can.Fast == nil {
 			return nil, invalid.Field("fast", "true", "false: the aggregate of protocol "+t.Protocol+
 				" is not simpler to draw than its messages")
 		}
 		var err error
-		if b.fast, err = simulator.Fast(b.honest); err != nil {
+		if b.fast, err = b.can.Fast(b.honest); err != nil {
 			return nil, err
 		}
 	}
@@ -86,7 +82,7 @@ func (b *batches) next(src *randomizer.Source, count bool) (*drawn, error) {
 		}
 	}
 	for i, v := range b.malicious {
-		lanes, err := b.attacker.Attack(src, b.attack, i, v)
+		lanes, err := b.can.Attack(src, b.attack, i, v)
 		if err != nil {
 			return nil, err
 		}
@@ -135,11 +131,10 @@ func (b *batches) dilute(d *drawn, src *randomizer.Source) error {
 			}
 		}
 	}
-	diluted, ok := d.aggregate.(protocols.Diluted)
-	if !ok {
+	if b.can.Diluted == nil {
 		return invalid.Field("noise", b.task.Noise.Kind, "none for protocol "+b.task.Protocol)
 	}
-	diluted.AddDummies(uint64(relays(b.task)), added)
+	b.can.Diluted(d.aggregate).AddDummies(uint64(relays(b.task)), added)
 	return nil
 }
 

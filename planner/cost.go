@@ -48,16 +48,13 @@ func Cost(t *task.Task, m protocols.Mechanism, hops int) (messages, bytes float6
 // expectedMessages returns the expected number of messages of a client with the worst-case value: exactly where the
 // protocol knows it or the number is fixed, else the mean of drawn ones.
 func expectedMessages(m protocols.Mechanism) (float64, error) {
-	if known, ok := m.(interface {
-		Messages() (zeroSum, central float64)
-	}); ok {
-		zeroSum, central := known.Messages()
-		return 1 + zeroSum + central, nil
+	if messages := m.Capabilities().Messages; messages != nil {
+		return messages(), nil
 	}
 	const draws = 5000
-	src, sent := randomizer.NewSource(), 0
+	src, sent, worst := randomizer.NewSource(), 0, m.Worst().Value
 	for range draws {
-		lanes, err := m.Randomize(src, m.WorstValue())
+		lanes, err := m.Randomize(src, worst)
 		if err != nil {
 			return 0, err
 		}
@@ -86,7 +83,7 @@ func Dummies(t *task.Task) (float64, error) {
 // worstCase returns the variance of each entry of the answer over a full batch of the worst-case value, in the
 // query's units.
 func worstCase(t *task.Task, m protocols.Mechanism, hops int) ([]float64, error) {
-	_, variance, err := m.Exact(m.WorstValue())
+	_, variance, err := m.Exact(m.Worst().Value)
 	if err != nil {
 		return nil, err
 	}
@@ -155,21 +152,15 @@ func laplaceError(s float64, query task.QueryInfo) float64 {
 	return 1 / (math.Sqrt2 * math.Sinh(s/2))
 }
 
-// reacher is a mechanism that knows what one malicious client does to the answer of a whole batch.
-type reacher interface {
-	// Reach returns the most that a malicious client moves an entry of the estimated total.
-	Reach() float64
-}
-
-// shift returns the most that one malicious client moves an entry of the answer. Estimates are linear but for those
-// of a [reacher]: it is what they say of this client alone, less what it ought to have added.
+// shift returns the most that one malicious client moves an entry of the answer. Where estimates are linear, it is what
+// they say of this client alone, less what it ought to have added.
 func shift(t *task.Task, m protocols.Mechanism) (float64, error) {
 	scale := protocols.Scale(t.Query, t.Batch.Size)
-	if r, ok := m.(reacher); ok {
-		return r.Reach() * scale, nil
+	can := m.Capabilities()
+	if can.Reach != nil {
+		return can.Reach() * scale, nil
 	}
-	attacker, ok := m.(protocols.Attacker)
-	if !ok {
+	if can.Attack == nil {
 		return 0, invalid.Field("protocol", t.Protocol, "one with simulated attacks")
 	}
 	most, src, honest := 0.0, randomizer.NewSource(), modest(t)
@@ -178,7 +169,7 @@ func shift(t *task.Task, m protocols.Mechanism) (float64, error) {
 		return 0, err
 	}
 	for _, attack := range []string{protocols.AttackMax, protocols.AttackOneCoordinate} {
-		lanes, err := attacker.Attack(src, attack, 0, honest)
+		lanes, err := can.Attack(src, attack, 0, honest)
 		if err != nil {
 			continue // The protocol knows the other.
 		}

@@ -131,10 +131,10 @@ func spreadOf(t *testing.T, bins uint64, runs int) spread {
 func cover(t *testing.T, q planner.Query, runs int) (out []covering) {
 	d, m := open(t, q)
 	trial := planner.Trial{Repeats: runs, Confidences: []float64{0.95, 0.999}}
-	if _, trial.Fast = m.(protocols.FastSimulator); !trial.Fast {
+	if trial.Fast = m.Capabilities().Fast != nil; !trial.Fast {
 		trial.Repeats /= 10
 	}
-	worst := slices.Repeat([][]float64{m.WorstValue()}, int(q.Batch))
+	worst := slices.Repeat([][]float64{m.Worst().Value}, int(q.Batch))
 	for name, values := range map[string][][]float64{"worst": worst, "various": various(d, m)} {
 		o, err := trial.Run(d, m, values)
 		require.NoError(t, err)
@@ -189,7 +189,7 @@ func lawOf(t *testing.T, d *task.Task, m protocols.Mechanism, values [][]float64
 			return lattice(1, 2, 0)
 		}
 		// The noise and the worst rounding, whatever the values, with lighter tails than Laplace's.
-		worst := float64(len(values)) * m.WorstVariance() * scale * scale
+		worst := float64(len(values)) * m.Worst().Variance * scale * scale
 		return law{0.95, func(variance float64) float64 { return 4.25 * math.Sqrt(variance+worst) }}
 	}
 	switch e := first.(type) {
@@ -205,7 +205,7 @@ func lawOf(t *testing.T, d *task.Task, m protocols.Mechanism, values [][]float64
 		}
 		return law{hi, func(float64) float64 { return 2 * reach * e.Unit * scale }}
 	case protocols.Normal:
-		return lattice(e.Step/2*scale, 2, float64(len(values))*m.WorstVariance()*scale*scale)
+		return lattice(e.Step/2*scale, 2, float64(len(values))*m.Worst().Variance*scale*scale)
 	case protocols.Cell: // of which one end has what goes beyond 95 %
 		// Who holds a text adds much more variance: an estimate above 0 widens its interval.
 		if d.Protocol == "strings" {
@@ -255,7 +255,7 @@ func various(d *task.Task, m protocols.Mechanism) [][]float64 {
 			out[i] = []float64{float64('a' + i*i%7), float64('a' + i%3)}
 			continue
 		}
-		out[i] = make([]float64, len(m.WorstValue()))
+		out[i] = make([]float64, len(m.Worst().Value))
 		x := math.Sqrt(float64(i*i%101) / 100)
 		for l := range out[i] {
 			switch {

@@ -182,7 +182,7 @@ func TestCorrelatedIsUsableUnlessBeyondTheRange(t *testing.T) {
 					q.Params = planner.Params{"max": uint64(q.Hi)}
 				}
 				d, m := open(t, q)
-				values := slices.Repeat([][]float64{m.WorstValue()}, int(n))
+				values := slices.Repeat([][]float64{m.Worst().Value}, int(n))
 				trial := planner.Trial{Repeats: 1, Confidences: []float64{0.95}, Lost: chance(1)}
 				o, err := trial.Run(d, m, values)
 				require.NoError(t, err)

@@ -174,10 +174,10 @@ func (g Goal) trials() (out []trial) {
 
 // noisesOf returns who may add the noise of a protocol.
 func noisesOf(p protocols.Protocol) []Noise {
-	switch _, ok := p.(protocols.Dilutable); {
-	case !ok:
+	switch row := p.Row(); {
+	case row.Dilute == nil:
 		return []Noise{NoiseClients}
-	case p.Row().Either:
+	case row.Either:
 		return []Noise{NoiseClients, NoiseRelays}
 	}
 	return []Noise{NoiseRelays}
@@ -304,15 +304,6 @@ func (g Goal) exceeded(w *Way) error {
 	return nil
 }
 
-// finder is a mechanism whose answer lists what nobody listed before.
-type finder interface {
-	// FoundDownTo returns how many clients an entry must have to be listed in about 98 of 100 full batches, 0 if no
-	// number is enough.
-	FoundDownTo(relays int) float64
-	// CountVariance returns the variance of the count of an entry that so many clients have.
-	CountVariance(clients float64, relays int) float64
-}
-
 // fill computes the figures of a way that has a task. An error says why it is no way after all.
 func (w *Way) fill(g Goal) error {
 	m, err := registry.Open(w.Task)
@@ -345,9 +336,9 @@ func (w *Way) fill(g Goal) error {
 	if err != nil {
 		return err
 	}
-	if f, ok := m.(finder); ok {
-		w.Lists, w.FoundDownTo = true, f.FoundDownTo(g.Hops)
-		variance = []float64{f.CountVariance(w.FoundDownTo, g.Hops)}
+	if lists := m.Capabilities().Lists; lists != nil {
+		w.Lists, variance = true, make([]float64, 1)
+		w.FoundDownTo, variance[0] = lists(g.Hops)
 	}
 	w.RMSE = math.Sqrt(mean(variance))
 	w.Width = 2 * normal95 * math.Sqrt(slices.Max(variance))

@@ -84,9 +84,9 @@ func TestPlansPredict(t *testing.T) {
 				if i > 0 {
 					require.GreaterOrEqual(t, w.RMSE, ways[i-1].RMSE)
 				}
-				_, fast := w.Mechanism.(protocols.FastSimulator)
+				fast := w.Mechanism.Capabilities().Fast != nil
 				trial := planner.Trial{Repeats: repeats, Fast: fast, Confidences: []float64{.95}}
-				values := slices.Repeat([][]float64{w.Mechanism.WorstValue()}, int(g.Batch))
+				values := slices.Repeat([][]float64{w.Mechanism.Worst().Value}, int(g.Batch))
 				out, err := trial.Run(w.Task, w.Mechanism, values)
 				require.NoError(t, err, w.Protocol)
 				width := slices.Max(out.Coverage[0].Width)
@@ -291,7 +291,7 @@ func TestCentralRatio(t *testing.T) {
 		w := ways[0]
 		m, err := central.New(w.Task, int(g.Batch))
 		require.NoError(t, err)
-		_, variance, err := m.Exact(w.Mechanism.WorstValue())
+		_, variance, err := m.Exact(w.Mechanism.Worst().Value)
 		require.NoError(t, err)
 		scale := protocols.Scale(w.Task.Query, g.Batch)
 		curator := math.Sqrt(variance[0]*float64(g.Batch)) * scale

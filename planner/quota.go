@@ -31,16 +31,13 @@ func NewQuotaCost(t *task.Task, m protocols.Mechanism) (QuotaCost, error) {
 	return quotaCost(t, one, m), nil
 }
 
-// setter is a mechanism that knows whether one malicious client can set the whole answer.
-type setter interface{ OneSetsAll() bool }
-
 // quotaCost is NewQuotaCost, where one client moves an entry by so much.
 func quotaCost(t *task.Task, one float64, m protocols.Mechanism) QuotaCost {
 	c := QuotaCost{Least: t.Clients.Quota, Most: 2*t.Clients.Quota - 1}
 	for _, visitors := range []uint64{2, 10, 100} {
 		c.Shared = append(c.Shared, Shared{visitors, c.shutOut(visitors)})
 	}
-	if s, ok := m.(setter); ok && s.OneSetsAll() {
+	if m.Capabilities().OneSetsAll {
 		c.OneNetwork, c.TwentyNetworks = one, one
 		return c
 	}

@@ -51,7 +51,7 @@ func TestRelaysNoiseIsAsPromised(t *testing.T) {
 				repeats /= 10
 			}
 			trial := planner.Trial{Repeats: repeats, Fast: true, Confidences: []float64{.95}}
-			out, err := trial.Run(d, m, column(int(q.Batch), func(int) float64 { return m.WorstValue()[0] }))
+			out, err := trial.Run(d, m, column(int(q.Batch), func(int) float64 { return m.Worst().Value[0] }))
 			require.NoError(t, err)
 			predicted := 0.0
 			for _, v := range out.PredictedVariance {

@@ -10,7 +10,6 @@ import (
 	"github.com/doona-dp/doona/accountant/compose"
 	"github.com/doona-dp/doona/internal/testing/stattest"
 	"github.com/doona-dp/doona/planner"
-	"github.com/doona-dp/doona/protocols"
 	"github.com/doona-dp/doona/wire/task"
 )
 
@@ -62,12 +61,12 @@ func TestSetKeepsItsTotal(t *testing.T) {
 	t.Logf("ε = %.4f together, %.4f added up", plan.Epsilon, plan.Added)
 	repeats := 4000
 	for i, w := range plan.Ways {
-		_, fast := w.Mechanism.(protocols.FastSimulator)
+		fast := w.Mechanism.Capabilities().Fast != nil
 		if !fast {
 			repeats = 1250
 		}
 		trial := planner.Trial{Repeats: repeats, Fast: fast, Confidences: []float64{.95}}
-		out, err := trial.Run(w.Task, w.Mechanism, slices.Repeat([][]float64{w.Mechanism.WorstValue()}, int(s.Users)))
+		out, err := trial.Run(w.Task, w.Mechanism, slices.Repeat([][]float64{w.Mechanism.Worst().Value}, int(s.Users)))
 		require.NoError(t, err)
 		width := slices.Max(out.Coverage[0].Width)
 		t.Logf("%s by %s: ε %s a day, interval %.4g, found %.4g; rmse %.4g, found %.4g", s.Goals[i].Name, w.Protocol,

@@ -76,7 +76,7 @@ type Lost func(src *randomizer.Source, client int, message task.Message) bool
 // with these values, so that an attack shows as a bias and as another variance.
 //
 // It is an [invalid.FieldError] to ask a protocol for an attack it does not know, or for speed where
-// it is no [protocols.FastSimulator].
+// it has none ([protocols.Capabilities]).
 func (tr Trial) Run(t *task.Task, m protocols.Mechanism, values [][]float64) (*Outcome, error) {
 	if err := t.Input.CheckEntries(); err != nil {
 		return nil, err
@@ -131,13 +131,6 @@ func (tr Trial) Batches(t *task.Task, m protocols.Mechanism, values [][]float64,
 	return nil
 }
 
-// sampler is a mechanism whose clients report a sample of their coordinates.
-type sampler interface {
-	// Split returns the two parts of the variance that one client's value adds to the estimated total:
-	// of the noise, and of the sampling.
-	Split(value []float64) (noise, sampling []float64, err error)
-}
-
 // predict fills the truth and the exact variance.
 func (o *Outcome) predict(t *task.Task, m protocols.Mechanism, values [][]float64) error {
 	for first := 0; first < len(values); {
@@ -180,11 +173,11 @@ func (o *Outcome) expect(m protocols.Mechanism, value []float64, clients float64
 		o.Truth[j] += clients * total[j]
 		o.PredictedVariance[j] += clients * variance[j]
 	}
-	s, samples := m.(sampler)
-	if !samples {
+	can := m.Capabilities()
+	if can.Sampling == nil {
 		return nil
 	}
-	_, sampling, err := s.Split(value)
+	sampling, err := can.Sampling(value)
 	if err != nil {
 		return err
 	}
@@ -202,10 +195,11 @@ func dummyVariance(t *task.Task, m protocols.Mechanism) []float64 {
 	if t.Noise == nil {
 		return nil
 	}
-	diluted, ok := m.Aggregate().(protocols.Diluted)
-	if !ok {
+	can := m.Capabilities()
+	if can.Diluted == nil {
 		return nil
 	}
+	diluted := can.Diluted(m.Aggregate())
 	diluted.AddDummies(uint64(relays(t)), 0)
 	return diluted.DummyVariance()
 }

@@ -82,9 +82,9 @@ func TestWorstValueHasTheWorstVariance(t *testing.T) {
 		require.NoError(t, err)
 		m, err := registry.Open(draft)
 		require.NoError(t, err)
-		_, at, err := m.Exact(m.WorstValue())
+		_, at, err := m.Exact(m.Worst().Value)
 		require.NoError(t, err)
-		require.InEpsilon(t, m.WorstVariance(), at[0], 1e-9)
+		require.InEpsilon(t, m.Worst().Variance, at[0], 1e-9)
 		lo, hi := draft.Input.Lo.Float64(), draft.Input.Hi.Float64()
 		steps := 4000
 		if query == task.Count {
@@ -93,7 +93,7 @@ func TestWorstValueHasTheWorstVariance(t *testing.T) {
 		for i := range steps + 1 {
 			_, v, err := m.Exact([]float64{lo + (hi-lo)*float64(i)/float64(steps)})
 			require.NoError(t, err)
-			require.LessOrEqual(t, v[0], m.WorstVariance()*(1+1e-12))
+			require.LessOrEqual(t, v[0], m.Worst().Variance*(1+1e-12))
 		}
 	}
 }

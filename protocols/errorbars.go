@@ -33,18 +33,6 @@ func (o *once) Interval(confidence float64) (lo, hi float64) {
 	return known[0], known[1]
 }
 
-// Binned is an [Aggregate] of the numbers c_1, …, c_K of clients in K bins that knows the errors of what is
-// made of them, which depend on each other.
-type Binned interface {
-	Aggregate
-
-	// Below returns the laws of the numbers of clients in the first bin, in the first two, …, and in the first K-1.
-	Below() []ErrorLaw
-
-	// Weighted returns the law of Σ a_j·c_j for K weights a.
-	Weighted(a []float64) ErrorLaw
-}
-
 // Intervals computes what equal laws of cells or noise have in common once: of a million bins most were seen
 // one of a few numbers of times. Not safe for concurrent use.
 type Intervals map[intervalKey][2]float64

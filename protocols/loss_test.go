@@ -46,7 +46,7 @@ func TestOneMissingMessage(t *testing.T) {
 		var all []protocols.Messages
 		src := randomizer.NewSource()
 		for range 40 {
-			lanes, err := m.Randomize(src, m.WorstValue())
+			lanes, err := m.Randomize(src, m.Worst().Value)
 			require.NoError(t, err, name)
 			all = append(all, lanes)
 		}
@@ -149,7 +149,7 @@ func TestWhatAMissingClientCanHold(t *testing.T) {
 		require.NoError(t, err, name)
 		var all []protocols.Messages
 		for range 40 {
-			lanes, err := m.Randomize(randomizer.NewSource(), m.WorstValue())
+			lanes, err := m.Randomize(randomizer.NewSource(), m.Worst().Value)
 			require.NoError(t, err, name)
 			all = append(all, lanes)
 		}
@@ -171,7 +171,7 @@ func TestEachLaneMissesItsOwn(t *testing.T) {
 	require.NoError(t, err)
 	var all []protocols.Messages
 	for range 10 {
-		lanes, err := m.Randomize(randomizer.NewSource(), m.WorstValue())
+		lanes, err := m.Randomize(randomizer.NewSource(), m.Worst().Value)
 		require.NoError(t, err)
 		require.Len(t, lanes, 2)
 		all = append(all, lanes)

@@ -25,18 +25,3 @@ func CheckNumber(t *task.Task) error {
 	}
 	return nil
 }
-
-// Completer is implemented by aggregates that are of no use unless every message of a batch has
-// been added. Whoever aggregates asks Complete before AddUsers; its error says what is missing.
-type Completer interface {
-	Complete(users uint64) error
-}
-
-// CheckComplete is an error where the messages added since the last AddUsers are not all those of
-// the given number of clients, and the protocol needs all.
-func CheckComplete(a Aggregate, users uint64) error {
-	if c, ok := a.(Completer); ok {
-		return c.Complete(users)
-	}
-	return nil
-}

@@ -20,7 +20,7 @@ func drafted(t *testing.T, q planner.Query) (d *task.Task, k int64, rmse float64
 	require.NoError(t, err)
 	require.NoError(t, m.CheckClaim())
 	levels, _ := d.Param("k")
-	return d, levels.Num, math.Sqrt(float64(q.Batch) * m.WorstVariance())
+	return d, levels.Num, math.Sqrt(float64(q.Batch) * m.Worst().Variance)
 }
 
 // A count, and a histogram of two bins, take rule others; the error is that of the truth.

@@ -49,11 +49,17 @@ type Mechanism interface {
 	// up over clients. Multiply by [Scale] and its square for the query's units.
 	Exact(value []float64) (total, variance []float64, err error)
 
-	// WorstVariance returns the largest variance that one client can add to an entry of the
-	// estimated total, and WorstValue a value at which it does: the worst case, where
-	// [Aggregate.Errors] is what the data show.
-	WorstVariance() float64
-	WorstValue() []float64
+	// Worst returns the worst case, where [Aggregate.Errors] is what the data show.
+	Worst() WorstCase
+
+	// Capabilities returns what else the mechanism can do.
+	Capabilities() Capabilities
+}
+
+// WorstCase is a value at which one client adds most to the variance of an entry of the estimated total.
+type WorstCase struct {
+	Value    []float64
+	Variance float64 // That it adds.
 }
 
 // Aggregate is the sufficient statistic of the messages of a task's released batches.
@@ -78,22 +84,6 @@ type Aggregate interface {
 	// Who changes them all makes the aggregate another of the mechanism's: this is how it is written
 	// down and read again.
 	Counters(visit func(*uint64))
-}
-
-// Crowded is a [Mechanism] that needs no honest client, and whose clients randomize all the same.
-type Crowded interface {
-	// CrowdEpsilon returns the ε, at a δ, of a client in a batch with so many honest clients: at most what is
-	// claimed without any.
-	CrowdEpsilon(honest uint64, delta float64) float64
-}
-
-// Diluted is an [Aggregate] of a task whose relays add dummies.
-type Diluted interface {
-	// AddDummies says that among the messages added are dummies, drawn by the task's law as often as draws
-	// says: by each relay, for each batch.
-	AddDummies(draws, dummies uint64)
-	// DummyVariance returns the variance that dummies add to each entry of Total.
-	DummyVariance() []float64
 }
 
 // VisitAll visits numbers one after the other, for [Aggregate.Counters].

@@ -28,15 +28,6 @@ type Protocol interface {
 	Row() Row
 }
 
-// Dilutable is a protocol whose noise relays add.
-type Dilutable interface {
-	Protocol
-
-	// Dilute is [Protocol.Calibrate] with what an owner asks of the noise. The claim of an epoch may be left
-	// out where there is one of all: it is derived then.
-	Dilute(t *task.Task, d Dilution) error
-}
-
 // Dilution is what an owner asks of noise that relays add.
 type Dilution struct {
 	MaxDummies   float64 // The most per relay and batch on average; 0 for no bound.
@@ -49,11 +40,15 @@ type Row struct {
 	Default []task.Query // Those of them that it answers where a new task names no protocol.
 	Rule    string       // The rule of new tasks that name none. Empty: Calibrate chooses.
 	First   bool         // The claim needs an honest first relay under every padding. Else see [Row.Trust].
-	Either  bool         // Of a [Dilutable]: clients may add the noise as well, by [Protocol.Calibrate].
+	Either  bool         // Of one with Dilute: clients may add the noise as well, by [Protocol.Calibrate].
 	Sparse  bool         // Of vectors it takes those alone with at most one coordinate that is not 0.
 	Costs   []Case       // The tasks of docs/costs.md, for numbers of users that the document has. At least one.
 	Trials  []Case       // The tasks of docs/simulations.md: small ones. At least one.
 	Dial    *Dial        // What a planner may turn; nil: Calibrate alone decides.
+
+	// Dilute is [Protocol.Calibrate] of a protocol whose noise relays add, with what an owner asks of the noise. The
+	// claim of an epoch may be left out where there is one of all: it is derived then. nil: relays add none.
+	Dilute func(t *task.Task, d Dilution) error
 }
 
 // Dial is a whole-numbered parameter that trades what a report costs for the error of the answer.

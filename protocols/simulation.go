@@ -7,13 +7,6 @@ import (
 	"github.com/doona-dp/doona/randomizer"
 )
 
-// FastSimulator is implemented by mechanisms whose aggregate can be drawn without drawing every
-// message. For simulations only.
-type FastSimulator interface {
-	// Fast prepares clients with the given values.
-	Fast(values [][]float64) (Draw, error)
-}
-
 // Draw returns an aggregate with the distribution that all messages of some clients give it, before AddUsers,
 // and draws the number of those where it is called, which can take longer.
 type Draw func(src *randomizer.Source) (a Aggregate, messages func() uint64)
@@ -27,16 +20,6 @@ const (
 	AttackOneCoordinate = "one-coordinate" // All messages on one entry of the answer.
 	AttackDropNoise     = "drop-noise"     // The client's value, and none of the protocol's noise.
 )
-
-// Attacker is implemented by mechanisms that know how malicious clients would attack. For
-// simulations only.
-type Attacker interface {
-	// Attack draws the messages, in the shape of [Mechanism.Randomize], that malicious client number
-	// index, from 0, of a coalition sends instead of a report of value. They are well-formed and fit
-	// the task's slots: what nobody can tell from an honest client's. An attack that the protocol
-	// does not know is [UnknownAttack].
-	Attack(src *randomizer.Source, attack string, index int, value []float64) (Messages, error)
-}
 
 // UnknownAttack is the error for an attack that a protocol does not know, known being those it does.
 func UnknownAttack(attack, known string) error {

@@ -85,7 +85,9 @@ func (a *adder) count(t *total, one *signedVersion) error {
 		return nil
 	}
 	batch.aggregate.AddUsers(last.Submissions)
-	addDummies(batch.aggregate, one.chain)
+	if diluted := a.mechanism.Capabilities().Diluted; diluted != nil {
+		addDummies(diluted(batch.aggregate), one.chain)
+	}
 	err = r.slots.each(func(_ int, slot []byte) error {
 		t.tags.add(tagOf(slot))
 		return nil
@@ -106,11 +108,7 @@ func (a *adder) count(t *total, one *signedVersion) error {
 }
 
 // addDummies says how often relays drew the dummies of a batch, and how many they say they added.
-func addDummies(a protocols.Aggregate, chain []onion.Manifest) {
-	diluted, ok := a.(protocols.Diluted)
-	if !ok {
-		return
-	}
+func addDummies(diluted protocols.Diluted, chain []onion.Manifest) {
 	added, draws := uint64(0), uint64(0)
 	for _, m := range chain {
 		if m.Destroyed() {
@@ -141,7 +139,10 @@ func (a *adder) withhold(b *united, submissions uint64) (finding.Name, error) {
 	if err := onion.CheckCounts(a.open.Task, submissions, b.valid); err != nil {
 		return finding.TooFew, err
 	}
-	return finding.Incomplete, protocols.CheckComplete(b.aggregate, submissions)
+	if check := a.mechanism.Capabilities().CheckComplete; check != nil {
+		return finding.Incomplete, check(b.aggregate, submissions)
+	}
+	return "", nil
 }
 
 // united is what is left of a batch beside those with lower numbers.

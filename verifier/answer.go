@@ -98,7 +98,7 @@ func ofEntries(c float64, entries int) float64 { return 1 - (1-c)/float64(entrie
 func (a *Answer) estimate(t *task.Task, m protocols.Mechanism, agg protocols.Aggregate, loss protocols.Loss,
 	epochs uint64) {
 	scale := protocols.Scale(t.Query, loss.Clients)
-	worst := math.Sqrt(float64(agg.Reports())*m.WorstVariance()+dummyVariance(agg)) * scale
+	worst := math.Sqrt(float64(agg.Reports())*m.Worst().Variance+dummyVariance(m, agg)) * scale
 	totals := agg.Total()
 	each := ofEntries(Confidence, len(totals))
 	intervals := protocols.Intervals{}
@@ -123,12 +123,12 @@ func (a *Answer) estimate(t *task.Task, m protocols.Mechanism, agg protocols.Agg
 }
 
 // dummyVariance returns the largest variance that what relays added has in an entry of the total.
-func dummyVariance(agg protocols.Aggregate) float64 {
-	diluted, ok := agg.(protocols.Diluted)
-	if !ok {
+func dummyVariance(m protocols.Mechanism, agg protocols.Aggregate) float64 {
+	diluted := m.Capabilities().Diluted
+	if diluted == nil {
 		return 0
 	}
-	return slices.Max(diluted.DummyVariance())
+	return slices.Max(diluted(agg).DummyVariance())
 }
 
 // drowned says whether an entry's interval says nothing because of what is missing.

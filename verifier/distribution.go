@@ -43,7 +43,7 @@ var quantileLevels = []float64{0.25, 0.5, 0.75, 0.9, 0.95}
 //
 //	Φ((q - w/2)/s) - Φ((-q - w/2)/s) = Confidence                                                   (3)
 //
-// A quantile's interval inverts the intervals [l_j, h_j] of F_j, which are those of [protocols.Binned.Below]:
+// A quantile's interval inverts the intervals [l_j, h_j] of F_j, which are those of [protocols.Bins.Below]:
 //
 //	[e_{a-1}, e_{b+1}],  a the first j with h_j ≥ p,  b the last j with l_j ≤ p                           (4)
 //
@@ -58,14 +58,12 @@ var quantileLevels = []float64{0.25, 0.5, 0.75, 0.9, 0.95}
 // at most r to one c_j/n, and so at most r to F, and r times the distance from M to the mean.
 //
 // Of one of so many epochs it has bands over all of them, too; epochs is 0 where it is of all.
-func distribution(t *task.Task, a Answer, agg protocols.Aggregate, loss protocols.Loss, epochs uint64) *Distribution {
+func distribution(t *task.Task, m protocols.Mechanism, a Answer, agg protocols.Aggregate, loss protocols.Loss,
+	epochs uint64) *Distribution {
 	if t.Query.Info().Shape != task.PerBin || t.Input.Labels || a.Estimate == nil {
 		return nil
 	}
-	binned, ok := agg.(protocols.Binned)
-	if !ok {
-		binned = independent{agg}
-	}
+	binned := histogram{agg, binsOf(m, agg)}
 	counts, missing := agg.Total(), newGap(agg.Missing(loss, 0), loss.Clients)
 	lo, hi := t.Input.Lo.Float64(), t.Input.Hi.Float64()
 	width := (hi - lo) / float64(len(counts))
@@ -94,14 +92,28 @@ func distribution(t *task.Task, a Answer, agg protocols.Aggregate, loss protocol
 
 // DistributionOf returns the mean and quantiles that a report has of a batch of which nothing is missing; nil where
 // it has none.
-func DistributionOf(t *task.Task, batch protocols.Aggregate) *Distribution {
-	return distribution(t, Answer{Estimate: batch.Total()}, batch, protocols.Loss{Clients: batch.Reports()}, 0)
+func DistributionOf(t *task.Task, m protocols.Mechanism, batch protocols.Aggregate) *Distribution {
+	return distribution(t, m, Answer{Estimate: batch.Total()}, batch, protocols.Loss{Clients: batch.Reports()}, 0)
+}
+
+// histogram is an aggregate of one, with what is known of its bins.
+type histogram struct {
+	protocols.Aggregate
+	protocols.Bins
+}
+
+// binsOf returns what is known of the bins of a histogram's aggregate.
+func binsOf(m protocols.Mechanism, agg protocols.Aggregate) protocols.Bins {
+	if bins := m.Capabilities().Bins; bins != nil {
+		return bins(agg)
+	}
+	return independent{agg}
 }
 
 // independent is a histogram whose bins have a noise of their own each, many small parts together.
 type independent struct{ protocols.Aggregate }
 
-// Below is [protocols.Binned.Below], from the nearer end of the range.
+// Below is [protocols.Bins.Below], from the nearer end of the range.
 func (a independent) Below() []protocols.ErrorLaw {
 	counts, laws, users := a.Total(), a.Errors(), float64(a.Reports())
 	sums, variances := make([]float64, len(counts)+1), make([]float64, len(counts)+1)
@@ -120,7 +132,7 @@ func (a independent) Below() []protocols.ErrorLaw {
 	return out
 }
 
-// Weighted is [protocols.Binned.Weighted].
+// Weighted is [protocols.Bins.Weighted].
 func (a independent) Weighted(weights []float64) protocols.ErrorLaw {
 	law, counts := protocols.Normal{}, a.Total()
 	for j, of := range a.Errors() {
@@ -131,7 +143,7 @@ func (a independent) Weighted(weights []float64) protocols.ErrorLaw {
 }
 
 // meanOf returns (2), with the interval (3) of a confidence where it is in the range.
-func meanOf(binned protocols.Binned, lo, hi float64, missing gap, confidence float64) Location {
+func meanOf(binned histogram, lo, hi float64, missing gap, confidence float64) Location {
 	counts, users := binned.Total(), float64(binned.Reports())
 	width, mean := (hi-lo)/float64(len(counts)), (lo+hi)/2
 	offsets := make([]float64, len(counts))
@@ -192,7 +204,7 @@ type band struct {
 	known      map[int][2]float64 // Intervals that were asked for.
 }
 
-func newBand(binned protocols.Binned, counts []float64, missing gap) band {
+func newBand(binned histogram, counts []float64, missing gap) band {
 	k, users := len(counts), float64(binned.Reports())
 	b := band{make([]float64, k+1), binned.Below(), users, missing, Confidence,
 		map[int][2]float64{}}

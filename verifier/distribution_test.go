@@ -9,7 +9,6 @@ import (
 
 	"github.com/doona-dp/doona/internal/testing/stattest"
 	"github.com/doona-dp/doona/planner"
-	"github.com/doona-dp/doona/protocols"
 	"github.com/doona-dp/doona/protocols/registry"
 	"github.com/doona-dp/doona/randomizer"
 	"github.com/doona-dp/doona/verifier"
@@ -59,7 +58,7 @@ func TestQuantilesAndMeanAreCovered(t *testing.T) {
 				rows[i] = values[i : i+1]
 				mean += values[i] / users
 			}
-			draw, err := m.(protocols.FastSimulator).Fast(rows)
+			draw, err := m.Capabilities().Fast(rows)
 			require.NoError(t, err)
 			slices.Sort(values)
 			src := randomizer.NewSource()
@@ -67,7 +66,7 @@ func TestQuantilesAndMeanAreCovered(t *testing.T) {
 			for range int(runs) {
 				agg, _ := draw(src)
 				agg.AddUsers(users)
-				d := verifier.DistributionOf(draft, agg)
+				d := verifier.DistributionOf(draft, m, agg)
 				count := func(p, truth float64, l verifier.Location) {
 					require.LessOrEqual(t, l.Interval[0], l.Interval[1])
 					if l.Interval[0] <= truth && truth <= l.Interval[1] {
@@ -103,7 +102,7 @@ func TestALabelHasNoQuantiles(t *testing.T) {
 	require.NoError(t, err)
 	agg := m.Aggregate()
 	require.NoError(t, agg.Add(0, []byte{1}))
-	require.Nil(t, verifier.DistributionOf(draft, agg))
+	require.Nil(t, verifier.DistributionOf(draft, m, agg))
 }
 
 // TestQuantilesAndMeanHoldWhatIsLost: of 400 clients the 40 with the largest values are missing, or as many

@@ -54,7 +54,7 @@ func (v *Verifier) Has(epoch, seq uint64) bool { return v.has(epoch, seq) }
 
 // DistributionOfLoss exports distribution for tests, of an aggregate and what was lost beside it.
 func DistributionOfLoss(t *task.Task, m protocols.Mechanism, agg protocols.Aggregate, c Counts) *Distribution {
-	return distribution(t, answer(t, m, agg, c, false, 0), agg, c.loss(), 0)
+	return distribution(t, m, answer(t, m, agg, c, false, 0), agg, c.loss(), 0)
 }
 
 // Simplex exports simplex for tests.
@@ -65,7 +65,7 @@ func EpochAnswerOf(t *task.Task, m protocols.Mechanism, agg protocols.Aggregate,
 	*Distribution) {
 	c := Counts{Users: agg.Reports()}
 	a := answer(t, m, agg, c, false, epochs)
-	return a, distribution(t, a, agg, c.loss(), epochs)
+	return a, distribution(t, m, a, agg, c.loss(), epochs)
 }
 
 // SlotSize is the size of a slot of a record.

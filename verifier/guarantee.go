@@ -73,8 +73,8 @@ func Alone(t *task.Task, m protocols.Mechanism) (alone, local *float64) {
 // CrowdEpsilon returns the ε of a client in a batch with n_min honest clients: what a task claims for it, or less
 // where clients randomize though the claim needs none of them.
 func CrowdEpsilon(t *task.Task, m protocols.Mechanism) float64 {
-	if crowded, ok := m.(protocols.Crowded); ok {
-		return crowded.CrowdEpsilon(t.Batch.Min, t.Claim.Delta.Value())
+	if crowd := m.Capabilities().CrowdEpsilon; crowd != nil {
+		return crowd(t.Batch.Min, t.Claim.Delta.Value())
 	}
 	return t.Claim.Epsilon.Value()
 }

@@ -12,14 +12,14 @@ import (
 // Joint is a histogram over pairs, such as a device and how long it took to load a page. Label g·V+v of the task is
 // group g with value v of V. It says how each group's values are distributed, and how the distributions differ.
 //
-// Every figure is made of weighted sums Σ w_j·ĉ_j of the estimated counts, whose law is [protocols.Binned.Weighted]:
+// Every figure is made of weighted sums Σ w_j·ĉ_j of the estimated counts, whose law is [protocols.Bins.Weighted]:
 // the cells of one histogram may depend on each other. By randomized response one report names one cell, so that they
 // do; by dummies of a fixed total they do; by dummies that are drawn cell by cell they do not. The law has the right
 // covariances in each case, and nothing here assumes independence.
 //
 // It is of batches of which nothing is missing.
 type Joint struct {
-	binned protocols.Binned
+	bins   protocols.Bins
 	counts []float64
 	values int // V.
 }
@@ -31,18 +31,14 @@ type Figure struct {
 }
 
 // NewJoint returns the joint histogram of a task over labels whose pairs have so many groups.
-func NewJoint(t *task.Task, agg protocols.Aggregate, groups int) (*Joint, error) {
+func NewJoint(t *task.Task, m protocols.Mechanism, agg protocols.Aggregate, groups int) (*Joint, error) {
 	switch {
 	case t.Query.Info().Shape != task.PerBin || !t.Input.Labels:
 		return nil, invalid.Field("query", string(t.Query), "a histogram over labels, for pairs")
 	case groups < 1 || t.Input.Bins%uint64(groups) != 0:
 		return nil, invalid.Field("groups", fmt.Sprint(groups), "a divisor of the "+fmt.Sprint(t.Input.Bins)+" labels")
 	}
-	binned, ok := agg.(protocols.Binned)
-	if !ok {
-		binned = independent{agg}
-	}
-	return &Joint{binned, agg.Total(), int(t.Input.Bins) / groups}, nil
+	return &Joint{binsOf(m, agg), agg.Total(), int(t.Input.Bins) / groups}, nil
 }
 
 // weights are zero but for a group's values: one there, and more of those from first up to last.
@@ -69,7 +65,7 @@ func (j *Joint) sum(weights []float64) (sum float64) {
 // moves by as much as when a message moves from one cell to another. Where there is little noise, or few messages, it
 // matters.
 func (j *Joint) interval(weights []float64, confidence float64) (lo, hi float64) {
-	law := j.binned.Weighted(weights)
+	law := j.bins.Weighted(weights)
 	if normal, ok := law.(protocols.Normal); ok {
 		normal.Step = slices.Max(weights) - slices.Min(weights)
 		law = normal

@@ -69,10 +69,10 @@ func TestJointFiguresHoldTheTruth(t *testing.T) {
 					held[what]++
 				}
 			}
-			_, fast := m.(protocols.FastSimulator)
+			fast := m.Capabilities().Fast != nil
 			trial := planner.Trial{Repeats: repeats, Fast: fast}
 			require.NoError(t, trial.Batches(draft, m, values, func(agg protocols.Aggregate) {
-				j, err := verifier.NewJoint(draft, agg, 3)
+				j, err := verifier.NewJoint(draft, m, agg, 3)
 				require.NoError(t, err)
 				for g, truth := range []float64{.8, .375} {
 					f, ok := j.Share(g, 0, 2, confidence)
@@ -103,7 +103,7 @@ func TestJointFiguresHoldTheTruth(t *testing.T) {
 func TestJointSaysNothingOfFew(t *testing.T) {
 	draft, m, values := jointTask(t, jointTasks["dummies, cell by cell"])
 	require.NoError(t, planner.Trial{Repeats: 50, Fast: true}.Batches(draft, m, values, func(agg protocols.Aggregate) {
-		j, err := verifier.NewJoint(draft, agg, 3)
+		j, err := verifier.NewJoint(draft, m, agg, 3)
 		require.NoError(t, err)
 		shown := j.Size(2, .95).Interval[0] > 0
 		_, ok := j.Share(2, 0, 2, .95)
@@ -119,7 +119,7 @@ func TestJointSaysNothingOfFew(t *testing.T) {
 func TestJointFiguresWithoutNoise(t *testing.T) {
 	draft, m, values := jointTask(t, planner.Query{Protocol: "histogram", Epsilon: 40, Delta: 1e-4, Honest: .9})
 	require.NoError(t, planner.Trial{Repeats: 1}.Batches(draft, m, values, func(agg protocols.Aggregate) {
-		j, err := verifier.NewJoint(draft, agg, 3)
+		j, err := verifier.NewJoint(draft, m, agg, 3)
 		require.NoError(t, err)
 		share, _ := j.Share(1, 1, 3, .95)
 		require.InDelta(t, 190./400, share.Estimate, 1e-3)
@@ -135,12 +135,12 @@ func TestJointFiguresWithoutNoise(t *testing.T) {
 // TestJointNeedsPairs: labels, as many as groups divide.
 func TestJointNeedsPairs(t *testing.T) {
 	draft, m, _ := jointTask(t, jointTasks["randomized response"])
-	_, err := verifier.NewJoint(draft, m.Aggregate(), 5)
+	_, err := verifier.NewJoint(draft, m, m.Aggregate(), 5)
 	require.ErrorContains(t, err, "invalid groups 5: want a divisor of the 12 labels")
-	_, err = verifier.NewJoint(draft, m.Aggregate(), 0)
+	_, err = verifier.NewJoint(draft, m, m.Aggregate(), 0)
 	require.ErrorContains(t, err, "invalid groups 0")
 	ranged := *draft
 	ranged.Input.Labels = false
-	_, err = verifier.NewJoint(&ranged, m.Aggregate(), 3)
+	_, err = verifier.NewJoint(&ranged, m, m.Aggregate(), 3)
 	require.ErrorContains(t, err, "invalid query histogram: want a histogram over labels, for pairs")
 }

@@ -32,7 +32,7 @@ func TestErrorBarsAreWhatTheySay(t *testing.T) {
 		const clients = 7
 		agg := aggregate(t, m, clients, c.Value)
 		a := verifier.AnswerOf(draft, m, agg)
-		_, variance, err := m.Exact(m.WorstValue())
+		_, variance, err := m.Exact(m.Worst().Value)
 		require.NoError(t, err)
 		worst := 0.0
 		for _, v := range variance {

@@ -103,9 +103,9 @@ func (v *Verifier) report() (*Report, error) {
 		return nil, err
 	}
 	r.Answer = answer(t.Task, v.mechanism, total, counts, v.override, 0)
-	r.Distribution = distribution(t.Task, r.Answer, total, counts.loss(), 0)
+	r.Distribution = distribution(t.Task, v.mechanism, r.Answer, total, counts.loss(), 0)
 	if !r.DryRun {
-		r.Texts = findTexts(r.Answer, total)
+		r.Texts = findTexts(r.Answer, v.mechanism, total)
 	}
 	r.MissingByHop, r.OverExposed = missingAt(missing), counts.OverExposed
 	r.Users, r.Batches, r.Crowded = counts.Users, counts.Batches, counts.Crowded
@@ -125,7 +125,7 @@ func (s subject) epochReport(number uint64, e *total, override bool) EpochReport
 	a := answer(t, s.mechanism, e.aggregate, c, override, t.Epochs.Count)
 	r := EpochReport{Epoch: number, Start: epochStart(t, number), Delta: t.Claim.Delta.Value(), Users: c.Users,
 		Batches: c.Batches, Crowded: c.Crowded, OverExposed: c.OverExposed, Answer: a,
-		Distribution: distribution(t, a, e.aggregate, c.loss(), t.Epochs.Count)}
+		Distribution: distribution(t, s.mechanism, a, e.aggregate, c.loss(), t.Epochs.Count)}
 	epsilon := t.Claim.Epsilon.Value()
 	if c.OverExposed > 0 {
 		epsilon = max(epsilon, s.mechanism.Epsilon0())

@@ -16,6 +16,7 @@ import (
 	"github.com/doona-dp/doona/internal/testing/relaytest"
 	"github.com/doona-dp/doona/planner"
 	"github.com/doona-dp/doona/protocols"
+	"github.com/doona-dp/doona/protocols/registry"
 	texts "github.com/doona-dp/doona/protocols/strings"
 	"github.com/doona-dp/doona/verifier"
 	"github.com/doona-dp/doona/verifier/collect"
@@ -75,7 +76,9 @@ func TestPoolOverTheRoad(t *testing.T) {
 
 	total, err := v.Total()
 	require.NoError(t, err)
-	counts, err := total.(*texts.Aggregate).Ask([]string{"/a/b", "/c"}, 1-1e-8)
+	m, err := registry.Open(cascade.Open.Task)
+	require.NoError(t, err)
+	counts, err := m.Capabilities().Texts(total).Ask([]string{"/a/b", "/c"}, 1-1e-8)
 	require.NoError(t, err)
 	require.LessOrEqual(t, counts[0].Lo, 300.0)
 	require.GreaterOrEqual(t, counts[0].Hi, 300.0)

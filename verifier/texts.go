@@ -1,9 +1,6 @@
 package verifier
 
-import (
-	"github.com/doona-dp/doona/protocols"
-	"github.com/doona-dp/doona/protocols/strings"
-)
+import "github.com/doona-dp/doona/protocols"
 
 // Texts are the frequent ones that a search found among all batches together.
 type Texts struct {
@@ -28,15 +25,15 @@ type TextCount struct {
 }
 
 // findTexts returns what a search finds in an aggregate; nil for other queries, and where there is no answer.
-func findTexts(a Answer, agg protocols.Aggregate) *Texts {
-	found, ok := agg.(*strings.Aggregate)
-	if !ok || !a.Usable && a.Override == "" || agg.Reports() == 0 {
+func findTexts(a Answer, m protocols.Mechanism, agg protocols.Aggregate) *Texts {
+	texts := m.Capabilities().Texts
+	if texts == nil || !a.Usable && a.Override == "" || agg.Reports() == 0 {
 		return nil
 	}
-	f := found.Find(Confidence)
+	f := texts(agg).Find(Confidence)
 	out := &Texts{List: []TextCount{}, FoundDownTo: f.Least, Threshold: f.Threshold, FalseChance: f.FalseChance,
 		PlantedByRelay: f.PlantedByRelay}
-	for _, c := range f.Texts {
+	for _, c := range f.List {
 		out.List = append(out.List, TextCount{c.Text, c.Clients, [2]float64{c.Lo, c.Hi}})
 	}
 	return out

@@ -117,7 +117,7 @@ func (d *diary) speed(question int, held *heldCount) (*monthSpeed, error) {
 	if err != nil {
 		return nil, err
 	}
-	joint, err := verifier.NewJoint(d.questions[question].task, sum.aggregate, len(devices))
+	joint, err := verifier.NewJoint(d.questions[question].task, d.questions[question].mechanism, sum.aggregate, len(devices))
 	if err != nil {
 		return nil, err
 	}

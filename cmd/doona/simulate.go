@@ -196,7 +196,7 @@ func (f *simulateFlags) run(cmd *cobra.Command) error {
 	f.options.Confidences = confidences
 	bar := cli.Progress("simulating", f.options.Repeats)
 	f.options.Progress = func() { bar.Add(1) }
-	located := newLocated(t, values)
+	located := newLocated(t, m, values)
 	f.options.Visit = located.add
 	out, err := f.options.Run(t, m, values)
 	if err != nil {
@@ -276,7 +276,7 @@ func simulationInput(t *task.Task, m protocols.Mechanism, input, column string) 
 		return nil, invalid.Field("batch.size", fmt.Sprint(t.Batch.Size),
 			fmt.Sprintf("at most %d clients to simulate", mostClients))
 	case input == worst:
-		return slices.Repeat([][]float64{m.WorstValue()}, int(t.Batch.Size)), nil
+		return slices.Repeat([][]float64{m.Worst().Value}, int(t.Batch.Size)), nil
 	case isVector(t):
 		return table.ReadRows(input, 0)
 	}

@@ -27,16 +27,17 @@ type simulatedLocation struct {
 
 // located compares the mean and quantiles of many batches of the same clients with the truth.
 type located struct {
-	task   *task.Task
-	sorted []float64 // The clients' clipped values.
+	task      *task.Task
+	mechanism protocols.Mechanism
+	sorted    []float64 // The clients' clipped values.
 
 	mu      sync.Mutex // guards what follows
 	repeats int
 	list    []*simulatedLocation // Empty where a report has none.
 }
 
-func newLocated(t *task.Task, values [][]float64) *located {
-	l := &located{task: t}
+func newLocated(t *task.Task, m protocols.Mechanism, values [][]float64) *located {
+	l := &located{task: t, mechanism: m}
 	if t.Query.Info().Shape != task.PerBin || t.Input.Labels {
 		return l
 	}
@@ -62,7 +63,7 @@ func (l *located) truth(of verifier.Location) float64 {
 
 // add compares a batch's.
 func (l *located) add(batch protocols.Aggregate) {
-	d := verifier.DistributionOf(l.task, batch)
+	d := verifier.DistributionOf(l.task, l.mechanism, batch)
 	if d == nil {
 		return
 	}

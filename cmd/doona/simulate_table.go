@@ -110,7 +110,7 @@ func (f *simulateFlags) tableRow(q planner.Query) (tableRow, error) {
 	if err != nil {
 		return tableRow{}, err
 	}
-	worst, err := trial.Run(t, m, slices.Repeat([][]float64{m.WorstValue()}, int(q.Batch)))
+	worst, err := trial.Run(t, m, slices.Repeat([][]float64{m.Worst().Value}, int(q.Batch)))
 	if err != nil {
 		return tableRow{}, err
 	}

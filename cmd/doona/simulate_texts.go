@@ -71,7 +71,7 @@ func (f *simulateFlags) simulateTexts(cmd *cobra.Command, t *task.Task) error {
 	if err := doubts.refuse(f.unchecked); err != nil {
 		return err
 	}
-	tally := newTally(lines)
+	tally := newTally(m.Capabilities().Texts, lines)
 	bar := cli.Progress("searching", f.options.Repeats)
 	f.options.Progress = func() { bar.Add(1) }
 	if err := f.options.Batches(t, m, values, tally.add); err != nil {
@@ -88,6 +88,7 @@ func (f *simulateFlags) simulateTexts(cmd *cobra.Command, t *task.Task) error {
 
 // textTally counts what searches find.
 type textTally struct {
+	search                func(protocols.Aggregate) protocols.Texts
 	held                  map[string]int
 	seen                  map[string]*simulatedText
 	intervals, wrong, all int
@@ -95,8 +96,8 @@ type textTally struct {
 	enough                int // Batches in which some number of clients is.
 }
 
-func newTally(lines []string) *textTally {
-	t := &textTally{held: map[string]int{}, seen: map[string]*simulatedText{}, all: len(lines)}
+func newTally(search func(protocols.Aggregate) protocols.Texts, lines []string) *textTally {
+	t := &textTally{search: search, held: map[string]int{}, seen: map[string]*simulatedText{}, all: len(lines)}
 	for _, line := range lines {
 		t.held[line]++
 	}
@@ -105,11 +106,11 @@ func newTally(lines []string) *textTally {
 
 // add searches one batch.
 func (t *textTally) add(batch protocols.Aggregate) {
-	found := batch.(*texts.Aggregate).Find(verifier.Confidence)
+	found := t.search(batch).Find(verifier.Confidence)
 	if t.down += found.Least; found.Least > 0 {
 		t.enough++
 	}
-	for _, c := range found.Texts {
+	for _, c := range found.List {
 		s := t.seen[c.Text]
 		if s == nil {
 			s = &simulatedText{Text: c.Text, Clients: t.held[c.Text]}

@@ -13,9 +13,10 @@ import (
 	"github.com/doona-dp/doona/internal/cli"
 	"github.com/doona-dp/doona/internal/invalid"
 	"github.com/doona-dp/doona/internal/table"
-	texts "github.com/doona-dp/doona/protocols/strings"
+	"github.com/doona-dp/doona/protocols/registry"
 	"github.com/doona-dp/doona/verifier"
 	"github.com/doona-dp/doona/verifier/finding"
+	"github.com/doona-dp/doona/wire/task"
 )
 
 // asked is what `verifier ask --json` prints.
@@ -67,7 +68,7 @@ Exit status 1 where a finding is a fault, as of 'verifier analyze'.`,
 			if err := addFiles(v, "opening", args[1:]); err != nil {
 				return err
 			}
-			return ask(cmd, v, list)
+			return ask(cmd, v, open.Task, list)
 		},
 	}
 	cmd.Flags().StringVar(&taskPath, "task", "", "signed task bundle")
@@ -78,7 +79,7 @@ Exit status 1 where a finding is a fault, as of 'verifier analyze'.`,
 }
 
 // ask prints the counts of texts in all that was added, and then fails if there is a fault.
-func ask(cmd *cobra.Command, v *verifier.Verifier, list []string) error {
+func ask(cmd *cobra.Command, v *verifier.Verifier, t *task.Task, list []string) error {
 	if _, err := v.Report(); err != nil { // which charges the epochs
 		return err
 	}
@@ -86,18 +87,22 @@ func ask(cmd *cobra.Command, v *verifier.Verifier, list []string) error {
 	if err != nil {
 		return err
 	}
-	aggregate, ok := total.(*texts.Aggregate)
-	if !ok {
-		return invalid.Field("task", "one of another query", "a task for strings")
-	}
-	if aggregate.Reports() == 0 {
-		return errors.Join(errors.New("no batch was released: there is nothing to ask"), finding.Faults(v.Findings()))
-	}
-	counts, err := aggregate.Ask(list, verifier.Confidence)
+	m, err := registry.Open(t)
 	if err != nil {
 		return err
 	}
-	out := asked{Reports: aggregate.Reports(), Confidence: verifier.Confidence, Texts: []askedText{},
+	texts := m.Capabilities().Texts
+	if texts == nil {
+		return invalid.Field("task", "one of another query", "a task for strings")
+	}
+	if total.Reports() == 0 {
+		return errors.Join(errors.New("no batch was released: there is nothing to ask"), finding.Faults(v.Findings()))
+	}
+	counts, err := texts(total).Ask(list, verifier.Confidence)
+	if err != nil {
+		return err
+	}
+	out := asked{Reports: total.Reports(), Confidence: verifier.Confidence, Texts: []askedText{},
 		Findings: v.Findings()}
 	for _, c := range counts {
 		out.Texts = append(out.Texts, askedText{c.Text, c.Clients, [2]float64{c.Lo, c.Hi}})

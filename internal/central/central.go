@@ -83,8 +83,8 @@ func (m *Mechanism) Randomize(src *randomizer.Source, value []float64) (protocol
 	return protocols.Messages{{protocols.EncodeIndex(nil, entry*(m.p+1)+level, m.entries*(m.p+1))}}, nil
 }
 
-// Fast is [protocols.FastSimulator]: counts of a histogram, or a sum of rounded values by groups.
-func (m *Mechanism) Fast(values [][]float64) (protocols.Draw, error) {
+// fast is that of [protocols.Capabilities]: counts of a histogram, or a sum of rounded values by groups.
+func (m *Mechanism) fast(values [][]float64) (protocols.Draw, error) {
 	counts := make([]float64, m.entries)
 	groups, err := protocols.RoundingGroups(values, m.p, func(v []float64) (float64, error) {
 		entry, x, err := m.cell(v)
@@ -232,23 +232,21 @@ func (m *Mechanism) Exact(value []float64) (total, variance []float64, err error
 	return total, variance, nil
 }
 
-// WorstVariance is [protocols.Mechanism.WorstVariance].
-func (m *Mechanism) WorstVariance() float64 {
-	if m.p == 1 {
-		return m.variance(0)
+// Worst is [protocols.Mechanism.Worst].
+func (m *Mechanism) Worst() protocols.WorstCase {
+	value, fraction := m.task.Input.Lo.Float64(), 0.0
+	if m.task.Input.Labels {
+		value = 0
 	}
-	return m.variance(0.5)
+	if m.p != 1 {
+		value, fraction = value+m.width()/(2*levels), 0.5
+	}
+	return protocols.WorstCase{Value: []float64{value}, Variance: m.variance(fraction)}
 }
 
-// WorstValue is [protocols.Mechanism.WorstValue].
-func (m *Mechanism) WorstValue() []float64 {
-	switch {
-	case m.task.Input.Labels:
-		return []float64{0}
-	case m.p == 1:
-		return []float64{m.task.Input.Lo.Float64()}
-	}
-	return []float64{m.task.Input.Lo.Float64() + m.width()/(2*levels)}
+// Capabilities is [protocols.Mechanism.Capabilities].
+func (m *Mechanism) Capabilities() protocols.Capabilities {
+	return protocols.Capabilities{Fast: m.fast}
 }
 
 // variance returns one client's part of (2) in the square of the query's units.

@@ -41,7 +41,7 @@ func NewValues(t *task.Task, name string) (Values, error) {
 		if err != nil {
 			return nil, err
 		}
-		value := m.WorstValue()
+		value := m.Worst().Value
 		return func(int) []float64 { return value }, nil
 	case Uniform, Zipf:
 		if info.Shape == task.PerText {

@@ -353,13 +353,13 @@ func offByOne(r *road) error {
 
 // halfSilent has every second client send its value without noise.
 func halfSilent(r *road) error {
-	attacker, ok := r.honest.(protocols.Attacker)
-	if !ok {
+	attack := r.honest.Capabilities().Attack
+	if attack == nil {
 		return invalid.Field("protocol", r.task.Protocol, "one with simulated attacks")
 	}
 	noisy := native(r.task, r.honest.Randomize)
 	silent := native(r.task, func(src *randomizer.Source, value []float64) (protocols.Messages, error) {
-		return attacker.Attack(src, protocols.AttackDropNoise, 0, value)
+		return attack(src, protocols.AttackDropNoise, 0, value)
 	})
 	r.client = func(i int) Client {
 		if i%2 == 1 {

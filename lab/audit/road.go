@@ -156,11 +156,11 @@ func (r *road) totals(lanes [][][]byte, clients, added uint64) ([]float64, error
 	}
 	a.AddUsers(clients)
 	if r.draw != nil {
-		diluted, ok := a.(protocols.Diluted)
-		if !ok {
+		diluted := r.honest.Capabilities().Diluted
+		if diluted == nil {
 			return nil, invalid.Field("noise", r.task.Noise.Kind, "none for protocol "+r.task.Protocol)
 		}
-		diluted.AddDummies(1, added)
+		diluted(a).AddDummies(1, added)
 	}
 	return a.Total(), nil
 }

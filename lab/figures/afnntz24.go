@@ -115,7 +115,7 @@ func afnntz24Multi(quick bool) (*Table, error) {
 			}
 		}
 		entries, x := 1e5*float64(d), float64(d)
-		t.add(x, paperVariance(x, 1, 1e-6), lanes.WorstVariance()*entries, one.WorstVariance()*entries, square,
+		t.add(x, paperVariance(x, 1, 1e-6), lanes.Worst().Variance*entries, one.Worst().Variance*entries, square,
 			x*gaussianVariance(1, 1e-6))
 	}
 	return t, nil
@@ -131,7 +131,7 @@ func afnntz24Single(quick bool) (*Table, error) {
 			if err != nil {
 				return nil, err
 			}
-			_, variance, err := m.Exact(m.WorstValue())
+			_, variance, err := m.Exact(m.Worst().Value)
 			if err != nil {
 				return nil, err
 			}
@@ -140,7 +140,7 @@ func afnntz24Single(quick bool) (*Table, error) {
 			}
 			row[3+d] = math.NaN()
 			if n <= 1e5 {
-				if row[3+d], err = meanSquare("afnntz24-single", m, same(m.WorstValue(), int(n)),
+				if row[3+d], err = meanSquare("afnntz24-single", m, same(m.Worst().Value, int(n)),
 					few(200, 20, quick)); err != nil {
 					return nil, err
 				}
@@ -175,11 +175,11 @@ func afnntz24Poison(quick bool) (*Table, error) {
 
 // poison returns how far the messages of a malicious client alone move the sum.
 func poison(m protocols.Mechanism, d uint64) (float64, error) {
-	attacker, ok := m.(protocols.Attacker)
-	if !ok {
+	attack := m.Capabilities().Attack
+	if attack == nil {
 		return 0, fmt.Errorf("%T knows no attack", m)
 	}
-	lanes, err := attacker.Attack(source("afnntz24-poison"), protocols.AttackMax, 0, make([]float64, d))
+	lanes, err := attack(source("afnntz24-poison"), protocols.AttackMax, 0, make([]float64, d))
 	if err != nil {
 		return 0, err
 	}

@@ -252,7 +252,7 @@ func bbgn19Theorem2(quick bool) (*Table, error) {
 		}
 		measured := math.NaN()
 		if n <= 1e6 {
-			square, err := meanSquare("bbgn19-theorem2", m, same(m.WorstValue(), int(n)), few(2000, 100, quick))
+			square, err := meanSquare("bbgn19-theorem2", m, same(m.Worst().Value, int(n)), few(2000, 100, quick))
 			if err != nil {
 				return nil, err
 			}

@@ -64,7 +64,7 @@ func bbgn19bError(quick bool) (*Table, error) {
 		}
 		measured := math.NaN()
 		if n <= 1e6 {
-			square, err := meanSquare("bbgn19b-error", m, same(m.WorstValue(), int(n)), few(4000, 200, quick))
+			square, err := meanSquare("bbgn19b-error", m, same(m.Worst().Value, int(n)), few(4000, 200, quick))
 			if err != nil {
 				return nil, err
 			}

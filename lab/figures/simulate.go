@@ -53,11 +53,11 @@ func meanSquare(name string, m protocols.Mechanism, values [][]float64, repeats 
 	if err != nil {
 		return 0, err
 	}
-	simulator, ok := m.(protocols.FastSimulator)
-	if !ok {
+	fast := m.Capabilities().Fast
+	if fast == nil {
 		return 0, fmt.Errorf("figure %s: %T cannot be simulated", name, m)
 	}
-	draw, err := simulator.Fast(values)
+	draw, err := fast(values)
 	if err != nil {
 		return 0, err
 	}
@@ -93,7 +93,7 @@ func total(m protocols.Mechanism, values [][]float64) (sum []float64, err error)
 
 // predicted returns the root mean square error of the total of n clients that all have the worst value.
 func predicted(m protocols.Mechanism, n uint64) float64 {
-	return math.Sqrt(m.WorstVariance() * float64(n))
+	return math.Sqrt(m.Worst().Variance * float64(n))
 }
 
 // spread returns round numbers from lo to hi, equally far apart by their logarithms: so many in a full

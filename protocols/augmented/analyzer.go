@@ -207,14 +207,14 @@ func (m *Mechanism) level(x float64) float64 {
 	return v / ((1 - gamma) * (1 - gamma))
 }
 
-// WorstVariance is [protocols.Mechanism.WorstVariance]: a client adds most half way between the two lowest
-// levels, or a little to their side.
-func (m *Mechanism) WorstVariance() float64 {
+// Worst is [protocols.Mechanism.Worst]: a client adds most half way between the two lowest levels, or a little to their
+// side.
+func (m *Mechanism) Worst() protocols.WorstCase {
+	lo, width := m.task.Input.Lo.Float64(), m.task.Input.Width()
 	if !summed(m.task) {
-		return max(m.answers(0), m.answers(1))
+		return protocols.WorstCase{Value: []float64{lo}, Variance: max(m.answers(0), m.answers(1))}
 	}
-	width := m.task.Input.Width()
-	return width * width * m.level(m.worst())
+	return protocols.WorstCase{Value: []float64{lo + width*m.worst()}, Variance: width * width * m.level(m.worst())}
 }
 
 // worst returns the value in [0, 1] of the largest variance of a sum. In a cell between two levels it is a
@@ -223,15 +223,6 @@ func (m *Mechanism) WorstVariance() float64 {
 func (m *Mechanism) worst() float64 {
 	gamma, k := m.gamma(), float64(m.krr.K-1)
 	return min(max((1-gamma*k)/(2*(1-gamma)), 0), 1) / k
-}
-
-// WorstValue is [protocols.Mechanism.WorstValue].
-func (m *Mechanism) WorstValue() []float64 {
-	lo := m.task.Input.Lo.Float64()
-	if !summed(m.task) {
-		return []float64{lo}
-	}
-	return []float64{lo + m.task.Input.Width()*m.worst()}
 }
 
 // laws returns those of what one relay adds, which [relaynoise.New] has found to be possible, and finds the means.

@@ -67,6 +67,20 @@ type Mechanism struct {
 	shapes  map[*float64][2]float64 // Of [Mechanism.moments].
 }
 
+// Capabilities is [protocols.Mechanism.Capabilities].
+func (m *Mechanism) Capabilities() protocols.Capabilities {
+	can := protocols.Capabilities{
+		Diluted:      func(a protocols.Aggregate) protocols.Diluted { return a.(*aggregate) },
+		CrowdEpsilon: m.crowdEpsilon,
+		Fast:         m.fast,
+		Attack:       m.attack,
+	}
+	if m.task.Query == task.Histogram {
+		can.Bins = func(a protocols.Aggregate) protocols.Bins { return a.(*aggregate) }
+	}
+	return can
+}
+
 // Open returns the mechanism of a task: queries histogram, count, sum and mean, noise of kind cells, for sums
 // with a tilt whose weights are the levels, and parameters k for sum and mean, and gamma if wanted.
 func (*Protocol) Open(t *task.Task) (protocols.Mechanism, error) {

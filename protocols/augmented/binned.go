@@ -5,7 +5,7 @@ import (
 	"github.com/doona-dp/doona/protocols"
 )
 
-// Weighted is [protocols.Binned.Weighted], for a histogram: the dummies of the cells, D draws of each, and what local
+// Weighted is [protocols.Bins.Weighted], for a histogram: the dummies of the cells, D draws of each, and what local
 // randomization adds.
 //
 // Without a total the numbers of dummies are independent, so the variance is D·Σ w_j²·Var[Z_j]. With a total T they are
@@ -58,7 +58,7 @@ func (a *aggregate) normal(variance, fourth float64) (law protocols.Normal) {
 	return law
 }
 
-// Below is [protocols.Binned.Below]: the laws that [aggregate.Weighted] has for the first cells, from sums that grow
+// Below is [protocols.Bins.Below]: the laws that [aggregate.Weighted] has for the first cells, from sums that grow
 // cell by cell, as K of those would take K² steps. Beyond half of the cells the others' counts are taken from n, which
 // has less noise where there is no total, and the same where there is one.
 func (a *aggregate) Below() []protocols.ErrorLaw {

@@ -30,7 +30,7 @@ func TestBelowIsWeighted(t *testing.T) {
 				values = append(values, []float64{float64(i%5) / 7})
 			}
 			require.NoError(t, planner.Trial{Repeats: 1}.Batches(draft, m, values, func(agg protocols.Aggregate) {
-				binned := agg.(protocols.Binned)
+				binned := m.Capabilities().Bins(agg)
 				for j, law := range binned.Below() {
 					weights, from, sign := make([]float64, 7), 0.0, 1.0
 					for cell := range weights {
@@ -39,7 +39,7 @@ func TestBelowIsWeighted(t *testing.T) {
 						}
 					}
 					if 2*(j+1) > 7 {
-						from, sign = float64(binned.Reports()), -1
+						from, sign = float64(agg.Reports()), -1
 					}
 					want, got := binned.Weighted(weights).(protocols.Normal), law.(protocols.Normal)
 					require.InDelta(t, from+sign*want.Estimate, got.Estimate, 1e-9)

@@ -15,10 +15,11 @@ import (
 )
 
 // Row is [protocols.Protocol.Row].
-func (*Protocol) Row() protocols.Row {
+func (p *Protocol) Row() protocols.Row {
 	return protocols.Row{
 		Queries: []task.Query{task.Histogram, task.Count, task.Sum, task.Mean},
 		Rule:    Rule,
+		Dilute:  p.Dilute,
 		Costs: []protocols.Case{
 			{Query: task.Count}, {Query: task.Sum}, {Query: task.Histogram, Bins: 16},
 		},
@@ -37,7 +38,7 @@ const defaultRelays = 2
 // possible: within a fifth for sums, a hundredth for histograms.
 func (*Protocol) Calibrate(t *task.Task) error { return fit(t, 0) }
 
-// Dilute is [protocols.Dilutable.Dilute]: Calibrate with at most so many dummies per relay and batch, and with
+// Dilute is that of [protocols.Row]: Calibrate with at most so many dummies per relay and batch, and with
 // the gamma of a local ε₀. That of all epochs given and none of one, the claim of one epoch is what the noise
 // gives at an epoch's share of δ.
 func (*Protocol) Dilute(t *task.Task, d protocols.Dilution) error {

@@ -48,9 +48,9 @@ func tooSmall(field, delta string, derived float64, eps string) error {
 		eps)
 }
 
-// CrowdEpsilon is [protocols.Crowded]: what the randomization of so many clients gives, among whom dummies are
+// crowdEpsilon is that of [protocols.Capabilities]: what the randomization of so many clients gives, among whom dummies are
 // post-processing, or the claim where that is less.
-func (m *Mechanism) CrowdEpsilon(honest uint64, delta float64) float64 {
+func (m *Mechanism) crowdEpsilon(honest uint64, delta float64) float64 {
 	claimed, rule := m.task.Claim.Epsilon.Value(), accountant.Exact
 	if m.gamma() == 0 {
 		return claimed

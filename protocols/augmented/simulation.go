@@ -6,9 +6,9 @@ import (
 	"github.com/doona-dp/doona/wire/task"
 )
 
-// Fast is [protocols.FastSimulator]: clients with one value are rounded, and answer at random, together.
+// fast is that of [protocols.Capabilities]: clients with one value are rounded, and answer at random, together.
 // What relays add is not in it.
-func (m *Mechanism) Fast(values [][]float64) (protocols.Draw, error) {
+func (m *Mechanism) fast(values [][]float64) (protocols.Draw, error) {
 	groups, err := m.groups(values)
 	if err != nil {
 		return nil, err
@@ -42,9 +42,9 @@ func (m *Mechanism) groups(values [][]float64) ([]protocols.RoundingGroup, error
 	return groups, nil
 }
 
-// Attack is [protocols.Attacker]: max sends the highest cell, one-coordinate cell 0; drop-noise sends the
+// attack is that of [protocols.Capabilities]: max sends the highest cell, one-coordinate cell 0; drop-noise sends the
 // client's value without local randomization.
-func (m *Mechanism) Attack(src *randomizer.Source, attack string, _ int, value []float64) (protocols.Messages, error) {
+func (m *Mechanism) attack(src *randomizer.Source, attack string, _ int, value []float64) (protocols.Messages, error) {
 	cell, err := m.cell(src, value)
 	if err != nil {
 		return nil, err

@@ -91,7 +91,7 @@ func (a *aggregate) Missing(l protocols.Loss, _ int) protocols.Missing {
 	return protocols.Missing{Parts: l.Messages, Lo: -float64(a.m.offset()) * unit, Hi: float64(a.m.top) * unit}
 }
 
-// Below is [protocols.Binned.Below], for a histogram: the noise of j bins adds up. Beyond half of the bins the
+// Below is [protocols.Bins.Below], for a histogram: the noise of j bins adds up. Beyond half of the bins the
 // others' counts are taken from n, which has less noise.
 func (a *aggregate) Below() []protocols.ErrorLaw {
 	k := len(a.sums)
@@ -120,7 +120,7 @@ func (a *aggregate) noise(coordinates int) *protocols.Noise {
 // shares is how many times the noise of n_min clients there is.
 func (a *aggregate) shares() float64 { return float64(a.users) / float64(a.m.task.Batch.Min) }
 
-// Weighted is [protocols.Binned.Weighted], for a histogram: the sum of K independent variables of variance rv, r
+// Weighted is [protocols.Bins.Weighted], for a histogram: the sum of K independent variables of variance rv, r
 // the shares and v that of the discrete Laplace distribution, and excess kurtosis (3 + 1/v)/r.
 func (a *aggregate) Weighted(weights []float64) protocols.ErrorLaw {
 	v, r := centralVariance(a.m.central.Float64()), a.shares()
@@ -175,17 +175,17 @@ func centralVariance(s float64) float64 {
 	return 1 / (2 * half * half)
 }
 
-// WorstVariance is [protocols.Mechanism.WorstVariance].
-func (m *Mechanism) WorstVariance() float64 {
+// Worst is [protocols.Mechanism.Worst]: half way between two levels.
+func (m *Mechanism) Worst() protocols.WorstCase {
 	v := m.noiseVariance()
 	if !unit(m.task) {
 		v += 0.25
 	}
-	return v * m.scale() * m.scale()
+	return protocols.WorstCase{Value: m.halfWay(), Variance: v * m.scale() * m.scale()}
 }
 
-// WorstValue is [protocols.Mechanism.WorstValue]: half way between two levels.
-func (m *Mechanism) WorstValue() []float64 {
+// halfWay returns a value half way between two levels, where there is one.
+func (m *Mechanism) halfWay() []float64 {
 	in := m.task.Input
 	lo := in.Lo.Float64()
 	half := (in.Hi.Float64() - lo) / float64(2*m.top)

@@ -108,6 +108,22 @@ type Mechanism struct {
 	noise   *randomizer.Superposition
 }
 
+// Capabilities is [protocols.Mechanism.Capabilities].
+func (m *Mechanism) Capabilities() protocols.Capabilities {
+	can := protocols.Capabilities{
+		Messages: func() float64 {
+			zeroSum, central := m.Messages()
+			return 1 + zeroSum + central
+		},
+		Fast:   m.fast,
+		Attack: m.attack,
+	}
+	if m.task.Query == task.Histogram {
+		can.Bins = func(a protocols.Aggregate) protocols.Bins { return a.(*aggregate) }
+	}
+	return can
+}
+
 // Open returns the mechanism of a task: query count, sum, mean, histogram or vector, and as
 // parameters max (Δ) and central (ε*/Δ); under rule moments also theta and cut, which select the
 // bound, and for the noise NAME.r, NAME.s and where jumps are bounded NAME.jump, NAME being pair for

@@ -73,7 +73,7 @@ func TestDelta16(t *testing.T) {
 			require.LessOrEqual(t, d.Slots.PerLane, uint64(450))
 		}
 		p := math.Exp(-0.9 / 16)
-		require.InEpsilon(t, (2*p/((1-p)*(1-p))+1e6/4)/(16*16), m.WorstVariance()*1e6, 1e-6)
+		require.InEpsilon(t, (2*p/((1-p)*(1-p))+1e6/4)/(16*16), m.Worst().Variance*1e6, 1e-6)
 	}
 }
 

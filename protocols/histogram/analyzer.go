@@ -70,7 +70,7 @@ func (a *aggregate) Missing(l protocols.Loss, _ int) protocols.Missing {
 	return protocols.MissingClients(l, a.reports, 0, 1)
 }
 
-// Below is [protocols.Binned.Below]: a client in the first j bins reports one of them with probability
+// Below is [protocols.Bins.Below]: a client in the first j bins reports one of them with probability
 // 1-γ+γj/K, another with γj/K, so that their number is the sum of two binomial variables too.
 func (a *aggregate) Below() []protocols.ErrorLaw {
 	gamma, k := a.krr.Gamma.Float64(), float64(a.krr.K)
@@ -83,7 +83,7 @@ func (a *aggregate) Below() []protocols.ErrorLaw {
 	return out
 }
 
-// Weighted is [protocols.Binned.Weighted].
+// Weighted is [protocols.Bins.Weighted].
 func (a *aggregate) Weighted(weights []float64) protocols.ErrorLaw {
 	law, counts := protocols.Normal{}, a.Total()
 	for x, c := range counts {
@@ -108,19 +108,15 @@ func (m *Mechanism) Exact(value []float64) (total, variance []float64, err error
 	return total, variance, nil
 }
 
-// WorstVariance is [protocols.Mechanism.WorstVariance]: the client holds the value counted.
-func (m *Mechanism) WorstVariance() float64 {
+// Worst is [protocols.Mechanism.Worst]: the client holds the value counted. Any value is as bad as another; this is
+// the lowest.
+func (m *Mechanism) Worst() protocols.WorstCase {
 	own, other := m.variances()
-	return max(own, other)
-}
-
-// WorstValue is [protocols.Mechanism.WorstValue]: any value is as bad as another; this is the
-// lowest.
-func (m *Mechanism) WorstValue() []float64 {
-	if m.task.Input.Labels {
-		return []float64{0}
+	lowest := 0.0
+	if !m.task.Input.Labels {
+		lowest = m.task.Input.Lo.Float64()
 	}
-	return []float64{m.task.Input.Lo.Float64()}
+	return protocols.WorstCase{Value: []float64{lowest}, Variance: max(own, other)}
 }
 
 // variances returns one client's part of formula (2) for the value it holds and for any other.

@@ -42,6 +42,15 @@ type Mechanism struct {
 	krr  protocols.KRR
 }
 
+// Capabilities is [protocols.Mechanism.Capabilities].
+func (m *Mechanism) Capabilities() protocols.Capabilities {
+	return protocols.Capabilities{
+		Bins:   func(a protocols.Aggregate) protocols.Bins { return a.(*aggregate) },
+		Fast:   m.fast,
+		Attack: m.attack,
+	}
+}
+
 // Open returns the mechanism of a task: query histogram, parameter gamma, K = Input.Bins.
 func (*Protocol) Open(t *task.Task) (protocols.Mechanism, error) {
 	if err := checkQuery(t); err != nil {

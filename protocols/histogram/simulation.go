@@ -5,9 +5,9 @@ import (
 	"github.com/doona-dp/doona/randomizer"
 )
 
-// Fast is [protocols.FastSimulator]: of the clients with each value, a binomial number report the
+// fast is that of [protocols.Capabilities]: of the clients with each value, a binomial number report the
 // blanket, and each of those a uniform value.
-func (m *Mechanism) Fast(values [][]float64) (protocols.Draw, error) {
+func (m *Mechanism) fast(values [][]float64) (protocols.Draw, error) {
 	held := make([]uint64, m.krr.K)
 	for _, v := range values {
 		x, err := protocols.Category(m.task.Input, v)
@@ -29,9 +29,9 @@ func (m *Mechanism) Fast(values [][]float64) (protocols.Draw, error) {
 	}, nil
 }
 
-// Attack is [protocols.Attacker]: max and one-coordinate both report value 0 without a blanket,
+// attack is that of [protocols.Capabilities]: max and one-coordinate both report value 0 without a blanket,
 // which moves its count by 1/(1-γ); drop-noise reports the client's own value.
-func (m *Mechanism) Attack(src *randomizer.Source, attack string, _ int, value []float64) (protocols.Messages, error) {
+func (m *Mechanism) attack(src *randomizer.Source, attack string, _ int, value []float64) (protocols.Messages, error) {
 	x, err := protocols.Category(m.task.Input, value)
 	if err != nil {
 		return nil, err

@@ -67,7 +67,7 @@ func (a *aggregate) Errors() []protocols.ErrorLaw {
 	}
 	step := a.m.task.Input.Width() / (float64(a.m.k) * (1 - 2*f))
 	return []protocols.ErrorLaw{protocols.Normal{Estimate: a.Total()[0],
-		Plugged: float64(a.reports) * a.m.WorstVariance(), Step: step}}
+		Plugged: float64(a.reports) * a.m.Worst().Variance, Step: step}}
 }
 
 // Missing is [protocols.Aggregate.Missing]: a slot that is missing held a level from 1 to k, or a cover. By (1)
@@ -86,12 +86,13 @@ func (m *Mechanism) Exact(value []float64) (total, variance []float64, err error
 	return []float64{m.task.Input.Lo.Float64() + m.task.Input.Width()*x}, []float64{m.variance(part)}, nil
 }
 
-// WorstVariance is [protocols.Mechanism.WorstVariance].
-func (m *Mechanism) WorstVariance() float64 { return m.variance(m.worstPart()) }
-
-// WorstValue is [protocols.Mechanism.WorstValue]: halfway between two levels.
-func (m *Mechanism) WorstValue() []float64 {
-	return []float64{m.task.Input.Lo.Float64() + m.task.Input.Width()*m.worstPart()/float64(m.k)}
+// Worst is [protocols.Mechanism.Worst]: halfway between two levels.
+func (m *Mechanism) Worst() protocols.WorstCase {
+	f := m.worstPart()
+	return protocols.WorstCase{
+		Value:    []float64{m.task.Input.Lo.Float64() + m.task.Input.Width()*f/float64(m.k)},
+		Variance: m.variance(f),
+	}
 }
 
 // worstPart returns the fraction of a level at which rounding is worst; a count is not rounded.

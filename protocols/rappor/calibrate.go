@@ -70,7 +70,7 @@ func (g target) bestLevels(t *task.Task) (*Mechanism, error) {
 		return nil, err
 	}
 	for ; m.k <= maxK; m.k++ {
-		if m.WorstVariance() < best.WorstVariance() {
+		if m.Worst().Variance < best.Worst().Variance {
 			better := *m
 			best = &better
 		}

@@ -63,6 +63,11 @@ type Mechanism struct {
 	f    randomizer.Rational // Probability that a bit is flipped.
 }
 
+// Capabilities is [protocols.Mechanism.Capabilities].
+func (m *Mechanism) Capabilities() protocols.Capabilities {
+	return protocols.Capabilities{Fast: m.fast, Attack: m.attack}
+}
+
 // Open returns the mechanism of a task: query count, sum or mean, parameters f and k.
 func (*Protocol) Open(t *task.Task) (protocols.Mechanism, error) {
 	if err := checkTask(t); err != nil {

@@ -5,10 +5,10 @@ import (
 	"github.com/doona-dp/doona/randomizer"
 )
 
-// Fast is [protocols.FastSimulator]: of the clients that hold level j all but a binomial number
+// fast is that of [protocols.Capabilities]: of the clients that hold level j all but a binomial number
 // report j, and of the others a binomial number. It leaves out that flips are drawn to fit the
 // slots, an event whose probability over all clients is below δ/100.
-func (m *Mechanism) Fast(values [][]float64) (protocols.Draw, error) {
+func (m *Mechanism) fast(values [][]float64) (protocols.Draw, error) {
 	groups, err := protocols.RoundingGroups(values, m.k,
 		func(v []float64) (float64, error) { return protocols.Number(m.task, v) })
 	if err != nil {
@@ -32,9 +32,9 @@ func (m *Mechanism) Fast(values [][]float64) (protocols.Draw, error) {
 	}, nil
 }
 
-// Attack is [protocols.Attacker]: with max, every slot holds level k, which nobody can tell from
+// attack is that of [protocols.Capabilities]: with max, every slot holds level k, which nobody can tell from
 // the level k of others; with drop-noise, the client's own level is all it sends.
-func (m *Mechanism) Attack(src *randomizer.Source, attack string, _ int, value []float64) (protocols.Messages, error) {
+func (m *Mechanism) attack(src *randomizer.Source, attack string, _ int, value []float64) (protocols.Messages, error) {
 	x, err := protocols.Number(m.task, value)
 	if err != nil {
 		return nil, err

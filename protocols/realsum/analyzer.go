@@ -73,7 +73,7 @@ func (a *aggregate) Errors() []protocols.ErrorLaw {
 	levels := protocols.RoundedLevels{
 		K: a.m.k, Gamma: a.m.krr.Gamma.Float64(), Reports: n, Sum: float64(a.sum), Squares: float64(a.squares),
 	}
-	variance := min(levels.Variance()*width*width, n*a.m.WorstVariance())
+	variance := min(levels.Variance()*width*width, n*a.m.Worst().Variance)
 	step := width / (float64(a.m.k) * (1 - levels.Gamma))
 	return []protocols.ErrorLaw{protocols.Normal{Estimate: a.Total()[0], Plugged: variance, Step: step}}
 }
@@ -94,15 +94,13 @@ func (m *Mechanism) Exact(value []float64) (total, variance []float64, err error
 	return []float64{m.task.Input.Lo.Float64() + m.task.Input.Width()*x}, []float64{m.variance(x, f)}, nil
 }
 
-// WorstVariance is [protocols.Mechanism.WorstVariance].
-func (m *Mechanism) WorstVariance() float64 {
+// Worst is [protocols.Mechanism.Worst].
+func (m *Mechanism) Worst() protocols.WorstCase {
 	f := m.worstFraction()
-	return m.variance(f/float64(m.k), f)
-}
-
-// WorstValue is [protocols.Mechanism.WorstValue].
-func (m *Mechanism) WorstValue() []float64 {
-	return []float64{m.task.Input.Lo.Float64() + m.task.Input.Width()*m.worstFraction()/float64(m.k)}
+	return protocols.WorstCase{
+		Value:    []float64{m.task.Input.Lo.Float64() + m.task.Input.Width()*f/float64(m.k)},
+		Variance: m.variance(f/float64(m.k), f),
+	}
 }
 
 // worstFraction returns the f at which formula (2) is largest, at x = f/k. In the cell

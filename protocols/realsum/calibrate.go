@@ -61,7 +61,7 @@ func searchK(t *task.Task, first *Mechanism) *Mechanism {
 		if m.krr.Gamma.Den == 0 {
 			return infinity
 		}
-		return m.WorstVariance()
+		return m.Worst().Variance
 	}
 	lo, hi := uint64(2), uint64(4)
 	for hi < maxK && cost(hi) < cost(hi/2) {

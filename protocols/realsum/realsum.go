@@ -52,6 +52,11 @@ type Mechanism struct {
 	krr  protocols.KRR
 }
 
+// Capabilities is [protocols.Mechanism.Capabilities].
+func (m *Mechanism) Capabilities() protocols.Capabilities {
+	return protocols.Capabilities{Fast: m.fast, Attack: m.attack}
+}
+
 // Open returns the mechanism of a task: query count, sum or mean, parameters gamma and k.
 func (*Protocol) Open(t *task.Task) (protocols.Mechanism, error) {
 	if err := checkQuery(t); err != nil {

@@ -5,9 +5,9 @@ import (
 	"github.com/doona-dp/doona/randomizer"
 )
 
-// Fast is [protocols.FastSimulator]: of the clients with each value, a binomial number report the
+// fast is that of [protocols.Capabilities]: of the clients with each value, a binomial number report the
 // blanket, each of those a uniform level, and of the others a binomial number are rounded up.
-func (m *Mechanism) Fast(values [][]float64) (protocols.Draw, error) {
+func (m *Mechanism) fast(values [][]float64) (protocols.Draw, error) {
 	groups, err := protocols.RoundingGroups(values, m.k, m.unit)
 	if err != nil {
 		return nil, err
@@ -22,9 +22,9 @@ func (m *Mechanism) Fast(values [][]float64) (protocols.Draw, error) {
 	}, nil
 }
 
-// Attack is [protocols.Attacker]: max reports level k, which moves the sum by up to 1/(1-γ) of the
+// attack is that of [protocols.Capabilities]: max reports level k, which moves the sum by up to 1/(1-γ) of the
 // range; drop-noise reports the client's own value, rounded.
-func (m *Mechanism) Attack(src *randomizer.Source, attack string, _ int, value []float64) (protocols.Messages, error) {
+func (m *Mechanism) attack(src *randomizer.Source, attack string, _ int, value []float64) (protocols.Messages, error) {
 	x, err := m.unit(value)
 	if err != nil {
 		return nil, err

@@ -90,7 +90,7 @@ func Calibrate(t *task.Task) error {
 	return p.Calibrate(t)
 }
 
-// Dilute is [protocols.Dilutable.Dilute] of the protocol whose noise relays add, which it names.
+// Dilute is that of [protocols.Row] of the protocol whose noise relays add, which it names.
 func Dilute(t *task.Task, d protocols.Dilution) error {
 	if t.Protocol == "" {
 		if t.Protocol = augmented.Name; t.Query == task.Strings {
@@ -101,12 +101,12 @@ func Dilute(t *task.Task, d protocols.Dilution) error {
 	if err != nil {
 		return err
 	}
-	dilutable, ok := p.(protocols.Dilutable)
-	if !ok {
+	dilute := p.Row().Dilute
+	if dilute == nil {
 		return invalid.Field("protocol", strconv.Quote(t.Protocol), augmented.Name+" or "+strings.Name+
 			", where relays add noise")
 	}
-	return dilutable.Dilute(t, d)
+	return dilute(t, d)
 }
 
 // Trust is [protocols.Row.Trust] of the task's protocol.

@@ -122,11 +122,11 @@ func TestEveryTrialRuns(t *testing.T) {
 			require.NoError(t, err, p.ProtocolName())
 			m, err := registry.Open(draft)
 			require.NoError(t, err, p.ProtocolName())
-			attacker, ok := m.(protocols.Attacker)
-			require.True(t, ok, "%s knows no attack", p.ProtocolName())
-			own, err := m.Randomize(src, m.WorstValue())
+			simulated := m.Capabilities().Attack
+			require.NotNil(t, simulated, "%s knows no attack", p.ProtocolName())
+			own, err := m.Randomize(src, m.Worst().Value)
 			require.NoError(t, err, p.ProtocolName())
-			attack, err := attacker.Attack(src, protocols.AttackMax, 0, m.WorstValue())
+			attack, err := simulated(src, protocols.AttackMax, 0, m.Worst().Value)
 			require.NoError(t, err, p.ProtocolName())
 			for _, lanes := range []protocols.Messages{own, attack} {
 				agg := m.Aggregate()

@@ -97,7 +97,7 @@ func TestNegativeSumsAndSeveralBatches(t *testing.T) {
 	require.Greater(t, negative, 5)
 	require.Less(t, negative, 45)
 	require.EqualValues(t, 1000, all.Reports())
-	require.Less(t, math.Abs(all.Total()[0]), 6*math.Sqrt(50*20*m.WorstVariance()))
+	require.Less(t, math.Abs(all.Total()[0]), 6*math.Sqrt(50*20*m.Worst().Variance))
 }
 
 func TestMerge(t *testing.T) {
@@ -126,7 +126,7 @@ func TestMerge(t *testing.T) {
 func TestIncompleteBatchesAreLeftOut(t *testing.T) {
 	_, m := open(t, planner.Query{Query: task.Sum, Batch: 10, Honest: 1, Epsilon: 1, Delta: 1e-6})
 	src := randomizer.NewSource()
-	a := m.Aggregate()
+	a, check := m.Aggregate(), m.Capabilities().CheckComplete
 	for i := range 10 {
 		lanes, err := m.Randomize(src, []float64{1})
 		require.NoError(t, err)
@@ -135,10 +135,10 @@ func TestIncompleteBatchesAreLeftOut(t *testing.T) {
 		}
 		addAll(t, a, lanes)
 	}
-	requireField(t, protocols.CheckComplete(a, 10), "batch")
+	requireField(t, check(a, 10), "batch")
 	a.AddUsers(10)
 	require.Zero(t, a.Reports())
-	require.NoError(t, protocols.CheckComplete(a, 0))
+	require.NoError(t, check(a, 0))
 
 	require.Error(t, a.Add(1, make([]byte, 2)))
 	require.Error(t, a.Add(0, make([]byte, 9)))
@@ -172,9 +172,9 @@ func TestSharesAreUniform(t *testing.T) {
 func TestWorstValueHasTheWorstVariance(t *testing.T) {
 	for _, query := range []task.Query{task.Count, task.Mean} {
 		_, m := open(t, planner.Query{Query: query, Lo: -1, Hi: 4, Batch: 100, Honest: 0.9, Epsilon: 1, Delta: 1e-6})
-		_, at, err := m.Exact(m.WorstValue())
+		_, at, err := m.Exact(m.Worst().Value)
 		require.NoError(t, err)
-		require.InEpsilon(t, m.WorstVariance(), at[0], 1e-6)
+		require.InEpsilon(t, m.Worst().Variance, at[0], 1e-6)
 	}
 }
 

@@ -39,7 +39,7 @@ func (a *aggregate) Add(lane int, message []byte) error {
 // AddUsers ends a batch of n clients: formula (2), corrected for underflow. One that is not complete
 // is left out.
 func (a *aggregate) AddUsers(n uint64) {
-	if a.Complete(n) == nil {
+	if a.checkComplete(n) == nil {
 		a.sum += a.m.decode(a.residue, n)
 		a.reports += n
 	}
@@ -55,8 +55,8 @@ func (m *Mechanism) decode(z, n uint64) float64 {
 	return float64(z)
 }
 
-// Complete is [protocols.Completer].
-func (a *aggregate) Complete(users uint64) error {
+// checkComplete is that of [protocols.Capabilities].
+func (a *aggregate) checkComplete(users uint64) error {
 	if want := users * a.m.m; a.messages != want {
 		return invalid.Field("batch", strconv.FormatUint(a.messages, 10)+" messages",
 			strconv.FormatUint(want, 10)+": with a share missing or added, the sum of a batch is any number")
@@ -104,7 +104,7 @@ func (a *aggregate) Errors() []protocols.ErrorLaw {
 }
 
 // Missing is [protocols.Aggregate.Missing]: with one share missing, all that is known of the clients of a
-// batch is the query's range, and the batch is left out whole ([protocols.Completer]).
+// batch is the query's range, and the batch is left out whole ([aggregate.checkComplete]).
 func (a *aggregate) Missing(l protocols.Loss, _ int) protocols.Missing {
 	lo, hi := protocols.Contribution(a.m.task)
 	return protocols.MissingClients(l, a.reports, lo, hi)
@@ -120,12 +120,13 @@ func (m *Mechanism) Exact(value []float64) (total, variance []float64, err error
 	return []float64{m.task.Input.Lo.Float64() + m.task.Input.Width()*x}, []float64{m.variance(f)}, nil
 }
 
-// WorstVariance is [protocols.Mechanism.WorstVariance].
-func (m *Mechanism) WorstVariance() float64 { return m.variance(m.worstFraction()) }
-
-// WorstValue is [protocols.Mechanism.WorstValue]: halfway between two levels.
-func (m *Mechanism) WorstValue() []float64 {
-	return []float64{m.task.Input.Lo.Float64() + m.task.Input.Width()*m.worstFraction()/float64(m.p)}
+// Worst is [protocols.Mechanism.Worst]: halfway between two levels.
+func (m *Mechanism) Worst() protocols.WorstCase {
+	f := m.worstFraction()
+	return protocols.WorstCase{
+		Value:    []float64{m.task.Input.Lo.Float64() + m.task.Input.Width()*f/float64(m.p)},
+		Variance: m.variance(f),
+	}
 }
 
 // worstFraction returns the f at which rounding is worst; a count is not rounded.

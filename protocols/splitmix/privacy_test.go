@@ -436,7 +436,7 @@ func TestTenThousandUsers(t *testing.T) {
 	require.NoError(t, err)
 	require.EqualValues(t, 8, d.Slots.PerLane)
 	p, _ := d.Param("p")
-	variance, rounding := 10_000*m.WorstVariance(), 10_000*0.25/float64(p.Num)/float64(p.Num)
+	variance, rounding := 10_000*m.Worst().Variance, 10_000*0.25/float64(p.Num)/float64(p.Num)
 	central := splitmix.NoiseVariance(1/p.Float64()) / p.Float64() / p.Float64()
 	require.InEpsilon(t, central, variance-rounding, 1e-9, "exactly the central mechanism's")
 	require.Less(t, math.Sqrt(variance/central), 1.05, "rounding included")

@@ -5,9 +5,9 @@ import (
 	"github.com/doona-dp/doona/randomizer"
 )
 
-// Fast is [protocols.FastSimulator]: the residue of a batch is that of its rounded values and of the
+// fast is that of [protocols.Capabilities]: the residue of a batch is that of its rounded values and of the
 // noise of all its clients, NB(n/n_min, α) - NB(n/n_min, α); the shares cancel.
-func (m *Mechanism) Fast(values [][]float64) (protocols.Draw, error) {
+func (m *Mechanism) fast(values [][]float64) (protocols.Draw, error) {
 	groups, err := protocols.RoundingGroups(values, m.p,
 		func(v []float64) (float64, error) { return protocols.Number(m.task, v) })
 	if err != nil {
@@ -25,11 +25,11 @@ func (m *Mechanism) Fast(values [][]float64) (protocols.Draw, error) {
 	}, nil
 }
 
-// Attack is [protocols.Attacker]. With max, the first malicious client adds ⌊q/2⌋ to the sum, which
+// attack is that of [protocols.Capabilities]. With max, the first malicious client adds ⌊q/2⌋ to the sum, which
 // moves the estimate of a batch by at least ⌊q/2⌋/p wherever it was, one half of all that can be
 // decoded; the others report as honest clients do, as more of the same would undo it. With
 // drop-noise, every malicious client shares its rounded value without noise.
-func (m *Mechanism) Attack(src *randomizer.Source, attack string, index int, value []float64) (protocols.Messages,
+func (m *Mechanism) attack(src *randomizer.Source, attack string, index int, value []float64) (protocols.Messages,
 	error) {
 	x, err := protocols.Number(m.task, value)
 	if err != nil {
@@ -49,13 +49,9 @@ func (m *Mechanism) Attack(src *randomizer.Source, attack string, index int, val
 	return m.split(src, m.residue(y)), nil
 }
 
-// OneSetsAll says that one malicious client can set the whole answer: sums are taken modulo a number, so that more
-// clients move it no further.
-func (m *Mechanism) OneSetsAll() bool { return true }
-
-// Reach returns the most that one malicious client can move the estimated total of a batch: from one end of what can
+// reach returns the most that one malicious client can move the estimated total of a batch: from one end of what can
 // be decoded to the other, q−1 steps.
-func (m *Mechanism) Reach() float64 {
+func (m *Mechanism) reach() float64 {
 	lo, hi := m.task.Input.Lo.Float64(), m.task.Input.Hi.Float64()
 	return float64(m.q-1) / float64(m.p) * (hi - lo)
 }

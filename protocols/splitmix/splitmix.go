@@ -28,7 +28,7 @@
 //
 // Limits: m messages per client, all of which must arrive: one lost, repeated or forged share makes
 // the sum any number mod q, undetectably if the count of messages is right; a batch in which it is
-// not right is refused ([protocols.Completer]). One malicious client can therefore set the estimate
+// not right is refused ([aggregate.checkComplete]). One malicious client can therefore set the estimate
 // to anything. If every relay colludes with the verifier, nothing protects a client: the shares of
 // one client add up to its value and a little noise (ε₀ = +Inf).
 //
@@ -68,6 +68,17 @@ type Mechanism struct {
 	m, p, q uint64              // Messages of a client, levels above 0, modulus.
 	s       randomizer.Rational // Exponent of the noise: α = e^{-s}.
 	noise   *randomizer.Superposition
+}
+
+// Capabilities is [protocols.Mechanism.Capabilities].
+func (m *Mechanism) Capabilities() protocols.Capabilities {
+	return protocols.Capabilities{
+		CheckComplete: func(a protocols.Aggregate, users uint64) error { return a.(*aggregate).checkComplete(users) },
+		Reach:         m.reach,
+		OneSetsAll:    true, // Sums are taken modulo a number.
+		Fast:          m.fast,
+		Attack:        m.attack,
+	}
 }
 
 // Open returns the mechanism of a task: query count, sum or mean, parameters m, p, q and s.

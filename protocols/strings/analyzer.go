@@ -4,8 +4,8 @@ import (
 	"github.com/doona-dp/doona/protocols"
 )
 
-// Aggregate is the sufficient statistic: the number of messages of every cell of every table.
-type Aggregate struct {
+// aggregate is the sufficient statistic: the number of messages of every cell of every table.
+type aggregate struct {
 	m       *Mechanism
 	counts  []uint64
 	draws   uint64 // D′: relays that added, over all batches.
@@ -15,12 +15,12 @@ type Aggregate struct {
 // Aggregate is [protocols.Mechanism.Aggregate].
 func (m *Mechanism) Aggregate() protocols.Aggregate { return m.newAggregate() }
 
-func (m *Mechanism) newAggregate() *Aggregate {
-	return &Aggregate{m: m, counts: make([]uint64, m.plan.cells())}
+func (m *Mechanism) newAggregate() *aggregate {
+	return &aggregate{m: m, counts: make([]uint64, m.plan.cells())}
 }
 
 // Add is [protocols.Aggregate.Add].
-func (a *Aggregate) Add(lane int, message []byte) error {
+func (a *aggregate) Add(lane int, message []byte) error {
 	y, err := a.m.read(lane, message)
 	if err != nil {
 		return err
@@ -30,17 +30,17 @@ func (a *Aggregate) Add(lane int, message []byte) error {
 }
 
 // AddUsers is [protocols.Aggregate.AddUsers].
-func (a *Aggregate) AddUsers(uint64) {}
+func (a *aggregate) AddUsers(uint64) {}
 
 // AddDummies is [protocols.Diluted].
-func (a *Aggregate) AddDummies(draws, dummies uint64) {
+func (a *aggregate) AddDummies(draws, dummies uint64) {
 	a.draws += draws
 	a.dummies += dummies
 }
 
 // Merge is [protocols.Aggregate.Merge].
-func (a *Aggregate) Merge(other protocols.Aggregate) error {
-	o, ok := other.(*Aggregate)
+func (a *aggregate) Merge(other protocols.Aggregate) error {
+	o, ok := other.(*aggregate)
 	if !ok || o.m.krr != a.m.krr || o.m.plan != a.m.plan {
 		return protocols.ErrMerge
 	}
@@ -53,12 +53,12 @@ func (a *Aggregate) Merge(other protocols.Aggregate) error {
 
 // Reports returns the messages that are no dummies. Relays may have dropped dummies of relays before them, so that
 // it can be a little less than the clients.
-func (a *Aggregate) Reports() uint64 {
+func (a *aggregate) Reports() uint64 {
 	all := a.messages()
 	return all - min(all, a.dummies)
 }
 
-func (a *Aggregate) messages() (all uint64) {
+func (a *aggregate) messages() (all uint64) {
 	for _, n := range a.counts {
 		all += n
 	}
@@ -66,14 +66,14 @@ func (a *Aggregate) messages() (all uint64) {
 }
 
 // Counters is [protocols.Aggregate.Counters].
-func (a *Aggregate) Counters(visit func(*uint64)) {
+func (a *aggregate) Counters(visit func(*uint64)) {
 	protocols.VisitAll(a.counts, visit)
 	visit(&a.draws)
 	visit(&a.dummies)
 }
 
 // added returns D′·M.
-func (a *Aggregate) added() float64 {
+func (a *aggregate) added() float64 {
 	if a.m.task.Noise == nil {
 		return 0
 	}
@@ -81,7 +81,7 @@ func (a *Aggregate) added() float64 {
 }
 
 // Total returns (2) for every cell of every table: how many clients' texts fall in it.
-func (a *Aggregate) Total() []float64 {
+func (a *aggregate) Total() []float64 {
 	_, other := a.m.shares()
 	background := float64(a.Reports())*other + a.added()/float64(a.m.plan.cells())
 	out, unit := make([]float64, len(a.counts)), a.m.unit()
@@ -92,7 +92,7 @@ func (a *Aggregate) Total() []float64 {
 }
 
 // DummyVariance is [protocols.Diluted].
-func (a *Aggregate) DummyVariance() []float64 {
+func (a *aggregate) DummyVariance() []float64 {
 	p, unit := 1/float64(a.m.plan.cells()), a.m.unit()
 	out := make([]float64, len(a.counts))
 	for y := range out {
@@ -103,7 +103,7 @@ func (a *Aggregate) DummyVariance() []float64 {
 
 // Errors is [protocols.Aggregate.Errors]. With noise by clients a cell's messages are two binomial variables; with
 // that of relays there are many small parts.
-func (a *Aggregate) Errors() []protocols.ErrorLaw {
+func (a *aggregate) Errors() []protocols.ErrorLaw {
 	out := make([]protocols.ErrorLaw, len(a.counts))
 	if a.m.task.Noise == nil {
 		own, other := a.m.shares()
@@ -123,7 +123,7 @@ func (a *Aggregate) Errors() []protocols.ErrorLaw {
 }
 
 // Missing is [protocols.Aggregate.Missing].
-func (a *Aggregate) Missing(l protocols.Loss, _ int) protocols.Missing {
+func (a *aggregate) Missing(l protocols.Loss, _ int) protocols.Missing {
 	return protocols.MissingClients(l, a.Reports(), 0, 1)
 }
 
@@ -152,11 +152,8 @@ func (m *Mechanism) Exact(value []float64) (total, variance []float64, err error
 	return total, variance, nil
 }
 
-// WorstVariance is [protocols.Mechanism.WorstVariance]: the client's text falls in the cell.
-func (m *Mechanism) WorstVariance() float64 {
+// Worst is [protocols.Mechanism.Worst]: the client's text falls in the cell. No text is worse than another.
+func (m *Mechanism) Worst() protocols.WorstCase {
 	own, other := m.variances()
-	return max(own, other)
+	return protocols.WorstCase{Value: Value("a"), Variance: max(own, other)}
 }
-
-// WorstValue is [protocols.Mechanism.WorstValue]: no text is worse than another.
-func (m *Mechanism) WorstValue() []float64 { return Value("a") }

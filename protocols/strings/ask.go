@@ -7,19 +7,12 @@ import (
 	"github.com/doona-dp/doona/protocols"
 )
 
-// Count is how many clients have a text, and the interval that holds their number.
-type Count struct {
-	Text    string
-	Clients float64
-	Lo, Hi  float64
-}
-
 // Ask counts given texts, cut as clients' texts are, in the tables that hash a text as a whole. All intervals hold
 // together with the given confidence, in (0, 1): each by itself has that of Bonferroni. A text that is none is an
 // error about "value". So that frequent texts do not count for others, a cell that a more frequent one of the list has
 // is left out; a text without other cells keeps them.
-func (a *Aggregate) Ask(texts []string, confidence float64) ([]Count, error) {
-	out, padded := make([]Count, len(texts)), make([][]byte, len(texts))
+func (a *aggregate) Ask(texts []string, confidence float64) ([]protocols.TextCount, error) {
+	out, padded := make([]protocols.TextCount, len(texts)), make([][]byte, len(texts))
 	s := newScene(a)
 	order := make([]int, len(texts))
 	for i, text := range texts {
@@ -40,7 +33,7 @@ func (a *Aggregate) Ask(texts []string, confidence float64) ([]Count, error) {
 		return 0
 	})
 	each := 1 - (1-confidence)/float64(max(1, len(texts)))
-	done := map[string]Count{}
+	done := map[string]protocols.TextCount{}
 	for _, i := range order {
 		c, ok := done[string(padded[i])]
 		if !ok {
@@ -53,23 +46,23 @@ func (a *Aggregate) Ask(texts []string, confidence float64) ([]Count, error) {
 			s.claim(padded[i], 1)
 			done[string(padded[i])] = c
 		}
-		out[i] = Count{texts[i], c.Clients, c.Lo, c.Hi}
+		out[i] = protocols.TextCount{Text: texts[i], Clients: c.Clients, Lo: c.Lo, Hi: c.Hi}
 	}
 	return out, nil
 }
 
 // scene is what the cells of an aggregate hold beside frequent texts, and whose cells are known.
 type scene struct {
-	*Aggregate
+	*aggregate
 	mean, variance []float64 // Of the messages of a cell, by table, without those of frequent texts.
 	free           []int     // Cells of each table that nobody claims.
 	full           []int     // Of them, those that have more than the background.
 	claims         []uint8   // How many known texts have a cell.
 }
 
-func newScene(a *Aggregate) *scene {
+func newScene(a *aggregate) *scene {
 	tables := a.m.plan.tables()
-	s := &scene{Aggregate: a, mean: make([]float64, tables), variance: make([]float64, tables),
+	s := &scene{aggregate: a, mean: make([]float64, tables), variance: make([]float64, tables),
 		free: make([]int, tables), full: make([]int, tables), claims: make([]uint8, len(a.counts))}
 	s.refresh()
 	return s

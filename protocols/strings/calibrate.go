@@ -12,11 +12,12 @@ import (
 )
 
 // Row is [protocols.Protocol.Row].
-func (*Protocol) Row() protocols.Row {
+func (p *Protocol) Row() protocols.Row {
 	return protocols.Row{
 		Queries: []task.Query{task.Strings},
 		Default: []task.Query{task.Strings},
 		Either:  true,
+		Dilute:  p.Dilute,
 		Costs:   []protocols.Case{{Query: task.Strings, Length: 8}},
 		Trials:  []protocols.Case{{Query: task.Strings, Length: 2, Users: 500}},
 	}
@@ -50,7 +51,7 @@ func (*Protocol) Calibrate(t *task.Task) error {
 // clients add about half as much to the error as two relays do.
 const dummiesPerClient = 0.7
 
-// Dilute is [protocols.Dilutable.Dilute]: the largest tables that so many dummies protect.
+// Dilute is that of [protocols.Row]: the largest tables that so many dummies protect.
 func (*Protocol) Dilute(t *task.Task, d protocols.Dilution) error {
 	if d.LocalEpsilon != 0 {
 		return invalid.Field("local-epsilon", decimal.Format(d.LocalEpsilon, -1),

@@ -245,7 +245,7 @@ func (t *trail) leadsTo(p probe, s *scene) bool {
 }
 
 // FoundDownTo returns how many clients a text must have to be listed in about 98 of 100 full batches of which so many
-// relays add their dummies, 0 if no number is enough: what [Found.Least] says of a batch where up to ten texts have so
+// relays add their dummies, 0 if no number is enough: what [protocols.FoundTexts.Least] says of a batch where up to ten texts have so
 // many clients and all others have texts of their own, which do not begin alike. Where they do, a text needs more.
 func (m *Mechanism) FoundDownTo(relays int) float64 {
 	clients := 0.0
@@ -293,7 +293,7 @@ func (m *Mechanism) leastBeside(clients float64, relays int) float64 {
 
 // expected returns a full batch: dummies and the messages of clients whose texts are alone fall in any cell, and those
 // of the others in the cells of some texts of so many clients each.
-func (m *Mechanism) expected(clients, texts float64, relays int) *Aggregate {
+func (m *Mechanism) expected(clients, texts float64, relays int) *aggregate {
 	a := m.newAggregate()
 	others := float64(m.task.Batch.Size)
 	others = max(0, others-texts*clients)

@@ -62,7 +62,7 @@ func searchAlone(folder string) error {
 		v, size := binary.Uvarint(counts)
 		*n, counts = v, counts[size:]
 	})
-	fmt.Println(len(agg.Find(.95).Texts))
+	fmt.Println(len(agg.Find(.95).List))
 	status, err := os.ReadFile("/proc/self/status")
 	if err == nil {
 		fmt.Println(regexp.MustCompile(`VmHWM:\s+\d+`).FindString(string(status)))

@@ -51,14 +51,15 @@ func Example() {
 	}
 
 	// Analyzer.
-	agg := m.Aggregate().(*strings.Aggregate)
+	agg := m.Aggregate()
 	for _, message := range messages {
 		if err := agg.Add(0, message); err != nil {
 			panic(err)
 		}
 	}
-	agg.AddDummies(2, 2*t.Noise.Pool)
-	counts, err := agg.Ask([]string{"/old/prices", "/new/prices"}, 0.95)
+	can := m.Capabilities()
+	can.Diluted(agg).AddDummies(2, 2*t.Noise.Pool)
+	counts, err := can.Texts(agg).Ask([]string{"/old/prices", "/new/prices"}, 0.95)
 	if err != nil {
 		panic(err)
 	}

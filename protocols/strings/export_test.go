@@ -1,5 +1,8 @@
 package strings
 
+// Aggregate is aggregate.
+type Aggregate = aggregate
+
 // Message encodes the number of a cell.
 func (m *Mechanism) Message(cell uint64) []byte { return m.message(cell)[0][0] }
 
@@ -13,7 +16,7 @@ func (m *Mechanism) Cell(table int, text string) uint64 {
 }
 
 // CheckCount returns the estimate of a text's clients from its checks, whether it is listed or not.
-func (a *Aggregate) CheckCount(text string) float64 {
+func (a *aggregate) CheckCount(text string) float64 {
 	padded, err := a.m.plan.pad([]byte(text))
 	if err != nil {
 		panic(err)
@@ -27,7 +30,7 @@ func (m *Mechanism) Tables() (levels, checks int) { return m.plan.levels, m.plan
 
 // FullShare returns the share of cells that are as full as counts under the law of a text that nobody has, in one
 // table beside known texts.
-func (a *Aggregate) FullShare(table int, known ...string) float64 {
+func (a *aggregate) FullShare(table int, known ...string) float64 {
 	s := newScene(a)
 	for _, text := range known {
 		padded, _ := a.m.plan.pad([]byte(text))

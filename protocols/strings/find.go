@@ -4,25 +4,9 @@ import (
 	"cmp"
 	"math"
 	"slices"
+
+	"github.com/doona-dp/doona/protocols"
 )
-
-// Found is what a search for frequent texts came to.
-type Found struct {
-	Texts []Count // By falling number of clients. Each interval by itself has the confidence asked for, given found.
-
-	// Least is how many clients a text must have to be listed in about 98 of 100 batches like this one, 0 if no number
-	// is enough: see [search.foundDownTo].
-	Least float64
-
-	// Threshold is how many messages of its own, in cells that no other listed text has, a listed text has at least.
-	Threshold float64
-
-	// PlantedByRelay is how many texts that nobody has one relay can have listed by its choice of dummies.
-	PlantedByRelay uint64
-
-	// FalseChance bounds the probability that a text is listed that nobody has, by chance.
-	FalseChance float64
-}
 
 // The search. Passes look for texts of fewer and fewer clients; what one lists the next ones take as known.
 const (
@@ -52,12 +36,14 @@ type search struct {
 // Find lists frequent texts. The levels alone propose them, and the checks decide, whose counts had no part in it: a
 // text must have so many messages there as one without clients has with a probability of FalseChance for all of all
 // passes together. Each listed text claims its cells, and what is there does not count for others.
-func (a *Aggregate) Find(confidence float64) Found { return newSearch(a).find(confidence, wide) }
+func (a *aggregate) Find(confidence float64) protocols.FoundTexts {
+	return newSearch(a).find(confidence, wide)
+}
 
-// find is [Aggregate.Find] with so many prefixes at most.
-func (s *search) find(confidence float64, width int) Found {
-	a := s.Aggregate
-	out := Found{FalseChance: falseChance}
+// find is [aggregate.Find] with so many prefixes at most.
+func (s *search) find(confidence float64, width int) protocols.FoundTexts {
+	a := s.aggregate
+	out := protocols.FoundTexts{FalseChance: falseChance}
 	if a.messages() == 0 {
 		return out
 	}
@@ -71,7 +57,7 @@ func (s *search) find(confidence float64, width int) Found {
 	s.passAll(least, float64(a.Reports()), min(width, wideBytes/a.m.plan.length))
 	s.secondLook(least)
 	out.Least = s.foundDownTo(least, float64(a.Reports()))
-	out.Texts = s.counted(confidence, least)
+	out.List = s.counted(confidence, least)
 	return out
 }
 
@@ -90,7 +76,7 @@ func (s *search) passAll(least, clients float64, width int) {
 	}
 }
 
-func newSearch(a *Aggregate) *search {
+func newSearch(a *aggregate) *search {
 	return &search{scene: newScene(a), known: map[string]bool{}, cache: map[nullKey]float64{}}
 }
 
@@ -273,8 +259,8 @@ func (s *search) limit(tables []int, ref float64, alone bool) float64 {
 }
 
 // counted returns the counts of the list.
-func (s *search) counted(confidence, ref float64) []Count {
-	out := make([]Count, 0, len(s.list))
+func (s *search) counted(confidence, ref float64) []protocols.TextCount {
+	out := make([]protocols.TextCount, 0, len(s.list))
 	for _, l := range s.list {
 		limit := s.limitBeside(l, ref)
 		s.claim(l, -1)
@@ -284,12 +270,12 @@ func (s *search) counted(confidence, ref float64) []Count {
 		s.claim(l, 1)
 		w := s.share(len(free))
 		law := cut{seen: more + s.meanOf(free), limit: limit, mean: s.meanOf(free), variance: v, share: w}
-		c := Count{Clients: max(0, more/w)}
+		c := protocols.TextCount{Clients: max(0, more/w)}
 		c.Text, _ = unpad(l)
 		c.Lo, c.Hi = law.interval(confidence)
 		out = append(out, c)
 	}
-	slices.SortStableFunc(out, func(x, y Count) int { return cmp.Compare(y.Clients, x.Clients) })
+	slices.SortStableFunc(out, func(x, y protocols.TextCount) int { return cmp.Compare(y.Clients, x.Clients) })
 	return out
 }
 

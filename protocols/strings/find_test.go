@@ -16,6 +16,7 @@ import (
 
 	"github.com/doona-dp/doona/internal/testing/stattest"
 	"github.com/doona-dp/doona/planner"
+	"github.com/doona-dp/doona/protocols"
 	"github.com/doona-dp/doona/protocols/strings"
 	"github.com/doona-dp/doona/randomizer"
 	"github.com/doona-dp/doona/wire/task"
@@ -333,10 +334,10 @@ func (s setting) fullest(src *randomizer.Source, m *strings.Mechanism, held map[
 }
 
 // count adds one run.
-func (o *outcome) count(found strings.Found, held map[string]int, marked map[string]bool) {
+func (o *outcome) count(found protocols.FoundTexts, held map[string]int, marked map[string]bool) {
 	o.Strings += len(marked)
 	o.Heads += len(held) - len(marked)
-	for _, c := range found.Texts {
+	for _, c := range found.List {
 		n, ok := held[c.Text]
 		covered := 0
 		if c.Lo <= float64(n) && float64(n) <= c.Hi {
@@ -408,7 +409,7 @@ func TestIntervalsKnowTheBar(t *testing.T) {
 	const b, mean, inChecks = 2000, 20, 18
 	m := open(t, draft(t, 4, 10_000, 0, planner.Params{"b": b}))
 	levels, checks := m.Tables()
-	find := func(inLevels int) strings.Found {
+	find := func(inLevels int) protocols.FoundTexts {
 		agg, y := m.Aggregate().(*strings.Aggregate), 0
 		agg.Counters(func(n *uint64) {
 			if y++; y <= b*(levels+checks) {
@@ -425,15 +426,15 @@ func TestIntervalsKnowTheBar(t *testing.T) {
 			}
 		}
 		found := agg.Find(.95)
-		require.Len(t, found.Texts, 1)
-		require.Equal(t, "left", found.Texts[0].Text)
+		require.Len(t, found.List, 1)
+		require.Equal(t, "left", found.List[0].Text)
 		return found
 	}
 	much := find(30)
 	need := much.Threshold - inChecks*float64(checks) // That levels must have to reach the bar exactly.
 	little := find(int(math.Ceil(need / float64(levels))))
-	require.InDelta(t, much.Texts[0].Clients, little.Texts[0].Clients, 1e-9)
-	require.Less(t, little.Texts[0].Lo, much.Texts[0].Lo/2)
+	require.InDelta(t, much.List[0].Clients, little.List[0].Clients, 1e-9)
+	require.Less(t, little.List[0].Lo, much.List[0].Lo/2)
 }
 
 // TestFindWithoutABackground: all clients have one text, and the other cells are empty.
@@ -441,9 +442,9 @@ func TestFindWithoutABackground(t *testing.T) {
 	d := draft(t, 4, 10_000, 0, nil)
 	agg := batch(t, &task.Task{Batch: d.Batch}, open(t, d), randomizer.NewSource(), map[string]int{"left": 10_000}, nil)
 	found := agg.Find(1 - 1e-9)
-	require.Len(t, found.Texts, 1)
-	require.LessOrEqual(t, found.Texts[0].Lo, 10_000.)
-	require.GreaterOrEqual(t, found.Texts[0].Hi, 10_000.)
+	require.Len(t, found.List, 1)
+	require.LessOrEqual(t, found.List[0].Lo, 10_000.)
+	require.GreaterOrEqual(t, found.List[0].Hi, 10_000.)
 	require.Less(t, found.Threshold, 10_000.)
 }
 
@@ -456,8 +457,8 @@ func TestFindOverShards(t *testing.T) {
 	}
 	a, b := one("left"), one("né")
 	before := a.Find(.95)
-	require.Len(t, before.Texts, 1)
-	require.Equal(t, "left", before.Texts[0].Text)
+	require.Len(t, before.List, 1)
+	require.Equal(t, "left", before.List[0].Text)
 	x, y := m.Aggregate().(*strings.Aggregate), m.Aggregate().(*strings.Aggregate)
 	for _, shard := range []*strings.Aggregate{a, b} {
 		require.NoError(t, x.Merge(shard))
@@ -466,10 +467,10 @@ func TestFindOverShards(t *testing.T) {
 		require.NoError(t, y.Merge(shard))
 	}
 	both := x.Find(.95)
-	require.Len(t, both.Texts, 2)
+	require.Len(t, both.List, 2)
 	require.Equal(t, both, y.Find(.95))
 	require.Equal(t, before, a.Find(.95), "finding changes nothing")
 	empty := m.Aggregate().(*strings.Aggregate).Find(.95)
-	require.Empty(t, empty.Texts)
+	require.Empty(t, empty.List)
 	require.Zero(t, empty.Least)
 }

@@ -5,9 +5,9 @@ import (
 	"github.com/doona-dp/doona/randomizer"
 )
 
-// Attack is [protocols.Attacker]: max and one-coordinate send the cell of the last check that the client's text has,
+// attack is that of [protocols.Capabilities]: max and one-coordinate send the cell of the last check that the client's text has,
 // which moves one estimate by T/(1−γ); drop-noise sends a cell of the text without randomization.
-func (m *Mechanism) Attack(src *randomizer.Source, attack string, _ int, value []float64) (protocols.Messages, error) {
+func (m *Mechanism) attack(src *randomizer.Source, attack string, _ int, value []float64) (protocols.Messages, error) {
 	text, err := m.text(value)
 	if err != nil {
 		return nil, err
@@ -23,9 +23,9 @@ func (m *Mechanism) Attack(src *randomizer.Source, attack string, _ int, value [
 	return m.message(m.plan.of(table, text)), nil
 }
 
-// Fast is [protocols.FastSimulator]: the tables of each client are drawn, and no message is encoded. What relays add
+// fast is that of [protocols.Capabilities]: the tables of each client are drawn, and no message is encoded. What relays add
 // is not in it.
-func (m *Mechanism) Fast(values [][]float64) (protocols.Draw, error) {
+func (m *Mechanism) fast(values [][]float64) (protocols.Draw, error) {
 	cells, held := map[string]int{}, []uint64{}
 	var texts [][]byte
 	for _, value := range values {

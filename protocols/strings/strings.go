@@ -13,9 +13,9 @@
 //
 //	ĉ_τ = (N_τ − nγ/(Tb) − D′M/(Tb)) · T/(1−γ)                                                    (2)
 //
-// up to those whose text falls in the same cell by chance. [Aggregate.Find] goes from one level to the next, keeps the
+// up to those whose text falls in the same cell by chance. [aggregate.Find] goes from one level to the next, keeps the
 // prefixes that are likeliest, and lists those texts whose checks have what chance does not leave there.
-// [Aggregate.Ask] counts given texts in the tables that hash all of a text.
+// [aggregate.Ask] counts given texts in the tables that hash all of a text.
 //
 // Guarantee: (ε, δ)-DP by substitution of one client's text, whatever its length. With noise by relays if one of
 // them is honest, and no client need be: a pool, accountant.PoolDelta with b. With that of clients, for n_min honest
@@ -73,6 +73,21 @@ type Mechanism struct {
 type plan struct {
 	length, levels, checks int
 	b, seed                uint64
+}
+
+// Capabilities is [protocols.Mechanism.Capabilities].
+func (m *Mechanism) Capabilities() protocols.Capabilities {
+	return protocols.Capabilities{
+		Diluted: func(a protocols.Aggregate) protocols.Diluted { return a.(*aggregate) },
+		Texts:   func(a protocols.Aggregate) protocols.Texts { return a.(*aggregate) },
+		Reach:   m.Reach,
+		Lists: func(relays int) (clients, variance float64) {
+			clients = m.FoundDownTo(relays)
+			return clients, m.CountVariance(clients, relays)
+		},
+		Fast:   m.fast,
+		Attack: m.attack,
+	}
 }
 
 // Open returns the mechanism of a task: query strings, parameters b, levels and checks, and either noise of kind pool

@@ -82,7 +82,7 @@ func (a *aggregate) Errors() []protocols.ErrorLaw {
 			K: a.m.r, Gamma: a.m.krr.Gamma.Float64(), Reports: n, Sum: float64(a.sums[j]),
 			Squares: float64(a.squares[j]),
 		}
-		variance := min(levels.Variance()*width*width, n*a.m.WorstVariance())
+		variance := min(levels.Variance()*width*width, n*a.m.variance(a.m.worst()))
 		out[j] = protocols.Normal{Estimate: total, Plugged: variance,
 			Step: width / (float64(a.m.r) * (1 - levels.Gamma))}
 	}
@@ -115,23 +115,20 @@ func (m *Mechanism) variance(x float64) float64 {
 	return protocols.RoundedVariance(m.krr.Gamma.Float64(), m.r, x) * scale * scale // (2)
 }
 
-// WorstVariance is [protocols.Mechanism.WorstVariance].
-func (m *Mechanism) WorstVariance() float64 { return m.variance(m.worst()) }
-
 // worst returns the u_j at which formula (2) is largest. A vector of norm at most 1 can have it in
 // one coordinate.
 func (m *Mechanism) worst() float64 { return protocols.WorstRounded(m.krr.Gamma.Float64(), m.r, 1, 0) }
 
-// WorstValue is [protocols.Mechanism.WorstValue]: every coordinate at its worst, or, for vectors
-// of norm at most 1, the first, and the others at 0.
-func (m *Mechanism) WorstValue() []float64 {
+// Worst is [protocols.Mechanism.Worst]: every coordinate at its worst, or, for vectors of norm at most 1, the first, and
+// the others at 0.
+func (m *Mechanism) Worst() protocols.WorstCase {
 	out := make([]float64, m.d)
 	for j := range out {
 		if j == 0 || m.task.Query == task.Vector {
 			out[j] = m.task.Input.Lo.Float64() + m.task.Input.Width()*m.worst()
 		}
 	}
-	return out
+	return protocols.WorstCase{Value: out, Variance: m.variance(m.worst())}
 }
 
 // WorstTotal returns a bound on the variance that one client can add to every entry of the estimated
@@ -149,7 +146,7 @@ func (m *Mechanism) WorstTotal() []float64 {
 func (m *Mechanism) cost() float64 {
 	d, r := float64(m.d), float64(m.r)
 	if m.task.Query == task.Vector {
-		return d * m.WorstVariance()
+		return d * m.variance(m.worst())
 	}
 	gamma := m.krr.Gamma.Float64()
 	v := d*((1-gamma)/(4*r*r)+gamma*(r+2)/(12*r)) + gamma*(1-gamma)/4

@@ -7,9 +7,9 @@ import (
 	"github.com/doona-dp/doona/randomizer"
 )
 
-// Fast is [protocols.FastSimulator]: of the clients with each vector, a binomial number report the blanket,
+// fast is that of [protocols.Capabilities]: of the clients with each vector, a binomial number report the blanket,
 // each of those a uniform point, and in every coordinate a binomial number of the others are rounded up.
-func (m *Mechanism) Fast(values [][]float64) (protocols.Draw, error) {
+func (m *Mechanism) fast(values [][]float64) (protocols.Draw, error) {
 	groups, err := m.group(values)
 	if err != nil {
 		return nil, err
@@ -64,11 +64,11 @@ func (m *Mechanism) group(values [][]float64) (groups []group, err error) {
 	return groups, nil
 }
 
-// Attack is [protocols.Attacker]: max reports the corner of the grid where every coordinate is
+// attack is that of [protocols.Capabilities]: max reports the corner of the grid where every coordinate is
 // largest, which for vectormean lies √d times as far out as any vector may; one-coordinate reports
 // the client's own vector but for the first coordinate, which is largest; drop-noise reports its own
 // vector, rounded.
-func (m *Mechanism) Attack(src *randomizer.Source, attack string, _ int, value []float64) (protocols.Messages, error) {
+func (m *Mechanism) attack(src *randomizer.Source, attack string, _ int, value []float64) (protocols.Messages, error) {
 	u, err := m.unit(value)
 	if err != nil {
 		return nil, err

@@ -63,6 +63,11 @@ type Mechanism struct {
 	krr  protocols.KRR
 }
 
+// Capabilities is [protocols.Mechanism.Capabilities].
+func (m *Mechanism) Capabilities() protocols.Capabilities {
+	return protocols.Capabilities{Fast: m.fast, Attack: m.attack}
+}
+
 // Open returns the mechanism of a task: query vector or vectormean, parameters gamma and r,
 // d = Input.Bins.
 func (*Protocol) Open(t *task.Task) (protocols.Mechanism, error) {

@@ -156,13 +156,13 @@ func TestWorstValueHasTheWorstVariance(t *testing.T) {
 		for _, r := range []uint64{1, 2, 7, 60} {
 			_, m := open(t, planner.Query{Query: query, Dim: 2, Lo: -1, Hi: 1, Batch: 20_000, Honest: 0.9, Epsilon: 1,
 				Delta: 1e-6, Params: planner.Params{"r": r}})
-			_, at, err := m.Exact(m.WorstValue())
+			_, at, err := m.Exact(m.Worst().Value)
 			require.NoError(t, err)
-			require.InEpsilon(t, m.WorstVariance(), at[0], 1e-9)
+			require.InEpsilon(t, m.Worst().Variance, at[0], 1e-9)
 			for i := range 2001 {
 				_, v, err := m.Exact([]float64{-1 + float64(i)/1000, 0})
 				require.NoError(t, err)
-				require.LessOrEqual(t, v[0], m.WorstVariance()*(1+1e-9))
+				require.LessOrEqual(t, v[0], m.Worst().Variance*(1+1e-9))
 			}
 		}
 	}

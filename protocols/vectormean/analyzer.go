@@ -74,7 +74,7 @@ func (a *aggregate) Errors() []protocols.ErrorLaw {
 	out := make([]protocols.ErrorLaw, len(totals))
 	if a.m.frame != nil {
 		for l, total := range totals {
-			out[l] = protocols.Normal{Estimate: total, Plugged: float64(a.users) * a.m.WorstVariance()}
+			out[l] = protocols.Normal{Estimate: total, Plugged: float64(a.users) * a.m.variance(0.25)}
 		}
 		return out
 	}
@@ -153,14 +153,15 @@ func (m *Mechanism) variance(rounding float64) float64 {
 	return unit * unit * (noise + rounding)
 }
 
-// WorstVariance is [protocols.Mechanism.WorstVariance]: f = ½.
-func (m *Mechanism) WorstVariance() float64 { return m.variance(0.25) }
+// Worst is [protocols.Mechanism.Worst], f = ½.
+func (m *Mechanism) Worst() protocols.WorstCase {
+	return protocols.WorstCase{Value: m.halfWay(), Variance: m.variance(0.25)}
+}
 
-// WorstValue is [protocols.Mechanism.WorstValue]: half a unit in every coordinate, or in as many as fit
-// norm 1. With a frame, half a unit between two whole numbers in every coefficient: 0 if h is odd, else along
+// halfWay returns half a unit in every coordinate, or in as many as fit norm 1. With a frame, half a unit between two whole numbers in every coefficient: 0 if h is odd, else along
 // the first axis, whose coefficients are all equal but for their signs. That is longer than 1 if h < κ. Then
 // the axis itself is close to it: for h = 2, κ = 11/5 it has 0.99 times that rounding's variance.
-func (m *Mechanism) WorstValue() []float64 {
+func (m *Mechanism) halfWay() []float64 {
 	v := make([]float64, m.task.Input.Bins)
 	half := 0.5 / m.units
 	if m.frame != nil {

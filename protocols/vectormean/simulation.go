@@ -5,9 +5,9 @@ import (
 	"github.com/doona-dp/doona/randomizer"
 )
 
-// Fast is [protocols.FastSimulator]: representations are computed once, and the noise of all clients
+// fast is that of [protocols.Capabilities]: representations are computed once, and the noise of all clients
 // on a counter is one binomial.
-func (m *Mechanism) Fast(values [][]float64) (protocols.Draw, error) {
+func (m *Mechanism) fast(values [][]float64) (protocols.Draw, error) {
 	clients := make([][]part, len(values))
 	for i, v := range values {
 		parts, err := m.parts(v)
@@ -33,11 +33,11 @@ func (m *Mechanism) Fast(values [][]float64) (protocols.Draw, error) {
 	}, nil
 }
 
-// Attack is [protocols.Attacker]: one-coordinate and max put all slots on (0, +), or, with a lane for
+// attack is that of [protocols.Capabilities]: one-coordinate and max put all slots on (0, +), or, with a lane for
 // each, all or none on every coefficient, so that each moves the first entry of the answer up: an error
 // of norm √d + 2m·d/s or κ(1+m/h), about. Under padding none null messages are sent in place of none.
 // drop-noise sends the client's units alone.
-func (m *Mechanism) Attack(src *randomizer.Source, attack string, _ int, value []float64) (protocols.Messages, error) {
+func (m *Mechanism) attack(src *randomizer.Source, attack string, _ int, value []float64) (protocols.Messages, error) {
 	parts, err := m.parts(value)
 	if err != nil {
 		return nil, err

@@ -124,6 +124,11 @@ func (n noise) variance() float64 {
 	return n.mean() * (1 - n.chance.Float64())
 }
 
+// Capabilities is [protocols.Mechanism.Capabilities].
+func (m *Mechanism) Capabilities() protocols.Capabilities {
+	return protocols.Capabilities{Fast: m.fast, Attack: m.attack}
+}
+
 // Open returns the mechanism of a task: query vectormean, d = Input.Bins, parameters units (s, or h), m
 // and q for the noise of a counter, under padding none m0 and q0 for that of a null message, and with a
 // lane per coefficient kashin (κ) and seed (of the frame).

@@ -495,7 +495,7 @@ func TestNumberOfMessagesDoesNotDependOnTheVector(t *testing.T) {
 			Padding: task.PaddingNone, Lanes: lanes, Params: planner.Params{"units": 5}})
 		var sent []int
 		for _, v := range [][]float64{{0, 0, 0, 0}, {1, 0, 0, 0}, {0.5, -0.5, 0.5, 0.5}, {0.1, 0.33, 0, -0.2}} {
-			got, err := m.(protocols.Attacker).Attack(randomizer.NewSource(), protocols.AttackDropNoise, 0, v)
+			got, err := m.Capabilities().Attack(randomizer.NewSource(), protocols.AttackDropNoise, 0, v)
 			require.NoError(t, err)
 			require.Len(t, got, int(draft.Slots.Lanes))
 			for lane := range got {
@@ -522,7 +522,7 @@ func TestNearTheCentralGaussian(t *testing.T) {
 		ratio             float64
 	}{{10_000, 16, 224, 1.147}, {10_000, 64, 896, 1.132}, {100_000, 256, 2560, 1.129}} {
 		draft, m := open(t, planner.Query{Dim: c.dim, Batch: c.users, Honest: 1, Epsilon: 1, Delta: 1e-6})
-		ratio := math.Sqrt(m.WorstVariance()*float64(c.users)) / central
+		ratio := math.Sqrt(m.Worst().Variance*float64(c.users)) / central
 		t.Logf("n = %d, d = %d: %.4f times the central Gaussian's error in %d slots", c.users, c.dim, ratio,
 			draft.Slots.PerLane)
 		require.InDelta(t, c.ratio, ratio, .003)
@@ -551,13 +551,13 @@ func TestWorstValueHasTheWorstVariance(t *testing.T) {
 	for _, q := range []planner.Query{{Lanes: 1, Params: planner.Params{"units": 1}}, {Lanes: 1}, {Lanes: 8}} {
 		q.Dim, q.Batch, q.Honest, q.Epsilon, q.Delta = 3, 1000, 0.9, 1, 1e-6
 		_, m := open(t, q)
-		_, at, err := m.Exact(m.WorstValue())
+		_, at, err := m.Exact(m.Worst().Value)
 		require.NoError(t, err)
-		require.InEpsilon(t, m.WorstVariance(), at[0], 1e-9)
+		require.InEpsilon(t, m.Worst().Variance, at[0], 1e-9)
 		for i := range 500 {
 			_, v, err := m.Exact([]float64{math.Sin(float64(i)) / 2, math.Cos(float64(i)) / 2, 0.3})
 			require.NoError(t, err)
-			require.LessOrEqual(t, v[0], m.WorstVariance()*(1+1e-12))
+			require.LessOrEqual(t, v[0], m.Worst().Variance*(1+1e-12))
 		}
 	}
 }
@@ -646,7 +646,7 @@ func TestLeastDelta(t *testing.T) {
 // the noise of others, and by how much of that its first entry.
 func reach(t *testing.T, m protocols.Mechanism, dim uint64) (norm, first float64) {
 	t.Helper()
-	lanes, err := m.(protocols.Attacker).Attack(randomizer.NewSource(), protocols.AttackMax, 0, make([]float64, dim))
+	lanes, err := m.Capabilities().Attack(randomizer.NewSource(), protocols.AttackMax, 0, make([]float64, dim))
 	require.NoError(t, err)
 	attacked := m.Aggregate()
 	for lane, messages := range lanes {
@@ -699,7 +699,7 @@ func TestReachWithLanes(t *testing.T) {
 	}{{16, 7, 4.1}, {64, 7, 5.8}, {256, 4, 9.4}} {
 		draft, m := open(t, planner.Query{Dim: c.dim, Batch: 1000, Honest: 1, Epsilon: 4, Delta: 1e-6,
 			Lanes: 2 * c.dim})
-		each := math.Sqrt(1000 * m.WorstVariance())
+		each := math.Sqrt(1000 * m.Worst().Variance)
 		noise := each * math.Sqrt(float64(c.dim))
 		got, _ := reach(t, m, c.dim)
 		t.Logf("d = %d: %d slots, reach %.2f, noise %.1f, error %.3f central ones", c.dim, draft.Slots.PerLane, got,

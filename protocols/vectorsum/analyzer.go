@@ -196,22 +196,19 @@ func (m *Mechanism) terms(x, size float64) (noise, sampling float64) {
 	return noise * unit, (size - 1) * (x - 0.5) * (x - 0.5) * unit
 }
 
-// WorstVariance is [protocols.Mechanism.WorstVariance]: that of a coordinate of the largest block.
-func (m *Mechanism) WorstVariance() float64 { return m.worstVariance(m.largest()) }
-
 // worstVariance returns that of a coordinate of a block of the given size.
 func (m *Mechanism) worstVariance(size float64) float64 {
 	noise, sampling := m.terms(m.worst(size), size)
 	return noise + sampling
 }
 
-// WorstValue is [protocols.Mechanism.WorstValue]: every coordinate can be at the worst of its block.
-func (m *Mechanism) WorstValue() []float64 {
+// Worst is [protocols.Mechanism.Worst]: every coordinate can be at the worst of its block, and adds most in the largest.
+func (m *Mechanism) Worst() protocols.WorstCase {
 	out := make([]float64, m.d)
 	for l := range out {
 		out[l] = m.task.Input.Lo.Float64() + m.task.Input.Width()*m.worst(m.sizeOf(l))
 	}
-	return out
+	return protocols.WorstCase{Value: out, Variance: m.worstVariance(m.largest())}
 }
 
 // worst returns the x at which formula (3) is largest in a block of the given size.

@@ -87,7 +87,7 @@ func bestLevels(t *task.Task, reported uint64) (*Mechanism, error) {
 			}
 			break
 		}
-		worst := m.WorstVariance()
+		worst := m.worstVariance(m.largest())
 		tried, least = append(tried, m), min(least, worst)
 		if worst > 2*least {
 			break
@@ -95,7 +95,7 @@ func bestLevels(t *task.Task, reported uint64) (*Mechanism, error) {
 	}
 	var best *Mechanism
 	for _, m := range tried {
-		if m.WorstVariance() <= slack*least && (best == nil || m.meanVariance() < best.meanVariance()) {
+		if m.worstVariance(m.largest()) <= slack*least && (best == nil || m.meanVariance() < best.meanVariance()) {
 			best = m
 		}
 	}

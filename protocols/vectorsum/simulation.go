@@ -8,10 +8,10 @@ import (
 	"github.com/doona-dp/doona/randomizer"
 )
 
-// Fast is [protocols.FastSimulator]: of the clients with each vector, multinomial numbers report each coordinate
+// fast is that of [protocols.Capabilities]: of the clients with each vector, multinomial numbers report each coordinate
 // of a block; of those who report the same value of the same coordinate a binomial number report the blanket,
 // and of the others a binomial number are rounded up.
-func (m *Mechanism) Fast(values [][]float64) (protocols.Draw, error) {
+func (m *Mechanism) fast(values [][]float64) (protocols.Draw, error) {
 	c, err := m.newCrowd(values)
 	if err != nil {
 		return nil, err
@@ -102,11 +102,11 @@ func (c *crowd) report(src *randomizer.Source, a *aggregate, b int) {
 	}
 }
 
-// Attack is [protocols.Attacker]: max reports level k for one coordinate of every block, each of which
+// attack is that of [protocols.Capabilities]: max reports level k for one coordinate of every block, each of which
 // it moves by s/(2(1-γ)) of the range, s being the block's size; one-coordinate does so for the first
 // of every block, so that all malicious clients move the same ones; drop-noise reports one of the
 // client's own coordinates per block, rounded.
-func (m *Mechanism) Attack(src *randomizer.Source, attack string, _ int, value []float64) (protocols.Messages, error) {
+func (m *Mechanism) attack(src *randomizer.Source, attack string, _ int, value []float64) (protocols.Messages, error) {
 	x, err := protocols.Vector(m.task.Input, value)
 	if err != nil {
 		return nil, err

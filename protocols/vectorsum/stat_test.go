@@ -89,15 +89,15 @@ func TestWorstValueHasTheWorstVariance(t *testing.T) {
 			calibrated(t, d)
 			m, err := new(vectorsum.Protocol).Open(d)
 			require.NoError(t, err)
-			_, at, err := m.Exact(m.WorstValue())
+			_, at, err := m.Exact(m.Worst().Value)
 			require.NoError(t, err)
-			require.InEpsilon(t, m.WorstVariance(), at[0], 1e-9)
+			require.InEpsilon(t, m.Worst().Variance, at[0], 1e-9)
 			value := make([]float64, 8)
 			for i := range 4001 {
 				value[3] = float64(i) / 4000
 				_, v, err := m.Exact(value)
 				require.NoError(t, err)
-				require.LessOrEqual(t, v[3], m.WorstVariance()*(1+1e-12))
+				require.LessOrEqual(t, v[3], m.Worst().Variance*(1+1e-12))
 			}
 		}
 	}

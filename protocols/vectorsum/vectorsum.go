@@ -32,7 +32,7 @@
 // Rule scm21 takes γ and k from the paper (Theorem 4.1 and section 4.5), for comparison: far more
 // noise than needed. The claim is then still checked by rule exact.
 //
-// Accuracy: unbiased; the worst case of (3), that of the largest block, is at [Mechanism.WorstVariance].
+// Accuracy: unbiased; the worst case of (3), that of the largest block, is at [Mechanism.Worst].
 // [Protocol.Calibrate] takes t = 1 and a k whose worst case is within 1 % of the least, unless the task names them.
 //
 // Limits: t messages per client. If every relay colludes with the verifier, tε₀-LDP remains,
@@ -72,6 +72,18 @@ type Mechanism struct {
 	task    *task.Task
 	d, t, k uint64 // Coordinates, blocks of them, levels above 0.
 	krr     protocols.KRR
+}
+
+// Capabilities is [protocols.Mechanism.Capabilities].
+func (m *Mechanism) Capabilities() protocols.Capabilities {
+	return protocols.Capabilities{
+		Fast: m.fast,
+		Sampling: func(value []float64) ([]float64, error) {
+			_, sampling, err := m.Split(value)
+			return sampling, err
+		},
+		Attack: m.attack,
+	}
 }
 
 // Open returns the mechanism of a task: query vector, parameters gamma, k and t, d = Input.Bins.

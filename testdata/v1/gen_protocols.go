@@ -226,18 +226,20 @@ func bodies(slots [][]task.Message) protocols.Messages {
 
 // estimates returns the batches, one after the other in one aggregate, with the total after each.
 func estimates(m protocols.Mechanism, batches []batch) (out []object) {
-	aggregate := m.Aggregate()
+	aggregate, can := m.Aggregate(), m.Capabilities()
 	for _, b := range batches {
 		for lane, messages := range b.lanes {
 			for _, message := range messages {
 				check(aggregate.Add(lane, message))
 			}
 		}
-		check(protocols.CheckComplete(aggregate, b.users))
+		if can.CheckComplete != nil {
+			check(can.CheckComplete(aggregate, b.users))
+		}
 		aggregate.AddUsers(b.users)
 		one := object{"users": b.users, "lanes": hexLanes(b.lanes)}
-		if diluted, ok := aggregate.(protocols.Diluted); ok {
-			diluted.AddDummies(b.draws, b.dummies)
+		if can.Diluted != nil {
+			can.Diluted(aggregate).AddDummies(b.draws, b.dummies)
 			one["draws"], one["dummies"] = b.draws, b.dummies
 		}
 		one["total"] = aggregate.Total()

@@ -143,17 +143,19 @@ func requireLanes(t *testing.T, want [][]hexBytes, got protocols.Messages) {
 // requireEstimates compares the total after every batch. Compilers may round differently where they
 // fuse a multiplication with an addition.
 func (v *protocolVector) requireEstimates(t *testing.T, m protocols.Mechanism) {
-	aggregate := m.Aggregate()
+	aggregate, can := m.Aggregate(), m.Capabilities()
 	for _, b := range v.Batches {
 		for lane, messages := range b.Lanes {
 			for _, message := range messages {
 				require.NoError(t, aggregate.Add(lane, message))
 			}
 		}
-		require.NoError(t, protocols.CheckComplete(aggregate, b.Users))
+		if can.CheckComplete != nil {
+			require.NoError(t, can.CheckComplete(aggregate, b.Users))
+		}
 		aggregate.AddUsers(b.Users)
-		if diluted, ok := aggregate.(protocols.Diluted); ok {
-			diluted.AddDummies(b.Draws, b.Dummies)
+		if can.Diluted != nil {
+			can.Diluted(aggregate).AddDummies(b.Draws, b.Dummies)
 		}
 		total := aggregate.Total()
 		require.Len(t, total, len(b.Total))
@@ -191,7 +193,7 @@ func (f *fault) runProtocol(t *testing.T) (err error, ok bool) {
 			require.NoError(t, aggregate.Add(lane, message))
 		}
 	}
-	return protocols.CheckComplete(aggregate, f.Users), true
+	return m.Capabilities().CheckComplete(aggregate, f.Users), true
 }
 
 // requireMessageReason fails unless an aggregate refused a message for what it is or where it was.
