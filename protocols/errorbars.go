@@ -15,24 +15,6 @@ type ErrorLaw interface {
 	Interval(confidence float64) (lo, hi float64)
 }
 
-// Once returns a law that computes each interval once. It is not safe for concurrent use.
-func Once(law ErrorLaw) ErrorLaw { return &once{law, map[float64][2]float64{}} }
-
-type once struct {
-	ErrorLaw
-	known map[float64][2]float64
-}
-
-// Interval is [ErrorLaw.Interval].
-func (o *once) Interval(confidence float64) (lo, hi float64) {
-	known, ok := o.known[confidence]
-	if !ok {
-		known[0], known[1] = o.ErrorLaw.Interval(confidence)
-		o.known[confidence] = known
-	}
-	return known[0], known[1]
-}
-
 // Intervals computes what equal laws of cells or noise have in common once: of a million bins most were seen
 // one of a few numbers of times. Not safe for concurrent use.
 type Intervals map[intervalKey][2]float64
@@ -129,7 +111,7 @@ func (l RoundedLevels) Mean() float64 {
 func (l RoundedLevels) Parts() (squares, rounding float64) {
 	k, n := float64(l.K), l.Reports
 	seen := l.Squares/(k*k) - l.Sum/k + n/4
-	squares = min(max((seen-n*l.Gamma*BlanketVariance(l.K))/(1-l.Gamma), 0), n/4)
+	squares = min(max((seen-n*l.Gamma*blanketVariance(l.K))/(1-l.Gamma), 0), n/4)
 	if l.K > 1 {
 		return squares, n / (4 * k * k)
 	}
@@ -137,8 +119,8 @@ func (l RoundedLevels) Parts() (squares, rounding float64) {
 	return squares, max(n/4-n*away*away, 0)
 }
 
-// BlanketVariance returns the variance (k+2)/(12k) of y/k for a uniform y in {0, …, k}.
-func BlanketVariance(k uint64) float64 { return float64(k+2) / float64(12*k) }
+// blanketVariance returns the variance (k+2)/(12k) of y/k for a uniform y in {0, …, k}.
+func blanketVariance(k uint64) float64 { return float64(k+2) / float64(12*k) }
 
 // Variance returns the variance of the estimate of Σx: (1) of [RoundedVariance], summed and divided by
 // (1-γ)², in terms of [RoundedLevels.Parts],
@@ -147,5 +129,5 @@ func BlanketVariance(k uint64) float64 { return float64(k+2) / float64(12*k) }
 func (l RoundedLevels) Variance() float64 {
 	squares, rounding := l.Parts()
 	g := l.Gamma
-	return rounding + (l.Reports*g*BlanketVariance(l.K)+g*(1-g)*squares)/((1-g)*(1-g))
+	return rounding + (l.Reports*g*blanketVariance(l.K)+g*(1-g)*squares)/((1-g)*(1-g))
 }

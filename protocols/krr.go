@@ -37,18 +37,21 @@ func NewKRR(t *task.Task, k uint64) (KRR, error) {
 }
 
 // CalibrateKRR returns the randomized response over k symbols with the smallest γ that proves the
-// task's claim for n_min users by [RuleKRR].
+// task's claim for n_min users by [KRR.Rule].
 func CalibrateKRR(t *task.Task, k uint64) (KRR, error) {
 	eps, delta := t.Claim.Epsilon.Value(), t.Claim.Delta.Value()
-	num, den, err := accountant.KRRGamma(accountant.Rule(RuleKRR(t, k)), k, t.Batch.Min, eps, delta)
+	num, den, err := accountant.KRRGamma(accountant.Rule(KRR{K: k}.Rule(t)), k, t.Batch.Min, eps, delta)
 	if err != nil {
 		return KRR{}, err
 	}
 	return KRR{k, randomizer.NewRational(int64(num), den)}, nil
 }
 
-// RuleKRR returns the task's rule or, where it has none yet, the tightest for k symbols.
-func RuleKRR(t *task.Task, k uint64) string { return cmp.Or(t.Rule, string(accountant.Tightest(k))) }
+// Rule returns the task's rule or, where it has none yet, the tightest for K symbols.
+func (r KRR) Rule(t *task.Task) string { return cmp.Or(t.Rule, string(accountant.Tightest(r.K))) }
+
+// BlanketVariance returns the variance of y/(K-1) for a uniform symbol y.
+func (r KRR) BlanketVariance() float64 { return blanketVariance(r.K - 1) }
 
 // Epsilon0 returns ε₀ = ln(1 + K(1-γ)/γ), rounded up.
 func (r KRR) Epsilon0() float64 { return accountant.KRREpsilon0(r.K, r.Gamma.Float64()) }

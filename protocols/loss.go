@@ -23,7 +23,7 @@ type Missing struct {
 
 // MissingClients is for protocols of one message: of all clients, those counted sent what the total is of,
 // and each of the others adds a number from lo to hi.
-func MissingClients(l Loss, counted uint64, lo, hi float64) Missing {
+func (l Loss) MissingClients(counted uint64, lo, hi float64) Missing {
 	return Missing{Parts: l.Clients - min(counted, l.Clients), Lo: lo, Hi: hi, Counted: counted}
 }
 

@@ -101,7 +101,7 @@ func totalWithout(t *testing.T, m protocols.Mechanism, all []protocols.Messages,
 // TestMissingClients: of ten clients four are missing. Their values may be anything from 2 to 5, and are taken
 // to be like the others', but no less than 2 and no more than 5.
 func TestMissingClients(t *testing.T) {
-	m := protocols.MissingClients(protocols.Loss{Clients: 10}, 6, 2, 5)
+	m := protocols.Loss{Clients: 10}.MissingClients(6, 2, 5)
 	require.Equal(t, protocols.Missing{Parts: 4, Lo: 2, Hi: 5, Counted: 6}, m)
 	for _, c := range [][2]float64{{24, 40}, {3, 11}, {60, 80}} {
 		require.InDelta(t, c[1], m.Estimate(c[0]), 1e-12)
@@ -110,7 +110,7 @@ func TestMissingClients(t *testing.T) {
 	require.InDelta(t, 9*100.0/36, law.Variance(), 1e-12)
 	lo, hi := law.Interval(0.95)
 	require.InDeltaSlice(t, []float64{24 - 3*1.96 + 8, 24 + 3*1.96 + 20}, []float64{lo, hi}, 1e-3)
-	require.Zero(t, protocols.MissingClients(protocols.Loss{Clients: 6}, 6, 2, 5).Parts)
+	require.Zero(t, protocols.Loss{Clients: 6}.MissingClients(6, 2, 5).Parts)
 }
 
 // TestDrowns: an interval says nothing if it is as wide as the range, and that is for what is missing.

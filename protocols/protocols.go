@@ -93,14 +93,6 @@ func VisitAll(numbers []uint64, visit func(*uint64)) {
 	}
 }
 
-// VisitSigned visits a number that may be negative, for [Aggregate.Counters]: 0, -1, 1, -2, … are visited
-// as 0, 1, 2, 3, …, so that small ones stay small.
-func VisitSigned(number *int64, visit func(*uint64)) {
-	folded := uint64(*number<<1) ^ uint64(*number>>63)
-	visit(&folded)
-	*number = int64(folded>>1) ^ -int64(folded&1)
-}
-
 // VisitFloat visits the bits of a number, for [Aggregate.Counters].
 func VisitFloat(number *float64, visit func(*uint64)) {
 	bits := math.Float64bits(*number)

@@ -39,7 +39,7 @@ type Row struct {
 	Queries []task.Query // The queries it answers. At least one.
 	Default []task.Query // Those of them that it answers where a new task names no protocol.
 	Rule    string       // The rule of new tasks that name none. Empty: Calibrate chooses.
-	First   bool         // The claim needs an honest first relay under every padding. Else see [Row.Trust].
+	First   bool         // The claim needs an honest first relay under every padding. Else see registry.TrustOf.
 	Either  bool         // Of one with Dilute: clients may add the noise as well, by [Protocol.Calibrate].
 	Sparse  bool         // Of vectors it takes those alone with at most one coordinate that is not 0.
 	Costs   []Case       // The tasks of docs/costs.md, for numbers of users that the document has. At least one.

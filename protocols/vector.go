@@ -121,32 +121,35 @@ func Whole(key string, v uint64) task.Param {
 	return task.Param{Key: key, Value: randomizer.NewRational(int64(v), 1)}
 }
 
-// EncodeIndex appends a number below count as a big-endian integer of [IndexBytes](count) bytes.
-func EncodeIndex(out []byte, v, count uint64) []byte {
-	for i := IndexBytes(count) - 1; i >= 0; i-- {
+// Indices are the whole numbers below this one, as messages: big-endian integers of [Indices.Bytes] bytes.
+type Indices uint64
+
+// Encode appends a number.
+func (count Indices) Encode(out []byte, v uint64) []byte {
+	for i := count.Bytes() - 1; i >= 0; i-- {
 		out = append(out, byte(v>>(8*i)))
 	}
 	return out
 }
 
-// DecodeIndex reads what [EncodeIndex] wrote. A wrong size or a number of count or more is an error.
-func DecodeIndex(message []byte, count uint64) (uint64, error) {
-	if len(message) != IndexBytes(count) {
-		return 0, invalid.Field("message", strconv.Itoa(len(message))+" bytes",
-			strconv.Itoa(IndexBytes(count))+" bytes")
+// Decode reads what [Indices.Encode] wrote. A wrong size or a number that is not below is an error.
+func (count Indices) Decode(message []byte) (uint64, error) {
+	if len(message) != count.Bytes() {
+		return 0, invalid.Field("message", strconv.Itoa(len(message))+" bytes", strconv.Itoa(count.Bytes())+" bytes")
 	}
 	v := uint64(0)
 	for _, b := range message {
 		v = v<<8 | uint64(b)
 	}
-	if v >= count {
-		return 0, invalid.Field("message", strconv.FormatUint(v, 10), "a number below "+strconv.FormatUint(count, 10))
+	if v >= uint64(count) {
+		return 0, invalid.Field("message", strconv.FormatUint(v, 10),
+			"a number below "+strconv.FormatUint(uint64(count), 10))
 	}
 	return v, nil
 }
 
-// IndexBytes returns how many bytes a number below count takes, at least 1.
-func IndexBytes(count uint64) int {
+// Bytes returns how many bytes a number takes, at least 1.
+func (count Indices) Bytes() int {
 	n := 1
 	for count > 1<<8 {
 		n, count = n+1, (count+255)>>8

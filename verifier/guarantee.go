@@ -109,12 +109,12 @@ func Needs(t *task.Task) (needs, caveat string, err error) {
 		return "one relay does not collude: what it adds hides each client, and no other client need be honest",
 			exactAnswers(t), nil
 	}
-	trust, err := registry.Trust(t)
+	trust, err := registry.TrustOf(t)
 	relay := "a first"
-	if trust != protocols.TrustFirst {
+	if trust != registry.TrustFirst {
 		relay = "one"
 	}
-	if trust == protocols.TrustWhole {
+	if trust == registry.TrustWhole {
 		caveat = wholeClients
 	}
 	return "at least n_min honest clients' messages reach " + relay + " relay that does not collude", caveat, err

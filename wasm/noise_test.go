@@ -33,7 +33,7 @@ func TestNoiseDistribution(t *testing.T) {
 	s, _ := draft.Param("s")
 	module := start(t, wasm.Browser)
 	handle := module.open(f.Task)
-	size := protocols.IndexBytes(uint64(q.Num))
+	size := protocols.Indices(uint64(q.Num)).Bytes()
 	const reach = 200
 	counts := make([]int, reach+1) // of |noise|, the last for all beyond
 	for range draws {
@@ -42,7 +42,7 @@ func TestNoiseDistribution(t *testing.T) {
 		sum := uint64(0)
 		for slot := slots[4:]; len(slot) > 0; slot = slot[1+size:] {
 			require.EqualValues(t, 1, slot[0], "a message and no cover")
-			v, err := protocols.DecodeIndex(slot[1:1+size], uint64(q.Num))
+			v, err := protocols.Indices(uint64(q.Num)).Decode(slot[1 : 1+size])
 			require.NoError(t, err)
 			sum += v
 		}

@@ -80,7 +80,7 @@ func (m *Mechanism) Randomize(src *randomizer.Source, value []float64) (protocol
 		return nil, err
 	}
 	level := src.Round(randomizer.Fixed(x), m.p)
-	return protocols.Messages{{protocols.EncodeIndex(nil, entry*(m.p+1)+level, m.entries*(m.p+1))}}, nil
+	return protocols.Messages{{protocols.Indices(m.entries*(m.p+1)).Encode(nil, entry*(m.p+1)+level)}}, nil
 }
 
 // fast is that of [protocols.Capabilities]: counts of a histogram, or a sum of rounded values by groups.
@@ -135,7 +135,7 @@ func (m *Mechanism) Aggregate() protocols.Aggregate {
 }
 
 func (a *aggregate) Add(_ int, message []byte) error {
-	v, err := protocols.DecodeIndex(message, a.m.entries*(a.m.p+1))
+	v, err := protocols.Indices(a.m.entries * (a.m.p + 1)).Decode(message)
 	if err != nil {
 		return err
 	}

@@ -163,7 +163,7 @@ func (a *aggregate) clients() float64 {
 // a dummy, and a relay that lies about its dummies makes clients of them.
 func (a *aggregate) Missing(l protocols.Loss, _ int) protocols.Missing {
 	lo, hi := protocols.Contribution(a.m.task)
-	return protocols.MissingClients(l, a.Reports(), lo, hi)
+	return l.MissingClients(a.Reports(), lo, hi)
 }
 
 // Exact is [protocols.Mechanism.Exact]: what rounding and local randomization add to a client's entry.
@@ -203,7 +203,7 @@ func (m *Mechanism) answers(share float64) float64 {
 func (m *Mechanism) level(x float64) float64 {
 	gamma, k := m.gamma(), float64(m.krr.K-1)
 	_, f := math.Modf(x * k)
-	v := (1-gamma)*f*(1-f)/(k*k) + gamma*protocols.BlanketVariance(m.krr.K-1) + gamma*(1-gamma)*(x-.5)*(x-.5)
+	v := (1-gamma)*f*(1-f)/(k*k) + gamma*m.krr.BlanketVariance() + gamma*(1-gamma)*(x-.5)*(x-.5)
 	return v / ((1 - gamma) * (1 - gamma))
 }
 

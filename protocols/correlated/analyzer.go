@@ -47,9 +47,17 @@ func (a *aggregate) Merge(other protocols.Aggregate) error {
 // Counters is [protocols.Aggregate.Counters].
 func (a *aggregate) Counters(visit func(*uint64)) {
 	for j := range a.sums {
-		protocols.VisitSigned(&a.sums[j], visit)
+		visitSigned(&a.sums[j], visit)
 	}
 	visit(&a.users)
+}
+
+// visitSigned visits a number that may be negative, for [protocols.Aggregate.Counters]: 0, -1, 1, -2, … are visited
+// as 0, 1, 2, 3, …, so that small ones stay small.
+func visitSigned(number *int64, visit func(*uint64)) {
+	folded := uint64(*number<<1) ^ uint64(*number>>63)
+	visit(&folded)
+	*number = int64(folded>>1) ^ -int64(folded&1)
 }
 
 // Total returns formula (2), moved from {0, …, Δ} to the task's range.

@@ -335,7 +335,7 @@ func (m *Mechanism) slots(b uint64) task.Slots {
 		padding = task.PaddingNone
 	}
 	return task.Slots{Padding: padding, Lanes: 1, PerLane: b,
-		MessageBytes: uint64(protocols.IndexBytes(m.values() * m.dim))}
+		MessageBytes: uint64(protocols.Indices(m.values() * m.dim).Bytes())}
 }
 
 // groups returns the noise of one client for its number of messages.

@@ -94,7 +94,7 @@ func (m *Mechanism) input(value []float64) (at uint64, x float64, err error) {
 
 // encode returns the message of a value of a coordinate: coordinate·values + (value + ⌈Δ/2⌉).
 func (m *Mechanism) encode(at uint64, value int64) []byte {
-	return protocols.EncodeIndex(nil, at*m.values()+uint64(value+int64(m.offset())), m.values()*m.dim)
+	return protocols.Indices(m.values()*m.dim).Encode(nil, at*m.values()+uint64(value+int64(m.offset())))
 }
 
 // decode reads what encode wrote. A message of value 0 where there is none is an error.
@@ -102,7 +102,7 @@ func (m *Mechanism) decode(lane int, message []byte) (at uint64, value int64, er
 	if lane != 0 {
 		return 0, 0, invalid.Field("message", "one in lane "+strconv.Itoa(lane), "lane 0")
 	}
-	index, err := protocols.DecodeIndex(message, m.values()*m.dim)
+	index, err := protocols.Indices(m.values() * m.dim).Decode(message)
 	if err != nil {
 		return 0, 0, err
 	}

@@ -67,7 +67,7 @@ func (a *aggregate) Errors() []protocols.ErrorLaw {
 
 // Missing is [protocols.Aggregate.Missing]: a client that is missing holds the value counted, or another.
 func (a *aggregate) Missing(l protocols.Loss, _ int) protocols.Missing {
-	return protocols.MissingClients(l, a.reports, 0, 1)
+	return l.MissingClients(a.reports, 0, 1)
 }
 
 // Below is [protocols.Bins.Below]: a client in the first j bins reports one of them with probability

@@ -25,7 +25,7 @@ func (*Protocol) Calibrate(t *task.Task) error {
 	if err != nil {
 		return err
 	}
-	t.Rule = protocols.RuleKRR(t, krr.K)
+	t.Rule = krr.Rule(t)
 	t.Params, t.Slots = []task.Param{{Key: "gamma", Value: krr.Gamma}}, krr.Slots()
 	return nil
 }

@@ -23,7 +23,7 @@ func (a *aggregate) Add(lane int, message []byte) error {
 	if lane != 0 {
 		return invalid.Field("lane", strconv.Itoa(lane), "lane 0")
 	}
-	i, err := protocols.DecodeIndex(message, a.m.k)
+	i, err := protocols.Indices(a.m.k).Decode(message)
 	if err != nil {
 		return err
 	}

@@ -41,7 +41,7 @@ func (m *Mechanism) encode(bits []bool) protocols.Messages {
 	messages := [][]byte{}
 	for i, one := range bits {
 		if one {
-			messages = append(messages, protocols.EncodeIndex(nil, uint64(i), m.k))
+			messages = append(messages, protocols.Indices(m.k).Encode(nil, uint64(i)))
 		}
 	}
 	return protocols.Messages{messages}

@@ -111,7 +111,7 @@ func checkTask(t *task.Task) error {
 // slots returns how the indices travel: up to B messages per client, all in one lane.
 func (m *Mechanism) slots() task.Slots {
 	return task.Slots{Padding: task.PaddingFull, Lanes: 1, PerLane: m.b,
-		MessageBytes: uint64(protocols.IndexBytes(m.k))}
+		MessageBytes: uint64(protocols.Indices(m.k).Bytes())}
 }
 
 // overflowShare is how much of δ overflowing slots may take.

@@ -43,11 +43,11 @@ func (m *Mechanism) attack(src *randomizer.Source, attack string, _ int, value [
 	switch attack {
 	case protocols.AttackMax:
 		for range m.b {
-			messages = append(messages, protocols.EncodeIndex(nil, m.k-1, m.k))
+			messages = append(messages, protocols.Indices(m.k).Encode(nil, m.k-1))
 		}
 	case protocols.AttackDropNoise:
 		if level := src.Round(randomizer.Fixed(x), m.k); level > 0 {
-			messages = append(messages, protocols.EncodeIndex(nil, level-1, m.k))
+			messages = append(messages, protocols.Indices(m.k).Encode(nil, level-1))
 		}
 	default:
 		return nil, protocols.UnknownAttack(attack, "max or drop-noise")

@@ -81,7 +81,7 @@ func (a *aggregate) Errors() []protocols.ErrorLaw {
 // Missing is [protocols.Aggregate.Missing]: a client that is missing has any value of the range.
 func (a *aggregate) Missing(l protocols.Loss, _ int) protocols.Missing {
 	lo, hi := protocols.Contribution(a.m.task)
-	return protocols.MissingClients(l, a.reports, lo, hi)
+	return l.MissingClients(a.reports, lo, hi)
 }
 
 // Exact is [protocols.Mechanism.Exact]; the variance is formula (2) in the query's units.

@@ -31,7 +31,7 @@ func (*Protocol) Calibrate(t *task.Task) error {
 	if t.Query != task.Count {
 		best = searchK(t, best)
 	}
-	t.Rule = protocols.RuleKRR(t, best.krr.K)
+	t.Rule = best.krr.Rule(t)
 	t.Params = []task.Param{
 		{Key: "gamma", Value: best.krr.Gamma},
 		{Key: "k", Value: randomizer.NewRational(int64(best.k), 1)},

@@ -109,15 +109,6 @@ func Dilute(t *task.Task, d protocols.Dilution) error {
 	return dilute(t, d)
 }
 
-// Trust is [protocols.Row.Trust] of the task's protocol.
-func Trust(t *task.Task) (protocols.Trust, error) {
-	p, err := find(t)
-	if err != nil {
-		return protocols.TrustFirst, err
-	}
-	return p.Row().Trust(t), nil
-}
-
 // byQuery returns the name of the default protocol for a query.
 func byQuery(query task.Query) (string, error) {
 	queries := ""

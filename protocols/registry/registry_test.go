@@ -189,23 +189,23 @@ func TestTrust(t *testing.T) {
 		protocol       string
 		padding        task.Padding
 		lanes, perLane uint64
-		want           protocols.Trust
+		want           registry.Trust
 	}{
-		{"histogram", task.PaddingFull, 1, 1, protocols.TrustAny},
-		{"vectorsum", task.PaddingFull, 3, 1, protocols.TrustAny},
-		{"splitmix", task.PaddingFull, 1, 1, protocols.TrustAny},
-		{"splitmix", task.PaddingFull, 1, 8, protocols.TrustWhole},
-		{"rappor", task.PaddingFull, 1, 5, protocols.TrustWhole},
-		{"correlated", task.PaddingFull, 1, 300, protocols.TrustFirst},
-		{"correlated", task.PaddingNone, 1, 300, protocols.TrustFirst},
-		{"vectormean", task.PaddingFull, 32, 7, protocols.TrustFirst},
-		{"realsum", task.PaddingNone, 1, 1, protocols.TrustFirst},
+		{"histogram", task.PaddingFull, 1, 1, registry.TrustAny},
+		{"vectorsum", task.PaddingFull, 3, 1, registry.TrustAny},
+		{"splitmix", task.PaddingFull, 1, 1, registry.TrustAny},
+		{"splitmix", task.PaddingFull, 1, 8, registry.TrustWhole},
+		{"rappor", task.PaddingFull, 1, 5, registry.TrustWhole},
+		{"correlated", task.PaddingFull, 1, 300, registry.TrustFirst},
+		{"correlated", task.PaddingNone, 1, 300, registry.TrustFirst},
+		{"vectormean", task.PaddingFull, 32, 7, registry.TrustFirst},
+		{"realsum", task.PaddingNone, 1, 1, registry.TrustFirst},
 	} {
-		got, err := registry.Trust(&task.Task{Protocol: c.protocol,
+		got, err := registry.TrustOf(&task.Task{Protocol: c.protocol,
 			Slots: task.Slots{Padding: c.padding, Lanes: c.lanes, PerLane: c.perLane}})
 		require.NoError(t, err)
 		require.Equal(t, c.want, got, "%+v", c)
 	}
-	_, err := registry.Trust(&task.Task{Protocol: "none"})
+	_, err := registry.TrustOf(&task.Task{Protocol: "none"})
 	require.Error(t, err)
 }

@@ -157,7 +157,7 @@ func TestSharesAreUniform(t *testing.T) {
 		lanes, err := m.Randomize(src, []float64{1})
 		require.NoError(t, err)
 		for i, message := range lanes[0] {
-			v, err := protocols.DecodeIndex(message, uint64(q.Num))
+			v, err := protocols.Indices(uint64(q.Num)).Decode(message)
 			require.NoError(t, err)
 			counts[i][v*8/uint64(q.Num)]++
 		}

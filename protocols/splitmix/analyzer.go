@@ -27,7 +27,7 @@ func (a *aggregate) Add(lane int, message []byte) error {
 	if lane != 0 {
 		return invalid.Field("lane", strconv.Itoa(lane), "lane 0")
 	}
-	share, err := protocols.DecodeIndex(message, a.m.q)
+	share, err := protocols.Indices(a.m.q).Decode(message)
 	if err != nil {
 		return err
 	}
@@ -107,7 +107,7 @@ func (a *aggregate) Errors() []protocols.ErrorLaw {
 // batch is the query's range, and the batch is left out whole ([aggregate.checkComplete]).
 func (a *aggregate) Missing(l protocols.Loss, _ int) protocols.Missing {
 	lo, hi := protocols.Contribution(a.m.task)
-	return protocols.MissingClients(l, a.reports, lo, hi)
+	return l.MissingClients(a.reports, lo, hi)
 }
 
 // Exact is [protocols.Mechanism.Exact]; the variance is one client's part of formula (3).

@@ -39,7 +39,7 @@ func (m *Mechanism) residue(v int64) uint64 {
 // split returns m messages that are uniform among those that add up to y mod q: m-1 are uniform, and
 // the last one makes up the sum.
 func (m *Mechanism) split(src *randomizer.Source, y uint64) protocols.Messages {
-	width := protocols.IndexBytes(m.q)
+	width := protocols.Indices(m.q).Bytes()
 	buffer := make([]byte, 0, int(m.m)*width)
 	shares := make([][]byte, m.m)
 	for i := range shares {
@@ -48,7 +48,7 @@ func (m *Mechanism) split(src *randomizer.Source, y uint64) protocols.Messages {
 			share = src.Below(m.q)
 			y = m.residue(int64(y) - int64(share))
 		}
-		buffer = protocols.EncodeIndex(buffer, share, m.q)
+		buffer = protocols.Indices(m.q).Encode(buffer, share)
 		shares[i] = buffer[i*width : (i+1)*width : (i+1)*width]
 	}
 	return protocols.Messages{shares}

@@ -129,7 +129,7 @@ func newMechanism(t *task.Task, m, p, q uint64, s randomizer.Rational) *Mechanis
 // slots returns how the shares travel: m messages per client, all in one lane.
 func (m *Mechanism) slots() task.Slots {
 	return task.Slots{Padding: task.PaddingFull, Lanes: 1, PerLane: m.m,
-		MessageBytes: uint64(protocols.IndexBytes(m.q))}
+		MessageBytes: uint64(protocols.Indices(m.q).Bytes())}
 }
 
 // ceilLog2 returns ⌈log₂ v⌉, v ≥ 1.

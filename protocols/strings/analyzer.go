@@ -124,7 +124,7 @@ func (a *aggregate) Errors() []protocols.ErrorLaw {
 
 // Missing is [protocols.Aggregate.Missing].
 func (a *aggregate) Missing(l protocols.Loss, _ int) protocols.Missing {
-	return protocols.MissingClients(l, a.Reports(), 0, 1)
+	return l.MissingClients(a.Reports(), 0, 1)
 }
 
 // variances returns what a client adds to the variance of (2) for a cell that its text falls in, and for another.

@@ -42,7 +42,7 @@ func (*Protocol) Calibrate(t *task.Task) error {
 	if err != nil {
 		return err
 	}
-	t.Rule, t.Noise = protocols.RuleKRR(t, p.b), nil
+	t.Rule, t.Noise = krr.Rule(t), nil
 	p.set(t, task.Param{Key: "gamma", Value: krr.Gamma})
 	return nil
 }

@@ -21,7 +21,7 @@ func (m *Mechanism) Aggregate() protocols.Aggregate {
 }
 
 func (a *aggregate) Add(lane int, message []byte) error {
-	kind, err := protocols.DecodeIndex(message, a.m.kinds())
+	kind, err := protocols.Indices(a.m.kinds()).Decode(message)
 	if err != nil {
 		return err
 	}

@@ -27,12 +27,12 @@ func (m *Mechanism) Randomize(src *randomizer.Source, value []float64) (protocol
 // messages returns as many messages of each kind as counted, by lane.
 func (m *Mechanism) messages(counts []uint64) protocols.Messages {
 	lanes := make(protocols.Messages, m.lanes)
-	width := protocols.IndexBytes(m.kinds())
+	width := protocols.Indices(m.kinds()).Bytes()
 	buffer := make([]byte, 0, 4096) // of all messages: a slice of their own each would keep the collector busy
 	for kind, n := range counts {
 		lane := &lanes[uint64(kind)/m.perLane()]
 		for range n {
-			buffer = protocols.EncodeIndex(buffer, uint64(kind), m.kinds())
+			buffer = protocols.Indices(m.kinds()).Encode(buffer, uint64(kind))
 			*lane = append(*lane, buffer[len(buffer)-width:len(buffer):len(buffer)])
 		}
 	}

@@ -259,6 +259,6 @@ func (m *Mechanism) slots() task.Slots {
 	if m.null.trials > 0 {
 		s.Padding = task.PaddingNone
 	}
-	s.MessageBytes = uint64(protocols.IndexBytes(m.kinds()))
+	s.MessageBytes = uint64(protocols.Indices(m.kinds()).Bytes())
 	return s
 }

@@ -30,7 +30,7 @@ func (a *aggregate) Add(lane int, message []byte) error {
 	if lane < 0 || uint64(lane) >= a.m.t {
 		return invalid.Field("lane", strconv.Itoa(lane), "0 to "+strconv.FormatUint(a.m.t-1, 10))
 	}
-	v, err := protocols.DecodeIndex(message, a.m.d*a.m.krr.K)
+	v, err := protocols.Indices(a.m.d * a.m.krr.K).Decode(message)
 	if err != nil {
 		return err
 	}
@@ -140,7 +140,7 @@ func (a *aggregate) errorOf(l uint64, total float64) protocols.ErrorLaw {
 		K: a.m.k, Gamma: gamma, Reports: n, Sum: factor * float64(a.sums[l]), Squares: factor * float64(a.squares[l]),
 	}
 	squares, rounding := levels.Parts()
-	blanket := s * n * gamma * protocols.BlanketVariance(a.m.k) / ((1 - gamma) * (1 - gamma))
+	blanket := s * n * gamma * a.m.krr.BlanketVariance() / ((1 - gamma) * (1 - gamma))
 	out.Plugged = min(unit*(rounding+blanket+(s*gamma/(1-gamma)+s-1)*squares), limit)
 	out.Largest, out.Limit = unit*s*s/(4*(1-gamma)*(1-gamma)), limit
 	return out
@@ -150,7 +150,7 @@ func (a *aggregate) errorOf(l uint64, total float64) protocols.ErrorLaw {
 // came, and those whose message is missing have any value of the range in that coordinate.
 func (a *aggregate) Missing(l protocols.Loss, entry int) protocols.Missing {
 	lo, hi := protocols.Contribution(a.m.task)
-	return protocols.MissingClients(l, a.messages[a.m.blockOf(uint64(entry))], lo, hi)
+	return l.MissingClients(a.messages[a.m.blockOf(uint64(entry))], lo, hi)
 }
 
 // Exact is [protocols.Mechanism.Exact]; the variance is formula (3) in the query's units.

@@ -30,5 +30,5 @@ func (m *Mechanism) draw(src *randomizer.Source, b int) uint64 {
 
 // message returns what one lane carries.
 func (m *Mechanism) message(l, y uint64) [][]byte {
-	return [][]byte{protocols.EncodeIndex(nil, l*m.krr.K+y, m.d*m.krr.K)}
+	return [][]byte{protocols.Indices(m.d*m.krr.K).Encode(nil, l*m.krr.K+y)}
 }

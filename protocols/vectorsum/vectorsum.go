@@ -113,7 +113,7 @@ func (*Protocol) Open(t *task.Task) (protocols.Mechanism, error) {
 // slots returns how the reports travel: one message per client in each block's lane.
 func (m *Mechanism) slots() task.Slots {
 	return task.Slots{Padding: task.PaddingFull, Lanes: m.t, PerLane: 1,
-		MessageBytes: uint64(protocols.IndexBytes(m.d * m.krr.K))}
+		MessageBytes: uint64(protocols.Indices(m.d * m.krr.K).Bytes())}
 }
 
 // blockOf returns the block of coordinate l.
