@@ -26,7 +26,7 @@ type Query struct {
 	Protocol string       // Empty: the default for the query.
 	Rule     string       // Empty: the one that gives the least error.
 	Lo, Hi   float64      // Range of the value, Lo < Hi, within ±10⁹; ignored for a count and for vectormean.
-	Bins     uint64       // Histogram only, 2 to [task.MaxEntries].
+	Bins     uint64       // Histogram only, 2 to [task.QueryInfo.MostBins].
 	Labels   bool         // Histogram only: values are 0..Bins-1.
 	Dim      uint64       // Coordinates of a vector or vectormean, 1 to 2²⁰.
 	Length   uint64       // Most bytes of a text, strings only, 1 to 128.
@@ -119,7 +119,7 @@ func (q Query) claim() (c task.Claim, err error) {
 		if err := checkClaim("total-", q.TotalEpsilon, q.TotalDelta); err != nil {
 			return c, err
 		}
-		c.Total = task.NewTotal(format(q.TotalEpsilon), format(q.TotalDelta))
+		c.SetTotal(format(q.TotalEpsilon), format(q.TotalDelta))
 		if q.Epochs < 1 {
 			return c, invalid.Field("epochs", "0", "at least 1 with a claim of all of them")
 		}
@@ -169,19 +169,19 @@ func (q Query) input(t *task.Task) error {
 	info := q.Query.Info()
 	if info.Shape == task.PerBin {
 		t.Input.Bins = q.Bins
-		if q.Bins < 2 || q.Bins > task.MaxEntries {
+		if q.Bins < 2 || q.Bins > info.MostBins {
 			return invalid.Field("bins", strconv.FormatUint(q.Bins, 10), "2 to 1048576 for a histogram")
 		}
 	}
 	if info.Shape == task.PerVector {
 		t.Input.Bins = q.Dim
-		if q.Dim < 1 || q.Dim > task.MaxEntries {
+		if q.Dim < 1 || q.Dim > info.MostBins {
 			return invalid.Field("dim", strconv.FormatUint(q.Dim, 10), "1 to 1048576 for a "+string(q.Query))
 		}
 	}
 	if info.Shape == task.PerText {
 		t.Input.Bins = q.Length
-		if q.Length < 1 || q.Length > task.MaxLength {
+		if q.Length < 1 || q.Length > info.MostBins {
 			return invalid.Field("length", strconv.FormatUint(q.Length, 10), "1 to 128 bytes for strings")
 		}
 		return nil

@@ -29,7 +29,7 @@ func TestTotalIsSplit(t *testing.T) {
 		draft, err := planner.Draft(q)
 		require.NoError(t, err, name)
 		t.Log(name, draft.Claim)
-		require.Equal(t, task.NewTotal(draft.Claim.Total.Epsilon.String(), "3e-5"), draft.Claim.Total)
+		require.Equal(t, task.NewDelta("3e-5"), draft.Claim.Total.Delta)
 		m, err := registry.Open(draft)
 		require.NoError(t, err, name)
 		require.NoError(t, m.CheckClaim(), name)

@@ -178,7 +178,7 @@ func (e *barren) requireBytes(t *testing.T, mine int, batches uint64) {
 // rowBytes is what a row has besides a manifest: numbers, and a piece's name, nonces and authentication.
 const rowBytes = 160
 
-// TestMostBatches: an epoch of any task has at most [task.MaxBatches], and a first relay tells its store so.
+// TestMostBatches: an epoch of any task has at most [task.Task.MostBatches], and a first relay tells its store so.
 func TestMostBatches(t *testing.T) {
 	c := relaytest.New(t, relaytest.Options{Hops: 1})
 	cfg := c.Config(t, 0)
@@ -187,5 +187,5 @@ func TestMostBatches(t *testing.T) {
 	told := relay.BatchesTold(r)
 	c.Serve(t, r, cfg.Admin)
 	require.NoError(t, c.Post(t.Context(), 0, c.Seal(t, 0, 1), relaytest.Network(1)))
-	require.EqualValues(t, task.MaxBatches, told.Load())
+	require.EqualValues(t, (&task.Task{}).MostBatches(), told.Load())
 }

@@ -301,7 +301,7 @@ func TestEndlessBatchesBehind(t *testing.T) {
 	pulls := unending(t, c)
 	c.Start(t, 1)
 	requireSoon(t, func() bool { return pulls.Load() > 1 })
-	_, err := c.Verifier.Pull(t.Context(), c.Open, 1, 0, task.MaxBatches)
+	_, err := c.Verifier.Pull(t.Context(), c.Open, 1, 0, (&task.Task{}).MostBatches())
 	requireProblem(t, problem.SetBack, err)
 	requireStill(t, pulls)
 }

@@ -275,7 +275,7 @@ func TestEmptyReportIsNullAndNotZero(t *testing.T) {
 // A task may name more bins than a machine has memory for the counts of.
 func TestMoreBinsThanAVerifierHolds(t *testing.T) {
 	c := relaytest.New(t, relaytest.Options{Task: func(draft *task.Task) {
-		q := planner.Query{Name: "bins", Query: task.Histogram, Bins: task.MaxEntries, Labels: true, Batch: 20,
+		q := planner.Query{Name: "bins", Query: task.Histogram, Bins: task.Histogram.Info().MostBins, Labels: true, Batch: 20,
 			Honest: 1, Epsilon: 20, Delta: 1e-4}
 		calibrated, err := planner.Draft(q)
 		require.NoError(t, err)

@@ -117,7 +117,8 @@ func (d *diary) speed(question int, held *heldCount) (*monthSpeed, error) {
 	if err != nil {
 		return nil, err
 	}
-	joint, err := verifier.NewJoint(d.questions[question].task, d.questions[question].mechanism, sum.aggregate, len(devices))
+	q := d.questions[question]
+	joint, err := verifier.NewJoint(q.task, q.mechanism, sum.aggregate, len(devices))
 	if err != nil {
 		return nil, err
 	}

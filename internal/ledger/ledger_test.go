@@ -154,7 +154,10 @@ func TestBudgetIsExact(t *testing.T) {
 // TestBudgets: a task's total is its budget unless the operator states one; that of a stream's task is of that
 // task alone, and none of the stream.
 func TestBudgets(t *testing.T) {
-	total := func(t *task.Task) { t.Claim.Total, t.Epochs.Count = task.NewTotal("2.5", "7e-6"), 7 }
+	total := func(t *task.Task) {
+		t.Claim.SetTotal("2.5", "7e-6")
+		t.Epochs.Count = 7
+	}
 	require.Equal(t, &ledger.Budget{Epsilon: 2.5, Delta: 7e-6}, cost(t, open(t, counted(t, 1, total),
 		options(t.TempDir(), nil))).Budget)
 	stated := &ledger.Budget{Epsilon: 1, Delta: 1e-6}

@@ -339,7 +339,7 @@ func (d *document) state() (*state, error) {
 	s := &state{id: d.ID, generation: d.Generation, history: d.History}
 	claim := task.NewClaim(d.Claim.Epsilon, d.Claim.Delta)
 	if d.Claim.TotalEpsilon != "" {
-		claim.Total = task.NewTotal(d.Claim.TotalEpsilon, d.Claim.TotalDelta)
+		claim.SetTotal(d.Claim.TotalEpsilon, d.Claim.TotalDelta)
 	}
 	if err := claim.Check(); err != nil {
 		return nil, err

@@ -11,20 +11,20 @@ import (
 
 // claims are tasks whose certificates take a client the longest, by kind.
 var claims = map[string]struct {
-	query   task.Query
-	bins    uint64
-	users   uint64
-	dummies float64
-	total   task.Total
-	epochs  uint64
+	query          task.Query
+	bins           uint64
+	users          uint64
+	dummies        float64
+	epsilon, delta string // Of all epochs.
+	epochs         uint64
 }{
 	"count":               {query: task.Count, users: 1000},
 	"256 bins":            {query: task.Histogram, bins: 256, users: 1000},
 	"sum, 1,600 dummies":  {query: task.Sum, users: 1e5, dummies: 1600},
 	"sum, 11,000 dummies": {query: task.Sum, users: 1e6, dummies: 11_000},
-	"16 cells, 30 epochs": {query: task.Histogram, bins: 16, users: 1000, total: task.NewTotal("5.11", "3e-5"),
+	"16 cells, 30 epochs": {query: task.Histogram, bins: 16, users: 1000, epsilon: "5.11", delta: "3e-5",
 		epochs: 30},
-	"16 cells, 365 epochs": {query: task.Histogram, bins: 16, users: 1000, total: task.NewTotal("3", "1e-5"),
+	"16 cells, 365 epochs": {query: task.Histogram, bins: 16, users: 1000, epsilon: "3", delta: "1e-5",
 		epochs: 365},
 }
 
@@ -38,8 +38,9 @@ func BenchmarkCheckClaim(b *testing.B) {
 			Batch:   task.Batch{Size: c.users, Honest: one, Min: c.users},
 			Clients: task.Clients{Kind: task.ClientAddress, Quota: 1},
 		}
-		if !c.total.IsZero() {
-			draft.Claim, draft.Epochs.Count = task.Claim{Total: c.total}, c.epochs
+		if c.epochs > 0 {
+			draft.Claim, draft.Epochs.Count = task.Claim{}, c.epochs
+			draft.Claim.SetTotal(c.epsilon, c.delta)
 		}
 		var p augmented.Protocol
 		if err := p.Dilute(draft, protocols.Dilution{MaxDummies: c.dummies}); err != nil {

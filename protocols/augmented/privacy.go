@@ -48,8 +48,8 @@ func tooSmall(field, delta string, derived float64, eps string) error {
 		eps)
 }
 
-// crowdEpsilon is that of [protocols.Capabilities]: what the randomization of so many clients gives, among whom dummies are
-// post-processing, or the claim where that is less.
+// crowdEpsilon is that of [protocols.Capabilities]: what the randomization of so many clients gives, among whom dummies
+// are post-processing, or the claim where that is less.
 func (m *Mechanism) crowdEpsilon(honest uint64, delta float64) float64 {
 	claimed, rule := m.task.Claim.Epsilon.Value(), accountant.Exact
 	if m.gamma() == 0 {

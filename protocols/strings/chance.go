@@ -245,8 +245,9 @@ func (t *trail) leadsTo(p probe, s *scene) bool {
 }
 
 // FoundDownTo returns how many clients a text must have to be listed in about 98 of 100 full batches of which so many
-// relays add their dummies, 0 if no number is enough: what [protocols.FoundTexts.Least] says of a batch where up to ten texts have so
-// many clients and all others have texts of their own, which do not begin alike. Where they do, a text needs more.
+// relays add their dummies, 0 if no number is enough: what [protocols.FoundTexts.Least] says of a batch where up to ten
+// texts have so many clients and all others have texts of their own, which do not begin alike. Where they do, a text
+// needs more.
 func (m *Mechanism) FoundDownTo(relays int) float64 {
 	clients := 0.0
 	for range mostRounds {

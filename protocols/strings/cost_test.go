@@ -18,7 +18,6 @@ import (
 	"github.com/doona-dp/doona/protocols/registry"
 	"github.com/doona-dp/doona/protocols/strings"
 	"github.com/doona-dp/doona/randomizer"
-	"github.com/doona-dp/doona/wire/task"
 )
 
 // searchEnv names the folder of a setting and an aggregate of it that a process of its own searches.
@@ -92,9 +91,9 @@ func TestFindCost(t *testing.T) {
 			Alphabet: alphabet40, Heads: 5, Prefixes: 30, Least: .8},
 		{Name: "64 characters", Users: 1e5, PerClient: .9, Share: .01, Planted: 20, Length: 64, Alphabet: alphabet40,
 			Heads: 5, Prefixes: 30},
-		{Name: "128 characters", Users: 1e5, PerClient: .9, Share: .01, Planted: 20, Length: task.MaxLength,
+		{Name: "128 characters", Users: 1e5, PerClient: .9, Share: .01, Planted: 20, Length: 128,
 			Alphabet: alphabet40, Heads: 5},
-		{Name: "a million, 128 characters", Users: 1e6, PerClient: .9, Share: .01, Planted: 20, Length: task.MaxLength,
+		{Name: "a million, 128 characters", Users: 1e6, PerClient: .9, Share: .01, Planted: 20, Length: 128,
 			Alphabet: alphabet40, Heads: 5}}
 	path, full := os.Getenv("DOONA_FIGURES"), stattest.Long
 	if !full {

@@ -119,8 +119,8 @@ func (m *Mechanism) variance(x float64) float64 {
 // one coordinate.
 func (m *Mechanism) worst() float64 { return protocols.WorstRounded(m.krr.Gamma.Float64(), m.r, 1, 0) }
 
-// Worst is [protocols.Mechanism.Worst]: every coordinate at its worst, or, for vectors of norm at most 1, the first, and
-// the others at 0.
+// Worst is [protocols.Mechanism.Worst]: every coordinate at its worst, or, for vectors of norm at most 1, the first,
+// and the others at 0.
 func (m *Mechanism) Worst() protocols.WorstCase {
 	out := make([]float64, m.d)
 	for j := range out {

@@ -158,9 +158,10 @@ func (m *Mechanism) Worst() protocols.WorstCase {
 	return protocols.WorstCase{Value: m.halfWay(), Variance: m.variance(0.25)}
 }
 
-// halfWay returns half a unit in every coordinate, or in as many as fit norm 1. With a frame, half a unit between two whole numbers in every coefficient: 0 if h is odd, else along
-// the first axis, whose coefficients are all equal but for their signs. That is longer than 1 if h < κ. Then
-// the axis itself is close to it: for h = 2, κ = 11/5 it has 0.99 times that rounding's variance.
+// halfWay returns half a unit in every coordinate, or in as many as fit norm 1. With a frame, half a unit between two
+// whole numbers in every coefficient: 0 if h is odd, else along the first axis, whose coefficients are all equal but
+// for their signs. That is longer than 1 if h < κ. Then the axis itself is close to it: for h = 2, κ = 11/5 it has 0.99
+// times that rounding's variance.
 func (m *Mechanism) halfWay() []float64 {
 	v := make([]float64, m.task.Input.Bins)
 	half := 0.5 / m.units

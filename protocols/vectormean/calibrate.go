@@ -311,10 +311,7 @@ func (m *Mechanism) noiseFor(lambda, trialsPer float64) noise {
 
 // checkSlots is an error where the trials do not fit a lane. It says how many clients would do.
 func (m *Mechanism) checkSlots() error {
-	most := min(maxPerLane, uint64(math.MaxUint32)/m.task.Batch.Size)
-	if m.lanes > 1 {
-		most = min(most, task.MaxSlots/m.lanes)
-	}
+	most := min(task.Slots{Lanes: m.lanes}.MostPerLane(), uint64(math.MaxUint32)/m.task.Batch.Size)
 	slots := m.slots()
 	if slots.PerLane <= most && max(m.noise.trials, m.null.trials) <= maxTrials {
 		return nil

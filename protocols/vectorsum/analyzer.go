@@ -202,7 +202,8 @@ func (m *Mechanism) worstVariance(size float64) float64 {
 	return noise + sampling
 }
 
-// Worst is [protocols.Mechanism.Worst]: every coordinate can be at the worst of its block, and adds most in the largest.
+// Worst is [protocols.Mechanism.Worst]: every coordinate can be at the worst of its block, and adds most in the
+// largest.
 func (m *Mechanism) Worst() protocols.WorstCase {
 	out := make([]float64, m.d)
 	for l := range out {

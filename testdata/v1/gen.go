@@ -228,7 +228,7 @@ func withParts(plain *task.Task) []*task.Task {
 		&task.Stream{Name: "site", Allow: []string{"batch.size", "claim.delta", "relays.url"}}
 	id := taskfile.ID(&first)
 	later.Name, later.Stream = "later in a stream", &task.Stream{Name: "site", Position: 300, Before: id}
-	later.Claim.Total = task.NewTotal("5.11", "3e-5")
+	later.Claim.SetTotal("5.11", "3e-5")
 	total := uint64(11)
 	cells.Name, cells.Claim.Assumption = "noise by cell", task.NoneHonest
 	cells.Noise = &task.Noise{Kind: task.NoiseCells, Cells: 5, Batches: 1000,

@@ -34,7 +34,7 @@ func TestAnEndOfAnyNumberOfBatches(t *testing.T) {
 			return
 		}
 		body, err := codec.Marshal(&onion.End{Label: "doona-end", Version: task.Version, TaskID: c.Open.ID[:],
-			Batches: task.MaxBatches, Lanes: make([]onion.LaneCount, c.Open.Slots.Lanes), Source: []byte{}})
+			Batches: c.Open.MostBatches(), Lanes: make([]onion.LaneCount, c.Open.Slots.Lanes), Source: []byte{}})
 		require.NoError(t, err)
 		raw, err := (&onion.SignedEnd{End: body, Signature: signing.Sign(sign, signing.End, body)}).Bytes()
 		require.NoError(t, err)

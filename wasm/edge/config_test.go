@@ -210,7 +210,7 @@ func TestBodiesAreBoundedByTheDomain(t *testing.T) {
 		bins  uint64
 		most  int
 	}{{task.Mean, 0, 96}, {task.Histogram, 300, 96}, {task.Vector, 100, 64 + 3200}, {task.VectorMean, 100, 64 + 3200},
-		{task.Strings, 128, 64 + 32*maxText}, {task.Vector, task.MaxEntries, maxBody}} {
+		{task.Strings, 128, 64 + 32*maxText}, {task.Vector, task.Vector.Info().MostBins, maxBody}} {
 		require.Equal(t, c.most, bodyBytes(&task.Task{Query: c.query, Input: task.Input{Bins: c.bins}}), c)
 	}
 	full, err := json.Marshal(map[string]any{"value": slices.Repeat([]float64{-math.Pi * 1e-300}, 100)})

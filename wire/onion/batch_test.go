@@ -703,13 +703,13 @@ func TestMemoryIsNotTheSenders(t *testing.T) {
 	require.ErrorIs(t, read(bytes.NewReader(raw)), onion.ErrTooLarge)
 }
 
-// TestNumbersOfBatches: a batch of any task has a number below [task.MaxBatches].
+// TestNumbersOfBatches: a batch of any task has a number below [task.Task.MostBatches].
 func TestNumbersOfBatches(t *testing.T) {
 	w := newWorld(t, task.KEMX25519, 2, nil)
-	for _, seq := range []uint64{task.MaxBatches - 1, task.MaxBatches, 1<<63 - 1} {
+	for _, seq := range []uint64{(&task.Task{}).MostBatches() - 1, (&task.Task{}).MostBatches(), 1<<63 - 1} {
 		b := w.manifest(t, w.sign[0], func(m *onion.Manifest) { m.Seq = seq })
 		_, err := b.Signed().Check(w.Task, w.context(0), seq)
-		if seq < task.MaxBatches {
+		if seq < (&task.Task{}).MostBatches() {
 			require.NoError(t, err)
 		} else {
 			require.ErrorContains(t, err, "the task has 65536 batches in an epoch")

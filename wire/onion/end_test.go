@@ -76,7 +76,7 @@ func TestEndRejects(t *testing.T) {
 		}, "added"},
 		"fewer slots than submitted": {0, 0, func(e *onion.End) { e.Submissions = 4 }, "from 4 submissions"},
 		"submissions in no batch":    {0, 0, func(e *onion.End) { e.Batches = 0 }, "in no batches"},
-		"too many batches": {0, 0, func(e *onion.End) { e.Batches = task.MaxBatches + 1 },
+		"too many batches": {0, 0, func(e *onion.End) { e.Batches = (&task.Task{}).MostBatches() + 1 },
 			"65537 batches: the task has 65536"},
 		"fewer batches than before": {1, 1, func(e *onion.End) { e.Batches = 2 }, "hop 0 said 1"},
 		"fewer slots than were sent": {1, 1, func(e *onion.End) {

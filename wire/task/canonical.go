@@ -152,14 +152,15 @@ func (r *reader) claim() (c Claim) {
 	r.array(4)
 	c = NewClaim(r.str(), r.str())
 	if r.optional(2) {
-		c.Total = NewTotal(r.str(), r.str())
+		epsilon, delta := r.str(), r.str()
+		c.SetTotal(epsilon, delta)
 		if r.err == nil && c.Total.IsZero() { // which would read as absent
 			r.err = invalid.Field("claim.total.epsilon", `""`, wantEpsilon)
 		}
 	}
 	word := r.str()
 	if r.err == nil {
-		c.Assumption, r.err = ParseAssumption(word)
+		r.err = c.Assumption.Parse(word)
 	}
 	return c
 }

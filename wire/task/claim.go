@@ -42,9 +42,9 @@ func NewClaim(epsilon, delta string) Claim {
 	return Claim{Epsilon: NewEpsilon(epsilon), Delta: NewDelta(delta)}
 }
 
-// NewTotal reads the claim of all epochs.
-func NewTotal(epsilon, delta string) Total {
-	return Total{NewEpsilon(epsilon), NewDelta(delta)}
+// SetTotal reads the claim of all epochs.
+func (c *Claim) SetTotal(epsilon, delta string) {
+	c.Total = Total{NewEpsilon(epsilon), NewDelta(delta)}
 }
 
 // newDecimal parses digits, optionally "." and digits, optionally "e", an optional "-" and digits: at

@@ -332,9 +332,9 @@ func (n *Noise) tablesAllow() (least, most uint64) {
 	return least, most
 }
 
-// MaxBatches is the most batches that an epoch of any task has. A site of 10⁷ reports a day with n = 1,000 makes
+// maxBatches is the most batches that an epoch of any task has. A site of 10⁷ reports a day with n = 1,000 makes
 // 10⁴ batches; one of more than 6.5·10⁷ takes a larger n or shorter epochs.
-const MaxBatches = 1 << 16
+const maxBatches = 1 << 16
 
 // SaysBatches says whether a task names the most batches of an epoch itself.
 func (t *Task) SaysBatches() bool { return t.Noise != nil && t.Noise.Batches > 0 }
@@ -342,9 +342,9 @@ func (t *Task) SaysBatches() bool { return t.Noise != nil && t.Noise.Batches > 0
 // MostBatches returns how many batches an epoch may have.
 func (t *Task) MostBatches() uint64 {
 	if !t.SaysBatches() {
-		return MaxBatches
+		return maxBatches
 	}
-	return min(t.Noise.Batches, MaxBatches)
+	return min(t.Noise.Batches, maxBatches)
 }
 
 // HasBatch says whether an epoch may have a batch of this number, from 0.

@@ -15,8 +15,8 @@ const (
 	maxOrigin  = 255
 )
 
-// OpaqueOrigin is what a browser sends for a page without an origin: a file, a sandboxed frame, a data: URL.
-const OpaqueOrigin = "null"
+// opaqueOrigin is what a browser sends for a page without an origin: a file, a sandboxed frame, a data: URL.
+const opaqueOrigin = "null"
 
 const wantOrigin = `scheme://host or scheme://host:port as browsers send it (lower case, no default port, no path, ` +
 	`punycode), *. before the domain for all below it, or null; at most 255 characters`
@@ -71,7 +71,7 @@ func (t *Task) validateOrigins() error {
 
 // isOrigin accepts what an Origin header can hold, and the same with a *. before a domain.
 func isOrigin(s string) bool {
-	if s == OpaqueOrigin {
+	if s == opaqueOrigin {
 		return true
 	}
 	scheme, rest, ok := strings.Cut(s, "://")

@@ -29,7 +29,7 @@ func stream() *task.Stream {
 
 // parts are valid tasks that use what a task may leave out.
 var parts = map[string]func(*task.Task){
-	"a claim over all epochs": func(t *task.Task) { t.Claim.Total = task.NewTotal("5.11", "3e-5") },
+	"a claim over all epochs": func(t *task.Task) { t.Claim.SetTotal("5.11", "3e-5") },
 	"first of a stream":       func(t *task.Task) { t.Stream = &task.Stream{Name: "site"} },
 	"in a stream":             func(t *task.Task) { t.Stream = stream() },
 	"all may change": func(t *task.Task) {
@@ -54,8 +54,8 @@ var parts = map[string]func(*task.Task){
 // partFields are changes of one field of the parts that a task may leave out.
 func partFields() map[string]func(*task.Task) {
 	out := map[string]func(*task.Task){
-		"total epsilon": func(t *task.Task) { t.Claim.Total = task.NewTotal("2", "1e-5") },
-		"total delta":   func(t *task.Task) { t.Claim.Total = task.NewTotal("2", "1e-4") },
+		"total epsilon": func(t *task.Task) { t.Claim.SetTotal("2", "1e-5") },
+		"total delta":   func(t *task.Task) { t.Claim.SetTotal("2", "1e-4") },
 		"assumption":    func(t *task.Task) { t.Claim.Assumption = task.NoneHonest },
 		"pool":          func(t *task.Task) { t.Noise = &task.Noise{Kind: task.NoisePool, Cells: 4, Pool: 9} },
 		"pool's number": func(t *task.Task) { t.Noise = &task.Noise{Kind: task.NoisePool, Cells: 4, Pool: 8} },
@@ -100,7 +100,7 @@ func requireField(t *testing.T, field string, i int, change func(*task.Task)) {
 func TestValidateNamesThePart(t *testing.T) {
 	total := func(set func(*task.Total, string)) func(*task.Task, string) {
 		return func(t *task.Task, s string) {
-			t.Claim.Total = task.NewTotal("1", "1e-6")
+			t.Claim.SetTotal("1", "1e-6")
 			set(&t.Claim.Total, s)
 		}
 	}
@@ -198,7 +198,8 @@ func TestValidateNamesTheNoise(t *testing.T) {
 func TestParsePartsIsStrict(t *testing.T) {
 	withParts := func() *task.Task {
 		s := sample()
-		s.Claim.Total, s.Stream, s.Noise = task.NewTotal("2", "1e-5"), stream(), cells()
+		s.Claim.SetTotal("2", "1e-5")
+		s.Stream, s.Noise = stream(), cells()
 		return s
 	}
 	for name, c := range map[string]struct{ old, new string }{
@@ -247,14 +248,14 @@ func TestNotSupportedYet(t *testing.T) {
 	}
 }
 
-// TestMostBatches: an epoch of any task has at most MaxBatches, and fewer where the task says so.
+// TestMostBatches: an epoch of any task has at most 2¹⁶, and fewer where the task says so.
 func TestMostBatches(t *testing.T) {
-	for says, most := range map[uint64]uint64{0: task.MaxBatches, 1: 1, 7: 7, task.MaxBatches: task.MaxBatches,
-		1<<32 - 1: task.MaxBatches} {
+	const limit = 1 << 16
+	for says, most := range map[uint64]uint64{0: limit, 1: 1, 7: 7, limit: limit, 1<<32 - 1: limit} {
 		one := &task.Task{Noise: &task.Noise{Batches: says}}
 		require.Equal(t, most, one.MostBatches(), says)
 		require.True(t, one.HasBatch(most-1), says)
 		require.False(t, one.HasBatch(most), says)
 	}
-	require.EqualValues(t, task.MaxBatches, (&task.Task{}).MostBatches())
+	require.EqualValues(t, limit, (&task.Task{}).MostBatches())
 }

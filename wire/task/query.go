@@ -37,6 +37,8 @@ type QueryInfo struct {
 	Entry   string   // What an entry of the answer is called; empty for one number.
 	Measure string   // What the answer is, of a "value".
 	Options []string // The flags that it takes beyond those of every query.
+	// MostBins is the largest Input.Bins that a verifier can hold; 0 of a query that has none.
+	MostBins uint64
 }
 
 // Queries describes all queries, in the order in which they are named. Command lines, reports, pages
@@ -46,13 +48,13 @@ var Queries = []QueryInfo{
 	{Query: Sum, Ranged: true, Measure: "sum over all clients", Options: []string{"range", "no-clip"}},
 	{Query: Mean, Ranged: true, Mean: true, Measure: "mean of a client's value", Options: []string{"range", "no-clip"}},
 	{Query: Histogram, Shape: PerBin, Ranged: true, Clients: true, Entry: "bin", Measure: "clients by value",
-		Options: []string{"range", "no-clip", "bins", "labels"}},
+		Options: []string{"range", "no-clip", "bins", "labels"}, MostBins: maxEntries},
 	{Query: Vector, Shape: PerVector, Ranged: true, Entry: "coordinate", Measure: "sum of every coordinate",
-		Options: []string{"range", "no-clip", "dim", "sparse"}},
+		Options: []string{"range", "no-clip", "dim", "sparse"}, MostBins: maxEntries},
 	{Query: VectorMean, Shape: PerVector, Mean: true, Entry: "coordinate", Measure: "mean of every coordinate",
-		Options: []string{"no-clip", "dim"}},
+		Options: []string{"no-clip", "dim"}, MostBins: maxEntries},
 	{Query: Strings, Shape: PerText, Clients: true, Entry: "text", Measure: "texts that many clients have",
-		Options: []string{"length"}},
+		Options: []string{"length"}, MostBins: maxLength},
 }
 
 // Info describes the query; an unknown one has no name.

@@ -24,8 +24,8 @@ type Roll struct {
 	Signature [64]byte // The old key's; package taskfile makes and checks it.
 }
 
-// MaxPosition is the last position of a stream.
-const MaxPosition = 1<<32 - 1
+// maxPosition is the last position of a stream.
+const maxPosition = 1<<32 - 1
 
 // maxRolls bounds the rolls of a task.
 const maxRolls = 64
@@ -127,7 +127,7 @@ func (t *Task) validateStream() error {
 	if !isName(s.Name) {
 		return invalid.Field("stream.name", strconv.Quote(s.Name), "1 to 64 printable ASCII characters")
 	}
-	if err := inRange("stream.position", s.Position, 0, MaxPosition); err != nil {
+	if err := inRange("stream.position", s.Position, 0, maxPosition); err != nil {
 		return err
 	}
 	if (s.Position == 0) != (s.Before == ID{}) {

@@ -41,7 +41,7 @@ var frozen = map[string]func(*task.Task){
 	"claim.assumption":       func(t *task.Task) { t.Claim.Assumption = task.NoneHonest },
 	"claim.delta":            func(t *task.Task) { t.Claim.Delta = task.NewDelta("1e-7") },
 	"claim.epsilon":          func(t *task.Task) { t.Claim.Epsilon = task.NewEpsilon("1.0") },
-	"claim.total":            func(t *task.Task) { t.Claim.Total = task.NewTotal("9", "1e-4") },
+	"claim.total":            func(t *task.Task) { t.Claim.SetTotal("9", "1e-4") },
 	"clients.issuer.signKey": func(t *task.Task) { t.Clients.Issuer.SignKey[9] ^= 1 },
 	"clients.issuer.url":     func(t *task.Task) { t.Clients.Issuer.URL = "https://other.example" },
 	"clients.kind":           func(t *task.Task) { t.Clients.Kind = task.ClientAddress },

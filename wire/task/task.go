@@ -36,9 +36,9 @@ const (
 	ClientAddress ClientKind = "address" // Keyed hash of the network address; not protected against Sybils.
 )
 
-// MaxSlots bounds the slots of one client over all lanes, so that no size overflows: a submission
+// maxSlots bounds the slots of one client over all lanes, so that no size overflows: a submission
 // stays below 2³¹ bytes under every KEM and number of relays.
-const MaxSlots = 1 << 17
+const maxSlots = 1 << 17
 
 // KEM is a key encapsulation mechanism, by which a message is sealed for one hop.
 type KEM string
@@ -87,21 +87,21 @@ type Input struct {
 	Clip   bool // Values outside the range are moved to its nearer end; else they are errors.
 }
 
-// MaxEntries is the most entries of an answer that a verifier holds, and the most coordinates of a
+// maxEntries is the most entries of an answer that a verifier holds, and the most coordinates of a
 // vector. A histogram of more bins has a place in the format, but takes memory to no end.
-const MaxEntries = 1 << 20
+const maxEntries = 1 << 20
 
-// MaxLength is the most bytes of a text.
-const MaxLength = 128
+// maxLength is the most bytes of a text.
+const maxLength = 128
 
 // MaxRelays is the most relays of a task.
 const MaxRelays = 8
 
-// CheckEntries is an error where the answer has more than [MaxEntries] entries.
+// CheckEntries is an error where the answer has more entries than a verifier holds.
 func (in Input) CheckEntries() error {
-	if in.Bins > MaxEntries {
+	if in.Bins > maxEntries {
 		return invalid.Field("input.bins", strconv.FormatUint(in.Bins, 10),
-			"at most "+strconv.Itoa(MaxEntries)+" for one verifier to hold")
+			"at most "+strconv.Itoa(maxEntries)+" for one verifier to hold")
 	}
 	return nil
 }
@@ -147,14 +147,15 @@ func (a Assumption) String() string {
 	return ""
 }
 
-// ParseAssumption reads the word of the wire.
-func ParseAssumption(word string) (Assumption, error) {
-	for a, known := range assumptions {
+// Parse reads the word of the wire.
+func (a *Assumption) Parse(word string) error {
+	for i, known := range assumptions {
 		if word == known {
-			return Assumption(a), nil
+			*a = Assumption(i)
+			return nil
 		}
 	}
-	return 0, invalid.Field("claim.assumption", strconv.Quote(word), "crowd or none")
+	return invalid.Field("claim.assumption", strconv.Quote(word), "crowd or none")
 }
 
 // Batch says how many reports are shuffled together.
@@ -167,10 +168,13 @@ type Batch struct {
 // Slots says how messages travel.
 type Slots struct {
 	Padding      Padding // Required.
-	Lanes        uint64  // Separately shuffled and limited groups of slots. 1..65535; times PerLane up to MaxSlots.
+	Lanes        uint64  // Separately shuffled and limited groups of slots. 1..65535; times PerLane up to 2¹⁷.
 	PerLane      uint64  // B, slots of one client in one lane. 1..65535; times Batch.Size below 2³².
 	MessageBytes uint64  // Size of one protocol message. 1..1024.
 }
+
+// MostPerLane returns the most slots of one client in each lane, with the others as they are.
+func (s Slots) MostPerLane() uint64 { return min(65535, maxSlots/s.Lanes) }
 
 // Message is what one slot carries: a protocol's message, or a cover in its place.
 type Message struct {

@@ -183,9 +183,9 @@ func (t *Task) validateInput() error {
 	case Histogram:
 		return inRange("input.bins", in.Bins, 2, 1<<32-1)
 	case Vector, VectorMean:
-		return inRange("input.dim", in.Bins, 1, MaxEntries)
+		return inRange("input.dim", in.Bins, 1, t.Query.Info().MostBins)
 	case Strings:
-		return inRange("input.length", in.Bins, 1, MaxLength)
+		return inRange("input.length", in.Bins, 1, t.Query.Info().MostBins)
 	}
 	return inRange("input.bins", in.Bins, 0, 0)
 }
@@ -235,9 +235,9 @@ func (t *Task) validateSlots() error {
 	if err := inRange("slots.messageBytes", s.MessageBytes, 1, 1024); err != nil {
 		return err
 	}
-	if n := s.Lanes * s.PerLane; n > MaxSlots {
+	if n := s.Lanes * s.PerLane; n > maxSlots {
 		return invalid.Field("slots", strconv.FormatUint(n, 10)+" per client",
-			"lanes times perLane up to "+strconv.Itoa(MaxSlots))
+			"lanes times perLane up to "+strconv.Itoa(maxSlots))
 	}
 	if n := t.Batch.Size * s.PerLane; n > 1<<32-1 {
 		return invalid.Field("slots.perLane", strconv.FormatUint(n, 10)+" slots in a lane of a batch",

@@ -21,12 +21,12 @@ func (d *document) formatClaim(c task.Claim) {
 func (d *document) claim() (c task.Claim, err error) {
 	c = task.NewClaim(d.Claim.Epsilon, d.Claim.Delta)
 	if total := d.Claim.Total; total != nil {
-		if c.Total = task.NewTotal(total.Epsilon, total.Delta); c.Total.IsZero() {
+		if c.SetTotal(total.Epsilon, total.Delta); c.Total.IsZero() {
 			return c, invalid.Field("claim.total", "{}", "epsilon and delta, or no total")
 		}
 	}
 	if d.Claim.Assumption != "" {
-		c.Assumption, err = task.ParseAssumption(d.Claim.Assumption)
+		err = c.Assumption.Parse(d.Claim.Assumption)
 	}
 	return c, err
 }

@@ -100,7 +100,7 @@ func TestJSONRoundTrip(t *testing.T) {
 	first.Stream = &task.Stream{Name: "site"}
 	later, _ := sample(t)
 	later.Stream = &task.Stream{Name: "site", Position: 2, Before: task.ID{0xab}, Allow: []string{"batch.size", "name"}}
-	later.Claim.Total = task.NewTotal("2", "1e-5")
+	later.Claim.SetTotal("2", "1e-5")
 	for name, want := range map[string]*task.Task{"full": full, "labels": labels, "draft": draft, "first": first,
 		"later": later,
 		"cells": withNoise(t, noise()), "pool": withNoise(t, &task.Noise{Kind: task.NoisePool, Cells: 256, Pool: 1}),
@@ -227,7 +227,7 @@ func TestJSONRejects(t *testing.T) {
 	}
 	parts := withNoise(t, noise())
 	parts.Stream = &task.Stream{Name: "site", Position: 2, Before: task.ID{0xab}}
-	parts.Claim.Total = task.NewTotal("2", "1e-5")
+	parts.Claim.SetTotal("2", "1e-5")
 	text, err = taskfile.MarshalJSON(parts)
 	require.NoError(t, err)
 	good = strings.Join(strings.Fields(string(text)), "")

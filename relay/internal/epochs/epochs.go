@@ -433,7 +433,7 @@ func (ep *Lifecycle) Complete(ctx context.Context, e tasks.Epoch, source *onion.
 }
 
 // Manifests returns those of all batches that were made of an epoch, without their sources: there may be
-// [task.MaxBatches].
+// [task.Task.MostBatches].
 func (ep *Lifecycle) Manifests(ctx context.Context, e tasks.Epoch) ([]onion.Manifest, error) {
 	id := e.ID()
 	next, err := ep.Store.Next(ctx, id)

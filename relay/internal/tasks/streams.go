@@ -5,6 +5,7 @@ import (
 	"errors"
 	"io"
 	"io/fs"
+	"math"
 	"net/http"
 	"os"
 	"slices"
@@ -178,7 +179,7 @@ func (d *Desk) HandleNextKeys(w http.ResponseWriter, req *http.Request) error {
 	if err != nil {
 		return err
 	}
-	position, err := service.PathNumber(req, "position", 1, task.MaxPosition)
+	position, err := service.PathNumber(req, "position", 1, math.MaxUint32)
 	if err != nil {
 		return err
 	}

@@ -115,7 +115,7 @@ func (w *world) badNumbers(hop int, key ed25519.PrivateKey) (all []badRequest) {
 		add(http.MethodPost, reports, signing.Pull, nil, problem.EpochNotOpen, problem.NotIngress,
 			problem.SetBack)
 	}
-	for _, seq := range []uint64{task.MaxBatches + 1, math.MaxInt64, math.MaxUint64} {
+	for _, seq := range []uint64{(&task.Task{}).MostBatches() + 1, math.MaxInt64, math.MaxUint64} {
 		pull(0, seq, problem.Malformed)
 		add(http.MethodPost, open.ConfirmURL(hop, 0, seq), signing.Confirm,
 			handover.ConfirmBody(open.ID, 0, seq, nil), problem.Malformed)
@@ -170,7 +170,7 @@ func (a *account) checkTraces(of string, t *relay.TaskStatus) {
 		}
 	}
 	for i, f := range t.Findings {
-		if f.Epoch >= a.open.Epochs.Count || f.Batch > task.MaxBatches {
+		if f.Epoch >= a.open.Epochs.Count || f.Batch > (&task.Task{}).MostBatches() {
 			a.breaks("a bad number was taken", "%s has a finding of epoch %d, batch %d", of, f.Epoch, f.Batch)
 		}
 		for _, other := range t.Findings[:i] {
