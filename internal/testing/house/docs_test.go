@@ -226,8 +226,7 @@ var denseDocuments = []string{
 	"docs/proofs/correlated.md", "docs/proofs/laplace.md", "docs/proofs/loss-laws.md",
 	"docs/proofs/relay-noise.md", "docs/proofs/shuffle.md", "docs/proofs/slots.md", "docs/proofs/splitmix.md",
 	"docs/proofs/strings.md", "docs/proofs/two-valued.md", "docs/proofs/vectormean.md",
-	"docs/proofs/vectors.md", "docs/release.md", "docs/reproduction.md", "docs/simulations.md",
-	"wire/token/testdata/README.md",
+	"docs/proofs/vectors.md", "docs/reproduction.md", "docs/simulations.md",
 }
 
 // prose returns the paragraphs and list items of a Markdown text, without code, tables and addresses of links.
