@@ -1,11 +1,9 @@
 package relay
 
 import (
-	"fmt"
 	"net/netip"
 	"sync"
 
-	"github.com/doona-dp/doona/internal/invalid"
 	"github.com/doona-dp/doona/relay/internal/tasks"
 	"github.com/doona-dp/doona/wire/problem"
 )
@@ -80,22 +78,9 @@ func (a *admission) left() room {
 	return a.free
 }
 
+// mostReportBytes returns the memory that the largest report of a task takes until it is stored.
+func mostReportBytes(s *tasks.Hosted) int64 { return reportBytes(int64(s.Layout.MaxBody())) }
+
 // reportBytes returns the memory that a report with a body of some bytes takes until it is stored:
 // the body, its plaintext and the rows made of them, and what a request costs besides.
 func reportBytes(body int64) int64 { return 4*body + 16<<10 }
-
-// checkMemory demands that every task's largest report finds room while all others that there may be are flooded. The
-// tasks of a stream come one after the other and count as one.
-func (c *Config) checkMemory(all []*tasks.Hosted) error {
-	need := int64(0)
-	for _, s := range all {
-		if s.Hop == 0 {
-			need = max(need, int64(c.places())*reportBytes(int64(s.Layout.MaxBody())))
-		}
-	}
-	if int64(c.MaxMemory) < need {
-		return invalid.Field("max_memory", c.MaxMemory.String(),
-			fmt.Sprintf("at least %s for reports of these tasks", Size(need).ceil()))
-	}
-	return nil
-}

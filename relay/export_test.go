@@ -263,7 +263,7 @@ func HasEpochKey(r *Relay, task task.ID, epoch uint64) bool {
 }
 
 // FreeMemory returns what is left of MaxMemory.
-func FreeMemory(r *Relay) int64 { return r.ingress.admission.left().bytes }
+func FreeMemory(r *Relay) int64 { return int64(r.cfg.MaxMemory) - r.ingress.usage().Bytes }
 
 // Unencrypted has a relay store the first batch of epoch 0 of a task as it is, until it seals it.
 func Unencrypted(r *Relay, task task.ID) { r.vault.Unencrypted(store.EpochID{Task: task}.Batch(0)) }
@@ -316,32 +316,6 @@ func Fence(url string) error {
 	defer db.Close()
 	_, err = db.Exec(`UPDATE processes SET standing = 1`)
 	return err
-}
-
-// GroupOrder returns the order in which a relay stores n submissions that wait in its queue, 0, 1, …
-func GroupOrder(r *Relay, n int) (order []int) {
-	waiting := make([]*pending, n)
-	at := map[*pending]int{}
-	for i := range waiting {
-		waiting[i] = &pending{Submission: &store.Submission{}}
-		at[waiting[i]] = i
-	}
-	for _, p := range waiting[1:] {
-		r.ingress.queue <- p
-	}
-	for _, p := range r.ingress.gather(waiting[0]) {
-		order = append(order, at[p])
-	}
-	return order
-}
-
-// EndQueue ends a relay's queue while a submission is in it that nothing has taken, and returns the verdicts of that
-// one and of one that comes late.
-func EndQueue(r *Relay) (waiting <-chan bool, late bool) {
-	p := &pending{&store.Submission{}, make(chan bool, 1)}
-	r.ingress.hand(p)
-	r.ingress.endQueue()
-	return p.done, r.ingress.hand(p)
 }
 
 // DestroyedBefore has a relay count so many batches of every epoch as destroyed that never came.

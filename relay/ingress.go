@@ -23,20 +23,55 @@ import (
 	"github.com/doona-dp/doona/wire/problem"
 )
 
+// ingressConfig says how much an ingress takes at a time: the fields are as in relay.Config, unless they say otherwise.
+type ingressConfig struct {
+	Proxies       service.Proxies
+	Outgoing      http.RoundTripper // of what is asked of issuers
+	MaxConcurrent int
+	MaxMemory     int64
+	MaxTasks      int // how many tasks there may be at a time, of which those of a stream count as one
+	Group         int
+	KeyInterval   time.Duration // between two attempts to fetch an issuer's keys
+}
+
 // ingress takes clients' reports in: what limits, tokens and replay sets let through is on disk before it is
-// acknowledged.
+// acknowledged. Its handlers are safe for concurrent use.
 type ingress struct {
-	*setup
-	store     reportStore
+	*tasks.Registry
+	store reportStore
+	clock *clock.Guard
+
+	cfg       ingressConfig
 	vault     *store.Vault
 	monitor   *monitor.Monitor
-	clock     *clock.Guard
 	wakeEpoch func() // a batch is full
 
 	admission *admission
 	queue     chan *pending // to the committer
 	ending    sync.RWMutex  // guards ended
 	ended     bool          // nothing further goes into queue
+}
+
+// newIngress returns the ingress of a registry's tasks. wake is called when a batch is full. Who calls it gives it its
+// store and clock.
+func newIngress(r *tasks.Registry, cfg ingressConfig, vault *store.Vault, monitor *monitor.Monitor,
+	wake func()) *ingress {
+	return &ingress{Registry: r, cfg: cfg, vault: vault, monitor: monitor, wakeEpoch: wake,
+		queue:     make(chan *pending, cfg.MaxConcurrent),
+		admission: newAdmission(room{cfg.MaxConcurrent, cfg.MaxMemory}, cfg.MaxTasks)}
+}
+
+// usage says how much of what an ingress may take at a time is taken.
+type usage struct {
+	Queued   int   // reports that wait for their transaction
+	InFlight int   // reports being read, opened or stored
+	Bytes    int64 // of memory, reserved for these
+}
+
+// usage returns what is taken now.
+func (in *ingress) usage() usage {
+	left := in.admission.left()
+	return usage{len(in.queue), in.cfg.MaxConcurrent - left.places, in.cfg.MaxMemory - left.bytes}
 }
 
 // reportStore is what takes reports.
@@ -156,7 +191,7 @@ func (in *ingress) takeReport(w http.ResponseWriter, req *http.Request, e tasks.
 	if req.ContentLength >= 0 {
 		most = req.ContentLength
 	}
-	client, size := service.Network(in.proxies.Client(req)), reportBytes(most)
+	client, size := service.Network(in.cfg.Proxies.Client(req)), reportBytes(most)
 	if name := in.admission.take(e.Hosted, client, size); name != "" {
 		return in.monitor.TurnAway(name)
 	}
@@ -391,7 +426,7 @@ func (in *ingress) commitGroup(ctx context.Context, group []*pending) {
 		in.monitor.StoreWorks()
 	} else {
 		in.monitor.StoreFailed()
-		in.cfg.Log.Error("couldn't store reports", "error", err)
+		in.monitor.Log.Error("couldn't store reports", "error", err)
 	}
 	for _, p := range group {
 		p.done <- err == nil

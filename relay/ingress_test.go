@@ -323,22 +323,6 @@ func TestParallelLimit(t *testing.T) {
 	require.Equal(t, []int{1, 39, 40}, []int{taken, limited, copies})
 }
 
-// TestNobodyWaitsForever: a report that is in the queue as the relay ends is answered, and none comes after it.
-func TestNobodyWaitsForever(t *testing.T) {
-	c := relaytest.New(t, relaytest.Options{Hops: 1})
-	r, err := relay.New(c.Config(t, 0))
-	require.NoError(t, err)
-	defer r.Close()
-	waiting, late := relay.EndQueue(r)
-	require.False(t, late)
-	select {
-	case stored := <-waiting:
-		require.False(t, stored)
-	default:
-		require.Fail(t, "no answer")
-	}
-}
-
 // TestClockSkew: an epoch takes reports from Skew before its start to Skew after its end.
 func TestClockSkew(t *testing.T) {
 	const skew = 5 * time.Minute

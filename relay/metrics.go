@@ -17,13 +17,13 @@ func Metrics() []service.Metric { return monitor.Definitions() }
 func (r *Relay) measure(ctx context.Context) {
 	m := r.monitor
 	m.Set(monitor.Ready, service.Flag(r.isReady(ctx) == nil).Value())
-	left, back := r.ingress.admission.left(), r.store.SetBack()
+	usage, back := r.ingress.usage(), r.store.SetBack()
 	for _, cause := range store.Causes() {
 		m.Set(monitor.SetBack, service.Flag(back != nil && back.Cause == cause).Value(), string(cause))
 	}
-	m.Set(monitor.Queue, float64(len(r.ingress.queue)))
-	m.Set(monitor.InFlight, float64(r.cfg.MaxConcurrent-left.places))
-	m.Set(monitor.Reserved, float64(int64(r.cfg.MaxMemory)-left.bytes))
+	m.Set(monitor.Queue, float64(usage.Queued))
+	m.Set(monitor.InFlight, float64(usage.InFlight))
+	m.Set(monitor.Reserved, float64(usage.Bytes))
 	m.Set(monitor.Connections, float64(r.connections.Count()))
 	m.SetClock(monitor.Prefix, string(r.clock.Read().Doubt), r.clock.Offsets())
 	status, err := r.Status(ctx)

@@ -133,14 +133,18 @@ func (r *Relay) assemble() {
 	r.maker = mixing.NewMaker(r.monitor, r.cfg.Scratch)
 	ends := epochs.Config{Beat: r.beat(), Retention: r.cfg.Retention}
 	r.epochs = epochs.New(r.host, ends, r.vault, r.monitor, r.maker)
-	r.ingress = &ingress{setup: r.setup, vault: r.vault, monitor: r.monitor, wakeEpoch: r.epochs.Wake,
-		queue:     make(chan *pending, r.cfg.MaxConcurrent),
-		admission: newAdmission(room{r.cfg.MaxConcurrent, int64(r.cfg.MaxMemory)}, r.cfg.places())}
+	r.ingress = newIngress(r.Registry, r.ingressConfig(), r.vault, r.monitor, r.epochs.Wake)
 	patience := mixing.Config{PullInterval: r.cfg.PullInterval, GiveUp: r.cfg.GiveUp}
 	r.mixing = mixing.New(r.Registry, patience, r.vault, r.maker, r.epochs)
 	r.handout = &handout{setup: r.setup, monitor: r.monitor, epochs: r.epochs, host: r.host, instance: newInstance()}
 	r.use(r.store, r.clock)
 	r.host.ShowAll()
+}
+
+// ingressConfig returns what the ingress is told.
+func (r *Relay) ingressConfig() ingressConfig {
+	return ingressConfig{Proxies: r.proxies, Outgoing: r.outgoing, MaxConcurrent: r.cfg.MaxConcurrent,
+		MaxMemory: int64(r.cfg.MaxMemory), MaxTasks: r.cfg.places(), Group: r.cfg.Group, KeyInterval: r.cfg.PullInterval}
 }
 
 // use has all stages work with a store and a clock.

@@ -8,21 +8,10 @@ import (
 
 	"github.com/doona-dp/doona/internal/testing/relaytest"
 	"github.com/doona-dp/doona/internal/testing/stattest"
-	"github.com/doona-dp/doona/relay"
 	"github.com/doona-dp/doona/wire/handover"
 	"github.com/doona-dp/doona/wire/onion"
 	"github.com/doona-dp/doona/wire/task"
 )
-
-// TestReportsAreStoredInRandomOrder: those that wait for one transaction go to the store in a uniform
-// order, not in that of their arrival.
-func TestReportsAreStoredInRandomOrder(t *testing.T) {
-	c := relaytest.New(t, relaytest.Options{Hops: 1})
-	r, err := relay.New(c.Config(t, 0))
-	require.NoError(t, err)
-	defer r.Close()
-	stattest.Uniform(t, stattest.Trials, func() []int { return relay.GroupOrder(r, stattest.Things) })
-}
 
 // TestProcessesPermute: so do three `relay serve` processes, over HTTP: the first is sent reports one after
 // the other, the mix and the last relay get batches in order from the relay before, which the test plays.

@@ -4,6 +4,9 @@ import (
 	"fmt"
 	"strconv"
 	"strings"
+
+	"github.com/doona-dp/doona/internal/invalid"
+	"github.com/doona-dp/doona/relay/internal/tasks"
 )
 
 // Size is a number of bytes, written as "512KiB", "256MiB" or "4GiB".
@@ -41,3 +44,19 @@ func (s Size) String() string {
 
 // ceil rounds up to whole MiB.
 func (s Size) ceil() Size { return (s + 1<<20 - 1) &^ (1<<20 - 1) }
+
+// checkMemory demands that every task's largest report finds room while all others that there may be are flooded. The
+// tasks of a stream come one after the other and count as one.
+func (c *Config) checkMemory(all []*tasks.Hosted) error {
+	need := int64(0)
+	for _, s := range all {
+		if s.Hop == 0 {
+			need = max(need, int64(c.places())*mostReportBytes(s))
+		}
+	}
+	if int64(c.MaxMemory) < need {
+		return invalid.Field("max_memory", c.MaxMemory.String(),
+			fmt.Sprintf("at least %s for reports of these tasks", Size(need).ceil()))
+	}
+	return nil
+}

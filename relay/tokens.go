@@ -40,18 +40,18 @@ const fetchTimeout = 20 * time.Second
 // tokenKeyLoop fetches the issuer's keys of the epochs that are open or next, ahead of the reports
 // and once each: what the issuer sees does not depend on who reports.
 func (in *ingress) tokenKeyLoop(ctx context.Context, s *tasks.Hosted) {
-	client := &http.Client{Transport: in.outgoing, Timeout: fetchTimeout,
+	client := &http.Client{Transport: in.cfg.Outgoing, Timeout: fetchTimeout,
 		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}
 	for failed := false; ; {
 		err := in.fetchTokenKeys(ctx, client, s)
 		if err != nil && !failed && ctx.Err() == nil {
-			in.cfg.Log.Error("couldn't get the issuer's key; trying again", "task", s.ShortID(), "error", err)
+			in.monitor.Log.Error("couldn't get the issuer's key; trying again", "task", s.ShortID(), "error", err)
 		}
 		failed = err != nil
 		select {
 		case <-ctx.Done():
 			return
-		case <-time.After(min(tokenKeyPause, in.cfg.PullInterval)):
+		case <-time.After(min(tokenKeyPause, in.cfg.KeyInterval)):
 		}
 	}
 }
