@@ -263,7 +263,7 @@ func HasEpochKey(r *Relay, task task.ID, epoch uint64) bool {
 }
 
 // FreeMemory returns what is left of MaxMemory.
-func FreeMemory(r *Relay) int64 { return int64(r.cfg.MaxMemory) - r.ingress.usage().Bytes }
+func FreeMemory(r *Relay) int64 { return int64(r.cfg.MaxMemory) - r.ingress.Load().Bytes }
 
 // Unencrypted has a relay store the first batch of epoch 0 of a task as it is, until it seals it.
 func Unencrypted(r *Relay, task task.ID) { r.vault.Unencrypted(store.EpochID{Task: task}.Batch(0)) }

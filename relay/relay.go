@@ -34,6 +34,7 @@ import (
 	"github.com/doona-dp/doona/internal/clock"
 	"github.com/doona-dp/doona/internal/service"
 	"github.com/doona-dp/doona/relay/internal/epochs"
+	"github.com/doona-dp/doona/relay/internal/ingress"
 	"github.com/doona-dp/doona/relay/internal/mixing"
 	"github.com/doona-dp/doona/relay/internal/monitor"
 	"github.com/doona-dp/doona/relay/internal/storage"
@@ -71,7 +72,7 @@ type Relay struct {
 	desk    *tasks.Desk
 	maker   *mixing.Maker
 	epochs  *epochs.Lifecycle
-	ingress *ingress
+	ingress *ingress.Ingress
 	mixing  *mixing.Mixer
 	handout *handout
 
@@ -133,7 +134,7 @@ func (r *Relay) assemble() {
 	r.maker = mixing.NewMaker(r.monitor, r.cfg.Scratch)
 	ends := epochs.Config{Beat: r.beat(), Retention: r.cfg.Retention}
 	r.epochs = epochs.New(r.host, ends, r.vault, r.monitor, r.maker)
-	r.ingress = newIngress(r.Registry, r.ingressConfig(), r.vault, r.monitor, r.epochs.Wake)
+	r.ingress = ingress.New(r.Registry, r.ingressConfig(), r.vault, r.monitor, r.epochs.Wake)
 	patience := mixing.Config{PullInterval: r.cfg.PullInterval, GiveUp: r.cfg.GiveUp}
 	r.mixing = mixing.New(r.Registry, patience, r.vault, r.maker, r.epochs)
 	r.handout = &handout{setup: r.setup, monitor: r.monitor, epochs: r.epochs, host: r.host, instance: newInstance()}
@@ -141,10 +142,11 @@ func (r *Relay) assemble() {
 	r.host.ShowAll()
 }
 
-// ingressConfig returns what the ingress is told.
-func (r *Relay) ingressConfig() ingressConfig {
-	return ingressConfig{Proxies: r.proxies, Outgoing: r.outgoing, MaxConcurrent: r.cfg.MaxConcurrent,
-		MaxMemory: int64(r.cfg.MaxMemory), MaxTasks: r.cfg.places(), Group: r.cfg.Group, KeyInterval: r.cfg.PullInterval}
+// Config returns what the ingress is told.
+func (r *Relay) ingressConfig() ingress.Config {
+	return ingress.Config{Proxies: r.proxies, Outgoing: r.outgoing, MaxConcurrent: r.cfg.MaxConcurrent,
+		MaxMemory: int64(r.cfg.MaxMemory), MaxTasks: r.cfg.places(), Group: r.cfg.Group,
+		KeyInterval: r.cfg.PullInterval}
 }
 
 // use has all stages work with a store and a clock.
@@ -153,7 +155,7 @@ func (r *Relay) use(kept storage.Store, now *clock.Guard) {
 	r.host.Store, r.host.Clock = kept, now
 	r.maker.Store = kept
 	r.epochs.Store, r.epochs.Whole, r.epochs.Clock = kept, kept, now
-	r.ingress.store, r.ingress.clock = kept, now
+	r.ingress.Store, r.ingress.Clock = kept, now
 	r.mixing.Store, r.mixing.Confirms, r.mixing.Clock = kept, kept, now
 	r.handout.store, r.handout.clock = kept, now
 }

@@ -41,7 +41,7 @@ func (r *Relay) work(ctx context.Context, working *sync.WaitGroup, s *tasks.Host
 	ctx, stop = context.WithCancel(ctx)
 	r.mixing.Begin(all, ctx, working, s)
 	if s.WithTokens() {
-		working.Go(func() { r.ingress.tokenKeyLoop(ctx, s) })
+		working.Go(func() { r.ingress.TokenKeyLoop(ctx, s) })
 	}
 	return stop
 }
@@ -64,7 +64,7 @@ func (r *Relay) Run(ctx context.Context) error {
 	work, stopWork := context.WithCancel(context.WithoutCancel(ctx))
 	defer stopWork()
 	var working sync.WaitGroup
-	working.Go(func() { r.ingress.commitLoop(work) })
+	working.Go(func() { r.ingress.CommitLoop(work) })
 	working.Go(func() { r.clock.Watch(ctx) })
 	working.Go(func() { r.epochs.Loop(ctx) })
 	working.Go(func() { r.refillLoop(ctx) })

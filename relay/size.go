@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"github.com/doona-dp/doona/internal/invalid"
+	"github.com/doona-dp/doona/relay/internal/ingress"
 	"github.com/doona-dp/doona/relay/internal/tasks"
 )
 
@@ -51,7 +52,7 @@ func (c *Config) checkMemory(all []*tasks.Hosted) error {
 	need := int64(0)
 	for _, s := range all {
 		if s.Hop == 0 {
-			need = max(need, int64(c.places())*mostReportBytes(s))
+			need = max(need, int64(c.places())*ingress.MostReportBytes(s))
 		}
 	}
 	if int64(c.MaxMemory) < need {

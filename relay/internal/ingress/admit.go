@@ -1,4 +1,4 @@
-package relay
+package ingress
 
 import (
 	"net/netip"
@@ -78,8 +78,8 @@ func (a *admission) left() room {
 	return a.free
 }
 
-// mostReportBytes returns the memory that the largest report of a task takes until it is stored.
-func mostReportBytes(s *tasks.Hosted) int64 { return reportBytes(int64(s.Layout.MaxBody())) }
+// MostReportBytes returns the memory that the largest report of a task takes until it is stored.
+func MostReportBytes(s *tasks.Hosted) int64 { return reportBytes(int64(s.Layout.MaxBody())) }
 
 // reportBytes returns the memory that a report with a body of some bytes takes until it is stored:
 // the body, its plaintext and the rows made of them, and what a request costs besides.

@@ -1,4 +1,4 @@
-package relay
+package ingress
 
 import (
 	"net/netip"

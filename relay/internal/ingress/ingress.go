@@ -1,4 +1,9 @@
-package relay
+// Package ingress takes clients' reports in, at the first relay of a task: what limits, tokens and replay sets let
+// through is on disk before it is acknowledged.
+//
+// Package relay routes requests to an [Ingress] and runs its loops. Many reports share a durable transaction, to which
+// they go in a random order. One that is in the queue as the relay ends has an answer, too.
+package ingress
 
 import (
 	"context"
@@ -23,8 +28,8 @@ import (
 	"github.com/doona-dp/doona/wire/problem"
 )
 
-// ingressConfig says how much an ingress takes at a time: the fields are as in relay.Config, unless they say otherwise.
-type ingressConfig struct {
+// Config says how much an ingress takes at a time: the fields are as in relay.Config, unless they say otherwise.
+type Config struct {
 	Proxies       service.Proxies
 	Outgoing      http.RoundTripper // of what is asked of issuers
 	MaxConcurrent int
@@ -34,14 +39,14 @@ type ingressConfig struct {
 	KeyInterval   time.Duration // between two attempts to fetch an issuer's keys
 }
 
-// ingress takes clients' reports in: what limits, tokens and replay sets let through is on disk before it is
+// Ingress takes clients' reports in: what limits, tokens and replay sets let through is on disk before it is
 // acknowledged. Its handlers are safe for concurrent use.
-type ingress struct {
+type Ingress struct {
 	*tasks.Registry
-	store reportStore
-	clock *clock.Guard
+	Store Store
+	Clock *clock.Guard
 
-	cfg       ingressConfig
+	cfg       Config
 	vault     *store.Vault
 	monitor   *monitor.Monitor
 	wakeEpoch func() // a batch is full
@@ -52,40 +57,40 @@ type ingress struct {
 	ended     bool          // nothing further goes into queue
 }
 
-// newIngress returns the ingress of a registry's tasks. wake is called when a batch is full. Who calls it gives it its
+// New returns the ingress of a registry's tasks. wake is called when a batch is full. Who calls it gives it its
 // store and clock.
-func newIngress(r *tasks.Registry, cfg ingressConfig, vault *store.Vault, monitor *monitor.Monitor,
-	wake func()) *ingress {
-	return &ingress{Registry: r, cfg: cfg, vault: vault, monitor: monitor, wakeEpoch: wake,
+func New(r *tasks.Registry, cfg Config, vault *store.Vault, monitor *monitor.Monitor,
+	wake func()) *Ingress {
+	return &Ingress{Registry: r, cfg: cfg, vault: vault, monitor: monitor, wakeEpoch: wake,
 		queue:     make(chan *pending, cfg.MaxConcurrent),
 		admission: newAdmission(room{cfg.MaxConcurrent, cfg.MaxMemory}, cfg.MaxTasks)}
 }
 
-// usage says how much of what an ingress may take at a time is taken.
-type usage struct {
+// Load says how much of what an ingress may take at a time is taken.
+type Load struct {
 	Queued   int   // reports that wait for their transaction
 	InFlight int   // reports being read, opened or stored
 	Bytes    int64 // of memory, reserved for these
 }
 
-// usage returns what is taken now.
-func (in *ingress) usage() usage {
+// Load returns what is taken now.
+func (in *Ingress) Load() Load {
 	left := in.admission.left()
-	return usage{len(in.queue), in.cfg.MaxConcurrent - left.places, in.cfg.MaxMemory - left.bytes}
+	return Load{len(in.queue), in.cfg.MaxConcurrent - left.places, in.cfg.MaxMemory - left.bytes}
 }
 
-// reportStore is what takes reports.
-type reportStore interface {
+// Store is what takes reports.
+type Store interface {
 	Commit(ctx context.Context, group []*store.Submission) (full bool, err error)
 	SetBack() *store.SetBack
 }
 
-// handleReport takes one client's submission: cheap checks first, then room for it, then the one
+// HandleReport takes one client's submission: cheap checks first, then room for it, then the one
 // public-key operation, then the store. 201 means that it is on disk.
 //
 // The origin comes before all that depends on what has happened here, or else any page could ask by its visitors'
 // browsers whether their networks have reported.
-func (in *ingress) handleReport(w http.ResponseWriter, req *http.Request) error {
+func (in *Ingress) HandleReport(w http.ResponseWriter, req *http.Request) error {
 	s, err := in.reportTask(req)
 	if err != nil {
 		service.AllowOrigins(w)
@@ -95,7 +100,7 @@ func (in *ingress) handleReport(w http.ResponseWriter, req *http.Request) error 
 		in.tallyForeign(req, s)
 		return err
 	}
-	if back := in.store.SetBack(); back != nil {
+	if back := in.Store.SetBack(); back != nil {
 		return back
 	}
 	e, err := in.reportEpoch(req, s)
@@ -113,8 +118,8 @@ func (in *ingress) handleReport(w http.ResponseWriter, req *http.Request) error 
 	return nil
 }
 
-// handlePreflight answers a browser that asks whether a page may post a report with a token.
-func (in *ingress) handlePreflight(w http.ResponseWriter, req *http.Request) error {
+// HandlePreflight answers a browser that asks whether a page may post a report with a token.
+func (in *Ingress) HandlePreflight(w http.ResponseWriter, req *http.Request) error {
 	s, err := in.reportTask(req)
 	if err != nil {
 		service.AllowOrigins(w) // so that the page can post, and read why that is refused
@@ -126,7 +131,7 @@ func (in *ingress) handlePreflight(w http.ResponseWriter, req *http.Request) err
 }
 
 // reportTask returns the task that a submission is for.
-func (in *ingress) reportTask(req *http.Request) (*tasks.Hosted, error) {
+func (in *Ingress) reportTask(req *http.Request) (*tasks.Hosted, error) {
 	s, err := service.PathTask(req, in.Hosted().ByID)
 	if err != nil {
 		return nil, err
@@ -139,7 +144,7 @@ func (in *ingress) reportTask(req *http.Request) (*tasks.Hosted, error) {
 
 // tallyForeign counts a report of a foreign page among an epoch's refusals, if the epoch takes reports by the task and
 // the clock: not by its state, which would show in how long the answer takes. Nothing of the origin is kept.
-func (in *ingress) tallyForeign(req *http.Request, s *tasks.Hosted) {
+func (in *Ingress) tallyForeign(req *http.Request, s *tasks.Hosted) {
 	epoch, err := service.PathEpoch(req, s.Task)
 	if err != nil {
 		return
@@ -152,7 +157,7 @@ func (in *ingress) tallyForeign(req *http.Request, s *tasks.Hosted) {
 }
 
 // reportEpoch returns the epoch that a submission is for, if it is open.
-func (in *ingress) reportEpoch(req *http.Request, s *tasks.Hosted) (e tasks.Epoch, err error) {
+func (in *Ingress) reportEpoch(req *http.Request, s *tasks.Hosted) (e tasks.Epoch, err error) {
 	epoch, err := service.PathEpoch(req, s.Task)
 	if err != nil {
 		return e, err
@@ -175,15 +180,15 @@ func (in *ingress) reportEpoch(req *http.Request, s *tasks.Hosted) (e tasks.Epoc
 }
 
 // now returns the time, or the problem that it is not known.
-func (in *ingress) now() (time.Time, error) {
-	read := in.clock.Read()
+func (in *Ingress) now() (time.Time, error) {
+	read := in.Clock.Read()
 	if read.Doubt != "" {
 		return read.Now, service.TryLater(problem.ClockInDoubt, "")
 	}
 	return read.Now, nil
 }
 
-func (in *ingress) takeReport(w http.ResponseWriter, req *http.Request, e tasks.Epoch) error {
+func (in *Ingress) takeReport(w http.ResponseWriter, req *http.Request, e tasks.Epoch) error {
 	most := int64(e.Layout.MaxBody())
 	if err := checkHeader(req, most); err != nil {
 		return err
@@ -261,7 +266,7 @@ func readReport(w http.ResponseWriter, req *http.Request, most int64) ([]byte, e
 const usualReport = 16 << 10
 
 // openReport opens a submission and names its client: by its token, or else by its network.
-func (in *ingress) openReport(e tasks.Epoch, body []byte, network netip.Prefix, tok []byte) (*store.Submission,
+func (in *Ingress) openReport(e tasks.Epoch, body []byte, network netip.Prefix, tok []byte) (*store.Submission,
 	error) {
 	opener, err := e.Opener()
 	if errors.Is(err, keyfile.ErrErased) {
@@ -317,13 +322,13 @@ func unstored() error {
 // enqueue hands a submission to the committer and returns its verdict. The queue has room for
 // every report that may be in flight, so it never blocks long. A client that leaves meanwhile
 // will find its report stored, or not, when it sends it again.
-func (in *ingress) enqueue(sub *store.Submission) error {
+func (in *Ingress) enqueue(sub *store.Submission) error {
 	p := &pending{sub, make(chan bool, 1)}
 	if !in.hand(p) {
 		return in.monitor.TurnAway(problem.Overloaded)
 	}
 	if stored := <-p.done; !stored {
-		if back := in.store.SetBack(); back != nil {
+		if back := in.Store.SetBack(); back != nil {
 			return back
 		}
 		return unstored()
@@ -332,7 +337,7 @@ func (in *ingress) enqueue(sub *store.Submission) error {
 }
 
 // hand puts a submission into the queue, of which each gets a verdict, and says whether there was room.
-func (in *ingress) hand(p *pending) bool {
+func (in *Ingress) hand(p *pending) bool {
 	in.ending.RLock()
 	defer in.ending.RUnlock()
 	if in.ended {
@@ -360,9 +365,9 @@ func answer(sub *store.Submission) error {
 	}
 }
 
-// commitLoop stores submissions in groups: whatever has queued up while the last group reached
+// CommitLoop stores submissions in groups: whatever has queued up while the last group reached
 // the disk shares the next durable transaction. It ends with ctx, after the servers.
-func (in *ingress) commitLoop(ctx context.Context) {
+func (in *Ingress) CommitLoop(ctx context.Context) {
 	defer in.endQueue()
 	for {
 		select {
@@ -375,7 +380,7 @@ func (in *ingress) commitLoop(ctx context.Context) {
 }
 
 // endQueue refuses what is in the queue, and all that comes.
-func (in *ingress) endQueue() {
+func (in *Ingress) endQueue() {
 	in.ending.Lock()
 	defer in.ending.Unlock()
 	in.ended = true
@@ -395,7 +400,7 @@ func (in *ingress) endQueue() {
 // Reports that have come and wait for a processor join the group, for as long as more of them get there. Else, on one
 // processor, a group is often of the one report that was opened since the last: a transaction costs several times what
 // a report does, and while the committer is busy with one after the other the others never get there.
-func (in *ingress) gather(first *pending) []*pending {
+func (in *Ingress) gather(first *pending) []*pending {
 	for waiting := -1; waiting < len(in.queue) && len(in.queue) < in.cfg.Group; {
 		waiting = len(in.queue)
 		runtime.Gosched()
@@ -414,13 +419,13 @@ func (in *ingress) gather(first *pending) []*pending {
 	return group
 }
 
-func (in *ingress) commitGroup(ctx context.Context, group []*pending) {
+func (in *Ingress) commitGroup(ctx context.Context, group []*pending) {
 	subs := make([]*store.Submission, len(group))
 	for i, p := range group {
 		subs[i] = p.Submission
 	}
 	begun := time.Now()
-	full, err := in.store.Commit(ctx, subs)
+	full, err := in.Store.Commit(ctx, subs)
 	in.monitor.Since(monitor.Commit, begun)
 	if err == nil {
 		in.monitor.StoreWorks()

@@ -1,4 +1,4 @@
-package relay
+package ingress
 
 import (
 	"context"
@@ -14,7 +14,7 @@ import (
 
 // checkToken returns the token that a report carries. It costs no more than comparing bytes, until a
 // token of the right epoch and key has its signature checked.
-func (in *ingress) checkToken(w http.ResponseWriter, req *http.Request, e tasks.Epoch) ([]byte, error) {
+func (in *Ingress) checkToken(w http.ResponseWriter, req *http.Request, e tasks.Epoch) ([]byte, error) {
 	at := e.TokenKey()
 	if at == nil {
 		return nil, service.TryLater(problem.Overloaded, "the issuer's key is not here yet")
@@ -37,9 +37,9 @@ const tokenKeyPause = 5 * time.Second
 // fetchTimeout bounds one attempt.
 const fetchTimeout = 20 * time.Second
 
-// tokenKeyLoop fetches the issuer's keys of the epochs that are open or next, ahead of the reports
+// TokenKeyLoop fetches the issuer's keys of the epochs that are open or next, ahead of the reports
 // and once each: what the issuer sees does not depend on who reports.
-func (in *ingress) tokenKeyLoop(ctx context.Context, s *tasks.Hosted) {
+func (in *Ingress) TokenKeyLoop(ctx context.Context, s *tasks.Hosted) {
 	client := &http.Client{Transport: in.cfg.Outgoing, Timeout: fetchTimeout,
 		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}
 	for failed := false; ; {
@@ -57,9 +57,9 @@ func (in *ingress) tokenKeyLoop(ctx context.Context, s *tasks.Hosted) {
 }
 
 // fetchTokenKeys fetches the keys that are missing.
-func (in *ingress) fetchTokenKeys(ctx context.Context, client *http.Client, s *tasks.Hosted) error {
+func (in *Ingress) fetchTokenKeys(ctx context.Context, client *http.Client, s *tasks.Hosted) error {
 	var errs []error
-	now := in.clock.Read().Now
+	now := in.Clock.Read().Now
 	for e := range s.EachEpoch() {
 		start, end := e.Window()
 		next := start.Add(-time.Duration(s.Epochs.Length) * time.Second)
