@@ -16,7 +16,7 @@ import (
 	"github.com/doona-dp/doona/randomizer"
 	"github.com/doona-dp/doona/relay/internal/storage"
 	"github.com/doona-dp/doona/relay/internal/store"
-	"github.com/doona-dp/doona/wire/problem"
+	"github.com/doona-dp/doona/relay/internal/tasks"
 	"github.com/doona-dp/doona/wire/task"
 )
 
@@ -82,11 +82,9 @@ func kept(of any) (n int) {
 
 // Poison has a relay keep what one without bounds kept of a pull for an epoch of its first task, whatever its number.
 func Poison(r *Relay, epoch, seq uint64) error {
-	err := r.handout.foundRolledBack(context.Background(), r.Hosted().Order[0].Epoch(epoch).Ref(seq))
-	if errors.Is(err, problem.New(problem.SetBack, "")) {
-		return nil
-	}
-	return err
+	b := r.Hosted().Order[0].Epoch(epoch).Ref(seq)
+	b.SetRolledBack()
+	return r.epochs.Note(context.Background(), b, tasks.FindRolledBack)
 }
 
 // MadeBetween has a relay that is not running find a batch's manifest only when it looks for the second time: as where
@@ -135,18 +133,18 @@ func (h *holding) SealWithheld(ctx context.Context, b store.BatchID, build store
 	return h.Store.SealWithheld(ctx, b, build)
 }
 
-// FillHandouts takes all places for batches of a relay's first task on their way out, until free is
-// called.
+// FillHandouts has a relay as full as it may be of batches on their way out, one of its first task among them, until
+// free is called.
 func FillHandouts(r *Relay) (free func()) {
-	n := 0
-	for r.handout.handouts.take(r.Hosted().Order[0]) {
-		n++
+	mu := hidden(r.handout, "handouts", "mu").Addr().Interface().(*sync.Mutex)
+	set := func(bytes int64, batches map[*tasks.Hosted]int) {
+		mu.Lock()
+		defer mu.Unlock()
+		hidden(r.handout, "handouts", "bytes").SetInt(bytes)
+		hidden(r.handout, "handouts", "tasks").Set(reflect.ValueOf(batches))
 	}
-	return func() {
-		for range n {
-			r.handout.handouts.leave(r.Hosted().Order[0])
-		}
-	}
+	set(64<<20, map[*tasks.Hosted]int{r.Hosted().Order[0]: 1})
+	return func() { set(0, nil) }
 }
 
 // FailSeals lets no batch of a task be sealed, as if the store failed. Call it before Run.

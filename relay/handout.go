@@ -12,7 +12,6 @@ import (
 
 	"github.com/doona-dp/doona/internal/clock"
 	"github.com/doona-dp/doona/internal/service"
-	"github.com/doona-dp/doona/relay/internal/epochs"
 	"github.com/doona-dp/doona/relay/internal/monitor"
 	"github.com/doona-dp/doona/relay/internal/store"
 	"github.com/doona-dp/doona/relay/internal/tasks"
@@ -23,16 +22,39 @@ import (
 	"github.com/doona-dp/doona/wire/signing"
 )
 
-// handout answers the next hop: batches, ends of epochs, confirmations and news.
+// handout answers the next hop: batches, ends of epochs, confirmations and news. Its handlers are safe for concurrent
+// use.
 type handout struct {
-	*setup
-	store    handoutStore
-	monitor  *monitor.Monitor
-	clock    *clock.Guard
-	epochs   *epochs.Lifecycle
+	*tasks.Registry
+	store handoutStore
+	clock *clock.Guard
+
 	host     *tasks.Host // knows which requests have come before
-	instance [16]byte    // names this process in its news
+	monitor  *monitor.Monitor
+	epochs   settler
+	retry    time.Duration // after which to ask again for what is not sealed
+	instance [16]byte      // names this process in its news
 	handouts handouts
+}
+
+// settler is the stage of the epochs.
+type settler interface {
+	// Note keeps a finding about a batch.
+	Note(ctx context.Context, b tasks.BatchRef, why store.Reason, details ...any) error
+
+	// Settle destroys the keys of what is confirmed.
+	Settle(ctx context.Context) error
+
+	// ScrubSoon has what was deleted scrubbed.
+	ScrubSoon()
+}
+
+// newHandout returns the handout of a host's batches. A next hop may ask again for what is not sealed after a while. Who
+// calls it gives it its store and clock.
+func newHandout(host *tasks.Host, monitor *monitor.Monitor, epochs settler, retry time.Duration) *handout {
+	h := &handout{Registry: host.Registry, host: host, monitor: monitor, epochs: epochs, retry: retry}
+	rand.Read(h.instance[:])
+	return h
 }
 
 // handoutStore is what has sealed batches.
@@ -43,12 +65,6 @@ type handoutStore interface {
 	Confirm(ctx context.Context, b store.BatchID) error
 	End(ctx context.Context, id store.EpochID) ([]byte, error)
 	SetBack() *store.SetBack
-}
-
-// newInstance returns a name for a process.
-func newInstance() (name [16]byte) {
-	rand.Read(name[:])
-	return name
 }
 
 // batchOf returns what a pull or confirmation is about.
@@ -155,7 +171,7 @@ func (out *handout) sealed(req *http.Request, b tasks.BatchRef) (*store.Sealed, 
 	}
 	found, err := out.store.Batch(req.Context(), b.BatchID())
 	if errors.Is(err, store.ErrUncut) {
-		return nil, problem.New(problem.NotSealed, "").Retry(out.cfg.PullInterval)
+		return nil, problem.New(problem.NotSealed, "").Retry(out.retry)
 	}
 	if !errors.Is(err, store.ErrNoBatch) {
 		return found, err
@@ -166,7 +182,7 @@ func (out *handout) sealed(req *http.Request, b tasks.BatchRef) (*store.Sealed, 
 	if err := out.checkBegun(req.Context(), b); err != nil {
 		return nil, err
 	}
-	return nil, problem.New(problem.NotSealed, "").Retry(out.cfg.PullInterval)
+	return nil, problem.New(problem.NotSealed, "").Retry(out.retry)
 }
 
 // handleEnd answers the next hop with the signed end of an epoch that has no further batch here.
@@ -186,7 +202,7 @@ func (out *handout) handleEnd(w http.ResponseWriter, req *http.Request) error {
 		return err
 	}
 	if end == nil {
-		return problem.New(problem.NotSealed, "").Retry(out.cfg.PullInterval)
+		return problem.New(problem.NotSealed, "").Retry(out.retry)
 	}
 	w.Header().Set("Cache-Control", "no-store")
 	return service.Write(w, codec.MediaType, end)

@@ -137,12 +137,12 @@ func (r *Relay) assemble() {
 	r.ingress = ingress.New(r.Registry, r.ingressConfig(), r.vault, r.monitor, r.epochs.Wake)
 	patience := mixing.Config{PullInterval: r.cfg.PullInterval, GiveUp: r.cfg.GiveUp}
 	r.mixing = mixing.New(r.Registry, patience, r.vault, r.maker, r.epochs)
-	r.handout = &handout{setup: r.setup, monitor: r.monitor, epochs: r.epochs, host: r.host, instance: newInstance()}
+	r.handout = newHandout(r.host, r.monitor, r.epochs, r.cfg.PullInterval)
 	r.use(r.store, r.clock)
 	r.host.ShowAll()
 }
 
-// Config returns what the ingress is told.
+// ingressConfig returns what the ingress is told.
 func (r *Relay) ingressConfig() ingress.Config {
 	return ingress.Config{Proxies: r.proxies, Outgoing: r.outgoing, MaxConcurrent: r.cfg.MaxConcurrent,
 		MaxMemory: int64(r.cfg.MaxMemory), MaxTasks: r.cfg.places(), Group: r.cfg.Group,
@@ -279,7 +279,7 @@ func load(cfg Config) (*setup, error) {
 	return s, err
 }
 
-// Config returns what the registry of tasks is told.
+// tasksConfig returns what the registry of tasks is told.
 func (s *setup) tasksConfig() tasks.Config {
 	c := tasks.Config{Signers: s.signers, Outgoing: s.outgoing, Skew: s.cfg.Skew, PullInterval: s.cfg.PullInterval,
 		Retention: s.cfg.Retention, Clock: s.cfg.Clock, Log: s.cfg.Log, Fits: s.cfg.checkMemory}
