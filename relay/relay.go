@@ -34,6 +34,7 @@ import (
 	"github.com/doona-dp/doona/internal/clock"
 	"github.com/doona-dp/doona/internal/service"
 	"github.com/doona-dp/doona/relay/internal/epochs"
+	"github.com/doona-dp/doona/relay/internal/handout"
 	"github.com/doona-dp/doona/relay/internal/ingress"
 	"github.com/doona-dp/doona/relay/internal/mixing"
 	"github.com/doona-dp/doona/relay/internal/monitor"
@@ -74,7 +75,7 @@ type Relay struct {
 	epochs  *epochs.Lifecycle
 	ingress *ingress.Ingress
 	mixing  *mixing.Mixer
-	handout *handout
+	handout *handout.Server
 
 	connections *service.Connections // to the public address
 	ready       atomic.Bool
@@ -137,7 +138,7 @@ func (r *Relay) assemble() {
 	r.ingress = ingress.New(r.Registry, r.ingressConfig(), r.vault, r.monitor, r.epochs.Wake)
 	patience := mixing.Config{PullInterval: r.cfg.PullInterval, GiveUp: r.cfg.GiveUp}
 	r.mixing = mixing.New(r.Registry, patience, r.vault, r.maker, r.epochs)
-	r.handout = newHandout(r.host, r.monitor, r.epochs, r.cfg.PullInterval)
+	r.handout = handout.New(r.host, r.monitor, r.epochs, r.cfg.PullInterval)
 	r.use(r.store, r.clock)
 	r.host.ShowAll()
 }
@@ -157,7 +158,7 @@ func (r *Relay) use(kept storage.Store, now *clock.Guard) {
 	r.epochs.Store, r.epochs.Whole, r.epochs.Clock = kept, kept, now
 	r.ingress.Store, r.ingress.Clock = kept, now
 	r.mixing.Store, r.mixing.Confirms, r.mixing.Clock = kept, kept, now
-	r.handout.store, r.handout.clock = kept, now
+	r.handout.Store, r.handout.Clock = kept, now
 }
 
 // join ties the tasks' keys to the store, and holds the store against the marks in the key files. A relay

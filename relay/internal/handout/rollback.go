@@ -1,4 +1,4 @@
-package relay
+package handout
 
 import (
 	"context"
@@ -19,15 +19,15 @@ import (
 
 // checkBegun is RolledBackProblem in an epoch of which the next hop knows more than the store, as its pull of a
 // number tells. An epoch that has not begun here has nothing to be behind.
-func (out *handout) checkBegun(ctx context.Context, b tasks.BatchRef) error {
+func (out *Server) checkBegun(ctx context.Context, b tasks.BatchRef) error {
 	if err := b.CheckServable(); err != nil {
 		return err
 	}
 	start, _ := b.Window()
-	if out.clock.Read().Latest.Before(start) {
+	if out.Clock.Read().Latest.Before(start) {
 		return nil
 	}
-	sealed, err := out.store.SealedBelow(ctx, b.BatchID())
+	sealed, err := out.Store.SealedBelow(ctx, b.BatchID())
 	if err != nil || sealed {
 		return err
 	}
@@ -36,7 +36,7 @@ func (out *handout) checkBegun(ctx context.Context, b tasks.BatchRef) error {
 
 // checkHistory is RolledBackProblem in an epoch that is behind, or where the next hop has had another batch of a number
 // before this one, or one that is not made yet.
-func (out *handout) checkHistory(ctx context.Context, b tasks.BatchRef, before handover.Before) error {
+func (out *Server) checkHistory(ctx context.Context, b tasks.BatchRef, before handover.Before) error {
 	if err := b.CheckServable(); err != nil {
 		return err
 	}
@@ -44,7 +44,7 @@ func (out *handout) checkHistory(ctx context.Context, b tasks.BatchRef, before h
 		return nil
 	}
 	had, err := b.Made.Below(b.Number, b.Seq, func(seq uint64) ([]byte, error) {
-		manifest, _, err := out.store.Manifest(ctx, b.ID().Batch(seq))
+		manifest, _, err := out.Store.Manifest(ctx, b.ID().Batch(seq))
 		return manifest, err
 	})
 	if errors.Is(err, store.ErrNoBatch) {
@@ -56,7 +56,7 @@ func (out *handout) checkHistory(ctx context.Context, b tasks.BatchRef, before h
 	return out.foundRolledBack(ctx, b)
 }
 
-func (out *handout) foundRolledBack(ctx context.Context, b tasks.BatchRef) error {
+func (out *Server) foundRolledBack(ctx context.Context, b tasks.BatchRef) error {
 	b.SetRolledBack()
 	return errors.Join(tasks.RolledBackProblem(), out.epochs.Note(ctx, b, tasks.FindRolledBack))
 }

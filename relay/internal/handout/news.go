@@ -1,4 +1,4 @@
-package relay
+package handout
 
 import (
 	"net/http"
@@ -14,8 +14,8 @@ import (
 	"github.com/doona-dp/doona/wire/task"
 )
 
-// handleNews tells a next hop which epochs of the tasks that both serve go on, and how many batches of each there are.
-func (out *handout) handleNews(w http.ResponseWriter, req *http.Request) error {
+// HandleNews tells a next hop which epochs of the tasks that both serve go on, and how many batches of each there are.
+func (out *Server) HandleNews(w http.ResponseWriter, req *http.Request) error {
 	own, err := service.PathKey[task.SignKey](req, "relay")
 	if err != nil {
 		return err
@@ -34,7 +34,7 @@ func (out *handout) handleNews(w http.ResponseWriter, req *http.Request) error {
 	if err := out.host.Fresh(req.Context(), hop, nonce); err != nil {
 		return err
 	}
-	if back := out.store.SetBack(); back != nil {
+	if back := out.Store.SetBack(); back != nil {
 		return back
 	}
 	raw, err := codec.Marshal(out.newsOf(shared))
@@ -54,9 +54,9 @@ func (out *handout) handleNews(w http.ResponseWriter, req *http.Request) error {
 }
 
 // newsOf returns the news of some tasks.
-func (out *handout) newsOf(hosted []*tasks.Hosted) *handover.News {
+func (out *Server) newsOf(hosted []*tasks.Hosted) *handover.News {
 	news := &handover.News{Instance: out.instance[:], Epochs: []handover.Waiting{}}
-	latest := out.clock.Read().Latest
+	latest := out.Clock.Read().Latest
 	for _, s := range hosted {
 		for e := range s.EachEpoch() {
 			start, _ := e.Window()

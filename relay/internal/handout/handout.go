@@ -1,4 +1,9 @@
-package relay
+// Package handout gives this relay's batches to the next hop, and what it asks besides: a [Server] answers pulls, takes
+// confirmations, and tells which epochs go on and when one has ended.
+//
+// Package relay routes requests to it. Every request is signed by the next hop and answered once. By what the next hop
+// has had the server finds that everything here was set back together; it hands out nothing more of that epoch then.
+package handout
 
 import (
 	"context"
@@ -22,23 +27,22 @@ import (
 	"github.com/doona-dp/doona/wire/signing"
 )
 
-// handout answers the next hop: batches, ends of epochs, confirmations and news. Its handlers are safe for concurrent
-// use.
-type handout struct {
+// Server answers the next hop: batches, ends of epochs, confirmations and news. It is safe for concurrent use.
+type Server struct {
 	*tasks.Registry
-	store handoutStore
-	clock *clock.Guard
+	Store Store
+	Clock *clock.Guard
 
 	host     *tasks.Host // knows which requests have come before
 	monitor  *monitor.Monitor
-	epochs   settler
+	epochs   Epochs
 	retry    time.Duration // after which to ask again for what is not sealed
 	instance [16]byte      // names this process in its news
 	handouts handouts
 }
 
-// settler is the stage of the epochs.
-type settler interface {
+// Epochs is the stage of the epochs.
+type Epochs interface {
 	// Note keeps a finding about a batch.
 	Note(ctx context.Context, b tasks.BatchRef, why store.Reason, details ...any) error
 
@@ -49,16 +53,16 @@ type settler interface {
 	ScrubSoon()
 }
 
-// newHandout returns the handout of a host's batches. A next hop may ask again for what is not sealed after a while. Who
-// calls it gives it its store and clock.
-func newHandout(host *tasks.Host, monitor *monitor.Monitor, epochs settler, retry time.Duration) *handout {
-	h := &handout{Registry: host.Registry, host: host, monitor: monitor, epochs: epochs, retry: retry}
+// New returns the server of a host's batches. A next hop is told to ask again, after a while, for what is not sealed.
+// Who calls it gives it its store and clock.
+func New(host *tasks.Host, monitor *monitor.Monitor, epochs Epochs, retry time.Duration) *Server {
+	h := &Server{Registry: host.Registry, host: host, monitor: monitor, epochs: epochs, retry: retry}
 	rand.Read(h.instance[:])
 	return h
 }
 
-// handoutStore is what has sealed batches.
-type handoutStore interface {
+// Store is what has sealed batches.
+type Store interface {
 	Batch(ctx context.Context, b store.BatchID) (*store.Sealed, error)
 	Manifest(ctx context.Context, b store.BatchID) (manifest []byte, confirmed bool, err error)
 	SealedBelow(ctx context.Context, b store.BatchID) (bool, error)
@@ -68,7 +72,7 @@ type handoutStore interface {
 }
 
 // batchOf returns what a pull or confirmation is about.
-func (out *handout) batchOf(req *http.Request) (b tasks.BatchRef, err error) {
+func (out *Server) batchOf(req *http.Request) (b tasks.BatchRef, err error) {
 	e, err := out.epochOf(req)
 	if err != nil {
 		return b, err
@@ -78,7 +82,7 @@ func (out *handout) batchOf(req *http.Request) (b tasks.BatchRef, err error) {
 }
 
 // epochOf returns what a question for the end of an epoch is about.
-func (out *handout) epochOf(req *http.Request) (e tasks.Epoch, err error) {
+func (out *Server) epochOf(req *http.Request) (e tasks.Epoch, err error) {
 	s, err := service.PathTask(req, out.Hosted().ByID)
 	if err != nil {
 		return e, err
@@ -88,7 +92,7 @@ func (out *handout) epochOf(req *http.Request) (e tasks.Epoch, err error) {
 }
 
 // signed checks that the next hop signed a request, and that the request has not come before.
-func (out *handout) signed(req *http.Request, s *tasks.Hosted, purpose signing.Purpose, body []byte) error {
+func (out *Server) signed(req *http.Request, s *tasks.Hosted, purpose signing.Purpose, body []byte) error {
 	next := s.Party(s.Hop + 1).SignKey
 	nonce, ok := handover.Verify(next, purpose, body, req.Header.Get(handover.Header))
 	if !ok {
@@ -114,7 +118,8 @@ func rangeStart(s *tasks.Hosted, req *http.Request) (uint64, error) {
 	return from, nil
 }
 
-func (out *handout) handlePull(w http.ResponseWriter, req *http.Request) error {
+// HandlePull answers the next hop with a sealed batch, when the hashes of what it has had before agree with the store.
+func (out *Server) HandlePull(w http.ResponseWriter, req *http.Request) error {
 	ref, err := out.batchOf(req)
 	if err != nil {
 		return err
@@ -134,7 +139,7 @@ func (out *handout) handlePull(w http.ResponseWriter, req *http.Request) error {
 	out.monitor.AskedNow(ref.ShortID())
 	if !ref.Approved() { // see SetClockPeers
 		start, _ := ref.Window()
-		out.clock.Told(start.Add(-service.MaxSkew)) // it has begun there
+		out.Clock.Told(start.Add(-service.MaxSkew)) // it has begun there
 	}
 	if err := out.checkHistory(req.Context(), ref, before); err != nil {
 		return err
@@ -163,13 +168,13 @@ func (out *handout) handlePull(w http.ResponseWriter, req *http.Request) error {
 }
 
 // sealed returns a sealed batch, or the problem that says whether it may come yet.
-func (out *handout) sealed(req *http.Request, b tasks.BatchRef) (*store.Sealed, error) {
+func (out *Server) sealed(req *http.Request, b tasks.BatchRef) (*store.Sealed, error) {
 	// before looking, lest one comes in between
 	over := b.State() >= store.StateComplete
 	if b.State() == store.StateEnded {
 		return nil, tasks.EndedProblem()
 	}
-	found, err := out.store.Batch(req.Context(), b.BatchID())
+	found, err := out.Store.Batch(req.Context(), b.BatchID())
 	if errors.Is(err, store.ErrUncut) {
 		return nil, problem.New(problem.NotSealed, "").Retry(out.retry)
 	}
@@ -185,8 +190,8 @@ func (out *handout) sealed(req *http.Request, b tasks.BatchRef) (*store.Sealed, 
 	return nil, problem.New(problem.NotSealed, "").Retry(out.retry)
 }
 
-// handleEnd answers the next hop with the signed end of an epoch that has no further batch here.
-func (out *handout) handleEnd(w http.ResponseWriter, req *http.Request) error {
+// HandleEnd answers the next hop with the signed end of an epoch that has no further batch here.
+func (out *Server) HandleEnd(w http.ResponseWriter, req *http.Request) error {
 	e, err := out.epochOf(req)
 	if err != nil {
 		return err
@@ -197,7 +202,7 @@ func (out *handout) handleEnd(w http.ResponseWriter, req *http.Request) error {
 	if err := out.goesOn(e); err != nil {
 		return err
 	}
-	end, err := out.store.End(req.Context(), e.ID())
+	end, err := out.Store.End(req.Context(), e.ID())
 	if err != nil {
 		return err
 	}
@@ -210,19 +215,20 @@ func (out *handout) handleEnd(w http.ResponseWriter, req *http.Request) error {
 
 // goesOn is the problem of an epoch of which nothing is handed out or forgotten any more: something was set
 // back, or the operator has ended it.
-func (out *handout) goesOn(e tasks.Epoch) error {
-	if back := out.store.SetBack(); back != nil {
+func (out *Server) goesOn(e tasks.Epoch) error {
+	if back := out.Store.SetBack(); back != nil {
 		return back
 	}
 	return e.CheckServable()
 }
 
-func (out *handout) handleConfirm(w http.ResponseWriter, req *http.Request) error {
+// HandleConfirm takes note that a batch is safe at the next hop, and destroys it here: 204 says that this is durable.
+func (out *Server) HandleConfirm(w http.ResponseWriter, req *http.Request) error {
 	b, err := out.batchOf(req)
 	if err != nil {
 		return err
 	}
-	manifest, confirmed, err := out.store.Manifest(req.Context(), b.BatchID())
+	manifest, confirmed, err := out.Store.Manifest(req.Context(), b.BatchID())
 	missing := errors.Is(err, store.ErrNoBatch)
 	if err != nil && !missing {
 		return err
@@ -240,7 +246,7 @@ func (out *handout) handleConfirm(w http.ResponseWriter, req *http.Request) erro
 		return problem.New(problem.Unauthorized, "")
 	}
 	if !confirmed {
-		if err := out.store.Confirm(req.Context(), b.BatchID()); err != nil {
+		if err := out.Store.Confirm(req.Context(), b.BatchID()); err != nil {
 			return err
 		}
 		out.monitor.Logged(req.Context(), "couldn't destroy keys", out.epochs.Settle(req.Context()))
