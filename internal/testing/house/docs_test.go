@@ -225,7 +225,7 @@ var denseDocuments = []string{
 	"docs/SPEC.md", "docs/audit.md", "docs/benchmarks.md", "docs/costs.md", "docs/errata.md",
 	"docs/proofs/loss-laws.md",
 	"docs/proofs/vectormean.md",
-	"docs/proofs/vectors.md", "docs/reproduction.md", "docs/simulations.md",
+	"docs/reproduction.md", "docs/simulations.md",
 }
 
 // prose returns the paragraphs and list items of a Markdown text, without code, tables and addresses of links.
