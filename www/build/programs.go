@@ -87,10 +87,11 @@ func packPrograms(ctx context.Context, out string, wanted []string) error {
 	return nil
 }
 
-// buildProgram builds cmd/doona for a platform, with the flags of GOFLAGS: those of a release say -trimpath.
+// buildProgram builds cmd/doona for a platform, with the flags of GOFLAGS: those of a release say -trimpath. It runs
+// relays for a developer, on SQLite.
 func buildProgram(ctx context.Context, platform, file string) error {
 	goos, goarch, _ := strings.Cut(platform, "/")
-	cmd := exec.CommandContext(ctx, "go", "build", "-ldflags=-s -w", "-o", file, "./cmd/doona")
+	cmd := exec.CommandContext(ctx, "go", "build", "-tags=nopostgres", "-ldflags=-s -w", "-o", file, "./cmd/doona")
 	cmd.Env = append(os.Environ(), "GOOS="+goos, "GOARCH="+goarch)
 	if out, err := cmd.CombinedOutput(); err != nil {
 		return fmt.Errorf("couldn't build the program for %s: %w\n%s", platform, err, out)

@@ -1,3 +1,5 @@
+//go:build !nopostgres
+
 package store
 
 import (
@@ -5,18 +7,12 @@ import (
 	"database/sql"
 	"errors"
 	"fmt"
-	"strings"
 	"time"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/stdlib"
 )
-
-// isPostgres says whether a store's description is a PostgreSQL URL.
-func isPostgres(description string) bool {
-	return strings.HasPrefix(description, "postgres://") || strings.HasPrefix(description, "postgresql://")
-}
 
 // postgres is the [engine] of a PostgreSQL database, version 15 or newer, that several relay
 // processes of one operator may share.

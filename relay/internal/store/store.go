@@ -212,6 +212,11 @@ func Check(description string) error {
 	return invalid.Field("store", start, "sqlite:PATH or postgres://…")
 }
 
+// isPostgres says whether a store's description is a PostgreSQL URL.
+func isPostgres(description string) bool {
+	return strings.HasPrefix(description, "postgres://") || strings.HasPrefix(description, "postgresql://")
+}
+
 // Open opens the store of a description that passes [Check], and creates it where there is none, for a process that
 // serves from it. The store and the vault use its reserve from then on.
 func Open(description string, v *Vault, p Process) (s *Store, err error) {

@@ -1,0 +1,15 @@
+//go:build nopostgres
+
+package store
+
+import "errors"
+
+// A program built with the tag nopostgres, as the one that npm ships, is a megabyte smaller and knows SQLite alone.
+
+var errNoPostgres = errors.New("this program has no PostgreSQL: use sqlite:PATH, or a relay of a release")
+
+func openPostgres(string, *Vault) (*Store, error) { return nil, errNoPostgres }
+
+func readPostgres(string) (*Store, error) { return nil, errNoPostgres }
+
+func isPostgresError(error) bool { return false }
