@@ -242,12 +242,18 @@ func TestOptionsThatCannotBe(t *testing.T) {
 	require.ErrorContains(t, err, "at most 1 in a lane", "relays hold malicious clients to the slots")
 }
 
-// slow is a mechanism without the optional interfaces.
+// slow is a mechanism that can do nothing beyond what it must.
 type slow struct{ protocols.Mechanism }
+
+func (slow) Capabilities() (none protocols.Capabilities) { return none }
 
 // greedy is one whose malicious clients send more than they may.
 type greedy struct{ protocols.Mechanism }
 
-func (greedy) Attack(*randomizer.Source, string, int, []float64) (protocols.Messages, error) {
-	return protocols.Messages{{{0}, {0}}}, nil
+func (greedy) Capabilities() protocols.Capabilities {
+	return protocols.Capabilities{
+		Attack: func(*randomizer.Source, string, int, []float64) (protocols.Messages, error) {
+			return protocols.Messages{{{0}, {0}}}, nil
+		},
+	}
 }
