@@ -14,7 +14,6 @@ import (
 
 	"github.com/doona-dp/doona/internal/service"
 	"github.com/doona-dp/doona/randomizer"
-	"github.com/doona-dp/doona/relay/internal/storage"
 	"github.com/doona-dp/doona/relay/internal/store"
 	"github.com/doona-dp/doona/relay/internal/tasks"
 	"github.com/doona-dp/doona/wire/task"
@@ -31,7 +30,7 @@ func ClientNetwork(r *http.Request, header string, trusted ...string) (netip.Pre
 // LimitPages lets a relay's store grow to n pages, or not at all where it has as many, like a disk
 // that is full then; 0 lifts the limit.
 func LimitPages(r *Relay, n int) error {
-	return r.store.UpkeepStore.(*store.Store).LimitPages(n)
+	return r.store.LimitPages(n)
 }
 
 // DrawFrom has a relay draw the dummies of its first task so. Call it before Run.
@@ -90,12 +89,13 @@ func Poison(r *Relay, epoch, seq uint64) error {
 // MadeBetween has a relay that is not running find a batch's manifest only when it looks for the second time: as where
 // the batch is made while a request is answered.
 func MadeBetween(r *Relay) {
-	r.store.BatchStore = &madeBetween{Store: r.store}
-	r.use(r.store, r.clock)
+	made := &madeBetween{Store: r.store}
+	r.stores.Mixes, r.stores.Epochs, r.stores.Handout = made, made, made
+	r.use(r.stores, r.clock)
 }
 
 type madeBetween struct {
-	storage.Store
+	*store.Store
 	looked sync.Map // epochs and numbers
 }
 
@@ -108,12 +108,12 @@ func (m *madeBetween) Manifest(ctx context.Context, b store.BatchID) ([]byte, bo
 
 // HoldSealing has a relay that is not running never come to the end of sealing a batch of these epochs.
 func HoldSealing(r *Relay, held func(epoch uint64) bool) {
-	r.store.BatchStore = &holding{r.store, held}
-	r.use(r.store, r.clock)
+	r.stores.Seals = &holding{r.store, held}
+	r.use(r.stores, r.clock)
 }
 
 type holding struct {
-	storage.Store
+	*store.Store
 	held func(epoch uint64) bool
 }
 
@@ -149,12 +149,12 @@ func FillHandouts(r *Relay) (free func()) {
 
 // FailSeals lets no batch of a task be sealed, as if the store failed. Call it before Run.
 func FailSeals(r *Relay, task task.ID) {
-	r.store.BatchStore = failingSeals{r.store, task}
-	r.use(r.store, r.clock)
+	r.stores.Seals = failingSeals{r.store, task}
+	r.use(r.stores, r.clock)
 }
 
 type failingSeals struct {
-	storage.Store
+	*store.Store
 	task task.ID
 }
 
@@ -176,12 +176,12 @@ func (f failingSeals) SealWithheld(ctx context.Context, b store.BatchID, build s
 // Call it before Run.
 func SealSlowly(r *Relay) {
 	slow := &slowSeals{Store: r.store, looks: make(chan struct{})}
-	r.store.BatchStore, r.store.GuardStore = slow, slow
-	r.use(r.store, r.clock)
+	r.stores.Seals, r.stores.Whole = slow, slow
+	r.use(r.stores, r.clock)
 }
 
 type slowSeals struct {
-	storage.Store
+	*store.Store
 	looks chan struct{}
 }
 
@@ -219,12 +219,12 @@ func Scratch(r *Relay) string { return r.cfg.Scratch }
 // RetryMixes has every other mix fail when all is done but its last transaction, as where a server is gone then. Call
 // it before Run.
 func RetryMixes(r *Relay) {
-	r.store.MixStore = &retriedMixes{Store: r.store}
-	r.use(r.store, r.clock)
+	r.stores.Mixes = &retriedMixes{Store: r.store}
+	r.use(r.stores, r.clock)
 }
 
 type retriedMixes struct {
-	storage.Store
+	*store.Store
 	failed bool
 }
 
@@ -318,12 +318,12 @@ func Fence(url string) error {
 
 // DestroyedBefore has a relay count so many batches of every epoch as destroyed that never came.
 func DestroyedBefore(r *Relay, n uint64) {
-	r.store.MixStore = &destroyedBefore{r.store, n}
-	r.use(r.store, r.clock)
+	r.stores.Mixes = &destroyedBefore{r.store, n}
+	r.use(r.stores, r.clock)
 }
 
 type destroyedBefore struct {
-	storage.Store
+	*store.Store
 	n uint64
 }
 
@@ -335,13 +335,13 @@ func (d *destroyedBefore) Destroyed(ctx context.Context, id store.EpochID) (uint
 // BatchesTold returns the most batches of an epoch that a relay tells its store with each report.
 func BatchesTold(r *Relay) *atomic.Uint64 {
 	t := &told{Store: r.store}
-	r.store.ReportStore = t
-	r.use(r.store, r.clock)
+	r.stores.Ingress = t
+	r.use(r.stores, r.clock)
 	return &t.batches
 }
 
 type told struct {
-	storage.Store
+	*store.Store
 	batches atomic.Uint64
 }
 

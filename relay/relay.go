@@ -64,7 +64,8 @@ func (s *setup) beat() time.Duration { return min(s.cfg.PullInterval, time.Secon
 // makes them out of the upstream relay's; handout gives them to the next hop. The host knows the tasks.
 type Relay struct {
 	*setup
-	store   storage.Store
+	store   *store.Store
+	stores  storage.Stores // the same, as the stages have it
 	vault   *store.Vault
 	monitor *monitor.Monitor
 	clock   *clock.Guard
@@ -122,7 +123,7 @@ func open(cfg Config) (*Relay, error) {
 		Reserve: r.monitor, Every: s.beat(), Heartbeat: func(ctx context.Context) { r.epochs.Heartbeat(ctx) },
 	})
 	if err == nil {
-		r.store = storage.New(kept)
+		r.store, r.stores = kept, storage.New(kept)
 		err = s.keepRoom(r.monitor.Reserve)
 	}
 	return r, err
@@ -139,7 +140,7 @@ func (r *Relay) assemble() {
 	patience := mixing.Config{PullInterval: r.cfg.PullInterval, GiveUp: r.cfg.GiveUp}
 	r.mixing = mixing.New(r.Registry, patience, r.vault, r.maker, r.epochs)
 	r.handout = handout.New(r.host, r.monitor, r.epochs, r.cfg.PullInterval)
-	r.use(r.store, r.clock)
+	r.use(r.stores, r.clock)
 	r.host.ShowAll()
 }
 
@@ -150,15 +151,15 @@ func (r *Relay) ingressConfig() ingress.Config {
 		KeyInterval: r.cfg.PullInterval}
 }
 
-// use has all stages work with a store and a clock.
-func (r *Relay) use(kept storage.Store, now *clock.Guard) {
-	r.store, r.clock = kept, now
-	r.host.Store, r.host.Clock = kept, now
-	r.maker.Store = kept
-	r.epochs.Store, r.epochs.Whole, r.epochs.Clock = kept, kept, now
-	r.ingress.Store, r.ingress.Clock = kept, now
-	r.mixing.Store, r.mixing.Confirms, r.mixing.Clock = kept, kept, now
-	r.handout.Store, r.handout.Clock = kept, now
+// use has all stages work with their stores and a clock.
+func (r *Relay) use(stores storage.Stores, now *clock.Guard) {
+	r.stores, r.clock = stores, now
+	r.host.Store, r.host.Clock = stores.Tasks, now
+	r.maker.Store = stores.Seals
+	r.epochs.Store, r.epochs.Whole, r.epochs.Clock = stores.Epochs, stores.Whole, now
+	r.ingress.Store, r.ingress.Clock = stores.Ingress, now
+	r.mixing.Store, r.mixing.Confirms, r.mixing.Clock = stores.Mixes, stores.Confirms, now
+	r.handout.Store, r.handout.Clock = stores.Handout, now
 }
 
 // join ties the tasks' keys to the store, and holds the store against the marks in the key files. A relay

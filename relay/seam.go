@@ -9,7 +9,8 @@ func (r *Relay) applySeam() {
 		return
 	}
 	if s.Store != nil {
-		r.use(s.Store(r.store), r.clock)
+		s.Store(r.store, &r.stores)
+		r.use(r.stores, r.clock)
 	}
 	for _, t := range r.Hosted().Order {
 		if s.Task != nil {

@@ -9,7 +9,6 @@ import (
 	"slices"
 
 	"github.com/doona-dp/doona/internal/service"
-	"github.com/doona-dp/doona/relay/internal/storage"
 	"github.com/doona-dp/doona/relay/internal/store"
 	"github.com/doona-dp/doona/wire/onion"
 	"github.com/doona-dp/doona/wire/task"
@@ -105,7 +104,7 @@ func (r *Relay) Status(ctx context.Context) (*Status, error) {
 }
 
 // status reads how far the tasks have come in a store.
-func (r *setup) status(ctx context.Context, kept storage.Records, back *store.SetBack) (*Status, error) {
+func (r *setup) status(ctx context.Context, kept *store.Store, back *store.SetBack) (*Status, error) {
 	all, err := kept.Progress(ctx)
 	if err != nil {
 		return nil, err
@@ -165,7 +164,7 @@ func (r *setup) status(ctx context.Context, kept storage.Records, back *store.Se
 }
 
 // refusedIn returns the coarsened tallies of the epochs that are erased.
-func refusedIn(ctx context.Context, kept storage.Records, all []store.Progress) (map[store.EpochID]map[string]uint64,
+func refusedIn(ctx context.Context, kept *store.Store, all []store.Progress) (map[store.EpochID]map[string]uint64,
 	error) {
 	tallies, err := kept.Tallies(ctx)
 	if err != nil {

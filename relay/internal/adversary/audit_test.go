@@ -170,10 +170,7 @@ func surrounded(t *testing.T, at setting, sights int, draw drawing) (out []sight
 	cfg := c.Config(t, hop)
 	cfg.Seam = &storage.Seam{Draw: draw}
 	if at.admits {
-		cfg.Seam.Store = func(kept storage.Store) storage.Store {
-			kept.MixStore = &forgetful{kept}
-			return kept
-		}
+		cfg.Seam.Store = func(kept *store.Store, all *storage.Stores) { all.Mixes = &forgetful{kept} }
 	}
 	r, err := relay.New(cfg)
 	require.NoError(t, err)
@@ -235,7 +232,7 @@ func surrounded(t *testing.T, at setting, sights int, draw drawing) (out []sight
 }
 
 // forgetful is the store of a relay that lets slots through that it had before.
-type forgetful struct{ storage.Store }
+type forgetful struct{ *store.Store }
 
 func (f *forgetful) Mix(ctx context.Context, b store.BatchID, tags []store.Short,
 	build store.MixFunc) error {

@@ -13,7 +13,6 @@ import (
 	"time"
 
 	"github.com/doona-dp/doona/internal/invalid"
-	"github.com/doona-dp/doona/relay/internal/storage"
 	"github.com/doona-dp/doona/relay/internal/store"
 	"github.com/doona-dp/doona/wire/codec"
 	"github.com/doona-dp/doona/wire/handover"
@@ -261,10 +260,15 @@ func loadBundle(c Source) ([]byte, *taskfile.Open, error) {
 	return raw, open, err
 }
 
+// Named is a store that keys are tied to by its name.
+type Named interface {
+	Name(ctx context.Context) (string, error)
+}
+
 // Bind checks the tasks' keys against the store by do, which ties them to it, or only looks whether they
 // could be. A store that is new, where the old one was lost, has none of the replay sets of the epochs that
 // have begun, and must not be used with their keys.
-func (r *Registry) Bind(kept storage.Named, do func(keys *keyfile.HPKE, store string) error) error {
+func (r *Registry) Bind(kept Named, do func(keys *keyfile.HPKE, store string) error) error {
 	name, err := kept.Name(context.Background())
 	if err != nil {
 		return err

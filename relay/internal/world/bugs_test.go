@@ -34,14 +34,14 @@ const (
 // plantIn changes the configuration of a relay so that it has a bug, for worlds to find; "" is none. All relays have
 // destroyed so many batches of every epoch before, so that the bound comes within a world.
 func plantIn(cfg *relay.Config, bug string) {
-	cfg.Seam = &storage.Seam{Store: func(kept storage.Store) storage.Store {
-		kept.MixStore = &destroyedBefore{kept, onion.SpareDestroyed - worldSpare}
+	cfg.Seam = &storage.Seam{Store: func(kept *store.Store, all *storage.Stores) {
+		before := &destroyedBefore{kept, onion.SpareDestroyed - worldSpare}
+		all.Mixes = before
 		if bug == "" {
-			return kept
+			return
 		}
-		b := &buggy{Store: kept, bug: bug}
-		kept.ReportStore, kept.BatchStore, kept.MixStore = b, b, b
-		return kept
+		b := &buggy{destroyedBefore: before, bug: bug}
+		all.Ingress, all.Seals, all.Mixes, all.Epochs, all.Handout = b, b, b, b, b
 	}}
 	switch bug {
 	case bugSmall:
@@ -59,7 +59,7 @@ func plantIn(cfg *relay.Config, bug string) {
 
 // destroyedBefore is a store that counts so many batches of every epoch as destroyed that never came.
 type destroyedBefore struct {
-	storage.Store
+	*store.Store
 	n uint64
 }
 
@@ -84,7 +84,7 @@ func (g greedy) RoundTrip(req *http.Request) (*http.Response, error) {
 
 // buggy is a store with a bug.
 type buggy struct {
-	storage.Store
+	*destroyedBefore
 	bug  string
 	late []*store.Submission // acknowledged, and not yet stored
 	old  *store.Row          // one that came out
@@ -158,7 +158,7 @@ func (b *buggy) Destroyed(ctx context.Context, id store.EpochID) (uint64, error)
 	if b.bug == bugEndless {
 		return 0, nil
 	}
-	return b.Store.Destroyed(ctx, id)
+	return b.destroyedBefore.Destroyed(ctx, id)
 }
 
 func (b *buggy) Witness(ctx context.Context, ref store.BatchID, s *onion.SignedManifest) error {

@@ -23,6 +23,7 @@ import (
 	"github.com/doona-dp/doona/issuer"
 	"github.com/doona-dp/doona/relay"
 	"github.com/doona-dp/doona/relay/internal/storage"
+	"github.com/doona-dp/doona/relay/internal/store"
 	"github.com/doona-dp/doona/shufflerclient"
 	"github.com/doona-dp/doona/wire/onion"
 	"github.com/doona-dp/doona/wire/problem"
@@ -115,11 +116,8 @@ func (c *powerCuts) openRelay(p *party) (*stored, error) {
 		return nil, err
 	}
 	cfg.Clock = p.Now
-	var kept storage.Store
-	cfg.Seam = &storage.Seam{Store: func(s storage.Store) storage.Store {
-		kept = s
-		return s
-	}}
+	var kept *store.Store
+	cfg.Seam = &storage.Seam{Store: func(s *store.Store, _ *storage.Stores) { kept = s }}
 	r, err := relay.New(cfg)
 	if err != nil {
 		return nil, err

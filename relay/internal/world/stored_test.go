@@ -6,7 +6,6 @@ import (
 	"io"
 	"iter"
 
-	"github.com/doona-dp/doona/relay/internal/storage"
 	"github.com/doona-dp/doona/relay/internal/store"
 	"github.com/doona-dp/doona/wire/task"
 )
@@ -28,7 +27,7 @@ type stored struct {
 var errLooked = errors.New("only looked at")
 
 // storedOf reads what a store holds of a task.
-func storedOf(kept storage.Store, id task.ID) (*stored, error) {
+func storedOf(kept *store.Store, id task.ID) (*stored, error) {
 	ctx := context.Background()
 	all, err := kept.Progress(ctx)
 	if err != nil {
