@@ -36,8 +36,8 @@ func (tr Trial) newBatches(t *task.Task, m protocols.Mechanism, values [][]float
 			"0 to "+strconv.Itoa(len(values))+", the number of clients")
 	}
 	split := len(values) - tr.Malicious
-	b := &batches{task: t, mechanism: m, can: m.Capabilities(), honest: values[:split], malicious: values[split:],
-		attack: tr.Attack, lost: tr.Lost}
+	b := &batches{task: t, mechanism: m, can: protocols.CapabilitiesOf(m), honest: values[:split],
+		malicious: values[split:], attack: tr.Attack, lost: tr.Lost}
 	if t.Noise != nil {
 		b.noise = dummies.New(t.Noise)
 	}

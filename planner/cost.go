@@ -48,7 +48,7 @@ func Cost(t *task.Task, m protocols.Mechanism, hops int) (messages, bytes float6
 // expectedMessages returns the expected number of messages of a client with the worst-case value: exactly where the
 // protocol knows it or the number is fixed, else the mean of drawn ones.
 func expectedMessages(m protocols.Mechanism) (float64, error) {
-	if messages := m.Capabilities().Messages; messages != nil {
+	if messages := protocols.CapabilitiesOf(m).Messages; messages != nil {
 		return messages(), nil
 	}
 	const draws = 5000
@@ -156,7 +156,7 @@ func laplaceError(s float64, query task.QueryInfo) float64 {
 // they say of this client alone, less what it ought to have added.
 func shift(t *task.Task, m protocols.Mechanism) (float64, error) {
 	scale := protocols.Scale(t.Query, t.Batch.Size)
-	can := m.Capabilities()
+	can := protocols.CapabilitiesOf(m)
 	if can.Reach != nil {
 		return can.Reach() * scale, nil
 	}

@@ -131,7 +131,7 @@ func spreadOf(t *testing.T, bins uint64, runs int) spread {
 func cover(t *testing.T, q planner.Query, runs int) (out []covering) {
 	d, m := open(t, q)
 	trial := planner.Trial{Repeats: runs, Confidences: []float64{0.95, 0.999}}
-	if trial.Fast = m.Capabilities().Fast != nil; !trial.Fast {
+	if trial.Fast = protocols.CapabilitiesOf(m).Fast != nil; !trial.Fast {
 		trial.Repeats /= 10
 	}
 	worst := slices.Repeat([][]float64{m.Worst().Value}, int(q.Batch))

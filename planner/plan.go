@@ -336,7 +336,7 @@ func (w *Way) fill(g Goal) error {
 	if err != nil {
 		return err
 	}
-	if lists := m.Capabilities().Lists; lists != nil {
+	if lists := protocols.CapabilitiesOf(m).Lists; lists != nil {
 		w.Lists, variance = true, make([]float64, 1)
 		w.FoundDownTo, variance[0] = lists(g.Hops)
 	}

@@ -84,7 +84,7 @@ func TestPlansPredict(t *testing.T) {
 				if i > 0 {
 					require.GreaterOrEqual(t, w.RMSE, ways[i-1].RMSE)
 				}
-				fast := w.Mechanism.Capabilities().Fast != nil
+				fast := protocols.CapabilitiesOf(w.Mechanism).Fast != nil
 				trial := planner.Trial{Repeats: repeats, Fast: fast, Confidences: []float64{.95}}
 				values := slices.Repeat([][]float64{w.Mechanism.Worst().Value}, int(g.Batch))
 				out, err := trial.Run(w.Task, w.Mechanism, values)

@@ -37,7 +37,7 @@ func quotaCost(t *task.Task, one float64, m protocols.Mechanism) QuotaCost {
 	for _, visitors := range []uint64{2, 10, 100} {
 		c.Shared = append(c.Shared, Shared{visitors, c.shutOut(visitors)})
 	}
-	if m.Capabilities().OneSetsAll {
+	if protocols.CapabilitiesOf(m).OneSetsAll {
 		c.OneNetwork, c.TwentyNetworks = one, one
 		return c
 	}

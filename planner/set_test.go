@@ -10,6 +10,7 @@ import (
 	"github.com/doona-dp/doona/accountant/compose"
 	"github.com/doona-dp/doona/internal/testing/stattest"
 	"github.com/doona-dp/doona/planner"
+	"github.com/doona-dp/doona/protocols"
 	"github.com/doona-dp/doona/wire/task"
 )
 
@@ -61,7 +62,7 @@ func TestSetKeepsItsTotal(t *testing.T) {
 	t.Logf("ε = %.4f together, %.4f added up", plan.Epsilon, plan.Added)
 	repeats := 4000
 	for i, w := range plan.Ways {
-		fast := w.Mechanism.Capabilities().Fast != nil
+		fast := protocols.CapabilitiesOf(w.Mechanism).Fast != nil
 		if !fast {
 			repeats = 1250
 		}

@@ -173,7 +173,7 @@ func (o *Outcome) expect(m protocols.Mechanism, value []float64, clients float64
 		o.Truth[j] += clients * total[j]
 		o.PredictedVariance[j] += clients * variance[j]
 	}
-	can := m.Capabilities()
+	can := protocols.CapabilitiesOf(m)
 	if can.Sampling == nil {
 		return nil
 	}
@@ -195,7 +195,7 @@ func dummyVariance(t *task.Task, m protocols.Mechanism) []float64 {
 	if t.Noise == nil {
 		return nil
 	}
-	can := m.Capabilities()
+	can := protocols.CapabilitiesOf(m)
 	if can.Diluted == nil {
 		return nil
 	}

@@ -45,7 +45,7 @@ func column(n int, value func(i int) float64) [][]float64 {
 
 // drawn returns how batches of clients are drawn: fast, where the protocol can and is asked to.
 func drawn(t *testing.T, fast bool, m protocols.Mechanism, values [][]float64) protocols.Draw {
-	if can := m.Capabilities(); can.Fast != nil && fast {
+	if can := protocols.CapabilitiesOf(m); can.Fast != nil && fast {
 		draw, err := can.Fast(values)
 		require.NoError(t, err)
 		return draw

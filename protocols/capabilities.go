@@ -12,8 +12,12 @@ type Capabilities struct {
 	// each has an error of its own.
 	Bins func(a Aggregate) Bins
 
-	// Texts returns the search for texts that nobody listed beforehand.
-	Texts func(a Aggregate) Texts
+	// Find lists frequent texts that nobody listed beforehand.
+	Find func(a Aggregate, confidence float64) FoundTexts
+
+	// Ask counts given texts, cut as clients' texts are. All intervals hold together with the given confidence, in
+	// (0, 1). A text that is none is an error about "value".
+	Ask func(a Aggregate, texts []string, confidence float64) ([]TextCount, error)
 
 	// CheckComplete is of a mechanism whose aggregate is of no use unless every message of a batch has been added. It
 	// is an error where those added since the last AddUsers are not all of so many clients', which says what is
@@ -56,6 +60,15 @@ type Capabilities struct {
 	Attack func(src *randomizer.Source, attack string, index int, value []float64) (Messages, error)
 }
 
+// CapabilitiesOf returns what a mechanism's method Capabilities does; nothing where it has none. It is no method of
+// [Mechanism], whose types are all linked into doona.wasm, where nobody asks.
+func CapabilitiesOf(m Mechanism) Capabilities {
+	if can, ok := m.(interface{ Capabilities() Capabilities }); ok {
+		return can.Capabilities()
+	}
+	return Capabilities{}
+}
+
 // Diluted is an [Aggregate] of a task whose relays add dummies.
 type Diluted interface {
 	// AddDummies says that among the messages added are dummies, drawn by the task's law as often as draws
@@ -71,15 +84,6 @@ type Bins interface {
 	Below() []ErrorLaw
 	// Weighted returns the law of Σ a_j·c_j for K weights a.
 	Weighted(a []float64) ErrorLaw
-}
-
-// Texts are the texts of clients, of which the tables of an aggregate tell how many have each.
-type Texts interface {
-	// Find lists frequent texts.
-	Find(confidence float64) FoundTexts
-	// Ask counts given texts, cut as clients' texts are. All intervals hold together with the given confidence, in
-	// (0, 1). A text that is none is an error about "value".
-	Ask(texts []string, confidence float64) ([]TextCount, error)
 }
 
 // TextCount is how many clients have a text, and the interval that holds their number.

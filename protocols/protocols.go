@@ -51,9 +51,6 @@ type Mechanism interface {
 
 	// Worst returns the worst case, where [Aggregate.Errors] is what the data show.
 	Worst() WorstCase
-
-	// Capabilities returns what else the mechanism can do.
-	Capabilities() Capabilities
 }
 
 // WorstCase is a value at which one client adds most to the variance of an entry of the estimated total.

@@ -85,7 +85,7 @@ func (a *adder) count(t *total, one *signedVersion) error {
 		return nil
 	}
 	batch.aggregate.AddUsers(last.Submissions)
-	if diluted := a.mechanism.Capabilities().Diluted; diluted != nil {
+	if diluted := protocols.CapabilitiesOf(a.mechanism).Diluted; diluted != nil {
 		addDummies(diluted(batch.aggregate), one.chain)
 	}
 	err = r.slots.each(func(_ int, slot []byte) error {
@@ -139,7 +139,7 @@ func (a *adder) withhold(b *united, submissions uint64) (finding.Name, error) {
 	if err := onion.CheckCounts(a.open.Task, submissions, b.valid); err != nil {
 		return finding.TooFew, err
 	}
-	if check := a.mechanism.Capabilities().CheckComplete; check != nil {
+	if check := protocols.CapabilitiesOf(a.mechanism).CheckComplete; check != nil {
 		return finding.Incomplete, check(b.aggregate, submissions)
 	}
 	return "", nil

@@ -124,7 +124,7 @@ func (a *Answer) estimate(t *task.Task, m protocols.Mechanism, agg protocols.Agg
 
 // dummyVariance returns the largest variance that what relays added has in an entry of the total.
 func dummyVariance(m protocols.Mechanism, agg protocols.Aggregate) float64 {
-	diluted := m.Capabilities().Diluted
+	diluted := protocols.CapabilitiesOf(m).Diluted
 	if diluted == nil {
 		return 0
 	}

@@ -104,7 +104,7 @@ type histogram struct {
 
 // binsOf returns what is known of the bins of a histogram's aggregate.
 func binsOf(m protocols.Mechanism, agg protocols.Aggregate) protocols.Bins {
-	if bins := m.Capabilities().Bins; bins != nil {
+	if bins := protocols.CapabilitiesOf(m).Bins; bins != nil {
 		return bins(agg)
 	}
 	return independent{agg}

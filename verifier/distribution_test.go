@@ -9,6 +9,7 @@ import (
 
 	"github.com/doona-dp/doona/internal/testing/stattest"
 	"github.com/doona-dp/doona/planner"
+	"github.com/doona-dp/doona/protocols"
 	"github.com/doona-dp/doona/protocols/registry"
 	"github.com/doona-dp/doona/randomizer"
 	"github.com/doona-dp/doona/verifier"
@@ -58,7 +59,7 @@ func TestQuantilesAndMeanAreCovered(t *testing.T) {
 				rows[i] = values[i : i+1]
 				mean += values[i] / users
 			}
-			draw, err := m.Capabilities().Fast(rows)
+			draw, err := protocols.CapabilitiesOf(m).Fast(rows)
 			require.NoError(t, err)
 			slices.Sort(values)
 			src := randomizer.NewSource()

@@ -73,7 +73,7 @@ func Alone(t *task.Task, m protocols.Mechanism) (alone, local *float64) {
 // CrowdEpsilon returns the ε of a client in a batch with n_min honest clients: what a task claims for it, or less
 // where clients randomize though the claim needs none of them.
 func CrowdEpsilon(t *task.Task, m protocols.Mechanism) float64 {
-	if crowd := m.Capabilities().CrowdEpsilon; crowd != nil {
+	if crowd := protocols.CapabilitiesOf(m).CrowdEpsilon; crowd != nil {
 		return crowd(t.Batch.Min, t.Claim.Delta.Value())
 	}
 	return t.Claim.Epsilon.Value()

@@ -69,7 +69,7 @@ func TestJointFiguresHoldTheTruth(t *testing.T) {
 					held[what]++
 				}
 			}
-			fast := m.Capabilities().Fast != nil
+			fast := protocols.CapabilitiesOf(m).Fast != nil
 			trial := planner.Trial{Repeats: repeats, Fast: fast}
 			require.NoError(t, trial.Batches(draft, m, values, func(agg protocols.Aggregate) {
 				j, err := verifier.NewJoint(draft, m, agg, 3)

@@ -48,7 +48,7 @@ func TestProcessedIsPossible(t *testing.T) {
 					truth[j] += total[j] * protocols.Scale(q.Query, users)
 				}
 			}
-			draw, err := m.Capabilities().Fast(values)
+			draw, err := protocols.CapabilitiesOf(m).Fast(values)
 			require.NoError(t, err)
 			src, moved := randomizer.NewSource(), 0
 			for range runs {

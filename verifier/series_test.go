@@ -105,7 +105,7 @@ func newCrowd(t *testing.T, m protocols.Mechanism, users, step int) *crowd {
 	}
 	values = slices.Sorted(slices.Values(values))
 	c.median = values[(users-1)/2]
-	draw, err := m.Capabilities().Fast(rows)
+	draw, err := protocols.CapabilitiesOf(m).Fast(rows)
 	require.NoError(t, err)
 	c.draw = func(src *randomizer.Source) (protocols.Aggregate, error) { agg, _ := draw(src); return agg, nil }
 	return c

@@ -78,7 +78,7 @@ func TestPoolOverTheRoad(t *testing.T) {
 	require.NoError(t, err)
 	m, err := registry.Open(cascade.Open.Task)
 	require.NoError(t, err)
-	counts, err := m.Capabilities().Texts(total).Ask([]string{"/a/b", "/c"}, 1-1e-8)
+	counts, err := protocols.CapabilitiesOf(m).Ask(total, []string{"/a/b", "/c"}, 1-1e-8)
 	require.NoError(t, err)
 	require.LessOrEqual(t, counts[0].Lo, 300.0)
 	require.GreaterOrEqual(t, counts[0].Hi, 300.0)

@@ -26,11 +26,11 @@ type TextCount struct {
 
 // findTexts returns what a search finds in an aggregate; nil for other queries, and where there is no answer.
 func findTexts(a Answer, m protocols.Mechanism, agg protocols.Aggregate) *Texts {
-	texts := m.Capabilities().Texts
-	if texts == nil || !a.Usable && a.Override == "" || agg.Reports() == 0 {
+	find := protocols.CapabilitiesOf(m).Find
+	if find == nil || !a.Usable && a.Override == "" || agg.Reports() == 0 {
 		return nil
 	}
-	f := texts(agg).Find(Confidence)
+	f := find(agg, Confidence)
 	out := &Texts{List: []TextCount{}, FoundDownTo: f.Least, Threshold: f.Threshold, FalseChance: f.FalseChance,
 		PlantedByRelay: f.PlantedByRelay}
 	for _, c := range f.List {

@@ -71,7 +71,7 @@ func (f *simulateFlags) simulateTexts(cmd *cobra.Command, t *task.Task) error {
 	if err := doubts.refuse(f.unchecked); err != nil {
 		return err
 	}
-	tally := newTally(m.Capabilities().Texts, lines)
+	tally := newTally(protocols.CapabilitiesOf(m).Find, lines)
 	bar := cli.Progress("searching", f.options.Repeats)
 	f.options.Progress = func() { bar.Add(1) }
 	if err := f.options.Batches(t, m, values, tally.add); err != nil {
@@ -88,7 +88,7 @@ func (f *simulateFlags) simulateTexts(cmd *cobra.Command, t *task.Task) error {
 
 // textTally counts what searches find.
 type textTally struct {
-	search                func(protocols.Aggregate) protocols.Texts
+	find                  func(protocols.Aggregate, float64) protocols.FoundTexts
 	held                  map[string]int
 	seen                  map[string]*simulatedText
 	intervals, wrong, all int
@@ -96,8 +96,8 @@ type textTally struct {
 	enough                int // Batches in which some number of clients is.
 }
 
-func newTally(search func(protocols.Aggregate) protocols.Texts, lines []string) *textTally {
-	t := &textTally{search: search, held: map[string]int{}, seen: map[string]*simulatedText{}, all: len(lines)}
+func newTally(find func(protocols.Aggregate, float64) protocols.FoundTexts, lines []string) *textTally {
+	t := &textTally{find: find, held: map[string]int{}, seen: map[string]*simulatedText{}, all: len(lines)}
 	for _, line := range lines {
 		t.held[line]++
 	}
@@ -106,7 +106,7 @@ func newTally(search func(protocols.Aggregate) protocols.Texts, lines []string) 
 
 // add searches one batch.
 func (t *textTally) add(batch protocols.Aggregate) {
-	found := t.search(batch).Find(verifier.Confidence)
+	found := t.find(batch, verifier.Confidence)
 	if t.down += found.Least; found.Least > 0 {
 		t.enough++
 	}

@@ -13,6 +13,7 @@ import (
 	"github.com/doona-dp/doona/internal/cli"
 	"github.com/doona-dp/doona/internal/invalid"
 	"github.com/doona-dp/doona/internal/table"
+	"github.com/doona-dp/doona/protocols"
 	"github.com/doona-dp/doona/protocols/registry"
 	"github.com/doona-dp/doona/verifier"
 	"github.com/doona-dp/doona/verifier/finding"
@@ -91,14 +92,14 @@ func ask(cmd *cobra.Command, v *verifier.Verifier, t *task.Task, list []string) 
 	if err != nil {
 		return err
 	}
-	texts := m.Capabilities().Texts
-	if texts == nil {
+	count := protocols.CapabilitiesOf(m).Ask
+	if count == nil {
 		return invalid.Field("task", "one of another query", "a task for strings")
 	}
 	if total.Reports() == 0 {
 		return errors.Join(errors.New("no batch was released: there is nothing to ask"), finding.Faults(v.Findings()))
 	}
-	counts, err := texts(total).Ask(list, verifier.Confidence)
+	counts, err := count(total, list, verifier.Confidence)
 	if err != nil {
 		return err
 	}

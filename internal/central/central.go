@@ -244,7 +244,7 @@ func (m *Mechanism) Worst() protocols.WorstCase {
 	return protocols.WorstCase{Value: []float64{value}, Variance: m.variance(fraction)}
 }
 
-// Capabilities is [protocols.Mechanism.Capabilities].
+// Capabilities is what [protocols.CapabilitiesOf] returns.
 func (m *Mechanism) Capabilities() protocols.Capabilities {
 	return protocols.Capabilities{Fast: m.fast}
 }

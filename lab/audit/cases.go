@@ -353,7 +353,7 @@ func offByOne(r *road) error {
 
 // halfSilent has every second client send its value without noise.
 func halfSilent(r *road) error {
-	attack := r.honest.Capabilities().Attack
+	attack := protocols.CapabilitiesOf(r.honest).Attack
 	if attack == nil {
 		return invalid.Field("protocol", r.task.Protocol, "one with simulated attacks")
 	}

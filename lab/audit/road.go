@@ -156,7 +156,7 @@ func (r *road) totals(lanes [][][]byte, clients, added uint64) ([]float64, error
 	}
 	a.AddUsers(clients)
 	if r.draw != nil {
-		diluted := r.honest.Capabilities().Diluted
+		diluted := protocols.CapabilitiesOf(r.honest).Diluted
 		if diluted == nil {
 			return nil, invalid.Field("noise", r.task.Noise.Kind, "none for protocol "+r.task.Protocol)
 		}

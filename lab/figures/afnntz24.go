@@ -175,7 +175,7 @@ func afnntz24Poison(quick bool) (*Table, error) {
 
 // poison returns how far the messages of a malicious client alone move the sum.
 func poison(m protocols.Mechanism, d uint64) (float64, error) {
-	attack := m.Capabilities().Attack
+	attack := protocols.CapabilitiesOf(m).Attack
 	if attack == nil {
 		return 0, fmt.Errorf("%T knows no attack", m)
 	}

@@ -208,7 +208,7 @@ func padded(n float64, top uint64, quick bool) (mean, counted float64, err error
 		return 0, 0, err
 	}
 	zeroSum, central := m.(*correlated.Mechanism).Messages()
-	draw, err := m.Capabilities().Fast(same([]float64{1}, int(n)))
+	draw, err := protocols.CapabilitiesOf(m).Fast(same([]float64{1}, int(n)))
 	if err != nil {
 		return 0, 0, err
 	}

@@ -89,7 +89,7 @@ func sumError(protocol string, n float64, quick bool) (float64, error) {
 // withRelays returns the predicted error with what two relays add, where they do.
 func withRelays(m protocols.Mechanism, n uint64) float64 {
 	square := m.Worst().Variance * float64(n)
-	if diluted := m.Capabilities().Diluted; diluted != nil {
+	if diluted := protocols.CapabilitiesOf(m).Diluted; diluted != nil {
 		a := diluted(m.Aggregate())
 		a.AddDummies(planner.DefaultRelays, 0)
 		square += slices.Max(a.DummyVariance())

@@ -53,7 +53,7 @@ func meanSquare(name string, m protocols.Mechanism, values [][]float64, repeats 
 	if err != nil {
 		return 0, err
 	}
-	fast := m.Capabilities().Fast
+	fast := protocols.CapabilitiesOf(m).Fast
 	if fast == nil {
 		return 0, fmt.Errorf("figure %s: %T cannot be simulated", name, m)
 	}

@@ -67,7 +67,7 @@ type Mechanism struct {
 	shapes  map[*float64][2]float64 // Of [Mechanism.moments].
 }
 
-// Capabilities is [protocols.Mechanism.Capabilities].
+// Capabilities is what [protocols.CapabilitiesOf] returns.
 func (m *Mechanism) Capabilities() protocols.Capabilities {
 	can := protocols.Capabilities{
 		Diluted:      func(a protocols.Aggregate) protocols.Diluted { return a.(*aggregate) },

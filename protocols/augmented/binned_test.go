@@ -30,7 +30,7 @@ func TestBelowIsWeighted(t *testing.T) {
 				values = append(values, []float64{float64(i%5) / 7})
 			}
 			require.NoError(t, planner.Trial{Repeats: 1}.Batches(draft, m, values, func(agg protocols.Aggregate) {
-				binned := m.Capabilities().Bins(agg)
+				binned := protocols.CapabilitiesOf(m).Bins(agg)
 				for j, law := range binned.Below() {
 					weights, from, sign := make([]float64, 7), 0.0, 1.0
 					for cell := range weights {

@@ -108,7 +108,7 @@ type Mechanism struct {
 	noise   *randomizer.Superposition
 }
 
-// Capabilities is [protocols.Mechanism.Capabilities].
+// Capabilities is what [protocols.CapabilitiesOf] returns.
 func (m *Mechanism) Capabilities() protocols.Capabilities {
 	can := protocols.Capabilities{
 		Messages: func() float64 {

@@ -42,7 +42,7 @@ type Mechanism struct {
 	krr  protocols.KRR
 }
 
-// Capabilities is [protocols.Mechanism.Capabilities].
+// Capabilities is what [protocols.CapabilitiesOf] returns.
 func (m *Mechanism) Capabilities() protocols.Capabilities {
 	return protocols.Capabilities{
 		Bins:   func(a protocols.Aggregate) protocols.Bins { return a.(*aggregate) },

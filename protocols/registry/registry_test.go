@@ -122,7 +122,7 @@ func TestEveryTrialRuns(t *testing.T) {
 			require.NoError(t, err, p.ProtocolName())
 			m, err := registry.Open(draft)
 			require.NoError(t, err, p.ProtocolName())
-			simulated := m.Capabilities().Attack
+			simulated := protocols.CapabilitiesOf(m).Attack
 			require.NotNil(t, simulated, "%s knows no attack", p.ProtocolName())
 			own, err := m.Randomize(src, m.Worst().Value)
 			require.NoError(t, err, p.ProtocolName())

@@ -126,7 +126,7 @@ func TestMerge(t *testing.T) {
 func TestIncompleteBatchesAreLeftOut(t *testing.T) {
 	_, m := open(t, planner.Query{Query: task.Sum, Batch: 10, Honest: 1, Epsilon: 1, Delta: 1e-6})
 	src := randomizer.NewSource()
-	a, check := m.Aggregate(), m.Capabilities().CheckComplete
+	a, check := m.Aggregate(), protocols.CapabilitiesOf(m).CheckComplete
 	for i := range 10 {
 		lanes, err := m.Randomize(src, []float64{1})
 		require.NoError(t, err)

@@ -70,7 +70,7 @@ type Mechanism struct {
 	noise   *randomizer.Superposition
 }
 
-// Capabilities is [protocols.Mechanism.Capabilities].
+// Capabilities is what [protocols.CapabilitiesOf] returns.
 func (m *Mechanism) Capabilities() protocols.Capabilities {
 	return protocols.Capabilities{
 		CheckComplete: func(a protocols.Aggregate, users uint64) error { return a.(*aggregate).checkComplete(users) },

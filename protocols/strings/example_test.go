@@ -57,9 +57,9 @@ func Example() {
 			panic(err)
 		}
 	}
-	can := m.Capabilities()
+	can := protocols.CapabilitiesOf(m)
 	can.Diluted(agg).AddDummies(2, 2*t.Noise.Pool)
-	counts, err := can.Texts(agg).Ask([]string{"/old/prices", "/new/prices"}, 0.95)
+	counts, err := can.Ask(agg, []string{"/old/prices", "/new/prices"}, 0.95)
 	if err != nil {
 		panic(err)
 	}

@@ -75,12 +75,17 @@ type plan struct {
 	b, seed                uint64
 }
 
-// Capabilities is [protocols.Mechanism.Capabilities].
+// Capabilities is what [protocols.CapabilitiesOf] returns.
 func (m *Mechanism) Capabilities() protocols.Capabilities {
 	return protocols.Capabilities{
 		Diluted: func(a protocols.Aggregate) protocols.Diluted { return a.(*aggregate) },
-		Texts:   func(a protocols.Aggregate) protocols.Texts { return a.(*aggregate) },
-		Reach:   m.Reach,
+		Find: func(a protocols.Aggregate, confidence float64) protocols.FoundTexts {
+			return a.(*aggregate).Find(confidence)
+		},
+		Ask: func(a protocols.Aggregate, texts []string, confidence float64) ([]protocols.TextCount, error) {
+			return a.(*aggregate).Ask(texts, confidence)
+		},
+		Reach: m.Reach,
 		Lists: func(relays int) (clients, variance float64) {
 			clients = m.FoundDownTo(relays)
 			return clients, m.CountVariance(clients, relays)

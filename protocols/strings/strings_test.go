@@ -253,7 +253,7 @@ func batch(t testing.TB, d *task.Task, m *strings.Mechanism, src *randomizer.Sou
 	for i := 0; len(values) < int(d.Batch.Size); i++ {
 		values = append(values, strings.Value(unique(i)))
 	}
-	draw, err := m.Capabilities().Fast(values)
+	draw, err := protocols.CapabilitiesOf(m).Fast(values)
 	require.NoError(t, err)
 	drawn, _ := draw(src)
 	agg := drawn.(*strings.Aggregate)

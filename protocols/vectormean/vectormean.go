@@ -124,7 +124,7 @@ func (n noise) variance() float64 {
 	return n.mean() * (1 - n.chance.Float64())
 }
 
-// Capabilities is [protocols.Mechanism.Capabilities].
+// Capabilities is what [protocols.CapabilitiesOf] returns.
 func (m *Mechanism) Capabilities() protocols.Capabilities {
 	return protocols.Capabilities{Fast: m.fast, Attack: m.attack}
 }

@@ -495,7 +495,7 @@ func TestNumberOfMessagesDoesNotDependOnTheVector(t *testing.T) {
 			Padding: task.PaddingNone, Lanes: lanes, Params: planner.Params{"units": 5}})
 		var sent []int
 		for _, v := range [][]float64{{0, 0, 0, 0}, {1, 0, 0, 0}, {0.5, -0.5, 0.5, 0.5}, {0.1, 0.33, 0, -0.2}} {
-			got, err := m.Capabilities().Attack(randomizer.NewSource(), protocols.AttackDropNoise, 0, v)
+			got, err := protocols.CapabilitiesOf(m).Attack(randomizer.NewSource(), protocols.AttackDropNoise, 0, v)
 			require.NoError(t, err)
 			require.Len(t, got, int(draft.Slots.Lanes))
 			for lane := range got {
@@ -646,7 +646,8 @@ func TestLeastDelta(t *testing.T) {
 // the noise of others, and by how much of that its first entry.
 func reach(t *testing.T, m protocols.Mechanism, dim uint64) (norm, first float64) {
 	t.Helper()
-	lanes, err := m.Capabilities().Attack(randomizer.NewSource(), protocols.AttackMax, 0, make([]float64, dim))
+	lanes, err := protocols.CapabilitiesOf(m).Attack(randomizer.NewSource(), protocols.AttackMax, 0,
+		make([]float64, dim))
 	require.NoError(t, err)
 	attacked := m.Aggregate()
 	for lane, messages := range lanes {

@@ -74,7 +74,7 @@ type Mechanism struct {
 	krr     protocols.KRR
 }
 
-// Capabilities is [protocols.Mechanism.Capabilities].
+// Capabilities is what [protocols.CapabilitiesOf] returns.
 func (m *Mechanism) Capabilities() protocols.Capabilities {
 	return protocols.Capabilities{
 		Fast: m.fast,

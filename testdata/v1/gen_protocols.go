@@ -226,7 +226,7 @@ func bodies(slots [][]task.Message) protocols.Messages {
 
 // estimates returns the batches, one after the other in one aggregate, with the total after each.
 func estimates(m protocols.Mechanism, batches []batch) (out []object) {
-	aggregate, can := m.Aggregate(), m.Capabilities()
+	aggregate, can := m.Aggregate(), protocols.CapabilitiesOf(m)
 	for _, b := range batches {
 		for lane, messages := range b.lanes {
 			for _, message := range messages {

@@ -143,7 +143,7 @@ func requireLanes(t *testing.T, want [][]hexBytes, got protocols.Messages) {
 // requireEstimates compares the total after every batch. Compilers may round differently where they
 // fuse a multiplication with an addition.
 func (v *protocolVector) requireEstimates(t *testing.T, m protocols.Mechanism) {
-	aggregate, can := m.Aggregate(), m.Capabilities()
+	aggregate, can := m.Aggregate(), protocols.CapabilitiesOf(m)
 	for _, b := range v.Batches {
 		for lane, messages := range b.Lanes {
 			for _, message := range messages {
@@ -193,7 +193,7 @@ func (f *fault) runProtocol(t *testing.T) (err error, ok bool) {
 			require.NoError(t, aggregate.Add(lane, message))
 		}
 	}
-	return m.Capabilities().CheckComplete(aggregate, f.Users), true
+	return protocols.CapabilitiesOf(m).CheckComplete(aggregate, f.Users), true
 }
 
 // requireMessageReason fails unless an aggregate refused a message for what it is or where it was.
