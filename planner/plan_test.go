@@ -9,7 +9,6 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/doona-dp/doona/internal/central"
 	"github.com/doona-dp/doona/internal/invalid"
 	"github.com/doona-dp/doona/internal/testing/stattest"
 	"github.com/doona-dp/doona/planner"
@@ -289,7 +288,7 @@ func TestCentralRatio(t *testing.T) {
 		ways, err := planner.Plan(g, nil)
 		require.NoError(t, err)
 		w := ways[0]
-		m, err := central.New(w.Task, int(g.Batch))
+		m, err := planner.NewCentral(w.Task, int(g.Batch))
 		require.NoError(t, err)
 		_, variance, err := m.Exact(w.Mechanism.Worst().Value)
 		require.NoError(t, err)

@@ -11,7 +11,6 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/doona-dp/doona/internal/central"
 	"github.com/doona-dp/doona/internal/cli"
 	"github.com/doona-dp/doona/internal/invalid"
 	"github.com/doona-dp/doona/internal/table"
@@ -189,7 +188,7 @@ func (f *simulateFlags) run(cmd *cobra.Command) error {
 	promised := m
 	if f.central {
 		name = "laplace"
-		if m, err = central.New(t, len(values)); err != nil {
+		if m, err = planner.NewCentral(t, len(values)); err != nil {
 			return err
 		}
 	}

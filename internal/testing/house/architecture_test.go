@@ -24,7 +24,7 @@ var rooms = []string{
 var kinds = map[string][]string{
 	"internal: ground":      {"decimal", "durable", "invalid", "look", "rollback", "secret", "table"},
 	"internal: servers":     {"cli", "clock", "service", "taskstream"},
-	"internal: statistics":  {"central", "ledger", "openloop"},
+	"internal: statistics":  {"ledger", "openloop"},
 	"internal: deployments": {"quickstart"},
 }
 

@@ -1,4 +1,4 @@
-package central_test
+package planner_test
 
 import (
 	"math"
@@ -6,21 +6,20 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/doona-dp/doona/internal/central"
 	"github.com/doona-dp/doona/planner"
 	"github.com/doona-dp/doona/randomizer"
 	"github.com/doona-dp/doona/wire/task"
 )
 
-// TestErrors: mean within 5 standard errors, variance within 4.9 standard deviations of the
+// TestCentralErrors: mean within 5 standard errors, variance within 4.9 standard deviations of the
 // prediction (excess kurtosis of the discrete Laplace distribution: 3 + 2sinh²(ε/2p), below 3.3).
-func TestErrors(t *testing.T) {
+func TestCentralErrors(t *testing.T) {
 	const repeats = 20_000
 	for query, bins := range map[task.Query]uint64{task.Count: 0, task.Sum: 0, task.Mean: 0, task.Histogram: 3} {
 		d := &task.Task{Query: query, Claim: task.NewClaim("0.7", "1e-6"),
 			Input: task.Input{Lo: randomizer.NewRational(0, 1), Hi: randomizer.NewRational(1, 1), Bins: bins}}
 		values := [][]float64{{0}, {1}, {1}, {0}, {1}}
-		m, err := central.New(d, len(values))
+		m, err := planner.NewCentral(d, len(values))
 		require.NoError(t, err)
 		require.Error(t, m.CheckClaim())
 		require.True(t, math.IsInf(m.Epsilon0(), 1))
@@ -33,6 +32,6 @@ func TestErrors(t *testing.T) {
 			}
 		}
 	}
-	_, err := central.New(&task.Task{Query: task.Vector, Claim: task.NewClaim("1", "1e-6")}, 1)
+	_, err := planner.NewCentral(&task.Task{Query: task.Vector, Claim: task.NewClaim("1", "1e-6")}, 1)
 	require.ErrorContains(t, err, "query")
 }

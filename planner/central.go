@@ -1,4 +1,20 @@
-// Package central is the central discrete Laplace mechanism [GRS12], for simulations only: the error
+package planner
+
+import (
+	"math"
+	"strconv"
+
+	"github.com/doona-dp/doona/accountant/compose"
+	"github.com/doona-dp/doona/internal/invalid"
+	"github.com/doona-dp/doona/protocols"
+	"github.com/doona-dp/doona/randomizer"
+	"github.com/doona-dp/doona/wire/task"
+)
+
+// centralLevels is p for real values.
+const centralLevels = 1 << 16
+
+// central is the central discrete Laplace mechanism [GRS12], for simulations only: the error
 // that a curator who sees all values would make at the same ε, to compare shuffled protocols with. No
 // task can name it, because its clients send their values as they are.
 //
@@ -16,24 +32,7 @@
 // which is the least that any protocol allows.
 //
 // [GRS12]: https://arxiv.org/abs/0811.2841
-package central
-
-import (
-	"math"
-	"strconv"
-
-	"github.com/doona-dp/doona/accountant/compose"
-	"github.com/doona-dp/doona/internal/invalid"
-	"github.com/doona-dp/doona/protocols"
-	"github.com/doona-dp/doona/randomizer"
-	"github.com/doona-dp/doona/wire/task"
-)
-
-// levels is p for real values.
-const levels = 1 << 16
-
-// Mechanism is the central mechanism for the query and ε of a task.
-type Mechanism struct {
+type central struct {
 	task    *task.Task
 	entries uint64 // Of the answer.
 	p       uint64
@@ -41,14 +40,14 @@ type Mechanism struct {
 	clients float64
 }
 
-// New returns the central mechanism for the query and ε of a task: count, sum, mean or histogram.
+// NewCentral returns the central mechanism for the query and ε of a task: count, sum, mean or histogram.
 // Predictions spread the noise over the given number of clients.
-func New(t *task.Task, clients int) (protocols.Mechanism, error) {
+func NewCentral(t *task.Task, clients int) (protocols.Mechanism, error) {
 	eps, ok := randomizer.RationalFromFloat(t.Claim.Epsilon.Value())
 	if !ok || eps.Num <= 0 {
 		return nil, invalid.Field("claim.epsilon", t.Claim.Epsilon.String(), "at least 1e-9")
 	}
-	m := &Mechanism{task: t, entries: 1, p: levels, clients: float64(clients)}
+	m := &central{task: t, entries: 1, p: centralLevels, clients: float64(clients)}
 	switch t.Query {
 	case task.Count:
 		m.p = 1
@@ -64,7 +63,7 @@ func New(t *task.Task, clients int) (protocols.Mechanism, error) {
 }
 
 // cell returns the entry of the answer that a value adds to, and what it adds in [0, 1].
-func (m *Mechanism) cell(value []float64) (entry uint64, x float64, err error) {
+func (m *central) cell(value []float64) (entry uint64, x float64, err error) {
 	if m.entries > 1 {
 		entry, err = protocols.Category(m.task.Input, value)
 		return entry, 1, err
@@ -74,7 +73,7 @@ func (m *Mechanism) cell(value []float64) (entry uint64, x float64, err error) {
 }
 
 // Randomize is [protocols.Mechanism.Randomize]: the value itself, rounded, and its entry.
-func (m *Mechanism) Randomize(src *randomizer.Source, value []float64) (protocols.Messages, error) {
+func (m *central) Randomize(src *randomizer.Source, value []float64) (protocols.Messages, error) {
 	entry, x, err := m.cell(value)
 	if err != nil {
 		return nil, err
@@ -84,7 +83,7 @@ func (m *Mechanism) Randomize(src *randomizer.Source, value []float64) (protocol
 }
 
 // fast is that of [protocols.Capabilities]: counts of a histogram, or a sum of rounded values by groups.
-func (m *Mechanism) fast(values [][]float64) (protocols.Draw, error) {
+func (m *central) fast(values [][]float64) (protocols.Draw, error) {
 	counts := make([]float64, m.entries)
 	groups, err := protocols.RoundingGroups(values, m.p, func(v []float64) (float64, error) {
 		entry, x, err := m.cell(v)
@@ -97,7 +96,7 @@ func (m *Mechanism) fast(values [][]float64) (protocols.Draw, error) {
 		return nil, err
 	}
 	return func(src *randomizer.Source) (protocols.Aggregate, func() uint64) {
-		a := &aggregate{m: m, src: src, sums: append([]float64(nil), counts...)}
+		a := &curator{m: m, src: src, sums: append([]float64(nil), counts...)}
 		if m.entries == 1 {
 			a.sums[0] = 0
 			for _, g := range groups {
@@ -109,20 +108,20 @@ func (m *Mechanism) fast(values [][]float64) (protocols.Draw, error) {
 }
 
 // CheckClaim is [protocols.Mechanism.CheckClaim]: against its curator the mechanism proves nothing.
-func (m *Mechanism) CheckClaim() error {
+func (m *central) CheckClaim() error {
 	return invalid.Field("protocol", "laplace",
 		"a protocol of the shuffle model: the central mechanism is for simulations only")
 }
 
 // Law is [protocols.Mechanism.Law]: it has none either.
-func (m *Mechanism) Law() (*compose.Law, error) { return nil, m.CheckClaim() }
+func (m *central) Law() (*compose.Law, error) { return nil, m.CheckClaim() }
 
 // Epsilon0 is [protocols.Mechanism.Epsilon0].
-func (m *Mechanism) Epsilon0() float64 { return math.Inf(1) }
+func (m *central) Epsilon0() float64 { return math.Inf(1) }
 
-// aggregate is the curator: AddUsers adds the noise of a batch.
-type aggregate struct {
-	m       *Mechanism
+// curator is the aggregate of [central]: AddUsers adds the noise of a batch.
+type curator struct {
+	m       *central
 	src     *randomizer.Source
 	sums    []float64
 	batches uint64
@@ -130,11 +129,11 @@ type aggregate struct {
 }
 
 // Aggregate is [protocols.Mechanism.Aggregate].
-func (m *Mechanism) Aggregate() protocols.Aggregate {
-	return &aggregate{m: m, src: randomizer.NewSource(), sums: make([]float64, m.entries)}
+func (m *central) Aggregate() protocols.Aggregate {
+	return &curator{m: m, src: randomizer.NewSource(), sums: make([]float64, m.entries)}
 }
 
-func (a *aggregate) Add(_ int, message []byte) error {
+func (a *curator) Add(_ int, message []byte) error {
 	v, err := protocols.Indices(a.m.entries * (a.m.p + 1)).Decode(message)
 	if err != nil {
 		return err
@@ -143,7 +142,7 @@ func (a *aggregate) Add(_ int, message []byte) error {
 	return nil
 }
 
-func (a *aggregate) AddUsers(n uint64) {
+func (a *curator) AddUsers(n uint64) {
 	for j := range a.sums {
 		a.sums[j] += float64(a.src.DiscreteLaplace(a.m.rate))
 	}
@@ -151,8 +150,8 @@ func (a *aggregate) AddUsers(n uint64) {
 	a.reports += n
 }
 
-func (a *aggregate) Merge(other protocols.Aggregate) error {
-	o, ok := other.(*aggregate)
+func (a *curator) Merge(other protocols.Aggregate) error {
+	o, ok := other.(*curator)
 	if !ok || o.m != a.m {
 		return protocols.ErrMerge
 	}
@@ -165,7 +164,7 @@ func (a *aggregate) Merge(other protocols.Aggregate) error {
 }
 
 // Counters is [protocols.Aggregate.Counters].
-func (a *aggregate) Counters(visit func(*uint64)) {
+func (a *curator) Counters(visit func(*uint64)) {
 	for j := range a.sums {
 		protocols.VisitFloat(&a.sums[j], visit)
 	}
@@ -173,9 +172,9 @@ func (a *aggregate) Counters(visit func(*uint64)) {
 	visit(&a.reports)
 }
 
-func (a *aggregate) Reports() uint64 { return a.reports }
+func (a *curator) Reports() uint64 { return a.reports }
 
-func (a *aggregate) Total() []float64 {
+func (a *curator) Total() []float64 {
 	out := make([]float64, len(a.sums))
 	for j, s := range a.sums {
 		out[j] = s / float64(a.m.p) // (1)
@@ -187,7 +186,7 @@ func (a *aggregate) Total() []float64 {
 }
 
 // Errors is [protocols.Aggregate.Errors]: the noise of each batch and the worst rounding.
-func (a *aggregate) Errors() []protocols.ErrorLaw {
+func (a *curator) Errors() []protocols.ErrorLaw {
 	noise := &protocols.Noise{}
 	noise.AddPolya(float64(a.batches), a.m.rate.Float64())
 	if a.m.p > 1 {
@@ -201,13 +200,13 @@ func (a *aggregate) Errors() []protocols.ErrorLaw {
 }
 
 // Missing is [protocols.Aggregate.Missing]: a message that is missing is a client's value above the lowest.
-func (a *aggregate) Missing(l protocols.Loss, _ int) protocols.Missing {
+func (a *curator) Missing(l protocols.Loss, _ int) protocols.Missing {
 	lo, hi := protocols.Contribution(a.m.task)
 	return protocols.Missing{Parts: l.Messages, Hi: hi - lo}
 }
 
 // width is the length of the range of a number; counts of a histogram have none.
-func (m *Mechanism) width() float64 {
+func (m *central) width() float64 {
 	if m.entries > 1 {
 		return 1
 	}
@@ -215,7 +214,7 @@ func (m *Mechanism) width() float64 {
 }
 
 // Exact is [protocols.Mechanism.Exact]; the variance is (2), with the noise shared out.
-func (m *Mechanism) Exact(value []float64) (total, variance []float64, err error) {
+func (m *central) Exact(value []float64) (total, variance []float64, err error) {
 	entry, x, err := m.cell(value)
 	if err != nil {
 		return nil, nil, err
@@ -233,24 +232,24 @@ func (m *Mechanism) Exact(value []float64) (total, variance []float64, err error
 }
 
 // Worst is [protocols.Mechanism.Worst].
-func (m *Mechanism) Worst() protocols.WorstCase {
+func (m *central) Worst() protocols.WorstCase {
 	value, fraction := m.task.Input.Lo.Float64(), 0.0
 	if m.task.Input.Labels {
 		value = 0
 	}
 	if m.p != 1 {
-		value, fraction = value+m.width()/(2*levels), 0.5
+		value, fraction = value+m.width()/(2*centralLevels), 0.5
 	}
 	return protocols.WorstCase{Value: []float64{value}, Variance: m.variance(fraction)}
 }
 
 // Capabilities is what [protocols.CapabilitiesOf] returns.
-func (m *Mechanism) Capabilities() protocols.Capabilities {
+func (m *central) Capabilities() protocols.Capabilities {
 	return protocols.Capabilities{Fast: m.fast}
 }
 
 // variance returns one client's part of (2) in the square of the query's units.
-func (m *Mechanism) variance(f float64) float64 {
+func (m *central) variance(f float64) float64 {
 	half, scale := math.Sinh(m.rate.Float64()/2), m.width()/float64(m.p)
 	return (f*(1-f) + 1/(2*half*half*m.clients)) * scale * scale // 2α/(1-α)² = 1/(2·sinh²(rate/2))
 }
