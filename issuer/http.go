@@ -11,7 +11,7 @@ import (
 	"net/http"
 	"strings"
 
-	"github.com/doona-dp/doona/internal/look"
+	"github.com/doona-dp/doona/internal/display"
 	"github.com/doona-dp/doona/internal/service"
 	"github.com/doona-dp/doona/wire/endpoint"
 	"github.com/doona-dp/doona/wire/keyfile"
@@ -24,7 +24,7 @@ import (
 const AccountHeader = "Doona-Account"
 
 // Handler returns the public HTTP interface.
-func (i *Issuer) Handler() http.Handler { return look.ProtectPublic(i.mux()) }
+func (i *Issuer) Handler() http.Handler { return display.ProtectPublic(i.mux()) }
 
 func (i *Issuer) mux() *service.Mux {
 	mux := &service.Mux{}

@@ -7,7 +7,7 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/doona-dp/doona/internal/look"
+	"github.com/doona-dp/doona/internal/display"
 	"github.com/doona-dp/doona/verifier/finding"
 )
 
@@ -69,7 +69,7 @@ func (f findings) list() []finding.Finding {
 	out := []finding.Finding{}
 	for name, one := range f {
 		out = append(out, finding.Finding{Name: name, Count: one.count, Meaning: name.Meaning(),
-			Example: look.Plain(one.first.Text), Evidence: one.evidence})
+			Example: display.Plain(one.first.Text), Evidence: one.evidence})
 	}
 	slices.SortFunc(out, func(a, b finding.Finding) int { return strings.Compare(string(a.Name), string(b.Name)) })
 	return out

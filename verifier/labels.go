@@ -6,7 +6,7 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/doona-dp/doona/internal/look"
+	"github.com/doona-dp/doona/internal/display"
 	"github.com/doona-dp/doona/wire/task"
 )
 
@@ -16,7 +16,7 @@ func Labels(t *task.Task) []string {
 	in := t.Input
 	out := make([]string, in.Bins)
 	for j := range out {
-		from, to := look.Number(binEdge(in, j)), look.Number(binEdge(in, j+1))
+		from, to := display.Number(binEdge(in, j)), display.Number(binEdge(in, j+1))
 		switch {
 		case t.Query.Info().Shape != task.PerBin:
 			out[j] = strconv.Itoa(j + 1)
@@ -40,7 +40,7 @@ func Ticks(t *task.Task) []string {
 	}
 	out := make([]string, t.Input.Bins)
 	for j := range out {
-		out[j] = look.Number(binEdge(t.Input, j))
+		out[j] = display.Number(binEdge(t.Input, j))
 	}
 	return out
 }
@@ -59,7 +59,7 @@ func measure(t *task.Task) string {
 // values says which values a client may have; empty for a count.
 func values(t *task.Task) string {
 	in, info := t.Input, t.Query.Info()
-	switch lo, hi := look.Number(in.Lo.Float64()), look.Number(in.Hi.Float64()); {
+	switch lo, hi := display.Number(in.Lo.Float64()), display.Number(in.Hi.Float64()); {
 	case info.Shape == task.PerText:
 		return fmt.Sprintf("texts of at most %d bytes", in.Bins)
 	case info.Ball():
@@ -93,5 +93,5 @@ func quantileName(p float64) string {
 	if p == 0.5 {
 		return "median"
 	}
-	return look.Number(math.Round(1e4*p)/100) + " % quantile"
+	return display.Number(math.Round(1e4*p)/100) + " % quantile"
 }

@@ -9,7 +9,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/doona-dp/doona/internal/look"
+	"github.com/doona-dp/doona/internal/display"
 	"github.com/doona-dp/doona/verifier"
 	"github.com/doona-dp/doona/verifier/report"
 	"github.com/doona-dp/doona/wire/task"
@@ -171,7 +171,7 @@ func (c *crowd) state() (*state, error) {
 
 // chart draws a number epoch by epoch, and what has several entries as bars, over all epochs.
 func (s *state) chart(width int) template.HTML {
-	c := look.Chart{Unit: s.AnswerUnit, Axis: s.Axis, Width: width}
+	c := display.Chart{Unit: s.AnswerUnit, Axis: s.Axis, Width: width}
 	if s.Total == nil || s.Query.Info().Shape == task.PerText { // of texts the page has a table
 		return ""
 	}
@@ -198,8 +198,8 @@ func (s *state) chart(width int) template.HTML {
 	return c.SVG()
 }
 
-func (r *row) mark(j int, at float64, label string) look.Mark {
-	m := look.Mark{Label: label, At: at, Estimate: r.Estimate[j], Lo: r.Interval[j][0], Hi: r.Interval[j][1],
+func (r *row) mark(j int, at float64, label string) display.Mark {
+	m := display.Mark{Label: label, At: at, Estimate: r.Estimate[j], Lo: r.Interval[j][0], Hi: r.Interval[j][1],
 		Truth: math.NaN()}
 	if j < len(r.Truth) {
 		m.Truth = r.Truth[j]

@@ -8,7 +8,7 @@ import (
 	"strconv"
 	"sync"
 
-	"github.com/doona-dp/doona/internal/look"
+	"github.com/doona-dp/doona/internal/display"
 	"github.com/doona-dp/doona/wire/problem"
 )
 
@@ -91,7 +91,7 @@ func (m *monthMaker) serveChart(w http.ResponseWriter, r *http.Request) {
 }
 
 // chart returns a chart by its name: visits, budget, device-N, or difference-N.
-func (m *month) chart(name string, width int) (c look.Chart, ok bool) {
+func (m *month) chart(name string, width int) (c display.Chart, ok bool) {
 	switch name {
 	case "visits":
 		return m.Visits.chart(width), true
@@ -111,20 +111,20 @@ func (m *month) chart(name string, width int) (c look.Chart, ok bool) {
 	return c, false
 }
 
-func (v *monthVisits) chart(width int) look.Chart {
-	c := look.Chart{Name: "visits by day, " + strconv.Itoa(len(v.Days)) +
+func (v *monthVisits) chart(width int) display.Chart {
+	c := display.Chart{Name: "visits by day, " + strconv.Itoa(len(v.Days)) +
 		" bars with intervals; the numbers are in the table below", Axis: "day of the month", Unit: "visits", Width: width,
 		Bars: true}
 	for i, d := range v.Days {
-		c.Marks = append(c.Marks, look.Mark{Label: d.Name, Short: strconv.Itoa(i + 1), At: float64(i),
+		c.Marks = append(c.Marks, display.Mark{Label: d.Name, Short: strconv.Itoa(i + 1), At: float64(i),
 			Estimate: d.Estimate, Lo: d.Interval[0], Hi: d.Interval[1], Error: v.Error, Truth: d.Truth})
 	}
 	return c
 }
 
 // chart draws shares, in percent, or their differences.
-func (s *monthSpeed) chart(what string, shares []*figure, width int) look.Chart {
-	c := look.Chart{Name: what + " by largest contentful paint, " + strconv.Itoa(len(shares)) +
+func (s *monthSpeed) chart(what string, shares []*figure, width int) display.Chart {
+	c := display.Chart{Name: what + " by largest contentful paint, " + strconv.Itoa(len(shares)) +
 		" bars with intervals; the numbers are in the table below",
 		Axis: "seconds, from", Unit: "%", Width: width, Bars: true}
 	for i, f := range shares {
@@ -132,18 +132,18 @@ func (s *monthSpeed) chart(what string, shares []*figure, width int) look.Chart 
 			continue
 		}
 		lo, hi := 100*f.Interval[0], 100*f.Interval[1]
-		c.Marks = append(c.Marks, look.Mark{Label: s.Bins[i], Short: strconv.FormatFloat(s.Edges[i], 'g', -1, 64),
+		c.Marks = append(c.Marks, display.Mark{Label: s.Bins[i], Short: strconv.FormatFloat(s.Edges[i], 'g', -1, 64),
 			At: float64(i), Estimate: 100 * f.Estimate, Lo: lo, Hi: hi, Error: (hi - lo) / 4, Truth: 100 * f.Truth})
 	}
 	return c
 }
 
 // chart draws what is spent after each day.
-func (b *monthBudget) chart(width int) look.Chart {
-	c := look.Chart{Name: "ε spent after each day; the numbers are in the table below", Axis: "day of the month", Unit: "ε",
+func (b *monthBudget) chart(width int) display.Chart {
+	c := display.Chart{Name: "ε spent after each day; the numbers are in the table below", Axis: "day of the month", Unit: "ε",
 		Width: width, Bars: true, Exact: true}
 	for _, d := range b.Days {
-		c.Marks = append(c.Marks, look.Mark{Label: "after day " + strconv.Itoa(d.Day), Short: strconv.Itoa(d.Day),
+		c.Marks = append(c.Marks, display.Mark{Label: "after day " + strconv.Itoa(d.Day), Short: strconv.Itoa(d.Day),
 			At: float64(d.Day), Estimate: d.Composed, Lo: d.Composed, Hi: d.Composed, Truth: d.Added})
 	}
 	return c

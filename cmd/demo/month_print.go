@@ -9,7 +9,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/doona-dp/doona/internal/cli"
-	"github.com/doona-dp/doona/internal/look"
+	"github.com/doona-dp/doona/internal/display"
 )
 
 // notOfMonth are the flags that --month does not take.
@@ -40,12 +40,12 @@ const shownPages = 20
 func (m *month) print(out io.Writer) error {
 	w := tabwriter.NewWriter(out, 0, 4, 2, ' ', 0)
 	fmt.Fprintf(w, "A site's month, %s to %s: %s devices reported once a day to each of %d questions.\n%s\n", m.From, m.To,
-		look.Number(float64(m.Reports)), len(m.Questions), m.Made)
+		display.Number(float64(m.Reports)), len(m.Questions), m.Made)
 	fmt.Fprintf(w, "\nvisits that stayed\treports\testimate\tfrom\tto\ttruth\n")
 	for _, d := range m.Visits.Days {
-		d.print(w, m.Visits.Error, look.Number(float64(d.Reports)))
+		d.print(w, m.Visits.Error, display.Number(float64(d.Reports)))
 	}
-	m.Visits.Total.print(w, m.Visits.Error, look.Number(float64(m.Reports)))
+	m.Visits.Total.print(w, m.Visits.Error, display.Number(float64(m.Reports)))
 	for _, l := range []struct {
 		name string
 		list *monthList
@@ -63,7 +63,7 @@ func (m *month) print(out io.Writer) error {
 
 // String says how many held.
 func (c heldCount) String() string {
-	return fmt.Sprintf("%s of %s (%.2f %%)", look.Number(float64(c.Held)), look.Number(float64(c.Intervals)),
+	return fmt.Sprintf("%s of %s (%.2f %%)", display.Number(float64(c.Held)), display.Number(float64(c.Intervals)),
 		100*float64(c.Held)/float64(c.Intervals))
 }
 
@@ -73,12 +73,12 @@ func (e monthEntry) print(w io.Writer, err float64, more ...string) {
 	for _, text := range more {
 		fmt.Fprintf(w, "%s\t", text)
 	}
-	estimate := look.Figure(e.Estimate, err)
+	estimate := display.Figure(e.Estimate, err)
 	if !e.Seen {
 		estimate = "below the floor"
 	}
-	fmt.Fprintf(w, "%s\t%s\t%s\t%s\n", estimate, look.Figure(max(e.Interval[0], 0), err), look.Figure(e.Interval[1], err),
-		look.Number(e.Truth))
+	fmt.Fprintf(w, "%s\t%s\t%s\t%s\n", estimate, display.Figure(max(e.Interval[0], 0), err), display.Figure(e.Interval[1], err),
+		display.Number(e.Truth))
 }
 
 func (l *monthList) print(w io.Writer, name string, most int) {
@@ -86,7 +86,7 @@ func (l *monthList) print(w io.Writer, name string, most int) {
 	for _, e := range l.Entries[:most] {
 		e.print(w, l.Error)
 	}
-	fmt.Fprintf(w, "%d of %d are above the noise floor of %s.\n", l.Seen, len(l.Entries), look.Figure(l.Floor, l.Error))
+	fmt.Fprintf(w, "%d of %d are above the noise floor of %s.\n", l.Seen, len(l.Entries), display.Figure(l.Floor, l.Error))
 }
 
 // text writes a figure in a scale, with its interval and the truth.
@@ -95,8 +95,8 @@ func (f *figure) text(scale float64) string {
 		return "too few\t\t"
 	}
 	err := scale * (f.Interval[1] - f.Interval[0]) / 4
-	return fmt.Sprintf("%s\t%s to %s\t%s", look.Figure(scale*f.Estimate, err), look.Figure(scale*f.Interval[0], err),
-		look.Figure(scale*f.Interval[1], err), look.Figure(scale*f.Truth, err))
+	return fmt.Sprintf("%s\t%s to %s\t%s", display.Figure(scale*f.Estimate, err), display.Figure(scale*f.Interval[0], err),
+		display.Figure(scale*f.Interval[1], err), display.Figure(scale*f.Truth, err))
 }
 
 func (s *monthSpeed) print(w io.Writer) {

@@ -17,7 +17,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/doona-dp/doona/internal/look"
+	"github.com/doona-dp/doona/internal/display"
 	"github.com/doona-dp/doona/verifier/report"
 	"github.com/doona-dp/doona/wire/problem"
 	"github.com/doona-dp/doona/wire/task"
@@ -32,7 +32,7 @@ type page struct {
 	tasks map[string]*crowd // By name in the page's addresses.
 	alone *attack
 	month *monthMaker
-	hosts *look.Hosts
+	hosts *display.Hosts
 }
 
 // listenSite opens the address of the page, if there is a page.
@@ -98,7 +98,7 @@ func (p *page) handler(relay string) http.Handler {
 		mux.Handle("GET /verifier/"+name+"/", http.RedirectHandler(at, http.StatusFound))
 	}
 	mux.Handle("GET /verifier/", http.StripPrefix("/verifier", site.Handler()))
-	return look.Protect(look.PagePolicy("'wasm-unsafe-eval'", relay), p.hosts.Guard(mux))
+	return display.Protect(display.PagePolicy("'wasm-unsafe-eval'", relay), p.hosts.Guard(mux))
 }
 
 func (p *page) of(serve func(*crowd, http.ResponseWriter, *http.Request) error) http.HandlerFunc {

@@ -9,7 +9,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/doona-dp/doona/internal/look"
+	"github.com/doona-dp/doona/internal/display"
 	"github.com/doona-dp/doona/internal/quickstart"
 	"github.com/doona-dp/doona/internal/testing/clitest"
 	"github.com/doona-dp/doona/internal/testing/relaytest"
@@ -24,7 +24,7 @@ func TestPagesHaveHeaders(t *testing.T) {
 	end()
 	r := &road{&quickstart.Task{Open: c.Open, Verifier: relaytest.NewVerifier(t, c)}}
 	p := &page{www: www, tasks: map[string]*crowd{liveTask: {road: r}}, month: &monthMaker{ctx: ended}}
-	serve := func(hosts *look.Hosts) http.Handler {
+	serve := func(hosts *display.Hosts) http.Handler {
 		p.hosts = hosts
 		return p.handler("https://relay.example")
 	}

@@ -11,7 +11,7 @@ import (
 	"text/tabwriter"
 
 	"github.com/doona-dp/doona/internal/cli"
-	"github.com/doona-dp/doona/internal/look"
+	"github.com/doona-dp/doona/internal/display"
 	texts "github.com/doona-dp/doona/protocols/strings"
 	"github.com/doona-dp/doona/verifier"
 )
@@ -116,7 +116,7 @@ func foundTexts(found *verifier.Texts, values [][]float64) []foundText {
 	held := holders(values)
 	for _, c := range found.List {
 		truth := held[c.Text]
-		c.Text = look.Plain(c.Text)
+		c.Text = display.Plain(c.Text)
 		out = append(out, foundText{c, truth})
 	}
 	return out

@@ -5,7 +5,7 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/doona-dp/doona/internal/look"
+	"github.com/doona-dp/doona/internal/display"
 	"github.com/doona-dp/doona/verifier"
 	"github.com/doona-dp/doona/wire/task"
 )
@@ -55,7 +55,7 @@ func (o *options) words(t *task.Task) words {
 	w := words{Title: s.question, Unit: s.unit, Measure: info.Measure, Entries: []string{}}
 	switch o.query {
 	case task.Count:
-		from, to := look.Number(o.lo), look.Number(o.hi)
+		from, to := display.Number(o.lo), display.Number(o.hi)
 		w.Title = fmt.Sprintf(s.within, from, to)
 		w.Unit, w.Entries = "", []string{"No", "Yes"}
 	case task.Mean:

@@ -13,7 +13,7 @@ import (
 	"github.com/doona-dp/doona/accountant"
 	"github.com/doona-dp/doona/internal/cli"
 	"github.com/doona-dp/doona/internal/decimal"
-	"github.com/doona-dp/doona/internal/look"
+	"github.com/doona-dp/doona/internal/display"
 )
 
 // amplifyResult is what `doona amplify` prints: value with the fallback to pure local
@@ -245,7 +245,7 @@ func printAmplify(w io.Writer, r amplifyResult) error {
 
 // plotAmplify writes the chart of ε against users around r to path.
 func plotAmplify(path string, r amplifyResult) error {
-	chart := look.Plot{LogX: true, LogY: true,
+	chart := display.Plot{LogX: true, LogY: true,
 		Title: fmt.Sprintf("ε after shuffling: %s, ε₀ = %.4g, δ = %s", r.Mechanism, r.Epsilon0,
 			decimal.Format(r.Delta, 4)),
 		XLabel: "users", YLabel: "ε",
@@ -268,8 +268,8 @@ func plotAmplify(path string, r amplifyResult) error {
 }
 
 // amplifyLine evaluates one bound at 25 numbers of users from a hundredth to a hundredfold.
-func amplifyLine(m accountant.Mechanism, b accountant.Bound, r amplifyResult) look.Line {
-	line := look.Line{Name: string(m) + " " + string(b)}
+func amplifyLine(m accountant.Mechanism, b accountant.Bound, r amplifyResult) display.Line {
+	line := display.Line{Name: string(m) + " " + string(b)}
 	for i := range 25 {
 		users := math.Round(float64(r.Users) * math.Pow(10, float64(i-12)/6))
 		if users < 1 || users > accountant.MaxUsers {

@@ -10,8 +10,8 @@ import (
 	"github.com/doona-dp/doona/accountant"
 	"github.com/doona-dp/doona/accountant/compose"
 	"github.com/doona-dp/doona/internal/decimal"
+	"github.com/doona-dp/doona/internal/display"
 	"github.com/doona-dp/doona/internal/invalid"
-	"github.com/doona-dp/doona/internal/look"
 )
 
 // mostEpochs is the largest number of epochs of a task.
@@ -86,7 +86,7 @@ func plotEpochs(path string, r amplifyResult) error {
 	if err != nil {
 		return err
 	}
-	composed, added := look.Line{Name: "composed"}, look.Line{Name: "added up"}
+	composed, added := display.Line{Name: "composed"}, display.Line{Name: "added up"}
 	const points = 13
 	for i := range points {
 		n := math.Round(math.Pow(float64(r.Epochs), float64(i)/(points-1)))
@@ -97,10 +97,10 @@ func plotEpochs(path string, r amplifyResult) error {
 		composed.Points = append(composed.Points, [2]float64{n, math.Min(eps, n*one)})
 		added.Points = append(added.Points, [2]float64{n, n * one})
 	}
-	chart := look.Plot{LogX: true, LogY: true,
+	chart := display.Plot{LogX: true, LogY: true,
 		Title: fmt.Sprintf("ε of releases together: %s, ε₀ = %.4g, δ = %s each", r.Mechanism, r.Epsilon0,
 			decimal.Format(each, 4)),
-		XLabel: "releases", YLabel: "ε", Lines: []look.Line{composed, added},
+		XLabel: "releases", YLabel: "ε", Lines: []display.Line{composed, added},
 	}
 	var svg strings.Builder
 	chart.SVG(&svg)

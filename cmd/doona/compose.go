@@ -14,8 +14,8 @@ import (
 	"github.com/doona-dp/doona/accountant/compose"
 	"github.com/doona-dp/doona/internal/cli"
 	"github.com/doona-dp/doona/internal/decimal"
+	"github.com/doona-dp/doona/internal/display"
 	"github.com/doona-dp/doona/internal/invalid"
-	"github.com/doona-dp/doona/internal/look"
 	"github.com/doona-dp/doona/protocols"
 	"github.com/doona-dp/doona/protocols/registry"
 	"github.com/doona-dp/doona/wire/task"
@@ -187,7 +187,7 @@ func plotTasks(path string, r *composeResult) error {
 	for _, c := range r.Tasks {
 		most = max(most, c.Epochs)
 	}
-	together, added := look.Line{Name: "composed"}, look.Line{Name: "added up"}
+	together, added := display.Line{Name: "composed"}, display.Line{Name: "added up"}
 	const points = 13
 	for i := range points {
 		n := math.Round(math.Pow(float64(most), float64(i)/(points-1)))
@@ -205,9 +205,9 @@ func plotTasks(path string, r *composeResult) error {
 		together.Points = append(together.Points, [2]float64{n, eps})
 		added.Points = append(added.Points, [2]float64{n, sum})
 	}
-	chart := look.Plot{LogX: true, LogY: true, Title: "ε of epochs together, δ = " + decimal.Format(r.Delta, 4) +
+	chart := display.Plot{LogX: true, LogY: true, Title: "ε of epochs together, δ = " + decimal.Format(r.Delta, 4) +
 		" of all",
-		XLabel: "epochs", YLabel: "ε", Lines: []look.Line{together, added}}
+		XLabel: "epochs", YLabel: "ε", Lines: []display.Line{together, added}}
 	var svg strings.Builder
 	chart.SVG(&svg)
 	if err := os.WriteFile(path, []byte(svg.String()), 0o644); err != nil {

@@ -16,7 +16,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/doona-dp/doona/internal/cli"
-	"github.com/doona-dp/doona/internal/look"
+	"github.com/doona-dp/doona/internal/display"
 	"github.com/doona-dp/doona/internal/quickstart"
 	"github.com/doona-dp/doona/verifier/report"
 )
@@ -64,7 +64,7 @@ address. It lasts 12 hours; then, or with --new, there is another task, and .doo
 }
 
 // dev runs everything until ctx ends.
-func dev(ctx context.Context, cmd *cobra.Command, o *devOptions, hosts *look.Hosts, anew bool) error {
+func dev(ctx context.Context, cmd *cobra.Command, o *devOptions, hosts *display.Hosts, anew bool) error {
 	place, err := openFolder(cmd, o, anew)
 	if err != nil {
 		return err
@@ -101,8 +101,8 @@ func dev(ctx context.Context, cmd *cobra.Command, o *devOptions, hosts *look.Hos
 }
 
 // devHandler serves the estimate's page.
-func devHandler(hosts *look.Hosts, t *quickstart.Task) http.Handler {
-	return look.Protect(look.Bare, hosts.Guard(report.Handler(t.Verifier)))
+func devHandler(hosts *display.Hosts, t *quickstart.Task) http.Handler {
+	return display.Protect(display.Bare, hosts.Guard(report.Handler(t.Verifier)))
 }
 
 // listenAt opens the ports of the page and of the relays, all or none.

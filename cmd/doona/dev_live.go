@@ -11,7 +11,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/doona-dp/doona/internal/cli"
-	"github.com/doona-dp/doona/internal/look"
+	"github.com/doona-dp/doona/internal/display"
 	"github.com/doona-dp/doona/internal/quickstart"
 	"github.com/doona-dp/doona/verifier"
 )
@@ -91,8 +91,8 @@ func (n *news) print(w io.Writer, now time.Time) error {
 // answer is the estimate in a line.
 func (n *news) answer() string {
 	if len(n.Labels) == 0 && len(n.Estimate) == 1 {
-		return fmt.Sprintf("%s %s (95 %%: %s to %s)", n.measure, look.Figure(n.Estimate[0], n.errors[0]),
-			look.Figure(n.Interval[0][0], n.errors[0]), look.Figure(n.Interval[0][1], n.errors[0]))
+		return fmt.Sprintf("%s %s (95 %%: %s to %s)", n.measure, display.Figure(n.Estimate[0], n.errors[0]),
+			display.Figure(n.Interval[0][0], n.errors[0]), display.Figure(n.Interval[0][1], n.errors[0]))
 	}
 	var entries []string
 	more := 0
@@ -102,7 +102,7 @@ func (n *news) answer() string {
 		case len(entries) == mostEntries:
 			more++
 		default:
-			entries = append(entries, fmt.Sprintf("%s × %s", look.Number(x), n.Labels[i]))
+			entries = append(entries, fmt.Sprintf("%s × %s", display.Number(x), n.Labels[i]))
 		}
 	}
 	text := strings.Join(entries, ", ")

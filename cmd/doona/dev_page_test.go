@@ -4,7 +4,7 @@ import (
 	"net/http"
 	"testing"
 
-	"github.com/doona-dp/doona/internal/look"
+	"github.com/doona-dp/doona/internal/display"
 	"github.com/doona-dp/doona/internal/quickstart"
 	"github.com/doona-dp/doona/internal/testing/clitest"
 	"github.com/doona-dp/doona/internal/testing/relaytest"
@@ -15,6 +15,6 @@ import (
 func TestDevPagesHaveHeaders(t *testing.T) {
 	c := relaytest.NewMeanCascade(t)
 	task := &quickstart.Task{Open: c.Open, Verifier: relaytest.NewVerifier(t, c)}
-	clitest.Pages(t, func(hosts *look.Hosts) http.Handler { return devHandler(hosts, task) },
+	clitest.Pages(t, func(hosts *display.Hosts) http.Handler { return devHandler(hosts, task) },
 		"/", "/index.html", "/none", "/api/report", "/api/report.csv", "/page.js", "/verifier/")
 }

@@ -14,7 +14,7 @@ import (
 
 	"github.com/doona-dp/doona/internal/cli"
 	"github.com/doona-dp/doona/internal/decimal"
-	"github.com/doona-dp/doona/internal/look"
+	"github.com/doona-dp/doona/internal/display"
 	"github.com/doona-dp/doona/planner"
 	"github.com/doona-dp/doona/verifier"
 	"github.com/doona-dp/doona/wire/handover"
@@ -327,13 +327,13 @@ func reason(r planRow, w, best *planner.Way) string {
 	if w == best {
 		out = append(out, "The least error of all")
 	} else {
-		out = append(out, fmt.Sprintf("%s times the least error at %s times its bytes", look.Number(w.RMSE/best.RMSE),
-			look.Number(w.Bytes/best.Bytes)))
+		out = append(out, fmt.Sprintf("%s times the least error at %s times its bytes", display.Number(w.RMSE/best.RMSE),
+			display.Number(w.Bytes/best.Bytes)))
 	}
 	switch {
 	case r.FoundDownTo != nil:
 		out = append(out, fmt.Sprintf("lists texts that about %s clients or more have, and of some more where many "+
-			"begin alike", look.Number(*r.FoundDownTo)))
+			"begin alike", display.Number(*r.FoundDownTo)))
 	case w.Lists:
 		out = append(out, "can count texts that it is asked for, but list none: the batch has too few clients")
 	}
@@ -358,7 +358,7 @@ func reason(r planRow, w, best *planner.Way) string {
 
 func printPlan(w io.Writer, g planner.Goal, result *planResult) error {
 	rows := result.Plans
-	fmt.Fprintf(w, "%s of %s users through %d relays\n\n", g.Query.Query, look.Number(float64(g.Batch)), g.Hops)
+	fmt.Fprintf(w, "%s of %s users through %d relays\n\n", g.Query.Query, display.Number(float64(g.Batch)), g.Hops)
 	tab := tabwriter.NewWriter(w, 0, 4, 2, ' ', 0)
 	fmt.Fprintln(tab, "\tprotocol\tnoise\tpadding\trmse\tinterval\tcentral\tmessages\tslots × lanes\tbytes\tdummies\t"+
 		"alone\tcollude\tone bad")

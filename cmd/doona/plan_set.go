@@ -15,7 +15,7 @@ import (
 
 	"github.com/doona-dp/doona/internal/cli"
 	"github.com/doona-dp/doona/internal/decimal"
-	"github.com/doona-dp/doona/internal/look"
+	"github.com/doona-dp/doona/internal/display"
 	"github.com/doona-dp/doona/planner"
 	"github.com/doona-dp/doona/wire/task"
 )
@@ -188,7 +188,7 @@ func (f *planFlags) runSet(cmd *cobra.Command) error {
 
 func printSet(w io.Writer, r *setResult) error {
 	fmt.Fprintf(w, "%d queries of %s users in each of %d epochs: (%s, %s)-DP together\n\n", len(r.Queries),
-		look.Number(float64(r.Users)), r.Epochs, decimal.Up(r.Epsilon, 4), decimal.Up(r.Delta, 3))
+		display.Number(float64(r.Users)), r.Epochs, decimal.Up(r.Epsilon, 4), decimal.Up(r.Delta, 3))
 	tab := tabwriter.NewWriter(w, 0, 4, 2, ' ', 0)
 	fmt.Fprintln(tab, "\tweight\tprotocol\tnoise\tε\tδ\trmse\tinterval\tslots × lanes\tbytes\tdummies\talone\tcollude")
 	for _, q := range r.Queries {

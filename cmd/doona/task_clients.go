@@ -8,7 +8,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/doona-dp/doona/internal/look"
+	"github.com/doona-dp/doona/internal/display"
 	"github.com/doona-dp/doona/planner"
 	"github.com/doona-dp/doona/wire/task"
 )
@@ -64,5 +64,5 @@ func printQuota(w io.Writer, c planner.QuotaCost) {
 		fmt.Fprintf(w, "%s %.3g %% of %d", map[bool]string{true: ",", false: ""}[i > 0], 100*s.ShutOut, s.Visitors)
 	}
 	fmt.Fprintf(w, " are shut out.\nOne network of false clients moves an entry of a full batch's answer by up to %s, twenty "+
-		"by up to %s.\n", look.Number(c.OneNetwork), look.Number(c.TwentyNetworks))
+		"by up to %s.\n", display.Number(c.OneNetwork), display.Number(c.TwentyNetworks))
 }

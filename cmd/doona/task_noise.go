@@ -8,7 +8,7 @@ import (
 
 	"github.com/doona-dp/doona/accountant/relaynoise"
 	"github.com/doona-dp/doona/internal/cli"
-	"github.com/doona-dp/doona/internal/look"
+	"github.com/doona-dp/doona/internal/display"
 	"github.com/doona-dp/doona/planner"
 	"github.com/doona-dp/doona/protocols/augmented"
 	"github.com/doona-dp/doona/wire/task"
@@ -108,11 +108,11 @@ func (s *noiseSummary) print(w io.Writer) {
 	}
 	varies := ""
 	if s.Least < s.Most {
-		varies = fmt.Sprintf(" on average, and at most %s", look.Number(float64(s.Most)))
+		varies = fmt.Sprintf(" on average, and at most %s", display.Number(float64(s.Most)))
 	}
-	fmt.Fprintf(w, "Every relay adds %s dummies%s to every batch.", look.Number(s.Dummies), varies)
+	fmt.Fprintf(w, "Every relay adds %s dummies%s to every batch.", display.Number(s.Dummies), varies)
 	if s.Batches > 0 {
-		fmt.Fprintf(w, " Batches of an epoch: at most %s.", look.Number(float64(s.Batches)))
+		fmt.Fprintf(w, " Batches of an epoch: at most %s.", display.Number(float64(s.Batches)))
 	}
 	fmt.Fprintln(w)
 }

@@ -12,8 +12,8 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/doona-dp/doona/internal/cli"
+	"github.com/doona-dp/doona/internal/display"
 	"github.com/doona-dp/doona/internal/durable"
-	"github.com/doona-dp/doona/internal/look"
 	"github.com/doona-dp/doona/protocols/registry"
 	"github.com/doona-dp/doona/wire/handover"
 	"github.com/doona-dp/doona/wire/keyfile"
@@ -240,7 +240,7 @@ func (f *renewFlags) tellRetired(ctx context.Context, owner *handover.Client, ro
 			continue
 		}
 		if err := owner.Succeed(ctx, root, root.Task, hop, raw); err != nil {
-			fmt.Fprintf(look.Terminal(os.Stderr), "Relay %s, which has given up its place, did not take the task: %v\n", relay.URL,
+			fmt.Fprintf(display.Terminal(os.Stderr), "Relay %s, which has given up its place, did not take the task: %v\n", relay.URL,
 				err)
 		}
 	}

@@ -12,8 +12,8 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/doona-dp/doona/internal/cli"
+	"github.com/doona-dp/doona/internal/display"
 	"github.com/doona-dp/doona/internal/durable"
-	"github.com/doona-dp/doona/internal/look"
 	"github.com/doona-dp/doona/wire/codec"
 	"github.com/doona-dp/doona/wire/handover"
 	"github.com/doona-dp/doona/wire/keyfile"
@@ -188,7 +188,7 @@ func (f *stateFlags) handOver(ctx context.Context, client *handover.Client, root
 	}
 	for _, p := range served.Retired { // clients may look there, and it need not run any more
 		if err := client.State(ctx, root, p.Task, p.Hop, raw); err != nil {
-			fmt.Fprintf(look.Terminal(os.Stderr), "Relay %s, which the newest task does not list, did not take the statement: %v\n",
+			fmt.Fprintf(display.Terminal(os.Stderr), "Relay %s, which the newest task does not list, did not take the statement: %v\n",
 				p.URL(), err)
 		}
 	}

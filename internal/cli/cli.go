@@ -14,8 +14,8 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/doona-dp/doona/internal/display"
 	"github.com/doona-dp/doona/internal/invalid"
-	"github.com/doona-dp/doona/internal/look"
 )
 
 // Exit statuses of every command.
@@ -97,7 +97,7 @@ func Run(root *cobra.Command, args []string) int {
 	if err == nil {
 		return ExitOK
 	}
-	fmt.Fprintf(look.Terminal(os.Stderr), "%s: %v\n", cmd.CommandPath(), err)
+	fmt.Fprintf(display.Terminal(os.Stderr), "%s: %v\n", cmd.CommandPath(), err)
 	var usage usageError
 	if errors.As(err, &usage) || !cmd.Runnable() {
 		fmt.Fprintf(os.Stderr, "See '%s --help'.\n", cmd.CommandPath())
@@ -117,17 +117,17 @@ func FlagError(err error) error {
 }
 
 // Print writes result to w: as one line of JSON when the command's --json flag is set, else
-// through human. Texts from outside in it do nothing to a terminal: see [look.Terminal].
+// through human. Texts from outside in it do nothing to a terminal: see [display.Terminal].
 func Print(cmd *cobra.Command, result any, human func(w io.Writer) error) error {
 	w := cmd.OutOrStdout()
 	if asJSON, err := cmd.Flags().GetBool("json"); err != nil || !asJSON {
-		return human(look.Terminal(w))
+		return human(display.Terminal(w))
 	}
 	line, err := json.Marshal(result)
 	if err != nil {
 		return fmt.Errorf("couldn't encode the result: %w", err)
 	}
-	_, err = fmt.Fprintf(w, "%s\n", look.JSON(line))
+	_, err = fmt.Fprintf(w, "%s\n", display.JSON(line))
 	return err
 }
 

@@ -5,7 +5,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/doona-dp/doona/internal/look"
+	"github.com/doona-dp/doona/internal/display"
 )
 
 const flagHosts = "hosts"
@@ -20,10 +20,10 @@ func (f *HostsFlag) Register(cmd *cobra.Command) {
 }
 
 // Check is an error where a name is none.
-func (f HostsFlag) Check() error { return FlagError(look.CheckHosts(flagHosts, f)) }
+func (f HostsFlag) Check() error { return FlagError(display.CheckHosts(flagHosts, f)) }
 
 // Hosts are the names by which a page at an address may be asked for.
-func (f HostsFlag) Hosts(cmd *cobra.Command, listen string) *look.Hosts {
+func (f HostsFlag) Hosts(cmd *cobra.Command, listen string) *display.Hosts {
 	log := slog.New(slog.NewTextHandler(cmd.ErrOrStderr(), nil))
-	return look.NewHosts("--"+flagHosts, log, listen, f)
+	return display.NewHosts("--"+flagHosts, log, listen, f)
 }

@@ -7,7 +7,7 @@ import (
 	"log/slog"
 	"net/http"
 
-	"github.com/doona-dp/doona/internal/look"
+	"github.com/doona-dp/doona/internal/display"
 )
 
 // Admin is what a program shows its operator, at an address that must not be public.
@@ -47,7 +47,7 @@ func (a *Admin) Handler(log *slog.Logger) http.Handler {
 		if err != nil {
 			return fmt.Errorf("couldn't encode the status: %w", err)
 		}
-		return Write(w, "application/json", look.JSON(out))
+		return Write(w, "application/json", display.JSON(out))
 	}))
-	return look.Protect(look.Bare, look.NewHosts(settingAdminHosts, log, a.Address, a.Hosts).Guard(mux))
+	return display.Protect(display.Bare, display.NewHosts(settingAdminHosts, log, a.Address, a.Hosts).Guard(mux))
 }

@@ -16,8 +16,8 @@ import (
 
 	"github.com/goccy/go-yaml"
 
+	"github.com/doona-dp/doona/internal/display"
 	"github.com/doona-dp/doona/internal/invalid"
-	"github.com/doona-dp/doona/internal/look"
 )
 
 // SchemeSQLite opens the description of a store in a SQLite file.
@@ -81,7 +81,7 @@ func Prepare(listen, admin string, adminHosts []string, clock *func() time.Time,
 	Default(log, slog.New(slog.DiscardHandler))
 	*log = Coarse(*log)
 	return errors.Join(checkAddress("listen", listen), checkAddress("admin", admin),
-		look.CheckHosts(settingAdminHosts, adminHosts))
+		display.CheckHosts(settingAdminHosts, adminHosts))
 }
 
 // ClientSettings point at what the configuration of each server has that takes requests from clients.

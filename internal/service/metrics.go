@@ -8,7 +8,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus/collectors"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 
-	"github.com/doona-dp/doona/internal/look"
+	"github.com/doona-dp/doona/internal/display"
 )
 
 // Metric is the definition of one metric, from which a program and its dashboard are made.
@@ -91,7 +91,7 @@ func (m *Metrics) Add(name string, n float64, labels ...string) {
 func shown(labels []string) []string {
 	out := make([]string, len(labels))
 	for i, text := range labels {
-		out[i] = look.Plain(text)
+		out[i] = display.Plain(text)
 	}
 	return out
 }

@@ -18,8 +18,8 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/doona-dp/doona/internal/display"
 	"github.com/doona-dp/doona/internal/invalid"
-	"github.com/doona-dp/doona/internal/look"
 )
 
 // Figure is one picture and the numbers it shows.
@@ -122,9 +122,9 @@ func (f *Figure) Read(dir string) (*Table, error) {
 
 // picture returns the figure as SVG. What was measured, by its name, are dots.
 func (f *Figure) picture(t *Table) []byte {
-	plot := look.Plot{Title: f.Title, XLabel: f.X, YLabel: f.Y, Note: f.Caption, LogX: !f.LinearX, LogY: !f.LinearY}
+	plot := display.Plot{Title: f.Title, XLabel: f.X, YLabel: f.Y, Note: f.Caption, LogX: !f.LinearX, LogY: !f.LinearY}
 	for _, name := range t.Series {
-		plot.Lines = append(plot.Lines, look.Line{Name: name, Points: t.Points(name), Dots: Measured(name)})
+		plot.Lines = append(plot.Lines, display.Line{Name: name, Points: t.Points(name), Dots: Measured(name)})
 	}
 	var out bytes.Buffer
 	plot.SVG(&out)

@@ -11,7 +11,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/doona-dp/doona/internal/look"
+	"github.com/doona-dp/doona/internal/display"
 	"github.com/doona-dp/doona/internal/testing/stattest"
 	"github.com/doona-dp/doona/lab/figures"
 )
@@ -132,7 +132,7 @@ func TestFiguresCanBeRead(t *testing.T) {
 		table, err := f.Read(docs)
 		require.NoError(t, err)
 		for _, series := range table.Series {
-			require.True(t, look.FitsLegend(series), "%s: %s", f.Name, series)
+			require.True(t, display.FitsLegend(series), "%s: %s", f.Name, series)
 			require.NotEmpty(t, table.Points(series), "%s: %s", f.Name, series)
 		}
 	}

@@ -8,7 +8,7 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/doona-dp/doona/internal/look"
+	"github.com/doona-dp/doona/internal/display"
 )
 
 // Name says what did not add up.
@@ -111,7 +111,7 @@ func (f Finding) Fault() bool { return f.Name != Dropped }
 
 // Line says what was found, how often and where first.
 func (f Finding) Line() string {
-	return fmt.Sprintf("%s (%s): %s; first in %s", f.Name, look.Number(float64(f.Count)), f.Meaning, f.Example)
+	return fmt.Sprintf("%s (%s): %s; first in %s", f.Name, display.Number(float64(f.Count)), f.Meaning, f.Example)
 }
 
 // Faults is an error that names the findings that are faults, if there are any.

@@ -8,7 +8,7 @@ import (
 	"time"
 
 	"github.com/doona-dp/doona/internal/decimal"
-	"github.com/doona-dp/doona/internal/look"
+	"github.com/doona-dp/doona/internal/display"
 	"github.com/doona-dp/doona/verifier"
 )
 
@@ -72,7 +72,7 @@ func writeTexts(out *csv.Writer, r *verifier.Report, privacy []string) {
 	}
 	for j, c := range r.Texts.List {
 		numbers := written(c.Clients, c.Interval[0], c.Interval[1])
-		out.Write(slices.Concat([]string{"all", "", strconv.Itoa(j), look.Cell(c.Text), strconv.FormatUint(r.Users, 10),
+		out.Write(slices.Concat([]string{"all", "", strconv.Itoa(j), display.Cell(c.Text), strconv.FormatUint(r.Users, 10),
 			strconv.FormatUint(r.Batches, 10), numbers[0], "", numbers[1], numbers[2], "", "", "",
 			strconv.FormatUint(r.Reports, 10), strconv.FormatUint(r.Missing, 10), strconv.FormatBool(r.Usable),
 			r.UnusableBecause, r.Override}, make([]string, 6), privacy))

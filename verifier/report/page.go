@@ -9,7 +9,7 @@ import (
 	"io"
 	"net/http"
 
-	"github.com/doona-dp/doona/internal/look"
+	"github.com/doona-dp/doona/internal/display"
 	"github.com/doona-dp/doona/verifier"
 )
 
@@ -21,7 +21,7 @@ var templates = template.Must(template.ParseFS(assets, "page.html", "index.html"
 // Handler serves the verifier's page; the report as JSON at api/report and as CSV at
 // api/report.csv. Its links are relative, so that it may stand anywhere.
 func Handler(v *verifier.Verifier) http.Handler {
-	return look.Protect(look.PagePolicy("", ""), pages(v, ""))
+	return display.Protect(display.PagePolicy("", ""), pages(v, ""))
 }
 
 // pages serves one task; home is where the list of tasks is, if there is one.
@@ -56,7 +56,7 @@ func files() http.Handler {
 		io.WriteString(w, string(styles()))
 	})
 	mux.Handle("GET /page.js", http.FileServerFS(assets))
-	mux.Handle("GET /icon.svg", http.FileServerFS(look.Files))
+	mux.Handle("GET /icon.svg", http.FileServerFS(display.Files))
 	return mux
 }
 
@@ -74,7 +74,7 @@ func respond(w http.ResponseWriter, kind string, write func(io.Writer) error) {
 
 // writePage writes a page whose texts from outside show all that they hold.
 func writePage(w io.Writer, name string, data any) error {
-	return templates.ExecuteTemplate(look.Terminal(w), name, data)
+	return templates.ExecuteTemplate(display.Terminal(w), name, data)
 }
 
 // writeJSON writes JSON that a terminal can show.
@@ -83,7 +83,7 @@ func writeJSON(w io.Writer, data any) error {
 	if err != nil {
 		return err
 	}
-	_, err = w.Write(append(look.JSON(out), '\n'))
+	_, err = w.Write(append(display.JSON(out), '\n'))
 	return err
 }
 
@@ -99,7 +99,7 @@ func WriteHTML(w io.Writer, r *verifier.Report) error {
 
 // styles returns the pages' style sheet.
 func styles() template.CSS {
-	common, err := look.Files.ReadFile("look.css")
+	common, err := display.Files.ReadFile("display.css")
 	if err != nil {
 		panic("report: internal error: " + err.Error())
 	}

@@ -7,7 +7,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/doona-dp/doona/internal/look"
+	"github.com/doona-dp/doona/internal/display"
 	"github.com/doona-dp/doona/verifier"
 	"github.com/doona-dp/doona/wire/task"
 )
@@ -59,7 +59,7 @@ func (s *Site) Handler() http.Handler {
 		respond(w, "application/json", s.writeList)
 	})
 	mux.HandleFunc("GET /tasks/{task}/", s.handlePage)
-	return look.Protect(look.PagePolicy("", ""), mux)
+	return display.Protect(display.PagePolicy("", ""), mux)
 }
 
 func (s *Site) handlePage(w http.ResponseWriter, req *http.Request) {

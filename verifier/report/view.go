@@ -7,7 +7,7 @@ import (
 	"math"
 	"slices"
 
-	"github.com/doona-dp/doona/internal/look"
+	"github.com/doona-dp/doona/internal/display"
 	"github.com/doona-dp/doona/verifier"
 	"github.com/doona-dp/doona/wire/task"
 )
@@ -65,8 +65,8 @@ func newView(r *verifier.Report, home string) *view {
 }
 
 // byEpoch is the chart of a number of each epoch that has one.
-func (v *view) byEpoch(name string, width int, of func(e *epochRow) *estimate) look.Chart {
-	chart := look.Chart{Width: width, Axis: "epoch",
+func (v *view) byEpoch(name string, width int, of func(e *epochRow) *estimate) display.Chart {
+	chart := display.Chart{Width: width, Axis: "epoch",
 		Name: name + " by epoch, with intervals; the numbers are in the table of epochs or in the JSON"}
 	for i := range v.rows {
 		row := &v.rows[i]
@@ -78,13 +78,13 @@ func (v *view) byEpoch(name string, width int, of func(e *epochRow) *estimate) l
 }
 
 // spent is the chart of what the epochs have cost so far, while something bounds it.
-func (v *view) spent() look.Chart {
-	chart := look.Chart{Width: halfWidth, Axis: "epoch", Unit: "ε", Exact: true,
+func (v *view) spent() display.Chart {
+	chart := display.Chart{Width: halfWidth, Axis: "epoch", Unit: "ε", Exact: true,
 		Name: "ε spent so far by epoch; the numbers are in the table of epochs"}
 	for _, row := range v.rows {
 		if row.spent != nil {
-			chart.Marks = append(chart.Marks, look.Mark{Label: row.start, At: float64(row.Epoch), Estimate: *row.spent,
-				Lo: *row.spent, Hi: *row.spent, Truth: math.NaN()})
+			chart.Marks = append(chart.Marks, display.Mark{Label: row.start, At: float64(row.Epoch),
+				Estimate: *row.spent, Lo: *row.spent, Hi: *row.spent, Truth: math.NaN()})
 		}
 	}
 	if len(chart.Marks) < 2 {
@@ -108,10 +108,10 @@ func (v *view) largest() []int {
 }
 
 // bars is the chart of an answer with several entries.
-func (v *view) bars() look.Chart {
+func (v *view) bars() display.Chart {
 	ticks := verifier.Ticks(v.Asked)
 	shown := min(len(v.Estimate), maxEntries)
-	chart := look.Chart{Width: chartWidth, Bars: true, Axis: v.Entry,
+	chart := display.Chart{Width: chartWidth, Bars: true, Axis: v.Entry,
 		Name: fmt.Sprintf("%s, %d bars with intervals; the numbers are in the table below", v.Measure, shown)}
 	if v.Asked.Query.Info().Shape == task.PerBin {
 		if chart.Unit = "clients"; !v.Asked.Input.Labels {
@@ -124,7 +124,7 @@ func (v *view) bars() look.Chart {
 	return chart
 }
 
-func (e *estimate) mark(label, tick string, at float64) look.Mark {
-	return look.Mark{Label: label, Short: tick, At: at, Estimate: e.value, Lo: e.lo, Hi: e.hi, Error: e.err,
+func (e *estimate) mark(label, tick string, at float64) display.Mark {
+	return display.Mark{Label: label, Short: tick, At: at, Estimate: e.value, Lo: e.lo, Hi: e.hi, Error: e.err,
 		Truth: math.NaN(), Wide: e.wide}
 }

@@ -12,7 +12,7 @@ import (
 	"time"
 
 	"github.com/doona-dp/doona/internal/decimal"
-	"github.com/doona-dp/doona/internal/look"
+	"github.com/doona-dp/doona/internal/display"
 	"github.com/doona-dp/doona/verifier"
 	"github.com/doona-dp/doona/wire/task"
 )
@@ -58,13 +58,13 @@ func text(s string) cell { return cell{Text: s} }
 
 func whole(n uint64) cell { return text(count(n)) }
 
-func count(n uint64) string { return look.Number(float64(n)) }
+func count(n uint64) string { return display.Number(float64(n)) }
 
 // figure is a number known up to an error: it has the decimals that the error leaves it.
-func figure(x, err float64) cell { return cell{look.Figure(x, err), &x} }
+func figure(x, err float64) cell { return cell{display.Figure(x, err), &x} }
 
 // plain is a figure without an error of its own.
-func plain(x float64) cell { return cell{look.Number(x), &x} }
+func plain(x float64) cell { return cell{display.Number(x), &x} }
 
 // epochRow is a line of the ledger; spent is what it and all before it cost together, nil where nothing
 // bounds that.
@@ -113,7 +113,7 @@ const maxEntries = 512
 const hard = "\u00a0"
 
 // Percent is the confidence as people say it.
-func (r *account) Percent() string { return look.Number(100*r.Confidence) + hard + "%" }
+func (r *account) Percent() string { return display.Number(100*r.Confidence) + hard + "%" }
 
 // epsilon is a figure with its name.
 func epsilon(name string, x float64) string { return name + hard + "=" + hard + decimal.Up(x, 3) }
@@ -156,7 +156,7 @@ func (a *account) headline() *tile {
 	if a.Texts != nil {
 		found := "texts found"
 		if a.Texts.FoundDownTo > 0 {
-			found += ", of about " + look.Number(a.Texts.FoundDownTo) + " clients or more each"
+			found += ", of about " + display.Number(a.Texts.FoundDownTo) + " clients or more each"
 		}
 		return &tile{count(uint64(len(a.Texts.List))), found}
 	}
@@ -164,7 +164,7 @@ func (a *account) headline() *tile {
 	if e == nil {
 		return nil
 	}
-	what, lo, hi := "", look.Figure(e.lo, e.err), look.Figure(e.hi, e.err)
+	what, lo, hi := "", display.Figure(e.lo, e.err), display.Figure(e.hi, e.err)
 	if d := a.Distribution; d != nil {
 		what = "is the median, "
 		if e.lo == d.Range[0] { // Values beyond the range count as its ends.
@@ -174,7 +174,7 @@ func (a *account) headline() *tile {
 			hi += " or more"
 		}
 	}
-	return &tile{look.Figure(e.value, e.err), fmt.Sprintf("%sbetween %s and %s, at %s", what, lo, hi, a.Percent())}
+	return &tile{display.Figure(e.value, e.err), fmt.Sprintf("%sbetween %s and %s, at %s", what, lo, hi, a.Percent())}
 }
 
 func (a *account) tiles() []tile {
@@ -447,7 +447,7 @@ func (e epochRow) numbers(columns int) []cell {
 func (e epochRow) cost() cell {
 	out := text("no bound")
 	if e.spent != nil {
-		out = text(look.Number(*e.spent))
+		out = text(display.Number(*e.spent))
 	}
 	if e.OverExposed > 0 {
 		out.Text += fmt.Sprintf("; %s clients without the guarantee", count(e.OverExposed))
@@ -636,12 +636,12 @@ func AboutTexts(r *verifier.Report) string {
 	out := "No text is sure to be listed of so few reports, whoever has it."
 	if x.FoundDownTo > 0 {
 		out = fmt.Sprintf("Texts that about %s clients or more have are listed in 98 of 100 cases like this one.",
-			look.Number(x.FoundDownTo))
+			display.Number(x.FoundDownTo))
 	}
 	out += fmt.Sprintf(" By chance one that nobody has is listed in %s%s%% at most. Counts are of the reports that "+
-		"came, each with an interval of its own.", look.Number(100*x.FalseChance), hard)
+		"came, each with an interval of its own.", display.Number(100*x.FalseChance), hard)
 	out += fmt.Sprintf(" Clients who agree can have a text listed that nobody else has: %s of them.",
-		look.Number(x.Threshold))
+		display.Number(x.Threshold))
 	if x.PlantedByRelay > 0 {
 		out += fmt.Sprintf(" A malicious relay can plant up to %s by its choice of dummies.",
 			plural(x.PlantedByRelay, "text", "texts"))

@@ -14,7 +14,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/doona-dp/doona/internal/decimal"
-	"github.com/doona-dp/doona/internal/look"
+	"github.com/doona-dp/doona/internal/display"
 	"github.com/doona-dp/doona/planner"
 	"github.com/doona-dp/doona/verifier"
 	"github.com/doona-dp/doona/verifier/finding"
@@ -38,7 +38,7 @@ type object map[string]any
 
 func (o object) number(name string) float64 { return o[name].(float64) }
 
-func (o object) count(name string) string { return look.Number(o.number(name)) }
+func (o object) count(name string) string { return display.Number(o.number(name)) }
 
 func (o object) text(name string) string { return o[name].(string) }
 
@@ -78,33 +78,33 @@ func (o object) pairs(name string) (out [][]float64) {
 func (o object) row(j int) string {
 	err := o.numbers("standard_error")[j]
 	interval := o.pairs("interval")[j]
-	return strings.Join([]string{look.Figure(o.numbers("estimate")[j], err), look.Figure(interval[0], err),
-		look.Figure(interval[1], err), look.Number(err), look.Number(o.numbers("standard_error_worst")[j])}, " ")
+	return strings.Join([]string{display.Figure(o.numbers("estimate")[j], err), display.Figure(interval[0], err),
+		display.Figure(interval[1], err), display.Number(err), display.Number(o.numbers("standard_error_worst")[j])}, " ")
 }
 
 // overEpochs are the ends of the band over epochs.
 func (o object) overEpochs(j int, err float64) string {
 	band := o.pairs("band_over_epochs")[j]
-	return look.Figure(band[0], err) + " " + look.Figure(band[1], err)
+	return display.Figure(band[0], err) + " " + display.Figure(band[1], err)
 }
 
 // location are the figures of a quantile, or a mean.
 func (o object) location() string {
 	interval := o.numbers("interval")
 	err := (interval[1] - interval[0]) / 4
-	return strings.Join([]string{look.Figure(o.number("estimate"), err), look.Figure(interval[0], err),
-		look.Figure(interval[1], err)}, " ")
+	return strings.Join([]string{display.Figure(o.number("estimate"), err), display.Figure(interval[0], err),
+		display.Figure(interval[1], err)}, " ")
 }
 
 // medianInWords is where a report's headline says that the median is: at an end of the range also beyond it.
 func medianInWords(d, median object) string {
 	interval, ends := median.numbers("interval"), d.numbers("range")
 	err := (interval[1] - interval[0]) / 4
-	out := "is the median, between " + look.Figure(interval[0], err)
+	out := "is the median, between " + display.Figure(interval[0], err)
 	if interval[0] == ends[0] {
 		out += " or less"
 	}
-	if out += " and " + look.Figure(interval[1], err); interval[1] == ends[1] {
+	if out += " and " + display.Figure(interval[1], err); interval[1] == ends[1] {
 		out += " or more"
 	}
 	return out + ", at 95 %"
@@ -126,7 +126,7 @@ func inWords(t *testing.T, r object) (out []string) {
 			band, err := r.pairs("band")[j], r.numbers("standard_error")[j]
 			name = labels[j].(string)
 			if j < 512 {
-				add(name, r.row(j), look.Figure(band[0], err), look.Figure(band[1], err))
+				add(name, r.row(j), display.Figure(band[0], err), display.Figure(band[1], err))
 			}
 			continue
 		}
@@ -168,12 +168,12 @@ func processedInWords(r object) (out []string) {
 			break
 		}
 		err, interval := r.numbers("standard_error")[j], p.pairs("interval")[j]
-		row := []string{r.text("query"), look.Figure(x, err), look.Figure(interval[0], err),
-			look.Figure(interval[1], err)}
+		row := []string{r.text("query"), display.Figure(x, err), display.Figure(interval[0], err),
+			display.Figure(interval[1], err)}
 		if len(labels) > 0 {
 			row[0] = labels[j].(string)
 			band := p.pairs("band")[j]
-			row = append(row, look.Figure(band[0], err), look.Figure(band[1], err))
+			row = append(row, display.Figure(band[0], err), display.Figure(band[1], err))
 		}
 		out = append(out, strings.Join(row, " "))
 	}
@@ -225,12 +225,12 @@ func ledgerInWords(t *testing.T, r object) (out []string) {
 			row = append(row, e.count("missing"))
 		}
 		if x, bounded := e["spent"].(float64); bounded {
-			row = append(row, look.Number(x))
+			row = append(row, display.Number(x))
 		} else {
 			row = append(row, "no bound")
 		}
 		if n := e.number("over_exposed"); n > 0 {
-			out = append(out, look.Number(n)+" clients without the guarantee")
+			out = append(out, display.Number(n)+" clients without the guarantee")
 		}
 		out = append(out, strings.Join(row, " "))
 	}

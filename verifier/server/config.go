@@ -7,8 +7,8 @@ import (
 	"time"
 
 	"github.com/doona-dp/doona/internal/decimal"
+	"github.com/doona-dp/doona/internal/display"
 	"github.com/doona-dp/doona/internal/invalid"
-	"github.com/doona-dp/doona/internal/look"
 	"github.com/doona-dp/doona/internal/service"
 	"github.com/doona-dp/doona/verifier"
 )
@@ -164,7 +164,7 @@ func (c *Config) validate() error {
 	if err := service.Prepare(c.Listen, c.Admin, c.AdminHosts, &c.Clock, &c.Log); err != nil {
 		return err
 	}
-	if err := look.CheckHosts(settingHosts, c.Hosts); err != nil {
+	if err := display.CheckHosts(settingHosts, c.Hosts); err != nil {
 		return err
 	}
 	switch {

@@ -18,9 +18,9 @@ import (
 	"sync"
 	"sync/atomic"
 
+	"github.com/doona-dp/doona/internal/display"
 	"github.com/doona-dp/doona/internal/durable"
 	"github.com/doona-dp/doona/internal/invalid"
-	"github.com/doona-dp/doona/internal/look"
 	"github.com/doona-dp/doona/internal/service"
 	"github.com/doona-dp/doona/verifier"
 	"github.com/doona-dp/doona/verifier/collect"
@@ -288,8 +288,8 @@ func (s *Server) Run(ctx context.Context) error {
 
 // Handler returns the pages: a list of the tasks at /, and each task's at /tasks/ID/.
 func (s *Server) Handler() http.Handler {
-	hosts := look.NewHosts(settingHosts, s.cfg.Log, s.cfg.Listen, s.cfg.Hosts)
-	return look.Protect(look.Bare, hosts.Guard(s.site.Handler()))
+	hosts := display.NewHosts(settingHosts, s.cfg.Log, s.cfg.Listen, s.cfg.Hosts)
+	return display.Protect(display.Bare, hosts.Guard(s.site.Handler()))
 }
 
 const settingHosts = "hosts"

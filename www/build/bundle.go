@@ -11,7 +11,7 @@ import (
 
 	"github.com/evanw/esbuild/pkg/api"
 
-	"github.com/doona-dp/doona/internal/look"
+	"github.com/doona-dp/doona/internal/display"
 )
 
 // The SDK's scripts: pages import the first, or name the second in a script tag.
@@ -66,7 +66,7 @@ func bundlePages(out string, files assets) error {
 			return err
 		}
 	}
-	icon, err := look.Files.ReadFile("icon.svg")
+	icon, err := display.Files.ReadFile("icon.svg")
 	if err != nil {
 		return fmt.Errorf("couldn't read the icon: %w", err)
 	}

@@ -1,5 +1,5 @@
 /**
- * Numbers as people read them; internal/look writes them alike.
+ * Numbers as people read them; internal/display writes them alike.
  * @module
  */
 

@@ -11,7 +11,7 @@ import (
 	"strings"
 	"sync"
 
-	"github.com/doona-dp/doona/internal/look"
+	"github.com/doona-dp/doona/internal/display"
 	"github.com/doona-dp/doona/wire/endpoint"
 	"github.com/doona-dp/doona/wire/problem"
 	"github.com/doona-dp/doona/wire/task"
@@ -73,7 +73,7 @@ func (r *relay) handler() http.Handler {
 		w.Header().Set("Access-Control-Max-Age", "86400")
 		w.WriteHeader(http.StatusNoContent)
 	})
-	return look.ProtectPublic(http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
+	return display.ProtectPublic(http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
 		w.Header().Set("Access-Control-Allow-Origin", "*")
 		mux.ServeHTTP(w, req)
 	}))

@@ -11,12 +11,12 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/doona-dp/doona/internal/cli"
-	"github.com/doona-dp/doona/internal/look"
+	"github.com/doona-dp/doona/internal/display"
 )
 
 // Pages walks pages that a command serves at 127.0.0.1 under the names of its flag --hosts, of which demo.example is
 // one: no frame, no guessed type, and no other name that resolves here, which the log says once.
-func Pages(t *testing.T, serve func(hosts *look.Hosts) http.Handler, paths ...string) {
+func Pages(t *testing.T, serve func(hosts *display.Hosts) http.Handler, paths ...string) {
 	t.Helper()
 	var log bytes.Buffer
 	cmd := &cobra.Command{}

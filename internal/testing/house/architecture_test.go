@@ -22,7 +22,7 @@ var rooms = []string{
 
 // kinds are the rooms that folders of internal/ make up: one kind may import another only in one direction.
 var kinds = map[string][]string{
-	"internal: ground":      {"decimal", "durable", "invalid", "look", "rollback", "secret", "table"},
+	"internal: ground":      {"decimal", "display", "durable", "invalid", "rollback", "secret", "table"},
 	"internal: servers":     {"cli", "clock", "service", "taskstream"},
 	"internal: statistics":  {"ledger", "openloop"},
 	"internal: deployments": {"quickstart"},

@@ -17,7 +17,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/doona-dp/doona/internal/look"
+	"github.com/doona-dp/doona/internal/display"
 	"github.com/doona-dp/doona/internal/testing/relaytest"
 	"github.com/doona-dp/doona/issuer"
 	"github.com/doona-dp/doona/relay"
@@ -151,8 +151,8 @@ func TestEveryAnswerHasHeaders(t *testing.T) {
 	require.Greater(t, good, 25, "not only refusals were looked at")
 }
 
-// servesHTTP is where the module's programs make a server's routes or a server: each is behind look.Protect or
-// look.ProtectPublic, which the tests named here walk.
+// servesHTTP is where the module's programs make a server's routes or a server: each is behind display.Protect or
+// display.ProtectPublic, which the tests named here walk.
 var servesHTTP = map[string]string{
 	"internal/service/admin.go":           "TestEveryAnswerHasHeaders",
 	"relay/http.go":                       "TestEveryAnswerHasHeaders",
@@ -162,7 +162,7 @@ var servesHTTP = map[string]string{
 	"cmd/demo/page.go":                    "TestPagesHaveHeaders",
 	"cmd/doona/dev.go":                    "TestDevPagesHaveHeaders",
 	"www/testserver/main.go":              "stands for a customer's site",
-	"www/testserver/relay.go":             "a first relay that lies, in tests: look.ProtectPublic",
+	"www/testserver/relay.go":             "a first relay that lies, in tests: display.ProtectPublic",
 	"www/testserver/pages.go":             "the verifier's pages, in tests",
 	"www/testserver/tokens.go":            "a real relay and a real issuer behind a watch, in tests",
 	"internal/testing/relaytest/rogue.go": "a relay that lies, in tests",
@@ -196,7 +196,7 @@ func TestServersAreKnown(t *testing.T) {
 
 // TestHeadersOverHTTP: what net/http adds or leaves out does not change them.
 func TestHeadersOverHTTP(t *testing.T) {
-	s := httptest.NewServer(look.ProtectPublic(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+	s := httptest.NewServer(display.ProtectPublic(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		http.Error(w, "no", http.StatusTeapot)
 	})))
 	defer s.Close()

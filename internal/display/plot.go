@@ -1,4 +1,4 @@
-package look
+package display
 
 import (
 	"fmt"
@@ -41,7 +41,7 @@ var plotColors = [][2]string{
 	{"#2789bf", "#7cc8f2"}, {"#a87400", "#eec25a"}, {"#1b1d2c", "#eceef6"},
 }
 
-// plotStyle has the colors of look.css by name: pictures in documents cannot load it.
+// plotStyle has the colors of display.css by name: pictures in documents cannot load it.
 func plotStyle() string {
 	light, dark := "--card:#fffefb;--ink:#1b1d2c;--quiet:#565b70;--line:#dcd9cf",
 		"--card:#1b1e29;--ink:#eceef6;--quiet:#a9aec3;--line:#343a4d"

@@ -1,4 +1,4 @@
-package look_test
+package display_test
 
 import (
 	"bytes"
@@ -11,13 +11,13 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/doona-dp/doona/internal/look"
+	"github.com/doona-dp/doona/internal/display"
 )
 
 // TestHosts: addresses and listed names are answered, and no other name that resolves here.
 func TestHosts(t *testing.T) {
 	var log bytes.Buffer
-	hosts := look.NewHosts("admin_hosts", slog.New(slog.NewTextHandler(&log, nil)), "stats.example:8090",
+	hosts := display.NewHosts("admin_hosts", slog.New(slog.NewTextHandler(&log, nil)), "stats.example:8090",
 		[]string{"Relay_1", "a.b.example"})
 	served := 0
 	guarded := hosts.Guard(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { served++ }))
@@ -53,10 +53,10 @@ func TestHosts(t *testing.T) {
 }
 
 func TestCheckHosts(t *testing.T) {
-	require.NoError(t, look.CheckHosts("hosts", nil))
-	require.NoError(t, look.CheckHosts("hosts", []string{"relay", "relay_1", "a-b.c.example", "xn--nxasmq6b"}))
+	require.NoError(t, display.CheckHosts("hosts", nil))
+	require.NoError(t, display.CheckHosts("hosts", []string{"relay", "relay_1", "a-b.c.example", "xn--nxasmq6b"}))
 	for _, wrong := range []string{"", "a:1", "http://a", "a/b", "*.a", ".a", "a.", "a..b", "-a", "a-", "127.0.0.1", "::1",
 		"ä", "a b", strings.Repeat("a", 254)} {
-		require.ErrorContains(t, look.CheckHosts("hosts", []string{"good", wrong}), "invalid hosts", wrong)
+		require.ErrorContains(t, display.CheckHosts("hosts", []string{"good", wrong}), "invalid hosts", wrong)
 	}
 }

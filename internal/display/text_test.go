@@ -1,4 +1,4 @@
-package look_test
+package display_test
 
 import (
 	"bytes"
@@ -12,7 +12,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/doona-dp/doona/internal/look"
+	"github.com/doona-dp/doona/internal/display"
 )
 
 // hostile are texts that would do something where they are shown, and what they must be shown as.
@@ -31,9 +31,9 @@ var hostile = map[string]string{
 
 func TestPlainShowsAllOfAText(t *testing.T) {
 	for text, want := range hostile {
-		require.Equal(t, want, look.Plain(text))
+		require.Equal(t, want, display.Plain(text))
 		var out bytes.Buffer
-		_, err := io.Copy(look.Terminal(&out), iotest.OneByteReader(strings.NewReader(text+"|")))
+		_, err := io.Copy(display.Terminal(&out), iotest.OneByteReader(strings.NewReader(text+"|")))
 		require.NoError(t, err)
 		want = strings.NewReplacer(`\n`, "\n", `\t`, "\t").Replace(want)
 		require.Equal(t, want+"|", out.String())
@@ -44,8 +44,8 @@ func TestJSONIsTheSameAndShown(t *testing.T) {
 	for text := range hostile {
 		encoded, err := json.Marshal(map[string]string{text: text + text})
 		require.NoError(t, err)
-		shown := look.JSON(encoded)
-		require.Equal(t, string(shown), look.Plain(string(shown)))
+		shown := display.JSON(encoded)
+		require.Equal(t, string(shown), display.Plain(string(shown)))
 		var before, after map[string]string
 		require.NoError(t, json.Unmarshal(encoded, &before))
 		require.NoError(t, json.Unmarshal(shown, &after))
@@ -57,9 +57,9 @@ func TestJSONIsTheSameAndShown(t *testing.T) {
 func TestCellsAreNoFormulas(t *testing.T) {
 	for text := range hostile {
 		for _, begin := range []string{"", "=", "+", "-", "@", "\t=", "\r=", "＝", "a;=1+", "a;\"=1+", "'="} {
-			cell := look.Cell(begin + text)
+			cell := display.Cell(begin + text)
 			require.True(t, strings.HasPrefix(cell, `"`) && !strings.ContainsAny(cell, ";\t\r\n"), cell)
-			require.Equal(t, cell, look.Plain(cell))
+			require.Equal(t, cell, display.Plain(cell))
 			back, err := strconv.Unquote(cell)
 			require.NoError(t, err)
 			if utf8.ValidString(text) {

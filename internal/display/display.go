@@ -1,8 +1,8 @@
-// Package look is what all pages have in common: a style sheet, an icon, numbers as people read
+// Package display is what all pages have in common: a style sheet, an icon, numbers as people read
 // them, and charts of estimates with their intervals. Pages load nothing from elsewhere. It is also
 // what every server of a party does against browsers that other sites send to it: the headers of each
 // answer, and the names by which a private address may be asked.
-package look
+package display
 
 import (
 	"embed"
@@ -11,9 +11,9 @@ import (
 	"strings"
 )
 
-// Files holds look.css and icon.svg.
+// Files holds display.css and icon.svg.
 //
-//go:embed look.css icon.svg
+//go:embed display.css icon.svg
 var Files embed.FS
 
 // Number writes x with three significant digits or all of its whole ones, thousands apart, and a

@@ -1,4 +1,4 @@
-package look_test
+package display_test
 
 import (
 	"encoding/xml"
@@ -9,10 +9,10 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/doona-dp/doona/internal/look"
+	"github.com/doona-dp/doona/internal/display"
 )
 
-func drawn(t *testing.T, p look.Plot) string {
+func drawn(t *testing.T, p display.Plot) string {
 	t.Helper()
 	var svg strings.Builder
 	p.SVG(&svg)
@@ -29,9 +29,9 @@ func drawn(t *testing.T, p look.Plot) string {
 }
 
 func TestPlotIsWellFormedAndNamesItsLines(t *testing.T) {
-	svg := drawn(t, look.Plot{
+	svg := drawn(t, display.Plot{
 		Title: "a < b & c", XLabel: "users", YLabel: "ε", LogX: true, LogY: true,
-		Lines: []look.Line{{Name: "exact", Points: [][2]float64{{10, .5}, {1000, .02}}}, {Name: "empty"}},
+		Lines: []display.Line{{Name: "exact", Points: [][2]float64{{10, .5}, {1000, .02}}}, {Name: "empty"}},
 	})
 	require.Contains(t, svg, "exact")
 	require.NotContains(t, svg, "empty")
@@ -41,20 +41,20 @@ func TestPlotIsWellFormedAndNamesItsLines(t *testing.T) {
 func TestPlotLeavesOutWhatItsAxesCannotShow(t *testing.T) {
 	points := [][2]float64{{0, 1}, {1, 0}, {1, 1}, {2, math.NaN()}, {3, math.Inf(1)}, {10, 4}}
 	for lines, log := range map[int]bool{2: true, 4: false} {
-		svg := drawn(t, look.Plot{LogX: log, LogY: log, Lines: []look.Line{{Name: "x", Points: points, Dots: true}}})
+		svg := drawn(t, display.Plot{LogX: log, LogY: log, Lines: []display.Line{{Name: "x", Points: points, Dots: true}}})
 		require.Equal(t, lines+1, strings.Count(svg, "<circle"), "one more in the legend")
 	}
-	drawn(t, look.Plot{Title: "nothing"})
-	drawn(t, look.Plot{LogX: true, LogY: true, Lines: []look.Line{{Name: "one", Points: [][2]float64{{5, 5}}}}})
+	drawn(t, display.Plot{Title: "nothing"})
+	drawn(t, display.Plot{LogX: true, LogY: true, Lines: []display.Line{{Name: "one", Points: [][2]float64{{5, 5}}}}})
 }
 
 func TestPlotTicksAreRound(t *testing.T) {
-	svg := drawn(t, look.Plot{LogX: true, LogY: true, Lines: []look.Line{{Name: "x",
+	svg := drawn(t, display.Plot{LogX: true, LogY: true, Lines: []display.Line{{Name: "x",
 		Points: [][2]float64{{1e3, 1e-7}, {1e6, .2}}}}})
 	for _, tick := range []string{">1,000<", ">10⁶<", ">10⁻⁷<", ">0.01<"} {
 		require.Contains(t, svg, tick)
 	}
-	svg = drawn(t, look.Plot{Lines: []look.Line{{Name: "x", Points: [][2]float64{{1, .3}, {9, 2.2}}}}})
+	svg = drawn(t, display.Plot{Lines: []display.Line{{Name: "x", Points: [][2]float64{{1, .3}, {9, 2.2}}}}})
 	for _, tick := range []string{">0<", ">2<", ">0.5<", ">2.5<"} {
 		require.Contains(t, svg, tick)
 	}
