@@ -2,66 +2,70 @@ package protocols
 
 import "github.com/doona-dp/doona/randomizer"
 
-// Capabilities is what a mechanism can do beyond what each must. What it cannot is nil, or false. A function of an
-// [Aggregate] takes one of the mechanism's own.
+// Capabilities lists what a mechanism can do beyond [Mechanism]. What it cannot do is nil or false. A function of an
+// [Aggregate] takes an aggregate of the same mechanism.
 type Capabilities struct {
 	// Diluted returns the aggregate of a task whose relays add dummies.
 	Diluted func(a Aggregate) Diluted
 
-	// Bins returns the bins of a histogram's aggregate, where the errors of their counts depend on each other. Else
-	// each has an error of its own.
+	// Bins returns the bins of a histogram's aggregate if the errors of their counts are correlated. nil: the errors
+	// are independent.
 	Bins func(a Aggregate) Bins
 
-	// Find lists frequent texts that nobody listed beforehand.
+	// Find lists frequent texts, without a list of candidates.
 	Find func(a Aggregate, confidence float64) FoundTexts
 
 	// Ask counts given texts, cut as clients' texts are. All intervals hold together with the given confidence, in
-	// (0, 1). A text that is none is an error about "value".
+	// (0, 1). A string that is not a valid text is an error about "value".
 	Ask func(a Aggregate, texts []string, confidence float64) ([]TextCount, error)
 
-	// CheckComplete is of a mechanism whose aggregate is of no use unless every message of a batch has been added. It
-	// is an error where those added since the last AddUsers are not all of so many clients', which says what is
-	// missing. Whoever aggregates asks it before AddUsers.
+	// CheckComplete is set if the aggregate is useless unless every message of a batch was added. It returns an error
+	// that says what is missing, unless the messages added since the last AddUsers are those of this many clients.
+	// Call it before AddUsers.
 	CheckComplete func(a Aggregate, users uint64) error
 
-	// CrowdEpsilon is of a mechanism that needs no honest client, and whose clients randomize all the same. It
-	// returns the ε, at a δ, of a client in a batch with so many honest clients: at most what is claimed without any.
+	// CrowdEpsilon is set if the mechanism needs no honest client but its clients randomize nevertheless. It returns
+	// the ε, at a δ, of a client in a batch with this many honest clients. It is at most the claim, which assumes
+	// none.
 	CrowdEpsilon func(honest uint64, delta float64) float64
 
-	// Of plans.
+	// For plans.
 
-	// Messages returns the expected number of messages of a client with the worst-case value. nil: draw some.
+	// Messages returns the expected number of messages of a client with the worst-case value. nil: estimate it by
+	// drawing.
 	Messages func() float64
 
-	// Reach returns the most that one malicious client moves an entry of the estimated total. nil: estimates are
-	// linear, so that it is what they say of this client alone, less what it ought to have added.
+	// Reach returns the most that one malicious client can move an entry of the estimated total. nil: estimates are
+	// linear, so the most is this client's own contribution to the estimate, less the contribution it should have
+	// made.
 	Reach func() float64
 
-	// OneSetsAll says that one malicious client can set the whole answer, so that more of them move it no further.
+	// OneSetsAll says that one malicious client can set the whole answer, so that more of them change nothing
+	// further.
 	OneSetsAll bool
 
-	// Lists is of a mechanism whose answer lists what nobody listed before. It returns how many clients an entry must
-	// have to be listed in about 98 of 100 full batches to which so many relays add, 0 if no number is enough, and the
-	// variance of the count of one that so many have.
+	// Lists is set if the answer is a list that nobody wrote beforehand. It returns how many clients must hold an
+	// entry for it to be listed in about 98 of 100 full batches, each with dummies of this many relays; 0 if no
+	// number is enough. It also returns the variance of the count of an entry that this many clients hold.
 	Lists func(relays int) (clients, variance float64)
 
-	// Of simulations.
+	// For simulations.
 
-	// Fast prepares clients with the given values, whose aggregate can be drawn without drawing every message.
+	// Fast prepares clients with the given values. Their aggregate can then be drawn without drawing every message.
 	Fast func(values [][]float64) (Draw, error)
 
-	// Sampling returns the part of the variance of [Mechanism.Exact] that is there because a client reports only some
-	// of its coordinates.
+	// Sampling returns the part of the variance of [Mechanism.Exact] that comes from sampling: a client reports only
+	// some of its coordinates.
 	Sampling func(value []float64) (variance []float64, err error)
 
-	// Attack draws the messages, in the shape of [Mechanism.Randomize], that malicious client number index, from 0, of
-	// a coalition sends instead of a report of value. They are well-formed and fit the task's slots: what nobody can
-	// tell from an honest client's. An attack that the protocol does not know is [UnknownAttack].
+	// Attack draws what a malicious client sends instead of a report of value, in the shape of [Mechanism.Randomize].
+	// The client has number index, from 0, in a coalition. The messages are well-formed and fit the task's slots, so
+	// nobody can tell them from an honest client's. An unknown attack is the error [UnknownAttack].
 	Attack func(src *randomizer.Source, attack string, index int, value []float64) (Messages, error)
 }
 
-// CapabilitiesOf returns what a mechanism's method Capabilities does; nothing where it has none. It is no method of
-// [Mechanism], whose types are all linked into doona.wasm, where nobody asks.
+// CapabilitiesOf returns the result of a mechanism's method Capabilities, or the zero value if it has none. Capabilities
+// is not a method of [Mechanism], because the linker would then keep it in doona.wasm, which does not call it.
 func CapabilitiesOf(m Mechanism) Capabilities {
 	if can, ok := m.(interface{ Capabilities() Capabilities }); ok {
 		return can.Capabilities()
@@ -71,42 +75,43 @@ func CapabilitiesOf(m Mechanism) Capabilities {
 
 // Diluted is an [Aggregate] of a task whose relays add dummies.
 type Diluted interface {
-	// AddDummies says that among the messages added are dummies, drawn by the task's law as often as draws
-	// says: by each relay, for each batch.
+	// AddDummies records that the messages added include dummies. Each relay draws them once for each batch by the
+	// task's law; draws is the total number of such draws.
 	AddDummies(draws, dummies uint64)
 	// DummyVariance returns the variance that dummies add to each entry of Total.
 	DummyVariance() []float64
 }
 
-// Bins are the numbers c_1, …, c_K of clients in K bins. It knows the errors of what is made of them.
+// Bins are the numbers c_1, …, c_K of clients in K bins, with the laws of the errors of sums of them.
 type Bins interface {
-	// Below returns the laws of the numbers of clients in the first bin, in the first two, …, and in the first K-1.
+	// Below returns K-1 laws: of the number of clients in the first bin, in the first two, …, in the first K-1.
 	Below() []ErrorLaw
 	// Weighted returns the law of Σ a_j·c_j for K weights a.
 	Weighted(a []float64) ErrorLaw
 }
 
-// TextCount is how many clients have a text, and the interval that holds their number.
+// TextCount is the estimated number of clients that hold a text, with its interval.
 type TextCount struct {
 	Text    string
 	Clients float64
 	Lo, Hi  float64
 }
 
-// FoundTexts is what a search for frequent texts came to.
+// FoundTexts is the result of a search for frequent texts.
 type FoundTexts struct {
-	List []TextCount // By falling number of clients. Each interval by itself has the confidence asked for, given found.
+	List []TextCount // By falling number of clients. Each interval alone has the confidence, given listing.
 
-	// Least is how many clients a text must have to be listed in about 98 of 100 batches like this one, where others do
-	// not begin as it does; 0 if no number is enough.
+	// Least is how many clients must hold a text for it to be listed in about 98 of 100 batches like this one, if
+	// other texts do not share its beginning; 0 if no number is enough.
 	Least float64
 
-	// Threshold is how many messages of its own, in cells that no other listed text has, a listed text has at least.
+	// Threshold is the least number of messages of its own that a listed text has. They count only in cells that no
+	// other listed text shares.
 	Threshold float64
 
-	// PlantedByRelay is how many texts that nobody has one relay can have listed by its choice of dummies.
+	// PlantedByRelay is how many texts that nobody holds one relay can have listed by choosing its dummies.
 	PlantedByRelay uint64
 
-	// FalseChance bounds the probability that a text is listed that nobody has, by chance.
+	// FalseChance bounds the probability that chance lists a text that nobody holds.
 	FalseChance float64
 }

@@ -2,18 +2,19 @@ package protocols
 
 import "math"
 
-// Cell is the law of a count by randomized response: of n clients, each of the ν who hold the value counted
-// sends it with probability Own, and each of the others with probability Other,
+// Cell is the law of a count by randomized response. Of n clients, ν hold the counted value. Each of these sends it
+// with probability a = Own, and each other client with probability b = Other. With N the number of clients that send
+// it,
 //
 //	N ~ Bin(ν, a) + Bin(n-ν, b),   a > b                    (1)
 //	ν ≈ (N - nb) / (a-b),   Var = (ν·a(1-a) + (n-ν)·b(1-b)) / (a-b)²   (2)
 //
-// The interval inverts a test of (1), that of [B00]: t_ν(s) being the smaller one of Pr_ν[N ≥ s] and Pr_ν[N ≤ s],
-// it holds every ν under which the numbers s with t_ν(s) ≤ t_ν(seen) have a probability above 1-confidence. So it
-// holds the truth with at least the confidence, and more only by what one number has. It is
-// within Clopper's and Pearson's interval, which asks for half of that on either side and is taken where N
-// has so many likely values that the two hardly differ. It is not cut off at 0 and n: beyond them the law of
-// N is taken to move without changing.
+// The interval inverts a test of (1), that of [B00]. Let t_ν(s) be the smaller of Pr_ν[N ≥ s] and Pr_ν[N ≤ s]. The
+// interval holds every ν under which the numbers s with t_ν(s) ≤ t_ν(seen) have a probability above 1-confidence. So
+// it holds the truth with at least the confidence; the excess is at most the probability of one number. It is within
+// the interval of Clopper and Pearson, which spends half of 1-confidence on either side. That one is taken where N
+// has so many likely values that the two hardly differ. The interval is not cut off at 0 and n: beyond them the law
+// of N is taken to shift without changing shape.
 //
 // [B00]: H. Blaker, Confidence curves and improved exact confidence intervals for discrete distributions, Canadian
 // Journal of Statistics 28, 2000
@@ -28,7 +29,7 @@ func (c Cell) Estimate() float64 {
 	return (float64(c.Seen) - float64(c.Users)*c.Other) / (c.Own - c.Other)
 }
 
-// Variance is [ErrorLaw.Variance]: (2) at the estimate, in which it is linear, or the nearer end of 0..n.
+// Variance implements [ErrorLaw.Variance]: (2) at the estimate, in which it is linear, or at the nearer end of 0..n.
 func (c Cell) Variance() float64 {
 	at := c.cumulants(c.nearest())
 	return at.variance / ((c.Own - c.Other) * (c.Own - c.Other))
@@ -48,7 +49,7 @@ func (c Cell) cumulants(nu float64) cumulants {
 	}
 }
 
-// Interval is [ErrorLaw.Interval].
+// Interval implements [ErrorLaw.Interval].
 func (c Cell) Interval(confidence float64) (lo, hi float64) {
 	tail := (1 - confidence) / 2
 	lo, hi = c.low(tail), c.high(tail)
@@ -61,20 +62,20 @@ func (c Cell) Interval(confidence float64) (lo, hi float64) {
 // nearest returns the ν in [0, n] nearest to the estimate.
 func (c Cell) nearest() float64 { return min(max(c.Estimate(), 0), float64(c.Users)) }
 
-// inward moves an end of Clopper's and Pearson's interval, the lower one where side is -1 and the upper one
-// where it is 1, to that of [Cell]'s. Call near what N has beyond seen on the other side of the estimate,
-// seen included, which grows as ν comes inward, and far(y) what it has beyond y on the end's side, which falls.
-// At the end near is half of miss. With y the innermost number of far(y) ≤ near, ν is held as soon as near + far(y)
-// is above miss, or at the latest when the number next to y has a far of no more than near too.
+// inward moves an end of Clopper's and Pearson's interval inward to that of [Cell]. side is -1 for the lower end and
+// 1 for the upper. Let near be the probability of N at seen or beyond it, away from the estimate; it grows as ν moves
+// inward. Let far(y) be the probability of N at y or beyond on the end's side; it falls. At the end, near is half of
+// miss. With y the innermost number for which far(y) ≤ near, the interval holds ν as soon as near + far(y) is above
+// miss, or at the latest when the far of the number next to y is no more than near too.
 func (c Cell) inward(end, miss, side float64) float64 {
 	near := func(nu float64) float64 { return c.beyond(float64(c.Seen), nu, -side) }
 	far := func(y, nu float64) float64 { return c.beyond(y, nu, side) }
 	from := min(max(end, 0), float64(c.Users))
-	if (from-end)*side > 0 { // all of the range is on the other side
+	if (from-end)*side > 0 { // the whole range is on the other side
 		return end
 	}
 	reached := near(from)
-	if reached > miss { // at the end itself where there is next to no noise: N is seen for certain
+	if reached > miss { // at the end itself, where there is next to no noise: N is almost certainly seen
 		return end
 	}
 	k, y := c.cumulants(from), 0.0
@@ -90,7 +91,7 @@ func (c Cell) inward(end, miss, side float64) float64 {
 	inner := c.nearest()
 	to := crossing(func(nu float64) float64 { return near(nu) - far(y-side, nu) }, from, inner)
 	if to == inner && near(to) < far(y-side, to) && near(to)+far(y, to) <= miss {
-		return inner - side/(2*(c.Own-c.Other)) // no ν of the range is held
+		return inner - side/(2*(c.Own-c.Other)) // the interval holds no ν of the range
 	}
 	return crossing(func(nu float64) float64 { return near(nu) + far(y, nu) - miss }, from, to)
 }
@@ -103,8 +104,8 @@ func (c Cell) beyond(y, nu, side float64) float64 {
 	return 1 - c.below(y-1, nu)
 }
 
-// crossing returns where f, which is at most 0 at from, comes to 0 on the way to another place; that place, if
-// it does not. By false position (Illinois).
+// crossing returns where f, which is at most 0 at from, reaches 0 on the way to the point to; it returns to if f does
+// not. It uses false position (Illinois).
 func crossing(f func(x float64) float64, from, to float64) float64 {
 	low, high, last := f(from), f(to), 0.0
 	if high <= 0 || low >= 0 {
@@ -165,7 +166,7 @@ func (c Cell) high(tail float64) float64 {
 	return c.solve(reached, tail, 1)
 }
 
-// quantile returns the least y with Pr_ν[N ≤ y] ≥ p, for a p that [least] tells from 0 and 1.
+// quantile returns the least y with Pr_ν[N ≤ y] ≥ p. p must be at least [least] away from 0 and 1.
 func (c Cell) quantile(nu, p float64) float64 {
 	k := c.cumulants(nu)
 	span := 40*math.Sqrt(k.variance) + 40
@@ -180,9 +181,9 @@ func (c Cell) quantile(nu, p float64) float64 {
 	return hi
 }
 
-// solve returns the ν in [0, n] at which a tail probability, which rises with ν where side is -1 and falls
-// where it is 1, has the given value. On the scale of normal quantiles it is almost straight, so that false
-// position (Illinois) from the normal interval's end needs few steps.
+// solve returns the ν in [0, n] at which a tail probability has the given value. The probability rises with ν if side
+// is -1 and falls if side is 1. On the scale of normal quantiles it is almost straight, so that false position
+// (Illinois) from the normal interval's end needs few steps.
 func (c Cell) solve(probability func(nu float64) float64, tail, side float64) float64 {
 	reach := Quantile(1 - 2*tail)
 	f := func(nu float64) float64 { // rises with ν
@@ -215,11 +216,11 @@ func (c Cell) solve(probability func(nu float64) float64, tail, side float64) fl
 	return x
 }
 
-// least is the smallest tail probability that below can tell from 0.
+// least is the smallest tail probability that below distinguishes from 0.
 const least = 1e-13
 
-// below returns Pr_ν[N ≤ y] for a whole y. Where ν is not whole, one client sends the value with a
-// probability between Other and Own, which keeps (1) a law and monotone.
+// below returns Pr_ν[N ≤ y] for a whole y. If ν is not whole, one client sends the value with a probability between
+// Other and Own, which keeps (1) a law and monotone.
 func (c Cell) below(y, nu float64) float64 {
 	k := c.cumulants(nu)
 	if k.variance > many {
@@ -237,12 +238,11 @@ func (c Cell) below(y, nu float64) float64 {
 	return min(max(c.inverted(first, y, points, nu), 0), 1)
 }
 
-// inverted returns Pr[first ≤ N ≤ y] from N's characteristic function φ at the given number M of points,
-// odd, with θ = 2πj/M:
+// inverted returns Pr[first ≤ N ≤ y] from N's characteristic function φ at M points, M odd, with θ = 2πj/M:
 //
 //	1/M · Σ_j φ(θ)·Σ_{x=first..y} e^{-iθx} = 1/M · Σ_j |φ|·cos(arg φ - θ(first+y)/2) · sin(θw/2)/sin(θ/2)
 //
-// w = y-first+1, up to what lies M or more away.
+// w = y-first+1. The error is the probability of numbers that lie M or more away.
 func (c Cell) inverted(first, y, points, nu float64) float64 {
 	width := y - first + 1
 	whole, part := math.Modf(nu)
@@ -271,14 +271,14 @@ func (c Cell) inverted(first, y, points, nu float64) float64 {
 	return sum / points
 }
 
-// logFactor returns the logarithm of the size of 1-p + p·e^{iθ}, and its argument, of the sine and cosine
-// of θ/2 ∈ [0, π/2).
+// logFactor returns the logarithm of the modulus of 1-p + p·e^{iθ}, and its argument, given the sine and cosine of
+// θ/2 ∈ [0, π/2).
 func logFactor(p, sin, cos float64) (log, argument float64) {
 	return math.Log1p(-4*p*(1-p)*sin*sin) / 2, math.Atan2(2*p*sin*cos, 1-2*p*sin*sin)
 }
 
-// many is the variance from which on the normal distribution, corrected for the next two cumulants, takes
-// the place of the exact law.
+// many is the variance from which the normal distribution, corrected for the next two cumulants, replaces the exact
+// law.
 const many = 400
 
 // nearNormal returns Pr[N ≤ y] by the inverse Cornish-Fisher expansion of the second order, with the

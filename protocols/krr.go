@@ -13,16 +13,16 @@ import (
 	"github.com/doona-dp/doona/wire/task"
 )
 
-// KRR is k-ary randomized response, the one randomizer that histogram and realsum share: a client
-// reports its symbol with probability 1-γ and a uniform one of K otherwise.
+// KRR is k-ary randomized response. A client reports its symbol with probability 1-γ and otherwise a uniform one of
+// K. Several protocols share it.
 type KRR struct {
-	K     uint64              // Number of symbols. 2..2³²-1.
+	K     uint64              // Number of symbols, 2..2³²-1.
 	Gamma randomizer.Rational // Blanket probability γ, in (0, 1).
 }
 
-// NewKRR returns the randomized response over k symbols with the task's parameter gamma, whose
-// denominator must be a power of two of at most 2⁶² and whose numerator must be below 2⁵³, so
-// that the accountant's floating-point γ is the randomizer's exactly.
+// NewKRR returns the randomized response over k symbols with the task's parameter gamma. Its denominator must be a
+// power of two of at most 2⁶², and its numerator below 2⁵³. So the accountant's floating-point γ is exactly the
+// randomizer's.
 func NewKRR(t *task.Task, k uint64) (KRR, error) {
 	gamma, ok := t.Param("gamma")
 	if !ok {
@@ -36,8 +36,8 @@ func NewKRR(t *task.Task, k uint64) (KRR, error) {
 	return KRR{k, gamma}, nil
 }
 
-// CalibrateKRR returns the randomized response over k symbols with the smallest γ that proves the
-// task's claim for n_min users by [KRR.Rule].
+// CalibrateKRR returns the randomized response over k symbols with the smallest γ that proves the task's claim for
+// n_min clients by [KRR.Rule].
 func CalibrateKRR(t *task.Task, k uint64) (KRR, error) {
 	eps, delta := t.Claim.Epsilon.Value(), t.Claim.Delta.Value()
 	num, den, err := accountant.KRRGamma(accountant.Rule(KRR{K: k}.Rule(t)), k, t.Batch.Min, eps, delta)
@@ -47,7 +47,7 @@ func CalibrateKRR(t *task.Task, k uint64) (KRR, error) {
 	return KRR{k, randomizer.NewRational(int64(num), den)}, nil
 }
 
-// Rule returns the task's rule or, where it has none yet, the tightest for K symbols.
+// Rule returns the task's rule or, if it names none yet, the tightest for K symbols.
 func (r KRR) Rule(t *task.Task) string { return cmp.Or(t.Rule, string(accountant.Tightest(r.K))) }
 
 // BlanketVariance returns the variance of y/(K-1) for a uniform symbol y.
@@ -56,7 +56,7 @@ func (r KRR) BlanketVariance() float64 { return blanketVariance(r.K - 1) }
 // Epsilon0 returns ε₀ = ln(1 + K(1-γ)/γ), rounded up.
 func (r KRR) Epsilon0() float64 { return accountant.KRREpsilon0(r.K, r.Gamma.Float64()) }
 
-// CheckClaim is [Mechanism.CheckClaim] for randomized response.
+// CheckClaim implements [Mechanism.CheckClaim] for randomized response.
 func (r KRR) CheckClaim(t *task.Task) error {
 	derived, err := accountant.KRRDelta(accountant.Rule(t.Rule), r.K, r.Gamma.Float64(), t.Batch.Min,
 		t.Claim.Epsilon.Value())
@@ -71,13 +71,13 @@ func (r KRR) CheckClaim(t *task.Task) error {
 	return CheckTotal(t, func() (*compose.Law, error) { return r.Law(t) })
 }
 
-// Law is [Mechanism.Law] for randomized response.
+// Law implements [Mechanism.Law] for randomized response.
 func (r KRR) Law(t *task.Task) (*compose.Law, error) {
 	return compose.KRRLaw(accountant.Rule(t.Rule), r.K, r.Gamma.Float64(), t.Batch.Min)
 }
 
-// Cell returns the law of the number of clients that hold a symbol, of whom n clients' reports name it seen
-// times: the client's own with probability 1-γ+γ/K, another's with γ/K.
+// Cell returns the law of the number of clients that hold a symbol. n clients report, and seen of the reports name
+// the symbol. A holder names it with probability 1-γ+γ/K, any other client with γ/K.
 func (r KRR) Cell(seen, n uint64) Cell {
 	gamma, k := r.Gamma.Float64(), float64(r.K)
 	return Cell{Seen: seen, Users: n, Own: 1 - gamma*(k-1)/k, Other: gamma / k}
@@ -89,12 +89,12 @@ func (r KRR) Cell(seen, n uint64) Cell {
 //
 //	v_x = Var(a_Y)/(1-γ)²
 //
-// to the variance, which is Σ v_x·c_x: linear in the counts, so that the estimates plugged in are unbiased. It is
-// between n times the least and the largest v_x. One report names one symbol, so the errors of two counts are
-// correlated: v_x has that in it.
+// to the variance, which is Σ v_x·c_x. This is linear in the counts, so plugging in the estimates is unbiased. The
+// result is kept between n times the least and the largest v_x. One report names one symbol, so the errors of two
+// counts are correlated; v_x includes that.
 func (r KRR) WeightedVariance(weights, counts []float64, n float64) float64 {
 	gamma, k := r.Gamma.Float64(), float64(r.K)
-	first, second := 0.0, 0.0 // Moments of the blanket.
+	first, second := 0.0, 0.0 // First and second moment of the weight under the blanket.
 	for _, w := range weights {
 		first, second = first+w/k, second+w*w/k
 	}
@@ -109,8 +109,8 @@ func (r KRR) WeightedVariance(weights, counts []float64, n float64) float64 {
 	return min(max(variance, n*least), n*most)
 }
 
-// CellsVariance is [KRR.WeightedVariance] of weights that are 1 for some symbols and 0 for the rest, from the counts of
-// both: a_Y is a Bernoulli then.
+// CellsVariance returns [KRR.WeightedVariance] for weights that are 1 for some symbols and 0 for the rest, from the
+// counts of both. a_Y is a Bernoulli variable then.
 func (r KRR) CellsVariance(symbols, count, rest, n float64) float64 {
 	gamma := r.Gamma.Float64()
 	bernoulli := func(p float64) float64 { return p * (1 - p) / ((1 - gamma) * (1 - gamma)) }
@@ -119,7 +119,7 @@ func (r KRR) CellsVariance(symbols, count, rest, n float64) float64 {
 	return min(max(in*count+out*rest, n*min(in, out)), n*max(in, out))
 }
 
-// Slots returns how randomized response travels: one message per client.
+// Slots returns the slots of randomized response: one message per client.
 func (r KRR) Slots() task.Slots {
 	return task.Slots{Padding: task.PaddingFull, Lanes: 1, PerLane: 1, MessageBytes: uint64(r.width())}
 }
@@ -141,8 +141,8 @@ func (r KRR) Report(src *randomizer.Source, symbol uint64) Messages {
 	return r.Certain(src.RandomizedResponse(symbol, r.K, r.Gamma))
 }
 
-// Certain encodes a symbol that has not been randomized, in the same shape: what [KRR.Report] sends,
-// and what a malicious client would.
+// Certain encodes a symbol without randomizing it, in the same shape as [KRR.Report]. A malicious client would send
+// this.
 func (r KRR) Certain(y uint64) Messages {
 	message := make([]byte, r.width())
 	for i := range message {
@@ -151,7 +151,7 @@ func (r KRR) Certain(y uint64) Messages {
 	return Messages{{message}}
 }
 
-// Symbol decodes a message. Another lane, a wrong size or a symbol of K or more is an error.
+// Symbol decodes a message. A wrong lane, a wrong size or a symbol of K or more is an error.
 func (r KRR) Symbol(lane int, message []byte) (uint64, error) {
 	if lane != 0 || len(message) != r.width() {
 		return 0, invalid.Field("message", strconv.Itoa(len(message))+" bytes in lane "+strconv.Itoa(lane),

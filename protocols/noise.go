@@ -2,29 +2,29 @@ package protocols
 
 import "math"
 
-// Noise is the law of a sum of independent symmetric variables on the whole numbers, or half way between
-// them. It is what protocols add to a total whatever the values are, with the rounding of values that
-// makes it widest. Not safe for concurrent use.
+// Noise is the law of a sum of independent symmetric variables on the whole numbers, or on the numbers half way
+// between them. It models what a protocol adds to a total whatever the values are, with the rounding that makes it
+// widest. Not safe for concurrent use.
 type Noise struct {
 	noiseLaw
-	used     int // Parts.
+	used     int // Number of parts.
 	variance float64
-	values   []float64 // The characteristic function at 2πj/points, j ≥ 0, until it vanishes.
-	points   int       // Odd.
+	values   []float64 // Characteristic function at 2πj/points, j ≥ 0, until it vanishes.
+	points   int       // M, odd.
 	reached  map[float64]float64
 }
 
 // noiseLaw determines the distribution of a Noise.
 type noiseLaw struct {
 	parts  [3]noisePart
-	offset float64 // 0, or ½ where it lies between whole numbers.
+	offset float64 // 0, or ½ for a law on numbers half way between whole numbers.
 }
 
 // noisePart is a part of a Noise: the logarithm of its characteristic function at θ ∈ [0, π] is
 // power·ln(1 + factor·s²), s = sin(θ/2).
 type noisePart struct{ power, factor float64 }
 
-// add adds a part. Of three kinds at most.
+// add adds a part. At most three kinds of part are allowed.
 func (n *Noise) add(power, factor float64) {
 	n.parts[n.used] = noisePart{power, factor}
 	n.used++
@@ -41,7 +41,7 @@ func (n *Noise) AddPolya(r, s float64) {
 	n.variance += r / (2 * half * half)
 }
 
-// AddHalves adds the errors of clients whose values lie half way between two levels: each is ±½, with
+// AddHalves adds the errors of clients whose values lie half way between two levels. Each error is ±½, with
 // characteristic function cos(θ/2).
 func (n *Noise) AddHalves(clients uint64) {
 	n.add(float64(clients)/2, -1)
@@ -61,11 +61,11 @@ func (n *Noise) AddBinomials(trials, p float64) {
 // Variance returns the variance.
 func (n *Noise) Variance() float64 { return n.variance }
 
-// Vanished is the characteristic function from which on the others of a Noise, which falls, are left out.
+// vanished is the value below which the falling characteristic function of a Noise is cut off.
 const vanished = 1e-18
 
-// prepare evaluates the characteristic function at 2πj/M, M so large that beyond M less what is asked for
-// there is nothing: some 30 standard deviations, where a discrete Laplace variable has probability 10⁻¹⁸.
+// prepare evaluates the characteristic function at 2πj/M. M is so large that nothing lies beyond M less the argument:
+// some 30 standard deviations, where a discrete Laplace variable has probability 10⁻¹⁸.
 func (n *Noise) prepare() {
 	n.points = 2*int(math.Ceil(20*math.Sqrt(n.variance)+20)) + 1
 	n.reached = map[float64]float64{}
@@ -83,12 +83,12 @@ func (n *Noise) prepare() {
 	}
 }
 
-// within returns Pr[|X| ≤ q] for a q ≥ 0 that X can attain: with φ the characteristic function, and M
-// points on the circle, of which all but the first come in pairs,
+// within returns Pr[|X| ≤ q] for a q ≥ 0 that X can attain. With φ the characteristic function and M points on the
+// circle, of which all but the first come in pairs,
 //
 //	1/M · Σ_j φ(2πj/M)·sin((2q+1)πj/M) / sin(πj/M)
 //
-// up to what lies M - q from 0 or further.
+// The error is the probability of values that lie M - q or more from 0.
 func (n *Noise) within(q float64) float64 {
 	sum := 2*q + 1
 	for j, value := range n.values[1:] {
@@ -120,14 +120,14 @@ func (n *Noise) Reach(confidence float64) float64 {
 
 // Noisy is the law of an estimate whose error is a [Noise].
 type Noisy struct {
-	Estimate, Unit float64 // Unit is the worth of 1 of the noise.
+	Estimate, Unit float64 // Unit is the value of one step of the noise.
 	Noise          *Noise
 }
 
-// Variance is [ErrorLaw.Variance].
+// Variance implements [ErrorLaw.Variance].
 func (e Noisy) Variance() float64 { return e.Noise.Variance() * e.Unit * e.Unit }
 
-// Interval is [ErrorLaw.Interval].
+// Interval implements [ErrorLaw.Interval].
 func (e Noisy) Interval(confidence float64) (lo, hi float64) {
 	return e.around(e.Noise.Reach(confidence))
 }

@@ -8,8 +8,8 @@ import (
 	"github.com/doona-dp/doona/wire/task"
 )
 
-// Number maps the value of a query of one number (count, sum or mean) into [0, 1] as [Unit] does;
-// for a count it must be 0 or 1.
+// Number maps the value of a query of one number (count, sum or mean) into [0, 1] as [Unit] does. For a count it must
+// be 0 or 1.
 func Number(t *task.Task, value []float64) (float64, error) {
 	x, err := Unit(t.Input, value)
 	if err == nil && t.Query == task.Count && x != 0 && x != 1 {
@@ -18,7 +18,7 @@ func Number(t *task.Task, value []float64) (float64, error) {
 	return x, err
 }
 
-// CheckNumber is an error unless the task's query is of one number, for a protocol of those.
+// CheckNumber returns an error unless the task's query is of one number.
 func CheckNumber(t *task.Task) error {
 	if t.Query != task.Count && t.Query != task.Sum && t.Query != task.Mean {
 		return invalid.Field("query", strconv.Quote(string(t.Query)), "count, sum or mean for protocol "+t.Protocol)

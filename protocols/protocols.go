@@ -1,10 +1,10 @@
-// Package protocols defines what every protocol provides: a local randomizer, an aggregate for
-// the analyzer, and a guarantee that can be re-derived from a task.
+// Package protocols defines the interface of all protocols: a local randomizer, an aggregate for the analyzer, and a
+// guarantee that anyone can re-derive from a task.
 //
-// Each protocol has a folder of its own with the same files: NAME.go (package comment and
-// parameters), randomizer.go, analyzer.go, privacy.go, calibrate.go (parameters of new tasks, and the
-// protocol's row), simulation.go, example_test.go. Package registry has the one table of protocols.
-// All of them are linked into doona.wasm: no fmt, no reflection, no math/big.
+// Each protocol has a folder with the same files: NAME.go (package comment and parameters), randomizer.go,
+// analyzer.go, privacy.go, calibrate.go (parameters of new tasks, and the protocol's row), simulation.go,
+// example_test.go. Package registry holds the one table of protocols. All of them are linked into doona.wasm, so they
+// import no fmt, no reflection and no math/big.
 package protocols
 
 import (
@@ -19,11 +19,10 @@ import (
 	"github.com/doona-dp/doona/wire/task"
 )
 
-// Messages are one client's messages: Messages[l][i] is number i of lane l, Slots.MessageBytes long.
+// Messages are one client's messages: Messages[l][i] is message i of lane l, Slots.MessageBytes long.
 type Messages [][][]byte
 
-// Mechanism is a protocol whose parameters a task has fixed. It is immutable and safe for
-// concurrent use.
+// Mechanism is a protocol with the parameters of one task. It is immutable and safe for concurrent use.
 type Mechanism interface {
 	// Randomize draws the messages of one client with a value of shape (1,), or (dim,) for vector
 	// queries. A value outside the task's input domain is an [invalid.FieldError] about "value".
@@ -32,40 +31,40 @@ type Mechanism interface {
 	// Aggregate returns an empty aggregate.
 	Aggregate() Aggregate
 
-	// CheckClaim re-derives the guarantee from the parameters and n_min by one evaluation of
-	// the task's rule, and is an error unless it is at least as strong as the task's claim. So is what all
-	// epochs add up to, where the task claims a total.
+	// CheckClaim re-derives the guarantee from the parameters and n_min, by one evaluation of the task's rule. It
+	// returns an error unless the guarantee is at least as strong as the task's claim. If the task claims a total
+	// over all epochs, it checks that too.
 	CheckClaim() error
 
-	// Law returns what one epoch costs at most: a law that dominates what the task's rule derives, at every ε.
+	// Law returns an upper bound of the cost of one epoch: a law that dominates what the task's rule derives, at
+	// every ε.
 	Law() (*compose.Law, error)
 
-	// Epsilon0 returns the ε₀ of one client's messages against an adversary who knows whose
-	// they are, rounded up; +Inf where the protocol has none.
+	// Epsilon0 returns ε₀, rounded up: the ε of one client's messages against an adversary who knows which messages
+	// are whose. It is +Inf for a protocol without local privacy.
 	Epsilon0() float64
 
-	// Exact returns what one client's value adds to the query's exact total, after clipping,
-	// and to the variance of the estimated total; both have the shape of the estimate and add
-	// up over clients. Multiply by [Scale] and its square for the query's units.
+	// Exact returns one client's contribution to the query's exact total, after clipping, and to the variance of the
+	// estimated total. Both have the shape of the estimate and add up over clients. Multiply by [Scale] and its
+	// square for the query's units.
 	Exact(value []float64) (total, variance []float64, err error)
 
-	// Worst returns the worst case, where [Aggregate.Errors] is what the data show.
+	// Worst returns the worst-case variance; [Aggregate.Errors] returns the variance that the data show.
 	Worst() WorstCase
 }
 
 // WorstCase is a value at which one client adds most to the variance of an entry of the estimated total.
 type WorstCase struct {
 	Value    []float64
-	Variance float64 // That it adds.
+	Variance float64 // Variance that the client adds.
 }
 
 // Aggregate is the sufficient statistic of the messages of a task's released batches.
 type Aggregate interface {
-	// Add adds the message a verifier found in a slot of a lane. A malformed one is an error
-	// and changes nothing.
+	// Add adds a message from a slot of a lane. A malformed message is an error and changes nothing.
 	Add(lane int, message []byte) error
-	// AddUsers says that the messages of this many clients are among those added. Protocols of
-	// one message per client ignore it: they count messages.
+	// AddUsers records that the messages added include those of n clients. Protocols of one message per client ignore
+	// it: they count messages.
 	AddUsers(n uint64)
 	// Merge adds all of other, an aggregate of the same mechanism.
 	Merge(other Aggregate) error
@@ -75,15 +74,14 @@ type Aggregate interface {
 	Total() []float64
 	// Errors returns what is known of the error of each entry of Total. Reports must not be 0.
 	Errors() []ErrorLaw
-	// Missing returns what a loss can have changed in an entry of Total.
+	// Missing returns how a loss can have changed an entry of Total.
 	Missing(l Loss, entry int) Missing
-	// Counters visits the numbers that the statistic is made of, always as many and in the same order.
-	// Who changes them all makes the aggregate another of the mechanism's: this is how it is written
-	// down and read again.
+	// Counters visits the numbers of the statistic, always equally many and in the same order. The visitor may change
+	// them. A store writes and reads an aggregate this way.
 	Counters(visit func(*uint64))
 }
 
-// VisitAll visits numbers one after the other, for [Aggregate.Counters].
+// VisitAll visits numbers in order, for [Aggregate.Counters].
 func VisitAll(numbers []uint64, visit func(*uint64)) {
 	for j := range numbers {
 		visit(&numbers[j])
@@ -105,8 +103,8 @@ func Scale(query task.Query, reports uint64) float64 {
 	return 1
 }
 
-// Unit maps a real value into [0, 1] by the task's range, clipping if the task says so. NaN, ±Inf,
-// and values outside the range of a task that does not clip are an [invalid.FieldError].
+// Unit maps a real value into [0, 1] by the task's range, and clips it if the task says so. NaN, ±Inf, and values
+// outside the range of a task that does not clip are an [invalid.FieldError].
 func Unit(in task.Input, value []float64) (float64, error) {
 	x, err := scalar(value)
 	if err != nil {
@@ -119,8 +117,8 @@ func Unit(in task.Input, value []float64) (float64, error) {
 	return min(max((x-lo)/(hi-lo), 0), 1), nil
 }
 
-// Category returns the bin a value falls in: the value itself for labels, else one of Bins
-// intervals of equal width, closed on the left; the last is closed on both sides.
+// Category returns the bin of a value. For labels it is the value itself. Else it is one of Bins intervals of equal
+// width, closed on the left; the last is closed on both sides.
 func Category(in task.Input, value []float64) (uint64, error) {
 	if !in.Labels {
 		u, err := Unit(in, value)
@@ -147,7 +145,7 @@ func scalar(value []float64) (float64, error) {
 	return value[0], nil
 }
 
-// CheckSlots is an error unless the task's slots are exactly what a protocol sends.
+// CheckSlots returns an error unless the task's slots are exactly those the protocol sends.
 func CheckSlots(t *task.Task, want task.Slots) error {
 	if t.Slots != want {
 		return invalid.Field("slots", describe(t.Slots), describe(want)+" for protocol "+t.Protocol)

@@ -7,11 +7,11 @@ import (
 	"github.com/doona-dp/doona/randomizer"
 )
 
-// Draw returns an aggregate with the distribution that all messages of some clients give it, before AddUsers,
-// and draws the number of those where it is called, which can take longer.
+// Draw returns an aggregate with the distribution that all messages of some clients give it, before AddUsers. The
+// function messages draws the number of those messages; it can take longer than the aggregate.
 type Draw func(src *randomizer.Source) (a Aggregate, messages func() uint64)
 
-// Sent returns a known number of messages in the form of [Draw].
+// Sent returns a fixed number of messages in the form of [Draw].
 func Sent(n uint64) func() uint64 { return func() uint64 { return n } }
 
 // The attacks of malicious clients in simulations.
@@ -21,19 +21,19 @@ const (
 	AttackDropNoise     = "drop-noise"     // The client's value, and none of the protocol's noise.
 )
 
-// UnknownAttack is the error for an attack that a protocol does not know, known being those it does.
+// UnknownAttack returns the error for an attack that a protocol does not know; known lists those that it does.
 func UnknownAttack(attack, known string) error {
 	return invalid.Field("attack", strconv.Quote(attack), known+" for this protocol")
 }
 
-// RoundingGroup is a number of clients in a simulation whose values round alike: to Whole, or with
-// probability Up to Whole+1.
+// RoundingGroup is a number of simulated clients whose values round alike: to Whole, or with probability Up to
+// Whole+1.
 type RoundingGroup struct {
 	Clients, Whole uint64
 	Up             randomizer.Rational
 }
 
-// RoundingGroups groups clients by what unit maps their values to, for stochastic rounding to 0..k.
+// RoundingGroups groups simulated clients by the values that unit maps them to, for stochastic rounding to 0..k.
 func RoundingGroups(values [][]float64, k uint64, unit func([]float64) (float64, error)) ([]RoundingGroup, error) {
 	at := map[uint64]int{}
 	var groups []RoundingGroup
@@ -55,9 +55,9 @@ func RoundingGroups(values [][]float64, k uint64, unit func([]float64) (float64,
 	return groups, nil
 }
 
-// Answers draws what the clients' rounded values become by randomized response with blanket probability
-// gamma: it calls add with a level and the number of clients who report it as theirs, and returns the number
-// of those who report the blanket instead.
+// Answers draws the randomized response of the clients' rounded values, with blanket probability gamma. It calls add
+// with a level and the number of clients who report it as theirs. It returns the number of clients who report the
+// blanket instead.
 func (g RoundingGroup) Answers(src *randomizer.Source, gamma randomizer.Rational,
 	add func(clients, level uint64)) (blanket uint64) {
 	blanket = src.Binomial(g.Clients, gamma)
@@ -72,15 +72,15 @@ func (g RoundingGroup) Sum(src *randomizer.Source) uint64 {
 	return g.Clients*g.Whole + src.Binomial(g.Clients, g.Up)
 }
 
-// Spread draws where n clients fall who each take one of the given cells, all equally likely: it calls add with a
-// number of clients and a cell from 0, at most a few times for each. It takes as long as n/64 draws for every halving
-// of the cells, rather than one draw for each client. cells ≥ 1.
+// Spread draws how n clients distribute over the given cells, each client in one cell, all equally likely. It calls
+// add with a number of clients and a cell from 0, at most a few times for each cell. It takes n/64 draws for every
+// halving of the cells, instead of one draw for each client. cells ≥ 1.
 func Spread(src *randomizer.Source, n, cells uint64, add func(clients, cell uint64)) {
 	width := uint64(1)
 	for width < cells {
 		width *= 2
 	}
-	for n >= cells { // Those who fall beyond the cells are drawn again.
+	for n >= cells { // Clients beyond the last cell are drawn again.
 		n = halve(src, n, 0, width, cells, add)
 	}
 	for ; n > 0; n-- {
@@ -88,8 +88,8 @@ func Spread(src *randomizer.Source, n, cells uint64, add func(clients, cell uint
 	}
 }
 
-// halve spreads n clients over width cells from the first, width being a power of two, and returns how many fall
-// beyond those that there are.
+// halve spreads n clients over width cells from first, width a power of two. It returns how many fall beyond the last
+// cell.
 func halve(src *randomizer.Source, n, first, width, cells uint64, add func(clients, cell uint64)) (beyond uint64) {
 	switch {
 	case n == 0:

@@ -8,10 +8,10 @@ import (
 	"github.com/doona-dp/doona/wire/task"
 )
 
-// Pad turns one client's messages into the slots the task's padding asks for, by lane, each lane in
-// random order. Under padding full every lane has exactly PerLane slots, and more messages than that
-// are an error; under padding none a lane without messages gets one cover. The verifier can tell a
-// cover, so whether a lane is empty must not depend on the value.
+// Pad turns one client's messages into the slots that the task's padding asks for, by lane, each lane in random
+// order. Under padding full every lane has exactly PerLane slots; more messages than that are an error. Under padding
+// none a lane without messages gets one cover. The verifier can recognize a cover, so whether a lane is empty must
+// not depend on the value.
 func Pad(t *task.Task, src *randomizer.Source, messages Messages) ([][]task.Message, error) {
 	slots := make([][]task.Message, len(messages))
 	for lane, bodies := range messages {

@@ -10,8 +10,8 @@ import (
 	"github.com/doona-dp/doona/wire/task"
 )
 
-// CheckTotal is an error unless all epochs of a task, of each of which the law is given, keep the task's total,
-// if it claims one; that of an epoch has been checked. The epochs have one law, fixed before the first:
+// CheckTotal returns an error unless all epochs together keep the task's total, if it claims one. law returns the law
+// of each epoch. The claim of one epoch must have been checked. The epochs have one law, fixed before the first:
 // docs/proofs/loss-laws.md, Theorem 3 (a).
 func CheckTotal(t *task.Task, law func() (*compose.Law, error)) error {
 	total := t.Claim.Total
@@ -22,7 +22,7 @@ func CheckTotal(t *task.Task, law func() (*compose.Law, error)) error {
 		return invalid.Field("epochs.count", "0", "at least 1 with a claim over all epochs")
 	}
 	if sum := Added(t.Claim, t.Epochs.Count); sum.Epsilon <= total.Epsilon.Value() && sum.Delta <= total.Delta.Value() {
-		return nil // The claim of an epoch is enough: it adds up to no more.
+		return nil // The claims of the epochs add up to no more.
 	}
 	one, err := law()
 	if err != nil {
@@ -37,8 +37,8 @@ func CheckTotal(t *task.Task, law func() (*compose.Law, error)) error {
 	return nil
 }
 
-// Added returns what a claim adds up to in a number of epochs: the decimals' exact multiples where these have up to
-// 15 digits, and else numbers above them.
+// Added returns the claim times a number of epochs. Decimals of up to 15 digits give exact multiples; longer ones are
+// rounded up.
 //
 //go:noinline
 func Added(claim task.Claim, epochs uint64) compose.Spend {
@@ -59,8 +59,8 @@ func multiple(text string, value float64, times uint64) float64 {
 	return decimal.Near(product, 15)
 }
 
-// Together returns what a number of a task's epochs cost a client together, the least ε of three: their laws composed,
-// and their claims added up, both at the sum of their δ, and the task's total. The task's claim must have been
+// Together returns the cost of a number of a task's epochs to one client. It is the least ε of three: the composed
+// laws and the added claims, both at the sum of their δ, and the task's total. The task's claim must have been
 // checked. The theorem is that of [CheckTotal].
 func Together(t *task.Task, law func() (*compose.Law, error), epochs uint64) (compose.Spend, error) {
 	best := Added(t.Claim, epochs)
@@ -69,7 +69,7 @@ func Together(t *task.Task, law func() (*compose.Law, error), epochs uint64) (co
 		if err != nil {
 			return best, err
 		}
-		// An error says that losses without bound alone are as likely as δ allows.
+		// An error means only that unbounded losses are as likely as δ allows.
 		eps, err := compose.Epsilon([]compose.Observation{one.Observation(epochs)}, best.Delta)
 		if err == nil && eps > 0 && eps < best.Epsilon {
 			best.Epsilon = eps

@@ -9,10 +9,10 @@ import (
 	"github.com/doona-dp/doona/wire/task"
 )
 
-// Within returns an ε that a number of epochs of a task's law cost a client together at most, at a δ in (0, 1): of the
-// task's total, if that is for as many and its δ is enough; of the sum of the epochs' claims, likewise; or of the
-// composed law. There may be more epochs than the task has, in a stream. The task's claim must have been checked; the
-// theorem is that of [CheckTotal].
+// Within returns an upper bound of the ε that a number of a task's epochs cost one client together, at a δ in (0, 1).
+// It is the least of those that apply: the task's total, if it covers as many epochs at this δ; the sum of the epochs'
+// claims, if their δ add up to no more; the composed law. In a stream there may be more epochs than the task has. The
+// task's claim must have been checked. The theorem is that of [CheckTotal].
 func Within(t *task.Task, law func() (*compose.Law, error), epochs uint64, delta float64) (float64, error) {
 	total, added := t.Claim.Total, Added(t.Claim, epochs)
 	best := math.Inf(1)
@@ -21,7 +21,7 @@ func Within(t *task.Task, law func() (*compose.Law, error), epochs uint64, delta
 	}
 	if !total.IsZero() && epochs <= t.Epochs.Count && total.Delta.Value() <= delta {
 		best = min(best, total.Epsilon.Value())
-		if epochs == t.Epochs.Count { // Its noise has been chosen for that.
+		if epochs == t.Epochs.Count { // The noise was chosen for this total.
 			return best, nil
 		}
 	}

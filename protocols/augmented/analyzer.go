@@ -8,15 +8,16 @@ import (
 	"github.com/doona-dp/doona/wire/task"
 )
 
-// aggregate is the sufficient statistic: N_j, D, and how many messages are dummies.
+// aggregate is the sufficient statistic: N_j, D, and the number of dummies. Formulas (1) and (2) are in the package
+// comment.
 type aggregate struct {
 	m       *Mechanism
 	counts  []uint64
-	draws   uint64 // D: relays that added, over all batches.
+	draws   uint64 // D: draws of relays, over all batches.
 	dummies uint64 // By the relays' manifests.
 }
 
-// Aggregate is [protocols.Mechanism.Aggregate].
+// Aggregate implements [protocols.Mechanism.Aggregate].
 func (m *Mechanism) Aggregate() protocols.Aggregate { return m.newAggregate() }
 
 func (m *Mechanism) newAggregate() *aggregate {
@@ -32,7 +33,7 @@ func (a *aggregate) Add(lane int, message []byte) error {
 	return nil
 }
 
-// add adds messages of a cell.
+// add adds messages of one cell.
 func (a *aggregate) add(messages, cell uint64) {
 	if messages > 0 {
 		a.counts[cell] += messages
@@ -41,7 +42,7 @@ func (a *aggregate) add(messages, cell uint64) {
 
 func (a *aggregate) AddUsers(uint64) {}
 
-// AddDummies is [protocols.Diluted].
+// AddDummies implements [protocols.Diluted.AddDummies].
 func (a *aggregate) AddDummies(draws, dummies uint64) {
 	a.draws += draws
 	a.dummies += dummies
@@ -59,7 +60,7 @@ func (a *aggregate) Merge(other protocols.Aggregate) error {
 	return nil
 }
 
-// DummyVariance is [protocols.Diluted].
+// DummyVariance implements [protocols.Diluted.DummyVariance].
 func (a *aggregate) DummyVariance() []float64 {
 	laws, left, draws := a.m.laws(), 1-a.m.gamma(), float64(a.draws)
 	if summed(a.m.task) {
@@ -73,8 +74,8 @@ func (a *aggregate) DummyVariance() []float64 {
 	return out
 }
 
-// Reports returns the messages that are no dummies. Relays may have dropped dummies of relays before them,
-// so that it can be a little less than the clients.
+// Reports returns the number of messages that are not dummies. Relays may have dropped dummies of upstream relays, so
+// it can be slightly below the number of clients.
 func (a *aggregate) Reports() uint64 {
 	all := uint64(0)
 	for _, n := range a.counts {
@@ -83,14 +84,14 @@ func (a *aggregate) Reports() uint64 {
 	return all - min(all, a.dummies)
 }
 
-// Counters is [protocols.Aggregate.Counters].
+// Counters implements [protocols.Aggregate.Counters].
 func (a *aggregate) Counters(visit func(*uint64)) {
 	protocols.VisitAll(a.counts, visit)
 	visit(&a.draws)
 	visit(&a.dummies)
 }
 
-// Total returns (1) or, for sums, (2) in the task's range; of a count it is cell 1.
+// Total returns (1) or, for sums, (2) in the task's range. For a count it is that of cell 1.
 func (a *aggregate) Total() []float64 {
 	gamma, k, n := a.m.gamma(), float64(a.m.krr.K), float64(a.Reports())
 	a.m.laws()
@@ -109,7 +110,7 @@ func (a *aggregate) Total() []float64 {
 	return out
 }
 
-// firstEntry returns the cell of the answer's first entry: a count is that of cell 1 alone.
+// firstEntry returns the cell of the answer's first entry. A count has only cell 1.
 func (a *aggregate) firstEntry() int {
 	if a.m.task.Query.Info().Shape == task.Scalar {
 		return 1
@@ -117,8 +118,8 @@ func (a *aggregate) firstEntry() int {
 	return 0
 }
 
-// Errors is [protocols.Aggregate.Errors]: the exact law of the dummies, widened by what rounding and local
-// randomization do, of which there are many small parts.
+// Errors implements [protocols.Aggregate.Errors]. It is the exact law of the dummies, widened by a normal law for
+// rounding and local randomization, which have many small parts.
 func (a *aggregate) Errors() []protocols.ErrorLaw {
 	laws, totals, gamma := a.m.laws(), a.Total(), a.m.gamma()
 	if summed(a.m.task) {
@@ -133,7 +134,7 @@ func (a *aggregate) Errors() []protocols.ErrorLaw {
 	return out
 }
 
-// randomized returns the variance that local randomization adds to N_j, of which held clients hold j.
+// randomized returns the variance that local randomization adds to N_j, if held clients hold value j.
 func (a *aggregate) randomized(held float64) float64 {
 	gamma, n := a.m.gamma(), float64(a.Reports())
 	if gamma == 0 || n == 0 {
@@ -159,14 +160,15 @@ func (a *aggregate) clients() float64 {
 	return levels.Variance() * scale * scale
 }
 
-// Missing is [protocols.Aggregate.Missing]: one client more or fewer, as what is missing may be a client's or
-// a dummy, and a relay that lies about its dummies makes clients of them.
+// Missing implements [protocols.Aggregate.Missing]. Each missing message changes an entry by at most one client in
+// either direction: it may be a client's message or a dummy, and a relay that misstates its dummies turns them into
+// clients.
 func (a *aggregate) Missing(l protocols.Loss, _ int) protocols.Missing {
 	lo, hi := protocols.Contribution(a.m.task)
 	return l.MissingClients(a.Reports(), lo, hi)
 }
 
-// Exact is [protocols.Mechanism.Exact]: what rounding and local randomization add to a client's entry.
+// Exact implements [protocols.Mechanism.Exact]. The variance is that of rounding and local randomization.
 func (m *Mechanism) Exact(value []float64) (total, variance []float64, err error) {
 	if m.task.Query == task.Histogram {
 		j, err := protocols.Category(m.task.Input, value)
@@ -191,15 +193,16 @@ func (m *Mechanism) Exact(value []float64) (total, variance []float64, err error
 	return []float64{lo + width*x}, []float64{width * width * m.level(x)}, nil
 }
 
-// answers returns the variance that a client adds to the count of a cell which it holds, share 1, or does not.
+// answers returns the variance that a client adds to the count of a cell. share is 1 if the client holds the cell,
+// else 0.
 func (m *Mechanism) answers(share float64) float64 {
 	gamma, k := m.gamma(), float64(m.krr.K)
 	p := share*(1-gamma) + gamma/k
 	return p * (1 - p) / ((1 - gamma) * (1 - gamma))
 }
 
-// level returns the variance that a client with value x in [0, 1] adds to the sum: formula (2) of package
-// realsum, over (1−γ)².
+// level returns the variance that a client with value x in [0, 1] adds to the sum: formula (2) of package realsum,
+// divided by (1−γ)².
 func (m *Mechanism) level(x float64) float64 {
 	gamma, k := m.gamma(), float64(m.krr.K-1)
 	_, f := math.Modf(x * k)
@@ -207,8 +210,8 @@ func (m *Mechanism) level(x float64) float64 {
 	return v / ((1 - gamma) * (1 - gamma))
 }
 
-// Worst is [protocols.Mechanism.Worst]: a client adds most half way between the two lowest levels, or a little to their
-// side.
+// Worst implements [protocols.Mechanism.Worst]. A client adds most half way between the two lowest levels, or
+// slightly beside the middle.
 func (m *Mechanism) Worst() protocols.WorstCase {
 	lo, width := m.task.Input.Lo.Float64(), m.task.Input.Width()
 	if !summed(m.task) {
@@ -217,15 +220,15 @@ func (m *Mechanism) Worst() protocols.WorstCase {
 	return protocols.WorstCase{Value: []float64{lo + width*m.worst()}, Variance: width * width * m.level(m.worst())}
 }
 
-// worst returns the value in [0, 1] of the largest variance of a sum. In a cell between two levels it is a
-// concave parabola in x, and the lowest cell holds the maximum; there it is at f = (1−γk)/(2(1−γ)), as in
-// package realsum.
+// worst returns the value in [0, 1] with the largest variance of a sum. Between two levels the variance is a concave
+// parabola in x, and the lowest cell holds the maximum, at f = (1−γk)/(2(1−γ)) of the cell, as in package realsum.
 func (m *Mechanism) worst() float64 {
 	gamma, k := m.gamma(), float64(m.krr.K-1)
 	return min(max((1-gamma*k)/(2*(1-gamma)), 0), 1) / k
 }
 
-// laws returns those of what one relay adds, which [relaynoise.New] has found to be possible, and finds the means.
+// laws returns the laws of the dummies that one relay adds, and sets the means. [relaynoise.New] has checked that
+// they exist.
 func (m *Mechanism) laws() *relaynoise.Laws {
 	m.once.Do(func() {
 		m.known, _ = relaynoise.NewLaws(m.task.Noise)

@@ -1,27 +1,28 @@
-// Package augmented counts what clients hold and hides each of them by dummies that relays add: the augmented
-// shuffle model ([MSE25]). Of the other clients none need be honest.
+// Package augmented counts what clients hold and hides each client by dummies that relays add: the augmented shuffle
+// model ([MSE25]). No other client needs to be honest.
 //
-// A client sends its value as it is: the bin or label of a histogram, 0 or 1 of a count, or, for a sum, its
-// value mapped to x in [0, 1] and rounded stochastically to a level x̄ in {0, …, k}. Every relay adds Z_j
-// dummies of each cell j, by the law in the task, before it permutes. With N_j the messages of cell j in
-// batches that relays added to D times in all, n of them from clients, the analyzer estimates
+// A client sends its value unchanged: the bin or label of a histogram, or 0 or 1 for a count. For a sum it maps its
+// value to x in [0, 1] and rounds it stochastically to a level x̄ in {0, …, k}. Every relay adds Z_j dummies of each
+// cell j, by the law in the task, before it permutes. Relays draw dummies D times in all. With N_j the messages of
+// cell j, and n messages of clients in total, the analyzer estimates
 //
 //	ĉ_j = (N_j − D·E[Z_j] − nγ/K) / (1−γ)                                                        (1)
 //	Σx ≈ (Σ_j j·N_j − D·E[Σ_j j·Z_j])/k, and then (… − nγ/2)/(1−γ)                                (2)
 //
-// γ is 0 unless the task asks for local randomization too: then a client sends a uniform one of the K cells
-// with probability γ.
+// γ is 0 unless the task also asks for local randomization. Then a client sends a uniform one of the K cells with
+// probability γ.
 //
-// Guarantee: (ε, δ)-DP by substitution of one client's value, if one relay is honest, whichever it is, and
-// against everybody else together: package accountant/relaynoise, docs/proofs/relay-noise.md. It does not
-// depend on the number of clients. Participation is not protected. With γ = 0 the verifier receives exact
-// answers, unlinked; if all relays collude with it nothing is left, and with γ > 0 ε₀ = ln(1 + K(1−γ)/γ).
+// Guarantee: (ε, δ)-DP by substitution of one client's value, against everybody else together, if any one relay is
+// honest: package accountant/relaynoise, docs/proofs/relay-noise.md. It does not depend on the number of clients.
+// Participation is not protected. With γ = 0 the verifier receives exact answers, unlinked, and no protection remains
+// if all relays collude with it. With γ > 0, ε₀ = ln(1 + K(1−γ)/γ) remains.
 //
-// Accuracy: unbiased. The variance of a count is D times that of one cell's dummies, for any n. That of a sum
-// is D·Var[Σ_j j·Z_j]/k² and, for the worst values, n/(4k²). γ adds what it does in histogram and realsum.
+// Accuracy: unbiased. The variance of a count is D times that of one cell's dummies, for any n. The variance of a sum
+// is D·Var[Σ_j j·Z_j]/k² and, for the worst values, n/(4k²) more. γ adds the same variance as in packages histogram
+// and realsum.
 //
-// Limits: one slot per client. One malicious client moves one count by one, or by 1/(1−γ); a malicious relay
-// can add dummies of its choice, as many as it says.
+// Limits: one slot per client. One malicious client moves one count by one, or by 1/(1−γ). A malicious relay can
+// choose its dummies, as many as it states.
 //
 // [MSE25]: https://arxiv.org/abs/2504.07362
 package augmented
@@ -43,10 +44,10 @@ const Name = "augmented"
 // Rule is the only rule: [relaynoise.Curve].
 const Rule = "dummies"
 
-// maxK bounds the levels: what a tilted law can have.
+// maxK bounds the levels: the largest number that a tilted law supports.
 const maxK = 1<<10 - 1
 
-// Protocol is the protocol's row in the table of all.
+// Protocol is the row of this protocol in the registry.
 type Protocol struct{}
 
 // ProtocolName is [Name].
@@ -55,19 +56,19 @@ func (*Protocol) ProtocolName() string { return Name }
 // Mechanism is the protocol with the parameters of one task.
 type Mechanism struct {
 	task *task.Task
-	krr  protocols.KRR // Of K cells; with Gamma 0 clients send their values as they are.
+	krr  protocols.KRR // For K cells; with Gamma 0 clients send their values unchanged.
 
 	once  sync.Once
 	known *relaynoise.Laws
-	means []float64 // Of the numbers of dummies that one relay adds, by cell.
-	mean  float64   // Of the weighted sum of them, of a tilted law.
+	means []float64 // Mean numbers of dummies that one relay adds, by cell.
+	mean  float64   // Mean of their weighted sum, for a tilted law.
 
 	lock    sync.Mutex
 	diluted dilutions
-	shapes  map[*float64][2]float64 // Of [Mechanism.moments].
+	shapes  map[*float64][2]float64 // Results of [Mechanism.moments].
 }
 
-// Capabilities is what [protocols.CapabilitiesOf] returns.
+// Capabilities returns what [protocols.CapabilitiesOf] returns.
 func (m *Mechanism) Capabilities() protocols.Capabilities {
 	can := protocols.Capabilities{
 		Diluted:      func(a protocols.Aggregate) protocols.Diluted { return a.(*aggregate) },
@@ -81,8 +82,8 @@ func (m *Mechanism) Capabilities() protocols.Capabilities {
 	return can
 }
 
-// Open returns the mechanism of a task: queries histogram, count, sum and mean, noise of kind cells, for sums
-// with a tilt whose weights are the levels, and parameters k for sum and mean, and gamma if wanted.
+// Open returns the mechanism of a task with query histogram, count, sum or mean. The noise is of kind cells; for sums
+// it has a tilt whose weights are the levels. Parameters are k for sum and mean, and an optional gamma.
 func (*Protocol) Open(t *task.Task) (protocols.Mechanism, error) {
 	cells, err := cellsOf(t)
 	if err != nil {
@@ -129,7 +130,7 @@ func checkParams(t *task.Task) error {
 	return nil
 }
 
-// summed says whether the answer is a sum over levels.
+// summed reports whether the answer is a sum over levels.
 func summed(t *task.Task) bool { return t.Query == task.Sum || t.Query == task.Mean }
 
 func checkNoise(t *task.Task, cells uint64) error {

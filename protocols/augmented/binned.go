@@ -5,17 +5,18 @@ import (
 	"github.com/doona-dp/doona/protocols"
 )
 
-// Weighted is [protocols.Bins.Weighted], for a histogram: the dummies of the cells, D draws of each, and what local
-// randomization adds.
+// Weighted implements [protocols.Bins.Weighted], for a histogram: the law of the weighted dummies of the cells, D
+// draws each, and of local randomization.
 //
-// Without a total the numbers of dummies are independent, so the variance is D·Σ w_j²·Var[Z_j]. With a total T they are
-// exchangeable and their sum does not vary: Var[Z_j] = σ² and Cov[Z_i, Z_j] = −σ²/(K−1), and with w̄ the mean weight
+// Without a total in the task's noise the numbers of dummies Z_j are independent, so the variance is D·Σ
+// w_j²·Var[Z_j]. With a total T they are exchangeable and their sum is constant: Var[Z_j] = σ² and Cov[Z_i, Z_j] =
+// −σ²/(K−1). With w̄ the mean weight,
 //
 //	Var[Σ w_j·Z_j] = σ²·K/(K−1) · Σ (w_j − w̄)²                                                    (3)
 //
 // So a sum of cells varies less than independent cells would, and the difference of two varies more. The excess
-// kurtosis e of Z_j becomes e/D·Σ w_j⁴/(Σ w_j²)²; with a total the weights are w_j − w̄, and times K/(K−1), which is
-// exact for two cells and tends to that of independent ones.
+// kurtosis e of Z_j becomes e/D·Σ w_j⁴/(Σ w_j²)². With a total the weights are w_j − w̄, and there is a factor
+// K/(K−1): this is exact for two cells and tends to the independent case.
 func (a *aggregate) Weighted(weights []float64) protocols.ErrorLaw {
 	cells, draws, counts := a.m.laws().Cells, float64(a.draws), a.Total()
 	estimate := 0.0
@@ -43,8 +44,8 @@ func (a *aggregate) Weighted(weights []float64) protocols.ErrorLaw {
 	return law
 }
 
-// normal returns the law of dummies' Σ w_j·Z_j, from Σ (w_j − w̄)²·Var[Z_j] and Σ (w_j − w̄)⁴·Var[Z_j]²·e_j; w̄ is 0
-// where there is no total.
+// normal returns the law of the dummies' Σ w_j·Z_j, from Σ (w_j − w̄)²·Var[Z_j] and Σ (w_j − w̄)⁴·Var[Z_j]²·e_j.
+// Without a total, w̄ is 0.
 func (a *aggregate) normal(variance, fourth float64) (law protocols.Normal) {
 	growth, left := 1.0, 1-a.m.gamma()
 	if a.m.task.Noise.Total != nil {
@@ -58,9 +59,9 @@ func (a *aggregate) normal(variance, fourth float64) (law protocols.Normal) {
 	return law
 }
 
-// Below is [protocols.Bins.Below]: the laws that [aggregate.Weighted] has for the first cells, from sums that grow
-// cell by cell, as K of those would take K² steps. Beyond half of the cells the others' counts are taken from n, which
-// has less noise where there is no total, and the same where there is one.
+// Below implements [protocols.Bins.Below]. The laws are those of [aggregate.Weighted] for the first cells. Sums grow
+// cell by cell, because K separate laws would take K² steps. Beyond half of the cells the laws are n minus the other
+// cells' counts. Without a total this has less noise; with one it has equal noise.
 func (a *aggregate) Below() []protocols.ErrorLaw {
 	counts, n := a.Total(), float64(a.Reports())
 	sums := make([]part, len(counts)+1)
@@ -82,15 +83,16 @@ func (a *aggregate) Below() []protocols.ErrorLaw {
 	return out
 }
 
-// part is sums over some of the cells: how many, their counts, and the variances and fourth cumulants of their dummies.
+// part holds sums over some of the cells: the number of cells, their counts, and the variances and fourth cumulants
+// of their dummies.
 type part struct{ cells, count, variance, fourth float64 }
 
 func (p part) plus(q part, sign float64) part {
 	return part{p.cells + sign*q.cells, p.count + sign*q.count, p.variance + sign*q.variance, p.fourth + sign*q.fourth}
 }
 
-// whole returns the law of from + sign·x, x being the count of some cells, the rest not in it: a number of clients,
-// whose estimate moves in steps.
+// whole returns the law of from + sign·x, where x is the count of the cells in part in; rest holds the other cells.
+// The result is a number of clients, and its estimate moves in steps.
 func (a *aggregate) whole(in, rest part, from, sign float64) protocols.ErrorLaw {
 	middle := 0.0
 	if a.m.task.Noise.Total != nil {
@@ -105,7 +107,7 @@ func (a *aggregate) whole(in, rest part, from, sign float64) protocols.ErrorLaw 
 	return law
 }
 
-// moments returns the variance and the excess kurtosis of a law of this mechanism, found once.
+// moments returns the variance and the excess kurtosis of a law of this mechanism. It caches them.
 func (m *Mechanism) moments(law relaynoise.Law) (variance, excess float64) {
 	m.lock.Lock()
 	defer m.lock.Unlock()

@@ -14,7 +14,7 @@ import (
 	"github.com/doona-dp/doona/wire/task"
 )
 
-// Row is [protocols.Protocol.Row].
+// Row implements [protocols.Protocol.Row].
 func (p *Protocol) Row() protocols.Row {
 	return protocols.Row{
 		Queries: []task.Query{task.Histogram, task.Count, task.Sum, task.Mean},
@@ -30,17 +30,17 @@ func (p *Protocol) Row() protocols.Row {
 	}
 }
 
-// defaultRelays is how many relays add in a task that does not name them yet.
+// defaultRelays is how many relays add dummies if a task does not name its relays yet.
 const defaultRelays = 2
 
-// Calibrate sets the noise, parameters and slots of a task whose query, input, claim and batch are set. A
-// parameter gamma that the task names is kept. The noise is the cheapest whose error is about the least
-// possible: within a fifth for sums, a hundredth for histograms.
+// Calibrate sets the noise, parameters and slots of a task whose query, input, claim and batch are set. It keeps a
+// parameter gamma that the task names. It takes the cheapest noise whose error is close to the least possible: within
+// a fifth for sums, a hundredth for histograms.
 func (*Protocol) Calibrate(t *task.Task) error { return fit(t, 0) }
 
-// Dilute is that of [protocols.Row]: Calibrate with at most so many dummies per relay and batch, and with
-// the gamma of a local ε₀. That of all epochs given and none of one, the claim of one epoch is what the noise
-// gives at an epoch's share of δ.
+// Dilute implements [protocols.Row.Dilute]: Calibrate with a bound on the dummies per relay and batch, and with the
+// gamma of a local ε₀. If the task claims a total over all epochs and nothing for one epoch, the claim of one epoch
+// becomes what the noise gives at an epoch's share of δ.
 func (*Protocol) Dilute(t *task.Task, d protocols.Dilution) error {
 	if !(d.MaxDummies >= 0 && d.MaxDummies <= 1<<32) {
 		return invalid.Field("max-dummies", decimal.Format(d.MaxDummies, -1), "0 to 4294967296")
@@ -49,7 +49,7 @@ func (*Protocol) Dilute(t *task.Task, d protocols.Dilution) error {
 	if err := fit(t, d.MaxDummies); err != nil || d.LocalEpsilon == 0 {
 		return err
 	}
-	for range 8 { // The noise depends on gamma, and gamma on the number of cells, which the noise decides for sums.
+	for range 8 { // The noise depends on gamma. For sums gamma depends on the number of cells, which the noise decides.
 		cells := t.Noise.Cells
 		num, den, err := accountant.LocalGamma(cells, d.LocalEpsilon)
 		if err != nil {
@@ -65,7 +65,7 @@ func (*Protocol) Dilute(t *task.Task, d protocols.Dilution) error {
 	return invalid.Field("local-epsilon", decimal.Format(d.LocalEpsilon, -1), "another: no number of levels fits it")
 }
 
-// fit is Calibrate with at most so many dummies per relay and batch; 0 for no bound.
+// fit is Calibrate with at most most dummies per relay and batch; 0 for no bound.
 func fit(t *task.Task, most float64) error {
 	gamma, local := t.Param("gamma")
 	t.Rule, t.Claim.Assumption, t.Params = Rule, task.NoneHonest, nil
@@ -84,10 +84,10 @@ func fit(t *task.Task, most float64) error {
 	return claimEpoch(t)
 }
 
-// leastEpsilon is the least claim of an epoch, which follows from one over all: a task's ε is above 0.
+// leastEpsilon is the least claim of one epoch that is derived from a total: a task's ε must be above 0.
 const leastEpsilon = 1e-4
 
-// claimEpoch sets the claim of one epoch where there is only one of all.
+// claimEpoch sets the claim of one epoch if the task claims only a total.
 func claimEpoch(t *task.Task) error {
 	total := t.Claim.Total
 	if total.IsZero() || t.Claim.Epsilon.Value() > 0 {
@@ -114,8 +114,8 @@ func claimEpoch(t *task.Task) error {
 	return nil
 }
 
-// claimOf returns what the noise has to hold: the claim over all epochs where there is one. Local
-// randomization allows a little more, as [relaynoise.Curve.Local] says; over epochs that is left as slack.
+// claimOf returns the claim that the noise must prove: the total over all epochs if there is one. Local randomization
+// would allow slightly less noise, as [relaynoise.Curve.Local] says; over several epochs that stays as slack.
 func claimOf(t *task.Task) relaynoise.Claim {
 	if total := t.Claim.Total; !total.IsZero() {
 		return relaynoise.Claim{Epsilon: total.Epsilon.Value(), Delta: total.Delta.Value(), Epochs: t.Epochs.Count}
@@ -129,10 +129,10 @@ func claimOf(t *task.Task) relaynoise.Claim {
 	}
 }
 
-// fewCells is up to where a fixed total is worth its certificate.
+// fewCells is the largest number of cells for which a fixed total of dummies is worth its certificate.
 const fewCells = 16
 
-// noise returns the law that a task is to have, and its number of cells.
+// noise returns the law of the task's dummies, and its number of cells.
 func noise(t *task.Task, claim relaynoise.Claim, most float64) (cells uint64, n *task.Noise, err error) {
 	if summed(t) {
 		relays := len(t.Relays)
@@ -147,7 +147,7 @@ func noise(t *task.Task, claim relaynoise.Claim, most float64) (cells uint64, n 
 	}
 	if cells <= fewCells && most == 0 {
 		if n, err = relaynoise.FixedTotal(cells, claim); err == nil {
-			return cells, n, nil // Else its certificate takes too long, as for many epochs.
+			return cells, n, nil // Otherwise its certificate takes too long, as for many epochs.
 		}
 	}
 	n, err = relaynoise.Independent(cells, claim, most/float64(cells))

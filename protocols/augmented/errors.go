@@ -9,25 +9,25 @@ import (
 	"github.com/doona-dp/doona/protocols"
 )
 
-// errorLaw is the law of an estimate whose error is unit·(X + Y): X the sum of what relays added, less its
-// mean, and Y normal.
+// errorLaw is the law of an estimate whose error is unit·(X + Y). X is the number of dummies minus its mean, and Y is
+// normal.
 type errorLaw struct {
 	*dilution
 	estimate, unit float64
-	sigma          float64 // Of Y; 0 for none.
+	sigma          float64 // Standard deviation of Y; 0 for none.
 }
 
-// mostPoints is up to where the law of X is computed: with more draws it is as good as normal.
+// mostPoints is the largest support for which the law of X is computed. With more draws, X is practically normal.
 const mostPoints = 1 << 17
 
-// dilutions are the laws of what relays added in a number of draws, by the masses of the law of one. Batches and
-// epochs mostly have the same number.
+// dilutions caches the laws of the dummies of several draws, by the masses of the law of one draw. Most batches and
+// epochs have the same number of draws.
 type dilutions struct {
 	draws uint64
 	known map[*float64]*dilution
 }
 
-// dilution returns the law of the sum of draws of a law.
+// dilution returns the law of the sum of several draws of a law.
 func (m *Mechanism) dilution(law relaynoise.Law, draws uint64) *dilution {
 	m.lock.Lock()
 	defer m.lock.Unlock()
@@ -42,23 +42,22 @@ func (m *Mechanism) dilution(law relaynoise.Law, draws uint64) *dilution {
 	return known
 }
 
-// dilution is the law of what relays added to one sum of cells: many cells share one. It is safe for concurrent
-// use.
+// dilution is the law of the dummies added to one sum of cells. Many cells share one. It is safe for concurrent use.
 type dilution struct {
-	normal   bool      // As good as that: there are no masses then.
-	variance float64   // Of X.
+	normal   bool      // Practically normal: there are no masses then.
+	variance float64   // Variance of X.
 	first    float64   // The smallest X.
-	masses   []float64 // Of first, first+1, …
-	sums     []float64 // Of the first masses: none, one, …
+	masses   []float64 // Probabilities of first, first+1, …
+	sums     []float64 // Sums of the first masses: of none, of one, …
 
 	lock    sync.Mutex
 	reached map[reach][2]float64
 }
 
-// reach is what decides between which ends X+Y lies.
+// reach is the key of a cached interval: it determines the ends between which X+Y lies.
 type reach struct{ sigma, confidence float64 }
 
-// mostReaches is how many of them are kept.
+// mostReaches is the largest number of cached intervals.
 const mostReaches = 1 << 10
 
 func newDilution(law relaynoise.Law, draws uint64) *dilution {
@@ -76,7 +75,7 @@ func newDilution(law relaynoise.Law, draws uint64) *dilution {
 	return d
 }
 
-// errorLaw returns that of an estimate with the variance of Y in units.
+// errorLaw returns the law of an estimate, given the variance of Y in squared units.
 func (d *dilution) errorLaw(estimate, unit, variance float64) protocols.ErrorLaw {
 	if d.normal {
 		return protocols.Normal{Estimate: estimate, Plugged: (d.variance + variance) * unit * unit, Step: unit}
@@ -84,7 +83,7 @@ func (d *dilution) errorLaw(estimate, unit, variance float64) protocols.ErrorLaw
 	return &errorLaw{d, estimate, unit, math.Sqrt(variance)}
 }
 
-// power returns the masses of the sum of times independent variables with the given ones.
+// power returns the masses of the sum of independent variables with the given masses, times of them.
 func power(masses []float64, times int) []float64 {
 	length := times*(len(masses)-1) + 1
 	size := 1
@@ -114,10 +113,10 @@ func power(masses []float64, times int) []float64 {
 	return out
 }
 
-// Variance is [protocols.ErrorLaw.Variance].
+// Variance implements [protocols.ErrorLaw.Variance].
 func (e *errorLaw) Variance() float64 { return (e.variance + e.sigma*e.sigma) * e.unit * e.unit }
 
-// Interval is [protocols.ErrorLaw.Interval].
+// Interval implements [protocols.ErrorLaw.Interval].
 func (e *errorLaw) Interval(confidence float64) (lo, hi float64) {
 	at := reach{e.sigma, confidence}
 	e.lock.Lock()
@@ -136,7 +135,7 @@ func (e *errorLaw) Interval(confidence float64) (lo, hi float64) {
 	return e.estimate - e.unit*ends[1], e.estimate - e.unit*ends[0]
 }
 
-// least returns the least x, of the lattice if there is no Y, with Pr[X+Y ≤ x] ≥ p.
+// least returns the least x with Pr[X+Y ≤ x] ≥ p; without Y, x is on the lattice.
 func (e *errorLaw) least(p float64) float64 {
 	if e.sigma == 0 {
 		sum := 0.0
@@ -150,8 +149,8 @@ func (e *errorLaw) least(p float64) float64 {
 	return e.root(p)
 }
 
-// root returns the x with Pr[X+Y ≤ x] = p for σ > 0, or 10⁻⁶ standard deviations more, by false position where
-// the end that stays counts half (Illinois).
+// root returns the x with Pr[X+Y ≤ x] = p for σ > 0, to within 10⁻⁶ standard deviations above. It uses false position
+// with halved weight for a retained end (Illinois).
 func (e *errorLaw) root(p float64) float64 {
 	spread := 10 * e.sigma
 	lo, hi := e.first-spread, e.first+float64(len(e.masses))+spread
@@ -193,7 +192,8 @@ func (e *errorLaw) last(p float64) float64 {
 	return e.first + float64(len(e.masses)-1)
 }
 
-// below returns Pr[X+Y ≤ x] for σ > 0. Of X beyond 9 standard deviations of Y, Y decides nothing: 10⁻¹⁸.
+// below returns Pr[X+Y ≤ x] for σ > 0. It ignores Y where X is more than 9 standard deviations of Y away, an error of
+// 10⁻¹⁸.
 func (e *errorLaw) below(x float64) float64 {
 	place := func(x float64) int { return int(min(max(x-e.first, 0), float64(len(e.masses)))) }
 	from, to := place(x-9*e.sigma), place(x+9*e.sigma+1)

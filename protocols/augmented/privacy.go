@@ -10,8 +10,8 @@ import (
 	"github.com/doona-dp/doona/internal/invalid"
 )
 
-// CheckClaim is [protocols.Mechanism.CheckClaim]: the claim of one epoch, and that of all where there is one.
-// An epoch's batches hold a client once.
+// CheckClaim implements [protocols.Mechanism.CheckClaim]. It checks the claim of one epoch, and the total over all
+// epochs if there is one. A client is in only one of an epoch's batches.
 func (m *Mechanism) CheckClaim() error {
 	curve, err := relaynoise.New(m.task.Noise)
 	if err != nil {
@@ -34,7 +34,7 @@ func (m *Mechanism) CheckClaim() error {
 	return nil
 }
 
-// Law is [protocols.Mechanism.Law].
+// Law implements [protocols.Mechanism.Law].
 func (m *Mechanism) Law() (*compose.Law, error) {
 	curve, err := relaynoise.New(m.task.Noise)
 	if err != nil {
@@ -48,8 +48,8 @@ func tooSmall(field, delta string, derived float64, eps string) error {
 		eps)
 }
 
-// crowdEpsilon is that of [protocols.Capabilities]: what the randomization of so many clients gives, among whom dummies
-// are post-processing, or the claim where that is less.
+// crowdEpsilon implements [protocols.Capabilities]. It is the ε of local randomization among this many clients, where
+// dummies are post-processing, or the claim if that is less.
 func (m *Mechanism) crowdEpsilon(honest uint64, delta float64) float64 {
 	claimed, rule := m.task.Claim.Epsilon.Value(), accountant.Exact
 	if m.gamma() == 0 {
@@ -59,13 +59,13 @@ func (m *Mechanism) crowdEpsilon(honest uint64, delta float64) float64 {
 		rule = accountant.Others
 	}
 	eps, err := accountant.KRREpsilon(rule, m.krr.K, m.gamma(), honest, delta)
-	if err != nil { // too few clients for the rule, say
+	if err != nil { // for example, too few clients for the rule
 		return claimed
 	}
 	return min(eps, claimed)
 }
 
-// Epsilon0 is [protocols.Mechanism.Epsilon0]: that of the local randomization, if there is any.
+// Epsilon0 implements [protocols.Mechanism.Epsilon0], the ε₀ of local randomization, if the task has it.
 func (m *Mechanism) Epsilon0() float64 {
 	if m.gamma() == 0 {
 		return math.Inf(1)

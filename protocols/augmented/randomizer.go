@@ -8,7 +8,7 @@ import (
 	"github.com/doona-dp/doona/wire/task"
 )
 
-// Randomize is [protocols.Mechanism.Randomize].
+// Randomize implements [protocols.Mechanism.Randomize].
 func (m *Mechanism) Randomize(src *randomizer.Source, value []float64) (protocols.Messages, error) {
 	cell, err := m.cell(src, value)
 	if err != nil {
@@ -20,7 +20,7 @@ func (m *Mechanism) Randomize(src *randomizer.Source, value []float64) (protocol
 	return m.krr.Report(src, cell), nil
 }
 
-// cell returns the cell that a value is sent as.
+// cell returns the cell of a value.
 func (m *Mechanism) cell(src *randomizer.Source, value []float64) (uint64, error) {
 	if m.task.Query == task.Histogram {
 		return protocols.Category(m.task.Input, value)

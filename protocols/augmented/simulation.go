@@ -6,8 +6,8 @@ import (
 	"github.com/doona-dp/doona/wire/task"
 )
 
-// fast is that of [protocols.Capabilities]: clients with one value are rounded, and answer at random, together.
-// What relays add is not in it.
+// fast implements [protocols.Capabilities]. It draws the rounding and randomized response of all clients with the
+// same value at once. Dummies are not included.
 func (m *Mechanism) fast(values [][]float64) (protocols.Draw, error) {
 	groups, err := m.groups(values)
 	if err != nil {
@@ -23,7 +23,7 @@ func (m *Mechanism) fast(values [][]float64) (protocols.Draw, error) {
 	}, nil
 }
 
-// groups returns the clients by value; categories are levels that need no rounding.
+// groups groups the clients by value. Categories are levels that need no rounding.
 func (m *Mechanism) groups(values [][]float64) ([]protocols.RoundingGroup, error) {
 	if m.task.Query != task.Histogram {
 		return protocols.RoundingGroups(values, m.krr.K-1, m.unit)
@@ -42,7 +42,7 @@ func (m *Mechanism) groups(values [][]float64) ([]protocols.RoundingGroup, error
 	return groups, nil
 }
 
-// attack is that of [protocols.Capabilities]: max sends the highest cell, one-coordinate cell 0; drop-noise sends the
+// attack implements [protocols.Capabilities]: max sends the highest cell, one-coordinate cell 0; drop-noise sends the
 // client's value without local randomization.
 func (m *Mechanism) attack(src *randomizer.Source, attack string, _ int, value []float64) (protocols.Messages, error) {
 	cell, err := m.cell(src, value)

@@ -14,7 +14,7 @@ type aggregate struct {
 	users uint64
 }
 
-// Aggregate is [protocols.Mechanism.Aggregate].
+// Aggregate implements [protocols.Mechanism.Aggregate].
 func (m *Mechanism) Aggregate() protocols.Aggregate {
 	return &aggregate{m: m, sums: make([]int64, m.dim)}
 }
@@ -44,7 +44,7 @@ func (a *aggregate) Merge(other protocols.Aggregate) error {
 	return nil
 }
 
-// Counters is [protocols.Aggregate.Counters].
+// Counters implements [protocols.Aggregate.Counters].
 func (a *aggregate) Counters(visit func(*uint64)) {
 	for j := range a.sums {
 		visitSigned(&a.sums[j], visit)
@@ -72,7 +72,7 @@ func (a *aggregate) Total() []float64 {
 	return out
 }
 
-// Errors is [protocols.Aggregate.Errors]: n/n_min times the central noise of n_min clients, and the worst
+// Errors implements [protocols.Aggregate.Errors]: n/n_min times the central noise of n_min clients, and the worst
 // rounding. Atoms add up to 0. Noise that was drawn again to fit the slots is left out: over all clients
 // that has a probability below δ/100.
 func (a *aggregate) Errors() []protocols.ErrorLaw {
@@ -87,7 +87,7 @@ func (a *aggregate) Errors() []protocols.ErrorLaw {
 	return out
 }
 
-// Missing is [protocols.Aggregate.Missing]: a slot that is missing held a message from -⌈Δ/2⌉ to Δ for one
+// Missing implements [protocols.Aggregate.Missing]: a slot that is missing held a message from -⌈Δ/2⌉ to Δ for one
 // coordinate, whether a value or noise, or a cover. By (2) it adds that much.
 //
 // That covers are most of what is lost under padding full does not help. Of n clients let ℓ ≤ n hold the least
@@ -99,7 +99,7 @@ func (a *aggregate) Missing(l protocols.Loss, _ int) protocols.Missing {
 	return protocols.Missing{Parts: l.Messages, Lo: -float64(a.m.offset()) * unit, Hi: float64(a.m.top) * unit}
 }
 
-// Below is [protocols.Bins.Below], for a histogram: the noise of j bins adds up. Beyond half of the bins the
+// Below implements [protocols.Bins.Below], for a histogram: the noise of j bins adds up. Beyond half of the bins the
 // others' counts are taken from n, which has less noise.
 func (a *aggregate) Below() []protocols.ErrorLaw {
 	k := len(a.sums)
@@ -128,7 +128,7 @@ func (a *aggregate) noise(coordinates int) *protocols.Noise {
 // shares is how many times the noise of n_min clients there is.
 func (a *aggregate) shares() float64 { return float64(a.users) / float64(a.m.task.Batch.Min) }
 
-// Weighted is [protocols.Bins.Weighted], for a histogram: the sum of K independent variables of variance rv, r
+// Weighted implements [protocols.Bins.Weighted], for a histogram: the sum of K independent variables of variance rv, r
 // the shares and v that of the discrete Laplace distribution, and excess kurtosis (3 + 1/v)/r.
 func (a *aggregate) Weighted(weights []float64) protocols.ErrorLaw {
 	v, r := centralVariance(a.m.central.Float64()), a.shares()
@@ -152,7 +152,7 @@ func (m *Mechanism) scale() float64 {
 	return m.task.Input.Width() / float64(m.top)
 }
 
-// Exact is [protocols.Mechanism.Exact]; the variance is formula (3).
+// Exact implements [protocols.Mechanism.Exact]; the variance is formula (3).
 func (m *Mechanism) Exact(value []float64) (total, variance []float64, err error) {
 	at, x, err := m.input(value)
 	if err != nil {
@@ -183,7 +183,7 @@ func centralVariance(s float64) float64 {
 	return 1 / (2 * half * half)
 }
 
-// Worst is [protocols.Mechanism.Worst]: half way between two levels.
+// Worst implements [protocols.Mechanism.Worst]: half way between two levels.
 func (m *Mechanism) Worst() protocols.WorstCase {
 	v := m.noiseVariance()
 	if !unit(m.task) {

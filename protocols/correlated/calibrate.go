@@ -38,7 +38,7 @@ const roundingShare = 0.16
 // maxSlots is the largest B of a lane.
 const maxSlots = 65535
 
-// Row is [protocols.Protocol.Row].
+// Row implements [protocols.Protocol.Row].
 func (*Protocol) Row() protocols.Row {
 	return protocols.Row{
 		First:   true,

@@ -57,7 +57,7 @@ import (
 // Name is the protocol's name in tasks.
 const Name = "correlated"
 
-// Protocol is the protocol's row in the table of all.
+// Protocol is the row of this protocol in the registry.
 type Protocol struct{}
 
 // ProtocolName is [Name].
@@ -108,7 +108,7 @@ type Mechanism struct {
 	noise   *randomizer.Superposition
 }
 
-// Capabilities is what [protocols.CapabilitiesOf] returns.
+// Capabilities returns what [protocols.CapabilitiesOf] returns.
 func (m *Mechanism) Capabilities() protocols.Capabilities {
 	can := protocols.Capabilities{
 		Messages: func() float64 {

@@ -21,7 +21,7 @@ const overflowShare = 0.01
 // tasks leave a thousandth.
 const claimSlack = 1 + 1e-6
 
-// CheckClaim is [protocols.Mechanism.CheckClaim]: one evaluation of (P2), or that the closed form
+// CheckClaim implements [protocols.Mechanism.CheckClaim]: one evaluation of (P2), or that the closed form
 // belongs to the claim, and the overflow of slots.
 func (m *Mechanism) CheckClaim() error {
 	eps, delta := m.task.Claim.Epsilon.Value(), m.task.Claim.Delta.Value()
@@ -59,9 +59,9 @@ func (m *Mechanism) moments(eps, enough float64) float64 {
 	return least
 }
 
-// Law is [protocols.Mechanism.Law]. Under rule moments it is that of the least of (P2) over the orders. As a function
-// of ε each falls by e^{−θε} but for what is missed. Where slots hold too little noise for any bound, δ is 1. Of the
-// closed form nothing is known but its claim: it is the law of the worst mechanism that keeps it ([KOV15]).
+// Law implements [protocols.Mechanism.Law]. Under rule moments it is that of the least of (P2) over the orders. As a
+// function of ε each falls by e^{−θε} but for what is missed. Where slots hold too little noise for any bound, δ is
+// 1. Of the closed form nothing is known but its claim: it is the law of the worst mechanism that keeps it ([KOV15]).
 //
 // [KOV15]: https://arxiv.org/abs/1311.0776
 func (m *Mechanism) Law() (*compose.Law, error) {
@@ -101,7 +101,7 @@ func (m *Mechanism) overflow() float64 {
 // lawReach is how far the law goes, in multiples of the claim's ε.
 const lawReach = 2.5
 
-// Epsilon0 is [protocols.Mechanism.Epsilon0]: there is none. One client's messages hold its value
+// Epsilon0 implements [protocols.Mechanism.Epsilon0]: there is none. One client's messages hold its value
 // in clear.
 func (m *Mechanism) Epsilon0() float64 { return math.Inf(1) }
 

@@ -9,7 +9,7 @@ import (
 	"github.com/doona-dp/doona/wire/task"
 )
 
-// Randomize is [protocols.Mechanism.Randomize]. Noise that does not fit into B-1 slots is drawn again:
+// Randomize implements [protocols.Mechanism.Randomize]. Noise that does not fit into B-1 slots is drawn again:
 // one slot is for the value.
 func (m *Mechanism) Randomize(src *randomizer.Source, value []float64) (protocols.Messages, error) {
 	at, x, err := m.input(value)

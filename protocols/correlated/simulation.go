@@ -7,7 +7,7 @@ import (
 	"github.com/doona-dp/doona/randomizer"
 )
 
-// fast is that of [protocols.Capabilities]: the noise of all clients is that of one whose atoms have as many times
+// fast implements [protocols.Capabilities]: the noise of all clients is that of one whose atoms have as many times
 // the weight, and of clients with equal values a binomial number are rounded up. The messages of atoms add up to
 // 0, so that their number suffices. It leaves out that noise is drawn again to fit the slots, an event
 // whose probability over all clients is below δ/100.
@@ -104,7 +104,7 @@ func (m *Mechanism) group(values [][]float64) ([][]protocols.RoundingGroup, erro
 	return groups, nil
 }
 
-// attack is that of [protocols.Capabilities]. With max, every malicious client fills its B slots with messages Δ, of
+// attack implements [protocols.Capabilities]. With max, every malicious client fills its B slots with messages Δ, of
 // coordinates in turn; with one-coordinate, of the first. With drop-noise, it sends its rounded value
 // without noise, which moves nothing on average and takes its share of the noise away.
 func (m *Mechanism) attack(src *randomizer.Source, attack string, index int, value []float64) (protocols.Messages,

@@ -2,14 +2,15 @@ package histogram
 
 import "github.com/doona-dp/doona/protocols"
 
-// aggregate is the sufficient statistic: N_j for every value j, and n.
+// aggregate is the sufficient statistic: N_j for every value j, and n. Formulas (1) and (2) are in the package
+// comment.
 type aggregate struct {
 	krr     protocols.KRR
 	counts  []uint64
 	reports uint64
 }
 
-// Aggregate is [protocols.Mechanism.Aggregate].
+// Aggregate implements [protocols.Mechanism.Aggregate].
 func (m *Mechanism) Aggregate() protocols.Aggregate {
 	return &aggregate{krr: m.krr, counts: make([]uint64, m.krr.K)}
 }
@@ -40,7 +41,7 @@ func (a *aggregate) AddUsers(uint64) {}
 
 func (a *aggregate) Reports() uint64 { return a.reports }
 
-// Counters is [protocols.Aggregate.Counters].
+// Counters implements [protocols.Aggregate.Counters].
 func (a *aggregate) Counters(visit func(*uint64)) {
 	protocols.VisitAll(a.counts, visit)
 	visit(&a.reports)
@@ -56,7 +57,7 @@ func (a *aggregate) Total() []float64 {
 	return out
 }
 
-// Errors is [protocols.Aggregate.Errors]: N_j is the sum of two binomial variables.
+// Errors implements [protocols.Aggregate.Errors]: N_j is the sum of two binomial variables.
 func (a *aggregate) Errors() []protocols.ErrorLaw {
 	out := make([]protocols.ErrorLaw, len(a.counts))
 	for j, n := range a.counts {
@@ -65,12 +66,12 @@ func (a *aggregate) Errors() []protocols.ErrorLaw {
 	return out
 }
 
-// Missing is [protocols.Aggregate.Missing]: a client that is missing holds the value counted, or another.
+// Missing implements [protocols.Aggregate.Missing]: a missing client holds the value counted, or another.
 func (a *aggregate) Missing(l protocols.Loss, _ int) protocols.Missing {
 	return l.MissingClients(a.reports, 0, 1)
 }
 
-// Below is [protocols.Bins.Below]: a client in the first j bins reports one of them with probability
+// Below implements [protocols.Bins.Below]: a client in the first j bins reports one of them with probability
 // 1-γ+γj/K, another with γj/K, so that their number is the sum of two binomial variables too.
 func (a *aggregate) Below() []protocols.ErrorLaw {
 	gamma, k := a.krr.Gamma.Float64(), float64(a.krr.K)
@@ -83,7 +84,7 @@ func (a *aggregate) Below() []protocols.ErrorLaw {
 	return out
 }
 
-// Weighted is [protocols.Bins.Weighted].
+// Weighted implements [protocols.Bins.Weighted].
 func (a *aggregate) Weighted(weights []float64) protocols.ErrorLaw {
 	law, counts := protocols.Normal{}, a.Total()
 	for x, c := range counts {
@@ -93,7 +94,7 @@ func (a *aggregate) Weighted(weights []float64) protocols.ErrorLaw {
 	return law
 }
 
-// Exact is [protocols.Mechanism.Exact]; the variance is one client's part of formula (2).
+// Exact implements [protocols.Mechanism.Exact]; the variance is one client's part of formula (2).
 func (m *Mechanism) Exact(value []float64) (total, variance []float64, err error) {
 	x, err := protocols.Category(m.task.Input, value)
 	if err != nil {
@@ -108,8 +109,8 @@ func (m *Mechanism) Exact(value []float64) (total, variance []float64, err error
 	return total, variance, nil
 }
 
-// Worst is [protocols.Mechanism.Worst]: the client holds the value counted. Any value is as bad as another; this is
-// the lowest.
+// Worst implements [protocols.Mechanism.Worst]. The client holds the counted value. All values are equally bad; it
+// returns the lowest.
 func (m *Mechanism) Worst() protocols.WorstCase {
 	own, other := m.variances()
 	lowest := 0.0

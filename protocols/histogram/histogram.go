@@ -30,7 +30,7 @@ import (
 // Name is the protocol's name in tasks.
 const Name = "histogram"
 
-// Protocol is the protocol's row in the table of all.
+// Protocol is the row of this protocol in the registry.
 type Protocol struct{}
 
 // ProtocolName is [Name].
@@ -42,7 +42,7 @@ type Mechanism struct {
 	krr  protocols.KRR
 }
 
-// Capabilities is what [protocols.CapabilitiesOf] returns.
+// Capabilities returns what [protocols.CapabilitiesOf] returns.
 func (m *Mechanism) Capabilities() protocols.Capabilities {
 	return protocols.Capabilities{
 		Bins:   func(a protocols.Aggregate) protocols.Bins { return a.(*aggregate) },

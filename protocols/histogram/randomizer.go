@@ -5,7 +5,7 @@ import (
 	"github.com/doona-dp/doona/randomizer"
 )
 
-// Randomize is [protocols.Mechanism.Randomize].
+// Randomize implements [protocols.Mechanism.Randomize].
 func (m *Mechanism) Randomize(src *randomizer.Source, value []float64) (protocols.Messages, error) {
 	x, err := protocols.Category(m.task.Input, value)
 	if err != nil {

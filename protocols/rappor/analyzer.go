@@ -9,14 +9,15 @@ import (
 	"github.com/doona-dp/doona/wire/task"
 )
 
-// aggregate is the sufficient statistic: the sum of the levels reported, and n.
+// aggregate is the sufficient statistic: the sum of the reported levels, and n. Formulas (1) and (2) are in the
+// package comment.
 type aggregate struct {
 	m       *Mechanism
 	sum     uint64
 	reports uint64
 }
 
-// Aggregate is [protocols.Mechanism.Aggregate].
+// Aggregate implements [protocols.Mechanism.Aggregate].
 func (m *Mechanism) Aggregate() protocols.Aggregate { return &aggregate{m: m} }
 
 func (a *aggregate) Add(lane int, message []byte) error {
@@ -45,7 +46,7 @@ func (a *aggregate) Merge(other protocols.Aggregate) error {
 
 func (a *aggregate) Reports() uint64 { return a.reports }
 
-// Counters is [protocols.Aggregate.Counters].
+// Counters implements [protocols.Aggregate.Counters].
 func (a *aggregate) Counters(visit func(*uint64)) {
 	visit(&a.sum)
 	visit(&a.reports)
@@ -58,8 +59,8 @@ func (a *aggregate) Total() []float64 {
 	return []float64{a.m.task.Input.Lo.Float64()*n + a.m.task.Input.Width()*levels/k}
 }
 
-// Errors is [protocols.Aggregate.Errors]: that of two binomial variables for a count, and normal, with the
-// worst rounding, for a sum.
+// Errors implements [protocols.Aggregate.Errors]. For a count it is the law of two binomial variables. For a sum it
+// is normal, with the worst rounding.
 func (a *aggregate) Errors() []protocols.ErrorLaw {
 	f := a.m.f.Float64()
 	if a.m.task.Query == task.Count {
@@ -70,13 +71,13 @@ func (a *aggregate) Errors() []protocols.ErrorLaw {
 		Plugged: float64(a.reports) * a.m.Worst().Variance, Step: step}}
 }
 
-// Missing is [protocols.Aggregate.Missing]: a slot that is missing held a level from 1 to k, or a cover. By (1)
-// it adds at most k/(1-2f) levels.
+// Missing implements [protocols.Aggregate.Missing]. A missing slot held a level from 1 to k, or a cover. By (1) it
+// adds at most k/(1-2f) levels.
 func (a *aggregate) Missing(l protocols.Loss, _ int) protocols.Missing {
 	return protocols.Missing{Parts: l.Messages, Hi: a.m.task.Input.Width() / (1 - 2*a.m.f.Float64())}
 }
 
-// Exact is [protocols.Mechanism.Exact]; the variance is one client's part of formula (2).
+// Exact implements [protocols.Mechanism.Exact]; the variance is one client's part of formula (2).
 func (m *Mechanism) Exact(value []float64) (total, variance []float64, err error) {
 	x, err := protocols.Number(m.task, value)
 	if err != nil {
@@ -86,7 +87,7 @@ func (m *Mechanism) Exact(value []float64) (total, variance []float64, err error
 	return []float64{m.task.Input.Lo.Float64() + m.task.Input.Width()*x}, []float64{m.variance(part)}, nil
 }
 
-// Worst is [protocols.Mechanism.Worst]: halfway between two levels.
+// Worst implements [protocols.Mechanism.Worst]: halfway between two levels.
 func (m *Mechanism) Worst() protocols.WorstCase {
 	f := m.worstPart()
 	return protocols.WorstCase{

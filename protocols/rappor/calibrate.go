@@ -5,7 +5,7 @@ import (
 	"github.com/doona-dp/doona/wire/task"
 )
 
-// Row is [protocols.Protocol.Row].
+// Row implements [protocols.Protocol.Row].
 func (*Protocol) Row() protocols.Row {
 	return protocols.Row{
 		Queries: []task.Query{task.Count, task.Sum, task.Mean},
@@ -21,9 +21,9 @@ func (*Protocol) Row() protocols.Row {
 	}
 }
 
-// Calibrate sets the parameters and slots of a task whose query, input, claim, batch and rule are
-// set: the smallest f, and the fewest slots, that prove the claim. A k that the task already names
-// is kept; else it is the one of the least worst-case variance.
+// Calibrate sets the parameters and slots of a task whose query, input, claim, batch and rule are set: the smallest
+// f, and the fewest slots, that prove the claim. It keeps a k that the task names; else it takes the k of the least
+// worst-case variance.
 func (*Protocol) Calibrate(t *task.Task) error {
 	if err := checkTask(t); err != nil {
 		return err
@@ -58,8 +58,8 @@ func (g target) calibrate(t *task.Task, k uint64) (*Mechanism, error) {
 	return &Mechanism{task: t, k: k, f: f}, err
 }
 
-// bestLevels returns the mechanism of the k with the least worst-case variance. f is the same for
-// every k ≥ 2, where two bits differ; for k = 1 it is one.
+// bestLevels returns the mechanism of the k with the least worst-case variance. f is the same for every k ≥ 2, where
+// two bits differ; for k = 1 one bit differs.
 func (g target) bestLevels(t *task.Task) (*Mechanism, error) {
 	best, err := g.calibrate(t, 1)
 	if err != nil {
@@ -78,7 +78,7 @@ func (g target) bestLevels(t *task.Task) (*Mechanism, error) {
 	return best, nil
 }
 
-// slots returns the least B for which (3) holds, k at most.
+// slots returns the least B for which (3) holds, at most k.
 func (g target) slots(m *Mechanism) uint64 {
 	for b := uint64(1); b < m.k; b++ {
 		if g.overflow(m.k, b, m.f.Float64()) <= overflowShare*g.delta {

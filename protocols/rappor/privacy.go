@@ -11,10 +11,10 @@ import (
 	"github.com/doona-dp/doona/wire/task"
 )
 
-// RuleOthers bounds δ over everything that the other clients can hold.
+// RuleOthers bounds δ over all values that the other clients can hold.
 //
-// When one client's value goes from x to x', both above 0, the counts of two bits change, and they
-// are independent. At one bit, let u of the N = n_min-1 others hold a one. The count is u plus
+// When one client's value goes from x to x', both above 0, the counts of two bits change, and they are independent.
+// At one bit, let u of the N = n_min-1 others hold a one. The count is u plus
 //
 //	D_u = Bin(N-u, f) - Bin(u, f)                                                  (4)
 //
@@ -22,24 +22,24 @@ import (
 //
 //	E_u: D_u + Ber(1-f)  against  D_u + Ber(f).                                     (5)
 //
-// At the bit x, the pair is E_u, at x' it is E_v with its two sides exchanged, which is the mirror
-// image of E_{N-v}. So the divergence is that of E_u ⊗ E_w for some u and w in 0..N, in either
-// direction; from 0 to x or back, of E_u alone.
+// At bit x the pair is E_u. At bit x' it is E_v with its two sides exchanged, which is the mirror image of E_{N-v}.
+// So the divergence is that of E_u ⊗ E_w for some u and w in 0..N, in either direction. From 0 to x or back, it is
+// that of E_u alone.
 //
-// A bound for all u in an interval [lo, hi]: giving away the flips of the hi-lo clients that may or
-// may not hold a one leaves Bin(N-hi, f) - Bin(lo, f) as noise, and no less is known than before. So
-// finitely many pairs dominate all, and so does the pair whose curve δ(ε), over all real ε, is the
-// maximum of theirs: it is convex in e^ε. That pair is composed with itself. The intervals are
-// narrow near u = 0 and u = N, where the worst case is: 0.2 % of the noise is given away there. In
-// all, n·f is 50.3 at ε = 1, δ = 10⁻⁶, where 50.0 is exact. Where it is in the thousands the intervals
-// are up to 12 times wider, to bound the time, and f is some percent too large.
+// One pair bounds all u in an interval [lo, hi]: give the adversary the flips of the hi-lo clients that may or may
+// not hold a one. Bin(N-hi, f) - Bin(lo, f) remains as noise, and the adversary knows no less than before. So
+// finitely many pairs dominate all, and so does the pair whose curve δ(ε), over all real ε, is the maximum of theirs:
+// it is convex in e^ε. That pair is composed with itself. The intervals are narrow near u = 0 and u = N, where the
+// worst case is, and give away 0.2 % of the noise there. The result is n·f = 50.3 at ε = 1, δ = 10⁻⁶, where 50.0 is
+// exact. If n·f is in the thousands, the intervals are up to 12 times wider, to bound the time, and f is some percent
+// too large.
 //
-// That the worst case is exactly u = w = N is true in every case tried (the count is u minus
-// Bin(N, f) there, whose lower tail is the lightest), but it does not hold for the curves of a single
-// bit at every ε, because the counts are whole; hence intervals, and not that corner alone.
+// In every case tried the worst case is exactly u = w = N: the count is u minus Bin(N, f) there, whose lower tail is
+// the lightest. But that fails for the curves of a single bit at every ε, because the counts are whole. So the bound
+// uses intervals, not that corner alone.
 const RuleOthers = "others"
 
-// CheckClaim is [protocols.Mechanism.CheckClaim].
+// CheckClaim implements [protocols.Mechanism.CheckClaim].
 func (m *Mechanism) CheckClaim() error {
 	g, err := newTarget(m.task)
 	if err != nil {
@@ -58,7 +58,8 @@ func (m *Mechanism) CheckClaim() error {
 	return protocols.CheckTotal(m.task, m.Law)
 }
 
-// Law is [protocols.Mechanism.Law]: of the bound of [RuleOthers] at every ε, and what an overflow costs there.
+// Law implements [protocols.Mechanism.Law]. It is the law of the bound of [RuleOthers] at every ε, plus the cost of
+// an overflow of slots.
 func (m *Mechanism) Law() (*compose.Law, error) {
 	g, err := newTarget(m.task)
 	if err != nil {
@@ -82,7 +83,7 @@ func (m *Mechanism) Law() (*compose.Law, error) {
 	return compose.LawOf(curve, min(local, compose.Top(flips))), nil
 }
 
-// Epsilon0 is [protocols.Mechanism.Epsilon0].
+// Epsilon0 implements [protocols.Mechanism.Epsilon0].
 func (m *Mechanism) Epsilon0() float64 {
 	if m.b < m.k {
 		return math.Inf(1)
@@ -91,13 +92,13 @@ func (m *Mechanism) Epsilon0() float64 {
 	return float64(min(m.k, 2)) * math.Log((1-f)/f) * (1 + 1e-15)
 }
 
-// target is what the parameters must prove.
+// target is the claim that the parameters must prove.
 type target struct {
 	eps, delta float64
 	users, all uint64 // n_min and n
 }
 
-// minDelta is the least δ that float64 arithmetic is good for here; slack covers its rounding.
+// minDelta is the least δ for which float64 arithmetic is accurate enough here. slack covers its rounding.
 const (
 	minDelta = 1e-12
 	slack    = 1e-15
@@ -111,9 +112,9 @@ func newTarget(t *task.Task) (target, error) {
 	return target{eps, delta, t.Batch.Min, t.Batch.Size}, nil
 }
 
-// overflow returns (3): what it costs to draw flips conditioned on fitting b slots. Up to the mean,
-// where τ may be near 1/2, it is taken to be 1. Above, the terms of the tail fall from the first on,
-// which is computed by logarithms: Pr[Bin(k, f) = 0] may be too small for a float64.
+// overflow returns (3): the cost of drawing flips conditioned on fitting b slots. For b up to the mean, where τ may
+// be near 1/2, it takes τ as 1. Above the mean the terms of the tail fall from the first on. They are computed by
+// logarithms, because Pr[Bin(k, f) = 0] may be too small for a float64.
 func (g target) overflow(k, b uint64, f float64) float64 {
 	if b >= k {
 		return 0
@@ -124,7 +125,7 @@ func (g target) overflow(k, b uint64, f float64) float64 {
 		in, _ := math.Lgamma(from + 1)
 		out, _ := math.Lgamma(n - from + 1)
 		p := math.Exp(whole - in - out + from*math.Log(f) + (n-from)*math.Log1p(-f)) // Pr[Bin(k, f) = b]
-		tail = 0x1p-1000                                                             // for what is lost to underflow
+		tail = 0x1p-1000                                                             // for underflow
 		for j := from; j <= n; j++ {
 			tail += p
 			p *= (n - j) / (j + 1) * f / (1 - f)
@@ -140,7 +141,7 @@ func (g target) leastFlip(bits uint64) (randomizer.Rational, error) {
 		delta, err := g.flipsDelta(f.Float64(), bits)
 		return delta <= budget, err
 	}
-	// Grow from one flip among all clients, as evaluations with few flips are fast.
+	// Start from one flip among all clients, because evaluations with few flips are fast.
 	hi := min(1/float64(g.users), 0.25)
 	for {
 		ok, err := proves(dyadic(hi))
@@ -157,7 +158,7 @@ func (g target) leastFlip(bits uint64) (randomizer.Rational, error) {
 					"more, or more honest users: no flip probability below 1/2 proves this claim")
 		}
 	}
-	lo := hi / 2.2 // Fails, or is below the first try.
+	lo := hi / 2.2 // This f fails, or is below the first try.
 	for hi-lo > 1e-4*lo {
 		mid := math.Sqrt(lo * hi)
 		ok, err := proves(dyadic(mid))
@@ -198,7 +199,7 @@ const work = 1.5e7
 
 // dominatingPairs returns pairs (5) that dominate E_u for every u in 0..n.
 func dominatingPairs(n, f float64) ([]pair, error) {
-	spread := 18 * math.Sqrt(n*f*(1-f)) // About the length of D_u's support.
+	spread := 18 * math.Sqrt(n*f*(1-f)) // Approximate length of D_u's support.
 	if spread > 2600 {
 		return nil, invalid.Field("params.f", decimal.Format(f, 4),
 			"at most 20000 expected flips per bit; take a larger epsilon")
@@ -220,7 +221,7 @@ func dominatingPairs(n, f float64) ([]pair, error) {
 			lo = edges[i-1]
 		}
 		if lo > n-hi {
-			break // the mirror image of one before
+			break // the mirror image of an earlier interval
 		}
 		noise := difference(binomial(n-hi, f), binomial(lo, f))
 		pairs = append(pairs, newPair(noise, f), newPair(mirrored(noise), f))
@@ -236,8 +237,8 @@ func mirrored(p []float64) []float64 {
 	return out
 }
 
-// intervals returns the ends of intervals that cover 0..n: every number, where n is at most 64, and
-// else intervals of 0.2 % near both ends, growing by 15 % of their distance from it, times scale.
+// intervals returns the ends of intervals that cover 0..n. For n of at most 64 each number is an interval. Else the
+// intervals have 0.2 % of n near both ends and grow by 15 % of the distance from the end, all multiplied by scale.
 func intervals(n, scale float64) []float64 {
 	if n <= 64 {
 		out := []float64{}
@@ -260,7 +261,7 @@ func intervals(n, scale float64) []float64 {
 	return left
 }
 
-// pair is two distributions P and Q, as tails: p[i] = Σ_{j≥i} P_j, and where P_j/Q_j grows with j.
+// pair is two distributions P and Q with P_j/Q_j growing with j, as tails: p[i] = Σ_{j≥i} P_j, q likewise.
 type pair struct{ p, q []float64 }
 
 // newPair returns noise + Ber(1-f) against noise + Ber(f). The likelihood ratio grows with the
@@ -281,7 +282,7 @@ func newPair(noise []float64, f float64) pair {
 	return x
 }
 
-// delta returns Σ (P - x·Q)₊ = max_i p[i] - x·q[i], as the ratio grows with i.
+// delta returns Σ (P - x·Q)₊ = max_i p[i] - x·q[i]; the maximum suffices because the ratio grows with i.
 func (d pair) delta(x float64) float64 {
 	lo, hi := 0, len(d.p)-1
 	for lo < hi {
@@ -306,8 +307,8 @@ func highest(pairs []pair, x float64) (delta float64) {
 // cut is the share of the mode's probability below which binomials are cut; slack covers it.
 const cut = 1e-20
 
-// binomial returns the probabilities of Bin(n, f), from the lowest to the highest value kept. The
-// values themselves do not matter here. Ratios of neighbours and a sum keep all digits.
+// binomial returns the probabilities of Bin(n, f), from the lowest to the highest value kept; callers do not need the
+// values. Ratios of neighbours and a sum keep all digits.
 func binomial(n, f float64) []float64 {
 	mode := math.Min(n, math.Floor((n+1)*f))
 	up, down := []float64{}, []float64{}
@@ -348,9 +349,9 @@ func difference(x, y []float64) []float64 {
 	return out
 }
 
-// envelope is the pair whose curve is the maximum of several, linear in x = e^ε between the points
-// of a grid, where it is no lower, as the maximum is convex: probability mass q[i] of Q at
-// likelihood ratio x[i], and mass beyond of P where Q has none.
+// envelope is the pair whose curve is the maximum of several curves. Between the points of a grid it is linear in x =
+// e^ε, which is no lower, because the maximum is convex. It holds probability mass q[i] of Q at likelihood ratio
+// x[i], and mass beyond of P where Q has none.
 type envelope struct {
 	x, q   []float64
 	beyond float64
@@ -381,7 +382,7 @@ func newEnvelope(pairs []pair, maxLoss float64) envelope {
 	return e
 }
 
-// curve returns twice by ε.
+// curve returns the result of twice at ε = eps.
 func (e envelope) curve(eps float64) float64 { return e.twice(math.Exp(eps)) }
 
 // twice returns δ at e^ε = x of the envelope composed with itself.
@@ -392,7 +393,7 @@ func (e envelope) twice(x float64) float64 {
 		p[i], q[i] = p[i+1]+e.x[i]*e.q[i], q[i+1]+e.q[i]
 	}
 	delta, from := 1-(1-e.beyond)*(1-e.beyond), n
-	for i := 1; i < n; i++ { // The larger the one ratio, the more of the other exceed x together.
+	for i := 1; i < n; i++ { // The larger the one ratio, the more of the other pair exceeds x together with it.
 		for from > 0 && e.x[from-1]*e.x[i] > x {
 			from--
 		}

@@ -5,7 +5,7 @@ import (
 	"github.com/doona-dp/doona/randomizer"
 )
 
-// Randomize is [protocols.Mechanism.Randomize].
+// Randomize implements [protocols.Mechanism.Randomize].
 func (m *Mechanism) Randomize(src *randomizer.Source, value []float64) (protocols.Messages, error) {
 	x, err := protocols.Number(m.task, value)
 	if err != nil {
@@ -18,8 +18,8 @@ func (m *Mechanism) Randomize(src *randomizer.Source, value []float64) (protocol
 	return m.encode(bits), nil
 }
 
-// flips draws which bits are flipped: a binomial number of them, redrawn while it does not fit
-// where B < k, at places drawn without replacement.
+// flips draws which bits are flipped. If B < k, it redraws their binomial number until it fits. Their positions are
+// drawn without replacement.
 func (m *Mechanism) flips(src *randomizer.Source) []bool {
 	count := src.Binomial(m.k, m.f)
 	for m.b < m.k && count > m.b-1 {

@@ -1,37 +1,33 @@
-// Package rappor adds up one whole number per client by fragmented RAPPOR in the shuffle model
-// [EPK14], [EFMRSTT20]: the baseline of [GKMPS21] (Figure 1).
+// Package rappor adds up one whole number per client by fragmented RAPPOR in the shuffle model [EPK14], [EFMRSTT20]:
+// the baseline of [GKMPS21] (Figure 1).
 //
-// A client maps its value to x in {0, …, k} (stochastically, where it is not whole), writes it as k
-// bits of which bit x is one (none for 0), flips each bit with probability f, and sends the index of
-// every bit that is one as a message of its own. The analyzer adds up the indices of n clients:
+// A client maps its value to x in {0, …, k} , stochastically if it is not whole, and writes it as k bits of which bit
+// x is one (none for 0). It flips each bit with probability f, and sends the index of every bit that is one as a
+// message of its own. The analyzer adds up the indices of n clients:
 //
 //	Σx ≈ (Σ j - n·f·k(k+1)/2) / (1-2f)                                              (1)
 //	Var = n·f(1-f)/(1-2f)² · k(k+1)(2k+1)/6 + Σ of the rounding variances, in levels  (2)
 //
-// Guarantee: (ε, δ)-DP by substitution of one client's value, against a verifier who knows all
-// other values, once the messages of n_min honest clients are shuffled together. δ is the worst
-// case over what the others hold ([RuleOthers], privacy.go): it is worst where all of them hold the
-// same value as the client. Calibrating for others that all hold 0, as is often done, leaves almost
-// five times the δ claimed. What holds should a first relay put the messages of a client into different
-// batches is in docs/proofs/slots.md, section 3. Participation is not protected.
+// Guarantee: (ε, δ)-DP by substitution of one client's value, against a verifier who knows all other values, once the
+// messages of n_min honest clients are shuffled together. δ is the worst case over the others' values ([RuleOthers],
+// privacy.go). It is worst if all others hold the client's value. Many calibrate for others that all hold 0; the true
+// δ is then almost five times the claim. docs/proofs/slots.md, section 3, covers a first relay that puts the messages
+// of a client into different batches. Participation is not protected.
 //
-// Accuracy: unbiased; (2), nearly independent of δ once n is large, but growing as k^{3/2}.
-// [Protocol.Calibrate] chooses the k with the least worst case unless the task names one: take k = Δ for
-// whole numbers 0..Δ.
+// Accuracy: unbiased; (2), nearly independent of δ once n is large, but growing as k^{3/2}. [Protocol.Calibrate]
+// chooses the k with the least worst case unless the task names one. For whole numbers 0..Δ, name k = Δ.
 //
-// Limits: a client sends 1 + kf messages on average; [Protocol.Calibrate] provides B slots, and the noise is
-// drawn conditioned on at most B-1 flips, whose price is part of δ:
+// Limits: a client sends 1 + kf messages on average; [Protocol.Calibrate] provides B slots. The noise is drawn
+// conditioned on at most B-1 flips, and δ includes the cost:
 //
 //	δ gains (1+e^ε)·n·τ ≤ δ/100,   τ = Pr[Bin(k, f) > B-1]                           (3)
 //
-// Padding is full only. If every relay colludes with the verifier, 2·ln((1-f)/f) of local ε₀ remains
-// (half of it for k = 1), but for the event of probability τ that a client's flips did not fit; ε₀
-// is given where B = k and there is no such event, and is +Inf else. One malicious client moves the
-// sum by at most B/(1-2f) times the range.
+// Padding is full only. If every relay colludes with the verifier, 2·ln((1-f)/f) of local ε₀ remains (half of it for
+// k = 1), except in the event of probability τ that a client's flips did not fit. If B = k there is no such event and
+// ε₀ is finite; else it is +Inf. One malicious client moves the sum by at most B/(1-2f) times the range.
 //
-// [EFMRSTT20]: https://arxiv.org/abs/2001.03618
-// [EPK14]: https://arxiv.org/abs/1407.6981
-// [GKMPS21]: https://arxiv.org/abs/2109.13158
+// [EFMRSTT20]: https://arxiv.org/abs/2001.03618 [EPK14]: https://arxiv.org/abs/1407.6981 [GKMPS21]:
+// https://arxiv.org/abs/2109.13158
 package rappor
 
 import (
@@ -46,7 +42,7 @@ import (
 // Name is the protocol's name in tasks.
 const Name = "rappor"
 
-// Protocol is the protocol's row in the table of all.
+// Protocol is the row of this protocol in the registry.
 type Protocol struct{}
 
 // ProtocolName is [Name].
@@ -63,7 +59,7 @@ type Mechanism struct {
 	f    randomizer.Rational // Probability that a bit is flipped.
 }
 
-// Capabilities is what [protocols.CapabilitiesOf] returns.
+// Capabilities returns what [protocols.CapabilitiesOf] returns.
 func (m *Mechanism) Capabilities() protocols.Capabilities {
 	return protocols.Capabilities{Fast: m.fast, Attack: m.attack}
 }

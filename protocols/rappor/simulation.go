@@ -5,9 +5,9 @@ import (
 	"github.com/doona-dp/doona/randomizer"
 )
 
-// fast is that of [protocols.Capabilities]: of the clients that hold level j all but a binomial number
-// report j, and of the others a binomial number. It leaves out that flips are drawn to fit the
-// slots, an event whose probability over all clients is below δ/100.
+// fast implements [protocols.Capabilities.Fast]. For each level j, all but a binomial number of the clients that hold
+// j report it, and so do a binomial number of the others. It ignores that flips are redrawn to fit the slots, an
+// event whose probability over all clients is below δ/100.
 func (m *Mechanism) fast(values [][]float64) (protocols.Draw, error) {
 	groups, err := protocols.RoundingGroups(values, m.k,
 		func(v []float64) (float64, error) { return protocols.Number(m.task, v) })
@@ -32,8 +32,8 @@ func (m *Mechanism) fast(values [][]float64) (protocols.Draw, error) {
 	}, nil
 }
 
-// attack is that of [protocols.Capabilities]: with max, every slot holds level k, which nobody can tell from
-// the level k of others; with drop-noise, the client's own level is all it sends.
+// attack implements [protocols.Capabilities.Attack]. With max, every slot holds level k, which nobody can tell from
+// the level k of others. With drop-noise, the client sends only its own level.
 func (m *Mechanism) attack(src *randomizer.Source, attack string, _ int, value []float64) (protocols.Messages, error) {
 	x, err := protocols.Number(m.task, value)
 	if err != nil {

@@ -9,14 +9,15 @@ import (
 
 var infinity = math.Inf(1)
 
-// aggregate is the sufficient statistic, Σy and n, and Σy², which its error bars need.
+// aggregate is the sufficient statistic: Σy and n, and Σy² for error bars. Formulas (1) and (2) are in the package
+// comment.
 type aggregate struct {
 	m            *Mechanism
 	sum, squares uint64
 	reports      uint64
 }
 
-// Aggregate is [protocols.Mechanism.Aggregate].
+// Aggregate implements [protocols.Mechanism.Aggregate].
 func (m *Mechanism) Aggregate() protocols.Aggregate { return &aggregate{m: m} }
 
 func (a *aggregate) Add(lane int, message []byte) error {
@@ -50,7 +51,7 @@ func (a *aggregate) AddUsers(uint64) {}
 
 func (a *aggregate) Reports() uint64 { return a.reports }
 
-// Counters is [protocols.Aggregate.Counters].
+// Counters implements [protocols.Aggregate.Counters].
 func (a *aggregate) Counters(visit func(*uint64)) {
 	visit(&a.sum)
 	visit(&a.squares)
@@ -64,7 +65,8 @@ func (a *aggregate) Total() []float64 {
 	return []float64{a.m.task.Input.Lo.Float64()*n + a.m.task.Input.Width()*z}
 }
 
-// Errors is [protocols.Aggregate.Errors]: that of randomized response for a count, and normal for a sum.
+// Errors implements [protocols.Aggregate.Errors]. The law is that of randomized response for a count, and normal for
+// a sum.
 func (a *aggregate) Errors() []protocols.ErrorLaw {
 	if a.m.task.Query == task.Count {
 		return []protocols.ErrorLaw{a.m.krr.Cell(a.sum, a.reports)}
@@ -78,13 +80,13 @@ func (a *aggregate) Errors() []protocols.ErrorLaw {
 	return []protocols.ErrorLaw{protocols.Normal{Estimate: a.Total()[0], Plugged: variance, Step: step}}
 }
 
-// Missing is [protocols.Aggregate.Missing]: a client that is missing has any value of the range.
+// Missing implements [protocols.Aggregate.Missing]. A missing client may have any value of the range.
 func (a *aggregate) Missing(l protocols.Loss, _ int) protocols.Missing {
 	lo, hi := protocols.Contribution(a.m.task)
 	return l.MissingClients(a.reports, lo, hi)
 }
 
-// Exact is [protocols.Mechanism.Exact]; the variance is formula (2) in the query's units.
+// Exact implements [protocols.Mechanism.Exact]; the variance is formula (2) in the query's units.
 func (m *Mechanism) Exact(value []float64) (total, variance []float64, err error) {
 	x, err := m.unit(value)
 	if err != nil {
@@ -94,7 +96,7 @@ func (m *Mechanism) Exact(value []float64) (total, variance []float64, err error
 	return []float64{m.task.Input.Lo.Float64() + m.task.Input.Width()*x}, []float64{m.variance(x, f)}, nil
 }
 
-// Worst is [protocols.Mechanism.Worst].
+// Worst implements [protocols.Mechanism.Worst].
 func (m *Mechanism) Worst() protocols.WorstCase {
 	f := m.worstFraction()
 	return protocols.WorstCase{
@@ -103,10 +105,10 @@ func (m *Mechanism) Worst() protocols.WorstCase {
 	}
 }
 
-// worstFraction returns the f at which formula (2) is largest, at x = f/k. In the cell
-// [i/k, (i+1)/k] the formula is a concave parabola in f, and every cell in the lower half lies
-// below the first one at equal f, where |x-½| is larger; by symmetry the first cell holds the
-// maximum. There the derivative vanishes at f = (1-γk)/(2(1-γ)). A count has f = 0.
+// worstFraction returns the f at which formula (2) is largest, at x = f/k. In the cell [i/k, (i+1)/k] the formula is
+// a concave parabola in f. At equal f, every cell of the lower half lies below the first one, which has the larger
+// |x-½|; by symmetry the first cell holds the maximum. There the derivative vanishes at f = (1-γk)/(2(1-γ)). A count
+// has f = 0.
 func (m *Mechanism) worstFraction() float64 {
 	if m.task.Query == task.Count {
 		return 0

@@ -6,7 +6,7 @@ import (
 	"github.com/doona-dp/doona/wire/task"
 )
 
-// Row is [protocols.Protocol.Row].
+// Row implements [protocols.Protocol.Row].
 func (*Protocol) Row() protocols.Row {
 	return protocols.Row{
 		Queries: []task.Query{task.Count, task.Sum, task.Mean},
@@ -17,9 +17,9 @@ func (*Protocol) Row() protocols.Row {
 	}
 }
 
-// Calibrate sets the parameters and slots of a task whose query, input, claim and batch are set: the
-// k, and the smallest γ that proves the claim for it, which minimise the worst-case mean squared
-// error. γ is that of the task's rule. Where it has none it gets the tightest for k+1 values.
+// Calibrate sets the parameters and slots of a task whose query, input, claim and batch are set. It chooses k, and
+// the smallest γ that proves the claim for that k, so as to minimise the worst-case mean squared error. It uses the
+// task's rule, or else the tightest for k+1 values.
 func (*Protocol) Calibrate(t *task.Task) error {
 	if err := checkQuery(t); err != nil {
 		return err
@@ -46,10 +46,10 @@ func candidate(t *task.Task, k uint64) (*Mechanism, error) {
 	return &Mechanism{t, k, krr}, err
 }
 
-// searchK returns the mechanism of least worst-case variance, given the one for k = 1. That stands
-// apart, as two values have a rule of their own. From k = 2 on the error falls and then rises, so the
-// search doubles k until it rises and then narrows by thirds. A k that no γ < 1 makes private, or
-// that the rule does not cover, counts as infinitely bad.
+// searchK returns the mechanism of least worst-case variance, given the one for k = 1. That one is separate, because
+// two values have a rule of their own. From k = 2 on the error falls and then rises. The search doubles k until the
+// error rises, and then narrows by thirds. A k for which no γ < 1 is private, or that the rule does not cover, has
+// infinite cost.
 func searchK(t *task.Task, first *Mechanism) *Mechanism {
 	known := map[uint64]*Mechanism{1: first}
 	cost := func(k uint64) float64 {

@@ -8,7 +8,7 @@ import (
 	"github.com/doona-dp/doona/wire/task"
 )
 
-// Randomize is [protocols.Mechanism.Randomize].
+// Randomize implements [protocols.Mechanism.Randomize].
 func (m *Mechanism) Randomize(src *randomizer.Source, value []float64) (protocols.Messages, error) {
 	x, err := m.unit(value)
 	if err != nil {

@@ -1,26 +1,25 @@
-// Package realsum adds up one real number per client: fixed-point rounding and randomized
-// response in the shuffle model [BBGN19] (section 3.2, Algorithm 2 and 3).
+// Package realsum adds up one real number per client: fixed-point rounding and randomized response in the shuffle
+// model [BBGN19] (section 3.2, Algorithm 2 and 3).
 //
-// A client maps its value to x in [0, 1], rounds it stochastically to x̄ in {0, …, k}, and sends y =
-// x̄ with probability 1-γ, else a uniform one of the K = k+1 values. With f the fractional part of
-// xk and n reports, the analyzer estimates
+// A client maps its value to x in [0, 1] and rounds it stochastically to x̄ in {0, …, k}. It sends y = x̄ with
+// probability 1-γ, else a uniform one of the K = k+1 values. With f the fractional part of xk and n reports, the
+// analyzer estimates
 //
 //	Σx ≈ (Σ y/k - nγ/2) / (1-γ)                                                  (1)
 //	v(x) = (1-γ)·f(1-f)/k² + γ(k+2)/(12k) + γ(1-γ)(x-½)²,  variance of one y/k    (2)
 //
-// Queries count (x is 0 or 1, k = 1), sum and mean are views of (1).
+// Queries count (x is 0 or 1, k = 1), sum and mean are read from (1).
 //
-// Guarantee: (ε, δ)-DP by substitution of one client's value, against a verifier who knows all
-// other values, once the messages of n_min honest clients are shuffled together; γ is calibrated
-// for K = k+1 by the task's rule (package accountant). The paper uses k for K here.
-// Participation is not protected.
+// Guarantee: (ε, δ)-DP by substitution of one client's value, against a verifier who knows all other values, once the
+// messages of n_min honest clients are shuffled together. γ is calibrated for K = k+1 by the task's rule (package
+// accountant). Here the paper uses k for K. Participation is not protected.
 //
-// Accuracy: unbiased; mean squared error Σv(x)/(1-γ)², at most n·v* / (1-γ)² with v* the maximum of
-// v (see worst). [Protocol.Calibrate] chooses k and γ together to minimise that under the exact γ(k); the
-// paper's k = (n/c)^{1/3} is only its rate, O(n^{1/3}), which matches its lower bound for one message.
+// Accuracy: unbiased; mean squared error Σv(x)/(1-γ)², at most n·v* / (1-γ)² with v* the maximum of v (see worst).
+// [Protocol.Calibrate] chooses k and γ together to minimise that under the exact γ(k). The paper's k = (n/c)^{1/3}
+// gives only the rate, O(n^{1/3}), which matches its lower bound for one message.
 //
-// Limits: one message per client. If every relay colludes with the verifier, ε₀-LDP remains,
-// ε₀ = ln(1+K(1-γ)/γ). One malicious client moves the sum by at most 1/(1-γ) of the range.
+// Limits: one message per client. If every relay colludes with the verifier, ε₀-LDP remains, ε₀ = ln(1+K(1-γ)/γ). One
+// malicious client moves the sum by at most 1/(1-γ) of the range.
 //
 // [BBGN19]: https://arxiv.org/abs/1903.02837
 package realsum
@@ -36,7 +35,7 @@ import (
 // Name is the protocol's name in tasks.
 const Name = "realsum"
 
-// Protocol is the protocol's row in the table of all.
+// Protocol is the row of this protocol in the registry.
 type Protocol struct{}
 
 // ProtocolName is [Name].
@@ -52,7 +51,7 @@ type Mechanism struct {
 	krr  protocols.KRR
 }
 
-// Capabilities is what [protocols.CapabilitiesOf] returns.
+// Capabilities returns what [protocols.CapabilitiesOf] returns.
 func (m *Mechanism) Capabilities() protocols.Capabilities {
 	return protocols.Capabilities{Fast: m.fast, Attack: m.attack}
 }

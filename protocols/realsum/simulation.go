@@ -5,8 +5,8 @@ import (
 	"github.com/doona-dp/doona/randomizer"
 )
 
-// fast is that of [protocols.Capabilities]: of the clients with each value, a binomial number report the
-// blanket, each of those a uniform level, and of the others a binomial number are rounded up.
+// fast implements [protocols.Capabilities]. Of the clients with each value, a binomial number report the blanket,
+// each of those a uniform level, and of the others a binomial number are rounded up.
 func (m *Mechanism) fast(values [][]float64) (protocols.Draw, error) {
 	groups, err := protocols.RoundingGroups(values, m.k, m.unit)
 	if err != nil {
@@ -22,7 +22,7 @@ func (m *Mechanism) fast(values [][]float64) (protocols.Draw, error) {
 	}, nil
 }
 
-// attack is that of [protocols.Capabilities]: max reports level k, which moves the sum by up to 1/(1-γ) of the
+// attack implements [protocols.Capabilities]: max reports level k, which moves the sum by up to 1/(1-γ) of the
 // range; drop-noise reports the client's own value, rounded.
 func (m *Mechanism) attack(src *randomizer.Source, attack string, _ int, value []float64) (protocols.Messages, error) {
 	x, err := m.unit(value)

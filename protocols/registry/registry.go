@@ -1,5 +1,4 @@
-// Package registry holds the one table of protocols: whatever lists protocols or chooses one is made
-// from it.
+// Package registry holds the one table of protocols. Everything that lists or chooses protocols is made from it.
 package registry
 
 import (
@@ -49,7 +48,7 @@ func find(t *task.Task) (protocols.Protocol, error) {
 	return nil, invalid.Field("protocol", strconv.Quote(t.Protocol), "one of"+names)
 }
 
-// Open is [protocols.Protocol.Open] of the task's protocol. It refuses what no party supports yet:
+// Open calls [protocols.Protocol.Open] of the task's protocol. It refuses tasks that no party supports yet:
 // [task.Task.CheckSupported].
 func Open(t *task.Task) (protocols.Mechanism, error) {
 	if err := t.CheckSupported(); err != nil {
@@ -66,9 +65,8 @@ func Open(t *task.Task) (protocols.Mechanism, error) {
 	return p.Open(t)
 }
 
-// Calibrate is [protocols.Protocol.Calibrate] of the task's protocol. A task that names no protocol
-// gets the default one for its query, a task that names no rule the protocol's or the one of the least
-// error.
+// Calibrate calls [protocols.Protocol.Calibrate] of the task's protocol. A task that names no protocol gets the
+// default for its query. A task that names no rule gets the protocol's, or the one of the least error.
 func Calibrate(t *task.Task) error {
 	if t.Protocol == "" {
 		name, err := byQuery(t.Query)
@@ -90,7 +88,8 @@ func Calibrate(t *task.Task) error {
 	return p.Calibrate(t)
 }
 
-// Dilute is that of [protocols.Row] of the protocol whose noise relays add, which it names.
+// Dilute calls Dilute of the row, [protocols.Row], of the task's protocol. A task that names no protocol gets the
+// default one whose noise relays add.
 func Dilute(t *task.Task, d protocols.Dilution) error {
 	if t.Protocol == "" {
 		if t.Protocol = augmented.Name; t.Query == task.Strings {

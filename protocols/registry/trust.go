@@ -10,7 +10,7 @@ type Trust string
 
 // The kinds of trust.
 const (
-	TrustAny   Trust = "any"   // Any one relay, whatever all others do.
+	TrustAny   Trust = "any"   // Any one relay, whatever the others do.
 	TrustWhole Trust = "whole" // Any one relay, as long as the first puts all slots of a client into one batch.
 	TrustFirst Trust = "first" // The first relay.
 )
@@ -24,8 +24,9 @@ func TrustOf(t *task.Task) (Trust, error) {
 	return trust(p.Row(), t), nil
 }
 
-// trust returns the trust that a task of a protocol needs. Under padding none the number of a client's slots shows the
-// first relay its noise. With one slot of a client in a lane there is nothing in the lane to part.
+// trust returns the trust that a task of a protocol needs. Under padding none, the number of a client's slots shows
+// the first relay the client's noise. If a client has one slot in a lane, a first relay cannot split them between
+// batches.
 func trust(r protocols.Row, t *task.Task) Trust {
 	switch {
 	case t.Slots.Padding == task.PaddingNone || r.First && t.Slots.PerLane > 1:

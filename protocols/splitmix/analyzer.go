@@ -9,18 +9,18 @@ import (
 	"github.com/doona-dp/doona/wire/task"
 )
 
-// aggregate is the sufficient statistic: the sum mod q of the batch that is being added, and the
-// decoded sums of those before. A sum mod q means nothing before all messages of a batch are in, so
-// AddUsers ends a batch.
+// aggregate is the sufficient statistic: the sum mod q of the current batch, and the decoded sums of the previous
+// batches. A sum mod q means nothing until all messages of a batch are in; AddUsers ends a batch. Formulas (2) and
+// (3) are in the package comment.
 type aggregate struct {
 	m        *Mechanism
 	residue  uint64  // Sum of the current batch's messages mod q.
 	messages uint64  // Number of them.
-	sum      float64 // Decoded sums of the batches before, in units of 1/p. Exact below 2⁵³.
-	reports  uint64  // Clients of the batches before.
+	sum      float64 // Decoded sums of the previous batches, in units of 1/p. Exact below 2⁵³.
+	reports  uint64  // Clients of the previous batches.
 }
 
-// Aggregate is [protocols.Mechanism.Aggregate].
+// Aggregate implements [protocols.Mechanism.Aggregate].
 func (m *Mechanism) Aggregate() protocols.Aggregate { return &aggregate{m: m} }
 
 func (a *aggregate) Add(lane int, message []byte) error {
@@ -36,8 +36,7 @@ func (a *aggregate) Add(lane int, message []byte) error {
 	return nil
 }
 
-// AddUsers ends a batch of n clients: formula (2), corrected for underflow. One that is not complete
-// is left out.
+// AddUsers ends a batch of n clients: formula (2), corrected for underflow. It leaves out an incomplete batch.
 func (a *aggregate) AddUsers(n uint64) {
 	if a.checkComplete(n) == nil {
 		a.sum += a.m.decode(a.residue, n)
@@ -46,8 +45,7 @@ func (a *aggregate) AddUsers(n uint64) {
 	a.residue, a.messages = 0, 0
 }
 
-// decode returns the integer sum of n clients that a residue stands for: the one in
-// [-(q-np)/2, (np+q)/2].
+// decode returns the integer sum of n clients with the given residue: the one in [-(q-np)/2, (np+q)/2].
 func (m *Mechanism) decode(z, n uint64) float64 {
 	if 2*z > n*m.p+m.q { // (2)
 		return float64(z) - float64(m.q)
@@ -55,7 +53,7 @@ func (m *Mechanism) decode(z, n uint64) float64 {
 	return float64(z)
 }
 
-// checkComplete is that of [protocols.Capabilities].
+// checkComplete implements [protocols.Capabilities].
 func (a *aggregate) checkComplete(users uint64) error {
 	if want := users * a.m.m; a.messages != want {
 		return invalid.Field("batch", strconv.FormatUint(a.messages, 10)+" messages",
@@ -78,7 +76,7 @@ func (a *aggregate) Merge(other protocols.Aggregate) error {
 
 func (a *aggregate) Reports() uint64 { return a.reports }
 
-// Counters is [protocols.Aggregate.Counters].
+// Counters implements [protocols.Aggregate.Counters].
 func (a *aggregate) Counters(visit func(*uint64)) {
 	visit(&a.residue)
 	visit(&a.messages)
@@ -91,8 +89,8 @@ func (a *aggregate) Total() []float64 {
 	return []float64{a.m.task.Input.Lo.Float64()*float64(a.reports) + a.m.task.Input.Width()*a.sum/float64(a.m.p)}
 }
 
-// Errors is [protocols.Aggregate.Errors]: n/n_min times the noise of n_min clients, which is discrete Laplace,
-// and the worst rounding.
+// Errors implements [protocols.Aggregate.Errors]. The law has n/n_min times the noise of n_min clients, which is
+// discrete Laplace, and the worst rounding.
 func (a *aggregate) Errors() []protocols.ErrorLaw {
 	noise := &protocols.Noise{}
 	noise.AddPolya(float64(a.reports)/float64(a.m.task.Batch.Min), a.m.s.Float64())
@@ -103,14 +101,14 @@ func (a *aggregate) Errors() []protocols.ErrorLaw {
 	return []protocols.ErrorLaw{protocols.Noisy{Estimate: a.Total()[0], Unit: unit, Noise: noise}}
 }
 
-// Missing is [protocols.Aggregate.Missing]: with one share missing, all that is known of the clients of a
-// batch is the query's range, and the batch is left out whole ([aggregate.checkComplete]).
+// Missing implements [protocols.Aggregate.Missing]. If one share is missing, only the query's range is known of the
+// clients of its batch, and the whole batch is left out ([aggregate.checkComplete]).
 func (a *aggregate) Missing(l protocols.Loss, _ int) protocols.Missing {
 	lo, hi := protocols.Contribution(a.m.task)
 	return l.MissingClients(a.reports, lo, hi)
 }
 
-// Exact is [protocols.Mechanism.Exact]; the variance is one client's part of formula (3).
+// Exact implements [protocols.Mechanism.Exact]; the variance is one client's part of formula (3).
 func (m *Mechanism) Exact(value []float64) (total, variance []float64, err error) {
 	x, err := protocols.Number(m.task, value)
 	if err != nil {
@@ -120,7 +118,7 @@ func (m *Mechanism) Exact(value []float64) (total, variance []float64, err error
 	return []float64{m.task.Input.Lo.Float64() + m.task.Input.Width()*x}, []float64{m.variance(f)}, nil
 }
 
-// Worst is [protocols.Mechanism.Worst]: halfway between two levels.
+// Worst implements [protocols.Mechanism.Worst]: halfway between two levels.
 func (m *Mechanism) Worst() protocols.WorstCase {
 	f := m.worstFraction()
 	return protocols.WorstCase{
@@ -137,8 +135,8 @@ func (m *Mechanism) worstFraction() float64 {
 	return 0.5
 }
 
-// variance returns one client's part of formula (3) in the square of the query's units: one of
-// n_min shares of the noise, and n clients add theirs.
+// variance returns one client's part of formula (3) in the square of the query's units. A client adds one of n_min
+// shares of the noise, and all n clients add theirs.
 func (m *Mechanism) variance(f float64) float64 {
 	scale := m.task.Input.Width() / float64(m.p)
 	return (f*(1-f) + NoiseVariance(m.s.Float64())/float64(m.task.Batch.Min)) * scale * scale // (3)

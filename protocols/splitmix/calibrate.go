@@ -11,10 +11,10 @@ import (
 	"github.com/doona-dp/doona/wire/task"
 )
 
-// roundingShare is how much rounding may add to the variance of the noise.
+// roundingShare is the largest share of the noise's variance that rounding may add.
 const roundingShare = 0.02
 
-// Row is [protocols.Protocol.Row].
+// Row implements [protocols.Protocol.Row].
 func (*Protocol) Row() protocols.Row {
 	return protocols.Row{
 		Queries: []task.Query{task.Count, task.Sum, task.Mean},
@@ -27,10 +27,10 @@ func (*Protocol) Row() protocols.Row {
 	}
 }
 
-// Calibrate sets the parameters and slots of a task whose query, input, claim, batch and rule are
-// set: the p with which rounding adds at most 2 % to the variance, s = ε/p, the smallest q with
-// which the noise wraps around with a probability of at most [MaxWrap], and the smallest m that
-// proves the claim by the rule. Parameters p and m that the task already names are kept.
+// Calibrate sets the parameters and slots of a task whose query, input, claim, batch and rule are set. p is such that
+// rounding adds at most 2 % to the variance, and s = ε/p. q is the smallest with which the noise wraps around with a
+// probability of at most [MaxWrap]. m is the smallest that proves the claim by the rule. It keeps parameters p and m
+// that the task names.
 func (*Protocol) Calibrate(t *task.Task) error {
 	if err := protocols.CheckNumber(t); err != nil {
 		return err
@@ -78,7 +78,7 @@ func (*Protocol) Calibrate(t *task.Task) error {
 	return nil
 }
 
-// target is what the parameters must prove.
+// target is the claim that the parameters must prove.
 type target struct {
 	eps, delta float64
 	users      uint64 // n_min

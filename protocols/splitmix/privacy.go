@@ -30,9 +30,9 @@ func checkRule(rule string) error {
 	return nil
 }
 
-// statisticalDistance returns the bound of a rule, at most 1, for n clients of m messages each.
-// Lemma 1.2 of the paper turns it into δ = (1+e^ε)·SD; the paper's Theorem 4.1 leaves the factor
-// out. For one client the view is a function of the sum anyway.
+// statisticalDistance returns the bound of a rule, at most 1, for n clients of m messages each. Lemma 1.2 of the
+// paper turns it into δ = (1+e^ε)·SD; the paper's Theorem 4.1 omits the factor. For one client the bound is 0: its
+// messages are a function of the sum anyway.
 func statisticalDistance(rule string, n, m, q uint64) float64 {
 	if n == 1 {
 		return 0
@@ -50,7 +50,7 @@ func statisticalDistance(rule string, n, m, q uint64) float64 {
 	return min(1, math.Exp2(-sigma)*(1+1e-12))
 }
 
-// CheckClaim is [protocols.Mechanism.CheckClaim]: formula (4).
+// CheckClaim implements [protocols.Mechanism.CheckClaim]: formula (4).
 func (m *Mechanism) CheckClaim() error {
 	g := newTarget(m.task)
 	if eps := m.epsilon(); !(eps <= g.eps) {
@@ -66,9 +66,9 @@ func (m *Mechanism) CheckClaim() error {
 	return protocols.CheckTotal(m.task, m.Law)
 }
 
-// Law is [protocols.Mechanism.Law]: of discrete Laplace noise against its shift by p, which no smaller shift
-// exceeds as the noise is log-concave, and of shares that are told from those of the sum alone with the
-// statistical distance.
+// Law implements [protocols.Mechanism.Law]. It combines two losses. One is that of discrete Laplace noise against its
+// shift by p; no smaller shift exceeds it, because the noise is log-concave. The other is the statistical distance of
+// the shares from a function of the sum.
 func (m *Mechanism) Law() (*compose.Law, error) {
 	distance := statisticalDistance(m.task.Rule, newTarget(m.task).users, m.m, m.q) * (1 + 1e-12)
 	s, p := m.s.Float64(), float64(m.p)
@@ -77,11 +77,11 @@ func (m *Mechanism) Law() (*compose.Law, error) {
 	}, m.epsilon()*(1+1e-15)), nil
 }
 
-// shifted returns δ(ε), rounded up, of noise k with probabilities ∝ e^{−s|k|} against itself and p:
+// shifted returns δ(ε), rounded up, of noise k with probabilities ∝ e^{−s|k|} against the same noise plus p:
 //
 //	max_t Pr[k ≤ t] − e^ε·Pr[k ≤ t−p] = 1 − α^{t+1}/(1+α) − e^ε·α^{p−t}/(1+α),   0 ≤ t < p,  α = e^−s
 //
-// and as the likelihood ratio falls with k, the best t is the last with s(p−2t) > ε, or a neighbour of it.
+// The likelihood ratio falls with k, so the best t is the last with s(p−2t) > ε, or a neighbour of it.
 func shifted(s, p, eps float64) (delta float64) {
 	if eps >= s*p {
 		return 0
@@ -98,20 +98,19 @@ func (m *Mechanism) epsilon() float64 {
 	return float64(m.s.Num) * float64(m.p) / float64(m.s.Den)
 }
 
-// Epsilon0 is [protocols.Mechanism.Epsilon0]: a client's own messages give its value away.
+// Epsilon0 implements [protocols.Mechanism.Epsilon0]. It is +Inf: a client's own messages reveal its value.
 func (m *Mechanism) Epsilon0() float64 { return math.Inf(1) }
 
-// MaxWrap is the largest probability that a batch's noise exceeds (q-np)/2 and the decoded sum is off
-// by q: 2^-40.
+// MaxWrap is the largest allowed probability that a batch's noise exceeds (q-np)/2 and the decoded sum is off by q:
+// 2^-40.
 const MaxWrap = 0x1p-40
 
-// leastQ returns the smallest q that proves wrap-around no likelier than [MaxWrap]. The noise of all n
-// clients is X - Y, both NB(r, α), r = n/n_min. By Chernoff's bound, for every θ in (0, s),
+// leastQ returns the smallest q that proves wrap-around no likelier than [MaxWrap]. The noise of all n clients is X -
+// Y, both NB(r, α), r = n/n_min. By Chernoff's bound, for every θ in (0, s),
 //
 //	Pr[|X-Y| ≥ T] ≤ 2·e^{K(θ)-θT},  K(θ) = r·ln((1-α)² / ((1-αe^θ)(1-αe^-θ)))
 //
-// so that T = (K(θ) + ln(2/MaxWrap))/θ will do for any θ; this takes the least of them, and
-// q = np + 2T.
+// so T = (K(θ) + ln(2/MaxWrap))/θ suffices for any θ. leastQ takes the least such T, and q = np + 2T.
 func (m *Mechanism) leastQ() uint64 {
 	s, r := m.s.Float64(), float64(m.task.Batch.Size)/float64(m.task.Batch.Min)
 	reach := func(theta float64) float64 {
@@ -119,7 +118,7 @@ func (m *Mechanism) leastQ() uint64 {
 		return (r*k - math.Log(MaxWrap/2)) / theta
 	}
 	lo, hi := 0.0, s
-	for range 100 { // (K+c)/θ falls and then rises, as K is convex and c positive
+	for range 100 { // (K+c)/θ falls and then rises, because K is convex and c positive
 		a, b := lo+(hi-lo)/3, hi-(hi-lo)/3
 		if reach(a) < reach(b) {
 			hi = b
@@ -134,10 +133,10 @@ func (m *Mechanism) leastQ() uint64 {
 // maxTable bounds the table of logExcess, and with it the time of a claim check.
 const maxTable = 1024
 
-// negligible is the logarithm below which a term is counted at this size and not evaluated.
+// negligible is the logarithm, relative to the largest, below which a term is counted as e^negligible.
 const negligible = -45
 
-// slack is added to logarithms of sums: more than they can be rounded by.
+// slack is added to logarithms of sums. It exceeds their rounding errors.
 const slack = 1e-8
 
 // logExcess returns an upper bound on ln(Z_n - 1), where Z_n = E[q^{C-1}] and C is the number of
@@ -216,12 +215,12 @@ func logFactorial(n uint64) float64 {
 	return v
 }
 
-// far returns the sum in (6): the same for an n beyond the table, with binomials that do not cancel.
+// far returns the sum in (6), for an n beyond the table, with binomials that do not cancel.
 func (z *table) far(n uint64) float64 {
 	z.exponent = z.exponent[:0]
 	users, m := float64(n), float64(z.m)
 	b := 0.0
-	for t := range z.logZ { // b_n(t+1) from b_n(t), t others so far
+	for t := range z.logZ { // b_n(t+1) from b_n(t); others is the sum so far
 		done := float64(t)
 		b += math.Log((users - 1 - done) / (done + 1))
 		for i := 1.0; i <= m; i++ {

@@ -5,7 +5,7 @@ import (
 	"github.com/doona-dp/doona/randomizer"
 )
 
-// Randomize is [protocols.Mechanism.Randomize]: formula (1), split.
+// Randomize implements [protocols.Mechanism.Randomize]: formula (1), split.
 func (m *Mechanism) Randomize(src *randomizer.Source, value []float64) (protocols.Messages, error) {
 	x, err := protocols.Number(m.task, value)
 	if err != nil {
@@ -36,8 +36,8 @@ func (m *Mechanism) residue(v int64) uint64 {
 	return uint64(v)
 }
 
-// split returns m messages that are uniform among those that add up to y mod q: m-1 are uniform, and
-// the last one makes up the sum.
+// split returns m messages that are uniform among those that add up to y mod q: m-1 are uniform, and the last one
+// completes the sum.
 func (m *Mechanism) split(src *randomizer.Source, y uint64) protocols.Messages {
 	width := protocols.Indices(m.q).Bytes()
 	buffer := make([]byte, 0, int(m.m)*width)

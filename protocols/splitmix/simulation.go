@@ -5,8 +5,8 @@ import (
 	"github.com/doona-dp/doona/randomizer"
 )
 
-// fast is that of [protocols.Capabilities]: the residue of a batch is that of its rounded values and of the
-// noise of all its clients, NB(n/n_min, α) - NB(n/n_min, α); the shares cancel.
+// fast implements [protocols.Capabilities]. The residue of a batch is that of its rounded values plus the noise of
+// all its clients, NB(n/n_min, α) - NB(n/n_min, α). The shares cancel.
 func (m *Mechanism) fast(values [][]float64) (protocols.Draw, error) {
 	groups, err := protocols.RoundingGroups(values, m.p,
 		func(v []float64) (float64, error) { return protocols.Number(m.task, v) })
@@ -25,10 +25,10 @@ func (m *Mechanism) fast(values [][]float64) (protocols.Draw, error) {
 	}, nil
 }
 
-// attack is that of [protocols.Capabilities]. With max, the first malicious client adds ⌊q/2⌋ to the sum, which
-// moves the estimate of a batch by at least ⌊q/2⌋/p wherever it was, one half of all that can be
-// decoded; the others report as honest clients do, as more of the same would undo it. With
-// drop-noise, every malicious client shares its rounded value without noise.
+// attack implements [protocols.Capabilities.Attack]. With max, the first malicious client adds ⌊q/2⌋ to the sum. This
+// moves the estimate of a batch by at least ⌊q/2⌋/p, half of the decodable range, wherever it was. The others report
+// as honest clients do, because more of the same would undo it. With drop-noise, every malicious client shares its
+// rounded value without noise.
 func (m *Mechanism) attack(src *randomizer.Source, attack string, index int, value []float64) (protocols.Messages,
 	error) {
 	x, err := protocols.Number(m.task, value)
@@ -49,8 +49,8 @@ func (m *Mechanism) attack(src *randomizer.Source, attack string, index int, val
 	return m.split(src, m.residue(y)), nil
 }
 
-// reach returns the most that one malicious client can move the estimated total of a batch: from one end of what can
-// be decoded to the other, q−1 steps.
+// reach returns the most that one malicious client can move the estimated total of a batch: from one end of the
+// decodable range to the other, q−1 steps.
 func (m *Mechanism) reach() float64 {
 	lo, hi := m.task.Input.Lo.Float64(), m.task.Input.Hi.Float64()
 	return float64(m.q-1) / float64(m.p) * (hi - lo)

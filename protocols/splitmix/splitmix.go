@@ -1,39 +1,38 @@
-// Package splitmix adds up one real number per client with the error of a trusted curator: split
-// and mix ([IKOS06]) with Pólya noise in the shuffle model [BBGN19b] (Algorithms 1 and 2).
+// Package splitmix adds up one real number per client with the error of a trusted curator: split and mix ([IKOS06])
+// with Pólya noise in the shuffle model [BBGN19b] (Algorithms 1 and 2).
 //
 // A client maps its value to x in [0, 1], rounds it stochastically to x̃ in {0, …, p}, adds noise,
 //
 //	y = x̃ + Pólya(1/n_min, α) - Pólya(1/n_min, α),   α = e^{-s}              (1)
 //
-// and sends m uniform numbers below q that add up to y mod q, each a message of its own. The
-// analyzer adds up all messages of a batch of n clients mod q to z and estimates
+// and sends m uniform numbers below q that add up to y mod q, one in each message. With z the sum mod q of all
+// messages of a batch of n clients, the analyzer estimates
 //
 //	Σx ≈ (z - q·1{z > (np+q)/2}) / p                                          (2)
 //	Var = Σ f(1-f)/p² + n/n_min · 2α/((1-α)²p²),  f the fractional part of xp (3)
 //
-// Guarantee: (ε, δ)-DP by substitution of one client's value, against a verifier who knows all
-// other values, once the messages of n_min honest clients are shuffled together:
+// Guarantee: (ε, δ)-DP by substitution of one client's value, against a verifier who knows all other values, once the
+// messages of n_min honest clients are shuffled together:
 //
 //	ε = s·p,   δ = (1+e^ε)·SD                                                 (4)
 //
-// The noise of n_min clients adds up to a discrete Laplace variable, which is ε-DP; SD is the
-// statistical distance of the shuffled shares to a function of their sum, by one of the rules
-// ([RulePaper], [RuleRoot], [RuleComponents]; privacy.go, docs/proofs/splitmix.md). Should a first relay
-// put the shares of a client into different batches, δ by the default rule still holds if one batch of the
-// epoch is released; for more nothing is proven (docs/proofs/slots.md). Participation is not protected.
+// The noise of n_min clients adds up to a discrete Laplace variable, which is ε-DP. SD is the statistical distance of
+// the shuffled shares to a function of their sum, by one of the rules ([RulePaper], [RuleRoot], [RuleComponents];
+// privacy.go, docs/proofs/splitmix.md). If a first relay puts the shares of a client into different batches, δ by the
+// default rule still holds as long as only one batch of the epoch is released; for more batches nothing is proven
+// (docs/proofs/slots.md). Participation is not protected.
 //
-// Accuracy: unbiased but for wrap-around, noise beyond (q-np)/2, which has a probability of at most
-// [MaxWrap] per batch. (3) is the error of the central discrete Laplace mechanism times n/n_min,
-// plus rounding; [Protocol.Calibrate] takes p so large that rounding adds at most 2 % to the variance.
+// Accuracy: unbiased except for wrap-around. That is noise beyond (q-np)/2, and has a probability of at most
+// [MaxWrap] per batch. (3) is the error of the central discrete Laplace mechanism times n/n_min, plus rounding;
+// [Protocol.Calibrate] takes a p for which rounding adds at most 2 % to the variance.
 //
-// Limits: m messages per client, all of which must arrive: one lost, repeated or forged share makes
-// the sum any number mod q, undetectably if the count of messages is right; a batch in which it is
-// not right is refused ([aggregate.checkComplete]). One malicious client can therefore set the estimate
-// to anything. If every relay colludes with the verifier, nothing protects a client: the shares of
-// one client add up to its value and a little noise (ε₀ = +Inf).
+// Limits: m messages per client, all of which must arrive. One lost, repeated or forged share makes the sum any
+// number mod q, undetectably if the count of messages is right. A batch with a wrong count is refused
+// ([aggregate.checkComplete]). One malicious client can therefore set the estimate to anything. If every relay
+// colludes with the verifier, nothing protects a client: the shares of one client add up to its value and a little
+// noise (ε₀ = +Inf).
 //
-// [BBGN19b]: https://arxiv.org/abs/1906.09116
-// [IKOS06]: https://doi.org/10.1109/FOCS.2006.25
+// [BBGN19b]: https://arxiv.org/abs/1906.09116 [IKOS06]: https://doi.org/10.1109/FOCS.2006.25
 package splitmix
 
 import (
@@ -49,13 +48,13 @@ import (
 // Name is the protocol's name in tasks.
 const Name = "splitmix"
 
-// Protocol is the protocol's row in the table of all.
+// Protocol is the row of this protocol in the registry.
 type Protocol struct{}
 
 // ProtocolName is [Name].
 func (*Protocol) ProtocolName() string { return Name }
 
-// Bounds of the parameters: products of n, p and q stay exact in float64 and in 64 bits.
+// Bounds of the parameters. Within them, products of n, p and q stay exact in float64 and in 64 bits.
 const (
 	maxP = 1 << 31
 	maxQ = 1 << 56
@@ -70,12 +69,12 @@ type Mechanism struct {
 	noise   *randomizer.Superposition
 }
 
-// Capabilities is what [protocols.CapabilitiesOf] returns.
+// Capabilities returns what [protocols.CapabilitiesOf] returns.
 func (m *Mechanism) Capabilities() protocols.Capabilities {
 	return protocols.Capabilities{
 		CheckComplete: func(a protocols.Aggregate, users uint64) error { return a.(*aggregate).checkComplete(users) },
 		Reach:         m.reach,
-		OneSetsAll:    true, // Sums are taken modulo a number.
+		OneSetsAll:    true, // A client can set a sum mod q to anything.
 		Fast:          m.fast,
 		Attack:        m.attack,
 	}

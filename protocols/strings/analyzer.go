@@ -12,14 +12,14 @@ type aggregate struct {
 	dummies uint64 // By the relays' manifests.
 }
 
-// Aggregate is [protocols.Mechanism.Aggregate].
+// Aggregate implements [protocols.Mechanism.Aggregate].
 func (m *Mechanism) Aggregate() protocols.Aggregate { return m.newAggregate() }
 
 func (m *Mechanism) newAggregate() *aggregate {
 	return &aggregate{m: m, counts: make([]uint64, m.plan.cells())}
 }
 
-// Add is [protocols.Aggregate.Add].
+// Add implements [protocols.Aggregate.Add].
 func (a *aggregate) Add(lane int, message []byte) error {
 	y, err := a.m.read(lane, message)
 	if err != nil {
@@ -29,7 +29,7 @@ func (a *aggregate) Add(lane int, message []byte) error {
 	return nil
 }
 
-// AddUsers is [protocols.Aggregate.AddUsers].
+// AddUsers implements [protocols.Aggregate.AddUsers].
 func (a *aggregate) AddUsers(uint64) {}
 
 // AddDummies is [protocols.Diluted].
@@ -38,7 +38,7 @@ func (a *aggregate) AddDummies(draws, dummies uint64) {
 	a.dummies += dummies
 }
 
-// Merge is [protocols.Aggregate.Merge].
+// Merge implements [protocols.Aggregate.Merge].
 func (a *aggregate) Merge(other protocols.Aggregate) error {
 	o, ok := other.(*aggregate)
 	if !ok || o.m.krr != a.m.krr || o.m.plan != a.m.plan {
@@ -65,7 +65,7 @@ func (a *aggregate) messages() (all uint64) {
 	return all
 }
 
-// Counters is [protocols.Aggregate.Counters].
+// Counters implements [protocols.Aggregate.Counters].
 func (a *aggregate) Counters(visit func(*uint64)) {
 	protocols.VisitAll(a.counts, visit)
 	visit(&a.draws)
@@ -101,8 +101,8 @@ func (a *aggregate) DummyVariance() []float64 {
 	return out
 }
 
-// Errors is [protocols.Aggregate.Errors]. With noise by clients a cell's messages are two binomial variables; with
-// that of relays there are many small parts.
+// Errors implements [protocols.Aggregate.Errors]. With noise by clients a cell's messages are two binomial variables;
+// with that of relays there are many small parts.
 func (a *aggregate) Errors() []protocols.ErrorLaw {
 	out := make([]protocols.ErrorLaw, len(a.counts))
 	if a.m.task.Noise == nil {
@@ -122,7 +122,7 @@ func (a *aggregate) Errors() []protocols.ErrorLaw {
 	return out
 }
 
-// Missing is [protocols.Aggregate.Missing].
+// Missing implements [protocols.Aggregate.Missing].
 func (a *aggregate) Missing(l protocols.Loss, _ int) protocols.Missing {
 	return l.MissingClients(a.Reports(), 0, 1)
 }
@@ -134,7 +134,7 @@ func (m *Mechanism) variances() (own, other float64) {
 	return p * (1 - p) * unit * unit, q * (1 - q) * unit * unit
 }
 
-// Exact is [protocols.Mechanism.Exact].
+// Exact implements [protocols.Mechanism.Exact].
 func (m *Mechanism) Exact(value []float64) (total, variance []float64, err error) {
 	text, err := m.text(value)
 	if err != nil {
@@ -152,7 +152,7 @@ func (m *Mechanism) Exact(value []float64) (total, variance []float64, err error
 	return total, variance, nil
 }
 
-// Worst is [protocols.Mechanism.Worst]: the client's text falls in the cell. No text is worse than another.
+// Worst implements [protocols.Mechanism.Worst]: the client's text falls in the cell. No text is worse than another.
 func (m *Mechanism) Worst() protocols.WorstCase {
 	own, other := m.variances()
 	return protocols.WorstCase{Value: Value("a"), Variance: max(own, other)}

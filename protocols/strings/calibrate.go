@@ -11,7 +11,7 @@ import (
 	"github.com/doona-dp/doona/wire/task"
 )
 
-// Row is [protocols.Protocol.Row].
+// Row implements [protocols.Protocol.Row].
 func (p *Protocol) Row() protocols.Row {
 	return protocols.Row{
 		Queries: []task.Query{task.Strings},

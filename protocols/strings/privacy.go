@@ -10,7 +10,7 @@ import (
 	"github.com/doona-dp/doona/protocols"
 )
 
-// CheckClaim is [protocols.Mechanism.CheckClaim].
+// CheckClaim implements [protocols.Mechanism.CheckClaim].
 func (m *Mechanism) CheckClaim() error {
 	t := m.task
 	if t.Noise == nil {
@@ -27,7 +27,7 @@ func (m *Mechanism) CheckClaim() error {
 	return protocols.CheckTotal(t, m.Law)
 }
 
-// Law is [protocols.Mechanism.Law].
+// Law implements [protocols.Mechanism.Law].
 func (m *Mechanism) Law() (*compose.Law, error) {
 	if m.task.Noise == nil {
 		return m.krr.Law(m.task)
@@ -35,7 +35,8 @@ func (m *Mechanism) Law() (*compose.Law, error) {
 	return compose.PoolLaw(m.plan.b, m.task.Noise.Pool), nil
 }
 
-// Epsilon0 is [protocols.Mechanism.Epsilon0]: a client alone is randomized response over the cells of its table.
+// Epsilon0 implements [protocols.Mechanism.Epsilon0]: a client alone is randomized response over the cells of its
+// table.
 func (m *Mechanism) Epsilon0() float64 {
 	if m.task.Noise != nil {
 		return math.Inf(1)

@@ -11,8 +11,8 @@ import (
 	"github.com/doona-dp/doona/randomizer"
 )
 
-// Randomize is [protocols.Mechanism.Randomize]. A value is the bytes of a text, of any number up to 65536: what is
-// beyond L is cut at a character.
+// Randomize implements [protocols.Mechanism.Randomize]. A value is the bytes of a text, of any number up to 65536:
+// what is beyond L is cut at a character.
 func (m *Mechanism) Randomize(src *randomizer.Source, value []float64) (protocols.Messages, error) {
 	text, err := m.text(value)
 	if err != nil {

@@ -5,7 +5,7 @@ import (
 	"github.com/doona-dp/doona/randomizer"
 )
 
-// attack is that of [protocols.Capabilities]: max and one-coordinate send the cell of the last check that the client's
+// attack implements [protocols.Capabilities]: max and one-coordinate send the cell of the last check that the client's
 // text has, which moves one estimate by T/(1−γ); drop-noise sends a cell of the text without randomization.
 func (m *Mechanism) attack(src *randomizer.Source, attack string, _ int, value []float64) (protocols.Messages, error) {
 	text, err := m.text(value)
@@ -23,7 +23,7 @@ func (m *Mechanism) attack(src *randomizer.Source, attack string, _ int, value [
 	return m.message(m.plan.of(table, text)), nil
 }
 
-// fast is that of [protocols.Capabilities]: the tables of each client are drawn, and no message is encoded. What relays
+// fast implements [protocols.Capabilities]: the tables of each client are drawn, and no message is encoded. What relays
 // add is not in it.
 func (m *Mechanism) fast(values [][]float64) (protocols.Draw, error) {
 	cells, held := map[string]int{}, []uint64{}

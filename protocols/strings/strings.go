@@ -56,7 +56,7 @@ const (
 	maxCells  = 1 << 22 // Of all tables, so that an aggregate has at most 32 MB.
 )
 
-// Protocol is the protocol's row in the table of all.
+// Protocol is the row of this protocol in the registry.
 type Protocol struct{}
 
 // ProtocolName is [Name].
@@ -75,7 +75,7 @@ type plan struct {
 	b, seed                uint64
 }
 
-// Capabilities is what [protocols.CapabilitiesOf] returns.
+// Capabilities returns what [protocols.CapabilitiesOf] returns.
 func (m *Mechanism) Capabilities() protocols.Capabilities {
 	return protocols.Capabilities{
 		Diluted: func(a protocols.Aggregate) protocols.Diluted { return a.(*aggregate) },

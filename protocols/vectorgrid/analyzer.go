@@ -5,15 +5,15 @@ import (
 	"github.com/doona-dp/doona/wire/task"
 )
 
-// aggregate is the sufficient statistic: Σ w_j for every coordinate, and n; and Σ w_j², which its error bars
-// need.
+// aggregate is the sufficient statistic: Σ w_j for every coordinate, and n. It also has Σ w_j², for error bars.
+// Formulas (1) and (2) are in the package comment.
 type aggregate struct {
 	m             *Mechanism
 	sums, squares []uint64
 	reports       uint64
 }
 
-// Aggregate is [protocols.Mechanism.Aggregate].
+// Aggregate implements [protocols.Mechanism.Aggregate].
 func (m *Mechanism) Aggregate() protocols.Aggregate {
 	return &aggregate{m: m, sums: make([]uint64, m.d), squares: make([]uint64, m.d)}
 }
@@ -54,7 +54,7 @@ func (a *aggregate) AddUsers(uint64) {}
 
 func (a *aggregate) Reports() uint64 { return a.reports }
 
-// Counters is [protocols.Aggregate.Counters].
+// Counters implements [protocols.Aggregate.Counters].
 func (a *aggregate) Counters(visit func(*uint64)) {
 	protocols.VisitAll(a.sums, visit)
 	protocols.VisitAll(a.squares, visit)
@@ -72,8 +72,8 @@ func (a *aggregate) Total() []float64 {
 	return out
 }
 
-// Errors is [protocols.Aggregate.Errors]. A coordinate of a point of the grid is randomized response over its
-// r+1 levels.
+// Errors implements [protocols.Aggregate.Errors]. Each coordinate of a point of the grid is randomized response over
+// its r+1 levels.
 func (a *aggregate) Errors() []protocols.ErrorLaw {
 	n, width := float64(a.reports), a.m.task.Input.Width()
 	out := make([]protocols.ErrorLaw, len(a.sums))
@@ -89,13 +89,13 @@ func (a *aggregate) Errors() []protocols.ErrorLaw {
 	return out
 }
 
-// Missing is [protocols.Aggregate.Missing]: a client that is missing has any vector of the query's.
+// Missing implements [protocols.Aggregate.Missing]. A missing client may have any valid vector.
 func (a *aggregate) Missing(l protocols.Loss, _ int) protocols.Missing {
 	lo, hi := protocols.Contribution(a.m.task)
 	return l.MissingClients(a.reports, lo, hi)
 }
 
-// Exact is [protocols.Mechanism.Exact]; the variance is formula (2) in the query's units.
+// Exact implements [protocols.Mechanism.Exact]; the variance is formula (2) in the query's units.
 func (m *Mechanism) Exact(value []float64) (total, variance []float64, err error) {
 	u, err := m.unit(value)
 	if err != nil {
@@ -115,12 +115,12 @@ func (m *Mechanism) variance(x float64) float64 {
 	return protocols.RoundedVariance(m.krr.Gamma.Float64(), m.r, x) * scale * scale // (2)
 }
 
-// worst returns the u_j at which formula (2) is largest. A vector of norm at most 1 can have it in
-// one coordinate.
+// worst returns the u_j at which formula (2) is largest. A vector of norm at most 1 can have this value in only one
+// coordinate.
 func (m *Mechanism) worst() float64 { return protocols.WorstRounded(m.krr.Gamma.Float64(), m.r, 1, 0) }
 
-// Worst is [protocols.Mechanism.Worst]: every coordinate at its worst, or, for vectors of norm at most 1, the first,
-// and the others at 0.
+// Worst implements [protocols.Mechanism.Worst]. Every coordinate is at its worst. For vectors of norm at most 1 only
+// the first is, and the others are 0.
 func (m *Mechanism) Worst() protocols.WorstCase {
 	out := make([]float64, m.d)
 	for j := range out {
@@ -131,9 +131,9 @@ func (m *Mechanism) Worst() protocols.WorstCase {
 	return protocols.WorstCase{Value: out, Variance: m.variance(m.worst())}
 }
 
-// WorstTotal returns a bound on the variance that one client can add to every entry of the estimated
-// total: for query vector the worst of each, for vectormean the share of each in the worst sum, which
-// has f = ½ in every coordinate and Σ(u_j-½)² = ¼.
+// WorstTotal returns a bound on the variance that one client can add to every entry of the estimated total. For query
+// vector it is the worst of each coordinate. For vectormean it is each coordinate's share of the worst sum, which has
+// f = ½ in every coordinate and Σ(u_j-½)² = ¼.
 func (m *Mechanism) WorstTotal() []float64 {
 	out := make([]float64, m.d)
 	for j := range out {

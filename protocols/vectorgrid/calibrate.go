@@ -8,7 +8,7 @@ import (
 	"github.com/doona-dp/doona/wire/task"
 )
 
-// Row is [protocols.Protocol.Row].
+// Row implements [protocols.Protocol.Row].
 func (*Protocol) Row() protocols.Row {
 	return protocols.Row{
 		Queries: []task.Query{task.Vector, task.VectorMean},
@@ -19,9 +19,8 @@ func (*Protocol) Row() protocols.Row {
 	}
 }
 
-// Calibrate sets the parameters and slots of a task whose query, input, claim, batch and rule
-// are set. A parameter r that the task already names is kept; else r is chosen. γ is the smallest
-// that proves the claim.
+// Calibrate sets the parameters and slots of a task whose query, input, claim, batch and rule are set. It keeps a
+// parameter r that the task names, and chooses r otherwise. γ is the smallest that proves the claim.
 func (*Protocol) Calibrate(t *task.Task) error {
 	if err := checkQuery(t); err != nil {
 		return err
@@ -46,9 +45,9 @@ func (*Protocol) Calibrate(t *task.Task) error {
 	return nil
 }
 
-// search returns the mechanism of least cost with r in lo..hi. The cost falls and then rises in
-// r: the search doubles r until it rises and then narrows by thirds. An r that no γ < 1 makes
-// private counts as infinitely bad, unless it is the smallest.
+// search returns the mechanism of least cost with r in lo..hi. The cost falls and then rises in r. The search doubles
+// r until the cost rises, and then narrows by thirds. An r for which no γ < 1 is private has infinite cost, unless it
+// is the smallest r.
 func search(t *task.Task, lo, hi uint64) (*Mechanism, error) {
 	first, err := candidate(t, lo)
 	if err != nil {
@@ -103,7 +102,7 @@ func candidate(t *task.Task, r uint64) (*Mechanism, error) {
 	return &Mechanism{t, t.Input.Bins, r, krr}, nil
 }
 
-// mostLevels returns the largest r whose grid is not too large, 0 where none is.
+// mostLevels returns the largest r whose grid has at most maxPoints points, 0 if none has.
 func mostLevels(d uint64) uint64 {
 	lo, hi := uint64(0), uint64(maxR+1)
 	for hi-lo > 1 {

@@ -6,7 +6,7 @@ import (
 	"github.com/doona-dp/doona/wire/task"
 )
 
-// Randomize is [protocols.Mechanism.Randomize]. A grid point w is the number Σ w_j·(r+1)^j.
+// Randomize implements [protocols.Mechanism.Randomize]. A grid point w is the number Σ w_j·(r+1)^j.
 func (m *Mechanism) Randomize(src *randomizer.Source, value []float64) (protocols.Messages, error) {
 	u, err := m.unit(value)
 	if err != nil {

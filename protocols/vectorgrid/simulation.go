@@ -7,7 +7,7 @@ import (
 	"github.com/doona-dp/doona/randomizer"
 )
 
-// fast is that of [protocols.Capabilities]: of the clients with each vector, a binomial number report the blanket,
+// fast implements [protocols.Capabilities]. Of the clients with each vector, a binomial number report the blanket,
 // each of those a uniform point, and in every coordinate a binomial number of the others are rounded up.
 func (m *Mechanism) fast(values [][]float64) (protocols.Draw, error) {
 	groups, err := m.group(values)
@@ -26,7 +26,7 @@ func (m *Mechanism) fast(values [][]float64) (protocols.Draw, error) {
 			}
 			blanket += hidden
 		}
-		for j := range a.sums { // of a uniform point, every coordinate is uniform
+		for j := range a.sums { // every coordinate of a uniform point is uniform
 			protocols.Spread(src, blanket, m.r+1, func(clients, level uint64) { a.add(j, clients, level) })
 		}
 		a.reports = uint64(len(values))
@@ -34,7 +34,7 @@ func (m *Mechanism) fast(values [][]float64) (protocols.Draw, error) {
 	}, nil
 }
 
-// group is a number of clients in a simulation with the same vector, in fixed point.
+// group is a number of simulated clients with the same vector, in fixed point.
 type group struct {
 	clients uint64
 	vector  []uint64
@@ -64,10 +64,9 @@ func (m *Mechanism) group(values [][]float64) (groups []group, err error) {
 	return groups, nil
 }
 
-// attack is that of [protocols.Capabilities]: max reports the corner of the grid where every coordinate is
-// largest, which for vectormean lies √d times as far out as any vector may; one-coordinate reports
-// the client's own vector but for the first coordinate, which is largest; drop-noise reports its own
-// vector, rounded.
+// attack implements [protocols.Capabilities.Attack]: max reports the corner of the grid where every coordinate is
+// largest, which for vectormean lies √d times as far out as a valid vector; one-coordinate reports the client's own
+// vector with the first coordinate replaced by the largest; drop-noise reports its own vector, rounded.
 func (m *Mechanism) attack(src *randomizer.Source, attack string, _ int, value []float64) (protocols.Messages, error) {
 	u, err := m.unit(value)
 	if err != nil {

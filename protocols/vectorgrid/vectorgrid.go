@@ -1,33 +1,30 @@
-// Package vectorgrid adds up one vector of d numbers per client in a single message: randomized
-// response over a grid [AFNNTZ24] (Algorithms 5 and 6), for small d.
+// Package vectorgrid adds up one vector of d numbers per client in a single message: randomized response over a grid
+// [AFNNTZ24] (Algorithms 5 and 6), for small d.
 //
-// A client maps its vector to u ∈ [0, 1]^d (u = (v+1)/2 for query vectormean, whose vectors have
-// Euclidean norm at most 1), rounds every coordinate stochastically to {0, …, r}, and sends the
-// point w it gets of the grid of K = (r+1)^d points with probability 1-γ, else a uniform one. With
-// n reports the analyzer estimates
+// A client maps its vector to u ∈ [0, 1]^d (u = (v+1)/2 for query vectormean, whose vectors have Euclidean norm at
+// most 1), and rounds every coordinate stochastically to {0, …, r}. This gives a point w of a grid of K = (r+1)^d
+// points. The client sends w with probability 1-γ, else a uniform point. With n reports the analyzer estimates
 //
 //	Σu_j ≈ (Σ w_j/r - nγ/2) / (1-γ)                                              (1)
 //	Var  = v(u_j)/(1-γ)², one client's part of the variance                      (2)
 //
-// with v the variance of one w_j/r ([protocols.RoundedVariance]: every coordinate of a uniform grid
-// point is uniform).
+// with v the variance of one w_j/r ([protocols.RoundedVariance]: every coordinate of a uniform grid point is
+// uniform).
 //
-// The paper prints γ = c(r+1)/n, which is not private for d > 1: the blanket must cover K points
-// and not r+1 (a test breaks it). Its debiasing by c(r+1)/2 is nγ/2 for that γ; here it is nγ/2
-// for the γ used.
+// The paper prints γ = c(r+1)/n, which is not private for d > 1: the blanket must cover K points, not r+1 (a test
+// breaks the printed one). The paper subtracts c(r+1)/2, which is nγ/2 for its γ; here it is nγ/2 for the γ used.
 //
-// Guarantee: (ε, δ)-DP by substitution of one client's vector, against a verifier who knows all
-// other vectors, once the messages of n_min honest clients are shuffled together; γ is calibrated
-// for K by the task's rule (package accountant). Participation is not protected.
+// Guarantee: (ε, δ)-DP by substitution of one client's vector, against a verifier who knows all other vectors, once
+// the messages of n_min honest clients are shuffled together. γ is calibrated for K by the task's rule (package
+// accountant). Participation is not protected.
 //
-// Accuracy: unbiased. [Protocol.Calibrate] takes the r and γ that together minimise the largest sum of (2)
-// over the coordinates. The error grows as d·n^{d/(d+2)}, which is optimal for one message, so this
-// is for d of 1 to about 4; vectormean has the error of central noise at more messages.
+// Accuracy: unbiased. [Protocol.Calibrate] takes the r and γ that together minimise the largest sum of (2) over the
+// coordinates. The error grows as d·n^{d/(d+2)}, which is optimal for one message. Use it for d of 1 to about 4;
+// package vectormean has the error of central noise at more messages.
 //
-// Limits: one message per client; (r+1)^d below 2³². If every relay colludes with the verifier,
-// ε₀-LDP remains, ε₀ = ln(1+K(1-γ)/γ). One malicious client moves every coordinate of the sum by at
-// most 1/(1-γ) of the range: for query vectormean by 2√d/(1-γ) in norm, a corner of the cube being
-// as good a message as any.
+// Limits: one message per client; (r+1)^d below 2³². If every relay colludes with the verifier, ε₀-LDP remains, ε₀ =
+// ln(1+K(1-γ)/γ). One malicious client moves every coordinate of the sum by at most 1/(1-γ) of the range: for query
+// vectormean by 2√d/(1-γ) in norm, a corner of the cube being as good a message as any.
 //
 // [AFNNTZ24]: https://arxiv.org/abs/2404.10201
 package vectorgrid
@@ -44,13 +41,13 @@ import (
 // Name is the protocol's name in tasks.
 const Name = "vectorgrid"
 
-// Protocol is the protocol's row in the table of all.
+// Protocol is the row of this protocol in the registry.
 type Protocol struct{}
 
 // ProtocolName is [Name].
 func (*Protocol) ProtocolName() string { return Name }
 
-// Bounds of r, and of the points of a grid.
+// Bounds of r, and of the number of points of a grid.
 const (
 	maxR      = 1 << 16
 	maxPoints = 1<<32 - 1
@@ -59,11 +56,11 @@ const (
 // Mechanism is the protocol with the parameters of one task.
 type Mechanism struct {
 	task *task.Task
-	d, r uint64 // Coordinates, levels above 0 of each.
+	d, r uint64 // Coordinates, and levels above 0 of each.
 	krr  protocols.KRR
 }
 
-// Capabilities is what [protocols.CapabilitiesOf] returns.
+// Capabilities returns what [protocols.CapabilitiesOf] returns.
 func (m *Mechanism) Capabilities() protocols.Capabilities {
 	return protocols.Capabilities{Fast: m.fast, Attack: m.attack}
 }

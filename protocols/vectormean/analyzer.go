@@ -15,7 +15,7 @@ type aggregate struct {
 	users  uint64
 }
 
-// Aggregate is [protocols.Mechanism.Aggregate].
+// Aggregate implements [protocols.Mechanism.Aggregate].
 func (m *Mechanism) Aggregate() protocols.Aggregate {
 	return &aggregate{m: m, counts: make([]uint64, m.kinds())}
 }
@@ -48,7 +48,7 @@ func (a *aggregate) AddUsers(n uint64) { a.users += n }
 
 func (a *aggregate) Reports() uint64 { return a.users }
 
-// Counters is [protocols.Aggregate.Counters].
+// Counters implements [protocols.Aggregate.Counters].
 func (a *aggregate) Counters(visit func(*uint64)) {
 	protocols.VisitAll(a.counts, visit)
 	visit(&a.users)
@@ -67,7 +67,7 @@ func (a *aggregate) Total() []float64 {
 	return out
 }
 
-// Errors is [protocols.Aggregate.Errors]: the noise of two counters and the worst rounding. With a frame, an
+// Errors implements [protocols.Aggregate.Errors]: the noise of two counters and the worst rounding. With a frame, an
 // entry is the mean of the errors of N coefficients, and normal.
 func (a *aggregate) Errors() []protocols.ErrorLaw {
 	totals := a.Total()
@@ -89,7 +89,7 @@ func (a *aggregate) Errors() []protocols.ErrorLaw {
 	return out
 }
 
-// Missing is [protocols.Aggregate.Missing]: a slot that is missing held a unit of either sign, or nothing. By
+// Missing implements [protocols.Aggregate.Missing]: a slot that is missing held a unit of either sign, or nothing. By
 // (1) it adds one unit to an entry at most. With a lane per coefficient a unit of one coefficient is c/h
 // between sent and not sent and, where those not sent are not counted, twice that between sent and nothing;
 // by (3) an entry has 1/√N of it, as every entry of U is ±1/√N.
@@ -117,7 +117,7 @@ func (m *Mechanism) difference(counts []uint64, j int, n float64) float64 {
 	return 2*float64(counts[j]) - n*(m.units+2*m.noise.mean()) // (3)
 }
 
-// Exact is [protocols.Mechanism.Exact]; the variance is (2) or (4).
+// Exact implements [protocols.Mechanism.Exact]; the variance is (2) or (4).
 func (m *Mechanism) Exact(value []float64) (total, variance []float64, err error) {
 	if total, err = protocols.Ball(m.task.Input, value); err != nil {
 		return nil, nil, err
@@ -153,7 +153,7 @@ func (m *Mechanism) variance(rounding float64) float64 {
 	return unit * unit * (noise + rounding)
 }
 
-// Worst is [protocols.Mechanism.Worst], f = ½.
+// Worst implements [protocols.Mechanism.Worst], f = ½.
 func (m *Mechanism) Worst() protocols.WorstCase {
 	return protocols.WorstCase{Value: m.halfWay(), Variance: m.variance(0.25)}
 }

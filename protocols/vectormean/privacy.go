@@ -17,7 +17,7 @@ const Rule = "gaussian"
 // slack is above the relative error of norms and their roots.
 const slack = 1e-9
 
-// CheckClaim is [protocols.Mechanism.CheckClaim].
+// CheckClaim implements [protocols.Mechanism.CheckClaim].
 func (m *Mechanism) CheckClaim() error {
 	eps, delta := m.task.Claim.Epsilon.Value(), m.task.Claim.Delta.Value()
 	if m.task.Rule != Rule {
@@ -31,7 +31,7 @@ func (m *Mechanism) CheckClaim() error {
 	return protocols.CheckTotal(m.task, m.Law)
 }
 
-// Law is [protocols.Mechanism.Law]: of the curve that the claim is held against.
+// Law implements [protocols.Mechanism.Law]: of the curve that the claim is held against.
 func (m *Mechanism) Law() (*compose.Law, error) {
 	c := m.curve()
 	return compose.LawOf(c.delta, c.reach(m.task.Claim.Epsilon.Value())), nil
@@ -237,6 +237,6 @@ func (m *Mechanism) excess(a, alpha float64) (most float64) {
 	return most
 }
 
-// Epsilon0 is [protocols.Mechanism.Epsilon0]: there is none. A client that sent a message of no kind
+// Epsilon0 implements [protocols.Mechanism.Epsilon0]: there is none. A client that sent a message of no kind
 // but those of its units shows them.
 func (m *Mechanism) Epsilon0() float64 { return math.Inf(1) }

@@ -5,7 +5,7 @@ import (
 	"github.com/doona-dp/doona/randomizer"
 )
 
-// fast is that of [protocols.Capabilities]: representations are computed once, and the noise of all clients
+// fast implements [protocols.Capabilities]: representations are computed once, and the noise of all clients
 // on a counter is one binomial.
 func (m *Mechanism) fast(values [][]float64) (protocols.Draw, error) {
 	clients := make([][]part, len(values))
@@ -33,7 +33,7 @@ func (m *Mechanism) fast(values [][]float64) (protocols.Draw, error) {
 	}, nil
 }
 
-// attack is that of [protocols.Capabilities]: one-coordinate and max put all slots on (0, +), or, with a lane for
+// attack implements [protocols.Capabilities]: one-coordinate and max put all slots on (0, +), or, with a lane for
 // each, all or none on every coefficient, so that each moves the first entry of the answer up: an error
 // of norm √d + 2m·d/s or κ(1+m/h), about. Under padding none null messages are sent in place of none.
 // drop-noise sends the client's units alone.

@@ -80,7 +80,7 @@ import (
 // Name is the protocol's name in tasks.
 const Name = "vectormean"
 
-// Protocol is the protocol's row in the table of all.
+// Protocol is the row of this protocol in the registry.
 type Protocol struct{}
 
 // ProtocolName is [Name].
@@ -124,7 +124,7 @@ func (n noise) variance() float64 {
 	return n.mean() * (1 - n.chance.Float64())
 }
 
-// Capabilities is what [protocols.CapabilitiesOf] returns.
+// Capabilities returns what [protocols.CapabilitiesOf] returns.
 func (m *Mechanism) Capabilities() protocols.Capabilities {
 	return protocols.Capabilities{Fast: m.fast, Attack: m.attack}
 }

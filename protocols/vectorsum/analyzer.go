@@ -18,7 +18,7 @@ type aggregate struct {
 	users    uint64
 }
 
-// Aggregate is [protocols.Mechanism.Aggregate].
+// Aggregate implements [protocols.Mechanism.Aggregate].
 func (m *Mechanism) Aggregate() protocols.Aggregate {
 	return &aggregate{
 		m: m, sums: make([]uint64, m.d), squares: make([]uint64, m.d), counts: make([]uint64, m.d),
@@ -70,7 +70,7 @@ func (a *aggregate) Merge(other protocols.Aggregate) error {
 
 func (a *aggregate) AddUsers(n uint64) { a.users += n }
 
-// Counters is [protocols.Aggregate.Counters].
+// Counters implements [protocols.Aggregate.Counters].
 func (a *aggregate) Counters(visit func(*uint64)) {
 	protocols.VisitAll(a.sums, visit)
 	protocols.VisitAll(a.squares, visit)
@@ -110,7 +110,7 @@ func (a *aggregate) Total() []float64 {
 	return out
 }
 
-// Errors is [protocols.Aggregate.Errors].
+// Errors implements [protocols.Aggregate.Errors].
 func (a *aggregate) Errors() []protocols.ErrorLaw {
 	out := make([]protocols.ErrorLaw, len(a.sums))
 	for l, total := range a.Total() {
@@ -146,14 +146,14 @@ func (a *aggregate) errorOf(l uint64, total float64) protocols.ErrorLaw {
 	return out
 }
 
-// Missing is [protocols.Aggregate.Missing]: a coordinate's total is of the clients whose message of its block
+// Missing implements [protocols.Aggregate.Missing]: a coordinate's total is of the clients whose message of its block
 // came, and those whose message is missing have any value of the range in that coordinate.
 func (a *aggregate) Missing(l protocols.Loss, entry int) protocols.Missing {
 	lo, hi := protocols.Contribution(a.m.task)
 	return l.MissingClients(a.messages[a.m.blockOf(uint64(entry))], lo, hi)
 }
 
-// Exact is [protocols.Mechanism.Exact]; the variance is formula (3) in the query's units.
+// Exact implements [protocols.Mechanism.Exact]; the variance is formula (3) in the query's units.
 func (m *Mechanism) Exact(value []float64) (total, variance []float64, err error) {
 	x, err := protocols.Vector(m.task.Input, value)
 	if err != nil {
@@ -202,7 +202,7 @@ func (m *Mechanism) worstVariance(size float64) float64 {
 	return noise + sampling
 }
 
-// Worst is [protocols.Mechanism.Worst]: every coordinate can be at the worst of its block, and adds most in the
+// Worst implements [protocols.Mechanism.Worst]: every coordinate can be at the worst of its block, and adds most in the
 // largest.
 func (m *Mechanism) Worst() protocols.WorstCase {
 	out := make([]float64, m.d)

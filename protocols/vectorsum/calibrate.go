@@ -8,7 +8,7 @@ import (
 	"github.com/doona-dp/doona/wire/task"
 )
 
-// Row is [protocols.Protocol.Row].
+// Row implements [protocols.Protocol.Row].
 func (*Protocol) Row() protocols.Row {
 	return protocols.Row{
 		Queries: []task.Query{task.Vector},

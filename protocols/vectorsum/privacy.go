@@ -47,7 +47,7 @@ func calibrate(t *task.Task, reported, k uint64) (protocols.KRR, error) {
 	return protocols.KRR{K: k, Gamma: c.smallest()}, nil
 }
 
-// CheckClaim is [protocols.Mechanism.CheckClaim].
+// CheckClaim implements [protocols.Mechanism.CheckClaim].
 func (m *Mechanism) CheckClaim() error {
 	t := m.checked()
 	if m.t == 1 {
@@ -79,7 +79,7 @@ func (m *Mechanism) checked() *task.Task {
 	return &checked
 }
 
-// Law is [protocols.Mechanism.Law]: that of each message, as often as there are messages.
+// Law implements [protocols.Mechanism.Law]: that of each message, as often as there are messages.
 func (m *Mechanism) Law() (*compose.Law, error) {
 	if m.t == 1 {
 		return m.krr.Law(m.checked())
@@ -154,7 +154,7 @@ func (c *composed) smallest() randomizer.Rational {
 	return rational(hi)
 }
 
-// Epsilon0 is [protocols.Mechanism.Epsilon0]: that of randomized response for each message.
+// Epsilon0 implements [protocols.Mechanism.Epsilon0]: that of randomized response for each message.
 func (m *Mechanism) Epsilon0() float64 { return float64(m.t) * m.krr.Epsilon0() }
 
 // publishedGamma returns γ as printed in [SCM21], rounded up to a multiple of 2⁻⁴⁰: section 4.5 for

@@ -5,7 +5,7 @@ import (
 	"github.com/doona-dp/doona/randomizer"
 )
 
-// Randomize is [protocols.Mechanism.Randomize]. A message is the number l·K + y.
+// Randomize implements [protocols.Mechanism.Randomize]. A message is the number l·K + y.
 func (m *Mechanism) Randomize(src *randomizer.Source, value []float64) (protocols.Messages, error) {
 	x, err := protocols.Vector(m.task.Input, value)
 	if err != nil {

@@ -8,7 +8,7 @@ import (
 	"github.com/doona-dp/doona/randomizer"
 )
 
-// fast is that of [protocols.Capabilities]: of the clients with each vector, multinomial numbers report each coordinate
+// fast implements [protocols.Capabilities]: of the clients with each vector, multinomial numbers report each coordinate
 // of a block; of those who report the same value of the same coordinate a binomial number report the blanket,
 // and of the others a binomial number are rounded up.
 func (m *Mechanism) fast(values [][]float64) (protocols.Draw, error) {
@@ -102,7 +102,7 @@ func (c *crowd) report(src *randomizer.Source, a *aggregate, b int) {
 	}
 }
 
-// attack is that of [protocols.Capabilities]: max reports level k for one coordinate of every block, each of which
+// attack implements [protocols.Capabilities]: max reports level k for one coordinate of every block, each of which
 // it moves by s/(2(1-γ)) of the range, s being the block's size; one-coordinate does so for the first
 // of every block, so that all malicious clients move the same ones; drop-noise reports one of the
 // client's own coordinates per block, rounded.

@@ -54,7 +54,7 @@ import (
 // Name is the protocol's name in tasks.
 const Name = "vectorsum"
 
-// Protocol is the protocol's row in the table of all.
+// Protocol is the row of this protocol in the registry.
 type Protocol struct{}
 
 // ProtocolName is [Name].
@@ -74,7 +74,7 @@ type Mechanism struct {
 	krr     protocols.KRR
 }
 
-// Capabilities is what [protocols.CapabilitiesOf] returns.
+// Capabilities returns what [protocols.CapabilitiesOf] returns.
 func (m *Mechanism) Capabilities() protocols.Capabilities {
 	return protocols.Capabilities{
 		Fast: m.fast,
