@@ -7,7 +7,8 @@ import (
 	"github.com/doona-dp/doona/wire/task"
 )
 
-// aggregate is the sufficient statistic: the sum of the messages of every coordinate, and n.
+// aggregate is the sufficient statistic: the sum of the messages of every coordinate, and n. Formulas (2) and (3) are
+// in the package comment.
 type aggregate struct {
 	m     *Mechanism
 	sums  []int64
@@ -52,8 +53,8 @@ func (a *aggregate) Counters(visit func(*uint64)) {
 	visit(&a.users)
 }
 
-// visitSigned visits a number that may be negative, for [protocols.Aggregate.Counters]: 0, -1, 1, -2, … are visited
-// as 0, 1, 2, 3, …, so that small ones stay small.
+// visitSigned visits a number that may be negative, for [protocols.Aggregate.Counters]. It visits 0, -1, 1, -2, … as
+// 0, 1, 2, 3, …, so that numbers of small magnitude stay small.
 func visitSigned(number *int64, visit func(*uint64)) {
 	folded := uint64(*number<<1) ^ uint64(*number>>63)
 	visit(&folded)
@@ -72,9 +73,9 @@ func (a *aggregate) Total() []float64 {
 	return out
 }
 
-// Errors implements [protocols.Aggregate.Errors]: n/n_min times the central noise of n_min clients, and the worst
-// rounding. Atoms add up to 0. Noise that was drawn again to fit the slots is left out: over all clients
-// that has a probability below δ/100.
+// Errors implements [protocols.Aggregate.Errors]. The law is n/n_min times the central noise of n_min clients, and
+// the worst rounding. Atoms add up to 0. It ignores noise that was drawn again to fit the slots: over all clients
+// this has a probability below δ/100.
 func (a *aggregate) Errors() []protocols.ErrorLaw {
 	noise := a.noise(1)
 	if !unit(a.m.task) {
@@ -87,20 +88,20 @@ func (a *aggregate) Errors() []protocols.ErrorLaw {
 	return out
 }
 
-// Missing implements [protocols.Aggregate.Missing]: a slot that is missing held a message from -⌈Δ/2⌉ to Δ for one
-// coordinate, whether a value or noise, or a cover. By (2) it adds that much.
+// Missing implements [protocols.Aggregate.Missing]. A missing slot held a cover or a message from -⌈Δ/2⌉ to Δ for one
+// coordinate, whether a value or noise. By (2) it adds that much.
 //
-// That covers are most of what is lost under padding full does not help. Of n clients let ℓ ≤ n hold the least
-// value, which has no message, and ℓ covers be lost; or let them hold the most, and their own ℓ messages be
-// lost. The noise has one law in both cases, and so has all that the verifier sees. So an interval that holds the
-// truth with probability 1-α whichever slots are lost is ℓ values wide with 1-2α at least.
+// Under padding full most lost slots are covers, but the interval cannot be narrower. Let ℓ of n clients hold the
+// least value, which has no message, and lose ℓ covers; or let them hold the largest value, and lose their own ℓ
+// messages. The noise has one law in both cases, and so has everything that the verifier sees. So an interval that
+// holds the truth with probability 1-α whichever slots are lost is ℓ values wide with a probability of at least 1-2α.
 func (a *aggregate) Missing(l protocols.Loss, _ int) protocols.Missing {
 	unit := a.m.scale()
 	return protocols.Missing{Parts: l.Messages, Lo: -float64(a.m.offset()) * unit, Hi: float64(a.m.top) * unit}
 }
 
-// Below implements [protocols.Bins.Below], for a histogram: the noise of j bins adds up. Beyond half of the bins the
-// others' counts are taken from n, which has less noise.
+// Below implements [protocols.Bins.Below], for a histogram. The noise of j bins adds up. Beyond half of the bins the
+// laws are n minus the other bins' counts, which has less noise.
 func (a *aggregate) Below() []protocols.ErrorLaw {
 	k := len(a.sums)
 	out, sum, all := make([]protocols.ErrorLaw, k-1), int64(0), int64(0)
@@ -125,11 +126,12 @@ func (a *aggregate) noise(coordinates int) *protocols.Noise {
 	return noise
 }
 
-// shares is how many times the noise of n_min clients there is.
+// shares returns how many times the noise of n_min clients is present.
 func (a *aggregate) shares() float64 { return float64(a.users) / float64(a.m.task.Batch.Min) }
 
-// Weighted implements [protocols.Bins.Weighted], for a histogram: the sum of K independent variables of variance rv, r
-// the shares and v that of the discrete Laplace distribution, and excess kurtosis (3 + 1/v)/r.
+// Weighted implements [protocols.Bins.Weighted], for a histogram. The error is the weighted sum of K independent
+// variables of variance rv, with r the shares and v the variance of the discrete Laplace distribution. Its excess
+// kurtosis is (3 + 1/v)/r.
 func (a *aggregate) Weighted(weights []float64) protocols.ErrorLaw {
 	v, r := centralVariance(a.m.central.Float64()), a.shares()
 	law, squares, fourths := protocols.Normal{}, 0.0, 0.0
@@ -144,7 +146,7 @@ func (a *aggregate) Weighted(weights []float64) protocols.ErrorLaw {
 	return law
 }
 
-// scale is the worth of 1 in the query's units.
+// scale is the value of a message 1 in the query's units.
 func (m *Mechanism) scale() float64 {
 	if m.task.Query == task.Histogram {
 		return 1
@@ -171,8 +173,8 @@ func (m *Mechanism) Exact(value []float64) (total, variance []float64, err error
 	return total, variance, nil
 }
 
-// noiseVariance is one client's part of the variance of the central noise, 2p/((1-p)²·n_min), in
-// units of Δ = 1.
+// noiseVariance returns one client's part of the variance of the central noise, 2p/((1-p)²·n_min), p = e^{-ε*/Δ}, in
+// squared steps of 1/Δ of the range.
 func (m *Mechanism) noiseVariance() float64 {
 	return centralVariance(m.central.Float64()) / float64(m.task.Batch.Min)
 }
@@ -183,7 +185,7 @@ func centralVariance(s float64) float64 {
 	return 1 / (2 * half * half)
 }
 
-// Worst implements [protocols.Mechanism.Worst]: half way between two levels.
+// Worst implements [protocols.Mechanism.Worst]. The value is half way between two levels.
 func (m *Mechanism) Worst() protocols.WorstCase {
 	v := m.noiseVariance()
 	if !unit(m.task) {
@@ -192,7 +194,7 @@ func (m *Mechanism) Worst() protocols.WorstCase {
 	return protocols.WorstCase{Value: m.halfWay(), Variance: v * m.scale() * m.scale()}
 }
 
-// halfWay returns a value half way between two levels, where there is one.
+// halfWay returns a value half way between two levels, if there is one.
 func (m *Mechanism) halfWay() []float64 {
 	in := m.task.Input
 	lo := in.Lo.Float64()

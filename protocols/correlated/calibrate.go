@@ -21,18 +21,18 @@ const (
 
 // Options are choices of [CalibrateWith]. The zero value is what [Protocol.Calibrate] uses.
 type Options struct {
-	Share     float64 // ε*/ε, in (0, 1): how much of ε goes to the central noise. Default 0.9.
+	Share     float64 // ε*/ε, in (0, 1): the part of ε spent on the central noise. Default 0.9.
 	Objective string  // Default: Slots under padding full, Expected under padding none.
 }
 
-// defaultShare is how much of ε goes to the central noise, as in the experiments of [GKMPS21]: the error
-// is then about 1/0.9 times that of a trusted curator, before rounding.
+// defaultShare is the part of ε spent on the central noise, as in the experiments of [GKMPS21]. The error is then
+// about 1/0.9 times that of a trusted curator, before rounding.
 //
 // [GKMPS21]: https://arxiv.org/abs/2109.13158
 const defaultShare = 0.9
 
-// roundingShare is how much rounding may add to the variance of the noise. With ε* = 0.9·ε the
-// standard error is then within 20 % of that of the central discrete Laplace mechanism.
+// roundingShare is the largest share of the noise's variance that rounding may add. With ε* = 0.9·ε the standard
+// error is then within 20 % of the central discrete Laplace mechanism's.
 const roundingShare = 0.16
 
 // maxSlots is the largest B of a lane.
@@ -58,11 +58,11 @@ func (*Protocol) Row() protocols.Row {
 	}
 }
 
-// Calibrate sets the parameters and slots of a task whose query, input, claim, batch, rule and
-// padding (default none) are set; a parameter max that it names is kept.
+// Calibrate sets the parameters and slots of a task whose query, input, claim, batch, rule and padding (default none)
+// are set. It keeps a parameter max that the task names.
 func (*Protocol) Calibrate(t *task.Task) error { return CalibrateWith(t, Options{}) }
 
-// CalibrateWith is [Protocol.Calibrate] with choices.
+// CalibrateWith is [Protocol.Calibrate] with options.
 func CalibrateWith(t *task.Task, o Options) error {
 	if t.Slots.Padding == "" {
 		t.Slots.Padding = task.PaddingNone
@@ -92,7 +92,7 @@ func CalibrateWith(t *task.Task, o Options) error {
 	}
 }
 
-// complete checks the options and returns them with the defaults for a padding.
+// complete checks the options and fills in the defaults for a padding.
 func (o Options) complete(padding task.Padding) (Options, error) {
 	o.Share = cmp.Or(o.Share, defaultShare)
 	if !(o.Share > 0 && o.Share < 1) {
@@ -110,9 +110,9 @@ func (o Options) complete(padding task.Padding) (Options, error) {
 	return o, nil
 }
 
-// firstTop returns the Δ to try first, and whether it is the task's own: else 1 for a count, or that
-// with which rounding adds [roundingShare]. Rounding has the variance 1/4 for each of n clients and the
-// noise about 2/s² with s = ε/Δ, in units of a level.
+// firstTop returns the Δ to try first, and whether it is the task's own. Otherwise it is 1 for a count, or the Δ for
+// which rounding adds [roundingShare]. In units of a level, rounding has the variance 1/4 for each of n clients, and
+// the noise about 2/s² with s = ε/Δ.
 func firstTop(t *task.Task, eps float64) (top uint64, kept bool, err error) {
 	if _, kept = t.Param("max"); kept {
 		top, err = readTop(t)
@@ -125,40 +125,40 @@ func firstTop(t *task.Task, eps float64) (top uint64, kept bool, err error) {
 	return uint64(min(max(ideal, 1), maxTop)), false, nil
 }
 
-// slotLimit is the largest B a task can have.
+// slotLimit returns the largest B that a task can have.
 func slotLimit(t *task.Task) int {
 	return int(min(maxSlots, (1<<32-1)/t.Batch.Size))
 }
 
-// What is tried for the longest burst, the messages of one jump, as multiples of the slots that the
-// central noise alone takes. 0 is no bound.
+// Multiples to try for the longest burst, the messages of one jump. The unit is the slots that the central noise
+// takes alone. 0 means no bound.
 var (
-	// Where messages count, bursts longer than most come first, as messages are then fewest.
+	// If messages count, long bursts come first, because they need the fewest messages.
 	burstsForMessages = []float64{4, 8, 16, 0, 2.5, 1.5, 0.8, 0.5, 0.3}
-	// Where slots count, bursts are shorter than those of the central noise.
+	// If slots count, bursts are shorter than those of the central noise.
 	burstsForSlots = []float64{0.6, 0.25}
 )
 
 const (
-	leastBurst   = 6     // Two messages of each of an atom's three.
+	leastBurst   = 6     // Two messages of each of an atom's three kinds.
 	longBurst    = 2.5   // Above this multiple a burst is dropped unless it is cheap.
-	cheap        = 1.1   // How many times the messages of unbounded bursts a cheap one takes.
-	worthwhile   = 0.97  // How many times the slots a shorter burst may take to be of use.
-	roundingRoom = 0.999 // Share of δ that is left when parameters are rounded to what a task carries.
+	cheap        = 1.1   // A cheap burst takes at most this many times the messages of unbounded bursts.
+	worthwhile   = 0.97  // A shorter burst is useful if it takes at most this share of the slots.
+	roundingRoom = 0.999 // Share of δ that the search uses; the rest allows for rounding the parameters.
 )
 
-// calibration looks for the noise of one Δ.
+// calibration searches for the noise of one Δ.
 type calibration struct {
-	task       task.Task // A copy, whose parameters are set.
+	task       task.Task // A copy whose parameters the search sets.
 	top        uint64    // Δ
 	eps, delta float64
 	central    randomizer.Rational // ε*/Δ
 	objective  string
-	limit      int // Most slots.
+	limit      int // Largest number of slots.
 }
 
-// newCalibration prepares the search for a Δ. A substitution changes two coordinates of a 1-sparse
-// vector, each of which gets half of ε*.
+// newCalibration prepares the search for one Δ. A substitution changes two coordinates of a 1-sparse vector; each
+// gets half of ε*.
 func newCalibration(t *task.Task, top uint64, eps, delta float64, o Options) *calibration {
 	share := o.Share
 	if sparse(t) {
@@ -203,8 +203,8 @@ func (c *calibration) centralSlots() (int, error) {
 	return least, nil
 }
 
-// unbounded returns the design without a bound on bursts, whose messages are fewest. Where even those
-// are more than half of the slots there is no use in trying others.
+// unbounded returns the design without a bound on bursts, which has the fewest messages. If even those are more than
+// half of the slots, other designs are useless.
 func (c *calibration) unbounded(goal design.Target) (*design.Solved, error) {
 	free, ok := goal.Solve()
 	if !ok {
@@ -221,7 +221,7 @@ func (c *calibration) unbounded(goal design.Target) (*design.Solved, error) {
 	return &free, nil
 }
 
-// bounded returns the design with bursts of up to a multiple of the slots of the central noise.
+// bounded returns the design with bursts of at most a multiple of the slots of the central noise.
 func (c *calibration) bounded(goal design.Target, least int, multiple float64) (*design.Solved, error) {
 	if multiple == 0 {
 		return goal.Near, nil
@@ -256,8 +256,8 @@ func (c *calibration) fewestMessages(goal design.Target, least int) (*task.Task,
 	return nil, c.orNoRoom(failed)
 }
 
-// fewestSlots returns the task with the bound on bursts that needs the fewest slots: shorter bursts need
-// more messages, so that it stops where slots are hardly fewer.
+// fewestSlots returns the task with the bound on bursts that needs the fewest slots. Shorter bursts need more
+// messages, so it stops once they hardly save slots.
 func (c *calibration) fewestSlots(goal design.Target, least int) (best *task.Task, failed error) {
 	for _, multiple := range burstsForSlots {
 		d, err := c.bounded(goal, least, multiple)
@@ -281,7 +281,7 @@ func (c *calibration) fewestSlots(goal design.Target, least int) (best *task.Tas
 	return best, nil
 }
 
-// finish returns the task with parameters, and the slots for them, if it proves its claim.
+// finish returns the task with parameters and the slots for them, if it proves its claim.
 func (c *calibration) finish(params []task.Param) (*task.Task, error) {
 	done := c.task
 	done.Params = params
@@ -300,8 +300,8 @@ func (c *calibration) finish(params []task.Param) (*task.Task, error) {
 	return &done, m.CheckClaim()
 }
 
-// tooMany is the error for noise that does not fit into the slots of a task: it names the smallest n
-// at which it would or, where that is not the reason, asks for a smaller Δ.
+// tooMany returns the error for noise that does not fit into the slots of a task. It names the smallest n at which
+// the noise would fit. If n is not the reason, it asks for a smaller Δ.
 func (c *calibration) tooMany(groups []design.Group) error {
 	room := "the noise takes more than the slots of a client, from 2 to " + strconv.Itoa(c.limit)
 	for n := 2 * c.task.Batch.Size; n < 1<<33; n *= 2 {
@@ -328,13 +328,13 @@ func (c *calibration) invalidTop(want string) error {
 	return invalid.Field("params.max", strconv.FormatUint(c.top, 10), want)
 }
 
-// The denominators of the parameters that select the bound. Any θ and cut prove something.
+// The denominators of the parameters that select the bound. Any θ and cut give a valid bound.
 const (
 	thetaUnit = 1 << 10
 	cutUnit   = 1 << 60
 )
 
-// params returns the parameters of a solved design, rounded to the side of more noise.
+// params returns the parameters of a solved design, rounded toward more noise.
 func params(d *design.Solved, central randomizer.Rational, top uint64) (out []task.Param) {
 	add := func(key string, v randomizer.Rational) { out = append(out, task.Param{Key: key, Value: v}) }
 	one := func(name string, n design.Noise) {
@@ -358,9 +358,9 @@ func params(d *design.Solved, central randomizer.Rational, top uint64) (out []ta
 	return out
 }
 
-// Search calibrates the noise for values of one number without the limits of a task on slots: Δ,
-// (ε, δ) and ε*/ε. It returns the expected number of zero-sum messages of all clients together and
-// the δ that the certificate derives; ok is false where no noise was found.
+// Search calibrates the noise for values of one number, without a task's limits on slots, from Δ, (ε, δ) and ε*/ε. It
+// returns the expected number of zero-sum messages of all clients together and the δ that the certificate derives. ok
+// is false if it found no noise.
 func Search(top uint64, eps, delta, share float64) (messages, derived float64, ok bool) {
 	if top < 1 || top > maxTop || !(eps > 0) || !(delta > 0 && delta < 1) || !(share > 0 && share < 1) {
 		return 0, 1, false

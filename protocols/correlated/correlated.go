@@ -1,45 +1,42 @@
-// Package correlated adds up one number per client with nearly the error of a trusted curator, and
-// nearly one message: correlated noise in the shuffle model [GKMPS21].
+// Package correlated adds up one number per client with nearly the error of a trusted curator, and nearly one
+// message: correlated noise in the shuffle model [GKMPS21].
 //
-// A client maps its value to x in [0, 1] and rounds it stochastically to x̄ in {0, …, Δ}. It sends
-// x̄, unless that is 0, as one message, and draws noise, r and q being those of a source of noise:
+// A client maps its value to x in [0, 1] and rounds it stochastically to x̄ in {0, …, Δ}. It sends x̄, unless that is
+// 0, as one message. It also draws noise from several sources. With r and q the parameters of a source:
 //
 //	compound Poisson with r/n_min · q^k/k expected jumps of size k;  n_min clients: NB(r, q)       (1)
 //
-// Sources are the central noise, a message +1 and a message -1 with r = 1 and q = e^{-ε*/Δ}, and the
-// atoms, sets of messages whose sum is 0: {-1, +1}, {v, -⌈v/2⌉, -⌊v/2⌋} and its negative. Every jump
-// of size k of a source sends k copies of its messages. Jumps of atoms may be bounded. With n reports the analyzer
-// estimates
+// Sources are the central noise, a message +1 and a message -1 with r = 1 and q = e^{-ε*/Δ}, and the atoms, sets of
+// messages whose sum is 0: {-1, +1}, {v, -⌈v/2⌉, -⌊v/2⌋} and its negative. Every jump of size k of a source sends k
+// copies of its messages. The size of an atom's jumps may be bounded. With n reports the analyzer estimates
 //
 //	Σx ≈ (Σ messages) / Δ                                                        (2)
 //	Var = Σ f(1-f)/Δ² + n/n_min · 2p/((1-p)²Δ²),  p = e^{-ε*/Δ}, f the fractional part of xΔ  (3)
 //
-// Queries count (Δ = 1), sum and mean take one number; histogram and vector take 1-sparse vectors
-// ([GKMPS21], Corollary 3): messages carry the coordinate, every coordinate has noise of its own, and half of ε*
-// for each of the two coordinates that a substitution may change.
+// Queries count (Δ = 1), sum and mean take one number; histogram and vector take 1-sparse vectors ([GKMPS21],
+// Corollary 3): messages carry the coordinate, every coordinate has noise of its own, and each of the two coordinates
+// that a substitution may change gets half of ε*.
 //
-// Guarantee: (ε, δ)-DP by substitution of one client's value, against a verifier who knows all
-// other values, once the messages of n_min honest clients are shuffled together, which takes an honest
-// first relay: another cannot know that they are (docs/proofs/slots.md, section 6). By rule
-// [RuleMoments] the noise is in the task's parameters and δ is derived from it, for every pair of
-// values (internal/design, docs/proofs/correlated.md); [RuleTheorem2] is the paper's closed form.
-// Participation is not protected.
+// Guarantee: (ε, δ)-DP by substitution of one client's value, against a verifier who knows all other values, once the
+// messages of n_min honest clients are shuffled together. This needs an honest first relay: a later relay cannot know
+// whether they are (docs/proofs/slots.md, section 6). By rule [RuleMoments] the noise is in the task's parameters and
+// δ is derived from it, for every pair of values (internal/design, docs/proofs/correlated.md). [RuleTheorem2] is the
+// paper's closed form. Participation is not protected.
 //
-// Padding full: exactly B slots; noise is drawn again while it does not fit into B-1, which adds
-// (1+e^ε)·n·τ ≤ δ/100 to δ, τ the probability that one client's noise does not fit. Padding none: as
-// many slots as messages. There 0 is a message too, with noise {0} of its own: the verifier can
-// count covers, so that a cover in its place would show it the exact number of zeros. The number of
-// messages is then 1 more than that of the noise, which the first relay sees: it must be honest.
+// Padding full: exactly B slots. Noise is drawn again while it does not fit into B-1 slots, which adds (1+e^ε)·n·τ ≤
+// δ/100 to δ, τ the probability that one client's noise does not fit. Padding none: as many slots as messages. There
+// 0 is a message too, with noise {0} of its own: the verifier can count covers, so a cover in its place would show it
+// the exact number of zeros. The first relay sees the number of messages, which is 1 more than the number of noise
+// messages. So it must be honest.
 //
-// Accuracy: unbiased. (3) is the error of the central discrete Laplace mechanism at ε* < ε times
-// n/n_min, plus rounding. [Protocol.Calibrate] takes ε* = 0.9·ε and, unless told, the Δ with which rounding adds
-// a share of 0.16, or less where the slots do not suffice.
+// Accuracy: unbiased. (3) is the error of the central discrete Laplace mechanism at ε* < ε times n/n_min, plus
+// rounding. [Protocol.Calibrate] takes ε* = 0.9·ε. Unless the task names Δ, it takes the Δ with which rounding adds a
+// share of 0.16, or a smaller Δ if the slots do not suffice.
 //
-// Limits: noise comes in bursts, so B is 17.5·Δ/ε* and more (δ = 10⁻⁶). If every relay
-// colludes with the verifier, nothing protects a client: its messages hold its value (ε₀ = +Inf).
-// Clients beyond the honest n_min are not needed, but if fewer than n_min are honest the noise is less than
-// the claim needs. One malicious client sends at most B messages between -⌈Δ/2⌉ and Δ, and so moves a sum by at
-// most B times the range upwards and half of that downwards, undetectably.
+// Limits: noise comes in bursts, so B is at least 17.5·Δ/ε* (δ = 10⁻⁶). If every relay colludes with the verifier,
+// nothing protects a client: its messages hold its value (ε₀ = +Inf). If fewer than n_min clients are honest, the
+// noise is less than the claim needs. One malicious client sends at most B messages between -⌈Δ/2⌉ and Δ, and so
+// moves a sum by at most B times the range upwards and half of that downwards, undetectably.
 //
 // [GKMPS21]: https://arxiv.org/abs/2109.13158
 package correlated
@@ -76,20 +73,20 @@ const (
 // maxTop bounds Δ: a client's check of a claim takes time proportional to it.
 const maxTop = 1 << 13
 
-// maxTheta bounds θ: larger ones prove nothing that matters, and let the rounding of sums count.
+// maxTheta bounds θ. Larger θ prove nothing useful and let the rounding errors of sums matter.
 const maxTheta = 1e6
 
 // maxDraws bounds the expected number of candidates for jumps that a client draws.
 const maxDraws = 1 << 20
 
-// The denominators of parameters: r in 64ths, exponents in units of 2⁻⁴⁰. Both are floats exactly.
+// The denominators of parameters: r in 64ths, exponents in units of 2⁻⁴⁰. Floats represent both exactly.
 const (
 	rateUnit     = 64
 	exponentUnit = 1 << 40
 )
 
-// source is an atom, or several that behave alike, with its noise: over n_min clients compound
-// Poisson with weight/rateUnit·e^{-sk}/k expected jumps of size k ≤ jump.
+// source is an atom, or several that behave alike, with its noise. Over n_min clients the noise is compound Poisson
+// with weight/rateUnit·e^{-sk}/k expected jumps of size k ≤ jump.
 type source struct {
 	design.Atom
 	weight uint64
@@ -103,7 +100,7 @@ type Mechanism struct {
 	top     uint64 // Δ
 	dim     uint64 // Coordinates of a 1-sparse vector or histogram, else 1.
 	central randomizer.Rational
-	proof   design.Solved // For [RuleMoments].
+	proof   design.Solved // Used by [RuleMoments].
 	sources []source
 	noise   *randomizer.Superposition
 }
@@ -124,10 +121,10 @@ func (m *Mechanism) Capabilities() protocols.Capabilities {
 	return can
 }
 
-// Open returns the mechanism of a task: query count, sum, mean, histogram or vector, and as
-// parameters max (Δ) and central (ε*/Δ); under rule moments also theta and cut, which select the
-// bound, and for the noise NAME.r, NAME.s and where jumps are bounded NAME.jump, NAME being pair for
-// {-1,+1}, zero for {0} under padding none, and level.00, level.01, … for the levels.
+// Open returns the mechanism of a task with query count, sum, mean, histogram or vector. Parameters are max (Δ) and
+// central (ε*/Δ). Rule moments adds theta and cut, which select the bound, and for each noise NAME.r, NAME.s and, if
+// jumps are bounded, NAME.jump. NAME is pair for {-1,+1}, zero for {0} under padding none, and level.00, level.01, …
+// for the levels.
 func (*Protocol) Open(t *task.Task) (protocols.Mechanism, error) {
 	m, err := newMechanism(t)
 	if err != nil {
@@ -195,7 +192,7 @@ func checkTask(t *task.Task) error {
 	return nil
 }
 
-// unit says whether Δ is 1: every value is 0 or 1.
+// unit reports whether Δ is 1: every value is 0 or 1.
 func unit(t *task.Task) bool { return t.Query == task.Count || t.Query == task.Histogram }
 
 func sparse(t *task.Task) bool { return t.Query == task.Histogram || t.Query == task.Vector }
@@ -244,7 +241,7 @@ func (r *reader) exponent(key string, zero bool) randomizer.Rational {
 	})
 }
 
-// noise reads the noise of one name.
+// noise reads the noise with one name.
 func (r *reader) noise(name string) (design.Noise, source) {
 	s := source{}
 	if _, bounded := r.task.Param(name + ".jump"); bounded {
@@ -295,13 +292,13 @@ func (m *Mechanism) readMoments(r *reader) {
 	})
 }
 
-// needsZero says whether 0 is a message with noise of its own: under padding none a client sends
-// one message for its value whatever it is. A histogram has no 0.
+// needsZero reports whether 0 is a message with noise of its own: under padding none a client sends one message for
+// any value. A histogram has no 0.
 func (m *Mechanism) needsZero() bool {
 	return m.task.Slots.Padding == task.PaddingNone && m.task.Query != task.Histogram
 }
 
-// superpose builds the noise of one client. Noise but for that of 0 is drawn for every coordinate.
+// superpose builds the noise of one client. All noise except that of 0 is drawn for every coordinate.
 func (m *Mechanism) superpose() error {
 	for _, v := range []int64{1, -1} {
 		m.sources = append(m.sources,
@@ -324,7 +321,7 @@ func (m *Mechanism) superpose() error {
 	return nil
 }
 
-// values returns how many values a message may have: from -⌈Δ/2⌉ to Δ.
+// values returns the number of possible values of a message: from -⌈Δ/2⌉ to Δ.
 func (m *Mechanism) values() uint64 { return m.top + m.offset() + 1 }
 
 func (m *Mechanism) offset() uint64 { return (m.top + 1) / 2 }
@@ -338,7 +335,7 @@ func (m *Mechanism) slots(b uint64) task.Slots {
 		MessageBytes: uint64(protocols.Indices(m.values() * m.dim).Bytes())}
 }
 
-// groups returns the noise of one client for its number of messages.
+// groups returns one client's noise in the form that gives its number of messages.
 func (m *Mechanism) groups() (out []design.Group) {
 	type kind struct {
 		size int

@@ -14,15 +14,15 @@ import (
 	"github.com/doona-dp/doona/wire/task"
 )
 
-// overflowShare is the share of δ that an overflow of slots may cost.
+// overflowShare is the share of δ that an overflow of slots may take.
 const overflowShare = 0.01
 
-// claimSlack is by how much a derived δ is raised before it is held against a claim: machines round in many ways. New
-// tasks leave a thousandth.
+// claimSlack raises a derived δ before the comparison with a claim, because machines round differently. New tasks
+// leave a margin of a thousandth.
 const claimSlack = 1 + 1e-6
 
-// CheckClaim implements [protocols.Mechanism.CheckClaim]: one evaluation of (P2), or that the closed form
-// belongs to the claim, and the overflow of slots.
+// CheckClaim implements [protocols.Mechanism.CheckClaim]. It checks one evaluation of (P2), or that the closed form
+// matches the claim, and the overflow of slots.
 func (m *Mechanism) CheckClaim() error {
 	eps, delta := m.task.Claim.Epsilon.Value(), m.task.Claim.Delta.Value()
 	gain := (1 + math.Exp(eps)) * m.overflow() * claimSlack
@@ -44,11 +44,11 @@ func (m *Mechanism) CheckClaim() error {
 	return protocols.CheckTotal(m.task, m.Law)
 }
 
-// orders are the multiples of a task's θ whose bounds (P2) are rule moments. The first is enough for the claim;
-// composition over epochs asks for small ones.
+// orders are multiples of a task's θ. Rule moments takes the bound (P2) at each. The first suffices for the claim;
+// composition over epochs needs small ones.
 var orders = [...]float64{1, .6, .3}
 
-// moments returns the least of (P2) over the orders, or the first that is enough.
+// moments returns the least of (P2) over the orders, or the first value that is at most enough.
 func (m *Mechanism) moments(eps, enough float64) float64 {
 	least := 1.0
 	for _, order := range orders {
@@ -59,9 +59,10 @@ func (m *Mechanism) moments(eps, enough float64) float64 {
 	return least
 }
 
-// Law implements [protocols.Mechanism.Law]. Under rule moments it is that of the least of (P2) over the orders. As a
-// function of ε each falls by e^{−θε} but for what is missed. Where slots hold too little noise for any bound, δ is
-// 1. Of the closed form nothing is known but its claim: it is the law of the worst mechanism that keeps it ([KOV15]).
+// Law implements [protocols.Mechanism.Law]. Under rule moments it is the law of the least of (P2) over the
+// orders, each of which falls by e^{−θε} except for the missed probability. If slots hold too little noise for any
+// bound, δ is 1. Of the closed form only the claim is known: the law is that of the worst mechanism that meets the
+// claim ([KOV15]).
 //
 // [KOV15]: https://arxiv.org/abs/1311.0776
 func (m *Mechanism) Law() (*compose.Law, error) {
@@ -88,7 +89,8 @@ func (m *Mechanism) Law() (*compose.Law, error) {
 	}, lawReach*eps), nil
 }
 
-// overflow returns n·τ, by how much slots that one client's noise does not fit move what all send.
+// overflow returns n·τ: the statistical distance by which redrawing noise that does not fit the slots moves the
+// messages of all clients.
 func (m *Mechanism) overflow() float64 {
 	claim := m.task.Claim
 	t, ok := design.NewTail(m.groups(), overflowLimit(m.task, claim.Epsilon.Value(), claim.Delta.Value()), maxSlots)
@@ -98,28 +100,27 @@ func (m *Mechanism) overflow() float64 {
 	return float64(m.task.Batch.Size) * t.Above(int(m.task.Slots.PerLane)-1)
 }
 
-// lawReach is how far the law goes, in multiples of the claim's ε.
+// lawReach is how far the law extends, in multiples of the claim's ε.
 const lawReach = 2.5
 
-// Epsilon0 implements [protocols.Mechanism.Epsilon0]: there is none. One client's messages hold its value
-// in clear.
+// Epsilon0 implements [protocols.Mechanism.Epsilon0]. It is +Inf: one client's messages hold its value in clear.
 func (m *Mechanism) Epsilon0() float64 { return math.Inf(1) }
 
 func format(v float64) string { return decimal.Up(v, 7) }
 
-// overflowLimit returns the largest probability τ that one client's noise does not fit, for n of them:
+// overflowLimit returns the largest allowed probability τ that one client's noise does not fit, for n clients:
 // (1+e^ε)·n·τ ≤ overflowShare·δ.
 func overflowLimit(t *task.Task, eps, delta float64) float64 {
 	return overflowShare * delta / ((1 + math.Exp(eps)) * float64(t.Batch.Size))
 }
 
-// closedForm sets the noise of [GKMPS21] (Theorem 2): with ε₁ = ε₂ = min(1, ε-ε*)/2, δ₁ = δ₂ = 0.99·δ/2, and
-// the dominating vector t_v = ⌈Γ/v⌉, Γ = Δ·(⌈log₂ Δ⌉+1),
+// closedForm sets the noise of [GKMPS21] (Theorem 2): with ε₁ = ε₂ = min(1, ε-ε*)/2, δ₁ = δ₂ = 0.99·δ/2, and the
+// dominating vector t_v = ⌈Γ/v⌉, Γ = Δ·(⌈log₂ Δ⌉+1),
 //
 //	{-1,+1}: NB(3(1+ln(1/δ₁)), e^{-0.2·ε₁/Δ}) and as every atom of value v   NB(3(1+ln(|S|/δ₂)), e^{-0.2·ε₂/(2t_v)})
 //
-// |S| = 2Δ-1 is that of the paper, though atoms that no input needs are left out. With the natural
-// logarithm in Γ, t does not dominate.
+// |S| = 2Δ-1 is the paper's, although this package leaves out atoms that no input needs. With the natural logarithm
+// in Γ, t does not dominate.
 //
 // [GKMPS21]: https://arxiv.org/abs/2109.13158
 func (m *Mechanism) closedForm() error {
@@ -148,13 +149,13 @@ func (m *Mechanism) closedForm() error {
 	return nil
 }
 
-// down returns an exponent rounded down to what a task can carry.
+// down returns an exponent rounded down to a task's precision.
 func down(s float64) randomizer.Rational {
 	return randomizer.NewRational(int64(s*exponentUnit), exponentUnit)
 }
 
-// Messages returns how many noise messages a client sends on average: those of atoms whose sum is 0,
-// and those of the central noise.
+// Messages returns how many noise messages a client sends on average: of atoms whose sum is 0, and of the central
+// noise.
 func (m *Mechanism) Messages() (zeroSum, central float64) {
 	for _, g := range m.groups() {
 		mean := float64(g.Weight) * design.Noise{R: g.Mass, S: g.S, Jump: g.Jump}.Mean()

@@ -38,7 +38,7 @@ func (m *Mechanism) own(messages [][]byte, at uint64, rounded int64) [][]byte {
 	return messages
 }
 
-// draw returns one draw of a client's noise, nil if it does not fit.
+// draw returns one draw of a client's noise, or nil if it does not fit.
 func (m *Mechanism) draw(src *randomizer.Source) [][]byte {
 	messages := [][]byte{}
 	room := m.task.Slots.PerLane - 1
@@ -97,7 +97,7 @@ func (m *Mechanism) encode(at uint64, value int64) []byte {
 	return protocols.Indices(m.values()*m.dim).Encode(nil, at*m.values()+uint64(value+int64(m.offset())))
 }
 
-// decode reads what encode wrote. A message of value 0 where there is none is an error.
+// decode reads what encode wrote. A message of value 0 is an error if 0 is not a message.
 func (m *Mechanism) decode(lane int, message []byte) (at uint64, value int64, err error) {
 	if lane != 0 {
 		return 0, 0, invalid.Field("message", "one in lane "+strconv.Itoa(lane), "lane 0")

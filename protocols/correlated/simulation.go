@@ -7,10 +7,10 @@ import (
 	"github.com/doona-dp/doona/randomizer"
 )
 
-// fast implements [protocols.Capabilities]: the noise of all clients is that of one whose atoms have as many times
-// the weight, and of clients with equal values a binomial number are rounded up. The messages of atoms add up to
-// 0, so that their number suffices. It leaves out that noise is drawn again to fit the slots, an event
-// whose probability over all clients is below δ/100.
+// fast implements [protocols.Capabilities]. The noise of n clients is that of one client whose atoms have n times the
+// weight. Of clients with equal values a binomial number are rounded up. The messages of atoms add up to 0, so their
+// number suffices. It ignores that noise is drawn again to fit the slots, an event whose probability over all clients
+// is below δ/100.
 func (m *Mechanism) fast(values [][]float64) (protocols.Draw, error) {
 	groups, err := m.group(values)
 	if err != nil {
@@ -104,9 +104,9 @@ func (m *Mechanism) group(values [][]float64) ([][]protocols.RoundingGroup, erro
 	return groups, nil
 }
 
-// attack implements [protocols.Capabilities]. With max, every malicious client fills its B slots with messages Δ, of
-// coordinates in turn; with one-coordinate, of the first. With drop-noise, it sends its rounded value
-// without noise, which moves nothing on average and takes its share of the noise away.
+// attack implements [protocols.Capabilities.Attack]. With max, every malicious client fills its B slots with messages
+// Δ, of coordinates in turn; with one-coordinate, of the first coordinate. With drop-noise, it sends its rounded
+// value without noise. That moves nothing on average but removes its share of the noise.
 func (m *Mechanism) attack(src *randomizer.Source, attack string, index int, value []float64) (protocols.Messages,
 	error) {
 	at, x, err := m.input(value)

@@ -4,11 +4,12 @@ import (
 	"github.com/doona-dp/doona/protocols"
 )
 
-// aggregate is the sufficient statistic: the number of messages of every cell of every table.
+// aggregate is the sufficient statistic: the number of messages of every cell of every table. Formula (2) is in the
+// package comment.
 type aggregate struct {
 	m       *Mechanism
 	counts  []uint64
-	draws   uint64 // D′: relays that added, over all batches.
+	draws   uint64 // D′: draws of relays, over all batches.
 	dummies uint64 // By the relays' manifests.
 }
 
@@ -32,7 +33,7 @@ func (a *aggregate) Add(lane int, message []byte) error {
 // AddUsers implements [protocols.Aggregate.AddUsers].
 func (a *aggregate) AddUsers(uint64) {}
 
-// AddDummies is [protocols.Diluted].
+// AddDummies implements [protocols.Diluted.AddDummies].
 func (a *aggregate) AddDummies(draws, dummies uint64) {
 	a.draws += draws
 	a.dummies += dummies
@@ -51,8 +52,8 @@ func (a *aggregate) Merge(other protocols.Aggregate) error {
 	return nil
 }
 
-// Reports returns the messages that are no dummies. Relays may have dropped dummies of relays before them, so that
-// it can be a little less than the clients.
+// Reports returns the number of messages that are not dummies. Relays may have dropped dummies of upstream relays, so
+// it can be slightly below the number of clients.
 func (a *aggregate) Reports() uint64 {
 	all := a.messages()
 	return all - min(all, a.dummies)
@@ -80,7 +81,7 @@ func (a *aggregate) added() float64 {
 	return float64(a.draws) * float64(a.m.task.Noise.Pool)
 }
 
-// Total returns (2) for every cell of every table: how many clients' texts fall in it.
+// Total returns (2) for every cell of every table: the estimated number of clients whose texts fall in it.
 func (a *aggregate) Total() []float64 {
 	_, other := a.m.shares()
 	background := float64(a.Reports())*other + a.added()/float64(a.m.plan.cells())
@@ -91,7 +92,7 @@ func (a *aggregate) Total() []float64 {
 	return out
 }
 
-// DummyVariance is [protocols.Diluted].
+// DummyVariance implements [protocols.Diluted.DummyVariance].
 func (a *aggregate) DummyVariance() []float64 {
 	p, unit := 1/float64(a.m.plan.cells()), a.m.unit()
 	out := make([]float64, len(a.counts))
@@ -101,8 +102,8 @@ func (a *aggregate) DummyVariance() []float64 {
 	return out
 }
 
-// Errors implements [protocols.Aggregate.Errors]. With noise by clients a cell's messages are two binomial variables;
-// with that of relays there are many small parts.
+// Errors implements [protocols.Aggregate.Errors]. With noise by clients, a cell's messages are the sum of two
+// binomial variables. With noise by relays, they have many small parts.
 func (a *aggregate) Errors() []protocols.ErrorLaw {
 	out := make([]protocols.ErrorLaw, len(a.counts))
 	if a.m.task.Noise == nil {
@@ -127,7 +128,7 @@ func (a *aggregate) Missing(l protocols.Loss, _ int) protocols.Missing {
 	return l.MissingClients(a.Reports(), 0, 1)
 }
 
-// variances returns what a client adds to the variance of (2) for a cell that its text falls in, and for another.
+// variances returns a client's part of the variance of (2): for a cell that its text falls in, and for another.
 func (m *Mechanism) variances() (own, other float64) {
 	p, q := m.shares()
 	unit := m.unit()
@@ -152,7 +153,7 @@ func (m *Mechanism) Exact(value []float64) (total, variance []float64, err error
 	return total, variance, nil
 }
 
-// Worst implements [protocols.Mechanism.Worst]: the client's text falls in the cell. No text is worse than another.
+// Worst implements [protocols.Mechanism.Worst]. The client's text falls in the cell. All texts are equally bad.
 func (m *Mechanism) Worst() protocols.WorstCase {
 	own, other := m.variances()
 	return protocols.WorstCase{Value: Value("a"), Variance: max(own, other)}

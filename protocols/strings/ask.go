@@ -7,10 +7,10 @@ import (
 	"github.com/doona-dp/doona/protocols"
 )
 
-// Ask counts given texts, cut as clients' texts are, in the tables that hash a text as a whole. All intervals hold
-// together with the given confidence, in (0, 1): each by itself has that of Bonferroni. A text that is none is an
-// error about "value". So that frequent texts do not count for others, a cell that a more frequent one of the list has
-// is left out; a text without other cells keeps them.
+// Ask counts given texts, cut as clients' texts are, in the tables that hash a whole text. All intervals hold
+// together with the given confidence, in (0, 1), by Bonferroni's correction. A string that is not a valid text is an
+// error about "value". To keep frequent texts from counting for others, a text does not use a cell that a more
+// frequent text of the list has, unless it has no other cells.
 func (a *aggregate) Ask(texts []string, confidence float64) ([]protocols.TextCount, error) {
 	out, padded := make([]protocols.TextCount, len(texts)), make([][]byte, len(texts))
 	s := newScene(a)
@@ -51,13 +51,14 @@ func (a *aggregate) Ask(texts []string, confidence float64) ([]protocols.TextCou
 	return out, nil
 }
 
-// scene is what the cells of an aggregate hold beside frequent texts, and whose cells are known.
+// scene describes the cells of an aggregate: the background beside frequent texts, and which cells belong to known
+// texts.
 type scene struct {
 	*aggregate
-	mean, variance []float64 // Of the messages of a cell, by table, without those of frequent texts.
-	free           []int     // Cells of each table that nobody claims.
-	full           []int     // Of them, those that have more than the background.
-	claims         []uint8   // How many known texts have a cell.
+	mean, variance []float64 // Messages of a cell, by table, without those of frequent texts.
+	free           []int     // Cells of each table that no known text claims.
+	full           []int     // Number of them with more messages than the background.
+	claims         []uint8   // Number of known texts that have each cell.
 }
 
 func newScene(a *aggregate) *scene {
@@ -68,7 +69,7 @@ func newScene(a *aggregate) *scene {
 	return s
 }
 
-// refresh takes the background from the cells that no known text has, or from all where there is none.
+// refresh takes the background from the cells that no known text has, or from all cells if every cell is taken.
 func (s *scene) refresh() {
 	b := int(s.m.plan.b)
 	for table := range s.mean {
@@ -92,21 +93,22 @@ func (s *scene) refresh() {
 	}
 }
 
-// isFull says whether so many messages are more than the background of a table has.
+// isFull reports whether a number of messages exceeds the background of a table.
 func (s *scene) isFull(table int, messages uint64) bool {
 	return float64(messages) > most(s.mean[table])
 }
 
-// most returns how many messages of a cell count as background at most.
+// most returns the largest number of messages of a cell that counts as background.
 func most(mean float64) float64 { return mean + trim*math.Sqrt(mean) + 1 }
 
-// trim is how many standard deviations, of a Poisson law, above the mean a cell's messages may be to count as
+// trim is how many standard deviations of a Poisson law above the mean a cell's messages may lie to count as
 // background.
 const trim = 3.5
 
-// background returns the mean and the variance of cells that no frequent text is in: what is beyond trim standard
-// deviations is left out, until nothing more is. Of a Poisson law that is one in some thousand. The variance is at
-// least the mean, that of a Poisson law, and is more where texts of a few clients are many.
+// background returns the mean and the variance of the cells without a frequent text. It drops cells more than trim
+// standard deviations above the mean until none is left to drop. For a Poisson law that is about one cell in a
+// thousand. The variance is at least the mean, as for a Poisson law. It is larger if there are many texts of a few
+// clients.
 func background(counts []uint64) (mean, variance float64) {
 	limit := math.Inf(1)
 	for range 50 {
@@ -116,7 +118,7 @@ func background(counts []uint64) (mean, variance float64) {
 				n, sum, squares = n+1, sum+x, squares+x*x
 			}
 		}
-		mean = max(1, sum) / n // Where nobody has a message, as if one were there: scores divide by it.
+		mean = max(1, sum) / n // If nobody sent a message, assume one: scores divide by the mean.
 		variance = max(mean, squares/n-mean*mean)
 		next := most(mean)
 		if next >= limit {
@@ -127,13 +129,13 @@ func background(counts []uint64) (mean, variance float64) {
 	return mean, variance
 }
 
-// whole returns the cells of a padded text in the tables that hash all of it; free leaves out those that are claimed.
+// whole returns the cells of a padded text in the tables that hash all of it. With free, it omits claimed cells.
 func (s *scene) whole(text []byte, free bool) []uint64 { return s.cells(text, s.m.plan.levels-1, free) }
 
-// checks returns the cells of a padded text in the checks that are not claimed.
+// checks returns the unclaimed cells of a padded text in the checks.
 func (s *scene) checks(text []byte) []uint64 { return s.cells(text, s.m.plan.levels, true) }
 
-// cells returns the cells of a padded text in tables from the first on that hash all of it.
+// cells returns the cells of a padded text in the tables from first on, which must hash all of it.
 func (s *scene) cells(text []byte, first int, free bool) (cells []uint64) {
 	state := absorb(s.m.plan.seed, text)
 	for table := first; table < s.m.plan.tables(); table++ {
@@ -147,7 +149,7 @@ func (s *scene) cells(text []byte, first int, free bool) (cells []uint64) {
 // tableOf returns the table of a cell.
 func (s *scene) tableOf(y uint64) int { return int(y / s.m.plan.b) }
 
-// claim marks all cells of a text as those of a known one, or no longer with -1.
+// claim marks all cells of a text as those of a known text. by is 1, or -1 to remove the mark.
 func (s *scene) claim(text []byte, by int) {
 	for table := range s.m.plan.tables() {
 		y := s.m.plan.of(table, text)
@@ -163,7 +165,7 @@ func (s *scene) claim(text []byte, by int) {
 	}
 }
 
-// excess returns by how much the messages of cells are more than the background, and the variance of that.
+// excess returns by how much the messages of cells exceed the background, and the variance of that number.
 func (s *scene) excess(cells []uint64) (more, variance float64) {
 	for _, y := range cells {
 		table := y / s.m.plan.b
@@ -173,17 +175,19 @@ func (s *scene) excess(cells []uint64) (more, variance float64) {
 	return more, variance
 }
 
-// share returns the probability that a client's message is in so many of its text's cells, and not by chance.
+// share returns the probability that a client's message is in one of the given number of its text's cells, other than
+// by chance.
 func (s *scene) share(cells int) float64 { return float64(cells) / s.m.unit() }
 
-// count returns the estimate of the clients that have a text, from some of its cells.
+// count estimates the number of clients that have a text, from some of its cells.
 func (s *scene) count(cells []uint64) float64 {
 	more, _ := s.excess(cells)
 	return more / s.share(len(cells))
 }
 
-// interval returns the numbers c of clients that the messages in some cells do not contradict: with w the share of
-// messages there and v the background's variance,
+// interval returns the numbers c of clients that the messages in some cells do not contradict. With more the excess
+// of messages, w the share of a text's messages that fall there, v the background's variance and z the normal
+// quantile,
 //
 //	|more − c·w| ≤ z·√(c·w(1−w) + v) + ½,   c·w = max(0, c)·w under the root
 func (s *scene) interval(cells []uint64, z float64) (lo, hi float64) {

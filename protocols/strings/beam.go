@@ -6,23 +6,24 @@ import (
 	"slices"
 )
 
-// node is a prefix of a text in the search. Its last byte may be there in part, from the highest bit on.
+// node is a prefix of a text in the search. Its last byte may be partial: only its highest bits are set.
 type node struct {
-	text  []byte // What is there of it; zeros for the bits of its last byte that are not.
-	state uint64 // Of the hash after its whole bytes.
-	score int32  // 1/nat nats.
-	mode  uint8  // After its whole bytes.
+	text  []byte // The prefix; zeros for the missing bits of its last byte.
+	state uint64 // State of the hash after the whole bytes.
+	score int32  // In 1/nat nats.
+	mode  uint8  // Mode after the whole bytes.
 }
 
-// child is a prefix of some more bits.
+// child is a prefix with some more bits.
 type child struct {
 	parent, score int32
 	next          uint8
 }
 
-// beam returns the padded texts that the levels lead to, at most so many, by falling score: the logarithm of how much
-// likelier the messages are if ref of them in each of its cells are a text's own, and of its bytes under the model. Of
-// each level those prefixes are kept that score most; the trail says which.
+// beam returns at most width padded texts that the levels lead to, by falling score. The score is the logarithm of a
+// likelihood ratio, of the messages if ref of them in each of its cells are the text's own, plus the logarithm of the
+// probability of its bytes under the model. Of each level it keeps the prefixes of the highest scores; the trail
+// records which.
 func (s *search) beam(ref float64, width int) ([]node, *trail) {
 	way := &trail{ref: ref, model: s.model}
 	nodes, keep := []node{{state: s.m.plan.seed}}, &selection{width: width}
@@ -46,23 +47,23 @@ func (s *search) beam(ref float64, width int) ([]node, *trail) {
 	return nodes, way
 }
 
-// levelScores is what a level adds to scores.
+// levelScores holds what a level adds to scores.
 type levelScores struct {
-	mean, ref, full float64            // Of a cell, of a text, and the share of cells that are full.
-	taken           map[uint64]float64 // Cells of listed texts, and the messages of these.
-	least           uint64             // Messages, of which fewer score the same in a cell that no listed text has.
-	known           []int32            // By the number of messages there, from least on; more score as the last.
+	mean, ref, full float64            // Messages: mean of a cell, and a text's own. Share of cells that are full.
+	taken           map[uint64]float64 // Cells of listed texts, and the messages of those texts.
+	least           uint64             // Fewer messages than this score the same in a cell that no listed text has.
+	known           []int32            // Scores by number of messages, from least on; more messages score as the last.
 	cells           []int32
-	most            int32            // Of cells.
-	kin             map[uint64]int32 // What prefixes of listed texts have more, by the state of the hash.
-	heirs           map[uint64]bool  // What kin continue: the state after their whole bytes but the last.
+	most            int32            // Largest score of a cell.
+	kin             map[uint64]int32 // Extra scores of prefixes of listed texts, by the state of the hash.
+	heirs           map[uint64]bool  // States after all whole bytes but the last: prefixes that kin continue.
 }
 
-// scores returns what each cell of a level adds to a score. A text that has ref messages there makes N of them
-// likelier by the factor e^(N·ln(1+ref/mean) − ref). As a share f of the cells is full for the sake of other texts, it
-// is never more than 1/f: neither those nor one that a prefix shares carry a text. Of listed texts' cells the rest
-// counts. Prefixes of listed texts have more where that is less than a text mostly has: they are known to be there, and
-// others may continue them.
+// scores returns what each cell of a level adds to a score. A text with ref messages of its own in a cell makes N
+// messages there likelier by the factor e^(N·ln(1+ref/mean) − ref). A share f of the cells is full because of other
+// texts, so the factor is capped at 1/f: neither such a cell nor a shared prefix can carry a text alone. In a listed
+// text's cell, only the remaining messages count. Prefixes of listed texts get a higher score if theirs is lower than
+// a text's usually is: they are known to exist, and other texts may continue them.
 func (s *search) scores(level int, ref float64) *levelScores {
 	first, b := uint64(level)*s.m.plan.b, s.m.plan.b
 	mean := s.mean[level]
@@ -99,12 +100,12 @@ func (s *search) scores(level int, ref float64) *levelScores {
 	return l
 }
 
-// score returns what evidence for a text scores, the logarithm of how much likelier messages are with it.
+// score returns the log-likelihood ratio that evidence for a text contributes, as a score.
 func (l *levelScores) score(evidence float64) int32 {
 	return int32(math.Round(-nat * math.Log(l.full+math.Exp(min(-evidence, 16)))))
 }
 
-// of returns what a cell scores if it has so many messages.
+// of returns the score of a cell with a number of messages.
 func (l *levelScores) of(y, messages uint64) int32 {
 	if others, ok := l.taken[y]; ok {
 		rest := float64(messages) - l.mean - others
@@ -113,22 +114,23 @@ func (l *levelScores) of(y, messages uint64) int32 {
 	return l.free(messages)
 }
 
-// free returns what a cell scores that no listed text has.
+// free returns the score of a cell that no listed text has.
 func (l *levelScores) free(messages uint64) int32 {
 	return l.known[min(max(messages, l.least)-l.least, uint64(len(l.known)-1))]
 }
 
-// knownShare is what a prefix of a listed text scores at least: as a cell with this share of what is looked for.
+// knownShare sets the least score of a prefix of a listed text: that of a cell with this share of the messages
+// searched for.
 const knownShare = .8
 
-// step is what [search.grow] adds to prefixes: so many bits from a place on, and the scores of the level if they
-// complete it.
+// step is what [search.grow] adds to prefixes: a number of bits from a position on, and the scores of the level if
+// these bits complete it.
 type step struct {
 	at, bits, level int
 	*levelScores
 }
 
-// grow continues prefixes by some bits of one byte and keeps those that score most.
+// grow continues prefixes by some bits of one byte and keeps those of the highest scores.
 func (s *search) grow(nodes []node, st step, keep *selection) []node {
 	keep.reset()
 	have := st.at % 8
@@ -143,8 +145,8 @@ func (s *search) grow(nodes []node, st step, keep *selection) []node {
 	return born(nodes, keep.all(), st)
 }
 
-// family adds the children of one prefix, whose last byte has some bits already. The likeliest come first, so that
-// where one is too unlikely whatever its cell has, all others are.
+// family adds the children of one prefix, whose last byte already has some bits. The likeliest come first: once one
+// is too unlikely whatever its cell holds, the rest are too.
 func (st step) family(p plan, parent int32, n *node, bits uint8, moves []move, keep *selection) {
 	heir := st.heirs[n.state]
 	for _, m := range moves {
@@ -163,15 +165,15 @@ func (st step) family(p plan, parent int32, n *node, bits uint8, moves []move, k
 	}
 }
 
-// selection keeps so many children that score most; of equal ones the first.
+// selection keeps a fixed number of children of the highest scores; among equal scores it keeps the first.
 type selection struct {
 	width int
 	kept  []child
-	floor int32 // What scores no more is not among them.
+	floor int32 // A child must score more than this.
 	tally []int32
 }
 
-// tallied is how far below the best score, in 1/nat nats, others are told apart.
+// tallied is how far below the best score, in 1/nat nats, children are still ranked.
 const tallied = 1 << 20
 
 func (k *selection) reset() { k.kept, k.floor = k.kept[:0], math.MinInt32 }
@@ -185,13 +187,13 @@ func (k *selection) add(c child) {
 	}
 }
 
-// all returns the children that are kept, in the order in which they came.
+// all returns the kept children in the order in which they came.
 func (k *selection) all() []child {
 	k.cut()
 	return k.kept
 }
 
-// cut leaves out what does not score enough.
+// cut drops children whose score is too low.
 func (k *selection) cut() {
 	if len(k.kept) <= k.width {
 		return
@@ -224,7 +226,7 @@ func (k *selection) cut() {
 	k.kept, k.floor = out, floor
 }
 
-// born returns children as prefixes.
+// born turns children into prefixes.
 func born(nodes []node, children []child, st step) []node {
 	length := st.at/8 + 1
 	out, arena := make([]node, len(children)), make([]byte, len(children)*length)
@@ -244,23 +246,23 @@ func born(nodes []node, children []child, st step) []node {
 	return out
 }
 
-// model says how likely one byte is behind those before it, in nats: what an analyzer may guess of texts before it
-// has seen any, and then what those that it found are made of. The search orders candidates by it. What is listed
-// does not rest on it.
+// model gives the probability of each byte after the bytes before it, in nats. It starts from what an analyzer may
+// guess of texts before seeing any, and then follows the texts found. The search orders candidates by it. Which texts
+// are listed does not depend on it.
 type model struct {
 	// prefix is ln Pr of the first bits of a byte, by mode, number of bits and their value.
 	prefix [modes][9][]int32
-	cache  [8][9][][]move // Of moves.
+	cache  [8][9][][]move // Lists of moves.
 }
 
-// move is how a prefix may go on: its next bits, and what they score behind those before.
+// move is a continuation of a prefix: its next bits, and their score after the bits before.
 type move struct {
 	gain int32
 	next uint8
 }
 
-// moves returns the next bits of a byte of which some bits are there, the likeliest first. The mode and the bits that
-// are there, as one number, say which of the lists is a prefix's.
+// moves returns the possible next bits of a partial byte, the likeliest first. The index of a prefix's list is its
+// mode and its present bits as one number.
 func (m *model) moves(have, bits int) [][]move {
 	if m.cache[have][bits] != nil {
 		return m.cache[have][bits]
@@ -279,8 +281,8 @@ func (m *model) moves(have, bits int) [][]move {
 	return out
 }
 
-// The modes of a text: after a character of one byte or none, after one of more, inside one that lacks one to three
-// bytes, and behind the text's end.
+// The modes of a text: after a character of one byte or at the start, after a longer character, inside a character
+// that lacks one to three bytes, and after the text's end.
 const (
 	modeASCII = iota
 	modeWide
@@ -296,8 +298,8 @@ const (
 	impossible = math.MinInt32 / 2 // ln 0.
 )
 
-// The shares of what may come where a character may begin: ends, characters of more bytes behind others of one and
-// of more, and of those of one byte the common ones, other printable ones and controls.
+// The shares of what may come where a character may begin: the end of the text; longer characters, after a one-byte
+// character and after a longer one; and of one-byte characters the common, the other printable ones and the controls.
 const (
 	shareEnd      = .05
 	shareWide     = .05
@@ -305,11 +307,11 @@ const (
 	shareCommon   = .65
 	sharePrinted  = .28
 	shareControl  = .07
-	priorBytes    = 64 // How many bytes of found texts weigh as much as all this.
+	priorBytes    = 64 // The prior weighs as much as this many bytes of found texts.
 )
 
-// follow returns the mode after a byte, and false where it cannot come: what comes is UTF-8, but for some forms
-// that unpad refuses, and zeros behind the text.
+// follow returns the mode after a byte, and false if the byte cannot come. Valid are UTF-8, except some forms that
+// unpad refuses, and zeros after the text.
 func follow(mode uint8, next byte) (uint8, bool) {
 	switch {
 	case mode == modeEnded:
@@ -328,7 +330,7 @@ func follow(mode uint8, next byte) (uint8, bool) {
 	return 0, false
 }
 
-// lacking returns the mode after the first byte of a character of more than one.
+// lacking returns the mode after the first byte of a multi-byte character.
 func lacking(first byte) uint8 {
 	switch {
 	case first < 0xe0:
@@ -339,7 +341,7 @@ func lacking(first byte) uint8 {
 	return modeLacks3
 }
 
-// newModel returns the model after texts that were found.
+// newModel returns the model after the texts found so far.
 func newModel(found [][]byte) *model {
 	var seen [256]float64
 	all := 0.0
@@ -372,7 +374,7 @@ func newModel(found [][]byte) *model {
 	return m
 }
 
-// set writes the logarithms of the shares of all prefixes of a byte.
+// set stores the logarithms of the shares of all bit prefixes of a byte.
 func (m *model) set(mode uint8, p [256]float64) {
 	for bits := range 9 {
 		sums := make([]float64, 1<<bits)
@@ -389,7 +391,7 @@ func (m *model) set(mode uint8, p [256]float64) {
 	}
 }
 
-// guess returns the share of a byte that may come, before anything was found.
+// guess returns the share of a valid byte before anything was found.
 func guess(mode uint8, c byte) float64 {
 	wide := float64(shareWide)
 	if mode == modeWide {
@@ -413,7 +415,7 @@ func guess(mode uint8, c byte) float64 {
 	}
 }
 
-// common says whether a character is one that identifiers, addresses and words are made of: 42 are.
+// common reports whether a character is one of the 42 that identifiers, addresses and words consist of.
 func common(c byte) bool {
 	switch c {
 	case ' ', '-', '.', '/', '_', ':':

@@ -24,8 +24,8 @@ func (p *Protocol) Row() protocols.Row {
 }
 
 // Calibrate sets the tables, noise and slots of a task whose query, input, claim and batch are set, with noise by
-// clients: γ of about a third gives the least error, as that of a count goes with 1/(γ(1−γ)²). Numbers of levels and
-// checks that the task names are kept, and so is b.
+// clients. A γ of about a third gives the least error, because the error of a count is proportional to 1/(γ(1−γ)²).
+// It keeps levels, checks and b if the task names them.
 func (*Protocol) Calibrate(t *task.Task) error {
 	p, err := begin(t)
 	if err != nil {
@@ -47,11 +47,11 @@ func (*Protocol) Calibrate(t *task.Task) error {
 	return nil
 }
 
-// dummiesPerClient is how many dummies a relay adds for each client of a full batch unless told otherwise: then
-// clients add about half as much to the error as two relays do.
+// dummiesPerClient is how many dummies a relay adds for each client of a full batch by default. Clients then add
+// about half as much to the error as two relays do.
 const dummiesPerClient = 0.7
 
-// Dilute is that of [protocols.Row]: the largest tables that so many dummies protect.
+// Dilute implements [protocols.Row.Dilute]. It takes the largest tables that the dummies protect.
 func (*Protocol) Dilute(t *task.Task, d protocols.Dilution) error {
 	if d.LocalEpsilon != 0 {
 		return invalid.Field("local-epsilon", decimal.Format(d.LocalEpsilon, -1),
@@ -91,15 +91,15 @@ func (*Protocol) Dilute(t *task.Task, d protocols.Dilution) error {
 	return nil
 }
 
-// levelBits is how many bits a level hashes beyond those of the level before, of texts of up to 8 bytes, and of longer
-// ones. The finer, the fewer prefixes come to fall in cells that are full for the sake of others; but the more tables,
-// the less does each say of a text whose neighbours have much of it in common.
+// levelBits is how many bits a level hashes beyond the previous level: for texts of up to 8 bytes, and for longer
+// ones. With fewer bits, fewer prefixes fall in cells that are full because of other texts. But with more tables,
+// each says less about a text whose neighbours share much of it.
 const (
 	levelBits     = 3
 	levelBitsLong = 4
 )
 
-// begin returns the tables of a task, b being 0 where the task does not name it.
+// begin returns the tables of a task. b is 0 if the task does not name it.
 func begin(t *task.Task) (p plan, err error) {
 	if err := checkQuery(t); err != nil {
 		return p, err
@@ -123,7 +123,7 @@ func begin(t *task.Task) (p plan, err error) {
 	return p, err
 }
 
-// kept returns a parameter that the task already names, or another value.
+// kept returns a parameter that the task already names, or otherwise.
 func kept(t *task.Task, key string, otherwise, least, most uint64) (uint64, error) {
 	if _, ok := t.Param(key); !ok {
 		return otherwise, nil
@@ -134,8 +134,7 @@ func kept(t *task.Task, key string, otherwise, least, most uint64) (uint64, erro
 // mostB returns the largest b for these tables.
 func (p plan) mostB() uint64 { return maxCells / uint64(p.tables()) }
 
-// largestB returns the largest b up to most for which something holds that holds for smaller ones, and leastB if
-// there is none.
+// largestB returns the largest b up to most for which a monotone condition holds, and leastB if it holds for none.
 func largestB(most uint64, holds func(b uint64) bool) uint64 {
 	lo, hi := uint64(leastB), most+1
 	for hi-lo > 1 {
@@ -148,7 +147,7 @@ func largestB(most uint64, holds func(b uint64) bool) uint64 {
 	return lo
 }
 
-// set writes the tables into a task, with further parameters that sort behind checks and before levels.
+// set writes the tables into a task. The parameters in between sort after checks and before levels.
 func (p plan) set(t *task.Task, between ...task.Param) {
 	number := func(key string, n uint64) task.Param {
 		return task.Param{Key: key, Value: randomizer.NewRational(int64(n), 1)}
@@ -158,9 +157,9 @@ func (p plan) set(t *task.Task, between ...task.Param) {
 	t.Slots = p.slots()
 }
 
-// CountVariance returns the variance of the count of a listed text that so many clients of a full batch have, whose
-// checks no other listed text shares. With C checks a client's message is in one of the text's with probability
-// w = C(1−γ)/T, and those of the n others and of D′ relays' M dummies with C/(Tb) each:
+// CountVariance returns the variance of the count of a listed text that a number of clients of a full batch hold. No
+// other listed text shares its checks. With C checks, a client's message is in one of the text's with probability w =
+// C(1−γ)/T. The messages of the n others and of D′ relays' M dummies are there with probability C/(Tb) each:
 //
 //	(clients·w(1−w) + (n − clients + D′M)·C/(Tb)) / w²
 func (m *Mechanism) CountVariance(clients float64, relays int) float64 {
@@ -173,6 +172,7 @@ func (m *Mechanism) CountVariance(clients float64, relays int) float64 {
 	return (clients*w*(1-w) + others*checks/float64(m.plan.cells())) / (w * w)
 }
 
-// Reach returns the most by which a malicious client moves the count of a text: a message in one of its checks, where
-// one of its clients sends there with the probability w of [Mechanism.CountVariance].
+// Reach returns the most by which a malicious client moves the count of a text: it sends a message in one of the
+// text's checks, and an honest client of the text sends there only with the probability w of
+// [Mechanism.CountVariance].
 func (m *Mechanism) Reach() float64 { return m.unit() / float64(m.plan.checks) }

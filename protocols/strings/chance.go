@@ -1,22 +1,23 @@
 package strings
 
-// What chance alone reaches in a search, and how many clients a text must have to stand out from it.
+// This file bounds what chance alone reaches in a search, and how many clients a text needs to stand out from it.
 
 import "math"
 
-// law is that of a number of messages, on a grid: p[i] is the probability of least + i·step.
+// law is the distribution of a number of messages on a grid: p[i] is the probability of least + i·step.
 type law struct {
 	least, step int
 	p           []float64
 }
 
-// mostSteps is how many steps of a grid a cell has at most: with more messages than that, steps are larger than 1.
+// mostSteps is the largest number of grid steps of a cell. For more messages, steps are larger than 1.
 const mostSteps = 1 << 10
 
-// null returns the law of [scene.capped] for a text that nobody has: in each of the tables its cell is any that is not
-// claimed. A share of them is as full as counts, those that have more messages than the background has, and one more in
-// each table, as if the text's own were; alone, none is. The others are negative binomial, or Poisson, with the
-// background's mean and variance. On a grid each cell's messages are rounded up, so that limits are rather too high.
+// null returns the law of [scene.capped] for a text that nobody holds. In each table its cell is a uniform one of the
+// unclaimed cells. A share of the cells is full: those with more messages than the background, and one more in each
+// table, as if the text's own were full; with alone, no cell is full. The others are negative binomial, or Poisson,
+// with the background's mean and variance. On a grid each cell's messages are rounded up, so that limits err on the
+// high side.
 func (s *scene) null(tables []int, ref float64, alone bool) law {
 	spreads, step := make([]law, len(tables)), 1
 	for i, table := range tables {
@@ -34,7 +35,8 @@ func (s *scene) null(tables []int, ref float64, alone bool) law {
 	return sum
 }
 
-// cell returns the law of the messages in any cell of a table, up to limit, on a grid, a share of the cells being full.
+// cell returns the law of the messages in a uniform cell of a table, capped at limit, on a grid. A share full of the
+// cells is full.
 func (l law) cell(limit, step int, full float64) law {
 	last := (limit - l.least + step - 1) / step
 	p := make([]float64, last+1)
@@ -45,11 +47,11 @@ func (l law) cell(limit, step int, full float64) law {
 	return law{l.least, step, p}
 }
 
-// unlikely is the share of the likeliest number's probability below which others are left out.
+// unlikely is the probability, relative to the mode's, below which numbers are left out.
 const unlikely = 1e-25
 
-// spread returns a negative binomial law, or Poisson's if the variance is no more than the mean. It goes up and down
-// from the mean, so that nothing underflows whatever the mean is.
+// spread returns a negative binomial law, or a Poisson law if the variance is no more than the mean. It proceeds up
+// and down from the mean, so that nothing underflows whatever the mean is.
 func spread(mean, variance float64) law {
 	ratio := func(k float64) float64 { return mean / (k + 1) } // Pr[k+1] / Pr[k]
 	if over := variance - mean; over > 1e-6*mean {
@@ -57,7 +59,7 @@ func spread(mean, variance float64) law {
 		ratio = func(k float64) float64 { return q * (r + k) / (k + 1) }
 	}
 	middle := int(mean)
-	var down []float64 // From the middle on.
+	var down []float64 // From the middle down.
 	for k, p := middle, 1.0; k >= 0 && p > unlikely; k-- {
 		down = append(down, p)
 		p /= ratio(float64(k - 1))
@@ -94,8 +96,8 @@ func (l law) plus(o law) law {
 	return sum
 }
 
-// threshold returns the least number that the law reaches with a probability of at most p: one step more than any if
-// there is none.
+// threshold returns the least number that the law reaches with a probability of at most p; one step beyond the
+// support if there is none.
 func (l law) threshold(p float64) float64 {
 	tail := 0.0
 	for k := len(l.p) - 1; k >= 0; k-- {
@@ -106,7 +108,8 @@ func (l law) threshold(p float64) float64 {
 	return float64(l.least)
 }
 
-// quantile returns the least number of messages, on the grid, that the law exceeds with a probability of 1 − u at most.
+// quantile returns the least number of messages, on the grid, that the law exceeds with a probability of at most 1 −
+// u.
 func (l law) quantile(u float64) uint64 {
 	for k, p := range l.p {
 		if u -= p; u <= 0 {
@@ -116,36 +119,36 @@ func (l law) quantile(u float64) uint64 {
 	return uint64(l.least + (len(l.p)-1)*l.step)
 }
 
-// trail is what one beam kept: a text comes through it if it scores more than the floor of each step.
+// trail records what one beam kept: a text passes if it scores more than the floor of each step.
 type trail struct {
 	ref   float64
 	model *model
 	steps []passed
 }
 
-// passed is a step of a beam with what scores too little there.
+// passed is a step of a beam with its floor.
 type passed struct {
 	step
 	floor int32
 }
 
-// probe is a text that nobody has, planted to see whether the search would list it.
+// probe is a text that nobody holds, planted to see whether the search would list it.
 type probe struct {
 	text  []byte
 	cells []uint64  // By table.
-	draws []float64 // By table, in (0, 1): which quantile of a text's messages it has there.
+	draws []float64 // By table, in (0, 1): the quantile of the text's messages in the table.
 }
 
 const (
 	probes    = 300
-	sureShare = .98 // Of probes, that are listed.
+	sureShare = .98 // Share of probes that must be listed.
 )
 
-// foundDownTo returns how many clients a text must have to be listed in 98 of 100 batches like this one, up to most, 0
-// if no number is enough. Texts of common characters, as long as can be, are planted in the counts as they are: each is
-// listed whose prefixes score more than what one of the beams left out, and which passes the checks. What other texts
-// begin alike, and what they have in the same cells, so counts against it. The planted texts do not change what is
-// taken for background, and begin like no others.
+// foundDownTo returns how many clients must hold a text for it to be listed in 98 of 100 batches like this one, up to
+// most; 0 if no number is enough. It plants texts of common characters, as long as possible, in the actual counts. A
+// planted text is listed if its prefixes score more than what one of the beams dropped, and if it passes the checks.
+// So the result includes the effect of other texts that begin alike or share cells. Planted texts do not change the
+// background, and share no beginning.
 func (s *search) foundDownTo(least, most float64) float64 {
 	s.renew()
 	planted := s.m.plan.probes(probes, s.m.plan.seed)
@@ -174,7 +177,7 @@ func (s *search) foundDownTo(least, most float64) float64 {
 	return hi
 }
 
-// probes returns texts to plant, always the same of a task and a random number.
+// probes returns texts to plant, always the same for a task and a random number.
 func (p plan) probes(n int, random uint64) []probe {
 	var letters []byte
 	for c := range byte(0x7f) {
@@ -197,16 +200,16 @@ func (p plan) probes(n int, random uint64) []probe {
 	return out
 }
 
-// uniform returns the next number of a sequence as one in (0, 1).
+// uniform returns the next number of a deterministic sequence as one in (0, 1).
 func uniform(state *uint64) float64 { return (float64(next(state)>>11) + .5) / (1 << 53) }
 
-// next returns the next number of a sequence that is always the same: that of [mix].
+// next returns the next number of a deterministic sequence, that of [mix].
 func next(state *uint64) uint64 {
 	*state += golden
 	return mix(*state)
 }
 
-// lists says whether a planted text is listed, with messages of its own in each cell of the given law.
+// lists reports whether a planted text is listed, if its own messages in each cell follow the given law.
 func (s *search) lists(p probe, law law, least float64) bool {
 	for table, y := range p.cells {
 		own := law.quantile(p.draws[table])
@@ -224,7 +227,7 @@ func (s *search) lists(p probe, law law, least float64) bool {
 	return false
 }
 
-// leadsTo says whether the prefixes of a planted text score enough at each step.
+// leadsTo reports whether the prefixes of a planted text score enough at each step.
 func (t *trail) leadsTo(p probe, s *scene) bool {
 	score, mode := int32(0), uint8(0)
 	for _, st := range t.steps {
@@ -244,10 +247,10 @@ func (t *trail) leadsTo(p probe, s *scene) bool {
 	return true
 }
 
-// FoundDownTo returns how many clients a text must have to be listed in about 98 of 100 full batches of which so many
-// relays add their dummies, 0 if no number is enough: what [protocols.FoundTexts.Least] says of a batch where up to ten
-// texts have so many clients and all others have texts of their own, which do not begin alike. Where they do, a text
-// needs more.
+// FoundDownTo returns how many clients must hold a text for it to be listed in about 98 of 100 full batches, with
+// dummies of a number of relays; 0 if no number is enough. It equals [protocols.FoundTexts.Least] for a batch where
+// up to ten texts have that many clients each, and all other clients have texts of their own that do not begin alike.
+// If texts begin alike, a text needs more.
 func (m *Mechanism) FoundDownTo(relays int) float64 {
 	clients := 0.0
 	for range mostRounds {
@@ -264,18 +267,18 @@ func (m *Mechanism) FoundDownTo(relays int) float64 {
 }
 
 const (
-	cellsEach  = 25 // Of a table for each planted text, at least.
-	mostRounds = 8  // How often texts are planted that have as many clients as were needed before.
-	frequent   = 10 // How many at most.
+	cellsEach  = 25 // Cells of a table per planted text, at least.
+	mostRounds = 8  // Rounds of planting texts with as many clients as the previous round needed.
+	frequent   = 10 // Largest number of them.
 )
 
-// fewCells is how many cells of a table are so few that a text's own changes the background.
+// fewCells is the number of cells of a table below which a text changes the background itself.
 const fewCells = 100
 
-// leastBeside returns how many clients a text must have beside ten others of so many clients, which are listed if they
-// can be; and in small tables, where one of so many clients is part of what the background is taken from, as it is
-// before it is listed. It is 0 if no number is enough. Half of the clients have the ten at most, and there are fewer
-// where they would fill a table. For the time, the searches keep fewer prefixes than others.
+// leastBeside returns how many clients a text must have beside ten others with the given number of clients each,
+// which are listed if they can be. In small tables, one such text is itself part of the background until it is
+// listed. The result is 0 if no number is enough. The ten have at most half of the clients, and there are fewer of
+// them if they would fill a table. To save time, the searches keep fewer prefixes than a real one.
 func (m *Mechanism) leastBeside(clients float64, relays int) float64 {
 	size := float64(m.task.Batch.Size)
 	texts := math.Floor(min(frequent, size/2/max(1, clients), float64(m.plan.b)/cellsEach))
@@ -292,8 +295,9 @@ func (m *Mechanism) leastBeside(clients float64, relays int) float64 {
 	return max(alone, least)
 }
 
-// expected returns a full batch: dummies and the messages of clients whose texts are alone fall in any cell, and those
-// of the others in the cells of some texts of so many clients each.
+// expected returns the expected aggregate of a full batch. Dummies, and messages of clients whose texts nobody
+// shares, fall uniformly in all cells. The other clients' messages fall in the cells of a number of texts with the
+// given number of clients each.
 func (m *Mechanism) expected(clients, texts float64, relays int) *aggregate {
 	a := m.newAggregate()
 	others := float64(m.task.Batch.Size)

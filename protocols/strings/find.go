@@ -8,39 +8,40 @@ import (
 	"github.com/doona-dp/doona/protocols"
 )
 
-// The search. Passes look for texts of fewer and fewer clients; what one lists the next ones take as known.
+// The search. Each pass looks for texts of fewer clients than the pass before. What one pass lists, the next ones
+// take as known.
 const (
-	wide        = 1 << 15 // Prefixes that are kept of a level where texts of the fewest clients are looked for.
-	narrowed    = 8       // Times as many as where each has more.
-	wideBytes   = 1 << 21 // Of prefixes, so that the time does not grow with texts of more than 64 bytes.
+	wide        = 1 << 15 // Prefixes that each level keeps in the passes for the fewest clients.
+	narrowed    = 8       // Factor by which passes for more clients keep fewer.
+	wideBytes   = 1 << 21 // Bytes of prefixes, so that the time does not grow with texts of more than 64 bytes.
 	mostPasses  = 16
-	lastPasses  = 6 // Of them, for the fewest clients.
+	lastPasses  = 6 // Most passes for the fewest clients.
 	falseChance = .005
 	leastSigmas = 12.5 // Standard deviations of a count over all tables that a text must have of its own.
-	sureSigmas  = 2.1  // So far above the threshold a text is found in 98 of 100 batches.
-	fewestFree  = 3    // Checks that no listed text has the cell of.
+	sureSigmas  = 2.1  // This far above the threshold, 98 of 100 batches list the text.
+	fewestFree  = 3    // Least number of checks whose cell no listed text has.
 )
 
 // search is the state of a search.
 type search struct {
 	*scene
 	model *model
-	list  [][]byte  // Padded.
-	sizes []float64 // Messages of each in each of its cells.
+	list  [][]byte  // Padded texts.
+	sizes []float64 // Messages of each listed text in each of its cells.
 	known map[string]bool
-	cache map[nullKey]float64 // Limits, as long as backgrounds and full cells stay.
-	ways  []*trail            // Of each pass, of those for the fewest clients the last.
-	blind bool                // Lists nothing.
+	cache map[nullKey]float64 // Limits, valid as long as backgrounds and full cells stay.
+	ways  []*trail            // Trails of the passes; of those for the fewest clients, only the last.
+	blind bool                // The search lists nothing.
 }
 
-// Find lists frequent texts. The levels alone propose them, and the checks decide, whose counts had no part in it: a
-// text must have so many messages there as one without clients has with a probability of FalseChance for all of all
-// passes together. Each listed text claims its cells, and what is there does not count for others.
+// Find lists frequent texts. The levels alone propose texts. The checks, whose counts had no part in the proposal,
+// decide. Together, all passes list a text without clients with a probability of at most FalseChance. Each listed
+// text claims its cells; their messages do not count for others.
 func (a *aggregate) Find(confidence float64) protocols.FoundTexts {
 	return newSearch(a).find(confidence, wide)
 }
 
-// find is [aggregate.Find] with so many prefixes at most.
+// find is [aggregate.Find] with at most width prefixes.
 func (s *search) find(confidence float64, width int) protocols.FoundTexts {
 	a := s.aggregate
 	out := protocols.FoundTexts{FalseChance: falseChance}
@@ -61,8 +62,8 @@ func (s *search) find(confidence float64, width int) protocols.FoundTexts {
 	return out
 }
 
-// passAll goes from texts of an eighth of the clients to those of the fewest, and for these on as long as a pass lists
-// something.
+// passAll runs passes from texts of an eighth of the clients down to those of the fewest. It repeats the last pass as
+// long as it lists something.
 func (s *search) passAll(least, clients float64, width int) {
 	left := mostPasses - lastPasses
 	for ref := clients / 8 / s.m.unit(); ref > 1.4*least && left > 0; ref /= 2 {
@@ -80,7 +81,7 @@ func newSearch(a *aggregate) *search {
 	return &search{scene: newScene(a), known: map[string]bool{}, cache: map[nullKey]float64{}}
 }
 
-// least returns how many messages in each of its cells a text has that is found in 98 of 100 batches.
+// least returns how many messages in each of its cells a text needs to be found in 98 of 100 batches.
 func (s *search) least() float64 {
 	var tables []int
 	for table := s.m.plan.levels; table < s.m.plan.tables(); table++ {
@@ -91,17 +92,17 @@ func (s *search) least() float64 {
 	for _, table := range tables {
 		mean += s.mean[table]
 	}
-	for range 4 { // Where the counts are capped goes with it.
+	for range 4 { // The cap of the counts changes with it.
 		limit = s.null(tables, ref, true).threshold(chance)
 		ref = (limit - mean + sureSigmas*math.Sqrt(limit)) / float64(len(tables))
 	}
 	return ref
 }
 
-// chance is that of each text that a pass proposes.
+// chance is the probability that a proposed text without clients passes.
 const chance = falseChance / (mostPasses * wide)
 
-// pass looks for texts that have so many messages in each of their cells, and returns how many it lists.
+// pass looks for texts with ref messages in each of their cells, and returns how many it lists.
 func (s *search) pass(ref float64, width int) (more int) {
 	s.renew()
 	s.model = newModel(s.list)
@@ -121,7 +122,7 @@ func (s *search) pass(ref float64, width int) (more int) {
 	return more
 }
 
-// proposed returns what the beam leads to, and keeps its trail.
+// proposed returns the texts that the beam leads to, and keeps its trail.
 func (s *search) proposed(ref float64, width int) []node {
 	nodes, way := s.beam(ref, width)
 	if last := len(s.ways) - 1; last >= 0 && s.ways[last].ref == ref {
@@ -131,7 +132,7 @@ func (s *search) proposed(ref float64, width int) []node {
 	return nodes
 }
 
-// shortlist returns those of the beam that may pass, the likeliest by levels and checks together first.
+// shortlist returns the texts of the beam that may pass, ordered by their likelihood from levels and checks together.
 func (s *search) shortlist(nodes []node, ref float64) [][]byte {
 	type entry struct {
 		text  []byte
@@ -158,19 +159,19 @@ func (s *search) shortlist(nodes []node, ref float64) [][]byte {
 	return out
 }
 
-// size returns by how much each of some cells has more messages than the background, on average.
+// size returns the average excess of messages over the background in some cells.
 func (s *search) size(cells []uint64) float64 {
 	more, _ := s.excess(cells)
 	return max(0, more) / float64(len(cells))
 }
 
-// enough says whether cells have half of what a text has there that has ref in each.
+// enough reports whether cells have half of the messages of a text with ref in each.
 func (s *search) enough(cells []uint64, ref float64) bool {
 	return s.capped(cells, ref)-s.meanOf(cells) >= ref*float64(len(cells))/2
 }
 
-// own returns by how much the messages in a text's unclaimed cells are more than the background. A level whose cell has
-// more than the checks' would be that of a prefix that others share, and does not count.
+// own returns the excess of messages over the background in a text's unclaimed cells. A level whose cell has more
+// than the checks' cells does not count, because its prefix is shared with other texts.
 func (s *search) own(text []byte) float64 {
 	checks := s.checks(text)
 	own, _ := s.excess(checks)
@@ -185,7 +186,7 @@ func (s *search) own(text []byte) float64 {
 	return own
 }
 
-// needed returns how many messages of its own a text must have: clients who agree, fewer than this, plant none.
+// needed returns how many messages of its own a text must have. A coalition of fewer clients cannot plant a text.
 func (s *search) needed() float64 {
 	total := 0.0
 	for _, v := range s.variance {
@@ -194,16 +195,16 @@ func (s *search) needed() float64 {
 	return leastSigmas * math.Sqrt(total)
 }
 
-// passes says whether a text's checks have more messages than chance leaves there: so many as a limit says for the
-// tables of its free ones.
+// passes reports whether a text's checks have more messages than chance leaves there, by the limit for the tables of
+// its free checks.
 func (s *search) passes(c []byte, ref float64, limit func(tables []int) float64) bool {
 	free := s.checks(c)
 	return len(free) >= min(fewestFree, s.m.plan.checks) && s.enough(free, ref) && s.own(c) >= s.needed() &&
 		s.capped(free, ref) >= limit(s.tablesOf(free))
 }
 
-// secondLook takes from the list those that do not pass if all others are known, and those that have too few cells of
-// their own to tell. What the list no longer knows fills cells for the others, so it looks until all pass.
+// secondLook drops listed texts that do not pass if all others are known, or that have too few cells of their own to
+// tell. Dropped texts fill cells for the others again, so it repeats until all pass.
 func (s *search) secondLook(ref float64) {
 	for before := -1; before != len(s.list); {
 		before = len(s.list)
@@ -222,7 +223,7 @@ func (s *search) secondLook(ref float64) {
 	}
 }
 
-// limitBeside returns the limit of a listed text, beside all others that are listed.
+// limitBeside returns the limit of a listed text beside all other listed texts.
 func (s *search) limitBeside(c []byte, ref float64) float64 {
 	s.claim(c, -1)
 	tables := s.tablesOf(s.checks(c))
@@ -230,20 +231,20 @@ func (s *search) limitBeside(c []byte, ref float64) float64 {
 	return s.limit(tables, ref, false)
 }
 
-// renew takes the background again, now that other texts are known.
+// renew recomputes the background after the list of known texts changed.
 func (s *search) renew() {
 	s.refresh()
 	clear(s.cache)
 }
 
-// nullKey is what a limit depends on while backgrounds and full cells stay.
+// nullKey is what a limit depends on, as long as backgrounds and full cells stay.
 type nullKey struct {
 	tables string
 	ref    float64
 	alone  bool
 }
 
-// limit returns how many messages chance leaves in cells of some tables with a probability of chance at most.
+// limit returns how many messages chance leaves in cells of some tables with a probability of at most chance.
 func (s *search) limit(tables []int, ref float64, alone bool) float64 {
 	names := make([]byte, len(tables)) // A task has at most 192.
 	for i, table := range tables {
@@ -258,7 +259,7 @@ func (s *search) limit(tables []int, ref float64, alone bool) float64 {
 	return limit
 }
 
-// counted returns the counts of the list.
+// counted returns the counts of the listed texts.
 func (s *search) counted(confidence, ref float64) []protocols.TextCount {
 	out := make([]protocols.TextCount, 0, len(s.list))
 	for _, l := range s.list {
@@ -279,19 +280,19 @@ func (s *search) counted(confidence, ref float64) []protocols.TextCount {
 	return out
 }
 
-// bar returns how many messages a text's free checks have at least where it is listed, whatever chance leaves there:
-// half of what is looked for, and with the levels as they are so many that it has enough of its own.
+// bar returns the least number of messages in a listed text's free checks, whatever chance leaves there. It is half
+// of what the pass searches for; with the given levels, it is also enough for the text to have enough of its own.
 func (s *search) bar(text []byte, free []uint64, ref float64) float64 {
 	more, _ := s.excess(free)
 	levels := s.own(text) - more
 	return s.meanOf(free) + max(ref*float64(len(free))/2, s.needed()-levels)
 }
 
-// cut is what messages in some cells tell of a text's clients, if it is listed only where they are limit at least.
+// cut describes the messages in some cells of a text that is listed only if they reach limit.
 type cut struct{ seen, limit, mean, variance, share float64 }
 
-// interval returns the numbers of clients c under which neither so many messages nor so few have a probability below
-// (1 − confidence)/2, given that they reach the limit:
+// interval returns the numbers of clients c under which neither this many messages nor this few have a probability
+// below (1 − confidence)/2, given that they reach the limit. With w the share field,
 //
 //	Pr[N ≥ seen | N ≥ limit],  Pr[N ≤ seen | N ≥ limit],  N normal with mean + c·w and variance + c·w(1−w)
 func (l cut) interval(confidence float64) (lo, hi float64) {
@@ -307,13 +308,14 @@ func (l cut) interval(confidence float64) (lo, hi float64) {
 	return lo, hi
 }
 
-// survival returns Pr[N ≥ x] of c clients, and never 0.
+// survival returns Pr[N ≥ x] for c clients, kept above 0.
 func (l cut) survival(c, x float64) float64 {
 	sd := math.Sqrt(l.variance + c*l.share*(1-l.share))
 	return max(.5*math.Erfc((x-l.mean-c*l.share)/sd/math.Sqrt2), 1e-300)
 }
 
-// bisect returns where something that holds from lo on ends to hold, and lo if it does not hold there.
+// bisect returns the point at which a condition that holds from lo on stops holding, and lo if it does not hold
+// there.
 func bisect(lo, hi float64, holds func(float64) bool) float64 {
 	for range 60 {
 		if mid := (lo + hi) / 2; holds(mid) {
@@ -334,7 +336,7 @@ func (s *search) tablesOf(cells []uint64) []int {
 	return out
 }
 
-// meanOf returns the background of cells together.
+// meanOf returns the sum of the backgrounds of cells.
 func (s *search) meanOf(cells []uint64) (sum float64) {
 	for _, y := range cells {
 		sum += s.mean[s.tableOf(y)]
@@ -342,11 +344,11 @@ func (s *search) meanOf(cells []uint64) (sum float64) {
 	return sum
 }
 
-// capAt returns how many messages of a cell count at most, where a text has ref of its own there: a cell that is full
-// for the sake of another text must not carry one.
+// capAt returns how many messages of a cell count at most, if a text has ref of its own there. A cell that is full
+// because of another text must not carry one.
 func (s *scene) capAt(table int, ref float64) int { return int(math.Ceil(s.mean[table] + 1.5*ref)) }
 
-// capped returns the messages in some cells, of each at most as many as [scene.capAt] allows.
+// capped returns the messages in some cells, each capped by [scene.capAt].
 func (s *scene) capped(cells []uint64, ref float64) (sum float64) {
 	for _, y := range cells {
 		sum += min(float64(s.counts[y]), float64(s.capAt(s.tableOf(y), ref)))

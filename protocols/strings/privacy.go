@@ -35,8 +35,7 @@ func (m *Mechanism) Law() (*compose.Law, error) {
 	return compose.PoolLaw(m.plan.b, m.task.Noise.Pool), nil
 }
 
-// Epsilon0 implements [protocols.Mechanism.Epsilon0]: a client alone is randomized response over the cells of its
-// table.
+// Epsilon0 implements [protocols.Mechanism.Epsilon0], that of randomized response over the cells of one table.
 func (m *Mechanism) Epsilon0() float64 {
 	if m.task.Noise != nil {
 		return math.Inf(1)

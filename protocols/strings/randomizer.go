@@ -11,8 +11,8 @@ import (
 	"github.com/doona-dp/doona/randomizer"
 )
 
-// Randomize implements [protocols.Mechanism.Randomize]. A value is the bytes of a text, of any number up to 65536:
-// what is beyond L is cut at a character.
+// Randomize implements [protocols.Mechanism.Randomize]. A value is the bytes of a text, at most 65536. The part
+// beyond L is cut at a character boundary.
 func (m *Mechanism) Randomize(src *randomizer.Source, value []float64) (protocols.Messages, error) {
 	text, err := m.text(value)
 	if err != nil {
@@ -22,7 +22,7 @@ func (m *Mechanism) Randomize(src *randomizer.Source, value []float64) (protocol
 	return m.message(m.randomize(src, int(src.Below(uint64(m.plan.tables()))), text)), nil
 }
 
-// randomize returns the number of a client's message in a table.
+// randomize returns the number of the cell that a client sends from a table.
 func (m *Mechanism) randomize(src *randomizer.Source, table int, text []byte) uint64 {
 	y := m.plan.of(table, text)
 	if m.gamma() == 0 {
@@ -41,7 +41,7 @@ func (m *Mechanism) message(y uint64) protocols.Messages {
 	return protocols.Messages{{out}}
 }
 
-// read decodes a message. Another lane, a wrong size or a cell that there is not is an error.
+// read decodes a message. A wrong lane, a wrong size or a cell that does not exist is an error.
 func (m *Mechanism) read(lane int, message []byte) (uint64, error) {
 	if want := int(m.task.Slots.MessageBytes); lane != 0 || len(message) != want {
 		return 0, invalid.Field("message", strconv.Itoa(len(message))+" bytes in lane "+strconv.Itoa(lane),
@@ -57,9 +57,9 @@ func (m *Mechanism) read(lane int, message []byte) (uint64, error) {
 	return y, nil
 }
 
-// Value returns a text as the numbers that [Mechanism.Randomize] and shufflerclient.Client.Report take: its bytes. It
-// must be in Unicode normal form C, else one word counts as two: whoever reads texts from people normalizes them first
-// (norm.NFC of golang.org/x/text), and cuts off what names a person, such as the query of an address: texts that many
+// Value returns a text as the numbers that [Mechanism.Randomize] and shufflerclient.Client.Report take: its bytes.
+// The text must be in Unicode normal form C, else one word counts as two. Callers normalize people's texts first
+// (norm.NFC of golang.org/x/text), and cut off what names a person, such as the query of an address: texts that many
 // clients have are published.
 func Value(text string) []float64 {
 	out := make([]float64, len(text))
@@ -84,7 +84,7 @@ func (m *Mechanism) text(value []float64) ([]byte, error) {
 	return m.plan.pad(raw)
 }
 
-// Cut returns a text in UTF-8 as clients report it: up to the last character that ends within so many bytes.
+// Cut returns a text in UTF-8 as clients report it: up to the last character that ends within length bytes.
 func Cut(text []byte, length int) []byte {
 	end := min(len(text), length)
 	for end < len(text) && end > 0 && !utf8.RuneStart(text[end]) {
@@ -93,7 +93,7 @@ func Cut(text []byte, length int) []byte {
 	return text[:end]
 }
 
-// pad cuts a text and fills it up with zeros. What is not UTF-8 or has a zero byte is an error.
+// pad cuts a text and fills it up with zeros. Invalid UTF-8 or a zero byte is an error.
 func (p plan) pad(text []byte) ([]byte, error) {
 	if slices.Contains(text, 0) || !utf8.Valid(text) {
 		return nil, invalid.Field("value", "bytes that are no text", "a text in UTF-8, without zero bytes")
@@ -103,8 +103,8 @@ func (p plan) pad(text []byte) ([]byte, error) {
 	return out, nil
 }
 
-// unpad returns the text that was padded, and whether there is one: after the first zero come only zeros, and
-// before it is UTF-8.
+// unpad returns the text that was padded. ok is false unless the part before the first zero is UTF-8 and only zeros
+// follow.
 func unpad(padded []byte) (string, bool) {
 	end := len(padded)
 	for end > 0 && padded[end-1] == 0 {

@@ -5,8 +5,8 @@ import (
 	"github.com/doona-dp/doona/randomizer"
 )
 
-// attack implements [protocols.Capabilities]: max and one-coordinate send the cell of the last check that the client's
-// text has, which moves one estimate by T/(1−γ); drop-noise sends a cell of the text without randomization.
+// attack implements [protocols.Capabilities]. max and one-coordinate send the cell of the last check that the
+// client's text has, which moves one estimate by T/(1−γ); drop-noise sends a cell of the text without randomization.
 func (m *Mechanism) attack(src *randomizer.Source, attack string, _ int, value []float64) (protocols.Messages, error) {
 	text, err := m.text(value)
 	if err != nil {
@@ -23,8 +23,8 @@ func (m *Mechanism) attack(src *randomizer.Source, attack string, _ int, value [
 	return m.message(m.plan.of(table, text)), nil
 }
 
-// fast implements [protocols.Capabilities]: the tables of each client are drawn, and no message is encoded. What relays
-// add is not in it.
+// fast implements [protocols.Capabilities]. It draws the table of each client and encodes no message. Dummies are not
+// included.
 func (m *Mechanism) fast(values [][]float64) (protocols.Draw, error) {
 	cells, held := map[string]int{}, []uint64{}
 	var texts [][]byte

@@ -1,34 +1,37 @@
-// Package strings finds texts that many clients hold and nobody could list beforehand: one message of a few bytes
-// per client, one round.
+// Package strings finds texts that many clients hold, without a list of candidates: one message of a few bytes per
+// client, one round.
 //
-// A text of up to L bytes is padded to L. There are T = D + C tables of b cells each. The first D, the levels, hash
-// prefixes of it: 16 bits, then some three or four more from one to the next, the last one all. The others, the checks,
-// hash all of it again. A client draws one table τ of all T, uniformly and in secret, and sends the cell
+// A text of up to L bytes is padded to L. There are T = D + C tables of b cells each. The first D tables, the levels,
+// hash prefixes of it: the first level hashes 16 bits, each further one three or four more, and the last one the
+// whole text. The other C tables, the checks, hash the whole text again. With h_τ the hash of table τ, a client with
+// text x draws one table τ of all T, uniformly and in secret, and sends the cell
 //
 //	y = b·τ + h_τ(x)                                                                              (1)
 //
 // Either each relay adds M dummies, uniform over all T·b cells, or each client replaces h_τ(x) by a uniform cell of
-// the table with probability γ. Of the messages N_τ in the cell of a text in table τ, n from clients and the
-// others from D′ relays, the analyzer estimates the clients that hold what the table hashes of it as
+// the table with probability γ. Let N_τ be the messages in the cell of a text in table τ, of n messages by clients
+// and D′·M dummies in all, D′ counting the draws of relays. The analyzer estimates the number of clients that share
+// the hashed part of the text as
 //
 //	ĉ_τ = (N_τ − nγ/(Tb) − D′M/(Tb)) · T/(1−γ)                                                    (2)
 //
-// up to those whose text falls in the same cell by chance. [aggregate.Find] goes from one level to the next, keeps the
-// prefixes that are likeliest, and lists those texts whose checks have what chance does not leave there.
-// [aggregate.Ask] counts given texts in the tables that hash all of a text.
+// plus those whose text falls in the same cell by chance. [aggregate.Find] proceeds from one level to the next, keeps
+// the likeliest prefixes, and lists the texts whose checks have more messages than chance leaves there.
+// [aggregate.Ask] counts given texts in the tables that hash a whole text.
 //
-// Guarantee: (ε, δ)-DP by substitution of one client's text, whatever its length. With noise by relays if one of
-// them is honest, and no client need be: a pool, accountant.PoolDelta with b. With that of clients, for n_min honest
-// ones, that of randomized response over b cells. Neither depends on T, on the hash or on how many texts there can
-// be: docs/proofs/strings.md. Participation is not protected.
+// Guarantee: (ε, δ)-DP by substitution of one client's text, whatever its length. With noise by relays, one relay
+// must be honest and no client needs to be: a pool, accountant.PoolDelta with b. With noise by clients, n_min clients
+// must be honest: randomized response over b cells. Neither depends on T, on the hash or on the number of possible
+// texts: docs/proofs/strings.md. Participation is not protected.
 //
-// Accuracy: the variance of a count over all tables is (n + all dummies)/b, and a little for the count's own.
+// Accuracy: the variance of a count over all tables is (n + all dummies)/b, plus a little for the count's own
+// randomness.
 //
-// Limits: a count of one text uses C + 1 of the T tables alone, or C where it was found. Some 15 standard deviations of
-// such a count over all tables are found, about 250 clients for M ≈ n. As many clients who agree plant a text that
-// nobody has, and a malicious relay M/250 of them by its choice of dummies. If all relays
-// collude with the verifier, it has what was hashed of each client's text; with noise by clients ε₀ = ln(1 + b(1−γ)/γ)
-// is left.
+// Limits: the count of one text uses only C + 1 of the T tables, or C if the search found it. The search finds texts
+// with some 15 standard deviations of a count over all tables, about 250 clients for M ≈ n. A coalition of that many
+// clients can plant a text that nobody holds, and a malicious relay M/250 of them by choosing its dummies. If all
+// relays collude with the verifier, it sees the hash that each client sent; with noise by clients ε₀ = ln(1 +
+// b(1−γ)/γ) remains.
 package strings
 
 import (
@@ -44,16 +47,16 @@ import (
 // Name is the protocol's name in tasks.
 const Name = "strings"
 
-// RulePool is the rule of tasks whose relays add noise: [accountant.PoolDelta]. Others take those of randomized
-// response.
+// RulePool is the rule of tasks whose relays add noise: [accountant.PoolDelta]. Other tasks use the rules of
+// randomized response.
 const RulePool = "pool"
 
 const (
-	leastB    = 3       // Two cells would fall under another rule of randomized response.
+	leastB    = 3       // With two cells, another rule of randomized response would apply.
 	mostText  = 1 << 16 // Bytes of a text before it is cut.
 	maxLevels = 128
 	maxChecks = 64
-	maxCells  = 1 << 22 // Of all tables, so that an aggregate has at most 32 MB.
+	maxCells  = 1 << 22 // In all tables together, so that an aggregate has at most 32 MB.
 )
 
 // Protocol is the row of this protocol in the registry.
@@ -65,7 +68,7 @@ func (*Protocol) ProtocolName() string { return Name }
 // Mechanism is the protocol with the parameters of one task.
 type Mechanism struct {
 	task *task.Task
-	krr  protocols.KRR // Of the b cells of a table; Gamma is 0 where relays add noise.
+	krr  protocols.KRR // Over the b cells of a table; Gamma is 0 if relays add noise.
 	plan plan
 }
 
@@ -95,8 +98,8 @@ func (m *Mechanism) Capabilities() protocols.Capabilities {
 	}
 }
 
-// Open returns the mechanism of a task: query strings, parameters b, levels and checks, and either noise of kind pool
-// over all cells or a parameter gamma.
+// Open returns the mechanism of a task with query strings, parameters b, levels and checks, and either noise of kind
+// pool over all cells or a parameter gamma.
 func (*Protocol) Open(t *task.Task) (protocols.Mechanism, error) {
 	if err := checkQuery(t); err != nil {
 		return nil, err
@@ -147,7 +150,7 @@ func planOf(t *task.Task) (p plan, err error) {
 	return p, nil
 }
 
-// check holds the noise, the rule and the number of parameters against each other.
+// check checks the noise, the rule and the number of parameters against each other.
 func (m *Mechanism) check() error {
 	t, params := m.task, 4
 	if n := t.Noise; n != nil {
@@ -174,11 +177,11 @@ func (p plan) tables() int { return p.levels + p.checks }
 // cells returns the number of cells of all tables.
 func (p plan) cells() uint64 { return p.b * uint64(p.tables()) }
 
-// firstBits is how many bits the first level hashes, if there are others: as many as a search can go through.
+// firstBits is how many bits the first level hashes, if there are other levels: as many as a search can enumerate.
 const firstBits = 16
 
-// prefix returns how many bits of a text a table hashes: the first level 16, each further one about as many more, the
-// last one and the checks all.
+// prefix returns how many bits of a text a table hashes. The first level hashes 16, each further one about equally
+// many more, and the last one and the checks hash all.
 func (p plan) prefix(table int) int {
 	bits := 8 * p.length
 	if table >= p.levels-1 {
@@ -187,7 +190,8 @@ func (p plan) prefix(table int) int {
 	return firstBits + (table*(bits-firstBits)+p.levels-2)/(p.levels-1)
 }
 
-// mostLevels returns how many levels a text of so many bytes can have: each hashes a bit more than that before.
+// mostLevels returns the largest number of levels for texts of length bytes: each level hashes at least one more bit
+// than the previous one.
 func mostLevels(length uint64) uint64 {
 	if length <= firstBits/8 {
 		return 1
@@ -195,8 +199,9 @@ func mostLevels(length uint64) uint64 {
 	return min(maxLevels, 8*length-firstBits+1)
 }
 
-// The hash is FNV-1a of 64 bits over the task's canonical form and the text, continued by each level, and for each
-// table the finalizer of [SLF14]. Privacy does not rest on it, and whoever knows the task can compute it.
+// The hash is FNV-1a of 64 bits over the task's canonical form and the text, continued by each level, followed for
+// each table by the finalizer of [SLF14]. Privacy does not depend on it, and anyone who knows the task can compute
+// it.
 //
 // [SLF14]: https://doi.org/10.1145/2660193.2660195
 const (
@@ -227,11 +232,11 @@ func mix(z uint64) uint64 {
 	return z ^ z>>31
 }
 
-// of returns the number of the message that a padded text has in a table, (1).
+// of returns the number (1) of the message of a padded text in a table.
 func (p plan) of(table int, text []byte) uint64 { return p.number(table, p.state(table, text)) }
 
-// state returns the state of the hash after what a table hashes. Bits of a byte in part are absorbed as the number that
-// they are.
+// state returns the state of the hash after the part of a text that a table hashes. The bits of a partial byte are
+// absorbed as one number.
 func (p plan) state(table int, text []byte) uint64 {
 	bits := p.prefix(table)
 	state := absorb(p.seed, text[:bits/8])
@@ -241,7 +246,7 @@ func (p plan) state(table int, text []byte) uint64 {
 	return state
 }
 
-// number returns the number of the message of a table, from the state after what it hashes.
+// number returns the number of the message of a table, from the state after the hashed part.
 func (p plan) number(table int, state uint64) uint64 { return p.b*uint64(table) + p.cell(table, state) }
 
 // slots returns how a message travels: one slot of as few bytes as hold the number of a cell.
@@ -256,16 +261,16 @@ func (p plan) slots() task.Slots {
 // gamma returns γ.
 func (m *Mechanism) gamma() float64 { return m.krr.Gamma.Float64() }
 
-// shares returns the probability that a client sends the message of a given table that its text has, and that of
-// any other message of the table.
+// shares returns the probability that a client sends its text's message of a given table, and that of any other
+// message of the table.
 func (m *Mechanism) shares() (own, other float64) {
 	tables, gamma := float64(m.plan.tables()), m.gamma()
 	other = gamma / (tables * float64(m.plan.b))
 	return (1-gamma)/tables + other, other
 }
 
-// unit returns T/(1−γ): how many clients a message of one table stands for.
+// unit returns T/(1−γ): the number of clients that a message of one table stands for.
 func (m *Mechanism) unit() float64 { return float64(m.plan.tables()) / (1 - m.gamma()) }
 
-// whole says whether a number is one of those from 0 to most.
+// whole reports whether v is a whole number from 0 to most.
 func whole(v float64, most float64) bool { return v == math.Trunc(v) && v >= 0 && v <= most }

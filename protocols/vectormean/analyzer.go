@@ -8,7 +8,7 @@ import (
 	"github.com/doona-dp/doona/protocols"
 )
 
-// aggregate is the sufficient statistic: the counters and n.
+// aggregate is the sufficient statistic: the counters and n. Formulas (1) to (4) are in the package comment.
 type aggregate struct {
 	m      *Mechanism
 	counts []uint64
@@ -54,7 +54,7 @@ func (a *aggregate) Counters(visit func(*uint64)) {
 	visit(&a.users)
 }
 
-// Total returns (1), or (3) with a lane per coefficient.
+// Total returns (1), or (3) for a task with a lane per coefficient.
 func (a *aggregate) Total() []float64 {
 	m := a.m
 	out := make([]float64, m.size)
@@ -67,8 +67,8 @@ func (a *aggregate) Total() []float64 {
 	return out
 }
 
-// Errors implements [protocols.Aggregate.Errors]: the noise of two counters and the worst rounding. With a frame, an
-// entry is the mean of the errors of N coefficients, and normal.
+// Errors implements [protocols.Aggregate.Errors]. The law is the noise of two counters and the worst rounding. With a
+// frame, an entry averages the errors of N coefficients, and is normal.
 func (a *aggregate) Errors() []protocols.ErrorLaw {
 	totals := a.Total()
 	out := make([]protocols.ErrorLaw, len(totals))
@@ -89,10 +89,10 @@ func (a *aggregate) Errors() []protocols.ErrorLaw {
 	return out
 }
 
-// Missing implements [protocols.Aggregate.Missing]: a slot that is missing held a unit of either sign, or nothing. By
-// (1) it adds one unit to an entry at most. With a lane per coefficient a unit of one coefficient is c/h
-// between sent and not sent and, where those not sent are not counted, twice that between sent and nothing;
-// by (3) an entry has 1/√N of it, as every entry of U is ±1/√N.
+// Missing implements [protocols.Aggregate.Missing]. A missing slot held a unit of either sign, or nothing. By (1) it
+// adds at most one unit to an entry. With a lane per coefficient, the difference between a unit sent and not sent is
+// c/h. If units not sent are not counted, the difference between sent and nothing is twice that. By (3) an entry has
+// 1/√N of it, because every entry of U is ±1/√N.
 func (a *aggregate) Missing(l protocols.Loss, _ int) protocols.Missing {
 	unit := a.m.bound / a.m.units
 	if a.m.frame != nil {
@@ -104,8 +104,8 @@ func (a *aggregate) Missing(l protocols.Loss, _ int) protocols.Missing {
 	return protocols.Missing{Parts: l.Messages, Lo: -unit, Hi: unit}
 }
 
-// difference returns the units of coefficient j's positive part less those of its negative part, of n
-// clients: with a lane each, the units sent less those not sent.
+// difference returns the units of coefficient j's positive part less those of its negative part, for n clients. With
+// a lane per coefficient, it returns the units sent less those not sent.
 func (m *Mechanism) difference(counts []uint64, j int, n float64) float64 {
 	if m.frame == nil {
 		return float64(counts[2*j]) - float64(counts[2*j+1]) // (1)
@@ -158,10 +158,10 @@ func (m *Mechanism) Worst() protocols.WorstCase {
 	return protocols.WorstCase{Value: m.halfWay(), Variance: m.variance(0.25)}
 }
 
-// halfWay returns half a unit in every coordinate, or in as many as fit norm 1. With a frame, half a unit between two
-// whole numbers in every coefficient: 0 if h is odd, else along the first axis, whose coefficients are all equal but
-// for their signs. That is longer than 1 if h < κ. Then the axis itself is close to it: for h = 2, κ = 11/5 it has 0.99
-// times that rounding's variance.
+// halfWay returns half a unit in every coordinate, or in as many as fit norm 1. With a frame it returns half a unit
+// between two whole numbers in every coefficient. That is 0 if h is odd. Else it lies along the first axis, whose
+// coefficients are all equal except for their signs. If h < κ, that vector is longer than 1, and the axis itself is
+// close to it: for h = 2, κ = 11/5 it has 0.99 times that rounding's variance.
 func (m *Mechanism) halfWay() []float64 {
 	v := make([]float64, m.task.Input.Bins)
 	half := 0.5 / m.units

@@ -29,11 +29,10 @@ func (*Protocol) Row() protocols.Row {
 	}
 }
 
-// Calibrate sets the parameters and slots of a task whose query, input, claim, batch and rule
-// are set. Parameters units, kashin and seed that the task already names are kept, as are the padding
-// (full where empty) and the choice between one lane and one per coefficient (one where 0); else
-// the frame is the first of a few whose constant is small, and the units are those of [plan.choose].
-// The noise is the least that proves the claim.
+// Calibrate sets the parameters and slots of a task whose query, input, claim, batch and rule are set. It keeps
+// parameters units, kashin and seed that the task names, the padding (full if empty) and the choice between one lane
+// and one per coefficient (one lane if 0). Otherwise the frame is the first of a few whose constant is small, and the
+// units are those of [plan.choose]. The noise is the least that proves the claim.
 func (*Protocol) Calibrate(t *task.Task) error {
 	if err := checkQuery(t); err != nil {
 		return err
@@ -74,12 +73,12 @@ func (*Protocol) Calibrate(t *task.Task) error {
 	return nil
 }
 
-// leastDelta is the least δ of claims: below twice 2⁻⁶⁰, of counters and null messages, no curve falls, and what is
-// near would take much noise ([quarters]).
+// leastDelta is the least δ of claims. Below twice 2⁻⁶⁰, for counters and null messages, no curve falls, and slightly
+// above it a claim would take much noise ([quarters]).
 const leastDelta = 0x1p-58
 
-// fill sets the units to the most, up to a limit, that the given trials of a counter hide. It is false
-// if less noise than theirs at q = ½ does for the limit, or if they are too few for any.
+// fill sets the units to the largest number, up to limit, that the given trials of a counter hide. It returns false
+// if less noise than these trials at q = ½ is enough for the limit, or if the trials are too few for any units.
 func (m *Mechanism) fill(units *randomizer.Rational, trials uint64, limit, eps, delta float64) bool {
 	half := noise{trials, randomizer.NewRational(1, 2)}
 	private := func(k int64) bool {
@@ -128,12 +127,12 @@ func (m *Mechanism) params(others []task.Param) (out []task.Param) {
 	return out
 }
 
-// plan is what the choice of units depends on. It uses the Gaussian limit, which the noise that is
-// then calibrated comes near to.
+// plan holds what the choice of units depends on. It uses the Gaussian limit, which the calibrated noise comes close
+// to.
 type plan struct {
 	n, size float64 // n_min, and d or N.
-	square  float64 // μ² of the Gaussian mechanism with the claim.
-	none    bool    // Padding none.
+	square  float64 // μ² of the Gaussian mechanism that meets the claim.
+	none    bool    // Padding is none.
 	lanes   bool    // A lane per coefficient.
 }
 
@@ -146,28 +145,28 @@ func newPlan(t *task.Task, eps, delta float64) plan {
 	return p
 }
 
-// Of the variance relative to that of the central Gaussian mechanism, in one lane: what rounding is to
-// add to it where that is cheap, and what is good enough, a standard error of 1.14.
+// Variances in one lane, relative to the central Gaussian mechanism's: aim is what rounding may add where that is
+// cheap, and enough is a good enough total, a standard error of 1.14.
 const (
 	aim    = 0.26
 	enough = 1.30
 )
 
-// coarse is how much of the noise's variance that of rounding may be with a lane per coefficient: a standard
+// coarse is the largest ratio of the rounding's variance to the noise's, with a lane per coefficient: a standard
 // error of 1.16.
 const coarse = 0.35
 
-// fewTrials is how many noise messages of a kind are worth sending for a variance of [enough].
+// fewTrials is the largest number of noise messages of a kind worth sending for a variance of [enough].
 const fewTrials = 3
 
-// choose returns s or h, and in one lane under padding full the trials of a counter that shall do for it,
-// else 0.
+// choose returns the units, s or h. In one lane under padding full it also returns the trials of a counter that
+// should suffice, else 0.
 //
-// A lane each: the least h with which rounding adds at most [coarse] to the variance. A client's noise there
-// is ∝ h², and what a malicious one reaches 1 + m/h, so that fewer units are better for both. One lane, padding
-// none: the s that minimises messages times the 5/2 power of the variance, with A ≤ max(7.75·d, 124). Padding full,
-// with A ≤ max(16d, 256) and for every m the largest s that m trials at q = ½ hide: the least m ≤ 3 that is good
-// [enough], else the m that minimises slots times variance squared.
+// With a lane per coefficient it takes the least h for which rounding adds at most [coarse] to the variance. A
+// client's noise there is ∝ h², and a malicious client's reach is 1 + m/h, so fewer units are better for both. In one
+// lane under padding none it takes the s that minimises messages times the 5/2 power of the variance, with A ≤
+// max(7.75·d, 124). Under padding full, A ≤ max(16d, 256), and for every m it takes the largest s that m trials at q
+// = ½ hide. It returns the least m ≤ 3 that is good [enough], else the m that minimises slots times variance squared.
 func (p plan) choose() (units randomizer.Rational, trials uint64) {
 	if p.lanes {
 		h := math.Sqrt(p.n * p.square / (4 * p.size * coarse))
@@ -198,7 +197,7 @@ func (p plan) choose() (units randomizer.Rational, trials uint64) {
 	return fine(best), trials
 }
 
-// fineness is the denominator of s where it is chosen.
+// fineness is the denominator of a chosen s.
 const fineness = 256
 
 func fine(s float64) randomizer.Rational {
@@ -210,16 +209,16 @@ func (p plan) most(each, least float64) float64 {
 	return min((max(each*p.size, least)-1)/math.Sqrt(p.size), math.Sqrt((p.size/4+p.n*p.square/16)/aim), maxUnits)
 }
 
-// nullTimes is how much more variance than a counter's, per coordinate, the noise of the null message
-// has in one lane. Its share of the squared distance is then 1/(2·nullTimes) of the counters'.
+// nullTimes is how much more variance, per coordinate, the noise of the null message has than a counter's, in one
+// lane. Its share of the squared distance is then 1/(2·nullTimes) of the counters'.
 const nullTimes = 2
 
-// variance returns that of the estimate relative to the central Gaussian mechanism's.
+// variance returns the variance of the estimate relative to the central Gaussian mechanism's.
 func (p plan) variance(s float64) float64 {
 	return p.noise(s)*p.square/(2*s*s) + p.n*p.square/(16*s*s)
 }
 
-// noise returns the variance of a counter, all n_min clients together.
+// noise returns the variance of a counter, over all n_min clients together.
 func (p plan) noise(s float64) float64 {
 	square := 2 * (s*s + p.size/4)
 	if p.none {
@@ -240,8 +239,8 @@ func (p plan) messages(s float64) float64 {
 	return s*math.Sqrt(p.size) + (2+nullTimes)*p.size*p.noise(s)/p.n
 }
 
-// calibrate sets the least noise that proves the claim, to a relative 10⁻³ of the variance. Where slots count
-// a trial fewer at q = ½, whose tails waste least, may do for it though more trials of that variance would not.
+// calibrate sets the least noise that proves the claim, to a relative 10⁻³ of the variance. If slots count, one trial
+// fewer at q = ½, whose tails waste least, may suffice although more trials of that variance would not.
 func (m *Mechanism) calibrate(eps, delta float64) error {
 	private := func(lambda float64) bool {
 		return m.setNoise(lambda) && m.curve().delta(eps) <= delta
@@ -264,7 +263,7 @@ func (m *Mechanism) calibrate(eps, delta float64) error {
 	return nil
 }
 
-// lower returns a value that is good, at most the one given, to a relative 10⁻³ above one that is not, or 10⁻³.
+// lower returns a value at most hi that is good, within a relative 10⁻³ above one that is not; or 10⁻³.
 func lower(good func(float64) bool, hi float64) float64 {
 	lo := hi / 2
 	for good(lo) && lo > 1e-3 {
@@ -280,10 +279,10 @@ func lower(good func(float64) bool, hi float64) float64 {
 	return hi
 }
 
-// setNoise sets noise of variance lambda for each counter over n_min clients, and for the null message
-// of padding none nullTimes·d times that, or with a lane each the same. It is false where that is more
-// than can be summed up. The fewest trials are 4·λ/n, at q = ½. Under padding none, where slots
-// do not count, there are twice as many, at q ≈ 0.15, with fewer messages for the same variance.
+// setNoise sets noise of variance lambda for each counter over n_min clients. The null message of padding none gets
+// nullTimes·d times that, or with a lane per coefficient the same. It returns false if that is more noise than can be
+// summed up. The fewest trials are 4·λ/n, at q = ½. Under padding none, where slots do not count, it takes twice as
+// many, at q ≈ 0.15, with fewer messages for the same variance.
 func (m *Mechanism) setNoise(lambda float64) bool {
 	none := m.task.Slots.Padding == task.PaddingNone
 	per := 4.0
@@ -309,7 +308,7 @@ func (m *Mechanism) noiseFor(lambda, trialsPer float64) noise {
 	return noise{uint64(trials), randomizer.NewRational(num, 1<<32)}
 }
 
-// checkSlots is an error where the trials do not fit a lane. It says how many clients would do.
+// checkSlots returns an error if the trials do not fit a lane. The error says how many clients would suffice.
 func (m *Mechanism) checkSlots() error {
 	most := min(task.Slots{Lanes: m.lanes}.MostPerLane(), uint64(math.MaxUint32)/m.task.Batch.Size)
 	slots := m.slots()
@@ -318,7 +317,7 @@ func (m *Mechanism) checkSlots() error {
 	}
 	kinds := float64(m.perLane())
 	room := float64(most) - float64(m.most()) - kinds // trials round up
-	if room > 0 && most >= maxPerLane/2 {             // else it is a large batch that leaves no room
+	if room > 0 && most >= maxPerLane/2 {             // otherwise it is a large batch that leaves no room
 		enough := math.Ceil(float64(slots.PerLane-m.most()) * float64(m.task.Batch.Min) / room)
 		return invalid.Field("users", strconv.FormatUint(m.task.Batch.Min, 10),
 			"at least "+strconv.FormatFloat(enough, 'f', 0, 64)+

@@ -8,13 +8,13 @@ import (
 	"github.com/doona-dp/doona/wire/task"
 )
 
-// defaultKashin is κ where frames of ratio 2 are random enough, for d above a few: every vector that
-// was tried has a representation within it.
+// defaultKashin is κ for frames of ratio 2, which are random enough for d above a few: every vector tried has a
+// representation within it.
 var defaultKashin = randomizer.NewRational(11, 5)
 
-// chooseFrame returns parameters kashin and seed: those given, else of the first 16 seeds the first
-// with which all of a family of vectors, among them the hardest known, have a representation within
-// κ, which is 1, 3/2, 7/4, 2 for small d or else 11/5 and up.
+// chooseFrame returns parameters kashin and seed: the given ones, or the first of 16 seeds with which a family of
+// vectors, among them the hardest known, have representations within κ. κ is 1, 3/2, 7/4 or 2 for small d, else 11/5
+// and up.
 func chooseFrame(t *task.Task) []task.Param {
 	kashin, hasKashin := t.Param("kashin")
 	seed, hasSeed := t.Param("seed")
@@ -39,8 +39,7 @@ func chooseFrame(t *task.Task) []task.Param {
 	return []task.Param{{Key: "kashin", Value: kashin}, {Key: "seed", Value: seed}}
 }
 
-// levels returns the κ to try. Below 11/5 a family of vectors says too little about all of them
-// unless d is small.
+// levels returns the κ to try. Below 11/5, a family of vectors says too little about all vectors unless d is small.
 func levels(d int) (out []randomizer.Rational) {
 	if d <= 8 {
 		out = append(out, randomizer.NewRational(1, 1), randomizer.NewRational(3, 2), randomizer.NewRational(7, 4),
@@ -50,9 +49,9 @@ func levels(d int) (out []randomizer.Rational) {
 		randomizer.NewRational(3, 1), randomizer.NewRational(4, 1))
 }
 
-// holds says whether a family of vectors has representations within κ: the coordinate axes, Uᵀs for
-// s with one to half of the entries ±1 (whose coefficients Ux stand out the most), vectors
-// of signs, and sums of signs at random. All are drawn by a fixed generator.
+// holds reports whether a family of vectors has representations within κ. The family holds the coordinate axes; Uᵀs
+// for s with one to half of the entries ±1, whose coefficients Ux stand out the most; vectors of signs; and sums of
+// signs at random. A fixed generator draws all of them.
 func (f *frame) holds(kashin float64) bool {
 	if kashin > math.Sqrt(float64(f.size)) {
 		return false

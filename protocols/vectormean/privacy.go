@@ -14,7 +14,7 @@ import (
 // (docs/proofs/vectormean.md).
 const Rule = "gaussian"
 
-// slack is above the relative error of norms and their roots.
+// slack exceeds the relative error of norms and their roots.
 const slack = 1e-9
 
 // CheckClaim implements [protocols.Mechanism.CheckClaim].
@@ -31,35 +31,37 @@ func (m *Mechanism) CheckClaim() error {
 	return protocols.CheckTotal(m.task, m.Law)
 }
 
-// Law implements [protocols.Mechanism.Law]: of the curve that the claim is held against.
+// Law implements [protocols.Mechanism.Law]. It is the law of the curve that proves the claim.
 func (m *Mechanism) Law() (*compose.Law, error) {
 	c := m.curve()
 	return compose.LawOf(c.delta, c.reach(m.task.Claim.Epsilon.Value())), nil
 }
 
-// dominated is what dominates a counter and a counter of null messages, but for a probability of missed over all.
+// dominated describes the Gaussians that dominate a counter and a counter of null messages, except for a probability
+// missed over all counters.
 type dominated struct{ rate, null, missed float64 }
 
-// curve is the bound of the rule at every ε: with missed about where the Gaussian's δ is, one of a few shares of it.
-// Much noise needs next to no missed, and little noise has most of its δ there.
+// curve is the bound of the rule at every ε. The best missed is a few shares of the Gaussian's δ. With much noise
+// missed is close to 0; with little noise it makes up most of δ.
 type curve struct {
 	m       *Mechanism
-	levels  []dominated // The most missed first, each a quarter of the one before.
-	moments []float64   // Of [curve.moment], 0 where not known yet.
+	levels  []dominated // By falling missed, each a quarter of the previous one.
+	moments []float64   // Values of [curve.moment], 0 if not computed yet.
 }
 
-// quarters is how often missed is quartered: to 2⁻⁶⁰, which is as small as what laws may cut off.
+// quarters is how often missed is quartered: down to 2⁻⁶⁰, the least that laws may cut off.
 const quarters = 30
 
-// A bound tries so many levels, from some ahead of where missed meets the Gaussian's δ without any rounding, which is
-// less than that with it: down to a thousandth of that δ.
+// A bound tries a number of levels. It starts a few before the one where missed meets the Gaussian's δ without
+// rounding, which is less than that with rounding, and ends at a thousandth of that δ.
 const (
 	ahead = 2
 	tried = 8
 )
 
-// curve returns the bound of the mechanism's noise. It has no levels where there is more noise than anybody needs, and
-// than can be summed up in memory. A client's own noise is among that of the n_min: it does not depend on the vector.
+// curve returns the bound of the mechanism's noise. It has no levels if the noise is more than anybody needs, and
+// more than fits in memory. A client's own noise counts among that of the n_min clients: it does not depend on the
+// vector.
 func (m *Mechanism) curve() *curve {
 	c, n := &curve{m: m, moments: make([]float64, 2*momentSteps+2)}, m.task.Batch.Min
 	if float64(n)*max(m.noise.variance(), m.null.variance()) > compose.MaxVariance {
@@ -78,8 +80,9 @@ func (m *Mechanism) curve() *curve {
 	return c
 }
 
-// rates returns those of some counters with the noise of n_min clients, for all of which together missed is at most ¼,
-// a sixteenth, and so on. Counters of units have as much, and those of null messages as much again.
+// rates returns the Gaussian rates of some counters with the noise of n_min clients. Over all counters together,
+// missed is at most ¼, a sixteenth, and so on. Counters of units have that much, and counters of null messages the
+// same again.
 func (m *Mechanism) rates(noise noise, shift uint64, counters float64) []compose.Rate {
 	misses := make([]float64, quarters)
 	for k := range misses {
@@ -92,7 +95,7 @@ func (m *Mechanism) rates(noise noise, shift uint64, counters float64) []compose
 	return rates
 }
 
-// delta returns an upper bound on δ(eps) (Theorem 2 of the proofs).
+// delta returns an upper bound on δ(eps) (Theorem 2 of docs/proofs/vectormean.md).
 func (c *curve) delta(eps float64) float64 {
 	meet, least := 0, 1.0
 	for ; meet < len(c.levels); meet++ {
@@ -108,7 +111,7 @@ func (c *curve) delta(eps float64) float64 {
 	return least
 }
 
-// reach returns an ε beyond which the curve falls by next to nothing, from one at which it does fall.
+// reach returns an ε beyond which the curve falls negligibly, given one at which it does fall.
 func (c *curve) reach(eps float64) float64 {
 	if len(c.levels) == 0 {
 		return eps
@@ -119,10 +122,10 @@ func (c *curve) reach(eps float64) float64 {
 	return eps
 }
 
-// mostReach is as far as a law goes.
+// mostReach is the largest ε of a law.
 const mostReach = 40
 
-// leastSquare returns the squared norm that the shifts have before any rounding: see [curve.gaussian].
+// leastSquare returns the squared norm of the shifts before any rounding: see [curve.gaussian].
 func (m *Mechanism) leastSquare(rate, rate0 float64) float64 {
 	if m.frame != nil {
 		return float64(m.size) * m.square() * (rate*rate + rate0*rate0)
@@ -130,17 +133,17 @@ func (m *Mechanism) leastSquare(rate, rate0 float64) float64 {
 	return math.Pow(rate0*float64(m.most()), 2) + 2*rate*rate*m.square()
 }
 
-// square is that of the largest norm, in units.
+// square returns the square of the largest norm, in units.
 func (m *Mechanism) square() float64 { return m.units * m.units * (1 + slack) }
 
-// gaussian bounds δ(eps) of the Gaussians that dominate counters and null messages, whose shifts count
-// rate and rate0 each. With a lane for each of N coefficients of 0 to h units, the squared norm is at
-// most N·h²·(rate²+rate0²). In one lane it is, given the roundings,
+// gaussian bounds δ(eps) of the Gaussians that dominate counters and null messages. Shifts of the counters are scaled
+// by rate, those of the null messages by rate0. With a lane for each of N coefficients of 0 to h units, the squared
+// norm is at most N·h²·(rate²+rate0²). In one lane, given the roundings, the squared norm is
 //
 //	S ≤ rate²·(‖x‖² + ‖x'‖²) + rate0²·A²                                              (5)
 //
-// and as ln δ is concave in S, with slope κ at S₀, E[δ] ≤ δ(S₀)·E[e^{κ(S-S₀)}] for every S₀. Where δ(S₀) is too
-// small to have a slope, lowest goes on to larger S₀.
+// ln δ is concave in S, with slope κ at S₀, so E[δ] ≤ δ(S₀)·E[e^{κ(S-S₀)}] for every S₀. If δ(S₀) is too small to
+// have a slope, lowest proceeds to larger S₀.
 func (c *curve) gaussian(rate, rate0, eps float64) float64 {
 	if math.IsInf(rate+rate0, 1) {
 		return 1
@@ -163,7 +166,7 @@ func (c *curve) gaussian(rate, rate0, eps float64) float64 {
 	return bound
 }
 
-// lowest returns where between lo and hi a function with one dip has it, nearly, by golden sections.
+// lowest returns an approximate minimizer in lo..hi of a function with one dip, by golden sections.
 func lowest(f func(float64) float64, lo, hi float64) float64 {
 	const golden = 0.6180339887498949
 	left, right := hi-golden*(hi-lo), lo+golden*(hi-lo)
@@ -182,14 +185,14 @@ func lowest(f func(float64) float64, lo, hi float64) float64 {
 	return (lo + hi) / 2
 }
 
-// The a at which [curve.moment] evaluates are powers of momentStep, up to this one and its inverse: 10⁻⁹⁹ to 10⁹⁹.
+// [curve.moment] evaluates at powers of momentStep, up to this one and its inverse: 10⁻⁹⁹ to 10⁹⁹.
 const (
 	momentStep  = 1.1
 	momentSteps = 2400
 )
 
-// moment bounds ln E[e^{a‖x‖²}] over all vectors of norm at most s: by the chord between two a at which it is evaluated
-// once for all ε, as the largest of some logarithms of moments is convex in a.
+// moment bounds ln E[e^{a‖x‖²}] over all vectors of norm at most s. It takes the chord between two values of a that
+// are evaluated once for all ε: the maximum of logarithms of moments is convex in a.
 func (c *curve) moment(a float64) float64 {
 	at := math.Floor(math.Log(a) / math.Log(momentStep))
 	if !(math.Abs(at) <= momentSteps) { // There is no slope.
@@ -208,12 +211,12 @@ func (c *curve) momentAt(at int, a float64) float64 {
 	return *known
 }
 
-// roundingMoment bounds ln E[e^{a‖x‖²}] over all vectors t of squared norm at most square, x being t
-// rounded (Lemma 4): for every α
+// roundingMoment bounds ln E[e^{a‖x‖²}] over all vectors t of squared norm at most square, x being t rounded (Lemma
+// 4). For every α,
 //
 //	Σ_l ln E[e^{a·x_l²}] ≤ α·Σ t_l² + d·β(α),   β(α) = max_t { ln E[e^{a·x²}] - α·t² }
 //
-// It is convex in α, a maximum of lines; any α gives a bound.
+// It is convex in α, as a maximum of lines; any α gives a bound.
 func (m *Mechanism) roundingMoment(a, square float64) float64 {
 	at := func(alpha float64) float64 { return alpha*square + float64(m.size)*m.excess(a, alpha) }
 	return at(lowest(at, a, 8*a))
@@ -223,7 +226,7 @@ func (m *Mechanism) roundingMoment(a, square float64) float64 {
 //
 //	ln(1 + f·r) + a·y² - α(y+f)²,   r = e^{a(2y+1)} - 1
 //
-// concave in f, with its peak where 2α(y+f)(1+fr) = r. Where that overflows there is no bound.
+// This is concave in f, with its peak at 2α(y+f)(1+fr) = r. Where that overflows there is no bound.
 func (m *Mechanism) excess(a, alpha float64) (most float64) {
 	for y := 0.0; y < m.units; y++ {
 		r := math.Expm1(a * (2*y + 1))
@@ -237,6 +240,6 @@ func (m *Mechanism) excess(a, alpha float64) (most float64) {
 	return most
 }
 
-// Epsilon0 implements [protocols.Mechanism.Epsilon0]: there is none. A client that sent a message of no kind
-// but those of its units shows them.
+// Epsilon0 implements [protocols.Mechanism.Epsilon0]. It is +Inf: if a client happens to draw no noise, its messages
+// show its units.
 func (m *Mechanism) Epsilon0() float64 { return math.Inf(1) }

@@ -24,11 +24,11 @@ func (m *Mechanism) Randomize(src *randomizer.Source, value []float64) (protocol
 	return m.messages(counts), nil
 }
 
-// messages returns as many messages of each kind as counted, by lane.
+// messages returns the counted number of messages of each kind, by lane.
 func (m *Mechanism) messages(counts []uint64) protocols.Messages {
 	lanes := make(protocols.Messages, m.lanes)
 	width := protocols.Indices(m.kinds()).Bytes()
-	buffer := make([]byte, 0, 4096) // of all messages: a slice of their own each would keep the collector busy
+	buffer := make([]byte, 0, 4096) // one buffer for all messages: a slice for each would burden the garbage collector
 	for kind, n := range counts {
 		lane := &lanes[uint64(kind)/m.perLane()]
 		for range n {
@@ -47,7 +47,7 @@ func (m *Mechanism) noiseOf(kind uint64) noise {
 	return m.noise
 }
 
-// addUnits counts the messages of one client's rounded coefficients, and under padding none the null
+// addUnits counts the messages of one client's rounded coefficients. Under padding none it also counts the null
 // messages that fill each lane up to [Mechanism.most].
 func (m *Mechanism) addUnits(counts []uint64, x []int64) {
 	kinds := m.perLane()
@@ -71,19 +71,18 @@ func (m *Mechanism) addUnits(counts []uint64, x []int64) {
 	}
 }
 
-// part is a coefficient in units: whole of them and a fraction of [one]; in one lane also its sign.
+// part is a coefficient in units: a whole number and a fraction of [one]; in one lane also its sign.
 type part struct {
 	whole    int64
 	fraction uint64
 	negative bool
 }
 
-// one is a whole unit in the fixed point of fractions.
+// one is a whole unit in the fixed-point form of fractions.
 const one = 1 << 53
 
-// parts returns a client's coefficients in units, cut off at [Mechanism.units]: what follows must never
-// see a larger one, whatever the search for a representation did. Fractions are rounded down, so that
-// norms stay below what they were.
+// parts returns a client's coefficients in units, cut off at [Mechanism.units]: later steps must never see a larger
+// one, whatever the search for a representation did. Fractions are rounded down, so that norms do not grow.
 func (m *Mechanism) parts(value []float64) ([]part, error) {
 	v, err := protocols.Ball(m.task.Input, value)
 	if err != nil {
@@ -106,7 +105,7 @@ func (m *Mechanism) parts(value []float64) ([]part, error) {
 	return out, nil
 }
 
-// round rounds coefficients to whole units. Each is unbiased. With a lane each they are independent.
+// round rounds coefficients to whole units. Each is unbiased. With a lane per coefficient they are independent.
 func (m *Mechanism) round(src *randomizer.Source, parts []part) []int64 {
 	f, x := make([]uint64, len(parts)), make([]int64, len(parts))
 	defer clear(f)
@@ -114,7 +113,7 @@ func (m *Mechanism) round(src *randomizer.Source, parts []part) []int64 {
 	return x
 }
 
-// roundTo is [Mechanism.round] into x, with room for the fractions in f. Both are as long as parts.
+// roundTo is [Mechanism.round] into x, using f for the fractions. Both are as long as parts.
 func (m *Mechanism) roundTo(x []int64, f []uint64, src *randomizer.Source, parts []part) {
 	for k, p := range parts {
 		f[k] = p.fraction
@@ -133,13 +132,13 @@ func (m *Mechanism) roundTo(x []int64, f []uint64, src *randomizer.Source, parts
 	}
 }
 
-// roundTogether replaces each fraction by 0 or one, by dependent rounding ([S01]): of two at a time, one
-// becomes a whole number, at random so that neither's expected value changes, and their sum stays. So the
-// sum of all becomes one of the two whole numbers next to it.
+// roundTogether replaces each fraction by 0 or one, by dependent rounding ([S01]). Of two fractions at a time, one
+// becomes a whole number, at random, such that neither's expected value changes and their sum stays. So the sum of
+// all becomes one of the two adjacent whole numbers.
 //
 // [S01]: https://doi.org/10.1109/SFCS.2001.959935
 func roundTogether(src *randomizer.Source, f []uint64) {
-	open := -1 // The one so far that is a fraction still.
+	open := -1 // Index of the remaining fraction.
 	for k := range f {
 		switch {
 		case f[k] == 0:
@@ -163,8 +162,8 @@ func settle(src *randomizer.Source, f []uint64, k int) {
 	}
 }
 
-// pair makes one of two fractions 0 or one and the other what is left of their sum. It returns which
-// one still is a fraction, or -1.
+// pair rounds one of two fractions to 0 or one and gives the other the rest of their sum. It returns which one still
+// is a fraction, or -1.
 //
 //	sum ≤ 1: (sum, 0) with probability f_j/sum, else (0, sum)
 //	sum > 1: (1, sum-1) with probability (1-f_k)/(2-sum), else (sum-1, 1)

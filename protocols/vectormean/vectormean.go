@@ -1,66 +1,63 @@
-// Package vectormean adds up one vector of Euclidean norm at most 1 per client with many messages of one
-// unit each, hidden by binomial noise: nearly the accuracy of the central Gaussian mechanism. It grew out
-// of [AFNNTZ24] (Algorithms 3 and 4).
+// Package vectormean adds up one vector of Euclidean norm at most 1 per client. Clients send many messages of one
+// unit each, hidden by binomial noise. The accuracy is close to the central Gaussian mechanism's. The protocol
+// extends [AFNNTZ24] (Algorithms 3 and 4).
 //
-// A client counts the entries of its vector v in units: t_l = s·v_l. It rounds |t_l| at random to one of
-// the two whole numbers next to it, so that the expected value is |t_l|, and calls the result, with t_l's
-// sign, x_l. For every unit of x_l it sends one message (l, +) or (l, -). To hide them, it also sends each
-// of the 2d messages again Bin(m, q) times. Messages of a kind are all alike: what the verifier
-// learns of n clients is how many there are of each, C_l+ and C_l-.
+// A client counts the entries of its vector v in units: t_l = s·v_l. It rounds |t_l| at random to one of the two
+// adjacent whole numbers, so that the expected value is |t_l|, and calls the result, with t_l's sign, x_l. For every
+// unit of x_l it sends one message (l, +) or (l, -). To hide them, it also sends each of the 2d messages Bin(m, q)
+// more times. Messages of a kind are all alike. So the verifier learns from n clients only how many there are of
+// each: C_l+ and C_l-.
 //
 //	Σv_l ≈ (C_l+ - C_l-)/s                                                            (1)
 //	Var  = (2m·q(1-q) + f_l(1-f_l))/s², one client, f_l the fractional part of |t_l|     (2)
 //
-// Roundings of one client's entries depend on each other: their total is the sum of |t_l| to within 1
-// ([S01]), so that no vector takes more than A = ⌈s√d⌉ units. Each by itself is unbiased and as in (2).
+// Roundings of one client's entries depend on each other: their total is the sum of |t_l| to within 1 ([S01]), so
+// that no vector takes more than A = ⌈s√d⌉ units. Each by itself is unbiased and as in (2). Under padding none a
+// client must send the same number of messages for every v. A cover for every unused unit would tell the verifier,
+// who can count covers, the exact number of units. So the client fills up to A with messages of one more kind, the
+// null message, which has noise Bin(m0, q0).
 //
-// Under padding none a client must send the same number of messages for every v, and a cover for every
-// unit not used would tell the verifier, who can count covers, the exact number of units. So there the
-// client fills up to A with messages of one more kind, the null message, which has noise Bin(m0, q0).
-//
-// Guarantee: (ε, δ)-DP by substitution of one client's vector, against a verifier who knows all other
-// vectors, once the messages of n_min honest clients are shuffled together. A counter with
-// v added is no easier to tell from the counter itself than N(vη, 1) from N(0, 1), η being read off the exact
-// distribution function of Bin(n_min·m, q); so all counters together are no worse than the Gaussian
-// mechanism for the Euclidean distance of what two vectors add to the counters, which the rounding
-// moves about and whose moment is bounded over all vectors (docs/proofs/vectormean.md). Participation is
-// not protected. The guarantee needs an honest first relay: one that puts a client's slots into different
-// batches thins the noise of each (docs/proofs/slots.md, section 6), and under padding none the number of
+// Guarantee: (ε, δ)-DP by substitution of one client's vector, against a verifier who knows all other vectors, once
+// the messages of n_min honest clients are shuffled together. A counter with v added is no easier to tell from the
+// counter itself than N(vη, 1) from N(0, 1). The exact distribution function of Bin(n_min·m, q) gives η. So all
+// counters together are no worse than the Gaussian mechanism for the Euclidean distance of what two vectors add to
+// the counters. Rounding changes that distance; its moment is bounded over all vectors (docs/proofs/vectormean.md).
+// Participation is not protected. The guarantee needs an honest first relay. A first relay that puts a client's slots
+// into different batches thins the noise of each (docs/proofs/slots.md, section 6). Under padding none the number of
 // a client's messages shows it that client's noise.
 //
-// Why units and one kind of message for each sign: two vectors x, x' shift the 2d counters by a vector of
-// squared norm at most ‖x‖² + ‖x'‖², where one counter for both signs would be shifted by up to (‖x‖+‖x'‖)²:
-// what the second counter adds to the variance it saves in privacy. Bits of weight 2^i instead of units
-// are fewer messages for large s, but all of them can change at once, for whatever two vectors: that cost
-// 2.2 times the error.
+// Why units, and one kind of message for each sign: two vectors x, x' shift the 2d counters by a vector of squared
+// norm at most ‖x‖² + ‖x'‖². One counter for both signs would be shifted by up to (‖x‖+‖x'‖)². The second counter
+// saves in privacy what it adds to the variance. Bits of weight 2^i instead of units need fewer messages for large s.
+// But all of them can change at once, for any two vectors, which cost 2.2 times the error.
 //
-// Accuracy: 1.15 times the error of the central Gaussian mechanism, unless the noise of few clients or
-// the units of many do not fit into some slots per coordinate ([Protocol.Calibrate]).
+// Accuracy: 1.15 times the error of the central Gaussian mechanism, unless the noise of few clients or the units of
+// many do not fit into some slots per coordinate ([Protocol.Calibrate]).
 //
-// A lane per coefficient. If all slots are in one lane, a malicious client can put all of them, B, on one
-// coordinate, and move it by B/s, about √d. So a task may ask for lanes. There the client sends not v but
-// its Kashin representation: coefficients a with Uᵀa = v and |a_j| ≤ c = κ/√N in a public frame (frame.go) of
-// N ≥ 2d vectors, each in a lane of its own whose limit relays enforce. A lane has one counter, for both
-// signs: a unit is worth 2c/h, t_j = (a_j/c + 1)·h/2 of them are rounded to a whole number from 0 to h, each
-// coefficient by itself, and n clients' offset and noise are taken away again:
+// A lane per coefficient. If all slots are in one lane, a malicious client can put all of them, B, on one coordinate,
+// and move it by B/s, about √d. So a task may ask for lanes. Then the client does not send v but its Kashin
+// representation: coefficients a with Uᵀa = v and |a_j| ≤ c = κ/√N in a public frame (frame.go) of N ≥ 2d vectors.
+// Each coefficient has a lane of its own, whose limit relays enforce. A lane has one counter, for both signs. A unit
+// is worth 2c/h. t_j = (a_j/c + 1)·h/2 units are rounded to a whole number from 0 to h, each coefficient by itself.
+// The estimate subtracts n clients' offset and mean noise:
 //
 //	Σv  ≈ Uᵀ·(c/h)·(2C_j - n(h + 2mq))                                                (3)
 //	Var = (2c/h)²·(m·q(1-q) + Σ_j f_j(1-f_j)/N), one client, every entry               (4)
 //
-// as every entry of U is ±1/√N. Under padding none null messages fill each lane up to h: they count the
-// units that were not sent, C_j0, so that 2C_j - nh is C_j - C_j0, which needs no offset and halves the noise.
+// because every entry of U is ±1/√N. Under padding none, null messages fill each lane up to h. They count the units
+// that were not sent, C_j0, so that 2C_j - nh is C_j - C_j0, which needs no offset and halves the noise.
 //
-// A malicious client moves each coefficient by what its lane's slots can: under padding full an error of norm
-// κ(1 + 2m(1-q)/h) at most. m grows with d/n, but the error stays below the noise of all clients until
-// that is about as large as the sum itself can be (docs/proofs/vectormean.md, section 5). The price is
-// accuracy: coefficients have norm κ, not 1. A representation is searched for; one that is not found (none
-// was, of those tried) is clipped, which costs accuracy and no privacy.
+// A malicious client moves each coefficient by what its lane's slots allow: under padding full an error of norm at
+// most κ(1 + 2m(1-q)/h). m grows with d/n, but the error stays below the noise of all clients until that is about as
+// large as the sum itself can be (docs/proofs/vectormean.md, section 5). The price is accuracy: coefficients have
+// norm κ, not 1. The client searches for a representation. If it finds none (it found one for every vector tried), it
+// clips the best one, which costs accuracy and no privacy.
 //
-// Why one counter there: two, with h/2 units for each sign, have the same error and as many slots, but a
-// malicious client can spend all of them on one sign and reach twice as far; and h could not be 1.
+// Why one counter there: two counters, with h/2 units for each sign, have the same error and as many slots. But a
+// malicious client could spend all of them on one sign and reach twice as far, and h could not be 1.
 //
 // Limits: slots up to 65535 in a lane, claims of a δ of at least 2⁻⁵⁸ ([Protocol.Calibrate]). If every relay colludes
-// with the verifier, nothing remains: one client's units show.
+// with the verifier, no protection remains: one client's units show.
 //
 // [AFNNTZ24]: https://arxiv.org/abs/2404.10201
 // [S01]: https://doi.org/10.1109/SFCS.2001.959935
@@ -86,8 +83,8 @@ type Protocol struct{}
 // ProtocolName is [Name].
 func (*Protocol) ProtocolName() string { return Name }
 
-// Bounds of the parameters: trials and slots by what a lane holds, dim by the frame of a lane each, units
-// by what leaves each its message.
+// Bounds of the parameters. Trials and slots are bounded by what a lane holds, dim by the frame of a lane per
+// coefficient, and units by what leaves each its message.
 const (
 	maxTrials  = 1<<16 - 1
 	maxPerLane = 1<<16 - 1
@@ -98,12 +95,12 @@ const (
 // Mechanism is the protocol with the parameters of one task.
 type Mechanism struct {
 	task  *task.Task
-	frame *frame  // Of a lane per coefficient; nil with one lane.
+	frame *frame  // With a lane per coefficient; nil with one lane.
 	size  int     // d, or N.
 	bound float64 // Largest coefficient: 1, or c.
-	units float64 // s, what 1 is in units; or h, what a coefficient's whole range is.
-	noise noise   // Of each (l, ±).
-	null  noise   // Of each null message; zero trials under padding full, where there are none.
+	units float64 // s, the units of 1; or h, the units of a coefficient's whole range.
+	noise noise   // Noise of each (l, ±).
+	null  noise   // Noise of each null message; zero trials under padding full, which has none.
 	lanes uint64  // 1, or N.
 }
 
@@ -129,9 +126,9 @@ func (m *Mechanism) Capabilities() protocols.Capabilities {
 	return protocols.Capabilities{Fast: m.fast, Attack: m.attack}
 }
 
-// Open returns the mechanism of a task: query vectormean, d = Input.Bins, parameters units (s, or h), m
-// and q for the noise of a counter, under padding none m0 and q0 for that of a null message, and with a
-// lane per coefficient kashin (κ) and seed (of the frame).
+// Open returns the mechanism of a task with query vectormean, d = Input.Bins. Parameters are units (s, or h), and m
+// and q for the noise of a counter. Padding none has m0 and q0 for the null message. A lane per coefficient has
+// kashin (κ) and seed (of the frame).
 func (*Protocol) Open(t *task.Task) (protocols.Mechanism, error) {
 	m, err := open(t)
 	if err != nil {
@@ -201,7 +198,7 @@ func checkQuery(t *task.Task) error {
 	return nil
 }
 
-// openFrame makes a mechanism one of a lane per coefficient.
+// openFrame sets up a lane per coefficient.
 func (m *Mechanism) openFrame(units randomizer.Rational) error {
 	seed, err := protocols.WholeParam(m.task, "seed", 0, math.MaxInt64)
 	if err != nil {
@@ -221,8 +218,8 @@ func (m *Mechanism) openFrame(units randomizer.Rational) error {
 	return nil
 }
 
-// most returns the largest number of units that a client has in a lane: A, or h. The root is raised
-// by more than the rounding of vectors and their sums can come to.
+// most returns the largest number of units that a client has in a lane: A, or h. The root is raised by more than the
+// rounding errors of vectors and their sums.
 func (m *Mechanism) most() uint64 {
 	if m.frame != nil {
 		return uint64(m.units)
@@ -230,8 +227,8 @@ func (m *Mechanism) most() uint64 {
 	return uint64(m.units*math.Sqrt(float64(m.size))*(1+slack)) + 1
 }
 
-// counters returns the number of counters in a lane, without null messages: for each sign of each coordinate,
-// or one.
+// counters returns the number of counters in a lane, without null messages: one for each sign of each coordinate, or
+// one in all.
 func (m *Mechanism) counters() uint64 {
 	if m.frame != nil {
 		return 1
@@ -239,8 +236,8 @@ func (m *Mechanism) counters() uint64 {
 	return 2 * uint64(m.size)
 }
 
-// perLane returns the number of kinds of message in a lane: one for each of its counters, and
-// under padding none the null message, which is the last.
+// perLane returns the number of kinds of message in a lane: one for each of its counters and, under padding none, the
+// null message as the last.
 func (m *Mechanism) perLane() uint64 {
 	kinds := m.counters()
 	if m.null.trials > 0 {

@@ -7,8 +7,8 @@ import (
 	"github.com/doona-dp/doona/protocols"
 )
 
-// aggregate is the sufficient statistic: for every coordinate Σy and |y_l|, and n; and Σy², which its error
-// bars need.
+// aggregate is the sufficient statistic: for every coordinate Σy and |y_l|, and n; and Σy² for error bars. Formulas
+// (1) to (3) are in the package comment.
 type aggregate struct {
 	m        *Mechanism
 	sums     []uint64
@@ -79,7 +79,7 @@ func (a *aggregate) Counters(visit func(*uint64)) {
 	visit(&a.users)
 }
 
-// Reports counts messages where there is one per client.
+// Reports counts messages if there is one per client.
 func (a *aggregate) Reports() uint64 {
 	if a.m.t == 1 {
 		return a.messages[0]
@@ -87,8 +87,8 @@ func (a *aggregate) Reports() uint64 {
 	return a.users
 }
 
-// Reported returns formula (1): for every coordinate the unbiased estimate of the sum, in [0, 1]
-// units, over those clients that reported it, and their number |y_l|.
+// Reported returns formula (1). For every coordinate it gives the unbiased estimate of the sum, in [0, 1] units, over
+// the clients that reported it, and their number |y_l|.
 func (a *aggregate) Reported() (sums []float64, counts []uint64) {
 	gamma, k := a.m.krr.Gamma.Float64(), float64(a.m.k)
 	sums = make([]float64, len(a.sums))
@@ -119,18 +119,18 @@ func (a *aggregate) Errors() []protocols.ErrorLaw {
 	return out
 }
 
-// errorOf returns the law of the error of a coordinate. The reports about it are a sample of the block's n
-// with known probability 1/s, so that n/|y_l| times their levels stand for those of all clients, and with
-// Q and R of [protocols.RoundedLevels] formula (3) adds up to
+// errorOf returns the law of the error of a coordinate. The reports about it are a sample of the block's n with known
+// probability 1/s, so n/|y_l| times their levels stand for those of all clients. With Q and R of
+// [protocols.RoundedLevels], formula (3) adds up to
 //
 //	R + s·nγ·v/(1-γ)² + (sγ/(1-γ) + s-1)·Q,   v the blanket's variance,
 //
-// as s·(γ(1-γ)Q + R(1-γ)²)/(1-γ)² + (s-1)(Q-R). One report moves the estimate by s/(2(1-γ)) at most.
+// because it is s·(γ(1-γ)Q + R(1-γ)²)/(1-γ)² + (s-1)(Q-R). One report moves the estimate by at most s/(2(1-γ)).
 func (a *aggregate) errorOf(l uint64, total float64) protocols.ErrorLaw {
 	gamma, s, n := a.m.krr.Gamma.Float64(), a.m.sizeOf(int(l)), float64(a.messages[a.m.blockOf(l)])
 	unit := a.m.task.Input.Width() * a.m.task.Input.Width()
 	limit := n * a.m.worstVariance(s)
-	step := s * a.m.task.Input.Width() / (float64(2*a.m.k) * (1 - gamma)) // of y/k - ½ times s/(1-γ)
+	step := s * a.m.task.Input.Width() / (float64(2*a.m.k) * (1 - gamma)) // y/k - ½ times s/(1-γ)
 	out := protocols.Normal{Estimate: total, Plugged: limit, Step: step}
 	if a.counts[l] == 0 {
 		return out
@@ -146,8 +146,8 @@ func (a *aggregate) errorOf(l uint64, total float64) protocols.ErrorLaw {
 	return out
 }
 
-// Missing implements [protocols.Aggregate.Missing]: a coordinate's total is of the clients whose message of its block
-// came, and those whose message is missing have any value of the range in that coordinate.
+// Missing implements [protocols.Aggregate.Missing]. A coordinate's total is of the clients whose message of its block
+// arrived. Each client whose message is missing may have any value of the range in that coordinate.
 func (a *aggregate) Missing(l protocols.Loss, entry int) protocols.Missing {
 	lo, hi := protocols.Contribution(a.m.task)
 	return l.MissingClients(a.messages[a.m.blockOf(uint64(entry))], lo, hi)
@@ -168,8 +168,8 @@ func (m *Mechanism) Exact(value []float64) (total, variance []float64, err error
 	return total, noise, nil
 }
 
-// Split returns the two terms of formula (3) for one client's value: the variance of rounding and
-// randomized response, which is the paper's, and that of sampling the coordinates.
+// Split returns the two terms of formula (3) for one client's value. noise is the variance of rounding and randomized
+// response, which is the paper's. sampling is the variance of sampling the coordinates.
 func (m *Mechanism) Split(value []float64) (noise, sampling []float64, err error) {
 	x, err := protocols.Vector(m.task.Input, value)
 	if err != nil {
@@ -196,14 +196,14 @@ func (m *Mechanism) terms(x, size float64) (noise, sampling float64) {
 	return noise * unit, (size - 1) * (x - 0.5) * (x - 0.5) * unit
 }
 
-// worstVariance returns that of a coordinate of a block of the given size.
+// worstVariance returns the largest variance of a coordinate of a block of the given size.
 func (m *Mechanism) worstVariance(size float64) float64 {
 	noise, sampling := m.terms(m.worst(size), size)
 	return noise + sampling
 }
 
-// Worst implements [protocols.Mechanism.Worst]: every coordinate can be at the worst of its block, and adds most in the
-// largest.
+// Worst implements [protocols.Mechanism.Worst]. Every coordinate can be at the worst of its block, and adds most in
+// the largest block.
 func (m *Mechanism) Worst() protocols.WorstCase {
 	out := make([]float64, m.d)
 	for l := range out {
@@ -218,8 +218,8 @@ func (m *Mechanism) worst(size float64) float64 {
 	return protocols.WorstRounded(gamma, m.k, size/((1-gamma)*(1-gamma)), size-1)
 }
 
-// meanVariance returns formula (3) in the largest block, averaged over x uniform in [0, 1]: f(1-f) has
-// mean 1/6 and (x-½)² has mean 1/12.
+// meanVariance returns formula (3) in the largest block, averaged over x uniform in [0, 1]: f(1-f) has mean 1/6 and
+// (x-½)² has mean 1/12.
 func (m *Mechanism) meanVariance() float64 {
 	gamma, size, k := m.krr.Gamma.Float64(), m.largest(), float64(m.k)
 	v := (1-gamma)/(6*k*k) + gamma*(k+2)/(12*k) + gamma*(1-gamma)/12

@@ -24,9 +24,8 @@ func (*Protocol) Row() protocols.Row {
 	}
 }
 
-// Calibrate sets the parameters and slots of a task whose query, input, claim, batch and rule
-// are set: the smallest γ that proves the claim. Parameters k and t that the task already names
-// are kept; else t is 1 and k is chosen.
+// Calibrate sets the parameters and slots of a task whose query, input, claim, batch and rule are set, with the
+// smallest γ that proves the claim. It keeps parameters k and t that the task names; else t is 1 and it chooses k.
 func (*Protocol) Calibrate(t *task.Task) error {
 	if err := checkTask(t); err != nil {
 		return err
@@ -52,7 +51,7 @@ func (*Protocol) Calibrate(t *task.Task) error {
 	return nil
 }
 
-// choose returns the mechanism with the given k, or, where it is 0, the best one.
+// choose returns the mechanism with the given k, or the best one if it is 0.
 func choose(t *task.Task, reported, levels uint64) (*Mechanism, error) {
 	if levels == 0 && t.Rule == RuleSCM21 {
 		levels = newTarget(t).publishedK(t.Input.Bins)
@@ -72,10 +71,9 @@ func candidate(t *task.Task, reported, k uint64) (*Mechanism, error) {
 // slack is how much worse than the best the worst case of a chosen k may be.
 const slack = 1.01
 
-// bestLevels tries k = 1, 2, 3, 4, 6, 8, 12, … up to the point where the worst case has doubled.
-// The worst case is nearly flat in k where sampling dominates it, while values inside the range
-// fare better with a larger k: among those within the slack of the best, it takes the k with the
-// least variance on average over the range.
+// bestLevels tries k = 1, 2, 3, 4, 6, 8, 12, … until the worst case has doubled. The worst case is nearly flat in k
+// if sampling dominates it, while values inside the range gain from a larger k. So among those within the slack of
+// the best, it takes the k with the least variance on average over the range.
 func bestLevels(t *task.Task, reported uint64) (*Mechanism, error) {
 	var tried []*Mechanism
 	least := math.Inf(1)

@@ -13,8 +13,8 @@ import (
 	"github.com/doona-dp/doona/wire/task"
 )
 
-// RuleSCM21 names the γ and k that [SCM21] publishes. The bound its proof gives is not used: the
-// claim is checked by rule exact.
+// RuleSCM21 names the γ and k that [SCM21] publishes. The bound of the paper's proof is not used: the claim is
+// checked by rule exact.
 //
 // [SCM21]: https://arxiv.org/abs/2112.05464
 const RuleSCM21 = "scm21"
@@ -30,8 +30,8 @@ func newTarget(t *task.Task) target {
 	return target{t.Batch.Min, eps, delta}
 }
 
-// calibrate returns randomized response over k symbols with the γ of the task's rule for clients
-// that send the given number of messages.
+// calibrate returns randomized response over k symbols with the γ of the task's rule, for clients that send the given
+// number of messages.
 func calibrate(t *task.Task, reported, k uint64) (protocols.KRR, error) {
 	if t.Rule == RuleSCM21 {
 		gamma, err := newTarget(t).publishedGamma(t.Input.Bins, k-1, reported)
@@ -79,7 +79,7 @@ func (m *Mechanism) checked() *task.Task {
 	return &checked
 }
 
-// Law implements [protocols.Mechanism.Law]: that of each message, as often as there are messages.
+// Law implements [protocols.Mechanism.Law]. It is the law of one message, composed over the t messages.
 func (m *Mechanism) Law() (*compose.Law, error) {
 	if m.t == 1 {
 		return m.krr.Law(m.checked())
@@ -91,12 +91,11 @@ func (m *Mechanism) Law() (*compose.Law, error) {
 	return c.law(m.krr.Gamma.Float64())
 }
 
-// composed is the bound for t ≥ 2. The message in each lane is one observation of randomized response
-// with a secret coordinate, shuffled among n_min clients; the messages of all lanes are independent,
-// given the values. So δ is that of t observations, each of which plain randomized response over K
-// values dominates (docs/proofs/vectors.md, theorem 2). The claim is that of the law: t copies of the law of
-// rule revealed, whatever the task's rule. A client makes it in a few milliseconds, where rule exact
-// would save a hundredth of γ at t = 2 and a tenth at t = 100.
+// composed is the bound for t ≥ 2. The message in each lane is one observation of randomized response with a secret
+// coordinate, shuffled among n_min clients. Given the values, the messages of all lanes are independent. So δ is that
+// of t observations, each of which is dominated by plain randomized response over K values (docs/proofs/vectors.md,
+// theorem 2). The claim uses t copies of the law of rule revealed, whatever the task's rule. A client computes it in
+// a few milliseconds. Rule exact would save a hundredth of γ at t = 2 and a tenth at t = 100.
 type composed struct {
 	goal target
 	t, k uint64
@@ -120,7 +119,7 @@ func (c *composed) law(gamma float64) (*compose.Law, error) {
 	return one.Copies(c.t)
 }
 
-// delta returns δ(ε) of the law, for γ in (0, 1], and 0 where ε is that of t local randomizers.
+// delta returns δ(ε) of the law, for γ in (0, 1]. It is 0 if ε is at least that of t local randomizers.
 func (c *composed) delta(gamma float64) (float64, error) {
 	if float64(c.t)*accountant.KRREpsilon0(c.k, gamma) <= c.goal.eps {
 		return 0, nil
@@ -132,7 +131,7 @@ func (c *composed) delta(gamma float64) (float64, error) {
 	return law.Delta(c.goal.eps), nil
 }
 
-// smallest returns the least γ, to a relative 2⁻¹⁶, with which δ is at most the claimed one.
+// smallest returns the least γ, to a relative 2⁻¹⁶, for which δ is at most the claimed one.
 func (c *composed) smallest() randomizer.Rational {
 	rational := func(gamma float64) randomizer.Rational {
 		return randomizer.NewRational(int64(math.Ceil(gamma*0x1p40)), 1<<40)
@@ -154,11 +153,11 @@ func (c *composed) smallest() randomizer.Rational {
 	return rational(hi)
 }
 
-// Epsilon0 implements [protocols.Mechanism.Epsilon0]: that of randomized response for each message.
+// Epsilon0 implements [protocols.Mechanism.Epsilon0]. It is t times that of randomized response.
 func (m *Mechanism) Epsilon0() float64 { return float64(m.t) * m.krr.Epsilon0() }
 
-// publishedGamma returns γ as printed in [SCM21], rounded up to a multiple of 2⁻⁴⁰: section 4.5 for
-// t = 1 and Theorem 4.1 else. It has k where the domain has k+1 values.
+// publishedGamma returns γ as printed in [SCM21], rounded up to a multiple of 2⁻⁴⁰: section 4.5 for t = 1, else
+// Theorem 4.1. The paper has k where the domain has k+1 values.
 //
 // [SCM21]: https://arxiv.org/abs/2112.05464
 func (g target) publishedGamma(d, k, t uint64) (randomizer.Rational, error) {

@@ -21,14 +21,13 @@ func (m *Mechanism) Randomize(src *randomizer.Source, value []float64) (protocol
 	return lanes, nil
 }
 
-// draw returns a coordinate of block b, each being equally likely. It consumes one
-// [randomizer.Source.Below].
+// draw returns a uniform coordinate of block b. It consumes one [randomizer.Source.Below].
 func (m *Mechanism) draw(src *randomizer.Source, b int) uint64 {
 	first, size := m.block(uint64(b))
 	return first + src.Below(size)
 }
 
-// message returns what one lane carries.
+// message returns the message of one lane.
 func (m *Mechanism) message(l, y uint64) [][]byte {
 	return [][]byte{protocols.Indices(m.d*m.krr.K).Encode(nil, l*m.krr.K+y)}
 }

@@ -8,9 +8,9 @@ import (
 	"github.com/doona-dp/doona/randomizer"
 )
 
-// fast implements [protocols.Capabilities]: of the clients with each vector, multinomial numbers report each coordinate
-// of a block; of those who report the same value of the same coordinate a binomial number report the blanket,
-// and of the others a binomial number are rounded up.
+// fast implements [protocols.Capabilities]. Of the clients with each vector, multinomial numbers report each
+// coordinate of a block. Of those who report the same value of the same coordinate, a binomial number report the
+// blanket, and a binomial number of the others are rounded up.
 func (m *Mechanism) fast(values [][]float64) (protocols.Draw, error) {
 	c, err := m.newCrowd(values)
 	if err != nil {
@@ -25,15 +25,15 @@ func (m *Mechanism) fast(values [][]float64) (protocols.Draw, error) {
 	}, nil
 }
 
-// crowd is the clients of a simulation: for every coordinate the groups of equal values, and the clients with
-// equal vectors.
+// crowd holds the simulated clients: for every coordinate the groups of equal values, and the clients with equal
+// vectors.
 type crowd struct {
 	m      *Mechanism
 	groups [][]protocols.RoundingGroup
 	alike  []alike
 }
 
-// alike is a number of clients with equal vectors: of every coordinate, the number of its group.
+// alike is a number of simulated clients with equal vectors: for every coordinate, the number of its group.
 type alike struct {
 	clients uint64
 	member  []uint32
@@ -65,7 +65,7 @@ func (m *Mechanism) newCrowd(values [][]float64) (*crowd, error) {
 	return c, nil
 }
 
-// join returns the numbers of a vector's groups, of which it adds those that are not known.
+// join returns the numbers of a vector's groups. It adds groups that are not known yet.
 func (c *crowd) join(known []map[uint64]uint32, x []float64) []uint32 {
 	member := make([]uint32, len(x))
 	for l := range x {
@@ -102,10 +102,10 @@ func (c *crowd) report(src *randomizer.Source, a *aggregate, b int) {
 	}
 }
 
-// attack implements [protocols.Capabilities]: max reports level k for one coordinate of every block, each of which
-// it moves by s/(2(1-γ)) of the range, s being the block's size; one-coordinate does so for the first
-// of every block, so that all malicious clients move the same ones; drop-noise reports one of the
-// client's own coordinates per block, rounded.
+// attack implements [protocols.Capabilities.Attack]: max reports level k for one coordinate of every block, each of
+// which it moves by s/(2(1-γ)) of the range, s being the block's size; one-coordinate does so for the first
+// coordinate of every block, so that all malicious clients move the same ones; drop-noise reports one of the client's
+// own coordinates per block, rounded.
 func (m *Mechanism) attack(src *randomizer.Source, attack string, _ int, value []float64) (protocols.Messages, error) {
 	x, err := protocols.Vector(m.task.Input, value)
 	if err != nil {

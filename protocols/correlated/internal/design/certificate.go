@@ -1,86 +1,84 @@
-// Package design has the noise of protocol correlated: what hides the messages of n_min clients, the
-// certificate that it does, and the search for the least of it. The sections of [GKMPS21] that it
-// follows:
+// Package design holds the noise of protocol correlated, which hides the messages of n_min clients. It has the
+// certificate that the noise suffices, and the search for the least noise. The files follow sections of [GKMPS21]:
 //
 //	lattice.go      the noise atoms and the right inverse of their matrix (section 4.4)
 //	noise.go        the distribution of one atom's noise, and moments of its privacy loss (section 4.3)
-//	table.go        the same where the size of jumps is bounded, which the paper has not
+//	table.go        the same with a bound on the size of jumps, which the paper does not have
 //	certificate.go  the claim of a design, for every pair of inputs (section 4.2, in place of Theorem 8)
 //	slots.go        how many messages one client sends, and so how rarely they do not fit its slots
 //	search.go       the design of fewest messages; it proves nothing, and clients do not link it
 //
-// docs/proofs/correlated.md has the proof as one text. A certificate takes a design from anywhere: that
-// of a task's parameters when a client checks it, that of the search when an owner makes it.
+// docs/proofs/correlated.md has the proof as one text. A certificate accepts a design from any source: from a task's
+// parameters when a client checks it, and from the search when an owner creates it.
 //
 // [GKMPS21]: https://arxiv.org/abs/2109.13158
 package design
 
 import "math"
 
-// design is the noise of the protocol: what a claim is proven from.
+// Design is the noise of the protocol. A certificate proves a claim from it.
 type Design struct {
 	Top    uint64  // Δ
 	Sparse bool    // Values are 1-sparse vectors: a substitution may move a value to another coordinate.
-	Star   float64 // ε*/Δ: the central noise is NB(1, e^{-star}) of +1 and as much of -1.
+	Star   float64 // ε*/Δ: the central noise is NB(1, e^{-star}) messages +1 and independently as many -1.
 	Pair   Noise   // Atom {-1,+1}.
 	Levels []Noise // Atoms of each level.
 	Zero   Noise   // Atom {0}; none if r = 0.
-	coarse bool    // In a search: large tables are scaled down. Proves nothing.
+	coarse bool    // Set in a search: large tables are scaled down. Proves nothing.
 }
 
 // The proof of a claim.
 //
-// With the square inverse C of the lattice (L1) the shuffled messages are a bijection of the sum
-// S = Σx + z⁺ - z⁻, of y₀ = c[{-1,+1}] + z⁻ + z₀ and of y_s = c[s] + z_s for the other atoms: [GKMPS21]
-// (Theorem 8), as an equality. For inputs i and j of the target, with d = c_i - c_j and t = i - j, the
-// privacy loss is a sum of independent ones, of y_s: ln P(z)/P(z+d_s), and of (S, y₀). There, with a =
-// z⁺ - z⁻ of law ∝ p^|a| and p = e^{-star}, the conditional law of z⁻ is that of max(0,-a) + g, g of law ∝
-// p^{2g}, so that the loss is, given a,
+// With the square inverse C of the lattice (L1) the shuffled messages are a bijection of the sum S = Σx + z⁺ - z⁻, of
+// y₀ = c[{-1,+1}] + z⁻ + z₀ and of y_s = c[s] + z_s for the other atoms: [GKMPS21] (Theorem 8), as an equality. For
+// inputs i and j of the target, with d = c_i - c_j and t = i - j, the privacy loss is a sum of independent losses:
+// one of each y_s, which is ln P(z)/P(z+d_s), and one of (S, y₀). For the latter, let a = z⁺ - z⁻, of law ∝ p^|a|
+// with p = e^{-star}. The conditional law of z⁻ is that of max(0,-a) + g, g of law ∝ p^{2g}. So, given a, the loss is
 //
 //	star·(|a+t| - |a|)  and that of z₀ + g against a shift by d₀ + max(0, -a) - max(0, -a-t)     (P1)
 //
-// g being the same on both sides, post-processing leaves it out.
+// g is the same on both sides, so post-processing removes it.
 //
 // For a set T of values of the z's, c(θ) = θ^θ/(1+θ)^(1+θ) and every θ > 0, since (1-e^{-x})₊ ≤ c(θ)·e^{θx},
 //
 //	δ_ij(ε) ≤ Pr[z ∉ T] + c(θ)·e^{-θε}·E[e^{θ·loss} 1{z ∈ T}]                        (P2)
 //
-// and ln E splits into the sum of (M1) over the atoms: convex in d and at most 0 at d = 0. Hence for
-// the two nodes (L2) that share depth ℓ, and the two that i and j may have in one atom,
+// and ln E splits into the sum of (M1) over the atoms: convex in d and at most 0 at d = 0. Hence for the two nodes
+// (L2) that share depth ℓ, and for the two that i and j may have in one atom,
 //
 //	F(m) + F(2^ℓ-m) ≤ F(2^ℓ) + F(0),   F(m-m') ≤ max(F(m), F(-m')) for m, m' ≥ 0         (P3)
 //
-// and F between evaluated shifts lies below its chords. So the right side of (P2) has a bound
-// that is a sum of one term of i and one of j but for (S, y₀), whose term depends on t and d₀ alone:
-// every pair is covered, by classes of neighbouring inputs where there are many.
+// and F between evaluated shifts lies below its chords. So the right side of (P2) has a bound that is a sum of one
+// term of i and one of j, except for (S, y₀), whose term depends only on t and d₀. This covers every pair, by classes
+// of neighbouring inputs if there are many.
 
-// Bound returns the right side of (P2), maximal over all ordered pairs of inputs; T leaves out a
-// mass of about miss of every atom with a shift below 0.
+// Bound returns the right side of (P2), maximised over all ordered pairs of inputs. T leaves out a mass of about miss
+// of every atom with a shift below 0.
 func (d *Design) Bound(eps, theta, miss float64) float64 {
 	return d.Chernoff(theta, miss).Delta(eps)
 }
 
-// Chernoff is (P2) at one θ for every ε ≥ 0: the largest of missed + (1+e^ε)·far + e^{log−θε} over some pairs of
+// Chernoff is (P2) at one θ for every ε ≥ 0: the maximum of missed + (1+e^ε)·far + e^{log−θε} over some pairs of
 // inputs.
 type Chernoff struct {
 	theta float64
 	pairs []pairBound
 }
 
-// pairBound is what a pair of inputs adds to (P2): the probabilities of its atoms, and the logarithm of the rest at ε
-// = 0.
+// pairBound is the contribution of a pair of inputs to (P2): the probabilities of its atoms, and the logarithm of the
+// remainder at ε = 0.
 type pairBound struct {
 	rare
 	log float64
 }
 
-// rare is what atoms add to (P2) beside their moments: Pr[z ∉ T], and the statistical distance at which the noise of
-// the proof stands for theirs. Other noise at a distance ρ moves δ(ε) by at most (1+e^ε)·ρ.
+// rare is what atoms add to (P2) beside their moments. missed is Pr[z ∉ T]. far is the statistical distance between
+// the actual noise and the noise of the proof. Noise at a distance ρ moves δ(ε) by at most (1+e^ε)·ρ.
 type rare struct{ missed, far float64 }
 
 func (r rare) plus(o rare) rare { return rare{r.missed + o.missed, r.far + o.far} }
 
-// largest returns the larger of either.
+// largest returns the larger value of each field.
 func (r rare) largest(o rare) rare { return rare{max(r.missed, o.missed), max(r.far, o.far)} }
 
 // Chernoff returns (P2) at one θ.
@@ -96,8 +94,7 @@ func (b Chernoff) Delta(eps float64) (most float64) {
 	return most * (1 + 1e-9)
 }
 
-// chord is the piecewise linear function through points (x, y) with ascending x, and constant
-// beyond them.
+// chord is the piecewise linear function through points (x, y) with ascending x. It is constant beyond them.
 type chord struct{ x, y []float64 }
 
 func (c *chord) add(x, y float64) { c.x, c.y = append(c.x, x), append(c.y, y) }
@@ -132,8 +129,8 @@ type certificate struct {
 	pair   chord      // (M1) of {-1,+1} by shift; at least 0.
 	levels [][2]chord // (M1) of a level by |shift|, for shifts ≥ 0 and ≤ 0; at least 0.
 	missed []rare     // Of an atom of a level, for shifts ≤ 0.
-	always [2]rare    // For shifts ≥ 0, the largest over levels, and for {-1,+1}.
-	zeros  [2]side    // What an input 0 adds.
+	always [2]rare    // For shifts ≥ 0: the largest over levels, and that of {-1,+1}.
+	zeros  [2]side    // Contribution of an input 0.
 }
 
 func newCertificate(d *Design, theta, miss float64) *certificate {
@@ -170,7 +167,7 @@ func newCertificate(d *Design, theta, miss float64) *certificate {
 	return c
 }
 
-// law returns the law of a noise for shifts up to reach; a scaled one for coarse designs.
+// law returns the law of a noise for shifts up to reach; for coarse designs a scaled one.
 func (d *Design) law(n Noise, reach int64, miss float64) law {
 	scale := int64(1)
 	for d.coarse && n.Jump > 0 && reach/scale > 16 && int64(n.Jump)/scale > 32 {
@@ -183,7 +180,7 @@ func (d *Design) law(n Noise, reach int64, miss float64) law {
 	return scaledLaw{newLaw(small, (reach+scale-1)/scale, miss), scale}
 }
 
-// scaledLaw is the law of a noise at about scale times another's, for searches.
+// scaledLaw stands in a search for the law of a noise whose scale is about scale times as large.
 type scaledLaw struct {
 	law
 	scale int64
@@ -193,14 +190,14 @@ func (s scaledLaw) moment(theta float64, d int64, cut bool) float64 {
 	return s.law.moment(theta, (d+s.scale/2)/s.scale, cut)
 }
 
-// side is what an input adds to (P2) before or after the substitution: to ln E by the atoms of 2 or
-// more, and what is rare.
+// side is what an input adds to (P2) before or after the substitution: to ln E by the atoms of 2 or more, and the
+// rare events.
 type side struct {
 	moment float64
 	rare
 }
 
-// side returns what an input i adds before (which = 0) or after (1) the substitution.
+// side returns the contribution of an input i before (which = 0) or after (1) the substitution.
 func (c *certificate) side(i uint64, which int) (sum side) {
 	for depth := 0; i>>depth >= 1; depth++ {
 		low, high := nodes(i, depth)
@@ -224,15 +221,14 @@ func (c *certificate) side(i uint64, which int) (sum side) {
 	return sum
 }
 
-// class is a range of inputs with the ranges of what a bound needs of them.
+// class is a range of inputs with the ranges of the numbers that a bound needs of them.
 type class struct {
 	lo, hi     int64
 	sides      [2]side  // Largest.
 	pair, rest [2]int64 // Smallest and largest c_i[{-1,+1}], and that plus i.
 }
 
-// maxClasses is the largest number of classes beside those of 0 and 1; up to this Δ each input is a
-// class of its own.
+// maxClasses is the largest number of classes beside those of 0 and 1. Up to this Δ each input is a class of its own.
 const maxClasses = 64
 
 func (c *certificate) classes() []class {
@@ -260,7 +256,7 @@ func (c *certificate) classes() []class {
 // logScale returns ln c(θ) of (P2), θ·ln θ − (1+θ)·ln(1+θ), in a form that does not cancel.
 func logScale(theta float64) float64 { return -math.Log1p(theta) - theta*math.Log1p(1/theta) }
 
-// worst returns those of all ordered pairs of inputs that have the largest right side of (P2) at some ε.
+// worst returns the bounds of all ordered pairs of inputs that have the largest right side of (P2) at some ε.
 func (c *certificate) worst() (worst []pairBound) {
 	all := c.classes()
 	scale := logScale(c.theta)
@@ -288,7 +284,7 @@ func (c *certificate) worst() (worst []pairBound) {
 	return worst
 }
 
-// isBelow says whether one of some bounds is nowhere below another.
+// isBelow reports whether one of the bounds is at least as large as p at every ε.
 func isBelow(bounds []pairBound, p pairBound) bool {
 	for _, b := range bounds {
 		if p.isBelow(b) {
@@ -302,7 +298,7 @@ func (p pairBound) isBelow(b pairBound) bool {
 	return p.missed <= b.missed && p.far <= b.far && p.log <= b.log
 }
 
-// withBound returns bounds with one more, without those that are then nowhere the largest.
+// withBound adds a bound, and drops those that are then nowhere the largest.
 func withBound(bounds []pairBound, p pairBound) []pairBound {
 	if isBelow(bounds, p) {
 		return bounds
@@ -316,14 +312,14 @@ func withBound(bounds []pairBound, p pairBound) []pairBound {
 	return append(left, p)
 }
 
-// central returns a bound of ln E[e^{θ·loss}] of (S, y₀), for all pairs of inputs from two classes,
-// by (P1). For t > 0 and h = d₀ the shift where a ≥ 0, k = d₀ + t where a ≤ -t, with b = -a between,
+// central returns an upper bound of ln E[e^{θ·loss}] of (S, y₀), for all pairs of inputs from two classes, by (P1).
+// For t > 0, let h = d₀ be the shift for a ≥ 0 and k = d₀ + t that for a ≤ -t, with b = -a between:
 //
 //	E = [ e^{θ·star·t + F(h)} + e^{-star·(1+θ)·t + F(k)}
 //	      + (1-p)·Σ_{0<b<t} e^{-star·b + θ·star·(t-2b) + F(h+b)} ] / (1+p)
 //
-// where F(h+b) ≤ F(h) + b/t·(F(k)-F(h)), so that the sum is geometric. For t < 0 the same holds with
-// |t|, h = d₀ + t and k = d₀, by the reflection a → -a.
+// where F(h+b) ≤ F(h) + b/t·(F(k)-F(h)), so the sum is geometric. For t < 0 the same holds with |t|, h = d₀ + t and k
+// = d₀, by the reflection a → -a.
 func (c *certificate) central(i, j *class) float64 {
 	least, most := i.lo-j.hi, i.hi-j.lo
 	hot, cold := [2]int64{i.pair[0] - j.pair[1], i.pair[1] - j.pair[0]},
@@ -335,7 +331,7 @@ func (c *certificate) central(i, j *class) float64 {
 	fh := max(c.pair.at(float64(hot[0])), c.pair.at(float64(hot[1])))
 	fk := max(c.pair.at(float64(cold[0])), c.pair.at(float64(cold[1])))
 	loss := c.theta * c.Star * float64(most)
-	if least <= 0 { // Neither sign: every shift lies between the two, every loss is at most star·|t|.
+	if least <= 0 { // t may have either sign: every shift lies between the two, every loss is at most star·|t|.
 		return c.theta*c.Star*float64(max(most, -least)) + max(fh, fk)
 	}
 	rate := math.Exp(-c.Star*(1+2*c.theta) + max(fk-fh, 0)/float64(least))
@@ -347,5 +343,5 @@ func (c *certificate) central(i, j *class) float64 {
 	}
 	p := math.Exp(-c.Star)
 	e := 1 + (1-p)*between + math.Exp(fk-fh-c.Star*(1+c.theta)*float64(least)-loss)
-	return loss + min(fh+math.Log(e/(1+p)), max(fh, fk)) // The latter: probabilities add up to 1.
+	return loss + min(fh+math.Log(e/(1+p)), max(fh, fk)) // The second bound: probabilities add up to 1.
 }

@@ -2,29 +2,27 @@ package design
 
 import "math/bits"
 
-// The noise atoms of [GKMPS21] (section 4.4), without those that no right inverse needs. Values
-// of messages run from -⌈Δ/2⌉ to Δ, and there is one atom for each but 0 and 1:
+// The noise atoms of [GKMPS21] (section 4.4), without those that no right inverse needs. Values of messages run from
+// -⌈Δ/2⌉ to Δ. There is one atom for each value except 0 and 1:
 //
 //	{-1, +1},   s_v = {v, -⌈v/2⌉, -⌊v/2⌋} for 2 ≤ v ≤ Δ,   s_{-v} = {-v, ⌈v/2⌉, ⌊v/2⌋} for 2 ≤ v ≤ ⌈Δ/2⌉
 //
-// Atoms and messages other than +1 are equally many, so the square integer matrix Ã of atoms (rows:
-// messages other than +1) has at most one inverse C; its columns for inputs are
+// There are as many atoms as messages other than +1. So the square integer matrix Ã of atoms (rows: messages other
+// than +1) has at most one inverse C. Its columns for inputs are
 //
 //	c₀ = c₁ = 0,  c_i = e_{s_i} - c_{-⌈i/2⌉} - c_{-⌊i/2⌋}                            (L1)
 //	c_{-1} = e_{-1,+1},  c_{-i} = e_{s_{-i}} - c_{⌈i/2⌉} - c_{⌊i/2⌋}
 //
-// Unrolled, c_i is a halving tree. Its nodes at depth ℓ are ⌊i/2^ℓ⌋ and ⌊i/2^ℓ⌋+1, 2^ℓ in all, of sign
-// (-1)^ℓ; a node of value 2 or more adds (-1)^ℓ to the entry of the atom of that value and sign, and a
-// node of value 1 ends its branch and adds -1 to {-1,+1} if its sign is negative:
+// Unrolled, c_i is a halving tree. Its nodes at depth ℓ are ⌊i/2^ℓ⌋ and ⌊i/2^ℓ⌋+1, 2^ℓ in all, of sign (-1)^ℓ. A node
+// of value 2 or more adds (-1)^ℓ to the entry of the atom of that value and sign, and a node of value 1 ends its
+// branch and adds -1 to {-1,+1} if its sign is negative:
 //
 //	c_i[s_v] = (-1)^ℓ·m_ℓ(v), v = (-1)^ℓ·⌊i/2^ℓ⌋ or (-1)^ℓ·(⌊i/2^ℓ⌋+1),  Σ_v m_ℓ(v) = 2^ℓ        (L2)
 //
-// An atom is met at no two depths by one i: those would differ by 2 or more, and the values by a
-// factor of 4.
+// One i does not meet an atom at two depths: the depths would differ by 2 or more, and the values by a factor of 4.
 
-// level returns the deepest depth ℓ, of the parity of the sign, at which an input up to top meets the
-// atom of value v ≥ 2: the largest such ℓ with (v-1)·2^ℓ < top. ok is false if there is none: then
-// no input needs the atom.
+// level returns the deepest depth ℓ, of the parity of the sign, at which an input up to top meets the atom of value v
+// ≥ 2: the largest such ℓ with (v-1)·2^ℓ < top. ok is false if there is none, so that no input needs the atom.
 func level(top, v uint64, negative bool) (depth int, ok bool) {
 	depth = bits.Len64((top-1)/(v-1)) - 1 // (v-1)·2^ℓ ≤ top-1
 	if negative != (depth%2 == 1) {
@@ -33,14 +31,14 @@ func level(top, v uint64, negative bool) (depth int, ok bool) {
 	return depth, depth >= 0
 }
 
-// levels returns the number of levels: depths at which an input up to top has nodes of 2 or more.
+// Levels returns the number of levels: depths at which an input up to top has nodes of 2 or more.
 func Levels(top uint64) int { return bits.Len64(top - 1) }
 
-// node is a value at one depth of a halving tree and how often it occurs there.
+// node is a value at one depth of a halving tree, with the number of its occurrences there.
 type node struct{ value, times uint64 }
 
-// nodes returns the two values at depth ℓ of the halving tree of i: values differ by 1, and times
-// may be 0 for the larger. The nodes above have all to be 2 or more.
+// nodes returns the two values at depth ℓ of the halving tree of i. They differ by 1, and times may be 0 for the
+// larger. All nodes above must be 2 or more.
 func nodes(i uint64, depth int) (low, high node) {
 	low.value, high.value = i>>depth, i>>depth+1
 	high.times = i & (1<<depth - 1)
@@ -48,7 +46,7 @@ func nodes(i uint64, depth int) (low, high node) {
 	return low, high
 }
 
-// entry is a non-zero of a column of C.
+// entry is a non-zero entry of a column of C.
 type entry struct {
 	value    uint64 // |v| of the atom s_v, or 1 for {-1,+1}.
 	negative bool   // v < 0.
@@ -56,7 +54,7 @@ type entry struct {
 	shift    int64  // c_i[s_v]
 }
 
-// column returns the non-zeros of c_i, by depth; the entry of {-1,+1} is last.
+// column returns the non-zero entries of c_i, by depth. The entry of {-1,+1} is last.
 func column(i uint64) (out []entry) {
 	for depth := 0; i>>depth >= 1; depth++ {
 		low, high := nodes(i, depth)
@@ -65,7 +63,7 @@ func column(i uint64) (out []entry) {
 				out = append(out, entry{n.value, depth%2 == 1, depth, sign(depth) * int64(n.times)})
 			}
 		}
-		if low.value == 1 { // Nodes of 2 at this depth have their children of 1 at the next.
+		if low.value == 1 { // The children 1 of nodes of 2 at this depth are at the next.
 			break
 		}
 	}
@@ -75,8 +73,8 @@ func column(i uint64) (out []entry) {
 	return out
 }
 
-// pairShift returns the entry of c_i for {-1,+1}, between -i and 0: with L = ⌊log₂ i⌋ the branches
-// end in 2^{L+1} - i nodes of 1 at depth L and in 2·(i - 2^L) at depth L+1.
+// pairShift returns the entry of c_i for {-1,+1}, between -i and 0. With L = ⌊log₂ i⌋ the branches end in 2^{L+1} - i
+// nodes of 1 at depth L and in 2·(i - 2^L) at depth L+1.
 func pairShift(i uint64) int64 {
 	if i < 2 {
 		return 0
@@ -93,13 +91,13 @@ func sign(depth int) int64 { return 1 - 2*int64(depth%2) }
 // Atom is one element of the noise: messages whose sum is 0, or one ±1 of the central noise.
 type Atom struct {
 	Messages [3]int64
-	Size     int // Messages used.
+	Size     int // Number of messages used.
 }
 
 // PairAtom returns the atom {-1,+1}.
 func PairAtom() Atom { return Atom{[3]int64{-1, 1}, 2} }
 
-// zeroSum returns the atom of a value, of 2 or more.
+// zeroSum returns the atom of a value of 2 or more.
 func zeroSum(value uint64, negative bool) Atom {
 	v := int64(value)
 	s := int64(1)

@@ -2,17 +2,17 @@ package design
 
 import "math"
 
-// noise is the distribution of one atom's total over n_min clients: compound Poisson with
-// r·e^{-sk}/k expected jumps of size k, k ≤ jump (no bound if 0). Without the bound it is the
-// negative binomial NB(r, e^{-s}). For r ≥ 1 it is log-concave: the sequence 1, r·q, r·q², …, 0, …
-// is, and E. A. Bender and E. R. Canfield (J. Combin. Theory A 74, 1996, Theorem 1; also B. G. Hansen,
-// Ann. Probab. 16, 1988) carry that over to the coefficients of exp(Σ r·q^k·z^k/k).
+// Noise is the distribution of one atom's total over n_min clients: compound Poisson with r·e^{-sk}/k expected jumps
+// of size k, k ≤ jump (no bound if 0). Without the bound it is the negative binomial NB(r, e^{-s}). For r ≥ 1 it is
+// log-concave. The sequence 1, r·q, r·q², …, 0, … is log-concave, and E. A. Bender and E. R. Canfield (J. Combin.
+// Theory A 74, 1996, Theorem 1; also B. G. Hansen, Ann. Probab. 16, 1988) carry that over to the coefficients of
+// exp(Σ r·q^k·z^k/k).
 type Noise struct {
 	R, S float64
 	Jump uint64
 }
 
-// mean returns the expected noise r·Σ_{k ≤ jump} e^{-sk}.
+// Mean returns the expected noise r·Σ_{k ≤ jump} e^{-sk}.
 func (n Noise) Mean() float64 {
 	if n.Jump == 0 {
 		return n.R / math.Expm1(n.S)
@@ -23,11 +23,11 @@ func (n Noise) Mean() float64 {
 	return n.R * -math.Expm1(-n.S*float64(n.Jump)) / math.Expm1(n.S)
 }
 
-// nearlyFree says whether the bound on jumps is so high that noise without one stands for the noise.
+// nearlyFree reports whether the bound on jumps is so high that the law without a bound can replace the actual one.
 func (n Noise) nearlyFree() bool { return n.S*float64(n.Jump) >= 40 }
 
-// excess returns a bound of the statistical distance to the noise without a bound on jumps, where that
-// stands for it: the expected number of jumps beyond, r·Σ_{k > jump} e^{-sk}/k.
+// excess returns a bound of the statistical distance to the noise without a bound on jumps: the expected number of
+// jumps beyond the bound, r·Σ_{k > jump} e^{-sk}/k.
 func (n Noise) excess() float64 {
 	if n.Jump == 0 || !n.nearlyFree() {
 		return 0
@@ -36,9 +36,9 @@ func (n Noise) excess() float64 {
 	return n.R * math.Exp(-n.S*j) / (j * math.Expm1(n.S))
 }
 
-// law gives the probabilities of a log-concave distribution on the integers from 0 and its moments
-// over a set T of them. T leaves out a rare upper tail where its losses have no bound (with a bound
-// on jumps), and, where cut says so, a lower one.
+// law gives the probabilities of a log-concave distribution on the integers from 0, and its moments over a set T of
+// them. With a bound on jumps the losses of the upper tail have no bound, and T leaves out a rare part of it. With
+// cut, T also leaves out a rare lower tail.
 type law interface {
 	// logP returns ln P(z), z ≥ 0.
 	logP(z int64) float64
@@ -46,17 +46,17 @@ type law interface {
 	//
 	//	ln Σ_{z ∈ T} P(z)·(P(z)/P(z+d))^θ                                     (M1)
 	//
-	// where a d < 0 needs cut. It is convex in d for every θ ≥ 0 and T: ln P(z+d) is concave in d,
-	// so every term is log-convex in d, and sums of log-convex sequences are log-convex.
+	// A d < 0 needs cut. It is convex in d for every θ ≥ 0 and T: ln P(z+d) is concave in d, so every term is
+	// log-convex in d, and sums of log-convex sequences are log-convex.
 	moment(theta float64, d int64, cut bool) float64
-	// missed returns an upper bound of P outside T.
+	// missed returns an upper bound of the probability outside T.
 	missed(cut bool) float64
 }
 
-// newLaw returns the law of n for shifts up to reach. T leaves out at most a mass of miss on either
-// side, or what a shift of -reach makes necessary.
+// newLaw returns the law of n for shifts up to reach. T leaves out a mass of at most miss on either side, or what a
+// shift of -reach requires.
 //
-// Where the bound on jumps hardly matters, it is that of the noise without: see [noise.excess].
+// If the bound on jumps hardly matters, it returns the law without a bound: see [Noise.excess].
 func newLaw(n Noise, reach int64, miss float64) law {
 	if n.Jump == 0 || n.nearlyFree() {
 		return newNegativeBinomial(n, reach, miss)
@@ -68,7 +68,7 @@ func newLaw(n Noise, reach int64, miss float64) law {
 type negativeBinomial struct {
 	Noise
 	constant float64 // -ln Γ(r) + r·ln(1-p)
-	from     int64   // T is z ≥ from where it is cut, else all z.
+	from     int64   // T is z ≥ from with cut, else all z.
 	low, to  int64   // Blocks are summed for low ≤ z < to.
 	blocks   []block
 }
@@ -99,7 +99,7 @@ func newNegativeBinomial(n Noise, reach int64, miss float64) *negativeBinomial {
 	return b
 }
 
-// block is a range of z, with what is needed of its middle.
+// block is a range of z, with the values at its middle.
 type block struct {
 	first, mid, end     int64
 	logP, gammas, slope float64
@@ -108,8 +108,8 @@ type block struct {
 // edge is the mass of either tail that is bounded as a whole.
 const edge = 1e-12
 
-// search returns the least z in [lo, hi] for which f holds, f being monotone; hi if there is none
-// below it. Where f is not monotone it is still some z.
+// search returns the least z in [lo, hi] for which f holds, f being monotone; hi if there is no smaller one. If f is
+// not monotone, it still returns some z.
 func search(lo, hi int64, f func(int64) bool) int64 {
 	for lo < hi {
 		if mid := lo + (hi-lo)/2; f(mid) {
@@ -121,8 +121,8 @@ func search(lo, hi int64, f func(int64) bool) int64 {
 	return lo
 }
 
-// gammas returns ln Γ(z+r) - ln Γ(z+1) for z ≥ 0: from z = 16 on by the difference of Stirling's
-// series, without cancellation; what is left out is below 10⁻¹³.
+// gammas returns ln Γ(z+r) - ln Γ(z+1) for z ≥ 0. From z = 16 on it uses the difference of Stirling's series, without
+// cancellation; the omitted terms are below 10⁻¹³.
 func gammas(z, r float64) float64 {
 	if z < 16 {
 		hi, _ := math.Lgamma(z + r)
@@ -147,8 +147,8 @@ func (b *negativeBinomial) slope(z int64) float64 {
 	return math.Log1p((b.R-1)/float64(z+1)) - b.S
 }
 
-// below bounds P(< z), for z up to the mode, and above P(≥ z) beyond it: by log-concavity the
-// terms fall at least as fast as a geometric series with the first ratio.
+// below bounds P(< z), for z up to the mode, and above bounds P(≥ z) beyond it. By log-concavity the terms fall at
+// least as fast as a geometric series with the first ratio.
 func (b *negativeBinomial) below(z int64) float64 {
 	if z <= 0 {
 		return 0
@@ -183,16 +183,15 @@ func (b *negativeBinomial) loss(z, d int64) float64 {
 	return gammas(float64(z), b.R) - gammas(float64(z+d), b.R) + b.S*float64(d)
 }
 
-// blockWidth is the width of a block of (M1) over z. Within one, ln P lies below its tangent by
+// blockWidth is the width of a block of (M1) relative to z. Within a block, ln P lies below its tangent by
 // (r-1)·(w/z)²/24 on average, 0.002 for r = 20.
 const blockWidth = 0.05
 
-// moment sums (M1) by blocks. In a block ln P is replaced by a line through its middle with a slope
-// between the two differences there, which lies above it. The loss ln P(z)/P(z+d) has the derivative
-// φ(z) - φ(z+d), φ(z) = ψ(z+r) - ψ(z+1) with the digamma function ψ, and φ is positive, falling and
-// convex for r ≥ 1. So for d > 0 the loss rises up to d·s and is concave, and is replaced by a line
-// through its middle too; for d < 0 it falls and is convex, and is replaced by its chord. What is left
-// is a geometric series. The tails are bounded by their mass and largest loss.
+// moment sums (M1) by blocks. In a block it replaces ln P by a line through its middle, with a slope between the two
+// differences there, which lies above it. The loss ln P(z)/P(z+d) has the derivative φ(z) - φ(z+d), where φ(z) =
+// ψ(z+r) - ψ(z+1) with the digamma function ψ. φ is positive, falling and convex for r ≥ 1. So for d > 0 the loss
+// rises up to d·s and is concave; a line through its middle replaces it too. For d < 0 it falls and is convex; its
+// chord replaces it. The result is a geometric series. The tails are bounded by their mass and largest loss.
 func (b *negativeBinomial) moment(theta float64, d int64, cut bool) float64 {
 	from, total := b.low, 0.0
 	if cut {
@@ -206,7 +205,7 @@ func (b *negativeBinomial) moment(theta float64, d int64, cut bool) float64 {
 			continue
 		}
 		width := float64(k.end - k.first)
-		var at, slope float64 // The line that stands for the loss: its value at mid and its slope.
+		var at, slope float64 // The line that replaces the loss: its value at mid and its slope.
 		switch {
 		case d >= 0 || width == 1:
 			at = k.gammas - gammas(float64(k.mid+d), b.R) + b.S*float64(d)

@@ -2,19 +2,19 @@ package design
 
 import "math"
 
-// target is what a design has to achieve.
+// Target is what a design has to achieve.
 type Target struct {
 	Top            uint64
 	Sparse         bool
 	Star           float64 // ε*/Δ
 	Epsilon, Delta float64
 	Burst          uint64  // Most messages of one jump of zero-sum noise; 0 for no bound.
-	Zero           bool    // 0 has noise of its own.
+	Zero           bool    // 0 is a message with noise of its own.
 	Near           *Solved // Where to begin the search; nil for the default.
-	coarse         bool    // While searching.
+	coarse         bool    // Set while searching.
 }
 
-// solved is a design with what its certificate needs.
+// Solved is a design with what its certificate needs.
 type Solved struct {
 	Design
 	Theta, Miss float64
@@ -22,7 +22,7 @@ type Solved struct {
 	x           float64
 }
 
-// messages returns the expected number of zero-sum noise messages of all clients together.
+// Messages returns the expected number of zero-sum noise messages of all clients together.
 func (d *Design) Messages() float64 {
 	total := 2 * d.Pair.Mean()
 	if d.Zero.R > 0 {
@@ -34,42 +34,42 @@ func (d *Design) Messages() float64 {
 	return total
 }
 
-// The search. Where the scale of the noise is large against 1, (M1) depends on r, θ and x = s·shift alone,
-// and every level costs alike: so all levels share r and x, with a shift by 2^ℓ, and {-1,+1} has its own
-// for a shift by Δ. A level whose jumps are bounded well below its scale 1/s takes s = 0 and the r
-// with which (M1) is the same. x is found by the certificate of the whole design, the other
-// unknowns by coordinate descent, from where they are optimal at ε = 1, δ = 10⁻⁶.
+// The search. If the scale of the noise is large against 1, (M1) depends only on r, θ and x = s·shift, and every
+// level costs alike. So all levels share r and x, with a shift by 2^ℓ, and {-1,+1} has its own for a shift by Δ. A
+// level whose jumps are bounded well below its scale 1/s takes s = 0 and the r with which (M1) is the same. The
+// certificate of the whole design determines x. Coordinate descent finds the other unknowns, starting from their
+// optimum at ε = 1, δ = 10⁻⁶.
 
-// point is where the search is: logarithms.
+// point is a position of the search, in logarithms.
 type point struct {
 	pairR, pairX, r, theta float64
-	tilt                   float64 // By how much ln x rises from one level to the next: 0 but for bounded jumps.
+	tilt                   float64 // Growth of ln x from one level to the next: 0 unless jumps are bounded.
 }
 
-// cut returns how much an atom may leave out of T: all that two inputs touch together about a
-// quarter of δ.
+// cut returns how much an atom may leave out of T: all atoms that two inputs touch leave out about a quarter of δ
+// together.
 func (t *Target) cut() float64 { return t.Delta / float64(8*Levels(t.Top)+8) }
 
-// margin keeps claims true where another platform rounds otherwise.
+// margin keeps claims true on platforms that round differently.
 const margin = 2e-3
 
 // Steps of the search, in logarithms.
 const (
 	firstStep = 0.24
-	nearStep  = 0.12 // From a design that is close.
+	nearStep  = 0.12 // Starting from a design that is close.
 	lastStep  = 0.05 // Below it messages change by less than a hundredth.
-	retryStep = 0.6  // Between the points that are tried until one is private.
+	retryStep = 0.6  // Between the points tried until one is private.
 )
 
-// start returns where the search begins: what is optimal at ε = 1, δ = 10⁻⁶, Δ = 16, scaled with
-// ln(1/δ) and with what the central noise leaves of ε.
+// start returns where the search starts: the optimum at ε = 1, δ = 10⁻⁶, Δ = 16, scaled with ln(1/δ) and with the
+// part of ε that the central noise leaves.
 func start(delta, rest float64) (at point, x float64) {
 	l := math.Log(1 / delta)
 	at = point{pairR: math.Log(1.5 * l), pairX: 0.5, r: math.Log(1.3 * l), theta: math.Log(0.75 * l / rest)}
 	return at, math.Log(0.35 * rest)
 }
 
-// descent is the state of the search: the best design so far and where it was found.
+// descent is the state of the search: the best design so far and its point.
 type descent struct {
 	target Target
 	at     point
@@ -78,7 +78,7 @@ type descent struct {
 	found  bool
 }
 
-// Solve returns the design of fewest messages that (P2) proves private; ok is false if none was found.
+// Solve returns the design of fewest messages that (P2) proves private. ok is false if it found none.
 func (t *Target) Solve() (best Solved, ok bool) {
 	rest := t.Epsilon - t.Star*float64(t.Top)
 	if t.Sparse {
@@ -115,8 +115,8 @@ func (s *descent) try(p point) bool {
 	return true
 }
 
-// begin tries the first point and, far from the Gaussian limit, some with more of r and a smaller θ,
-// until one is private.
+// begin tries the first point. If the Gaussian limit is far, it also tries points with larger r and smaller θ, until
+// one is private.
 func (s *descent) begin() {
 	for k := 0; k < 16 && !s.found; k++ {
 		p := s.at
@@ -127,7 +127,7 @@ func (s *descent) begin() {
 	}
 }
 
-// sweep moves along every coordinate as long as messages become fewer, four steps at most.
+// sweep moves along every coordinate as long as the messages decrease, four steps at most.
 func (s *descent) sweep(step float64) {
 	coordinates := []func(*point) *float64{
 		func(p *point) *float64 { return &p.theta },
@@ -145,7 +145,7 @@ func (s *descent) sweep(step float64) {
 	}
 }
 
-// move takes steps along a coordinate and says whether it took any.
+// move takes steps along a coordinate and reports whether it took any.
 func (s *descent) move(k func(*point) *float64, by float64) (moved bool) {
 	for range 4 {
 		p := s.at
@@ -158,7 +158,7 @@ func (s *descent) move(k func(*point) *float64, by float64) (moved bool) {
 	return moved
 }
 
-// at returns the design of largest x that is private at a point, beginning the search at x.
+// at returns the design of largest x that is private at a point, starting the search at x.
 func (t *Target) at(p point, x float64) (best Solved, bestX float64, ok bool) {
 	if p.r < 0 || p.pairR < 0 {
 		return best, x, false
@@ -195,7 +195,7 @@ func (t *Target) at(p point, x float64) (best Solved, bestX float64, ok bool) {
 	return best, bestX, ok
 }
 
-// maxTabulated bounds the sum of the means of the laws that a client has to tabulate for its check.
+// maxTabulated bounds the sum of the means of the laws that a client must tabulate for its check.
 const maxTabulated = 1 << 20
 
 func (d *Design) tabulated() (sum float64) {
@@ -221,14 +221,14 @@ func (t *Target) design(p point, x float64) *Design {
 	return d
 }
 
-// noise returns the noise with r and s = x/reach or, where jumps are bounded too low for that, one
-// that is about as good: of the same variance, and of that which the Gaussian limit of (M1) asks for.
+// noise returns the noise with r and s = x/reach. If jumps are bounded too low for that, it returns a similar noise:
+// of the same variance, and of the variance that the Gaussian limit of (M1) asks for.
 func (t *Target) noise(theta, r, x float64, reach, jump uint64) Noise {
 	n := Noise{R: r, S: x / float64(reach), Jump: jump}
 	if jump == 0 || float64(jump)*n.S > 12 {
 		return n
 	}
-	scale := uint64(1) // Scale down what is continuous for all purposes.
+	scale := uint64(1) // Scale down what is practically continuous.
 	for reach/scale > 16 {
 		scale *= 2
 	}
@@ -253,7 +253,7 @@ func (t *Target) noise(theta, r, x float64, reach, jump uint64) Noise {
 	return n
 }
 
-// variance returns r·Σ_{k ≤ jump} k·e^{-sk}, for a bound on jumps.
+// variance returns r·Σ_{k ≤ jump} k·e^{-sk}, if jumps are bounded.
 func (n Noise) variance() float64 {
 	j := float64(n.Jump)
 	if n.S*j < 1e-4 {

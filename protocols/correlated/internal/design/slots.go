@@ -2,8 +2,8 @@ package design
 
 import "math"
 
-// group is the noise of like atoms in one client: count·r/n_min times the measure of jumps e^{-sk}/k,
-// k ≤ jump, each jump of weight·k messages.
+// Group is the noise of like atoms in one client: count·r/n_min times the measure of jumps e^{-sk}/k, k ≤ jump, each
+// jump of weight·k messages.
 type Group struct {
 	Weight int
 	Mass   float64 // count·r/n_min
@@ -15,17 +15,16 @@ type Group struct {
 //
 //	m·Pr[N=m] = Σ_groups weight·mass·Σ_k e^{-sk}·Pr[N = m - weight·k]              (S1)
 //
-// with positive terms alone, so that its far tail is as accurate as its bulk.
+// All terms are positive, so its far tail is as accurate as its bulk.
 type tail struct {
 	upTo []float64 // Pr[N ≥ m], m < len.
 }
 
-// maxJumps is how many jumps a client may expect: Pr[N=0] = e^-650 is still a normal float, and so many
-// do not fit anyway.
+// maxJumps is how many jumps a client may expect. Pr[N=0] = e^-650 is still a normal float, and more jumps do not fit
+// anyway.
 const maxJumps = 650
 
-// newTail computes the tail down to a probability of least; ok is false beyond most
-// messages or 650 jumps.
+// NewTail computes the tail down to a probability of least. ok is false beyond most messages or 650 jumps.
 func NewTail(groups []Group, least float64, most int) (t tail, ok bool) {
 	jumps := events(groups)
 	if !(jumps < maxJumps) {
@@ -63,7 +62,7 @@ func NewTail(groups []Group, least float64, most int) (t tail, ok bool) {
 	return t, true
 }
 
-// above returns Pr[N > m], rounded up.
+// Above returns Pr[N > m], rounded up.
 func (t tail) Above(m int) float64 {
 	if m+1 >= len(t.upTo) {
 		m = len(t.upTo) - 2
@@ -106,8 +105,8 @@ func events(groups []Group) (sum float64) {
 	return sum
 }
 
-// rest bounds Pr[N ≥ m] by (E[e^{ηN}]-1)/(e^{ηm}-1), for the best of some η below the smallest decay of
-// an unbounded group.
+// rest bounds Pr[N ≥ m] by (E[e^{ηN}]-1)/(e^{ηm}-1), for the best of some η below the smallest decay rate of an
+// unbounded group.
 func rest(groups []Group, m int) float64 {
 	most := math.Inf(1)
 	for _, g := range groups {
@@ -143,8 +142,8 @@ func cumulant(groups []Group, eta float64) (sum float64) {
 	return sum
 }
 
-// LeastSlots returns the smallest B ≤ most with Pr[N > B-1] ≤ limit; one slot is for the value. ok is
-// false if there is none.
+// LeastSlots returns the smallest B ≤ most with Pr[N > B-1] ≤ limit; one slot is for the value. ok is false if there
+// is none.
 func LeastSlots(groups []Group, limit float64, most int) (b int, ok bool) {
 	t, ok := NewTail(groups, limit, most)
 	if !ok {

@@ -6,7 +6,7 @@ import "math"
 //
 //	z·P(z) = r·Σ_{1 ≤ k ≤ min(jump, z)} e^{-sk}·P(z-k),  P(0) = exp(-r·Σ_k e^{-sk}/k)       (M2)
 //
-// whose terms are all positive, so that every P(z) has a relative error of at most 8z·2⁻⁵³.
+// All terms are positive, so every P(z) has a relative error of at most 8z·2⁻⁵³.
 type table struct {
 	Noise
 	log      []float64 // ln P(z)
@@ -16,11 +16,10 @@ type table struct {
 	miss     float64
 }
 
-// upperShare is how much rarer the upper tail is that T leaves out than the lower one.
+// upperShare is the ratio of the lower tail's mass to the upper tail's, both outside T.
 const upperShare = 4
 
-// maxTable bounds the support that is tabulated; calibration keeps below it, and a task with
-// more is refused.
+// maxTable bounds the tabulated support. Calibration stays below it, and a task above it is refused.
 const maxTable = 1 << 22
 
 func newTable(n Noise, reach int64, miss float64) *table {
@@ -29,8 +28,8 @@ func newTable(n Noise, reach int64, miss float64) *table {
 	return t
 }
 
-// fill computes probabilities, in units of P(0) rescaled whenever they grow large, until what is
-// left is below miss, and reach more.
+// fill computes probabilities, in units of P(0), rescaled whenever they grow large. It stops once the remaining
+// probability is below miss, and reach values later.
 func (t *table) fill(reach int64, miss float64) {
 	if t.Mean()+float64(reach) > maxTable {
 		return
@@ -62,7 +61,7 @@ func (t *table) fill(reach int64, miss float64) {
 			break
 		}
 	}
-	if extra < 0 || int64(len(t.log)) <= extra+reach { // Does not fit: nothing is proven.
+	if extra < 0 || int64(len(t.log)) <= extra+reach { // Does not fit: proves nothing.
 		t.log = nil
 		return
 	}
@@ -92,11 +91,10 @@ func (t *table) missed(cut bool) float64 {
 	return t.miss
 }
 
-// tableBlocks is the number of blocks of T in which the loss is replaced by its maximum.
+// tableBlocks is the number of blocks of T in which the maximum of the loss replaces it.
 const tableBlocks = 1024
 
-// moment sums (M1) by blocks; the loss is monotone in z, by log-concavity, and so is largest at an
-// end of the block.
+// moment sums (M1) by blocks. The loss is monotone in z, by log-concavity, so it is largest at an end of the block.
 func (t *table) moment(theta float64, d int64, cut bool) float64 {
 	if t.log == nil || t.from >= t.to {
 		return math.Inf(1)
@@ -114,8 +112,8 @@ func (t *table) moment(theta float64, d int64, cut bool) float64 {
 	return math.Log(total) + 1e-6
 }
 
-// mass returns P(z ≤ · < end), from the sums of the nearer tail: those of the other are close to 1,
-// and their difference could be 0 for a block that a large θ weighs.
+// mass returns P(z ≤ · < end), from the sums of the nearer tail. The other tail's sums are close to 1; their
+// difference could be 0 for a block to which a large θ gives weight.
 func (t *table) mass(z, end int64) float64 {
 	if t.upTo[z] > 0.5 {
 		return t.beyond[z] - t.beyond[end]
@@ -123,8 +121,8 @@ func (t *table) mass(z, end int64) float64 {
 	return t.upTo[end] - t.upTo[z]
 }
 
-// window is a queue of the last max values v₁, v₂, … (newest first) that yields Σ_k q^k·v_k with
-// additions alone: the newest values are kept as one running sum, the older ones as sums of suffixes.
+// window is a queue of the last max values v₁, v₂, … (newest first). It yields Σ_k q^k·v_k with additions only: the
+// newest values are one running sum, the older ones are sums of suffixes.
 type window struct {
 	q      float64
 	max    int
@@ -156,7 +154,7 @@ func (w *window) push(v float64) float64 {
 	return sum
 }
 
-// turn makes the fresh values the older ones.
+// turn turns the fresh values into older ones.
 func (w *window) turn() {
 	w.old = w.old[:0]
 	sum, power := 0.0, w.q
