@@ -1,25 +1,23 @@
-// Package accountant bounds the privacy of shuffled randomizers: what an (ε, δ) guarantee the
-// shuffle turns a local randomizer's ε₀ into.
+// Package accountant bounds the privacy of shuffled randomizers: the (ε, δ) guarantee that shuffling gives a local
+// randomizer with ε₀.
 //
 // The measure is the hockey-stick divergence of two output distributions P and Q,
 //
 //	H(ε) = Σ (P(y) − e^ε·Q(y))₊,   x₊ = max(x, 0)                      (1)
 //
-// and a mechanism is (ε, δ)-DP exactly when H(ε) ≤ δ for every pair of neighbouring inputs.
-// Neighbours differ by the substitution of one user's input; that a user takes part at all is
-// not protected. The adversary sees all shuffled messages and knows every other user's input.
+// and a mechanism is (ε, δ)-DP exactly when H(ε) ≤ δ for every pair of neighbouring inputs. Neighbours differ by the
+// substitution of one user's input. Participation is not protected. The adversary sees all shuffled messages and
+// knows every other user's input.
 //
-// K-ary randomized response reports x with probability 1−γ, else a uniform one of the K values
-// (the blanket), so that
+// K-ary randomized response reports x with probability 1−γ, else a uniform one of the K values (the blanket):
 //
 //	Pr[R(x)=y] = (1−γ)·1{x=y} + γ/K,   γ = K/(e^ε₀+K−1)                 (2)
 //
-// [KRRDelta], [KRREpsilon] and [KRRGamma] relate γ, the number of users and (ε, δ) of it under
-// one of the [Rule]s; each rule is a proven upper bound, and so is every number printed here:
-// δ, ε and γ are rounded up, by at most a relative 1e-9.
+// [KRRDelta], [KRREpsilon] and [KRRGamma] relate γ, the number of users and (ε, δ) under one of the [Rule]s. Each
+// rule is a proven upper bound, and so is every result: δ, ε and γ are rounded up, by at most a relative 1e-9.
 //
-// Limits: users is at most [MaxUsers] and k at most [MaxK]. A δ below 1e-290 is reported as
-// 1e-290. The package is linked into doona.wasm and therefore imports next to nothing.
+// Limits: users is at most [MaxUsers] and k at most [MaxK]. A δ below 1e-290 is reported as 1e-290. The package is
+// linked into doona.wasm and therefore imports very little.
 //
 // [BBGN19]: https://arxiv.org/abs/1903.02837
 package accountant
@@ -42,15 +40,15 @@ const (
 	// Revealed is the exact divergence when every user's blanket bit is revealed, the
 	// target's too. Any ε.
 	Revealed Rule = "revealed"
-	// Exact is the exact divergence when the blanket bits of all users but the target are
-	// revealed ([BBGN19], Lemma 8, which is an equality there). Any ε.
+	// Exact is the exact divergence when the blanket bits of all users except the target are revealed ([BBGN19],
+	// Lemma 8, which is an equality there). Any ε.
 	Exact Rule = "exact"
 	// Others is the divergence when nobody's blanket bit is revealed, at the worst inputs of the
 	// other users (docs/proofs/two-valued.md). K = 2 only. Any ε.
 	Others Rule = "others"
 )
 
-// Tightest returns the rule that gives the smallest γ: [Others] for two values, else [Exact].
+// Tightest returns the rule with the smallest γ: [Others] for two values, else [Exact].
 func Tightest(k uint64) Rule {
 	if k == 2 {
 		return Others
@@ -64,17 +62,16 @@ const (
 	MaxK     = 1 << 40       // largest domain of a randomizer
 )
 
-// tiny is added to every δ that is not zero by pure local privacy: it covers underflow.
+// tiny is added to every δ, unless pure local privacy makes it zero. It covers underflow.
 const tiny = 1e-290
 
-// KRRDelta returns an upper bound on δ(ε) of k-ary randomized response with blanket
-// probability gamma after the messages of users users are shuffled, eps being ε ≥ 0.
+// KRRDelta returns an upper bound on δ(ε) of k-ary randomized response with blanket probability gamma, after the
+// messages of all users are shuffled, at eps = ε ≥ 0.
 //
-// It is 0 where ε ≥ ε₀ (pure local privacy), never above 1, and rounded up: by at most a
-// relative 1e-9 at the ε of a calibrated task, and by 1e-6 in corners (δ below 1e-69, γ close to
-// 1, ε thousands of times below the calibrated one). It makes one evaluation and no search, so
-// that a client can check a claim.
-// Under [Theorem1] it is 1 where the theorem does not apply.
+// It is 0 if ε ≥ ε₀ (pure local privacy), and never above 1. It is rounded up: by at most a relative 1e-9 at the ε of
+// a calibrated task, and by 1e-6 in corners (δ below 1e-69, γ close to 1, ε thousands of times below the calibrated
+// one). It makes one evaluation and no search, so that a client can check a claim. Under [Theorem1] it is 1 if the
+// theorem does not apply.
 //
 // Errors are of type [invalid.FieldError].
 func KRRDelta(rule Rule, k uint64, gamma float64, users uint64, eps float64) (float64, error) {
@@ -109,9 +106,9 @@ func krrDelta(rule Rule, k uint64, gamma float64, users uint64, eps float64) flo
 	return math.Min(1, delta+tiny)
 }
 
-// KRREpsilon returns the smallest ε for which [KRRDelta] is at most delta, rounded up by at
-// most a relative 1e-11. It is never above ε₀, so that a bound that gives nothing falls back
-// to local privacy. Under [Theorem1] an answer above 1 is ε₀ likewise.
+// KRREpsilon returns the smallest ε for which [KRRDelta] is at most delta, rounded up by at most a relative 1e-11. It
+// is never above ε₀: a bound that proves nothing falls back to local privacy. Under [Theorem1] an answer above 1
+// becomes ε₀ too.
 //
 // Errors are of type [invalid.FieldError].
 func KRREpsilon(rule Rule, k uint64, gamma float64, users uint64, delta float64) (float64, error) {
@@ -139,13 +136,12 @@ func KRREpsilon(rule Rule, k uint64, gamma float64, users uint64, delta float64)
 	return smallest(at, delta, top), nil
 }
 
-// KRRGamma returns the smallest blanket probability γ = num/den for which [KRRDelta] at ε = eps
-// is at most delta. den is a power of two up to 2^62 and num/den is exact in float64; γ is
-// rounded up by at most a relative 1e-9. Pure local privacy, γ = K/(e^ε+K−1), is always a valid
-// answer of the rules but [Theorem1]; they return it where it is the smaller.
+// KRRGamma returns the smallest blanket probability γ = num/den for which [KRRDelta] at ε = eps is at most delta. den
+// is a power of two up to 2^62 and num/den is exact in float64. γ is rounded up by at most a relative 1e-9. Pure
+// local privacy, γ = K/(e^ε+K−1), is a valid answer of all rules but [Theorem1]; they return it if it is smaller.
 //
-// Under [Theorem1], ε > 1 is an error, and so is γ ≥ 1: it says how many users would do.
-// Errors are of type [invalid.FieldError].
+// Under [Theorem1], ε > 1 is an error, and so is γ ≥ 1: the error says how many users would suffice. Errors are of
+// type [invalid.FieldError].
 func KRRGamma(rule Rule, k, users uint64, eps, delta float64) (num, den uint64, err error) {
 	if err := checkKRR(rule, k, users); err != nil {
 		return 0, 0, err
@@ -179,8 +175,8 @@ func KRREpsilon0(k uint64, gamma float64) float64 {
 	return math.Log1p(float64(k)*(1-gamma)/gamma) * (1 + 8*ulp)
 }
 
-// LocalGamma returns the smallest blanket probability γ = num/den whose ε₀ is at most eps0 > 0, as [KRRGamma]
-// returns it. Errors are of type [invalid.FieldError].
+// LocalGamma returns the smallest blanket probability γ = num/den whose ε₀ is at most eps0 > 0, in the form of
+// [KRRGamma]. Errors are of type [invalid.FieldError].
 func LocalGamma(k uint64, eps0 float64) (num, den uint64, err error) {
 	if err := checkKRR(Exact, k, 1); err != nil {
 		return 0, 0, err
@@ -194,7 +190,7 @@ func LocalGamma(k uint64, eps0 float64) (num, den uint64, err error) {
 
 // pureGamma returns K/(e^ε+K−1) rounded up until [KRREpsilon0] of it is at most ε.
 func pureGamma(k uint64, eps float64) float64 {
-	gamma := math.Max(float64(k)/(math.Expm1(eps)+float64(k))*(1+8*ulp), 0x1p-62) // the least there is
+	gamma := math.Max(float64(k)/(math.Expm1(eps)+float64(k))*(1+8*ulp), 0x1p-62) // the least representable γ
 	for KRREpsilon0(k, gamma) > eps && gamma < 1 {
 		gamma = math.Min(1, gamma*(1+8*ulp))
 	}
@@ -228,7 +224,7 @@ func checkKRR(rule Rule, k, users uint64) error {
 	return checkUsers(users)
 }
 
-// checkPairRule is the error about a rule that has no pair of its own.
+// checkPairRule returns the error for a rule without a pair of its own.
 func checkPairRule(rule Rule) error {
 	return invalid.Field("rule", string(rule), "revealed or exact")
 }

@@ -7,8 +7,8 @@ import (
 	"github.com/doona-dp/doona/internal/invalid"
 )
 
-// Delta returns δ(ε): value is at most 1 and 0 where ε ≥ ε₀, raw the bound alone, +Inf where it
-// says nothing. Rounded up by at most a relative 1e-9.
+// Delta returns δ(ε). value is at most 1, and 0 if ε ≥ ε₀. raw is the bound alone, +Inf if it proves nothing. Both
+// are rounded up by at most a relative 1e-9.
 //
 // Errors are of type [invalid.FieldError], as in all methods of Amplification.
 func (a Amplification) Delta(eps float64) (value, raw float64, err error) {
@@ -25,8 +25,8 @@ func (a Amplification) Delta(eps float64) (value, raw float64, err error) {
 	return math.Min(1, raw), raw, nil
 }
 
-// Epsilon returns ε(δ): value = min(raw, ε₀), raw the smallest ε at which the bound alone is at
-// most delta, +Inf if there is none up to ε = 40 + ε₀. Rounded up by at most a relative 1e-9.
+// Epsilon returns ε(δ). raw is the smallest ε at which the bound alone is at most delta, +Inf if there is none up to
+// ε = 40 + ε₀. value is min(raw, ε₀). Both are rounded up by at most a relative 1e-9.
 func (a Amplification) Epsilon(delta float64) (value, raw float64, err error) {
 	if err := a.Validate(); err != nil {
 		return 0, 0, err
@@ -48,9 +48,9 @@ func (a Amplification) rawEpsilon(delta float64) float64 {
 	return smallest(a.raw, delta, top)
 }
 
-// SolveEpsilon0 returns the largest ε₀ for which the mechanism is (eps, delta)-DP, rounded down
-// by at most a relative 1e-9: raw by the bound alone, 0 if there is none, and value =
-// max(raw, eps), as ε₀ = ε always will do. The field Epsilon0 is ignored.
+// SolveEpsilon0 returns the largest ε₀ for which the mechanism is (eps, delta)-DP, rounded down by at most a relative
+// 1e-9. raw is by the bound alone, 0 if there is none. value is max(raw, eps), because ε₀ = ε always suffices. The
+// field Epsilon0 is ignored.
 func (a Amplification) SolveEpsilon0(eps, delta float64) (value, raw float64, err error) {
 	a.Epsilon0 = 0.1
 	if err := a.check(eps, delta); err != nil {
@@ -60,7 +60,7 @@ func (a Amplification) SolveEpsilon0(eps, delta float64) (value, raw float64, er
 	if a.Bound == EFMRTT19 {
 		top = math.Nextafter(0.5, 0)
 	}
-	// In terms of 1/ε₀ the bound falls, which is the form smallest wants.
+	// In terms of 1/ε₀ the bound falls, as smallest requires.
 	at := func(x float64) float64 {
 		b := a
 		b.Epsilon0 = math.Min(top, 1/x)
@@ -77,9 +77,9 @@ func (a Amplification) SolveEpsilon0(eps, delta float64) (value, raw float64, er
 	return math.Max(raw, eps), raw, nil
 }
 
-// SolveUsers returns the smallest number of users for which the mechanism is (eps, delta)-DP:
-// raw by the bound alone and value with pure local privacy, which needs one user where
-// eps ≥ ε₀. The field Users is ignored. More than [MaxUsers] is an error.
+// SolveUsers returns the smallest number of users for which the mechanism is (eps, delta)-DP. raw is by the bound
+// alone. value includes pure local privacy, which needs one user if eps ≥ ε₀. The field Users is ignored. More than
+// [MaxUsers] is an error.
 func (a Amplification) SolveUsers(eps, delta float64) (value, raw uint64, err error) {
 	a.Users = MaxUsers
 	if err := a.check(eps, delta); err != nil {
@@ -93,7 +93,7 @@ func (a Amplification) SolveUsers(eps, delta float64) (value, raw uint64, err er
 			"a larger epsilon or delta, or a smaller eps0: "+strconv.Itoa(MaxUsers)+
 				" users are not enough under bound "+string(a.Bound))
 	}
-	low, high := uint64(0), uint64(MaxUsers) // low fails or is no number of users
+	low, high := uint64(0), uint64(MaxUsers) // low fails, or is 0
 	if a.Bound == EFMRTT19 {
 		low = 999
 	}

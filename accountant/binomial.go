@@ -7,13 +7,13 @@ const ulp = 0x1p-53
 
 // binomial returns Pr[Bin(n, p) = x] for integers 0 ≤ x ≤ n, q being 1−p.
 //
-// It is Loader's saddle-point form, "Fast and accurate computation of binomial probabilities"
-// (2000), which takes no difference of large logarithms:
+// It uses Loader's saddle-point form, "Fast and accurate computation of binomial probabilities" (2000), which takes
+// no difference of large logarithms:
 //
 //	√(n/(2π·x·(n−x)))·exp(s(n)−s(x)−s(n−x) − D(x, np) − D(n−x, nq))
 //
-// with s the error of Stirling's formula and D(x, m) = x·ln(x/m) + m − x. The relative error
-// is a few ulp times the larger of 1 and the exponent.
+// s is the error of Stirling's formula and D(x, m) = x·ln(x/m) + m − x. The relative error is a few ulp times the
+// larger of 1 and the exponent.
 func binomial(x, n, p, q float64) float64 {
 	switch {
 	case x < 0 || x > n:
@@ -27,7 +27,7 @@ func binomial(x, n, p, q float64) float64 {
 	return math.Sqrt(n/(2*math.Pi*x*(n-x))) * math.Exp(e)
 }
 
-// log1m returns ln(1−p), q being 1−p, from whichever of the two carries more digits.
+// log1m returns ln(1−p), given p and q = 1−p. It computes from whichever of the two carries more digits.
 func log1m(p, q float64) float64 {
 	if p < 0.5 {
 		return math.Log1p(-p)
@@ -54,8 +54,8 @@ var stirlingErrors = [16]float64{
 	0.006408994188004207068439631, 0.005951370112758847735624416, 0.005554733551962801371038690,
 }
 
-// deviance returns D(x, m) = x·ln(x/m) + m − x ≥ 0 for x, m > 0, without cancellation: where x
-// and m are close it sums, with v = (x−m)/(x+m),
+// deviance returns D(x, m) = x·ln(x/m) + m − x ≥ 0 for x, m > 0, without cancellation. If x and m are close it sums,
+// with v = (x−m)/(x+m),
 //
 //	(x−m)·v + 2x·Σ_{j≥1} v^(2j+1)/(2j+1)
 func deviance(x, m float64) float64 {

@@ -21,7 +21,7 @@ const (
 // Bound names a bound on the privacy loss after shuffling.
 type Bound string
 
-// The bounds; [BBGN19] unless said otherwise.
+// The bounds, from [BBGN19] unless stated otherwise.
 const (
 	EFMRTT19     Bound = "efmrtt19"  // Theorem 4, from Erlingsson et al. 2019
 	Hoeffding    Bound = "hoeffding" // Lemmas 8 and 10
@@ -33,8 +33,8 @@ const (
 	OthersBits   Bound = "others"    // rule Others, for two values
 )
 
-// Bounds returns the bounds valid for mechanism, nil for an unknown one and for gaussian. k is the
-// domain size of krr and ignored for others.
+// Bounds returns the bounds valid for a mechanism; nil for an unknown one and for gaussian. k is the domain size of
+// krr. Other mechanisms ignore it.
 func Bounds(mechanism Mechanism, k uint64) []Bound {
 	switch mechanism {
 	case Generic:
@@ -51,7 +51,7 @@ func Bounds(mechanism Mechanism, k uint64) []Bound {
 	return nil
 }
 
-// Amplification is a bound on a mechanism: everything but (ε, δ).
+// Amplification is a bound on a mechanism: all parameters except (ε, δ).
 type Amplification struct {
 	Mechanism Mechanism // Required.
 	Bound     Bound     // Required. One of [Bounds](Mechanism, K).
@@ -122,8 +122,8 @@ func (a Amplification) checkDelta(delta float64) error {
 	return nil
 }
 
-// raw returns the bound's own δ(ε), without the fallback to local privacy, for valid arguments:
-// rounded up by at most a relative 1e-9, +Inf where the bound says nothing or float64 does not reach.
+// raw returns the bound's own δ(ε), without the fallback to local privacy, for valid arguments. It is rounded up by
+// at most a relative 1e-9, and +Inf if the bound proves nothing or float64 overflows.
 func (a Amplification) raw(eps float64) float64 {
 	if delta := a.formula(eps); !math.IsNaN(delta) {
 		return delta
@@ -181,8 +181,8 @@ func GaussianGamma(sigma float64) (float64, error) {
 	return math.Erfc(1/(2*math.Sqrt2*sigma)) * (1 - 1e-14), nil
 }
 
-// boundMargin covers the floating-point error of the closed forms: exponents reach 700 and
-// powers n = 10⁹ are taken through log1p.
+// boundMargin covers the floating-point error of the closed forms. Exponents reach 700, and powers with n = 10⁹ are
+// computed through log1p.
 const boundMargin = 1e-11
 
 // efmrtt19 solves ε = 12·ε₀·√(ln(1/δ)/n) for δ; valid for δ < 1/100.
@@ -207,15 +207,14 @@ func (a Amplification) theorem6(eps float64) float64 {
 	return spread / drift * spread / (4 * n) * math.Exp(-c*n*rate) * (1 + boundMargin)
 }
 
-// clones is the divergence of the pair of Feldman, McMillan and Talwar, "Hiding among the
-// clones" (2021), valid for any ε₀-LDP randomizer: with C ~ Bin(n−1, e^-ε₀), A ~ Bin(C, ½) and
-// D ~ Ber(e^ε₀/(1+e^ε₀)), P = (A+D, C−A+1−D), and Q is P swapped. Writing both worlds as
-// reweighted Bin(C+1, ½), and m = C+1,
+// clones returns the divergence of the pair of Feldman, McMillan and Talwar, "Hiding among the clones" (2021), valid
+// for any ε₀-LDP randomizer: with C ~ Bin(n−1, e^-ε₀), A ~ Bin(C, ½) and D ~ Ber(e^ε₀/(1+e^ε₀)), P = (A+D, C−A+1−D),
+// and Q is P swapped. Writing both worlds as reweighted Bin(C+1, ½), and m = C+1,
 //
 //	δ(ε) = 2/(n·e^-ε₀·(1+e^ε₀))·E[((e^ε₀−e^ε)·N₁ − (e^{ε₀+ε}−1)·N₂)₊]
 //
-// where N₁ and N₂ count n users who fall into either cell with probability e^-ε₀/2 each. This
-// is the walk of exactDelta with other steps.
+// where N₁ and N₂ count n users who fall into either cell with probability e^-ε₀/2 each. [exactDelta] evaluates the
+// same walk with other steps.
 func (a Amplification) clones(eps float64) float64 {
 	if eps >= a.Epsilon0 {
 		return 0
@@ -253,15 +252,14 @@ func (a Amplification) hoeffding(eps float64) float64 {
 	return factor * blanketMean(gamma, x, float64(a.Users)) * (1 + boundMargin)
 }
 
-// hoeffdingGeneric is the supremum of (1) over γ in [e^-ε₀, 1], γ being unknown: with
-// b = γB, B = (e^ε+1)(e^ε₀−e^-ε₀) by Lemma 9, it is at most
+// hoeffdingGeneric is the supremum of (1) over γ in [e^-ε₀, 1], because γ is unknown. With b = γB, B =
+// (e^ε+1)(e^ε₀−e^-ε₀) by Lemma 9, it is at most
 //
 //	sup γB²/(4an)·(1−g(γ))ⁿ,   g(γ) = γ(1−e^{−2a²/(γB)²}).
 //
-// g rises and then falls (its derivative has the sign of e^u−1−2u, u = 2a²/(γB)²), so on an
-// interval the expression is at most its right end's factor times the power of the smaller of
-// g's two end values. Halving the interval with the largest such bound converges to the
-// supremum from above.
+// g rises and then falls: its derivative has the sign of e^u−1−2u, u = 2a²/(γB)². So on an interval the expression is
+// at most its right end's factor times the power with the smaller of g's two end values. Halving the interval with
+// the largest such bound converges to the supremum from above.
 func (a Amplification) hoeffdingGeneric(eps float64) float64 {
 	n, drift := float64(a.Users), math.Expm1(eps)
 	length := (math.Exp(eps) + 1) * 2 * math.Sinh(a.Epsilon0)
@@ -275,8 +273,7 @@ func (a Amplification) hoeffdingGeneric(eps float64) float64 {
 	return length / drift * length / (4 * n) * math.Exp(worst) * (1 + boundMargin)
 }
 
-// supremum bounds a function from above on [lo, hi] by halving, up to 400 times, the piece on
-// which bound is the largest.
+// supremum bounds a function from above on [lo, hi]. It halves the piece with the largest bound, up to 400 times.
 func supremum(lo, hi float64, bound func(lo, hi float64) float64) float64 {
 	type piece struct{ lo, hi, top float64 }
 	pieces := []piece{{lo, hi, bound(lo, hi)}}
@@ -298,9 +295,9 @@ func supremum(lo, hi float64, bound func(lo, hi float64) float64) float64 {
 	}
 }
 
-// bennett combines Lemmas 8 and 11 of [BBGN19]. Lemma 11 as printed has a factor 1/(a·m) too
-// many and lies below the truth. With L ≤ b₊, E[L] = −a, E[L²] ≤ c, h(u) = (1+u)ln(1+u)−u,
-// Bennett's inequality (Boucheron, Lugosi, Massart, Theorem 2.9) and the convexity of h give
+// bennett combines Lemmas 8 and 11 of [BBGN19]. Lemma 11 as printed has an extra factor 1/(a·m) and lies below the
+// truth. With L ≤ b₊, E[L] = −a, E[L²] ≤ c, h(u) = (1+u)ln(1+u)−u, Bennett's inequality (Boucheron, Lugosi, Massart,
+// Theorem 2.9) and the convexity of h give
 //
 //	E[(ΣL)₊] = ∫₀^∞ Pr[ΣL > t] dt ≤ ∫₀^∞ exp(−(mc/b₊²)·h(b₊(t+ma)/(mc))) dt
 //	         ≤ b₊/ln(1+ab₊/c)·e^{−ms},   s = (c/b₊²)·h(ab₊/c)
@@ -309,9 +306,9 @@ func supremum(lo, hi float64, bound func(lo, hi float64) float64) float64 {
 //
 //	δ ≤ b₊/(γn·ln(1+ab₊/c))·[(1−γ(1−e^{−s}))ⁿ − (1−γ)ⁿ]        (2)
 //
-// For a generic randomizer b₊ = γβ and c = γC₁−2γ²E by Lemma 9. Then u = ab₊/c and h(u)/u rise
-// with γ, s = (a/(βγ))·h(u)/u, and γ(1−e^{−s}) rises, so the bound without its second power
-// falls with γ: its supremum is at γ = e^-ε₀.
+// For a generic randomizer b₊ = γβ and c = γC₁−2γ²E by Lemma 9. Then u = ab₊/c and h(u)/u rise with γ, s =
+// (a/(βγ))·h(u)/u, and γ(1−e^{−s}) rises, so the bound without its second power falls with γ: its supremum is at γ =
+// e^-ε₀.
 func (a Amplification) bennett(eps float64) float64 {
 	if eps == 0 {
 		return math.Inf(1)
@@ -332,8 +329,8 @@ func (a Amplification) bennett(eps float64) float64 {
 	return top / (gamma * n * log) * power * (1 + boundMargin)
 }
 
-// bennettH returns (1+u)·ln(1+u) − u for u ≥ 0, by its series Σ (−1)^j u^j/(j(j−1)) where u is
-// small; relative error below 1e-13.
+// bennettH returns (1+u)·ln(1+u) − u for u ≥ 0. For small u it sums the series Σ (−1)^j u^j/(j(j−1)). The relative
+// error is below 1e-13.
 func bennettH(u float64) float64 {
 	if u > 0.1 {
 		return (1+u)*math.Log1p(u) - u

@@ -2,16 +2,15 @@ package accountant
 
 import "math"
 
-// exactDelta returns δ(ε) of rule [Exact], rounded up by at most a relative 1e-9 (see invert for
-// the one exception).
+// exactDelta returns δ(ε) of rule [Exact], rounded up by at most a relative 1e-9 (see invert for the one exception).
 //
-// Reveal the blanket bits of all users but the target. With m−1 of the others in the blanket,
-// the world where the target holds x has, at the histogram h of the m messages left,
+// Reveal the blanket bits of all users except the target. With m−1 of the others in the blanket, the world where the
+// target holds x has, at the histogram h of the remaining m messages,
 //
 //	P(h) = Mult(h; m, 1/K)·((1−γ)K·h_x + γm)/m,
 //
-// since removing one message from cell y changes Mult by the factor K·h_y/m. Hence, averaging
-// over m−1 ~ Bin(n−1, γ) and with M ~ Bin(n, γ), N₁ and N₂ its counts in the cells x and x′,
+// since removing one message from cell y changes Mult by the factor K·h_y/m. Hence, averaging over m−1 ~ Bin(n−1, γ)
+// and with M ~ Bin(n, γ), N₁ and N₂ its counts in the cells x and x′,
 //
 //	δ(ε) = 1/(γn)·E[((1−γ)K(N₁ − e^ε·N₂) − γ(e^ε−1)M)₊]                (1)
 //
@@ -19,14 +18,14 @@ import "math"
 //
 //	δ(ε) = (1−γ)K/(γn)·E[X₊],   X = N₁ − e^ε·N₂ − κM,   κ = (e^ε−1)·γ/((1−γ)K)   (2)
 //
-// X is a sum of n independent steps: 1−κ and −e^ε−κ with probability γ/K each, −κ with
-// probability γ−2γ/K, and 0 with probability 1−γ. κ is rounded down, which can only raise δ.
+// X is a sum of n independent steps: 1−κ and −e^ε−κ with probability γ/K each, −κ with probability γ−2γ/K, and 0 with
+// probability 1−γ. κ is rounded down, which can only raise δ.
 func exactDelta(k uint64, gamma float64, users uint64, eps float64) float64 {
 	if gamma == 1 {
 		return 0
 	}
 	w := newExactWalk(k, gamma, users, eps)
-	if w.up <= 0 { // ε is ε₀ but for rounding, and no step of X is above 0
+	if w.up <= 0 { // ε equals ε₀ up to rounding, and no step of X is above 0
 		return 0
 	}
 	if w.up == 1 && w.down == 1 {
@@ -39,8 +38,8 @@ func exactDelta(k uint64, gamma float64, users uint64, eps float64) float64 {
 	return math.Min(1, value)
 }
 
-// walk is X = up·N₁ − down·N₂ − kappa·R, the counts being multinomial(n; p, p, rho), and the
-// factor that turns E[X₊] into δ.
+// walk is X = up·N₁ − down·N₂ − kappa·R, with counts that are multinomial(n; p, p, rho), and the factor that turns
+// E[X₊] into δ.
 type walk struct {
 	n, p, rho       float64
 	up, down, kappa float64
@@ -57,8 +56,8 @@ func newExactWalk(k uint64, gamma float64, users uint64, eps float64) walk {
 	}
 }
 
-// expectation returns scale·E[X₊], by the plain sum where that is short, else by inversion, and
-// how far at most it lies above the truth where that is more than rounding.
+// expectation returns scale·E[X₊], by the plain sum if that is short, else by inversion. excess is how far at most it
+// lies above the truth, if that is more than rounding.
 func (w *walk) expectation() (value, excess float64) {
 	rest := math.Max(0, 1-2*w.p-w.rho)
 	x := steps{n: w.n, atoms: []atom{{w.up, w.p}, {-w.down, w.p}, {-w.kappa, w.rho}, {0, rest}}}
@@ -80,8 +79,8 @@ func (w *walk) expectation() (value, excess float64) {
 	return w.scale * value, w.scale * excess
 }
 
-// directLimit is the number of steps up to which the plain double sum is used where the
-// inversion would be slow; a twentieth of it where it is fast.
+// directLimit is the number of steps up to which the plain double sum is used if the inversion would be slow; if it
+// is fast, a twentieth of that.
 const directLimit = 1.5e6
 
 // directCost returns the number of steps direct would take.
@@ -101,15 +100,14 @@ func spread(n, p, l float64) float64 {
 	return l/3 + math.Sqrt(l*l/9+2*l*n*p*(1-p)) + 1
 }
 
-// direct returns δ as the plain sum over S = N₁+N₂ ~ Bin(n, 2p) and R, which given S is
-// Bin(n−S, ρ/(1−2p)); N₁ is Bin(S, ½). All terms are positive.
+// direct returns δ as the plain sum over S = N₁+N₂ ~ Bin(n, 2p) and R. Given S, R is Bin(n−S, ρ/(1−2p)) and N₁ is
+// Bin(S, ½). All terms are positive.
 //
-// Cut tails: as X₊ ≤ up·N₁, and size-biasing by N₁ turns (S, R) into (1+S′, R) of one user
-// fewer, what lies outside a set contributes at most scale·np·Pr[(1+S′, R) outside]; the four
-// tails cut by Bernstein's inequality are added as 4e^-L. Where E[X₊ | S, R] is taken to be linear in R
-// (see expectation), it lies above that line by at most κ·R or κ·(R−high) outside the range, as its
-// slope is between −κ and 0: in all at most 4e^-L′·κ·E[R], which is added too. L′ is as much above L as
-// makes that no more than the other tails.
+// Cut tails: X₊ ≤ up·N₁, and size-biasing by N₁ turns (S, R) into (1+S′, R) of one user fewer. So the part outside a
+// set contributes at most scale·np·Pr[(1+S′, R) outside]. The four tails cut by Bernstein's inequality are added as
+// 4e^-L. In places E[X₊ | S, R] is taken as linear in R (see expectation). Outside the range it lies above that line
+// by at most κ·R or κ·(R−high), because its slope is between −κ and 0. In total that is at most 4e^-L′·κ·E[R], which
+// is added too. L′ exceeds L by enough to make that no more than the other tails.
 func (w *walk) direct(t *tuned) float64 {
 	l := w.tailExponent(t)
 	d := spread(w.n, 2*w.p, l)
@@ -150,13 +148,13 @@ type splitSum struct {
 	excess      []float64 // excess[i] = E[(N₁ − first − i + 1)₊]
 }
 
-// expectation returns E[X₊ | S = s]. N₂ is Bin(s, ½) as N₁ is. With y = (up·s − kappa·R)/(up+down)
-// and i = ⌈y⌉−1 the largest N₂ below y, the expectation is
+// expectation returns E[X₊ | S = s]. N₂ is Bin(s, ½), like N₁. With y = (up·s − kappa·R)/(up+down) and i = ⌈y⌉−1 the
+// largest N₂ below y, the expectation is
 //
 //	(up+down)·(E[(i−N₂)₊] + (y−i)·Pr[N₂ ≤ i])
 //
-// and, as Bin(s, ½) is symmetric, N₂ ≤ i is as likely as N₁ ≥ s−i. y is not taken from s: where e^ε is
-// large all that counts is how far y is above 0.
+// Bin(s, ½) is symmetric, so N₂ ≤ i is as likely as N₁ ≥ s−i. y is not computed as a difference from s: if e^ε is
+// large, only its distance from 0 counts.
 func (g *splitSum) expectation(s float64) float64 {
 	low, high := g.rangeOfRest(s)
 	y := func(r float64) float64 { return (s*g.up - g.kappa*r) / (g.up + g.down) }
@@ -189,7 +187,7 @@ func (g *splitSum) expectation(s float64) float64 {
 	return total * (g.up + g.down)
 }
 
-// rangeOfRest returns the values of R that count, given S = s.
+// rangeOfRest returns the values of R that matter, given S = s.
 func (g *splitSum) rangeOfRest(s float64) (low, high float64) {
 	if g.q == 0 {
 		return 0, 0
@@ -199,7 +197,7 @@ func (g *splitSum) rangeOfRest(s float64) (low, high float64) {
 	return math.Max(0, math.Floor(rest*g.q-d)), math.Min(rest, math.Ceil(rest*g.q+d))
 }
 
-// table fills tail and excess for N₁ ~ Bin(s, ½) from first up to where what is left is below a
+// table fills tail and excess for N₁ ~ Bin(s, ½). It starts at first and stops when the remaining mass is below a
 // relative 1e-18 of the mass from last on, the largest threshold asked for.
 func (g *splitSum) table(s, first, last float64) {
 	g.tail = g.tail[:0]

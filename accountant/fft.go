@@ -6,8 +6,8 @@ import "math"
 //
 //	X_j = Σ_k x_k·e^{2πi·jk/N}
 //
-// Applied twice it returns N·x with the order of all elements but the first reversed. The error
-// is below 4·log₂(N)·2^-53 times the root of the sum of squares of x.
+// Applied twice it returns N·x with the order of all elements except the first reversed. The error is below
+// 4·log₂(N)·2^-53 times the root of the sum of squares of x.
 func Transform(x []complex128) {
 	n := len(x)
 	for i, j := 1, 0; i < n; i++ { // bit reversal

@@ -10,18 +10,18 @@ import (
 // maxOutputs is the largest number of outputs [FiniteDelta] takes.
 const maxOutputs = 64
 
-// FiniteDelta returns an upper bound on δ(ε) of any randomizer with finitely many inputs and
-// outputs after the shuffle of users users: rows[x][y] = Pr[R(x) = y]. It is the worst over all
-// pairs of inputs of [BBGN19] (Lemma 8): with ω(y) = min_x rows[x][y],
+// FiniteDelta returns an upper bound on δ(ε) of any randomizer with finitely many inputs and outputs, after the
+// messages of all users are shuffled. rows[x][y] = Pr[R(x) = y]. It is the worst of [BBGN19] (Lemma 8) over all pairs
+// of inputs. With μ_x the distribution of R(x), and ω(y) = min_x rows[x][y],
 //
 //	δ ≤ (1/n)·E[(ΣG)₊],   G = (μ_x(y) − e^ε·μ_x′(y))/ω(y) with probability ω(y), else 0
 //
-// evaluated without discretisation by inversion of the law of ΣG. excess bounds how far at most
-// delta lies above the right side: below a relative 1e-9 for many users, up to 1e-3 for a few.
+// It inverts the law of ΣG without discretisation. excess bounds how far delta lies above the right side: below a
+// relative 1e-9 for many users, up to 1e-3 for a few.
 //
-// Rows must sum to 1 within 1e-12, and an output some input can give must be possible for all,
-// as is so for every ε₀-LDP randomizer. At least 2 inputs, at most 64 outputs, users 1 to 1e9,
-// ε in [0, 40]. Errors are of type [invalid.FieldError].
+// Rows must sum to 1 within 1e-12. An output that some input can give must be possible for all inputs, as for every
+// ε₀-LDP randomizer. At least 2 inputs, at most 64 outputs, users 1 to 1e9, ε in [0, 40]. Errors are of type
+// [invalid.FieldError].
 func FiniteDelta(rows [][]float64, users uint64, eps float64) (delta, excess float64, err error) {
 	omega, err := checkRows(rows)
 	if err != nil {

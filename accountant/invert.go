@@ -69,7 +69,7 @@ func (s *steps) tune() *tuned {
 	return newTuned(s, hi)
 }
 
-// tuned is a walk under a tilt; it evaluates E[X₊] by [tuned.invert].
+// tuned is a walk under a tilt. [tuned.invert] evaluates E[X₊].
 type tuned struct {
 	*steps
 	theta float64
@@ -93,8 +93,7 @@ func newTuned(s *steps, theta float64) *tuned {
 	return t
 }
 
-// setPairs lists all pairs of atoms, for invert: the first sets the period, the others follow
-// by descending weight.
+// setPairs lists all pairs of atoms, for invert. The first sets the period; the others follow by descending weight.
 func (t *tuned) setPairs() {
 	for i := range t.atoms {
 		for j := range i {
@@ -109,7 +108,7 @@ func (t *tuned) setPairs() {
 	}
 }
 
-// addPair keeps the pair of the largest weight·gap² in front.
+// addPair keeps the pair of the largest weight·gap² first.
 func (t *tuned) addPair(p pair) {
 	if p.weight == 0 || p.gap == 0 {
 		return
@@ -120,7 +119,7 @@ func (t *tuned) addPair(p pair) {
 	}
 }
 
-// tiny says whether E[X₊] ≤ E[e^θX]/(eθ) shows the result to be below 1e-295.
+// tiny reports whether E[X₊] ≤ E[e^θX]/(eθ) shows the result to be below 1e-295.
 func (t *tuned) tiny() bool { return t.logM-math.Log(t.theta) < -680 }
 
 // logEstimate returns the logarithm of the saddle-point estimate of E[X₊].
@@ -138,38 +137,37 @@ const (
 	deep       = -160  // below e^-160 = 3e-70 a relative 4e-7 is good enough
 )
 
-// invert returns E[X₊], rounded up by at most a relative 1e-9 (2e-9 above 10⁸ users, 4e-7 where
-// the result is below e^-160). Where X is nearly a lattice variable (γ close to 1, or ε far
-// below what is calibrated) or n is small it stops at the error it reaches in bounded time,
-// below 1e-6. Soundness never depends on that: every error has a known sign or a bound that
-// is added; excess is the sum of the bounds.
+// invert returns E[X₊], rounded up by at most a relative 1e-9 (2e-9 above 10⁸ users, 4e-7 if the result is below
+// e^-160). If X is nearly a lattice variable (γ close to 1, or ε far below the calibrated one) or n is small, it
+// stops at the error it reaches in bounded time, below 1e-6. Soundness never depends on that: every error has a known
+// sign, or a bound that is added. excess is the sum of the bounds.
 //
 // With η > 0, Z standard normal and any θ > 0,
 //
 //	E[X₊] ≤ E[(X+ηZ)₊] = (1/2π)·∫ F(y) dy,   F(y) = E[e^{ζX}]·e^{η²ζ²/2}/ζ²,   ζ = θ+iy   (1)
 //
-// the first step by Jensen's inequality, the second because the two-sided Laplace transform of
-// x₊ is 1/ζ². By Poisson's summation formula the trapezoidal rule with step s gives
+// The first step is Jensen's inequality; the second holds because the two-sided Laplace transform of x₊ is 1/ζ². By
+// Poisson's summation formula the trapezoidal rule with step s gives
 //
 //	(s/2π)·Σ_j F(js) = Σ_k e^{θkT}·E[(X+ηZ−kT)₊] ≥ E[(X+ηZ)₊],   T = 2π/s       (2)
 //
-// all of whose terms are positive: discretisation errs upward. What is left is to cut the sum.
-// With tilted probabilities w_i, E[e^{ζX}] = E[e^{θX}]·φ(y)^n and for every pair of atoms
+// All terms are positive, so discretisation errs upward. It remains to cut the sum. With tilted probabilities w_i,
+// E[e^{ζX}] = E[e^{θX}]·φ(y)^n and for every pair of atoms
 //
 //	|φ(y)|² ≤ 1 − 2·w_i·w_j·(1−cos(gap·y)), so |φ|^n ≤ exp(−Σ_pairs n·w_i·w_j·(1−cos(gap·y)))  (3)
 //
-// Terms are evaluated only in windows around the multiples of the period 2π/gap of the first
-// pair, and there only if (3) does not show the window to be negligible. The bounds of all that
-// is left out are added to the result. Beyond y = 9/η the factor e^{−η²y²/2} ends the sum.
+// Terms are evaluated only in windows around the multiples of the period 2π/gap of the first pair, and only if (3)
+// does not show the window to be negligible. The bounds of all omitted terms are added to the result. Beyond y = 9/η
+// the factor e^{−η²y²/2} ends the sum.
 //
-// How far the result lies above E[X₊] is known too: with f the density of X+ηZ at 0, from the
-// same sum without the 1/ζ², E[(X+ηZ)₊] − E[X₊] ≤ η²·f, since √v·(density of √v·Z at x) is
-// increasing in v; and the terms k ≠ 0 of (2) are bounded by Chernoff's inequality.
+// The distance of the result above E[X₊] is known too. With f the density of X+ηZ at 0, from the same sum without the
+// 1/ζ², E[(X+ηZ)₊] − E[X₊] ≤ η²·f, since √v·(density of √v·Z at x) is increasing in v. Chernoff's inequality bounds
+// the terms k ≠ 0 of (2).
 func (t *tuned) invert() (best, excess float64) {
 	t.setPairs()
 	best = math.Inf(1)
 	in := inversion{tuned: t, eta: smoothing / t.theta, period: 18 * t.width}
-	sparse := in.halfWindow() >= in.window()/2 // few users: every node counts
+	sparse := in.halfWindow() >= in.window()/2 // few users: every node matters
 	switch {
 	case sparse:
 		in.eta *= 100
@@ -193,10 +191,9 @@ func (t *tuned) invert() (best, excess float64) {
 	return best * (1 + t.margin()), excess + 2*t.margin()*best
 }
 
-// margin returns a relative bound on the floating-point error of an inversion. With u = 2^-53
-// the exponents n·ln M and n·ln φ are sums of terms of size n·E|θG| ≤ z√n and n·E|yG| ≤ 9√n at
-// the end of the window, z = θσ√n being below 20 for δ ≥ 1e-80; each term errs by at most 6u of
-// itself, so that 2e-14·√n covers both, and 1e-10 the sum.
+// margin returns a relative bound on the floating-point error of an inversion. With u = 2^-53, the exponents n·ln M
+// and n·ln φ are sums of terms of size n·E|θG| ≤ z√n, and n·E|yG| ≤ 9√n at the end of the window. z = θσ√n is below
+// 20 for δ ≥ 1e-80. Each term has a relative error of at most 6u, so 2e-14·√n covers both, and 1e-10 the sum.
 func (t *tuned) margin() float64 { return 1e-10 + 2e-14*math.Sqrt(t.n) }
 
 // inversion is one evaluation of (2).
@@ -206,18 +203,18 @@ type inversion struct {
 	period float64 // T
 	// Sums over the nodes, in units of the scale e^{n·ln E[e^θG] + η²θ²/2}.
 	value, density float64
-	rest           float64 // bound of what was left out
+	rest           float64 // bound on the omitted terms
 	count          int     // nodes evaluated
 	blur, alias    float64 // bounds of the smoothing and of the aliases
 }
 
-// periods returns the number of windows up to where the noise ends the sum.
+// periods returns the number of windows until the noise ends the sum.
 func (in *inversion) periods() float64 { return math.Ceil(in.end() / in.window()) }
 
 func (in *inversion) end() float64    { return 9.2 / in.eta }
 func (in *inversion) window() float64 { return 2 * math.Pi / in.pairs[0].gap }
 
-// run returns the upper bound and how far at most it lies above the truth.
+// run returns the upper bound, and how far at most it lies above the truth.
 func (in *inversion) run() (value, slack float64) {
 	s := 2 * math.Pi / in.period
 	in.value, in.density, in.rest = 0.5/(in.theta*in.theta), 0.5, 0
@@ -234,8 +231,8 @@ func (in *inversion) run() (value, slack float64) {
 	return value, in.blur + in.alias + 2*scale/math.Pi*in.rest
 }
 
-// windows adds the terms within half of the multiples of the period, unless (3) shows a window
-// to be below its share of windowSkip, which is then added instead.
+// windows adds the terms within half of the multiples of the period. If (3) shows a window to be below its share of
+// windowSkip, it adds that share instead.
 func (in *inversion) windows(s, half float64) {
 	in.nodes(s, s, math.Min(half, in.end()))
 	in.rest += math.Exp(-negligible) * 2 / (half - s)
@@ -254,8 +251,8 @@ func (in *inversion) windows(s, half float64) {
 	}
 }
 
-// damped says whether the noise and the pairs but the first make the terms within half of y
-// smaller by e^−enough, by (3) and 1−cos x ≥ x²/2−x⁴/24.
+// damped reports whether the noise, and the pairs other than the first, make the terms within half of y smaller by
+// e^−enough, by (3) and 1−cos x ≥ x²/2−x⁴/24.
 func (in *inversion) damped(y, half, enough float64) bool {
 	near := y - half
 	exponent := in.eta * in.eta * near * near / 2
@@ -273,8 +270,8 @@ func (in *inversion) damped(y, half, enough float64) bool {
 	return exponent >= enough
 }
 
-// halfWindow returns u such that (3) with the first pair gives e^-42 at distance u or more from
-// the multiples of the period; half a period or more if that cannot be.
+// halfWindow returns u such that (3) with the first pair gives e^-42 at distance u or more from the multiples of the
+// period. It returns half a period or more if that is impossible.
 func (in *inversion) halfWindow() float64 {
 	first := in.pairs[0]
 	if first.weight*2 <= negligible {

@@ -2,13 +2,12 @@ package accountant
 
 import "math"
 
-// laplaceDelta returns δ(ε) of the Laplace mechanism x + Lap(1/ε₀) on [0, 1] by [BBGN19]
-// (Lemma 8), rounded up.
+// laplaceDelta returns δ(ε) of the Laplace mechanism x + Lap(1/ε₀) on [0, 1] by [BBGN19] (Lemma 8), rounded up.
 //
-// Worst pair. With r_x = μ_x/inf μ the privacy amplification variables of any two inputs are
-// below those of (0, 1) in convex order (docs/proofs/laplace.md), so that pair bounds all.
+// Worst pair. With r_x = μ_x/inf μ, the privacy amplification variables of any two inputs are below those of (0, 1)
+// in convex order (docs/proofs/laplace.md). So that pair bounds all.
 //
-// Law. In units of γ = e^{−ε₀/2}, with G = L/γ where a user is in the blanket and 0 elsewhere,
+// Law. In units of γ = e^{−ε₀/2}, with G = L/γ for a user in the blanket and 0 otherwise,
 //
 //	δ = (1/n)·E[(ΣG)₊]
 //	G = e^ε₀ − e^ε      with probability ½e^{−ε₀}        (report below 0)
@@ -16,11 +15,11 @@ import "math"
 //	G = 1 − e^{ε+u}     with the same density            (between ½ and 1)
 //	G = 1 − e^{ε+ε₀}    with probability ½e^{−ε₀}        (report above 1)
 //
-// Where some 30 users or more are in the blanket under the tilt, the sum is inverted as in invert,
-// with no discretisation of G: its transform is integrated by Gauss and Legendre's rule, whose error
-// is below 1e-16 (see steps), and the relative error of δ below 1e-9. For fewer G is rounded to a grid
-// by splitting mass between the two neighbours, which keeps the mean and can only raise a convex
-// expectation; see lattice for the size of that error. For one user E[G₊] has a closed form.
+// If some 30 users or more are in the blanket under the tilt, the sum is inverted as in invert, without
+// discretisation of G. Its transform is integrated by Gauss and Legendre's rule, with an error below 1e-16 (see
+// steps); the relative error of δ is below 1e-9. With fewer users, G is rounded to a grid by splitting mass between
+// the two neighbours. This keeps the mean and can only raise a convex expectation; see lattice for the size of that
+// error. For one user E[G₊] has a closed form.
 func laplaceDelta(eps0 float64, users uint64, eps float64) float64 {
 	if eps >= eps0 {
 		return 0
@@ -51,12 +50,11 @@ func (l *laplaceLaw) low() float64 { return -math.Expm1(l.eps + l.eps0) }
 
 func (l *laplaceLaw) high() float64 { return math.Exp(l.eps) * math.Expm1(l.eps0-l.eps) }
 
-// steps returns G with its continuous parts replaced by 16-point Gauss-Legendre rules in u on
-// panels no longer than ¼ on which the phase y·G turns by at most 1, for |y| up to limit.
+// steps returns G with its continuous parts replaced by 16-point Gauss-Legendre rules in u, on panels no longer than
+// ¼ on which the phase y·G turns by at most 1, for |y| up to limit.
 //
-// The integrands e^{ζG(u)−u/2} are entire. On the Bernstein ellipse of parameter 4 around a
-// panel they grow by less than e^5, so the rule errs by less than (64/15)·e^5/4³² < 4e-17 of
-// the panel's mass times the phase.
+// The integrands e^{ζG(u)−u/2} are entire. On the Bernstein ellipse of parameter 4 around a panel they grow by less
+// than e^5, so the rule errs by less than (64/15)·e^5/4³² < 4e-17 of the panel's mass times the phase.
 func (l *laplaceLaw) steps(limit float64) *steps {
 	end := l.shrink * l.shrink / 2
 	s := &steps{n: l.n, atoms: []atom{{0, -math.Expm1(-l.eps0 / 2)}, {l.high(), end}, {l.low(), end}}}
@@ -103,17 +101,17 @@ const inversionCost = 1e5
 // flat is the D for which halfWindow bounds |φ|^n by e^-D.
 const flat = 30
 
-// halfWindow returns a y from which on |φ(y)|^n ≤ e^-D, φ being the transform of G under the
-// tilt, +Inf if the two arguments below do not give one.
+// halfWindow returns a y from which on |φ(y)|^n ≤ e^-D, φ being the transform of G under the tilt. It returns +Inf if
+// neither of the two arguments below gives one.
 //
-// A density of total variation V has a transform of at most V/|y|. Those of the second and the third
-// case above are, in v = e^u and under the tilt, v^{−3/2}·e^{θv} from 1 to e^ε₀, which falls and then
-// rises, and v^{−3/2}·e^{−θ·e^ε·v}, which falls, up to constants. With c the mass of both and V their
-// total variation, |φ(y)| ≤ 1−c+V/|y|, and so |φ(y)|^n ≤ e^{−n(c−V/|y|)}.
+// A density of total variation V has a transform of at most V/|y|. Under the tilt and in v = e^u, the densities of
+// the second and the third case above are, up to constants, v^{−3/2}·e^{θv} from 1 to e^ε₀, which falls and then
+// rises, and v^{−3/2}·e^{−θ·e^ε·v}, which falls. With c the mass of both and V their total variation, |φ(y)| ≤
+// 1−c+V/|y|, and so |φ(y)|^n ≤ e^{−n(c−V/|y|)}.
 //
-// Also, under the tilt G has a uniform component of some weight w on an interval of some length d:
-// the density of the second case above, in G, times the tilt is e^{−3u/2+θ(e^u−e^ε)} up to a
-// constant, and is at least its minimum over 0 ≤ u ≤ u₂, at e^u = 3/(2θ) or the nearer end. So
+// Also, under the tilt G has a uniform component of some weight w on an interval of some length d. The density of the
+// second case above, in G, times the tilt is e^{−3u/2+θ(e^u−e^ε)} up to a constant. It is at least its minimum over 0
+// ≤ u ≤ u₂, at e^u = 3/(2θ) or the nearer end. So
 //
 //	|φ(y)| ≤ 1 − w·(1 − |sinc(yd/2)|) ≤ 1 − w·min(0.146·(yd/2)², 0.363)
 //
@@ -151,8 +149,8 @@ func (l *laplaceLaw) spreadOut(t *tuned) (mass, variation float64) {
 	return mass * (1 - 1e-9), 2 * (right + left) * (1 + 1e-9)
 }
 
-// invert returns E[(ΣG)₊] by (1) and (2) of [tuned.invert] without noise (η = 0): the integrand
-// is negligible beyond half, up to where the factor 1/|ζ|² makes the sum converge.
+// invert returns E[(ΣG)₊] by (1) and (2) of [tuned.invert] without noise (η = 0). The integrand is negligible beyond
+// half, until the factor 1/|ζ|² makes the sum converge.
 func (l *laplaceLaw) invert(t *tuned, half float64) float64 {
 	fine := newTuned(l.steps(math.Max(half, t.theta)), t.theta)
 	in := inversion{tuned: fine, period: 18 * t.width}
@@ -166,18 +164,17 @@ func (l *laplaceLaw) invert(t *tuned, half float64) float64 {
 // latticeSize is the number J of frequencies of lattice.
 const latticeSize = 1 << 17
 
-// lattice returns E[(ΣG)₊] for G rounded to a grid of step h, from the finite sum that the
-// inversion becomes on a lattice: with T = Jh,
+// lattice returns E[(ΣG)₊] for G rounded to a grid of step h, from the finite sum that the inversion becomes on a
+// lattice. With T = Jh,
 //
 //	E[X₊] ≤ (1/J)·Σ_j E[e^{ζX}]·κ(ζ),   ζ = θ+2πij/T,   κ(ζ) = Σ_{i≥1} hi·e^{−hiζ} = h·e^{−hζ}/(1−e^{−hζ})²
 //
-// the excess being positive aliases again. Rounding adds at most h²/4 to the variance of each
-// of the n steps, and raises δ by about a relative θ²nh²/12: 1e-5 or less where this is used.
+// The excess is positive aliases again. Rounding adds at most h²/4 to the variance of each of the n steps, and raises
+// δ by about a relative θ²nh²/12: at most 1e-5 where lattice is used.
 //
-// Values of G below −40/θ and −100 are raised to that, which can only raise δ, by some e^-40, and makes
-// the grid finer. The tilt is kept below 1/(10h): more would not help, as the grid shows nothing finer, and would
-// drown the sum in rounding. The terms' errors, at most 10⁻¹⁴ of their absolute values for each step,
-// are added.
+// Values of G below −40/θ and −100 are raised to that. This can only raise δ, by some e^-40, and makes the grid finer.
+// The tilt is kept below 1/(10h): a larger one would not help, because the grid has no finer structure, and rounding
+// would dominate the sum. The terms' errors, at most 10⁻¹⁴ of their absolute values for each step, are added.
 func (l *laplaceLaw) lattice(t *tuned) float64 {
 	lowest := math.Max(l.low(), -math.Max(40/t.theta, 100))
 	h := math.Max(18*t.width, 2*(l.high()-lowest)) / latticeSize
@@ -216,9 +213,9 @@ func latticeTerm(n float64, phi complex128, h, theta, angle float64) (term, most
 	return most * math.Cos(turn), most
 }
 
-// grid returns the masses of G, raised to lowest and rounded to the multiples of h, and the index of
-// the first: with C(x) = E[(G−x)₊], they are the second differences of C over h. Below lowest C falls
-// at the rate of the blanket's mass.
+// grid returns the masses of G, raised to lowest and rounded to the multiples of h, and the index of the first. With
+// C(x) = E[(G−x)₊], they are the second differences of C over h. Below lowest C falls at the rate of the blanket's
+// mass.
 func (l *laplaceLaw) grid(h, lowest float64) (w []float64, first float64) {
 	first = math.Floor(lowest/h) - 1
 	last := math.Ceil(l.high()/h) + 1

@@ -2,20 +2,18 @@ package accountant
 
 import "math"
 
-// othersDelta returns δ(ε) of rule [Others]: two-valued randomized response with nobody's blanket
-// bit revealed, at the worst inputs of the other users. It is rounded up. docs/proofs/two-valued.md
-// proves all that follows.
+// othersDelta returns δ(ε) of rule [Others]: two-valued randomized response with nobody's blanket bit revealed, at
+// the worst inputs of the other users. It is rounded up. docs/proofs/two-valued.md has the proofs.
 //
-// A report is the user's bit, flipped with probability f = γ/2, and shuffled reports are no more
-// than their number of ones. With c ones among the N = n−1 others that is D_c + Ber(1−f) or
-// D_c + Ber(f), where
+// A report is the user's bit, flipped with probability f = γ/2. Shuffled reports reveal only their number of ones.
+// With c ones among the N = n−1 others that is D_c + Ber(1−f) or D_c + Ber(f), where
 //
 //	D_c = Bin(c, 1−f) + Bin(N−c, f)
 //	δ_c = max_T a·Pr[D_c ≥ T−1] − b·Pr[D_c ≥ T],   a = 1−f−e^ε·f,  b = e^ε·(1−f)−f         (1)
 //
-// and δ is the maximum over c. It lies near c = N, where the upper tail is the lightest, but not
-// always at that corner, as T is whole. So all c are covered, by intervals: for N−v ≤ c ≤ N−u the
-// flips of v−u users are given away, which leaves N−v ones and u zeros.
+// and δ is the maximum over c. It lies near c = N, where the upper tail is the lightest, but not always at that
+// corner, because T is whole. So intervals cover all c. For N−v ≤ c ≤ N−u the adversary gets the flips of v−u users,
+// which leaves N−v ones and u zeros.
 func othersDelta(gamma float64, users uint64, eps float64) float64 {
 	l := newTwoValued(gamma/2, eps)
 	n, worst := float64(users-1), 0.0
@@ -29,9 +27,9 @@ func othersDelta(gamma float64, users uint64, eps float64) float64 {
 	return worst
 }
 
-// othersWidth returns how many values of c the interval from c = n−u down covers: a fiftieth of its
-// distance from the corner, of n between 10⁻⁶ and 10⁻³, which is the share of the noise given away.
-// Below 2000 users nothing is. The width does not depend on γ or ε, so δ falls with both.
+// othersWidth returns how many values of c the interval from c = n−u down covers. The width is a fiftieth of the
+// distance from the corner, between 10⁻⁶ and 10⁻³ of n; that share of the noise is given away. Below 2000 users no
+// noise is. The width does not depend on γ or ε, so δ falls with both.
 func othersWidth(n, u float64) float64 {
 	return math.Max(1, math.Floor(math.Max(1e-6*n, math.Min(u/50, 1e-3*n))))
 }
@@ -43,8 +41,8 @@ func othersWidth(n, u float64) float64 {
 // so the best T is one more than the mode of t, which is less than 1 from its mean [Darroch 1964].
 type twoValued struct {
 	b, theta float64
-	one      tiltedFlip // Of a one, which takes 1 from the count.
-	zero     tiltedFlip // Of a zero, which adds 1.
+	one      tiltedFlip // A flip of a one, which takes 1 from the count.
+	zero     tiltedFlip // A flip of a zero, which adds 1.
 	grid     *twoValuedGrid
 }
 
@@ -57,7 +55,7 @@ func newTiltedFlip(f, theta float64) tiltedFlip {
 	return tiltedFlip{p, p * (1 - f) * math.Exp(-log), log}
 }
 
-// twoValuedEdge returns a and b of (1) for ε ≤ ε₀, so that a ≥ 0. a is rounded up and b−a down, by more than their
+// twoValuedEdge returns a and b of (1) for ε ≤ ε₀, so that a ≥ 0. It rounds a up and b−a down, by more than their
 // error.
 func twoValuedEdge(f, eps float64) (a, b float64) {
 	grow := math.Expm1(eps) // b−a
@@ -82,8 +80,8 @@ func (l *twoValued) scale(ones, zeros, s float64) float64 {
 	return l.b * math.Exp(ones*l.one.log+zeros*l.zero.log-l.theta*s)
 }
 
-// ceiling bounds delta from above in no time: the sum of (2) over j ≥ T is at most t_{T−1}, and no
-// probability of D is above 0.627/σ.
+// ceiling bounds delta from above in constant time: the sum of (2) over j ≥ T is at most t_{T−1}, and no probability
+// of D is above 0.627/σ.
 func (l *twoValued) ceiling(ones, zeros float64) float64 {
 	mean, variance := l.moments(ones, zeros)
 	return l.scale(ones, zeros, mean) * math.Min(1, 0.627/math.Sqrt(variance)) * (1 + 1e-9)
@@ -93,9 +91,9 @@ func (l *twoValued) ceiling(ones, zeros float64) float64 {
 //
 //	Σ_{0≤l<L} e^−θl·(t_{T+l−1} − t_{T+l}) = (1/J)·Σ_k φ(y)·e^−iyT·(e^iy−1)·Σ_l e^{−(θ+iy)l},  y = 2πk/J
 //
-// with φ the transform of t and J = 2L. What the sum over l leaves out and what the sum over k
-// takes in besides is bounded by tails of t beyond L−4 from its mean, below 2·e^−60 by Bernstein's
-// inequality. Nodes with |φ| < e^−50 are not evaluated; theirs is less than 4·e^−50.
+// with φ the transform of t and J = 2L. Tails of t beyond L−4 from its mean bound the terms that the sum over l omits
+// and the aliases that the sum over k adds: below 2·e^−60 by Bernstein's inequality. Nodes with |φ| < e^−50 are not
+// evaluated; they contribute less than 4·e^−50.
 func (l *twoValued) delta(ones, zeros float64) float64 {
 	mean, variance := l.moments(ones, zeros)
 	reach := 24 + math.Sqrt(400+120*variance) // x + 4, where x²/(2(σ²+x/3)) ≥ 60
@@ -113,7 +111,7 @@ func (l *twoValued) delta(ones, zeros float64) float64 {
 	return best * (1 + 1e-11 + 4e-15*width*(1+l.theta*width))
 }
 
-// twoValuedGrid holds what the nodes of one J have in common. Nodes are added as they are needed.
+// twoValuedGrid holds the values that the nodes of one J share. Nodes are added as needed.
 type twoValuedGrid struct {
 	l     *twoValued
 	half  float64 // L
@@ -124,7 +122,7 @@ type twoValuedGrid struct {
 type twoValuedNode struct {
 	y         float64
 	turn      complex128 // e^iy
-	kernel    complex128 // (e^iy−1)·Σ_{0≤l<L} e^{−(θ+iy)l}, twice for k < L, whose mirror image counts too
+	kernel    complex128 // (e^iy−1)·Σ_{0≤l<L} e^{−(θ+iy)l}, twice for k < L to include the mirror image
 	one, zero logTransform
 }
 
@@ -179,11 +177,11 @@ func (g *twoValuedGrid) node(k float64) twoValuedNode {
 	}
 }
 
-// logTransform is ln E[e^iyB] of a flip B: its real part and its imaginary part.
+// logTransform is the real and the imaginary part of ln E[e^iyB] of a flip B.
 type logTransform struct{ size, angle float64 }
 
-// transform takes sin y and 1 − cos y. That of a fair flip is 0 at y = π: its logarithm is kept finite,
-// as it may be taken 0 times.
+// transform takes sin y and 1 − cos y. The transform of a fair flip is 0 at y = π. Its logarithm is kept finite,
+// because callers may multiply it by 0.
 func (t tiltedFlip) transform(sin, fall float64) logTransform {
 	size := math.Log1p(math.Max(-1, -2*t.variance*fall)) / 2
 	return logTransform{math.Max(-1000, size), math.Atan2(t.p*sin, 1-t.p*fall)}

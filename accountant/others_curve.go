@@ -2,9 +2,9 @@ package accountant
 
 import "math"
 
-// OthersCurve returns upper bounds on δ of rule [Others] at ascending ε, all in one pass over what the others may
-// hold: never below [KRRDelta], and some 0.1 % in ε above it. Arguments are those of [KRRDelta].
-// docs/proofs/two-valued.md proves it.
+// OthersCurve returns upper bounds on δ of rule [Others] at ascending ε, in one pass over the others' possible
+// values. They are never below [KRRDelta], and some 0.1 % in ε above it. Arguments are those of [KRRDelta].
+// docs/proofs/two-valued.md has the proof.
 func OthersCurve(gamma float64, users uint64, eps []float64) ([]float64, error) {
 	if err := checkKRR(Others, 2, users); err != nil {
 		return nil, err
@@ -12,7 +12,7 @@ func OthersCurve(gamma float64, users uint64, eps []float64) ([]float64, error) 
 	if err := checkGamma(gamma); err != nil {
 		return nil, err
 	}
-	inside := 0 // Beyond ε₀ nothing is lost.
+	inside := 0 // Beyond ε₀, δ is 0.
 	for inside < len(eps) && eps[inside] < KRREpsilon0(2, gamma) {
 		inside++
 	}
@@ -30,16 +30,16 @@ func OthersCurve(gamma float64, users uint64, eps []float64) ([]float64, error) 
 	return c.curve, nil
 }
 
-// othersCurveWidth returns how many values of c the interval from c = n−u down covers: a thousandth of all, up to four
-// where there are many points to each, and up to a two-hundredth more far from the corner, where δ is smaller as
-// the law of the count leans the other way.
+// othersCurveWidth returns how many values of c the interval from c = n−u down covers: a thousandth of all, or up to
+// four times that if there are many points to each. Far from the corner it covers up to a two-hundredth more: δ is
+// smaller there, because the law of the count is skewed the other way.
 func othersCurveWidth(n, u, deviation float64) float64 {
 	share := math.Min(4, math.Max(1, deviation/150)) / 1000
 	return math.Max(1, math.Floor(n*share+math.Min(u/(8*deviation+1), n/200)))
 }
 
-// OthersAtCorner returns δ(ε) of rule [Others] where all others hold the value whose count is cut: hardly below the
-// rule's. Arguments are those of [OthersCurve].
+// OthersAtCorner returns δ(ε) of rule [Others] if all others hold the value whose count is cut. It is hardly below
+// the rule's δ. Arguments are those of [OthersCurve].
 func OthersAtCorner(gamma float64, users uint64, eps float64) float64 {
 	if eps >= KRREpsilon0(2, gamma) {
 		return 0
@@ -47,20 +47,20 @@ func OthersAtCorner(gamma float64, users uint64, eps float64) float64 {
 	return newTwoValued(gamma/2, eps).delta(float64(users-1), 0)
 }
 
-// countLaw is the law of the number of ones among others, less those that hold a one: of D − ones, in a window that
-// it leaves with a probability below 2·e^−60.
+// countLaw is the law of D − ones, D being the number of ones among the others, in a window that it leaves with a
+// probability below 2·e^−60.
 type countLaw struct {
 	f     float64
-	curve []float64 // The largest δ so far, by ε.
+	curve []float64 // Largest δ so far, by ε.
 
-	low    float64   // The least value in the window.
+	low    float64   // Least value in the window.
 	ratios []float64 // Pr[x]/Pr[x−1] for x from low+1 on.
 	tails  []float64 // Pr[≥ x] for x from low on, and 0.
-	err    float64   // Relative, of tails.
-	mirror []float64 // Of the ratios from the other end.
+	err    float64   // Relative error of tails.
+	mirror []float64 // Ratios from the other end.
 }
 
-// raise raises the curve to what (1) gives for D = Bin(ones, 1−f) + Bin(zeros, f).
+// raise raises the curve to the result of (1) for D = Bin(ones, 1−f) + Bin(zeros, f).
 func (c *countLaw) raise(ones, zeros float64, eps []float64) {
 	c.make(ones, zeros)
 	const outside = 8.75651076269652e-27 // e^−60
@@ -75,7 +75,7 @@ func (c *countLaw) raise(ones, zeros float64, eps []float64) {
 	}
 }
 
-// make computes the law from its ratios, which three terms in a row of it give: see [countLaw.climb].
+// make computes the law from its ratios, by a recurrence of three terms: see [countLaw.climb].
 func (c *countLaw) make(ones, zeros float64) {
 	f := c.f
 	mean, variance := (zeros-ones)*f, (ones+zeros)*f*(1-f)
@@ -95,7 +95,7 @@ func (c *countLaw) make(ones, zeros float64) {
 	c.sum(points, int(math.Round(math.Min(high, math.Max(c.low, mean))-c.low)))
 }
 
-// sum makes tails, from 1 at one place on.
+// sum computes tails, starting with probability 1 at one point.
 func (c *countLaw) sum(points, from int) {
 	if cap(c.tails) < points+1 {
 		c.tails = make([]float64, points+1)
@@ -117,13 +117,13 @@ func (c *countLaw) sum(points, from int) {
 }
 
 // climb appends r_x = Pr[x]/Pr[x−1] for x from low+1 to high, and returns the sum of their errors in ulps. From
-// (1−f+fz)(f+(1−f)z)·G′(z) of the generating function G three terms in a row are
+// (1−f+fz)(f+(1−f)z)·G′(z) of the generating function G, with q = 1−f, three successive terms satisfy
 //
 //	r_{x+1} = ((q²+f²)(x*−x) + fq(zeros−x+1)/r_x) / (fq(ones+x+1)),  x* = f²(zeros−ones)/(q²+f²)      (3)
 //
-// up to high ≤ x*+1, so that all is positive: an error of r_x falls by the share that its term has. The first ratio
-// is known at the end of the law's support. Elsewhere low is below the mode, 1/r is between 0 and 1, and from far
-// enough below all that is between leads to the same.
+// For high ≤ x*+1 all parts are positive, so an error of r_x is damped by the share of its term. At the end of the
+// law's support the first ratio is known. Elsewhere low is below the mode and 1/r is between 0 and 1; from far enough
+// below, every value in between leads to the same result.
 func (c *countLaw) climb(out []float64, ones, zeros, low, high float64) (ratios []float64, errs float64) {
 	if high <= low {
 		return out, 0
@@ -146,7 +146,7 @@ func (c *countLaw) climb(out []float64, ones, zeros, low, high float64) (ratios 
 	return out, errs
 }
 
-// start returns 1/r at low, and its error in ulps: what both ends of what it may be come to from further below.
+// start returns 1/r at low, and its error in ulps. It follows both ends of the possible range from further below.
 func (c *countLaw) start(ones, low float64, step func(x, inverse float64) (ratio, share float64)) (inverse,
 	e float64) {
 	for before := 64.0; ; before *= 2 {

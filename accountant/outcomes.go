@@ -2,26 +2,26 @@ package accountant
 
 import "math"
 
-// lawExponent: what [KRROutcomes] leaves out has a probability of about e^-lawExponent.
+// lawExponent sets the probability that [KRROutcomes] leaves out, about e^-lawExponent.
 const lawExponent = 55
 
-// lawWidth is by how much, relative to itself, [KRROutcomes] rounds the number of reports in two cells down.
+// lawWidth is the relative amount by which [KRROutcomes] rounds down the number of reports in two cells.
 const lawWidth = 0.001
 
 // KRROutcomes visits, in one pass, the outcomes of a pair (P, Q) that dominates one release of shuffled k-ary
-// randomized response under rule [Exact] or [Revealed]: those with P > Q, p and q being their probabilities.
-// The pair is symmetric: each has a mirror image with p and q exchanged, and what they do not add up to is
-// as likely under P as under Q. infinite is what was left out, to be counted as an infinite loss; with it,
-// no divergence of the pair is below the rule's. docs/proofs/loss-laws.md proves what follows.
+// randomized response under rule [Exact] or [Revealed]. It visits the outcomes with P > Q, whose probabilities are p
+// and q. The pair is symmetric: each outcome has a mirror image with p and q exchanged, and the remaining probability
+// is the same under P as under Q. infinite is the probability left out, to be counted as an infinite loss; with it,
+// no divergence of the pair is below the rule's. docs/proofs/loss-laws.md has the proofs.
 //
-// With M the reports from blankets, S those of them in the cells x and x′ and N of S in x, the outcome
-// (M, S, N) of rule exact has the probabilities
+// With M the number of reports from blankets, S those of them in the cells x and x′ and N of S in x, the outcome (M,
+// S, N) of rule exact has the probabilities
 //
 //	P = β·(A·2N/S + B),   Q = β·(A·2(S−N)/S + B),   β = Pr[Bin(S, ½) = N],   B/A = 2pM/((1−γ)S)       (1)
 //
-// p = γ/K, and A summed over M is (1−γ)·Pr[Bin(n−1, 2p) = S−1]. Under rule revealed B is 0. Two steps make
-// them few, and no divergence smaller: S is rounded down in β and N/S, as reports fewer hide less; and B/A is
-// split between two ends of an interval so that A and B stay what they are, as divergences are convex.
+// p = γ/K, and A summed over M is (1−γ)·Pr[Bin(n−1, 2p) = S−1]. Under rule revealed B is 0. Two steps make the
+// outcomes few without lowering a divergence. S is rounded down in β and N/S, because fewer reports hide less. B/A is
+// split between two ends of an interval, keeping the sums of A and B, because divergences are convex.
 //
 // Errors are of type [invalid.FieldError]; other rules have no such pair.
 func KRROutcomes(rule Rule, k uint64, gamma float64, users uint64, visit func(p, q float64)) (infinite float64,
@@ -51,16 +51,16 @@ func KRROutcomes(rule Rule, k uint64, gamma float64, users uint64, visit func(p,
 type krrOutcomes struct {
 	n, p, gamma float64
 	rest        float64 // Probability that a report outside of the two cells is from a blanket.
-	exponent    float64 // For the tails of the number of those.
+	exponent    float64 // For the tails of the number of such reports.
 	revealed    bool
 	visit       func(p, q float64)
 	infinite    float64
 
-	ratios []float64 // The ends that B/A is split between, ascending.
+	ratios []float64 // Ends between which B/A is split, ascending.
 	weight []float64 // Their shares of A.
 }
 
-// run goes through groups of S, each rounded down to its least.
+// run iterates over groups of S, each rounded down to its least.
 func (o *krrOutcomes) run() {
 	others := o.n - 1
 	d := spread(others, 2*o.p, lawExponent)
@@ -87,7 +87,7 @@ func (o *krrOutcomes) ratio(s, rest float64) float64 {
 	return 2 * o.p / (1 - o.gamma) * (1 + rest/s)
 }
 
-// range returns the values of that number which are not left out, for S.
+// restRange returns the values of that number that are not left out, for S.
 func (o *krrOutcomes) restRange(s float64) (low, high float64) {
 	if o.revealed || o.rest == 0 {
 		return 0, 0
@@ -97,15 +97,15 @@ func (o *krrOutcomes) restRange(s float64) (low, high float64) {
 	return math.Max(0, math.Floor(left*o.rest-d)), math.Min(left, math.Ceil(left*o.rest+d))
 }
 
-// split sets the ends for a group of S: so many that from one to the next no loss that matters changes by more
-// than a fortieth, B being a part of what is in its denominator.
+// split sets the ends for a group of S. There are enough of them that no relevant loss changes by more than a
+// fortieth from one to the next, B being a part of the loss's denominator.
 func (o *krrOutcomes) split(first, last float64) {
 	least, _ := o.restRange(last)
 	_, most := o.restRange(first)
 	from, to := o.ratio(last, least), o.ratio(first, most)
 	parts := 0
 	if to > from {
-		fewest := math.Max(0, first/2-6*math.Sqrt(first)) // Of S−N.
+		fewest := math.Max(0, first/2-6*math.Sqrt(first)) // Least value of S−N.
 		share := to / (2*fewest/first + to)
 		parts = int(math.Min(256, math.Ceil(40*share*math.Log(to/from))))
 	}
@@ -128,7 +128,7 @@ func (o *krrOutcomes) add(s, a float64) {
 	}
 }
 
-// addParts splits between more than two ends, by the mean of what falls between two of them.
+// addParts splits between more than two ends, by the mean of the values between two of them.
 func (o *krrOutcomes) addParts(s, a float64) {
 	low, high := o.restRange(s)
 	walk := binomialWalk{x: low, n: o.n - s, p: o.rest}
@@ -184,14 +184,14 @@ func (o *krrOutcomes) emit(s float64) {
 	}
 }
 
-// binomialWalk visits Pr[Bin(n, p) = x] for one x after the other.
+// binomialWalk visits Pr[Bin(n, p) = x] for successive x.
 type binomialWalk struct {
 	x, n, p float64
 	value   float64
 	steps   int
 }
 
-// next returns the probability of x and goes on to x+1.
+// next returns the probability of x and advances to x+1.
 func (w *binomialWalk) next() float64 {
 	if w.steps%anchorEvery == 0 || w.value < 1e-280 {
 		w.value = binomial(w.x, w.n, w.p, 1-w.p)

@@ -6,17 +6,17 @@ import (
 	"github.com/doona-dp/doona/internal/invalid"
 )
 
-// A pool is a number M of dummies, each uniform over all cells, among which one client's message hides: that
-// message is uniform over a set of cells which its value decides, one b-th of all. With N and N′ the messages of
+// A pool is a number M of dummies, each uniform over all cells, among which one client's message hides. That message
+// is uniform over a set of cells that depends on its value and has a b-th of all cells. With N and N′ the messages of
 // a batch in the sets of two values,
 //
 //	δ(ε) = b/(M+1)·E[(N − e^ε·N′)₊],   (N, N′) multinomial(M+1; 1/b, 1/b)
 //
-// if the two sets share no cell, and less if they do (docs/proofs/strings.md). That is the pair of rule [Revealed]
-// for b cells, M+1 messages that are all from the blanket but the target's, and no 1−γ in front.
+// if the two sets share no cell, and less if they do (docs/proofs/strings.md). This is the pair of rule [Revealed]
+// for b cells and M+1 messages, of which all but the target's are from the blanket, without the factor 1−γ.
 
-// PoolDelta returns an upper bound on δ(ε) of a pool of so many dummies, eps being ε ≥ 0: at most 1, rounded up by
-// at most a relative 1e-9. b is the number of sets of cells, 2 to [MaxK]; the pool has at most [MaxUsers] dummies.
+// PoolDelta returns an upper bound on δ(ε) of a pool of dummies, at eps = ε ≥ 0. It is at most 1 and rounded up by at
+// most a relative 1e-9. b is the number of sets of cells, 2 to [MaxK]; the pool has at most [MaxUsers] dummies.
 //
 // Errors are of type [invalid.FieldError].
 func PoolDelta(b, dummies uint64, eps float64) (float64, error) {
@@ -31,7 +31,7 @@ func PoolDelta(b, dummies uint64, eps float64) (float64, error) {
 
 // PoolDummies returns the fewest dummies with which [PoolDelta] at ε = eps is at most delta.
 //
-// Errors are of type [invalid.FieldError]; so is a pool beyond the limit.
+// Errors are of type [invalid.FieldError]. More than [MaxUsers] dummies is one.
 func PoolDummies(b uint64, eps, delta float64) (uint64, error) {
 	if err := checkEpsilon(Revealed, eps); err != nil {
 		return 0, err

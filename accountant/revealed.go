@@ -4,10 +4,10 @@ import "math"
 
 // revealedDelta returns δ(ε) of rule [Revealed], rounded up by at most a relative 1e-9.
 //
-// Reveal everyone's blanket bit. If the target's says "blanket" its report is independent of
-// its input; else, with probability 1−γ, it reports x. Let A and B count the other users'
-// blanket messages in the cells x and x′. Given all else the likelihood ratio of the two worlds
-// at a histogram is that of the counts in the two cells (the proof of [BBGN19], Theorem 1), so
+// Reveal everyone's blanket bit. If the target's says "blanket", its report is independent of its input. Else, with
+// probability 1−γ, it reports x. Let A and B count the other users' blanket messages in the cells x and x′. Given
+// everything else, the likelihood ratio of the two worlds at a histogram is that of the counts in the two cells (the
+// proof of [BBGN19], Theorem 1), so
 //
 //	δ(ε) = (1−γ)·E[(1 − e^ε·B/(A+1))₊],   (A, B) multinomial(n−1; p, p),   p = γ/K.
 //
@@ -15,8 +15,8 @@ import "math"
 //
 //	G(C) = E[(1 − e^ε·B/(A+1))₊ | C] = Σ_{a>t} Pr[A=a]·(1 − e^ε·(C−a)/(a+1)).
 //
-// G is non-increasing and needs no sum except at the largest C: adding one blanket message,
-// with b(C, a) = Pr[Bin(C, ½) = a],
+// G is non-increasing and needs no sum except at the largest C: adding one blanket message, with b(C, a) = Pr[Bin(C,
+// ½) = a],
 //
 //	G(C) = G(C+1) + ½·b(C, t)·(e^ε·(C−t)/(t+1) − 1)           if t(C+1) = t(C) = t
 //	G(C) = G(C+1) + ½·b(C, t+1)·(1 − e^ε·(C−t−1)/(t+2))       if t(C+1) = t(C)+1, t = t(C)
@@ -24,14 +24,13 @@ import "math"
 // both corrections being ≥ 0 by the choice of t (the identities hold for any t). So δ is a sum of positive terms
 // taken from the largest C downward, each in O(1).
 //
-// Where many messages share the cells it is faster to see that (A+1, B) is (N₁, N₂) of all n
-// users size-biased by N₁, so that δ(ε) = (1−γ)/(np)·E[(N₁ − e^ε·N₂)₊]: a walk as in exactDelta.
+// If many messages share the cells there is a faster way: (A+1, B) is (N₁, N₂) of all n users, size-biased by N₁. So
+// δ(ε) = (1−γ)/(np)·E[(N₁ − e^ε·N₂)₊], a walk as in exactDelta.
 //
-// Cut tails. Above the first C, Pr[C′ > C] ≤ e^-60 by Bernstein's inequality, and G there is at
-// most its mean below, so the part left out is below a relative e^-59. Below the last C the
-// binomial probabilities fall at least geometrically; their sum is added, G being at most 1.
-// Rounding. Terms are positive and carry a relative error below 1e-11; the result is raised by
-// a relative 2e-10.
+// Cut tails. Above the first C, Pr[C′ > C] ≤ e^-60 by Bernstein's inequality, and G there is at most its mean below,
+// so the omitted part is below a relative e^-59. Below the last C the binomial probabilities fall at least
+// geometrically; their sum is added, because G is at most 1. Rounding. Terms are positive and carry a relative error
+// below 1e-11; the result is raised by a relative 2e-10.
 func revealedDelta(k uint64, gamma float64, users uint64, eps float64) float64 {
 	if gamma == 1 {
 		return 0
@@ -61,8 +60,8 @@ type pairSum struct {
 	inner   float64    // G(C)
 }
 
-// anchorEvery is the number of steps after which the running probabilities are computed afresh;
-// it bounds their relative error by 256·4·ulp plus that of binomial.
+// anchorEvery is the number of steps after which the running probabilities are recomputed. It bounds their relative
+// error by 256·4·ulp plus that of binomial.
 const anchorEvery = 256
 
 func newPairSum(n, p, e1 float64) *pairSum {
@@ -108,8 +107,8 @@ func (s *pairSum) anchor() {
 	s.half = binomial(s.t, s.c, 0.5, 0.5)
 }
 
-// direct returns G(C) as the sum of its positive terms. From the mean on, b(C, a) falls at
-// least geometrically; the sum stops when what is left is below a relative 1e-18.
+// direct returns G(C) as the sum of its positive terms. From the mean on, b(C, a) falls at least geometrically. The
+// sum stops when the remainder is below a relative 1e-18.
 func (s *pairSum) direct() float64 {
 	sum := 0.0
 	b := binomial(s.t+1, s.c, 0.5, 0.5)
@@ -156,8 +155,8 @@ func (s *pairSum) down() {
 	s.inner += 0.5 * kept * math.Max(0, s.surplus(old)) / (old + 1)
 }
 
-// rest bounds Pr[C′ < C] by the geometric sum of its first term, and says whether that works,
-// which it does below the mean.
+// rest bounds Pr[C′ < C] by the geometric sum of its first term. It returns false above the mean, where the bound
+// does not work.
 func (s *pairSum) rest() (float64, bool) {
 	next := s.weight * s.c * s.q / ((s.n - s.c + 1) * s.p)
 	ratio := (s.c - 1) * s.q / ((s.n - s.c + 2) * s.p)

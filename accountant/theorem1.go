@@ -7,11 +7,11 @@ import (
 	"github.com/doona-dp/doona/internal/invalid"
 )
 
-// theorem1Delta returns the δ of [BBGN19] (Theorem 1): the blanket must satisfy both
+// theorem1Delta returns the δ of [BBGN19] (Theorem 1). The blanket must satisfy both
 //
 //	γ ≥ 14K·ln(2/δ)/((n−1)ε²)   and   γ ≥ 27K/((n−1)ε),   ε ≤ 1
 //
-// Solved for δ, and 1 where the second fails. Rounded up by at most a relative 1e-12.
+// It solves the first for δ, and returns 1 if the second fails. It is rounded up by at most a relative 1e-12.
 func theorem1Delta(k uint64, gamma float64, users uint64, eps float64) float64 {
 	blanket := gamma * float64(users-1) / float64(k) // mean number of blanket messages per value
 	if blanket*eps < 27*(1+8*ulp) {

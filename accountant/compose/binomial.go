@@ -2,29 +2,29 @@ package compose
 
 import "math"
 
-// Binomial is the noise of a counter: Bin(n, p), seen with 0 or 1 added to it.
+// Binomial is the noise of a counter: Bin(n, p), observed with 0 or 1 added to it.
 type Binomial struct {
 	n, p   float64
-	first  float64   // The smallest outcome in masses.
-	masses []float64 // Pr[first+i]; what is cut off is below cut of the largest.
+	first  float64   // Smallest outcome in masses.
+	masses []float64 // Pr[first+i], without outcomes below cut times the largest.
 	up     []float64 // Sums of masses from the smallest outcome to i.
-	down   []float64 // From i to the largest.
+	down   []float64 // Sums of masses from i to the largest outcome.
 }
 
-// cut is the size below which probabilities are left out, relative to the largest, and floor is above
-// the sum of what is left out.
+// cut is the probability, relative to the largest, below which outcomes are dropped. floor exceeds the sum of the
+// dropped probabilities.
 const (
 	cut   = 1e-45
 	floor = 1e-38
 )
 
-// MaxVariance bounds np(1-p) of [NewBinomial], and with it the memory it takes: 30 standard
-// deviations of numbers.
+// MaxVariance bounds np(1-p) of [NewBinomial], and so its memory: one number for each value within 30 standard
+// deviations.
 const MaxVariance = 1e8
 
-// NewBinomial returns Bin(n, p), 0 < p < 1, with a variance of at most [MaxVariance]. The
-// probabilities are chained from the largest by their ratios and then normalized, and so carry a
-// relative error of about 1e-16 times the root of their number.
+// NewBinomial returns Bin(n, p), 0 < p < 1, with a variance of at most [MaxVariance]. The probabilities are computed
+// from the largest by their ratios and then normalized. Their relative error is about 1e-16 times the root of their
+// number.
 func NewBinomial(n uint64, p float64) *Binomial {
 	b := &Binomial{n: float64(n), p: p}
 	if b.Variance() > MaxVariance {
@@ -68,14 +68,15 @@ func (b *Binomial) normalize() {
 // Variance returns np(1-p).
 func (b *Binomial) Variance() float64 { return b.n * b.p * (1 - b.p) }
 
-// Delta is the curve of the pair Bin(n, p) and 1 + Bin(n, p), in both directions:
+// Delta returns the curve δ(ε) of the pair Bin(n, p) and 1 + Bin(n, p), in both directions. With b(y) = Pr[Bin(n, p)
+// = y],
 //
 //	Σ_y (b(y) − e^ε·b(y−1))₊ = b(y₁) − (e^ε−1)·Pr[y < y₁],   b(y)/b(y−1) = (n−y+1)p/(y(1−p)) > e^ε up to y₁       (1)
 //	Σ_y (b(y) − e^ε·b(y+1))₊ = b(y₂) − (e^ε−1)·Pr[y > y₂],   b(y+1)/b(y) < e^−ε from y₂ on                        (2)
 //
-// Of the y next to the one computed the best is taken, as its rounding could be off. The difference is
-// about 1/z² of its terms z standard deviations out: rounding is below a relative 1e-9, by which the
-// result is raised, and by what was cut off.
+// The computed y could be off by rounding, so the best of it and its neighbours is taken. The difference is about
+// 1/z² of its terms z standard deviations out. So rounding is below a relative 1e-9; the result is raised by that and
+// by the dropped probability.
 func (b *Binomial) Delta(eps float64) float64 {
 	e, odds, gain := math.Exp(eps), b.p/(1-b.p), math.Expm1(eps)
 	first := math.Ceil((b.n+1)*odds/(odds+e)) - 1       // y₁

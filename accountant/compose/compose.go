@@ -1,35 +1,34 @@
-// Package compose accounts for several observations of the same users together: several messages of
-// one report, T epochs of a task, or several tasks. It errs on the safe side.
+// Package compose accounts for several observations of the same users together: several messages of one report, T
+// epochs of a task, or several tasks. Its results are upper bounds.
 //
-// An observation is a pair of distributions (P, Q): what a verifier sees in it if the client's
-// value is x, and if it is x′. Its curve, taken over both directions, is
+// An observation is a pair of distributions (P, Q): what a verifier sees if the client's value is x, and if it is x′.
+// Its curve, the maximum over both directions, is
 //
 //	δ(ε) = max{ Σ(P − e^ε·Q)₊, Σ(Q − e^ε·P)₊ },   ε ≥ 0                              (1)
 //
-// A pair (A, B) whose curve lies on or above another's at every real ε dominates it: products of
-// dominating pairs dominate the product, adaptive ones too ([ZDW22], Theorem 10), so that the curve of
-// the product of the pairs made here bounds that of all observations. For ε < 0 a curve follows from the
-// other direction, δ(−ε) = 1 − e^−ε + e^−ε·δ(ε); (1) is symmetric, so it is known by ε ≥ 0 alone. A
-// privacy amplification random variable is not a privacy loss, and convolving those is unsound.
+// A pair (A, B) dominates another if its curve lies on or above the other's at every real ε. Products of dominating
+// pairs dominate the product, adaptive ones too ([ZDW22], Theorem 10). So the curve of the product of the pairs made
+// here bounds that of all observations. For ε < 0 a curve follows from the other direction, δ(−ε) = 1 − e^−ε +
+// e^−ε·δ(ε). (1) is symmetric, so its values at ε ≥ 0 suffice. A privacy amplification random variable is not a
+// privacy loss, and convolving those is unsound.
 //
-// Discretization. Between the points α_i = e^{ih} of a grid, (1) is replaced by its chord in α,
-// which lies above it, as it is convex in α ("connect the dots", [DGKKM22]). The result is the curve
-// of the pair with masses
+// Discretization. Between the points α_i = e^{ih} of a grid, (1) is replaced by its chord in α, which lies above it
+// because it is convex ("connect the dots", [DGKKM22]). The result is the curve of the pair with masses
 //
 //	q_i = s_i − s_{i−1},  p_i = α_i·q_i,  p_{−i} = q_i,  s_i = (δ_{i+1} − δ_i)/(α_{i+1} − α_i)   (2)
 //
 // on privacy losses ih, and mass δ_G on an infinite loss beyond the last point.
 //
-// Convolution. With Λ(θ) = ln E_P[e^{θS}] the losses' sum S is convolved under the tilted measure
-// e^{θs−Λ(θ)}dP, whose bulk is where the answer comes from, by a Fourier transform:
+// Convolution. With Λ(θ) = ln E_P[e^{θS}], the sum S of the losses is convolved under the tilted measure
+// e^{θs−Λ(θ)}dP, by a Fourier transform. The bulk of that measure determines the answer:
 //
 //	δ(ε) = E_P[(1 − e^{ε−S})₊] = E_θ[f(S)],  f(s) = e^{Λ−θs}(1 − e^{ε−s})₊ ≤ F = e^{Λ−θε}·θ^θ/(1+θ)^{1+θ}   (3)
 //
-// [Delta] does so for many different observations in a window around the tilted mean: sums outside of it
-// wrap around and can only add to the result; what they themselves are worth is at most F times their
-// tilted probability, which Chernoff's bound gives and which is added, as is F times the rounding error
-// of the transform. [Repeat] does so for one pair and a grid that holds every sum, down to any δ.
-// [Basic] and [Advanced] are the textbook theorems, for comparison.
+// [Delta] does so for many different observations, in a window around the tilted mean. Sums outside of the window
+// wrap around and can only add to the result. Their own value is at most F times their tilted probability. Chernoff's
+// bound gives that probability, and the result includes it. It also includes F times the rounding error of the
+// transform. [Repeat] does so for one pair and a grid that holds every sum, down to any δ. [Basic] and [Advanced] are
+// the textbook theorems, for comparison.
 //
 // [DGKKM22]: https://arxiv.org/abs/2207.04380
 // [ZDW22]: https://arxiv.org/abs/2106.08567
@@ -51,20 +50,19 @@ type Pair struct {
 	step     float64   // grid step
 	first    int       // mass[i] has the loss (first+i)·step
 	mass     []float64 // P's masses; with infinity they sum to 1
-	infinity float64   // P's mass where Q has none
+	infinity float64   // P's mass on outcomes impossible under Q
 }
 
-// FromCurve returns a pair that dominates every mechanism that is (ε, delta(ε))-DP for all
-// ε ≥ 0 with its losses on a grid of size steps up to top. delta must bound both orders of
-// every two neighbours; its values at 0, h, 2h, …, top with h = top/steps are what is used.
+// FromCurve returns a pair that dominates every mechanism that is (ε, delta(ε))-DP for all ε ≥ 0. Its losses are on a
+// grid of steps points up to top. delta must bound both orders of every two neighbours. It is evaluated at 0, h, 2h,
+// …, top with h = top/steps.
 //
-// Let f(α) be the mechanism's divergence of order α = e^ε. f is convex with f(0) = 1, and
-// f(α) ≤ 1 − α + α·δ(−ln α) for α < 1, which is the other order's bound. So f is at most the
-// lower convex hull F of these values at the grid points, their mirror images and α = 0:
-// at the hull's corners f ≤ F, and in between a convex function lies below the chord. Beyond
-// top, f ≤ δ(top). And F is itself the divergence of a pair: with the corner α_j's change of
-// slope q_j, F(α) = Σ q_j(α_j−α)₊ + δ(top), that is (2) with Q(ℓ = ln α_j) = q_j, P = α_j·q_j and
-// P(∞) = δ(top). No rounding of losses is needed, as the corners are on the grid.
+// Let f(α) be the mechanism's divergence of order α = e^ε. f is convex with f(0) = 1, and f(α) ≤ 1 − α + α·δ(−ln α)
+// for α < 1, which is the other order's bound. So f is at most the lower convex hull F of these values at the grid
+// points, their mirror images and α = 0: at the hull's corners f ≤ F, and in between a convex function lies below the
+// chord. Beyond top, f ≤ δ(top). F is itself the divergence of a pair. With q_j the change of slope at the corner
+// α_j, F(α) = Σ q_j(α_j−α)₊ + δ(top). That is (2) with Q(ℓ = ln α_j) = q_j, P = α_j·q_j and P(∞) = δ(top). Losses
+// need no rounding, because the corners are on the grid.
 func FromCurve(delta func(eps float64) (float64, error), top float64, steps int) (*Pair, error) {
 	if !(top > 0 && top <= 100) || steps < 2 || steps > 1<<20 {
 		return nil, invalid.Field("grid", strconv.Itoa(steps)+" steps up to the top "+decimal.Format(top, -1),
@@ -94,15 +92,15 @@ type corner struct {
 
 func slope(a, b corner) float64 { return (b.delta - a.delta) / (b.above - a.above) }
 
-// middle returns the slope of the chord between a corner and its mirror image (1/α, 1 − 1/α + δ/α), and at α = 1 that
-// of a curve that is its own mirror image and smooth there.
+// middle returns the slope of the chord between a corner and its mirror image (1/α, 1 − 1/α + δ/α). At α = 1 it
+// returns the slope of a smooth curve that is its own mirror image.
 func (c corner) middle() float64 { return -(1 - c.delta) / (2 + c.above) }
 
-// hull returns the corners with α ≥ 1 of the lower convex hull of a curve on the grid from 0 to steps and its mirror
-// image; theirs are the others. What lies above the chord between the first corner and its image is none, so that
-// a curve that is loose near 0 has its first corner further out, and masses add up to 1. Beyond a sixth of the steps
-// it takes every so many, which must end at steps. The values may be any upper bounds: as the true curve is
-// convex in α, it lies below their hull too. What is no number, or above 1, is read as 1.
+// hull returns the corners with α ≥ 1 of the lower convex hull of a curve, on the grid from 0 to steps and its mirror
+// image. The other corners are their mirror images. Points above the chord between the first corner and its image are
+// no corners. So a curve that is loose near 0 has its first corner further out, and masses add up to 1. Beyond a
+// sixth of the steps it takes one point in every; these points must include steps. The values may be any upper
+// bounds: the true curve is convex in α, so it lies below their hull too. NaN, and values above 1, are read as 1.
 func hull(curve func(eps float64) float64, h float64, steps, every int) (corners []corner) {
 	for i := 0; i <= steps; i++ {
 		if i > steps/6 && (steps-i)%every != 0 {
@@ -116,7 +114,7 @@ func hull(curve func(eps float64) float64, h float64, steps, every int) (corners
 			corners = corners[:n-1]
 		}
 		if n := len(corners); n > 0 {
-			c.delta = math.Min(c.delta, corners[n-1].delta) // curves do not rise
+			c.delta = math.Min(c.delta, corners[n-1].delta) // curves never rise
 		}
 		corners = append(corners, c)
 	}
@@ -126,7 +124,7 @@ func hull(curve func(eps float64) float64, h float64, steps, every int) (corners
 	return corners
 }
 
-// fromCorners returns the pair (2) of a hull, symmetric as the curve is that of both directions.
+// fromCorners returns the pair (2) of a hull. It is symmetric, because the curve is that of both directions.
 func fromCorners(corners []corner, h float64) *Pair {
 	last := corners[len(corners)-1]
 	p := &Pair{step: h, first: -last.at, mass: make([]float64, 2*last.at+1), infinity: last.delta}
@@ -137,7 +135,7 @@ func fromCorners(corners []corner, h float64) *Pair {
 			after = slope(c, corners[j+1])
 		}
 		q := max(0, after-before)
-		p.mass[last.at+c.at] += (1 + c.above) * q // (2), and at 0 both halves.
+		p.mass[last.at+c.at] += (1 + c.above) * q // (2); at 0 both halves.
 		p.mass[last.at-c.at] += q
 		before = after
 	}
@@ -147,7 +145,7 @@ func fromCorners(corners []corner, h float64) *Pair {
 // loss returns the privacy loss of mass[i].
 func (p *Pair) loss(i int) float64 { return float64(p.first+i) * p.step }
 
-// normalize moves what rounding left out of the total mass 1 to the largest loss, upward.
+// normalize moves the mass that rounding removed from the total 1 to the largest loss, upward.
 func (p *Pair) normalize() {
 	total := p.infinity
 	for _, m := range p.mass {
@@ -158,8 +156,8 @@ func (p *Pair) normalize() {
 	}
 }
 
-// KRR returns a pair that dominates one release of shuffled k-ary randomized response under
-// rule, with the given number of grid steps. What is left beyond the grid has mass at most tail.
+// KRR returns a pair that dominates one release of shuffled k-ary randomized response under rule, with the given
+// number of grid steps. The mass beyond the grid is at most tail.
 func KRR(rule accountant.Rule, k uint64, gamma float64, users uint64, tail float64, steps int) (*Pair, error) {
 	top, err := accountant.KRREpsilon(rule, k, gamma, users, tail)
 	if err != nil {

@@ -8,19 +8,19 @@ import (
 	"github.com/doona-dp/doona/internal/invalid"
 )
 
-// LawVersion is the first byte of a law that is written down.
+// LawVersion is the first byte of an encoded law.
 const LawVersion = 1
 
-// A number is written as three bytes: an exponent e and a mantissa m of 16 bits, the number being m·2^−(15+e).
-// The highest bit of m is set, but for 0, which is three bytes of 0. So every number has one form, and
-// decodes exactly.
+// A number is encoded as three bytes: an exponent e and a mantissa m of 16 bits, the number being m·2^−(15+e). The
+// highest bit of m is set, except for 0, which is three zero bytes. So every number has one form, and decodes
+// exactly.
 const (
 	numberBytes = 3
 	headerBytes = 1 + 3 + numberBytes + numberBytes + 2 // Version, copies, step, infinity, count.
 	lowestExp   = 255
 )
 
-// roundUp returns the least number of that form that is not below x, for x below 2. What is no number stays so.
+// roundUp returns the least number of that form that is not below x, for x below 2. It returns NaN for NaN.
 func roundUp(x float64) float64 {
 	if x <= 0 {
 		return 0
@@ -37,7 +37,7 @@ func appendNumber(out []byte, x float64) []byte {
 		return append(out, 0, 0, 0)
 	}
 	if !(x > 0 && x < 2) {
-		panic("compose: a law with a number out of range") // newLaw and DecodeLaw let none pass.
+		panic("compose: a law with a number out of range") // newLaw and DecodeLaw exclude such numbers.
 	}
 	frac, exp := math.Frexp(x)
 	m := uint16(math.Ldexp(frac, 16))
@@ -53,8 +53,8 @@ func number(in []byte) (x float64, ok bool) {
 	return math.Ldexp(float64(m), -15-int(in[0])), true
 }
 
-// Encode writes the law down: its version, copies (three bytes, the highest first), step, m_∞, G (two bytes)
-// and m_1 to m_G, of three bytes each. One law has one form.
+// Encode returns the law as bytes: its version, copies (three bytes, big-endian), step, m_∞, G (two bytes) and m_1 to
+// m_G, of three bytes each. A law has only one encoding.
 func (l *Law) Encode() []byte {
 	out := []byte{LawVersion, byte(l.copies >> 16), byte(l.copies >> 8), byte(l.copies)}
 	out = appendNumber(appendNumber(out, l.step), l.infinity)
@@ -65,16 +65,15 @@ func (l *Law) Encode() []byte {
 	return out
 }
 
-// mostMass is the most that the masses of a law may add up to: a law that is rounded up may have a little more
-// than 1, which raises its divergences, and no other has a reason to.
+// mostMass is the largest total of a law's masses. A law that was rounded up may have slightly more than 1, which
+// raises its divergences. No law has a reason for more.
 const mostMass = 1 + 1e-3
 
-// mostLoss is the largest finite loss of a law, the largest ε of a claim. With it e^loss stays far from what exceeds
-// all numbers.
+// mostLoss is the largest finite loss of a law: the largest ε of a claim. It keeps e^loss far from overflow.
 const mostLoss = 100
 
-// excess returns the logarithm of what all copies' masses multiply up to, 0 where they leave something for loss 0.
-// Above 1 it would raise every δ by more than e.
+// excess returns the logarithm of the product of all copies' total masses; 0 if a copy leaves mass for loss 0. A
+// result above 1 would raise every δ by more than a factor e.
 func (l *Law) excess() float64 {
 	total := l.infinity
 	for i, m := range l.masses {
@@ -83,7 +82,7 @@ func (l *Law) excess() float64 {
 	return float64(l.copies) * math.Log(max(1, total))
 }
 
-// DecodeLaw reads a law. What is not the one form of a law is an [invalid.FieldError] about "law".
+// DecodeLaw decodes a law. Bytes that are not the one encoding of a law are an [invalid.FieldError] about "law".
 func DecodeLaw(in []byte) (*Law, error) {
 	switch {
 	case len(in) < headerBytes:

@@ -2,14 +2,15 @@ package compose
 
 import "math"
 
-// GaussianDelta is δ(ε) of the pair N(0, 1), N(μ, 1) for μ² > 0 ([BW18], Theorem 8), ε ≥ 0, rounded up:
+// GaussianDelta returns δ(ε) of the pair N(0, 1), N(μ, 1) for square = μ² > 0 ([BW18], Theorem 8), ε ≥ 0, rounded up:
 //
 //	δ = Φ(μ/2 − ε/μ) − e^ε·Φ(−μ/2 − ε/μ)
 //
-// and slope is d ln δ/dμ² = φ(ε/μ − μ/2)/(2μδ). ln δ is concave in μ² (docs/proofs/vectormean.md,
-// Lemma 3), so that ln δ at any other μ² lies below the tangent. Below 1e-290 there is no slope: it is NaN.
+// slope is d ln δ/dμ² = φ(ε/μ − μ/2)/(2μδ). ln δ is concave in μ² (docs/proofs/vectormean.md, Lemma 3), so ln δ at
+// any other μ² lies below the tangent. If δ is below 1e-290 there is no slope: it is NaN.
 //
-// x = ε/μ − μ/2 is off by a few 2⁻⁵³ of itself, and 1 − Φ(x) by x² times that, of which δ may be a small part.
+// x = ε/μ − μ/2 has a relative error of a few 2⁻⁵³, and 1 − Φ(x) one of x² times that. δ may be a small part of 1 −
+// Φ(x).
 //
 // [BW18]: https://arxiv.org/abs/1805.06530
 func GaussianDelta(square, eps float64) (delta, slope float64) {
@@ -22,9 +23,9 @@ func GaussianDelta(square, eps float64) (delta, slope float64) {
 	return delta * (1 + 1e-9), density(x) / (2 * mu * delta)
 }
 
-// GaussianSquare returns the largest μ², between 10⁻¹² and 10⁶, at which the Gaussian mechanism N(0, 1) against N(μ, 1)
-// has a δ of at most that at an ε ([GaussianDelta]; [BW18], Theorem 8). It is for choosing parameters and comparing
-// errors: what a claim says is derived from the parameters.
+// GaussianSquare returns the largest μ², between 10⁻¹² and 10⁶, at which the Gaussian mechanism N(0, 1) against N(μ,
+// 1) has at most the given δ at an ε ([GaussianDelta]; [BW18], Theorem 8). Use it to choose parameters and compare
+// errors. Claims are derived from the parameters instead.
 func GaussianSquare(eps, delta float64) float64 {
 	lo, hi := 1e-12, 1e6
 	for range 100 {
@@ -42,24 +43,24 @@ func GaussianSquare(eps, delta float64) float64 {
 func upper(x float64) float64   { return math.Erfc(x/math.Sqrt2) / 2 }
 func density(x float64) float64 { return math.Exp(-x*x/2) / math.Sqrt(2*math.Pi) }
 
-// finest is how many blocks there are at most to a standard deviation in [Binomial.Rates].
+// finest is the largest number of blocks per standard deviation in [Binomial.Rates].
 const finest = 1000
 
-// rateRounding is above the relative error of a rate: differences of scores, which are of size 10 at
-// most and exact to 1e-14, over a finest'th of a standard deviation.
+// rateRounding exceeds the relative error of a rate. A rate divides a difference of scores by 1/finest of a standard
+// deviation; scores have a size of at most 10 and are exact to 1e-14.
 const rateRounding = 1e-9
 
-// Rate is what a counter is like beside a Gaussian: seen with v added it is, for every |v| up to a shift, no easier
-// to tell from the counter itself than N(v·Eta, 1) from N(0, 1), save for an event of probability Missed.
+// Rate compares a counter with a Gaussian. For every |v| up to a shift, the counter with v added is no easier to tell
+// from the counter itself than N(v·Eta, 1) from N(0, 1), except for an event of probability Missed.
 type Rate struct{ Eta, Missed float64 }
 
-// Rates compares a counter with a Gaussian (docs/proofs/vectormean.md, Theorem 1) for several misses, which fall: each
-// Missed is at most its miss if that can be had.
+// Rates compares a counter with a Gaussian (docs/proofs/vectormean.md, Theorem 1) for several falling misses. Each
+// Missed is at most its miss, if possible. With F the distribution function,
 //
 //	η = max { Φ⁻¹(F(t)) − Φ⁻¹(F(t−1)) : lo − shift < t ≤ hi + shift },   missed = Pr[y < lo or y > hi]      (3)
 //
-// F being the distribution function. η is +Inf where the noise is too little for any such interval. Intervals contain
-// those before, so that all are looked through once.
+// η is +Inf if the noise is too little for any such interval. Each interval contains the previous one, so one pass
+// covers all.
 func (b *Binomial) Rates(shift uint64, misses []float64) []Rate {
 	rates, last := make([]Rate, len(misses)), len(b.masses)-1
 	if last < 2*int(min(shift, math.MaxInt32))+1 {
@@ -94,10 +95,10 @@ func (b *Binomial) Rates(shift uint64, misses []float64) []Rate {
 	return rates
 }
 
-// steepest returns the largest difference of the scores of neighbours from one index to another, or,
-// where a standard deviation has more than finest of them, a bound on it over blocks: a mass is at most
-// its block's largest, which is at an end or at the mode, and the mass b(t) is the integral of φ from
-// score to score, at least the smaller of φ at the block's ends times their difference.
+// steepest returns the largest difference of the scores of neighbours from one index to another. If a standard
+// deviation has more than finest of them, it returns a bound on it over blocks. A mass is at most its block's
+// largest, which is at an end or at the mode. The mass b(t) is the integral of φ from score to score, at least the
+// smaller of φ at the block's ends times their difference.
 func (b *Binomial) steepest(from, to int) (most float64) {
 	block := 1 + int(math.Sqrt(b.Variance())/finest)
 	mode := int(math.Floor((b.n+1)*b.p) - b.first)
@@ -119,9 +120,9 @@ func (b *Binomial) steepest(from, to int) (most float64) {
 	return most
 }
 
-// score returns Φ⁻¹(F(first+i)), by Newton's method on the logarithm of the smaller tail, which is
-// concave, from a guess. As upper(z) < e^{−z²/2}, no root is above √(−2·ln tail): beyond that a step from
-// far away could lead to where the tail is 0.
+// score returns Φ⁻¹(F(first+i)), by Newton's method from a guess on the logarithm of the smaller tail, which is
+// concave. upper(z) < e^{−z²/2}, so no root is above √(−2·ln tail). Without that cap, a step from far away could lead
+// to a tail of 0.
 func (b *Binomial) score(i int, guess float64) float64 {
 	tail, side := b.down[i+1], 1.0
 	if b.up[i] < tail {

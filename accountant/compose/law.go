@@ -8,18 +8,18 @@ import (
 	"github.com/doona-dp/doona/internal/invalid"
 )
 
-// Law is what one epoch of a task costs at most: a symmetric dominating pair, known by the law of its privacy
-// loss. It is data: [Law.Encode] writes it down in some hundred bytes, and two compose without the code of
-// their protocols. Immutable.
+// Law is an upper bound of the cost of one epoch of a task: a symmetric dominating pair, given by the law of its
+// privacy loss. It is data: [Law.Encode] returns some hundred bytes, and laws compose without the code of their
+// protocols. Immutable.
 //
 // With m_i the probability under P of the loss i·h, the pair (P, Q) has
 //
-//	P(ih) = m_i,  P(−ih) = m_i·e^{−ih},  i = 1, …, G,   P(∞) = m_∞,   P(0) what is left of 1             (4)
+//	P(ih) = m_i,  P(−ih) = m_i·e^{−ih},  i = 1, …, G,   P(∞) = m_∞,   P(0) the remainder to 1            (4)
 //
-// and Q's are those mirrored. Any m_i may be raised: P(0) is an outcome that both worlds share, and splitting
-// it raises every divergence, as does more mass where none is left to split.
+// and Q has the mirror image. Raising any m_i keeps the law an upper bound. P(0) is an outcome of both worlds, and
+// splitting it raises every divergence. So does more mass if no remainder is left to split.
 //
-// A law stands for a number of copies of (4), independent of each other.
+// A law stands for a number of independent copies of (4).
 type Law struct {
 	step     float64   // h, of 16 bits.
 	masses   []float64 // m_1 to m_G, of 16 bits each.
@@ -28,17 +28,17 @@ type Law struct {
 }
 
 const (
-	lawPoints    = 400   // G of the laws made here: a step is about a thirtieth of the standard deviation.
-	lawTail      = 1e-20 // What may be an infinite loss for the grid's sake.
-	lawMargin    = 1e-7  // Above the relative error of every mass, and of P − Q of a small loss by its size.
-	lawMaxPoints = 1024  // Of laws read.
+	lawPoints    = 400   // G of new laws: a step is about a thirtieth of the standard deviation.
+	lawTail      = 1e-20 // Probability that the end of the grid may turn into an infinite loss.
+	lawMargin    = 1e-7  // Exceeds the relative error of every mass, and of P − Q for a small loss.
+	lawMaxPoints = 1024  // G of decoded laws.
 	maxCopies    = 1 << 20
 )
 
-// Copies returns the law of so many independent copies of the law.
+// Copies returns the law of independent copies of the law, times of them.
 func (l *Law) Copies(times uint64) (*Law, error) {
 	many := *l
-	many.copies *= min(times, maxCopies) // No product exceeds 64 bits.
+	many.copies *= min(times, maxCopies) // The product stays below 64 bits.
 	if times < 1 || many.copies > maxCopies || times > maxCopies || !(many.excess() <= 1) {
 		return nil, invalid.Field("copies", decimal.Format(float64(times), -1),
 			"at least 1, and no more than a law has room for, which is rounded up")
@@ -63,9 +63,9 @@ func (l *Law) Delta(eps float64) float64 {
 	return min(1, sum)
 }
 
-// Below says whether the law lies nowhere above another, for all real ε, as far as that shows copy by copy. Between
-// two of the other's losses its δ is a chord in e^ε, and this one's is convex; beyond its last one it is flat, and
-// this one's falls. So its losses are enough, and 0; below 0 both are mirrored.
+// Below reports whether the law lies nowhere above another for all real ε, as far as a comparison copy by copy shows.
+// Between two of the other's losses its δ is a chord in e^ε, and this one's is convex. Beyond the last one the
+// other's is flat, and this one's falls. So the other's losses suffice, and 0. Below 0 both are mirrored.
 func (l *Law) Below(other *Law) bool {
 	if l.copies > other.copies {
 		return false
@@ -80,15 +80,15 @@ func (l *Law) Below(other *Law) bool {
 	return true
 }
 
-// WithTail returns the law with the little more of infinite losses that grids of other laws may have: each is cut
-// where it has no more than that.
+// WithTail returns the law with slightly more probability of infinite losses, as other laws' grids may have: each
+// grid is cut at a tail of at most that size.
 func (l *Law) WithTail() *Law {
 	more := *l
 	more.infinity = roundUp(more.infinity + 2*lawTail)
 	return &more
 }
 
-// Observation returns what is seen of a client in so many epochs, for [Delta].
+// Observation returns what a verifier sees of a client in a number of epochs, for [Delta].
 func (l *Law) Observation(epochs uint64) Observation {
 	return Observation{Pair: l.pair(), Count: epochs * l.copies}
 }
@@ -107,8 +107,8 @@ func (l *Law) pair() *Pair {
 	return p
 }
 
-// newLaw returns the law of masses at 1, 2, … steps, all rounded up to what can be written down. Of what is no
-// law, such as a mass that is no number, it returns the law of what gives the value away.
+// newLaw returns the law of masses at 1, 2, … steps, all rounded up to encodable numbers. For invalid input, such as
+// a NaN mass, it returns the law that dominates everything.
 func newLaw(step float64, masses []float64, infinity float64) *Law {
 	l := &Law{step: step, infinity: min(1, roundUp(infinity*(1+lawMargin))), copies: 1}
 	if !(step > 0 && step <= 1 && l.infinity <= 1) {
@@ -130,8 +130,8 @@ func newLaw(step float64, masses []float64, infinity float64) *Law {
 // givenAway returns the law that dominates everything: its loss is infinite.
 func givenAway() *Law { return &Law{step: roundUp(1e-9), infinity: 1, copies: 1} }
 
-// KRRLaw returns the law of one release of shuffled k-ary randomized response under a rule. Rules revealed and
-// exact have a pair of their own; of others and theorem1 the curve is evaluated at points.
+// KRRLaw returns the law of one release of shuffled k-ary randomized response under a rule. Rules revealed and exact
+// have a pair of their own. For others and theorem1 the curve is evaluated at points.
 func KRRLaw(rule accountant.Rule, k uint64, gamma float64, users uint64) (*Law, error) {
 	local := accountant.KRREpsilon0(k, gamma)
 	switch rule {
@@ -156,7 +156,7 @@ func KRRLaw(rule accountant.Rule, k uint64, gamma float64, users uint64) (*Law, 
 	return LawOf(func(eps float64) float64 { return min(law.Delta(eps), pure(local, eps)) }, local), nil
 }
 
-// othersLaw is [KRRLaw] of rule others, of which all of the grid's points are evaluated at once.
+// othersLaw is [KRRLaw] for rule others. It evaluates all points of the grid at once.
 func othersLaw(gamma float64, users uint64, local float64) (*Law, error) {
 	end := min(local, top(func(eps float64) float64 { return accountant.OthersAtCorner(gamma, users, eps) }, lawTail))
 	step, eps := lawStep(end), make([]float64, lawPoints+1)
@@ -170,8 +170,8 @@ func othersLaw(gamma float64, users uint64, local float64) (*Law, error) {
 	return LawOf(func(eps float64) float64 { return curve[int(math.Round(eps/step))] }, end), nil
 }
 
-// PoolLaw returns the law of one message in a pool of dummies ([accountant.PoolDelta]). Arguments out of range
-// give that of an infinite loss.
+// PoolLaw returns the law of one message in a pool of dummies ([accountant.PoolDelta]). For arguments out of range it
+// returns the law of an infinite loss.
 func PoolLaw(b, dummies uint64) *Law {
 	seen := newTally()
 	infinite, err := accountant.PoolOutcomes(b, dummies, seen.add)
@@ -181,7 +181,7 @@ func PoolLaw(b, dummies uint64) *Law {
 	return seen.law(infinite)
 }
 
-// pure is the largest curve of all mechanisms that are (eps0, 0)-private ([KOV15]).
+// pure returns the largest curve of all (eps0, 0)-private mechanisms ([KOV15]).
 func pure(eps0, eps float64) float64 {
 	return math.Expm1(max(0, eps0-eps)) * math.Exp(eps) / (1 + math.Exp(eps0)) * (1 + 1e-14)
 }
@@ -190,10 +190,11 @@ func pure(eps0, eps float64) float64 {
 // delta(ε) for all ε ≥ 0, with its losses at points up to top. The values may be any upper bounds ([FromCurve]).
 func LawOf(delta func(eps float64) float64, top float64) *Law { return lawOf(delta, top, 1) }
 
-// LawOfSlow is [LawOf] for a curve that takes long to evaluate: it takes a quarter of the points, and about 0.2 % in ε.
+// LawOfSlow is [LawOf] for a curve that takes long to evaluate. It takes a quarter of the points, which costs about
+// 0.2 % in ε.
 func LawOfSlow(delta func(eps float64) float64, top float64) *Law { return lawOf(delta, top, 7) }
 
-// lawStep is the step of the grid up to top. What is beyond counts as an infinite loss.
+// lawStep returns the step of the grid up to top. Losses beyond count as infinite.
 func lawStep(top float64) float64 { return roundUp(min(max(top, 1e-9), mostLoss) / lawPoints) }
 
 func lawOf(delta func(eps float64) float64, top float64, every int) *Law {
@@ -205,25 +206,25 @@ func lawOf(delta func(eps float64) float64, top float64, every int) *Law {
 	return newLaw(step, masses, p.infinity)
 }
 
-// Top returns an ε beyond which a curve falls by next to nothing, for [LawOf].
+// Top returns an ε beyond which a curve falls negligibly, for [LawOf].
 func Top(curve func(eps float64) float64) float64 { return top(curve, lawTail) }
 
-// LawOfOutcomes returns the law of a symmetric pair, of which visit adds the outcomes with P > Q.
+// LawOfOutcomes returns the law of a symmetric pair. visit adds the outcomes with P > Q.
 func LawOfOutcomes(visit func(add func(p, q float64))) *Law {
 	seen := newTally()
 	visit(seen.add)
 	return seen.law(0)
 }
 
-// tally collects the outcomes with P > Q of a symmetric pair in one pass, before it is known how far its
-// losses reach. What falls between two of its borders, (P−Q)/Q of 7 bits, is known by its P and Q together:
-// all there is to know to split it between the two later.
+// tally collects the outcomes with P > Q of a symmetric pair in one pass, before the range of losses is known. For
+// the outcomes between two borders, (P−Q)/Q of 7 bits, it keeps the sums of P and Q. That suffices to split them
+// between two points of the grid later.
 type tally struct {
 	p, q     []float64
 	infinite float64
 }
 
-// Borders are the float64 with these exponents and 7 bits more, and 0 before them.
+// The borders are 0 and the float64 with these exponents and 7 bits more.
 const (
 	borderBits     = 7
 	lowestBorder   = uint64(1023-40) << borderBits
@@ -237,7 +238,7 @@ func newTally() *tally {
 	return &tally{p: make([]float64, numberOfLosses), q: make([]float64, numberOfLosses)}
 }
 
-// border returns (P−Q)/Q of the lower end of a number; that of the next is the upper one.
+// border returns (P−Q)/Q at the lower end of interval i. The lower end of the next is the upper end.
 func border(i int) float64 {
 	if i == 0 {
 		return 0
@@ -247,7 +248,7 @@ func border(i int) float64 {
 
 func (l *tally) add(p, q float64) {
 	excess := (p - q) / q
-	if !(excess < border(numberOfLosses)) { // Of Q there is next to nothing.
+	if !(excess < border(numberOfLosses)) { // Q is almost 0.
 		l.infinite += p
 		return
 	}
@@ -259,7 +260,7 @@ func (l *tally) add(p, q float64) {
 	l.q[i] += q
 }
 
-// law returns the law of what was added, with the mass of an infinite loss given besides.
+// law returns the law of the added outcomes, plus a given mass of an infinite loss.
 func (l *tally) law(infinite float64) *Law {
 	infinite += l.infinite
 	last, tail := numberOfLosses-1, 0.0
@@ -284,8 +285,7 @@ func (l *tally) law(infinite float64) *Law {
 	return newLaw(step, masses[1:], infinite)
 }
 
-// place splits a mass at a loss between the two points of the grid around it, so that P's and Q's stay what
-// they are.
+// place splits the mass at a loss between the two adjacent points of the grid, keeping the sums of P and Q.
 func place(masses []float64, step, loss, mass float64) {
 	i := min(int(loss/step), len(masses)-2)
 	below := loss - float64(i)*step

@@ -6,14 +6,14 @@ import (
 	"github.com/doona-dp/doona/accountant"
 )
 
-// Observation is a pair (P, Q), known by its curve or by its losses, that is seen Count times.
+// Observation is a pair (P, Q), given by its curve or by its losses, that a verifier sees Count times.
 type Observation struct {
 	Delta func(eps float64) float64 // Upper bound on (1), ε ≥ 0; 0 or falling to 0.
 	Pair  *Pair                     // Instead of Delta.
 	Count uint64                    // ≥ 1.
 }
 
-// top returns a loss beyond which there is no more than tail, or nearly.
+// top returns a loss beyond which about tail of the probability remains.
 func (o Observation) top(tail float64) float64 {
 	if o.Pair != nil {
 		return o.Pair.top(tail)
@@ -21,7 +21,7 @@ func (o Observation) top(tail float64) float64 {
 	return top(o.Delta, tail)
 }
 
-// discrete returns the pair of the observation with a step; what is above top is an infinite loss.
+// discrete returns the pair of the observation on a grid with the given step. A loss above top becomes infinite.
 func (o Observation) discrete(top, step float64) *Pair {
 	if o.Pair != nil {
 		return o.Pair.regrid(step, top)
@@ -29,9 +29,9 @@ func (o Observation) discrete(top, step float64) *Pair {
 	return fromCorners(hull(o.Delta, step, int(math.Ceil(top/step))+1, 1), step)
 }
 
-// Delta returns an upper bound on δ(eps), eps > 0, of all observations together. What it cuts off it adds;
-// that is less than a thousandth of scale, the δ that the caller is interested in. What is no number, or was too
-// large for one on the way, is 1.
+// Delta returns an upper bound on δ(eps), eps > 0, of all observations together. The result includes what Delta cuts
+// off, less than a thousandth of scale, the δ that the caller is interested in. If the result is NaN or an
+// intermediate number overflows, it is 1.
 func Delta(seen []Observation, eps, scale float64) float64 {
 	delta := composed(seen, eps, scale)
 	if !(delta >= 0 && delta <= 1) {
@@ -40,7 +40,7 @@ func Delta(seen []Observation, eps, scale float64) float64 {
 	return delta
 }
 
-// composed is [Delta], or NaN or infinite.
+// composed is [Delta] before the check for NaN and infinity.
 func composed(seen []Observation, eps, scale float64) float64 {
 	total := 0.0
 	for _, p := range seen {
@@ -56,7 +56,7 @@ func composed(seen []Observation, eps, scale float64) float64 {
 	}
 	theta := coarse.tilt(eps)
 	_, sigma := coarse.moments(theta)
-	sigma = math.Max(sigma, eps/100) // a few observations may leave next to nothing of it
+	sigma = math.Max(sigma, eps/100) // a few observations may leave almost none of it
 	size := windowSize(total)
 	h := 2 * windowSigmas * sigma / float64(size)
 	for _, top := range tops {
@@ -78,8 +78,8 @@ const maxPoints = 1 << 15
 // windowSigmas is how many standard deviations of the tilted sum lie within half a window.
 const windowSigmas = 14
 
-// windowSize returns the length of the transform: chords widen the sum's variance by a relative
-// total·(windowSigmas/size)² at most, which these keep below 0.1 % up to 2²⁰ observations.
+// windowSize returns the length of the transform. Chords widen the sum's variance by at most a relative
+// total·(windowSigmas/size)². These lengths keep that below 0.1 % up to 2²⁰ observations.
 func windowSize(total float64) int {
 	size := 1 << 12
 	for total*windowSigmas*windowSigmas/float64(size)/float64(size) > 1e-3 && size < 1<<19 {
@@ -88,10 +88,10 @@ func windowSize(total float64) int {
 	return size
 }
 
-// never is an ε beyond which a curve is taken to be flat: at the probability of an infinite loss.
+// never is an ε beyond which a curve counts as flat: at the probability of an infinite loss.
 const never = 40
 
-// top returns an ε at which the curve has fallen to the given value above its limit, or nearly.
+// top returns an ε at which the curve has fallen to about the given value above its limit.
 func top(curve func(float64) float64, value float64) float64 {
 	value += curve(never)
 	hi := 1.0 / 1024
@@ -109,10 +109,10 @@ func top(curve func(float64) float64, value float64) float64 {
 	return math.Min(hi, never)
 }
 
-// Chords returns an upper bound on a curve for the price of some points+14 evaluations of it: its chords in
-// α between points+1 equally spaced points, which lie above it, as it is convex. The last is where the
-// curve has fallen to tail, or nearly; beyond it the bound is flat. With 64 points and the tail far below
-// the δ of interest, the variance of a privacy loss grows by some thousandths.
+// Chords returns an upper bound on a curve, from about points+14 evaluations. The bound consists of the curve's
+// chords in α between points+1 equally spaced points, which lie above it because it is convex. The last point is
+// where the curve has fallen to about tail. Beyond it the bound is flat. With 64 points and the tail far below the δ
+// of interest, the variance of a privacy loss grows by some thousandths.
 func Chords(curve func(eps float64) float64, points int, tail float64) func(eps float64) float64 {
 	h := top(curve, tail) / float64(points)
 	values := make([]float64, points+1)
@@ -171,17 +171,17 @@ type sum struct {
 }
 
 func newSum(seen []Observation, tops []float64, step func(int) float64) *sum {
-	s, over := &sum{}, 0.0 // Laws that are rounded up may have masses that add up to more than 1.
+	s, over := &sum{}, 0.0 // Masses of rounded laws may add up to more than 1.
 	for i, p := range seen {
 		l := newLosses(p, tops[i], step(i))
 		s.parts = append(s.parts, l)
 		s.infinite += l.count * l.infinity
 		over += l.count * math.Log(math.Max(1, l.total()))
 	}
-	if s.infinite > 0 { // Else there is nothing to raise, and 0 times what exceeds all numbers is none.
+	if s.infinite > 0 { // Otherwise nothing is raised, and 0·Inf would be NaN.
 		s.infinite *= math.Exp(over)
 	}
-	if !(s.infinite <= 1 && over <= math.MaxFloat64) { // Of a mass that is no number too.
+	if !(s.infinite <= 1 && over <= math.MaxFloat64) { // Also true for a NaN mass.
 		s.infinite = 1
 	}
 	return s
@@ -215,7 +215,7 @@ func (s *sum) moments(theta float64) (mean, sigma float64) {
 	return mean, math.Sqrt(variance)
 }
 
-// tilt returns the θ at which F of (3) is least: where the tilted mean is ε + ln(1 + 1/θ).
+// tilt returns the θ at which F of (3) is least: the tilted mean is ε + ln(1 + 1/θ) there.
 func (s *sum) tilt(eps float64) float64 {
 	lo, hi := math.Log(1e-3), math.Log(1e4)
 	for range 40 {
@@ -230,17 +230,17 @@ func (s *sum) tilt(eps float64) float64 {
 	return math.Exp(hi)
 }
 
-// roundingError is above the error of a tilted probability per observation. A transform's error is at most
-// η = 4·log₂(size)·2⁻⁵³, 9e-15 for 2²⁰, times the root of the sum of the squares of what comes out
-// ([accountant.Transform]): √size·η at first, as probabilities go in, whose squares add up to at most 1. Values are of
-// size 1 at most, so that a power and a product multiply errors by no more than the number of observations, and add
-// as many roundings. The second transform, divided by the size, keeps that sum but for √size (Parseval): what was
-// √size·η is η, and it adds as much again. No probability is off by more than the root of the sum of all squares: 2η
-// for each observation, and its roundings.
+// roundingError exceeds the error of a tilted probability per observation. A transform's error is at most η =
+// 4·log₂(size)·2⁻⁵³, 9e-15 for 2²⁰, times the root of the sum of the squares of its output ([accountant.Transform]).
+// The first transform takes probabilities, whose squares add up to at most 1, so its error is √size·η. Values are of
+// size at most 1. So a power and a product multiply errors by no more than the number of observations, and add as
+// many roundings. The second transform, divided by the size, keeps that sum up to √size (Parseval): √size·η becomes
+// η, and it adds as much again. No probability is off by more than the root of the sum of all squares: 2η for each
+// observation, and its roundings.
 const roundingError = 4e-14
 
-// delta returns (3) with the additions the package comment names, and what of it is due to the window
-// and to rounding. It holds for every θ > 0; that of the coarse grid is nearly the best.
+// delta returns (3) with the additions that the package comment names. slack is the part due to the window and to
+// rounding. It holds for every θ > 0; the θ of the coarse grid is nearly the best.
 func (s *sum) delta(eps, theta, h float64, size int) (delta, slack float64) {
 	lambda := s.lambda(theta)
 	mean, sigma := s.moments(theta)
@@ -252,7 +252,7 @@ func (s *sum) delta(eps, theta, h float64, size int) (delta, slack float64) {
 	masses, observations := s.convolve(theta, size)
 	for k := low; k < low+size; k++ {
 		x, mass := float64(k)*h, masses[(k%size+size)%size]
-		if x > eps && !(mass <= 0) { // 0 times what exceeds all numbers is none.
+		if x > eps && !(mass <= 0) { // 0·Inf would be NaN.
 			delta += mass * math.Exp(lambda-theta*x) * -math.Expm1(eps-x)
 		}
 	}
@@ -265,7 +265,7 @@ func (s *sum) delta(eps, theta, h float64, size int) (delta, slack float64) {
 	return (delta+slack)*(1+1e-6) + s.infinite, slack
 }
 
-// tail bounds the tilted probability of sums beyond x, above it for turn > 0, else below.
+// tail bounds the tilted probability of sums above x for turn > 0, else below x.
 func (s *sum) tail(theta, lambda, x, turn float64) float64 {
 	return math.Min(1, math.Exp(s.lambda(theta+turn)-lambda-turn*x))
 }

@@ -2,8 +2,8 @@ package compose
 
 import "math"
 
-// Outcomes collects the outcomes of a pair (P, Q) on a grid of losses, in one pass and in any order. The
-// zero value is not usable: see [NewOutcomes].
+// Outcomes collects the outcomes of a pair (P, Q) on a grid of losses, in one pass and in any order. The zero value
+// is not usable: see [NewOutcomes].
 type Outcomes struct {
 	step   float64
 	middle int       // mass[middle] has loss 0.
@@ -22,10 +22,9 @@ func NewOutcomes(top float64, steps int) *Outcomes {
 	return o
 }
 
-// Add takes note of an outcome that P and Q give the probabilities p and q. It is split between the two
-// losses of the grid around ln(p/q) so that both probabilities stay what they are: then every divergence,
-// convex in α, lies on a chord above the true one. What is beyond the top counts as an infinite loss,
-// and what is below the bottom as the bottom.
+// Add records an outcome with probability p under P and q under Q. It splits the outcome between the two losses of
+// the grid around ln(p/q), keeping both probabilities. Every divergence is convex in α, so it then lies on a chord
+// above the true one. A loss beyond the top counts as infinite, and one below the bottom as the bottom.
 func (o *Outcomes) Add(p, q float64) {
 	last := len(o.mass) - 1
 	switch {
@@ -48,16 +47,16 @@ func (o *Outcomes) Add(p, q float64) {
 	}
 }
 
-// Pair returns the pair that dominates what was added. Where P's probabilities add up to less than 1, what
-// is left has the largest loss; a rounding error of the differences in Add is so small a part of p that
-// [Delta] and [Composition.Delta] raise their results by more.
+// Pair returns the pair that dominates the added outcomes. If P's probabilities add up to less than 1, the remainder
+// gets the largest loss. A rounding error of the differences in Add is so small a part of p that [Delta] and
+// [Composition.Delta] raise their results by more.
 func (o *Outcomes) Pair() *Pair {
 	p := &Pair{step: o.step, first: -o.middle, mass: append([]float64(nil), o.mass...), infinity: o.beyond}
 	p.normalize()
 	return p
 }
 
-// regrid returns a pair with another step that dominates p, with what is above top as an infinite loss.
+// regrid returns a pair with another step that dominates p. A loss above top becomes infinite.
 func (p *Pair) regrid(step, top float64) *Pair {
 	steps := int(math.Ceil(top/step)) + 1
 	o := NewOutcomes(float64(steps)*step, steps)
@@ -77,7 +76,7 @@ func (p *Pair) total() float64 {
 	return sum
 }
 
-// top returns a loss beyond which, and below whose negative, there is no more than tail each.
+// top returns a loss beyond which at most tail remains, and as much below its negative.
 func (p *Pair) top(tail float64) float64 {
 	above, below := 0.0, 0.0
 	high, low := len(p.mass)-1, 0

@@ -12,15 +12,15 @@ import (
 // maxSize is the largest grid of a composition.
 const maxSize = 1 << 22
 
-// Composition is a number of independent releases with the same pair. Immutable.
+// Composition is a number of independent releases of the same pair. Immutable.
 type Composition struct {
 	pair  *Pair
 	times int
-	size  int // of the Fourier transforms: holds every sum of losses, so nothing wraps around
+	size  int // length of the Fourier transforms: holds every sum of losses, so nothing wraps around
 }
 
-// Repeat returns the composition of times releases dominated by pair. times is at least 1, and
-// times·(grid points of the pair) at most 2^22: fewer steps allow more releases.
+// Repeat returns the composition of independent releases dominated by pair. times is at least 1, and times·(grid
+// points of the pair) at most 2^22: fewer steps allow more releases.
 func Repeat(pair *Pair, times int) (*Composition, error) {
 	if times < 1 || times > maxSize/len(pair.mass) {
 		return nil, invalid.Field("releases", strconv.Itoa(times), "1 to "+strconv.Itoa(maxSize/len(pair.mass))+
@@ -35,11 +35,10 @@ func Repeat(pair *Pair, times int) (*Composition, error) {
 
 // Delta returns an upper bound on δ(ε) of the composition, at most 1.
 //
-// The convolution is done on the law tilted by e^{θℓ}, θ chosen so that the sum's mean is at ε:
-// the transform's error, absolute under the tilt, is then relative to what is summed. That error
-// is bounded in norm as stated at [accountant.Transform], by times that much after the power
-// (all transforms are at most 1), and added; so is the mass at infinity, 1 − (1−P(∞))^times.
-// Rounding up stays below a relative 1e-6 down to δ = 1e-30, plus the mass at infinity.
+// The convolution uses the law tilted by e^{θℓ}, with the sum's mean at ε. The transform's error is absolute under
+// the tilt, so it is relative to the terms that count. [accountant.Transform] bounds that error in norm; after the
+// power it is times as much, because all transforms are at most 1. The result includes it, and the mass at infinity,
+// 1 − (1−P(∞))^times. Rounding up stays below a relative 1e-6 down to δ = 1e-30, plus the mass at infinity.
 func (c *Composition) Delta(eps float64) float64 {
 	theta := c.tilt(eps)
 	law, logM := c.convolve(theta)
@@ -57,7 +56,7 @@ func (c *Composition) Delta(eps float64) float64 {
 	noise := 16 * float64(c.times) * (math.Log2(float64(c.size)) + 4) * 0x1p-53 * math.Sqrt(weight)
 	infinite := -math.Expm1(float64(c.times) * math.Log1p(-c.pair.infinity))
 	delta := (sum*(1+1e-9) + noise + infinite) * (1 + 1e-12)
-	if !(delta <= 1) { // What was too large for a number on the way is 1.
+	if !(delta <= 1) { // 1 also if a number overflowed on the way.
 		return 1
 	}
 	return delta
@@ -133,9 +132,9 @@ func power(z complex128, n uint64) complex128 {
 	return result
 }
 
-// Epsilon returns an ε ≥ 0 at which [Composition.Delta] is at most delta, at most one part in
-// 10⁶ of the largest loss above the smallest such ε. It is an error if the mass at infinity
-// alone exceeds delta: build the pair with a smaller tail then.
+// Epsilon returns an ε ≥ 0 at which [Composition.Delta] is at most delta. It exceeds the smallest such ε by at most
+// one part in 10⁶ of the largest loss. It is an error if the mass at infinity alone exceeds delta: build the pair
+// with a smaller tail then.
 func (c *Composition) Epsilon(delta float64) (float64, error) {
 	low, high := 0.0, float64(c.times*(c.pair.first+len(c.pair.mass)-1))*c.pair.step
 	if !(delta > 0 && delta < 1) || !(c.Delta(high) <= delta) {

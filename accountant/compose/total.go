@@ -7,8 +7,8 @@ import (
 	"github.com/doona-dp/doona/internal/invalid"
 )
 
-// Epsilon returns an ε > 0 at which [Delta] of all observations together is at most delta, within a relative
-// 1e-5 of the least. It is an error if their infinite losses alone are more, or if no such ε is found.
+// Epsilon returns an ε > 0 at which [Delta] of all observations together is at most delta, within a relative 1e-5 of
+// the least. It is an error if their infinite losses alone exceed delta, or if it finds no such ε.
 func Epsilon(seen []Observation, delta float64) (float64, error) {
 	if !(delta > 0 && delta < 1) {
 		return 0, invalid.Field("delta", decimal.Format(delta, -1), "between 0 and 1")
@@ -16,14 +16,14 @@ func Epsilon(seen []Observation, delta float64) (float64, error) {
 	none := invalid.Field("delta", decimal.Format(delta, -1), "above the probability of an infinite loss")
 	excess := func(eps float64) float64 {
 		derived := Delta(seen, eps, delta)
-		if derived > delta { // By next to nothing, perhaps, of which the logarithm is 0.
+		if derived > delta { // The excess may be so small that its logarithm is 0.
 			return max(math.Log(derived/delta), 1e-16)
 		}
 		return math.Log(derived / delta)
 	}
 	high := guess(seen, delta)
 	atHigh := excess(high)
-	for ; !(atHigh <= 0); atHigh = excess(high) { // What is no number is not kept.
+	for ; !(atHigh <= 0); atHigh = excess(high) { // Do not keep NaN.
 		if high *= 1.25; !(high <= mostEpsilon) {
 			return 0, none
 		}
@@ -43,13 +43,13 @@ func Epsilon(seen []Observation, delta float64) (float64, error) {
 	return high, nil
 }
 
-// Epsilons that a search ends at.
+// The values of ε at which a search ends.
 const (
 	mostEpsilon  = 1e5
 	leastEpsilon = 1e-9
 )
 
-// guess returns about the ε that is looked for: that of a Gaussian loss with the observations' mean and variance.
+// guess returns an approximate ε: that of a Gaussian loss with the observations' mean and variance.
 func guess(seen []Observation, delta float64) float64 {
 	tops := make([]float64, len(seen))
 	for i, p := range seen {
@@ -59,8 +59,8 @@ func guess(seen []Observation, delta float64) float64 {
 	return math.Max(leastEpsilon, mean+sigma*math.Sqrt(-2*math.Log(delta)))
 }
 
-// between returns the upper end of an interval of relative width 1e-5 around where f falls through 0, by the
-// secant method, an end that stays being halved (Illinois), and by halves where that is slow.
+// between returns the upper end of an interval of relative width 1e-5 in which f falls through 0. It uses the secant
+// method with halved weight for a retained end (Illinois), and bisection where that is slow.
 func between(f func(float64) float64, low, high, atLow, atHigh float64) float64 {
 	for step := 0; high-low > 1e-5*high; step++ {
 		at := (low*atHigh - high*atLow) / (atHigh - atLow)
@@ -78,15 +78,15 @@ func between(f func(float64) float64, low, high, atLow, atHigh float64) float64 
 	return high
 }
 
-// Spend is what one task costs in all its epochs: it is (Epsilon, Delta)-private.
+// Spend is what one task costs over all its epochs: it is (Epsilon, Delta)-private.
 type Spend struct {
 	Epsilon float64 `json:"epsilon"`
 	Delta   float64 `json:"delta"`
 }
 
-// Adaptive returns what tasks cost together, each of which may have been chosen after the results of those
-// before: they add up, rounded up ([RRUV16], Theorem 3.6, whose filter stops at fixed sums). Laws must not be composed
-// then: [Delta] holds for laws that are fixed beforehand (docs/proofs/loss-laws.md, Theorem 3).
+// Adaptive returns what tasks cost together if each may have been chosen after the results of the previous ones. They
+// add up, rounded up ([RRUV16], Theorem 3.6, whose filter stops at fixed sums). Do not compose laws in that case:
+// [Delta] holds for laws that are fixed beforehand (docs/proofs/loss-laws.md, Theorem 3).
 //
 // [RRUV16]: https://arxiv.org/abs/1605.08294
 func Adaptive(tasks ...Spend) (total Spend) {

@@ -2,7 +2,7 @@ package relaynoise
 
 import "github.com/doona-dp/doona/wire/task"
 
-// Law is one of whole numbers: Mass[i] is the probability of First+i.
+// Law is a distribution on whole numbers: Mass[i] is the probability of First+i.
 type Law struct {
 	First int
 	Mass  []float64
@@ -38,11 +38,11 @@ func (l Law) Variance() (variance float64) {
 	return variance
 }
 
-// Laws are those of what one relay adds to one batch, for estimates: with the error of rounding, and not
-// with the safety of [Curve].
+// Laws are the distributions of the dummies that one relay adds to one batch. They are for estimates: they carry
+// rounding errors, and are not upper bounds like [Curve].
 type Laws struct {
-	Cells []Law // Of the number of dummies of each cell.
-	Sum   Law   // Of a tilted law: of Σ_j weight_j·Z_j.
+	Cells []Law // Number of dummies of each cell.
+	Sum   Law   // Σ_j weight_j·Z_j, for a tilted law.
 }
 
 // Dummies returns the mean number of dummies of all cells.
@@ -53,7 +53,7 @@ func (l *Laws) Dummies() (mean float64) {
 	return mean
 }
 
-// NewLaws returns the laws of a noise that [New] takes.
+// NewLaws returns the laws of a noise that [New] accepts.
 func NewLaws(n *task.Noise) (*Laws, error) {
 	if _, err := New(n); err != nil {
 		return nil, err
@@ -107,7 +107,7 @@ func (l *Laws) tilted(n *task.Noise) error {
 	return nil
 }
 
-// sums returns the law of the weighted sum within the factors' reach of the centre, times a constant.
+// sums returns the law of the weighted sum within the reach of the factors around the centre, times a constant.
 func (s *spectrum) sums() []float64 {
 	reach := len(s.factors) - 1
 	law := make([]float64, 2*reach+1)

@@ -10,12 +10,12 @@ import (
 	"github.com/doona-dp/doona/wire/task"
 )
 
-// Levels returns a tilted law for sums of values in levels 0..k that keeps the claim, with cells 0..k and
-// weights 0..k. theta in (0, ε) of one epoch is the part of ε that hides the sum: the variance of the sum of
-// what a relay adds is about 2(k/theta)². The rest hides the levels, and what it costs are dummies.
+// Levels returns a tilted law for sums of values in levels 0..k that meets the claim, with cells 0..k and weights
+// 0..k. theta, in (0, ε) of one epoch, is the part of ε that hides the sum: the variance of the sum of one relay's
+// dummies is about 2(k/theta)². The rest of ε hides the levels, and determines the number of dummies.
 //
-// With x_j = θ·min(j, k−j)/k, cell j rises by e^{.65(ε−θ)+x_j} and falls by e^{−.35(ε−θ)−x_j}, so that the
-// ratio of [Curve.Ratio] is at most ε: x_a + x_b + θ·|a−b|/k ≤ θ.
+// With x_j = θ·min(j, k−j)/k, cell j rises by e^{.65(ε−θ)+x_j} and falls by e^{−.35(ε−θ)−x_j}, so the ratio of
+// [Curve.Ratio] is at most ε: x_a + x_b + θ·|a−b|/k ≤ θ.
 func Levels(k uint64, theta float64, claim Claim) (*task.Noise, error) {
 	if err := claim.check(); err != nil {
 		return nil, err
@@ -46,7 +46,7 @@ func Levels(k uint64, theta float64, claim Claim) (*task.Noise, error) {
 	return nil, tooFew(0)
 }
 
-// tiltedCut is the part of a claim over many epochs that is spent on infinite losses.
+// tiltedCut is the part of a claim's δ over many epochs that is spent on infinite losses.
 const tiltedCut = .3
 
 // perEpoch returns what a tilted law of one epoch may cost.
@@ -58,15 +58,15 @@ func (c Claim) perEpoch() (eps, cut float64) {
 	return c.oneEpoch(func(eps float64) bool { return c.Total(&Curve{ratio: eps, tail: cut}) <= c.Delta }), cut
 }
 
-// Sum returns the law for a sum of values in [0, 1], and its k, for batches of so many users to which so
-// many relays add. Its root mean squared error is
+// Sum returns the law, and its k, for a sum of values in [0, 1], for batches of a number of users to which a number
+// of relays add dummies. Its root mean squared error is
 //
 //	√(relays·2/θ² + users/(4k²)),
 //
-// noise and, for the worst values, rounding to levels. Of all k and θ it is the one with the least error at
-// no more than most dummies per relay and batch; with most = 0 the one with the fewest dummies whose error
-// is within a fifth of the least possible, √(2·relays)/ε, or has the least error if none is. Laws whose
-// certificate is more than a client can check are passed over, and with them all that have as many dummies.
+// noise and, for the worst values, rounding to levels. Of all k and θ it takes the ones with the least error at no
+// more than most dummies per relay and batch. With most = 0 it takes the ones with the fewest dummies whose error is
+// within a fifth of the least possible, √(2·relays)/ε, or with the least error if none is. It skips laws whose
+// certificate is more than a client can check, and with them all that have as many dummies.
 func Sum(users uint64, relays int, claim Claim, most float64) (k uint64, n *task.Noise, err error) {
 	if err := claim.check(); err != nil {
 		return 0, nil, err
@@ -84,8 +84,8 @@ func Sum(users uint64, relays int, claim Claim, most float64) (k uint64, n *task
 	}
 }
 
-// levelsFor returns the k and θ of [Sum] among those with at most limit dummies, 0 for no bound, and their
-// dummies; 0 if there are none. Fewest says that dummies count where the error is small enough.
+// levelsFor returns the k and θ of [Sum] among those with at most limit dummies, 0 for no bound, and their dummies; 0
+// if there are none. With fewest, it minimises dummies among those whose error is small enough.
 func (c Claim) levelsFor(users uint64, relays int, fewest bool, limit float64) (k uint64, best, dummies float64) {
 	eps, cut := c.perEpoch()
 	enough, score := 1.2*math.Sqrt(2*float64(relays))/eps, math.Inf(1)
@@ -94,12 +94,12 @@ func (c Claim) levelsFor(users uint64, relays int, fewest bool, limit float64) (
 			theta := share * eps
 			found := math.Sqrt(float64(relays)*2/(theta*theta) + float64(users)/float64(4*levels*levels))
 			of, width := expected(levels, theta, eps, cut)
-			of *= 1.03 // The search of Levels takes a little more.
+			of *= 1.03 // The search of Levels takes slightly more.
 			if limit > 0 && of > limit || width > maxSize {
 				continue
 			}
 			if fewest && found <= enough {
-				found = of / 1e9 // Below every error that is too large.
+				found = of / 1e9 // Ranks below every error that is too large.
 			}
 			if found < score {
 				score, k, best, dummies = found, levels, theta, of
@@ -109,22 +109,24 @@ func (c Claim) levelsFor(users uint64, relays int, fewest bool, limit float64) (
 	return k, best, dummies
 }
 
-// mostLevels keeps the certificate of a sum within what a client checks in some tens of milliseconds.
+// mostLevels limits the certificate of a sum to what a client checks in some tens of milliseconds.
 const mostLevels = 256
 
-// expected returns about how many dummies a law of levels has, and about how wide a spectrum its certificate takes.
+// expected estimates the number of dummies of a law of levels, and the width of the spectrum that its certificate
+// takes.
 func expected(k uint64, theta, eps, cut float64) (dummies, width float64) {
 	variance := 0.0
 	for j := range k + 1 {
 		rise, fall := slopesOf(theta*float64(min(j, k-j))/float64(k), eps-theta)
-		before, after := 1/math.Expm1(rise), 1/math.Expm1(fall) // Means of the sides, geometric both.
+		before, after := 1/math.Expm1(rise), 1/math.Expm1(fall) // Means of the two geometric sides.
 		dummies += peakOf(rise, fall, cut) - before + after
 		variance += float64(j*j) * (before*(1+before) + after*(1+after))
 	}
 	return dummies, math.Log(1e4/cut)*float64(k)/theta + deviations*math.Sqrt(variance)
 }
 
-// deviations is about how many of them the sum of the dummies' levels stays within, as far as a certificate asks.
+// deviations is about how many standard deviations the sum of the dummies stays within, as far as a certificate
+// requires.
 const deviations = 8
 
 // levels builds the law whose cells are empty with a probability of about aim.
@@ -155,14 +157,13 @@ func level(x, rest, aim float64) []uint64 {
 
 func slopesOf(x, rest float64) (rise, fall float64) { return .65*rest + x, .35*rest + x }
 
-// peakOf returns how far from its peak a law with two slopes has the probability aim, on the side of the
-// first.
+// peakOf returns how far from its peak a law with two slopes has the probability aim, on the side of the first slope.
 func peakOf(rise, fall, aim float64) float64 {
 	peak := 1 / (1/-math.Expm1(-rise) + 1/-math.Expm1(-fall) - 1)
 	return math.Log(max(1, peak/aim)) / rise
 }
 
-// joined returns runs whose neighbours have different tables, or none if there is one table.
+// joined merges runs with the same table. It returns none if there is only one table.
 func joined(runs []task.Run) (out []task.Run) {
 	for _, run := range runs {
 		if last := len(out) - 1; last >= 0 && out[last].Table == run.Table {

@@ -1,16 +1,16 @@
-// Package relaynoise bounds what a batch tells about one client when every relay adds dummies to it, and
-// nobody else is trusted: the augmented shuffle model ([MSE25]). Proofs are in docs/proofs/relay-noise.md.
+// Package relaynoise bounds what a batch reveals about one client if every relay adds dummies to it and only one
+// relay is trusted: the augmented shuffle model ([MSE25]). Proofs are in docs/proofs/relay-noise.md.
 //
-// One honest relay draws Z_j dummies of each cell j by the law of [task.Noise], independent of all that it
-// was sent, and permutes. Whoever sees the batch may know every other client's message, all dummies of
-// other relays and how many messages were dropped. So the pair to bound is, for a client that sends a or b,
+// One honest relay draws Z_j dummies of each cell j by the law of [task.Noise], independent of the messages it
+// received, and permutes. An adversary who sees the batch may know every other client's message, all dummies of other
+// relays and how many messages were dropped. So for a client that sends a or b, the pair to bound is
 //
 //	Z + e_a  against  Z + e_b,   e_a one message of cell a.                                       (1)
 //
-// Neither n nor any other client enters it. Further honest relays only add to Z.
+// It depends neither on n nor on any other client. Further honest relays only add to Z.
 //
-// [Curve.Delta] bounds the divergence δ(ε) = Σ (P − e^ε·Q)₊ of (1) over all a ≠ b. (1) with a and b
-// exchanged is the other direction, so both are covered.
+// [Curve.Delta] bounds the divergence δ(ε) = Σ (P − e^ε·Q)₊ of (1) over all a ≠ b. (1) with a and b exchanged is the
+// other direction, so both are covered.
 //
 //   - Independent cells: all numbers but those of a and b have the same law in both worlds, so that
 //     δ_ab(ε) = Σ_{u,v} (f_a(u)·f_b(v) − e^ε·f_a(u+1)·f_b(v−1))₊, exactly.                          (2)
@@ -19,8 +19,7 @@
 //     counts in full. That is δ = Pr[Z_b = 0 or Z_a = M_a] plus what lies at the tilt's end; below that
 //     ratio ε the curve is that of the worst mechanism that is (ratio, δ)-private ([KOV15]).          (4)
 //
-// [MSE25]: https://arxiv.org/abs/2504.07362
-// [KOV15]: https://arxiv.org/abs/1311.0776
+// [MSE25]: https://arxiv.org/abs/2504.07362 [KOV15]: https://arxiv.org/abs/1311.0776
 package relaynoise
 
 import (
@@ -35,22 +34,22 @@ import (
 // Curve is an upper bound on the divergence of (1) over all pairs of cells. Immutable.
 type Curve struct {
 	pairs []pair
-	ratio float64 // Of a tilted law: the largest finite privacy loss.
-	tail  float64 // Of a tilted law: a bound on the probability of an infinite one.
+	ratio float64 // Largest finite privacy loss of a tilted law.
+	tail  float64 // Bound on the probability of an infinite loss of a tilted law.
 	gamma float64 // Probability with which clients answer at random.
 }
 
 // pair is (2) or (3) for the cells of two tables: outcomes with their probabilities in both worlds.
 type pair struct{ p, q []float64 }
 
-// What a certificate may cost whoever checks it.
+// Limits of the cost of checking a certificate.
 const (
-	maxTerms = 1 << 20 // Of (2) and (3).
-	maxSteps = 1 << 24 // Of the other cells' law in (3).
+	maxTerms = 1 << 20 // Terms of (2) and (3).
+	maxSteps = 1 << 24 // Steps for the other cells' law in (3).
 )
 
-// New returns the curve of a law of kind cells. n must be valid. Laws that nothing is known about, or that
-// would take too long, are an error.
+// New returns the curve of a law of kind cells. n must be valid. A law without a known bound, or one that would take
+// too long, is an error.
 func New(n *task.Noise) (*Curve, error) {
 	switch {
 	case n.Kind != task.NoiseCells:
@@ -114,8 +113,8 @@ func tooLarge(terms int) error {
 		"at most "+strconv.Itoa(maxTerms)+", which a client can check")
 }
 
-// newPair returns the outcomes of cells a and b; rest is what the other cells contribute, by the number of
-// dummies of a and b together.
+// newPair returns the outcomes of cells a and b. rest is the factor of the other cells, by the number of dummies of a
+// and b together.
 func newPair(a, b []float64, rest func(sum int) float64) (out pair) {
 	for u := range a {
 		for v := range b {
@@ -130,7 +129,7 @@ func newPair(a, b []float64, rest func(sum int) float64) (out pair) {
 	return out
 }
 
-// at returns the element of a law, 0 beyond it.
+// at returns element i of a law, 0 beyond its end.
 func at(law []float64, i int) float64 {
 	if i < 0 || i >= len(law) {
 		return 0
@@ -138,7 +137,7 @@ func at(law []float64, i int) float64 {
 	return law[i]
 }
 
-// convolve returns the law of a sum up to most.
+// convolve returns the law of a sum, up to most.
 func convolve(a, b []float64, most int) []float64 {
 	out := make([]float64, min(len(a)+len(b)-1, most+1))
 	for i, x := range a {
@@ -149,8 +148,8 @@ func convolve(a, b []float64, most int) []float64 {
 	return out
 }
 
-// tables returns the law of the dummies of one cell by table, before a tilt or total, and how many cells
-// have each.
+// tables returns the law of the dummies of one cell by table, before a tilt or total, and how many cells have each
+// table.
 func tables(n *task.Noise) (laws [][]float64, cells []uint64) {
 	for _, table := range n.Tables {
 		sum := 0.0
@@ -168,12 +167,12 @@ func tables(n *task.Noise) (laws [][]float64, cells []uint64) {
 	return laws, cells
 }
 
-// rounding is above the error of a sum of differences p − e^ε·q whose p add up to at most 1: each p and q
-// carries some ten roundings of 2⁻⁵³, its own table's sum included.
+// rounding exceeds the error of a sum of differences p − e^ε·q whose p add up to at most 1. Each p and q carries some
+// ten roundings of 2⁻⁵³, including its own table's sum.
 const rounding = 4e-15
 
-// Local returns the curve where, besides, each client sends a uniform cell with probability gamma in [0, 1):
-// by advanced joint convexity, δ(ε) = (1−γ)·δ_Z(ε_Z) at ε_Z = ln(1 + (e^ε−1)/(1−γ)).
+// Local returns the curve if, in addition, each client sends a uniform cell with probability gamma in [0, 1). By
+// advanced joint convexity, δ(ε) = (1−γ)·δ_Z(ε_Z) at ε_Z = ln(1 + (e^ε−1)/(1−γ)).
 func (c *Curve) Local(gamma float64) *Curve {
 	local := *c
 	local.gamma = gamma
@@ -188,7 +187,7 @@ func (c *Curve) Delta(eps float64) float64 {
 	return (1 - c.gamma) * c.relays(c.stronger(eps))
 }
 
-// relays is the curve of what relays add alone.
+// relays returns the curve of the relays' dummies alone.
 func (c *Curve) relays(eps float64) float64 {
 	most := c.beyond(eps)
 	e := math.Exp(eps)
@@ -205,14 +204,14 @@ func (c *Curve) relays(eps float64) float64 {
 	return most
 }
 
-// gridTop and gridSteps are the grid of [Curve.Observation]: finer than what composition needs.
+// gridTop and gridSteps define the grid of [Curve.Observation], which is finer than composition needs.
 const (
 	gridTop   = 16
 	gridSteps = 1 << 13
 )
 
-// Observation returns what is seen of a client in a number of epochs, for [compose.Delta]. A client's two
-// cells may differ from epoch to epoch, so that of several pairs the largest curve counts at every ε.
+// Observation returns what a verifier sees of a client in a number of epochs, for [compose.Delta]. A client's two
+// cells may differ from epoch to epoch, so at every ε it takes the largest curve of all pairs.
 func (c *Curve) Observation(epochs uint64) compose.Observation {
 	if len(c.pairs) != 1 || c.gamma > 0 {
 		return compose.Observation{Delta: compose.Chords(c.Delta, 512, 1e-15), Count: epochs}
@@ -245,8 +244,8 @@ func (c *Curve) Law() *compose.Law {
 	}, c.weaker(most))
 }
 
-// law returns the law of the outcomes that are likelier under P; those under Q are of the pair with its cells
-// exchanged. No two probabilities are off by more than some 1e-14 of themselves ([Curve.Delta]).
+// law returns the law of the outcomes that are likelier under P. The outcomes likelier under Q are those of the pair
+// with its cells exchanged. No probability has a relative error above some 1e-14 ([Curve.Delta]).
 func (p *pair) law() *compose.Law {
 	return compose.LawOfOutcomes(func(add func(p, q float64)) {
 		for i, x := range p.p {
@@ -257,7 +256,8 @@ func (p *pair) law() *compose.Law {
 	})
 }
 
-// stronger returns the ε_Z of the relays' noise that with local randomization makes ε, and weaker the ε.
+// stronger returns the ε_Z of the relays' noise that gives ε together with local randomization. weaker is the
+// inverse.
 func (c *Curve) stronger(eps float64) float64 {
 	return math.Log1p(math.Expm1(eps)/(1-c.gamma)) * (1 - 1e-15)
 }
@@ -277,11 +277,11 @@ func (p *pair) top() float64 {
 	return min(gridTop, math.Log(most)*(1+1e-12)+1e-12)
 }
 
-// Ratio returns the largest finite privacy loss of a tilted law, and 0 of others: below it nothing better
-// is claimed than by (4).
+// Ratio returns the largest finite privacy loss of a tilted law, and 0 for other laws. Below it, (4) is the best
+// known bound.
 func (c *Curve) Ratio() float64 { return c.ratio }
 
-// beyond is (4) for a tilted law, and 0 for others.
+// beyond returns (4) for a tilted law, and 0 for others.
 func (c *Curve) beyond(eps float64) float64 {
 	if eps >= c.ratio {
 		return c.tail

@@ -10,9 +10,9 @@ import (
 	"github.com/doona-dp/doona/wire/task"
 )
 
-// Claim is what a law is searched for: Total over all epochs together, which may be one.
+// Claim is the target of a search for a law: the total over all epochs together, possibly one.
 type Claim struct {
-	Epsilon, Delta float64 // Of all epochs; ε in (0, 64], δ in (0, 1).
+	Epsilon, Delta float64 // Over all epochs; ε in (0, 64], δ in (0, 1).
 	Epochs         uint64  // ≥ 1.
 }
 
@@ -36,18 +36,18 @@ func (c Claim) Total(curve *Curve) float64 {
 	return compose.Delta([]compose.Observation{curve.Observation(c.Epochs)}, c.Epsilon, c.Delta)
 }
 
-// keeps says whether a law keeps the claim.
+// keeps reports whether a law meets the claim.
 func (c Claim) keeps(n *task.Noise) bool {
 	curve, err := New(n)
 	return err == nil && c.Total(curve) <= c.Delta
 }
 
-// one is a weight of probability 1 relative to the largest of a table: the others keep their ratios to
-// some 2⁻⁵² of it, and a table's sum stays below 2⁶³.
+// one is the weight of the most likely number in a table. The others keep their ratios to some 2⁻⁵² of it, and a
+// table's sum stays below 2⁶³.
 const one = 1 << 52
 
-// weights returns the table of a law given by the logarithm of its weights, the largest 0. Weights are
-// rounded up, so none is 0.
+// weights returns the table of a law given by the logarithm of its weights, the largest being 0. Weights are rounded
+// up, so none is 0.
 func weights(most int, log func(z int) float64) []uint64 {
 	table := make([]uint64, most+1)
 	for z := range table {
@@ -56,8 +56,8 @@ func weights(most int, log func(z int) float64) []uint64 {
 	return table
 }
 
-// Laplace returns the table that rises by factors e^rise up to c and falls by e^−fall after, up to most:
-// both above 0.
+// Laplace returns the table that rises by factors e^rise up to c and then falls by factors e^−fall, up to most. Both
+// must be above 0.
 func Laplace(rise, fall float64, c, most int) []uint64 {
 	return weights(most, func(z int) float64 { return min(rise*float64(z-c), -fall*float64(z-c)) })
 }
@@ -67,9 +67,9 @@ func Gaussian(sigma float64, c int) []uint64 {
 	return weights(2*c, func(z int) float64 { d := float64(z-c) / sigma; return -d * d / 2 })
 }
 
-// Independent returns a law of independent cells that keeps the claim, with at most so many dummies per
-// cell on average; 0 for no bound. It has the fewest dummies of those whose standard deviation is within
-// a hundredth of the least. Laplace laws are best for one epoch, Gaussian ones for many: both are tried.
+// Independent returns a law of independent cells that meets the claim, with at most most dummies per cell on average;
+// 0 for no bound. Among laws whose standard deviation is within a hundredth of the least, it has the fewest dummies.
+// It tries Laplace laws, which are best for one epoch, and Gaussian ones, which are best for many.
 func Independent(cells uint64, claim Claim, most float64) (*task.Noise, error) {
 	if err := claim.check(); err != nil {
 		return nil, err
@@ -100,8 +100,8 @@ func tooFew(most float64) error {
 	return invalid.Field("dummies", decimal.Format(most, -1), "more, or a larger epsilon or delta")
 }
 
-// FixedTotal returns the law with the fewest dummies that keeps the claim for so many cells and adds exactly
-// as many dummies to every batch: for few cells their errors then nearly cancel.
+// FixedTotal returns the law with the fewest dummies that meets the claim for a number of cells and adds the same
+// number of dummies to every batch. For few cells their errors then nearly cancel.
 func FixedTotal(cells uint64, claim Claim) (*task.Noise, error) {
 	if err := claim.check(); err != nil {
 		return nil, err
@@ -121,7 +121,7 @@ func FixedTotal(cells uint64, claim Claim) (*task.Noise, error) {
 			}
 		}
 	}
-	laplace := func(at int) *task.Noise { // What lies beyond 3·at costs nothing: the total is fixed.
+	laplace := func(at int) *task.Noise { // Weights beyond 3·at cost nothing: the total is fixed.
 		half := claim.Epsilon * (1 - 1e-9) / 2
 		return law(Laplace(half, half, at, 3*at), at)
 	}
@@ -134,17 +134,17 @@ func FixedTotal(cells uint64, claim Claim) (*task.Noise, error) {
 	return nil, invalid.Field("cells", strconv.FormatUint(cells, 10), "fewer, or a larger epsilon or delta")
 }
 
-// maxFixedCells is where a fixed total has no advantage any more worth its certificate's time.
+// maxFixedCells is the number of cells above which a fixed total is not worth the time of its certificate.
 const maxFixedCells = 64
 
-// pairOf returns independent cells with a table: two are enough for a claim.
+// pairOf returns two independent cells with a table: two are enough for a claim.
 func pairOf(table []uint64) *task.Noise {
 	return &task.Noise{Kind: task.NoiseCells, Cells: 2, Tables: [][]uint64{table}}
 }
 
-// laplaces returns Laplace tables that keep the claim, by how steeply they rise.
+// laplaces returns Laplace tables that meet the claim, by how steeply they rise.
 func (c Claim) laplaces() (tables [][]uint64) {
-	shares := []float64{.5} // About the best by variance.
+	shares := []float64{.5} // Near the best by variance.
 	for share := .35; c.Epochs == 1 && share < .85; share += .025 {
 		shares = append(shares, share)
 	}
@@ -157,8 +157,8 @@ func (c Claim) laplaces() (tables [][]uint64) {
 	return tables
 }
 
-// laplace returns the table with the fewest dummies at one epoch's ε, or nil if none keeps the claim. The
-// sides are cut where their δ is a few hundredths of an epoch's share.
+// laplace returns the table with the fewest dummies at one epoch's ε, or nil if none meets the claim. The sides are
+// cut where their δ is a few hundredths of an epoch's share.
 func (c Claim) laplace(share, eps float64) []uint64 {
 	rise, fall := share*eps, (1-share)*eps
 	peak := 1 / (1/-math.Expm1(-rise) + 1/-math.Expm1(-fall) - 1)
@@ -172,8 +172,8 @@ func (c Claim) laplace(share, eps float64) []uint64 {
 	return Laplace(rise, fall, at, at+most)
 }
 
-// oneEpoch returns about the largest ε of one epoch at which laws with hardly any tail keep the claim; for
-// one epoch a little less than the claim's, as rounded weights must not exceed it.
+// oneEpoch returns about the largest ε of one epoch at which laws with almost no tail meet the claim. For one epoch
+// it is slightly less than the claim's, because rounded weights must not exceed it.
 func (c Claim) oneEpoch(keeps func(eps float64) bool) float64 {
 	lo, hi := c.Epsilon*(1-1e-9), c.Epsilon
 	if c.Epochs > 1 {
@@ -189,7 +189,7 @@ func (c Claim) oneEpoch(keeps func(eps float64) bool) float64 {
 	return lo
 }
 
-// gaussians returns Gaussian tables that keep the claim for independent cells, by how early they are cut.
+// gaussians returns Gaussian tables that meet the claim for independent cells, by where they are cut.
 func (c Claim) gaussians() (tables [][]uint64) {
 	for _, part := range []float64{.01, .03, .1} {
 		if table := c.gaussian(part, pairOf); table != nil {
@@ -199,8 +199,8 @@ func (c Claim) gaussians() (tables [][]uint64) {
 	return tables
 }
 
-// gaussian returns the narrowest Gaussian table whose law keeps the claim and that is cut where its δ is about
-// a part of an epoch's share, or nil.
+// gaussian returns the narrowest Gaussian table whose law meets the claim and that is cut where its δ is about a
+// given part of an epoch's share, or nil.
 func (c Claim) gaussian(part float64, law func(table []uint64) *task.Noise) []uint64 {
 	cut := part * c.Delta / float64(c.Epochs)
 	table := func(i int) []uint64 {
@@ -216,7 +216,7 @@ func (c Claim) gaussian(part float64, law func(table []uint64) *task.Noise) []ui
 	return table(i)
 }
 
-// least returns the least number from lo to hi that holds, for what holds from some number on; hi if none.
+// least returns the least number from lo to hi for which a condition holds that is monotone; hi if none.
 func least(lo, hi int, holds func(int) bool) int {
 	for lo < hi {
 		if mid := (lo + hi) >> 1; holds(mid) {

@@ -7,25 +7,25 @@ import (
 	"github.com/doona-dp/doona/internal/invalid"
 )
 
-// spectrum computes expectations of the factors under the cells' laws before the tilt. With X the weighted
-// sum less the centre, taken modulo N,
+// spectrum computes expectations of the factors Φ under the cells' laws before the tilt. With w_j the weight of cell
+// j, and X the weighted sum less the centre, taken modulo N,
 //
 //	E[Φ(X mod N)] = 1/N · Σ_m Φ̂(m)·∏_j φ_j(m),   φ_j(m) = E[e^{2πi·m·w_j·Z_j/N}],                    (5)
 //
-// which is at least E[Φ(X)], and more by no more than Pr[|X| ≥ N − F], F the last factor's distance. The
-// characteristic functions are far below rounding but for some hundred low frequencies m. What the others
-// contribute is bounded without computing it:
+// This is at least E[Φ(X)], and exceeds it by at most Pr[|X| ≥ N − F], F the last factor's distance. The
+// characteristic functions are far below rounding except for some hundred low frequencies m. The contribution of the
+// others is bounded without computing it:
 //
 //	|φ_j(m)|² ≤ |ψ(θ)|² + |ϑ − θ|·E|Z − Z′|,   ϑ = 2πmw_j/N, ψ(θ) = E[e^{iθZ}],                      (6)
 //
-// as |ψ|² = E[cos(θ(Z−Z′))], Z′ like Z and independent; so ψ is needed at a few θ only.
+// as |ψ|² = E[cos(θ(Z−Z′))], Z′ like Z and independent. So ψ is needed at a few θ only.
 type spectrum struct {
 	*tilt
 	size  int       // N, a power of two.
 	cos   []float64 // cos(2πi/N)
 	kept  []int     // Frequencies from 0 to N/2 that are computed.
-	hat   []float64 // Φ̂ at them, doubled where −m has the same part, over N.
-	slack float64   // Bound on what the others contribute to an expectation, and on rounding.
+	hat   []float64 // Φ̂ at them, divided by N, doubled if −m has the same part.
+	slack float64   // Bound on the other frequencies' contribution to an expectation, and on rounding.
 	least float64   // Lower bound on E[Φ(X)].
 	empty []float64 // By cell: upper bound on the probability of no dummies under the tilted law.
 
@@ -33,13 +33,13 @@ type spectrum struct {
 }
 
 const (
-	maxSize     = 1 << 18 // Of a spectrum: what a client can check.
-	maxProducts = 1 << 25 // Of characteristic functions that are computed.
-	maxStored   = 1 << 22 // Of products that are kept.
-	leastLikely = 1e-4    // E[Φ(X)]: a draw that is met more rarely holds up relays, and needs more digits here.
+	maxSize     = 1 << 18 // Size of a spectrum that a client can check.
+	maxProducts = 1 << 25 // Characteristic functions to compute.
+	maxStored   = 1 << 22 // Products to store.
+	leastLikely = 1e-4    // E[Φ(X)]: rarer draws would delay relays, and need more digits here.
 	maxBins     = 128
 	leastPart   = 1e-13 // Products below it are dropped.
-	leastTail   = 1e-12 // What may wrap around.
+	leastTail   = 1e-12 // Probability that may wrap around.
 )
 
 func newSpectrum(t *tilt) (*spectrum, error) {
@@ -66,7 +66,7 @@ func newSpectrum(t *tilt) (*spectrum, error) {
 		sum += 2 * factor * factor
 	}
 	s.slack = leastPart * math.Sqrt(sum)
-	for _, part := range s.hat { // each product of so many characteristic functions is off by less than this
+	for _, part := range s.hat { // bounds the error of each product of characteristic functions
 		s.slack += math.Abs(part) * float64(len(t.weights)) * 4e-15
 	}
 	if s.least = s.expect(-1, 0) - s.slack - leastTail; !(s.least > leastLikely) {
@@ -126,13 +126,13 @@ func (t *tilt) cumulant(s float64) float64 {
 				sum += math.Exp(part)
 			}
 		}
-		sum += 1e-17 * float64(len(logs)) // above what was left out
+		sum += 1e-17 * float64(len(logs)) // above the omitted terms
 		log += math.Log(sum) + largest
 	}
 	return log
 }
 
-// keep finds the frequencies whose products, without any one cell, may be above leastPart.
+// keep finds the frequencies whose products, omitting any one cell, may be above leastPart.
 func (s *spectrum) keep() {
 	bins := min(maxBins, s.size/4)
 	bounds := make([][]float64, len(s.laws))
@@ -146,7 +146,7 @@ func (s *spectrum) keep() {
 	}
 }
 
-// envelope returns bounds (6) on |φ|² of a law in equal parts of the half circle.
+// envelope returns bounds (6) on |φ|² of a law, for equal parts of the half circle.
 func (s *spectrum) envelope(law []float64, bins int) []float64 {
 	slope := 0.0
 	for u, p := range law {
@@ -166,7 +166,7 @@ func (s *spectrum) envelope(law []float64, bins int) []float64 {
 	return bounds
 }
 
-// small says whether the bounds show the product at a frequency to be small.
+// small reports whether the bounds show the product at a frequency to be small.
 func (s *spectrum) small(m int, bounds [][]float64) bool {
 	product, least, half := 1.0, 1.0, s.size/2
 	for j := len(s.weights) - 1; j >= 0; j-- {
@@ -223,7 +223,7 @@ func (s *spectrum) products() {
 	}
 }
 
-// expect returns (5) given that a cell has z dummies, or without a condition for cell −1; but for slack.
+// expect returns (5), without slack, given that a cell has z dummies. Cell −1 means no condition.
 func (s *spectrum) expect(cell, z int) float64 {
 	sum := 0.0
 	for i, m := range s.kept {

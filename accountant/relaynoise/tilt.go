@@ -41,12 +41,12 @@ func tilted(n *task.Noise) (*Curve, error) {
 	return &Curve{ratio: ratio*(1+1e-12) + 1e-12, tail: min(1, ends)}, nil
 }
 
-// maxTiltedCells bounds the pairs of cells that (7) is taken over.
+// maxTiltedCells bounds the pairs of cells in (7).
 const (
 	maxTiltedCells = 1 << 10
 	maxTiltedTable = 1 << 12
-	maxWeight      = 1 << 30 // Keeps the products of [spectrum] in a word.
-	maxRatio       = 100     // Of privacy losses, in ε. No claim goes further.
+	maxWeight      = 1 << 30 // Keeps the products of [spectrum] in 64 bits.
+	maxRatio       = 100     // Largest privacy loss, in ε. No claim exceeds it.
 )
 
 // tilt is a tilted law in numbers.
@@ -56,7 +56,7 @@ type tilt struct {
 	table   []int       // By cell.
 	weights []int       // By cell.
 	centre  int
-	factors []float64 // By distance from the centre, 1 at the largest.
+	factors []float64 // By distance from the centre; 1 at the largest.
 
 	farthest int // Largest distance of a sum from the centre.
 }
@@ -117,7 +117,7 @@ func (t *tilt) ratio() (most float64, err error) {
 	return most, nil
 }
 
-// slopes returns the largest fall and rise of a law's logarithm in one step, unless it is 0 somewhere.
+// slopes returns the largest fall and rise of a law's logarithm in one step. ok is false if the law is 0 somewhere.
 func slopes(law []float64) (fall, rise float64, ok bool) {
 	for i, p := range law {
 		if p == 0 {
@@ -135,8 +135,8 @@ func slopes(law []float64) (fall, rise float64, ok bool) {
 //
 //	max_{a≠b} Pr[Z_b = 0] + Pr[Z_a = M_a] + Φ(F+1−|w_a−w_b|)/E[Φ(X)]                              (7)
 //
-// The last part bounds that of a sum so far out that it would be beyond the factors with the other message;
-// it is left out where no sum is. What happens twice at once is counted twice.
+// The last part bounds the probability that the sum would be beyond the factors with the other message. It is left
+// out if no sum is that far out. The sum counts events that happen together twice.
 func (t *tilt) ends() (most float64, err error) {
 	s, err := newSpectrum(t)
 	if err != nil {
@@ -153,5 +153,5 @@ func (t *tilt) ends() (most float64, err error) {
 	return most, nil
 }
 
-// law returns that of a cell.
+// law returns the law of a cell.
 func (t *tilt) law(cell int) []float64 { return t.laws[t.table[cell]] }
