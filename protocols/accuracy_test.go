@@ -11,10 +11,9 @@ import (
 	"github.com/doona-dp/doona/wire/task"
 )
 
-// Each of the checks below compares a mean with its standard error, or a sample variance, whose
-// relative standard deviation is √(2/repeats) for the near-normal estimates of 1,000 clients.
-// With 5.7 standard deviations a check gives a false alarm with probability 1.2·10⁻⁸, all of
-// them together (fewer than 80) with less than 10⁻⁶.
+// Each check below compares a mean with its standard error, or a sample variance, whose relative standard deviation
+// is √(2/repeats) for the near-normal estimates of 1,000 clients. With 5.7 standard deviations a check gives a false
+// alarm with probability 1.2·10⁻⁸. All of them together (fewer than 80) give one with less than 10⁻⁶.
 const (
 	repeats    = 10000
 	deviations = 5.7

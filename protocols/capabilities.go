@@ -64,8 +64,9 @@ type Capabilities struct {
 	Attack func(src *randomizer.Source, attack string, index int, value []float64) (Messages, error)
 }
 
-// CapabilitiesOf returns the result of a mechanism's method Capabilities, or the zero value if it has none. Capabilities
-// is not a method of [Mechanism], because the linker would then keep it in doona.wasm, which does not call it.
+// CapabilitiesOf returns the result of a mechanism's method Capabilities, or the zero value if it has none.
+// Capabilities is not a method of [Mechanism], because the linker would then keep it in doona.wasm, which does not
+// call it.
 func CapabilitiesOf(m Mechanism) Capabilities {
 	if can, ok := m.(interface{ Capabilities() Capabilities }); ok {
 		return can.Capabilities()

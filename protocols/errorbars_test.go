@@ -44,11 +44,10 @@ func tails(law []float64) (below, above []float64) {
 	return below, above
 }
 
-// TestCellsAreExact: the interval of a count holds a ν if those numbers whose smaller tail, by the exact law of N
-// under ν, is at most that of the number seen have a probability above 1-confidence, and not if that tail is below
-// half of that. Between the two it holds a ν only where it holds one further out. Where the variance is large
-// there is nothing between; a tail that is within 1 % may go either way, as the normal distribution takes
-// over.
+// TestCellsAreExact: the interval of a count holds a ν if the numbers whose smaller tail, by the exact law of N under
+// ν, is at most that of the seen number have a probability above 1-confidence. It does not hold ν if the tail is
+// below half of that. In between it holds a ν only if it holds one further out. If the variance is large, nothing is
+// in between. A tail within 1 % of the limit may go either way, because the normal distribution takes over.
 func TestCellsAreExact(t *testing.T) {
 	between, held := 0, 0
 	for _, c := range []struct {
@@ -138,8 +137,8 @@ func TestNoiseIsExact(t *testing.T) {
 	}
 }
 
-// TestNoiseOfPolyaAndBinomials: of parts that add up, Pólya(2, ·) is twice Pólya(1, ·); and two binomials
-// differ by Bin(2n, ½) - n where p is ½.
+// TestNoiseOfPolyaAndBinomials: parts add up. Pólya(2, ·) is twice Pólya(1, ·), and two binomials differ by Bin(2n,
+// ½) - n if p is ½.
 func TestNoiseOfPolyaAndBinomials(t *testing.T) {
 	var whole, halves protocols.Noise
 	whole.AddPolya(2, 0.3)
@@ -157,8 +156,8 @@ func TestNoiseOfPolyaAndBinomials(t *testing.T) {
 	require.InDelta(t, 25, bits.Variance(), 1e-12)
 }
 
-// TestNormalInterval: ±1.96 standard errors hold 95 % of a normal law; with reports that add much, as many
-// more as might have been missed, and no more than the worst values have.
+// TestNormalInterval: ±1.96 standard errors hold 95 % of a normal law. With reports that add much, the interval
+// allows for as many more as chance may have omitted, up to the worst values.
 func TestNormalInterval(t *testing.T) {
 	lo, hi := protocols.Normal{Estimate: 3, Plugged: 4}.Interval(0.95)
 	require.InDelta(t, 3-2*1.959964, lo, 1e-6)
@@ -171,8 +170,8 @@ func TestNormalInterval(t *testing.T) {
 	require.InDelta(t, 1.959964, hi, 1e-5)
 }
 
-// TestRoundedLevels: where all values are alike, what the levels show on average is the variance of the
-// formula, with the worst rounding where there are more than two levels.
+// TestRoundedLevels: if all values are equal, the levels on average show the variance of the formula, with the worst
+// rounding if there are more than two levels.
 func TestRoundedLevels(t *testing.T) {
 	const n = 10_000.0
 	for _, k := range []uint64{1, 2, 7} {
@@ -184,7 +183,7 @@ func TestRoundedLevels(t *testing.T) {
 				second := n * ((1-gamma)*(x*x*levels*levels+f*(1-f)) + gamma*levels*(2*levels+1)/6)
 				l := protocols.RoundedLevels{K: k, Gamma: gamma, Reports: n, Sum: mean, Squares: second}
 				want := n * protocols.RoundedVariance(gamma, k, x) / ((1 - gamma) * (1 - gamma))
-				if k > 1 { // values may be anywhere between levels, for all that the levels show
+				if k > 1 { // levels do not show where between them values are
 					want += n * (0.25 - f*(1-f)) / (levels * levels)
 				}
 				require.InEpsilon(t, want, l.Variance(), 1e-9, "k %d, γ %g, x %g", k, gamma, x)
@@ -194,8 +193,8 @@ func TestRoundedLevels(t *testing.T) {
 	}
 }
 
-// TestCellsNextToNoNoise: where a report is its value but once in 10¹³, the interval is a point, and no search for its
-// ends goes on for ever.
+// TestCellsNextToNoNoise: if a report differs from its value only once in 10¹³, the interval is a point, and no
+// search for its ends loops forever.
 func TestCellsNextToNoNoise(t *testing.T) {
 	for _, cell := range []protocols.Cell{
 		{Seen: 0, Users: 1, Own: 1 - 4e-14, Other: 1e-14},

@@ -28,8 +28,8 @@ var lossy = map[string]planner.Query{
 		Lanes: 4, Padding: task.PaddingNone},
 }
 
-// TestOneMissingMessage: whichever of a few clients' messages is missing, the total with it lies in what the
-// protocol says of one missing message; and some message is the most that it says.
+// TestOneMissingMessage: whichever of a few clients' messages is missing, the total with it lies in the protocol's
+// range for one missing message. Some message reaches the end of that range.
 func TestOneMissingMessage(t *testing.T) {
 	for name, q := range lossy {
 		q.Name, q.Batch, q.Honest, q.Delta = "lossy", 100, 0.9, 1e-6
@@ -54,7 +54,7 @@ func TestOneMissingMessage(t *testing.T) {
 	}
 }
 
-// checkEach leaves out one message after the other.
+// checkEach leaves out one message at a time.
 func checkEach(t *testing.T, name string, m protocols.Mechanism, all []protocols.Messages) {
 	t.Helper()
 	whole := totalWithout(t, m, all, nil).Total()
@@ -63,7 +63,7 @@ func checkEach(t *testing.T, name string, m protocols.Mechanism, all []protocols
 		for lane, messages := range lanes {
 			for i := range messages {
 				if seen[string(rune(lane))+string(messages[i])] {
-					continue // the same as one before
+					continue // equal to an earlier one
 				}
 				seen[string(rune(lane))+string(messages[i])] = true
 				agg := totalWithout(t, m, all, &messages[i])
@@ -81,7 +81,7 @@ func checkEach(t *testing.T, name string, m protocols.Mechanism, all []protocols
 	require.InDelta(t, 1, farthest, 1e-9, "%s: no message adds the most", name)
 }
 
-// totalWithout adds up all messages but one.
+// totalWithout adds up all messages except one.
 func totalWithout(t *testing.T, m protocols.Mechanism, all []protocols.Messages, one *[]byte) protocols.Aggregate {
 	t.Helper()
 	agg := m.Aggregate()
@@ -98,8 +98,8 @@ func totalWithout(t *testing.T, m protocols.Mechanism, all []protocols.Messages,
 	return agg
 }
 
-// TestMissingClients: of ten clients four are missing. Their values may be anything from 2 to 5, and are taken
-// to be like the others', but no less than 2 and no more than 5.
+// TestMissingClients: of ten clients four are missing. Their values may be anything from 2 to 5. The estimate takes
+// them to be like the others, but at least 2 and at most 5.
 func TestMissingClients(t *testing.T) {
 	m := protocols.Loss{Clients: 10}.MissingClients(6, 2, 5)
 	require.Equal(t, protocols.Missing{Parts: 4, Lo: 2, Hi: 5, Counted: 6}, m)
@@ -113,7 +113,7 @@ func TestMissingClients(t *testing.T) {
 	require.Zero(t, protocols.Loss{Clients: 6}.MissingClients(6, 2, 5).Parts)
 }
 
-// TestDrowns: an interval says nothing if it is as wide as the range, and that is for what is missing.
+// TestDrowns: an interval is uninformative if it is as wide as the range because of what is missing.
 func TestDrowns(t *testing.T) {
 	m := protocols.Missing{Parts: 10, Lo: -2, Hi: 4}
 	for _, c := range []struct {
@@ -124,8 +124,8 @@ func TestDrowns(t *testing.T) {
 	}
 }
 
-// TestWhatAMissingClientCanHold: of protocols of one message, 40 of 100 clients' messages are here. In each
-// entry the others may have any value of the query, of vectorsum those whose message of its block is missing.
+// TestWhatAMissingClientCanHold: for protocols of one message, 40 of 100 clients' messages arrived. In each entry the
+// others may have any value of the query; for vectorsum, those whose message of its block is missing.
 func TestWhatAMissingClientCanHold(t *testing.T) {
 	for name, c := range map[string]struct {
 		query  planner.Query
@@ -161,8 +161,8 @@ func TestWhatAMissingClientCanHold(t *testing.T) {
 	}
 }
 
-// TestEachLaneMissesItsOwn: of vectorsum with two coordinates a client, one client's message of the second
-// block is missing, which makes no difference to the first.
+// TestEachLaneMissesItsOwn: for vectorsum with two coordinates per client, one client's message of the second block
+// is missing. The first block is not affected.
 func TestEachLaneMissesItsOwn(t *testing.T) {
 	d, err := planner.Draft(planner.Query{Name: "lanes", Query: task.Vector, Dim: 4, Protocol: "vectorsum", Hi: 1,
 		Params: planner.Params{"t": 2}, Batch: 100, Honest: 0.9, Epsilon: 4, Delta: 1e-6})

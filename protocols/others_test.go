@@ -11,7 +11,7 @@ import (
 	"github.com/doona-dp/doona/wire/task"
 )
 
-// drafted returns the task of a query among honest users at δ = 10⁻⁶, its k and its worst-case error.
+// drafted returns the task of a query among honest clients at δ = 10⁻⁶, its k and its worst-case error.
 func drafted(t *testing.T, q planner.Query) (d *task.Task, k int64, rmse float64) {
 	q.Name, q.Hi, q.Honest, q.Delta = "test", 1, 1, 1e-6
 	d, err := planner.Draft(q)
@@ -23,7 +23,7 @@ func drafted(t *testing.T, q planner.Query) (d *task.Task, k int64, rmse float64
 	return d, levels.Num, math.Sqrt(float64(q.Batch) * m.Worst().Variance)
 }
 
-// A count, and a histogram of two bins, take rule others; the error is that of the truth.
+// A count, and a histogram of two bins, take rule others. The error is the true one.
 func TestTwoValuesTakeRuleOthers(t *testing.T) {
 	for _, tt := range []struct {
 		users     uint64
@@ -45,7 +45,7 @@ func TestTwoValuesTakeRuleOthers(t *testing.T) {
 	require.Equal(t, "exact", three.Rule)
 }
 
-// One level with its better γ competes with more levels: it wins where noise outweighs rounding.
+// One level with its better γ competes with more levels: it wins if noise outweighs rounding.
 func TestSumsChooseTheRuleWithTheLevels(t *testing.T) {
 	for _, tt := range []struct {
 		users uint64
@@ -63,7 +63,7 @@ func TestSumsChooseTheRuleWithTheLevels(t *testing.T) {
 	}
 }
 
-// A rule that is proven for a count must not be taken for anything else.
+// A rule proven for a count must not be used for anything else.
 func TestRuleOthersIsRefusedElsewhere(t *testing.T) {
 	for _, q := range []planner.Query{
 		{Query: task.Histogram, Bins: 3, Labels: true},

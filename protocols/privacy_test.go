@@ -12,7 +12,7 @@ import (
 	"github.com/doona-dp/doona/wire/task"
 )
 
-// claim returns what CalibrateKRR and CheckClaim read of a task.
+// claim returns a task with the fields that CalibrateKRR and CheckClaim read.
 func claim(rule string, users uint64, eps, delta string) *task.Task {
 	return &task.Task{
 		Rule: rule, Claim: task.NewClaim(eps, delta),
@@ -31,8 +31,8 @@ func responses(r protocols.KRR, x uint64) []float64 {
 	return out
 }
 
-// shuffled returns the distribution of the multiset of reports, keyed by its counts, of clients
-// with the given values: every outcome of every client is enumerated.
+// shuffled returns the distribution of the multiset of reports, keyed by its counts, of clients with the given
+// values. It enumerates every outcome of every client.
 func shuffled(r protocols.KRR, values []uint64) map[string]float64 {
 	dist := map[string]float64{string(make([]byte, r.K)): 1}
 	for _, x := range values {
@@ -57,7 +57,7 @@ func hockeyStick(p, q map[string]float64, eps float64) (delta float64) {
 	return delta
 }
 
-// worstDelta enumerates every input of the others and every substitution of one client's value.
+// worstDelta enumerates every input of the other clients and every substitution of one client's value.
 func worstDelta(r protocols.KRR, users int, eps float64) (worst float64) {
 	others := make([]uint64, users-1)
 	for {
@@ -73,7 +73,7 @@ func worstDelta(r protocols.KRR, users int, eps float64) (worst float64) {
 	}
 }
 
-// advance counts through all vectors over {0, …, k-1}; false after the last.
+// advance counts through all vectors over {0, …, k-1}; it returns false after the last.
 func advance(v []uint64, k uint64) bool {
 	for i := range v {
 		if v[i]++; v[i] < k {

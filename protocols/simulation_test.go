@@ -11,9 +11,9 @@ import (
 	"github.com/doona-dp/doona/randomizer"
 )
 
-// TestSpread: clients spread over cells fall into each in binomial numbers, every pair of which is as negatively
-// correlated as in a multinomial draw. Means and second moments are within 6 standard errors, the latter by the
-// variance that squares of binomial numbers have: at most 3 times that of a normal variable's.
+// TestSpread: the number of clients in each cell is binomial, and every pair of cells is as negatively correlated as
+// in a multinomial draw. Means and second moments are within 6 standard errors. The variance of the squares of
+// binomial numbers is at most 3 times that of a normal variable's.
 func TestSpread(t *testing.T) {
 	const runs = 20000
 	src := randomizer.NewSource()

@@ -12,8 +12,8 @@ import (
 	"github.com/doona-dp/doona/wire/task"
 )
 
-// The least of what is known to hold: the task's total, the claims' sum, the composed law, for any δ and as many epochs
-// as a window has.
+// The least of the known bounds: the task's total, the claims' sum, the composed law, for any δ and as many epochs as
+// a window has.
 func TestWithin(t *testing.T) {
 	draft, err := planner.Draft(planner.Query{Name: "within", Query: task.Histogram, Bins: 16, Labels: true,
 		Batch:  10_000,

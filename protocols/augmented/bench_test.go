@@ -9,13 +9,13 @@ import (
 	"github.com/doona-dp/doona/wire/task"
 )
 
-// claims are tasks whose certificates take a client the longest, by kind.
+// claims are the tasks whose certificates take a client the longest, by kind.
 var claims = map[string]struct {
 	query          task.Query
 	bins           uint64
 	users          uint64
 	dummies        float64
-	epsilon, delta string // Of all epochs.
+	epsilon, delta string // Over all epochs.
 	epochs         uint64
 }{
 	"count":               {query: task.Count, users: 1000},
@@ -28,7 +28,7 @@ var claims = map[string]struct {
 		epochs: 365},
 }
 
-// BenchmarkCheckClaim is what a client does before its first report; docs/accountant.md has its figures in WASM.
+// BenchmarkCheckClaim measures a client's check before its first report; docs/accountant.md has its figures in WASM.
 func BenchmarkCheckClaim(b *testing.B) {
 	for name, c := range claims {
 		one := randomizer.NewRational(1, 1)

@@ -11,7 +11,7 @@ import (
 	"github.com/doona-dp/doona/wire/task"
 )
 
-// TestBelowIsWeighted: the laws at all edges, which are found in one pass, are those of the sums of the cells below, or
+// TestBelowIsWeighted: the laws at all edges, computed in one pass, equal those of the sums of the cells below or
 // above.
 func TestBelowIsWeighted(t *testing.T) {
 	for name, noise := range map[string]*planner.RelayNoise{

@@ -8,8 +8,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// TestRootsAreWhereTheLawIs: the probability up to a root, summed over the whole law, is at least the one asked
-// for, and is not a little below it.
+// TestRootsAreWhereTheLawIs: the probability up to a root, summed over the whole law, is at least the requested one,
+// and slightly below the root it is not.
 func TestRootsAreWhereTheLawIs(t *testing.T) {
 	random := rand.New(rand.NewPCG(1, 2))
 	for range 200 {

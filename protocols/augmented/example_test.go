@@ -11,7 +11,7 @@ import (
 	"github.com/doona-dp/doona/wire/task/dummies"
 )
 
-// Each client sends what it holds, two relays add dummies, the analyzer takes their mean away.
+// Each client sends its value unchanged, two relays add dummies, and the analyzer subtracts their mean.
 func Example() {
 	t := &task.Task{
 		Name: "dark mode", Query: task.Count, Protocol: augmented.Name, KEM: task.KEMX25519,
@@ -39,7 +39,7 @@ func Example() {
 		messages = append(messages, lanes[0]...)
 	}
 
-	// Relays: the number of dummies of every cell is drawn, the total is always the same.
+	// Relays: they draw the number of dummies of every cell; the total is fixed.
 	law, added := dummies.New(t.Noise), 0
 	for range 2 {
 		cells, err := law.Draw(src)

@@ -17,9 +17,9 @@ import (
 
 const (
 	repeats    = 6000
-	deviations = 5 // Of a mean: two-sided 6·10⁻⁷ for each entry of each case.
+	deviations = 5 // For a mean: two-sided 6·10⁻⁷ for each entry of each case.
 	quantile   = 4.9
-	kurtosis   = 6 // Of the discrete Laplace distribution, the largest of the estimates' here.
+	kurtosis   = 6 // That of the discrete Laplace distribution, the largest of the estimates here.
 )
 
 // draft returns a task of the protocol before calibration.
@@ -183,7 +183,7 @@ func TestOtherTasksAreRefused(t *testing.T) {
 		"two lanes":       {func(d *task.Task) { d.Slots.Lanes = 2 }, "slots"},
 		"no slot for it":  {func(d *task.Task) { d.Slots.PerLane = 1 }, "slots.perLane"},
 		"other size":      {func(d *task.Task) { d.Slots.MessageBytes = 9 }, "slots"},
-		// zero.* are one too many
+		// zero.* are superfluous
 		"padding full":    {func(d *task.Task) { d.Slots.Padding = task.PaddingFull }, "params"},
 		"histogram query": {func(d *task.Task) { d.Query = task.Histogram; d.Input.Bins = 3 }, "params.max"},
 	} {
@@ -244,7 +244,7 @@ func TestValuesAndMessages(t *testing.T) {
 	require.True(t, math.IsInf(m.Epsilon0(), 1))
 }
 
-// Under padding none the number of messages is one more than that of the noise, whatever the value.
+// Under padding none the number of messages is one more than the number of noise messages, whatever the value.
 func TestTheNumberOfMessagesDoesNotDependOnTheValue(t *testing.T) {
 	m := calibrated(t, draft(task.Sum, task.PaddingNone, 1000, "3", "1e-3", whole("max", 3)), correlated.Options{})
 	for _, x := range []float64{0, 0.2, 1} {
@@ -295,8 +295,8 @@ func want(t *testing.T, first *[]int, counts []int) []int {
 	return *first
 }
 
-// TestClosedFormNextToEpsilon: what the closed form leaves for the zero-sum noise may be too little to be
-// drawn. That is an error of the task and must not end the client.
+// TestClosedFormNextToEpsilon: the closed form may leave too little for the zero-sum noise to be drawn. That is an
+// error of the task and must not end the client.
 func TestClosedFormNextToEpsilon(t *testing.T) {
 	d := draft(task.Count, task.PaddingFull, 1000, "1", "1e-6", whole("max", 1))
 	d.Rule = correlated.RuleTheorem2
@@ -311,7 +311,7 @@ func TestClosedFormNextToEpsilon(t *testing.T) {
 	require.NoError(t, err)
 }
 
-// Calibration and certificate at Δ = 4096, n = 10⁷; the time is printed.
+// Calibration and certificate at Δ = 4096, n = 10⁷; it prints the time.
 func TestLargeDelta(t *testing.T) {
 	start := time.Now()
 	messages, derived, ok := correlated.Search(4096, 1, 1e-6, 0.9)

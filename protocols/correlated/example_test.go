@@ -10,8 +10,7 @@ import (
 	"github.com/doona-dp/doona/wire/task"
 )
 
-// Each client sends its value and a little noise, the shuffler mixes all messages, the analyzer adds
-// them up.
+// Each client sends its value and a little noise, the shuffler mixes all messages, and the analyzer adds them up.
 func Example() {
 	t := &task.Task{
 		Name: "clicks", Query: task.Sum, Protocol: correlated.Name, Rule: correlated.RuleMoments, KEM: task.KEMX25519,

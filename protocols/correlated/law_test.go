@@ -11,10 +11,10 @@ import (
 	"github.com/doona-dp/doona/wire/task"
 )
 
-// The law is nowhere below the rule's curve at ε in [−8, 8], nor above it by more than 1 % in ε where δ is in
-// [1e-12, .1], or a thousandth in δ where it is flat. The rule's curve is what its bounds at all ε prove together:
-// each is the least of (P2) over the orders, and what an overflow costs. They are 1 up to near the claim's ε, and
-// from beyond it on what is missed.
+// The law is nowhere below the rule's curve at ε in [−8, 8]. It is at most 1 % in ε above it for δ in [1e-12, .1], or
+// a thousandth in δ where the curve is flat. The rule's curve is what its bounds at all ε prove together: each is the
+// least of (P2) over the orders, plus the cost of an overflow. The bounds are 1 up to almost the claim's ε, and
+// beyond it the missed probability remains.
 func TestLawIsItsRuleAtEveryEpsilon(t *testing.T) {
 	cases := []*task.Task{tinyTask(task.Count, task.PaddingNone, "1", "1e-6", 1000, 1)}
 	if stattest.Long {
@@ -55,8 +55,8 @@ func TestLawIsItsRuleAtEveryEpsilon(t *testing.T) {
 	}
 }
 
-// Noise of which no slots hold even the likely amounts has a law at once, that of an infinite loss, under either rule.
-// A task may ask for anything, and the search for the quantiles of such noise need not end.
+// Noise whose likely amounts no slots hold has a law at once, that of an infinite loss, under either rule. A task may
+// ask for anything, and the search for the quantiles of such noise might not end.
 func TestLawWithoutSlotsForIt(t *testing.T) {
 	draft := tinyTask(task.Count, task.PaddingFull, "1", "1e-6", 1000, 1)
 	require.NoError(t, new(Protocol).Calibrate(draft))

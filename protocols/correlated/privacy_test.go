@@ -27,9 +27,8 @@ func tinyTask(query task.Query, padding task.Padding, eps, delta string, n, top 
 	return t
 }
 
-// clientNoise returns the law of the total size of one client's jumps of a source, from the jump rates
-// that the sampler is given, up to a tail below edge: the recursion of compound Poisson variables
-// (Panjer), term by term.
+// clientNoise returns the law of the total size of one client's jumps of a source, from the sampler's jump rates, up
+// to a tail below edge. It uses the recursion of compound Poisson variables (Panjer), term by term.
 func clientNoise(s source, users uint64, edge float64) []float64 {
 	mass, decay := float64(s.weight)/rateUnit/float64(users), math.Exp(-s.s.Float64())
 	jumps := 0.0
@@ -62,9 +61,9 @@ func convolve(a, b []float64, edge float64) []float64 {
 	return out
 }
 
-// shuffledNoise returns the law of the histogram of all noise messages of users clients: for every atom
-// the convolution of the clients' laws, and over the atoms the sum of their messages, by enumeration
-// of all outcomes. What is cut of the tails is returned too. Kinds are those of [Mechanism.encode].
+// shuffledNoise returns the law of the histogram of all clients' noise messages. For every atom it convolves the
+// clients' laws, and over the atoms it sums their messages, by enumeration of all outcomes. It also returns the
+// probability of the tails that it cuts. Kinds are those of [Mechanism.encode].
 func shuffledNoise(m *Mechanism, users int, edge float64) (stattest.Law, float64) {
 	kinds := int(m.values() * m.dim)
 	law, cut := stattest.NoMessage(kinds), 0.0
@@ -108,8 +107,8 @@ func shuffledNoise(m *Mechanism, users int, edge float64) (stattest.Law, float64
 	return law, 1 - sum
 }
 
-// shuffledDelta returns δ(ε) of the shuffled mechanism, maximal over all substitutions; what the others
-// hold moves both laws alike and changes nothing. Inputs are rounded values with their coordinate.
+// shuffledDelta returns δ(ε) of the shuffled mechanism, maximised over all substitutions. The other clients' values
+// shift both laws alike and change nothing. Inputs are rounded values with their coordinate.
 func shuffledDelta(m *Mechanism, users int, eps, edge float64) (worst, cut float64) {
 	law, cut := shuffledNoise(m, users, edge)
 	var seen []stattest.Law
@@ -163,7 +162,7 @@ func TestShuffledMechanismIsPrivate(t *testing.T) {
 			t.Logf("exact δ %.4g (tails cut %.2g) of claimed %g; B %d", exact, cut, delta, d.Slots.PerLane)
 			require.LessOrEqual(t, exact, delta)
 			require.Less(t, cut, delta/2)
-			// Noise that is too little must be seen by the same test.
+			// The same test must detect too little noise.
 			for i := range m.sources {
 				weak := *m
 				weak.sources = append(append([]source{}, m.sources[:i]...), m.sources[i+1:]...)
@@ -191,7 +190,7 @@ func TestClosedForm(t *testing.T) {
 	zeroSum, _ := m.Messages()
 	t.Logf("closed form: %.1f zero-sum messages per user", zeroSum)
 	require.InDelta(t, 14, zeroSum, 6)
-	// It can be a task where there are few levels.
+	// It can be a task if there are few levels.
 	d = tinyTask("sum", "full", "2", "1e-3", 1000, 2)
 	d.Rule = RuleTheorem2
 	require.NoError(t, CalibrateWith(d, Options{Share: 0.5}))

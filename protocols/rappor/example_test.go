@@ -11,7 +11,7 @@ import (
 	"github.com/doona-dp/doona/wire/task"
 )
 
-// Each client flips bits and sends those that are one, the shuffler mixes them, the analyzer counts.
+// Each client flips bits and sends those that are one, the shuffler mixes them, and the analyzer counts.
 func Example() {
 	t := &task.Task{
 		Name: "stars", Query: task.Mean, Protocol: rappor.Name, Rule: rappor.RuleOthers, KEM: task.KEMX25519,

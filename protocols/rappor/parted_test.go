@@ -10,9 +10,9 @@ import (
 	"github.com/doona-dp/doona/protocols/rappor"
 )
 
-// The step of theorem 3 that (6) rests on, in all ways to put two slots of each of four clients into two
-// batches of four: no verifier learns more than from the other clients, on average, whose message of the
-// changed bit is in the same batch. Half the flips are caught.
+// The step of theorem 3 behind (6), for all ways to put two slots of each of four clients into two batches of four:
+// on average, a verifier learns no more than from the other clients whose message of the changed bit is in the same
+// batch. The test catches half the flips.
 func TestPartedClientsAreHiddenByTheirBatch(t *testing.T) {
 	const f = 0.2
 	groupings, caught, stronger := 0, 0, 0
@@ -42,8 +42,8 @@ func TestPartedClientsAreHiddenByTheirBatch(t *testing.T) {
 	require.Equal(t, 6, stronger, "parting can tell more than whole clients do")
 }
 
-// hidden averages whole, δ by the number of others, over which slots hold the two changed bits: first[i] of
-// client i's two slots are in batch 0.
+// hidden averages whole, δ by the number of others, over which slots hold the two changed bits. first[i] of client
+// i's two slots are in batch 0.
 func hidden(first [4]int, whole [5]float64) (bound float64) {
 	for places := range 16 { // bit i: whether client i's message of the first bit is in its slot 0
 		var batch [2][4]int
@@ -68,8 +68,8 @@ func hidden(first [4]int, whole [5]float64) (bound float64) {
 	return bound
 }
 
-// worstParted returns the largest Σ(P-e^ε·Q)₊ over all values of four clients with two bits, first[i] of
-// client i's two slots being in batch 0, and any of them the one whose value changes from what client 0 has.
+// worstParted returns the largest Σ(P-e^ε·Q)₊ over all values of four clients with two bits. first[i] of client i's
+// two slots are in batch 0. Any client may be the one whose value changes from client 0's.
 func worstParted(first [4]int, f, eps float64) (worst float64) {
 	var others func(i int, d distribution)
 	others = func(i int, d distribution) {
@@ -93,8 +93,8 @@ func worstParted(first [4]int, f, eps float64) (worst float64) {
 	return worst
 }
 
-// parted adds a client of two bits that holds x: its messages are in random slots, first of them in batch 0,
-// and are counted by batch and bit.
+// parted adds a client of two bits that holds x. Its messages are in random slots, first of them in batch 0, and are
+// counted by batch and bit.
 func (d distribution) parted(first, x int, f float64) distribution {
 	out := distribution{}
 	for flips := range 4 {
@@ -125,7 +125,7 @@ func (d distribution) parted(first, x int, f float64) distribution {
 	return out
 }
 
-// What a first relay gains by parting clients falls with their number.
+// A first relay gains less by parting clients the more there are.
 func TestPartedDelta(t *testing.T) {
 	for _, c := range []struct {
 		users uint64

@@ -17,11 +17,11 @@ import (
 	"github.com/doona-dp/doona/wire/task"
 )
 
-// distribution is that of the counts of the k indices, one byte each.
+// distribution is the distribution of the counts of the k indices, one byte each.
 type distribution map[string]float64
 
-// client adds a client that holds level x, each of its k bits flipped with probability f. Flips are
-// kept to at most limit, as the slots ask, if limit ≥ 0.
+// client adds a client that holds level x, each of its k bits flipped with probability f. If limit ≥ 0, there are at
+// most limit flips, as the slots require.
 func (d distribution) client(k, x int, f float64, limit int) distribution {
 	reports, total := map[string]float64{}, 0.0
 	for flips := range 1 << k {
@@ -94,9 +94,9 @@ func draft(t *testing.T, q planner.Query) (*task.Task, protocols.Mechanism) {
 	return d, m
 }
 
-// TestShuffledMechanismIsPrivate enumerates everything that up to 6 clients can hold and send: the
-// calibrated mechanism, with the flips its slots leave, keeps its claim; calibrated for others that
-// hold 0, or with half the flips, it does not.
+// TestShuffledMechanismIsPrivate enumerates everything that up to 6 clients can hold and send. The calibrated
+// mechanism, with the flips that fit its slots, keeps its claim. Calibrated for others that hold 0, or with half the
+// flips, it does not.
 func TestShuffledMechanismIsPrivate(t *testing.T) {
 	zeros, half, all := 0, 0, 0
 	for _, target := range []struct{ eps, delta float64 }{{0.5, 0.05}, {1, 0.01}, {1, 0.1}, {2, 0.003}} {
@@ -120,7 +120,7 @@ func TestShuffledMechanismIsPrivate(t *testing.T) {
 				half++
 			}
 			lo, hi := 0.0, f.Float64()
-			for range 14 { // the f that all-zero others would ask for
+			for range 14 { // the f calibrated for others that are all 0
 				if mid := (lo + hi) / 2; worstDelta(c.n, c.k, mid, target.eps, -1, true) <= target.delta {
 					hi = mid
 				} else {
@@ -137,8 +137,8 @@ func TestShuffledMechanismIsPrivate(t *testing.T) {
 	require.Greater(t, zeros, all/2)
 }
 
-// TestBoundIsAboveEveryPair: for 200 others, the bound is above the exact divergence for every u and
-// w, which is largest where all others hold the client's value, and within 2 % of n·f of it.
+// TestBoundIsAboveEveryPair: for 200 others, the bound is above the exact divergence for every u and w. That is
+// largest if all others hold the client's value, where the bound is within 2 % of n·f.
 func TestBoundIsAboveEveryPair(t *testing.T) {
 	const n = 200
 	for _, c := range []struct{ eps, f float64 }{{1, 0.15}, {0.5, 0.25}, {2, 0.1}} {
@@ -160,8 +160,8 @@ func TestBoundIsAboveEveryPair(t *testing.T) {
 	}
 }
 
-// TestFlipsAgainstExact: ε = 1, δ = 10⁻⁶. With others at 0 and n·f = 42.6 the true δ is
-// 4.7e-6, and n·f = 50.0 would be needed; the bound asks for 50.3.
+// TestFlipsAgainstExact: ε = 1, δ = 10⁻⁶. With others at 0 and n·f = 42.6 the true δ is 4.7e-6. n·f = 50.0 is
+// necessary; the bound takes 50.3.
 func TestFlipsAgainstExact(t *testing.T) {
 	const n = 100_000
 	require.InEpsilon(t, 4.72e-6, rappor.Twice(1, 42.6/n, n-1, n-1, n-1), 0.001)
@@ -172,7 +172,7 @@ func TestFlipsAgainstExact(t *testing.T) {
 	require.Less(t, delta, 1e-6)
 }
 
-// TestClaims: they hold as calibrated and no stronger.
+// TestClaims: tasks prove their calibrated claims and no stronger ones.
 func TestClaims(t *testing.T) {
 	for _, n := range []uint64{1, 2, 10, 66, 1000, 100_000, 10_000_000} {
 		for _, eps := range []float64{0.2, 1, 4} {
@@ -243,7 +243,7 @@ func TestEstimatesHaveThePredictedErrors(t *testing.T) {
 	}
 }
 
-// TestSlotsHoldEveryReport: no client ever has more messages than slots, and the slots are few.
+// TestSlotsHoldEveryReport: no client ever has more messages than slots, and there are few slots.
 func TestSlotsHoldEveryReport(t *testing.T) {
 	d, m := draft(t, planner.Query{Batch: 10_000, Honest: 1, Hi: 64, Epsilon: 1, Delta: 1e-6,
 		Params: planner.Params{"k": 64}})
@@ -317,9 +317,9 @@ func TestBadParametersAreNamed(t *testing.T) {
 	}
 }
 
-// TestFewSlotsForManyFlips: with k = 4096 and f = 0.3 no client has fewer than hundreds of flips:
-// Pr[Bin(k, f) = 0] is below the smallest float64. One that must fit 1200 slots is drawn with 1199
-// flips once in 20 times; then the indices of x and x' in its report rule the other out.
+// TestFewSlotsForManyFlips: with k = 4096 and f = 0.3 every client has hundreds of flips: Pr[Bin(k, f) = 0] is below
+// the smallest float64. A client limited to 1200 slots has exactly 1199 flips once in 20 times. Then the indices of x
+// and x' in its report exclude each other.
 func TestFewSlotsForManyFlips(t *testing.T) {
 	for _, users := range []uint64{1, 10} {
 		for _, slots := range []uint64{1, 1000, 1200, 1240, 1400} {

@@ -9,7 +9,7 @@ import (
 	"github.com/doona-dp/doona/wire/task"
 )
 
-// Each client randomizes, the shuffler forgets who sent what, the analyzer adds up.
+// Each client randomizes, the shuffler removes the link between client and message, and the analyzer adds up.
 func Example() {
 	t := &task.Task{
 		Name: "load time", Query: task.Sum, Protocol: realsum.Name, Rule: "revealed", KEM: task.KEMX25519,

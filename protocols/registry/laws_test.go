@@ -17,8 +17,8 @@ import (
 	"github.com/doona-dp/doona/wire/task"
 )
 
-// proves says whether the rule of a task derives another claim from its parameters. That is not known where
-// the claim is refused for something else than δ.
+// proves reports whether the rule of a task derives another claim from its parameters. known is false if the claim is
+// refused for a field other than δ.
 func proves(t *testing.T, draft *task.Task, eps, delta float64) (proven, known bool) {
 	other := *draft
 	other.Claim.Epsilon = task.NewEpsilon(strconv.FormatFloat(eps, 'f', 12, 64))
@@ -34,10 +34,9 @@ func proves(t *testing.T, draft *task.Task, eps, delta float64) (proven, known b
 	return err == nil, true
 }
 
-// checkLaw says of how many ε the law of a task was found to be nowhere below the task's rule, nor above it by more
-// than 1 % in ε. Of some protocols only the claim is looked at: their rules' values are the least of several bounds,
-// and what those prove together, as curves are convex, is looked at by tests of their own
-// (LawIsItsRuleAtEveryEpsilon).
+// checkLaw checks the law of a task and returns at how many ε. The law must nowhere be below the task's rule, and at
+// most 1 % in ε above it. For some protocols it checks only the claim: their rule is the least of several bounds, and
+// tests of their own compare the law with what these prove together (LawIsItsRuleAtEveryEpsilon).
 func checkLaw(t *testing.T, draft *task.Task) (checked int) {
 	m, err := registry.Open(draft)
 	require.NoError(t, err)
@@ -59,7 +58,7 @@ func checkLaw(t *testing.T, draft *task.Task) (checked int) {
 			continue
 		}
 		checked++
-		if !proven && eps > claimed { // Terms that are added grow with ε. What is proven at a smaller one holds too.
+		if !proven && eps > claimed { // Added terms grow with ε. A proof at a smaller ε holds too.
 			proven, _ = proves(t, draft, claimed, delta*(1+1e-4))
 		}
 		require.True(t, proven, "%s %s: δ(%v) is above the law's %v", draft.Protocol, draft.Query, eps, delta)
@@ -84,7 +83,7 @@ func checkLaw(t *testing.T, draft *task.Task) (checked int) {
 	return checked
 }
 
-// points returns where a law's δ is between 10⁻¹ and 10⁻¹²: in full by half a power of ten.
+// points returns the ε at which a law's δ is between 10⁻¹ and 10⁻¹², in full runs by half a power of ten.
 func points(law *compose.Law, claimed float64) (all []float64) {
 	step := 2.75
 	if stattest.Long {
@@ -99,7 +98,7 @@ func points(law *compose.Law, claimed float64) (all []float64) {
 				hi = mid
 			}
 		}
-		hi = math.Floor(hi*1e6) / 1e6 // A claim's decimals are this number, too.
+		hi = math.Floor(hi*1e6) / 1e6 // A claim's decimals equal this number too.
 		if hi < 10 && law.Delta(hi) >= 1e-12 && hi > 1e-3*claimed {
 			all = append(all, hi)
 		}
@@ -107,7 +106,8 @@ func points(law *compose.Law, claimed float64) (all []float64) {
 	return append(all, claimed)
 }
 
-// checkFar says that a law is nowhere below its rule far from its claim either, up to ε = 8 and as far as rules tell.
+// checkFar checks that a law is nowhere below its rule far from its claim either, up to ε = 8 and as far as rules
+// apply.
 func checkFar(t *testing.T, draft *task.Task, law *compose.Law) {
 	claimed, far := draft.Claim.Epsilon.Value(), []float64{8}
 	if stattest.Long {
@@ -115,7 +115,7 @@ func checkFar(t *testing.T, draft *task.Task, law *compose.Law) {
 	}
 	for _, eps := range far {
 		delta := law.Delta(eps) * (1 + 1e-9)
-		if delta < 1e-12 || delta > .9 { // Some rules say nothing of less.
+		if delta < 1e-12 || delta > .9 { // Some rules prove nothing for a smaller δ.
 			continue
 		}
 		proven, known := proves(t, draft, eps, delta)
@@ -128,7 +128,7 @@ func checkFar(t *testing.T, draft *task.Task, law *compose.Law) {
 	}
 }
 
-// checkTogether says that more epochs cost more, and none less than the mean of their losses.
+// checkTogether checks that more epochs cost more, and none less than the mean of their losses.
 func checkTogether(t *testing.T, draft *task.Task, law *compose.Law) {
 	epochs, last := []uint64{7, 30, 1500}, 0.0
 	if stattest.Long {
@@ -145,8 +145,8 @@ func checkTogether(t *testing.T, draft *task.Task, law *compose.Law) {
 	}
 }
 
-// meanLoss is not above the mean of a symmetric pair's finite losses, ∫ δ(ε)(1+e^{−ε})dε without the infinite ones, or
-// 0 where these matter: then there may be an ε below the mean.
+// meanLoss returns a lower bound of the mean of a symmetric pair's finite losses, ∫ δ(ε)(1+e^{−ε})dε without the
+// infinite ones. It returns 0 if these matter: there may then be an ε below the mean.
 func meanLoss(law *compose.Law) (mean float64) {
 	const step, infinite = 1e-3, 50
 	if law.Delta(infinite) > 1e-9 {
@@ -158,7 +158,7 @@ func meanLoss(law *compose.Law) (mean float64) {
 	return mean
 }
 
-// Every protocol's law agrees with what its rule derives, wherever that says something.
+// Every protocol's law agrees with its rule, wherever the rule proves something.
 func TestEveryLawIsItsRule(t *testing.T) {
 	for _, p := range registry.All() {
 		checked := 0

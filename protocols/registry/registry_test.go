@@ -32,8 +32,7 @@ func names() (out []string) {
 	return out
 }
 
-// TestTheTableHoldsEveryProtocol: a folder beside this one whose package says what a protocol is has
-// its row in the table.
+// TestTheTableHoldsEveryProtocol: every folder beside this one whose package is a protocol has its row in the table.
 func TestTheTableHoldsEveryProtocol(t *testing.T) {
 	files, err := filepath.Glob("../*/*.go")
 	require.NoError(t, err)
@@ -48,7 +47,7 @@ func TestTheTableHoldsEveryProtocol(t *testing.T) {
 	require.ElementsMatch(t, folders, names(), "protocols/registry/registry.go has the table")
 }
 
-// TestEveryProtocolHasTheSameFiles, and an Example that runs: one with an output.
+// TestEveryProtocolHasTheSameFiles checks also for an Example that runs: one with an output.
 func TestEveryProtocolHasTheSameFiles(t *testing.T) {
 	output := regexp.MustCompile(`(?s)\nfunc Example\(\) \{.*\n\t// (Unordered o|O)utput:\n`)
 	for _, name := range names() {
@@ -78,7 +77,7 @@ func TestEveryQueryHasOneDefault(t *testing.T) {
 	}
 }
 
-// TestEveryProtocolAnswersTheQueriesItSays: and refuses the others in the field's name.
+// TestEveryProtocolAnswersTheQueriesItSays checks also that it refuses the others by the field's name.
 func TestEveryProtocolAnswersTheQueriesItSays(t *testing.T) {
 	for _, p := range registry.All() {
 		for _, query := range queries {
@@ -108,8 +107,8 @@ func TestEveryProtocolAnswersTheQueriesItSays(t *testing.T) {
 	}
 }
 
-// TestEveryTrialRuns: a client of each small example randomizes, attacks in the way that every
-// protocol knows, and all of that reaches the aggregate.
+// TestEveryTrialRuns: a client of each small example randomizes, attacks in the ways that every protocol knows, and
+// the aggregate accepts all messages.
 func TestEveryTrialRuns(t *testing.T) {
 	src := randomizer.NewSource()
 	for _, p := range registry.All() {
@@ -183,7 +182,7 @@ func TestProtocolsAreReadable(t *testing.T) {
 	require.Greater(t, functions, 100)
 }
 
-// TestTrust: which relay a task rests on, as docs/proofs/slots.md has it and www/sdk/guarantee.ts too.
+// TestTrust: the relay that a task relies on is that of docs/proofs/slots.md and www/sdk/guarantee.ts.
 func TestTrust(t *testing.T) {
 	for _, c := range []struct {
 		protocol       string

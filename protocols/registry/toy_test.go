@@ -12,10 +12,10 @@ import (
 	"github.com/doona-dp/doona/internal/testing/doctest"
 )
 
-// mostFilesOutside is how many Go files a new protocol may touch outside of its folder.
+// mostFilesOutside is the largest number of Go files that a new protocol may touch outside of its folder.
 const mostFilesOutside = 5
 
-// A clone is a copy of the module in a folder of its own.
+// clone is a copy of the module in a folder of its own.
 type clone struct {
 	t   *testing.T
 	dir string
@@ -40,8 +40,8 @@ func (c clone) write(name string, text []byte) {
 	require.NoError(c.t, os.WriteFile(path, text, 0o600))
 }
 
-// run runs a command in the clone and returns all that it prints. Nothing is fetched from a network. Without paths,
-// what the clone has unchanged is not compiled again.
+// run runs a command in the clone and returns its output. It uses no network. Without file paths in the output
+// (-trimpath), unchanged packages are not compiled again.
 func (c clone) run(name string, args ...string) (string, error) {
 	cmd := exec.Command(name, args...)
 	cmd.Dir = c.dir
@@ -51,10 +51,10 @@ func (c clone) run(name string, args ...string) (string, error) {
 	return string(out), err
 }
 
-// TestToyProtocol: testdata/toy.patch adds a protocol with all that belongs to one: a sampler, vectors and
-// negatives, its row with the examples of the cost and simulation tables, a line of docs/protocols.md, and the list
-// of what doona.wasm links. It is applied to a copy of the module, whose tests then pass. That takes a
-// few Go files outside of the protocol's folder; without the line in the table a test fails.
+// TestToyProtocol: testdata/toy.patch adds a complete protocol: a sampler, vectors and negatives, its row with the
+// examples of the cost and simulation tables, a line of docs/protocols.md, and the list of what doona.wasm links. The
+// test applies it to a copy of the module, whose tests then pass. It touches few Go files outside of the protocol's
+// folder. Without the line in the table a test fails.
 func TestToyProtocol(t *testing.T) {
 	patch, err := filepath.Abs("testdata/toy.patch")
 	require.NoError(t, err)

@@ -73,8 +73,8 @@ func addAll(t *testing.T, a protocols.Aggregate, lanes protocols.Messages) {
 	}
 }
 
-// TestNegativeSumsAndSeveralBatches: noise below zero is decoded, batch by batch, however the
-// batches are merged.
+// TestNegativeSumsAndSeveralBatches: noise below zero is decoded, batch by batch, in whatever order the batches are
+// merged.
 func TestNegativeSumsAndSeveralBatches(t *testing.T) {
 	_, m := open(t, planner.Query{Query: task.Sum, Batch: 20, Honest: 1, Epsilon: 0.1, Delta: 1e-6})
 	src := randomizer.NewSource()
@@ -122,7 +122,7 @@ func TestMerge(t *testing.T) {
 	require.ErrorIs(t, one.Merge(other.Aggregate()), protocols.ErrMerge)
 }
 
-// TestIncompleteBatchesAreLeftOut: one share too few or too many, and the batch says nothing.
+// TestIncompleteBatchesAreLeftOut: with one share too few or too many, the batch is left out.
 func TestIncompleteBatchesAreLeftOut(t *testing.T) {
 	_, m := open(t, planner.Query{Query: task.Sum, Batch: 10, Honest: 1, Epsilon: 1, Delta: 1e-6})
 	src := randomizer.NewSource()

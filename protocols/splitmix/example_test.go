@@ -10,7 +10,7 @@ import (
 	"github.com/doona-dp/doona/wire/task"
 )
 
-// Each client splits its noisy value, the shuffler mixes all shares, the analyzer adds them up.
+// Each client splits its noisy value, the shuffler mixes all shares, and the analyzer adds them up.
 func Example() {
 	t := &task.Task{
 		Name: "page load", Query: task.Mean, Protocol: splitmix.Name, Rule: splitmix.RuleComponents,

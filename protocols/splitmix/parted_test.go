@@ -9,9 +9,9 @@ import (
 	"github.com/doona-dp/doona/protocols/splitmix"
 )
 
-// Of one batch that the first relay fills with all shares of some clients and some of others', a verifier
-// learns no more than the claim: every number k of complete clients and of other slots is enumerated,
-// with which the batch has the n_min·m slots that relays ask for and no second batch has.
+// The first relay fills one batch with all shares of some clients and some shares of others. From this batch alone a
+// verifier learns no more than the claim. The test enumerates every number k of complete clients and of other slots
+// with which the batch has the n_min·m slots that relays require, and no second batch has.
 func TestOneBatchOfPartedClientsIsPrivate(t *testing.T) {
 	caught := 0
 	for _, c := range []struct{ least, m, p, q uint64 }{{2, 8, 2, 4}, {2, 9, 1, 3}, {3, 6, 2, 4}, {3, 9, 1, 3},
@@ -36,9 +36,9 @@ func TestOneBatchOfPartedClientsIsPrivate(t *testing.T) {
 	require.Equal(t, 25, caught, "of 36 batches without the other slots")
 }
 
-// Parting tells a verifier more than whole clients do, or less: of all ways to put two messages mod 2 of
-// each of four clients into two batches of four, some tell the values of clients 0 and 3 apart better
-// than a batch of these two does, and some worse.
+// Parted clients may reveal more than whole ones, or less. Of all ways to put two messages mod 2 of each of four
+// clients into two batches of four, some tell the values of clients 0 and 3 apart better than a batch of these two
+// does, and some worse.
 func TestPartingCanTellMoreOrLess(t *testing.T) {
 	distance := func(slots [][2]int) float64 {
 		return statisticalDistance(inBatches(2, slots, []uint64{0, 0, 0, 0}), inBatches(2, slots, []uint64{1, 0, 0, 1}))
@@ -61,8 +61,8 @@ func TestPartingCanTellMoreOrLess(t *testing.T) {
 	require.InDelta(t, 0.125, least, 1e-12)
 }
 
-// inBatches returns the distribution of the multisets of two batches together, slots[i] of whose
-// messages are client i's, for the values ys.
+// inBatches returns the distribution of the multisets of two batches together, for the values ys. slots[i] of the
+// batches' messages are client i's.
 func inBatches(q uint64, slots [][2]int, ys []uint64) distribution {
 	out := distribution{string(make([]byte, 2*q)): 1}
 	for i, y := range ys {

@@ -61,7 +61,7 @@ func components(n, m int, perm []int) int {
 	return left
 }
 
-// distribution is that of a multiset of messages, keyed by its counts.
+// distribution is the distribution of a multiset of messages, keyed by its counts.
 type distribution map[string]float64
 
 func (d distribution) add(e distribution) distribution {
@@ -159,9 +159,9 @@ func vectors(n int, q uint64, visit func([]uint64)) {
 	fill(0)
 }
 
-// TestComponentsBoundByBruteForce: for every tiny (n, m, q) with m ≥ 2 messages, any inputs are
-// within ½√(Z-1) of the ideal view of their sum, with the exact Z for m-1, which (5) bounds. The
-// ideal view is that of the proof: the average over the inputs with the same sum.
+// TestComponentsBoundByBruteForce: for every tiny (n, m, q) with m ≥ 2 messages, any inputs are within ½√(Z-1) of the
+// ideal view of their sum. Z is exact for m-1, and (5) bounds it. The ideal view is the proof's: the average over the
+// inputs with the same sum.
 func TestComponentsBoundByBruteForce(t *testing.T) {
 	for _, c := range []struct{ n, m, q int }{
 		{2, 2, 2}, {2, 2, 3}, {2, 2, 5}, {2, 3, 2}, {2, 3, 4}, {2, 3, 5}, {2, 4, 2}, {2, 4, 3}, {2, 5, 2}, {2, 5, 3},
@@ -199,9 +199,9 @@ func TestComponentsBoundByBruteForce(t *testing.T) {
 	}
 }
 
-// ideal returns the proof's ideal view of a sum: shuffled shares of inputs x - r for a uniform r,
-// whose own shares are those of uniform inputs with the right sum, and r. It is the average of
-// the views over all inputs with that sum.
+// ideal returns the proof's ideal view of a sum. It consists of shuffled shares of inputs x - r for a uniform r,
+// whose own shares are those of uniform inputs with the right sum, and of r. It is the average of the views over all
+// inputs with that sum.
 func ideal(n int, m, q, sum uint64) distribution {
 	out, count := distribution{}, 0.0
 	vectors(n, q, func(ys []uint64) {
@@ -236,7 +236,7 @@ func TestDistanceToTheIdealView(t *testing.T) {
 	}
 }
 
-// TestFarBoundAgreesWithTheTable: formula (6), the table of (5) cut short, is above (5) and close.
+// TestFarBoundAgreesWithTheTable: formula (6), which truncates the table of (5), is above (5) and close to it.
 func TestFarBoundAgreesWithTheTable(t *testing.T) {
 	for _, c := range []struct {
 		n, m uint64
@@ -281,8 +281,7 @@ func logBinomial(n, k uint64) float64 {
 	return a - b - c
 }
 
-// TestPublishedFigures: 1,000 users, a 32-bit q and σ = 40 need 262 messages by the paper, 12 by
-// the components.
+// TestPublishedFigures: 1,000 users, a 32-bit q and σ = 40 need 262 messages by rule paper, 12 by rule components.
 func TestPublishedFigures(t *testing.T) {
 	least := func(rule string, n, q uint64, sigma float64) uint64 {
 		m := uint64(1)
@@ -296,8 +295,8 @@ func TestPublishedFigures(t *testing.T) {
 	require.EqualValues(t, 12, least(splitmix.RuleComponents, 1000, 1<<32, 40))
 }
 
-// noisePMF returns the distribution mod q of one client's noise, Pólya(r, α) - Pólya(r, α), from the
-// parameters the sampler is given.
+// noisePMF returns the distribution mod q of one client's noise, Pólya(r, α) - Pólya(r, α), from the sampler's
+// parameters.
 func noisePMF(r, s float64, q uint64) []float64 {
 	polya := make([]float64, q)
 	p := math.Pow(-math.Expm1(-s), r)
@@ -318,10 +317,10 @@ func noisePMF(r, s float64, q uint64) []float64 {
 type tiny struct {
 	users, m, p, q uint64
 	s, share       float64 // Exponent; r of one client's Pólya noise.
-	strays         uint64  // Messages of clients whose other shares are not there: uniform.
+	strays         uint64  // Messages of clients whose other shares are elsewhere: uniform.
 }
 
-// besides returns the mechanism with so many strays.
+// besides returns the mechanism with a number of strays.
 func (c tiny) besides(strays uint64) tiny {
 	c.strays = strays
 	return c
@@ -428,8 +427,8 @@ func draft(t *testing.T, q planner.Query) *task.Task {
 	return d
 }
 
-// TestTenThousandUsers is the figure: at most 12 messages, and an error within 5 % of the
-// central discrete Laplace mechanism plus rounding.
+// TestTenThousandUsers: at most 12 messages, and an error within 5 % of the central discrete Laplace mechanism plus
+// rounding.
 func TestTenThousandUsers(t *testing.T) {
 	d := draft(t, planner.Query{Batch: 10_000, Honest: 1, Epsilon: 1, Delta: 1e-8})
 	m, err := registry.Open(d)
@@ -442,8 +441,8 @@ func TestTenThousandUsers(t *testing.T) {
 	require.Less(t, math.Sqrt(variance/central), 1.05, "rounding included")
 }
 
-// TestClaims: calibrated claims hold at every size in well under 50 ms, by one message fewer they
-// do not, and a stronger claim is refused by name.
+// TestClaims: calibrated claims hold at every size and are checked in well under 50 ms. With one message fewer they
+// do not hold, and a stronger claim is refused by name.
 func TestClaims(t *testing.T) {
 	for _, rule := range []string{splitmix.RuleComponents, splitmix.RuleRoot, splitmix.RulePaper} {
 		for _, n := range []uint64{1, 2, 3, 10, 100, 1000, 100_000, 10_000_000} {

@@ -20,7 +20,7 @@ import (
 	"github.com/doona-dp/doona/randomizer"
 )
 
-// searchEnv names the folder of a setting and an aggregate of it that a process of its own searches.
+// searchEnv names the folder with a setting and its aggregate for a separate process to search.
 const searchEnv = "DOONA_SEARCH"
 
 func TestMain(m *testing.M) {
@@ -69,7 +69,7 @@ func searchAlone(folder string) error {
 	return err
 }
 
-// cost is what a search takes.
+// cost is the cost of a search.
 type cost struct {
 	Name    string  `json:"name"`
 	Users   uint64  `json:"users"`
@@ -77,11 +77,11 @@ type cost struct {
 	Cells   uint64  `json:"cells"`
 	Found   int     `json:"found"`
 	Seconds float64 `json:"cpuSeconds"` // Of a process that reads the aggregate and searches it, on one core.
-	PeakKB  int     `json:"peakKB"`     // The most memory that the process had.
+	PeakKB  int     `json:"peakKB"`     // Peak memory of the process.
 }
 
-// TestFindCost: a process that searches a batch has less than 300 MB. The long form looks at batches of up to a
-// million and at the longest texts that there are, and also at the time: 10 s on one core.
+// TestFindCost: a process that searches a batch uses less than 300 MB. The long form covers batches of up to a
+// million and the longest possible texts, and also limits the time: 10 s on one core.
 func TestFindCost(t *testing.T) {
 	rows := []setting{{Name: "a million", Users: 1e6, PerClient: .7, Share: .00025, Planted: 100, Length: 8, Heads: 5,
 		Least: .8},
@@ -117,7 +117,7 @@ func TestFindCost(t *testing.T) {
 	}
 }
 
-// cost searches one batch of a setting in a process of its own.
+// cost searches one batch of a setting in a separate process.
 func (s setting) cost(t *testing.T) cost {
 	t.Helper()
 	folder := t.TempDir()

@@ -12,7 +12,7 @@ import (
 	"github.com/doona-dp/doona/wire/task/dummies"
 )
 
-// Each client sends one cell of its text, two relays add dummies, the analyzer counts a text that it asks for.
+// Each client sends one cell of its text, two relays add dummies, and the analyzer counts given texts.
 func Example() {
 	t := &task.Task{
 		Name: "broken links", Query: task.Strings, Protocol: strings.Name, KEM: task.KEMX25519,
@@ -29,7 +29,7 @@ func Example() {
 		panic(err)
 	}
 
-	// Clients: four in ten found the same link broken, the others one of their own.
+	// Clients: four in ten found the same broken link, the others one of their own.
 	src := randomizer.NewSource()
 	var messages [][]byte
 	for i := range 20000 {
@@ -44,7 +44,7 @@ func Example() {
 		messages = append(messages, lanes[0]...)
 	}
 
-	// Relays: always the same number of dummies, each any cell of any table.
+	// Relays: a fixed number of dummies, each a uniform cell of all tables.
 	for range 2 {
 		messages = append(messages, pool(t.Noise, src)...)
 		rand.Shuffle(len(messages), func(i, j int) { messages[i], messages[j] = messages[j], messages[i] })
@@ -71,7 +71,7 @@ func Example() {
 	// /new/prices: about 0 thousand
 }
 
-// pool draws what a relay adds: messages of two bytes.
+// pool draws the dummies of a relay: messages of two bytes.
 func pool(n *task.Noise, src *randomizer.Source) (messages [][]byte) {
 	cells, err := dummies.New(n).Draw(src)
 	if err != nil {

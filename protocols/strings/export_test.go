@@ -15,7 +15,7 @@ func (m *Mechanism) Cell(table int, text string) uint64 {
 	return m.plan.of(table, padded)
 }
 
-// CheckCount returns the estimate of a text's clients from its checks, whether it is listed or not.
+// CheckCount returns the estimate of a text's clients from its checks, even if the text is not listed.
 func (a *aggregate) CheckCount(text string) float64 {
 	padded, err := a.m.plan.pad([]byte(text))
 	if err != nil {
@@ -28,8 +28,8 @@ func (a *aggregate) CheckCount(text string) float64 {
 // Tables returns the numbers of levels and checks.
 func (m *Mechanism) Tables() (levels, checks int) { return m.plan.levels, m.plan.checks }
 
-// FullShare returns the share of cells that are as full as counts under the law of a text that nobody has, in one
-// table beside known texts.
+// FullShare returns the share of cells that count as full under the law of a text that nobody holds, in one table
+// beside known texts.
 func (a *aggregate) FullShare(table int, known ...string) float64 {
 	s := newScene(a)
 	for _, text := range known {
@@ -41,14 +41,14 @@ func (a *aggregate) FullShare(table int, known ...string) float64 {
 	return law[len(law)-1]
 }
 
-// Spread returns the negative binomial law of a mean and a variance, from the first number on that is not left out.
+// Spread returns the negative binomial law of a mean and a variance, from the first number that is not left out.
 func Spread(mean, variance float64) (first int, p []float64) {
 	l := spread(mean, variance)
 	return l.least, l.p
 }
 
-// Threshold returns which sum of cells of the given laws, up to so many messages each, has a probability of at most
-// 1e-8, on a grid of the given step.
+// Threshold returns the sum that a number of cells with Poisson laws of the mean, capped at limit, reach with a
+// probability of at most 1e-8, on a grid of the given step.
 func Threshold(mean float64, cells, limit, step int) float64 {
 	l := law{step: step, p: []float64{1}}
 	for range cells {

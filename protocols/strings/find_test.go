@@ -24,27 +24,27 @@ import (
 
 const alphabet40 = "abcdefghijklmnopqrstuvwxyz0123456789-/._"
 
-// setting is a row of what the search must hold, with two relays that add dummies.
+// setting is a row of requirements for the search, with two relays that add dummies.
 type setting struct {
 	Name      string  `json:"name"`
 	Users     uint64  `json:"users"`
 	PerClient float64 `json:"dummiesPerClientAndRelay"` // Below 0: clients randomize instead.
-	Share     float64 `json:"share"`                    // Of the clients, that have each planted text.
-	Planted   int     `json:"plantedPerRun"`            // Texts.
+	Share     float64 `json:"share"`                    // Share of clients that hold each planted text.
+	Planted   int     `json:"plantedPerRun"`            // Number of planted texts.
 	Length    uint64  `json:"length"`
 	Alphabet  string  `json:"alphabet,omitempty"` // None: of all bytes that are UTF-8.
 	Heads     int     `json:"heads"`              // Texts of 10 %, 5 %, 3.3 %, …
 	Prefixes  int     `json:"prefixes"`           // One of which is the first half of each text.
 	Malicious int     `json:"malicious"`          // Clients who know the hashes and agree on one text.
-	Plot      string  `json:"plot,omitempty"`     // What they send for it, and which it is: see plots.
-	Least     float64 `json:"leastFound"`         // Share of the planted texts.
+	Plot      string  `json:"plot,omitempty"`     // Choice of their text and messages: see plots.
+	Least     float64 `json:"leastFound"`         // Least share of planted texts to find.
 	Runs      int     `json:"runs"`
 	short     int     // Runs in CI.
 }
 
-// The plots of malicious clients: a text of their own, whose cells in all tables they fill as evenly as can be; the
-// same, in the checks alone, which decide; a text that differs from the most frequent one in its last byte; and that of
-// 2,000 whose cells the texts of honest clients fill most, all of which they know.
+// The plots of malicious clients: a text of their own, whose cells in all tables they fill as evenly as possible; the
+// same, but only in the checks, which decide; a text that differs from the most frequent one in its last byte; and,
+// of 2,000 texts, the one whose cells the texts of honest clients fill most, all of which the attackers know.
 const (
 	plotTables = "all tables"
 	plotChecks = "checks"
@@ -52,7 +52,7 @@ const (
 	plotFull   = "where others are"
 )
 
-// settings are the acceptance rows. Other texts are each client's own.
+// settings are the acceptance rows. All other texts have one client each.
 var settings = []setting{
 	{Name: "a million", Users: 1e6, PerClient: .7, Share: .00025, Planted: 100, Length: 8, Heads: 5, Least: .98,
 		Runs: 20},
@@ -85,8 +85,7 @@ var settings = []setting{
 		Plot: plotFull, Runs: 200},
 }
 
-// text returns one of the setting's texts: characters of its alphabet, or any text in UTF-8 of its length, none
-// likelier than another.
+// text returns one of the setting's texts: characters of its alphabet, or a uniform text in UTF-8 of its length.
 func (s setting) text(src *randomizer.Source, prefixes []string) string {
 	out := make([]byte, 0, s.Length)
 	if len(prefixes) > 0 {
@@ -102,8 +101,8 @@ func (s setting) text(src *randomizer.Source, prefixes []string) string {
 	return string(out)
 }
 
-// character returns a character such that, followed by others of its kind, it begins any text of so many bytes, 8 at
-// most, with the same probability.
+// character returns a random first character. Followed by others of its kind, it begins each text of left bytes, at
+// most 8, with the same probability.
 func character(src *randomizer.Source, left uint64) rune {
 	// Of one byte without the zero, of two, of three without surrogates, and of four.
 	sizes := [...]uint64{127, 1920, 61440, 1048576}
@@ -131,7 +130,7 @@ func character(src *randomizer.Source, left uint64) rune {
 	panic("unreachable")
 }
 
-// outcome is what a setting came to.
+// outcome is the result of a setting.
 type outcome struct {
 	setting
 	Strings      int     `json:"planted"`
@@ -145,9 +144,9 @@ type outcome struct {
 	FoundDownTo  float64 `json:"foundDownTo"` // Clients.
 }
 
-// TestFind: frequent texts are found, nothing else is, and intervals hold the numbers of clients of those found. The
-// long form, make test-full PART=strings, writes the figures of each setting when it is through with it, and goes on
-// with those that are not there.
+// TestFind: the search finds frequent texts and nothing else, and intervals hold the numbers of clients of the texts
+// found. The long form, make test-full PART=strings, writes the figures of each setting when it is done, and on a new
+// run continues with the missing ones.
 func TestFind(t *testing.T) {
 	path := os.Getenv("DOONA_FIGURES")
 	full := stattest.Long && path != ""
@@ -156,7 +155,7 @@ func TestFind(t *testing.T) {
 		rows = readOutcomes(t, path)
 	}
 	before, lock := slices.Clone(rows), sync.Mutex{}
-	t.Run("settings", func(t *testing.T) { // Returns when all are through.
+	t.Run("settings", func(t *testing.T) { // Returns when all are done.
 		for _, s := range settings {
 			runs := s.short
 			if full {
@@ -187,12 +186,12 @@ func TestFind(t *testing.T) {
 		all.Covered += o.Covered
 	}
 	if full && all.Found > 0 {
-		slack := 5 * math.Sqrt(.95*.05/float64(all.Found)) // Fails once in 10⁶ runs of those that hold.
+		slack := 5 * math.Sqrt(.95*.05/float64(all.Found)) // Fails once in 10⁶ correct runs.
 		require.InDelta(t, .9525, float64(all.Covered)/float64(all.Found), .0075+slack)
 	}
 }
 
-// readOutcomes returns the figures of settings that a run before this one was through with.
+// readOutcomes returns the figures of settings that an earlier run completed.
 func readOutcomes(t *testing.T, path string) (rows []outcome) {
 	text, err := os.ReadFile(path)
 	if errors.Is(err, os.ErrNotExist) || len(text) == 0 {
@@ -206,13 +205,13 @@ func readOutcomes(t *testing.T, path string) (rows []outcome) {
 	return rows
 }
 
-// named returns a setting with so many runs, and without what CI runs of it.
+// named returns a setting with a number of runs, without the number for CI.
 func (s setting) named(runs int) setting {
 	s.Runs, s.short = runs, 0
 	return s
 }
 
-// check holds an outcome against what is wanted; few runs may miss a little.
+// check compares an outcome with the requirements; a short run may fall slightly short.
 func (o outcome) check(t *testing.T, full bool) {
 	runs := max(o.Runs, 1)
 	if !full {
@@ -225,7 +224,7 @@ func (o outcome) check(t *testing.T, full bool) {
 	require.LessOrEqual(t, float64(o.False), math.Ceil(float64(runs)/100), o.Name)
 	require.GreaterOrEqual(t, float64(o.Found), o.Least*float64(o.Strings), o.Name)
 	if o.Found > 0 {
-		slack := 5 * math.Sqrt(.95*.05/float64(o.Found)) // Fails once in 10⁶ runs of those that hold.
+		slack := 5 * math.Sqrt(.95*.05/float64(o.Found)) // Fails once in 10⁶ correct runs.
 		require.InDelta(t, .9525, float64(o.Covered)/float64(o.Found), .0075+slack, o.Name)
 	}
 }
@@ -245,7 +244,8 @@ func (s setting) run(t *testing.T, runs int) (o outcome) {
 	return o
 }
 
-// batch draws one batch. It returns how many clients have each text that more than one has, and which are to be found.
+// batch draws one batch. It returns how many clients hold each text that several hold, and which texts the search
+// must find.
 func (s setting) batch(t *testing.T, d *task.Task, m *strings.Mechanism, src *randomizer.Source) (
 	agg *strings.Aggregate, held map[string]int, marked map[string]bool) {
 	t.Helper()
@@ -274,7 +274,7 @@ func (s setting) batch(t *testing.T, d *task.Task, m *strings.Mechanism, src *ra
 	return agg, held, marked
 }
 
-// plant adds what malicious clients send.
+// plant adds the messages of malicious clients.
 func (s setting) plant(t *testing.T, src *randomizer.Source, m *strings.Mechanism, agg *strings.Aggregate,
 	held map[string]int, unique []string) {
 	levels, checks := m.Tables()
@@ -292,7 +292,7 @@ func (s setting) plant(t *testing.T, src *randomizer.Source, m *strings.Mechanis
 	}
 }
 
-// beside returns a text that is none of those held, and one of the most frequent but for its last character.
+// beside returns a text that nobody holds and that differs from one of the most frequent only in its last character.
 func beside(held map[string]int) string {
 	most := ""
 	for text, n := range held {
@@ -305,7 +305,7 @@ func beside(held map[string]int) string {
 	return string(all)
 }
 
-// fullest returns that of many texts whose cells the texts of honest clients fill most.
+// fullest returns, of many texts, the one whose cells the texts of honest clients fill most.
 func (s setting) fullest(src *randomizer.Source, m *strings.Mechanism, held map[string]int, unique []string) string {
 	levels, checks := m.Tables()
 	fill := map[uint64]int{}
@@ -315,7 +315,7 @@ func (s setting) fullest(src *randomizer.Source, m *strings.Mechanism, held map[
 		}
 	}
 	for text, n := range held {
-		add(text, min(n, 100)) // Those that are listed do not count.
+		add(text, min(n, 100)) // Listed texts do not count.
 	}
 	for _, text := range unique {
 		add(text, 1)
@@ -356,9 +356,9 @@ func (o *outcome) count(found protocols.FoundTexts, held map[string]int, marked 
 	}
 }
 
-// TestFoundDownTo: of texts of as many clients as are planned to be enough, a run lists nearly all, and none of a batch
-// for which no number is. The long form has more runs, longer texts and small batches, and holds what a search says of
-// a batch where texts begin alike against runs of such ones.
+// TestFoundDownTo: of texts with the planned number of clients, a run lists nearly all; for a batch for which no
+// number suffices, it lists none. The long form has more runs, longer texts and small batches. It also compares the
+// search's own statement for batches whose texts begin alike with runs of such batches.
 func TestFoundDownTo(t *testing.T) {
 	full := stattest.Long
 	rows := []setting{{Name: "10,000", Users: 1e4, PerClient: 1.1, Planted: 5, Length: 8, Runs: 60, short: 4},
@@ -378,7 +378,7 @@ func TestFoundDownTo(t *testing.T) {
 		}
 		d := draft(t, s.Length, s.Users, s.PerClient*float64(s.Users), nil)
 		clients := open(t, d).FoundDownTo(2)
-		for s.Prefixes > 0 { // Until a batch with texts of so many clients says that so many are enough.
+		for s.Prefixes > 0 { // Until a batch with texts of this many clients says that this many suffice.
 			s.Share = clients / float64(s.Users)
 			agg, _, _ := s.batch(t, d, open(t, d), randomizer.NewSource())
 			if least := agg.Find(.95).Least; least > 1.05*clients {
@@ -403,8 +403,8 @@ func TestFoundDownTo(t *testing.T) {
 	require.Zero(t, few.run(t, 2).Found)
 }
 
-// TestIntervalsKnowTheBar: what a listed text must have in levels and checks together binds the checks where the levels
-// have little, so that as many messages in the checks tell less.
+// TestIntervalsKnowTheBar: a listed text must reach a bar in levels and checks together. If the levels have few
+// messages, the bar binds the checks, so equally many messages in the checks say less.
 func TestIntervalsKnowTheBar(t *testing.T) {
 	const b, mean, inChecks = 2000, 20, 18
 	m := open(t, draft(t, 4, 10_000, 0, planner.Params{"b": b}))
@@ -431,13 +431,13 @@ func TestIntervalsKnowTheBar(t *testing.T) {
 		return found
 	}
 	much := find(30)
-	need := much.Threshold - inChecks*float64(checks) // That levels must have to reach the bar exactly.
+	need := much.Threshold - inChecks*float64(checks) // Messages that the levels need to reach the bar exactly.
 	little := find(int(math.Ceil(need / float64(levels))))
 	require.InDelta(t, much.List[0].Clients, little.List[0].Clients, 1e-9)
 	require.Less(t, little.List[0].Lo, much.List[0].Lo/2)
 }
 
-// TestFindWithoutABackground: all clients have one text, and the other cells are empty.
+// TestFindWithoutABackground: all clients hold one text, and the other cells are empty.
 func TestFindWithoutABackground(t *testing.T) {
 	d := draft(t, 4, 10_000, 0, nil)
 	agg := batch(t, &task.Task{Batch: d.Batch}, open(t, d), randomizer.NewSource(), map[string]int{"left": 10_000}, nil)
@@ -448,7 +448,7 @@ func TestFindWithoutABackground(t *testing.T) {
 	require.Less(t, found.Threshold, 10_000.)
 }
 
-// TestFindOverShards: what is found does not depend on how batches were divided.
+// TestFindOverShards: the result does not depend on how batches were divided into shards.
 func TestFindOverShards(t *testing.T) {
 	d := draft(t, 4, 2000, 0, nil)
 	m, src := open(t, d), randomizer.NewSource()

@@ -14,7 +14,7 @@ import (
 	"github.com/doona-dp/doona/wire/task"
 )
 
-// TestSpread: the law has the mean and the variance asked for, and Poisson's probabilities, whatever the mean is.
+// TestSpread: the law has the requested mean and variance, and Poisson's probabilities, for any mean.
 func TestSpread(t *testing.T) {
 	for _, c := range [][2]float64{{0, 0}, {.3, .3}, {5.7, 5.7}, {5.7, 9}, {1154, 1154}, {1154, 1400}, {5e4, 5e4}} {
 		first, p := strings.Spread(c[0], c[1])
@@ -33,7 +33,7 @@ func TestSpread(t *testing.T) {
 	}
 }
 
-// TestThresholdOnAGrid: a coarser grid never has a lower threshold, nor one that is higher by more than a step a cell.
+// TestThresholdOnAGrid: a coarser grid never has a lower threshold, nor one that is more than a step per cell higher.
 func TestThresholdOnAGrid(t *testing.T) {
 	const cells = 5
 	for _, mean := range []float64{6, 300} {
@@ -46,8 +46,8 @@ func TestThresholdOnAGrid(t *testing.T) {
 	}
 }
 
-// TestShareOfFullCells: what others fill counts against the cells that a text which nobody has may be in, and these
-// are those that no known text has. The text's own counts as full.
+// TestShareOfFullCells: the share of full cells is taken among the cells that no known text has, which a text that
+// nobody holds may have. The text's own cell counts as full.
 func TestShareOfFullCells(t *testing.T) {
 	m := open(t, draft(t, 4, 1000, -1, planner.Params{"b": 6}))
 	agg := m.Aggregate().(*strings.Aggregate)
@@ -58,7 +58,7 @@ func TestShareOfFullCells(t *testing.T) {
 			require.NoError(t, agg.Add(0, m.Message(first+uint64(y))))
 		}
 	}
-	of := map[uint64]string{} // A text of each cell of the first check.
+	of := map[uint64]string{} // A text for each cell of the first check.
 	for c := 'a'; len(of) < 6; c++ {
 		of[m.Cell(levels, string(c))-first] = string(c)
 	}
@@ -67,7 +67,7 @@ func TestShareOfFullCells(t *testing.T) {
 	require.InDelta(t, (3+1.)/(4+1), agg.FullShare(levels, of[0], of[1]), 1e-9)
 }
 
-// TestFindAmongManyDummies: a cell has a thousand messages that are nobody's.
+// TestFindAmongManyDummies: each cell holds a thousand dummies.
 func TestFindAmongManyDummies(t *testing.T) {
 	const users = 30_000
 	d, err := planner.Draft(planner.Query{Name: "texts", Query: task.Strings, Length: 5, Batch: users, Honest: 1,

@@ -20,7 +20,7 @@ import (
 	"github.com/doona-dp/doona/wire/task/dummies"
 )
 
-// draft returns a task for texts of so many bytes, with noise by relays unless dummies is negative.
+// draft returns a task for texts of at most length bytes, with noise by relays unless dummies is negative.
 func draft(t testing.TB, length, users uint64, dummies float64, params planner.Params) *task.Task {
 	t.Helper()
 	draft, err := planner.Draft(query(length, users, dummies, params))
@@ -28,7 +28,7 @@ func draft(t testing.TB, length, users uint64, dummies float64, params planner.P
 	return draft
 }
 
-// query is what [draft] asks for.
+// query is the query of [draft].
 func query(length, users uint64, dummies float64, params planner.Params) planner.Query {
 	q := planner.Query{Name: "texts", Query: task.Strings, Length: length, Batch: users, Honest: 1, Epsilon: 1,
 		Delta: 1e-6, Params: params}
@@ -46,8 +46,8 @@ func open(t testing.TB, draft *task.Task) *strings.Mechanism {
 	return m.(*strings.Mechanism)
 }
 
-// tiny is a mechanism as small as can be enumerated: tables of b cells, of which two texts have the first `shared`
-// alike, as if they had a prefix in common, or by chance.
+// tiny is a mechanism small enough to enumerate: tables of b cells. Two texts share their cells in the first `shared`
+// tables, as if they had a common prefix, or by chance.
 type tiny struct{ tables, b, shared int }
 
 // laws returns the histograms of the one message of a client with the first text, and with the second.
@@ -66,7 +66,7 @@ func (c tiny) laws() (out [2]stattest.Law) {
 	return out
 }
 
-// pool returns the histogram of so many dummies over all cells.
+// pool returns the histogram of a number of dummies over all cells.
 func (c tiny) pool(dummies int) stattest.Law {
 	kinds := c.tables * c.b
 	one, all := stattest.Law{}, stattest.NoMessage(kinds)
@@ -79,8 +79,8 @@ func (c tiny) pool(dummies int) stattest.Law {
 	return all
 }
 
-// TestLossOfAPool: what a batch tells of one client, by going through every outcome, is the accountant's formula
-// where the texts have no cell in common, and less where they do.
+// TestLossOfAPool: by enumeration of every outcome, the loss of one client equals the accountant's formula if the
+// texts have no cell in common, and is less if they do.
 func TestLossOfAPool(t *testing.T) {
 	for _, c := range []tiny{{2, 2, 0}, {2, 2, 1}, {2, 3, 0}, {2, 3, 1}, {3, 2, 0}, {3, 2, 1}, {3, 2, 2}, {2, 4, 0},
 		{2, 4, 1}, {3, 3, 0}, {3, 3, 1}, {3, 3, 2}, {3, 4, 1}} {
@@ -109,8 +109,8 @@ func TestLossOfAPool(t *testing.T) {
 	}
 }
 
-// TestLossBesideClients: with randomization by clients, others with texts of all kinds cost no more than the rule of
-// randomized response over b cells says.
+// TestLossBesideClients: with randomization by clients, the loss is no more than the rule of randomized response over
+// b cells, whatever texts the others hold.
 func TestLossBesideClients(t *testing.T) {
 	for _, c := range []tiny{{2, 3, 0}, {2, 3, 1}, {1, 3, 0}} {
 		for _, gamma := range []float64{.3, .7} {
@@ -138,7 +138,7 @@ func TestLossBesideClients(t *testing.T) {
 	}
 }
 
-// TestBrokenMechanismsAreCaught: what goes wrong in the mechanism shows above the formula.
+// TestBrokenMechanismsAreCaught: faults in the mechanism exceed the formula.
 func TestBrokenMechanismsAreCaught(t *testing.T) {
 	const dummies, eps = 4, .6
 	c := tiny{2, 2, 0}
@@ -146,13 +146,13 @@ func TestBrokenMechanismsAreCaught(t *testing.T) {
 	claimed, err := accountant.PoolDelta(2, dummies, eps)
 	require.NoError(t, err)
 	kinds := c.tables * c.b
-	short := stattest.OneMessage(kinds, 0) // A short text uses the first level alone.
+	short := stattest.OneMessage(kinds, 0) // A short text uses only the first level.
 	covers := stattest.NoMessage(kinds)
 	oneTable := stattest.Law{}
 	oneTable.Mix(.5, stattest.OneMessage(kinds, 0))
 	oneTable.Mix(.5, stattest.OneMessage(kinds, 1))
 	onOne := oneTable.Add(oneTable).Add(oneTable).Add(oneTable)
-	reused := stattest.Law{} // The same dummies in two batches, of which one is the client's.
+	reused := stattest.Law{} // The same dummies in two batches, one of which is the client's.
 	for key, mass := range c.pool(dummies) {
 		reused[key+key] += mass
 	}
@@ -175,7 +175,7 @@ func TestBrokenMechanismsAreCaught(t *testing.T) {
 	}
 }
 
-// TestCalibration: 42.66 dummies for each cell of a table at (1, 1e-6), within what is allowed; γ of a third.
+// TestCalibration: 42.66 dummies for each cell of a table at (1, 1e-6), within the limit; γ of a third.
 func TestCalibration(t *testing.T) {
 	for users, perClient := range map[uint64]float64{1e4: 1.1, 1e5: .9, 1e6: .18} {
 		d := draft(t, 8, users, perClient*float64(users), nil)
@@ -193,7 +193,8 @@ func TestCalibration(t *testing.T) {
 	require.Nil(t, d.Noise)
 }
 
-// TestTextsAreCutAndPadded: at a character, to one length; what is no text is refused, and costs no randomness.
+// TestTextsAreCutAndPadded: texts are cut at a character and padded to one length. Invalid texts are refused before
+// any randomness is drawn.
 func TestTextsAreCutAndPadded(t *testing.T) {
 	m := open(t, draft(t, 4, 1000, 0, nil))
 	total := func(text string) []float64 {
@@ -213,7 +214,7 @@ func TestTextsAreCutAndPadded(t *testing.T) {
 	}
 }
 
-// TestTablesAreUniform: a client's message says nothing of the length of its text, and is the cell of its text.
+// TestTablesAreUniform: a client's message does not depend on the length of its text, and is the cell of its text.
 func TestTablesAreUniform(t *testing.T) {
 	d := draft(t, 8, 1000, 0, nil)
 	m, src := open(t, d), randomizer.NewSource()
@@ -241,8 +242,8 @@ func TestTablesAreUniform(t *testing.T) {
 	}
 }
 
-// batch returns the aggregate of clients with texts, held by so many each, and of two relays' dummies where they add
-// them.
+// batch returns the aggregate of clients and of two relays' dummies, if relays add them. held maps texts to numbers
+// of clients.
 func batch(t testing.TB, d *task.Task, m *strings.Mechanism, src *randomizer.Source, held map[string]int,
 	unique func(i int) string) *strings.Aggregate {
 	t.Helper()
@@ -271,8 +272,8 @@ func batch(t testing.TB, d *task.Task, m *strings.Mechanism, src *randomizer.Sou
 	return agg
 }
 
-// TestAskCovers: counts of given texts are right within their intervals, of frequent, rare and absent ones, whether
-// relays or clients add the noise; and the dummies are no reports.
+// TestAskCovers: intervals of given texts hold the truth, for frequent, rare and absent texts, with noise by relays
+// or by clients. Dummies do not count as reports.
 func TestAskCovers(t *testing.T) {
 	held := map[string]int{"/a": 2000, "/abc": 300, "/x/long/path": 120, "": 50}
 	texts := []string{"/a", "/abc", "/x/long/path/that is cut", "", "/none", "/a"}
@@ -309,10 +310,10 @@ func TestAskCovers(t *testing.T) {
 	require.ErrorContains(t, err, "UTF-8")
 }
 
-// TestPlannedError: counts have the error that is planned for texts which are just about listed, with noise by relays
-// and by clients, and so many clients are what a search of a batch says that it finds. Of 500 counts the root mean
-// square has a standard error of 3.2 %, and texts that share cells by chance make it up to 2 % more: fails once in
-// 10⁶ runs.
+// TestPlannedError: for texts that are barely listed, counts have the planned error, with noise by relays and by
+// clients. The number of clients is the one that a search of a batch states. Of 500 counts the root mean square has a
+// standard error of 3.2 %, and texts that share cells by chance raise it by up to 2 %: the test fails once in 10⁶
+// runs.
 func TestPlannedError(t *testing.T) {
 	for _, perRelay := range []float64{11_000, -1} {
 		d := draft(t, 8, 10_000, perRelay, nil)
@@ -339,7 +340,7 @@ func TestPlannedError(t *testing.T) {
 	}
 }
 
-// TestMergeAndCounters: shards add up to the same bytes, and another task's aggregate is refused.
+// TestMergeAndCounters: shards merge to the same bytes, and another task's aggregate is refused.
 func TestMergeAndCounters(t *testing.T) {
 	d := draft(t, 4, 1000, 0, nil)
 	m, src := open(t, d), randomizer.NewSource()

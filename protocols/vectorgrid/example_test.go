@@ -9,7 +9,7 @@ import (
 	"github.com/doona-dp/doona/wire/task"
 )
 
-// Each client reports a point of the grid near its vector, or a random one, the analyzer adds up.
+// Each client reports a point of the grid near its vector, or a random one, and the analyzer adds up.
 func Example() {
 	t := &task.Task{
 		Name: "direction", Query: task.VectorMean, Protocol: vectorgrid.Name, Rule: "exact", KEM: task.KEMX25519,

@@ -104,7 +104,7 @@ func TestShuffledGridIsPrivate(t *testing.T) {
 	}
 }
 
-// The printed γ = c(r+1)/n covers r+1 symbols and not (r+1)^d.
+// The printed γ = c(r+1)/n covers r+1 symbols, not (r+1)^d.
 func TestPublishedGammaIsNotPrivate(t *testing.T) {
 	const users, d, r = 6, 2, 1
 	num, den, err := accountant.KRRGamma(accountant.Exact, r+1, users, 1, 0.1)

@@ -9,8 +9,7 @@ import (
 	"github.com/doona-dp/doona/wire/task"
 )
 
-// Each client sends the units of its vector's coordinates among others at random, the analyzer counts
-// every kind.
+// Each client sends the units of its vector's coordinates among random others, and the analyzer counts every kind.
 func Example() {
 	t := &task.Task{
 		Name: "gradient", Query: task.VectorMean, Protocol: vectormean.Name, Rule: vectormean.Rule, KEM: task.KEMX25519,

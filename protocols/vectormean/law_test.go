@@ -12,9 +12,9 @@ import (
 	"github.com/doona-dp/doona/wire/task"
 )
 
-// The law is nowhere below the rule's curve at ε in [−8, 8], nor above it by more than 1 % in ε where δ is in
-// [1e-12, .1], or a few thousandths in δ where it is flat. The rule's curve is what its bounds at all ε prove
-// together: each is the least of several, so they are not convex, and grids differ by a few thousandths in δ.
+// The law is nowhere below the rule's curve at ε in [−8, 8]. It is at most 1 % in ε above it for δ in [1e-12, .1], or
+// a few thousandths in δ where the curve is flat. The rule's curve is what its bounds at all ε prove together. Each
+// bound is the least of several, so they are not convex, and grids differ by a few thousandths in δ.
 func TestLawIsItsRuleAtEveryEpsilon(t *testing.T) {
 	for _, c := range []struct {
 		dim, lanes, users uint64
@@ -59,7 +59,7 @@ func TestLawIsItsRuleAtEveryEpsilon(t *testing.T) {
 	}
 }
 
-// calibrated returns a mechanism of one honest batch under padding none.
+// calibrated returns a mechanism of one batch of honest clients under padding none.
 func calibrated(t *testing.T, dim, users uint64, claim task.Claim, units int64) *Mechanism {
 	t.Helper()
 	draft := &task.Task{
@@ -76,10 +76,10 @@ func calibrated(t *testing.T, dim, users uint64, claim task.Claim, units int64) 
 	return opened.(*Mechanism)
 }
 
-// A flat vector of which all entries are y+f units, with d·f whole, has d·f of them rounded up whatever falls, so that
-// ‖x‖² = d(y² + (2y+1)f) = s² + d·f(1−f) is certain. Against its negative, which no counter has in common with it,
-// given both roundings, it is in the limit G_μ with μ² = 2‖x‖²/λ, λ being a counter's variance. Theorem 2 is above
-// that, and for many clients near it. This takes λ from the trials, and nothing from the curve but its δ.
+// A flat vector has entries y+f units with d·f whole. Whatever the draws, d·f of them are rounded up, so ‖x‖² = d(y²
+// + (2y+1)f) = s² + d·f(1−f) is certain. Its negative shares no counter with it. Given both roundings, the pair is
+// G_μ in the limit, with μ² = 2‖x‖²/λ, λ being a counter's variance. Theorem 2 is above that, and close to it for
+// many clients. The test takes λ from the trials, and only δ from the curve.
 func TestAboveFlatVectorsOfCertainNorm(t *testing.T) {
 	for _, c := range []struct {
 		size, users, trials uint64
@@ -103,7 +103,7 @@ func TestAboveFlatVectorsOfCertainNorm(t *testing.T) {
 	}
 }
 
-// What is missed is that of all 2d counters and that of the null messages.
+// The missed probability is that of all 2d counters plus that of the null messages.
 func TestMissedIsThatOfAllCounters(t *testing.T) {
 	m := calibrated(t, 3, 200, task.NewClaim("2", "1e-6"), 4)
 	counter := compose.NewBinomial(200*m.noise.trials, m.noise.chance.Float64())

@@ -10,9 +10,9 @@ import (
 	"github.com/doona-dp/doona/randomizer"
 )
 
-// Dependent rounding of four fractions, 40,000 times: the sum is one of the two whole numbers next to
-// it, means stay, and no two of them are both rounded up more often than if independent. Each of the 10
-// checks allows 5.5 standard errors: a false alarm in 10⁶.
+// Dependent rounding of four fractions, 40,000 times: the sum is one of the two adjacent whole numbers, means are
+// kept, and no two fractions are both rounded up more often than if independent. Each of the 10 checks allows 5.5
+// standard errors: a false alarm in 10⁶.
 func TestDependentRounding(t *testing.T) {
 	const draws = 40_000
 	fractions := []float64{0.3, 0.9, 0.05, 0.6}
@@ -77,7 +77,7 @@ func TestRoundingMoment(t *testing.T) {
 	}
 }
 
-// Where the quadratic overflows, nothing is said; just before it the bound is above the function.
+// If the quadratic overflows, there is no bound. Just before it the bound is above the function.
 func TestRoundingMomentOverflows(t *testing.T) {
 	m := &Mechanism{size: 1, units: 1}
 	for a := 1.0; a < 1e4; a *= 1.1 {
@@ -94,7 +94,7 @@ func TestRoundingMomentOverflows(t *testing.T) {
 	}
 }
 
-// The chords of E[e^{a‖x‖²}]'s bound, which is known at powers of 1.1 only, are as good as it.
+// The chords of E[e^{a‖x‖²}]'s bound, evaluated only at powers of 1.1, are as good as the bound.
 func TestMomentsBetweenPowers(t *testing.T) {
 	for _, m := range []*Mechanism{{size: 1, units: 1}, {size: 16, units: 11.5}, {size: 64, units: 40}} {
 		c := &curve{m: m, moments: make([]float64, 2*momentSteps+2)}

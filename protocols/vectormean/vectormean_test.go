@@ -68,8 +68,8 @@ func TestEstimatesAreUnbiasedWithThePredictedVariance(t *testing.T) {
 	}
 }
 
-// exact describes the counters of a tiny mechanism in one lane: each of the 2N counters has noise
-// Bin(trials, q), the null message under padding none Bin(trials0, q0).
+// exact describes the counters of a tiny mechanism in one lane. Each of the 2N counters has noise Bin(trials, q); the
+// null message under padding none has Bin(trials0, q0).
 type exact struct {
 	size             int
 	units            float64
@@ -77,7 +77,7 @@ type exact struct {
 	trials, trials0  int
 	q, q0            float64
 	withoutSecond    bool // A broken variant: no noise on the messages (l, -).
-	withoutNullNoise bool // Another.
+	withoutNullNoise bool // Another broken variant.
 }
 
 func of(t *testing.T, draft *task.Task, users int) exact {
@@ -185,7 +185,7 @@ func (e exact) outcomes(v []float64) (out []outcome) {
 	return out
 }
 
-// sent returns how many messages of each kind a rounded vector is, without noise.
+// sent returns the number of messages of each kind for a rounded vector, without noise.
 func (e exact) sent(x []int) []int {
 	out := make([]int, e.kinds())
 	total := 0
@@ -203,8 +203,8 @@ func (e exact) sent(x []int) []int {
 	return out
 }
 
-// law returns what the verifier sees if the client's vector is v. All others' are known: their units move
-// every count by a constant, which changes nothing, so they are left out.
+// law returns the verifier's view if the client's vector is v. All others' vectors are known. Their units shift every
+// count by a constant, which changes nothing, so they are left out.
 func (e exact) law(blanket stattest.Law, v []float64) stattest.Law {
 	law := stattest.Law{}
 	for _, o := range e.outcomes(v) {
@@ -241,8 +241,8 @@ func (e exact) leak(vectors [][]float64, eps float64) (worst float64) {
 	return worst
 }
 
-// pairLeak returns δ(ε) of two vectors whose entries are whole numbers of units: counters are
-// independent then, and their privacy losses add up. Each is rounded up to a thousandth.
+// pairLeak returns δ(ε) of two vectors whose entries are whole numbers of units. Their counters are independent, so
+// their privacy losses add up. Each loss is rounded up to a thousandth.
 func (e exact) pairLeak(v, w []float64, eps float64) (delta float64) {
 	a, b := e.sent(e.outcomes(v)[0].x), e.sent(e.outcomes(w)[0].x)
 	for kind := range a {
@@ -251,7 +251,7 @@ func (e exact) pairLeak(v, w []float64, eps float64) (delta float64) {
 	return composed(a, e.noise, eps)
 }
 
-// composed returns δ(ε) of independent counters that are shifted.
+// composed returns δ(ε) of independent shifted counters.
 func composed(shifts []int, noise func(kind int) []float64, eps float64) (delta float64) {
 	const half = 40_000
 	total := make([]float64, 2*half+1)
@@ -264,7 +264,7 @@ func composed(shifts []int, noise func(kind int) []float64, eps float64) (delta 
 		next := make([]float64, len(total))
 		for z, p := range pmf {
 			if z+shift < 0 || z+shift >= len(pmf) || p < 1e-12 {
-				continue // infinite, or little enough to be taken for it
+				continue // infinite, or rare enough to be counted as infinite
 			}
 			loss := int(math.Ceil(1000 * math.Log(p/pmf[z+shift])))
 			for i := max(0, -loss); i < min(len(total), len(total)-loss); i++ {
@@ -281,8 +281,8 @@ func composed(shifts []int, noise func(kind int) []float64, eps float64) (delta 
 	return delta + infinite
 }
 
-// corners are vectors of one or two coordinates that include the extremes of both norms and vectors
-// whose entries are between whole units.
+// corners are vectors of one or two coordinates that include the extremes of both norms, and vectors whose entries
+// are between whole units.
 func corners(d int) (out [][]float64) {
 	if d == 1 {
 		return [][]float64{{-1}, {-0.7}, {-0.2}, {0}, {0.5}, {0.9}, {1}}
@@ -291,8 +291,8 @@ func corners(d int) (out [][]float64) {
 	return [][]float64{{1, 0}, {-1, 0}, {0, 1}, {r, r}, {-r, -r}, {r, -r}, {0, 0}, {0.3, -0.2}}
 }
 
-// The counters of tiny mechanisms, enumerated from their parameters, leak no more than claimed, and
-// more if there is less noise, or none on the messages of one sign, or none on the null message.
+// The counters of tiny mechanisms, enumerated from their parameters, leak no more than the claim. They leak more with
+// less noise, without noise on the messages of one sign, or without noise on the null message.
 func TestShuffledCountersArePrivate(t *testing.T) {
 	for _, c := range []struct {
 		users, units, dim uint64
@@ -335,8 +335,8 @@ func TestShuffledCountersArePrivate(t *testing.T) {
 	}
 }
 
-// Three and four coordinates, n ≤ 6, by exact composition: the worst pairs of whole vectors, opposite ones and
-// those with no coordinate in common. Noise that hides one coordinate alone is not enough.
+// Three and four coordinates, n ≤ 6, by exact composition: the worst pairs of whole vectors are opposite ones and
+// those without a common coordinate. Noise that hides only one coordinate is not enough.
 func TestManyCountersTogetherArePrivate(t *testing.T) {
 	for _, c := range []struct{ users, dim uint64 }{{1, 4}, {4, 3}, {6, 4}} {
 		draft, _ := open(t, planner.Query{Dim: c.dim, Batch: c.users, Honest: 1, Epsilon: 2, Delta: 0.05,
@@ -366,8 +366,8 @@ func TestManyCountersTogetherArePrivate(t *testing.T) {
 	}
 }
 
-// With a lane each, counters that all move from one end to the other are as private as claimed by exact
-// composition, whichever of them move up, and not with a third of the noise.
+// With a lane per coefficient, counters that all move from one end to the other meet the claim by exact composition,
+// whichever of them move up. With a third of the noise they do not.
 func TestLanesTogetherArePrivate(t *testing.T) {
 	for _, c := range []struct {
 		users, dim, units uint64
@@ -414,8 +414,8 @@ func negative(v []float64) []float64 {
 	return out
 }
 
-// Covers in place of zeros, as many as make the number of a client's slots the same for every vector,
-// give the number of ones away: padding none needs messages for zeros.
+// If covers replace zeros, and keep the number of a client's slots equal for every vector, they reveal the number of
+// ones: padding none needs messages for zeros.
 func TestCountingCoversWouldShowTheVector(t *testing.T) {
 	const kinds = 3 // two counters and covers
 	report := func(x []uint64) stattest.Law {
@@ -487,8 +487,8 @@ func TestRandomizerFollowsItsLaw(t *testing.T) {
 	}
 }
 
-// Under padding none the units and null messages are A for every vector: only noise changes the number
-// of a client's messages.
+// Under padding none the units and null messages are A for every vector: only noise changes the number of a client's
+// messages.
 func TestNumberOfMessagesDoesNotDependOnTheVector(t *testing.T) {
 	for _, lanes := range []uint64{1, 8} {
 		draft, m := open(t, planner.Query{Dim: 4, Batch: 100, Honest: 1, Epsilon: 4, Delta: 1e-6,
@@ -509,13 +509,13 @@ func TestNumberOfMessagesDoesNotDependOnTheVector(t *testing.T) {
 	}
 }
 
-// central is the standard error of a sum by the Gaussian mechanism for vectors of norm at most 1 at
-// ε = 1, δ = 10⁻⁶: distance 2 over μ, δ = Φ(−1/μ + μ/2) − e·Φ(−1/μ − μ/2).
+// central is the standard error of a sum by the Gaussian mechanism for vectors of norm at most 1 at ε = 1, δ = 10⁻⁶:
+// distance 2 over μ, δ = Φ(−1/μ + μ/2) − e·Φ(−1/μ − μ/2).
 const central = 2 / 0.2367044
 
-// The error is 1.13 to 1.15 times the central Gaussian mechanism's, with no more slots than bits of Kashin
-// coefficients took, at 2.3 to 2.65 times that error. Less would be too little noise: section 6 of the proofs has the
-// limit, and what the bound wastes is above it.
+// The error is 1.13 to 1.15 times the central Gaussian mechanism's. It takes no more slots than bits of Kashin
+// coefficients took at 2.3 to 2.65 times that error. A smaller error would mean too little noise: section 6 of the
+// proofs has the limit, and the bound's slack comes on top.
 func TestNearTheCentralGaussian(t *testing.T) {
 	for _, c := range []struct {
 		users, dim, slots uint64
@@ -530,7 +530,8 @@ func TestNearTheCentralGaussian(t *testing.T) {
 	}
 }
 
-// No slots and messages of the table of costs (d = 16, 90 % honest) are more than with bits of Kashin coefficients.
+// No number of slots or messages in the table of costs (d = 16, 90 % honest) is larger than with bits of Kashin
+// coefficients.
 func TestCostsNoMoreThanBits(t *testing.T) {
 	for _, c := range []struct {
 		users, slots uint64
@@ -634,7 +635,7 @@ func TestTasksWithOtherParametersAreRefused(t *testing.T) {
 	}
 }
 
-// The least δ that a claim may have can be had, under both paddings and in lanes.
+// Calibration reaches the least δ of a claim, under both paddings and in lanes.
 func TestLeastDelta(t *testing.T) {
 	for _, q := range []planner.Query{{Padding: task.PaddingNone}, {Padding: task.PaddingFull}, {Lanes: 8}} {
 		q.Dim, q.Batch, q.Honest, q.Epsilon, q.Delta = 4, 1000, 1, 1, 3.5e-18
@@ -642,8 +643,8 @@ func TestLeastDelta(t *testing.T) {
 	}
 }
 
-// reach returns how far the attack with most messages moves the total of one client whose vector is 0, without
-// the noise of others, and by how much of that its first entry.
+// reach returns how far the attack with the most messages moves the total of one client whose vector is 0, without
+// the noise of others, and how far it moves its first entry.
 func reach(t *testing.T, m protocols.Mechanism, dim uint64) (norm, first float64) {
 	t.Helper()
 	lanes, err := protocols.CapabilitiesOf(m).Attack(randomizer.NewSource(), protocols.AttackMax, 0,
@@ -662,8 +663,8 @@ func reach(t *testing.T, m protocols.Mechanism, dim uint64) (norm, first float64
 	return norm, attacked.Total()[0]
 }
 
-// One malicious client among 2,000 with one lane makes an error of its slots' units, growing as √d with
-// them, and with a lane per coefficient of κ(1+m/h) or, as q is below ½, a little more.
+// One malicious client among 2,000 makes an error of its slots' units with one lane, growing as √d with the slots.
+// With a lane per coefficient the error is κ(1+m/h) or, because q is below ½, slightly more.
 func TestOneMaliciousClient(t *testing.T) {
 	for _, dim := range []uint64{4, 16, 64} {
 		for _, padding := range []task.Padding{task.PaddingFull, task.PaddingNone} {
@@ -690,9 +691,9 @@ func TestOneMaliciousClient(t *testing.T) {
 	}
 }
 
-// With a lane per coefficient one client has no more slots than with bits of coefficients, which took 7, 7
-// and 4, and reaches no more than a sixth of the noise of all; the error is at most 1.17 times
-// κ = 11/5 times that of the central Gaussian mechanism, whose μ is 0.838 at ε = 4, δ = 10⁻⁶.
+// With a lane per coefficient one client has no more slots than with bits of coefficients, which took 7, 7 and 4, and
+// reaches no more than a sixth of the noise of all clients. The error is at most 1.17 times κ = 11/5 times the
+// central Gaussian mechanism's, whose μ is 0.838 at ε = 4, δ = 10⁻⁶.
 func TestReachWithLanes(t *testing.T) {
 	for _, c := range []struct {
 		dim, slots uint64
@@ -733,7 +734,7 @@ func TestFastPathHasTheSlowPathsMoments(t *testing.T) {
 	}
 }
 
-// A task may ask a client to check anything; it must not panic, or take memory or time.
+// A task may ask a client to check anything. The client must not panic, nor use much memory or time.
 func TestHostileNoiseIsRefusedQuickly(t *testing.T) {
 	for name, noise := range map[string]struct {
 		m, q randomizer.Rational

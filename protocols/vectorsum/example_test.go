@@ -10,7 +10,7 @@ import (
 	"github.com/doona-dp/doona/wire/task"
 )
 
-// Each client reports one random coordinate of its vector, the analyzer adds up all coordinates.
+// Each client reports one random coordinate of its vector, and the analyzer adds up all coordinates.
 func Example() {
 	t := &task.Task{
 		Name: "seconds by step", Query: task.Vector, Protocol: vectorsum.Name, Rule: "exact", KEM: task.KEMX25519,

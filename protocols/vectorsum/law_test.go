@@ -14,9 +14,9 @@ import (
 // losses are the outcomes of a pair, by the loss ln(p/q) in ascending order.
 type losses struct{ at, p, q []float64 }
 
-// revealed enumerates one message's outcomes under rule revealed: of c ~ Bin(n-1, 2γ/K) blanket messages in the two
-// cells a ~ Bin(c, ½) are in the first, and the client's own is in the first under P and in the second under Q. With
-// probability γ it is in neither, or either, whatever the value.
+// revealed enumerates one message's outcomes under rule revealed. Of c ~ Bin(n-1, 2γ/K) blanket messages in the two
+// cells, a ~ Bin(c, ½) are in the first. The client's own message is in the first under P and in the second under Q.
+// With probability γ it does not depend on the value: it is in either cell or in neither.
 func revealed(k, users int, gamma float64) (all losses) {
 	type outcome struct{ p, q float64 }
 	merged := map[float64]outcome{0: {gamma, gamma}}
@@ -29,7 +29,7 @@ func revealed(k, users int, gamma float64) (all losses) {
 	in := 2 * gamma / float64(k)
 	for c := range users {
 		cells := choose(users-1, c) + float64(c)*math.Log(in) + float64(users-1-c)*math.Log1p(-in)
-		for first := 0; first <= c+1; first++ { // Messages in the first cell, the client's own among the c+1.
+		for first := 0; first <= c+1; first++ { // Messages in the first cell; the client's own is among the c+1.
 			var o outcome
 			if first > 0 {
 				o.p = (1 - gamma) * math.Exp(cells+choose(c, first-1)-float64(c)*math.Ln2)
@@ -42,7 +42,7 @@ func revealed(k, users int, gamma float64) (all losses) {
 		}
 	}
 	for at, o := range merged {
-		if o.p+o.q > 1e-12 { // To leave out an outcome lowers δ, if at all.
+		if o.p+o.q > 1e-12 { // Leaving out an outcome can only lower δ.
 			all.at = append(all.at, at)
 		}
 	}
@@ -77,10 +77,10 @@ func (l losses) with(curve func(eps float64) float64) func(eps float64) float64 
 	}
 }
 
-// The law of several messages, which is also what the claim is held against, is nowhere below an enumeration of all
-// outcomes of rule revealed, at no real ε, and less than 1 % above it in ε.
+// The law of several messages also proves the claim. At every real ε, it is nowhere below an enumeration of all
+// outcomes of rule revealed, and less than 1 % above it in ε.
 func TestLawOfSeveralMessagesIsExact(t *testing.T) {
-	const users = 1000 // So many that local privacy is no help.
+	const users = 1000 // So many that local privacy does not help.
 	several := map[int64][]float64{2: {.01, .1, .3, .6, 1, 1.4, 1.8, 2.2, 2.6}}
 	if stattest.Long {
 		several[3] = []float64{1}

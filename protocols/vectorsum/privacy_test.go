@@ -13,7 +13,7 @@ import (
 	"github.com/doona-dp/doona/wire/task"
 )
 
-// draft returns a task of d coordinates in [0, 1], all users honest.
+// draft returns a task of d coordinates in [0, 1] with honest clients only.
 func draft(d, users uint64, eps, delta, rule string, params ...task.Param) *task.Task {
 	return &task.Task{
 		Name: "test", Query: task.Vector, Protocol: vectorsum.Name, Rule: rule, KEM: task.KEMX25519, Params: params,
@@ -60,9 +60,9 @@ func response(d, l int, x, k uint64, gamma float64) stattest.Law {
 	return law
 }
 
-// reports returns the law of one client's messages, for every input in {0, …, k}^d: one coordinate of
-// every block, by randomized response. The law of an input in between is a mixture of these. A
-// coordinate tells its lane, so that the histogram of all messages is that of each lane.
+// reports returns the law of one client's messages, for every input in {0, …, k}^d: one coordinate of every block, by
+// randomized response. The law of an input in between is a mixture of these. A coordinate determines its lane, so the
+// histogram of all messages is that of each lane.
 func reports(d, t int, k uint64, gamma float64) (laws []stattest.Law) {
 	for _, x := range stattest.Vectors(d, k) {
 		law := stattest.NoMessage(d * int(k+1))
@@ -108,7 +108,7 @@ var targets = []struct {
 	e, d       float64
 }{{"0.5", "0.2", 0.5, 0.2}, {"1", "0.1", 1, 0.1}, {"1.5", "0.05", 1.5, 0.05}, {"2", "0.01", 2, 0.01}}
 
-// A secret coordinate costs no factor d: enumerated for every neighbouring input of up to 6 clients.
+// A secret coordinate costs no factor d, by enumeration for every neighbouring input of up to 6 clients.
 func TestOneCoordinateIsPrivate(t *testing.T) {
 	caught := 0
 	for _, shape := range []struct {
@@ -134,7 +134,7 @@ func TestOneCoordinateIsPrivate(t *testing.T) {
 	require.Greater(t, caught, 60, "of 80: half the noise must be seen")
 }
 
-// The bound is not only sound: with the others' blanket bits known it is attained, whatever d.
+// The bound is not only sound. If the others' blanket bits are known it is attained, whatever d.
 func TestOneCoordinateBoundIsAttained(t *testing.T) {
 	const gamma, users = 0.4, 4
 	for _, shape := range []struct {
@@ -180,7 +180,7 @@ func TestNoiseForTooSmallADomainIsCaught(t *testing.T) {
 	require.ErrorContains(t, m.CheckClaim(), "claim.delta")
 }
 
-// Enumerated for every neighbouring input: never above the claim, and half the noise is seen.
+// By enumeration for every neighbouring input: δ is never above the claim, and the test detects half the noise.
 func TestSeveralCoordinatesArePrivate(t *testing.T) {
 	caught := 0
 	for _, shape := range []struct {
@@ -206,8 +206,8 @@ func TestSeveralCoordinatesArePrivate(t *testing.T) {
 	require.Greater(t, caught, 38, "of 44: half the noise must be seen")
 }
 
-// known returns the view of users clients, each other one's blanket bit being known and its true
-// reports removed, when the target's messages have the given law.
+// known returns the view of a number of clients if every other one's blanket bit is known and its true reports are
+// removed, when the target's messages have the given law.
 func known(d, t int, k uint64, gamma float64, users int, target stattest.Law) stattest.Law {
 	size := int(k + 1)
 	view := target
@@ -227,8 +227,7 @@ func known(d, t int, k uint64, gamma float64, users int, target stattest.Law) st
 	return view
 }
 
-// Two secret coordinates are exactly two plain randomized responses: the number of coordinates that
-// the blocks have cancels.
+// Two secret coordinates are exactly two plain randomized responses: the size of the blocks cancels.
 func TestSizeOfTheBlocksCancels(t *testing.T) {
 	const gamma, users = 0.4, 3
 	plain := reports(2, 2, 1, gamma)
@@ -248,8 +247,8 @@ func TestSizeOfTheBlocksCancels(t *testing.T) {
 	}
 }
 
-// A first relay that deviates puts a client's messages into different batches. Each lane of a batch has
-// n_min = 2 honest messages; all ways to part four clients' two lanes into such batches are enumerated.
+// A deviating first relay puts a client's messages into different batches. Each lane of a batch has n_min = 2 honest
+// messages. The test enumerates all ways to part four clients' two lanes into such batches.
 func TestPartedClientsArePrivate(t *testing.T) {
 	const least, users = 2, 4
 	whichever := [][users]int{{0, 0, 0, 0}, {0, 0, 1, 1}, {0, 1, 0, 1}, {0, 1, 1, 0}} // a client's batch
@@ -274,7 +273,7 @@ func TestPartedClientsArePrivate(t *testing.T) {
 	}
 }
 
-// partedReports is reports(3, 2, 1, gamma) with the messages of lane b in the batch where[b] of two.
+// partedReports is reports(3, 2, 1, gamma) with the messages of lane b in batch where[b] of two.
 func partedReports(where [2]int, gamma float64) (laws []stattest.Law) {
 	for _, x := range stattest.Vectors(3, 1) {
 		law := stattest.NoMessage(12)
@@ -292,8 +291,8 @@ func partedReports(where [2]int, gamma float64) (laws []stattest.Law) {
 	return laws
 }
 
-// worstSubstitution returns the largest divergence over the inputs of client 0, the others holding all
-// zeros or all ones.
+// worstSubstitution returns the largest divergence over the inputs of client 0, if the others hold all zeros or all
+// ones.
 func worstSubstitution(clients [4][]stattest.Law, eps float64) (worst float64) {
 	ones := len(clients[0]) - 1
 	for held := range 8 {
@@ -314,8 +313,8 @@ func worstSubstitution(clients [4][]stattest.Law, eps float64) (worst float64) {
 	return worst
 }
 
-// The paper sends the t coordinates as one message: then the blanket must cover (k+1)^t symbols.
-// All others hold zeros.
+// The paper sends the t coordinates as one message. Then the blanket must cover (k+1)^t symbols. All others hold
+// zeros.
 func TestCoordinatesInOneMessageAreNotPrivate(t *testing.T) {
 	const users, eps, delta = 40, 1.0, 0.1
 	d := draft(2, users, "1", "0.1", "revealed", whole("k", 1), whole("t", 2))
@@ -336,7 +335,7 @@ func TestCoordinatesInOneMessageAreNotPrivate(t *testing.T) {
 	require.Greater(t, leak(jointReports(2, 1, gamma)), 2*delta, "γ = %g", gamma)
 }
 
-// A second report takes not even twice the blanket. Giving all coordinates away took 0.165 here.
+// A second report takes less than twice the blanket. Revealing all coordinates took 0.165 here.
 func TestSecondReportIsCheap(t *testing.T) {
 	gamma := func(reported int64) float64 {
 		return calibrated(t, draft(100, 100_000, "1", "1e-6", "exact", whole("k", 3), whole("t", reported)))

@@ -62,7 +62,7 @@ func TestEstimatesAreUnbiasedWithThePredictedVariance(t *testing.T) {
 	}
 }
 
-// With t of d coordinates the error has two parts: the paper's, and that of sampling.
+// With t of d coordinates the error has two parts: the paper's, and sampling.
 func TestVarianceIsNoisePlusSampling(t *testing.T) {
 	d := draft(8, 10_000, "1", "1e-6", "revealed", whole("k", 2))
 	calibrated(t, d)
@@ -103,8 +103,8 @@ func TestWorstValueHasTheWorstVariance(t *testing.T) {
 	}
 }
 
-// TestRandomizerFollowsItsLaw compares 60,000 messages with the probabilities the privacy tests
-// enumerate. Pearson's statistic with 5 degrees of freedom exceeds 38 once in 3·10⁶ runs.
+// TestRandomizerFollowsItsLaw compares 60,000 messages with the probabilities that the privacy tests enumerate.
+// Pearson's statistic with 5 degrees of freedom exceeds 38 once in 3·10⁶ runs.
 func TestRandomizerFollowsItsLaw(t *testing.T) {
 	const draws = 60_000
 	d := draft(3, 100, "1", "1e-6", "revealed", whole("k", 1))
@@ -158,7 +158,7 @@ func TestCoordinatesAreDrawnUniformly(t *testing.T) {
 	require.Less(t, statistic, 38.0)
 }
 
-// One client has one message in each block's lane, and cannot say twice what it holds.
+// One client has one message in each block's lane, and cannot report its value twice.
 func TestCoordinateOfAnotherLaneIsRefused(t *testing.T) {
 	d := draft(5, 100, "1", "1e-6", "revealed", whole("k", 1), whole("t", 2))
 	calibrated(t, d)

@@ -15,7 +15,7 @@ var noises = []Noise{
 	{R: 4, S: 0.1, Jump: 5}, {R: 20, S: 0, Jump: 10}, {R: 100, S: 0.02, Jump: 50}, {R: 1, S: 0, Jump: 2},
 }
 
-// probabilities returns P(z) from (M2), with the recursion as it stands.
+// probabilities returns P(z) from (M2), by the plain recursion.
 func probabilities(n Noise, size int) []float64 {
 	p := make([]float64, size)
 	p[0] = math.Exp(-events([]Group{{Weight: 1, Mass: n.R, S: n.S, Jump: n.Jump}}))
@@ -49,7 +49,7 @@ func TestLawsAreTheCompoundPoissonDistributionAndLogConcave(t *testing.T) {
 	}
 }
 
-// direct sums (M1) over T as it stands.
+// direct sums (M1) over T term by term.
 func direct(l law, theta float64, d int64, cut bool) float64 {
 	first, end := span(l)
 	if !cut {
@@ -94,8 +94,8 @@ func stick(l law, eps float64, d int64) (delta float64) {
 	return delta
 }
 
-// The closed form of the paper is private by far, in both directions, and the moment bound lies
-// between the exact hockey stick and a few times it.
+// The closed form of the paper is private by a large margin, in both directions. The moment bound lies between the
+// exact hockey stick and a few times it.
 func TestShiftOfOneNegativeBinomial(t *testing.T) {
 	for _, c := range []struct{ eps, delta float64 }{{0.1, 1e-6}, {0.5, 1e-3}, {0.9, 1e-9}} {
 		const top = 16
@@ -121,7 +121,7 @@ func TestShiftOfOneNegativeBinomial(t *testing.T) {
 	}
 }
 
-// halved returns a design with half of every r but that of the central noise.
+// halved returns a design with half of every r except that of the central noise.
 func halved(d Design) *Design {
 	d.Levels = append([]Noise{}, d.Levels...)
 	for l := range d.Levels {
@@ -166,9 +166,9 @@ func TestEveryPairComposedExactlyIsBelowTheBound(t *testing.T) {
 	}
 }
 
-// How much of δ the moment bound leaves unused where every pair can be composed exactly, and how many
-// zero-sum messages the exact composition would save, all r being scaled alike. It prints the figures
-// of docs/proofs/correlated.md, section 6.
+// How much of δ the moment bound leaves unused if every pair can be composed exactly, and how many zero-sum messages
+// the exact composition would save if all r are scaled alike. It prints the figures of docs/proofs/correlated.md,
+// section 6.
 func TestSlackAtSmallMax(t *testing.T) {
 	for _, top := range []uint64{1, 2, 3} {
 		c := Target{Top: top, Star: 0.9 / float64(top), Epsilon: 1, Delta: 1e-6}
@@ -199,8 +199,8 @@ func TestSlackAtSmallMax(t *testing.T) {
 	}
 }
 
-// TestRareValuesWithLargeLossesCount: a task chooses θ and how rare a value T leaves out. Where jumps are
-// bounded the loss grows without bound, and with a large θ values that are rarer than 2⁻⁵³ decide.
+// TestRareValuesWithLargeLossesCount: a task chooses θ and how rare a value T leaves out. If jumps are bounded the
+// loss grows without bound, and with a large θ values rarer than 2⁻⁵³ decide.
 func TestRareValuesWithLargeLossesCount(t *testing.T) {
 	n := Noise{R: 20, Jump: 30}
 	for _, c := range []struct {
@@ -218,7 +218,7 @@ func TestRareValuesWithLargeLossesCount(t *testing.T) {
 	}
 }
 
-// Above Δ = 64 inputs are taken in classes: no pair may exceed what its classes were given.
+// Above Δ = 64 inputs are grouped in classes: no pair may exceed the bound of its classes.
 func TestClassesCoverEveryPair(t *testing.T) {
 	for _, c := range []Target{{Top: 100, Star: 0.9 / 100, Epsilon: 1, Delta: 1e-6},
 		{Top: 301, Star: 0.45 / 301, Epsilon: 1, Delta: 1e-6, Sparse: true, Zero: true}} {
@@ -259,7 +259,7 @@ func TestClassesCoverEveryPair(t *testing.T) {
 	}
 }
 
-// What is kept of all pairs of inputs has at every ε the largest bound that any of them has.
+// The kept pairs of inputs have, at every ε, the largest bound of all pairs.
 func TestWorstPairsAtEveryEpsilon(t *testing.T) {
 	for _, sparse := range []bool{false, true} {
 		goal := Target{Top: 12, Star: .9 / 12, Epsilon: 1, Delta: 1e-6, Zero: true, Sparse: sparse}
@@ -287,7 +287,7 @@ func TestWorstPairsAtEveryEpsilon(t *testing.T) {
 	}
 }
 
-// pairAt returns (P2) of two inputs, moved in one coordinate, or, where values are sparse, from one to another.
+// pairAt returns (P2) of two inputs, moved in one coordinate or, if values are sparse, from one to another.
 func (c *certificate) pairAt(zero, i, j *class, eps float64, differ bool) (most float64) {
 	log := i.sides[0].moment + j.sides[1].moment + logScale(c.theta) - c.theta*eps
 	missed := i.sides[0].missed + j.sides[1].missed + c.always[1].missed
@@ -302,7 +302,7 @@ func (c *certificate) pairAt(zero, i, j *class, eps float64, differ bool) (most 
 	return most
 }
 
-// c(θ) of (P2) is the largest (1 − e^−x)·e^−θx, at any θ that a task may ask for and beyond.
+// c(θ) of (P2) is the maximum of (1 − e^−x)·e^−θx, at any θ that a task may use and beyond.
 func TestScaleOfMoments(t *testing.T) {
 	require.InDelta(t, -2*math.Ln2, logScale(1), 1e-15)
 	for theta := 1e-3; theta < 1e18; theta *= 7 {
@@ -311,9 +311,9 @@ func TestScaleOfMoments(t *testing.T) {
 	}
 }
 
-// Where noise without a bound on jumps stands for noise with one, each ε has its own share of the distance: the bound
-// at an ε is what it would be if no jumps were bounded, and 1 + e^ε times the expected number of longer jumps of the
-// atoms that two inputs touch. For Δ = 1 that is the pair alone.
+// If noise without a bound on jumps replaces noise with one, each ε has its own share of the distance. The bound at
+// an ε is that without bounded jumps, plus 1 + e^ε times the expected number of longer jumps of the atoms that two
+// inputs touch. For Δ = 1 that is the pair alone.
 func TestBoundedJumpsAtEveryEpsilon(t *testing.T) {
 	free := Design{Top: 1, Star: .9, Pair: Noise{R: 20, S: .4}, Levels: nil}
 	bounded := free

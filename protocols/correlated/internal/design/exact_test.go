@@ -6,19 +6,19 @@ import (
 	"github.com/doona-dp/doona/accountant"
 )
 
-// Exact composition: the privacy loss of every pair of inputs, convolved coordinate by coordinate.
-// It is too slow for a client and serves to measure how far [certificate] lies above the truth, and
-// to test it. Nothing of it is linked into doona.wasm.
+// Exact composition: the privacy loss of every pair of inputs, convolved coordinate by coordinate. It is too slow for
+// a client. It measures how far [certificate] lies above the truth, and tests it. None of it is linked into
+// doona.wasm.
 //
-// Pessimistic discretisation. Let (P, Q) be a pair with loss L = ln P/Q under P. Moving the mass of
-// a loss up to the next multiple of a step, and losses above the largest multiple to +∞, is the loss of
-// another pair that dominates it: for every ε
+// Pessimistic discretisation. Let (P, Q) be a pair with loss L = ln P/Q under P. Move the mass of each loss up to the
+// next multiple of a step, and losses above the largest multiple to +∞. The result is the loss of another pair that
+// dominates it: for every ε
 //
 //	H(ε) = E[(1 - e^{ε-L})₊]                                              (E1)
 //
-// and the integrand increases in L. Sums of the rounded losses dominate sums of the losses, because
-// (E1) of a sum is, given the other summands, (E1) of one at a moved ε. So what [exactDelta] returns is
-// at least the truth, and at most the truth at ε less one step per coordinate.
+// and the integrand increases in L. Sums of the rounded losses dominate sums of the losses: given the other summands,
+// (E1) of a sum is (E1) of one loss at a shifted ε. So the result of [exactDelta] is at least the truth, and at most
+// the truth at ε less one step per coordinate.
 
 // grid is a distribution of rounded losses: mass[k] at step·(k - zero), and infinite at +∞.
 type grid struct {
@@ -41,8 +41,8 @@ func (g exactGrid) add(to *grid, loss, p float64) {
 	to.mass[int(max(k, 0))] += p
 }
 
-// shift returns the loss of a law against its shift, ln P(z)/P(z+d) under P. All z are counted:
-// those outside the law's range at +∞.
+// shift returns the loss of a law against its shift, ln P(z)/P(z+d) under P. It counts all z; those outside the law's
+// range have a loss of +∞.
 func (g exactGrid) shift(l law, d int64) *grid {
 	to := &grid{mass: make([]float64, g.size)}
 	first, end := span(l)
@@ -56,7 +56,7 @@ func (g exactGrid) shift(l law, d int64) *grid {
 	return to
 }
 
-// mix adds to a grid another one, weighed, with a constant added to its losses.
+// mix adds another grid to a grid, with a weight, and with a constant added to its losses.
 func (g exactGrid) mix(to, of *grid, constant, weight float64) {
 	steps := int(math.Ceil(constant/g.step - 1e-9))
 	for k, m := range of.mass {
@@ -79,8 +79,8 @@ func span(l law) (from, to int64) {
 	panic("correlated: unknown law")
 }
 
-// exactDelta returns δ(ε) of a design for values of one number, without padding's zeros, maximal over all ordered
-// pairs of inputs, and that pair.
+// exactDelta returns δ(ε) of a design for values of one number, without padding's zeros, maximised over all ordered
+// pairs of inputs, and the maximising pair.
 func exactDelta(d *Design, eps float64, g exactGrid, miss float64) (worst float64, at [2]uint64) {
 	x := exact{Design: d, exactGrid: g, spectra: map[[2]int64]*spectrum{}, pairs: map[int64]*grid{}}
 	x.pairLaw = newLaw(d.Pair, int64(d.Top), miss)
@@ -138,14 +138,14 @@ func (x *exact) level(l int, shift int64) *spectrum {
 	return s
 }
 
-// central is the loss of (S, y₀), formula (P1), by summation over a; g is left out.
+// central returns the loss of (S, y₀), formula (P1), by summation over a, without g.
 func (x *exact) central(t, d0 int64) *spectrum {
 	g := &grid{mass: make([]float64, x.size)}
 	p := math.Exp(-x.Star)
 	lo, hi := min(-t, 0), max(-t, 0)
 	for a := lo; a <= hi; a++ {
 		mass := (1 - p) / (1 + p) * math.Pow(p, math.Abs(float64(a)))
-		if a == lo && lo < 0 || a == hi && hi > 0 || t == 0 { // The tails beyond, where loss and shift stay.
+		if a == lo && lo < 0 || a == hi && hi > 0 || t == 0 { // The tails beyond, where loss and shift are constant.
 			mass /= 1 - p
 		}
 		if a == 0 && t != 0 {

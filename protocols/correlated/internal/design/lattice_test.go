@@ -36,7 +36,7 @@ var tops = func() (out []uint64) {
 	return append(out, 256, 1024)
 }()
 
-// Over the integers: Ã·c_i = e_i for every message, with the atoms kept alone for inputs i > 0.
+// Over the integers: Ã·c_i = e_i for every message, using only the kept atoms for inputs i > 0.
 func TestRightInverse(t *testing.T) {
 	for _, top := range tops {
 		c := inverse(top)
@@ -108,7 +108,7 @@ func TestColumnsAreTheHalvingTree(t *testing.T) {
 	}
 }
 
-// dominated says whether Σ_s |c_i[s]|/t_s ≤ 1 for all columns i ≥ 2, t_v = ⌈Γ/|v|⌉, Γ = Δ·(⌈log Δ⌉+1).
+// dominated reports whether Σ_s |c_i[s]|/t_s ≤ 1 for all columns i ≥ 2, t_v = ⌈Γ/|v|⌉, Γ = Δ·(⌈log Δ⌉+1).
 func dominated(top uint64, log func(float64) float64) bool {
 	gamma := top * uint64(math.Ceil(log(float64(top)))+1)
 	for i := uint64(2); i <= top; i++ {
