@@ -42,7 +42,7 @@ func TestClonesMatchTheirDefinition(t *testing.T) {
 	}
 }
 
-// grid calls f with every point of the acceptance grid, thinned but in the long form.
+// grid calls f with every point of the acceptance grid, thinned except in the long form.
 func grid(f func(eps0 float64, users, k uint64, delta float64)) {
 	eps0s, counts, ks := []float64{.1, 1, 4}, []uint64{1e3, 1e5, 1e8}, []uint64{2, 100}
 	if stattest.Long {
@@ -161,8 +161,8 @@ func TestExactAtHundredMillionUsers(t *testing.T) {
 	}
 }
 
-// printedBennett is Lemma 11 of BBGN19 as printed, with K-RR's Lemma 12, averaged over M: a
-// factor 1/(a·m) too many.
+// printedBennett is Lemma 11 of BBGN19 as printed, with K-RR's Lemma 12, averaged over M. It has an extra factor
+// 1/(a·m).
 func printedBennett(eps0 float64, k, n, eps float64) float64 {
 	gamma, e, drift := k/(math.Expm1(eps0)+k), math.Exp(eps), math.Expm1(eps)
 	top := (1-gamma)*k - gamma*drift

@@ -2,9 +2,8 @@ package accountant_test
 
 import "math"
 
-// histogramLaw returns the distribution of the histogram of shuffled k-ary randomized response
-// with blanket probability gamma on the given inputs, by enumerating every outcome. The key
-// encodes the counts in base 16.
+// histogramLaw returns the distribution of the histogram of shuffled k-ary randomized response with blanket
+// probability gamma on the given inputs, by enumerating every outcome. Keys encode the counts in base 16.
 func histogramLaw(k int, gamma float64, inputs []int) map[int]float64 {
 	law := map[int]float64{0: 1}
 	for _, x := range inputs {
@@ -79,8 +78,8 @@ func revealedBrute(k int, gamma float64, n int, eps float64) float64 {
 	return sum
 }
 
-// blanketLaw calls f with every way n users can fill k cells from the blanket and its
-// probability; the same counts may come more than once.
+// blanketLaw calls f with every way in which n users can fill k cells from the blanket, and its probability. The same
+// counts may come more than once.
 func blanketLaw(k int, gamma float64, n int, f func(counts []int, pr float64)) {
 	eachInput(k+1, n, func(cells []int) {
 		counts, pr := make([]int, k+1), 1.0

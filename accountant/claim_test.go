@@ -9,8 +9,8 @@ import (
 	"github.com/doona-dp/doona/accountant"
 )
 
-// claims calls f with calibrated claims over the range of tasks: the check a client makes is
-// one evaluation of KRRDelta at each.
+// claims calls f with calibrated claims over the range of tasks. A client's check is one evaluation of KRRDelta for
+// each.
 func claims(tb testing.TB, f func(rule accountant.Rule, k uint64, gamma float64, users uint64, eps float64)) {
 	for _, users := range []uint64{1e3, 1e4, 1e5, 1e6, 1e7, 1e8} {
 		for _, k := range []uint64{2, 5, 16, 100, 1000} {
@@ -24,8 +24,8 @@ func claims(tb testing.TB, f func(rule accountant.Rule, k uint64, gamma float64,
 	}
 }
 
-// One evaluation proves every calibrated claim. The goal is 50 ms in WASM: the time is printed, and
-// docs/accountant.md says how to run this there.
+// One evaluation proves every calibrated claim. The goal is 50 ms in WASM. The test prints the time, and
+// docs/accountant.md says how to run it there.
 func TestClaimCheck(t *testing.T) {
 	slowest := map[accountant.Rule]time.Duration{}
 	claims(t, func(rule accountant.Rule, k uint64, gamma float64, users uint64, eps float64) {

@@ -11,8 +11,8 @@ import (
 	"github.com/doona-dp/doona/internal/testing/stattest"
 )
 
-// exactBrute returns δ(ε) of rule exact by enumerating every outcome: who of the others is in
-// the blanket, and the histogram of the blanket messages and the target's.
+// exactBrute returns δ(ε) of rule exact by enumerating every outcome: which of the others are in the blanket, and the
+// histogram of the messages of the blanket and the target.
 func exactBrute(k int, gamma float64, n int, eps float64) float64 {
 	p, q := map[int]float64{}, map[int]float64{}
 	blanketLaw(k, gamma, n-1, func(counts []int, pr float64) {
@@ -67,8 +67,8 @@ func TestExactIsNotBelowTheShuffledMechanism(t *testing.T) {
 	}
 }
 
-// The hand check of three users that the variation-ratio pair fails: inputs (0,0,0) against
-// (0,0,1), outcome "all report 0".
+// A check by hand of three users, which the variation-ratio pair fails: inputs (0,0,0) against (0,0,1), outcome "all
+// report 0".
 func TestExactHandCheck(t *testing.T) {
 	got, err := accountant.KRRDelta(accountant.Exact, 3, .4, 3, 1.5)
 	require.NoError(t, err)
@@ -98,8 +98,8 @@ func bigExp(x float64) *big.Float {
 	return sum
 }
 
-// exactBig evaluates formula (1) of exactDelta with 200-bit numbers: over S = N₁+N₂, then N₁
-// (symmetric binomial), then M−S. Only counts of probability below 1e-60 are left out.
+// exactBig evaluates formula (1) of exactDelta with 200-bit numbers: over S = N₁+N₂, then N₁ (symmetric binomial),
+// then M−S. It leaves out only counts of probability below 1e-60.
 func exactBig(k uint64, gamma float64, n int, eps float64) float64 {
 	g := bigOf(gamma)
 	p := new(big.Float).Quo(g, bigOf(float64(k)))
@@ -215,8 +215,8 @@ func TestExactMatchesBigFloat(t *testing.T) {
 	require.GreaterOrEqual(t, count, least)
 }
 
-// exactLogSum evaluates formula (1) of exactDelta as a plain double sum over (N₁, N₂) and M
-// of probabilities taken from math.Lgamma, within 9 standard deviations.
+// exactLogSum evaluates formula (1) of exactDelta as a plain double sum over (N₁, N₂) and M of probabilities from
+// math.Lgamma, within 9 standard deviations.
 func exactLogSum(k uint64, gamma float64, n int, eps float64) float64 {
 	p, nf, e := gamma/float64(k), float64(n), math.Exp(eps)
 	kappa := (e - 1) * p / (1 - gamma)
@@ -265,7 +265,7 @@ func TestExactMatchesPlainLogSum(t *testing.T) {
 	}{
 		{2, 100000, .05, .05}, {10, 100000, .02, .25}, {100, 100000, .1, .4},
 		{100, 1000000, .02, .25}, {1000, 1000000, .05, .6},
-		{1000000, 10000000, .5, .9}, // for most S the rest is linear
+		{1000000, 10000000, .5, .9}, // for most S the remainder is linear
 	}
 	for _, tt := range tests {
 		want := exactLogSum(tt.k, tt.gamma, tt.n, tt.eps)

@@ -10,8 +10,8 @@ import (
 	"github.com/doona-dp/doona/accountant"
 )
 
-// bits returns the law of the number of ones among the shuffled reports of zeros users with a 0 and ones users with a
-// 1, each flipped with probability gamma/2.
+// bits returns the law of the number of ones among shuffled reports. zeros users hold 0 and ones users hold 1; each
+// report is flipped with probability gamma/2.
 func bits(zeros, ones int, gamma float64) []float64 {
 	law := []float64{1}
 	for i := range zeros + ones {
@@ -29,7 +29,7 @@ func bits(zeros, ones int, gamma float64) []float64 {
 	return law
 }
 
-// groupTruth returns the largest divergence at e^eps over what the others hold, where k of n users are one person.
+// groupTruth returns the largest divergence at e^eps over the other users' values, if k of n users are one person.
 func groupTruth(n, k int, gamma, eps float64, step int) (worst float64) {
 	for ones := 0; ones <= n-k; ones += step {
 		p, q := bits(n-k-ones, ones+k, gamma), bits(n-ones, ones, gamma)
@@ -78,7 +78,7 @@ func TestGroupPrivacyBySmallSizes(t *testing.T) {
 	require.Positive(t, below, "k·δ is below the truth somewhere")
 }
 
-// TestGroupPrivacyRoundsUp beside rational arithmetic of the sum of powers of e^ε.
+// TestGroupPrivacyRoundsUp compares with rational arithmetic of the sum of powers of e^ε.
 func TestGroupPrivacyRoundsUp(t *testing.T) {
 	for _, eps := range []float64{0, 5e-324, 1e-300, 1e-17, 1e-9, .1, 1, 2.5, 30} {
 		for _, k := range []uint64{2, 3, 5, 20} {
@@ -103,7 +103,7 @@ func TestGroupPrivacyRoundsUp(t *testing.T) {
 	}
 }
 
-// TestGroupPrivacyAtItsEdges: what is no probability, no ε or no number of reports, and what bounds nothing.
+// TestGroupPrivacyAtItsEdges: invalid probabilities, ε and numbers of reports, and results that bound nothing.
 func TestGroupPrivacyAtItsEdges(t *testing.T) {
 	for _, bad := range []struct {
 		eps, delta float64

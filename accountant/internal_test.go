@@ -9,7 +9,7 @@ import (
 	"github.com/doona-dp/doona/internal/testing/stattest"
 )
 
-// The two ways of evaluating rule revealed share no code but binomial.
+// The two evaluations of rule revealed share no code except binomial.
 func TestRevealedBothWays(t *testing.T) {
 	for _, n := range []float64{1e3, 1e6, 1e8} {
 		for _, p := range []float64{.01, .3} {
@@ -47,7 +47,7 @@ func TestBinomialAgainstRecurrence(t *testing.T) {
 	}
 }
 
-// The inversion of the Laplace mechanism and its lattice share no code but the law's tilt.
+// The inversion of the Laplace mechanism and its lattice share no code except the law's tilt.
 func TestLaplaceBothWays(t *testing.T) {
 	for _, n := range []float64{6e3, 2e4} {
 		for _, eps0 := range []float64{.5, 1, 2} {
@@ -62,8 +62,8 @@ func TestLaplaceBothWays(t *testing.T) {
 	}
 }
 
-// The same where only some 30 to 100 users are in the blanket, which the bound on the density's
-// variation makes open to inversion.
+// The same with only some 30 to 100 users in the blanket; the bound on the density's variation makes inversion
+// possible.
 func TestLaplaceBothWaysForFewUsers(t *testing.T) {
 	for _, tt := range []struct{ n, eps0, eps float64 }{{200, 1, .31}, {300, 1, .25}, {300, 2, .63}, {1000, .2, .02},
 		{1000, 2, .33}} {
@@ -75,8 +75,8 @@ func TestLaplaceBothWaysForFewUsers(t *testing.T) {
 	}
 }
 
-// Where nobody else is in the blanket, one user's hockey stick is left. Few users with ε close to ε₀
-// are where the grid's tilt once overflowed.
+// If nobody else is in the blanket, δ is one user's hockey stick. The grid's tilt once overflowed for few users with
+// ε close to ε₀.
 func TestLaplaceIsNotBelowOneUser(t *testing.T) {
 	counts := []uint64{1, 3, 300}
 	if stattest.Long {
@@ -133,7 +133,7 @@ func TestLaplaceWorstPair(t *testing.T) {
 	}
 }
 
-// The inversion against the plain sum of formula (1) of othersDelta over every outcome that matters.
+// Compares the inversion with the plain sum of formula (1) of othersDelta over every relevant outcome.
 func TestTwoValuedAgainstPlainSum(t *testing.T) {
 	for _, tt := range []struct{ ones, zeros, f, eps float64 }{
 		{1e4, 0, 3e-3, 1}, {0, 1e4, 3e-3, 1}, {1e6, 2e5, 1e-3, .1}, {1e6, 0, .3, .005}, {5e4, 5e4, .2, .02},
@@ -170,7 +170,7 @@ func twoValuedPlain(ones, zeros, f, eps float64) float64 {
 	return sum
 }
 
-// What intervals of inputs are bounded by is not below any single input in them.
+// The bound of an interval of inputs is not below any single input in it.
 func TestOthersIntervalsCoverEveryInput(t *testing.T) {
 	for _, tt := range []struct {
 		users      uint64
@@ -189,8 +189,8 @@ func TestOthersIntervalsCoverEveryInput(t *testing.T) {
 	}
 }
 
-// The count's law has the tails that a plain sum over both binomials has, to the error that it states, from one corner
-// to the other.
+// The count's law has the tails of a plain sum over both binomials, up to the stated error, from one corner to the
+// other.
 func TestCountLawAgainstPlainSum(t *testing.T) {
 	for _, c := range []struct{ ones, zeros, f float64 }{
 		{0, 0, .3}, {1, 0, .3}, {0, 1, .3}, {5, 3, .2}, {999, 0, .25}, {0, 999, .25}, {500, 499, .25}, {700, 299, .25},

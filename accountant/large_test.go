@@ -9,8 +9,8 @@ import (
 	"github.com/doona-dp/doona/accountant"
 )
 
-// TestOneUserAtLargeEpsilon: alone, a user has δ(ε) = 1−γ − (e^ε−1)·γ/K. Where e^ε is near 2^53 or
-// above, the weight of the other value must not swallow how little is needed to stay above 0.
+// TestOneUserAtLargeEpsilon: one user alone has δ(ε) = 1−γ − (e^ε−1)·γ/K. If e^ε is near 2^53 or above, the weight of
+// the other value must not absorb the small amount that keeps the sum above 0.
 func TestOneUserAtLargeEpsilon(t *testing.T) {
 	for _, k := range []uint64{2, 7, 1 << 30} {
 		for eps := 1.0; eps < 41; eps++ {

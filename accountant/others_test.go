@@ -11,11 +11,10 @@ import (
 	"github.com/doona-dp/doona/internal/testing/stattest"
 )
 
-// othersTruth returns δ(ε) of two-valued randomized response for the inputs of the others that are
-// worst, and how many ones they hold, by plain summation over every input and every outcome but
-// flips that are less likely than 1e-30.
+// othersTruth returns δ(ε) of two-valued randomized response for the worst inputs of the others, and their number of
+// ones. It sums over every input, and every outcome except flips less likely than 1e-30.
 func othersTruth(f float64, users int, eps float64) (worst float64, at int) {
-	flips := make([][]float64, users) // of 0, 1, … users, each adding one to the last
+	flips := make([][]float64, users) // of 0, 1, … users, each adding one to the previous
 	flips[0] = []float64{1}
 	for m := 1; m < users; m++ {
 		law := append(append([]float64{}, flips[m-1]...), 0)
@@ -94,7 +93,7 @@ func TestOthersIsTheTruthForFewUsers(t *testing.T) {
 	require.Positive(t, inside, "the worst input is not always a corner")
 }
 
-// All others holding the value whose count can only fall is not always the worst: 300 users.
+// The corner where all others hold the value whose count can only fall is not always the worst: 300 users.
 func TestOthersCornerIsNotABound(t *testing.T) {
 	const users, eps = 300, .3
 	num, den, err := accountant.KRRGamma(accountant.Others, 2, users, eps, 1e-6)
@@ -120,7 +119,7 @@ func TestOthersCatchesTooLittleNoise(t *testing.T) {
 	}
 }
 
-// From 2000 users on, intervals of inputs are bounded together. That costs δ at most 1 %.
+// From 2000 users on, intervals of inputs are bounded together. That raises δ by at most 1 %.
 func TestOthersIntervals(t *testing.T) {
 	counts := []int{1900, 2500}
 	if stattest.Long {
@@ -147,7 +146,7 @@ func TestOthersIsMonotone(t *testing.T) {
 				require.LessOrEqual(t, delta, last*(1+1e-9), "n=%d γ=%g ε=%g", users, gamma, eps)
 				last = delta
 				require.LessOrEqual(t, others(t, gamma*1.01, users, eps), delta*(1+1e-9)+1e-14)
-				if users > 1 && users <= 900 { // Above, intervals make this true only to a percent.
+				if users > 1 && users <= 900 { // Above, because of intervals this holds only to a percent.
 					require.GreaterOrEqual(t, others(t, gamma, users-1, eps), delta*(1-1e-9)-1e-14)
 				}
 			}
@@ -155,7 +154,7 @@ func TestOthersIsMonotone(t *testing.T) {
 	}
 }
 
-// Rule others hides more than rule exact, so its δ and γ are never above.
+// Rule others hides more than rule exact, so its δ and γ are never above those of exact.
 func TestOthersIsNotAboveExact(t *testing.T) {
 	for _, users := range []uint64{1, 10, 1e3, 1e4, 1e6, 1e9} {
 		for _, eps := range []float64{1e-3, .1, 1, 5} {
@@ -172,7 +171,7 @@ func TestOthersIsNotAboveExact(t *testing.T) {
 	}
 }
 
-// What a count costs: its root mean squared error, against the targets, at h = 1.
+// The root mean squared error of a count, against the targets, at h = 1.
 func TestOthersCountError(t *testing.T) {
 	for _, tt := range []struct {
 		users  uint64

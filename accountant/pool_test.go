@@ -28,7 +28,7 @@ func lgamma(n int) float64 {
 	return log
 }
 
-// TestPoolDelta: the curve is its definition, and rounded up by next to nothing.
+// TestPoolDelta: the curve equals its definition, rounded up negligibly.
 func TestPoolDelta(t *testing.T) {
 	for _, b := range []uint64{2, 3, 4, 17} {
 		for _, dummies := range []uint64{1, 2, 5, 60, 400} {
@@ -43,7 +43,7 @@ func TestPoolDelta(t *testing.T) {
 	}
 }
 
-// TestPoolDummies: the fewest that hold the claim, 42.7 for each set of cells at (1, 1e-6).
+// TestPoolDummies: the fewest that meet the claim are 42.7 for each set of cells at (1, 1e-6).
 func TestPoolDummies(t *testing.T) {
 	for _, b := range []uint64{3, 100, 2000, 16_000} {
 		dummies, err := accountant.PoolDummies(b, 1, 1e-6)

@@ -11,8 +11,8 @@ import (
 	"github.com/doona-dp/doona/accountant"
 )
 
-// Over random arguments from the whole allowed range: a probability comes back in bounded time,
-// and hiding the target's blanket bit never costs privacy.
+// For random arguments from the whole allowed range, the result is a probability in bounded time, and hiding the
+// target's blanket bit never costs privacy.
 func TestRandomArguments(t *testing.T) {
 	rng := rand.New(rand.NewPCG(1, 2))
 	logUniform := func(low, high float64) float64 {
@@ -39,9 +39,9 @@ func TestRandomArguments(t *testing.T) {
 	t.Logf("slowest of 1500: %v", slowest)
 }
 
-// γ from 2⁻⁶² to 1 and ε from 0 to the last float64 below ε₀: a probability comes back that falls with
-// ε, and hiding more never costs privacy. Three of these were at fault once: rule others where a flip is
-// fair, rule exact where no step is above 0 but for rounding, and where N₁ is as large as it is improbable.
+// For γ from 2⁻⁶² to 1 and ε from 0 to the last float64 below ε₀, the result is a probability that falls with ε, and
+// hiding more never costs privacy. Three cases once failed: rule others with a fair flip, and rule exact if no step
+// is above 0 except by rounding, or if N₁ is as large as it is improbable.
 func TestCornersOfRandomizedResponse(t *testing.T) {
 	rules := []accountant.Rule{accountant.Revealed, accountant.Exact, accountant.Others}
 	for _, users := range []uint64{1, 3, 10, 2000, 10_000_000} {
@@ -69,8 +69,8 @@ func TestCornersOfRandomizedResponse(t *testing.T) {
 	}
 }
 
-// Where float64 does not reach, as for Laplace at ε₀ = 40, a bound says nothing: once it was no number,
-// which the search took to be below δ, so that it returned an ε of 24.
+// If float64 overflows, as for Laplace at ε₀ = 40, a bound proves nothing. It was once NaN, which the search took as
+// below δ, so that it returned an ε of 24.
 func TestBoundsOutOfReachSayNothing(t *testing.T) {
 	for _, users := range []uint64{1, 2, 1000} {
 		for _, eps0 := range []float64{20, 33, 36, 40} {

@@ -9,7 +9,7 @@ import (
 	"github.com/doona-dp/doona/accountant/compose"
 )
 
-// curveOf is a family of tasks: the curve of the one with a parameter.
+// curveOf is a family of tasks: it returns the curve of the task with a parameter.
 type curveOf func(parameter float64) func(eps float64) float64
 
 // both extends a curve for ε ≥ 0 to all ε.
@@ -39,7 +39,8 @@ func failingTask(delta float64) func(eps float64) float64 {
 	return both(func(float64) float64 { return delta })
 }
 
-// after is δ(eps) of a Gaussian with μ = .8 and, after it, a task with a curve that may depend on its loss.
+// after returns δ(eps) of a Gaussian with μ = .8, followed by a task with a curve that may depend on the Gaussian's
+// loss.
 func after(eps float64, curve func(eps float64) float64) (delta float64) {
 	const step = 1.0 / 1024
 	for loss := -8.0; loss < 10; loss += step {
@@ -51,7 +52,7 @@ func after(eps float64, curve func(eps float64) float64) (delta float64) {
 
 const firstMu = .8
 
-// second returns the task of a family that costs, after the first, a δ of 10⁻⁶ at ε = 4.
+// second returns the task of a family that costs a δ of 10⁻⁶ at ε = 4 after the first.
 func second(family curveOf, low, high float64) func(eps float64) float64 {
 	for range 25 {
 		if mid := (low + high) / 2; after(4, family(mid)) < 1e-6 {
@@ -63,9 +64,9 @@ func second(family curveOf, low, high float64) func(eps float64) float64 {
 	return family(low)
 }
 
-// Composing the laws of tasks as if they had been fixed beforehand is wrong for an owner who chooses the second
-// by the first's results: of three that each cost 10⁻⁶ with it, choosing makes 1.96·10⁻⁶. [compose.Adaptive]
-// adds, and is never below.
+// Composing the laws of tasks as if they were fixed beforehand is wrong if the owner chooses the second by the
+// first's results. Of three tasks that each cost 10⁻⁶ with the first, choosing costs 1.96·10⁻⁶. [compose.Adaptive]
+// adds, and is never below the truth.
 func TestChoosingTasksByResultsCostsMoreThanAnyChoice(t *testing.T) {
 	choices := []func(eps float64) float64{
 		second(pureTask, .001, 3), second(gaussianTask, .01, 2), second(failingTask, 1e-9, 1e-5),

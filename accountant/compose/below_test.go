@@ -10,7 +10,7 @@ import (
 	"github.com/doona-dp/doona/accountant/compose"
 )
 
-// TestBelow: of all pairs of some laws, one is below another where its curve is nowhere above at many ε.
+// TestBelow: for all pairs of some laws, one is below another if its curve is nowhere above at many ε.
 func TestBelow(t *testing.T) {
 	laws := []*compose.Law{
 		blankets{accountant.Exact, 16, 10_000, 1}.law(t), blankets{accountant.Exact, 16, 10_000, 1.05}.law(t),

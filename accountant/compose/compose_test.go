@@ -13,8 +13,8 @@ import (
 // law is a pair of probabilities (P, Q) per outcome.
 type law [][2]float64
 
-// shuffledLaw enumerates the histograms of n users of k-ary randomized response, the first of
-// whom holds 0 in world P and 1 in world Q while the others hold others.
+// shuffledLaw enumerates the histograms of n users of k-ary randomized response. The first holds 0 in world P and 1
+// in world Q; the others hold others.
 func shuffledLaw(k int, gamma float64, others []int) law {
 	counts := map[int][2]float64{0: {1, 1}}
 	for i := range len(others) + 1 {
@@ -48,7 +48,7 @@ func respond(k int, gamma float64, x, y int) float64 {
 	return pr
 }
 
-// product is the law of two independent outcomes.
+// product returns the law of two independent outcomes.
 func (l law) product(other law) law {
 	var out law
 	for _, a := range l {
@@ -92,7 +92,7 @@ func TestCompositionIsNotBelowEnumeration(t *testing.T) {
 	}
 }
 
-// blanketPair enumerates the pair of rule exact: the blanket bits of all but the target known.
+// blanketPair enumerates the pair of rule exact: the blanket bits of all but the target are known.
 func blanketPair(k int, gamma float64, n int) law {
 	counts := map[int]float64{0: 1}
 	for range n - 1 {

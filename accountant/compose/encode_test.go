@@ -29,7 +29,7 @@ func TestLawIsWhatItsBytesSay(t *testing.T) {
 	require.ErrorContains(t, err, "copies")
 }
 
-// The law of a coin: loss 1 with probability 1/2 under P. 13 bytes, three numbers.
+// coin is the law of a coin: loss 1 with probability 1/2 under P. 13 bytes, three numbers.
 var coin = []byte{
 	compose.LawVersion, 0, 0, 1, // One copy.
 	0, 0x80, 0, // A step of 1.
@@ -76,14 +76,14 @@ func TestBytesThatAreNoLaw(t *testing.T) {
 	}
 }
 
-// wide returns a law of so many masses of 2^−200, with a step.
+// wide returns a law of a number of masses of 2^−200, with the given step.
 func wide(in []byte, points int, step float64) []byte {
 	in[4], in[5], in[6] = 4, byte(int(step*(1<<19))>>8), byte(int(step*(1<<19)))
 	in[10], in[11] = byte(points>>8), byte(points)
 	return append(in[:12], bytes.Repeat([]byte{200, 0x80, 0}, points)...)
 }
 
-// copies returns the law of so many copies of a loss of 1, whose masses add up to 1.0005.
+// copies returns the law of a number of copies of a loss of 1, whose masses add up to 1.0005.
 func copies(in []byte, number int) []byte {
 	in[2], in[3] = byte(number>>8), byte(number)
 	m := uint16(1.0005 / (1 + math.Exp(-1)) * (1 << 16))
@@ -91,7 +91,7 @@ func copies(in []byte, number int) []byte {
 	return in
 }
 
-// What is read is bounded, so that nothing that is computed from it exceeds all numbers. What is made keeps the bounds.
+// Decoding bounds all numbers, so that nothing computed from them overflows. Encoded laws keep the bounds.
 func TestBoundsOfLaws(t *testing.T) {
 	_, err := compose.DecodeLaw(wide(slices.Clone(coin), 1024, .0976))
 	require.NoError(t, err)
@@ -119,13 +119,14 @@ func FuzzDecodeLaw(f *testing.F) {
 		}
 		require.Equal(t, in, law.Encode())
 		if in[1] > 0 || in[2] > 0 || in[3] > 16 {
-			return // composing thousands takes longer than the ten seconds after which Go calls a fuzzer stuck
+			return // composing thousands takes longer than the ten seconds after which Go reports a fuzzer as stuck
 		}
 		one, err := compose.DecodeLaw(slices.Concat(in[:1], []byte{0, 0, 1}, in[4:]))
 		require.NoError(t, err)
 		last := 1.0
 		for _, eps := range []float64{.001, .1, 1, 10, 100} {
-			// One copy's curve falls. That of several needs not: it is a bound that is up to 1 % looser, by its window.
+			// One copy's curve falls. The bound of several copies need not fall: its window makes it up to 1 %
+			// looser.
 			delta, single := law.Delta(eps), one.Delta(eps)
 			require.True(t, delta <= 1 && delta >= single*(1-1e-9), "δ(%v) = %v, and %v of one", eps, delta, single)
 			require.True(t, single >= 0 && single <= last+1e-12, "δ(%v) = %v after %v", eps, single, last)

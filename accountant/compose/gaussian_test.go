@@ -13,7 +13,7 @@ func TestGaussianDelta(t *testing.T) {
 	more, _ := GaussianDelta(0.236704*0.236704*(1+1e-6), 1)
 	require.InEpsilon(t, slope, math.Log(more/delta)/(0.236704*0.236704*1e-6), 1e-4)
 
-	// Far out, where δ is a 50000th of its terms: to 15 digits by mpmath.
+	// Far out, where δ is a 50000th of its terms: 15 digits by mpmath.
 	delta, _ = GaussianDelta(1.9683000000000005e-7, 0.01)
 	require.GreaterOrEqual(t, delta, 1.65746229216887e-117)
 	require.InEpsilon(t, 1.65746229216887e-117, delta, 1e-6)
@@ -38,8 +38,8 @@ func TestGaussianDeltaIsLogConcave(t *testing.T) {
 	}
 }
 
-// Every shift of a counter, at every ε, is below the Gaussian's curve plus what was missed, and the rate
-// is not far above the Gaussian limit. A rate a hundredth less is not enough.
+// Every shift of a counter, at every ε, is below the Gaussian's curve plus the missed probability. The rate is close
+// to the Gaussian limit. A rate lower by a hundredth is not enough.
 func TestRateDominates(t *testing.T) {
 	for _, c := range []struct {
 		n     uint64
@@ -96,7 +96,7 @@ func TestTooLittleNoiseHasNoRate(t *testing.T) {
 	require.Equal(t, 1.0, missed)
 }
 
-// Far out in the tails scores are far from where the search for them starts.
+// Far out in the tails, scores are far from where the search for them starts.
 func TestRateFarOut(t *testing.T) {
 	b, last := NewBinomial(200_000, 0.5), 0.0
 	misses := []float64{1e-6, 1e-15, 1e-20, 1e-35}

@@ -11,7 +11,7 @@ import (
 	"github.com/doona-dp/doona/accountant/compose"
 )
 
-// blankets is randomized response that keeps (eps, 1e-6) under a rule.
+// blankets is randomized response that meets (eps, 1e-6) under a rule.
 type blankets struct {
 	rule     accountant.Rule
 	k, users uint64
@@ -30,7 +30,7 @@ func (r blankets) law(t *testing.T) *compose.Law {
 	return law
 }
 
-// curve is the rule's, at any ε.
+// curve returns the rule's curve, at any ε.
 func (r blankets) curve(t *testing.T, rule accountant.Rule) func(eps float64) float64 {
 	gamma := r.gamma(t)
 	forward := func(eps float64) float64 {
@@ -71,7 +71,7 @@ func TestLawIsNeverBelowItsRule(t *testing.T) {
 	}
 }
 
-// By ε, that is; where ε is below a tenth of the claim's, by a thousandth of that.
+// The distance is in ε. If ε is below a tenth of the claim's, the limit is a thousandth of the claim's.
 func TestLawIsNoFurtherFromItsRuleThanOnePercent(t *testing.T) {
 	for _, r := range responses {
 		law, curve, seen := r.law(t), r.curve(t, r.rule), 0
@@ -86,8 +86,8 @@ func TestLawIsNoFurtherFromItsRuleThanOnePercent(t *testing.T) {
 	}
 }
 
-// Rules revealed and theorem1 are no convex curves, as they end at ε₀: the law is below them near there, and
-// never below rule exact, of which they are bounds.
+// Rules revealed and theorem1 have no convex curves, because they end at ε₀. The law is below them near ε₀, and never
+// below rule exact, which they bound.
 func TestLawOfLooserRules(t *testing.T) {
 	for _, r := range []blankets{
 		{accountant.Revealed, 16, 10_000, 1},
@@ -110,8 +110,8 @@ func TestLawOfLooserRules(t *testing.T) {
 	}
 }
 
-// Bounds that are loose anywhere, near 0 above all, make laws whose masses add up to 1, which both directions of the
-// true curve are below.
+// Bounds that are loose, especially near 0, give laws whose masses add up to 1. Both directions of the true curve are
+// below them.
 func TestLawsOfLooseCurves(t *testing.T) {
 	exact := blankets{accountant.Exact, 16, 10_000, 1}.curve(t, accountant.Exact)
 	known := map[float64]float64{}
@@ -141,11 +141,11 @@ func TestLawsOfLooseCurves(t *testing.T) {
 	}
 	pair, err := compose.FromCurve(func(eps float64) (float64, error) { return min(1, 10*truth(eps)), nil }, 2, 100)
 	require.NoError(t, err)
-	require.InEpsilon(t, 1, pair.Delta(-50), 1e-12) // The sum of all masses, but for e^−50.
+	require.InEpsilon(t, 1, pair.Delta(-50), 1e-12) // The sum of all masses, up to e^−50.
 }
 
-// The pair of one law, whatever the inputs of the other users are, is not below enumeration; nor are up to
-// three epochs of one task, and of tasks that differ.
+// The pair of one law is not below enumeration, whatever the inputs of the other users. Nor are up to three epochs of
+// one task, or of different tasks.
 func TestLawsComposeNotBelowEnumeration(t *testing.T) {
 	type task struct {
 		k      int

@@ -12,22 +12,22 @@ import (
 	"github.com/doona-dp/doona/wire/task"
 )
 
-// listed is a task of some protocol: the law that is composed, and all its outcomes.
+// listed is a task of some protocol: its law to compose, and all its outcomes.
 type listed struct {
 	law *compose.Law
 	all law
 }
 
-// shuffled is randomized response among a few others, who hold what they like.
+// shuffled is randomized response among a few others, with any values.
 func shuffled(t *testing.T, k int, gamma float64, others ...int) listed {
 	dominating, err := compose.KRRLaw(accountant.Exact, uint64(k), gamma, uint64(len(others)+1))
 	require.NoError(t, err)
 	return listed{dominating, shuffledLaw(k, gamma, others)}
 }
 
-// pooled is a message in one of b sets of cells, among dummies that are uniform over all.
+// pooled is a message in one of b sets of cells, among dummies that are uniform over all cells.
 func pooled(b, dummies int) listed {
-	at := func(n, m int) float64 { // of the dummies, n in the one set and m in the other
+	at := func(n, m int) float64 { // of the dummies, n in one set and m in the other
 		rest := dummies - n - m
 		if n < 0 || m < 0 || rest < 0 {
 			return 0
@@ -45,7 +45,7 @@ func pooled(b, dummies int) listed {
 	return listed{compose.PoolLaw(uint64(b), uint64(dummies)), all}
 }
 
-// celled is a message in one of two cells, each with dummies that a table says.
+// celled is a message in one of two cells, each with dummies by a table.
 func celled(t *testing.T, table ...uint64) listed {
 	curve, err := relaynoise.New(&task.Noise{Kind: task.NoiseCells, Cells: 2, Tables: [][]uint64{table}})
 	require.NoError(t, err)
@@ -68,8 +68,8 @@ func celled(t *testing.T, table ...uint64) listed {
 	return listed{curve.Law(), all}
 }
 
-// Up to three tasks of different protocols, all of whose outcomes are enumerated, in both directions: nothing composed
-// is below what they come to, and far above it neither.
+// Up to three tasks of different protocols, all of whose outcomes are enumerated, in both directions. The composed
+// bound is nowhere below the enumerated result, and not far above it.
 func TestMixedProtocolsAreNotBelowEnumeration(t *testing.T) {
 	krr := shuffled(t, 3, .5, 0, 2)
 	coin := shuffled(t, 2, .4, 1, 1, 1)
@@ -98,7 +98,7 @@ func TestMixedProtocolsAreNotBelowEnumeration(t *testing.T) {
 			for _, truth := range []float64{product.delta(eps), mirrored.delta(eps)} {
 				require.GreaterOrEqual(t, composed, truth*(1-1e-12), "%s at ε = %v", name, eps)
 			}
-			if !among[name] && eps > 0 { // clients among whom one hides hold other values in the worst case
+			if !among[name] && eps > 0 { // clients among whom one hides hold different values in the worst case
 				require.LessOrEqual(t, composed, product.delta(eps)+.004, "%s at ε = %v", name, eps)
 			}
 		}

@@ -10,7 +10,7 @@ import (
 	"github.com/doona-dp/doona/accountant/compose"
 )
 
-// Losses that exceed all numbers on the way are no claim that is kept: of a loss of 20, 65536 times, δ(1) is 1.
+// A loss that overflows proves nothing: for a loss of 20, 65536 times, δ(1) is 1.
 func TestLossesBeyondAllNumbers(t *testing.T) {
 	seen := []compose.Observation{response(2/(1+math.Exp(20)), 1<<16)}
 	for _, eps := range []float64{1, 100, 1e4, 1e5} {
@@ -20,7 +20,7 @@ func TestLossesBeyondAllNumbers(t *testing.T) {
 	require.ErrorContains(t, err, "delta")
 }
 
-// Of masses that add up to 2, say, the product of 10⁴ is no number, which is no δ that is kept.
+// Masses that add up to 2 overflow when raised to the power 10⁴. Then δ is 1.
 func TestMassesBeyondAllNumbers(t *testing.T) {
 	twice := compose.LawOfOutcomes(func(add func(p, q float64)) { add(1.5, .5) })
 	seen := []compose.Observation{twice.Observation(10_000)}
@@ -33,8 +33,8 @@ func TestMassesBeyondAllNumbers(t *testing.T) {
 	}
 }
 
-// ε of many epochs is above the mean of their loss, which it is next to: rule theorem1 for two values once came out
-// at a sixth of it.
+// ε of many epochs is above the mean of their loss, and close to it. Rule theorem1 for two values once gave a sixth
+// of it.
 func TestEpsilonIsAboveTheMeanLoss(t *testing.T) {
 	for _, r := range []blankets{
 		{accountant.Theorem1, 2, 100_000, .5}, {accountant.Theorem1, 16, 100_000, 1}, {accountant.Exact, 16, 10_000, 1},
@@ -51,7 +51,8 @@ func TestEpsilonIsAboveTheMeanLoss(t *testing.T) {
 	}
 }
 
-// meanLoss is not above the mean of a symmetric pair's finite losses, ∫ δ(ε)(1+e^{−ε})dε without the infinite ones.
+// meanLoss returns a lower bound of the mean of a symmetric pair's finite losses, ∫ δ(ε)(1+e^{−ε})dε without the
+// infinite ones.
 func meanLoss(law *compose.Law) (mean float64) {
 	const step = 1e-3
 	for eps := step; eps < 3; eps += step {
@@ -60,7 +61,7 @@ func meanLoss(law *compose.Law) (mean float64) {
 	return mean
 }
 
-// What is no number makes the law of what gives the value away, never one without loss.
+// NaN gives the law that dominates everything, never one without loss.
 func TestCurvesThatAreNoNumbers(t *testing.T) {
 	nan := func(float64) float64 { return math.NaN() }
 	for name, law := range map[string]*compose.Law{
@@ -79,7 +80,7 @@ func TestCurvesThatAreNoNumbers(t *testing.T) {
 		require.NoError(t, err, name)
 		require.Equal(t, law, read, name)
 	}
-	half := compose.LawOf(func(eps float64) float64 { // A single point, which curves after it are not above.
+	half := compose.LawOf(func(eps float64) float64 { // A single point; the curves after it are not above it.
 		if eps > .5 {
 			return math.NaN()
 		}

@@ -11,15 +11,14 @@ import (
 	"github.com/doona-dp/doona/accountant/compose"
 )
 
-// response is the pair of k-ary randomized response, symmetric, with k = 2.
+// response is the pair of k-ary randomized response with k = 2, which is symmetric.
 func response(gamma float64, count uint64) compose.Observation {
 	return compose.Observation{Count: count, Delta: func(eps float64) float64 {
 		return max(1-gamma/2-math.Exp(eps)*gamma/2, 0)
 	}}
 }
 
-// composedResponse is δ(ε) of n binary randomized responses: the number that told the truth
-// decides the loss.
+// composedResponse returns δ(ε) of n binary randomized responses: the number that told the truth determines the loss.
 func composedResponse(gamma float64, n int, eps float64) (delta float64) {
 	p := 1 - gamma/2
 	for y := range n + 1 {
@@ -46,7 +45,7 @@ func TestComposedRandomizedResponse(t *testing.T) {
 	}
 }
 
-// A curve known at 65 points is never below the curve, and composes to nearly the same.
+// A curve known at 65 points is never below the true curve, and composes to almost the same.
 func TestChordsLieJustAboveTheCurve(t *testing.T) {
 	noise := compose.NewBinomial(40_000, 0.5)
 	few := compose.Chords(noise.Delta, 64, 1e-14)
@@ -62,8 +61,8 @@ func TestChordsLieJustAboveTheCurve(t *testing.T) {
 	}
 }
 
-// enumerated is δ(ε) of counters with binomial noise, counters[i] having 1 added under P if up[i],
-// else under Q, by enumerating all outcomes.
+// enumerated returns δ(ε) of counters with binomial noise by enumerating all outcomes. counters[i] has 1 added under
+// P if up[i], else under Q.
 func enumerated(n []int, p []float64, up []bool, eps float64) float64 {
 	var walk func(i int, a, b float64) float64
 	walk = func(i int, a, b float64) float64 {

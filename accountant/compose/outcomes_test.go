@@ -16,7 +16,7 @@ func randomPair(rng *rand.Rand) (p, q []float64) {
 	for range 2 + rng.IntN(6) {
 		x, y := rng.ExpFloat64(), rng.ExpFloat64()
 		if rng.IntN(8) == 0 {
-			x, y = x/1000, 0 // Infinite losses are added up, which is close only if they are rare.
+			x, y = x/1000, 0 // Infinite losses are added up, which is accurate only if they are rare.
 		}
 		p, q = append(p, x), append(q, y)
 		sumP, sumQ = sumP+p[len(p)-1], sumQ+q[len(q)-1]
@@ -34,8 +34,7 @@ func hockeyStick(p, q []float64, eps float64) (sum float64) {
 	return sum
 }
 
-// TestOutcomesDominate: at every ε, of either sign, on a coarse grid and a fine one, and what the fine one
-// adds is small.
+// TestOutcomesDominate: at every ε, of either sign, on a coarse grid and a fine one. The fine grid adds little.
 func TestOutcomesDominate(t *testing.T) {
 	rng := rand.New(rand.NewPCG(5, 5))
 	for range 300 {
@@ -66,7 +65,7 @@ func TestOutcomesDominate(t *testing.T) {
 	}
 }
 
-// TestComposedOutcomesAreNotBelowEnumeration: three different pairs, every outcome of which is gone through.
+// TestComposedOutcomesAreNotBelowEnumeration: three different pairs, by enumeration of every outcome.
 func TestComposedOutcomesAreNotBelowEnumeration(t *testing.T) {
 	rng := rand.New(rand.NewPCG(6, 6))
 	for range 60 {

@@ -12,10 +12,10 @@ import (
 	"github.com/doona-dp/doona/wire/task"
 )
 
-// outcome is an outcome's probabilities in both worlds.
+// outcome is the probability of an outcome in both worlds.
 type outcome struct{ p, q float64 }
 
-// dummies enumerates what a relay with independent cells of one table shows of a client in cell 0 or 1.
+// dummies enumerates what a relay with independent cells of one table reveals of a client in cell 0 or 1.
 func dummies(table []uint64) (out []outcome) {
 	sum := 0.0
 	for _, w := range table {
@@ -77,8 +77,8 @@ func divergence(outcomes []outcome, eps float64) float64 {
 	return math.Max(forward, backward)
 }
 
-// Laws of tasks of different protocols compose to no less than enumeration of all that is seen, and for one epoch of
-// relays' noise to no more than half a percent in ε.
+// Laws of tasks of different protocols compose to no less than the enumeration of everything observed. For one epoch
+// of noise by relays they are at most half a percent above it in ε.
 func TestLawsOfProtocolsComposeNotBelowEnumeration(t *testing.T) {
 	table := []uint64{1, 3, 9, 20, 14, 5, 2, 1}
 	curve, err := relaynoise.New(&task.Noise{Kind: task.NoiseCells, Cells: 3, Tables: [][]uint64{table}})
@@ -104,7 +104,7 @@ func TestLawsOfProtocolsComposeNotBelowEnumeration(t *testing.T) {
 	}
 }
 
-// A tilt's ratio beyond e's largest power once made a law without loss.
+// A tilt's ratio beyond e's largest power once gave a law without loss.
 func TestRatiosBeyondAllClaims(t *testing.T) {
 	noise := func(weight uint64) *task.Noise {
 		return &task.Noise{Kind: task.NoiseCells, Cells: 2, Tables: [][]uint64{{1, 1}},

@@ -11,7 +11,7 @@ import (
 	"github.com/doona-dp/doona/wire/task"
 )
 
-// requireKeeps asserts a search's result: it keeps the claim by the certificate. It returns its laws.
+// requireKeeps asserts that the result of a search meets the claim by the certificate. It returns the laws.
 func requireKeeps(t *testing.T, n *task.Noise, err error, claim relaynoise.Claim) *relaynoise.Laws {
 	t.Helper()
 	require.NoError(t, err)
@@ -24,7 +24,7 @@ func requireKeeps(t *testing.T, n *task.Noise, err error, claim relaynoise.Claim
 	return m
 }
 
-// TestSearchesFindWhatIsPromised: per relay and batch, at (1, 10⁻⁶) if not said otherwise.
+// TestSearchesFindWhatIsPromised: per relay and batch, at (1, 10⁻⁶) unless stated otherwise.
 func TestSearchesFindWhatIsPromised(t *testing.T) {
 	day := relaynoise.Claim{Epsilon: 1, Delta: 1e-6, Epochs: 1}
 	for cells, want := range map[uint64]struct{ deviation, dummies float64 }{
@@ -57,7 +57,7 @@ func TestSearchesFindWhatIsPromised(t *testing.T) {
 	}
 }
 
-// TestSums: the error of a sum, one slot per client, two relays that add.
+// TestSums checks the error of a sum with one slot per client and two relays that add dummies.
 func TestSums(t *testing.T) {
 	day := relaynoise.Claim{Epsilon: 1, Delta: 1e-6, Epochs: 1}
 	for _, c := range []struct {
@@ -75,15 +75,15 @@ func TestSums(t *testing.T) {
 	require.LessOrEqual(t, math.Sqrt(2*laws.Sum.Variance()/float64(k*k)+1e4/float64(4*k*k)), 1.21*2)
 	require.LessOrEqual(t, laws.Dummies(), 5200.)
 	half := relaynoise.Claim{Epsilon: .5, Delta: 1e-6, Epochs: 1}
-	k, n, err = relaynoise.Sum(1000, 2, half, 0) // Whose first choice has a certificate that no client can check.
+	k, n, err = relaynoise.Sum(1000, 2, half, 0) // No client can check the certificate of its first choice.
 	laws = requireKeeps(t, n, err, half)
 	require.LessOrEqual(t, math.Sqrt(2*laws.Sum.Variance()/float64(k*k)+1000/float64(4*k*k)), 1.35*4)
 	_, _, err = relaynoise.Sum(1e4, 2, day, 10)
 	require.ErrorContains(t, err, "dummies")
 }
 
-// TestLessNoiseIsCaught: what holds back a little is above the claim, so the searches leave no slack that
-// would hide a slip: a fall steeper by a tenth, a peak one dummy lower, a cell without dummies.
+// TestLessNoiseIsCaught: slightly less noise exceeds the claim, so the searches leave no slack that would hide a
+// fault: a fall steeper by a tenth, a peak one dummy lower, a cell without dummies.
 func TestLessNoiseIsCaught(t *testing.T) {
 	day := relaynoise.Claim{Epsilon: 1, Delta: 1e-6, Epochs: 1}
 	total := uint64(14 * 2)
@@ -110,7 +110,7 @@ func TestLessNoiseIsCaught(t *testing.T) {
 	require.Greater(t, day.Total(curve), day.Delta)
 }
 
-// TestLawsEqualEnumeration compares means, variances and those of the weighted sum.
+// TestLawsEqualEnumeration compares means, variances and the variance of the weighted sum.
 func TestLawsEqualEnumeration(t *testing.T) {
 	rng := rand.New(rand.NewPCG(4, 4))
 	for i := range 60 {
