@@ -10,7 +10,7 @@ import (
 	"github.com/doona-dp/doona/wire/task/dummies"
 )
 
-// batches draws one batch after the other: honest clients, and after them malicious ones.
+// batches draws batches. In each, the honest clients come first and the malicious ones follow.
 type batches struct {
 	task      *task.Task
 	mechanism protocols.Mechanism
@@ -19,11 +19,11 @@ type batches struct {
 	can       protocols.Capabilities
 	fast      protocols.Draw // nil: draw every message.
 	attack    string
-	lost      Lost         // nil: nothing is.
-	noise     *dummies.Law // nil: relays add nothing.
+	lost      Lost         // nil: nothing is lost.
+	noise     *dummies.Law // nil: relays add no dummies.
 }
 
-// drawn is a batch as the verifier has it.
+// drawn is a batch as the verifier receives it.
 type drawn struct {
 	aggregate protocols.Aggregate
 	loss      protocols.Loss
@@ -61,7 +61,7 @@ func (tr Trial) newBatches(t *task.Task, m protocols.Mechanism, values [][]float
 	return b, nil
 }
 
-// next draws a batch, whose messages it counts where it is asked to.
+// next draws a batch. With count, it also counts the batch's messages.
 func (b *batches) next(src *randomizer.Source, count bool) (*drawn, error) {
 	d := &drawn{loss: protocols.Loss{Clients: uint64(len(b.honest) + len(b.malicious))}}
 	if b.fast != nil {
@@ -97,7 +97,7 @@ func (b *batches) next(src *randomizer.Source, count bool) (*drawn, error) {
 	return d, b.dilute(d, src)
 }
 
-// DefaultRelays is how many relays add dummies in a simulation of a task that does not name them yet.
+// DefaultRelays is how many relays add dummies in a simulation of a task that does not name its relays yet.
 const DefaultRelays = 2
 
 // relays returns how many relays add dummies to a batch.
@@ -108,7 +108,7 @@ func relays(t *task.Task) int {
 	return len(t.Relays)
 }
 
-// dilute adds what every relay adds, by the real draw.
+// dilute adds every relay's dummies, drawn as a relay draws them.
 func (b *batches) dilute(d *drawn, src *randomizer.Source) error {
 	if b.task.Noise == nil {
 		return nil
@@ -138,7 +138,7 @@ func (b *batches) dilute(d *drawn, src *randomizer.Source) error {
 	return nil
 }
 
-// fits holds a malicious client to the slots that the relays hold it to.
+// fits returns an error if a malicious client exceeds the slots that relays enforce.
 func (b *batches) fits(lanes protocols.Messages) error {
 	s := b.task.Slots
 	if uint64(len(lanes)) > s.Lanes {
@@ -153,7 +153,7 @@ func (b *batches) fits(lanes protocols.Messages) error {
 	return nil
 }
 
-// add adds the messages of one client, but for those that are lost. Of its slots, covers are lost too.
+// add adds the messages of one client except those that are lost. The client's covers may be lost too.
 func (b *batches) add(d *drawn, src *randomizer.Source, client int, lanes protocols.Messages) error {
 	if b.lost != nil {
 		var err error
@@ -172,7 +172,7 @@ func (b *batches) add(d *drawn, src *randomizer.Source, client int, lanes protoc
 	return nil
 }
 
-// lose returns those of a client's messages that are not lost.
+// lose returns the messages of a client that are not lost.
 func (b *batches) lose(d *drawn, src *randomizer.Source, client int,
 	lanes protocols.Messages) (protocols.Messages, error) {
 	slots, err := protocols.Pad(b.task, src, lanes)

@@ -14,27 +14,27 @@ import (
 // centralLevels is p for real values.
 const centralLevels = 1 << 16
 
-// central is the central discrete Laplace mechanism [GRS12], for simulations only: the error
-// that a curator who sees all values would make at the same ε, to compare shuffled protocols with. No
-// task can name it, because its clients send their values as they are.
+// central is the central discrete Laplace mechanism [GRS12], for simulations only. It gives the error of a curator
+// who sees all values at the same ε, to compare shuffled protocols with. No task can name it, because its clients
+// send their values unchanged.
 //
-// The curator rounds every value stochastically to x̃ in {0, …, p}, and adds to the sum, or to every
-// count of a histogram, one discrete Laplace variable:
+// The curator rounds every value stochastically to x̃ in {0, …, p}, and adds one discrete Laplace variable to the
+// sum, or to every count of a histogram:
 //
 //	Σx ≈ (Σx̃ + DLap(α)) / p,   Pr[DLap(α) = k] = (1-α)/(1+α)·α^|k|,   α = e^{-ε/p}   (1)
 //	Var = 2α/((1-α)²p²) + Σ f(1-f)/p²,  f the fractional part of xp                   (2)
 //
-// p is 1 for a count and 2¹⁶ else, where rounding is negligible. For a histogram p is 1 and α =
-// e^{-ε/2}: substitution moves one client from one count to another.
+// p is 1 for a count and 2¹⁶ for other numbers, where rounding is negligible. For a histogram p is 1 and α =
+// e^{-ε/2}, because substitution moves one client from one count to another.
 //
-// Guarantee: ε-DP by substitution against everyone but the curator, who sees everything. Accuracy:
-// unbiased, (2). Limits: trust in the curator; a malicious client moves the sum by the range at most,
-// which is the least that any protocol allows.
+// Guarantee: ε-DP by substitution against everyone except the curator, who sees everything. Accuracy: unbiased, (2).
+// Limits: trust in the curator; a malicious client moves the sum by at most the range, which is the least of any
+// protocol.
 //
 // [GRS12]: https://arxiv.org/abs/0811.2841
 type central struct {
 	task    *task.Task
-	entries uint64 // Of the answer.
+	entries uint64 // Entries of the answer.
 	p       uint64
 	rate    randomizer.Rational // -ln α.
 	clients float64
@@ -62,7 +62,7 @@ func NewCentral(t *task.Task, clients int) (protocols.Mechanism, error) {
 	return m, nil
 }
 
-// cell returns the entry of the answer that a value adds to, and what it adds in [0, 1].
+// cell returns the entry of the answer that a value adds to, and the amount it adds, in [0, 1].
 func (m *central) cell(value []float64) (entry uint64, x float64, err error) {
 	if m.entries > 1 {
 		entry, err = protocols.Category(m.task.Input, value)
@@ -72,7 +72,7 @@ func (m *central) cell(value []float64) (entry uint64, x float64, err error) {
 	return 0, x, err
 }
 
-// Randomize is [protocols.Mechanism.Randomize]: the value itself, rounded, and its entry.
+// Randomize implements [protocols.Mechanism.Randomize]. It returns the rounded value itself and its entry.
 func (m *central) Randomize(src *randomizer.Source, value []float64) (protocols.Messages, error) {
 	entry, x, err := m.cell(value)
 	if err != nil {
@@ -82,7 +82,7 @@ func (m *central) Randomize(src *randomizer.Source, value []float64) (protocols.
 	return protocols.Messages{{protocols.Indices(m.entries*(m.p+1)).Encode(nil, entry*(m.p+1)+level)}}, nil
 }
 
-// fast is that of [protocols.Capabilities]: counts of a histogram, or a sum of rounded values by groups.
+// fast implements [protocols.Capabilities.Fast]: the counts of a histogram, or a sum of rounded values by groups.
 func (m *central) fast(values [][]float64) (protocols.Draw, error) {
 	counts := make([]float64, m.entries)
 	groups, err := protocols.RoundingGroups(values, m.p, func(v []float64) (float64, error) {
@@ -107,16 +107,17 @@ func (m *central) fast(values [][]float64) (protocols.Draw, error) {
 	}, nil
 }
 
-// CheckClaim is [protocols.Mechanism.CheckClaim]: against its curator the mechanism proves nothing.
+// CheckClaim implements [protocols.Mechanism.CheckClaim]. It is always an error: the mechanism proves nothing against
+// its curator.
 func (m *central) CheckClaim() error {
 	return invalid.Field("protocol", "laplace",
 		"a protocol of the shuffle model: the central mechanism is for simulations only")
 }
 
-// Law is [protocols.Mechanism.Law]: it has none either.
+// Law implements [protocols.Mechanism.Law]. There is none.
 func (m *central) Law() (*compose.Law, error) { return nil, m.CheckClaim() }
 
-// Epsilon0 is [protocols.Mechanism.Epsilon0].
+// Epsilon0 implements [protocols.Mechanism.Epsilon0]: +Inf.
 func (m *central) Epsilon0() float64 { return math.Inf(1) }
 
 // curator is the aggregate of [central]: AddUsers adds the noise of a batch.
@@ -128,7 +129,7 @@ type curator struct {
 	reports uint64
 }
 
-// Aggregate is [protocols.Mechanism.Aggregate].
+// Aggregate implements [protocols.Mechanism.Aggregate].
 func (m *central) Aggregate() protocols.Aggregate {
 	return &curator{m: m, src: randomizer.NewSource(), sums: make([]float64, m.entries)}
 }
@@ -163,7 +164,7 @@ func (a *curator) Merge(other protocols.Aggregate) error {
 	return nil
 }
 
-// Counters is [protocols.Aggregate.Counters].
+// Counters implements [protocols.Aggregate.Counters].
 func (a *curator) Counters(visit func(*uint64)) {
 	for j := range a.sums {
 		protocols.VisitFloat(&a.sums[j], visit)
@@ -185,7 +186,7 @@ func (a *curator) Total() []float64 {
 	return out
 }
 
-// Errors is [protocols.Aggregate.Errors]: the noise of each batch and the worst rounding.
+// Errors implements [protocols.Aggregate.Errors]: the noise of each batch and the worst rounding.
 func (a *curator) Errors() []protocols.ErrorLaw {
 	noise := &protocols.Noise{}
 	noise.AddPolya(float64(a.batches), a.m.rate.Float64())
@@ -199,13 +200,13 @@ func (a *curator) Errors() []protocols.ErrorLaw {
 	return out
 }
 
-// Missing is [protocols.Aggregate.Missing]: a message that is missing is a client's value above the lowest.
+// Missing implements [protocols.Aggregate.Missing]. A missing message is a client's value above the lowest.
 func (a *curator) Missing(l protocols.Loss, _ int) protocols.Missing {
 	lo, hi := protocols.Contribution(a.m.task)
 	return protocols.Missing{Parts: l.Messages, Hi: hi - lo}
 }
 
-// width is the length of the range of a number; counts of a histogram have none.
+// width returns the length of the range of a number, and 1 for the counts of a histogram.
 func (m *central) width() float64 {
 	if m.entries > 1 {
 		return 1
@@ -213,7 +214,7 @@ func (m *central) width() float64 {
 	return m.task.Input.Width()
 }
 
-// Exact is [protocols.Mechanism.Exact]; the variance is (2), with the noise shared out.
+// Exact implements [protocols.Mechanism.Exact]. The variance is (2), with the noise divided among the clients.
 func (m *central) Exact(value []float64) (total, variance []float64, err error) {
 	entry, x, err := m.cell(value)
 	if err != nil {
@@ -231,7 +232,7 @@ func (m *central) Exact(value []float64) (total, variance []float64, err error) 
 	return total, variance, nil
 }
 
-// Worst is [protocols.Mechanism.Worst].
+// Worst implements [protocols.Mechanism.Worst].
 func (m *central) Worst() protocols.WorstCase {
 	value, fraction := m.task.Input.Lo.Float64(), 0.0
 	if m.task.Input.Labels {
@@ -243,7 +244,7 @@ func (m *central) Worst() protocols.WorstCase {
 	return protocols.WorstCase{Value: []float64{value}, Variance: m.variance(fraction)}
 }
 
-// Capabilities is what [protocols.CapabilitiesOf] returns.
+// Capabilities returns what [protocols.CapabilitiesOf] returns.
 func (m *central) Capabilities() protocols.Capabilities {
 	return protocols.Capabilities{Fast: m.fast}
 }

@@ -6,8 +6,8 @@ import (
 	"github.com/doona-dp/doona/wire/task"
 )
 
-// Clipped returns how many of a client's numbers a task clips to its range, or, where it bounds the length of a
-// vector, whether it shortens this one; and of how many. Yes or no is never clipped.
+// Clipped returns how many of a client's numbers a task clips to its range, and of how many. If the task bounds the
+// length of a vector, it returns whether the vector is shortened, of one. It never counts yes-or-no values.
 func Clipped(t *task.Task, row []float64) (clipped, of int) {
 	info, lo, hi := t.Query.Info(), t.Input.Lo.Float64(), t.Input.Hi.Float64()
 	if info.Ball() {
@@ -15,7 +15,7 @@ func Clipped(t *task.Task, row []float64) (clipped, of int) {
 		for _, x := range row {
 			norm = math.Hypot(norm, x)
 		}
-		if norm > 1+1e-9 { // A vector of length 1 may come to a little more.
+		if norm > 1+1e-9 { // Rounding may raise a vector of length 1 slightly.
 			return 1, 1
 		}
 		return 0, 1

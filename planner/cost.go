@@ -14,7 +14,7 @@ import (
 	"github.com/doona-dp/doona/wire/task"
 )
 
-// routed returns a task with so many relays: itself, if it names its own.
+// routed returns a task with the given number of relays: the task itself if it names its own.
 func routed(t *task.Task, hops int) *task.Task {
 	if len(t.Relays) > 0 {
 		return t
@@ -24,12 +24,12 @@ func routed(t *task.Task, hops int) *task.Task {
 	return &draft
 }
 
-// CheckServable is an error where a relay could not hold a task's submissions. A draft is taken to have so many relays.
-// Batches have no limit but the disk.
+// CheckServable returns an error if a relay could not hold a task's reports. A draft counts as having hops relays.
+// Only the disk limits batches.
 func CheckServable(t *task.Task, hops int) error { return handover.CheckServable(routed(t, hops)) }
 
-// Cost returns what a client with the worst-case value sends: the expected number of messages, covers not counted,
-// and the bytes of its report through so many relays, under padding none expected.
+// Cost returns what a client with the worst-case value sends: the expected number of messages, without covers, and
+// the bytes of its report through hops relays. Under padding none the bytes are expected ones.
 func Cost(t *task.Task, m protocols.Mechanism, hops int) (messages, bytes float64, err error) {
 	if messages, err = expectedMessages(m); err != nil {
 		return 0, 0, err
@@ -45,7 +45,7 @@ func Cost(t *task.Task, m protocols.Mechanism, hops int) (messages, bytes float6
 	return messages, bytes, nil
 }
 
-// expectedMessages returns the expected number of messages of a client with the worst-case value: exactly where the
+// expectedMessages returns the expected number of messages of a client with the worst-case value. It is exact if the
 // protocol knows it or the number is fixed, else the mean of drawn ones.
 func expectedMessages(m protocols.Mechanism) (float64, error) {
 	if messages := protocols.CapabilitiesOf(m).Messages; messages != nil {
@@ -65,7 +65,7 @@ func expectedMessages(m protocols.Mechanism) (float64, error) {
 	return float64(sent) / draws, nil
 }
 
-// Dummies returns the mean number of dummies of a relay for a batch: none without noise by relays.
+// Dummies returns the mean number of dummies of a relay for a batch: 0 without noise by relays.
 func Dummies(t *task.Task) (float64, error) {
 	if t.Noise == nil {
 		return 0, nil
@@ -80,8 +80,8 @@ func Dummies(t *task.Task) (float64, error) {
 	return laws.Dummies(), nil
 }
 
-// worstCase returns the variance of each entry of the answer over a full batch of the worst-case value, in the
-// query's units.
+// worstCase returns the variance of each entry of the answer in the query's units, for a full batch of clients with
+// the worst-case value.
 func worstCase(t *task.Task, m protocols.Mechanism, hops int) ([]float64, error) {
 	_, variance, err := m.Exact(m.Worst().Value)
 	if err != nil {
@@ -110,14 +110,14 @@ func mean(values []float64) float64 {
 // normal95 is the half width of a 95 % interval of a normal variable, in standard deviations.
 const normal95 = 1.959963984540054
 
-// centralError returns the root mean square error of the best of two mechanisms of a curator who sees all values,
-// by the claim of one epoch, or of all epochs together where the owner asked for that: the discrete Laplace
-// mechanism [GRS12], of one epoch only, and the Gaussian [BW18].
+// centralError returns the root mean square error of the better of two mechanisms of a curator who sees all values:
+// the discrete Laplace mechanism [GRS12], of one epoch only, and the Gaussian [BW18]. Both use the claim of one
+// epoch, or the total of all epochs if the owner asked for that.
 //
 // [GRS12]: https://arxiv.org/abs/0811.2841
 // [BW18]: https://arxiv.org/abs/1805.06530
 func centralError(t *task.Task, q Query, sparse bool) float64 {
-	absolute, euclidean := 1.0, 1.0 // What a substitution moves the answer by, in these norms.
+	absolute, euclidean := 1.0, 1.0 // How far a substitution moves the answer, in these norms.
 	unit := t.Input.Hi.Float64() - t.Input.Lo.Float64()
 	switch info := t.Query.Info(); {
 	case info.Shape == task.PerBin || info.Shape == task.PerText:
@@ -144,7 +144,8 @@ func centralError(t *task.Task, q Query, sparse bool) float64 {
 	return least * unit * protocols.Scale(t.Query, t.Batch.Size)
 }
 
-// laplaceError returns the standard deviation of noise with Pr ∝ e^{-s|x|}: on whole numbers where the answers are.
+// laplaceError returns the standard deviation of noise with Pr ∝ e^{-s|x|}, on whole numbers if the answers are
+// whole.
 func laplaceError(s float64, query task.QueryInfo) float64 {
 	if !query.YesNo() && query.Shape != task.PerBin && query.Shape != task.PerText {
 		return math.Sqrt2 / s
@@ -152,8 +153,8 @@ func laplaceError(s float64, query task.QueryInfo) float64 {
 	return 1 / (math.Sqrt2 * math.Sinh(s/2))
 }
 
-// shift returns the most that one malicious client moves an entry of the answer. Where estimates are linear, it is what
-// they say of this client alone, less what it ought to have added.
+// shift returns the most that one malicious client moves an entry of the answer. If estimates are linear, it is the
+// client's own contribution to the estimate, less the contribution it should have made.
 func shift(t *task.Task, m protocols.Mechanism) (float64, error) {
 	scale := protocols.Scale(t.Query, t.Batch.Size)
 	can := protocols.CapabilitiesOf(m)
@@ -171,7 +172,7 @@ func shift(t *task.Task, m protocols.Mechanism) (float64, error) {
 	for _, attack := range []string{protocols.AttackMax, protocols.AttackOneCoordinate} {
 		lanes, err := can.Attack(src, attack, 0, honest)
 		if err != nil {
-			continue // The protocol knows the other.
+			continue // The protocol knows the other attack.
 		}
 		a := m.Aggregate()
 		for lane, messages := range lanes {
@@ -189,7 +190,7 @@ func shift(t *task.Task, m protocols.Mechanism) (float64, error) {
 	return most * scale, nil
 }
 
-// modest returns a value that attacks are furthest from: the lowest, or the last bin.
+// modest returns a value that is furthest from all attacks: the lowest, or the last bin.
 func modest(t *task.Task) []float64 {
 	switch info := t.Query.Info(); {
 	case t.Input.Labels:

@@ -9,7 +9,7 @@ import (
 	"github.com/doona-dp/doona/wire/task"
 )
 
-// TestCheckServable: submissions have the size that a relay can hold; batches may have any.
+// TestCheckServable: reports have a size that a relay can hold; batches may have any size.
 func TestCheckServable(t *testing.T) {
 	draft := func(size, perLane uint64) *task.Task {
 		return &task.Task{KEM: task.KEMX25519, Batch: task.Batch{Size: size},

@@ -19,11 +19,11 @@ import (
 	"github.com/doona-dp/doona/wire/task"
 )
 
-// falseAlarm is the probability with which one check of a coverage fails though it is right. There are fewer
-// than 2,000, so that a run of all is a false alarm with probability 2·10⁻⁵ at most.
+// falseAlarm is the probability that one correct coverage check fails. There are fewer than 2,000, so a full run is a
+// false alarm with probability at most 2·10⁻⁵.
 const falseAlarm = 1e-8
 
-// covering is what one task's intervals were found to hold.
+// covering is the measured coverage of one task's intervals.
 type covering struct {
 	Protocol string     `json:"protocol"`
 	Query    task.Query `json:"query"`
@@ -39,12 +39,12 @@ type covering struct {
 	Width    float64    `json:"width"` // Of the 95 % intervals, of that of the law with the worst rounding.
 }
 
-// TestIntervalsCover: for every protocol and query, with as many honest clients as clients and with fewer,
-// intervals from the data of 95 % hold the truth in 94.5 % of runs or more, and those of 99.9 % in 99.8 %, and are
-// no wider than those of the law with the worst rounding. Where all values are the worst, those of 95 % hold
-// the truth in 96 % at most, or, where errors are on a lattice, in as much as the first interval on it that
-// holds 95 % does. Standard errors from the data are right in every bin of histograms of real data. The
-// long form has 100,000 runs, a tenth where every message is drawn.
+// TestIntervalsCover: for every protocol and query, with as many honest clients as clients and with fewer, 95 %
+// intervals hold the truth in at least 94.5 % of runs, and 99.9 % intervals in 99.8 %. They are no wider than the
+// intervals of the law with the worst rounding. If all values are the worst, 95 % intervals hold the truth in at most
+// 96 %. If errors are on a lattice, the limit is the coverage of the first interval on it that holds 95 %. Standard
+// errors from the data are right in every bin of histograms of real data. The long form has 100,000 runs, a tenth of
+// that if every message is drawn.
 func TestIntervalsCover(t *testing.T) {
 	runs, shares, bins := 200, []float64{0.8}, []uint64{16}
 	if stattest.Long {
@@ -71,7 +71,7 @@ func TestIntervalsCover(t *testing.T) {
 	keepFigures(t, "bins", histograms)
 }
 
-// keepFigures puts what the long form found into the file that it is to be kept in, beside what is there.
+// keepFigures adds the results of the long form to the file that keeps them.
 func keepFigures(t *testing.T, name string, found any) {
 	t.Helper()
 	path := os.Getenv("DOONA_FIGURES")
@@ -91,7 +91,7 @@ func keepFigures(t *testing.T, name string, found any) {
 	require.NoError(t, os.WriteFile(path, text, 0o600))
 }
 
-// spread is how far from the truth a histogram's bins were found, in standard errors from the data.
+// spread is the distance of a histogram's bins from the truth, in standard errors from the data.
 type spread struct {
 	Bins     uint64  `json:"bins"`
 	Clients  int     `json:"clients"`
@@ -102,9 +102,9 @@ type spread struct {
 	Coverage float64 `json:"least_coverage"`
 }
 
-// spreadOf finds the root mean square error of every bin of 200,000 flights' delays, in standard errors. That of
-// 8,000 runs has a standard error of 0.8 %, so that one of 1 to 1 % passes 5 % with a probability
-// below 10⁻⁶.
+// spreadOf returns the root mean square error of every bin of 200,000 flights' delays, in standard errors. With 8,000
+// runs the result has a standard error of 0.8 %, so a value of 1 to within 1 % leaves 5 % with a probability below
+// 10⁻⁶.
 func spreadOf(t *testing.T, bins uint64, runs int) spread {
 	delays, err := table.Read("../cmd/demo/flights.csv.gz", "delay_minutes", 0)
 	require.NoError(t, err)
@@ -161,20 +161,19 @@ func cover(t *testing.T, q planner.Query, runs int) (out []covering) {
 	return out
 }
 
-// law is what is known beforehand of the error of a task's answer.
+// law is the predicted error of a task's answer.
 type law struct {
-	attained float64                        // What the first interval on the lattice of errors holds that holds 95 %.
-	width    func(variance float64) float64 // Most width of 95 % intervals, of the exact variance for the values.
+	attained float64                        // Coverage of the first interval on the lattice of errors that holds 95 %.
+	width    func(variance float64) float64 // Largest width of 95 % intervals, given the exact variance for the values.
 }
 
 // z is the normal quantile of 95 %, and density its density there.
 const z, density = 1.959964, 0.058445
 
-// lawOf returns the law of the entries of a task's answer for the given values, with their least variance. For
-// a sum of noise that is known whatever the values are it is exact, with the worst rounding. Others are
-// near-normal, on a lattice whose steps have a probability of density/σ each at the ends, where σ is in steps.
-// Their skewness makes one end's more by up to a fifth, and moves the interval, whose ends are those of a test,
-// by up to a step.
+// lawOf returns the law of the entries of a task's answer for the given values; least is their least variance. For a
+// sum of noise whose law does not depend on the values it is exact, with the worst rounding. Others are near-normal,
+// on a lattice whose steps have a probability of density/σ each at the ends, σ in steps. Their skewness raises one
+// end's probability by up to a fifth, and moves the interval, whose ends are those of a test, by up to a step.
 func lawOf(t *testing.T, d *task.Task, m protocols.Mechanism, values [][]float64, least float64) law {
 	agg, _ := drawn(t, true, m, values)(randomizer.NewSource())
 	agg.AddUsers(uint64(len(values)))
@@ -184,7 +183,7 @@ func lawOf(t *testing.T, d *task.Task, m protocols.Mechanism, values [][]float64
 		width := func(variance float64) float64 { return 2 * (z*math.Sqrt(max(worst, variance)) + step) }
 		return law{0.95 + 1.2*ends*density*step/math.Sqrt(max(worst, least)), width}
 	}
-	if d.Protocol == "augmented" { // whose noise relays add
+	if d.Protocol == "augmented" { // relays add its noise
 		if d.Query == task.Count || d.Query == task.Histogram {
 			return lattice(1, 2, 0)
 		}
@@ -207,7 +206,7 @@ func lawOf(t *testing.T, d *task.Task, m protocols.Mechanism, values [][]float64
 	case protocols.Normal:
 		return lattice(e.Step/2*scale, 2, float64(len(values))*m.Worst().Variance*scale*scale)
 	case protocols.Cell: // of which one end has what goes beyond 95 %
-		// Who holds a text adds much more variance: an estimate above 0 widens its interval.
+		// A client that holds a text adds much more variance: an estimate above 0 widens its interval.
 		if d.Protocol == "strings" {
 			return lattice(2/(e.Own-e.Other), 1, 0)
 		}
@@ -217,9 +216,8 @@ func lawOf(t *testing.T, d *task.Task, m protocols.Mechanism, values [][]float64
 	return law{}
 }
 
-// misses returns the numbers between which a number of runs that miss the truth, each with the given
-// probability, lies but for a false alarm on either side. Beyond them a Poisson law has heavier tails than
-// the binomial one.
+// misses returns the range for the number of runs that miss the truth, each with the given probability, with a false
+// alarm on either side. Beyond the range a Poisson law has heavier tails than the binomial one.
 func misses(probability float64, runs int) (least, most int) {
 	mean := probability * float64(runs)
 	if mean > 400 { // The tails are below 10⁻⁸ with the law's skewness.
@@ -237,7 +235,7 @@ func misses(probability float64, runs int) (least, most int) {
 	}
 }
 
-// requireCoverage is an error where a share of runs is not between two probabilities, but for chance.
+// requireCoverage fails the test if a share of runs is not between two probabilities, up to chance.
 func requireCoverage(t *testing.T, f any, share float64, runs int, least, most float64) {
 	t.Helper()
 	missed := int(math.Round((1 - share) * float64(runs)))
@@ -247,7 +245,7 @@ func requireCoverage(t *testing.T, f any, share float64, runs int, least, most f
 	require.GreaterOrEqual(t, missed, limit, "%+v", f)
 }
 
-// various returns values that differ from client to client, and lie between levels and at them.
+// various returns values that differ from client to client, at levels and between them.
 func various(d *task.Task, m protocols.Mechanism) [][]float64 {
 	out := make([][]float64, d.Batch.Size)
 	for i := range out {

@@ -1,6 +1,6 @@
-// Package planner turns a query and a privacy target into a task: it chooses the protocol's
-// parameters ([Draft]). It also tries a task on synthetic clients ([Trial]), to compare the errors of
-// its estimates with their prediction.
+// Package planner turns a query and a privacy target into a task: [Draft] chooses the protocol's parameters. [Trial]
+// tries a task on simulated clients, to compare the errors of its estimates with their prediction. [Plan] compares
+// all ways to reach a goal.
 package planner
 
 import (
@@ -19,45 +19,45 @@ import (
 	"github.com/doona-dp/doona/wire/task"
 )
 
-// Query is what a task owner asks for.
+// Query is what a task owner wants to know, with the privacy target.
 type Query struct {
-	Name     string       // For people. 1 to 64 printable ASCII characters.
+	Name     string       // Shown to people. 1 to 64 printable ASCII characters.
 	Query    task.Query   // count, sum, mean, histogram, vector, vectormean or strings. Required.
 	Protocol string       // Empty: the default for the query.
-	Rule     string       // Empty: the one that gives the least error.
+	Rule     string       // Empty: the rule with the least error.
 	Lo, Hi   float64      // Range of the value, Lo < Hi, within ±10⁹; ignored for a count and for vectormean.
 	Bins     uint64       // Histogram only, 2 to [task.QueryInfo.MostBins].
 	Labels   bool         // Histogram only: values are 0..Bins-1.
 	Dim      uint64       // Coordinates of a vector or vectormean, 1 to 2²⁰.
-	Length   uint64       // Most bytes of a text, strings only, 1 to 128.
-	Params   Params       // Protocol parameters to keep; those left out are chosen.
-	Padding  task.Padding // Where the protocol has a choice: full or none. Empty: its default.
-	Lanes    uint64       // Where the protocol has a choice: 1, or one per coefficient. 0: its default.
-	Clip     bool         // Clip values to the range, or to norm 1; else they are errors.
+	Length   uint64       // Largest number of bytes of a text, strings only, 1 to 128.
+	Params   Params       // Protocol parameters to keep; Draft chooses the others.
+	Padding  task.Padding // full or none, if the protocol has a choice. Empty: its default.
+	Lanes    uint64       // 1, or one per coefficient, if the protocol has a choice. 0: its default.
+	Clip     bool         // Clip values to the range, or to norm 1. Otherwise such values are errors.
 	Batch    uint64       // n. ≥ 1.
 	Honest   float64      // h in (0, 1].
 	Epsilon  float64      // In (0, 100].
 	Delta    float64      // In (0, 1).
-	Epochs   uint64       // How many the task has. At least 1 with a total, else ignored.
+	Epochs   uint64       // Number of the task's epochs. At least 1 with a total, else ignored.
 	KEM      task.KEM     // x25519, mlkem768x25519 or mlkem768. Empty: x25519.
-	Relays   *RelayNoise  // Every relay adds noise, and no other client need be honest. Nil: as the protocol has it.
+	Relays   *RelayNoise  // Every relay adds noise, and no client must be honest. nil: the protocol's default.
 
-	// The claim of all epochs together, ranges as of Epsilon and Delta; 0 for none. With it those of one epoch may
-	// be 0, and are derived then.
+	// The total claim over all epochs, with the ranges of Epsilon and Delta; 0 for none. With a total, Epsilon and
+	// Delta may be 0; Draft then derives them.
 	TotalEpsilon, TotalDelta float64
 }
 
 // RelayNoise is noise that every relay adds to every batch.
 type RelayNoise struct {
 	protocols.Dilution
-	Batches uint64 // The most batches of an epoch, below 2³²; 0 for no bound.
+	Batches uint64 // Largest number of batches of an epoch, below 2³²; 0 for no bound.
 }
 
 // Params are whole-numbered protocol parameters by name, such as k, t or r.
 type Params map[string]uint64
 
-// Draft returns a calibrated task without parties or epochs. Errors are [invalid.FieldError]
-// about the task's fields; where no parameters are possible they say what would make them so.
+// Draft returns a calibrated task without parties or epochs. Errors are [invalid.FieldError] about the task's fields.
+// If no parameters are possible, the error says what would make them possible.
 func Draft(q Query) (*task.Task, error) {
 	if err := CheckOptions(q.Query, q.given); err != nil {
 		return nil, err
@@ -106,14 +106,14 @@ func (q Query) calibrate(t *task.Task) error {
 		if err := calibrate(t, dilute); err != nil {
 			return err
 		}
-	} else if err := dilute(t); err != nil { // Which derives the claim of an epoch itself.
+	} else if err := dilute(t); err != nil { // dilute derives the claim of an epoch itself.
 		return err
 	}
 	t.Noise.Batches = q.Relays.Batches
 	return nil
 }
 
-// claim returns the claim of one epoch, of all of them, or both.
+// claim returns the claim of one epoch, the total over all epochs, or both.
 func (q Query) claim() (c task.Claim, err error) {
 	if q.TotalEpsilon != 0 || q.TotalDelta != 0 {
 		if err := checkClaim("total-", q.TotalEpsilon, q.TotalDelta); err != nil {
@@ -142,7 +142,7 @@ func checkClaim(prefix string, epsilon, delta float64) error {
 	return nil
 }
 
-// kept is an error unless the protocol took the padding, lanes and parameters asked for.
+// kept returns an error unless the protocol took the padding, lanes and parameters asked for.
 func (q Query) kept(t *task.Task) error {
 	if q.Padding != "" && t.Slots.Padding != q.Padding {
 		return invalid.Field("padding", strconv.Quote(string(q.Padding)),
@@ -212,7 +212,7 @@ func (q Query) batch(t *task.Task) error {
 	}
 	t.Batch = task.Batch{Size: q.Batch, Honest: honest}
 	t.Batch.Min = t.Batch.DefaultMin()
-	if t.Batch.Min == 0 && q.Relays != nil { // no other client need be honest
+	if t.Batch.Min == 0 && q.Relays != nil { // no other client needs to be honest
 		t.Batch.Honest, t.Batch.Min = randomizer.NewRational(1, 1), q.Batch
 	}
 	if t.Batch.Min == 0 {

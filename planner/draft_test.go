@@ -13,7 +13,7 @@ import (
 	"github.com/doona-dp/doona/wire/task"
 )
 
-// query is one that has a task; tests change it.
+// query returns a query that has a task; tests change it.
 func query() planner.Query {
 	return planner.Query{Name: "test", Query: task.Mean, Hi: 10, Clip: true, Batch: 1000, Honest: 0.9, Epsilon: 1,
 		Delta: 1e-6}
@@ -70,7 +70,7 @@ func TestDraftNamesWhatIsWrong(t *testing.T) {
 	}
 }
 
-// TestRelayNoise: what an owner can ask of noise that relays add is in the task, and its claims hold.
+// TestRelayNoise: the task contains the noise that an owner asks of relays, and its claims hold.
 func TestRelayNoise(t *testing.T) {
 	for name, c := range map[string]struct {
 		change  func(q *planner.Query)

@@ -16,15 +16,15 @@ import (
 	"github.com/doona-dp/doona/wire/task"
 )
 
-// perMille are the shares of slots that are lost.
+// perMille are the tested shares of lost slots.
 var perMille = []uint64{1, 20, 50}
 
-// TestIntervalsCoverWhatIsLost: for every protocol and query, where a thousandth, 2 % or 5 % of slots are lost,
-// the report is unusable or its intervals of 95 %, of each entry and of all at once, hold the truth for all
-// clients in 94.5 % of runs or more. At which hop a slot is lost makes no difference to the verifier, which
-// knows from the manifests that it is. Lost are slots at random; all slots of the clients with the largest
-// values; and, where any message may be missing, ten times as many of those that add most. One check fails
-// by chance with probability 10⁻⁸, the whole test with one of 4·10⁻⁶ at most.
+// TestIntervalsCoverWhatIsLost: for every protocol and query, a thousandth, 2 % or 5 % of slots are lost. The report
+// is then unusable, or its 95 % intervals, of each entry and of all at once, hold the truth for all clients in at
+// least 94.5 % of runs. The verifier knows from the manifests that slots are lost; the hop makes no difference. Three
+// kinds are lost: slots at random; all slots of the clients with the largest values; and, if any message may be
+// missing, ten times as many of those that add most. One check fails by chance with probability 10⁻⁸, the whole test
+// with at most 4·10⁻⁶.
 func TestIntervalsCoverWhatIsLost(t *testing.T) {
 	one, several, shares := 100, 5, []float64{0.8}
 	full := stattest.Long
@@ -48,7 +48,7 @@ func TestIntervalsCoverWhatIsLost(t *testing.T) {
 	keepFigures(t, "loss", found)
 }
 
-// losing is what one task's intervals were found to hold where slots are lost.
+// losing is the measured coverage of one task's intervals with lost slots.
 type losing struct {
 	Protocol string       `json:"protocol"`
 	Query    task.Query   `json:"query"`
@@ -100,8 +100,7 @@ func loseSome(t *testing.T, q planner.Query, runs int) (out []losing) {
 	return out
 }
 
-// oneMessage says whether a client's report is one message about each entry: any loss of them leaves an
-// answer.
+// oneMessage reports whether a client's report has one message about each entry, so that any loss leaves an answer.
 func oneMessage(protocol string) bool {
 	return slices.Contains([]string{"histogram", "realsum", "vectorsum", "vectorgrid", "strings"}, protocol)
 }
@@ -111,8 +110,8 @@ func chance(perMille uint64) planner.Lost {
 	return func(src *randomizer.Source, _ int, _ task.Message) bool { return src.Below(1000) < perMille }
 }
 
-// heaviest returns the first byte of the messages that add most, which have the largest number; they are of
-// one byte in these tasks where a client sends several.
+// heaviest returns the first byte of the messages that add most, which have the largest number. In these tasks,
+// clients with several messages send messages of one byte.
 func heaviest(t *testing.T, d *task.Task, m protocols.Mechanism, values [][]float64) (most byte) {
 	t.Helper()
 	src := randomizer.NewSource()
@@ -128,13 +127,13 @@ func heaviest(t *testing.T, d *task.Task, m protocols.Mechanism, values [][]floa
 	return most
 }
 
-// TestTheSumOfTens: 10,000 clients all hold 10, and 2 % of their messages are lost. An interval without what
-// they could have changed is 13 standard errors off, in every run.
+// TestTheSumOfTens: 10,000 clients all hold 10, and 2 % of their messages are lost. An interval that ignores the lost
+// messages is off by 13 standard errors in every run.
 func TestTheSumOfTens(t *testing.T) {
 	for _, protocol := range []string{"realsum", "rappor", "correlated", "splitmix"} {
 		d, m := open(t, planner.Query{Query: task.Sum, Protocol: protocol, Hi: 10, Batch: 10_000, Honest: 0.9})
-		// At 95 % one of the runs may miss. What was wrong was off by 13 standard errors; this interval has some 6 on
-		// each side, and the test fails by chance with a probability of 4·10⁻⁷ at most.
+		// At 95 % one of the runs may miss. The faulty interval was off by 13 standard errors. This one has some 6 on
+		// each side, and the test fails by chance with a probability of at most 4·10⁻⁷.
 		trial := planner.Trial{Repeats: 4, Confidences: []float64{1 - 1e-8}, Lost: chance(20)}
 		o, err := trial.Run(d, m, column(10_000, func(int) float64 { return 10 }))
 		require.NoError(t, err)
@@ -151,8 +150,8 @@ func TestTheSumOfTens(t *testing.T) {
 	}
 }
 
-// TestCorrelatedStaysUsable: with a thousandth of some hundred messages a client missing, the interval holds
-// the truth and is well inside of the query's range.
+// TestCorrelatedStaysUsable: with a thousandth of some hundred messages per client missing, the interval holds the
+// truth and is well inside the query's range.
 func TestCorrelatedStaysUsable(t *testing.T) {
 	d, m := open(t, planner.Query{Query: task.Mean, Protocol: "correlated", Hi: 10, Batch: 2000, Honest: 0.9})
 	trial := planner.Trial{Repeats: 4, Confidences: []float64{1 - 1e-8}, Lost: chance(1)}
@@ -162,9 +161,9 @@ func TestCorrelatedStaysUsable(t *testing.T) {
 	require.Zero(t, o.Unusable)
 }
 
-// TestCorrelatedIsUsableUnlessBeyondTheRange: a thousandth of the slots is lost. Under padding none, the default, every
-// query of correlated stays usable. Under full most slots are covers, so that more are lost: a report is unusable only
-// where the interval is wider than the query's range, and no honest one is much narrower
+// TestCorrelatedIsUsableUnlessBeyondTheRange: a thousandth of the slots is lost. Under padding none, the default,
+// every query of correlated stays usable. Under padding full most slots are covers, so more are lost. A report is
+// then unusable only if the interval is wider than the query's range, and no correct interval is much narrower
 // ([protocols.Aggregate.Missing]). The long form has up to 100,000 clients.
 func TestCorrelatedIsUsableUnlessBeyondTheRange(t *testing.T) {
 	queries := []planner.Query{{Query: task.Count}, {Query: task.Sum, Hi: 4}}
@@ -192,7 +191,7 @@ func TestCorrelatedIsUsableUnlessBeyondTheRange(t *testing.T) {
 				if padding == task.PaddingNone {
 					require.Less(t, width, 0.5)
 				}
-				if math.Abs(width-1) > 0.2 { // Else chance decides.
+				if math.Abs(width-1) > 0.2 { // Otherwise chance decides.
 					require.Equal(t, width > 1, o.Unusable == 1)
 				}
 			}
@@ -200,8 +199,8 @@ func TestCorrelatedIsUsableUnlessBeyondTheRange(t *testing.T) {
 	}
 }
 
-// widthOfLoss returns the width of the first entry's interval, as a share of the query's range, where a thousandth of
-// the slots is lost; under padding none those are the messages that came, and those that did not.
+// widthOfLoss returns the width of the first entry's interval, as a share of the query's range, if a thousandth of
+// the slots is lost. Under padding none those are shares of the messages.
 func widthOfLoss(d *task.Task, m protocols.Mechanism, messages float64) float64 {
 	n, slots := d.Batch.Size, messages/0.999
 	if d.Slots.Padding == task.PaddingFull {

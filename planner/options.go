@@ -9,12 +9,11 @@ import (
 	"github.com/doona-dp/doona/wire/task"
 )
 
-// CheckOptions is an [invalid.FieldError] for an unknown query, and for an option that is given and
-// that the query does not take: it would be ignored. given returns an option's value as its user
-// wrote it, and whether it was given.
+// CheckOptions returns an [invalid.FieldError] for an unknown query, and for a given option that the query does not
+// take and would ignore. given returns an option's value as its user wrote it, and whether it was given.
 func CheckOptions(query task.Query, given func(option string) (value string, ok bool)) error {
 	var names []string
-	takers := map[string][]string{} // Queries by the option that they take.
+	takers := map[string][]string{} // Queries by the option they take.
 	for _, q := range task.Queries {
 		names = append(names, string(q.Query))
 		for _, option := range q.Options {
@@ -43,7 +42,7 @@ func list(names []string, last string) string {
 	return strings.Join(names[:n], ", ") + " " + last + " " + names[n]
 }
 
-// given is the argument of [CheckOptions] for what a query itself shows: it has a range in any case.
+// given is the argument of [CheckOptions] for the options of a query itself. A query always has a range.
 func (q Query) given(option string) (value string, ok bool) {
 	switch option {
 	case "bins":

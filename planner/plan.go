@@ -17,21 +17,21 @@ import (
 	"github.com/doona-dp/doona/wire/task"
 )
 
-// Goal is a query, a privacy target, and what reaching it may cost. Of the query, Batch is the number of users;
-// Protocol, Rule, Params, Padding, Lanes and Relays are what a plan chooses, and must be empty.
+// Goal is a query, a privacy target, and limits of the cost. The query's Batch is the number of users. A plan chooses
+// Protocol, Rule, Params, Padding, Lanes and Relays, so they must be empty.
 type Goal struct {
 	Query
 	Noise       Noise
 	Sparse      bool    // Vectors have at most one coordinate that is not 0.
-	Hops        int     // Relays, 1 or more.
-	LeastLocal  float64 // ε₀ that must remain if all relays collude, in (0, 64]; 0: none need.
-	MaxSlots    uint64  // The most slots of a client, covers included; 0: no limit.
-	MaxMessages float64 // The most messages of a client on average, covers not counted; 0: no limit.
-	MaxDummies  float64 // The most dummies per relay and batch on average; 0: no limit.
-	Batches     uint64  // Of tasks whose relays add noise: as in [RelayNoise].
+	Hops        int     // Number of relays, at least 1.
+	LeastLocal  float64 // ε₀ that must remain if all relays collude, in (0, 64]; 0: no requirement.
+	MaxSlots    uint64  // Most slots of a client, covers included; 0: no limit.
+	MaxMessages float64 // Most messages of a client on average, without covers; 0: no limit.
+	MaxDummies  float64 // Most dummies per relay and batch on average; 0: no limit.
+	Batches     uint64  // For tasks whose relays add noise: as in [RelayNoise].
 }
 
-// Noise is who adds it.
+// Noise says who adds the noise.
 type Noise string
 
 // The kinds of noise a goal allows.
@@ -41,38 +41,38 @@ const (
 	NoiseRelays  Noise = "relays"
 )
 
-// Way is one way to reach a goal: a task, what it costs and how well it answers; or why there is none.
+// Way is one way to reach a goal: a task with its cost and accuracy, or the reason why there is none.
 type Way struct {
 	Protocol  string
 	Noise     Noise        // Clients or relays.
-	Padding   task.Padding // Empty where there is no task.
-	Task      *task.Task   // Nil where Why is set.
+	Padding   task.Padding // Empty without a task.
+	Task      *task.Task   // nil if Why is set.
 	Mechanism protocols.Mechanism
-	Why       error // Why it is impossible, and what would make it possible.
+	Why       error // Why the way is impossible, and what would make it possible.
 
-	// Of the answer, for the worst-case input, in the query's units; over entries the root mean square. Of texts that
-	// nobody listed: of the count of one that FoundDownTo clients have.
+	// Error of the answer for the worst-case input, in the query's units: the root mean square over entries. For
+	// texts that nobody listed, it is the error of the count of one that FoundDownTo clients hold.
 	RMSE     float64
-	Width    float64 // Of a 95 % interval of an entry, for that input.
-	Central  float64 // RMSE over that of the best central mechanism.
-	Messages float64 // Of a client, expected, covers not counted.
-	Bytes    float64 // Of a client's report; under padding none expected.
-	Dummies  float64 // Mean number per relay and batch.
-	Shift    float64 // The most that one malicious client moves an entry of the answer, in the query's units.
+	Width    float64 // Width of a 95 % interval of an entry, for that input.
+	Central  float64 // RMSE divided by that of the best central mechanism.
+	Messages float64 // Expected messages of a client, without covers.
+	Bytes    float64 // Size of a client's report; the expected one under padding none.
+	Dummies  float64 // Mean number of dummies per relay and batch.
+	Shift    float64 // Most that one malicious client moves an entry of the answer, in the query's units.
 
-	Lists bool // Whether the answer is a list of texts that nobody listed before.
-	// How many clients a text must have to be listed in about 98 of 100 batches, if nearly all others are alone with
-	// theirs; 0 where the answer is no list, or no number is enough.
+	Lists bool // Whether the answer lists texts without a list of candidates.
+	// How many clients must hold a text for it to be listed in about 98 of 100 batches, if almost all other clients
+	// have texts of their own. 0 if the answer is no list, or no number is enough.
 	FoundDownTo float64
-	// What a full batch takes, estimated: of each relay in order, and of the verifier.
+	// Estimated needs of a full batch: of each relay in order, and of the verifier.
 	Needs []handover.Need
 
-	trial trial // That found it, with its dial there.
+	trial trial // The trial that found it, with its dial.
 	dial  uint64
 }
 
 // Plan returns all ways to reach a goal: possible ones by rising error, then the others by protocol. An error is
-// about the goal itself. done is called after each way with how many there are; it may be nil.
+// about the goal itself. Plan calls done after each way with the number of ways; done may be nil.
 func Plan(g Goal, done func(of int)) ([]Way, error) {
 	if err := g.check(); err != nil {
 		return nil, err
@@ -106,7 +106,7 @@ func Plan(g Goal, done func(of int)) ([]Way, error) {
 	return ways, nil
 }
 
-// compareWays orders possible ways by error, and by bytes where that is equal, before all impossible ones.
+// compareWays orders possible ways by error, then by bytes, before all impossible ones.
 func compareWays(a, b Way) int {
 	switch {
 	case a.Why != nil && b.Why != nil:
@@ -119,7 +119,7 @@ func compareWays(a, b Way) int {
 	return cmp.Or(cmp.Compare(a.RMSE, b.RMSE), cmp.Compare(a.Bytes, b.Bytes))
 }
 
-// check refuses a goal that no protocol could reach for a reason of its own.
+// check refuses a goal that no protocol could reach.
 func (g Goal) check() error {
 	if err := CheckOptions(g.Query.Query, g.given); err != nil {
 		return err
@@ -146,7 +146,7 @@ func (g Goal) check() error {
 	return g.batch(&t)
 }
 
-// trial is a protocol with a padding.
+// trial is a protocol with a choice of noise and padding.
 type trial struct {
 	goal     Goal
 	protocol protocols.Protocol
@@ -183,14 +183,14 @@ func noisesOf(p protocols.Protocol) []Noise {
 	return []Noise{NoiseRelays}
 }
 
-// good is how much more error than the least of a protocol a cheaper task of it may have, where no limit is given.
+// good is how much more error than the protocol's least a cheaper task may have, if the goal has no limit.
 const good = 1.2
 
-// flat is how little the error falls where larger values of a dial are not worth the time to try them.
+// flat is the ratio of errors above which larger values of a dial are not worth the time to try them.
 const flat = .95
 
-// run finds the best task of a trial: the least error within the limits, or, where there are none, the
-// cheapest that is [good].
+// run finds the best task of a trial: the least error within the limits or, without limits, the cheapest task that is
+// [good].
 func (tr trial) run() Way {
 	row := tr.protocol.Row()
 	if info := tr.goal.Query.Query.Info(); row.Sparse && info.Shape == task.PerVector && info.Ranged &&
@@ -213,7 +213,7 @@ func (tr trial) run() Way {
 			}
 		} else if errors.As(w.Why, new(*limitError)) {
 			exceeds = w.Why
-			break // So do larger values.
+			break // Larger values cost too much too.
 		}
 	}
 	if n := len(possible); (!dial.Best || exceeds == nil) && (n == 0 || !possible[n-1].large()) {
@@ -238,7 +238,7 @@ func (tr trial) run() Way {
 	return least
 }
 
-// largeBatch is how many bytes of a batch are so many that larger values of a dial are not worth the time to try them.
+// largeBatch is the size of a batch in bytes above which larger values of a dial are not worth the time to try them.
 const largeBatch = 900 << 20
 
 func (w *Way) large() bool {
@@ -254,7 +254,7 @@ func (g Goal) limited() bool { return g.MaxSlots > 0 || g.MaxMessages > 0 || g.M
 // entries returns the number of entries of the answer.
 func (g Goal) entries() uint64 { return max(g.Bins, g.Dim, 1) }
 
-// draft tries a protocol with its dial at a value, 0 for where the protocol puts it.
+// draft tries a protocol with its dial at a value; 0 lets the protocol choose.
 func (tr trial) draft(dial uint64) Way {
 	w := Way{Protocol: tr.protocol.ProtocolName(), Noise: tr.noise, Padding: tr.padding, trial: tr,
 		dial: dial}
@@ -278,7 +278,7 @@ func (tr trial) draft(dial uint64) Way {
 	return w
 }
 
-// limitError is of a task that exists and costs more than the goal allows, or than relays can carry.
+// limitError is the error of a task that exists but costs more than the goal allows, or than relays can carry.
 type limitError struct{ error }
 
 func (e *limitError) Unwrap() error { return e.error }
@@ -304,7 +304,7 @@ func (g Goal) exceeded(w *Way) error {
 	return nil
 }
 
-// fill computes the figures of a way that has a task. An error says why it is no way after all.
+// fill computes the figures of a way that has a task. An error says why the way is impossible after all.
 func (w *Way) fill(g Goal) error {
 	m, err := registry.Open(w.Task)
 	if err != nil {

@@ -17,7 +17,7 @@ import (
 	"github.com/doona-dp/doona/wire/task"
 )
 
-// goal is one that every protocol for means reaches; tests change it.
+// goal returns a goal that every protocol for means reaches; tests change it.
 func goal() planner.Goal {
 	return planner.Goal{Query: planner.Query{Name: "plan", Query: task.Mean, Hi: 1, Batch: 100, Honest: 1, Epsilon: 1,
 		Delta: 1e-6}, Noise: planner.NoiseAny, Hops: 2}
@@ -30,7 +30,7 @@ func asking(query task.Query, change func(*planner.Goal)) planner.Goal {
 	return g
 }
 
-// goals are small ones of every query but vectors, and in the long form those of the project's acceptance.
+// goals are small goals of every query except vectors, and in the long form those of the project's acceptance.
 func goals() map[string]planner.Goal {
 	if !stattest.Long {
 		return map[string]planner.Goal{
@@ -58,12 +58,12 @@ func goals() map[string]planner.Goal {
 	}
 }
 
-// TestPlansPredict: for every possible way the root mean square error found for the worst-case input is within a
-// tenth of the predicted, and so is the width of 95 % intervals, which the normal approximation gives, but for a step
-// of answers that are whole numbers. With 4,000 repeats, and errors whose kurtosis is at most that of Laplace noise,
-// the relative standard error of the first is 1.8 %: false alarm 2·10⁻⁸ a row. Of answers with 16 entries or more, the
-// errors of 1,250 batches are as many as 20,000: 0.8 %. The long form, of make test-full PART=coverage, has the goals
-// of the project's acceptance.
+// TestPlansPredict: for every possible way, the measured root mean square error for the worst-case input is within a
+// tenth of the prediction. So is the width of 95 % intervals by the normal approximation, plus a step if answers are
+// whole numbers. With 4,000 repeats, and errors with at most the kurtosis of Laplace noise, the relative standard
+// error of the first is 1.8 %: false alarm 2·10⁻⁸ a row. For answers with at least 16 entries, the errors of 1,250
+// batches count as 20,000: 0.8 %. The long form, of make test-full PART=coverage, has the goals of the project's
+// acceptance.
 func TestPlansPredict(t *testing.T) {
 	for name, g := range goals() {
 		t.Run(name, func(t *testing.T) {
@@ -102,7 +102,7 @@ func TestPlansPredict(t *testing.T) {
 	}
 }
 
-// Every protocol that answers a query has a row, for each padding that it may have, possible or not.
+// Every protocol that answers a query has a row for each of its paddings, possible or not.
 func TestPlansHaveEveryProtocol(t *testing.T) {
 	ways, err := planner.Plan(asking(task.Count, func(g *planner.Goal) {}), nil)
 	require.NoError(t, err)
@@ -122,7 +122,7 @@ func TestPlansHaveEveryProtocol(t *testing.T) {
 	}
 }
 
-// A protocol that takes sparse vectors alone is no way to ask for others.
+// A protocol that takes only sparse vectors is no way to ask for others.
 func TestPlansOfSparseVectors(t *testing.T) {
 	for _, sparse := range []bool{false, true} {
 		ways, err := planner.Plan(asking(task.Vector,
@@ -137,7 +137,7 @@ func TestPlansOfSparseVectors(t *testing.T) {
 	}
 }
 
-// What exceeds a limit is impossible, and says what would do; with that it is possible.
+// A way that exceeds a limit is impossible, and says what would suffice; with that it is possible.
 func TestPlansKeepLimits(t *testing.T) {
 	plan := func(change func(*planner.Goal)) map[string]planner.Way {
 		ways, err := planner.Plan(asking(task.Count, change), nil)
@@ -218,8 +218,8 @@ func TestPlansNameWhatIsWrong(t *testing.T) {
 	}
 }
 
-// TestPlansOfTexts: clients or relays add the noise of texts, and the figures are of the count of a text that is just
-// about listed. With more dummies fewer clients are enough, and with a total both ways keep it.
+// TestPlansOfTexts: clients or relays add the noise of texts, and the figures are those of the count of a text that
+// is barely listed. With more dummies fewer clients suffice, and with a total both ways keep it.
 func TestPlansOfTexts(t *testing.T) {
 	texts := func(g *planner.Goal) { g.Batch, g.Length = 10_000, 8 }
 	plan := func(change func(*planner.Goal)) map[planner.Noise]planner.Way {
@@ -259,7 +259,7 @@ func TestPlansOfTexts(t *testing.T) {
 	}
 }
 
-// Means need so many users, and fewer do not do.
+// Means need the returned number of users, and fewer do not suffice.
 func TestSolveUsers(t *testing.T) {
 	g := goal()
 	g.Noise, g.MaxSlots = planner.NoiseClients, 1
@@ -278,7 +278,7 @@ func TestSolveUsers(t *testing.T) {
 	require.ErrorContains(t, err, "interval-width")
 }
 
-// The error of a curator is that of package central, where that answers, or less: of many bins, noise of a Gaussian.
+// The curator's error is that of package central, if that answers the query, or less: for many bins, Gaussian noise.
 func TestCentralRatio(t *testing.T) {
 	for _, g := range []planner.Goal{
 		asking(task.Count, func(g *planner.Goal) { g.Noise = planner.NoiseRelays }),
@@ -298,8 +298,8 @@ func TestCentralRatio(t *testing.T) {
 	}
 }
 
-// No way has less error than the curator's for the same vectors, of all kinds: at so few users all is noise, and a
-// sparse vector's is that of two coordinates.
+// No way has less error than the curator's for the same vectors, of all kinds. With so few users the error is all
+// noise, and a sparse vector's is that of two coordinates.
 func TestCentralRatioOfVectors(t *testing.T) {
 	for _, sparse := range []bool{false, true} {
 		ways, err := planner.Plan(asking(task.Vector, func(g *planner.Goal) {
@@ -314,7 +314,7 @@ func TestCentralRatioOfVectors(t *testing.T) {
 	}
 }
 
-// One malicious client moves the first coordinate of a mean of vectors from its own end to beyond the other.
+// One malicious client moves the first coordinate of a mean of vectors from one end to beyond the other.
 func TestShiftOfVectorMean(t *testing.T) {
 	ways, err := planner.Plan(asking(task.VectorMean,
 		func(g *planner.Goal) { g.Dim, g.Epsilon, g.MaxSlots = 2, 4, 60 }), nil)
@@ -327,7 +327,7 @@ func TestShiftOfVectorMean(t *testing.T) {
 	}
 }
 
-// One malicious client moves a histogram's entry by 1/(1-γ), and a count that relays hide by one.
+// One malicious client moves a histogram's entry by 1/(1-γ), and a count with noise by relays by one.
 func TestShift(t *testing.T) {
 	ways, err := planner.Plan(asking(task.Histogram, func(g *planner.Goal) { g.Bins, g.Labels = 4, true }), nil)
 	require.NoError(t, err)
@@ -357,6 +357,6 @@ func TestServerSeconds(t *testing.T) {
 	for _, party := range []string{"relay 1", "relay 2", "relay 3", "verifier"} {
 		require.Greater(t, seconds["realsum"][party], 0., party)
 		require.Less(t, seconds["realsum"][party], seconds["splitmix"][party], party)
-		require.Less(t, seconds["realsum"][party], seconds["augmented"][party], party) // which has dummies, too
+		require.Less(t, seconds["realsum"][party], seconds["augmented"][party], party) // which has dummies too
 	}
 }

@@ -11,8 +11,8 @@ import (
 	"github.com/doona-dp/doona/wire/task"
 )
 
-// TestQuotaCost: the share of visitors whom a quota shuts out is that of visitors who come one after the other, and
-// networks move a mean by as many reports as they have, unless one of them alone can set it.
+// TestQuotaCost: the expected share of visitors that a quota shuts out equals that of simulated visitors who come one
+// after the other. Networks move a mean by as many reports as they have, unless one client alone can set it.
 func TestQuotaCost(t *testing.T) {
 	draft, err := planner.Draft(planner.Query{Name: "mean", Query: task.Mean, Hi: 100, Clip: true, Batch: 1000,
 		Protocol: "realsum", Honest: 1, Epsilon: 1, Delta: 1e-6})

@@ -13,10 +13,10 @@ import (
 	"github.com/doona-dp/doona/wire/task"
 )
 
-// TestRelaysNoiseIsAsPromised: at (1, 10⁻⁶) with two relays that add, the root mean square error of an entry and
-// the dummies of a relay and batch are what docs/accountant.md has, for any number of clients but in sums; found
-// is predicted, and intervals of 95 % hold the truth. The figures are of the long form: 20,000 batches, and 2,000 for
-// sums, whose draws take tens of milliseconds.
+// TestRelaysNoiseIsAsPromised: at (1, 10⁻⁶) with two relays that add dummies, the root mean square error of an entry
+// and the dummies per relay and batch are those of docs/accountant.md, for any number of clients except in sums. The
+// measured error matches the prediction, and 95 % intervals hold the truth. The figures are of the long form: 20,000
+// batches, and 2,000 for sums, whose draws take tens of milliseconds.
 func TestRelaysNoiseIsAsPromised(t *testing.T) {
 	repeats := 300
 	if stattest.Long {
@@ -62,7 +62,7 @@ func TestRelaysNoiseIsAsPromised(t *testing.T) {
 			t.Logf("n = %d: %.0f dummies, error %.3f predicted, %.3f found, coverage %.4f", q.Batch, laws.Dummies(),
 				predicted, out.RMSE, coverage)
 			require.LessOrEqual(t, predicted, c.rmse)
-			// A kurtosis below 6 gives the found one a standard error below √(5/4·repeats); 10⁻⁶ is 5 of them.
+			// A kurtosis below 6 gives the measured error a standard error below √(5/4·repeats); 10⁻⁶ is 5 of them.
 			require.InEpsilon(t, predicted, out.RMSE, max(.05, 5*math.Sqrt(5/4./float64(repeats))))
 			require.GreaterOrEqual(t, coverage, .95-5*math.Sqrt(.05*.95/float64(repeats)))
 		})

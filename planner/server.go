@@ -5,8 +5,8 @@ import (
 	"github.com/doona-dp/doona/wire/task"
 )
 
-// ServerSeconds returns what a million clients cost each party, in seconds of one core: "relay 1", … and "verifier". It
-// is an estimate, for comparison.
+// ServerSeconds estimates the time that a million clients cost each party, in seconds of one core: "relay 1", … and
+// "verifier". Use it for comparison.
 func (w *Way) ServerSeconds() map[string]float64 {
 	const clients = 1e6
 	out := map[string]float64{}
@@ -26,8 +26,9 @@ func (w *Way) ByParty() map[string]handover.Need {
 	return out
 }
 
-// Needs returns what a full batch of a task takes through so many relays, by hop and the verifier last, where a client
-// sends so many messages and a relay adds so many dummies: under padding full a client sends all its slots.
+// Needs returns the needs of a full batch of a task through hops relays: of each relay by hop, and of the verifier
+// last. A client sends the given number of messages, under padding full all its slots, and a relay adds the given
+// number of dummies.
 func Needs(t *task.Task, hops int, messages, dummies float64) ([]handover.Need, error) {
 	load := handover.FullLoad(t)
 	load.Dummies = dummies
@@ -37,7 +38,7 @@ func Needs(t *task.Task, hops int, messages, dummies float64) ([]handover.Need, 
 	return handover.Needs(routed(t, hops), load)
 }
 
-// MostNeeds is Needs of the most that a batch can have.
+// MostNeeds is [Needs] for the largest possible batch.
 func MostNeeds(t *task.Task, hops int) ([]handover.Need, error) {
 	return handover.Needs(routed(t, hops), handover.FullLoad(t))
 }

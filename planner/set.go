@@ -9,37 +9,38 @@ import (
 )
 
 // Set is several queries that the same visitors answer in each of some epochs, under one total for all. Each goal has
-// its own limits; a claim, a total, a number of users and of epochs it must not have: they are the set's.
+// its own limits. A goal must not set a claim, a total, a number of users or of epochs: they are the set's.
 type Set struct {
 	Goals   []Goal
-	Weights []float64 // Of each goal: its ε is so many times that of a goal of weight 1. In (0, 1000].
-	Users   uint64    // Reports of a batch, of each query.
+	Weights []float64 // For each goal: its ε as a multiple of the ε of a goal of weight 1. In (0, 1000].
+	Users   uint64    // Reports of a batch of each query.
 	Epochs  uint64    // 1 to 65536.
-	Epsilon float64   // Of all queries and epochs together, in (0, 100].
+	Epsilon float64   // Total over all queries and epochs, in (0, 100].
 	Delta   float64   // In (0, 1).
 }
 
-// SetPlan is how a set is asked.
+// SetPlan is a plan for all queries of a set.
 type SetPlan struct {
-	Ways    []Way   // Of each goal, the best at its share.
-	Epsilon float64 // Of all queries and epochs together, composed, at the set's δ: at most the set's ε.
-	Added   float64 // What it would be if each query were composed over its epochs and they were added up.
+	Ways    []Way   // For each goal, the best way at its share.
+	Epsilon float64 // ε of all queries and epochs, composed, at the set's δ: at most the set's ε.
+	Added   float64 // The ε if each query were composed over its epochs and the results added up.
 }
 
-// mostQueries is the most queries of a set.
+// mostQueries is the largest number of queries of a set.
 const mostQueries = 64
 
-// PlanSet splits a total among queries and epochs. Whoever asks fixes all tasks before the first report, so that the
-// laws of all queries and epochs compose as one product ([compose.Delta]; docs/proofs/loss-laws.md, Theorem 3): the
-// largest ε per epoch is searched, in the ratio of the weights, whose product keeps the total. Each query's part of δ
-// is the same, half of what an equal split of the total would be: the rest is for what is composed.
+// PlanSet splits a total among queries and epochs. The owner fixes all tasks before the first report, so the laws of
+// all queries and epochs compose as one product ([compose.Delta]; docs/proofs/loss-laws.md, Theorem 3). PlanSet
+// searches the largest ε per epoch, in the ratio of the weights, for which this product keeps the total. Each query
+// has the same part of δ, half of an equal split of the total; the rest is for composition.
 //
-// The error of a query goes about with 1/ε, so one of twice the weight has an interval of half the width.
+// The error of a query is roughly proportional to 1/ε, so a query of twice the weight has an interval of half the
+// width.
 func PlanSet(s Set, done func(of int)) (*SetPlan, error) {
 	if err := s.check(); err != nil {
 		return nil, err
 	}
-	// About what composing Gaussian mechanisms would give each, to choose the protocols at.
+	// Choose the protocols at about the ε that composing Gaussian mechanisms would give each query.
 	squares := 0.0
 	for _, w := range s.Weights {
 		squares += w * w
@@ -54,7 +55,7 @@ func PlanSet(s Set, done func(of int)) (*SetPlan, error) {
 	if err != nil {
 		return nil, err
 	}
-	// At the ε that was found another protocol may be best.
+	// At the resulting ε another protocol may be best.
 	if again, err := s.best(unit, done); err == nil {
 		if _, better, err := s.search(again, unit); err == nil && worse(ways, better) {
 			ways = better
@@ -64,7 +65,7 @@ func PlanSet(s Set, done func(of int)) (*SetPlan, error) {
 	return out, out.compose(s)
 }
 
-// worse says whether the errors of ways are above those of others, on the geometric average.
+// worse reports whether the errors of ways exceed those of others, on the geometric average.
 func worse(ways, others []Way) bool {
 	sum := 0.0
 	for i := range ways {
@@ -128,8 +129,9 @@ func (s Set) best(unit float64, done func(of int)) (ways []Way, err error) {
 	return ways, nil
 }
 
-// search returns the largest ε of one epoch, within a thousandth, at which these ways keep the total, and the ways
-// there. They are calibrated anew at each ε; their protocols and paddings stay. unit is where they were chosen.
+// search returns the largest ε of one epoch, within a thousandth, at which these ways keep the total, and the ways at
+// this ε. It calibrates them anew at each ε; their protocols and paddings stay. unit is the ε at which they were
+// chosen.
 func (s Set) search(chosen []Way, unit float64) (low float64, ways []Way, err error) {
 	const step = 1.2
 	high := math.Inf(1)
@@ -160,7 +162,7 @@ func (s Set) search(chosen []Way, unit float64) (low float64, ways []Way, err er
 	return low, ways, nil
 }
 
-// try calibrates the chosen ways at an ε of one epoch, and says whether they keep the total.
+// try calibrates the chosen ways at an ε of one epoch, and reports whether they keep the total.
 func (s Set) try(chosen []Way, unit float64) (ways []Way, kept bool, err error) {
 	if unit*s.heaviest() > s.Epsilon {
 		return nil, false, nil
@@ -185,7 +187,7 @@ func (s Set) at(chosen []Way, unit float64) (ways []Way, err error) {
 	return ways, nil
 }
 
-// keeps says whether all epochs of all ways together keep the total.
+// keeps reports whether all epochs of all ways together keep the total.
 func (s Set) keeps(ways []Way) (bool, error) {
 	seen, err := s.seen(ways)
 	if err != nil {
@@ -194,7 +196,7 @@ func (s Set) keeps(ways []Way) (bool, error) {
 	return compose.Delta(seen, s.Epsilon, s.Delta) <= s.Delta, nil
 }
 
-// seen are all epochs of all ways.
+// seen returns the observations of all epochs of all ways.
 func (s Set) seen(ways []Way) (seen []compose.Observation, err error) {
 	for _, w := range ways {
 		law, err := w.Mechanism.Law()
@@ -206,7 +208,7 @@ func (s Set) seen(ways []Way) (seen []compose.Observation, err error) {
 	return seen, nil
 }
 
-// compose fills what all cost together.
+// compose sets what all queries cost together.
 func (p *SetPlan) compose(s Set) error {
 	seen, err := s.seen(p.Ways)
 	if err != nil {
@@ -215,7 +217,7 @@ func (p *SetPlan) compose(s Set) error {
 	if p.Epsilon, err = compose.Epsilon(seen, s.Delta); err != nil {
 		return err
 	}
-	p.Epsilon = min(p.Epsilon, s.Epsilon) // What the search returns may be 10⁻⁵ above the least; keeps has shown this.
+	p.Epsilon = min(p.Epsilon, s.Epsilon) // The search may return 10⁻⁵ above the least; keeps has shown this bound.
 	for i := range seen {
 		one, err := compose.Epsilon(seen[i:i+1], s.Delta/float64(len(seen)))
 		if err != nil {

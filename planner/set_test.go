@@ -14,7 +14,7 @@ import (
 	"github.com/doona-dp/doona/wire/task"
 )
 
-// site is six metrics of a site, in few slots; the short form has two of them, in one.
+// site returns six metrics of a site, in few slots; in the short form two of them, in one slot.
 func site() planner.Set {
 	s, slots := planner.Set{Users: 5000, Epochs: 30, Epsilon: 8, Delta: 1e-5}, uint64(8)
 	if !stattest.Long {
@@ -38,9 +38,9 @@ func site() planner.Set {
 	return s
 }
 
-// TestSetKeepsItsTotal: all queries and epochs together cost at most the total, composed here from the tasks' own laws,
-// and next to all of it; weights are kept. Every interval is as wide as predicted, within a tenth, or a step of
-// answers that are whole numbers, and every error, in simulations of all epochs; the long form has six metrics on 30
+// TestSetKeepsItsTotal: all queries and epochs together cost at most the total, composed here from the tasks' own
+// laws, and almost all of it. Weights are kept. In simulations of all epochs, every interval has the predicted width
+// within a tenth, or a step if answers are whole numbers, and so has every error. The long form has six metrics on 30
 // days.
 func TestSetKeepsItsTotal(t *testing.T) {
 	s := site()
@@ -81,7 +81,7 @@ func TestSetKeepsItsTotal(t *testing.T) {
 	}
 }
 
-// TestSetsNameWhatIsWrong: a set has all claims, and every query at least one way.
+// TestSetsNameWhatIsWrong: a set must have all claims, and every query at least one way.
 func TestSetsNameWhatIsWrong(t *testing.T) {
 	for name, c := range map[string]struct {
 		change func(*planner.Set)

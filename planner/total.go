@@ -11,9 +11,9 @@ import (
 	"github.com/doona-dp/doona/wire/task"
 )
 
-// calibrate calibrates a task that may claim a total and nothing of one epoch, by what does so for one. Then one epoch
-// gets the largest ε whose noise keeps the total, with half of its share of δ: of randomized response
-// every δ on its curve says the same, and of others the rest is left for what is composed.
+// calibrate calibrates a task that may claim a total and nothing for one epoch. one calibrates a task for one epoch.
+// Each epoch gets the largest ε whose noise keeps the total, with half of its share of δ. For randomized response,
+// every δ on its curve gives the same result. For others, the rest of δ is left for composition.
 func calibrate(t *task.Task, one func(*task.Task) error) error {
 	switch {
 	case t.Claim.Total.IsZero():
@@ -34,7 +34,7 @@ func calibrate(t *task.Task, one func(*task.Task) error) error {
 	return nil
 }
 
-// kept calibrates a task that claims one epoch and all, and is an error where epochs do not keep the total.
+// kept calibrates a task that claims one epoch and a total, and returns an error if the epochs do not keep the total.
 func kept(t *task.Task, one func(*task.Task) error) error {
 	if err := one(t); err != nil {
 		return err
@@ -52,10 +52,10 @@ type split struct {
 	one   func(*task.Task) error // Calibrates one epoch.
 }
 
-// splitTolerance is by how much ε may be below the largest there is, relative to it.
+// splitTolerance is by how much ε may be below the largest possible, relative to it.
 const splitTolerance = 1e-3
 
-// search returns the calibrated task. A share of ε always does, but for the rounding of laws.
+// search returns the calibrated task. An equal share of ε always keeps the total, up to the rounding of laws.
 func (s split) search() (*task.Task, error) {
 	total, epochs := s.draft.Claim.Total, float64(s.draft.Epochs.Count)
 	low, high := total.Epsilon.Value()/epochs, total.Epsilon.Value()
@@ -87,8 +87,8 @@ func (s split) search() (*task.Task, error) {
 	return best, nil
 }
 
-// between returns where to look next for the ε whose excess is 0: where a line through both ends has it, but no closer
-// to either than is asked for, so that a few steps decide on both sides.
+// between returns where to look next for the ε whose excess is 0: the zero of the line through both ends, but not too
+// close to either end, so that a few steps decide on both sides.
 func between(low, high, atLow, atHigh float64) float64 {
 	width := math.Log(high / low)
 	least := .9 * math.Log1p(splitTolerance)
@@ -98,7 +98,8 @@ func between(low, high, atLow, atHigh float64) float64 {
 	return low * math.Exp(min(max(width*-atLow/(atHigh-atLow), least), width-least))
 }
 
-// try returns the task calibrated for an ε of one epoch, and the logarithm of what all cost relative to the total's δ.
+// try returns the task calibrated for an ε of one epoch, and the logarithm of the ratio of all epochs' δ to the
+// total's.
 func (s split) try(eps float64) (*task.Task, float64, error) {
 	t := *s.draft
 	t.Params = slices.Clone(t.Params)
@@ -120,7 +121,7 @@ func (s split) try(eps float64) (*task.Task, float64, error) {
 	return &t, math.Log(derived / total.Delta.Value()), nil
 }
 
-// down returns a positive number rounded down to four digits, which is what a claim's search has.
+// down returns a positive number rounded down to four digits, the precision of a claim in the search.
 func down(x float64) float64 {
 	unit := math.Pow(10, math.Floor(math.Log10(x))-3)
 	return decimal.Near(math.Floor(x/unit*(1+1e-12))*unit, 4)

@@ -11,7 +11,7 @@ import (
 	"github.com/doona-dp/doona/wire/task"
 )
 
-// A total over epochs is split so that it is kept, and not by much more than it asks.
+// Epochs share a total so that they keep it, and use almost all of it.
 func TestTotalIsSplit(t *testing.T) {
 	for name, c := range map[string]struct {
 		change func(q *planner.Query)

@@ -19,25 +19,26 @@ type Outcome struct {
 	Variance          []float64 // Sample variance of the estimates; nil below two repetitions.
 	VarianceError     []float64 // Standard error of Variance, from the fourth moment; nil with it.
 	PredictedVariance []float64 // Exact variance for these values.
-	// The part of it due to clients reporting some coordinates only; nil where they report all.
+	// The part of it due to sampling: clients report only some coordinates. nil if they report all.
 	SamplingVariance []float64
 	RMSE             float64 // Root mean square error over repetitions and entries.
-	MessagesPerUser  float64 // Mean number of messages of a client, covers not counted.
-	// Root mean square, over usable repetitions, of each entry's error in standard errors from the data; nil without
-	// [Trial.Confidences].
+	MessagesPerUser  float64 // Mean number of messages of a client, without covers.
+	// Root mean square, over usable repetitions, of each entry's error divided by the standard error from the data;
+	// nil without [Trial.Confidences].
 	Z        []float64
 	Coverage []Coverage // For each of [Trial.Confidences].
-	// How often there was no usable answer, for what was lost. Such a run covers the truth: it claims nothing.
+	// Share of repetitions without a usable answer because of losses. Such a repetition counts as covering the truth:
+	// it claims nothing.
 	Unusable float64
 	Repeats  int
 }
 
-// Coverage is how often intervals from the data held the truth.
+// Coverage is how often intervals from the data hold the truth.
 type Coverage struct {
 	Confidence float64
-	Entries    []float64 // Of each entry, its interval.
-	Width      []float64 // Mean width of each entry's intervals where usable, in the query's units.
-	Band       float64   // Of all entries at once, the band. It is Bonferroni's, as in reports.
+	Entries    []float64 // By entry: how often its interval does.
+	Width      []float64 // Mean width of each entry's intervals if usable, in the query's units.
+	Band       float64   // For all entries at once: the band. It is Bonferroni's, as in reports.
 }
 
 // Mean returns the mean over entries.
@@ -49,34 +50,33 @@ func (c Coverage) Mean() float64 {
 	return total / float64(len(c.Entries))
 }
 
-// Trial runs a task's randomizer and aggregate on many clients in one process, without encryption or
-// relays, to compare the estimate's error with its prediction. It burns no privacy budget: the clients
-// are synthetic.
+// Trial runs a task's randomizer and aggregate on many simulated clients in one process, without encryption or
+// relays, to compare the estimate's error with its prediction. It spends no privacy budget.
 type Trial struct {
 	Repeats     int       // Batches to simulate. ≥ 1.
 	Malicious   int       // Clients that attack: the last ones. At most all of them.
-	Attack      string    // What they do; one of the constants of package protocols. Required with Malicious.
-	Fast        bool      // Draw the aggregate of the honest clients, where the protocol can; not their messages.
-	Confidences []float64 // Of intervals that are compared with the truth, each in (0, 1). May be empty.
-	Lost        Lost      // What is lost on the way. nil: nothing. Not with Fast.
+	Attack      string    // The attack, a constant of package protocols. Required with Malicious.
+	Fast        bool      // Draw the aggregate of the honest clients, not their messages, if the protocol can.
+	Confidences []float64 // Confidences of the intervals to compare with the truth, each in (0, 1). May be empty.
+	Lost        Lost      // Messages lost in transit. nil: none. Not with Fast.
 	Progress    func()    // Called after every repetition, from several goroutines. May be nil.
 
-	// Visit is called with every batch that [Trial.Run] draws, from several goroutines. May be nil.
+	// Called with every batch that [Trial.Run] draws, from several goroutines. May be nil.
 	Visit func(protocols.Aggregate)
 
-	// Of [Trial.Batches], for batches that can be drawn again; nil: the platform's.
+	// For [Trial.Batches], to make batches reproducible; nil: the platform's.
 	Source *randomizer.Source
 }
 
-// Lost says whether a slot of a client, numbered from 0, is lost. It is called from several goroutines.
+// Lost reports whether a slot of a client, numbered from 0, is lost. It is called from several goroutines.
 type Lost func(src *randomizer.Source, client int, message task.Message) bool
 
-// Run simulates batches of clients with the given values, one row per client, of the shape
-// [protocols.Mechanism.Randomize] takes. The truth and the prediction are those of honest clients
-// with these values, so that an attack shows as a bias and as another variance.
+// Run simulates batches of clients with the given values, one row per client, in the shape of
+// [protocols.Mechanism.Randomize]. The truth and the prediction are those of honest clients with these values, so
+// that an attack shows as a bias and as a different variance.
 //
-// It is an [invalid.FieldError] to ask a protocol for an attack it does not know, or for speed where
-// it has none ([protocols.Capabilities]).
+// It returns an [invalid.FieldError] for an attack that the protocol does not know, and for Fast if the protocol does
+// not support it ([protocols.Capabilities]).
 func (tr Trial) Run(t *task.Task, m protocols.Mechanism, values [][]float64) (*Outcome, error) {
 	if err := t.Input.CheckEntries(); err != nil {
 		return nil, err
@@ -110,7 +110,7 @@ func (tr Trial) Run(t *task.Task, m protocols.Mechanism, values [][]float64) (*O
 	return out, nil
 }
 
-// Batches draws batches as [Trial.Run] does, one after the other, and hands on what a verifier has of each.
+// Batches draws batches one after the other, as [Trial.Run] does, and passes each on as the verifier receives it.
 func (tr Trial) Batches(t *task.Task, m protocols.Mechanism, values [][]float64,
 	visit func(protocols.Aggregate)) error {
 	b, err := tr.newBatches(t, m, values)
@@ -131,7 +131,7 @@ func (tr Trial) Batches(t *task.Task, m protocols.Mechanism, values [][]float64,
 	return nil
 }
 
-// predict fills the truth and the exact variance.
+// predict sets the truth and the exact variance.
 func (o *Outcome) predict(t *task.Task, m protocols.Mechanism, values [][]float64) error {
 	for first := 0; first < len(values); {
 		end := first + 1
@@ -157,10 +157,10 @@ func (o *Outcome) predict(t *task.Task, m protocols.Mechanism, values [][]float6
 	return nil
 }
 
-// shared says whether two clients have one row of values between them, as many have who all have the worst.
+// shared reports whether two clients have the same row of values in memory, as many do if all have the worst.
 func shared(a, b []float64) bool { return len(a) == len(b) && len(a) > 0 && &a[0] == &b[0] }
 
-// expect adds what a number of clients with the same value add.
+// expect adds the contributions of a number of clients with the same value.
 func (o *Outcome) expect(m protocols.Mechanism, value []float64, clients float64) error {
 	total, variance, err := m.Exact(value)
 	if err != nil {
@@ -190,7 +190,7 @@ func (o *Outcome) expect(m protocols.Mechanism, value []float64, clients float64
 	return nil
 }
 
-// dummyVariance returns what relays add to the variance of each entry of one batch's total.
+// dummyVariance returns the variance that relays add to each entry of one batch's total.
 func dummyVariance(t *task.Task, m protocols.Mechanism) []float64 {
 	if t.Noise == nil {
 		return nil
@@ -208,9 +208,9 @@ func dummyVariance(t *task.Task, m protocols.Mechanism) []float64 {
 type sums struct {
 	truth, errors, squares, cubes, fourths []float64
 	repeats, counted, messages             int
-	z                                      []float64 // Squares of errors in standard errors.
+	z                                      []float64 // Squares of errors divided by standard errors.
 	covered                                []covered // By confidence.
-	unusable                               int       // Runs that say nothing, and are covered.
+	unusable                               int       // Repetitions that claim nothing, counted as covered.
 	intervals                              protocols.Intervals
 	err                                    error
 }
@@ -233,7 +233,8 @@ func newSums(truth, confidences []float64) *sums {
 	return s
 }
 
-// mostCounted is in how many repetitions messages are counted, which takes most of the time of some.
+// mostCounted is the number of repetitions in which messages are counted. Counting takes most of the time of some
+// protocols.
 const mostCounted = 1000
 
 func (s *sums) run(t *task.Task, b *batches, repeats int, tr Trial) {
@@ -304,7 +305,7 @@ func (d *drawn) laws() (out []protocols.ErrorLaw) {
 	return out
 }
 
-// usable says whether a verifier would show the answer.
+// usable reports whether a verifier would show the answer.
 func (d *drawn) usable(t *task.Task, laws []protocols.ErrorLaw, confidence float64) bool {
 	least, most := protocols.Contribution(t)
 	for j, law := range laws {
@@ -341,7 +342,7 @@ func (c *covered) add(laws []protocols.ErrorLaw, intervals protocols.Intervals, 
 	}
 }
 
-// addNothing counts a batch that says nothing, and so nothing wrong.
+// addNothing counts a batch that claims nothing, and so is never wrong.
 func (c *covered) addNothing() {
 	for j := range c.entries {
 		c.entries[j]++
@@ -349,7 +350,7 @@ func (c *covered) addNothing() {
 	c.together++
 }
 
-// holds says whether a total is in an interval, whose ends may be the total but for rounding.
+// holds reports whether a total is in an interval, allowing for rounding at the ends.
 func holds(lo, hi, total float64) bool {
 	slack := 1e-9 * (hi - lo)
 	return lo-slack <= total && total <= hi+slack

@@ -43,7 +43,7 @@ func column(n int, value func(i int) float64) [][]float64 {
 	return out
 }
 
-// drawn returns how batches of clients are drawn: fast, where the protocol can and is asked to.
+// drawn returns the function that draws batches of clients: the fast one if asked for and supported.
 func drawn(t *testing.T, fast bool, m protocols.Mechanism, values [][]float64) protocols.Draw {
 	if can := protocols.CapabilitiesOf(m); can.Fast != nil && fast {
 		draw, err := can.Fast(values)
@@ -66,7 +66,7 @@ func drawn(t *testing.T, fast bool, m protocols.Mechanism, values [][]float64) p
 	}
 }
 
-// samples returns what runs batches show, each statistic sorted: the total and the variance of every entry,
+// samples returns sorted samples of each statistic of a number of batches: the total and the variance of every entry,
 // and the number of messages.
 func samples(t *testing.T, fast bool, m protocols.Mechanism, values [][]float64, runs int) (out [][]float64) {
 	src, draw := randomizer.NewSource(), drawn(t, fast, m, values)
@@ -106,9 +106,9 @@ func distance(a, b []float64) (d float64) {
 	return d
 }
 
-// TestFastPathHasTheSlowPathsDistribution: two samples of 2,000 batches differ in a statistic by more than
-// threshold with probability 2e^(-2000·threshold²) = 10⁻⁷ at most; there are 70 of them. The same comparison
-// tells another noise by the first entry's total.
+// TestFastPathHasTheSlowPathsDistribution: two samples of 2,000 batches differ in a statistic by more than threshold
+// with probability at most 2e^(-2000·threshold²) = 10⁻⁷; there are 70 statistics. The same comparison detects other
+// noise by the first entry's total.
 func TestFastPathHasTheSlowPathsDistribution(t *testing.T) {
 	const runs, users = 2000, 100
 	threshold := math.Sqrt(math.Log(2e7) / runs)
@@ -161,8 +161,8 @@ func TestFastPathHasTheSlowPathsDistribution(t *testing.T) {
 	}
 }
 
-// TestFastLocalAnswersHaveTheSlowOnesDistribution: the same for clients of augmented who also answer at random.
-// What relays add is drawn in one way for both. There are 11 statistics.
+// TestFastLocalAnswersHaveTheSlowOnesDistribution does the same for clients of augmented with local randomization.
+// Both draw dummies in the same way. There are 11 statistics.
 func TestFastLocalAnswersHaveTheSlowOnesDistribution(t *testing.T) {
 	const runs, users = 2000, 100
 	threshold := math.Sqrt(math.Log(2e7) / runs)
@@ -187,7 +187,7 @@ func TestFastLocalAnswersHaveTheSlowOnesDistribution(t *testing.T) {
 	}
 }
 
-// TestMaliciousClients: what F of n clients can do, by the figures in the package comments.
+// TestMaliciousClients compares the effect of F of n clients with the figures in the package comments.
 func TestMaliciousClients(t *testing.T) {
 	const n, f, repeats = 400, 8, 200
 	zeros := column(n, func(int) float64 { return 0 })
@@ -242,12 +242,12 @@ func TestOptionsThatCannotBe(t *testing.T) {
 	require.ErrorContains(t, err, "at most 1 in a lane", "relays hold malicious clients to the slots")
 }
 
-// slow is a mechanism that can do nothing beyond what it must.
+// slow is a mechanism without optional capabilities.
 type slow struct{ protocols.Mechanism }
 
 func (slow) Capabilities() (none protocols.Capabilities) { return none }
 
-// greedy is one whose malicious clients send more than they may.
+// greedy is a mechanism whose malicious clients send more than the slots allow.
 type greedy struct{ protocols.Mechanism }
 
 func (greedy) Capabilities() protocols.Capabilities {

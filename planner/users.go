@@ -7,16 +7,16 @@ import (
 	"github.com/doona-dp/doona/internal/invalid"
 )
 
-// usersTolerance is by how much the users of [SolveUsers] may be above the fewest, relative to them.
+// usersTolerance is by how much the result of [SolveUsers] may exceed the fewest users, relative to them.
 const usersTolerance = 0.02
 
-// ErrNeverReached is returned by [SolveUsers] where no number of users does.
+// ErrNeverReached is returned by [SolveUsers] if no number of users reaches the goal.
 var ErrNeverReached = errors.New("no number of users reaches this goal: it can be that a query's error grows with " +
 	"them, or that the target is below what any protocol proves")
 
-// SolveUsers returns the fewest users, within 2 %, for whom the best way gives 95 % intervals of at most a width, and
-// all ways for them. A width of 0 asks for any way at all. Errors of sums and histograms grow with the users, or not at
-// all, where those of means fall: so the search looks for the first that do, from few to many.
+// SolveUsers returns the fewest users, within 2 %, for whom the best way gives 95 % intervals of at most the given
+// width, and all ways for them. A width of 0 accepts any way. The errors of means fall with the users, while those of
+// sums and histograms grow or stay. So the search proceeds from few users to many and takes the first that suffice.
 func SolveUsers(g Goal, width float64) (users uint64, ways []Way, err error) {
 	if !(width >= 0) {
 		return 0, nil, invalid.Field("interval-width", format(width), "a number above 0")
@@ -26,10 +26,10 @@ func SolveUsers(g Goal, width float64) (users uint64, ways []Way, err error) {
 		ways, err = Plan(g, nil)
 		return err == nil && ways[0].Why == nil && (width == 0 || ways[0].Width <= width)
 	}
-	// The least that the share of honest ones allows.
+	// The least number that the share of honest clients allows.
 	lo := math.Ceil(1 / g.Honest)
 	if !(g.Honest > 0 && g.Honest <= 1) {
-		lo = 1 // Plan says what is wrong.
+		lo = 1 // Plan reports what is wrong.
 	}
 	if enough(lo) || err != nil {
 		return g.Batch, ways, err
