@@ -2,10 +2,9 @@ package randomizer
 
 import "math/bits"
 
-// Binomial returns how many of n decisions of probability p are true, distributed exactly, for a p in
-// [0, 1] whose denominator is a power of two. Each decision compares random bits with the digits of
-// p, the highest first, until they differ; it suffices to know how many are still equal. It consumes
-// about n/32 draws.
+// Binomial returns how many of n decisions of probability p are true, distributed exactly, for a p in [0, 1] whose
+// denominator is a power of two. Each decision compares random bits with the digits of p, from the highest on, until
+// they differ. It suffices to count the decisions that are still undecided. It consumes about n/32 draws.
 func (s *Source) Binomial(n uint64, p Rational) (below uint64) {
 	if p.Den&(p.Den-1) != 0 || p.Num < 0 || uint64(p.Num) > p.Den {
 		panic("randomizer: Binomial probability out of range: " + p.String())

@@ -23,8 +23,8 @@ func (s *Source) Below(n uint64) uint64 {
 	}
 }
 
-// Bernoulli returns true with probability exactly p, 0 ≤ p ≤ 1: a uniform integer below p.Den
-// is less than p.Num. It consumes what [Source.Below] does.
+// Bernoulli returns true with probability exactly p, 0 ≤ p ≤ 1: a uniform integer below p.Den is less than p.Num. It
+// consumes the draws of one [Source.Below].
 func (s *Source) Bernoulli(p Rational) bool {
 	if p.Num < 0 || uint64(p.Num) > p.Den {
 		panic("randomizer: a probability outside [0, 1]: " + p.String())
@@ -32,14 +32,14 @@ func (s *Source) Bernoulli(p Rational) bool {
 	return s.Below(p.Den) < uint64(p.Num)
 }
 
-// RandomizedResponse returns x < k with probability 1-γ and otherwise a uniform element of
-// {0, …, k-1}: k-ary randomized response with blanket probability γ ([BBGN19] section 3).
-// It consumes one [Source.Bernoulli] and then one [Source.Below] whatever the outcome, so that
-// the work done does not tell whether the blanket was used (rejections are independent of x).
+// RandomizedResponse returns x < k with probability 1-γ and otherwise a uniform element of {0, …, k-1}: k-ary
+// randomized response with blanket probability γ ([BBGN19] section 3). It consumes one [Source.Bernoulli] and then
+// one [Source.Below] whatever the outcome, so that its running time does not show whether the blanket was used
+// (rejections are independent of x).
 //
 // [BBGN19]: https://arxiv.org/abs/1903.02837
 func (s *Source) RandomizedResponse(x, k uint64, gamma Rational) uint64 {
-	if x >= k { // would give its client away
+	if x >= k { // would reveal the client's value
 		panic("randomizer: RandomizedResponse of a value outside its domain")
 	}
 	blanket := s.Bernoulli(gamma)
@@ -50,16 +50,15 @@ func (s *Source) RandomizedResponse(x, k uint64, gamma Rational) uint64 {
 	return x
 }
 
-// FixedOne is 1 in the fixed-point form of numbers in [0, 1] that [Source.Round] takes.
+// FixedOne is 1 in the fixed-point form of numbers in [0, 1], the input of [Source.Round].
 const FixedOne = 1 << 53
 
 // Fixed returns the fixed-point form of u in [0, 1]: the integer nearest to u·2⁵³. It is a
 // deterministic function of the input, so its rounding (at most 2⁻⁵⁴) costs no privacy.
 func Fixed(u float64) uint64 { return uint64(math.RoundToEven(u * FixedOne)) }
 
-// Round returns the stochastic rounding of k·u/2⁵³, for u ≤ 2⁵³ and k < 2³²: with the product
-// i + f, f in [0, 1), it is i+1 with probability exactly f and else i, so its mean is the
-// product. It consumes one draw.
+// Round returns the stochastic rounding of k·u/2⁵³, for u ≤ 2⁵³ and k < 2³². If the product is i + f, f in [0, 1), it
+// returns i+1 with probability exactly f, else i, so its mean is the product. It consumes one draw.
 func (s *Source) Round(u, k uint64) uint64 {
 	whole, frac := product(u, k)
 	if s.Below(FixedOne) < frac {
@@ -76,7 +75,7 @@ func Rounding(u, k uint64) (whole uint64, up Rational) {
 
 // product returns k·u/2⁵³ as a whole number and a fraction of 2⁵³.
 func product(u, k uint64) (whole, frac uint64) {
-	if u > FixedOne { // NaN and negative numbers may end up here
+	if u > FixedOne { // NaN and negative numbers may arrive here
 		panic("randomizer: rounding of a number above 1")
 	}
 	hi, lo := bits.Mul64(u, k)

@@ -15,7 +15,7 @@ import (
 // marker is what a script yields after its last draw.
 const marker = 0xfeedfacecafebeef
 
-// script returns a source that yields the given draws and then marker for ever.
+// script returns a source that yields the given draws, and then marker repeatedly.
 func script(draws ...uint64) *randomizer.Source {
 	return randomizer.NewSourceFrom(func(p []byte) {
 		for ; len(p) > 0; p = p[8:] {
@@ -28,7 +28,7 @@ func script(draws ...uint64) *randomizer.Source {
 	})
 }
 
-// requireUsed fails unless the next draw is the marker: all draws of the script have been used.
+// requireUsed fails unless the next draw is the marker, which means that all draws of the script were used.
 func requireUsed(t *testing.T, src *randomizer.Source) {
 	t.Helper()
 	require.Equal(t, uint64(marker), src.Uint64(), "draws left over, or more taken than scripted")
@@ -47,7 +47,7 @@ func TestBelowEnumerated(t *testing.T) {
 		hits := make([]int, n)
 		for v := uint64(0); v <= mask; v++ {
 			if v < n {
-				src := script(v | ^mask) // other bits do not count
+				src := script(v | ^mask) // other bits do not matter
 				got := src.Below(n)
 				requireUsed(t, src)
 				hits[got]++
@@ -160,7 +160,7 @@ func TestFixed(t *testing.T) {
 	require.Equal(t, uint64(0), randomizer.Fixed(math.Copysign(0, -1)))
 }
 
-// TestOutOfDomainPanics: a caller's mistake ends the program rather than a client's privacy.
+// TestOutOfDomainPanics: a caller's mistake ends the program instead of a client's privacy.
 func TestOutOfDomainPanics(t *testing.T) {
 	src := script(0, 0, 0, 0)
 	for name, call := range map[string]func(){

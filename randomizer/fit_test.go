@@ -10,14 +10,13 @@ import (
 	"github.com/doona-dp/doona/randomizer"
 )
 
-// falseAlarm is the probability with which one goodness-of-fit test rejects an exact sampler. The
-// package has fewer than 40 of them on fresh randomness, so that a run of all of them fails for no
-// reason with a probability below 1e-6.
+// falseAlarm is the probability that one goodness-of-fit test rejects an exact sampler. The package has fewer than 40
+// such tests on fresh randomness, so a run of all of them fails by chance with a probability below 1e-6.
 const falseAlarm = 2.5e-8
 
-// pValue is the probability that a χ² variable with df degrees of freedom is x or more: the upper
-// regularized incomplete gamma function Q(df/2, x/2), by its series below a+1 and by its continued
-// fraction (modified Lentz) above.
+// pValue is the probability that a χ² variable with df degrees of freedom is x or more: the upper regularized
+// incomplete gamma function Q(df/2, x/2). It uses the series below a+1 and the continued fraction (modified Lentz)
+// above.
 func pValue(x float64, df int) float64 {
 	a, x := float64(df)/2, x/2
 	lgamma, _ := math.Lgamma(a)
@@ -71,9 +70,9 @@ func quantile(df int) float64 {
 	return hi
 }
 
-// fits draws samples times and says whether the outcomes fit the probabilities p: whether Pearson's
-// χ² stays below its quantile. Every cell expects at least 100 of the samples, where χ² is close to
-// its limit distribution even this far out. An outcome of probability zero does not fit.
+// fits draws samples times and reports whether the outcomes fit the probabilities p: whether Pearson's χ² stays below
+// its quantile. Every cell expects at least 100 of the samples, so that χ² is close to its limit distribution even
+// this far out. An outcome of probability zero does not fit.
 func fits(t *testing.T, samples int, p []float64, draw func() uint64) bool {
 	t.Helper()
 	counts := make([]float64, len(p))
@@ -126,9 +125,8 @@ func TestBelowFits(t *testing.T) {
 	}
 }
 
-// TestBiasIsCaught: the same test rejects the samplers that Below must not be. The least biased,
-// a byte modulo 10, has 0.00037 as Σ(p-1/10)²/(1/10), so that a million samples shift χ² by 366:
-// eight of its standard deviations beyond the quantile.
+// TestBiasIsCaught: the same test rejects biased variants of Below. The least biased, a byte modulo 10, has 0.00037
+// as Σ(p-1/10)²/(1/10), so a million samples shift χ² by 366: eight of its standard deviations beyond the quantile.
 func TestBiasIsCaught(t *testing.T) {
 	src := randomizer.NewSource()
 	for name, c := range map[string]struct {

@@ -2,15 +2,14 @@ package randomizer
 
 import "math/bits"
 
-// MinRate is the smallest exponent s for which the samplers of e^{-sk} are defined: 2^-40. A
-// smaller one is a bug of the caller and panics, as a negative one does.
+// MinRate is the smallest exponent s for which the samplers of e^{-sk} are defined: 2^-40. A smaller or a negative
+// one is a bug of the caller and panics.
 var MinRate = Rational{1, 1 << 40}
 
-// BernoulliExp returns true with probability exactly e^{-g}, g ≥ 0: Algorithm 1 of [CKS20]. For
-// g ≤ 1 it counts how often Bernoulli(g/j), j = 1, 2, …, is true before it is first false, and
-// returns whether that count is even; a larger g is split into ⌊g⌋ times 1 and the rest, up to the
-// first false. Bernoulli(g/j) is a [Source.Below] of g.Den and, where that is below g.Num, one of j.
-// It consumes under 6 draws on average for any g.
+// BernoulliExp returns true with probability exactly e^{-g}, g ≥ 0: Algorithm 1 of [CKS20]. For g ≤ 1 it counts how
+// often Bernoulli(g/j), j = 1, 2, …, is true before it is first false, and returns whether that count is even. It
+// splits a larger g into ⌊g⌋ times 1 and the remainder, and stops at the first false. Bernoulli(g/j) is a
+// [Source.Below] of g.Den and, where that is below g.Num, one of j. It consumes under 6 draws on average for any g.
 //
 // [CKS20]: https://arxiv.org/abs/2004.00010
 func (s *Source) BernoulliExp(g Rational) bool {
@@ -23,7 +22,7 @@ func (s *Source) BernoulliExp(g Rational) bool {
 // bernoulliExp128 is BernoulliExp of (2⁶⁴·hi + lo)/den.
 func (s *Source) bernoulliExp128(hi, lo, den uint64) bool {
 	_, rest := bits.Div64(hi%den, lo, den)
-	whole := ^uint64(0) // Where the quotient needs more bits: nobody sees 2⁶⁴-1 times true.
+	whole := ^uint64(0) // The quotient needs more bits: 2⁶⁴-1 times true never happens.
 	if hi < den {
 		whole, _ = bits.Div64(hi, lo, den)
 	}
@@ -35,9 +34,9 @@ func (s *Source) bernoulliExp128(hi, lo, den uint64) bool {
 	return rest == 0 || s.evenRun(rest, den, 1)
 }
 
-// evenRun returns whether Bernoulli(num/(den·j)), j = from, from+1, …, is true an even number of
-// times before it is first false: with g = num/den ≤ 1 that has probability 1 - g/from +
-// g²/(from·(from+1)) - …, which is e^{-g} from 1.
+// evenRun returns whether Bernoulli(num/(den·j)), j = from, from+1, …, is true an even number of times before it is
+// first false. With g = num/den ≤ 1 this has probability 1 - g/from + g²/(from·(from+1)) - …, which is e^{-g} for
+// from = 1.
 func (s *Source) evenRun(num, den, from uint64) bool {
 	for j := from; ; j++ {
 		if s.Below(den) >= num || s.Below(j) != 0 {

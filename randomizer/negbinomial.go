@@ -2,16 +2,16 @@ package randomizer
 
 import "math/bits"
 
-// NegativeBinomial returns k ≥ 0 with probability exactly C(k+r-1, k)·(1-p)^r·p^k, p = e^{-rate},
-// for r ≥ 0 with a denominator of at most 2⁵⁶ and rate ≥ [MinRate]: the number of successes of
-// probability p before the r-th failure, for any rational r. ⌊r⌋ of it is a sum of
-// [Source.Geometric]; for the fraction f that is left, NB(f, p) is a compound Poisson variable: the
-// sum of the jumps of a Poisson process with f·p^k/k expected jumps of size k ≥ 1, because
+// NegativeBinomial returns k ≥ 0 with probability exactly C(k+r-1, k)·(1-p)^r·p^k, p = e^{-rate}, for r ≥ 0 with a
+// denominator of at most 2⁵⁶ and rate ≥ [MinRate]. This is the number of successes of probability p before the r-th
+// failure, extended to any rational r. Its part for ⌊r⌋ is a sum of [Source.Geometric]. For the remaining fraction f,
+// NB(f, p) is a compound Poisson variable: the sum of the jumps of a Poisson process with f·p^k/k expected jumps of
+// size k ≥ 1, because
 //
 //	Σ_k (z^k-1)·f·p^k/k = f·ln((1-p)/(1-pz)).
 //
-// It consumes the draws of one [Source.Poisson] of mean f·[Jumps.Candidates], under 1.5·f·ln(1/rate)
-// + 2f, and about 10 for each of the candidates it finds.
+// It consumes the draws of one [Source.Poisson] of mean f·[Jumps.Candidates], under 1.5·f·ln(1/rate) + 2f, and about
+// 10 for each of the candidates it finds.
 func (s *Source) NegativeBinomial(r, rate Rational) uint64 {
 	if r.Num < 0 || r.Den > maxWeight {
 		panic("randomizer: NegativeBinomial of r out of range: " + r.String())
@@ -31,28 +31,27 @@ func (s *Source) NegativeBinomial(r, rate Rational) uint64 {
 	return sum
 }
 
-// Polya is [Source.NegativeBinomial] under the name [BBGN19b] gives it for rational r.
+// Polya is [Source.NegativeBinomial] under its name in [BBGN19b] for rational r.
 //
 // [BBGN19b]: https://arxiv.org/abs/1906.09116
 func (s *Source) Polya(r, rate Rational) uint64 { return s.NegativeBinomial(r, rate) }
 
-// maxWeight bounds denominators that are multiplied with a number of candidates.
+// maxWeight bounds denominators that are multiplied by a number of candidates.
 const maxWeight = 1 << 56
 
-// Jumps is the measure that gives the size k the mass e^{-rate·k}/k, 1 ≤ k ≤ Max: the jumps of
-// compound Poisson noise, which is NB(1, e^{-rate}) where k has no bound. Its total mass is
-// irrational, so jumps are thinned from candidates: Candidates() disjoint blocks of sizes, each of
-// mass at most 1. A Poisson process with r·Candidates() expected candidates, each made a jump by
-// [Source.Jump] or dropped, has exactly r times this measure.
+// Jumps is the measure that gives the size k the mass e^{-rate·k}/k, 1 ≤ k ≤ Max: the jumps of compound Poisson
+// noise, which is NB(1, e^{-rate}) if k has no bound. Its total mass is irrational, so jumps are thinned from
+// candidates: Candidates() disjoint blocks of sizes, each of mass at most 1. [Source.Jump] turns each candidate into
+// a jump or drops it. A Poisson process with r·Candidates() expected candidates has exactly r times this measure.
 type Jumps struct {
 	rate  Rational
 	max   uint64
-	first uint64 // I: the blocks [2^i, 2^{i+1}) for i < I, and where open, all from 2^I.
+	first uint64 // I: the blocks are [2^i, 2^{i+1}) for i < I, and if open, one more from 2^I on.
 	open  bool
 }
 
-// NewJumps returns the measure for a rate ≥ [MinRate] and sizes up to max, 0 for no bound. With a
-// bound the rate may be 0 too: mass 1/k.
+// NewJumps returns the measure for a rate ≥ [MinRate] and sizes up to max, 0 for no bound. With a bound the rate may
+// be 0: mass 1/k.
 func NewJumps(rate Rational, max uint64) Jumps {
 	if max == 0 || rate.Num != 0 {
 		checkRate(rate)
@@ -77,11 +76,11 @@ func (j Jumps) Candidates() uint64 {
 	return j.first
 }
 
-// Jump returns the size of the jump that a candidate of the measure becomes, or 0 where it is
-// dropped. In block i < I, k is uniform and kept with probability 2^i/k · e^{-rate·k}: a mass of
-// 2^-i for every k before, e^{-rate·k}/k after. From w = 2^I on, where rate·w ≥ 1, k is uniform in
-// w(1+j)…w(2+j)-1 with probability 2^-(1+j), and kept with probability w/k · e^{-rate·k}·2^{1+j}, the
-// last two factors as (2/e)^{1+j} · e^{-(rate·k-(1+j))}. It consumes under 10 draws on average.
+// Jump returns the size of the jump that a candidate of the measure becomes, or 0 if it is dropped. In block i < I, k
+// is uniform and kept with probability 2^i/k · e^{-rate·k}: a mass of 2^-i for every k before, e^{-rate·k}/k after.
+// From w = 2^I on, where rate·w ≥ 1, k is uniform in w(1+j)…w(2+j)-1 with probability 2^-(1+j). It is kept with
+// probability w/k · e^{-rate·k}·2^{1+j}, the last two factors as (2/e)^{1+j} · e^{-(rate·k-(1+j))}. It consumes under
+// 10 draws on average.
 func (s *Source) Jump(of Jumps) uint64 {
 	block := s.Below(of.Candidates())
 	w := uint64(1) << block
@@ -96,7 +95,7 @@ func (s *Source) Jump(of Jumps) uint64 {
 	return k
 }
 
-// decays returns true with probability e^{-rate·k}·2^far, where rate·k ≥ far.
+// decays returns true with probability e^{-rate·k}·2^far, for rate·k ≥ far.
 func (s *Source) decays(rate Rational, k, far uint64) bool {
 	for range far {
 		if !s.evenRun(1, 1, 3) { // 1 - 1/3 + 1/12 - … = 2·(1/2! - 1/3! + …) = 2/e
@@ -110,10 +109,9 @@ func (s *Source) decays(rate Rational, k, far uint64) bool {
 	return s.bernoulliExp128(hi, lo, rate.Den)
 }
 
-// Superposition is the noise of many independent atoms, drawn in time proportional to the events
-// that happen and not to the atoms: each atom a is compound Poisson with Weight/Den times the
-// measure Jumps, and so NB(Weight/Den, e^{-rate}) where the jumps have no bound. Build it once per
-// task with [NewSuperposition].
+// Superposition is the noise of many independent atoms. Drawing it takes time proportional to the number of jumps,
+// not of atoms. Each atom is compound Poisson with Weight/Den times the measure Jumps, and so NB(Weight/Den,
+// e^{-rate}) if jumps have no bound. Build it once per task with [NewSuperposition].
 type Superposition struct {
 	atoms []Atom
 	upTo  []uint64 // Sum of Weight·Candidates of the atoms up to and including this one.
@@ -142,10 +140,9 @@ func NewSuperposition(atoms []Atom, den uint64) *Superposition {
 	return s
 }
 
-// Events draws the noise: it calls jump with the index of an atom and the size of one of its jumps,
-// once for each jump of all atoms, in random order. An atom's noise is the sum of its jumps. It
-// consumes the draws of one [Source.Poisson] and one [Source.Below] and [Source.Jump] for each
-// candidate found.
+// Events draws the noise. It calls jump with the index of an atom and the size of one of its jumps, once for each
+// jump of all atoms, in random order. An atom's noise is the sum of its jumps. It consumes the draws of one
+// [Source.Poisson] and one [Source.Below] and [Source.Jump] for each candidate found.
 func (s *Source) Events(of *Superposition, jump func(atom int, size uint64)) {
 	if of.mean.Num == 0 {
 		return

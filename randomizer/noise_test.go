@@ -18,13 +18,12 @@ func noiseDraws() int {
 	return 1e6
 }
 
-// noiseFalseAlarm is the probability, at most, that one comparison of an exact sampler with its
-// distribution fails. There are fewer than 60 in this file, so that all of them together raise a
-// false alarm with probability below 1e-6.
+// noiseFalseAlarm is the largest probability that one comparison of an exact sampler with its distribution fails.
+// There are fewer than 60 in this file, so all of them together raise a false alarm with probability below 1e-6.
 const noiseFalseAlarm = 1.5e-8
 
-// matches draws a sample and says whether it fits pmf: whether the share of every value k, and of
-// every set {0..k}, is one that Chernoff's bound allows,
+// matches draws a sample and reports whether it fits pmf. For every value k, and every set {0..k}, the share must be
+// within Chernoff's bound,
 //
 //	Pr[share deviates from q to q̂ or beyond] ≤ exp(-draws·KL(q̂‖q)),
 //
@@ -54,7 +53,7 @@ func matches(draws int, pmf func(k int) float64, draw func() int) bool {
 	return true
 }
 
-// chernoff returns draws·KL(count/draws ‖ q), forgiving q an error of 1e-12.
+// chernoff returns draws·KL(count/draws ‖ q), allowing an error of 1e-12 in q.
 func chernoff(draws, count int, q float64) float64 {
 	seen := float64(count) / float64(draws)
 	if math.Abs(seen-q) < 1e-12 {
@@ -193,7 +192,7 @@ func TestNegativeBinomialFits(t *testing.T) {
 	require.Panics(t, func() { src.NegativeBinomial(rational(1, 1<<57), rational(1, 2)) })
 }
 
-// TestJumpsFit: candidates have the measure they are thinned to, jump by jump.
+// TestJumpsFit: candidates have the thinned measure, jump by jump.
 func TestJumpsFit(t *testing.T) {
 	src := randomizer.NewSource()
 	for _, c := range []struct {
@@ -213,8 +212,8 @@ func TestJumpsFit(t *testing.T) {
 	require.Panics(t, func() { randomizer.NewJumps(rational(0, 1), 0) })
 }
 
-// TestSuperpositionFits: every atom of a superposition has its own negative binomial, and two of
-// them are uncorrelated.
+// TestSuperpositionFits: every atom of a superposition has its own negative binomial law, and two of them are
+// uncorrelated.
 func TestSuperpositionFits(t *testing.T) {
 	src := randomizer.NewSource()
 	rates := []randomizer.Rational{rational(1, 10), rational(1, 1), rational(1, 100)}
@@ -249,7 +248,7 @@ func TestSuperpositionFits(t *testing.T) {
 	})
 }
 
-// TestWrongNoiseIsCaught: the test that passes the samplers rejects what they could have been.
+// TestWrongNoiseIsCaught: the test that accepts the samplers rejects plausible wrong ones.
 func TestWrongNoiseIsCaught(t *testing.T) {
 	src := randomizer.NewSource()
 	third, tenth := rational(1, 3), rational(1, 10)

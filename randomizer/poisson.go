@@ -5,9 +5,9 @@ import "math/bits"
 // maxPoisson bounds the mean of Poisson, whose cost grows with it.
 const maxPoisson = 1 << 32
 
-// Poisson returns k ≥ 0 with probability exactly e^{-λ}·λ^k/k!, 0 ≤ λ ≤ 2³²: the sum of ⌊2λ⌋
-// variables of mean 1/2 and one of the mean that is left. It consumes a little more than one draw
-// where λ is small and about 8λ where it is large.
+// Poisson returns k ≥ 0 with probability exactly e^{-λ}·λ^k/k!, 0 ≤ λ ≤ 2³². It is the sum of ⌊2λ⌋ variables of mean
+// 1/2 and one of the remaining mean. It consumes slightly more than one draw for a small λ and about 8λ for a large
+// one.
 func (s *Source) Poisson(lambda Rational) uint64 {
 	if lambda.Num < 0 || uint64(lambda.Num)/lambda.Den >= maxPoisson {
 		panic("randomizer: Poisson mean out of range: " + lambda.String())
@@ -20,14 +20,14 @@ func (s *Source) Poisson(lambda Rational) uint64 {
 	return k
 }
 
-// smallPoisson is Poisson of λ = num/den below or at 1/2. One step takes k to k+1 with probability
-// λ/(k+1), and else to 0, where k is Poisson(λ) again:
+// smallPoisson is Poisson of λ = num/den ≤ 1/2. Consider a step that takes k to k+1 with probability λ/(k+1), and
+// else to 0. Poisson(λ) is its stationary law:
 //
 //	Pr[k+1] = e^{-λ}·λ^k/k! · λ/(k+1) = e^{-λ}·λ^{k+1}/(k+1)!
 //
-// It is enough to begin with the last of the steps that Bernoulli(λ) ended: the value before it is
-// forgotten. So count how often Bernoulli(λ) is true before it is first false, and make as many
-// steps of probability 1/(k+1) from 0.
+// Only the steps after the last one at which Bernoulli(λ) was false matter, because that step resets the value. So
+// smallPoisson counts how often Bernoulli(λ) is true before it is first false, and makes as many steps of probability
+// 1/(k+1) from 0.
 func (s *Source) smallPoisson(num, den uint64) (k uint64) {
 	steps := 0
 	for num > 0 && s.Below(den) < num {
@@ -41,8 +41,8 @@ func (s *Source) smallPoisson(num, den uint64) (k uint64) {
 	return k
 }
 
-// halvings returns j ≥ 0 with probability 2^-(j+1): the number of zero bits before the first one.
-// It consumes one draw, and another for each 64 of them.
+// halvings returns j ≥ 0 with probability 2^-(j+1): the number of zero bits before the first one bit. It consumes one
+// draw, and another for each 64 zero bits.
 func (s *Source) halvings() (j uint64) {
 	for {
 		if v := s.Uint64(); v != 0 {

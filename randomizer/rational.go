@@ -9,14 +9,14 @@ import (
 	"github.com/doona-dp/doona/internal/invalid"
 )
 
-// Rational is an exact fraction Num/Den in lowest terms with Den ≥ 1. Its text form is "a/b",
-// or "a" where b = 1. Num and Den are below 2^63 in magnitude.
+// Rational is an exact fraction Num/Den in lowest terms with Den ≥ 1. Its text form is "a/b", or "a" if b = 1. Num
+// and Den are below 2^63 in magnitude.
 type Rational struct {
 	Num int64
 	Den uint64
 }
 
-// NewRational returns num/den in lowest terms. It panics when den is 0 or above 2^63-1.
+// NewRational returns num/den in lowest terms. It panics if den is 0 or above 2^63-1.
 func NewRational(num int64, den uint64) Rational {
 	if den == 0 || den > math.MaxInt64 || num == math.MinInt64 {
 		panic("randomizer: rational out of range")
@@ -25,8 +25,8 @@ func NewRational(num int64, den uint64) Rational {
 	return Rational{num / int64(g), den / g}
 }
 
-// ParseRational reads the text form. Anything else, a fraction that is not in lowest terms, a
-// leading zero or a plus sign is an [invalid.FieldError] about field.
+// ParseRational reads the text form. Any other text is an [invalid.FieldError] about field, including a fraction that
+// is not in lowest terms, a leading zero and a plus sign.
 func ParseRational(field, s string) (Rational, error) {
 	numText, denText, isFraction := strings.Cut(s, "/")
 	num, err := strconv.ParseInt(numText, 10, 64)
@@ -41,9 +41,9 @@ func ParseRational(field, s string) (Rational, error) {
 	return Rational{num, den}, nil
 }
 
-// RationalFromFloat returns the first convergent of x's continued fraction that is x as a float64,
-// so that decimal flags such as 0.9 become 9/10, or else the last one with a denominator of at
-// most 10^9, which is within 10^-9 of x. ok is false where x is not finite or beyond ±10^9.
+// RationalFromFloat returns the first convergent of x's continued fraction that equals x as a float64, so that
+// decimal flags such as 0.9 become 9/10. If there is none, it returns the last convergent with a denominator of at
+// most 10^9, which is within 10^-9 of x. ok is false if x is not finite or beyond ±10^9.
 func RationalFromFloat(x float64) (r Rational, ok bool) {
 	if !(math.Abs(x) <= 1e9) {
 		return Rational{}, false
@@ -75,8 +75,8 @@ func (r Rational) String() string {
 	return strconv.FormatInt(r.Num, 10) + "/" + strconv.FormatUint(r.Den, 10)
 }
 
-// Float64 returns Num/Den in floating point, for accounting and printing only. It is exact where
-// Num fits 53 bits and Den is a power of two, and else off by a relative 2^-51 at most.
+// Float64 returns Num/Den in floating point, for accounting and printing only. It is exact if Num fits 53 bits and
+// Den is a power of two; else its relative error is at most 2^-51.
 func (r Rational) Float64() float64 { return float64(r.Num) / float64(r.Den) }
 
 // MulFloor returns ⌊r·n⌋ for 0 ≤ r ≤ 1.

@@ -2,18 +2,19 @@ package randomizer
 
 import "encoding/binary"
 
-// sourceBuffer is how many bytes a Source asks of its provider at a time: what a client draws for most reports. More
-// would cost each client the making of what it does not use, fewer a relay that permutes a batch the more calls.
+// sourceBuffer is how many bytes a Source requests from its provider at once: enough for most reports. A larger
+// buffer would make each client generate bytes it does not use. A smaller one would cost a relay that permutes a
+// batch more calls.
 const sourceBuffer = 1024
 
-// Source is a stream of uniform random bytes, consumed in draws of 8 bytes. It is not safe for
-// concurrent use: give each goroutine its own. It must not be copied: both copies would draw the
-// same. The zero value is not usable; see [NewSource].
+// Source is a sequence of uniform random bytes, consumed in draws of 8 bytes. It is not safe for concurrent use: give
+// each goroutine its own. Do not copy it: both copies would draw the same bytes. The zero value is not usable; see
+// [NewSource].
 type Source struct {
 	_    noCopy
 	fill func([]byte) // Overwrites its argument with uniform bytes.
 	buf  [sourceBuffer]byte
-	next int // Bytes of buf already used; those are zeroed.
+	next int // Bytes of buf already used; they are zeroed.
 }
 
 // noCopy makes go vet report copies.
@@ -22,8 +23,8 @@ type noCopy struct{}
 func (*noCopy) Lock()   {}
 func (*noCopy) Unlock() {}
 
-// NewSource returns a Source backed by the platform: a ChaCha20 stream keyed and re-keyed from
-// the operating system natively, the host's cryptographic generator in WASM.
+// NewSource returns a Source backed by the platform. Natively it is a ChaCha20 keystream, keyed and rekeyed from the
+// operating system. In WASM it is the host's cryptographic generator.
 func NewSource() *Source { return NewSourceFrom(platformFill()) }
 
 // NewSourceFrom returns a Source that takes its bytes from fill, which must overwrite its whole

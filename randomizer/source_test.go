@@ -33,7 +33,7 @@ func TestDrawsAreBigEndianInOrder(t *testing.T) {
 	require.NoError(t, err)
 	require.Zero(t, n)
 
-	rest := make([]byte, 2_500) // over two borders of the buffer
+	rest := make([]byte, 2_500) // across two borders of the buffer
 	src.Read(rest)
 	for i, b := range rest {
 		require.Equal(t, byte(0x28+i), b, i)
@@ -71,7 +71,7 @@ func TestPlatformSourceNeverRepeats(t *testing.T) {
 	}
 }
 
-// TestPlatformBytesFit is the goodness of fit of single bytes of the platform's source.
+// TestPlatformBytesFit tests the goodness of fit of single bytes of the platform's source.
 func TestPlatformBytesFit(t *testing.T) {
 	src := randomizer.NewSource()
 	for shift := 0; shift < 64; shift += 24 {

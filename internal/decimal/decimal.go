@@ -1,4 +1,4 @@
-// Package decimal writes numbers for people and for tasks in one way.
+// Package decimal formats numbers in the one form that people and tasks read.
 package decimal
 
 import (
@@ -7,13 +7,13 @@ import (
 	"strings"
 )
 
-// Format returns x with so many significant digits, as few as determine it for -1: "1e-6", as tasks
-// and documents have it, where package strconv writes "1e-06".
+// Format returns x with a number of significant digits; for -1, with as few as determine it. The form is "1e-6", as
+// in tasks and documents; package strconv writes "1e-06".
 func Format(x float64, digits int) string {
 	return strings.Replace(strconv.FormatFloat(x, 'g', digits, 64), "e-0", "e-", 1)
 }
 
-// Near returns the number nearest to x rounded to so many significant digits.
+// Near returns x rounded to the nearest number with the given count of significant digits.
 func Near(x float64, digits int) float64 {
 	rounded, err := strconv.ParseFloat(strconv.FormatFloat(x, 'e', digits-1, 64), 64)
 	if err != nil {
@@ -22,8 +22,8 @@ func Near(x float64, digits int) float64 {
 	return rounded
 }
 
-// Up returns x > 0 rounded up to so many significant digits, without zeros at the end: a figure that is a
-// little above a claim never reads like the claim.
+// Up returns x > 0 rounded up to a number of significant digits, without trailing zeros. A figure slightly above a
+// claim so never reads like the claim.
 func Up(x float64, digits int) string {
 	text := strconv.FormatFloat(x, 'e', digits-1, 64)
 	if rounded, err := strconv.ParseFloat(text, 64); err == nil && rounded < x {

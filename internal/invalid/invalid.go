@@ -1,15 +1,15 @@
-// Package invalid holds the one error with which every package of the module rejects a value:
-// it names the field, shows what was given and states the allowed range.
+// Package invalid holds the one error with which every package of the module rejects a value. It names the field,
+// shows the given value and states the allowed range.
 //
-// It formats without package fmt, because it is linked into doona.wasm, where fmt alone would
-// add a third to the download.
+// It formats without package fmt, because it is linked into doona.wasm, where fmt alone would enlarge the download by
+// a third.
 package invalid
 
 // FieldError says that a field holds a value outside its allowed range.
 type FieldError struct {
 	Field string // Name of the field, parameter or flag, as its user writes it.
 	Got   string // The rejected value as text.
-	Want  string // The allowed range, and what would make the value possible where known.
+	Want  string // The allowed range, and what would make the value possible, if known.
 }
 
 // Error returns "invalid <field> <got>: want <want>".

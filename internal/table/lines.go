@@ -9,7 +9,7 @@ import (
 	"github.com/doona-dp/doona/internal/invalid"
 )
 
-// ReadLines reads the lines of a file of texts, of which there may be about a million.
+// ReadLines reads the lines of a file of texts, at most 2²⁰. More are an error about "texts".
 func ReadLines(path string) (lines []string, err error) {
 	f, err := os.Open(path)
 	if err != nil {

@@ -15,10 +15,9 @@ import (
 	"strings"
 )
 
-// Read returns one column of a CSV file as finite numbers, in file order, at most limit of them
-// (all for 0). The first row is a header unless all its fields are numbers. column is a name of
-// the header or a zero-based index; empty means the only column. Errors name the file, the line
-// and the column.
+// Read returns one column of a CSV file as finite numbers, in file order, at most limit of them (all for 0). The
+// first row is a header unless all its fields are numbers. column is a name of the header or a zero-based index.
+// Empty means the only column. Errors name the file, the line and the column.
 func Read(path, column string, limit int) ([]float64, error) {
 	return readFile(path, func(in io.Reader) ([]float64, error) { return Parse(in, column, limit) })
 }
@@ -42,7 +41,7 @@ func readFile[T any](path string, parse func(io.Reader) (T, error)) (T, error) {
 	return values, nil
 }
 
-// Parse is [Read] from a reader; gzip is recognised by its first bytes.
+// Parse is [Read] from a reader. It recognizes gzip by its first bytes.
 func Parse(in io.Reader, column string, limit int) ([]float64, error) {
 	var values []float64
 	at := 0
@@ -75,8 +74,8 @@ func ParseRows(in io.Reader, limit int) ([][]float64, error) {
 	return rows, err
 }
 
-// parse reads the rows as [readRows] does. A compressed file is read to its end also where fewer rows
-// are asked for: its checksum stands there, and of a truncated file no part is taken for the whole.
+// parse reads the rows as [readRows] does. It reads a compressed file to its end even if fewer rows are asked for:
+// the checksum is at the end, and a part of a truncated file must not pass for the whole.
 func parse(in io.Reader, limit int, start func(first []string, header bool) error,
 	take func(row []string) (int, error)) error {
 	in, zipped, err := unzip(in)
@@ -92,10 +91,10 @@ func parse(in io.Reader, limit int, start func(first []string, header bool) erro
 	return err
 }
 
-// maxRow is the most bytes of a row: 2²⁰ numbers of 24 bytes take 26 MB.
+// maxRow is the largest number of bytes of a row: 2²⁰ numbers of 24 bytes take 26 MB.
 const maxRow = 32 << 20
 
-// bounded reads a file none of whose rows has more bytes, however much a compressed one says.
+// bounded reads a file and refuses a row longer than maxRow, even if a small compressed file expands to it.
 type bounded struct {
 	in  io.Reader
 	row int // bytes of the row so far
@@ -114,8 +113,8 @@ func (b *bounded) Read(p []byte) (n int, err error) {
 	return n, err
 }
 
-// readRows calls start with the first row and whether it is a header, and then take with each row
-// of numbers, up to limit; take returns the column of an error.
+// readRows calls start with the first row and whether it is a header. Then it calls take with each row of numbers, up
+// to limit; take returns the column of an error.
 func readRows(rows *csv.Reader, limit int, start func(first []string, header bool) error,
 	take func(row []string) (int, error)) error {
 	rows.ReuseRecord = true
@@ -150,7 +149,7 @@ func readRows(rows *csv.Reader, limit int, start func(first []string, header boo
 	return nil
 }
 
-// unzip returns what is in a file, and whether it was compressed.
+// unzip returns the uncompressed content of a file, and whether it was compressed.
 func unzip(in io.Reader) (plain io.Reader, zipped bool, err error) {
 	buffered := bufio.NewReaderSize(in, 1<<16)
 	if magic, _ := buffered.Peek(2); string(magic) != "\x1f\x8b" {

@@ -65,8 +65,7 @@ func TestParseNamesWhatIsWrong(t *testing.T) {
 	}
 }
 
-// Whatever is missing at the end of a compressed file, it is an error, also where only the first rows
-// are asked for.
+// Any truncation of a compressed file is an error, even if only the first rows are asked for.
 func TestParseRefusesTruncatedGzip(t *testing.T) {
 	var zipped bytes.Buffer
 	w := gzip.NewWriter(&zipped)
@@ -81,7 +80,7 @@ func TestParseRefusesTruncatedGzip(t *testing.T) {
 			require.ErrorIs(t, err, io.ErrUnexpectedEOF, "%d bytes missing, limit %d", missing, limit)
 		}
 		damaged := bytes.Clone(whole)
-		damaged[len(damaged)-5] ^= 1 // of the checksum
+		damaged[len(damaged)-5] ^= 1 // in the checksum
 		_, err := table.Parse(bytes.NewReader(damaged), "", limit)
 		require.ErrorIs(t, err, gzip.ErrChecksum)
 		values, err := table.Parse(bytes.NewReader(whole), "", limit)
@@ -98,13 +97,13 @@ func TestReadRowsTakesAllColumns(t *testing.T) {
 	require.ErrorContains(t, err, "line 3, column 1")
 }
 
-// TestLongRow: a row without an end, which a small compressed file can have, is not read to its end.
+// TestLongRow: a row without an end, which a small compressed file can produce, is not read to its end.
 func TestLongRow(t *testing.T) {
 	_, err := table.Parse(&endless{}, "", 0)
 	require.ErrorContains(t, err, "a row of more than 33554432 bytes")
 }
 
-// endless has digits without an end.
+// endless yields digits without an end.
 type endless struct{}
 
 func (endless) Read(p []byte) (int, error) {
