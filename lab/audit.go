@@ -16,7 +16,7 @@ import (
 	"github.com/doona-dp/doona/wasm"
 )
 
-// auditRow is what an audit of one case found.
+// auditRow is the result of an audit of one case.
 type auditRow struct {
 	Protocol       string  `json:"protocol"`
 	Client         string  `json:"client"` // native or doona.wasm
@@ -136,7 +136,7 @@ func (f *auditFlags) run(cmd *cobra.Command) error {
 	return nil
 }
 
-// intro is the head of docs/audit.md.
+// intro is the beginning of docs/audit.md.
 const intro = `# The audit
 
 What an attacker finds who runs the code that is shipped. Written by
@@ -175,7 +175,7 @@ func (f *auditFlags) document(rows []auditRow) error {
 	return nil
 }
 
-// code reads the module, or builds it.
+// code reads the module from a file, or builds it.
 func (f *auditFlags) code(ctx context.Context) ([]byte, error) {
 	file := f.module
 	if file == "" {
@@ -196,7 +196,7 @@ func (f *auditFlags) code(ctx context.Context) ([]byte, error) {
 	return code, nil
 }
 
-// printAudit prints Markdown, as docs/audit.md keeps it.
+// printAudit prints Markdown, the content of docs/audit.md.
 func printAudit(w io.Writer, rows []auditRow) error {
 	header := []string{"protocol", "client", "planted fault", "view of", "attack", "found ε", "claimed ε", "δ", "batches",
 		"power", "result"}

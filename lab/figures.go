@@ -96,7 +96,7 @@ func runFigures(cmd *cobra.Command, f figuresFlags) error {
 	})
 }
 
-// erratumResult is what `lab errata` prints of each.
+// erratumResult is what `lab errata` prints of each erratum.
 type erratumResult struct {
 	Name     string `json:"name"`
 	Where    string `json:"where"`

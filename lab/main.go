@@ -1,6 +1,6 @@
-// Command lab is the laboratory: it computes the figures of the papers that the protocols come from, shows what is
-// wrong in the papers, and attacks what is shipped. `make figures`, `make errata` and `make audit` run it. It is a
-// module of its own, which nothing requires.
+// Command lab is the laboratory: it computes the figures of the papers that the protocols come from, shows errors in
+// the papers, and attacks the shipped code. `make figures`, `make errata` and `make audit` run it. It is a separate
+// module that no other module requires.
 //
 // Exit status: 0 success; 1 bad data or a failed check; 2 a wrong flag or flag value. With --json the last line of
 // standard output is one JSON object; progress goes to standard error.

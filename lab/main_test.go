@@ -25,8 +25,8 @@ func TestHelp(t *testing.T) {
 	})
 }
 
-// TestDocumentedAuditHasEveryCase: docs/audit.md is what `make audit` writes of today's cases, and says that
-// each passed.
+// TestDocumentedAuditHasEveryCase: docs/audit.md is the output of `make audit` for today's cases, and says that each
+// passed.
 func TestDocumentedAuditHasEveryCase(t *testing.T) {
 	var want [][]string
 	for _, c := range append(audit.Shipped(), audit.Faulty()...) {

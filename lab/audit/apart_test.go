@@ -9,9 +9,9 @@ import (
 	"github.com/doona-dp/doona/protocols/registry"
 )
 
-// TestTwoTextsAreApart: whatever the hash of a task is, there are two texts for an attack, and it knows all their
-// cells. With one of the two fixed, a fifth of all tasks had none, so a hundred would pass once in 10⁹ runs. The count
-// of a cell is 8 standard deviations or more from the threshold.
+// TestTwoTextsAreApart: whatever the hash of a task, an attack finds two texts without a common cell, and knows all
+// their cells. With one of the two texts fixed, a fifth of all tasks had no second one, so a hundred tasks would pass
+// once in 10⁹ runs. The count of a cell is at least 8 standard deviations from the threshold.
 func TestTwoTextsAreApart(t *testing.T) {
 	for _, c := range Native() {
 		if c.Protocol != "strings" {

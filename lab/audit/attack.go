@@ -7,11 +7,11 @@ import (
 	"github.com/doona-dp/doona/randomizer"
 )
 
-// attack makes a view of what a trip shows.
+// attack turns what a batch shows into a view.
 type attack func(r *road, t *trip, pair [2][]float64) (view string, score float64, err error)
 
-// byAnswer takes the verifier's answer in the direction in which the two values differ. The likelihood ratio of noise
-// that is added to a sum rises with it, or nearly.
+// byAnswer scores the verifier's answer in the direction in which the two values differ. The likelihood ratio of
+// noise added to a sum rises with it, or almost.
 func byAnswer(r *road, t *trip, pair [2][]float64) (string, float64, error) {
 	totals, err := r.totals(t.lanes, uint64(len(t.sizes)), t.added)
 	if err != nil {
@@ -25,10 +25,10 @@ func byAnswer(r *road, t *trip, pair [2][]float64) (string, float64, error) {
 	for j, x := range towards {
 		score += x * totals[j]
 	}
-	return "", math.Round(score*1e6) / 1e6, nil // Without the last digits, so that equal answers are.
+	return "", math.Round(score*1e6) / 1e6, nil // Rounded, so that equal answers have equal scores.
 }
 
-// direction is by how much the values differ in the answer, entry by entry.
+// direction returns the difference of the values in the answer, entry by entry.
 func (r *road) direction(pair [2][]float64) ([]float64, error) {
 	first, _, err := r.honest.Exact(pair[0])
 	if err != nil {
@@ -44,8 +44,8 @@ func (r *road) direction(pair [2][]float64) ([]float64, error) {
 	return first, nil
 }
 
-// byCells counts the messages that are the one value or the other: all that randomized response shows of who else
-// sends what is known.
+// byCells counts the messages that are one value or the other. Randomized response reveals nothing more to an
+// attacker who knows all other clients' values.
 func byCells(a, b int) attack {
 	return func(_ *road, t *trip, _ [2][]float64) (string, float64, error) {
 		var n [2]int
@@ -61,9 +61,9 @@ func byCells(a, b int) attack {
 	}
 }
 
-// byTexts counts the messages in all cells of the one text and of the other: their ratio is the likelihood ratio of a
-// pool, as without one of them the others are as likely (a multinomial law of equal cells). Randomized response adds
-// the same to both.
+// byTexts counts the messages in all cells of either text. For a pool, their ratio is the likelihood ratio: without
+// one message, the others are equally likely (a multinomial law of equal cells). Randomized response adds the same to
+// both.
 func byTexts(r *road, t *trip, _ [2][]float64) (string, float64, error) {
 	var n [2]int
 	for _, m := range t.lanes[0] {
@@ -76,7 +76,7 @@ func byTexts(r *road, t *trip, _ [2][]float64) (string, float64, error) {
 	return "", math.Log((float64(n[0]) + .5) / (float64(n[1]) + .5)), nil
 }
 
-// number reads a short message.
+// number decodes a short message.
 func number(m []byte) (n int) {
 	for _, b := range m {
 		n = n<<8 | int(b)
@@ -84,7 +84,7 @@ func number(m []byte) (n int) {
 	return n
 }
 
-// byPlace reads the message at the victim's place, the first.
+// byPlace reads the message at the victim's position, the first.
 func byPlace(_ *road, t *trip, _ [2][]float64) (string, float64, error) {
 	if len(t.lanes[0]) == 0 {
 		return words(-1), 0, nil
@@ -92,12 +92,12 @@ func byPlace(_ *road, t *trip, _ [2][]float64) (string, float64, error) {
 	return words(number(t.lanes[0][0])), 0, nil
 }
 
-// bySize is the first relay's: how many slots the victim sent.
+// bySize is an attack by the first relay: it uses the number of slots that the victim sent.
 func bySize(_ *road, t *trip, _ [2][]float64) (string, float64, error) {
 	return words(t.sizes[0]), 0, nil
 }
 
-// byTwoBatches takes a second batch, of known clients only, from what the first has of the two values.
+// byTwoBatches subtracts a second batch, of known clients only, from the first batch's counts of the two values.
 func (r *road) byTwoBatches(pair [2][]float64, others []float64, clients int) Experiment {
 	return func(src *randomizer.Source, world int) (string, float64, error) {
 		cells, err := r.draw(src)
@@ -122,9 +122,9 @@ func (r *road) byTwoBatches(pair [2][]float64, others []float64, clients int) Ex
 	}
 }
 
-// reconstructed is [AFNNTZ24], Algorithms 1 and 2, against a linear aggregate: it sums every subset of as many messages
-// as a client sends, as the aggregate would, and says how much closer to the one value the closest subset comes than to
-// the other.
+// reconstructed is [AFNNTZ24], Algorithms 1 and 2, against a linear aggregate. It sums every subset of as many
+// messages as a client sends, as the aggregate would. It scores how much closer the closest subset comes to one value
+// than to the other.
 //
 // [AFNNTZ24]: https://arxiv.org/abs/2404.10201
 func reconstructed(r *road, t *trip, pair [2][]float64) (string, float64, error) {
@@ -168,7 +168,8 @@ func distance(a, b []float64) (sum float64) {
 	return sum
 }
 
-// experiment is an attack on a road: the victim has the one value or the other, all others a known one.
+// experiment is an attack on a deployment. The victim has one value or the other; all other clients have a known
+// value.
 func (r *road) experiment(pair [2][]float64, others []float64, clients int, look attack) Experiment {
 	return func(src *randomizer.Source, world int) (string, float64, error) {
 		values := slices.Repeat([][]float64{others}, clients)

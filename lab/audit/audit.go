@@ -1,14 +1,14 @@
-// Package audit doubts the privacy claims: it attacks what is implemented, and bounds ε from below.
+// Package audit tests the privacy claims: it attacks the implementation, and bounds ε from below.
 //
-// An audit plays a batch many times, in two worlds that differ in the value of one client. An attacker who knows
-// every other client's value looks at what one party sees ([View]) and says which world it is. With claim (ε, δ),
-// any event that it may look for has
+// An audit runs a batch many times, in two worlds that differ in the value of one client. An attacker who knows every
+// other client's value looks at what one party sees ([View]) and decides which world it is. With claim (ε, δ), any
+// event has
 //
 //	Pr[E | one] ≤ e^ε·Pr[E | other] + δ,
 //
-// so that ln((Pr[E | one] - δ)/Pr[E | other]) is at most ε. The probabilities are bounded by [ClopperPearson] from
-// trials that had no part in choosing the events; the bounds hold together, for all events of a fixed grid in both
-// directions, with the confidence that is said (a union bound). A bound above the claim refutes it.
+// so that ln((Pr[E | one] - δ)/Pr[E | other]) is at most ε. [ClopperPearson] bounds the probabilities from trials
+// that had no part in choosing the events. The bounds hold together, for all events of a fixed grid in both
+// directions, with the stated confidence (a union bound). A bound above the claim refutes the claim.
 package audit
 
 import (
@@ -21,51 +21,51 @@ import (
 	"github.com/doona-dp/doona/randomizer"
 )
 
-// Experiment draws what an attacker makes of one batch in a world, 0 or 1: a score, or a few numbers that are scored by
-// how likely they were in the worlds of a pilot.
+// Experiment draws an attacker's result for one batch in a world, 0 or 1. The result is a score, or a view of a few
+// numbers. A view is scored by its likelihood in the two worlds of a pilot.
 type Experiment func(src *randomizer.Source, world int) (view string, score float64, err error)
 
 // Options of an audit.
 type Options struct {
-	Trials     int     // Of each world, besides half as many of the pilot.
-	Confidence float64 // That the bound is below the truth.
-	Workers    int     // At once; 0: as many as there are processors.
+	Trials     int     // Trials of each world; the pilot takes half as many more.
+	Confidence float64 // Probability that the bound is below the truth.
+	Workers    int     // Parallel workers; 0: one for each processor.
 }
 
-// Finding is what an audit found.
+// Finding is the result of an audit.
 type Finding struct {
-	Lower      float64 // Bound of ε from below at Delta, with the confidence asked for; never below 0.
+	Lower      float64 // Lower bound of ε at Delta, with the confidence asked for; never below 0.
 	Delta      float64
-	Trials     int     // Of each world, without the pilot.
-	Event      string  // What was looked for.
-	P0, P1     float64 // How often it was seen in the likelier world, and in the other.
-	Power      float64 // Computed from the pilot, in advance: the probability to find at least what was aimed at.
+	Trials     int     // Trials of each world, without the pilot.
+	Event      string  // The event that proves most.
+	P0, P1     float64 // How often it occurred in the likelier world, and in the other.
+	Power      float64 // Computed from the pilot, in advance: the probability to find at least the aim.
 	Confidence float64
 }
 
-// gridded is how many events are looked for: scores of at least so much, and below it.
+// gridded is the number of thresholds. Events are scores of at least a threshold, and below it.
 const gridded = 24
 
 // event is a score of at least a threshold, or below it.
 type event struct {
 	threshold float64
 	below     bool
-	seen      [2]int // In each world.
+	seen      [2]int // Occurrences in each world.
 }
 
-// Run bounds ε from below at δ. aim is what Power is computed for.
+// Run bounds ε from below at δ. It computes Power for aim.
 func Run(e Experiment, delta, aim float64, o Options) (*Finding, error) {
 	pilot, err := sample(e, max(o.Trials/4, 2), o)
 	if err != nil {
 		return nil, err
 	}
-	second, err := sample(e, max(o.Trials/4, 2), o) // What scores and events were made of says too much of itself.
+	second, err := sample(e, max(o.Trials/4, 2), o) // Fresh, because scores and events fit the pilot.
 	if err != nil {
 		return nil, err
 	}
 	score := pilot.scorer()
 	events := pilot.grid(score)
-	alpha := (1 - o.Confidence) / float64(4*len(events)) // Two worlds of each event, and either may be the likelier.
+	alpha := (1 - o.Confidence) / float64(4*len(events)) // Two worlds for each event; either may be the likelier.
 	power := 0.0
 	for _, e := range events {
 		p := second.frequency(e, score)
@@ -91,7 +91,7 @@ func Run(e Experiment, delta, aim float64, o Options) (*Finding, error) {
 	return f, nil
 }
 
-// take keeps what an event shows, if it shows more.
+// take keeps the bound of an event if it is higher.
 func (f *Finding) take(likely, other int, alpha float64) {
 	if lower := boundOf(likely, other, f.Trials, f.Delta, alpha); lower > f.Lower {
 		f.Lower = lower
@@ -99,7 +99,7 @@ func (f *Finding) take(likely, other int, alpha float64) {
 	}
 }
 
-// boundOf is the ε that an event proves, −∞ for none.
+// boundOf returns the ε that an event proves, −∞ for none.
 func boundOf(likely, other, trials int, delta, alpha float64) float64 {
 	p0, _ := ClopperPearson(likely, trials, alpha)
 	_, p1 := ClopperPearson(other, trials, alpha)
@@ -109,8 +109,8 @@ func boundOf(likely, other, trials int, delta, alpha float64) float64 {
 	return math.Log((p0 - delta) / p1)
 }
 
-// powerOf returns the probability that an event of these probabilities proves at least so much. Counts are taken at 21
-// quantiles each of their laws, nearly normal ones.
+// powerOf returns the probability that an event with these probabilities proves at least aim. It takes the counts at
+// 21 quantiles of each of their laws, which are nearly normal.
 func powerOf(p0, p1 float64, trials int, delta, aim, alpha float64) float64 {
 	if !(p0 > delta) || math.Log((p0-delta)/max(p1, 1/float64(trials))) < aim/2 {
 		return 0
@@ -132,16 +132,16 @@ func powerOf(p0, p1 float64, trials int, delta, aim, alpha float64) float64 {
 	return float64(found) / (steps * steps)
 }
 
-// key is what was seen: numbers in words, or a score.
+// key is an attacker's result: numbers as text, or a score.
 type key struct {
 	view  string
 	score float64
 }
 
-// counts are how often what was seen, in each world.
+// counts are the numbers of occurrences of each result in each world.
 type counts struct{ seen [2]map[key]int }
 
-// sample plays both worlds.
+// sample runs both worlds.
 func sample(e Experiment, trials int, o Options) (*counts, error) {
 	workers := o.Workers
 	if workers == 0 {
@@ -187,8 +187,8 @@ func (c *counts) play(e Experiment, trials int) error {
 	return nil
 }
 
-// scorer returns the score of what is seen: its own, or the logarithm of how much more often the pilot saw it in the
-// first world. Half an observation is added to both, so that what is rare says little.
+// scorer returns the score of a result: its own score, or the logarithm of the ratio of the pilot's frequencies in
+// the two worlds. It adds half an observation to both, so that rare results have little weight.
 func (c *counts) scorer() func(key) float64 {
 	if !slices.ContainsFunc(slices.Collect(mapKeys(c.seen[0])), func(k key) bool { return k.view != "" }) {
 		return func(k key) float64 { return k.score }
@@ -208,8 +208,7 @@ func mapKeys(m map[key]int) func(func(key) bool) {
 	}
 }
 
-// grid returns the events to look for: thresholds at quantiles of the pilot's scores, close to each other at the ends,
-// where most is proved.
+// grid returns the events: thresholds at quantiles of the pilot's scores, denser at the ends, which prove most.
 func (c *counts) grid(score func(key) float64) (events []*event) {
 	type weighted struct {
 		score float64
@@ -242,7 +241,7 @@ func (c *counts) grid(score func(key) float64) (events []*event) {
 
 func (e *event) holds(score float64) bool { return (score < e.threshold) == e.below }
 
-// frequency returns how often the pilot saw an event in each world.
+// frequency returns how often an event occurred in the pilot's two worlds.
 func (c *counts) frequency(e *event, score func(key) float64) (p [2]float64) {
 	for world, seen := range c.seen {
 		n, hits := 0, 0

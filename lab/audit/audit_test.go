@@ -9,8 +9,8 @@ import (
 	"github.com/doona-dp/doona/lab/audit"
 )
 
-// run plays a case in few trials, and in twice as many until enough is found, so that chance alone hides nothing. The
-// command has 40,000.
+// run audits a case in few trials, then in twice as many until it finds enough, so that chance alone hides nothing.
+// The command takes 40,000 trials.
 func run(t *testing.T, c audit.Case, confidence float64) *audit.Result {
 	for trials := 3000; ; trials *= 2 {
 		r, err := c.Run(t.Context(), nil, audit.Options{Trials: trials, Confidence: confidence})
@@ -23,8 +23,8 @@ func run(t *testing.T, c audit.Case, confidence float64) *audit.Result {
 	}
 }
 
-// TestShippedProtocolsKeepTheirClaims: no bound is above a claim, and claims are not far from what is found. What is
-// above by chance, once in 10⁴ runs of a case, is played again, and then at most once in 10⁸.
+// TestShippedProtocolsKeepTheirClaims: no bound is above a claim, and claims are close to what the audit finds. A
+// bound above a claim by chance, once in 10⁴ runs of a case, is checked again at 10⁻⁸.
 func TestShippedProtocolsKeepTheirClaims(t *testing.T) {
 	for _, c := range audit.Native() {
 		r := run(t, c, .9999)
@@ -35,14 +35,14 @@ func TestShippedProtocolsKeepTheirClaims(t *testing.T) {
 	}
 }
 
-// TestFaultsAreFound: every planted fault refutes the claim.
+// TestFaultsAreFound: the audit of every planted fault refutes the claim.
 func TestFaultsAreFound(t *testing.T) {
 	for _, c := range audit.Faulty() {
 		require.True(t, run(t, c, .9999).Refuted, "%s, %s", c.Protocol, c.Fault)
 	}
 }
 
-// TestClopperPearson: against the closed forms at the ends, and the binomial law in between.
+// TestClopperPearson compares with the closed forms at the ends, and with the binomial law in between.
 func TestClopperPearson(t *testing.T) {
 	const alpha = 1e-3
 	lower, upper := audit.ClopperPearson(0, 50, alpha)

@@ -15,24 +15,24 @@ import (
 	"github.com/doona-dp/doona/wire/task"
 )
 
-// View is what an attacker has, besides every other client's value.
+// View is the data of an attacker, beside every other client's value.
 type View string
 
-// The views that are attacked. The relay that is not named is the honest one.
+// The attacked views. The relay that is not named is the honest one.
 const (
 	OfVerifier View = "the verifier"                 // Messages of a batch.
-	OfLater    View = "later relays and verifier"    // And in which order they left the first relay.
-	OfFirst    View = "the first relay"              // How many slots a client sent.
+	OfLater    View = "later relays and verifier"    // Also the order in which they left the first relay.
+	OfFirst    View = "the first relay"              // Number of slots that a client sent.
 	OfEnds     View = "the first relay and verifier" // And which client sent which slot: it may send one again.
 )
 
 // Case is an audit of one task by one attack.
 type Case struct {
 	Protocol string
-	Client   string // native, or doona.wasm.
-	Attack   string // In words.
+	Client   string // native or doona.wasm.
+	Attack   string // Described in words.
 	View     View
-	Fault    string // What was planted; empty: nothing.
+	Fault    string // The planted fault; empty: none.
 
 	query  planner.Query
 	pair   [2][]float64
@@ -41,21 +41,22 @@ type Case struct {
 	plant  func(*road) error
 	twice  bool // Two batches of one draw.
 	browse bool
-	trials float64 // Relative to those asked for; 0 stands for 1.
+	trials float64 // Multiple of the requested trials; 0 stands for 1.
 }
 
-// Result is what an audit of a case found, beside what is claimed.
+// Result is the result of an audit of a case, with the claim.
 type Result struct {
 	Case
 	Finding
 	Claimed float64 // ε at Delta.
-	Refuted bool    // What was found is above what is claimed.
+	Refuted bool    // The bound is above the claim.
 }
 
-// least is the share of the claimed ε that an audit of a shipped protocol is to find.
+// least is the share of the claimed ε that an audit of a shipped protocol must find.
 const least = .5
 
-// aim is what the power of a case is computed for: least of the claim, or more than the claim where a fault is planted.
+// aim returns the ε for which the power of a case is computed: least of the claim, or more than the claim for a
+// planted fault.
 func (c *Case) aim() float64 {
 	if c.Fault != "" {
 		return c.query.Epsilon * (1 + 1e-9)
@@ -63,8 +64,8 @@ func (c *Case) aim() float64 {
 	return least * c.query.Epsilon
 }
 
-// Enough says whether an audit did what it is for: found a fault, or confirmed a claim and most of it. Other attacks
-// on a shipped protocol, which look for what is not there, need find nothing.
+// Enough reports whether an audit reached its goal: it found a planted fault, or confirmed a claim and most of it.
+// Harmless attacks on a shipped protocol need find nothing.
 func (r *Result) Enough() bool {
 	if r.Fault != "" {
 		return r.Refuted
@@ -72,7 +73,7 @@ func (r *Result) Enough() bool {
 	return !r.Refuted && (r.View != OfVerifier || r.Attack == reconstruction || r.Lower >= least*r.Claimed)
 }
 
-// Run plays a case. browsers may be nil where the case does not need them.
+// Run audits a case. browsers may be nil if the case does not need them.
 func (c Case) Run(ctx context.Context, browsers *Browsers, o Options) (*Result, error) {
 	t, err := planner.Draft(c.query)
 	if err != nil {
@@ -122,7 +123,7 @@ func (c Case) Run(ctx context.Context, browsers *Browsers, o Options) (*Result, 
 	return &Result{Case: c, Finding: *f, Claimed: c.query.Epsilon, Refuted: f.Lower > c.query.Epsilon}, nil
 }
 
-// The attacks, in words.
+// Descriptions of the attacks.
 const (
 	likelihood     = "likelihood ratio"
 	reconstruction = "reconstruction"
@@ -133,7 +134,7 @@ const (
 
 func values(x ...float64) []float64 { return x }
 
-// small is a task of a few clients at ε = 2, δ = .01, at which some ten thousand batches tell a lot.
+// small is a task of a few clients at ε = 2, δ = .01, for which some ten thousand batches suffice.
 func small(protocol string, query task.Query, change func(*planner.Query)) planner.Query {
 	q := planner.Query{Name: "audit", Query: query, Protocol: protocol, Hi: 1, Batch: 3, Honest: 1, Epsilon: 2, Delta: .01}
 	if change != nil {
@@ -146,10 +147,10 @@ func labels(bins uint64) func(*planner.Query) {
 	return func(q *planner.Query) { q.Bins, q.Labels = bins, true }
 }
 
-// Native returns the cases of what is shipped that need no doona.wasm.
+// Native returns the cases of shipped code that need no doona.wasm.
 func Native() []Case { return shipped(false) }
 
-// Shipped returns an audit of every protocol. With browsers, doona.wasm is audited, too.
+// Shipped returns an audit of every protocol, including those that run doona.wasm.
 func Shipped() []Case { return shipped(true) }
 
 func shipped(withBrowsers bool) []Case {
@@ -195,7 +196,7 @@ func shipped(withBrowsers bool) []Case {
 	return append(out, harmless(out)...)
 }
 
-// slower is how many batches browsers play of a protocol, relative to native clients.
+// slower returns how many batches browsers run for a protocol, relative to native clients.
 func slower(protocol string) float64 {
 	switch protocol {
 	case "correlated":
@@ -206,8 +207,8 @@ func slower(protocol string) float64 {
 	return .25
 }
 
-// harmless are attacks on shipped protocols that ought to find nothing, or little: those by which faults are found, and
-// reconstruction.
+// harmless returns attacks on shipped protocols that should find nothing, or little: the attacks that find faults,
+// and reconstruction.
 func harmless(shipped []Case) (out []Case) {
 	of := func(protocol string, view View, attack string, look attack) *Case {
 		for _, c := range shipped {
@@ -234,7 +235,7 @@ func harmless(shipped []Case) (out []Case) {
 	return out
 }
 
-// Faulty returns audits of what was made wrong on purpose: each is to be found.
+// Faulty returns audits of deliberate faults. The audit must find each.
 func Faulty() []Case {
 	histogram := Case{Protocol: "histogram", Client: "native", View: OfVerifier, Attack: likelihood,
 		query: small("histogram", task.Histogram, labels(4)), pair: [2][]float64{{0}, {1}}, others: values(3),
@@ -283,8 +284,8 @@ func Faulty() []Case {
 	}
 }
 
-// apart returns two letters that no table hashes to one cell, for the task's hash. Of a fifth of all tasks with seven
-// tables of three cells the letter a has no such other, so any two will do.
+// apart returns two letters that no table hashes to one cell, for the task's hash. For a fifth of all tasks with
+// seven tables of three cells, no letter is so far from the letter a; so neither letter is fixed.
 func (r *road) apart() (pair [2][]float64, err error) {
 	var letters []map[int]bool // the cells of those up to b
 	for b := 'a'; b <= 'z'; b++ {
@@ -303,7 +304,7 @@ func (r *road) apart() (pair [2][]float64, err error) {
 	return pair, invalid.Field("strings", "26 letters", "two in no common cell")
 }
 
-// cellsOf returns the cells of a text: those in which most of its messages are, or all where clients do not randomize.
+// cellsOf returns the cells of a text: those with most of its messages, or all if clients do not randomize.
 func (r *road) cellsOf(text []float64) (map[int]bool, error) {
 	const draws = 3000
 	src, counts, cells := randomizer.NewSource(), map[int]int{}, map[int]bool{}
@@ -321,7 +322,7 @@ func (r *road) cellsOf(text []float64) (map[int]bool, error) {
 	return cells, nil
 }
 
-// halved has clients randomize with half of γ.
+// halved makes clients randomize with half of γ.
 func halved(r *road) error {
 	t := *r.task
 	t.Params = append([]task.Param(nil), t.Params...)
@@ -338,7 +339,7 @@ func halved(r *road) error {
 	return nil
 }
 
-// offByOne has the blanket of clients leave out the last value.
+// offByOne makes the blanket of clients omit the last value.
 func offByOne(r *road) error {
 	gamma, _ := r.task.Param("gamma")
 	r.client = all(native(r.task, func(src *randomizer.Source, value []float64) (protocols.Messages, error) {
@@ -351,7 +352,7 @@ func offByOne(r *road) error {
 	return nil
 }
 
-// halfSilent has every second client send its value without noise.
+// halfSilent makes every second client send its value without noise.
 func halfSilent(r *road) error {
 	attack := protocols.CapabilitiesOf(r.honest).Attack
 	if attack == nil {
@@ -370,17 +371,17 @@ func halfSilent(r *road) error {
 	return nil
 }
 
-// thinned has the relay keep every dummy with probability ½.
+// thinned makes the relay keep every dummy with probability ½.
 func thinned(r *road) error {
 	return r.keepOnly(func(src *randomizer.Source, _ uint64) bool { return src.Below(2) == 0 })
 }
 
-// withoutCell has the relay send no dummies of the first cell.
+// withoutCell makes the relay send no dummies of the first cell.
 func withoutCell(r *road) error {
 	return r.keepOnly(func(_ *randomizer.Source, cell uint64) bool { return cell != 0 })
 }
 
-// keepOnly has the relay leave out dummies that it drew.
+// keepOnly makes the relay drop some of the dummies that it drew.
 func (r *road) keepOnly(keep func(src *randomizer.Source, cell uint64) bool) error {
 	whole := r.draw
 	r.draw = func(src *randomizer.Source) ([]uint64, error) {
@@ -400,7 +401,7 @@ func replayed(r *road) error {
 	return nil
 }
 
-// silent has clients with a 0 split nothing, and send no covers in its place.
+// silent makes clients with a 0 split nothing, and send no covers instead.
 func silent(r *road) error {
 	bare := *r.task
 	bare.Slots.Padding = task.PaddingNone

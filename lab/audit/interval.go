@@ -2,8 +2,8 @@ package audit
 
 import "math"
 
-// ClopperPearson returns bounds of a probability, of which an event with hits in so many trials is above, and below,
-// with probability alpha at most each [CP34].
+// ClopperPearson returns bounds of the probability of an event with hits in a number of trials. The probability is
+// below the lower bound with probability at most alpha, and above the upper with at most alpha too [CP34].
 //
 // [CP34]: https://doi.org/10.1093/biomet/26.4.404
 func ClopperPearson(hits, trials int, alpha float64) (lower, upper float64) {
@@ -18,7 +18,7 @@ func ClopperPearson(hits, trials int, alpha float64) (lower, upper float64) {
 	return lower, upper
 }
 
-// betaQuantile returns the x at which the regularized incomplete beta function of (a, b) is p, or a little less.
+// betaQuantile returns the x at which the regularized incomplete beta function of (a, b) is p, or slightly less.
 func betaQuantile(p, a, b float64) float64 {
 	lo, hi := 0.0, 1.0
 	for hi-lo > 1e-15 && hi-lo > 1e-10*hi {

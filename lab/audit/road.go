@@ -24,24 +24,24 @@ func native(t *task.Task, randomize func(*randomizer.Source, []float64) (protoco
 	}
 }
 
-// road is what a batch passes: clients, two relays and the verifier. Its parts are those of the product, but for the
-// encryption, which nobody here is asked to break, and for planted faults.
+// road is the deployment that a batch passes: clients, two relays and the verifier. Its parts are the product's,
+// except for the encryption, which no attack breaks here, and for planted faults.
 type road struct {
 	task   *task.Task
 	honest protocols.Mechanism
 	client func(i int) Client // Number 0 is the victim.
 
-	draw    func(src *randomizer.Source) ([]uint64, error) // Of one honest relay; nil: it adds nothing.
+	draw    func(src *randomizer.Source) ([]uint64, error) // Dummies of the honest relay; nil: it adds none.
 	ordered bool                                           // The honest relay does not permute.
-	copies  int                                            // Of the victim's slots, that the attacker adds.
-	admits  bool                                           // The honest relay lets them through.
-	cells   [2]map[int]bool                                // Of two texts, for byTexts.
+	copies  int                                            // Copies of the victim's slots that the attacker adds.
+	admits  bool                                           // The honest relay accepts copies.
+	cells   [2]map[int]bool                                // Cells of two texts, for byTexts.
 }
 
-// all has every client be the same.
+// all makes every client the same.
 func all(client Client) func(int) Client { return func(int) Client { return client } }
 
-// newRoad returns the honest road of a task.
+// newRoad returns the deployment of a task without faults.
 func newRoad(t *task.Task, m protocols.Mechanism) *road {
 	r := &road{task: t, honest: m, client: all(native(t, m.Randomize))}
 	if t.Noise != nil {
@@ -50,20 +50,20 @@ func newRoad(t *task.Task, m protocols.Mechanism) *road {
 	return r
 }
 
-// slot is what a relay sees of a message: nothing but that it is one, and whether it came before.
+// slot is what a relay sees of a message: that it exists, and whether it is a copy.
 type slot struct {
 	message task.Message
 	tag     int
 }
 
-// trip is one batch on its road: what each party sees of it.
+// trip is what each party sees of one batch.
 type trip struct {
-	sizes []int      // Of each client's report, in slots: the first relay's view.
+	sizes []int      // Number of slots of each client's report: the first relay's view.
 	lanes [][][]byte // Messages by lane, in the verifier's order, covers dropped.
 	added uint64     // Dummies among them.
 }
 
-// run plays a batch. The victim is the first client.
+// run runs a batch. The victim is the first client.
 func (r *road) run(src *randomizer.Source, values [][]float64) (*trip, error) {
 	out := &trip{}
 	lanes := make([][]slot, r.task.Slots.Lanes)
@@ -97,8 +97,8 @@ func total(slots [][]task.Message) (n int) {
 	return n
 }
 
-// relay is the honest relay, wherever it stands: it drops what came before, adds its dummies and permutes. The other
-// colludes, so that what it does is known and as good as undone.
+// relay is the honest relay, at any hop: it drops copies, adds its dummies and permutes. The other relay colludes, so
+// the attacker knows and can undo what it does.
 func (r *road) relay(src *randomizer.Source, out *trip, lanes [][]slot) error {
 	seen := map[int]bool{}
 	for lane, slots := range lanes {
@@ -134,7 +134,7 @@ func (r *road) relay(src *randomizer.Source, out *trip, lanes [][]slot) error {
 	return nil
 }
 
-// encode writes a cell as messages have it.
+// encode encodes a cell as a message.
 func encode(cell, size uint64) []byte {
 	out := make([]byte, size)
 	for i := len(out) - 1; i >= 0; i-- {
@@ -165,7 +165,7 @@ func (r *road) totals(lanes [][][]byte, clients, added uint64) ([]float64, error
 	return a.Total(), nil
 }
 
-// words writes numbers as a view.
+// words formats numbers as a view.
 func words(numbers ...int) string {
 	out := []byte{}
 	for _, n := range numbers {

@@ -18,7 +18,7 @@ import (
 	"github.com/doona-dp/doona/wire/task"
 )
 
-// Browsers runs doona.wasm, the bytes that browsers get, as clients.
+// Browsers runs doona.wasm, the bytes that browsers load, as clients.
 type Browsers struct {
 	engine wazero.Runtime
 	code   wazero.CompiledModule
@@ -37,7 +37,7 @@ func NewBrowsers(ctx context.Context, code []byte) (*Browsers, error) {
 	return b, nil
 }
 
-// Close frees everything that was started.
+// Close frees all instances.
 func (b *Browsers) Close(ctx context.Context) error { return b.engine.Close(ctx) }
 
 // browser is one running module with a task open.
@@ -45,10 +45,10 @@ type browser struct {
 	module api.Module
 	task   *task.Task
 	handle uint64
-	enough uint32 // The memory, in bytes, from which on another takes its place.
+	enough uint32 // Size of the memory, in bytes, above which a new instance replaces it.
 }
 
-// signed returns a draft with parties, as browsers take it.
+// signed returns a draft with parties, the form that browsers accept.
 func signed(draft *task.Task) (*task.Task, error) {
 	f, err := fixture.Sign(draft, []string{"https://a.example", "https://b.example"},
 		task.Epochs{Start: uint64(time.Now().Unix()), Length: 3600, Count: 1})
@@ -58,7 +58,7 @@ func signed(draft *task.Task) (*task.Task, error) {
 	return f.Task, nil
 }
 
-// Client returns a client of a task with parties, of which so many can run at once.
+// Client returns a client of a task with parties, of which at can run concurrently.
 func (b *Browsers) Client(ctx context.Context, t *task.Task, at int) (Client, error) {
 	free := make(chan *browser, at)
 	for range at {
@@ -94,7 +94,7 @@ func (b *Browsers) start(ctx context.Context, t *task.Task) (*browser, error) {
 	return one, err
 }
 
-// restart puts another instance in the place of one that has had enough memory.
+// restart replaces an instance that has used enough memory.
 func (b *browser) restart(ctx context.Context, from *Browsers) error {
 	if b.module.Memory().Size() <= b.enough {
 		return nil
@@ -143,8 +143,8 @@ func (b *browser) call(ctx context.Context, name string, argument []byte, args .
 	return int32(status), result, nil
 }
 
-// report randomizes a value and reads the slots: of each lane their number, then a byte that says whether it is a
-// message, and its bytes, of each.
+// report randomizes a value and decodes the slots: for each lane their number, then for each slot a byte that says
+// whether it is a message, and its bytes.
 func (b *browser) report(ctx context.Context, value []float64) ([][]task.Message, error) {
 	argument := []byte{}
 	for _, x := range value {

@@ -13,7 +13,7 @@ import (
 	"github.com/doona-dp/doona/wire/task"
 )
 
-// afnntz24Figures are about [AFNNTZ24], which has none of its own.
+// afnntz24Figures are about [AFNNTZ24], which has no figures.
 //
 // [AFNNTZ24]: https://arxiv.org/abs/2404.10201
 func afnntz24Figures() []Figure {
@@ -68,7 +68,7 @@ func vectorQuery(d, lanes uint64) planner.Query {
 		Honest: 1, Epsilon: 1, Delta: 1e-6}
 }
 
-// gaussianVariance returns that of a curator's Gaussian noise for vectors of length at most 1: a substitution
+// gaussianVariance returns the variance of a curator's Gaussian noise for vectors of length at most 1: a substitution
 // moves their sum by 2.
 func gaussianVariance(eps, delta float64) float64 {
 	lo, hi := 1e-6, 1e3 // μ²
@@ -83,8 +83,8 @@ func gaussianVariance(eps, delta float64) float64 {
 	return 4 / lo
 }
 
-// paperVariance returns the mean squared error of Theorem 2.6's parameters: 2d coefficients of range 2C/√d, each
-// with Laplace noise for ε₀ = ε/(2√(2d·ln(2/δ))), of whose error the decoder keeps d of 2d dimensions. C is 2.2.
+// paperVariance returns the mean squared error of Theorem 2.6's parameters: 2d coefficients of range 2C/√d, each with
+// Laplace noise for ε₀ = ε/(2√(2d·ln(2/δ))). The decoder keeps d of 2d dimensions of its error. C is 2.2.
 func paperVariance(d, eps, delta float64) float64 {
 	each := eps / (2 * math.Sqrt(2*d*math.Log(2/delta)))
 	side := 2 * 2.2 / math.Sqrt(d)

@@ -102,7 +102,7 @@ func (b bound) at(eps0 float64, users uint64) accountant.Amplification {
 	return accountant.Amplification{Mechanism: b.mechanism, Bound: b.bound, Epsilon0: eps0, K: b.k, Users: users}
 }
 
-// epsilon returns ε, NaN where the bound says nothing beyond ε₀.
+// epsilon returns ε, NaN if the bound proves nothing beyond ε₀.
 func (b bound) epsilon(eps0 float64, users uint64, delta float64) float64 {
 	_, raw, err := b.at(eps0, users).Epsilon(delta)
 	if err != nil || raw > eps0 {
@@ -196,7 +196,7 @@ func bbgn19Panel4(quick bool) (*Table, error) {
 	return t, nil
 }
 
-// gammaOf returns the smallest γ by a rule, NaN where there is none.
+// gammaOf returns the smallest γ by a rule, NaN if there is none.
 func gammaOf(rule accountant.Rule, k uint64, users, eps, delta float64) float64 {
 	num, den, err := accountant.KRRGamma(rule, k, uint64(users), eps, delta)
 	if err != nil {

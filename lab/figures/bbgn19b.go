@@ -8,7 +8,7 @@ import (
 	"github.com/doona-dp/doona/wire/task"
 )
 
-// bbgn19bFigures are about [BBGN19b], which has none of its own.
+// bbgn19bFigures are about [BBGN19b], which has no figures.
 //
 // [BBGN19b]: https://arxiv.org/abs/1906.09116
 func bbgn19bFigures() []Figure {

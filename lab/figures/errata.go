@@ -9,23 +9,23 @@ import (
 	"github.com/doona-dp/doona/internal/invalid"
 )
 
-// Erratum is a printed claim that is wrong or loose, and a program that shows it.
+// Erratum is a printed claim that is wrong or loose, with a program that shows it.
 type Erratum struct {
-	Name  string // In commands. Required.
-	Where string // Paper and place. Required.
-	Claim string // What is printed. Required.
-	Truth string // What is true instead, and why. Required.
+	Name  string // Used in commands. Required.
+	Where string // Paper and position. Required.
+	Claim string // The printed claim. Required.
+	Truth string // The truth, and why. Required.
 	Slow  bool   // Takes more than a second.
 
-	// show returns the evidence in a sentence with its numbers, and whether it shows the claim to be as
-	// wrong as Truth says.
+	// show returns the evidence in a sentence with its numbers, and whether it shows the claim to be as wrong as
+	// Truth says.
 	show func() (evidence string, holds bool)
 }
 
-// ErrNotShown says that an erratum's program found nothing wrong with the printed claim.
+// ErrNotShown means that an erratum's program did not refute the printed claim.
 var ErrNotShown = errors.New("the counter-example does not hold")
 
-// Show runs the erratum's program. It returns what it found, and ErrNotShown if that does not show it.
+// Show runs the erratum's program. It returns the evidence, and ErrNotShown if that does not refute the claim.
 func (e *Erratum) Show() (string, error) {
 	evidence, holds := e.show()
 	if !holds {

@@ -84,7 +84,7 @@ func excess(m int, up, p, down float64) (sum float64) {
 	return sum
 }
 
-// bennett returns what stands in front of and in the exponent of Lemma 11, without its 1/(a·m).
+// bennett returns the factor and the exponent's part of Lemma 11, without its 1/(a·m).
 func bennett(m, up, a, c float64) float64 {
 	u := a * up / c
 	return up / math.Log1p(u) * math.Exp(-m*c/(up*up)*((1+u)*math.Log1p(u)-u))
@@ -100,7 +100,7 @@ func showLemma11() (string, bool) {
 		m, p, truth, printed, right), printed < truth && truth <= right
 }
 
-// printedBennett is δ by Lemmas 8, 11 and 12 as printed but for Lemma 8's factor.
+// printedBennett is δ by Lemmas 8, 11 and 12 as printed, except for Lemma 8's factor.
 func printedBennett(eps0 float64, k, n, eps float64) (sum float64) {
 	gamma, e, drift := k/(math.Expm1(eps0)+k), math.Exp(eps), math.Expm1(eps)
 	top := (1-gamma)*k - gamma*drift
@@ -233,10 +233,11 @@ func showStrongerClones() (string, bool) {
 		withdrawn < truth/2 && truth <= kept
 }
 
-// showFFTMean takes the loss of two-valued randomized response among n reports: that of the counts a + 1 against a.
+// showFFTMean takes the loss of two-valued randomized response among n reports: the loss of the counts a + 1 against
+// a.
 func showFFTMean() (string, bool) {
 	const n, gamma, lambda = 20, .5, 2.
-	law := make([]float64, n+1) // of the reports of 1, where one user has 1 and the others 0
+	law := make([]float64, n+1) // law of the reports of 1, if one user has 1 and the others 0
 	for ones := range n + 1 {
 		law[ones] = (1-gamma/2)*binomial(n-1, ones-1, gamma/2) + gamma/2*binomial(n-1, ones, gamma/2)
 	}

@@ -44,7 +44,7 @@ func gkmps21Errata() []Erratum {
 	}
 }
 
-// shiftDelta returns the divergence of NB(r, e^{−s}) against itself and Δ more, the larger of both directions.
+// shiftDelta returns the divergence of NB(r, e^{−s}) against itself plus Δ, the larger of both directions.
 func shiftDelta(r, s float64, shift int, eps float64) float64 {
 	reach := int((r+40)/s) * 4
 	pmf := make([]float64, reach+shift+1)
@@ -95,8 +95,8 @@ func showTheorem10() (string, bool) {
 		shift, printed, bestR, bestS, best, mean, mean/best), printed < 1e-19 && mean/best > 4
 }
 
-// halvingColumn returns the sizes of the non-zeros of the column of the right inverse for the value i of the
-// signs in the paper: atoms by value, negative for s_{−v}; ±1 is the atom {−1, +1}.
+// halvingColumn returns the magnitudes of the non-zeros of the column of the right inverse for the value i, with the
+// paper's signs. Keys are atoms by value, negative for s_{−v}; ±1 is the atom {−1, +1}.
 func halvingColumn(i int, sign int, times float64, column map[int]float64) {
 	if i == 1 {
 		if sign < 0 {

@@ -6,8 +6,8 @@ import (
 	"github.com/doona-dp/doona/internal/testing/stattest"
 )
 
-// This file has exact probabilities of small mechanisms, computed by enumeration and apart from the
-// accountant: what the errata rest on.
+// This file computes exact probabilities of small mechanisms by enumeration, independently of the accountant. The
+// errata rely on them.
 
 // logChoose returns ln C(n, k).
 func logChoose(n, k float64) float64 {

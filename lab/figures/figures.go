@@ -1,13 +1,12 @@
-// Package figures computes the figures of the papers that this module builds on, beside our own, and
-// what it found wrong in them.
+// Package figures computes the figures of the papers that this module builds on, next to the module's own figures,
+// and the errors it found in the papers.
 //
-// A figure is a table of numbers: its CSV file. Its picture and all that docs/reproduction.md says of it
-// are made from that file alone, so that a reader has what a claim rests on. An erratum is a printed
-// claim with what is true instead, and a program that shows it.
+// A figure is a table of numbers: its CSV file. Its picture and the text of docs/reproduction.md are made from that
+// file alone, so that a reader has the data behind each claim. An erratum is a printed claim with the truth, and a
+// program that shows it.
 //
-// Whatever is drawn at random comes from a generator with a fixed seed, so that the same files come out
-// on every amd64 machine. Other machines may round other digits, as they fuse multiplications with
-// additions.
+// All random draws come from a generator with a fixed seed, so that the same files result on every amd64 machine.
+// Other machines may round other digits, because they fuse multiplications with additions.
 package figures
 
 import (
@@ -24,16 +23,16 @@ import (
 
 // Figure is one picture and the numbers it shows.
 type Figure struct {
-	Name    string  // Of its files, without extension. Required.
+	Name    string  // Name of its files, without extension. Required.
 	Paper   string  // Key of a [Paper], or Ours. Required.
-	What    string  // Of the paper, such as "Figure 3 (i)"; empty for what the paper has not.
-	Title   string  // Above the picture. Required.
-	Caption string  // Says what one sees to who has not read the paper. Required.
-	X, Y    string  // What the axes are. Required.
-	LinearX bool    // Else logarithmic.
-	LinearY bool    // Else logarithmic.
-	Slopes  []Slope // What theory says of how series grow.
-	Slow    bool    // Takes more than a second or two even where quick.
+	What    string  // Name in the paper, such as "Figure 3 (i)"; empty for a figure that is not in the paper.
+	Title   string  // Title above the picture. Required.
+	Caption string  // Explains the picture to readers who do not know the paper. Required.
+	X, Y    string  // Labels of the axes. Required.
+	LinearX bool    // Otherwise logarithmic.
+	LinearY bool    // Otherwise logarithmic.
+	Slopes  []Slope // Growth of the series in theory.
+	Slow    bool    // Takes more than a second or two even in a quick run.
 
 	compute func(quick bool) (*Table, error)
 }
@@ -41,9 +40,9 @@ type Figure struct {
 // Slope is an exponent b of y ~ x^b that theory gives for a series, to compare with the fitted one.
 type Slope struct {
 	Series   string
-	From, To float64 // Range of x that is fitted; 0 for no bound.
+	From, To float64 // Range of x to fit; 0 for no bound.
 	Theory   float64
-	Why      string // Where the fit is further than 0.15 from the theory: why. Else empty.
+	Why      string // Reason if the fit is further than 0.15 from the theory, else empty.
 }
 
 // All returns the figures in the order of the document.
@@ -74,7 +73,7 @@ func figureNames() (names []string) {
 	return names
 }
 
-// Folder is where figures are, below the folder of the documents.
+// Folder is the folder of the figures, below that of the documents.
 const Folder = "figures"
 
 // Compute computes the figure and writes its table and picture below dir.
@@ -120,7 +119,7 @@ func (f *Figure) Read(dir string) (*Table, error) {
 	return table, nil
 }
 
-// picture returns the figure as SVG. What was measured, by its name, are dots.
+// picture returns the figure as SVG. Measured series are dots.
 func (f *Figure) picture(t *Table) []byte {
 	plot := display.Plot{Title: f.Title, XLabel: f.X, YLabel: f.Y, Note: f.Caption, LogX: !f.LinearX, LogY: !f.LinearY}
 	for _, name := range t.Series {
@@ -131,10 +130,10 @@ func (f *Figure) picture(t *Table) []byte {
 	return out.Bytes()
 }
 
-// Measured says whether the series of this name was measured in runs of the protocol.
+// Measured reports whether the series of this name was measured in runs of the protocol.
 func Measured(series string) bool { return strings.HasSuffix(series, "measured") }
 
-// write writes a file below dir, and the folders that it needs.
+// write writes a file below dir, and creates its folders.
 func write(dir, name string, text []byte) error {
 	path := filepath.Join(dir, name)
 	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {

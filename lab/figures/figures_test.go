@@ -21,7 +21,7 @@ const docs = "../../docs"
 
 var full = stattest.Long
 
-// TestDocumentsAreOfTheirTables: pictures and docs/reproduction.md are what the tables beside them make.
+// TestDocumentsAreOfTheirTables: pictures and docs/reproduction.md match the tables beside them.
 func TestDocumentsAreOfTheirTables(t *testing.T) {
 	dir, files := t.TempDir(), map[string]bool{}
 	require.NoError(t, os.CopyFS(dir, os.DirFS(docs)))
@@ -49,8 +49,8 @@ func sameFile(t *testing.T, dir, name string) {
 	require.Equal(t, string(want), string(got), "%s: run make figures", name)
 }
 
-// TestFiguresComeOutAgain: a quick run has the numbers of the committed tables, where it has the same x.
-// What was measured has fewer repetitions and is compared in full runs only, to the last byte.
+// TestFiguresComeOutAgain: a quick run has the numbers of the committed tables at the same x. Measured series have
+// fewer repetitions and are compared only in full runs, to the last byte.
 func TestFiguresComeOutAgain(t *testing.T) {
 	dir, found := t.TempDir(), 0
 	for _, f := range figures.All() {
@@ -84,7 +84,7 @@ func TestFiguresComeOutAgain(t *testing.T) {
 	require.True(t, full || found > 20)
 }
 
-// TestSlopes: fitted exponents are those of theory, or the page says why not.
+// TestSlopes: fitted exponents match theory, or the page says why not.
 func TestSlopes(t *testing.T) {
 	for _, f := range figures.All() {
 		table, err := f.Read(docs)
@@ -101,7 +101,7 @@ func TestSlopes(t *testing.T) {
 	}
 }
 
-// TestValuesOfPapers: where a paper and we compute the same thing, they agree within 5 %.
+// TestValuesOfPapers: if a paper and this module compute the same thing, they agree within 5 %.
 func TestValuesOfPapers(t *testing.T) {
 	data, err := figures.ReadAll(docs)
 	require.NoError(t, err)
@@ -120,7 +120,7 @@ func TestValuesOfPapers(t *testing.T) {
 	require.GreaterOrEqual(t, compared, 8)
 }
 
-// TestFiguresCanBeRead: captions and names that fit, series that are there.
+// TestFiguresCanBeRead: captions and names fit, and the series exist.
 func TestFiguresCanBeRead(t *testing.T) {
 	all := figures.All()
 	seen := map[string]bool{}
@@ -138,7 +138,7 @@ func TestFiguresCanBeRead(t *testing.T) {
 	}
 }
 
-// TestErrata: every counter-example holds, and docs/errata.md has what it finds.
+// TestErrata: every counter-example holds, and docs/errata.md has its evidence.
 func TestErrata(t *testing.T) {
 	page, err := os.ReadFile(filepath.Join(docs, "errata.md"))
 	require.NoError(t, err)

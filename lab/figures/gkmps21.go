@@ -10,7 +10,7 @@ import (
 	"github.com/doona-dp/doona/wire/task"
 )
 
-// gkmps21Figures are those of [GKMPS21], at ε = 1 and δ = 10⁻⁶: its text does not give its own.
+// gkmps21Figures are those of [GKMPS21], at ε = 1 and δ = 10⁻⁶: the paper does not state its own values.
 //
 // [GKMPS21]: https://arxiv.org/abs/2109.13158
 func gkmps21Figures() []Figure {
@@ -76,7 +76,7 @@ func rapporError(n, f, top float64) float64 {
 	return math.Sqrt(n*f*(1-f)*top*(top+1)*(2*top+1)/6) / (1 - 2*f)
 }
 
-// share is ε*/ε, what the paper's experiments give to the central noise.
+// share is ε*/ε, the part of ε that the paper's experiments give to the central noise.
 const share = 0.9
 
 // sumQuery is a sum of whole numbers 0 to top.
@@ -85,8 +85,8 @@ func sumQuery(protocol, param string, top uint64, n float64) planner.Query {
 		Epsilon: 1, Delta: 1e-6, Params: planner.Params{param: top}}
 }
 
-// relayNoise returns the noise of two relays for sums of 0 to top: its variance and its dummies, NaN where its
-// law is too long for a client to check.
+// relayNoise returns the noise of two relays for sums of 0 to top: its variance and its dummies, NaN if its law is
+// too long for a client to check.
 func relayNoise(top uint64) (variance, dummies float64, err error) {
 	if top > 256 {
 		return math.NaN(), math.NaN(), nil
@@ -142,7 +142,7 @@ func gkmps21Errors(quick bool) (*Table, error) {
 	return t, nil
 }
 
-// rootMeanSquare measures the error of a sum where all clients hold 1.
+// rootMeanSquare measures the error of a sum if all clients hold 1.
 func rootMeanSquare(name string, m protocols.Mechanism, n int, quick bool) (float64, error) {
 	square, err := meanSquare("gkmps21-1a "+name, m, same([]float64{1}, n), few(4000, 200, quick))
 	return math.Sqrt(square), err
@@ -161,7 +161,7 @@ func closedFormMessages(top, eps, delta float64) float64 {
 	return sum
 }
 
-// gkmps21Bits tabulates bits per user for the n and Δ that at makes of x.
+// gkmps21Bits tabulates bits per user for the n and Δ that at returns for x.
 func gkmps21Bits(x string, values []float64, quick bool, at func(x float64) (n float64, top uint64)) (*Table, error) {
 	t := newTable(x, "correlated, closed form", "correlated, ours", "correlated, 0 is a message",
 		"correlated, 0 sent, measured",
@@ -196,9 +196,8 @@ func gkmps21Bits(x string, values []float64, quick bool, at func(x float64) (n f
 	return t, nil
 }
 
-// padded returns the messages per user of a task of protocol correlated under padding none, where 0 is a
-// message with noise of its own: on average, and counted in runs. It is NaN beyond what is drafted in
-// seconds.
+// padded returns the messages per user of a task of protocol correlated under padding none, where 0 is a message with
+// noise of its own: on average, and counted in runs. It is NaN if drafting takes more than seconds.
 func padded(n float64, top uint64, quick bool) (mean, counted float64, err error) {
 	if n < 1e4 || n > 1e6 || top > 64 || quick && top > 4 {
 		return math.NaN(), math.NaN(), nil
@@ -235,7 +234,7 @@ func ikosBits(n float64, top uint64) (bits [3]float64, err error) {
 	return [3]float64{rootShares(n, size, sigma) * size, ccs20Shares(n, size, sigma) * size, m.Float64() * size}, nil
 }
 
-// lemmaShares returns the shares of [BBGN19b] (Lemma 2.1) for a modulus of so many bits and a statistical
+// lemmaShares returns the shares of [BBGN19b] (Lemma 2.1) for a modulus of a number of bits and a statistical
 // distance of 2^−sigma.
 //
 // [BBGN19b]: https://arxiv.org/abs/1906.09116
@@ -243,7 +242,7 @@ func lemmaShares(n, size, sigma float64) float64 {
 	return 2 + 5*size + math.Ceil(2*sigma+2*math.Log2(n-1))
 }
 
-// rootShares returns those of section 5.1: the root of m = 1 + σ + 5·size/2 + log₂(π(m+½))/4, and log₂(n−1),
+// rootShares returns the shares of section 5.1: the root of m = 1 + σ + 5·size/2 + log₂(π(m+½))/4, and log₂(n−1),
 // rounded up.
 func rootShares(n, size, sigma float64) float64 {
 	m := sigma
@@ -253,13 +252,13 @@ func rootShares(n, size, sigma float64) float64 {
 	return math.Ceil(m + math.Log2(n-1))
 }
 
-// ccs20Shares returns the shares of BBGN CCS'20 for the average case, and one more for the worst.
+// ccs20Shares returns the shares of BBGN CCS'20 for the average case, plus one for the worst.
 func ccs20Shares(n, size, sigma float64) float64 {
 	return math.Ceil((2*sigma+size)/(math.Log2(n)-math.Log2E)+1) + 1
 }
 
-// twoBits returns the divergence of fragmented RAPPOR for a client that goes from x to x′, both above 0: of the
-// others, n−1, all hold another value than x and x′, or all hold x.
+// twoBits returns the divergence of fragmented RAPPOR for a client that changes from x to x′, both above 0. The n−1
+// others all hold x, or all hold a value other than x and x′.
 func twoBits(eps, n, f float64, allHoldX bool) (delta float64) {
 	reach := int(n*f + 14*math.Sqrt(n*f) + 40)
 	with, without := make([]float64, reach+1), make([]float64, reach+1) // a one, or none, of the client's own
@@ -279,7 +278,7 @@ func twoBits(eps, n, f float64, allHoldX bool) (delta float64) {
 	return delta
 }
 
-// rapporUsual returns the least flip probability by the usual calibration: others who hold other values.
+// rapporUsual returns the least flip probability by the usual calibration: the others hold other values.
 func rapporUsual(n, eps, delta float64) float64 {
 	lo, hi := 1/n, 1e3/n
 	for range 40 {

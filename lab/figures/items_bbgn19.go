@@ -6,7 +6,7 @@ import (
 	"github.com/doona-dp/doona/accountant"
 )
 
-// notebook compares an ε or ε₀ that the authors' notebook prints, at n = 5000 and δ = 10⁻⁶, with ours.
+// notebook compares an ε or ε₀ that the authors' notebook prints, at n = 5000 and δ = 10⁻⁶, with this module's.
 func notebook(printed float64, b bound, solveEps0 bool) func(Data) (float64, float64) {
 	return func(Data) (float64, float64) {
 		if solveEps0 {

@@ -64,10 +64,10 @@ func scm21Items() []Item {
 	}
 }
 
-// float64Of is a number made from the tables.
+// float64Of computes a number from the tables.
 type float64Of func(Data) float64
 
-// printed compares a printed number with ours.
+// printed compares a printed number with this module's.
 func printed(paper float64, ours float64Of) func(Data) (float64, float64) {
 	return func(d Data) (float64, float64) { return paper, ours(d) }
 }

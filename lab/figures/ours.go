@@ -11,7 +11,7 @@ import (
 	"github.com/doona-dp/doona/wire/task"
 )
 
-// ourFigures are what no paper has.
+// ourFigures are figures that no paper has.
 func ourFigures() []Figure {
 	return []Figure{
 		{
@@ -67,7 +67,7 @@ func oursProtocols(quick bool) (*Table, error) {
 	return t, nil
 }
 
-// sumError returns the predicted error of a sum of n numbers; NaN where a protocol has no parameters for it, or
+// sumError returns the predicted error of a sum of n numbers; NaN if a protocol has no parameters for it, or finds
 // none in seconds.
 func sumError(protocol string, n float64, quick bool) (float64, error) {
 	q := planner.Query{Query: task.Sum, Protocol: protocol, Hi: 1, Batch: uint64(n), Honest: 1, Epsilon: 1, Delta: 1e-6}
@@ -86,7 +86,7 @@ func sumError(protocol string, n float64, quick bool) (float64, error) {
 	return withRelays(m, uint64(n)), nil
 }
 
-// withRelays returns the predicted error with what two relays add, where they do.
+// withRelays returns the predicted error, including the dummies of two relays if the protocol has them.
 func withRelays(m protocols.Mechanism, n uint64) float64 {
 	square := m.Worst().Variance * float64(n)
 	if diluted := protocols.CapabilitiesOf(m).Diluted; diluted != nil {
@@ -120,7 +120,7 @@ func oursHonest(quick bool) (*Table, error) {
 			}
 			errors = append(errors, withRelays(m, 1e4))
 		}
-		bins := math.Sqrt(discreteLaplaceVariance(1. / 2)) // who changes a value changes two counts
+		bins := math.Sqrt(discreteLaplaceVariance(1. / 2)) // a client that changes its value changes two counts
 		row := append(slices.Clone(errors[:2]), math.Sqrt2*bins, bins)
 		row = append(row, errors[2:]...)
 		t.add(h, append(row, 2, math.Sqrt2)...)
@@ -128,7 +128,7 @@ func oursHonest(quick bool) (*Table, error) {
 	return t, nil
 }
 
-// discreteLaplaceVariance returns that of Pr[k] ~ e^{−s·|k|} over the whole numbers.
+// discreteLaplaceVariance returns the variance of Pr[k] ~ e^{−s·|k|} over the whole numbers.
 func discreteLaplaceVariance(s float64) float64 {
 	q := math.Exp(-s)
 	return 2 * q / ((1 - q) * (1 - q))

@@ -9,13 +9,13 @@ import (
 	"github.com/doona-dp/doona/internal/decimal"
 )
 
-// Ours is the key of what no paper has.
+// Ours is the key of figures that no paper has.
 const Ours = "ours"
 
-// Paper is one of those that are reproduced.
+// Paper is a reproduced paper.
 type Paper struct{ Key, Title, URL string }
 
-// Papers returns the papers in the order of the document, and last what is ours.
+// Papers returns the papers in the order of the document, and last this module's own entry.
 func Papers() []Paper {
 	return []Paper{
 		{"BBGN19", "Balle, Bell, Gascón, Nissim: The Privacy Blanket of the Shuffle Model",
@@ -32,7 +32,7 @@ func Papers() []Paper {
 	}
 }
 
-// Status says what became of a paper's claim.
+// Status is the result of reproducing a paper's claim.
 type Status string
 
 // The statuses.
@@ -45,11 +45,11 @@ const (
 // Item is a figure, table, theorem, lemma or number of a paper.
 type Item struct {
 	Paper  string
-	What   string // Its place and what it says.
+	What   string // Its position and content.
 	Status Status
 	Note   string // Where it is reproduced, why figures differ, or why it is out of scope.
 
-	// value returns the paper's number and ours from the tables of all figures; nil where there is none to
+	// value returns the paper's number and this module's from the tables of all figures; nil if there is nothing to
 	// compare.
 	value func(d Data) (paper, ours float64)
 	// exact says that both compute the same thing, so that they must agree within 5 %.
@@ -72,7 +72,7 @@ func ReadAll(dir string) (Data, error) {
 	return d, nil
 }
 
-// Items returns what docs/reproduction.md says of each paper.
+// Items returns the items of each paper in docs/reproduction.md.
 func Items() []Item {
 	return slices.Concat(bbgn19Items(), gkmps21Items(), scm21Items(), bbgn19bItems(), afnntz24Items())
 }
@@ -172,8 +172,8 @@ func writeItems(doc *strings.Builder, p Paper, data Data) {
 	}
 }
 
-// Off returns by how much, relatively, the paper's number and ours differ where both compute the same
-// thing, and whether they do.
+// Off returns the relative difference of the paper's number and this module's, and whether both compute the same
+// thing.
 func (i *Item) Off(d Data) (off float64, same bool) {
 	if i.value == nil || !i.exact {
 		return 0, false

@@ -103,7 +103,7 @@ func scm21Figures() []Figure {
 // scm21 is the parameters of an experiment.
 type scm21 struct{ n, d, k, t, eps, delta float64 }
 
-// paperGamma returns γ by section 4.5 for t = 1 and by Theorem 4.1 else.
+// paperGamma returns γ by section 4.5 for t = 1, else by Theorem 4.1.
 func (e scm21) paperGamma() float64 {
 	log, n := math.Log(2*e.t/e.delta), e.n-1
 	switch {
@@ -117,7 +117,7 @@ func (e scm21) paperGamma() float64 {
 	return e.d * e.k * max(80*log/(n*e.eps*e.eps), 36/(11*n*e.eps))
 }
 
-// ourGamma returns the exact γ, for t of 2 or more that of protocol vectorsum, which draws its coordinates from
+// ourGamma returns the exact γ. For t of 2 or more it is that of protocol vectorsum, which draws its coordinates from
 // t blocks.
 func (e scm21) ourGamma() (float64, error) {
 	if e.t == 1 {
@@ -133,7 +133,7 @@ func (e scm21) ourGamma() (float64, error) {
 	return gamma.Float64(), nil
 }
 
-// crowd is n users' beats, by number.
+// crowd holds the users' beats, by number.
 type crowd struct {
 	beats [][]float64
 	users []int

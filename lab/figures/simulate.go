@@ -13,10 +13,10 @@ import (
 	"github.com/doona-dp/doona/wire/task"
 )
 
-// generator returns random numbers that depend on a name alone.
+// generator returns random numbers that depend only on a name.
 func generator(name string) *rand.ChaCha8 { return rand.NewChaCha8(sha256.Sum256([]byte(name))) }
 
-// source returns a source for protocols whose bytes depend on a name alone.
+// source returns a source for protocols whose bytes depend only on a name.
 func source(name string) *randomizer.Source {
 	g := generator(name)
 	return randomizer.NewSourceFrom(func(p []byte) {
@@ -91,13 +91,13 @@ func total(m protocols.Mechanism, values [][]float64) (sum []float64, err error)
 	return sum, nil
 }
 
-// predicted returns the root mean square error of the total of n clients that all have the worst value.
+// predicted returns the root mean square error of the total of n clients with the worst value.
 func predicted(m protocols.Mechanism, n uint64) float64 {
 	return math.Sqrt(m.Worst().Variance * float64(n))
 }
 
-// spread returns round numbers from lo to hi, equally far apart by their logarithms: so many in a full
-// run, and a quarter of them in a quick one.
+// spread returns round numbers from lo to hi, evenly spaced by logarithm: points of them in a full run, and a quarter
+// in a quick one.
 func spread(lo, hi float64, points int, quick bool) (out []float64) {
 	if quick {
 		points = max(points/4, 3)
@@ -110,7 +110,7 @@ func spread(lo, hi float64, points int, quick bool) (out []float64) {
 	return out
 }
 
-// few returns the larger number in a full run and the smaller in a quick one.
+// few returns full in a full run and quick in a quick one.
 func few(full, quick int, isQuick bool) int {
 	if isQuick {
 		return quick

@@ -10,11 +10,11 @@ import (
 	"strconv"
 )
 
-// Table is what a figure shows: a column x, and a column of each series.
+// Table is the data of a figure: a column x, and a column of each series.
 type Table struct {
 	X      string
 	Series []string
-	Rows   [][]float64 // x, and the value of each series; NaN where it has none.
+	Rows   [][]float64 // x, and the value of each series; NaN if it has none.
 }
 
 func newTable(x string, series ...string) *Table { return &Table{X: x, Series: series} }
@@ -65,7 +65,7 @@ func (t *Table) Fit(s Slope) (b, c float64) {
 	return b, math.Exp((sy - b*sx) / n)
 }
 
-// digits is how many significant ones a table has.
+// digits is the number of significant digits in a table.
 const digits = 6
 
 // encode returns the table as CSV.
