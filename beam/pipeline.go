@@ -25,7 +25,7 @@ import (
 func init() {
 	register.DoFn4x1[context.Context, string, func([]byte, []byte), func([]byte, []byte), error](&openFile{})
 	register.Function3x0(findShared)
-	register.DoFn4x1[[]byte, func(*[]byte) bool, func(*[]byte) bool, func([]byte), error](&settleBatch{})
+	register.DoFn4x1[[]byte, func(*[]byte) bool, func(*[]byte) bool, func([]byte), error](&dedupBatch{})
 	register.DoFn3x1[context.Context, int, func(*[]byte) bool, error](&writeState{})
 	register.Emitter1[[]byte]()
 	register.Emitter2[[]byte, []byte]()
@@ -43,12 +43,12 @@ func analyze(s beam.Scope, bundle []byte, keys, out string, paths []string) erro
 	if _, err := newVerifier(bundle, nil); err != nil {
 		return err
 	}
-	among := make([]byte, len(verifier.Settlement{})) // of this run: who was told what a tag is shared with
-	rand.Read(among)
+	id := make([]byte, len(verifier.DedupID{})) // of this run: who was told what a tag is shared with
+	rand.Read(id)
 	states, tags := beam.ParDo2(s, &openFile{Bundle: bundle, Keys: keys}, beam.CreateList(s, paths))
 	shared := beam.ParDo(s, findShared, beam.GroupByKey(s, tags))
-	settled := beam.ParDo(s, &settleBatch{Bundle: bundle, Among: among}, beam.CoGroupByKey(s, states, shared))
-	beam.ParDo0(s, &writeState{Bundle: bundle, Out: out}, beam.GroupByKey(s, beam.AddFixedKey(s, settled)))
+	deduped := beam.ParDo(s, &dedupBatch{Bundle: bundle, ID: id}, beam.CoGroupByKey(s, states, shared))
+	beam.ParDo0(s, &writeState{Bundle: bundle, Out: out}, beam.GroupByKey(s, beam.AddFixedKey(s, deduped)))
 	return nil
 }
 
@@ -159,21 +159,21 @@ func findShared(tag []byte, batches func(*[]byte) bool, emit func([]byte, []byte
 	}
 }
 
-// settleBatch takes out of a batch the slots that no other has.
-type settleBatch struct {
-	Bundle, Among []byte
+// dedupBatch takes out of a batch the slots that no other has.
+type dedupBatch struct {
+	Bundle, ID []byte
 
 	v *verifier.Verifier
 }
 
 // Setup derives the task's claim anew, which may take a second.
-func (f *settleBatch) Setup() (err error) {
+func (f *dedupBatch) Setup() (err error) {
 	f.v, err = newVerifier(f.Bundle, nil)
 	return err
 }
 
-// ProcessElement emits the state of all files of a batch, settled.
-func (f *settleBatch) ProcessElement(_ []byte, states, shared func(*[]byte) bool, emit func([]byte)) error {
+// ProcessElement emits the state of all files of a batch, deduped.
+func (f *dedupBatch) ProcessElement(_ []byte, states, shared func(*[]byte) bool, emit func([]byte)) error {
 	v, tags := f.v.Fresh(), map[[16]byte]bool{}
 	defer v.Close()
 	for tag := []byte(nil); shared(&tag); {
@@ -182,7 +182,7 @@ func (f *settleBatch) ProcessElement(_ []byte, states, shared func(*[]byte) bool
 	if err := addStates(v, states); err != nil {
 		return err
 	}
-	err := v.Settle(verifier.Settlement(f.Among),
+	err := v.Dedup(verifier.DedupID(f.ID),
 		func(epoch, tag uint64) bool { return tags[[16]byte(pair(epoch, tag))] })
 	if err != nil {
 		return err

@@ -57,13 +57,13 @@ func (a *adder) count(t *total, one *signedVersion) error {
 		t.counts.add(c)
 		return nil
 	}
-	if err := a.suffices(&last); err != nil {
+	if err := a.checkCounts(&last); err != nil {
 		t.findings.add(finding.TooFew, 1, at.Because(err))
 		c.Withheld, c.OverExposed = c.Sent-c.Rejected, last.Submissions
 		t.counts.add(c)
 		return nil
 	}
-	batch, err := a.unite(t, r)
+	batch, err := a.dropRepeats(t, r)
 	if err != nil {
 		return err
 	}
@@ -102,7 +102,7 @@ func (a *adder) count(t *total, one *signedVersion) error {
 	if onion.Crowded(a.open.Task, one.chain, batch.valid) {
 		c.Crowded = 1
 	}
-	t.lose(one.chain, c.Lost)
+	t.addLosses(one.chain, c.Lost)
 	t.counts.add(c)
 	return nil
 }
@@ -122,9 +122,9 @@ func addDummies(diluted protocols.Diluted, chain []onion.Manifest) {
 	diluted.AddDummies(draws, added)
 }
 
-// lose adds the slots that a released batch lost, by hop: those that each relay dropped, and of all lost
+// addLosses adds the slots that a released batch lost, by hop: those that each relay dropped, and of all lost
 // ones the rest, at the verifier.
-func (t *total) lose(chain []onion.Manifest, lost uint64) {
+func (t *total) addLosses(chain []onion.Manifest, lost uint64) {
 	for hop, m := range chain {
 		for _, lane := range m.Lanes {
 			t.missing[hop] += lane.Dropped
@@ -135,7 +135,7 @@ func (t *total) lose(chain []onion.Manifest, lost uint64) {
 }
 
 // withhold names why a batch does not count.
-func (a *adder) withhold(b *united, submissions uint64) (finding.Name, error) {
+func (a *adder) withhold(b *batchTotal, submissions uint64) (finding.Name, error) {
 	if err := onion.CheckCounts(a.open.Task, submissions, b.valid); err != nil {
 		return finding.TooFew, err
 	}
@@ -145,17 +145,17 @@ func (a *adder) withhold(b *united, submissions uint64) (finding.Name, error) {
 	return "", nil
 }
 
-// united is what is left of a batch beside those with lower numbers.
-type united struct {
+// batchTotal is what is left of a batch beside those with lower numbers.
+type batchTotal struct {
 	aggregate                  protocols.Aggregate
 	valid                      []uint64 // Slots by lane.
 	messages, covers, repeated uint64
 }
 
-// unite takes out of a record what counts already. Mostly that is nothing, and its aggregate is as it was.
-func (a *adder) unite(t *total, r *Record) (*united, error) {
-	b := &united{valid: make([]uint64, a.open.Slots.Lanes), messages: r.Settled.Messages, covers: r.Settled.Covers}
-	copy(b.valid, r.Settled.Valid)
+// dropRepeats takes out of a record what counts already. Mostly that is nothing, and its aggregate is as it was.
+func (a *adder) dropRepeats(t *total, r *Record) (*batchTotal, error) {
+	b := &batchTotal{valid: make([]uint64, a.open.Slots.Lanes), messages: r.Dedup.Messages, covers: r.Dedup.Covers}
+	copy(b.valid, r.Dedup.Valid)
 	err := r.slots.each(func(lane int, slot []byte) error {
 		switch {
 		case t.tags.has(tagOf(slot)):
@@ -177,7 +177,7 @@ func (a *adder) unite(t *total, r *Record) (*united, error) {
 		return b, err
 	}
 	b.aggregate = a.mechanism.Aggregate()
-	if err := unpackCounters(b.aggregate, r.Settled.Aggregate); err != nil {
+	if err := unpackCounters(b.aggregate, r.Dedup.Aggregate); err != nil {
 		return nil, err
 	}
 	return b, r.slots.each(func(lane int, slot []byte) error {

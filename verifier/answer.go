@@ -68,7 +68,7 @@ func answer(t *task.Task, m protocols.Mechanism, agg protocols.Aggregate, c Coun
 		a.UnusableBecause = "no client's report is in the batches that were released"
 	case agg.Reports() == 0:
 		a.UnusableBecause = noBatch
-	case a.drowned(t, agg, c.loss()):
+	case a.undetermined(t, agg, c.loss()):
 		a.UnusableBecause = fmt.Sprintf("%d messages are missing, and could have changed the answer by its whole range",
 			max(c.Lost, a.Missing))
 	}
@@ -77,7 +77,7 @@ func answer(t *task.Task, m protocols.Mechanism, agg protocols.Aggregate, c Coun
 	case override:
 		a.Override = shown
 	default:
-		a = a.kept()
+		a = a.withoutResults()
 	}
 	if a.Estimate != nil {
 		a.process(t, c.loss().Clients)
@@ -85,14 +85,14 @@ func answer(t *task.Task, m protocols.Mechanism, agg protocols.Aggregate, c Coun
 	return a
 }
 
-// overEpochs returns the confidence of each of so many epochs that makes [Confidence] of all at once: its root
+// confidencePerEpoch returns the confidence of each of so many epochs that makes [Confidence] of all at once: its root
 // (Šidák). An epoch's randomness is its own. Given all that came before, on which its values may depend, its
 // intervals hold with that confidence, so all hold with the product. It is that of all the task's epochs and not of
 // those that have come: so a band does not change later, and holds whenever one looks.
-func overEpochs(epochs uint64) float64 { return math.Pow(Confidence, 1/float64(epochs)) }
+func confidencePerEpoch(epochs uint64) float64 { return math.Pow(Confidence, 1/float64(epochs)) }
 
-// ofEntries returns the confidence of each of so many entries that makes c of all at once, by Bonferroni.
-func ofEntries(c float64, entries int) float64 { return 1 - (1-c)/float64(entries) }
+// confidencePerEntry returns the confidence of each of so many entries that makes c of all at once, by Bonferroni.
+func confidencePerEntry(c float64, entries int) float64 { return 1 - (1-c)/float64(entries) }
 
 // estimate fills the estimate and its error bars.
 func (a *Answer) estimate(t *task.Task, m protocols.Mechanism, agg protocols.Aggregate, loss protocols.Loss,
@@ -100,7 +100,7 @@ func (a *Answer) estimate(t *task.Task, m protocols.Mechanism, agg protocols.Agg
 	scale := protocols.Scale(t.Query, loss.Clients)
 	worst := math.Sqrt(float64(agg.Reports())*m.Worst().Variance+dummyVariance(m, agg)) * scale
 	totals := agg.Total()
-	each := ofEntries(Confidence, len(totals))
+	each := confidencePerEntry(Confidence, len(totals))
 	intervals := protocols.Intervals{}
 	for j, law := range agg.Errors() {
 		missing := agg.Missing(loss, j)
@@ -117,7 +117,7 @@ func (a *Answer) estimate(t *task.Task, m protocols.Mechanism, agg protocols.Agg
 		a.Interval = append(a.Interval, interval(Confidence))
 		a.Band = append(a.Band, interval(each))
 		if epochs > 0 {
-			a.BandOverEpochs = append(a.BandOverEpochs, interval(ofEntries(overEpochs(epochs), len(totals))))
+			a.BandOverEpochs = append(a.BandOverEpochs, interval(confidencePerEntry(confidencePerEpoch(epochs), len(totals))))
 		}
 	}
 }
@@ -131,8 +131,8 @@ func dummyVariance(m protocols.Mechanism, agg protocols.Aggregate) float64 {
 	return slices.Max(diluted(agg).DummyVariance())
 }
 
-// drowned says whether an entry's interval says nothing because of what is missing.
-func (a *Answer) drowned(t *task.Task, agg protocols.Aggregate, loss protocols.Loss) bool {
+// undetermined says whether an entry's interval says nothing because of what is missing.
+func (a *Answer) undetermined(t *task.Task, agg protocols.Aggregate, loss protocols.Loss) bool {
 	lo, hi := protocols.Contribution(t)
 	span, scale := (hi-lo)*float64(loss.Clients), protocols.Scale(t.Query, loss.Clients)
 	for j, i := range a.Interval {

@@ -24,7 +24,7 @@ type closedEpoch struct {
 	Hops      []HopCounts
 	Missing   []uint64 // Slots of released batches that were lost, by hop.
 	Exposed   uint64   // 1: messages of clients came here to be opened; else 0.
-	Findings  []noted
+	Findings  []finding.Note
 	Evidence  []finding.Evidence
 }
 
@@ -32,13 +32,13 @@ type closedEpoch struct {
 func (v *Verifier) EpochBytes(of uint64) ([]byte, error) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
-	e := v.changing(of)
+	e := v.mutableEpoch(of)
 	if !e.closed {
 		return nil, fmt.Errorf("couldn't write epoch %d down: it is not complete", of)
 	}
 	c := closedEpoch{Label: epochLabel, Version: task.Version, TaskID: v.open.ID[:], Epoch: of, Batches: e.batches,
 		Aggregate: packCounters(e.total.aggregate), Counts: e.total.counts, Hops: e.total.hops,
-		Missing: e.total.missing, Findings: e.total.findings.noted(), Evidence: []finding.Evidence{}}
+		Missing: e.total.missing, Findings: e.total.findings.notes(), Evidence: []finding.Evidence{}}
 	if e.exposed {
 		c.Exposed = 1
 	}
@@ -72,6 +72,6 @@ func (v *Verifier) RestoreEpoch(of uint64, raw []byte) error {
 	}
 	v.mu.Lock()
 	defer v.mu.Unlock()
-	*v.changing(of) = epoch{closed: true, batches: c.Batches, exposed: c.Exposed == 1, total: t}
+	*v.mutableEpoch(of) = epoch{closed: true, batches: c.Batches, exposed: c.Exposed == 1, total: t}
 	return nil
 }

@@ -16,7 +16,7 @@ import (
 	"github.com/doona-dp/doona/wire/task"
 )
 
-// kept is a relay that hands out one batch, and the folder that a verifier keeps it in.
+// withoutResults is a relay that hands out one batch, and the folder that a verifier keeps it in.
 type kept struct {
 	*relaytest.Cascade
 	relay *relaytest.Rogue

@@ -80,7 +80,7 @@ func distribution(t *task.Task, m protocols.Mechanism, a Answer, agg protocols.A
 	if epochs == 0 {
 		return out
 	}
-	b = b.at(overEpochs(epochs))
+	b = b.at(confidencePerEpoch(epochs))
 	for i := range out.Quantiles {
 		band := between(out.Quantiles[i].Probability)
 		out.Quantiles[i].BandOverEpochs = &band

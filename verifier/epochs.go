@@ -15,16 +15,16 @@ type epochs map[uint64]*epoch
 
 // epoch is what is known of one epoch: records, in whatever order they came, and what they add up to.
 type epoch struct {
-	numbers map[uint64]*number
-	closed  bool   // There is no further batch; what is left is the total, with the findings of findPlaces.
+	numbers map[uint64]*batchVersions
+	closed  bool   // There is no further batch; what is left is the total, with the findings of findBatchFaults.
 	batches uint64 // How many its signed end tells of; 0 before.
 	ended   bool   // Its signed end is here.
 	exposed bool   // Whether messages of clients came here, once it is closed: see reached.
 	total   *total // Of the numbers below its next; nil: none yet.
 }
 
-// number is what came of one number: a version for each manifest that the last relay signed for it, by hash.
-type number struct{ versions []*signedVersion }
+// batchVersions is what came of one number: a version for each manifest that the last relay signed for it, by hash.
+type batchVersions struct{ versions []*signedVersion }
 
 type signedVersion struct {
 	hash   Version
@@ -36,7 +36,7 @@ type signedVersion struct {
 func (all epochs) at(of uint64) *epoch {
 	e := all[of]
 	if e == nil {
-		e = &epoch{numbers: map[uint64]*number{}}
+		e = &epoch{numbers: map[uint64]*batchVersions{}}
 		all[of] = e
 	}
 	return e
@@ -107,11 +107,11 @@ func (all epochs) ended() (out []ended) {
 	return out
 }
 
-// findPlaces adds what shows beside all numbers of the epochs that are not complete: of the others it is in the total.
-func (all epochs) findPlaces(t *task.Task, f findings) {
+// findBatchFaults adds what shows beside all numbers of the epochs that are not complete: of the others it is in the total.
+func (all epochs) findBatchFaults(t *task.Task, f findings) {
 	for _, of := range all.sorted() {
 		if e := all[of]; !e.closed {
-			e.findPlaces(of, t, f)
+			e.findBatchFaults(of, t, f)
 		}
 	}
 }
@@ -121,7 +121,7 @@ func (all epochs) findPlaces(t *task.Task, f findings) {
 func (e *epoch) put(hash Version, r *Record, chain []onion.Manifest) {
 	n := e.numbers[r.Seq]
 	if n == nil {
-		n = &number{}
+		n = &batchVersions{}
 		e.numbers[r.Seq] = n
 	}
 	at, known := slices.BinarySearchFunc(n.versions, hash, func(v *signedVersion, h Version) int {
@@ -147,10 +147,10 @@ func (e *epoch) put(hash Version, r *Record, chain []onion.Manifest) {
 	}
 }
 
-// settlement returns that of the epoch's records: none where it has none.
-func (e *epoch) settlement() []byte {
+// dedupID returns that of the epoch's records: none where it has none.
+func (e *epoch) dedupID() []byte {
 	for _, n := range e.numbers {
-		return n.versions[0].record.Settled.Among
+		return n.versions[0].record.Dedup.ID
 	}
 	return nil
 }
@@ -174,7 +174,7 @@ func (e *epoch) seqs(from uint64) (out []uint64) {
 }
 
 // counted returns the version of a number that may count: the only one, if it is there as a whole.
-func (n *number) counted() *signedVersion {
+func (n *batchVersions) counted() *signedVersion {
 	if len(n.versions) == 1 && n.versions[0].chain != nil {
 		return n.versions[0]
 	}
@@ -194,9 +194,9 @@ func (e *epoch) reached() bool {
 	return e.exposed
 }
 
-// findPlaces adds what shows beside all numbers of an epoch: several versions of one, copies, gaps, and
+// findBatchFaults adds what shows beside all numbers of an epoch: several versions of one, copies, gaps, and
 // batches that were destroyed. What is left at the end of an epoch is too small for a batch, and no finding.
-func (e *epoch) findPlaces(of uint64, t *task.Task, f findings) {
+func (e *epoch) findBatchFaults(of uint64, t *task.Task, f findings) {
 	seqs := e.seqs(0)
 	highest := e.batches
 	if len(seqs) > 0 {
@@ -223,7 +223,7 @@ func (e *epoch) findPlaces(of uint64, t *task.Task, f findings) {
 	}
 }
 
-func (n *number) findings(at Place, last bool, t *task.Task, f findings) {
+func (n *batchVersions) findings(at Place, last bool, t *task.Task, f findings) {
 	copies := uint64(0)
 	for _, v := range n.versions {
 		if v.record.Copies > 1 {
@@ -251,7 +251,7 @@ func (n *number) findings(at Place, last bool, t *task.Task, f findings) {
 }
 
 // evidence returns the manifests that were signed for one number.
-func (n *number) evidence(epoch, seq uint64) finding.Evidence {
+func (n *batchVersions) evidence(epoch, seq uint64) finding.Evidence {
 	e := finding.Evidence{Epoch: epoch, Batch: seq}
 	for _, v := range n.versions {
 		e.Manifests = append(e.Manifests, base64.RawURLEncoding.EncodeToString(v.record.Signed))

@@ -31,7 +31,7 @@ func (v *Verifier) Synthetic(batch *onion.Batch, tags [][onion.TagSize]byte, mes
 	if err != nil {
 		return nil, err
 	}
-	f := v.recorder.newFold(r)
+	f := v.recorder.newBuilder(r)
 	for i := range tags {
 		if err := f.add(&slot{tag: tags[i], message: messages[i]}); err != nil {
 			return nil, err
@@ -99,8 +99,8 @@ func (r *Record) Changed(t require.TestingT, change func(*Record, *[][][]byte)) 
 // NoMemory has all slots of a fresh verifier go to a file in a folder.
 func (v *Verifier) NoMemory(folder string) { v.recorder.space = newScratch(folder, pieceBytes, 0) }
 
-// Filed is how many bytes of slots have been on the disk at once.
-func (v *Verifier) Filed() int64 { return v.recorder.space.Filed() }
+// PeakFileBytes is how many bytes of slots have been on the disk at once.
+func (v *Verifier) PeakFileBytes() int64 { return v.recorder.space.PeakFileBytes() }
 
 // SetScratchMemory sets how many bytes of slots later verifiers hold in memory, until undo is called.
 func SetScratchMemory(n int) (undo func()) {

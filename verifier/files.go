@@ -16,7 +16,7 @@ import (
 // AddFile adds a file, a batch or the signed end of an epoch, or notes what is wrong with it. It is read once, a chunk
 // at a time. Its error is one of the verifier, not of the file.
 func (v *Verifier) AddFile(name string, in io.Reader) error {
-	buffered := bufio.NewReaderSize(in, readAhead)
+	buffered := bufio.NewReaderSize(in, ReadAhead)
 	if lead, _ := buffered.Peek(1); len(lead) == 1 && lead[0] == endLead {
 		return v.addEnd(name, buffered)
 	}
@@ -26,7 +26,7 @@ func (v *Verifier) AddFile(name string, in io.Reader) error {
 		if fault.Signed == nil {
 			return nil
 		}
-		return v.Witness(fault.Signed, fault.Epoch, fault.Seq, 0)
+		return v.RecordManifest(fault.Signed, fault.Epoch, fault.Seq, 0)
 	}
 	if unread := new(ReadError); errors.As(err, &unread) {
 		v.Note(finding.Unread, name+": "+unread.Err.Error())
@@ -35,8 +35,8 @@ func (v *Verifier) AddFile(name string, in io.Reader) error {
 	return err
 }
 
-// readAhead is how many bytes of a file are read at once.
-const readAhead = 256 << 10
+// ReadAhead is how many bytes of a file are read at once.
+const ReadAhead = 256 << 10
 
 // addBatch adds a batch file. A [Fault] or [ReadError] is the file's.
 func (v *Verifier) addBatch(name string, in io.Reader) error {
@@ -49,12 +49,12 @@ func (v *Verifier) addBatch(name string, in io.Reader) error {
 		if err := b.Check(); err != nil {
 			return err
 		}
-		return v.Witness(b.Signed, last.Epoch, last.Seq, 1)
+		return v.RecordManifest(b.Signed, last.Epoch, last.Seq, 1)
 	}
 	r, err := v.recorder.record(b)
 	if errors.Is(err, keyfile.ErrErased) {
 		v.Note(finding.Erased, name+": "+err.Error())
-		return v.Witness(b.Signed, last.Epoch, last.Seq, 0)
+		return v.RecordManifest(b.Signed, last.Epoch, last.Seq, 0)
 	}
 	if err != nil {
 		return err

@@ -75,20 +75,13 @@ func (f findings) list() []finding.Finding {
 	return out
 }
 
-// noted is a finding about what has no record. Where it has no place, Epoch and Seq are the largest numbers.
-type noted struct {
-	Name       string
-	Count      uint64
-	Epoch, Seq uint64
-	Text       string
-}
-
-// noted returns the findings by name.
-func (f findings) noted() []noted {
-	out := []noted{}
+// notes returns the findings in their stored form, sorted by name.
+func (f findings) notes() []finding.Note {
+	out := []finding.Note{}
 	for name, one := range f {
-		out = append(out, noted{string(name), one.count, one.first.Epoch, one.first.Seq, one.first.Text})
+		out = append(out, finding.Note{Name: string(name), Count: one.count, Epoch: one.first.Epoch,
+			Seq: one.first.Seq, Text: one.first.Text})
 	}
-	slices.SortFunc(out, func(a, b noted) int { return strings.Compare(a.Name, b.Name) })
+	slices.SortFunc(out, func(a, b finding.Note) int { return strings.Compare(a.Name, b.Name) })
 	return out
 }

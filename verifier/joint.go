@@ -105,14 +105,14 @@ func (j *Joint) Share(group, first, last int, confidence float64) (share Figure,
 	share.Estimate = j.Sum(group, first, last, confidence).Estimate / size.Estimate
 	middle := min(max(share.Estimate, 0), 1)
 	share.Interval = [2]float64{
-		border(0, middle, func(s float64) bool { lo, _ := ends(s); return lo > 0 }),
-		border(1, middle, func(s float64) bool { _, hi := ends(s); return hi < 0 }),
+		boundary(0, middle, func(s float64) bool { lo, _ := ends(s); return lo > 0 }),
+		boundary(1, middle, func(s float64) bool { _, hi := ends(s); return hi < 0 }),
 	}
 	return share, true
 }
 
-// border returns where, on the way from an end to the middle, what is outside ends; the end, if it is not outside.
-func border(end, middle float64, outside func(s float64) bool) float64 {
+// boundary returns where, on the way from an end to the middle, what is outside ends; the end, if it is not outside.
+func boundary(end, middle float64, outside func(s float64) bool) float64 {
 	if !outside(end) {
 		return end
 	}
@@ -126,8 +126,8 @@ func border(end, middle float64, outside func(s float64) bool) float64 {
 	return end
 }
 
-// known is how much of a group's estimated size its interval may reach to either side for [Joint.Difference].
-const known = .2
+// maxSizeError is how much of a group's estimated size its interval may reach to either side for [Joint.Difference].
+const maxSizeError = .2
 
 // Difference returns a group's share of the values from first up to last, which is left out, less that of another. With
 // ŝ = Â/N̂ the error of a share is exactly
@@ -141,7 +141,7 @@ func (j *Joint) Difference(group, other, first, last int, confidence float64) (d
 	weights := make([]float64, len(j.counts))
 	for i, g := range [2]int{group, other} {
 		size := j.Size(g, confidence)
-		if size.Estimate-size.Interval[0] > known*size.Estimate {
+		if size.Estimate-size.Interval[0] > maxSizeError*size.Estimate {
 			return difference, false
 		}
 		share := j.Sum(g, first, last, confidence).Estimate / size.Estimate

@@ -15,28 +15,28 @@ import (
 func TestBatchesAfterTheLastAreFound(t *testing.T) {
 	noisy := &task.Task{Batch: task.Batch{Size: 10}, Noise: &task.Noise{}}
 	noisy.Claim.Assumption = task.NoneHonest
-	batch := func(submissions, dropped uint64) *number {
+	batch := func(submissions, dropped uint64) *batchVersions {
 		const added = 5
 		first := onion.Manifest{Submissions: submissions, Lanes: []onion.LaneCount{
 			{In: submissions, Added: added, Out: submissions + added - dropped, Dropped: dropped}}}
-		return &number{[]*signedVersion{{record: &Record{}, chain: []onion.Manifest{first}}}}
+		return &batchVersions{[]*signedVersion{{record: &Record{}, chain: []onion.Manifest{first}}}}
 	}
 	full, short, dropped := batch(10, 0), batch(9, 0), batch(12, 3)
 	for _, c := range []struct {
-		batches []*number
+		batches []*batchVersions
 		found   uint64
 		first   string
 	}{
-		{[]*number{full, full, short}, 0, ""},
-		{[]*number{full, short, full, full}, 2, "epoch 3, batch 2"},
-		{[]*number{dropped, full}, 1, "epoch 3, batch 1"},
-		{[]*number{short, short}, 1, "epoch 3, batch 1"},
+		{[]*batchVersions{full, full, short}, 0, ""},
+		{[]*batchVersions{full, short, full, full}, 2, "epoch 3, batch 2"},
+		{[]*batchVersions{dropped, full}, 1, "epoch 3, batch 1"},
+		{[]*batchVersions{short, short}, 1, "epoch 3, batch 1"},
 	} {
-		e, f := &epoch{numbers: map[uint64]*number{}}, findings{}
+		e, f := &epoch{numbers: map[uint64]*batchVersions{}}, findings{}
 		for seq, n := range c.batches {
 			e.numbers[uint64(seq)] = n
 		}
-		e.findPlaces(3, noisy, f)
+		e.findBatchFaults(3, noisy, f)
 		if c.found == 0 {
 			require.NotContains(t, f, finding.AfterLast)
 			continue

@@ -18,19 +18,19 @@ type slot struct {
 	err     error
 }
 
-// share is a part of a chunk that one core opens.
-type share struct {
+// workItem is a part of a chunk that one core opens.
+type workItem struct {
 	lane   int
 	sealed [][]byte
 	slots  []slot
 	opened chan struct{} // Closed once slots are there.
 }
 
-// shareSlots is the most slots of a share, and sharesAhead how many there are for each core: few enough that they take
+// itemSlots is the most slots of a share, and itemsAhead how many there are for each core: few enough that they take
 // no memory to speak of.
 const (
-	shareSlots  = 128
-	sharesAhead = 8
+	itemSlots  = 128
+	itemsAhead = 8
 )
 
 // errStopped ends the reading where an opened slot could not be taken.
@@ -40,7 +40,7 @@ var errStopped = errors.New("stopped")
 // of take, or else of each.
 func openAll(opener *onion.Opener, each eachChunk, take func(*slot) error) error {
 	cores := runtime.GOMAXPROCS(0)
-	work, queue := make(chan *share, sharesAhead*cores), make(chan *share, sharesAhead*cores)
+	work, queue := make(chan *workItem, itemsAhead*cores), make(chan *workItem, itemsAhead*cores)
 	var all sync.WaitGroup
 	for range cores {
 		all.Go(func() {
@@ -63,13 +63,13 @@ func openAll(opener *onion.Opener, each eachChunk, take func(*slot) error) error
 		}
 	})
 	err := each(func(lane int, slots [][]byte) error {
-		for sealed := range slices.Chunk(slots, shareSlots) {
+		for sealed := range slices.Chunk(slots, itemSlots) {
 			select {
 			case <-stop:
 				return errStopped
 			default:
 			}
-			s := &share{lane: lane, sealed: sealed, opened: make(chan struct{})}
+			s := &workItem{lane: lane, sealed: sealed, opened: make(chan struct{})}
 			queue <- s
 			work <- s
 		}
@@ -85,7 +85,7 @@ func openAll(opener *onion.Opener, each eachChunk, take func(*slot) error) error
 }
 
 // open opens the slots of a share.
-func (s *share) open(opener *onion.Opener) {
+func (s *workItem) open(opener *onion.Opener) {
 	s.slots = make([]slot, len(s.sealed))
 	for i, sealed := range s.sealed {
 		one := &s.slots[i]
@@ -95,7 +95,7 @@ func (s *share) open(opener *onion.Opener) {
 	close(s.opened)
 }
 
-func (s *share) take(take func(*slot) error) error {
+func (s *workItem) take(take func(*slot) error) error {
 	for i := range s.slots {
 		if errors.Is(s.slots[i].err, onion.ErrErased) { // meanwhile: it says nothing about the slot
 			return onion.ErrErased

@@ -10,9 +10,9 @@ type Budget = ledger.Budget
 
 // Errors of a ledger.
 var (
-	ErrBudget   = ledger.ErrBudget  // The budget does not suffice for a result.
-	ErrSetBack  = ledger.ErrSetBack // The ledger is not as it was written last, or gone.
-	ErrNoLedger = ledger.ErrNone    // There is no ledger where one must be, or none tells whose stream a task is of.
+	ErrBudget     = ledger.ErrBudget     // The budget does not suffice for a result.
+	ErrRolledBack = ledger.ErrRolledBack // The ledger is not as it was written last, or gone.
+	ErrNoLedger   = ledger.ErrNone       // There is no ledger where one must be, or none tells whose stream a task is of.
 )
 
 // Publishing says how results are charged. What is charged is an epoch of which a report shows a result, once.
@@ -40,13 +40,13 @@ type Publishing struct {
 	Whole bool
 
 	// Dry charges nothing, and reports have no answers.
-	Dry bool
+	DryRun bool
 }
 
-// booking charges what a verifier publishes. A nil one charges nothing.
-type booking struct {
+// charger charges what a verifier publishes. A nil one charges nothing.
+type charger struct {
 	*ledger.Ledger
-	whole, dry bool
+	whole, dryRun bool
 }
 
 // Publish has every epoch charged before a report shows a result of it. It is called before the first report.
@@ -58,16 +58,16 @@ func (v *Verifier) Publish(p Publishing) error {
 	}
 	v.mu.Lock()
 	defer v.mu.Unlock()
-	v.booking, v.made = &booking{l, p.Whole, p.Dry}, nil
+	v.charger, v.cached = &charger{l, p.Whole, p.DryRun}, nil
 	return nil
 }
 
 // charge charges epochs whose results a report is to show, and says in its ledger which it must leave out; in a dry
 // run also what that would cost.
-func (b *booking) charge(epochs []uint64, r *Report) (err error) {
+func (b *charger) charge(epochs []uint64, r *Report) (err error) {
 	switch {
 	case b == nil:
-	case b.dry:
+	case b.dryRun:
 		var cost ledger.Cost
 		cost, r.Ledger.Withheld, err = b.Plan(epochs)
 		r.Ledger.Published, r.DryRun = &cost, true
@@ -80,8 +80,8 @@ func (b *booking) charge(epochs []uint64, r *Report) (err error) {
 }
 
 // showPublished says what all published epochs cost by now: other tasks of the stream may have more.
-func (b *booking) showPublished(r *Report) error {
-	if b == nil || b.dry {
+func (b *charger) showPublished(r *Report) error {
+	if b == nil || b.dryRun {
 		return nil
 	}
 	cost, err := b.Cost()
@@ -89,13 +89,13 @@ func (b *booking) showPublished(r *Report) error {
 	return err
 }
 
-// keepAnswers takes all out of a report that clients' answers moved.
-func (r *Report) keepAnswers() {
-	r.Answer, r.Distribution, r.Texts = r.Answer.kept(), nil, nil
+// removeAnswers takes all out of a report that clients' answers moved.
+func (r *Report) removeAnswers() {
+	r.Answer, r.Distribution, r.Texts = r.Answer.withoutResults(), nil, nil
 	r.Verified, r.CoverMessages = 0, 0
 	for i := range r.Ledger.Epochs {
 		e := &r.Ledger.Epochs[i]
-		e.Answer, e.Distribution = e.Answer.kept(), nil
+		e.Answer, e.Distribution = e.Answer.withoutResults(), nil
 	}
 }
 
@@ -104,13 +104,13 @@ const notCovered = "the budget does not suffice for it"
 
 // withheld is an epoch's line without its answer.
 func (e EpochReport) withheld() EpochReport {
-	e.Answer, e.Distribution = e.Answer.kept(), nil
+	e.Answer, e.Distribution = e.Answer.withoutResults(), nil
 	e.Usable, e.UnusableBecause = false, notCovered
 	return e
 }
 
-// kept is an answer without what it answers.
-func (a Answer) kept() Answer {
+// withoutResults is an answer without what it answers.
+func (a Answer) withoutResults() Answer {
 	return Answer{Reports: a.Reports, Missing: a.Missing, Usable: a.Usable, UnusableBecause: a.UnusableBecause,
 		Confidence: a.Confidence}
 }

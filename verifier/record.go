@@ -20,7 +20,7 @@ const recordLabel = "doona-record"
 
 // Record is what a verifier keeps of one batch: all that estimates need of it. It is made from the batch
 // and the key of its epoch alone, so that records may be made anywhere and in any order and brought
-// together later. Its msgpack form is canonical (docs/SPEC.md, section 14).
+// addSpends later. Its msgpack form is canonical (docs/SPEC.md, section 14).
 //
 // Slots of other batches that came before are not taken out of it: what counts of a record shows beside
 // those of its epoch. Of two slots with one tag the one counts that comes first by (epoch, number, index).
@@ -40,7 +40,7 @@ type recordHead struct {
 	Copies    uint64     // How often the batch was there as a whole; 0 where only the manifest was.
 	Faults    SlotFaults // Slots of the batch that count for nothing wherever it stands.
 	Aggregate []byte     // Of the messages in its slots, see packCounters.
-	Settled   settled    // What was taken out of its slots.
+	Dedup     dedupTotal // What was taken out of its slots.
 }
 
 // SlotFaults counts slots that carry nothing.
@@ -84,7 +84,7 @@ type Version [sha256.Size]byte
 func newRecord(open *taskfile.Open, signed *onion.SignedManifest, epoch, seq, copies uint64) (*Record, error) {
 	raw, err := signed.Bytes()
 	return &Record{recordHead: recordHead{Label: recordLabel, Version: task.Version, TaskID: open.ID[:], Epoch: epoch,
-		Seq: seq, Signed: raw, Copies: copies, Aggregate: []byte{}, Settled: none}}, err
+		Seq: seq, Signed: raw, Copies: copies, Aggregate: []byte{}, Dedup: noDedup}}, err
 }
 
 // open returns the version and, where the batch was there as a whole, the chain of manifests.
@@ -115,7 +115,7 @@ func tagOf(slot []byte) uint64 { return binary.BigEndian.Uint64(slot) }
 func (r *Record) strip() {
 	r.slots.free()
 	r.Faults, r.Aggregate, r.slots = SlotFaults{}, []byte{}, nil
-	r.Settled = settled{r.Settled.Among, []uint64{}, 0, 0, []byte{}}
+	r.Dedup = dedupTotal{r.Dedup.ID, []uint64{}, 0, 0, []byte{}}
 }
 
 // Hash names what was signed, and is an error where that is not the last relay's for the record's place.
@@ -130,11 +130,11 @@ func (r *Record) Free() { r.slots.free() }
 // aggregates returns what all messages of a record add up to, the settled ones and those in its slots.
 func (r *Record) aggregates(m protocols.Mechanism) (protocols.Aggregate, error) {
 	all := m.Aggregate()
-	if err := unpackCounters(all, r.Aggregate); err != nil || len(r.Settled.Valid) == 0 {
+	if err := unpackCounters(all, r.Aggregate); err != nil || len(r.Dedup.Valid) == 0 {
 		return all, err
 	}
 	alone := m.Aggregate()
-	if err := unpackCounters(alone, r.Settled.Aggregate); err != nil {
+	if err := unpackCounters(alone, r.Dedup.Aggregate); err != nil {
 		return nil, err
 	}
 	return all, all.Merge(alone)

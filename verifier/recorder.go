@@ -29,14 +29,14 @@ func (rec *recorder) record(b *Incoming) (*Record, error) {
 	if err != nil {
 		return nil, err
 	}
-	if last.Destroyed() || rec.suffices(last) != nil {
+	if last.Destroyed() || rec.checkCounts(last) != nil {
 		return r, b.Check()
 	}
 	opener, err := rec.opener(last)
 	if err != nil {
 		return nil, cmp.Or(b.Check(), err)
 	}
-	f := rec.newFold(r)
+	f := rec.newBuilder(r)
 	if err := openAll(opener, b.each, f.add); err != nil {
 		r.slots.free()
 		return nil, err
@@ -60,9 +60,9 @@ func (rec *recorder) opener(last *onion.Manifest) (*onion.Opener, error) {
 	return onion.NewOpener(rec.open.Task, rec.open.ID, rec.open.VerifierHop(), last.Epoch, key)
 }
 
-// suffices is an error where a batch is too small for its relay to have released it, by the relay's own
+// checkCounts is an error where a batch is too small for its relay to have released it, by the relay's own
 // counts. It is not opened: the promise does not hold for its clients.
-func (s subject) suffices(last *onion.Manifest) error {
+func (s subject) checkCounts(last *onion.Manifest) error {
 	out := make([]uint64, len(last.Lanes))
 	for lane, n := range last.Lanes {
 		out[lane] = n.Out
@@ -104,7 +104,7 @@ func (rec *recorder) read(in *codec.Reader) (*Record, error) {
 	if _, _, err := r.open(rec.open); err != nil {
 		return nil, err
 	}
-	if err := r.Settled.check(rec.mechanism, rec.open.Slots.Lanes); err != nil {
+	if err := r.Dedup.check(rec.mechanism, rec.open.Slots.Lanes); err != nil {
 		return nil, err
 	}
 	aggregate := rec.mechanism.Aggregate()
@@ -136,22 +136,22 @@ func addPiece(aggregate protocols.Aggregate, lane int, piece []byte, size int) e
 	return nil
 }
 
-// fold puts the slots of a batch into its record as they are opened.
-type fold struct {
+// recordBuilder puts the slots of a batch into its record as they are opened.
+type recordBuilder struct {
 	record    *Record
 	aggregate protocols.Aggregate
 	seen      *tags // Of this batch.
 }
 
-// newFold begins the slots of a record.
-func (rec *recorder) newFold(r *Record) *fold {
+// newBuilder begins the slots of a record.
+func (rec *recorder) newBuilder(r *Record) *recordBuilder {
 	r.slots = rec.newSlots()
-	return &fold{r, rec.mechanism.Aggregate(), newTags()}
+	return &recordBuilder{r, rec.mechanism.Aggregate(), newTags()}
 }
 
 // add adds a slot, behind those that were added before.
-func (f *fold) add(s *slot) error {
-	if fault := f.judge(s); fault != nil {
+func (f *recordBuilder) add(s *slot) error {
+	if fault := f.classify(s); fault != nil {
 		*fault++
 		return nil
 	}
@@ -162,8 +162,8 @@ func (f *fold) add(s *slot) error {
 	return f.record.slots.add(s.lane, s.tag[:tagHalf], kind, s.message.Body)
 }
 
-// judge adds a slot to the aggregate of its batch, or returns the count that it belongs to.
-func (f *fold) judge(s *slot) *uint64 {
+// classify adds a slot to the aggregate of its batch, or returns the count that it belongs to.
+func (f *recordBuilder) classify(s *slot) *uint64 {
 	faults := &f.record.Faults
 	switch {
 	case errors.Is(s.err, onion.ErrOpen):
@@ -183,7 +183,7 @@ func (f *fold) judge(s *slot) *uint64 {
 }
 
 // finish completes the record behind the last slot.
-func (f *fold) finish() error {
+func (f *recordBuilder) finish() error {
 	f.record.Aggregate = packCounters(f.aggregate)
 	return f.record.slots.finish()
 }

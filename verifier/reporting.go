@@ -15,15 +15,15 @@ import (
 func (v *Verifier) Report() (*Report, error) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
-	if v.made == nil {
+	if v.cached == nil {
 		made, err := v.report()
 		if err != nil {
 			return nil, err
 		}
-		v.made = made
+		v.cached = made
 	}
-	r := *v.made
-	if err := v.booking.showPublished(&r); err != nil {
+	r := *v.cached
+	if err := v.charger.showPublished(&r); err != nil {
 		return nil, err
 	}
 	if v.progress != nil {
@@ -67,8 +67,8 @@ func (v *Verifier) report() (*Report, error) {
 	}
 	total, counts, missing := v.mechanism.Aggregate(), Counts{}, make([]uint64, r.Hops+1)
 	r.ByHop = newHops(r.Hops)
-	found, spent := v.places(), spending{costs: v.costs}
-	if err := v.booking.charge(v.epochs.reached(), r); err != nil {
+	found, spent := v.findingsWithoutSlots(), spending{costs: v.costs}
+	if err := v.charger.charge(v.epochs.reached(), r); err != nil {
 		return nil, err
 	}
 	for _, number := range v.epochs.sorted() {
@@ -113,7 +113,7 @@ func (v *Verifier) report() (*Report, error) {
 	r.Verified, r.Rejected, r.Withheld = counts.Verified, counts.Rejected, counts.Withheld
 	r.Findings = found.list()
 	if r.DryRun {
-		r.keepAnswers()
+		r.removeAnswers()
 	}
 	return r, nil
 }
@@ -139,7 +139,7 @@ func (s subject) epochReport(number uint64, e *total, override bool) EpochReport
 // add adds a further epoch.
 func (l *Ledger) add(e EpochReport, spent *spending) (err error) {
 	spent.add(&e)
-	if e.Spent, err = spent.soFar(); err != nil {
+	if e.Spent, err = spent.boundSoFar(); err != nil {
 		return err
 	}
 	l.Epochs = append(l.Epochs, e)

@@ -16,18 +16,18 @@ import (
 // encrypted under a key that exists only in this process's memory: what a disk keeps of it is random to everyone
 // afterwards. A [slotBuffer] keeps the slots of a record in it. It is safe for concurrent use.
 type scratchSpace struct {
-	folder string
-	most   int // bytes of a block
+	folder   string
+	maxBlock int // bytes of a block
 
-	mu     sync.Mutex // guards the rest
-	memory int        // bytes that memory may still take
-	file   *os.File   // nil until memory is full
-	seal   *secret.AESGCM
-	used   uint64  // blocks that were sealed
-	end    int64   // of the places in the file
-	filed  int64   // the largest end so far
-	free   []int64 // places whose block is gone
-	closed bool
+	mu         sync.Mutex // guards the rest
+	memoryLeft int        // bytes that memory may still take
+	file       *os.File   // nil until memory is full
+	seal       *secret.AESGCM
+	used       uint64  // blocks that were sealed
+	end        int64   // of the places in the file
+	peak       int64   // the largest end so far
+	free       []int64 // findingsWithoutSlots whose block is gone
+	closed     bool
 }
 
 // scratchBlock is a block of a [scratchSpace].
@@ -40,22 +40,22 @@ type scratchBlock struct {
 
 // newScratch returns a space for blocks of at most most bytes, of which memory holds so many bytes. The file is made in
 // folder, the system's for temporary files where that is "", if there is need of one.
-func newScratch(folder string, most, memory int) *scratchSpace {
-	return &scratchSpace{folder: folder, most: most, memory: memory}
+func newScratch(folder string, maxBlock, memory int) *scratchSpace {
+	return &scratchSpace{folder: folder, maxBlock: maxBlock, memoryLeft: memory}
 }
 
 // Put keeps a block, which is the space's from then on.
 func (s *scratchSpace) Put(data []byte) (scratchBlock, error) {
-	if len(data) > s.most {
-		return scratchBlock{}, fmt.Errorf("couldn't keep a block of %d bytes: at most %d", len(data), s.most)
+	if len(data) > s.maxBlock {
+		return scratchBlock{}, fmt.Errorf("couldn't keep a block of %d bytes: at most %d", len(data), s.maxBlock)
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.closed {
 		return scratchBlock{}, errScratchClosed
 	}
-	if cap(data) <= s.memory {
-		s.memory -= cap(data)
+	if cap(data) <= s.memoryLeft {
+		s.memoryLeft -= cap(data)
 		return scratchBlock{data: data, size: len(data)}, nil
 	}
 	if err := s.open(); err != nil {
@@ -72,14 +72,14 @@ func (s *scratchSpace) Put(data []byte) (scratchBlock, error) {
 	if n := len(s.free); n > 0 {
 		s.free = s.free[:n-1]
 	} else {
-		s.end += s.place()
-		s.filed = max(s.filed, s.end)
+		s.end += s.blockBytes()
+		s.peak = max(s.peak, s.end)
 	}
 	return b, nil
 }
 
-// place is how many bytes of the file a block has.
-func (s *scratchSpace) place() int64 { return int64(s.most + s.seal.Overhead()) }
+// blockBytes is how many bytes of the file a block has.
+func (s *scratchSpace) blockBytes() int64 { return int64(s.maxBlock + s.seal.Overhead()) }
 
 // open makes the file, and takes its name away. s.mu is held.
 func (s *scratchSpace) open() error {
@@ -108,16 +108,16 @@ func (s *scratchSpace) open() error {
 // scratchNonce returns that of a block: each number is used once under the key.
 func scratchNonce(n uint64) []byte { return binary.BigEndian.AppendUint64(make([]byte, 4, 12), n) }
 
-// Get returns the bytes of a block, which must not be changed. Those that come from the file are in room, or in a
+// Get returns the bytes of a block, which must not be changed. Those that come from the file are in buffer, or in a
 // larger one: it returns the one to use with the next block, when these bytes are not needed any more.
-func (s *scratchSpace) Get(b scratchBlock, room []byte) (data, next []byte, err error) {
+func (s *scratchSpace) Get(b scratchBlock, buffer []byte) (data, next []byte, err error) {
 	if b.data != nil || b.size == 0 {
-		return b.data, room, nil
+		return b.data, buffer, nil
 	}
-	if need := b.size + s.seal.Overhead(); cap(room) < need {
-		room = make([]byte, need)
+	if need := b.size + s.seal.Overhead(); cap(buffer) < need {
+		buffer = make([]byte, need)
 	}
-	sealed := room[:b.size+s.seal.Overhead()]
+	sealed := buffer[:b.size+s.seal.Overhead()]
 	if _, err := s.file.ReadAt(sealed, b.at); err != nil {
 		return nil, nil, fmt.Errorf("couldn't read a scratch file: %w", err)
 	}
@@ -125,22 +125,22 @@ func (s *scratchSpace) Get(b scratchBlock, room []byte) (data, next []byte, err 
 	if err != nil {
 		return nil, nil, errors.New("couldn't read a scratch file: it was changed")
 	}
-	return data, room, nil
+	return data, buffer, nil
 }
 
-// Free gives the room of a block back.
+// Free gives the buffer of a block back.
 func (s *scratchSpace) Free(b scratchBlock) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if b.data != nil || b.size == 0 {
-		s.memory += cap(b.data)
+		s.memoryLeft += cap(b.data)
 		return
 	}
 	if s.closed {
 		return
 	}
 	s.free = append(s.free, b.at)
-	if int64(len(s.free))*s.place() == s.end && s.file.Truncate(0) == nil { // else its places are used again
+	if int64(len(s.free))*s.blockBytes() == s.end && s.file.Truncate(0) == nil { // else its places are used again
 		s.free, s.end = nil, 0
 	}
 }
@@ -148,7 +148,7 @@ func (s *scratchSpace) Free(b scratchBlock) {
 // errScratchClosed is returned where a space has been closed.
 var errScratchClosed = errors.New("couldn't keep a block: the scratch space is closed")
 
-// Close gives the room of all blocks back, on the disk too. There are none any more, and none is taken. Of blocks of
+// Close gives the buffer of all blocks back, on the disk too. There are none any more, and none is taken. Of blocks of
 // the file, Get is an error from then on.
 func (s *scratchSpace) Close() error {
 	s.mu.Lock()
@@ -167,9 +167,9 @@ func (s *scratchSpace) Close() error {
 	return nil
 }
 
-// Filed says how many bytes of the disk the file has had at most.
-func (s *scratchSpace) Filed() int64 {
+// PeakFileBytes says how many bytes of the disk the file has had at most.
+func (s *scratchSpace) PeakFileBytes() int64 {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.filed
+	return s.peak
 }

@@ -95,7 +95,7 @@ func TestPlacesGetNewNonces(t *testing.T) {
 		return raw
 	}
 	require.NotEqual(t, read(), read())
-	require.EqualValues(t, 160, s.Filed(), "one place, used again")
+	require.EqualValues(t, 160, s.PeakFileBytes(), "one place, used again")
 }
 
 // TestAChangedFileIsAnError: every byte of a block counts, and so does its place.
@@ -147,13 +147,13 @@ func TestARefusedWriteLosesNothing(t *testing.T) {
 	require.ErrorIs(t, err, syscall.EFBIG)
 	require.ErrorIs(t, again, syscall.EFBIG)
 	require.NoError(t, freed)
-	require.EqualValues(t, 2*(most+16), s.Filed())
+	require.EqualValues(t, 2*(most+16), s.PeakFileBytes())
 	requireGet(t, s, two, b)
 	requireGet(t, s, one[:most/2], c)
 	d := put(t, s, one)
 	requireGet(t, s, one, d)
 	requireGet(t, s, two, b)
-	require.EqualValues(t, 3*(most+16), s.Filed())
+	require.EqualValues(t, 3*(most+16), s.PeakFileBytes())
 }
 
 // TestRoomGoesBack: a space without blocks has an empty file, and one that is closed has none.

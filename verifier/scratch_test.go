@@ -41,8 +41,8 @@ func TestBlocksComeBack(t *testing.T) {
 			require.True(t, bytes.Equal(k.want, got))
 		}
 	}
-	require.Positive(t, s.Filed())
-	require.LessOrEqual(t, s.Filed(), int64(42*(most+16)))
+	require.Positive(t, s.PeakFileBytes())
+	require.LessOrEqual(t, s.PeakFileBytes(), int64(42*(most+16)))
 	files, err := os.ReadDir(folder)
 	require.NoError(t, err)
 	require.Empty(t, files, "the file has no name")

@@ -76,14 +76,14 @@ func (p *slotBuffer) pieces(f eachPiece) error {
 	if p == nil {
 		return nil
 	}
-	var room []byte
+	var buffer []byte
 	for lane, blocks := range p.lanes {
 		for _, b := range blocks {
-			piece, next, err := p.space.Get(b, room)
+			piece, next, err := p.space.Get(b, buffer)
 			if err != nil {
 				return fmt.Errorf("%w: %w", ErrScratch, err)
 			}
-			room = next
+			buffer = next
 			if err := f(lane, piece); err != nil {
 				return err
 			}

@@ -41,7 +41,7 @@ func TestSlotBuffersGiveWhatTheyWereGiven(t *testing.T) {
 			var twice bytes.Buffer
 			require.NoError(t, again.write(codec.NewWriter(&twice)))
 			require.True(t, bytes.Equal(written.Bytes(), twice.Bytes()))
-			filed := space.Filed()
+			filed := space.PeakFileBytes()
 			again.free()
 			requireSlots(t, nil, again)
 			_, err = readSlotBuffer(codec.NewReader(bytes.NewReader(written.Bytes())), space, size, 4,
@@ -54,7 +54,7 @@ func TestSlotBuffersGiveWhatTheyWereGiven(t *testing.T) {
 			require.ErrorContains(t, err, "refused")
 			_, err = readSlotBuffer(codec.NewReader(bytes.NewReader(written.Bytes())), space, size, 4, seeNothing)
 			require.NoError(t, err)
-			require.Equal(t, filed, space.Filed(), "what is free is used again")
+			require.Equal(t, filed, space.PeakFileBytes(), "what is free is used again")
 		}
 	}
 }

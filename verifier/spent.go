@@ -25,14 +25,14 @@ func (s *spending) add(e *EpochReport) {
 	case e.Epsilon == nil:
 		s.unbounded = true
 	case e.OverExposed > 0:
-		s.others = together(s.others, compose.Spend{Epsilon: *e.Epsilon, Delta: e.Delta})
+		s.others = addSpends(s.others, compose.Spend{Epsilon: *e.Epsilon, Delta: e.Delta})
 	default:
 		s.plain++
 	}
 }
 
-// together adds two costs up.
-func together(a, b compose.Spend) compose.Spend {
+// addSpends adds two costs up.
+func addSpends(a, b compose.Spend) compose.Spend {
 	return compose.Spend{Epsilon: sumUp(a.Epsilon, b.Epsilon), Delta: sumUp(a.Delta, b.Delta)}
 }
 
@@ -52,16 +52,16 @@ func (s *spending) total(plain uint64) (eps *float64, delta float64, err error) 
 	if err != nil {
 		return nil, 0, err
 	}
-	all := together(spent, s.others)
+	all := addSpends(spent, s.others)
 	if s.unbounded {
 		return nil, all.Delta, nil
 	}
 	return &all.Epsilon, all.Delta, nil
 }
 
-// soFar bounds what has been spent so far. Of many epochs their number is rounded up by a sixteenth at most, so that
+// boundSoFar bounds what has been spent so far. Of many epochs their number is rounded up by a sixteenth at most, so that
 // the rows of a year take a second, and not ten.
-func (s *spending) soFar() (*float64, error) {
+func (s *spending) boundSoFar() (*float64, error) {
 	unit := uint64(1) << max(0, bits.Len64(s.plain)-5)
 	eps, _, err := s.total((s.plain + unit - 1) / unit * unit)
 	return eps, err

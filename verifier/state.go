@@ -47,7 +47,7 @@ func (v *Verifier) WriteState(out io.Writer) error {
 			w.Err = r.write(w)
 		}
 	}
-	notes := v.faults.noted()
+	notes := v.faults.notes()
 	w.Array(len(notes))
 	for i := range notes {
 		write(&notes[i])
@@ -78,7 +78,7 @@ func (v *Verifier) ReadState(in io.Reader) error {
 	}
 	err := addAll(r, v.recorder.read, v.AddRecord)
 	if err == nil {
-		err = addAll(r, readNoted, func(n noted) error {
+		err = addAll(r, readNote, func(n finding.Note) error {
 			v.NoteAt(finding.Name(n.Name), n.Count, Place{n.Epoch, n.Seq, n.Text})
 			return nil
 		})
@@ -115,7 +115,7 @@ func addAll[T any](r *codec.Reader, read func(*codec.Reader) (T, error), add fun
 	return err
 }
 
-func readNoted(r *codec.Reader) (n noted, err error) {
+func readNote(r *codec.Reader) (n finding.Note, err error) {
 	if err = readPart(r, &n); err == nil && (finding.Name(n.Name).Meaning() == "" || n.Count == 0) {
 		err = fmt.Errorf("no finding %q", n.Name)
 	}

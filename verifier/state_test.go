@@ -40,7 +40,7 @@ func TestShardsGiveTheBytesOfOneRun(t *testing.T) {
 	onDisk := newVerifier(t, f.cascade)
 	onDisk.NoMemory(t.TempDir())
 	addAll(t, onDisk, files)
-	require.Positive(t, onDisk.Filed())
+	require.Positive(t, onDisk.PeakFileBytes())
 	require.Equal(t, want, reportOf(t, onDisk))
 	require.True(t, bytes.Equal(state, stateOf(t, onDisk)))
 	random := rand.New(rand.NewPCG(5, 6))
@@ -166,11 +166,11 @@ func TestARefusedRecordLeavesNoSlots(t *testing.T) {
 		r.Signed[len(r.Signed)-1] ^= 1
 		require.Error(t, v.AddRecord(r))
 		if filed == 0 {
-			filed = v.Filed()
+			filed = v.PeakFileBytes()
 		}
 	}
 	require.Positive(t, filed)
-	require.Equal(t, filed, v.Filed())
+	require.Equal(t, filed, v.PeakFileBytes())
 }
 
 // TestAggregatesOfEveryProtocolCanBeWrittenDown: what is read again is the same aggregate, in the middle of a

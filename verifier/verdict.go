@@ -53,8 +53,8 @@ func (r *Report) Unusable() string {
 	return out
 }
 
-// Mood is how the verdict is shown: good, bad, or wait where it is not known yet.
-func (r *Report) Mood() string {
+// Severity is how the verdict is shown: good, bad, or wait where it is not known yet.
+func (r *Report) Severity() string {
 	switch {
 	case finding.Faults(r.Findings) != nil || r.Unusable() != "":
 		return "bad"

@@ -26,7 +26,7 @@ import (
 // come. It is safe for concurrent use.
 //
 // It holds what is known, under one lock. A [recorder] makes records of batches, without it; an [adder] adds up what
-// counts of them; [booking] charges epochs before a report shows them.
+// counts of them; [charger] charges epochs before a report shows them.
 type Verifier struct {
 	subject
 	recorder *recorder
@@ -38,9 +38,9 @@ type Verifier struct {
 	faults   findings        // Of what is no record.
 	progress func() Progress // Of the collector; nil where there is none.
 	override bool            // Show what is unusable.
-	made     *Report         // Of all that is known; nil where something has changed since the last one.
+	cached   *Report         // Of all that is known; nil where something has changed since the last one.
 	costs    *costs
-	booking  *booking // Nil: nothing is charged.
+	charger  *charger // Nil: nothing is charged.
 }
 
 // subject is the task that is analyzed.
@@ -107,7 +107,7 @@ func (v *Verifier) Close() error { return v.recorder.space.Close() }
 func (v *Verifier) ShowUnusable() {
 	v.mu.Lock()
 	defer v.mu.Unlock()
-	v.override, v.made = true, nil
+	v.override, v.cached = true, nil
 }
 
 // Add checks, opens and adds a batch. A batch that fails its checks, or was added before, is an error and
@@ -141,21 +141,21 @@ func (v *Verifier) AddRecord(r *Record) error {
 	}
 	v.mu.Lock()
 	defer v.mu.Unlock()
-	e := v.changing(r.Epoch)
+	e := v.mutableEpoch(r.Epoch)
 	if e.closed {
 		r.slots.free()
 		return fmt.Errorf("couldn't add batch %d of epoch %d: the epoch is complete", r.Seq, r.Epoch)
 	}
-	if len(e.numbers) > 0 && !bytes.Equal(e.settlement(), r.Settled.Among) {
+	if len(e.numbers) > 0 && !bytes.Equal(e.dedupID(), r.Dedup.ID) {
 		r.slots.free()
-		return fmt.Errorf("couldn't add batch %d of epoch %d: %w", r.Seq, r.Epoch, errSettled)
+		return fmt.Errorf("couldn't add batch %d of epoch %d: %w", r.Seq, r.Epoch, errOtherDedup)
 	}
 	e.put(hash, r, chain)
 	return nil
 }
 
-// Witness adds what the last relay signed for a number, without the batch's slots.
-func (v *Verifier) Witness(signed *onion.SignedManifest, epoch, seq, copies uint64) error {
+// RecordManifest adds what the last relay signed for a number, without the batch's slots.
+func (v *Verifier) RecordManifest(signed *onion.SignedManifest, epoch, seq, copies uint64) error {
 	r, err := newRecord(v.open, signed, epoch, seq, copies)
 	if err != nil {
 		return err
@@ -170,7 +170,7 @@ func (v *Verifier) End(of, batches uint64) error {
 	if of >= v.open.Epochs.Count {
 		return fmt.Errorf("couldn't end epoch %d: the task has %d", of, v.open.Epochs.Count)
 	}
-	e := v.changing(of)
+	e := v.mutableEpoch(of)
 	e.batches, e.ended = max(e.batches, batches), true
 	return nil
 }
@@ -180,14 +180,14 @@ func (v *Verifier) End(of, batches uint64) error {
 func (v *Verifier) Complete(of uint64) error {
 	v.mu.Lock()
 	defer v.mu.Unlock()
-	e := v.changing(of)
+	e := v.mutableEpoch(of)
 	if e.closed {
 		return nil
 	}
 	if err := v.adder.addUp(e); err != nil {
 		return err
 	}
-	e.findPlaces(of, v.open.Task, e.total.findings)
+	e.findBatchFaults(of, v.open.Task, e.total.findings)
 	e.exposed = e.reached()
 	for _, n := range e.numbers {
 		for _, one := range n.versions {
@@ -229,27 +229,27 @@ func (v *Verifier) NoteAt(name finding.Name, n uint64, at Place) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	v.faults.add(name, n, at)
-	v.made = nil
+	v.cached = nil
 }
 
 // Findings returns what did not add up so far, but for what shows only when batches are opened.
 func (v *Verifier) Findings() []finding.Finding {
 	v.mu.Lock()
 	defer v.mu.Unlock()
-	return v.places().list()
+	return v.findingsWithoutSlots().list()
 }
 
-// places returns the findings that need no slots. v.mu is held.
-func (v *Verifier) places() findings {
+// findingsWithoutSlots returns the findings that need no slots. v.mu is held.
+func (v *Verifier) findingsWithoutSlots() findings {
 	f := findings{}
 	f.merge(v.faults)
-	v.epochs.findPlaces(v.open.Task, f)
+	v.epochs.findBatchFaults(v.open.Task, f)
 	return f
 }
 
-// changing returns an epoch that something is to be changed of. v.mu is held.
-func (v *Verifier) changing(of uint64) *epoch {
-	v.made = nil
+// mutableEpoch returns an epoch that something is to be changed of. v.mu is held.
+func (v *Verifier) mutableEpoch(of uint64) *epoch {
+	v.cached = nil
 	return v.epochs.at(of)
 }
 

@@ -81,7 +81,7 @@ func (r *results) publish(cmd *cobra.Command, v *verifier.Verifier, open *taskfi
 		return err
 	}
 	err = v.Publish(verifier.Publishing{Folder: cmp.Or(r.ledger, folder), Beside: beside, Budget: budget, Root: root,
-		Existing: existing && !r.begin, Whole: true, Dry: r.dry})
+		Existing: existing && !r.begin, Whole: true, DryRun: r.dry})
 	if errors.Is(err, verifier.ErrNoLedger) {
 		err = fmt.Errorf("%w (--ledger names the folder of the ledgers, --root the stream's first task; "+
 			"--begin begins "+

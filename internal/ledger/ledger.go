@@ -31,8 +31,8 @@ import (
 // ErrBudget is returned where results are refused because the budget does not suffice.
 var ErrBudget = errors.New("couldn't publish: the budget is spent")
 
-// ErrSetBack is returned where the ledger is not the one that was written last, or is gone.
-var ErrSetBack = errors.New("couldn't use the ledger: it is not as it was written last")
+// ErrRolledBack is returned where the ledger is not the one that was written last, or is gone.
+var ErrRolledBack = errors.New("couldn't use the ledger: it is not as it was written last")
 
 // ErrNone is returned where there must be a ledger, or one that tells of a task, and there is none.
 var ErrNone = errors.New("couldn't find the ledger")
@@ -98,7 +98,7 @@ type Ledger struct {
 
 // Open opens the ledger of a task's stream, which need not be there yet. law makes the law of an epoch of the
 // task, whose claim has been checked. It changes nothing. It is an error where the ledger is damaged, of
-// another version, gone, or not the one, or a later one, that the mark is of ([ErrSetBack]).
+// another version, gone, or not the one, or a later one, that the mark is of ([ErrRolledBack]).
 func Open(open *taskfile.Open, law func() (*compose.Law, error), o Options) (*Ledger, error) {
 	stream, err := Name(open, o.Folder, o.Root)
 	if err != nil {
@@ -123,7 +123,7 @@ func Open(open *taskfile.Open, law func() (*compose.Law, error), o Options) (*Le
 func (l *Ledger) Charge(epochs []uint64) error {
 	refused, err := l.charge(epochs, false)
 	if err == nil && len(refused) > 0 {
-		err = l.over(refused)
+		err = l.budgetError(refused)
 	}
 	return err
 }
@@ -133,10 +133,10 @@ func (l *Ledger) ChargeSome(epochs []uint64) (refused []uint64, err error) {
 	return l.charge(epochs, true)
 }
 
-func (l *Ledger) charge(epochs []uint64, some bool) (refused []uint64, err error) {
+func (l *Ledger) charge(epochs []uint64, partial bool) (refused []uint64, err error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if l.state.written && len(l.state.fresh(l.task, epochs)) == 0 {
+	if l.state.written && len(l.state.uncharged(l.task, epochs)) == 0 {
 		return nil, nil
 	}
 	unlock, err := l.lock()
@@ -144,11 +144,11 @@ func (l *Ledger) charge(epochs []uint64, some bool) (refused []uint64, err error
 		return nil, err
 	}
 	defer unlock()
-	if err := l.reread(); err != nil {
+	if err := l.refresh(); err != nil {
 		return nil, err
 	}
-	next, refused, err := l.plan(epochs, some)
-	if err != nil || len(refused) > 0 && !some {
+	next, refused, err := l.plan(epochs, partial)
+	if err != nil || len(refused) > 0 && !partial {
 		return refused, err
 	}
 	return refused, l.write(next)
@@ -159,7 +159,7 @@ func (l *Ledger) charge(epochs []uint64, some bool) (refused []uint64, err error
 func (l *Ledger) Plan(epochs []uint64) (cost Cost, refused []uint64, err error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if err := l.reread(); err != nil {
+	if err := l.refresh(); err != nil {
 		return Cost{}, nil, err
 	}
 	next, refused, err := l.plan(epochs, true)
@@ -169,8 +169,8 @@ func (l *Ledger) Plan(epochs []uint64) (cost Cost, refused []uint64, err error) 
 	return cost, refused, err
 }
 
-// reread takes what other processes have charged. l.mu is held.
-func (l *Ledger) reread() error {
+// refresh takes what other processes have charged. l.mu is held.
+func (l *Ledger) refresh() error {
 	s, err := l.read()
 	if err != nil {
 		return err
@@ -188,36 +188,36 @@ func (l *Ledger) reread() error {
 func (l *Ledger) Cost() (Cost, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if err := l.reread(); err != nil {
+	if err := l.refresh(); err != nil {
 		return Cost{}, err
 	}
 	return l.cost(l.state)
 }
 
-// plan returns the state in which epochs are charged, and those that are refused: all where some is false. l.mu is
+// plan returns the state in which epochs are charged, and those that are refused: all where partial is false. l.mu is
 // held.
-func (l *Ledger) plan(epochs []uint64, some bool) (next *state, refused []uint64, err error) {
-	fresh := l.state.fresh(l.task, epochs)
-	if len(fresh) == 0 {
+func (l *Ledger) plan(epochs []uint64, partial bool) (next *state, refused []uint64, err error) {
+	uncharged := l.state.uncharged(l.task, epochs)
+	if len(uncharged) == 0 {
 		return l.state, nil, nil
 	}
 	next = l.state.clone()
 	if err := l.admit(next); err != nil {
 		return nil, nil, err
 	}
-	room, err := l.room(next, uint64(len(fresh)))
-	if err != nil || room < uint64(len(fresh)) && !some {
-		return l.state, fresh, err
+	room, err := l.affordable(next, uint64(len(uncharged)))
+	if err != nil || room < uint64(len(uncharged)) && !partial {
+		return l.state, uncharged, err
 	}
 	if room == 0 {
-		return l.state, fresh, nil
+		return l.state, uncharged, nil
 	}
-	next.add(l.task, fresh[:room])
-	return next, fresh[room:], nil
+	next.add(l.task, uncharged[:room])
+	return next, uncharged[room:], nil
 }
 
-// room returns how many further epochs the budget suffices for, at most as many as are asked for.
-func (l *Ledger) room(s *state, asked uint64) (uint64, error) {
+// affordable returns how many further epochs the budget suffices for, at most as many as are asked for.
+func (l *Ledger) affordable(s *state, asked uint64) (uint64, error) {
 	if l.budget == nil {
 		return asked, nil
 	}
@@ -247,7 +247,7 @@ func (l *Ledger) epsilon(s *state, epochs uint64) (float64, error) {
 		law, failed = l.pinned(s)
 		return law, failed
 	}
-	eps, err := protocols.Within(s.first(l.task.Task), law, epochs, l.budget.Delta)
+	eps, err := protocols.Within(s.pinnedTask(l.task.Task), law, epochs, l.budget.Delta)
 	if err != nil && failed == nil {
 		return math.Inf(1), nil // That δ is less than what bounds nothing.
 	}
@@ -268,7 +268,7 @@ func (l *Ledger) cost(s *state) (Cost, error) {
 	case l.budget == nil:
 		law := func() (*compose.Law, error) { return l.pinned(s) }
 		var spent compose.Spend
-		spent, err = protocols.Together(s.first(l.task.Task), law, n)
+		spent, err = protocols.Together(s.pinnedTask(l.task.Task), law, n)
 		c.Epsilon, c.Delta = &spent.Epsilon, spent.Delta
 	default:
 		var eps float64
@@ -318,8 +318,8 @@ func (l *Ledger) admit(s *state) error {
 	return err
 }
 
-// over says what publishing would have cost.
-func (l *Ledger) over(refused []uint64) error {
+// budgetError says what publishing would have cost.
+func (l *Ledger) budgetError(refused []uint64) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	n := l.state.count()

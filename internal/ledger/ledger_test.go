@@ -278,13 +278,13 @@ func TestRestoredLedgerIsNotLaundered(t *testing.T) {
 	for epoch := uint64(5); epoch < 8; epoch++ {
 		require.NoError(t, open(t, of, other).Charge([]uint64{epoch}))
 		_, err = ledger.Open(of, lawOf(of), o)
-		require.ErrorIs(t, err, ledger.ErrSetBack)
+		require.ErrorIs(t, err, ledger.ErrRolledBack)
 		require.ErrorContains(t, err, "was set back and charged again: its charge 5 is another")
-		require.ErrorIs(t, running.Charge([]uint64{9}), ledger.ErrSetBack)
+		require.ErrorIs(t, running.Charge([]uint64{9}), ledger.ErrRolledBack)
 	}
 	require.NoError(t, os.WriteFile(path, kept, 0o600))
 	_, err = ledger.Open(of, lawOf(of), other)
-	require.ErrorIs(t, err, ledger.ErrSetBack)
+	require.ErrorIs(t, err, ledger.ErrRolledBack)
 	require.NoError(t, os.Remove(other.Beside+"."+filepath.Base(path)[:16]+".ledger.mark"))
 	require.NoError(t, open(t, of, other).Charge([]uint64{5}))
 	require.NoError(t, running.Charge([]uint64{6}), "what others charged after it is not refused")
@@ -332,9 +332,9 @@ func TestNoLedgerIsBegunAnew(t *testing.T) {
 	}
 	require.NoError(t, os.Remove(path))
 	_, err = ledger.Open(of, lawOf(of), o)
-	require.ErrorIs(t, err, ledger.ErrSetBack)
+	require.ErrorIs(t, err, ledger.ErrRolledBack)
 	require.ErrorContains(t, err, "is gone")
-	require.ErrorIs(t, running.Charge([]uint64{2}), ledger.ErrSetBack)
+	require.ErrorIs(t, running.Charge([]uint64{2}), ledger.ErrRolledBack)
 	elsewhere := o
 	elsewhere.Folder = t.TempDir()
 	_, err = ledger.Open(of, lawOf(of), elsewhere)

@@ -42,12 +42,12 @@ type state struct {
 	generation uint64 // Grows with each charge.
 	history    []byte // A link of linkBytes for each generation: see document.link.
 	pin        *pin   // Nil before the first.
-	tasks      []charged
+	tasks      []chargedTask
 	written    bool // It is on the disk, and its mark too.
 }
 
-// charged has the epochs of one task.
-type charged struct {
+// chargedTask has the epochs of one task.
+type chargedTask struct {
 	id   task.ID
 	runs [][2]uint64 // First and last, ascending, apart.
 }
@@ -102,7 +102,7 @@ func Name(open *taskfile.Open, folder string, root task.ID) (string, error) {
 	if open.Stream == nil {
 		return first.String(), nil
 	}
-	name, err := listing(folder, first, open.ID, open.Stream.Before)
+	name, err := findLedger(folder, first, open.ID, open.Stream.Before)
 	switch {
 	case err != nil:
 		return "", err
@@ -140,9 +140,9 @@ func First(open *taskfile.Open) task.ID {
 	return task.ID{}
 }
 
-// listing names the ledger in a folder that is of a first task or lists another, "" where none does. One that cannot
+// findLedger names the ledger in a folder that is of a first task or lists another, "" where none does. One that cannot
 // be read may be it, so that is an error where no other is.
-func listing(folder string, first task.ID, others ...task.ID) (found string, err error) {
+func findLedger(folder string, first task.ID, others ...task.ID) (found string, err error) {
 	paths, err := filepath.Glob(filepath.Join(folder, "*.ledger"))
 	if err != nil {
 		return "", fmt.Errorf("couldn't look for the ledger: %w", err)
@@ -172,13 +172,13 @@ func listing(folder string, first task.ID, others ...task.ID) (found string, err
 }
 
 func (s *state) lists(tasks []task.ID) bool {
-	return slices.ContainsFunc(s.tasks, func(c charged) bool { return slices.Contains(tasks, c.id) })
+	return slices.ContainsFunc(s.tasks, func(c chargedTask) bool { return slices.Contains(tasks, c.id) })
 }
 
 func (l *Ledger) path() string { return filepath.Join(l.options.Folder, l.stream+".ledger") }
 
-// marked is what the mark is of: the stream's, as several tasks may have the same keys.
-func (l *Ledger) marked() string { return l.options.Beside + "." + l.stream[:16] + ".ledger" }
+// markBase is what the mark is of: the stream's, as several tasks may have the same keys.
+func (l *Ledger) markBase() string { return l.options.Beside + "." + l.stream[:16] + ".ledger" }
 
 // lock keeps others out of the ledger until unlock, and makes its folder.
 func (l *Ledger) lock() (unlock func(), err error) {
@@ -206,7 +206,7 @@ func (l *Ledger) read() (*state, error) {
 		return s, nil
 	case errors.Is(err, fs.ErrNotExist):
 		return nil, fmt.Errorf("%w: %s is gone, and %s.mark says that results were published: restore it from a "+
-			"backup, or name the folder where it is", ErrSetBack, l.path(), l.marked())
+			"backup, or name the folder where it is", ErrRolledBack, l.path(), l.markBase())
 	case err != nil:
 		return nil, fmt.Errorf("couldn't read the ledger: %w", err)
 	}
@@ -215,13 +215,13 @@ func (l *Ledger) read() (*state, error) {
 	}
 	switch {
 	case mark.ID != "" && mark.ID != s.id:
-		return nil, fmt.Errorf("%w: %s is another than the one that %s.mark is of", ErrSetBack, l.path(), l.marked())
+		return nil, fmt.Errorf("%w: %s is another than the one that %s.mark is of", ErrRolledBack, l.path(), l.markBase())
 	case mark.Generation > s.generation:
-		return nil, fmt.Errorf("%w: %s was set back: it was charged %d times, and %s.mark knows of %d", ErrSetBack,
-			l.path(), s.generation, l.marked(), mark.Generation)
+		return nil, fmt.Errorf("%w: %s was set back: it was charged %d times, and %s.mark knows of %d", ErrRolledBack,
+			l.path(), s.generation, l.markBase(), mark.Generation)
 	case mark.ID != "" && !bytes.Equal(mark.Link, s.link(mark.Generation)):
 		return nil, fmt.Errorf("%w: %s was set back and charged again: its charge %d is another than %s.mark knows of",
-			ErrSetBack, l.path(), mark.Generation, l.marked())
+			ErrRolledBack, l.path(), mark.Generation, l.markBase())
 	}
 	return s, nil
 }
@@ -262,7 +262,7 @@ type mark struct {
 }
 
 func (l *Ledger) readMark() (m mark, err error) {
-	raw, err := durable.ReadMark(l.marked())
+	raw, err := durable.ReadMark(l.markBase())
 	if err == nil && raw != nil {
 		err = json.Unmarshal(raw, &m)
 	}
@@ -273,7 +273,7 @@ func (l *Ledger) readMark() (m mark, err error) {
 }
 
 func (l *Ledger) writeMark(to mark) error {
-	m, err := durable.OpenMark(l.marked())
+	m, err := durable.OpenMark(l.markBase())
 	if err != nil {
 		return err
 	}
@@ -352,7 +352,7 @@ func (d *document) state() (*state, error) {
 		}
 	}
 	for _, t := range d.Tasks {
-		c := charged{runs: t.Epochs}
+		c := chargedTask{runs: t.Epochs}
 		if n, err := hex.Decode(c.id[:], []byte(t.Task)); err != nil || n != len(c.id) {
 			return nil, errors.New("it is damaged: it names no task")
 		}
@@ -420,16 +420,16 @@ func (s *state) clone() *state {
 	return &out
 }
 
-func (s *state) of(open *taskfile.Open) int {
-	return slices.IndexFunc(s.tasks, func(c charged) bool { return c.id == open.ID })
+func (s *state) index(open *taskfile.Open) int {
+	return slices.IndexFunc(s.tasks, func(c chargedTask) bool { return c.id == open.ID })
 }
 
-func (s *state) has(open *taskfile.Open) bool { return s.of(open) >= 0 }
+func (s *state) has(open *taskfile.Open) bool { return s.index(open) >= 0 }
 
-// fresh returns the epochs that are not charged, ascending, each once.
-func (s *state) fresh(open *taskfile.Open, epochs []uint64) (out []uint64) {
+// uncharged returns the epochs that are not charged, ascending, each once.
+func (s *state) uncharged(open *taskfile.Open, epochs []uint64) (out []uint64) {
 	var runs [][2]uint64
-	if at := s.of(open); at >= 0 {
+	if at := s.index(open); at >= 0 {
 		runs = s.tasks[at].runs
 	}
 	for _, e := range slices.Compact(slices.Sorted(slices.Values(epochs))) {
@@ -440,12 +440,12 @@ func (s *state) fresh(open *taskfile.Open, epochs []uint64) (out []uint64) {
 	return out
 }
 
-// add adds epochs of a task, which are fresh.
+// add adds epochs of a task, which are uncharged.
 func (s *state) add(open *taskfile.Open, epochs []uint64) {
-	at := s.of(open)
+	at := s.index(open)
 	if at < 0 {
 		at = len(s.tasks)
-		s.tasks = append(s.tasks, charged{id: open.ID, runs: [][2]uint64{}})
+		s.tasks = append(s.tasks, chargedTask{id: open.ID, runs: [][2]uint64{}})
 	}
 	all := slices.Clone(s.tasks[at].runs)
 	for _, e := range epochs {
@@ -473,8 +473,8 @@ func (s *state) count() (n uint64) {
 	return n
 }
 
-// first returns what is needed of the line's first task to say what epochs cost; before it is charged, t is to be it.
-func (s *state) first(t *task.Task) *task.Task {
+// pinnedTask returns what is needed of the line's first task to say what epochs cost; before it is charged, t is to be it.
+func (s *state) pinnedTask(t *task.Task) *task.Task {
 	if s.pin == nil {
 		return t
 	}

@@ -28,7 +28,7 @@ import (
 type checkpoints struct {
 	folder   *folder
 	verifier *verifier.Verifier
-	notes    *notebook
+	notes    *findingStore
 	log      *slog.Logger
 }
 
@@ -45,7 +45,7 @@ func (cp *checkpoints) take(b *verifier.Incoming) error {
 		if err := cp.notes.note(finding.Erased, verifier.BatchPlace(epoch, seq)); err != nil {
 			return err
 		}
-		return cp.witness(b.Signed, epoch, seq)
+		return cp.addManifest(b.Signed, epoch, seq)
 	}
 	if err != nil {
 		return err
@@ -53,8 +53,8 @@ func (cp *checkpoints) take(b *verifier.Incoming) error {
 	return cp.write(r)
 }
 
-// witness keeps what the last relay signed for a number without a batch that counts.
-func (cp *checkpoints) witness(signed *onion.SignedManifest, epoch, seq uint64) error {
+// addManifest keeps what the last relay signed for a number without a batch that counts.
+func (cp *checkpoints) addManifest(signed *onion.SignedManifest, epoch, seq uint64) error {
 	r, err := cp.verifier.SignedRecord(signed, epoch, seq)
 	if err != nil {
 		return err
@@ -62,8 +62,8 @@ func (cp *checkpoints) witness(signed *onion.SignedManifest, epoch, seq uint64) 
 	return cp.write(r)
 }
 
-// twice has the verifier know both manifests of a number: neither batch counts.
-func (cp *checkpoints) twice(epoch, seq uint64) error {
+// addEquivocation has the verifier know both manifests of a number: neither batch counts.
+func (cp *checkpoints) addEquivocation(epoch, seq uint64) error {
 	path := cp.folder.manifestPath(epoch, seq)
 	for _, path := range []string{path, path + secondSuffix} {
 		s, err := readSigned(path)
@@ -73,7 +73,7 @@ func (cp *checkpoints) twice(epoch, seq uint64) error {
 		if s == nil {
 			return fmt.Errorf("couldn't read %s: it is gone", path)
 		}
-		if err := cp.verifier.Witness(s, epoch, seq, 0); err != nil {
+		if err := cp.verifier.RecordManifest(s, epoch, seq, 0); err != nil {
 			return err
 		}
 	}
@@ -100,7 +100,8 @@ func (cp *checkpoints) readRecord(name string) (r *verifier.Record, signed *onio
 		return nil, nil, err
 	}
 	defer file.Close()
-	if r, err = cp.verifier.ReadRecord(bufio.NewReaderSize(file, readAhead)); errors.Is(err, verifier.ErrScratch) {
+	r, err = cp.verifier.ReadRecord(bufio.NewReaderSize(file, verifier.ReadAhead))
+	if errors.Is(err, verifier.ErrScratch) {
 		return nil, nil, err
 	}
 	if damaged := file.check(); damaged != nil {

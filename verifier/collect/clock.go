@@ -15,14 +15,14 @@ type relayClock struct {
 	client *handover.Client
 	log    *slog.Logger
 
-	asked time.Time     // when this machine's clock and it were compared; zero for never
-	ahead time.Duration // by how much it is ahead of this machine's
+	lastCompared time.Time     // when this machine's clock and it were compared; zero for never
+	ahead        time.Duration // by how much it is ahead of this machine's
 }
 
 const (
-	clockPace    = time.Minute      // from one comparison to the next
-	clockTimeout = 10 * time.Second // of one
-	clockOff     = time.Minute      // a difference that is worth a warning
+	clockInterval  = time.Minute      // from one comparison to the next
+	clockTimeout   = 10 * time.Second // of one
+	clockTolerance = time.Minute      // a difference that is worth a warning
 )
 
 // now returns Unix seconds by this machine's clock, or by the last relay's, signed, if that is ahead. What it
@@ -30,7 +30,7 @@ const (
 // the last relay's signed word, from which all batches come. So a clock here that is behind keeps no
 // key for longer.
 func (r *relayClock) now(ctx context.Context, local func() time.Time) uint64 {
-	if since := time.Since(r.asked); r.asked.IsZero() || since > clockPace {
+	if since := time.Since(r.lastCompared); r.lastCompared.IsZero() || since > clockInterval {
 		r.compare(ctx, local)
 	}
 	return uint64(max(0, local().Add(max(0, r.ahead)).Unix()))
@@ -41,13 +41,13 @@ func (r *relayClock) compare(ctx context.Context, local func() time.Time) {
 	within, stop := context.WithTimeout(ctx, clockTimeout)
 	defer stop()
 	before := r.ahead
-	r.asked, r.ahead = time.Now(), 0
+	r.lastCompared, r.ahead = time.Now(), 0
 	unix, err := r.client.Time(within, r.open, r.open.VerifierHop()-1)
 	if err != nil {
 		return
 	}
 	r.ahead = time.Unix(int64(unix), 0).Sub(local())
-	if ahead := r.ahead; ahead.Abs() > clockOff && before.Abs() <= clockOff {
+	if ahead := r.ahead; ahead.Abs() > clockTolerance && before.Abs() <= clockTolerance {
 		r.log.Warn("the last relay's clock and this machine's differ", "ahead", ahead.Round(time.Second))
 	}
 }

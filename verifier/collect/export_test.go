@@ -4,4 +4,4 @@ package collect
 func SpoiltBefore(p *Puller, epoch, n uint64) { p.cursors[epoch].spoilt += n }
 
 // NotesOf counts the findings that a puller keeps.
-func NotesOf(p *Puller) int { return len(p.notes.noted) }
+func NotesOf(p *Puller) int { return len(p.notes.kept) }

@@ -48,9 +48,6 @@ func (d *folder) epochPath(epoch uint64) string {
 	return filepath.Join(d.dir, fmt.Sprintf(epochName, epoch))
 }
 
-// readAhead is how many bytes of a file are read at once.
-const readAhead = 256 << 10
-
 // readKept has do read a kept batch, and returns what was signed. A [Fault] or [verifier.ReadError] is the file's.
 func (d *folder) readKept(epoch, seq uint64, do func(*verifier.Incoming) error) (*onion.SignedManifest, error) {
 	file, err := os.Open(d.path(epoch, seq))
@@ -58,7 +55,7 @@ func (d *folder) readKept(epoch, seq uint64, do func(*verifier.Incoming) error) 
 		return nil, &verifier.ReadError{Err: err}
 	}
 	defer file.Close()
-	b, err := verifier.Receive(d.open, bufio.NewReaderSize(file, readAhead))
+	b, err := verifier.Receive(d.open, bufio.NewReaderSize(file, verifier.ReadAhead))
 	if err != nil {
 		return nil, err
 	}

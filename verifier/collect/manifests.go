@@ -14,13 +14,13 @@ import (
 	"github.com/doona-dp/doona/wire/onion"
 )
 
-// errTwice is returned where the last relay has signed two manifests of one number.
-var errTwice = errors.New("two manifests of one number")
+// errEquivocation is returned where the last relay has signed two manifests of one number.
+var errEquivocation = errors.New("two manifests of one number")
 
-// remember returns the witness of a number: it keeps the manifest that the last relay has signed, durably
+// keepManifest returns the witness of a number: it keeps the manifest that the last relay has signed, durably
 // and before the first slot is read, in a file beside where the batch will be. Another one of the same
-// number is errTwice, and is kept beside the first, as evidence.
-func (d *folder) remember(epoch, seq uint64) handover.Witness {
+// number is errEquivocation, and is kept beside the first, as evidence.
+func (d *folder) keepManifest(epoch, seq uint64) handover.Witness {
 	return func(signed *onion.SignedManifest) error {
 		path := d.manifestPath(epoch, seq)
 		first, err := readSigned(path)
@@ -39,7 +39,7 @@ func (d *folder) remember(epoch, seq uint64) handover.Witness {
 		if err != nil {
 			return err
 		}
-		return errTwice
+		return errEquivocation
 	}
 }
 
@@ -79,17 +79,17 @@ func keepSigned(path string, s *onion.SignedManifest) error {
 	return nil
 }
 
-// forget lets go of the memory of a number whose batch is in the folder: its manifest is in there.
-func (d *folder) forget(epoch, seq uint64) {
+// removeManifest lets go of the memory of a number whose batch is in the folder: its manifest is in there.
+func (d *folder) removeManifest(epoch, seq uint64) {
 	path := d.manifestPath(epoch, seq)
 	if _, err := os.Stat(path + secondSuffix); errors.Is(err, fs.ErrNotExist) {
 		os.Remove(path) // else it stays, and does no harm
 	}
 }
 
-// agrees says what an end of an epoch contradicts of what the same relay has signed before, if anything.
+// contradiction says what an end of an epoch contradicts of what the same relay has signed before, if anything.
 // Numbers of which nothing is kept say nothing.
-func (d *folder) agrees(end *onion.End) (why string, err error) {
+func (d *folder) contradiction(end *onion.End) (why string, err error) {
 	if next, err := d.manifest(end.Epoch, end.Batches); err != nil {
 		return "", err
 	} else if next != nil {
@@ -144,26 +144,26 @@ func (d *folder) signed(epoch, seq uint64) (*onion.SignedManifest, error) {
 	return r.Signed(), nil
 }
 
-// before returns what is known here of the numbers before one, down to where a batch is missing, damaged, or two.
-func (d *folder) before(epoch, seq uint64, c *cursor) handover.Before {
-	var had handover.Had
+// historyDigest returns what is known here of the numbers before one, down to where a batch is missing, damaged, or two.
+func (d *folder) historyDigest(epoch, seq uint64, c *cursor) handover.Before {
+	var hashes handover.Had
 	for seq > 0 {
 		seq--
-		one, ok := c.had[seq]
+		one, ok := c.hashes[seq]
 		if !ok {
-			if one = d.hadOf(epoch, seq); one == nil {
+			if one = d.hashesOf(epoch, seq); one == nil {
 				break
 			}
-			c.had[seq] = one
+			c.hashes[seq] = one
 		}
-		had = append(had, one...)
+		hashes = append(hashes, one...)
 	}
-	slices.Reverse(had)
-	return had.Before()
+	slices.Reverse(hashes)
+	return hashes.Before()
 }
 
-// hadOf is nil where the batch is missing, damaged, or two.
-func (d *folder) hadOf(epoch, seq uint64) handover.Had {
+// hashesOf is nil where the batch is missing, damaged, or two.
+func (d *folder) hashesOf(epoch, seq uint64) handover.Had {
 	if _, err := os.Stat(d.manifestPath(epoch, seq) + secondSuffix); err == nil {
 		return nil
 	}

@@ -13,11 +13,11 @@ import (
 	"github.com/doona-dp/doona/wire/task"
 )
 
-// notebook keeps the findings of a puller that have no record: in the folder, and with the verifier.
-type notebook struct {
+// findingStore keeps the findings of a puller that have no record: in the folder, and with the verifier.
+type findingStore struct {
 	folder   *folder
 	verifier *verifier.Verifier
-	noted    []noted // As they are on the disk.
+	kept     []finding.Note // As they are on the disk.
 }
 
 // notesLabel opens the file of findings.
@@ -25,23 +25,14 @@ const notesLabel = "doona-findings"
 
 // notes are findings that have no record.
 type notes struct {
-	Label   string
-	Version uint64
-	TaskID  []byte
-	Noted   []noted
-}
-
-// noted is a finding about what has no record, as it is kept. Where it has no place, Epoch and Seq are the largest
-// numbers.
-type noted struct {
-	Name       string
-	Count      uint64
-	Epoch, Seq uint64
-	Text       string
+	Label    string
+	Version  uint64
+	TaskID   []byte
+	Findings []finding.Note
 }
 
 // read takes what an earlier run wrote down, if it did.
-func (b *notebook) read() error {
+func (b *findingStore) read() error {
 	raw, err := readChecked(filepath.Join(b.folder.dir, notesName))
 	if errors.Is(err, os.ErrNotExist) {
 		return nil
@@ -57,15 +48,15 @@ func (b *notebook) read() error {
 	if err != nil {
 		return err
 	}
-	b.noted = kept.Noted
+	b.kept = kept.Findings
 	return nil
 }
 
 // show adds the first notes, those of earlier runs, to the findings. A batch that was missing and is
 // here again is forgotten.
-func (b *notebook) show(earlier int, cursors map[uint64]*cursor) {
-	var left []noted
-	for i, n := range b.noted {
+func (b *findingStore) show(earlier int, cursors map[uint64]*cursor) {
+	var left []finding.Note
+	for i, n := range b.kept {
 		if c := cursors[n.Epoch]; c != nil && n.Name == string(finding.Missing) && c.kept[n.Seq] {
 			continue
 		}
@@ -74,14 +65,14 @@ func (b *notebook) show(earlier int, cursors map[uint64]*cursor) {
 			b.verifier.NoteAt(finding.Name(n.Name), n.Count, verifier.Place{Epoch: n.Epoch, Seq: n.Seq, Text: n.Text})
 		}
 	}
-	b.noted = left // they are written with the next one
+	b.kept = left // they are written with the next one
 }
 
 // note keeps a finding that has no record, durably. The same one counts once, over all runs. Of a name and an epoch
 // there are two: the first, and the last with the count of all behind the first, so that no relay fills the folder.
 // Batches that are missing are listed each, as they may come back: [mostMissing].
-func (b *notebook) note(name finding.Name, at verifier.Place) error {
-	all, before := slices.Clone(b.noted), []*noted{}
+func (b *findingStore) note(name finding.Name, at verifier.Place) error {
+	all, before := slices.Clone(b.kept), []*finding.Note{}
 	for i := range all {
 		n := &all[i]
 		if n.Name == string(name) && n.Text == at.Text {
@@ -92,9 +83,9 @@ func (b *notebook) note(name finding.Name, at verifier.Place) error {
 		}
 	}
 	if len(before) < 2 || name == finding.Missing {
-		all = append(all, noted{string(name), 1, at.Epoch, at.Seq, at.Text})
+		all = append(all, finding.Note{Name: string(name), Count: 1, Epoch: at.Epoch, Seq: at.Seq, Text: at.Text})
 	} else if last := before[len(before)-1]; at.Seq > last.Seq {
-		*last = noted{last.Name, last.Count + 1, at.Epoch, at.Seq, at.Text}
+		*last = finding.Note{Name: last.Name, Count: last.Count + 1, Epoch: at.Epoch, Seq: at.Seq, Text: at.Text}
 	} else {
 		return nil
 	}
@@ -105,7 +96,7 @@ func (b *notebook) note(name finding.Name, at verifier.Place) error {
 	if err := writeChecked(filepath.Join(b.folder.dir, notesName), raw); err != nil {
 		return err
 	}
-	b.noted = all
+	b.kept = all
 	b.verifier.NoteAt(name, 1, at)
 	return nil
 }
@@ -114,9 +105,9 @@ func (b *notebook) note(name finding.Name, at verifier.Place) error {
 const mostMissing = 100
 
 // noteMissing notes that a batch is not here, or that there are more than mostMissing.
-func (b *notebook) noteMissing(epoch, seq uint64) error {
+func (b *findingStore) noteMissing(epoch, seq uint64) error {
 	before := 0
-	for _, n := range b.noted {
+	for _, n := range b.kept {
 		if n.Name == string(finding.Missing) && n.Epoch == epoch {
 			before++
 		}

@@ -12,8 +12,8 @@ import (
 	"github.com/doona-dp/doona/wire/task"
 )
 
-// seen is what a puller remembers for [Puller.Progress] and [Puller.Failing]. It is safe for concurrent use.
-type seen struct {
+// pullStatus is what a puller remembers for [Puller.Progress] and [Puller.Failing]. It is safe for concurrent use.
+type pullStatus struct {
 	mu      sync.Mutex // guards the rest
 	contact verifier.Contact
 	at      uint64          // Of the last answer, Unix seconds.
@@ -24,7 +24,7 @@ type seen struct {
 
 // progress says how far the puller has come with a task's epochs by now, in Unix seconds. An epoch without its signed
 // end is late from that long after its end on.
-func (s *seen) progress(epochs task.Epochs, now uint64, late time.Duration) verifier.Progress {
+func (s *pullStatus) progress(epochs task.Epochs, now uint64, late time.Duration) verifier.Progress {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	out := verifier.Progress{Contact: s.contact, LastContact: s.at, Ended: uint64(len(s.ended)),
@@ -44,10 +44,10 @@ func (s *seen) progress(epochs task.Epochs, now uint64, late time.Duration) veri
 }
 
 // noteContact takes the outcome of a pull. Who is asked and says that there is nothing yet has answered.
-func (s *seen) noteContact(err error, clock func() time.Time) {
+func (s *pullStatus) noteContact(err error, clock func() time.Time) {
 	answered := err == nil || handover.Foreign(err) != nil || errors.As(err, new(*handover.Refused)) ||
 		errors.Is(err, handover.ErrNotSealed) || errors.Is(err, handover.ErrEpochComplete) ||
-		errors.Is(err, handover.ErrConfirmed) || errors.Is(err, errEnded) || errors.Is(err, errTwice)
+		errors.Is(err, handover.ErrConfirmed) || errors.Is(err, errEnded) || errors.Is(err, errEquivocation)
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if !answered {
@@ -57,42 +57,42 @@ func (s *seen) noteContact(err error, clock func() time.Time) {
 	s.contact, s.at = verifier.ContactThere, uint64(max(clock().Unix(), 0))
 }
 
-func (s *seen) noteEnded(epoch uint64) {
+func (s *pullStatus) noteEnded(epoch uint64) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.ended[epoch] = true
 }
 
-func (s *seen) noteDisk(failing bool) {
+func (s *pullStatus) noteDisk(failing bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.failing = failing
 }
 
-func (s *seen) isFailing() bool {
+func (s *pullStatus) isFailing() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.failing
 }
 
-func (s *seen) notePending(batches int) {
+func (s *pullStatus) notePending(batches int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.pending = batches
 }
 
-// ofDisk says whether an error is one of the file system.
-func ofDisk(err error) bool {
+// isDiskError says whether an error is one of the file system.
+func isDiskError(err error) bool {
 	return errors.As(err, new(*fs.PathError)) || errors.As(err, new(*os.LinkError))
 }
 
 // Progress says how far the puller has come. It is safe for concurrent use.
 func (p *Puller) Progress() verifier.Progress {
-	return p.seen.progress(p.open.Epochs, uint64(max(p.Clock().Unix(), 0)), p.Late)
+	return p.status.progress(p.open.Epochs, uint64(max(p.Clock().Unix(), 0)), p.Late)
 }
 
 // Failing says whether something could not be written down at the last pull: the disk is full, or broken.
-func (p *Puller) Failing() bool { return p.seen.isFailing() }
+func (p *Puller) Failing() bool { return p.status.isFailing() }
 
 // notePending counts the batches that are not yet confirmed.
 func (p *Puller) notePending() {
@@ -100,5 +100,5 @@ func (p *Puller) notePending() {
 	for _, c := range p.cursors {
 		n += len(c.pending)
 	}
-	p.seen.notePending(n)
+	p.status.notePending(n)
 }

@@ -42,10 +42,10 @@ type Puller struct {
 	cursors  map[uint64]*cursor // By epoch.
 
 	folder      *folder
-	notes       *notebook
+	notes       *findingStore
 	checkpoints *checkpoints
 	relayClock  relayClock
-	seen        seen
+	status      pullStatus
 }
 
 // cursor is how far an epoch has been pulled.
@@ -54,11 +54,11 @@ type cursor struct {
 	complete bool                    // There is no further batch.
 	end      *onion.End              // The last relay's, in the folder; nil before it is there.
 	kept     map[uint64]bool         // Batches in the folder, by number.
-	barren   map[uint64]bool         // Those of them that have no slots.
+	slotless map[uint64]bool         // Those of them that have no slots.
 	released uint64                  // Batches below next that have slots.
 	spoilt   uint64                  // Those that were destroyed or refused.
 	pending  map[uint64][]byte       // Manifests of batches kept and not yet confirmed, by number.
-	had      map[uint64]handover.Had // Of each number that is known here.
+	hashes   map[uint64]handover.Had // Of each number that is known here.
 	written  bool                    // What the epoch adds up to is in the folder.
 	erased   bool                    // Its records are not, and its key is gone.
 	missing  bool                    // A batch was here once and is not: it may come back from a backup.
@@ -77,12 +77,12 @@ func NewPuller(v *verifier.Verifier, client *handover.Client, dir string, log *s
 	}
 	open := v.Task()
 	files := &folder{dir, open}
-	notes := &notebook{folder: files, verifier: v}
+	notes := &findingStore{folder: files, verifier: v}
 	p := &Puller{Clock: time.Now, Late: time.Hour, verifier: v, open: open, client: client, log: log,
 		release: release, cursors: map[uint64]*cursor{},
 		folder: files, notes: notes, checkpoints: &checkpoints{files, v, notes, log},
 		relayClock: relayClock{open: open, client: client, log: log},
-		seen:       seen{contact: verifier.ContactNone, ended: map[uint64]bool{}}}
+		status:     pullStatus{contact: verifier.ContactNone, ended: map[uint64]bool{}}}
 	v.Scratch(dir)
 	if err := p.reload(); err != nil {
 		return nil, errors.Join(err, p.Close())
@@ -128,13 +128,13 @@ func (p *Puller) Pull(ctx context.Context) error {
 	var failed error
 	disk := false
 	note := func(err error) {
-		disk = disk || ofDisk(err)
+		disk = disk || isDiskError(err)
 		if failed == nil {
 			failed = err
 		}
 	}
 	defer p.notePending()
-	defer func() { p.seen.noteDisk(disk) }()
+	defer func() { p.status.noteDisk(disk) }()
 	for epoch := range open.Epochs.Count {
 		if open.Epochs.Start+epoch*open.Epochs.Length > now {
 			break
@@ -174,27 +174,27 @@ func (p *Puller) confirm(ctx context.Context, epoch uint64, c *cursor) error {
 // errEnded is the last relay's answer where its operator has ended the epoch after a set-back.
 var errEnded = problem.New(problem.EpochEnded, "")
 
-// errAgain ends a pull where the batch must be asked for again.
-var errAgain = errors.New("not the relay's batch")
+// errRetry ends a pull where the batch must be asked for again.
+var errRetry = errors.New("not the relay's batch")
 
-// fruitlessPerTurn is how many numbers of an epoch may bring nothing before the other epochs have their turn: a
+// slotlessPerTurn is how many numbers of an epoch may bring nothing before the other epochs have their turn: a
 // relay that refuses itself without end holds up nothing.
-const fruitlessPerTurn = 16
+const slotlessPerTurn = 16
 
 func (p *Puller) pullEpoch(ctx context.Context, epoch uint64, c *cursor) error {
-	for fruitless := 0; fruitless < fruitlessPerTurn; {
+	for slotless := 0; slotless < slotlessPerTurn; {
 		if err := p.advance(epoch, c); c.complete || err != nil {
 			return err
 		}
-		if over, err := p.takesNoMore(epoch, c); over || err != nil {
+		if over, err := p.isFull(epoch, c); over || err != nil {
 			if err == nil && c.end == nil {
 				_, err = p.takeEnd(ctx, epoch, c)
 			}
 			return errors.Join(err, p.advance(epoch, c))
 		}
-		fruit, err := p.pullOne(ctx, epoch, c)
+		hasSlots, err := p.pullOne(ctx, epoch, c)
 		switch {
-		case errors.Is(err, handover.ErrNotSealed) || errors.Is(err, errAgain):
+		case errors.Is(err, handover.ErrNotSealed) || errors.Is(err, errRetry):
 			return nil
 		case errors.Is(err, handover.ErrEpochComplete):
 			// Anyone on the way can say so; what ends the epoch is the last relay's signed word.
@@ -209,17 +209,17 @@ func (p *Puller) pullEpoch(ctx context.Context, epoch uint64, c *cursor) error {
 			// Anyone on the way can say so, too: nothing is erased for it, and it is asked again.
 			return p.notes.note(finding.Ended, placeOf(epoch, c.next, "epoch %d, from batch %d on", epoch, c.next))
 		case errors.Is(err, handover.ErrConfirmed):
-			if past, err := p.passOver(ctx, epoch, c); err != nil || !past {
+			if past, err := p.skipMissing(ctx, epoch, c); err != nil || !past {
 				return err
 			}
 			c.next++
 		case err != nil:
 			return err
 		default:
-			c.pass(fruit)
+			c.pass(hasSlots)
 		}
-		if !fruit {
-			fruitless++
+		if !hasSlots {
+			slotless++
 		}
 	}
 	return nil
@@ -235,10 +235,10 @@ func (c *cursor) pass(released bool) {
 	}
 }
 
-// takesNoMore says whether no further batch of an epoch is asked for, whatever its relay has: all that a task can have
+// isFull says whether no further batch of an epoch is asked for, whatever its relay has: all that a task can have
 // are here, or far too many were destroyed or refused, each of which takes room in the folder. Its signed end may still
 // come.
-func (p *Puller) takesNoMore(epoch uint64, c *cursor) (bool, error) {
+func (p *Puller) isFull(epoch uint64, c *cursor) (bool, error) {
 	if !onion.Spoilt(c.released, c.spoilt) {
 		return !p.open.HasBatch(c.next), nil
 	}
@@ -246,10 +246,10 @@ func (p *Puller) takesNoMore(epoch uint64, c *cursor) (bool, error) {
 		"destroyed or refused", epoch, c.next, c.spoilt))
 }
 
-// passOver notes that a batch was confirmed before and is not here, and says whether to go on without it. Anyone
+// skipMissing notes that a batch was confirmed before and is not here, and says whether to go on without it. Anyone
 // on the way can say so, and to ask for the next number is to say that this one was here. So it goes on only where
 // the signed end of the epoch tells of the number.
-func (p *Puller) passOver(ctx context.Context, epoch uint64, c *cursor) (bool, error) {
+func (p *Puller) skipMissing(ctx context.Context, epoch uint64, c *cursor) (bool, error) {
 	if err := p.notes.noteMissing(epoch, c.next); err != nil {
 		return false, err
 	}
@@ -266,12 +266,12 @@ func (p *Puller) passOver(ctx context.Context, epoch uint64, c *cursor) (bool, e
 // further one.
 func (p *Puller) advance(epoch uint64, c *cursor) error {
 	for c.kept[c.next] {
-		c.pass(!c.barren[c.next])
+		c.pass(!c.slotless[c.next])
 	}
 	if c.complete = c.written || c.end != nil && c.next >= c.end.Batches; !c.complete {
 		return nil
 	}
-	p.seen.noteEnded(epoch)
+	p.status.noteEnded(epoch)
 	return p.verifier.Complete(epoch)
 }
 
@@ -298,7 +298,7 @@ func (p *Puller) takeEnd(ctx context.Context, epoch uint64, c *cursor) (done boo
 	if end.Batches > c.next && !c.missing {
 		return false, nil
 	}
-	if why, err := p.folder.agrees(end); err != nil || why != "" {
+	if why, err := p.folder.contradiction(end); err != nil || why != "" {
 		if why != "" {
 			err = p.notes.note(finding.End, verifier.Place{Epoch: epoch, Seq: end.Batches, Text: why})
 		}
@@ -333,18 +333,18 @@ func (p *Puller) fetchEnd(ctx context.Context, epoch uint64, c *cursor) error {
 
 // pullOne keeps and adds the next batch of an epoch. One that the last relay has signed and that
 // fails its checks is that relay's fault, and final: it is noted, not kept and not confirmed. Any
-// other fault may be of someone on the way: errAgain. It says whether slots came.
-func (p *Puller) pullOne(ctx context.Context, epoch uint64, c *cursor) (fruit bool, err error) {
+// other fault may be of someone on the way: errRetry. It says whether slots came.
+func (p *Puller) pullOne(ctx context.Context, epoch uint64, c *cursor) (hasSlots bool, err error) {
 	open, seq := p.open, c.next
 	take := func(b *verifier.Incoming) error {
-		fruit = !b.Last().Destroyed()
+		hasSlots = !b.Last().Destroyed()
 		return p.checkpoints.take(b)
 	}
 	// It may be here, where there was no room for what is in it.
 	signed, err := p.folder.readKept(epoch, seq, take)
 	if fault, unread := new(verifier.Fault), new(verifier.ReadError); err == nil {
-		p.taken(epoch, seq, c, signed)
-		return fruit, nil
+		p.confirmNext(epoch, seq, c, signed)
+		return hasSlots, nil
 	} else if !errors.As(err, &fault) && !errors.As(err, &unread) {
 		return false, err
 	}
@@ -352,27 +352,27 @@ func (p *Puller) pullOne(ctx context.Context, epoch uint64, c *cursor) (fruit bo
 	file := &keptFile{path: p.folder.path(epoch, seq)}
 	defer file.abort()
 	_, err = p.client.PullInto(ctx, handover.Request{Open: open, From: last, Epoch: epoch, Seq: seq,
-		Before: p.folder.before(epoch, seq, c), Witness: p.folder.remember(epoch, seq)}, file)
+		Before: p.folder.historyDigest(epoch, seq, c), Witness: p.folder.keepManifest(epoch, seq)}, file)
 	if err := file.err; err != nil {
 		return false, fmt.Errorf("couldn't keep batch %d of epoch %d: %w", seq, epoch, err)
 	}
 	if ctx.Err() == nil { // else it is this verifier that ends
-		p.seen.noteContact(err, p.Clock)
+		p.status.noteContact(err, p.Clock)
 	}
 	if fault := handover.Foreign(err); fault != nil {
 		if err := p.notes.note(finding.Foreign, verifier.BatchPlace(epoch, seq).Because(fault)); err != nil {
 			return false, err
 		}
-		return false, errAgain
+		return false, errRetry
 	}
-	if errors.Is(err, errTwice) {
-		return false, p.checkpoints.twice(epoch, seq)
+	if errors.Is(err, errEquivocation) {
+		return false, p.checkpoints.addEquivocation(epoch, seq)
 	}
 	if refused := new(handover.Refused); errors.As(err, &refused) {
 		if err := p.notes.note(refusedName(refused), verifier.BatchPlace(epoch, seq).Because(refused)); err != nil {
 			return false, err
 		}
-		return false, p.checkpoints.witness(refused.Signed, epoch, seq)
+		return false, p.checkpoints.addManifest(refused.Signed, epoch, seq)
 	}
 	if err != nil {
 		return false, err
@@ -383,14 +383,14 @@ func (p *Puller) pullOne(ctx context.Context, epoch uint64, c *cursor) (fruit bo
 	if signed, err = p.folder.readKept(epoch, seq, take); err != nil {
 		return false, err
 	}
-	p.taken(epoch, seq, c, signed)
-	return fruit, nil
+	p.confirmNext(epoch, seq, c, signed)
+	return hasSlots, nil
 }
 
-// taken has a batch confirmed that was added.
-func (p *Puller) taken(epoch, seq uint64, c *cursor, signed *onion.SignedManifest) {
+// confirmNext has a batch confirmed that was added.
+func (p *Puller) confirmNext(epoch, seq uint64, c *cursor, signed *onion.SignedManifest) {
 	c.pending[seq] = signed.Manifest
-	p.folder.forget(epoch, seq)
+	p.folder.removeManifest(epoch, seq)
 }
 
 // refusedName names what is wrong with a batch that its relay signed: as of a file, where there is such a name.

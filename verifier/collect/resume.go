@@ -19,8 +19,8 @@ import (
 // put aside.
 func (p *Puller) reload() error {
 	for epoch := range p.open.Epochs.Count {
-		p.cursors[epoch] = &cursor{kept: map[uint64]bool{}, barren: map[uint64]bool{}, pending: map[uint64][]byte{},
-			had: map[uint64]handover.Had{}}
+		p.cursors[epoch] = &cursor{kept: map[uint64]bool{}, slotless: map[uint64]bool{}, pending: map[uint64][]byte{},
+			hashes: map[uint64]handover.Had{}}
 	}
 	if err := p.noteQuarantined(); err != nil {
 		return err
@@ -28,7 +28,7 @@ func (p *Puller) reload() error {
 	if err := p.restore(); err != nil {
 		return err
 	}
-	earlier := len(p.notes.noted)
+	earlier := len(p.notes.kept)
 	files, err := os.ReadDir(p.folder.dir)
 	if err != nil {
 		return fmt.Errorf("couldn't read the kept batches: %w", err)
@@ -101,7 +101,7 @@ func (p *Puller) restoreRecord(name string) error {
 		return err
 	}
 	c := p.cursors[r.Epoch]
-	c.kept[r.Seq], c.barren[r.Seq] = true, m.Destroyed()
+	c.kept[r.Seq], c.slotless[r.Seq] = true, m.Destroyed()
 	return c.confirmLater(r.Seq, signed.Manifest, filepath.Join(p.folder.dir, name))
 }
 
@@ -136,7 +136,7 @@ func (p *Puller) reloadBatch(epoch, seq uint64) (fault, err error) {
 		do = p.checkpoints.take
 	}
 	signed, err := p.folder.readKept(epoch, seq, func(b *verifier.Incoming) error {
-		c.barren[seq] = b.Last().Destroyed()
+		c.slotless[seq] = b.Last().Destroyed()
 		return do(b)
 	})
 	if fault := new(verifier.Fault); errors.As(err, &fault) {
@@ -181,7 +181,7 @@ func (p *Puller) reloadManifest(name string) error {
 	batch, ok := strings.CutSuffix(first, manifestSuffix)
 	if f, known := ParseFileName(batch); ok && known && !f.End && !p.verifier.IsClosed(f.Epoch) {
 		if second {
-			return p.checkpoints.twice(f.Epoch, f.Seq)
+			return p.checkpoints.addEquivocation(f.Epoch, f.Seq)
 		}
 		_, err := readSigned(filepath.Join(p.folder.dir, name))
 		return err

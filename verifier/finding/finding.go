@@ -98,6 +98,14 @@ type Finding struct {
 	Evidence []Evidence `json:"evidence,omitempty"` // Of every equivocation.
 }
 
+// Note is the stored form of findings of one name. Without a place, Epoch and Seq are [math.MaxUint64].
+type Note struct {
+	Name       string
+	Count      uint64
+	Epoch, Seq uint64 // The first place.
+	Text       string // Describes the first place.
+}
+
 // Evidence is what proves that the last relay equivocated: two manifests or more of one number.
 type Evidence struct {
 	Epoch     uint64   `json:"epoch"`

@@ -11,9 +11,9 @@ import (
 
 // Print writes the report for people: what the page says, in its words.
 func Print(w io.Writer, r *verifier.Report) error {
-	a, p := newAccount(r), &printer{w: w}
+	a, p := newPageModel(r), &printer{w: w}
 	p.line(a.Name)
-	p.line(a.Lead())
+	p.line(a.Summary())
 	p.gap()
 	if a.Main != nil {
 		p.line(a.Main.Figure + " " + a.Main.Words)
@@ -22,7 +22,7 @@ func Print(w io.Writer, r *verifier.Report) error {
 		p.line(t.Figure + " " + t.Words)
 	}
 	p.line(a.Verdict)
-	p.line(a.Dry())
+	p.line(a.DryRunNote())
 	p.heading(a.Measure)
 	for _, text := range []string{a.Waiting(), a.Unusable(), a.Loss()} {
 		p.line(text)
@@ -50,7 +50,7 @@ func Print(w io.Writer, r *verifier.Report) error {
 }
 
 // printRest prints what a report has besides its answer.
-func (a *account) printRest(p *printer) {
+func (a *pageModel) printRest(p *printer) {
 	if a.Epochs != nil {
 		p.heading("Epochs")
 		p.table(a.Epochs)
@@ -58,15 +58,15 @@ func (a *account) printRest(p *printer) {
 	}
 	p.heading("Guarantee and ledger")
 	p.facts(a.Costs)
-	p.line(a.Held())
+	p.line(a.WithheldNote())
 	p.line(a.Exposed())
 	p.line(a.Promise)
 	p.heading("Messages by hop")
 	p.table(a.Hops)
 	p.line(a.Messages())
-	if a.Road != nil {
+	if a.LastRelay != nil {
 		p.heading("Last relay and epochs")
-		p.facts(a.Road)
+		p.facts(a.LastRelay)
 	}
 	if len(a.Findings) == 0 {
 		return
@@ -86,7 +86,7 @@ type printer struct {
 
 func (p *printer) write(text string) {
 	if p.err == nil {
-		_, p.err = io.WriteString(p.w, strings.ReplaceAll(text, hard, " "))
+		_, p.err = io.WriteString(p.w, strings.ReplaceAll(text, noBreak, " "))
 	}
 }
 

@@ -380,7 +380,7 @@ func TestPrintedOfEveryProtocol(t *testing.T) {
 			p.settled(t, states)
 			p.charged(t, "whole budget", verifier.Publishing{Budget: p.budget(10)})
 			p.charged(t, "small budget", verifier.Publishing{Budget: p.budget(1.2)})
-			p.charged(t, "dry", verifier.Publishing{Dry: true, Budget: p.budget(1.2)})
+			p.charged(t, "dry", verifier.Publishing{DryRun: true, Budget: p.budget(1.2)})
 			v.ShowUnusable()
 			p.report(t, "overridden", v)
 			p.compare(t, v)
@@ -423,7 +423,7 @@ func (p *printed) settled(t *testing.T, apart []*verifier.Verifier) {
 	all := apart[0].Fresh()
 	for _, one := range apart {
 		var state bytes.Buffer
-		require.NoError(t, one.Settle(verifier.Settlement{1}, func(uint64, uint64) bool { return false }))
+		require.NoError(t, one.Dedup(verifier.DedupID{1}, func(uint64, uint64) bool { return false }))
 		require.NoError(t, one.WriteState(&state))
 		require.NoError(t, all.ReadState(&state))
 	}
@@ -447,7 +447,7 @@ func TestPrintedOfFaultyFiles(t *testing.T) {
 	require.NoError(t, err)
 	p.hash(t, "findings of a checker", list)
 	p.charged(t, "small budget", verifier.Publishing{Budget: p.budget(1.5)})
-	p.charged(t, "dry", verifier.Publishing{Dry: true})
+	p.charged(t, "dry", verifier.Publishing{DryRun: true})
 	other := openPrinted(t, "range").verifier(t)
 	site := report.NewSite(v, other)
 	site.Add(v.Fresh(), v)

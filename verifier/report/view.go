@@ -14,7 +14,7 @@ import (
 
 // view is what the page shows: an account of the report, with charts.
 type view struct {
-	*account
+	*pageModel
 	Home   string       // Address of the list of tasks; empty: there is none.
 	Styles template.CSS // Only of a page in one file.
 	Chart  template.HTML
@@ -39,7 +39,7 @@ const (
 )
 
 func newView(r *verifier.Report, home string) *view {
-	v := &view{account: newAccount(r), Home: home}
+	v := &view{pageModel: newPageModel(r), Home: home}
 	v.Spent = v.spent().SVG()
 	if v.Entry == "" {
 		v.Chart = v.byEpoch(v.Measure, chartWidth, func(e *epochRow) *estimate { return e.one }).SVG()

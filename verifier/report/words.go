@@ -17,9 +17,9 @@ import (
 	"github.com/doona-dp/doona/wire/task"
 )
 
-// account is a report as people read it. The page and the terminal show the same one, so both have the same
+// pageModel is a report as people read it. The page and the terminal show the same one, so both have the same
 // words and the same figures: what they add is how it looks.
-type account struct {
+type pageModel struct {
 	*verifier.Report
 	Main      *tile  // The answer, where one number says it.
 	Tiles     []tile // The rest at a glance.
@@ -32,7 +32,7 @@ type account struct {
 	Hops      *table
 	Epochs    *table // The newest first; nil before the first.
 	Costs     []fact // The guarantee and the ledger.
-	Road      []fact // How a verifier that pulls stands with the last relay.
+	LastRelay []fact // How a verifier that pulls stands with the last relay.
 	rows      []epochRow
 }
 
@@ -94,29 +94,29 @@ func (e estimate) cells() []cell {
 	return out
 }
 
-// newAccount puts a report into words.
-func newAccount(r *verifier.Report) *account {
-	a := &account{Report: r}
+// newPageModel puts a report into words.
+func newPageModel(r *verifier.Report) *pageModel {
+	a := &pageModel{Report: r}
 	a.Hidden = max(len(r.Estimate)-maxEntries, 0)
 	a.One, a.Entries, a.Possible, a.Quantiles, a.Hops = a.one(), a.entries(), a.possible(), a.quantiles(), a.hops()
 	a.Found = a.found()
 	a.readEpochs()
 	a.Epochs = a.epochs()
-	a.Main, a.Tiles, a.Costs, a.Road = a.headline(), a.tiles(), a.costs(), a.road()
+	a.Main, a.Tiles, a.Costs, a.LastRelay = a.headline(), a.tiles(), a.costs(), a.lastRelay()
 	return a
 }
 
 // maxEntries is how many entries a page has room for.
 const maxEntries = 512
 
-// hard is a space at which no line breaks. A terminal shows it as any other: see [printer].
-const hard = "\u00a0"
+// noBreak is a space at which no line breaks. A terminal shows it as any other: see [printer].
+const noBreak = "\u00a0"
 
 // Percent is the confidence as people say it.
-func (r *account) Percent() string { return display.Number(100*r.Confidence) + hard + "%" }
+func (r *pageModel) Percent() string { return display.Number(100*r.Confidence) + noBreak + "%" }
 
 // epsilon is a figure with its name.
-func epsilon(name string, x float64) string { return name + hard + "=" + hard + decimal.Up(x, 3) }
+func epsilon(name string, x float64) string { return name + noBreak + "=" + noBreak + decimal.Up(x, 3) }
 
 // theOne returns the number that an answer is, or its median; nil where it is neither.
 func theOne(a verifier.Answer, d *verifier.Distribution) *estimate {
@@ -141,8 +141,8 @@ func entryOf(a *verifier.Answer, j int) *estimate {
 	return e
 }
 
-// Lead says what is asked, and how.
-func (r *account) Lead() string {
+// Summary says what is asked, and how.
+func (r *pageModel) Summary() string {
 	values := ""
 	if r.Values != "" {
 		values = ": " + r.Values
@@ -152,7 +152,7 @@ func (r *account) Lead() string {
 }
 
 // headline is the answer in one number.
-func (a *account) headline() *tile {
+func (a *pageModel) headline() *tile {
 	if a.Texts != nil {
 		found := "texts found"
 		if a.Texts.FoundDownTo > 0 {
@@ -177,7 +177,7 @@ func (a *account) headline() *tile {
 	return &tile{display.Figure(e.value, e.err), fmt.Sprintf("%sbetween %s and %s, at %s", what, lo, hi, a.Percent())}
 }
 
-func (a *account) tiles() []tile {
+func (a *pageModel) tiles() []tile {
 	clients := fmt.Sprintf("clients in %s", plural(a.Batches, "batch", "batches"))
 	if a.Missing > 0 {
 		clients += fmt.Sprintf(", %s reports counted", count(a.Reports))
@@ -201,7 +201,7 @@ func (a *account) tiles() []tile {
 }
 
 // Waiting says what there is no estimate for yet; empty where there is one, or where one is unusable.
-func (r *account) Waiting() string {
+func (r *pageModel) Waiting() string {
 	if r.Batches > 0 || r.Unusable() != "" {
 		return ""
 	}
@@ -213,7 +213,7 @@ func (r *account) Waiting() string {
 }
 
 // Loss says how many reports count, and where others are missing; empty where none is.
-func (r *account) Loss() string {
+func (r *pageModel) Loss() string {
 	if r.Missing == 0 {
 		return ""
 	}
@@ -222,7 +222,7 @@ func (r *account) Loss() string {
 }
 
 // Lost names the hops that lost messages, with their numbers.
-func (r *account) Lost() string {
+func (r *pageModel) Lost() string {
 	var parts []string
 	for _, m := range r.MissingByHop {
 		if m.Messages > 0 {
@@ -233,7 +233,7 @@ func (r *account) Lost() string {
 }
 
 // ErrorBars says what the error bars are; empty where there are none.
-func (r *account) ErrorBars() string {
+func (r *pageModel) ErrorBars() string {
 	if len(r.Estimate) == 0 {
 		return ""
 	}
@@ -252,17 +252,17 @@ func (r *account) ErrorBars() string {
 }
 
 // intervalHead names the columns of a number with its interval.
-func (r *account) intervalHead(name string) []string {
+func (r *pageModel) intervalHead(name string) []string {
 	return []string{name, r.Percent() + " from", r.Percent() + " to"}
 }
 
 // answerHead names the columns of an answer.
-func (r *account) answerHead() []string {
+func (r *pageModel) answerHead() []string {
 	return append(r.intervalHead("estimate"), "standard error", "worst case")
 }
 
 // one is the table of an answer that is one number.
-func (a *account) one() *table {
+func (a *pageModel) one() *table {
 	e := theOne(a.Answer, nil)
 	if e == nil {
 		return nil
@@ -272,11 +272,11 @@ func (a *account) one() *table {
 }
 
 // MoreEntries says where entries are that are not shown.
-func (a *account) MoreEntries() string {
+func (a *pageModel) MoreEntries() string {
 	return count(uint64(a.Hidden)) + " further entries are in the CSV and the JSON."
 }
 
-func (a *account) entries() *table {
+func (a *pageModel) entries() *table {
 	if a.Entry == "" || len(a.Estimate) == 0 {
 		return nil
 	}
@@ -290,7 +290,7 @@ func (a *account) entries() *table {
 }
 
 // possible is the table of the post-processed answer: of one number, or of each entry that is shown.
-func (a *account) possible() *table {
+func (a *pageModel) possible() *table {
 	p := a.Processed
 	if p == nil {
 		return nil
@@ -313,7 +313,7 @@ func (a *account) possible() *table {
 }
 
 // AboutPossible says what post-processing did, and what it is not for; empty where there is none.
-func (r *account) AboutPossible() string {
+func (r *pageModel) AboutPossible() string {
 	if r.Processed == nil {
 		return ""
 	}
@@ -327,7 +327,7 @@ func (r *account) AboutPossible() string {
 }
 
 // AboutQuantiles says what the intervals of quantiles and mean hold.
-func (r *account) AboutQuantiles() string {
+func (r *pageModel) AboutQuantiles() string {
 	return "Intervals of " + r.Percent() +
 		", each by itself. A quantile’s ends at edges of bins, so it is never narrower " +
 		"than one; the mean’s includes half a bin, which the histogram cannot see into. Values beyond the range " +
@@ -335,7 +335,7 @@ func (r *account) AboutQuantiles() string {
 		"its ends."
 }
 
-func (a *account) quantiles() *table {
+func (a *pageModel) quantiles() *table {
 	if a.Distribution == nil {
 		return nil
 	}
@@ -347,7 +347,7 @@ func (a *account) quantiles() *table {
 	return t
 }
 
-func (a *account) hops() *table {
+func (a *pageModel) hops() *table {
 	t := &table{Head: []string{"", "in", "out", "dropped", "destroyed"}}
 	for _, h := range a.ByHop {
 		t.Rows = append(t.Rows, []cell{text(fmt.Sprintf("relay %d", h.Relay)), whole(h.In), whole(h.Out),
@@ -358,7 +358,7 @@ func (a *account) hops() *table {
 }
 
 // Messages says what became of the slots.
-func (r *account) Messages() string {
+func (r *pageModel) Messages() string {
 	if r.DryRun {
 		return fmt.Sprintf("Of %s slots that the first relay took in, %s were rejected and %s withheld at any hop.",
 			count(r.MessagesSent), count(r.Rejected), count(r.Withheld))
@@ -369,14 +369,14 @@ func (r *account) Messages() string {
 }
 
 // readEpochs reads the ledger, the oldest first.
-func (a *account) readEpochs() {
+func (a *pageModel) readEpochs() {
 	for _, e := range a.Ledger.Epochs {
 		a.rows = append(a.rows, epochRow{e, dated(e.Start, a.Asked.Epochs), theOne(e.Answer, e.Distribution),
 			e.Spent})
 	}
 }
 
-func (a *account) epochs() *table {
+func (a *pageModel) epochs() *table {
 	if len(a.rows) == 0 {
 		return nil
 	}
@@ -399,7 +399,7 @@ func (a *account) epochs() *table {
 }
 
 // epochColumns names the numbers of an epoch: an answer that is one, or the median of a histogram over a range.
-func (a *account) epochColumns() []string {
+func (a *pageModel) epochColumns() []string {
 	at := slices.IndexFunc(a.rows, func(e epochRow) bool { return e.one != nil })
 	switch {
 	case at < 0:
@@ -414,7 +414,7 @@ func (a *account) epochColumns() []string {
 var overEpochsHead = []string{"all epochs from", "all epochs to"}
 
 // AboutEpochs says what the bands over epochs hold; empty before the first.
-func (a *account) AboutEpochs() string {
+func (a *pageModel) AboutEpochs() string {
 	if len(a.rows) == 0 {
 		return ""
 	}
@@ -430,7 +430,7 @@ func (a *account) AboutEpochs() string {
 		a.Percent())
 }
 
-// numbers are what [account.epochColumns] names.
+// numbers are what [pageModel.epochColumns] names.
 func (e epochRow) numbers(columns int) []cell {
 	out := make([]cell, columns)
 	if e.one != nil {
@@ -468,13 +468,13 @@ func dated(start time.Time, epochs task.Epochs) string {
 }
 
 // Crowd says in which batches more holds than the claim, which needs no other client.
-func (r *account) Crowd() string {
+func (r *pageModel) Crowd() string {
 	return fmt.Sprintf("in a batch with n_min = %s honest clients: %s of %s can have them, with n submissions and "+
 		"enough slots.", count(r.NMin), count(r.Crowded), plural(r.Batches, "batch", "batches"))
 }
 
 // costs are the guarantee and the ledger.
-func (a *account) costs() []fact {
+func (a *pageModel) costs() []fact {
 	needs := " for n_min = " + count(a.NMin) + " honest clients"
 	if a.NoneHonest() {
 		needs = ": no other client need be honest"
@@ -504,7 +504,7 @@ func (a *account) costs() []fact {
 }
 
 // published is what the verifier's own ledger says.
-func (r *account) published() []fact {
+func (r *pageModel) published() []fact {
 	p := r.Ledger.Published
 	if p == nil {
 		return nil
@@ -526,16 +526,16 @@ func (r *account) published() []fact {
 		budget)}}
 }
 
-// Held says which epochs have no result for want of budget; empty where all have.
-func (r *account) Held() string {
+// WithheldNote says which epochs have no result for want of budget; empty where all have.
+func (r *pageModel) WithheldNote() string {
 	if len(r.Ledger.Withheld) == 0 {
 		return ""
 	}
 	return "The budget does not suffice for " + named(r.Ledger.Withheld) + ": no result of them is shown."
 }
 
-// Dry says that this is a dry run; empty where it is none.
-func (r *account) Dry() string {
+// DryRunNote says that this is a dry run; empty where it is none.
+func (r *pageModel) DryRunNote() string {
 	if !r.DryRun {
 		return ""
 	}
@@ -543,7 +543,7 @@ func (r *account) Dry() string {
 }
 
 // Exposed says for whom the guarantee does not hold; empty where it holds for all.
-func (r *account) Exposed() string {
+func (r *pageModel) Exposed() string {
 	if r.OverExposed == 0 {
 		return ""
 	}
@@ -551,8 +551,8 @@ func (r *account) Exposed() string {
 		count(r.OverExposed))
 }
 
-// road says how a verifier that pulls stands with the last relay.
-func (a *account) road() []fact {
+// lastRelay says how a verifier that pulls stands with the last relay.
+func (a *pageModel) lastRelay() []fact {
 	p := a.Progress
 	if p == nil {
 		return nil
@@ -600,7 +600,7 @@ const AboutFindings = "Findings tell of accuracy. Privacy does not rest on them:
 	"by itself."
 
 // AboutFindings is for the page.
-func (a *account) AboutFindings() string { return AboutFindings }
+func (a *pageModel) AboutFindings() string { return AboutFindings }
 
 // plural is a number with a noun.
 func plural(n uint64, one, many string) string {
@@ -614,7 +614,7 @@ func plural(n uint64, one, many string) string {
 func quoted(c verifier.TextCount) string { return strconv.Quote(c.Text) }
 
 // found is the table of the texts that were found.
-func (a *account) found() *table {
+func (a *pageModel) found() *table {
 	if a.Texts == nil || len(a.Texts.List) == 0 {
 		return nil
 	}
@@ -639,7 +639,7 @@ func AboutTexts(r *verifier.Report) string {
 			display.Number(x.FoundDownTo))
 	}
 	out += fmt.Sprintf(" By chance one that nobody has is listed in %s%s%% at most. Counts are of the reports that "+
-		"came, each with an interval of its own.", display.Number(100*x.FalseChance), hard)
+		"came, each with an interval of its own.", display.Number(100*x.FalseChance), noBreak)
 	out += fmt.Sprintf(" Clients who agree can have a text listed that nobody else has: %s of them.",
 		display.Number(x.Threshold))
 	if x.PlantedByRelay > 0 {
@@ -650,4 +650,4 @@ func AboutTexts(r *verifier.Report) string {
 }
 
 // AboutTexts is for the page.
-func (a *account) AboutTexts() string { return AboutTexts(a.Report) }
+func (a *pageModel) AboutTexts() string { return AboutTexts(a.Report) }

@@ -75,7 +75,7 @@ func newMetrics(s *Server) *service.Metrics {
 	return m
 }
 
-func beginTask(m *service.Metrics, t *served) {
+func beginTask(m *service.Metrics, t *hostedTask) {
 	m.Set(metricEpochsEnd, float64(t.open.Epochs.Over()), t.name())
 	m.Set(metricBudget, 0, t.name())
 	for _, name := range finding.Names() {
@@ -90,10 +90,10 @@ func endsLater(m *service.Metrics, l *stream) {
 	}
 }
 
-// look sets the gauges to what is now.
-func (s *Server) look(ctx context.Context) {
+// setGauges sets the gauges to what is now.
+func (s *Server) setGauges(ctx context.Context) {
 	s.metrics.Set(metricReady, service.Flag(s.isReady(ctx) == nil).Value())
-	for _, t := range s.all() {
+	for _, t := range s.hostedTasks() {
 		p := t.puller.Progress()
 		for name, value := range map[string]float64{
 			metricAway:        service.Flag(p.Contact == verifier.ContactAway).Value(),
@@ -147,7 +147,7 @@ type TaskStatus struct {
 // Status says how far the tasks have come.
 func (s *Server) Status(context.Context) (*Status, error) {
 	out := &Status{Tasks: []TaskStatus{}}
-	for _, t := range s.all() {
+	for _, t := range s.hostedTasks() {
 		r, err := t.verifier.Report()
 		if err != nil {
 			return nil, err
@@ -164,7 +164,7 @@ func (s *Server) AdminHandler() http.Handler {
 	admin := service.Admin{
 		Ready:   s.isReady,
 		Status:  func(ctx context.Context) (any, error) { return s.Status(ctx) },
-		Look:    s.look,
+		Look:    s.setGauges,
 		Metrics: s.metrics,
 		Address: s.cfg.Admin,
 		Hosts:   s.cfg.AdminHosts,
@@ -175,7 +175,7 @@ func (s *Server) AdminHandler() http.Handler {
 // isReady is an error unless batches are asked for and can be kept. That the last relay is away is not this
 // verifier's to mend, and is a metric of its own.
 func (s *Server) isReady(context.Context) error {
-	for _, t := range s.all() {
+	for _, t := range s.hostedTasks() {
 		if t.puller.Failing() {
 			return fmt.Errorf("the batches of task %s cannot be kept", t.name())
 		}

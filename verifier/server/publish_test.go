@@ -83,7 +83,7 @@ func TestPagesStayWithinABudget(t *testing.T) {
 
 	require.NoError(t, os.RemoveAll(filepath.Join(cfg.Data, "ledger")))
 	_, err := server.New(cfg)
-	require.ErrorIs(t, err, verifier.ErrSetBack)
+	require.ErrorIs(t, err, verifier.ErrRolledBack)
 	cfg.Tasks[0].TotalDelta = 0
 	_, err = server.New(cfg)
 	require.ErrorContains(t, err, "invalid total_delta 0")

@@ -45,12 +45,12 @@ type Server struct {
 
 	ready atomic.Bool
 
-	mu    sync.Mutex // guards tasks
-	tasks []*served  // In the order of the configuration, each stream's in order; then what has joined.
+	mu    sync.Mutex    // guards tasks
+	tasks []*hostedTask // In the order of the configuration, each stream's in order; then what has joined.
 }
 
-// served is a task.
-type served struct {
+// hostedTask is a task.
+type hostedTask struct {
 	open     *taskfile.Open
 	verifier *verifier.Verifier
 	puller   *collect.Puller
@@ -58,25 +58,25 @@ type served struct {
 	config   TaskConfig // The task's, or that of the first of its stream.
 }
 
-// all returns the tasks of this moment.
-func (s *Server) all() []*served {
+// hostedTasks returns the tasks of this moment.
+func (s *Server) hostedTasks() []*hostedTask {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return slices.Clone(s.tasks)
 }
 
 // find returns a task that is served, or nil.
-func (s *Server) find(id task.ID) *served {
+func (s *Server) find(id task.ID) *hostedTask {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if i := slices.IndexFunc(s.tasks, func(t *served) bool { return t.open.ID == id }); i >= 0 {
+	if i := slices.IndexFunc(s.tasks, func(t *hostedTask) bool { return t.open.ID == id }); i >= 0 {
 		return s.tasks[i]
 	}
 	return nil
 }
 
 // add adds a task, which goes on with the stream of after unless that is nil.
-func (s *Server) add(t, after *served) {
+func (s *Server) add(t, after *hostedTask) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.tasks = append(s.tasks, t)
@@ -88,7 +88,7 @@ func (s *Server) add(t, after *served) {
 }
 
 // name is the task's in metrics and logs, and says nothing of what it asks.
-func (s *served) name() string { return s.open.ID.String()[:8] }
+func (s *hostedTask) name() string { return s.open.ID.String()[:8] }
 
 // New opens the files and the folder that a configuration names, and reads the batches that are kept. The
 // folder is this process's own from then on: [durable.ErrClaimed] where it is another's. The caller must
@@ -156,7 +156,7 @@ func (s *Server) loadTasks() error {
 }
 
 // openPuller has a task's verifier charge what its pages show, opens the folder of its batches and reads what is in it.
-func (s *Server) openPuller(t *served) (err error) {
+func (s *Server) openPuller(t *hostedTask) (err error) {
 	if err := t.verifier.Publish(t.charging); errors.Is(err, verifier.ErrNoLedger) {
 		return fmt.Errorf("%s: %w (ledger: in verifier.yaml names the folder of the ledgers; begin: true of the task "+
 			"begins one)", t.config.File, err)
@@ -173,7 +173,7 @@ func (s *Server) openPuller(t *served) (err error) {
 
 // loadTask makes a task's verifier, with the keys in a file. c is the task's configuration, or that of the first of
 // its stream, which all charge to one ledger.
-func (s *Server) loadTask(open *taskfile.Open, file string, c TaskConfig) (*served, error) {
+func (s *Server) loadTask(open *taskfile.Open, file string, c TaskConfig) (*hostedTask, error) {
 	keys, err := keyfile.LoadHPKE(file)
 	if err != nil {
 		return nil, err
@@ -189,7 +189,7 @@ func (s *Server) loadTask(open *taskfile.Open, file string, c TaskConfig) (*serv
 		v.ShowUnusable()
 	}
 	charging := verifier.Publishing{Folder: s.cfg.Ledger, Beside: c.HPKEKeys, Budget: c.budget()}
-	return &served{open: open, verifier: v, charging: charging, config: c}, nil
+	return &hostedTask{open: open, verifier: v, charging: charging, config: c}, nil
 }
 
 // loadBundle reads the task, which must be its owner's where one is configured.
@@ -273,7 +273,7 @@ func (s *Server) Run(ctx context.Context) error {
 	working, stop := context.WithCancel(ctx)
 	defer stop()
 	var pulling sync.WaitGroup
-	for _, t := range s.all() {
+	for _, t := range s.hostedTasks() {
 		pulling.Go(func() { t.puller.Run(working, s.cfg.PullInterval) })
 	}
 	pulling.Go(func() { s.follow(working, &pulling) })

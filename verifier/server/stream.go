@@ -21,13 +21,13 @@ import (
 type stream struct {
 	*taskstream.Folder
 	server *Server
-	config TaskConfig    // Of the first task, with the folder.
-	served []*served     // By position.
-	pull   func(*served) // pulls the batches of a task that has joined
+	config TaskConfig        // Of the first task, with the folder.
+	served []*hostedTask     // By position.
+	pull   func(*hostedTask) // pulls the batches of a task that has joined
 }
 
 // loadStream loads the successors that were taken, of a task that is the first of a stream.
-func (s *Server) loadStream(c TaskConfig, raw []byte, first *served) error {
+func (s *Server) loadStream(c TaskConfig, raw []byte, first *hostedTask) error {
 	place := first.open.Stream
 	switch {
 	case place == nil && c.Recovery != "":
@@ -47,7 +47,7 @@ func (s *Server) loadStream(c TaskConfig, raw []byte, first *served) error {
 	if err != nil {
 		return err
 	}
-	l := &stream{Folder: folder, server: s, config: c, served: []*served{first}}
+	l := &stream{Folder: folder, server: s, config: c, served: []*hostedTask{first}}
 	s.streams = append(s.streams, l)
 	for _, t := range l.Tasks()[1:] {
 		next := s.find(t.ID) // in the configuration, too
@@ -63,7 +63,7 @@ func (s *Server) loadStream(c TaskConfig, raw []byte, first *served) error {
 }
 
 // load makes the verifier of a task behind the first.
-func (l *stream) load(t *taskstream.Task) (*served, error) {
+func (l *stream) load(t *taskstream.Task) (*hostedTask, error) {
 	next, err := l.server.loadTask(t.Open, l.Keys(t.Task), l.config)
 	if errors.Is(err, fs.ErrNotExist) {
 		err = fmt.Errorf("the owner signed a task without this verifier's keys in %s: %w", l.config.Successors, err)
@@ -78,7 +78,7 @@ func (l *stream) load(t *taskstream.Task) (*served, error) {
 // checkBudgets finds the ledger of each task, and refuses two entries of one ledger with different budgets: whichever
 // has the larger one, or none, would charge past the other's.
 func (s *Server) checkBudgets() error {
-	firsts := map[string]*served{}
+	firsts := map[string]*hostedTask{}
 	for _, t := range s.tasks {
 		if err := s.findRoot(t); err != nil {
 			return fmt.Errorf("%s: %w", t.config.File, err)
@@ -103,12 +103,12 @@ func (s *Server) checkBudgets() error {
 
 // isLater says whether a task is a later one of a stream whose first task is not served here: the stream may have been
 // published elsewhere.
-func (s *Server) isLater(t *served) bool {
+func (s *Server) isLater(t *hostedTask) bool {
 	return t.open.Stream != nil && t.open.Stream.Position > 0 && s.find(t.charging.Root) == nil
 }
 
 // findRoot finds the first task of a task's stream: by the tasks that are served before it, or as it is configured.
-func (s *Server) findRoot(t *served) error {
+func (s *Server) findRoot(t *hostedTask) error {
 	at := t.open
 	for at.Stream != nil {
 		before := s.find(at.Stream.Before)
@@ -140,7 +140,7 @@ func (s *Server) follow(ctx context.Context, pulling *sync.WaitGroup) {
 	f := taskstream.Follower{Client: s.client, Clock: s.cfg.Clock, Every: followEvery * s.cfg.PullInterval,
 		Log: s.cfg.Log}
 	for _, l := range s.streams {
-		l.pull = func(t *served) { pulling.Go(func() { t.puller.Run(ctx, s.cfg.PullInterval) }) }
+		l.pull = func(t *hostedTask) { pulling.Go(func() { t.puller.Run(ctx, s.cfg.PullInterval) }) }
 		f.Streams = append(f.Streams, &taskstream.Followed{Folder: l.Folder, Path: l.config.Successors,
 			Name: l.served[0].name(), Server: l})
 	}
@@ -180,7 +180,7 @@ func (l *stream) Serve(t *taskstream.Task) error {
 }
 
 // join begins to serve a task that was taken.
-func (l *stream) join(t *taskstream.Task) (*served, error) {
+func (l *stream) join(t *taskstream.Task) (*hostedTask, error) {
 	s := l.server
 	next, err := l.load(t)
 	if err != nil {

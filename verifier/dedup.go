@@ -9,26 +9,26 @@ import (
 
 // A record keeps its slots because another batch of its epoch may have one of them again. One machine finds that out
 // in a replay set. Several bring tags together by other means, a pipeline's grouping by key for instance, and learn
-// which ones more than one batch has. [Verifier.Settle] then takes all other slots out of the records: what they add
+// which ones more than one batch has. [Verifier.Dedup] then takes all other slots out of the records: what they add
 // up to is left, which is as small as a batch's aggregate. The few that are shared stay, and count as in one machine:
 // for the batch that comes first of those that are not withheld.
 
-// Settlement names one settling of records: random bytes, drawn for all files of a run. Zero is none.
-type Settlement [32]byte
+// DedupID names one settling of records: random bytes, drawn for all files of a run. Zero is none.
+type DedupID [32]byte
 
-// settled is what slots add up to that were taken out of a record.
-type settled struct {
-	Among            []byte   // The settlement; empty where none were.
+// dedupTotal is what slots add up to that were taken out of a record.
+type dedupTotal struct {
+	ID               []byte   // The settlement; empty where none were.
 	Valid            []uint64 // How many, by lane; none of no lane.
 	Messages, Covers uint64
 	Aggregate        []byte // Of the messages, see packCounters.
 }
 
-// none is what was taken out of a record that was not settled.
-var none = settled{Among: []byte{}, Valid: []uint64{}, Aggregate: []byte{}}
+// noDedup is what was taken out of a record that was not settled.
+var noDedup = dedupTotal{ID: []byte{}, Valid: []uint64{}, Aggregate: []byte{}}
 
-// errSettled is returned where a verifier's records were settled among other files than one that is to be added.
-var errSettled = errors.New("it was not settled together with the others: a message may be in both, and would " +
+// errOtherDedup is returned where a verifier's records were settled among other files than one that is to be added.
+var errOtherDedup = errors.New("it was not settled together with the others: a message may be in both, and would " +
 	"count twice")
 
 // Tags calls f for every slot that may count, with the epoch and number of its batch and the first half of its tag.
@@ -47,37 +47,37 @@ func (v *Verifier) Tags(f func(epoch, seq, tag uint64) error) error {
 // Settle takes out of all records the slots whose tags no other batch of their epoch has, among all files that a
 // settlement names: shared tells which ones another has. After that only what was settled among the same files can be
 // added to an epoch.
-func (v *Verifier) Settle(among Settlement, shared func(epoch, tag uint64) bool) error {
-	if among == (Settlement{}) {
+func (v *Verifier) Dedup(among DedupID, shared func(epoch, tag uint64) bool) error {
+	if among == (DedupID{}) {
 		return errors.New("couldn't settle among no files")
 	}
 	v.mu.Lock()
 	defer v.mu.Unlock()
-	v.made = nil
+	v.cached = nil
 	for _, e := range v.epochs {
 		if !e.closed {
 			e.total = nil // it has looked at slots that go
 		}
 	}
 	for _, r := range v.epochs.records() {
-		if len(r.Settled.Among) > 0 {
+		if len(r.Dedup.ID) > 0 {
 			return fmt.Errorf("couldn't settle batch %d of epoch %d: it is", r.Seq, r.Epoch)
 		}
-		r.Settled.Among = among[:]
+		r.Dedup.ID = among[:]
 		if r.slots == nil {
 			continue
 		}
-		if err := v.recorder.settle(r, shared); err != nil {
+		if err := v.recorder.dedup(r, shared); err != nil {
 			return fmt.Errorf("couldn't settle batch %d of epoch %d: %w", r.Seq, r.Epoch, err)
 		}
 	}
 	return nil
 }
 
-// settle is [Verifier.Settle] for a record.
-func (rec *recorder) settle(r *Record, shared func(epoch, tag uint64) bool) error {
+// dedup is [Verifier.Dedup] for a record.
+func (rec *recorder) dedup(r *Record, shared func(epoch, tag uint64) bool) error {
 	alone, rest := rec.mechanism.Aggregate(), rec.mechanism.Aggregate()
-	s := settled{Among: r.Settled.Among, Valid: make([]uint64, rec.open.Slots.Lanes)}
+	s := dedupTotal{ID: r.Dedup.ID, Valid: make([]uint64, rec.open.Slots.Lanes)}
 	left := rec.newSlots()
 	err := r.slots.each(func(lane int, slot []byte) error {
 		kind, into := slot[tagHalf], alone
@@ -100,12 +100,12 @@ func (rec *recorder) settle(r *Record, shared func(epoch, tag uint64) bool) erro
 	}
 	s.Aggregate = packCounters(alone)
 	r.slots.free()
-	r.slots, r.Settled, r.Aggregate = left, s, packCounters(rest)
+	r.slots, r.Dedup, r.Aggregate = left, s, packCounters(rest)
 	return nil
 }
 
 // count counts a slot.
-func (s *settled) count(lane int, kind byte) {
+func (s *dedupTotal) count(lane int, kind byte) {
 	s.Valid[lane]++
 	if kind == kindCover {
 		s.Covers++
@@ -115,14 +115,14 @@ func (s *settled) count(lane int, kind byte) {
 }
 
 // check is an error unless it can be what slots of this task add up to.
-func (s *settled) check(m protocols.Mechanism, lanes uint64) error {
-	if n := len(s.Among); n != 0 && n != len(Settlement{}) {
-		return fmt.Errorf("couldn't accept a record: a settlement of %d bytes, want %d", n, len(Settlement{}))
+func (s *dedupTotal) check(m protocols.Mechanism, lanes uint64) error {
+	if n := len(s.ID); n != 0 && n != len(DedupID{}) {
+		return fmt.Errorf("couldn't accept a record: a settlement of %d bytes, want %d", n, len(DedupID{}))
 	}
 	if n := uint64(len(s.Valid)); n != 0 && n != lanes {
 		return fmt.Errorf("couldn't accept a record: settled slots of %d lanes, want %d", n, lanes)
 	}
-	if len(s.Among) == 0 && len(s.Valid) > 0 {
+	if len(s.ID) == 0 && len(s.Valid) > 0 {
 		return errors.New("couldn't accept a record: settled slots, and no settlement")
 	}
 	all := uint64(0)

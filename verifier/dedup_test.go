@@ -12,7 +12,7 @@ import (
 )
 
 // among are the settlements of the tests.
-var among, other = verifier.Settlement{1}, verifier.Settlement{2}
+var among, other = verifier.DedupID{1}, verifier.DedupID{2}
 
 // batchOf names a batch.
 type batchOf struct{ epoch, seq uint64 }
@@ -20,9 +20,9 @@ type batchOf struct{ epoch, seq uint64 }
 // tagOf names a tag.
 type tagOf struct{ epoch, tag uint64 }
 
-// settle plays machines that each know one file, and then all files of one batch and which of its tags are in others.
+// dedup plays machines that each know one file, and then all files of one batch and which of its tags are in others.
 // It returns the states that they write, of which nobody has had two batches' slots.
-func settle(t *testing.T, v *verifier.Verifier, files []file) (states [][]byte) {
+func dedup(t *testing.T, v *verifier.Verifier, files []file) (states [][]byte) {
 	t.Helper()
 	batches, places := map[batchOf][]*verifier.Verifier{}, map[tagOf]map[batchOf]bool{}
 	for _, f := range files {
@@ -44,23 +44,23 @@ func settle(t *testing.T, v *verifier.Verifier, files []file) (states [][]byte) 
 		for _, one := range of {
 			require.NoError(t, all.ReadState(bytes.NewReader(stateOf(t, one))))
 		}
-		require.NoError(t, all.Settle(among,
+		require.NoError(t, all.Dedup(among,
 			func(epoch, tag uint64) bool { return len(places[tagOf{epoch, tag}]) > 1 }))
 		states = append(states, stateOf(t, all))
 	}
 	return states
 }
 
-// TestSettledRecordsGiveTheBytesOfOneRun: machines of which none knows the slots of two batches report together what
+// TestDedupedRecordsGiveTheBytesOfOneRun: machines of which none knows the slots of two batches report together what
 // one does that knows all, byte for byte, in whatever order; and there is next to nothing left of slots.
-func TestSettledRecordsGiveTheBytesOfOneRun(t *testing.T) {
+func TestDedupedRecordsGiveTheBytesOfOneRun(t *testing.T) {
 	f := &faults{newCascade(t), nil}
 	files := filesOf(t, f.cascade)
 	whole := newVerifier(t, f.cascade)
 	addAll(t, whole, files)
 	want := reportOf(t, whole)
 	require.Contains(t, want, `"name":"repeated"`)
-	states := settle(t, whole, files)
+	states := dedup(t, whole, files)
 	random, seen := rand.New(rand.NewPCG(9, 10)), []byte(nil)
 	for range 5 {
 		merged := whole.Fresh()
@@ -88,26 +88,26 @@ func TestSharedSlotsMustStay(t *testing.T) {
 	whole := newVerifier(t, f.cascade)
 	addAll(t, whole, files)
 	want := reportOf(t, whole)
-	require.NoError(t, whole.Settle(among, func(uint64, uint64) bool { return false }))
+	require.NoError(t, whole.Dedup(among, func(uint64, uint64) bool { return false }))
 	require.NotEqual(t, want, reportOf(t, whole))
 	require.NotContains(t, reportOf(t, whole), `"name":"repeated"`)
 }
 
-// TestRecordsOfTwoSettlementsDoNotMix: a message that is in both would count twice.
-func TestRecordsOfTwoSettlementsDoNotMix(t *testing.T) {
+// TestRecordsOfTwoDedupsDoNotMix: a message that is in both would count twice.
+func TestRecordsOfTwoDedupsDoNotMix(t *testing.T) {
 	f := &faults{newCascade(t), nil}
 	nobody := func(uint64, uint64) bool { return false }
-	state := func(seq uint64, among verifier.Settlement) []byte {
+	state := func(seq uint64, among verifier.DedupID) []byte {
 		v := newVerifier(t, f.cascade)
 		require.NoError(t, v.Add(f.good(t, seq)))
-		if among != (verifier.Settlement{}) {
-			require.NoError(t, v.Settle(among, nobody))
-			require.ErrorContains(t, v.Settle(among, nobody), "couldn't settle batch")
+		if among != (verifier.DedupID{}) {
+			require.NoError(t, v.Dedup(among, nobody))
+			require.ErrorContains(t, v.Dedup(among, nobody), "couldn't settle batch")
 		}
 		return stateOf(t, v)
 	}
-	require.Error(t, newVerifier(t, f.cascade).Settle(verifier.Settlement{}, nobody))
-	kinds := map[string]verifier.Settlement{"none": {}, "one": among, "other": other}
+	require.Error(t, newVerifier(t, f.cascade).Dedup(verifier.DedupID{}, nobody))
+	kinds := map[string]verifier.DedupID{"none": {}, "one": among, "other": other}
 	for a, first := range kinds {
 		for b, second := range kinds {
 			t.Run(fmt.Sprintf("%s and %s", a, b), func(t *testing.T) {
