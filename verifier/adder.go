@@ -6,19 +6,18 @@ import (
 	"github.com/doona-dp/doona/wire/onion"
 )
 
-// adder adds up what counts of an epoch, batch by batch in the order of their numbers, whatever the order in which they
-// came.
+// adder adds up the batches of an epoch that count. It goes by their numbers, whatever the order of their arrival.
 type adder struct{ subject }
 
-// total is what the batches of an epoch add up to, in the order of their numbers.
+// total is the sum of an epoch's batches, in the order of their numbers.
 type total struct {
 	aggregate protocols.Aggregate
 	counts    Counts
 	hops      []HopCounts // By relay.
-	missing   []uint64    // Slots of released batches that were lost, by relay; last at the verifier.
+	missing   []uint64    // Lost slots of released batches, by relay; the verifier is last.
 	findings  findings
-	tags      *tags  // Of what counts: the replay set.
-	next      uint64 // The least number that is not in it.
+	tags      *tags  // Replay set: tags of slots that count.
+	next      uint64 // The lowest number not yet added.
 }
 
 // addUp brings the total of an epoch up to date.
@@ -33,7 +32,7 @@ func (a *adder) addUp(e *epoch) error {
 	for _, seq := range e.seqs(e.total.next) {
 		if one := e.numbers[seq].counted(); one != nil {
 			if err := a.count(e.total, one); err != nil {
-				e.total = nil // half a batch may be in it
+				e.total = nil // it may contain part of a batch
 				return err
 			}
 		}
@@ -42,7 +41,7 @@ func (a *adder) addUp(e *epoch) error {
 	return nil
 }
 
-// count adds a batch to the total of those with lower numbers, unless too few of its slots are valid.
+// count adds a batch to the total of the batches with lower numbers. It withholds a batch with too few valid slots.
 func (a *adder) count(t *total, one *signedVersion) error {
 	r, at := one.record, BatchPlace(one.record.Epoch, one.record.Seq)
 	find := func(name finding.Name, n uint64) {
@@ -107,7 +106,7 @@ func (a *adder) count(t *total, one *signedVersion) error {
 	return nil
 }
 
-// addDummies says how often relays drew the dummies of a batch, and how many they say they added.
+// addDummies adds to an aggregate how often relays drew dummies for a batch, and how many they report to have added.
 func addDummies(diluted protocols.Diluted, chain []onion.Manifest) {
 	added, draws := uint64(0), uint64(0)
 	for _, m := range chain {
@@ -122,8 +121,8 @@ func addDummies(diluted protocols.Diluted, chain []onion.Manifest) {
 	diluted.AddDummies(draws, added)
 }
 
-// addLosses adds the slots that a released batch lost, by hop: those that each relay dropped, and of all lost
-// ones the rest, at the verifier.
+// addLosses adds the lost slots of a released batch by hop. Each relay's are those it dropped; the rest were lost at
+// the verifier.
 func (t *total) addLosses(chain []onion.Manifest, lost uint64) {
 	for hop, m := range chain {
 		for _, lane := range m.Lanes {
@@ -134,7 +133,7 @@ func (t *total) addLosses(chain []onion.Manifest, lost uint64) {
 	t.missing[len(chain)] += lost
 }
 
-// withhold names why a batch does not count.
+// withhold returns why a batch does not count, or a nil error if it counts.
 func (a *adder) withhold(b *batchTotal, submissions uint64) (finding.Name, error) {
 	if err := onion.CheckCounts(a.open.Task, submissions, b.valid); err != nil {
 		return finding.TooFew, err
@@ -145,14 +144,15 @@ func (a *adder) withhold(b *batchTotal, submissions uint64) (finding.Name, error
 	return "", nil
 }
 
-// batchTotal is what is left of a batch beside those with lower numbers.
+// batchTotal is the sum of a batch without slots that repeat a batch with a lower number.
 type batchTotal struct {
 	aggregate                  protocols.Aggregate
-	valid                      []uint64 // Slots by lane.
+	valid                      []uint64 // Valid slots by lane.
 	messages, covers, repeated uint64
 }
 
-// dropRepeats takes out of a record what counts already. Mostly that is nothing, and its aggregate is as it was.
+// dropRepeats sums a record without slots that count already. A record usually has no repeats; then its stored
+// aggregate is used.
 func (a *adder) dropRepeats(t *total, r *Record) (*batchTotal, error) {
 	b := &batchTotal{valid: make([]uint64, a.open.Slots.Lanes), messages: r.Dedup.Messages, covers: r.Dedup.Covers}
 	copy(b.valid, r.Dedup.Valid)

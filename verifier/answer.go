@@ -9,55 +9,54 @@ import (
 	"github.com/doona-dp/doona/wire/task"
 )
 
-// Answer is an estimate with its error bars, in the query's units; arrays where there are several entries.
-// It is of all clients of the released batches, also of those whose messages are missing.
+// Answer is an estimate with its error bars, in the query's units. The values are arrays if the answer has several
+// entries. It is about all clients of the released batches, including those whose messages are missing.
 type Answer struct {
-	Reports uint64 `json:"reports"` // Clients all of whose messages were counted; at least, if there are several.
-	Missing uint64 `json:"missing"` // Submissions of released batches without a counted report; at most.
+	Reports uint64 `json:"reports"` // Clients whose messages were all counted; a lower bound with several messages per client.
+	Missing uint64 `json:"missing"` // Submissions in released batches without a counted report; an upper bound.
 
-	Usable          bool   `json:"usable"`                     // False: no estimate, unless shown by an override.
-	UnusableBecause string `json:"unusable_because,omitempty"` // Why it is not.
-	Override        string `json:"override,omitempty"`         // Why it is shown all the same.
+	Usable          bool   `json:"usable"`                     // If false, the estimate is shown only by an override.
+	UnusableBecause string `json:"unusable_because,omitempty"` // Why it is unusable.
+	Override        string `json:"override,omitempty"`         // Why it is shown although unusable.
 
 	Estimate Values `json:"estimate"`
-	// From the data; of what they cannot show, such as rounding, the worst. Without what is missing.
+	// From the data, plus the worst case of errors that data cannot show, such as rounding. Ignores missing reports.
 	StandardError      Values    `json:"standard_error"`
-	StandardErrorWorst Values    `json:"standard_error_worst"` // For as many clients who all have the worst-case value.
-	Interval           Intervals `json:"interval"`             // From the data, and the most that is missing.
-	Band               Intervals `json:"band"`                 // Wider: all entries are in it at once.
-	// Of an epoch's answer, wider still: all entries of all the task's epochs are in theirs at once.
+	StandardErrorWorst Values    `json:"standard_error_worst"` // For as many clients, all with the worst-case value.
+	Interval           Intervals `json:"interval"`             // From the data, widened by the most that missing reports could add.
+	Band               Intervals `json:"band"`                 // Wider: holds for all entries at once.
+	// Only for an epoch. Wider still: holds for all entries of all the task's epochs at once.
 	BandOverEpochs Intervals `json:"band_over_epochs,omitempty"`
 	// Of each interval by itself, and of each band as a whole.
 	Confidence float64 `json:"confidence"`
 
-	Processed *Processed `json:"processed,omitempty"` // The nearest possible answer, with the estimate.
+	Processed *Processed `json:"processed,omitempty"` // The possible answer nearest to the estimate; nil without one.
 }
 
-// noBatch is why there is no answer where nothing is wrong: there is nothing to answer from yet.
+// noBatch explains a missing answer before the first batch, when nothing is wrong.
 const noBatch = "no batch was released"
 
-// shown is the override of [Verifier.ShowUnusable].
+// shown explains an estimate that [Verifier.ShowUnusable] shows.
 const shown = "shown although it is unusable"
 
-// Estimate returns the answer of an aggregate of one batch of n clients of which nothing is missing, as reports have
-// it: for who has simulated the batch. Of one of so many epochs it has bands over all of them, too; epochs is 0 where
-// it is of all.
+// Estimate returns the answer to an aggregate of one complete batch of users clients, for callers who simulate batches.
+// epochs is the number of epochs over which bands must hold; 0 for an answer over all epochs, which has no such band.
 func Estimate(t *task.Task, m protocols.Mechanism, agg protocols.Aggregate, users, epochs uint64) Answer {
 	return answer(t, m, agg, Counts{Users: users, Batches: 1}, false, epochs)
 }
 
-// answer turns an aggregate, and what was lost beside it, into the query's answer. Without reports, and
-// where it is unusable, it is empty (null).
+// answer turns an aggregate and the losses beside it into the query's answer. The answer is empty (null) without
+// reports, and if it is unusable and not overridden.
 //
-// The band is Bonferroni's: intervals of confidence 1 - (1-c)/d each, for d entries. Their errors depend on
-// each other, and it holds however they do. That over epochs is of an answer that is one of so many, 0 where it is
-// of all.
+// The band uses Bonferroni's correction: intervals of confidence 1 - (1-c)/d each, for d entries. It holds for any
+// dependence between the entries' errors. epochs is the number of epochs over which BandOverEpochs holds, or 0 for an
+// answer over all epochs.
 func answer(t *task.Task, m protocols.Mechanism, agg protocols.Aggregate, c Counts, override bool,
 	epochs uint64) Answer {
 	a := Answer{Confidence: Confidence}
 	a.Missing = min(max(c.Lost, c.Users-min(agg.Reports(), c.Users)), c.Users)
 	a.Reports = c.Users - a.Missing
-	if agg.Reports() > 0 && t.Query.Info().Shape != task.PerText { // of texts those found are the answer
+	if agg.Reports() > 0 && t.Query.Info().Shape != task.PerText { // for texts, the texts found are the answer
 		a.estimate(t, m, agg, c.loss(), epochs)
 	}
 	switch {
@@ -85,16 +84,16 @@ func answer(t *task.Task, m protocols.Mechanism, agg protocols.Aggregate, c Coun
 	return a
 }
 
-// confidencePerEpoch returns the confidence of each of so many epochs that makes [Confidence] of all at once: its root
-// (Šidák). An epoch's randomness is its own. Given all that came before, on which its values may depend, its
-// intervals hold with that confidence, so all hold with the product. It is that of all the task's epochs and not of
-// those that have come: so a band does not change later, and holds whenever one looks.
+// confidencePerEpoch returns the confidence per epoch that gives [Confidence] for all epochs together: its root
+// (Šidák). The randomness of epochs is independent. Given all earlier epochs, on which its values may depend, an
+// epoch's intervals hold with that confidence, so all hold with the product. epochs counts all epochs of the task, not
+// only those that have begun. So a band never changes later, and holds at whatever time a reader looks.
 func confidencePerEpoch(epochs uint64) float64 { return math.Pow(Confidence, 1/float64(epochs)) }
 
-// confidencePerEntry returns the confidence of each of so many entries that makes c of all at once, by Bonferroni.
+// confidencePerEntry returns the confidence per entry that gives c for all entries together, by Bonferroni.
 func confidencePerEntry(c float64, entries int) float64 { return 1 - (1-c)/float64(entries) }
 
-// estimate fills the estimate and its error bars.
+// estimate sets the estimate and its error bars.
 func (a *Answer) estimate(t *task.Task, m protocols.Mechanism, agg protocols.Aggregate, loss protocols.Loss,
 	epochs uint64) {
 	scale := protocols.Scale(t.Query, loss.Clients)
@@ -122,7 +121,7 @@ func (a *Answer) estimate(t *task.Task, m protocols.Mechanism, agg protocols.Agg
 	}
 }
 
-// dummyVariance returns the largest variance that what relays added has in an entry of the total.
+// dummyVariance returns the largest variance that relays' dummies have in an entry of the total.
 func dummyVariance(m protocols.Mechanism, agg protocols.Aggregate) float64 {
 	diluted := protocols.CapabilitiesOf(m).Diluted
 	if diluted == nil {
@@ -131,7 +130,7 @@ func dummyVariance(m protocols.Mechanism, agg protocols.Aggregate) float64 {
 	return slices.Max(diluted(agg).DummyVariance())
 }
 
-// undetermined says whether an entry's interval says nothing because of what is missing.
+// undetermined reports whether missing messages make an entry's interval meaningless.
 func (a *Answer) undetermined(t *task.Task, agg protocols.Aggregate, loss protocols.Loss) bool {
 	lo, hi := protocols.Contribution(t)
 	span, scale := (hi-lo)*float64(loss.Clients), protocols.Scale(t.Query, loss.Clients)
@@ -143,8 +142,8 @@ func (a *Answer) undetermined(t *task.Task, agg protocols.Aggregate, loss protoc
 	return false
 }
 
-// IsWaiting says whether nothing is wrong and there is nothing to answer from yet.
+// IsWaiting reports whether there is no answer yet although nothing is wrong.
 func (a *Answer) IsWaiting() bool { return a.UnusableBecause == noBatch }
 
-// IsWithheld says whether the answer is left out because the budget does not suffice for it.
+// IsWithheld reports whether the answer is withheld because the budget is too small.
 func (a *Answer) IsWithheld() bool { return a.UnusableBecause == notCovered }

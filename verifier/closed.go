@@ -9,10 +9,10 @@ import (
 	"github.com/doona-dp/doona/wire/task"
 )
 
-// epochLabel opens what is written down of an epoch that is complete.
+// epochLabel begins the stored form of a complete epoch.
 const epochLabel = "doona-epoch"
 
-// closedEpoch is what stays of an epoch that is complete.
+// closedEpoch is the stored form of a complete epoch.
 type closedEpoch struct {
 	Label     string
 	Version   uint64
@@ -22,13 +22,13 @@ type closedEpoch struct {
 	Aggregate []byte // See packCounters.
 	Counts    Counts
 	Hops      []HopCounts
-	Missing   []uint64 // Slots of released batches that were lost, by hop.
-	Exposed   uint64   // 1: messages of clients came here to be opened; else 0.
+	Missing   []uint64 // Lost slots of released batches, by hop.
+	Exposed   uint64   // 1 if clients' messages reached the verifier, else 0.
 	Findings  []finding.Note
 	Evidence  []finding.Evidence
 }
 
-// EpochBytes returns the msgpack form of an epoch that is complete.
+// EpochBytes returns the msgpack form of a complete epoch. It fails if the epoch is not complete.
 func (v *Verifier) EpochBytes(of uint64) ([]byte, error) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
@@ -48,7 +48,7 @@ func (v *Verifier) EpochBytes(of uint64) ([]byte, error) {
 	return codec.Marshal(&c)
 }
 
-// RestoreEpoch takes an epoch that was complete.
+// RestoreEpoch adds a complete epoch from its msgpack form.
 func (v *Verifier) RestoreEpoch(of uint64, raw []byte) error {
 	var c closedEpoch
 	if err := codec.Unmarshal(raw, &c); err != nil {

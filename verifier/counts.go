@@ -5,11 +5,11 @@ import (
 	"github.com/doona-dp/doona/wire/onion"
 )
 
-// HopCounts is what one relay's manifests say became of the slots it took in.
+// HopCounts counts the slots that one relay received, by their fate, from its manifests.
 type HopCounts struct {
-	Relay     int    `json:"relay"`     // From 1, the one clients submit to.
-	In        uint64 `json:"in"`        // Slots taken in: Out + Dropped + Destroyed.
-	Out       uint64 `json:"out"`       // Slots handed on.
+	Relay     int    `json:"relay"`     // From 1, which clients submit to.
+	In        uint64 `json:"in"`        // Slots received: Out + Dropped + Destroyed.
+	Out       uint64 `json:"out"`       // Slots passed on.
 	Dropped   uint64 `json:"dropped"`   // Unreadable or repeated slots.
 	Destroyed uint64 `json:"destroyed"` // Slots of batches destroyed for being too small.
 }
@@ -29,24 +29,24 @@ func newHops(relays int) []HopCounts {
 	return hops
 }
 
-// Counts says what became of the messages that the first relay accepted; each is counted once,
-// however many hops it passed.
+// Counts counts the messages that the first relay accepted, by their fate. Each is counted once, however many hops it
+// passed.
 type Counts struct {
 	Users    uint64 // Submissions in released batches.
 	Batches  uint64 // Released batches.
-	Crowded  uint64 // Released batches in which n_min clients can be honest: [onion.Crowded].
-	Sent     uint64 // Slots accepted by the first relay: all of the below.
-	Covers   uint64 // Covers found; they carry nothing.
-	Verified uint64 // Messages aggregated.
-	Rejected uint64 // Slots dropped by a relay, or by the verifier as unreadable or repeated.
-	Withheld uint64 // Slots in batches that were destroyed for being too small.
+	Crowded  uint64 // Released batches that can have n_min honest clients; see [onion.Crowded].
+	Sent     uint64 // Slots that the first relay accepted: the sum of the four below.
+	Covers   uint64 // Covers, which carry no message.
+	Verified uint64 // Messages counted.
+	Rejected uint64 // Slots that a relay or the verifier dropped.
+	Withheld uint64 // Slots in batches that were withheld, or destroyed as too small.
 
-	Lost        uint64 // Rejected of released batches.
-	Incomplete  uint64 // Batches withheld for lacking messages: [finding.Incomplete].
-	OverExposed uint64 // Submissions of batches that came here though too small: [finding.TooFew].
+	Lost        uint64 // Rejected slots of released batches.
+	Incomplete  uint64 // Batches withheld for missing messages: [finding.Incomplete].
+	OverExposed uint64 // Submissions in batches that arrived although too small: [finding.TooFew].
 }
 
-// loss is what did not come through of the released batches.
+// loss returns what is missing of the released batches.
 func (c *Counts) loss() protocols.Loss { return protocols.Loss{Clients: c.Users, Messages: c.Lost} }
 
 func (c *Counts) add(o Counts) {
@@ -63,7 +63,7 @@ func (c *Counts) add(o Counts) {
 	c.OverExposed += o.OverExposed
 }
 
-// countChain counts what the relays did to a batch, from their manifests, and adds it to hops.
+// countChain counts the slots of a batch from its relays' manifests, and adds them to hops.
 func countChain(chain []onion.Manifest, hops []HopCounts) (c Counts) {
 	for hop, m := range chain {
 		var h HopCounts

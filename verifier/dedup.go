@@ -7,27 +7,27 @@ import (
 	"github.com/doona-dp/doona/protocols"
 )
 
-// A record keeps its slots because another batch of its epoch may have one of them again. One machine finds that out
-// in a replay set. Several bring tags together by other means, a pipeline's grouping by key for instance, and learn
-// which ones more than one batch has. [Verifier.Dedup] then takes all other slots out of the records: what they add
-// up to is left, which is as small as a batch's aggregate. The few that are shared stay, and count as in one machine:
-// for the batch that comes first of those that are not withheld.
+// A record keeps its slots because another batch of its epoch may repeat one of them. One machine finds repeats with a
+// replay set. Several machines group tags by other means, such as a pipeline's grouping by key, and learn which tags
+// occur in more than one batch. [Verifier.Dedup] then replaces the unshared slots of each record by their sum, which is
+// as small as a batch's aggregate. The few shared slots stay and count as on one machine: for the first batch that has
+// them and is not withheld.
 
-// DedupID names one settling of records: random bytes, drawn for all files of a run. Zero is none.
+// DedupID identifies one deduplication run: random bytes, the same for all files of the run. Zero means no run.
 type DedupID [32]byte
 
-// dedupTotal is what slots add up to that were taken out of a record.
+// dedupTotal is the sum of the slots that deduplication removed from a record.
 type dedupTotal struct {
-	ID               []byte   // The settlement; empty where none were.
-	Valid            []uint64 // How many, by lane; none of no lane.
+	ID               []byte   // The [DedupID]; empty if the record was not deduplicated.
+	Valid            []uint64 // Removed slots by lane; empty without a run.
 	Messages, Covers uint64
-	Aggregate        []byte // Of the messages, see packCounters.
+	Aggregate        []byte // Of the removed messages; see packCounters.
 }
 
-// noDedup is what was taken out of a record that was not settled.
+// noDedup is the total of a record that was not deduplicated.
 var noDedup = dedupTotal{ID: []byte{}, Valid: []uint64{}, Aggregate: []byte{}}
 
-// errOtherDedup is returned where a verifier's records were settled among other files than one that is to be added.
+// errOtherDedup rejects a record that was not deduplicated in the same run as the others of its epoch.
 var errOtherDedup = errors.New("it was not settled together with the others: a message may be in both, and would " +
 	"count twice")
 
@@ -44,9 +44,9 @@ func (v *Verifier) Tags(f func(epoch, seq, tag uint64) error) error {
 	return nil
 }
 
-// Settle takes out of all records the slots whose tags no other batch of their epoch has, among all files that a
-// settlement names: shared tells which ones another has. After that only what was settled among the same files can be
-// added to an epoch.
+// Dedup removes from all records the slots whose tags occur in no other batch of their epoch. among identifies the run.
+// shared reports whether another batch, in any file of the run, has a tag. Afterwards an epoch accepts only records of
+// the same run. A zero among is an error, and so is a record that was deduplicated before.
 func (v *Verifier) Dedup(among DedupID, shared func(epoch, tag uint64) bool) error {
 	if among == (DedupID{}) {
 		return errors.New("couldn't settle among no files")
@@ -56,7 +56,7 @@ func (v *Verifier) Dedup(among DedupID, shared func(epoch, tag uint64) bool) err
 	v.cached = nil
 	for _, e := range v.epochs {
 		if !e.closed {
-			e.total = nil // it has looked at slots that go
+			e.total = nil // it was computed from slots that are removed
 		}
 	}
 	for _, r := range v.epochs.records() {
@@ -74,7 +74,7 @@ func (v *Verifier) Dedup(among DedupID, shared func(epoch, tag uint64) bool) err
 	return nil
 }
 
-// dedup is [Verifier.Dedup] for a record.
+// dedup is [Verifier.Dedup] for one record.
 func (rec *recorder) dedup(r *Record, shared func(epoch, tag uint64) bool) error {
 	alone, rest := rec.mechanism.Aggregate(), rec.mechanism.Aggregate()
 	s := dedupTotal{ID: r.Dedup.ID, Valid: make([]uint64, rec.open.Slots.Lanes)}
@@ -104,7 +104,6 @@ func (rec *recorder) dedup(r *Record, shared func(epoch, tag uint64) bool) error
 	return nil
 }
 
-// count counts a slot.
 func (s *dedupTotal) count(lane int, kind byte) {
 	s.Valid[lane]++
 	if kind == kindCover {
@@ -114,7 +113,7 @@ func (s *dedupTotal) count(lane int, kind byte) {
 	}
 }
 
-// check is an error unless it can be what slots of this task add up to.
+// check fails if s cannot be the sum of slots of this task.
 func (s *dedupTotal) check(m protocols.Mechanism, lanes uint64) error {
 	if n := len(s.ID); n != 0 && n != len(DedupID{}) {
 		return fmt.Errorf("couldn't accept a record: a settlement of %d bytes, want %d", n, len(DedupID{}))

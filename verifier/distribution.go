@@ -8,29 +8,29 @@ import (
 	"github.com/doona-dp/doona/wire/task"
 )
 
-// Distribution is what a histogram over a range says about the values themselves. Values beyond
-// the range count as its ends, to which the task clips them.
+// Distribution describes the values behind a histogram over a range. Values beyond the range count as its ends, because
+// the task clips them.
 type Distribution struct {
 	Range     [2]float64 `json:"range"`
 	Mean      Location   `json:"mean"`
 	Quantiles []Location `json:"quantiles"`
 }
 
-// Location is a place on the range of the values.
+// Location is a point in the range of the values.
 type Location struct {
 	Name        string     `json:"name"`        // Such as "median", "75 % quantile" or "mean".
-	Probability float64    `json:"p,omitempty"` // Of a quantile.
+	Probability float64    `json:"p,omitempty"` // Only for a quantile.
 	Estimate    float64    `json:"estimate"`
 	Interval    [2]float64 `json:"interval"`
-	// Of an epoch: wider, so that those of all the task's epochs hold at once. Each quantile and the mean by itself.
+	// Only for an epoch. Wider: holds for all the task's epochs at once, for each quantile and the mean by itself.
 	BandOverEpochs *[2]float64 `json:"band_over_epochs,omitempty"`
 }
 
-// quantileLevels are the quantiles reported; 0.75 is the one that Core Web Vitals are judged by.
+// quantileLevels are the reported quantiles. Core Web Vitals are judged by the 0.75 quantile.
 var quantileLevels = []float64{0.25, 0.5, 0.75, 0.9, 0.95}
 
-// distribution returns the mean and quantiles of a histogram over a range of n reports; nil for
-// other queries, labels, and where there is no answer.
+// distribution returns the mean and quantiles of a histogram of n reports over a range. It returns nil for other
+// queries, for labels, and without an answer.
 //
 // Let c_j be the estimated counts of K bins of width w with middles m_j and edges e_0, …, e_K:
 //
@@ -38,12 +38,12 @@ var quantileLevels = []float64{0.25, 0.5, 0.75, 0.9, 0.95}
 //	mean = M + Σ (m_j - M) c_j / n, M the middle of the range                                       (2)
 //
 // The true counts add up to n, so both forms of (1), and (2), are unbiased. A value is at most w/2 from the
-// middle of its bin, which no data show: the mean's error is noise of the standard deviation s and at most w/2
-// more, and its interval ±q holds 95 % where that is so, to one side,
+// middle of its bin, which the data cannot show. So the mean's error is noise of standard deviation s plus at most w/2.
+// Its interval ±q has 95 % coverage when that bias is w/2 to one side:
 //
 //	Φ((q - w/2)/s) - Φ((-q - w/2)/s) = Confidence                                                   (3)
 //
-// A quantile's interval inverts the intervals [l_j, h_j] of F_j, which are those of [protocols.Bins.Below]:
+// A quantile's interval inverts the intervals [l_j, h_j] of F_j, which [protocols.Bins.Below] gives:
 //
 //	[e_{a-1}, e_{b+1}],  a the first j with h_j ≥ p,  b the last j with l_j ≤ p                           (4)
 //
@@ -53,11 +53,11 @@ var quantileLevels = []float64{0.25, 0.5, 0.75, 0.9, 0.95}
 // coverage at least Confidence for each quantile by itself, and no interval is narrower than a bin.
 // The estimate interpolates in the bin where the running maximum of F crosses p.
 //
-// Loss. Of the clients a share s may be missing: each is in one bin, so that F of all of them is (1-s)·F + s·x,
-// x ∈ [0, 1], and the mean is moved to an x in the range in the same way. A missing message adds
-// at most r to one c_j/n, and so at most r to F, and r times the distance from M to the mean.
+// Loss. A share s of the clients may be missing. Each is in one bin, so F over all clients is (1-s)·F + s·x with
+// x ∈ [0, 1]. The mean moves in the same way, with x in the range. A missing message adds at most r to one c_j/n. So it
+// adds at most r to F, and at most r times the distance from M to the mean.
 //
-// Of one of so many epochs it has bands over all of them, too; epochs is 0 where it is of all.
+// epochs is the number of epochs over which BandOverEpochs holds, or 0 for an answer over all epochs.
 func distribution(t *task.Task, m protocols.Mechanism, a Answer, agg protocols.Aggregate, loss protocols.Loss,
 	epochs uint64) *Distribution {
 	if t.Query.Info().Shape != task.PerBin || t.Input.Labels || a.Estimate == nil {
@@ -90,19 +90,18 @@ func distribution(t *task.Task, m protocols.Mechanism, a Answer, agg protocols.A
 	return out
 }
 
-// DistributionOf returns the mean and quantiles that a report has of a batch of which nothing is missing; nil where
-// it has none.
+// DistributionOf returns the mean and quantiles of a complete batch. It returns nil if the query has none.
 func DistributionOf(t *task.Task, m protocols.Mechanism, batch protocols.Aggregate) *Distribution {
 	return distribution(t, m, Answer{Estimate: batch.Total()}, batch, protocols.Loss{Clients: batch.Reports()}, 0)
 }
 
-// histogram is an aggregate of one, with what is known of its bins.
+// histogram is an aggregate of a histogram with the error laws of its bins.
 type histogram struct {
 	protocols.Aggregate
 	protocols.Bins
 }
 
-// binsOf returns what is known of the bins of a histogram's aggregate.
+// binsOf returns the error laws of a histogram's bins.
 func binsOf(m protocols.Mechanism, agg protocols.Aggregate) protocols.Bins {
 	if bins := protocols.CapabilitiesOf(m).Bins; bins != nil {
 		return bins(agg)
@@ -110,10 +109,10 @@ func binsOf(m protocols.Mechanism, agg protocols.Aggregate) protocols.Bins {
 	return independent{agg}
 }
 
-// independent is a histogram whose bins have a noise of their own each, many small parts together.
+// independent is a histogram whose bins have independent noise, each a sum of many small parts.
 type independent struct{ protocols.Aggregate }
 
-// Below is [protocols.Bins.Below], from the nearer end of the range.
+// Below implements [protocols.Bins]. It sums from the nearer end of the range.
 func (a independent) Below() []protocols.ErrorLaw {
 	counts, laws, users := a.Total(), a.Errors(), float64(a.Reports())
 	sums, variances := make([]float64, len(counts)+1), make([]float64, len(counts)+1)
@@ -132,7 +131,7 @@ func (a independent) Below() []protocols.ErrorLaw {
 	return out
 }
 
-// Weighted is [protocols.Bins.Weighted].
+// Weighted implements [protocols.Bins].
 func (a independent) Weighted(weights []float64) protocols.ErrorLaw {
 	law, counts := protocols.Normal{}, a.Total()
 	for j, of := range a.Errors() {
@@ -142,7 +141,7 @@ func (a independent) Weighted(weights []float64) protocols.ErrorLaw {
 	return law
 }
 
-// meanOf returns (2), with the interval (3) of a confidence where it is in the range.
+// meanOf returns (2) with the interval (3) of a confidence, clipped to the range.
 func meanOf(binned histogram, lo, hi float64, missing gap, confidence float64) Location {
 	counts, users := binned.Total(), float64(binned.Reports())
 	width, mean := (hi-lo)/float64(len(counts)), (lo+hi)/2
@@ -157,7 +156,7 @@ func meanOf(binned histogram, lo, hi float64, missing gap, confidence float64) L
 	return Location{Name: "mean", Estimate: mean, Interval: [2]float64{max(lo, from), min(hi, to)}}
 }
 
-// gap is what is missing, as a share s of the clients, or as the most r that messages add to a share.
+// gap is what is missing: a share s of the clients, or the most r that missing messages add to a share.
 type gap struct{ clients, messages float64 }
 
 func newGap(m protocols.Missing, clients uint64) gap {
@@ -168,14 +167,14 @@ func newGap(m protocols.Missing, clients uint64) gap {
 	return gap{messages: share * max(-m.Lo, m.Hi)}
 }
 
-// widen returns the interval of a mean over clients, of something from least to most, for all of them. One
-// message moves it by up to reach times its share.
+// widen returns the interval, over all clients, of the mean of a quantity between least and most. A missing message
+// moves the mean by at most reach times its share.
 func (g gap) widen(lo, hi, least, most, reach float64) (from, to float64) {
 	return (1-g.clients)*lo + g.clients*least - g.messages*reach,
 		(1-g.clients)*hi + g.clients*most + g.messages*reach
 }
 
-// biased returns the q of (3), for a standard deviation and what the error may be beside the noise.
+// biased returns the q of (3) for a standard deviation and the largest bias.
 func biased(deviation, most, confidence float64) float64 {
 	if deviation == 0 {
 		return most
@@ -192,8 +191,8 @@ func biased(deviation, most, confidence float64) float64 {
 	return hi
 }
 
-// band is the estimated distribution function at the bins' edges, and the laws of its errors at those within
-// the range, times the clients.
+// band is the estimated distribution function at the edges of the bins. laws are the errors at the inner edges, in
+// clients.
 type band struct {
 	value []float64
 	laws  []protocols.ErrorLaw
@@ -201,7 +200,7 @@ type band struct {
 	gap   gap
 
 	confidence float64
-	known      map[int][2]float64 // Intervals that were asked for.
+	known      map[int][2]float64 // Cache of intervals, by edge.
 }
 
 func newBand(binned histogram, counts []float64, missing gap) band {
@@ -228,7 +227,7 @@ func (b band) at(confidence float64) band {
 	return b
 }
 
-// ends returns (4), as numbers of edges.
+// ends returns (4) as indices of edges.
 func (b band) ends(p float64) (first, last int) {
 	k := len(b.value) - 1
 	first, last = 1, k-1
@@ -241,7 +240,7 @@ func (b band) ends(p float64) (first, last int) {
 	return first - 1, last + 1
 }
 
-// interval returns that of F_j, for all clients.
+// interval returns the interval of F_j over all clients.
 func (b band) interval(j int) [2]float64 {
 	out, ok := b.known[j]
 	if !ok {
@@ -252,9 +251,9 @@ func (b band) interval(j int) [2]float64 {
 	return out
 }
 
-// far returns 1 where p is so far above F_j that it is not in its interval, which is not computed then: by
-// more than 5 standard errors and 20 clients; -1 below it, and else 0. Of the most epochs that a task can have, 2¹⁶,
-// an interval of a band over them reaches 4.94 standard errors.
+// far returns 1 if p lies so far above F_j that it is outside its interval, -1 if so far below, else 0. "Far" is more
+// than 5 standard errors and 20 clients; it saves computing the interval. With the most epochs of a task, 2¹⁶, an
+// interval of a band over epochs reaches 4.94 standard errors.
 func (b band) far(j int, p float64) int {
 	reach := (5*math.Sqrt(b.laws[j-1].Variance()) + 20) / b.users
 	switch lo, hi := b.gap.widen(b.value[j]-reach, b.value[j]+reach, 0, 1, 1); {
@@ -266,7 +265,7 @@ func (b band) far(j int, p float64) int {
 	return 0
 }
 
-// crossing returns where the running maximum reaches p, in bins from the lowest edge.
+// crossing returns where the running maximum of F reaches p, in bins from the lowest edge.
 func (b band) crossing(p float64) float64 {
 	before := 0.0
 	for j := 1; j < len(b.value); j++ {

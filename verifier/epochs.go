@@ -10,29 +10,30 @@ import (
 	"github.com/doona-dp/doona/wire/task"
 )
 
-// epochs is what is known of each epoch, by its number.
+// epochs holds the state of each epoch by its number.
 type epochs map[uint64]*epoch
 
-// epoch is what is known of one epoch: records, in whatever order they came, and what they add up to.
+// epoch is the state of one epoch: its records, in any order, and their sum.
 type epoch struct {
 	numbers map[uint64]*batchVersions
-	closed  bool   // There is no further batch; what is left is the total, with the findings of findBatchFaults.
-	batches uint64 // How many its signed end tells of; 0 before.
-	ended   bool   // Its signed end is here.
-	exposed bool   // Whether messages of clients came here, once it is closed: see reached.
-	total   *total // Of the numbers below its next; nil: none yet.
+	closed  bool   // No further batch; only total is left, with the findings of findBatchFaults.
+	batches uint64 // Number of batches by its signed end; 0 before that.
+	ended   bool   // The signed end was received.
+	exposed bool   // Only if closed: whether clients' messages reached the verifier; see reached.
+	total   *total // Sum of the numbers below total.next; nil before the first.
 }
 
-// batchVersions is what came of one number: a version for each manifest that the last relay signed for it, by hash.
+// batchVersions holds what was received for one batch number: a version for each manifest that the last relay signed,
+// sorted by hash.
 type batchVersions struct{ versions []*signedVersion }
 
 type signedVersion struct {
 	hash   Version
 	record *Record
-	chain  []onion.Manifest // nil where only the manifest is known.
+	chain  []onion.Manifest // nil if only the manifest was received
 }
 
-// at returns an epoch, which is a new one where nothing is known of it.
+// at returns an epoch, and creates it if it has no state yet.
 func (all epochs) at(of uint64) *epoch {
 	e := all[of]
 	if e == nil {
@@ -42,7 +43,7 @@ func (all epochs) at(of uint64) *epoch {
 	return e
 }
 
-// sorted returns the numbers of the epochs, ascending.
+// sorted returns the epochs' numbers in ascending order.
 func (all epochs) sorted() []uint64 {
 	var numbers []uint64
 	for number := range all {
@@ -52,7 +53,7 @@ func (all epochs) sorted() []uint64 {
 	return numbers
 }
 
-// has says whether a batch of a number is there as a whole.
+// has reports whether a whole batch of this number was received.
 func (all epochs) has(epoch, seq uint64) bool {
 	e := all[epoch]
 	if e == nil || e.numbers[seq] == nil {
@@ -63,7 +64,8 @@ func (all epochs) has(epoch, seq uint64) bool {
 	})
 }
 
-// whole says whether the signed ends of so many epochs are here, with something of every batch that they tell of.
+// whole reports whether the signed ends of count epochs were received, and a batch or manifest for each number that
+// they announce.
 func (all epochs) whole(count uint64) bool {
 	for of := range count {
 		e := all[of]
@@ -74,7 +76,7 @@ func (all epochs) whole(count uint64) bool {
 	return true
 }
 
-// reached returns the epochs of which clients' messages came here, ascending.
+// reached returns the epochs whose clients' messages reached the verifier, ascending.
 func (all epochs) reached() (out []uint64) {
 	for _, number := range all.sorted() {
 		if all[number].reached() {
@@ -84,7 +86,7 @@ func (all epochs) reached() (out []uint64) {
 	return out
 }
 
-// records returns all records by epoch, number and version.
+// records returns all records, sorted by epoch, number and version.
 func (all epochs) records() (out []*Record) {
 	for _, of := range all.sorted() {
 		e := all[of]
@@ -97,7 +99,7 @@ func (all epochs) records() (out []*Record) {
 	return out
 }
 
-// ended returns how many batches epochs have by their signed ends.
+// ended returns the number of batches of each ended epoch.
 func (all epochs) ended() (out []ended) {
 	for _, of := range all.sorted() {
 		if n := all[of].batches; n > 0 {
@@ -107,7 +109,7 @@ func (all epochs) ended() (out []ended) {
 	return out
 }
 
-// findBatchFaults adds what shows beside all numbers of the epochs that are not complete: of the others it is in the total.
+// findBatchFaults adds the findings about batch numbers of open epochs. Those of closed epochs are in their totals.
 func (all epochs) findBatchFaults(t *task.Task, f findings) {
 	for _, of := range all.sorted() {
 		if e := all[of]; !e.closed {
@@ -116,8 +118,8 @@ func (all epochs) findBatchFaults(t *task.Task, f findings) {
 	}
 }
 
-// put adds a record. Of two of one version the copies add up; of several versions only what was signed is
-// kept, as none counts.
+// put adds a record. Copies of the same version add up. If a number has several versions, none counts, so only the
+// signed manifests are kept.
 func (e *epoch) put(hash Version, r *Record, chain []onion.Manifest) {
 	n := e.numbers[r.Seq]
 	if n == nil {
@@ -131,12 +133,12 @@ func (e *epoch) put(hash Version, r *Record, chain []onion.Manifest) {
 		n.versions = slices.Insert(n.versions, at, &signedVersion{hash, r, chain})
 		e.retract(r.Seq)
 	} else if v := n.versions[at]; v.record.Copies == 0 && r.Copies > 0 {
-		v.record, v.chain = r, chain // the other has no slots
+		v.record, v.chain = r, chain // the stored one has no slots
 		e.retract(r.Seq)
 	} else {
-		r.slots.free() // they are there
+		r.slots.free() // the stored record has them
 		v.record.Copies += r.Copies
-		if bytes.Compare(r.Signed, v.record.Signed) < 0 { // a relay may sign one manifest in many ways
+		if bytes.Compare(r.Signed, v.record.Signed) < 0 { // one manifest can have many signatures; keep the least
 			v.record.Signed = r.Signed
 		}
 	}
@@ -147,7 +149,7 @@ func (e *epoch) put(hash Version, r *Record, chain []onion.Manifest) {
 	}
 }
 
-// dedupID returns that of the epoch's records: none where it has none.
+// dedupID returns the deduplication run of the epoch's records; empty without a run or without records.
 func (e *epoch) dedupID() []byte {
 	for _, n := range e.numbers {
 		return n.versions[0].record.Dedup.ID
@@ -155,14 +157,14 @@ func (e *epoch) dedupID() []byte {
 	return nil
 }
 
-// retract forgets the total if it goes beyond a number of which something new is known.
+// retract drops the total if it includes numbers from seq on, of which something new was received.
 func (e *epoch) retract(seq uint64) {
 	if e.total != nil && seq < e.total.next {
 		e.total = nil
 	}
 }
 
-// seqs returns the numbers from one on that something is known of, ascending.
+// seqs returns the received batch numbers that are at least from, ascending.
 func (e *epoch) seqs(from uint64) (out []uint64) {
 	for seq := range e.numbers {
 		if seq >= from {
@@ -173,7 +175,7 @@ func (e *epoch) seqs(from uint64) (out []uint64) {
 	return out
 }
 
-// counted returns the version of a number that may count: the only one, if it is there as a whole.
+// counted returns the version that may count: the only one, if its whole batch was received. Else it returns nil.
 func (n *batchVersions) counted() *signedVersion {
 	if len(n.versions) == 1 && n.versions[0].chain != nil {
 		return n.versions[0]
@@ -181,8 +183,8 @@ func (n *batchVersions) counted() *signedVersion {
 	return nil
 }
 
-// reached says whether messages of clients came here to be opened, which their privacy pays for, whether
-// they count or not.
+// reached reports whether messages of clients reached the verifier to be opened. Their privacy pays for that, whether
+// the messages count or not.
 func (e *epoch) reached() bool {
 	for _, n := range e.numbers {
 		for _, one := range n.versions {
@@ -194,15 +196,15 @@ func (e *epoch) reached() bool {
 	return e.exposed
 }
 
-// findBatchFaults adds what shows beside all numbers of an epoch: several versions of one, copies, gaps, and
-// batches that were destroyed. What is left at the end of an epoch is too small for a batch, and no finding.
+// findBatchFaults adds the findings about an epoch's batch numbers: several versions, copies, gaps, and destroyed
+// batches. A remainder at the end of an epoch that is too small for a batch is no finding.
 func (e *epoch) findBatchFaults(of uint64, t *task.Task, f findings) {
 	seqs := e.seqs(0)
 	highest := e.batches
 	if len(seqs) > 0 {
 		highest = max(highest, seqs[len(seqs)-1]+1)
 	}
-	last := false // Whether there was a batch after which relays take none: its noise would add to every further one.
+	last := false // Whether an earlier batch had to be the last: each further batch costs relays' noise again.
 	for _, seq := range seqs {
 		e.numbers[seq].findings(BatchPlace(of, seq), seq+1 == highest, t, f)
 		if last {
@@ -242,7 +244,7 @@ func (n *batchVersions) findings(at Place, last bool, t *task.Task, f findings) 
 		return
 	}
 	first := one.chain[0]
-	// Under relays' noise a remainder is released, too.
+	// With relays' noise, relays release a remainder too.
 	remainder := last && first.Submissions < t.Batch.Size && t.Claim.Assumption != task.NoneHonest
 	if remainder && first.Destroyed() {
 		return
@@ -250,7 +252,7 @@ func (n *batchVersions) findings(at Place, last bool, t *task.Task, f findings) 
 	f.add(finding.Destroyed, 1, at)
 }
 
-// evidence returns the manifests that were signed for one number.
+// evidence returns all manifests that were signed for one number.
 func (n *batchVersions) evidence(epoch, seq uint64) finding.Evidence {
 	e := finding.Evidence{Epoch: epoch, Batch: seq}
 	for _, v := range n.versions {

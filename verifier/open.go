@@ -23,21 +23,21 @@ type workItem struct {
 	lane   int
 	sealed [][]byte
 	slots  []slot
-	opened chan struct{} // Closed once slots are there.
+	opened chan struct{} // Closed when slots is set.
 }
 
-// itemSlots is the most slots of a share, and itemsAhead how many there are for each core: few enough that they take
-// no memory to speak of.
+// itemSlots is the most slots of a work item. itemsAhead is the most queued items per core. Both are small, so the
+// queue takes little memory.
 const (
 	itemSlots  = 128
 	itemsAhead = 8
 )
 
-// errStopped ends the reading where an opened slot could not be taken.
+// errStopped ends reading after take has failed.
 var errStopped = errors.New("stopped")
 
-// openAll opens the slots of all chunks on all cores, and has take get them in their order. It returns the first error
-// of take, or else of each.
+// openAll opens the slots of all chunks on all cores and calls take with each slot in order. It returns the first error
+// of take, or else that of each.
 func openAll(opener *onion.Opener, each eachChunk, take func(*slot) error) error {
 	cores := runtime.GOMAXPROCS(0)
 	work, queue := make(chan *workItem, itemsAhead*cores), make(chan *workItem, itemsAhead*cores)
@@ -84,7 +84,6 @@ func openAll(opener *onion.Opener, each eachChunk, take func(*slot) error) error
 	return err
 }
 
-// open opens the slots of a share.
 func (s *workItem) open(opener *onion.Opener) {
 	s.slots = make([]slot, len(s.sealed))
 	for i, sealed := range s.sealed {
@@ -97,7 +96,7 @@ func (s *workItem) open(opener *onion.Opener) {
 
 func (s *workItem) take(take func(*slot) error) error {
 	for i := range s.slots {
-		if errors.Is(s.slots[i].err, onion.ErrErased) { // meanwhile: it says nothing about the slot
+		if errors.Is(s.slots[i].err, onion.ErrErased) { // the key was erased meanwhile, so this is not the slot's fault
 			return onion.ErrErased
 		}
 		if err := take(&s.slots[i]); err != nil {

@@ -7,25 +7,24 @@ import (
 	"github.com/doona-dp/doona/wire/task"
 )
 
-// The ways of post-processing.
+// Methods of post-processing.
 const (
-	MethodClip    = "clip"    // Each entry to what the values can come to.
-	MethodSimplex = "simplex" // The nearest counts of at least 0 that add up to the clients.
+	MethodClip    = "clip"    // Clips each entry to the range of possible sums.
+	MethodSimplex = "simplex" // Projects onto counts of at least 0 that add up to the clients.
 )
 
-// Processed is an answer moved to the nearest possible one. That costs no privacy and brings it nearer to the
-// truth, but it is biased, unlike the estimate: averages over epochs are those of estimates.
+// Processed is the possible answer nearest to the estimate. Post-processing costs no privacy and reduces the error, but
+// it adds bias. So average over epochs with the estimates, which are unbiased.
 type Processed struct {
 	Method   string    `json:"method"` // "clip" or "simplex".
 	Estimate Values    `json:"estimate"`
-	Interval Intervals `json:"interval"` // Each entry's own.
-	Band     Intervals `json:"band"`     // Of all entries at once.
+	Interval Intervals `json:"interval"` // For each entry by itself.
+	Band     Intervals `json:"band"`     // For all entries at once.
 }
 
-// process fills the answer's post-processed form, for a number of clients. The truth is possible, and so in the
-// part of an interval that is possible wherever it is in the interval. What is nearest to all counts together may
-// be outside of one's interval, which then reaches to it: so an interval holds the truth at least as often as
-// that of the estimate, and is longer only to hold what it is about.
+// process sets the post-processed answer for a number of clients. The true answer is possible, so wherever it lies in
+// an interval, it lies in the possible part of it. The projected point may lie outside an entry's interval; then the
+// interval is extended to it. So each interval covers the truth at least as often as the estimate's.
 func (a *Answer) process(t *task.Task, clients uint64) {
 	least, most := protocols.Contribution(t)
 	scale := protocols.Scale(t.Query, clients) * float64(clients)
@@ -41,7 +40,7 @@ func (a *Answer) process(t *task.Task, clients uint64) {
 	a.Processed = p
 }
 
-// possible returns the parts from lo to hi of intervals, and of each up to its estimate.
+// possible clips intervals to [lo, hi] and extends each to its estimate.
 func possible(of Intervals, estimate Values, lo, hi float64) (out Intervals) {
 	for j, i := range of {
 		x := estimate[j]
@@ -50,8 +49,8 @@ func possible(of Intervals, estimate Values, lo, hi float64) (out Intervals) {
 	return out
 }
 
-// simplex returns the point nearest to x, in Euclidean distance, whose entries are at least 0 and add up to a
-// total: x_j - θ or 0, with the θ for which they do [HWC74].
+// simplex returns the point nearest to x, in Euclidean distance, whose entries are at least 0 and add up to total. Its
+// entries are max(x_j - θ, 0), with θ chosen to reach the total [HWC74].
 //
 // [HWC74]: M. Held, P. Wolfe and H. Crowder, Validation of subgradient optimization, Mathematical Programming 6, 1974
 func simplex(x []float64, total float64) []float64 {

@@ -15,42 +15,42 @@ import (
 	"github.com/doona-dp/doona/wire/taskfile"
 )
 
-// recordLabel opens every record.
+// recordLabel begins every record.
 const recordLabel = "doona-record"
 
-// Record is what a verifier keeps of one batch: all that estimates need of it. It is made from the batch
-// and the key of its epoch alone, so that records may be made anywhere and in any order and brought
-// addSpends later. Its msgpack form is canonical (docs/SPEC.md, section 14).
+// Record is what a verifier keeps of one batch, which is everything that estimates need. It depends only on the batch
+// and the key of its epoch, so machines can make records in any order and merge them later. Its msgpack form is
+// canonical (docs/SPEC.md, section 14).
 //
-// Slots of other batches that came before are not taken out of it: what counts of a record shows beside
-// those of its epoch. Of two slots with one tag the one counts that comes first by (epoch, number, index).
+// A record keeps slots that repeat slots of other batches. Which of its slots count is decided beside the other records
+// of its epoch: of two slots with the same tag, the first by (epoch, number, index) counts.
 type Record struct {
 	recordHead
-	slots *slotBuffer // The other slots by lane, in their order in the batch; nil: none.
+	slots *slotBuffer // Slots by lane, in the order of the batch; nil: no slots.
 }
 
-// recordHead is all of a record but its slots.
+// recordHead is a record without its slots.
 type recordHead struct {
 	Label     string
 	Version   uint64
 	TaskID    []byte // 32 bytes.
 	Epoch     uint64
 	Seq       uint64
-	Signed    []byte     // The last relay's [onion.SignedManifest], with the chain of those before it.
-	Copies    uint64     // How often the batch was there as a whole; 0 where only the manifest was.
-	Faults    SlotFaults // Slots of the batch that count for nothing wherever it stands.
-	Aggregate []byte     // Of the messages in its slots, see packCounters.
-	Dedup     dedupTotal // What was taken out of its slots.
+	Signed    []byte     // The last relay's [onion.SignedManifest], with the manifests of all earlier relays.
+	Copies    uint64     // How often the whole batch was received; 0 if only its manifest was.
+	Faults    SlotFaults // Slots that never count, whatever the other batches are.
+	Aggregate []byte     // Of the messages in its slots; see packCounters.
+	Dedup     dedupTotal // Sum of the slots that deduplication removed.
 }
 
-// SlotFaults counts slots that carry nothing.
+// SlotFaults counts slots that cannot count.
 type SlotFaults struct {
 	Unreadable, Malformed, OutOfDomain, Repeated uint64
 }
 
-// A slot in a record is the first half of its tag ‖ kind ‖ message. Clients draw tags at random: of n
-// messages, two share a half with probability below n²/2^65 (2.7·10⁻⁶ for 10⁷), which costs the estimate a message,
-// and shows as repeated. A message that comes again has the same half: it is always found.
+// A slot in a record is the first half of its tag ‖ kind ‖ message. Clients draw tags at random. Among n messages, two
+// have the same half with probability below n²/2^65 (2.7·10⁻⁶ for 10⁷). Then the estimate loses one message, which is
+// counted as repeated. A replayed message has the same half, so it is always found.
 const (
 	tagHalf    = 8
 	slotHeader = tagHalf + 1
@@ -58,7 +58,7 @@ const (
 	kindBody   = 1
 )
 
-// Write writes the msgpack form, a piece of the slots at a time.
+// Write writes the msgpack form, one piece of the slots at a time.
 func (r *Record) Write(out io.Writer) error {
 	w := codec.NewWriter(out)
 	if err := r.write(w); err != nil {
@@ -77,7 +77,7 @@ func (r *Record) write(w *codec.Writer) error {
 	return r.slots.write(w)
 }
 
-// Version names what was signed: the SHA-256 of the manifest.
+// Version identifies a signed manifest by its SHA-256.
 type Version [sha256.Size]byte
 
 // newRecord returns a record without slots.
@@ -87,7 +87,7 @@ func newRecord(open *taskfile.Open, signed *onion.SignedManifest, epoch, seq, co
 		Seq: seq, Signed: raw, Copies: copies, Aggregate: []byte{}, Dedup: noDedup}}, err
 }
 
-// open returns the version and, where the batch was there as a whole, the chain of manifests.
+// open returns the version and, if the whole batch was received, the chain of manifests.
 func (r *Record) open(open *taskfile.Open) (Version, []onion.Manifest, error) {
 	signed, err := onion.ParseSigned(r.Signed)
 	if err != nil {
@@ -108,26 +108,27 @@ func (r *Record) open(open *taskfile.Open) (Version, []onion.Manifest, error) {
 	return sha256.Sum256(signed.Manifest), chain, err
 }
 
-// tagOf returns the half of the tag that a slot of a record begins with.
+// tagOf returns the half tag at the beginning of a slot of a record.
 func tagOf(slot []byte) uint64 { return binary.BigEndian.Uint64(slot) }
 
-// strip takes out what a batch that does not count is not needed for.
+// strip frees what only a batch that counts needs.
 func (r *Record) strip() {
 	r.slots.free()
 	r.Faults, r.Aggregate, r.slots = SlotFaults{}, []byte{}, nil
 	r.Dedup = dedupTotal{r.Dedup.ID, []uint64{}, 0, 0, []byte{}}
 }
 
-// Hash names what was signed, and is an error where that is not the last relay's for the record's place.
+// Hash returns the version of the signed manifest. It fails unless the last relay signed it for the record's epoch and
+// number.
 func (r *Record) Hash(open *taskfile.Open) (Version, error) {
 	hash, _, err := r.open(open)
 	return hash, err
 }
 
-// Free gives back what the slots take of memory and of the disk. Nothing can be done with the record any more.
+// Free frees the memory and disk space of the slots. The record cannot be used afterwards.
 func (r *Record) Free() { r.slots.free() }
 
-// aggregates returns what all messages of a record add up to, the settled ones and those in its slots.
+// aggregates returns the sum of all messages of a record: those in its slots, and those that deduplication removed.
 func (r *Record) aggregates(m protocols.Mechanism) (protocols.Aggregate, error) {
 	all := m.Aggregate()
 	if err := unpackCounters(all, r.Aggregate); err != nil || len(r.Dedup.Valid) == 0 {
@@ -140,9 +141,9 @@ func (r *Record) aggregates(m protocols.Mechanism) (protocols.Aggregate, error) 
 	return all, all.Merge(alone)
 }
 
-// packCounters writes the numbers of an aggregate that are not 0: for each, how many that are 0 come before
-// it, and the number, as the variable-length integers of package binary. An array of a million bins
-// takes no more than its batch has messages.
+// packCounters writes the nonzero counters of an aggregate: for each, the number of zeros before it, then its value,
+// both as variable-length integers of package binary. So an array of a million bins takes no more space than its batch
+// has messages.
 func packCounters(a protocols.Aggregate) []byte {
 	out, zeros := []byte{}, uint64(0)
 	a.Counters(func(n *uint64) {
@@ -156,7 +157,7 @@ func packCounters(a protocols.Aggregate) []byte {
 	return out
 }
 
-// unpackCounters fills an empty aggregate with what packCounters wrote, and nothing else.
+// unpackCounters fills an empty aggregate from the output of packCounters. Any other input is an error.
 func unpackCounters(a protocols.Aggregate, in []byte) error {
 	rest, zeros, value, left := in, uint64(0), uint64(0), false
 	next := func() {

@@ -13,16 +13,16 @@ import (
 	"github.com/doona-dp/doona/wire/task"
 )
 
-// recorder makes the record of a batch: it opens the batch's slots, or reads a record that was written before. It
-// knows nothing of other batches and holds no lock, so that several are made at the same time.
+// recorder makes the record of a batch: it opens the batch's slots, or reads a stored record. It knows no other batch
+// and holds no lock, so it can make several records at the same time.
 type recorder struct {
 	subject
-	keys  *keyfile.HPKE // nil: nothing can be opened.
-	space *scratchSpace // Of the slots of records.
+	keys  *keyfile.HPKE // nil: open nothing
+	space *scratchSpace // For the slots of records.
 }
 
-// record reads a batch to its end and returns its record. Where the key is erased, it is read all the same: what is
-// wrong with it comes first.
+// record reads a batch to its end and returns its record. If the key is erased it still reads the batch: a fault of the
+// batch takes precedence over the missing key.
 func (rec *recorder) record(b *Incoming) (*Record, error) {
 	last := b.Last()
 	r, err := newRecord(rec.open, b.Signed, last.Epoch, last.Seq, 1)
@@ -48,7 +48,7 @@ func (rec *recorder) record(b *Incoming) (*Record, error) {
 	return r, nil
 }
 
-// opener returns the opener of a batch, or [keyfile.ErrErased].
+// opener returns the opener of a batch. The error is [keyfile.ErrErased] if the key is erased.
 func (rec *recorder) opener(last *onion.Manifest) (*onion.Opener, error) {
 	if rec.keys == nil {
 		return nil, errors.New("couldn't open a batch: no keys")
@@ -60,8 +60,8 @@ func (rec *recorder) opener(last *onion.Manifest) (*onion.Opener, error) {
 	return onion.NewOpener(rec.open.Task, rec.open.ID, rec.open.VerifierHop(), last.Epoch, key)
 }
 
-// checkCounts is an error where a batch is too small for its relay to have released it, by the relay's own
-// counts. It is not opened: the promise does not hold for its clients.
+// checkCounts fails if a batch is too small for its relay to release, by the relay's own counts. Such a batch is not
+// opened, because the guarantee does not hold for its clients.
 func (s subject) checkCounts(last *onion.Manifest) error {
 	out := make([]uint64, len(last.Lanes))
 	for lane, n := range last.Lanes {
@@ -70,18 +70,18 @@ func (s subject) checkCounts(last *onion.Manifest) error {
 	return onion.CheckCounts(s.open.Task, last.Submissions, out)
 }
 
-// slotSize is the size of a slot in a record.
+// slotSize is the size of a slot in a record, in bytes.
 func (rec *recorder) slotSize() int { return slotHeader + int(rec.open.Slots.MessageBytes) }
 
-// newSlots returns room for the slots of a record.
+// newSlots returns an empty buffer for the slots of a record.
 func (rec *recorder) newSlots() *slotBuffer {
 	return newSlotBuffer(rec.space, rec.slotSize(), int(rec.open.Slots.Lanes))
 }
 
-// maxHead is the most bytes of a record without its slots: its aggregate has a number for each bin or coordinate.
+// maxHead is the most bytes of a record without its slots. Its aggregate has a number for each bin or coordinate.
 const maxHead = 1 << 30
 
-// read reads a record, behind which more may come.
+// read reads a record. More bytes may follow it.
 func (rec *recorder) read(in *codec.Reader) (*Record, error) {
 	n, err := in.Array()
 	if err == nil && n != 2 {
@@ -120,7 +120,7 @@ func (rec *recorder) read(in *codec.Reader) (*Record, error) {
 	return r, nil
 }
 
-// addPiece adds the messages of a piece.
+// addPiece adds the messages of a piece to an aggregate.
 func addPiece(aggregate protocols.Aggregate, lane int, piece []byte, size int) error {
 	for ; len(piece) > 0; piece = piece[size:] {
 		switch kind := piece[tagHalf]; kind {
@@ -140,7 +140,7 @@ func addPiece(aggregate protocols.Aggregate, lane int, piece []byte, size int) e
 type recordBuilder struct {
 	record    *Record
 	aggregate protocols.Aggregate
-	seen      *tags // Of this batch.
+	seen      *tags // Tags of this batch.
 }
 
 // newBuilder begins the slots of a record.
@@ -149,7 +149,7 @@ func (rec *recorder) newBuilder(r *Record) *recordBuilder {
 	return &recordBuilder{r, rec.mechanism.Aggregate(), newTags()}
 }
 
-// add adds a slot, behind those that were added before.
+// add appends a slot.
 func (f *recordBuilder) add(s *slot) error {
 	if fault := f.classify(s); fault != nil {
 		*fault++
@@ -162,7 +162,8 @@ func (f *recordBuilder) add(s *slot) error {
 	return f.record.slots.add(s.lane, s.tag[:tagHalf], kind, s.message.Body)
 }
 
-// classify adds a slot to the aggregate of its batch, or returns the count that it belongs to.
+// classify adds a valid slot to the aggregate of its batch and returns nil. For any other slot it returns the fault
+// counter to increment.
 func (f *recordBuilder) classify(s *slot) *uint64 {
 	faults := &f.record.Faults
 	switch {
@@ -182,7 +183,7 @@ func (f *recordBuilder) classify(s *slot) *uint64 {
 	return nil
 }
 
-// finish completes the record behind the last slot.
+// finish completes the record after the last slot.
 func (f *recordBuilder) finish() error {
 	f.record.Aggregate = packCounters(f.aggregate)
 	return f.record.slots.finish()

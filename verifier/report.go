@@ -9,11 +9,11 @@ import (
 	"github.com/doona-dp/doona/wire/task"
 )
 
-// Confidence is the confidence of every printed interval, and of every band as a whole.
+// Confidence is the confidence of every printed interval by itself, and of every band as a whole.
 const Confidence = 0.95
 
-// Values is the answer to a query in JSON: a number where it has one entry, else an array; null
-// where there is none.
+// Values is the answer to a query. In JSON it is a number if it has one entry, an array if it has several, and null if
+// there is no answer.
 type Values []float64
 
 // MarshalJSON implements [json.Marshaler].
@@ -24,7 +24,7 @@ func (v Values) MarshalJSON() ([]byte, error) {
 	return json.Marshal([]float64(v))
 }
 
-// Intervals is [lo, hi], or an array of them.
+// Intervals is [lo, hi] in JSON, or an array of them.
 type Intervals [][2]float64
 
 // MarshalJSON implements [json.Marshaler].
@@ -35,35 +35,35 @@ func (i Intervals) MarshalJSON() ([]byte, error) {
 	return json.Marshal([][2]float64(i))
 }
 
-// EpochReport is one epoch's line of the ledger: what it cost and what it gave.
+// EpochReport is one epoch's line of the ledger: its cost and its answer.
 type EpochReport struct {
 	Epoch       uint64    `json:"epoch"`
 	Start       time.Time `json:"start"`   // UTC.
-	Epsilon     *float64  `json:"epsilon"` // Null: nothing bounds what the over-exposed have lost.
-	Spent       *float64  `json:"spent"`   // ε of this epoch and those before, at most; null as above.
+	Epsilon     *float64  `json:"epsilon"` // Null: no bound holds for over-exposed clients.
+	Spent       *float64  `json:"spent"`   // Bounds ε of this and all earlier epochs; null as above.
 	Delta       float64   `json:"delta"`
 	Users       uint64    `json:"users"`
 	Batches     uint64    `json:"batches"`
-	Crowded     uint64    `json:"crowd_batches"` // Of them, those in which n_min clients can be honest.
-	OverExposed uint64    `json:"over_exposed"`  // Submissions of batches that came though too small.
+	Crowded     uint64    `json:"crowd_batches"` // Of these, batches that can have n_min honest clients.
+	OverExposed uint64    `json:"over_exposed"`  // Submissions in batches that arrived although too small.
 	Answer
-	Distribution *Distribution `json:"distribution,omitempty"` // Of a histogram over a range.
+	Distribution *Distribution `json:"distribution,omitempty"` // Only for a histogram over a range.
 }
 
-// Ledger composes what the epochs cost a client who reports in each of them. Batches of one epoch
-// hold different clients and do not add up.
+// Ledger composes the epochs' costs for a client who reports in each of them. Batches of one epoch hold different
+// clients, so their costs do not add up.
 type Ledger struct {
-	Epsilon     *float64      `json:"epsilon"` // Null where that of an epoch is.
+	Epsilon     *float64      `json:"epsilon"` // Null if an epoch's is.
 	Delta       float64       `json:"delta"`
 	Composition string        `json:"composition"`
 	Epochs      []EpochReport `json:"epochs"`
 
-	// What all published epochs cost; none where nothing is charged.
+	// Published is the cost of all published epochs; nil if nothing is charged.
 	Published *ledger.Cost `json:"published,omitempty"`
-	Withheld  []uint64     `json:"withheld,omitempty"` // Epochs without a result here: the budget does not suffice.
+	Withheld  []uint64     `json:"withheld,omitempty"` // Epochs without a result because the budget is too small.
 }
 
-// Report is what an analysis prints.
+// Report is the result of an analysis.
 type Report struct {
 	Task     string       `json:"task"`
 	Name     string       `json:"name"`
@@ -71,22 +71,22 @@ type Report struct {
 	Protocol string       `json:"protocol"`
 	Padding  task.Padding `json:"padding"`
 
-	Measure    string   `json:"measure"`          // What is estimated.
-	Values     string   `json:"values"`           // Which values a client may have; empty of a count.
-	Entry      string   `json:"entry,omitempty"`  // What an entry of the answer is; none of a number.
-	Labels     []string `json:"labels,omitempty"` // Of the entries.
+	Measure    string   `json:"measure"`          // The estimated quantity.
+	Values     string   `json:"values"`           // The values that a client may have; empty for a count.
+	Entry      string   `json:"entry,omitempty"`  // Name of an entry of the answer; empty for a number.
+	Labels     []string `json:"labels,omitempty"` // Names of the entries.
 	BatchSize  uint64   `json:"batch_size"`       // Submissions that fill a batch.
-	TaskEpochs uint64   `json:"task_epochs"`      // How many the task has.
+	TaskEpochs uint64   `json:"task_epochs"`      // Number of the task's epochs.
 
 	Users   uint64 `json:"users"` // Submissions in released batches.
 	Batches uint64 `json:"batches"`
-	Crowded uint64 `json:"crowd_batches"` // Of them, those in which n_min clients can be honest.
+	Crowded uint64 `json:"crowd_batches"` // Of these, batches that can have n_min honest clients.
 	Hops    int    `json:"hops"`
 	Slots   uint64 `json:"slots"`
 	Guarantee
 	Answer
-	Distribution  *Distribution     `json:"distribution,omitempty"` // Of a histogram over a range.
-	Texts         *Texts            `json:"texts,omitempty"`        // Of a task for strings.
+	Distribution  *Distribution     `json:"distribution,omitempty"` // Only for a histogram over a range.
+	Texts         *Texts            `json:"texts,omitempty"`        // Only for a task for strings.
 	MessagesSent  uint64            `json:"messages_sent"`
 	CoverMessages uint64            `json:"cover_messages"`
 	Verified      uint64            `json:"verified"`
@@ -94,19 +94,19 @@ type Report struct {
 	Withheld      uint64            `json:"withheld"`
 	ByHop         []HopCounts       `json:"by_hop"`
 	MissingByHop  []MissingAt       `json:"missing_by_hop"`
-	OverExposed   uint64            `json:"over_exposed"` // Submissions of batches that came though too small.
+	OverExposed   uint64            `json:"over_exposed"` // Submissions in batches that arrived although too small.
 	Findings      []finding.Finding `json:"findings"`
-	Verdict       string            `json:"verdict"`            // Whether it all adds up, in words.
-	DryRun        bool              `json:"dry_run,omitempty"`  // Nothing was charged, and there is no answer.
-	Progress      *Progress         `json:"progress,omitempty"` // Of a verifier that pulls; none of files.
+	Verdict       string            `json:"verdict"`            // In words: whether everything adds up.
+	DryRun        bool              `json:"dry_run,omitempty"`  // No charge and no answer.
+	Progress      *Progress         `json:"progress,omitempty"` // Only of a verifier that pulls.
 	Ledger        Ledger            `json:"ledger"`
 
-	// Asked is the task, for those who show the report.
+	// Asked is the task, for packages that show the report.
 	Asked *task.Task `json:"-"`
 }
 
-// MissingAt is how many messages of released batches were lost at a hop.
+// MissingAt is the number of messages of released batches that were lost at a hop.
 type MissingAt struct {
-	Hop      string `json:"hop"` // "relay 1", the one clients submit to, and so on; "verifier".
+	Hop      string `json:"hop"` // "relay 1" (clients submit to it), "relay 2", …, "verifier".
 	Messages uint64 `json:"messages"`
 }

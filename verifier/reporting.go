@@ -10,8 +10,8 @@ import (
 	"github.com/doona-dp/doona/wire/task"
 )
 
-// Report returns the estimate over all batches added so far. It is made once, until something is added; what it
-// refers to must not be changed.
+// Report returns the estimate over all batches added so far. It is cached until something is added. The caller must not
+// change what the report refers to.
 func (v *Verifier) Report() (*Report, error) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
@@ -34,7 +34,7 @@ func (v *Verifier) Report() (*Report, error) {
 	return &r, nil
 }
 
-// Total returns what all batches added so far say together.
+// Total returns the sum of all batches added so far.
 func (v *Verifier) Total() (protocols.Aggregate, error) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
@@ -51,7 +51,7 @@ func (v *Verifier) Total() (protocols.Aggregate, error) {
 	return total, nil
 }
 
-// report makes a report, without what tells of the moment. v.mu is held.
+// report makes a report without the parts that change with time. v.mu is held.
 func (v *Verifier) report() (*Report, error) {
 	t := v.open
 	guarantee, err := describeGuarantee(t.Task, v.mechanism)
@@ -118,8 +118,8 @@ func (v *Verifier) report() (*Report, error) {
 	return r, nil
 }
 
-// epochReport is an epoch's line of the ledger. The claim does not stand for clients whose batch came here
-// though it was too small: of their privacy, the ε₀ of a client alone remains, where there is one.
+// epochReport returns an epoch's line of the ledger. The claim does not hold for clients whose batch arrived although
+// it was too small. For them it states the ε₀ of a single client, if that is finite.
 func (s subject) epochReport(number uint64, e *total, override bool) EpochReport {
 	t, c := s.open.Task, e.counts
 	a := answer(t, s.mechanism, e.aggregate, c, override, t.Epochs.Count)
@@ -136,7 +136,7 @@ func (s subject) epochReport(number uint64, e *total, override bool) EpochReport
 	return r
 }
 
-// add adds a further epoch.
+// add appends an epoch.
 func (l *Ledger) add(e EpochReport, spent *spending) (err error) {
 	spent.add(&e)
 	if e.Spent, err = spent.boundSoFar(); err != nil {
@@ -146,7 +146,7 @@ func (l *Ledger) add(e EpochReport, spent *spending) (err error) {
 	return nil
 }
 
-// missingAt names the hops, the last of which is the verifier.
+// missingAt names the hops of lost messages. The last hop is the verifier.
 func missingAt(messages []uint64) (out []MissingAt) {
 	for hop, n := range messages {
 		name := "verifier"

@@ -11,40 +11,40 @@ import (
 	"github.com/doona-dp/doona/internal/secret"
 )
 
-// scratchSpace keeps blocks of bytes, of at most one size, for as long as a process lives: in memory up to a limit, and
-// then in a file that tells nothing. The file has no name any more when the first block is written, and every block is
-// encrypted under a key that exists only in this process's memory: what a disk keeps of it is random to everyone
-// afterwards. A [slotBuffer] keeps the slots of a record in it. It is safe for concurrent use.
+// scratchSpace stores blocks of bytes, up to a maximum size, for the lifetime of a process. It keeps them in memory up
+// to a limit, and then in an encrypted file. The file is unlinked before its first block is written, and its key exists
+// only in this process's memory: afterwards the disk holds only random bytes. A [slotBuffer] stores the slots of a
+// record in it. It is safe for concurrent use.
 type scratchSpace struct {
 	folder   string
-	maxBlock int // bytes of a block
+	maxBlock int // most bytes of a block
 
 	mu         sync.Mutex // guards the rest
-	memoryLeft int        // bytes that memory may still take
+	memoryLeft int        // bytes
 	file       *os.File   // nil until memory is full
 	seal       *secret.AESGCM
-	used       uint64  // blocks that were sealed
-	end        int64   // of the places in the file
-	peak       int64   // the largest end so far
-	free       []int64 // findingsWithoutSlots whose block is gone
+	used       uint64  // number of sealed blocks, from which nonces are made
+	end        int64   // of the file
+	peak       int64   // largest end so far
+	free       []int64 // offsets of freed blocks
 	closed     bool
 }
 
-// scratchBlock is a block of a [scratchSpace].
+// scratchBlock locates a block of a [scratchSpace].
 type scratchBlock struct {
-	data  []byte // nil: it is in the file
+	data  []byte // nil: the block is in the file
 	at    int64
 	size  int
 	nonce uint64
 }
 
-// newScratch returns a space for blocks of at most most bytes, of which memory holds so many bytes. The file is made in
-// folder, the system's for temporary files where that is "", if there is need of one.
+// newScratch returns a space for blocks of at most maxBlock bytes. It holds memory bytes in memory. When more are
+// needed it makes the file in folder, or in the system's folder for temporary files if that is "".
 func newScratch(folder string, maxBlock, memory int) *scratchSpace {
 	return &scratchSpace{folder: folder, maxBlock: maxBlock, memoryLeft: memory}
 }
 
-// Put keeps a block, which is the space's from then on.
+// Put stores a block and takes ownership of its bytes.
 func (s *scratchSpace) Put(data []byte) (scratchBlock, error) {
 	if len(data) > s.maxBlock {
 		return scratchBlock{}, fmt.Errorf("couldn't keep a block of %d bytes: at most %d", len(data), s.maxBlock)
@@ -65,7 +65,7 @@ func (s *scratchSpace) Put(data []byte) (scratchBlock, error) {
 	if n := len(s.free); n > 0 {
 		b.at = s.free[n-1]
 	}
-	s.used++ // also where it cannot be written: a nonce is used once
+	s.used++ // even if writing fails: a nonce is used once
 	if _, err := s.file.WriteAt(s.seal.Seal(nil, scratchNonce(b.nonce), data, nil), b.at); err != nil {
 		return scratchBlock{}, fmt.Errorf("couldn't write to a scratch file: %w", err)
 	}
@@ -78,10 +78,10 @@ func (s *scratchSpace) Put(data []byte) (scratchBlock, error) {
 	return b, nil
 }
 
-// blockBytes is how many bytes of the file a block has.
+// blockBytes is the size of a sealed block in the file.
 func (s *scratchSpace) blockBytes() int64 { return int64(s.maxBlock + s.seal.Overhead()) }
 
-// open makes the file, and takes its name away. s.mu is held.
+// open makes the file and unlinks it. s.mu is held.
 func (s *scratchSpace) open() error {
 	if s.file != nil {
 		return nil
@@ -105,11 +105,11 @@ func (s *scratchSpace) open() error {
 	return nil
 }
 
-// scratchNonce returns that of a block: each number is used once under the key.
+// scratchNonce returns the nonce of a block. Each number is used once under the key.
 func scratchNonce(n uint64) []byte { return binary.BigEndian.AppendUint64(make([]byte, 4, 12), n) }
 
-// Get returns the bytes of a block, which must not be changed. Those that come from the file are in buffer, or in a
-// larger one: it returns the one to use with the next block, when these bytes are not needed any more.
+// Get returns the bytes of a block, which the caller must not change. A block from the file is decrypted in buffer, or
+// in a larger one. Get returns the buffer to pass for the next block, which overwrites these bytes.
 func (s *scratchSpace) Get(b scratchBlock, buffer []byte) (data, next []byte, err error) {
 	if b.data != nil || b.size == 0 {
 		return b.data, buffer, nil
@@ -128,7 +128,7 @@ func (s *scratchSpace) Get(b scratchBlock, buffer []byte) (data, next []byte, er
 	return data, buffer, nil
 }
 
-// Free gives the buffer of a block back.
+// Free frees the space of a block.
 func (s *scratchSpace) Free(b scratchBlock) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -140,16 +140,15 @@ func (s *scratchSpace) Free(b scratchBlock) {
 		return
 	}
 	s.free = append(s.free, b.at)
-	if int64(len(s.free))*s.blockBytes() == s.end && s.file.Truncate(0) == nil { // else its places are used again
+	if int64(len(s.free))*s.blockBytes() == s.end && s.file.Truncate(0) == nil { // on failure its offsets are reused
 		s.free, s.end = nil, 0
 	}
 }
 
-// errScratchClosed is returned where a space has been closed.
+// errScratchClosed is returned by Put after Close.
 var errScratchClosed = errors.New("couldn't keep a block: the scratch space is closed")
 
-// Close gives the buffer of all blocks back, on the disk too. There are none any more, and none is taken. Of blocks of
-// the file, Get is an error from then on.
+// Close frees all blocks, on disk too. Afterwards Put fails, and so does Get for a block in the file.
 func (s *scratchSpace) Close() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -167,7 +166,7 @@ func (s *scratchSpace) Close() error {
 	return nil
 }
 
-// PeakFileBytes says how many bytes of the disk the file has had at most.
+// PeakFileBytes returns the largest size that the file has had, in bytes.
 func (s *scratchSpace) PeakFileBytes() int64 {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -7,21 +7,21 @@ import (
 	"github.com/doona-dp/doona/wire/codec"
 )
 
-// ErrScratch is returned where slots cannot be kept, or read again: a fault of this machine, not of a record.
+// ErrScratch means that slots could not be stored or read again. It is a fault of this machine and not of a record.
 var ErrScratch = errors.New("couldn't keep the slots of a record")
 
-// pieceBytes is the most bytes that a piece of a record takes, but for a piece of one slot.
+// pieceBytes is the most bytes of a piece, unless one slot is larger.
 const pieceBytes = 256 << 10
 
-// pieceSlots is the number of slots in every piece of a lane but its last, for slots of a size in bytes.
+// pieceSlots is the number of slots in every piece of a lane except the last, for slots of size bytes.
 func pieceSlots(size int) int { return max(1, pieceBytes/size) }
 
-// slotBuffer is the slots of a record by lane, in pieces, see [slotHeader]. A nil slotBuffer has none.
+// slotBuffer holds the slots of a record by lane, in pieces; see [slotHeader]. A nil slotBuffer is empty.
 type slotBuffer struct {
 	space *scratchSpace
 	size  int // bytes of a slot
 	lanes [][]scratchBlock
-	lane  int // Which is being filled: those before it are whole.
+	lane  int // The lane being filled; lower lanes are complete.
 	piece []byte
 }
 
@@ -29,7 +29,7 @@ func newSlotBuffer(space *scratchSpace, size, lanes int) *slotBuffer {
 	return &slotBuffer{space: space, size: size, lanes: make([][]scratchBlock, lanes)}
 }
 
-// add adds a slot behind those of its lane. Lanes come in order.
+// add appends a slot to its lane. Lanes are filled in ascending order.
 func (p *slotBuffer) add(lane int, tag []byte, kind byte, body []byte) error {
 	if lane != p.lane || len(p.piece) == pieceSlots(p.size)*p.size {
 		if err := p.flush(); err != nil {
@@ -41,7 +41,7 @@ func (p *slotBuffer) add(lane int, tag []byte, kind byte, body []byte) error {
 	return nil
 }
 
-// flush keeps the piece that is being filled.
+// flush stores the piece being filled.
 func (p *slotBuffer) flush() error {
 	if len(p.piece) == 0 {
 		return nil
@@ -61,14 +61,14 @@ func (p *slotBuffer) put(lane int, piece []byte) error {
 	return nil
 }
 
-// finish is called behind the last slot.
+// finish stores the rest. It is called after the last slot.
 func (p *slotBuffer) finish() error {
 	err := p.flush()
 	p.piece = nil
 	return err
 }
 
-// eachPiece is called for one piece after the other. It must not change it, or keep it.
+// eachPiece is called for one piece after the other. It must not change or keep the piece.
 type eachPiece func(lane int, piece []byte) error
 
 // pieces calls f for every piece.
@@ -104,7 +104,7 @@ func (p *slotBuffer) each(f func(lane int, slot []byte) error) error {
 	})
 }
 
-// free gives the room of all slots back: there are none any more.
+// free removes all slots and frees their space.
 func (p *slotBuffer) free() {
 	if p == nil {
 		return
@@ -117,7 +117,7 @@ func (p *slotBuffer) free() {
 	}
 }
 
-// write writes the lanes, each an array of pieces.
+// write writes the lanes, each as an array of pieces.
 func (p *slotBuffer) write(w *codec.Writer) error {
 	if p == nil {
 		w.Array(0)
@@ -139,8 +139,9 @@ func (p *slotBuffer) write(w *codec.Writer) error {
 	return errors.Join(err, w.Err)
 }
 
-// readSlotBuffer reads what write wrote, of slots of a size, and has see look at each piece before it is kept.
-// Pieces of other sizes than write's are errors, so that slots have one form. An error leaves nothing in the space.
+// readSlotBuffer reads the output of write, for slots of size bytes. It calls see with each piece before storing it.
+// Pieces of other sizes than write's are errors, so that slots have one encoding. After an error, nothing is left in
+// the space.
 func readSlotBuffer(r *codec.Reader, space *scratchSpace, size, lanes int, see eachPiece) (p *slotBuffer, err error) {
 	n, err := r.Array()
 	if err != nil || n == 0 {

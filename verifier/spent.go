@@ -9,17 +9,17 @@ import (
 	"github.com/doona-dp/doona/protocols"
 )
 
-// spending adds up what epochs cost a client who reports in each of them. Those whose claim stands are composed
-// exactly: they have one law, fixed before the first (docs/proofs/loss-laws.md, Theorem 3 (a)). What is left of
-// over-exposed clients is added.
+// spending sums the costs of epochs for a client who reports in each of them. Epochs whose claim holds have one
+// privacy-loss law, fixed before the first, and are composed exactly (docs/proofs/loss-laws.md, Theorem 3 (a)). The
+// remaining ε and δ of over-exposed clients are added.
 type spending struct {
 	costs     *costs
-	plain     uint64        // Epochs whose claim stands.
-	others    compose.Spend // Of the rest.
+	plain     uint64        // Number of epochs whose claim holds.
+	others    compose.Spend // Sum of the other epochs.
 	unbounded bool
 }
 
-// add takes note of an epoch.
+// add adds an epoch.
 func (s *spending) add(e *EpochReport) {
 	switch {
 	case e.Epsilon == nil:
@@ -31,22 +31,22 @@ func (s *spending) add(e *EpochReport) {
 	}
 }
 
-// addSpends adds two costs up.
+// addSpends returns the sum of two costs.
 func addSpends(a, b compose.Spend) compose.Spend {
 	return compose.Spend{Epsilon: sumUp(a.Epsilon, b.Epsilon), Delta: sumUp(a.Delta, b.Delta)}
 }
 
-// sumUp is the sum of two numbers, or the next number above it where it is between two: never below it.
+// sumUp returns the exact sum, or the next float64 above it if that lies between two: never less.
 func sumUp(a, b float64) float64 {
 	sum := a + b
-	of := sum - a                // What of b is in the sum.
+	of := sum - a                // The part of b in the sum.
 	if (a-(sum-of))+(b-of) > 0 { // The error of the addition, exactly ([Knuth, TAOCP 2, 4.2.2, Theorem B]).
 		return math.Nextafter(sum, math.Inf(1))
 	}
 	return sum
 }
 
-// total returns what has been spent, a nil ε where nothing bounds it, of so many epochs whose claim stands.
+// total returns the cost of plain epochs whose claim holds together with all others. ε is nil if nothing bounds it.
 func (s *spending) total(plain uint64) (eps *float64, delta float64, err error) {
 	spent, err := s.costs.of(plain)
 	if err != nil {
@@ -59,16 +59,16 @@ func (s *spending) total(plain uint64) (eps *float64, delta float64, err error) 
 	return &all.Epsilon, all.Delta, nil
 }
 
-// boundSoFar bounds what has been spent so far. Of many epochs their number is rounded up by a sixteenth at most, so that
-// the rows of a year take a second, and not ten.
+// boundSoFar returns an upper bound on the ε spent so far. It rounds a large number of epochs up by at most a
+// sixteenth. So the rows of a year take one second and not ten.
 func (s *spending) boundSoFar() (*float64, error) {
 	unit := uint64(1) << max(0, bits.Len64(s.plain)-5)
 	eps, _, err := s.total((s.plain + unit - 1) / unit * unit)
 	return eps, err
 }
 
-// costs knows what some numbers of epochs cost together: a second's work for a year of them. The
-// verifier's lock guards it.
+// costs caches what numbers of epochs cost together. Computing them takes a second for a year of epochs. The verifier's
+// lock guards it.
 type costs struct {
 	subject
 	law   func() (*compose.Law, error)
@@ -80,7 +80,7 @@ func newCosts(of subject) *costs {
 	return &costs{of, law, map[uint64]compose.Spend{}}
 }
 
-// of returns what a number of epochs cost together.
+// of returns the composed cost of a number of epochs.
 func (c *costs) of(epochs uint64) (compose.Spend, error) {
 	known, ok := c.known[epochs]
 	if ok || epochs == 0 {

@@ -11,22 +11,22 @@ import (
 	"github.com/doona-dp/doona/wire/task"
 )
 
-// stateLabel opens every file of a verifier's state.
+// stateLabel begins every state file.
 const stateLabel = "doona-state"
 
-// stateHead begins a state: msgpack [head, [record …], [noted …], [ended …]], each part but the
-// records as bytes.
+// stateHead begins a state: msgpack [head, [record …], [note …], [ended …]]. Every part except the records is encoded
+// as bytes.
 type stateHead struct {
 	Label   string
 	Version uint64
 	TaskID  []byte
 }
 
-// ended says how many batches the signed end of an epoch tells of.
+// ended is the number of batches that an epoch has by its signed end.
 type ended struct{ Epoch, Batches uint64 }
 
-// WriteState writes all that was added, in a canonical form: it depends on what was added and not on the
-// order. Of epochs that are complete it has no slots; it is for verifiers that complete none.
+// WriteState writes everything that was added, in a canonical form that does not depend on the order of adding. It is
+// for verifiers that complete no epoch: a complete epoch has no slots left to write.
 func (v *Verifier) WriteState(out io.Writer) error {
 	v.mu.Lock()
 	defer v.mu.Unlock()
@@ -63,7 +63,7 @@ func (v *Verifier) WriteState(out io.Writer) error {
 	return nil
 }
 
-// ReadState adds what another verifier of the task wrote. After an error, part of it has been added.
+// ReadState adds the state of another verifier of the task. After an error, part of it has been added.
 func (v *Verifier) ReadState(in io.Reader) error {
 	r := codec.NewReader(in)
 	if n, err := r.Array(); err != nil || n != 4 {
@@ -92,7 +92,8 @@ func (v *Verifier) ReadState(in io.Reader) error {
 	return r.End()
 }
 
-// maxPart is the most bytes that a part of a state may claim, whose writer is trusted. Memory grows with what is read.
+// maxPart is the most bytes that a part of a state may claim. The writer is trusted, and memory grows only with the
+// bytes read.
 const maxPart = 1 << 40
 
 func readPart(r *codec.Reader, part any) error {
@@ -103,7 +104,7 @@ func readPart(r *codec.Reader, part any) error {
 	return codec.Unmarshal(raw, part)
 }
 
-// addAll reads an array and adds each of its items.
+// addAll reads an array and adds each item.
 func addAll[T any](r *codec.Reader, read func(*codec.Reader) (T, error), add func(T) error) error {
 	n, err := r.Array()
 	for ; err == nil && n > 0; n-- {

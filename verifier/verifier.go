@@ -1,9 +1,9 @@
-// Package verifier is the analyzer: it checks the batches of a task against their chain of
-// manifests, opens them, and turns the messages into estimates with error bars, the guarantee
-// they were collected under, and findings about what did not add up.
+// Package verifier is the analyzer of the shuffle model. It checks the batches of a task against their chain of
+// manifests and opens them. From the messages it computes estimates with error bars. A report also has the guarantee to
+// the clients, and findings about what did not add up.
 //
-// Its findings protect accuracy only. Privacy does not rest on them: towards the clients the
-// verifier is the adversary, and every relay has enforced the conditions before it.
+// Findings protect accuracy only. Privacy does not depend on them: the verifier is the clients' adversary, and every
+// relay has enforced the conditions before.
 package verifier
 
 import (
@@ -22,35 +22,36 @@ import (
 	"github.com/doona-dp/doona/wire/taskfile"
 )
 
-// Verifier adds up the batches of one task. What it reports does not depend on the order in which they
-// come. It is safe for concurrent use.
+// Verifier adds up the batches of one task. Its report does not depend on the order in which batches are added. It is
+// safe for concurrent use.
 //
-// It holds what is known, under one lock. A [recorder] makes records of batches, without it; an [adder] adds up what
-// counts of them; [charger] charges epochs before a report shows them.
+// One lock guards its state. A [recorder] turns batches into records without that lock. An [adder] adds up the records
+// that count. A [charger] charges epochs to the budget before a report shows them.
 type Verifier struct {
 	subject
 	recorder *recorder
 	adder    *adder
-	labels   []string // Of the entries.
+	labels   []string // Names of the answer's entries.
 
 	mu       sync.Mutex // guards the rest
 	epochs   epochs
-	faults   findings        // Of what is no record.
-	progress func() Progress // Of the collector; nil where there is none.
-	override bool            // Show what is unusable.
-	cached   *Report         // Of all that is known; nil where something has changed since the last one.
+	faults   findings        // Findings without a record.
+	progress func() Progress // The collector's; nil without a collector.
+	override bool            // Show unusable estimates.
+	cached   *Report         // The last report; nil after a change.
 	costs    *costs
-	charger  *charger // Nil: nothing is charged.
+	charger  *charger // nil: charge nothing
 }
 
-// subject is the task that is analyzed.
+// subject is the analyzed task with its mechanism.
 type subject struct {
 	open      *taskfile.Open
-	mechanism protocols.Mechanism // nil: nothing is added up.
+	mechanism protocols.Mechanism // nil: add nothing up
 }
 
-// New returns a verifier for a task whose claim it re-derives. The private keys must be those of
-// the key list that the task names for the verifier; without keys it takes records, and opens nothing.
+// New returns a verifier for a task. It derives the task's claim again and fails if the claim is wrong. The private
+// keys must belong to the key list that the task names for the verifier. With nil keys the verifier adds records but
+// opens no batch.
 func New(open *taskfile.Open, keys *keyfile.HPKE) (*Verifier, error) {
 	if keys != nil {
 		if err := keys.Check(open.Task, open.KeyLists[open.VerifierHop()]); err != nil {
@@ -70,7 +71,7 @@ func New(open *taskfile.Open, keys *keyfile.HPKE) (*Verifier, error) {
 	return newVerifier(subject{open, m}, keys), nil
 }
 
-// NewChecker returns a verifier that has findings and no report: it opens nothing.
+// NewChecker returns a verifier that collects findings but opens nothing and has no report.
 func NewChecker(open *taskfile.Open) *Verifier { return newVerifier(subject{open: open}, nil) }
 
 func newVerifier(of subject, keys *keyfile.HPKE) *Verifier {
@@ -83,35 +84,34 @@ func newVerifier(of subject, keys *keyfile.HPKE) *Verifier {
 	return v
 }
 
-// Fresh returns a verifier of the same task, with the same keys, that knows nothing yet.
+// Fresh returns an empty verifier of the same task with the same keys.
 func (v *Verifier) Fresh() *Verifier { return newVerifier(v.subject, v.recorder.keys) }
 
-// Task returns the task that is analyzed.
+// Task returns the analyzed task.
 func (v *Verifier) Task() *taskfile.Open { return v.open }
 
-// scratchMemory is how many bytes of slots a verifier holds in memory.
+// scratchMemory is the most bytes of slots that a verifier holds in memory.
 var scratchMemory = 16 << 20
 
-// Scratch has slots that memory has no room for go to a file without a name in a folder, encrypted under a key that is
-// only in memory: until their epoch has ended, or as long as the verifier lives. Without it, or with "", that is the
-// system's folder for temporary files. It is called before anything is added.
+// Scratch sets the folder for slots that do not fit into memory. They go to an unnamed file, encrypted under a key that
+// exists only in memory. The verifier frees them when their epoch is complete, or when it is closed. The default, also
+// for "", is the system's folder for temporary files. Call Scratch before adding anything.
 func (v *Verifier) Scratch(folder string) {
 	v.recorder.space = newScratch(folder, max(pieceBytes, v.recorder.slotSize()), scratchMemory)
 }
 
-// Close gives back what records' slots take of memory and of the disk. The verifier is of no use any more.
+// Close frees the memory and disk space of all slots. The verifier cannot be used afterwards.
 func (v *Verifier) Close() error { return v.recorder.space.Close() }
 
-// ShowUnusable overrides the rule that an unusable report has no estimate. The report says that it was
-// overridden.
+// ShowUnusable shows estimates of unusable reports, too. The report then states the override.
 func (v *Verifier) ShowUnusable() {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	v.override, v.cached = true, nil
 }
 
-// Add checks, opens and adds a batch. A batch that fails its checks, or was added before, is an error and
-// changes nothing. A destroyed batch is counted and adds nothing to the estimate.
+// Add checks, opens and adds a batch. A batch that fails its checks, or that was added before, is an error and changes
+// nothing. A destroyed batch is counted but adds nothing to the estimate.
 func (v *Verifier) Add(batch *onion.Batch) error {
 	b, err := inMemory(v.open, batch)
 	if err != nil {
@@ -131,8 +131,8 @@ func (v *Verifier) Add(batch *onion.Batch) error {
 	return v.AddRecord(r)
 }
 
-// AddRecord adds a record, which is the verifier's from then on. It is an error where the epoch is complete, or
-// another of its records was settled among other files.
+// AddRecord adds a record and takes ownership of it. It fails if the epoch is complete, or if another record of the
+// epoch was deduplicated in another run.
 func (v *Verifier) AddRecord(r *Record) error {
 	hash, chain, err := r.open(v.open)
 	if err != nil {
@@ -154,7 +154,8 @@ func (v *Verifier) AddRecord(r *Record) error {
 	return nil
 }
 
-// RecordManifest adds what the last relay signed for a number, without the batch's slots.
+// RecordManifest adds a manifest of the last relay without the slots of its batch. copies is how often the whole batch
+// was received; 0 if never.
 func (v *Verifier) RecordManifest(signed *onion.SignedManifest, epoch, seq, copies uint64) error {
 	r, err := newRecord(v.open, signed, epoch, seq, copies)
 	if err != nil {
@@ -163,7 +164,7 @@ func (v *Verifier) RecordManifest(signed *onion.SignedManifest, epoch, seq, copi
 	return v.AddRecord(r)
 }
 
-// End takes the number of batches that an epoch's signed end tells of.
+// End sets the number of batches that an epoch has by its signed end.
 func (v *Verifier) End(of, batches uint64) error {
 	v.mu.Lock()
 	defer v.mu.Unlock()
@@ -175,8 +176,8 @@ func (v *Verifier) End(of, batches uint64) error {
 	return nil
 }
 
-// Complete says that there is no further batch of an epoch, and lets its records go, replay set and all.
-// What is kept of all epochs together then does not grow with their messages.
+// Complete declares that an epoch has no further batch. It adds the epoch up and frees its records and replay set, so
+// that memory does not grow with the messages of past epochs.
 func (v *Verifier) Complete(of uint64) error {
 	v.mu.Lock()
 	defer v.mu.Unlock()
@@ -198,7 +199,7 @@ func (v *Verifier) Complete(of uint64) error {
 	return nil
 }
 
-// IsClosed says whether an epoch is complete: see [Verifier.Complete].
+// IsClosed reports whether an epoch is complete. See [Verifier.Complete].
 func (v *Verifier) IsClosed(of uint64) bool {
 	v.mu.Lock()
 	defer v.mu.Unlock()
@@ -206,25 +207,25 @@ func (v *Verifier) IsClosed(of uint64) bool {
 	return e != nil && e.closed
 }
 
-// has says whether a batch of a number has been added as a whole.
+// has reports whether a whole batch of this number was added.
 func (v *Verifier) has(epoch, seq uint64) bool {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	return v.epochs.has(epoch, seq)
 }
 
-// Whole says whether the signed ends of all epochs are here, with something of every batch that they tell of: nothing
-// more is to come.
+// Whole reports whether nothing more is to come: the signed ends of all epochs were added, and a batch or manifest for
+// each number that they announce.
 func (v *Verifier) Whole() bool {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	return v.epochs.whole(v.open.Epochs.Count)
 }
 
-// Note adds a finding that has no record.
+// Note adds a finding without a record.
 func (v *Verifier) Note(name finding.Name, example string) { v.NoteAt(name, 1, nowhere(example)) }
 
-// NoteAt adds n findings of one name that have no record; at is where, of several the first.
+// NoteAt adds n findings of one name that have no record. at is the place of the first.
 func (v *Verifier) NoteAt(name finding.Name, n uint64, at Place) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
@@ -232,7 +233,7 @@ func (v *Verifier) NoteAt(name finding.Name, n uint64, at Place) {
 	v.cached = nil
 }
 
-// Findings returns what did not add up so far, but for what shows only when batches are opened.
+// Findings returns the findings so far, except those that appear only when batches are opened.
 func (v *Verifier) Findings() []finding.Finding {
 	v.mu.Lock()
 	defer v.mu.Unlock()
@@ -247,17 +248,17 @@ func (v *Verifier) findingsWithoutSlots() findings {
 	return f
 }
 
-// mutableEpoch returns an epoch that something is to be changed of. v.mu is held.
+// mutableEpoch returns an epoch for the caller to change, and drops the cached report. v.mu is held.
 func (v *Verifier) mutableEpoch(of uint64) *epoch {
 	v.cached = nil
 	return v.epochs.at(of)
 }
 
-// OpenIncoming reads a batch to its end and returns its record, which changes nothing: [Verifier.AddRecord] adds it.
+// OpenIncoming reads a batch to its end and returns its record. It does not add the record: see [Verifier.AddRecord].
 func (v *Verifier) OpenIncoming(b *Incoming) (*Record, error) { return v.recorder.record(b) }
 
-// ReadRecord reads the msgpack form and checks it against the task: the chain of manifests of what it
-// says to be a record of, the sizes of its parts, and its aggregate by its slots.
+// ReadRecord reads the msgpack form of a record and checks it against the task: its chain of manifests, the sizes of
+// its parts, and its aggregate against its slots.
 func (v *Verifier) ReadRecord(in io.Reader) (*Record, error) {
 	r := codec.NewReader(in)
 	record, err := v.recorder.read(r)
@@ -271,12 +272,12 @@ func (v *Verifier) ReadRecord(in io.Reader) (*Record, error) {
 	return record, nil
 }
 
-// SignedRecord returns the record of what the last relay signed for a number, without a batch that counts.
+// SignedRecord returns a record of a manifest that the last relay signed, with no batch that counts.
 func (v *Verifier) SignedRecord(signed *onion.SignedManifest, epoch, seq uint64) (*Record, error) {
 	return newRecord(v.open, signed, epoch, seq, 0)
 }
 
-// EraseKey erases the key of an epoch, and says whether it was still there.
+// EraseKey erases the key of an epoch. erased is false if it was erased before.
 func (v *Verifier) EraseKey(epoch uint64) (erased bool, err error) {
 	if _, err := v.recorder.keys.Key(epoch); errors.Is(err, keyfile.ErrErased) {
 		return false, nil
