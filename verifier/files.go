@@ -13,8 +13,8 @@ import (
 	"github.com/doona-dp/doona/wire/taskfile"
 )
 
-// AddFile adds a file, a batch or the signed end of an epoch, or notes what is wrong with it. It is read once, a chunk
-// at a time. Its error is one of the verifier, not of the file.
+// AddFile adds a file: a batch, or the signed end of an epoch. A fault of the file becomes a finding; a returned error
+// is the verifier's own. It reads the file once, a chunk at a time.
 func (v *Verifier) AddFile(name string, in io.Reader) error {
 	buffered := bufio.NewReaderSize(in, ReadAhead)
 	if lead, _ := buffered.Peek(1); len(lead) == 1 && lead[0] == endLead {
@@ -35,10 +35,10 @@ func (v *Verifier) AddFile(name string, in io.Reader) error {
 	return err
 }
 
-// ReadAhead is how many bytes of a file are read at once.
+// ReadAhead is the size of the read buffer of a file, in bytes.
 const ReadAhead = 256 << 10
 
-// addBatch adds a batch file. A [Fault] or [ReadError] is the file's.
+// addBatch adds a batch file. An error that is a [Fault] or [ReadError] is the file's.
 func (v *Verifier) addBatch(name string, in io.Reader) error {
 	b, err := Receive(v.open, in)
 	if err != nil {
@@ -62,10 +62,10 @@ func (v *Verifier) addBatch(name string, in io.Reader) error {
 	return v.AddRecord(r)
 }
 
-// endLead is the first byte of a signed end, an array of two; a batch is one of four.
+// endLead is the first byte of a signed end, which is an array of two. A batch is an array of four.
 const endLead = 0x92
 
-// addEnd adds the signed end of an epoch by the last relay.
+// addEnd adds an epoch's end that the last relay signed.
 func (v *Verifier) addEnd(name string, in io.Reader) error {
 	raw, err := io.ReadAll(io.LimitReader(in, maxEnd))
 	if err != nil {
@@ -80,10 +80,10 @@ func (v *Verifier) addEnd(name string, in io.Reader) error {
 	return v.End(of, batches)
 }
 
-// maxEnd is the most bytes that a signed end takes.
+// maxEnd is the most bytes of a signed end.
 const maxEnd = 1 << 20
 
-// readEnd checks the end of an epoch that the task's last relay signed, and says how many batches there were.
+// readEnd checks an epoch's end that the task's last relay signed, and returns its number of batches.
 func readEnd(open *taskfile.Open, raw []byte) (epoch, batches uint64, err error) {
 	signed, err := onion.ParseEnd(raw)
 	if err != nil {

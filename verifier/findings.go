@@ -11,21 +11,21 @@ import (
 	"github.com/doona-dp/doona/verifier/finding"
 )
 
-// Place is where something was found; the first of several is the least.
+// Place is where something was found. Places are ordered; a finding keeps the least.
 type Place struct {
-	Epoch, Seq uint64 // nowhere: the largest numbers there are
+	Epoch, Seq uint64 // math.MaxUint64 without a batch
 	Text       string
 }
 
-// nowhere is the place of what has no epoch and number.
+// nowhere returns a place without epoch and number.
 func nowhere(text string) Place { return Place{math.MaxUint64, math.MaxUint64, text} }
 
-// BatchPlace is the place of a batch.
+// BatchPlace returns the place of a batch.
 func BatchPlace(epoch, seq uint64) Place {
 	return Place{epoch, seq, fmt.Sprintf("epoch %d, batch %d", epoch, seq)}
 }
 
-// Because adds a reason.
+// Because appends a reason to the text.
 func (p Place) Because(err error) Place {
 	p.Text += ": " + err.Error()
 	return p
@@ -35,7 +35,7 @@ func (p Place) compare(o Place) int {
 	return cmp.Or(cmp.Compare(p.Epoch, o.Epoch), cmp.Compare(p.Seq, o.Seq), strings.Compare(p.Text, o.Text))
 }
 
-// findings counts what was found by name. The result does not depend on the order of what is added.
+// findings counts what was found, by name. The result does not depend on the order of adding.
 type findings map[finding.Name]*found
 
 type found struct {
@@ -64,7 +64,7 @@ func (f findings) merge(other findings) {
 	}
 }
 
-// list returns the findings by name.
+// list returns the findings, sorted by name.
 func (f findings) list() []finding.Finding {
 	out := []finding.Finding{}
 	for name, one := range f {

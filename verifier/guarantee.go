@@ -10,20 +10,20 @@ import (
 	"github.com/doona-dp/doona/wire/task"
 )
 
-// Guarantee is what every client was promised.
+// Guarantee is the guarantee to every client.
 type Guarantee struct {
 	HonestFraction float64  `json:"honest_fraction"`
 	NMin           uint64   `json:"n_min"`
 	Epsilon        float64  `json:"epsilon"`
 	Delta          float64  `json:"delta"`
-	LocalEpsilon   *float64 `json:"local_epsilon"` // What remains if every relay colludes; null where nothing does.
-	AloneEpsilon   *float64 `json:"alone_epsilon"` // ε′, what remains if no other client is honest; null as above.
+	LocalEpsilon   *float64 `json:"local_epsilon"` // ε₀, if every relay colludes; null if it is infinite.
+	AloneEpsilon   *float64 `json:"alone_epsilon"` // ε′, if no other client is honest; null as above.
 	WorstCase      string   `json:"worst_case"`    // Both in words.
 	CrowdEpsilon   float64  `json:"crowd_epsilon"` // ε in a batch with n_min honest clients.
-	Gamma          *float64 `json:"gamma"`         // Blanket probability, where the protocol has one.
+	Gamma          *float64 `json:"gamma"`         // Blanket probability; null if the protocol has none.
 	Rule           string   `json:"rule"`
 	Promise        string   `json:"promise"`
-	// Assumption is "crowd", n_min honest clients in a batch, or "none": no other client need be honest.
+	// Assumption is "crowd" (n_min honest clients in a batch) or "none" (no other client need be honest).
 	Assumption string `json:"assumption"`
 }
 
@@ -43,10 +43,10 @@ func describeGuarantee(t *task.Task, m protocols.Mechanism) (*Guarantee, error) 
 	return g, nil
 }
 
-// NoneHonest says whether the guarantee needs no other client to be honest.
+// NoneHonest reports whether the guarantee holds without any other honest client.
 func (g *Guarantee) NoneHonest() bool { return g.Assumption == task.NoneHonest.String() }
 
-// Promise returns a task's guarantee in the words used wherever it is stated.
+// Promise returns a task's guarantee in words, which are the same wherever it is stated.
 func Promise(t *task.Task) (string, error) {
 	needs, caveat, err := Needs(t)
 	text := "(epsilon, delta)-DP by substitution against the verifier and everyone after it, provided " + needs +
@@ -57,8 +57,8 @@ func Promise(t *task.Task) (string, error) {
 	return text, err
 }
 
-// Alone returns ε′ and ε₀: what is left of a client if no other client is honest, and if all relays collude with the
-// verifier; nil for nothing.
+// Alone returns ε′ and ε₀: a client's ε if no other client is honest, and if all relays collude with the verifier. nil
+// means infinite.
 func Alone(t *task.Task, m protocols.Mechanism) (alone, local *float64) {
 	if left := m.Epsilon0(); !math.IsInf(left, 1) {
 		alone, local = &left, &left
@@ -70,8 +70,8 @@ func Alone(t *task.Task, m protocols.Mechanism) (alone, local *float64) {
 	return alone, local
 }
 
-// CrowdEpsilon returns the ε of a client in a batch with n_min honest clients: what a task claims for it, or less
-// where clients randomize though the claim needs none of them.
+// CrowdEpsilon returns a client's ε in a batch with n_min honest clients. It is the task's claim, or less if clients
+// randomize although the claim does not need them to be honest.
 func CrowdEpsilon(t *task.Task, m protocols.Mechanism) float64 {
 	if crowd := protocols.CapabilitiesOf(m).CrowdEpsilon; crowd != nil {
 		return crowd(t.Batch.Min, t.Claim.Delta.Value())
@@ -79,8 +79,8 @@ func CrowdEpsilon(t *task.Task, m protocols.Mechanism) float64 {
 	return t.Claim.Epsilon.Value()
 }
 
-// WithCrowd says what holds beyond the claim, which needs no other client, in a batch with n_min honest ones; empty
-// where the claim needs them.
+// WithCrowd describes the smaller ε in a batch with n_min honest clients, for a task whose claim needs no honest
+// client. It is empty for other tasks.
 func WithCrowd(t *task.Task, m protocols.Mechanism) string {
 	if t.Claim.Assumption != task.NoneHonest {
 		return ""
@@ -89,8 +89,8 @@ func WithCrowd(t *task.Task, m protocols.Mechanism) string {
 		decimal.Up(CrowdEpsilon(t, m)*(1-1e-9), 3) + "."
 }
 
-// WorstCase says what remains of one client if no other client is honest, and if all relays collude: in the
-// words of the SDK's explain().
+// WorstCase describes a client's privacy if no other client is honest, and if all relays collude. It uses the words of
+// the SDK's explain().
 func WorstCase(t *task.Task, m protocols.Mechanism) string {
 	left := "nothing is left"
 	if local := m.Epsilon0(); !math.IsInf(local, 1) {
@@ -103,7 +103,7 @@ func WorstCase(t *task.Task, m protocols.Mechanism) string {
 	return "If nobody else who reports is honest, " + alone + ". If all relays work with the verifier, " + left + "."
 }
 
-// Needs returns what a task's guarantee needs, and what it rests on besides, or "" (docs/proofs/slots.md).
+// Needs returns the assumptions of a task's guarantee, and a caveat or "" (docs/proofs/slots.md).
 func Needs(t *task.Task) (needs, caveat string, err error) {
 	if t.Claim.Assumption == task.NoneHonest {
 		return "one relay does not collude: what it adds hides each client, and no other client need be honest",
@@ -120,7 +120,7 @@ func Needs(t *task.Task) (needs, caveat string, err error) {
 	return "at least n_min honest clients' messages reach " + relay + " relay that does not collude", caveat, err
 }
 
-// exactAnswers says what the verifier receives where relays add the noise.
+// exactAnswers describes what the verifier receives if relays add the noise.
 func exactAnswers(t *task.Task) string {
 	if _, local := t.Param("gamma"); local {
 		return "The verifier receives randomized answers, unlinked."
@@ -128,7 +128,6 @@ func exactAnswers(t *task.Task) string {
 	return "The verifier receives exact answers, unlinked, among dummies."
 }
 
-// wholeClients is what the guarantee rests on where the proofs take all messages of n_min clients in one
-// batch.
+// wholeClients is the caveat of protocols whose proofs need all messages of n_min clients to be in one batch.
 const wholeClients = "Clients send several messages each: those of one client must stay in one batch, and a first " +
 	"relay that deviates can part them."

@@ -11,8 +11,8 @@ import (
 	"github.com/doona-dp/doona/wire/taskfile"
 )
 
-// Check verifies a batch of the last relay without opening it, and returns its chain of manifests
-// from the first relay on. It needs no key.
+// Check checks a batch of the last relay without opening it, and returns its chain of manifests, first relay first. It
+// needs no key.
 func Check(open *taskfile.Open, batch *onion.Batch) ([]onion.Manifest, error) {
 	header, err := batch.Header()
 	if err != nil {
@@ -25,43 +25,43 @@ func Check(open *taskfile.Open, batch *onion.Batch) ([]onion.Manifest, error) {
 	return batch.Check(open.Task, last, header.Seq)
 }
 
-// Fault is the error of a file that is no whole batch of the task's last relay.
+// Fault is the error of a file that is no valid batch of the task's last relay.
 type Fault struct {
 	Name   finding.Name
 	Err    error
-	Signed *onion.SignedManifest // Where the last relay did sign a manifest for its place; else nil.
+	Signed *onion.SignedManifest // The manifest, if the last relay signed one for this epoch and number; else nil.
 	Epoch  uint64                // Of Signed.
 	Seq    uint64                // Of Signed.
 }
 
-// Error says what is wrong.
+// Error returns the fault in words.
 func (f *Fault) Error() string { return fmt.Sprintf("%s: %v", f.Name, f.Err) }
 
-// Unwrap returns what is wrong.
+// Unwrap returns Err.
 func (f *Fault) Unwrap() error { return f.Err }
 
-// maxSeq bounds the numbers of batches, as those of an end are.
+// maxSeq bounds batch numbers, like the number of batches in a signed end.
 const maxSeq = 1 << 53
 
-// Incoming is a batch of the last relay whose manifests are checked, and whose slots are still to come.
+// Incoming is a batch of the last relay with checked manifests and unread slots.
 type Incoming struct {
-	Signed *onion.SignedManifest // By the last relay.
-	chain  []onion.Manifest      // From the first relay on.
+	Signed *onion.SignedManifest // The last relay's.
+	chain  []onion.Manifest      // First relay first.
 	each   eachChunk
 }
 
-// eachChunk calls do with the lane and slots of every chunk, once. What is wrong with the batch is a [Fault]; other
-// errors are the reader's, or do's.
+// eachChunk calls do with the lane and slots of every chunk. It can be called once. A fault of the batch is a [Fault];
+// other errors come from the reader or from do.
 type eachChunk func(do func(lane int, slots [][]byte) error) error
 
-// Check reads all slots and does nothing with them.
+// Check reads and checks all slots without opening them.
 func (b *Incoming) Check() error { return b.each(func(int, [][]byte) error { return nil }) }
 
 // Last returns the last relay's manifest.
 func (b *Incoming) Last() *onion.Manifest { return &b.chain[len(b.chain)-1] }
 
-// Receive reads a batch file of the last relay up to its first slot and checks it with its chain of manifests. It
-// needs no key. What is wrong with the file is a [Fault]; other errors are the reader's.
+// Receive reads a batch file of the last relay up to its first slot, and checks it with its chain of manifests. It
+// needs no key. A fault of the file is a [Fault]; other errors come from the reader.
 func Receive(open *taskfile.Open, in io.Reader) (*Incoming, error) {
 	r, err := onion.NewBatchReader(source{in}, onion.MaxManifest(open.Task, open.VerifierHop()-1))
 	if err != nil {
@@ -115,10 +115,10 @@ func inMemory(open *taskfile.Open, batch *onion.Batch) (*Incoming, error) {
 	return &Incoming{batch.Signed(), chain, each}, nil
 }
 
-// source is what a batch is read from. What is wrong with it, and not with the batch, is a ReadError.
+// source turns read errors of the underlying reader into ReadErrors, to tell them from faults of the batch.
 type source struct{ io.Reader }
 
-// Read is that of [io.Reader].
+// Read implements [io.Reader].
 func (s source) Read(p []byte) (int, error) {
 	n, err := s.Reader.Read(p)
 	if err != nil && !errors.Is(err, io.EOF) {
@@ -127,17 +127,17 @@ func (s source) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// ReadError is an error of reading a file: it is the disk's, and not the batch's.
+// ReadError is an error of the disk while reading a file, not a fault of the batch.
 type ReadError struct{ Err error }
 
-// Error says what the reader says.
+// Error returns the reader's error.
 func (e *ReadError) Error() string { return e.Err.Error() }
 
-// Unwrap returns what the reader says.
+// Unwrap returns the reader's error.
 func (e *ReadError) Unwrap() error { return e.Err }
 
-// readFault says what an error of reading means; other is the name of one that is neither of the source nor about the
-// length.
+// readFault turns a read error into a Fault or ReadError. other names a fault that is neither of the source nor about
+// lengths.
 func readFault(err error, other finding.Name, signed *onion.SignedManifest, m *onion.Manifest) error {
 	f := &Fault{Name: other, Err: err, Signed: signed}
 	if m != nil {
@@ -155,7 +155,7 @@ func readFault(err error, other finding.Name, signed *onion.SignedManifest, m *o
 	return f
 }
 
-// signedHere opens a manifest that the task's last relay signed for an epoch of the task.
+// signedHere opens a manifest and checks that the task's last relay signed it for an epoch of the task.
 func signedHere(open *taskfile.Open, s *onion.SignedManifest) (*onion.Manifest, *Fault) {
 	last := open.VerifierHop() - 1
 	m, err := s.Open(open.Task, last)
@@ -177,7 +177,7 @@ func signedHere(open *taskfile.Open, s *onion.SignedManifest) (*onion.Manifest, 
 	return m, nil
 }
 
-// FaultName names what is wrong with a batch whose last manifest is signed for its place.
+// FaultName names the fault of a batch whose last manifest has a valid signature for its epoch and number.
 func FaultName(err error) finding.Name {
 	switch {
 	case errors.Is(err, onion.ErrCounts):

@@ -9,28 +9,29 @@ import (
 	"github.com/doona-dp/doona/wire/task"
 )
 
-// Joint is a histogram over pairs, such as a device and how long it took to load a page. Label g·V+v of the task is
-// group g with value v of V. It says how each group's values are distributed, and how the distributions differ.
+// Joint is a histogram over pairs, such as a device and a page load time. Label g·V+v of the task is group g with value
+// v of V. It estimates how each group's values are distributed, and how the distributions differ.
 //
-// Every figure is made of weighted sums Σ w_j·ĉ_j of the estimated counts, whose law is [protocols.Bins.Weighted]:
-// the cells of one histogram may depend on each other. By randomized response one report names one cell, so that they
-// do; by dummies of a fixed total they do; by dummies that are drawn cell by cell they do not. The law has the right
-// covariances in each case, and nothing here assumes independence.
+// Every figure is made of weighted sums Σ w_j·ĉ_j of the estimated counts. [protocols.Bins.Weighted] gives the law of
+// such a sum. Cells of one histogram may depend on each other: in randomized response a report names one cell, and
+// dummies may have a fixed total. Dummies drawn cell by cell are independent. The law has the right covariances in each
+// case, so nothing here assumes independence.
 //
-// It is of batches of which nothing is missing.
+// It is for complete batches.
 type Joint struct {
 	bins   protocols.Bins
 	counts []float64
 	values int // V.
 }
 
-// Figure is a number that is made of counts, with an interval of the confidence asked for.
+// Figure is a number computed from counts, with an interval of the requested confidence.
 type Figure struct {
 	Estimate float64    `json:"estimate"`
 	Interval [2]float64 `json:"interval"`
 }
 
-// NewJoint returns the joint histogram of a task over labels whose pairs have so many groups.
+// NewJoint returns the joint histogram of a task over labels, with groups groups. It fails if the query is not a
+// histogram over labels, or if groups does not divide the number of labels.
 func NewJoint(t *task.Task, m protocols.Mechanism, agg protocols.Aggregate, groups int) (*Joint, error) {
 	switch {
 	case t.Query.Info().Shape != task.PerBin || !t.Input.Labels:
@@ -41,7 +42,7 @@ func NewJoint(t *task.Task, m protocols.Mechanism, agg protocols.Aggregate, grou
 	return &Joint{binsOf(m, agg), agg.Total(), int(t.Input.Bins) / groups}, nil
 }
 
-// weights are zero but for a group's values: one there, and more of those from first up to last.
+// weights returns the weight all for a group's values, plus more for those in [first, last), and 0 for other groups.
 func (j *Joint) weights(group int, all, more float64, first, last int) []float64 {
 	out := make([]float64, len(j.counts))
 	for v := range j.values {
@@ -61,9 +62,9 @@ func (j *Joint) sum(weights []float64) (sum float64) {
 	return sum
 }
 
-// interval returns that of Σ w_j·ĉ_j. A normal law gets the continuity correction of a count that is whole: the sum
-// moves by as much as when a message moves from one cell to another. Where there is little noise, or few messages, it
-// matters.
+// interval returns the interval of Σ w_j·ĉ_j. A normal law gets the continuity correction of a whole-number count, by
+// as much as the sum changes when a message moves to another cell. The correction matters with little noise or few
+// messages.
 func (j *Joint) interval(weights []float64, confidence float64) (lo, hi float64) {
 	law := j.bins.Weighted(weights)
 	if normal, ok := law.(protocols.Normal); ok {
@@ -73,8 +74,8 @@ func (j *Joint) interval(weights []float64, confidence float64) (lo, hi float64)
 	return law.Interval(confidence)
 }
 
-// Sum returns the number of clients of a group whose value is one of those from first up to last, which is left out. It
-// is whole: see [Joint.interval].
+// Sum returns the number of a group's clients with a value in [first, last). It is a whole number; see
+// [Joint.interval].
 func (j *Joint) Sum(group, first, last int, confidence float64) Figure {
 	weights := j.weights(group, 0, 1, first, last)
 	lo, hi := j.interval(weights, confidence)
@@ -86,14 +87,13 @@ func (j *Joint) Size(group int, confidence float64) Figure {
 	return j.Sum(group, 0, j.values, confidence)
 }
 
-// Share returns the share s of a group's clients whose value is one of those from first up to last, which is left out.
-// With A of N clients the sum Â − s·N̂ has the mean 0, whatever A and N are. So the interval is that of Fieller: all s
-// under which this sum's law holds 0,
+// Share returns the share s of a group's clients with a value in [first, last). If A of N clients have one, Â − s·N̂
+// has mean 0, whatever A and N are. So the interval is Fieller's: all s for which the interval of this sum contains 0,
 //
 //	{s ∈ [0, 1] : 0 ∈ interval of Â − s·N̂}                                                           (1)
 //
-// It holds the true share exactly as often as the law's interval holds the true sum. ok is false where the data do not
-// show that the group has clients at all: then nothing bounds the share.
+// It covers the true share exactly as often as the law's interval covers the true sum. ok is false if the data do not
+// show that the group has clients; then nothing bounds the share.
 func (j *Joint) Share(group, first, last int, confidence float64) (share Figure, ok bool) {
 	size := j.Size(group, confidence)
 	if size.Interval[0] <= 0 {
@@ -111,7 +111,7 @@ func (j *Joint) Share(group, first, last int, confidence float64) (share Figure,
 	return share, true
 }
 
-// boundary returns where, on the way from an end to the middle, what is outside ends; the end, if it is not outside.
+// boundary returns where outside stops to hold on the way from end to middle, or end if it does not hold there.
 func boundary(end, middle float64, outside func(s float64) bool) float64 {
 	if !outside(end) {
 		return end
@@ -126,17 +126,18 @@ func boundary(end, middle float64, outside func(s float64) bool) float64 {
 	return end
 }
 
-// maxSizeError is how much of a group's estimated size its interval may reach to either side for [Joint.Difference].
+// maxSizeError is the largest half-width of the interval of a group's size, relative to the estimate, at which
+// [Joint.Difference] has a result.
 const maxSizeError = .2
 
-// Difference returns a group's share of the values from first up to last, which is left out, less that of another. With
-// ŝ = Â/N̂ the error of a share is exactly
+// Difference returns a group's share of the values in [first, last) minus another group's share. With ŝ = Â/N̂ the
+// error of a share is exactly
 //
 //	ŝ − s = ((Â − A) − s·(N̂ − N))/N̂                                                                (2)
 //
-// so that the error of the difference is one weighted sum of all errors of counts, of both groups together: its law
-// has their covariances. What is not exact is that N̂ and, in the weights, ŝ stand for N and s, which changes the width
-// of the interval by the order of the error of N̂ over N. ok is false where that is more than a fifth.
+// So the error of the difference is one weighted sum of the errors of all counts of both groups, and its law has their
+// covariances. The one approximation is to use N̂ and, in the weights, ŝ in place of N and s. It changes the width of
+// the interval by a relative amount of the order of the error of N̂ over N. ok is false if that is more than a fifth.
 func (j *Joint) Difference(group, other, first, last int, confidence float64) (difference Figure, ok bool) {
 	weights := make([]float64, len(j.counts))
 	for i, g := range [2]int{group, other} {
@@ -151,17 +152,17 @@ func (j *Joint) Difference(group, other, first, last int, confidence float64) (d
 			weights[v] += sign * w / size.Estimate // (2)
 		}
 	}
-	lo, hi := j.interval(weights, confidence) // Of the error: its estimate is 0.
+	lo, hi := j.interval(weights, confidence) // of the error, whose estimate is 0
 	difference.Interval = [2]float64{max(difference.Estimate+lo, -1), min(difference.Estimate+hi, 1)}
 	return difference, true
 }
 
-// Quantile returns where among its values a group's p-quantile lies, 0 being the lower edge of the first value and
-// V the upper edge of the last, for 0 < p < 1. The interval is in whole values. As in (4) of distribution it
-// inverts tests at fixed edges, here of the sums D_e of the counts below e less p times the group's size: these
-// have the sign of F_e − p.
+// Quantile returns a group's p-quantile, for 0 < p < 1, as a position among its values: 0 is the lower edge of the
+// first value and V the upper edge of the last. The interval ends at edges of values. As in (4) of distribution it
+// inverts tests at fixed edges. Here the tests are about the sums D_e of the counts below e minus p times the group's
+// size, which have the sign of F_e − p.
 //
-// ok is false where the data do not show that the group has clients at all.
+// ok is false if the data do not show that the group has clients.
 func (j *Joint) Quantile(group int, p, confidence float64) (quantile Figure, ok bool) {
 	size := j.Size(group, confidence)
 	if size.Interval[0] <= 0 {
@@ -180,7 +181,7 @@ func (j *Joint) Quantile(group int, p, confidence float64) (quantile Figure, ok 
 		}
 	}
 	quantile.Interval = [2]float64{float64(first - 1), float64(last + 1)}
-	before := 0.0 // The running maximum of F, which crosses p.
+	before := 0.0 // running maximum of F
 	for e := 1; e <= j.values; e++ {
 		here := max(before, j.Sum(group, 0, e, confidence).Estimate/size.Estimate)
 		if here >= p {

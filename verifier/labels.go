@@ -10,8 +10,8 @@ import (
 	"github.com/doona-dp/doona/wire/task"
 )
 
-// Labels names the entries of the answer: a histogram's bins or categories, a vector's coordinates
-// from 1; none for a number. The outer bins of a task that clips hold what was clipped.
+// Labels returns the names of the answer's entries: a histogram's bins or categories, or a vector's coordinates from 1.
+// It is empty for a number. The outer bins of a task that clips also hold clipped values.
 func Labels(t *task.Task) []string {
 	in := t.Input
 	out := make([]string, in.Bins)
@@ -33,7 +33,7 @@ func Labels(t *task.Task) []string {
 	return out
 }
 
-// Ticks are the labels as a chart has room for them: of bins of a range their lower edges.
+// Ticks returns labels short enough for a chart's axis: for bins of a range, their lower edges.
 func Ticks(t *task.Task) []string {
 	if t.Query.Info().Shape != task.PerBin || t.Input.Labels {
 		return Labels(t)
@@ -50,13 +50,13 @@ func binEdge(in task.Input, j int) float64 {
 	return lo + (hi-lo)*float64(j)/float64(in.Bins)
 }
 
-// measure is what a task estimates, in words.
+// measure returns what a task estimates, in words.
 func measure(t *task.Task) string {
 	m := t.Query.Info().Measure
 	return strings.ToUpper(m[:1]) + m[1:]
 }
 
-// values says which values a client may have; empty for a count.
+// values describes the values that a client may have; empty for a count.
 func values(t *task.Task) string {
 	in, info := t.Input, t.Query.Info()
 	switch lo, hi := display.Number(in.Lo.Float64()), display.Number(in.Hi.Float64()); {
@@ -77,7 +77,7 @@ func values(t *task.Task) string {
 	}
 }
 
-// EntryName is what an entry of the answer is called; empty for a number.
+// EntryName returns what an entry of the answer is called; empty for a number.
 func EntryName(t *task.Task) string {
 	if t.Query.Info().Shape != task.PerBin {
 		return t.Query.Info().Entry

@@ -5,51 +5,53 @@ import (
 	"github.com/doona-dp/doona/wire/task"
 )
 
-// Budget bounds what all published epochs of a stream, or of a task that is in none, may cost a client.
+// Budget bounds what all published epochs may cost a client, over a stream, or over one task outside a stream.
 type Budget = ledger.Budget
 
 // Errors of a ledger.
 var (
-	ErrBudget     = ledger.ErrBudget     // The budget does not suffice for a result.
-	ErrRolledBack = ledger.ErrRolledBack // The ledger is not as it was written last, or gone.
-	ErrNoLedger   = ledger.ErrNone       // There is no ledger where one must be, or none tells whose stream a task is of.
+	ErrBudget     = ledger.ErrBudget     // The budget is too small for a result.
+	ErrRolledBack = ledger.ErrRolledBack // The ledger was rolled back or is gone.
+	ErrNoLedger   = ledger.ErrNone       // A required ledger is missing, or no ledger tells a task's stream.
 )
 
-// Publishing says how results are charged. What is charged is an epoch of which a report shows a result, once.
+// Publishing configures how results are charged. Each epoch is charged once, before a report first shows a result of
+// it.
 type Publishing struct {
-	// Folder has the ledgers of all streams, each in a file of its own. Verifiers that publish results of one stream
-	// must share it.
+	// Folder holds the ledgers of all streams, one file each. Verifiers that publish results of the same stream must
+	// share it.
 	Folder string
 
-	// Beside is a file of this verifier, such as its keys, beside which a mark says how far the ledger has come: so
-	// one that is lost, or was set back, is not begun anew.
+	// Beside is a file of this verifier, such as its key file. A mark beside it records how far the ledger has come,
+	// so a lost or rolled back ledger is detected and not begun anew.
 	Beside string
 
-	// Budget is the operator's. Nil: the total that the task claims, if it is in no stream, and else none.
+	// Budget is the operator's. If nil, a task outside a stream has the total that it claims as its budget, and a
+	// task of a stream has none.
 	Budget *Budget
 
-	// Root is the id of the first task of the stream, by which its ledger is named. It must be given for a task at
-	// position 2 or later unless a ledger in Folder lists that or the task before. Zero: not given.
+	// Root is the id of the stream's first task, which names the ledger. It is required for a task at position 2 or
+	// later, unless a ledger in Folder lists that task or the previous one. Zero means not given.
 	Root task.ID
 
-	// Existing refuses to begin a ledger with [ErrNoLedger].
+	// Existing makes a missing ledger an error, [ErrNoLedger], and does not begin one.
 	Existing bool
 
-	// Whole refuses a report with [ErrBudget] where the budget does not suffice for all of its epochs. Else a
-	// report leaves out those that it does not suffice for.
+	// Whole makes a report fail with [ErrBudget] if the budget is too small for all of its epochs. Otherwise the
+	// report withholds the epochs beyond the budget.
 	Whole bool
 
-	// Dry charges nothing, and reports have no answers.
+	// DryRun charges nothing, and reports have no answers.
 	DryRun bool
 }
 
-// charger charges what a verifier publishes. A nil one charges nothing.
+// charger charges what a verifier publishes. A nil charger charges nothing.
 type charger struct {
 	*ledger.Ledger
 	whole, dryRun bool
 }
 
-// Publish has every epoch charged before a report shows a result of it. It is called before the first report.
+// Publish charges every epoch before a report shows a result of it. Call it before the first report.
 func (v *Verifier) Publish(p Publishing) error {
 	l, err := ledger.Open(v.open, v.mechanism.Law, ledger.Options{Folder: p.Folder, Beside: p.Beside, Budget: p.Budget,
 		Root: p.Root, Existing: p.Existing})
@@ -62,8 +64,8 @@ func (v *Verifier) Publish(p Publishing) error {
 	return nil
 }
 
-// charge charges epochs whose results a report is to show, and says in its ledger which it must leave out; in a dry
-// run also what that would cost.
+// charge charges the epochs whose results a report is to show, and lists in its ledger those to withhold. In a dry run
+// it only computes the cost.
 func (b *charger) charge(epochs []uint64, r *Report) (err error) {
 	switch {
 	case b == nil:
@@ -79,7 +81,7 @@ func (b *charger) charge(epochs []uint64, r *Report) (err error) {
 	return err
 }
 
-// showPublished says what all published epochs cost by now: other tasks of the stream may have more.
+// showPublished sets the current cost of all published epochs. Other tasks of the stream may have added to it.
 func (b *charger) showPublished(r *Report) error {
 	if b == nil || b.dryRun {
 		return nil
@@ -89,7 +91,7 @@ func (b *charger) showPublished(r *Report) error {
 	return err
 }
 
-// removeAnswers takes all out of a report that clients' answers moved.
+// removeAnswers removes everything from a report that depends on clients' values.
 func (r *Report) removeAnswers() {
 	r.Answer, r.Distribution, r.Texts = r.Answer.withoutResults(), nil, nil
 	r.Verified, r.CoverMessages = 0, 0
@@ -99,17 +101,17 @@ func (r *Report) removeAnswers() {
 	}
 }
 
-// notCovered is why a withheld epoch has no answer.
+// notCovered explains why a withheld epoch has no answer.
 const notCovered = "the budget does not suffice for it"
 
-// withheld is an epoch's line without its answer.
+// withheld returns an epoch's line without its answer.
 func (e EpochReport) withheld() EpochReport {
 	e.Answer, e.Distribution = e.Answer.withoutResults(), nil
 	e.Usable, e.UnusableBecause = false, notCovered
 	return e
 }
 
-// withoutResults is an answer without what it answers.
+// withoutResults returns an answer without estimates and error bars.
 func (a Answer) withoutResults() Answer {
 	return Answer{Reports: a.Reports, Missing: a.Missing, Usable: a.Usable, UnusableBecause: a.UnusableBecause,
 		Confidence: a.Confidence}

@@ -6,23 +6,23 @@ import (
 	"math/bits"
 )
 
-// tags is a replay set: of the halves of tags that records keep, which were seen. It takes at most 10 bytes for each
-// beside [tagParts] small tables, and it is exact: a half that was added is always found, and one that was not never.
+// tags is a replay set of half tags. It takes at most 10 bytes per half besides [tagParts] small tables. It is exact:
+// has is true for every half that was added, and for no other.
 //
-// The halves are scrambled by a bijection, drawn at random for each set: a client chooses its tag, and where that goes
-// in the tables it cannot know. The table of a part is a sorted array with gaps. A number's place is near its share of
-// the range, so that a search looks at a few neighbours only ([Amble, Knuth 1974], ordered hash tables).
+// A bijection, drawn at random for each set, scrambles the halves. Clients choose their tags, and so cannot know where
+// they go in the tables. The table of a part is a sorted array with gaps. The position of a number is near its rank in
+// the range, so a search visits few neighbours ([Amble, Knuth 1974], ordered hash tables).
 //
 // [Amble, Knuth 1974]: https://doi.org/10.1093/comjnl/17.2.135
 type tags struct {
 	flip  uint64
 	times [2]uint64 // odd
-	zero  bool      // Whether the half that is scrambled to 0 is in the set: in a table, 0 is a gap.
+	zero  bool      // Whether the half that scrambles to 0 is in the set; a table uses 0 for a gap.
 	parts [tagParts]tagTable
 	n     int
 }
 
-// tagParts is the number of tables: while one grows, only that is there twice.
+// tagParts is the number of tables. While one grows, only that table is copied.
 const tagParts = 256
 
 func newTags() *tags {
@@ -32,7 +32,7 @@ func newTags() *tags {
 	return &tags{flip: word(0), times: [2]uint64{word(1) | 1, word(2) | 1}}
 }
 
-// scramble is a bijection: each of its steps is one.
+// scramble is a bijection, since each of its steps is one.
 func (t *tags) scramble(half uint64) uint64 {
 	x := half ^ t.flip
 	for _, odd := range t.times {
@@ -42,7 +42,7 @@ func (t *tags) scramble(half uint64) uint64 {
 	return x
 }
 
-// has says whether a half is in the set.
+// has reports whether a half is in the set.
 func (t *tags) has(half uint64) bool {
 	x := t.scramble(half)
 	if x == 0 {
@@ -53,7 +53,7 @@ func (t *tags) has(half uint64) bool {
 	return at < len(table.slots) && table.slots[at] == x
 }
 
-// add puts a half into the set, and says whether it was not there.
+// add adds a half and reports whether it is new.
 func (t *tags) add(half uint64) bool {
 	x := t.scramble(half)
 	fresh := !t.zero
@@ -68,20 +68,20 @@ func (t *tags) add(half uint64) bool {
 	return fresh
 }
 
-// tagTable holds numbers with the same first byte, in ascending order, and gaps of 0 between them.
+// tagTable holds numbers with the same first byte in ascending order, with gaps of 0 between them.
 type tagTable struct {
 	slots []uint64
-	homes int // The first places, over which the range is spread; what overflows them comes behind.
+	homes int // Number of home positions, over which the range is spread; overflow follows them.
 	n     int
 }
 
-// home returns the place of a number: that of a larger one is not before it.
+// home returns the home position of a number. It is monotonic.
 func (t *tagTable) home(x uint64) int {
 	at, _ := bits.Mul64(x<<8, uint64(t.homes))
 	return int(at)
 }
 
-// search returns the place of a number, or where it belongs.
+// search returns the position of a number, or the position to insert it.
 func (t *tagTable) search(x uint64) int {
 	at := t.home(x)
 	for at < len(t.slots) && t.slots[at] != 0 && t.slots[at] < x {
@@ -95,7 +95,7 @@ func (t *tagTable) add(x uint64) bool {
 	if at < len(t.slots) && t.slots[at] == x {
 		return false
 	}
-	if t.n*16 >= t.homes*15 { // fuller, and searches become long
+	if t.n*16 >= t.homes*15 { // a fuller table makes searches long
 		t.grow()
 		at = t.search(x)
 	}
@@ -112,10 +112,10 @@ func (t *tagTable) add(x uint64) bool {
 	return true
 }
 
-// overflow is the room behind the homes of a table: where more is needed, it grows.
+// overflow is the space after the home positions of a new table. The slice grows if it needs more.
 const overflow = 32
 
-// grow moves the numbers to a table that is larger by an eighth, so that it is five sixths full.
+// grow moves the numbers to a table larger by an eighth, which is then five sixths full.
 func (t *tagTable) grow() {
 	old := t.slots
 	t.homes += t.homes/8 + 8

@@ -2,29 +2,28 @@ package verifier
 
 import "github.com/doona-dp/doona/protocols"
 
-// Texts are the frequent ones that a search found among all batches together.
+// Texts are the frequent texts that a search found among all batches together.
 type Texts struct {
-	List []TextCount `json:"list"` // By falling number of clients.
-	// How many clients a text must have to be listed in about 98 of 100 batches like this one, where others do not
-	// begin as it does; 0 if no number is enough.
+	List []TextCount `json:"list"` // By descending number of clients.
+	// Number of clients with which a text is listed in about 98 of 100 batches like this one, if no other text begins
+	// like it; 0 if no number is enough.
 	FoundDownTo float64 `json:"found_down_to"`
-	// How many messages of its own no listed text lacks. As many clients who agree plant one.
+	// Least number of messages of its own that a listed text has. As many colluding clients can plant a text.
 	Threshold float64 `json:"threshold"`
-	// Of listing any text by chance that nobody has.
+	// Probability of listing any text that no client has.
 	FalseChance float64 `json:"false_chance"`
-	// How many texts that nobody has a malicious relay can have listed, by its choice of dummies: 0 where relays add
-	// none.
+	// Number of texts that a malicious relay can plant by its choice of dummies; 0 if relays add none.
 	PlantedByRelay uint64 `json:"planted_by_relay"`
 }
 
-// TextCount is how many of the clients that were counted have a text.
+// TextCount estimates how many of the counted clients have a text.
 type TextCount struct {
 	Text     string     `json:"text"`
 	Clients  float64    `json:"clients"`
-	Interval [2]float64 `json:"interval"` // Given that it was found, and by itself.
+	Interval [2]float64 `json:"interval"` // By itself, and given that the text was found.
 }
 
-// findTexts returns what a search finds in an aggregate; nil for other queries, and where there is no answer.
+// findTexts returns what a search finds in an aggregate; nil for other queries and without an answer.
 func findTexts(a Answer, m protocols.Mechanism, agg protocols.Aggregate) *Texts {
 	find := protocols.CapabilitiesOf(m).Find
 	if find == nil || !a.Usable && a.Override == "" || agg.Reports() == 0 {

@@ -18,8 +18,8 @@ const (
 	verdictGood = "Everything added up."
 )
 
-// verdict says whether it all adds up. That is not said before there was anything to add, nor while
-// something may be missing of which nobody here can know.
+// verdict says whether everything adds up. It does not say so before anything was added, nor while something may be
+// missing that this verifier cannot know of.
 func (r *Report) verdict() string {
 	switch p := r.Progress; {
 	case finding.Faults(r.Findings) != nil:
@@ -40,8 +40,8 @@ func (r *Report) verdict() string {
 	return verdictGood
 }
 
-// Unusable says why there is no estimate, or why one is shown all the same; empty where it is usable, and
-// before there is anything to use.
+// Unusable says why there is no estimate, or why one is shown anyway. It is empty if the estimate is usable, and before
+// the first batch.
 func (r *Report) Unusable() string {
 	if r.Usable || r.UnusableBecause == noBatch {
 		return ""
@@ -53,7 +53,7 @@ func (r *Report) Unusable() string {
 	return out
 }
 
-// Severity is how the verdict is shown: good, bad, or wait where it is not known yet.
+// Severity classifies the verdict for display: "good", "bad", or "wait" if it is not known yet.
 func (r *Report) Severity() string {
 	switch {
 	case finding.Faults(r.Findings) != nil || r.Unusable() != "":

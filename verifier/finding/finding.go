@@ -1,5 +1,5 @@
-// Package finding names what does not add up among the batches of a task. The verifier finds, and its reports, the
-// server's metrics and the programs show, what is named here. Findings tell of accuracy: privacy does not rest on them.
+// Package finding names what does not add up among the batches of a task. Package verifier makes the findings; reports,
+// the server's metrics and the programs show them. Findings protect accuracy; privacy does not depend on them.
 package finding
 
 import (
@@ -11,50 +11,50 @@ import (
 	"github.com/doona-dp/doona/internal/display"
 )
 
-// Name says what did not add up.
+// Name is the name of a kind of finding.
 type Name string
 
-// The names of findings about slots.
+// Names of findings about slots.
 const (
-	Dropped     Name = "dropped"       // A relay dropped it as unreadable or repeated.
+	Dropped     Name = "dropped"       // A relay dropped the slot as unreadable or repeated.
 	Unreadable  Name = "unreadable"    // The verifier's key does not open it.
-	Malformed   Name = "malformed"     // It opens to no message and no cover.
-	OutOfDomain Name = "out-of-domain" // Its message is none of the protocol's in that lane.
-	Repeated    Name = "repeated"      // It is there before, in this batch or one that counts.
+	Malformed   Name = "malformed"     // It opens to neither message nor cover.
+	OutOfDomain Name = "out-of-domain" // Its message is not valid in its lane.
+	Repeated    Name = "repeated"      // It occurs earlier, in this batch or another that counts.
 )
 
-// The names of findings about batches that their relays have signed.
+// Names of findings about batches that their relays signed.
 const (
-	Destroyed Name = "destroyed" // A relay destroyed it for being too small; no remainder.
-	// Too few for the promise; withheld, and its clients are over-exposed.
+	Destroyed Name = "destroyed" // A relay destroyed it as too small, and it is not an epoch's remainder.
+	// Too few valid slots for the guarantee: withheld, and its clients are over-exposed.
 	TooFew       Name = "too-few"
-	Incomplete   Name = "incomplete"   // Not all of its shares are there; withheld.
-	Equivocation Name = "equivocation" // The last relay signed two of one number; neither counts.
-	Duplicate    Name = "duplicate"    // It came again, and counts once.
-	Gap          Name = "gap"          // Nothing came of a number below the highest.
-	AfterLast    Name = "after-last"   // It follows one of fewer than n clients, to which relays added noise.
+	Incomplete   Name = "incomplete"   // Not all of its shares arrived: withheld.
+	Equivocation Name = "equivocation" // The last relay signed two batches of one number; neither counts.
+	Duplicate    Name = "duplicate"    // It was received several times, and counts once.
+	Gap          Name = "gap"          // No batch of a number below the highest was received.
+	AfterLast    Name = "after-last"   // It follows a batch of fewer than n clients, which ends an epoch if relays add noise.
 	Erased       Name = "erased"       // The key that opens it is erased.
 )
 
-// The names of findings about files and answers that count for nothing.
+// Names of findings about files, and relays' answers, that do not count.
 const (
 	Truncated Name = "truncated" // It ends early.
-	Tampered  Name = "tampered"  // Its ciphertexts are not those of its manifest.
-	Signature Name = "signature" // The last relay has not signed its manifest.
-	Foreign   Name = "foreign"   // It is not of this task.
+	Tampered  Name = "tampered"  // Its ciphertexts do not match its manifest.
+	Signature Name = "signature" // The last relay did not sign its manifest.
+	Foreign   Name = "foreign"   // It belongs to another task.
 	Counts    Name = "counts"    // Its manifests do not add up.
-	Chain     Name = "chain"     // A manifest of an earlier relay is not as that one signed it.
+	Chain     Name = "chain"     // It has a manifest that an earlier relay did not sign so.
 	Unread    Name = "unread"    // The file cannot be read.
-	Refused   Name = "refused"   // The last relay signed it, and it is not as it should be.
-	Missing   Name = "missing"   // The last relay did not hand it over.
-	End       Name = "end"       // An epoch's signed end tells of fewer, or a relay gave up on it.
-	Spoilt    Name = "spoilt"    // So many batches came without slots that no further one is asked for.
-	Ended     Name = "ended"     // The last relay's operator has ended the epoch after a set-back.
+	Refused   Name = "refused"   // The last relay signed it, but it fails its checks.
+	Missing   Name = "missing"   // The last relay did not pass it on.
+	End       Name = "end"       // An epoch's signed end contradicts signed batches, or a relay gave up on the epoch.
+	Spoilt    Name = "spoilt"    // The verifier pulls no further batch: too many had no slots.
+	Ended     Name = "ended"     // The last relay's operator ended the epoch after a state rollback.
 
-	Quarantined Name = "quarantined" // A kept file that is not what its name says, put aside.
+	Quarantined Name = "quarantined" // A stored file did not match its name and was moved to quarantine.
 )
 
-// meanings say what findings mean.
+// meanings describes each finding for people.
 var meanings = map[Name]string{
 	Dropped:     "slots that a relay dropped as unreadable or repeated",
 	Unreadable:  "slots that the verifier’s key does not open",
@@ -86,16 +86,16 @@ var meanings = map[Name]string{
 	Quarantined: "kept files that were damaged, put aside and asked for anew",
 }
 
-// Names returns the names of all findings that there may be.
+// Names returns the names of all kinds of findings, sorted.
 func Names() []Name { return slices.Sorted(maps.Keys(meanings)) }
 
 // Finding is something that did not add up.
 type Finding struct {
 	Name     Name       `json:"name"`
-	Count    uint64     `json:"count"`              // Slots, batches or files, as the name says.
-	Meaning  string     `json:"meaning"`            // What was found.
-	Example  string     `json:"example"`            // Where the first one was.
-	Evidence []Evidence `json:"evidence,omitempty"` // Of every equivocation.
+	Count    uint64     `json:"count"`              // Of slots, batches or files, depending on the name.
+	Meaning  string     `json:"meaning"`            // What was found, in words.
+	Example  string     `json:"example"`            // Place of the first.
+	Evidence []Evidence `json:"evidence,omitempty"` // Only for an equivocation.
 }
 
 // Note is the stored form of findings of one name. Without a place, Epoch and Seq are [math.MaxUint64].
@@ -106,23 +106,23 @@ type Note struct {
 	Text       string // Describes the first place.
 }
 
-// Evidence is what proves that the last relay equivocated: two manifests or more of one number.
+// Evidence proves that the last relay equivocated: at least two signed manifests of one number.
 type Evidence struct {
 	Epoch     uint64   `json:"epoch"`
 	Batch     uint64   `json:"batch"`
-	Manifests []string `json:"manifests"` // Signed manifests as unpadded base64url, of their msgpack form.
+	Manifests []string `json:"manifests"` // Signed manifests: msgpack in unpadded base64url.
 }
 
-// Fault says whether a finding means that something is wrong with what the verifier was given. Slots
-// that a relay drops are none: any client can send two alike.
+// Fault reports whether a finding means that the verifier's input is wrong. Slots that a relay drops are no fault: any
+// client can send the same slot twice.
 func (f Finding) Fault() bool { return f.Name != Dropped }
 
-// Line says what was found, how often and where first.
+// Line describes the finding with its count and the place of the first.
 func (f Finding) Line() string {
 	return fmt.Sprintf("%s (%s): %s; first in %s", f.Name, display.Number(float64(f.Count)), f.Meaning, f.Example)
 }
 
-// Faults is an error that names the findings that are faults, if there are any.
+// Faults returns an error that names the findings that are faults; nil if there are none.
 func Faults(findings []Finding) error {
 	var names []string
 	for _, f := range findings {
@@ -136,5 +136,5 @@ func Faults(findings []Finding) error {
 	return fmt.Errorf("not everything added up: %s", strings.Join(names, ", "))
 }
 
-// Meaning says what was found, "" of a name that none of the findings has.
+// Meaning returns a finding's description, or "" for an unknown name.
 func (n Name) Meaning() string { return meanings[n] }
