@@ -12,14 +12,13 @@ import (
 	"github.com/doona-dp/doona/internal/durable"
 )
 
-// digest returns the SHA-256 of a checkpoint's content.
 func digest(content []byte) []byte {
 	h := sha256.New()
 	h.Write(content)
 	return h.Sum(nil)
 }
 
-// writeChecked writes a file with the hash of its content.
+// writeChecked writes a file that begins with the SHA-256 of its content.
 func writeChecked(path string, content []byte) error {
 	if err := durable.WriteFile(path, append(digest(content), content...), 0o600); err != nil {
 		return fmt.Errorf("couldn't write a checkpoint: %w", err)
@@ -29,7 +28,7 @@ func writeChecked(path string, content []byte) error {
 
 var errDamaged = errors.New("its content is not that of its hash")
 
-// readChecked reads a file that writeChecked wrote, or errDamaged.
+// readChecked reads a file that writeChecked wrote. It returns errDamaged if the hash does not match.
 func readChecked(path string) ([]byte, error) {
 	raw, err := os.ReadFile(path)
 	if err != nil {
@@ -45,14 +44,14 @@ func readChecked(path string) ([]byte, error) {
 	return content, nil
 }
 
-// streamChecked is writeChecked of a file that is not in memory.
+// streamChecked is writeChecked for content that is not in memory.
 func streamChecked(path string, write func(io.Writer) error) error {
 	f, err := durable.Create(path, 0o600)
 	if err != nil {
 		return fmt.Errorf("couldn't write a checkpoint: %w", err)
 	}
 	h := sha256.New()
-	f.Write(make([]byte, sha256.Size)) // its error comes again
+	f.Write(make([]byte, sha256.Size)) // Commit reports its error
 	if err := write(io.MultiWriter(f, h)); err != nil {
 		f.Abort()
 		return err
@@ -64,15 +63,15 @@ func streamChecked(path string, write func(io.Writer) error) error {
 	return nil
 }
 
-// checkedFile reads the content of a file that writeChecked or streamChecked wrote. What is read is believed once
-// check has said that it is what was written.
+// checkedFile reads the content of a file that writeChecked or streamChecked wrote. The content must not be trusted
+// before check has succeeded.
 type checkedFile struct {
 	*os.File
 	sum  []byte
-	read hash.Hash // of what has been read
+	read hash.Hash // of the content read so far
 }
 
-// openChecked opens a file at its content, or returns errDamaged.
+// openChecked opens a file at its content. It returns errDamaged if the file is too short.
 func openChecked(path string) (*checkedFile, error) {
 	file, err := os.Open(path)
 	if err != nil {
@@ -89,14 +88,14 @@ func openChecked(path string) (*checkedFile, error) {
 	return f, nil
 }
 
-// Read is that of [io.Reader].
+// Read implements [io.Reader].
 func (f *checkedFile) Read(p []byte) (int, error) {
 	n, err := f.File.Read(p)
 	f.read.Write(p[:n])
 	return n, err
 }
 
-// check reads what is left, and returns errDamaged where the content is another than was written.
+// check reads the rest, and returns errDamaged if the hash does not match the content.
 func (f *checkedFile) check() error {
 	if _, err := io.Copy(f.read, f.File); err != nil {
 		return err

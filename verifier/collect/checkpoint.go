@@ -14,17 +14,17 @@ import (
 	"github.com/doona-dp/doona/wire/onion"
 )
 
-// A verifier that pulls writes down what it has learnt, so that no batch is opened twice and keys can go:
+// A verifier that pulls stores its results, so that it opens no batch twice and can erase keys:
 //
-//	EEEEEE-NNNNNN-VERSION.record   the [Record] of a batch, once it has been opened
-//	EEEEEE.epoch                   what an epoch adds up to, once its signed end is here; then its
-//	                               records go, and its key
-//	findings                       what was found that has no record
+//	EEEEEE-NNNNNN-VERSION.record   the [Record] of an opened batch
+//	EEEEEE.epoch                   the sum of an epoch, stored once its signed end is here; then its
+//	                               records and its key are erased
+//	findings                       findings without a record
 //
-// Each file is the SHA-256 of what follows, and a msgpack form.
+// Each file is the SHA-256 of its content, followed by the content in msgpack.
 
-// checkpoints opens the batches that are kept and writes down what they hold, each before it counts; and when an epoch
-// is complete what it adds up to, before it erases the records and the key.
+// checkpoints opens stored batches and stores their records before they count. When an epoch is complete, it stores the
+// epoch's sum before it erases the records and the key.
 type checkpoints struct {
 	folder   *folder
 	verifier *verifier.Verifier
@@ -36,12 +36,12 @@ func recordFile(r *verifier.Record, hash verifier.Version) string {
 	return fmt.Sprintf(recordName, r.Epoch, r.Seq, hash[:8])
 }
 
-// take opens a batch that is kept, and writes down what it holds before it counts.
+// take opens a stored batch, and stores its record before it counts.
 func (cp *checkpoints) take(b *verifier.Incoming) error {
 	epoch, seq := b.Last().Epoch, b.Last().Seq
 	cp.log.Info("opening", "task", cp.folder.open.ID.String()[:8], "epoch", epoch, "batch", seq)
 	r, err := cp.verifier.OpenIncoming(b)
-	if errors.Is(err, keyfile.ErrErased) { // and what was written down before is lost
+	if errors.Is(err, keyfile.ErrErased) { // and the earlier record is lost
 		if err := cp.notes.note(finding.Erased, verifier.BatchPlace(epoch, seq)); err != nil {
 			return err
 		}
@@ -53,7 +53,7 @@ func (cp *checkpoints) take(b *verifier.Incoming) error {
 	return cp.write(r)
 }
 
-// addManifest keeps what the last relay signed for a number without a batch that counts.
+// addManifest stores and adds a manifest that the last relay signed, with no batch that counts.
 func (cp *checkpoints) addManifest(signed *onion.SignedManifest, epoch, seq uint64) error {
 	r, err := cp.verifier.SignedRecord(signed, epoch, seq)
 	if err != nil {
@@ -62,7 +62,7 @@ func (cp *checkpoints) addManifest(signed *onion.SignedManifest, epoch, seq uint
 	return cp.write(r)
 }
 
-// addEquivocation has the verifier know both manifests of a number: neither batch counts.
+// addEquivocation adds both manifests of a number to the verifier. Neither batch counts.
 func (cp *checkpoints) addEquivocation(epoch, seq uint64) error {
 	path := cp.folder.manifestPath(epoch, seq)
 	for _, path := range []string{path, path + secondSuffix} {
@@ -80,7 +80,7 @@ func (cp *checkpoints) addEquivocation(epoch, seq uint64) error {
 	return nil
 }
 
-// write adds a record once it is on the disk.
+// write stores a record and then adds it.
 func (cp *checkpoints) write(r *verifier.Record) error {
 	hash, err := r.Hash(cp.folder.open)
 	if err == nil {
@@ -93,7 +93,7 @@ func (cp *checkpoints) write(r *verifier.Record) error {
 	return cp.verifier.AddRecord(r)
 }
 
-// readRecord reads a record that an earlier run wrote down, and says what was signed. An error leaves no slots.
+// readRecord reads a record of an earlier run, and returns its signed manifest. After an error it holds no slots.
 func (cp *checkpoints) readRecord(name string) (r *verifier.Record, signed *onion.SignedManifest, err error) {
 	file, err := openChecked(filepath.Join(cp.folder.dir, name))
 	if err != nil {
@@ -119,9 +119,9 @@ func (cp *checkpoints) readRecord(name string) (r *verifier.Record, signed *onio
 	return r, signed, err
 }
 
-// finish writes down what an epoch adds up to whose signed end is here, and then erases what led to it: its
-// records, which hold single messages, and its key. A step that fails is tried again at the next pull. Where a
-// batch is missing that was here, nothing is erased: the folder may be the wrong one, or come back.
+// finish stores the sum of an epoch whose signed end is here. Then it erases the epoch's records, which hold single
+// messages, and its key. A failed step is retried at the next pull. The caller does not call it while a batch is
+// missing: the folder may be the wrong one, or be restored.
 func (cp *checkpoints) finish(epoch uint64, c *cursor) error {
 	if err := cp.verifier.Complete(epoch); err != nil {
 		return err

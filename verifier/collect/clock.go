@@ -9,26 +9,25 @@ import (
 	"github.com/doona-dp/doona/wire/taskfile"
 )
 
-// relayClock is this machine's clock, held against what the last relay says about its own.
+// relayClock compares this machine's clock with the last relay's.
 type relayClock struct {
 	open   *taskfile.Open
 	client *handover.Client
 	log    *slog.Logger
 
-	lastCompared time.Time     // when this machine's clock and it were compared; zero for never
-	ahead        time.Duration // by how much it is ahead of this machine's
+	lastCompared time.Time     // time of the last comparison; zero before the first
+	ahead        time.Duration // how far the relay's clock is ahead of this machine's
 }
 
 const (
-	clockInterval  = time.Minute      // from one comparison to the next
-	clockTimeout   = 10 * time.Second // of one
-	clockTolerance = time.Minute      // a difference that is worth a warning
+	clockInterval  = time.Minute      // between comparisons
+	clockTimeout   = 10 * time.Second // of a comparison
+	clockTolerance = time.Minute      // larger differences cause a warning
 )
 
-// now returns Unix seconds by this machine's clock, or by the last relay's, signed, if that is ahead. What it
-// decides is when to ask: asking too early costs nothing, and what ends an epoch and erases its key is
-// the last relay's signed word, from which all batches come. So a clock here that is behind keeps no
-// key for longer.
+// now returns Unix seconds: by this machine's clock, or by the last relay's signed clock if that is ahead. The time
+// only decides when to pull. Pulling too early is harmless: the last relay's signed end, and not the clock, ends an
+// epoch and erases its key. So a slow clock on this machine does not keep a key for longer.
 func (r *relayClock) now(ctx context.Context, local func() time.Time) uint64 {
 	if since := time.Since(r.lastCompared); r.lastCompared.IsZero() || since > clockInterval {
 		r.compare(ctx, local)
@@ -36,7 +35,7 @@ func (r *relayClock) now(ctx context.Context, local func() time.Time) uint64 {
 	return uint64(max(0, local().Add(max(0, r.ahead)).Unix()))
 }
 
-// compare asks the last relay for its clock.
+// compare asks the last relay for its time.
 func (r *relayClock) compare(ctx context.Context, local func() time.Time) {
 	within, stop := context.WithTimeout(ctx, clockTimeout)
 	defer stop()

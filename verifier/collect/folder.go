@@ -15,22 +15,22 @@ import (
 	"github.com/doona-dp/doona/wire/taskfile"
 )
 
-// The names of kept files: a batch by its epoch and number, the end of an epoch by its epoch.
+// Names of stored files: a batch by its epoch and number, an epoch's end by its epoch.
 const (
 	fileName = "%06d-%06d.batch"
 	endName  = "%06d.end"
 )
 
-// The names of checkpoints, beside those of batches.
+// Names of checkpoints, beside those files.
 const (
-	recordName = "%06d-%06d-%016x.record" // The last part is the beginning of the version.
+	recordName = "%06d-%06d-%016x.record" // The last part is a prefix of the version.
 	recordExt  = ".record"
 	epochName  = "%06d.epoch"
 	notesName  = "findings"
 )
 
-// folder is what a puller keeps on the disk: batches and their manifests, ends of epochs, and checkpoints. It knows
-// where each is, and that a file is what its name says. What it writes is on the disk when it returns.
+// folder is a puller's storage: batches with their manifests, ends of epochs, and checkpoints. It knows the path of
+// each, and checks that a file matches its name. Everything that it writes is synced when the call returns.
 type folder struct {
 	dir  string
 	open *taskfile.Open
@@ -48,7 +48,8 @@ func (d *folder) epochPath(epoch uint64) string {
 	return filepath.Join(d.dir, fmt.Sprintf(epochName, epoch))
 }
 
-// readKept has do read a kept batch, and returns what was signed. A [Fault] or [verifier.ReadError] is the file's.
+// readKept reads a stored batch by calling do, and returns its signed manifest. An error that is a [Fault] or
+// [verifier.ReadError] is the file's.
 func (d *folder) readKept(epoch, seq uint64, do func(*verifier.Incoming) error) (*onion.SignedManifest, error) {
 	file, err := os.Open(d.path(epoch, seq))
 	if err != nil {
@@ -76,7 +77,7 @@ func (d *folder) keepEnd(signed *onion.SignedEnd, epoch uint64) error {
 	return nil
 }
 
-// eraseRecords erases the records of an epoch, with those that were put aside or that a crash left unfinished.
+// eraseRecords erases the records of an epoch, including those in quarantine and those that a crash left unfinished.
 func (d *folder) eraseRecords(epoch uint64) error {
 	for _, folder := range []string{d.dir, filepath.Join(d.dir, QuarantineFolder)} {
 		records, err := filepath.Glob(filepath.Join(folder, fmt.Sprintf("%06d-*.record*", epoch)))
@@ -92,15 +93,14 @@ func (d *folder) eraseRecords(epoch uint64) error {
 	return nil
 }
 
-// QuarantineFolder is where files are put aside that are not what their names say. What is in it is for
-// the operator to look at; nothing is read from it.
+// QuarantineFolder holds files that did not match their names, for the operator to inspect. Nothing is read from it.
 const QuarantineFolder = "quarantine"
 
-// FileName is what the name of a kept file says.
+// FileName is the parsed name of a stored file.
 type FileName struct {
 	Epoch uint64
-	Seq   uint64 // The number of the batch; 0 of an epoch's end.
-	End   bool   // It is the signed end of the epoch.
+	Seq   uint64 // Number of the batch; 0 for an epoch's end.
+	End   bool   // Whether it is the epoch's signed end.
 }
 
 // String returns the name.
@@ -111,7 +111,7 @@ func (f FileName) String() string {
 	return fmt.Sprintf(fileName, f.Epoch, f.Seq)
 }
 
-// ParseFileName reads the name of a kept file; ok says whether it is one.
+// ParseFileName parses the name of a stored file. ok is false for other names.
 func ParseFileName(name string) (f FileName, ok bool) {
 	if _, err := fmt.Sscanf(name, fileName, &f.Epoch, &f.Seq); err == nil {
 		return f, name == f.String()
@@ -121,8 +121,7 @@ func ParseFileName(name string) (f FileName, ok bool) {
 	return f, err == nil && name == f.String()
 }
 
-// quarantine moves a file into the folder's quarantine, under its own name, or with a number behind it where
-// there is one of that name.
+// quarantine moves a file into the quarantine folder. If its name is taken there, it appends a number.
 func (d *folder) quarantine(name string) error {
 	aside := filepath.Join(d.dir, QuarantineFolder)
 	if err := durable.MakeFolder(aside, 0o700); err != nil {
@@ -141,7 +140,7 @@ func (d *folder) quarantine(name string) error {
 	return nil
 }
 
-// quarantined returns the names of the files in the folder's quarantine.
+// quarantined returns the names of the files in quarantine.
 func (d *folder) quarantined() (names []string, err error) {
 	files, err := os.ReadDir(filepath.Join(d.dir, QuarantineFolder))
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {

@@ -14,12 +14,12 @@ import (
 	"github.com/doona-dp/doona/wire/onion"
 )
 
-// errEquivocation is returned where the last relay has signed two manifests of one number.
+// errEquivocation means that the last relay signed two manifests of one number.
 var errEquivocation = errors.New("two manifests of one number")
 
-// keepManifest returns the witness of a number: it keeps the manifest that the last relay has signed, durably
-// and before the first slot is read, in a file beside where the batch will be. Another one of the same
-// number is errEquivocation, and is kept beside the first, as evidence.
+// keepManifest returns a function that stores the last relay's signed manifest of a number. It stores it durably,
+// before the first slot is read, in a file beside the batch's. A different manifest of the same number is
+// errEquivocation, and is stored beside the first as evidence.
 func (d *folder) keepManifest(epoch, seq uint64) handover.Witness {
 	return func(signed *onion.SignedManifest) error {
 		path := d.manifestPath(epoch, seq)
@@ -43,16 +43,16 @@ func (d *folder) keepManifest(epoch, seq uint64) handover.Witness {
 	}
 }
 
-// Suffixes of the files beside where a batch is, or will be: the first manifest of its number and the second.
+// Suffixes of the manifest files beside a batch: the first manifest of its number, and a second one.
 const (
 	manifestSuffix = ".manifest"
 	secondSuffix   = ".second"
 )
 
-// manifestPath is where the manifest of a batch is that is not kept, or not yet.
+// manifestPath is the path of the manifest of a batch that is not stored, or not yet.
 func (d *folder) manifestPath(epoch, seq uint64) string { return d.path(epoch, seq) + manifestSuffix }
 
-// readSigned reads a signed manifest, nil where there is none.
+// readSigned reads a signed manifest. It returns nil if there is no file.
 func readSigned(path string) (*onion.SignedManifest, error) {
 	raw, err := os.ReadFile(path)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -79,16 +79,16 @@ func keepSigned(path string, s *onion.SignedManifest) error {
 	return nil
 }
 
-// removeManifest lets go of the memory of a number whose batch is in the folder: its manifest is in there.
+// removeManifest removes the manifest file of a stored batch, which contains its manifest.
 func (d *folder) removeManifest(epoch, seq uint64) {
 	path := d.manifestPath(epoch, seq)
 	if _, err := os.Stat(path + secondSuffix); errors.Is(err, fs.ErrNotExist) {
-		os.Remove(path) // else it stays, and does no harm
+		os.Remove(path) // a manifest that stays does no harm
 	}
 }
 
-// contradiction says what an end of an epoch contradicts of what the same relay has signed before, if anything.
-// Numbers of which nothing is kept say nothing.
+// contradiction describes how an epoch's end contradicts manifests that the same relay signed; empty if it does not. It
+// ignores numbers without a stored manifest.
 func (d *folder) contradiction(end *onion.End) (why string, err error) {
 	if next, err := d.manifest(end.Epoch, end.Batches); err != nil {
 		return "", err
@@ -96,7 +96,7 @@ func (d *folder) contradiction(end *onion.End) (why string, err error) {
 		return fmt.Sprintf("epoch %d has %d batches by its signed end, and batch %d was signed", end.Epoch, end.Batches,
 			end.Batches), nil
 	}
-	var seen []onion.Manifest // how many there are is its relay's word
+	var seen []onion.Manifest // not allocated ahead: the relay claims their number
 	for seq := range end.Batches {
 		m, err := d.manifest(end.Epoch, seq)
 		if err != nil {
@@ -113,7 +113,7 @@ func (d *folder) contradiction(end *onion.End) (why string, err error) {
 	return "", nil
 }
 
-// manifest returns what the last relay has signed for a number, nil where it is not known here.
+// manifest returns the manifest that the last relay signed for a number; nil if none is stored.
 func (d *folder) manifest(epoch, seq uint64) (*onion.Manifest, error) {
 	s, err := d.signed(epoch, seq)
 	if s == nil || err != nil {
@@ -123,7 +123,7 @@ func (d *folder) manifest(epoch, seq uint64) (*onion.Manifest, error) {
 	return &m, codec.Unmarshal(s.Manifest, &m)
 }
 
-// signed is manifest with its signature.
+// signed returns that manifest with its signature.
 func (d *folder) signed(epoch, seq uint64) (*onion.SignedManifest, error) {
 	s, err := readSigned(d.manifestPath(epoch, seq))
 	if s != nil || err != nil {
@@ -144,7 +144,8 @@ func (d *folder) signed(epoch, seq uint64) (*onion.SignedManifest, error) {
 	return r.Signed(), nil
 }
 
-// historyDigest returns what is known here of the numbers before one, down to where a batch is missing, damaged, or two.
+// historyDigest returns the digest of the batches before seq, back to the first that is missing, damaged or
+// equivocated.
 func (d *folder) historyDigest(epoch, seq uint64, c *cursor) handover.Before {
 	var hashes handover.Had
 	for seq > 0 {
@@ -162,7 +163,7 @@ func (d *folder) historyDigest(epoch, seq uint64, c *cursor) handover.Before {
 	return hashes.Before()
 }
 
-// hashesOf is nil where the batch is missing, damaged, or two.
+// hashesOf returns the manifest hashes of a batch; nil if it is missing, damaged or equivocated.
 func (d *folder) hashesOf(epoch, seq uint64) handover.Had {
 	if _, err := os.Stat(d.manifestPath(epoch, seq) + secondSuffix); err == nil {
 		return nil

@@ -13,17 +13,17 @@ import (
 	"github.com/doona-dp/doona/wire/task"
 )
 
-// findingStore keeps the findings of a puller that have no record: in the folder, and with the verifier.
+// findingStore keeps a puller's findings that have no record, in a file of the folder and in the verifier.
 type findingStore struct {
 	folder   *folder
 	verifier *verifier.Verifier
-	kept     []finding.Note // As they are on the disk.
+	kept     []finding.Note // As stored on disk.
 }
 
-// notesLabel opens the file of findings.
+// notesLabel begins the file of findings.
 const notesLabel = "doona-findings"
 
-// notes are findings that have no record.
+// notes is the content of the file of findings.
 type notes struct {
 	Label    string
 	Version  uint64
@@ -31,7 +31,7 @@ type notes struct {
 	Findings []finding.Note
 }
 
-// read takes what an earlier run wrote down, if it did.
+// read reads the findings of an earlier run, if there are any.
 func (b *findingStore) read() error {
 	raw, err := readChecked(filepath.Join(b.folder.dir, notesName))
 	if errors.Is(err, os.ErrNotExist) {
@@ -52,8 +52,8 @@ func (b *findingStore) read() error {
 	return nil
 }
 
-// show adds the first notes, those of earlier runs, to the findings. A batch that was missing and is
-// here again is forgotten.
+// show adds the first earlier findings, those of earlier runs, to the verifier. It drops the finding of a missing batch
+// that was restored.
 func (b *findingStore) show(earlier int, cursors map[uint64]*cursor) {
 	var left []finding.Note
 	for i, n := range b.kept {
@@ -65,12 +65,12 @@ func (b *findingStore) show(earlier int, cursors map[uint64]*cursor) {
 			b.verifier.NoteAt(finding.Name(n.Name), n.Count, verifier.Place{Epoch: n.Epoch, Seq: n.Seq, Text: n.Text})
 		}
 	}
-	b.kept = left // they are written with the next one
+	b.kept = left // written with the next finding
 }
 
-// note keeps a finding that has no record, durably. The same one counts once, over all runs. Of a name and an epoch
-// there are two: the first, and the last with the count of all behind the first, so that no relay fills the folder.
-// Batches that are missing are listed each, as they may come back: [mostMissing].
+// note stores a finding that has no record, durably. The same finding counts once over all runs. For each name and
+// epoch it stores two: the first, and the last with the count of all after the first. So no relay can fill the folder.
+// Missing batches are stored one by one, up to [mostMissing], because they may be restored.
 func (b *findingStore) note(name finding.Name, at verifier.Place) error {
 	all, before := slices.Clone(b.kept), []*finding.Note{}
 	for i := range all {
@@ -101,10 +101,10 @@ func (b *findingStore) note(name finding.Name, at verifier.Place) error {
 	return nil
 }
 
-// mostMissing bounds the findings of batches that are not here, in an epoch: whoever answers can name any number.
+// mostMissing is the most findings of missing batches in an epoch. Whoever answers can name any number.
 const mostMissing = 100
 
-// noteMissing notes that a batch is not here, or that there are more than mostMissing.
+// noteMissing notes that a batch is missing here, or that more than mostMissing are.
 func (b *findingStore) noteMissing(epoch, seq uint64) error {
 	before := 0
 	for _, n := range b.kept {
@@ -124,7 +124,7 @@ func (b *findingStore) noteMissing(epoch, seq uint64) error {
 	return b.note(finding.Missing, at)
 }
 
-// placeOf is a place of a batch with words of its own.
+// placeOf returns the place of a batch with a text of its own.
 func placeOf(epoch, seq uint64, format string, args ...any) verifier.Place {
 	return verifier.Place{Epoch: epoch, Seq: seq, Text: fmt.Sprintf(format, args...)}
 }

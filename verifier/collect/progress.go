@@ -12,18 +12,18 @@ import (
 	"github.com/doona-dp/doona/wire/task"
 )
 
-// pullStatus is what a puller remembers for [Puller.Progress] and [Puller.Failing]. It is safe for concurrent use.
+// pullStatus is the state behind [Puller.Progress] and [Puller.Failing]. It is safe for concurrent use.
 type pullStatus struct {
 	mu      sync.Mutex // guards the rest
 	contact verifier.Contact
-	at      uint64          // Of the last answer, Unix seconds.
+	at      uint64          // Time of the last answer, Unix seconds.
 	ended   map[uint64]bool // By epoch.
-	failing bool            // The last pull met an error of the file system.
-	pending int             // Batches not yet confirmed.
+	failing bool            // Whether the last pull had a file system error.
+	pending int             // Number of batches not yet confirmed.
 }
 
-// progress says how far the puller has come with a task's epochs by now, in Unix seconds. An epoch without its signed
-// end is late from that long after its end on.
+// progress returns the progress of a task's epochs at time now, in Unix seconds. An epoch without a signed end is late
+// from late after its end.
 func (s *pullStatus) progress(epochs task.Epochs, now uint64, late time.Duration) verifier.Progress {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -43,7 +43,7 @@ func (s *pullStatus) progress(epochs task.Epochs, now uint64, late time.Duration
 	return out
 }
 
-// noteContact takes the outcome of a pull. Who is asked and says that there is nothing yet has answered.
+// noteContact records the outcome of a pull. A relay that answers that nothing is ready has answered.
 func (s *pullStatus) noteContact(err error, clock func() time.Time) {
 	answered := err == nil || handover.Foreign(err) != nil || errors.As(err, new(*handover.Refused)) ||
 		errors.Is(err, handover.ErrNotSealed) || errors.Is(err, handover.ErrEpochComplete) ||
@@ -81,17 +81,17 @@ func (s *pullStatus) notePending(batches int) {
 	s.pending = batches
 }
 
-// isDiskError says whether an error is one of the file system.
+// isDiskError reports whether an error is the file system's.
 func isDiskError(err error) bool {
 	return errors.As(err, new(*fs.PathError)) || errors.As(err, new(*os.LinkError))
 }
 
-// Progress says how far the puller has come. It is safe for concurrent use.
+// Progress returns how far the puller has come. It is safe for concurrent use.
 func (p *Puller) Progress() verifier.Progress {
 	return p.status.progress(p.open.Epochs, uint64(max(p.Clock().Unix(), 0)), p.Late)
 }
 
-// Failing says whether something could not be written down at the last pull: the disk is full, or broken.
+// Failing reports whether the last pull could not write something: the disk is full or broken.
 func (p *Puller) Failing() bool { return p.status.isFailing() }
 
 // notePending counts the batches that are not yet confirmed.

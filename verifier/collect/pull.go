@@ -1,6 +1,6 @@
-// Package collect takes a task's batches from its last relay and keeps them in a folder: the verifier's server and
-// the demo call it. What it has pulled it hands to a [verifier.Verifier] by calls, batch by batch, once that is on the
-// disk. Neither takes the other's lock.
+// Package collect pulls a task's batches from its last relay and stores them in a folder. The verifier's server and the
+// demo use it. It passes each batch to a [verifier.Verifier] by a call, once the batch is on disk. Neither takes the
+// other's lock.
 package collect
 
 import (
@@ -19,26 +19,26 @@ import (
 	"github.com/doona-dp/doona/wire/taskfile"
 )
 
-// Puller takes a task's batches from its last relay. Every batch is kept in a folder as a .batch
-// file before it is confirmed, because confirming deletes it at the relay; after a restart the
-// folder is read first. A batch number stands for the same bytes for ever, so a pull that was cut
-// short, or came to something that is not the relay's batch, is simply repeated.
+// Puller pulls a task's batches from its last relay. It stores every batch in a folder, as a .batch file, before it
+// confirms the batch, because the relay deletes what is confirmed. After a restart it reads the folder first. A batch
+// number always stands for the same bytes. So a pull that was cut short, or that returned something other than the
+// relay's batch, is repeated.
 //
-// A kept file that is not what its name says, damaged on the disk or changed, is put aside, named in the
-// findings, and asked for again.
+// A stored file that does not match its name, because it was damaged or changed, is moved to quarantine, noted as a
+// finding, and pulled again.
 type Puller struct {
 	// Clock replaces time.Now in tests. It may be set before the first pull.
 	Clock func() time.Time
 
-	// Late is how long after its end an epoch may lack its signed end before it counts as late. Default 1h.
-	// It may be set before the first pull.
+	// Late is the time after an epoch's end from which a missing signed end counts as late. Default 1h. It may be set
+	// before the first pull.
 	Late time.Duration
 
 	verifier *verifier.Verifier
 	open     *taskfile.Open
 	client   *handover.Client
 	log      *slog.Logger
-	release  func() error       // gives the folder back
+	release  func() error       // releases the folder
 	cursors  map[uint64]*cursor // By epoch.
 
 	folder      *folder
@@ -48,25 +48,25 @@ type Puller struct {
 	status      pullStatus
 }
 
-// cursor is how far an epoch has been pulled.
+// cursor is the state of pulling one epoch.
 type cursor struct {
 	next     uint64                  // Number of the next batch.
-	complete bool                    // There is no further batch.
-	end      *onion.End              // The last relay's, in the folder; nil before it is there.
-	kept     map[uint64]bool         // Batches in the folder, by number.
-	slotless map[uint64]bool         // Those of them that have no slots.
-	released uint64                  // Batches below next that have slots.
-	spoilt   uint64                  // Those that were destroyed or refused.
-	pending  map[uint64][]byte       // Manifests of batches kept and not yet confirmed, by number.
-	hashes   map[uint64]handover.Had // Of each number that is known here.
-	written  bool                    // What the epoch adds up to is in the folder.
-	erased   bool                    // Its records are not, and its key is gone.
-	missing  bool                    // A batch was here once and is not: it may come back from a backup.
+	complete bool                    // No further batch exists.
+	end      *onion.End              // The last relay's signed end; nil until it is stored.
+	kept     map[uint64]bool         // Stored batches, by number.
+	slotless map[uint64]bool         // Stored batches without slots.
+	released uint64                  // Number of batches below next with slots.
+	spoilt   uint64                  // Number of batches below next that were destroyed or refused.
+	pending  map[uint64][]byte       // Manifests of stored batches that are not yet confirmed, by number.
+	hashes   map[uint64]handover.Had // Manifest hashes of known batches, by number.
+	written  bool                    // The epoch's sum is stored.
+	erased   bool                    // Its records and its key are erased.
+	missing  bool                    // A confirmed batch is missing here; a backup may restore it.
 }
 
-// NewPuller returns a puller that keeps batches in dir, which it creates, and adds those that are
-// there already. The folder is its own until [Puller.Close]: two verifiers that pulled into one would
-// confirm each other's batches.
+// NewPuller returns a puller that stores batches in dir, which it creates. It adds the batches that dir already holds.
+// It owns the folder until [Puller.Close], because two verifiers pulling into one folder would confirm each other's
+// batches.
 func NewPuller(v *verifier.Verifier, client *handover.Client, dir string, log *slog.Logger) (*Puller, error) {
 	if err := durable.MakeFolder(dir, 0o700); err != nil {
 		return nil, fmt.Errorf("couldn't keep batches: %w", err)
@@ -91,11 +91,11 @@ func NewPuller(v *verifier.Verifier, client *handover.Client, dir string, log *s
 	return p, nil
 }
 
-// Close gives the folder back.
+// Close releases the folder.
 func (p *Puller) Close() error { return p.release() }
 
-// confirmLater has a batch of an earlier run confirmed, as a crash may have come before that: and before its file
-// was on disk, which is waited for.
+// confirmLater queues the confirmation of a batch of an earlier run, which may have crashed before confirming. It first
+// syncs the batch's file, because the crash may have come before that.
 func (c *cursor) confirmLater(seq uint64, manifest []byte, file string) error {
 	if err := durable.Settle(file); err != nil {
 		return fmt.Errorf("couldn't sync %s: %w", file, err)
@@ -104,7 +104,7 @@ func (c *cursor) confirmLater(seq uint64, manifest []byte, file string) error {
 	return nil
 }
 
-// Run pulls every interval until ctx ends.
+// Run pulls at every interval until ctx ends.
 func (p *Puller) Run(ctx context.Context, interval time.Duration) error {
 	tick := time.NewTicker(interval)
 	defer tick.Stop()
@@ -120,8 +120,7 @@ func (p *Puller) Run(ctx context.Context, interval time.Duration) error {
 	}
 }
 
-// Pull takes all batches that are ready, of all epochs that have begun. Its error is that of the
-// first epoch that failed; the others have been tried.
+// Pull pulls all sealed batches of all epochs that have begun. It tries every epoch and returns the first error.
 func (p *Puller) Pull(ctx context.Context) error {
 	open := p.open
 	now := p.relayClock.now(ctx, p.Clock)
@@ -154,7 +153,7 @@ func (p *Puller) Pull(ctx context.Context) error {
 	return failed
 }
 
-// confirm lets the relay delete the batches that are kept.
+// confirm tells the relay that it may delete the stored batches.
 func (p *Puller) confirm(ctx context.Context, epoch uint64, c *cursor) error {
 	open := p.open
 	var failed error
@@ -171,14 +170,14 @@ func (p *Puller) confirm(ctx context.Context, epoch uint64, c *cursor) error {
 	return failed
 }
 
-// errEnded is the last relay's answer where its operator has ended the epoch after a set-back.
+// errEnded is the last relay's answer after its operator ended the epoch because of a state rollback.
 var errEnded = problem.New(problem.EpochEnded, "")
 
-// errRetry ends a pull where the batch must be asked for again.
+// errRetry ends a pull whose batch must be pulled again.
 var errRetry = errors.New("not the relay's batch")
 
-// slotlessPerTurn is how many numbers of an epoch may bring nothing before the other epochs have their turn: a
-// relay that refuses itself without end holds up nothing.
+// slotlessPerTurn is the most batch numbers without slots that an epoch may use before other epochs have their turn. So
+// a relay whose batches are all refused delays no other epoch.
 const slotlessPerTurn = 16
 
 func (p *Puller) pullEpoch(ctx context.Context, epoch uint64, c *cursor) error {
@@ -197,8 +196,8 @@ func (p *Puller) pullEpoch(ctx context.Context, epoch uint64, c *cursor) error {
 		case errors.Is(err, handover.ErrNotSealed) || errors.Is(err, errRetry):
 			return nil
 		case errors.Is(err, handover.ErrEpochComplete):
-			// Anyone on the way can say so; what ends the epoch is the last relay's signed word.
-			if c.end != nil { // which is here, and tells of this number
+			// The answer is not authenticated. Only the last relay's signed end ends the epoch.
+			if c.end != nil { // the signed end includes this number
 				return nil
 			}
 			if done, err := p.takeEnd(ctx, epoch, c); err != nil || !done {
@@ -206,7 +205,7 @@ func (p *Puller) pullEpoch(ctx context.Context, epoch uint64, c *cursor) error {
 			}
 			continue
 		case errors.Is(err, errEnded):
-			// Anyone on the way can say so, too: nothing is erased for it, and it is asked again.
+			// This answer is not authenticated either: erase nothing, and ask again.
 			return p.notes.note(finding.Ended, placeOf(epoch, c.next, "epoch %d, from batch %d on", epoch, c.next))
 		case errors.Is(err, handover.ErrConfirmed):
 			if past, err := p.skipMissing(ctx, epoch, c); err != nil || !past {
@@ -225,7 +224,7 @@ func (p *Puller) pullEpoch(ctx context.Context, epoch uint64, c *cursor) error {
 	return nil
 }
 
-// pass goes on behind a number whose batch had slots, or was destroyed or refused.
+// pass moves to the next number. released is false if the batch was destroyed or refused.
 func (c *cursor) pass(released bool) {
 	c.next++
 	if released {
@@ -235,9 +234,9 @@ func (c *cursor) pass(released bool) {
 	}
 }
 
-// isFull says whether no further batch of an epoch is asked for, whatever its relay has: all that a task can have
-// are here, or far too many were destroyed or refused, each of which takes room in the folder. Its signed end may still
-// come.
+// isFull reports whether no further batch of an epoch is pulled, whatever its relay has. That is so after the most
+// batches that a task can have. It is also so after far too many destroyed or refused batches, each of which takes
+// space in the folder. The signed end may still come.
 func (p *Puller) isFull(epoch uint64, c *cursor) (bool, error) {
 	if !onion.Spoilt(c.released, c.spoilt) {
 		return !p.open.HasBatch(c.next), nil
@@ -246,9 +245,9 @@ func (p *Puller) isFull(epoch uint64, c *cursor) (bool, error) {
 		"destroyed or refused", epoch, c.next, c.spoilt))
 }
 
-// skipMissing notes that a batch was confirmed before and is not here, and says whether to go on without it. Anyone
-// on the way can say so, and to ask for the next number is to say that this one was here. So it goes on only where
-// the signed end of the epoch tells of the number.
+// skipMissing notes that a batch was confirmed before and is missing here, and reports whether to skip it. The relay's
+// answer is not authenticated, and pulling the next number implies that this one was received. So it skips only if the
+// epoch's signed end includes the number.
 func (p *Puller) skipMissing(ctx context.Context, epoch uint64, c *cursor) (bool, error) {
 	if err := p.notes.noteMissing(epoch, c.next); err != nil {
 		return false, err
@@ -262,8 +261,7 @@ func (p *Puller) skipMissing(ctx context.Context, epoch uint64, c *cursor) (bool
 	return c.end != nil && c.next < c.end.Batches, nil
 }
 
-// advance passes over the batches that are kept. The epoch is complete when its signed end tells of no
-// further one.
+// advance moves past the stored batches. The epoch is complete when its signed end announces no further batch.
 func (p *Puller) advance(epoch uint64, c *cursor) error {
 	for c.kept[c.next] {
 		c.pass(!c.slotless[c.next])
@@ -275,9 +273,9 @@ func (p *Puller) advance(epoch uint64, c *cursor) error {
 	return p.verifier.Complete(epoch)
 }
 
-// takeEnd keeps the signed end of an epoch and says whether it has: where it tells of no further batch than were
-// pulled, or one is gone. One that tells of fewer, or of other totals, contradicts batches that its relay has
-// signed too, and is not believed.
+// takeEnd fetches and stores the signed end of an epoch, and reports whether it did. It stores it only if all announced
+// batches were pulled, or one is missing. An end that announces fewer batches, or other totals, contradicts manifests
+// that the same relay signed. It becomes a finding and is not stored.
 func (p *Puller) takeEnd(ctx context.Context, epoch uint64, c *cursor) (done bool, err error) {
 	open := p.open
 	if p.relayClock.now(ctx, p.Clock) < open.Epochs.End(epoch) {
@@ -318,7 +316,7 @@ func (p *Puller) takeEnd(ctx context.Context, epoch uint64, c *cursor) (done boo
 	return true, p.verifier.End(epoch, end.Batches)
 }
 
-// fetchEnd fetches the signed end of an epoch whose sum is written down, where its file was damaged.
+// fetchEnd fetches the signed end of an epoch whose sum is stored, if the file of the end was damaged.
 func (p *Puller) fetchEnd(ctx context.Context, epoch uint64, c *cursor) error {
 	signed, chain, err := p.client.End(ctx, p.open, p.open.VerifierHop()-1, epoch)
 	if err != nil {
@@ -331,16 +329,16 @@ func (p *Puller) fetchEnd(ctx context.Context, epoch uint64, c *cursor) error {
 	return nil
 }
 
-// pullOne keeps and adds the next batch of an epoch. One that the last relay has signed and that
-// fails its checks is that relay's fault, and final: it is noted, not kept and not confirmed. Any
-// other fault may be of someone on the way: errRetry. It says whether slots came.
+// pullOne pulls, stores and adds the next batch of an epoch, and reports whether it had slots. A batch that the last
+// relay signed but that fails its checks is that relay's fault. It is final: it becomes a finding, and is neither
+// stored nor confirmed. Any other fault may come from someone on the network path: errRetry.
 func (p *Puller) pullOne(ctx context.Context, epoch uint64, c *cursor) (hasSlots bool, err error) {
 	open, seq := p.open, c.next
 	take := func(b *verifier.Incoming) error {
 		hasSlots = !b.Last().Destroyed()
 		return p.checkpoints.take(b)
 	}
-	// It may be here, where there was no room for what is in it.
+	// The file may be here already, if the disk was too full to store its record.
 	signed, err := p.folder.readKept(epoch, seq, take)
 	if fault, unread := new(verifier.Fault), new(verifier.ReadError); err == nil {
 		p.confirmNext(epoch, seq, c, signed)
@@ -356,7 +354,7 @@ func (p *Puller) pullOne(ctx context.Context, epoch uint64, c *cursor) (hasSlots
 	if err := file.err; err != nil {
 		return false, fmt.Errorf("couldn't keep batch %d of epoch %d: %w", seq, epoch, err)
 	}
-	if ctx.Err() == nil { // else it is this verifier that ends
+	if ctx.Err() == nil { // else this verifier is stopping
 		p.status.noteContact(err, p.Clock)
 	}
 	if fault := handover.Foreign(err); fault != nil {
@@ -387,13 +385,13 @@ func (p *Puller) pullOne(ctx context.Context, epoch uint64, c *cursor) (hasSlots
 	return hasSlots, nil
 }
 
-// confirmNext has a batch confirmed that was added.
+// confirmNext queues the confirmation of an added batch.
 func (p *Puller) confirmNext(epoch, seq uint64, c *cursor, signed *onion.SignedManifest) {
 	c.pending[seq] = signed.Manifest
 	p.folder.removeManifest(epoch, seq)
 }
 
-// refusedName names what is wrong with a batch that its relay signed: as of a file, where there is such a name.
+// refusedName names the fault of a batch that its relay signed. It uses the name of a file's fault if one fits.
 func refusedName(err error) finding.Name {
 	if name := verifier.FaultName(err); name != finding.Foreign {
 		return name
@@ -401,7 +399,8 @@ func refusedName(err error) finding.Name {
 	return finding.Refused
 }
 
-// keptFile is the file of a batch that is being pulled. It is begun with the first byte: mostly there is no batch yet.
+// keptFile is the file of a batch that is being pulled. It is created with the first byte, since most pulls find no
+// batch yet.
 type keptFile struct {
 	path string
 	file *durable.File
@@ -418,7 +417,7 @@ func (k *keptFile) Write(p []byte) (n int, err error) {
 	return n, k.err
 }
 
-// commit keeps the file, in which a whole batch is.
+// commit makes the file of a whole batch permanent.
 func (k *keptFile) commit() error { return k.file.Commit() }
 
 func (k *keptFile) abort() {

@@ -15,8 +15,8 @@ import (
 	"github.com/doona-dp/doona/wire/onion"
 )
 
-// reload adds the batches of an earlier run. There may be gaps: numbers that were refused, or that were
-// put aside.
+// reload adds the batches of an earlier run. Their numbers may have gaps, where batches were refused or moved to
+// quarantine.
 func (p *Puller) reload() error {
 	for epoch := range p.open.Epochs.Count {
 		p.cursors[epoch] = &cursor{kept: map[uint64]bool{}, slotless: map[uint64]bool{}, pending: map[uint64][]byte{},
@@ -48,8 +48,8 @@ func (p *Puller) reload() error {
 	return nil
 }
 
-// restore takes what an earlier run has written down, so that no batch is opened again. A damaged file is put
-// aside; what it was made from may still be here.
+// restore reads the checkpoints of an earlier run, so that no batch is opened again. It moves damaged checkpoints to
+// quarantine. The batches they were made from may still be here.
 func (p *Puller) restore() error {
 	if err := p.notes.read(); err != nil {
 		if err := p.putAsideDamaged(notesName, err); err != nil {
@@ -105,8 +105,8 @@ func (p *Puller) restoreRecord(name string) error {
 	return c.confirmLater(r.Seq, signed.Manifest, filepath.Join(p.folder.dir, name))
 }
 
-// reloadFile takes one kept file, or puts it aside: its fault is the disk's, or of someone who wrote to it,
-// and the relay may have another.
+// reloadFile reads one stored file, or moves it to quarantine. Its fault is the disk's, or that of someone who wrote to
+// it, and the relay may still have the batch.
 func (p *Puller) reloadFile(name string) error {
 	var fault, err error
 	f, ok := ParseFileName(name)
