@@ -1,14 +1,13 @@
-// Package ledger keeps, durably, of which epochs a verifier has published results, and says what they have
-// cost together.
+// Package ledger records durably which epochs a verifier has published results of, and computes their cost together.
 //
-// There is one ledger for all tasks of a stream, whoever signs them, and one for each task that is in none. An
-// epoch is charged before anything that came of it is shown, and once: whoever is killed in between, or analyzes
-// it again, has it charged already. The ledger refuses to charge past a budget.
+// A stream has one ledger for all of its tasks, whoever signs them. A task outside a stream has its own. The verifier
+// charges an epoch before it shows any result of it. An epoch is charged once: after a crash, or when it is analyzed
+// again, it stays charged. The ledger refuses charges beyond a budget.
 //
-// What is charged is the claim of an epoch, for a client who reports in each. All tasks of a stream are one
-// line of losses: its first charged task pins a law and a claim, and no later one may exceed them
-// (docs/proofs/loss-laws.md, Theorem 3 (a)). So the number of epochs is all that counts, a budget is a
-// largest number, and whoever stops earlier has spent no more (docs/proofs/budget.md, Lemma 5).
+// It charges the claim of an epoch, for a client who reports in every epoch. All tasks of a stream share one
+// privacy-loss law and one claim, which the first charged task pins and no later task may exceed
+// (docs/proofs/loss-laws.md, Theorem 3 (a)). So the cost depends only on the number of epochs, and a budget is a
+// largest number. Stopping earlier never costs more (docs/proofs/budget.md, Lemma 5).
 package ledger
 
 import (
@@ -28,13 +27,13 @@ import (
 	"github.com/doona-dp/doona/wire/taskfile"
 )
 
-// ErrBudget is returned where results are refused because the budget does not suffice.
+// ErrBudget means that the budget is too small for the results.
 var ErrBudget = errors.New("couldn't publish: the budget is spent")
 
-// ErrRolledBack is returned where the ledger is not the one that was written last, or is gone.
+// ErrRolledBack means that the ledger is gone, or not the one written last: a state rollback.
 var ErrRolledBack = errors.New("couldn't use the ledger: it is not as it was written last")
 
-// ErrNone is returned where there must be a ledger, or one that tells of a task, and there is none.
+// ErrNone means that a required ledger is missing, or that no ledger lists a task.
 var ErrNone = errors.New("couldn't find the ledger")
 
 // Budget bounds what all published epochs of a stream may cost a client.
@@ -43,7 +42,7 @@ type Budget struct {
 	Delta   float64 `json:"delta"`   // In (0, 1).
 }
 
-// Check is an error that names the field which is not in its range.
+// Check returns an error that names a field out of range.
 func (b Budget) Check() error {
 	switch {
 	case !(b.Epsilon > 0 && b.Epsilon <= math.MaxFloat64):
@@ -54,36 +53,37 @@ func (b Budget) Check() error {
 	return nil
 }
 
-// Options say where a ledger is and what it may be charged.
+// Options configure where a ledger is and what may be charged to it.
 type Options struct {
-	// Folder has the ledgers, each in the file STREAM.ledger. It is created by the first charge.
+	// Folder holds the ledgers, each in the file STREAM.ledger. The first charge creates it.
 	Folder string
 
-	// Beside is a file of the verifier's that does not lie in Folder, or may be lost apart from the ledger, such
-	// as its keys: BESIDE.STREAM.ledger.mark says how far the ledger has come, STREAM cut to 16 digits.
+	// Beside is a file of the verifier that is not lost together with Folder, such as its key file. The mark
+	// BESIDE.STREAM.ledger.mark, with STREAM cut to 16 digits, records how far the ledger has come.
 	Beside string
 
-	// Budget is the operator's. Nil: the total that the task claims, if it is in no stream, and else none.
+	// Budget is the operator's. If nil, a task outside a stream has the total that it claims as its budget, and a
+	// task of a stream has none.
 	Budget *Budget
 
-	// Root is the id of the stream's first task, which must be known of a task at position 2 or later, unless a
-	// ledger in Folder lists that or the one before it. See [Name].
+	// Root is the id of the stream's first task. It is required for a task at position 2 or later, unless a ledger in
+	// Folder lists that task or the previous one. See [Name].
 	Root task.ID
 
-	// Existing refuses to begin a ledger: [ErrNone] where there is none.
+	// Existing makes a missing ledger an error, [ErrNone], and does not begin one.
 	Existing bool
 }
 
-// Cost is what published epochs cost a client together who reported in each of them.
+// Cost is what published epochs cost together, for a client who reported in each of them.
 type Cost struct {
-	Stream  string   `json:"stream"`  // The ledger's name: of all tasks of a stream, or of one task.
-	Epochs  uint64   `json:"epochs"`  // That were charged, over all tasks of the stream.
-	Epsilon *float64 `json:"epsilon"` // Null where no ε is known at that δ.
-	Delta   float64  `json:"delta"`   // The budget's, else what the epochs' δ add up to.
-	Budget  *Budget  `json:"budget"`  // Null: there is none.
+	Stream  string   `json:"stream"`  // The ledger's name: id of the stream's first task, or of a task outside a stream.
+	Epochs  uint64   `json:"epochs"`  // Charged epochs of all tasks of the stream.
+	Epsilon *float64 `json:"epsilon"` // Null if no ε is known at that δ.
+	Delta   float64  `json:"delta"`   // The budget's; without a budget, the sum of the epochs' δ.
+	Budget  *Budget  `json:"budget"`  // Null without a budget.
 }
 
-// Ledger is one task's access to the ledger of its stream. It is safe for concurrent use, by several processes too.
+// Ledger is one task's access to the ledger of its stream. It is safe for concurrent use, also by several processes.
 type Ledger struct {
 	options Options
 	task    *taskfile.Open
@@ -92,13 +92,13 @@ type Ledger struct {
 	budget  *Budget
 
 	mu    sync.Mutex // guards the rest
-	state *state     // As it was read or written last.
+	state *state     // As last read or written.
 	costs map[uint64]Cost
 }
 
-// Open opens the ledger of a task's stream, which need not be there yet. law makes the law of an epoch of the
-// task, whose claim has been checked. It changes nothing. It is an error where the ledger is damaged, of
-// another version, gone, or not the one, or a later one, that the mark is of ([ErrRolledBack]).
+// Open opens the ledger of a task's stream, which need not exist. law computes the privacy-loss law of an epoch of the
+// task, whose claim the caller has checked. Open changes nothing. It fails if the ledger is damaged or of another
+// version. It returns [ErrRolledBack] if the ledger is gone, is another one, or is older than its mark.
 func Open(open *taskfile.Open, law func() (*compose.Law, error), o Options) (*Ledger, error) {
 	stream, err := Name(open, o.Folder, o.Root)
 	if err != nil {
@@ -118,8 +118,8 @@ func Open(open *taskfile.Open, law func() (*compose.Law, error), o Options) (*Le
 	return l, err
 }
 
-// Charge charges epochs of the task, durably, before their results are published; those that were charged
-// before cost nothing. It is [ErrBudget] where the budget does not suffice for all, and then charges nothing.
+// Charge charges epochs of the task durably, before their results are published. Epochs that were charged before cost
+// nothing. If the budget is too small for all, it returns [ErrBudget] and charges nothing.
 func (l *Ledger) Charge(epochs []uint64) error {
 	refused, err := l.charge(epochs, false)
 	if err == nil && len(refused) > 0 {
@@ -128,7 +128,7 @@ func (l *Ledger) Charge(epochs []uint64) error {
 	return err
 }
 
-// ChargeSome is Charge for as many epochs, from the first on, as the budget suffices for. It returns the others.
+// ChargeSome charges as many epochs, in ascending order, as the budget allows. It returns the others.
 func (l *Ledger) ChargeSome(epochs []uint64) (refused []uint64, err error) {
 	return l.charge(epochs, true)
 }
@@ -154,8 +154,8 @@ func (l *Ledger) charge(epochs []uint64, partial bool) (refused []uint64, err er
 	return refused, l.write(next)
 }
 
-// Plan returns what the published epochs will cost when those given are charged too, and which of them the budget
-// does not suffice for. It charges nothing.
+// Plan returns the cost of the published epochs if the given ones were charged too, and which of these the budget
+// refuses. It charges nothing.
 func (l *Ledger) Plan(epochs []uint64) (cost Cost, refused []uint64, err error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -169,13 +169,13 @@ func (l *Ledger) Plan(epochs []uint64) (cost Cost, refused []uint64, err error) 
 	return cost, refused, err
 }
 
-// refresh takes what other processes have charged. l.mu is held.
+// refresh reads what other processes have charged. l.mu is held.
 func (l *Ledger) refresh() error {
 	s, err := l.read()
 	if err != nil {
 		return err
 	}
-	if s.id != l.state.id { // It was begun meanwhile, and another task may have pinned another law.
+	if s.id != l.state.id { // begun meanwhile, perhaps by a task with another law
 		clear(l.costs)
 	}
 	if s.id != l.state.id || s.generation != l.state.generation {
@@ -184,7 +184,7 @@ func (l *Ledger) refresh() error {
 	return nil
 }
 
-// Cost returns what the epochs cost that are charged, by whomever.
+// Cost returns the cost of all charged epochs, whoever charged them.
 func (l *Ledger) Cost() (Cost, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -194,8 +194,8 @@ func (l *Ledger) Cost() (Cost, error) {
 	return l.cost(l.state)
 }
 
-// plan returns the state in which epochs are charged, and those that are refused: all where partial is false. l.mu is
-// held.
+// plan returns the state after charging epochs, and the refused epochs. If partial is false and the budget is too small
+// for all, it refuses all. l.mu is held.
 func (l *Ledger) plan(epochs []uint64, partial bool) (next *state, refused []uint64, err error) {
 	uncharged := l.state.uncharged(l.task, epochs)
 	if len(uncharged) == 0 {
@@ -216,12 +216,12 @@ func (l *Ledger) plan(epochs []uint64, partial bool) (next *state, refused []uin
 	return next, uncharged[room:], nil
 }
 
-// affordable returns how many further epochs the budget suffices for, at most as many as are asked for.
+// affordable returns how many further epochs the budget allows, at most asked.
 func (l *Ledger) affordable(s *state, asked uint64) (uint64, error) {
 	if l.budget == nil {
 		return asked, nil
 	}
-	low, high := uint64(0), asked+1 // It suffices for low, and not for high.
+	low, high := uint64(0), asked+1 // The budget allows low, and not high.
 	for low+1 < high {
 		middle := (low + high) / 2
 		if high == asked+1 {
@@ -240,7 +240,7 @@ func (l *Ledger) affordable(s *state, asked uint64) (uint64, error) {
 	return low, nil
 }
 
-// epsilon returns the ε of so many epochs at the budget's δ, +Inf where none is known.
+// epsilon returns the ε of a number of epochs at the budget's δ, or +Inf if none is known.
 func (l *Ledger) epsilon(s *state, epochs uint64) (float64, error) {
 	var failed error
 	law := func() (law *compose.Law, err error) {
@@ -249,12 +249,12 @@ func (l *Ledger) epsilon(s *state, epochs uint64) (float64, error) {
 	}
 	eps, err := protocols.Within(s.pinnedTask(l.task.Task), law, epochs, l.budget.Delta)
 	if err != nil && failed == nil {
-		return math.Inf(1), nil // That δ is less than what bounds nothing.
+		return math.Inf(1), nil // The δ is too small for any finite bound.
 	}
 	return eps, failed
 }
 
-// cost returns what so many epochs cost as a state has.
+// cost returns the cost of all epochs of a state.
 func (l *Ledger) cost(s *state) (Cost, error) {
 	n := s.count()
 	if known, ok := l.costs[n]; ok {
@@ -283,7 +283,7 @@ func (l *Ledger) cost(s *state) (Cost, error) {
 	return c, err
 }
 
-// pinned returns the law of the stream's line.
+// pinned returns the law of the stream.
 func (l *Ledger) pinned(s *state) (*compose.Law, error) {
 	if s.pin == nil || s.pin.law == nil {
 		return l.law()
@@ -291,14 +291,14 @@ func (l *Ledger) pinned(s *state) (*compose.Law, error) {
 	return s.pin.law, nil
 }
 
-// admit takes the task into the line: the first one pins it, and no other may exceed that.
+// admit adds the task to the ledger. The first task pins the law and claim, which no later task may exceed.
 func (l *Ledger) admit(s *state) error {
 	if s.has(l.task) {
 		return nil
 	}
 	defer s.add(l.task, nil)
 	if s.pin != nil && l.task.Stream == nil {
-		return nil // It is the only one.
+		return nil // the only task of its ledger
 	}
 	pin := newPin(l.task.Task)
 	if l.task.Stream == nil {
@@ -318,7 +318,7 @@ func (l *Ledger) admit(s *state) error {
 	return err
 }
 
-// budgetError says what publishing would have cost.
+// budgetError returns an [ErrBudget] that states the cost of publishing.
 func (l *Ledger) budgetError(refused []uint64) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -343,7 +343,7 @@ func plural(n uint64, one, many string) string {
 	return strconv.FormatUint(n, 10) + " " + many
 }
 
-// list names numbers, of many the first.
+// list joins numbers; if there are many, only the first.
 func list(numbers []uint64) string {
 	const most = 10
 	var parts []string
@@ -356,18 +356,18 @@ func list(numbers []uint64) string {
 	return strings.Join(parts, ", ")
 }
 
-// pin is what no task of a line may exceed: what its first charged task claims, with its law, which one of a single
-// task does not need.
+// pin is what no task of a stream may exceed: the claim of its first charged task, and its law. A task outside a stream
+// needs no law.
 type pin struct {
 	claim  task.Claim
-	epochs uint64 // Of which the claim's total is.
+	epochs uint64 // Number of epochs of the claim's total.
 	law    *compose.Law
 }
 
 func newPin(t *task.Task) *pin { return &pin{claim: t.Claim, epochs: t.Epochs.Count} }
 
-// covering returns the pin, which covers another task of the stream: that costs no more in any epoch. Where it is so
-// but for where grids end, the pin becomes one that could have been taken at first.
+// covering returns a pin that covers another task of the stream, so that no epoch of it costs more. If p covers the
+// task except beyond the ends of the laws' grids, it returns a wider pin, which would have been valid from the start.
 func (p *pin) covering(next *pin) (*pin, error) {
 	if !(next.claim.Epsilon.Value() <= p.claim.Epsilon.Value() && next.claim.Delta.Value() <= p.claim.Delta.Value()) {
 		return nil, invalid.Field("claim", next.claim.Epsilon.String()+", "+next.claim.Delta.String(), "at most "+

@@ -22,13 +22,13 @@ import (
 	"github.com/doona-dp/doona/wire/taskfile"
 )
 
-// A ledger's file is a line of what it is, and a JSON document of the length and the SHA-256 in that line:
+// A ledger's file is a header line and a JSON document. The header has the document's length and SHA-256:
 //
 //	doona-ledger VERSION LENGTH SHA256
 //	{…}
 //
-// It names tasks, epochs and what they claim, all of which their owner has made public, and that results of
-// those epochs were shown. It knows no client, no batch and no answer.
+// The document names tasks, epochs and claims, which the task owner has published, and tells that results of these
+// epochs were shown. It has nothing about clients, batches or answers.
 const (
 	label   = "doona-ledger"
 	version = 2
@@ -36,20 +36,20 @@ const (
 	linkBytes = 16
 )
 
-// state is a ledger.
+// state is the content of a ledger.
 type state struct {
-	id         string // Random, from the first charge on: another ledger of the stream has another.
-	generation uint64 // Grows with each charge.
-	history    []byte // A link of linkBytes for each generation: see document.link.
-	pin        *pin   // Nil before the first.
+	id         string // Random, drawn by the first charge; tells ledgers of one stream apart.
+	generation uint64 // Number of charges.
+	history    []byte // linkBytes for each generation: see document.link.
+	pin        *pin   // nil before the first charge
 	tasks      []chargedTask
-	written    bool // It is on the disk, and its mark too.
+	written    bool // The state and its mark are on disk.
 }
 
-// chargedTask has the epochs of one task.
+// chargedTask has the charged epochs of one task.
 type chargedTask struct {
 	id   task.ID
-	runs [][2]uint64 // First and last, ascending, apart.
+	runs [][2]uint64 // First and last epoch of each run; ascending and not adjacent.
 }
 
 // document is the JSON form of a state.
@@ -63,8 +63,8 @@ type document struct {
 	Tasks      []taskForm `json:"tasks"`
 }
 
-// link returns what stands for a generation and all before it: of two ledgers that were charged differently once,
-// no later links are the same. d.History ends with the link before.
+// link returns the hash of a generation and all before it. After two ledgers were charged differently once, none of
+// their later links are equal. d.History ends with the previous link.
 func (d document) link() ([]byte, error) {
 	h := sha256.New()
 	h.Write(d.History)
@@ -87,10 +87,10 @@ type taskForm struct {
 	Epochs [][2]uint64 `json:"epochs"`
 }
 
-// Name names the ledger of a task's stream: by the id of the stream's first task, whoever signs it by now. A task in
-// no stream has its own. root is the first task's id where the caller knows it, else zero: that of the task at
-// position 0 or 1 shows in it, and of a later one a ledger in the folder tells that lists it or the one before. It is
-// an error where none does, or where the root that is given is not what the task or a ledger says.
+// Name returns the name of a task's ledger: the id of its stream's first task, or its own id outside a stream. root is
+// the first task's id if the caller knows it, else zero. A task at position 0 or 1 tells the first task. For a later
+// one, a ledger in the folder tells it that lists the task or the previous one. It is an error if nothing tells it, or
+// if root contradicts the task or a ledger.
 func Name(open *taskfile.Open, folder string, root task.ID) (string, error) {
 	first := First(open)
 	switch {
@@ -118,7 +118,7 @@ func Name(open *taskfile.Open, folder string, root task.ID) (string, error) {
 	return name, nil
 }
 
-// Root checks that root may be the first task of a task's stream, and returns its id.
+// Root checks that root may be the first task of open's stream, and returns its id.
 func Root(open, root *taskfile.Open) (task.ID, error) {
 	switch {
 	case open.Stream == nil:
@@ -129,7 +129,7 @@ func Root(open, root *taskfile.Open) (task.ID, error) {
 	return root.ID, nil
 }
 
-// First returns the id of the first task of a task's stream, zero where the task does not tell.
+// First returns the id of the first task of a task's stream, or zero if the task does not tell it.
 func First(open *taskfile.Open) task.ID {
 	switch {
 	case open.Stream == nil || open.Stream.Position == 0:
@@ -140,8 +140,8 @@ func First(open *taskfile.Open) task.ID {
 	return task.ID{}
 }
 
-// findLedger names the ledger in a folder that is of a first task or lists another, "" where none does. One that cannot
-// be read may be it, so that is an error where no other is.
+// findLedger returns the name of the ledger in a folder that belongs to a first task or lists another; "" if none does.
+// An unreadable ledger may be the one, so it is an error unless another is found.
 func findLedger(folder string, first task.ID, others ...task.ID) (found string, err error) {
 	paths, err := filepath.Glob(filepath.Join(folder, "*.ledger"))
 	if err != nil {
@@ -177,10 +177,11 @@ func (s *state) lists(tasks []task.ID) bool {
 
 func (l *Ledger) path() string { return filepath.Join(l.options.Folder, l.stream+".ledger") }
 
-// markBase is what the mark is of: the stream's, as several tasks may have the same keys.
+// markBase is the path that the mark's file name begins with. It has the stream's name, because several tasks may share
+// keys.
 func (l *Ledger) markBase() string { return l.options.Beside + "." + l.stream[:16] + ".ledger" }
 
-// lock keeps others out of the ledger until unlock, and makes its folder.
+// lock creates the folder and excludes other processes until unlock.
 func (l *Ledger) lock() (unlock func(), err error) {
 	if err := durable.MakeFolder(l.options.Folder, 0o700); err != nil {
 		return nil, fmt.Errorf("couldn't keep the ledger: %w", err)
@@ -191,7 +192,7 @@ func (l *Ledger) lock() (unlock func(), err error) {
 	return unlock, nil
 }
 
-// read reads the ledger and holds it against its mark.
+// read reads the ledger and compares it with its mark.
 func (l *Ledger) read() (*state, error) {
 	mark, err := l.readMark()
 	if err != nil {
@@ -226,10 +227,10 @@ func (l *Ledger) read() (*state, error) {
 	return s, nil
 }
 
-// write writes a state down, then its mark: after that its epochs may be published. The ledger's lock is held.
+// write writes a state and then its mark. Afterwards its epochs may be published. The ledger's lock is held.
 func (l *Ledger) write(next *state) error {
 	if next.id == "" && next.count() == 0 {
-		return nil // Nothing was charged.
+		return nil // nothing was charged
 	}
 	changed := next != l.state
 	if changed {
@@ -243,7 +244,7 @@ func (l *Ledger) write(next *state) error {
 		if err := durable.WriteFile(l.path(), raw, 0o600); err != nil {
 			return fmt.Errorf("couldn't write the ledger: %w", err)
 		}
-	} else if err := durable.Settle(l.path()); err != nil { // Who wrote it may have been killed before its sync.
+	} else if err := durable.Settle(l.path()); err != nil { // its writer may have been killed before the sync
 		return fmt.Errorf("couldn't sync the ledger: %w", err)
 	}
 	if err := l.writeMark(mark{next.id, next.generation, next.link(next.generation)}); err != nil {
@@ -254,11 +255,11 @@ func (l *Ledger) write(next *state) error {
 	return nil
 }
 
-// mark says beside another file how far a ledger has come.
+// mark is the rollback mark beside another file. It records how far a ledger has come.
 type mark struct {
 	ID         string `json:"id"`
 	Generation uint64 `json:"generation"`
-	Link       []byte `json:"link"` // Of that generation: what was charged until then, and in which steps.
+	Link       []byte `json:"link"` // Of that generation: the hash of all charges up to it.
 }
 
 func (l *Ledger) readMark() (m mark, err error) {
@@ -284,7 +285,7 @@ func (l *Ledger) writeMark(to mark) error {
 	return errors.Join(err, m.Close())
 }
 
-// parse reads a ledger's file, or says what is wrong with it.
+// parse reads a ledger's file, or describes what is wrong with it.
 func parse(raw []byte, stream string) (*state, error) {
 	head, body, ok := strings.Cut(string(raw), "\n")
 	fields := strings.Fields(head)
@@ -320,7 +321,7 @@ func parse(raw []byte, stream string) (*state, error) {
 	return d.state()
 }
 
-// checkHistory is an error unless there is a link for each generation, and the last one is of this document.
+// checkHistory fails unless there is a link for each generation and the last one is of this document.
 func (d *document) checkHistory() error {
 	n := len(d.History)
 	if n == 0 || n%linkBytes != 0 || uint64(n/linkBytes) != d.Generation {
@@ -366,7 +367,7 @@ func (d *document) state() (*state, error) {
 	return s, nil
 }
 
-// link returns the link of a generation that there was.
+// link returns the link of an earlier generation; nil for others.
 func (s *state) link(generation uint64) []byte {
 	if generation == 0 || generation > uint64(len(s.history)/linkBytes) {
 		return nil
@@ -374,7 +375,7 @@ func (s *state) link(generation uint64) []byte {
 	return s.history[(generation-1)*linkBytes : generation*linkBytes]
 }
 
-// advance makes the state the next generation, and returns the ledger's file.
+// advance moves the state to the next generation, and returns the ledger's file.
 func (s *state) advance(stream string) ([]byte, error) {
 	s.generation++
 	d := s.document(stream)
@@ -382,7 +383,7 @@ func (s *state) advance(stream string) ([]byte, error) {
 	if err != nil {
 		return nil, fmt.Errorf("couldn't write the ledger: %w", err)
 	}
-	s.history = slices.Concat(s.history, link) // Never in place: states share what came before.
+	s.history = slices.Concat(s.history, link) // Not in place: states share their history.
 	d.History = s.history
 	return d.bytes()
 }
@@ -401,7 +402,7 @@ func (s *state) document(stream string) document {
 	return d
 }
 
-// digest is the SHA-256 of what a ledger holds.
+// digest is the SHA-256 of a ledger's document.
 type digest [sha256.Size]byte
 
 func (d document) bytes() ([]byte, error) {
@@ -426,7 +427,7 @@ func (s *state) index(open *taskfile.Open) int {
 
 func (s *state) has(open *taskfile.Open) bool { return s.index(open) >= 0 }
 
-// uncharged returns the epochs that are not charged, ascending, each once.
+// uncharged returns the epochs that are not charged yet, ascending and without repeats.
 func (s *state) uncharged(open *taskfile.Open, epochs []uint64) (out []uint64) {
 	var runs [][2]uint64
 	if at := s.index(open); at >= 0 {
@@ -440,7 +441,7 @@ func (s *state) uncharged(open *taskfile.Open, epochs []uint64) (out []uint64) {
 	return out
 }
 
-// add adds epochs of a task, which are uncharged.
+// add adds uncharged epochs of a task.
 func (s *state) add(open *taskfile.Open, epochs []uint64) {
 	at := s.index(open)
 	if at < 0 {
@@ -463,7 +464,7 @@ func (s *state) add(open *taskfile.Open, epochs []uint64) {
 	s.tasks[at].runs = runs
 }
 
-// count returns how many epochs are charged.
+// count returns the number of charged epochs.
 func (s *state) count() (n uint64) {
 	for _, t := range s.tasks {
 		for _, r := range t.runs {
@@ -473,7 +474,8 @@ func (s *state) count() (n uint64) {
 	return n
 }
 
-// pinnedTask returns what is needed of the line's first task to say what epochs cost; before it is charged, t is to be it.
+// pinnedTask returns a task with the claim and epochs of the stream's first task, which determine costs. Before the
+// first charge that is t.
 func (s *state) pinnedTask(t *task.Task) *task.Task {
 	if s.pin == nil {
 		return t

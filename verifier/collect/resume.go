@@ -124,8 +124,8 @@ func (p *Puller) reloadFile(name string) error {
 	return p.putAside(name, fault)
 }
 
-// reloadBatch takes a kept batch, and opens it if nothing is written down of it yet. A fault is the file's; an
-// error is another.
+// reloadBatch adds a stored batch, and opens it if no record of it is stored. fault is the file's; err is any other
+// error.
 func (p *Puller) reloadBatch(epoch, seq uint64) (fault, err error) {
 	c := p.cursors[epoch]
 	if c == nil {
@@ -152,7 +152,7 @@ func (p *Puller) reloadBatch(epoch, seq uint64) (fault, err error) {
 	return nil, c.confirmLater(seq, signed.Manifest, p.folder.path(epoch, seq))
 }
 
-// reloadEnd reads the kept end of an epoch.
+// reloadEnd reads the stored end of an epoch.
 func (p *Puller) reloadEnd(epoch uint64) error {
 	raw, err := os.ReadFile(p.folder.endPath(epoch))
 	if err != nil {
@@ -174,8 +174,8 @@ func (p *Puller) reloadEnd(epoch uint64) error {
 	return p.verifier.End(epoch, c.end.Batches)
 }
 
-// reloadManifest reads a file that holds a manifest, and takes both where it is the second one; other
-// files are left alone.
+// reloadManifest reads a manifest file. If it is the second manifest of its number, it adds both. It ignores all other
+// files.
 func (p *Puller) reloadManifest(name string) error {
 	first, second := strings.CutSuffix(name, secondSuffix)
 	batch, ok := strings.CutSuffix(first, manifestSuffix)
@@ -189,7 +189,7 @@ func (p *Puller) reloadManifest(name string) error {
 	return nil
 }
 
-// noteQuarantined notes what earlier runs have put aside, until the operator takes it away.
+// noteQuarantined notes the files in quarantine from earlier runs, until the operator removes them.
 func (p *Puller) noteQuarantined() error {
 	names, err := p.folder.quarantined()
 	for _, name := range names {
@@ -198,7 +198,7 @@ func (p *Puller) noteQuarantined() error {
 	return err
 }
 
-// putAside moves a damaged file into the quarantine.
+// putAside moves a damaged file to quarantine.
 func (p *Puller) putAside(name string, fault error) error {
 	if err := p.folder.quarantine(name); err != nil {
 		return err
@@ -208,8 +208,8 @@ func (p *Puller) putAside(name string, fault error) error {
 	return nil
 }
 
-// putAsideDamaged puts a checkpoint aside that cannot be taken, or returns the error where that is not the file's
-// fault: it cannot be opened now, or the disk has no room for what is in it.
+// putAsideDamaged moves an unusable checkpoint to quarantine. It returns the error if that is not the file's fault: the
+// file cannot be opened now, or the disk has no space for its slots.
 func (p *Puller) putAsideDamaged(name string, fault error) error {
 	file := new(fs.PathError)
 	if errors.Is(fault, verifier.ErrScratch) || errors.As(fault, &file) && file.Op == "open" {

@@ -13,7 +13,7 @@ import (
 	"github.com/doona-dp/doona/verifier/finding"
 )
 
-// The names of the metrics and of their labels.
+// Names of the metrics and of their labels.
 const (
 	metricReady       = "doona_verifier_ready"
 	metricAway        = "doona_verifier_away"
@@ -60,7 +60,7 @@ var definitions = []service.Metric{
 		byTask),
 }
 
-// Metrics returns the definitions of all metrics of a verifier, those of Go and the process apart.
+// Metrics returns the definitions of all metrics of a verifier, except those of Go and the process.
 func Metrics() []service.Metric { return definitions }
 
 func newMetrics(s *Server) *service.Metrics {
@@ -79,18 +79,18 @@ func beginTask(m *service.Metrics, t *hostedTask) {
 	m.Set(metricEpochsEnd, float64(t.open.Epochs.Over()), t.name())
 	m.Set(metricBudget, 0, t.name())
 	for _, name := range finding.Names() {
-		m.Set(metricFindings, 0, t.name(), string(name)) // so that a first one is an increase
+		m.Set(metricFindings, 0, t.name(), string(name)) // so that the first finding is an increase
 	}
 }
 
-// endsLater says of all tasks of a stream when the newest one ends.
+// endsLater sets, for all tasks of a stream, when the newest task ends.
 func endsLater(m *service.Metrics, l *stream) {
 	for _, t := range l.served {
 		m.Set(metricEpochsEnd, float64(l.served[len(l.served)-1].open.Epochs.Over()), t.name())
 	}
 }
 
-// setGauges sets the gauges to what is now.
+// setGauges sets the gauges to the current values.
 func (s *Server) setGauges(ctx context.Context) {
 	s.metrics.Set(metricReady, service.Flag(s.isReady(ctx) == nil).Value())
 	for _, t := range s.hostedTasks() {
@@ -128,7 +128,7 @@ func (s *Server) lookAt(name string, r *verifier.Report) {
 	}
 }
 
-// Status is how far a verifier has come, of every task.
+// Status is a verifier's progress, by task.
 type Status struct {
 	Tasks []TaskStatus `json:"tasks"`
 }
@@ -136,7 +136,7 @@ type Status struct {
 // TaskStatus is the status of one task.
 type TaskStatus struct {
 	ID       string            `json:"id"`   // Lower-case hex.
-	Name     string            `json:"name"` // As the task says.
+	Name     string            `json:"name"` // The task's own.
 	Batches  uint64            `json:"batches"`
 	Users    uint64            `json:"users"`
 	Verdict  string            `json:"verdict"`
@@ -144,7 +144,7 @@ type TaskStatus struct {
 	Findings []finding.Finding `json:"findings"`
 }
 
-// Status says how far the tasks have come.
+// Status returns the progress of all tasks.
 func (s *Server) Status(context.Context) (*Status, error) {
 	out := &Status{Tasks: []TaskStatus{}}
 	for _, t := range s.hostedTasks() {
@@ -158,8 +158,7 @@ func (s *Server) Status(context.Context) (*Status, error) {
 	return out, nil
 }
 
-// AdminHandler returns the operator's HTTP interface: /healthz, /readyz, /metrics and /status. It must not
-// be public.
+// AdminHandler serves the operator's HTTP interface: /healthz, /readyz, /metrics and /status. It must not be public.
 func (s *Server) AdminHandler() http.Handler {
 	admin := service.Admin{
 		Ready:   s.isReady,
@@ -172,8 +171,8 @@ func (s *Server) AdminHandler() http.Handler {
 	return admin.Handler(s.cfg.Log)
 }
 
-// isReady is an error unless batches are asked for and can be kept. That the last relay is away is not this
-// verifier's to mend, and is a metric of its own.
+// isReady fails unless the server pulls batches and can store them. An unreachable last relay does not count: this
+// operator cannot repair it, and it has its own metric.
 func (s *Server) isReady(context.Context) error {
 	for _, t := range s.hostedTasks() {
 		if t.puller.Failing() {

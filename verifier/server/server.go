@@ -1,10 +1,10 @@
-// Package server runs a verifier: it pulls the batches of its tasks from their last relays, keeps them in a
-// folder, and serves the pages with the estimates and, at a private address, its health and metrics.
+// Package server runs a verifier. It pulls the batches of its tasks from their last relays and stores them in a folder.
+// It serves pages with the estimates, and health and metrics at a private address.
 //
-// Durability: a process may be killed at any moment. A batch is on the disk before the relay may delete it,
-// and what is on the disk is read at the next start.
+// Durability: the process may be killed at any moment. A batch is on disk before the relay may delete it, and the next
+// start reads what is on disk.
 //
-// [New] makes a server from a [Config], [Server.Run] serves it; docs/verifier.md is the manual.
+// [New] makes a server from a [Config], and [Server.Run] runs it. docs/verifier.md is the manual.
 package server
 
 import (
@@ -35,37 +35,37 @@ import (
 type Server struct {
 	cfg     Config
 	signers *keyfile.Signers
-	client  *handover.Client // of the newest key
+	client  *handover.Client // signs with the newest key
 	streams []*stream
 	site    *report.Site
 	metrics *service.Metrics
-	release func() error // Gives the folder back.
+	release func() error // Releases the folder.
 
 	transport http.RoundTripper // Of all requests that the server makes.
 
 	ready atomic.Bool
 
 	mu    sync.Mutex    // guards tasks
-	tasks []*hostedTask // In the order of the configuration, each stream's in order; then what has joined.
+	tasks []*hostedTask // Configured order, each stream by position; then tasks that joined later.
 }
 
-// hostedTask is a task.
+// hostedTask is a task that the server counts.
 type hostedTask struct {
 	open     *taskfile.Open
 	verifier *verifier.Verifier
 	puller   *collect.Puller
 	charging verifier.Publishing
-	config   TaskConfig // The task's, or that of the first of its stream.
+	config   TaskConfig // The task's, or that of its stream's first task.
 }
 
-// hostedTasks returns the tasks of this moment.
+// hostedTasks returns the current tasks.
 func (s *Server) hostedTasks() []*hostedTask {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return slices.Clone(s.tasks)
 }
 
-// find returns a task that is served, or nil.
+// find returns a hosted task, or nil.
 func (s *Server) find(id task.ID) *hostedTask {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -75,7 +75,7 @@ func (s *Server) find(id task.ID) *hostedTask {
 	return nil
 }
 
-// add adds a task, which goes on with the stream of after unless that is nil.
+// add adds a task. If after is not nil, the task continues the stream of after.
 func (s *Server) add(t, after *hostedTask) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -87,12 +87,12 @@ func (s *Server) add(t, after *hostedTask) {
 	s.site.Add(t.verifier, after.verifier)
 }
 
-// name is the task's in metrics and logs, and says nothing of what it asks.
+// name is the task's name in metrics and logs. It does not tell what the task asks.
 func (s *hostedTask) name() string { return s.open.ID.String()[:8] }
 
-// New opens the files and the folder that a configuration names, and reads the batches that are kept. The
-// folder is this process's own from then on: [durable.ErrClaimed] where it is another's. The caller must
-// call Run, which gives it back, or Close.
+// New opens the files and the folder that a configuration names, and reads the stored batches. It claims the folder for
+// this process; the error is [durable.ErrClaimed] if another process has it. The caller must call Run, which releases
+// the folder, or Close.
 func New(cfg Config) (*Server, error) {
 	if err := cfg.validate(); err != nil {
 		return nil, err
@@ -105,7 +105,7 @@ func New(cfg Config) (*Server, error) {
 	return s, nil
 }
 
-// load reads everything. What it has opened by an error is for Close.
+// load loads everything. After an error, Close releases what it opened.
 func (s *Server) load() (err error) {
 	if s.signers, err = keyfile.LoadSigners(s.cfg.SignKey, s.cfg.OldSignKeys); err != nil {
 		return err
@@ -129,7 +129,7 @@ func (s *Server) load() (err error) {
 	return nil
 }
 
-// loadTasks loads the tasks of the configuration, and those that have followed them.
+// loadTasks loads the configured tasks, and those that followed them in their streams.
 func (s *Server) loadTasks() error {
 	bundles := make([][]byte, len(s.cfg.Tasks))
 	for i, c := range s.cfg.Tasks {
@@ -155,7 +155,7 @@ func (s *Server) loadTasks() error {
 	return s.checkBudgets()
 }
 
-// openPuller has a task's verifier charge what its pages show, opens the folder of its batches and reads what is in it.
+// openPuller makes a task's verifier charge what its pages show, opens the folder of its batches and reads it.
 func (s *Server) openPuller(t *hostedTask) (err error) {
 	if err := t.verifier.Publish(t.charging); errors.Is(err, verifier.ErrNoLedger) {
 		return fmt.Errorf("%s: %w (ledger: in verifier.yaml names the folder of the ledgers; begin: true of the task "+
@@ -171,8 +171,8 @@ func (s *Server) openPuller(t *hostedTask) (err error) {
 	return err
 }
 
-// loadTask makes a task's verifier, with the keys in a file. c is the task's configuration, or that of the first of
-// its stream, which all charge to one ledger.
+// loadTask makes a task's verifier with the keys in a file. c is the configuration of the task, or of its stream's
+// first task: all tasks of a stream charge one ledger.
 func (s *Server) loadTask(open *taskfile.Open, file string, c TaskConfig) (*hostedTask, error) {
 	keys, err := keyfile.LoadHPKE(file)
 	if err != nil {
@@ -192,7 +192,7 @@ func (s *Server) loadTask(open *taskfile.Open, file string, c TaskConfig) (*host
 	return &hostedTask{open: open, verifier: v, charging: charging, config: c}, nil
 }
 
-// loadBundle reads the task, which must be its owner's where one is configured.
+// loadBundle reads a task. If an owner is configured, that owner must have signed it.
 func loadBundle(c TaskConfig) (raw []byte, open *taskfile.Open, err error) {
 	var owner *task.SignKey
 	if c.Owner != "" {
@@ -228,8 +228,8 @@ func (s *Server) openFolder() error {
 	return checkLayout(s.cfg.Data)
 }
 
-// checkLayout is an error where batches lie in the data folder itself, or were put aside there: a verifier of one task
-// kept them so before each task had a folder of its own.
+// checkLayout fails if batches or a quarantine lie in the data folder itself. A verifier of one task stored them there
+// before each task had its own folder.
 func checkLayout(data string) error {
 	entries, err := os.ReadDir(data)
 	if err != nil {
@@ -244,7 +244,7 @@ func checkLayout(data string) error {
 	return nil
 }
 
-// Close gives the folder of a server back that is not running.
+// Close releases the folder of a server that is not running.
 func (s *Server) Close() (failed error) {
 	for _, t := range s.tasks {
 		if t.puller != nil {
@@ -259,8 +259,8 @@ func (s *Server) Close() (failed error) {
 	return failed
 }
 
-// Run pulls and serves until ctx ends, then drains: a pull that is under way ends, what has begun is
-// answered. It returns nil after a clean drain.
+// Run pulls and serves until ctx ends. Then it drains: it finishes the current pulls and answers the requests in
+// progress. It returns nil after a clean drain.
 func (s *Server) Run(ctx context.Context) error {
 	defer s.Close()
 	servers, err := service.Listen(s.cfg.Log,
@@ -286,7 +286,7 @@ func (s *Server) Run(ctx context.Context) error {
 	return err
 }
 
-// Handler returns the pages: a list of the tasks at /, and each task's at /tasks/ID/.
+// Handler serves the pages: a list of the tasks at /, and each task at /tasks/ID/.
 func (s *Server) Handler() http.Handler {
 	hosts := display.NewHosts(settingHosts, s.cfg.Log, s.cfg.Listen, s.cfg.Hosts)
 	return display.Protect(display.Bare, hosts.Guard(s.site.Handler()))

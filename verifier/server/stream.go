@@ -16,17 +16,17 @@ import (
 	"github.com/doona-dp/doona/wire/taskfile"
 )
 
-// stream is a stream whose first task is in the configuration. What follows comes from its relays, and
-// changes nothing that the first task does not allow. It is the stream's [taskstream.Server].
+// stream is a stream whose first task is configured. Later tasks come from its relays, and can change only what the
+// first task allows. It implements [taskstream.Server].
 type stream struct {
 	*taskstream.Folder
 	server *Server
 	config TaskConfig        // Of the first task, with the folder.
 	served []*hostedTask     // By position.
-	pull   func(*hostedTask) // pulls the batches of a task that has joined
+	pull   func(*hostedTask) // starts to pull the batches of a task that joined
 }
 
-// loadStream loads the successors that were taken, of a task that is the first of a stream.
+// loadStream loads the stored later tasks of a stream, given its first task.
 func (s *Server) loadStream(c TaskConfig, raw []byte, first *hostedTask) error {
 	place := first.open.Stream
 	switch {
@@ -35,7 +35,7 @@ func (s *Server) loadStream(c TaskConfig, raw []byte, first *hostedTask) error {
 	case place == nil && c.Successors != "":
 		return invalid.Field("successors", c.Successors, "none, for a task that is in no stream")
 	case place == nil || place.Position > 0 && c.Successors == "":
-		return nil // a later task may be counted by itself
+		return nil // a later task may be configured alone
 	case c.Successors == "":
 		c.Successors = filepath.Join(s.cfg.Data, "successors", first.open.ID.String())
 	}
@@ -50,7 +50,7 @@ func (s *Server) loadStream(c TaskConfig, raw []byte, first *hostedTask) error {
 	l := &stream{Folder: folder, server: s, config: c, served: []*hostedTask{first}}
 	s.streams = append(s.streams, l)
 	for _, t := range l.Tasks()[1:] {
-		next := s.find(t.ID) // in the configuration, too
+		next := s.find(t.ID) // it may be configured too
 		if next == nil {
 			if next, err = l.load(t); err != nil {
 				return fmt.Errorf("position %d of %s: %w", t.Stream.Position, c.File, err)
@@ -62,7 +62,7 @@ func (s *Server) loadStream(c TaskConfig, raw []byte, first *hostedTask) error {
 	return nil
 }
 
-// load makes the verifier of a task behind the first.
+// load makes the verifier of a later task.
 func (l *stream) load(t *taskstream.Task) (*hostedTask, error) {
 	next, err := l.server.loadTask(t.Open, l.Keys(t.Task), l.config)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -75,8 +75,8 @@ func (l *stream) load(t *taskstream.Task) (*hostedTask, error) {
 	return next, nil
 }
 
-// checkBudgets finds the ledger of each task, and refuses two entries of one ledger with different budgets: whichever
-// has the larger one, or none, would charge past the other's.
+// checkBudgets finds the ledger of each task. It refuses two configured tasks of one ledger with different budgets: the
+// task with the larger budget, or without one, would charge beyond the other's.
 func (s *Server) checkBudgets() error {
 	firsts := map[string]*hostedTask{}
 	for _, t := range s.tasks {
@@ -101,13 +101,13 @@ func (s *Server) checkBudgets() error {
 	return nil
 }
 
-// isLater says whether a task is a later one of a stream whose first task is not served here: the stream may have been
-// published elsewhere.
+// isLater reports whether a task is a later one of a stream whose first task is not hosted here. Then results of the
+// stream may have been published elsewhere.
 func (s *Server) isLater(t *hostedTask) bool {
 	return t.open.Stream != nil && t.open.Stream.Position > 0 && s.find(t.charging.Root) == nil
 }
 
-// findRoot finds the first task of a task's stream: by the tasks that are served before it, or as it is configured.
+// findRoot finds the first task of a task's stream: among earlier hosted tasks, or from the configuration.
 func (s *Server) findRoot(t *hostedTask) error {
 	at := t.open
 	for at.Stream != nil {
@@ -132,10 +132,10 @@ func (s *Server) findRoot(t *hostedTask) error {
 	return err
 }
 
-// followEvery is how many pull intervals pass between two looks at a stream.
+// followEvery is the number of pull intervals between two polls of a stream.
 const followEvery = 6
 
-// follow takes up the successors of all streams as they come, and pulls their batches, until ctx ends.
+// follow takes up later tasks of all streams as they appear, and pulls their batches, until ctx ends.
 func (s *Server) follow(ctx context.Context, pulling *sync.WaitGroup) {
 	f := taskstream.Follower{Client: s.client, Clock: s.cfg.Clock, Every: followEvery * s.cfg.PullInterval,
 		Log: s.cfg.Log}
@@ -147,7 +147,7 @@ func (s *Server) follow(ctx context.Context, pulling *sync.WaitGroup) {
 	f.Run(ctx)
 }
 
-// Prepare says whether a task can be served.
+// Prepare fails if a task cannot be hosted.
 func (l *stream) Prepare(t *taskstream.Task) error {
 	if l.server.find(t.ID) != nil {
 		return nil
@@ -156,15 +156,15 @@ func (l *stream) Prepare(t *taskstream.Task) error {
 	return err
 }
 
-// Served counts the tasks that are served.
+// Served returns the number of hosted tasks.
 func (l *stream) Served() int { return len(l.served) }
 
-// Stuck says in the metrics whether the stream cannot go on here.
+// Stuck sets the metric that tells whether the stream cannot continue here.
 func (l *stream) Stuck(err error) {
 	l.server.metrics.Set(metricStuck, service.Flag(err != nil).Value(), l.served[0].name())
 }
 
-// Serve serves a task that was taken.
+// Serve hosts a task that was taken up.
 func (l *stream) Serve(t *taskstream.Task) error {
 	next := l.server.find(t.ID)
 	if next == nil {
@@ -179,7 +179,7 @@ func (l *stream) Serve(t *taskstream.Task) error {
 	return nil
 }
 
-// join begins to serve a task that was taken.
+// join starts to host a task that was taken up.
 func (l *stream) join(t *taskstream.Task) (*hostedTask, error) {
 	s := l.server
 	next, err := l.load(t)
