@@ -1,6 +1,6 @@
-// Command beam does what `verifier analyze` does on the workers of an Apache Beam runner: it reads batch files, checks
-// and opens them, finds messages that several batches have, and writes one state, of which `verifier merge` prints the
-// same bytes that one `verifier analyze` of all files would have printed.
+// Command beam does the work of `verifier analyze` on the workers of an Apache Beam runner. It reads batch files,
+// checks and opens them, finds messages that several batches share, and writes one state. From it, `verifier merge`
+// prints the same bytes that one `verifier analyze` of all files prints.
 //
 //	go run . --task mean.bundle --keys verifier.keys --out all.state 'batches/*'
 //	verifier merge --task mean.bundle --ledger ledger all.state
@@ -74,7 +74,7 @@ func run(ctx context.Context, bundle, keys, out string, globs []string) error {
 	return nil
 }
 
-// list returns the files that globs name, each once and in order.
+// list returns the files that globs match, sorted and without repeats.
 func list(ctx context.Context, globs []string) (paths []string, err error) {
 	for _, glob := range globs {
 		disk, err := filesystem.New(ctx, glob)

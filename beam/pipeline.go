@@ -34,16 +34,16 @@ func init() {
 
 // analyze lays out the pipeline:
 //
-//	paths ─ open ─┬─ (batch, state) ────────────────────────────┬─ settle ─ states ─ write
+//	paths ─ open ─┬─ (batch, state) ────────────────────────────┬─ dedup ── states ─ write
 //	              └─ (tag, batch) ─ find shared ─ (batch, tag) ─┘
 //
-// A state is what a verifier knows of some files, see docs/SPEC.md, section 14. Every step is a function of what it
-// gets, so a runner may do each as often as it likes.
+// A state is what a verifier knows of some files (docs/SPEC.md, section 14). Every step is a function of its inputs, so
+// a runner may repeat it.
 func analyze(s beam.Scope, bundle []byte, keys, out string, paths []string) error {
 	if _, err := newVerifier(bundle, nil); err != nil {
 		return err
 	}
-	id := make([]byte, len(verifier.DedupID{})) // of this run: who was told what a tag is shared with
+	id := make([]byte, len(verifier.DedupID{})) // of this run
 	rand.Read(id)
 	states, tags := beam.ParDo2(s, &openFile{Bundle: bundle, Keys: keys}, beam.CreateList(s, paths))
 	shared := beam.ParDo(s, findShared, beam.GroupByKey(s, tags))
@@ -60,7 +60,7 @@ func newVerifier(bundle []byte, keys *keyfile.HPKE) (*verifier.Verifier, error) 
 	return verifier.New(open, keys)
 }
 
-// stateOf is a verifier's state.
+// stateOf returns a verifier's state.
 func stateOf(v *verifier.Verifier) ([]byte, error) {
 	var out bytes.Buffer
 	err := v.WriteState(&out)
@@ -77,7 +77,7 @@ func addStates(v *verifier.Verifier, states func(*[]byte) bool) error {
 	return nil
 }
 
-// openFile opens a file with the verifier's keys, which it reads where it runs.
+// openFile opens a file with the verifier's keys, which it reads on the worker.
 type openFile struct {
 	Bundle []byte
 	Keys   string
@@ -95,7 +95,7 @@ func (f *openFile) Setup() error {
 	return err
 }
 
-// ProcessElement emits what a file says under the name of its batch, and that name for the tag of each of its slots.
+// ProcessElement emits the state of a file, keyed by its batch, and the batch, keyed by the tag of each of its slots.
 func (f *openFile) ProcessElement(ctx context.Context, path string, state, tag func([]byte, []byte)) error {
 	in, err := openPath(ctx, path)
 	if err != nil {
@@ -119,7 +119,7 @@ func (f *openFile) ProcessElement(ctx context.Context, path string, state, tag f
 	return err
 }
 
-// unread is an error where a verifier could not read a file. It notes that and goes on; a runner tries again.
+// unread fails if a verifier could not read a file. A verifier only notes that, but a runner can retry it.
 func unread(v *verifier.Verifier) error {
 	for _, f := range v.Findings() {
 		if f.Name == finding.Unread {
@@ -129,7 +129,7 @@ func unread(v *verifier.Verifier) error {
 	return nil
 }
 
-// pair is a key of two numbers.
+// pair returns a key made of two numbers.
 func pair(a, b uint64) []byte {
 	return binary.BigEndian.AppendUint64(binary.BigEndian.AppendUint64(nil, a), b)
 }
@@ -143,7 +143,7 @@ func openPath(ctx context.Context, path string) (io.ReadCloser, error) {
 	return disk.OpenRead(ctx, path)
 }
 
-// findShared emits a tag that several batches have, for each of them.
+// findShared emits a tag once for each batch that has it, if several do.
 func findShared(tag []byte, batches func(*[]byte) bool, emit func([]byte, []byte)) {
 	var all []string
 	for batch := []byte(nil); batches(&batch); {
@@ -159,20 +159,20 @@ func findShared(tag []byte, batches func(*[]byte) bool, emit func([]byte, []byte
 	}
 }
 
-// dedupBatch takes out of a batch the slots that no other has.
+// dedupBatch removes from a batch the slots that no other batch has.
 type dedupBatch struct {
 	Bundle, ID []byte
 
 	v *verifier.Verifier
 }
 
-// Setup derives the task's claim anew, which may take a second.
+// Setup derives the task's claim again, which may take a second.
 func (f *dedupBatch) Setup() (err error) {
 	f.v, err = newVerifier(f.Bundle, nil)
 	return err
 }
 
-// ProcessElement emits the state of all files of a batch, deduped.
+// ProcessElement emits the deduplicated state of all files of a batch.
 func (f *dedupBatch) ProcessElement(_ []byte, states, shared func(*[]byte) bool, emit func([]byte)) error {
 	v, tags := f.v.Fresh(), map[[16]byte]bool{}
 	defer v.Close()
@@ -194,13 +194,13 @@ func (f *dedupBatch) ProcessElement(_ []byte, states, shared func(*[]byte) bool,
 	return err
 }
 
-// writeState brings all together.
+// writeState merges all states into one file.
 type writeState struct {
 	Bundle []byte
 	Out    string
 }
 
-// ProcessElement writes the state of all files. The file appears whole, or not at all.
+// ProcessElement writes the state of all files. The file appears whole or not at all.
 func (f *writeState) ProcessElement(ctx context.Context, _ int, states func(*[]byte) bool) (err error) {
 	v, err := newVerifier(f.Bundle, nil)
 	if err != nil {
@@ -220,14 +220,15 @@ func (f *writeState) ProcessElement(ctx context.Context, _ int, states func(*[]b
 	return out.Commit()
 }
 
-// file appears under its name by Commit.
+// file appears under its name when Commit is called.
 type file interface {
 	io.Writer
 	Commit() error
 	Abort()
 }
 
-// create begins a file: a local one that nobody else may read, as a state has messages in it, or an object.
+// create begins a file: a local one that only its owner may read, since a state contains messages, or an object of a
+// store.
 func create(ctx context.Context, path string) (file, error) {
 	if !strings.Contains(path, "://") {
 		return durable.Create(path, 0o600)
@@ -243,14 +244,14 @@ func create(ctx context.Context, path string) (file, error) {
 	return &object{out, disk}, nil
 }
 
-// object is a file of a store in which one appears when it is closed, and replaces the one of that name.
+// object is a file of an object store. It appears when it is closed, and replaces the object of that name.
 type object struct {
 	io.WriteCloser
 	disk filesystem.Interface
 }
 
-// Commit closes it.
+// Commit closes the object.
 func (o *object) Commit() error { return errors.Join(o.Close(), o.disk.Close()) }
 
-// Abort leaves it to the store, which forgets what is never closed.
+// Abort does nothing: the store drops an object that is never closed.
 func (o *object) Abort() {}

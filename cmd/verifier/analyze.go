@@ -29,7 +29,7 @@ import (
 	"github.com/doona-dp/doona/wire/taskfile"
 )
 
-// results are the flags of what analyze and merge print.
+// results has the output flags of analyze and merge.
 type results struct {
 	html, csv    string
 	showUnusable bool
@@ -47,7 +47,7 @@ func (r *results) flags(cmd *cobra.Command) {
 	r.ledgerFlags(cmd)
 }
 
-// ledgerFlags are those of what is charged, and where.
+// ledgerFlags adds the flags of the budget and the ledger.
 func (r *results) ledgerFlags(cmd *cobra.Command) {
 	cmd.Flags().StringVar(&r.ledger, "ledger", "", "folder of the ledgers")
 	cmd.Flags().StringVar(&r.root, "root", "", "bundle of the first task of the stream, for a later one")
@@ -55,7 +55,7 @@ func (r *results) ledgerFlags(cmd *cobra.Command) {
 	r.budget.flags(cmd)
 }
 
-// aboutLedger is the help of what analyze and merge charge.
+// aboutLedger is the help on what analyze and merge charge.
 const aboutLedger = `Before it prints results, each of their epochs is charged to the ledger of the task's stream, or of
 the task, in a file of the folder --ledger; epochs that were charged before cost nothing. A stream's
 ledger is found by the task or the one before it, or else by the first: --root.
@@ -65,8 +65,8 @@ all epochs, nothing is printed or charged, and the exit status is 1. So it is wh
 lost, set back or damaged. --dry-run charges nothing and prints no answer, but all checks, counts, and
 what publishing would cost.`
 
-// publish has the verifier charge what it publishes, in the folder of the flag or else in that one. beside is a file
-// of its own. existing: no ledger is begun without --begin.
+// publish makes the verifier charge what it publishes, to the ledger in the flag's folder, or else in folder. beside is
+// a file of the verifier. If existing is true, a missing ledger is an error without --begin.
 func (r *results) publish(cmd *cobra.Command, v *verifier.Verifier, open *taskfile.Open, folder, beside string,
 	existing bool) error {
 	if r.dry && r.showUnusable {
@@ -90,7 +90,7 @@ func (r *results) publish(cmd *cobra.Command, v *verifier.Verifier, open *taskfi
 	return err
 }
 
-// rootOf returns the id of the stream's first task as --root has it, zero without.
+// rootOf returns the id of the stream's first task from --root; zero without the flag.
 func (r *results) rootOf(open *taskfile.Open) (id task.ID, err error) {
 	if r.root == "" {
 		return id, nil
@@ -102,7 +102,7 @@ func (r *results) rootOf(open *taskfile.Open) (id task.ID, err error) {
 	return ledger.Root(open, root)
 }
 
-// print prints the report of all that was added, and then fails if there is no estimate or a fault.
+// print prints the report. Then it fails if there is no estimate, or a fault.
 func (r *results) print(cmd *cobra.Command, v *verifier.Verifier) error {
 	if r.showUnusable {
 		v.ShowUnusable()
@@ -121,7 +121,7 @@ func (r *results) print(cmd *cobra.Command, v *verifier.Verifier) error {
 		return err
 	}
 	switch {
-	case len(made.Ledger.Withheld) > 0: // of a dry run: else there is no report
+	case len(made.Ledger.Withheld) > 0: // only in a dry run; otherwise the report has failed
 		return fmt.Errorf("%w: it does not suffice for all that this dry run counted", verifier.ErrBudget)
 	case made.Batches == 0:
 		return errors.Join(errors.New("no batch was released: there is no estimate"), finding.Faults(made.Findings))
@@ -132,7 +132,6 @@ func (r *results) print(cmd *cobra.Command, v *verifier.Verifier) error {
 	return finding.Faults(made.Findings)
 }
 
-// aboutAnalyze is what help says of analyze.
 const aboutAnalyze = `Analyze checks each batch against its chain of signed manifests, opens it with the verifier's
 keys, drops what is unreadable or repeated, and adds up the rest. It prints the estimate with its
 standard error and interval from the data, the standard error of the worst case, the guarantee and
@@ -217,7 +216,7 @@ func analyzeCommand() *cobra.Command {
 	return cmd
 }
 
-// takeIn adds what is there, or what comes until all is there or the user interrupts.
+// takeIn adds the given files. With follow it also adds later ones, until all have come or the user interrupts.
 func takeIn(ctx context.Context, v *verifier.Verifier, paths []string, follow bool) error {
 	if !follow {
 		return addFiles(v, "analyzing", paths)
@@ -227,10 +226,10 @@ func takeIn(ctx context.Context, v *verifier.Verifier, paths []string, follow bo
 	return newIntake(v, "analyzing").follow(ctx, paths)
 }
 
-// later says whether a task is not the first of its stream, so that there should be a ledger.
+// later reports whether a task is not the first of its stream, so that a ledger should exist.
 func later(open *taskfile.Open) bool { return open.Stream != nil && open.Stream.Position > 0 }
 
-// newVerifier returns the verifier of a task, which opens with the keys of a file.
+// newVerifier returns a task's verifier with the keys in a file.
 func newVerifier(bundle, keyFile string) (*taskfile.Open, *verifier.Verifier, error) {
 	open, err := taskfile.LoadBundle(bundle)
 	if err != nil {
@@ -244,7 +243,7 @@ func newVerifier(bundle, keyFile string) (*taskfile.Open, *verifier.Verifier, er
 	return open, v, err
 }
 
-// shardOf returns the part of the files that a shard "I/K" takes; all without one.
+// shardOf returns the files of a shard "I/K"; all files without a shard.
 func shardOf(paths []string, shard string) ([]string, error) {
 	if shard == "" {
 		return paths, nil
@@ -268,7 +267,7 @@ func shardOf(paths []string, shard string) ([]string, error) {
 	return out, nil
 }
 
-// stateWritten is what `verifier analyze --out` prints as JSON.
+// stateWritten is the JSON output of `verifier analyze --out`.
 type stateWritten struct {
 	Out   string `json:"out"`
 	Files int    `json:"files"`
@@ -279,7 +278,7 @@ func writeState(cmd *cobra.Command, v *verifier.Verifier, path string, files int
 	if err := v.WriteState(&state); err != nil {
 		return err
 	}
-	if err := durable.WriteFile(path, state.Bytes(), 0o600); err != nil { // it holds messages
+	if err := durable.WriteFile(path, state.Bytes(), 0o600); err != nil { // mode 0600: it holds messages
 		return fmt.Errorf("couldn't write the state: %w", err)
 	}
 	done := stateWritten{path, files}
@@ -356,7 +355,7 @@ func writeFile(path string, write func(io.Writer) error) error {
 	return nil
 }
 
-// verification is what `verifier verify --json` prints.
+// verification is the JSON output of `verifier verify`.
 type verification struct {
 	OK       bool              `json:"ok"`
 	Findings []finding.Finding `json:"findings"`

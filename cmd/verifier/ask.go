@@ -20,7 +20,7 @@ import (
 	"github.com/doona-dp/doona/wire/task"
 )
 
-// asked is what `verifier ask --json` prints.
+// asked is the JSON output of `verifier ask`.
 type asked struct {
 	Reports    uint64            `json:"reports"`    // Clients counted.
 	Confidence float64           `json:"confidence"` // Of all intervals together.
@@ -79,9 +79,9 @@ Exit status 1 where a finding is a fault, as of 'verifier analyze'.`,
 	return cmd
 }
 
-// ask prints the counts of texts in all that was added, and then fails if there is a fault.
+// ask prints the counts of texts in everything that was added. Then it fails if there is a fault.
 func ask(cmd *cobra.Command, v *verifier.Verifier, t *task.Task, list []string) error {
-	if _, err := v.Report(); err != nil { // which charges the epochs
+	if _, err := v.Report(); err != nil { // Report charges the epochs
 		return err
 	}
 	total, err := v.Total()

@@ -7,7 +7,7 @@ import (
 	"github.com/doona-dp/doona/verifier"
 )
 
-// budgetFlags are the operator's budget.
+// budgetFlags are the flags of the operator's budget.
 type budgetFlags struct{ verifier.Budget }
 
 func (b *budgetFlags) flags(cmd *cobra.Command) {
@@ -16,7 +16,7 @@ func (b *budgetFlags) flags(cmd *cobra.Command) {
 	cmd.Flags().Float64Var(&b.Delta, "total-delta", 0, "the δ of --total-epsilon, above 0 and below 1")
 }
 
-// get returns the budget, nil where none is given.
+// get returns the budget, or nil if no flag is set.
 func (b *budgetFlags) get(cmd *cobra.Command) (*verifier.Budget, error) {
 	given := cmd.Flags().Changed
 	switch {

@@ -17,16 +17,16 @@ import (
 	"github.com/doona-dp/doona/verifier/finding"
 )
 
-// intake adds files of batches and ends of epochs to a verifier, each once. What cannot be opened is a finding like
-// others.
+// intake adds files of batches and ends of epochs to a verifier, each once. A file that it cannot open becomes a
+// finding.
 type intake struct {
 	v     *verifier.Verifier
 	bar   *progressbar.ProgressBar
-	total int64           // bytes that the bar knows of
-	taken map[string]bool // by path
+	total int64           // bytes of all known files, for the progress bar
+	taken map[string]bool // paths of added files
 }
 
-// addFiles adds files, and those that are in folders now.
+// addFiles adds files, and the current files of folders.
 func addFiles(v *verifier.Verifier, what string, paths []string) error {
 	files, err := inFolders(paths)
 	if err != nil {
@@ -39,11 +39,11 @@ func newIntake(v *verifier.Verifier, what string) *intake {
 	return &intake{v: v, bar: cli.ProgressBytes(what), taken: map[string]bool{}}
 }
 
-// inFolders puts in the place of each folder its files of batches and ends, in the order of their names.
+// inFolders replaces each folder by its files of batches and ends, sorted by name.
 func inFolders(paths []string) (files []string, err error) {
 	for _, path := range paths {
 		if info, err := os.Stat(path); err != nil || !info.IsDir() {
-			files = append(files, path) // one that is not there is a finding
+			files = append(files, path) // a missing file becomes a finding
 			continue
 		}
 		entries, err := os.ReadDir(path)
@@ -59,7 +59,7 @@ func inFolders(paths []string) (files []string, err error) {
 	return files, nil
 }
 
-// add adds files that have not been added. Rate and time left are of all that are known.
+// add adds the files that were not added before. Its rate and remaining time are over all known files.
 func (in *intake) add(files []string) error {
 	files = slices.DeleteFunc(slices.Clone(files), func(path string) bool { return in.taken[path] })
 	for _, path := range files {
@@ -87,10 +87,10 @@ func (in *intake) addFile(path string) error {
 	return in.v.AddFile(path, io.TeeReader(f, in.bar))
 }
 
-// pause is how long a folder that fills is left alone between two looks, and a file of it must have been as it is.
+// pause is the interval between two scans of a folder being filled. A file is added once it is unchanged for that long.
 const pause = time.Second
 
-// follow adds files and those of folders as they come, until all epochs have ended and are here, or ctx ends.
+// follow adds files and those of folders as they appear, until all epochs have ended and are complete, or ctx ends.
 func (in *intake) follow(ctx context.Context, paths []string) error {
 	before := map[string]fs.FileInfo{}
 	for {
@@ -125,7 +125,7 @@ func (in *intake) follow(ctx context.Context, paths []string) error {
 	}
 }
 
-// unchanged says whether a file is as it was, nil for one that was not there.
+// unchanged reports whether a file is the same as at the last scan. was is nil for a new file.
 func unchanged(was, is fs.FileInfo) bool {
 	return was != nil && was.Size() == is.Size() && was.ModTime().Equal(is.ModTime())
 }

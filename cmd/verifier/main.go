@@ -1,9 +1,8 @@
-// Command verifier checks shuffled batches, opens them, and turns them into estimates, as a server or file by file.
-// docs/verifier.md is the operator's manual. What an owner needs before that is in cmd/doona.
+// Command verifier checks shuffled batches, opens them, and computes estimates: as a server, or from files.
+// docs/verifier.md is the operator's manual. Task owners find their commands in cmd/doona.
 //
-// Exit status: 0 success; 1 bad data, a failed check or a refused release; 2 a wrong flag or
-// flag value. With --json the last line of standard output is one JSON object; progress goes
-// to standard error.
+// Exit status: 0 success; 1 bad data, a failed check or a refused release; 2 a wrong flag or flag value. With --json
+// the last line of standard output is one JSON object; progress goes to standard error.
 package main
 
 import (
@@ -17,7 +16,7 @@ import (
 
 func main() { os.Exit(cli.Run(root(), os.Args[1:])) }
 
-// moved are the commands of before the programs were divided by role.
+// moved lists commands that belong to other programs now.
 var moved = map[string]string{
 	"amplify": "doona amplify", "compose": "doona compose", "gamma": "doona gamma", "init": "doona init",
 	"plan": "doona plan", "simulate": "doona simulate", "task": "doona task",

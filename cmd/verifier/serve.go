@@ -15,7 +15,6 @@ import (
 	"github.com/doona-dp/doona/verifier/server"
 )
 
-// serveFlags are the flags of `verifier serve`.
 type serveFlags struct {
 	config                        string
 	tasks, keys                   []string
@@ -106,7 +105,7 @@ those of a task; docs/verifier.md is the manual.`,
 	return cmd
 }
 
-// load returns the configuration that the flags name or make up.
+// load returns the configuration from the file that the flags name, or from the flags alone.
 func (f *serveFlags) load(cmd *cobra.Command) (server.Config, error) {
 	if f.config != "" {
 		if err := cli.Refuse(cmd, "with --config: the file has it", "task", "keys", "sign-key", "data", "listen",

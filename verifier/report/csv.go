@@ -12,20 +12,21 @@ import (
 	"github.com/doona-dp/doona/verifier"
 )
 
-// csvHeader names the columns of [WriteCSV].
+// csvHeader has the column names of [WriteCSV].
 var csvHeader = []string{"epoch", "start", "entry", "label", "clients", "batches", "estimate", "standard_error", "lo",
 	"hi", "standard_error_worst", "band_lo", "band_hi", "reports", "missing", "usable", "unusable_because", "override",
 	"processed", "processed_lo", "processed_hi", "processed_band_lo", "processed_band_hi", "processing", "epsilon",
 	"alone_epsilon", "local_epsilon", "crowd_epsilon", "crowd_batches"}
 
-// WriteCSV writes a line per entry of the answer: first of all epochs together, whose epoch is "all",
-// then of each. Start is when the epoch began, in UTC; lo and hi are the interval's ends,
-// band_lo and band_hi those of the band that holds all entries at once. Of an answer that is not usable there
-// is one line, without an entry or numbers, unless it was overridden. The last columns are the post-processed
-// answer, with an interval and a band of its own, and by which method, and what the task claims: its ε, what is left
-// if no other client is honest and if all relays collude, empty where nothing is, the ε with n_min honest clients, and
-// of how many batches that is known to hold. Of a task for strings a line per text found follows the first one, with
-// the text, in quotes, as its label.
+// WriteCSV writes a line per entry of the answer: first for all epochs together (epoch "all"), then for each epoch.
+// Columns: start is the beginning of the epoch in UTC. lo and hi are the ends of the interval. band_lo and band_hi are
+// those of the band, which holds for all entries at once. An unusable answer has one line without entry and numbers,
+// unless it is overridden.
+//
+// The last columns are the post-processed answer with its own interval, band and method; then the claim: ε, ε if no
+// other client is honest, ε if all relays collude (empty if infinite), ε with n_min honest clients, and the number of
+// batches that can have them. For a task for strings, a line per text found follows the first line, with the quoted
+// text as its label.
 func WriteCSV(w io.Writer, r *verifier.Report) error {
 	out := csv.NewWriter(w)
 	out.Write(csvHeader) // Flush reports the first error
@@ -63,9 +64,9 @@ func WriteCSV(w io.Writer, r *verifier.Report) error {
 	return out.Error()
 }
 
-// writeTexts writes a line per text that was found, of all epochs together. The text is quoted as in Go, and no
-// spreadsheet takes it for a formula. All other cells are the program's own words and numbers: what begins with a minus
-// sign there is a number, or a bin.
+// writeTexts writes a line per text found, over all epochs together. The text is quoted as in Go, so that no
+// spreadsheet takes it for a formula. All other cells are the program's own words and numbers; a minus sign there
+// begins a number or a bin.
 func writeTexts(out *csv.Writer, r *verifier.Report, privacy []string) {
 	if r.Texts == nil {
 		return
@@ -79,18 +80,18 @@ func writeTexts(out *csv.Writer, r *verifier.Report, privacy []string) {
 	}
 }
 
-// numbersOf are the estimate of an entry and its error bars.
+// numbersOf returns the estimate of an entry and its error bars.
 func numbersOf(a *verifier.Answer, j int) []string {
 	return written(a.Estimate[j], a.StandardError[j], a.Interval[j][0], a.Interval[j][1], a.StandardErrorWorst[j],
 		a.Band[j][0], a.Band[j][1])
 }
 
-// processedOf are the post-processed estimate of an entry and its intervals.
+// processedOf returns the post-processed estimate of an entry and its intervals.
 func processedOf(p *verifier.Processed, j int) []string {
 	return append(written(p.Estimate[j], p.Interval[j][0], p.Interval[j][1], p.Band[j][0], p.Band[j][1]), p.Method)
 }
 
-// bound writes an ε, empty where nothing is left.
+// bound formats an ε; empty if it is infinite.
 func bound(eps *float64) string {
 	if eps == nil {
 		return ""

@@ -18,13 +18,13 @@ var assets embed.FS
 
 var templates = template.Must(template.ParseFS(assets, "page.html", "index.html"))
 
-// Handler serves the verifier's page; the report as JSON at api/report and as CSV at
-// api/report.csv. Its links are relative, so that it may stand anywhere.
+// Handler serves a verifier's page, its report as JSON at api/report, and as CSV at api/report.csv. Links are relative,
+// so it can be mounted at any path.
 func Handler(v *verifier.Verifier) http.Handler {
 	return display.Protect(display.PagePolicy("", ""), pages(v, ""))
 }
 
-// pages serves one task; home is where the list of tasks is, if there is one.
+// pages serves one task. home is the address of the list of tasks; empty without one.
 func pages(v *verifier.Verifier, home string) http.Handler {
 	mux := http.NewServeMux()
 	serve := func(path, kind string, write func(io.Writer, *verifier.Report) error) {
@@ -48,7 +48,7 @@ func pages(v *verifier.Verifier, home string) http.Handler {
 	return mux
 }
 
-// files serves what the pages load.
+// files serves the pages' assets.
 func files() http.Handler {
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /page.css", func(w http.ResponseWriter, _ *http.Request) {
@@ -60,7 +60,7 @@ func files() http.Handler {
 	return mux
 }
 
-// respond writes the whole answer or an error, never half of one.
+// respond writes the whole response or an error, never a part.
 func respond(w http.ResponseWriter, kind string, write func(io.Writer) error) {
 	var body bytes.Buffer
 	w.Header().Set("Cache-Control", "no-store")
@@ -77,7 +77,7 @@ func writePage(w io.Writer, name string, data any) error {
 	return templates.ExecuteTemplate(display.Terminal(w), name, data)
 }
 
-// writeJSON writes JSON that a terminal can show.
+// writeJSON writes JSON that is safe to show on a terminal.
 func writeJSON(w io.Writer, data any) error {
 	out, err := json.Marshal(data)
 	if err != nil {

@@ -1,5 +1,5 @@
-// Asks for the page again every few seconds and puts what changed in its place. What a reader has
-// opened, scrolled to or focused stays.
+// Reloads the report every few seconds and replaces it if it changed. It keeps what the reader opened,
+// scrolled or focused.
 const every = 5000;
 
 async function refresh() {
@@ -20,7 +20,7 @@ async function refresh() {
       if (focused && focused === e.getAttribute('aria-label')) e.focus();
     }
   } catch {
-    // The verifier is gone or restarting; the next time will tell.
+    // The verifier is stopped or restarting: try again at the next interval.
   }
 }
 

@@ -9,7 +9,7 @@ import (
 	"github.com/doona-dp/doona/verifier"
 )
 
-// Print writes the report for people: what the page says, in its words.
+// Print writes the report for people, in the words of the page.
 func Print(w io.Writer, r *verifier.Report) error {
 	a, p := newPageModel(r), &printer{w: w}
 	p.line(a.Name)
@@ -49,7 +49,7 @@ func Print(w io.Writer, r *verifier.Report) error {
 	return p.err
 }
 
-// printRest prints what a report has besides its answer.
+// printRest prints everything except the answer.
 func (a *pageModel) printRest(p *printer) {
 	if a.Epochs != nil {
 		p.heading("Epochs")
@@ -78,7 +78,7 @@ func (a *pageModel) printRest(p *printer) {
 	p.line(AboutFindings)
 }
 
-// printer writes lines and tables, and remembers the first error.
+// printer writes lines and tables, and keeps the first error.
 type printer struct {
 	w   io.Writer
 	err error
@@ -90,7 +90,7 @@ func (p *printer) write(text string) {
 	}
 }
 
-// line writes a line; an empty one is left out.
+// line writes a line, unless it is empty.
 func (p *printer) line(text string) {
 	if text != "" {
 		p.write(text + "\n")
@@ -107,7 +107,7 @@ func (p *printer) facts(facts []fact) {
 	}
 }
 
-// table writes columns that end below each other.
+// table writes aligned columns.
 func (p *printer) table(t *table) {
 	if t == nil {
 		return

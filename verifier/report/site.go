@@ -12,18 +12,18 @@ import (
 	"github.com/doona-dp/doona/wire/task"
 )
 
-// Site is the pages of tasks: a list of them, and each one's as [Handler] serves it. The tasks of a
-// stream are one entry of the list. It is safe for concurrent use.
+// Site serves the pages of several tasks: a list, and each task's page as [Handler] serves it. The tasks of a stream
+// share one entry of the list. It is safe for concurrent use.
 type Site struct {
 	mu    sync.Mutex // guards the rest
 	lines []line
-	pages map[string]http.Handler // by the tasks' ids
+	pages map[string]http.Handler // by task id
 }
 
-// line is a task by itself, or those of a stream in their order.
+// line is a task by itself, or the tasks of a stream by position.
 type line []*verifier.Verifier
 
-// NewSite returns the pages of some tasks, each by itself.
+// NewSite returns the site of some tasks, each with its own entry.
 func NewSite(tasks ...*verifier.Verifier) *Site {
 	s := &Site{pages: map[string]http.Handler{}}
 	for _, v := range tasks {
@@ -32,7 +32,7 @@ func NewSite(tasks ...*verifier.Verifier) *Site {
 	return s
 }
 
-// Add adds a task: to the entry of another of its stream, or, where after is nil, with an entry of its own.
+// Add adds a task to the entry of after, another task of its stream, or with its own entry if after is nil.
 func (s *Site) Add(v, after *verifier.Verifier) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -43,7 +43,7 @@ func (s *Site) Add(v, after *verifier.Verifier) {
 		s.lines = append(s.lines, line{v})
 		return
 	}
-	lines := slices.Clone(s.lines) // an answer may be reading the old ones
+	lines := slices.Clone(s.lines) // a request may still read the old slice
 	lines[at] = append(slices.Clone(lines[at]), v)
 	s.lines = lines
 }
@@ -78,18 +78,19 @@ func (s *Site) now() []line {
 	return s.lines
 }
 
-// entry is a card of the list: a task's, or that of a stream's newest task with an answer, with all its tasks.
+// entry is a card of the list. It shows a task, or the newest task of a stream that has batches, with all tasks of the
+// stream.
 type entry struct {
 	*view
 	Stream string
-	Tasks  []member // Of a stream of several, the newest first.
+	Tasks  []member // Tasks of a stream with several, newest first.
 }
 
 // member is a task in the entry of its stream.
 type member struct {
 	*verifier.Report
 	Position uint64
-	From, To string // Days.
+	From, To string // Days, UTC.
 }
 
 // writeIndex lists the tasks with their last estimates.
@@ -105,7 +106,7 @@ func (s *Site) writeIndex(w io.Writer) error {
 	return writePage(w, "index.html", entries)
 }
 
-// reports returns the tasks' reports, and which of them is shown: the newest with batches, or the first.
+// reports returns the tasks' reports and the index of the one to show: the newest with batches, or the first.
 func (l line) reports() (all []*verifier.Report, shown int, err error) {
 	for i, v := range l {
 		r, err := v.Report()
@@ -136,20 +137,20 @@ func (l line) entry() (*entry, error) {
 	return e, nil
 }
 
-// day is the day of a Unix time, in UTC.
+// day formats a Unix time as a day in UTC.
 func day(unix uint64) string { return time.Unix(int64(unix), 0).UTC().Format(time.DateOnly) }
 
-// listed is an entry in the list of tasks. That of a stream has the sums of its tasks, and else what the task
-// shown has.
+// listed is an entry of the list as JSON. A stream's entry has the sums of its tasks; its other fields are those of the
+// task shown.
 type listed struct {
-	Task     string     `json:"task"` // Its report is at tasks/TASK/api/report.
+	Task     string     `json:"task"` // Id; the report is at tasks/TASK/api/report.
 	Name     string     `json:"name"`
 	Query    task.Query `json:"query"`
 	Users    uint64     `json:"users"`
 	Batches  uint64     `json:"batches"`
 	Verdict  string     `json:"verdict"`
-	Position *uint64    `json:"position,omitempty"` // Of a task of a stream.
-	Stream   string     `json:"stream,omitempty"`   // The name of a stream.
+	Position *uint64    `json:"position,omitempty"` // Only for a task of a stream.
+	Stream   string     `json:"stream,omitempty"`   // Name of the stream.
 	Tasks    []listed   `json:"tasks,omitempty"`    // By position.
 }
 

@@ -12,15 +12,15 @@ import (
 	"github.com/doona-dp/doona/wire/task"
 )
 
-// view is what the page shows: an account of the report, with charts.
+// view is the data of the page: a pageModel with charts.
 type view struct {
 	*pageModel
-	Home   string       // Address of the list of tasks; empty: there is none.
-	Styles template.CSS // Only of a page in one file.
+	Home   string       // Address of the list of tasks; empty without one.
+	Styles template.CSS // Only for a page in one file.
 	Chart  template.HTML
-	Over   template.HTML // A histogram's median by epoch.
-	Apart  []series      // The largest entries of another answer by epoch, each in a chart.
-	Spent  template.HTML // What the epochs have cost so far.
+	Over   template.HTML // Median of a histogram by epoch.
+	Apart  []series      // Largest entries of another answer by epoch, one chart each.
+	Spent  template.HTML // Cumulative cost by epoch.
 }
 
 // series is the chart of one entry by epoch.
@@ -29,7 +29,7 @@ type series struct {
 	Chart template.HTML
 }
 
-// maxSeries is how many entries have a chart by epoch.
+// maxSeries is the most entries with a chart by epoch.
 const maxSeries = 6
 
 // Widths of charts in pixels.
@@ -64,7 +64,7 @@ func newView(r *verifier.Report, home string) *view {
 	return v
 }
 
-// byEpoch is the chart of a number of each epoch that has one.
+// byEpoch is the chart of a number by epoch. It skips epochs for which of returns nil.
 func (v *view) byEpoch(name string, width int, of func(e *epochRow) *estimate) display.Chart {
 	chart := display.Chart{Width: width, Axis: "epoch",
 		Name: name + " by epoch, with intervals; the numbers are in the table of epochs or in the JSON"}
@@ -77,7 +77,7 @@ func (v *view) byEpoch(name string, width int, of func(e *epochRow) *estimate) d
 	return chart
 }
 
-// spent is the chart of what the epochs have cost so far, while something bounds it.
+// spent is the chart of the cumulative cost by epoch, for epochs with a bound.
 func (v *view) spent() display.Chart {
 	chart := display.Chart{Width: halfWidth, Axis: "epoch", Unit: "ε", Exact: true,
 		Name: "ε spent so far by epoch; the numbers are in the table of epochs"}
@@ -93,7 +93,7 @@ func (v *view) spent() display.Chart {
 	return chart
 }
 
-// largest returns the entries whose estimates are furthest from 0, ascending.
+// largest returns the indices of the entries furthest from 0, ascending.
 func (v *view) largest() []int {
 	order := make([]int, len(v.Estimate))
 	for j := range order {

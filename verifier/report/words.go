@@ -1,6 +1,6 @@
-// Package report shows the report of a verifier: on a terminal, as CSV, as a page, and on a site of several tasks. All
-// have the same words and figures. The programs and the verifier's server call it; it changes nothing, and takes no
-// lock but its own.
+// Package report shows a verifier's report: on a terminal, as CSV, as a page, and on a site of several tasks. All show
+// the same words and figures. The programs and the verifier's server call it. It changes nothing, and holds no lock but
+// its own.
 package report
 
 import (
@@ -17,29 +17,29 @@ import (
 	"github.com/doona-dp/doona/wire/task"
 )
 
-// pageModel is a report as people read it. The page and the terminal show the same one, so both have the same
-// words and the same figures: what they add is how it looks.
+// pageModel is a report in words and tables for people. The page and the terminal both show it, so they have the same
+// words and figures.
 type pageModel struct {
 	*verifier.Report
-	Main      *tile  // The answer, where one number says it.
-	Tiles     []tile // The rest at a glance.
-	One       *table // An answer that is one number.
-	Entries   *table // An answer with several.
-	Found     *table // Texts that were found.
-	Hidden    int    // Entries that only CSV and JSON have.
-	Possible  *table // The post-processed answer.
-	Quantiles *table // Of a histogram over a range.
+	Main      *tile  // The answer, if it is one number.
+	Tiles     []tile // Other key figures.
+	One       *table // Table of an answer that is one number.
+	Entries   *table // Table of an answer with several entries.
+	Found     *table // Table of the texts found.
+	Hidden    int    // Number of entries shown only in CSV and JSON.
+	Possible  *table // Table of the post-processed answer.
+	Quantiles *table // Only for a histogram over a range.
 	Hops      *table
-	Epochs    *table // The newest first; nil before the first.
+	Epochs    *table // Newest first; nil before the first.
 	Costs     []fact // The guarantee and the ledger.
-	LastRelay []fact // How a verifier that pulls stands with the last relay.
+	LastRelay []fact // Contact with the last relay; only of a verifier that pulls.
 	rows      []epochRow
 }
 
-// tile is a figure with what it is.
+// tile is a figure with its description.
 type tile struct{ Figure, Words string }
 
-// fact is a term with what there is to say of it.
+// fact is a term with its text.
 type fact struct{ Term, Text string }
 
 // table has a heading for each column, and a name in the first column of each row.
@@ -48,7 +48,7 @@ type table struct {
 	Rows [][]cell
 }
 
-// cell is a figure as shown and, where the JSON has it, as it is there.
+// cell is a figure as shown and, if the JSON has it, its value there.
 type cell struct {
 	Text  string
 	Value *float64
@@ -60,14 +60,13 @@ func whole(n uint64) cell { return text(count(n)) }
 
 func count(n uint64) string { return display.Number(float64(n)) }
 
-// figure is a number known up to an error: it has the decimals that the error leaves it.
+// figure returns a number with as many decimals as its error allows.
 func figure(x, err float64) cell { return cell{display.Figure(x, err), &x} }
 
-// plain is a figure without an error of its own.
+// plain returns a number without an error.
 func plain(x float64) cell { return cell{display.Number(x), &x} }
 
-// epochRow is a line of the ledger; spent is what it and all before it cost together, nil where nothing
-// bounds that.
+// epochRow is a line of the ledger. spent is the cost of this and all earlier epochs; nil if nothing bounds it.
 type epochRow struct {
 	verifier.EpochReport
 	start string
@@ -78,8 +77,8 @@ type epochRow struct {
 // estimate is a number with its error bars.
 type estimate struct {
 	value, lo, hi, err float64
-	bars               []float64   // Standard errors, from the data and worst case; none of a quantile.
-	wide               *[2]float64 // The band over epochs; nil but for one of an epoch.
+	bars               []float64   // Standard errors from the data and in the worst case; empty for a quantile.
+	wide               *[2]float64 // The band over epochs; nil except for an epoch.
 }
 
 // cells are the estimate's, in the order of [answerHead].
@@ -106,13 +105,13 @@ func newPageModel(r *verifier.Report) *pageModel {
 	return a
 }
 
-// maxEntries is how many entries a page has room for.
+// maxEntries is the most entries that a page shows.
 const maxEntries = 512
 
-// noBreak is a space at which no line breaks. A terminal shows it as any other: see [printer].
+// noBreak is a no-break space. A terminal shows a plain space for it: see [printer].
 const noBreak = "\u00a0"
 
-// Percent is the confidence as people say it.
+// Percent is the confidence in percent.
 func (r *pageModel) Percent() string { return display.Number(100*r.Confidence) + noBreak + "%" }
 
 // epsilon is a figure with its name.
@@ -141,7 +140,7 @@ func entryOf(a *verifier.Answer, j int) *estimate {
 	return e
 }
 
-// Summary says what is asked, and how.
+// Summary says what the task asks, and how.
 func (r *pageModel) Summary() string {
 	values := ""
 	if r.Values != "" {
@@ -151,7 +150,7 @@ func (r *pageModel) Summary() string {
 		r.Padding, count(r.BatchSize), plural(uint64(r.Report.Hops), "relay", "relays"))
 }
 
-// headline is the answer in one number.
+// headline is the answer in one number; nil if there is none.
 func (a *pageModel) headline() *tile {
 	if a.Texts != nil {
 		found := "texts found"
@@ -167,7 +166,7 @@ func (a *pageModel) headline() *tile {
 	what, lo, hi := "", display.Figure(e.lo, e.err), display.Figure(e.hi, e.err)
 	if d := a.Distribution; d != nil {
 		what = "is the median, "
-		if e.lo == d.Range[0] { // Values beyond the range count as its ends.
+		if e.lo == d.Range[0] { // values beyond the range count as its ends
 			lo += " or less"
 		}
 		if e.hi == d.Range[1] {
@@ -200,7 +199,7 @@ func (a *pageModel) tiles() []tile {
 	return append(out, tile{epsilon("ε", *a.Ledger.Epsilon), "spent by a client in each of them"})
 }
 
-// Waiting says what there is no estimate for yet; empty where there is one, or where one is unusable.
+// Waiting says what the estimate waits for. It is empty if there is an estimate, or an unusable one.
 func (r *pageModel) Waiting() string {
 	if r.Batches > 0 || r.Unusable() != "" {
 		return ""
@@ -212,7 +211,7 @@ func (r *pageModel) Waiting() string {
 	return fmt.Sprintf(first+"; a smaller batch is destroyed, never opened.", count(r.BatchSize))
 }
 
-// Loss says how many reports count, and where others are missing; empty where none is.
+// Loss says how many reports count, and where others are missing. It is empty if none is missing.
 func (r *pageModel) Loss() string {
 	if r.Missing == 0 {
 		return ""
@@ -232,7 +231,7 @@ func (r *pageModel) Lost() string {
 	return strings.Join(parts, ", ")
 }
 
-// ErrorBars says what the error bars are; empty where there are none.
+// ErrorBars explains the error bars; empty if there are none.
 func (r *pageModel) ErrorBars() string {
 	if len(r.Estimate) == 0 {
 		return ""
@@ -271,7 +270,7 @@ func (a *pageModel) one() *table {
 		e.cells()...)}}
 }
 
-// MoreEntries says where entries are that are not shown.
+// MoreEntries says where to find the entries that are not shown.
 func (a *pageModel) MoreEntries() string {
 	return count(uint64(a.Hidden)) + " further entries are in the CSV and the JSON."
 }
@@ -289,7 +288,7 @@ func (a *pageModel) entries() *table {
 	return t
 }
 
-// possible is the table of the post-processed answer: of one number, or of each entry that is shown.
+// possible is the table of the post-processed answer: its number, or each entry that is shown.
 func (a *pageModel) possible() *table {
 	p := a.Processed
 	if p == nil {
@@ -312,7 +311,7 @@ func (a *pageModel) possible() *table {
 	return t
 }
 
-// AboutPossible says what post-processing did, and what it is not for; empty where there is none.
+// AboutPossible says what post-processing does, and what it is unfit for. It is empty without post-processing.
 func (r *pageModel) AboutPossible() string {
 	if r.Processed == nil {
 		return ""
@@ -326,7 +325,7 @@ func (r *pageModel) AboutPossible() string {
 		r.Processed.Method, to)
 }
 
-// AboutQuantiles says what the intervals of quantiles and mean hold.
+// AboutQuantiles explains the intervals of quantiles and mean.
 func (r *pageModel) AboutQuantiles() string {
 	return "Intervals of " + r.Percent() +
 		", each by itself. A quantile’s ends at edges of bins, so it is never narrower " +
@@ -357,7 +356,7 @@ func (a *pageModel) hops() *table {
 	return t
 }
 
-// Messages says what became of the slots.
+// Messages says how many slots had which fate.
 func (r *pageModel) Messages() string {
 	if r.DryRun {
 		return fmt.Sprintf("Of %s slots that the first relay took in, %s were rejected and %s withheld at any hop.",
@@ -368,7 +367,7 @@ func (r *pageModel) Messages() string {
 		count(r.Rejected), count(r.Withheld))
 }
 
-// readEpochs reads the ledger, the oldest first.
+// readEpochs reads the ledger, oldest epoch first.
 func (a *pageModel) readEpochs() {
 	for _, e := range a.Ledger.Epochs {
 		a.rows = append(a.rows, epochRow{e, dated(e.Start, a.Asked.Epochs), theOne(e.Answer, e.Distribution),
@@ -398,7 +397,7 @@ func (a *pageModel) epochs() *table {
 	return t
 }
 
-// epochColumns names the numbers of an epoch: an answer that is one, or the median of a histogram over a range.
+// epochColumns names the numbers of an epoch: an answer that is one number, or the median of a histogram over a range.
 func (a *pageModel) epochColumns() []string {
 	at := slices.IndexFunc(a.rows, func(e epochRow) bool { return e.one != nil })
 	switch {
@@ -413,7 +412,7 @@ func (a *pageModel) epochColumns() []string {
 // overEpochsHead names the columns of the band over epochs.
 var overEpochsHead = []string{"all epochs from", "all epochs to"}
 
-// AboutEpochs says what the bands over epochs hold; empty before the first.
+// AboutEpochs explains the bands over epochs; empty before the first epoch.
 func (a *pageModel) AboutEpochs() string {
 	if len(a.rows) == 0 {
 		return ""
@@ -467,13 +466,13 @@ func dated(start time.Time, epochs task.Epochs) string {
 	return start.Format(format)
 }
 
-// Crowd says in which batches more holds than the claim, which needs no other client.
+// Crowd says for which batches a smaller ε holds than the claim, if the claim needs no other honest client.
 func (r *pageModel) Crowd() string {
 	return fmt.Sprintf("in a batch with n_min = %s honest clients: %s of %s can have them, with n submissions and "+
 		"enough slots.", count(r.NMin), count(r.Crowded), plural(r.Batches, "batch", "batches"))
 }
 
-// costs are the guarantee and the ledger.
+// costs states the guarantee and the ledger.
 func (a *pageModel) costs() []fact {
 	needs := " for n_min = " + count(a.NMin) + " honest clients"
 	if a.NoneHonest() {
@@ -503,7 +502,7 @@ func (a *pageModel) costs() []fact {
 	}, a.published())
 }
 
-// published is what the verifier's own ledger says.
+// published states the verifier's own ledger.
 func (r *pageModel) published() []fact {
 	p := r.Ledger.Published
 	if p == nil {
@@ -526,7 +525,7 @@ func (r *pageModel) published() []fact {
 		budget)}}
 }
 
-// WithheldNote says which epochs have no result for want of budget; empty where all have.
+// WithheldNote names the epochs without a result because the budget is too small; empty if there are none.
 func (r *pageModel) WithheldNote() string {
 	if len(r.Ledger.Withheld) == 0 {
 		return ""
@@ -534,7 +533,7 @@ func (r *pageModel) WithheldNote() string {
 	return "The budget does not suffice for " + named(r.Ledger.Withheld) + ": no result of them is shown."
 }
 
-// DryRunNote says that this is a dry run; empty where it is none.
+// DryRunNote says that the report is a dry run; empty otherwise.
 func (r *pageModel) DryRunNote() string {
 	if !r.DryRun {
 		return ""
@@ -542,7 +541,7 @@ func (r *pageModel) DryRunNote() string {
 	return "A dry run: nothing is charged, and so no answer is shown, nor what answers moved."
 }
 
-// Exposed says for whom the guarantee does not hold; empty where it holds for all.
+// Exposed names the clients for whom the guarantee does not hold; empty if it holds for all.
 func (r *pageModel) Exposed() string {
 	if r.OverExposed == 0 {
 		return ""
@@ -551,7 +550,7 @@ func (r *pageModel) Exposed() string {
 		count(r.OverExposed))
 }
 
-// lastRelay says how a verifier that pulls stands with the last relay.
+// lastRelay describes a verifier's contact with the last relay, from which it pulls.
 func (a *pageModel) lastRelay() []fact {
 	p := a.Progress
 	if p == nil {
@@ -595,11 +594,11 @@ func named(of []uint64) string {
 	return out
 }
 
-// AboutFindings says what findings are about.
+// AboutFindings explains what findings are.
 const AboutFindings = "Findings tell of accuracy. Privacy does not rest on them: each relay enforces its conditions " +
 	"by itself."
 
-// AboutFindings is for the page.
+// AboutFindings is used by the page.
 func (a *pageModel) AboutFindings() string { return AboutFindings }
 
 // plural is a number with a noun.
@@ -613,7 +612,7 @@ func plural(n uint64, one, many string) string {
 // quoted returns a text that clients chose as it is shown: a terminal and a spreadsheet make nothing of it.
 func quoted(c verifier.TextCount) string { return strconv.Quote(c.Text) }
 
-// found is the table of the texts that were found.
+// found is the table of the texts found.
 func (a *pageModel) found() *table {
 	if a.Texts == nil || len(a.Texts.List) == 0 {
 		return nil
@@ -627,7 +626,7 @@ func (a *pageModel) found() *table {
 	return t
 }
 
-// AboutTexts says what the list holds and what it cannot; empty where there is none.
+// AboutTexts explains what the list of texts has and what it cannot have; empty if there is none.
 func AboutTexts(r *verifier.Report) string {
 	x := r.Texts
 	if x == nil {
@@ -649,5 +648,5 @@ func AboutTexts(r *verifier.Report) string {
 	return out
 }
 
-// AboutTexts is for the page.
+// AboutTexts is used by the page.
 func (a *pageModel) AboutTexts() string { return AboutTexts(a.Report) }
