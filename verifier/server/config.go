@@ -13,58 +13,57 @@ import (
 	"github.com/doona-dp/doona/verifier"
 )
 
-// Config is what a verifier is told: the fields with yaml names make up verifier.yaml, in which unknown
-// keys are errors and relative paths start at the file's own folder.
+// Config configures a verifier. The fields with yaml names are the keys of verifier.yaml. There, unknown keys are
+// errors, and relative paths start at the file's folder.
 type Config struct {
-	// Listen is the address of the pages, "host:port". They show estimates and nothing else, to whoever
-	// reaches them. Default "127.0.0.1:8090", unless Listener is set.
+	// Listen is the address of the pages, "host:port". They show only estimates, to everyone who can reach them.
+	// Default "127.0.0.1:8090", unless Listener is set.
 	Listen string `yaml:"listen"`
 
-	// Hosts are names by which the pages may be asked for, without port, besides IP addresses, localhost and a name in
-	// Listen: such as the one that a proxy before it serves. A page of another site that has its own name resolve to
-	// the address sends that name, and is refused. Default: none.
+	// Hosts are names under which the pages may be requested, without port, besides IP addresses, localhost and a name
+	// in Listen: such as the name of a proxy before the verifier. Requests for other names are refused, because a page
+	// of another site could make its own name resolve to the address. Default: none.
 	Hosts []string `yaml:"hosts"`
 
 	// Admin is the address of /healthz, /readyz, /metrics and /status, "host:port". Keep it private.
 	// Default: none.
 	Admin string `yaml:"admin"`
 
-	// AdminHosts are names by which the admin address may be asked, without port, besides IP addresses and localhost:
-	// such as the one that Prometheus scrapes. A page of another site that has its own name resolve to the address
-	// sends that name, and is refused. Default: none.
+	// AdminHosts are names under which the admin address may be requested, without port, besides IP addresses and
+	// localhost: such as the name that Prometheus scrapes. Requests for other names are refused, because a page of
+	// another site could make its own name resolve to the address. Default: none.
 	AdminHosts []string `yaml:"admin_hosts"`
 
 	// SignKey is the file of the verifier's Ed25519 key (`verifier keygen --kind sign`). Required.
 	SignKey string `yaml:"sign_key"`
 
-	// OldSignKeys are files of keys that SignKey has replaced in streams (`doona task roll`): what was agreed on
-	// with one is signed with it. Default: none.
+	// OldSignKeys are files of keys that SignKey replaced in streams (`doona task roll`). A task that names an old key
+	// is served with it. Default: none.
 	OldSignKeys []string `yaml:"old_sign_keys"`
 
-	// Data is the folder for batches, created with mode 0700: each task has one of its own in it, named by
-	// its id. One process at a time. Required.
+	// Data is the folder for batches, created with mode 0700. Each task has its own folder in it, named by its id. One
+	// process at a time. Required.
 	Data string `yaml:"data"`
 
-	// Ledger is the folder of the ledgers of what was published, one for each stream or task, created with mode
-	// 0700. Who publishes results of the same streams elsewhere too, as by `verifier analyze`, must name the same
-	// one. Default: ledger in Data.
+	// Ledger is the folder of the ledgers of published results, one for each stream or task outside a stream, created
+	// with mode 0700. Whoever also publishes results of the same streams elsewhere, such as by `verifier analyze`, must
+	// use the same folder. Default: ledger in Data.
 	Ledger string `yaml:"ledger"`
 
-	// CA is a file of certificates (PEM) of authorities that this verifier trusts besides the system's.
-	// Default: none.
+	// CA is a file of PEM certificates of authorities that this verifier trusts besides the system's. Default: none.
 	CA string `yaml:"ca"`
 
-	// PullInterval is how often the last relay is asked for batches. Default 10s. Range 10ms to 1h.
+	// PullInterval is the interval between pulls from the last relay. Default 10s. Range 10ms to 1h.
 	PullInterval time.Duration `yaml:"pull_interval"`
 
-	// Late is how long after its end an epoch may lack its signed end before it counts as late. A chain of
-	// relays needs some minutes. Default 1h. Range 1s to 8760h.
+	// Late is the time after an epoch's end from which a missing signed end counts as late. A chain of relays needs
+	// some minutes. Default 1h. Range 1s to 8760h.
 	Late time.Duration `yaml:"late"`
 
-	// ShowUnusable shows the estimates of unusable reports too, and says so beside them. Default false.
+	// ShowUnusable also shows the estimates of unusable reports, with a note. Default false.
 	ShowUnusable bool `yaml:"show_unusable"`
 
-	// Tasks lists what the verifier counts. Required.
+	// Tasks lists the tasks to count. Required.
 	Tasks []TaskConfig `yaml:"tasks"`
 
 	// Listener and AdminListener replace Listen and Admin in a program that embeds a verifier.
@@ -78,45 +77,44 @@ type Config struct {
 	Log *slog.Logger `yaml:"-"`
 }
 
-// TaskConfig names one task.
+// TaskConfig configures one task.
 type TaskConfig struct {
 	// File is the task's bundle (`doona task new`). Required.
 	File string `yaml:"file"`
 
-	// Owner is the key that must have signed it, "ed25519:…". Default: any, as the verifier is often the
-	// owner's.
+	// Owner is the key that must have signed the task, "ed25519:…". Default: any key, as the operator of the verifier
+	// is often the owner.
 	Owner string `yaml:"owner"`
 
-	// Recovery is a key, "ed25519:…", that may replace the owner's in a stream, or stop it. Default: none.
+	// Recovery is a key, "ed25519:…", that may replace the owner's key in a stream, or stop the stream. Default: none.
 	Recovery string `yaml:"recovery"`
 
 	// HPKEKeys is the file of the verifier's HPKE keys for this task (`verifier keygen --kind hpke`).
 	// Required.
 	HPKEKeys string `yaml:"hpke_keys"`
 
-	// Successors is a folder for the tasks that follow this one, the first of a stream: the verifier finds them
-	// at the first relay and writes each down, POSITION.bundle, for good. Make its keys for a task of N epochs in
-	// it before the owner signs that (`verifier keygen --kind hpke --epochs N --out FOLDER/POSITION-N.keys`).
-	// Default: the folder successors/ID in Data.
+	// Successors is a folder for later tasks of a stream, of which this task is the first. The verifier finds them at
+	// the first relay and stores each permanently as POSITION.bundle. Make the keys for a task of N epochs there before
+	// the owner signs it (`verifier keygen --kind hpke --epochs N --out FOLDER/POSITION-N.keys`). Default: the folder
+	// successors/ID in Data.
 	Successors string `yaml:"successors"`
 
-	// Root is the bundle of the first task of the stream, for a later task that is listed by itself. The ledger of a
-	// stream is named by it, so it is needed unless the tasks before are listed too, or a ledger tells of them.
-	// Default: none.
+	// Root is the bundle of the stream's first task, for a later task that is listed without it. It names the ledger of
+	// the stream. So it is required unless the earlier tasks are listed too, or a ledger tells it. Default: none.
 	Root string `yaml:"root"`
 
-	// Begin begins the stream's ledger where there is none, for a later task whose stream's first task is not listed
-	// here: it is your word that nothing of the stream was published. Else there must be one. Default false.
+	// Begin begins the stream's ledger if there is none, for a later task whose stream's first task is not listed. Set
+	// it only if no result of the stream was ever published. Otherwise a missing ledger is an error. Default false.
 	Begin bool `yaml:"begin"`
 
-	// TotalEpsilon and TotalDelta are a budget for all published epochs of the task's stream together, or of the
-	// task: results beyond it are withheld. All entries of a stream must have the same. Both or none. Default: the
-	// total that the task claims, if it is in no stream, and else none. Range of δ: above 0 and below 1.
+	// TotalEpsilon and TotalDelta are a budget for all published epochs of the task's stream, or of a task outside a
+	// stream. Results beyond it are withheld. All tasks of a stream must have the same budget. Set both or none.
+	// Default: the total that the task claims, or none for a task of a stream. Range of δ: above 0 and below 1.
 	TotalEpsilon float64 `yaml:"total_epsilon"`
 	TotalDelta   float64 `yaml:"total_delta"`
 }
 
-// budget returns the operator's budget, nil where none is given.
+// budget returns the operator's budget, or nil without one.
 func (t *TaskConfig) budget() *verifier.Budget {
 	if t.TotalEpsilon == 0 && t.TotalDelta == 0 {
 		return nil
@@ -124,7 +122,7 @@ func (t *TaskConfig) budget() *verifier.Budget {
 	return &verifier.Budget{Epsilon: t.TotalEpsilon, Delta: t.TotalDelta}
 }
 
-// budgetText names the budget.
+// budgetText describes the budget.
 func (t *TaskConfig) budgetText() string {
 	if t.budget() == nil {
 		return "none"
@@ -132,7 +130,7 @@ func (t *TaskConfig) budgetText() string {
 	return decimal.Format(t.TotalEpsilon, -1) + " at total_delta " + decimal.Format(t.TotalDelta, -1)
 }
 
-// DefaultListen is the address of the pages where none is given.
+// DefaultListen is the default address of the pages.
 const DefaultListen = "127.0.0.1:8090"
 
 // LoadConfig reads verifier.yaml. It neither opens the files that it names nor checks values: [New] does.
@@ -153,7 +151,7 @@ func LoadConfig(path string) (Config, error) {
 	return c, nil
 }
 
-// validate fills in defaults and checks ranges.
+// validate sets defaults and checks ranges.
 func (c *Config) validate() error {
 	service.Default(&c.Listen, DefaultListen)
 	if c.Data != "" {
