@@ -116,7 +116,8 @@ func (a *Answer) estimate(t *task.Task, m protocols.Mechanism, agg protocols.Agg
 		a.Interval = append(a.Interval, interval(Confidence))
 		a.Band = append(a.Band, interval(each))
 		if epochs > 0 {
-			a.BandOverEpochs = append(a.BandOverEpochs, interval(confidencePerEntry(confidencePerEpoch(epochs), len(totals))))
+			each := confidencePerEntry(confidencePerEpoch(epochs), len(totals))
+			a.BandOverEpochs = append(a.BandOverEpochs, interval(each))
 		}
 	}
 }
