@@ -21,7 +21,7 @@ import (
 	"github.com/doona-dp/doona/wire/keyfile"
 )
 
-// TestMain runs the command instead of the tests where a test has started it so.
+// TestMain runs the command instead of the tests if a test started it so.
 func TestMain(m *testing.M) {
 	if os.Getenv("BEAM_COMMAND") != "" {
 		main()
@@ -39,7 +39,7 @@ type laid struct {
 	cascade                 *relaytest.Cascade
 }
 
-// lay writes files with every kind of fault id them.
+// lay writes files with faults of every kind.
 func lay(t *testing.T) *laid {
 	t.Helper()
 	c := relaytest.New(t, relaytest.Options{Task: relaytest.Mean(20)})
@@ -88,7 +88,7 @@ func (l *laid) merged(t *testing.T) string {
 	return report(t, v)
 }
 
-// TestAPipelineGivesTheBytesOfOneRun: with faults of every kind id the files, and messages in several of them.
+// TestAPipelineGivesTheBytesOfOneRun: with faults of every kind among the files, and messages in several of them.
 func TestAPipelineGivesTheBytesOfOneRun(t *testing.T) {
 	l := lay(t)
 	require.NoError(t, run(t.Context(), l.bundle, l.keys, l.out, []string{l.glob}))

@@ -13,8 +13,8 @@ import (
 	"github.com/doona-dp/doona/wire/task"
 )
 
-// BenchmarkRecords adds batches of 10⁵ messages, opened before, to one epoch and counts them. It says what a
-// message costs: nanoseconds, and bytes that stay until the epoch ends.
+// BenchmarkRecords adds batches of 10⁵ opened messages to one epoch and counts them. It measures the cost of a message:
+// time in ns, and memory in bytes until the epoch ends.
 func BenchmarkRecords(b *testing.B) {
 	const clients = 100_000
 	c := relaytest.New(b, relaytest.Options{Hops: 1, Task: func(draft *task.Task) {
@@ -57,7 +57,7 @@ func BenchmarkRecords(b *testing.B) {
 	runtime.KeepAlive(v)
 }
 
-// held returns the bytes of the heap that are in use.
+// held returns the heap in use, in bytes.
 func held() uint64 {
 	var m runtime.MemStats
 	runtime.GC()

@@ -20,8 +20,8 @@ type batchOf struct{ epoch, seq uint64 }
 // tagOf names a tag.
 type tagOf struct{ epoch, tag uint64 }
 
-// dedup plays machines that each know one file, and then all files of one batch and which of its tags are in others.
-// It returns the states that they write, of which nobody has had two batches' slots.
+// dedup simulates machines that each have one file, then deduplicates the files of each batch against the tags of other
+// batches. It returns the states. No machine holds the slots of two batches.
 func dedup(t *testing.T, v *verifier.Verifier, files []file) (states [][]byte) {
 	t.Helper()
 	batches, places := map[batchOf][]*verifier.Verifier{}, map[tagOf]map[batchOf]bool{}
@@ -51,8 +51,8 @@ func dedup(t *testing.T, v *verifier.Verifier, files []file) (states [][]byte) {
 	return states
 }
 
-// TestDedupedRecordsGiveTheBytesOfOneRun: machines of which none knows the slots of two batches report together what
-// one does that knows all, byte for byte, in whatever order; and there is next to nothing left of slots.
+// TestDedupedRecordsGiveTheBytesOfOneRun: machines that never hold the slots of two batches make the same report as one
+// machine with all slots, byte for byte and in any order. Almost no slots are left.
 func TestDedupedRecordsGiveTheBytesOfOneRun(t *testing.T) {
 	f := &faults{newCascade(t), nil}
 	files := filesOf(t, f.cascade)
@@ -81,7 +81,8 @@ func TestDedupedRecordsGiveTheBytesOfOneRun(t *testing.T) {
 	}
 }
 
-// TestSharedSlotsMustStay: who settles as if no batch shared a slot counts messages twice. So the test above looks.
+// TestSharedSlotsMustStay: deduplicating as if no batch shared a slot counts messages twice. So the test above can
+// fail.
 func TestSharedSlotsMustStay(t *testing.T) {
 	f := &faults{newCascade(t), nil}
 	files := filesOf(t, f.cascade)
@@ -93,7 +94,7 @@ func TestSharedSlotsMustStay(t *testing.T) {
 	require.NotContains(t, reportOf(t, whole), `"name":"repeated"`)
 }
 
-// TestRecordsOfTwoDedupsDoNotMix: a message that is in both would count twice.
+// TestRecordsOfTwoDedupsDoNotMix: a message in records of two runs would count twice.
 func TestRecordsOfTwoDedupsDoNotMix(t *testing.T) {
 	f := &faults{newCascade(t), nil}
 	nobody := func(uint64, uint64) bool { return false }

@@ -16,7 +16,7 @@ import (
 	"github.com/doona-dp/doona/wire/task"
 )
 
-// withoutResults is a relay that hands out one batch, and the folder that a verifier keeps it in.
+// kept is a relay with one batch, and the folder in which a verifier stores it.
 type kept struct {
 	*relaytest.Cascade
 	relay *relaytest.Rogue
@@ -40,7 +40,7 @@ func (k *kept) start(t *testing.T) (*verifier.Verifier, *collect.Puller) {
 	return v, puller
 }
 
-// withoutRoom runs do while no file of this process can grow, as on a disk that is full.
+// withoutRoom runs do while no file of this process can grow, as on a full disk.
 func withoutRoom(t *testing.T, do func()) {
 	t.Helper()
 	var was syscall.Rlimit
@@ -50,8 +50,8 @@ func withoutRoom(t *testing.T, do func()) {
 	do()
 }
 
-// inChild runs this test alone in a process of its own, and says whether this is not that process. The limits of this
-// one are those of whatever else it writes, the test's own log among it.
+// inChild runs the current test alone in a child process. It returns false in the child. The child exists because its
+// limits would otherwise apply to everything that this process writes, including the test log.
 func inChild(t *testing.T) bool {
 	t.Helper()
 	const child = "DOONA_TEST_CHILD"
@@ -66,8 +66,8 @@ func inChild(t *testing.T) bool {
 	return true
 }
 
-// TestAFullDiskPutsNoRecordAside: a verifier that starts while there is no room for its scratch file says so and ends.
-// Its records are good, and count when there is room.
+// TestAFullDiskPutsNoRecordAside: a verifier that starts without space for its scratch file reports that and ends. Its
+// records are not moved to quarantine, and count once there is space.
 func TestAFullDiskPutsNoRecordAside(t *testing.T) {
 	if inChild(t) {
 		return
@@ -87,7 +87,8 @@ func TestAFullDiskPutsNoRecordAside(t *testing.T) {
 	requireReport(t, v, 1)
 }
 
-// TestABatchThatIsHereIsPulledOnce: where there was no room for what is in it, the next pull opens the file.
+// TestABatchThatIsHereIsPulledOnce: if there was no space for a stored batch's record, the next pull opens the stored
+// file.
 func TestABatchThatIsHereIsPulledOnce(t *testing.T) {
 	defer verifier.SetScratchMemory(0)()
 	p := newKept(t)

@@ -16,11 +16,10 @@ import (
 	"github.com/doona-dp/doona/wire/task"
 )
 
-// TestQuantilesAndMeanAreCovered: each interval holds the truth in at least 94.5 % of runs, and that of the mean
-// in at most 96 % where all values are at the lower ends of their bins, its worst case. A run's
-// intervals are right with at least that probability; 5.6 standard deviations less of them would be a false
-// alarm of probability 10⁻⁸ for each of 7 figures and 7 cases. Intervals without their noise must fail
-// the same count, or the test would show nothing. The long form has 10,000 runs, and more bins.
+// TestQuantilesAndMeanAreCovered: each interval holds the truth in at least 94.5 % of runs. The mean's does so in at
+// most 96 % of runs if all values are at the lower ends of their bins, its worst case. The bound is 5.6 standard
+// deviations below, so a false alarm has probability 10⁻⁸ for each of 7 figures and 7 cases. Intervals without noise
+// must fail, or the test would show nothing. The long form has 10,000 runs, and more bins.
 func TestQuantilesAndMeanAreCovered(t *testing.T) {
 	const users = 400
 	runs, fine := 300.0, uint64(32)
@@ -106,10 +105,9 @@ func TestALabelHasNoQuantiles(t *testing.T) {
 	require.Nil(t, verifier.DistributionOf(draft, m, agg))
 }
 
-// TestQuantilesAndMeanHoldWhatIsLost: of 400 clients the 40 with the largest values are missing, or as many
-// messages of correlated. The intervals of the mean and of every quantile hold the truth for all clients in
-// 94.5 % of 200 runs, but for a false alarm of probability below 10⁻⁸ each: of misses with probability 5.5 %,
-// 35 or more have 10⁻⁸.
+// TestQuantilesAndMeanHoldWhatIsLost: of 400 clients, the 40 with the largest values are missing, or as many messages
+// of the protocol correlated. The intervals of the mean and of every quantile hold the truth for all clients in 94.5 %
+// of 200 runs. A false alarm has probability below 10⁻⁸ each: 35 or more misses of probability 5.5 % have 10⁻⁸.
 func TestQuantilesAndMeanHoldWhatIsLost(t *testing.T) {
 	const users, runs, most = 400, 200, 34
 	for _, protocol := range []string{"histogram", "correlated"} {

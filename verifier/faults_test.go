@@ -29,8 +29,7 @@ import (
 	"github.com/doona-dp/doona/wire/signing"
 )
 
-// planted is what a fault leaves of the batches of two numbers: files by name, and how many batches of them
-// count.
+// planted is the result of a fault in the batches of two numbers: files by name, and how many of these batches count.
 type planted struct {
 	files  map[string][]byte
 	counts uint64
@@ -188,9 +187,9 @@ func findingNames(findings []finding.Finding) (names []finding.Name) {
 	return names
 }
 
-// TestEveryFaultIsNamed: each fault, alone and beside each other one, has its name, the good batches count,
-// and the JSON is the same whatever the order of the files. The long form has each of two faults in the lower
-// number; the short one takes one of both, in turn.
+// TestEveryFaultIsNamed: each fault gets its name, alone and beside each other fault. The good batches count, and the
+// JSON does not depend on the order of the files. The long form puts each of two faults in the lower number; the short
+// form alternates.
 func TestEveryFaultIsNamed(t *testing.T) {
 	f := &faults{newCascade(t), newCascade(t)}
 	start := planted{files: map[string][]byte{"good": bytesOf(t, f.good(t, 0))}, counts: 1}
@@ -211,9 +210,8 @@ func TestEveryFaultIsNamed(t *testing.T) {
 	}
 }
 
-// TestServeNamesWhatItsRelaySigned: what is wrong with a batch that the last relay hands over and signed, alone and
-// beside another fault, has the name that it has in a file; the other batches count, now and after a restart. The
-// long form has all pairs.
+// TestServeNamesWhatItsRelaySigned: a fault of a batch that the last relay passed on and signed has the same name as in
+// a file, alone and beside another fault. The other batches count, also after a restart. The long form has all pairs.
 func TestServeNamesWhatItsRelaySigned(t *testing.T) {
 	f := &faults{newCascade(t), newCascade(t)}
 	rogue := f.cascade.StartRogue(t, 1)
@@ -299,7 +297,7 @@ func requireNamed(t *testing.T, c *relaytest.Cascade, random *rand.Rand, parts .
 	}
 }
 
-// TestVerifyNamesWhatNeedsNoKey: a checker finds the same, but for what shows in the slots.
+// TestVerifyNamesWhatNeedsNoKey: a checker has the same findings, except those about slots.
 func TestVerifyNamesWhatNeedsNoKey(t *testing.T) {
 	f := &faults{newCascade(t), newCascade(t)}
 	start := planted{files: map[string][]byte{"good": bytesOf(t, f.good(t, 0))}}
@@ -315,7 +313,7 @@ func TestVerifyNamesWhatNeedsNoKey(t *testing.T) {
 	}
 }
 
-// TestEvidenceOfEquivocation: whoever has the task can check both manifests that the report shows.
+// TestEvidenceOfEquivocation: anyone with the task can check both manifests that the report shows.
 func TestEvidenceOfEquivocation(t *testing.T) {
 	f := &faults{newCascade(t), nil}
 	v := newVerifier(t, f.cascade)
@@ -342,8 +340,8 @@ func TestEvidenceOfEquivocation(t *testing.T) {
 	}
 }
 
-// TestARemainderIsNoFault: what is left of an epoch at the first relay is destroyed, and adds up. In the
-// middle of an epoch, or at a later relay, a destroyed batch is a finding.
+// TestARemainderIsNoFault: an epoch's remainder, destroyed at the first relay, is no fault. A batch destroyed earlier
+// in an epoch, or at a later relay, is a finding.
 func TestARemainderIsNoFault(t *testing.T) {
 	f := &faults{newCascade(t), nil}
 	v := newVerifier(t, f.cascade)
@@ -362,7 +360,7 @@ func TestARemainderIsNoFault(t *testing.T) {
 	requireReport(t, v, 0, finding.Destroyed)
 }
 
-// TestASignedEndShowsWhatIsMissing: among the files, an end says how many batches there were.
+// TestASignedEndShowsWhatIsMissing: an end among the files tells the number of batches.
 func TestASignedEndShowsWhatIsMissing(t *testing.T) {
 	f := &faults{newCascade(t), nil}
 	good := f.good(t, 0)
@@ -387,8 +385,8 @@ func TestASignedEndShowsWhatIsMissing(t *testing.T) {
 	requireReport(t, v, 1, finding.Foreign, finding.Gap)
 }
 
-// TestWhateverIsInAFileHasAName: no change of a byte, and no length, is an error of the verifier, and none
-// changes what counts.
+// TestWhateverIsInAFileHasAName: no changed byte and no length of a file is an error of the verifier, and none changes
+// what counts.
 func TestWhateverIsInAFileHasAName(t *testing.T) {
 	f := &faults{newCascade(t), nil}
 	raw := bytesOf(t, f.good(t, 0))
@@ -408,8 +406,7 @@ func TestWhateverIsInAFileHasAName(t *testing.T) {
 	}
 }
 
-// TestTagsOfBatchesThatDoNotCountBlockNothing: what was in a batch that is withheld, or that its relay signed
-// in two versions, counts when it comes again.
+// TestTagsOfBatchesThatDoNotCountBlockNothing: a message of a withheld or equivocated batch counts if it comes again.
 func TestTagsOfBatchesThatDoNotCountBlockNothing(t *testing.T) {
 	f := &faults{newCascade(t), nil}
 	fresh := slots(t, f.cascade, batchSize)
@@ -435,8 +432,8 @@ func requireUsers(t *testing.T, v *verifier.Verifier, users uint64, findings ...
 	require.Equal(t, findings, findingNames(r.Findings))
 }
 
-// TestDuplicatesAreDecidedByNumber: of a message in two batches the one in the lower number counts,
-// whichever came first.
+// TestDuplicatesAreDecidedByNumber: of a message in two batches, the one in the lower number counts, whichever was
+// added first.
 func TestDuplicatesAreDecidedByNumber(t *testing.T) {
 	f := &faults{newCascade(t), nil}
 	shared := slots(t, f.cascade, 1)
@@ -449,7 +446,7 @@ func TestDuplicatesAreDecidedByNumber(t *testing.T) {
 		v := newVerifier(t, f.cascade)
 		for _, i := range order {
 			require.NoError(t, v.Add(batches[i]))
-			_, err := v.Report() // which adds up what there is
+			_, err := v.Report() // adds up the batches so far
 			require.NoError(t, err)
 		}
 		r, err := v.Report()
@@ -470,7 +467,7 @@ func unpadded(t *testing.T, text string) []byte {
 	return raw
 }
 
-// TestASourceThatFailsAccusesNobody: an error of whatever a batch is read from is no word about its relay.
+// TestASourceThatFailsAccusesNobody: a read error is not taken for a fault of the relay.
 func TestASourceThatFailsAccusesNobody(t *testing.T) {
 	f := &faults{newCascade(t), nil}
 	raw := bytesOf(t, f.good(t, 0))

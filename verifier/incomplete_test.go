@@ -9,8 +9,8 @@ import (
 	"github.com/doona-dp/doona/verifier/finding"
 )
 
-// TestABatchWithoutAllItsSharesIsWithheld: one unreadable share of splitmix makes the sum of its
-// batch any number, so the batch is a finding and no part of the estimate. The other one counts.
+// TestABatchWithoutAllItsSharesIsWithheld: with one unreadable share, splitmix's sum of a batch can be any number. So
+// the batch is a finding and not in the estimate. The other batch counts.
 func TestABatchWithoutAllItsSharesIsWithheld(t *testing.T) {
 	c := newPair(t)
 	v := newVerifier(t, c)

@@ -12,8 +12,8 @@ import (
 	"github.com/doona-dp/doona/verifier/finding"
 )
 
-// TestMemoryOfAManifest: a file whose manifest nobody has signed takes no more memory than the task's manifests do,
-// whatever it claims and then has.
+// TestMemoryOfAManifest: a file with an unsigned manifest takes no more memory than the task's manifests do, whatever
+// sizes it claims.
 func TestMemoryOfAManifest(t *testing.T) {
 	const claim = 64 << 20
 	v := newVerifier(t, newCascade(t))

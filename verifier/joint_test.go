@@ -47,16 +47,16 @@ func jointTask(t *testing.T, q planner.Query) (*task.Task, protocols.Mechanism, 
 	return draft, m, values
 }
 
-// atLeast fails where so few of many intervals held the truth as would happen by chance once in 10⁶ if each did with a
-// probability of p: by 4.9 standard deviations.
+// atLeast fails if the number of covering intervals is 4.9 standard deviations below what probability p predicts. A
+// false alarm has probability 10⁻⁶.
 func atLeast(t *testing.T, p float64, held, of int, what string) {
 	t.Helper()
 	least := p*float64(of) - 4.9*math.Sqrt(p*(1-p)*float64(of))
 	require.GreaterOrEqual(t, float64(held), least, "%s: %d of %d", what, held, of)
 }
 
-// TestJointFiguresHoldTheTruth: shares, differences of shares and of counts, and quantiles of two groups have intervals
-// that hold the truth as often as they say, whatever the covariances of the cells are.
+// TestJointFiguresHoldTheTruth: intervals of shares, of differences of shares and of counts, and of quantiles hold the
+// truth as often as they claim, whatever the covariances of the cells.
 func TestJointFiguresHoldTheTruth(t *testing.T) {
 	const repeats, confidence = 4000, .95
 	for name, q := range jointTasks {
@@ -98,8 +98,8 @@ func TestJointFiguresHoldTheTruth(t *testing.T) {
 	}
 }
 
-// TestJointSaysNothingOfFew: where the data do not show that a group has clients, there is no share, and where its size
-// is not known well, no difference.
+// TestJointSaysNothingOfFew: without evidence that a group has clients there is no share. Without a precise group size
+// there is no difference.
 func TestJointSaysNothingOfFew(t *testing.T) {
 	draft, m, values := jointTask(t, jointTasks["dummies, cell by cell"])
 	require.NoError(t, planner.Trial{Repeats: 50, Fast: true}.Batches(draft, m, values, func(agg protocols.Aggregate) {
@@ -115,7 +115,7 @@ func TestJointSaysNothingOfFew(t *testing.T) {
 	}))
 }
 
-// TestJointFiguresWithoutNoise: of many clients and next to no noise the figures are the truth.
+// TestJointFiguresWithoutNoise: with many clients and almost no noise, the figures are the truth.
 func TestJointFiguresWithoutNoise(t *testing.T) {
 	draft, m, values := jointTask(t, planner.Query{Protocol: "histogram", Epsilon: 40, Delta: 1e-4, Honest: .9})
 	require.NoError(t, planner.Trial{Repeats: 1}.Batches(draft, m, values, func(agg protocols.Aggregate) {

@@ -10,8 +10,8 @@ import (
 	"github.com/doona-dp/doona/wire/task"
 )
 
-// TestBatchesAfterTheLastAreFound: where relays add noise, a batch of fewer than n clients, by what came in or by
-// what went out, is the last of its epoch, and what follows is a finding.
+// TestBatchesAfterTheLastAreFound: if relays add noise, a batch of fewer than n clients, received or passed on, is the
+// last of its epoch. A later batch is a finding.
 func TestBatchesAfterTheLastAreFound(t *testing.T) {
 	noisy := &task.Task{Batch: task.Batch{Size: 10}, Noise: &task.Noise{}}
 	noisy.Claim.Assumption = task.NoneHonest

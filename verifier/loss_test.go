@@ -56,8 +56,8 @@ func lossy(t *testing.T, c *relaytest.Cascade, clients int, first [][]byte, drop
 	return batch
 }
 
-// TestLossIsSaidAtEveryHop: the report says how many messages each relay and the verifier lost, counts the
-// other reports, answers for all clients, and its interval is wider by the range of those that are missing.
+// TestLossIsSaidAtEveryHop: the report states how many messages each relay and the verifier lost, and counts the other
+// reports. Its answer is for all clients, with an interval wider by the range of the missing reports.
 func TestLossIsSaidAtEveryHop(t *testing.T) {
 	c := newSum(t, "realsum", nil)
 	v := newVerifier(t, c)
@@ -86,8 +86,8 @@ func TestLossIsSaidAtEveryHop(t *testing.T) {
 
 func width(interval [2]float64) float64 { return interval[1] - interval[0] }
 
-// TestAnUnusableReportHasNoEstimate: without one share of splitmix there is no estimate in JSON, CSV, the
-// page or the terminal, but the reason. An override shows what there is, and says so.
+// TestAnUnusableReportHasNoEstimate: without one share of splitmix, JSON, CSV, page and terminal have no estimate but
+// the reason. An override shows the estimate and says so.
 func TestAnUnusableReportHasNoEstimate(t *testing.T) {
 	c := newPair(t)
 	v := newVerifier(t, c)
@@ -138,8 +138,8 @@ func showsNumbers(form, text string) bool {
 		"terminal": "interval"}[form]) || form == "json" && !strings.Contains(text, `"estimate":null`)
 }
 
-// TestWhatMissingMessagesCanDo: of some 900 messages of correlated from a hundred clients, with a range of
-// 500 in all, 15 could have changed the sum by 113, and 80 by 600.
+// TestWhatMissingMessagesCanDo: of some 900 messages of correlated from 100 clients, with a total range of 500, 15
+// missing ones could change the sum by 113, and 80 by 600.
 func TestWhatMissingMessagesCanDo(t *testing.T) {
 	c := newSum(t, "correlated", planner.Params{"max": 2})
 	v := newVerifier(t, c)
@@ -161,9 +161,8 @@ func TestWhatMissingMessagesCanDo(t *testing.T) {
 	require.Nil(t, r.Interval)
 }
 
-// TestTooSmallABatchOverExposesItsClients: a batch below the rule of relays reached the verifier. Nobody
-// opens it, or what was opened is withheld; the ledger does not say that it cost nothing, and the claim is
-// not said to hold.
+// TestTooSmallABatchOverExposesItsClients: a batch below the relays' minimum reached the verifier. It is not opened, or
+// its result is withheld. The ledger does not state a cost of zero, nor that the claim holds.
 func TestTooSmallABatchOverExposesItsClients(t *testing.T) {
 	c := newCascade(t)
 	for name, bad := range map[string]*onion.Batch{

@@ -15,8 +15,8 @@ import (
 	"github.com/doona-dp/doona/wire/task"
 )
 
-// TestProcessedIsPossible: post-processed answers are possible, are no further from the truth than the estimates,
-// and the interval and the band of each hold it, and the truth at least as often as those of the estimates.
+// TestProcessedIsPossible: post-processed answers are possible, and no further from the truth than the estimates. The
+// interval and band of each hold it, and hold the truth at least as often as the estimates' do.
 func TestProcessedIsPossible(t *testing.T) {
 	const users, runs = 200, 300
 	for name, c := range map[string]struct {
@@ -85,7 +85,7 @@ func TestProcessedIsPossible(t *testing.T) {
 	}
 }
 
-// TestSimplexIsNearest: no small move from one entry to another that stays possible is nearer.
+// TestSimplexIsNearest: no small possible move from one entry to another gets nearer.
 func TestSimplexIsNearest(t *testing.T) {
 	for _, x := range [][]float64{{3, -1, 8}, {-5, -6, -7, -1}, {10}, {2, 2, 2}, {100, 0, 0}, {0, 0}} {
 		got := verifier.Simplex(x, 10)

@@ -14,10 +14,9 @@ import (
 	"github.com/doona-dp/doona/wire/task"
 )
 
-// TestErrorBarsAreWhatTheySay: for every protocol the worst-case standard error is that of n clients who all
-// have the worst value, by what the protocol says of that value exactly; the standard error is the data's, and
-// no larger; the interval is that of 95 % of the law of the error, and the band of as much more as leaves 5 %
-// for all entries together.
+// TestErrorBarsAreWhatTheySay: for every protocol, the worst-case standard error is that of n clients who all have the
+// worst value, computed exactly from the protocol. The standard error comes from the data and is no larger. The
+// interval has 95 % of the error's law, and the band leaves 5 % for all entries together.
 func TestErrorBarsAreWhatTheySay(t *testing.T) {
 	for name, c := range everyProtocol {
 		q := c.Query

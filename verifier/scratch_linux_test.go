@@ -52,8 +52,8 @@ func requireGet(t *testing.T, s *scratchSpace, want []byte, b scratchBlock) {
 	require.Equal(t, want, got)
 }
 
-// TestTheFileTellsNothing: what is in the file is not what was put, and nobody but its owner may open it. Of the same
-// bytes there is nothing alike: not in two places, which would be one nonce, nor in two spaces, which would be one key.
+// TestTheFileTellsNothing: the file does not contain what was stored, and only its owner may open it. Equal blocks give
+// different bytes at two offsets (else they share a nonce) and in two spaces (else they share a key).
 func TestTheFileTellsNothing(t *testing.T) {
 	const most = 256
 	data := bytes.Repeat([]byte("sixteen bytes..."), most/16)
@@ -82,7 +82,7 @@ func TestTheFileTellsNothing(t *testing.T) {
 	}
 }
 
-// TestPlacesGetNewNonces: the same bytes in a place that was freed are encrypted otherwise.
+// TestPlacesGetNewNonces: the same block in a reused offset is encrypted differently.
 func TestPlacesGetNewNonces(t *testing.T) {
 	s, folder := onDisk(t, 64)
 	put(t, s, make([]byte, 64)) // keeps the file from being emptied
@@ -98,7 +98,7 @@ func TestPlacesGetNewNonces(t *testing.T) {
 	require.EqualValues(t, 160, s.PeakFileBytes(), "one place, used again")
 }
 
-// TestAChangedFileIsAnError: every byte of a block counts, and so does its place.
+// TestAChangedFileIsAnError: changing a byte of a block, or its offset, is an error.
 func TestAChangedFileIsAnError(t *testing.T) {
 	s, folder := onDisk(t, 40)
 	one, two := bytes.Repeat([]byte{1}, 40), bytes.Repeat([]byte{2}, 40)
@@ -126,8 +126,8 @@ func TestAChangedFileIsAnError(t *testing.T) {
 	require.ErrorContains(t, err, "couldn't read a scratch file")
 }
 
-// TestARefusedWriteLosesNothing: where the disk takes no more, that is an error, what was put before comes back, and
-// there is room again when some of it is freed.
+// TestARefusedWriteLosesNothing: a full disk is an error, earlier blocks can still be read, and freeing some makes
+// space.
 func TestARefusedWriteLosesNothing(t *testing.T) {
 	const most = 100
 	s, _ := onDisk(t, most)
@@ -156,7 +156,7 @@ func TestARefusedWriteLosesNothing(t *testing.T) {
 	require.EqualValues(t, 3*(most+16), s.PeakFileBytes())
 }
 
-// TestRoomGoesBack: a space without blocks has an empty file, and one that is closed has none.
+// TestRoomGoesBack: a space without blocks has an empty file, and a closed one has no file.
 func TestRoomGoesBack(t *testing.T) {
 	s, folder := onDisk(t, 100)
 	one := bytes.Repeat([]byte{1}, 100)

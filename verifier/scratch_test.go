@@ -9,8 +9,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// TestBlocksComeBack: whatever was put and not freed comes back, from memory and from the file, and places of the file
-// are used again.
+// TestBlocksComeBack: every stored block can be read until it is freed, from memory and from the file. Offsets of the
+// file are reused.
 func TestBlocksComeBack(t *testing.T) {
 	const most = 1 << 10
 	folder := t.TempDir()
@@ -50,7 +50,7 @@ func TestBlocksComeBack(t *testing.T) {
 	require.Error(t, err)
 }
 
-// TestAFullDiskIsAnError: what cannot be written is an error, and what was there stays.
+// TestAFullDiskIsAnError: a failed write is an error, and earlier blocks stay.
 func TestAFullDiskIsAnError(t *testing.T) {
 	s := newScratch("/nonexistent", 10, 10)
 	b, err := s.Put(make([]byte, 10))

@@ -16,10 +16,10 @@ import (
 	"github.com/doona-dp/doona/wire/task"
 )
 
-// TestBandsOverEpochsHoldAllAtOnce: in at least 94.5 % of runs the bands of all epochs and all entries hold the truth
-// at once, though clients' values depend on what the epoch before it showed. A false alarm has a probability of 10⁻⁸.
-// Their own intervals hold all at once far more rarely, or the test would show nothing; and the bands do not hold
-// much more often than they say where the errors are near normal. The long form has 3,000 runs.
+// TestBandsOverEpochsHoldAllAtOnce: in at least 94.5 % of runs the bands of all epochs and entries hold the truth at
+// once, although clients' values depend on the previous epoch's result. A false alarm has probability 10⁻⁸. The epochs'
+// own intervals hold at once far more rarely, or the test would show nothing. With near-normal errors the bands do not
+// hold much more often than claimed. The long form has 3,000 runs.
 func TestBandsOverEpochsHoldAllAtOnce(t *testing.T) {
 	const epochs = 10
 	limit := func(runs, share, side float64) int { return int(share*runs + side*5.6*math.Sqrt(runs*share*(1-share))) }
@@ -79,7 +79,7 @@ func TestBandsOverEpochsHoldAllAtOnce(t *testing.T) {
 	}
 }
 
-// crowd is clients with values, and the truth of them.
+// crowd is simulated clients with their values and the true answer.
 type crowd struct {
 	draw   func(*randomizer.Source) (protocols.Aggregate, error)
 	truth  []float64

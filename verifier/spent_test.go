@@ -9,7 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// TestSumsAreRoundedUp: a sum of what epochs cost is never below the exact one, nor two numbers above it.
+// TestSumsAreRoundedUp: a sum of costs is never below the exact sum, and less than two float64 values above it.
 func TestSumsAreRoundedUp(t *testing.T) {
 	random := rand.New(rand.NewPCG(1, 2))
 	rounded := 0

@@ -26,8 +26,8 @@ func filesOf(t *testing.T, c *relaytest.Cascade) (files []file) {
 	return files
 }
 
-// TestShardsGiveTheBytesOfOneRun: whatever part of the files a verifier reads, and in whatever order, all
-// parts together give one report, byte for byte, and one state.
+// TestShardsGiveTheBytesOfOneRun: however files are divided among verifiers, and in whatever order, all states together
+// give the same report and state, byte for byte.
 func TestShardsGiveTheBytesOfOneRun(t *testing.T) {
 	f := &faults{newCascade(t), nil}
 	files := filesOf(t, f.cascade)
@@ -71,7 +71,7 @@ func stateOf(t *testing.T, v *verifier.Verifier) []byte {
 	return out.Bytes()
 }
 
-// TestAStateIsReadWholeOrRefused: cut anywhere, or of another task, it is an error.
+// TestAStateIsReadWholeOrRefused: a truncated state, or one of another task, is an error.
 func TestAStateIsReadWholeOrRefused(t *testing.T) {
 	f := &faults{newCascade(t), newCascade(t)}
 	v := newVerifier(t, f.cascade)
@@ -85,8 +85,8 @@ func TestAStateIsReadWholeOrRefused(t *testing.T) {
 	require.ErrorContains(t, newVerifier(t, f.other).ReadState(bytes.NewReader(state)), "not of this version and task")
 }
 
-// TestAChangedStateIsRefusedOrCanonical: whatever byte of a state is changed, it is an error, or a state that
-// has a report and is written again as it was read.
+// TestAChangedStateIsRefusedOrCanonical: a state with a changed byte is an error, or has a report and is written again
+// with the same bytes.
 func TestAChangedStateIsRefusedOrCanonical(t *testing.T) {
 	f := &faults{newCascade(t), nil}
 	v := newVerifier(t, f.cascade)

@@ -86,8 +86,8 @@ func run(t *testing.T, status int, args ...string) string {
 	return out.String()
 }
 
-// TestFaultsAreNamedAndTheRestCounts: whatever else is on the command line, JSON is printed, the good batches
-// count, and the exit status is 1; shards brought together print the same bytes.
+// TestFaultsAreNamedAndTheRestCounts: with any faulty file on the command line, analyze prints JSON, counts the good
+// batches and exits with status 1. Merged shards print the same bytes.
 func TestFaultsAreNamedAndTheRestCounts(t *testing.T) {
 	f := newFiles(t)
 	keys := f.VerifierKeys("task0")
@@ -142,8 +142,8 @@ func namesIn(t *testing.T, out string) (names []finding.Name) {
 	return names
 }
 
-// TestAnalyzeFollowsAFolder: a folder is read as it fills, and the signed end of the last epoch ends it: with the
-// report of all files at once.
+// TestAnalyzeFollowsAFolder: analyze reads a folder while it fills, until the signed end of the last epoch. The report
+// is that of all files at once.
 func TestAnalyzeFollowsAFolder(t *testing.T) {
 	f := newFiles(t, func(draft *task.Task) { draft.Epochs.Count = 1 })
 	f.write(t, 0, "a.batch")
@@ -171,7 +171,7 @@ func TestAnalyzeFollowsAFolder(t *testing.T) {
 	run(t, 2, with("--follow", "--shard", "1/2", "--out", "x", fills)...)
 }
 
-// end returns the signed end of an epoch of the batches in some files.
+// end returns the signed end of an epoch whose batches are in some files.
 func (f *files) end(t *testing.T, paths ...string) []byte {
 	t.Helper()
 	var manifests []onion.Manifest

@@ -29,7 +29,7 @@ const (
 	crashBatches = 4
 )
 
-// killed is a verifier in a process of its own that is killed at random moments.
+// killed is a verifier in its own process, killed at random moments.
 type killed struct {
 	*files
 	data      string // The data folder.
@@ -37,13 +37,13 @@ type killed struct {
 	address   string
 	kills     int
 	opened    map[string]int // How often each batch was opened.
-	again     int            // How often one was that had been before.
+	again     int            // How many were opened again.
 	processes int
 }
 
-// TestKilledServe kills `verifier serve` at random moments: it ends with the bytes of one that was not
-// killed, opens no batch again that it has written down, one at most again per kill, and keys that were
-// erased stay so. The long form kills it 50 times and not 5.
+// TestKilledServe kills `verifier serve` at random moments. It ends with the same bytes as one that was not killed. It
+// never opens a batch again whose record is stored, and at most one other batch per kill. Erased keys stay erased. The
+// long form kills it 50 times instead of 5.
 func TestKilledServe(t *testing.T) {
 	wanted := 5
 	if stattest.Long {
@@ -139,7 +139,7 @@ func (k *killed) run(t *testing.T, limit time.Duration) (report string) {
 	return report
 }
 
-// wait returns the report once all batches are in it and the keys of the epochs that ended are erased.
+// wait returns the report once it has all batches and the keys of ended epochs are erased.
 func (k *killed) wait(t *testing.T) (report string) {
 	t.Helper()
 	require.Eventually(t, func() bool {
@@ -163,7 +163,7 @@ func (k *killed) wait(t *testing.T) (report string) {
 	return report
 }
 
-// done says whether there is nothing left to do, and so nothing to kill.
+// done reports whether no work is left to interrupt.
 func (k *killed) done(t *testing.T) bool {
 	t.Helper()
 	return len(k.written(t)) == crashEpochs*crashBatches+crashEpochs-1 && len(k.erased(t)) == crashEpochs-1
@@ -214,7 +214,7 @@ func (k *killed) erased(t *testing.T) (epochs []uint64) {
 
 var openingLine = regexp.MustCompile(`msg=opening .*epoch=(\d+) batch=(\d+)`)
 
-// openings counts what a process opened.
+// openings counts how often a process opened each batch.
 func (k *killed) openings(t *testing.T, log string) map[string]int {
 	t.Helper()
 	text, err := os.ReadFile(log)

@@ -77,8 +77,8 @@ func folderOf(t *testing.T, dir string) map[string]string {
 	return out
 }
 
-// TestAnalyzePublishesWithinABudget: results are printed once their epochs are charged, and not where the budget
-// does not suffice; a dry run charges nothing and has no answer.
+// TestAnalyzePublishesWithinABudget: results are printed once their epochs are charged, and not beyond the budget. A
+// dry run charges nothing and has no answer.
 func TestAnalyzePublishesWithinABudget(t *testing.T) {
 	f := ofEpochs(t, 3)
 	ledger := filepath.Join(t.TempDir(), "ledger")
@@ -131,8 +131,8 @@ func TestAnalyzePublishesWithinABudget(t *testing.T) {
 	}
 }
 
-// TestMergeBeginsNoLedger: merge has no keys, so nothing tells it of a ledger beside them. It must be told where that
-// is, and begins one only when told to.
+// TestMergeBeginsNoLedger: merge has no keys, and so no mark that tells of a ledger. It must be told where the ledger
+// is, and begins one only with --begin.
 func TestMergeBeginsNoLedger(t *testing.T) {
 	f := ofEpochs(t, 2)
 	ledger, out := filepath.Join(t.TempDir(), "ledger"), filepath.Join(f.dir, "state")
@@ -154,7 +154,8 @@ func TestMergeBeginsNoLedger(t *testing.T) {
 	merge(0, "--ledger", filepath.Dir(f.bundle))
 }
 
-// TestLaterTaskIsChargedToItsStream: the ledger of a stream's later task is that of the first one, which must be known.
+// TestLaterTaskIsChargedToItsStream: a stream's later task is charged to the ledger of the first task, which must be
+// known.
 func TestLaterTaskIsChargedToItsStream(t *testing.T) {
 	root := newFiles(t, func(draft *task.Task) { draft.Stream = &task.Stream{Name: "site"} })
 	other := newFiles(t, func(draft *task.Task) { draft.Stream = &task.Stream{Name: "other"} })
@@ -183,8 +184,8 @@ func TestLaterTaskIsChargedToItsStream(t *testing.T) {
 	require.NotEmpty(t, analyze(0), "the ledger tells")
 }
 
-// TestServeBeginsNoLedger of a stream's later task by itself, unless it is told to: a copy of the ledger elsewhere
-// knows what was published.
+// TestServeBeginsNoLedger: for a stream's later task alone, serve begins no ledger unless it is told to. Another folder
+// may have the ledger with what was published.
 func TestServeBeginsNoLedger(t *testing.T) {
 	f := newFiles(t, func(draft *task.Task) {
 		draft.Stream = &task.Stream{Name: "site", Position: 1, Before: task.ID{5}}
@@ -208,8 +209,8 @@ func TestServeBeginsNoLedger(t *testing.T) {
 	run(t, 2, "serve", "--config", "x", "--begin")
 }
 
-// TestKilledAnalyze kills `verifier analyze` at random moments: however often, an epoch is charged once. The long
-// form kills it 50 times and not 5.
+// TestKilledAnalyze kills `verifier analyze` at random moments: an epoch is charged once, however often it is killed.
+// The long form kills it 50 times instead of 5.
 func TestKilledAnalyze(t *testing.T) {
 	kills := 5
 	if stattest.Long {

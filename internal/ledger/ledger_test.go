@@ -86,7 +86,7 @@ func file(t *testing.T, o ledger.Options) string {
 	return files[0]
 }
 
-// TestChargesOnce: an epoch is charged once, in whatever order and by whomever, at what the composed laws say.
+// TestChargesOnce: an epoch is charged once, in any order and by any verifier, at the cost of the composed laws.
 func TestChargesOnce(t *testing.T) {
 	of := counted(t, 1)
 	o := options(t.TempDir(), nil)
@@ -109,7 +109,7 @@ func TestChargesOnce(t *testing.T) {
 	}
 }
 
-// TestBudgetIsExact: so many epochs are charged as the composed law has room for, not one more and not one less.
+// TestBudgetIsExact: exactly as many epochs are charged as the composed law allows, no more and no fewer.
 func TestBudgetIsExact(t *testing.T) {
 	of := counted(t, 1)
 	budget := ledger.Budget{Epsilon: 2.5, Delta: 7e-6}
@@ -151,8 +151,8 @@ func TestBudgetIsExact(t *testing.T) {
 	require.Equal(t, before, after, "what is refused is not written")
 }
 
-// TestBudgets: a task's total is its budget unless the operator states one; that of a stream's task is of that
-// task alone, and none of the stream.
+// TestBudgets: a task's total is its budget unless the operator states one. The total of a stream's task is about that
+// task alone, and no budget of the stream.
 func TestBudgets(t *testing.T) {
 	total := func(t *task.Task) {
 		t.Claim.SetTotal("2.5", "7e-6")
@@ -170,7 +170,8 @@ func TestBudgets(t *testing.T) {
 	}
 }
 
-// TestStreamsShareALedger: the tasks of a stream are one line, whose first charged task bounds what others may cost.
+// TestStreamsShareALedger: the tasks of a stream share one ledger, and its first charged task bounds the cost of the
+// others.
 func TestStreamsShareALedger(t *testing.T) {
 	o := options(t.TempDir(), nil)
 	first, second := counted(t, 1, inStream(0)), counted(t, 2, inStream(1))
@@ -205,8 +206,8 @@ func TestStreamsShareALedger(t *testing.T) {
 	require.EqualValues(t, 1, cost(t, alone).Epochs, "a task in no stream is one of its own")
 }
 
-// TestHandedOnStreamKeepsItsLedger: whoever signs a stream's tasks by now, they are charged to the ledger that is named
-// by its first; and where nothing tells which that is, nothing is charged.
+// TestHandedOnStreamKeepsItsLedger: all tasks of a stream are charged to the ledger named by its first task, whoever
+// signs them. If nothing tells the first task, nothing is charged.
 func TestHandedOnStreamKeepsItsLedger(t *testing.T) {
 	dir := t.TempDir()
 	o := options(dir, nil)
@@ -257,8 +258,8 @@ func TestHandedOnStreamKeepsItsLedger(t *testing.T) {
 	require.ErrorContains(t, err, "which may be this stream's")
 }
 
-// TestRestoredLedgerIsNotLaundered: a ledger that was set back, and charged by somebody else who has no mark, or an
-// older one, is refused by whoever knows what is lost, however often it was charged.
+// TestRestoredLedgerIsNotLaundered: a ledger was rolled back, and then charged by a verifier without a mark, or with an
+// older one. Verifiers that know the lost charges refuse it, however often it was charged.
 func TestRestoredLedgerIsNotLaundered(t *testing.T) {
 	of := counted(t, 1)
 	o := options(t.TempDir(), nil)
@@ -291,7 +292,7 @@ func TestRestoredLedgerIsNotLaundered(t *testing.T) {
 	require.EqualValues(t, 7, cost(t, open(t, of, o)).Epochs)
 }
 
-// TestNoLedgerIsBegunAnew: one that is gone, set back, or another's is refused, and each cause is named.
+// TestNoLedgerIsBegunAnew: a ledger that is gone, rolled back or another's is refused, and the error names the cause.
 func TestNoLedgerIsBegunAnew(t *testing.T) {
 	of := counted(t, 1)
 	o := options(t.TempDir(), nil)
@@ -364,8 +365,8 @@ func flip(text string) string {
 	return text[:at] + "9" + text[at+1:]
 }
 
-// TestKilledAtEveryWrite: whatever write a verifier is killed at, what it had published is charged, once; and so
-// it is after the power failed there.
+// TestKilledAtEveryWrite: at whatever write a verifier is killed, or loses power, its published epochs are charged,
+// once.
 func TestKilledAtEveryWrite(t *testing.T) {
 	faultdisk.Install()
 	of := counted(t, 1)
@@ -420,7 +421,7 @@ func TestKilledAtEveryWrite(t *testing.T) {
 	t.Logf("killed at each of %d writes, %d power cuts", kills, cuts)
 }
 
-// TestManyAtOnce: of verifiers that share a ledger, no two spend the same.
+// TestManyAtOnce: verifiers that share a ledger never spend the same budget twice.
 func TestManyAtOnce(t *testing.T) {
 	of := counted(t, 1)
 	o := options(t.TempDir(), &ledger.Budget{Epsilon: 2.5, Delta: 7e-6})
