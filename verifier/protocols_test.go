@@ -87,7 +87,7 @@ func requireClose(t *testing.T, c *relaytest.Cascade, r *verifier.Report, value 
 	require.Empty(t, r.Findings)
 	require.EqualValues(t, c.Open.Batch.Size, r.Users)
 	require.Equal(t, r.MessagesSent, r.CoverMessages+r.Verified+r.Rejected+r.Withheld)
-	if c.Open.Query == task.Strings { // TestPoolOverTheRoad asks for texts
+	if c.Open.Query == task.Strings { // TestPoolEndToEnd asks for texts
 		require.True(t, r.Usable)
 		require.Empty(t, r.Estimate)
 		return

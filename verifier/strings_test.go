@@ -25,10 +25,10 @@ import (
 	"github.com/doona-dp/doona/wire/task"
 )
 
-// TestPoolOverTheRoad: clients with one text, two relays that each add a pool of dummies, a verifier that finds
-// the text, shows it everywhere, and counts it and one that nobody has. Manifests say what was added, and the dummies
-// are nobody's reports.
-func TestPoolOverTheRoad(t *testing.T) {
+// TestPoolEndToEnd: clients have one text, and two relays each add a pool of dummies. The verifier finds the text,
+// shows it everywhere, and counts it and a text that nobody has. Manifests state what was added, and dummies count as
+// nobody's reports.
+func TestPoolEndToEnd(t *testing.T) {
 	cascade := relaytest.New(t, relaytest.Options{Task: func(draft *task.Task) {
 		calibrated, err := planner.Draft(planner.Query{Name: "texts", Query: task.Strings, Length: 4, Batch: 300,
 			Honest: 1, Epsilon: 1, Delta: 1e-6,
@@ -86,8 +86,8 @@ func TestPoolOverTheRoad(t *testing.T) {
 	require.Greater(t, counts[0].Clients, counts[1].Hi/2)
 }
 
-// requireNeutral: a text that clients chose, or another party's words in a finding, is no formula of a spreadsheet,
-// turns no other text round and commands no terminal, wherever it is shown; and machines read it as it is.
+// requireNeutral requires that a text chosen by clients, or by another party in a finding, is no spreadsheet formula,
+// does not reverse other text and sends no terminal command, wherever it is shown. Machine formats have it unchanged.
 func requireNeutral(t *testing.T, v *verifier.Verifier, made *verifier.Report) {
 	t.Helper()
 	const hostile = "=1;=2\u202e\x1b[2J\t"

@@ -8,7 +8,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// TestTagsAreASet holds the replay set against a map: random halves, halves near each other, and each twice.
+// TestTagsAreASet compares the replay set with a map: random halves, neighbouring halves, and each twice.
 func TestTagsAreASet(t *testing.T) {
 	random := rand.New(rand.NewPCG(1, 2))
 	for name, draw := range map[string]func(i int) uint64{
@@ -34,7 +34,7 @@ func TestTagsAreASet(t *testing.T) {
 	}
 }
 
-// TestTagsTellEveryHalfApart: the half that is scrambled to a gap's 0 is one as any other.
+// TestTagsTellEveryHalfApart: the half that scrambles to 0, the value of a gap, is handled like any other.
 func TestTagsTellEveryHalfApart(t *testing.T) {
 	set := newTags()
 	zero := set.flip // 0, times anything
@@ -46,7 +46,7 @@ func TestTagsTellEveryHalfApart(t *testing.T) {
 	require.Equal(t, 1, set.n)
 }
 
-// TestTagsTakeTenBytes: and the tables are in order, so that nothing is overlooked.
+// TestTagsTakeTenBytes: a half takes at most 10 bytes, and the tables are sorted, so that no search misses.
 func TestTagsTakeTenBytes(t *testing.T) {
 	set, random := newTags(), rand.New(rand.NewPCG(3, 4))
 	for i := range 1 << 20 {

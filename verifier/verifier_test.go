@@ -62,8 +62,7 @@ func TestReportsThroughTwoRelaysAreCountedAndSurviveARestart(t *testing.T) {
 	require.Equal(t, got, reread)
 }
 
-// TestAReportIsMadeOnce: whoever asks again gets the same report until something is added, and then all that
-// was.
+// TestAReportIsMadeOnce: the report is cached until something is added.
 func TestAReportIsMadeOnce(t *testing.T) {
 	f := &faults{newCascade(t), nil}
 	v := newVerifier(t, f.cascade)
@@ -174,7 +173,7 @@ func TestAReplayedBatchIsWithheldForBeingTooSmall(t *testing.T) {
 	require.Equal(t, finding.TooFew, r.Findings[1].Name)
 }
 
-// covers returns the slots of n clients who send a cover each, as the first relay sees them.
+// covers returns the slots of n clients who send one cover each, as the first relay receives them.
 func covers(t *testing.T, c *relaytest.Cascade, n int) (out [][]byte) {
 	t.Helper()
 	sealer, err := onion.NewSealer(c.Open.Task, c.Open.ID, c.Open.KeyLists)
@@ -190,8 +189,8 @@ func covers(t *testing.T, c *relaytest.Cascade, n int) (out [][]byte) {
 	return out
 }
 
-// TestARepeatedCoverIsAFinding: a cover that comes again, within a batch or in another one, is repeated
-// like any message. Else colluding relays could fill a batch with covers that are there already.
+// TestARepeatedCoverIsAFinding: a repeated cover, within a batch or across batches, counts as repeated like any
+// message. Otherwise colluding relays could fill a batch with known covers.
 func TestARepeatedCoverIsAFinding(t *testing.T) {
 	c := newCascade(t)
 	v := newVerifier(t, c)
@@ -211,8 +210,8 @@ func TestARepeatedCoverIsAFinding(t *testing.T) {
 		Meaning: "slots that were there before", Example: "epoch 0, batch 1"}}, r.Findings)
 }
 
-// TestCoversAreNotWithheld: a batch that is not released withholds messages; its covers are counted as
-// such, and every slot once.
+// TestCoversAreNotWithheld: a withheld batch withholds its messages. Its covers are counted as covers, and every slot
+// once.
 func TestCoversAreNotWithheld(t *testing.T) {
 	c := newCascade(t)
 	v := newVerifier(t, c)
@@ -235,8 +234,8 @@ func TestCoversAreNotWithheld(t *testing.T) {
 	require.Equal(t, finding.Incomplete, r.Findings[0].Name)
 }
 
-// TestTheLedgerAddsUp: over two epochs a client pays for both, whatever the number of batches in each, and no more
-// than their laws composed say.
+// TestTheLedgerAddsUp: over two epochs a client pays for both, whatever the number of their batches, and no more than
+// their composed laws.
 func TestTheLedgerAddsUp(t *testing.T) {
 	c := newCascade(t)
 	v := newVerifier(t, c)

@@ -9,8 +9,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// TestACheckedFileIsReadOnce: what is checked is what was read, also where the file changes after it was opened, and
-// all of it, also where not all was read.
+// TestACheckedFileIsReadOnce: check is about the bytes that were read, even if the file changes after it was opened,
+// and about the whole file, even if it was not all read.
 func TestACheckedFileIsReadOnce(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "x.record")
 	require.NoError(t, streamChecked(path, func(out io.Writer) error {

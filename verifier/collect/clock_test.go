@@ -9,8 +9,8 @@ import (
 	"github.com/doona-dp/doona/wire/keyfile"
 )
 
-// TestClockJumps: a verifier's clock that is set wrong, forward or back, erases no key early and keeps none
-// for longer: keys go with the last relay's signed ends, and that relay also says when to ask for them.
+// TestClockJumps: a wrong clock, fast or slow, makes the verifier erase no key early and keep none longer. Keys are
+// erased with the last relay's signed ends, and that relay's clock also tells when to pull them.
 func TestClockJumps(t *testing.T) {
 	for _, size := range []time.Duration{10 * time.Minute, 24 * time.Hour, 3653 * 24 * time.Hour} {
 		for _, by := range []time.Duration{size, -size} {
@@ -24,7 +24,7 @@ func TestClockJumps(t *testing.T) {
 
 			p.Clock.Advance(time.Hour + time.Minute)
 			p.relay.End(0)
-			_, puller = p.start(t) // which compares clocks at once, and not within a minute
+			_, puller = p.start(t) // a new puller compares clocks at once
 			puller.Clock = func() time.Time { return p.Clock.Now().Add(by) }
 			require.NoError(t, puller.Pull(t.Context()))
 			require.ErrorIs(t, p.keyOf(t, 0), keyfile.ErrErased, "%v", by)

@@ -1,7 +1,7 @@
 package collect
 
-// SpoiltBefore has a puller count so many batches of an epoch as destroyed that never came.
+// SpoiltBefore makes a puller count n destroyed batches of an epoch that never came.
 func SpoiltBefore(p *Puller, epoch, n uint64) { p.cursors[epoch].spoilt += n }
 
-// NotesOf counts the findings that a puller keeps.
+// NotesOf returns the number of findings that a puller stores.
 func NotesOf(p *Puller) int { return len(p.notes.kept) }

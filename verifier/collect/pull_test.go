@@ -25,7 +25,7 @@ import (
 	"github.com/doona-dp/doona/wire/task"
 )
 
-// pulled is a verifier that pulls from a relay of the test's own.
+// pulled is a verifier that pulls from a fake relay of the test.
 type pulled struct {
 	*relaytest.Cascade
 	relay *relaytest.Rogue
@@ -39,7 +39,7 @@ func newPulled(t *testing.T, change ...func(*task.Task)) *pulled {
 	return &pulled{c, c.StartFirst(t), filepath.Join(t.TempDir(), "batches"), nil}
 }
 
-// start returns a verifier that has read what was kept, and its puller.
+// start returns a verifier that has read the stored files, and its puller.
 func (p *pulled) start(t *testing.T) (*verifier.Verifier, *collect.Puller) {
 	t.Helper()
 	if p.last != nil {
@@ -57,8 +57,7 @@ func (p *pulled) batch(t *testing.T, seq uint64) *onion.Batch {
 	return p.relay.Batch(t, 0, seq, batchSize, [][][]byte{slots(t, p.Cascade, batchSize)})
 }
 
-// TestAForeignBatchIsAskedForAgain: whoever is on the way can alter a batch, and must not thereby
-// end it.
+// TestAForeignBatchIsAskedForAgain: anyone on the network path can alter a batch, so the verifier pulls it again.
 func TestAForeignBatchIsAskedForAgain(t *testing.T) {
 	p := newPulled(t)
 	v, puller := p.start(t)
@@ -80,7 +79,7 @@ func TestAForeignBatchIsAskedForAgain(t *testing.T) {
 	require.True(t, p.relay.Confirmed(0, 0))
 }
 
-// TestAnEarlyEndIsNotBelieved: nor may they end an epoch before its time.
+// TestAnEarlyEndIsNotBelieved: nobody on the network path can end an epoch early.
 func TestAnEarlyEndIsNotBelieved(t *testing.T) {
 	p := newPulled(t)
 	v, puller := p.start(t)
@@ -91,8 +90,7 @@ func TestAnEarlyEndIsNotBelieved(t *testing.T) {
 	requireReport(t, v, 1)
 }
 
-// TestARestartReadsBeyondAGap: what came after a batch that was refused is confirmed, so it is
-// nowhere but in the folder.
+// TestARestartReadsBeyondAGap: batches after a refused one are confirmed, so only the folder has them.
 func TestARestartReadsBeyondAGap(t *testing.T) {
 	p := newPulled(t)
 	short := slots(t, p.Cascade, batchSize-1)
@@ -114,8 +112,7 @@ func TestARestartReadsBeyondAGap(t *testing.T) {
 	requireReport(t, again, 1, finding.Counts)
 }
 
-// TestACompleteEpochIsOver: when there is no further batch of an epoch, its replay set goes, and so
-// none can be added any more.
+// TestACompleteEpochIsOver: a complete epoch has no replay set any more, so it accepts no batch.
 func TestACompleteEpochIsOver(t *testing.T) {
 	p := newPulled(t, func(draft *task.Task) { draft.Epochs.Start -= 2 * draft.Epochs.Length })
 	v, puller := p.start(t)
@@ -131,7 +128,7 @@ func TestACompleteEpochIsOver(t *testing.T) {
 	require.ErrorContains(t, v.Add(p.batch(t, 4)), "the epoch is complete")
 }
 
-// TestTheEndIsKept: only the last relay's signed word ends an epoch, and a restart finds it in the folder.
+// TestTheEndIsKept: only the last relay's signed end ends an epoch. A restart finds it in the folder.
 func TestTheEndIsKept(t *testing.T) {
 	p := newPulled(t, func(draft *task.Task) { draft.Epochs.Start -= 2 * draft.Epochs.Length })
 	_, puller := p.start(t)
@@ -149,7 +146,7 @@ func TestTheEndIsKept(t *testing.T) {
 	require.Equal(t, pulls, p.relay.Pulls(0, 1), "the folder says that there is no batch 1")
 }
 
-// cutBatch hands out all of a batch but its last bytes.
+// cutBatch serves a batch without its last bytes.
 func cutBatch(t *testing.T, b *onion.Batch) http.HandlerFunc {
 	t.Helper()
 	raw, err := b.Bytes()
@@ -157,8 +154,8 @@ func cutBatch(t *testing.T, b *onion.Batch) http.HandlerFunc {
 	return func(w http.ResponseWriter, _ *http.Request) { w.Write(raw[:len(raw)-10]) }
 }
 
-// TestOneManifestOfANumber: once a manifest was seen no other of its number is taken, also after a restart;
-// both are kept, as evidence, and neither counts, also when the first one comes. Later numbers go on.
+// TestOneManifestOfANumber: after one manifest of a number, no other is accepted, also after a restart. Both are stored
+// as evidence and neither counts, even if the first one comes again. Later numbers are pulled.
 func TestOneManifestOfANumber(t *testing.T) {
 	for name, restart := range map[string]bool{"running": false, "restarted": true} {
 		t.Run(name, func(t *testing.T) {
@@ -196,8 +193,8 @@ func TestOneManifestOfANumber(t *testing.T) {
 	}
 }
 
-// TestEndsThatContradict: an end that is not that of the batches its relay has signed is a finding, and
-// ends nothing; so does the right one, when it comes.
+// TestEndsThatContradict: an end that contradicts the batches that its relay signed is a finding and ends nothing. A
+// correct end still ends the epoch.
 func TestEndsThatContradict(t *testing.T) {
 	for name, lie := range map[string]func(t *testing.T, p *pulled, puller *collect.Puller){
 		"of fewer than were pulled": func(t *testing.T, p *pulled, puller *collect.Puller) {
@@ -240,8 +237,7 @@ func TestEndsThatContradict(t *testing.T) {
 	}
 }
 
-// TestAnEndOfMore: an end that tells of further batches ends nothing, until they have come; it is no
-// finding.
+// TestAnEndOfMore: an end that announces more batches ends nothing until they have come. It is no finding.
 func TestAnEndOfMore(t *testing.T) {
 	p := newPulled(t, func(draft *task.Task) { draft.Epochs.Start -= 2 * draft.Epochs.Length })
 	v, puller := p.start(t)
@@ -259,7 +255,7 @@ func TestAnEndOfMore(t *testing.T) {
 	require.FileExists(t, filepath.Join(p.dir, "000000.end"))
 }
 
-// TestAnEndOfAStranger ends nothing.
+// TestAnEndOfAStranger: an end that another key signed ends nothing.
 func TestAnEndOfAStranger(t *testing.T) {
 	p := newPulled(t, func(draft *task.Task) { draft.Epochs.Start -= 2 * draft.Epochs.Length })
 	v, puller := p.start(t)
@@ -279,7 +275,7 @@ func TestAnEndOfAStranger(t *testing.T) {
 	require.ErrorContains(t, v.Add(p.batch(t, 4)), "the epoch is complete")
 }
 
-// TestAnEndGivenUpIsAFinding: where the last relay gave up waiting for the one before, its end stands and
+// TestAnEndGivenUpIsAFinding: an end is accepted if the last relay gave up waiting for its upstream relay. The finding
 // says so.
 func TestAnEndGivenUpIsAFinding(t *testing.T) {
 	c := newPair(t, func(draft *task.Task) { draft.Epochs.Start -= 2 * draft.Epochs.Length })
@@ -298,8 +294,8 @@ func TestAnEndGivenUpIsAFinding(t *testing.T) {
 	require.FileExists(t, filepath.Join(dir, "000000.end"))
 }
 
-// TestConfirmsUntilItIsHeard: a verifier whose confirmations get lost, and that restarts, confirms again, and
-// counts the batch once.
+// TestConfirmsUntilItIsHeard: a verifier whose confirmations are lost, and that restarts, confirms again and counts the
+// batch once.
 func TestConfirmsUntilItIsHeard(t *testing.T) {
 	p := newPulled(t)
 	v, puller := p.start(t)
@@ -319,7 +315,7 @@ func TestConfirmsUntilItIsHeard(t *testing.T) {
 	requireReport(t, v, 1)
 }
 
-// confirmedAll is a last relay that says of every number of epoch 0 that it was confirmed.
+// confirmedAll is a last relay that answers for every number of epoch 0 that it was confirmed.
 func (p *pulled) confirmedAll(t *testing.T, upTo uint64) {
 	t.Helper()
 	for seq := range upTo {
@@ -330,9 +326,9 @@ func (p *pulled) confirmedAll(t *testing.T, upTo uint64) {
 	}
 }
 
-// TestConfirmedIsAnyonesWord: whoever says of every number that it was confirmed gets the verifier to ask for no
-// further one, and so to say to the last relay that it has had them: until the signed end of the epoch tells of
-// the number.
+// TestConfirmedIsAnyonesWord: answers that every number was confirmed are not authenticated. The verifier pulls no
+// further number, which would tell the last relay that it has the earlier ones, until the signed end of the epoch
+// includes them.
 func TestConfirmedIsAnyonesWord(t *testing.T) {
 	p := newPulled(t, past)
 	p.confirmedAll(t, 3)
@@ -356,9 +352,9 @@ func TestConfirmedIsAnyonesWord(t *testing.T) {
 	require.NoError(t, p.keyOf(t, 0), "one may be found")
 }
 
-// TestFruitlessTurns: a last relay without end in refusing itself, or in destroyed batches, keeps the verifier
-// busy for a few numbers at each turn, and other epochs go on.
-func TestFruitlessTurns(t *testing.T) {
+// TestSlotlessTurns: a last relay with endless refused or destroyed batches takes a few numbers of each turn, and
+// other epochs are pulled.
+func TestSlotlessTurns(t *testing.T) {
 	for name, empty := range map[string]func(p *pulled, seq uint64) *onion.Batch{
 		"refused": func(p *pulled, seq uint64) *onion.Batch {
 			return p.relay.Sealed(t, onion.BatchDraft{
@@ -390,10 +386,10 @@ func TestFruitlessTurns(t *testing.T) {
 	}
 }
 
-// TestASpoiltEpochTakesNoMore: a last relay that refuses itself, destroys, or signs twice, without end, is asked for no
-// further number of the epoch at [onion.SpareDestroyed], nor after a restart; a finding says so, and what is kept of it
-// all is some manifests for each and two notes. Its signed end still ends the epoch. All but the last few count as
-// having come before.
+// TestASpoiltEpochTakesNoMore: if a last relay signs endless refused, destroyed or equivocated batches, the verifier
+// stops pulling the epoch at [onion.SpareDestroyed], also after a restart. A finding says so. The folder keeps only a
+// few manifests for each and two notes. The signed end still ends the epoch. The test marks all but the last few as
+// received before.
 func TestASpoiltEpochTakesNoMore(t *testing.T) {
 	const comes = 20
 	for name, tt := range map[string]struct {
@@ -446,7 +442,7 @@ func TestASpoiltEpochTakesNoMore(t *testing.T) {
 	}
 }
 
-// requireSpoilt asserts that numbers below one are here, and that no further one was asked for.
+// requireSpoilt requires that every number below comes was received, and that no further number was pulled.
 func requireSpoilt(t *testing.T, p *pulled, v *verifier.Verifier, puller *collect.Puller, comes uint64,
 	found finding.Name) {
 	t.Helper()
@@ -471,8 +467,8 @@ func requireSpoilt(t *testing.T, p *pulled, v *verifier.Verifier, puller *collec
 	t.Logf("%d bytes in %d files for each of %d batches", each, len(files)/int(comes), comes)
 }
 
-// TestConfirmsWhatIsOnDisk: what an earlier run wrote and was killed before its sync is synced before the last
-// relay is told that it may delete it.
+// TestConfirmsWhatIsOnDisk: a file of an earlier run, killed before its sync, is synced before the last relay is told
+// that it may delete the batch.
 func TestConfirmsWhatIsOnDisk(t *testing.T) {
 	p := newPulled(t)
 	p.relay.Serve(t, 0, 0, p.batch(t, 0))
@@ -495,7 +491,7 @@ func TestConfirmsWhatIsOnDisk(t *testing.T) {
 	require.True(t, p.relay.Confirmed(0, 0))
 }
 
-// TestARelayThatIsAway: the log says that nobody answers, and not what a body that never came looks like.
+// TestARelayThatIsAway: the log says that the relay did not answer, and nothing about the missing body.
 func TestARelayThatIsAway(t *testing.T) {
 	c := relaytest.New(t, relaytest.Options{Hops: 1, Task: relaytest.Mean(batchSize)})
 	var log strings.Builder
@@ -511,8 +507,8 @@ func TestARelayThatIsAway(t *testing.T) {
 	require.NotContains(t, log.String(), "decode")
 }
 
-// TestAnEpochThatItsRelaysOperatorEnded: the relay answers, and the report says what is lost, once. What came counts,
-// now and after a restart, and is not asked to be confirmed for ever.
+// TestAnEpochThatItsRelaysOperatorEnded: the relay answers, and the report states the loss once. Received batches
+// count, now and after a restart, and their confirmation is not retried forever.
 func TestAnEpochThatItsRelaysOperatorEnded(t *testing.T) {
 	p := newPulled(t)
 	v, puller := p.start(t)

@@ -46,8 +46,8 @@ func damage(t *testing.T, path string) {
 	require.NoError(t, os.WriteFile(path, raw, 0o600))
 }
 
-// TestWhatIsWrittenDownIsNotOpenedAgain: without the key, and without the batches, a restart has the same
-// report, replay set included.
+// TestWhatIsWrittenDownIsNotOpenedAgain: without the key and the batches, a restart gives the same report, replay set
+// included.
 func TestWhatIsWrittenDownIsNotOpenedAgain(t *testing.T) {
 	p := newPulled(t, past)
 	fresh := slots(t, p.Cascade, batchSize)
@@ -77,8 +77,8 @@ func TestWhatIsWrittenDownIsNotOpenedAgain(t *testing.T) {
 	requireReport(t, v, 2, finding.Repeated)
 }
 
-// TestAKeyGoesWithTheSignedEnd: and not before, however long the epoch is over. What is left is not read from
-// the batches.
+// TestAKeyGoesWithTheSignedEnd: the key is erased with the signed end and not before, however long the epoch is over. A
+// restart does not read the batches.
 func TestAKeyGoesWithTheSignedEnd(t *testing.T) {
 	p := newPulled(t, past)
 	p.relay.Serve(t, 0, 0, p.batch(t, 0))
@@ -105,7 +105,7 @@ func TestAKeyGoesWithTheSignedEnd(t *testing.T) {
 	require.ErrorContains(t, v.Add(p.batch(t, 1)), "the epoch is complete")
 }
 
-// TestAKeyGoesAfterACrash: a crash may come between any two steps of an epoch's end. The next pull goes on.
+// TestAKeyGoesAfterACrash: after a crash between any two steps of an epoch's end, the next pull continues.
 func TestAKeyGoesAfterACrash(t *testing.T) {
 	p := newPulled(t, past)
 	p.relay.Serve(t, 0, 0, p.batch(t, 0))
@@ -138,8 +138,8 @@ func TestAKeyGoesAfterACrash(t *testing.T) {
 	}
 }
 
-// TestDamagedCheckpointsArePutAside: a record is made again from its batch; what an epoch added up to is lost
-// if its key is gone, and that is said.
+// TestDamagedCheckpointsArePutAside: a damaged record is made again from its batch. A damaged sum of an epoch is lost
+// once its key is erased, and the report says so.
 func TestDamagedCheckpointsArePutAside(t *testing.T) {
 	p := newPulled(t, past)
 	p.relay.Serve(t, 0, 0, p.batch(t, 0))
@@ -160,7 +160,7 @@ func TestDamagedCheckpointsArePutAside(t *testing.T) {
 	requireReport(t, v, 0, finding.Erased, finding.Quarantined)
 }
 
-// TestFindingsSurviveARestart: and the same one counts once, however often it is found.
+// TestFindingsSurviveARestart: findings survive a restart, and the same one counts once.
 func TestFindingsSurviveARestart(t *testing.T) {
 	p := newPulled(t)
 	good := p.batch(t, 0)
@@ -181,8 +181,8 @@ func TestFindingsSurviveARestart(t *testing.T) {
 	requireReport(t, v, 1, finding.Foreign)
 }
 
-// TestAnEmptyFolderErasesNoKey: the relay says that a batch was confirmed, and it is not here. Its epoch's key
-// stays, and opens it when it is put back.
+// TestAnEmptyFolderErasesNoKey: the relay says that a batch was confirmed, but it is missing here. The epoch's key
+// stays, and opens the batch when it is restored.
 func TestAnEmptyFolderErasesNoKey(t *testing.T) {
 	p := newPulled(t, past)
 	lost := p.batch(t, 0)

@@ -12,8 +12,8 @@ import (
 	"github.com/doona-dp/doona/verifier/report"
 )
 
-// TestPagesNameOnlyTasks: the verifier's pages are asked for tasks that there are not, with numbers and other requests
-// that relays know, and for 10,000 of them. They answer none, and the list of tasks is as it was.
+// TestPagesNameOnlyTasks: requests for unknown tasks, with numbers and paths that relays know, and for 10,000 tasks get
+// no answer, and the list of tasks stays the same.
 func TestPagesNameOnlyTasks(t *testing.T) {
 	c := newCascade(t)
 	id := c.Open.ID.String()

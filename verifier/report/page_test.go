@@ -48,7 +48,7 @@ func TestThePageAndItsJSONShowTheReport(t *testing.T) {
 		r.Alone, r.Crowd)), lines[1])
 }
 
-// TestThePageInOneFileLoadsNothing: what `verifier analyze --html` writes has no address in it.
+// TestThePageInOneFileLoadsNothing: the file of `verifier analyze --html` has no address in it.
 func TestThePageInOneFileLoadsNothing(t *testing.T) {
 	c := newCascade(t)
 	v := newVerifier(t, c)

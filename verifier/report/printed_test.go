@@ -38,9 +38,9 @@ import (
 	"github.com/doona-dp/doona/wire/taskfile"
 )
 
-// What programs print of the batches in testdata/printed, which were made once: a .zip has a task, the verifier's keys
-// and files, the .txt beside it the terminal's text, and of all else that is printed and written down its hash. A
-// change of code changes neither; -renew writes the texts anew, and -renew-batches all of it.
+// Golden files: what programs print of the stored batches in testdata/printed. A .zip has a task, the verifier's keys
+// and its files. The .txt beside it has the terminal's text, and hashes of everything else that is printed or stored. A
+// code change should change neither. -renew writes the texts again, and -renew-batches everything.
 var (
 	renew        = flag.Bool("renew", false, "write what is printed anew")
 	renewBatches = flag.Bool("renew-batches", false, "make new batches, too")
@@ -57,7 +57,7 @@ func fileOf(name string) string {
 	return strings.ReplaceAll(strings.ReplaceAll(name, ",", ""), " ", "-")
 }
 
-// smaller makes the task of a query so small that its batches take little room.
+// smaller reduces a query's task so that its batches take little space.
 func smaller(q planner.Query) planner.Query {
 	q.Batch = min(q.Batch, 60)
 	if q.Padding == task.PaddingNone {
@@ -167,7 +167,7 @@ func makeBatches(t *testing.T, name string) {
 	require.NoError(t, os.WriteFile(filepath.Join(printedFolder, fileOf(name)+".zip"), out.Bytes(), 0o644))
 }
 
-// noisyBatch is wholeBatch with messages of a relay's own among the clients'.
+// noisyBatch is wholeBatch with a relay's own messages among the clients'.
 func noisyBatch(t *testing.T, c *relaytest.Cascade, epoch, dropped uint64, value []float64) *onion.Batch {
 	t.Helper()
 	client, err := shufflerclient.New(c.Open, shufflerclient.Options{MaxEpsilon: 1000, MaxDelta: 1})
@@ -194,7 +194,7 @@ func noisyBatch(t *testing.T, c *relaytest.Cascade, epoch, dropped uint64, value
 	return b
 }
 
-// addPulled adds what one relay hands out.
+// addPulled adds what one relay serves.
 func addPulled(t *testing.T, c *relaytest.Cascade, add func(string, interface{ Bytes() ([]byte, error) }) []byte) {
 	t.Helper()
 	at := func(epoch uint64) onion.Context { return onion.Context{TaskID: c.Open.ID, Epoch: epoch} }
@@ -271,7 +271,7 @@ func (p *printed) verifier(t *testing.T) *verifier.Verifier {
 	return v
 }
 
-// hash notes the hash of something that is printed.
+// hash records the hash of printed bytes.
 func (p *printed) hash(t *testing.T, what string, raw []byte) {
 	t.Helper()
 	fmt.Fprintf(&p.out, "%x  %s\n", sha256.Sum256(raw), what)
@@ -282,7 +282,7 @@ func (p *printed) hash(t *testing.T, what string, raw []byte) {
 	}
 }
 
-// report notes all forms of a verifier's report.
+// report records all forms of a verifier's report.
 func (p *printed) report(t *testing.T, stage string, v *verifier.Verifier) {
 	t.Helper()
 	if p.slow[stage] {
@@ -303,7 +303,7 @@ func (p *printed) report(t *testing.T, stage string, v *verifier.Verifier) {
 	p.pages(t, stage, report.Handler(v), "/", "/api/report", "/api/report.csv", "/page.css", "/page.js", "/icon.svg")
 }
 
-// pages notes what a handler serves.
+// pages records what a handler serves.
 func (p *printed) pages(t *testing.T, stage string, h http.Handler, paths ...string) {
 	t.Helper()
 	for _, path := range paths {
@@ -323,7 +323,7 @@ func (p *printed) state(t *testing.T, stage string, v *verifier.Verifier) {
 	p.hash(t, stage+" state", state.Bytes())
 }
 
-// compare compares what is printed with what was.
+// compare compares the records with the golden file.
 func (p *printed) compare(t *testing.T, v *verifier.Verifier) {
 	t.Helper()
 	r, err := v.Report()
@@ -343,7 +343,7 @@ func (p *printed) compare(t *testing.T, v *verifier.Verifier) {
 	require.Equal(t, len(string(want)), p.out.Len())
 }
 
-// onlyHere skips where the last digit of a figure may be another: a processor may add and multiply in one step.
+// onlyHere skips on processors where the last digit of a figure may differ, because they multiply and add in one step.
 func onlyHere(t *testing.T) {
 	t.Helper()
 	if runtime.GOARCH != "amd64" {
@@ -351,8 +351,8 @@ func onlyHere(t *testing.T) {
 	}
 }
 
-// TestPrintedOfEveryProtocol: text, JSON, CSV, pages and state, of every protocol and query, from nothing to several
-// epochs with findings, with a budget that withholds, in a dry run, and of what is unusable.
+// TestPrintedOfEveryProtocol compares text, JSON, CSV, pages and state with the golden files, for every protocol and
+// query: from nothing to several epochs with findings, with withheld epochs, in a dry run, and if unusable.
 func TestPrintedOfEveryProtocol(t *testing.T) {
 	onlyHere(t)
 	queries, _ := printedCases()
@@ -377,7 +377,7 @@ func TestPrintedOfEveryProtocol(t *testing.T) {
 			v.Note(finding.Truncated, "a file & <b>what</b> was wrong")
 			p.report(t, "noted", v)
 			p.state(t, "all", v)
-			p.settled(t, states)
+			p.deduped(t, states)
 			p.charged(t, "whole budget", verifier.Publishing{Budget: p.budget(10)})
 			p.charged(t, "small budget", verifier.Publishing{Budget: p.budget(1.2)})
 			p.charged(t, "dry", verifier.Publishing{DryRun: true, Budget: p.budget(1.2)})
@@ -388,12 +388,12 @@ func TestPrintedOfEveryProtocol(t *testing.T) {
 	}
 }
 
-// budget is that of so many times what an epoch costs.
+// budget is the budget of times epochs' cost.
 func (p *printed) budget(times float64) *verifier.Budget {
 	return &verifier.Budget{Epsilon: times * p.open.Claim.Epsilon.Value(), Delta: 10 * p.open.Claim.Delta.Value()}
 }
 
-// charged notes the report of all files under a budget.
+// charged records the report of all files under a budget.
 func (p *printed) charged(t *testing.T, stage string, how verifier.Publishing) {
 	t.Helper()
 	if p.slow[stage] {
@@ -414,8 +414,8 @@ func (p *printed) charged(t *testing.T, stage string, how verifier.Publishing) {
 	p.report(t, stage, v)
 }
 
-// settled notes the state of files that were opened apart and settled together, as Beam does.
-func (p *printed) settled(t *testing.T, apart []*verifier.Verifier) {
+// deduped records the state of files that were opened apart and deduplicated together, as Beam does.
+func (p *printed) deduped(t *testing.T, apart []*verifier.Verifier) {
 	t.Helper()
 	if len(apart) == 0 {
 		return
@@ -431,7 +431,7 @@ func (p *printed) settled(t *testing.T, apart []*verifier.Verifier) {
 	p.report(t, "settled", all)
 }
 
-// TestPrintedOfFaultyFiles: the same of files with every kind of fault, and of a list of tasks.
+// TestPrintedOfFaultyFiles does the same for files with every kind of fault, and for a list of tasks.
 func TestPrintedOfFaultyFiles(t *testing.T) {
 	onlyHere(t)
 	p := openPrinted(t, "faulty")
@@ -456,7 +456,7 @@ func TestPrintedOfFaultyFiles(t *testing.T) {
 	p.compare(t, v)
 }
 
-// played answers as a relay does that has some batches and ends.
+// played answers like a relay that has some batches and ends.
 type played map[string][]byte
 
 func (r played) RoundTrip(req *http.Request) (*http.Response, error) {
@@ -481,7 +481,7 @@ func (r played) RoundTrip(req *http.Request) (*http.Response, error) {
 	return res, nil
 }
 
-// TestPrintedOfAFolder: what a verifier that pulls keeps in its folder, logs and reports.
+// TestPrintedOfAFolder compares what a verifier that pulls stores, logs and reports.
 func TestPrintedOfAFolder(t *testing.T) {
 	onlyHere(t)
 	p := openPrinted(t, "pulled")
@@ -556,7 +556,7 @@ func TestPrintedOfAFolder(t *testing.T) {
 	p.compare(t, v)
 }
 
-// folder notes the files of a folder.
+// folder records the files of a folder.
 func (p *printed) folder(t *testing.T, stage, dir string) {
 	t.Helper()
 	require.NoError(t, filepath.WalkDir(dir, func(path string, d fs.DirEntry, err error) error {
