@@ -60,7 +60,7 @@ func DistributionOfLoss(t *task.Task, m protocols.Mechanism, agg protocols.Aggre
 // Simplex exports simplex for tests.
 func Simplex(x []float64, total float64) []float64 { return simplex(x, total) }
 
-// EpochAnswerOf exports answer and distribution for tests, of one of so many epochs.
+// EpochAnswerOf exports answer and distribution for tests, for one of several epochs.
 func EpochAnswerOf(t *task.Task, m protocols.Mechanism, agg protocols.Aggregate, epochs uint64) (Answer,
 	*Distribution) {
 	c := Counts{Users: agg.Reports()}

@@ -20,8 +20,8 @@ import (
 	"github.com/doona-dp/doona/wire/task"
 )
 
-// Every protocol takes the whole road: client, two relays over HTTP, verifier. Each entry of the
-// estimate must be within deviations standard errors, exact for the given values, of the truth.
+// Every protocol runs end to end: client, two relays over HTTP, verifier. Each entry of the estimate must be within
+// deviations standard errors, exact for the given values, of the truth.
 func TestEveryProtocolEndToEnd(t *testing.T) {
 	for name, c := range everyProtocol {
 		t.Run(name, func(t *testing.T) {
@@ -71,7 +71,7 @@ func sendAll(t *testing.T, c *relaytest.Cascade, value []float64) {
 
 func pullAll(t *testing.T, c *relaytest.Cascade) *verifier.Report {
 	t.Helper()
-	c.Pull(t, 0, 0) // wait until it is there
+	c.Pull(t, 0, 0) // wait until the batch is ready
 	v := newVerifier(t, c)
 	puller, err := collect.NewPuller(v, c.Verifier, filepath.Join(t.TempDir(), "batches"),
 		slog.New(slog.DiscardHandler))

@@ -56,7 +56,7 @@ func TestBandsOverEpochsHoldAllAtOnce(t *testing.T) {
 					require.Len(t, a.BandOverEpochs, len(a.Estimate))
 					held, alone := crowds[now].held(a, d)
 					all, each = all && held, each && alone
-					now = int(math.Abs(a.Estimate[0])*1000) % 2 // what is seen decides what comes next
+					now = int(math.Abs(a.Estimate[0])*1000) % 2 // the last result decides the next values
 				}
 				if all {
 					bands++

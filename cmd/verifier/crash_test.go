@@ -176,7 +176,7 @@ func (k *killed) written(t *testing.T) map[string]bool {
 	out := map[string]bool{}
 	err := filepath.WalkDir(k.data, func(path string, d fs.DirEntry, err error) error {
 		if err != nil {
-			return nil // it is not there yet
+			return nil // not created yet
 		}
 		switch name := d.Name(); filepath.Ext(name) {
 		case ".record":

@@ -11,7 +11,7 @@ import (
 	"github.com/doona-dp/doona/internal/testing/relaytest"
 )
 
-// TestFullDisk: a verifier whose disk is full says so before it has a batch to keep, and no longer than that lasts.
+// TestFullDisk: a verifier with a full disk says so before it has a batch to store, and only while the disk is full.
 func TestFullDisk(t *testing.T) {
 	disk := filepath.Join(t.TempDir(), "disk")
 	relaytest.Mount(t, disk, "size=8m")

@@ -74,8 +74,8 @@ func begin(t *testing.T, pages, admin string, args ...string) *process {
 	return p
 }
 
-// TestProcess: SIGTERM ends a verifier with status 0 and gives the folder back; kill -9 loses nothing; a
-// second process over the folder ends with status 1 and a sentence.
+// TestProcess: SIGTERM ends a verifier with status 0 and releases the folder. kill -9 loses nothing. A second process
+// over the folder ends with status 1 and one sentence.
 func TestProcess(t *testing.T) {
 	c := newCascade(t, 1, 1)
 	rogue := c.StartFirst(t)
@@ -104,7 +104,7 @@ func TestProcess(t *testing.T) {
 	require.EqualValues(t, 2, p.report(t, c.Open).Batches)
 }
 
-// TestProcessDrainsAStuckPull: a relay that never answers does not keep the verifier from ending.
+// TestProcessDrainsAStuckPull: a relay that never answers does not keep the verifier from stopping.
 func TestProcessDrainsAStuckPull(t *testing.T) {
 	c := newCascade(t, 1, 1)
 	rogue := c.StartFirst(t)
@@ -120,7 +120,7 @@ func TestProcessDrainsAStuckPull(t *testing.T) {
 	require.NoError(t, p.cmd.Wait(), p.log.String())
 }
 
-// TestProcessFromAFile: verifier.yaml has everything, and no flag besides it.
+// TestProcessFromAFile: verifier.yaml configures everything, without a flag.
 func TestProcessFromAFile(t *testing.T) {
 	c := newCascade(t, 1, 1)
 	pages, admin := relaytest.FreeAddress(t), relaytest.FreeAddress(t)

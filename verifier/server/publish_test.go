@@ -19,7 +19,7 @@ import (
 	"github.com/doona-dp/doona/wire/taskfile"
 )
 
-// sealedIn are reports of an epoch as the one relay hands them on.
+// sealedIn returns reports of an epoch as the only relay passes them on.
 func sealedIn(t *testing.T, c *relaytest.Cascade, epoch uint64) (out [][]byte) {
 	t.Helper()
 	client, err := shufflerclient.New(c.Open, shufflerclient.Options{MaxEpsilon: 10})
@@ -35,8 +35,8 @@ func sealedIn(t *testing.T, c *relaytest.Cascade, epoch uint64) (out [][]byte) {
 	return out
 }
 
-// TestPagesStayWithinABudget: results of epochs that the budget does not suffice for are on no page, over restarts;
-// and no page is shown where the ledger is gone.
+// TestPagesStayWithinABudget: no page shows results of epochs beyond the budget, also after restarts. Without the
+// ledger no page is shown.
 func TestPagesStayWithinABudget(t *testing.T) {
 	c := newCascade(t, 1, 1, func(draft *task.Task) {
 		draft.Epochs.Start -= 5 * draft.Epochs.Length
@@ -89,8 +89,8 @@ func TestPagesStayWithinABudget(t *testing.T) {
 	require.ErrorContains(t, err, "invalid total_delta 0")
 }
 
-// TestEntriesOfAStreamShareABudget: tasks of one stream that are listed by themselves are charged to one ledger, by
-// whomever they are signed, so entries with different budgets are refused; and so is one whose stream nothing tells.
+// TestEntriesOfAStreamShareABudget: tasks of one stream that are listed separately charge one ledger, whoever signed
+// them. So different budgets are refused, and so is a task whose stream nothing tells.
 func TestEntriesOfAStreamShareABudget(t *testing.T) {
 	c := newCascade(t, 1, 1, relaytest.InStream())
 	_, key, err := ed25519.GenerateKey(nil)

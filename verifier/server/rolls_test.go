@@ -23,8 +23,8 @@ import (
 	"github.com/doona-dp/doona/wire/taskfile"
 )
 
-// yamlOf writes a party's configuration, with a file for its newest signing key and some for older ones, and returns
-// its file.
+// yamlOf writes a party's configuration, with a file for its newest signing key and others for older ones, and returns
+// its path.
 func yamlOf(t *testing.T, c *relaytest.Cascade, party, text, newest string, old ...string) string {
 	t.Helper()
 	file := filepath.Join(c.Dir, party, party+".yaml")
@@ -88,9 +88,9 @@ func renewRolled(t *testing.T, c *relaytest.Cascade, verifier, issuing ed25519.P
 	return bundle, c.After(t, bundle)
 }
 
-// TestPartiesHandOnTheirKeys: the verifier and the issuer of a stream sign with other keys from its second task on,
-// and go on with the old ones in the first. Both are restarted late, when the owner has signed: until then neither
-// takes the task, and both say so.
+// TestPartiesHandOnTheirKeys: from the second task of a stream on, the verifier and the issuer sign with new keys, and
+// with the old ones in the first. Both restart late, after the owner has signed. Until then neither takes up the task,
+// and both say so.
 func TestPartiesHandOnTheirKeys(t *testing.T) {
 	c := newCascade(t, 1, 1, relaytest.InStream(), relaytest.WithTokens)
 	c.StartAll(t)

@@ -157,7 +157,7 @@ func kept(t *testing.T, folder string) (names []string) {
 	return names
 }
 
-// TestOneTaskThenTwoThenOne: nothing vanishes, whatever tasks a folder serves.
+// TestOneTaskThenTwoThenOne: changing the served tasks of a folder loses nothing.
 func TestOneTaskThenTwoThenOne(t *testing.T) {
 	c := newCascade(t, 2, 3)
 	c.StartAll(t)
@@ -193,7 +193,7 @@ func TestOneTaskThenTwoThenOne(t *testing.T) {
 	require.Empty(t, r.wait(t, c.Bundles[0], batches(3)).Findings)
 }
 
-// putAside returns the names of what was put aside in a folder.
+// putAside returns the names of the files in a folder's quarantine.
 func putAside(t *testing.T, folder string) (names []string) {
 	t.Helper()
 	files, err := os.ReadDir(filepath.Join(folder, collect.QuarantineFolder))
@@ -204,8 +204,8 @@ func putAside(t *testing.T, folder string) (names []string) {
 	return names
 }
 
-// TestADamagedFileIsPutAsideAndFetchedAnew, where the relay still has it; else it is missing. The rest counts
-// in any case.
+// TestADamagedFileIsPutAsideAndFetchedAnew: a damaged file moves to quarantine, and is pulled again if the relay still
+// has it. Otherwise it is missing. The rest counts in any case.
 func TestADamagedFileIsPutAsideAndFetchedAnew(t *testing.T) {
 	for name, damage := range map[string]func(raw []byte) []byte{
 		"truncated": func(raw []byte) []byte { return raw[:len(raw)/2] },
@@ -286,8 +286,8 @@ func sealed(t *testing.T, c *relaytest.Cascade) (out [][]byte) {
 // over changes a task so that its first epoch is over for an hour and a half.
 func over(draft *task.Task) { draft.Epochs.Start -= draft.Epochs.Length * 5 / 2 }
 
-// TestADamagedEnd: the signed end of an epoch is a file like the others. What the epoch added up to is in
-// another, so nothing is lost with it.
+// TestADamagedEnd: the signed end of an epoch can be damaged like other files. The epoch's sum is in another file, so
+// nothing is lost.
 func TestADamagedEnd(t *testing.T) {
 	c := newCascade(t, 1, 1, over)
 	rogue := c.StartFirst(t)
@@ -314,8 +314,8 @@ func TestADamagedEnd(t *testing.T) {
 	}, 10*time.Second, 10*time.Millisecond)
 }
 
-// TestTheFormerLayoutIsRefused: what lies in the data folder itself is named, and stays where it is. Other files there
-// are the operator's.
+// TestTheFormerLayoutIsRefused: batches in the data folder itself are named and stay. Other files there are the
+// operator's.
 func TestTheFormerLayoutIsRefused(t *testing.T) {
 	c := newCascade(t, 1, 2)
 	for _, name := range []string{"000003-000004.batch", "000003.end", collect.QuarantineFolder} {
@@ -336,8 +336,8 @@ func TestTheFormerLayoutIsRefused(t *testing.T) {
 	}
 }
 
-// TestOneProcessAFolder: a second verifier over a folder, or over that of one of its tasks, is refused, and
-// takes nothing from the first.
+// TestOneProcessAFolder: a second verifier over a folder, or over one of its tasks' folders, is refused, and takes
+// nothing from the first.
 func TestOneProcessAFolder(t *testing.T) {
 	c := newCascade(t, 1, 2)
 	data := filepath.Join(t.TempDir(), "data")
@@ -413,7 +413,7 @@ func TestHealth(t *testing.T) {
 	require.Equal(t, "0", r.metric(t, `doona_verifier_findings{finding="refused",task="`+c.Open.ID.String()[:8]+`"}`))
 }
 
-// TestLate: an epoch that is over for longer than it should take is late until its signed end is here.
+// TestLate: an epoch without a signed end is late some time after its end, until the signed end is received.
 func TestLate(t *testing.T) {
 	c := newCascade(t, 1, 1, over)
 	rogue := c.StartFirst(t)
@@ -438,7 +438,7 @@ func TestLate(t *testing.T) {
 	require.Equal(t, "Everything added up.", got.Verdict)
 }
 
-// TestARemainderIsNoFinding: what is left at the end of an epoch, below n, is as it should be.
+// TestARemainderIsNoFinding: a remainder below n at the end of an epoch is expected.
 func TestARemainderIsNoFinding(t *testing.T) {
 	c := newCascade(t, 1, 1)
 	rogue := c.StartFirst(t)
@@ -450,7 +450,7 @@ func TestARemainderIsNoFinding(t *testing.T) {
 	require.Equal(t, "Everything added up.", got.Verdict)
 }
 
-// TestBadConfig: what is wrong with a configuration is said, by its name.
+// TestBadConfig: an error of the configuration names the field.
 func TestBadConfig(t *testing.T) {
 	c := newCascade(t, 1, 2)
 	for name, change := range map[string]func(*server.Config){

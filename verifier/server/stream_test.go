@@ -58,8 +58,8 @@ func (r *running) awaitTask(t *testing.T, open *taskfile.Open) {
 	}, relaytest.Patience, 10*time.Millisecond)
 }
 
-// awaitStuck waits until a party says at its admin address whether the stream that begins with a task cannot go on
-// there: "1" or "0".
+// awaitStuck waits until the metric at a party's admin address says whether the stream that begins with a task is
+// stuck: "1" or "0".
 func awaitStuck(t *testing.T, admin, party string, first *taskfile.Open, want string) {
 	t.Helper()
 	line := "doona_" + party + `_stream_stuck{task="` + first.ID.String()[:8] + `"} ` + want + "\n"
@@ -86,8 +86,8 @@ func playEpoch(t *testing.T, c *relaytest.Cascade, epoch uint64) {
 	}
 }
 
-// TestStreamGoesOn: a verifier and an issuer that nobody restarts take up two successors, epoch after epoch
-// without a gap, and all of them once more after a restart. The stream is one entry of the list.
+// TestStreamGoesOn: a verifier and an issuer take up two later tasks without a restart, epoch after epoch without a
+// gap, and again after a restart. The stream is one entry of the list.
 func TestStreamGoesOn(t *testing.T) {
 	c := newCascade(t, 2, 1, relaytest.InStream("name"), relaytest.WithTokens)
 	c.StartAll(t)
@@ -146,8 +146,8 @@ func TestStreamGoesOn(t *testing.T) {
 	require.Contains(t, metrics, `doona_verifier_stream_stuck{task="`+c.Open.ID.String()[:8]+`"} 0`)
 }
 
-// TestStreamGoesOnBeforeAnyResult: a verifier takes up position 2 where nothing of the stream was charged, so that no
-// ledger tells whose task it is.
+// TestStreamGoesOnBeforeAnyResult: a verifier takes up position 2 before any charge, so that no ledger tells the task's
+// stream.
 func TestStreamGoesOnBeforeAnyResult(t *testing.T) {
 	c := newCascade(t, 1, 1, relaytest.InStream())
 	c.StartAll(t)
@@ -166,8 +166,8 @@ func TestStreamGoesOnBeforeAnyResult(t *testing.T) {
 	require.FileExists(t, filepath.Join(cfg.Data, "ledger", c.Open.ID.String()+".ledger"))
 }
 
-// TestStreamWithoutKeys: a successor for which this verifier has no keys takes no position here until it has
-// them; a forked stream is refused, and shows.
+// TestStreamWithoutKeys: a verifier takes up no later task until it has its keys. A forked stream is refused, and its
+// metric shows that.
 func TestStreamWithoutKeys(t *testing.T) {
 	c := newCascade(t, 1, 1, relaytest.InStream())
 	c.StartAll(t)
@@ -200,8 +200,8 @@ func TestStreamWithoutKeys(t *testing.T) {
 	awaitStuck(t, v.admin, "verifier", c.Open, "1")
 }
 
-// TestProcessFollows: the same by processes of `verifier serve`, which is not restarted: its stream's first
-// task was over before.
+// TestProcessFollows tests the same with `verifier serve` processes without a restart. The stream's first task was over
+// before.
 func TestProcessFollows(t *testing.T) {
 	past := func(draft *task.Task) {
 		draft.Epochs.Count = 1 // more that have ended unseen would leave the relay's clock in doubt
@@ -227,7 +227,7 @@ func TestProcessFollows(t *testing.T) {
 	require.Empty(t, p.wait(t, next.Open, batches(1)).Findings)
 }
 
-// TestStreamIsHandedOn: a verifier goes on with the owner whom the old one names, and counts in one
+// TestStreamIsHandedOn: a verifier continues a stream under the owner whom the previous owner names, in the same
 // ledger.
 func TestStreamIsHandedOn(t *testing.T) {
 	c := newCascade(t, 1, 1, relaytest.InStream())
