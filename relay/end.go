@@ -68,8 +68,8 @@ func (b *SetBack) look(ctx context.Context) error {
 	if err := b.relay.Watch(b.relay.vault); err != nil {
 		return err
 	}
-	all, err := b.relay.store.Follow(ctx)
-	if back := b.relay.store.SetBack(); back != nil && b.Cause == "" {
+	all, err := b.relay.store.Reconcile(ctx)
+	if back := b.relay.store.StateRollback(); back != nil && b.Cause == "" {
 		b.Cause = string(back.Cause) + ": " + back.Detail
 	} else if back == nil && err != nil {
 		return err
@@ -148,7 +148,7 @@ func (b *SetBack) add(id store.EpochID, over bool) {
 func (b *SetBack) waitForMember(ctx context.Context, all []store.Progress) ([]store.Progress, error) {
 	for b.relay.store.Joining() == store.CatchesUp {
 		time.Sleep(time.Second)
-		now, err := b.relay.store.Follow(ctx)
+		now, err := b.relay.store.Reconcile(ctx)
 		if err != nil {
 			return nil, err
 		}

@@ -185,12 +185,12 @@ type slowSeals struct {
 	looks chan struct{}
 }
 
-func (s *slowSeals) Follow(ctx context.Context) ([]store.Progress, error) {
+func (s *slowSeals) Reconcile(ctx context.Context) ([]store.Progress, error) {
 	select {
 	case s.looks <- struct{}{}:
 	default:
 	}
-	return s.Store.Follow(ctx)
+	return s.Store.Reconcile(ctx)
 }
 
 func (s *slowSeals) Seal(ctx context.Context, b store.BatchID, build store.SealFunc) error {

@@ -19,7 +19,7 @@ func (r *Relay) answer(handle service.Handler) http.HandlerFunc {
 		if err == nil {
 			return nil
 		}
-		if back := new(store.SetBack); errors.As(err, &back) {
+		if back := new(store.StateRollbackError); errors.As(err, &back) {
 			return stopped(back)
 		}
 		if req.Context().Err() == nil && r.monitor.Failed(err) {
@@ -31,7 +31,7 @@ func (r *Relay) answer(handle service.Handler) http.HandlerFunc {
 }
 
 // stopped returns the problem of a relay where something was set back.
-func stopped(back *store.SetBack) error {
+func stopped(back *store.StateRollbackError) error {
 	return problem.New(problem.SetBack, "%s", back.Cause).Retry(tasks.RollbackRetry)
 }
 

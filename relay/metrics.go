@@ -17,7 +17,7 @@ func Metrics() []service.Metric { return monitor.Definitions() }
 func (r *Relay) measure(ctx context.Context) {
 	m := r.monitor
 	m.Set(monitor.Ready, service.Flag(r.isReady(ctx) == nil).Value())
-	usage, back := r.ingress.Load(), r.store.SetBack()
+	usage, back := r.ingress.Load(), r.store.StateRollback()
 	for _, cause := range store.Causes() {
 		m.Set(monitor.SetBack, service.Flag(back != nil && back.Cause == cause).Value(), string(cause))
 	}

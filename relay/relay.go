@@ -171,8 +171,8 @@ func (r *Relay) join() error {
 	if err := r.Watch(r.vault); err != nil {
 		return err
 	}
-	all, err := r.store.Follow(context.Background())
-	if back := r.store.SetBack(); back != nil {
+	all, err := r.store.Reconcile(context.Background())
+	if back := r.store.StateRollback(); back != nil {
 		r.cfg.Log.Error("set back", "cause", back.Cause, "detail", back.Detail,
 			"do", "put back what is newer, or end the epochs: relay end-epochs --help")
 		return nil
@@ -232,11 +232,11 @@ func (i *Inspected) join() error {
 }
 
 // setBack returns what was set back.
-func (i *Inspected) setBack(ctx context.Context) (*store.SetBack, error) {
+func (i *Inspected) setBack(ctx context.Context) (*store.StateRollbackError, error) {
 	if i.vault == nil {
 		return nil, nil
 	}
-	return i.store.Behind(ctx, i.vault)
+	return i.store.FindRollback(ctx, i.vault)
 }
 
 // Status reads the store.

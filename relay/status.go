@@ -93,7 +93,7 @@ type Reason = store.Reason
 
 // Status reads the store.
 func (r *Relay) Status(ctx context.Context) (*Status, error) {
-	out, err := r.status(ctx, r.store, r.store.SetBack())
+	out, err := r.status(ctx, r.store, r.store.StateRollback())
 	if err == nil {
 		out.Joining = string(r.store.Joining())
 		if short := r.monitor.Reserve.Short(); short != nil {
@@ -104,7 +104,7 @@ func (r *Relay) Status(ctx context.Context) (*Status, error) {
 }
 
 // status reads how far the tasks have come in a store.
-func (r *setup) status(ctx context.Context, kept *store.Store, back *store.SetBack) (*Status, error) {
+func (r *setup) status(ctx context.Context, kept *store.Store, back *store.StateRollbackError) (*Status, error) {
 	all, err := kept.Progress(ctx)
 	if err != nil {
 		return nil, err
@@ -202,7 +202,7 @@ func (r *Relay) AdminHandler() http.Handler {
 // something was set back, while it joins other processes, while the time is in doubt, without the store, and where a
 // disk is full or cannot be written to. That is tried again here, as nobody sends reports to a relay that is not ready.
 func (r *Relay) isReady(ctx context.Context) error {
-	if back := r.store.SetBack(); back != nil {
+	if back := r.store.StateRollback(); back != nil {
 		return back
 	}
 	if joining := r.store.Joining(); joining != "" {

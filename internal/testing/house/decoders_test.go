@@ -54,7 +54,7 @@ var decoders = map[string][2]string{
 	"relay/internal/epochs/epochs.go":   {own, "the store's manifests"},
 	"relay/internal/mixing/mixer.go":    {own, "the store's manifests"},
 	"relay/internal/keytree/file.go":    {own, "the secret"},
-	"relay/internal/store/witness.go":   {own, "the store's manifests"},
+	"relay/internal/store/manifests.go": {own, "the store's manifests"},
 	"issuer/http.go":                    {another, "259 bytes"},
 	"issuer/tie.go":                     {own, "the store"},
 	"verifier/collect/manifests.go":     {own, "records"},

@@ -72,12 +72,12 @@ type Store interface {
 
 // WholeStore is looked through, swept and scrubbed as a whole.
 type WholeStore interface {
-	Follow(ctx context.Context) ([]store.Progress, error)
+	Reconcile(ctx context.Context) ([]store.Progress, error)
 	Progress(ctx context.Context) ([]store.Progress, error)
 	Version() uint64
 	Sweep(ctx context.Context) error
 	Scrub(ctx context.Context) error
-	SetBack() *store.SetBack
+	StateRollback() *store.StateRollbackError
 }
 
 // Loop seals batches as they fill, and sees to the ends of epochs. It ends with ctx; what it
@@ -87,9 +87,9 @@ func (ep *Lifecycle) Loop(ctx context.Context) {
 	defer tick.Stop()
 	ep.unscrubbed.Store(true) // what a crash left
 	for {
-		if ep.Whole.SetBack() == nil {
+		if ep.Whole.StateRollback() == nil {
 			ep.runEpochTick(ctx)
-		} else if _, err := ep.Whole.Follow(ctx); !errors.As(err, new(*store.SetBack)) {
+		} else if _, err := ep.Whole.Reconcile(ctx); !errors.As(err, new(*store.StateRollbackError)) {
 			ep.monitor.Logged(ctx, "couldn't look at the store", err)
 		}
 		select {
@@ -157,7 +157,7 @@ func (ep *Lifecycle) Settle(ctx context.Context) error {
 
 func (ep *Lifecycle) settleAll(ctx context.Context) error {
 	ep.host.DropDropped(ctx)
-	all, err := ep.Whole.Follow(ctx)
+	all, err := ep.Whole.Reconcile(ctx)
 	if err != nil {
 		return err
 	}

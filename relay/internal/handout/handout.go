@@ -68,7 +68,7 @@ type Store interface {
 	SealedBelow(ctx context.Context, b store.BatchID) (bool, error)
 	Confirm(ctx context.Context, b store.BatchID) error
 	End(ctx context.Context, id store.EpochID) ([]byte, error)
-	SetBack() *store.SetBack
+	StateRollback() *store.StateRollbackError
 }
 
 // batchOf returns what a pull or confirmation is about.
@@ -216,7 +216,7 @@ func (out *Server) HandleEnd(w http.ResponseWriter, req *http.Request) error {
 // goesOn is the problem of an epoch of which nothing is handed out or forgotten any more: something was set
 // back, or the operator has ended it.
 func (out *Server) goesOn(e tasks.Epoch) error {
-	if back := out.Store.SetBack(); back != nil {
+	if back := out.Store.StateRollback(); back != nil {
 		return back
 	}
 	return e.CheckServable()

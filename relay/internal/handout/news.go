@@ -34,7 +34,7 @@ func (out *Server) HandleNews(w http.ResponseWriter, req *http.Request) error {
 	if err := out.host.Fresh(req.Context(), hop, nonce); err != nil {
 		return err
 	}
-	if back := out.Store.SetBack(); back != nil {
+	if back := out.Store.StateRollback(); back != nil {
 		return back
 	}
 	raw, err := codec.Marshal(out.newsOf(shared))

@@ -82,7 +82,7 @@ func (in *Ingress) Load() Load {
 // Store is what takes reports.
 type Store interface {
 	Commit(ctx context.Context, group []*store.Submission) (full bool, err error)
-	SetBack() *store.SetBack
+	StateRollback() *store.StateRollbackError
 }
 
 // HandleReport takes one client's submission: cheap checks first, then room for it, then the one
@@ -100,7 +100,7 @@ func (in *Ingress) HandleReport(w http.ResponseWriter, req *http.Request) error 
 		in.tallyForeign(req, s)
 		return err
 	}
-	if back := in.Store.SetBack(); back != nil {
+	if back := in.Store.StateRollback(); back != nil {
 		return back
 	}
 	e, err := in.reportEpoch(req, s)
@@ -328,7 +328,7 @@ func (in *Ingress) enqueue(sub *store.Submission) error {
 		return in.monitor.TurnAway(problem.Overloaded)
 	}
 	if stored := <-p.done; !stored {
-		if back := in.Store.SetBack(); back != nil {
+		if back := in.Store.StateRollback(); back != nil {
 			return back
 		}
 		return unstored()

@@ -129,17 +129,17 @@ type Store interface {
 	Next(ctx context.Context, id store.EpochID) (uint64, error)
 	Destroyed(ctx context.Context, id store.EpochID) (uint64, error)
 	Manifest(ctx context.Context, b store.BatchID) (manifest []byte, confirmed bool, err error)
-	Witness(ctx context.Context, b store.BatchID, s *onion.SignedManifest) error
-	Witnessed(ctx context.Context, id store.EpochID) (uint64, error)
+	RecordManifest(ctx context.Context, b store.BatchID, s *onion.SignedManifest) error
+	NextManifest(ctx context.Context, id store.EpochID) (uint64, error)
 	Mix(ctx context.Context, b store.BatchID, tags []store.Short, build store.MixFunc) error
 	MixWithheld(ctx context.Context, b store.BatchID, tags []store.Short, build store.MixFunc) error
-	SetBack() *store.SetBack
+	StateRollback() *store.StateRollbackError
 }
 
 // ConfirmStore knows which batches the upstream relay need not keep.
 type ConfirmStore interface {
-	Untold(ctx context.Context, id store.EpochID) ([]uint64, error)
-	Told(ctx context.Context, b store.BatchID) error
+	UnconfirmedSources(ctx context.Context, id store.EpochID) ([]uint64, error)
+	SetSourceConfirmed(ctx context.Context, b store.BatchID) error
 }
 
 // pullLoop pulls a task's batches from the relay before, epoch by epoch, until ctx ends. So many tasks of one relay
@@ -170,7 +170,7 @@ func (mx *Mixer) pullTurn(ctx context.Context, s *tasks.Hosted) (more bool) {
 	asked := false
 	for e := range s.EachEpoch() {
 		start, _ := e.Window()
-		if mx.Store.SetBack() != nil || latest.Before(start) {
+		if mx.Store.StateRollback() != nil || latest.Before(start) {
 			break
 		}
 		if e.State() >= store.StateComplete || e.RolledBack() {
@@ -223,7 +223,7 @@ func (mx *Mixer) pullSealed(ctx context.Context, e tasks.Epoch) (more bool, err 
 
 // stopsPulling says whether nothing more is to be taken of an epoch, whatever the relay before has.
 func (mx *Mixer) stopsPulling(e tasks.Epoch) bool {
-	return mx.Store.SetBack() != nil || e.RolledBack() || mx.Clock.Read().Over(mx.giveUpAt(e))
+	return mx.Store.StateRollback() != nil || e.RolledBack() || mx.Clock.Read().Over(mx.giveUpAt(e))
 }
 
 // isSpoilt says whether too many of the batches below a number were destroyed, and ends the epoch then.
@@ -338,7 +338,7 @@ func (mx *Mixer) pullBatch(ctx context.Context, b tasks.BatchRef) (done bool, er
 // witness keeps the manifest of a batch that comes in, and says whether its slots may: it is asked before the first one
 // is read.
 func (mx *Mixer) witness(ctx context.Context, b tasks.BatchRef, in *incomingBatch, signed *onion.SignedManifest) error {
-	err := mx.Store.Witness(ctx, b.BatchID(), signed)
+	err := mx.Store.RecordManifest(ctx, b.BatchID(), signed)
 	if err != nil {
 		return err
 	}
@@ -404,7 +404,7 @@ func (mx *Mixer) takeEnd(ctx context.Context, e tasks.Epoch) error {
 	if err != nil {
 		return err
 	}
-	signed, err := mx.Store.Witnessed(ctx, e.ID())
+	signed, err := mx.Store.NextManifest(ctx, e.ID())
 	if err != nil {
 		return err
 	}
@@ -544,7 +544,7 @@ func total(counts []uint64) (sum int) {
 // confirmPulled tells the relay before which of its batches are safe here.
 func (mx *Mixer) confirmPulled(ctx context.Context, e tasks.Epoch) error {
 	id := e.ID()
-	untold, err := mx.Confirms.Untold(ctx, id)
+	untold, err := mx.Confirms.UnconfirmedSources(ctx, id)
 	if err != nil {
 		return err
 	}
@@ -552,7 +552,7 @@ func (mx *Mixer) confirmPulled(ctx context.Context, e tasks.Epoch) error {
 		if err := mx.confirmOne(ctx, e.Ref(seq)); err != nil {
 			return err
 		}
-		if err := mx.Confirms.Told(ctx, id.Batch(seq)); err != nil {
+		if err := mx.Confirms.SetSourceConfirmed(ctx, id.Batch(seq)); err != nil {
 			return err
 		}
 	}

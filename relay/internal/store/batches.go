@@ -35,7 +35,7 @@ func (d *batches) SealWithheld(ctx context.Context, b BatchID, build SealFunc) e
 }
 
 func (d *batches) seal(ctx context.Context, b BatchID, build SealFunc) error {
-	if back := d.alarm.SetBack(); back != nil {
+	if back := d.rollbackLatch.StateRollback(); back != nil {
 		return back
 	}
 	var epoch int64
@@ -272,7 +272,7 @@ func (d *batches) Batch(ctx context.Context, ref BatchID) (*Sealed, error) {
 	var b Sealed
 	var refers []byte
 	const query = `SELECT manifest, bytes, bytes IS NULL FROM batches WHERE epoch = ` + epochOf + ` AND seq = $3`
-	if back := d.alarm.SetBack(); back != nil {
+	if back := d.rollbackLatch.StateRollback(); back != nil {
 		return nil, back
 	}
 	err := d.find(ctx, query, ref, &b.Manifest, &refers, &b.Confirmed)
@@ -342,11 +342,11 @@ func (d *batches) confirmOnce(ctx context.Context, b BatchID) error {
 }
 
 // Told says that the relay before has been told to delete the source of a batch of Mix.
-func (d *batches) Told(ctx context.Context, b BatchID) error {
-	return d.reserve.WithReserve(func() error { return d.toldOnce(ctx, b) })
+func (d *batches) SetSourceConfirmed(ctx context.Context, b BatchID) error {
+	return d.reserve.WithReserve(func() error { return d.setSourceConfirmedOnce(ctx, b) })
 }
 
-func (d *batches) toldOnce(ctx context.Context, b BatchID) error {
+func (d *batches) setSourceConfirmedOnce(ctx context.Context, b BatchID) error {
 	return d.within(ctx, func(tx *transaction) error {
 		e, err := tx.lock(b.EpochID)
 		if err != nil {
@@ -362,7 +362,7 @@ func (d *batches) toldOnce(ctx context.Context, b BatchID) error {
 
 // Untold lists the batches of Mix whose source the relay before has not been told to delete. What it lists is cut in
 // the marks of this process.
-func (d *batches) Untold(ctx context.Context, id EpochID) ([]uint64, error) {
+func (d *batches) UnconfirmedSources(ctx context.Context, id EpochID) ([]uint64, error) {
 	const query = `SELECT seq FROM batches WHERE epoch = ` + epochOf + ` AND told = 0 ORDER BY seq`
 	all, err := collect(ctx, d.read, query, func(rows *sql.Rows) (seq uint64, err error) {
 		return seq, rows.Scan(&seq)

@@ -46,7 +46,7 @@ func (d *reports) Commit(ctx context.Context, group []*Submission) (full bool, e
 
 // commitEpoch is Commit for submissions of one epoch.
 func (t commitTx) commitEpoch(id EpochID, group []*Submission) (full bool, err error) {
-	e, filling, fresh, m, err := t.look(id, group)
+	e, filling, fresh, m, err := t.lockAndRead(id, group)
 	if err != nil {
 		return false, err
 	}
@@ -84,7 +84,7 @@ func (t commitTx) commitEpoch(id EpochID, group []*Submission) (full bool, err e
 
 // look locks the row of an epoch, and returns with it the batch that is filling, what its runs of level 0 take, and,
 // where names are in tables, what the store knows about the tags and clients of a group.
-func (t commitTx) look(id EpochID, group []*Submission) (
+func (t commitTx) lockAndRead(id EpochID, group []*Submission) (
 	e epochRow, filling OpenBatch, fresh int, m *memory, err error,
 ) {
 	m, e.marks = newMemory(), map[string]markRow{}
@@ -117,7 +117,7 @@ func (t commitTx) look(id EpochID, group []*Submission) (
 	}
 	if err = t.tx.ask(asks...); err == nil && e.id == 0 { // another process may make it, too
 		if _, err = t.lock(id); err == nil {
-			return t.look(id, group)
+			return t.lockAndRead(id, group)
 		}
 	}
 	if filling.EpochID = id; filling.Submissions == 0 {
@@ -206,7 +206,7 @@ func (t commitTx) fill(epoch int64, b OpenBatch, fresh int, subs []*Submission) 
 		return err
 	}
 	rows := rowsOf(subs)
-	fresh, err = t.runsTx().bring(brought{epoch, b.Seq, c, func(int) joined { return &slotRun{} }}, fresh,
+	fresh, err = t.runsTx().storeRows(runTarget{epoch, b.Seq, c, func(int) runMerger { return &slotRun{} }}, fresh,
 		len(rows), rowLane+len(rows[0].Slot), func(from, to int) []byte { return packRows(rows[from:to]) })
 	if err != nil {
 		return err

@@ -58,19 +58,19 @@ func (p *Progress) made() rollback.Set {
 	return rollback.SetBelow(p.Next, open...)
 }
 
-// compare is a [SetBack] where the store, or the file of a guard's mark, was set back. secret is that of the secret.
+// compare is a [StateRollbackError] where the store, or the file of a guard's mark, was set back. secret is that of the secret.
 func (seen *storeSnapshot) compare(g *guard, s, secret *rollback.Mark) error {
 	return errors.Join(seen.elsewhere(s), seen.compareEntries(g, s), seen.compareRows(g, s), g.comparePair(s, secret))
 }
 
-// elsewhere is a [SetBack] where the store is not in the database that a mark knows, or was promoted from a
+// elsewhere is a [StateRollbackError] where the store is not in the database that a mark knows, or was promoted from a
 // replica or restored there, and an epoch has begun that the operator has not ended, and is not over. It may
 // lack what was made last, and by another process than this one.
 func (seen *storeSnapshot) elsewhere(s *rollback.Mark) error {
 	if s.Database == "" || s.Database == seen.history || !seen.goesOn(s) {
 		return nil
 	}
-	return &SetBack{otherDatabase, fmt.Sprintf("it was in %s, and is in %s", s.Database, seen.history)}
+	return &StateRollbackError{otherDatabase, fmt.Sprintf("it was in %s, and is in %s", s.Database, seen.history)}
 }
 
 // goesOn says whether an epoch that a mark knows was not ended by the operator, and is not over.
@@ -83,21 +83,21 @@ func (seen *storeSnapshot) goesOn(s *rollback.Mark) bool {
 	return false
 }
 
-// compareEntries is a [SetBack] where a mark knows of what the store does not hold.
+// compareEntries is a [StateRollbackError] where a mark knows of what the store does not hold.
 func (seen *storeSnapshot) compareEntries(g *guard, s *rollback.Mark) error {
 	for key, e := range s.Entries {
 		p := seen.epochs[key]
 		where := func() string { return fmt.Sprintf("task %x, epoch %d", key.Task[:4], key.Epoch) }
 		switch {
 		case p == nil:
-			return &SetBack{g.storeBehind(), where() + ": it knows nothing of the epoch"}
+			return &StateRollbackError{g.storeBehind(), where() + ": it knows nothing of the epoch"}
 		case p.State == StateEnded:
 			continue
 		case e.Ended:
-			return &SetBack{g.storeBehind(), where() + ": the operator has ended the epoch"}
+			return &StateRollbackError{g.storeBehind(), where() + ": the operator has ended the epoch"}
 		}
 		if seq, some := e.Made.Beyond(p.made()); some {
-			return &SetBack{g.storeBehind(), fmt.Sprintf("%s: batch %d was made and is not held", where(), seq)}
+			return &StateRollbackError{g.storeBehind(), fmt.Sprintf("%s: batch %d was made and is not held", where(), seq)}
 		}
 		var row markRow
 		for _, r := range seen.rows[key] {
@@ -106,13 +106,13 @@ func (seen *storeSnapshot) compareEntries(g *guard, s *rollback.Mark) error {
 			}
 		}
 		if row.StoreBehind(e.Steps) {
-			return &SetBack{g.storeBehind(), fmt.Sprintf("%s: %d of %d steps", where(), row.Steps, e.Steps)}
+			return &StateRollbackError{g.storeBehind(), fmt.Sprintf("%s: %d of %d steps", where(), row.Steps, e.Steps)}
 		}
 	}
 	return nil
 }
 
-// compareRows is a [SetBack] where the store knows more of a mark than the mark itself: its file was set
+// compareRows is a [StateRollbackError] where the store knows more of a mark than the mark itself: its file was set
 // back. One process has a file, so a file that is new to an SQLite store, where another was known, was set
 // back to before its first use.
 func (seen *storeSnapshot) compareRows(g *guard, s *rollback.Mark) error {
@@ -130,14 +130,14 @@ func (seen *storeSnapshot) compareRows(g *guard, s *rollback.Mark) error {
 					return err
 				}
 			} else if seen.alone {
-				return &SetBack{g.fileBehind(), "it knows nothing of the store"}
+				return &StateRollbackError{g.fileBehind(), "it knows nothing of the store"}
 			}
 		}
 	}
 	return nil
 }
 
-// check is a [SetBack] where a mark has less of an epoch than the store has known it to have. Where another
+// check is a [StateRollbackError] where a mark has less of an epoch than the store has known it to have. Where another
 // process shares the file it may have raised the mark since this one looked.
 func (g *guard) check(key rollback.Epoch, row markRow) error {
 	if !row.MarkBehind(g.Entry(key).Steps) {
@@ -147,13 +147,13 @@ func (g *guard) check(key rollback.Epoch, row markRow) error {
 		return err
 	}
 	if held := g.Entry(key).Steps; row.MarkBehind(held) {
-		return &SetBack{g.fileBehind(), fmt.Sprintf("task %x, epoch %d: %d of at least %d steps", key.Task[:4],
+		return &StateRollbackError{g.fileBehind(), fmt.Sprintf("task %x, epoch %d: %d of at least %d steps", key.Task[:4],
 			key.Epoch, held, row.Marked)}
 	}
 	return nil
 }
 
-// comparePair is a [SetBack] where HPKE keys have been used with another mark of the secret, or the secret with
+// comparePair is a [StateRollbackError] where HPKE keys have been used with another mark of the secret, or the secret with
 // another mark of the keys: the other file was set back to before its first one. In a database that others share it
 // looks like a new process's. So does a process that shares one of the two files, and has a copy of the other.
 func (g *guard) comparePair(s, secret *rollback.Mark) error {
@@ -162,11 +162,11 @@ func (g *guard) comparePair(s, secret *rollback.Mark) error {
 		return nil
 	}
 	if s.Secret != "" && s.Secret != secret.ID {
-		return &SetBack{secretBehind, "the HPKE keys have been used with another one: it was set back to before its " +
+		return &StateRollbackError{secretBehind, "the HPKE keys have been used with another one: it was set back to before its " +
 			"first use, or is a copy" + shared}
 	}
 	if known := secret.Keys[g.half()]; known != "" && known != s.ID {
-		return &SetBack{keysBehind, "the secret has been used with others: they were set back to before their first " +
+		return &StateRollbackError{keysBehind, "the secret has been used with others: they were set back to before their first " +
 			"use, or are a copy" + shared}
 	}
 	return nil
@@ -200,7 +200,7 @@ func catchUp(guards []*guard, seen *storeSnapshot) pendingMarks {
 // know writes into the marks in which database the store is, and ties those of the secret and of the HPKE keys
 // together, for good: where another process was faster, the next look finds it. The secret, which all tasks share, is
 // written once for all of them.
-func know(guards []*guard, history string) (failed error) {
+func bindMarks(guards []*guard, history string) (failed error) {
 	secret, tied := guards[0].state(), map[string]string{}
 	for _, g := range guards {
 		s := g.Known()

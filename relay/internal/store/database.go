@@ -19,7 +19,7 @@ import (
 // what all before it have committed, and none waits for another in a circle.
 type database struct {
 	engine
-	alarm
+	rollbackLatch
 	write, read *sql.DB
 	vault       *Vault       // nil where the database is only read
 	index       *index       // nil where names are in tables
@@ -75,12 +75,12 @@ func (d *database) once(ctx context.Context, do func(tx *transaction) error) err
 	if err := ctx.Err(); err != nil { // the engine may keep it from being seen later
 		return fmt.Errorf("couldn't begin: %w", err)
 	}
-	if back := d.alarm.SetBack(); back != nil {
+	if back := d.rollbackLatch.StateRollback(); back != nil {
 		return back
 	}
 	err := d.transact(ctx, do)
-	if back := new(SetBack); errors.As(err, &back) {
-		return d.alarm.stop(ctx, back)
+	if back := new(StateRollbackError); errors.As(err, &back) {
+		return d.rollbackLatch.stop(ctx, back)
 	}
 	return err
 }

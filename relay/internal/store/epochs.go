@@ -16,7 +16,7 @@ import (
 type epochs struct {
 	*database
 	members *members
-	turns   durable.Coalescer[*turning]
+	changes durable.Coalescer[*stateChange]
 }
 
 // Progress lists the epochs that have seen anything, by id.
@@ -70,7 +70,7 @@ func (d *epochs) Progress(ctx context.Context) ([]Progress, error) {
 }
 
 // turning is a change of how far an epoch has come.
-type turning struct {
+type stateChange struct {
 	id  EpochID
 	to  State
 	end []byte // for StateComplete: what is stored; nil: nothing
@@ -86,14 +86,14 @@ func (d *epochs) Advance(ctx context.Context, id EpochID, to State) error {
 }
 
 func (d *epochs) advanceOnce(ctx context.Context, id EpochID, to State) error {
-	if err := d.thin(ctx, id, to); err != nil {
+	if err := d.deleteBulk(ctx, id, to); err != nil {
 		return err
 	}
-	return d.turn(ctx, &turning{id: id, to: to})
+	return d.changeState(ctx, &stateChange{id: id, to: to})
 }
 
 // thinned is the tables of which an epoch may have more than one transaction should delete.
-var thinned = []struct {
+var bulkTables = []struct {
 	at               State // from which on the rows are obsolete
 	table, key, only string
 	most             func() int // rows that one transaction deletes
@@ -104,8 +104,8 @@ var thinned = []struct {
 }
 
 // thin deletes from the tables whose rows are obsolete in a state, until one transaction may delete the rest.
-func (d *epochs) thin(ctx context.Context, id EpochID, to State) error {
-	for _, t := range thinned {
+func (d *epochs) deleteBulk(ctx context.Context, id EpochID, to State) error {
+	for _, t := range bulkTables {
 		some := `SELECT ` + t.key + ` FROM ` + t.table + ` WHERE epoch = $1` + t.only + ` LIMIT $2`
 		for more := to >= t.at; more; {
 			err := d.within(ctx, func(tx *transaction) error {
@@ -132,19 +132,19 @@ func (d *epochs) thin(ctx context.Context, id EpochID, to State) error {
 // Complete raises the state of an epoch to StateComplete and stores its signed end, unless it has
 // come that far already.
 func (d *epochs) Complete(ctx context.Context, id EpochID, end []byte) error {
-	return d.reserve.WithReserve(func() error { return d.turn(ctx, &turning{id: id, to: StateComplete, end: end}) })
+	return d.reserve.WithReserve(func() error { return d.changeState(ctx, &stateChange{id: id, to: StateComplete, end: end}) })
 }
 
 // turn changes how far an epoch has come. Many epochs that end at the same time share transactions and, what takes as
 // long, the writing of the secret's mark. Where that fails each has one of its own: it takes less of a full disk, and
 // one that fails keeps no other.
-func (d *epochs) turn(ctx context.Context, one *turning) error {
-	err := d.turns.Do(func(all []*turning) error {
-		slices.SortFunc(all, func(a, b *turning) int { return cmp.Or(a.id.compare(b.id), cmp.Compare(a.to, b.to)) })
+func (d *epochs) changeState(ctx context.Context, one *stateChange) error {
+	err := d.changes.Do(func(all []*stateChange) error {
+		slices.SortFunc(all, func(a, b *stateChange) int { return cmp.Or(a.id.compare(b.id), cmp.Compare(a.to, b.to)) })
 		for len(all) > 0 {
-			n, err := d.turnSome(ctx, all)
+			n, err := d.changeStates(ctx, all)
 			if err != nil && len(all) > 1 {
-				n, err = d.turnSome(ctx, all[:1])
+				n, err = d.changeStates(ctx, all[:1])
 			}
 			if err != nil {
 				n, all[0].err = 1, err
@@ -157,14 +157,14 @@ func (d *epochs) turn(ctx context.Context, one *turning) error {
 }
 
 // turnTime is how long a transaction takes up further epochs: the rows of one may be many, and reports wait.
-const turnTime = 200 * time.Millisecond
+const changeTime = 200 * time.Millisecond
 
 // turnSome is turn for one or some, in a transaction, and returns how many.
-func (d *epochs) turnSome(ctx context.Context, all []*turning) (n int, err error) {
+func (d *epochs) changeStates(ctx context.Context, all []*stateChange) (n int, err error) {
 	err = d.within(ctx, func(tx *transaction) error {
 		begun := time.Now()
-		for n = 0; n < len(all) && (n == 0 || time.Since(begun) < turnTime); n++ {
-			if err := tx.epochTx().turn(all[n]); err != nil {
+		for n = 0; n < len(all) && (n == 0 || time.Since(begun) < changeTime); n++ {
+			if err := tx.epochTx().changeState(all[n]); err != nil {
 				return err
 			}
 		}
@@ -181,7 +181,7 @@ func (d *epochs) turnSome(ctx context.Context, all []*turning) (n int, err error
 	return n, nil
 }
 
-func (t epochTx) turn(to *turning) error {
+func (t epochTx) changeState(to *stateChange) error {
 	e, err := t.lock(to.id)
 	if err != nil || e.state >= to.to {
 		return err

@@ -230,7 +230,7 @@ func (t *table) number(entry []byte) uint32 {
 // recall makes what is known of an epoch that takes reports, where it is missing: before the transaction, as it takes
 // seconds after a start, in which others may write. No names come meanwhile, as those come with a Commit.
 func (x *index) recall(ctx context.Context, d *database, id EpochID) error {
-	if x.epochs[id] != nil || d.alarm.SetBack() != nil {
+	if x.epochs[id] != nil || d.rollbackLatch.StateRollback() != nil {
 		return nil
 	}
 	var epoch int64
@@ -276,7 +276,7 @@ func (x *index) learn(t *transaction, e epochRow, id EpochID, taken []*Submissio
 	if err != nil {
 		return err
 	}
-	fresh, err := t.runsTx().bring(brought{e.id, nameRuns, c, newNameRun}, k.fresh,
+	fresh, err := t.runsTx().storeRows(runTarget{e.id, nameRuns, c, newNameRun}, k.fresh,
 		len(taken), nameSize, func(from, to int) []byte { return namesOf(taken[from:to]).pack() })
 	if err != nil {
 		return err

@@ -21,7 +21,7 @@ import (
 //	before its own cut           a batch that is not cut                    cuts, waits for all, serves
 //	before the others' cuts      a batch that is cut here alone             the same
 //	after the first byte         a batch that all have cut                  serves the same bytes; where the
-//	                                                                        database was set back: [SetBack]
+//	                                                                        database was set back: [StateRollbackError]
 //
 // A fenced process that comes back, and a new one beside others, joins in three looks at the store, of which
 // each is a [Store.Follow]:
@@ -47,7 +47,7 @@ import (
 // members is the part of a store that keeps processes which share it from handing out what others do not know.
 type members struct {
 	*database
-	hearing
+	membership
 	reconciler *reconciler
 	said       atomic.Bool      // the other processes have been told of what was set back
 	told       map[BatchID]bool // what the others know that this process has cut; as caught, under reconciler.following
@@ -83,7 +83,7 @@ func (d *members) clock(ctx context.Context) (uint64, error) {
 
 // meet has the others hear of this process, which has caught up with the store by a look that began after another
 // one's of a number, and tells them which batches it has cut.
-func (d *members) meet(ctx context.Context, all []Progress, begun uint64) error {
+func (d *members) announce(ctx context.Context, all []Progress, begun uint64) error {
 	if d.engine.alone() || len(all) == 0 {
 		return nil
 	}
@@ -125,7 +125,7 @@ func (d *members) meet(ctx context.Context, all []Progress, begun uint64) error 
 }
 
 // keepFence returns how this process counted so far: one that has seen that it was fenced is so until it is a member
-// again. It is a [SetBack] where the database does not know of that, and an epoch goes on that this process has a
+// again. It is a [StateRollbackError] where the database does not know of that, and an epoch goes on that this process has a
 // part in. The peers are locked: processes with one secret share the mark.
 func (d *members) keepFence(mine standing, all []Progress) (standing, error) {
 	file := &guard{MarkFile: d.vault.file.Mark(), kind: kindSecret}
@@ -137,7 +137,7 @@ func (d *members) keepFence(mine standing, all []Progress) (standing, error) {
 		return mine, nil
 	}
 	if newSnapshot(all, nil).goesOn(s) {
-		return mine, &SetBack{storeBehindSecret, "it does not know that the other processes went on without this one"}
+		return mine, &StateRollbackError{storeBehindSecret, "it does not know that the other processes went on without this one"}
 	}
 	return fenced, nil
 }
@@ -153,9 +153,9 @@ func (d *members) recordFence(is bool) error {
 
 // say tells the other processes, in the database, that it was set back, once it can be told; that is true of what
 // the database lacks, and not of this process's own files.
-func (d *members) say(ctx context.Context) error {
-	back := d.alarm.SetBack()
-	if d.engine.alone() || d.vault == nil || d.said.Load() || !back.ofStore() {
+func (d *members) announceRollback(ctx context.Context) error {
+	back := d.rollbackLatch.StateRollback()
+	if d.engine.alone() || d.vault == nil || d.said.Load() || !back.storeRolledBack() {
 		return nil
 	}
 	name, err := d.vault.file.Mark().Name()
@@ -182,7 +182,7 @@ func (d *members) cutByAll(ctx context.Context, b BatchID) error {
 		return nil
 	}
 	if !d.met.Load() {
-		if _, err := d.reconciler.Follow(ctx); err != nil {
+		if _, err := d.reconciler.Reconcile(ctx); err != nil {
 			return err
 		}
 		if !d.met.Load() {
@@ -229,7 +229,7 @@ func (d *members) waitFor(t *transaction, name string, b BatchID) error {
 
 // forget has this process go on with the store as it is.
 func (d *members) forget() {
-	d.alarm.silence()
+	d.rollbackLatch.clear()
 	d.said.Store(false)
-	d.hearing.forget()
+	d.membership.forget()
 }

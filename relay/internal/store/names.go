@@ -29,7 +29,7 @@ type nameRun struct {
 }
 
 // newNameRun has room for the names that so many bytes of runs hold: to grow would take as much again.
-func newNameRun(bytes int) joined {
+func newNameRun(bytes int) runMerger {
 	n := bytes / nameSize
 	return &nameRun{make([]tagName, 0, n), make([]Short, 0, n)}
 }

@@ -18,11 +18,11 @@ func TestNamesAreSorted(t *testing.T) {
 		}
 		return namesOf(subs).pack()
 	}
-	joined := &nameRun{}
+	runMerger := &nameRun{}
 	for _, packed := range [][]byte{run(9, 3, 8), run(7, 1), run(2, 6)} {
-		require.NoError(t, joined.add(packed))
+		require.NoError(t, runMerger.add(packed))
 	}
-	for _, packed := range [][]byte{run(5, 1, 9, 3), joined.pack()} {
+	for _, packed := range [][]byte{run(5, 1, 9, 3), runMerger.pack()} {
 		var n nameRun
 		require.NoError(t, n.add(packed))
 		require.True(t, slices.IsSortedFunc(n.tags, func(a, b tagName) int { return bytes.Compare(a[:], b[:]) }))

@@ -64,7 +64,7 @@ func (h *history) make(t *testing.T) (seq uint64) {
 
 func (h *history) follow(t *testing.T) {
 	t.Helper()
-	_, err := h.store.Follow(t.Context())
+	_, err := h.store.Reconcile(t.Context())
 	require.NoError(t, err)
 }
 
@@ -78,8 +78,8 @@ func (h *history) name(t *testing.T) string {
 // misses has a process look for as long as another one may be silent.
 func (h *history) misses(t *testing.T, other *history) {
 	t.Helper()
-	h.store.hearing.mu.Lock()
-	defer h.store.hearing.mu.Unlock()
+	h.store.membership.mu.Lock()
+	defer h.store.membership.mu.Unlock()
 	s, known := h.store.silent[other.name(t)]
 	require.True(t, known)
 	h.store.silent[other.name(t)] = silence{s.looked, fenceAfter}
@@ -100,7 +100,7 @@ func TestSetBackPair(t *testing.T) {
 	require.NoError(t, err)
 	require.NoError(t, a.store.Close()) // it is killed
 	lagging(t)
-	_, err = b.store.Follow(t.Context())
+	_, err = b.store.Reconcile(t.Context())
 	b.requireStopped(t, partStore, err)
 	require.NoError(t, b.store.Close())
 	b.requireStopped(t, partStore, b.begin(t))
@@ -152,12 +152,12 @@ func TestSetBackWhileAway(t *testing.T) {
 	require.Equal(t, seq, b.make(t))
 	_, err = b.store.Batch(t.Context(), b.mixed.Batch(seq))
 	require.ErrorIs(t, err, ErrUncut, "it has not waited while it looks itself")
-	_, err = a.store.Follow(t.Context())
+	_, err = a.store.Reconcile(t.Context())
 	a.requireStopped(t, partStore, err)
 	b.misses(t, a)
 	requireOther := func(err error) {
 		t.Helper()
-		back := new(SetBack)
+		back := new(StateRollbackError)
 		require.ErrorAs(t, err, &back)
 		require.Equal(t, otherFound, back.Cause)
 	}
@@ -192,8 +192,8 @@ func TestSharedFiles(t *testing.T) {
 		a.make(t)
 		b.make(t)
 		a.follow(t)
-		_, err := b.store.Follow(t.Context())
-		back := new(SetBack)
+		_, err := b.store.Reconcile(t.Context())
+		back := new(StateRollbackError)
 		require.ErrorAs(t, err, &back)
 		require.Equal(t, map[int]Cause{partSecret: keysBehind, partKeys: secretBehind}[part], back.Cause)
 		require.Contains(t, back.Detail, "processes share both of these files, or neither")
@@ -220,17 +220,17 @@ func TestSetBackUntold(t *testing.T) {
 	db := raw(t, url)
 	_, err := db.Exec(`ALTER TABLE processes RENAME TO away`)
 	require.NoError(t, err)
-	_, err = a.store.Follow(t.Context())
+	_, err = a.store.Reconcile(t.Context())
 	require.Error(t, err)
-	a.store.stop(t.Context(), &SetBack{storeBehindSecret, ""})
+	a.store.stop(t.Context(), &StateRollbackError{storeBehindSecret, ""})
 	_, err = db.Exec(`ALTER TABLE away RENAME TO processes`)
 	require.NoError(t, err)
 	b.follow(t)
-	_, err = a.store.Follow(t.Context())
-	require.ErrorAs(t, err, new(*SetBack))
-	_, err = b.store.Follow(t.Context())
-	require.ErrorAs(t, err, new(*SetBack))
-	require.Equal(t, otherFound, b.store.SetBack().Cause)
+	_, err = a.store.Reconcile(t.Context())
+	require.ErrorAs(t, err, new(*StateRollbackError))
+	_, err = b.store.Reconcile(t.Context())
+	require.ErrorAs(t, err, new(*StateRollbackError))
+	require.Equal(t, otherFound, b.store.StateRollback().Cause)
 }
 
 // TestSetBackLooks: a database that has forgotten a look was set back, though it lacks nothing else.
@@ -388,7 +388,7 @@ func TestSetBackWhileJoining(t *testing.T) {
 	_, err = a.store.Batch(t.Context(), a.mixed.Batch(seq))
 	require.NoError(t, err, "b is fenced")
 	a.follow(t)
-	require.NoError(t, b.store.meet(t.Context(), looked, 0))
+	require.NoError(t, b.store.announce(t.Context(), looked, 0))
 	require.False(t, b.store.met.Load(), "it has not looked since it joined")
 	require.NoError(t, a.store.Close())
 	require.NoError(t, b.store.Close())
@@ -464,7 +464,7 @@ func TestSetBackTimeline(t *testing.T) {
 	soon := func(holds func(err error) bool) {
 		t.Helper()
 		require.Eventually(t, func() bool { // its connections are gone
-			_, err := a.store.Follow(t.Context())
+			_, err := a.store.Reconcile(t.Context())
 			return holds(err)
 		}, time.Minute, 20*time.Millisecond)
 	}
@@ -476,7 +476,7 @@ func TestSetBackTimeline(t *testing.T) {
 	require.NoError(t, server.Halt())
 	require.NoError(t, server.Promote())
 	require.NoError(t, server.Restart())
-	back := new(SetBack)
+	back := new(StateRollbackError)
 	soon(func(err error) bool { return errors.As(err, &back) })
 	require.Equal(t, otherDatabase, back.Cause)
 	require.NoError(t, a.store.EndAll(t.Context(), []EpochID{a.mixed}, nil, "ended"))

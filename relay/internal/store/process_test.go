@@ -49,16 +49,16 @@ func TestReserveIsInside(t *testing.T) {
 		"Store.Advance":      func() error { return s.Advance(ctx, testEpoch, StateClosed) },
 		"Store.Complete":     func() error { return s.Complete(ctx, EpochID{testEpoch.Task, 9}, []byte("end")) },
 		"Store.Confirm":      func() error { return s.Confirm(ctx, b) },
-		"Store.Follow":       func() error { _, err := s.Follow(ctx); return err },
+		"Store.Follow":       func() error { _, err := s.Reconcile(ctx); return err },
 		"Store.MixWithheld":  func() error { return s.MixWithheld(ctx, mixed.Batch(0), nil, build) },
 		"Store.Note":         func() error { _, err := s.Note(ctx, b, "odd"); return err },
 		"Store.Scrub":        func() error { return s.Scrub(ctx) },
 		"Store.SealWithheld": func() error { return ignore(s.SealWithheld(ctx, b.EpochID.Batch(7), nil), ErrNoBatch) },
 		"Store.Sweep":        func() error { return s.Sweep(ctx) },
 		"Store.Tally":        func() error { return s.Tally(ctx, testEpoch, map[string]uint64{"limit": 1}) },
-		"Store.Told":         func() error { return s.Told(ctx, b) },
+		"Store.Told":         func() error { return s.SetSourceConfirmed(ctx, b) },
 		"Store.Witness": func() error {
-			return s.Witness(ctx, testEpoch.Batch(5), &onion.SignedManifest{Manifest: []byte("one"), Signature: []byte("s")})
+			return s.RecordManifest(ctx, testEpoch.Batch(5), &onion.SignedManifest{Manifest: []byte("one"), Signature: []byte("s")})
 		},
 		"Vault.DestroyEpochKey": func() error { return v.DestroyEpochKey(EpochID{testEpoch.Task, 8}) },
 		"Vault.DestroyEpochs":   func() error { return v.DestroyEpochs([]EpochID{{testEpoch.Task, 8}}) },

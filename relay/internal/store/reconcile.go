@@ -12,29 +12,29 @@ import (
 // reconciler is the part of a store that holds it against the marks in the key files.
 type reconciler struct {
 	*database
-	epochs    *epochs
-	members   *members
-	following sync.Mutex // one Follow at a time; guards what members told and caught, too
+	epochs      *epochs
+	members     *members
+	reconcileMu sync.Mutex // one Follow at a time; guards what members told and caught, too
 }
 
 // Follow is Progress that compares the store with the marks in the key files, and takes note there of
 // what a crash kept out, or another process has made. It must be called before anything else, and again
-// and again. Where something was set back its error is a [SetBack], and from then on that of all
+// and again. Where something was set back its error is a [StateRollbackError], and from then on that of all
 // methods that change the store or hand out a batch.
-func (d *reconciler) Follow(ctx context.Context) (all []Progress, err error) {
+func (d *reconciler) Reconcile(ctx context.Context) (all []Progress, err error) {
 	err = d.reserve.WithReserve(func() error {
-		all, err = d.followOnce(ctx)
+		all, err = d.reconcileOnce(ctx)
 		return err
 	})
 	return all, err
 }
 
-func (d *reconciler) followOnce(ctx context.Context) ([]Progress, error) {
+func (d *reconciler) reconcileOnce(ctx context.Context) ([]Progress, error) {
 	guards := d.vault.guards()
-	d.following.Lock()
-	defer d.following.Unlock()
-	if back := d.alarm.SetBack(); back != nil {
-		return nil, cmp.Or(d.members.say(ctx), error(back))
+	d.reconcileMu.Lock()
+	defer d.reconcileMu.Unlock()
+	if back := d.rollbackLatch.StateRollback(); back != nil {
+		return nil, cmp.Or(d.members.announceRollback(ctx), error(back))
 	}
 	begun, err := d.members.clock(ctx)
 	if err != nil {
@@ -48,12 +48,12 @@ func (d *reconciler) followOnce(ctx context.Context) ([]Progress, error) {
 		return nil, err
 	}
 	if back != nil {
-		return seen.all, d.alarm.stop(ctx, back)
+		return seen.all, d.rollbackLatch.stop(ctx, back)
 	}
-	if err := errors.Join(catchUp(guards, seen).raise(), know(guards, seen.history)); err != nil {
+	if err := errors.Join(catchUp(guards, seen).raise(), bindMarks(guards, seen.history)); err != nil {
 		return nil, err
 	}
-	return seen.all, d.members.meet(ctx, seen.all, begun)
+	return seen.all, d.members.announce(ctx, seen.all, begun)
 }
 
 // readMarks waits until the marks that the files show are on disk, and reads those that other processes may share. It
@@ -77,7 +77,7 @@ func (d *reconciler) readMarks(guards []*guard) (watched []*guard, err error) {
 
 // compare holds the marks against the store. It looks at the marks before the store, which only grows, so
 // that what is done meanwhile does not look like a set-back.
-func (d *reconciler) compare(ctx context.Context, guards []*guard) (*storeSnapshot, *SetBack, error) {
+func (d *reconciler) compare(ctx context.Context, guards []*guard) (*storeSnapshot, *StateRollbackError, error) {
 	states := make([]*rollback.Mark, len(guards))
 	for i, g := range guards {
 		states[i] = g.state()
@@ -88,7 +88,7 @@ func (d *reconciler) compare(ctx context.Context, guards []*guard) (*storeSnapsh
 	}
 	for i, g := range guards {
 		err := seen.compare(g, states[i], states[0])
-		if back := new(SetBack); errors.As(err, &back) {
+		if back := new(StateRollbackError); errors.As(err, &back) {
 			return seen, back, nil
 		}
 		if err != nil {
@@ -119,9 +119,9 @@ func (d *reconciler) snapshot(ctx context.Context) (*storeSnapshot, error) {
 
 // Behind compares the store with the marks in the key files, and returns what was set back, if
 // anything.
-func (d *reconciler) Behind(ctx context.Context, v *Vault) (*SetBack, error) {
+func (d *reconciler) FindRollback(ctx context.Context, v *Vault) (*StateRollbackError, error) {
 	if d.absent {
-		return behindNothing(v), nil
+		return missingStore(v), nil
 	}
 	_, back, err := d.compare(ctx, v.guards())
 	if back != nil || err != nil {
@@ -133,11 +133,11 @@ func (d *reconciler) Behind(ctx context.Context, v *Vault) (*SetBack, error) {
 	return foundByOther(), nil
 }
 
-// behindNothing is a [SetBack] where a mark knows of a store, and there is none.
-func behindNothing(v *Vault) *SetBack {
+// behindNothing is a [StateRollbackError] where a mark knows of a store, and there is none.
+func missingStore(v *Vault) *StateRollbackError {
 	for _, g := range v.guards() {
 		if s := g.Known(); s != nil && len(s.Entries) > 0 {
-			return &SetBack{g.storeBehind(), "there is no store"}
+			return &StateRollbackError{g.storeBehind(), "there is no store"}
 		}
 	}
 	return nil

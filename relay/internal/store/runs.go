@@ -31,22 +31,22 @@ var (
 const page = 4096
 
 // brought is where a transaction's rows go: an open batch, or the names of an epoch.
-type brought struct {
+type runTarget struct {
 	epoch int64
 	seq   uint64
 	c     cipher.AEAD
-	join  func(bytes int) joined
+	join  func(bytes int) runMerger
 }
 
 // joined makes one run of several, which take so many bytes together.
-type joined interface {
+type runMerger interface {
 	add(run []byte) error // may keep the run
 	pack() []byte         // the rows of all, in an order that says nothing of theirs
 }
 
 // bring stores n rows of some bytes each, of which pack makes the run of those from one to another, and merges what is
 // due. fresh is what runs of level 0 take before, and after.
-func (t runsTx) bring(to brought, fresh, n, bytes int, pack func(from, to int) []byte) (int, error) {
+func (t runsTx) storeRows(to runTarget, fresh, n, bytes int, pack func(from, to int) []byte) (int, error) {
 	level, most := 0, n
 	if runHead+n*bytes+sealedExtra+page >= freshRoom {
 		level, most = 1, max((mergeRoom/2-runHead-sealedExtra)/bytes, 1)
@@ -80,7 +80,7 @@ func (t runsTx) putRun(epoch int64, seq uint64, level int, c cipher.AEAD, plain 
 }
 
 // mergeFrom merges the runs of a level that are due into one, and so on up.
-func (t runsTx) mergeFrom(to brought, level int) error {
+func (t runsTx) mergeFrom(to runTarget, level int) error {
 	for ; ; level++ {
 		due, bytes, err := t.mergeDue(to.epoch, to.seq, level)
 		if err != nil || len(due) == 0 {
@@ -119,7 +119,7 @@ func (t runsTx) mergeDue(epoch int64, seq uint64, level int) (due []int64, bytes
 }
 
 // merge replaces runs of a level by one of the next. They are deleted first: the merged run takes their pages.
-func (t runsTx) merge(to brought, level int, due []int64, all joined) error {
+func (t runsTx) merge(to runTarget, level int, due []int64, all runMerger) error {
 	for _, id := range due {
 		err := t.ask(`SELECT bytes FROM runs WHERE id = $1`, func(row scanner) error {
 			run, err := openRun(to.c, row)

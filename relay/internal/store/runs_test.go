@@ -37,11 +37,11 @@ func TestRowsAreInRandomOrder(t *testing.T) {
 // TestMergedRunsAreInRandomOrder: where runs are joined, all their rows are in one uniform order.
 func TestMergedRunsAreInRandomOrder(t *testing.T) {
 	stattest.Uniform(t, stattest.Trials, func() (order []int) {
-		var joined slotRun
+		var runMerger slotRun
 		for i := range byte(stattest.Things) {
-			require.NoError(t, joined.add(packRows([]Row{{0, []byte{i}}})))
+			require.NoError(t, runMerger.add(packRows([]Row{{0, []byte{i}}})))
 		}
-		rows, size, err := splitRun(joined.pack())
+		rows, size, err := splitRun(runMerger.pack())
 		require.NoError(t, err)
 		require.Equal(t, rowLane+1, size)
 		for _, row := range rows {
@@ -55,15 +55,15 @@ func TestMergedRunsAreInRandomOrder(t *testing.T) {
 func TestDamagedRuns(t *testing.T) {
 	good := packRows([]Row{{0, []byte("slot")}, {1, []byte("slot")}})
 	for _, bad := range [][]byte{{}, good[:3], good[:len(good)-1], packRows([]Row{{0, []byte("other")}}), {0, 0, 0, 1, 7}} {
-		var joined slotRun
-		require.NoError(t, joined.add(good))
-		require.ErrorIs(t, joined.add(bad), errRun, "%x", bad)
+		var runMerger slotRun
+		require.NoError(t, runMerger.add(good))
+		require.ErrorIs(t, runMerger.add(bad), errRun, "%x", bad)
 	}
 	names := namesOf([]*Submission{aSubmission(1, 1), aSubmission(2, 2)}).pack()
 	for _, bad := range [][]byte{{}, names[:3], names[:len(names)-1], {255, 255, 255, 255}} {
-		var joined nameRun
-		require.NoError(t, joined.add(names))
-		require.ErrorIs(t, joined.add(bad), errRun, "%x", bad)
+		var runMerger nameRun
+		require.NoError(t, runMerger.add(names))
+		require.ErrorIs(t, runMerger.add(bad), errRun, "%x", bad)
 	}
 }
 

@@ -51,7 +51,7 @@ func (t *transaction) advanceMarks(e epochRow, id EpochID, steps uint64, made ..
 	return nil
 }
 
-// checkStep is a [SetBack] where a mark knows of something that the store does not hold. That may be a batch whose
+// checkStep is a [StateRollbackError] where a mark knows of something that the store does not hold. That may be a batch whose
 // number is about to be made: the mark knows that it was made before.
 func (t *transaction) checkStep(g *guard, id EpochID, row markRow, made []uint64) error {
 	if len(made) > 0 && !t.engine.alone() {
@@ -61,14 +61,14 @@ func (t *transaction) checkStep(g *guard, id EpochID, row markRow, made []uint64
 	}
 	e, where := g.Entry(id.key()), fmt.Sprintf("task %x, epoch %d", id.Task[:4], id.Epoch)
 	if row.StoreBehind(e.Steps) {
-		return &SetBack{g.storeBehind(), fmt.Sprintf("%s: %d of %d steps", where, row.Steps, e.Steps)}
+		return &StateRollbackError{g.storeBehind(), fmt.Sprintf("%s: %d of %d steps", where, row.Steps, e.Steps)}
 	}
 	if e.Ended {
-		return &SetBack{g.storeBehind(), where + ": the operator has ended the epoch"}
+		return &StateRollbackError{g.storeBehind(), where + ": the operator has ended the epoch"}
 	}
 	for _, seq := range made {
 		if e.Made.Has(seq) {
-			return &SetBack{g.storeBehind(), fmt.Sprintf("%s: batch %d was made and is not held", where, seq)}
+			return &StateRollbackError{g.storeBehind(), fmt.Sprintf("%s: batch %d was made and is not held", where, seq)}
 		}
 	}
 	return g.check(id.key(), row)

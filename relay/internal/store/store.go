@@ -198,7 +198,7 @@ func newStore(d *database) *Store {
 	s.reconciler.epochs, s.reconciler.members = s.epochs, s.members
 	s.epochs.members = s.members
 	s.members.reconciler = s.reconciler
-	d.alarm.tell = func(ctx context.Context) { _ = s.members.say(ctx) } // where that fails, the next Follow does it
+	d.rollbackLatch.tell = func(ctx context.Context) { _ = s.members.announceRollback(ctx) } // where that fails, the next Follow does it
 	return s
 }
 

@@ -304,18 +304,18 @@ func TestStoreKeepsBatches(t *testing.T) {
 		next, err := s.Next(t.Context(), testEpoch)
 		require.NoError(t, err)
 		require.EqualValues(t, 1, next)
-		untold, err := s.Untold(t.Context(), testEpoch)
+		untold, err := s.UnconfirmedSources(t.Context(), testEpoch)
 		require.NoError(t, err)
 		require.Equal(t, []uint64{0}, untold)
 		for range 2 {
-			require.NoError(t, s.Told(t.Context(), testEpoch.Batch(0)))
+			require.NoError(t, s.SetSourceConfirmed(t.Context(), testEpoch.Batch(0)))
 			require.NoError(t, s.Confirm(t.Context(), testEpoch.Batch(0)))
 			got, err := s.Batch(t.Context(), testEpoch.Batch(0))
 			require.NoError(t, err)
 			require.Equal(t, &Sealed{made.Manifest, nil, true}, got)
 			require.Empty(t, progressOf(t, s, testEpoch).Held)
 		}
-		untold, err = s.Untold(t.Context(), testEpoch)
+		untold, err = s.UnconfirmedSources(t.Context(), testEpoch)
 		require.NoError(t, err)
 		require.Empty(t, untold)
 
@@ -474,34 +474,34 @@ func TestStoreWitnesses(t *testing.T) {
 			return b.Signed()
 		}
 		s := open()
-		next, err := s.Witnessed(t.Context(), testEpoch)
+		next, err := s.NextManifest(t.Context(), testEpoch)
 		require.NoError(t, err)
 		require.Zero(t, next)
 		one, two, three := signed(4, "one"), signed(4, "two"), signed(4, "three")
 		for range 2 {
-			require.NoError(t, s.Witness(t.Context(), testEpoch.Batch(4), one))
+			require.NoError(t, s.RecordManifest(t.Context(), testEpoch.Batch(4), one))
 		}
 		other := *one
 		other.Signature = []byte("another, of the same manifest")
-		require.NoError(t, s.Witness(t.Context(), testEpoch.Batch(4), &other))
+		require.NoError(t, s.RecordManifest(t.Context(), testEpoch.Batch(4), &other))
 		all, err := s.Equivocations(t.Context())
 		require.NoError(t, err)
 		require.Empty(t, all)
 		for _, again := range []*onion.SignedManifest{two, three, two} {
-			require.ErrorIs(t, open().Witness(t.Context(), testEpoch.Batch(4), again), ErrEquivocation)
+			require.ErrorIs(t, open().RecordManifest(t.Context(), testEpoch.Batch(4), again), ErrEquivocation)
 		}
-		require.NoError(t, s.Witness(t.Context(), testEpoch.Batch(4), one), "it is the one")
+		require.NoError(t, s.RecordManifest(t.Context(), testEpoch.Batch(4), one), "it is the one")
 		all, err = s.Equivocations(t.Context())
 		require.NoError(t, err)
 		require.Equal(t, []Equivocation{{testEpoch, 4, *one, *two}}, all)
-		next, err = s.Witnessed(t.Context(), testEpoch)
+		next, err = s.NextManifest(t.Context(), testEpoch)
 		require.NoError(t, err)
 		require.EqualValues(t, 5, next)
 
 		handles := []*Store{open(), open()}
 		var told atomic.Int64
 		atOnce(handles, 8, func(s *Store, i int) {
-			err := s.Witness(context.Background(), testEpoch.Batch(5), signed(5, fmt.Sprint(i%2)))
+			err := s.RecordManifest(context.Background(), testEpoch.Batch(5), signed(5, fmt.Sprint(i%2)))
 			if errors.Is(err, ErrEquivocation) {
 				told.Add(1)
 			} else if err != nil {
@@ -527,7 +527,7 @@ func TestStoreWitnessesMade(t *testing.T) {
 			return b.Signed()
 		}
 		one, other := source("one"), source("two")
-		require.NoError(t, s.Witness(t.Context(), testEpoch.Batch(0), one))
+		require.NoError(t, s.RecordManifest(t.Context(), testEpoch.Batch(0), one))
 		err := s.Mix(t.Context(), testEpoch.Batch(0), nil, func(*Fresh, Put) (*Made, error) {
 			raw, err := one.Bytes()
 			require.NoError(t, err)
@@ -541,16 +541,16 @@ func TestStoreWitnessesMade(t *testing.T) {
 			return n
 		}
 		require.Zero(t, rows())
-		require.ErrorIs(t, s.Witness(t.Context(), testEpoch.Batch(0), one), ErrMade)
+		require.ErrorIs(t, s.RecordManifest(t.Context(), testEpoch.Batch(0), one), ErrMade)
 		require.Zero(t, rows())
 		destroyed, err := s.Destroyed(t.Context(), testEpoch)
 		require.NoError(t, err)
 		require.EqualValues(t, 1, destroyed)
-		signed, err := s.Witnessed(t.Context(), testEpoch)
+		signed, err := s.NextManifest(t.Context(), testEpoch)
 		require.NoError(t, err)
 		require.EqualValues(t, 1, signed)
 		for range 2 {
-			require.ErrorIs(t, s.Witness(t.Context(), testEpoch.Batch(0), other), ErrEquivocation)
+			require.ErrorIs(t, s.RecordManifest(t.Context(), testEpoch.Batch(0), other), ErrEquivocation)
 		}
 		all, err := s.Equivocations(t.Context())
 		require.NoError(t, err)

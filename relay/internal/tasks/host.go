@@ -31,7 +31,7 @@ type Host struct {
 // Store is what tasks' keys are tied to.
 type Store interface {
 	Name(ctx context.Context) (string, error)
-	SetBack() *store.SetBack
+	StateRollback() *store.StateRollbackError
 	Fresh(ctx context.Context, key task.SignKey, nonce signing.Nonce) (bool, error)
 	ForgetNonces(ctx context.Context, key task.SignKey) error
 }

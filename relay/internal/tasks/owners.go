@@ -202,7 +202,7 @@ func (d *Desk) fromApproved(req *http.Request, body func(relay task.SignKey) []b
 // admitOwner lets one request of an owner in at a time, where the relay can do what it asks for, and the request has
 // not come before.
 func (d *Desk) admitOwner(w http.ResponseWriter, o *owner, nonce signing.Nonce) (done func(), err error) {
-	if back := d.Store.SetBack(); back != nil {
+	if back := d.Store.StateRollback(); back != nil {
 		return nil, back
 	}
 	if d.monitor.Reserve.Short() != nil { // what is left is for erasing

@@ -161,9 +161,9 @@ func (b *buggy) Destroyed(ctx context.Context, id store.EpochID) (uint64, error)
 	return b.destroyedBefore.Destroyed(ctx, id)
 }
 
-func (b *buggy) Witness(ctx context.Context, ref store.BatchID, s *onion.SignedManifest) error {
+func (b *buggy) RecordManifest(ctx context.Context, ref store.BatchID, s *onion.SignedManifest) error {
 	if b.bug == bugEquivocates {
 		return nil
 	}
-	return b.Store.Witness(ctx, ref, s)
+	return b.Store.RecordManifest(ctx, ref, s)
 }

@@ -23,7 +23,7 @@ type silence struct {
 }
 
 // hearing is what a process has heard of those that share its store, and how it stands among them. It knows no SQL.
-type hearing struct {
+type membership struct {
 	met atomic.Bool // this process is a member
 
 	mu       sync.Mutex         // guards the rest
@@ -44,19 +44,19 @@ const (
 )
 
 // Joining says why this process, among those that share the store, hands out nothing; "" where it does.
-func (h *hearing) Joining() Joining {
+func (h *membership) Joining() Joining {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	return h.joining
 }
 
-// remembers is a [SetBack] where the database has forgotten a look that this process knows of, or where a process
+// remembers is a [StateRollbackError] where the database has forgotten a look that this process knows of, or where a process
 // has said in it that it was set back.
-func (h *hearing) remembers(peers []peer) error {
+func (h *membership) remembers(peers []peer) error {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if at := latest(peers); at < h.latest {
-		return &SetBack{storeBehindSecret, fmt.Sprintf("%d of at least %d looks at it", at, h.latest)}
+		return &StateRollbackError{storeBehindSecret, fmt.Sprintf("%d of at least %d looks at it", at, h.latest)}
 	}
 	if slices.ContainsFunc(peers, func(p peer) bool { return p.standing == halted }) {
 		return foundByOther()
@@ -91,7 +91,7 @@ func stand(mine standing, others []peer, at, caught uint64) (standing, uint64) {
 }
 
 // listen takes note of who was heard of since the last look, and of how this process stands.
-func (h *hearing) listen(me peer, others []peer, at time.Time) {
+func (h *membership) listen(me peer, others []peer, at time.Time) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	gap := min(at.Sub(h.listened), longestGap)
@@ -114,7 +114,7 @@ func (h *hearing) listen(me peer, others []peer, at time.Time) {
 }
 
 // isSilent says whether a process has not been heard of for too long, nor now.
-func (h *hearing) isSilent(p peer) bool {
+func (h *membership) isSilent(p peer) bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	s, known := h.silent[p.file]
@@ -122,7 +122,7 @@ func (h *hearing) isSilent(p peer) bool {
 }
 
 // forget has this process go on with what it hears from now on.
-func (h *hearing) forget() {
+func (h *membership) forget() {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.latest, h.silent = 0, nil

@@ -67,7 +67,7 @@ func (h *history) begin(t *testing.T) error {
 	s, err := Open(h.description, h.vault, Process{})
 	require.NoError(t, err)
 	h.store = s
-	_, err = h.store.Follow(t.Context())
+	_, err = h.store.Reconcile(t.Context())
 	return err
 }
 
@@ -272,7 +272,7 @@ func (h *history) steps(m int) (most uint64) {
 // requireStopped asserts that nothing works but looking.
 func (h *history) requireStopped(t *testing.T, parts int, err error) {
 	t.Helper()
-	back := new(SetBack)
+	back := new(StateRollbackError)
 	require.ErrorAs(t, err, &back)
 	want := []Cause{secretBehind, keysBehind}
 	if parts&partStore != 0 {
@@ -387,7 +387,7 @@ func TestSetBackToNothing(t *testing.T) {
 	h.restore(t, 0, 0)
 	require.NoError(t, os.WriteFile(h.path(partKeys), []byte("{}\n"), 0o600))
 	err := h.begin(t)
-	back := new(SetBack)
+	back := new(StateRollbackError)
 	require.ErrorAs(t, err, &back)
 	require.Equal(t, keysBehind, back.Cause)
 	require.NoError(t, h.store.Close())
@@ -406,7 +406,7 @@ func TestSetBackToNothingPostgres(t *testing.T) {
 	h.restore(t, 0, 0)
 	require.NoError(t, h.begin(t))
 	require.NoError(t, h.store.Close())
-	back := new(SetBack)
+	back := new(StateRollbackError)
 	for part, cause := range map[int]Cause{partKeys: keysBehind, partSecret: secretBehind} {
 		in := h.unmark(t, part)
 		require.ErrorAs(t, h.begin(t), &back)
@@ -513,7 +513,7 @@ func TestUncut(t *testing.T) {
 	seq := progressOf(t, h.store, h.mixed).Next
 	made := func([]bool) (*onion.Batch, error) { return testBatch(seq, []byte("slot")) }
 	require.ErrorContains(t, mixOf(h.store, h.mixed.Batch(seq), nil, made), "couldn't read the mark")
-	_, err := h.store.Untold(t.Context(), h.mixed)
+	_, err := h.store.UnconfirmedSources(t.Context(), h.mixed)
 	require.ErrorContains(t, err, "couldn't read the mark")
 	_, err = h.store.Batch(t.Context(), h.mixed.Batch(seq))
 	require.ErrorContains(t, err, "couldn't read the mark")
@@ -521,7 +521,7 @@ func TestUncut(t *testing.T) {
 	_, err = h.store.Commit(context.Background(), []*Submission{&some})
 	require.NoError(t, err, "the mark of its epoch is on disk")
 	require.NoError(t, os.Rename(keys+".away", keys))
-	untold, err := h.store.Untold(t.Context(), h.mixed)
+	untold, err := h.store.UnconfirmedSources(t.Context(), h.mixed)
 	require.NoError(t, err)
 	require.Contains(t, untold, seq)
 	_, err = h.store.Batch(t.Context(), h.mixed.Batch(seq))

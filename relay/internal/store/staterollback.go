@@ -10,7 +10,7 @@ import (
 // Cause says what was set back. It is fit for strangers: it names no file.
 type Cause string
 
-// The causes of a [SetBack]: see [Causes].
+// The causes of a [StateRollbackError]: see [Causes].
 const (
 	storeBehindSecret Cause = "the store is behind the secret"
 	storeBehindKeys   Cause = "the store is behind the HPKE keys"
@@ -27,38 +27,38 @@ func Causes() []Cause {
 
 // SetBack is the error of everything on a store that has been found to be behind its key files, or the
 // other way round.
-type SetBack struct {
+type StateRollbackError struct {
 	Cause  Cause
 	Detail string // for the operator
 }
 
 // Error returns the cause, the detail and what to do.
-func (s *SetBack) Error() string {
+func (s *StateRollbackError) Error() string {
 	return fmt.Sprintf("set back: %s: %s: nothing is taken, made or handed out until it is put right, or its "+
 		"epochs are ended (relay end-epochs)", s.Cause, s.Detail)
 }
 
 // ofStore says whether it is the store that was set back, as this process has found itself.
-func (s *SetBack) ofStore() bool {
+func (s *StateRollbackError) storeRolledBack() bool {
 	return s != nil && slices.Contains([]Cause{storeBehindSecret, storeBehindKeys, otherDatabase}, s.Cause)
 }
 
-func foundByOther() *SetBack {
-	return &SetBack{otherFound, "its log and its status say what it has found"}
+func foundByOther() *StateRollbackError {
+	return &StateRollbackError{otherFound, "its log and its status say what it has found"}
 }
 
-// alarm is what has been found to be set back: from then on everything that changes the store, or hands out a batch,
+// rollbackLatch is what has been found to be set back: from then on everything that changes the store, or hands out a batch,
 // fails.
-type alarm struct {
-	found atomic.Pointer[SetBack]
+type rollbackLatch struct {
+	found atomic.Pointer[StateRollbackError]
 	tell  func(ctx context.Context) // tells the other processes; nil: there are none
 }
 
 // SetBack returns what has been found to be set back, nil for nothing.
-func (a *alarm) SetBack() *SetBack { return a.found.Load() }
+func (a *rollbackLatch) StateRollback() *StateRollbackError { return a.found.Load() }
 
 // stop has everything fail from now on, and tells the other processes.
-func (a *alarm) stop(ctx context.Context, back *SetBack) error {
+func (a *rollbackLatch) stop(ctx context.Context, back *StateRollbackError) error {
 	a.found.CompareAndSwap(nil, back)
 	if a.tell != nil {
 		a.tell(ctx)
@@ -67,4 +67,4 @@ func (a *alarm) stop(ctx context.Context, back *SetBack) error {
 }
 
 // silence has all go on with the store as it is, by the operator's word.
-func (a *alarm) silence() { a.found.Store(nil) }
+func (a *rollbackLatch) clear() { a.found.Store(nil) }

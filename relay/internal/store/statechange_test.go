@@ -18,7 +18,7 @@ func TestTurnTogether(t *testing.T) {
 		var all sync.WaitGroup
 		begun, release := make(chan struct{}), make(chan struct{})
 		all.Go(func() {
-			require.NoError(t, s.turns.Do(func([]*turning) error {
+			require.NoError(t, s.changes.Do(func([]*stateChange) error {
 				close(begun)
 				<-release
 				return nil
@@ -31,7 +31,7 @@ func TestTurnTogether(t *testing.T) {
 				all.Go(func() { require.NoError(t, s.Advance(t.Context(), id(i), StateErased)) })
 			}
 		}
-		require.Eventually(t, func() bool { return s.turns.Waiting() == epochs*3/2 }, time.Minute, time.Millisecond)
+		require.Eventually(t, func() bool { return s.changes.Waiting() == epochs*3/2 }, time.Minute, time.Millisecond)
 		before := s.ended.Load()
 		close(release)
 		all.Wait()

@@ -24,11 +24,11 @@ type Equivocation struct {
 // Witness keeps the manifest that the relay before has signed for a number, before its first slot is
 // read. It is ErrEquivocation where another is kept already; both are, then. Of a batch that Mix has made it is
 // ErrMade: that has the manifest in its own, and it is kept nowhere else.
-func (d *batches) Witness(ctx context.Context, b BatchID, s *onion.SignedManifest) error {
-	return d.reserve.WithReserve(func() error { return d.witnessOnce(ctx, b, s) })
+func (d *batches) RecordManifest(ctx context.Context, b BatchID, s *onion.SignedManifest) error {
+	return d.reserve.WithReserve(func() error { return d.recordManifestOnce(ctx, b, s) })
 }
 
-func (d *batches) witnessOnce(ctx context.Context, b BatchID, s *onion.SignedManifest) error {
+func (d *batches) recordManifestOnce(ctx context.Context, b BatchID, s *onion.SignedManifest) error {
 	raw, err := codec.Marshal(s)
 	if err != nil {
 		return err
@@ -41,9 +41,9 @@ func (d *batches) witnessOnce(ctx context.Context, b BatchID, s *onion.SignedMan
 		}
 		written := false
 		if b.Seq < e.next {
-			written, found, err = tx.batchTx().witnessMade(e.id, b.Seq, s, raw)
+			written, found, err = tx.batchTx().recordManifestOfMade(e.id, b.Seq, s, raw)
 		} else {
-			written, found, err = tx.batchTx().witness(e.id, b.Seq, s, raw)
+			written, found, err = tx.batchTx().recordManifest(e.id, b.Seq, s, raw)
 		}
 		if err != nil || !written {
 			return err
@@ -57,7 +57,7 @@ func (d *batches) witnessOnce(ctx context.Context, b BatchID, s *onion.SignedMan
 }
 
 // witness is Witness of a number that has no batch yet. It says whether it has written anything.
-func (t batchTx) witness(epoch int64, seq uint64, s *onion.SignedManifest, raw []byte) (written bool, found,
+func (t batchTx) recordManifest(epoch int64, seq uint64, s *onion.SignedManifest, raw []byte) (written bool, found,
 	err error) {
 	const store = `INSERT INTO witnessed (epoch, seq, signed) VALUES ($1, $2, $3) ON CONFLICT DO NOTHING`
 	if n, err := t.exec(store, epoch, seq, raw); err != nil || n > 0 {
@@ -78,7 +78,7 @@ func (t batchTx) witness(epoch int64, seq uint64, s *onion.SignedManifest, raw [
 }
 
 // witnessMade is witness of a number that another process has made a batch of: the first manifest stands in that.
-func (t batchTx) witnessMade(epoch int64, seq uint64, s *onion.SignedManifest, raw []byte) (written bool, found,
+func (t batchTx) recordManifestOfMade(epoch int64, seq uint64, s *onion.SignedManifest, raw []byte) (written bool, found,
 	err error) {
 	var kept []byte
 	err = t.row(`SELECT manifest FROM batches WHERE epoch = $1 AND seq = $2`, epoch, seq).Scan(&kept)
@@ -102,7 +102,7 @@ func (t batchTx) witnessMade(epoch int64, seq uint64, s *onion.SignedManifest, r
 }
 
 // Witnessed returns the number after the highest one of which there is a manifest, 0 where there is none.
-func (d *batches) Witnessed(ctx context.Context, id EpochID) (next uint64, err error) {
+func (d *batches) NextManifest(ctx context.Context, id EpochID) (next uint64, err error) {
 	const query = `SELECT coalesce(max(next), 0) FROM (SELECT next FROM epochs WHERE task = $1 AND epoch = $2
 		UNION ALL SELECT seq + 1 FROM witnessed WHERE epoch = ` + epochOf + `) AS signed`
 	err = d.read.QueryRowContext(ctx, query, id.Task[:], id.Epoch).Scan(&next)
