@@ -10,16 +10,16 @@ import (
 	"slices"
 )
 
-// batches is the part of a store that makes batches, keeps them until the next hop has them, and keeps what the relay
-// before has signed.
+// batches is the part of a store that makes batches, keeps them until the next hop has them, and keeps the manifests
+// that the upstream relay has signed.
 type batches struct {
 	*database
 	reconciler *reconciler
 	members    *members
 }
 
-// Seal replaces the rows of an open batch that takes no more by the batch that build makes of them, or returns
-// ErrNoBatch where another process has done so. Meanwhile others may write, and this process is heard of.
+// Seal replaces the rows of a full or closed open batch by the batch that build makes of them. It returns ErrNoBatch if
+// another process has done so. While it runs others may write, and this process sends heartbeats.
 func (d *batches) Seal(ctx context.Context, b BatchID, build SealFunc) error {
 	if short := d.reserve.Short(); short != nil {
 		return short
@@ -27,7 +27,7 @@ func (d *batches) Seal(ctx context.Context, b BatchID, build SealFunc) error {
 	return d.heartbeat.during(ctx, func() error { return d.seal(ctx, b, build) })
 }
 
-// SealWithheld is Seal of a batch that build withholds: that takes no room, and makes some.
+// SealWithheld is Seal for a batch that build withholds: it takes no space and frees some.
 func (d *batches) SealWithheld(ctx context.Context, b BatchID, build SealFunc) error {
 	return d.heartbeat.during(ctx, func() error {
 		return d.reserve.WithReserve(func() error { return d.seal(ctx, b, build) })
@@ -77,10 +77,10 @@ func (d *batches) seal(ctx context.Context, b BatchID, build SealFunc) error {
 	})
 }
 
-// Mix stores batch seq, which must be the next of the epoch, else ErrMade, and the epoch not
-// complete, else ErrOver. fresh tells build whose tags are not in the replay set, and which of equal ones
-// is taken; all of them are in the set afterwards. Where build fails, they are fresh for the same number
-// once more. tags is the store's then. Meanwhile others may write.
+// Mix stores the batch that build makes as b, which must be the epoch's next batch, else it returns ErrMade. If the
+// epoch is complete it returns ErrOver. tags are the tags of the source batch; Mix reorders them and adds all of them
+// to the replay set. build learns from fresh which slots to take: those with a new tag, one slot for each tag. If build
+// fails, the tags are fresh again for the same batch number. Others may write while it runs.
 func (d *batches) Mix(ctx context.Context, b BatchID, tags []Short, build MixFunc) error {
 	if short := d.reserve.Short(); short != nil {
 		return short
@@ -88,7 +88,7 @@ func (d *batches) Mix(ctx context.Context, b BatchID, tags []Short, build MixFun
 	return d.mix(ctx, b, tags, build)
 }
 
-// MixWithheld is Mix of a batch that build withholds.
+// MixWithheld is Mix for a batch that build withholds.
 func (d *batches) MixWithheld(ctx context.Context, b BatchID, tags []Short, build MixFunc) error {
 	return d.reserve.WithReserve(func() error { return d.mix(ctx, b, tags, build) })
 }
@@ -106,7 +106,7 @@ func (d *batches) mix(ctx context.Context, b BatchID, tags []Short, build MixFun
 	if err != nil {
 		return errors.Join(err, a.abandon())
 	}
-	if made.Withheld { // what was put is swept
+	if made.Withheld { // Sweep deletes the pieces that were put
 		if a, err = d.newAttempt(ctx, epoch, b); err != nil {
 			return err
 		}
@@ -135,7 +135,7 @@ func (d *batches) mix(ctx context.Context, b BatchID, tags []Short, build MixFun
 	})
 }
 
-// mayMix locks the row of an epoch of which batch seq may be made, else ErrMade or ErrOver.
+// mayMix locks the epoch's row and checks that batch b is the next one. It returns ErrMade or ErrOver otherwise.
 func (t batchTx) mayMix(b BatchID) (e epochRow, err error) {
 	e, err = t.lock(b.EpochID)
 	switch {
@@ -149,15 +149,14 @@ func (t batchTx) mayMix(b BatchID) (e epochRow, err error) {
 	return e, nil
 }
 
-// Fresh says which slots of a batch are taken: those whose tags were in no batch before, and of several with one tag
-// one.
+// Fresh says which slots of a batch to take: those whose tag was in no batch before, and one slot for each tag.
 type Fresh struct {
-	known    []Short // tags that were in a batch before, in order
-	repeated []Short // tags that the batch has more than once, in order
-	taken    []bool  // of repeated, which have been taken
+	known    []Short // tags of earlier batches, sorted
+	repeated []Short // tags that the batch has more than once, sorted
+	taken    []bool  // by index in repeated: a slot with the tag was taken
 }
 
-// Take says whether a slot with a tag is taken. It is asked once for each slot.
+// Take says whether to take a slot with this tag. Call it once for each slot.
 func (f *Fresh) Take(tag Short) bool {
 	if _, found := slices.BinarySearchFunc(f.known, tag, compareShorts); found {
 		return false
@@ -173,9 +172,9 @@ func (f *Fresh) Take(tag Short) bool {
 
 func compareShorts(a, b Short) int { return bytes.Compare(a[:], b[:]) }
 
-// admit adds tags to the replay set, in their order and some of them in a transaction, and says which were not in
-// it. Those that batch seq has brought itself are fresh once more: an attempt at it was cut short, and no slot of it
-// has been let out. What a number brings does not change, as one manifest stands for it ([Store.Witness]).
+// admit adds tags to the replay set, sorted and groupRows per transaction, and says which were new. Tags that an
+// earlier attempt at the same batch has added count as new: no slot of that attempt has left the relay. The tags of a
+// batch number do not change, because one manifest fixes them ([Store.RecordManifest]).
 func (d *batches) admit(ctx context.Context, b BatchID, tags []Short) (f *Fresh, epoch int64, err error) {
 	slices.SortFunc(tags, compareShorts)
 	f = &Fresh{}
@@ -206,12 +205,12 @@ func (d *batches) admit(ctx context.Context, b BatchID, tags []Short) (f *Fresh,
 	return f, epoch, nil
 }
 
-// admit adds tags of batch seq, in their order and each once, to the replay set. It returns those that were in it
-// before, but for those of an attempt at the same batch.
+// admit adds sorted distinct tags of batch b to the replay set. It returns those that were in it before, except those
+// that an earlier attempt at the same batch has added.
 func (t batchTx) admit(epoch int64, b BatchID, tags []Short) (known []Short, err error) {
-	var of Short // of which batch a tag is
+	var of Short // the batch, as its tags record it
 	binary.BigEndian.PutUint64(of[:], b.Seq+1)
-	before := map[Short]bool{} // and whether it is of this one
+	before := map[Short]bool{} // whether the tag's record names this batch
 	looked := t.seen(b.EpochID, tags, func(tag, receipt Short) { before[tag] = receipt == of })
 	if err := t.tx.ask(looked...); err != nil {
 		return nil, fmt.Errorf("couldn't look up tags: %w", err)
@@ -237,10 +236,10 @@ func (t batchTx) admit(epoch int64, b BatchID, tags []Short) (known []Short, err
 	return known, nil
 }
 
-// epochOf selects the row of an epoch in queries that must not create one.
+// epochOf selects an epoch's row ID in queries that must not create the row.
 const epochOf = `(SELECT id FROM epochs WHERE task = $1 AND epoch = $2)`
 
-// Next returns the number of the batch that Mix would take.
+// Next returns the batch number that Mix accepts next.
 func (d *batches) Next(ctx context.Context, id EpochID) (next uint64, err error) {
 	row := d.read.QueryRowContext(ctx, `SELECT next FROM epochs WHERE task = $1 AND epoch = $2`, id.Task[:], id.Epoch)
 	err = row.Scan(&next)
@@ -250,7 +249,7 @@ func (d *batches) Next(ctx context.Context, id EpochID) (next uint64, err error)
 	return next, err
 }
 
-// Destroyed returns how many of the batches of Mix were withheld.
+// Destroyed returns how many batches of Mix were withheld.
 func (d *batches) Destroyed(ctx context.Context, id EpochID) (n uint64, err error) {
 	const query = `SELECT coalesce(max(destroyed), 0) FROM epochs WHERE task = $1 AND epoch = $2`
 	if err = d.read.QueryRowContext(ctx, query, id.Task[:], id.Epoch).Scan(&n); err != nil {
@@ -259,7 +258,7 @@ func (d *batches) Destroyed(ctx context.Context, id EpochID) (n uint64, err erro
 	return n, nil
 }
 
-// SealedBelow says whether all numbers below seq were begun, and none of them is open.
+// SealedBelow says whether all batches with lower numbers have begun and none of them is open.
 func (d *batches) SealedBelow(ctx context.Context, b BatchID) (sealed bool, err error) {
 	const query = `SELECT COALESCE((SELECT next FROM epochs WHERE task = $1 AND epoch = $2), 0) >= $3
 		AND NOT EXISTS (SELECT 1 FROM open WHERE epoch = ` + epochOf + ` AND seq < $3)`
@@ -267,7 +266,7 @@ func (d *batches) SealedBelow(ctx context.Context, b BatchID) (sealed bool, err 
 	return sealed, err
 }
 
-// Batch returns a sealed batch, or ErrNoBatch.
+// Batch returns a sealed batch, or ErrNoBatch. It returns [ErrUncut] until every process has cut the batch's leaf.
 func (d *batches) Batch(ctx context.Context, ref BatchID) (*Sealed, error) {
 	var b Sealed
 	var refers []byte
@@ -286,15 +285,15 @@ func (d *batches) Batch(ctx context.Context, ref BatchID) (*Sealed, error) {
 	return &b, err
 }
 
-// Manifest returns a sealed batch's manifest and whether the batch is confirmed,
-// without its ciphertexts, or ErrNoBatch.
+// Manifest returns a sealed batch's manifest, without the ciphertexts, and whether the next hop has confirmed the
+// batch. It returns ErrNoBatch if there is none.
 func (d *batches) Manifest(ctx context.Context, b BatchID) (manifest []byte, confirmed bool, err error) {
 	const query = `SELECT manifest, bytes IS NULL FROM batches WHERE epoch = ` + epochOf + ` AND seq = $3`
 	err = d.find(ctx, query, b, &manifest, &confirmed)
 	return manifest, confirmed, err
 }
 
-// find reads from a batch's row, or returns ErrNoBatch.
+// find scans one row about a batch, or returns ErrNoBatch.
 func (d *batches) find(ctx context.Context, query string, b BatchID, into ...any) error {
 	err := d.read.QueryRowContext(ctx, query, b.Task[:], b.Epoch, b.Seq).Scan(into...)
 	if errors.Is(err, sql.ErrNoRows) {
@@ -306,8 +305,7 @@ func (d *batches) find(ctx context.Context, query string, b BatchID, into ...any
 	return nil
 }
 
-// Confirm deletes the ciphertexts of a sealed batch, which the next hop has. Confirming twice
-// is no error.
+// Confirm deletes the ciphertexts of a sealed batch that the next hop has. Confirming twice is no error.
 func (d *batches) Confirm(ctx context.Context, b BatchID) error {
 	return d.reserve.WithReserve(func() error { return d.confirmOnce(ctx, b) })
 }
@@ -341,7 +339,8 @@ func (d *batches) confirmOnce(ctx context.Context, b BatchID) error {
 	})
 }
 
-// Told says that the relay before has been told to delete the source of a batch of Mix.
+// SetSourceConfirmed records that this relay has confirmed the source of a mixed batch to the upstream relay, which
+// then deletes it.
 func (d *batches) SetSourceConfirmed(ctx context.Context, b BatchID) error {
 	return d.reserve.WithReserve(func() error { return d.setSourceConfirmedOnce(ctx, b) })
 }
@@ -360,8 +359,8 @@ func (d *batches) setSourceConfirmedOnce(ctx context.Context, b BatchID) error {
 	})
 }
 
-// Untold lists the batches of Mix whose source the relay before has not been told to delete. What it lists is cut in
-// the marks of this process.
+// UnconfirmedSources lists the mixed batches whose source this relay has not yet confirmed to the upstream relay. It
+// first cuts their leaves in this process's marks.
 func (d *batches) UnconfirmedSources(ctx context.Context, id EpochID) ([]uint64, error) {
 	const query = `SELECT seq FROM batches WHERE epoch = ` + epochOf + ` AND told = 0 ORDER BY seq`
 	all, err := collect(ctx, d.read, query, func(rows *sql.Rows) (seq uint64, err error) {

@@ -15,7 +15,7 @@ import (
 	"github.com/doona-dp/doona/internal/service"
 )
 
-// mixed makes a batch out of so many pieces of some bytes, with tags.
+// mixed makes a batch of several pieces, each of bytes bytes, with tags.
 func mixed(t *testing.T, s *Store, seq uint64, pieces, bytes, tags int) {
 	t.Helper()
 	var all []Short
@@ -34,8 +34,8 @@ func mixed(t *testing.T, s *Store, seq uint64, pieces, bytes, tags int) {
 	}))
 }
 
-// TestEpochsAreErasedBitByBit: what several transactions delete is gone when the epoch is in its state, and in no
-// earlier one.
+// TestEpochsAreErasedBitByBit: rows that take several transactions to delete are gone once the epoch has its new state,
+// and not in an earlier state.
 func TestEpochsAreErasedBitByBit(t *testing.T) {
 	eachStore(t, func(t *testing.T, open func() *Store) {
 		inGroups(t, 2, 1000)
@@ -53,7 +53,7 @@ func TestEpochsAreErasedBitByBit(t *testing.T) {
 	})
 }
 
-// TestErasingTakesLittleRoom: the log of an SQLite store, whatever it deletes, takes no more than is kept for that.
+// TestErasingTakesLittleRoom: whatever an SQLite store deletes, its log takes no more space than the reserve.
 func TestErasingTakesLittleRoom(t *testing.T) {
 	folder := t.TempDir()
 	path := filepath.Join(folder, "relay.db")
@@ -71,7 +71,7 @@ func TestErasingTakesLittleRoom(t *testing.T) {
 	ctx, stop := context.WithCancel(t.Context())
 	var looking sync.WaitGroup
 	looking.Go(func() {
-		for ctx.Err() == nil { // it is cut to size again when it begins anew
+		for ctx.Err() == nil { // the log is truncated when it starts again
 			if info, err := os.Stat(path + "-wal"); err == nil {
 				most.Store(max(most.Load(), info.Size()))
 			}

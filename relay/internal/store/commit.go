@@ -7,11 +7,11 @@ import (
 	"slices"
 )
 
-// reports is the part of a store that takes what clients send.
+// reports is the part of a store that keeps client submissions.
 type reports struct{ *database }
 
-// Commit decides on each submission and stores the slots of the accepted ones. It says whether
-// a batch became full.
+// Commit sets the verdict of each submission and stores the slots of the accepted ones. It says whether a batch became
+// full.
 func (d *reports) Commit(ctx context.Context, group []*Submission) (full bool, err error) {
 	if short := d.reserve.Short(); short != nil {
 		return false, short
@@ -82,8 +82,8 @@ func (t commitTx) commitEpoch(id EpochID, group []*Submission) (full bool, err e
 	return full, err
 }
 
-// look locks the row of an epoch, and returns with it the batch that is filling, what its runs of level 0 take, and,
-// where names are in tables, what the store knows about the tags and clients of a group.
+// lockAndRead locks an epoch's row. It returns the batch that is filling, the bytes of that batch's level 0 runs, and,
+// where names are in tables, what the store knows about the tags and clients of the group.
 func (t commitTx) lockAndRead(id EpochID, group []*Submission) (
 	e epochRow, filling OpenBatch, fresh int, m *memory, err error,
 ) {
@@ -115,7 +115,7 @@ func (t commitTx) lockAndRead(id EpochID, group []*Submission) (
 	for i := range asks {
 		asks[i].query = t.engine.sql(asks[i].query)
 	}
-	if err = t.tx.ask(asks...); err == nil && e.id == 0 { // another process may make it, too
+	if err = t.tx.ask(asks...); err == nil && e.id == 0 { // another process may create it too
 		if _, err = t.lock(id); err == nil {
 			return t.lockAndRead(id, group)
 		}
@@ -126,7 +126,7 @@ func (t commitTx) lockAndRead(id EpochID, group []*Submission) (
 	return e, filling, fresh, m, err
 }
 
-// seen returns the queries that call found with those of the tags that are in the replay set.
+// seen returns the queries that call found for each tag that is in the replay set.
 func (t *transaction) seen(id EpochID, tags []Short, found func(tag, receipt Short)) []ask {
 	return t.lookUp(t.engine.among("hash, receipt", "seen", "hash"), id, tags, func(row scanner) error {
 		var tag, receipt []byte
@@ -172,8 +172,8 @@ func (t commitTx) learnRows(epoch int64, m *memory, taken []*Submission) error {
 	return t.count(epoch, m, taken)
 }
 
-// count stores how many submissions the clients of accepted ones have now: in one statement for
-// each count, of which there are at most the quota.
+// count stores the new submission counts of the clients of accepted submissions. It uses one statement per count, of
+// which there are at most the quota.
 func (t commitTx) count(epoch int64, m *memory, taken []*Submission) error {
 	const store = `INSERT INTO clients (epoch, client, submissions) ` + packed + `
 		SELECT $3, substr($1::bytea, 8*n + 1, 8), $4 FROM i WHERE true
@@ -198,8 +198,8 @@ func (t commitTx) count(epoch int64, m *memory, taken []*Submission) error {
 	return nil
 }
 
-// fill stores the slots of accepted submissions, in runs, and the new size of their batch. fresh is what its runs of
-// level 0 take so far.
+// fill stores the slots of accepted submissions as runs, and the new size of their batch. fresh is the size of the
+// batch's level 0 runs before, in bytes.
 func (t commitTx) fill(epoch int64, b OpenBatch, fresh int, subs []*Submission) error {
 	c, err := t.vault.batchCipher(kindRows, b.BatchID)
 	if err != nil {

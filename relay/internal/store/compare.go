@@ -8,16 +8,16 @@ import (
 	"github.com/doona-dp/doona/internal/rollback"
 )
 
-// storeSnapshot is what the store says of all epochs and marks, by epoch: each of a thousand tasks' marks is held
-// against it every second. It knows no SQL.
+// storeSnapshot indexes the epochs and mark rows of the store by epoch: the relay compares the marks of up to a
+// thousand tasks with it every second. It uses no SQL.
 type storeSnapshot struct {
 	all     []Progress
 	epochs  map[rollback.Epoch]*Progress
 	rows    map[rollback.Epoch][]markRow
-	keys    []rollback.Epoch              // of both
-	tasks   map[[16]byte][]rollback.Epoch // the same by task
-	history string                        // in which database the store is
-	alone   bool                          // one process at a time uses it
+	keys    []rollback.Epoch              // of epochs and rows
+	tasks   map[[16]byte][]rollback.Epoch // keys by task
+	history string                        // the database's server and timeline
+	alone   bool                          // one process at a time uses the store
 }
 
 func newSnapshot(all []Progress, rows []markRow) *storeSnapshot {
@@ -41,7 +41,7 @@ func newSnapshot(all []Progress, rows []markRow) *storeSnapshot {
 	return seen
 }
 
-// of returns the epochs of which a guard's mark has entries.
+// of returns the epochs of which the guard's mark has entries.
 func (seen *storeSnapshot) of(g *guard) []rollback.Epoch {
 	if g.kind == kindSecret {
 		return seen.keys
@@ -58,14 +58,15 @@ func (p *Progress) made() rollback.Set {
 	return rollback.SetBelow(p.Next, open...)
 }
 
-// compare is a [StateRollbackError] where the store, or the file of a guard's mark, was set back. secret is that of the secret.
+// compare returns a [StateRollbackError] if the store, or the file of a guard's mark s, was rolled back. secret is the
+// mark in the secret file.
 func (seen *storeSnapshot) compare(g *guard, s, secret *rollback.Mark) error {
 	return errors.Join(seen.elsewhere(s), seen.compareEntries(g, s), seen.compareRows(g, s), g.comparePair(s, secret))
 }
 
-// elsewhere is a [StateRollbackError] where the store is not in the database that a mark knows, or was promoted from a
-// replica or restored there, and an epoch has begun that the operator has not ended, and is not over. It may
-// lack what was made last, and by another process than this one.
+// elsewhere returns a [StateRollbackError] if the store is not in the database that the mark records, or that database
+// was promoted from a replica or restored. It does so only while an epoch of the mark is neither ended nor over. The
+// new database may lack the latest steps, also those of other processes.
 func (seen *storeSnapshot) elsewhere(s *rollback.Mark) error {
 	if s.Database == "" || s.Database == seen.history || !seen.goesOn(s) {
 		return nil
@@ -73,7 +74,7 @@ func (seen *storeSnapshot) elsewhere(s *rollback.Mark) error {
 	return &StateRollbackError{otherDatabase, fmt.Sprintf("it was in %s, and is in %s", s.Database, seen.history)}
 }
 
-// goesOn says whether an epoch that a mark knows was not ended by the operator, and is not over.
+// goesOn says whether the mark has an epoch that the operator has not ended and that is not over.
 func (seen *storeSnapshot) goesOn(s *rollback.Mark) bool {
 	for key := range s.Entries {
 		if p := seen.epochs[key]; p == nil || p.State < StateExpired {
@@ -83,7 +84,7 @@ func (seen *storeSnapshot) goesOn(s *rollback.Mark) bool {
 	return false
 }
 
-// compareEntries is a [StateRollbackError] where a mark knows of what the store does not hold.
+// compareEntries returns a [StateRollbackError] if the mark records something that the store lacks.
 func (seen *storeSnapshot) compareEntries(g *guard, s *rollback.Mark) error {
 	for key, e := range s.Entries {
 		p := seen.epochs[key]
@@ -112,9 +113,9 @@ func (seen *storeSnapshot) compareEntries(g *guard, s *rollback.Mark) error {
 	return nil
 }
 
-// compareRows is a [StateRollbackError] where the store knows more of a mark than the mark itself: its file was set
-// back. One process has a file, so a file that is new to an SQLite store, where another was known, was set
-// back to before its first use.
+// compareRows returns a [StateRollbackError] if the store knows more of a mark than the mark itself: the file was
+// rolled back. In an SQLite store, each file belongs to one process. A file that is new to such a store, where it knew
+// another one, was rolled back to before its first use.
 func (seen *storeSnapshot) compareRows(g *guard, s *rollback.Mark) error {
 	now := g.state().ID // its first step may have come after s was read
 	for _, key := range seen.of(g) {
@@ -137,8 +138,8 @@ func (seen *storeSnapshot) compareRows(g *guard, s *rollback.Mark) error {
 	return nil
 }
 
-// check is a [StateRollbackError] where a mark has less of an epoch than the store has known it to have. Where another
-// process shares the file it may have raised the mark since this one looked.
+// check returns a [StateRollbackError] if a mark has fewer steps of an epoch than the store has seen in it. Where
+// another process shares the file, that process may have raised the mark meanwhile; check reads it again.
 func (g *guard) check(key rollback.Epoch, row markRow) error {
 	if !row.MarkBehind(g.Entry(key).Steps) {
 		return nil
@@ -153,9 +154,10 @@ func (g *guard) check(key rollback.Epoch, row markRow) error {
 	return nil
 }
 
-// comparePair is a [StateRollbackError] where HPKE keys have been used with another mark of the secret, or the secret with
-// another mark of the keys: the other file was set back to before its first one. In a database that others share it
-// looks like a new process's. So does a process that shares one of the two files, and has a copy of the other.
+// comparePair returns a [StateRollbackError] if the HPKE keys were used with another mark of the secret, or the secret
+// with another mark of the keys: the other file was rolled back to before its first mark. In a shared database such a
+// file looks like that of a new process. The same error meets a process that shares one of the two files and has a copy
+// of the other.
 func (g *guard) comparePair(s, secret *rollback.Mark) error {
 	const shared = " (processes share both of these files, or neither)"
 	if g.kind != kindKeys {
@@ -172,8 +174,8 @@ func (g *guard) comparePair(s, secret *rollback.Mark) error {
 	return nil
 }
 
-// catchUp returns what the marks lack of what the store holds: a crash has come between, or another process
-// has made it.
+// catchUp returns the entries that the marks lack and the store has. A crash came before the mark was written, or
+// another process did the work.
 func catchUp(guards []*guard, seen *storeSnapshot) pendingMarks {
 	out := pendingMarks{}
 	for _, g := range guards {
@@ -197,9 +199,9 @@ func catchUp(guards []*guard, seen *storeSnapshot) pendingMarks {
 	return out
 }
 
-// know writes into the marks in which database the store is, and ties those of the secret and of the HPKE keys
-// together, for good: where another process was faster, the next look finds it. The secret, which all tasks share, is
-// written once for all of them.
+// bindMarks records in the marks which database holds the store, and binds the secret's and HPKE keys' marks to each
+// other permanently. If another process was faster, the next Reconcile finds it. The secret's mark, which all tasks
+// share, is written once.
 func bindMarks(guards []*guard, history string) (failed error) {
 	secret, tied := guards[0].state(), map[string]string{}
 	for _, g := range guards {

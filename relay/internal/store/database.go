@@ -11,57 +11,57 @@ import (
 	"github.com/doona-dp/doona/internal/rollback"
 )
 
-// database is what all parts of a [Store] share: SQL and its transactions. Its statements are written once, for
-// PostgreSQL; what SQLite says otherwise, or not at all, is in its engine.
+// database is what all parts of a [Store] share: SQL and transactions. Statements are written once, for PostgreSQL. The
+// engine translates them for SQLite.
 //
-// Whoever changes the batches of an epoch, by Commit, Seal or Mix, or its state, first locks the
-// epoch's row, several of them in the order of their ids. So one process at a time decides, on
-// what all before it have committed, and none waits for another in a circle.
+// A transaction that changes an epoch's state or batches (Commit, Seal, Mix) first locks the epoch's row. It locks
+// several rows in the order of their IDs, so that writers cannot deadlock. One process at a time therefore decides, and
+// it sees all that was committed before.
 type database struct {
 	engine
 	rollbackLatch
 	write, read *sql.DB
-	vault       *Vault       // nil where the database is only read
-	index       *index       // nil where names are in tables
-	release     func() error // gives the file back to other processes; nil where it is not claimed
-	absent      bool         // there is no store yet: this one is empty
+	vault       *Vault       // nil in a read-only database
+	index       *index       // nil if names are in tables
+	release     func() error // releases the file to other processes; nil if it is not claimed
+	absent      bool         // the store does not exist yet; this one is empty
 	reserve     Reserve
 	heartbeat   heartbeat
-	ended       atomic.Uint64 // transactions of this process
+	ended       atomic.Uint64 // transactions that this process has ended
 }
 
-// engine is what sets one kind of database apart.
+// engine is what differs between SQLite and PostgreSQL.
 type engine interface {
 	// sql translates a statement.
 	sql(query string) string
 
-	// among returns a packed query for the rows of epoch $4 of task $3 in a table whose key is among packed
+	// among returns a packed query for the rows of epoch $4 of task $3 in a table whose key is one of the packed
 	// shorts.
 	among(columns, table, key string) string
 
-	// begin begins a transaction, and returns the context of all that is done in it.
+	// begin begins a transaction. It returns the context for everything in that transaction.
 	begin(ctx context.Context, write *sql.DB) (session, context.Context, error)
 
-	// again says whether a failed transaction did nothing and may succeed when it is repeated.
+	// again says whether a failed transaction did nothing and may succeed if repeated.
 	again(err error) bool
 
-	// history says which database server this is, and in which of its histories; "" for a file.
+	// history identifies the database server and its timeline; "" for a file.
 	history(ctx context.Context, q querier) (string, error)
 
 	// alone says whether one process at a time uses the store.
 	alone() bool
 
-	// lockProcesses has one process at a time decide on all, until its transaction ends.
+	// lockProcesses lets one process at a time decide about all processes, until its transaction ends.
 	lockProcesses(t *transaction) error
 
-	// scrub is that of [Store].
+	// scrub implements [Store.Scrub].
 	scrub(ctx context.Context, write *sql.DB) error
 }
 
-// attempts bounds how often a transaction is repeated.
+// attempts limits how often a transaction is repeated.
 const attempts = 10
 
-// within runs do in one durable transaction, more than once where the engine asks for it.
+// within runs do in one durable transaction. It repeats do where the engine asks for it.
 func (d *database) within(ctx context.Context, do func(tx *transaction) error) (err error) {
 	for range attempts {
 		if err = d.once(ctx, do); err == nil || !d.again(err) {
@@ -72,7 +72,7 @@ func (d *database) within(ctx context.Context, do func(tx *transaction) error) (
 }
 
 func (d *database) once(ctx context.Context, do func(tx *transaction) error) error {
-	if err := ctx.Err(); err != nil { // the engine may keep it from being seen later
+	if err := ctx.Err(); err != nil { // the engine may ignore a context that is done
 		return fmt.Errorf("couldn't begin: %w", err)
 	}
 	if back := d.rollbackLatch.StateRollback(); back != nil {
@@ -85,7 +85,7 @@ func (d *database) once(ctx context.Context, do func(tx *transaction) error) err
 	return err
 }
 
-// transact is once whether or not anything was set back.
+// transact is once without the check for a state rollback.
 func (d *database) transact(ctx context.Context, do func(tx *transaction) error) error {
 	tx, ctx, err := d.engine.begin(ctx, d.write)
 	if err != nil {
@@ -93,7 +93,7 @@ func (d *database) transact(ctx context.Context, do func(tx *transaction) error)
 	}
 	ended := false
 	defer func() {
-		if !ended { // also where do panics, which a server recovers from
+		if !ended { // also if do panics; a server recovers from that
 			tx.Rollback()
 		}
 	}()
@@ -105,13 +105,13 @@ func (d *database) transact(ctx context.Context, do func(tx *transaction) error)
 	return rollback.Commit(func() error { return d.commit(t) }, func() error {
 		err := t.pending.raise()
 		if err != nil {
-			d.ended.Add(1) // who looks again at what is new raises them
+			d.ended.Add(1) // a caller that compares Version reads again and writes the marks
 		}
 		return err
 	})
 }
 
-// commit commits a transaction, and does what follows.
+// commit commits a transaction, then runs its done functions.
 func (d *database) commit(t *transaction) error {
 	err := t.tx.Commit()
 	d.ended.Add(1)
@@ -124,8 +124,8 @@ func (d *database) commit(t *transaction) error {
 	return nil
 }
 
-// Probe writes 1 MiB, and deletes it: it fails where Commit would for want of room.
-// Random bytes do not compress.
+// Probe writes and deletes 1 MiB. It fails where Commit would fail on a full disk. The bytes are random, so that they
+// do not compress.
 func (d *database) Probe(ctx context.Context) error {
 	filler := make([]byte, 1<<20)
 	rand.Read(filler)
@@ -143,8 +143,8 @@ func (d *database) Probe(ctx context.Context) error {
 	})
 }
 
-// Version returns a number that is another one when the store may be another than it was: 0, for good, where other
-// processes change it too.
+// Version returns a number that changes whenever the store may have changed. It is always 0 where other processes also
+// change the store.
 func (d *database) Version() uint64 {
 	if !d.engine.alone() {
 		return 0
@@ -152,7 +152,7 @@ func (d *database) Version() uint64 {
 	return d.ended.Load() + 1
 }
 
-// Scrub removes what deleted rows leave behind in logs, as far as the store can.
+// Scrub removes traces of deleted rows from logs, as far as the engine can.
 func (d *database) Scrub(ctx context.Context) error {
 	return d.reserve.WithReserve(func() error { return d.engine.scrub(ctx, d.write) })
 }
@@ -176,7 +176,7 @@ type querier interface {
 	QueryRowContext(ctx context.Context, query string, args ...any) *sql.Row
 }
 
-// collect runs a query and returns what scan makes of its rows.
+// collect runs a query and returns what scan makes of each row.
 func collect[T any](
 	ctx context.Context, q querier, query string, scan func(rows *sql.Rows) (T, error), args ...any,
 ) (out []T, err error) {
@@ -195,24 +195,24 @@ func collect[T any](
 	return out, rows.Err()
 }
 
-// transaction is a transaction with its context.
+// transaction is an SQL transaction with its context.
 type transaction struct {
 	ctx     context.Context
 	tx      session
 	engine  engine
 	vault   *Vault
 	index   *index
-	pending pendingMarks // what the marks must say, before anyone is told
-	done    []func()     // what follows when it is committed
+	pending pendingMarks // marks to write before a caller learns the result
+	done    []func()     // functions to run after the commit
 }
 
-// What a transaction does for one part of a store.
+// A transaction's methods for each part of a store.
 type (
 	commitTx struct{ *transaction } // reports
-	runsTx   struct{ *transaction } // what clients bring, in runs
+	runsTx   struct{ *transaction } // runs of client data
 	batchTx  struct{ *transaction } // batches
-	epochTx  struct{ *transaction } // epochs, and what is noted of them
-	memberTx struct{ *transaction } // the processes that share the database
+	epochTx  struct{ *transaction } // epochs and their findings
+	memberTx struct{ *transaction } // processes that share the database
 )
 
 func (t *transaction) commitTx() commitTx { return commitTx{t} }
@@ -230,12 +230,12 @@ func (t *transaction) exec(query string, args ...any) (int64, error) {
 	return r.RowsAffected()
 }
 
-// put runs a statement of which nothing but an error is wanted, now or with what follows in the transaction.
+// put runs a statement of which the caller needs only the error, now or with a later statement of the transaction.
 func (t *transaction) put(query string, args ...any) error {
 	return t.tx.put(t.engine.sql(query), args...)
 }
 
-// ask runs a query; scan takes its rows.
+// ask runs a query and calls scan for each row.
 func (t *transaction) ask(query string, scan func(row scanner) error, args ...any) error {
 	return t.tx.ask(ask{t.engine.sql(query), args, scan})
 }
@@ -248,15 +248,15 @@ func (t *transaction) row(query string, args ...any) scanner {
 	return t.tx.QueryRowContext(t.ctx, t.engine.sql(query), args...)
 }
 
-// packed is the head of a statement that runs over rows of equal size in one value, $1, of which
-// there are $2: i.n counts them. One statement of constant text writes or looks up any number of
-// rows, in a fraction of the time of as many statements.
+// packed begins a statement over $2 rows of equal size that are concatenated in one value, $1. i.n is the row number,
+// from 0. One constant statement thus writes or looks up any number of rows. That takes a fraction of the time of one
+// statement per row.
 const packed = `WITH RECURSIVE i(n) AS (SELECT 0 UNION ALL SELECT n + 1 FROM i WHERE n + 1 < $2) `
 
-// most bounds the rows of one packed statement.
+// most limits the rows of one packed statement.
 const most = 1 << 16
 
-// pack concatenates n rows of a size in runs of at most most rows, and calls do with each.
+// pack concatenates n rows of size bytes each and calls do for every group of at most most rows.
 func pack(n, size int, row func(to []byte, i int) []byte, do func(rows []byte, n int) error) error {
 	for from := 0; from < n; from += most {
 		to := min(from+most, n)
@@ -282,13 +282,13 @@ type epochRow struct {
 	id    int64
 	state State
 	next  uint64
-	marks map[string]markRow // nil where they have not been read
+	marks map[string]markRow // nil until read
 }
 
 // lockEpoch selects an epoch's row and locks it until the transaction ends.
 const lockEpoch = `SELECT id, state, next FROM epochs WHERE task = $1 AND epoch = $2 FOR UPDATE`
 
-// lock locks the row of an epoch until the transaction ends, and creates it where there is none.
+// lock locks an epoch's row until the transaction ends. It creates the row where there is none.
 func (t *transaction) lock(id EpochID) (e epochRow, err error) {
 	find := func() error {
 		return t.row(lockEpoch, id.Task[:], id.Epoch).Scan(&e.id, &e.state, &e.next)

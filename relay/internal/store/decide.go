@@ -5,20 +5,19 @@ import (
 	"math"
 )
 
-// memory is what a store remembers about an epoch of the tags and clients in a group, which is
-// nothing for most of them.
+// memory is what a store knows about the tags and clients of a group in one epoch. Most of them are new.
 type memory struct {
-	receipts map[Short]receipt // of the submission that brought a tag
-	counts   map[Short]uint64  // submissions of a client
+	receipts map[Short]receipt // receipt of the submission with this tag
+	counts   map[Short]uint64  // submissions per client
 }
 
 func newMemory() *memory { return &memory{map[Short]receipt{}, map[Short]uint64{}} }
 
-// decide gives the submissions of one epoch their verdicts, in the given order, and returns the
-// accepted ones, at most room. It is the same for every store, and the memory grows by what it accepts.
+// decide sets the verdicts of one epoch's submissions, in the given order, and returns the accepted ones, at most room.
+// It is the same for every store. It adds what it accepts to the memory.
 //
-// The tag alone recognizes a repeated envelope: one key opens one ciphertext to one tag. The
-// receipt tells whether it comes from the same client.
+// The tag alone identifies a repeated envelope: a key opens a ciphertext to exactly one tag. The receipt tells whether
+// the same client has sent it.
 func (m *memory) decide(group []*Submission, over bool, room uint64) (taken []*Submission) {
 	for _, sub := range group {
 		before, known := m.receipts[sub.Tag]
@@ -43,30 +42,29 @@ func (m *memory) decide(group []*Submission, over bool, room uint64) (taken []*S
 	return taken
 }
 
-// room returns how many more submissions fit into an epoch whose latest batch is filling, if at most batches
-// are to be made of it, 0 for no bound.
+// room returns how many more submissions fit into an epoch whose latest batch is filling. batches limits the batches of
+// the epoch, 0 for no limit.
 func room(size, batches uint64, filling OpenBatch, next uint64) uint64 {
 	if batches == 0 {
 		return math.MaxUint64
 	}
 	left := (batches - min(batches, next)) * size
-	if filling.Seq < next { // it has begun
+	if filling.Seq < next { // filling has begun
 		left += size - filling.Submissions
 	}
 	return left
 }
 
-// reportsOf returns how many submissions an epoch has accepted whose latest batch is filling.
+// reportsOf returns how many submissions an epoch has accepted if its latest batch is filling.
 func reportsOf(size uint64, filling OpenBatch, next uint64) uint64 {
-	if filling.Seq < next { // it has begun
+	if filling.Seq < next { // filling has begun
 		return (next-1)*size + filling.Submissions
 	}
 	return next * size
 }
 
-// place gives accepted submissions their batches: first the one that is filling, then new ones
-// from next on. It returns the batches that have grown, with their new sizes, and for each the
-// submissions that go there.
+// place assigns accepted submissions to batches: first to the one that is filling, then to new ones from next on. It
+// returns the batches that grew, with their new sizes, and the submissions of each.
 func place(taken []*Submission, filling OpenBatch, next uint64) (grown []OpenBatch, into [][]*Submission) {
 	b := filling
 	var here []*Submission

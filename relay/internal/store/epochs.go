@@ -12,17 +12,16 @@ import (
 	"github.com/doona-dp/doona/internal/durable"
 )
 
-// epochs is the part of a store that says how far each epoch has come.
+// epochs is the part of a store that keeps each epoch's state.
 type epochs struct {
 	*database
 	members *members
 	changes durable.Coalescer[*stateChange]
 }
 
-// Progress lists the epochs that have seen anything, by id.
-// A batch that one query misses was made after the query before it:
-// what next and open say together holds for good. A batch from next on was begun after the first
-// query, and is left out.
+// Progress lists all epochs that have a row, in the order of their rows. It runs three queries outside of a
+// transaction. A batch that one of them misses was made after the query before it, so Next and Open are consistent.
+// Progress leaves out batches from Next on: they began after the first query.
 func (d *epochs) Progress(ctx context.Context) ([]Progress, error) {
 	index := map[int64]int{}
 	const epochs = `SELECT id, task, epoch, state, next FROM epochs ORDER BY id`
@@ -69,18 +68,17 @@ func (d *epochs) Progress(ctx context.Context) ([]Progress, error) {
 	return all, nil
 }
 
-// turning is a change of how far an epoch has come.
+// stateChange is a request to raise an epoch's state.
 type stateChange struct {
 	id  EpochID
 	to  State
-	end []byte // for StateComplete: what is stored; nil: nothing
-	err error  // what came of it
+	end []byte // StateComplete: the signed end to store; nil for none
+	err error  // its result
 }
 
-// Advance raises the state of an epoch. StateErased deletes its replay set and client rows,
-// StateExpired its batches, confirmed or not, its findings, manifests and tallies.
-// What is much of an epoch is deleted before, bit by bit: nobody waits long for it, and it
-// takes no more of a full disk than [EraseRoom].
+// Advance raises an epoch's state. StateErased deletes its replay set and client rows. StateExpired deletes its
+// batches, confirmed or not, its findings, manifests and tallies. Large tables are emptied first, in small
+// transactions: no writer waits for long, and a full disk needs no more space than [EraseRoom].
 func (d *epochs) Advance(ctx context.Context, id EpochID, to State) error {
 	return d.reserve.WithReserve(func() error { return d.advanceOnce(ctx, id, to) })
 }
@@ -92,9 +90,9 @@ func (d *epochs) advanceOnce(ctx context.Context, id EpochID, to State) error {
 	return d.changeState(ctx, &stateChange{id: id, to: to})
 }
 
-// thinned is the tables of which an epoch may have more than one transaction should delete.
+// bulkTables are the tables in which an epoch may have more rows than one transaction should delete.
 var bulkTables = []struct {
-	at               State // from which on the rows are obsolete
+	at               State // state from which the rows are obsolete
 	table, key, only string
 	most             func() int // rows that one transaction deletes
 }{
@@ -103,7 +101,7 @@ var bulkTables = []struct {
 	{StateExpired, "pieces", "seq, made, number", "", piecesAtOnce},
 }
 
-// thin deletes from the tables whose rows are obsolete in a state, until one transaction may delete the rest.
+// deleteBulk deletes rows that are obsolete in state to, until one transaction may delete the rest.
 func (d *epochs) deleteBulk(ctx context.Context, id EpochID, to State) error {
 	for _, t := range bulkTables {
 		some := `SELECT ` + t.key + ` FROM ` + t.table + ` WHERE epoch = $1` + t.only + ` LIMIT $2`
@@ -129,15 +127,16 @@ func (d *epochs) deleteBulk(ctx context.Context, id EpochID, to State) error {
 	return nil
 }
 
-// Complete raises the state of an epoch to StateComplete and stores its signed end, unless it has
-// come that far already.
+// Complete raises an epoch to StateComplete and stores its signed end, unless the epoch is complete already.
 func (d *epochs) Complete(ctx context.Context, id EpochID, end []byte) error {
-	return d.reserve.WithReserve(func() error { return d.changeState(ctx, &stateChange{id: id, to: StateComplete, end: end}) })
+	return d.reserve.WithReserve(func() error {
+		return d.changeState(ctx, &stateChange{id: id, to: StateComplete, end: end})
+	})
 }
 
-// turn changes how far an epoch has come. Many epochs that end at the same time share transactions and, what takes as
-// long, the writing of the secret's mark. Where that fails each has one of its own: it takes less of a full disk, and
-// one that fails keeps no other.
+// changeState raises an epoch's state. Epochs that change at the same time share transactions and the write of the
+// secret's mark, which takes as long. If a shared transaction fails, each epoch gets its own: it needs less space on a
+// full disk, and one failure does not stop the others.
 func (d *epochs) changeState(ctx context.Context, one *stateChange) error {
 	err := d.changes.Do(func(all []*stateChange) error {
 		slices.SortFunc(all, func(a, b *stateChange) int { return cmp.Or(a.id.compare(b.id), cmp.Compare(a.to, b.to)) })
@@ -156,10 +155,10 @@ func (d *epochs) changeState(ctx context.Context, one *stateChange) error {
 	return cmp.Or(err, one.err)
 }
 
-// turnTime is how long a transaction takes up further epochs: the rows of one may be many, and reports wait.
+// changeTime is how long a transaction takes up further epochs: an epoch may have many rows, and reports wait.
 const changeTime = 200 * time.Millisecond
 
-// turnSome is turn for one or some, in a transaction, and returns how many.
+// changeStates changes the states of the first n epochs in one transaction and returns n.
 func (d *epochs) changeStates(ctx context.Context, all []*stateChange) (n int, err error) {
 	err = d.within(ctx, func(tx *transaction) error {
 		begun := time.Now()
@@ -202,7 +201,7 @@ func (t epochTx) changeState(to *stateChange) error {
 	return t.step(e, to.id)
 }
 
-// End returns the end that Complete stored, nil where there is none.
+// End returns the signed end that Complete has stored, nil if there is none.
 func (d *epochs) End(ctx context.Context, id EpochID) (end []byte, err error) {
 	const query = `SELECT bytes FROM ends WHERE epoch = ` + epochOf
 	err = d.read.QueryRowContext(ctx, query, id.Task[:], id.Epoch).Scan(&end)
@@ -215,9 +214,9 @@ func (d *epochs) End(ctx context.Context, id EpochID) (end []byte, err error) {
 	return end, nil
 }
 
-// EndAll is the operator's word after a set-back: it deletes all that is kept about epochs, raises them to
-// StateEnded and notes a finding on those that were not expired. Of strange ones, which their tasks do not have,
-// nothing is left. It alone works on a store that was set back, and with it the store goes on.
+// EndAll ends epochs by the operator's command after a state rollback. It deletes all rows about them, raises them to
+// StateEnded, and records a finding for those that had not expired. It removes strange epochs, which their tasks do not
+// have, completely. EndAll alone works on a store that was rolled back. Afterwards the store works again.
 func (d *epochs) EndAll(ctx context.Context, ids, strange []EpochID, why Reason) error {
 	d.members.forget()
 	err := d.within(ctx, func(tx *transaction) error {
@@ -284,7 +283,7 @@ func (t epochTx) remove(id EpochID) error {
 	return err
 }
 
-// obsolete lists the tables that have no rows of an epoch that has come that far.
+// obsolete lists the tables without rows of an epoch in this state.
 func (t epochTx) obsolete(at State) (tables []string) {
 	if at >= StateEnded {
 		tables = append(tables, "open")

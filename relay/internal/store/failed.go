@@ -6,8 +6,8 @@ import (
 	"syscall"
 )
 
-// Failed says whether an error is of what the store is kept on, and not of what it was asked: a disk that is full or
-// broken, the store's or that of the files beside it, or a database server that is away.
+// Failed says whether an error comes from the store's disk or server and not from the request. It is true for a full or
+// broken disk, of the store or of the files beside it, and for a database server that does not answer.
 func Failed(err error) bool {
 	for _, cause := range []error{driver.ErrBadConn, syscall.ENOSPC, syscall.EDQUOT, syscall.EROFS, syscall.EIO} {
 		if errors.Is(err, cause) {

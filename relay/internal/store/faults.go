@@ -6,10 +6,10 @@ import (
 	"github.com/doona-dp/doona/relay/internal/keytree"
 )
 
-// What follows breaks a store or its secrecy on purpose, for the relay's tests.
+// The relay's tests use these functions to break a store or its secrecy on purpose.
 
-// LimitPages lets an SQLite store grow to n pages, or not at all where it has as many, like a disk that
-// is full then; 0 lifts the limit.
+// LimitPages limits an SQLite store to n pages, like a full disk. A store that has n pages already stops growing. 0
+// lifts the limit.
 func (s *Store) LimitPages(n int) error {
 	if n == 0 {
 		n = 1 << 30
@@ -18,7 +18,7 @@ func (s *Store) LimitPages(n int) error {
 	return err
 }
 
-// Unencrypted has a batch stored as it is.
+// Unencrypted makes the vault store a batch without encryption.
 func (v *Vault) Unencrypted(b BatchID) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
@@ -27,7 +27,7 @@ func (v *Vault) Unencrypted(b BatchID) {
 	}
 }
 
-// noCipher is a cipher.AEAD that does nothing.
+// noCipher is a cipher.AEAD that does not encrypt.
 type noCipher struct{}
 
 func (noCipher) NonceSize() int { return nonceSize }

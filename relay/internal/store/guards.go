@@ -11,21 +11,21 @@ import (
 	"github.com/doona-dp/doona/wire/task"
 )
 
-// The kinds of marks, by the file that they are in.
+// The kinds of marks, by the file that holds them.
 const (
 	kindSecret = iota
 	kindKeys
 )
 
-// guard is a mark that the store must keep pace with.
+// guard is a mark that the store is compared with.
 type guard struct {
 	*rollback.MarkFile
 	kind int
-	task [16]byte    // of HPKE keys
-	gone atomic.Bool // nobody watches it any more, and its file may be removed
+	task [16]byte    // HPKE keys: the first half of the task's ID
+	gone atomic.Bool // Unwatch was called; the file may be removed
 }
 
-// of says whether a guard's mark has entries of a task.
+// of says whether the guard's mark has entries of a task.
 func (g *guard) of(key rollback.Epoch) bool { return g.kind == kindSecret || g.task == key.Task }
 
 // state returns the mark, empty where there is none yet.
@@ -36,30 +36,30 @@ func (g *guard) state() *rollback.Mark {
 	return &rollback.Mark{}
 }
 
-// half is how the secret's mark calls the task of HPKE keys.
+// half returns the task's name in the secret's mark, for HPKE keys.
 func (g *guard) half() string { return hex.EncodeToString(g.task[:]) }
 
-// storeBehind and fileBehind return the causes.
+// storeBehind and fileBehind return the cause for each kind of mark.
 func (g *guard) storeBehind() Cause { return [...]Cause{storeBehindSecret, storeBehindKeys}[g.kind] }
 func (g *guard) fileBehind() Cause  { return [...]Cause{secretBehind, keysBehind}[g.kind] }
 
-// markFiles are the marks that the store must keep pace with, in the files of the secret and of all tasks' HPKE keys.
-// They know no SQL.
+// markFiles holds the marks that the store is compared with: in the secret file and in the HPKE key file of each task.
+// It uses no SQL.
 type markFiles struct {
 	secret *rollback.MarkFile
 
 	mu      sync.Mutex // guards the rest
-	watched []*guard   // the marks in HPKE key files
+	watched []*guard   // marks in HPKE key files
 }
 
-// Watch has the store keep pace with the mark in the file of a task's HPKE keys, besides that of the secret.
+// Watch adds the mark in the file of a task's HPKE keys to the marks that the store is compared with.
 func (f *markFiles) Watch(id task.ID, keys *rollback.MarkFile) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.watched = append(f.watched, &guard{MarkFile: keys, kind: kindKeys, task: [16]byte(id[:16])})
 }
 
-// Unwatch undoes Watch, for a task of which all epochs have expired: its file may be removed then.
+// Unwatch undoes Watch, for a task of which all epochs have expired. The caller may then remove the file.
 func (f *markFiles) Unwatch(id task.ID) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -80,19 +80,20 @@ func (f *markFiles) guards() []*guard {
 	return append([]*guard{{MarkFile: f.secret, kind: kindSecret}}, f.watched...)
 }
 
-// Close lets go of the files that the marks are in.
+// Close closes the files of the marks.
 func (f *markFiles) Close() {
 	for _, g := range f.guards() {
 		g.MarkFile.Close()
 	}
 }
 
-// key is how marks call an epoch.
+// key returns the epoch's name in marks.
 func (id EpochID) key() rollback.Epoch {
 	return rollback.Epoch{Task: [16]byte(id.Task[:16]), Epoch: id.Epoch}
 }
 
-// Marked lists the epochs that any mark knows, each once. A mark has half of a task's id: the rest is zero.
+// Marked lists the epochs in all marks, each once. A mark stores the first half of a task's ID. The other half of each
+// returned ID is zero.
 func (f *markFiles) Marked() (ids []EpochID) {
 	for _, g := range f.guards() {
 		for key := range g.state().Entries {
@@ -105,7 +106,8 @@ func (f *markFiles) Marked() (ids []EpochID) {
 	return slices.Compact(ids)
 }
 
-// Forget takes epochs of which the store has no row out of all marks: there they would be a set-back for ever.
+// Forget removes epochs from all marks. The store has no row of them, so the marks would show a state rollback
+// permanently.
 func (f *markFiles) Forget(ids []EpochID) (failed error) {
 	for _, g := range f.guards() {
 		known := g.state().Entries
@@ -121,7 +123,7 @@ func (f *markFiles) Forget(ids []EpochID) (failed error) {
 	return failed
 }
 
-// End has the marks say that epochs were ended, in place of what they said of them.
+// End replaces the marks' entries of epochs by the record that the operator has ended them.
 func (f *markFiles) End(ids []EpochID) (failed error) {
 	for _, g := range f.guards() {
 		failed = errors.Join(failed, g.Change(func(s *rollback.Mark) {
@@ -136,7 +138,7 @@ func (f *markFiles) End(ids []EpochID) (failed error) {
 	return failed
 }
 
-// pendingMarks are what the marks must say when a transaction has been made.
+// pendingMarks are the entries to write into the marks after a transaction.
 type pendingMarks map[*rollback.MarkFile]map[rollback.Epoch]rollback.Entry
 
 func (p pendingMarks) add(g *guard, key rollback.Epoch, e rollback.Entry) {
@@ -148,7 +150,7 @@ func (p pendingMarks) add(g *guard, key rollback.Epoch, e rollback.Entry) {
 	p[g.MarkFile][key] = before
 }
 
-// raise writes the marks, all at once, and each once.
+// raise writes the marks in parallel, each once.
 func (p pendingMarks) raise() error {
 	failed := make([]error, 0, len(p))
 	var writing sync.WaitGroup

@@ -11,17 +11,17 @@ import (
 	"sync"
 )
 
-// index has, in memory, the names of an SQLite store's open epochs: what was reported, and how often by whom. On the
-// disk they stand in runs ([nameRuns]), from which it is made where it is missing, or where it is not the store's: as
-// after a start, and after a commit of which nobody knows whether it was done. One process has such a store.
+// index holds, in memory, the names of an SQLite store's open epochs: tags, and submission counts per client. The disk
+// has them in runs ([nameRuns]). The store rebuilds the index from them if it is missing or may differ: after a start,
+// and after a commit with an unknown outcome. One process uses such a store.
 type index struct {
-	mu     sync.Mutex // held by a Commit from its first look to its end
+	mu     sync.Mutex // held for a whole Commit
 	epochs map[EpochID]*known
 }
 
 func newIndex() *index { return &index{epochs: map[EpochID]*known{}} }
 
-// forget gives back the memory of an epoch that takes no more.
+// forget frees the memory of an epoch that accepts no more reports.
 func (x *index) forget(id EpochID) {
 	if x == nil {
 		return
@@ -31,13 +31,13 @@ func (x *index) forget(id EpochID) {
 	x.drop(id)
 }
 
-// drop gives back an epoch's memory; the caller holds the lock.
+// drop frees an epoch's memory. The caller holds the lock.
 func (x *index) drop(id EpochID) {
 	x.epochs[id].free()
 	delete(x.epochs, id)
 }
 
-// close gives back all memory.
+// close frees all memory.
 func (x *index) close() {
 	if x == nil {
 		return
@@ -49,17 +49,17 @@ func (x *index) close() {
 	}
 }
 
-// known is what an index has of one epoch: up to about 25 bytes a report, of which 11 are its client's, once.
+// known is the index of one epoch: up to about 25 bytes per report, of which 11 are per client.
 type known struct {
-	tags    table            // the kept part of a receipt
-	clients table            // submissions, up to many
-	more    map[Short]uint64 // submissions of clients that have many
-	reports uint64           // that were accepted, by their tags
-	counted uint64           // the same, by their clients
-	fresh   int              // what runs of level 0 take
+	tags    table            // the kept part of a receipt, by tag
+	clients table            // submissions by client, up to many
+	more    map[Short]uint64 // submissions of clients with at least many
+	reports uint64           // accepted reports, counted by tags
+	counted uint64           // accepted reports, counted by clients
+	fresh   int              // bytes of the epoch's level 0 runs
 }
 
-// outside is from how many bytes on a shard is not in the heap.
+// outside is the size in bytes from which a shard is allocated outside of the Go heap.
 var outside = 64 << 10
 
 const (
@@ -72,7 +72,7 @@ func newKnown() *known {
 	return &known{tags: table{value: tagValue}, clients: table{value: clientValue}, more: map[Short]uint64{}}
 }
 
-// free gives back the memory that is not the collector's.
+// free frees the memory that the garbage collector does not manage.
 func (k *known) free() {
 	if k != nil {
 		k.tags.free()
@@ -80,13 +80,13 @@ func (k *known) free() {
 	}
 }
 
-// addTag takes note of a tag and says whether it is new.
+// addTag adds a tag and says whether it is new.
 func (k *known) addTag(tag Short, r receipt) (fresh bool) {
 	k.reports++
 	return k.tags.set(tag, uint32(r))
 }
 
-// addClient takes note of one more submission of a client.
+// addClient counts one more submission of a client.
 func (k *known) addClient(client Short) {
 	n := k.count(client) + 1
 	k.clients.set(client, uint32(min(n, many)))
@@ -96,7 +96,7 @@ func (k *known) addClient(client Short) {
 	k.counted++
 }
 
-// has says whether it has the names of so many reports.
+// has says whether the index has the names of exactly this many reports.
 func (k *known) has(reports uint64) bool { return k.reports == reports && k.counted == reports }
 
 // count returns how many submissions a client has.
@@ -107,7 +107,7 @@ func (k *known) count(client Short) uint64 {
 	return k.more[client]
 }
 
-// memory returns what is known of the tags and clients of a group.
+// memory returns the index's entries of a group's tags and clients.
 func (k *known) memory(group []*Submission) *memory {
 	m := newMemory()
 	for _, sub := range group {
@@ -123,20 +123,20 @@ func (k *known) memory(group []*Submission) *memory {
 
 const shardBits = 6
 
-// table is a hash table from shorts to numbers above 0, without pointers: open addressing with linear probing, in
-// shards that grow one at a time. Its keys are keyed hashes, which nobody outside can choose. It is filled to between
-// 4/5 and 9/10.
+// table is a hash table from shorts to positive numbers, without pointers: open addressing with linear probing, in
+// shards that grow one at a time. Its keys are keyed hashes, which an outsider cannot choose. Its load is between 4/5
+// and 9/10.
 type table struct {
 	value  int // bytes of a number: clientValue or tagValue
 	shards [1 << shardBits]shard
 }
 
 type shard struct {
-	entries []byte // each a key and a number, 0 where there is none
+	entries []byte // each a key and a number; number 0 for an empty entry
 	used    int
 }
 
-// find returns where the entry of a key is, or goes, in a shard that is not full.
+// find returns the entry of a key, or the empty entry where it belongs. The shard must not be full.
 func (t *table) find(s *shard, key Short) (entry []byte, found bool) {
 	width := len(key) + t.value
 	n := len(s.entries) / width
@@ -157,11 +157,11 @@ func (t *table) find(s *shard, key Short) (entry []byte, found bool) {
 
 func (t *table) shard(key Short) *shard { return &t.shards[spread(key)>>(64-shardBits)] }
 
-// spread returns bits of a key of which the upper ones say where it goes, so that a shard that grows is read and
-// written from its beginning to its end. Multiplied by 2^64 over the golden ratio, keys that are in a row are spread.
+// spread returns mixed bits of a key. The upper bits give its position, so that a growing shard is read and written
+// sequentially. The factor, 2^64 over the golden ratio, spreads consecutive keys.
 func spread(key Short) uint64 { return binary.BigEndian.Uint64(key[:]) * 0x9e3779b97f4a7c15 }
 
-// get returns the number of a key, 0 where there is none.
+// get returns a key's number, 0 if there is none.
 func (t *table) get(key Short) uint32 {
 	s := t.shard(key)
 	if len(s.entries) == 0 {
@@ -171,7 +171,7 @@ func (t *table) get(key Short) uint32 {
 	return t.number(entry)
 }
 
-// set gives a key a number above 0, and says whether it had none.
+// set gives a key a positive number and says whether the key is new.
 func (t *table) set(key Short, number uint32) (fresh bool) {
 	s := t.shard(key)
 	if width := len(key) + t.value; (s.used+1)*10*width > len(s.entries)*9 {
@@ -188,7 +188,7 @@ func (t *table) set(key Short, number uint32) (fresh bool) {
 	return !found
 }
 
-// grow gives a shard an eighth more room.
+// grow enlarges a shard by an eighth.
 func (t *table) grow(s *shard, width int) {
 	n := len(s.entries) / width
 	grown := shard{newEntries(max(8, n+n/8+1) * width), s.used}
@@ -203,7 +203,7 @@ func (t *table) grow(s *shard, width int) {
 	*s = grown
 }
 
-// free gives back what a table takes.
+// free frees a table's memory.
 func (t *table) free() {
 	for i := range t.shards {
 		freeEntries(t.shards[i].entries)
@@ -211,7 +211,7 @@ func (t *table) free() {
 	}
 }
 
-// bytes returns what a table takes.
+// bytes returns the size of a table in bytes.
 func (t *table) bytes() (n int) {
 	for i := range t.shards {
 		n += len(t.shards[i].entries)
@@ -219,7 +219,7 @@ func (t *table) bytes() (n int) {
 	return n
 }
 
-// number returns that of an entry.
+// number returns the number in an entry.
 func (t *table) number(entry []byte) uint32 {
 	if t.value == clientValue {
 		return uint32(entry[len(Short{})])
@@ -227,8 +227,8 @@ func (t *table) number(entry []byte) uint32 {
 	return binary.LittleEndian.Uint32(entry[len(Short{}):])
 }
 
-// recall makes what is known of an epoch that takes reports, where it is missing: before the transaction, as it takes
-// seconds after a start, in which others may write. No names come meanwhile, as those come with a Commit.
+// recall loads the missing index of an open epoch. It runs before the transaction, because it takes seconds after a
+// start and others may write meanwhile. No names are added meanwhile: only a Commit adds them.
 func (x *index) recall(ctx context.Context, d *database, id EpochID) error {
 	if x.epochs[id] != nil || d.rollbackLatch.StateRollback() != nil {
 		return nil
@@ -249,8 +249,7 @@ func (x *index) recall(ctx context.Context, d *database, id EpochID) error {
 	return err
 }
 
-// remember returns what the index knows of the tags and clients of a group, in an epoch that has accepted so many
-// reports.
+// remember returns the index's entries of a group's tags and clients, in an epoch that has accepted reports reports.
 func (x *index) remember(t *transaction, e epochRow, id EpochID, reports uint64, group []*Submission) (*memory, error) {
 	if k := x.epochs[id]; k == nil || !k.has(reports) {
 		k, err := loadNames(t.ctx, t.tx, t.vault, e.id, id)
@@ -268,8 +267,7 @@ func (x *index) remember(t *transaction, e epochRow, id EpochID, reports uint64,
 	return x.epochs[id].memory(group), nil
 }
 
-// learn stores the tags, receipts and clients of accepted submissions, and has the index know them once they are
-// stored.
+// learn stores the tags, receipts and clients of accepted submissions, and adds them to the index after the commit.
 func (x *index) learn(t *transaction, e epochRow, id EpochID, taken []*Submission) error {
 	k := x.epochs[id]
 	c, err := t.vault.nameCipher(id)

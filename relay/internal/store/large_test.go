@@ -10,11 +10,11 @@ import (
 	"github.com/doona-dp/doona/internal/service"
 )
 
-// TestLargeTransactions: what takes the room of merged runs by itself is written as such at once, in runs of at most
-// half of what a merge takes; what came before it waits for its own merge.
+// TestLargeTransactions: a transaction that alone exceeds the size of merged runs writes level 1 runs, of at most half
+// of a merge's size. Earlier runs wait for their own merge.
 func TestLargeTransactions(t *testing.T) {
 	eachStore(t, func(t *testing.T, open func() *Store) {
-		const each = 3 * (rowLane + 100) // bytes of a submission
+		const each = 3 * (rowLane + 100) // bytes per submission
 		const extra = runHead + sealedExtra
 		merging(t, 20*each+page, 100, 2*(7*each+extra))
 		s := open()
@@ -44,7 +44,7 @@ func TestLargeTransactions(t *testing.T) {
 	})
 }
 
-// TestNamesAreReadBeside: a store that starts again reads its names while another writes, and they are its own.
+// TestNamesAreReadBeside: after a restart, a store reads the right names while another process writes.
 func TestNamesAreReadBeside(t *testing.T) {
 	folder := t.TempDir()
 	v, err := OpenOrCreateVault(filepath.Join(folder, "secret"))
@@ -67,7 +67,7 @@ func TestNamesAreReadBeside(t *testing.T) {
 	require.Equal(t, []Verdict{Repeated}, verdicts(t, s, aSubmission(1, 1)))
 }
 
-// TestLogShrinks: what a reader, for whose sake the log grows, has had it take on the disk is given back after it.
+// TestLogShrinks: when a reader has made the log grow, the space is freed afterwards.
 func TestLogShrinks(t *testing.T) {
 	folder := t.TempDir()
 	path := filepath.Join(folder, "relay.db")

@@ -11,19 +11,19 @@ import (
 	"github.com/doona-dp/doona/wire/onion"
 )
 
-// ErrEquivocation is returned where the relay before has signed two batches of one number.
+// ErrEquivocation says that the upstream relay has signed two batches with one number.
 var ErrEquivocation = errors.New("the relay before has signed two batches of one number")
 
-// Equivocation is the evidence: two manifests of one number, each with a good signature.
+// Equivocation is the evidence: two manifests with one number, each with a valid signature.
 type Equivocation struct {
 	ID            EpochID
 	Seq           uint64
 	First, Second onion.SignedManifest
 }
 
-// Witness keeps the manifest that the relay before has signed for a number, before its first slot is
-// read. It is ErrEquivocation where another is kept already; both are, then. Of a batch that Mix has made it is
-// ErrMade: that has the manifest in its own, and it is kept nowhere else.
+// RecordManifest keeps the manifest that the upstream relay has signed for a batch, before its first slot is read. If a
+// different manifest is kept already it keeps both and returns ErrEquivocation. For a batch that Mix has made it
+// returns ErrMade: that batch's own manifest contains the source's, so it is kept nowhere else.
 func (d *batches) RecordManifest(ctx context.Context, b BatchID, s *onion.SignedManifest) error {
 	return d.reserve.WithReserve(func() error { return d.recordManifestOnce(ctx, b, s) })
 }
@@ -33,7 +33,7 @@ func (d *batches) recordManifestOnce(ctx context.Context, b BatchID, s *onion.Si
 	if err != nil {
 		return err
 	}
-	var found error // is no reason to undo anything
+	var found error // found does not undo the transaction
 	err = d.within(ctx, func(tx *transaction) error {
 		e, err := tx.lock(b.EpochID)
 		if err != nil {
@@ -41,7 +41,7 @@ func (d *batches) recordManifestOnce(ctx context.Context, b BatchID, s *onion.Si
 		}
 		written := false
 		if b.Seq < e.next {
-			written, found, err = tx.batchTx().recordManifestOfMade(e.id, b.Seq, s, raw)
+			written, found, err = tx.batchTx().recordForMade(e.id, b.Seq, s, raw)
 		} else {
 			written, found, err = tx.batchTx().recordManifest(e.id, b.Seq, s, raw)
 		}
@@ -56,7 +56,7 @@ func (d *batches) recordManifestOnce(ctx context.Context, b BatchID, s *onion.Si
 	return found
 }
 
-// witness is Witness of a number that has no batch yet. It says whether it has written anything.
+// recordManifest is RecordManifest for a number without a batch. It says whether it has written anything.
 func (t batchTx) recordManifest(epoch int64, seq uint64, s *onion.SignedManifest, raw []byte) (written bool, found,
 	err error) {
 	const store = `INSERT INTO witnessed (epoch, seq, signed) VALUES ($1, $2, $3) ON CONFLICT DO NOTHING`
@@ -77,12 +77,13 @@ func (t batchTx) recordManifest(epoch int64, seq uint64, s *onion.SignedManifest
 	return n > 0, ErrEquivocation, err
 }
 
-// witnessMade is witness of a number that another process has made a batch of: the first manifest stands in that.
-func (t batchTx) recordManifestOfMade(epoch int64, seq uint64, s *onion.SignedManifest, raw []byte) (written bool, found,
+// recordForMade is recordManifest for a number of which another process has made a batch. The batch's manifest
+// contains the first source manifest.
+func (t batchTx) recordForMade(epoch int64, seq uint64, s *onion.SignedManifest, raw []byte) (written bool, found,
 	err error) {
 	var kept []byte
 	err = t.row(`SELECT manifest FROM batches WHERE epoch = $1 AND seq = $2`, epoch, seq).Scan(&kept)
-	if errors.Is(err, sql.ErrNoRows) { // it has expired
+	if errors.Is(err, sql.ErrNoRows) { // the batch has expired
 		return false, ErrMade, nil
 	}
 	var made onion.Manifest
@@ -101,7 +102,7 @@ func (t batchTx) recordManifestOfMade(epoch int64, seq uint64, s *onion.SignedMa
 	return n > 0, ErrEquivocation, err
 }
 
-// Witnessed returns the number after the highest one of which there is a manifest, 0 where there is none.
+// NextManifest returns one more than the highest batch number with a manifest, 0 if there is none.
 func (d *batches) NextManifest(ctx context.Context, id EpochID) (next uint64, err error) {
 	const query = `SELECT coalesce(max(next), 0) FROM (SELECT next FROM epochs WHERE task = $1 AND epoch = $2
 		UNION ALL SELECT seq + 1 FROM witnessed WHERE epoch = ` + epochOf + `) AS signed`
@@ -112,7 +113,7 @@ func (d *batches) NextManifest(ctx context.Context, id EpochID) (next uint64, er
 	return next, nil
 }
 
-// Equivocations lists the numbers of which Witness has seen two manifests.
+// Equivocations lists the batch numbers for which RecordManifest has seen two manifests.
 func (d *batches) Equivocations(ctx context.Context) ([]Equivocation, error) {
 	out, err := collect(ctx, d.read, `SELECT task, e.epoch, seq, signed, other
 		FROM witnessed w JOIN epochs e ON e.id = w.epoch WHERE other IS NOT NULL ORDER BY e.epoch, seq`,

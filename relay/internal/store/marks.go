@@ -8,11 +8,10 @@ import (
 	"github.com/doona-dp/doona/internal/rollback"
 )
 
-// The store keeps a [rollback.Count] for each mark and epoch, in the table marks: steps, which grows in each
-// transaction that changes the epoch, and marked, what the mark held on disk when that transaction began. Here is the
-// SQL of it.
+// SQL of the table marks. It has a [rollback.Count] for each mark and epoch: steps grows in each transaction that
+// changes the epoch; marked is the number of steps in the mark on disk when that transaction began.
 
-// markRow is what the store knows of a mark in an epoch.
+// markRow is the store's record of a mark in an epoch.
 type markRow struct {
 	key  rollback.Epoch
 	file string
@@ -20,10 +19,10 @@ type markRow struct {
 	rollback.Count
 }
 
-// marksOf selects what is known of an epoch's marks.
+// marksOf selects the rows of an epoch's marks.
 const marksOf = `SELECT file, steps, marked FROM marks WHERE epoch = ` + epochOf
 
-// addMark takes note of a mark by its name.
+// addMark scans a row and adds it by the mark's name.
 func (e *epochRow) addMark(row scanner) error {
 	var m markRow
 	err := row.Scan(&m.file, &m.Steps, &m.Marked)
@@ -31,12 +30,12 @@ func (e *epochRow) addMark(row scanner) error {
 	return err
 }
 
-// markTx reads and writes marks' rows in a transaction.
+// markTx reads and writes rows of marks in a transaction.
 type markTx struct{ *transaction }
 
 func (t *transaction) markTx() markTx { return markTx{t} }
 
-// read reads what is known of an epoch's marks, where that has not been read.
+// read reads the rows of an epoch's marks, once.
 func (t markTx) read(e *epochRow, id EpochID) error {
 	if e.marks != nil {
 		return nil
@@ -49,7 +48,7 @@ func (t markTx) read(e *epochRow, id EpochID) error {
 	return nil
 }
 
-// write stores what is known of a mark from now on.
+// write stores the row of a mark.
 func (t markTx) write(e epochRow, row markRow) error {
 	err := t.put(`INSERT INTO marks (epoch, file, kind, steps, marked) VALUES ($1, $2, $3, $4, $5)
 		ON CONFLICT (epoch, file) DO UPDATE SET steps = excluded.steps, marked = excluded.marked`,
@@ -60,10 +59,10 @@ func (t markTx) write(e epochRow, row markRow) error {
 	return nil
 }
 
-// markTable is the table of them.
+// markTable reads the table marks outside of transactions.
 type markTable struct{ *database }
 
-// all lists what is known of all marks.
+// all lists the rows of all marks.
 func (d markTable) all(ctx context.Context) ([]markRow, error) {
 	const query = `SELECT task, e.epoch, file, kind, steps, marked FROM marks m JOIN epochs e ON e.id = m.epoch`
 	out, err := collect(ctx, d.read, query, func(rows *sql.Rows) (row markRow, err error) {

@@ -11,53 +11,54 @@ import (
 	"github.com/doona-dp/doona/internal/rollback"
 )
 
-// Several processes may share a PostgreSQL database, each with marks of its own. A batch is handed out only
-// when its leaf is cut in the marks of all of them: else one that lives on, or comes back, beside a database
-// that was set back could make another batch of that number. A process that is not heard of for
-// [fenceAfter] is fenced: the others go on without it, and it hands out nothing until it has caught up, beside
-// one that was never fenced.
+// Several processes may share a PostgreSQL database, each with its own marks. A process hands out a batch only after
+// every process has cut the batch's leaf in its marks. Otherwise a process that survives, or returns, beside a rolled
+// back database could make another batch with that number. A process that is silent for [fenceAfter] is fenced: the
+// others continue without it. It hands out nothing until it has caught up beside a process that was never fenced.
 //
 //	the maker crashes            the restart, or another process, sees      and does
 //	before its own cut           a batch that is not cut                    cuts, waits for all, serves
 //	before the others' cuts      a batch that is cut here alone             the same
 //	after the first byte         a batch that all have cut                  serves the same bytes; where the
-//	                                                                        database was set back: [StateRollbackError]
+//	                                                                        database was rolled back: error
 //
-// A fenced process that comes back, and a new one beside others, joins in three looks at the store, of which
-// each is a [Store.Follow]:
+// A fenced process that returns, and a new one beside others, joins in three looks at the store. A look is one
+// [Store.Reconcile].
 //
 //	1  It is joining: from here on the others wait for its cuts. It hands out nothing yet.
-//	2  It cuts what is there. What the others have handed out without it was made before 1, and is there,
-//	   unless the database has been set back since.
-//	3  It is a member, if another member has begun a look of its own after 2 and found no set-back: a member
-//	   has cut all that was ever handed out.
+//	2  It cuts all batches in the store. What the others have handed out without it was made before 1, and is in
+//	   the store unless the database was rolled back since.
+//	3  It is a member if another member has begun a look after 2 and found no state rollback: a member has cut
+//	   all that was ever handed out.
 //
-// A process that sees that it was fenced keeps that in its secret's mark until it is a member again: a database
-// that does not know of it was set back. A member that starts again is one at once, as the others have waited
-// for it all the time; so is the first process of all.
+// A process that sees that it was fenced records that in its secret's mark until it is a member again. A database that
+// does not know of the fence was rolled back. A member that restarts is a member at once, as the others have waited for
+// it all the time. So is the very first process.
 //
-// A process that was away, and never saw that it was fenced, is still a member of a database that was set back
-// to before that. The others know better: whoever finds a set-back of the database says so in it (halted), and
-// stops all. Nobody is fenced before he was given [fenceAfter] to say so, by the clock of the one who waits, and
-// while that one was looking itself. What this does not tell is in docs/threat-model.md: that all who know are gone.
+// A process that was away, and never saw that it was fenced, is still a member in a database that was rolled back to
+// before the fence. The others know better: a process that finds the rollback records it in the database (halted) and
+// stops all. No process is fenced before it had [fenceAfter] to record that, by the clock of the process that waits,
+// and while that process was looking itself. docs/threat-model.md names what this cannot detect: all processes that
+// know are gone.
 //
-// Time is counted in looks, as the database's clock may be set: each look takes the next number. Who has seen a
-// number that the database has forgotten knows that it was set back.
+// Time is counted in looks, as the database's clock may be changed: each look takes the next number. A process that has
+// seen a number which the database has forgotten knows that the database was rolled back.
 
-// members is the part of a store that keeps processes which share it from handing out what others do not know.
+// members is the part of a store that keeps the processes which share it from handing out batches that the others do
+// not know.
 type members struct {
 	*database
 	membership
 	reconciler *reconciler
-	said       atomic.Bool      // the other processes have been told of what was set back
-	told       map[BatchID]bool // what the others know that this process has cut; as caught, under reconciler.following
-	caught     uint64           // the number of the look by which it had caught up as it was joining; 0 for not
+	said       atomic.Bool      // this process has recorded the state rollback in the database
+	told       map[BatchID]bool // cuts recorded in the database; reconciler.reconcileMu guards it and caught
+	caught     uint64           // the look at which this process had caught up while joining; 0 for not yet
 }
 
-// ErrUncut is returned for a batch whose number another process has not cut yet.
+// ErrUncut says that another process has not cut the number of a batch yet.
 var ErrUncut = errors.New("another process has not taken note of the batch yet")
 
-// Joins is what [Store.Joining] says of the process with a vault, but that it takes all members for running.
+// Joins is [Store.Joining] for the process with vault v, read from the database. It takes every member for running.
 func (d *members) Joins(ctx context.Context, v *Vault) (Joining, error) {
 	file := guard{MarkFile: v.file.Mark()}
 	mine, members, others, err := processTable{d.database}.count(ctx, file.state().ID)
@@ -81,8 +82,8 @@ func (d *members) clock(ctx context.Context) (uint64, error) {
 	return processTable{d.database}.highest(ctx)
 }
 
-// meet has the others hear of this process, which has caught up with the store by a look that began after another
-// one's of a number, and tells them which batches it has cut.
+// announce records this process's look in the database, and the batches that it has cut. begun is the highest number of
+// a look when this look began.
 func (d *members) announce(ctx context.Context, all []Progress, begun uint64) error {
 	if d.engine.alone() || len(all) == 0 {
 		return nil
@@ -124,9 +125,9 @@ func (d *members) announce(ctx context.Context, all []Progress, begun uint64) er
 	return nil
 }
 
-// keepFence returns how this process counted so far: one that has seen that it was fenced is so until it is a member
-// again. It is a [StateRollbackError] where the database does not know of that, and an epoch goes on that this process has a
-// part in. The peers are locked: processes with one secret share the mark.
+// keepFence returns this process's standing so far. A process that has seen that it was fenced stays fenced until it is
+// a member again. keepFence returns a [StateRollbackError] if the database does not know of the fence and an epoch of
+// this process is not over. The caller has locked the peers: processes with one secret share the mark.
 func (d *members) keepFence(mine standing, all []Progress) (standing, error) {
 	file := &guard{MarkFile: d.vault.file.Mark(), kind: kindSecret}
 	if err := file.Refresh(); err != nil {
@@ -142,7 +143,7 @@ func (d *members) keepFence(mine standing, all []Progress) (standing, error) {
 	return fenced, nil
 }
 
-// recordFence has the secret's mark say that this process was fenced, or no more.
+// recordFence records in the secret's mark whether this process is fenced.
 func (d *members) recordFence(is bool) error {
 	file := &guard{MarkFile: d.vault.file.Mark(), kind: kindSecret}
 	if file.state().Fenced == is {
@@ -151,8 +152,8 @@ func (d *members) recordFence(is bool) error {
 	return file.Change(func(s *rollback.Mark) { s.Fenced = is })
 }
 
-// say tells the other processes, in the database, that it was set back, once it can be told; that is true of what
-// the database lacks, and not of this process's own files.
+// announceRollback records in the database that it was rolled back, once. It does so only if the database was rolled
+// back, not one of this process's own files.
 func (d *members) announceRollback(ctx context.Context) error {
 	back := d.rollbackLatch.StateRollback()
 	if d.engine.alone() || d.vault == nil || d.said.Load() || !back.storeRolledBack() {
@@ -176,7 +177,7 @@ func (d *members) announceRollback(ctx context.Context) error {
 	return nil
 }
 
-// cutByAll is [ErrUncut] until all processes have cut a batch that this one has cut, or were fenced.
+// cutByAll returns [ErrUncut] until every process has cut the batch or was fenced. This process has cut it.
 func (d *members) cutByAll(ctx context.Context, b BatchID) error {
 	if d.engine.alone() {
 		return nil
@@ -196,10 +197,10 @@ func (d *members) cutByAll(ctx context.Context, b BatchID) error {
 	return d.within(ctx, func(tx *transaction) error { return d.waitFor(tx, name, b) })
 }
 
-// waitFor is [ErrUncut] while this process is not a member, or waits for another. It fences those that it has waited
-// for too long.
+// waitFor returns [ErrUncut] while this process is not a member, or waits for another one. It fences processes that
+// have been silent for too long.
 func (d *members) waitFor(t *transaction, name string, b BatchID) error {
-	peers, err := t.memberTx().peers() // one at a time, or two could fence each other
+	peers, err := t.memberTx().peers() // one process at a time, or two could fence each other
 	if err != nil {
 		return err
 	}
@@ -227,7 +228,7 @@ func (d *members) waitFor(t *transaction, name string, b BatchID) error {
 	return nil
 }
 
-// forget has this process go on with the store as it is.
+// forget lets this process continue with the store as it is.
 func (d *members) forget() {
 	d.rollbackLatch.clear()
 	d.said.Store(false)

@@ -8,32 +8,32 @@ import (
 	"time"
 )
 
-// fenceAfter is how long a process may be silent before the others go on without it. Each is heard of about
-// once a second.
+// fenceAfter is how long a process may be silent before the others continue without it. Each process announces itself
+// about once a second.
 const fenceAfter = 10 * time.Second
 
-// longestGap is the most of the time between two looks of this process that counts as another one's silence: both
-// may have been cut off from the database together.
+// longestGap limits how much of the time between two looks of this process counts as another one's silence: both may
+// have been cut off from the database together.
 const longestGap = 2 * time.Second
 
-// silence is how long a process has not been heard of.
+// silence is how long a process has been silent.
 type silence struct {
-	looked uint64 // the number of its last look
+	looked uint64 // number of its latest look
 	length time.Duration
 }
 
-// hearing is what a process has heard of those that share its store, and how it stands among them. It knows no SQL.
+// membership is what a process knows about the others that share its store, and its own standing. It uses no SQL.
 type membership struct {
 	met atomic.Bool // this process is a member
 
 	mu       sync.Mutex         // guards the rest
-	latest   uint64             // the number of this process's last look
-	listened time.Time          // when that was
-	silent   map[string]silence // the others, by their marks' names
+	latest   uint64             // number of this process's latest look
+	listened time.Time          // time of that look
+	silent   map[string]silence // the other processes, by the names of their marks
 	joining  Joining            // why this process is not a member
 }
 
-// Joining says why a process hands out nothing beside others, though nothing was set back; "" where it does.
+// Joining says why a process hands out nothing beside others though there was no state rollback; "" if it hands out.
 type Joining string
 
 // Why a process is not a member.
@@ -43,15 +43,15 @@ const (
 		"end the epochs (relay end-epochs)"
 )
 
-// Joining says why this process, among those that share the store, hands out nothing; "" where it does.
+// Joining says why this process hands out nothing; "" if it hands out batches.
 func (h *membership) Joining() Joining {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	return h.joining
 }
 
-// remembers is a [StateRollbackError] where the database has forgotten a look that this process knows of, or where a process
-// has said in it that it was set back.
+// remembers returns a [StateRollbackError] if the database has forgotten a look that this process knows of, or if a
+// process has recorded there that it was rolled back.
 func (h *membership) remembers(peers []peer) error {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -64,8 +64,8 @@ func (h *membership) remembers(peers []peer) error {
 	return nil
 }
 
-// stand decides how a process counts that takes its look of a number. caught is the number of the look by which it
-// had caught up as it was joining, 0 for not yet; so is the second result.
+// stand returns a process's standing after its look number at, and the second result is the new caught. caught is the
+// look at which the process had caught up while joining, 0 for not yet.
 //
 //	it was                the others                            it is
 //	not there             none                                  a member
@@ -90,7 +90,7 @@ func stand(mine standing, others []peer, at, caught uint64) (standing, uint64) {
 	return joining, caught
 }
 
-// listen takes note of who was heard of since the last look, and of how this process stands.
+// listen records which processes made a look since this process's previous one, and this process's standing.
 func (h *membership) listen(me peer, others []peer, at time.Time) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -113,7 +113,7 @@ func (h *membership) listen(me peer, others []peer, at time.Time) {
 	h.met.Store(me.standing == member)
 }
 
-// isSilent says whether a process has not been heard of for too long, nor now.
+// isSilent says whether a process has been silent for too long and still is.
 func (h *membership) isSilent(p peer) bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -121,7 +121,7 @@ func (h *membership) isSilent(p peer) bool {
 	return known && s.looked == p.looked && s.length >= fenceAfter
 }
 
-// forget has this process go on with what it hears from now on.
+// forget drops everything known about other processes.
 func (h *membership) forget() {
 	h.mu.Lock()
 	defer h.mu.Unlock()

@@ -11,8 +11,8 @@ import (
 	"github.com/doona-dp/doona/internal/testing/memscan"
 )
 
-// TestDestroyedKeysAreGone: of keys that goroutines have fetched which have ended since, as those of requests do, none
-// is left in memory once it is destroyed: not on their stacks either.
+// TestDestroyedKeysAreGone: a destroyed key is nowhere in memory, nor on the stacks of goroutines that have used it and
+// ended, as those of requests do.
 func TestDestroyedKeysAreGone(t *testing.T) {
 	v, err := OpenOrCreateVault(filepath.Join(t.TempDir(), "secret"))
 	require.NoError(t, err)

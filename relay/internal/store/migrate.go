@@ -13,20 +13,19 @@ import (
 	"strings"
 )
 
-// migrations holds the steps of every engine's schema, one folder per engine: NNNN_name.sql. The first makes all
-// tables; its number is that of the oldest schema that this program reads. A step that has been released is never
-// changed.
+// migrations holds the steps of every engine's schema, one folder per engine: NNNN_name.sql. The first step creates all
+// tables. Its number is the oldest schema version that this program reads. A released step is never changed.
 //
 //go:embed migrations
 var migrations embed.FS
 
-// schema is the tables of an engine, as the steps that lead to them.
+// schema is the sequence of steps that creates an engine's tables.
 type schema struct {
-	oldest int // version that the first step makes
+	oldest int // version after the first step
 	steps  []string
 }
 
-// latest is the version of this program.
+// latest is the schema version of this program.
 func (s schema) latest() int { return s.oldest + len(s.steps) - 1 }
 
 // readSchema reads an engine's steps, in order.
@@ -53,9 +52,9 @@ func readSchema(from fs.FS, engine string) (out schema, err error) {
 	return out, nil
 }
 
-// migrate takes the schema from version, which the caller has read under a lock that excludes all
-// other processes (0: there is none), to that of this program, in the caller's transaction. A database that is only
-// read must be of this program's version.
+// migrate upgrades the schema from version to that of this program, in the caller's transaction. version 0 means that
+// there are no tables. The caller has read version under a lock that excludes all other processes. A read-only database
+// must have this program's version.
 func (d *database) migrate(tx *transaction, to schema, version int) error {
 	switch latest := to.latest(); {
 	case version > latest:
@@ -75,7 +74,7 @@ func (d *database) migrate(tx *transaction, to schema, version int) error {
 	return errors.Join(tx.name(), tx.sameSecret())
 }
 
-// name gives a store that has none a random name, by which key files know it again.
+// name gives a store without a name a random one. Key files recognize the store by it.
 func (t *transaction) name() error {
 	if t.vault == nil {
 		return nil
@@ -84,18 +83,17 @@ func (t *transaction) name() error {
 	return err
 }
 
-// Name returns the name that the store was given when it was made, which no other has: none
-// where it has not been made yet.
+// Name returns the unique name that the store was given when it was created; "" if it has not been created yet.
 func (d *database) Name(ctx context.Context) (string, error) {
 	var name []byte
 	err := d.read.QueryRowContext(ctx, `SELECT value FROM meta WHERE name = 'store'`).Scan(&name)
-	if errors.Is(err, sql.ErrNoRows) { // it has not been made yet
+	if errors.Is(err, sql.ErrNoRows) { // not created yet
 		err = nil
 	}
 	return string(name), err
 }
 
-// OtherSecret says whether the store was made with another secret than a vault's.
+// OtherSecret says whether the store was created with another secret than the vault's.
 func (d *database) OtherSecret(ctx context.Context, v *Vault) (bool, error) {
 	mine, err := v.fingerprint()
 	if err != nil {
@@ -109,8 +107,7 @@ func (d *database) OtherSecret(ctx context.Context, v *Vault) (bool, error) {
 	return err == nil && !bytes.Equal(mine, theirs), err
 }
 
-// sameSecret refuses a database whose rows are encrypted under another secret than this process
-// has.
+// sameSecret refuses a database whose rows are encrypted under another secret.
 func (t *transaction) sameSecret() error {
 	if t.vault == nil {
 		return nil

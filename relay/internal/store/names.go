@@ -8,27 +8,27 @@ import (
 	"slices"
 )
 
-// nameRuns stands for a batch's number where runs are not of a batch, but of an epoch's names: it is above all of them.
+// nameRuns stands in the place of a batch number for the runs of an epoch's names. It is above all batch numbers.
 const nameRuns = 1 << 32
 
-// receipt is the part of a receipt that an SQLite store keeps, and not 0. Another client's report is taken for a retry
-// with probability 2⁻³²: it is not stored either way.
+// receipt is the part of a receipt that an SQLite store keeps. It is never 0. Another client's report is mistaken for a
+// retry with probability 2⁻³²; the store drops it in both cases.
 type receipt uint32
 
 const receiptSize = 4
 
-// kept returns the part of a receipt that is compared.
+// kept returns the part of a receipt that the store compares.
 func (s Short) kept() receipt { return max(receipt(binary.BigEndian.Uint32(s[receiptSize:])), 1) }
 
-// nameRun is a run of names, each kind in the order of its hashes: nothing ties a tag to a client. Packed it is the
-// number of tags, tags with receipts, and clients, one as often as it has submissions. It has no pointers: a merge has
-// hundreds of thousands of names.
+// nameRun is a run of names. Tags and clients are each sorted by hash, so that nothing ties a tag to a client. Packed,
+// it is the number of tags, the tags with receipts, and the clients, each once per submission. It has no pointers: a
+// merge handles hundreds of thousands of names.
 type nameRun struct {
 	tags    []tagName
 	clients []Short
 }
 
-// newNameRun has room for the names that so many bytes of runs hold: to grow would take as much again.
+// newNameRun reserves memory for the names in runs of bytes bytes: growing would take as much again.
 func newNameRun(bytes int) runMerger {
 	n := bytes / nameSize
 	return &nameRun{make([]tagName, 0, n), make([]Short, 0, n)}
@@ -43,7 +43,7 @@ func newTagName(tag Short, r receipt) (n tagName) {
 	return n
 }
 
-const nameSize = len(tagName{}) + len(Short{}) // of a submission
+const nameSize = len(tagName{}) + len(Short{}) // bytes per submission
 
 // namesOf returns the run of accepted submissions.
 func namesOf(subs []*Submission) *nameRun {
@@ -88,7 +88,7 @@ func (n *nameRun) add(run []byte) error {
 	return nil
 }
 
-// loadNames reads the names of an epoch, run by run.
+// loadNames reads an epoch's names, run by run.
 func loadNames(ctx context.Context, from querier, v *Vault, epoch int64, id EpochID) (*known, error) {
 	c, err := v.nameCipher(id)
 	if err != nil {
@@ -118,8 +118,8 @@ func loadNames(ctx context.Context, from querier, v *Vault, epoch int64, id Epoc
 	return k, nil
 }
 
-// addRun takes note of the names of a packed run. A tag that is known already is damage: a run that stands there twice,
-// in place of another, would be counted as that.
+// addRun adds the names of a packed run. A tag that is known already means damage: otherwise a run stored twice, in the
+// place of another, would be counted in its stead.
 func (k *known) addRun(run []byte) error {
 	var n nameRun
 	if err := n.add(run); err != nil {

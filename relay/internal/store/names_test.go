@@ -9,7 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// TestNamesAreSorted: in a run of names, also in one of several, nothing says which tag came with which client.
+// TestNamesAreSorted: nothing in a run of names, merged or not, shows which tag came with which client.
 func TestNamesAreSorted(t *testing.T) {
 	run := func(of ...int) []byte {
 		var subs []*Submission
@@ -32,11 +32,11 @@ func TestNamesAreSorted(t *testing.T) {
 	}
 }
 
-// TestRestartKeepsFresh: a store that starts again knows what its runs of level 0 take, and merges them when they are
-// due: not later, as each start would make their order last longer.
+// TestRestartKeepsFresh: after a restart, a store knows the size of its level 0 runs and merges them on time. Otherwise
+// each restart would make their order last longer.
 func TestRestartKeepsFresh(t *testing.T) {
 	eachStore(t, func(t *testing.T, open func() *Store) {
-		const each = runHead + 20 + sealedExtra // bytes of a run of names with one submission
+		const each = runHead + 20 + sealedExtra // bytes per run of names with one submission
 		merging(t, 4*(each+page), 3, 1<<20)
 		for i := range 4 {
 			s := open()
@@ -51,11 +51,11 @@ func TestRestartKeepsFresh(t *testing.T) {
 	})
 }
 
-// TestLargeRunsMerge: where mergeRuns runs are more than one merge takes, those that it takes are merged: a large
-// transaction's run does not stay as it came.
+// TestLargeRunsMerge: if mergeRuns runs exceed one merge, the runs that fit are merged: a large transaction's run does
+// not stay unmerged.
 func TestLargeRunsMerge(t *testing.T) {
 	eachStore(t, func(t *testing.T, open func() *Store) {
-		const each = runHead + 3*(rowLane+100) + sealedExtra // bytes of a run with one submission
+		const each = runHead + 3*(rowLane+100) + sealedExtra // bytes per run with one submission
 		merging(t, each, 3, 5*each/2)
 		s := open()
 		for i := range 9 {

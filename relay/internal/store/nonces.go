@@ -9,20 +9,20 @@ import (
 	"github.com/doona-dp/doona/wire/task"
 )
 
-// KeptNonces is how many nonces of each key a relay remembers: an hour of more than four requests a second.
+// KeptNonces is how many nonces a relay remembers for each key: one hour of four requests per second.
 const KeptNonces = 1 << 14
 
-// pruneEvery is how many requests of a key a process takes between two deletions of nonces beyond [KeptNonces]; the
-// first request deletes, too.
+// pruneEvery is how many requests of a key a process takes between two deletions of nonces beyond [KeptNonces]. The
+// first request also deletes.
 const pruneEvery = 1 << 10
 
-// requests counts what this process has taken of each key.
+// requests counts the requests that this process has taken from each key.
 type requests struct {
 	mu    sync.Mutex // guards taken
 	taken map[task.SignKey]uint64
 }
 
-// count counts one more and says whether it is time to delete old ones.
+// count counts one request and says whether it is time to delete old nonces.
 func (r *requests) count(key task.SignKey) (prune bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -33,24 +33,23 @@ func (r *requests) count(key task.SignKey) (prune bool) {
 	return r.taken[key]%pruneEvery == 1
 }
 
-// forget forgets the count of a key.
+// forget deletes the count of a key.
 func (r *requests) forget(key task.SignKey) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	delete(r.taken, key)
 }
 
-// nonces is the part of a store that knows the requests that were signed.
+// nonces is the part of a store that remembers signed requests.
 type nonces struct {
 	*database
 	requests requests
 }
 
-// Fresh takes note of the nonce of a request that a key has signed, and says whether it is new to all processes
-// that share the store: of the last [KeptNonces] of each key. Where one process has the store, it is always true:
-// that process knows by itself.
-// One statement decides, outside of any transaction: of processes that ask at the same time
-// one inserts the row.
+// Fresh records the nonce of a request that a key has signed. It says whether the nonce is new among the last
+// [KeptNonces] of that key, in all processes that share the store. It is always true where one process has the store:
+// that process keeps its own record. One statement decides, outside of any transaction: of several processes that ask
+// at the same time, one inserts the row.
 func (d *nonces) Fresh(ctx context.Context, key task.SignKey, nonce signing.Nonce) (bool, error) {
 	if d.engine.alone() {
 		return true, nil
@@ -74,7 +73,7 @@ func (d *nonces) Fresh(ctx context.Context, key task.SignKey, nonce signing.Nonc
 	return true, nil
 }
 
-// ForgetNonces forgets what [Store.Fresh] was told of a key, which no task names any more.
+// ForgetNonces deletes the nonces of a key that no task names any more.
 func (d *nonces) ForgetNonces(ctx context.Context, key task.SignKey) error {
 	if d.engine.alone() {
 		return nil

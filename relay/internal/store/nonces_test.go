@@ -10,8 +10,8 @@ import (
 	"github.com/doona-dp/doona/wire/task"
 )
 
-// TestNoncesOfAllProcesses: of processes that share a store one takes a request, however many ask at the same time, and
-// the store keeps the last [KeptNonces] of each key.
+// TestNoncesOfAllProcesses: of several processes that share a store and get the same request, exactly one takes it. The
+// store keeps the last [KeptNonces] of each key.
 func TestNoncesOfAllProcesses(t *testing.T) {
 	url := postgresURL(t)
 	vault, err := OpenOrCreateVault(filepath.Join(t.TempDir(), "secret"))
@@ -24,7 +24,7 @@ func TestNoncesOfAllProcesses(t *testing.T) {
 		handles = append(handles, d)
 	}
 	key := task.SignKey{1}
-	const n = 63 // odd: each is asked for by both
+	const n = 63 // odd: both processes ask for each
 	taken := make(chan byte, 2*n)
 	atOnce(handles, 2*n, func(d *Store, i int) {
 		fresh, err := d.Fresh(t.Context(), key, signing.Nonce{byte(i % n)})

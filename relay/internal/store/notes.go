@@ -7,11 +7,11 @@ import (
 	"fmt"
 )
 
-// notes is the part of a store that keeps what operators should know: findings, and counts of what was refused.
+// notes is the part of a store that keeps what operators should know: findings and counts of refusals.
 type notes struct{ *database }
 
-// Note keeps what was found of a number, in one row for each reason and epoch, and returns of how many numbers
-// it was found: 0 where it is not new.
+// Note keeps a finding about batch b, in one row for each reason and epoch. It returns how many batch numbers have this
+// finding, or 0 if b has it already.
 func (d *notes) Note(ctx context.Context, b BatchID, why Reason) (times uint64, err error) {
 	err = d.reserve.WithReserve(func() error {
 		times, err = d.noteOnce(ctx, b, why)
@@ -34,8 +34,9 @@ func (d *notes) noteOnce(ctx context.Context, b BatchID, why Reason) (times uint
 	return times, err
 }
 
-// note adds a number to a finding of a locked epoch, and returns how many it has then: 0 where it, or one before and
-// one behind it, has been found already. Numbers only grow, so that this is exact but where two are found at once.
+// note adds a batch number to a finding of a locked epoch. It returns the new count of numbers, or 0 if seq lies
+// between the lowest and the highest number that it has. Numbers grow, so the count is exact unless two are found at
+// once.
 func (t epochTx) note(epoch int64, seq uint64, why Reason) (times uint64, err error) {
 	var first, latest, further uint64
 	const find = `SELECT seq, latest, further FROM findings WHERE epoch = $1 AND reason = $2`
@@ -53,7 +54,7 @@ func (t epochTx) note(epoch int64, seq uint64, why Reason) (times uint64, err er
 	return further + 2, err
 }
 
-// Findings lists what Note has kept.
+// Findings lists all findings.
 func (d *notes) Findings(ctx context.Context) ([]Finding, error) {
 	out, err := collect(ctx, d.read, `SELECT task, e.epoch, seq, reason, further, latest
 		FROM findings f JOIN epochs e ON e.id = f.epoch ORDER BY e.epoch, seq, reason`,
@@ -69,8 +70,8 @@ func (d *notes) Findings(ctx context.Context) ([]Finding, error) {
 	return out, nil
 }
 
-// Tally adds to the counts of what was refused in an epoch, by reason, unless it is expired; doing
-// it again counts again.
+// Tally adds to the counts of refusals in an epoch, by reason, unless the epoch has expired. Repeating the call counts
+// again.
 func (d *notes) Tally(ctx context.Context, id EpochID, refused map[string]uint64) error {
 	return d.reserve.WithReserve(func() error { return d.tallyOnce(ctx, id, refused) })
 }
@@ -92,7 +93,7 @@ func (d *notes) tallyOnce(ctx context.Context, id EpochID, refused map[string]ui
 	})
 }
 
-// Tallies lists the counts that Tally has kept.
+// Tallies lists all counts of refusals.
 func (d *notes) Tallies(ctx context.Context) ([]Tally, error) {
 	out, err := collect(ctx, d.read, `SELECT task, e.epoch, reason, refused
 		FROM tallies t JOIN epochs e ON e.id = t.epoch ORDER BY e.id, reason`,

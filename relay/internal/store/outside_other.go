@@ -2,7 +2,7 @@
 
 package store
 
-// newEntries returns n bytes of zeros.
+// newEntries returns n zero bytes.
 func newEntries(n int) []byte { return make([]byte, n) }
 
 // freeEntries leaves them to the garbage collector.

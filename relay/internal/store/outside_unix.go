@@ -4,8 +4,8 @@ package store
 
 import "syscall"
 
-// newEntries returns n bytes of zeros: many of them from the system, as the garbage collector would let as much again
-// lie unused before it collects what tables have grown out of.
+// newEntries returns n zero bytes. It takes large sizes from the system: the garbage collector would leave as much
+// again unused before it collects the tables' old shards.
 func newEntries(n int) []byte {
 	if n >= outside {
 		all, err := syscall.Mmap(-1, 0, n, syscall.PROT_READ|syscall.PROT_WRITE, syscall.MAP_ANON|syscall.MAP_PRIVATE)
@@ -16,7 +16,7 @@ func newEntries(n int) []byte {
 	return make([]byte, n)
 }
 
-// freeEntries gives back what newEntries has returned. What is not the system's it does not know.
+// freeEntries frees what newEntries has returned. Small slices are left to the garbage collector.
 func freeEntries(all []byte) {
 	if len(all) >= outside {
 		_ = syscall.Munmap(all)

@@ -7,26 +7,25 @@ import (
 	"slices"
 )
 
-// The processes that share a store stand in the table processes, and the batches that each has cut in cuts. Here is the
-// SQL of them.
+// SQL of the processes that share a store (table processes) and of the batches that each has cut (table cuts).
 
-// standing is how a process counts for the others.
+// standing is what a process counts as for the others.
 type standing int
 
 const (
 	member  standing = iota // The others wait for its cuts, and it hands out batches.
-	fenced                  // Nobody waits for it.
+	fenced                  // No process waits for it.
 	joining                 // The others wait for its cuts, and it hands out nothing yet.
-	halted                  // It has found that the database was set back: nobody hands out anything.
+	halted                  // It has found that the database was rolled back: no process hands out anything.
 
-	unknown standing = -1 // There is no row of it.
+	unknown standing = -1 // It has no row.
 )
 
-// peer is a process by the name of its secret's mark: those that share the file are one.
+// peer is a process, named by its secret's mark. Processes that share the secret file are one peer.
 type peer struct {
 	file     string
-	looked   uint64 // the number of its last look at the store that found no set-back
-	begun    uint64 // the highest number of all when that look began
+	looked   uint64 // number of its latest look at the store that found no state rollback
+	begun    uint64 // highest number of all looks when that look began
 	standing standing
 }
 
@@ -51,7 +50,7 @@ func latest(peers []peer) (at uint64) {
 	return at
 }
 
-// peers lists the processes, for one that decides at a time.
+// peers lists the processes. Until the transaction ends no other process can call it.
 func (t memberTx) peers() ([]peer, error) {
 	if err := t.engine.lockProcesses(t.transaction); err != nil {
 		return nil, err
@@ -70,14 +69,13 @@ func (t memberTx) enlist(p peer) error {
 	return err
 }
 
-// fence has the others go on without a process.
+// fence makes the others continue without a process.
 func (t memberTx) fence(p peer) error {
 	_, err := t.exec(`UPDATE processes SET standing = $2 WHERE file = $1`, p.file, int(fenced))
 	return err
 }
 
-// tell tells the others which batches this process has cut, but for those they have been told of, and lists
-// all in held.
+// tell records which batches this process has cut, except those in told. It adds every batch to held.
 func (t memberTx) tell(name string, all []Progress, told, held map[BatchID]bool) error {
 	const cut = `INSERT INTO cuts (epoch, seq, file) SELECT epoch, seq, $1 FROM batches
 		WHERE bytes IS NOT NULL AND epoch = (SELECT id FROM epochs WHERE task = $2 AND epoch = $3)` + `
@@ -105,7 +103,7 @@ func (t memberTx) cutBy(b BatchID) (files []string, err error) {
 	}, b.Task[:], b.Epoch, b.Seq)
 }
 
-// reset has this process, whose operator has ended the epochs, be the member that the others join.
+// reset makes this process, whose operator has ended the epochs, the member that the others join.
 func (t memberTx) reset() error {
 	if t.engine.alone() {
 		return nil
@@ -125,7 +123,7 @@ func (t memberTx) reset() error {
 	return t.enlist(peer{name, at + 1, at, member})
 }
 
-// processTable is read beside transactions.
+// processTable reads outside of transactions.
 type processTable struct{ *database }
 
 // highest returns the highest number of a look.
@@ -136,14 +134,14 @@ func (d processTable) highest(ctx context.Context) (at uint64, err error) {
 	return at, nil
 }
 
-// anyHalted says whether a process has found that the database was set back.
+// anyHalted says whether a process has found that the database was rolled back.
 func (d processTable) anyHalted(ctx context.Context) (said bool, err error) {
 	const query = `SELECT EXISTS (SELECT 1 FROM processes WHERE standing = $1)`
 	err = d.read.QueryRowContext(ctx, query, int(halted)).Scan(&said)
 	return said, err
 }
 
-// count returns how a process counts, and how many others there are, members among them.
+// count returns a process's standing, and the numbers of other members and of other processes.
 func (d processTable) count(ctx context.Context, file string) (mine standing, members, others int, err error) {
 	const query = `SELECT COALESCE(MAX(CASE WHEN file = $1 THEN standing END), -1),
 		COUNT(CASE WHEN file <> $1 AND standing = 0 THEN 1 END), COUNT(CASE WHEN file <> $1 THEN 1 END) FROM processes`

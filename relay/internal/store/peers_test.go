@@ -15,14 +15,14 @@ import (
 	"github.com/doona-dp/doona/wire/task"
 )
 
-// pair is two processes with one database, and copies of the key files that were made before either ran.
+// pair returns two processes with one database, and copies of key files made before either ran.
 func pair(t *testing.T, description string) (a, b *history) {
 	t.Helper()
 	both := several(t, description, 2)
 	return both[0], both[1]
 }
 
-// acquainted is a pair that has heard of each other, and of a batch that the first has made.
+// acquainted returns a pair that knows of each other and of a batch that the first has made.
 func acquainted(t *testing.T, description string) (a, b *history) {
 	t.Helper()
 	a, b = pair(t, description)
@@ -75,7 +75,7 @@ func (h *history) name(t *testing.T) string {
 	return name
 }
 
-// misses has a process look for as long as another one may be silent.
+// misses lets a process look for as long as another one may be silent.
 func (h *history) misses(t *testing.T, other *history) {
 	t.Helper()
 	h.store.membership.mu.Lock()
@@ -85,8 +85,8 @@ func (h *history) misses(t *testing.T, other *history) {
 	h.store.silent[other.name(t)] = silence{s.looked, fenceAfter}
 }
 
-// TestSetBackPair: no byte of a batch leaves before both processes have cut it. The maker is killed, and the
-// database set back to before the batch: the other one, which never saw it, stands still.
+// TestSetBackPair: no byte of a batch leaves before both processes have cut it. The maker is killed, and the database
+// rolled back to before the batch. The other process, which never saw the batch, stops.
 func TestSetBackPair(t *testing.T) {
 	url := postgresURL(t)
 	a, b := acquainted(t, url)
@@ -106,8 +106,8 @@ func TestSetBackPair(t *testing.T) {
 	b.requireStopped(t, partStore, b.begin(t))
 }
 
-// TestSetBackFenced: a process that cannot answer is fenced, and hands out nothing until one that was not
-// fenced is there, beside which it catches up.
+// TestSetBackFenced: a process that cannot answer is fenced. It hands out nothing until it has caught up beside a
+// process that was not fenced.
 func TestSetBackFenced(t *testing.T) {
 	url := postgresURL(t)
 	a, b := acquainted(t, url)
@@ -131,9 +131,9 @@ func TestSetBackFenced(t *testing.T) {
 	require.True(t, b.vault.guards()[0].Entry(b.mixed.key()).Made.Has(seq))
 }
 
-// TestSetBackWhileAway: a process is cut off, and the others go on without it. The database is set back to before that.
-// That process comes back, takes itself for a member, and makes a batch anew: it hands out nothing before the others
-// could say what they know, and nothing when they have, until the operator has ended the epochs.
+// TestSetBackWhileAway: a process is cut off, and the others continue without it. The database is rolled back to before
+// that. The process returns, takes itself for a member, and makes a batch again. It hands out nothing before the others
+// could report the rollback. After they have, it hands out nothing until the operator has ended the epochs.
 func TestSetBackWhileAway(t *testing.T) {
 	url := postgresURL(t)
 	a, b := pair(t, url)
@@ -179,8 +179,8 @@ func TestSetBackWhileAway(t *testing.T) {
 	require.Empty(t, a.store.Joining())
 }
 
-// TestSharedFiles: processes may share the secret and the keys. One that shares one of the two files, and has a copy of
-// the other, stands still with the reason; the first one goes on.
+// TestSharedFiles: processes may share the secret and the keys. A process that shares one of the two files, and has a
+// copy of the other, stops and gives the reason; the first process continues.
 func TestSharedFiles(t *testing.T) {
 	for _, part := range []int{partSecret, partKeys} {
 		all := several(t, postgresURL(t), 2)
@@ -210,7 +210,7 @@ func TestSharedFiles(t *testing.T) {
 	}
 }
 
-// TestSetBackUntold: what a process has found, and could not say, it says at its next look.
+// TestSetBackUntold: a process that found a rollback and could not record it does so at its next look.
 func TestSetBackUntold(t *testing.T) {
 	url := postgresURL(t)
 	a, b := acquainted(t, url)
@@ -233,7 +233,7 @@ func TestSetBackUntold(t *testing.T) {
 	require.Equal(t, otherFound, b.store.StateRollback().Cause)
 }
 
-// TestSetBackLooks: a database that has forgotten a look was set back, though it lacks nothing else.
+// TestSetBackLooks: a database that has forgotten a look was rolled back, even if it lacks nothing else.
 func TestSetBackLooks(t *testing.T) {
 	url := postgresURL(t)
 	_, b := acquainted(t, url)
@@ -258,7 +258,7 @@ func TestSilence(t *testing.T) {
 	require.False(t, d.isSilent(peer{file: "new"}))
 }
 
-// TestStand has all lines of the table of [stand].
+// TestStand covers every line of the table of [stand].
 func TestStand(t *testing.T) {
 	at := func(s standing, begun uint64) []peer { return []peer{{standing: s, begun: begun}} }
 	type result struct {
@@ -287,8 +287,8 @@ func TestStand(t *testing.T) {
 	}
 }
 
-// TestNoMember: a fenced process whose others are gone, and one that is new beside them, say so and hand out nothing,
-// not even side by side. The operator's command has the one that it is run with go on.
+// TestNoMember: a fenced process whose peers are gone, and a new one beside them, report that and hand out nothing,
+// even side by side. The operator's command lets the process that it is run with continue.
 func TestNoMember(t *testing.T) {
 	all := several(t, postgresURL(t), 3)
 	a, b, c := all[0], all[1], all[2]
@@ -334,8 +334,8 @@ func TestNoMember(t *testing.T) {
 	require.NoError(t, err)
 }
 
-// TestJoins: a look at the database says of a process what it would say itself: a new one beside others, and one that
-// knows that it was fenced where the database does not, hand out nothing.
+// TestJoins: read from the database, a process's status is what the process itself would report. A new process beside
+// others, and one that knows it was fenced where the database does not, hand out nothing.
 func TestJoins(t *testing.T) {
 	a, b := pair(t, postgresURL(t))
 	requireJoins := func(want Joining, of *history) {
@@ -364,9 +364,8 @@ func TestJoins(t *testing.T) {
 	requireJoins(CatchesUp, b)
 }
 
-// TestSetBackWhileJoining: what is handed out while a process comes back, which had looked before, is not in its
-// marks. A database that is set back to when that process was a member is told by what it remembers; and by
-// what the others do.
+// TestSetBackWhileJoining: batches that are handed out while a process rejoins are not in its marks. If the database is
+// then rolled back to when that process was a member, the process finds out from its memory, and from the others.
 func TestSetBackWhileJoining(t *testing.T) {
 	url := postgresURL(t)
 	a, b := pair(t, url)
@@ -396,8 +395,8 @@ func TestSetBackWhileJoining(t *testing.T) {
 	b.requireStopped(t, partStore, b.begin(t))
 }
 
-// TestSetBackMadeAgain: a process that has only cut what another has made finds out, before it makes anything,
-// that the database was set back, however soon; also to before the operator ended an epoch.
+// TestSetBackMadeAgain: a process that has only cut what another has made finds a rollback of the database before it
+// makes anything, however soon, and also a rollback to before the operator ended an epoch.
 func TestSetBackMadeAgain(t *testing.T) {
 	url := postgresURL(t)
 	a, b := acquainted(t, url)
@@ -420,7 +419,7 @@ func TestSetBackMadeAgain(t *testing.T) {
 	b.requireStopped(t, partStore, err)
 }
 
-// TestSetBackRace: of two processes that make a batch of one number at once, one does, and both hand out its
+// TestSetBackRace: of two processes that make a batch of one number concurrently, one succeeds, and both hand out its
 // bytes.
 func TestSetBackRace(t *testing.T) {
 	a, b := pair(t, postgresURL(t))
@@ -449,8 +448,8 @@ func TestSetBackRace(t *testing.T) {
 	require.Equal(t, bytesOf(t, first), bytesOf(t, second))
 }
 
-// TestSetBackTimeline: a database that goes on in another timeline, as a replica that was promoted does,
-// stops everything, though nothing seems to be missing, until the operator has ended the epochs.
+// TestSetBackTimeline: a database that continues in another timeline, like a promoted replica, stops everything
+// although nothing seems to be missing, until the operator has ended the epochs.
 func TestSetBackTimeline(t *testing.T) {
 	pgtest.Need(t)
 	server, err := pgtest.Start()
@@ -463,7 +462,7 @@ func TestSetBackTimeline(t *testing.T) {
 	require.NoError(t, server.Restart())
 	soon := func(holds func(err error) bool) {
 		t.Helper()
-		require.Eventually(t, func() bool { // its connections are gone
+		require.Eventually(t, func() bool { // its connections are closed
 			_, err := a.store.Reconcile(t.Context())
 			return holds(err)
 		}, time.Minute, 20*time.Millisecond)

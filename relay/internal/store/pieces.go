@@ -14,23 +14,23 @@ import (
 	"github.com/doona-dp/doona/internal/secret"
 )
 
-// A batch is made outside of transactions, as it may take minutes: what it is made of does not change any more. An
-// attempt writes the batch's pieces as they come, several in a transaction, and the last transaction alone has the
-// batch refer to them. So nobody waits long for the one who writes, and a crash leaves pieces to which nothing refers.
-// They tell nothing: their key was in memory only. In particular they do not tell, beside the batch that is made then,
-// which of its slots are dummies, which another attempt draws anew. Where the last transaction was undone, it has left
-// the attempt's key in the database's files or log, encrypted under the key of the batch: until that is destroyed, who
-// has the secret as well, and finds the row and the pieces there, reads the attempt, and may tell the dummies apart.
+// Making a batch may take minutes, so it happens outside of transactions: its input no longer changes. An attempt
+// writes the batch's pieces as they come, several per transaction. Only the last transaction makes the batch refer to
+// them. No writer waits long, and a crash leaves pieces to which nothing refers. Those pieces reveal nothing: their key
+// was in memory only. In particular, they do not reveal which slots of the later batch are dummies, although the next
+// attempt draws the dummies anew. If the last transaction was rolled back, the attempt's key may remain in the
+// database's files or log, encrypted under the batch's key. Until that key is destroyed, an attacker who has the secret
+// and finds that row and the pieces can read the attempt, and may tell the dummies apart.
 //
 //	Put …        the pieces so far, and the attempt in sweeps       a crash: the pieces are random to everyone
 //	last         the rest, the batch with the attempt's key, no      a crash: the batch is made
 //	             open batch, and the slots in sweeps
-//	Sweep …      the slots, and lost attempts, bit by bit           a crash: the next Sweep goes on
+//	Sweep …      the slots, and lost attempts, in small steps       a crash: the next Sweep goes on
 //
-// A batch whose pieces fit into one transaction, as most do, is made in the last one alone.
+// Most batches fit into one transaction and are made in the last one alone.
 
-// groupBytes is how much of a batch is written in a transaction: on a slow disk, a fraction of a second. groupRows is
-// how many tags are.
+// groupBytes is how many bytes of a batch one transaction writes: a fraction of a second on a slow disk. groupRows is
+// how many tags one transaction writes.
 var (
 	groupBytes = 4 << 20
 	groupRows  = 8192
@@ -40,15 +40,15 @@ var (
 type attempt struct {
 	d     *batches
 	ctx   context.Context
-	epoch int64 // its row
+	epoch int64 // row ID
 	of    BatchID
 	name  []byte // 8 random bytes
 	key   []byte
 	seal  cipher.AEAD
 
-	waiting [][]byte // pieces that are not in the store yet
-	size    int      // their bytes
-	next    int      // number of the first of them
+	waiting [][]byte // pieces that are not yet in the store
+	size    int      // bytes of waiting
+	next    int      // number of the first of waiting
 }
 
 // attemptName is the length of an attempt's name.
@@ -56,7 +56,7 @@ const attemptName = 8
 
 var errBatch = errors.New("a batch's row is damaged")
 
-// head is the number of what stands before the first piece that is put.
+// head is the number of the piece that holds the batch's head.
 const head = 0
 
 func (d *batches) newAttempt(ctx context.Context, epoch int64, b BatchID) (*attempt, error) {
@@ -72,12 +72,12 @@ func (d *batches) newAttempt(ctx context.Context, epoch int64, b BatchID) (*atte
 	if a.seal, err = pieceCipher(c, bytes.Clone(a.key)); err != nil || !d.engine.alone() {
 		return a, err
 	}
-	// No other process is at it: what a crash has left of this batch is in the way, where the disk is full.
+	// No other process is making this batch. Delete what a crash has left of it, as the disk may be full.
 	const lost = `SELECT epoch, seq, made FROM sweeps WHERE epoch = $1 AND seq = $2 AND length(made) > 0`
 	return a, d.sweepAll(ctx, lost, epoch, b.Seq)
 }
 
-// abandon deletes what an attempt has put, as the disk may be full of it.
+// abandon deletes the pieces of an attempt, as they may have filled the disk.
 func (a *attempt) abandon() error {
 	clear(a.key)
 	if a.next == head+1 {
@@ -87,8 +87,8 @@ func (a *attempt) abandon() error {
 	return a.d.sweepAll(context.WithoutCancel(a.ctx), own, a.epoch, a.of.Seq, a.name)
 }
 
-// last runs the transaction that makes the batch. Where that fails the pieces go. Where it was done all the same, and
-// only the answer was lost, they stay: it has taken the attempt out of sweeps.
+// last runs the transaction that makes the batch. If it fails, last deletes the pieces. If it was committed and only
+// the answer was lost, the pieces stay: the transaction has removed the attempt from sweeps.
 func (a *attempt) last(do func(tx *transaction) error) error {
 	err := a.d.within(a.ctx, do)
 	clear(a.key)
@@ -101,7 +101,7 @@ func (a *attempt) last(do func(tx *transaction) error) error {
 	return err
 }
 
-// pieceCipher returns what encrypts the pieces of an attempt. It clears the key.
+// pieceCipher returns the cipher of an attempt's pieces. It clears key.
 func pieceCipher(batch cipher.AEAD, key []byte) (cipher.AEAD, error) {
 	if _, broken := batch.(noCipher); broken {
 		return batch, nil
@@ -109,7 +109,7 @@ func pieceCipher(batch cipher.AEAD, key []byte) (cipher.AEAD, error) {
 	return secret.NewAESGCM(key)
 }
 
-// put is the [Put] of an attempt.
+// put implements [Put].
 func (a *attempt) put(piece []byte) error {
 	a.waiting = append(a.waiting, encrypt(make([]byte, 0, len(piece)+sealedExtra), a.seal, piece))
 	if a.size += len(piece); a.size < groupBytes {
@@ -129,7 +129,7 @@ func (a *attempt) put(piece []byte) error {
 	return nil
 }
 
-// write stores the pieces that wait.
+// write stores the waiting pieces.
 func (a *attempt) write(tx *transaction) error {
 	for i, piece := range a.waiting {
 		if err := a.insert(tx, a.next+i, piece); err != nil {
@@ -145,8 +145,8 @@ func (a *attempt) insert(tx *transaction, number int, piece []byte) error {
 	return err
 }
 
-// finish stores the rest of an attempt and the batch, in the transaction that makes it. told says whether the relay
-// before knows of it.
+// finish stores the rest of an attempt and the batch. It runs in the transaction that makes the batch. told is 1 if the
+// source needs no confirmation to the upstream relay, else 0.
 func (a *attempt) finish(tx *transaction, made *Made, told int) error {
 	c, err := tx.vault.batchCipher(kindSealed, a.of)
 	if err != nil {
@@ -168,18 +168,19 @@ func (a *attempt) finish(tx *transaction, made *Made, told int) error {
 	return err
 }
 
-// sweepLater has the pieces of an attempt, or the slots of an open batch, deleted when the batch has been made.
+// sweepLater records that the pieces of an attempt, or the slots of an open batch, must be deleted after the batch was
+// made.
 func (t batchTx) sweepLater(epoch int64, seq uint64, name []byte) error {
 	const store = `INSERT INTO sweeps (epoch, seq, made) VALUES ($1, $2, $3) ON CONFLICT DO NOTHING`
 	_, err := t.exec(store, epoch, seq, name)
 	return err
 }
 
-// piecesAtOnce is how many pieces, of up to 1 MiB each, mostly, a transaction deletes.
+// piecesAtOnce is how many pieces one transaction deletes. Most pieces have up to 1 MiB.
 func piecesAtOnce() int { return max(groupBytes>>20, 1) }
 
-// deleteSome deletes some of what is to be swept, and says whether there may be more. Of runs those of level 0 are
-// small, and the others up to what one transaction merges.
+// deleteSome deletes some of the rows to sweep and says whether there may be more. Level 0 runs are small. Other runs
+// have up to the bytes that one transaction merges.
 func (t batchTx) deleteSome(epoch int64, seq uint64, name []byte) (more bool, err error) {
 	most, n := int64(1), int64(0)
 	if len(name) == 0 {
@@ -200,7 +201,7 @@ func (t batchTx) deleteSome(epoch int64, seq uint64, name []byte) (more bool, er
 	return n == most, nil
 }
 
-// sweep deletes some of what is to be swept now, and the rest later.
+// sweep deletes some of the rows to sweep now, and leaves the rest for Sweep.
 func (t batchTx) sweep(epoch int64, seq uint64, name []byte) error {
 	more, err := t.deleteSome(epoch, seq, name)
 	if err != nil || !more {
@@ -216,7 +217,8 @@ type leftover struct {
 	made  []byte
 }
 
-// Sweep deletes, bit by bit, what is left of batches that were made or confirmed. Meanwhile this process is heard of.
+// Sweep deletes, in small transactions, the leftovers of batches that were made or confirmed. This process sends
+// heartbeats meanwhile.
 func (d *batches) Sweep(ctx context.Context) error {
 	return d.heartbeat.during(ctx, func() error {
 		return d.reserve.WithReserve(func() error { return d.sweepOnce(ctx) })
@@ -229,11 +231,11 @@ func (d *batches) sweepOnce(ctx context.Context) error {
 	return d.sweepAll(ctx, due, int(StateExpired))
 }
 
-// sweepAll sweeps what a query of sweeps lists.
+// sweepAll sweeps the rows of sweeps that a query lists.
 func (d *batches) sweepAll(ctx context.Context, list string, args ...any) error {
 	all, err := collect(ctx, d.read, list, func(rows *sql.Rows) (l leftover, err error) {
 		err = rows.Scan(&l.epoch, &l.seq, &l.made)
-		l.made = append([]byte{}, l.made...) // an empty one is not NULL
+		l.made = append([]byte{}, l.made...) // an empty name is not NULL
 		return l, err
 	}, args...)
 	if err != nil {
@@ -257,8 +259,7 @@ func (d *batches) sweepAll(ctx context.Context, list string, args ...any) error 
 	return nil
 }
 
-// contentReader reads the bytes of a sealed batch, and decrypts them on the way. It fails where the batch is confirmed
-// meanwhile.
+// contentReader reads and decrypts the bytes of a sealed batch. It fails if the batch is confirmed meanwhile.
 type contentReader struct {
 	d     *database
 	ctx   context.Context
@@ -267,14 +268,14 @@ type contentReader struct {
 	name  []byte
 	seal  cipher.AEAD
 
-	numbers []int   // of the pieces
-	ends    []int64 // where each ends
-	at      int64   // of the next Read
-	piece   []byte  // the last one that was read
+	numbers []int   // of the pieces, in order
+	ends    []int64 // offset of the end of each piece
+	at      int64   // offset of the next Read
+	piece   []byte  // the piece that was read last
 	number  int     // its index; -1 for none
 }
 
-// content returns the bytes of a batch that refers to an attempt.
+// content returns a reader of the attempt that a batch's row refers to.
 func (d *batches) content(ctx context.Context, b BatchID, refers []byte) (*contentReader, error) {
 	batch, err := d.vault.batchCipher(kindSealed, b)
 	if err != nil {
@@ -309,7 +310,7 @@ func (d *batches) content(ctx context.Context, b BatchID, refers []byte) (*conte
 		return struct{}{}, nil
 	}, c.epoch, b.Seq, c.name)
 	if err == nil && len(c.ends) == 0 {
-		err = ErrNoBatch // confirmed in between
+		err = ErrNoBatch // confirmed meanwhile
 	}
 	return c, err
 }
@@ -317,7 +318,7 @@ func (d *batches) content(ctx context.Context, b BatchID, refers []byte) (*conte
 // Size returns the number of bytes.
 func (c *contentReader) Size() int64 { return c.ends[len(c.ends)-1] }
 
-// Seek is that of [io.Seeker].
+// Seek implements [io.Seeker].
 func (c *contentReader) Seek(offset int64, whence int) (int64, error) {
 	switch whence {
 	case io.SeekCurrent:
@@ -332,7 +333,7 @@ func (c *contentReader) Seek(offset int64, whence int) (int64, error) {
 	return offset, nil
 }
 
-// Read is that of [io.Reader].
+// Read implements [io.Reader].
 func (c *contentReader) Read(p []byte) (int, error) {
 	i, _ := slices.BinarySearch(c.ends, c.at+1)
 	if i == len(c.ends) {
@@ -348,7 +349,7 @@ func (c *contentReader) Read(p []byte) (int, error) {
 	return n, nil
 }
 
-// load reads a piece.
+// load reads piece i.
 func (c *contentReader) load(i int) error {
 	const find = `SELECT bytes FROM pieces WHERE epoch = $1 AND seq = $2 AND made = $3 AND number = $4`
 	var sealed []byte

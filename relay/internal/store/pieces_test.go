@@ -12,7 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// inGroups has a store write and delete a few rows or bytes in a transaction, and merge every two of them.
+// inGroups makes a store write and delete few rows or bytes per transaction, and merge every two of them.
 func inGroups(t *testing.T, rows, size int) {
 	before, bytesBefore := groupRows, groupBytes
 	groupRows, groupBytes = rows, size
@@ -20,17 +20,17 @@ func inGroups(t *testing.T, rows, size int) {
 	merging(t, 2*page, mergeRuns, mergeRoom)
 }
 
-// merging has a store merge runs by some limits.
+// merging sets the limits by which a store merges runs.
 func merging(t *testing.T, fresh, runs, room int) {
 	freshBefore, runsBefore, roomBefore := freshRoom, mergeRuns, mergeRoom
 	freshRoom, mergeRuns, mergeRoom = fresh, runs, room
 	t.Cleanup(func() { freshRoom, mergeRuns, mergeRoom = freshBefore, runsBefore, roomBefore })
 }
 
-// slotRuns are the runs that are not of names.
+// slotRuns selects the runs that are not of names.
 const slotRuns = "runs WHERE seq < 4294967296"
 
-// piecesOf makes a batch of pieces, each of the rows' slots, in the order in which they come.
+// piecesOf makes a batch of pieces, one for each row's slot, in order.
 func piecesOf(fail error) SealFunc {
 	return func(_ uint64, rows iter.Seq2[Row, error], put Put) (*Made, error) {
 		for row, err := range rows {
@@ -56,8 +56,8 @@ func (d *database) counts(t *testing.T, tables ...string) (out []int) {
 	return out
 }
 
-// TestPieces: a batch that takes several transactions is read in any ranges, and nothing is left of it, nor of its
-// slots, when it is swept.
+// TestPieces: a batch that takes several transactions can be read in any ranges. After a sweep nothing is left of it or
+// its slots.
 func TestPieces(t *testing.T) {
 	eachStore(t, func(t *testing.T, open func() *Store) {
 		inGroups(t, 7, 1000)
@@ -99,7 +99,7 @@ func TestPieces(t *testing.T) {
 	})
 }
 
-// TestAttempts: one that fails leaves nothing; one that is cut short leaves pieces that nobody can read, also with the
+// TestAttempts: a failed attempt leaves nothing. An interrupted one leaves pieces that nobody can read, even with the
 // secret, until the batch is made.
 func TestAttempts(t *testing.T) {
 	eachStore(t, func(t *testing.T, open func() *Store) {
@@ -159,8 +159,7 @@ func TestAttempts(t *testing.T) {
 	})
 }
 
-// TestLastFails: an attempt of which the last transaction fails leaves nothing of it, and the
-// batch is made by the next.
+// TestLastFails: an attempt whose last transaction fails leaves nothing, and the next attempt makes the batch.
 func TestLastFails(t *testing.T) {
 	eachStore(t, func(t *testing.T, open func() *Store) {
 		inGroups(t, 7, 1000)
@@ -197,8 +196,8 @@ func TestLastFails(t *testing.T) {
 	})
 }
 
-// TestMixAgain: what an attempt that was cut short has put into the replay set is fresh for its own number, and for no
-// other; of equal tags one is taken; a batch that is withheld has none of the pieces.
+// TestMixAgain: tags that an interrupted attempt has put into the replay set are fresh for the same batch number only.
+// Of equal tags one slot is taken. A withheld batch has none of the pieces.
 func TestMixAgain(t *testing.T) {
 	eachStore(t, func(t *testing.T, open func() *Store) {
 		inGroups(t, 3, 1000)

@@ -14,16 +14,15 @@ import (
 	"github.com/jackc/pgx/v5/stdlib"
 )
 
-// postgres is the [engine] of a PostgreSQL database, version 15 or newer, that several relay
-// processes of one operator may share.
+// postgres is the [engine] of a PostgreSQL database, version 15 or newer. Several relay processes of one operator may
+// share it.
 type postgres struct{}
 
-// settings are those of every connection, where the URL does not say otherwise. A process that
-// hangs or is cut off keeps a lock for a minute at most. Whoever waited for an epoch's lock must see
-// what was committed meanwhile, whatever the server's default is: under a stricter isolation it would
-// see what was there when it began to wait. Every statement finds its rows by primary key: a planner
-// that has no statistics yet must not come to read whole tables. The few that read a whole small table then
-// seem to cost 10¹⁰, for which the server would load a compiler in every new connection, and compile them.
+// settings apply to every connection, unless the URL sets them. A process that hangs or is cut off keeps a lock for at
+// most one minute. A transaction that waited for an epoch's lock must see what was committed meanwhile, whatever the
+// server's default: under a stricter isolation it would see the state from before it waited. Every statement finds its
+// rows by primary key: a planner without statistics must not read whole tables. The few statements that do read a whole
+// small table then seem to cost 10¹⁰, for which the server would load and run its JIT compiler in every new connection.
 var settings = map[string]string{
 	"application_name":                    "doona relay",
 	"default_transaction_isolation":       "read committed",
@@ -37,13 +36,13 @@ var settings = map[string]string{
 	"jit":                                 "off",
 }
 
-// openPostgres opens a database by its URL and brings its tables up to date. The driver takes new
-// connections when the server has restarted.
+// openPostgres opens a database by its URL and upgrades its tables. The driver reconnects after the server has
+// restarted.
 func openPostgres(url string, v *Vault) (*Store, error) {
 	return connectPostgres(url, v, preparePostgres, stdlib.OptionAfterConnect(checkDurable))
 }
 
-// readPostgres opens a database beside its relays, or returns errNoStore.
+// readPostgres opens a database read-only, also while relays run. It returns errNoStore if there is no store.
 func readPostgres(url string) (*Store, error) {
 	return connectPostgres(url, nil, func(d *database) error {
 		var table *string
@@ -65,7 +64,7 @@ func connectPostgres(
 ) (*Store, error) {
 	config, err := pgx.ParseConfig(url)
 	if err != nil {
-		return nil, fmt.Errorf("couldn't open the store: %w", err) // without the password
+		return nil, fmt.Errorf("couldn't open the store: %w", err) // the error lacks the password
 	}
 	for name, value := range settings {
 		if config.RuntimeParams[name] == "" {
@@ -86,8 +85,8 @@ func connectPostgres(
 	return newStore(d), nil
 }
 
-// checkDurable refuses a connection whose commits return before they are on disk, or whose transactions
-// see a past.
+// checkDurable refuses a connection whose commits return before they are on disk, or whose transactions see an old
+// snapshot.
 func checkDurable(ctx context.Context, conn *pgx.Conn) error {
 	show := func(name string) (value string, err error) {
 		return value, conn.QueryRow(ctx, "SHOW "+name).Scan(&value)
@@ -109,10 +108,10 @@ func checkDurable(ctx context.Context, conn *pgx.Conn) error {
 	return nil
 }
 
-// migrationLock is the number of the advisory lock under which the schema changes.
+// migrationLock is the number of the advisory lock for schema changes.
 const migrationLock = 0x646f6f6e61 // "doona"
 
-// preparePostgres brings the tables up to date. Of several processes that start at once, one does.
+// preparePostgres upgrades the tables. If several processes start at once, one of them does it.
 func preparePostgres(d *database) error {
 	return d.within(context.Background(), func(tx *transaction) error {
 		if _, err := tx.exec(`SELECT pg_advisory_xact_lock($1)`, int64(migrationLock)); err != nil {
@@ -143,8 +142,8 @@ func migratePostgres(d *database, tx *transaction) error {
 
 func (postgres) sql(query string) string { return query }
 
-// among looks up one key after the other: the limit keeps the planner from joining the table whole,
-// or by its epoch alone, which it takes for cheaper while the table has not been analyzed.
+// among looks up one key after another. The LIMIT keeps the planner from joining the whole table, or by epoch alone: it
+// considers that cheaper while the table has no statistics.
 func (postgres) among(columns, table, key string) string {
 	return packed + `SELECT found.* FROM i CROSS JOIN LATERAL (
 		SELECT ` + columns + ` FROM ` + table + `
@@ -152,21 +151,21 @@ func (postgres) among(columns, table, key string) string {
 			AND ` + key + ` = substr($1::bytea, 8*n + 1, 8) LIMIT 1) found`
 }
 
-// begin: whoever waits for a server that hangs can be stopped.
+// begin keeps the context, so that a caller that waits for a hanging server can be stopped.
 func (postgres) begin(ctx context.Context, write *sql.DB) (session, context.Context, error) {
 	p, err := newPipeline(ctx, write)
 	return p, ctx, err
 }
 
-// again: 40001 and 40P01 are the server's words that it has undone a transaction for the sake of
-// another; a connection that was broken before anything was sent on it has done nothing.
+// again is true for 40001 and 40P01, by which the server says that it has undone a transaction in favour of another
+// one. It is also true for a connection that broke before anything was sent.
 func (postgres) again(err error) bool {
 	var pg *pgconn.PgError
 	return pgconn.SafeToRetry(err) || errors.As(err, &pg) && (pg.Code == "40001" || pg.Code == "40P01")
 }
 
-// history is the server's identifier and its timeline, which changes when a replica is promoted, or a backup
-// restored by its log.
+// history is the server's identifier and its timeline. The timeline changes when a replica is promoted, or a backup is
+// restored from its log.
 func (postgres) history(ctx context.Context, q querier) (out string, err error) {
 	const query = `SELECT system_identifier || '/' || substr(pg_walfile_name(pg_current_wal_lsn()), 1, 8)
 		FROM pg_control_system()`
@@ -176,13 +175,13 @@ func (postgres) history(ctx context.Context, q querier) (out string, err error) 
 	return out, nil
 }
 
-// isPostgresError says whether an error is of the server, or that it is away.
+// isPostgresError says whether the server returned the error or could not be reached.
 func isPostgresError(err error) bool {
 	return errors.As(err, new(*pgconn.PgError)) || errors.As(err, new(*pgconn.ConnectError))
 }
 
-// processesLock is the number of the advisory lock under which processes are listed and fenced: rows do not do, as
-// there is none of the first process.
+// processesLock is the number of the advisory lock for listing and fencing processes. Row locks do not suffice: the
+// first process has no row.
 const processesLock = migrationLock + 1
 
 func (postgres) lockProcesses(t *transaction) error {
@@ -190,20 +189,18 @@ func (postgres) lockProcesses(t *transaction) error {
 	return err
 }
 
-// alone is false: several processes may share a database, each with a copy of the key files.
+// alone is false: several processes may share a database, each with the key files or a copy.
 func (postgres) alone() bool { return false }
 
-// scrub does nothing: what the server keeps of deleted rows is encrypted or hashed under keys that
-// are destroyed.
+// scrub does nothing: deleted rows on the server are encrypted or hashed under keys that are destroyed.
 func (postgres) scrub(context.Context, *sql.DB) error { return nil }
 
-// pipeline is the session of a PostgreSQL server. What was put waits here; BEGIN is the first of it, and COMMIT the
-// last.
+// pipeline is the session of a PostgreSQL server. put queues statements in it, from BEGIN to COMMIT.
 type pipeline struct {
 	ctx   context.Context
 	conn  *sql.Conn
 	batch *pgx.Batch
-	begun bool // the server has been sent something
+	begun bool // something has been sent to the server
 	err   error
 	tag   string
 }
@@ -239,8 +236,8 @@ func (p *pipeline) ask(asks ...ask) error {
 	return p.flush()
 }
 
-// flush, once it has failed, fails for ever: what was put may not have been sent, BEGIN among it, and whatever followed
-// would be a transaction of its own.
+// flush sends the queued statements. Once it has failed it always fails: BEGIN may not have been sent, and a later
+// statement would run in a transaction of its own.
 func (p *pipeline) flush() error {
 	if p.err != nil || p.batch.Len() == 0 {
 		return p.err
@@ -272,7 +269,7 @@ func (p *pipeline) QueryRowContext(ctx context.Context, query string, args ...an
 	return p.conn.QueryRowContext(ctx, query, args...)
 }
 
-// Commit is an error where the server has undone all instead.
+// Commit returns an error if the server has rolled the transaction back instead.
 func (p *pipeline) Commit() error {
 	err := errors.Join(p.put("COMMIT"), p.flush())
 	if err == nil && p.tag != "COMMIT" {
@@ -284,7 +281,8 @@ func (p *pipeline) Commit() error {
 	return p.conn.Close()
 }
 
-// Rollback gives the connection back. One on which it fails is not used again: its transaction has not ended.
+// Rollback returns the connection to the pool. If ROLLBACK fails the connection is not used again, because its
+// transaction has not ended.
 func (p *pipeline) Rollback() error {
 	if p.begun {
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(p.ctx), 5*time.Second)

@@ -4,7 +4,7 @@ package store
 
 import "errors"
 
-// A program built with the tag nopostgres, as the one that npm ships, is a megabyte smaller and knows SQLite alone.
+// A program built with the tag nopostgres, such as the npm package's, is one megabyte smaller and supports SQLite only.
 
 var errNoPostgres = errors.New("this program has no PostgreSQL: use sqlite:PATH, or a relay of a release")
 

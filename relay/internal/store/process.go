@@ -6,19 +6,19 @@ import (
 	"time"
 )
 
-// Process is what a store needs of the process that serves from it. Who gives it to [Open] cannot forget it later: the
-// store uses it by itself, in each method that has to.
+// Process is what a store needs from the process that serves from it. [Open] takes it, so that no caller can forget it
+// later: every method that needs it uses it.
 type Process struct {
-	// Reserve keeps room for erasing; nil where none is kept.
+	// Reserve keeps disk space for erasing; nil if none is kept.
 	Reserve Reserve
 
-	// Heartbeat follows the store, with all that goes with it. The store calls it every so often while it is at work
-	// for minutes: the other processes that share it go on without one that they do not hear of. nil: nobody listens.
+	// Heartbeat runs Reconcile and what belongs to it. The store calls it periodically during work that takes minutes:
+	// other processes continue without one that is silent. nil: there are no other processes.
 	Heartbeat func(ctx context.Context)
-	Every     time.Duration // between two heartbeats
+	Every     time.Duration // interval between two heartbeats
 }
 
-// attach has a store and a vault use what a process gives them.
+// attach gives a process's reserve and heartbeat to a store and a vault.
 func (p Process) attach(s *Store, v *Vault) {
 	if p.Reserve != nil {
 		s.reserve, v.reserve = p.Reserve, p.Reserve
@@ -26,14 +26,13 @@ func (p Process) attach(s *Store, v *Vault) {
 	s.heartbeat = heartbeat{p.Heartbeat, p.Every}
 }
 
-// heartbeat is that of a process.
+// heartbeat calls beat periodically.
 type heartbeat struct {
 	beat  func(ctx context.Context) // nil: none
 	every time.Duration
 }
 
-// during calls do, which may take minutes, and meanwhile has the process be heard of. When it returns the last
-// heartbeat is over.
+// during calls do, which may take minutes, and calls beat meanwhile. No beat runs after it has returned.
 func (h heartbeat) during(ctx context.Context, do func() error) error {
 	if h.beat == nil {
 		return do()
@@ -57,17 +56,17 @@ func (h heartbeat) during(ctx context.Context, do func() error) error {
 	return do()
 }
 
-// Reserve is the room that is kept for erasing and confirming where a disk is full. A store uses it by itself in all
-// that erases, confirms or ends, and makes nothing else while it is short: what is left is for erasing alone.
+// Reserve is disk space kept for erasing and confirming when a disk is full. A store uses it in all methods that erase,
+// confirm or end. While the reserve is short, a store makes nothing new: the space left is for erasing.
 type Reserve interface {
-	// WithReserve does what erases or confirms, and once more in the room that is kept where a disk was full.
+	// WithReserve calls do, which erases or confirms. If the disk was full, it frees the reserve and calls do again.
 	WithReserve(do func() error) error
 
-	// Short is an error while the room that is kept is in use.
+	// Short returns an error while the reserve is in use.
 	Short() error
 }
 
-// noReserve keeps no room.
+// noReserve keeps no space.
 type noReserve struct{}
 
 func (noReserve) WithReserve(do func() error) error { return do() }

@@ -17,7 +17,7 @@ import (
 	"github.com/doona-dp/doona/wire/onion"
 )
 
-// countingReserve counts what is done with the room that is kept.
+// countingReserve counts the uses of the reserve.
 type countingReserve struct {
 	used  int
 	short error
@@ -30,8 +30,8 @@ func (r *countingReserve) WithReserve(do func() error) error {
 
 func (r *countingReserve) Short() error { return r.short }
 
-// TestReserveIsInside: all that erases, confirms or ends goes on where a disk is full, whoever calls it, and nothing is
-// made then. A new method of a store or of a vault must be listed here.
+// TestReserveIsInside: every method that erases, confirms or ends works on a full disk, whoever calls it, and nothing
+// new is made then. A new method of a store or a vault must be listed here.
 func TestReserveIsInside(t *testing.T) {
 	v, err := OpenOrCreateVault(filepath.Join(t.TempDir(), "secret"))
 	require.NoError(t, err)
@@ -46,19 +46,20 @@ func TestReserveIsInside(t *testing.T) {
 	mixed := EpochID{testEpoch.Task, testEpoch.Epoch + 1}
 
 	erases := map[string]func() error{ // in any order
-		"Store.Advance":      func() error { return s.Advance(ctx, testEpoch, StateClosed) },
-		"Store.Complete":     func() error { return s.Complete(ctx, EpochID{testEpoch.Task, 9}, []byte("end")) },
-		"Store.Confirm":      func() error { return s.Confirm(ctx, b) },
-		"Store.Follow":       func() error { _, err := s.Reconcile(ctx); return err },
-		"Store.MixWithheld":  func() error { return s.MixWithheld(ctx, mixed.Batch(0), nil, build) },
-		"Store.Note":         func() error { _, err := s.Note(ctx, b, "odd"); return err },
-		"Store.Scrub":        func() error { return s.Scrub(ctx) },
-		"Store.SealWithheld": func() error { return ignore(s.SealWithheld(ctx, b.EpochID.Batch(7), nil), ErrNoBatch) },
-		"Store.Sweep":        func() error { return s.Sweep(ctx) },
-		"Store.Tally":        func() error { return s.Tally(ctx, testEpoch, map[string]uint64{"limit": 1}) },
-		"Store.Told":         func() error { return s.SetSourceConfirmed(ctx, b) },
-		"Store.Witness": func() error {
-			return s.RecordManifest(ctx, testEpoch.Batch(5), &onion.SignedManifest{Manifest: []byte("one"), Signature: []byte("s")})
+		"Store.Advance":            func() error { return s.Advance(ctx, testEpoch, StateClosed) },
+		"Store.Complete":           func() error { return s.Complete(ctx, EpochID{testEpoch.Task, 9}, []byte("end")) },
+		"Store.Confirm":            func() error { return s.Confirm(ctx, b) },
+		"Store.Reconcile":          func() error { _, err := s.Reconcile(ctx); return err },
+		"Store.MixWithheld":        func() error { return s.MixWithheld(ctx, mixed.Batch(0), nil, build) },
+		"Store.Note":               func() error { _, err := s.Note(ctx, b, "odd"); return err },
+		"Store.Scrub":              func() error { return s.Scrub(ctx) },
+		"Store.SealWithheld":       func() error { return ignore(s.SealWithheld(ctx, b.EpochID.Batch(7), nil), ErrNoBatch) },
+		"Store.Sweep":              func() error { return s.Sweep(ctx) },
+		"Store.Tally":              func() error { return s.Tally(ctx, testEpoch, map[string]uint64{"limit": 1}) },
+		"Store.SetSourceConfirmed": func() error { return s.SetSourceConfirmed(ctx, b) },
+		"Store.RecordManifest": func() error {
+			signed := &onion.SignedManifest{Manifest: []byte("one"), Signature: []byte("s")}
+			return s.RecordManifest(ctx, testEpoch.Batch(5), signed)
 		},
 		"Vault.DestroyEpochKey": func() error { return v.DestroyEpochKey(EpochID{testEpoch.Task, 8}) },
 		"Vault.DestroyEpochs":   func() error { return v.DestroyEpochs([]EpochID{{testEpoch.Task, 8}}) },
@@ -83,16 +84,16 @@ func TestReserveIsInside(t *testing.T) {
 
 	rest := []string{
 		// These read.
-		"Store.Batch", "Store.Behind", "Store.Destroyed", "Store.End", "Store.Equivocations", "Store.Findings",
+		"Store.Batch", "Store.FindRollback", "Store.Destroyed", "Store.End", "Store.Equivocations", "Store.Findings",
 		"Store.Joining", "Store.Joins", "Store.Manifest", "Store.Name", "Store.Next", "Store.OtherSecret",
-		"Store.Progress", "Store.SealedBelow", "Store.SetBack", "Store.Tallies", "Store.Version", "Store.Witnessed",
+		"Store.Progress", "Store.SealedBelow", "Store.StateRollback", "Store.Tallies", "Store.Version", "Store.NextManifest",
 		"Vault.EpochKey", "Vault.Holds", "Vault.Marked",
-		"Store.Untold",                      // It cuts what is sealed in the marks, which have their room already.
-		"Store.Probe",                       // It asks whether there is room.
-		"Store.Fresh", "Store.ForgetNonces", // They write to a database server's disk alone.
-		"Store.EndAll", "Vault.End", "Vault.Forget", // The operator ends all, with the relay stopped.
+		"Store.UnconfirmedSources",          // It cuts sealed batches in the marks, which have their space already.
+		"Store.Probe",                       // It asks whether there is space.
+		"Store.Fresh", "Store.ForgetNonces", // They write to a database server's disk only.
+		"Store.EndAll", "Vault.End", "Vault.Forget", // The operator ends everything, with the relay stopped.
 		"Store.Close", "Vault.Close", "Vault.Watch", "Vault.Unwatch",
-		"Store.LimitPages", "Vault.Unencrypted", // They are the tests'.
+		"Store.LimitPages", "Vault.Unencrypted", // They are for tests.
 	}
 	for _, of := range []any{s, v} {
 		typ := reflect.TypeOf(of)
@@ -105,7 +106,7 @@ func TestReserveIsInside(t *testing.T) {
 	}
 }
 
-// beatenReserve has all that uses it wait until two heartbeats have come since.
+// beatenReserve makes each use of it wait for two more heartbeats.
 type beatenReserve struct{ wait func() }
 
 func (r beatenReserve) WithReserve(do func() error) error {
@@ -115,8 +116,8 @@ func (r beatenReserve) WithReserve(do func() error) error {
 
 func (beatenReserve) Short() error { return nil }
 
-// TestHeartbeatIsInside: a process is heard of while its store is at work for minutes, whoever calls it, and not by the
-// store any more when that is done.
+// TestHeartbeatIsInside: while its store works for minutes, a process sends heartbeats, whoever calls the store.
+// Afterwards the store sends none.
 func TestHeartbeatIsInside(t *testing.T) {
 	v, err := OpenOrCreateVault(filepath.Join(t.TempDir(), "secret"))
 	require.NoError(t, err)

@@ -9,18 +9,18 @@ import (
 	"github.com/doona-dp/doona/internal/rollback"
 )
 
-// reconciler is the part of a store that holds it against the marks in the key files.
+// reconciler is the part of a store that compares it with the marks in the key files.
 type reconciler struct {
 	*database
 	epochs      *epochs
 	members     *members
-	reconcileMu sync.Mutex // one Follow at a time; guards what members told and caught, too
+	reconcileMu sync.Mutex // one Reconcile at a time; also guards members.told and members.caught
 }
 
-// Follow is Progress that compares the store with the marks in the key files, and takes note there of
-// what a crash kept out, or another process has made. It must be called before anything else, and again
-// and again. Where something was set back its error is a [StateRollbackError], and from then on that of all
-// methods that change the store or hand out a batch.
+// Reconcile compares the store with the marks in the key files and returns the progress of all epochs. It writes into
+// the marks what a crash kept out of them, or another process has done. Call it first, then periodically. If it finds a
+// state rollback it returns a [StateRollbackError], and so does from then on every method that changes the store or
+// hands out a batch.
 func (d *reconciler) Reconcile(ctx context.Context) (all []Progress, err error) {
 	err = d.reserve.WithReserve(func() error {
 		all, err = d.reconcileOnce(ctx)
@@ -56,8 +56,8 @@ func (d *reconciler) reconcileOnce(ctx context.Context) ([]Progress, error) {
 	return seen.all, d.members.announce(ctx, seen.all, begun)
 }
 
-// readMarks waits until the marks that the files show are on disk, and reads those that other processes may share. It
-// returns the guards without those that are not watched any more, as their tasks were dropped meanwhile.
+// readMarks waits until the marks in memory are on disk, and rereads those that other processes may share. It leaves
+// out marks that Unwatch removed meanwhile.
 func (d *reconciler) readMarks(guards []*guard) (watched []*guard, err error) {
 	for _, g := range guards {
 		err := g.Settle()
@@ -75,8 +75,8 @@ func (d *reconciler) readMarks(guards []*guard) (watched []*guard, err error) {
 	return watched, nil
 }
 
-// compare holds the marks against the store. It looks at the marks before the store, which only grows, so
-// that what is done meanwhile does not look like a set-back.
+// compare compares the marks with the store. It reads the marks before the store: the store only grows, so concurrent
+// work does not look like a state rollback.
 func (d *reconciler) compare(ctx context.Context, guards []*guard) (*storeSnapshot, *StateRollbackError, error) {
 	states := make([]*rollback.Mark, len(guards))
 	for i, g := range guards {
@@ -98,7 +98,7 @@ func (d *reconciler) compare(ctx context.Context, guards []*guard) (*storeSnapsh
 	return seen, nil, nil
 }
 
-// snapshot reads what the marks are held against.
+// snapshot reads what the marks are compared with.
 func (d *reconciler) snapshot(ctx context.Context) (*storeSnapshot, error) {
 	all, err := d.epochs.Progress(ctx)
 	if err != nil {
@@ -117,8 +117,7 @@ func (d *reconciler) snapshot(ctx context.Context) (*storeSnapshot, error) {
 	return seen, nil
 }
 
-// Behind compares the store with the marks in the key files, and returns what was set back, if
-// anything.
+// FindRollback compares the store with the marks in the key files, read-only, and returns the state rollback, if any.
 func (d *reconciler) FindRollback(ctx context.Context, v *Vault) (*StateRollbackError, error) {
 	if d.absent {
 		return missingStore(v), nil
@@ -133,7 +132,7 @@ func (d *reconciler) FindRollback(ctx context.Context, v *Vault) (*StateRollback
 	return foundByOther(), nil
 }
 
-// behindNothing is a [StateRollbackError] where a mark knows of a store, and there is none.
+// missingStore returns a [StateRollbackError] if a mark records a store and there is none.
 func missingStore(v *Vault) *StateRollbackError {
 	for _, g := range v.guards() {
 		if s := g.Known(); s != nil && len(s.Entries) > 0 {
@@ -143,7 +142,8 @@ func missingStore(v *Vault) *StateRollbackError {
 	return nil
 }
 
-// cut cuts a batch's leaf in the marks, if it is not cut, before its first byte leaves.
+// cut destroys a batch's leaf in the marks of this process, if it is not destroyed yet. The relay calls it before the
+// first byte of the batch leaves.
 func (d *reconciler) cut(b BatchID) error {
 	pending := pendingMarks{}
 	for _, g := range d.vault.guards() {

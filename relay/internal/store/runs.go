@@ -12,25 +12,25 @@ import (
 	"github.com/doona-dp/doona/randomizer"
 )
 
-// What clients bring is kept in runs. A run is many rows of one size in one encrypted value: a transaction writes one
-// run of its slots, and not one page for each of them, as rows under random keys would have it. A run of level 0 tells
-// which rows came in one transaction, and their place on the disk when. So that this does not last, the runs of level 0
-// are merged, permuted, into one of level 1 as soon as they take freshRoom. A transaction that alone takes as much
-// writes runs of level 1, of at most half of mergeRoom, and is not copied at once. Where another level has mergeRuns
-// runs, as many of them as mergeRoom takes are merged into one of the next.
+// The store keeps what clients submit in runs. A run is one encrypted value with many rows of equal size. A transaction
+// writes one run instead of one page per slot, as rows with random keys would need. A level 0 run reveals which rows
+// came in one transaction, and its place on the disk reveals when. So that this does not last, level 0 runs are merged
+// and permuted into one level 1 run once they take freshRoom bytes. A transaction that takes as much by itself writes
+// level 1 runs, of at most half of mergeRoom, and does not merge them at once. When a higher level has mergeRuns runs,
+// as many of them as fit into mergeRoom are merged into one run of the next level.
 //
-// docs/seized-relay.md has the arithmetic: what is written, and what a reader of the disk learns. Pages that a merge
+// docs/seized-relay.md has the arithmetic: the bytes written, and what a reader of the disk learns. Pages that a merge
 // has freed are overwritten, by the merged run itself or with zeros.
 var (
-	freshRoom = 512 << 10 // bytes; each run counts for a page more
+	freshRoom = 512 << 10 // bytes; each run counts for one more page
 	mergeRuns = 16
-	mergeRoom = 4 << 20 // bytes: what one transaction merges, five times in memory
+	mergeRoom = 4 << 20 // bytes that one transaction merges; it needs five times as much memory
 )
 
-// page is what a run takes at least.
+// page is the least that a run occupies, in bytes.
 const page = 4096
 
-// brought is where a transaction's rows go: an open batch, or the names of an epoch.
+// runTarget is where a transaction's rows belong: an open batch, or an epoch's names.
 type runTarget struct {
 	epoch int64
 	seq   uint64
@@ -38,14 +38,14 @@ type runTarget struct {
 	join  func(bytes int) runMerger
 }
 
-// joined makes one run of several, which take so many bytes together.
+// runMerger merges several runs into one.
 type runMerger interface {
 	add(run []byte) error // may keep the run
-	pack() []byte         // the rows of all, in an order that says nothing of theirs
+	pack() []byte         // the rows of all, in an order that reveals nothing about their origin
 }
 
-// bring stores n rows of some bytes each, of which pack makes the run of those from one to another, and merges what is
-// due. fresh is what runs of level 0 take before, and after.
+// storeRows stores n rows of bytes bytes each as runs and merges the runs that are due. pack makes the run of the rows
+// from one index to another. fresh, and the result, are the bytes of the level 0 runs before and after.
 func (t runsTx) storeRows(to runTarget, fresh, n, bytes int, pack func(from, to int) []byte) (int, error) {
 	level, most := 0, n
 	if runHead+n*bytes+sealedExtra+page >= freshRoom {
@@ -69,7 +69,7 @@ func (t runsTx) storeRows(to runTarget, fresh, n, bytes int, pack func(from, to 
 	return fresh, t.mergeFrom(to, level)
 }
 
-// putRun stores a run, which it encrypts, and returns what it takes.
+// putRun encrypts and stores a run. It returns the bytes that the run occupies.
 func (t runsTx) putRun(epoch int64, seq uint64, level int, c cipher.AEAD, plain []byte) (size int, err error) {
 	sealed := encrypt(make([]byte, 0, len(plain)+sealedExtra), c, plain)
 	const store = `INSERT INTO runs (epoch, seq, level, bytes) VALUES ($1, $2, $3, $4)`
@@ -79,7 +79,7 @@ func (t runsTx) putRun(epoch int64, seq uint64, level int, c cipher.AEAD, plain 
 	return len(sealed) + page, nil
 }
 
-// mergeFrom merges the runs of a level that are due into one, and so on up.
+// mergeFrom merges the runs that are due in a level, then in the levels above.
 func (t runsTx) mergeFrom(to runTarget, level int) error {
 	for ; ; level++ {
 		due, bytes, err := t.mergeDue(to.epoch, to.seq, level)
@@ -92,9 +92,9 @@ func (t runsTx) mergeFrom(to runTarget, level int) error {
 	}
 }
 
-// mergeDue returns the runs of a level that are to be merged: all of level 0, and where there are mergeRuns of another,
-// the smallest that mergeRoom takes, if it takes two, with the bytes of all. Were it all or none, larger transactions'
-// runs would stay as they came.
+// mergeDue returns the runs of a level to merge, and their bytes: all of level 0; of a higher level with at least
+// mergeRuns runs, the smallest ones that fit into mergeRoom, if at least two do. If it merged all or none, the runs of
+// larger transactions would never be merged.
 func (t runsTx) mergeDue(epoch int64, seq uint64, level int) (due []int64, bytes int, err error) {
 	room, n := mergeRoom, 0
 	const list = `SELECT id, length(bytes) FROM runs WHERE epoch = $1 AND seq = $2 AND level = $3 ORDER BY 2, 1`
@@ -118,7 +118,8 @@ func (t runsTx) mergeDue(epoch int64, seq uint64, level int) (due []int64, bytes
 	return due, bytes, nil
 }
 
-// merge replaces runs of a level by one of the next. They are deleted first: the merged run takes their pages.
+// merge replaces runs of a level by one run of the next. It deletes them first, so that the merged run takes their
+// pages.
 func (t runsTx) merge(to runTarget, level int, due []int64, all runMerger) error {
 	for _, id := range due {
 		err := t.ask(`SELECT bytes FROM runs WHERE id = $1`, func(row scanner) error {
@@ -141,7 +142,7 @@ func (t runsTx) merge(to runTarget, level int, due []int64, all runMerger) error
 	return err
 }
 
-// openRun reads and decrypts what putRun has stored.
+// openRun reads and decrypts a run.
 func openRun(c cipher.AEAD, row scanner) ([]byte, error) {
 	var sealed []byte
 	if err := row.Scan(&sealed); err != nil {
@@ -157,16 +158,16 @@ func decryptRun(c cipher.AEAD, sealed []byte) ([]byte, error) {
 	return decrypt(c, sealed[:nonceSize], sealed[nonceSize:])
 }
 
-// errRun is returned for a run that is not as it was made.
+// errRun says that a run is damaged.
 var errRun = errors.New("a run is damaged")
 
-// The bytes of a run of slots: the size of a row, and rows, each of a lane and a slot.
+// A run of slots is the size of a row, then the rows, each of a lane and a slot. Sizes are in bytes.
 const (
 	runHead = 4
 	rowLane = 2
 )
 
-// packRows returns the run of some rows, in their order.
+// packRows returns the run of rows, in their order.
 func packRows(rows []Row) []byte {
 	size := rowLane + len(rows[0].Slot)
 	out := binary.BigEndian.AppendUint32(make([]byte, 0, runHead+len(rows)*size), uint32(size))
@@ -176,9 +177,9 @@ func packRows(rows []Row) []byte {
 	return out
 }
 
-// rowsOf returns the slots of submissions in a uniform order.
+// rowsOf returns the slots of submissions in a uniformly random order.
 func rowsOf(subs []*Submission) []Row {
-	rows := make([]Row, 0, len(subs)) // one slot of each is the least
+	rows := make([]Row, 0, len(subs)) // each has at least one slot
 	for _, sub := range subs {
 		for lane, slots := range sub.Lanes {
 			for _, slot := range slots {
@@ -190,7 +191,7 @@ func rowsOf(subs []*Submission) []Row {
 	return rows
 }
 
-// splitRun returns the rows of a run of slots, as they stand there, and their size.
+// splitRun returns the rows of a run of slots, in order, and their size.
 func splitRun(run []byte) (rows [][]byte, size int, err error) {
 	if len(run) < runHead {
 		return nil, 0, errRun
@@ -206,10 +207,10 @@ func splitRun(run []byte) (rows [][]byte, size int, err error) {
 	return rows, size, nil
 }
 
-// slotRun is a run of slots of several.
+// slotRun merges runs of slots.
 type slotRun struct {
 	rows [][]byte
-	size int // bytes of a row
+	size int // bytes per row
 }
 
 func (r *slotRun) add(run []byte) error {
@@ -221,7 +222,7 @@ func (r *slotRun) add(run []byte) error {
 	return nil
 }
 
-// pack puts them in a uniform order.
+// pack returns the rows in a uniformly random order.
 func (r *slotRun) pack() []byte {
 	randomizer.Shuffle(randomizer.NewSource(), r.rows)
 	out := binary.BigEndian.AppendUint32(make([]byte, 0, runHead+len(r.rows)*r.size), uint32(r.size))
@@ -231,8 +232,8 @@ func (r *slotRun) pack() []byte {
 	return out
 }
 
-// rows yields the rows of an open batch that takes no more, run by run: one is in memory at a time, and one in a
-// transaction, as a long one would keep the log from being emptied.
+// rows yields the rows of an open batch that accepts no more, run by run. It keeps one run in memory at a time and
+// reads each in its own transaction: a long transaction would keep the log from being emptied.
 func (d *batches) rows(ctx context.Context, epoch int64, b BatchID) (iter.Seq2[Row, error], error) {
 	c, err := d.vault.batchCipher(kindRows, b)
 	if err != nil {
@@ -261,7 +262,7 @@ func (d *batches) rows(ctx context.Context, epoch int64, b BatchID) (iter.Seq2[R
 	}, nil
 }
 
-// run returns the rows of one run of slots, or ErrNoBatch where another process has made the batch and swept it.
+// run returns the rows of one run of slots, or ErrNoBatch if another process has made the batch and swept the run.
 func (d *batches) run(ctx context.Context, c cipher.AEAD, epoch int64, seq uint64, run int64) ([][]byte, error) {
 	runs, err := collect(ctx, d.read, `SELECT bytes FROM runs WHERE id = $1`, func(rows *sql.Rows) ([]byte, error) {
 		return openRun(c, rows)
@@ -276,7 +277,7 @@ func (d *batches) run(ctx context.Context, c cipher.AEAD, epoch int64, seq uint6
 	return rows, err
 }
 
-// missing is ErrNoBatch where a batch is not open any more, and else what a run is that is not there.
+// missing explains a run that is gone: ErrNoBatch if the batch is no longer open, else errRun.
 func (d *batches) missing(ctx context.Context, epoch int64, seq uint64) error {
 	var open bool
 	const query = `SELECT EXISTS (SELECT 1 FROM open WHERE epoch = $1 AND seq = $2)`

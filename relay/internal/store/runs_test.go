@@ -19,8 +19,7 @@ import (
 	"github.com/doona-dp/doona/internal/testing/stattest"
 )
 
-// TestRowsAreInRandomOrder: the rows of submissions, of which each has two slots, go to the database in a
-// uniform order.
+// TestRowsAreInRandomOrder: the rows of submissions with two slots each go to the database in a uniformly random order.
 func TestRowsAreInRandomOrder(t *testing.T) {
 	var subs []*Submission
 	for i := range byte(stattest.Things / 2) {
@@ -34,7 +33,7 @@ func TestRowsAreInRandomOrder(t *testing.T) {
 	})
 }
 
-// TestMergedRunsAreInRandomOrder: where runs are joined, all their rows are in one uniform order.
+// TestMergedRunsAreInRandomOrder: when runs are merged, all their rows are in one uniformly random order.
 func TestMergedRunsAreInRandomOrder(t *testing.T) {
 	stattest.Uniform(t, stattest.Trials, func() (order []int) {
 		var runMerger slotRun
@@ -51,7 +50,7 @@ func TestMergedRunsAreInRandomOrder(t *testing.T) {
 	})
 }
 
-// TestDamagedRuns: what is no run is an error, also beside others.
+// TestDamagedRuns: a damaged run is an error, also beside others.
 func TestDamagedRuns(t *testing.T) {
 	good := packRows([]Row{{0, []byte("slot")}, {1, []byte("slot")}})
 	for _, bad := range [][]byte{{}, good[:3], good[:len(good)-1], packRows([]Row{{0, []byte("other")}}), {0, 0, 0, 1, 7}} {
@@ -82,11 +81,11 @@ func (d *database) levels(t *testing.T, seq uint64) (out []int) {
 	return out
 }
 
-// TestRunsMerge: runs of transactions become one when they take the room for them, and so do merged ones, up to
-// their room; a batch has all its rows, and the index all its names, at whatever level they are.
+// TestRunsMerge: runs of transactions are merged when they reach their limit, and so are merged runs, up to theirs. A
+// batch has all its rows, and the index all its names, whatever their levels.
 func TestRunsMerge(t *testing.T) {
 	eachStore(t, func(t *testing.T, open func() *Store) {
-		const each = runHead + 3*(rowLane+100) + sealedExtra // bytes of a run with one submission
+		const each = runHead + 3*(rowLane+100) + sealedExtra // bytes per run with one submission
 		merging(t, 4*(each+page), 3, 20*each)
 		s := open()
 		commit := func(i int) Verdict {
@@ -115,8 +114,8 @@ func TestRunsMerge(t *testing.T) {
 	})
 }
 
-// TestMergedRunsLeaveNothing: an SQLite file has each slot once, also before its log is emptied of what was merged, and
-// those of a merged run in no order of arrival. The encryption, under which nothing of this can be seen, is off.
+// TestMergedRunsLeaveNothing: an SQLite file has each slot once, also before its log is emptied of merged runs, and the
+// slots of a merged run do not show their order of arrival. The test turns encryption off, which would hide all this.
 func TestMergedRunsLeaveNothing(t *testing.T) {
 	const n, groups = 800, 8
 	merging(t, groups*page*3/2, 1000, 0)
@@ -145,7 +144,7 @@ func TestMergedRunsLeaveNothing(t *testing.T) {
 	before := -1
 	for i, slot := range slots {
 		at := bytes.Index(disk, slot)
-		if at >= 0 { // else it is on the seam of two pages
+		if at >= 0 { // otherwise it is on the border of two pages
 			require.Negative(t, bytes.Index(disk[at+1:], slot), "slot %d", i)
 		}
 		if at >= 0 && before >= 0 {
@@ -160,7 +159,7 @@ func TestMergedRunsLeaveNothing(t *testing.T) {
 	require.InDelta(t, neighbours/2, ordered, float64(neighbours)/5, "of neighbours as many are in either order")
 }
 
-// cannotMeasure skips a test, of which the long form is run for its figure: without one that has failed.
+// cannotMeasure skips a test whose long form is run for its measurement. Without a measurement the long form fails.
 func cannotMeasure(t *testing.T, why string) {
 	t.Helper()
 	if stattest.Long {
@@ -169,7 +168,7 @@ func cannotMeasure(t *testing.T, why string) {
 	t.Skip(why)
 }
 
-// written returns how many bytes this process has had written to the disk, as Linux counts them: whole pages.
+// written returns how many bytes of whole pages this process has had written to disk, by Linux's count.
 func written(t *testing.T) (n int64) {
 	t.Helper()
 	text, err := os.ReadFile("/proc/self/io")
@@ -182,9 +181,9 @@ func written(t *testing.T) (n int64) {
 	return n
 }
 
-// TestWritten: a report of one slot takes at most 1500 bytes of what the disk takes, merges and marks among it, in
-// transactions of as many reports as 128 connections bring. In the long form it is a million reports, of which a store
-// that starts again knows all within seconds.
+// TestWritten: a report of one slot writes at most 1500 bytes to disk, including merges and marks, in transactions of
+// as many reports as 128 connections bring. The long form takes a million reports, and a restarted store knows all of
+// them within seconds.
 func TestWritten(t *testing.T) {
 	const group = 50
 	n := 10_000
@@ -234,8 +233,8 @@ func TestWritten(t *testing.T) {
 	t.Logf("knows them after %v", time.Since(begun))
 }
 
-// TestIndexIsTheStores: after a commit that failed, and one that was done although it failed, the index knows what the
-// store has; names that are missing or damaged are an error.
+// TestIndexIsTheStores: after a failed commit, and after one that succeeded but reported an error, the index equals the
+// store. Missing or damaged names are an error.
 func TestIndexIsTheStores(t *testing.T) {
 	folder := t.TempDir()
 	v, err := OpenOrCreateVault(filepath.Join(folder, "secret"))
@@ -293,7 +292,7 @@ func TestIndexIsTheStores(t *testing.T) {
 	require.Empty(t, s.index.epochs)
 }
 
-// TestTable: a table is as a map, at whatever size, and takes a little more than its entries.
+// TestTable: a table behaves like a map at any size, and takes little more memory than its entries.
 func TestTable(t *testing.T) {
 	defer func(before int) { outside = before }(outside)
 	outside = 4 << 10
@@ -328,7 +327,7 @@ func TestTable(t *testing.T) {
 	}
 }
 
-// TestManySubmissions: clients are counted beyond what an entry holds, also after a start.
+// TestManySubmissions: clients are counted beyond what an entry holds, also after a restart.
 func TestManySubmissions(t *testing.T) {
 	const quota = 600
 	k := newKnown()

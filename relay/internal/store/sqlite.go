@@ -17,19 +17,20 @@ import (
 	"github.com/doona-dp/doona/internal/service"
 )
 
-// pageSize is that of SQLite's pages in bytes. A commit writes some pages for the few bytes that change in each: half
-// the default saves a sixth of all, and smaller ones cost more time. logSize is how much the log takes, about, until it
-// is copied into the file and begun again; what it took beyond that, for a reader's sake, is given back then.
+// pageSize is the size of SQLite's pages in bytes. A commit writes whole pages for a few changed bytes in each. Half of
+// SQLite's default saves a sixth of all writes; smaller pages cost more time. logSize is about how many bytes the log
+// grows to before SQLite copies it into the file and starts it again. A reader can make the log grow further; SQLite
+// then truncates it to logSize.
 const (
 	pageSize = 2048
 	logSize  = 4 << 20
 )
 
-// sqlite is the [engine] of a file that belongs to one relay process, which claims it; others may read
-// beside it, as `relay status` does.
+// sqlite is the [engine] of a file that one relay process claims. Others may read it at the same time, as `relay
+// status` does.
 type sqlite struct{ kept *statements }
 
-// openSQLite opens or creates a store, which is this process's alone until it is closed.
+// openSQLite opens or creates a store. It belongs to this process until it is closed.
 func openSQLite(path string, v *Vault) (*Store, error) {
 	release, err := service.ClaimSQLite(path)
 	if err != nil {
@@ -43,15 +44,15 @@ func openSQLite(path string, v *Vault) (*Store, error) {
 	return s, nil
 }
 
-// writeSQLite opens a claimed file. Every commit reaches the disk before it returns (WAL,
-// synchronous=FULL), and deleted content is overwritten with zeros.
+// writeSQLite opens a claimed file. Every commit is on disk before it returns (WAL, synchronous=FULL). Deleted content
+// is overwritten with zeros.
 func writeSQLite(path string, v *Vault) (*Store, error) {
 	return connectSQLite(path, v, prepareSQLite, fmt.Sprintf("page_size(%d)", pageSize),
 		fmt.Sprintf("wal_autocheckpoint(%d)", logSize/pageSize), fmt.Sprintf("journal_size_limit(%d)", logSize),
 		"secure_delete(ON)", "temp_store(MEMORY)", "cache_size(-16384)")
 }
 
-// readSQLite opens a store beside its relay, or returns errNoStore.
+// readSQLite opens a store read-only, also while a relay runs. It returns errNoStore if there is none.
 func readSQLite(path string) (*Store, error) {
 	if _, err := os.Stat(path); errors.Is(err, fs.ErrNotExist) {
 		return nil, errNoStore
@@ -61,14 +62,14 @@ func readSQLite(path string) (*Store, error) {
 	}, "query_only(ON)")
 }
 
-// emptySQLite returns a store in memory, with nothing in it: it stands for one that has not been made yet.
+// emptySQLite returns an empty store in memory. It stands for one that has not been created yet.
 func emptySQLite() (*Store, error) {
 	return connectSQLite(":memory:", nil, func(d *database) error {
 		tables, err := readSchema(migrations, "sqlite")
 		if err == nil {
 			_, err = d.write.Exec(strings.Join(tables.steps, "\n"))
 		}
-		err = errors.Join(err, d.read.Close()) // it would have a memory of its own
+		err = errors.Join(err, d.read.Close()) // it would have a database of its own
 		d.read, d.absent = d.write, true
 		return err
 	})
@@ -100,7 +101,7 @@ func connectSQLite(path string, v *Vault, prepare func(d *database) error, pragm
 	return newStore(d), nil
 }
 
-// migrateSQLite brings the tables up to date. SQLite keeps the version of a schema beside it.
+// migrateSQLite upgrades the tables. SQLite keeps the schema's version in user_version.
 func migrateSQLite(d *database, tx *transaction) error {
 	to, err := readSchema(migrations, "sqlite")
 	if err != nil {
@@ -117,7 +118,7 @@ func migrateSQLite(d *database, tx *transaction) error {
 	return err
 }
 
-// prepareSQLite brings the tables up to date, and refuses a store that cannot keep what it should.
+// prepareSQLite upgrades the tables and refuses a file system on which commits would not be durable.
 func prepareSQLite(d *database) error {
 	if err := d.within(context.Background(), func(tx *transaction) error { return migrateSQLite(d, tx) }); err != nil {
 		return err
@@ -131,26 +132,25 @@ func prepareSQLite(d *database) error {
 			return err
 		}
 	}
-	if journal != "wal" || synchronous != 2 || secure != 1 { // SQLite does not say when it cannot
+	if journal != "wal" || synchronous != 2 || secure != 1 { // SQLite does not report that it cannot
 		return errors.New("the file system does not allow a write-ahead log")
 	}
 	return nil
 }
 
-// toSQLite takes out what SQLite does without: it does not check the types of values, and its one
-// writer locks everything.
+// toSQLite removes what SQLite does not need: it does not check types, and its single writer locks everything.
 var toSQLite = strings.NewReplacer("::bytea", "", " FOR UPDATE", "")
 
 func (sqlite) sql(query string) string { return toSQLite.Replace(query) }
 
-// among joins in this order, which is SQLite's meaning of CROSS.
+// among joins in this order: SQLite does not reorder a CROSS JOIN.
 func (sqlite) among(columns, table, key string) string {
 	return packed + `SELECT ` + columns + ` FROM i CROSS JOIN ` + table + `
 		WHERE epoch = (SELECT id FROM epochs WHERE task = $3 AND epoch = $4) AND ` + key + ` = substr($1, 8*n + 1, 8)`
 }
 
-// begin: it cannot be cancelled. No transaction waits for anybody (the longest seals a batch), and to watch for the end
-// the driver would start a goroutine for every statement, all of which compete with the requests for a processor.
+// begin ignores cancellation. No transaction waits for another process (the longest seals a batch). To watch the
+// context the driver would start a goroutine per statement, and all of them compete with the requests for a processor.
 func (s sqlite) begin(ctx context.Context, write *sql.DB) (session, context.Context, error) {
 	ctx = context.WithoutCancel(ctx)
 	if err := s.kept.prepare(ctx, write); err != nil {
@@ -160,23 +160,23 @@ func (s sqlite) begin(ctx context.Context, write *sql.DB) (session, context.Cont
 	return stepwise{tx, ctx, s.kept}, ctx, err
 }
 
-// history is none: a file has no server.
+// history is empty: a file has no server.
 func (sqlite) history(context.Context, querier) (string, error) { return "", nil }
 
 // isSQLiteError says whether an error is SQLite's own.
 func isSQLiteError(err error) bool { return errors.As(err, new(*lite.Error)) }
 
-// lockProcesses does nothing: there is one.
+// lockProcesses does nothing: there is one process.
 func (sqlite) lockProcesses(*transaction) error { return nil }
 
 // alone is true: one process at a time writes the file.
 func (sqlite) alone() bool { return true }
 
-// again is false: the driver waits for the one lock there is.
+// again is false: the driver waits for the only lock.
 func (sqlite) again(error) bool { return false }
 
-// scrub empties the write-ahead log, which holds pages in the order they were written. It fails
-// while a reader needs the log; the next scrub then does it.
+// scrub empties the write-ahead log, which holds pages in the order in which they were written. It fails while a reader
+// needs the log; the next scrub then does it.
 func (sqlite) scrub(ctx context.Context, write *sql.DB) error {
 	var busy, log, done int
 	if err := write.QueryRowContext(ctx, `PRAGMA wal_checkpoint(TRUNCATE)`).Scan(&busy, &log, &done); err != nil {
@@ -188,12 +188,12 @@ func (sqlite) scrub(ctx context.Context, write *sql.DB) error {
 	return nil
 }
 
-// EraseRoom is how many bytes of its disk an SQLite store needs to erase and confirm: its log, which a transaction
-// begins to fill before it is copied into the file, the largest transaction that deletes (a merged run, with the zeros
-// that replace it and the pages that lead to it), and what either leaves behind.
+// EraseRoom is how many bytes of disk an SQLite store needs to erase and confirm. It is the sum of the log, which a
+// transaction fills before SQLite copies it into the file; the largest transaction that deletes (a merged run, the
+// zeros that replace it, and the pages that lead to it); and what both leave behind.
 func EraseRoom() int64 { return logSize + int64(mergeRoom) + 4<<20 }
 
-// stepwise is the session of an engine in this process.
+// stepwise is the session of an engine in this process. It runs each statement at once.
 type stepwise struct {
 	*sql.Tx
 	ctx  context.Context
@@ -239,15 +239,15 @@ func (s stepwise) run(a ask) (err error) {
 
 func (stepwise) flush() error { return nil }
 
-// statements are those that transactions put and ask, prepared once: to parse one takes longer than to run it on a few
-// rows.
+// statements caches prepared statements: to parse one takes longer than to run it on a few rows.
 type statements struct {
 	mu       sync.Mutex // guards the rest
 	prepared map[string]*sql.Stmt
-	wanted   []string // what was looked for and not found
+	wanted   []string // queries that were not found
 }
 
-// prepare prepares what is wanted. The caller has no transaction, which would have the connection.
+// prepare prepares the wanted statements. The caller must not be in a transaction, which would hold the only
+// connection.
 func (s *statements) prepare(ctx context.Context, db *sql.DB) error {
 	s.mu.Lock()
 	wanted := s.wanted
@@ -265,7 +265,7 @@ func (s *statements) prepare(ctx context.Context, db *sql.DB) error {
 	return nil
 }
 
-// find returns nil for a statement that is looked for for the first time.
+// find returns nil if the query has not been prepared. It then adds the query to wanted.
 func (s *statements) find(query string) *sql.Stmt {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -8,7 +8,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// TestTurnTogether: epochs that come on at the same time share a transaction, and each is as far then as if it had been
+// TestTurnTogether: epochs that change state at the same time share a transaction. Each reaches the same state as
 // alone.
 func TestTurnTogether(t *testing.T) {
 	eachStore(t, func(t *testing.T, open func() *Store) {

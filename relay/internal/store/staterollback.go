@@ -7,7 +7,7 @@ import (
 	"sync/atomic"
 )
 
-// Cause says what was set back. It is fit for strangers: it names no file.
+// Cause says what was rolled back. It names no file, so that it may be shown to anyone.
 type Cause string
 
 // The causes of a [StateRollbackError]: see [Causes].
@@ -20,13 +20,13 @@ const (
 	otherFound        Cause = "another process has found that the store was set back"
 )
 
-// Causes lists them all.
+// Causes lists all causes.
 func Causes() []Cause {
 	return []Cause{storeBehindSecret, storeBehindKeys, secretBehind, keysBehind, otherDatabase, otherFound}
 }
 
-// SetBack is the error of everything on a store that has been found to be behind its key files, or the
-// other way round.
+// StateRollbackError is returned by all methods that change the store or hand out a batch once the store was found to
+// be older than its key files, or a key file older than the store.
 type StateRollbackError struct {
 	Cause  Cause
 	Detail string // for the operator
@@ -38,7 +38,7 @@ func (s *StateRollbackError) Error() string {
 		"epochs are ended (relay end-epochs)", s.Cause, s.Detail)
 }
 
-// ofStore says whether it is the store that was set back, as this process has found itself.
+// storeRolledBack says whether the store was rolled back and this process found it.
 func (s *StateRollbackError) storeRolledBack() bool {
 	return s != nil && slices.Contains([]Cause{storeBehindSecret, storeBehindKeys, otherDatabase}, s.Cause)
 }
@@ -47,17 +47,17 @@ func foundByOther() *StateRollbackError {
 	return &StateRollbackError{otherFound, "its log and its status say what it has found"}
 }
 
-// rollbackLatch is what has been found to be set back: from then on everything that changes the store, or hands out a batch,
-// fails.
+// rollbackLatch keeps the first state rollback found. From then on, every method that changes the store or hands out a
+// batch fails.
 type rollbackLatch struct {
 	found atomic.Pointer[StateRollbackError]
-	tell  func(ctx context.Context) // tells the other processes; nil: there are none
+	tell  func(ctx context.Context) // tells the other processes; nil if there are none
 }
 
-// SetBack returns what has been found to be set back, nil for nothing.
+// StateRollback returns the state rollback that was found, nil if there was none.
 func (a *rollbackLatch) StateRollback() *StateRollbackError { return a.found.Load() }
 
-// stop has everything fail from now on, and tells the other processes.
+// stop keeps a state rollback, tells the other processes, and returns the one that is kept.
 func (a *rollbackLatch) stop(ctx context.Context, back *StateRollbackError) error {
 	a.found.CompareAndSwap(nil, back)
 	if a.tell != nil {
@@ -66,5 +66,5 @@ func (a *rollbackLatch) stop(ctx context.Context, back *StateRollbackError) erro
 	return a.found.Load()
 }
 
-// silence has all go on with the store as it is, by the operator's word.
+// clear lets the relay continue with the store as it is. Only an operator may ask for it.
 func (a *rollbackLatch) clear() { a.found.Store(nil) }

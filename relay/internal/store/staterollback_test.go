@@ -22,7 +22,7 @@ import (
 	"github.com/doona-dp/doona/wire/task"
 )
 
-// The parts of what a relay keeps, of which any may be restored.
+// The parts of a relay's data that may be restored separately.
 const (
 	partStore = 1 << iota
 	partSecret
@@ -30,19 +30,19 @@ const (
 	allParts = partStore | partSecret | partKeys
 )
 
-// moment is a copy of everything, after a number of steps.
+// moment is a copy of all parts, after a number of steps.
 type moment struct {
-	store   func(t *testing.T) // puts the store's content back
+	store   func(t *testing.T) // restores the store's content
 	files   map[int][]byte     // by part
 	entries map[rollback.Epoch]rollback.Entry
 }
 
-// history is a relay's life: what it kept at every moment, and what it gave out.
+// history is a relay's life: copies of its data at every moment, and what it gave out.
 type history struct {
 	description, folder string
 	first, mixed        EpochID // of a first relay, and of a later one
 	moments             []moment
-	released            map[string][]byte // the bytes of a batch that was handed out, by epoch and number
+	released            map[string][]byte // bytes of batches handed out, by epoch and number
 	taken               []*Submission     // acknowledged
 	open                []uint64
 	vault               *Vault
@@ -55,7 +55,7 @@ func (h *history) path(part int) string {
 	return filepath.Join(h.folder, map[int]string{partSecret: "secret", partKeys: "keys"}[part])
 }
 
-// begin opens everything, as a relay does when it starts. The error is that of Follow.
+// begin opens everything, as a starting relay does. It returns the error of Reconcile.
 func (h *history) begin(t *testing.T) error {
 	t.Helper()
 	var err error
@@ -71,7 +71,7 @@ func (h *history) begin(t *testing.T) error {
 	return err
 }
 
-// keep takes a copy of everything.
+// keep copies everything.
 func (h *history) keep(t *testing.T) {
 	t.Helper()
 	m := moment{store: h.snapshot(t), files: map[int][]byte{}}
@@ -93,7 +93,7 @@ func (h *history) snapshot(t *testing.T) (restore func(t *testing.T)) {
 	return snapshotOver(t, h.copies, h.description, len(h.moments))
 }
 
-// snapshot copies a store's content and returns what puts it back.
+// snapshot copies a store's content and returns a function that restores it.
 func snapshot(t *testing.T, description string, n int) (restore func(t *testing.T)) {
 	t.Helper()
 	return snapshotOver(t, raw(t, description), description, n)
@@ -137,7 +137,7 @@ func snapshotOver(t *testing.T, db *sql.DB, description string, n int) (restore 
 	}
 }
 
-// restore lays out the last moment, and some parts of an earlier one.
+// restore restores the last moment, and some parts of an earlier one.
 func (h *history) restore(t *testing.T, m, parts int) {
 	t.Helper()
 	from := func(part int) moment {
@@ -160,7 +160,7 @@ func (h *history) submission() *Submission {
 	return s
 }
 
-// act does something at random that a relay does, and hands out what it makes.
+// act performs a random action of a relay, and hands out what it makes.
 func (h *history) act(t *testing.T) {
 	t.Helper()
 	switch n := rand.IntN(10); {
@@ -201,7 +201,7 @@ func (h *history) seal(t *testing.T) {
 	h.serve(t, h.first.Batch(seq))
 }
 
-// sealAs makes a batch of the rows as they come, of an epoch.
+// sealAs makes a batch of an epoch's rows, in order.
 func sealAs(b BatchID) SealFunc {
 	return wholly(func(submissions uint64, rows []Row) (*onion.Batch, error) {
 		lanes := make([][][]byte, 2)
@@ -243,7 +243,7 @@ func (h *history) serve(t *testing.T, ref BatchID) {
 	h.released[fmt.Sprint(ref.Epoch, ref.Seq)] = bytesOf(t, b)
 }
 
-// live begins a history and lets it run for some moments.
+// live begins a history and runs it for some moments.
 func live(t *testing.T, description string, moments int) *history {
 	t.Helper()
 	h := &history{description: description, folder: t.TempDir(), released: map[string][]byte{},
@@ -261,7 +261,7 @@ func live(t *testing.T, description string, moments int) *history {
 	return h
 }
 
-// steps returns how many steps an epoch has had since a moment, at most, and in all.
+// steps returns the most steps of an epoch since a moment.
 func (h *history) steps(m int) (most uint64) {
 	for key, e := range h.moments[len(h.moments)-1].entries {
 		most = max(most, e.Steps-h.moments[m].entries[key].Steps)
@@ -269,7 +269,7 @@ func (h *history) steps(m int) (most uint64) {
 	return most
 }
 
-// requireStopped asserts that nothing works but looking.
+// requireStopped asserts that nothing works except reading.
 func (h *history) requireStopped(t *testing.T, parts int, err error) {
 	t.Helper()
 	back := new(StateRollbackError)
@@ -292,8 +292,8 @@ func (h *history) requireStopped(t *testing.T, parts int, err error) {
 	}
 }
 
-// requireSame asserts that a store goes on where it was: the same bytes under every number, no slot under
-// another, every client known.
+// requireSame asserts that a store continues where it was: the same bytes under every number, no slot under another,
+// and every client known.
 func (h *history) requireSame(t *testing.T) {
 	t.Helper()
 	for _, id := range []EpochID{h.first, h.mixed} {
@@ -320,10 +320,10 @@ func (h *history) requireSame(t *testing.T) {
 	require.Equal(t, []Verdict{Repeated, Limited}, verdicts(t, h.store, &again, &other))
 }
 
-// TestSetBack restores every proper part of {store, secret, keys} to random earlier moments of a relay's
-// life: 600 in the long form, else 8; on PostgreSQL, which takes longer, a third of the parts at each. Either
-// nothing works any more, for a cause that names what was set back; or, where what was restored is what a crash
-// leaves, everything is as it was.
+// TestSetBack restores every proper part of {store, secret, keys} to random earlier moments of a relay's life: 600
+// moments in the long form, else 8; on PostgreSQL, which is slower, a third of the parts at each. Either nothing works
+// any more, and the cause names what was rolled back; or, if the restored state is what a crash leaves, everything is
+// unchanged.
 func TestSetBack(t *testing.T) {
 	moments := 8
 	if stattest.Long {
@@ -369,7 +369,7 @@ func TestSetBack(t *testing.T) {
 	}
 }
 
-// unmark puts a key file back to before its first use, and returns what it was.
+// unmark restores a key file to before its first use, and returns its previous content.
 func (h *history) unmark(t *testing.T, part int) []byte {
 	t.Helper()
 	in, err := os.ReadFile(h.path(part))
@@ -380,8 +380,7 @@ func (h *history) unmark(t *testing.T, part int) []byte {
 	return in
 }
 
-// TestSetBackToNothing restores a key file to before its first use, which is all that one who keeps no
-// backup of it has.
+// TestSetBackToNothing restores a key file to before its first use: an operator without backups has only that copy.
 func TestSetBackToNothing(t *testing.T) {
 	h := live(t, service.SchemeSQLite+filepath.Join(t.TempDir(), "relay.db"), 10)
 	h.restore(t, 0, 0)
@@ -399,8 +398,8 @@ func TestSetBackToNothing(t *testing.T) {
 	require.NoError(t, h.store.Close())
 }
 
-// TestSetBackToNothingPostgres: in a database that processes share, a secret or keys from before their first use look
-// like a new process's; each of the two files knows which other one it was used with.
+// TestSetBackToNothingPostgres: in a shared database, a secret or keys from before their first use look like a new
+// process's. Each of the two files knows which other one it was used with.
 func TestSetBackToNothingPostgres(t *testing.T) {
 	h := live(t, postgresURL(t), 10)
 	h.restore(t, 0, 0)
@@ -423,7 +422,7 @@ func TestSetBackToNothingPostgres(t *testing.T) {
 	require.NoError(t, h.store.Close())
 }
 
-// TestFirstStepWhileFollowing: a mark that gets its name while the store is compared with it was not set back.
+// TestFirstStepWhileFollowing: a mark that gets its name while the store is compared with it was not rolled back.
 func TestFirstStepWhileFollowing(t *testing.T) {
 	h := live(t, service.SchemeSQLite+filepath.Join(t.TempDir(), "relay.db"), 1)
 	require.NoError(t, h.begin(t))
@@ -439,7 +438,7 @@ func TestFirstStepWhileFollowing(t *testing.T) {
 	}
 }
 
-// TestSetBackWhileServing: a store that is set back under a relay that runs is noticed by the next step.
+// TestSetBackWhileServing: a running relay notices at its next step that its store was rolled back.
 func TestSetBackWhileServing(t *testing.T) {
 	h := live(t, postgresURL(t), 12)
 	h.restore(t, 0, 0)
@@ -450,8 +449,8 @@ func TestSetBackWhileServing(t *testing.T) {
 	h.requireStopped(t, partStore, err)
 }
 
-// TestEndAfterSetBack: the operator's word ends the epochs; others go on, and a store that is set back to
-// before that word is noticed, too.
+// TestEndAfterSetBack: the operator's command ends the epochs, and others continue. A rollback of the store to before
+// that command is noticed too.
 func TestEndAfterSetBack(t *testing.T) {
 	for engine, description := range map[string]string{
 		"sqlite": service.SchemeSQLite + filepath.Join(t.TempDir(), "relay.db"), "postgres": "",
@@ -501,8 +500,8 @@ func (h *history) requireEnded(t *testing.T) {
 	require.Len(t, slices.DeleteFunc(found, func(f Finding) bool { return f.Reason != "ended" }), 2)
 }
 
-// TestUncut: a batch whose leaf could not be cut is not handed out, nor does the relay before hear of it; both are
-// when it can.
+// TestUncut: a batch whose leaf could not be cut is not handed out, nor confirmed to the upstream relay. Both happen
+// once it can be cut.
 func TestUncut(t *testing.T) {
 	h := live(t, service.SchemeSQLite+filepath.Join(t.TempDir(), "relay.db"), 5)
 	h.restore(t, 0, 0)
@@ -531,8 +530,8 @@ func TestUncut(t *testing.T) {
 	require.True(t, reread.Entry(h.mixed.key()).Made.Has(seq))
 }
 
-// TestUnmarkedRetry: a report whose transaction was made, and whose mark could not be written, is not
-// acknowledged; nor is its retry, until the mark is on disk.
+// TestUnmarkedRetry: a report whose transaction was committed, but whose mark could not be written, is not
+// acknowledged. Nor is its retry, until the mark is on disk.
 func TestUnmarkedRetry(t *testing.T) {
 	h := live(t, service.SchemeSQLite+filepath.Join(t.TempDir(), "relay.db"), 5)
 	h.restore(t, 0, 0)

@@ -6,17 +6,17 @@ import (
 	"github.com/doona-dp/doona/internal/rollback"
 )
 
-// Every transaction that changes an epoch is a step of it, in the order of [rollback.Commit]: it stands in a mark in
-// the secret file and in the task's HPKE key file before anyone is told of it.
+// A transaction that changes an epoch is a step of that epoch. The relay writes each step to the mark in the secret
+// file and to the mark in the task's HPKE key file before it tells anyone about it: see [rollback.Commit].
 
-// step makes the transaction a step of an epoch, whose row it has locked, and has the marks say so, and
-// that the batches of some numbers were made.
+// step counts the transaction as a step of an epoch, whose row it has locked. The marks then record the step and the
+// numbers of the batches that it made.
 func (t *transaction) step(e epochRow, id EpochID, made ...uint64) error {
 	return t.advanceMarks(e, id, 1, made...)
 }
 
-// settled is step for a transaction that changes nothing, and whose answer relies on the steps before: their
-// marks may not be on disk, where writing them failed.
+// settled is step for a transaction that changes nothing but whose answer relies on earlier steps. Writing their marks
+// may have failed, so settled writes them.
 func (t *transaction) settled(e epochRow, id EpochID) error { return t.advanceMarks(e, id, 0) }
 
 func (t *transaction) advanceMarks(e epochRow, id EpochID, steps uint64, made ...uint64) error {
@@ -51,8 +51,8 @@ func (t *transaction) advanceMarks(e epochRow, id EpochID, steps uint64, made ..
 	return nil
 }
 
-// checkStep is a [StateRollbackError] where a mark knows of something that the store does not hold. That may be a batch whose
-// number is about to be made: the mark knows that it was made before.
+// checkStep returns a [StateRollbackError] if a mark records something that the store lacks. This includes a batch
+// whose number is about to be made: the mark shows that it was made before.
 func (t *transaction) checkStep(g *guard, id EpochID, row markRow, made []uint64) error {
 	if len(made) > 0 && !t.engine.alone() {
 		if err := g.Refresh(); err != nil { // another process may have made them

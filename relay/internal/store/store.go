@@ -1,14 +1,13 @@
-// Package store keeps what a relay must not lose, in SQLite or PostgreSQL: the slots of open batches,
-// replay sets, counts per client, sealed batches, and how far each epoch has come.
+// Package store keeps a relay's durable state in SQLite or PostgreSQL: the slots of open batches, replay sets,
+// submission counts per client, sealed batches, and each epoch's state.
 //
-// A relay [Open]s a [Store] and serves from it; `relay status` and those like it [Read] one, also beside a relay that
-// runs. Every row about a client is encrypted or hashed under a key of the [Vault], a file
-// outside the store, which destroys each key as soon as what it protects is over: what a disk, a log or
-// a backup keeps of deleted rows is then random to everyone.
+// A relay opens a [Store] with [Open] and serves from it. Commands such as `relay status` open one with [Read], also
+// while a relay runs. Every row about a client is encrypted or hashed under a key of the [Vault], a file outside the
+// store. The vault destroys each key as soon as its data is no longer needed. Deleted rows that remain on a disk, in a
+// log or in a backup are then indistinguishable from random bytes.
 //
-// What it promises: a method that returned nil has done its work durably, as one transaction. What it
-// does not: it neither opens ciphertexts nor permutes batches, which the relay does in the functions
-// that it hands to Seal and Mix.
+// Guarantee: a method that returned nil has committed its work durably, as one transaction. The store neither opens
+// ciphertexts nor permutes batches. The relay does so in the functions that it passes to Seal and Mix.
 package store
 
 import (
@@ -26,67 +25,67 @@ import (
 	"github.com/doona-dp/doona/wire/task"
 )
 
-// EpochID names one epoch of one task: submissions, replay sets and batches never leave theirs.
+// EpochID names one epoch of one task. Submissions, replay sets and batches belong to exactly one epoch.
 type EpochID struct {
 	Task  task.ID
 	Epoch uint64
 }
 
-// compare orders epochs: in this order their rows are locked.
+// compare orders epochs. Transactions lock epoch rows in this order.
 func (id EpochID) compare(other EpochID) int {
 	return cmp.Or(bytes.Compare(id.Task[:], other.Task[:]), cmp.Compare(id.Epoch, other.Epoch))
 }
 
-// Batch names a batch of the epoch.
+// Batch returns the ID of the epoch's batch seq.
 func (id EpochID) Batch(seq uint64) BatchID { return BatchID{id, seq} }
 
-// BatchID names one batch of an epoch, which may not be there yet.
+// BatchID names one batch of an epoch. The batch need not exist yet.
 type BatchID struct {
 	EpochID
 	Seq uint64
 }
 
-// Short is a keyed hash cut to 64 bits: the name of a tag or a client, or a receipt. Nobody outside
-// can compute one, so false matches come by chance only. One refuses a report or drops a slot: of
-// n entries in an epoch, each does with probability n/2^64.
+// Short is a keyed hash cut to 64 bits: the name of a tag or a client, or a receipt. Nobody without the key can compute
+// one, so false matches occur by chance only. A false match refuses a report or drops a slot: among n entries of an
+// epoch, with probability n/2^64 for each.
 type Short [8]byte
 
-// State is how far an epoch has come. It only grows.
+// State is the state of an epoch. It only grows.
 type State int
 
-// The states of an epoch, in their order.
+// The states of an epoch, in order.
 const (
-	StateOpen     State = iota // May get submissions or batches.
-	StateClosed                // First relay: no more submissions; what is left is being sealed.
-	StateComplete              // There will be no further batch.
-	StateErased                // Replay set, client rows and keys are gone too.
-	StateExpired               // So are batches, manifests and findings.
-	StateEnded                 // As expired, at any time, by the operator's command after a set-back.
+	StateOpen     State = iota // Accepts submissions or batches.
+	StateClosed                // First relay: accepts no more submissions; the relay seals the rest.
+	StateComplete              // Has no further batch.
+	StateErased                // Replay set, client rows and keys are deleted.
+	StateExpired               // Batches, manifests and findings are deleted too.
+	StateEnded                 // As expired, at any time: the operator ended it after a state rollback.
 )
 
-// String returns the name by which `relay status` calls a state.
+// String returns the state's name in `relay status`.
 func (s State) String() string {
 	return [...]string{"open", "closed", "complete", "erased", "expired", "ended"}[s]
 }
 
-// Verdict is what the store decided about a submission.
+// Verdict is the store's decision about a submission.
 type Verdict int
 
-// The verdicts. Accepted and Repeated submissions are acknowledged.
+// The verdicts. The relay acknowledges Accepted and Repeated submissions.
 const (
 	Accepted Verdict = iota
-	Repeated         // The same envelope of the same client is stored already.
+	Repeated         // The same client has sent the same envelope before.
 	Replayed         // Another client has sent the envelope, or its tag.
-	Limited          // The client's quota is used up.
-	Late             // The epoch takes no more: it is over, or all its batches are full.
+	Limited          // The client has used up its quota.
+	Late             // The epoch is over, or all its batches are full.
 )
 
 // Submission is one opened envelope that waits to be stored.
 type Submission struct {
 	ID      EpochID
-	Size    uint64 // submissions in a batch
-	Quota   uint64 // submissions of a client
-	Batches uint64 // the most batches of the epoch; 0 for no bound
+	Size    uint64 // submissions per batch
+	Quota   uint64 // submissions per client
+	Batches uint64 // most batches per epoch; 0 for no limit
 	Client  Short
 	Tag     Short
 	Receipt Short       // ties the envelope to the client
@@ -94,20 +93,20 @@ type Submission struct {
 	Verdict Verdict     // set by Commit
 }
 
-// OpenBatch is a batch that still takes, or waits to be sealed with, submissions.
+// OpenBatch is a batch that accepts submissions or waits to be sealed.
 type OpenBatch struct {
 	BatchID
 	Submissions uint64
 }
 
-// Made is a batch that was made, but for the pieces that were [Put].
+// Made is the result of a SealFunc or MixFunc: a batch without the pieces that it passed to [Put].
 type Made struct {
 	Manifest []byte
-	Head     []byte // what stands before the pieces
-	Withheld bool   // Mix: the pieces are not part of it
+	Head     []byte // the batch's bytes before the pieces
+	Withheld bool   // Mix: the batch does not contain the pieces
 }
 
-// Put takes bytes of a batch, which stand behind those that it has taken before.
+// Put appends bytes to a batch.
 type Put func(piece []byte) error
 
 // Row is one slot of an open batch.
@@ -116,73 +115,73 @@ type Row struct {
 	Slot []byte
 }
 
-// Sealed is a batch as it was made, for good.
+// Sealed is a batch that no longer changes.
 type Sealed struct {
 	Manifest  []byte
 	Content   *contentReader // onion.Batch; nil once confirmed
 	Confirmed bool
 }
 
-// Reason says what was wrong with another party's batch.
+// Reason names what was wrong with another party's batch.
 type Reason string
 
-// Finding is something an operator should know about another party's batches, of one epoch.
+// Finding tells an operator what was wrong with another party's batches in one epoch.
 type Finding struct {
 	ID      EpochID
-	Seq     uint64 // the first number that it was found of
+	Seq     uint64 // lowest batch number with this finding
 	Reason  Reason
-	Further uint64 // how many numbers besides
-	Latest  uint64 // the last number
+	Further uint64 // count of further batch numbers
+	Latest  uint64 // highest batch number
 }
 
-// Tally is how many reports or slots of an epoch were refused for a reason.
+// Tally is how many reports or slots of an epoch were refused for one reason.
 type Tally struct {
 	ID      EpochID
 	Reason  string
 	Refused uint64
 }
 
-// Progress is how far an epoch has come.
+// Progress is the state of an epoch and of its batches.
 type Progress struct {
 	ID    EpochID
 	State State
-	Next  uint64      // number of the batch that will be begun next
+	Next  uint64      // number of the batch that begins next
 	Open  []OpenBatch // begun and not sealed, by number
 	Held  []uint64    // sealed and not confirmed by the next hop, by number
 }
 
-// What a store answers where a batch is not as its caller thought.
+// Errors for a batch that is not in the state that its caller expected.
 var (
 	ErrNoBatch = errors.New("no such batch")                   // It does not exist (yet).
-	ErrMade    = errors.New("the batch has been made already") // By another process, where Mix would.
-	ErrOver    = errors.New("the epoch is over")               // Mix: it has no further batch.
+	ErrMade    = errors.New("the batch has been made already") // Mix: another process made it.
+	ErrOver    = errors.New("the epoch is over")               // Mix: the epoch has no further batch.
 )
 
-// SealFunc makes a batch of the rows of so many submissions, which come in any order, once.
+// SealFunc makes a batch from the rows of n submissions. rows yields them once, in any order.
 type SealFunc func(submissions uint64, rows iter.Seq2[Row, error], put Put) (*Made, error)
 
-// MixFunc makes a batch of the slots whose tags are fresh.
+// MixFunc makes a batch from the slots whose tags are fresh.
 type MixFunc func(fresh *Fresh, put Put) (*Made, error)
 
-// Store is a store that a relay serves from, or that is only looked at: see [Read]. Its methods stand in parts by what
-// they are about, each in a file of its own; who needs a part declares an interface of the methods that it calls.
+// Store is a relay's store, or a read-only view of one: see [Read]. It embeds one part per subject, each in its own
+// file. A caller that needs a part declares an interface of the methods that it calls.
 //
-// Every method but Seal, Mix and Sweep, which end in one, is one durable transaction: when it returns nil, what it did
-// survives the machine; when it does not, it was not done, but where the store broke off while committing, and then
-// doing it again does no harm. All are safe for concurrent use, by several processes where the engine says so, and keep
-// neither times nor an order of arrival where they can avoid it.
+// Each method is one durable transaction, except Seal, Mix and Sweep, which end in one. A method that returns nil has
+// done its work durably. A method that returns an error has done nothing, unless the store failed during the commit;
+// repeating the call is then harmless. All methods are safe for concurrent use, and by several processes where the
+// engine allows them. They store neither times nor the order of arrival where they can avoid it.
 type Store struct {
-	*database   // Close, Name, OtherSecret, Probe, Scrub, SetBack, Version
+	*database   // Close, Name, OtherSecret, Probe, Scrub, StateRollback, Version
 	*reports    // Commit
-	*batches    // Seal, Mix, Batch, Confirm, Witness and what they leave
+	*batches    // Seal, Mix, Batch, Confirm, RecordManifest, Sweep
 	*epochs     // Progress, Advance, Complete, End, EndAll
 	*notes      // Note and Findings, Tally and Tallies
 	*nonces     // Fresh, ForgetNonces
-	*reconciler // Follow, Behind
+	*reconciler // Reconcile, FindRollback
 	*members    // Joining, Joins
 }
 
-// newStore returns the store in a database.
+// newStore returns a store over a database.
 func newStore(d *database) *Store {
 	d.reserve = noReserve{}
 	s := &Store{
@@ -198,11 +197,12 @@ func newStore(d *database) *Store {
 	s.reconciler.epochs, s.reconciler.members = s.epochs, s.members
 	s.epochs.members = s.members
 	s.members.reconciler = s.reconciler
-	d.rollbackLatch.tell = func(ctx context.Context) { _ = s.members.announceRollback(ctx) } // where that fails, the next Follow does it
+	// If announcing fails, the next Reconcile does it.
+	d.rollbackLatch.tell = func(ctx context.Context) { _ = s.members.announceRollback(ctx) }
 	return s
 }
 
-// Check is an error unless description is of a store: "sqlite:PATH" or a PostgreSQL URL.
+// Check returns an error unless description names a store: "sqlite:PATH" or a PostgreSQL URL.
 func Check(description string) error {
 	path, ok := strings.CutPrefix(description, service.SchemeSQLite)
 	if ok && path != "" || isPostgres(description) {
@@ -212,13 +212,13 @@ func Check(description string) error {
 	return invalid.Field("store", start, "sqlite:PATH or postgres://…")
 }
 
-// isPostgres says whether a store's description is a PostgreSQL URL.
+// isPostgres says whether description is a PostgreSQL URL.
 func isPostgres(description string) bool {
 	return strings.HasPrefix(description, "postgres://") || strings.HasPrefix(description, "postgresql://")
 }
 
-// Open opens the store of a description that passes [Check], and creates it where there is none, for a process that
-// serves from it. The store and the vault use its reserve from then on.
+// Open opens the store that description names, and creates it where there is none. description must pass [Check]. The
+// caller serves from the store. The store and the vault use p's reserve from then on.
 func Open(description string, v *Vault, p Process) (s *Store, err error) {
 	if isPostgres(description) {
 		s, err = openPostgres(description, v)
@@ -231,11 +231,11 @@ func Open(description string, v *Vault, p Process) (s *Store, err error) {
 	return s, err
 }
 
-// errNoStore is returned where there is no store yet.
+// errNoStore says that the store does not exist yet.
 var errNoStore = errors.New("there is no store yet")
 
-// Read opens a store to look at it, and changes nothing. One that has not been made yet is empty. It cannot return the
-// bytes of a batch.
+// Read opens a store read-only. A store that does not exist yet reads as empty. Read cannot return the bytes of a
+// batch.
 func Read(description string) (s *Store, err error) {
 	if isPostgres(description) {
 		s, err = readPostgres(description)

@@ -32,8 +32,8 @@ func TestMain(m *testing.M) {
 	os.Exit(code)
 }
 
-// eachStore runs a test on every kind of store; open opens it, also more than once, as several
-// processes do, though only one may claim a file.
+// eachStore runs a test on every kind of store. open opens it, also more than once, as several processes do, though
+// only one may claim a file.
 func eachStore(t *testing.T, test func(t *testing.T, open func() *Store)) {
 	t.Helper()
 	for engine, description := range map[string]func(t *testing.T) string{
@@ -54,7 +54,7 @@ func eachStore(t *testing.T, test func(t *testing.T, open func() *Store)) {
 	}
 }
 
-// openBeside is [Open] of a store that may be open already.
+// openBeside is [Open] for a store that may be open already.
 func openBeside(description string, v *Vault) (*Store, error) {
 	s, err := Open(description, v, Process{})
 	if errors.Is(err, durable.ErrClaimed) {
@@ -76,21 +76,21 @@ func postgresURL(t *testing.T) string {
 
 var testEpoch = EpochID{task.ID{1}, 3}
 
-// number makes a short of a number.
+// number8 returns a short that encodes n.
 func number8(n int) (out Short) {
 	binary.BigEndian.PutUint64(out[:], uint64(n))
 	return out
 }
 
-// aSubmission returns a submission of client to testEpoch with its own tag, in batches of 10 and
-// with a quota of 1, of two lanes; its slots hold the tag.
+// aSubmission returns a submission of client to testEpoch with its own tag, in batches of 10, with a quota of 1, of two
+// lanes. Its slots hold the tag.
 func aSubmission(client, tag int) *Submission {
 	slot := fmt.Appendf(nil, "%100d", tag)
 	return &Submission{ID: testEpoch, Size: 10, Quota: 1, Client: number8(client), Tag: number8(tag),
 		Receipt: number8(1000*client + tag), Lanes: [][][]byte{{slot}, {slot, slot}}}
 }
 
-// verdicts commits submissions and returns what the store decided.
+// verdicts commits submissions and returns their verdicts.
 func verdicts(t *testing.T, s *Store, group ...*Submission) (out []Verdict) {
 	t.Helper()
 	_, err := s.Commit(t.Context(), group)
@@ -141,7 +141,7 @@ func wholly(build func(submissions uint64, rows []Row) (*onion.Batch, error)) Se
 	}
 }
 
-// madeOf is a batch in memory as it was made.
+// madeOf returns a batch in memory as a result of a SealFunc or MixFunc.
 func madeOf(b *onion.Batch, err error) (*Made, error) {
 	if err != nil {
 		return nil, err
@@ -150,7 +150,7 @@ func madeOf(b *onion.Batch, err error) (*Made, error) {
 	return &Made{Manifest: b.Manifest, Head: raw}, err
 }
 
-// mixOf mixes a batch in memory: fresh[i] says whether the slot with tags[i] is taken.
+// mixOf mixes a batch in memory: fresh[i] says whether to take the slot with tags[i].
 func mixOf(s *Store, b BatchID, tags []Short, build func(fresh []bool) (*onion.Batch, error)) error {
 	return s.Mix(context.Background(), b, slices.Clone(tags), func(f *Fresh, _ Put) (*Made, error) {
 		var fresh []bool
@@ -181,7 +181,7 @@ func sealRows(t *testing.T, s *Store, seq uint64) (submissions uint64, rows []Ro
 	return submissions, rows
 }
 
-// requireKnown asserts that a store knows the n submissions of one batch, of 1000, and that it has all their rows.
+// requireKnown asserts that a store knows the n submissions of one batch of 1000, and has all their rows.
 func requireKnown(t *testing.T, s, again *Store, n int) {
 	t.Helper()
 	var tags []int
@@ -242,7 +242,7 @@ func TestStoreDecides(t *testing.T) {
 	})
 }
 
-// TestStoreFillsBatches: groups straddle batches, of which each has exactly its size.
+// TestStoreFillsBatches: groups may span batches, each of exactly its size.
 func TestStoreFillsBatches(t *testing.T) {
 	eachStore(t, func(t *testing.T, open func() *Store) {
 		s := open()
@@ -277,7 +277,7 @@ func TestStoreFillsBatches(t *testing.T) {
 	})
 }
 
-// TestStoreKeepsBatches: a batch is the same bytes until it is confirmed, then only its manifest.
+// TestStoreKeepsBatches: a batch has the same bytes until it is confirmed, and then only its manifest.
 func TestStoreKeepsBatches(t *testing.T) {
 	eachStore(t, func(t *testing.T, open func() *Store) {
 		s := open()
@@ -330,7 +330,7 @@ func TestStoreKeepsBatches(t *testing.T) {
 	})
 }
 
-// TestStoreFindings: each number is new once, and all of one reason are one row.
+// TestStoreFindings: each number is new once, and all numbers of one reason are in one row.
 func TestStoreFindings(t *testing.T) {
 	eachStore(t, func(t *testing.T, open func() *Store) {
 		s := open()
@@ -349,7 +349,7 @@ func TestStoreFindings(t *testing.T) {
 	})
 }
 
-// atOnce runs do for every handle and i < n at once.
+// atOnce runs do concurrently for every handle and i < n.
 func atOnce(handles []*Store, n int, do func(s *Store, i int)) {
 	var all sync.WaitGroup
 	for i := range n {
@@ -358,8 +358,8 @@ func atOnce(handles []*Store, n int, do func(s *Store, i int)) {
 	all.Wait()
 }
 
-// TestStoresRace: two handles commit at once, and a client's 100 submissions of quota 1 are in it;
-// what is accepted is what is stored, and every full batch has its size.
+// TestStoresRace: two handles commit concurrently, with 100 submissions of a client of quota 1 among them. What is
+// accepted is stored, and every full batch has its size.
 func TestStoresRace(t *testing.T) {
 	eachStore(t, func(t *testing.T, open func() *Store) {
 		handles := []*Store{open(), open()}
@@ -400,7 +400,7 @@ func TestStoresRace(t *testing.T) {
 	})
 }
 
-// TestStoresSealOnce: of many that seal a batch or mix one at once, one does.
+// TestStoresSealOnce: of many concurrent attempts to seal or mix a batch, one succeeds.
 func TestStoresSealOnce(t *testing.T) {
 	eachStore(t, func(t *testing.T, open func() *Store) {
 		handles := []*Store{open(), open()}
@@ -435,7 +435,7 @@ func TestStoresSealOnce(t *testing.T) {
 	})
 }
 
-// TestProgressAmidMixes: what is read while batches are made never lists more of them than there are.
+// TestProgressAmidMixes: progress that is read while batches are made never lists more of them than exist.
 func TestProgressAmidMixes(t *testing.T) {
 	eachStore(t, func(t *testing.T, open func() *Store) {
 		s, reader := open(), open()
@@ -464,8 +464,8 @@ func TestProgressAmidMixes(t *testing.T) {
 	})
 }
 
-// TestStoreWitnesses: the first manifest of a number stays, a second one is kept beside it, and of two
-// processes that see one each, one is told.
+// TestStoreWitnesses: the first manifest of a number stays, and a second one is kept beside it. Of two processes that
+// see one each, one gets the error.
 func TestStoreWitnesses(t *testing.T) {
 	eachStore(t, func(t *testing.T, open func() *Store) {
 		signed := func(seq uint64, slot string) *onion.SignedManifest {
@@ -516,8 +516,8 @@ func TestStoreWitnesses(t *testing.T) {
 	})
 }
 
-// TestStoreWitnessesMade: of a batch that is made the manifest stands in its own alone, and one is still known again;
-// another one of the number is kept beside it. What was withheld is counted.
+// TestStoreWitnessesMade: the source manifest of a batch that was made is in the batch's own manifest only, and is
+// recognized again. Another manifest of the number is kept beside it. Withheld batches are counted.
 func TestStoreWitnessesMade(t *testing.T) {
 	eachStore(t, func(t *testing.T, open func() *Store) {
 		s := open()
@@ -563,8 +563,7 @@ func TestStoreWitnessesMade(t *testing.T) {
 	})
 }
 
-// TestStoreCompletesOnce: of two processes that end an epoch with an end each, the first one's stays, for
-// both.
+// TestStoreCompletesOnce: if two processes end an epoch, each with its own end, the first one's stays, for both.
 func TestStoreCompletesOnce(t *testing.T) {
 	eachStore(t, func(t *testing.T, open func() *Store) {
 		handles := []*Store{open(), open()}
@@ -594,8 +593,8 @@ func TestStoreCompletesOnce(t *testing.T) {
 	})
 }
 
-// TestMostBatches: an epoch takes as many submissions as its batches hold, through two processes at once, and
-// whatever has been sealed meanwhile.
+// TestMostBatches: an epoch takes as many submissions as its batches hold, through two processes concurrently, whatever
+// has been sealed meanwhile.
 func TestMostBatches(t *testing.T) {
 	eachStore(t, func(t *testing.T, open func() *Store) {
 		stores := []*Store{open(), open()}
@@ -631,7 +630,8 @@ func TestMostBatches(t *testing.T) {
 	})
 }
 
-// TestPanicEndsTransaction: a panic in a transaction, from which a server recovers, leaves no lock and no connection.
+// TestPanicEndsTransaction: a panic in a transaction, from which a server recovers, leaves no lock and no connection
+// behind.
 func TestPanicEndsTransaction(t *testing.T) {
 	eachStore(t, func(t *testing.T, open func() *Store) {
 		s := open()
@@ -650,7 +650,7 @@ func TestPanicEndsTransaction(t *testing.T) {
 	})
 }
 
-// TestFailedFlushEndsTransaction: what follows a statement that could not be sent is not stored, whoever goes on.
+// TestFailedFlushEndsTransaction: statements after one that could not be sent are not stored.
 func TestFailedFlushEndsTransaction(t *testing.T) {
 	eachStore(t, func(t *testing.T, open func() *Store) {
 		s := open()
@@ -668,7 +668,7 @@ func TestFailedFlushEndsTransaction(t *testing.T) {
 	})
 }
 
-// TestDamagedBatchRow: a row of a batch that is cut short is an error to who reads and who confirms it.
+// TestDamagedBatchRow: reading or confirming a batch whose row is truncated is an error.
 func TestDamagedBatchRow(t *testing.T) {
 	eachStore(t, func(t *testing.T, open func() *Store) {
 		s := open()

@@ -19,18 +19,18 @@ import (
 	"github.com/doona-dp/doona/wire/token"
 )
 
-// Vault holds the keys without which the store's bytes say nothing, in a file outside the store:
+// Vault holds the keys of the store's data, in a file outside the store:
 //
-//	epoch   hashes tags, clients and receipts, and        destroyed when the epoch takes no more; at a later
+//	epoch   hashes tags, clients and receipts, and        destroyed when the epoch is closed; at a later
 //	        encrypts the runs of them                     relay, when it is erased
 //	rows    encrypts the slots of one open batch          destroyed when the batch is sealed
 //	sealed  encrypts one sealed batch                     destroyed when the next hop has it
 //
-// They are overwritten in memory, too, and with them what they were made into.
+// Destroying a key also overwrites it in memory, with all values derived from it.
 //
-// So what a database, its logs, indexes and free pages, and backups of them keep of deleted rows is
-// random to everyone, from the moment at which the key is gone. The processes that share a store
-// have the same file, or copies of it: each destroys for itself what the store says is over.
+// Deleted rows may remain in a database, its logs, indexes, free pages and backups. Once the key is destroyed they are
+// indistinguishable from random bytes. Processes that share a store have the same secret file, or copies of it. Each
+// destroys by itself the keys that the store no longer needs.
 type Vault struct {
 	markFiles
 	file    *keytree.File
@@ -40,35 +40,35 @@ type Vault struct {
 	mu       sync.Mutex // guards the rest
 	epochs   map[EpochID]*EpochKey
 	ciphers  map[keytree.Label]clearable
-	finished map[EpochID]finishedSeq // which numbers need not be looked at again
+	finished map[EpochID]finishedSeq // the batches below which all keys are destroyed
 }
 
-// clearable is a cipher whose key can be cleared.
+// clearable is a cipher whose key can be overwritten.
 type clearable interface {
 	cipher.AEAD
 	Clear()
 }
 
-// finishedSeq says up to which batch all keys of an epoch are destroyed.
+// finishedSeq are the batch numbers below which all keys of each kind are destroyed.
 type finishedSeq struct{ rows, sealed uint64 }
 
-// The kinds of keys: what their labels have behind the epoch.
+// The kinds of keys: the part of a label after the epoch.
 const (
 	kindEpoch  keytree.Label = "00"
 	kindRows   keytree.Label = "01"
 	kindSealed keytree.Label = "10"
 )
 
-// What labels begin with.
+// The first bit of labels.
 const (
-	labelIdentity keytree.Label = "0" // of the key by which processes know that they have one secret
+	labelIdentity keytree.Label = "0" // the key by which processes recognize that they have the same secret
 	labelTask     keytree.Label = "1"
 )
 
-// OpenVault opens the secret file. Its absence is [fs.ErrNotExist].
+// OpenVault opens the secret file. If there is none it returns [fs.ErrNotExist].
 func OpenVault(path string) (*Vault, error) { return newVault(keytree.Open(path)) }
 
-// OpenOrCreateVault opens the secret file, and creates it where there is none.
+// OpenOrCreateVault opens the secret file and creates it if there is none.
 func OpenOrCreateVault(path string) (*Vault, error) { return newVault(keytree.OpenOrCreate(path)) }
 
 func newVault(file *keytree.File, err error) (*Vault, error) {
@@ -85,30 +85,30 @@ func newVault(file *keytree.File, err error) (*Vault, error) {
 	}, nil
 }
 
-// taskName is how many bytes of a task's id, which is a hash, stand for it in labels: each costs the secret eight nodes
-// a task. To make a second task with the same 80 bits takes some 2^80 hashes, and would gain this much: the two tasks'
-// keys go when those of the first to end do.
+// taskName is how many bytes of a task's ID, which is a hash, identify the task in labels. Each byte costs the secret
+// eight nodes per task. An attacker needs about 2^80 hashes for a second task with the same 80 bits. The gain would be
+// small: the keys of both tasks are destroyed when the first one ends.
 const taskName = 10
 
-// Label returns the label of an epoch and of all its keys.
+// Label returns the label of an epoch, a prefix of the labels of all its keys.
 func (id EpochID) Label() keytree.Label {
 	return labelTask + keytree.OfBytes(id.Task[:taskName]) + keytree.OfNumber(uint32(id.Epoch))
 }
 
-// kindLabel returns the label of all keys of a kind.
+// kindLabel returns the label of all the epoch's keys of one kind.
 func (id EpochID) kindLabel(kind keytree.Label) keytree.Label { return id.Label() + kind }
 
-// label returns the label of a batch's key.
+// label returns the label of one key of a batch.
 func (b BatchID) label(kind keytree.Label) keytree.Label {
 	return b.kindLabel(kind) + keytree.OfNumber(uint32(b.Seq))
 }
 
-// fingerprint is the same for processes with the same secret, and tells nothing about its keys.
+// fingerprint is equal in processes with the same secret, and reveals nothing about its keys.
 func (v *Vault) fingerprint() ([]byte, error) {
 	return v.file.Key(labelIdentity, "fingerprint")
 }
 
-// ErrDestroyed is returned for a key that has been destroyed.
+// ErrDestroyed says that a key has been destroyed.
 var ErrDestroyed = keytree.ErrCut
 
 // EpochKey returns the key of an epoch's hashes, or [ErrDestroyed].
@@ -126,15 +126,14 @@ func (v *Vault) EpochKey(id EpochID) (*EpochKey, error) {
 	return v.epochs[id], nil
 }
 
-// nameCipher returns what encrypts the runs of an epoch's names, or [ErrDestroyed].
+// nameCipher returns the cipher of an epoch's runs of names, or [ErrDestroyed].
 func (v *Vault) nameCipher(id EpochID) (cipher.AEAD, error) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	return v.cipher(id.kindLabel(kindEpoch))
 }
 
-// batchCipher returns what encrypts the rows of an open batch, or a sealed batch, or
-// [ErrDestroyed].
+// batchCipher returns the cipher of an open batch's rows or of a sealed batch, or [ErrDestroyed].
 func (v *Vault) batchCipher(kind keytree.Label, b BatchID) (cipher.AEAD, error) {
 	if b.Seq > math.MaxUint32 || b.Epoch > math.MaxUint32 {
 		return nil, errors.New("an epoch has at most 2^32 batches")
@@ -149,7 +148,7 @@ func (v *Vault) batchCipher(kind keytree.Label, b BatchID) (cipher.AEAD, error) 
 	return c, nil
 }
 
-// cipher returns that of a label; the caller holds the lock.
+// cipher returns the cipher of a label. The caller holds the lock.
 func (v *Vault) cipher(label keytree.Label) (cipher.AEAD, error) {
 	if c := v.ciphers[label]; c != nil {
 		return c, nil
@@ -166,16 +165,15 @@ func (v *Vault) cipher(label keytree.Label) (cipher.AEAD, error) {
 	return c, nil
 }
 
-// The bytes that encryption adds: a random nonce and a tag.
+// encrypt adds a random nonce and a tag, in bytes.
 const (
 	nonceSize   = 12
 	tagSize     = 16
 	sealedExtra = nonceSize + tagSize
 )
 
-// encrypt appends a random nonce and the ciphertext of the concatenated parts to to. One key
-// encrypts the rows of one batch, at most some 2^24: two of their nonces agree with probability
-// 2^-49.
+// encrypt appends to to a random nonce and the ciphertext of the concatenated parts. One key encrypts at most about
+// 2^24 rows of a batch, so two nonces collide with probability 2^-49.
 func encrypt(to []byte, c cipher.AEAD, parts ...[]byte) []byte {
 	at := len(to)
 	to = append(to, make([]byte, nonceSize)...)
@@ -187,7 +185,7 @@ func encrypt(to []byte, c cipher.AEAD, parts ...[]byte) []byte {
 	return c.Seal(to[:plain], to[at:plain], to[plain:], nil)
 }
 
-// decrypt opens what encrypt made, in place, or is [ErrDestroyed] where the key has been destroyed meanwhile.
+// decrypt opens in place what encrypt made. It returns [ErrDestroyed] if the key was destroyed meanwhile.
 func decrypt(c cipher.AEAD, nonce, sealed []byte) ([]byte, error) {
 	plain, err := c.Open(sealed[:0], nonce, sealed, nil)
 	switch {
@@ -199,7 +197,7 @@ func decrypt(c cipher.AEAD, nonce, sealed []byte) ([]byte, error) {
 	return plain, nil
 }
 
-// destroy destroys the keys below labels.
+// destroy destroys all keys whose labels begin with one of labels.
 func (v *Vault) destroy(labels ...keytree.Label) error {
 	if len(labels) == 0 {
 		return nil
@@ -207,7 +205,7 @@ func (v *Vault) destroy(labels ...keytree.Label) error {
 	return v.cuts.Do(v.cut, labels...)
 }
 
-// cut is destroy, for some callers at once: each writes the whole secret.
+// cut is destroy for several callers together: each call writes the whole secret file.
 func (v *Vault) cut(labels []keytree.Label) error {
 	if err := v.file.Cut(labels...); err != nil {
 		return err
@@ -231,7 +229,7 @@ func (v *Vault) cut(labels []keytree.Label) error {
 	return nil
 }
 
-// DestroyEpochKey destroys the key that names an epoch's tags and clients.
+// DestroyEpochKey destroys the key that hashes an epoch's tags and clients.
 func (v *Vault) DestroyEpochKey(id EpochID) error {
 	return v.reserve.WithReserve(func() error { return v.destroy(id.kindLabel(kindEpoch)) })
 }
@@ -241,7 +239,7 @@ func (v *Vault) DestroyRows(id EpochID) error {
 	return v.reserve.WithReserve(func() error { return v.destroy(id.kindLabel(kindRows)) })
 }
 
-// DestroyEpochs destroys all keys of epochs. One whose number no task has, has none: its label may be another's.
+// DestroyEpochs destroys all keys of epochs. It skips numbers that no task has: their labels may be another epoch's.
 func (v *Vault) DestroyEpochs(ids []EpochID) error {
 	var labels []keytree.Label
 	for _, id := range ids {
@@ -252,14 +250,14 @@ func (v *Vault) DestroyEpochs(ids []EpochID) error {
 	return v.reserve.WithReserve(func() error { return v.destroy(labels...) })
 }
 
-// Holds says which keys of a batch are left: that of its rows, and that of the batch as it was sealed.
+// Holds says which keys of a batch remain: that of its rows, and that of the sealed batch.
 func (v *Vault) Holds(b BatchID) (rows, sealed bool) {
 	_, rowsErr := v.batchCipher(kindRows, b)
 	_, sealedErr := v.batchCipher(kindSealed, b)
 	return rowsErr == nil, sealedErr == nil
 }
 
-// Settle destroys the keys of what the store says is over.
+// Settle destroys the keys that the store, by its progress, no longer needs.
 func (v *Vault) Settle(all []Progress) error {
 	var over []keytree.Label
 	at := map[EpochID]finishedSeq{}
@@ -277,8 +275,8 @@ func (v *Vault) Settle(all []Progress) error {
 	return nil
 }
 
-// over lists the labels of an epoch that are over. From the first batch on that is not finished,
-// it lists finished ones again: cutting twice does nothing.
+// over lists the labels of an epoch that are no longer needed. It repeats those above the first unfinished batch:
+// cutting twice does nothing.
 func (v *Vault) over(p *Progress) (labels []keytree.Label, upTo finishedSeq) {
 	v.mu.Lock()
 	upTo = v.finished[p.ID]
@@ -313,12 +311,12 @@ func (v *Vault) over(p *Progress) (labels []keytree.Label, upTo finishedSeq) {
 	return labels, finishedSeq{first(upTo.rows, kindRows, open), first(upTo.sealed, kindSealed, held)}
 }
 
-// EpochKey hashes the names of one epoch's tags and clients. It is safe for concurrent use.
+// EpochKey hashes the tags and clients of one epoch into names. It is safe for concurrent use.
 type EpochKey struct{ key *secret.Bytes }
 
 func newEpochKey(key []byte) *EpochKey { return &EpochKey{secret.Own(key)} }
 
-// mac returns a keyed hash, under a key that has been destroyed a random name, which nobody else has.
+// mac returns a keyed hash. If the key has been destroyed it returns a random name, which matches nothing.
 func (k *EpochKey) mac(purpose string, parts ...[]byte) (name Short) {
 	var text [4][]byte
 	all := append(append(text[:0], []byte(purpose)), parts...)
@@ -328,18 +326,18 @@ func (k *EpochKey) mac(purpose string, parts ...[]byte) (name Short) {
 	return name
 }
 
-// Network returns the name of a network, as a client's.
+// Network returns the client name of a network.
 func (k *EpochKey) Network(p netip.Prefix) Short {
 	var text [64]byte // the longest has 47 bytes
 	return k.mac("client", p.AppendTo(text[:0]))
 }
 
-// Token returns the name of a token, as a client's.
+// Token returns the client name of a token.
 func (k *EpochKey) Token(tok []byte) Short { return k.mac("token", token.Input(tok)) }
 
-// Quota returns how many reports of a client the epoch takes, of a task that allows quota of them: one of quota to
-// 2·quota−1, all alike. Who sends until no more is taken cannot tell by it how many others of the network have sent.
-// It is drawn by the epoch's key, so that it is the same at every process, and gone with the key.
+// Quota returns how many reports the epoch takes from a client if its task allows quota: uniformly one of quota to
+// 2·quota−1. A client that sends until it is refused therefore cannot tell how many others of its network have sent.
+// The epoch's key determines the draw, so that all processes agree, and the draw is lost with the key.
 func (k *EpochKey) Quota(client Short, quota uint64) uint64 {
 	if quota <= 1 {
 		return quota
@@ -348,11 +346,11 @@ func (k *EpochKey) Quota(client Short, quota uint64) uint64 {
 	return quota + binary.BigEndian.Uint64(draw[:])%quota
 }
 
-// Tag returns the name of a tag, in the replay set.
+// Tag returns the name of a tag in the replay set.
 func (k *EpochKey) Tag(tag []byte) Short { return k.mac("tag", tag) }
 
-// Receipt ties a submission's body to the client that sent it, so that its retry is known as such.
-// Only who holds the key can find the client of a receipt.
+// Receipt ties a submission's body to the client that sent it, so that the relay recognizes a retry. Only a holder of
+// the key can find the client of a receipt.
 func (k *EpochKey) Receipt(client Short, body []byte) Short {
 	digest := sha256.Sum256(body)
 	return k.mac("receipt", client[:], digest[:])

@@ -15,7 +15,7 @@ import (
 	"github.com/doona-dp/doona/relay/internal/keytree"
 )
 
-// raw opens a store's database as it is.
+// raw opens a store's database directly.
 func raw(t *testing.T, description string) *sql.DB {
 	t.Helper()
 	driver, dsn := "pgx", description
@@ -28,8 +28,8 @@ func raw(t *testing.T, description string) *sql.DB {
 	return db
 }
 
-// TestSchema: processes that start at once make the tables once, and a store of another program's schema is refused by
-// the number of it, by those who only read too.
+// TestSchema: processes that start at once create the tables once. A store of another program's schema is refused, with
+// its version, also by readers.
 func TestSchema(t *testing.T) {
 	for engine, description := range map[string]string{"sqlite": service.SchemeSQLite +
 		filepath.Join(t.TempDir(), "relay.db"), "postgres": ""} {
@@ -84,8 +84,7 @@ func TestSchema(t *testing.T) {
 	}
 }
 
-// TestMigrate: a store of the version before takes the steps that it lacks, once, and one that is only read waits for
-// that.
+// TestMigrate: a store of the previous version gets the missing steps, once. A read-only store waits for that.
 func TestMigrate(t *testing.T) {
 	v, err := OpenOrCreateVault(filepath.Join(t.TempDir(), "secret"))
 	require.NoError(t, err)
@@ -156,7 +155,7 @@ func TestDurable(t *testing.T) {
 }
 
 // TestNothingIsCompiled: a statement that reads a whole table runs at once, also on a server that would compile
-// what seems to cost much.
+// statements of high estimated cost.
 func TestNothingIsCompiled(t *testing.T) {
 	v, err := OpenOrCreateVault(filepath.Join(t.TempDir(), "secret"))
 	require.NoError(t, err)
@@ -184,8 +183,8 @@ func TestNothingIsCompiled(t *testing.T) {
 	require.Equal(t, could, strings.Contains(plan(url+"&jit=on"), "JIT"), "what this server does when told to")
 }
 
-// TestVaultSettles: the keys of what is over go, in whatever order it ends, and those of what is
-// not stay; a vault that missed it all, as after a crash, catches up.
+// TestVaultSettles: the keys of what is over are destroyed, in whatever order it ends, and the others stay. A vault
+// that missed it all, as after a crash, catches up.
 func TestVaultSettles(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "secret")
 	v, err := OpenOrCreateVault(path)
@@ -234,7 +233,7 @@ func TestVaultSettles(t *testing.T) {
 	}
 }
 
-// TestQuota: a client's quota is one of q to 2q−1, each as often as another, by the epoch's key alone.
+// TestQuota: a client's quota is uniform in q to 2q−1, and depends only on the epoch's key and the client.
 func TestQuota(t *testing.T) {
 	key, other := newEpochKey([]byte("an epoch's key")), newEpochKey([]byte("another's"))
 	const quota, clients = 4, 4000
@@ -256,7 +255,7 @@ func TestQuota(t *testing.T) {
 	require.InDelta(t, clients*(quota-1)/quota, differ, 150)
 }
 
-// TestSealNeedsItsKey: rows whose key is gone cannot be read any more, and nothing is made of them.
+// TestSealNeedsItsKey: rows whose key is destroyed cannot be read any more, and no batch is made of them.
 func TestSealNeedsItsKey(t *testing.T) {
 	eachStore(t, func(t *testing.T, open func() *Store) {
 		s := open()
@@ -269,7 +268,7 @@ func TestSealNeedsItsKey(t *testing.T) {
 	})
 }
 
-// TestDestroyedAmidUse: what is read while its key is destroyed is not called damaged.
+// TestDestroyedAmidUse: data that is read while its key is destroyed is not reported as damaged.
 func TestDestroyedAmidUse(t *testing.T) {
 	v, err := OpenOrCreateVault(filepath.Join(t.TempDir(), "secret"))
 	require.NoError(t, err)
@@ -299,8 +298,8 @@ func fillEpoch(t *testing.T, s *Store, n int, quota uint64) {
 	}
 }
 
-// TestPlans: PostgreSQL looks keys up by the whole primary key, also in tables that it has never
-// analyzed. By the epoch alone, every commit would read all of the epoch.
+// TestPlans: PostgreSQL looks keys up by the whole primary key, also in tables that it has never analyzed. By the epoch
+// alone, every commit would read all of the epoch.
 func TestPlans(t *testing.T) {
 	v, err := OpenOrCreateVault(filepath.Join(t.TempDir(), "secret"))
 	require.NoError(t, err)
@@ -319,8 +318,8 @@ func TestPlans(t *testing.T) {
 	}
 }
 
-// TestCounterState prints how many bytes a client costs while its epoch is open, beside the
-// n·log₂(B+1) bits that counts up to a quota of B need at least.
+// TestCounterState prints how many bytes a client costs while its epoch is open, beside the lower bound of n·log₂(B+1)
+// bits for counts up to a quota of B.
 func TestCounterState(t *testing.T) {
 	const n, quota = 8000, 4
 	eachStore(t, func(t *testing.T, open func() *Store) {
