@@ -23,7 +23,7 @@ func (i *Issuer) loadClock() (err error) {
 		if i.signers, err = keyfile.LoadSigners(i.cfg.SignKey, i.cfg.OldSignKeys); err != nil {
 			return err
 		}
-		for _, s := range i.lineup().order {
+		for _, s := range i.hosted().order {
 			if err := i.mayTell(s.Open); err != nil {
 				return err
 			}
@@ -34,8 +34,8 @@ func (i *Issuer) loadClock() (err error) {
 		return err
 	}
 	i.relays = handover.NewClient(nil, transport) // asking for the time is not signed
-	shortest := i.lineup().order[0].Epochs.Length
-	for _, s := range i.lineup().order {
+	shortest := i.hosted().order[0].Epochs.Length
+	for _, s := range i.hosted().order {
 		shortest = min(shortest, s.Epochs.Length)
 	}
 	i.clock, err = clock.New(clock.Options{File: i.cfg.ClockFile(), Wall: i.cfg.Clock, Elapsed: i.cfg.Elapsed,
@@ -52,18 +52,18 @@ func (i *Issuer) mayTell(open *taskfile.Open) error {
 }
 
 // meet has the guard ask the relays of this issuer's tasks for their clocks.
-func (i *Issuer) meet() {
+func (i *Issuer) setClockPeers() {
 	var tasks []*taskfile.Open
 	var own []task.SignKey
-	for _, s := range i.lineup().order {
+	for _, s := range i.hosted().order {
 		tasks, own = append(tasks, s.Open), append(own, s.Clients.Issuer.SignKey)
 	}
-	i.clock.Meet(i.relays, own, tasks...)
+	i.clock.SetPeers(i.relays, own, tasks...)
 }
 
 // manyEnd says whether more than one epoch that has a key here ends between two moments.
 func (i *Issuer) manyEnd(from, to time.Time) bool {
-	for _, s := range i.lineup().order {
+	for _, s := range i.hosted().order {
 		ends := 0
 		for _, epoch := range s.keys.Epochs() {
 			if _, end := i.window(s, epoch); end.After(from) && !end.After(to) {
@@ -88,7 +88,7 @@ func (i *Issuer) isReady() error {
 
 // handleTime signs what this issuer's clock says.
 func (i *Issuer) handleTime(w http.ResponseWriter, req *http.Request) error {
-	s, err := service.PathTask(req, i.lineup().tasks)
+	s, err := service.PathTask(req, i.hosted().tasks)
 	if err != nil {
 		return err
 	}

@@ -10,7 +10,7 @@ import (
 )
 
 // counting is a request that waits to be counted.
-type counting struct {
+type countRequest struct {
 	task             task.ID
 	epoch            uint64
 	account, request hash
@@ -23,7 +23,7 @@ type counting struct {
 // that was counted before is not counted again: its answer may have been lost. Requests that come
 // together share a transaction.
 func (s *store) count(task task.ID, epoch uint64, account, request hash, quota int) (within bool, err error) {
-	c := &counting{task: task, epoch: epoch, account: account, request: request, quota: quota}
+	c := &countRequest{task: task, epoch: epoch, account: account, request: request, quota: quota}
 	if err := s.requests.Do(s.commit, c); err != nil {
 		return false, err
 	}
@@ -32,9 +32,9 @@ func (s *store) count(task task.ID, epoch uint64, account, request hash, quota i
 
 // commit counts a group: in the store first, then in the marks, and only then are tokens given out. A
 // store that is set back later is behind a mark.
-func (s *store) commit(group []*counting) error {
-	s.turn.Lock()
-	defer s.turn.Unlock()
+func (s *store) commit(group []*countRequest) error {
+	s.commitMu.Lock()
+	defer s.commitMu.Unlock()
 	if s.unsure {
 		if err := s.settle(); err != nil {
 			return err
@@ -44,7 +44,7 @@ func (s *store) commit(group []*counting) error {
 	commit := func() error { return s.within(func(tx *sql.Tx) error { return s.countAll(tx, group, next) }) }
 	raise := func() error {
 		for id, next := range next {
-			b := s.bound[id]
+			b := s.bindings[id]
 			b.Commits++
 			b.Next = next
 			if err := b.write(); err != nil {
@@ -61,18 +61,18 @@ func (s *store) commit(group []*counting) error {
 }
 
 // countAll counts a group, and notes of which tasks something was counted, and the first epoch that had none.
-func (s *store) countAll(tx *sql.Tx, group []*counting, next map[task.ID]uint64) error {
+func (s *store) countAll(tx *sql.Tx, group []*countRequest, next map[task.ID]uint64) error {
 	for _, c := range group {
 		counted, err := c.decide(tx)
 		if err != nil {
 			return fmt.Errorf("couldn't count: %w", err)
 		}
 		if counted {
-			next[c.task] = max(next[c.task], s.bound[c.task].Next, c.epoch+1)
+			next[c.task] = max(next[c.task], s.bindings[c.task].Next, c.epoch+1)
 		}
 	}
 	for id, next := range next {
-		if err := s.bound[id].step(tx, id, next); err != nil {
+		if err := s.bindings[id].step(tx, id, next); err != nil {
 			return fmt.Errorf("couldn't count: %w", err)
 		}
 		s.unsure = true
@@ -81,14 +81,14 @@ func (s *store) countAll(tx *sql.Tx, group []*counting, next map[task.ID]uint64)
 }
 
 // step counts a commit in the store, which must be where it was after the one before.
-func (b *bound) step(tx *sql.Tx, id task.ID, next uint64) error {
+func (b *openBinding) step(tx *sql.Tx, id task.ID, next uint64) error {
 	const count = `UPDATE ties SET commits = commits + 1, next = ? WHERE task = ? AND name = ? AND commits = ?`
 	done, err := tx.Exec(count, next, id[:], b.Name, b.Commits)
 	if err != nil {
 		return err
 	}
 	if n, err := done.RowsAffected(); err != nil || n != 1 {
-		return errors.Join(err, ErrSetBack)
+		return errors.Join(err, ErrStateRollback)
 	}
 	return nil
 }
@@ -96,16 +96,16 @@ func (b *bound) step(tx *sql.Tx, id task.ID, next uint64) error {
 // settle brings the marks to where the store is, after a failure: at the last commit that is known, or one
 // ahead. Nothing that waits on a mark has been answered.
 func (s *store) settle() error {
-	for id, b := range s.bound {
-		row, err := s.tie(id)
+	for id, b := range s.bindings {
+		row, err := s.binding(id)
 		if err != nil {
 			return fmt.Errorf("couldn't read the store: %w", err)
 		}
 		if row == nil || row.Name != b.Name || row.count().StoreBehind(b.Commits) || row.count().MarkBehind(b.Commits) {
-			return fmt.Errorf("couldn't count: %w", ErrSetBack)
+			return fmt.Errorf("couldn't count: %w", ErrStateRollback)
 		}
 		row.Erased = b.Erased
-		b.tie = *row
+		b.storeBinding = *row
 		if err := b.write(); err != nil {
 			return err
 		}
@@ -115,7 +115,7 @@ func (s *store) settle() error {
 }
 
 // decide says whether a request is within the quota, and stores it where it was not there before.
-func (c *counting) decide(tx *sql.Tx) (counted bool, err error) {
+func (c *countRequest) decide(tx *sql.Tx) (counted bool, err error) {
 	var issued, again int
 	err = tx.QueryRow(
 		`SELECT count(*), coalesce(sum(request = ?), 0) FROM issued WHERE task = ? AND epoch = ? AND account = ?`,

@@ -44,8 +44,8 @@ func endEpochs(cfg Config, all bool) (ended []Ended, err error) {
 	if err != nil {
 		return nil, err
 	}
-	for _, s := range i.lineup().order {
-		p, err := s.look(i.store)
+	for _, s := range i.hosted().order {
+		p, err := s.readBinding(i.store)
 		if err != nil {
 			return ended, err
 		}
@@ -76,7 +76,7 @@ func (i *Issuer) askTime() (time.Time, error) {
 	}
 	ctx, stop := context.WithTimeout(context.Background(), askPatience)
 	defer stop()
-	i.meet()
+	i.setClockPeers()
 	var asking sync.WaitGroup
 	asking.Go(func() { i.clock.Watch(ctx) })
 	read := i.clock.Read()
@@ -95,13 +95,13 @@ func (i *Issuer) askTime() (time.Time, error) {
 // endTask erases the keys of one task's epochs that may have been issued, by the clock and by all that
 // is left of its tie, and then begins the tie anew: the name in the key file last, so that until the end the
 // three do not agree.
-func (i *Issuer) endTask(s *served, p *places, now time.Time) (ended int, next uint64, err error) {
+func (i *Issuer) endTask(s *hostedTask, p *bindingCopies, now time.Time) (ended int, next uint64, err error) {
 	for epoch := range s.Epochs.Count {
 		if start, _ := i.window(s, epoch); !now.Before(start) {
 			next = epoch + 1
 		}
 	}
-	for _, t := range []*tie{p.row, p.mark} {
+	for _, t := range []*storeBinding{p.row, p.mark} {
 		if t != nil {
 			next = max(next, t.Next, t.Erased)
 		}
@@ -120,7 +120,7 @@ func (i *Issuer) endTask(s *served, p *places, now time.Time) (ended int, next u
 		return ended, next, err
 	}
 	defer beside.Close()
-	t := tie{Name: rand.Text(), Next: next, Erased: next}
+	t := storeBinding{Name: rand.Text(), Next: next, Erased: next}
 	if err := i.store.begin(s.ID, &t); err != nil {
 		return ended, next, err
 	}

@@ -21,7 +21,7 @@ func Named(counts []byte, kind string, of []byte) ([]byte, error) {
 
 // Hashes returns what hashes accounts with the key of an epoch of an issuer's first task, as requests do under way.
 func Hashes(i *Issuer, epoch uint64) func() error {
-	key, err := i.lineup().order[0].epochKey(epoch)
+	key, err := i.hosted().order[0].epochKey(epoch)
 	return func() error {
 		if err == nil {
 			_, err = key.name("account", []byte("somebody"))
@@ -31,16 +31,16 @@ func Hashes(i *Issuer, epoch uint64) func() error {
 }
 
 // EraseKey erases the key of an epoch of an issuer's first task.
-func EraseKey(i *Issuer, epoch uint64) error { return i.lineup().order[0].eraseKey(epoch) }
+func EraseKey(i *Issuer, epoch uint64) error { return i.hosted().order[0].eraseKey(epoch) }
 
 // BreakMarks lets no mark of an issuer be written, like a disk that fails, until repair is called.
 func BreakMarks(i *Issuer) (repair func() error) {
-	for _, b := range i.store.bound {
+	for _, b := range i.store.bindings {
 		b.mark.Close()
 	}
 	return func() (err error) {
-		for _, s := range i.lineup().order {
-			if i.store.bound[s.ID].mark, err = s.open(); err != nil {
+		for _, s := range i.hosted().order {
+			if i.store.bindings[s.ID].mark, err = s.open(); err != nil {
 				return err
 			}
 		}
@@ -49,14 +49,14 @@ func BreakMarks(i *Issuer) (repair func() error) {
 }
 
 // Groups returns how many groups of requests of an issuer's first task have been committed.
-func Groups(i *Issuer) uint64 { return i.store.bound[i.lineup().order[0].ID].Commits }
+func Groups(i *Issuer) uint64 { return i.store.bindings[i.hosted().order[0].ID].Commits }
 
 // Patterns lists the requests that an issuer answers.
 func Patterns(i *Issuer) []string { return i.mux().Patterns }
 
 // Quota returns how many tokens of an epoch of an issuer's first task an account may have.
 func Quota(i *Issuer, epoch uint64, account string) (int, error) {
-	s := i.lineup().order[0]
+	s := i.hosted().order[0]
 	key, err := s.epochKey(epoch)
 	if err != nil {
 		return 0, err

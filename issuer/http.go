@@ -53,8 +53,8 @@ func (i *Issuer) answer(handle service.Handler) http.HandlerFunc {
 
 // epochOf returns the task, the epoch and its key that a request's path names, if tokens of it are
 // issued now.
-func (i *Issuer) epochOf(req *http.Request) (*served, uint64, *epochKey, error) {
-	s, err := service.PathTask(req, i.lineup().tasks)
+func (i *Issuer) epochOf(req *http.Request) (*hostedTask, uint64, *epochKey, error) {
+	s, err := service.PathTask(req, i.hosted().tasks)
 	if err != nil {
 		return nil, 0, nil, err
 	}
@@ -96,7 +96,7 @@ func (i *Issuer) checkOrigin(w http.ResponseWriter, req *http.Request) error {
 	if i.cfg.Clients != clientsAddress {
 		return nil
 	}
-	s, err := service.PathTask(req, i.lineup().tasks)
+	s, err := service.PathTask(req, i.hosted().tasks)
 	if err != nil {
 		service.AllowOrigins(w)
 		return err
@@ -137,11 +137,11 @@ func (i *Issuer) handleRequest(w http.ResponseWriter, req *http.Request) error {
 		return problem.New(problem.Malformed, "invalid blinded message: want a number from 1 to below the modulus")
 	}
 	client := string(account)
-	if name := i.atWork.take(s, client); name != "" { // once it has been read, which may take its time
+	if name := i.requestLimit.take(s, client); name != "" { // once it has been read, which may take its time
 		i.metrics.Add(metricOverloaded, 1, string(name))
 		return service.TryLater(name, "too many requests at a time")
 	}
-	defer i.atWork.leave(s, client)
+	defer i.requestLimit.leave(s, client)
 	// Counted before it is signed: what is sent has been counted, whatever happens in between.
 	within, err := i.count(s, epoch, key, account, blinded)
 	if errors.Is(err, keyfile.ErrErased) {
@@ -166,7 +166,7 @@ func (i *Issuer) handleRequest(w http.ResponseWriter, req *http.Request) error {
 }
 
 // count counts a request of an account, and says whether it is within the quota.
-func (i *Issuer) count(s *served, epoch uint64, key *epochKey, account, blinded []byte) (within bool, err error) {
+func (i *Issuer) count(s *hostedTask, epoch uint64, key *epochKey, account, blinded []byte) (within bool, err error) {
 	if err := i.reserve.Short(); err != nil {
 		return false, err
 	}
@@ -233,7 +233,7 @@ func (i *Issuer) AdminHandler() http.Handler {
 	admin := service.Admin{
 		Ready:   func(context.Context) error { return i.isReady() },
 		Status:  func(ctx context.Context) (any, error) { return i.Status(ctx) },
-		Look:    i.look,
+		Look:    i.setGauges,
 		Metrics: i.metrics,
 		Address: i.cfg.Admin,
 		Hosts:   i.cfg.AdminHosts,

@@ -42,42 +42,42 @@ import (
 
 // Issuer issues the tokens of its tasks. Its handlers are safe for concurrent use.
 type Issuer struct {
-	cfg     Config
-	serving atomic.Pointer[lineup]
-	streams []*stream
-	metrics *service.Metrics
-	store   *store // none where Inspect found none
-	apiKeys []keyHash
-	proxies service.Proxies
-	atWork  *atWork
-	opened  *service.Connections
-	clock   *clock.Guard
-	signers *keyfile.Signers // nil where it tells no time
-	relays  *handover.Client // asks for the relays' clocks
-	reserve *durable.Reserve // for erasing
-	ready   atomic.Bool
-	failing atomic.Bool // what was written last was not
-	once    sync.Once   // closes the store
+	cfg          Config
+	serving      atomic.Pointer[hostedTasks]
+	streams      []*stream
+	metrics      *service.Metrics
+	store        *store // none where Inspect found none
+	apiKeys      []keyHash
+	proxies      service.Proxies
+	requestLimit *requestLimit
+	opened       *service.Connections
+	clock        *clock.Guard
+	signers      *keyfile.Signers // nil where it tells no time
+	relays       *handover.Client // asks for the relays' clocks
+	reserve      *durable.Reserve // for erasing
+	ready        atomic.Bool
+	failing      atomic.Bool // what was written last was not
+	once         sync.Once   // closes the store
 }
 
 // lineup is what an issuer serves. It is never changed, but replaced where a successor joins.
-type lineup struct {
-	tasks map[task.ID]*served
-	order []*served // the same: as configured, each stream's behind its first, then what has joined
+type hostedTasks struct {
+	tasks map[task.ID]*hostedTask
+	order []*hostedTask // the same: as configured, each stream's behind its first, then what has joined
 }
 
-func (i *Issuer) lineup() *lineup { return i.serving.Load() }
+func (i *Issuer) hosted() *hostedTasks { return i.serving.Load() }
 
 // serve adds a task to those that are served.
-func (i *Issuer) serve(s *served) {
-	now := i.lineup()
-	next := &lineup{tasks: maps.Clone(now.tasks), order: append(slices.Clone(now.order), s)}
+func (i *Issuer) serve(s *hostedTask) {
+	now := i.hosted()
+	next := &hostedTasks{tasks: maps.Clone(now.tasks), order: append(slices.Clone(now.order), s)}
 	next.tasks[s.ID] = s
 	i.serving.Store(next)
 }
 
 // served is one task with the issuer's keys for it.
-type served struct {
+type hostedTask struct {
 	*taskfile.Open
 	keys  *keyfile.RSA
 	file  string // of the keys
@@ -110,7 +110,7 @@ func New(cfg Config) (*Issuer, error) {
 		return nil, err
 	}
 	var errs []error
-	for _, s := range i.lineup().order {
+	for _, s := range i.hosted().order {
 		if err := i.store.join(s); err != nil {
 			errs = append(errs, fmt.Errorf("couldn't issue tokens of task %s: %w", s.ID, err))
 			continue
@@ -125,7 +125,7 @@ func New(cfg Config) (*Issuer, error) {
 }
 
 // eraseAgain erases the keys that were erased before and are there again.
-func (i *Issuer) eraseAgain(s *served) error {
+func (i *Issuer) eraseAgain(s *hostedTask) error {
 	for _, epoch := range s.keys.Epochs() {
 		if epoch >= i.store.erased(s.ID) {
 			continue
@@ -150,8 +150,8 @@ func Inspect(cfg Config) (*Issuer, error) {
 		}
 	}
 	var errs []error
-	for _, s := range i.lineup().order {
-		p, err := s.look(i.store)
+	for _, s := range i.hosted().order {
+		p, err := s.readBinding(i.store)
 		if err == nil {
 			err = p.check()
 		}
@@ -170,8 +170,8 @@ func load(cfg Config) (*Issuer, error) {
 	if err := cfg.validate(); err != nil {
 		return nil, err
 	}
-	i := &Issuer{cfg: cfg, atWork: newAtWork(cfg.MaxConcurrent, len(cfg.Tasks))}
-	i.serving.Store(&lineup{tasks: map[task.ID]*served{}})
+	i := &Issuer{cfg: cfg, requestLimit: newRequestLimit(cfg.MaxConcurrent, len(cfg.Tasks))}
+	i.serving.Store(&hostedTasks{tasks: map[task.ID]*hostedTask{}})
 	trusted, err := service.ParseTrusted(cfg.TrustedProxies)
 	if err != nil {
 		return nil, err
@@ -204,7 +204,7 @@ func (i *Issuer) loadTasks() error {
 			return fmt.Errorf("%s: %w", c.File, err)
 		}
 		path, err := filepath.EvalSymlinks(c.TokenKeys)
-		if err != nil || files[path] || i.lineup().tasks[s.ID] != nil {
+		if err != nil || files[path] || i.hosted().tasks[s.ID] != nil {
 			return fmt.Errorf("%s: %w", c.File,
 				invalid.Field("token_keys", c.TokenKeys, "a file of its own for every task, and every task once"))
 		}
@@ -218,7 +218,7 @@ func (i *Issuer) loadTasks() error {
 }
 
 // loadTask reads a task, which must be its configured owner's, and the keys for it.
-func loadTask(c TaskConfig) (raw []byte, s *served, err error) {
+func loadTask(c TaskConfig) (raw []byte, s *hostedTask, err error) {
 	owner, err := taskfile.ParseKey("owner", c.Owner)
 	if err != nil {
 		return nil, nil, err
@@ -239,11 +239,11 @@ func loadTask(c TaskConfig) (raw []byte, s *served, err error) {
 }
 
 // loadOpen prepares to serve a task with the keys in a file.
-func loadOpen(open *taskfile.Open, file string, quota int) (*served, error) {
+func loadOpen(open *taskfile.Open, file string, quota int) (*hostedTask, error) {
 	if open.Clients.Kind != task.ClientToken {
 		return nil, invalid.Field("clients.kind", fmt.Sprintf("%q", open.Clients.Kind), "token")
 	}
-	s := &served{Open: open, file: file, quota: quota, epoch: map[uint64]*epochKey{}}
+	s := &hostedTask{Open: open, file: file, quota: quota, epoch: map[uint64]*epochKey{}}
 	var err error
 	if s.keys, err = keyfile.LoadRSA(file); err != nil {
 		return nil, err
@@ -257,10 +257,10 @@ func loadOpen(open *taskfile.Open, file string, quota int) (*served, error) {
 }
 
 // name is how metrics call the task.
-func (s *served) name() string { return s.ID.String()[:8] }
+func (s *hostedTask) name() string { return s.ID.String()[:8] }
 
 // epochKey returns the key of an epoch, or [keyfile.ErrErased].
-func (s *served) epochKey(epoch uint64) (*epochKey, error) {
+func (s *hostedTask) epochKey(epoch uint64) (*epochKey, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if k := s.epoch[epoch]; k != nil {
@@ -300,7 +300,7 @@ var separator = []byte{0}
 
 // eraseKey erases the private key of an epoch, and with it what tells whose a hash is: that also where another process
 // has erased the key.
-func (s *served) eraseKey(epoch uint64) error {
+func (s *hostedTask) eraseKey(epoch uint64) error {
 	if slices.Contains(s.keys.Epochs(), epoch) {
 		if err := s.keys.Erase(epoch); err != nil {
 			return err
@@ -325,7 +325,7 @@ func (k *epochKey) name(kind string, of []byte) (name hash, err error) {
 
 // window returns when an epoch's tokens are issued: from the beginning of the epoch before it, so
 // that clients can fetch them ahead of the moment they report.
-func (i *Issuer) window(s *served, epoch uint64) (start, end time.Time) {
+func (i *Issuer) window(s *hostedTask, epoch uint64) (start, end time.Time) {
 	end = time.Unix(int64(s.Epochs.End(epoch)), 0)
 	start = end.Add(-2 * time.Duration(s.Epochs.Length) * time.Second)
 	return start.Add(-i.cfg.Skew), end.Add(i.cfg.Skew)
@@ -362,13 +362,13 @@ func (i *Issuer) eraseLoop(ctx context.Context) {
 func (i *Issuer) erase(ctx context.Context) error {
 	var errs []error
 	read := i.clock.Read()
-	for _, s := range i.lineup().order {
+	for _, s := range i.hosted().order {
 		whole := true
 		for epoch := s.erased; epoch < s.Epochs.Count; epoch++ {
 			if _, end := i.window(s, epoch); !read.Over(end) {
 				break
 			}
-			err := i.spare(func() error {
+			err := i.withReserve(func() error {
 				return errors.Join(i.store.raise(s.ID, epoch+1), s.eraseKey(epoch), i.store.erase(ctx, s.ID, epoch))
 			})
 			errs = append(errs, err)

@@ -49,7 +49,7 @@ func newMetrics(i *Issuer) *service.Metrics {
 	}
 	m.Add(metricUnconnected, 0)
 	m.Add(metricStoreErrors, 0)
-	for _, s := range i.lineup().order {
+	for _, s := range i.hosted().order {
 		m.Set(metricEpochsEnd, float64(s.Epochs.Over()), s.name())
 	}
 	for _, l := range i.streams {
@@ -67,9 +67,9 @@ func endsLater(m *service.Metrics, l *stream) {
 }
 
 // look sets the gauges to what is now.
-func (i *Issuer) look(context.Context) {
+func (i *Issuer) setGauges(context.Context) {
 	i.metrics.Set(metricReady, service.Flag(i.isReady() == nil).Value())
 	i.metrics.SetClock(prefix, string(i.clock.Read().Doubt), i.clock.Offsets())
-	i.metrics.Set(metricInFlight, float64(i.atWork.inFlight()))
+	i.metrics.Set(metricInFlight, float64(i.requestLimit.inFlight()))
 	i.metrics.Set(metricConnections, float64(i.opened.Count()))
 }

@@ -15,7 +15,7 @@ import (
 // these need.
 func (i *Issuer) keepRoom() (*durable.Reserve, error) {
 	var files []string
-	for _, s := range i.lineup().order {
+	for _, s := range i.hosted().order {
 		files = append(files, s.file)
 	}
 	keys := durable.KeyRoom(files...)
@@ -32,12 +32,14 @@ func (i *Issuer) keepRoom() (*durable.Reserve, error) {
 }
 
 // spare does what erases, if need be with the room that is kept for it.
-func (i *Issuer) spare(do func() error) error { return i.reserve.Spare(service.FullDisk, do) }
+func (i *Issuer) withReserve(do func() error) error {
+	return i.reserve.WithReserve(service.FullDisk, do)
+}
 
 // refill takes what is kept, as far as there is room again. The store's log takes some of it.
 func (i *Issuer) refill(ctx context.Context) error {
 	if i.reserve.Short() != nil {
-		if err := i.spare(func() error { return i.store.scrub(ctx) }); err != nil {
+		if err := i.withReserve(func() error { return i.store.scrub(ctx) }); err != nil {
 			return err
 		}
 	}

@@ -23,7 +23,7 @@ func (i *Issuer) Run(ctx context.Context) error {
 	if err := i.reserve.Take(); err != nil {
 		i.failed("couldn't keep room for erasing", err)
 	}
-	i.meet()
+	i.setClockPeers()
 	work, stopWork := context.WithCancel(ctx)
 	var erasing sync.WaitGroup
 	erasing.Go(func() { i.clock.Watch(work) })
@@ -71,7 +71,7 @@ func (i *Issuer) Status(ctx context.Context) (*Status, error) {
 		}
 	}
 	now := i.cfg.Clock()
-	for _, s := range i.lineup().order {
+	for _, s := range i.hosted().order {
 		t := TaskStatus{ID: s.ID.String(), Name: s.Name, Quota: s.quota, Epochs: []EpochStatus{}}
 		for _, epoch := range s.keys.Epochs() {
 			if start, end := i.window(s, epoch); now.Before(start) || !now.Before(end) {

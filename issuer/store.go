@@ -42,11 +42,11 @@ type store struct {
 	db      *sql.DB // one connection: SQLite has one writer
 	release func() error
 
-	requests durable.Coalescer[*counting] // that are counted together
+	requests durable.Coalescer[*countRequest] // that are counted together
 
-	turn   sync.Mutex // of the one who commits; guards the rest, and marks
-	bound  map[task.ID]*bound
-	unsure bool // the marks may be behind the store
+	commitMu sync.Mutex // of the one who commits; guards the rest, and marks
+	bindings map[task.ID]*openBinding
+	unsure   bool // the marks may be behind the store
 }
 
 // storePath returns the file of a store.
@@ -90,7 +90,7 @@ func connect(path string, options url.Values) (*store, error) {
 		return nil, fmt.Errorf("couldn't open the store: %w", err)
 	}
 	db.SetMaxOpenConns(1)
-	return &store{db: db, bound: map[task.ID]*bound{}}, nil
+	return &store{db: db, bindings: map[task.ID]*openBinding{}}, nil
 }
 
 func (s *store) prepare() error {
@@ -118,11 +118,11 @@ func (s *store) has(table string) (is bool, err error) {
 }
 
 // tie returns what the store has of a task's tie, nil where it has none.
-func (s *store) tie(id task.ID) (*tie, error) {
+func (s *store) binding(id task.ID) (*storeBinding, error) {
 	if is, err := s.has("ties"); err != nil || !is {
 		return nil, err
 	}
-	t := &tie{}
+	t := &storeBinding{}
 	err := s.db.QueryRow(`SELECT name, commits, next FROM ties WHERE task = ?`, id[:]).Scan(&t.Name, &t.Commits, &t.Next)
 	if errors.Is(err, sql.ErrNoRows) {
 		return nil, nil
@@ -131,7 +131,7 @@ func (s *store) tie(id task.ID) (*tie, error) {
 }
 
 // begin stores the tie of a task anew, and forgets what was counted under another.
-func (s *store) begin(id task.ID, t *tie) error {
+func (s *store) begin(id task.ID, t *storeBinding) error {
 	return s.within(func(tx *sql.Tx) error {
 		if _, err := tx.Exec(`DELETE FROM issued WHERE task = ?`, id[:]); err != nil {
 			return err
@@ -226,7 +226,7 @@ func (s *store) scrub(ctx context.Context) error {
 // close gives back the file and the marks.
 func (s *store) close() error {
 	err := s.db.Close()
-	for _, b := range s.bound {
+	for _, b := range s.bindings {
 		err = errors.Join(err, b.close())
 	}
 	if s.release != nil {

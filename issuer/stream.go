@@ -19,11 +19,11 @@ type stream struct {
 	*taskstream.Folder
 	issuer *Issuer
 	path   string
-	served []*served // By position.
+	served []*hostedTask // By position.
 }
 
 // loadStream loads the successors that were taken, of a task that is the first of a stream.
-func (i *Issuer) loadStream(c TaskConfig, raw []byte, first *served) error {
+func (i *Issuer) loadStream(c TaskConfig, raw []byte, first *hostedTask) error {
 	place := first.Stream
 	switch {
 	case place == nil && c.Recovery != "":
@@ -41,14 +41,14 @@ func (i *Issuer) loadStream(c TaskConfig, raw []byte, first *served) error {
 	if err != nil {
 		return err
 	}
-	l := &stream{Folder: folder, issuer: i, path: c.Successors, served: []*served{first}}
+	l := &stream{Folder: folder, issuer: i, path: c.Successors, served: []*hostedTask{first}}
 	i.streams = append(i.streams, l)
 	for _, t := range l.Tasks()[1:] {
 		next, err := l.load(t)
 		if err != nil {
 			return fmt.Errorf("position %d: %w", t.Stream.Position, err)
 		}
-		if i.lineup().tasks[next.ID] != nil {
+		if i.hosted().tasks[next.ID] != nil {
 			return invalid.Field("tasks", next.ID.String(), "each task once: it follows in the stream")
 		}
 		i.serve(next)
@@ -58,7 +58,7 @@ func (i *Issuer) loadStream(c TaskConfig, raw []byte, first *served) error {
 }
 
 // load prepares to serve a task behind the first.
-func (l *stream) load(t *taskstream.Task) (*served, error) {
+func (l *stream) load(t *taskstream.Task) (*hostedTask, error) {
 	if err := l.issuer.mayTell(t.Open); err != nil {
 		return nil, err
 	}
@@ -109,7 +109,7 @@ func (l *stream) Serve(t *taskstream.Task) error {
 	}
 	i.serve(next)
 	l.served = append(l.served, next)
-	i.meet()
+	i.setClockPeers()
 	endsLater(i.metrics, l)
 	i.cfg.Log.Info("a stream goes on", "task", next.name(), "position", t.Stream.Position)
 	return nil

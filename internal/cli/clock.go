@@ -12,7 +12,7 @@ import (
 )
 
 // trusted is what trust-clock prints.
-type trusted struct {
+type trustClockOutput struct {
 	Clock string `json:"clock"` // the machine's, RFC 3339, UTC
 	File  string `json:"file"`  // that says so to the process
 }
@@ -41,7 +41,7 @@ It takes effect within seconds where the PROGRAM runs, and else if it is started
 			if err := clock.Trust(path, now); err != nil {
 				return err
 			}
-			return Print(cmd, trusted{now.UTC().Format(time.RFC3339), path}, func(w io.Writer) error {
+			return Print(cmd, trustClockOutput{now.UTC().Format(time.RFC3339), path}, func(w io.Writer) error {
 				_, err := fmt.Fprintf(w, "the time is %s, it says in %s\n", now.UTC().Format(time.RFC3339), path)
 				return err
 			})

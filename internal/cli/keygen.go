@@ -19,7 +19,7 @@ import (
 )
 
 // generated is what keygen prints: what others need of the new key.
-type generated struct {
+type keygenOutput struct {
 	KeyID  string `json:"key_id"` // "sha256:…" of the public key, or of the list as tasks name it
 	Public string `json:"public"` // "ed25519:…", or the file with the signed list
 }
@@ -89,18 +89,18 @@ func MakeSign(cmd *cobra.Command, file string) error {
 		return err
 	}
 	public := key.Public().(ed25519.PublicKey)
-	made := generated{taskfile.FormatHash(sha256.Sum256(public)), taskfile.FormatKey(task.SignKey(public))}
+	made := keygenOutput{taskfile.FormatHash(sha256.Sum256(public)), taskfile.FormatKey(task.SignKey(public))}
 	return made.print(cmd)
 }
 
-func (g *generated) print(cmd *cobra.Command) error {
+func (g *keygenOutput) print(cmd *cobra.Command) error {
 	return Print(cmd, g, func(w io.Writer) error {
 		_, err := fmt.Fprintf(w, "key id  %s\npublic  %s\n", g.KeyID, g.Public)
 		return err
 	})
 }
 
-func (f *keygenFlags) makeHPKE() (*generated, error) {
+func (f *keygenFlags) makeHPKE() (*keygenOutput, error) {
 	if f.sign == "" {
 		return nil, Usagef("missing flag --sign-key: a list of HPKE keys is signed by its party")
 	}
@@ -129,5 +129,5 @@ func (f *keygenFlags) makeHPKE() (*generated, error) {
 	if err := os.WriteFile(public, raw, 0o644); err != nil {
 		return nil, fmt.Errorf("couldn't write the key list: %w", err)
 	}
-	return &generated{taskfile.FormatHash(list.Hash()), public}, nil
+	return &keygenOutput{taskfile.FormatHash(list.Hash()), public}, nil
 }

@@ -18,7 +18,7 @@ import (
 )
 
 // built is what a program says of itself.
-type built struct {
+type versionOutput struct {
 	Program  string `json:"program"`
 	Version  string `json:"version"`            // of the module, "(devel)" where it was built from a folder
 	Revision string `json:"revision,omitempty"` // of the repository, with "+" where files had been changed
@@ -36,7 +36,7 @@ func Version(program string) *cobra.Command {
 		Example: "  " + program + " version --json",
 		Args:    NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			b := builtAs(program)
+			b := versionOf(program)
 			return Print(cmd, b, func(w io.Writer) error {
 				_, err := fmt.Fprintln(w, strings.Join(strings.Fields(fmt.Sprintf("%s %s %s, format %d, %s", b.Program,
 					b.Version, b.Revision, b.Format, b.Go)), " "))
@@ -46,8 +46,8 @@ func Version(program string) *cobra.Command {
 	}
 }
 
-func builtAs(program string) built {
-	b := built{Program: program, Version: "(unknown)", Format: task.Version}
+func versionOf(program string) versionOutput {
+	b := versionOutput{Program: program, Version: "(unknown)", Format: task.Version}
 	info, ok := debug.ReadBuildInfo()
 	if !ok {
 		return b
@@ -65,7 +65,7 @@ func builtAs(program string) built {
 }
 
 // health is the result of a health subcommand that found nothing wrong.
-type health struct {
+type healthOutput struct {
 	Ready bool `json:"ready"`
 }
 
@@ -96,7 +96,7 @@ func Health(program string, admin func(config string) (string, error)) *cobra.Co
 			if err := askReady(cmd.Context(), base); err != nil {
 				return err
 			}
-			return Print(cmd, health{true}, func(w io.Writer) error {
+			return Print(cmd, healthOutput{true}, func(w io.Writer) error {
 				_, err := fmt.Fprintln(w, "ready")
 				return err
 			})

@@ -120,7 +120,7 @@ func TestOnePartyHasOneWord(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			guard, err := clock.New(clock.Options{})
 			require.NoError(t, err)
-			guard.Meet(handover.NewClient(nil, nil), s.own, s.tasks...)
+			guard.SetPeers(handover.NewClient(nil, nil), s.own, s.tasks...)
 			watch(t, guard)
 			require.Eventually(t, func() bool { return guard.Read().Doubt != clock.DoubtAsking }, patience,
 				10*time.Millisecond)
@@ -144,18 +144,18 @@ func TestAWordFallsWithItsNeighbour(t *testing.T) {
 	client := handover.NewClient(nil, nil)
 	host := func(s *teller) string { return strings.TrimPrefix(s.URL, "http://") }
 	heard := func() []string { return slices.Collect(maps.Keys(guard.Offsets())) }
-	guard.Meet(client, nil, first)
+	guard.SetPeers(client, nil, first)
 	watch(t, guard)
 	soon := func(s *teller) {
 		t.Helper()
 		require.Eventually(t, func() bool { return slices.Contains(heard(), host(s)) }, patience, 10*time.Millisecond)
 	}
 	soon(a)
-	guard.Meet(client, nil, first, moved)
+	guard.SetPeers(client, nil, first, moved)
 	require.Empty(t, heard())
 	soon(b)
 	require.Equal(t, []string{host(b)}, heard())
-	guard.Meet(client, nil)
+	guard.SetPeers(client, nil)
 	require.Empty(t, heard())
 }
 
@@ -191,21 +191,21 @@ func TestNeighboursComeAndGo(t *testing.T) {
 		t.Helper()
 		require.Eventually(t, what, patience, 10*time.Millisecond)
 	}
-	guard.Meet(client, nil, first)
+	guard.SetPeers(client, nil, first)
 	require.Equal(t, clock.DoubtAsking, guard.Read().Doubt, "the first answers are waited for")
 	watch(t, guard)
 	soon(heard(old))
 	require.Empty(t, guard.Read().Doubt)
 
 	before := old.asked.Load()
-	guard.Meet(client, nil, first, second) // which the neighbour lacks
+	guard.SetPeers(client, nil, first, second) // which the neighbour lacks
 	require.Empty(t, guard.Read().Doubt, "who comes while it watches is not waited for")
 	soon(func() bool { return old.asked.Load() == before+2 })
 	require.Empty(t, guard.Read().Doubt)
 
 	old.knowsOnly(second) // it has dropped the first, and took the second
 	before = old.asked.Load()
-	guard.Meet(client, nil, second, third)
+	guard.SetPeers(client, nil, second, third)
 	soon(heard(fresh))
 	soon(func() bool { return old.asked.Load() == before+1 })
 }

@@ -175,7 +175,7 @@ func (g *Guard) remember() {
 func (g *Guard) Read() Reading {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	g.look()
+	g.update()
 	latest := later(later(g.wall, g.estimate), g.sure)
 	for _, w := range g.words {
 		latest = later(latest, g.said(w))
@@ -211,7 +211,7 @@ func (g *Guard) Heard(neighbour string, clock time.Time, asked time.Duration) {
 
 // hear is Heard. g.mu is held.
 func (g *Guard) hear(neighbour string, clock time.Time, asked time.Duration) {
-	g.look()
+	g.update()
 	delete(g.pending, neighbour)
 	g.words[neighbour] = word{clock.Round(0), max(g.elapsed-asked, 0) + time.Second, g.elapsed, g.ahead()}
 	g.judge()
@@ -228,7 +228,7 @@ func (g *Guard) Silent(neighbour string) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	delete(g.pending, neighbour)
-	g.look()
+	g.update()
 }
 
 // Told takes a neighbour's signed word that a moment has come, without saying how late it is: of an epoch
@@ -237,7 +237,7 @@ func (g *Guard) Silent(neighbour string) {
 func (g *Guard) Told(at time.Time) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	if g.look(); g.doubt != "" {
+	if g.update(); g.doubt != "" {
 		return
 	}
 	if own := g.now(); own.Before(at) {
@@ -252,7 +252,7 @@ func (g *Guard) Told(at time.Time) {
 func (g *Guard) Offsets() map[string]time.Duration {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	g.look()
+	g.update()
 	out := map[string]time.Duration{}
 	for name, w := range g.words {
 		out[name] = g.said(w).Add(w.give / 2).Sub(g.wall)
@@ -261,7 +261,7 @@ func (g *Guard) Offsets() map[string]time.Duration {
 }
 
 // look takes the time that has passed since the last look, and judges.
-func (g *Guard) look() {
+func (g *Guard) update() {
 	wall, elapsed := g.clocks()
 	passed := max(elapsed-g.elapsed, 0)
 	g.wall, g.elapsed = wall, elapsed

@@ -88,7 +88,7 @@ func (g *Guard) Save() error { return g.keepMark(0) }
 func (g *Guard) keepMark(unless time.Duration) error {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	g.look()
+	g.update()
 	if g.o.File == "" {
 		return nil
 	}

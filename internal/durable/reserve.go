@@ -15,13 +15,13 @@ import (
 // Reserve is room that is kept on disks for what must go on when they are full: files of bytes that nobody reads, and
 // that are given back then. The zero value keeps none. It is safe for concurrent use.
 type Reserve struct {
-	mu     sync.Mutex // guards places, and their files
-	places []*place
-	short  atomic.Pointer[error]
+	mu    sync.Mutex // guards places, and their files
+	files []*reserveFile
+	short atomic.Pointer[error]
 }
 
 // place is a file of a reserve.
-type place struct {
+type reserveFile struct {
 	folder, path string
 	size         int64 // it should have
 }
@@ -44,13 +44,13 @@ func (r *Reserve) Keep(file string, size int64) error {
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	for _, p := range r.places {
+	for _, p := range r.files {
 		if p.folder == folder {
 			p.size = max(p.size, size)
 			return nil
 		}
 	}
-	r.places = append(r.places, &place{folder, filepath.Join(folder, filepath.Base(file)+reserveSuffix), size})
+	r.files = append(r.files, &reserveFile{folder, filepath.Join(folder, filepath.Base(file)+reserveSuffix), size})
 	return nil
 }
 
@@ -75,7 +75,7 @@ func (r *Reserve) Take() error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	var short error
-	for _, p := range r.places {
+	for _, p := range r.files {
 		short = errors.Join(short, p.take())
 	}
 	r.short.Store(&short)
@@ -97,7 +97,7 @@ func (r *Reserve) HasRoom() error {
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	for _, p := range r.places {
+	for _, p := range r.files {
 		if err := HasRoom(strings.TrimSuffix(p.path, reserveSuffix)); err != nil {
 			return err
 		}
@@ -107,19 +107,19 @@ func (r *Reserve) HasRoom() error {
 
 // Spare does what must go on. Where that failed because a disk was full, as full says, all that is kept is given back,
 // and it is done again. The reserve is then short until Take: who does what is less needed waits for that.
-func (r *Reserve) Spare(full func(error) bool, do func() error) error {
+func (r *Reserve) WithReserve(full func(error) bool, do func() error) error {
 	err := do()
 	if err == nil || !full(err) {
 		return err
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if len(r.places) == 0 {
+	if len(r.files) == 0 {
 		return err
 	}
 	given := errors.New("the disk is full: what is kept for erasing is in use")
 	r.short.Store(&given)
-	for _, p := range r.places {
+	for _, p := range r.files {
 		if err := os.Remove(p.path); err != nil && !errors.Is(err, os.ErrNotExist) {
 			return fmt.Errorf("couldn't give room back: %w", err)
 		}
@@ -134,7 +134,7 @@ func Full(err error) bool { return errors.Is(err, syscall.ENOSPC) || errors.Is(e
 const leastRoom = 64 << 10
 
 // take grows the file as far as there is room.
-func (p *place) take() error {
+func (p *reserveFile) take() error {
 	f, err := os.OpenFile(p.path, os.O_WRONLY|os.O_CREATE, 0o600)
 	if err != nil {
 		return fmt.Errorf("couldn't keep room for erasing: %w", err)

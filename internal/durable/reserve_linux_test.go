@@ -26,7 +26,7 @@ func TestReserve(t *testing.T) {
 	file := filepath.Join(disk, "file")
 	kept := filepath.Join(disk, "file.reserve")
 	var r durable.Reserve
-	require.NoError(t, r.Spare(durable.Full, func() error { return nil }))
+	require.NoError(t, r.WithReserve(durable.Full, func() error { return nil }))
 	require.NoError(t, r.Keep(file, 1<<20))
 	require.NoError(t, r.Keep(filepath.Join(disk, "another"), 2<<20), "the largest of a folder counts")
 	require.NoError(t, r.Keep(filepath.Join(other, "file"), 1<<20))
@@ -41,10 +41,10 @@ func TestReserve(t *testing.T) {
 
 	write := func() error { return durable.WriteFile(file, make([]byte, 1<<20), 0o600) }
 	failed := errors.New("failed")
-	require.ErrorIs(t, r.Spare(durable.Full, func() error { return failed }), failed)
+	require.ErrorIs(t, r.WithReserve(durable.Full, func() error { return failed }), failed)
 	require.FileExists(t, kept)
 	require.True(t, durable.Full(write()))
-	require.NoError(t, r.Spare(durable.Full, write))
+	require.NoError(t, r.WithReserve(durable.Full, write))
 	require.NoFileExists(t, kept)
 	require.ErrorContains(t, r.Short(), "in use")
 	require.ErrorContains(t, r.Take(), "1024 of 2048 KiB are kept")

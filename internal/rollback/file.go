@@ -101,7 +101,7 @@ func (f *MarkFile) Settle() error {
 func (f *MarkFile) Raise(entries map[Epoch]Entry) error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	if f.known != nil && f.safe && !f.loose && !f.known.news(entries) {
+	if f.known != nil && f.safe && !f.loose && !f.known.wouldChange(entries) {
 		return nil
 	}
 	unlock, err := durable.Lock(f.path)
@@ -116,9 +116,9 @@ func (f *MarkFile) Raise(entries map[Epoch]Entry) error {
 		return f.replaceMark(&Mark{ID: NewMark().ID, Entries: maps.Clone(entries)})
 	}
 	next := f.known.Clone()
-	if news := next.raise(entries); f.loose {
+	if changed := next.raise(entries); f.loose {
 		return f.replaceMark(next)
-	} else if !news {
+	} else if !changed {
 		return nil
 	}
 	return f.write(next, entries)

@@ -39,9 +39,9 @@ type Entry struct {
 // Grow merges another entry in and says whether it was news.
 func (e *Entry) Grow(by Entry) bool {
 	made := e.Made.Union(by.Made)
-	news := by.Steps > e.Steps || !slices.Equal(made, e.Made) || by.Ended && !e.Ended
+	changed := by.Steps > e.Steps || !slices.Equal(made, e.Made) || by.Ended && !e.Ended
 	*e = Entry{max(e.Steps, by.Steps), made, e.Ended || by.Ended}
-	return news
+	return changed
 }
 
 // Mark is what a mark file notes.
@@ -80,7 +80,7 @@ func (s *Mark) Clone() *Mark {
 }
 
 // news says whether any of some entries would be merged in.
-func (s *Mark) news(of map[Epoch]Entry) bool {
+func (s *Mark) wouldChange(of map[Epoch]Entry) bool {
 	for key, entry := range of {
 		if e := s.Entries[key]; e.Grow(entry) {
 			return true
@@ -90,15 +90,15 @@ func (s *Mark) news(of map[Epoch]Entry) bool {
 }
 
 // raise merges entries in and says whether any was news.
-func (s *Mark) raise(by map[Epoch]Entry) (news bool) {
+func (s *Mark) raise(by map[Epoch]Entry) (changed bool) {
 	for key, entry := range by {
 		e := s.Entries[key]
 		if e.Grow(entry) {
 			s.Entries[key] = e
-			news = true
+			changed = true
 		}
 	}
-	return news
+	return changed
 }
 
 // line is the JSON of a line: the whole mark, or what has grown since.

@@ -23,34 +23,34 @@ func Coarse(log *slog.Logger) *slog.Logger {
 	if _, already := log.Handler().(*coarse); already {
 		return log
 	}
-	return slog.New(&coarse{Handler: log.Handler(), said: &said{lines: map[string]*saying{}}})
+	return slog.New(&coarse{Handler: log.Handler(), recent: &recentLines{lines: map[string]*recentLine{}}})
 }
 
 type coarse struct {
 	slog.Handler
-	with string // what has been added to every line
-	said *said
+	with   string // what has been added to every line
+	recent *recentLines
 }
 
 // said is what was said lately.
-type said struct {
+type recentLines struct {
 	mu    sync.Mutex
-	lines map[string]*saying
+	lines map[string]*recentLine
 }
 
-type saying struct {
+type recentLine struct {
 	at      time.Time
 	leftOut uint64
 }
 
 // WithAttrs is that of [slog.Handler].
 func (c *coarse) WithAttrs(attrs []slog.Attr) slog.Handler {
-	return &coarse{c.Handler.WithAttrs(attrs), c.with + slog.GroupValue(attrs...).String(), c.said}
+	return &coarse{c.Handler.WithAttrs(attrs), c.with + slog.GroupValue(attrs...).String(), c.recent}
 }
 
 // WithGroup is that of [slog.Handler].
 func (c *coarse) WithGroup(name string) slog.Handler {
-	return &coarse{c.Handler.WithGroup(name), c.with + name, c.said}
+	return &coarse{c.Handler.WithGroup(name), c.with + name, c.recent}
 }
 
 // Handle is that of [slog.Handler].
@@ -61,7 +61,7 @@ func (c *coarse) Handle(ctx context.Context, r slog.Record) error {
 			line += " " + a.String()
 			return true
 		})
-		leftOut, quiet := c.said.again(line, r.Time)
+		leftOut, quiet := c.recent.again(line, r.Time)
 		if quiet {
 			return nil
 		}
@@ -75,7 +75,7 @@ func (c *coarse) Handle(ctx context.Context, r slog.Record) error {
 }
 
 // again says whether a line is to be left out, and else how often it was since it was last said.
-func (s *said) again(line string, now time.Time) (leftOut uint64, quiet bool) {
+func (s *recentLines) again(line string, now time.Time) (leftOut uint64, quiet bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	before := s.lines[line]
@@ -87,13 +87,13 @@ func (s *said) again(line string, now time.Time) (leftOut uint64, quiet bool) {
 		leftOut = before.leftOut
 	}
 	s.forget(now)
-	s.lines[line] = &saying{now, 0}
+	s.lines[line] = &recentLine{now, 0}
 	return leftOut, false
 }
 
 // forget makes room for a line: those go that may be said again and were not left out, and where that is not enough
 // the one that was said longest ago.
-func (s *said) forget(now time.Time) {
+func (s *recentLines) forget(now time.Time) {
 	oldest := ""
 	for line, saying := range s.lines {
 		if now.Sub(saying.at) >= quietFor && saying.leftOut == 0 {

@@ -56,7 +56,7 @@ var decoders = map[string][2]string{
 	"relay/internal/keytree/file.go":    {own, "the secret"},
 	"relay/internal/store/manifests.go": {own, "the store's manifests"},
 	"issuer/http.go":                    {another, "259 bytes"},
-	"issuer/tie.go":                     {own, "the store"},
+	"issuer/binding.go":                 {own, "the store"},
 	"verifier/collect/manifests.go":     {own, "records"},
 	"verifier/state.go":                 {own, "states of a verifier that is trusted"},
 	"verifier/collect/resume.go":        {own, "the data folder"},

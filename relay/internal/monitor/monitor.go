@@ -166,7 +166,7 @@ func (m *Monitor) Failing() bool { return m.failing.Load() }
 // before anybody has looked; all the same the relay is not ready until something can be written beside it.
 func (m *Monitor) WithReserve(do func() error) error {
 	whole := m.Reserve.Short() == nil
-	err := m.Reserve.Spare(service.FullDisk, do)
+	err := m.Reserve.WithReserve(service.FullDisk, do)
 	if whole && m.Reserve.Short() != nil {
 		m.StoreFailed()
 	}

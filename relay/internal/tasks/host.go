@@ -107,7 +107,7 @@ func (h *Host) SetClockPeers() {
 			tasks = append(tasks, s.Open)
 		}
 	}
-	h.Clock.Meet(h.client(), h.cfg.Signers.Public(), tasks...)
+	h.Clock.SetPeers(h.client(), h.cfg.Signers.Public(), tasks...)
 }
 
 // unixTime is this relay's time, in Unix seconds.

@@ -22,7 +22,7 @@ import (
 //
 // The order is that of [rollback.Commit], where the mark is written before the key file's. So the store is at each of
 // them, or one commit ahead of it where a crash came between. Behind one, or further ahead, something was set back.
-type tie struct {
+type storeBinding struct {
 	Name    string // of the task's counts, drawn when they were begun
 	Commits uint64 // groups of requests in which one of the task was counted
 	Next    uint64 // the first epoch of which no token has ever been counted
@@ -30,33 +30,33 @@ type tie struct {
 }
 
 // count is what the store knows of the other two.
-func (t *tie) count() rollback.Count { return rollback.CountAlone(t.Commits) }
+func (t *storeBinding) count() rollback.Count { return rollback.CountAlone(t.Commits) }
 
 // ErrSetBack is returned by [New] and [Inspect] where the keys and the store are not those that ran
 // together last.
-var ErrSetBack = errors.New("what has been issued is not known any more")
+var ErrStateRollback = errors.New("what has been issued is not known any more")
 
 // remedy is what an operator can do about it.
 const remedy = "put back the newest copy of the store, the keys and their mark, if you have all three; else end " +
 	"the epochs concerned with 'issuer end-epochs'"
 
 // places is a task's tie as it was found; nil, "" and 0 where it was not.
-type places struct {
-	row, mark *tie
+type bindingCopies struct {
+	row, mark *storeBinding
 	keys      string // the name in the key file
 	signed    uint64 // and its commits
 }
 
 // fresh says that the keys have issued nothing yet, so that the tie may be begun, or a beginning finished
 // that a crash cut short: the row is written first, then the mark, then the key file.
-func (p *places) fresh() bool {
-	none := func(t *tie) bool { return t == nil || t.Commits == 0 }
+func (p *bindingCopies) fresh() bool {
+	none := func(t *storeBinding) bool { return t == nil || t.Commits == 0 }
 	return p.keys == "" && p.signed == 0 && none(p.row) && none(p.mark) &&
 		(p.mark == nil || p.row != nil && p.mark.Name == p.row.Name)
 }
 
 // check is an error unless the three agree.
-func (p *places) check() error {
+func (p *bindingCopies) check() error {
 	why := ""
 	switch {
 	case p.fresh():
@@ -78,24 +78,24 @@ func (p *places) check() error {
 	default:
 		return nil
 	}
-	return fmt.Errorf("%w: %s; %s", ErrSetBack, why, remedy)
+	return fmt.Errorf("%w: %s; %s", ErrStateRollback, why, remedy)
 }
 
 // parseTie reads the value of a mark.
-func parseTie(value []byte) (*tie, error) {
+func parseBinding(value []byte) (*storeBinding, error) {
 	if value == nil {
 		return nil, nil
 	}
-	t := &tie{}
+	t := &storeBinding{}
 	return t, codec.Unmarshal(value, t)
 }
 
 // counter is how the mark in a task's key file calls its commits.
-func (s *served) counter() rollback.Epoch { return rollback.Epoch{Task: [16]byte(s.ID[:16])} }
+func (s *hostedTask) counter() rollback.Epoch { return rollback.Epoch{Task: [16]byte(s.ID[:16])} }
 
 // look finds a task's tie, also beside the process that has it, which moves on: what is found of the
 // store is of a moment at which the mark was what is returned, and of the key file of one after that.
-func (s *served) look(st *store) (p places, err error) {
+func (s *hostedTask) readBinding(st *store) (p bindingCopies, err error) {
 	p.keys = s.keys.Store()
 	for range 100 {
 		var before, after []byte
@@ -103,7 +103,7 @@ func (s *served) look(st *store) (p places, err error) {
 			break
 		}
 		if st != nil {
-			if p.row, err = st.tie(s.ID); err != nil {
+			if p.row, err = st.binding(s.ID); err != nil {
 				return p, err
 			}
 		}
@@ -116,7 +116,7 @@ func (s *served) look(st *store) (p places, err error) {
 			break
 		}
 		if bytes.Equal(before, after) {
-			p.mark, err = parseTie(after)
+			p.mark, err = parseBinding(after)
 			break
 		}
 		err = errors.New("it never stands still")
@@ -128,16 +128,16 @@ func (s *served) look(st *store) (p places, err error) {
 }
 
 // bound is the tie of a task that is served, with its marks. It is guarded by the store's turn.
-type bound struct {
-	tie
+type openBinding struct {
+	storeBinding
 	mark    *durable.Mark
 	keys    *rollback.MarkFile // in the key file
 	counter rollback.Epoch
 }
 
 // write makes the tie durable in the mark, and then its commits in the key file.
-func (b *bound) write() error {
-	value, err := codec.Marshal(&b.tie)
+func (b *openBinding) write() error {
+	value, err := codec.Marshal(&b.storeBinding)
 	if err != nil {
 		return err
 	}
@@ -147,13 +147,13 @@ func (b *bound) write() error {
 	return b.keys.Raise(map[rollback.Epoch]rollback.Entry{b.counter: {Steps: b.Commits}})
 }
 
-func (b *bound) close() error {
+func (b *openBinding) close() error {
 	b.keys.Close()
 	return b.mark.Close()
 }
 
 // open takes a task's mark for this process.
-func (s *served) open() (*durable.Mark, error) {
+func (s *hostedTask) open() (*durable.Mark, error) {
 	mark, err := durable.OpenMark(s.file)
 	if errors.Is(err, durable.ErrClaimed) {
 		return nil, fmt.Errorf("couldn't use %s: %w", s.file, err)
@@ -164,12 +164,12 @@ func (s *served) open() (*durable.Mark, error) {
 	return mark, nil
 }
 
-// join ties a task's keys to the store, or is [ErrSetBack]. What a crash left undone is done. Where it fails, the
+// join ties a task's keys to the store, or is [ErrStateRollback]. What a crash left undone is done. Where it fails, the
 // store knows nothing of the task: others go on.
-func (st *store) join(s *served) (err error) {
-	st.turn.Lock()
-	defer st.turn.Unlock()
-	b := &bound{counter: s.counter()}
+func (st *store) join(s *hostedTask) (err error) {
+	st.commitMu.Lock()
+	defer st.commitMu.Unlock()
+	b := &openBinding{counter: s.counter()}
 	if b.keys, err = s.keys.Mark(); err != nil {
 		return err
 	}
@@ -180,12 +180,12 @@ func (st *store) join(s *served) (err error) {
 	if err := st.bind(s, b); err != nil {
 		return errors.Join(err, b.close())
 	}
-	st.bound[s.ID] = b // closed with the store
+	st.bindings[s.ID] = b // closed with the store
 	return nil
 }
 
-func (st *store) bind(s *served, b *bound) error {
-	p, err := s.look(st)
+func (st *store) bind(s *hostedTask, b *openBinding) error {
+	p, err := s.readBinding(st)
 	if err != nil {
 		return err
 	}
@@ -193,16 +193,16 @@ func (st *store) bind(s *served, b *bound) error {
 		return err
 	}
 	if p.row == nil {
-		p.row = &tie{Name: rand.Text()}
+		p.row = &storeBinding{Name: rand.Text()}
 		if err := st.begin(s.ID, p.row); err != nil {
 			return err
 		}
 	}
-	b.tie = *p.row
+	b.storeBinding = *p.row
 	if p.mark != nil {
 		b.Erased = p.mark.Erased
 	}
-	if p.mark == nil || *p.mark != b.tie || p.signed != b.Commits {
+	if p.mark == nil || *p.mark != b.storeBinding || p.signed != b.Commits {
 		if err := b.write(); err != nil {
 			return err
 		}
@@ -215,17 +215,17 @@ func (st *store) bind(s *served, b *bound) error {
 
 // erased returns how many epochs of a task, from the first, are over for good.
 func (st *store) erased(id task.ID) uint64 {
-	st.turn.Lock()
-	defer st.turn.Unlock()
-	return st.bound[id].Erased
+	st.commitMu.Lock()
+	defer st.commitMu.Unlock()
+	return st.bindings[id].Erased
 }
 
 // raise writes down that the first so many epochs of a task are over for good: what a restore of the key
 // file brings back is erased again.
 func (st *store) raise(id task.ID, erased uint64) error {
-	st.turn.Lock()
-	defer st.turn.Unlock()
-	b := st.bound[id]
+	st.commitMu.Lock()
+	defer st.commitMu.Unlock()
+	b := st.bindings[id]
 	if b.Erased >= erased {
 		return nil
 	}

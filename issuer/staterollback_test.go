@@ -186,12 +186,12 @@ func TestSetBack(t *testing.T) {
 			require.Equal(t, 1, a.mustIssue(t, 1, "ann"), "ahead")
 			c.change(t, a, unused, early)
 			_, err := a.issue(t, 0, "ann")
-			require.ErrorIs(t, err, issuer.ErrSetBack)
+			require.ErrorIs(t, err, issuer.ErrStateRollback)
 			require.ErrorContains(t, err, c.why)
 			require.ErrorContains(t, err, "issuer end-epochs")
 			if _, err := os.Stat(a.store()[0]); err == nil {
 				_, err = issuer.Inspect(a.cfg)
-				require.ErrorIs(t, err, issuer.ErrSetBack)
+				require.ErrorIs(t, err, issuer.ErrStateRollback)
 			}
 			ended, err := issuer.EndEpochs(a.cfg)
 			require.NoError(t, err)
@@ -269,7 +269,7 @@ func TestSetBackAtRandom(t *testing.T) {
 		history[at].restore(t, part...)
 		issued, err := a.issue(t, 0, names...)
 		if err != nil {
-			require.ErrorIs(t, err, issuer.ErrSetBack)
+			require.ErrorIs(t, err, issuer.ErrStateRollback)
 			refused++
 		}
 		require.Zero(t, issued, "%v set back to moment %d of %d", part, at, moments)
@@ -375,7 +375,7 @@ func TestSetBackWhileServing(t *testing.T) {
 		server.Close()
 		require.NoError(t, i.Close())
 		_, err = issuer.New(a.cfg)
-		require.ErrorIs(t, err, issuer.ErrSetBack)
+		require.ErrorIs(t, err, issuer.ErrStateRollback)
 	}
 }
 

@@ -20,8 +20,8 @@ import (
 // Places are one party's that share a key, or a key and one that it was rolled over to, or a host and port. A party
 // that counted as two could outvote this machine's clock alone. Two parties that count as one only leave the time in
 // doubt for longer.
-func (g *Guard) Meet(client *handover.Client, own []task.SignKey, tasks ...*taskfile.Open) {
-	met := meet(client, own, tasks)
+func (g *Guard) SetPeers(client *handover.Client, own []task.SignKey, tasks ...*taskfile.Open) {
+	met := peersOf(client, own, tasks)
 	names := make([]string, len(met))
 	for i, n := range met {
 		names[i] = n.name
@@ -82,7 +82,7 @@ func placesOf(tasks []*taskfile.Open) (all []place) {
 const askedBy = 2
 
 // meet returns the neighbours of who has some keys in some tasks.
-func meet(client *handover.Client, own []task.SignKey, tasks []*taskfile.Open) (met []neighbour) {
+func peersOf(client *handover.Client, own []task.SignKey, tasks []*taskfile.Open) (met []neighbour) {
 	all := placesOf(tasks)
 	one := parties{}
 	for _, p := range all {

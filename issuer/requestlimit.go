@@ -8,23 +8,23 @@ import (
 
 // atWork bounds the requests at work as a relay bounds reports in flight: one client has at most an eighth of what is
 // free, so that few never take all, and one of several tasks never more than is left free.
-type atWork struct {
-	all   int
-	alone bool // only one task, which may have all
+type requestLimit struct {
+	all     int
+	oneTask bool // only one task, which may have all
 
 	mu      sync.Mutex // guards the rest
 	free    int
-	tasks   map[*served]int
+	tasks   map[*hostedTask]int
 	clients map[string]int // accounts or networks
 }
 
-func newAtWork(all, tasks int) *atWork {
-	return &atWork{all: all, alone: tasks == 1, free: all, tasks: map[*served]int{}, clients: map[string]int{}}
+func newRequestLimit(all, tasks int) *requestLimit {
+	return &requestLimit{all: all, oneTask: tasks == 1, free: all, tasks: map[*hostedTask]int{}, clients: map[string]int{}}
 }
 
 // take takes a place for a client of a task. It returns "" or the name of the problem: whose fault it is that there is
 // none.
-func (p *atWork) take(s *served, client string) problem.Name {
+func (p *requestLimit) take(s *hostedTask, client string) problem.Name {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	switch {
@@ -32,7 +32,7 @@ func (p *atWork) take(s *served, client string) problem.Name {
 		return problem.Overloaded
 	case p.clients[client] >= (p.free+7)/8:
 		return problem.SlowDown
-	case !p.alone && p.tasks[s] >= p.free:
+	case !p.oneTask && p.tasks[s] >= p.free:
 		return problem.Overloaded
 	}
 	p.free--
@@ -42,7 +42,7 @@ func (p *atWork) take(s *served, client string) problem.Name {
 }
 
 // leave gives back what take took.
-func (p *atWork) leave(s *served, client string) {
+func (p *requestLimit) leave(s *hostedTask, client string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.free++
@@ -55,7 +55,7 @@ func (p *atWork) leave(s *served, client string) {
 }
 
 // inFlight returns how many places are taken.
-func (p *atWork) inFlight() int {
+func (p *requestLimit) inFlight() int {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.all - p.free

@@ -11,9 +11,9 @@ import (
 // TestAtWork: one client has an eighth of the free places, one of two tasks what it leaves free; what is given back can
 // be taken again.
 func TestAtWork(t *testing.T) {
-	p := newAtWork(16, 2)
-	a, b := &served{}, &served{}
-	take := func(want problem.Name, s *served, client string) {
+	p := newRequestLimit(16, 2)
+	a, b := &hostedTask{}, &hostedTask{}
+	take := func(want problem.Name, s *hostedTask, client string) {
 		t.Helper()
 		require.Equal(t, want, p.take(s, client))
 	}
@@ -35,15 +35,15 @@ func TestAtWork(t *testing.T) {
 	}
 	take("", a, "ida")
 
-	alone := newAtWork(8, 1)
+	oneTask := newRequestLimit(8, 1)
 	for _, name := range []string{"ann", "bob", "cem", "dot", "eve", "fay", "gus", "hal"} {
-		require.Empty(t, alone.take(a, name))
+		require.Empty(t, oneTask.take(a, name))
 	}
-	require.Equal(t, problem.Overloaded, alone.take(a, "ida"))
+	require.Equal(t, problem.Overloaded, oneTask.take(a, "ida"))
 	for _, name := range []string{"ann", "bob", "cem", "dot", "eve", "fay", "gus", "hal"} {
-		alone.leave(a, name)
+		oneTask.leave(a, name)
 	}
-	require.Zero(t, alone.inFlight())
-	require.Empty(t, alone.clients)
-	require.Empty(t, alone.tasks)
+	require.Zero(t, oneTask.inFlight())
+	require.Empty(t, oneTask.clients)
+	require.Empty(t, oneTask.tasks)
 }
