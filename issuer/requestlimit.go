@@ -6,24 +6,26 @@ import (
 	"github.com/doona-dp/doona/wire/problem"
 )
 
-// atWork bounds the requests at work as a relay bounds reports in flight: one client has at most an eighth of what is
-// free, so that few never take all, and one of several tasks never more than is left free.
+// requestLimit limits concurrent requests, as a relay limits reports in flight. One client may have an eighth of the
+// free capacity, so that a few clients never take all of it. If there are several tasks, one task may have as much as
+// it leaves free.
 type requestLimit struct {
 	all     int
-	oneTask bool // only one task, which may have all
+	oneTask bool // there is one task, which may have all
 
 	mu      sync.Mutex // guards the rest
 	free    int
 	tasks   map[*hostedTask]int
-	clients map[string]int // accounts or networks
+	clients map[string]int // by account or network
 }
 
 func newRequestLimit(all, tasks int) *requestLimit {
-	return &requestLimit{all: all, oneTask: tasks == 1, free: all, tasks: map[*hostedTask]int{}, clients: map[string]int{}}
+	return &requestLimit{all: all, oneTask: tasks == 1, free: all, tasks: map[*hostedTask]int{},
+		clients: map[string]int{}}
 }
 
-// take takes a place for a client of a task. It returns "" or the name of the problem: whose fault it is that there is
-// none.
+// take admits a request of a client. It returns "", or the name of the problem, which says whether the client or the
+// issuer has too many requests.
 func (p *requestLimit) take(s *hostedTask, client string) problem.Name {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -41,7 +43,7 @@ func (p *requestLimit) take(s *hostedTask, client string) problem.Name {
 	return ""
 }
 
-// leave gives back what take took.
+// leave undoes take.
 func (p *requestLimit) leave(s *hostedTask, client string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -54,7 +56,7 @@ func (p *requestLimit) leave(s *hostedTask, client string) {
 	}
 }
 
-// inFlight returns how many places are taken.
+// inFlight returns how many requests are admitted.
 func (p *requestLimit) inFlight() int {
 	p.mu.Lock()
 	defer p.mu.Unlock()
