@@ -12,50 +12,50 @@ import (
 	"github.com/doona-dp/doona/wire/task"
 )
 
-// tie binds a task's keys to the counts in the store: beside a store that has forgotten what was issued,
-// keys would give out every token once more. It is written in three places, and a restore of fewer than
-// all of them shows:
+// storeBinding binds a task's keys to the counts in the store. With a store that has lost its counts, the keys would
+// issue every token again. The binding is written in three places. Restoring some of them, but not all, is detected:
 //
 //   - the store has Name, Commits and Next, which change in the transaction that counts;
-//   - the mark beside the key file, FILE.mark, has all of it, as of the last group that was answered;
-//   - the key file has Name, and Commits as the steps of a mark of its own (package rollback).
+//   - the mark beside the key file, FILE.mark, has all fields, as of the last group that was answered;
+//   - the key file has Name, and Commits as the steps of its own mark (package rollback).
 //
-// The order is that of [rollback.Commit], where the mark is written before the key file's. So the store is at each of
-// them, or one commit ahead of it where a crash came between. Behind one, or further ahead, something was set back.
+// They are written in the order of [rollback.Commit], and the mark before the key file. So the store equals each of the
+// other two, or is one commit ahead if a crash came between. If it is behind one, or further ahead, there was a state
+// rollback.
 type storeBinding struct {
-	Name    string // of the task's counts, drawn when they were begun
-	Commits uint64 // groups of requests in which one of the task was counted
-	Next    uint64 // the first epoch of which no token has ever been counted
-	Erased  uint64 // how many epochs, from the first, have no key any more; in the mark only
+	Name    string // random name of the task's counts
+	Commits uint64 // groups with a counted request of the task
+	Next    uint64 // the first epoch without a counted request
+	Erased  uint64 // number of epochs, from the first on, without a key; in the mark only
 }
 
-// count is what the store knows of the other two.
+// count is the store's record of the other two copies.
 func (t *storeBinding) count() rollback.Count { return rollback.CountAlone(t.Commits) }
 
-// ErrSetBack is returned by [New] and [Inspect] where the keys and the store are not those that ran
-// together last.
+// ErrStateRollback is returned by [New] and [Inspect] if the keys and the store are not the ones that last ran
+// together.
 var ErrStateRollback = errors.New("what has been issued is not known any more")
 
-// remedy is what an operator can do about it.
+// remedy says what an operator can do about it.
 const remedy = "put back the newest copy of the store, the keys and their mark, if you have all three; else end " +
 	"the epochs concerned with 'issuer end-epochs'"
 
-// places is a task's tie as it was found; nil, "" and 0 where it was not.
+// bindingCopies are the copies of a task's binding; nil, "" and 0 for those that do not exist.
 type bindingCopies struct {
 	row, mark *storeBinding
 	keys      string // the name in the key file
-	signed    uint64 // and its commits
+	signed    uint64 // the commits in the key file
 }
 
-// fresh says that the keys have issued nothing yet, so that the tie may be begun, or a beginning finished
-// that a crash cut short: the row is written first, then the mark, then the key file.
+// fresh says that the keys have issued nothing yet. The binding may then be created, or completed after a crash: the
+// row is written first, then the mark, then the key file.
 func (p *bindingCopies) fresh() bool {
 	none := func(t *storeBinding) bool { return t == nil || t.Commits == 0 }
 	return p.keys == "" && p.signed == 0 && none(p.row) && none(p.mark) &&
 		(p.mark == nil || p.row != nil && p.mark.Name == p.row.Name)
 }
 
-// check is an error unless the three agree.
+// check returns [ErrStateRollback] unless the three copies agree.
 func (p *bindingCopies) check() error {
 	why := ""
 	switch {
@@ -81,7 +81,7 @@ func (p *bindingCopies) check() error {
 	return fmt.Errorf("%w: %s; %s", ErrStateRollback, why, remedy)
 }
 
-// parseTie reads the value of a mark.
+// parseBinding reads the value of a mark.
 func parseBinding(value []byte) (*storeBinding, error) {
 	if value == nil {
 		return nil, nil
@@ -90,11 +90,11 @@ func parseBinding(value []byte) (*storeBinding, error) {
 	return t, codec.Unmarshal(value, t)
 }
 
-// counter is how the mark in a task's key file calls its commits.
+// counter is the key of the task's commits in the key file's mark.
 func (s *hostedTask) counter() rollback.Epoch { return rollback.Epoch{Task: [16]byte(s.ID[:16])} }
 
-// look finds a task's tie, also beside the process that has it, which moves on: what is found of the
-// store is of a moment at which the mark was what is returned, and of the key file of one after that.
+// readBinding reads the copies of a task's binding, also while another process writes them. The store's copy is from a
+// moment at which the mark had the value returned; the key file's may be from a later moment.
 func (s *hostedTask) readBinding(st *store) (p bindingCopies, err error) {
 	p.keys = s.keys.Store()
 	for range 100 {
@@ -127,7 +127,7 @@ func (s *hostedTask) readBinding(st *store) (p bindingCopies, err error) {
 	return p, nil
 }
 
-// bound is the tie of a task that is served, with its marks. It is guarded by the store's turn.
+// openBinding is the binding of a task that is served, with its marks. The store's commitMu guards it.
 type openBinding struct {
 	storeBinding
 	mark    *durable.Mark
@@ -135,7 +135,7 @@ type openBinding struct {
 	counter rollback.Epoch
 }
 
-// write makes the tie durable in the mark, and then its commits in the key file.
+// write writes the binding durably to the mark, then its commits to the key file.
 func (b *openBinding) write() error {
 	value, err := codec.Marshal(&b.storeBinding)
 	if err != nil {
@@ -152,7 +152,7 @@ func (b *openBinding) close() error {
 	return b.mark.Close()
 }
 
-// open takes a task's mark for this process.
+// open opens a task's mark for this process.
 func (s *hostedTask) open() (*durable.Mark, error) {
 	mark, err := durable.OpenMark(s.file)
 	if errors.Is(err, durable.ErrClaimed) {
@@ -164,8 +164,8 @@ func (s *hostedTask) open() (*durable.Mark, error) {
 	return mark, nil
 }
 
-// join ties a task's keys to the store, or is [ErrStateRollback]. What a crash left undone is done. Where it fails, the
-// store knows nothing of the task: others go on.
+// join binds a task's keys to the store, or returns [ErrStateRollback]. It completes a binding that a crash has cut
+// short. After an error the store does not know the task; other tasks are unaffected.
 func (st *store) join(s *hostedTask) (err error) {
 	st.commitMu.Lock()
 	defer st.commitMu.Unlock()
@@ -213,15 +213,15 @@ func (st *store) bind(s *hostedTask, b *openBinding) error {
 	return nil
 }
 
-// erased returns how many epochs of a task, from the first, are over for good.
+// erased returns how many epochs of a task, from the first on, are permanently over.
 func (st *store) erased(id task.ID) uint64 {
 	st.commitMu.Lock()
 	defer st.commitMu.Unlock()
 	return st.bindings[id].Erased
 }
 
-// raise writes down that the first so many epochs of a task are over for good: what a restore of the key
-// file brings back is erased again.
+// raise records that a task's first erased epochs are permanently over: if a restored key file brings their keys back,
+// the issuer erases them again.
 func (st *store) raise(id task.ID, erased uint64) error {
 	st.commitMu.Lock()
 	defer st.commitMu.Unlock()

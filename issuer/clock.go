@@ -14,10 +14,11 @@ import (
 	"github.com/doona-dp/doona/wire/taskfile"
 )
 
-// ClockFile returns the file that keeps what time has surely come, beside the store.
+// ClockFile returns the file beside the store that keeps the time which has surely come.
 func (c *Config) ClockFile() string { return storePath(c.Store) + ".clock" }
 
-// loadClock makes the guard of this issuer's time, and loads what it tells and asks the time with.
+// loadClock creates the issuer's clock guard, and loads the keys and certificates with which the issuer tells and asks
+// the time.
 func (i *Issuer) loadClock() (err error) {
 	if i.cfg.SignKey != "" {
 		if i.signers, err = keyfile.LoadSigners(i.cfg.SignKey, i.cfg.OldSignKeys); err != nil {
@@ -33,7 +34,7 @@ func (i *Issuer) loadClock() (err error) {
 	if err != nil {
 		return err
 	}
-	i.relays = handover.NewClient(nil, transport) // asking for the time is not signed
+	i.relays = handover.NewClient(nil, transport) // requests for the time are not signed
 	shortest := i.hosted().order[0].Epochs.Length
 	for _, s := range i.hosted().order {
 		shortest = min(shortest, s.Epochs.Length)
@@ -43,7 +44,7 @@ func (i *Issuer) loadClock() (err error) {
 	return err
 }
 
-// mayTell is an error where the issuer tells the time and does not have the key that a task names.
+// mayTell returns an error if the issuer tells the time but lacks the key that a task names.
 func (i *Issuer) mayTell(open *taskfile.Open) error {
 	if i.signers == nil {
 		return nil
@@ -51,7 +52,7 @@ func (i *Issuer) mayTell(open *taskfile.Open) error {
 	return i.signers.Check(open.ID, "the issuer", open.Clients.Issuer.SignKey)
 }
 
-// meet has the guard ask the relays of this issuer's tasks for their clocks.
+// setClockPeers makes the guard ask the relays of the issuer's tasks for their clocks.
 func (i *Issuer) setClockPeers() {
 	var tasks []*taskfile.Open
 	var own []task.SignKey
@@ -61,7 +62,7 @@ func (i *Issuer) setClockPeers() {
 	i.clock.SetPeers(i.relays, own, tasks...)
 }
 
-// manyEnd says whether more than one epoch that has a key here ends between two moments.
+// manyEnd says whether more than one epoch that still has a key ends in (from, to].
 func (i *Issuer) manyEnd(from, to time.Time) bool {
 	for _, s := range i.hosted().order {
 		ends := 0
@@ -77,8 +78,8 @@ func (i *Issuer) manyEnd(from, to time.Time) bool {
 	return false
 }
 
-// isReady says why tokens are not issued: before the start, while draining, while the time is in doubt, and where a
-// disk is full or cannot be written to.
+// isReady says why the issuer issues no tokens: it has not started, is draining, does not know the time, or cannot
+// write to a disk.
 func (i *Issuer) isReady() error {
 	if doubt := i.clock.Read().Doubt; doubt != "" {
 		return errors.New(string(doubt))
@@ -86,7 +87,7 @@ func (i *Issuer) isReady() error {
 	return cmp.Or(i.canWrite(), service.Ready(&i.ready))
 }
 
-// handleTime signs what this issuer's clock says.
+// handleTime answers with the issuer's clock, signed.
 func (i *Issuer) handleTime(w http.ResponseWriter, req *http.Request) error {
 	s, err := service.PathTask(req, i.hosted().tasks)
 	if err != nil {

@@ -9,19 +9,18 @@ import (
 	"github.com/doona-dp/doona/wire/task"
 )
 
-// counting is a request that waits to be counted.
+// countRequest is a request to count.
 type countRequest struct {
 	task             task.ID
 	epoch            uint64
 	account, request hash
 	quota            int
 
-	within bool // set by the one who commits
+	within bool // the result, set by commit
 }
 
-// count counts a request of an account, durably, and says whether it is within the quota. A request
-// that was counted before is not counted again: its answer may have been lost. Requests that come
-// together share a transaction.
+// count counts an account's request, durably, and says whether it is within the quota. It does not count a repeated
+// request again: the first answer may have been lost. Concurrent requests share a transaction.
 func (s *store) count(task task.ID, epoch uint64, account, request hash, quota int) (within bool, err error) {
 	c := &countRequest{task: task, epoch: epoch, account: account, request: request, quota: quota}
 	if err := s.requests.Do(s.commit, c); err != nil {
@@ -30,8 +29,8 @@ func (s *store) count(task task.ID, epoch uint64, account, request hash, quota i
 	return c.within, nil
 }
 
-// commit counts a group: in the store first, then in the marks, and only then are tokens given out. A
-// store that is set back later is behind a mark.
+// commit counts a group of requests: in the store, then in the marks. Only then may the issuer give out tokens. A store
+// that is rolled back later is behind a mark.
 func (s *store) commit(group []*countRequest) error {
 	s.commitMu.Lock()
 	defer s.commitMu.Unlock()
@@ -40,7 +39,7 @@ func (s *store) commit(group []*countRequest) error {
 			return err
 		}
 	}
-	next := map[task.ID]uint64{} // of the tasks of which something was counted
+	next := map[task.ID]uint64{} // new values of Next, for tasks with a counted request
 	commit := func() error { return s.within(func(tx *sql.Tx) error { return s.countAll(tx, group, next) }) }
 	raise := func() error {
 		for id, next := range next {
@@ -60,7 +59,7 @@ func (s *store) commit(group []*countRequest) error {
 	return nil
 }
 
-// countAll counts a group, and notes of which tasks something was counted, and the first epoch that had none.
+// countAll counts a group. It sets next for each task with a counted request to the first epoch without one.
 func (s *store) countAll(tx *sql.Tx, group []*countRequest, next map[task.ID]uint64) error {
 	for _, c := range group {
 		counted, err := c.decide(tx)
@@ -80,7 +79,7 @@ func (s *store) countAll(tx *sql.Tx, group []*countRequest, next map[task.ID]uin
 	return nil
 }
 
-// step counts a commit in the store, which must be where it was after the one before.
+// step counts a commit in the store. It returns [ErrStateRollback] if the store is not at the previous commit.
 func (b *openBinding) step(tx *sql.Tx, id task.ID, next uint64) error {
 	const count = `UPDATE ties SET commits = commits + 1, next = ? WHERE task = ? AND name = ? AND commits = ?`
 	done, err := tx.Exec(count, next, id[:], b.Name, b.Commits)
@@ -93,8 +92,8 @@ func (b *openBinding) step(tx *sql.Tx, id task.ID, next uint64) error {
 	return nil
 }
 
-// settle brings the marks to where the store is, after a failure: at the last commit that is known, or one
-// ahead. Nothing that waits on a mark has been answered.
+// settle writes the marks after a failure: the store is at the last known commit or one ahead. No request that depends
+// on the marks has been answered.
 func (s *store) settle() error {
 	for id, b := range s.bindings {
 		row, err := s.binding(id)
@@ -114,7 +113,7 @@ func (s *store) settle() error {
 	return nil
 }
 
-// decide says whether a request is within the quota, and stores it where it was not there before.
+// decide sets whether a request is within the quota, and stores the request if it is new and within.
 func (c *countRequest) decide(tx *sql.Tx) (counted bool, err error) {
 	var issued, again int
 	err = tx.QueryRow(

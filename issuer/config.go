@@ -13,77 +13,75 @@ import (
 	"github.com/doona-dp/doona/internal/service"
 )
 
-// Whom an issuer gives tokens to.
+// The values of Config.Clients.
 const (
 	clientsAccount = "account"
 	clientsAddress = "address"
 )
 
-// Config is what an issuer is told: the fields with yaml names make up issuer.yaml, in which unknown
-// keys are errors and relative paths start at the file's own folder.
+// Config is an issuer's configuration. The fields with yaml names make up issuer.yaml. Unknown keys are errors.
+// Relative paths start at the file's own folder.
 type Config struct {
-	// Listen is the public address, "host:port". TLS is the proxy's before it. Required, unless
-	// Listener is set or Handler is served elsewhere.
+	// Listen is the public address, "host:port". A proxy before it provides TLS. Required, unless Listener is set or
+	// Handler is served elsewhere.
 	Listen string `yaml:"listen"`
 
 	// Admin is the address of /healthz, /readyz, /metrics and /status, "host:port". Keep it private.
 	// Default: none.
 	Admin string `yaml:"admin"`
 
-	// AdminHosts are names by which the admin address may be asked, without port, besides IP addresses and localhost:
-	// such as the one that Prometheus scrapes. A page of another site that has its own name resolve to the address
-	// sends that name, and is refused. Default: none.
+	// AdminHosts are further host names, without port, that the admin address answers to, besides IP addresses and
+	// localhost: for example the one that Prometheus uses. They protect against DNS rebinding: a page of another site
+	// that makes its own name resolve to the address sends that name, and is refused. Default: none.
 	AdminHosts []string `yaml:"admin_hosts"`
 
-	// Store is where the issuer counts what it has issued: "sqlite:PATH". Required.
+	// Store is where the issuer counts issued tokens: "sqlite:PATH". Required.
 	Store string `yaml:"store"`
 
-	// Clients says who gets tokens. Required. "account": whoever a site's backend, which has an API
-	// key, names in the header Doona-Account. "address": networks, an IPv4 /24 or an IPv6 /48, each
-	// as one client: no protection against someone with many networks (Sybils).
+	// Clients says who gets tokens. Required. "account": accounts that a site's backend, which has an API key, names in
+	// the header Doona-Account. "address": networks, an IPv4 /24 or an IPv6 /48, each as one client. That does not
+	// protect against an attacker with many networks (Sybils).
 	Clients string `yaml:"clients"`
 
-	// APIKeys is a file of mode 0600 with the API keys of backends, one a line, 32 characters or more
-	// (`openssl rand -base64 32`). Required for clients: account; else none.
+	// APIKeys is a file of mode 0600 with the API keys of backends, one per line, 32 characters or more (`openssl rand
+	// -base64 32`). Required for clients: account; else none.
 	APIKeys string `yaml:"api_keys"`
 
-	// TrustedProxies are the networks, in CIDR notation, of proxies whose ForwardedHeader is
-	// believed. Default: none.
+	// TrustedProxies are networks, in CIDR notation, of proxies whose ForwardedHeader the issuer trusts. Default: none.
 	TrustedProxies []string `yaml:"trusted_proxies"`
 
-	// ForwardedHeader is the one header that the trusted proxies set: "X-Forwarded-For" or
-	// "Forwarded". Default "X-Forwarded-For".
+	// ForwardedHeader is the header that the trusted proxies set: "X-Forwarded-For" or "Forwarded". Default
+	// "X-Forwarded-For".
 	ForwardedHeader string `yaml:"forwarded_header"`
 
-	// MaxConcurrent bounds the requests at work at a time, of which one client, an account or a network, may have an
-	// eighth, and one of several tasks what it leaves free; one more is answered 503 or 429. A signature takes about a
-	// millisecond of one core. Default 64. Range 1 to 4096.
+	// MaxConcurrent limits concurrent requests. One client, an account or a network, may have an eighth of the free
+	// ones; one of several tasks as many as it leaves free. The issuer answers further requests with 503 or 429. A
+	// signature takes about 1 ms of one core. Default 64. Range 1 to 4096.
 	MaxConcurrent int `yaml:"max_concurrent"`
 
-	// MaxConnections bounds the open connections to the public address; one network, trusted proxies apart, may have
-	// an eighth of those that are free; one more is closed at once. Default 4096. Range 8 to 1048576.
+	// MaxConnections limits open connections to the public address. One network, except trusted proxies, may have an
+	// eighth of the free ones. Further connections are closed at once. Default 4096. Range 8 to 1048576.
 	MaxConnections int `yaml:"max_connections"`
 
-	// Skew is by how much clients' clocks may differ, as the relays of the tasks have it: tokens of
-	// an epoch are issued from one epoch and Skew before its start to Skew after its end, when its
-	// key is erased. Default 5m. Range 1ms to 5m.
+	// Skew is by how much clients' clocks may differ, as in the relays' configuration. The issuer issues an epoch's
+	// tokens from one epoch and Skew before its start to Skew after its end, when it erases the epoch's key. Default
+	// 5m. Range 1ms to 5m.
 	Skew time.Duration `yaml:"skew"`
 
-	// FollowInterval is how often the first relay of a stream is asked for its next task. Default 1m. Range 10ms
-	// to 1h.
+	// FollowInterval is how often the issuer asks a stream's first relay for the next task. Default 1m. Range 10ms to
+	// 1h.
 	FollowInterval time.Duration `yaml:"follow_interval"`
 
-	// SignKey is the file of the issuer's Ed25519 key, with which it vouched for its keys: it then signs
-	// what its clock says for the relays that ask, which makes one clock more that they can compare theirs
-	// with. Default: none.
+	// SignKey is the file of the issuer's Ed25519 key, which has signed its list of token keys. With it the issuer
+	// signs its clock for relays that ask, which gives them one more clock to compare with. Default: none.
 	SignKey string `yaml:"sign_key"`
 
-	// OldSignKeys are files of keys that SignKey has replaced in streams (`doona task roll`): what was agreed on
-	// with one is signed with it. Default: none.
+	// OldSignKeys are files of keys that SignKey has replaced in streams (`doona task roll`). The issuer still signs
+	// with such a key for tasks that name it. Default: none.
 	OldSignKeys []string `yaml:"old_sign_keys"`
 
-	// CA is a file of certificates (PEM) of authorities that this issuer trusts besides the system's,
-	// when it asks relays for their clocks. Default: none.
+	// CA is a file of certificates (PEM) of authorities that this issuer trusts, besides the system's, when it asks
+	// relays for their clocks. Default: none.
 	CA string `yaml:"ca"`
 
 	// Tasks lists the tasks to issue tokens for. Required.
@@ -96,44 +94,41 @@ type Config struct {
 	// Clock replaces time.Now in tests.
 	Clock func() time.Time `yaml:"-"`
 
-	// Elapsed replaces the time that passes in the process, which nobody sets, in tests. Default: by the
-	// monotonic readings of Clock.
+	// Elapsed replaces the monotonic time of the process, in tests. Default: by the monotonic readings of Clock.
 	Elapsed func() time.Duration `yaml:"-"`
 
 	// Log receives operational events, without accounts, addresses or requests. Default: none.
 	Log *slog.Logger `yaml:"-"`
 }
 
-// TaskConfig names one task that the operator has agreed to issue tokens for.
+// TaskConfig names a task that the operator has agreed to issue tokens for.
 type TaskConfig struct {
 	// File is the task's bundle (`doona task new`). Required.
 	File string `yaml:"file"`
 
-	// Owner is the key that must have signed it, "ed25519:…". Required.
+	// Owner is the task owner's key, "ed25519:…". It must have signed the task. Required.
 	Owner string `yaml:"owner"`
 
-	// Recovery is a key, "ed25519:…", that may replace the owner's in a stream, or stop it. Default: none.
+	// Recovery is a key, "ed25519:…", that may replace the owner's key in a stream, or stop the stream. Default: none.
 	Recovery string `yaml:"recovery"`
 
-	// TokenKeys is the file of the issuer's keys for this task (`issuer keygen`), better not on the disk
-	// of the store. Its folder must be writable: keys are erased there, and FILE.mark ties them to the
-	// store. Required.
+	// TokenKeys is the file of the issuer's keys for this task (`issuer keygen`), preferably not on the store's disk.
+	// Its folder must be writable: the issuer erases keys there, and FILE.mark binds them to the store. Required.
 	TokenKeys string `yaml:"token_keys"`
 
-	// Successors is a folder for the tasks that follow this one, and for the keys for them, better not on the
-	// disk of the store: the issuer finds the tasks at the first relay and writes each down, POSITION.bundle, for
-	// good. Make its keys for a task of N epochs in it before the owner signs that (`issuer keygen --epochs N
+	// Successors is a folder for the tasks that follow this one, and for their keys, preferably not on the store's
+	// disk. The issuer gets the tasks from the first relay and writes each to POSITION.bundle, permanently. For a task
+	// of N epochs, make the issuer's keys in the folder before the owner signs the task (`issuer keygen --epochs N
 	// --out FOLDER/POSITION-N.keys`). Required for the first task of a stream; else none.
 	Successors string `yaml:"successors"`
 
-	// Quota is how many tokens a client gets per epoch; each is good for one report. The privacy
-	// that the task promises is per report. Where clients are networks, one above 1 is drawn for each
-	// network and epoch, from it to twice it less one. Default 1. Range 1 to 1000.
+	// Quota is how many tokens a client gets per epoch; each allows one report. The privacy that the task promises is
+	// per report. For clients: address and a quota above 1, the issuer draws each network's quota for each epoch,
+	// uniformly from Quota to 2·Quota − 1. Default 1. Range 1 to 1000.
 	Quota int `yaml:"quota"`
 }
 
-// LoadConfig reads issuer.yaml. It neither opens the files that it names nor checks values: [New]
-// does.
+// LoadConfig reads issuer.yaml. It neither opens the files that it names nor checks values: [New] does.
 func LoadConfig(path string) (Config, error) {
 	var c Config
 	if err := service.ReadConfig(path, &c); err != nil {
@@ -197,7 +192,7 @@ func (c *Config) validate() error {
 	return nil
 }
 
-// minAPIKey is the length of the shortest API key, in characters.
+// minAPIKey is the least length of an API key, in characters.
 const minAPIKey = 32
 
 // loadAPIKeys reads the API keys of backends.

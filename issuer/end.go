@@ -17,18 +17,18 @@ import (
 type Ended struct {
 	ID    string `json:"id"`
 	Name  string `json:"name"`
-	Why   string `json:"why"`   // What was set back; "" where nothing shows.
+	Why   string `json:"why"`   // What was rolled back; "" if nothing was found.
 	Ended int    `json:"ended"` // How many keys were erased.
-	Next  uint64 `json:"next"`  // The first epoch that has a key, and tokens; the task's number of epochs if none.
+	Next  uint64 `json:"next"`  // The first epoch that still has a key; the task's number of epochs if none has.
 }
 
-// EndEpochs ends the epochs of which tokens may have been issued, for every task whose keys or counts
-// were set back, and ties the keys to the store anew. Those epochs give out no further token; tokens that
-// were given out stay good. It is an error while the time is in doubt, as it goes by the clock. It may be
-// repeated, and a crash amid it leaves the task refused.
+// EndEpochs ends the epochs for which tokens may have been issued, of every task whose keys or counts were rolled back.
+// It then binds the keys to the store anew. The issuer issues no further token for the ended epochs; tokens issued
+// before stay valid. It returns an error while the time is in doubt, because the clock determines which epochs have
+// begun. It may be repeated. A crash during it leaves the task refused.
 func EndEpochs(cfg Config) (ended []Ended, err error) { return endEpochs(cfg, false) }
 
-// EndAllEpochs is [EndEpochs] of every task that has issued tokens, set back or not.
+// EndAllEpochs is [EndEpochs] for every task that has issued tokens, rolled back or not.
 func EndAllEpochs(cfg Config) (ended []Ended, err error) { return endEpochs(cfg, true) }
 
 func endEpochs(cfg Config, all bool) (ended []Ended, err error) {
@@ -66,10 +66,10 @@ func endEpochs(cfg Config, all bool) (ended []Ended, err error) {
 	return ended, nil
 }
 
-// askPatience is how long neighbours have to say what time it is.
+// askPatience is how long neighbours may take to answer with their time.
 const askPatience = 15 * time.Second
 
-// askTime returns the time, when this machine's clock and the relays' agree on it.
+// askTime returns the time once this machine's clock and the relays' agree.
 func (i *Issuer) askTime() (time.Time, error) {
 	if err := i.loadClock(); err != nil {
 		return time.Time{}, err
@@ -92,9 +92,9 @@ func (i *Issuer) askTime() (time.Time, error) {
 	return read.Now, nil
 }
 
-// endTask erases the keys of one task's epochs that may have been issued, by the clock and by all that
-// is left of its tie, and then begins the tie anew: the name in the key file last, so that until the end the
-// three do not agree.
+// endTask erases the keys of a task's epochs for which tokens may have been issued, by the clock and by all remaining
+// copies of the binding. It then creates a new binding. It writes the name in the key file last: until then the three
+// copies disagree, so that a crash leaves the task refused.
 func (i *Issuer) endTask(s *hostedTask, p *bindingCopies, now time.Time) (ended int, next uint64, err error) {
 	for epoch := range s.Epochs.Count {
 		if start, _ := i.window(s, epoch); !now.Before(start) {

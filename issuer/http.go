@@ -19,8 +19,8 @@ import (
 	"github.com/doona-dp/doona/wire/token"
 )
 
-// AccountHeader is where a backend names the account a request is for: an opaque word of 1 to 256
-// printable ASCII characters, the same for a person as long as an epoch lasts.
+// AccountHeader is the header in which a backend names the account that a request is for: an opaque word of 1 to 256
+// printable ASCII characters, the same for one person during an epoch.
 const AccountHeader = "Doona-Account"
 
 // Handler returns the public HTTP interface.
@@ -40,8 +40,8 @@ func (i *Issuer) mux() *service.Mux {
 	return mux
 }
 
-// answer is [service.Answer] for what pages of any origin may read: directories, and, where networks are clients, what
-// is not there.
+// answer is [service.Answer] for responses that pages of any origin may read: directories and, if networks are clients,
+// errors of unknown paths.
 func (i *Issuer) answer(handle service.Handler) http.HandlerFunc {
 	return service.Answer(i.cfg.Log, func(w http.ResponseWriter, req *http.Request) error {
 		if i.cfg.Clients == clientsAddress || req.Method == http.MethodGet {
@@ -51,8 +51,8 @@ func (i *Issuer) answer(handle service.Handler) http.HandlerFunc {
 	})
 }
 
-// epochOf returns the task, the epoch and its key that a request's path names, if tokens of it are
-// issued now.
+// epochOf returns the task and epoch that a request's path names, and the epoch's key, if the issuer issues tokens for
+// it now.
 func (i *Issuer) epochOf(req *http.Request) (*hostedTask, uint64, *epochKey, error) {
 	s, err := service.PathTask(req, i.hosted().tasks)
 	if err != nil {
@@ -90,8 +90,8 @@ func (i *Issuer) handleDirectory(w http.ResponseWriter, req *http.Request) error
 	return service.Write(w, token.DirectoryType, body)
 }
 
-// checkOrigin lets pages get tokens where networks are clients: those of the task's origins, before anything that
-// depends on what has happened here. With accounts, a page must go through its site's backend.
+// checkOrigin checks that a page may get tokens. It does so before anything that depends on the issuer's state. If
+// networks are clients, pages of the task's origins may. With accounts, a page must go through its site's backend.
 func (i *Issuer) checkOrigin(w http.ResponseWriter, req *http.Request) error {
 	if i.cfg.Clients != clientsAddress {
 		return nil
@@ -108,7 +108,7 @@ func (i *Issuer) checkOrigin(w http.ResponseWriter, req *http.Request) error {
 func (i *Issuer) handlePreflight(w http.ResponseWriter, req *http.Request) error {
 	if err := i.checkOrigin(w, req); errors.Is(err, problem.New(problem.ForeignOrigin, "")) {
 		return err
-	} // of an unknown task the page can post, and read why that is refused
+	} // for an unknown task the page may post, and read the refusal
 	service.AllowPost(w, "Content-Type")
 	return nil
 }
@@ -137,12 +137,12 @@ func (i *Issuer) handleRequest(w http.ResponseWriter, req *http.Request) error {
 		return problem.New(problem.Malformed, "invalid blinded message: want a number from 1 to below the modulus")
 	}
 	client := string(account)
-	if name := i.requestLimit.take(s, client); name != "" { // once it has been read, which may take its time
+	if name := i.requestLimit.take(s, client); name != "" { // after the body, which a client may send slowly
 		i.metrics.Add(metricOverloaded, 1, string(name))
 		return service.TryLater(name, "too many requests at a time")
 	}
 	defer i.requestLimit.leave(s, client)
-	// Counted before it is signed: what is sent has been counted, whatever happens in between.
+	// Count before signing: every token that is sent has been counted, whatever fails in between.
 	within, err := i.count(s, epoch, key, account, blinded)
 	if errors.Is(err, keyfile.ErrErased) {
 		return problem.New(problem.EpochClosed, "")
@@ -152,7 +152,7 @@ func (i *Issuer) handleRequest(w http.ResponseWriter, req *http.Request) error {
 		return service.TryLater(problem.Overloaded, "not counted; send the same bytes again")
 	}
 	if !within {
-		return problem.New(problem.Limit, "") // not the quota, as at a relay
+		return problem.New(problem.Limit, "") // without the quota, as at a relay
 	}
 	reply, err := key.Sign(request)
 	if errors.Is(err, keyfile.ErrErased) {
@@ -185,12 +185,12 @@ func (i *Issuer) count(s *hostedTask, epoch uint64, key *epochKey, account, blin
 	return i.store.count(s.ID, epoch, name, request, quota)
 }
 
-// keyHash is the SHA-256 of an API key; it says nothing about a key drawn at random.
+// keyHash is the SHA-256 of an API key. It reveals nothing about a random key.
 type keyHash [sha256.Size]byte
 
 func hashKey(key string) keyHash { return sha256.Sum256([]byte(key)) }
 
-// account returns who asks: the account that a backend with an API key names, or the network.
+// account returns the client: the account that a backend with an API key names, or the network.
 func (i *Issuer) account(req *http.Request) ([]byte, error) {
 	if i.cfg.Clients == clientsAddress {
 		return []byte(service.Network(i.proxies.Client(req)).String()), nil
@@ -227,8 +227,7 @@ func readRequest(w http.ResponseWriter, req *http.Request) ([]byte, error) {
 	return body, nil
 }
 
-// AdminHandler returns the operator's HTTP interface: /healthz, /readyz, /metrics and /status. It must not
-// be public.
+// AdminHandler returns the operator's HTTP interface: /healthz, /readyz, /metrics and /status. It must not be public.
 func (i *Issuer) AdminHandler() http.Handler {
 	admin := service.Admin{
 		Ready:   func(context.Context) error { return i.isReady() },

@@ -1,17 +1,15 @@
-// Package issuer gives out the tokens with which clients report ([token]): so many per account and
-// epoch, and blindly, so that neither it nor a relay can tell whose token a report carries.
+// Package issuer issues the tokens with which clients report ([token]): a limited number per account and epoch. It
+// signs blindly, so that neither it nor a relay can tell whose token a report carries.
 //
 //	page ── TokenRequest ─▶ site's backend ── + API key, Doona-Account ─▶ issuer: count → sign
 //	page ◀──────────────────────────── blind signature ─────────────────────┘
 //
-// What it learns: which account got how many tokens of which epoch, and when. What it cannot: which
-// of them, if any, was spent on which report. What it is trusted with: whoever can have tokens without
-// end can surround one client with clients of their own. So it must be independent of the task's owner
-// and verifier.
+// An issuer learns how many tokens each account got for each epoch, and when. It cannot learn on which report a token
+// was spent, if any. It is trusted to keep the limit: an attacker with unlimited tokens can surround one client with
+// clients of its own. So the issuer must be independent of the task's owner and verifier.
 //
-// It keeps a hash of the account and of the request for each token, under a key that is derived from
-// the epoch's private key and erased with it. [New] makes an issuer from a [Config], [Issuer.Run]
-// serves it; docs/issuer.md is the manual.
+// For each token, it keeps a hash of the account and of the request. The hash key is derived from the epoch's private
+// key and erased with it. [New] makes an issuer from a [Config]. [Issuer.Run] serves it. docs/issuer.md is the manual.
 package issuer
 
 import (
@@ -46,29 +44,29 @@ type Issuer struct {
 	serving      atomic.Pointer[hostedTasks]
 	streams      []*stream
 	metrics      *service.Metrics
-	store        *store // none where Inspect found none
+	store        *store // nil if Inspect found none
 	apiKeys      []keyHash
 	proxies      service.Proxies
 	requestLimit *requestLimit
 	opened       *service.Connections
 	clock        *clock.Guard
-	signers      *keyfile.Signers // nil where it tells no time
-	relays       *handover.Client // asks for the relays' clocks
+	signers      *keyfile.Signers // nil if the issuer does not tell the time
+	relays       *handover.Client // for asking relays for their clocks
 	reserve      *durable.Reserve // for erasing
 	ready        atomic.Bool
-	failing      atomic.Bool // what was written last was not
+	failing      atomic.Bool // the last write failed
 	once         sync.Once   // closes the store
 }
 
-// lineup is what an issuer serves. It is never changed, but replaced where a successor joins.
+// hostedTasks are the tasks that an issuer serves. It is immutable: a successor replaces it by a copy.
 type hostedTasks struct {
 	tasks map[task.ID]*hostedTask
-	order []*hostedTask // the same: as configured, each stream's behind its first, then what has joined
+	order []*hostedTask // the same tasks in configured order, each stream's after its first task, then later successors
 }
 
 func (i *Issuer) hosted() *hostedTasks { return i.serving.Load() }
 
-// serve adds a task to those that are served.
+// serve adds a task.
 func (i *Issuer) serve(s *hostedTask) {
 	now := i.hosted()
 	next := &hostedTasks{tasks: maps.Clone(now.tasks), order: append(slices.Clone(now.order), s)}
@@ -76,7 +74,7 @@ func (i *Issuer) serve(s *hostedTask) {
 	i.serving.Store(next)
 }
 
-// served is one task with the issuer's keys for it.
+// hostedTask is one task with the issuer's keys for it.
 type hostedTask struct {
 	*taskfile.Open
 	keys  *keyfile.RSA
@@ -85,17 +83,17 @@ type hostedTask struct {
 
 	mu     sync.Mutex // guards epoch
 	epoch  map[uint64]*epochKey
-	erased uint64 // how many epochs, from the first, are erased; of eraseLoop
+	erased uint64 // number of erased epochs from the first on; only eraseLoop uses it
 }
 
-// epochKey is what an epoch's tokens are signed with.
+// epochKey signs an epoch's tokens.
 type epochKey struct {
 	*token.PrivateKey
-	counts *secret.Bytes // keys the hashes of accounts and requests
+	counts *secret.Bytes // key of the hashes of accounts and requests
 }
 
-// New opens the files and the store that a configuration names, and checks that the keys are those
-// that the tasks name. The caller must call Run, which closes the store, or Close.
+// New opens the files and the store that a configuration names, and checks that the keys are those that the tasks name.
+// The caller must call Run, which closes the store, or Close.
 func New(cfg Config) (*Issuer, error) {
 	i, err := load(cfg)
 	if err != nil {
@@ -124,7 +122,7 @@ func New(cfg Config) (*Issuer, error) {
 	return i, nil
 }
 
-// eraseAgain erases the keys that were erased before and are there again.
+// eraseAgain erases keys that were erased before and came back with a restored key file.
 func (i *Issuer) eraseAgain(s *hostedTask) error {
 	for _, epoch := range s.keys.Epochs() {
 		if epoch >= i.store.erased(s.ID) {
@@ -138,7 +136,7 @@ func (i *Issuer) eraseAgain(s *hostedTask) error {
 	return nil
 }
 
-// Inspect is New for who asks for nothing but the Status: it creates no store, and changes nothing.
+// Inspect is New for a caller that needs only Status: it creates no store and changes nothing.
 func Inspect(cfg Config) (*Issuer, error) {
 	i, err := load(cfg)
 	if err != nil {
@@ -217,7 +215,7 @@ func (i *Issuer) loadTasks() error {
 	return nil
 }
 
-// loadTask reads a task, which must be its configured owner's, and the keys for it.
+// loadTask reads a task, which its configured owner must have signed, and the keys for it.
 func loadTask(c TaskConfig) (raw []byte, s *hostedTask, err error) {
 	owner, err := taskfile.ParseKey("owner", c.Owner)
 	if err != nil {
@@ -238,7 +236,7 @@ func loadTask(c TaskConfig) (raw []byte, s *hostedTask, err error) {
 	return raw, s, err
 }
 
-// loadOpen prepares to serve a task with the keys in a file.
+// loadOpen prepares a task, with the keys in a file.
 func loadOpen(open *taskfile.Open, file string, quota int) (*hostedTask, error) {
 	if open.Clients.Kind != task.ClientToken {
 		return nil, invalid.Field("clients.kind", fmt.Sprintf("%q", open.Clients.Kind), "token")
@@ -256,7 +254,7 @@ func loadOpen(open *taskfile.Open, file string, quota int) (*hostedTask, error) 
 	return s, nil
 }
 
-// name is how metrics call the task.
+// name is the task's name in metrics.
 func (s *hostedTask) name() string { return s.ID.String()[:8] }
 
 // epochKey returns the key of an epoch, or [keyfile.ErrErased].
@@ -282,8 +280,8 @@ func (s *hostedTask) epochKey(epoch uint64) (*epochKey, error) {
 	return s.epoch[epoch], nil
 }
 
-// countsKey writes the key of an epoch's hashes: HMAC-SHA256 of a text under the private exponent. It leaves no copies
-// of either.
+// countsKey derives the key of an epoch's hashes: HMAC-SHA256 of a text under the private exponent. It leaves no copies
+// of either in memory.
 func countsKey(counts, exponent []byte) {
 	secret.Do(func() {
 		short := shortKey(sha256.Sum256(exponent)) // as HMAC does with a key this long
@@ -295,11 +293,11 @@ func countsKey(counts, exponent []byte) {
 // shortKey is the hash of a key that is longer than a block.
 type shortKey [sha256.Size]byte
 
-// separator stands behind every part of what is hashed.
+// separator follows every part of a hash's input.
 var separator = []byte{0}
 
-// eraseKey erases the private key of an epoch, and with it what tells whose a hash is: that also where another process
-// has erased the key.
+// eraseKey erases an epoch's private key, and with it the key of the hashes. It also does the latter if another process
+// has erased the private key.
 func (s *hostedTask) eraseKey(epoch uint64) error {
 	if slices.Contains(s.keys.Epochs(), epoch) {
 		if err := s.keys.Erase(epoch); err != nil {
@@ -323,22 +321,22 @@ func (k *epochKey) name(kind string, of []byte) (name hash, err error) {
 	return name, nil
 }
 
-// window returns when an epoch's tokens are issued: from the beginning of the epoch before it, so
-// that clients can fetch them ahead of the moment they report.
+// window returns when the issuer issues an epoch's tokens. It starts one epoch early, so that clients can fetch tokens
+// before they report.
 func (i *Issuer) window(s *hostedTask, epoch uint64) (start, end time.Time) {
 	end = time.Unix(int64(s.Epochs.End(epoch)), 0)
 	start = end.Add(-2 * time.Duration(s.Epochs.Length) * time.Second)
 	return start.Add(-i.cfg.Skew), end.Add(i.cfg.Skew)
 }
 
-// How long the issuer waits between looking for epochs that are over: not long, as while the neighbours have
-// not said how late it is nothing is, and a look without a find costs nothing; but longer after a failure.
+// How long the issuer waits between searches for epochs that are over. The wait is short: no epoch is over until the
+// neighbours have told their time, and a search that finds none costs nothing. After a failure it is longer.
 const (
 	erasePause      = time.Second
 	eraseAgainPause = 10 * time.Second
 )
 
-// eraseLoop erases what is over, until ctx ends.
+// eraseLoop erases epochs that are over, until ctx ends.
 func (i *Issuer) eraseLoop(ctx context.Context) {
 	for {
 		pause := erasePause
@@ -357,8 +355,8 @@ func (i *Issuer) eraseLoop(ctx context.Context) {
 	}
 }
 
-// erase erases keys and counts of the epochs that have surely ended, also of those whose keys an earlier start
-// erased. The key goes first, and whatever becomes of the counts, which say nothing without it.
+// erase erases keys and counts of epochs that have surely ended, also if an earlier run erased their keys. It erases
+// the key first and regardless of whether the counts can be erased: without it they reveal nothing.
 func (i *Issuer) erase(ctx context.Context) error {
 	var errs []error
 	read := i.clock.Read()

@@ -13,13 +13,13 @@ import (
 
 // Suffixes of the files beside a file of private keys.
 const (
-	listSuffix      = ".pub"       // the signed list of key ids, for the task's owner
+	listSuffix      = ".pub"       // the signed list of key IDs, for the task owner
 	directorySuffix = ".directory" // the public keys, for relays that cannot fetch them
 )
 
-// NewKeys writes an issuer's keys for a task: one for each epoch to path, which must not exist; the
-// list of their ids, signed, to path.pub; the public keys to path.directory. It takes about a fifth
-// of a second of one core for each; progress, if not nil, is called after each one.
+// NewKeys writes an issuer's keys for a task. path, which must not exist, gets one private key per epoch; path.pub the
+// signed list of their IDs; path.directory the public keys. Each key takes about 0.2 s of one core. NewKeys calls
+// progress, if not nil, after each key.
 func NewKeys(path string, epochs uint64, sign ed25519.PrivateKey, progress func()) (*onion.SignedKeyList, error) {
 	rsaKeys, err := keyfile.NewRSA(path, epochs, progress)
 	if err != nil {

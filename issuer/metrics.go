@@ -19,8 +19,8 @@ const (
 	metricEpochsEnd   = "doona_issuer_epochs_end_timestamp_seconds"
 )
 
-// definitions has no count of tokens or requests: what a monitoring system keeps for long would tell
-// when tokens were asked for.
+// definitions has no count of tokens or requests: a monitoring system's history would reveal when tokens were
+// requested.
 var definitions = append([]service.Metric{
 	service.Gauge(metricReady, service.UnitCount, "1 while tokens are issued."),
 	service.Gauge(metricInFlight, service.UnitCount, "Requests being counted and signed."),
@@ -36,10 +36,10 @@ var definitions = append([]service.Metric{
 		"task"),
 }, service.ClockMetrics(prefix)...)
 
-// prefix opens the names of all metrics.
+// prefix is the common prefix of all metric names.
 const prefix = "doona_issuer_"
 
-// Metrics returns the definitions of all metrics of an issuer, those of Go and the process apart.
+// Metrics returns the definitions of an issuer's metrics, without those of Go and the process.
 func Metrics() []service.Metric { return definitions }
 
 func newMetrics(i *Issuer) *service.Metrics {
@@ -59,14 +59,14 @@ func newMetrics(i *Issuer) *service.Metrics {
 	return m
 }
 
-// endsLater says of all tasks of a stream when the newest one ends.
+// endsLater sets the metric of the last epoch's end for all tasks of a stream, from the newest task.
 func endsLater(m *service.Metrics, l *stream) {
 	for _, s := range l.served {
 		m.Set(metricEpochsEnd, float64(l.served[len(l.served)-1].Epochs.Over()), s.name())
 	}
 }
 
-// look sets the gauges to what is now.
+// setGauges sets the gauges to the current values.
 func (i *Issuer) setGauges(context.Context) {
 	i.metrics.Set(metricReady, service.Flag(i.isReady() == nil).Value())
 	i.metrics.SetClock(prefix, string(i.clock.Read().Doubt), i.clock.Offsets())

@@ -7,12 +7,12 @@ import (
 	"github.com/doona-dp/doona/internal/service"
 )
 
-// A full disk must keep no key alive. So the issuer keeps room for erasing on the disks that it erases from, and gives
-// it back where one is full: see [durable.Reserve]. Until it has been able to take it again it counts no request, and
-// is not ready: what is left is for erasing alone.
+// A full disk must not keep a key alive. So the issuer keeps space on the disks that it erases from, and frees it when
+// a disk is full: see [durable.Reserve]. Until the reserve is whole again the issuer counts no request and is not
+// ready: the space left is for erasing.
 
-// keepRoom says how much is kept where: in the folder of the store what that needs; in this one and those of keys what
-// these need.
+// keepRoom returns a reserve: in the store's folder as much as the store and the keys need; in the folders of keys as
+// much as the keys need.
 func (i *Issuer) keepRoom() (*durable.Reserve, error) {
 	var files []string
 	for _, s := range i.hosted().order {
@@ -31,12 +31,13 @@ func (i *Issuer) keepRoom() (*durable.Reserve, error) {
 	return r, nil
 }
 
-// spare does what erases, if need be with the room that is kept for it.
+// withReserve runs do, which erases, if need be with the space kept for it.
 func (i *Issuer) withReserve(do func() error) error {
 	return i.reserve.WithReserve(service.FullDisk, do)
 }
 
-// refill takes what is kept, as far as there is room again. The store's log takes some of it.
+// refill fills the reserve up as far as there is space again. It first empties the store's log, which may have taken
+// some.
 func (i *Issuer) refill(ctx context.Context) error {
 	if i.reserve.Short() != nil {
 		if err := i.withReserve(func() error { return i.store.scrub(ctx) }); err != nil {
@@ -46,15 +47,15 @@ func (i *Issuer) refill(ctx context.Context) error {
 	return i.reserve.Take()
 }
 
-// failed counts and logs an error of what the issuer writes: it is not ready until it can write again.
+// failed counts and logs a failed write. The issuer is not ready until it can write again.
 func (i *Issuer) failed(what string, err error) {
 	i.failing.Store(true)
 	i.metrics.Add(metricStoreErrors, 1)
 	i.cfg.Log.Error(what, "error", err)
 }
 
-// canWrite is an error where a disk is full, or was, and what the store needs cannot be written yet. That is tried
-// again here, as nobody asks an issuer that is not ready.
+// canWrite returns an error if a disk is full, or was full and the store still cannot be written to. It tries to write
+// here, because an issuer that is not ready gets no requests.
 func (i *Issuer) canWrite() error {
 	if err := i.reserve.HasRoom(); err != nil || !i.failing.Load() {
 		return err

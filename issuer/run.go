@@ -8,8 +8,8 @@ import (
 	"github.com/doona-dp/doona/internal/service"
 )
 
-// Run serves until ctx ends, then drains: it refuses what is new, answers what has begun, and closes
-// the store. It returns nil after a clean drain.
+// Run serves until ctx ends, then drains: it refuses new requests, answers the others, and closes the store. It returns
+// nil after a clean drain.
 func (i *Issuer) Run(ctx context.Context) error {
 	defer i.Close()
 	servers, err := service.Listen(i.cfg.Log,
@@ -42,7 +42,7 @@ func (i *Issuer) Run(ctx context.Context) error {
 type Status struct {
 	Clients string `json:"clients"`
 
-	// Full says which disk is full, while the room that is kept on it for erasing is in use, or not all there.
+	// Full names the disk that is full, while the space kept for erasing is in use or incomplete.
 	Full string `json:"full,omitempty"`
 
 	Tasks []TaskStatus `json:"tasks"`
@@ -53,19 +53,19 @@ type TaskStatus struct {
 	ID     string        `json:"id"`
 	Name   string        `json:"name"`
 	Quota  int           `json:"quota"`
-	Epochs []EpochStatus `json:"epochs"` // Those whose keys are not erased, and that issue now.
+	Epochs []EpochStatus `json:"epochs"` // Epochs that issue now and whose keys are not erased.
 }
 
 // EpochStatus is the state of one epoch.
 type EpochStatus struct {
 	Epoch  uint64 `json:"epoch"`
-	Issued uint64 `json:"issued"` // Tokens.
+	Issued uint64 `json:"issued"` // Number of tokens.
 }
 
-// Status returns how many tokens have been issued for the epochs that are open or next.
+// Status returns how many tokens have been issued for epochs that are open or next.
 func (i *Issuer) Status(ctx context.Context) (*Status, error) {
 	out := &Status{Clients: i.cfg.Clients}
-	if i.reserve != nil { // it runs, and is not only looked at
+	if i.reserve != nil { // nil for an issuer of Inspect
 		if short := i.reserve.Short(); short != nil {
 			out.Full = short.Error()
 		}

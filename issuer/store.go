@@ -17,8 +17,8 @@ import (
 	"github.com/doona-dp/doona/wire/task"
 )
 
-// schema has one row for each token that has been issued, and one for each task. Accounts and requests
-// are hashes under a key that is erased with the epoch.
+// schema has one row for each issued token, and one for each task. Accounts and requests are hashes under a key that is
+// erased with the epoch.
 const schema = `CREATE TABLE IF NOT EXISTS issued (
 	task BLOB NOT NULL, epoch INTEGER NOT NULL, account BLOB NOT NULL, request BLOB NOT NULL,
 	PRIMARY KEY (task, epoch, account, request)
@@ -27,8 +27,8 @@ CREATE TABLE IF NOT EXISTS ties (
 	task BLOB PRIMARY KEY, name TEXT NOT NULL, commits INTEGER NOT NULL, next INTEGER NOT NULL
 ) WITHOUT ROWID`
 
-// pageSize is that of SQLite's pages in bytes, if it is not told otherwise; logSize is how much the log takes, about,
-// until it is copied into the file and begun again.
+// pageSize is SQLite's default page size in bytes. logSize is about how many bytes the log grows to before SQLite
+// copies it into the file and starts it again.
 const (
 	pageSize = 4096
 	logSize  = 4 << 20
@@ -37,14 +37,14 @@ const (
 // hash is the name of an account or a request, under the key of an epoch.
 type hash [16]byte
 
-// store counts tokens durably. It is safe for concurrent use, and belongs to one process.
+// store counts tokens durably. It is safe for concurrent use. One process can open it at a time.
 type store struct {
 	db      *sql.DB // one connection: SQLite has one writer
 	release func() error
 
-	requests durable.Coalescer[*countRequest] // that are counted together
+	requests durable.Coalescer[*countRequest] // gathers requests into a group
 
-	commitMu sync.Mutex // of the one who commits; guards the rest, and marks
+	commitMu sync.Mutex // one commit at a time; guards the rest, and the marks
 	bindings map[task.ID]*openBinding
 	unsure   bool // the marks may be behind the store
 }
@@ -54,8 +54,8 @@ func storePath(description string) string {
 	return strings.TrimPrefix(description, service.SchemeSQLite)
 }
 
-// openStore opens or creates a store, which is this process's alone until it is closed. What is committed
-// is on the disk (WAL, synchronous=FULL), and what is deleted is overwritten with zeros.
+// openStore opens or creates a store for this process alone. Commits are on disk when they return (WAL,
+// synchronous=FULL). Deleted content is overwritten with zeros.
 func openStore(description string) (*store, error) {
 	path := storePath(description)
 	release, err := service.ClaimSQLite(path)
@@ -77,7 +77,7 @@ func openStore(description string) (*store, error) {
 	return s, nil
 }
 
-// readStore opens a store to look at it, also beside the issuer that it belongs to, and changes nothing.
+// readStore opens a store read-only, also while its issuer runs.
 func readStore(description string) (*store, error) {
 	return connect(storePath(description), url.Values{"_busy_timeout": {"10000"}, "_pragma": {"query_only(ON)"}})
 }
@@ -105,19 +105,19 @@ func (s *store) prepare() error {
 			return err
 		}
 	}
-	if journal != "wal" || synchronous != 2 || secure != 1 { // SQLite does not say when it cannot
+	if journal != "wal" || synchronous != 2 || secure != 1 { // SQLite does not report that it cannot
 		return errors.New("the file system does not allow a write-ahead log")
 	}
 	return nil
 }
 
-// has says whether the store has a table: one that is only looked at may not have been made to the end.
+// has says whether the store has a table. A read-only store may be incomplete.
 func (s *store) has(table string) (is bool, err error) {
 	err = s.db.QueryRow(`SELECT count(*) FROM sqlite_master WHERE name = ?`, table).Scan(&is)
 	return is, err
 }
 
-// tie returns what the store has of a task's tie, nil where it has none.
+// binding returns the store's copy of a task's binding, nil if there is none.
 func (s *store) binding(id task.ID) (*storeBinding, error) {
 	if is, err := s.has("ties"); err != nil || !is {
 		return nil, err
@@ -130,7 +130,7 @@ func (s *store) binding(id task.ID) (*storeBinding, error) {
 	return t, err
 }
 
-// begin stores the tie of a task anew, and forgets what was counted under another.
+// begin stores a new binding of a task and deletes what was counted under the old one.
 func (s *store) begin(id task.ID, t *storeBinding) error {
 	return s.within(func(tx *sql.Tx) error {
 		if _, err := tx.Exec(`DELETE FROM issued WHERE task = ?`, id[:]); err != nil {
@@ -142,8 +142,8 @@ func (s *store) begin(id task.ID, t *storeBinding) error {
 	})
 }
 
-// within runs do in one durable transaction. It cannot be cancelled: no client that leaves is a failure
-// of the store.
+// within runs do in one durable transaction. It ignores cancellation: a client that disconnects must not look like a
+// failure of the store.
 func (s *store) within(do func(tx *sql.Tx) error) error {
 	tx, err := s.db.BeginTx(context.Background(), nil)
 	if err != nil {
@@ -159,10 +159,10 @@ func (s *store) within(do func(tx *sql.Tx) error) error {
 	return nil
 }
 
-// probe tries whether the store can take requests, by as many bytes as a few thousand take.
+// probe tests that the store can be written to, with as many bytes as a few thousand requests take.
 func (s *store) probe() error {
 	filler := make([]byte, 1<<20)
-	rand.Read(filler) // does not compress
+	rand.Read(filler) // random bytes do not compress
 	err := s.within(func(tx *sql.Tx) error {
 		if _, err := tx.Exec(`CREATE TABLE IF NOT EXISTS probe (filler BLOB)`); err != nil {
 			return err
@@ -179,7 +179,7 @@ func (s *store) probe() error {
 	})
 }
 
-// issued returns how many tokens an epoch has.
+// issued returns how many tokens have been issued for an epoch.
 func (s *store) issued(ctx context.Context, task task.ID, epoch uint64) (n uint64, err error) {
 	if is, err := s.has("issued"); err != nil || !is {
 		return 0, err
@@ -188,14 +188,14 @@ func (s *store) issued(ctx context.Context, task task.ID, epoch uint64) (n uint6
 	return n, err
 }
 
-// eraseAtOnce is how many rows a transaction erases: others wait for it, and a full disk has room for no more.
+// eraseAtOnce is how many rows one transaction erases: others wait for it, and a full disk has space for no more.
 var eraseAtOnce int64 = 20_000
 
-// eraseRoom is how many bytes of its disk the store needs to erase: its log, which a transaction begins to fill before
-// it is copied into the file, and the rows of one transaction, with the pages that they are in.
+// eraseRoom is how many bytes of disk the store needs to erase: its log, which a transaction fills before SQLite copies
+// it into the file, and the rows of one transaction with their pages.
 const eraseRoom = logSize + 4<<20
 
-// erase forgets an epoch, in the log too.
+// erase deletes the rows of an epoch, also from the log.
 func (s *store) erase(ctx context.Context, task task.ID, epoch uint64) error {
 	const some = `DELETE FROM issued WHERE task = ? AND epoch = ? AND (account, request) IN (
 		SELECT account, request FROM issued WHERE task = ? AND epoch = ? LIMIT ?)`
@@ -211,7 +211,7 @@ func (s *store) erase(ctx context.Context, task task.ID, epoch uint64) error {
 	return s.scrub(ctx)
 }
 
-// scrub empties the log, which holds what was deleted, and takes room.
+// scrub empties the log, which holds deleted rows and takes space.
 func (s *store) scrub(ctx context.Context) error {
 	var busy, log, done int
 	if err := s.db.QueryRowContext(ctx, `PRAGMA wal_checkpoint(TRUNCATE)`).Scan(&busy, &log, &done); err != nil {
@@ -223,7 +223,7 @@ func (s *store) scrub(ctx context.Context) error {
 	return nil
 }
 
-// close gives back the file and the marks.
+// close closes the file and the marks.
 func (s *store) close() error {
 	err := s.db.Close()
 	for _, b := range s.bindings {

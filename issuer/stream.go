@@ -13,8 +13,8 @@ import (
 	"github.com/doona-dp/doona/wire/taskfile"
 )
 
-// stream is a stream whose first task is in the configuration. What follows comes from its first relay, and
-// changes nothing that the first task does not allow. It is the stream's [taskstream.Server].
+// stream is a stream whose first task is in the configuration. Its successors come from its first relay, and change
+// only what the first task allows. It implements [taskstream.Server].
 type stream struct {
 	*taskstream.Folder
 	issuer *Issuer
@@ -22,7 +22,7 @@ type stream struct {
 	served []*hostedTask // By position.
 }
 
-// loadStream loads the successors that were taken, of a task that is the first of a stream.
+// loadStream loads the known successors of a task that is the first of a stream.
 func (i *Issuer) loadStream(c TaskConfig, raw []byte, first *hostedTask) error {
 	place := first.Stream
 	switch {
@@ -57,7 +57,7 @@ func (i *Issuer) loadStream(c TaskConfig, raw []byte, first *hostedTask) error {
 	return nil
 }
 
-// load prepares to serve a task behind the first.
+// load prepares a successor.
 func (l *stream) load(t *taskstream.Task) (*hostedTask, error) {
 	if err := l.issuer.mayTell(t.Open); err != nil {
 		return nil, err
@@ -69,7 +69,7 @@ func (l *stream) load(t *taskstream.Task) (*hostedTask, error) {
 	return next, err
 }
 
-// follow takes up the successors of all streams as they come, until ctx ends.
+// follow adds the successors of all streams as they come, until ctx ends.
 func (i *Issuer) follow(ctx context.Context) {
 	f := taskstream.Follower{Client: i.relays, Every: i.cfg.FollowInterval, Log: i.cfg.Log,
 		Clock: func() time.Time { return i.clock.Read().Now }}
@@ -80,21 +80,21 @@ func (i *Issuer) follow(ctx context.Context) {
 	f.Run(ctx)
 }
 
-// Prepare says whether a task can be served.
+// Prepare returns an error if a task cannot be served.
 func (l *stream) Prepare(t *taskstream.Task) error {
 	_, err := l.load(t)
 	return err
 }
 
-// Served counts the tasks that are served.
+// Served returns how many of the stream's tasks are served.
 func (l *stream) Served() int { return len(l.served) }
 
-// Stuck says in the metrics whether the stream cannot go on here.
+// Stuck sets the metric that says whether the stream cannot continue here.
 func (l *stream) Stuck(err error) {
 	l.issuer.metrics.Set(metricStuck, service.Flag(err != nil).Value(), l.served[0].name())
 }
 
-// Serve serves a task that was taken.
+// Serve serves the next task of the stream.
 func (l *stream) Serve(t *taskstream.Task) error {
 	i := l.issuer
 	next, err := l.load(t)

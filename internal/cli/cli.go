@@ -1,5 +1,5 @@
-// Package cli holds what the module's commands share: exit codes, --json output and flag
-// errors that name the flag and the allowed range.
+// Package cli is shared by the commands: exit codes, --json output, and flag errors that name the flag and the allowed
+// range.
 package cli
 
 import (
@@ -30,8 +30,7 @@ type usageError struct{ error }
 
 func (e usageError) Unwrap() error { return e.error }
 
-// Usage marks err as a wrong flag or flag value, so that the command exits with [ExitUsage].
-// It returns nil for nil.
+// Usage marks err as a wrong flag or flag value, so that the command exits with [ExitUsage]. It returns nil for nil.
 func Usage(err error) error {
 	if err == nil {
 		return nil
@@ -39,23 +38,23 @@ func Usage(err error) error {
 	return usageError{err}
 }
 
-// Usagef formats an error marked as by [Usage].
+// Usagef is [Usage] of a formatted error.
 func Usagef(format string, args ...any) error { return usageError{fmt.Errorf(format, args...)} }
 
-// Root returns a root command with subcommands; name, short and example appear in --help.
+// Root returns a root command with subcommands. name, short and example appear in --help.
 func Root(name, short, example string, commands ...*cobra.Command) *cobra.Command {
 	root := Prepare(name, short, &cobra.Command{Example: example})
 	root.AddCommand(commands...)
 	for _, cmd := range commands {
-		if cmd.HasSubCommands() && !cmd.Runnable() { // else an unknown word after it would be ignored
+		if cmd.HasSubCommands() && !cmd.Runnable() { // otherwise cobra would ignore an unknown word after it
 			cmd.Args, cmd.RunE = NoArgs, func(cmd *cobra.Command, _ []string) error { return cmd.Help() }
 		}
 	}
 	return root
 }
 
-// Moved adds commands that a program had before: each says which one stands for it now and does nothing else, and
-// help leaves it out. They go with the first release.
+// Moved adds commands that a program had before. Each names its replacement and does nothing else. Help omits them.
+// They will be removed with the first release.
 func Moved(root *cobra.Command, now map[string]string) *cobra.Command {
 	for name, use := range now {
 		root.AddCommand(&cobra.Command{Use: name, Hidden: true, DisableFlagParsing: true,
@@ -65,7 +64,7 @@ func Moved(root *cobra.Command, now map[string]string) *cobra.Command {
 	return root
 }
 
-// Prepare makes cmd a root command without subcommands, with what all commands share.
+// Prepare makes cmd a root command without subcommands, and adds what all commands share.
 func Prepare(name, short string, cmd *cobra.Command) *cobra.Command {
 	cmd.Use, cmd.Short = name, short
 	cmd.SilenceUsage, cmd.SilenceErrors = true, true
@@ -75,10 +74,10 @@ func Prepare(name, short string, cmd *cobra.Command) *cobra.Command {
 	return cmd
 }
 
-// notParsed matches pflag's error about a value that is not of the flag's type.
+// notParsed matches pflag's error about a value of the wrong type.
 var notParsed = regexp.MustCompile(`^invalid argument (".*") for "(?:-\w, )?--([a-z0-9-]+)" flag: `)
 
-// flagError says of such a value what is allowed: what the flag's usage says.
+// flagError replaces that error by one with the flag's usage, which says what is allowed.
 func flagError(cmd *cobra.Command, err error) error {
 	if m := notParsed.FindStringSubmatch(err.Error()); m != nil {
 		usage, _, _ := strings.Cut(cmd.Flag(m[2]).Usage, " (required)")
@@ -87,7 +86,7 @@ func flagError(cmd *cobra.Command, err error) error {
 	return Usage(err)
 }
 
-// Run executes root with args, prints an error if there is one, and returns the exit status.
+// Run executes root with args, prints the error if there is one, and returns the exit status.
 func Run(root *cobra.Command, args []string) int {
 	root.SetArgs(args)
 	cmd, err := checkWords(root, args)
@@ -106,8 +105,8 @@ func Run(root *cobra.Command, args []string) int {
 	return ExitData
 }
 
-// FlagError turns a [invalid.FieldError] about a parameter into one about the flag of that
-// name and marks it as wrong usage; other errors are returned as they are.
+// FlagError marks an [invalid.FieldError] as wrong usage: the field is the flag of that name. It returns other errors
+// unchanged.
 func FlagError(err error) error {
 	var field *invalid.FieldError
 	if errors.As(err, &field) {
@@ -116,8 +115,8 @@ func FlagError(err error) error {
 	return err
 }
 
-// Print writes result to w: as one line of JSON when the command's --json flag is set, else
-// through human. Texts from outside in it do nothing to a terminal: see [display.Terminal].
+// Print writes result to w: as one line of JSON if the command's --json flag is set, else through human. It removes
+// what outside texts could do to a terminal: see [display.Terminal].
 func Print(cmd *cobra.Command, result any, human func(w io.Writer) error) error {
 	w := cmd.OutOrStdout()
 	if asJSON, err := cmd.Flags().GetBool("json"); err != nil || !asJSON {
@@ -131,7 +130,7 @@ func Print(cmd *cobra.Command, result any, human func(w io.Writer) error) error 
 	return err
 }
 
-// Require makes flags required: without them the command exits with [ExitUsage]. Help says so.
+// Require makes flags required: without them the command exits with [ExitUsage]. Help marks them.
 func Require(cmd *cobra.Command, flags ...string) {
 	for _, name := range flags {
 		cmd.Flag(name).Usage += " (required)"

@@ -11,14 +11,14 @@ import (
 	"github.com/doona-dp/doona/internal/clock"
 )
 
-// trusted is what trust-clock prints.
+// trustClockOutput is the output of trust-clock.
 type trustClockOutput struct {
-	Clock string `json:"clock"` // the machine's, RFC 3339, UTC
-	File  string `json:"file"`  // that says so to the process
+	Clock string `json:"clock"` // this machine's clock, RFC 3339, UTC
+	File  string `json:"file"`  // the file that tells the process
 }
 
-// TrustClock returns the command with which an operator says that the machine's clock is right, to a
-// program whose configuration names the file of its clock.
+// TrustClock returns the command by which an operator tells a program that this machine's clock is right. file returns
+// the clock file of a configuration.
 func TrustClock(program, example string, file func(config string) (string, error)) *cobra.Command {
 	var config string
 	cmd := &cobra.Command{

@@ -8,7 +8,7 @@ import (
 	"github.com/doona-dp/doona/internal/invalid"
 )
 
-// Given returns a function that looks up the value of a flag as it was written, and whether it was.
+// Given returns a function that returns a flag's value as written, and whether the flag was given.
 func Given(cmd *cobra.Command) func(name string) (value string, ok bool) {
 	return func(name string) (string, bool) {
 		f := cmd.Flags().Lookup(name)
@@ -19,8 +19,8 @@ func Given(cmd *cobra.Command) func(name string) (value string, ok bool) {
 	}
 }
 
-// Refuse is an error about the first of these flags that was given, because the command would ignore
-// it. why says when, such as "without --relay".
+// Refuse returns an error about the first of the named flags that was given, because the command would ignore it. why
+// says when it is ignored, such as "without --relay".
 func Refuse(cmd *cobra.Command, why string, names ...string) error {
 	for _, name := range names {
 		if value, ok := Given(cmd)(name); ok {
@@ -30,20 +30,20 @@ func Refuse(cmd *cobra.Command, why string, names ...string) error {
 	return nil
 }
 
-// checkWords is an error where a flag is given twice that has one value, since the first would be
-// ignored, and where a flag is given an empty value, as by a shell's unset variable: the default would
-// take its place. It returns the command too.
+// checkWords returns the command that args name. It returns an error if a flag with one value is given twice, since the
+// first value would be ignored. It also does so if a flag has an empty value, as from a shell's unset variable: the
+// default would replace it.
 func checkWords(root *cobra.Command, args []string) (*cobra.Command, error) {
 	cmd, rest, err := root.Find(args)
 	if err != nil {
-		return root, nil // the command that is not there is the error
+		return root, nil // Run reports the unknown command
 	}
 	seen := map[string]bool{}
 	for i, word := range rest {
 		name, long := strings.CutPrefix(word, "--")
 		name, value, with := strings.Cut(name, "=")
 		if long && name == "" {
-			return cmd, nil // arguments alone come after "--"
+			return cmd, nil // only arguments follow "--"
 		}
 		f := cmd.Flag(name)
 		if !long || f == nil {
@@ -63,7 +63,7 @@ func checkWords(root *cobra.Command, args []string) (*cobra.Command, error) {
 	return cmd, nil
 }
 
-// manyValued says whether flags of a type, as pflag names it, may be repeated.
+// manyValued says whether flags of a type, by pflag's name, may be repeated.
 func manyValued(kind string) bool {
 	return strings.HasSuffix(kind, "Array") || strings.HasSuffix(kind, "Slice") || strings.HasPrefix(kind, "stringTo")
 }

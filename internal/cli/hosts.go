@@ -10,7 +10,7 @@ import (
 
 const flagHosts = "hosts"
 
-// HostsFlag is the flag for names by which a program's page may be asked for.
+// HostsFlag is the flag for host names by which a program's page may be requested.
 type HostsFlag []string
 
 // Register adds the flag to a command.
@@ -19,10 +19,10 @@ func (f *HostsFlag) Register(cmd *cobra.Command) {
 		"names by which the page may be asked for, besides localhost and IP addresses; comma-separated")
 }
 
-// Check is an error where a name is none.
+// Check returns an error if a name is invalid.
 func (f HostsFlag) Check() error { return FlagError(display.CheckHosts(flagHosts, f)) }
 
-// Hosts are the names by which a page at an address may be asked for.
+// Hosts returns the host names by which a page at an address may be requested.
 func (f HostsFlag) Hosts(cmd *cobra.Command, listen string) *display.Hosts {
 	log := slog.New(slog.NewTextHandler(cmd.ErrOrStderr(), nil))
 	return display.NewHosts("--"+flagHosts, log, listen, f)

@@ -18,9 +18,9 @@ import (
 	"github.com/doona-dp/doona/wire/taskfile"
 )
 
-// generated is what keygen prints: what others need of the new key.
+// keygenOutput is the output of keygen: what others need of the new key.
 type keygenOutput struct {
-	KeyID  string `json:"key_id"` // "sha256:…" of the public key, or of the list as tasks name it
+	KeyID  string `json:"key_id"` // "sha256:…" of the public key, or of the key list, as tasks name it
 	Public string `json:"public"` // "ed25519:…", or the file with the signed list
 }
 
@@ -31,7 +31,7 @@ type keygenFlags struct {
 	epochs          uint64
 }
 
-// Keygen returns the command with which a hop makes its keys: `relay keygen` and `verifier keygen` are the same.
+// Keygen returns the command by which a relay or verifier makes its keys.
 func Keygen(program string) *cobra.Command {
 	var f keygenFlags
 	cmd := &cobra.Command{
@@ -114,7 +114,7 @@ func (f *keygenFlags) makeHPKE() (*keygenOutput, error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := durable.MakeFolder(filepath.Dir(f.out), 0o700); err != nil { // as that of a stream's successors
+	if err := durable.MakeFolder(filepath.Dir(f.out), 0o700); err != nil { // such as a folder of successors
 		return nil, fmt.Errorf("couldn't make the keys' folder: %w", err)
 	}
 	list, err := keyfile.NewHPKE(f.out, f.kem, f.epochs, sign)

@@ -17,11 +17,11 @@ import (
 	"github.com/doona-dp/doona/wire/task"
 )
 
-// built is what a program says of itself.
+// versionOutput is the output of version.
 type versionOutput struct {
 	Program  string `json:"program"`
-	Version  string `json:"version"`            // of the module, "(devel)" where it was built from a folder
-	Revision string `json:"revision,omitempty"` // of the repository, with "+" where files had been changed
+	Version  string `json:"version"`            // of the module; "(devel)" if it was built from a folder
+	Revision string `json:"revision,omitempty"` // of the repository; ends with "+" if files were changed
 	Go       string `json:"go"`
 	Format   int    `json:"format"` // of tasks, reports and batches
 }
@@ -64,12 +64,12 @@ func versionOf(program string) versionOutput {
 	return b
 }
 
-// health is the result of a health subcommand that found nothing wrong.
+// healthOutput is the output of health if the program is ready.
 type healthOutput struct {
 	Ready bool `json:"ready"`
 }
 
-// Health returns a program's health subcommand; admin returns the admin address of a configuration.
+// Health returns a program's health subcommand. admin returns the admin address of a configuration.
 func Health(program string, admin func(config string) (string, error)) *cobra.Command {
 	var config, address string
 	cmd := &cobra.Command{
@@ -107,7 +107,7 @@ func Health(program string, admin func(config string) (string, error)) *cobra.Co
 	return cmd
 }
 
-// adminURL returns where a program that listens at an address is reached on the same machine.
+// adminURL returns the URL, on this machine, of a program that listens at an address.
 func adminURL(config, listen string) (string, error) {
 	host, port, err := net.SplitHostPort(listen)
 	if err != nil {
@@ -115,14 +115,14 @@ func adminURL(config, listen string) (string, error) {
 	}
 	switch at, err := netip.ParseAddr(host); {
 	case host == "" || err == nil && at == netip.IPv4Unspecified():
-		host = "127.0.0.1" // no name: an image may have nothing that knows names
+		host = "127.0.0.1" // not a name: an image may have no resolver
 	case err == nil && at == netip.IPv6Unspecified():
 		host = "::1"
 	}
 	return "http://" + net.JoinHostPort(host, port), nil
 }
 
-// askReady is an error unless /readyz answers with success within 10 seconds.
+// askReady returns an error unless /readyz answers with success within 10 seconds.
 func askReady(ctx context.Context, base string) error {
 	to, err := url.Parse(base)
 	if err != nil || to.Scheme != "http" && to.Scheme != "https" || to.Host == "" {
@@ -145,18 +145,18 @@ func askReady(ctx context.Context, base string) error {
 	return fmt.Errorf("not ready: %s", Answer(resp))
 }
 
-// Answer returns the status of an answer, and what it says in up to a kilobyte: such as that a host is not allowed.
+// Answer returns an answer's status and the first kilobyte of its body.
 func Answer(resp *http.Response) string {
 	why, _ := io.ReadAll(io.LimitReader(resp.Body, 1<<10))
 	return strings.TrimSuffix(resp.Status+": "+strings.TrimSpace(string(why)), ": ")
 }
 
-// direct asks where it is told to: an admin address is behind no proxy, and an answer from elsewhere would be about
-// something else.
+// direct uses no proxy and follows no redirect: an admin address is behind no proxy, and an answer from elsewhere would
+// be about something else.
 var direct = &http.Client{
 	Transport:     &http.Transport{DisableKeepAlives: true},
 	CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
 }
 
-// MaxStatus is the most bytes that are read of what a party says at its admin address.
+// MaxStatus is the most bytes read from an admin address.
 const MaxStatus = 64 << 20

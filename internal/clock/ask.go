@@ -10,16 +10,15 @@ import (
 	"github.com/doona-dp/doona/wire/handover"
 )
 
-// neighbour is another party of some tasks, which signs what its clock says.
+// neighbour is another party of some tasks that signs its clock.
 type neighbour struct {
-	name   string // the host and port in its newest URL
+	name   string // host and port in its newest URL
 	client *handover.Client
-	places []place // the newest first
-	by     string  // where it is asked: changes as the places do
+	places []place // where it is asked, the newest first
+	by     string  // identifies places: changes when they do
 }
 
-// ask asks for a clock at one place after the other until there is an answer. It also returns the moment of
-// [Guard.Elapsed] at which that was asked for.
+// ask asks at one place after another until one answers. It also returns the [Guard.Elapsed] at which it asked.
 func (n *neighbour) ask(ctx context.Context, g *Guard) (at time.Time, asked time.Duration, err error) {
 	for _, p := range n.places {
 		asked = g.Elapsed()
@@ -35,12 +34,12 @@ func (n *neighbour) ask(ctx context.Context, g *Guard) (at time.Time, asked time
 }
 
 const (
-	askTimeout = 5 * time.Second // of one question
-	askPace    = time.Minute     // from one to the next, as long as nothing is in doubt
-	askSoon    = time.Second     // while it is
+	askTimeout = 5 * time.Second // for one question
+	askPace    = time.Minute     // between questions while nothing is in doubt
+	askSoon    = time.Second     // between questions while the time is in doubt
 )
 
-// Watch asks the neighbours for their clocks, those of the last [Guard.Meet], and keeps the mark, until ctx ends.
+// Watch asks the neighbours of the last [Guard.SetPeers] for their clocks, and keeps the mark, until ctx ends.
 func (g *Guard) Watch(ctx context.Context) {
 	var asking sync.WaitGroup
 	defer asking.Wait()
@@ -62,8 +61,8 @@ func (g *Guard) Watch(ctx context.Context) {
 	}
 }
 
-// askAll begins to ask the neighbours that are not asked yet, and leaves off where nobody is met any more. stop has one
-// function for each that is asked.
+// askAll starts asking new neighbours, and stops asking former ones. stop has a function for each neighbour that is
+// asked.
 func (g *Guard) askAll(ctx context.Context, asking *sync.WaitGroup, stop map[string]context.CancelFunc) {
 	g.mu.Lock()
 	g.watching = true
@@ -87,8 +86,8 @@ func (g *Guard) askAll(ctx context.Context, asking *sync.WaitGroup, stop map[str
 	}
 }
 
-// ask asks a neighbour until ctx ends: slowly, at once where the time is in doubt, and ever more slowly where
-// it does not answer, as one that starts just now soon does.
+// ask asks a neighbour until ctx ends: once a minute, soon if the time is in doubt, and at growing intervals while the
+// neighbour does not answer, as one that is just starting.
 func (g *Guard) ask(ctx context.Context, n *neighbour) {
 	again := askSoon
 	for {
@@ -113,8 +112,8 @@ func (g *Guard) ask(ctx context.Context, n *neighbour) {
 	}
 }
 
-// answered is [Guard.Heard] of a neighbour that is still met, at the places where it was asked: else its word may come
-// a second time, under another name.
+// answered is [Guard.Heard] for a neighbour that is still asked, at the same places. Otherwise its word could count
+// twice, under another name.
 func (g *Guard) answered(n *neighbour, clock time.Time, asked time.Duration) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -125,7 +124,7 @@ func (g *Guard) answered(n *neighbour, clock time.Time, asked time.Duration) {
 	}
 }
 
-// wait waits, and says whether ctx goes on.
+// wait waits, and says whether ctx continues.
 func wait(ctx context.Context, d time.Duration) bool {
 	select {
 	case <-ctx.Done():

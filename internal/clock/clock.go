@@ -1,21 +1,21 @@
-// Package clock decides how late it is where being wrong destroys keys.
+// Package clock decides what time it is, where a wrong time would destroy keys.
 //
-// A party has its machine's clock, W; its neighbours' clocks N, signed for a fresh nonce; and the time
-// that passes in the process (monotonic), which nobody sets. From these a [Guard] keeps two times:
+// A party has its machine's clock W, its neighbours' clocks N, signed for a fresh nonce, and the process's monotonic
+// clock, which nobody can set. From these a [Guard] keeps two times:
 //
 //	sure     the time that has surely come. Keys are erased by it and by nothing else.
 //	now      the best estimate, by which reports are taken; or a doubt, in which none are.
 //
-// Sure goes on with the time that passes, and else only to what two clocks say has come: the second
-// latest of W and all N. So one wrong clock, whosever, erases nothing early; and it cannot keep a key for
-// longer where two others agree. The mark, a file, keeps it over restarts. A clock that is behind
-// the mark is shown wrong; a single neighbour then speaks for the time. The first start of all has no
-// mark: it takes W's word if at most one epoch ends by that, until a neighbour contradicts.
+// Sure advances with the monotonic clock. Otherwise it advances only to a time that two clocks say has come: the second
+// latest of W and all N. So one wrong clock, whosever, erases nothing early. It cannot keep a key longer if two others
+// agree. A file, the mark, keeps sure over restarts. A clock that is behind the mark is wrong; a single neighbour then
+// determines the time. The very first start has no mark: the guard then trusts W if at most one epoch has ended by it,
+// until a neighbour contradicts.
 //
-// Now is W, unless W leaps against the time that passes. Then it is whichever a neighbour agrees with:
-// W, as after a machine slept, or the time from before the leap that goes on. What no neighbour
-// confirms is a doubt. So is a start after which more than one epoch would end, and a neighbour's
-// contradiction where none has agreed for as long as W could have drifted away.
+// Now is W, unless W leaps against the monotonic clock. After a leap, now is the time that a neighbour agrees with: W,
+// as after a machine slept, or the time from before the leap, advanced. If no neighbour confirms either, the time is in
+// doubt. It is also in doubt after a start by which more than one epoch would end, and when a neighbour contradicts and
+// none has agreed for so long that W could have drifted away.
 package clock
 
 import (
@@ -26,7 +26,7 @@ import (
 	"time"
 )
 
-// Doubt says why the time is not known; "" says that it is.
+// Doubt says why the time is in doubt; "" if it is known.
 type Doubt string
 
 // The doubts of a [Reading].
@@ -43,31 +43,30 @@ type Options struct {
 	File string // of the mark; "" for none
 
 	Wall    func() time.Time     // this machine's clock. Default time.Now.
-	Elapsed func() time.Duration // the time that has passed in this process. Default: by Wall's monotonic readings.
+	Elapsed func() time.Duration // monotonic time of this process. Default: by Wall's monotonic readings.
 
-	// Tolerance is by how much clocks that agree may differ. Default a minute. Range above 0.
+	// Tolerance is by how much clocks that agree may differ. Default 1 minute. Range above 0.
 	Tolerance time.Duration
 
-	// Ends says whether more than one epoch of a task that has not ended here ends after from, which
-	// may be the zero time, and by to.
+	// Ends says whether more than one epoch that has not ended here ends in (from, to]. from may be the zero time.
 	Ends func(from, to time.Time) bool
 
 	Log *slog.Logger // Default: none.
 }
 
-// Reading is what a guard says about the time.
+// Reading is the time, by a guard.
 type Reading struct {
-	Now    time.Time // the best estimate; this machine's clock in doubt
-	Sure   time.Time // has surely come; zero where nothing is known
-	Latest time.Time // nobody's clock says that it is later
+	Now    time.Time // best estimate; this machine's clock while in doubt
+	Sure   time.Time // has surely come; zero if nothing is known
+	Latest time.Time // no clock shows a later time
 	Doubt  Doubt
 }
 
 // Over says whether a moment has surely come.
 func (r Reading) Over(at time.Time) bool { return !r.Sure.IsZero() && !r.Sure.Before(at) }
 
-// Tolerance returns the tolerance for epochs of a length in seconds: a minute, or half of an epoch, and 2
-// seconds at least, as a signed time has no fractions.
+// Tolerance returns the tolerance for epochs of epoch seconds: the lesser of 1 minute and half an epoch, but at least 2
+// s, as a signed time has no fractions.
 func Tolerance(epoch uint64) time.Duration {
 	return max(2*time.Second, min(time.Minute, time.Duration(min(epoch, 120))*time.Second/2))
 }
@@ -78,44 +77,44 @@ type Guard struct {
 	first time.Time // the first reading of Wall
 
 	mu       sync.Mutex // guards the rest
-	wall     time.Time  // at the last look, as all that follows
+	wall     time.Time  // at the last update, as all that follows
 	elapsed  time.Duration
-	estimate time.Time // what wall was when it was last good, and the time since
+	estimate time.Time // wall when it was last good, advanced since
 	sure     time.Time
-	evident  bool // sure was ever what two clocks said, or the operator
-	marked   bool // sure is the mark, and the time since the start
+	evident  bool // two clocks, or the operator, confirmed sure
+	marked   bool // sure is the mark, advanced since the start
 	settled  bool // estimate is good
-	differs  bool // neighbours contradicted, and none agreed since
+	differs  bool // neighbours contradicted, and none has agreed since
 	words    map[string]word
-	known    []string        // all neighbours' names
-	pending  map[string]bool // those that have not been asked since the start or the last leap
+	known    []string        // names of all neighbours
+	pending  map[string]bool // neighbours to ask since the start or the last leap
 	off      map[string]bool // neighbours whose clocks differ, for the log
-	agreed   time.Duration   // when a neighbour last agreed with the estimate
-	ever     bool            // one did
-	mark     mark            // in the file
-	obeyed   int64           // the last order of the operator
-	doubt    Doubt           // that of the last look
+	agreed   time.Duration   // elapsed when a neighbour last agreed with the estimate
+	ever     bool            // a neighbour has agreed
+	mark     mark            // as in the file
+	obeyed   int64           // the operator's last order, by its time
+	doubt    Doubt           // at the last update
 
-	neighbours []neighbour // whom [Guard.Watch] asks
+	neighbours []neighbour // [Guard.Watch] asks them
 	watching   bool
 }
 
 // word is what a neighbour said about its clock.
 type word struct {
-	clock time.Time     // its clock stood there, or later by at most give
-	give  time.Duration // how long the answer took, and the second that was cut off
-	at    time.Duration // elapsed when it came
+	clock time.Time     // its clock showed this, or up to give more
+	give  time.Duration // duration of the answer, plus the second that was truncated
+	at    time.Duration // elapsed when the answer came
 	ahead time.Duration // by how much wall was ahead of estimate then
 }
 
-// maxAge is how long a neighbour's word stands.
+// maxAge is how long a neighbour's word counts.
 const maxAge = 10 * time.Minute
 
-// slew is the part of the time that passes by which the estimate may follow a clock that runs faster or
-// slower; NTP corrects by half of it at most.
+// slew limits how fast the estimate follows a clock that runs faster or slower: 1/slew of the time that passes. NTP
+// corrects by half of that at most.
 const slew = 1000
 
-// New returns a guard that goes on from the mark, if there is one.
+// New returns a guard that continues from the mark, if there is one.
 func New(o Options) (*Guard, error) {
 	if o.Wall == nil {
 		o.Wall = time.Now
@@ -141,8 +140,8 @@ func New(o Options) (*Guard, error) {
 	return g, nil
 }
 
-// Await has the guard wait for the first answers of some neighbours, or for [Guard.Silent], before it
-// goes by this machine's clock alone.
+// Await makes the guard wait for the first answers of neighbours, or for [Guard.Silent], before it uses this machine's
+// clock alone.
 func (g *Guard) Await(neighbours ...string) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -164,14 +163,14 @@ func (g *Guard) await() {
 	}
 }
 
-// remember goes back to the mark, unless there has been evidence since.
+// remember returns to the mark, unless there has been evidence since.
 func (g *Guard) remember() {
 	if !g.evident {
 		g.sure, g.evident, g.marked = g.mark.time(), g.mark.Evident, g.mark.Sure > 0
 	}
 }
 
-// Read says how late it is.
+// Read returns the time.
 func (g *Guard) Read() Reading {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -182,18 +181,18 @@ func (g *Guard) Read() Reading {
 	}
 	sure := g.sure
 	if !g.evident && !g.near(sure, g.wall, 0) && sure.After(g.wall) {
-		sure = time.Time{} // this machine's clock says now that it was wrong
+		sure = time.Time{} // this machine's clock now contradicts its earlier reading
 	}
 	return Reading{g.now(), sure, latest, g.doubt}
 }
 
-// Elapsed is the time that has passed in this process, for [Guard.Heard].
+// Elapsed returns the monotonic time of this process, for [Guard.Heard].
 func (g *Guard) Elapsed() time.Duration {
 	_, elapsed := g.clocks()
 	return elapsed
 }
 
-// clocks reads this machine's clock, once: every report has it read.
+// clocks reads this machine's clock, once: every report calls it.
 func (g *Guard) clocks() (wall time.Time, elapsed time.Duration) {
 	now := g.o.Wall()
 	if g.o.Elapsed != nil {
@@ -202,14 +201,14 @@ func (g *Guard) clocks() (wall time.Time, elapsed time.Duration) {
 	return now.Round(0), now.Sub(g.first)
 }
 
-// Heard takes a neighbour's signed time, which was asked for at a moment of [Guard.Elapsed].
+// Heard records a neighbour's signed time. asked is the [Guard.Elapsed] at which it was asked for.
 func (g *Guard) Heard(neighbour string, clock time.Time, asked time.Duration) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	g.hear(neighbour, clock, asked)
 }
 
-// hear is Heard. g.mu is held.
+// hear is Heard; the caller holds g.mu.
 func (g *Guard) hear(neighbour string, clock time.Time, asked time.Duration) {
 	g.update()
 	delete(g.pending, neighbour)
@@ -223,7 +222,7 @@ func (g *Guard) hear(neighbour string, clock time.Time, asked time.Duration) {
 	g.off[neighbour] = off
 }
 
-// Silent takes note that a neighbour did not answer. What it said before stands until it is old.
+// Silent records that a neighbour did not answer. Its earlier word counts until it is old.
 func (g *Guard) Silent(neighbour string) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -231,9 +230,9 @@ func (g *Guard) Silent(neighbour string) {
 	g.update()
 }
 
-// Told takes a neighbour's signed word that a moment has come, without saying how late it is: of an epoch
-// that it has begun, or has ended. It counts as much as this machine's clock says, too; and not at all while the
-// time is in doubt: the word may be an echo of what this machine's wrong clock has told the neighbour.
+// Told records a neighbour's signed statement that a moment has come: for example, that an epoch has begun or ended. It
+// counts only up to this machine's clock, and not at all while the time is in doubt: the statement may echo what this
+// machine's wrong clock has told the neighbour.
 func (g *Guard) Told(at time.Time) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -260,7 +259,7 @@ func (g *Guard) Offsets() map[string]time.Duration {
 	return out
 }
 
-// look takes the time that has passed since the last look, and judges.
+// update advances the times by the monotonic time since the last call, then judges.
 func (g *Guard) update() {
 	wall, elapsed := g.clocks()
 	passed := max(elapsed-g.elapsed, 0)
@@ -277,7 +276,7 @@ func (g *Guard) update() {
 	}
 	heard := len(g.words)
 	maps.DeleteFunc(g.words, func(_ string, w word) bool {
-		// Before a sleep, the neighbours' clocks too would be counted on by too little.
+		// A leap, such as a sleep, makes earlier words unreliable.
 		return elapsed-w.at > maxAge || (g.ahead()-w.ahead).Abs() > g.o.Tolerance
 	})
 	if len(g.words) < heard {
@@ -286,10 +285,10 @@ func (g *Guard) update() {
 	g.judge()
 }
 
-// ahead is by how much this machine's clock is ahead of the estimate.
+// ahead returns by how much this machine's clock is ahead of the estimate.
 func (g *Guard) ahead() time.Duration { return g.wall.Sub(g.estimate) }
 
-// said is what a neighbour's clock says now, at least.
+// said returns the least time that a neighbour's clock shows now.
 func (g *Guard) said(w word) time.Time { return w.clock.Add(g.elapsed - w.at) }
 
 func (g *Guard) near(a, b time.Time, give time.Duration) bool {
@@ -306,8 +305,8 @@ func (g *Guard) agrees(t time.Time) bool {
 	return false
 }
 
-// now is the best estimate: this machine's clock, unless it has leapt and a neighbour says that it was
-// right before.
+// now returns the best estimate: this machine's clock, unless it has leapt and a neighbour says that it was right
+// before.
 func (g *Guard) now() time.Time {
 	if g.doubt == "" && !g.near(g.estimate, g.wall, 0) {
 		return g.estimate
@@ -315,7 +314,7 @@ func (g *Guard) now() time.Time {
 	return g.wall
 }
 
-// judge decides whether the time is known, and what has surely come.
+// judge decides whether the time is known, and what time has surely come.
 func (g *Guard) judge() {
 	before := g.doubt
 	if g.settled {
@@ -330,7 +329,7 @@ func (g *Guard) judge() {
 	g.witness()
 	switch ahead := g.ahead().Round(time.Second); {
 	case g.doubt == before:
-	case g.doubt == DoubtAsking: // For a moment, at every start: each neighbour answers, or is silent.
+	case g.doubt == DoubtAsking: // For a moment at every start: each neighbour answers or is silent.
 		g.o.Log.Info("asking the neighbours for the time")
 	case g.doubt != "":
 		g.o.Log.Error("the clock is in doubt", "why", string(g.doubt))
@@ -364,7 +363,7 @@ func (g *Guard) keep() Doubt {
 	return DoubtLeap
 }
 
-// rehear keeps what neighbours have said where the estimate has been moved.
+// rehear keeps neighbours' words after the estimate was moved.
 func (g *Guard) rehear() {
 	for name, w := range g.words {
 		w.ahead = g.ahead()
@@ -372,14 +371,14 @@ func (g *Guard) rehear() {
 	}
 }
 
-// settle judges a clock at a start, and one that neighbours contradicted.
+// settle judges a clock at a start, or after neighbours contradicted it.
 func (g *Guard) settle() (why Doubt) {
-	if !g.near(g.estimate, g.wall, 0) { // it has been set since: what was said of it is over
+	if !g.near(g.estimate, g.wall, 0) { // it was set since: forget the contradiction
 		g.differs = false
 	}
 	g.estimate = g.wall
 	switch {
-	case g.marked && g.near(g.sure, g.wall, 0): // the mark is a clock, too
+	case g.marked && g.near(g.sure, g.wall, 0): // the mark counts as a clock
 		g.agreed, g.ever = g.elapsed, g.evident
 	case g.agrees(g.wall) && !(g.behind() && g.evident):
 	case g.behind() && len(g.words) > 0 && len(g.pending) == 0:
@@ -403,10 +402,10 @@ func (g *Guard) settle() (why Doubt) {
 	return why
 }
 
-// behind says whether this machine's clock is behind a time that it has said, or others have, before.
+// behind says whether this machine's clock is behind a time that it or others have shown before.
 func (g *Guard) behind() bool { return g.wall.Before(g.sure.Add(-g.o.Tolerance)) }
 
-// others is the time by the neighbours' clocks alone: the second latest, or the only one.
+// others returns the time by the neighbours' clocks alone: the second latest, or the only one.
 func (g *Guard) others() time.Time {
 	var all []time.Time
 	for _, w := range g.words {
@@ -415,14 +414,14 @@ func (g *Guard) others() time.Time {
 	return second(all)
 }
 
-// second returns the second latest of some times, and of one that.
+// second returns the second latest of several times, or the only one.
 func second(all []time.Time) time.Time {
 	slices.SortFunc(all, func(a, b time.Time) int { return b.Compare(a) })
 	return all[min(1, len(all)-1)]
 }
 
-// witness raises sure to what two clocks say. A first start's time that nobody confirmed falls
-// when neighbours contradict it.
+// witness raises sure to the time that two clocks agree has come. It drops the unconfirmed time of a first start if
+// neighbours contradict it.
 func (g *Guard) witness() {
 	if !g.evident && g.doubt != "" && len(g.words) > 0 && !g.behind() {
 		g.sure, g.marked = time.Time{}, false
@@ -431,7 +430,7 @@ func (g *Guard) witness() {
 		return
 	}
 	if g.behind() {
-		if len(g.pending) == 0 { // one word does not count alone while there may be another
+		if len(g.pending) == 0 { // one word does not count alone while another may come
 			g.raise(g.others())
 		}
 		return
@@ -447,7 +446,7 @@ func (g *Guard) witness() {
 	g.raise(second(all))
 }
 
-// raise raises sure to a time that there is evidence for.
+// raise raises sure to a time for which there is evidence.
 func (g *Guard) raise(to time.Time) {
 	if !g.evident && g.sure.After(to) && !g.near(g.sure, to, 0) {
 		g.sure = to
@@ -462,7 +461,7 @@ func later(a, b time.Time) time.Time {
 	return b
 }
 
-// follow moves a time towards another, by at most so much.
+// follow moves a time towards another, by at most most.
 func follow(t, to time.Time, most time.Duration) time.Time {
 	return t.Add(max(-most, min(most, to.Sub(t))))
 }

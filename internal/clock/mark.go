@@ -11,17 +11,17 @@ import (
 	"github.com/doona-dp/doona/internal/durable"
 )
 
-// mark is what a guard's file holds.
+// mark is the content of a guard's file.
 type mark struct {
 	Kind    string `json:"kind"`
-	Sure    int64  `json:"sure"`              // Unix seconds; 0 where nothing is known
-	Evident bool   `json:"evident"`           // two clocks said so, or the operator
-	Trusted int64  `json:"trusted,omitempty"` // when the operator said that the machine's clock is right, by that
+	Sure    int64  `json:"sure"`              // Unix seconds; 0 if nothing is known
+	Evident bool   `json:"evident"`           // two clocks, or the operator, confirmed it
+	Trusted int64  `json:"trusted,omitempty"` // when the operator trusted this machine's clock, by that clock
 }
 
 const markKind = "doona clock"
 
-// orderAge is how long an operator's word that the machine's clock is right holds: by that clock.
+// orderAge is how long the operator's order to trust this machine's clock counts, by that clock.
 const orderAge = time.Hour
 
 func (m mark) time() time.Time {
@@ -31,7 +31,7 @@ func (m mark) time() time.Time {
 	return time.Unix(m.Sure, 0)
 }
 
-// readMark reads a mark; none is no error.
+// readMark reads a mark. A missing file is no error.
 func readMark(path string) (m mark, err error) {
 	if path == "" {
 		return m, nil
@@ -49,7 +49,7 @@ func readMark(path string) (m mark, err error) {
 	return m, nil
 }
 
-// change changes a mark, durably, under the file's lock.
+// change modifies a mark, durably, under the file's lock.
 func change(path string, to func(*mark)) (m mark, err error) {
 	unlock, err := durable.Lock(path)
 	if err != nil {
@@ -71,20 +71,20 @@ func change(path string, to func(*mark)) (m mark, err error) {
 	return m, nil
 }
 
-// Trust has the party whose mark is at path go by its machine's clock, which says now: at once if it
-// runs, else if it starts within the hour.
+// Trust orders the party whose mark is at path to trust its machine's clock, which shows now: at once if it runs, else
+// if it starts within the hour.
 func Trust(path string, now time.Time) error {
 	_, err := change(path, func(m *mark) { m.Trusted = now.Unix() })
 	return err
 }
 
-// Tick obeys the operator and keeps the mark, if it has moved enough. Call it every second or so.
+// Tick reads the operator's orders, and writes the mark if it has moved enough. Call it about every second.
 func (g *Guard) Tick() error { return g.keepMark(g.o.Tolerance / 2) }
 
 // Save is Tick before the process ends.
 func (g *Guard) Save() error { return g.keepMark(0) }
 
-// keepMark writes sure to the file where it is more than so much ahead of what is there.
+// keepMark writes sure to the file if it is more than unless ahead of the file.
 func (g *Guard) keepMark(unless time.Duration) error {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -109,7 +109,7 @@ func (g *Guard) keepMark(unless time.Duration) error {
 	return err
 }
 
-// obey goes by this machine's clock if the operator has said, within the hour, that it is right.
+// obey trusts this machine's clock if the operator has ordered that within the hour.
 func (g *Guard) obey(m mark) {
 	age := g.wall.Sub(time.Unix(m.Trusted, 0))
 	if m.Trusted == 0 || m.Trusted == g.obeyed || age < -g.o.Tolerance || age > orderAge {

@@ -12,14 +12,13 @@ import (
 	"github.com/doona-dp/doona/wire/taskfile"
 )
 
-// Meet has the guard ask the relays and issuers of some tasks for their clocks, each once, but not who is here: whose
-// keys are own, nor any longer whom it asked before, whose word falls. It asks by the newest task, and by one before
-// where that is not answered: not every party has the newest yet. Called before [Guard.Watch], it has the guard wait
-// for their first answers, or silence.
+// SetPeers sets the neighbours whose clocks the guard asks for: the relays and issuers of tasks, each once. It leaves
+// out this party, which has the keys in own. It drops former neighbours and their words. The guard asks by the newest
+// task, then by an earlier one, since not every party has the newest yet. If SetPeers is called before [Guard.Watch],
+// the guard waits for the neighbours' first answers, or silence.
 //
-// Places are one party's that share a key, or a key and one that it was rolled over to, or a host and port. A party
-// that counted as two could outvote this machine's clock alone. Two parties that count as one only leave the time in
-// doubt for longer.
+// Places belong to one party if they share a key, a key and its replacement, or a host and port. A party that counted
+// as two could outvote this machine's clock. Two parties that count as one only make the time doubtful for longer.
 func (g *Guard) SetPeers(client *handover.Client, own []task.SignKey, tasks ...*taskfile.Open) {
 	met := peersOf(client, own, tasks)
 	names := make([]string, len(met))
@@ -40,7 +39,7 @@ func (g *Guard) SetPeers(client *handover.Client, own []task.SignKey, tasks ...*
 	g.waitFor(names)
 }
 
-// place is a party's place in a task.
+// place is a party's position in a task.
 type place struct {
 	open *taskfile.Open
 	hop  int
@@ -54,7 +53,7 @@ func (p place) key() task.SignKey {
 	return p.open.Clients.Issuer.SignKey
 }
 
-// host returns the host of the party's URL, and the port where it is not its scheme's.
+// host returns the host of the party's URL, with the port if it is not the scheme's default.
 func (p place) host() string {
 	at := p.open.TimeURL(p.hop)
 	u, err := url.Parse(at)
@@ -65,7 +64,7 @@ func (p place) host() string {
 	return strings.TrimSuffix(u.Host, usual[u.Scheme])
 }
 
-// placesOf returns the places of all who tell their time in some tasks, those in the newest task first.
+// placesOf returns the places of all parties that tell their time in tasks, those of the newest task first.
 func placesOf(tasks []*taskfile.Open) (all []place) {
 	for _, open := range slices.Backward(tasks) {
 		for hop := range open.Relays {
@@ -78,10 +77,10 @@ func placesOf(tasks []*taskfile.Open) (all []place) {
 	return all
 }
 
-// askedBy is by how many of its tasks a neighbour is asked until one is answered.
+// askedBy is by how many of its tasks a neighbour is asked until one answers.
 const askedBy = 2
 
-// meet returns the neighbours of who has some keys in some tasks.
+// peersOf returns the neighbours of the party with keys own in tasks.
 func peersOf(client *handover.Client, own []task.SignKey, tasks []*taskfile.Open) (met []neighbour) {
 	all := placesOf(tasks)
 	one := parties{}
@@ -98,7 +97,7 @@ func peersOf(client *handover.Client, own []task.SignKey, tasks []*taskfile.Open
 	for _, key := range own {
 		here[one.of(keyTrait(key))] = true
 	}
-	at := map[trait]int{} // each party's number in met
+	at := map[trait]int{} // each party's index in met
 	for _, p := range all {
 		party := one.of(keyTrait(p.key()))
 		if here[party] {
@@ -114,7 +113,7 @@ func peersOf(client *handover.Client, own []task.SignKey, tasks []*taskfile.Open
 	return met
 }
 
-// add adds a place behind newer ones, unless those are of enough tasks.
+// add adds a place after newer ones, unless those are of enough tasks.
 func (n *neighbour) add(p place) {
 	tasks := map[task.ID]bool{p.open.ID: true}
 	for _, earlier := range n.places {
@@ -126,7 +125,7 @@ func (n *neighbour) add(p place) {
 	}
 }
 
-// trait is a key, or a host and port, by which a party is known.
+// trait is a key, or a host and port, that identifies a party.
 type trait struct {
 	key  task.SignKey
 	host string
@@ -135,11 +134,11 @@ type trait struct {
 func keyTrait(key task.SignKey) trait { return trait{key: key} }
 func hostTrait(host string) trait     { return trait{host: host} }
 
-// parties are sets of traits, each of one party: every trait that has been joined leads to another of its set, and at
-// last to the one that stands for it.
+// parties is a union-find structure over traits. Each set is one party. A trait points to another one of its set, and
+// finally to the set's representative.
 type parties map[trait]trait
 
-// of returns the trait that stands for a trait's party.
+// of returns the representative of a trait's party.
 func (p parties) of(t trait) trait {
 	for next, ok := p[t]; ok; next, ok = p[t] {
 		t = next
@@ -147,7 +146,7 @@ func (p parties) of(t trait) trait {
 	return t
 }
 
-// join has two traits be of one party.
+// join merges the parties of two traits.
 func (p parties) join(a, b trait) {
 	if a, b = p.of(a), p.of(b); a != b {
 		p[a] = b

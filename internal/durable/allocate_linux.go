@@ -6,7 +6,7 @@ import (
 	"syscall"
 )
 
-// allocate takes bytes of the disk for a part of a file, at its end.
+// allocate reserves disk space for size bytes of a file from at, its end.
 func allocate(f *os.File, at, size int64) error {
 	for {
 		err := syscall.Fallocate(int(f.Fd()), 0, at, size)

@@ -4,5 +4,5 @@ package durable
 
 import "os"
 
-// allocate takes bytes of the disk for a part of a file, at its end.
+// allocate reserves disk space for size bytes of a file from at, its end.
 func allocate(f *os.File, at, size int64) error { return fillWith(f, at, size) }

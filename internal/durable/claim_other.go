@@ -2,7 +2,7 @@
 
 package durable
 
-// Claim does nothing: on this system, it is for the operator to see that one process uses a folder.
+// Claim does nothing: on this system the operator must ensure that only one process uses a folder.
 func Claim(string) (release func() error, err error) { return func() error { return nil }, nil }
 
 // ClaimFile does nothing, as Claim.

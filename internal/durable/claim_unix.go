@@ -8,8 +8,8 @@ import (
 	"syscall"
 )
 
-// Claim makes a folder this process's own until release or its end: [ErrClaimed] where it is another's,
-// or claimed in this one already.
+// Claim reserves a folder for this caller until it calls release or the process ends. It returns [ErrClaimed] if
+// another process, or another caller in this one, has claimed the folder.
 func Claim(folder string) (release func() error, err error) {
 	f, err := os.Open(folder)
 	if err != nil {
@@ -18,8 +18,8 @@ func Claim(folder string) (release func() error, err error) {
 	return claim(f)
 }
 
-// ClaimFile is Claim for a file, which need not be there yet. It locks a file beside it, as [Lock] does:
-// of one file, a process either claims or locks.
+// ClaimFile is Claim for a file, which need not exist yet. It locks a file beside it, as [Lock] does, so a process
+// either claims or locks a file.
 func ClaimFile(path string) (release func() error, err error) {
 	f, err := lockFile(path)
 	if err != nil {

@@ -8,7 +8,7 @@ import "sync"
 type Coalescer[T any] struct {
 	doing sync.Mutex // held during a run
 	mu    sync.Mutex // guards next
-	next  *round[T]  // gathers callers; nil: no caller waits
+	next  *round[T]  // gathers callers; nil if no caller waits
 }
 
 // round is one run and the parts of all its callers.
@@ -33,14 +33,14 @@ func (c *Coalescer[T]) Do(do func([]T) error, part ...T) error {
 	defer c.doing.Unlock()
 	if !mine.done {
 		c.mu.Lock()
-		c.next = nil // this round: only one is not done
+		c.next = nil // only unfinished rounds gather callers
 		c.mu.Unlock()
 		mine.err, mine.done = do(mine.all), true
 	}
 	return mine.err
 }
 
-// Waiting returns how many parts wait for the next run: tests wait for them.
+// Waiting returns how many parts wait for the next run. Tests use it.
 func (c *Coalescer[T]) Waiting() int {
 	c.mu.Lock()
 	defer c.mu.Unlock()

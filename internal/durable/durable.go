@@ -1,4 +1,4 @@
-// Package durable writes files that survive a crash whole or not at all.
+// Package durable writes files that a crash leaves either complete or unchanged.
 package durable
 
 import (
@@ -7,14 +7,13 @@ import (
 	"path/filepath"
 )
 
-// ErrClaimed is returned by [Claim] and [ClaimFile].
+// ErrClaimed says that another process or caller has claimed a folder or file: see [Claim] and [ClaimFile].
 var ErrClaimed = errors.New("another process uses it")
 
-// WriteFile replaces path with data: a temporary file, synced, renamed over path, the folder
-// synced. A crash leaves the old file or the new one; a failure leaves no temporary file, as it may
-// hold keys. Where path is a link, it is the file behind it that is replaced: were it the link, the
-// old content, and keys that are to be destroyed, would stay where they were. Of several that write
-// at once, each must hold the file's [Lock].
+// WriteFile replaces path with data: it writes a temporary file, syncs it, renames it over path and syncs the folder. A
+// crash leaves the old file or the new one. A failure leaves no temporary file, as that may hold keys. If path is a
+// link, WriteFile replaces its target: if it replaced the link, the old content, and keys that are to be destroyed,
+// would remain. Concurrent writers must each hold the file's [Lock].
 func WriteFile(path string, data []byte, mode os.FileMode) error {
 	f, err := Create(path, mode)
 	if err != nil {
@@ -27,8 +26,8 @@ func WriteFile(path string, data []byte, mode os.FileMode) error {
 	return f.Commit()
 }
 
-// Rename moves a file, durably, within a file system: a crash leaves it where it was or where it is to be.
-// What is at the new place is replaced.
+// Rename moves a file within a file system, durably: after a crash it has its old name or its new one. It replaces a
+// file with the new name.
 func Rename(from, to string) error {
 	err := step(Step{Op: OpRename, Path: from, To: to}, func() error { return os.Rename(from, to) })
 	if err != nil {
@@ -37,8 +36,8 @@ func Rename(from, to string) error {
 	return errors.Join(syncFolder(to), syncFolder(from))
 }
 
-// MakeFolder makes a folder, and those that it is in, where they are not there. Their names are durable then,
-// so that what is synced inside is not lost with the folder.
+// MakeFolder creates a folder and its missing parents, and makes their names durable. Files that are synced inside are
+// then not lost with the folder.
 func MakeFolder(path string, mode os.FileMode) error {
 	if info, err := os.Stat(path); err == nil && info.IsDir() {
 		return nil
@@ -55,11 +54,11 @@ func MakeFolder(path string, mode os.FileMode) error {
 	return syncFolder(path)
 }
 
-// tempSuffix is what the names of temporary files have more.
+// tempSuffix is appended to a file's name to form that of its temporary file.
 const tempSuffix = ".new"
 
-// createTemp makes a file anew: one that a crash left, or that someone else put there with another mode or as a link,
-// is not written to.
+// createTemp creates a new file. It does not write to an existing one: a crash may have left it, or another user may
+// have created it with another mode or as a link.
 func createTemp(path string, mode os.FileMode) (f *os.File, err error) {
 	err = step(Step{Op: OpRemove, Path: path}, func() error { return os.Remove(path) })
 	if err != nil && !errors.Is(err, os.ErrNotExist) {

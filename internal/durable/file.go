@@ -5,21 +5,21 @@ import (
 	"os"
 )
 
-// File is a file of any size that is being written: it takes its name when it is whole. See [Create].
+// File writes a file of any size. The file gets its name when it is complete. See [Create].
 type File struct {
 	path   string
 	f      *os.File
-	at     int64  // bytes that were written
-	buffer []byte // what comes behind them
-	err    error  // The first one.
-	over   bool   // It was committed or aborted.
+	at     int64  // bytes written
+	buffer []byte // bytes to write after them
+	err    error  // the first one
+	over   bool   // Commit or Abort was called
 }
 
-// fileBuffer is how many bytes are written at once.
+// fileBuffer is how many bytes one write to the file has.
 const fileBuffer = 256 << 10
 
-// Create begins to replace path, as [WriteFile] does: what is written goes to a temporary file, which [File.Commit]
-// puts in its place. Commit ends it, or [File.Abort], which does nothing behind the other.
+// Create begins to replace path, as [WriteFile] does: it writes to a temporary file, which [File.Commit] renames to
+// path. The caller must call Commit or [File.Abort]. Abort does nothing after Commit.
 func Create(path string, mode os.FileMode) (*File, error) {
 	path, err := follow(path)
 	if err != nil {
@@ -32,7 +32,7 @@ func Create(path string, mode os.FileMode) (*File, error) {
 	return &File{path: path, f: f}, nil
 }
 
-// Write adds bytes. Its error may be of earlier ones.
+// Write appends bytes. It may return the error of an earlier write.
 func (f *File) Write(p []byte) (int, error) {
 	if f.buffer == nil {
 		f.buffer = make([]byte, 0, fileBuffer)
@@ -50,7 +50,7 @@ func (f *File) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// WriteAt replaces bytes that were written.
+// WriteAt replaces bytes that were written before.
 func (f *File) WriteAt(p []byte, at int64) (int, error) {
 	f.flush()
 	if f.err == nil {
@@ -71,7 +71,7 @@ func (f *File) flush() {
 	f.buffer = f.buffer[:0]
 }
 
-// Commit puts the file in its place, durably. After an error there is no file but that which was there.
+// Commit gives the file its name, durably. After an error, the previous file is unchanged.
 func (f *File) Commit() error {
 	f.flush()
 	if f.err == nil {
@@ -89,7 +89,7 @@ func (f *File) Commit() error {
 	return syncFolder(f.path)
 }
 
-// Abort removes what was written.
+// Abort deletes the temporary file.
 func (f *File) Abort() {
 	if f.over {
 		return

@@ -6,16 +6,15 @@ import (
 	"path/filepath"
 )
 
-// follow returns the file that path names in the end, whether or not it is there: path itself, unless
-// it is a link.
+// follow resolves path until it is no link. The file need not exist.
 func follow(path string) (string, error) {
-	for range 40 { // as the system does
+	for range 40 { // the system's limit
 		to, err := os.Readlink(path)
 		if err != nil {
 			return path, nil
 		}
 		if !filepath.IsAbs(to) {
-			to = filepath.Dir(path) + string(filepath.Separator) + to // not cleaned: a folder of it may be a link, too
+			to = filepath.Dir(path) + string(filepath.Separator) + to // not cleaned: a folder in it may also be a link
 		}
 		path = to
 	}

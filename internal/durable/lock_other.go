@@ -2,5 +2,5 @@
 
 package durable
 
-// Lock does nothing: on this system, one process may use a file.
+// Lock does nothing: on this system only one process may use a file.
 func Lock(string) (unlock func(), err error) { return func() {}, nil }

@@ -7,9 +7,8 @@ import (
 	"syscall"
 )
 
-// Lock waits until no other process, and no other caller in this one, holds the lock of path, and
-// takes it; it ends with unlock or with the process. It locks a file beside path, or beside what path
-// links to, as path itself may be replaced.
+// Lock waits for the lock of path, which one caller in one process can hold. It ends with unlock or with the process.
+// It locks a file beside path, or beside the target if path is a link, because path itself may be replaced.
 func Lock(path string) (unlock func(), err error) {
 	f, err := lockFile(path)
 	if err != nil {
@@ -27,7 +26,7 @@ func Lock(path string) (unlock func(), err error) {
 	}
 }
 
-// lockFile opens the file whose lock is that of path.
+// lockFile opens the lock file of path.
 func lockFile(path string) (*os.File, error) {
 	path, err := follow(path)
 	if err != nil {

@@ -12,8 +12,8 @@ import (
 	"path/filepath"
 )
 
-// A mark's file has two slots, each in a page of its own, which are written in turn: a crash can spoil
-// the one being written, never the other.
+// A mark's file has two slots, each in its own page, which are written alternately: a crash can damage the slot that is
+// being written, never the other. A slot is
 //
 //	SHA-256 of the rest (32 bytes) ‖ generation (8) ‖ length (2) ‖ value ‖ zeros
 const (
@@ -22,11 +22,11 @@ const (
 	markHead = sha256.Size + 8 + 2
 )
 
-// MaxMark is the length of the longest value of a [Mark], in bytes.
+// MaxMark is the greatest length of a [Mark]'s value, in bytes.
 const MaxMark = markSlot - markHead
 
-// Mark is a small value in a file, which is replaced often and in place, at the cost of one sync. It is
-// one process's at a time. It is not safe for concurrent use.
+// Mark is a small value in a file. It is replaced often and in place, with one sync each time. One process can open it
+// at a time. It is not safe for concurrent use.
 type Mark struct {
 	f          *os.File
 	release    func() error
@@ -34,8 +34,8 @@ type Mark struct {
 	value      []byte
 }
 
-// OpenMark opens the mark beside a file, in FILE.mark, and creates it without a value where there is none;
-// beside what FILE links to, where it is a link. It is [ErrClaimed] where another process has it.
+// OpenMark opens the mark beside a file, in FILE.mark, and creates it without a value if there is none. If FILE is a
+// link the mark is beside its target. OpenMark returns [ErrClaimed] if another process has the mark open.
 func OpenMark(file string) (*Mark, error) {
 	path, err := markPath(file)
 	if err != nil {
@@ -62,8 +62,8 @@ func OpenMark(file string) (*Mark, error) {
 	return m, nil
 }
 
-// ReadMark returns the value of the mark beside a file, nil where it has none, and changes nothing. The
-// mark may be another process's.
+// ReadMark returns the value of the mark beside a file, nil if it has none, and changes nothing. Another process may
+// have the mark open.
 func ReadMark(file string) ([]byte, error) {
 	path, err := markPath(file)
 	if err != nil {
@@ -86,7 +86,7 @@ func markPath(file string) (string, error) {
 	return file + ".mark", err
 }
 
-// readMark returns the newest value that is whole, nil where there is none.
+// readMark returns the newest intact value, nil if there is none.
 func readMark(f *os.File) (generation uint64, value []byte, err error) {
 	for slot := range int64(2) {
 		raw := make([]byte, markSlot)
@@ -107,7 +107,7 @@ func digest(p []byte) []byte {
 	return h.Sum(nil)
 }
 
-// parseMark reads a slot, if it is whole.
+// parseMark reads a slot and says whether it is intact.
 func parseMark(raw []byte) (generation uint64, value []byte, ok bool) {
 	hash := digest(raw[sha256.Size:])
 	length := int(binary.BigEndian.Uint16(raw[markHead-2:]))
@@ -117,12 +117,11 @@ func parseMark(raw []byte) (generation uint64, value []byte, ok bool) {
 	return binary.BigEndian.Uint64(raw[sha256.Size:]), raw[markHead : markHead+length], true
 }
 
-// Value returns what was written last, nil where nothing was, or nothing that is whole. It is not to be
-// changed.
+// Value returns the last value written, nil if there is no intact one. The caller must not change it.
 func (m *Mark) Value() []byte { return m.value }
 
-// Write replaces the value, durably. Where it fails, the file holds the old value or the new one, and the
-// value may be written again.
+// Write replaces the value, durably. After an error the file holds the old value or the new one, and the caller may try
+// again.
 func (m *Mark) Write(value []byte) error {
 	if len(value) > MaxMark {
 		return fmt.Errorf("couldn't write a mark of %d bytes: want at most %d", len(value), MaxMark)
@@ -148,10 +147,10 @@ func (m *Mark) Write(value []byte) error {
 	return nil
 }
 
-// Close gives the mark back.
+// Close closes the mark, so that another process may open it.
 func (m *Mark) Close() error { return errors.Join(m.f.Close(), m.release()) }
 
-// syncFolder makes the names in a file's folder durable.
+// syncFolder makes the file names in a file's folder durable.
 func syncFolder(path string) error {
 	dir, err := os.Open(filepath.Dir(path))
 	if err != nil {

@@ -6,7 +6,7 @@ import (
 	"os"
 )
 
-// Overwrite replaces bytes inside a file, durably. A crash may leave any part of them as it was.
+// Overwrite replaces bytes inside a file, durably. After a crash any part of them may have its old content.
 func Overwrite(f *os.File, data []byte, at int64) error {
 	err := step(Step{Op: OpWrite, Path: f.Name(), At: at, Data: data}, func() error {
 		_, err := f.WriteAt(data, at)
@@ -18,9 +18,9 @@ func Overwrite(f *os.File, data []byte, at int64) error {
 	return SettleData(f)
 }
 
-// Settle waits until a file is on disk, with its name, whoever wrote it: what a process wrote that was killed may
-// still be in memory alone. So it does for the files beside it whose names have a suffix more. One that is not
-// there has nothing to wait for.
+// Settle waits until a file and its name are on disk, whichever process wrote it: data of a process that was killed may
+// still be in memory only. It does the same for files with path's name and one of suffixes appended. It skips files
+// that do not exist.
 func Settle(path string, suffixes ...string) error {
 	path, err := follow(path)
 	for _, suffix := range append(suffixes, "") {

@@ -7,9 +7,9 @@ import (
 	"os"
 )
 
-// ReadPrivate reads a file of secrets. It is an error where more people may read or write it than its
-// owner; but who reads another's file, as a service does that systemd or Kubernetes gives a credential
-// of root's, may do so by the file's group. The caller clears what it returns, which is the only copy.
+// ReadPrivate reads a file of secrets. It returns an error if others than the file's owner may read or write it. There
+// is one exception: a process may read another user's file by the file's group, as a service reads root's credentials
+// from systemd or Kubernetes. The result is the only copy in memory. The caller clears it.
 func ReadPrivate(path string) ([]byte, error) {
 	f, err := os.Open(path)
 	if err != nil {
@@ -27,10 +27,10 @@ func ReadPrivate(path string) ([]byte, error) {
 	return ReadAll(f)
 }
 
-// maxPrivate is the size of the largest file of secrets, in bytes.
+// maxPrivate is the greatest size of a file of secrets, in bytes.
 const maxPrivate = 1 << 30
 
-// ReadAll reads a file into one buffer: one that grew would leave copies of what it held.
+// ReadAll reads a file into one buffer: a growing buffer would leave copies of secrets in memory.
 func ReadAll(f *os.File) ([]byte, error) {
 	info, err := f.Stat()
 	if err != nil {
@@ -39,7 +39,7 @@ func ReadAll(f *os.File) ([]byte, error) {
 	if info.Size() > maxPrivate {
 		return nil, fmt.Errorf("%s has %d bytes: want at most %d", f.Name(), info.Size(), maxPrivate)
 	}
-	in := make([]byte, info.Size()+1) // 1: whether it has grown
+	in := make([]byte, info.Size()+1) // one more byte shows whether the file has grown
 	n, err := io.ReadFull(f, in)
 	switch {
 	case err == nil:

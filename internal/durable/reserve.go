@@ -12,24 +12,24 @@ import (
 	"syscall"
 )
 
-// Reserve is room that is kept on disks for what must go on when they are full: files of bytes that nobody reads, and
-// that are given back then. The zero value keeps none. It is safe for concurrent use.
+// Reserve keeps disk space for operations that must continue when a disk is full: files of unused bytes, which it
+// deletes when the space is needed. The zero value keeps none. It is safe for concurrent use.
 type Reserve struct {
-	mu    sync.Mutex // guards places, and their files
+	mu    sync.Mutex // guards files and their content
 	files []*reserveFile
 	short atomic.Pointer[error]
 }
 
-// place is a file of a reserve.
+// reserveFile is one file of a reserve.
 type reserveFile struct {
 	folder, path string
-	size         int64 // it should have
+	size         int64 // wanted size in bytes
 }
 
-// reserveSuffix is what the names of a reserve's files have more than those beside which they are.
+// reserveSuffix is appended to a file's name to form that of its reserve.
 const reserveSuffix = ".reserve"
 
-// Keep has [Reserve.Take] keep so many bytes in the folder that a file is in. For one folder the largest number counts.
+// Keep makes [Reserve.Take] keep size bytes in file's folder. In one folder the largest size counts.
 func (r *Reserve) Keep(file string, size int64) error {
 	file, err := follow(file)
 	if err == nil {
@@ -54,11 +54,11 @@ func (r *Reserve) Keep(file string, size int64) error {
 	return nil
 }
 
-// leastKeyRoom is how many bytes [KeyRoom] returns at least.
+// leastKeyRoom is the least that [KeyRoom] returns, in bytes.
 const leastKeyRoom = 1 << 20
 
-// KeyRoom returns how many bytes to keep for files of keys, each of which is written anew as a whole: four times the
-// largest, as two may be written at a time, and they grow; a MiB at least.
+// KeyRoom returns how many bytes to keep for key files, each of which is rewritten completely. It is four times the
+// largest file, as two may be written at a time and they grow, and at least 1 MiB.
 func KeyRoom(files ...string) int64 {
 	room := int64(leastKeyRoom)
 	for _, file := range files {
@@ -69,7 +69,7 @@ func KeyRoom(files ...string) int64 {
 	return room
 }
 
-// Take takes what the reserve lacks, as far as there is room. Its error is that of [Reserve.Short], or of a disk that
+// Take fills the reserve up as far as there is space. It returns the error of [Reserve.Short], or that of a disk that
 // cannot be written to.
 func (r *Reserve) Take() error {
 	r.mu.Lock()
@@ -82,7 +82,7 @@ func (r *Reserve) Take() error {
 	return short
 }
 
-// Short is an error while the reserve, as Take or Spare left it, lacks something: a disk is full.
+// Short returns an error while the reserve, as Take or WithReserve left it, is incomplete: a disk is full.
 func (r *Reserve) Short() error {
 	if short := r.short.Load(); short != nil {
 		return *short
@@ -90,9 +90,9 @@ func (r *Reserve) Short() error {
 	return nil
 }
 
-// HasRoom is the error of Short, or of a disk that is full beside what is kept: nobody may have met it yet.
+// HasRoom returns the error of Short, or an error if a disk is full apart from the reserve.
 func (r *Reserve) HasRoom() error {
-	if short := r.Short(); short != nil { // Spare may be at work, for long
+	if short := r.Short(); short != nil { // WithReserve may hold the lock for long
 		return short
 	}
 	r.mu.Lock()
@@ -105,8 +105,9 @@ func (r *Reserve) HasRoom() error {
 	return nil
 }
 
-// Spare does what must go on. Where that failed because a disk was full, as full says, all that is kept is given back,
-// and it is done again. The reserve is then short until Take: who does what is less needed waits for that.
+// WithReserve runs do, which must succeed even if a disk is full. If do fails and full says that the disk was full,
+// WithReserve deletes the reserve and runs do again. The reserve is then short until Take; less important work waits
+// for that.
 func (r *Reserve) WithReserve(full func(error) bool, do func() error) error {
 	err := do()
 	if err == nil || !full(err) {
@@ -127,13 +128,13 @@ func (r *Reserve) WithReserve(full func(error) bool, do func() error) error {
 	return do()
 }
 
-// Full says whether an error is that of a disk without room, or of a user who has no more.
+// Full says whether an error means that a disk, or a user's quota, is full.
 func Full(err error) bool { return errors.Is(err, syscall.ENOSPC) || errors.Is(err, syscall.EDQUOT) }
 
-// leastRoom is below what it is not worth to ask a full disk for more, in bytes.
+// leastRoom is the smallest step, in bytes, by which take tries to grow a file on a full disk.
 const leastRoom = 64 << 10
 
-// take grows the file as far as there is room.
+// take grows the file as far as there is space.
 func (p *reserveFile) take() error {
 	f, err := os.OpenFile(p.path, os.O_WRONLY|os.O_CREATE, 0o600)
 	if err != nil {
@@ -151,7 +152,7 @@ func (p *reserveFile) take() error {
 			kept += step
 			continue
 		}
-		if left := f.Truncate(kept); left != nil || !Full(err) { // what it took all the same
+		if left := f.Truncate(kept); left != nil || !Full(err) { // frees what the failed step took
 			return fmt.Errorf("couldn't keep room for erasing: %w", errors.Join(err, left))
 		}
 		if step /= 2; step < leastRoom {
@@ -162,7 +163,7 @@ func (p *reserveFile) take() error {
 	return nil
 }
 
-// fillWith writes random bytes, which no file system compresses or leaves out.
+// fillWith writes random bytes, which no file system compresses or omits.
 func fillWith(f *os.File, at, size int64) error {
 	block := make([]byte, min(size, 1<<20))
 	rand.Read(block)

@@ -6,11 +6,11 @@ import (
 	"path/filepath"
 )
 
-// leastFree is how many bytes [HasRoom] tries to take.
+// leastFree is how many bytes [HasRoom] tries to write.
 const leastFree = 1 << 20
 
-// HasRoom is an error unless a MiB can be written beside a file. It takes that much and gives it back, as a user may
-// have no more although the disk has.
+// HasRoom returns an error unless 1 MiB can be written beside a file. It takes that much and frees it again: a user's
+// quota may be used up although the disk has space.
 func HasRoom(file string) error {
 	path := file + ".room"
 	f, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE, 0o600)

@@ -2,8 +2,8 @@ package durable
 
 import "syscall"
 
-// Room returns the bytes of the file system that a folder is in, and how many of them are free to this user; 0 and 0
-// on systems that do not say.
+// Room returns the size in bytes of the file system that holds a folder, and how many bytes are free to this user. Both
+// are 0 on other systems.
 func Room(folder string) (size, free uint64, err error) {
 	var s syscall.Statfs_t
 	if err := syscall.Statfs(folder, &s); err != nil {

@@ -5,8 +5,8 @@ import (
 	"syscall"
 )
 
-// syncData waits until what was written to a file is on disk, in a file that has not grown: its times may
-// come later, which saves the file system's journal.
+// syncData waits until data written to a file is on disk. The file must not have grown. Its times may be written later,
+// which saves a write to the file system's journal.
 func syncData(f *os.File) error {
 	for {
 		err := syscall.Fdatasync(int(f.Fd()))

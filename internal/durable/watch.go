@@ -2,21 +2,21 @@ package durable
 
 import "sync/atomic"
 
-// What follows lets a test stand between this package and the disk.
+// The functions below let a test intercept every change of the disk.
 
-// Op is what a step of [WriteFile], or of a [Mark], does.
+// Op is the kind of a step.
 type Op string
 
-// The steps of [WriteFile], in their order. A [Mark] has some of them.
+// The steps of [WriteFile], in order. A [Mark] uses some of them.
 const (
-	OpRemove     Op = "remove" // of what is at Path, if anything
+	OpRemove     Op = "remove" // the file at Path, if any
 	OpCreate     Op = "create"
-	OpWrite      Op = "write" // Data, at At
+	OpWrite      Op = "write" // Data, at offset At
 	OpSync       Op = "sync"
 	OpRename     Op = "rename"      // Path to To
-	OpSyncFolder Op = "sync folder" // that Path is in
+	OpSyncFolder Op = "sync folder" // the folder of Path
 
-	OpMakeFolder Op = "make folder" // of [MakeFolder]
+	OpMakeFolder Op = "make folder" // for [MakeFolder]
 )
 
 // Step is one change of the disk.
@@ -27,13 +27,13 @@ type Step struct {
 	Data     []byte
 }
 
-// watcher is what [Watch] was given.
+// watcher is the function given to [Watch].
 var watcher atomic.Pointer[func(Step) (skip bool, err error)]
 
-// Watch has a function see every step before it is done, and skip it or have it fail.
+// Watch makes a function see every step before it runs. The function may skip the step or make it fail.
 func Watch(see func(Step) (skip bool, err error)) { watcher.Store(&see) }
 
-// step does a step, unless who watches says otherwise.
+// step runs a step, unless the watcher skips it or makes it fail.
 func step(s Step, do func() error) error {
 	if see := watcher.Load(); see != nil {
 		if skip, err := (*see)(s); skip || err != nil {

@@ -15,18 +15,18 @@ import (
 type MarkFile struct {
 	path string
 
-	mu    sync.Mutex // guards the rest, and the writing of steps
-	known *Mark      // what has been read or written last, never changed; nil before the first step
-	file  *os.File   // the file as it was last read as a whole: while it is open, no other has its number
+	mu    sync.Mutex // guards the rest, and writing
+	known *Mark      // the mark as read or written last, not modified in place; nil before the first step
+	file  *os.File   // the file as last read completely; while it is open no other file has its inode number
 	info  os.FileInfo
-	whole *layout // of file
-	told  bool    // Edit's caller knows the document of whole
-	safe  bool    // known is on disk, whoever wrote it
+	whole *layout // content of file
+	told  bool    // Edit's caller knows the document in whole
+	safe  bool    // known is on disk, whichever process wrote it
 	loose bool    // a write or sync failed: only a new file is sure to reach the disk
 }
 
-// OpenMark reads the mark of a file, which may have none yet. What it shows may not be on disk, as where the process
-// that wrote it was killed before its sync: see [MarkFile.Settle].
+// OpenMark reads the mark of a file. There may be none yet. The mark may not be on disk, if the process that wrote it
+// was killed before its sync: see [MarkFile.Settle].
 func OpenMark(path string) (*MarkFile, error) {
 	f := &MarkFile{path: path}
 	in, err := durable.ReadPrivate(path)
@@ -41,15 +41,15 @@ func OpenMark(path string) (*MarkFile, error) {
 	return f, nil
 }
 
-// Known returns the mark as this process knows it, nil where there is none yet: another process may have
-// raised it since. It is not the caller's to change.
+// Known returns the mark as this process knows it, nil if there is none yet. Another process may have raised it since.
+// The caller must not change it.
 func (f *MarkFile) Known() *Mark {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	return f.known
 }
 
-// Name returns the mark's name, and begins one where there is none yet.
+// Name returns the mark's name. It creates a mark if there is none yet.
 func (f *MarkFile) Name() (string, error) {
 	f.mu.Lock()
 	known := f.known
@@ -63,7 +63,7 @@ func (f *MarkFile) Name() (string, error) {
 	return known.ID, nil
 }
 
-// Entry returns what the mark says about an epoch.
+// Entry returns the mark's entry of an epoch.
 func (f *MarkFile) Entry(key Epoch) Entry {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -85,8 +85,8 @@ func (f *MarkFile) Refresh() error {
 	return f.read()
 }
 
-// Settle waits until the mark that the file shows is on disk. Until then it holds nobody to anything: the power
-// may fail.
+// Settle waits until the mark that the file shows is on disk. Until then a power failure may undo it, so nothing may
+// rely on it.
 func (f *MarkFile) Settle() error {
 	f.mu.Lock()
 	safe := f.safe
@@ -97,7 +97,7 @@ func (f *MarkFile) Settle() error {
 	return f.Refresh()
 }
 
-// Raise merges entries into the mark, durably. It writes nothing where they are no news.
+// Raise merges entries into the mark, durably. It writes nothing if the mark has them already.
 func (f *MarkFile) Raise(entries map[Epoch]Entry) error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -124,7 +124,7 @@ func (f *MarkFile) Raise(entries map[Epoch]Entry) error {
 	return f.write(next, entries)
 }
 
-// Change replaces the mark by what change makes of it, durably.
+// Change modifies a copy of the mark by change and writes it, durably.
 func (f *MarkFile) Change(change func(s *Mark)) error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -144,9 +144,9 @@ func (f *MarkFile) Change(change func(s *Mark)) error {
 	return f.replaceMark(next)
 }
 
-// Edit replaces the key file's own document by what edit makes of it, durably; where that is nil, it stays. edit gets
-// nil in place of a document that came from it, or that it has had, and that nobody has replaced since: so the owner of
-// a large one need not read it again.
+// Edit replaces the key file's own document by what edit returns, durably; if that is nil the document stays. edit gets
+// nil if it knows the document already: edit has returned it or seen it before, and no other process has replaced it.
+// So the owner of a large document need not read it again.
 func (f *MarkFile) Edit(edit func(document []byte) ([]byte, error)) error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -179,15 +179,15 @@ func (f *MarkFile) Edit(edit func(document []byte) ([]byte, error)) error {
 	return f.replace(next, f.known)
 }
 
-// Close lets go of the file. Whoever uses the mark again opens it again.
+// Close closes the file. The next use of the mark opens it again.
 func (f *MarkFile) Close() {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.forget()
 }
 
-// read follows the file; the caller holds its lock. Where it is the one that was read last, only the slots
-// are read again. What another process has written is synced: it may have been killed before it could.
+// read reads the current file. The caller holds the file's lock. If it is the file that was read last, read reads only
+// the slots. It syncs what another process has written: that process may have been killed before its sync.
 func (f *MarkFile) read() error {
 	now, err := os.Stat(f.path)
 	if err != nil {
@@ -204,7 +204,7 @@ func (f *MarkFile) read() error {
 		return fmt.Errorf("couldn't read the mark: %w", err)
 	}
 	slots := lines(raw)
-	if slots == f.whole.slots { // as most often: nobody else has written
+	if slots == f.whole.slots { // the usual case: no other process has written
 		return nil
 	}
 	grown, generation := latest(slots)
@@ -218,7 +218,7 @@ func (f *MarkFile) read() error {
 	return nil
 }
 
-// settled takes note of how a sync went. What failed to be synced once may be taken for synced the next time.
+// settled records the result of a sync. After one failure, a later sync may report success for data that was lost.
 func (f *MarkFile) settled(err error) error {
 	if f.safe = err == nil; !f.safe {
 		f.loose = true
@@ -253,7 +253,7 @@ func (f *MarkFile) readWhole() error {
 	return nil
 }
 
-// parse reads the open file as a whole, and takes it apart. The caller clears in.
+// parse reads and parses the open file. The caller clears in.
 func (f *MarkFile) parse() (in []byte, l *layout, err error) {
 	if _, err := f.file.Seek(0, io.SeekStart); err != nil {
 		return nil, nil, err
@@ -271,8 +271,8 @@ func (f *MarkFile) forget() {
 	f.file, f.whole, f.told = nil, nil, false
 }
 
-// write writes what has grown since the file was written as a whole, now by some entries, to the slot that is not the
-// latest. The file's other content, and the other slot, stay as they are.
+// write writes what has grown since the file was last written completely, including the entries in by, to the older
+// slot. It leaves the rest of the file and the other slot unchanged.
 func (f *MarkFile) write(next *Mark, by map[Epoch]Entry) error {
 	grown := maps.Clone(f.whole.grown)
 	if grown == nil {
@@ -298,7 +298,7 @@ func (f *MarkFile) write(next *Mark, by map[Epoch]Entry) error {
 	return nil
 }
 
-// replaceMark writes the whole file anew with the document that it has.
+// replaceMark rewrites the whole file with its current document.
 func (f *MarkFile) replaceMark(next *Mark) error {
 	in, l, err := f.parse()
 	defer clear(in)
@@ -308,8 +308,8 @@ func (f *MarkFile) replaceMark(next *Mark) error {
 	return f.replace(l.document, next)
 }
 
-// replace writes the whole file anew; the caller holds its lock, and clears the document. What it has written it does
-// not read again.
+// replace rewrites the whole file. The caller holds its lock and clears the document. replace does not read back what
+// it has written.
 func (f *MarkFile) replace(document []byte, next *Mark) error {
 	told := f.told
 	f.forget()
@@ -322,7 +322,7 @@ func (f *MarkFile) replace(document []byte, next *Mark) error {
 	f.known, f.safe, f.loose = next, true, false
 	file, err := os.OpenFile(f.path, os.O_RDWR, 0)
 	if err != nil {
-		return nil // it is read as another's would be
+		return nil // the next read opens the file like another process's
 	}
 	if f.info, err = file.Stat(); err != nil {
 		file.Close()

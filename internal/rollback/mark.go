@@ -15,28 +15,28 @@ import (
 // A mark file holds, in this order:
 //
 //	the key file's own JSON document
-//	one line with the mark as it was when the file was written as a whole
+//	one line with the mark at the time when the file was last written completely
 //	newlines up to a multiple of 4096 bytes
 //	two slots of 4096 bytes, each with a line of the entries that have grown since
 //
-// A step is written in place, to the slot that is not the latest, and synced: what was there before, and is
-// acknowledged, is not touched. A line begins with a checksum, so a torn slot counts as none, and the other
-// one holds. Where the entries outgrow a slot the whole file is replaced.
+// A step is written in place, to the older slot, and synced. The newer slot, which is acknowledged, is not touched. A
+// line begins with a checksum, so that a torn slot is ignored and the other one counts. When the entries outgrow a slot
+// the whole file is replaced.
 
-// Epoch names an epoch: half of a task's id, which is a hash, stands for the task.
+// Epoch names an epoch. The first half of the task's ID, which is a hash, stands for the task.
 type Epoch struct {
 	Task  [16]byte
 	Epoch uint64
 }
 
-// Entry is what a mark says about an epoch.
+// Entry is a mark's record of an epoch.
 type Entry struct {
 	Steps uint64 // transactions
-	Made  Set    // numbers of batches
-	Ended bool   // by the operator, after a set-back
+	Made  Set    // batch numbers
+	Ended bool   // by the operator, after a state rollback
 }
 
-// Grow merges another entry in and says whether it was news.
+// Grow merges another entry in and says whether the entry changed.
 func (e *Entry) Grow(by Entry) bool {
 	made := e.Made.Union(by.Made)
 	changed := by.Steps > e.Steps || !slices.Equal(made, e.Made) || by.Ended && !e.Ended
@@ -44,32 +44,31 @@ func (e *Entry) Grow(by Entry) bool {
 	return changed
 }
 
-// Mark is what a mark file notes.
+// Mark is the content of a mark file.
 type Mark struct {
-	// ID is the name by which the store knows the file, random. A copy has the same.
+	// ID is the random name by which the store knows the file. A copy of the file has the same.
 	ID string
 
-	// Baseline counts the operator's commands by which a store that was set back was taken as it is.
+	// Baseline counts the operator's commands that accepted a rolled back store as it is.
 	Baseline uint64
 
-	// Database says which database server the store is in, and in which of its histories; none for a
-	// file.
+	// Database is the server and timeline of the store's database; "" for a file.
 	Database string
 
-	// Secret is the ID of the mark in the secret file that HPKE keys are used with; none in that file itself.
+	// Secret is, in an HPKE key file, the ID of the mark in the secret file that the keys are used with. It is "" in a
+	// secret file.
 	Secret string
 
-	// Keys has, in a secret file, the IDs of the marks in the HPKE key files that it is used with, by half of their
-	// task's id in hex.
+	// Keys maps, in a secret file, half of a task's ID in hex to the ID of the mark in that task's HPKE key file.
 	Keys map[string]string
 
-	// Fenced says that this process has seen that the others went on without it, and is not back among them.
+	// Fenced says that this process has seen that the others continued without it, and is not yet a member again.
 	Fenced bool
 
 	Entries map[Epoch]Entry
 }
 
-// NewMark returns a mark of nothing, with a name of its own.
+// NewMark returns an empty mark with a random name.
 func NewMark() *Mark { return &Mark{ID: rand.Text(), Entries: map[Epoch]Entry{}} }
 
 // Clone returns a copy.
@@ -79,7 +78,7 @@ func (s *Mark) Clone() *Mark {
 	return &out
 }
 
-// news says whether any of some entries would be merged in.
+// wouldChange says whether merging the entries would change the mark.
 func (s *Mark) wouldChange(of map[Epoch]Entry) bool {
 	for key, entry := range of {
 		if e := s.Entries[key]; e.Grow(entry) {
@@ -89,7 +88,7 @@ func (s *Mark) wouldChange(of map[Epoch]Entry) bool {
 	return false
 }
 
-// raise merges entries in and says whether any was news.
+// raise merges entries in and says whether the mark changed.
 func (s *Mark) raise(by map[Epoch]Entry) (changed bool) {
 	for key, entry := range by {
 		e := s.Entries[key]
@@ -113,7 +112,7 @@ type line struct {
 	Epochs     []entry           `json:"epochs"`
 }
 
-// line is all of a mark but its entries.
+// line returns a mark's line without its entries.
 func (s *Mark) line() line {
 	return line{ID: s.ID, Baseline: s.Baseline, Database: s.Database, Secret: s.Secret, Keys: s.Keys, Fenced: s.Fenced}
 }
@@ -126,12 +125,12 @@ type entry struct {
 	Ended bool        `json:"ended,omitempty"`
 }
 
-// errDamaged is returned for what is not as it was written.
+// errDamaged says that a mark file is damaged.
 var errDamaged = errors.New("its mark is damaged")
 
 const sumSize = 32 // hex digits
 
-// encode returns the line of some entries, checksum first.
+// encode returns the line of entries, beginning with its checksum.
 func encode(l line, entries map[Epoch]Entry) []byte {
 	l.Epochs = []entry{}
 	keys := slices.SortedFunc(maps.Keys(entries), func(a, b Epoch) int {
@@ -172,20 +171,19 @@ func decode(in []byte) (l line, entries map[Epoch]Entry, err error) {
 	return l, entries, nil
 }
 
-// slotSize is the size of a slot, and what the place of slots is a multiple of: no write to one touches a
-// page or a sector of the other.
+// slotSize is the size and alignment of a slot, in bytes: no write to one slot touches a page or a sector of the other.
 const slotSize = 4096
 
-// layout is a file taken apart.
+// layout is a parsed file.
 type layout struct {
-	document []byte    // a part of what was parsed; none where that has been cleared
-	whole    *Mark     // nil where the file has no mark
-	slots    [2]string // their lines
+	document []byte    // a part of the parsed bytes; nil if they were cleared
+	whole    *Mark     // nil if the file has no mark
+	slots    [2]string // one line each
 	grown    map[Epoch]Entry
 	latest   uint64 // generation of the latest slot; 0 for none
 }
 
-// state returns the mark.
+// state returns the mark: whole and grown merged.
 func (l *layout) state() *Mark {
 	if l.whole == nil {
 		return nil
@@ -195,8 +193,8 @@ func (l *layout) state() *Mark {
 	return s
 }
 
-// documentEnd returns where the document at the beginning of a file ends, behind its last brace; below 0 where it has
-// none. It looks at braces and strings alone, so that no copy of a key is made, as a decoder makes them.
+// documentEnd returns the index after the last brace of the document at the start of a file, or -1 if there is none. It
+// looks only at braces and strings: a JSON decoder would copy keys.
 func documentEnd(in []byte) int {
 	depth, quoted := 0, false
 	for i := 0; i < len(in); i++ {
@@ -217,11 +215,11 @@ func documentEnd(in []byte) int {
 	return -1
 }
 
-// parse takes a file apart. It copies nothing of the document.
+// parse parses a file. It copies nothing of the document.
 func parse(in []byte) (*layout, error) {
 	at := documentEnd(in)
 	if at < 0 {
-		return &layout{document: in}, nil // its owner says what is wrong
+		return &layout{document: in}, nil // the document's owner reports what is wrong
 	}
 	rest := bytes.TrimLeft(in[at:], " \t\r\n")
 	if len(rest) == 0 {
@@ -246,7 +244,7 @@ func parse(in []byte) (*layout, error) {
 	return l, nil
 }
 
-// lines returns those of the slots.
+// lines returns the line of each slot.
 func lines(slots []byte) (out [2]string) {
 	for i := range out {
 		text, _, _ := bytes.Cut(slots[i*slotSize:(i+1)*slotSize], []byte("\n"))
@@ -255,7 +253,7 @@ func lines(slots []byte) (out [2]string) {
 	return out
 }
 
-// latest returns what the slots say has grown: the later of those that are whole.
+// latest returns the entries of the newer intact slot, and its generation.
 func latest(slots [2]string) (grown map[Epoch]Entry, generation uint64) {
 	for _, text := range slots {
 		if l, entries, err := decode([]byte(text)); err == nil && l.Generation > generation {
@@ -265,8 +263,7 @@ func latest(slots [2]string) (grown map[Epoch]Entry, generation uint64) {
 	return grown, generation
 }
 
-// SplitFile takes a file apart: its own document, which is a part of what it was given, and its mark, nil where it has
-// none yet.
+// SplitFile splits a key file into its own document, which is a part of in, and its mark, nil if there is none yet.
 func SplitFile(in []byte) (document []byte, s *Mark, err error) {
 	l, err := parse(in)
 	if err != nil {
@@ -275,8 +272,8 @@ func SplitFile(in []byte) (document []byte, s *Mark, err error) {
 	return l.document, l.state(), nil
 }
 
-// JoinFile puts a file together: a document of JSON, and a mark or nil. It makes one copy of the document, or returns
-// it.
+// JoinFile joins a JSON document and a mark into a file. If the mark is nil it returns the document; otherwise it makes
+// one copy of it.
 func JoinFile(document []byte, s *Mark) []byte {
 	if s == nil {
 		return document

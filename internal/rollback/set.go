@@ -4,7 +4,7 @@ import (
 	"slices"
 )
 
-// Set is a set of numbers as ranges, both ends included, in order, with gaps between them.
+// Set is a set of numbers as ranges, both ends included, sorted, with gaps between them.
 type Set [][2]uint64
 
 // SetOf returns the set of some numbers.
@@ -15,7 +15,7 @@ func SetOf(numbers ...uint64) (s Set) {
 	return s
 }
 
-// SetBelow returns the set of the numbers below n, but for some.
+// SetBelow returns the set of all numbers below n except those in but.
 func SetBelow(n uint64, but ...uint64) (s Set) {
 	slices.Sort(but)
 	from := uint64(0)
@@ -55,7 +55,7 @@ func (s Set) Union(other Set) (out Set) {
 	return out
 }
 
-// Beyond returns the first number that is in s and not in other, and whether there is one.
+// Beyond returns the lowest number that is in s and not in other, and whether there is one.
 func (s Set) Beyond(other Set) (n uint64, some bool) {
 	for _, r := range s {
 		n := r[0]
@@ -71,7 +71,7 @@ func (s Set) Beyond(other Set) (n uint64, some bool) {
 	return 0, false
 }
 
-// valid says whether ranges are in order and apart.
+// valid says whether the ranges are sorted and have gaps between them.
 func (s Set) valid() bool {
 	for i, r := range s {
 		if r[0] > r[1] || r[1] == 1<<64-1 || i > 0 && r[0] <= s[i-1][1]+1 {

@@ -12,14 +12,14 @@ import (
 	"sync"
 )
 
-// AESGCM is a [cipher.AEAD] whose key can be cleared, with what the library derives of it. It is safe for concurrent
-// use.
+// AESGCM is a [cipher.AEAD] whose key can be cleared, with what the library has derived from it. It is safe for
+// concurrent use.
 type AESGCM struct {
 	mu   sync.RWMutex
-	aead cipher.AEAD // nil: it is cleared
+	aead cipher.AEAD // nil once cleared
 }
 
-// NewAESGCM makes the cipher of a key, and clears the key.
+// NewAESGCM returns the cipher of a key. It clears key.
 func NewAESGCM(key []byte) (*AESGCM, error) {
 	defer clear(key)
 	block, err := aes.NewCipher(key)
@@ -36,7 +36,7 @@ func NewAESGCM(key []byte) (*AESGCM, error) {
 	return c, nil
 }
 
-// Clear overwrites the key. Nothing opens any more then, and what is sealed nobody can open.
+// Clear overwrites the key. Afterwards Open fails, and Seal returns random bytes that nobody can open.
 func (c *AESGCM) Clear() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -46,7 +46,7 @@ func (c *AESGCM) Clear() {
 	c.aead = nil
 }
 
-// The sizes of GCM.
+// The sizes of GCM, in bytes.
 const (
 	nonceSize = 12
 	tagSize   = 16
@@ -71,10 +71,10 @@ func (c *AESGCM) Seal(to, nonce, plaintext, additional []byte) []byte {
 	return to
 }
 
-// ErrCleared is returned for a key that has been cleared.
+// ErrCleared says that a key has been cleared.
 var ErrCleared = errors.New("the key has been cleared")
 
-// Open implements [cipher.AEAD]. Under a key that has been cleared it is [ErrCleared].
+// Open implements [cipher.AEAD]. It returns [ErrCleared] once the key has been cleared.
 func (c *AESGCM) Open(to, nonce, ciphertext, additional []byte) ([]byte, error) {
 	c.mu.RLock()
 	defer c.mu.RUnlock()

@@ -2,5 +2,5 @@
 
 package secret_test
 
-// raceBuild says whether the race detector is on, under which a [sync.Pool] drops what it is given now and then.
+// raceBuild says whether the race detector is on. It makes a [sync.Pool] drop values at random.
 const raceBuild = false

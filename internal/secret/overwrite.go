@@ -5,12 +5,12 @@ import (
 	"unsafe"
 )
 
-// Overwrite overwrites a library's key object, and says whether it could: what the pointer leads to, directly or by
-// one more pointer, must hold no further pointers. The object must not be used any more.
+// Overwrite overwrites a library's key object and says whether it could. The memory that the pointer leads to, directly
+// or through one more pointer, must hold no further pointers. The object must not be used afterwards.
 func Overwrite(object any) bool {
 	v := reflect.ValueOf(object).Elem()
 	if v.Kind() == reflect.Struct && v.NumField() == 1 && v.Field(0).Kind() == reflect.Pointer {
-		v = v.Field(0).Elem() // of a package that only stands before another, as crypto/mlkem
+		v = v.Field(0).Elem() // a wrapper around another package's type, as in crypto/mlkem
 	}
 	if !v.IsValid() || !flat(v.Type()) {
 		return false
@@ -19,8 +19,8 @@ func Overwrite(object any) bool {
 	return true
 }
 
-// OverwriteField overwrites the bytes that a library's key object keeps in a field, and says whether it could. The
-// object must not be used any more.
+// OverwriteField overwrites the bytes in one field of a library's key object and says whether it could. The object must
+// not be used afterwards.
 func OverwriteField(object any, name string) bool {
 	v := reflect.ValueOf(object).Elem().FieldByName(name)
 	if !v.IsValid() || v.Kind() != reflect.Slice || v.Type().Elem().Kind() != reflect.Uint8 {
@@ -30,7 +30,7 @@ func OverwriteField(object any, name string) bool {
 	return true
 }
 
-// flat says whether a type holds no pointers.
+// flat says whether values of a type hold no pointers.
 func flat(t reflect.Type) bool {
 	switch t.Kind() {
 	case reflect.Array:

@@ -1,11 +1,10 @@
-// Package secret keeps keys in memory such that they can be erased from it. Go's collector frees memory without
-// overwriting it, and a string cannot be overwritten at all: so a key stands in one [Bytes], is used in place, and is
-// cleared by whoever erases it. The collector clears a [Bytes] and an [AESGCM] that nobody has cleared, but not what a
-// library has made of a key: whoever has made that must clear it.
+// Package secret keeps keys in memory in a form that can be erased. Go's garbage collector frees memory without
+// overwriting it, and a string cannot be overwritten. So a key lives in one [Bytes], is used in place, and is cleared
+// by the code that erases it. The collector clears a [Bytes] or an [AESGCM] that nobody has cleared. It does not clear
+// what a library has derived from a key: the code that derived it must.
 //
-// Three kinds of copies need care besides. Growing slices leave copies behind: allocate them whole. Decoders copy:
-// decode in place, as [Text] does. And what a function leaves on its stack stays there when it returns: derive keys
-// within [Do].
+// Three kinds of copies need further care. Growing slices leave copies behind: allocate them in full. Decoders copy:
+// decode in place, as [Text] does. A function's data stays on the stack after it returns: derive keys within [Do].
 package secret
 
 import (
@@ -17,21 +16,21 @@ import (
 	"sync"
 )
 
-// Bytes is a key. It is safe for concurrent use, and is not printed.
+// Bytes is a key. It is safe for concurrent use, and formats as "(secret)".
 type Bytes struct {
-	mu  sync.RWMutex // held shared while the key is in use
-	key []byte       // nil: it is cleared
+	mu  sync.RWMutex // read-locked while the key is in use
+	key []byte       // nil once cleared
 }
 
-// Own makes a key of a slice, which the caller must not keep.
+// Own makes a key of a slice. The caller must not use the slice afterwards.
 func Own(key []byte) *Bytes {
 	b := &Bytes{key: key}
 	runtime.SetFinalizer(b, (*Bytes).Clear)
 	return b
 }
 
-// Use calls do with the key, which do must not keep, copy or change, and says whether it could: a cleared key is not
-// used. A clear waits for uses.
+// Use calls do with the key and returns true, or returns false if the key was cleared. do must not keep, copy or change
+// the key. Clear waits until do returns.
 func (b *Bytes) Use(do func(key []byte)) bool {
 	b.mu.RLock()
 	defer b.mu.RUnlock()
@@ -42,7 +41,7 @@ func (b *Bytes) Use(do func(key []byte)) bool {
 	return true
 }
 
-// Clear overwrites the key. No use follows.
+// Clear overwrites the key. Later calls of Use return false.
 func (b *Bytes) Clear() {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -50,17 +49,17 @@ func (b *Bytes) Clear() {
 	b.key = nil
 }
 
-// hidden stands for a key wherever one would be printed.
+// hidden is what a key formats as.
 const hidden = "(secret)"
 
 // Format implements [fmt.Formatter], for all verbs.
 func (b *Bytes) Format(s fmt.State, _ rune) { _, _ = io.WriteString(s, hidden) }
 
-// MarshalText implements [encoding.TextMarshaler]: a key is never encoded by accident.
+// MarshalText implements [encoding.TextMarshaler]. It prevents that a key is encoded by accident.
 func (b *Bytes) MarshalText() ([]byte, error) { return []byte(hidden), nil }
 
-// Text decodes a key that is a JSON string of unpadded base64url. As a field of what [encoding/json.Unmarshal] fills,
-// it reads the text where it stands in the document, which whoever reads the document clears.
+// Text decodes a key from a JSON string of unpadded base64url. As a field of a value that [encoding/json.Unmarshal]
+// fills, it decodes from the document in place. The caller of Unmarshal clears the document.
 type Text struct{ *Bytes }
 
 // errText does not quote the text.
@@ -82,7 +81,7 @@ func (t *Text) UnmarshalJSON(in []byte) error {
 	return nil
 }
 
-// AppendText appends the unpadded base64url of a key to a slice that must have room for it.
+// AppendText appends the unpadded base64url of a key to a slice. The slice must have enough capacity.
 func AppendText(to, key []byte) []byte { return base64.RawURLEncoding.AppendEncode(to, key) }
 
 // TextLen returns the length of the text of a key of n bytes.
@@ -91,11 +90,11 @@ func TextLen(n int) int { return base64.RawURLEncoding.EncodedLen(n) }
 // stackRoom is how many bytes of stack a function called by [Do] may use.
 const stackRoom = 16 << 10
 
-// Do calls a function that leaves parts of keys on its stack, and then overwrites that part of the stack. What the
-// function calls must need no more than 16 KiB of it, and must not panic. One case is left: where the collector shrinks
-// the stack amid the call, the old stack keeps what was on it until it is used again.
+// Do calls a function that leaves parts of keys on its stack, then overwrites that part of the stack. The function and
+// its callees must need at most 16 KiB of stack, and must not panic. One gap remains: if the collector shrinks the
+// stack during the call, the old stack keeps its content until the memory is used again.
 func Do(do func()) {
-	growStack() // now: growing amid the call would leave a copy of the old stack
+	growStack() // now: growing during the call would leave a copy of the old stack
 	do()
 	overwriteStack()
 }
@@ -103,7 +102,8 @@ func Do(do func()) {
 // smallRoom is how many bytes of stack a function called by [DoSmall] may use.
 const smallRoom = 4 << 10
 
-// DoSmall is [Do] for what needs no more than 4 KiB of stack. Four times that is much, with a goroutine a connection.
+// DoSmall is [Do] for functions that need at most 4 KiB of stack. With one goroutine per connection, 16 KiB for each
+// would be much.
 func DoSmall(do func()) {
 	growStackSmall()
 	do()
@@ -123,7 +123,7 @@ func overwriteStackSmall() {
 	keepByte(&room[0])
 }
 
-// growStack makes sure that the next call has room.
+// growStack makes sure that the next call does not grow the stack.
 //
 //go:noinline
 func growStack() {
@@ -138,7 +138,7 @@ func overwriteStack() {
 	keepByte(&room[0])
 }
 
-// keepByte has the compiler keep the array of its caller on the stack.
+// keepByte makes the compiler keep its caller's array on the stack.
 //
 //go:noinline
 func keepByte(*byte) {}

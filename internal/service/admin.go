@@ -10,14 +10,14 @@ import (
 	"github.com/doona-dp/doona/internal/display"
 )
 
-// Admin is what a program shows its operator, at an address that must not be public.
+// Admin serves what a program shows its operator, at an address that must not be public.
 type Admin struct {
-	Ready   func(context.Context) error        // why it does not do its work, nil where it does
+	Ready   func(context.Context) error        // why the program cannot work; nil if it can
 	Status  func(context.Context) (any, error) // as JSON
-	Look    func(context.Context)              // sets the gauges of Metrics to what is now
+	Look    func(context.Context)              // updates the gauges of Metrics
 	Metrics *Metrics
 	Address string   // to listen on
-	Hosts   []string // by which it may be asked besides: the setting admin_hosts
+	Hosts   []string // further host names that requests may use: the setting admin_hosts
 }
 
 const settingAdminHosts = "admin_hosts"

@@ -16,17 +16,16 @@ const (
 	headerForwarded = "Forwarded" // RFC 7239
 )
 
-// Proxies says whose word on a client's address is taken, and in which header.
+// Proxies says which proxies are trusted to name a client's address, and in which header.
 type Proxies struct {
 	Trusted []netip.Prefix
-	Header  string // headerXFF or headerForwarded; the other is ignored.
+	Header  string // headerXFF or headerForwarded; the other is ignored
 }
 
-// Client returns the address a request comes from: its peer's, or, as long as that is a trusted
-// proxy, the address that proxy says it was reached from. So it is the right-most address that
-// is not a trusted proxy's; anything further left is the client's own invention. Where a trusted
-// proxy names no readable address, the proxy itself counts as the client: all such requests then
-// share one quota, which no header can enlarge.
+// Client returns the address that a request comes from. It starts with the peer's address. While that is a trusted
+// proxy, it continues with the address that the proxy names. The result is the right-most address that is not a trusted
+// proxy's; anything further left may be forged by the client. If a trusted proxy names no readable address, the proxy
+// itself counts as the client: all such requests then share one quota, which no header can enlarge.
 func (p *Proxies) Client(r *http.Request) netip.Addr {
 	with, err := netip.ParseAddrPort(r.RemoteAddr)
 	if err != nil {
@@ -44,7 +43,7 @@ func (p *Proxies) Client(r *http.Request) netip.Addr {
 	return at
 }
 
-// Trusts says whether an address is that of a trusted proxy.
+// Trusts says whether an address is a trusted proxy's.
 func (p *Proxies) Trusts(a netip.Addr) bool {
 	for _, network := range p.Trusted {
 		if network.Contains(a) {
@@ -54,8 +53,8 @@ func (p *Proxies) Trusts(a netip.Addr) bool {
 	return false
 }
 
-// forwarded returns the addresses in the proxies' header from the farthest to the nearest;
-// repeated headers count as one list.
+// forwarded returns the addresses in the proxies' header, from the farthest to the nearest. Repeated headers count as
+// one list.
 func (p *Proxies) forwarded(h http.Header) []string {
 	if len(p.Trusted) == 0 {
 		return nil
@@ -71,8 +70,7 @@ func (p *Proxies) forwarded(h http.Header) []string {
 	return list
 }
 
-// forValue returns the value of for= in one element of a Forwarded header, "" unless there is
-// exactly one.
+// forValue returns the value of for= in one element of a Forwarded header, "" unless there is exactly one.
 func forValue(element string) (found string) {
 	for _, pair := range splitUnquoted(element, ';') {
 		name, value, ok := strings.Cut(pair, "=")
@@ -87,9 +85,9 @@ func forValue(element string) (found string) {
 	return found
 }
 
-// splitUnquoted splits s at a separator outside quoted strings: a proxy may quote a Host header
-// there, which the client wrote. It goes from the right, where the trusted proxies' elements are,
-// so that a quote which the client left open on the left swallows none of them.
+// splitUnquoted splits s at a separator outside quoted strings: a proxy may quote a Host header, which the client
+// wrote. It scans from the right, where the trusted proxies' elements are, so that a quote which the client left open
+// on the left swallows none of them.
 func splitUnquoted(s string, separator byte) (parts []string) {
 	quoted, end := false, len(s)
 	for i := len(s) - 1; i >= 0; i-- {
@@ -106,8 +104,8 @@ func splitUnquoted(s string, separator byte) (parts []string) {
 	return parts
 }
 
-// ParseAddress reads "192.0.2.1", "192.0.2.1:80", "2001:db8::1", "[2001:db8::1]" or
-// "[2001:db8::1]:80". IPv4-mapped IPv6 addresses become IPv4; zones are dropped.
+// ParseAddress reads "192.0.2.1", "192.0.2.1:80", "2001:db8::1", "[2001:db8::1]" or "[2001:db8::1]:80". It turns
+// IPv4-mapped IPv6 addresses into IPv4 and drops zones.
 func ParseAddress(s string) (netip.Addr, bool) {
 	s = strings.TrimSpace(s)
 	a, err := netip.ParseAddr(s)
@@ -121,7 +119,7 @@ func ParseAddress(s string) (netip.Addr, bool) {
 	return a.WithZone("").Unmap(), a.IsValid()
 }
 
-// Network returns what counts as one client: an IPv4 /24 or an IPv6 /48.
+// Network returns the network that counts as one client: an IPv4 /24 or an IPv6 /48.
 func Network(a netip.Addr) netip.Prefix {
 	bits := 48
 	if a.Is4() {
@@ -130,7 +128,7 @@ func Network(a netip.Addr) netip.Prefix {
 	return netip.PrefixFrom(a, bits).Masked()
 }
 
-// ParseTrusted reads networks in CIDR notation, as a configuration's trusted_proxies lists them.
+// ParseTrusted reads networks in CIDR notation, as in a configuration's trusted_proxies.
 func ParseTrusted(networks []string) ([]netip.Prefix, error) {
 	var out []netip.Prefix
 	for _, text := range networks {

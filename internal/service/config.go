@@ -20,7 +20,7 @@ import (
 	"github.com/doona-dp/doona/internal/invalid"
 )
 
-// SchemeSQLite opens the description of a store in a SQLite file.
+// SchemeSQLite is the prefix of the description of a store in an SQLite file.
 const SchemeSQLite = "sqlite:"
 
 // ReadConfig reads a YAML file into a struct. Unknown keys are errors.
@@ -39,7 +39,7 @@ func ReadConfig(path string, into any) error {
 	return nil
 }
 
-// maxConfig is the most bytes of a configuration: a thousand tasks take 200 kB.
+// maxConfig is the greatest size of a configuration, in bytes: a thousand tasks take 200 kB.
 const maxConfig = 1 << 20
 
 func readConfig(path string) ([]byte, error) {
@@ -55,7 +55,7 @@ func readConfig(path string) ([]byte, error) {
 	return in, err
 }
 
-// Resolve makes the relative ones of some paths start at folder; empty ones stay empty.
+// Resolve makes relative paths start at folder. Empty paths stay empty.
 func Resolve(folder string, paths ...*string) {
 	for _, path := range paths {
 		if *path != "" && !filepath.IsAbs(*path) {
@@ -64,16 +64,16 @@ func Resolve(folder string, paths ...*string) {
 	}
 }
 
-// ResolveStore is Resolve for the path in the description of a SQLite store.
+// ResolveStore is Resolve for the path in the description of an SQLite store.
 func ResolveStore(folder string, store *string) {
 	if path, ok := strings.CutPrefix(*store, SchemeSQLite); ok && !filepath.IsAbs(path) {
 		*store = SchemeSQLite + filepath.Join(folder, path)
 	}
 }
 
-// Prepare checks the two addresses of a configuration to listen on, which may be empty, and the names by which the
-// second may be asked, and sets its clock and its log where there are none: time.Now, and a log that nobody reads. The
-// log becomes a [Coarse] one.
+// Prepare checks a configuration's two listening addresses, which may be empty, and the host names of the second. It
+// sets the clock and the log if they are nil: time.Now, and a log that discards everything. It makes the log a [Coarse]
+// one.
 func Prepare(listen, admin string, adminHosts []string, clock *func() time.Time, log **slog.Logger) error {
 	if *clock == nil {
 		*clock = time.Now
@@ -84,24 +84,24 @@ func Prepare(listen, admin string, adminHosts []string, clock *func() time.Time,
 		display.CheckHosts(settingAdminHosts, adminHosts))
 }
 
-// ClientSettings point at what the configuration of each server has that takes requests from clients.
+// ClientSettings points at the settings that all servers with clients have in common.
 type ClientSettings struct {
-	ForwardedHeader *string        // the one header that trusted proxies set
-	MaxConnections  *int           // how many may be open
+	ForwardedHeader *string        // the header that trusted proxies set
+	MaxConnections  *int           // most open connections
 	Skew            *time.Duration // by how much clients' clocks may differ
 }
 
 // MaxSkew is the most by which clients' clocks may differ.
 const MaxSkew = 5 * time.Minute
 
-// SetDefaults fills in what is not set.
+// SetDefaults sets fields that are zero to their defaults.
 func (s ClientSettings) SetDefaults() {
 	Default(s.ForwardedHeader, headerXFF)
 	Default(s.MaxConnections, 4096)
 	Default(s.Skew, MaxSkew)
 }
 
-// CheckForwardedHeader is an error unless the header is one that proxies set.
+// CheckForwardedHeader returns an error unless the header is one that proxies set.
 func (s ClientSettings) CheckForwardedHeader() error {
 	if h := *s.ForwardedHeader; h != headerXFF && h != headerForwarded {
 		return invalid.Field("forwarded_header", strconv.Quote(h), headerXFF+" or "+headerForwarded)
@@ -109,7 +109,7 @@ func (s ClientSettings) CheckForwardedHeader() error {
 	return nil
 }
 
-// CheckMaxConnections is an error unless the number is in its range.
+// CheckMaxConnections returns an error unless the number is in range.
 func (s ClientSettings) CheckMaxConnections() error {
 	if n := *s.MaxConnections; n < 8 || n > 1<<20 {
 		return invalid.Field("max_connections", strconv.Itoa(n), "8 to 1048576")
@@ -117,7 +117,7 @@ func (s ClientSettings) CheckMaxConnections() error {
 	return nil
 }
 
-// CheckSkew is an error unless the skew is in its range.
+// CheckSkew returns an error unless the skew is in range.
 func (s ClientSettings) CheckSkew() error {
 	if *s.Skew < time.Millisecond || *s.Skew > MaxSkew {
 		return invalid.Field("skew", s.Skew.String(), "1ms to 5m")
@@ -125,7 +125,7 @@ func (s ClientSettings) CheckSkew() error {
 	return nil
 }
 
-// checkAddress is an error unless an address to listen on, if there is one, has the form host:port.
+// checkAddress returns an error unless a listening address is empty or has the form host:port.
 func checkAddress(field, address string) error {
 	_, port, err := net.SplitHostPort(address)
 	if err == nil {
@@ -137,7 +137,7 @@ func checkAddress(field, address string) error {
 	return nil
 }
 
-// Default sets a field that is not set.
+// Default sets a field that is zero.
 func Default[T comparable](field *T, value T) {
 	var zero T
 	if *field == zero {

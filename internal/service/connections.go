@@ -7,11 +7,11 @@ import (
 	"sync"
 )
 
-// Connections bounds the open connections of a listener: all together, and for one network, trusted proxies apart, an
-// eighth of the places that are free. So the places that some networks hold, by sending nothing until they are timed
-// out or by reading slowly, are never all: k of them that take what they can leave (8/9)^k, and what they hold on time
-// out cannot be taken again while it is more than that eighth. One too many is closed at once: without a place for
-// it there is nobody to answer. It is safe for concurrent use.
+// Connections limits the open connections of a listener: in total, and for one network, except trusted proxies, to an
+// eighth of the free ones. Networks that hold connections, by sending nothing until they time out or by reading slowly,
+// therefore never hold all: k networks that take as many as they can leave (8/9)^k free. When their connections time
+// out, they cannot take them again while they exceed that eighth. A connection beyond the limit is closed at once:
+// there is no capacity to answer it. Connections is safe for concurrent use.
 type Connections struct {
 	most    int
 	proxies Proxies
@@ -22,12 +22,12 @@ type Connections struct {
 	refused  func()
 }
 
-// NewConnections bounds connections to most at a time; refused is called for each one too many.
+// NewConnections limits open connections to most. It calls refused for each connection beyond the limit.
 func NewConnections(most int, p Proxies, refused func()) *Connections {
 	return &Connections{most: most, proxies: p, networks: map[netip.Prefix]int{}, refused: refused}
 }
 
-// take takes a place and says whether there was one.
+// take admits a connection, or returns false.
 func (c *Connections) take(from netip.Prefix, proxy bool) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -36,7 +36,7 @@ func (c *Connections) take(from netip.Prefix, proxy bool) bool {
 		return false
 	}
 	c.open++
-	if !proxy { // whose network others may be in
+	if !proxy { // other clients may share a proxy's network
 		c.networks[from]++
 	}
 	return true
@@ -61,8 +61,8 @@ func (c *Connections) Count() int {
 	return c.open
 }
 
-// Sparing has connections closed after their answer while more than half of all are open: else
-// clients that are done would hold the places of others until they are idle for long enough.
+// Sparing closes connections after their answer while more than half of all are open: otherwise clients that are done
+// would keep others out until their idle timeout.
 func (c *Connections) Sparing(handler http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
 		if c.Count() > c.most/2 {
@@ -72,7 +72,7 @@ func (c *Connections) Sparing(handler http.Handler) http.Handler {
 	})
 }
 
-// Bound returns a listener within the bounds.
+// Bound returns a listener that enforces the limits.
 func (c *Connections) Bound(l net.Listener) net.Listener { return &boundListener{l, c} }
 
 type boundListener struct {
@@ -96,13 +96,13 @@ func (l *boundListener) Accept() (net.Conn, error) {
 	}
 }
 
-// boundConn gives its place back when it is closed.
+// boundConn releases its capacity when it is closed.
 type boundConn struct {
 	net.Conn
 	leave func()
 }
 
 func (c *boundConn) Close() error {
-	c.leave() // first: who sees that the connection is closed finds its place free
+	c.leave() // first: a peer that sees the connection closed finds capacity free
 	return c.Conn.Close()
 }

@@ -8,15 +8,16 @@ import (
 	"sync"
 )
 
-// Garbage is how many bytes of garbage a server may have beside as much as it keeps.
+// Garbage is how many bytes of garbage a server may accumulate, besides as much as its live heap.
 const Garbage = 32 << 20
 
-// minKept is the smallest heap that the runtime reckons with: its least goal is this, times the percentage.
+// minKept is the smallest live heap that the runtime assumes: its least heap goal is this, times the percentage.
 const minKept = 4 << 20
 
-// collectLater has the collector of this process wait for [Garbage] more garbage than it would: requests of kilobytes,
-// served by a program that keeps a few megabytes, would have it run for every thousand of them. The runtime takes a
-// percentage of what is kept, so that is set anew after each collection. GOGC is honored, "off" too.
+// collectLater makes the collector of this process wait for [Garbage] more garbage than it would. Otherwise requests of
+// kilobytes, in a program with a live heap of a few megabytes, would start it for every thousand requests. The runtime
+// takes a percentage of the live heap, so collectLater sets that anew after each collection. It honors GOGC, including
+// "off".
 var collectLater = sync.OnceFunc(func() {
 	percent := debug.SetGCPercent(-1)
 	debug.SetGCPercent(percent)
@@ -25,8 +26,8 @@ var collectLater = sync.OnceFunc(func() {
 	}
 })
 
-// setPercent sets the collector's percentage so that it stands for percent of what is kept and of [Garbage], now and
-// after each collection.
+// setPercent sets the collector's percentage so that it corresponds to percent of the live heap and of [Garbage], now
+// and after each collection.
 func setPercent(percent int) {
 	kept := []metrics.Sample{{Name: "/gc/heap/live:bytes"}, {Name: "/gc/scan/stack:bytes"},
 		{Name: "/gc/scan/globals:bytes"}}
@@ -39,7 +40,7 @@ func setPercent(percent int) {
 	runtime.AddCleanup(new([32]byte), setPercent, percent) // the next collection finds it unused
 }
 
-// percentOf returns the percentage of some kept bytes that is percent of them and of [Garbage].
+// percentOf returns the percentage of kept bytes that equals percent of kept and of [Garbage] together.
 func percentOf(percent int, kept uint64) int {
 	return int(math.Ceil(float64(percent) * (1 + Garbage/float64(max(kept, minKept)))))
 }

@@ -22,21 +22,21 @@ import (
 // Handler is an HTTP handler that may fail.
 type Handler func(http.ResponseWriter, *http.Request) error
 
-// Mux is an [http.ServeMux] that lists what it answers. What a path names has a row in the table of bounds in
+// Mux is an [http.ServeMux] that lists its patterns. Each value in a path has a row in the table of bounds in
 // docs/SPEC.md, section 8.
 type Mux struct {
 	http.ServeMux
 	Patterns []string
 }
 
-// HandleFunc is that of [http.ServeMux].
+// HandleFunc is [http.ServeMux.HandleFunc].
 func (m *Mux) HandleFunc(pattern string, handle func(http.ResponseWriter, *http.Request)) {
 	m.Patterns = append(m.Patterns, pattern)
 	m.ServeMux.HandleFunc(pattern, handle)
 }
 
-// Answer turns a handler's error into a problem; errors that are none are the program's own, are
-// logged, and tell the client nothing.
+// Answer turns a handler's error into a problem. An error that is no problem is the program's own: Answer logs it and
+// tells the client nothing about it.
 func Answer(log *slog.Logger, handle Handler) http.HandlerFunc {
 	return func(w http.ResponseWriter, req *http.Request) {
 		err := handle(w, req)
@@ -45,7 +45,7 @@ func Answer(log *slog.Logger, handle Handler) http.HandlerFunc {
 		}
 		var p *problem.Problem
 		if !errors.As(err, &p) {
-			if req.Context().Err() == nil { // else the client has left
+			if req.Context().Err() == nil { // otherwise the client has left
 				log.Error("couldn't answer", "error", err)
 			}
 			p = problem.New(problem.Internal, "")
@@ -54,17 +54,17 @@ func Answer(log *slog.Logger, handle Handler) http.HandlerFunc {
 	}
 }
 
-// TryLater returns a problem that asks to wait 2 to 8 seconds, at random: so those who were turned away
-// together do not return together.
+// TryLater returns a problem that asks the client to wait a random 2 to 8 seconds, so that clients refused together do
+// not return together.
 func TryLater(name problem.Name, detail string) *problem.Problem {
 	return problem.New(name, "%s", detail).Retry(time.Second + rand.N(7*time.Second))
 }
 
-// NotFound is the [Handler] of what there is not.
+// NotFound is the [Handler] of unknown paths.
 func NotFound(http.ResponseWriter, *http.Request) error { return problem.New(problem.NotFound, "") }
 
-// AllowOrigins lets pages of any origin read an answer, which no cache is to keep: a browser's would tell by what it
-// asks that it comes back. The values are shared, and nobody adds to them.
+// AllowOrigins lets pages of any origin read an answer. It forbids caching: from what a browser's cache asks for, a
+// server could tell that the browser comes back. The header values are shared; callers must not append to them.
 func AllowOrigins(w http.ResponseWriter) {
 	header := w.Header()
 	header["Access-Control-Allow-Origin"] = anyOrigin
@@ -76,9 +76,9 @@ var (
 	noStore   = []string{"no-store"}
 )
 
-// CheckOrigin lets the page that sent a request read the answer if the task takes reports of its origin, and is a
-// problem if not. Browsers name a page's origin in every POST, and no page can leave that out or change it. What comes
-// without an origin is a program's.
+// CheckOrigin lets the page that sent a request read the answer if the task takes reports of its origin, else it
+// returns a problem. Browsers name a page's origin in every POST, and no page can omit or change it. A request without
+// an origin comes from a program.
 func CheckOrigin(w http.ResponseWriter, req *http.Request, clients task.Clients) error {
 	if len(clients.Origins) == 0 {
 		AllowOrigins(w)
@@ -96,7 +96,7 @@ func CheckOrigin(w http.ResponseWriter, req *http.Request, clients task.Clients)
 	return nil
 }
 
-// AllowPost lets the pages that may read an answer post with some headers, and browsers remember so for a day.
+// AllowPost lets pages that may read an answer post with the given headers. Browsers remember that for a day.
 func AllowPost(w http.ResponseWriter, headers string) {
 	header := w.Header()
 	header.Set("Access-Control-Allow-Methods", "POST")
@@ -105,7 +105,7 @@ func AllowPost(w http.ResponseWriter, headers string) {
 	w.WriteHeader(http.StatusNoContent)
 }
 
-// PathTask returns which of some tasks a request's path names, in lower-case hex.
+// PathTask returns the task that a request's path names, in lower-case hex.
 func PathTask[T any](req *http.Request, tasks map[task.ID]*T) (*T, error) {
 	id, err := PathKey[task.ID](req, "task")
 	if err != nil || tasks[id] == nil {
@@ -114,8 +114,8 @@ func PathTask[T any](req *http.Request, tasks map[task.ID]*T) (*T, error) {
 	return tasks[id], nil
 }
 
-// PathNumber reads a decimal number from a request's path. Its bounds are those of what the number counts: nothing is
-// looked up, written or made for one beyond them.
+// PathNumber reads a decimal number from a request's path. The bounds must be those of the objects that the number
+// counts: nothing is looked up, written or created for a number outside them.
 func PathNumber(req *http.Request, name string, least, most uint64) (uint64, error) {
 	v, err := decimal(req.PathValue(name))
 	if err != nil || v < least || v > most {
@@ -132,7 +132,7 @@ func decimal(text string) (uint64, error) {
 	return v, err
 }
 
-// PathEpoch reads the number of an epoch from a request's path, which the task must have.
+// PathEpoch reads the number of an epoch from a request's path. The task must have that epoch.
 func PathEpoch(req *http.Request, t *task.Task) (uint64, error) {
 	epoch, err := decimal(req.PathValue("epoch"))
 	switch {
@@ -144,8 +144,8 @@ func PathEpoch(req *http.Request, t *task.Task) (uint64, error) {
 	return epoch, nil
 }
 
-// PathBatch reads the number of a batch from a request's path: one that an epoch of the task may have, or the number
-// behind the last, for which a party asks that has them all.
+// PathBatch reads the number of a batch from a request's path. It also allows the number after the last batch that an
+// epoch of the task may have: a party that has all batches asks for that.
 func PathBatch(req *http.Request, t *task.Task) (uint64, error) {
 	return PathNumber(req, "seq", 0, t.MostBatches())
 }
@@ -160,7 +160,7 @@ func PathKey[T ~[32]byte](req *http.Request, name string) (out T, err error) {
 	return T(raw), nil
 }
 
-// PathWord reads one of some words from a request's path.
+// PathWord reads one of the given words from a request's path.
 func PathWord[T ~string](req *http.Request, name string, words ...T) (T, error) {
 	word := T(req.PathValue(name))
 	if !slices.Contains(words, word) {
@@ -173,11 +173,11 @@ func PathWord[T ~string](req *http.Request, name string, words ...T) (T, error) 
 func Write(w http.ResponseWriter, mediaType string, body []byte) error {
 	w.Header().Set("Content-Type", mediaType)
 	w.Header().Set("Content-Length", strconv.Itoa(len(body)))
-	w.Write(body) // an error is the peer's leaving
+	w.Write(body) // an error means that the peer has left
 	return nil
 }
 
-// WriteTime answers with what a party's clock says, signed for the nonce that the request brings.
+// WriteTime answers with a party's clock, signed for the nonce in the request.
 func WriteTime(w http.ResponseWriter, req *http.Request, key ed25519.PrivateKey, id task.ID, hop int,
 	now time.Time) error {
 	raw, err := base64.RawURLEncoding.Strict().DecodeString(req.URL.Query().Get("nonce"))

@@ -8,17 +8,17 @@ import (
 	"time"
 )
 
-// The times in a log are to the minute, and of one warning or error there is a line in quietFor.
+// Times in a log are rounded down to logTime. A warning or error is logged once per quietFor.
 const (
 	logTime  = time.Minute
 	quietFor = 10 * time.Minute
-	maxQuiet = 1024 // different lines that are remembered
+	maxQuiet = 1024 // most lines that are remembered
 )
 
-// Coarse returns a log that does not tell when a client came. What fails may fail for each client, as a store
-// that is full does: a line for each with its milliseconds would be the list of who reported when that nobody
-// is to keep. So times are to the minute, and a warning or an error is not said again within ten minutes; the
-// line after that says how often it was left out, rounded up to a power of two.
+// Coarse returns a log that does not reveal when a client came. A failure, such as a full disk, may repeat for each
+// client: one line for each, with milliseconds, would list when clients reported. So Coarse rounds times down to the
+// minute, and logs a repeated warning or error only once in ten minutes. The next such line says how often it was
+// omitted, rounded up to a power of two.
 func Coarse(log *slog.Logger) *slog.Logger {
 	if _, already := log.Handler().(*coarse); already {
 		return log
@@ -28,11 +28,11 @@ func Coarse(log *slog.Logger) *slog.Logger {
 
 type coarse struct {
 	slog.Handler
-	with   string // what has been added to every line
+	with   string // attributes and groups of every line
 	recent *recentLines
 }
 
-// said is what was said lately.
+// recentLines remembers recent lines.
 type recentLines struct {
 	mu    sync.Mutex
 	lines map[string]*recentLine
@@ -43,17 +43,17 @@ type recentLine struct {
 	leftOut uint64
 }
 
-// WithAttrs is that of [slog.Handler].
+// WithAttrs implements [slog.Handler].
 func (c *coarse) WithAttrs(attrs []slog.Attr) slog.Handler {
 	return &coarse{c.Handler.WithAttrs(attrs), c.with + slog.GroupValue(attrs...).String(), c.recent}
 }
 
-// WithGroup is that of [slog.Handler].
+// WithGroup implements [slog.Handler].
 func (c *coarse) WithGroup(name string) slog.Handler {
 	return &coarse{c.Handler.WithGroup(name), c.with + name, c.recent}
 }
 
-// Handle is that of [slog.Handler].
+// Handle implements [slog.Handler].
 func (c *coarse) Handle(ctx context.Context, r slog.Record) error {
 	if r.Level >= slog.LevelWarn {
 		line := c.with + r.Message
@@ -74,7 +74,7 @@ func (c *coarse) Handle(ctx context.Context, r slog.Record) error {
 	return c.Handler.Handle(ctx, r)
 }
 
-// again says whether a line is to be left out, and else how often it was since it was last said.
+// again says whether to omit a line. If not, it returns how often the line was omitted since it was last logged.
 func (s *recentLines) again(line string, now time.Time) (leftOut uint64, quiet bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -91,8 +91,7 @@ func (s *recentLines) again(line string, now time.Time) (leftOut uint64, quiet b
 	return leftOut, false
 }
 
-// forget makes room for a line: those go that may be said again and were not left out, and where that is not enough
-// the one that was said longest ago.
+// forget makes space for a line. It forgets old lines that were not omitted, and if that is not enough the oldest line.
 func (s *recentLines) forget(now time.Time) {
 	oldest := ""
 	for line, saying := range s.lines {
@@ -107,7 +106,7 @@ func (s *recentLines) forget(now time.Time) {
 	}
 }
 
-// RoundUp rounds a count up to a power of two: an exact one of a small task would tell of single clients.
+// RoundUp rounds a count up to a power of two: the exact count of a small task would reveal single clients.
 func RoundUp(n uint64) uint64 {
 	if n <= 1 {
 		return n

@@ -11,11 +11,11 @@ import (
 	"github.com/doona-dp/doona/internal/display"
 )
 
-// Metric is the definition of one metric, from which a program and its dashboard are made.
+// Metric defines one metric, for the program and its dashboard.
 type Metric struct {
-	Name   string // with the program's prefix
+	Name   string // including the program's prefix
 	Kind   string
-	Unit   string // as Grafana calls it
+	Unit   string // Grafana's name of the unit
 	Help   string
 	Labels []string
 }
@@ -42,13 +42,12 @@ func Gauge(name, unit, help string, labels ...string) Metric {
 	return Metric{name, KindGauge, unit, help, labels}
 }
 
-// Histogram defines a histogram of seconds, up to 33.
+// Histogram defines a histogram of seconds, up to 33 s.
 func Histogram(name, help string) Metric {
 	return Metric{name, KindHistogram, UnitSeconds, help, nil}
 }
 
-// Metrics are a program's metrics by their names, and those of Go and the process. It is safe for
-// concurrent use.
+// Metrics holds a program's metrics by name, and those of Go and the process. It is safe for concurrent use.
 type Metrics struct {
 	registry   *prometheus.Registry
 	counters   map[string]*prometheus.CounterVec
@@ -56,7 +55,7 @@ type Metrics struct {
 	histograms map[string]prometheus.Histogram
 }
 
-// NewMetrics makes metrics as defined.
+// NewMetrics creates the defined metrics.
 func NewMetrics(definitions []Metric) *Metrics {
 	m := &Metrics{
 		registry: prometheus.NewRegistry(), counters: map[string]*prometheus.CounterVec{},
@@ -82,12 +81,13 @@ func NewMetrics(definitions []Metric) *Metrics {
 	return m
 }
 
-// Add adds to a counter. Adding 0 has it show before it first changes.
+// Add adds to a counter. Adding 0 makes it visible before its first change.
 func (m *Metrics) Add(name string, n float64, labels ...string) {
 	m.counters[name].WithLabelValues(shown(labels)...).Add(n)
 }
 
-// shown returns values of labels as a dashboard may show them: a neighbour's address is a text of a task's owner.
+// shown returns label values as a dashboard may show them. A neighbour's address, for example, is a text that a task
+// owner chose.
 func shown(labels []string) []string {
 	out := make([]string, len(labels))
 	for i, text := range labels {
@@ -109,7 +109,7 @@ func (m *Metrics) Set(name string, value float64, labels ...string) {
 // Forget removes all values of a gauge.
 func (m *Metrics) Forget(name string) { m.gauges[name].Reset() }
 
-// ForgetOf removes all values with a value of a label.
+// ForgetOf removes all values whose label has the given value.
 func (m *Metrics) ForgetOf(label, value string) {
 	labels := prometheus.Labels{label: value}
 	for _, g := range m.gauges {
@@ -120,7 +120,7 @@ func (m *Metrics) ForgetOf(label, value string) {
 	}
 }
 
-// Since adds the time since a moment to a histogram.
+// Since adds the time since begun to a histogram.
 func (m *Metrics) Since(name string, begun time.Time) {
 	m.histograms[name].Observe(time.Since(begun).Seconds())
 }
@@ -130,7 +130,7 @@ func (m *Metrics) Handler() http.Handler {
 	return promhttp.HandlerFor(m.registry, promhttp.HandlerOpts{})
 }
 
-// ClockMetrics define what a program says about its clock, under a prefix.
+// ClockMetrics returns the definitions of the metrics of a program's clock, with a prefix.
 func ClockMetrics(prefix string) []Metric {
 	return []Metric{
 		Gauge(prefix+metricDoubt, UnitCount, "1 while the time is in doubt, and nothing is taken; the log says why."),
@@ -144,7 +144,7 @@ const (
 	metricOffset = "clock_offset_seconds"
 )
 
-// SetClock sets the metrics of [ClockMetrics]. Doubt is why the time is in doubt; empty if it is not.
+// SetClock sets the metrics of [ClockMetrics]. doubt says why the time is in doubt, or is empty.
 func (m *Metrics) SetClock(prefix, doubt string, offsets map[string]time.Duration) {
 	m.Set(prefix+metricDoubt, Flag(doubt != "").Value())
 	m.Forget(prefix + metricOffset)
@@ -153,7 +153,7 @@ func (m *Metrics) SetClock(prefix, doubt string, offsets map[string]time.Duratio
 	}
 }
 
-// Flag is a condition that a gauge shows.
+// Flag is a condition shown in a gauge.
 type Flag bool
 
 // Value returns 1 if the condition holds, else 0.

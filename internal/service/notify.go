@@ -8,8 +8,8 @@ import (
 	"time"
 )
 
-// notify tells the service manager that started the program how it stands, by the datagram of sd_notify(3). It
-// does nothing where there is none. An error would say no more than the manager's own log.
+// notify sends a state to the service manager that started the program, by the datagram of sd_notify(3). It does
+// nothing without a service manager. It ignores errors: the manager's own log shows more.
 func notify(state string) {
 	path := os.Getenv("NOTIFY_SOCKET")
 	if path == "" {
@@ -23,8 +23,8 @@ func notify(state string) {
 	_, _ = conn.Write([]byte(state))
 }
 
-// watchdog tells the service manager twice in its time that the program runs, until ctx ends. It says no more than
-// that: a disk that is full and a database that is away are no reason to be started again.
+// watchdog tells the service manager, twice per watchdog interval, that the program runs, until ctx ends. It reports
+// nothing else: a full disk or an unreachable database is no reason to restart the program.
 func watchdog(ctx context.Context) {
 	micros, err := strconv.ParseInt(os.Getenv("WATCHDOG_USEC"), 10, 64)
 	if pid := os.Getenv("WATCHDOG_PID"); err != nil || micros <= 0 || pid != "" && pid != strconv.Itoa(os.Getpid()) {

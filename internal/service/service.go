@@ -1,5 +1,5 @@
-// Package service is what the long-running programs have in common: how they read their
-// configuration, and how they serve and stop without saying who their clients are.
+// Package service is shared by the servers: it reads configurations, and it serves and stops without revealing who the
+// clients are.
 package service
 
 import (
@@ -17,12 +17,12 @@ import (
 	"time"
 )
 
-// Limits of a [Server]: a client that dawdles loses its connection. ReadTimeout and WriteTimeout may be
-// put off for long bodies and answers, by their size.
+// Limits of a [Server]. A client that exceeds them loses its connection. For long bodies and answers a handler may
+// extend ReadTimeout and WriteTimeout by their size.
 const (
-	headerTimeout = 10 * time.Second // for the headers of a request
-	ReadTimeout   = 15 * time.Second // for the whole request
-	WriteTimeout  = 30 * time.Second // from its headers to the end of the answer
+	headerTimeout = 10 * time.Second // to read a request's headers
+	ReadTimeout   = 15 * time.Second // to read the whole request
+	WriteTimeout  = 30 * time.Second // from the request's headers to the end of the answer
 	idleTimeout   = time.Minute      // between an answer and the next request
 	maxHeader     = 16 << 10         // bytes
 )
@@ -37,15 +37,15 @@ type Server struct {
 	closing bool
 }
 
-// Endpoint is what is served at an address.
+// Endpoint is a handler with its address.
 type Endpoint struct {
 	Address  string       // "host:port"; "" for none
-	Listener net.Listener // in place of Address, or nil
+	Listener net.Listener // replaces Address, if not nil
 	Handler  http.Handler
-	Wrap     func(net.Listener) net.Listener // of the listener, or nil
+	Wrap     func(net.Listener) net.Listener // wraps the listener, if not nil
 }
 
-// Listen opens those endpoints that have an address or a listener, all or none.
+// Listen opens the endpoints that have an address or a listener, either all or none.
 func Listen(log *slog.Logger, endpoints ...Endpoint) (servers []*Server, err error) {
 	for _, e := range endpoints {
 		if e.Listener == nil && e.Address != "" {
@@ -67,8 +67,8 @@ func Listen(log *slog.Logger, endpoints ...Endpoint) (servers []*Server, err err
 	return servers, nil
 }
 
-// newServer returns a server that logs no addresses. It speaks HTTP/1.1 only: a client sends one
-// request a visit, so there is nothing to multiplex, and what a connection may take stays small.
+// newServer returns a server that logs no addresses. It speaks HTTP/1.1 only: a client sends one request per visit, so
+// there is nothing to multiplex, and a connection's cost stays small.
 func newServer(l net.Listener, handler http.Handler, to *slog.Logger) *Server {
 	s := &Server{listener: l, fresh: map[net.Conn]bool{}}
 	s.Handler, s.ErrorLog = guard(to, handler), log.New(io.Discard, "", 0)
@@ -82,7 +82,7 @@ func newServer(l net.Listener, handler http.Handler, to *slog.Logger) *Server {
 	return s
 }
 
-// follow notes the connections that have brought no request yet.
+// follow tracks connections that have brought no request yet.
 func (s *Server) follow(conn net.Conn, state http.ConnState) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -96,8 +96,8 @@ func (s *Server) follow(conn net.Conn, state http.ConnState) {
 	}
 }
 
-// closeFresh closes them: net/http answers no request that comes while it shuts down, and yet would wait
-// 5 s for those connections. Browsers open some in advance.
+// closeFresh closes connections without a request: net/http answers no request that comes during shutdown, but would
+// wait 5 s for those connections. Browsers open some in advance.
 func (s *Server) closeFresh() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -107,8 +107,8 @@ func (s *Server) closeFresh() {
 	}
 }
 
-// Serve returns when ctx ends, with nil, or when a server fails. [Drain] is for the caller to call. A service
-// manager such as systemd is told that the program serves, that it runs, and that it stops.
+// Serve serves until ctx ends, then returns nil, or until a server fails. The caller then calls [Drain]. Serve tells a
+// service manager such as systemd when the program serves, runs and stops.
 func Serve(ctx context.Context, servers []*Server) error {
 	failed := make(chan error, len(servers))
 	for _, s := range servers {
@@ -128,7 +128,7 @@ func Serve(ctx context.Context, servers []*Server) error {
 	}
 }
 
-// Ready is an error while a program does not serve: before its start, or while it drains.
+// Ready returns an error while a program does not serve: before its start, or while it drains.
 func Ready(serving *atomic.Bool) error {
 	if !serving.Load() {
 		return errors.New("starting or draining")
@@ -136,11 +136,11 @@ func Ready(serving *atomic.Bool) error {
 	return nil
 }
 
-// DrainTimeout bounds [Drain].
+// DrainTimeout is the longest that [Drain] takes.
 const DrainTimeout = 10 * time.Second
 
-// Drain lets servers answer what has begun. Who takes longer than [DrainTimeout] gets no answer, and so
-// knows that the request must be sent again.
+// Drain lets servers finish requests that have begun. A request that takes longer than [DrainTimeout] gets no answer,
+// so that its client knows to send it again.
 func Drain(servers []*Server) {
 	ctx, cancel := context.WithTimeout(context.Background(), DrainTimeout)
 	defer cancel()
@@ -151,8 +151,8 @@ func Drain(servers []*Server) {
 	}
 }
 
-// guard logs a handler's panic without the client's address, which net/http would put there. What
-// net/http logs besides is discarded for the same reason.
+// guard logs a handler's panic without the client's address, which net/http would log. The rest of net/http's log is
+// discarded for the same reason.
 func guard(log *slog.Logger, handler http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
 		defer func() {

@@ -8,10 +8,10 @@ import (
 	"github.com/doona-dp/doona/internal/durable"
 )
 
-// ClaimSQLite makes an SQLite file this process's own, until release or its end, and creates it, of mode
-// 0600, where there is none. A second process is refused: it would not know what the first one holds in
-// memory. What the file and its log hold is on disk then: a process that was killed may have committed what is
-// not, and nobody may be told of that, nor anything be written down that relies on it.
+// ClaimSQLite reserves an SQLite file for this process until release or the process's end. It creates the file, of mode
+// 0600, if there is none. It refuses a second process, which would not know what the first one holds in memory. It then
+// syncs the file and its log: a process that was killed may have committed data that is not on disk. Nothing may be
+// told or written that relies on such data.
 func ClaimSQLite(path string) (release func() error, err error) {
 	release, err = durable.ClaimFile(path)
 	if errors.Is(err, durable.ErrClaimed) {
@@ -21,7 +21,7 @@ func ClaimSQLite(path string) (release func() error, err error) {
 	if err != nil {
 		return nil, fmt.Errorf("couldn't open the store: %w", err)
 	}
-	f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE, 0o600) // SQLite would ask the umask
+	f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE, 0o600) // SQLite would use the umask
 	if err != nil {
 		return nil, errors.Join(fmt.Errorf("couldn't open the store: %w", err), release())
 	}
@@ -32,13 +32,13 @@ func ClaimSQLite(path string) (release func() error, err error) {
 	return release, nil
 }
 
-// SQLite's codes of a disk without room; of one that fails, as for want of room it may, too.
+// SQLite's error codes for a disk that is full, and for one that fails. A full disk may return either.
 const (
 	sqliteIO   = 10
 	sqliteFull = 13
 )
 
-// FullDisk says whether an error, which may be SQLite's, is that of a disk without room.
+// FullDisk says whether an error, which may be SQLite's, means a full disk.
 func FullDisk(err error) bool {
 	var coded interface{ Code() int }
 	if errors.As(err, &coded) && (coded.Code()&0xff == sqliteFull || coded.Code()&0xff == sqliteIO) {

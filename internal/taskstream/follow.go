@@ -12,12 +12,12 @@ import (
 	"github.com/doona-dp/doona/wire/taskfile"
 )
 
-// ErrForked is returned where the relays have another task at a position than was taken here.
+// ErrForked says that the relays have another task at a position than this party has taken.
 var ErrForked = errors.New("the relays serve another stream")
 
-// Follow takes from the stream's relays the tasks that are not here yet, each when ready has found that it can be
-// served: for a party that no owner hands them to. Keys that were made for other numbers of epochs stay, as its
-// operator has made them.
+// Follow takes new tasks from the stream's relays, for a party that owners do not hand tasks to. It takes each task
+// after ready has found that it can be served. Keys for other numbers of epochs stay, because the operator has made
+// them.
 func (f *Folder) Follow(ctx context.Context, client *handover.Client, now uint64, ready func(*Task) error) error {
 	if err := f.Refresh(); err != nil {
 		return err
@@ -28,7 +28,7 @@ func (f *Folder) Follow(ctx context.Context, client *handover.Client, now uint64
 	if err != nil {
 		return err
 	}
-	if err := sameLine(tasks, served.Tasks); err != nil { // before anything is written down
+	if err := sameLine(tasks, served.Tasks); err != nil { // before anything is written
 		return err
 	}
 	if err := f.adopt(served.Statements); err != nil {
@@ -42,7 +42,7 @@ func (f *Folder) Follow(ctx context.Context, client *handover.Client, now uint64
 	return nil
 }
 
-// sameLine is an error unless what is served begins with all that was taken here.
+// sameLine returns an error unless the relays' stream begins with all tasks taken here.
 func sameLine(tasks []*Task, served []*taskfile.Open) error {
 	for i, t := range tasks {
 		if i >= len(served) {
@@ -55,7 +55,7 @@ func sameLine(tasks []*Task, served []*taskfile.Open) error {
 	return nil
 }
 
-// follow takes one task, with its lists of keys, which the stream has not where the task is over.
+// follow takes one task with its key lists. A relay's stream omits the key lists of tasks that are over.
 func (f *Folder) follow(ctx context.Context, client *handover.Client, t *taskfile.Open, now uint64,
 	ready func(*Task) error) error {
 	raw, open, err := client.BundleOf(ctx, t)
@@ -74,33 +74,33 @@ func (f *Folder) follow(ctx context.Context, client *handover.Client, t *taskfil
 
 // Server serves the tasks of a stream that a [Follower] follows.
 type Server interface {
-	// Prepare finds out whether a task can be served, before it is taken permanently.
+	// Prepare says whether a task can be served, before it is taken permanently.
 	Prepare(*Task) error
 
-	// Serve serves a task that was taken, the one behind those that are served.
+	// Serve serves the next task of the stream, after it was taken.
 	Serve(*Task) error
 
-	// Served is how many of the stream's tasks are served, by position.
+	// Served returns how many of the stream's tasks are served.
 	Served() int
 
-	// Stuck is told, after every attempt, why the stream cannot go on here; nil where it can.
+	// Stuck is called after every attempt with the reason why the stream cannot continue here, or nil.
 	Stuck(error)
 }
 
 // Followed is a stream that a [Follower] follows.
 type Followed struct {
 	*Folder
-	Path   string // the folder's
+	Path   string // of the folder
 	Name   string // in the log
 	Server Server
-	failed string // why it could not be followed when that was tried last
+	failed string // the last attempt's error
 }
 
-// Follower takes up the successors of streams as their relays have them, for issuers and verifiers.
+// Follower takes the successors of streams from their relays, for issuers and verifiers.
 type Follower struct {
 	Client  *handover.Client
 	Clock   func() time.Time
-	Every   time.Duration // between two looks at a stream
+	Every   time.Duration // interval between two attempts per stream
 	Log     *slog.Logger
 	Streams []*Followed
 }
@@ -124,7 +124,7 @@ func (f *Follower) Run(ctx context.Context) {
 	}
 }
 
-// note says in the log, once, and to the stream's server that a stream cannot go on here.
+// note logs, once, that a stream cannot continue here, and tells the stream's server.
 func (f *Follower) note(ctx context.Context, s *Followed, err error) {
 	if ctx.Err() != nil {
 		return
@@ -140,7 +140,7 @@ func (f *Follower) note(ctx context.Context, s *Followed, err error) {
 	s.failed = failed
 }
 
-// follow takes what is new of a stream, and has what was taken served.
+// follow takes new tasks of a stream and serves the tasks taken.
 func (f *Follower) follow(ctx context.Context, s *Followed) error {
 	err := s.Follow(ctx, f.Client, uint64(max(f.Clock().Unix(), 0)), s.Server.Prepare)
 	for _, t := range s.Tasks()[s.Server.Served():] {

@@ -15,17 +15,17 @@ import (
 	"github.com/doona-dp/doona/wire/taskfile"
 )
 
-// Authority returns who decides about the stream.
+// Authority returns the key that decides about the stream now.
 func (f *Folder) Authority() taskfile.Authority {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	return f.authority
 }
 
-// statementsFile has the statements of the newest era. It is replaced as a whole.
+// statementsFile holds the statements of the newest era. It is replaced as a whole.
 func (f *Folder) statementsFile() string { return filepath.Join(f.path, "statements") }
 
-// readStatements reads what other processes have taken. f.mu is held.
+// readStatements reads statements that other processes have taken. The caller holds f.mu.
 func (f *Folder) readStatements() error {
 	raw, err := os.ReadFile(f.statementsFile())
 	if errors.Is(err, fs.ErrNotExist) && len(f.statements) == 0 {
@@ -44,8 +44,8 @@ func (f *Folder) readStatements() error {
 	return nil
 }
 
-// raise takes statements that are those that are here, or what followed them, and that the tasks here are as: who
-// wrote others down could not read the folder again. f.mu is held.
+// raise installs statements that equal or extend the current ones, and that the tasks here comply with: otherwise the
+// folder could not be read again. The caller holds f.mu.
 func (f *Folder) raise(all taskfile.Statements) error {
 	next, err := all.Authority(f.trust)
 	if err != nil {
@@ -66,16 +66,16 @@ func (f *Folder) raise(all taskfile.Statements) error {
 	return err
 }
 
-// TakeStatement takes a statement, durably: one that follows those that are here and names the newest task that is
-// here. A recovery key's may name a task ahead: a thief may have handed one to another relay only, and no task but
-// that can then come here. An error names what is wrong; that another has its number is one, too. changed is false
-// for the last one here.
+// TakeStatement takes a statement, durably. The statement must follow those taken so far and name the newest task here.
+// A recovery key's statement may name a later task: a thief of the owner's key may have handed that task to another
+// relay only, and then no other task can come here. An error names what is wrong, also if another statement has its
+// number. changed is false if the statement is the last one already.
 func (f *Folder) TakeStatement(raw []byte) (changed bool, err error) {
 	signed, err := taskfile.ParseSignedStatement(raw)
 	if err != nil {
 		return false, err
 	}
-	// Anyone may send anything: nobody waits for what is no statement of somebody who may say so.
+	// Anyone may send anything: reject invalid or unauthorized statements before waiting for a lock.
 	if has, err := f.mayFollow(signed); has || err != nil {
 		return false, err
 	}
@@ -95,7 +95,8 @@ func (f *Folder) TakeStatement(raw []byte) (changed bool, err error) {
 	})
 }
 
-// names is an error unless who decides next names the newest task here, or by the recovery key one ahead. f.mu is held.
+// names returns an error unless next names the newest task here, or, by the recovery key, a later one. The caller holds
+// f.mu.
 func (f *Folder) names(next taskfile.Authority) error {
 	last := f.tasks[len(f.tasks)-1]
 	if next.Era > 0 && next.Number == 0 && next.Position > last.Stream.Position {
@@ -108,7 +109,8 @@ func (f *Folder) names(next taskfile.Authority) error {
 	return nil
 }
 
-// mayFollow says whether a statement is the last one here, and is an error unless it may follow that.
+// mayFollow says whether a statement is the last one here. It returns an error unless the statement may follow the last
+// one.
 func (f *Folder) mayFollow(signed *taskfile.SignedStatement) (has bool, err error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -119,19 +121,19 @@ func (f *Folder) mayFollow(signed *taskfile.SignedStatement) (has bool, err erro
 	return false, err
 }
 
-// has says whether a statement is the last one here. f.mu is held.
+// has says whether a statement is the last one here. The caller holds f.mu.
 func (f *Folder) has(signed *taskfile.SignedStatement) bool {
 	n := len(f.statements)
 	return n > 0 && bytes.Equal(f.statements[n-1].Statement, signed.Statement)
 }
 
-// adopt takes the statements of a stream that was checked as a whole.
+// adopt takes the statements of a stream that was checked completely.
 func (f *Folder) adopt(all taskfile.Statements) error {
 	_, err := f.change(func() (taskfile.Statements, error) { return all, nil })
 	return err
 }
 
-// change replaces the statements, durably, by what next returns, and says whether those are others.
+// change replaces the statements, durably, by those that next returns, and says whether they changed.
 func (f *Folder) change(next func() (taskfile.Statements, error)) (changed bool, err error) {
 	f.making.Lock()
 	defer f.making.Unlock()

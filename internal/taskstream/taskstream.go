@@ -1,9 +1,8 @@
-// Package taskstream keeps the tasks that follow the first of a stream, and the keys made for them, in a
-// folder of a party that serves the stream.
+// Package taskstream keeps a stream's successors, the tasks after its first, and the keys made for them. It keeps them
+// in a folder of a party that serves the stream.
 //
-// A position of a stream is taken once, for good: POSITION.bundle is written durably before anything
-// is done with the task in it, and never replaced. What fails the rules takes no position. Several
-// processes of one party share the folder.
+// A position of a stream is given to one task permanently: POSITION.bundle is written durably before the task is used,
+// and never replaced. An invalid task gets no position. Several processes of one party share the folder.
 package taskstream
 
 import (
@@ -27,17 +26,17 @@ import (
 	"github.com/doona-dp/doona/wire/taskfile"
 )
 
-// ErrTaken is returned for a task that is not the next of the stream: another has its position, or
-// the one before it has not come.
+// ErrTaken says that a task is not the next one of the stream: another task has its position, or the previous task is
+// missing.
 var ErrTaken = errors.New("not the next task of the stream")
 
-// ErrFolder is returned where the folder is at fault, not what came from the owner.
+// ErrFolder says that the folder cannot be used. The owner's input is not at fault.
 var ErrFolder = errors.New("couldn't use the folder of successors")
 
 const (
-	// maxCounts is for how many numbers of epochs an owner may have keys made for one position; as many again for
-	// each era, up to maxEras, and one more for each statement: a thief of the owner's key may have asked each party
-	// for other numbers. Keys stay until the position is taken: another party may have taken a task with them already.
+	// maxCounts limits for how many numbers of epochs an owner may have keys made for one position. Each era, up to
+	// maxEras, adds as many, and each statement one: a thief of the owner's key may have asked each party for other
+	// numbers. Keys stay until the position is taken: another party may already have taken a task with them.
 	maxCounts = 4
 	maxEras   = 15
 )
@@ -46,7 +45,7 @@ const (
 type Task struct {
 	*taskfile.Open
 	Bundle *taskfile.Bundle
-	Raw    []byte // the bundle's msgpack form
+	Raw    []byte // the bundle's msgpack encoding
 
 	authority taskfile.Authority // who decided about the stream when the task was checked
 }
@@ -58,25 +57,26 @@ type Folder struct {
 
 	trust taskfile.Trust
 
-	mu         sync.Mutex // guards the rest; never held while something is made
+	mu         sync.Mutex // guards the rest; not held during slow work
 	tasks      []*Task    // by position
-	canonical  int        // the bytes of their canonical forms
+	canonical  int        // bytes of their canonical forms
 	statements taskfile.Statements
 	authority  taskfile.Authority
 	chain      chain
-	dropped    map[uint64]bool // by position, as far as it was looked at
+	dropped    map[uint64]bool // by position, once checked
 }
 
-// chain is the answer to clients, and for how many tasks, of which so many were over, and whom it was made.
+// chain caches the answer to clients, with what it was made from: numbers of tasks and of tasks that are over, and the
+// authority.
 type chain struct {
 	raw         []byte
 	tasks, over int
 	authority   taskfile.Authority
 }
 
-// Open reads a folder, which need not exist yet. root is the bundle of the stream's first task, recovery the key that
-// decides about the stream before its owner's; zero: none. If there are candidates, a relay's place goes to none but
-// these, where the first task lets it go to another at all.
+// Open reads a folder, which need not exist yet. root is the bundle of the stream's first task. recovery is the key
+// that overrides the owner's; zero for none. If there are candidates, only those may replace a relay, and only where
+// the first task allows a replacement.
 func Open(path string, root []byte, recovery task.SignKey, candidates ...task.SignKey) (*Folder, error) {
 	first, err := parse(root)
 	if err != nil {
@@ -106,14 +106,14 @@ func parse(raw []byte) (*Task, error) {
 	return &Task{Open: open, Bundle: bundle, Raw: raw}, err
 }
 
-// Tasks returns the tasks by position, the first included.
+// Tasks returns the tasks by position, including the first.
 func (f *Folder) Tasks() []*Task {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	return slices.Clone(f.tasks)
 }
 
-// Refresh reads what other processes have added.
+// Refresh reads tasks and statements that other processes have added.
 func (f *Folder) Refresh() error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -140,7 +140,7 @@ func (f *Folder) Refresh() error {
 	}
 }
 
-// follows checks that a task may come next.
+// follows returns an error unless a task may come next.
 func (f *Folder) follows(next *Task) error {
 	root, last := f.tasks[0], f.tasks[len(f.tasks)-1]
 	if err := root.CheckSuccessor(f.authority, last.Open, next.Open, f.trust); err != nil {
@@ -154,9 +154,9 @@ func (f *Folder) follows(next *Task) error {
 	return taskfile.CheckGrownStream(n+1, f.canonical+len(next.Bundle.Task), recent)
 }
 
-// inTime checks what a relay's own time says of a successor. One task that has not begun may wait, so that
-// an owner cannot pile them up. A start far ahead would leave a hole in the stream that nobody can mend: the
-// position is taken for good.
+// inTime checks a successor's start, by a relay's own clock. Only one task that has not begun may wait, so that an
+// owner cannot queue up tasks. A start far ahead would leave a gap in the stream that nobody can close: a position is
+// permanent.
 func (f *Folder) inTime(start, now uint64) error {
 	last := f.tasks[len(f.tasks)-1]
 	if last.Stream.Position > 0 && now < last.Epochs.Start {
@@ -170,8 +170,8 @@ func (f *Folder) inTime(start, now uint64) error {
 	return nil
 }
 
-// Check returns a task that was opened from the bytes of its bundle if it may come next at a Unix time, or has come. It
-// is [ErrTaken] where another has its position, and else an error that names what breaks the rules.
+// Check returns a task, opened from raw, if it may come next at Unix time now, or has come already. It returns
+// [ErrTaken] if another task has its position, else an error that names the broken rule.
 func (f *Folder) Check(raw []byte, open *taskfile.Open, now uint64) (next *Task, has bool, err error) {
 	bundle, err := taskfile.ParseBundle(raw)
 	if err != nil {
@@ -201,11 +201,11 @@ func (f *Folder) check(next *Task) (_ *Task, has bool, err error) {
 	return next, false, f.follows(next)
 }
 
-// Take gives a task that Check has returned its position, durably, unless another was faster. Keys that were
-// made for the position and are not the task's are removed.
+// Take gives a task from Check its position, durably, unless another task was faster. It removes keys that were made
+// for the position and are not the task's.
 func (f *Folder) Take(next *Task) error { return f.take(next, f.removeOthers) }
 
-// take gives a task its position, and then does what comes after with the folder still locked.
+// take gives a task its position, then calls after while the folder is still locked.
 func (f *Folder) take(next *Task, after func(*Task) error) error {
 	f.making.Lock()
 	defer f.making.Unlock()
@@ -243,8 +243,7 @@ func (f *Folder) removeOthers(next *Task) error {
 	return err
 }
 
-// Drop removes the keys of a task behind the first of which nothing is served any more. Its bundle stays: the position
-// is taken for good.
+// Drop removes the keys of a successor that is no longer served. Its bundle stays: the position is permanent.
 func (f *Folder) Drop(t *task.Task) error {
 	position := t.Stream.Position
 	if err := durable.WriteFile(f.file(position, ".dropped"), nil, 0o600); err != nil {
@@ -266,7 +265,7 @@ func (f *Folder) removeKeys(t *task.Task) error {
 	return nil
 }
 
-// Clear removes the keys of dropped tasks that a crash has left.
+// Clear removes keys of dropped tasks that a crash has left behind.
 func (f *Folder) Clear() (failed error) {
 	for _, t := range f.Tasks()[1:] {
 		if f.Dropped(t.Task) {
@@ -276,7 +275,7 @@ func (f *Folder) Clear() (failed error) {
 	return failed
 }
 
-// Dropped says whether a task was dropped, by whichever process.
+// Dropped says whether a process has dropped a task.
 func (f *Folder) Dropped(t *task.Task) bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -288,7 +287,7 @@ func (f *Folder) Dropped(t *task.Task) bool {
 	return f.dropped[position]
 }
 
-// lock keeps other processes out until unlock, and makes the folder.
+// lock creates the folder and keeps other processes out until unlock.
 func (f *Folder) lock() (unlock func(), err error) {
 	if err := durable.MakeFolder(f.path, 0o700); err != nil {
 		return nil, fmt.Errorf("%w: %w", ErrFolder, err)
@@ -299,9 +298,8 @@ func (f *Folder) lock() (unlock func(), err error) {
 	return unlock, err
 }
 
-// NextKeys returns the party's list of keys for the next position and a number of epochs at a Unix time, and
-// makes it where it is asked for the first time, which takes about .1 ms an epoch. It is [ErrTaken] for any
-// other position.
+// NextKeys returns the party's key list for the next position and count epochs, at Unix time now. It makes the keys on
+// the first call, which takes about 0.1 ms per epoch. For any other position it returns [ErrTaken].
 func (f *Folder) NextKeys(position, count, now uint64, sign ed25519.PrivateKey) ([]byte, error) {
 	if count < 1 || count > task.MaxEpochs {
 		return nil, invalid.Field("epochs.count", strconv.FormatUint(count, 10), "1 to 65536")
@@ -329,8 +327,8 @@ func (f *Folder) NextKeys(position, count, now uint64, sign ed25519.PrivateKey) 
 	return f.nextKeys(position, count, tasks[0].KEM, sign)
 }
 
-// nextKeys makes keys in a file and a list beside it. Keys without a list were made before a crash, and
-// nobody has been told of them.
+// nextKeys makes keys in a file and a list beside it. Keys without a list come from before a crash, and no one knows
+// them.
 func (f *Folder) nextKeys(position, count uint64, kem task.KEM, sign ed25519.PrivateKey) ([]byte, error) {
 	keys := f.keys(position, count)
 	raw, err := os.ReadFile(keys + ".pub")
@@ -360,7 +358,7 @@ func (f *Folder) nextKeys(position, count uint64, kem task.KEM, sign ed25519.Pri
 	return raw, nil
 }
 
-// signedAnew returns a list of keys that a party's newest key has signed, whichever it had when they were made.
+// signedAnew returns a key list, signed with the party's current key.
 func signedAnew(raw []byte, sign ed25519.PrivateKey) ([]byte, error) {
 	list, err := onion.ParseKeyList(raw)
 	if err != nil {
@@ -370,13 +368,13 @@ func signedAnew(raw []byte, sign ed25519.PrivateKey) ([]byte, error) {
 	return list.Bytes()
 }
 
-// mostCounts is for how many numbers of epochs there may be keys of one position.
+// mostCounts returns for how many numbers of epochs there may be keys of one position.
 func (f *Folder) mostCounts() int {
 	a := f.Authority()
 	return maxCounts*int(1+min(a.Era, maxEras)) + int(a.Number)
 }
 
-// Keys returns the file of the keys of a task behind the first.
+// Keys returns the key file of a successor.
 func (f *Folder) Keys(t *task.Task) string { return f.keys(t.Stream.Position, t.Epochs.Count) }
 
 func (f *Folder) keys(position, count uint64) string {
@@ -387,7 +385,7 @@ func (f *Folder) file(position uint64, rest string) string {
 	return filepath.Join(f.path, strconv.FormatUint(position, 10)+rest)
 }
 
-// Chain returns the stream as clients get it: without the key lists of tasks that were over by a Unix time.
+// Chain returns the stream for clients: without the key lists of tasks that were over at Unix time over.
 func (f *Folder) Chain(over uint64) ([]byte, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()

@@ -13,8 +13,8 @@ import (
 	"github.com/doona-dp/doona/internal/secret"
 )
 
-// File is a tree in a file of mode 0600. Several processes may share the file, or have copies of
-// it: each cuts for itself. It is safe for concurrent use.
+// File is a tree in a file of mode 0600. Several processes may share the file, or have copies of it; each cuts by
+// itself. It is safe for concurrent use.
 type File struct {
 	mark    *rollback.MarkFile
 	cutting sync.Mutex   // one Cut at a time
@@ -29,10 +29,10 @@ type document struct {
 
 const kind = "doona secret"
 
-// Open reads a file. Where there is none, the error is [fs.ErrNotExist].
+// Open reads a file. If there is none it returns [fs.ErrNotExist].
 func Open(path string) (*File, error) { return open(path, read) }
 
-// OpenOrCreate reads a file, and writes a new one where there is none. Of several that do so at once, all get the same.
+// OpenOrCreate reads a file, and creates it if there is none. Concurrent callers all get the same tree.
 func OpenOrCreate(path string) (*File, error) { return open(path, readOrCreate) }
 
 func open(path string, read func(string) (*Tree, error)) (*File, error) {
@@ -90,7 +90,7 @@ func read(path string) (*Tree, error) {
 
 var errDamaged = fmt.Errorf("not a %s file", kind)
 
-// parse reads a document. The tree's values are the only copies that it makes.
+// parse reads a document. It makes no copies of key material except the tree's values.
 func parse(in []byte) (*Tree, error) {
 	var d document
 	err := json.Unmarshal(in, &d)
@@ -121,7 +121,7 @@ func forget(nodes []*node) {
 	}
 }
 
-// document returns the document of a tree, which the caller clears.
+// document returns the document of a tree. The caller clears it.
 func (t *Tree) document() []byte {
 	raw := t.root.encode(make([]byte, 0, t.root.size()))
 	head, tail := "{\n \"kind\": \""+kind+"\",\n \"tree\": \"", "\"\n}\n"
@@ -131,17 +131,17 @@ func (t *Tree) document() []byte {
 	return append(out, tail...)
 }
 
-// What a node begins with.
+// The first byte of an encoded node.
 const (
-	nothing = iota // of which nothing is left
-	leaf           // before its value
-	inner          // before its left child, and then its right one, of which one at least is something
+	nothing = iota // an empty subtree
+	leaf           // before the node's value
+	inner          // before the left child and the right child, of which at least one is not empty
 )
 
-// maxLabel bounds the length of labels in a file, in bits.
+// maxLabel limits the length of labels in a file, in bits.
 const maxLabel = 1024
 
-// encode appends a node and what is below it.
+// encode appends a node and its subtree.
 func (n *node) encode(to []byte) []byte {
 	switch {
 	case n == nil:
@@ -163,7 +163,8 @@ func (n *node) size() int {
 	return 1 + n.child[0].size() + n.child[1].size()
 }
 
-// decode reads what encode has written of a node with at most so many levels below it, and returns what follows.
+// decode reads a node, with at most levels levels below it, from what encode has written. It returns the bytes that
+// follow.
 func decode(in []byte, levels int) (n *node, rest []byte, ok bool) {
 	if len(in) == 0 {
 		return nil, nil, false
@@ -188,23 +189,22 @@ func decode(in []byte, levels int) (n *node, rest []byte, ok bool) {
 	return n, in, n.child != [2]*node{}
 }
 
-// Key is [Tree.Key].
+// Key returns [Tree.Key].
 func (f *File) Key(label Label, purpose string) ([]byte, error) {
 	f.mu.RLock()
 	defer f.mu.RUnlock()
 	return f.tree.Key(label, purpose)
 }
 
-// Has is [Tree.Has].
+// Has returns [Tree.Has].
 func (f *File) Has(label Label) bool {
 	f.mu.RLock()
 	defer f.mu.RUnlock()
 	return f.tree.Has(label)
 }
 
-// Cut cuts labels from the file, durably, and from memory. It starts from the file as it is now, so
-// that it does not bring back what another process has cut. Where nothing is left of any label it
-// writes nothing.
+// Cut cuts labels from the file, durably, and from memory. It starts from the current file, so that it does not restore
+// what another process has cut. It writes nothing if all labels are already gone.
 func (f *File) Cut(labels ...Label) error {
 	f.cutting.Lock()
 	defer f.cutting.Unlock()
@@ -214,7 +214,7 @@ func (f *File) Cut(labels ...Label) error {
 	var next *Tree
 	var gone []*node
 	err := f.mark.Edit(func(document []byte) ([]byte, error) {
-		if document != nil { // another process has cut, or this one has not looked since it began
+		if document != nil { // another process has cut, or this one has not read the file since it opened it
 			now, err := parse(document)
 			if err != nil {
 				return nil, err
@@ -227,7 +227,7 @@ func (f *File) Cut(labels ...Label) error {
 		return next.document(), nil
 	})
 	if err != nil {
-		if next != nil { // what it has derived is not in use
+		if next != nil { // the values that it has derived are not in use
 			forget(f.tree.lacks(append(gone, next.root.list(nil)...)))
 		}
 		return fmt.Errorf("couldn't cut the secret: %w", err)
@@ -236,7 +236,7 @@ func (f *File) Cut(labels ...Label) error {
 	return nil
 }
 
-// lacks returns those of some nodes with values that a tree does not have, in the same slice.
+// lacks returns the nodes that a tree does not have, in the same slice.
 func (t *Tree) lacks(nodes []*node) []*node {
 	has := map[*node]bool{}
 	for _, n := range t.root.list(nil) {
@@ -245,7 +245,7 @@ func (t *Tree) lacks(nodes []*node) []*node {
 	return slices.DeleteFunc(nodes, func(n *node) bool { return has[n] })
 }
 
-// replace puts a tree in the place of the one there was, and overwrites the values that are gone with that.
+// replace installs a new tree and overwrites the values in gone.
 func (f *File) replace(by *Tree, gone []*node) {
 	f.mu.Lock()
 	defer f.mu.Unlock()

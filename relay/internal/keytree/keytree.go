@@ -1,28 +1,26 @@
-// Package keytree makes keys for labels from one secret, such that single keys can be destroyed
-// while all others live: a puncturable pseudorandom function, by the tree of [GGM86] from which
-// leaves and branches are cut, as in [BW13] and [KPTZ13].
+// Package keytree derives keys for labels from one secret. Single keys can be destroyed while all others remain
+// derivable: a puncturable pseudorandom function, made from the tree of [GGM86] by cutting leaves and branches as in
+// [BW13] and [KPTZ13].
 //
-// Every node of a binary tree has a value: that of the root is random, that of a child follows from
-// its parent's,
+// Every node of a binary tree has a value. The root's value is random. A child's value follows from its parent's:
 //
 //	value(path ‖ bit) = HKDF-Expand(value(path), "bit" ‖ bit, 32)             (1)
 //
-// and the key of a label, which is a path, is HKDF-Expand(value(label), "key " ‖ purpose, 32). A [Tree]
-// holds the values of some nodes, at first of the root alone. To cut a label it replaces the node above
-// it by the siblings of the path from there down to the label, so that the value of every other node
-// still follows and that of the label, and of what is below it, does not.
+// A label is a path. Its key is HKDF-Expand(value(label), "key " ‖ purpose, 32). A [Tree] holds the values of some
+// nodes, at first only of the root. To cut a label, it replaces the node above it by the siblings of the path from that
+// node down to the label. The value of every other node still follows, but that of the label and of its subtree does
+// not.
 //
-// What it promises: who has a tree learns of the keys that were cut from it before nothing, if
-// HMAC-SHA256 is a pseudorandom function. Trees that began as copies agree on every key that neither
-// has cut, whatever else each has cut and in whatever order. A tree has at most one node per bit and
-// label cut, and labels that are cut in order share almost all of them.
+// Guarantee: an attacker who gets a tree learns nothing about keys that were cut from it before, if HMAC-SHA256 is a
+// pseudorandom function. Trees that began as copies agree on every key that neither has cut, whatever else each has cut
+// and in whatever order. A tree has at most one node per bit and label cut. Labels that are cut in order share almost
+// all of them.
 //
-// What it does not: keys that were taken out before live on until who took them clears them; and a
-// [File] cannot make a file system, a solid-state disk or a backup forget what it held.
+// Limits: keys that were derived before a cut live until their holder clears them. A [File] cannot make a file system,
+// a solid-state disk or a backup forget what it held.
 //
-// [GGM86]: https://doi.org/10.1145/6490.6503
-// [BW13]: https://eprint.iacr.org/2013/352
-// [KPTZ13]: https://eprint.iacr.org/2013/379
+// [GGM86]: https://doi.org/10.1145/6490.6503 [BW13]: https://eprint.iacr.org/2013/352 [KPTZ13]:
+// https://eprint.iacr.org/2013/379
 package keytree
 
 import (
@@ -38,13 +36,13 @@ import (
 // Size is the length of values and keys in bytes.
 const Size = sha256.Size
 
-// ErrCut is returned for a label that has been cut, by itself or with what is above it.
+// ErrCut says that a label, or a label above it, has been cut.
 var ErrCut = errors.New("the key has been destroyed")
 
-// Label is the path from the root to a node: a string of '0' and '1'. What a tree keeps of a cut grows with it.
+// Label is the path from the root to a node: a string of '0' and '1'. A cut of a longer label leaves more nodes.
 type Label string
 
-// OfBytes returns the bits of some bytes, the highest of each first.
+// OfBytes returns the bits of b, the highest bit of each byte first.
 func OfBytes(b []byte) Label {
 	out := make([]byte, 0, 8*len(b))
 	for _, b := range b {
@@ -53,15 +51,15 @@ func OfBytes(b []byte) Label {
 	return Label(out)
 }
 
-// OfNumber returns a path that is short for small numbers. No other number's begins with it, and those of greater
-// ones are to its right: it is Elias's γ code, of the number and 1, with its first bits inverted.
+// OfNumber returns a path that is short for small numbers: Elias's γ code of n+1, with its first bits inverted. No
+// number's path is a prefix of another's, and greater numbers are further right.
 func OfNumber(n uint32) Label {
 	behind := bits.Len64(uint64(n)+1) - 1
 	out := append([]byte(strings.Repeat("1", behind)), '0')
 	return Label(appendBits(out, uint64(n)+1, behind))
 }
 
-// appendBits appends the lowest bits of n, the highest of them first.
+// appendBits appends the count lowest bits of n, the highest of them first.
 func appendBits(to []byte, n uint64, count int) []byte {
 	for shift := count - 1; shift >= 0; shift-- {
 		to = append(to, '0'+byte(n>>shift&1))
@@ -69,13 +67,12 @@ func appendBits(to []byte, n uint64, count int) []byte {
 	return to
 }
 
-// Tree holds what is left of a tree of keys.
+// Tree holds the remaining nodes of a key tree.
 type Tree struct {
-	root *node // nil: nothing is left
+	root *node // nil: all keys are cut
 }
 
-// node is a node of which something is left: its own value, or else one of its children. It is never changed, but by
-// what is forgotten.
+// node has a value of its own or at least one child. It does not change, except that forget overwrites its value.
 type node struct {
 	value *value
 	child [2]*node
@@ -88,10 +85,10 @@ func New() *Tree {
 	return &Tree{n}
 }
 
-// value is that of a node.
+// value is a node's value.
 type value [Size]byte
 
-// down returns the child on the way to a label that begins with bit, of nothing where nothing is left.
+// down returns the child in the direction of bit, nil if that subtree was cut.
 func (n *node) down(bit byte) *node {
 	if n.value != nil {
 		child := &node{value: new(value)}
@@ -101,20 +98,20 @@ func (n *node) down(bit byte) *node {
 	return n.child[bit-'0']
 }
 
-// What opens the info of an expansion.
+// Prefixes of the info of an expansion.
 const (
 	infoBit = "bit"
 	infoKey = "key "
 )
 
-// expand is HKDF-Expand with SHA-256, of one block. Within [secret.Do] it leaves no copies of either value: crypto/hkdf
-// does.
+// expand is HKDF-Expand with SHA-256 for one block. Within [secret.Do] it leaves no copies of either value, unlike
+// crypto/hkdf.
 func (v *value) expand(to *value, info string, rest ...byte) {
 	secret.HMAC(to[:], v[:], []byte(info), rest, []byte{1})
 }
 
-// Key returns the key of a label for a purpose, or [ErrCut]. The caller clears it. Of two labels that are used none may
-// begin with the other, or who has the tree from which one was cut could lack, or have, the other.
+// Key returns the key of a label for a purpose, or [ErrCut]. The caller clears it. No label in use may be a prefix of
+// another one: cutting the longer would destroy the shorter, and cutting the shorter would destroy both.
 func (t *Tree) Key(label Label, purpose string) ([]byte, error) {
 	at := t.root
 	for len(label) > 0 && at != nil && at.value == nil {
@@ -142,7 +139,7 @@ func (v *value) key(label Label, purpose string) []byte {
 	return key[:]
 }
 
-// Has says whether anything is left at or below a label.
+// Has says whether the label or any label below it remains.
 func (t *Tree) Has(label Label) bool {
 	at := t.root
 	for i := 0; i < len(label) && at != nil && at.value == nil; i++ {
@@ -151,8 +148,8 @@ func (t *Tree) Has(label Label) bool {
 	return at != nil
 }
 
-// cut returns the tree without the keys of some labels and of all labels that begin with them, and lists the nodes
-// whose values it has no more. What is left the trees share.
+// cut returns the tree without the keys of labels and of all labels below them, and the nodes whose values the new tree
+// lacks. Both trees share the remaining nodes.
 func (t *Tree) cut(labels ...Label) (left *Tree, gone []*node) {
 	root := t.root
 	for _, label := range labels {
@@ -161,7 +158,7 @@ func (t *Tree) cut(labels ...Label) (left *Tree, gone []*node) {
 	return &Tree{root}, gone
 }
 
-// cut returns what is left of a node without a label below it, nil for nothing, and adds to those that are gone.
+// cut returns the rest of a node without a label below it, nil if nothing remains. It appends nodes that are gone.
 func (n *node) cut(label Label, gone []*node) (*node, []*node) {
 	if n == nil || label == "" {
 		return nil, n.list(gone)
@@ -176,13 +173,13 @@ func (n *node) cut(label Label, gone []*node) (*node, []*node) {
 	switch {
 	case out.child == [2]*node{}:
 		return nil, gone
-	case n.value == nil && out.child == n.child: // it was cut before
+	case n.value == nil && out.child == n.child: // the label was cut before
 		return n, gone
 	}
 	return out, gone
 }
 
-// list adds all nodes with values at and below a node.
+// list appends all nodes with values at and below a node.
 func (n *node) list(to []*node) []*node {
 	switch {
 	case n == nil:

@@ -1,8 +1,7 @@
-// Package monitor is what the operator of a relay sees and hears of it: its log, its metrics, and whether its store
-// fails or its disk is full. All stages of the relay write to one [Monitor]; package relay shows it on the admin
-// address.
+// Package monitor holds what a relay shows its operator: its log, its metrics, and whether its store fails or its disk
+// is full. All stages of the relay write to one [Monitor]. Package relay serves it on the admin address.
 //
-// What could tell when a report came, or what became of it, is kept back until its epoch is erased: see
+// Counts that could reveal when a report came, or what became of it, are withheld until its epoch is erased: see
 // [Monitor.TakeTallies].
 package monitor
 
@@ -49,7 +48,7 @@ const (
 	ByReason    = "reason"
 )
 
-// Prefix opens the names of all metrics.
+// Prefix is the common prefix of all metric names.
 const Prefix = "doona_relay_"
 
 var definitions = append([]service.Metric{
@@ -88,22 +87,22 @@ var definitions = append([]service.Metric{
 	service.Counter(NoPlace, "Tasks of approved owners, or keys for one, refused as their places were taken."),
 }, service.ClockMetrics(Prefix)...)
 
-// Definitions returns those of all metrics of a relay, those of Go and the process apart.
+// Definitions returns the definitions of a relay's metrics, without those of Go and the process.
 func Definitions() []service.Metric { return definitions }
 
 // Monitor is the log and the metrics of one relay. It is safe for concurrent use.
 type Monitor struct {
 	*service.Metrics
 	Log     *slog.Logger
-	Reserve *durable.Reserve // the room that is kept for erasing and confirming
+	Reserve *durable.Reserve // disk space kept for erasing and confirming
 
-	failing atomic.Bool // the last transaction of reports, or of what erases or confirms, failed
+	failing atomic.Bool // the last transaction of reports, or one that erases or confirms, failed
 
 	mu      sync.Mutex                          // guards tallies
-	tallies map[store.EpochID]map[string]uint64 // of refusals by reason, that are not in the store yet
+	tallies map[store.EpochID]map[string]uint64 // refusals by epoch and reason that are not yet in the store
 }
 
-// New returns a monitor on which all that is known from the start shows before it first changes.
+// New returns a monitor. Counters start at 0, so that they are shown before they first change.
 func New(log *slog.Logger) *Monitor {
 	m := &Monitor{Metrics: service.NewMetrics(definitions), Log: log, Reserve: &durable.Reserve{},
 		tallies: map[store.EpochID]map[string]uint64{}}
@@ -116,7 +115,8 @@ func New(log *slog.Logger) *Monitor {
 	return m
 }
 
-// BeginTask shows a task of which this relay is at a hop.
+// BeginTask initializes the metrics of a task in which this relay has position hop. over is the end of its last epoch,
+// as a Unix time.
 func (m *Monitor) BeginTask(name string, hop int, over uint64) {
 	m.Add(Batches, 0, name, released)
 	m.Add(Batches, 0, name, destroyed)
@@ -133,15 +133,15 @@ func (m *Monitor) Logged(ctx context.Context, what string, err error) {
 	if err != nil && ctx.Err() == nil {
 		m.Failed(err)
 		level := slog.LevelError
-		if errors.As(err, new(*url.Error)) { // A neighbour is away: for its operator to mend.
+		if errors.As(err, new(*url.Error)) { // A neighbour does not answer: its operator must act.
 			level = slog.LevelWarn
 		}
 		m.Log.Log(ctx, level, what, "error", err)
 	}
 }
 
-// Failed takes note of an error that is the store's own: the relay is not ready until the store can be written to
-// again. It says whether it is one.
+// Failed records an error if it is the store's own, and says whether it is. The relay is not ready until it can write
+// to the store again.
 func (m *Monitor) Failed(err error) bool {
 	if !store.Failed(err) {
 		return false
@@ -150,20 +150,20 @@ func (m *Monitor) Failed(err error) bool {
 	return true
 }
 
-// StoreFailed takes note that the store failed, or had no room.
+// StoreFailed records that the store failed or had no space.
 func (m *Monitor) StoreFailed() {
 	m.failing.Store(true)
 	m.Add(StoreErrors, 1)
 }
 
-// StoreWorks takes note that the store could be written to.
+// StoreWorks records that a write to the store succeeded.
 func (m *Monitor) StoreWorks() { m.failing.Store(false) }
 
-// Failing says whether the store failed when it was last written to.
+// Failing says whether the last write to the store failed.
 func (m *Monitor) Failing() bool { return m.failing.Load() }
 
-// WithReserve does what erases or confirms, if need be with the room that is kept for it. That may be there again
-// before anybody has looked; all the same the relay is not ready until something can be written beside it.
+// WithReserve runs do, which erases or confirms, if need be with the space kept for it. If it used that space, the
+// relay is not ready until a write beside the reserve succeeds, even if the reserve is whole again earlier.
 func (m *Monitor) WithReserve(do func() error) error {
 	whole := m.Reserve.Short() == nil
 	err := m.Reserve.WithReserve(service.FullDisk, do)
@@ -173,22 +173,22 @@ func (m *Monitor) WithReserve(do func() error) error {
 	return err
 }
 
-// Short is an error while the room that is kept is in use.
+// Short returns an error while the reserve is in use.
 func (m *Monitor) Short() error { return m.Reserve.Short() }
 
-// overloads are the problems that TurnAway answers with.
+// overloads are the problems that TurnAway may return.
 var overloads = []problem.Name{problem.SlowDown, problem.Overloaded}
 
-// TurnAway refuses a request for want of room.
+// TurnAway refuses a request for lack of capacity.
 func (m *Monitor) TurnAway(name problem.Name) error {
 	m.Add(Overload, 1, string(name))
 	return service.TryLater(name, "")
 }
 
-// AskedNow takes note that the next hop of a task asked for a batch.
+// AskedNow records that the next hop of a task asked for a batch.
 func (m *Monitor) AskedNow(name string) { m.Set(Asked, float64(time.Now().Unix()), name) }
 
-// PulledNow takes note that the upstream relay of a task answered, or was not to be asked.
+// PulledNow records that the upstream relay of a task answered, or that no pull was due.
 func (m *Monitor) PulledNow(name string) { m.Set(Pulled, float64(time.Now().Unix()), name) }
 
 // The values of the label "destroyed".
@@ -200,17 +200,17 @@ const (
 // BatchReleased counts a batch of a task that has slots.
 func (m *Monitor) BatchReleased(name string) { m.Add(Batches, 1, name, released) }
 
-// BatchDestroyed counts a batch of a task that has none.
+// BatchDestroyed counts a batch of a task that has no slots.
 func (m *Monitor) BatchDestroyed(name string) { m.Add(Batches, 1, name, destroyed) }
 
-// Tally counts what was refused in an epoch for a reason.
+// Tally counts n refusals in an epoch for a reason.
 func (m *Monitor) Tally(id store.EpochID, reason string, n int) {
 	if n > 0 {
 		m.AddTallies(id, map[string]uint64{reason: uint64(n)})
 	}
 }
 
-// AddTallies counts what was refused in an epoch, by reason.
+// AddTallies counts refusals in an epoch, by reason.
 func (m *Monitor) AddTallies(id store.EpochID, refused map[string]uint64) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -222,9 +222,9 @@ func (m *Monitor) AddTallies(id store.EpochID, refused map[string]uint64) {
 	}
 }
 
-// TakeTallies returns the tallies of the wanted epochs, and forgets them. They are for the store, when an epoch is over
-// and when the relay stops, and not in between: a count that moves on the disk, as on a screen, would tell when a
-// report came and how it fared.
+// TakeTallies returns and removes the tallies of the wanted epochs. The relay stores them when an epoch is over and
+// when it stops, not in between: a count that changes on disk, or in a metric, would reveal when a report came and what
+// became of it.
 func (m *Monitor) TakeTallies(want func(store.EpochID) bool) map[store.EpochID]map[string]uint64 {
 	m.mu.Lock()
 	defer m.mu.Unlock()

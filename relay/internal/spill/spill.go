@@ -1,15 +1,15 @@
-// Package spill permutes more slots than memory holds: uniformly within each lane, and so that the disk tells
-// nothing.
+// Package spill permutes more slots than fit into memory: uniformly within each lane, and so that the disk reveals
+// nothing about the order.
 //
-// Every slot goes to one of its lane's buckets, drawn independently and uniformly. A bucket that memory has no
-// room for is written to a file in blocks. To read them back, one bucket after the other is brought into memory,
-// permuted uniformly, and handed out. The order of a lane is then uniform, whatever the sizes of the buckets
-// come to (docs/proofs/shuffle.md, Theorem 1): the number of buckets decides about memory only.
+// Each slot goes to one bucket of its lane, drawn independently and uniformly. Buckets that exceed the memory are
+// written to a file in blocks. To read back, spill loads one bucket at a time, permutes it uniformly and hands it out.
+// The order of a lane is then uniform whatever the sizes of the buckets (docs/proofs/shuffle.md, Theorem 1): the number
+// of buckets affects only the memory used.
 //
-// The file has no name any more when the first block is written, and every block is encrypted under a key that
-// exists only in this process's memory. What a disk, or a snapshot of it, keeps of the file is random to
-// everyone as soon as the process or the shuffle ends. Who sees the file meanwhile sees blocks whose order and
-// sizes depend on the draws of buckets alone, not on what a slot holds.
+// The file is unlinked before its first block is written, and every block is encrypted under a key that exists only in
+// this process's memory. Once the process or the shuffle ends, what a disk or a snapshot of it keeps of the file is
+// indistinguishable from random bytes. An attacker who reads the file meanwhile sees blocks whose order and sizes
+// depend on the draws of buckets alone, not on the slots' content.
 package spill
 
 import (
@@ -24,42 +24,42 @@ import (
 	"github.com/doona-dp/doona/randomizer"
 )
 
-// Memory is how many bytes of slots a [Shuffle] holds before it writes to the disk. What it holds when it reads them
-// back is a bucket: half of that on average, and more where more slots came than were expected.
+// Memory is how many bytes of slots a [Shuffle] holds before it writes to the disk. Reading back needs one bucket at a
+// time: on average half of that, and more if more slots came than expected.
 const Memory = 64 << 20
 
-// Shuffle permutes slots of one size, lane by lane. It is used by one goroutine at a time.
+// Shuffle permutes slots of one size, lane by lane. It is for one goroutine at a time.
 type Shuffle struct {
 	folder string
-	size   int // bytes of a slot
-	memory int // bytes that the buckets may hold together
+	size   int // bytes per slot
+	memory int // most bytes in all buckets together
 	src    *randomizer.Source
 
-	lanes [][]bucket // of each lane
+	lanes [][]bucket // buckets by lane
 	held  int        // bytes in memory
 
 	file *os.File // nil until the first block is written
 	end  int64
 	seal *secret.AESGCM
-	used uint64 // blocks that were sealed
+	used uint64 // number of sealed blocks
 }
 
-// bucket holds slots, the last ones in memory.
+// bucket holds slots: earlier ones in blocks of the file, later ones in memory.
 type bucket struct {
 	blocks []block
 	slots  []byte
 }
 
-// block is a run of slots in the file.
+// block is a group of slots in the file.
 type block struct {
 	at    int64
-	size  int // of the ciphertext
+	size  int // bytes of the ciphertext
 	nonce uint64
 }
 
-// New returns a shuffle of slots of a size in bytes, above 0. expect says how many slots each lane will have, about:
-// it decides into how many buckets a lane is divided. folder is where the file goes if there is need of one; memory
-// is [Memory], or less in tests.
+// New returns a shuffle of slots of size bytes, above 0. expect estimates the number of slots in each lane and decides
+// how many buckets the lane gets. folder is where the file is created if it is needed. memory is [Memory], or less in
+// tests.
 func New(folder string, size int, expect []uint64, memory int) (*Shuffle, error) {
 	key := make([]byte, 32)
 	rand.Read(key)
@@ -69,13 +69,13 @@ func New(folder string, size int, expect []uint64, memory int) (*Shuffle, error)
 	}
 	s := &Shuffle{folder: folder, size: size, memory: memory, src: randomizer.NewSource(), seal: seal}
 	for _, n := range expect {
-		buckets := n*uint64(size)*2/uint64(memory) + 1 // of half the memory, on average
+		buckets := n*uint64(size)*2/uint64(memory) + 1 // each has half the memory, on average
 		s.lanes = append(s.lanes, make([]bucket, buckets))
 	}
 	return s, nil
 }
 
-// Add takes a slot of a lane. It keeps a copy.
+// Add adds a copy of a slot to a lane.
 func (s *Shuffle) Add(lane int, slot []byte) error {
 	if len(slot) != s.size {
 		return fmt.Errorf("couldn't shuffle a slot of %d bytes among those of %d", len(slot), s.size)
@@ -89,7 +89,7 @@ func (s *Shuffle) Add(lane int, slot []byte) error {
 	return s.spill()
 }
 
-// spill writes to the file what the buckets hold.
+// spill writes the buckets' slots to the file.
 func (s *Shuffle) spill() error {
 	if err := s.open(); err != nil {
 		return err
@@ -105,7 +105,7 @@ func (s *Shuffle) spill() error {
 	return nil
 }
 
-// open makes the file, and takes its name away.
+// open creates the file and unlinks it.
 func (s *Shuffle) open() (err error) {
 	if s.file != nil {
 		return nil
@@ -135,13 +135,13 @@ func (s *Shuffle) write(b *bucket) error {
 	return nil
 }
 
-// nonce returns that of a block: each number is used once under the key.
+// nonce returns the nonce of block n: each number is used once per key.
 func nonce(n uint64) []byte {
 	return binary.BigEndian.AppendUint64(make([]byte, 4, 12), n)
 }
 
-// Each calls do with all slots, lane after lane, each lane in a uniform order. A slot is do's until it returns. The
-// shuffle has no slots afterwards.
+// Each calls do with all slots, lane after lane, each lane in a uniformly random order. do must not keep a slot. The
+// shuffle is empty afterwards.
 func (s *Shuffle) Each(do func(lane int, slot []byte) error) error {
 	if err := s.makeRoom(); err != nil {
 		return err
@@ -164,8 +164,7 @@ func (s *Shuffle) Each(do func(lane int, slot []byte) error) error {
 	return nil
 }
 
-// makeRoom gives back the memory of buckets that are in the file, where they are read back from it: what is not there
-// yet goes there.
+// makeRoom frees the memory of buckets once the file is in use: it first writes the rest of them to the file.
 func (s *Shuffle) makeRoom() error {
 	if s.file == nil {
 		return nil
@@ -181,7 +180,7 @@ func (s *Shuffle) makeRoom() error {
 	return nil
 }
 
-// load returns the slots of a bucket in a uniform order.
+// load returns the slots of a bucket in a uniformly random order.
 func (s *Shuffle) load(b *bucket) (slots [][]byte, err error) {
 	size := len(b.slots)
 	for _, at := range b.blocks {
@@ -206,10 +205,10 @@ func (s *Shuffle) load(b *bucket) (slots [][]byte, err error) {
 	return out, nil
 }
 
-// Spilled says how many bytes were written to the file.
+// Spilled returns how many bytes were written to the file.
 func (s *Shuffle) Spilled() int64 { return s.end }
 
-// Close gives back memory and disk.
+// Close frees memory and disk.
 func (s *Shuffle) Close() error {
 	s.lanes = nil
 	s.seal.Clear()
