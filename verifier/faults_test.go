@@ -36,7 +36,7 @@ type planted struct {
 	names  []finding.Name
 }
 
-// faults makes files of two numbers, from one on, of which something is wrong.
+// faults makes faulty files of two batch numbers, from one number on.
 type faults struct {
 	cascade, other *relaytest.Cascade
 }

@@ -16,7 +16,7 @@ import (
 	"github.com/doona-dp/doona/wire/task"
 )
 
-// newSum lays out two relays for the sum of numbers from 5 to 10, of 100 clients of whom 90 are honest.
+// newSum sets up two relays for the sum of numbers from 5 to 10 of 100 clients, of whom 90 are honest.
 func newSum(t *testing.T, protocol string, params planner.Params) *relaytest.Cascade {
 	t.Helper()
 	return relaytest.New(t, relaytest.Options{Task: func(draft *task.Task) {
@@ -29,8 +29,8 @@ func newSum(t *testing.T, protocol string, params planner.Params) *relaytest.Cas
 	}})
 }
 
-// lossy plays both relays by hand on the slots of a batch: each drops some, and signs that it did. Of the
-// last ones that reach the verifier some are unreadable.
+// lossy simulates both relays on the slots of a batch: each drops some slots and signs that. Some of the slots that
+// reach the verifier are unreadable.
 func lossy(t *testing.T, c *relaytest.Cascade, clients int, first [][]byte, dropped [2]int,
 	unreadable int) *onion.Batch {
 	t.Helper()

@@ -25,7 +25,7 @@ func TestErrorBarsAreWhatTheySay(t *testing.T) {
 		require.NoError(t, err)
 		m, err := registry.Open(draft)
 		require.NoError(t, err)
-		if draft.Query.Info().Shape == task.PerText { // of which an answer has no entries
+		if draft.Query.Info().Shape == task.PerText { // its answer has no entries
 			continue
 		}
 		const clients = 7

@@ -110,8 +110,8 @@ func TestAChangedStateIsRefusedOrCanonical(t *testing.T) {
 	require.Greater(t, taken, 20, "a tag may be any")
 }
 
-// TestRecordsSayWhatTheirBatchIs: a record is read as it was written, and one whose manifest is another's, or whose
-// slots are not those of its aggregate or in other pieces, is refused.
+// TestRecordsSayWhatTheirBatchIs: a record is read as it was written. A record with another batch's manifest, with
+// slots that do not match its aggregate, or with other pieces is refused.
 func TestRecordsSayWhatTheirBatchIs(t *testing.T) {
 	f := &faults{newCascade(t), nil}
 	v := newVerifier(t, f.cascade)
@@ -153,7 +153,7 @@ func TestRecordsSayWhatTheirBatchIs(t *testing.T) {
 	}
 }
 
-// TestARefusedRecordLeavesNoSlots: whatever is wrong with it, its room is used again.
+// TestARefusedRecordLeavesNoSlots: the space of a refused record is reused.
 func TestARefusedRecordLeavesNoSlots(t *testing.T) {
 	f := &faults{newCascade(t), nil}
 	v := newVerifier(t, f.cascade)
@@ -173,8 +173,8 @@ func TestARefusedRecordLeavesNoSlots(t *testing.T) {
 	require.Equal(t, filed, v.PeakFileBytes())
 }
 
-// TestAggregatesOfEveryProtocolCanBeWrittenDown: what is read again is the same aggregate, in the middle of a
-// batch and at its end, and nothing else can be read.
+// TestAggregatesOfEveryProtocolCanBeWrittenDown: an aggregate is read as it was written, in the middle of a batch and
+// at its end. Any other input is refused.
 func TestAggregatesOfEveryProtocolCanBeWrittenDown(t *testing.T) {
 	for name, c := range everyProtocol {
 		q := c.Query

@@ -70,7 +70,7 @@ func smaller(q planner.Query) planner.Query {
 	return q
 }
 
-// printedCases are the tasks of which one relay releases batches.
+// printedCases returns the tasks whose batches one relay releases, with their values.
 func printedCases() (queries map[string]planner.Query, values map[string][]float64) {
 	queries = map[string]planner.Query{
 		"range": {Query: task.Histogram, Lo: -5, Hi: 5, Bins: 8, Clip: true, Batch: 50, Epsilon: 1, Delta: 1e-6},
@@ -229,7 +229,7 @@ func addPulled(t *testing.T, c *relaytest.Cascade, add func(string, interface{ B
 type printed struct {
 	name  string
 	files map[string][]byte
-	names []string // Of the files, sorted.
+	names []string // Names of the files, sorted.
 	open  *taskfile.Open
 	keys  string
 	slow  map[string]bool // Stages that are left out, as a report of the task takes a second.

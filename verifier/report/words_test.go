@@ -22,12 +22,12 @@ import (
 	"github.com/doona-dp/doona/wire/task"
 )
 
-// plain is a text as words with a space between.
+// plain returns a text as words with one space between them.
 func plain(text string) string {
 	return " " + strings.Join(strings.Fields(text), " ") + " "
 }
 
-// unmarked is a page without its markup.
+// unmarked returns a page without its markup.
 func unmarked(page string) string {
 	return html.UnescapeString(regexp.MustCompile(`(?s)<title>.*?</title>|<style>.*?</style>|<[^>]*>`).ReplaceAllString(
 		page, " "))
@@ -96,7 +96,8 @@ func (o object) location() string {
 		display.Figure(interval[1], err)}, " ")
 }
 
-// medianInWords is where a report's headline says that the median is: at an end of the range also beyond it.
+// medianInWords returns the words of a report's headline for the median's interval. An end of the range also covers the
+// values beyond it.
 func medianInWords(d, median object) string {
 	interval, ends := median.numbers("interval"), d.numbers("range")
 	err := (interval[1] - interval[0]) / 4
@@ -110,7 +111,7 @@ func medianInWords(d, median object) string {
 	return out + ", at 95 %"
 }
 
-// inWords are the words and figures of a report's JSON, each as people must find it.
+// inWords returns the words and figures that people must find for a report's JSON.
 func inWords(t *testing.T, r object) (out []string) {
 	t.Helper()
 	add := func(words ...string) { out = append(out, strings.Join(words, " ")) }
@@ -241,7 +242,7 @@ func ledgerInWords(t *testing.T, r object) (out []string) {
 	return append(out, "ε = "+decimal.Up(r.number("epsilon"), 3), total, "n_min = "+r.count("n_min"))
 }
 
-// requireSameWords: page and terminal have the words and figures of the JSON.
+// requireSameWords requires that page and terminal have the JSON's words and figures.
 func requireSameWords(t *testing.T, v *verifier.Verifier) object {
 	t.Helper()
 	server := httptest.NewServer(report.Handler(v))
@@ -263,7 +264,7 @@ func requireSameWords(t *testing.T, v *verifier.Verifier) object {
 	return r
 }
 
-// requireExact: beside its figures the page has the numbers of the JSON, to the last digit.
+// requireExact requires that the page has the JSON's numbers to the last digit, beside its figures.
 func requireExact(t *testing.T, page string, r object) {
 	t.Helper()
 	shown := map[string]bool{}
@@ -288,9 +289,8 @@ func template(x float64) string {
 	return html.EscapeString(strings.ReplaceAll(fmt.Sprint(x), "+", "&#43;"))
 }
 
-// TestTheSameWordsEverywhere: what the JSON says, the page and the terminal say too, with the same figures, for
-// every query and protocol: before anything is added, of one epoch, and of two, in one of which messages are
-// missing.
+// TestTheSameWordsEverywhere: page and terminal say what the JSON says, with the same figures, for every query and
+// protocol: before anything is added, for one epoch, and for two epochs, one with missing messages.
 func TestTheSameWordsEverywhere(t *testing.T) {
 	all := map[string]planner.Query{
 		"range": {Query: task.Histogram, Lo: -5, Hi: 5, Bins: 8, Clip: true, Batch: 50, Epsilon: 1, Delta: 1e-6},

@@ -110,12 +110,12 @@ func (s *Server) setGauges(ctx context.Context) {
 			s.cfg.Log.Error("couldn't report", "task", t.name(), "error", err)
 			continue
 		}
-		s.lookAt(t.name(), r)
+		s.setReportGauges(t.name(), r)
 	}
 }
 
-// lookAt sets the gauges of a task's report.
-func (s *Server) lookAt(name string, r *verifier.Report) {
+// setReportGauges sets the gauges of a task's report.
+func (s *Server) setReportGauges(name string, r *verifier.Report) {
 	s.metrics.Set(metricBatches, float64(r.Batches), name)
 	s.metrics.Set(metricUsers, float64(r.Users), name)
 	s.metrics.Set(metricBudget, float64(len(r.Ledger.Withheld)), name)
