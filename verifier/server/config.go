@@ -37,8 +37,8 @@ type Config struct {
 	// SignKey is the file of the verifier's Ed25519 key (`verifier keygen --kind sign`). Required.
 	SignKey string `yaml:"sign_key"`
 
-	// OldSignKeys are files of keys that SignKey replaced in streams (`doona task roll`). A task that names an old key
-	// is served with it. Default: none.
+	// OldSignKeys are files of keys that SignKey replaced in streams (`doona task roll`). Requests for a task that
+	// names an old key are signed with it. Default: none.
 	OldSignKeys []string `yaml:"old_sign_keys"`
 
 	// Data is the folder for batches, created with mode 0700. Each task has its own folder in it, named by its id. One
