@@ -22,10 +22,10 @@ func afnntz24Figures() []Figure {
 			Name: "afnntz24-multi", Paper: "AFNNTZ24", What: "Theorem 2.6",
 			Title: "Sums of vectors with many messages", X: "dimension d", Y: "mean squared error for (1, 10⁻⁶)",
 			Caption: "100,000 users hold vectors of length at most 1. The paper sends each of 2d Kashin " +
-				"coefficients with a noise of its own and composes by the advanced theorem. Ours counts units of " +
-				"each coordinate under binomial noise and composes exactly: with one lane of slots, predicted " +
-				"and measured for zero vectors, and with a lane for each coefficient, which bounds what a " +
-				"malicious client can do. Below: a curator's Gaussian noise. All grow as d.",
+				"coefficients with its own noise, and composes by the advanced theorem. Ours counts units of " +
+				"each coordinate under binomial noise, and composes exactly. With one lane it is predicted, and " +
+				"measured for zero vectors. A lane for each coefficient bounds what a malicious client can do. " +
+				"The lowest line is a curator's Gaussian noise. All grow as d.",
 			Slow: true,
 			Slopes: []Slope{{Series: "paper's composition", Theory: 1}, {Series: "ours, one lane", Theory: 1},
 				{Series: "ours, measured", Theory: 1}, {Series: "ours, a lane per coefficient", Theory: 1}},
@@ -34,10 +34,10 @@ func afnntz24Figures() []Figure {
 		{
 			Name: "afnntz24-single", Paper: "AFNNTZ24", What: "Theorems 1.3 and 1.4",
 			Title: "Sums of vectors with one message", X: "users n", Y: "mean squared error for (1, 10⁻⁶)",
-			Caption: "Every user rounds its vector of length at most 1 to a grid, and sends the grid point or, " +
-				"with probability γ, a random one. γ is calibrated for all (r+1)^d points, not for r+1 as printed, " +
-				"and r chosen with it. The error grows as n^(d/(d+2)), which no single message can beat. Lines " +
-				"are predictions for the worst vectors; dots are measured.",
+			Caption: "Every user rounds its vector of length at most 1 to a grid. It sends the grid point or, " +
+				"with probability γ, a random one. γ is calibrated for all (r+1)^d points, not for r+1 as " +
+				"printed, and r is chosen with it. The error grows as n^(d/(d+2)), which no single message can " +
+				"beat. Lines are predictions for the worst vectors. Dots are measured.",
 			Slopes: []Slope{{Series: "d = 1", From: 1e4, Theory: 1. / 3}, {Series: "d = 2", From: 1e5, Theory: 1. / 2},
 				{Series: "d = 3", From: 1e6, Theory: 3. / 5}},
 			compute: afnntz24Single,
@@ -45,18 +45,19 @@ func afnntz24Figures() []Figure {
 		{
 			Name: "afnntz24-poison", Paper: "AFNNTZ24", What: "Theorem 1.5 and section 4",
 			Title: "What one malicious client moves", X: "dimension d", Y: "length of the error of the sum",
-			Caption: "One client of 100,000 spends all its slots to move the sum of vectors as far as it can. With " +
-				"one shuffler for all coordinates it puts them on one coordinate and moves it by about √d. With a " +
-				"lane and a limit for each coefficient it moves the sum by little more than a client that lies " +
-				"about its vector, who moves it by 2. The lanes cost accuracy: see the first of these figures.",
+			Caption: "One client of 100,000 spends all its slots to move the sum of vectors as far as it can. " +
+				"With one shuffler for all coordinates it puts them on one coordinate and moves it by about √d. " +
+				"A client that lies about its vector moves the sum by 2. With a lane and a limit for each " +
+				"coefficient, the attack moves it by little more. The lanes cost accuracy: see the first of " +
+				"these figures.",
 			Slow: true,
 			Slopes: []Slope{
 				{Series: "one lane, measured", Theory: .5,
-					Why: "its slots have room for noise too: √d + 2m·d/s, and the units s are fewer where slots " +
-						"are scarce"},
+					Why: "A client's slots have room for noise too: √d + 2m·d/s. The units s are fewer where " +
+						"slots are scarce"},
 				{Series: "lanes, measured", Theory: 0,
-					Why: "κ(1 + 2m(1−q)/h): the noise m of a lane grows with d/n against its units h, and stays " +
-						"below that of one lane"}},
+					Why: "The law is κ(1 + 2m(1−q)/h). The noise m of a lane grows with d/n against its units " +
+						"h. It stays below that of one lane"}},
 			compute: afnntz24Poison,
 		},
 	}
@@ -209,22 +210,23 @@ func afnntz24Errata() []Erratum {
 		{
 			Name: "linear-kashin", Where: "AFNNTZ24, Lemma 1.8",
 			Claim: "there is a matrix U of 2d rows with UᵀU = I and |Ux|_∞ ≤ C/√d for all unit x.",
-			Truth: "No matrix has that for d > 2C²: the squares of its entries add up to d, so some row has length " +
-				"at least 1/√2, and for the unit vector x along that row (Ux) is that long there. Kashin's " +
-				"coefficients are a function of x that is not linear; only the decoder Uᵀ is.",
+			Truth: "No matrix has this for d > 2C². The squares of its entries add up to d, so some row has " +
+				"length at least 1/√2. For the unit vector x along that row, this entry of Ux is that long. " +
+				"Kashin's coefficients are a function of x that is not linear. Only the decoder Uᵀ is linear.",
 			show: showLinearKashin,
 		},
 		{
 			Name: "kashin-delta", Where: "AFNNTZ24, Algorithm 3",
 			Claim: "δ₀ = δ/(2d) for each of 2d coefficients, by advanced composition.",
-			Truth: "2d·δ₀ is all of δ, and the theorem's own δ′ comes on top. δ₀ = δ/(4d) with δ′ = δ/2 does.",
-			show:  showKashinDelta,
+			Truth: "2d·δ₀ is all of δ, and the theorem's own δ′ is still to be added. δ₀ = δ/(4d) with δ′ = δ/2 " +
+				"is right.",
+			show: showKashinDelta,
 		},
 		{
 			Name: "pairs", Where: "AFNNTZ24, proof of Proposition 2.3",
 			Claim: "Σ_{i≠j} Δ(u)ᵀΔ(u) over n users is C(n,2)·|Δ(u)|².",
-			Truth: "There are n(n−1) ordered pairs, twice that. The inequality that is drawn from it needs only " +
-				"that the term is not negative.",
+			Truth: "There are n(n−1) ordered pairs, twice that. The inequality derived from it only needs the " +
+				"term not to be negative.",
 			show: showPairs,
 		},
 	}
@@ -235,8 +237,8 @@ func showGridGamma() (string, bool) {
 	printed := gammaOf(accountant.Exact, 2, users, eps, delta)
 	one, two := stattest.Worst(reports(2, printed), users, eps), stattest.Worst(reports(4, printed), users, eps)
 	right := gammaOf(accountant.Exact, 4, users, eps, delta)
-	return fmt.Sprintf("%d users, r = 1, (1, 0.1): the γ that is enough for d = 1, %.3f, has δ = %.3f there and "+
-			"%.3f for d = 2, which needs %.3f.",
+	return fmt.Sprintf("Take %d users, r = 1 and (1, 0.1). The γ that is enough for d = 1 is %.3f. It has δ = "+
+			"%.3f there and %.3f for d = 2, which needs γ = %.3f.",
 			users, printed, one, two, right), one <= delta && two > delta &&
 			stattest.Worst(reports(4, right), users, eps) <= delta
 }
@@ -276,8 +278,8 @@ func showLinearKashin() (string, bool) {
 		}
 		longest = max(longest, math.Sqrt(square))
 	}
-	return fmt.Sprintf("d = %d, orthonormal columns at random: for the x along its longest row |Ux|_∞ = %.3f, at "+
-		"least 1/√2 as for every U; C/√d with C = 2.5 would be %.3f.",
+	return fmt.Sprintf("Take d = %d and random orthonormal columns. For the x along the longest row |Ux|_∞ = "+
+		"%.3f, at least 1/√2 as for every U. C/√d with C = 2.5 would be %.3f.",
 		d, longest, 2.5/math.Sqrt(d)), longest >= math.Sqrt(.5)-1e-9 && 2.5/math.Sqrt(d) < math.Sqrt(.5)
 }
 
@@ -285,7 +287,7 @@ func showKashinDelta() (string, bool) {
 	const d, delta = 100, 1e-6
 	_, printed := compose.Advanced(.01, delta/(2*d), delta/2, 2*d)
 	_, right := compose.Advanced(.01, delta/(4*d), delta/2, 2*d)
-	return fmt.Sprintf("d = %d, δ = 10⁻⁶, δ′ = δ/2: δ/(2d) each adds up to %.2g, δ/(4d) to %.2g.", d, printed, right),
+	return fmt.Sprintf("Take d = %d, δ = 10⁻⁶ and δ′ = δ/2. δ/(2d) each adds up to %.2g, δ/(4d) to %.2g.", d, printed, right),
 		printed > 1.4*delta && right <= delta*(1+1e-9)
 }
 
@@ -299,7 +301,7 @@ func showPairs() (string, bool) {
 			}
 		}
 	}
-	return fmt.Sprintf("n = %d: %d ordered pairs, C(n,2) = %d.", n, ordered, n*(n-1)/2), ordered == n*(n-1)
+	return fmt.Sprintf("For n = %d there are %d ordered pairs, and C(n,2) = %d.", n, ordered, n*(n-1)/2), ordered == n*(n-1)
 }
 
 func afnntz24Items() []Item {

@@ -16,11 +16,11 @@ func bbgn19Figures() []Figure {
 		{
 			Name: "bbgn19-3i", Paper: "BBGN19", What: "Figure 3 (i)",
 			Title: "What shuffling makes of a local guarantee of 0.5", X: "users n", Y: "ε after shuffling, δ = 10⁻⁶",
-			Caption: "Each of n users randomizes its value with a local guarantee of ε₀ = 0.5, and all reports are " +
-				"shuffled. The ε that then holds against who sees the shuffled reports falls like 1/√n. For any " +
-				"randomizer: the earlier bound EFMRTT'19, the paper's Hoeffding and Bennett bounds, the latter " +
-				"corrected, and the clones bound. Ours: the exact losses of randomized response over 2 and " +
-				"10 values and of Laplace noise, which show how far from these the general bounds are.",
+			Caption: "Each of n users randomizes its value with a local guarantee of ε₀ = 0.5. All reports are " +
+				"shuffled. The ε against an observer of the shuffled reports falls like 1/√n. Four bounds hold " +
+				"for any randomizer: the earlier EFMRTT'19, the paper's Hoeffding and Bennett bounds, the " +
+				"latter corrected, and the clones bound. Ours are exact losses: of randomized response over 2 " +
+				"and 10 values and of Laplace noise. They show how loose the general bounds are.",
 			Slopes: []Slope{{Series: "Hoeffding, generic", From: 3000, Theory: -.5},
 				{Series: "exact, 10 values", From: 3000, Theory: -.5}},
 			compute: bbgn19Panel1,
@@ -28,11 +28,11 @@ func bbgn19Figures() []Figure {
 		{
 			Name: "bbgn19-3ii", Paper: "BBGN19", What: "Figure 3 (ii)",
 			Title: "How weak the local guarantee may be for ε = 0.1", X: "users n", Y: "largest ε₀, δ = 10⁻⁶",
-			Caption: "The other way round: how large ε₀ may be (the larger, the less noise each user adds) so that " +
-				"n shuffled reports have ε = 0.1. Hoeffding's bound for any randomizer, for randomized response " +
-				"over 2 and 100 values (RR) and for Laplace noise, as in the paper; ours, the exact losses of " +
-				"the same three. With 100 values the exact line leaves the bound far behind: the paper's " +
-				"order of the randomizers, with 100 values last, is an artefact of Hoeffding's inequality.",
+			Caption: "How large may ε₀ be so that n shuffled reports have ε = 0.1? The larger it is, the less " +
+				"noise each user adds. As in the paper, Hoeffding's bound is for any randomizer, for randomized " +
+				"response (RR) over 2 and 100 values and for Laplace noise. Ours are the exact losses of these " +
+				"three. With 100 values the exact line is far above the bound. The paper places 100 values " +
+				"last; that is an artefact of Hoeffding's inequality.",
 			Slow:    true,
 			compute: bbgn19Panel2,
 		},
@@ -49,18 +49,18 @@ func bbgn19Figures() []Figure {
 		{
 			Name: "bbgn19-3iv", Paper: "BBGN19", What: "Figure 3 (iv)",
 			Title: "Randomized response over n^⅓ values", X: "users n", Y: "largest ε₀ for ε = 0.1, δ = n⁻²",
-			Caption: "The number of values grows with the users, k = ⌊n^⅓⌋, as in the paper's protocol for sums of " +
-				"real numbers, and δ = n⁻² falls. Exact is the loss where only the target's own coin stays hidden; " +
-				"revealed where not even that.",
+			Caption: "The number of values grows with the users, k = ⌊n^⅓⌋, as in the paper's protocol for sums " +
+				"of real numbers. δ = n⁻² falls. For the line \"exact\" only the target's own coin stays " +
+				"hidden. For \"revealed\" no coin does.",
 			compute: bbgn19Panel4,
 		},
 		{
 			Name: "bbgn19-theorem1", Paper: "BBGN19", What: "Theorem 1",
 			Title: "How many reports must be random: Theorem 1 and the truth", X: "users n",
 			Y: "γ, share of random reports, for (0.5, 10⁻⁶)",
-			Caption: "Randomized response replaces a report by a random one with probability γ. Theorem 1's γ, " +
-				"which its authors call ad hoc, against the smallest γ with the same guarantee, for 10 values and " +
-				"for 2. Above γ = 1 Theorem 1 says nothing: the line begins where it does.",
+			Caption: "Randomized response replaces a report by a random one with probability γ. The authors " +
+				"call Theorem 1's γ ad hoc. It is compared with the smallest γ with the same guarantee, for 10 " +
+				"values and for 2. Above γ = 1 Theorem 1 says nothing, so its line begins below that.",
 			Slopes: []Slope{{Series: "Theorem 1, 10 values", From: 1e5, Theory: -1},
 				{Series: "exact, 10 values", From: 1e5, Theory: -1},
 				{Series: "others, 2 values", From: 1e5, Theory: -1}},
@@ -70,11 +70,11 @@ func bbgn19Figures() []Figure {
 			Name: "bbgn19-theorem2", Paper: "BBGN19", What: "Theorems 2 and 3",
 			Title: "The error of one message: a sum of n numbers in [0, 1]", X: "users n",
 			Y: "root mean square error for (1, 10⁻⁶)",
-			Caption: "Every user sends one message about a number in [0, 1]. The paper's protocol with its " +
-				"parameters (Theorem 2: γ of Theorem 1, k = (n/c)^⅓) and with k and the exact γ chosen together, " +
-				"predicted for the worst values and measured in runs; and a curator who sees all values. One " +
-				"message costs n^⅙ (Theorem 3 says that nothing else can be had); the constant is what " +
-				"exact calibration saves.",
+			Caption: "Every user sends one message about a number in [0, 1]. The paper's protocol has the " +
+				"parameters of Theorem 2: γ of Theorem 1, k = (n/c)^⅓. Ours chooses k and the exact γ together. " +
+				"Errors are predicted for the worst values, and measured in runs. A curator sees all values. " +
+				"One message costs n^⅙, and no single message avoids that (Theorem 3). Exact calibration saves " +
+				"a constant factor.",
 			Slopes: []Slope{{Series: "paper's parameters", From: 1e5, Theory: 1. / 6},
 				{Series: "ours", From: 1e4, Theory: 1. / 6},
 				{Series: "ours, measured", From: 1e4, Theory: 1. / 6}},

@@ -16,19 +16,21 @@ func bbgn19bFigures() []Figure {
 		{
 			Name: "bbgn19b-shares", Paper: "BBGN19b", What: "Lemma 2.1 and section 5.1",
 			Title: "How many shares a number is split into", X: "users n", Y: "messages per user, for (1, 10⁻⁶)",
-			Caption: "Split-and-mix: each user's number, with a little noise, is split into random shares that are " +
-				"sent apart and shuffled with everybody's. The number of shares by the paper's Lemma 2.1, by its " +
-				"section 5.1, by the later CCS'20 paper (average case, and one more for the worst), and by " +
-				"ours, which counts the components of a random graph. All for the same statistical distance.",
+			Caption: "Split-and-mix adds a little noise to each user's number and splits it into random shares. " +
+				"They are sent apart and shuffled with everybody's. Four bounds give the number of shares: the " +
+				"paper's Lemma 2.1, its section 5.1, the later CCS'20 paper (average case, and one more for the " +
+				"worst), and ours. Ours counts the components of a random graph. All are for the same " +
+				"statistical distance.",
 			compute: bbgn19bShares,
 		},
 		{
 			Name: "bbgn19b-error", Paper: "BBGN19b", What: "Theorem 4.1",
 			Title: "The error of split-and-mix does not grow with the users", X: "users n",
 			Y: "root mean square error for (1, 10⁻⁶)",
-			Caption: "A sum of n numbers in [0, 1]. The paper rounds to p = √n levels, which adds as much error as " +
-				"half the noise; ours takes p so large that rounding adds 2 % to the variance. Predicted for the " +
-				"worst values, and measured in runs; beside it a curator's discrete Laplace noise.",
+			Caption: "A sum of n numbers in [0, 1]. The paper rounds to p = √n levels, which adds as much error " +
+				"as half the noise. Our p is so large that rounding adds 2 % to the variance. Errors are " +
+				"predicted for the worst values, and measured in runs. For comparison, a curator adds discrete " +
+				"Laplace noise.",
 			LinearY: true,
 			Slopes: []Slope{{Series: "paper, p = √n", Theory: 0}, {Series: "ours", Theory: 0},
 				{Series: "ours, measured", Theory: 0}},
@@ -81,7 +83,7 @@ func bbgn19bErrata() []Erratum {
 		{
 			Name: "shares-delta", Where: "BBGN19b, after Theorem 4.1",
 			Claim: "k = 2 + 5⌈log q⌉ + 2⌈log(1/δ) + log(n−1)⌉ shares give (ε, δ)-DP.",
-			Truth: "They give a statistical distance of δ, and so, by the paper's Lemma 1.2, (ε, (1+e^ε)δ)-DP. σ " +
+			Truth: "They give a statistical distance of δ. By the paper's Lemma 1.2 that is (ε, (1+e^ε)δ)-DP. σ " +
 				"must be log₂((1+e^ε)/δ).",
 			show: showSharesDelta,
 		},
@@ -95,9 +97,9 @@ func bbgn19bErrata() []Erratum {
 		{
 			Name: "loose-shares", Where: "BBGN19b, Lemma 2.1",
 			Claim: "k = 2 + 5⌈log q⌉ + ⌈2σ + 2·log(n−1)⌉ shares make the shares of n users hide all but their sum.",
-			Truth: "True and loose: the number of components of a random graph bounds the distance, and a " +
-				"twentieth to a fortieth of the shares do ([proof](proofs/splitmix.md)). Its growth with n is an " +
-				"artefact, as its Remark 5.1 suspects: fewer do for more users.",
+			Truth: "The lemma is true and loose. The number of components of a random graph bounds the " +
+				"distance, and a twentieth to a fortieth of the shares is enough ([proof](proofs/splitmix.md)). " +
+				"Its growth with n is an artefact, as its Remark 5.1 suspects: more users need fewer shares.",
 			show: showLooseShares,
 		},
 	}
@@ -110,15 +112,16 @@ func showSharesDelta() (string, bool) {
 	needed := lemmaShares(n, size, math.Log2((1+math.Exp(eps))/delta))
 	sigma := math.Floor(printed-2-5*size)/2 - math.Log2(n-1)
 	derived := (1 + math.Exp(eps)) * math.Exp2(-sigma)
-	return fmt.Sprintf("n = 10⁴, (1, 10⁻⁶), q of %.0f bits: %.0f shares are printed, for which Lemmas 2.1 and 1.2 "+
-		"give δ = %.2g; they ask for %.0f.",
+	return fmt.Sprintf("At n = 10⁴, (1, 10⁻⁶) and q of %.0f bits, %.0f shares are printed. Lemmas 2.1 and 1.2 "+
+		"give δ = %.2g for these. They need %.0f.",
 		size, printed, derived, needed), derived > delta && needed > printed
 }
 
 func showErrorUnits() (string, bool) {
 	printed := func(n float64) float64 { s := laplaceError(1 / math.Sqrt(n)); return s*s + .25 }
 	divided := func(n float64) float64 { s := laplaceError(1/math.Sqrt(n)) / math.Sqrt(n); return s*s + .25 }
-	return fmt.Sprintf("ε = 1, p = √n: as printed %.3g at n = 100 and %.3g at 10⁶; divided by p² %.3f and %.3f.",
+	return fmt.Sprintf("At ε = 1 and p = √n, the printed error is %.3g at n = 100 and %.3g at 10⁶. Divided by "+
+		"p² it is %.3f and %.3f.",
 		printed(100), printed(1e6), divided(100), divided(1e6)), printed(1e6) > 1e5 && math.Abs(divided(1e6)-2.25) < .01
 }
 
@@ -135,8 +138,8 @@ func showLooseShares() (string, bool) {
 	sigma := math.Log2((1 + math.E) / 1e-6)
 	few, many := shares(1000), shares(1e6)
 	lemmaFew, lemmaMany := lemmaShares(1000, 21, sigma), lemmaShares(1e6, 31, sigma)
-	return fmt.Sprintf("1,000 levels, (1, 10⁻⁶): at n = 1,000 the lemma has %.0f shares and the graph %.0f, at n = "+
-		"10⁶ %.0f and %.0f.",
+	return fmt.Sprintf("Take 1,000 levels and (1, 10⁻⁶). At n = 1,000 the lemma has %.0f shares and the graph "+
+		"%.0f. At n = 10⁶ they have %.0f and %.0f.",
 		lemmaFew, few, lemmaMany, many), few < lemmaFew/10 && many < few && lemmaMany > lemmaFew
 }
 

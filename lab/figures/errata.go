@@ -17,7 +17,7 @@ type Erratum struct {
 	Truth string // The truth, and why. Required.
 	Slow  bool   // Takes more than a second.
 
-	// show returns the evidence in a sentence with its numbers, and whether it shows the claim to be as wrong as
+	// show returns the evidence in sentences with its numbers, and whether it shows the claim to be as wrong as
 	// Truth says.
 	show func() (evidence string, holds bool)
 }
@@ -73,17 +73,22 @@ func WriteErrata(dir string, done func()) error {
 
 const errataHead = `# What is wrong or loose in the papers and in public code
 
-Written by ` + "`make figures`" + `. Each entry has a command that exits 0 only if what it says still comes out; ` +
-	"`make errata`" + ` runs them all, and so do the tests.
+` + "`make figures`" + ` writes this page. Each entry has a command that shows the error. It exits 0 only if the entry still holds. ` +
+	"`make errata`" + ` runs all of them, and so do the tests.
 
-The papers by their short names: [BBGN19](https://arxiv.org/abs/1903.02837),
-[BBGN19b](https://arxiv.org/abs/1906.09116), [GKMPS21](https://arxiv.org/abs/2109.13158),
-[SCM21](https://arxiv.org/abs/2112.05464), [AFNNTZ24](https://arxiv.org/abs/2404.10201). Numbers of lemmas are those of
-the versions there. Their authors may have corrected some of it since.
+Papers go by short names:
+
+* [BBGN19](https://arxiv.org/abs/1903.02837)
+* [BBGN19b](https://arxiv.org/abs/1906.09116)
+* [GKMPS21](https://arxiv.org/abs/2109.13158)
+* [SCM21](https://arxiv.org/abs/2112.05464)
+* [AFNNTZ24](https://arxiv.org/abs/2404.10201)
+
+Numbers of lemmas are those of the versions there. The authors may have corrected some errors since.
 `
 
 // write writes the erratum's entry.
 func (e *Erratum) write(doc *strings.Builder, evidence string) {
-	fmt.Fprintf(doc, "\n## %s\n\n**Printed** (%s): %s\n\n**True**: %s\n\n**Shown by** `make errata ARGS=%s`: %s\n",
-		e.Name, e.Where, e.Claim, e.Truth, e.Name, evidence)
+	fmt.Fprintf(doc, "\n## %s\n\n**Where**: %s.\n\n**Printed**: %s\n\n**True**: %s\n\n**Shown by** `make errata ARGS=%s`:\n\n"+
+		"> %s\n", e.Name, e.Where, e.Claim, e.Truth, e.Name, evidence)
 }

@@ -14,63 +14,65 @@ func bbgn19Errata() []Erratum {
 			Name: "lemma11", Where: "BBGN19, Lemma 11",
 			Claim: "E[ΣL]₊ ≤ b₊/(a·m·ln(1 + ab₊/c)) · e^{−(mc/b₊²)·φ(ab₊/c)} for m i.i.d. variables with mean −a, " +
 				"at most b₊, second moment at most c.",
-			Truth: "The factor 1/(a·m) does not belong there: integrating Bennett's tail gives b₊/ln(1 + ab₊/c) in " +
-				"front. As printed the right side is below the left wherever a·m is large, and ε derived from it " +
-				"is below the true one. The authors' code had the printed factor too until July 2020, and has the " +
-				"correct one since.",
+			Truth: "The factor 1/(a·m) is wrong. Integrating Bennett's tail gives b₊/ln(1 + ab₊/c) in front. As " +
+				"printed, the right side is below the left wherever a·m is large. An ε derived from it is below " +
+				"the true one. The authors' code had the printed factor too until July 2020. It has the correct " +
+				"one since.",
 			show: showLemma11,
 		},
 		{
 			Name: "lemma11-epsilon", Where: "BBGN19, Lemma 11 in Lemma 8, for randomized response (Lemma 12)",
 			Claim: "(ε, δ)-DP with the δ that Lemmas 8, 11 and 12 give.",
-			Truth: "The δ so derived is below the one achieved on most of a grid of parameters, even where the " +
-				"shuffled reports are compared without any inequality and only the other users' coins are known.",
+			Truth: "On most of a grid of parameters the δ derived so is below the one achieved. This is so even " +
+				"where the shuffled reports are compared without any inequality, and only the other users' " +
+				"coins are known.",
 			show: showLemma11Epsilon,
 		},
 		{
 			Name: "lemma8", Where: "BBGN19, Lemma 8, inequality (3) as the text has it",
 			Claim: "the divergence is at most (1/γⁿ)·Σ_m C(n,m)·γᵐ(1−γ)ⁿ⁻ᵐ·E[ΣL]₊.",
-			Truth: "A misprint of 1/(γn). With 1/γⁿ the bound is true and empty: it exceeds 1 for any number of " +
-				"users worth a shuffle. With 1/(γn) it holds, and equals the divergence where the other users' " +
+			Truth: "1/γⁿ is a misprint of 1/(γn). With 1/γⁿ the bound is true and empty: it exceeds 1 for any " +
+				"useful number of users. With 1/(γn) it holds. It equals the divergence where the other users' " +
 				"coins are known.",
 			show: showLemma8,
 		},
 		{
 			Name: "theorem1", Where: "BBGN19, Theorem 1",
 			Claim: "γ = max{14k·ln(2/δ)/((n−1)ε²), 27k/((n−1)ε)} makes shuffled randomized response private.",
-			Truth: "True and loose: the smallest γ with the same guarantee is 4 to 9 times smaller, for two values " +
-				"up to 15 times.",
+			Truth: "The theorem is true and loose. The smallest γ with the same guarantee is 4 to 9 times " +
+				"smaller, and for two values up to 15 times.",
 			show: showTheorem1,
 		},
 		{
 			Name: "variation-ratio", Where: "variation-ratio reduction (arXiv 2304.05007) and its public code, used " +
 				"for randomized response over K ≥ 3 values",
 			Claim: "the pair of two multinomials with the randomizer's total variation dominates the shuffled reports.",
-			Truth: "For K ≥ 3 its divergence can lie below the true one, so it certifies nothing there. By hand: n " +
-				"= 3, K = 3, γ = 0.4, ε = 1.5, inputs (0,0,0) against (0,0,1), outcome \"all report 0\": 0.7333³ − " +
-				"e^1.5·0.7333²·0.1333 = 0.073.",
+			Truth: "For K ≥ 3 its divergence can be below the true one, so it certifies nothing there. One case " +
+				"can be computed by hand: n = 3, K = 3, γ = 0.4, ε = 1.5. Compare inputs (0,0,0) with (0,0,1), " +
+				"at the outcome \"all report 0\". It has 0.7333³ − e^1.5·0.7333²·0.1333 = 0.073.",
 			show: showVariationRatio,
 		},
 		{
-			Name: "stronger-clones", Where: "\"stronger clones\" (arXiv 2208.04591), Lemma 3.5 as first published, " +
-				"for randomized response over K ≥ 3 values",
-			Claim: "with p = 1/(e^ε₀ + K − 1) the shuffled reports are dominated by C ~ Bin(n−1, 2p) clones, half of " +
-				"them either, with the target in one cell with probability e^ε₀·p, in the other with p, and else in " +
-				"neither.",
-			Truth: "Who simulates the reports from the pair must know whether the target is in neither cell, and " +
-				"cannot. The paper's errata say that its proof errs for p < 1/(e^ε₀+1). With p = 1/(e^ε₀+1) the " +
-				"target is always in a cell, and for randomized response the pair is then above the truth.",
+			Name: "stronger-clones", Where: "\"stronger clones\" (arXiv 2208.04591), Lemma 3.5 as first " +
+				"published, for randomized response over K ≥ 3 values",
+			Claim: "with p = 1/(e^ε₀ + K − 1), C ~ Bin(n−1, 2p) clones dominate the shuffled reports. Half of " +
+				"the clones are in either cell. The target is in one cell with probability e^ε₀·p and in the " +
+				"other with p, else in neither.",
+			Truth: "To simulate the reports from the pair, one must know whether the target is in neither cell, " +
+				"and cannot know it. The paper's errata say that its proof errs for p < 1/(e^ε₀+1). With p = " +
+				"1/(e^ε₀+1) the target is always in a cell. For randomized response the pair is then above the " +
+				"truth.",
 			show: showStrongerClones,
 		},
 		{
 			Name: "fft-mean", Where: "public code that composes losses of the shuffle model by FFT " +
-				"(DPBayes/numerical-shuffler-experiments, commit 75068f3), its bound of the error",
+				"(DPBayes/numerical-shuffler-experiments, commit 75068f3): its error bound",
 			Claim: "the mean E[e^{λL}] of a loss with values s and probabilities p is Σ exp(λs + p), and that of " +
 				"E[e^{−λL}] is the same sum.",
-			Truth: "E[e^{λL}] = Σ p·exp(λs): p does not belong in the exponent, where each value counts as if " +
-				"it were certain; and the sign differs between the two means. The sum is too large where values come " +
-				"in pairs ±s, as they do there: the bound is safe, and in the case shown too large by more than the " +
-				"number of values.",
+			Truth: "E[e^{λL}] = Σ p·exp(λs). In the exponent, p makes each value count as if it were certain. " +
+				"The sign differs between the two means. The sum is too large where values come in pairs ±s, as " +
+				"they do there. So the bound is safe. In the case shown it is too large by more than the number " +
+				"of values.",
 			show: showFFTMean,
 		},
 	}
@@ -95,8 +97,8 @@ func showLemma11() (string, bool) {
 	a, c := down*(1-p)-up*p, up*up*p+down*down*(1-p)
 	truth, right := excess(m, up, p, down), bennett(m, up, a, c)
 	printed := right / (a * m)
-	return fmt.Sprintf("m = %d variables of ±1, +1 with probability %g: E[ΣL]₊ = %.3g, exactly; the printed bound "+
-		"is %.3g, without the factor it is %.3g.",
+	return fmt.Sprintf("Take m = %d variables of ±1, +1 with probability %g. E[ΣL]₊, computed exactly, is %.3g. "+
+		"The printed bound is %.3g. Without the factor it is %.3g.",
 		m, p, truth, printed, right), printed < truth && truth <= right
 }
 
@@ -138,8 +140,8 @@ func showLemma11Epsilon() (string, bool) {
 			}
 		}
 	}
-	return fmt.Sprintf("δ as printed is below the one achieved in %d of %d cells of a grid, at the worst (%s) %.3g "+
-		"times it.",
+	return fmt.Sprintf("δ as printed is below the one achieved in %d of %d cells of a grid. In the worst cell "+
+		"(%s) it is %.3g times the one achieved.",
 		below, cells, where, least), below > cells/2
 }
 
@@ -155,8 +157,8 @@ func showLemma8() (string, bool) {
 		return err.Error(), false
 	}
 	printed := math.Log10(hundred) + math.Log10(.2*100) - 100*math.Log10(.2)
-	return fmt.Sprintf("K = %d, γ = %g, n = %d, ε = %g: with 1/(γn) it is %.4f, the truth over all inputs %.4f. At "+
-		"n = 100, K = 10, γ = 0.2 it is %.3g, with 1/γⁿ it would be 10^%.0f.",
+	return fmt.Sprintf("At K = %d, γ = %g, n = %d and ε = %g the bound with 1/(γn) is %.4f. The truth over all "+
+		"inputs is %.4f. At n = 100, K = 10 and γ = 0.2 the bound is %.3g. With 1/γⁿ it would be 10^%.0f.",
 		k, gamma, n, eps, exact, truth, hundred, printed), truth <= exact && exact < 1.2*truth && printed > 0
 }
 
@@ -174,8 +176,8 @@ func showTheorem1() (string, bool) {
 			}
 		}
 	}
-	return fmt.Sprintf("on a grid of n, ε and δ it is %.1f to %.1f times the exact γ for 10 values, and up to %.1f "+
-		"times that for 2.",
+	return fmt.Sprintf("On a grid of n, ε and δ it is %.1f to %.1f times the exact γ for 10 values. For 2 "+
+		"values it is up to %.1f times the exact γ.",
 		least, most, two), least > 4 && most < 9 && two < 16
 }
 
@@ -201,7 +203,8 @@ func showVariationRatio() (string, bool) {
 	truth, pair := stattest.Worst(reports(k, gamma), n, eps), variationRatio(k, gamma, n, eps)
 	hit, miss := 1-gamma+gamma/k, gamma/k
 	hand := hit*hit*hit - math.Exp(eps)*hit*hit*miss
-	return fmt.Sprintf("the pair gives δ = %.4f; the one outcome alone %.4f; the truth over all inputs is %.4f.", pair,
+	return fmt.Sprintf("The pair gives δ = %.4f. The one outcome alone gives %.4f. The truth over all inputs is "+
+			"%.4f.", pair,
 			hand, truth),
 		pair < hand && hand <= truth
 }
@@ -228,8 +231,8 @@ func showStrongerClones() (string, bool) {
 	eps0 := math.Log((1 - gamma + gamma/k) / (gamma / k))
 	withdrawn := strongerClones(1/(math.Exp(eps0)+k-1), eps0, n, eps)
 	kept := strongerClones(1/(math.Exp(eps0)+1), eps0, n, eps)
-	return fmt.Sprintf("n = %d, K = %d, γ = %g, ε₀ = %.3f, ε = %g: the pair gives δ = %.4f, the truth over all inputs "+
-			"is %.4f; with p = 1/(e^ε₀+1) the pair gives %.4f.", n, k, gamma, eps0, eps, withdrawn, truth, kept),
+	return fmt.Sprintf("Take n = %d, K = %d, γ = %g, ε₀ = %.3f and ε = %g. The pair gives δ = %.4f. The truth "+
+			"over all inputs is %.4f. With p = 1/(e^ε₀+1) the pair gives %.4f.", n, k, gamma, eps0, eps, withdrawn, truth, kept),
 		withdrawn < truth/2 && truth <= kept
 }
 
@@ -250,6 +253,7 @@ func showFFTMean() (string, bool) {
 		code += math.Exp(-lambda*loss + p)
 		values++
 	}
-	return fmt.Sprintf("two values, n = %d, γ = %g, λ = %g: E[e^{λL}] = %.3f, and the sum over %d values is %.1f.", n,
+	return fmt.Sprintf("For two values, n = %d, γ = %g and λ = %g, E[e^{λL}] = %.3f. The sum over %d values is "+
+		"%.1f.", n,
 		gamma, lambda, mean, values, code), mean > 1 && code > float64(values)
 }

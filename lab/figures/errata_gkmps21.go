@@ -12,33 +12,35 @@ func gkmps21Errata() []Erratum {
 		{
 			Name: "theorem10", Where: "GKMPS21, Theorem 10",
 			Claim: "NB(r, p) with p = e^{−0.2ε/Δ}, r = 3(1 + ln(1/δ)) as noise is (ε, δ)-DP for Δ-summation.",
-			Truth: "True, and loose by some 15 orders of magnitude in δ: noise with p ≈ e^{−0.5ε/Δ} does with a " +
-				"fifth of the messages.",
+			Truth: "The theorem is true, and loose by some 15 orders of magnitude in δ. Noise with p ≈ " +
+				"e^{−0.5ε/Δ} needs a fifth of the messages.",
 			show: showTheorem10,
 		},
 		{
 			Name: "natural-logarithm", Where: "public code of GKMPS21's protocol, for the vector t of Theorem 12",
 			Claim: "t_v = ⌈Γ/|v|⌉ with Γ = Δ(⌈ln Δ⌉ + 1) dominates every column of the right inverse.",
-			Truth: "The logarithm's base is 2. With the natural one a column exceeds the vector, Σ|c_v|/t_v > 1, " +
-				"for most Δ from 17 and every Δ from 66 on; Corollary 11 then says nothing of the noise.",
+			Truth: "The logarithm's base is 2. With the natural one a column exceeds the vector, Σ|c_v|/t_v > " +
+				"1, for most Δ from 17 on and every Δ from 66 on. Corollary 11 then says nothing about the " +
+				"noise.",
 			show: showNaturalLogarithm,
 		},
 		{
 			Name: "rappor-calibration", Where: "experiments with fragmented RAPPOR, GKMPS21's Figure 1 among them",
-			Claim: "the flip probability f is calibrated with all other users holding other values: n·f ≈ 42.6 for " +
-				"(1, 10⁻⁶).",
-			Truth: "δ is the worst over what the others hold. It is worst where all hold the same value as the " +
-				"client, as the flips of ones have the lighter tail: δ is then almost 5 times larger, and n·f ≈ 50 " +
-				"is needed.",
+			Claim: "the flip probability f is calibrated for the case that all other users hold other values: " +
+				"n·f ≈ 42.6 for (1, 10⁻⁶).",
+			Truth: "δ is the worst case over the others' values. The worst case is that all hold the client's " +
+				"value, because the flips of ones have the lighter tail. δ is then almost 5 times larger, and " +
+				"n·f ≈ 50 is needed.",
 			show: showRappor,
 		},
 		{
 			Name: "counted-covers", Where: "multi-message protocols that send nothing for 0, GKMPS21's Algorithm 1 " +
 				"among them, where empty slots are filled with dummies",
 			Claim: "covers that no relay can tell from messages make up for values that send no message.",
-			Truth: "The verifier opens them and counts: if a client sends a message for x ≠ 0 and a cover for x = " +
-				"0, while noise comes on top, the number of covers is the exact number of zeros. δ = 1. Either all " +
-				"slots of a fixed number are filled, or 0 is a message with noise of its own.",
+			Truth: "The verifier opens covers and counts them. Suppose a client sends a message for x ≠ 0 and a " +
+				"cover for x = 0, and noise is added. Then the number of covers is the exact number of zeros, " +
+				"and δ = 1. There are two remedies: fill a fixed number of slots, or send 0 as a message with " +
+				"noise of its own.",
 			show: showCovers,
 		},
 	}
@@ -90,8 +92,8 @@ func showTheorem10() (string, bool) {
 		}
 	}
 	mean := r / math.Expm1(s)
-	return fmt.Sprintf("Δ = %d, ε = 1, δ = 10⁻⁶: the divergence is %.2g. r = %.1f, p = e^{−%g/Δ} has at most 10⁻⁶ "+
-		"with a mean of %.0f instead of %.0f, %.1f times fewer.",
+	return fmt.Sprintf("At Δ = %d, ε = 1 and δ = 10⁻⁶ the divergence is %.2g. r = %.1f and p = e^{−%g/Δ} have "+
+		"at most 10⁻⁶. Their mean is %.0f instead of %.0f, %.1f times fewer messages.",
 		shift, printed, bestR, bestS, best, mean, mean/best), printed < 1e-19 && mean/best > 4
 }
 
@@ -138,8 +140,8 @@ func showNaturalLogarithm() (string, bool) {
 	}
 	natural, i := domination(256, math.Log)
 	two, _ := domination(256, math.Log2)
-	return fmt.Sprintf("of Δ = 2, …, 128 the natural logarithm fails for %d, the first %v, base 2 for none; at Δ = "+
-		"256 Σ|c_v|/t_v is %.3f for the value %d, with base 2 at most %.3f.",
+	return fmt.Sprintf("Of Δ = 2, …, 128 the natural logarithm fails for %d, the first %v. Base 2 fails for "+
+		"none. At Δ = 256 Σ|c_v|/t_v is %.3f for the value %d. With base 2 it is at most %.3f.",
 		len(fails), fails[:min(4, len(fails))], natural, i, two), len(fails) > 90 && natural > 1 && two <= 1
 }
 
@@ -155,8 +157,8 @@ func showRappor() (string, bool) {
 			hi = mid
 		}
 	}
-	return fmt.Sprintf("n = 10⁶: the usual calibration has n·f = %.1f; where all others hold the client's value δ "+
-		"is %.2g, and n·f = %.1f is needed.",
+	return fmt.Sprintf("At n = 10⁶ the usual calibration has n·f = %.1f. Where all others hold the client's "+
+		"value, δ is %.2g, and n·f = %.1f is needed.",
 		n*f, same, n*hi), math.Abs(n*f-42.6) < .1 && same > 4.5e-6 && math.Abs(n*hi-50) < .1
 }
 
@@ -171,7 +173,8 @@ func showCovers() (string, bool) {
 	covers := stattest.HockeyStick(others.Add(one), others.Add(zero), 10)
 	alone := stattest.HockeyStick(noise.Add(noise).Add(noise).Add(stattest.Law{"\x01\x00": 1}),
 		noise.Add(noise).Add(noise), 1)
-	return fmt.Sprintf("3 clients, 8 coins of noise each: with covers δ(10) = %.3g; without them δ(1) = %.2g.", covers,
+	return fmt.Sprintf("Take 3 clients with 8 coins of noise each. With covers δ(10) = %.3g. Without them δ(1) "+
+			"= %.2g.", covers,
 			alone),
 		covers > 1-1e-9 && alone < .01
 }

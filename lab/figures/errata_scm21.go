@@ -12,29 +12,29 @@ func scm21Errata() []Erratum {
 	return []Erratum{
 		{
 			Name: "lemma45", Where: "SCM21, Lemma 4.5 (Appendix A)",
-			Claim: "the number s of users who report a coordinate is at most 2E(s) except with probability " +
-				"exp(−E(s)/3) ≤ exp(−n/3) < δ/3t, and so γ ≥ 112kt·ln(1/δ)·ln(2t/δ)/(sε²) may be evaluated at s = " +
-				"2(n−1)t/d.",
-			Truth: "The blanket of a coordinate has about γs/k reports, and hides less the smaller s is: s must be " +
-				"bounded from below. And exp(−E(s)/3) is larger than exp(−n/3), as E(s) = (n−1)t/d is less than n. " +
-				"Evaluated at half the mean, as the proof needs it, γ is 4 times the printed one. The step fails; a " +
-				"case where the result fails by it was not found: where γ ≤ 1, s is far from that small.",
+			Claim: "let s be the number of users who report a coordinate. It is at most 2E(s) except with " +
+				"probability exp(−E(s)/3) ≤ exp(−n/3) < δ/3t. So γ ≥ 112kt·ln(1/δ)·ln(2t/δ)/(sε²) may be " +
+				"evaluated at s = 2(n−1)t/d.",
+			Truth: "The blanket of a coordinate has about γs/k reports. It hides less the smaller s is, so s " +
+				"must be bounded from below. And exp(−E(s)/3) is larger than exp(−n/3), because E(s) = (n−1)t/d " +
+				"is less than n. The proof needs γ at half the mean, which is 4 times the printed one. The step " +
+				"fails. We found no case where the result fails by it: where γ ≤ 1, s is much larger than that.",
 			show: showLemma45,
 		},
 		{
 			Name: "one-message", Where: "SCM21, Theorem 4.1 and Lemma 4.4 for t ≥ 2",
 			Claim: "t coordinates, each through randomized response, sent as one message are (ε, δ)-DP after the " +
 				"shuffle.",
-			Truth: "Advanced composition needs t separate mechanisms, each of which is hidden by all users' " +
-				"reports. In one message the t values of a user stay together, and a user whose vector is unlike " +
-				"the others' is recognised by them.",
+			Truth: "Advanced composition needs t separate mechanisms, each hidden by all users' reports. In one " +
+				"message the t values of a user stay together. They identify a user whose vector is unlike the " +
+				"others'.",
 			show: showOneMessage,
 		},
 		{
 			Name: "factor-d", Where: "SCM21, Theorem 4.1 and section 4.5 for t = 1",
-			Claim: "γ must have a factor d, as a coordinate is hidden by the n/d users who report it.",
-			Truth: "True and loose: nobody knows which coordinate a user reports, and the loss is at most that of " +
-				"plain randomized response over k+1 values among all n users, with no factor d " +
+			Claim: "γ must have a factor d, because a coordinate is hidden by the n/d users who report it.",
+			Truth: "This is true and loose: nobody knows which coordinate a user reports. The loss is at most " +
+				"that of plain randomized response over k+1 values among all n users, with no factor d " +
 				"([proof](proofs/vectors.md)).",
 			show: showFactorD,
 		},
@@ -42,14 +42,14 @@ func scm21Errata() []Erratum {
 			Name: "k-plus-one", Where: "SCM21, Theorem 4.1, and BBGN19, Theorem 2",
 			Claim: "values are rounded to {0, …, k}, and the proof and γ are those of a domain of k values.",
 			Truth: "The domain has k+1 values. For k = 1 the blanket has half the reports that the proof needs. " +
-				"The γ of the theorems is loose enough to be private all the same.",
+				"The γ of the theorems is still private, because it is loose enough.",
 			show: showKPlusOne,
 		},
 		{
 			Name: "twice-delta", Where: "SCM21, Corollary 4.3 with δ′ = δ/t",
 			Claim: "t scalar views, each (ε′, δ/t)-DP, are together (ε, δ)-DP.",
-			Truth: "The corollary it cites gives (ε, rδ′ + δ): t·δ/t + δ = 2δ, and the events of the two Chernoff " +
-				"bounds come on top.",
+			Truth: "The cited corollary gives (ε, rδ′ + δ), here t·δ/t + δ = 2δ. The events of the two Chernoff " +
+				"bounds are still to be added.",
 			show: showTwiceDelta,
 		},
 		{
@@ -61,17 +61,18 @@ func scm21Errata() []Erratum {
 		{
 			Name: "per-report", Where: "SCM21, sections 4.4 and 5: \"t = 1 is optimal\"",
 			Claim: "the normalized error, the squared error of a sum divided by (n/d)², is least at t = 1.",
-			Truth: "With t coordinates from each user a sum has tn/d reports. Divided by (n/d)² it grows as t even " +
-				"if nothing else changes. The error of an average, divided by (tn/d)², falls with t if the t " +
-				"reports travel apart.",
+			Truth: "With t coordinates from each user, a sum has tn/d reports. Divided by (n/d)², its error " +
+				"grows as t even if nothing else changes. The error of an average is divided by (tn/d)². It " +
+				"falls with t if the t reports travel apart.",
 			show: showPerReport,
 		},
 		{
 			Name: "two-orders", Where: "SCM21, section 5, Figure 2 (b)",
 			Claim: "a curve n^(−7/6) fits, and as n grows tenfold the error falls by more than two orders of " +
 				"magnitude.",
-			Truth: "10^(7/6) is 15. Computed with the paper's γ the error does fall by more than two orders over " +
-				"such a range, by the factor 1/(1−γ)² in it, as γ comes down from nearly 1: no power of n fits.",
+			Truth: "10^(7/6) is 15. Computed with the paper's γ, the error does fall by more than two orders " +
+				"over such a range. The cause is its factor 1/(1−γ)², as γ falls from nearly 1. No power of n " +
+				"fits.",
 			show: showTwoOrders,
 		},
 	}
@@ -87,9 +88,10 @@ func showLemma45() (string, bool) {
 	const t, k, eps, delta = 2., 1., .95, 1e-6
 	least := 56 * k * t * math.Log(1/delta) * math.Log(2*t/delta) / (eps * eps) // E(s) where γ = 1
 	tail, allowed := -least/8, math.Log(delta/(3*t))
-	return fmt.Sprintf("n = %d, d = %d, t = 1: s is at most half its mean, 10, with probability %.2g. At n = "+
-			"50,000 exp(−E(s)/3) is e^%.0f, and exp(−n/3) e^%.0f. But γ ≤ 1 at t = 2, k = 1, (0.95, 10⁻⁶) asks for "+
-			"E(s) ≥ %.0f, where s is at most half of it with probability at most e^%.0f, of δ/3t = e^%.0f.",
+	return fmt.Sprintf("At n = %d, d = %d and t = 1, s is at most half its mean, 10, with probability %.2g. At "+
+			"n = 50,000 exp(−E(s)/3) is e^%.0f, and exp(−n/3) is e^%.0f. But γ ≤ 1 at t = 2, k = 1 and (0.95, 10⁻⁶) "+
+			"needs E(s) ≥ %.0f. There s is at most half of that with probability at most e^%.0f, against δ/3t = "+
+			"e^%.0f.",
 			n, d, below, chernoff, claimed, least, tail, allowed), below > 1e-3 && chernoff > claimed &&
 			tail < allowed
 }
@@ -99,8 +101,9 @@ func showOneMessage() (string, bool) {
 	gamma := e.paperGamma()
 	seen, hidden := math.Pow(1-gamma/2, e.t), (e.n-1)*math.Pow(gamma/2, e.t)+math.Pow(gamma/2, e.t)
 	delta := seen - math.Exp(e.eps)*hidden
-	return fmt.Sprintf("n = 10⁶, d = t = 20, k = 1, (0.95, 10⁻⁶): γ = %.3f. All others hold zeros, and one user "+
-		"ones or zeros: a message of 20 ones is there with probability at least %.4f or at most %.1g, so δ ≥ %.4f.",
+	return fmt.Sprintf("At n = 10⁶, d = t = 20, k = 1 and (0.95, 10⁻⁶), γ = %.3f. Let all others hold zeros, "+
+		"and one user ones or zeros. With ones, some message has 20 ones with probability at least %.4f; with "+
+		"zeros, at most %.1g. So δ ≥ %.4f.",
 		gamma, seen, hidden, delta), delta > .038
 }
 
@@ -127,8 +130,9 @@ func showFactorD() (string, bool) {
 	if err != nil {
 		return err.Error(), false
 	}
-	return fmt.Sprintf("n = 10⁶, d = 10, k = 4, (0.5, 10⁻⁶): the paper's γ is %.4f, the exact one %.5f, %.0f times "+
-		"less. Enumerated for n = %d, d = 2, k = 1, γ = %g, ε = %g: δ = %.4f, and %.4f for one coordinate alone.",
+	return fmt.Sprintf("At n = 10⁶, d = 10, k = 4 and (0.5, 10⁻⁶), the paper's γ is %.4f. The exact one is "+
+		"%.5f, %.0f times less. Enumeration for n = %d, d = 2, k = 1, γ = %g and ε = %g gives δ = %.4f, and "+
+		"%.4f for one coordinate alone.",
 		printed, exact, printed/exact, users, gamma, eps, truth, plain), truth <= plain && printed/exact > 40
 }
 
@@ -140,15 +144,15 @@ func showKPlusOne() (string, bool) {
 	if err != nil {
 		return err.Error(), false
 	}
-	return fmt.Sprintf("n = 10⁶, d = k = 1, (0.5, 10⁻⁶): the proof needs c = %.0f random reports of a value, and γ "+
-		"gives %.0f. δ is %.1g all the same.",
+	return fmt.Sprintf("At n = 10⁶, d = k = 1 and (0.5, 10⁻⁶), the proof needs c = %.0f random reports of a "+
+		"value. γ gives %.0f. δ is still only %.1g.",
 		need, has, delta), has < .51*need && delta < 1e-6
 }
 
 func showTwiceDelta() (string, bool) {
 	const t, delta = 4, 1e-6
 	spent := t*(delta/t) + delta
-	return fmt.Sprintf("t = %d, δ = 10⁻⁶: r·δ′ + δ = %.1g.", t, spent), spent > 1.9*delta
+	return fmt.Sprintf("At t = %d and δ = 10⁻⁶, r·δ′ + δ = %.1g.", t, spent), spent > 1.9*delta
 }
 
 func showBestK() (string, bool) {
@@ -156,8 +160,8 @@ func showBestK() (string, bool) {
 	slope := a * d * math.Log(1/delta) * math.Log(2/delta) / ((n - 1) * eps * eps)
 	sum := func(k float64) float64 { return 1/(4*k*k) + slope*k }
 	printed, root := 1/(4*slope), math.Cbrt(1/(2*slope))
-	return fmt.Sprintf("n = 10⁸, d = 100, (0.95, 10⁻⁶): at the printed k = %.1f the sum is %.3g, at the cube root, "+
-			"%.2f, it is %.3g.",
+	return fmt.Sprintf("Take n = 10⁸, d = 100 and (0.95, 10⁻⁶). At the printed k = %.1f the sum is %.3g. At the "+
+			"cube root, %.2f, it is %.3g.",
 			printed, sum(printed), root, sum(root)), sum(printed) > 2*sum(root) && sum(root) <= sum(root*1.01) &&
 			sum(root) <= sum(root*.99)
 }
@@ -174,8 +178,9 @@ func showPerReport() (string, bool) {
 	}
 	one, oneEach := at(1)
 	four, fourEach := at(4)
-	return fmt.Sprintf("n = 10⁶, d = 100, k = 3, (0.95, 10⁻⁶), reports that travel apart with γ composed: from t = "+
-		"1 to 4 the paper's measure grows from %.2g to %.2g, the error of the average falls from %.2g to %.2g.",
+	return fmt.Sprintf("Take n = 10⁶, d = 100, k = 3 and (0.95, 10⁻⁶), with reports that travel apart and γ "+
+		"composed. From t = 1 to 4 the paper's measure grows from %.2g to %.2g. The error of the average falls "+
+		"from %.2g to %.2g.",
 		one, four, oneEach, fourEach), four > one && fourEach < oneEach
 }
 
@@ -186,7 +191,7 @@ func showTwoOrders() (string, bool) {
 		return e.d * e.d / n * worstVariance(gamma, 3) / ((1 - gamma) * (1 - gamma))
 	}
 	ratio := at(1e4) / at(1e5)
-	return fmt.Sprintf("from n = 10⁴ to 10⁵, d = 100, k = 3, (0.95, 0.5): the error of the worst values falls by a "+
-		"factor of %.0f; n^(−7/6) by %.0f.",
+	return fmt.Sprintf("Take d = 100, k = 3 and (0.95, 0.5). From n = 10⁴ to 10⁵ the error of the worst values "+
+		"falls by a factor of %.0f. n^(−7/6) falls by a factor of %.0f.",
 		ratio, math.Pow(10, 7./6)), ratio > 100
 }

@@ -145,14 +145,14 @@ func TestErrata(t *testing.T) {
 	errata := figures.Errata()
 	require.Equal(t, len(errata), strings.Count(string(page), "\n## "))
 	for _, e := range errata {
-		require.Contains(t, string(page), "\n## "+e.Name+"\n\n**Printed** ("+e.Where+"): "+e.Claim+"\n\n**True**: "+
-			e.Truth+"\n")
+		require.Contains(t, string(page), "\n## "+e.Name+"\n\n**Where**: "+e.Where+".\n\n**Printed**: "+e.Claim+
+			"\n\n**True**: "+e.Truth+"\n")
 		if e.Slow && !full {
 			continue
 		}
 		evidence, err := e.Show()
 		require.NoError(t, err)
-		require.Contains(t, string(page), e.Name+"`: "+evidence+"\n", "run make figures")
+		require.Contains(t, string(page), e.Name+"`:\n\n> "+evidence+"\n", "run make figures")
 	}
 }
 

@@ -19,11 +19,11 @@ func gkmps21Figures() []Figure {
 			Name: "gkmps21-1a", Paper: "GKMPS21", What: "Figure 1 (a)",
 			Title: "The error of a sum of numbers 0 to Δ", X: "largest value Δ",
 			Y: "root mean square error for (1, 10⁻⁶)",
-			Caption: "Users hold whole numbers from 0 to Δ. A curator who sees them adds discrete Laplace noise; " +
-				"split-and-mix (IKOS) has the same error without a curator. Correlated noise costs a ninth more, " +
-				"as 0.9·ε goes to its central noise. Fragmented RAPPOR sends each bit of a one-hot code with " +
-				"noise: with the usual flip probability, which is not enough, and with a proven one. Two " +
-				"relays that each add noise pay √2 and a little more. Measured: 10,000 users.",
+			Caption: "Users hold whole numbers from 0 to Δ. A curator who sees them adds discrete Laplace " +
+				"noise. Split-and-mix (IKOS) has the same error without a curator. Correlated noise costs a " +
+				"ninth more, as 0.9·ε goes to its central noise. Fragmented RAPPOR sends each bit of a one-hot " +
+				"code with noise. Its usual flip probability is not enough; the other line has a proven one. " +
+				"Noise by two relays costs √2 and a little more. Runs had 10,000 users.",
 			Slow: true,
 			Slopes: []Slope{{Series: "curator, and IKOS", From: 2, Theory: 1},
 				{Series: "correlated noise", From: 2, Theory: 1},
@@ -34,12 +34,11 @@ func gkmps21Figures() []Figure {
 		{
 			Name: "gkmps21-1b", Paper: "GKMPS21", What: "Figure 1 (b)",
 			Title: "Bits per user, numbers 0 to 16", X: "users n", Y: "bits per user on average, for (1, 10⁻⁶)",
-			Caption: "How much a user sends, without encryption. Correlated noise by the paper's closed form " +
-				"(Theorem 2), by our search for the least noise that is proven, and with 0 sent as a message too, " +
-				"as padding none needs, also measured. Split-and-mix (IKOS): the number of shares by three " +
-				"bounds. RAPPOR with the proven flips. With noise by two relays every user sends one " +
-				"message; their dummies are shared out among the users. As n grows, all but IKOS tend " +
-				"to one message.",
+			Caption: "Bits that a user sends, without encryption. Correlated noise has three lines: the paper's " +
+				"closed form (Theorem 2), our search for the least proven noise, and that with 0 as a message. " +
+				"Padding none needs the last, also measured. Split-and-mix (IKOS) has the shares of three " +
+				"bounds. RAPPOR has the proven flips. With noise by two relays, a user sends one message and " +
+				"bears a share of the dummies. As n grows, all but IKOS tend to one message.",
 			Slow: true,
 			compute: func(quick bool) (*Table, error) {
 				return gkmps21Bits("users", spread(1e3, 1e8, 11, quick), quick,
@@ -50,11 +49,11 @@ func gkmps21Figures() []Figure {
 			Name: "gkmps21-1c", Paper: "GKMPS21", What: "Figure 1 (c)",
 			Title: "Bits per user, one million users", X: "largest value Δ",
 			Y: "bits per user on average, for (1, 10⁻⁶)",
-			Caption: "The same against Δ. The paper's program did not find good parameters for large Δ, which bent " +
-				"its line upwards. A search by levels of the halving tree finds them: 15 times fewer bits than the " +
-				"closed form at Δ = 16, and 300 times fewer at 512. Correlated noise stays below split-and-mix " +
-				"(IKOS) throughout. RAPPOR and noise by relays send fewer bits still, with larger errors: " +
-				"see (a).",
+			Caption: "The same against Δ. The paper's program did not find good parameters for large Δ, which " +
+				"bent its line upwards. A search by levels of the halving tree finds them. It saves a factor of " +
+				"15 over the closed form at Δ = 16, and of 300 at 512. Correlated noise stays below " +
+				"split-and-mix (IKOS) throughout. RAPPOR and noise by relays send still fewer bits, with larger " +
+				"errors: see (a).",
 			Slow: true,
 			compute: func(quick bool) (*Table, error) {
 				deltas := []float64{2, 4, 8, 16, 32, 64, 128, 256, 512}

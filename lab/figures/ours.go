@@ -17,12 +17,11 @@ func ourFigures() []Figure {
 		{
 			Name: "ours-protocols", Paper: Ours, Title: "All protocols for a sum, at one guarantee", X: "users n",
 			Y: "root mean square error for (1, 10⁻⁶)",
-			Caption: "A sum of n numbers in [0, 1], the worst values. One message with randomized response, and " +
-				"RAPPOR's bits, have an error that grows as n^⅙. Split-and-mix and correlated noise stay close to a " +
-				"curator, the latter until its slots run out: a batch holds fewer than 2³², and a million users " +
-				"must round coarsely. Two relays that each add noise (augmented) need no honest client, and send " +
-				"one message. Prio is two servers that each add a curator's noise: √2 times that, " +
-				"at other costs.",
+			Caption: "A sum of n numbers in [0, 1], the worst values. Randomized response with one message, and " +
+				"RAPPOR's bits, have an error that grows as n^⅙. Split-and-mix and correlated noise stay close " +
+				"to a curator. The latter's slots run out: a batch holds fewer than 2³², so a million users " +
+				"round coarsely. Where two relays add noise (augmented), clients send one message and none need " +
+				"be honest. Prio's two servers each add a curator's noise: √2 times that error.",
 			Slow:    true,
 			Slopes:  []Slope{{Series: "realsum", From: 1e4, Theory: 1. / 6}, {Series: "splitmix", Theory: 0}},
 			compute: oursProtocols,
@@ -31,20 +30,20 @@ func ourFigures() []Figure {
 			Name: "ours-honest", Paper: Ours, Title: "When not everybody is honest", X: "share of honest clients",
 			LinearX: true,
 			Y:       "root mean square error of a count, n = 10⁴",
-			Caption: "A histogram of 16 values, and a sum, for (1, 10⁻⁶). Malicious clients add no noise, so noise " +
-				"is calibrated for the honest share and all of it is added when everybody is honest after all. " +
-				"Noise by two relays does not depend on clients: its lines are flat, down to one honest client. " +
-				"So are a curator's discrete Laplace noise, and Prio's, whose two servers each add a curator's. " +
-				"Nobody can verify the share that is assumed.",
+			Caption: "A histogram of 16 values, and a sum, for (1, 10⁻⁶). Malicious clients add no noise, so " +
+				"noise is calibrated for the honest share. If everybody is honest, all of it is added. Noise by " +
+				"two relays does not depend on clients: its lines are flat, down to one honest client. So are a " +
+				"curator's discrete Laplace noise, and Prio's, whose two servers each add a curator's. Nobody " +
+				"can verify the assumed share.",
 			compute: oursHonest,
 		},
 		{
 			Name: "ours-epochs", Paper: Ours, Title: "What many epochs cost together", X: "epochs T",
 			Y: "ε of all, δ = T·10⁻⁶",
-			Caption: "A histogram of 16 values over 10,000 clients, at (1, 10⁻⁶) each epoch, whose clients report " +
-				"again and again. Added up, T epochs cost T times ε, and at ε = 1 the theorem of advanced " +
-				"composition gives nothing better. The exact composition of the laws of privacy loss costs a " +
-				"third of that for a week and a sixteenth for a year.",
+			Caption: "A histogram of 16 values over 10,000 clients, who report in every epoch at (1, 10⁻⁶). " +
+				"Added up, T epochs cost T times ε. At ε = 1 the theorem of advanced composition gives nothing " +
+				"better. The exact composition of the laws of privacy loss costs less: a third of that for a " +
+				"week, and a sixteenth for a year.",
 			compute: oursEpochs,
 		},
 	}

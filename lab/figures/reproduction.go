@@ -93,13 +93,15 @@ func WriteReproduction(dir string) error {
 
 const reproductionHead = `# The papers, reproduced
 
-Written by ` + "`make figures`" + ` from the tables in [docs/figures](figures), which it computes: every picture has its
-numbers beside it as CSV. What is wrong or loose in the papers is in [errata.md](errata.md).
+` + "`make figures`" + ` computes the tables in [docs/figures](figures), and writes this page from them. Every picture has its numbers beside it as CSV. [errata.md](errata.md) lists the errors and loose bounds in the papers.
 
-A row of the tables names a figure, table, theorem or lemma. *Reproduced*: it comes out, by computation or in runs
-of the protocol. *Corrected*: it does not hold as printed, and what does is computed instead. *Out of scope*: why it
-is not computed. Pictures of the papers could not be measured, as only their texts were at hand: values are those in
-their texts, in their formulas and in their authors' published notebooks.
+A row of the tables names a figure, table, theorem or lemma:
+
+* *Reproduced*: it comes out, by computation or in runs of the protocol.
+* *Corrected*: it does not hold as printed. The row has what holds instead, computed.
+* *Out of scope*: it is not computed, and the row says why.
+
+We had only the texts of the papers, so we could not measure their pictures. The papers' values are those in their texts, in their formulas and in their authors' published notebooks.
 `
 
 // write writes the paper's part: figures with their captions and slopes, then the table of its items.
@@ -128,11 +130,11 @@ func (f *Figure) write(doc *strings.Builder, t *Table) {
 		f.Title, Folder, f.Name, f.Caption, Folder, f.Name)
 	for _, s := range f.Slopes {
 		b, c := t.Fit(s)
-		why := "."
+		why := ""
 		if s.Why != "" {
-			why = ": " + s.Why
+			why = " " + s.Why + "."
 		}
-		fmt.Fprintf(doc, "\n* %s: fitted %s·x^%s, theory x^%s%s", s.Series, number(c), signed(b), signed(s.Theory), why)
+		fmt.Fprintf(doc, "\n* %s: fitted %s·x^%s, theory x^%s.%s", s.Series, number(c), signed(b), signed(s.Theory), why)
 	}
 	if len(f.Slopes) > 0 {
 		doc.WriteString("\n")

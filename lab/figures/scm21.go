@@ -25,9 +25,9 @@ func beats() ([][]float64, error) { return table.ParseRows(bytes.NewReader(beats
 const scm21Y = "squared error of the average vector"
 
 // scm21Caption ends the captions of the experiments.
-const scm21Caption = " Heart beats (MIT-BIH record 208) of d = 100 samples, n = 50,000, k = 3, t = 1, ε = 0.95 but " +
-	"for what the axis is. The paper's lines have its δ = 0.5, a meaningless guarantee: at 10⁻⁶ its γ would exceed " +
-	"1. Ours: the exact γ at 10⁻⁶."
+const scm21Caption = " Data are heart beats (MIT-BIH record 208). Except for the axis, d = 100 samples, n = " +
+	"50,000, k = 3, t = 1, ε = 0.95. The paper's lines have its δ = 0.5, a meaningless guarantee: at 10⁻⁶ its γ " +
+	"would exceed 1. Ours has the exact γ at 10⁻⁶."
 
 // scm21Figures are those of [SCM21].
 //
@@ -40,25 +40,27 @@ func scm21Figures() []Figure {
 			compute: func(quick bool) (*Table, error) { return scm21Table(name, points, quick, set) }}
 	}
 	const measured, ours = "paper's γ, δ = 0.5, measured", "ours, δ = 10⁻⁶"
-	const fixed = "k is fixed at 3 in the experiment, and the theorem takes the best k for each point: see Theorem 4.6"
-	const steep = "γ, in proportion to dk/(nε²), comes near 1 at one end, and the error has 1/(1−γ)²; and k is " +
-		"fixed at 3"
+	const fixed = "The experiment fixes k at 3. The theorem takes the best k for each point: see Theorem 4.6"
+	const steep = "γ is proportional to dk/(nε²) and comes near 1 at one end. The error has a factor 1/(1−γ)². " +
+		"And k is fixed at 3"
 	return []Figure{
 		linear("scm21-1a", "Figure 1 (a)", "How many coordinates to send", "coordinates sent t",
-			"Each user sends t of its coordinates. The paper divides by (n/d)² whatever t, though tn/d reports are "+
-				"added; the third line divides by (tn/d)².",
+			"Each user sends t of its coordinates. The paper divides by (n/d)² for every t, though tn/d reports "+
+				"are added. The third line divides by (tn/d)².",
 			[]float64{1, 2, 3, 4, 5, 6, 8}, func(e *scm21, x float64) { e.t = x }),
 		linear("scm21-1b", "Figure 1 (b)", "How finely to round", "levels above zero k",
-			"Values are rounded to k+1 levels. With the paper's γ, which grows with k, few levels are best; with "+
-				"the exact γ more are.",
+			"Values are rounded to k+1 levels. With the paper's γ, which grows with k, few levels are best. "+
+				"With the exact γ more levels are best.",
 			[]float64{1, 2, 3, 4, 5, 6, 8, 10}, func(e *scm21, x float64) { e.k = x }),
 		linear("scm21-2a", "Figure 2 (a)", "The error against the dimension", "dimension d",
-			"Of each beat the first d samples are taken, and one of them is sent. The theorem says d^(8/3).",
+			"One of the first d samples of each beat is sent. The theorem says d^(8/3).",
 			[]float64{20, 40, 60, 80, 100, 140, 180},
 			func(e *scm21, x float64) { e.d = x }, Slope{Series: measured, Theory: 8. / 3},
-			Slope{Series: ours, Theory: 2, Why: "late samples of a beat are often 0, which rounds without an error"}),
+			Slope{Series: ours, Theory: 2, Why: "Late samples of a beat are often 0, which rounds without an " +
+				"error"}),
 		linear("scm21-2b", "Figure 2 (b)", "The error against the number of users", "users n",
-			"Users are drawn with replacement from the beats. The theorem says n^(−5/3); the paper fits n^(−7/6).",
+			"Users are drawn with replacement from the beats. The theorem says n^(−5/3). The paper fits "+
+				"n^(−7/6).",
 			[]float64{12000, 20000, 30000, 50000, 70000, 100000},
 			func(e *scm21, x float64) { e.n = x }, Slope{Series: measured, Theory: -5. / 3, Why: steep},
 			Slope{Series: ours, Theory: -5. / 3, Why: fixed}),
@@ -67,16 +69,16 @@ func scm21Figures() []Figure {
 			[]float64{.4, .5, .6, .7, .8, .9, .95}, func(e *scm21, x float64) { e.eps = x },
 			Slope{Series: measured, Theory: -4. / 3, Why: steep}, Slope{Series: ours, Theory: -4. / 3, Why: fixed}),
 		linear("scm21-3b", "Figure 3 (b)", "The error against ε from 1 to 6", "ε",
-			"Weaker privacy: to the right, rounding is all that is left. The theorem says ε^(−4/3).",
+			"Privacy is weaker to the right, where only the rounding error remains. The theorem says ε^(−4/3).",
 			[]float64{1, 1.5, 2, 3, 4, 5, 5.9}, func(e *scm21, x float64) { e.eps = x },
 			Slope{Series: measured, Theory: -4. / 3, Why: steep}, Slope{Series: ours, Theory: -4. / 3, Why: fixed}),
 		{
 			Name: "scm21-46n", Paper: "SCM21", What: "Theorem 4.6, against n", Title: "The error at the best k",
 			X: "users n", Y: scm21Y,
-			Caption: "The worst values at d = 100, ε = 0.95 and δ = 10⁻⁶, for the k that is best at each point. " +
-				"The paper's γ has a factor d, as each coordinate is taken to be hidden only among the users who " +
-				"send it; it is hidden among all, as nobody knows which coordinate a user sends. The last line " +
-				"adds what the paper leaves out, the error of hearing of each coordinate from n/d users only.",
+			Caption: "The worst values at d = 100, ε = 0.95 and δ = 10⁻⁶, with the best k at each point. The " +
+				"paper's γ has a factor d: it takes each coordinate to be hidden only among the users who send " +
+				"it. It is hidden among all, because nobody knows which coordinate a user sends. The last line " +
+				"adds the error that the paper leaves out: only n/d users report each coordinate.",
 			Slopes: []Slope{{Series: "paper's γ", From: 1e6, Theory: -5. / 3},
 				{Series: "exact γ", From: 1e6, Theory: -5. / 3},
 				{Series: "exact γ, with sampling", From: 1e6, Theory: -1}},
@@ -88,8 +90,9 @@ func scm21Figures() []Figure {
 			Name: "scm21-46d", Paper: "SCM21", What: "Theorem 4.6, against d", Title: "The error at the best k",
 			X: "dimension d", Y: scm21Y,
 			Caption: "The same for a hundred million users against the dimension d. The paper's d^(8/3) is d² " +
-				"times the d^(2/3) of its γ. Without that factor d² is left, and with the error of sampling too: " +
-				"that of a coordinate heard of from n/d users is in proportion to d, and there are d of them.",
+				"times the d^(2/3) of its γ. Without that factor d² remains. It also remains with the error of " +
+				"sampling. A coordinate that n/d users report has an error in proportion to d, and there are d " +
+				"coordinates.",
 			Slopes: []Slope{{Series: "paper's γ", Theory: 8. / 3}, {Series: "exact γ", Theory: 2},
 				{Series: "exact γ, with sampling", Theory: 2}},
 			compute: func(quick bool) (*Table, error) {
