@@ -139,26 +139,21 @@ func (f *auditFlags) run(cmd *cobra.Command) error {
 // intro is the beginning of docs/audit.md.
 const intro = `# The audit
 
-What an attacker finds who runs the code that is shipped. Written by
+The audit attacks the code that is shipped, and reports what the attacker finds. ` + "`make audit`" + ` writes this page.
 
-    make audit
+Each row plays small batches in two worlds that differ in one client's value, the same number in each world. The attacker knows every other client's value, and tells the worlds apart by one view.
 
-Each row plays small batches, as many in each of two worlds that differ in one client's value. The attacker knows every
-other client's value and tells the worlds apart from what one view shows.
+* *Found ε* bounds ε from below at the row's δ, with a confidence of %g for each row. It comes from Clopper-Pearson bounds of a fixed grid of events, in both directions, with a union bound.
+* *Power* is the probability to find half of the claim. For a planted fault it is the probability to find more than the claim. It is computed from a pilot, before the batches that count are played.
 
-*Found ε* bounds ε from below at the row's δ,
-with a confidence of %g for each row: Clopper-Pearson bounds of a fixed grid of events, in both directions, with a
-union bound. *Power* is the probability, computed from a pilot before the batches that count were played, to find half
-of the claim, or for a planted fault more than the claim.
+What is attacked:
 
-The randomizers are those of Go clients and of doona.wasm, the draws of dummies
-those of relays; slots are permuted as relays ought to.
-One relay is honest; the other colludes, so what it does is undone. Nothing is encrypted: the audit is not of HPKE.
-'make test-full PART=audit' attacks running relays, too, with a draw used twice, a cell left out and replays let through
-(relay/internal/adversary/audit_test.go), and PART=order their permutation.
+* The randomizers are those of Go clients and of ` + "`doona.wasm`" + `. The draws of dummies are those of relays. Slots are permuted as relays ought to permute them.
+* One relay is honest. The other colludes, so its work is undone.
+* Nothing is encrypted: the audit does not test HPKE.
+* ` + "`make test-full PART=audit`" + ` attacks running relays too ([audit_test.go](../relay/internal/adversary/audit_test.go)). It uses a draw twice, leaves a cell out and lets replays through. ` + "`make test-full PART=order`" + ` attacks their permutation.
 
-Reconstruction is [AFNNTZ24](https://arxiv.org/abs/2404.10201), Algorithms 1 and 2, for as many messages as a client
-sends. Attacks on views where nothing is to be seen find nothing: they are those by which the faults below are found.
+The attack *reconstruction* is [AFNNTZ24](https://arxiv.org/abs/2404.10201), Algorithms 1 and 2, for as many messages as a client sends. Some views show nothing, so the attacks on them find nothing. The same attacks find the planted faults below.
 
 `
 
