@@ -123,33 +123,27 @@ func (r *Result) document() (string, error) {
 	return b.String(), nil
 }
 
-const documentHead = `# Benchmarks
+const documentHead = "# Benchmarks\n\n`make bench ARGS=\"--full --write docs\"` writes this page. " +
+	"Do not edit it: edit `bench/document.go`.\n" + `
+* **Machine**: %v cores, %v/%v.
+* **Versions**: %v, circl %v, Node %v, @divviup/dap 0.9.1.
+* **Measured**: the date, the commit, the load average at the start and the processor. Where the load is above 1, other programs had a share in the figures, above all in times.
+* **Ours**: the median. The sides take turns in one run.
+* **Ratio to the peer**: above 1, ours is better than the peer.
+* **Ratio to the limit**: how much of the limit we reach. It is not clamped.
+* **CPU time**: user and system time of the process. Limits of the server rows run on all cores at once, as the parties do.
 
-Written by ` + "`make bench ARGS=\"--full --write docs\"`" + `. Do not edit: edit bench/document.go.
-
-Machine: %v cores, %v/%v. Versions: %v, circl %v, Node %v, @divviup/dap 0.9.1. The last column is the date, the commit,
-the load average at the start and the processor. Where the load is above 1, other programs had a share in the figures,
-in times above all.
-
-A ratio above 1 says that ours is better than the peer; one to a limit says how much of it we reach, and is not
-clamped. Sides are measured by turns in one run, ours is the median. CPU time is user and system time of the
-process; limits of the server rows run on all cores at once, as the parties do. What a limit is, and what the peers
-promise, is said in the files of bench/.
+The files of ` + "`bench/`" + ` say what each limit is and what the peers promise.
 
 `
 
 const documentPromises = `
 ## What the peers promise
 
-* **@divviup/dap, and Prio3 by circl**: two aggregators hold shares of each value. Privacy against each of them holds
-  if the other does not collude, whatever clients do. Clients prove that their values are valid.
-* **Their noise**: the sums are exact before it. The rows rmse have that of the same (ε, δ), which each of two
-  aggregators must add by itself. It is better than ours wherever clients add the noise.
-* **Ours with noise by clients**: privacy holds if one relay does not collude and the assumed share of clients is
-  honest, and ε₀ remains if all collude, but for some protocols (docs/protocols.md). Nobody proves values valid: one
-  client moves an answer by more than its own value, as doona plan says.
-* **Ours with noise by relays** (rows relay/noise): the error is near the peer's, no other client need be honest, and
-  relays and verifier handle dummies besides reports.
+* **@divviup/dap, and Prio3 by circl**: two aggregators hold shares of each value. Privacy against each of them holds if the other does not collude, whatever clients do. Clients prove that their values are valid.
+* **Their noise**: the sums are exact before noise. The rows ` + "`rmse`" + ` have the noise for the same (ε, δ), which each of two aggregators must add by itself. It is less than ours wherever clients add the noise.
+* **Ours with noise by relays** (rows relay/noise): the error is near the peer's, and no other client need be honest. Relays and verifier handle dummies besides reports.
+* **Ours with noise by clients**: privacy holds if one relay does not collude and the assumed share of clients is honest. If all relays collude, ε₀ remains, except for [some protocols](protocols.md). Nobody proves that values are valid. One client moves an answer by more than its own value; ` + "`doona plan`" + ` says by how much.
 `
 
 func named(value *float64, name *string) string {
@@ -181,7 +175,7 @@ func whereTimeGoes(b *strings.Builder, name string, spent []spending) {
 	fmt.Fprintf(b, `
 ## Where the time goes
 
-Microseconds of CPU time for one client of a histogram of 256 bins, in %s:
+CPU time for one client of a histogram of 256 bins, in microseconds, in %s:
 
 | party | all | its cryptography | share |
 |---|---|---|---|
@@ -193,16 +187,13 @@ Microseconds of CPU time for one client of a histogram of 256 bins, in %s:
 	}
 	fmt.Fprintf(b, "| together | %.4g | %.4g | %.0f %% |\n", sum.all, sum.cryptography, 100*sum.cryptography/sum.all)
 	b.WriteString(`
-Cryptography is one X25519 for each opening and two for each seal, with circl, HKDF and AES, and the encryption of what
-a relay stores. The rest, by perf on the same run:
+Cryptography is one X25519 for each opening and two for each seal, with circl, HKDF and AES. It includes the encryption of what a relay stores. ` + "`perf`" + ` shows the rest on the same run:
 
-* First relay: net/http and the kernel's sockets take a quarter, the store an eighth, our handler without the opening
-  a tenth, and the runtime (scheduling, collecting, waiting for disk and network) the rest.
-* Later relay: the database that knows which ciphertexts have come takes a tenth, the rest of the road as much.
-* Client (doona load): two system calls for each request, the draw of randomness, and memory.
+* **First relay**: net/http and the kernel's sockets take a quarter, the store an eighth, and our handler without the opening a tenth. The runtime takes what remains: scheduling, garbage collection, and waiting for disk and network.
+* **Later relay**: the database of the ciphertexts that have come takes a tenth. The rest of the data flow takes as much.
+* **Client** (` + "`doona load`" + `): two system calls for each request, the draw of randomness, and memory.
 
-More than one report in a request would save most of what the first relay has beside its cryptography. But a report is
-one client's, and comes by itself.
+With several reports in a request, the first relay would save most of its time outside cryptography. But a report is one client's, and comes by itself.
 `)
 }
 
@@ -221,8 +212,7 @@ func (r *Result) withoutRelay(b *strings.Builder, spent []spending) {
 			}
 		}
 		fmt.Fprintf(b, `
-The bare server of relay/ingest, which opens a report and stores it, takes %.4g microseconds there. In the first
-relay's place it would bring all together to %.3g times their cryptography: so much HTTP costs, a request for a report.
+The bare server of `+"`relay/ingest`"+` only opens a report and stores it. It takes %.4g microseconds there. In the first relay's place, all parties together would take %.3g times their cryptography. That is the cost of HTTP with one request for each report.
 `, bare, all/cryptography)
 	}
 }
@@ -269,21 +259,26 @@ func daily(b *strings.Builder, spent []spending) error {
 const documentDaily = `
 ## To 10⁹ reports a day
 
-The same task, two relays, %d bytes a report. Cores are CPU time over the seconds of a day; provisioned is three times
-that, for the busiest hour. Bytes in of the first relay have 400 of HTTP headers and 4,000 of a TLS connection for each
-report, which a proxy may end: its CPU time is not in these figures. Assumed are $%.2f for a core's hour and $%.2f for a
-gigabyte that leaves: put your own.
+The same task with two relays and %d bytes a report.
+
+* **Cores, mean**: CPU time over the seconds of a day.
+* **Cores, provisioned**: three times the mean, for the busiest hour.
+* **GB in**: for the first relay, each report has 400 bytes of HTTP headers and 4,000 of a TLS connection. A proxy may end TLS. Its CPU time is not in these figures.
+* **Dollars**: we assume $%.2f for a core's hour and $%.2f for a gigabyte that leaves. Use your own prices.
 
 | party | cores, mean | cores, provisioned | GB in a day | GB out a day | dollars a day |
 |---|---|---|---|---|---|
 `
 
 const documentChecked = `
-One task's first relay is as many processes as it needs, on one database: clients go to any of them. Epochs and tasks
-share nothing, so that a day may also be cut by them. The later relay and the verifier work batch by batch.
+A task's first relay runs in as many processes as it needs, on one database. Clients go to any of them. Epochs and tasks share nothing, so a day may also be divided by them. The later relay and the verifier work batch by batch.
 
-What is checked here: CPU time for a client at 10⁵ and at 10⁶ clients (rows e2e), that of the verifier up to 10⁷
-messages (docs/results.json, a slope of at most 1.02), memory that does not grow with the clients, and the growth
-with slots and relays (rows growth). What is not: more than one machine, a network between them, and a database under
-the load of several processes.
+What is checked here:
+
+* CPU time for a client at 10⁵ and at 10⁶ clients (rows ` + "`e2e`" + `);
+* the verifier's CPU time up to 10⁷ messages ([results.json](results.json), a slope of at most 1.02);
+* memory, which does not grow with the clients;
+* growth with slots and relays (rows ` + "`growth`" + `).
+
+What is not checked: more than one machine, a network between them, and a database under the load of several processes.
 `
