@@ -220,12 +220,6 @@ const (
 	longestParagraph = 80
 )
 
-// denseDocuments are above these limits today. The list may only shrink.
-var denseDocuments = []string{
-	"docs/audit.md", "docs/benchmarks.md", "docs/costs.md",
-	"docs/simulations.md",
-}
-
 // prose returns the paragraphs and list items of a Markdown text, without code, tables and addresses of links.
 func prose(text string) (paragraphs []string) {
 	text = regexp.MustCompile("(?ms)^\\s*```.*?^\\s*```").ReplaceAllString(text, "")
@@ -272,13 +266,9 @@ func TestDocumentsAreReadable(t *testing.T) {
 		lengths := sentences(paragraphs)
 		median, long := lengths[len(lengths)/2], lengths[len(lengths)*95/100]
 		fmt.Fprintf(&table, "%-40s %9d %6d %5d %9d\n", name, len(lengths), median, long, longest)
-		dense := median > medianSentence || long > longSentence || longest > longestParagraph
-		if slices.Contains(denseDocuments, name) {
-			assert.True(t, dense, "%s keeps the limits now: strike it off denseDocuments", name)
-		} else {
-			assert.False(t, dense, "%s: median %d of %d words, 95 %% within %d of %d, longest paragraph %d of %d",
-				name, median, medianSentence, long, longSentence, longest, longestParagraph)
-		}
+		assert.False(t, median > medianSentence || long > longSentence || longest > longestParagraph,
+			"%s: median %d of %d words, 95 %% within %d of %d, longest paragraph %d of %d",
+			name, median, medianSentence, long, longSentence, longest, longestParagraph)
 	})
 	t.Log(table.String())
 }

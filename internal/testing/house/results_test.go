@@ -53,7 +53,7 @@ func TestResultsPage(t *testing.T) {
 		fmt.Fprintf(&page, "\n## %s\n\n%s\n\n", p.Part, p.Promise)
 		i := slices.IndexFunc(results, func(r result) bool { return r.Part == p.Part })
 		if i < 0 {
-			fmt.Fprintf(&page, "Has not been run for a release yet. `make test-full PART=%s`\n", p.Part)
+			fmt.Fprintf(&page, "Not run for a release yet: `make test-full PART=%s`.\n", p.Part)
 			continue
 		}
 		p.write(t, &page, results[i])
@@ -84,7 +84,7 @@ func (p *longPart) write(t *testing.T, page *strings.Builder, r result) {
 		fmt.Fprintf(page, " on %s", r.Commit)
 	}
 	if r.Seconds > 0 {
-		fmt.Fprintf(page, " in %.0f minutes", max(r.Seconds/60, 1))
+		fmt.Fprintf(page, " in %.0f min", max(r.Seconds/60, 1))
 	}
 	page.WriteString(".\n")
 	if r.Note != "" {
@@ -98,10 +98,10 @@ func (p *longPart) write(t *testing.T, page *strings.Builder, r result) {
 	}
 }
 
-const resultsHead = `# What was promised, what was run, and what came of it
+const resultsHead = `# What the long tests promise, and their results
 
-` + "`make test-full`" + ` runs the long forms of the tests for a release, and writes [results.json](results.json) and this page.
-One part alone, ` + "`make test-full PART=`" + `, leaves its result in build/results.
+` + "`make test-full`" + ` runs the long forms of the tests for a release. It writes [results.json](results.json) and this page.
+` + "`make test-full PART=…`" + ` runs one part, and leaves its result in ` + "`build/results`" + `.
 `
 
 // figure returns the number at a path of a result: "#" is a length, "*" the sum over a list.
