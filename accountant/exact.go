@@ -84,14 +84,14 @@ func (w *walk) expectation() (value, excess float64) {
 const directLimit = 1.5e6
 
 // directCost returns the number of steps direct would take.
-func (w *walk) directCost(t *tuned) float64 {
+func (w *walk) directCost(t *tiltedWalk) float64 {
 	l := w.tailExponent(t)
 	s, r := spread(w.n, 2*w.p, l), spread(w.n, w.rho, l)
 	return math.Min(2*s, w.n) * (math.Min(2*r, w.n) + math.Min(s, w.n) + 20)
 }
 
 // tailExponent returns the L such that cut tails of mass e^-L are below a relative 1e-13 of δ.
-func (w *walk) tailExponent(t *tuned) float64 {
+func (w *walk) tailExponent(t *tiltedWalk) float64 {
 	return 34 - math.Min(0, t.logEstimate()+math.Log(w.scale))
 }
 
@@ -108,7 +108,7 @@ func spread(n, p, l float64) float64 {
 // 4e^-L. In places E[X₊ | S, R] is taken as linear in R (see expectation). Outside the range it lies above that line
 // by at most κ·R or κ·(R−high), because its slope is between −κ and 0. In total that is at most 4e^-L′·κ·E[R], which
 // is added too. L′ exceeds L by enough to make that no more than the other tails.
-func (w *walk) direct(t *tuned) float64 {
+func (w *walk) direct(t *tiltedWalk) float64 {
 	l := w.tailExponent(t)
 	d := spread(w.n, 2*w.p, l)
 	low := math.Max(0, math.Floor(w.n*2*w.p-d))

@@ -49,7 +49,7 @@ func (s *steps) largest() float64 {
 // tune returns X with the tilt θ > 0 that minimises E[e^θX]/θ², found by bisection on the
 // stationarity condition n·θ·mean(θ) = 2, whose left side increases wherever it is positive.
 // Any θ > 0 is valid below; this one makes the integrand flat.
-func (s *steps) tune() *tuned {
+func (s *steps) tune() *tiltedWalk {
 	short := func(theta float64) bool { mean, _ := s.tilted(theta); return s.n*theta*mean < 2 }
 	hi := 1.0
 	for short(hi) && hi < 1e6 {
@@ -66,11 +66,11 @@ func (s *steps) tune() *tuned {
 			hi = mid
 		}
 	}
-	return newTuned(s, hi)
+	return newTiltedWalk(s, hi)
 }
 
-// tuned is a walk under a tilt. [tuned.invert] evaluates E[X₊].
-type tuned struct {
+// tiltedWalk is a walk under a tilt. [tiltedWalk.invert] evaluates E[X₊].
+type tiltedWalk struct {
 	*steps
 	theta float64
 	logM  float64   // n·ln E[e^θG]
@@ -82,9 +82,9 @@ type tuned struct {
 // pair is two atoms: n·w_i·w_j and |x_i − x_j|.
 type pair struct{ weight, gap float64 }
 
-func newTuned(s *steps, theta float64) *tuned {
+func newTiltedWalk(s *steps, theta float64) *tiltedWalk {
 	_, variance := s.tilted(theta)
-	t := &tuned{steps: s, theta: theta, logM: s.n * s.logMGF(theta)}
+	t := &tiltedWalk{steps: s, theta: theta, logM: s.n * s.logMGF(theta)}
 	t.width = math.Sqrt(s.n*variance + 2/(theta*theta))
 	norm := math.Exp(-t.logM / s.n)
 	for _, a := range s.atoms {
@@ -94,7 +94,7 @@ func newTuned(s *steps, theta float64) *tuned {
 }
 
 // setPairs lists all pairs of atoms, for invert. The first sets the period; the others follow by descending weight.
-func (t *tuned) setPairs() {
+func (t *tiltedWalk) setPairs() {
 	for i := range t.atoms {
 		for j := range i {
 			t.addPair(pair{t.n * t.w[i] * t.w[j], math.Abs(t.atoms[i].x - t.atoms[j].x)})
@@ -109,7 +109,7 @@ func (t *tuned) setPairs() {
 }
 
 // addPair keeps the pair of the largest weight·gap² first.
-func (t *tuned) addPair(p pair) {
+func (t *tiltedWalk) addPair(p pair) {
 	if p.weight == 0 || p.gap == 0 {
 		return
 	}
@@ -120,10 +120,10 @@ func (t *tuned) addPair(p pair) {
 }
 
 // tiny reports whether E[X₊] ≤ E[e^θX]/(eθ) shows the result to be below 1e-295.
-func (t *tuned) tiny() bool { return t.logM-math.Log(t.theta) < -680 }
+func (t *tiltedWalk) tiny() bool { return t.logM-math.Log(t.theta) < -680 }
 
 // logEstimate returns the logarithm of the saddle-point estimate of E[X₊].
-func (t *tuned) logEstimate() float64 {
+func (t *tiltedWalk) logEstimate() float64 {
 	return t.logM - math.Log(t.theta*t.theta*t.width*math.Sqrt(2*math.Pi))
 }
 
@@ -163,10 +163,10 @@ const (
 // The distance of the result above E[X₊] is known too. With f the density of X+ηZ at 0, from the same sum without the
 // 1/ζ², E[(X+ηZ)₊] − E[X₊] ≤ η²·f, since √v·(density of √v·Z at x) is increasing in v. Chernoff's inequality bounds
 // the terms k ≠ 0 of (2).
-func (t *tuned) invert() (best, excess float64) {
+func (t *tiltedWalk) invert() (best, excess float64) {
 	t.setPairs()
 	best = math.Inf(1)
-	in := inversion{tuned: t, eta: smoothing / t.theta, period: 18 * t.width}
+	in := inversion{tiltedWalk: t, eta: smoothing / t.theta, period: 18 * t.width}
 	sparse := in.halfWindow() >= in.window()/2 // few users: every node matters
 	switch {
 	case sparse:
@@ -194,11 +194,11 @@ func (t *tuned) invert() (best, excess float64) {
 // margin returns a relative bound on the floating-point error of an inversion. With u = 2^-53, the exponents n·ln M
 // and n·ln φ are sums of terms of size n·E|θG| ≤ z√n, and n·E|yG| ≤ 9√n at the end of the window. z = θσ√n is below
 // 20 for δ ≥ 1e-80. Each term has a relative error of at most 6u, so 2e-14·√n covers both, and 1e-10 the sum.
-func (t *tuned) margin() float64 { return 1e-10 + 2e-14*math.Sqrt(t.n) }
+func (t *tiltedWalk) margin() float64 { return 1e-10 + 2e-14*math.Sqrt(t.n) }
 
 // inversion is one evaluation of (2).
 type inversion struct {
-	*tuned
+	*tiltedWalk
 	eta    float64
 	period float64 // T
 	// Sums over the nodes, in units of the scale e^{n·ln E[e^θG] + η²θ²/2}.

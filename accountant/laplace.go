@@ -116,7 +116,7 @@ const flat = 30
 //	|φ(y)| ≤ 1 − w·(1 − |sinc(yd/2)|) ≤ 1 − w·min(0.146·(yd/2)², 0.363)
 //
 // by |sin x/x| ≤ 1−x²/6+x⁴/120 for x ≤ π/2 and ≤ 2/π above.
-func (l *laplaceLaw) halfWindow(t *tuned) float64 {
+func (l *laplaceLaw) halfWindow(t *tiltedWalk) float64 {
 	best := math.Inf(1)
 	if mass, variation := l.spreadOut(t); l.n*mass > flat {
 		best = variation / (mass - flat/l.n)
@@ -135,7 +135,7 @@ func (l *laplaceLaw) halfWindow(t *tuned) float64 {
 }
 
 // spreadOut returns the c and V of halfWindow.
-func (l *laplaceLaw) spreadOut(t *tuned) (mass, variation float64) {
+func (l *laplaceLaw) spreadOut(t *tiltedWalk) (mass, variation float64) {
 	for i, w := range t.w {
 		if i > 2 { // the first three are G's atoms
 			mass += w
@@ -149,11 +149,11 @@ func (l *laplaceLaw) spreadOut(t *tuned) (mass, variation float64) {
 	return mass * (1 - 1e-9), 2 * (right + left) * (1 + 1e-9)
 }
 
-// invert returns E[(ΣG)₊] by (1) and (2) of [tuned.invert] without noise (η = 0). The integrand is negligible beyond
-// half, until the factor 1/|ζ|² makes the sum converge.
-func (l *laplaceLaw) invert(t *tuned, half float64) float64 {
-	fine := newTuned(l.steps(math.Max(half, t.theta)), t.theta)
-	in := inversion{tuned: fine, period: 18 * t.width}
+// invert returns E[(ΣG)₊] by (1) and (2) of [tiltedWalk.invert] without noise (η = 0). The integrand is negligible
+// beyond half, until the factor 1/|ζ|² makes the sum converge.
+func (l *laplaceLaw) invert(t *tiltedWalk, half float64) float64 {
+	fine := newTiltedWalk(l.steps(math.Max(half, t.theta)), t.theta)
+	in := inversion{tiltedWalk: fine, period: 18 * t.width}
 	s := 2 * math.Pi / in.period
 	in.value = 0.5 / (t.theta * t.theta)
 	in.nodes(s, s, half)
@@ -175,7 +175,7 @@ const latticeSize = 1 << 17
 // Values of G below −40/θ and −100 are raised to that. This can only raise δ, by some e^-40, and makes the grid finer.
 // The tilt is kept below 1/(10h): a larger one would not help, because the grid has no finer structure, and rounding
 // would dominate the sum. The terms' errors, at most 10⁻¹⁴ of their absolute values for each step, are added.
-func (l *laplaceLaw) lattice(t *tuned) float64 {
+func (l *laplaceLaw) lattice(t *tiltedWalk) float64 {
 	lowest := math.Max(l.low(), -math.Max(40/t.theta, 100))
 	h := math.Max(18*t.width, 2*(l.high()-lowest)) / latticeSize
 	theta := math.Min(t.theta, 0.1/h)

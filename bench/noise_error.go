@@ -19,7 +19,7 @@ var noiseError = Group{
 		if err != nil {
 			return nil, err
 		}
-		aggregate := protocols.CapabilitiesOf(m).Diluted(m.Aggregate())
+		aggregate := protocols.CapabilitiesOf(m).Dummies(m.Aggregate())
 		aggregate.AddDummies(planner.DefaultRelays, 0)
 		ours := math.Sqrt(aggregate.DummyVariance()[0])
 		t, _, err := histogram256(nil)

@@ -23,8 +23,8 @@ type batches struct {
 	noise     *dummies.Law // nil: relays add no dummies.
 }
 
-// drawn is a batch as the verifier receives it.
-type drawn struct {
+// simulatedBatch is a batch as the verifier receives it.
+type simulatedBatch struct {
 	aggregate protocols.Aggregate
 	loss      protocols.Loss
 	messages  int
@@ -62,8 +62,8 @@ func (tr Trial) newBatches(t *task.Task, m protocols.Mechanism, values [][]float
 }
 
 // next draws a batch. With count, it also counts the batch's messages.
-func (b *batches) next(src *randomizer.Source, count bool) (*drawn, error) {
-	d := &drawn{loss: protocols.Loss{Clients: uint64(len(b.honest) + len(b.malicious))}}
+func (b *batches) next(src *randomizer.Source, count bool) (*simulatedBatch, error) {
+	d := &simulatedBatch{loss: protocols.Loss{Clients: uint64(len(b.honest) + len(b.malicious))}}
 	if b.fast != nil {
 		var sent func() uint64
 		if d.aggregate, sent = b.fast(src); count {
@@ -94,7 +94,7 @@ func (b *batches) next(src *randomizer.Source, count bool) (*drawn, error) {
 		}
 	}
 	d.aggregate.AddUsers(d.loss.Clients)
-	return d, b.dilute(d, src)
+	return d, b.addDummies(d, src)
 }
 
 // DefaultRelays is how many relays add dummies in a simulation of a task that does not name its relays yet.
@@ -108,8 +108,8 @@ func relays(t *task.Task) int {
 	return len(t.Relays)
 }
 
-// dilute adds every relay's dummies, drawn as a relay draws them.
-func (b *batches) dilute(d *drawn, src *randomizer.Source) error {
+// addDummies adds every relay's dummies, drawn as a relay draws them.
+func (b *batches) addDummies(d *simulatedBatch, src *randomizer.Source) error {
 	if b.task.Noise == nil {
 		return nil
 	}
@@ -131,10 +131,10 @@ func (b *batches) dilute(d *drawn, src *randomizer.Source) error {
 			}
 		}
 	}
-	if b.can.Diluted == nil {
+	if b.can.Dummies == nil {
 		return invalid.Field("noise", b.task.Noise.Kind, "none for protocol "+b.task.Protocol)
 	}
-	b.can.Diluted(d.aggregate).AddDummies(uint64(relays(b.task)), added)
+	b.can.Dummies(d.aggregate).AddDummies(uint64(relays(b.task)), added)
 	return nil
 }
 
@@ -154,7 +154,7 @@ func (b *batches) fits(lanes protocols.Messages) error {
 }
 
 // add adds the messages of one client except those that are lost. The client's covers may be lost too.
-func (b *batches) add(d *drawn, src *randomizer.Source, client int, lanes protocols.Messages) error {
+func (b *batches) add(d *simulatedBatch, src *randomizer.Source, client int, lanes protocols.Messages) error {
 	if b.lost != nil {
 		var err error
 		if lanes, err = b.lose(d, src, client, lanes); err != nil {
@@ -173,7 +173,7 @@ func (b *batches) add(d *drawn, src *randomizer.Source, client int, lanes protoc
 }
 
 // lose returns the messages of a client that are not lost.
-func (b *batches) lose(d *drawn, src *randomizer.Source, client int,
+func (b *batches) lose(d *simulatedBatch, src *randomizer.Source, client int,
 	lanes protocols.Messages) (protocols.Messages, error) {
 	slots, err := protocols.Pad(b.task, src, lanes)
 	if err != nil {

@@ -103,7 +103,7 @@ func (m *central) fast(values [][]float64) (protocols.Draw, error) {
 				a.sums[0] += float64(g.Sum(src))
 			}
 		}
-		return a, protocols.Sent(uint64(len(values)))
+		return a, protocols.FixedCount(uint64(len(values)))
 	}, nil
 }
 
@@ -195,7 +195,7 @@ func (a *curator) Errors() []protocols.ErrorLaw {
 	}
 	out := make([]protocols.ErrorLaw, len(a.sums))
 	for j, total := range a.Total() {
-		out[j] = protocols.Noisy{Estimate: total, Unit: a.m.width() / float64(a.m.p), Noise: noise}
+		out[j] = protocols.NoisyEstimate{Estimate: total, Unit: a.m.width() / float64(a.m.p), Noise: noise}
 	}
 	return out
 }

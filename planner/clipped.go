@@ -6,9 +6,9 @@ import (
 	"github.com/doona-dp/doona/wire/task"
 )
 
-// Clipped returns how many of a client's numbers a task clips to its range, and of how many. If the task bounds the
-// length of a vector, it returns whether the vector is shortened, of one. It never counts yes-or-no values.
-func Clipped(t *task.Task, row []float64) (clipped, of int) {
+// CountClipped returns how many of a client's numbers a task clips to its range, and of how many. If the task bounds
+// the length of a vector, it returns whether the vector is shortened, of one. It never counts yes-or-no values.
+func CountClipped(t *task.Task, row []float64) (clipped, of int) {
 	info, lo, hi := t.Query.Info(), t.Input.Lo.Float64(), t.Input.Hi.Float64()
 	if info.Ball() {
 		norm := 0.0

@@ -14,8 +14,8 @@ import (
 	"github.com/doona-dp/doona/wire/task"
 )
 
-// routed returns a task with the given number of relays: the task itself if it names its own.
-func routed(t *task.Task, hops int) *task.Task {
+// withRelays returns a task with the given number of relays: the task itself if it names its own.
+func withRelays(t *task.Task, hops int) *task.Task {
 	if len(t.Relays) > 0 {
 		return t
 	}
@@ -26,7 +26,7 @@ func routed(t *task.Task, hops int) *task.Task {
 
 // CheckServable returns an error if a relay could not hold a task's reports. A draft counts as having hops relays.
 // Only the disk limits batches.
-func CheckServable(t *task.Task, hops int) error { return handover.CheckServable(routed(t, hops)) }
+func CheckServable(t *task.Task, hops int) error { return handover.CheckServable(withRelays(t, hops)) }
 
 // Cost returns what a client with the worst-case value sends: the expected number of messages, without covers, and
 // the bytes of its report through hops relays. Under padding none the bytes are expected ones.
@@ -34,7 +34,7 @@ func Cost(t *task.Task, m protocols.Mechanism, hops int) (messages, bytes float6
 	if messages, err = expectedMessages(m); err != nil {
 		return 0, 0, err
 	}
-	layout, err := onion.NewLayout(routed(t, hops))
+	layout, err := onion.NewLayout(withRelays(t, hops))
 	if err != nil {
 		return 0, 0, err
 	}
@@ -88,7 +88,7 @@ func worstCase(t *task.Task, m protocols.Mechanism, hops int) ([]float64, error)
 		return nil, err
 	}
 	scale := protocols.Scale(t.Query, t.Batch.Size)
-	added := dummyVariance(routed(t, hops), m)
+	added := dummyVariance(withRelays(t, hops), m)
 	for j := range variance {
 		variance[j] *= float64(t.Batch.Size)
 		if added != nil {

@@ -192,7 +192,7 @@ func lawOf(t *testing.T, d *task.Task, m protocols.Mechanism, values [][]float64
 		return law{0.95, func(variance float64) float64 { return 4.25 * math.Sqrt(variance+worst) }}
 	}
 	switch e := first.(type) {
-	case protocols.Noisy:
+	case protocols.NoisyEstimate:
 		reach := e.Noise.Reach(0.95)
 		lo, hi := 0.95, 1.0
 		for range 50 {

@@ -49,7 +49,7 @@ type Query struct {
 
 // RelayNoise is noise that every relay adds to every batch.
 type RelayNoise struct {
-	protocols.Dilution
+	protocols.NoiseOptions
 	Batches uint64 // Largest number of batches of an epoch, below 2³²; 0 for no bound.
 }
 
@@ -101,12 +101,12 @@ func (q Query) calibrate(t *task.Task) error {
 	if q.Relays == nil {
 		return calibrate(t, registry.Calibrate)
 	}
-	dilute := func(t *task.Task) error { return registry.Dilute(t, q.Relays.Dilution) }
+	calibrateRelays := func(t *task.Task) error { return registry.CalibrateRelayNoise(t, q.Relays.NoiseOptions) }
 	if q.Query.Info().Shape == task.PerText {
-		if err := calibrate(t, dilute); err != nil {
+		if err := calibrate(t, calibrateRelays); err != nil {
 			return err
 		}
-	} else if err := dilute(t); err != nil { // dilute derives the claim of an epoch itself.
+	} else if err := calibrateRelays(t); err != nil { // calibrateRelays derives the claim of an epoch itself.
 		return err
 	}
 	t.Noise.Batches = q.Relays.Batches

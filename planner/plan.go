@@ -67,8 +67,8 @@ type Way struct {
 	// Estimated needs of a full batch: of each relay in order, and of the verifier.
 	Needs []handover.Need
 
-	trial trial // The trial that found it, with its dial.
-	dial  uint64
+	trial trial // The trial that found it, with its cost parameter.
+	param uint64
 }
 
 // Plan returns all ways to reach a goal: possible ones by rising error, then the others by protocol. An error is
@@ -175,9 +175,9 @@ func (g Goal) trials() (out []trial) {
 // noisesOf returns who may add the noise of a protocol.
 func noisesOf(p protocols.Protocol) []Noise {
 	switch row := p.Row(); {
-	case row.Dilute == nil:
+	case row.CalibrateRelayNoise == nil:
 		return []Noise{NoiseClients}
-	case row.Either:
+	case row.ClientsToo:
 		return []Noise{NoiseClients, NoiseRelays}
 	}
 	return []Noise{NoiseRelays}
@@ -186,7 +186,7 @@ func noisesOf(p protocols.Protocol) []Noise {
 // good is how much more error than the protocol's least a cheaper task may have, if the goal has no limit.
 const good = 1.2
 
-// flat is the ratio of errors above which larger values of a dial are not worth the time to try them.
+// flat is the ratio of errors above which larger values of a cost parameter are not worth the time to try them.
 const flat = .95
 
 // run finds the best task of a trial: the least error within the limits or, without limits, the cheapest task that is
@@ -198,17 +198,17 @@ func (tr trial) run() Way {
 		return tr.impossible(invalid.Field("sparse", "false",
 			"true, if every vector has at most one coordinate that is not 0: it takes no others"))
 	}
-	dial := row.Dial
-	if dial == nil {
+	param := row.CostParam
+	if param == nil {
 		return tr.draft(0)
 	}
 	var possible []Way
 	var exceeds error
-	for _, v := range dial.Values(tr.goal.entries()) {
+	for _, v := range param.Values(tr.goal.entries()) {
 		w := tr.draft(v)
 		if w.Why == nil {
 			possible = append(possible, w)
-			if n := len(possible); dial.Best && n > 1 && w.RMSE > flat*possible[n-2].RMSE || w.large() {
+			if n := len(possible); param.Best && n > 1 && w.RMSE > flat*possible[n-2].RMSE || w.large() {
 				break
 			}
 		} else if errors.As(w.Why, new(*limitError)) {
@@ -216,7 +216,7 @@ func (tr trial) run() Way {
 			break // Larger values cost too much too.
 		}
 	}
-	if n := len(possible); (!dial.Best || exceeds == nil) && (n == 0 || !possible[n-1].large()) {
+	if n := len(possible); (!param.Best || exceeds == nil) && (n == 0 || !possible[n-1].large()) {
 		w := tr.draft(0)
 		if w.Why == nil {
 			possible = append(possible, w)
@@ -227,7 +227,7 @@ func (tr trial) run() Way {
 		return tr.impossible(exceeds)
 	}
 	least := slices.MinFunc(possible, compareWays)
-	if dial.Best || tr.goal.limited() {
+	if param.Best || tr.goal.limited() {
 		return least
 	}
 	for _, w := range possible {
@@ -238,7 +238,8 @@ func (tr trial) run() Way {
 	return least
 }
 
-// largeBatch is the size of a batch in bytes above which larger values of a dial are not worth the time to try them.
+// largeBatch is the size of a batch in bytes above which larger values of a cost parameter are not worth the time to
+// try them.
 const largeBatch = 900 << 20
 
 func (w *Way) large() bool {
@@ -254,17 +255,17 @@ func (g Goal) limited() bool { return g.MaxSlots > 0 || g.MaxMessages > 0 || g.M
 // entries returns the number of entries of the answer.
 func (g Goal) entries() uint64 { return max(g.Bins, g.Dim, 1) }
 
-// draft tries a protocol with its dial at a value; 0 lets the protocol choose.
-func (tr trial) draft(dial uint64) Way {
+// draft tries a protocol with its cost parameter at a value; 0 lets the protocol choose.
+func (tr trial) draft(param uint64) Way {
 	w := Way{Protocol: tr.protocol.ProtocolName(), Noise: tr.noise, Padding: tr.padding, trial: tr,
-		dial: dial}
+		param: param}
 	q := tr.goal.Query
 	q.Protocol, q.Padding = w.Protocol, tr.padding
-	if dial > 0 {
-		q.Params = Params{tr.protocol.Row().Dial.Key: dial}
+	if param > 0 {
+		q.Params = Params{tr.protocol.Row().CostParam.Key: param}
 	}
 	if w.Noise == NoiseRelays {
-		q.Relays = &RelayNoise{Batches: tr.goal.Batches, Dilution: protocols.Dilution{
+		q.Relays = &RelayNoise{Batches: tr.goal.Batches, NoiseOptions: protocols.NoiseOptions{
 			MaxDummies: tr.goal.MaxDummies, LocalEpsilon: tr.goal.LeastLocal}}
 	}
 	t, err := Draft(q)

@@ -72,5 +72,5 @@ func TestRelaysNoiseIsAsPromised(t *testing.T) {
 // limited is a sum of numbers in [0, 1] with a limit of dummies.
 func limited(users uint64, dummies float64) planner.Query {
 	return planner.Query{Query: task.Sum, Batch: users,
-		Relays: &planner.RelayNoise{Dilution: protocols.Dilution{MaxDummies: dummies}}}
+		Relays: &planner.RelayNoise{NoiseOptions: protocols.NoiseOptions{MaxDummies: dummies}}}
 }

@@ -35,10 +35,10 @@ func Needs(t *task.Task, hops int, messages, dummies float64) ([]handover.Need, 
 	if t.Slots.Padding == task.PaddingNone {
 		load.Slots = messages * load.Clients
 	}
-	return handover.Needs(routed(t, hops), load)
+	return handover.Needs(withRelays(t, hops), load)
 }
 
 // MostNeeds is [Needs] for the largest possible batch.
 func MostNeeds(t *task.Task, hops int) ([]handover.Need, error) {
-	return handover.Needs(routed(t, hops), handover.FullLoad(t))
+	return handover.Needs(withRelays(t, hops), handover.FullLoad(t))
 }

@@ -178,7 +178,7 @@ func (s Set) at(chosen []Way, unit float64) (ways []Way, err error) {
 	for i, c := range chosen {
 		tr := c.trial
 		tr.goal = s.goal(i, unit)
-		w := tr.draft(c.dial)
+		w := tr.draft(c.param)
 		if w.Why != nil {
 			return nil, w.Why
 		}
@@ -189,15 +189,15 @@ func (s Set) at(chosen []Way, unit float64) (ways []Way, err error) {
 
 // keeps reports whether all epochs of all ways together keep the total.
 func (s Set) keeps(ways []Way) (bool, error) {
-	seen, err := s.seen(ways)
+	seen, err := s.observations(ways)
 	if err != nil {
 		return false, err
 	}
 	return compose.Delta(seen, s.Epsilon, s.Delta) <= s.Delta, nil
 }
 
-// seen returns the observations of all epochs of all ways.
-func (s Set) seen(ways []Way) (seen []compose.Observation, err error) {
+// observations returns the observations of all epochs of all ways.
+func (s Set) observations(ways []Way) (seen []compose.Observation, err error) {
 	for _, w := range ways {
 		law, err := w.Mechanism.Law()
 		if err != nil {
@@ -210,7 +210,7 @@ func (s Set) seen(ways []Way) (seen []compose.Observation, err error) {
 
 // compose sets what all queries cost together.
 func (p *SetPlan) compose(s Set) error {
-	seen, err := s.seen(p.Ways)
+	seen, err := s.observations(p.Ways)
 	if err != nil {
 		return err
 	}

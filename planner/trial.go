@@ -196,10 +196,10 @@ func dummyVariance(t *task.Task, m protocols.Mechanism) []float64 {
 		return nil
 	}
 	can := protocols.CapabilitiesOf(m)
-	if can.Diluted == nil {
+	if can.Dummies == nil {
 		return nil
 	}
-	diluted := can.Diluted(m.Aggregate())
+	diluted := can.Dummies(m.Aggregate())
 	diluted.AddDummies(uint64(relays(t)), 0)
 	return diluted.DummyVariance()
 }
@@ -272,7 +272,7 @@ func (s *sums) run(t *task.Task, b *batches, repeats int, tr Trial) {
 }
 
 // cover compares a batch's error bars with the truth.
-func (s *sums) cover(t *task.Task, d *drawn, scale float64) {
+func (s *sums) cover(t *task.Task, d *simulatedBatch, scale float64) {
 	laws := d.laws()
 	if !d.usable(t, laws, s.covered[0].confidence) {
 		s.unusable++
@@ -292,7 +292,7 @@ func (s *sums) cover(t *task.Task, d *drawn, scale float64) {
 }
 
 // laws returns the laws of the errors of all clients' totals; none without reports.
-func (d *drawn) laws() (out []protocols.ErrorLaw) {
+func (d *simulatedBatch) laws() (out []protocols.ErrorLaw) {
 	if d.aggregate.Reports() == 0 {
 		return nil
 	}
@@ -306,7 +306,7 @@ func (d *drawn) laws() (out []protocols.ErrorLaw) {
 }
 
 // usable reports whether a verifier would show the answer.
-func (d *drawn) usable(t *task.Task, laws []protocols.ErrorLaw, confidence float64) bool {
+func (d *simulatedBatch) usable(t *task.Task, laws []protocols.ErrorLaw, confidence float64) bool {
 	least, most := protocols.Contribution(t)
 	for j, law := range laws {
 		missing := d.aggregate.Missing(d.loss, j)
@@ -314,7 +314,7 @@ func (d *drawn) usable(t *task.Task, laws []protocols.ErrorLaw, confidence float
 			continue
 		}
 		lo, hi := law.Interval(confidence)
-		if missing.Drowns(hi-lo, (most-least)*float64(d.loss.Clients)) {
+		if missing.Uninformative(hi-lo, (most-least)*float64(d.loss.Clients)) {
 			return false
 		}
 	}

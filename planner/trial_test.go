@@ -62,7 +62,7 @@ func drawn(t *testing.T, fast bool, m protocols.Mechanism, values [][]float64) p
 				}
 			}
 		}
-		return agg, protocols.Sent(messages)
+		return agg, protocols.FixedCount(messages)
 	}
 }
 

@@ -5,8 +5,8 @@ import "github.com/doona-dp/doona/randomizer"
 // Capabilities lists what a mechanism can do beyond [Mechanism]. What it cannot do is nil or false. A function of an
 // [Aggregate] takes an aggregate of the same mechanism.
 type Capabilities struct {
-	// Diluted returns the aggregate of a task whose relays add dummies.
-	Diluted func(a Aggregate) Diluted
+	// Dummies returns the aggregate of a task whose relays add dummies.
+	Dummies func(a Aggregate) DummyAggregate
 
 	// Bins returns the bins of a histogram's aggregate if the errors of their counts are correlated. nil: the errors
 	// are independent.
@@ -24,10 +24,10 @@ type Capabilities struct {
 	// Call it before AddUsers.
 	CheckComplete func(a Aggregate, users uint64) error
 
-	// CrowdEpsilon is set if the mechanism needs no honest client but its clients randomize nevertheless. It returns
+	// HonestEpsilon is set if the mechanism needs no honest client but its clients randomize nevertheless. It returns
 	// the ε, at a δ, of a client in a batch with this many honest clients. It is at most the claim, which assumes
 	// none.
-	CrowdEpsilon func(honest uint64, delta float64) float64
+	HonestEpsilon func(honest uint64, delta float64) float64
 
 	// For plans.
 
@@ -74,8 +74,8 @@ func CapabilitiesOf(m Mechanism) Capabilities {
 	return Capabilities{}
 }
 
-// Diluted is an [Aggregate] of a task whose relays add dummies.
-type Diluted interface {
+// Dummies is an [Aggregate] of a task whose relays add dummies.
+type DummyAggregate interface {
 	// AddDummies records that the messages added include dummies. Each relay draws them once for each batch by the
 	// task's law; draws is the total number of such draws.
 	AddDummies(draws, dummies uint64)

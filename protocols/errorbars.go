@@ -28,7 +28,7 @@ type intervalKey struct {
 // Of returns law.Interval(confidence).
 func (i Intervals) Of(law ErrorLaw, confidence float64) (lo, hi float64) {
 	switch e := law.(type) {
-	case completed:
+	case completeLaw:
 		return e.move(i.Of(e.counted, confidence))
 	case Cell:
 		key := intervalKey{cell: e, confidence: confidence}
@@ -38,7 +38,7 @@ func (i Intervals) Of(law ErrorLaw, confidence float64) (lo, hi float64) {
 			i[key] = known
 		}
 		return known[0], known[1]
-	case Noisy:
+	case NoisyEstimate:
 		key := intervalKey{noise: e.Noise.noiseLaw, confidence: confidence}
 		known, ok := i[key]
 		if !ok {

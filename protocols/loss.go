@@ -46,33 +46,33 @@ func (m Missing) Estimate(total float64) float64 {
 }
 
 // Complete returns the law of the error of [Missing.Estimate], from the law of what was counted.
-func (m Missing) Complete(law ErrorLaw) ErrorLaw { return completed{law, m} }
+func (m Missing) Complete(law ErrorLaw) ErrorLaw { return completeLaw{law, m} }
 
-type completed struct {
+type completeLaw struct {
 	counted ErrorLaw
 	missing Missing
 }
 
 // Variance implements [ErrorLaw.Variance]. Missing parts are not random and do not add to it.
-func (c completed) Variance() float64 {
+func (c completeLaw) Variance() float64 {
 	return c.counted.Variance() * c.missing.Growth() * c.missing.Growth()
 }
 
 // Interval implements [ErrorLaw.Interval]. It takes the interval of what was counted and moves its ends by the least
 // and the most that the missing parts can add.
-func (c completed) Interval(confidence float64) (lo, hi float64) {
+func (c completeLaw) Interval(confidence float64) (lo, hi float64) {
 	return c.move(c.counted.Interval(confidence))
 }
 
-func (c completed) move(from, to float64) (lo, hi float64) {
+func (c completeLaw) move(from, to float64) (lo, hi float64) {
 	parts := float64(c.missing.Parts)
 	return from + parts*c.missing.Lo, to + parts*c.missing.Hi
 }
 
-// Drowns reports whether an interval of the given width is uninformative because of missing parts. It is at least as
-// wide as the query's range, the most that the clients' values can change in the total, and missing parts account for
-// at least half of that range. Noise alone may be wider: it is no fault, and averages out over batches.
-func (m Missing) Drowns(width, span float64) bool {
+// Uninformative reports whether an interval of the given width is uninformative because of missing parts. It is at
+// least as wide as the query's range, the most that the clients' values can change in the total, and missing parts
+// account for at least half of that range. Noise alone may be wider: it is no fault, and averages out over batches.
+func (m Missing) Uninformative(width, span float64) bool {
 	return width >= span && float64(m.Parts)*(m.Hi-m.Lo) >= span/2
 }
 

@@ -117,10 +117,10 @@ func TestMissingClients(t *testing.T) {
 func TestDrowns(t *testing.T) {
 	m := protocols.Missing{Parts: 10, Lo: -2, Hi: 4}
 	for _, c := range []struct {
-		width, span float64
-		drowns      bool
+		width, span   float64
+		uninformative bool
 	}{{100, 100, true}, {99, 100, false}, {200, 120, true}, {200, 121, false}, {60, 10, true}} {
-		require.Equal(t, c.drowns, m.Drowns(c.width, c.span), "%v", c)
+		require.Equal(t, c.uninformative, m.Uninformative(c.width, c.span), "%v", c)
 	}
 }
 

@@ -118,20 +118,20 @@ func (n *Noise) Reach(confidence float64) float64 {
 	return n.reached[confidence]
 }
 
-// Noisy is the law of an estimate whose error is a [Noise].
-type Noisy struct {
+// NoisyEstimate is the law of an estimate whose error is a [Noise].
+type NoisyEstimate struct {
 	Estimate, Unit float64 // Unit is the value of one step of the noise.
 	Noise          *Noise
 }
 
 // Variance implements [ErrorLaw.Variance].
-func (e Noisy) Variance() float64 { return e.Noise.Variance() * e.Unit * e.Unit }
+func (e NoisyEstimate) Variance() float64 { return e.Noise.Variance() * e.Unit * e.Unit }
 
 // Interval implements [ErrorLaw.Interval].
-func (e Noisy) Interval(confidence float64) (lo, hi float64) {
+func (e NoisyEstimate) Interval(confidence float64) (lo, hi float64) {
 	return e.around(e.Noise.Reach(confidence))
 }
 
-func (e Noisy) around(reach float64) (lo, hi float64) {
+func (e NoisyEstimate) around(reach float64) (lo, hi float64) {
 	return e.Estimate - reach*e.Unit, e.Estimate + reach*e.Unit
 }

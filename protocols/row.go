@@ -27,31 +27,31 @@ type Protocol interface {
 	Row() Row
 }
 
-// Dilution says how much noise an owner wants relays to add.
-type Dilution struct {
+// NoiseOptions says how much noise an owner wants relays to add.
+type NoiseOptions struct {
 	MaxDummies   float64 // Most dummies per relay and batch, on average; 0 for no bound.
 	LocalEpsilon float64 // ε₀, in (0, 64], that remains if all relays collude; 0: no protection remains.
 }
 
 // Row describes a protocol to the planner and to the tables in documents.
 type Row struct {
-	Queries []task.Query // Queries that it answers. At least one.
-	Default []task.Query // Those of them for which it is the default protocol.
-	Rule    string       // Rule of new tasks that name none. Empty: Calibrate chooses.
-	First   bool         // The claim needs an honest first relay under every padding. Otherwise see registry.TrustOf.
-	Either  bool         // With Dilute: clients may add the noise instead, by [Protocol.Calibrate].
-	Sparse  bool         // Of vectors it takes only those with at most one coordinate that is not 0.
-	Costs   []Case       // Tasks of docs/costs.md, for the document's numbers of clients. At least one.
-	Trials  []Case       // Tasks of docs/simulations.md: small ones. At least one.
-	Dial    *Dial        // Parameter that a planner may vary; nil: Calibrate alone decides.
+	Queries    []task.Query // Queries that it answers. At least one.
+	Default    []task.Query // Those of them for which it is the default protocol.
+	Rule       string       // Rule of new tasks that name none. Empty: Calibrate chooses.
+	NeedsFirst bool         // The claim needs an honest first relay under every padding. Else see registry.TrustOf.
+	ClientsToo bool         // With CalibrateRelayNoise: clients may add the noise instead, by [Protocol.Calibrate].
+	Sparse     bool         // Of vectors it takes only those with at most one coordinate that is not 0.
+	Costs      []Case       // Tasks of docs/costs.md, for the document's numbers of clients. At least one.
+	Trials     []Case       // Tasks of docs/simulations.md: small ones. At least one.
+	CostParam  *CostParam   // Parameter that a planner may vary; nil: Calibrate alone decides.
 
-	// Dilute replaces [Protocol.Calibrate] if relays add the noise. A task may claim a total over all epochs and
-	// leave out the claim of one epoch, which Dilute then derives. nil: relays add no noise.
-	Dilute func(t *task.Task, d Dilution) error
+	// CalibrateRelayNoise replaces [Protocol.Calibrate] if relays add the noise. A task may claim a total over all
+	// epochs and leave out the claim of one epoch, which it then derives. nil: relays add no noise.
+	CalibrateRelayNoise func(t *task.Task, d NoiseOptions) error
 }
 
-// Dial is a whole-numbered parameter that trades the cost of a report for the error of the answer.
-type Dial struct {
+// CostParam is a whole-numbered parameter that trades the cost of a report for the error of the answer.
+type CostParam struct {
 	Key    string
 	Values func(entries uint64) []uint64 // Values to try for an answer with this many entries, by rising cost.
 	Best   bool                          // Calibrate's own choice has the least error and costs most.

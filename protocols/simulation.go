@@ -11,8 +11,8 @@ import (
 // function messages draws the number of those messages; it can take longer than the aggregate.
 type Draw func(src *randomizer.Source) (a Aggregate, messages func() uint64)
 
-// Sent returns a fixed number of messages in the form of [Draw].
-func Sent(n uint64) func() uint64 { return func() uint64 { return n } }
+// FixedCount returns a fixed number of messages in the form of [Draw].
+func FixedCount(n uint64) func() uint64 { return func() uint64 { return n } }
 
 // The attacks of malicious clients in simulations.
 const (

@@ -21,7 +21,8 @@ func CheckTotal(t *task.Task, law func() (*compose.Law, error)) error {
 	if t.Epochs.Count == 0 {
 		return invalid.Field("epochs.count", "0", "at least 1 with a claim over all epochs")
 	}
-	if sum := Added(t.Claim, t.Epochs.Count); sum.Epsilon <= total.Epsilon.Value() && sum.Delta <= total.Delta.Value() {
+	sum := AddedClaims(t.Claim, t.Epochs.Count)
+	if sum.Epsilon <= total.Epsilon.Value() && sum.Delta <= total.Delta.Value() {
 		return nil // The claims of the epochs add up to no more.
 	}
 	one, err := law()
@@ -37,11 +38,11 @@ func CheckTotal(t *task.Task, law func() (*compose.Law, error)) error {
 	return nil
 }
 
-// Added returns the claim times a number of epochs. Decimals of up to 15 digits give exact multiples; longer ones are
-// rounded up.
+// AddedClaims returns the claim times a number of epochs. Decimals of up to 15 digits give exact multiples; longer
+// ones are rounded up.
 //
 //go:noinline
-func Added(claim task.Claim, epochs uint64) compose.Spend {
+func AddedClaims(claim task.Claim, epochs uint64) compose.Spend {
 	return compose.Spend{
 		Epsilon: multiple(claim.Epsilon.String(), claim.Epsilon.Value(), epochs),
 		Delta:   multiple(claim.Delta.String(), claim.Delta.Value(), epochs),
@@ -59,11 +60,11 @@ func multiple(text string, value float64, times uint64) float64 {
 	return decimal.Near(product, 15)
 }
 
-// Together returns the cost of a number of a task's epochs to one client. It is the least ε of three: the composed
+// EpochsSpend returns the cost of a number of a task's epochs to one client. It is the least ε of three: the composed
 // laws and the added claims, both at the sum of their δ, and the task's total. The task's claim must have been
 // checked. The theorem is that of [CheckTotal].
-func Together(t *task.Task, law func() (*compose.Law, error), epochs uint64) (compose.Spend, error) {
-	best := Added(t.Claim, epochs)
+func EpochsSpend(t *task.Task, law func() (*compose.Law, error), epochs uint64) (compose.Spend, error) {
+	best := AddedClaims(t.Claim, epochs)
 	if epochs > 1 && best.Delta < 1 {
 		one, err := law()
 		if err != nil {

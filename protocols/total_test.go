@@ -21,10 +21,10 @@ func TestSumsOfClaims(t *testing.T) {
 		{"1.1", "7e-9", 800, [2]float64{880, 5.6e-6}},
 		{"0.12345678", "1.2345678e-8", 65536, [2]float64{8090.86353408, 8.0908635340800e-4}},
 	} {
-		sum := protocols.Added(task.NewClaim(c.epsilon, c.delta), c.epochs)
+		sum := protocols.AddedClaims(task.NewClaim(c.epsilon, c.delta), c.epochs)
 		require.Equal(t, c.want, [2]float64{sum.Epsilon, sum.Delta}, "%+v", c)
 	}
-	long := protocols.Added(task.NewClaim("1.0000000000000001", "1.00000000000000009e-6"), 3) // 1 and 1e-6 in binary.
+	long := protocols.AddedClaims(task.NewClaim("1.0000000000000001", "1.00000000000000009e-6"), 3) // 1 and 1e-6 in binary.
 	require.Greater(t, long.Epsilon, 3.0000000000000003)
 	require.Greater(t, long.Delta, 3.0000000000000003e-6)
 	require.InEpsilon(t, 3, long.Epsilon, 2e-14)

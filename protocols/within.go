@@ -9,12 +9,12 @@ import (
 	"github.com/doona-dp/doona/wire/task"
 )
 
-// Within returns an upper bound of the ε that a number of a task's epochs cost one client together, at a δ in (0, 1).
-// It is the least of those that apply: the task's total, if it covers as many epochs at this δ; the sum of the epochs'
-// claims, if their δ add up to no more; the composed law. In a stream there may be more epochs than the task has. The
-// task's claim must have been checked. The theorem is that of [CheckTotal].
-func Within(t *task.Task, law func() (*compose.Law, error), epochs uint64, delta float64) (float64, error) {
-	total, added := t.Claim.Total, Added(t.Claim, epochs)
+// EpochsEpsilon returns an upper bound of the ε that a number of a task's epochs cost one client together, at a δ in
+// (0, 1). It is the least of those that apply: the task's total, if it covers as many epochs at this δ; the sum of
+// the epochs' claims, if their δ add up to no more; the composed law. In a stream there may be more epochs than the
+// task has. The task's claim must have been checked. The theorem is that of [CheckTotal].
+func EpochsEpsilon(t *task.Task, law func() (*compose.Law, error), epochs uint64, delta float64) (float64, error) {
+	total, added := t.Claim.Total, AddedClaims(t.Claim, epochs)
 	best := math.Inf(1)
 	if added.Delta <= delta {
 		best = added.Epsilon

@@ -22,7 +22,7 @@ func TestWithin(t *testing.T) {
 	m, err := registry.Open(draft)
 	require.NoError(t, err)
 	within := func(epochs uint64, delta float64) float64 {
-		eps, err := protocols.Within(draft, m.Law, epochs, delta)
+		eps, err := protocols.EpochsEpsilon(draft, m.Law, epochs, delta)
 		require.NoError(t, err)
 		return eps
 	}
@@ -36,12 +36,12 @@ func TestWithin(t *testing.T) {
 		require.LessOrEqual(t, derived, delta)
 		require.Greater(t, derived, delta*.999, "%d epochs", epochs)
 	}
-	_, err = protocols.Within(draft, m.Law, 30, 1e-30)
+	_, err = protocols.EpochsEpsilon(draft, m.Law, 30, 1e-30)
 	require.ErrorContains(t, err, "delta")
 	added := *draft
 	added.Claim.Total = task.Total{}
-	eps, err := protocols.Within(&added,
+	eps, err := protocols.EpochsEpsilon(&added,
 		func() (*compose.Law, error) { return compose.LawOf(func(float64) float64 { return 1 }, 1), nil }, 3, 1e-3)
 	require.NoError(t, err)
-	require.Equal(t, protocols.Added(draft.Claim, 3).Epsilon, eps)
+	require.Equal(t, protocols.AddedClaims(draft.Claim, 3).Epsilon, eps)
 }

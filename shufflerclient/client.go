@@ -44,7 +44,7 @@ const defaultMaxDelta = 1e-3
 type Options struct {
 	Task  string // URL of the task at the first relay: …/v1/tasks/ID. Required by [Connect].
 	Owner string // "ed25519:…", the owner's public key. Required.
-	// Largest ε over all epochs of the task together ([protocols.Together]), > 0. Default with a Budget: +Inf.
+	// Largest ε over all epochs of the task together ([protocols.EpochsSpend]), > 0. Default with a Budget: +Inf.
 	MaxEpsilon float64
 	MaxDelta   float64 // Largest δ over all epochs, likewise. Default 1e-3; at most 1, which bounds nothing.
 
@@ -186,10 +186,10 @@ func checkBudget(open *taskfile.Open, m protocols.Mechanism, o Options) error {
 	}
 	n := open.Epochs.Count
 	fits := func(delta float64) bool { return delta <= o.MaxDelta || o.MaxDelta == 1 }
-	if sum := protocols.Added(open.Claim, n); sum.Epsilon <= o.MaxEpsilon && fits(sum.Delta) {
+	if sum := protocols.AddedClaims(open.Claim, n); sum.Epsilon <= o.MaxEpsilon && fits(sum.Delta) {
 		return nil // Composing, which takes a tenth of a second, would find no more.
 	}
-	total, err := protocols.Together(open.Task, m.Law, n)
+	total, err := protocols.EpochsSpend(open.Task, m.Law, n)
 	if err != nil {
 		return err
 	}

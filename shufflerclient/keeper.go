@@ -24,14 +24,14 @@ const mostEpochs = 65536
 // many epochs as the days have, where they end, and their δ is the total's that its tasks claim, if that is more than
 // they add up to: later tasks may have other numbers of epochs than the total was planned for.
 func priceOf(t *task.Task, m protocols.Mechanism, b Budget, goesOn bool) (p Price, err error) {
-	p = Price{First: protocols.Added(t.Claim, 1), Reports: t.Epochs.Count}
+	p = Price{First: protocols.AddedClaims(t.Claim, 1), Reports: t.Epochs.Count}
 	if goesOn && !math.IsInf(b.Days, 1) {
 		p.Reports = mostEpochs
 	}
 	if most := math.Ceil(b.seconds() / float64(t.Epochs.Length)); most < float64(p.Reports) {
 		p.Reports = uint64(max(most, 1))
 	}
-	p.All.Delta = protocols.Added(t.Claim, p.Reports).Delta
+	p.All.Delta = protocols.AddedClaims(t.Claim, p.Reports).Delta
 	if total := t.Claim.Total; !total.IsZero() && p.Reports == t.Epochs.Count {
 		p.All.Delta = total.Delta.Value()
 	} else if goesOn && !total.IsZero() {
@@ -40,7 +40,7 @@ func priceOf(t *task.Task, m protocols.Mechanism, b Budget, goesOn bool) (p Pric
 	if b.Delta < 1 {
 		p.All.Delta = min(p.All.Delta, b.Delta)
 	}
-	p.All.Epsilon, err = protocols.Within(t, m.Law, p.Reports, p.All.Delta)
+	p.All.Epsilon, err = protocols.EpochsEpsilon(t, m.Law, p.Reports, p.All.Delta)
 	if err != nil {
 		return p, err
 	}

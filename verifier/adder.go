@@ -84,7 +84,7 @@ func (a *adder) count(t *total, one *signedVersion) error {
 		return nil
 	}
 	batch.aggregate.AddUsers(last.Submissions)
-	if diluted := protocols.CapabilitiesOf(a.mechanism).Diluted; diluted != nil {
+	if diluted := protocols.CapabilitiesOf(a.mechanism).Dummies; diluted != nil {
 		addDummies(diluted(batch.aggregate), one.chain)
 	}
 	err = r.slots.each(func(_ int, slot []byte) error {
@@ -107,7 +107,7 @@ func (a *adder) count(t *total, one *signedVersion) error {
 }
 
 // addDummies adds to an aggregate how often relays drew dummies for a batch, and how many they report to have added.
-func addDummies(diluted protocols.Diluted, chain []onion.Manifest) {
+func addDummies(diluted protocols.DummyAggregate, chain []onion.Manifest) {
 	added, draws := uint64(0), uint64(0)
 	for _, m := range chain {
 		if m.Destroyed() {

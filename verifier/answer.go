@@ -124,7 +124,7 @@ func (a *Answer) estimate(t *task.Task, m protocols.Mechanism, agg protocols.Agg
 
 // dummyVariance returns the largest variance that relays' dummies have in an entry of the total.
 func dummyVariance(m protocols.Mechanism, agg protocols.Aggregate) float64 {
-	diluted := protocols.CapabilitiesOf(m).Diluted
+	diluted := protocols.CapabilitiesOf(m).Dummies
 	if diluted == nil {
 		return 0
 	}
@@ -136,7 +136,7 @@ func (a *Answer) undetermined(t *task.Task, agg protocols.Aggregate, loss protoc
 	lo, hi := protocols.Contribution(t)
 	span, scale := (hi-lo)*float64(loss.Clients), protocols.Scale(t.Query, loss.Clients)
 	for j, i := range a.Interval {
-		if agg.Missing(loss, j).Drowns((i[1]-i[0])/scale, span) {
+		if agg.Missing(loss, j).Uninformative((i[1]-i[0])/scale, span) {
 			return true
 		}
 	}

@@ -19,7 +19,7 @@ type Guarantee struct {
 	LocalEpsilon   *float64 `json:"local_epsilon"` // ε₀, if every relay colludes; null if it is infinite.
 	AloneEpsilon   *float64 `json:"alone_epsilon"` // ε′, if no other client is honest; null as above.
 	WorstCase      string   `json:"worst_case"`    // Both in words.
-	CrowdEpsilon   float64  `json:"crowd_epsilon"` // ε in a batch with n_min honest clients.
+	HonestEpsilon  float64  `json:"crowd_epsilon"` // ε in a batch with n_min honest clients.
 	Gamma          *float64 `json:"gamma"`         // Blanket probability; null if the protocol has none.
 	Rule           string   `json:"rule"`
 	Promise        string   `json:"promise"`
@@ -35,7 +35,7 @@ func describeGuarantee(t *task.Task, m protocols.Mechanism) (*Guarantee, error) 
 	g := &Guarantee{HonestFraction: t.Batch.Honest.Float64(), NMin: t.Batch.Min, Epsilon: t.Claim.Epsilon.Value(),
 		Delta: t.Claim.Delta.Value(), Rule: t.Rule, Promise: promise, Assumption: t.Claim.Assumption.String()}
 	g.AloneEpsilon, g.LocalEpsilon = Alone(t, m)
-	g.WorstCase, g.CrowdEpsilon = WorstCase(t, m), CrowdEpsilon(t, m)
+	g.WorstCase, g.HonestEpsilon = WorstCase(t, m), HonestEpsilon(t, m)
 	if gamma, ok := t.Param("gamma"); ok {
 		value := gamma.Float64()
 		g.Gamma = &value
@@ -70,10 +70,10 @@ func Alone(t *task.Task, m protocols.Mechanism) (alone, local *float64) {
 	return alone, local
 }
 
-// CrowdEpsilon returns a client's ε in a batch with n_min honest clients. It is the task's claim, or less if clients
+// HonestEpsilon returns a client's ε in a batch with n_min honest clients. It is the task's claim, or less if clients
 // randomize although the claim does not need them to be honest.
-func CrowdEpsilon(t *task.Task, m protocols.Mechanism) float64 {
-	if crowd := protocols.CapabilitiesOf(m).CrowdEpsilon; crowd != nil {
+func HonestEpsilon(t *task.Task, m protocols.Mechanism) float64 {
+	if crowd := protocols.CapabilitiesOf(m).HonestEpsilon; crowd != nil {
 		return crowd(t.Batch.Min, t.Claim.Delta.Value())
 	}
 	return t.Claim.Epsilon.Value()
@@ -86,7 +86,7 @@ func WithCrowd(t *task.Task, m protocols.Mechanism) string {
 		return ""
 	}
 	return "With n_min = " + strconv.FormatUint(t.Batch.Min, 10) + " honest clients in a batch, epsilon is " +
-		decimal.Up(CrowdEpsilon(t, m)*(1-1e-9), 3) + "."
+		decimal.Up(HonestEpsilon(t, m)*(1-1e-9), 3) + "."
 }
 
 // WorstCase describes a client's privacy if no other client is honest, and if all relays collude. It uses the words of

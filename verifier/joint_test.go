@@ -21,12 +21,12 @@ var jointTasks = map[string]planner.Query{
 	"randomized response":  {Protocol: "histogram", Epsilon: 6, Delta: 1e-4, Honest: .9},
 	"dummies, fixed total": {Epsilon: 1, Delta: 1e-4, Honest: 1, Relays: &planner.RelayNoise{}},
 	"dummies, cell by cell": {Epsilon: 1, Delta: 1e-4, Honest: 1,
-		Relays: &planner.RelayNoise{Dilution: protocols.Dilution{MaxDummies: 1e4}}},
+		Relays: &planner.RelayNoise{NoiseOptions: protocols.NoiseOptions{MaxDummies: 1e4}}},
 	"dummies and local randomization": {Epsilon: 1, Delta: 1e-4, Honest: 1,
-		Relays: &planner.RelayNoise{Dilution: protocols.Dilution{LocalEpsilon: 4}}},
+		Relays: &planner.RelayNoise{NoiseOptions: protocols.NoiseOptions{LocalEpsilon: 4}}},
 	"little noise, fixed total": {Epsilon: 6, Delta: 1e-4, Honest: 1, Relays: &planner.RelayNoise{}},
 	"little noise, cell by cell": {Epsilon: 4, Delta: 1e-4, Honest: 1,
-		Relays: &planner.RelayNoise{Dilution: protocols.Dilution{MaxDummies: 1e4}}},
+		Relays: &planner.RelayNoise{NoiseOptions: protocols.NoiseOptions{MaxDummies: 1e4}}},
 	"central noise": {Protocol: "correlated", Epsilon: 1, Delta: 1e-4, Honest: .9},
 }
 

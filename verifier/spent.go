@@ -86,7 +86,7 @@ func (c *costs) of(epochs uint64) (compose.Spend, error) {
 	if ok || epochs == 0 {
 		return known, nil
 	}
-	spent, err := protocols.Together(c.open.Task, c.law, epochs)
+	spent, err := protocols.EpochsSpend(c.open.Task, c.law, epochs)
 	if err == nil {
 		c.known[epochs] = spent
 	}

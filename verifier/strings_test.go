@@ -32,7 +32,7 @@ func TestPoolEndToEnd(t *testing.T) {
 	cascade := relaytest.New(t, relaytest.Options{Task: func(draft *task.Task) {
 		calibrated, err := planner.Draft(planner.Query{Name: "texts", Query: task.Strings, Length: 4, Batch: 300,
 			Honest: 1, Epsilon: 1, Delta: 1e-6,
-			Relays: &planner.RelayNoise{Dilution: protocols.Dilution{MaxDummies: 1500}}})
+			Relays: &planner.RelayNoise{NoiseOptions: protocols.NoiseOptions{MaxDummies: 1500}}})
 		require.NoError(t, err)
 		calibrated.Epochs = draft.Epochs
 		*draft = *calibrated

@@ -26,7 +26,7 @@ import (
 // call is not linked without them. The composition that a total of relays' noise takes stays, as it was there before.
 var budgets = map[string][]string{
 	"protocols/total.go":              {"CheckTotal"},
-	"protocols/within.go":             {"Within"},
+	"protocols/within.go":             {"EpochsEpsilon"},
 	"protocols/krr.go":                {"KRR.Law"},
 	"protocols/augmented/privacy.go":  {"Mechanism.Law"},
 	"protocols/correlated/privacy.go": {"Mechanism.Law"},
@@ -34,7 +34,7 @@ var budgets = map[string][]string{
 	"protocols/splitmix/privacy.go":   {"Mechanism.Law"},
 	"protocols/strings/privacy.go":    {"Mechanism.Law"},
 	"protocols/vectormean/privacy.go": {"Mechanism.Law"},
-	"protocols/vectorsum/privacy.go":  {"Mechanism.Law", "composed.law"},
+	"protocols/vectorsum/privacy.go":  {"Mechanism.Law", "composedBound.law"},
 	"protocols/histogram/privacy.go":  {"Mechanism.Law"},
 	"protocols/realsum/privacy.go":    {"Mechanism.Law"},
 	"protocols/vectorgrid/privacy.go": {"Mechanism.Law"},

@@ -112,7 +112,7 @@ func (l *Law) pair() *Pair {
 func newLaw(step float64, masses []float64, infinity float64) *Law {
 	l := &Law{step: step, infinity: min(1, roundUp(infinity*(1+lawMargin))), copies: 1}
 	if !(step > 0 && step <= 1 && l.infinity <= 1) {
-		return givenAway()
+		return infiniteLossLaw()
 	}
 	last := len(masses)
 	for last > 0 && masses[last-1] == 0 {
@@ -120,15 +120,15 @@ func newLaw(step float64, masses []float64, infinity float64) *Law {
 	}
 	for _, m := range masses[:last] {
 		if m = roundUp(m * (1 + lawMargin)); !(m < 2) {
-			return givenAway()
+			return infiniteLossLaw()
 		}
 		l.masses = append(l.masses, m)
 	}
 	return l
 }
 
-// givenAway returns the law that dominates everything: its loss is infinite.
-func givenAway() *Law { return &Law{step: roundUp(1e-9), infinity: 1, copies: 1} }
+// infiniteLossLaw returns the law that dominates everything: its loss is infinite.
+func infiniteLossLaw() *Law { return &Law{step: roundUp(1e-9), infinity: 1, copies: 1} }
 
 // KRRLaw returns the law of one release of shuffled k-ary randomized response under a rule. Rules revealed and exact
 // have a pair of their own. For others and theorem1 the curve is evaluated at points.
@@ -176,7 +176,7 @@ func PoolLaw(b, dummies uint64) *Law {
 	seen := newTally()
 	infinite, err := accountant.PoolOutcomes(b, dummies, seen.add)
 	if err != nil {
-		return givenAway()
+		return infiniteLossLaw()
 	}
 	return seen.law(infinite)
 }
@@ -279,14 +279,14 @@ func (l *tally) law(infinite float64) *Law {
 		}
 		low, high := border(i), border(i+1)
 		upper := min(max(0, (l.p[i]-l.q[i]*(1+low))/(high-low)), l.q[i])
-		place(masses, step, math.Log1p(high), upper*(1+high))
-		place(masses, step, math.Log1p(low), (l.q[i]-upper)*(1+low))
+		splitMass(masses, step, math.Log1p(high), upper*(1+high))
+		splitMass(masses, step, math.Log1p(low), (l.q[i]-upper)*(1+low))
 	}
 	return newLaw(step, masses[1:], infinite)
 }
 
-// place splits the mass at a loss between the two adjacent points of the grid, keeping the sums of P and Q.
-func place(masses []float64, step, loss, mass float64) {
+// splitMass splits the mass at a loss between the two adjacent points of the grid, keeping the sums of P and Q.
+func splitMass(masses []float64, step, loss, mass float64) {
 	i := min(int(loss/step), len(masses)-2)
 	below := loss - float64(i)*step
 	share := min(max(0, math.Expm1(below)/math.Expm1(step)), 1)

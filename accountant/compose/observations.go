@@ -88,14 +88,14 @@ func windowSize(total float64) int {
 	return size
 }
 
-// never is an ε beyond which a curve counts as flat: at the probability of an infinite loss.
-const never = 40
+// flatEpsilon is an ε beyond which a curve counts as flat: at the probability of an infinite loss.
+const flatEpsilon = 40
 
 // top returns an ε at which the curve has fallen to about the given value above its limit.
 func top(curve func(float64) float64, value float64) float64 {
-	value += curve(never)
+	value += curve(flatEpsilon)
 	hi := 1.0 / 1024
-	for hi < never && curve(hi) > value {
+	for hi < flatEpsilon && curve(hi) > value {
 		hi *= 2
 	}
 	lo := hi / 2
@@ -106,7 +106,7 @@ func top(curve func(float64) float64, value float64) float64 {
 			hi = mid
 		}
 	}
-	return math.Min(hi, never)
+	return math.Min(hi, flatEpsilon)
 }
 
 // Chords returns an upper bound on a curve, from about points+14 evaluations. The bound consists of the curve's

@@ -144,7 +144,7 @@ func levels(k int, theta, eps, aim float64) *task.Noise {
 	n.Tilt.Centre = uint64(math.Round(centre))
 	slope := theta / float64(k)
 	n.Tilt.Factors = weights(int(math.Log(1e4/aim)/slope), func(d int) float64 { return -slope * float64(d) })
-	n.Which = joined(n.Which)
+	n.Which = mergeRuns(n.Which)
 	return n
 }
 
@@ -163,8 +163,8 @@ func peakOf(rise, fall, aim float64) float64 {
 	return math.Log(max(1, peak/aim)) / rise
 }
 
-// joined merges runs with the same table. It returns none if there is only one table.
-func joined(runs []task.Run) (out []task.Run) {
+// mergeRuns merges runs with the same table. It returns none if there is only one table.
+func mergeRuns(runs []task.Run) (out []task.Run) {
 	for _, run := range runs {
 		if last := len(out) - 1; last >= 0 && out[last].Table == run.Table {
 			out[last].Count += run.Count

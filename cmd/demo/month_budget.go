@@ -54,7 +54,7 @@ func newMonthBudget(of []*question) (*monthBudget, error) {
 		}
 		claim := q.task.Claim
 		cost := monthCost{Name: q.name, Weight: q.weight, Protocol: q.task.Protocol, Epsilon: claim.Epsilon.Value(),
-			Delta: claim.Delta.Value(), Added: protocols.Added(claim, monthDays).Epsilon}
+			Delta: claim.Delta.Value(), Added: protocols.AddedClaims(claim, monthDays).Epsilon}
 		cost.Composed, err = compose.Epsilon([]compose.Observation{laws[i].Observation(monthDays)},
 			set.Delta/float64(len(of)))
 		if err != nil {
@@ -68,7 +68,7 @@ func newMonthBudget(of []*question) (*monthBudget, error) {
 		spent := monthSpent{Day: day}
 		for i, law := range laws {
 			seen = append(seen, law.Observation(uint64(day)))
-			spent.Added += protocols.Added(of[i].task.Claim, uint64(day)).Epsilon
+			spent.Added += protocols.AddedClaims(of[i].task.Claim, uint64(day)).Epsilon
 		}
 		if spent.Composed, err = compose.Epsilon(seen, set.Delta); err != nil {
 			return nil, err

@@ -220,7 +220,7 @@ func (o *options) draft(name string, batch uint64, dim int) (*task.Task, error) 
 	q := planner.Query{Name: name, Query: o.query, Lo: o.lo, Hi: o.hi, Clip: true,
 		Batch: batch, Honest: o.honest, Epsilon: o.epsilon, Delta: o.delta, Padding: o.padding, Lanes: o.lanes}
 	if o.byRelays() {
-		q.Relays = &planner.RelayNoise{Dilution: protocols.Dilution{LocalEpsilon: o.localEpsilon}}
+		q.Relays = &planner.RelayNoise{NoiseOptions: protocols.NoiseOptions{LocalEpsilon: o.localEpsilon}}
 	}
 	if o.isVector() {
 		q.Dim = uint64(dim)

@@ -147,7 +147,7 @@ func truth(t *task.Task, values [][]float64) (verifier.Values, error) {
 func unclipped(t *task.Task, o *options, rows [][]float64) (verifier.Values, float64) {
 	out, moved, numbers, info := make(verifier.Values, max(t.Input.Bins, 1)), 0, 0, t.Query.Info()
 	for _, row := range rows {
-		clipped, of := planner.Clipped(t, row)
+		clipped, of := planner.CountClipped(t, row)
 		moved, numbers = moved+clipped, numbers+of
 		switch {
 		case info.Shape == task.PerBin && clipped == 0:

@@ -153,7 +153,7 @@ func readComposed(file string, epochs uint64) (*composed, error) {
 	if epochs == 0 {
 		c.Epochs = max(1, t.Epochs.Count)
 	}
-	c.Delta = protocols.Added(t.Claim, c.Epochs).Delta
+	c.Delta = protocols.AddedClaims(t.Claim, c.Epochs).Delta
 	if total := t.Claim.Total; !total.IsZero() && c.Epochs == t.Epochs.Count {
 		c.Delta = total.Delta.Value()
 	}
@@ -164,7 +164,7 @@ func readComposed(file string, epochs uint64) (*composed, error) {
 // within returns the ε of the task's epochs at a δ.
 func (c *composed) within(delta float64) (float64, error) {
 	law := func() (*compose.Law, error) { return c.law, nil }
-	return protocols.Within(c.open, law, c.Epochs, delta)
+	return protocols.EpochsEpsilon(c.open, law, c.Epochs, delta)
 }
 
 // at returns the ε of all tasks together at a multiple of their δ.

@@ -45,18 +45,18 @@ type simulation struct {
 	Users           int             `json:"users"`
 	LeftOut         int             `json:"left_out"`         // Rows of the input beyond a batch.
 	Sample          uint64          `json:"sample,omitempty"` // The seed of those used; they are the first without one.
-	ClippedShare    float64         `json:"clipped_share"`    // Of the values: see [planner.Clipped].
+	ClippedShare    float64         `json:"clipped_share"`    // Of the values: see [planner.CountClipped].
 	// The mean and quantiles of a histogram over a range.
-	Locations    []*simulatedLocation `json:"locations,omitempty"`
-	Repeats      int                  `json:"repeats"`
-	Fast         bool                 `json:"fast"`
-	Protocol     string               `json:"protocol"` // The task's, or "laplace" under --central.
-	Malicious    int                  `json:"malicious"`
-	Attack       string               `json:"attack,omitempty"`
-	Unchecked    doubts               `json:"unchecked,omitempty"` // What would have been refused.
-	AloneEpsilon *float64             `json:"alone_epsilon"`       // As in reports.
-	LocalEpsilon *float64             `json:"local_epsilon"`
-	CrowdEpsilon float64              `json:"crowd_epsilon"`
+	Locations     []*simulatedLocation `json:"locations,omitempty"`
+	Repeats       int                  `json:"repeats"`
+	Fast          bool                 `json:"fast"`
+	Protocol      string               `json:"protocol"` // The task's, or "laplace" under --central.
+	Malicious     int                  `json:"malicious"`
+	Attack        string               `json:"attack,omitempty"`
+	Unchecked     doubts               `json:"unchecked,omitempty"` // What would have been refused.
+	AloneEpsilon  *float64             `json:"alone_epsilon"`       // As in reports.
+	LocalEpsilon  *float64             `json:"local_epsilon"`
+	HonestEpsilon float64              `json:"crowd_epsilon"`
 
 	promises []string // What these say, in words.
 }
@@ -215,7 +215,7 @@ func (f *simulateFlags) run(cmd *cobra.Command) error {
 // promise adds what the task promises, in the words of reports.
 func (s *simulation) promise(t *task.Task, m protocols.Mechanism) {
 	s.AloneEpsilon, s.LocalEpsilon = verifier.Alone(t, m)
-	s.CrowdEpsilon = verifier.CrowdEpsilon(t, m)
+	s.HonestEpsilon = verifier.HonestEpsilon(t, m)
 	s.promises = []string{verifier.WorstCase(t, m), verifier.WithCrowd(t, m)}
 }
 
@@ -302,7 +302,7 @@ func oneBatch[T any](t *task.Task, clients []T, seed uint64) (batch []T, left in
 func clippedShare(t *task.Task, values [][]float64) float64 {
 	clipped, all := 0, 0
 	for _, row := range values {
-		c, of := planner.Clipped(t, row)
+		c, of := planner.CountClipped(t, row)
 		clipped, all = clipped+c, all+of
 	}
 	return float64(clipped) / float64(max(1, all))

@@ -61,21 +61,21 @@ figure that is derived. --unchecked prints the task all the same, and says why i
 
 // taskSummary is what `task new` and `task check` print.
 type taskSummary struct {
-	ID           string            `json:"id,omitempty"`    // Of a task with parties.
-	Owner        string            `json:"owner,omitempty"` // Whose signature is good; none for a JSON document.
-	Query        task.Query        `json:"query"`
-	Protocol     string            `json:"protocol"`
-	Rule         string            `json:"rule"`
-	Params       map[string]string `json:"params"`
-	Epsilon      string            `json:"epsilon"`
-	Delta        string            `json:"delta"`
-	LocalEpsilon *float64          `json:"local_epsilon"` // Null where nothing remains if all relays collude.
-	AloneEpsilon *float64          `json:"alone_epsilon"` // ε′, if no other client is honest; null as above.
-	CrowdEpsilon float64           `json:"crowd_epsilon"` // ε in a batch with n_min honest clients.
-	Batch        uint64            `json:"batch"`
-	NMin         uint64            `json:"n_min"`
-	Padding      task.Padding      `json:"padding"`
-	Lanes        uint64            `json:"lanes"`
+	ID            string            `json:"id,omitempty"`    // Of a task with parties.
+	Owner         string            `json:"owner,omitempty"` // Whose signature is good; none for a JSON document.
+	Query         task.Query        `json:"query"`
+	Protocol      string            `json:"protocol"`
+	Rule          string            `json:"rule"`
+	Params        map[string]string `json:"params"`
+	Epsilon       string            `json:"epsilon"`
+	Delta         string            `json:"delta"`
+	LocalEpsilon  *float64          `json:"local_epsilon"` // Null where nothing remains if all relays collude.
+	AloneEpsilon  *float64          `json:"alone_epsilon"` // ε′, if no other client is honest; null as above.
+	HonestEpsilon float64           `json:"crowd_epsilon"` // ε in a batch with n_min honest clients.
+	Batch         uint64            `json:"batch"`
+	NMin          uint64            `json:"n_min"`
+	Padding       task.Padding      `json:"padding"`
+	Lanes         uint64            `json:"lanes"`
 	// B, of one client in a lane; under padding none at most.
 	Slots uint64 `json:"slots"`
 	// B if the padding were full and not none, where that is possible.
@@ -149,7 +149,7 @@ func printTask(cmd *cobra.Command, t *task.Task, owner string, full *uint64, dou
 // summarize returns the summary of a task, without its owner and without what making it printed.
 func summarize(t *task.Task, m protocols.Mechanism) (*taskSummary, error) {
 	s := &taskSummary{Query: t.Query, Protocol: t.Protocol, Rule: t.Rule, Params: map[string]string{},
-		Epsilon: t.Claim.Epsilon.String(), Delta: t.Claim.Delta.String(), CrowdEpsilon: verifier.CrowdEpsilon(t, m),
+		Epsilon: t.Claim.Epsilon.String(), Delta: t.Claim.Delta.String(), HonestEpsilon: verifier.HonestEpsilon(t, m),
 		Batch: t.Batch.Size, NMin: t.Batch.Min, Padding: t.Slots.Padding, Lanes: t.Slots.Lanes, Slots: t.Slots.PerLane,
 		MessageBytes: t.Slots.MessageBytes, Clients: clientsSummary{Kind: t.Clients.Kind, Origins: t.Clients.Origins},
 		Stream: streamOf(t)}
@@ -175,7 +175,7 @@ func summarize(t *task.Task, m protocols.Mechanism) (*taskSummary, error) {
 		return nil, err
 	}
 	if t.Epochs.Count > 1 {
-		spent, err := protocols.Together(t, m.Law, t.Epochs.Count)
+		spent, err := protocols.EpochsSpend(t, m.Law, t.Epochs.Count)
 		if err != nil {
 			return nil, err
 		}

@@ -247,7 +247,7 @@ func (l *Ledger) epsilon(s *state, epochs uint64) (float64, error) {
 		law, failed = l.pinned(s)
 		return law, failed
 	}
-	eps, err := protocols.Within(s.pinnedTask(l.task.Task), law, epochs, l.budget.Delta)
+	eps, err := protocols.EpochsEpsilon(s.pinnedTask(l.task.Task), law, epochs, l.budget.Delta)
 	if err != nil && failed == nil {
 		return math.Inf(1), nil // The δ is too small for any finite bound.
 	}
@@ -268,7 +268,7 @@ func (l *Ledger) cost(s *state) (Cost, error) {
 	case l.budget == nil:
 		law := func() (*compose.Law, error) { return l.pinned(s) }
 		var spent compose.Spend
-		spent, err = protocols.Together(s.pinnedTask(l.task.Task), law, n)
+		spent, err = protocols.EpochsSpend(s.pinnedTask(l.task.Task), law, n)
 		c.Epsilon, c.Delta = &spent.Epsilon, spent.Delta
 	default:
 		var eps float64

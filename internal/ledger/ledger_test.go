@@ -100,7 +100,7 @@ func TestChargesOnce(t *testing.T) {
 	require.NoError(t, l.Charge([]uint64{9}))
 	for _, l := range []*ledger.Ledger{l, again, open(t, of, o)} {
 		got := cost(t, l)
-		want, err := protocols.Together(of.Task, lawOf(of), 4)
+		want, err := protocols.EpochsSpend(of.Task, lawOf(of), 4)
 		require.NoError(t, err)
 		require.EqualValues(t, 4, got.Epochs)
 		require.Equal(t, want, compose.Spend{Epsilon: *got.Epsilon, Delta: got.Delta})
@@ -115,7 +115,8 @@ func TestBudgetIsExact(t *testing.T) {
 	budget := ledger.Budget{Epsilon: 2.5, Delta: 7e-6}
 	most := uint64(0)
 	for n := uint64(1); n < 20; n++ {
-		if eps, err := protocols.Within(of.Task, lawOf(of), n, budget.Delta); err == nil && eps <= budget.Epsilon {
+		eps, err := protocols.EpochsEpsilon(of.Task, lawOf(of), n, budget.Delta)
+		if err == nil && eps <= budget.Epsilon {
 			require.Equal(t, most+1, n)
 			most = n
 		}
@@ -179,7 +180,7 @@ func TestStreamsShareALedger(t *testing.T) {
 	require.NoError(t, open(t, first, o).Charge([]uint64{0, 1}))
 	l := open(t, second, o)
 	require.NoError(t, l.Charge([]uint64{0, 1, 2}))
-	want, err := protocols.Together(first.Task, lawOf(first), 5)
+	want, err := protocols.EpochsSpend(first.Task, lawOf(first), 5)
 	require.NoError(t, err)
 	require.EqualValues(t, 5, cost(t, l).Epochs)
 	require.Equal(t, want.Epsilon, *cost(t, l).Epsilon)

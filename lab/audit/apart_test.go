@@ -24,7 +24,7 @@ func TestTwoTextsAreApart(t *testing.T) {
 			require.NoError(t, err)
 			m, err := registry.Open(drawn)
 			require.NoError(t, err)
-			r := newRoad(drawn, m)
+			r := newDeployment(drawn, m)
 			_, err = r.apart()
 			require.NoError(t, err)
 			require.Len(t, r.cells[0], 7, "one in each table: six checks and a level")

@@ -8,11 +8,11 @@ import (
 )
 
 // attack turns what a batch shows into a view.
-type attack func(r *road, t *trip, pair [2][]float64) (view string, score float64, err error)
+type attack func(r *deployment, t *batchView, pair [2][]float64) (view string, score float64, err error)
 
 // byAnswer scores the verifier's answer in the direction in which the two values differ. The likelihood ratio of
 // noise added to a sum rises with it, or almost.
-func byAnswer(r *road, t *trip, pair [2][]float64) (string, float64, error) {
+func byAnswer(r *deployment, t *batchView, pair [2][]float64) (string, float64, error) {
 	totals, err := r.totals(t.lanes, uint64(len(t.sizes)), t.added)
 	if err != nil {
 		return "", 0, err
@@ -29,7 +29,7 @@ func byAnswer(r *road, t *trip, pair [2][]float64) (string, float64, error) {
 }
 
 // direction returns the difference of the values in the answer, entry by entry.
-func (r *road) direction(pair [2][]float64) ([]float64, error) {
+func (r *deployment) direction(pair [2][]float64) ([]float64, error) {
 	first, _, err := r.honest.Exact(pair[0])
 	if err != nil {
 		return nil, err
@@ -47,7 +47,7 @@ func (r *road) direction(pair [2][]float64) ([]float64, error) {
 // byCells counts the messages that are one value or the other. Randomized response reveals nothing more to an
 // attacker who knows all other clients' values.
 func byCells(a, b int) attack {
-	return func(_ *road, t *trip, _ [2][]float64) (string, float64, error) {
+	return func(_ *deployment, t *batchView, _ [2][]float64) (string, float64, error) {
 		var n [2]int
 		for _, m := range t.lanes[0] {
 			switch number(m) {
@@ -64,7 +64,7 @@ func byCells(a, b int) attack {
 // byTexts counts the messages in all cells of either text. For a pool, their ratio is the likelihood ratio: without
 // one message, the others are equally likely (a multinomial law of equal cells). Randomized response adds the same to
 // both.
-func byTexts(r *road, t *trip, _ [2][]float64) (string, float64, error) {
+func byTexts(r *deployment, t *batchView, _ [2][]float64) (string, float64, error) {
 	var n [2]int
 	for _, m := range t.lanes[0] {
 		for i, cells := range r.cells {
@@ -84,8 +84,8 @@ func number(m []byte) (n int) {
 	return n
 }
 
-// byPlace reads the message at the victim's position, the first.
-func byPlace(_ *road, t *trip, _ [2][]float64) (string, float64, error) {
+// byPosition reads the message at the victim's position, the first.
+func byPosition(_ *deployment, t *batchView, _ [2][]float64) (string, float64, error) {
 	if len(t.lanes[0]) == 0 {
 		return words(-1), 0, nil
 	}
@@ -93,12 +93,12 @@ func byPlace(_ *road, t *trip, _ [2][]float64) (string, float64, error) {
 }
 
 // bySize is an attack by the first relay: it uses the number of slots that the victim sent.
-func bySize(_ *road, t *trip, _ [2][]float64) (string, float64, error) {
+func bySize(_ *deployment, t *batchView, _ [2][]float64) (string, float64, error) {
 	return words(t.sizes[0]), 0, nil
 }
 
 // byTwoBatches subtracts a second batch, of known clients only, from the first batch's counts of the two values.
-func (r *road) byTwoBatches(pair [2][]float64, others []float64, clients int) Experiment {
+func (r *deployment) byTwoBatches(pair [2][]float64, others []float64, clients int) Experiment {
 	return func(src *randomizer.Source, world int) (string, float64, error) {
 		cells, err := r.draw(src)
 		if err != nil {
@@ -127,7 +127,7 @@ func (r *road) byTwoBatches(pair [2][]float64, others []float64, clients int) Ex
 // than to the other.
 //
 // [AFNNTZ24]: https://arxiv.org/abs/2404.10201
-func reconstructed(r *road, t *trip, pair [2][]float64) (string, float64, error) {
+func reconstructed(r *deployment, t *batchView, pair [2][]float64) (string, float64, error) {
 	var targets [2][]float64
 	for i := range pair {
 		var err error
@@ -170,7 +170,7 @@ func distance(a, b []float64) (sum float64) {
 
 // experiment is an attack on a deployment. The victim has one value or the other; all other clients have a known
 // value.
-func (r *road) experiment(pair [2][]float64, others []float64, clients int, look attack) Experiment {
+func (r *deployment) experiment(pair [2][]float64, others []float64, clients int, look attack) Experiment {
 	return func(src *randomizer.Source, world int) (string, float64, error) {
 		values := slices.Repeat([][]float64{others}, clients)
 		values[0] = pair[world]

@@ -38,7 +38,7 @@ type Case struct {
 	pair   [2][]float64
 	others []float64
 	look   attack
-	plant  func(*road) error
+	plant  func(*deployment) error
 	twice  bool // Two batches of one draw.
 	browse bool
 	trials float64 // Multiple of the requested trials; 0 stands for 1.
@@ -91,7 +91,7 @@ func (c Case) Run(ctx context.Context, browsers *Browsers, o Options) (*Result, 
 	if err := m.CheckClaim(); err != nil {
 		return nil, err
 	}
-	r := newRoad(t, m)
+	r := newDeployment(t, m)
 	if t.Query.Info().Shape == task.PerText {
 		if c.pair, err = r.apart(); err != nil {
 			return nil, err
@@ -224,8 +224,8 @@ func harmless(shipped []Case) (out []Case) {
 		c.query.Batch = 20
 		return c
 	}
-	many(of("histogram", OfLater, placed, byPlace))
-	many(of("histogram", OfEnds, repeated, byCells(0, 1))).plant = func(r *road) error { r.copies = 3; return nil }
+	many(of("histogram", OfLater, placed, byPosition))
+	many(of("histogram", OfEnds, repeated, byCells(0, 1))).plant = func(r *deployment) error { r.copies = 3; return nil }
 	of("splitmix", OfFirst, counted, bySize).trials = .1
 	of("vectormean", OfFirst, counted, bySize).trials = .1
 	of("realsum", OfVerifier, reconstruction, reconstructed)
@@ -240,7 +240,7 @@ func Faulty() []Case {
 	histogram := Case{Protocol: "histogram", Client: "native", View: OfVerifier, Attack: likelihood,
 		query: small("histogram", task.Histogram, labels(4)), pair: [2][]float64{{0}, {1}}, others: values(3),
 		look: byCells(0, 1)}
-	with := func(c Case, fault string, plant func(*road) error, change func(*Case)) Case {
+	with := func(c Case, fault string, plant func(*deployment) error, change func(*Case)) Case {
 		c.Fault, c.plant = fault, plant
 		if change != nil {
 			change(&c)
@@ -268,11 +268,11 @@ func Faulty() []Case {
 		with(relays, "dummies of one cell missing", withoutCell, nil),
 		with(histogram, "the first relay does not permute", unordered, func(c *Case) {
 			c.query.Batch = 50
-			c.View, c.Attack, c.look = OfLater, placed, byPlace
+			c.View, c.Attack, c.look = OfLater, placed, byPosition
 		}),
 		with(histogram, "the last relay does not permute", unordered, func(c *Case) {
 			c.query.Batch = 50
-			c.View, c.Attack, c.look = OfEnds, placed, byPlace
+			c.View, c.Attack, c.look = OfEnds, placed, byPosition
 		}),
 		with(count("splitmix"), "clients without an event send one cover", silent, func(c *Case) {
 			c.View, c.Attack, c.look = OfFirst, counted, bySize
@@ -286,7 +286,7 @@ func Faulty() []Case {
 
 // apart returns two letters that no table hashes to one cell, for the task's hash. For a fifth of all tasks with
 // seven tables of three cells, no letter is so far from the letter a; so neither letter is fixed.
-func (r *road) apart() (pair [2][]float64, err error) {
+func (r *deployment) apart() (pair [2][]float64, err error) {
 	var letters []map[int]bool // the cells of those up to b
 	for b := 'a'; b <= 'z'; b++ {
 		cells, err := r.cellsOf([]float64{float64(b)})
@@ -305,7 +305,7 @@ func (r *road) apart() (pair [2][]float64, err error) {
 }
 
 // cellsOf returns the cells of a text: those with most of its messages, or all if clients do not randomize.
-func (r *road) cellsOf(text []float64) (map[int]bool, error) {
+func (r *deployment) cellsOf(text []float64) (map[int]bool, error) {
 	const draws = 3000
 	src, counts, cells := randomizer.NewSource(), map[int]int{}, map[int]bool{}
 	for range draws {
@@ -323,7 +323,7 @@ func (r *road) cellsOf(text []float64) (map[int]bool, error) {
 }
 
 // halved makes clients randomize with half of γ.
-func halved(r *road) error {
+func halved(r *deployment) error {
 	t := *r.task
 	t.Params = append([]task.Param(nil), t.Params...)
 	for i, p := range t.Params {
@@ -340,7 +340,7 @@ func halved(r *road) error {
 }
 
 // offByOne makes the blanket of clients omit the last value.
-func offByOne(r *road) error {
+func offByOne(r *deployment) error {
 	gamma, _ := r.task.Param("gamma")
 	r.client = all(native(r.task, func(src *randomizer.Source, value []float64) (protocols.Messages, error) {
 		cell := uint64(value[0])
@@ -353,7 +353,7 @@ func offByOne(r *road) error {
 }
 
 // halfSilent makes every second client send its value without noise.
-func halfSilent(r *road) error {
+func halfSilent(r *deployment) error {
 	attack := protocols.CapabilitiesOf(r.honest).Attack
 	if attack == nil {
 		return invalid.Field("protocol", r.task.Protocol, "one with simulated attacks")
@@ -372,17 +372,17 @@ func halfSilent(r *road) error {
 }
 
 // thinned makes the relay keep every dummy with probability ½.
-func thinned(r *road) error {
+func thinned(r *deployment) error {
 	return r.keepOnly(func(src *randomizer.Source, _ uint64) bool { return src.Below(2) == 0 })
 }
 
 // withoutCell makes the relay send no dummies of the first cell.
-func withoutCell(r *road) error {
+func withoutCell(r *deployment) error {
 	return r.keepOnly(func(_ *randomizer.Source, cell uint64) bool { return cell != 0 })
 }
 
 // keepOnly makes the relay drop some of the dummies that it drew.
-func (r *road) keepOnly(keep func(src *randomizer.Source, cell uint64) bool) error {
+func (r *deployment) keepOnly(keep func(src *randomizer.Source, cell uint64) bool) error {
 	whole := r.draw
 	r.draw = func(src *randomizer.Source) ([]uint64, error) {
 		cells, err := whole(src)
@@ -391,18 +391,18 @@ func (r *road) keepOnly(keep func(src *randomizer.Source, cell uint64) bool) err
 	return nil
 }
 
-func unordered(r *road) error {
+func unordered(r *deployment) error {
 	r.ordered = true
 	return nil
 }
 
-func replayed(r *road) error {
+func replayed(r *deployment) error {
 	r.copies, r.admits = 3, true
 	return nil
 }
 
 // silent makes clients with a 0 split nothing, and send no covers instead.
-func silent(r *road) error {
+func silent(r *deployment) error {
 	bare := *r.task
 	bare.Slots.Padding = task.PaddingNone
 	r.client = all(native(&bare, func(src *randomizer.Source, value []float64) (protocols.Messages, error) {

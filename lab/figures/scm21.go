@@ -136,18 +136,18 @@ func (e scm21) ourGamma() (float64, error) {
 	return gamma.Float64(), nil
 }
 
-// crowd holds the users' beats, by number.
-type crowd struct {
+// beatUsers holds the users' beats, by number.
+type beatUsers struct {
 	beats [][]float64
 	users []int
 }
 
-func newCrowd(n int) (*crowd, error) {
+func newCrowd(n int) (*beatUsers, error) {
 	all, err := beats()
 	if err != nil {
 		return nil, err
 	}
-	c, random := &crowd{beats: all, users: make([]int, n)}, rand.New(generator("scm21 users"))
+	c, random := &beatUsers{beats: all, users: make([]int, n)}, rand.New(generator("scm21 users"))
 	for i := range c.users {
 		c.users[i] = random.IntN(len(all))
 	}
@@ -156,7 +156,7 @@ func newCrowd(n int) (*crowd, error) {
 
 // moments returns, summed over the first d coordinates, the average over users of the variance of one report
 // and of x² and (x−½)².
-func (c *crowd) moments(e scm21, gamma float64) (variance, square, centred float64) {
+func (c *beatUsers) moments(e scm21, gamma float64) (variance, square, centred float64) {
 	times := make([]float64, len(c.beats))
 	for _, u := range c.users {
 		times[u] += 1 / float64(len(c.users))
@@ -173,7 +173,7 @@ func (c *crowd) moments(e scm21, gamma float64) (variance, square, centred float
 
 // measure runs Algorithms 2 and 3 and returns the mean of the squared error against the sums of the users who
 // sent each coordinate, divided by (n/d)².
-func (c *crowd) measure(e scm21, gamma float64, repeats int, random *rand.Rand) (sum float64) {
+func (c *beatUsers) measure(e scm21, gamma float64, repeats int, random *rand.Rand) (sum float64) {
 	d, k := int(e.d), int(e.k)
 	order, errs := make([]int, d), make([]float64, d)
 	for i := range order {

@@ -42,7 +42,7 @@ func (a *aggregate) add(messages, cell uint64) {
 
 func (a *aggregate) AddUsers(uint64) {}
 
-// AddDummies implements [protocols.Diluted.AddDummies].
+// AddDummies implements [protocols.DummyAggregate.AddDummies].
 func (a *aggregate) AddDummies(draws, dummies uint64) {
 	a.draws += draws
 	a.dummies += dummies
@@ -60,7 +60,7 @@ func (a *aggregate) Merge(other protocols.Aggregate) error {
 	return nil
 }
 
-// DummyVariance implements [protocols.Diluted.DummyVariance].
+// DummyVariance implements [protocols.DummyAggregate.DummyVariance].
 func (a *aggregate) DummyVariance() []float64 {
 	laws, left, draws := a.m.laws(), 1-a.m.gamma(), float64(a.draws)
 	if summed(a.m.task) {
@@ -124,12 +124,12 @@ func (a *aggregate) Errors() []protocols.ErrorLaw {
 	laws, totals, gamma := a.m.laws(), a.Total(), a.m.gamma()
 	if summed(a.m.task) {
 		unit := a.m.task.Input.Width() / float64(a.m.krr.K-1) / (1 - gamma)
-		return []protocols.ErrorLaw{a.m.dilution(laws.Sum, a.draws).errorLaw(totals[0], unit, a.clients())}
+		return []protocols.ErrorLaw{a.m.dummyLaw(laws.Sum, a.draws).errorLaw(totals[0], unit, a.clients())}
 	}
 	out := make([]protocols.ErrorLaw, len(totals))
 	for i, total := range totals {
 		law := laws.Cells[i+a.firstEntry()]
-		out[i] = a.m.dilution(law, a.draws).errorLaw(total, 1/(1-gamma), a.randomized(total))
+		out[i] = a.m.dummyLaw(law, a.draws).errorLaw(total, 1/(1-gamma), a.randomized(total))
 	}
 	return out
 }

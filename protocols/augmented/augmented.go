@@ -63,18 +63,18 @@ type Mechanism struct {
 	means []float64 // Mean numbers of dummies that one relay adds, by cell.
 	mean  float64   // Mean of their weighted sum, for a tilted law.
 
-	lock    sync.Mutex
-	diluted dilutions
-	shapes  map[*float64][2]float64 // Results of [Mechanism.moments].
+	lock      sync.Mutex
+	dummyLaws dummyLaws
+	shapes    map[*float64][2]float64 // Results of [Mechanism.moments].
 }
 
 // Capabilities returns what [protocols.CapabilitiesOf] returns.
 func (m *Mechanism) Capabilities() protocols.Capabilities {
 	can := protocols.Capabilities{
-		Diluted:      func(a protocols.Aggregate) protocols.Diluted { return a.(*aggregate) },
-		CrowdEpsilon: m.crowdEpsilon,
-		Fast:         m.fast,
-		Attack:       m.attack,
+		Dummies:       func(a protocols.Aggregate) protocols.DummyAggregate { return a.(*aggregate) },
+		HonestEpsilon: m.honestEpsilon,
+		Fast:          m.fast,
+		Attack:        m.attack,
 	}
 	if m.task.Query == task.Histogram {
 		can.Bins = func(a protocols.Aggregate) protocols.Bins { return a.(*aggregate) }

@@ -43,7 +43,7 @@ func BenchmarkCheckClaim(b *testing.B) {
 			draft.Claim.SetTotal(c.epsilon, c.delta)
 		}
 		var p augmented.Protocol
-		if err := p.Dilute(draft, protocols.Dilution{MaxDummies: c.dummies}); err != nil {
+		if err := p.CalibrateRelayNoise(draft, protocols.NoiseOptions{MaxDummies: c.dummies}); err != nil {
 			b.Fatal(name, err)
 		}
 		m, err := p.Open(draft)

@@ -16,8 +16,8 @@ import (
 func TestBelowIsWeighted(t *testing.T) {
 	for name, noise := range map[string]*planner.RelayNoise{
 		"fixed total":             {},
-		"cell by cell":            {Dilution: protocols.Dilution{MaxDummies: 1e4}},
-		"and local randomization": {Dilution: protocols.Dilution{LocalEpsilon: 4}},
+		"cell by cell":            {NoiseOptions: protocols.NoiseOptions{MaxDummies: 1e4}},
+		"and local randomization": {NoiseOptions: protocols.NoiseOptions{LocalEpsilon: 4}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			draft, err := planner.Draft(planner.Query{Name: "q", Query: task.Histogram, Hi: 1, Bins: 7, Batch: 400,

@@ -17,9 +17,9 @@ import (
 // Row implements [protocols.Protocol.Row].
 func (p *Protocol) Row() protocols.Row {
 	return protocols.Row{
-		Queries: []task.Query{task.Histogram, task.Count, task.Sum, task.Mean},
-		Rule:    Rule,
-		Dilute:  p.Dilute,
+		Queries:             []task.Query{task.Histogram, task.Count, task.Sum, task.Mean},
+		Rule:                Rule,
+		CalibrateRelayNoise: p.CalibrateRelayNoise,
 		Costs: []protocols.Case{
 			{Query: task.Count}, {Query: task.Sum}, {Query: task.Histogram, Bins: 16},
 		},
@@ -38,10 +38,10 @@ const defaultRelays = 2
 // a fifth for sums, a hundredth for histograms.
 func (*Protocol) Calibrate(t *task.Task) error { return fit(t, 0) }
 
-// Dilute implements [protocols.Row.Dilute]: Calibrate with a bound on the dummies per relay and batch, and with the
-// gamma of a local ε₀. If the task claims a total over all epochs and nothing for one epoch, the claim of one epoch
-// becomes what the noise gives at an epoch's share of δ.
-func (*Protocol) Dilute(t *task.Task, d protocols.Dilution) error {
+// CalibrateRelayNoise implements [protocols.Row.CalibrateRelayNoise]: Calibrate with a bound on the dummies per relay
+// and batch, and with the gamma of a local ε₀. If the task claims a total over all epochs and nothing for one epoch,
+// the claim of one epoch becomes what the noise gives at an epoch's share of δ.
+func (*Protocol) CalibrateRelayNoise(t *task.Task, d protocols.NoiseOptions) error {
 	if !(d.MaxDummies >= 0 && d.MaxDummies <= 1<<32) {
 		return invalid.Field("max-dummies", decimal.Format(d.MaxDummies, -1), "0 to 4294967296")
 	}

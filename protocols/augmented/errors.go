@@ -12,7 +12,7 @@ import (
 // errorLaw is the law of an estimate whose error is unit·(X + Y). X is the number of dummies minus its mean, and Y is
 // normal.
 type errorLaw struct {
-	*dilution
+	*dummyLaw
 	estimate, unit float64
 	sigma          float64 // Standard deviation of Y; 0 for none.
 }
@@ -20,30 +20,30 @@ type errorLaw struct {
 // mostPoints is the largest support for which the law of X is computed. With more draws, X is practically normal.
 const mostPoints = 1 << 17
 
-// dilutions caches the laws of the dummies of several draws, by the masses of the law of one draw. Most batches and
+// dummyLaws caches the laws of the dummies of several draws, by the masses of the law of one draw. Most batches and
 // epochs have the same number of draws.
-type dilutions struct {
+type dummyLaws struct {
 	draws uint64
-	known map[*float64]*dilution
+	known map[*float64]*dummyLaw
 }
 
-// dilution returns the law of the sum of several draws of a law.
-func (m *Mechanism) dilution(law relaynoise.Law, draws uint64) *dilution {
+// dummyLaw returns the law of the sum of several draws of a law.
+func (m *Mechanism) dummyLaw(law relaynoise.Law, draws uint64) *dummyLaw {
 	m.lock.Lock()
 	defer m.lock.Unlock()
-	if m.diluted.known == nil || m.diluted.draws != draws {
-		m.diluted = dilutions{draws, map[*float64]*dilution{}}
+	if m.dummyLaws.known == nil || m.dummyLaws.draws != draws {
+		m.dummyLaws = dummyLaws{draws, map[*float64]*dummyLaw{}}
 	}
-	known := m.diluted.known[&law.Mass[0]]
+	known := m.dummyLaws.known[&law.Mass[0]]
 	if known == nil {
 		known = newDilution(law, draws)
-		m.diluted.known[&law.Mass[0]] = known
+		m.dummyLaws.known[&law.Mass[0]] = known
 	}
 	return known
 }
 
-// dilution is the law of the dummies added to one sum of cells. Many cells share one. It is safe for concurrent use.
-type dilution struct {
+// dummyLaw is the law of the dummies added to one sum of cells. Many cells share one. It is safe for concurrent use.
+type dummyLaw struct {
 	normal   bool      // Practically normal: there are no masses then.
 	variance float64   // Variance of X.
 	first    float64   // The smallest X.
@@ -60,9 +60,9 @@ type reach struct{ sigma, confidence float64 }
 // mostReaches is the largest number of cached intervals.
 const mostReaches = 1 << 10
 
-func newDilution(law relaynoise.Law, draws uint64) *dilution {
+func newDilution(law relaynoise.Law, draws uint64) *dummyLaw {
 	n := float64(draws)
-	d := &dilution{variance: n * law.Variance(), first: n * (float64(law.First) - law.Mean()),
+	d := &dummyLaw{variance: n * law.Variance(), first: n * (float64(law.First) - law.Mean()),
 		reached: map[reach][2]float64{}}
 	if d.normal = draws == 0 || n*float64(len(law.Mass)) > mostPoints; d.normal {
 		return d
@@ -76,7 +76,7 @@ func newDilution(law relaynoise.Law, draws uint64) *dilution {
 }
 
 // errorLaw returns the law of an estimate, given the variance of Y in squared units.
-func (d *dilution) errorLaw(estimate, unit, variance float64) protocols.ErrorLaw {
+func (d *dummyLaw) errorLaw(estimate, unit, variance float64) protocols.ErrorLaw {
 	if d.normal {
 		return protocols.Normal{Estimate: estimate, Plugged: (d.variance + variance) * unit * unit, Step: unit}
 	}

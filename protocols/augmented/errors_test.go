@@ -14,7 +14,7 @@ func TestRootsAreWhereTheLawIs(t *testing.T) {
 	random := rand.New(rand.NewPCG(1, 2))
 	for range 200 {
 		n := 1 + random.IntN(300)
-		e := &errorLaw{&dilution{sums: []float64{0}}, 0, 1, math.Exp(2 * random.NormFloat64())}
+		e := &errorLaw{&dummyLaw{sums: []float64{0}}, 0, 1, math.Exp(2 * random.NormFloat64())}
 		total, scale := 0.0, float64(n)/(1+3*random.Float64())
 		for i := range n {
 			e.masses = append(e.masses, math.Exp(-math.Pow(float64(i-n/2)/scale, 2)))

@@ -60,7 +60,7 @@ func Example() {
 			panic(err)
 		}
 	}
-	protocols.CapabilitiesOf(m).Diluted(agg).AddDummies(2, uint64(added))
+	protocols.CapabilitiesOf(m).Dummies(agg).AddDummies(2, uint64(added))
 	fmt.Printf("%d clients, %d dummies, about %.0f %% hold a one\n", agg.Reports(), added, agg.Total()[0]/100)
 	// Output:
 	// 10000 clients, 56 dummies, about 30 % hold a one

@@ -48,9 +48,9 @@ func tooSmall(field, delta string, derived float64, eps string) error {
 		eps)
 }
 
-// crowdEpsilon implements [protocols.Capabilities]. It is the ε of local randomization among this many clients, where
+// honestEpsilon implements [protocols.Capabilities]. It is the ε of local randomization among this many clients, where
 // dummies are post-processing, or the claim if that is less.
-func (m *Mechanism) crowdEpsilon(honest uint64, delta float64) float64 {
+func (m *Mechanism) honestEpsilon(honest uint64, delta float64) float64 {
 	claimed, rule := m.task.Claim.Epsilon.Value(), accountant.Exact
 	if m.gamma() == 0 {
 		return claimed

@@ -19,7 +19,7 @@ func (m *Mechanism) fast(values [][]float64) (protocols.Draw, error) {
 			blanket += g.Answers(src, m.krr.Gamma, a.add)
 		}
 		protocols.Spread(src, blanket, m.krr.K, a.add)
-		return a, protocols.Sent(uint64(len(values)))
+		return a, protocols.FixedCount(uint64(len(values)))
 	}, nil
 }
 

@@ -83,7 +83,7 @@ func (a *aggregate) Errors() []protocols.ErrorLaw {
 	}
 	out := make([]protocols.ErrorLaw, len(a.sums))
 	for j, total := range a.Total() {
-		out[j] = protocols.Noisy{Estimate: total, Unit: a.m.scale(), Noise: noise}
+		out[j] = protocols.NoisyEstimate{Estimate: total, Unit: a.m.scale(), Noise: noise}
 	}
 	return out
 }
@@ -114,7 +114,7 @@ func (a *aggregate) Below() []protocols.ErrorLaw {
 		if 2*bins > k {
 			estimate, bins = float64(a.users)-float64(all-sum), k-bins
 		}
-		out[j] = protocols.Noisy{Estimate: estimate, Unit: 1, Noise: a.noise(bins)}
+		out[j] = protocols.NoisyEstimate{Estimate: estimate, Unit: 1, Noise: a.noise(bins)}
 	}
 	return out
 }

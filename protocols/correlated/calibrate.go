@@ -41,15 +41,15 @@ const maxSlots = 65535
 // Row implements [protocols.Protocol.Row].
 func (*Protocol) Row() protocols.Row {
 	return protocols.Row{
-		First:   true,
-		Sparse:  true,
-		Queries: []task.Query{task.Count, task.Sum, task.Mean, task.Histogram, task.Vector},
-		Rule:    RuleMoments,
+		NeedsFirst: true,
+		Sparse:     true,
+		Queries:    []task.Query{task.Count, task.Sum, task.Mean, task.Histogram, task.Vector},
+		Rule:       RuleMoments,
 		Costs: []protocols.Case{
 			{Query: task.Sum, Hi: 16, Params: []task.Param{protocols.Whole("max", 16)}, Padding: task.PaddingNone},
 			{Query: task.Sum, Hi: 16, Params: []task.Param{protocols.Whole("max", 16)}, Padding: task.PaddingFull},
 		},
-		Dial: &protocols.Dial{Key: "max", Best: true,
+		CostParam: &protocols.CostParam{Key: "max", Best: true,
 			Values: func(uint64) []uint64 { return protocols.Doublings(32) }},
 		Trials: []protocols.Case{
 			{Query: task.Count, Users: 100}, {Query: task.Sum, Hi: 4, Users: 100}, {Query: task.Mean, Users: 100},

@@ -25,7 +25,7 @@ func (m *Mechanism) fast(values [][]float64) (protocols.Draw, error) {
 			blanket += hidden
 		}
 		protocols.Spread(src, blanket, m.krr.K, func(clients, x uint64) { a.counts[x] += clients })
-		return a, protocols.Sent(a.reports)
+		return a, protocols.FixedCount(a.reports)
 	}, nil
 }
 

@@ -11,7 +11,7 @@ func (*Protocol) Row() protocols.Row {
 		Queries: []task.Query{task.Count, task.Sum, task.Mean},
 		Rule:    RuleOthers,
 		Costs:   []protocols.Case{{Query: task.Sum, Hi: 16, Params: []task.Param{protocols.Whole("k", 16)}}},
-		Dial: &protocols.Dial{Key: "k", Best: true,
+		CostParam: &protocols.CostParam{Key: "k", Best: true,
 			Values: func(uint64) []uint64 { return protocols.Doublings(64) }},
 		Trials: []protocols.Case{
 			{Query: task.Count, Users: 500},

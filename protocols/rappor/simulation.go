@@ -28,7 +28,7 @@ func (m *Mechanism) fast(values [][]float64) (protocols.Draw, error) {
 			a.sum += j * count
 			messages += count
 		}
-		return a, protocols.Sent(messages)
+		return a, protocols.FixedCount(messages)
 	}, nil
 }
 

@@ -18,7 +18,7 @@ func (m *Mechanism) fast(values [][]float64) (protocols.Draw, error) {
 			blanket += g.Answers(src, m.krr.Gamma, a.add)
 		}
 		protocols.Spread(src, blanket, m.krr.K, a.add)
-		return a, protocols.Sent(a.reports)
+		return a, protocols.FixedCount(a.reports)
 	}, nil
 }
 

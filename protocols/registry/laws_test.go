@@ -136,7 +136,7 @@ func checkTogether(t *testing.T, draft *task.Task, law *compose.Law) {
 	}
 	name, mean := draft.Protocol+" "+string(draft.Query), meanLoss(law)
 	for _, n := range epochs {
-		spent, err := protocols.Together(draft, func() (*compose.Law, error) { return law, nil }, n)
+		spent, err := protocols.EpochsSpend(draft, func() (*compose.Law, error) { return law, nil }, n)
 		require.NoError(t, err, name)
 		require.Greater(t, spent.Epsilon, last, "%s, %d epochs", name, n)
 		require.LessOrEqual(t, spent.Epsilon, float64(n)*draft.Claim.Epsilon.Value()*(1+1e-15), name)

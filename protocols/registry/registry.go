@@ -88,9 +88,9 @@ func Calibrate(t *task.Task) error {
 	return p.Calibrate(t)
 }
 
-// Dilute calls Dilute of the row, [protocols.Row], of the task's protocol. A task that names no protocol gets the
-// default one whose noise relays add.
-func Dilute(t *task.Task, d protocols.Dilution) error {
+// CalibrateRelayNoise calls that of the row, [protocols.Row], of the task's protocol. A task that names no protocol
+// gets the default one whose noise relays add.
+func CalibrateRelayNoise(t *task.Task, d protocols.NoiseOptions) error {
 	if t.Protocol == "" {
 		if t.Protocol = augmented.Name; t.Query == task.Strings {
 			t.Protocol = strings.Name
@@ -100,12 +100,12 @@ func Dilute(t *task.Task, d protocols.Dilution) error {
 	if err != nil {
 		return err
 	}
-	dilute := p.Row().Dilute
-	if dilute == nil {
+	calibrate := p.Row().CalibrateRelayNoise
+	if calibrate == nil {
 		return invalid.Field("protocol", strconv.Quote(t.Protocol), augmented.Name+" or "+strings.Name+
 			", where relays add noise")
 	}
-	return dilute(t, d)
+	return calibrate(t, d)
 }
 
 // byQuery returns the name of the default protocol for a query.

@@ -29,7 +29,7 @@ func TrustOf(t *task.Task) (Trust, error) {
 // batches.
 func trust(r protocols.Row, t *task.Task) Trust {
 	switch {
-	case t.Slots.Padding == task.PaddingNone || r.First && t.Slots.PerLane > 1:
+	case t.Slots.Padding == task.PaddingNone || r.NeedsFirst && t.Slots.PerLane > 1:
 		return TrustFirst
 	case t.Slots.PerLane > 1:
 		return TrustWhole

@@ -98,7 +98,7 @@ func (a *aggregate) Errors() []protocols.ErrorLaw {
 		noise.AddHalves(a.reports)
 	}
 	unit := a.m.task.Input.Width() / float64(a.m.p)
-	return []protocols.ErrorLaw{protocols.Noisy{Estimate: a.Total()[0], Unit: unit, Noise: noise}}
+	return []protocols.ErrorLaw{protocols.NoisyEstimate{Estimate: a.Total()[0], Unit: unit, Noise: noise}}
 }
 
 // Missing implements [protocols.Aggregate.Missing]. If one share is missing, only the query's range is known of the

@@ -20,7 +20,7 @@ func (*Protocol) Row() protocols.Row {
 		Queries: []task.Query{task.Count, task.Sum, task.Mean},
 		Rule:    RuleComponents,
 		Costs:   []protocols.Case{{Query: task.Sum}},
-		Dial: &protocols.Dial{Key: "p", Best: true,
+		CostParam: &protocols.CostParam{Key: "p", Best: true,
 			Values: func(uint64) []uint64 { return protocols.Doublings(1 << 12) }},
 		Trials: []protocols.Case{{Query: task.Count, Users: 100}, {Query: task.Sum, Users: 100},
 			{Query: task.Mean, Hi: 4, Users: 100}},

@@ -21,7 +21,7 @@ func (m *Mechanism) fast(values [][]float64) (protocols.Draw, error) {
 			sum += int64(g.Sum(src))
 		}
 		messages := uint64(len(values)) * m.m
-		return &aggregate{m: m, residue: m.residue(sum), messages: messages}, protocols.Sent(messages)
+		return &aggregate{m: m, residue: m.residue(sum), messages: messages}, protocols.FixedCount(messages)
 	}, nil
 }
 

@@ -33,7 +33,7 @@ func (a *aggregate) Add(lane int, message []byte) error {
 // AddUsers implements [protocols.Aggregate.AddUsers].
 func (a *aggregate) AddUsers(uint64) {}
 
-// AddDummies implements [protocols.Diluted.AddDummies].
+// AddDummies implements [protocols.DummyAggregate.AddDummies].
 func (a *aggregate) AddDummies(draws, dummies uint64) {
 	a.draws += draws
 	a.dummies += dummies
@@ -92,7 +92,7 @@ func (a *aggregate) Total() []float64 {
 	return out
 }
 
-// DummyVariance implements [protocols.Diluted.DummyVariance].
+// DummyVariance implements [protocols.DummyAggregate.DummyVariance].
 func (a *aggregate) DummyVariance() []float64 {
 	p, unit := 1/float64(a.m.plan.cells()), a.m.unit()
 	out := make([]float64, len(a.counts))

@@ -13,7 +13,7 @@ import (
 // frequent text of the list has, unless it has no other cells.
 func (a *aggregate) Ask(texts []string, confidence float64) ([]protocols.TextCount, error) {
 	out, padded := make([]protocols.TextCount, len(texts)), make([][]byte, len(texts))
-	s := newScene(a)
+	s := newCellStats(a)
 	order := make([]int, len(texts))
 	for i, text := range texts {
 		var err error
@@ -51,9 +51,9 @@ func (a *aggregate) Ask(texts []string, confidence float64) ([]protocols.TextCou
 	return out, nil
 }
 
-// scene describes the cells of an aggregate: the background beside frequent texts, and which cells belong to known
+// cellStats describes the cells of an aggregate: the background beside frequent texts, and which cells belong to known
 // texts.
-type scene struct {
+type cellStats struct {
 	*aggregate
 	mean, variance []float64 // Messages of a cell, by table, without those of frequent texts.
 	free           []int     // Cells of each table that no known text claims.
@@ -61,16 +61,16 @@ type scene struct {
 	claims         []uint8   // Number of known texts that have each cell.
 }
 
-func newScene(a *aggregate) *scene {
+func newCellStats(a *aggregate) *cellStats {
 	tables := a.m.plan.tables()
-	s := &scene{aggregate: a, mean: make([]float64, tables), variance: make([]float64, tables),
+	s := &cellStats{aggregate: a, mean: make([]float64, tables), variance: make([]float64, tables),
 		free: make([]int, tables), full: make([]int, tables), claims: make([]uint8, len(a.counts))}
 	s.refresh()
 	return s
 }
 
 // refresh takes the background from the cells that no known text has, or from all cells if every cell is taken.
-func (s *scene) refresh() {
+func (s *cellStats) refresh() {
 	b := int(s.m.plan.b)
 	for table := range s.mean {
 		free := make([]uint64, 0, b)
@@ -94,7 +94,7 @@ func (s *scene) refresh() {
 }
 
 // isFull reports whether a number of messages exceeds the background of a table.
-func (s *scene) isFull(table int, messages uint64) bool {
+func (s *cellStats) isFull(table int, messages uint64) bool {
 	return float64(messages) > most(s.mean[table])
 }
 
@@ -130,13 +130,15 @@ func background(counts []uint64) (mean, variance float64) {
 }
 
 // whole returns the cells of a padded text in the tables that hash all of it. With free, it omits claimed cells.
-func (s *scene) whole(text []byte, free bool) []uint64 { return s.cells(text, s.m.plan.levels-1, free) }
+func (s *cellStats) whole(text []byte, free bool) []uint64 {
+	return s.cells(text, s.m.plan.levels-1, free)
+}
 
 // checks returns the unclaimed cells of a padded text in the checks.
-func (s *scene) checks(text []byte) []uint64 { return s.cells(text, s.m.plan.levels, true) }
+func (s *cellStats) checks(text []byte) []uint64 { return s.cells(text, s.m.plan.levels, true) }
 
 // cells returns the cells of a padded text in the tables from first on, which must hash all of it.
-func (s *scene) cells(text []byte, first int, free bool) (cells []uint64) {
+func (s *cellStats) cells(text []byte, first int, free bool) (cells []uint64) {
 	state := absorb(s.m.plan.seed, text)
 	for table := first; table < s.m.plan.tables(); table++ {
 		if y := s.m.plan.number(table, state); !free || s.claims[y] == 0 {
@@ -147,10 +149,10 @@ func (s *scene) cells(text []byte, first int, free bool) (cells []uint64) {
 }
 
 // tableOf returns the table of a cell.
-func (s *scene) tableOf(y uint64) int { return int(y / s.m.plan.b) }
+func (s *cellStats) tableOf(y uint64) int { return int(y / s.m.plan.b) }
 
 // claim marks all cells of a text as those of a known text. by is 1, or -1 to remove the mark.
-func (s *scene) claim(text []byte, by int) {
+func (s *cellStats) claim(text []byte, by int) {
 	for table := range s.m.plan.tables() {
 		y := s.m.plan.of(table, text)
 		before := s.claims[y]
@@ -166,7 +168,7 @@ func (s *scene) claim(text []byte, by int) {
 }
 
 // excess returns by how much the messages of cells exceed the background, and the variance of that number.
-func (s *scene) excess(cells []uint64) (more, variance float64) {
+func (s *cellStats) excess(cells []uint64) (more, variance float64) {
 	for _, y := range cells {
 		table := y / s.m.plan.b
 		more += float64(s.counts[y]) - s.mean[table]
@@ -177,10 +179,10 @@ func (s *scene) excess(cells []uint64) (more, variance float64) {
 
 // share returns the probability that a client's message is in one of the given number of its text's cells, other than
 // by chance.
-func (s *scene) share(cells int) float64 { return float64(cells) / s.m.unit() }
+func (s *cellStats) share(cells int) float64 { return float64(cells) / s.m.unit() }
 
 // count estimates the number of clients that have a text, from some of its cells.
-func (s *scene) count(cells []uint64) float64 {
+func (s *cellStats) count(cells []uint64) float64 {
 	more, _ := s.excess(cells)
 	return more / s.share(len(cells))
 }
@@ -190,7 +192,7 @@ func (s *scene) count(cells []uint64) float64 {
 // quantile,
 //
 //	|more − c·w| ≤ z·√(c·w(1−w) + v) + ½,   c·w = max(0, c)·w under the root
-func (s *scene) interval(cells []uint64, z float64) (lo, hi float64) {
+func (s *cellStats) interval(cells []uint64, z float64) (lo, hi float64) {
 	more, v := s.excess(cells)
 	w := s.share(len(cells))
 	return wilson(more-.5, v, w, -z), wilson(more+.5, v, w, z)

@@ -35,8 +35,8 @@ func (s *search) beam(ref float64, width int) ([]node, *trail) {
 				st.levelScores = s.scores(level, ref)
 			}
 			nodes = s.grow(nodes, st, keep)
-			st.cells, st.kin, st.heirs = nil, nil, nil
-			way.steps = append(way.steps, passed{st, keep.floor})
+			st.cells, st.prefixScores, st.continued = nil, nil, nil
+			way.steps = append(way.steps, beamStep{st, keep.floor})
 		}
 	}
 	nodes = slices.DeleteFunc(nodes, func(n node) bool {
@@ -55,8 +55,8 @@ type levelScores struct {
 	known           []int32            // Scores by number of messages, from least on; more messages score as the last.
 	cells           []int32
 	most            int32            // Largest score of a cell.
-	kin             map[uint64]int32 // Extra scores of prefixes of listed texts, by the state of the hash.
-	heirs           map[uint64]bool  // States after all whole bytes but the last: prefixes that kin continue.
+	prefixScores    map[uint64]int32 // Extra scores of prefixes of listed texts, by the state of the hash.
+	continued       map[uint64]bool  // States after all whole bytes but the last: prefixes that kin continue.
 }
 
 // scores returns what each cell of a level adds to a score. A text with ref messages of its own in a cell makes N
@@ -75,7 +75,7 @@ func (s *search) scores(level int, ref float64) *levelScores {
 		}
 	}
 	l := &levelScores{mean: mean, ref: ref, full: full / float64(b), taken: map[uint64]float64{},
-		kin: map[uint64]int32{}, heirs: map[uint64]bool{}}
+		prefixScores: map[uint64]int32{}, continued: map[uint64]bool{}}
 	l.least = uint64(max(0, ref-16) / gain)
 	most := uint64((ref+math.Log(float64(b))+8)/gain) + 1
 	for n := l.least; n <= most; n++ {
@@ -94,8 +94,8 @@ func (s *search) scores(level int, ref float64) *levelScores {
 	l.most = slices.Max(l.cells)
 	for _, text := range s.list {
 		state := s.m.plan.state(level, text)
-		l.kin[state] = max(0, l.score((mean+knownShare*ref)*gain-ref)-l.cells[s.m.plan.cell(level, state)])
-		l.heirs[absorb(s.m.plan.seed, text[:(s.m.plan.prefix(level)-1)/8])] = true
+		l.prefixScores[state] = max(0, l.score((mean+knownShare*ref)*gain-ref)-l.cells[s.m.plan.cell(level, state)])
+		l.continued[absorb(s.m.plan.seed, text[:(s.m.plan.prefix(level)-1)/8])] = true
 	}
 	return l
 }
@@ -142,13 +142,13 @@ func (s *search) grow(nodes []node, st step, keep *selection) []node {
 		}
 		st.family(s.m.plan, int32(i), n, old<<st.bits, moves[int(n.mode)<<have|int(old)], keep)
 	}
-	return born(nodes, keep.all(), st)
+	return childNodes(nodes, keep.all(), st)
 }
 
 // family adds the children of one prefix, whose last byte already has some bits. The likeliest come first: once one
 // is too unlikely whatever its cell holds, the rest are too.
 func (st step) family(p plan, parent int32, n *node, bits uint8, moves []move, keep *selection) {
-	heir := st.heirs[n.state]
+	heir := st.continued[n.state]
 	for _, m := range moves {
 		score := n.score + m.gain
 		if !heir && score+st.most <= keep.floor {
@@ -158,7 +158,7 @@ func (st step) family(p plan, parent int32, n *node, bits uint8, moves []move, k
 			state := absorb1(n.state, bits|m.next)
 			score += st.cells[p.cell(st.level, state)]
 			if heir {
-				score += st.kin[state]
+				score += st.prefixScores[state]
 			}
 		}
 		keep.add(child{parent, score, m.next})
@@ -173,8 +173,8 @@ type selection struct {
 	tally []int32
 }
 
-// tallied is how far below the best score, in 1/nat nats, children are still ranked.
-const tallied = 1 << 20
+// rankedRange is how far below the best score, in 1/nat nats, children are still ranked.
+const rankedRange = 1 << 20
 
 func (k *selection) reset() { k.kept, k.floor = k.kept[:0], math.MinInt32 }
 
@@ -202,7 +202,7 @@ func (k *selection) cut() {
 	for _, c := range k.kept {
 		lo, hi = min(lo, c.score), max(hi, c.score)
 	}
-	lo = max(lo, hi-tallied)
+	lo = max(lo, hi-rankedRange)
 	k.tally = slices.Grow(k.tally[:0], int(hi-lo)+1)[:hi-lo+1]
 	clear(k.tally)
 	for _, c := range k.kept {
@@ -226,8 +226,8 @@ func (k *selection) cut() {
 	k.kept, k.floor = out, floor
 }
 
-// born turns children into prefixes.
-func born(nodes []node, children []child, st step) []node {
+// childNodes turns children into prefixes.
+func childNodes(nodes []node, children []child, st step) []node {
 	length := st.at/8 + 1
 	out, arena := make([]node, len(children)), make([]byte, len(children)*length)
 	for i, c := range children {

@@ -14,12 +14,12 @@ import (
 // Row implements [protocols.Protocol.Row].
 func (p *Protocol) Row() protocols.Row {
 	return protocols.Row{
-		Queries: []task.Query{task.Strings},
-		Default: []task.Query{task.Strings},
-		Either:  true,
-		Dilute:  p.Dilute,
-		Costs:   []protocols.Case{{Query: task.Strings, Length: 8}},
-		Trials:  []protocols.Case{{Query: task.Strings, Length: 2, Users: 500}},
+		Queries:             []task.Query{task.Strings},
+		Default:             []task.Query{task.Strings},
+		ClientsToo:          true,
+		CalibrateRelayNoise: p.CalibrateRelayNoise,
+		Costs:               []protocols.Case{{Query: task.Strings, Length: 8}},
+		Trials:              []protocols.Case{{Query: task.Strings, Length: 2, Users: 500}},
 	}
 }
 
@@ -51,8 +51,9 @@ func (*Protocol) Calibrate(t *task.Task) error {
 // about half as much to the error as two relays do.
 const dummiesPerClient = 0.7
 
-// Dilute implements [protocols.Row.Dilute]. It takes the largest tables that the dummies protect.
-func (*Protocol) Dilute(t *task.Task, d protocols.Dilution) error {
+// CalibrateRelayNoise implements [protocols.Row.CalibrateRelayNoise]. It takes the largest tables that the dummies
+// protect.
+func (*Protocol) CalibrateRelayNoise(t *task.Task, d protocols.NoiseOptions) error {
 	if d.LocalEpsilon != 0 {
 		return invalid.Field("local-epsilon", decimal.Format(d.LocalEpsilon, -1),
 			"none for protocol "+Name+": noise by clients, or by relays")

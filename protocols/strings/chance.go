@@ -13,12 +13,12 @@ type law struct {
 // mostSteps is the largest number of grid steps of a cell. For more messages, steps are larger than 1.
 const mostSteps = 1 << 10
 
-// null returns the law of [scene.capped] for a text that nobody holds. In each table its cell is a uniform one of the
-// unclaimed cells. A share of the cells is full: those with more messages than the background, and one more in each
-// table, as if the text's own were full; with alone, no cell is full. The others are negative binomial, or Poisson,
-// with the background's mean and variance. On a grid each cell's messages are rounded up, so that limits err on the
-// high side.
-func (s *scene) null(tables []int, ref float64, alone bool) law {
+// null returns the law of [cellStats.capped] for a text that nobody holds. In each table its cell is a uniform one of
+// the unclaimed cells. A share of the cells is full: those with more messages than the background, and one more in
+// each table, as if the text's own were full; with alone, no cell is full. The others are negative binomial, or
+// Poisson, with the background's mean and variance. On a grid each cell's messages are rounded up, so that limits err
+// on the high side.
+func (s *cellStats) null(tables []int, ref float64, alone bool) law {
 	spreads, step := make([]law, len(tables)), 1
 	for i, table := range tables {
 		spreads[i] = spread(s.mean[table], s.variance[table])
@@ -123,11 +123,11 @@ func (l law) quantile(u float64) uint64 {
 type trail struct {
 	ref   float64
 	model *model
-	steps []passed
+	steps []beamStep
 }
 
-// passed is a step of a beam with its floor.
-type passed struct {
+// beamStep is a step of a beam with its floor.
+type beamStep struct {
 	step
 	floor int32
 }
@@ -216,19 +216,19 @@ func (s *search) lists(p probe, law law, least float64) bool {
 		s.counts[y] += own
 		defer func() { s.counts[y] -= own }()
 	}
-	for _, way := range s.ways {
-		if way.leadsTo(p, s.scene) && s.passes(p.text, way.ref, func(tables []int) float64 {
+	for _, way := range s.trails {
+		if way.leadsTo(p, s.cellStats) && s.passes(p.text, way.ref, func(tables []int) float64 {
 			return s.limit(tables, way.ref, true)
 		}) {
 			beside := func(tables []int) float64 { return s.limit(tables, least, false) }
-			return s.blind || s.passes(p.text, least, beside)
+			return s.dryRun || s.passes(p.text, least, beside)
 		}
 	}
 	return false
 }
 
 // leadsTo reports whether the prefixes of a planted text score enough at each step.
-func (t *trail) leadsTo(p probe, s *scene) bool {
+func (t *trail) leadsTo(p probe, s *cellStats) bool {
 	score, mode := int32(0), uint8(0)
 	for _, st := range t.steps {
 		have, c := st.at%8, p.text[st.at/8]
@@ -287,7 +287,7 @@ func (m *Mechanism) leastBeside(clients float64, relays int) float64 {
 		return least
 	}
 	s := newSearch(m.expected(clients, 1, relays))
-	s.blind = true
+	s.dryRun = true
 	alone := s.find(.95, wide/narrowed).Least
 	if alone == 0 {
 		return 0

@@ -21,7 +21,7 @@ func Example() {
 		Batch: task.Batch{Size: 20000, Honest: randomizer.NewRational(1, 1), Min: 20000},
 	}
 	var protocol strings.Protocol
-	if err := protocol.Dilute(t, protocols.Dilution{}); err != nil {
+	if err := protocol.CalibrateRelayNoise(t, protocols.NoiseOptions{}); err != nil {
 		panic(err)
 	}
 	m, err := protocol.Open(t)
@@ -58,7 +58,7 @@ func Example() {
 		}
 	}
 	can := protocols.CapabilitiesOf(m)
-	can.Diluted(agg).AddDummies(2, 2*t.Noise.Pool)
+	can.Dummies(agg).AddDummies(2, 2*t.Noise.Pool)
 	counts, err := can.Ask(agg, []string{"/old/prices", "/new/prices"}, 0.95)
 	if err != nil {
 		panic(err)

@@ -21,7 +21,7 @@ func (a *aggregate) CheckCount(text string) float64 {
 	if err != nil {
 		panic(err)
 	}
-	s := newScene(a)
+	s := newCellStats(a)
 	return s.count(s.checks(padded))
 }
 
@@ -31,7 +31,7 @@ func (m *Mechanism) Tables() (levels, checks int) { return m.plan.levels, m.plan
 // FullShare returns the share of cells that count as full under the law of a text that nobody holds, in one table
 // beside known texts.
 func (a *aggregate) FullShare(table int, known ...string) float64 {
-	s := newScene(a)
+	s := newCellStats(a)
 	for _, text := range known {
 		padded, _ := a.m.plan.pad([]byte(text))
 		s.claim(padded, 1)

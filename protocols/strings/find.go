@@ -24,14 +24,14 @@ const (
 
 // search is the state of a search.
 type search struct {
-	*scene
-	model *model
-	list  [][]byte  // Padded texts.
-	sizes []float64 // Messages of each listed text in each of its cells.
-	known map[string]bool
-	cache map[nullKey]float64 // Limits, valid as long as backgrounds and full cells stay.
-	ways  []*trail            // Trails of the passes; of those for the fewest clients, only the last.
-	blind bool                // The search lists nothing.
+	*cellStats
+	model  *model
+	list   [][]byte  // Padded texts.
+	sizes  []float64 // Messages of each listed text in each of its cells.
+	known  map[string]bool
+	cache  map[nullKey]float64 // Limits, valid as long as backgrounds and full cells stay.
+	trails []*trail            // Trails of the passes; of those for the fewest clients, only the last.
+	dryRun bool                // The search lists nothing.
 }
 
 // Find lists frequent texts. The levels alone propose texts. The checks, whose counts had no part in the proposal,
@@ -56,7 +56,7 @@ func (s *search) find(confidence float64, width int) protocols.FoundTexts {
 		out.PlantedByRelay = uint64(a.added() / float64(relays) / need)
 	}
 	s.passAll(least, float64(a.Reports()), min(width, wideBytes/a.m.plan.length))
-	s.secondLook(least)
+	s.recheck(least)
 	out.Least = s.foundDownTo(least, float64(a.Reports()))
 	out.List = s.counted(confidence, least)
 	return out
@@ -78,7 +78,7 @@ func (s *search) passAll(least, clients float64, width int) {
 }
 
 func newSearch(a *aggregate) *search {
-	return &search{scene: newScene(a), known: map[string]bool{}, cache: map[nullKey]float64{}}
+	return &search{cellStats: newCellStats(a), known: map[string]bool{}, cache: map[nullKey]float64{}}
 }
 
 // least returns how many messages in each of its cells a text needs to be found in 98 of 100 batches.
@@ -107,7 +107,7 @@ func (s *search) pass(ref float64, width int) (more int) {
 	s.renew()
 	s.model = newModel(s.list)
 	nodes := s.proposed(ref, width)
-	if s.blind {
+	if s.dryRun {
 		return 0
 	}
 	for _, c := range s.shortlist(nodes, ref) {
@@ -125,10 +125,10 @@ func (s *search) pass(ref float64, width int) (more int) {
 // proposed returns the texts that the beam leads to, and keeps its trail.
 func (s *search) proposed(ref float64, width int) []node {
 	nodes, way := s.beam(ref, width)
-	if last := len(s.ways) - 1; last >= 0 && s.ways[last].ref == ref {
-		s.ways = s.ways[:last]
+	if last := len(s.trails) - 1; last >= 0 && s.trails[last].ref == ref {
+		s.trails = s.trails[:last]
 	}
-	s.ways = append(s.ways, way)
+	s.trails = append(s.trails, way)
 	return nodes
 }
 
@@ -203,9 +203,9 @@ func (s *search) passes(c []byte, ref float64, limit func(tables []int) float64)
 		s.capped(free, ref) >= limit(s.tablesOf(free))
 }
 
-// secondLook drops listed texts that do not pass if all others are known, or that have too few cells of their own to
+// recheck drops listed texts that do not pass if all others are known, or that have too few cells of their own to
 // tell. Dropped texts fill cells for the others again, so it repeats until all pass.
-func (s *search) secondLook(ref float64) {
+func (s *search) recheck(ref float64) {
 	for before := -1; before != len(s.list); {
 		before = len(s.list)
 		s.renew()
@@ -346,10 +346,10 @@ func (s *search) meanOf(cells []uint64) (sum float64) {
 
 // capAt returns how many messages of a cell count at most, if a text has ref of its own there. A cell that is full
 // because of another text must not carry one.
-func (s *scene) capAt(table int, ref float64) int { return int(math.Ceil(s.mean[table] + 1.5*ref)) }
+func (s *cellStats) capAt(table int, ref float64) int { return int(math.Ceil(s.mean[table] + 1.5*ref)) }
 
-// capped returns the messages in some cells, each capped by [scene.capAt].
-func (s *scene) capped(cells []uint64, ref float64) (sum float64) {
+// capped returns the messages in some cells, each capped by [cellStats.capAt].
+func (s *cellStats) capped(cells []uint64, ref float64) (sum float64) {
 	for _, y := range cells {
 		sum += min(float64(s.counts[y]), float64(s.capAt(s.tableOf(y), ref)))
 	}

@@ -72,7 +72,7 @@ func TestFindAmongManyDummies(t *testing.T) {
 	const users = 30_000
 	d, err := planner.Draft(planner.Query{Name: "texts", Query: task.Strings, Length: 5, Batch: users, Honest: 1,
 		Epsilon: .05, Delta: 1e-6, Params: planner.Params{"b": 28},
-		Relays: &planner.RelayNoise{Dilution: protocols.Dilution{MaxDummies: 1e6}}})
+		Relays: &planner.RelayNoise{NoiseOptions: protocols.NoiseOptions{MaxDummies: 1e6}}})
 	require.NoError(t, err)
 	m, src := open(t, d), randomizer.NewSource()
 	held := map[string]int{"left": .3 * users, "right": .15 * users}

@@ -47,6 +47,6 @@ func (m *Mechanism) fast(values [][]float64) (protocols.Draw, error) {
 				a.counts[m.randomize(src, int(src.Below(uint64(m.plan.tables()))), text)]++
 			}
 		}
-		return a, protocols.Sent(uint64(len(values)))
+		return a, protocols.FixedCount(uint64(len(values)))
 	}, nil
 }

@@ -81,7 +81,7 @@ type plan struct {
 // Capabilities returns what [protocols.CapabilitiesOf] returns.
 func (m *Mechanism) Capabilities() protocols.Capabilities {
 	return protocols.Capabilities{
-		Diluted: func(a protocols.Aggregate) protocols.Diluted { return a.(*aggregate) },
+		Dummies: func(a protocols.Aggregate) protocols.DummyAggregate { return a.(*aggregate) },
 		Find: func(a protocols.Aggregate, confidence float64) protocols.FoundTexts {
 			return a.(*aggregate).Find(confidence)
 		},

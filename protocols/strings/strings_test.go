@@ -33,7 +33,7 @@ func query(length, users uint64, dummies float64, params planner.Params) planner
 	q := planner.Query{Name: "texts", Query: task.Strings, Length: length, Batch: users, Honest: 1, Epsilon: 1,
 		Delta: 1e-6, Params: params}
 	if dummies >= 0 {
-		q.Relays = &planner.RelayNoise{Dilution: protocols.Dilution{MaxDummies: dummies}}
+		q.Relays = &planner.RelayNoise{NoiseOptions: protocols.NoiseOptions{MaxDummies: dummies}}
 	}
 	return q
 }

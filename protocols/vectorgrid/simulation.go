@@ -30,7 +30,7 @@ func (m *Mechanism) fast(values [][]float64) (protocols.Draw, error) {
 			protocols.Spread(src, blanket, m.r+1, func(clients, level uint64) { a.add(j, clients, level) })
 		}
 		a.reports = uint64(len(values))
-		return a, protocols.Sent(a.reports)
+		return a, protocols.FixedCount(a.reports)
 	}, nil
 }
 

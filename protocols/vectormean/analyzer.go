@@ -84,7 +84,7 @@ func (a *aggregate) Errors() []protocols.ErrorLaw {
 		noise.AddBinomials(float64(a.users*a.m.noise.trials), a.m.noise.chance.Float64())
 	}
 	for l, total := range totals {
-		out[l] = protocols.Noisy{Estimate: total, Unit: 1 / a.m.units, Noise: noise}
+		out[l] = protocols.NoisyEstimate{Estimate: total, Unit: 1 / a.m.units, Noise: noise}
 	}
 	return out
 }

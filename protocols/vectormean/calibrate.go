@@ -14,15 +14,15 @@ import (
 // Row implements [protocols.Protocol.Row].
 func (*Protocol) Row() protocols.Row {
 	return protocols.Row{
-		First:   true,
-		Queries: []task.Query{task.VectorMean},
-		Default: []task.Query{task.VectorMean},
-		Rule:    Rule,
+		NeedsFirst: true,
+		Queries:    []task.Query{task.VectorMean},
+		Default:    []task.Query{task.VectorMean},
+		Rule:       Rule,
 		Costs: []protocols.Case{
 			{Query: task.VectorMean, Dim: 16, Padding: task.PaddingNone},
 			{Query: task.VectorMean, Dim: 16, Padding: task.PaddingFull},
 		},
-		Dial: &protocols.Dial{Key: "units", Best: true,
+		CostParam: &protocols.CostParam{Key: "units", Best: true,
 			Values: func(uint64) []uint64 { return protocols.Doublings(32) }},
 		Trials: []protocols.Case{{Query: task.VectorMean, Dim: 2, Users: 100, Epsilon: 4},
 			{Query: task.VectorMean, Dim: 2, Lanes: 4, Users: 100, Epsilon: 4}},

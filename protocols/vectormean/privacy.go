@@ -37,16 +37,16 @@ func (m *Mechanism) Law() (*compose.Law, error) {
 	return compose.LawOf(c.delta, c.reach(m.task.Claim.Epsilon.Value())), nil
 }
 
-// dominated describes the Gaussians that dominate a counter and a counter of null messages, except for a probability
-// missed over all counters.
-type dominated struct{ rate, null, missed float64 }
+// gaussianBound describes the Gaussians that dominate a counter and a counter of null messages, except for a
+// probability missed over all counters.
+type gaussianBound struct{ rate, null, missed float64 }
 
 // curve is the bound of the rule at every ε. The best missed is a few shares of the Gaussian's δ. With much noise
 // missed is close to 0; with little noise it makes up most of δ.
 type curve struct {
 	m       *Mechanism
-	levels  []dominated // By falling missed, each a quarter of the previous one.
-	moments []float64   // Values of [curve.moment], 0 if not computed yet.
+	levels  []gaussianBound // By falling missed, each a quarter of the previous one.
+	moments []float64       // Values of [curve.moment], 0 if not computed yet.
 }
 
 // quarters is how often missed is quartered: down to 2⁻⁶⁰, the least that laws may cut off.
@@ -74,7 +74,7 @@ func (m *Mechanism) curve() *curve {
 	}
 	for k, r := range counters {
 		if total := r.Missed + nulls[k].Missed; total < 1 {
-			c.levels = append(c.levels, dominated{r.Eta, nulls[k].Eta, total})
+			c.levels = append(c.levels, gaussianBound{r.Eta, nulls[k].Eta, total})
 		}
 	}
 	return c

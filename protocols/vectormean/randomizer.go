@@ -120,7 +120,7 @@ func (m *Mechanism) roundTo(x []int64, f []uint64, src *randomizer.Source, parts
 	}
 	if m.frame != nil {
 		for k := range f {
-			settle(src, f, k)
+			roundFraction(src, f, k)
 		}
 	} else {
 		roundTogether(src, f)
@@ -149,12 +149,12 @@ func roundTogether(src *randomizer.Source, f []uint64) {
 		}
 	}
 	if open >= 0 {
-		settle(src, f, open)
+		roundFraction(src, f, open)
 	}
 }
 
-// settle replaces a fraction by 0 or one.
-func settle(src *randomizer.Source, f []uint64, k int) {
+// roundFraction replaces a fraction by 0 or one.
+func roundFraction(src *randomizer.Source, f []uint64, k int) {
 	if src.Below(one) < f[k] {
 		f[k] = one
 	} else {

@@ -29,7 +29,7 @@ func (m *Mechanism) fast(values [][]float64) (protocols.Draw, error) {
 			a.counts[kind] += src.Binomial(uint64(len(values))*n.trials, n.chance)
 			messages += a.counts[kind]
 		}
-		return a, protocols.Sent(messages)
+		return a, protocols.FixedCount(messages)
 	}, nil
 }
 

@@ -15,7 +15,7 @@ func (*Protocol) Row() protocols.Row {
 		Default: []task.Query{task.Vector},
 		Rule:    string(accountant.Exact),
 		Costs:   []protocols.Case{{Query: task.Vector, Dim: 100}},
-		Dial: &protocols.Dial{Key: "t",
+		CostParam: &protocols.CostParam{Key: "t",
 			Values: func(dim uint64) []uint64 { return protocols.Doublings(min(dim, maxT)) }},
 		Trials: []protocols.Case{
 			{Query: task.Vector, Dim: 3, Users: 500},

@@ -91,27 +91,27 @@ func (m *Mechanism) Law() (*compose.Law, error) {
 	return c.law(m.krr.Gamma.Float64())
 }
 
-// composed is the bound for t ≥ 2. The message in each lane is one observation of randomized response with a secret
-// coordinate, shuffled among n_min clients. Given the values, the messages of all lanes are independent. So δ is that
-// of t observations, each of which is dominated by plain randomized response over K values (docs/proofs/vectors.md,
-// theorem 2). The claim uses t copies of the law of rule revealed, whatever the task's rule. A client computes it in
-// a few milliseconds. Rule exact would save a hundredth of γ at t = 2 and a tenth at t = 100.
-type composed struct {
+// composedBound is the bound for t ≥ 2. The message in each lane is one observation of randomized response with a
+// secret coordinate, shuffled among n_min clients. Given the values, the messages of all lanes are independent. So δ
+// is that of t observations, each of which is dominated by plain randomized response over K values
+// (docs/proofs/vectors.md, theorem 2). The claim uses t copies of the law of rule revealed, whatever the task's rule.
+// A client computes it in a few milliseconds. Rule exact would save a hundredth of γ at t = 2 and a tenth at t = 100.
+type composedBound struct {
 	goal target
 	t, k uint64
 }
 
-func newComposed(t *task.Task, reported, k uint64) (*composed, error) {
+func newComposed(t *task.Task, reported, k uint64) (*composedBound, error) {
 	goal := newTarget(t)
 	if rule := accountant.Rule(t.Rule); rule != accountant.Revealed && rule != accountant.Exact {
 		return nil, invalid.Field("rule", strconv.Quote(t.Rule), "revealed, exact or scm21 where t is 2 or more")
 	}
 	_, err := accountant.KRRDelta(accountant.Revealed, k, 0.5, goal.users, goal.eps)
-	return &composed{goal, reported, k}, err
+	return &composedBound{goal, reported, k}, err
 }
 
 // law returns the law of all messages of a client, for γ in (0, 1].
-func (c *composed) law(gamma float64) (*compose.Law, error) {
+func (c *composedBound) law(gamma float64) (*compose.Law, error) {
 	one, err := compose.KRRLaw(accountant.Revealed, c.k, gamma, c.goal.users)
 	if err != nil {
 		return nil, err
@@ -120,7 +120,7 @@ func (c *composed) law(gamma float64) (*compose.Law, error) {
 }
 
 // delta returns δ(ε) of the law, for γ in (0, 1]. It is 0 if ε is at least that of t local randomizers.
-func (c *composed) delta(gamma float64) (float64, error) {
+func (c *composedBound) delta(gamma float64) (float64, error) {
 	if float64(c.t)*accountant.KRREpsilon0(c.k, gamma) <= c.goal.eps {
 		return 0, nil
 	}
@@ -132,7 +132,7 @@ func (c *composed) delta(gamma float64) (float64, error) {
 }
 
 // smallest returns the least γ, to a relative 2⁻¹⁶, for which δ is at most the claimed one.
-func (c *composed) smallest() randomizer.Rational {
+func (c *composedBound) smallest() randomizer.Rational {
 	rational := func(gamma float64) randomizer.Rational {
 		return randomizer.NewRational(int64(math.Ceil(gamma*0x1p40)), 1<<40)
 	}

@@ -21,26 +21,26 @@ func (m *Mechanism) fast(values [][]float64) (protocols.Draw, error) {
 		for b := range a.messages {
 			c.report(src, a, b)
 		}
-		return a, protocols.Sent(m.t * uint64(len(values)))
+		return a, protocols.FixedCount(m.t * uint64(len(values)))
 	}, nil
 }
 
-// crowd holds the simulated clients: for every coordinate the groups of equal values, and the clients with equal
-// vectors.
-type crowd struct {
-	m      *Mechanism
-	groups [][]protocols.RoundingGroup
-	alike  []alike
+// simulatedClients holds the simulated clients: for every coordinate the groups of equal values, and the clients with
+// equal vectors.
+type simulatedClients struct {
+	m            *Mechanism
+	groups       [][]protocols.RoundingGroup
+	equalClients []equalClients
 }
 
-// alike is a number of simulated clients with equal vectors: for every coordinate, the number of its group.
-type alike struct {
+// equalClients is a number of simulated clients with equal vectors: for every coordinate, the number of its group.
+type equalClients struct {
 	clients uint64
 	member  []uint32
 }
 
-func (m *Mechanism) newCrowd(values [][]float64) (*crowd, error) {
-	c := &crowd{m: m, groups: make([][]protocols.RoundingGroup, m.d)}
+func (m *Mechanism) newCrowd(values [][]float64) (*simulatedClients, error) {
+	c := &simulatedClients{m: m, groups: make([][]protocols.RoundingGroup, m.d)}
 	known, vectors := make([]map[uint64]uint32, m.d), map[string]int{}
 	for l := range known {
 		known[l] = map[uint64]uint32{}
@@ -56,17 +56,17 @@ func (m *Mechanism) newCrowd(values [][]float64) (*crowd, error) {
 		}
 		i, ok := vectors[string(name)]
 		if !ok {
-			i = len(c.alike)
+			i = len(c.equalClients)
 			vectors[string(name)] = i
-			c.alike = append(c.alike, alike{member: c.join(known, x)})
+			c.equalClients = append(c.equalClients, equalClients{member: c.vectorGroups(known, x)})
 		}
-		c.alike[i].clients++
+		c.equalClients[i].clients++
 	}
 	return c, nil
 }
 
-// join returns the numbers of a vector's groups. It adds groups that are not known yet.
-func (c *crowd) join(known []map[uint64]uint32, x []float64) []uint32 {
+// vectorGroups returns the numbers of a vector's groups. It adds groups that are not known yet.
+func (c *simulatedClients) vectorGroups(known []map[uint64]uint32, x []float64) []uint32 {
 	member := make([]uint32, len(x))
 	for l := range x {
 		fixed := randomizer.Fixed(x[l])
@@ -83,13 +83,13 @@ func (c *crowd) join(known []map[uint64]uint32, x []float64) []uint32 {
 }
 
 // report adds the messages of block b.
-func (c *crowd) report(src *randomizer.Source, a *aggregate, b int) {
+func (c *simulatedClients) report(src *randomizer.Source, a *aggregate, b int) {
 	first, size := c.m.block(uint64(b))
 	drawn := make([][]protocols.RoundingGroup, size)
 	for i := range drawn {
 		drawn[i] = slices.Clone(c.groups[first+uint64(i)])
 	}
-	for _, same := range c.alike {
+	for _, same := range c.equalClients {
 		protocols.Spread(src, same.clients, size, func(clients, i uint64) {
 			drawn[i][same.member[first+i]].Clients += clients
 		})

@@ -238,8 +238,8 @@ func estimates(m protocols.Mechanism, batches []batch) (out []object) {
 		}
 		aggregate.AddUsers(b.users)
 		one := object{"users": b.users, "lanes": hexLanes(b.lanes)}
-		if can.Diluted != nil {
-			can.Diluted(aggregate).AddDummies(b.draws, b.dummies)
+		if can.Dummies != nil {
+			can.Dummies(aggregate).AddDummies(b.draws, b.dummies)
 			one["draws"], one["dummies"] = b.draws, b.dummies
 		}
 		one["total"] = aggregate.Total()

@@ -33,8 +33,8 @@ func WriteCSV(w io.Writer, r *verifier.Report) error {
 	labels := verifier.Labels(r.Asked)
 	privacy := func(crowded uint64) []string {
 		g := r.Guarantee
-		return []string{written(g.Epsilon)[0], bound(g.AloneEpsilon), bound(g.LocalEpsilon), written(g.CrowdEpsilon)[0],
-			strconv.FormatUint(crowded, 10)}
+		return []string{written(g.Epsilon)[0], bound(g.AloneEpsilon), bound(g.LocalEpsilon),
+			written(g.HonestEpsilon)[0], strconv.FormatUint(crowded, 10)}
 	}
 	write := func(epoch, start string, users, batches, crowded uint64, a verifier.Answer) {
 		first := []string{epoch, start}

@@ -487,7 +487,7 @@ func (a *pageModel) costs() []fact {
 	}
 	claimed, crowd := "ε", []fact(nil)
 	if a.NoneHonest() {
-		claimed, crowd = "ε′", []fact{{epsilon("ε", a.CrowdEpsilon), a.Crowd()}}
+		claimed, crowd = "ε′", []fact{{epsilon("ε", a.HonestEpsilon), a.Crowd()}}
 	}
 	ledger := "no ε"
 	if a.Ledger.Epsilon != nil {

@@ -154,8 +154,8 @@ func (v *protocolVector) requireEstimates(t *testing.T, m protocols.Mechanism) {
 			require.NoError(t, can.CheckComplete(aggregate, b.Users))
 		}
 		aggregate.AddUsers(b.Users)
-		if can.Diluted != nil {
-			can.Diluted(aggregate).AddDummies(b.Draws, b.Dummies)
+		if can.Dummies != nil {
+			can.Dummies(aggregate).AddDummies(b.Draws, b.Dummies)
 		}
 		total := aggregate.Total()
 		require.Len(t, total, len(b.Total))

@@ -64,17 +64,17 @@ func (c *Client) TotalEpsilon() float64 {
 	if total := c.task.Claim.Total; !total.IsZero() {
 		return total.Epsilon.Value()
 	}
-	added := protocols.Added(c.task.Claim, c.task.Epochs.Count)
-	eps, err := protocols.Within(c.task, c.law, c.task.Epochs.Count, added.Delta)
+	added := protocols.AddedClaims(c.task.Claim, c.task.Epochs.Count)
+	eps, err := protocols.EpochsEpsilon(c.task, c.law, c.task.Epochs.Count, added.Delta)
 	if err != nil { // No law: the claims add up.
 		return added.Epsilon
 	}
 	return eps
 }
 
-// EpsilonWithin returns the ε of a number of epochs together at a δ ([protocols.Within]); +Inf if there is none.
+// EpsilonWithin returns the ε of a number of epochs together at a δ ([protocols.EpochsEpsilon]); +Inf if there is none.
 func (c *Client) EpsilonWithin(epochs uint64, delta float64) float64 {
-	eps, err := protocols.Within(c.task, c.law, epochs, delta)
+	eps, err := protocols.EpochsEpsilon(c.task, c.law, epochs, delta)
 	if err != nil {
 		return math.Inf(1)
 	}

@@ -24,9 +24,9 @@ func native(t *task.Task, randomize func(*randomizer.Source, []float64) (protoco
 	}
 }
 
-// road is the deployment that a batch passes: clients, two relays and the verifier. Its parts are the product's,
+// deployment is the deployment that a batch passes: clients, two relays and the verifier. Its parts are the product's,
 // except for the encryption, which no attack breaks here, and for planted faults.
-type road struct {
+type deployment struct {
 	task   *task.Task
 	honest protocols.Mechanism
 	client func(i int) Client // Number 0 is the victim.
@@ -41,9 +41,9 @@ type road struct {
 // all makes every client the same.
 func all(client Client) func(int) Client { return func(int) Client { return client } }
 
-// newRoad returns the deployment of a task without faults.
-func newRoad(t *task.Task, m protocols.Mechanism) *road {
-	r := &road{task: t, honest: m, client: all(native(t, m.Randomize))}
+// newDeployment returns the deployment of a task without faults.
+func newDeployment(t *task.Task, m protocols.Mechanism) *deployment {
+	r := &deployment{task: t, honest: m, client: all(native(t, m.Randomize))}
 	if t.Noise != nil {
 		r.draw = dummies.New(t.Noise).Draw
 	}
@@ -56,16 +56,16 @@ type slot struct {
 	tag     int
 }
 
-// trip is what each party sees of one batch.
-type trip struct {
+// batchView is what each party sees of one batch.
+type batchView struct {
 	sizes []int      // Number of slots of each client's report: the first relay's view.
 	lanes [][][]byte // Messages by lane, in the verifier's order, covers dropped.
 	added uint64     // Dummies among them.
 }
 
 // run runs a batch. The victim is the first client.
-func (r *road) run(src *randomizer.Source, values [][]float64) (*trip, error) {
-	out := &trip{}
+func (r *deployment) run(src *randomizer.Source, values [][]float64) (*batchView, error) {
+	out := &batchView{}
 	lanes := make([][]slot, r.task.Slots.Lanes)
 	tag := 0
 	for i, value := range values {
@@ -99,7 +99,7 @@ func total(slots [][]task.Message) (n int) {
 
 // relay is the honest relay, at any hop: it drops copies, adds its dummies and permutes. The other relay colludes, so
 // the attacker knows and can undo what it does.
-func (r *road) relay(src *randomizer.Source, out *trip, lanes [][]slot) error {
+func (r *deployment) relay(src *randomizer.Source, out *batchView, lanes [][]slot) error {
 	seen := map[int]bool{}
 	for lane, slots := range lanes {
 		var fresh []task.Message
@@ -145,7 +145,7 @@ func encode(cell, size uint64) []byte {
 }
 
 // totals returns the verifier's statistic: an unbiased estimate of the sum over clients, without the dummies' mean.
-func (r *road) totals(lanes [][][]byte, clients, added uint64) ([]float64, error) {
+func (r *deployment) totals(lanes [][][]byte, clients, added uint64) ([]float64, error) {
 	a := r.honest.Aggregate()
 	for lane, messages := range lanes {
 		for _, m := range messages {
@@ -156,7 +156,7 @@ func (r *road) totals(lanes [][][]byte, clients, added uint64) ([]float64, error
 	}
 	a.AddUsers(clients)
 	if r.draw != nil {
-		diluted := protocols.CapabilitiesOf(r.honest).Diluted
+		diluted := protocols.CapabilitiesOf(r.honest).Dummies
 		if diluted == nil {
 			return nil, invalid.Field("noise", r.task.Noise.Kind, "none for protocol "+r.task.Protocol)
 		}
