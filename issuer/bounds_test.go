@@ -18,8 +18,8 @@ import (
 	"github.com/doona-dp/doona/wire/token"
 )
 
-// TestEveryNumberHasItsBound walks all requests that an issuer answers, with all that they name beyond its bound, as
-// the table in docs/SPEC.md has it, by a backend that may ask. Then 10,000 come. No file has changed.
+// TestEveryNumberHasItsBound sends every request that an issuer answers, from an authorized backend, with each value
+// beyond its bound, as the table in docs/SPEC.md has it. Then it sends 10,000 such requests. No file changes.
 func TestEveryNumberHasItsBound(t *testing.T) {
 	c := newCascade(t)
 	cfg := accounts(t, c, 1)
@@ -63,7 +63,7 @@ func TestEveryNumberHasItsBound(t *testing.T) {
 	require.Equal(t, before, sumsIn(t, c.Dir))
 }
 
-// askFor returns a request of a pattern with one value in place of a good one.
+// askFor returns a request of a pattern with one value replaced.
 func askFor(pattern, id, name, value string) *http.Request {
 	named := map[string]string{"{task}": id, "{epoch}": "0"}
 	if named[name] != "" {

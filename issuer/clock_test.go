@@ -16,16 +16,15 @@ import (
 	"github.com/doona-dp/doona/wire/task"
 )
 
-// TestClockJumps: where the issuer's clock is set wrong, forward or back, while it runs or when it starts, no
-// epoch's key is erased early and none stays longer, as a relay says how late it is. The long form has all
-// jumps.
+// TestClockJumps: if the issuer's clock is set wrong, forward or back, while it runs or when it starts, no epoch's key
+// is erased early and none is kept longer, because a relay tells the time. The long form has all jumps.
 func TestClockJumps(t *testing.T) {
 	day := 24 * time.Hour
 	jumps := []time.Duration{10 * time.Minute, -day, 3653 * day}
 	if stattest.Long {
 		jumps = append(jumps, -10*time.Minute, day, -3653*day)
 	}
-	var all sync.WaitGroup // they wait most of the time, and so may be more than there are cores
+	var all sync.WaitGroup // they mostly wait, so there may be more than cores
 	for i, by := range jumps {
 		for _, restart := range []bool{false, true} {
 			if !stattest.Long && restart == (i == 0) {
@@ -39,7 +38,7 @@ func TestClockJumps(t *testing.T) {
 	all.Wait()
 }
 
-// looks is how long a test waits for what an issuer must not do: it looks twice in that.
+// looks is how long a test waits for what an issuer must not do: the issuer searches twice in that time.
 const looks = 2200 * time.Millisecond
 
 func testJump(t *testing.T, by time.Duration, restart bool) {
@@ -65,7 +64,7 @@ func testJump(t *testing.T, by time.Duration, restart bool) {
 	}
 	stop := run()
 	c.Clock.Advance(20 * time.Minute)
-	time.Sleep(2 * time.Second) // until it has kept the time
+	time.Sleep(2 * time.Second) // until it has written the time
 	if restart {
 		stop()
 	}

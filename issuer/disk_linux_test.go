@@ -19,9 +19,9 @@ import (
 	"github.com/doona-dp/doona/wire/task"
 )
 
-// TestFullDisk fills the disk of an issuer's store and keys until an epoch has ended: who has a token is known, nobody
-// else gets one, readyz and the metrics say so, and the epoch's key and counts are erased although the disk stays full.
-// When there is room again it issues, and quotas are as they were.
+// TestFullDisk fills the disk of an issuer's store and keys until an epoch has ended. A client that has a token is
+// recognized, and nobody else gets one. readyz and the metrics report the full disk. The epoch's key and counts are
+// erased although the disk stays full. When there is space again the issuer issues tokens, and quotas are unchanged.
 func TestFullDisk(t *testing.T) {
 	disk := filepath.Join(t.TempDir(), "disk")
 	relaytest.Mount(t, disk, "size=16m")
@@ -80,7 +80,7 @@ func TestFullDisk(t *testing.T) {
 	}, 20*time.Second, 10*time.Millisecond)
 	t.Logf("the key is gone %v after the epoch's end, of which a second is for clients' clocks", time.Since(end))
 	more := filepath.Join(disk, "more")
-	require.Eventually(t, func() bool { // it is still full, once what was given back is taken again
+	require.Eventually(t, func() bool { // the disk is full again once the freed space is reserved again
 		err := os.WriteFile(more, make([]byte, 1<<20), 0o600)
 		require.NoError(t, os.Remove(more))
 		return err != nil

@@ -6,7 +6,7 @@ import (
 	"github.com/doona-dp/doona/internal/secret"
 )
 
-// CountsKey returns the key of the hashes that belong to a private exponent.
+// CountsKey returns the key of the hashes for a private exponent.
 func CountsKey(exponent []byte) []byte {
 	counts := make([]byte, sha256.Size)
 	countsKey(counts, exponent)
@@ -19,7 +19,8 @@ func Named(counts []byte, kind string, of []byte) ([]byte, error) {
 	return name[:], err
 }
 
-// Hashes returns what hashes accounts with the key of an epoch of an issuer's first task, as requests do under way.
+// Hashes returns a function that hashes accounts with the key of an epoch of an issuer's first task, as running
+// requests do.
 func Hashes(i *Issuer, epoch uint64) func() error {
 	key, err := i.hosted().order[0].epochKey(epoch)
 	return func() error {
@@ -33,7 +34,7 @@ func Hashes(i *Issuer, epoch uint64) func() error {
 // EraseKey erases the key of an epoch of an issuer's first task.
 func EraseKey(i *Issuer, epoch uint64) error { return i.hosted().order[0].eraseKey(epoch) }
 
-// BreakMarks lets no mark of an issuer be written, like a disk that fails, until repair is called.
+// BreakMarks makes every write of an issuer's marks fail, like a broken disk, until repair is called.
 func BreakMarks(i *Issuer) (repair func() error) {
 	for _, b := range i.store.bindings {
 		b.mark.Close()

@@ -15,9 +15,9 @@ import (
 	"github.com/doona-dp/doona/wire/token"
 )
 
-// FuzzRequest sends an issuer's handler requests for tokens with whatever credentials and bodies.
-// Only a backend's own key gets anything; what it gets for one body is always the same signature;
-// every refusal is a problem of the list, and none the issuer's failure.
+// FuzzRequest sends token requests with arbitrary credentials and bodies to an issuer's handler. Only a backend's own
+// key gets tokens. One body always gets the same signature. Every refusal is a listed problem, and none is the issuer's
+// failure.
 func FuzzRequest(f *testing.F) {
 	c := newCascade(f)
 	cfg := accounts(f, c, 1000)

@@ -36,7 +36,7 @@ import (
 
 const apiKey = "an API key of a backend, 32 characters long"
 
-// newCascade lays out a task with tokens that clients can report to.
+// newCascade creates a task with tokens that clients can report to.
 func newCascade(t testing.TB) *relaytest.Cascade {
 	t.Helper()
 	return relaytest.New(t, relaytest.Options{Task: func(draft *task.Task) {
@@ -49,7 +49,7 @@ func newCascade(t testing.TB) *relaytest.Cascade {
 	}})
 }
 
-// accounts returns the configuration of an issuer that gives quota tokens to accounts.
+// accounts returns the configuration of an issuer that gives quota tokens to each account.
 func accounts(t testing.TB, c *relaytest.Cascade, quota int) issuer.Config {
 	t.Helper()
 	path := filepath.Join(c.Dir, "api.keys")
@@ -71,7 +71,7 @@ func newClient(t testing.TB, c *relaytest.Cascade, header http.Header) *shuffler
 	return client
 }
 
-// TestEndToEnd: two people behind one address report, with a real issuer and a real relay, each once.
+// TestEndToEnd: two people behind one address each report once, with a real issuer and a real relay.
 func TestEndToEnd(t *testing.T) {
 	c := newCascade(t)
 	c.StartIssuer(t, accounts(t, c, 1))
@@ -96,8 +96,8 @@ func TestEndToEnd(t *testing.T) {
 	}
 }
 
-// TestQuotaIsExact: of 50 requests at once, an account gets as many tokens as it may have, and after a
-// restart no more; another account has its own.
+// TestQuotaIsExact: of 50 concurrent requests, an account gets exactly its quota of tokens, and none more after a
+// restart. Another account has its own quota.
 func TestQuotaIsExact(t *testing.T) {
 	c := newCascade(t)
 	cfg := accounts(t, c, 7)
@@ -108,7 +108,7 @@ func TestQuotaIsExact(t *testing.T) {
 		var mu sync.Mutex
 		for range requests {
 			asking.Go(func() {
-				busy := problem.New(problem.SlowDown, "") // for more than an eighth of the places
+				busy := problem.New(problem.SlowDown, "") // for more than an eighth of the capacity
 				err := error(busy)
 				for errors.Is(err, busy) {
 					_, err = ask(t, server.URL, c, uint64(epoch), request(t, c, uint64(epoch)), account(name))
@@ -135,7 +135,7 @@ func TestQuotaIsExact(t *testing.T) {
 	}
 }
 
-// request returns a TokenRequest of an epoch, made by another client each time.
+// request returns a TokenRequest of an epoch, from a new client each time.
 func request(t testing.TB, c *relaytest.Cascade, epoch uint64) []byte {
 	t.Helper()
 	pending, err := token.Blind(publicKey(t, c, epoch), token.Challenge(c.Open.Task, c.Open.ID, epoch))
@@ -163,7 +163,7 @@ func ask(t testing.TB, base string, c *relaytest.Cascade, epoch uint64, body []b
 	return shufflerclient.IssuerTokens(http.DefaultClient, header)(t.Context(), open.TokenRequestURL(epoch), body)
 }
 
-// TestSameRequestCountsOnce: its answer may have been lost.
+// TestSameRequestCountsOnce: a repeated request counts once, because its answer may have been lost.
 func TestSameRequestCountsOnce(t *testing.T) {
 	c := newCascade(t)
 	i, err := issuer.New(accounts(t, c, 2))
@@ -188,7 +188,7 @@ func TestSameRequestCountsOnce(t *testing.T) {
 	require.ErrorIs(t, err, problem.New(problem.Limit, ""))
 }
 
-// TestStoreFails: where a request cannot be counted there is no token; the same one is good later.
+// TestStoreFails: a request that cannot be counted gets no token. The same request succeeds later.
 func TestStoreFails(t *testing.T) {
 	c := newCascade(t)
 	cfg := accounts(t, c, 1)
@@ -214,7 +214,7 @@ func TestStoreFails(t *testing.T) {
 	require.NoError(t, err)
 }
 
-// TestSlowSenders: who is slow to send a request takes no place from others.
+// TestSlowSenders: a client that sends a request slowly takes no capacity from others.
 func TestSlowSenders(t *testing.T) {
 	c := newCascade(t)
 	cfg := accounts(t, c, 1)
@@ -241,7 +241,7 @@ func TestSlowSenders(t *testing.T) {
 	require.NoError(t, err)
 }
 
-// TestRefusals: who may not have a token, and what is no request.
+// TestRefusals: clients that may not have a token, and invalid requests.
 func TestRefusals(t *testing.T) {
 	c := newCascade(t)
 	i, err := issuer.New(accounts(t, c, 1000))
@@ -307,7 +307,7 @@ func TestRefusals(t *testing.T) {
 	require.Empty(t, resp.Header.Get("Access-Control-Allow-Origin"), "pages go through their backend")
 }
 
-// TestAddresses: networks are clients, for pages of any origin; a proxy that is not trusted is one.
+// TestAddresses: networks are clients, for pages of any origin. An untrusted proxy counts as a client.
 func TestAddresses(t *testing.T) {
 	c := newCascade(t)
 	c.StartIssuer(t, c.IssuerConfig())
@@ -332,8 +332,8 @@ func TestAddresses(t *testing.T) {
 	require.Empty(t, resp.Header.Values("ETag"))
 }
 
-// TestNetworksQuotaIsDrawn: above 1, a network gets q to 2q−1 tokens of an epoch, as was drawn for it, before and after
-// a restart; an account that a backend names gets q.
+// TestNetworksQuotaIsDrawn: with a quota q above 1, a network gets q to 2q−1 tokens of an epoch, the same number before
+// and after a restart. An account that a backend names gets q.
 func TestNetworksQuotaIsDrawn(t *testing.T) {
 	c := newCascade(t)
 	cfg := c.IssuerConfig()
@@ -381,8 +381,8 @@ func TestNetworksQuotaIsDrawn(t *testing.T) {
 	}
 }
 
-// TestForeignPages: where networks are clients, a page whose origin the task does not list gets one answer, which it
-// cannot read, whether or not the network has had a token, and it costs the network none.
+// TestForeignPages: if networks are clients, a page whose origin the task does not list gets the same answer, which it
+// cannot read, whether or not the network has had a token. It costs the network no token.
 func TestForeignPages(t *testing.T) {
 	c := relaytest.New(t, relaytest.Options{Task: func(draft *task.Task) {
 		relaytest.WithTokens(draft)
@@ -416,8 +416,8 @@ func TestForeignPages(t *testing.T) {
 	refused()
 }
 
-// TestEpochsEnd: tokens are issued for the epochs that are open or next, and what tells whose they
-// were is erased with the epoch's key; nothing that names an account is ever on the disk or in the log.
+// TestEpochsEnd: tokens are issued for epochs that are open or next. The link from tokens to accounts is erased with
+// the epoch's key. Nothing that names an account is ever on disk or in the log.
 func TestEpochsEnd(t *testing.T) {
 	c := relaytest.New(t, relaytest.Options{Task: func(draft *task.Task) {
 		relaytest.WithTokens(draft)
@@ -472,11 +472,11 @@ func TestEpochsEnd(t *testing.T) {
 	require.NotContains(t, log.String(), secret)
 }
 
-// TestKeysEndWithoutTheStore: where the counts of an epoch cannot be erased its key is erased all the
-// same; and the counts, when they can be, though no key is left that they belong to.
+// TestKeysEndWithoutTheStore: an epoch's key is erased even if its counts cannot be. The counts are erased later,
+// although no key of theirs is left.
 func TestKeysEndWithoutTheStore(t *testing.T) {
 	c := relaytest.New(t, relaytest.Options{Task: relaytest.WithTokens})
-	c.StartFirst(t) // says how late it is, too
+	c.StartFirst(t) // it also tells the time
 	cfg := c.IssuerConfig()
 	run := func() (stop func()) {
 		i, err := issuer.New(cfg)
@@ -533,7 +533,7 @@ func requireAbsent(t *testing.T, folder, secret string) {
 	}
 }
 
-// TestBadConfigurations are named by their fields.
+// TestBadConfigurations: errors name the fields.
 func TestBadConfigurations(t *testing.T) {
 	c := newCascade(t)
 	other := newCascade(t)
@@ -580,7 +580,7 @@ func TestBadConfigurations(t *testing.T) {
 	require.ErrorContains(t, err, "invalid clients.kind")
 }
 
-// TestInspect: who asks for the status makes no store, and reads the one that there is.
+// TestInspect: reading the status creates no store, and reads an existing one.
 func TestInspect(t *testing.T) {
 	c := newCascade(t)
 	cfg := accounts(t, c, 1)
@@ -613,7 +613,7 @@ func empty(t *testing.T, content string) string {
 	return path
 }
 
-// TestOneProcess: a second issuer on the same file is refused, as long as the first one has it.
+// TestOneProcess: a second issuer on the same file is refused while the first one runs.
 func TestOneProcess(t *testing.T) {
 	cfg := accounts(t, newCascade(t), 1)
 	first, err := issuer.New(cfg)

@@ -35,8 +35,8 @@ func TestHashes(t *testing.T) {
 	}
 }
 
-// TestAnothersErasure: where another process has erased a key, what hashes accounts is cleared here all the same, also
-// under a request that has it already.
+// TestAnothersErasure: if another process has erased a key, this issuer still clears the key of its hashes, even during
+// a request that uses it.
 func TestAnothersErasure(t *testing.T) {
 	c := relaytest.New(t, relaytest.Options{Task: relaytest.WithTokens})
 	cfg := c.IssuerConfig()

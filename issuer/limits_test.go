@@ -12,8 +12,8 @@ import (
 	"github.com/doona-dp/doona/internal/testing/relaytest"
 )
 
-// TestConnectionLimit: one network holds at most an eighth of the connections; whoever comes from elsewhere finds a
-// place, and the metrics count who did not.
+// TestConnectionLimit: one network holds at most an eighth of the connections. Clients from elsewhere can connect, and
+// the metrics count refused connections.
 func TestConnectionLimit(t *testing.T) {
 	c := newCascade(t)
 	cfg := accounts(t, c, 1)

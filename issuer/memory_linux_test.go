@@ -20,22 +20,22 @@ import (
 	"github.com/doona-dp/doona/wire/token"
 )
 
-// What the process that issues is told.
+// Environment of the process that issues.
 const (
 	envFolder = "DOONA_ISSUER_FOLDER"
 	envOwner  = "DOONA_ISSUER_OWNER"
 )
 
-// TestAnErasedKeyIsNotInMemory: when tokens of an epoch are not issued any more, the issuer has no copy of the private
-// exponent, nor of the key of the hashes that is derived from it. It runs in a process of its own, as operators have
-// it: the one that made the keys had to have them.
+// TestAnErasedKeyIsNotInMemory: once tokens of an epoch are no longer issued, the issuer has no copy of the private
+// exponent, nor of the derived key of the hashes. The issuer runs in its own process, as operators run it: the process
+// that made the keys must have had them.
 func TestAnErasedKeyIsNotInMemory(t *testing.T) {
 	if folder := os.Getenv(envFolder); folder != "" {
 		issueAndErase(t, folder, os.Getenv(envOwner))
 		return
 	}
 	c := newCascade(t)
-	c.StartFirst(t) // says how late it is, too
+	c.StartFirst(t) // it also tells the time
 	c.Clock.Advance(relaytest.Epoch + 6*time.Minute)
 	child := exec.Command(os.Args[0], "-test.run=^"+t.Name()+"$", "-test.v")
 	child.Env = append(os.Environ(), envFolder+"="+c.Dir, envOwner+"="+c.Owner)

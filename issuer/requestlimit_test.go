@@ -8,8 +8,8 @@ import (
 	"github.com/doona-dp/doona/wire/problem"
 )
 
-// TestAtWork: one client has an eighth of the free places, one of two tasks what it leaves free; what is given back can
-// be taken again.
+// TestAtWork: one client has an eighth of the free capacity, and one of two tasks as much as it leaves free. Capacity
+// that is released can be used again.
 func TestAtWork(t *testing.T) {
 	p := newRequestLimit(16, 2)
 	a, b := &hostedTask{}, &hostedTask{}

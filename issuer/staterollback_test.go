@@ -25,13 +25,13 @@ import (
 	"github.com/doona-dp/doona/wire/task"
 )
 
-// aged is an issuer with a quota of 1, whose files can be set back.
+// aged is an issuer with a quota of 1, whose files can be rolled back.
 type aged struct {
 	*relaytest.Cascade
 	cfg issuer.Config
 }
 
-// files is what was in some files: nil where there was none.
+// files is the content of files, by path; nil for a file that does not exist.
 type files map[string][]byte
 
 func newAged(t testing.TB) *aged {
@@ -54,7 +54,7 @@ func (a *aged) keys() []string {
 
 func (a *aged) all() []string { return append(a.store(), a.keys()...) }
 
-// copyOf returns what is in files now.
+// copyOf returns the current content of files.
 func copyOf(t testing.TB, paths ...string) files {
 	t.Helper()
 	out := files{}
@@ -68,7 +68,7 @@ func copyOf(t testing.TB, paths ...string) files {
 	return out
 }
 
-// restore sets some files back to what was in them.
+// restore restores the content of some files.
 func (f files) restore(t testing.TB, paths ...string) {
 	t.Helper()
 	for _, path := range paths {
@@ -82,8 +82,7 @@ func (f files) restore(t testing.TB, paths ...string) {
 	}
 }
 
-// issue starts the issuer and asks for a token of an epoch for each of some accounts; it returns
-// how many got one.
+// issue starts the issuer and asks for a token of an epoch for each account. It returns how many got one.
 func (a *aged) issue(t testing.TB, epoch uint64, names ...string) (issued int, err error) {
 	t.Helper()
 	i, err := issuer.New(a.cfg)
@@ -104,7 +103,7 @@ func (a *aged) issue(t testing.TB, epoch uint64, names ...string) (issued int, e
 	return issued, nil
 }
 
-// mustIssue is issue where the issuer starts.
+// mustIssue is issue for an issuer that must start.
 func (a *aged) mustIssue(t testing.TB, epoch uint64, names ...string) int {
 	t.Helper()
 	n, err := a.issue(t, epoch, names...)
@@ -112,7 +111,7 @@ func (a *aged) mustIssue(t testing.TB, epoch uint64, names ...string) int {
 	return n
 }
 
-// requireEnded asserts that epochs 0 and 1 give out no further token, and that the next one does.
+// requireEnded asserts that epochs 0 and 1 issue no further token, and that the next epoch does.
 func (a *aged) requireEnded(t *testing.T) {
 	t.Helper()
 	i, err := issuer.New(a.cfg)
@@ -131,8 +130,8 @@ func (a *aged) requireEnded(t *testing.T) {
 	require.ErrorIs(t, err, problem.New(problem.Limit, ""))
 }
 
-// TestSetBack: where the store or the keys are not those of the last token, nothing is issued, until the
-// operator has ended the epochs concerned; then the others go on.
+// TestSetBack: if the store or the keys are not those of the last token, nothing is issued until the operator has ended
+// the affected epochs. Then the others continue.
 func TestSetBack(t *testing.T) {
 	for name, c := range map[string]struct {
 		change func(t *testing.T, a *aged, unused, early files)
@@ -206,8 +205,8 @@ func TestSetBack(t *testing.T) {
 	}
 }
 
-// TestSetBackTogether: store and keys set back to one moment are what they were at that moment: nothing
-// in them tells. That is for the operator, who has restored them, to say.
+// TestSetBackTogether: store and keys rolled back to the same moment are consistent, so nothing in them shows the
+// rollback. The operator, who has restored them, must act.
 func TestSetBackTogether(t *testing.T) {
 	a := newAged(t)
 	require.Equal(t, 1, a.mustIssue(t, 0, "ann"))
@@ -225,7 +224,7 @@ func TestSetBackTogether(t *testing.T) {
 	a.requireEnded(t)
 }
 
-// TestEndEpochsByAWrongClock: keys of epochs to come are not erased because a clock is wrong.
+// TestEndEpochsByAWrongClock: a wrong clock does not erase keys of future epochs.
 func TestEndEpochsByAWrongClock(t *testing.T) {
 	a := newAged(t)
 	require.Equal(t, 1, a.mustIssue(t, 0, "ann"))
@@ -239,8 +238,8 @@ func TestEndEpochsByAWrongClock(t *testing.T) {
 	require.EqualValues(t, 2, ended[0].Next)
 }
 
-// TestSetBackAtRandom sets any proper part of {store, key file, mark} of an issuer back to random moments. It is
-// refused, or nobody gets a second token.
+// TestSetBackAtRandom rolls any proper part of {store, key file, mark} of an issuer back to random moments. The issuer
+// refuses, or nobody gets a second token.
 func TestSetBackAtRandom(t *testing.T) {
 	const moments = 12
 	restores := 60
@@ -278,8 +277,7 @@ func TestSetBackAtRandom(t *testing.T) {
 	t.Logf("%d of %d restores refused, no second token in any", refused, restores)
 }
 
-// TestErasedKeysStayErased: a key file from before an epoch's end, beside all else as it is, brings
-// no key back.
+// TestErasedKeysStayErased: a key file from before an epoch's end, with everything else current, brings no key back.
 func TestErasedKeysStayErased(t *testing.T) {
 	a := newAged(t)
 	var log bytes.Buffer
@@ -302,7 +300,7 @@ func TestErasedKeysStayErased(t *testing.T) {
 	require.NoError(t, <-ended)
 	before.restore(t, a.keys()[0])
 	require.Len(t, left(), 4)
-	a.Clock.Advance(-relaytest.Epoch - 6*time.Minute) // the clock was set back, too
+	a.Clock.Advance(-relaytest.Epoch - 6*time.Minute) // the clock was set back too
 	i, err = issuer.New(a.cfg)
 	require.NoError(t, err)
 	require.NoError(t, i.Close())
@@ -310,8 +308,8 @@ func TestErasedKeysStayErased(t *testing.T) {
 	require.Contains(t, log.String(), "an older copy of the key file was restored")
 }
 
-// TestMarkFails: a token whose count is not in the mark is not given out, and the same request is good
-// later, also after a crash in between.
+// TestMarkFails: a token whose count is not in the mark is not issued. The same request succeeds later, also after a
+// crash in between.
 func TestMarkFails(t *testing.T) {
 	a := newAged(t)
 	i, err := issuer.New(a.cfg)
@@ -319,7 +317,7 @@ func TestMarkFails(t *testing.T) {
 	server := httptest.NewServer(i.Handler())
 	repair := issuer.BreakMarks(i)
 	body := request(t, a.Cascade, 0)
-	for range 3 { // it is in the store from the first time on
+	for range 3 { // it is in the store after the first attempt
 		_, err = ask(t, server.URL, a.Cascade, 0, body, account("ann"))
 		require.ErrorIs(t, err, problem.New(problem.Overloaded, ""))
 	}
@@ -345,8 +343,8 @@ func TestMarkFails(t *testing.T) {
 	require.Equal(t, first, again)
 }
 
-// TestSetBackWhileServing: an issuer that runs notices that its store was set back, also after a failure of its
-// marks, when the store may be ahead of them; it does not follow it down.
+// TestSetBackWhileServing: a running issuer notices that its store was rolled back, also after a failure of its marks,
+// when the store may be ahead of them. It does not lower its marks to the store.
 func TestSetBackWhileServing(t *testing.T) {
 	for _, fails := range []bool{false, true} {
 		a := newAged(t)
@@ -379,7 +377,7 @@ func TestSetBackWhileServing(t *testing.T) {
 	}
 }
 
-// TestGroups: requests that come together share commits.
+// TestGroups: concurrent requests share commits.
 func TestGroups(t *testing.T) {
 	const requests = 64
 	a := newAged(t)

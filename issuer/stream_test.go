@@ -13,8 +13,8 @@ import (
 	"github.com/doona-dp/doona/issuer"
 )
 
-// TestStreamWithoutKeys: a successor for which the issuer has no keys takes no position here, and keeps no token of
-// other tasks back; with its keys it is served without a restart, and after one.
+// TestStreamWithoutKeys: a successor for which the issuer has no keys takes no position, and does not affect tokens of
+// other tasks. With its keys it is served without a restart, and after one.
 func TestStreamWithoutKeys(t *testing.T) {
 	inStream := relaytest.InStream()
 	c := relaytest.New(t, relaytest.Options{Hops: 1, Task: relaytest.Mean(10, inStream, relaytest.WithTokens)})
@@ -36,7 +36,7 @@ func TestStreamWithoutKeys(t *testing.T) {
 		resp.Body.Close()
 		return resp.StatusCode
 	}
-	time.Sleep(100 * time.Millisecond) // several looks at the stream
+	time.Sleep(100 * time.Millisecond) // several attempts to follow the stream
 	require.Equal(t, http.StatusNotFound, answers(next))
 	require.NoFileExists(t, filepath.Join(c.Successors("issuer"), "1.bundle"))
 	require.Equal(t, http.StatusOK, answers(c))

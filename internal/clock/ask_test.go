@@ -27,7 +27,7 @@ import (
 type teller struct {
 	*httptest.Server
 	key   ed25519.PrivateKey
-	ahead time.Duration // of the right time
+	ahead time.Duration // of the true time
 	asked atomic.Int32
 
 	mu    sync.Mutex
@@ -76,21 +76,20 @@ func taskOf(id byte, s *teller) *taskfile.Open {
 
 func (s *teller) signKey() task.SignKey { return task.SignKey(s.key.Public().(ed25519.PublicKey)) }
 
-// rolled has a task say that a teller's key was rolled over to another's.
+// rolled makes a task record that a teller's key was replaced by another's.
 func rolled(open *taskfile.Open, from, to *teller) *taskfile.Open {
 	open.Stream = &task.Stream{Rolls: []task.Roll{{Old: from.signKey(), New: to.signKey()}}}
 	return open
 }
 
-// at has a teller's URL be another's.
+// at gives a teller another URL.
 func at(open *taskfile.Open, url string) *taskfile.Open {
 	open.Relays[0].URL = url
 	return open
 }
 
-// TestOnePartyHasOneWord: a party whose clock is wrong, and that two tasks name by two URLs, or by two keys of which
-// one was rolled over to the other, or by two keys at one host, does not raise the time that has surely come. Two
-// parties do.
+// TestOnePartyHasOneWord: a party with a wrong clock that two tasks name by two URLs, by two keys of which one replaced
+// the other, or by two keys at one host, does not raise the time that has surely come. Two parties do.
 func TestOnePartyHasOneWord(t *testing.T) {
 	const ahead = 24 * time.Hour
 	a := newTeller(t)
@@ -131,8 +130,8 @@ func TestOnePartyHasOneWord(t *testing.T) {
 	}
 }
 
-// TestAWordFallsWithItsNeighbour: what a party said does not count beside what it says at another URL, or beside
-// others' after it has left.
+// TestAWordFallsWithItsNeighbour: a party's word does not count beside its word at another URL, nor beside others'
+// words after it has left.
 func TestAWordFallsWithItsNeighbour(t *testing.T) {
 	a := newTeller(t)
 	b := newTellerWith(t, a.key)
@@ -159,10 +158,10 @@ func TestAWordFallsWithItsNeighbour(t *testing.T) {
 	require.Empty(t, heard())
 }
 
-// patience is for what a loaded machine does late.
+// patience allows for a slow machine.
 const patience = 20 * time.Second
 
-// watch has a guard ask its neighbours until the test is over.
+// watch makes a guard ask its neighbours until the test ends.
 func watch(t *testing.T, guard *clock.Guard) {
 	ctx, stop := context.WithCancel(t.Context())
 	var watching sync.WaitGroup
@@ -171,8 +170,9 @@ func watch(t *testing.T, guard *clock.Guard) {
 	t.Cleanup(stop)
 }
 
-// A guard goes on asking a neighbour that has dropped the task it was asked by, asks one that lacks the newest task by
-// the one before, and begins to ask who comes, without a doubt meanwhile.
+// TestNeighboursComeAndGo: a guard keeps asking a neighbour that has dropped the task it was asked by. It asks a
+// neighbour that lacks the newest task by the previous one. It starts asking new neighbours. The time is never in doubt
+// meanwhile.
 func TestNeighboursComeAndGo(t *testing.T) {
 	guard, err := clock.New(clock.Options{})
 	require.NoError(t, err)
@@ -198,12 +198,12 @@ func TestNeighboursComeAndGo(t *testing.T) {
 	require.Empty(t, guard.Read().Doubt)
 
 	before := old.asked.Load()
-	guard.SetPeers(client, nil, first, second) // which the neighbour lacks
+	guard.SetPeers(client, nil, first, second) // second is unknown to the neighbour
 	require.Empty(t, guard.Read().Doubt, "who comes while it watches is not waited for")
 	soon(func() bool { return old.asked.Load() == before+2 })
 	require.Empty(t, guard.Read().Doubt)
 
-	old.knowsOnly(second) // it has dropped the first, and took the second
+	old.knowsOnly(second) // it has dropped the first, and taken the second
 	before = old.asked.Load()
 	guard.SetPeers(client, nil, second, third)
 	soon(heard(fresh))

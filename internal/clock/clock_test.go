@@ -33,11 +33,11 @@ type party struct {
 	*clock.Guard
 	world   *world
 	file    string
-	off     time.Duration // of its clock against the true time
-	slept   time.Duration // what its process did not see pass
+	off     time.Duration // its clock minus the true time
+	slept   time.Duration // time that its process did not see pass
 	down    bool
 	asks    []*party
-	liesBy  time.Duration // what it says is off by that much more
+	liesBy  time.Duration // error of what it tells others, besides off
 	erased  map[int]time.Time
 	refused time.Duration // how long reports were refused
 	log     *slog.Logger  // nil: none
@@ -88,7 +88,7 @@ func (p *party) start(t *testing.T) {
 
 func (p *party) end(e int) time.Time { return begin.Add(time.Duration(e+1) * epoch) }
 
-// step has a party ask its neighbours, as it does within a minute, and erase the keys that are over.
+// step makes a party ask its neighbours, as it does within a minute, and erase the keys that are over.
 func (p *party) step(t *testing.T, passed time.Duration) {
 	t.Helper()
 	if p.down {
@@ -112,7 +112,7 @@ func (p *party) step(t *testing.T, passed time.Duration) {
 	}
 }
 
-// run lets the true time go on.
+// run advances the true time.
 func (w *world) run(t *testing.T, d time.Duration) {
 	t.Helper()
 	for until := w.now.Add(d); w.now.Before(until); {
@@ -123,8 +123,8 @@ func (w *world) run(t *testing.T, d time.Duration) {
 	}
 }
 
-// wrong counts the epochs whose keys a party erased more than a minute too early, and those it has a minute
-// after they should have gone.
+// wrong counts epochs whose keys a party erased more than a minute too early, and those whose keys it still has a
+// minute after they should be gone.
 func (p *party) wrong() (early, late int) {
 	for e := range epochs {
 		end, at := p.end(e), p.erased[e]
@@ -140,9 +140,9 @@ func (p *party) wrong() (early, late int) {
 
 var jumps = []time.Duration{10 * time.Minute, 24 * time.Hour, 3653 * 24 * time.Hour}
 
-// TestJumps is the line that must hold: wherever a clock jumps, by whatever, for however long, whether the
-// process runs on or starts again, no key is erased early, and none is kept where a neighbour is honest.
-// A neighbour whose clock is wrong does no harm to the others.
+// TestJumps is the central guarantee: wherever a clock jumps, for whatever reason and for however long, whether the
+// process runs on or restarts, no key is erased early, and none is kept if a neighbour is honest. A neighbour with a
+// wrong clock does not harm the others.
 func TestJumps(t *testing.T) {
 	t.Parallel()
 	for _, size := range jumps {
@@ -201,8 +201,8 @@ func jump(t *testing.T, by, at, lasts time.Duration, restart string, parties int
 	}
 }
 
-// TestFirstStart: without a mark, a wrong clock ends at most one epoch, and none where a neighbour
-// contradicts; and the first start of all parties goes by clocks that agree.
+// TestFirstStart: without a mark, a wrong clock ends at most one epoch, and none if a neighbour contradicts. At the
+// first start of all parties, clocks that agree are trusted.
 func TestFirstStart(t *testing.T) {
 	for _, by := range jumps {
 		for parties := 1; parties <= 2; parties++ {
@@ -228,8 +228,8 @@ func TestFirstStart(t *testing.T) {
 	}
 }
 
-// TestAStartIsNoError: a party asks its neighbours at every start, which is nothing for its operator to mend; that
-// nobody answered, and it does not know the time, is.
+// TestAStartIsNoError: asking neighbours at a start is no error for the operator. It is one if nobody answered and the
+// time is unknown.
 func TestAStartIsNoError(t *testing.T) {
 	w := newWorld(t, 2)
 	p := w.parties[0]
@@ -250,8 +250,8 @@ func TestAStartIsNoError(t *testing.T) {
 	require.Contains(t, log.String(), "level=INFO msg=\"the clock is good again\"")
 }
 
-// TestNobodyToldTheTime: who goes by a clock that no other has confirmed is told so. A private authority that is not
-// in the configuration looks like that.
+// TestNobodyToldTheTime: the log warns when no neighbour has confirmed the clock, as when a private certificate
+// authority is missing in the configuration.
 func TestNobodyToldTheTime(t *testing.T) {
 	w := newWorld(t, 2)
 	p := w.parties[0]
@@ -266,8 +266,8 @@ func TestNobodyToldTheTime(t *testing.T) {
 	require.NotContains(t, log.String(), "the clock is good")
 }
 
-// TestDowntime: after days without a process, two clocks that agree end all that is over; a clock alone ends
-// nothing but by the time that passes, and takes no reports, until the operator says that it is right.
+// TestDowntime: after days without a process, two clocks that agree end all that is over. A single clock ends nothing
+// except by the time that passes, and takes no reports, until the operator trusts it.
 func TestDowntime(t *testing.T) {
 	w := newWorld(t, 2)
 	p, other := w.parties[0], w.parties[1]
@@ -302,7 +302,7 @@ func TestDowntime(t *testing.T) {
 	require.Empty(t, p.Read().Doubt)
 }
 
-// TestShortDowntime: a restart that no epoch ends in asks nobody.
+// TestShortDowntime: a restart during which no epoch ends needs no neighbour.
 func TestShortDowntime(t *testing.T) {
 	w := newWorld(t, 1)
 	p := w.parties[0]
@@ -317,7 +317,7 @@ func TestShortDowntime(t *testing.T) {
 	require.Len(t, p.erased, 1, "late by the time that it was down: nobody else says how late it is")
 }
 
-// TestSleep: a machine that slept goes on as soon as another clock agrees, also if that one slept too.
+// TestSleep: a machine that slept continues as soon as another clock agrees, even if that one slept too.
 func TestSleep(t *testing.T) {
 	for _, both := range []bool{false, true} {
 		w := newWorld(t, 2)
@@ -339,8 +339,8 @@ func TestSleep(t *testing.T) {
 	}
 }
 
-// TestLiars: one neighbour that lies moves nothing, as long as the clock here is right, nor if it is wrong
-// and another neighbour is honest.
+// TestLiars: a single lying neighbour changes nothing, if this machine's clock is right, or if another neighbour is
+// honest.
 func TestLiars(t *testing.T) {
 	for _, lie := range jumps {
 		for _, sign := range []time.Duration{1, -1} {
@@ -366,7 +366,7 @@ func TestLiars(t *testing.T) {
 	}
 }
 
-// TestFastClock: a clock that runs twice as fast is found out, though each step is small.
+// TestFastClock: a clock that runs twice as fast is detected, though each step is small.
 func TestFastClock(t *testing.T) {
 	w := newWorld(t, 1)
 	p := w.parties[0]
@@ -381,7 +381,7 @@ func TestFastClock(t *testing.T) {
 	require.Equal(t, clock.DoubtLeap, p.Read().Doubt)
 }
 
-// TestTold: an epoch that a neighbour says has begun is taken to have, if the clock here says so too.
+// TestTold: a neighbour's statement that an epoch has begun counts if this machine's clock agrees.
 func TestTold(t *testing.T) {
 	w := newWorld(t, 1)
 	p := w.parties[0]
@@ -396,8 +396,8 @@ func TestTold(t *testing.T) {
 	require.WithinDuration(t, w.now, p.Read().Sure, time.Second)
 }
 
-// TestAnEchoIsNoEvidence: a clock that is far ahead is in doubt beside a neighbour's. The neighbour goes by what
-// it is told and says that epochs of that time have begun: nothing follows from it.
+// TestAnEchoIsNoEvidence: a clock that is far ahead of a neighbour's is in doubt. The neighbour believes it and states
+// that later epochs have begun: that changes nothing.
 func TestAnEchoIsNoEvidence(t *testing.T) {
 	for _, by := range jumps {
 		if by < 0 {
@@ -410,7 +410,7 @@ func TestAnEchoIsNoEvidence(t *testing.T) {
 		p.start(t)
 		w.run(t, 5*time.Minute)
 		if p.Read().Doubt == "" {
-			continue // by so little that the two agree
+			continue // so little that the two agree
 		}
 		before := p.Read().Sure
 		p.Told(w.now.Add(by))
@@ -418,8 +418,8 @@ func TestAnEchoIsNoEvidence(t *testing.T) {
 	}
 }
 
-// TestAloneThenBehind: a party that started alone, so that nobody ever confirmed its time, starts again with
-// a clock that is behind: a neighbour's word and the mark are two.
+// TestAloneThenBehind: a party started without any confirmation of its time. It restarts with a clock that is behind. A
+// neighbour's word and the mark then count as two clocks.
 func TestAloneThenBehind(t *testing.T) {
 	for _, by := range jumps {
 		w := newWorld(t, 2)
@@ -438,7 +438,7 @@ func TestAloneThenBehind(t *testing.T) {
 	}
 }
 
-// TestMark: a mark that is damaged is an error, not the first start of all.
+// TestMark: a damaged mark is an error, not a first start.
 func TestMark(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "mark")
 	require.NoError(t, os.WriteFile(file, []byte(`{"kind":"doona hpke keys"}`), 0o600))

@@ -25,7 +25,7 @@ func TestWriteFileReplacesWholeFiles(t *testing.T) {
 	require.EqualValues(t, 0o600, info.Mode().Perm())
 }
 
-// TestWriteFileLeavesNothingWhereItFails: what it was to write may be keys.
+// TestWriteFileLeavesNothingWhereItFails: the data may be keys.
 func TestWriteFileLeavesNothingWhereItFails(t *testing.T) {
 	folder := t.TempDir()
 	path := filepath.Join(folder, "file")
@@ -36,8 +36,7 @@ func TestWriteFileLeavesNothingWhereItFails(t *testing.T) {
 	require.Len(t, entries, 1)
 }
 
-// TestWriteFileDoesNotFollowWhatIsThere: a leftover of a crash, or a link that someone else made,
-// is replaced and not written to.
+// TestWriteFileDoesNotFollowWhatIsThere: a leftover of a crash, or another user's link, is replaced and not written to.
 func TestWriteFileDoesNotFollowWhatIsThere(t *testing.T) {
 	folder := t.TempDir()
 	path, elsewhere := filepath.Join(folder, "file"), filepath.Join(folder, "elsewhere")
@@ -49,8 +48,8 @@ func TestWriteFileDoesNotFollowWhatIsThere(t *testing.T) {
 	require.Equal(t, "untouched", string(got))
 }
 
-// TestWriteFileThroughLinks: what a link names is replaced, so that nothing is left of its old content;
-// locks of all its names are one.
+// TestWriteFileThroughLinks: the target of a link is replaced, so that nothing of its old content remains. All its
+// names share one lock.
 func TestWriteFileThroughLinks(t *testing.T) {
 	folder := t.TempDir()
 	file := filepath.Join(folder, "disk", "file")
@@ -94,8 +93,8 @@ func TestWriteFileThroughLinks(t *testing.T) {
 	require.ErrorContains(t, err, "too many links")
 }
 
-// TestReadPrivate: what others may read or write is refused, with what to do. What belongs to somebody
-// else, as a credential does that root gives a service, may be read by the file's group.
+// TestReadPrivate: a file that others may read or write is refused, and the error says what to do. A file of another
+// user, such as a credential that root gives a service, may be readable by its group.
 func TestReadPrivate(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "key")
 	require.NoError(t, os.WriteFile(path, []byte("secret"), 0o600))

@@ -11,7 +11,7 @@ import (
 	"github.com/doona-dp/doona/internal/durable"
 )
 
-// TestMark: the last value that was written is there, also for who only looks, and one process has it.
+// TestMark: the last value written can be read, also by readers, and one process has the mark open.
 func TestMark(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "keys")
 	value, err := durable.ReadMark(file)
@@ -40,8 +40,8 @@ func TestMark(t *testing.T) {
 	require.NoError(t, m.Close())
 }
 
-// TestMarkTorn: a write that a crash spoils, at any byte, leaves the value before it or the new one, and
-// the file as good as ever for the next.
+// TestMarkTorn: a write that a crash interrupts at any byte leaves the previous value or the new one, and the file can
+// be written again.
 func TestMarkTorn(t *testing.T) {
 	folder := t.TempDir()
 	file := filepath.Join(folder, "keys")

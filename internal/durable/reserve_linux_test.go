@@ -12,8 +12,8 @@ import (
 	"github.com/doona-dp/doona/internal/testing/relaytest"
 )
 
-// TestReserve: what is kept takes room for real; on a full disk it is given back for what must go on, and for nothing
-// else; it is short until there is room again, and takes meanwhile what there is.
+// TestReserve: the reserve really takes space. On a full disk it is freed for what must continue, and for nothing else.
+// It stays short until there is space again, and takes meanwhile what there is.
 func TestReserve(t *testing.T) {
 	disk := filepath.Join(t.TempDir(), "disk")
 	relaytest.Mount(t, disk, "size=4m")

@@ -16,7 +16,7 @@ import (
 	"github.com/doona-dp/doona/internal/rollback"
 )
 
-// TestCommit: marks follow what is committed, and nothing else.
+// TestCommit: the marks are written after a successful commit, and only then.
 func TestCommit(t *testing.T) {
 	asked := errors.New("as the test asked")
 	for _, fails := range []string{"", "commit", "raise"} {
@@ -37,7 +37,7 @@ func TestCommit(t *testing.T) {
 	}
 }
 
-// TestCount: nothing is behind between what was marked and the steps, and something is outside.
+// TestCount: no mark from marked to steps is behind or shows a store behind, and every other one does.
 func TestCount(t *testing.T) {
 	for steps := range uint64(6) {
 		for marked := range steps + 1 {
@@ -79,7 +79,7 @@ func steps(key rollback.Epoch, n uint64, made ...uint64) map[rollback.Epoch]roll
 	return map[rollback.Epoch]rollback.Entry{key: {Steps: n, Made: rollback.SetOf(made...)}}
 }
 
-// TestRaise: entries only grow, and who opens the file finds them, beside the document as it was; in between
+// TestRaise: entries only grow. A process that opens the file finds them, beside the unchanged document. In between,
 // others replace the file, as they do when they destroy a key.
 func TestRaise(t *testing.T) {
 	path := newFile(t)
@@ -109,7 +109,7 @@ func TestRaise(t *testing.T) {
 	}
 }
 
-// TestRaiseInPlace: what has grown is written over what was there, without a new file, as long as it fits.
+// TestRaiseInPlace: entries are written in place, without a new file, as long as they fit.
 func TestRaiseInPlace(t *testing.T) {
 	path := newFile(t)
 	f := open(t, path)
@@ -125,7 +125,7 @@ func TestRaiseInPlace(t *testing.T) {
 	require.Equal(t, first.Size(), last.Size())
 }
 
-// TestShared: of processes that share a file, each raises what the others have.
+// TestShared: processes that share a file keep each other's entries.
 func TestShared(t *testing.T) {
 	path := newFile(t)
 	files := []*rollback.MarkFile{open(t, path), open(t, path), open(t, path)}
@@ -151,7 +151,7 @@ func TestShared(t *testing.T) {
 	require.Equal(t, s, files[0].Known())
 }
 
-// TestRefreshWithoutMark: a file that has no mark yet may be looked at as often as one that has.
+// TestRefreshWithoutMark: a file without a mark may be refreshed as often as one with a mark.
 func TestRefreshWithoutMark(t *testing.T) {
 	path := newFile(t)
 	f := open(t, path)
@@ -171,8 +171,8 @@ func TestRefreshWithoutMark(t *testing.T) {
 	require.True(t, s.Fenced)
 }
 
-// TestTorn cuts the last write of a mark short, or leaves out some of its sectors, at random places: the mark
-// is then the last one or the one before, whole.
+// TestTorn truncates the last write of a mark, or omits some of its sectors, at random. The mark is then the last one
+// or the previous one, intact.
 func TestTorn(t *testing.T) {
 	path := newFile(t)
 	f := open(t, path)
@@ -198,7 +198,7 @@ func TestTorn(t *testing.T) {
 	require.Greater(t, old, 50)
 }
 
-// tear returns a file of which a random part of the changes has reached the disk.
+// tear returns a file in which a random part of the changes has reached the disk.
 func tear(before, after []byte) []byte {
 	out := bytes.Clone(before)
 	if rand.IntN(2) == 0 {
@@ -214,7 +214,7 @@ func tear(before, after []byte) []byte {
 	return out
 }
 
-// TestDamaged: what is not as it was written is refused.
+// TestDamaged: a damaged file is refused.
 func TestDamaged(t *testing.T) {
 	path := newFile(t)
 	require.NoError(t, open(t, path).Raise(steps(key(1, 1), 1)))
@@ -233,7 +233,7 @@ func TestDamaged(t *testing.T) {
 	}
 }
 
-// TestLoose: where a write has failed, the next one does not believe what the file shows.
+// TestLoose: after a failed write, the next one does not trust what the file shows.
 func TestLoose(t *testing.T) {
 	path := newFile(t)
 	f := open(t, path)
@@ -283,8 +283,8 @@ func TestSet(t *testing.T) {
 	}
 }
 
-// TestUnsynced: what a process wrote that was killed before its sync is not believed: whoever opens the file, or
-// shares it, syncs it before that mark holds anybody to anything. Where that fails the file is written anew.
+// TestUnsynced: data of a process that was killed before its sync is not trusted. A process that opens or shares the
+// file syncs it before it relies on that mark. If the sync fails, the file is written anew.
 func TestUnsynced(t *testing.T) {
 	asked := errors.New("as the test asked")
 	path := newFile(t)

@@ -109,7 +109,7 @@ func TestAESGCM(t *testing.T) {
 	require.Error(t, err)
 }
 
-// TestOverwrite: the objects of the libraries in use can be overwritten with this version of Go.
+// TestOverwrite: this version of Go allows to overwrite the key objects of the libraries in use.
 func TestOverwrite(t *testing.T) {
 	block, err := aes.NewCipher(make([]byte, 32))
 	require.NoError(t, err)

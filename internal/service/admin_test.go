@@ -12,8 +12,8 @@ import (
 	"github.com/doona-dp/doona/internal/service"
 )
 
-// TestAdminIsPlainAndItsOwn: what an operator reads at an admin address commands no terminal, and a page whose name
-// resolves to it reads nothing; a name of admin_hosts does.
+// TestAdminIsPlainAndItsOwn: answers of an admin address do not control a terminal. A page whose host name resolves to
+// the address reads nothing, unless admin_hosts names that host.
 func TestAdminIsPlainAndItsOwn(t *testing.T) {
 	const hostile = "a\u202eb\x1b[2J"
 	metrics := service.NewMetrics([]service.Metric{service.Gauge("x", service.UnitCount, "help", "neighbour")})

@@ -17,7 +17,7 @@ import (
 	"github.com/doona-dp/doona/internal/service"
 )
 
-// flooded is a server with bounded connections, over sockets whose peers have addresses of any loopback network.
+// flooded is a server with limited connections, over sockets whose peers have addresses in any loopback network.
 type flooded struct {
 	t       *testing.T
 	at      string
@@ -36,7 +36,7 @@ func newFlooded(t *testing.T, most int, trusted ...netip.Prefix) *flooded {
 	return f
 }
 
-// dial connects from an address. It says whether a place was taken, when the server has seen the connection.
+// dial connects from an address. It says whether the server admitted the connection.
 func (f *flooded) dial(from string) (conn net.Conn, taken bool) {
 	f.t.Helper()
 	before := f.bounds.Count()
@@ -62,7 +62,7 @@ func timeout(err error) bool {
 	return ok && e.Timeout()
 }
 
-// fill takes places from a network, by connections that send nothing, until there is none for it.
+// fill opens connections from a network that send nothing, until the network is refused.
 func (f *flooded) fill(from string) (n int) {
 	f.t.Helper()
 	for ; ; n++ {
@@ -72,7 +72,7 @@ func (f *flooded) fill(from string) (n int) {
 	}
 }
 
-// answered asks over a connection.
+// answered says whether a request over a connection is answered.
 func (f *flooded) answered(conn net.Conn) bool {
 	conn.SetDeadline(time.Now().Add(5 * time.Second))
 	io.WriteString(conn, "GET / HTTP/1.1\r\nHost: x\r\n\r\n")
@@ -81,7 +81,7 @@ func (f *flooded) answered(conn net.Conn) bool {
 }
 
 // TestEightNetworksLeaveRoom: connections that never send a request cannot keep the ninth network out, nor the
-// twentieth, whatever their order.
+// twentieth, in any order.
 func TestEightNetworksLeaveRoom(t *testing.T) {
 	f := newFlooded(t, 64)
 	held := 0
@@ -100,7 +100,7 @@ func TestEightNetworksLeaveRoom(t *testing.T) {
 	require.Positive(t, f.refused.Load())
 }
 
-// TestProxyIsNoNetwork: whoever comes through a trusted proxy shares its connections, which are many.
+// TestProxyIsNoNetwork: clients behind a trusted proxy share its connections, of which there are many.
 func TestProxyIsNoNetwork(t *testing.T) {
 	f := newFlooded(t, 32, netip.MustParsePrefix("127.0.9.0/24"))
 	for range 32 {
@@ -111,8 +111,8 @@ func TestProxyIsNoNetwork(t *testing.T) {
 	require.False(t, taken, "there is no place")
 }
 
-// TestProxysNeighbour: what a trusted proxy holds is not counted for the network that it is in, before and after it
-// lets go: a next hop may be beside it.
+// TestProxysNeighbour: a trusted proxy's connections do not count for its network, before and after they close: a next
+// hop may be in the same network.
 func TestProxysNeighbour(t *testing.T) {
 	f := newFlooded(t, 32, netip.MustParsePrefix("127.0.9.7/32"))
 	var held []net.Conn

@@ -9,7 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// heap returns how many bytes the last collection kept, with stacks, and at how many the next one begins.
+// heap returns the live heap after the last collection, with stacks, and the goal of the next one, in bytes.
 func heap() (kept, goal float64) {
 	samples := []metrics.Sample{{Name: "/gc/heap/live:bytes"}, {Name: "/gc/scan/stack:bytes"},
 		{Name: "/gc/heap/goal:bytes"}}
@@ -17,7 +17,7 @@ func heap() (kept, goal float64) {
 	return float64(samples[0].Value.Uint64() + samples[1].Value.Uint64()), float64(samples[2].Value.Uint64())
 }
 
-// TestGarbage: whatever a program keeps, it may have as much garbage and [Garbage] more, and little above that.
+// TestGarbage: whatever its live heap, a program may have as much garbage and [Garbage] more, and little above that.
 func TestGarbage(t *testing.T) {
 	collectLater()
 	for _, size := range []int{6 << 20, 24 << 20, 96 << 20, 12 << 20} {
@@ -31,7 +31,7 @@ func TestGarbage(t *testing.T) {
 	}
 }
 
-// TestPercent: where next to nothing is kept, too, the least goal of the runtime is about [Garbage].
+// TestPercent: with almost no live heap, the runtime's least goal is about [Garbage].
 func TestPercent(t *testing.T) {
 	require.Equal(t, 900, percentOf(100, 0))
 	require.Equal(t, 900, percentOf(100, minKept))

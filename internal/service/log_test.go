@@ -18,8 +18,8 @@ import (
 	"github.com/doona-dp/doona/internal/service"
 )
 
-// TestCoarseLog: a store that fails for a thousand clients has a line in ten minutes, to the minute; what is not
-// the same is said.
+// TestCoarseLog: a store that fails for a thousand clients is logged once in ten minutes, with times to the minute.
+// Different lines are logged.
 func TestCoarseLog(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var out bytes.Buffer
@@ -60,7 +60,7 @@ func TestCoarseLog(t *testing.T) {
 	})
 }
 
-// TestServiceManager: it hears of the start, of each half of the watchdog's time, and of the stop.
+// TestServiceManager: it is told of the start, twice per watchdog interval that the program runs, and of the stop.
 func TestServiceManager(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "notify")
 	manager, err := net.ListenUnixgram("unixgram", &net.UnixAddr{Name: path, Net: "unixgram"})

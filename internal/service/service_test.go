@@ -39,7 +39,7 @@ func serve(t *testing.T, l net.Listener, to *slog.Logger, handler http.HandlerFu
 	}
 }
 
-// TestPanicsAreLoggedWithoutAddresses: net/http would log the client's.
+// TestPanicsAreLoggedWithoutAddresses: net/http would log the client's address.
 func TestPanicsAreLoggedWithoutAddresses(t *testing.T) {
 	var ours, standard bytes.Buffer
 	defer log.SetOutput(log.Writer())
@@ -56,7 +56,7 @@ func TestPanicsAreLoggedWithoutAddresses(t *testing.T) {
 	require.Empty(t, standard.String())
 }
 
-// TestListenAllOrNone: an address that is taken leaves no other open.
+// TestListenAllOrNone: if an address is in use, no other stays open.
 func TestListenAllOrNone(t *testing.T) {
 	taken, err := net.Listen("tcp", "127.0.0.1:0")
 	require.NoError(t, err)
@@ -70,8 +70,8 @@ func TestListenAllOrNone(t *testing.T) {
 	require.ErrorIs(t, err, net.ErrClosed)
 }
 
-// TestDrain, in virtual time: what has begun is answered, and a connection that never speaks, as browsers
-// open them in advance, does not hold up the end for the 5 s that net/http would wait for it.
+// TestDrain, in virtual time: requests that have begun are answered. A silent connection, such as browsers open in
+// advance, does not delay the end by the 5 s that net/http would wait for it.
 func TestDrain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		network := relaytest.ListenPipe()
@@ -87,15 +87,15 @@ func TestDrain(t *testing.T) {
 		synctest.Wait()
 		at := time.Now()
 		end()
-		require.Less(t, time.Since(at), 3*time.Second) // net/http looks every half second
+		require.Less(t, time.Since(at), 3*time.Second) // net/http polls every half second
 		require.Contains(t, <-answer, "200 OK")
 		_, err := silent.Read(make([]byte, 1))
 		require.ErrorIs(t, err, io.EOF)
 	})
 }
 
-// TestClaimSQLite: a file is one process's at a time, by whatever name, also before it is there, and its
-// end gives it back.
+// TestClaimSQLite: a file belongs to one process at a time, by whatever name, even before it exists. The end of the
+// claim releases it.
 func TestClaimSQLite(t *testing.T) {
 	folder := t.TempDir()
 	path, link := filepath.Join(folder, "a.db"), filepath.Join(folder, "link.db")
@@ -118,8 +118,8 @@ func TestClaimSQLite(t *testing.T) {
 	require.ErrorIs(t, err, fs.ErrNotExist)
 }
 
-// TestClaimSQLiteSyncs: what a killed process has left in the file and its log is on disk before anyone reads it,
-// by whatever name; else the file is not claimed.
+// TestClaimSQLiteSyncs: data that a killed process has left in the file and its log is on disk before anyone reads it,
+// by whatever name; otherwise the file is not claimed.
 func TestClaimSQLiteSyncs(t *testing.T) {
 	folder := t.TempDir()
 	path, link := filepath.Join(folder, "a.db"), filepath.Join(folder, "link.db")

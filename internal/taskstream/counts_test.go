@@ -8,8 +8,8 @@ import (
 	"github.com/doona-dp/doona/wire/taskfile"
 )
 
-// TestErasBuyNoKeysWithoutEnd: who may begin eras names the number of one, whatever it is: keys are made for so many
-// numbers of epochs and no more.
+// TestErasBuyNoKeysWithoutEnd: a party that may begin eras chooses their numbers. Whatever it chooses, keys are made
+// for a limited number of epoch counts.
 func TestErasBuyNoKeysWithoutEnd(t *testing.T) {
 	for era, want := range map[uint64]int{0: 4, 1: 8, 15: 64, 16: 64, 1<<63 - 1: 64, 1<<64 - 1: 64} {
 		f := &Folder{authority: taskfile.Authority{Era: era}}

@@ -24,8 +24,8 @@ import (
 	"github.com/doona-dp/doona/wire/taskfile"
 )
 
-// TestTwoProcesses: of two who share a folder and have each seen that a position is free, one takes it. Keys
-// whose list a crash kept out are made anew.
+// TestTwoProcesses: of two processes that share a folder and have both seen a free position, one takes it. Keys whose
+// list a crash kept out are made again.
 func TestTwoProcesses(t *testing.T) {
 	c := relaytest.New(t, relaytest.Options{Hops: 1, Task: relaytest.InStream()})
 	root, err := os.ReadFile(filepath.Join(c.Dir, "task0.bundle"))
@@ -80,8 +80,8 @@ func TestTwoProcesses(t *testing.T) {
 	require.ErrorContains(t, again.Refresh(), "2.bundle")
 }
 
-// TestOwnerCannotPileUp: one successor may wait for its time, keys are made for few numbers of epochs, those
-// that were not taken go, and no start far ahead is taken.
+// TestOwnerCannotPileUp: only one successor may wait for its time. Keys are made for few epoch counts, and those not
+// taken are removed. No start far ahead is taken.
 func TestOwnerCannotPileUp(t *testing.T) {
 	c := relaytest.New(t, relaytest.Options{Hops: 1, Task: relaytest.InStream()})
 	root, err := os.ReadFile(filepath.Join(c.Dir, "task0.bundle"))
@@ -134,7 +134,7 @@ func TestOwnerCannotPileUp(t *testing.T) {
 	require.NoError(t, err)
 }
 
-// TestTasksWhileKeysAreMade: who asks for many keys keeps nobody from the stream.
+// TestTasksWhileKeysAreMade: making many keys does not block readers of the stream.
 func TestTasksWhileKeysAreMade(t *testing.T) {
 	c := relaytest.New(t, relaytest.Options{Hops: 1, Task: relaytest.InStream()})
 	root, err := os.ReadFile(filepath.Join(c.Dir, "task0.bundle"))
@@ -164,9 +164,9 @@ func TestTasksWhileKeysAreMade(t *testing.T) {
 	}
 }
 
-// TestStatementFreesNumbers: a thief of the owner's key who asks two parties for the keys of other numbers of epochs
-// has stopped the stream until a statement is taken, after which there may be keys for more. The keys that there are
-// stay: another party may have taken a task with them. What was checked before takes no position after.
+// TestStatementFreesNumbers: a thief of the owner's key asks two parties for keys of other epoch counts, and thereby
+// stops the stream. After a statement is taken, more keys may be made. The existing keys stay: another party may have
+// taken a task with them. A task that was checked before the statement takes no position after it.
 func TestStatementFreesNumbers(t *testing.T) {
 	c := relaytest.New(t, relaytest.Options{Hops: 1, Task: relaytest.InStream()})
 	root, err := os.ReadFile(filepath.Join(c.Dir, "task0.bundle"))
@@ -227,8 +227,8 @@ func TestStatementFreesNumbers(t *testing.T) {
 	}
 }
 
-// TestStatementNamesATaskAhead: the recovery key may name a task that is not here, and no other can then come. An
-// owner's statement may not.
+// TestStatementNamesATaskAhead: a recovery key's statement may name a task that is not here, and then no other can
+// come. An owner's statement may not.
 func TestStatementNamesATaskAhead(t *testing.T) {
 	w := newWay(t)
 	f, err := taskstream.Open(t.TempDir(), w.root, w.trust.Recovery)
@@ -247,8 +247,8 @@ func TestStatementNamesATaskAhead(t *testing.T) {
 	require.NoError(t, f.Take(next))
 }
 
-// TestFollowWritesNothingOfAnotherStream: statements of a stream that is another, or ends before what was taken here,
-// are not written down: the folder can be read again.
+// TestFollowWritesNothingOfAnotherStream: statements of another stream, or of one that ends before a task taken here,
+// are not written: the folder can be read again.
 func TestFollowWritesNothingOfAnotherStream(t *testing.T) {
 	w := newWay(t)
 	here, there := t.TempDir(), t.TempDir()
@@ -286,7 +286,7 @@ func TestFollowWritesNothingOfAnotherStream(t *testing.T) {
 	require.Zero(t, f.Authority().Era)
 }
 
-// way is a stream with a recovery key, and the keys of who may say what about it.
+// way is a stream with a recovery key, and the keys of all parties that may sign statements about it.
 type way struct {
 	c             *relaytest.Cascade
 	root          []byte
@@ -305,7 +305,7 @@ func newWay(t *testing.T) *way {
 	return &way{c, root, c.Open.Trust(task.SignKey(public)), owner, rescue}
 }
 
-// successor signs the task at position 1, which begins some seconds after the first is over.
+// successor signs the task at position 1, which begins gap seconds after the first is over.
 func (w *way) successor(t *testing.T, owner ed25519.PrivateKey, gap uint64) []byte {
 	t.Helper()
 	next := *w.c.Open.Task
@@ -318,7 +318,7 @@ func (w *way) successor(t *testing.T, owner ed25519.PrivateKey, gap uint64) []by
 	return raw
 }
 
-// statement hands the stream on to its owner.
+// statement transfers the stream to its owner.
 func (w *way) statement(t *testing.T, a taskfile.Authority, last *taskfile.Open, signer ed25519.PrivateKey) []byte {
 	t.Helper()
 	one, err := taskfile.NewStatement(w.trust, a, last, w.c.Open.Owner, signer)
@@ -344,7 +344,7 @@ func keysIn(t *testing.T, path string) []string {
 	return files
 }
 
-// check opens a bundle, and asks a folder whether its task may come next.
+// check opens a bundle and asks a folder whether its task may come next.
 func check(f *taskstream.Folder, raw []byte, now uint64) (*taskstream.Task, bool, error) {
 	open, err := taskfile.ParseOpen(raw)
 	if err != nil {
@@ -353,7 +353,8 @@ func check(f *taskstream.Folder, raw []byte, now uint64) (*taskstream.Task, bool
 	return f.Check(raw, open, now)
 }
 
-// TestStreamTooLarge: no successor takes a position whose stream no client would read. Its keys are any bytes.
+// TestStreamTooLarge: a successor that would make the stream too large for clients takes no position. Its keys are
+// arbitrary bytes.
 func TestStreamTooLarge(t *testing.T) {
 	c := relaytest.New(t, relaytest.Options{Hops: 2, Task: relaytest.InStream()})
 	owner, _ := c.AsOwner(t)
@@ -399,7 +400,8 @@ func TestStreamTooLarge(t *testing.T) {
 	require.ErrorContains(t, err, "at most 16777216")
 }
 
-// TestLongStreamIsReadOnce: what each successor of a folder costs at the start does not grow with those before it.
+// TestLongStreamIsReadOnce: at a start, the cost of each successor in a folder does not grow with the number of earlier
+// ones.
 func TestLongStreamIsReadOnce(t *testing.T) {
 	w := newWay(t)
 	folder, short, long := t.TempDir(), 50, 200
@@ -426,7 +428,7 @@ func TestLongStreamIsReadOnce(t *testing.T) {
 	require.Less(t, cost[long]/uint64(long), cost[short]/uint64(short)*5/4, "bytes a successor")
 }
 
-// anyKeys returns a signed list of keys that nobody made.
+// anyKeys returns a signed list of arbitrary keys.
 func anyKeys(t *testing.T, sign ed25519.PrivateKey, hop byte, epochs int) []byte {
 	t.Helper()
 	list := onion.KeyList{Label: "doona-keys", Version: task.Version, KEM: task.KEMX25519}

@@ -35,8 +35,8 @@ func open(t *testing.T, path string) *keytree.File {
 	return f
 }
 
-// TestCut cuts labels in a random order, from two copies in turn, and finds after every step that
-// what was cut is gone from the file and all else is as it was.
+// TestCut cuts labels in random order, alternately from two copies. After every step, the label is gone from the file
+// and all others are unchanged.
 func TestCut(t *testing.T) {
 	dir := t.TempDir()
 	paths := []string{filepath.Join(dir, "a"), filepath.Join(dir, "b")}
@@ -81,7 +81,7 @@ func TestCut(t *testing.T) {
 	}
 }
 
-// values returns what a file holds, by path.
+// values returns the values in a file, by path.
 func values(t *testing.T, path string) map[string]string {
 	t.Helper()
 	raw, err := os.ReadFile(path)
@@ -111,8 +111,8 @@ func values(t *testing.T, path string) map[string]string {
 	return all
 }
 
-// TestCutBranch: a label takes with it all that begin with it, cut before or not, and its value
-// does not follow from the file: no node of the file is at, above or below it.
+// TestCutBranch: cutting a label cuts all labels below it, whether cut before or not. Its value does not follow from
+// the file: no node of the file is at, above or below it.
 func TestCutBranch(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "secret")
 	f := open(t, path)
@@ -144,8 +144,8 @@ func TestCutBranch(t *testing.T) {
 	}
 }
 
-// TestShared: of two processes with one file each cuts beside what the other has cut, and neither brings it back. What
-// the file could not take is there still, and goes at the next attempt.
+// TestShared: two processes share one file. Each cuts besides what the other has cut, and neither restores it. A cut
+// that could not be written is not lost, and is done at the next attempt.
 func TestShared(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "secret")
 	one, other := open(t, path), open(t, path)
@@ -153,7 +153,7 @@ func TestShared(t *testing.T) {
 		f := []*keytree.File{one, other}[i%2]
 		require.NoError(t, f.Cut(label(i<<3)))
 		require.NoError(t, f.Mark().Raise(map[rollback.Epoch]rollback.Entry{{Epoch: uint64(i)}: {Steps: 1}}))
-		if i%3 == 0 { // where the file is written as a whole, and with another process's mark in it
+		if i%3 == 0 { // rewrite the whole file, with another process's mark in it
 			require.NoError(t, one.Mark().Change(func(*rollback.Mark) {}))
 		}
 		for j := range uint16(32) {
@@ -173,7 +173,7 @@ func TestShared(t *testing.T) {
 	require.ErrorIs(t, err, keytree.ErrCut)
 }
 
-// TestDerivation compares keys with those that the library derives from the root.
+// TestDerivation compares keys with those that the standard library derives from the root.
 func TestDerivation(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "secret")
 	f := open(t, path)
@@ -204,7 +204,7 @@ func TestDerivation(t *testing.T) {
 	}
 }
 
-// TestSequence: numbers cut in order leave few nodes behind, and no number's path begins with another's.
+// TestSequence: cutting numbers in order leaves few nodes, and no number's path is a prefix of another's.
 func TestSequence(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "secret")
 	f := open(t, path)
@@ -225,7 +225,7 @@ func TestSequence(t *testing.T) {
 	}
 }
 
-// TestManyLabels: what a file holds for a label that has nothing near it is a node for each bit.
+// TestManyLabels: a label far from all others costs the file one node per bit.
 func TestManyLabels(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "secret")
 	f := open(t, path)
@@ -239,7 +239,7 @@ func TestManyLabels(t *testing.T) {
 	require.Less(t, info.Size(), int64(1000*(64-8)*(keytree.Size+2)*4/3))
 }
 
-// TestOpenAtOnce: of many that make a file at once, all get the same, for nobody else to read.
+// TestOpenAtOnce: concurrent creators of a file all get the same tree, in a private file.
 func TestOpenAtOnce(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "secret")
 	_, err := keytree.Open(path)
@@ -264,7 +264,7 @@ func TestOpenAtOnce(t *testing.T) {
 	require.ErrorContains(t, err, "want mode 0600")
 }
 
-// TestBadFiles: what is not a tree is refused, and not replaced.
+// TestBadFiles: a damaged file is refused and not replaced.
 func TestBadFiles(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "secret")
 	value := strings.Repeat("\x00", keytree.Size)

@@ -13,8 +13,8 @@ import (
 	"github.com/doona-dp/doona/relay/internal/keytree"
 )
 
-// TestCutsLeaveNothing: of the values that cuts derive, by goroutines that have ended, none is left in memory once it
-// is cut itself, also where the file could not be written at first.
+// TestCutsLeaveNothing: values that cuts derive, in goroutines that have ended, are gone from memory once they are cut
+// themselves, also if the file could not be written at first.
 func TestCutsLeaveNothing(t *testing.T) {
 	dir := t.TempDir()
 	path, twin, other := filepath.Join(dir, "path"), filepath.Join(dir, "twin"), filepath.Join(dir, "other")

@@ -14,7 +14,7 @@ import (
 	"github.com/doona-dp/doona/internal/testing/stattest"
 )
 
-// order returns the order in which a shuffle of n slots in one lane gives them out.
+// order returns the order in which a shuffle returns n slots of one lane.
 func order(t *testing.T, s *Shuffle, n int) (out []int) {
 	t.Helper()
 	defer s.Close()
@@ -29,7 +29,7 @@ func order(t *testing.T, s *Shuffle, n int) (out []int) {
 	return out
 }
 
-// TestUniform: with 1, 2, 3 and 9 buckets, in memory and through the file, of a right and of a wrong number expected.
+// TestUniform: 1, 2, 3 and 9 buckets, in memory and through the file, with right and wrong expected numbers.
 func TestUniform(t *testing.T) {
 	const n = stattest.Things
 	for name, c := range map[string]struct {
@@ -56,7 +56,7 @@ func TestUniform(t *testing.T) {
 	}
 }
 
-// TestFile: it has no name, holds no slot in clear, and nothing of it is taken that was changed.
+// TestFile: the file has no name, holds no slot in the clear, and is refused if it was changed.
 func TestFile(t *testing.T) {
 	const n = 5000
 	folder := t.TempDir()
@@ -110,7 +110,7 @@ func TestFile(t *testing.T) {
 	require.ErrorContains(t, s.Each(func(int, []byte) error { return nil }), "it was changed")
 }
 
-// TestNoFolder: a file that cannot be made is an error, and no slot is lost unsaid.
+// TestNoFolder: failing to create the file is an error, and no slot is lost silently.
 func TestNoFolder(t *testing.T) {
 	s, err := New("/dev/null/none", 3, []uint64{1}, 6)
 	require.NoError(t, err)

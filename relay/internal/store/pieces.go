@@ -17,10 +17,10 @@ import (
 // Making a batch may take minutes, so it happens outside of transactions: its input no longer changes. An attempt
 // writes the batch's pieces as they come, several per transaction. Only the last transaction makes the batch refer to
 // them. No writer waits long, and a crash leaves pieces to which nothing refers. Those pieces reveal nothing: their key
-// was in memory only. In particular, they do not reveal which slots of the later batch are dummies, although the next
-// attempt draws the dummies anew. If the last transaction was rolled back, the attempt's key may remain in the
-// database's files or log, encrypted under the batch's key. Until that key is destroyed, an attacker who has the secret
-// and finds that row and the pieces can read the attempt, and may tell the dummies apart.
+// was in memory only. Readable pieces would tell the dummies of the later batch from its other slots: each attempt
+// draws its dummies anew. If the last transaction was rolled back, the attempt's key may remain in the database's files
+// or log, encrypted under the batch's key. Until that key is destroyed, an attacker who has the secret and finds that
+// row and the pieces can read the attempt, and may tell the dummies apart.
 //
 //	Put …        the pieces so far, and the attempt in sweeps       a crash: the pieces are random to everyone
 //	last         the rest, the batch with the attempt's key, no      a crash: the batch is made
