@@ -6,7 +6,7 @@
 
 import { parseBundle } from '../sdk/bundle.js';
 import { modules } from '../sdk/files.js';
-import { addressOf } from '../sdk/load.js';
+import { moduleURL } from '../sdk/load.js';
 import { Module } from '../sdk/module.js';
 import type { State } from './state.js';
 
@@ -27,7 +27,7 @@ export async function practice(state: State): Promise<Practice | null> {
   const { integrity } = modules.browser;
   const [response, compiled] = await Promise.all([
     fetch(state.task_url, { credentials: 'omit', cache: 'no-store' }),
-    WebAssembly.compileStreaming(fetch(addressOf('browser'), { integrity })),
+    WebAssembly.compileStreaming(fetch(moduleURL('browser'), { integrity })),
   ]);
   const module = await Module.start(compiled);
   const { canonical, task } = parseBundle(new Uint8Array(await response.arrayBuffer()));

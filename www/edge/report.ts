@@ -5,7 +5,7 @@
  * @module
  */
 
-import { done, over } from '../sdk/store-indexeddb.js';
+import { resultOf, whenCommitted } from '../sdk/store-indexeddb.js';
 
 /** By epoch: that it is reported. By address of a task: when the epoch that was reported last ends. */
 const store = 'epochs';
@@ -25,7 +25,7 @@ export async function report(task: string, value: number | readonly number[]): P
   const { href } = new URL(task, location.href);
   const db = await open();
   try {
-    const last: number | undefined = await done(db.transaction(store).objectStore(store).get(href));
+    const last: number | undefined = await resultOf(db.transaction(store).objectStore(store).get(href));
     if (last && Date.now() < last) return false;
     const told: { epoch: string; end: number } = await (await post(href + '/epoch', {})).json();
     if (!await note(db, href, told.epoch, told.end * 1000)) return false;
@@ -51,15 +51,15 @@ function framed(): boolean {
 function open(): Promise<IDBDatabase> {
   const opening = indexedDB.open('doona-edge', 1);
   opening.onupgradeneeded = () => opening.result.createObjectStore(store);
-  return done(opening);
+  return resultOf(opening);
 }
 
 /** Notes durably that an epoch is reported. Resolves to whether it was not yet. */
 async function note(db: IDBDatabase, task: string, epoch: string, end: number): Promise<boolean> {
   const tx = db.transaction(store, 'readwrite', { durability: 'strict' });
-  const committed = over(tx);
+  const committed = whenCommitted(tx);
   const epochs = tx.objectStore(store);
-  const known = await done(epochs.get(epoch));
+  const known = await resultOf(epochs.get(epoch));
   epochs.put(true, epoch);
   epochs.put(end, task);
   await committed;

@@ -23,7 +23,7 @@ const suite = new BlindRSA({
 });
 
 /** A token that waits for its issuer's signature. */
-export interface Pending {
+export interface PendingToken {
   /** What the issuer gets, 259 bytes. */
   readonly request: Bytes;
   /** Makes the token, 354 bytes, of the issuer's reply. @throws Error unless that is a signature of the request */
@@ -34,7 +34,7 @@ export interface Pending {
  * Begins a token for a challenge with the issuer's key, which must be the one with this id.
  * @throws Error for any other key
  */
-export async function blind(spki: Bytes, keyId: Bytes, challenge: Bytes): Promise<Pending> {
+export async function blind(spki: Bytes, keyId: Bytes, challenge: Bytes): Promise<PendingToken> {
   if (!equal(await sha256(spki), keyId)) throw new Error('its key is not the one the task names');
   const key = await parseKey(spki);
   const nonce = crypto.getRandomValues(new Uint8Array(32));
@@ -60,8 +60,8 @@ const suffix = fromHex('0203010001', 5)!;
 /** @throws Error unless the bytes are the one form of a public key */
 export function parseKey(spki: Bytes): Promise<CryptoKey> {
   const modulus = spki.subarray(prefix.length, prefix.length + modulusSize);
-  const whole = concat(prefix, modulus, suffix);
-  if (!equal(whole, spki) || !(modulus[0]! & 0x80) ||
+  const expected = concat(prefix, modulus, suffix);
+  if (!equal(expected, spki) || !(modulus[0]! & 0x80) ||
     !(modulus[modulusSize - 1]! & 1)) throw new Error('not a key of 2048 bits');
   const jwk = { kty: 'RSA', n: toBase64url(modulus), e: 'AQAB', alg: 'PS384', ext: true };
   return crypto.subtle.importKey('jwk', jwk, { name: 'RSA-PSS', hash: 'SHA-384' }, true, ['verify']);

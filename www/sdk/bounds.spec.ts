@@ -11,9 +11,9 @@ import { type Bytes, bigEndian, concat, utf8 } from './bytes.js';
 import { type Engine, localEngine } from './engine.js';
 import { DoonaError } from './errors.js';
 import { FormatError, Reader, array, bin, uint } from './msgpack.js';
-import { bodyOf } from './read.js';
+import { readBody } from './response.js';
 import { readStatements } from './statement.js';
-import { mostTask, parseTask } from './task.js';
+import { maxTask, parseTask } from './task.js';
 
 const text = (value: string) => concat(Uint8Array.of(0xa0 | value.length), utf8(value));
 const many = (count: number, one: Uint8Array) => array(Array.from({ length: count }, () => one));
@@ -78,8 +78,8 @@ for (const [what, most, make] of [
 
 test('a task has at most 640 KiB, of which no more is read', (t) => {
   const texts = t.mock.method(Reader.prototype, 'str');
-  assert.throws(() => parseTask(new Uint8Array(mostTask + 1)), /want at most 655360/);
-  assert.throws(() => parseTask(new Uint8Array(mostTask)), /want an array/);
+  assert.throws(() => parseTask(new Uint8Array(maxTask + 1)), /want at most 655360/);
+  assert.throws(() => parseTask(new Uint8Array(maxTask)), /want an array/);
   assert.equal(texts.mock.callCount(), 0);
 });
 
@@ -118,7 +118,7 @@ test('of a bundle nothing is decoded before hash and signature are right', async
     module: 'browser' }));
   assert.match(await open(bundle(canonical, array([])), new Uint8Array(32)), /its hash is not the id/);
   assert.match(await open(bundle(canonical, array([])), id), /signature is wrong/);
-  assert.match(await open(bundle(new Uint8Array(mostTask + 1), array([])), id), /want at most 655360/);
+  assert.match(await open(bundle(new Uint8Array(maxTask + 1), array([])), id), /want at most 655360/);
   assert.match(await open(bundle(canonical, many(11, bin(canonical))), id), /an array of 11, want at most 10/);
   assert.match(await open(bundle(canonical, many(4, text(''))), id), /want bytes/);
 });
@@ -160,11 +160,11 @@ test('a body is read to its most and no further, in one piece of memory', async 
   }, { highWaterMark: 0 }));
   for (const [size, part] of [[0, 1], [1, 1], [40_000, 1], [100_000, 50_000]] as const) {
     pulled = 0;
-    const got = await bodyOf(body(size, part), 100_000);
+    const got = await readBody(body(size, part), 100_000);
     assert.deepEqual([got.length, got.at(-1)], [size, size ? pulled & 255 : undefined]);
     assert.ok(got.buffer.byteLength <= 100_000, 'no more memory than the most');
   }
   pulled = 0;
-  await assert.rejects(bodyOf(body(1 << 30, 1000), 100_000), /longer than 100000 bytes/);
+  await assert.rejects(readBody(body(1 << 30, 1000), 100_000), /longer than 100000 bytes/);
   assert.equal(pulled, 101_000);
 });

@@ -27,7 +27,7 @@ export interface Limit extends Budget {
 /**
  * @throws DoonaError `epsilon-too-large` where all epochs of a task may cost more than `max`, or what no number says
  */
-export function checkTask(epsilon: number, epochs: number, max: number): void {
+export function checkEpsilon(epsilon: number, epochs: number, max: number): void {
   if (epsilon > 0 && epsilon <= max && Number.isFinite(epsilon)) return;
   const message =
     `couldn't accept the task: its ${epochs} epochs cost epsilon ${epsilon} together, maxEpsilon is ${max}`;
@@ -52,7 +52,7 @@ function windowOf({ days }: Budget): number {
 }
 
 /** The most epochs of a length, of so many in all, that begin in one window. */
-export function mostReports(budget: Budget, length: number, count: number): number {
+export function maxReports(budget: Budget, length: number, count: number): number {
   return Math.min(count, Math.max(1, Math.ceil(windowOf(budget) / length)));
 }
 
@@ -70,32 +70,32 @@ export function checkBudget({ reports, all }: Price, { epsilon, delta, days, opt
  *
  * @throws DoonaError `budget-exceeded` where a window's reports would cost more than the budget with it
  */
-export function admitted(lines: readonly Line[], first: Omit<Line, 'stepped' | 'runs'>, start: number,
+export function admit(lines: readonly Line[], first: Omit<Line, 'stepped' | 'runs'>, start: number,
   limit: Limit): Line {
   const old = lines.find(({ id }) => id === first.id);
-  if (old && reported(old, start, first.length)) {
+  if (old && overlapsReport(old, start, first.length)) {
     throw new DoonaError('budget-exceeded', "couldn't report: there is a report of this time already", limit.option);
   }
   const others = lines.filter((line) => line !== old);
   const runs = withEpoch(old?.runs ?? [], start, (old ?? first).length);
-  if (old) return within([...others, { ...old, runs }], start, limit);
+  if (old) return checkWindows([...others, { ...old, runs }], start, limit);
   const flat = { ...first, stepped: limit.delta === 1, runs };
-  if (flat.stepped) return within([...others, flat], start, limit);
+  if (flat.stepped) return checkWindows([...others, flat], start, limit);
   try {
-    return within([...others, flat], start, limit);
+    return checkWindows([...others, flat], start, limit);
   } catch {
-    return within([...others, { ...flat, stepped: true }], start, limit); // less ε at first, for more δ
+    return checkWindows([...others, { ...flat, stepped: true }], start, limit); // less ε at first, for more δ
   }
 }
 
 /** Whether a line has a report of an epoch that overlaps another. */
-export function reported(line: Line, start: number, length: number): boolean {
+export function overlapsReport(line: Line, start: number, length: number): boolean {
   return line.runs.some((run) => start < run.start + run.count * line.length && run.start < start + length);
 }
 
 /** Returns the last of the lines if the windows around a time have room for all. */
-function within(lines: readonly Line[], around: number, limit: Limit): Line {
-  const { epsilon, delta } = most(lines, around, limit);
+function checkWindows(lines: readonly Line[], around: number, limit: Limit): Line {
+  const { epsilon, delta } = worstWindow(lines, around, limit);
   if (fits(epsilon, limit.epsilon) && (fits(delta, limit.delta) || limit.delta === 1)) return lines.at(-1)!;
   const days = limit.days === Infinity ? '' : ` in ${limit.days} days`;
   const message =
@@ -112,10 +112,11 @@ function fits(sum: number, limit: number): boolean {
  * The largest ε and the largest δ of the windows around a time. One that begins with an epoch has all that others
  * have.
  */
-export function most(lines: readonly Line[], around: number, budget: Budget): { epsilon: number; delta: number } {
+export function worstWindow(lines: readonly Line[], around: number,
+  budget: Budget): { epsilon: number; delta: number } {
   const window = windowOf(budget);
   const epochs = lines
-    .flatMap((line, i) => starts(line, around - window, around + window).map((at) => ({ at, i })))
+    .flatMap((line, i) => epochStarts(line, around - window, around + window).map((at) => ({ at, i })))
     .sort((a, b) => a.at - b.at);
   const counts = lines.map(() => 0);
   let [epsilon, delta, next] = [0, 0, 0];
@@ -135,7 +136,7 @@ export function most(lines: readonly Line[], around: number, budget: Budget): { 
 }
 
 /** When the epochs of a line's reports begin, between two times. */
-function starts({ runs, length }: Line, after = -Infinity, before = Infinity): number[] {
+function epochStarts({ runs, length }: Line, after = -Infinity, before = Infinity): number[] {
   return runs.flatMap(({ start, count }) => {
     const first = Math.max(0, Math.floor((after - start) / length) + 1);
     const end = Math.min(count, Math.ceil((before - start) / length));
@@ -146,12 +147,12 @@ function starts({ runs, length }: Line, after = -Infinity, before = Infinity): n
 /** What so many reports in a window are charged. Groups of as many as the price is for add up. */
 function costOf({ price, stepped }: Line, reports: number): { epsilon: number; delta: number } {
   const groups = Math.max(0, Math.ceil(reports / price.reports) - 1);
-  const one = groupOf(price, stepped, price.reports);
-  const last = groupOf(price, stepped, reports - groups * price.reports);
+  const one = groupCost(price, stepped, price.reports);
+  const last = groupCost(price, stepped, reports - groups * price.reports);
   return { epsilon: groups * one.epsilon + last.epsilon, delta: groups * one.delta + last.delta };
 }
 
-function groupOf({ first, reports, all }: Price, stepped: boolean, n: number): { epsilon: number; delta: number } {
+function groupCost({ first, reports, all }: Price, stepped: boolean, n: number): { epsilon: number; delta: number } {
   if (n === 0) return { epsilon: 0, delta: 0 };
   if (!stepped) return all;
   const added = Math.min(Math.floor(all.epsilon / first.epsilon), reports);
@@ -172,8 +173,8 @@ function withEpoch(runs: readonly Run[], start: number, length: number): Run[] {
 }
 
 /** Takes an epoch out of a line, of which nothing was randomized. */
-export function without(line: Line, start: number): Line {
-  const runs = starts(line).filter((at) => at !== start)
+export function withoutEpoch(line: Line, start: number): Line {
+  const runs = epochStarts(line).filter((at) => at !== start)
     .reduce((kept: Run[], at) => withEpoch(kept, at, line.length), []);
   return { ...line, runs };
 }

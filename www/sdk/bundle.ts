@@ -5,11 +5,11 @@
  */
 
 import { type Bytes, equal } from './bytes.js';
-import { refused } from './errors.js';
+import { taskRefused } from './errors.js';
 import { keySize } from './hpke.js';
 import { FormatError, Reader } from './msgpack.js';
 import { formatKey, sha256, verify } from './signature.js';
-import { type Party, type Task, checkSize, label, mostRelays, parseTask } from './task.js';
+import { type Party, type Task, checkSize, label, maxRelays, parseTask } from './task.js';
 
 /** The parts of a bundle as they travel: found by their lengths, neither decoded nor verified. */
 export interface BundleFrame {
@@ -26,7 +26,7 @@ export interface Bundle extends BundleFrame {
 }
 
 /** The most key lists: those of the relays, the verifier's and the issuer's. */
-const mostKeyLists = mostRelays + 2;
+const maxKeyLists = maxRelays + 2;
 
 /** Reads where the parts of a bundle lie. @throws FormatError */
 export function readFrame(r: Reader): BundleFrame {
@@ -35,13 +35,13 @@ export function readFrame(r: Reader): BundleFrame {
     canonical: checkSize(r.bin()),
     owner: r.bin(32),
     signature: r.bin(64),
-    keyLists: Array.from({ length: r.arrayLength(mostKeyLists) }, () => r.bin()),
+    keyLists: Array.from({ length: r.arrayLength(maxKeyLists) }, () => r.bin()),
   };
 }
 
 /** @throws DoonaError `task-refused` unless the bytes are a bundle, whatever its parts are */
 export function parseFrame(input: Bytes): BundleFrame {
-  return reading('bundle', () => {
+  return orRefused('bundle', () => {
     const r = new Reader(input);
     const frame = readFrame(r);
     r.end();
@@ -51,7 +51,7 @@ export function parseFrame(input: Bytes): BundleFrame {
 
 /** Decodes the task. @throws DoonaError `task-refused` unless it is canonical */
 export function withTask(frame: BundleFrame): Bundle {
-  return { ...frame, task: reading('task', () => parseTask(frame.canonical)) };
+  return { ...frame, task: orRefused('task', () => parseTask(frame.canonical)) };
 }
 
 /** @throws DoonaError `task-refused` unless the bytes are a canonical bundle; none of it is verified */
@@ -61,14 +61,14 @@ export function parseBundle(input: Bytes): Bundle {
 
 /** @throws DoonaError `task-refused` unless the task is the one asked for, by hash */
 export async function checkId({ canonical }: BundleFrame, id: Bytes): Promise<void> {
-  if (!equal(await sha256(canonical), id)) throw refused('its hash is not the id in its address');
+  if (!equal(await sha256(canonical), id)) throw taskRefused('its hash is not the id in its address');
 }
 
 /** @throws DoonaError `task-refused` unless the given owner signed the task */
 export async function checkOwner(bundle: BundleFrame, owner: Bytes): Promise<void> {
-  if (!equal(bundle.owner, owner)) throw refused(`its owner is ${formatKey(bundle.owner)}`);
+  if (!equal(bundle.owner, owner)) throw taskRefused(`its owner is ${formatKey(bundle.owner)}`);
   if (!(await verify(owner, 'task', bundle.canonical, bundle.signature))) {
-    throw refused("the owner's signature is wrong");
+    throw taskRefused("the owner's signature is wrong");
   }
 }
 
@@ -84,7 +84,7 @@ export async function checkKeys(bundle: Bundle): Promise<Keys> {
   const parties = [...bundle.task.relays, bundle.task.verifier];
   const lists = parties.length + Number(withTokens(bundle.task));
   if (bundle.keyLists.length !== lists) {
-    throw refused(`it carries ${bundle.keyLists.length} key lists, want ${lists}`);
+    throw taskRefused(`it carries ${bundle.keyLists.length} key lists, want ${lists}`);
   }
   return Promise.all(parties.map((party, hop) => partyKeys(bundle, hop, party, bundle.task.kem, keySize)));
 }
@@ -101,23 +101,23 @@ export function withTokens(task: Task): boolean {
  */
 export async function checkIssuer(bundle: Bundle, verified = false): Promise<readonly Bytes[]> {
   // Who issues tokens can mint clients, and surround one of them.
-  if (equal(bundle.task.clients.issuer.signKey, bundle.owner)) throw refused('its owner issues the tokens');
+  if (equal(bundle.task.clients.issuer.signKey, bundle.owner)) throw taskRefused('its owner issues the tokens');
   return partyKeys(bundle, bundle.task.relays.length + 1, bundle.task.clients.issuer, 'rsabssa-2048', 32, verified);
 }
 
 async function partyKeys(bundle: Bundle, hop: number, party: Party, kem: string, size: number,
   verified = false): Promise<readonly Bytes[]> {
-  const [list, signature] = reading('key list', () => {
+  const [list, signature] = orRefused('key list', () => {
     const r = new Reader(bundle.keyLists[hop]!);
     r.array(2);
     const parts = [r.bin(), r.bin(64)] as const;
     r.end();
     return parts;
   });
-  if (!equal(await sha256(list), party.keyList)) throw refused(`hop ${hop} has other keys than it names`);
+  if (!equal(await sha256(list), party.keyList)) throw taskRefused(`hop ${hop} has other keys than it names`);
   if (!verified && !(await verify(party.signKey, 'keys', list,
-    signature))) throw refused(`the keys of hop ${hop} are unsigned`);
-  return reading('key list', () => {
+    signature))) throw taskRefused(`the keys of hop ${hop} are unsigned`);
+  return orRefused('key list', () => {
     const r = new Reader(list);
     r.array(4);
     label(r, 'doona-keys');
@@ -133,10 +133,10 @@ async function partyKeys(bundle: Bundle, hop: number, party: Party, kem: string,
   });
 }
 
-function reading<T>(what: string, read: () => T): T {
+function orRefused<T>(what: string, read: () => T): T {
   try {
     return read();
   } catch (cause) {
-    throw refused(`its ${what} is malformed: ${(cause as Error).message}`, cause);
+    throw taskRefused(`its ${what} is malformed: ${(cause as Error).message}`, cause);
   }
 }

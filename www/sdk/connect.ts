@@ -3,31 +3,31 @@
  * @module
  */
 
-import { checkBudget, checkDelta, checkTask, mostReports } from './budget.js';
+import { checkBudget, checkDelta, checkEpsilon, maxReports } from './budget.js';
 import type { Bytes } from './bytes.js';
-import { Doona, type Parts } from './doona.js';
+import { type ConnectionParts, Doona } from './doona.js';
 import type { Engine } from './engine.js';
 import { startOf } from './epochs.js';
 import { DoonaError, invalidOption } from './errors.js';
 import { type Guarantee, guaranteeOf, multiple } from './guarantee.js';
-import { type Document, Kept } from './kept.js';
-import { type Starting, startModule } from './load.js';
+import { type CachedDocument, DocumentCache } from './document-cache.js';
+import { type ModuleStart, startModule } from './load.js';
 import type { ModuleName } from './module.js';
-import { abortable, idle } from './moment.js';
+import { abortable, whenIdle } from './timing.js';
 import { OpenTask } from './open-task.js';
 import { checkFrame, checkOrigin } from './origin.js';
-import { type ConnectOptions, type Pinned, type TokenSource, validate } from './options.js';
-import { anyLanguage, bodyOf } from './read.js';
-import { blobNeeded, checkedScript, scriptFailed } from './script.js';
+import { type ConnectOptions, type ParsedOptions, type TokenSource, parseOptions } from './options.js';
+import { anyLanguage, readBody } from './response.js';
+import { blobHint, checkedScript, scriptFailed } from './script.js';
 import type { Price, Store } from './store.js';
 import { indexedDBStore } from './store-indexeddb.js';
 import { StreamDoona } from './stream-doona.js';
 import type { StreamView } from './stream.js';
-import { Memory } from './stream-memory.js';
-import { supported } from './supported.js';
+import { StreamHistory } from './stream-history.js';
+import { canSeal } from './webcrypto.js';
 import type { Task } from './task.js';
-import { engine } from './thread.js';
-import { newToken } from './token.js';
+import { engine } from './engine-client.js';
+import { fetchToken } from './token.js';
 
 /**
  * Fetches a task and checks, on this device, all that can be checked before any value is given:
@@ -54,81 +54,81 @@ export async function connect(options: ConnectOptions): Promise<Doona> {
   if (node && Number.parseInt(node) < 22) {
     throw new DoonaError('module-failed', `couldn't start in Node ${node}: want Node 22 or newer`);
   }
-  const pinned = validate(options);
+  const pinned = parseOptions(options);
   if (!options.frames) checkFrame();
   const { signal } = options;
-  await abortable(idle(pinned.when), signal);
-  const doona = await abortable((pinned.allow ? makeStream : make)(options, pinned), signal);
+  await abortable(whenIdle(pinned.when), signal);
+  const doona = await abortable((pinned.allow ? connectStream : connectTask)(options, pinned), signal);
   if (options.flush !== false) void doona.flushLater();
   return doona;
 }
 
-async function make(options: ConnectOptions, pinned: Pinned): Promise<Doona> {
-  const { store, kept, starting } = await begin(options, pinned);
+async function connectTask(options: ConnectOptions, pinned: ParsedOptions): Promise<Doona> {
+  const { store, cache, starting } = await prepare(options, pinned);
   const name = `task ${pinned.idText}`;
-  const old = await kept.find(name);
-  const bundle = old ?? { bytes: await fetchDocument(pinned.url, mostBundle, options.signal), at: Date.now() };
-  const parts = await partsOf(options, pinned, bundle.bytes, store, starting);
+  const old = await cache.get(name);
+  const bundle = old ?? { bytes: await fetchDocument(pinned.url, maxBundle, options.signal), at: Date.now() };
+  const parts = await openParts(options, pinned, bundle.bytes, store, starting);
   const { epochs } = parts.task;
-  if (!old) await kept.keep(name, bundle, startOf(epochs, epochs.count).getTime()).catch(() => {}); // no place is left
+  if (!old) await cache.put(name, bundle, startOf(epochs, epochs.count).getTime()).catch(() => {}); // no place is left
   return new Doona(parts);
 }
 
 /** Connects to a stream: to the task of this moment, and to the next ones when their time has come. */
-async function makeStream(options: ConnectOptions, pinned: Pinned): Promise<Doona> {
-  const { store, kept, starting } = await begin(options, pinned);
-  const memory = new Memory(store, pinned.idText);
+async function connectStream(options: ConnectOptions, pinned: ParsedOptions): Promise<Doona> {
+  const { store, cache, starting } = await prepare(options, pinned);
+  const history = new StreamHistory(store, pinned.idText);
   const { id, owner, recovery, candidates } = pinned;
   const root = { id, owner, recovery, candidates, allow: pinned.allow! };
   const name = `stream ${pinned.idText}`;
-  const view = async ({ bytes: chain, at: fetched }: Document, now: number) =>
+  const view = async ({ bytes: chain, at: fetched }: CachedDocument, now: number) =>
     (await engine(pinned.modules)).stream({ chain, root, now, fetched });
-  const served = async (now: number): Promise<{ stream: StreamView; fresh: boolean }> => {
-    const old = await kept.find(name);
+  const loadView = async (now: number): Promise<{ stream: StreamView; fresh: boolean }> => {
+    const old = await cache.get(name);
     const last = old && (await view({ ...old, bytes: old.bytes.slice() }, now).catch(() => undefined)); // a store's own
     if (last?.sameEpoch) return { stream: last, fresh: false };
-    const bytes = await fetchDocument(pinned.url, mostStream, options.signal);
+    const bytes = await fetchDocument(pinned.url, maxStream, options.signal);
     return { stream: await view({ bytes, at: now }, now), fresh: true };
   };
-  const follow = async (last?: Parts): Promise<Parts> => {
+  const follow = async (last?: ConnectionParts): Promise<ConnectionParts> => {
     const now = Date.now();
-    const { stream, fresh } = await served(now);
-    await memory.check(stream);
+    const { stream, fresh } = await loadView(now);
+    await history.check(stream);
     const { link, chain, end, authority } = stream;
     const same = link.idText === last?.id;
     const parts = same || authority.stopped ? last
-      : await partsOf(options, { ...pinned, ...link }, link.bundle, store, starting, pinned.idText);
+      : await openParts(options, { ...pinned, ...link }, link.bundle, store, starting, pinned.idText);
     // Not before its owner's signature was checked, which a WebCrypto without Ed25519 left to doona-full.wasm.
-    if (fresh) await kept.keep(name, { bytes: chain, at: now }, end).catch(() => {}); // no place is left
+    if (fresh) await cache.put(name, { bytes: chain, at: now }, end).catch(() => {}); // no place is left
     if (authority.stopped) throw new DoonaError('stream-stopped', "couldn't report: the stream was stopped");
-    if (!same) await memory.mark(link);
+    if (!same) await history.add(link);
     return parts!;
   };
   return new StreamDoona(await follow(), follow);
 }
 
 /** Opens the store while the engine starts: what a visit before has fetched is in it, and then nobody is asked. */
-async function begin(options: ConnectOptions,
-  pinned: Pinned): Promise<{ store: Store; kept: Kept; starting: Promise<Started> }> {
+async function prepare(options: ConnectOptions,
+  pinned: ParsedOptions): Promise<{ store: Store; cache: DocumentCache; starting: Promise<StartedEngine> }> {
   const starting = startEngine(options, pinned);
   starting.catch(() => {}); // until it is awaited
   const store = await (options.store ?? indexedDBStore());
-  return { store, kept: new Kept(store), starting };
+  return { store, cache: new DocumentCache(store), starting };
 }
 
 /**
  * Opens a task with all checks, and returns what a connection to it needs. The engine checks signatures while the
  * module is on its way.
  */
-async function partsOf(options: ConnectOptions, pinned: Pinned, bundle: Bytes, store: Store,
-  starting: Promise<Started>, line = pinned.idText): Promise<Parts> {
+async function openParts(options: ConnectOptions, pinned: ParsedOptions, bundle: Bytes, store: Store,
+  starting: Promise<StartedEngine>, line = pinned.idText): Promise<ConnectionParts> {
   const opening = starting.then((started) => openTask(options, pinned, bundle, started));
   const running = starting.then((started) => started.running);
   const [, open] = await Promise.all([running, opening]);
   const { task, epsilon0, totalEpsilon, tokenKeys } = open.opened;
   checkOrigin(task.clients.origins);
   const guarantee = guaranteeOf(task, epsilon0, totalEpsilon);
-  checkTask(guarantee.totalEpsilon, guarantee.epochs, pinned.maxEpsilon);
+  checkEpsilon(guarantee.totalEpsilon, guarantee.epochs, pinned.maxEpsilon);
   checkDelta(guarantee.totalDelta, pinned.maxDelta);
   const price = await priceOf(task, guarantee, pinned, (epochs, delta) => open.epsilonWithin(epochs, delta));
   checkBudget(price, pinned.limit);
@@ -142,11 +142,11 @@ async function partsOf(options: ConnectOptions, pinned: Pinned, bundle: Bytes, s
     spread: pinned.spread,
     check: () => open.check(),
     submission: (epoch, value) => open.submission(epoch, value),
-    ...(tokenKeys.length > 0 && { token: tokenOf(pinned, task, tokenKeys, options.tokens) }),
+    ...(tokenKeys.length > 0 && { token: tokenGetter(pinned, task, tokenKeys, options.tokens) }),
   };
 }
 
-interface Started {
+interface StartedEngine {
   readonly engine: Engine;
   readonly module: ModuleName;
   readonly running: Promise<unknown>;
@@ -157,10 +157,10 @@ interface Started {
  * epochs, or the budget's if that is less: the law tells the ε at either. Of a stream it is that of the total, if that
  * is more than the epochs add up to: its tasks may have other numbers of epochs than the total was planned for.
  */
-async function priceOf({ claim, epochs }: Task, guarantee: Guarantee, { limit, allow }: Pinned,
+async function priceOf({ claim, epochs }: Task, guarantee: Guarantee, { limit, allow }: ParsedOptions,
   epsilonWithin: (epochs: number, delta: number) => Promise<number>): Promise<Price> {
-  const goesOn = allow !== undefined && limit.days < Infinity; // a stream has more epochs than its task
-  const reports = mostReports(limit, epochs.length, goesOn ? mostEpochs : epochs.count);
+  const isOpenEnded = allow !== undefined && limit.days < Infinity; // a stream has more epochs than its task
+  const reports = maxReports(limit, epochs.length, isOpenEnded ? maxEpochs : epochs.count);
   const added = multiple(claim.delta, reports);
   const ofStream = allow !== undefined && claim.total ? Math.max(added, guarantee.totalDelta) : added;
   const claimed = reports === epochs.count ? guarantee.totalDelta : ofStream;
@@ -171,10 +171,10 @@ async function priceOf({ claim, epochs }: Task, guarantee: Guarantee, { limit, a
 }
 
 /** Starts the worker and the module that this runtime's WebCrypto asks for, side by side. */
-async function startEngine(options: ConnectOptions, pinned: Pinned): Promise<Started> {
+async function startEngine(options: ConnectOptions, pinned: ParsedOptions): Promise<StartedEngine> {
   const starting = engine(pinned.modules);
   starting.catch(() => {}); // until it is awaited
-  if (options.sealing !== 'wasm' && (await supported())) {
+  if (options.sealing !== 'wasm' && (await canSeal())) {
     const { running } = await startModule('browser', starting, pinned.modules, options.compiled?.browser);
     return { engine: await starting, module: 'browser', running };
   }
@@ -182,30 +182,32 @@ async function startEngine(options: ConnectOptions, pinned: Pinned): Promise<Sta
   return { engine: await starting, module: 'full', running };
 }
 
-async function startFull(options: ConnectOptions, pinned: Pinned, starting: Promise<Engine>): Promise<Starting> {
-  if (options.sealing === 'webcrypto') throw cannotSeal();
+async function startFull(options: ConnectOptions, pinned: ParsedOptions,
+  starting: Promise<Engine>): Promise<ModuleStart> {
+  if (options.sealing === 'webcrypto') throw sealingError();
   return startModule('full', starting, pinned.modules, options.compiled?.full);
 }
 
-function openTask(options: ConnectOptions, pinned: Pinned, bundle: Bytes,
-  { engine: ready, module }: Started): Promise<OpenTask> {
+function openTask(options: ConnectOptions, pinned: ParsedOptions, bundle: Bytes,
+  { engine: ready, module }: StartedEngine): Promise<OpenTask> {
   const request = { bundle, owner: pinned.owner, id: pinned.id };
   return OpenTask.open(ready, request, module, async () =>
     (await startFull(options, pinned, Promise.resolve(ready))).running);
 }
 
-function cannotSeal(): DoonaError {
+function sealingError(): DoonaError {
   return invalidOption('sealing', 'webcrypto', 'wasm, for this task or in this runtime');
 }
 
 /** Returns what gets a token. The script for it is loaded when the first one is wanted. */
-function tokenOf(pinned: Pinned, task: Task, keys: Bytes, source?: TokenSource): (epoch: number) => Promise<Bytes> {
+function tokenGetter(pinned: ParsedOptions, task: Task, keys: Bytes,
+  source?: TokenSource): (epoch: number) => Promise<Bytes> {
   const { id, idText, modules } = pinned;
   let loading: ReturnType<typeof loadTokens> | undefined;
   return (epoch) => {
     loading ??= loadTokens(modules);
     loading.catch(() => (loading = undefined)); // another attempt may succeed
-    return newToken({ id, idText, task, epoch, keyId: keys.slice(32 * epoch, 32 * epoch + 32), source }, loading);
+    return fetchToken({ id, idText, task, epoch, keyId: keys.slice(32 * epoch, 32 * epoch + 32), source }, loading);
   };
 }
 
@@ -217,16 +219,16 @@ async function loadTokens(folder?: URL): Promise<typeof import('./blind.js')> {
   try {
     return await import(/* @vite-ignore */ checked ?? where().href);
   } catch (cause) {
-    throw scriptFailed(script, cause, checked && blobNeeded);
+    throw scriptFailed(script, cause, checked && blobHint);
   }
 }
 
 /** The most epochs of a task, and the most that are composed. */
-const mostEpochs = 65536;
+const maxEpochs = 65536;
 
 /** The most bytes of a bundle, and of a stream. */
-const mostBundle = 8 << 20;
-const mostStream = 16 << 20;
+const maxBundle = 8 << 20;
+const maxStream = 16 << 20;
 
 /** Fetches what a relay serves to everybody, past all caches: what they keep would tell it who comes back. */
 async function fetchDocument(url: URL, most: number, signal?: AbortSignal): Promise<Bytes> {
@@ -240,7 +242,7 @@ async function fetchDocument(url: URL, most: number, signal?: AbortSignal): Prom
       ...(signal && { signal }),
     });
     if (!response.ok) throw new Error(`the relay answered ${response.status}`);
-    return await bodyOf(response, most);
+    return await readBody(response, most);
   } catch (cause) {
     signal?.throwIfAborted();
     const message = `couldn't fetch the task: ${(cause as Error).message}`;

@@ -3,17 +3,17 @@
  * @module
  */
 
-import { type Limit, admitted, without } from './budget.js';
+import { type Limit, admit, withoutEpoch } from './budget.js';
 import type { Bytes } from './bytes.js';
-import { closed, epochAt, nextEpoch, startOf } from './epochs.js';
+import { epochAt, isClosed, nextEpoch, startOf } from './epochs.js';
 import { DoonaError } from './errors.js';
 import { type ExplainOptions, type Explanation, explain } from './explain.js';
 import type { Guarantee } from './guarantee.js';
-import { abortable, moment } from './moment.js';
+import { abortable, waitWhileVisible } from './timing.js';
 import type { Line, Report, Store } from './store.js';
 import { submit } from './submit.js';
 import type { Task } from './task.js';
-import { type Vector, inputOf } from './value.js';
+import { type Vector, toInput } from './value.js';
 
 /** What became of a report. */
 export interface Receipt {
@@ -39,13 +39,13 @@ export interface Flushed {
 }
 
 /** How many later visits try again where a quota was used up: others in the network may have done that. */
-const laterVisits = 2;
+const maxLaterVisits = 2;
 
 /** How long after that a visit is a later one, in milliseconds: a reload is none, and another tab. */
-const rest = 3_600_000;
+const retryInterval = 3_600_000;
 
 /** Everything a connection needs; made by `connect`. */
-export interface Parts {
+export interface ConnectionParts {
   readonly id: string;
   readonly task: Task;
   readonly guarantee: Guarantee;
@@ -64,19 +64,19 @@ export interface Parts {
 
 /** A task whose promise has been checked. */
 export class Doona {
-  readonly #parts: Parts;
+  readonly #parts: ConnectionParts;
   /** Reports on their way or delivered, by epoch, so that none is sent twice. */
   readonly #sending = new Map<number, Promise<void>>();
   /** Epochs whose report found a quota used up, and is left for a later visit. */
-  readonly #limited = new Set<number>();
+  readonly #postponed = new Set<number>();
   /** Tokens on their way, by the epoch of their report, so that none is asked for twice. */
   readonly #tokens = new Map<number, Promise<Report | undefined>>();
   /** The calls of report() that wait for their moment. */
-  readonly #waiting = new Set<{ readonly epoch: number }>();
+  readonly #pendingCalls = new Set<{ readonly epoch: number }>();
   #dropped = 0;
 
   /** @internal */
-  constructor(parts: Parts) {
+  constructor(parts: ConnectionParts) {
     this.#parts = parts;
   }
 
@@ -125,18 +125,18 @@ export class Doona {
     options.signal?.throwIfAborted();
     const { id, store, check, submission, line, limit } = this.#parts;
     const epoch = this.epoch;
-    const input = inputOf(this.task, value);
-    const rest = startOf(this.task.epochs, epoch + 1).getTime() - Date.now();
+    const input = toInput(this.task, value);
+    const remaining = startOf(this.task.epochs, epoch + 1).getTime() - Date.now();
     // fixed before the value is touched
-    const leave = performance.now() + Math.min(this.#parts.spread, rest) * fraction();
+    const sendTime = performance.now() + Math.min(this.#parts.spread, remaining) * randomFraction();
     await check(); // before the claim, which is charged for
-    const start = this.#start(epoch);
-    const old = await store.claim(id, epoch, (lines) => admitted(lines, line, start, limit));
-    if (old) return this.#again(old, leave, options.signal);
+    const start = this.#startSeconds(epoch);
+    const old = await store.claim(id, epoch, (lines) => admit(lines, line, start, limit));
+    if (old) return this.#repeat(old, sendTime, options.signal);
     const body = await this.#sealOnce(epoch, () => submission(epoch, input));
     const report: Report = { task: id, epoch, state: 'sealed', body };
     await store.put(report);
-    await this.#sendAt(leave, report, options.signal);
+    await this.#sendAt(sendTime, report, options.signal);
     return this.#receipt(epoch, false, body.length);
   }
 
@@ -149,17 +149,17 @@ export class Doona {
    */
   async flush(options: { signal?: AbortSignal } = {}): Promise<Flushed> {
     options.signal?.throwIfAborted();
-    return this.#flush(await this.#sealed(), options.signal);
+    return this.#flush(await this.#sealedReports(), options.signal);
   }
 
   async #flush(reports: readonly Report[], signal?: AbortSignal): Promise<Flushed> {
     const outcome = { delivered: 0, dropped: 0, waiting: 0 };
     for (const report of reports) {
-      if ([...this.#waiting].some(({ epoch }) => epoch === report.epoch)) {
+      if ([...this.#pendingCalls].some(({ epoch }) => epoch === report.epoch)) {
         outcome.waiting++;
         continue;
       }
-      if (this.#closed(report)) {
+      if (this.#isClosed(report)) {
         await this.#drop(report.epoch);
         outcome.dropped++;
         continue;
@@ -169,7 +169,7 @@ export class Doona {
         outcome.delivered++;
       } catch (error) {
         if (!(error instanceof DoonaError) || error.code === 'storage-unavailable') throw error;
-        outcome[error.code === 'not-delivered' || this.#limited.has(report.epoch) ? 'waiting' : 'dropped']++;
+        outcome[error.code === 'not-delivered' || this.#postponed.has(report.epoch) ? 'waiting' : 'dropped']++;
       }
     }
     return outcome;
@@ -178,29 +178,29 @@ export class Doona {
   /** @internal What connect does with the reports that earlier visits left: none is urgent. */
   async flushLater(): Promise<void> {
     try {
-      const leave = performance.now() + this.#parts.spread * fraction();
-      for (const report of this.#parts.token ? await this.#sealed() : []) {
-        if (!this.#closed(report)) await this.#withToken(report).catch(() => {});
+      const sendTime = performance.now() + this.#parts.spread * randomFraction();
+      for (const report of this.#parts.token ? await this.#sealedReports() : []) {
+        if (!this.#isClosed(report)) await this.#withToken(report).catch(() => {});
       }
-      await moment(leave - performance.now());
-      await this.#flush((await this.#sealed()).filter((report) => report.token || !this.#parts.token ||
-        this.#closed(report)));
+      await waitWhileVisible(sendTime - performance.now());
+      await this.#flush((await this.#sealedReports()).filter((report) => report.token || !this.#parts.token ||
+        this.#isClosed(report)));
     } catch {
       // They wait on.
     }
   }
 
-  #sealed(): Promise<Report[]> {
+  #sealedReports(): Promise<Report[]> {
     return this.#parts.store.sealed(this.#parts.id);
   }
 
-  #closed({ epoch }: Report): boolean {
-    return closed(this.task.epochs, epoch, Date.now());
+  #isClosed({ epoch }: Report): boolean {
+    return isClosed(this.task.epochs, epoch, Date.now());
   }
 
   /** Sends what a call before sealed and has not delivered, at a moment that was fixed before, too. */
-  async #again(old: Report, leave: number, signal?: AbortSignal): Promise<Receipt> {
-    if (old.state === 'sealed') await this.#sendAt(leave, old, signal);
+  async #repeat(old: Report, sendTime: number, signal?: AbortSignal): Promise<Receipt> {
+    if (old.state === 'sealed') await this.#sendAt(sendTime, old, signal);
     return this.#receipt(old.epoch, true, old.body?.length ?? 0);
   }
 
@@ -208,21 +208,21 @@ export class Doona {
    * Sends a report at its moment. It gets its token now, so that the token's time tells less of when
    * the report leaves, and an ended visit can send both.
    */
-  async #sendAt(leave: number, report: Report, signal?: AbortSignal): Promise<void> {
+  async #sendAt(sendTime: number, report: Report, signal?: AbortSignal): Promise<void> {
     const call = { epoch: report.epoch };
-    this.#waiting.add(call);
+    this.#pendingCalls.add(call);
     let ready: Report | undefined;
     try {
       ready = await abortable(this.#withToken(report), signal);
-      await moment(leave - performance.now(), signal);
+      await waitWhileVisible(sendTime - performance.now(), signal);
     } finally {
-      this.#waiting.delete(call);
+      this.#pendingCalls.delete(call);
     }
     if (ready) await this.#send(ready, signal);
   }
 
   /** When an epoch begins, in Unix seconds: its time in the ledger. */
-  #start(epoch: number): number {
+  #startSeconds(epoch: number): number {
     return startOf(this.task.epochs, epoch).getTime() / 1000;
   }
 
@@ -233,7 +233,7 @@ export class Doona {
     } catch (error) {
       if (error instanceof DoonaError && error.code === 'invalid-value') {
         const { store, id, line } = this.#parts;
-        await store.release(id, epoch, line.id, (of) => without(of, this.#start(epoch)));
+        await store.release(id, epoch, line.id, (of) => withoutEpoch(of, this.#startSeconds(epoch)));
       }
       throw error;
     }
@@ -255,11 +255,11 @@ export class Doona {
     const { id, task, store } = this.#parts;
     const ready = await this.#withToken(report);
     if (!ready) return;
-    await this.#rested(ready);
+    await this.#checkRetryTime(ready);
     try {
       await submit(`${task.relays[0]!.url}/v1/tasks/${id}/epochs/${ready.epoch}/reports`, ready.body!, ready.token);
     } catch (error) {
-      if (error instanceof DoonaError && error.code === 'limit-reached') await this.#leave(ready);
+      if (error instanceof DoonaError && error.code === 'limit-reached') await this.#postpone(ready);
       else if (error instanceof DoonaError && error.code !== 'not-delivered') await this.#drop(report.epoch);
       throw error;
     }
@@ -276,7 +276,7 @@ export class Doona {
     if (!token || report.token) return report;
     let getting = this.#tokens.get(report.epoch);
     if (!getting) {
-      getting = exclusively(`doona token ${id} ${report.epoch}`, () => this.#getToken(report.epoch, token));
+      getting = withLock(`doona token ${id} ${report.epoch}`, () => this.#getToken(report.epoch, token));
       getting = getting.finally(() => this.#tokens.delete(report.epoch));
       this.#tokens.set(report.epoch, getting);
     }
@@ -284,15 +284,15 @@ export class Doona {
   }
 
   async #getToken(epoch: number, token: (epoch: number) => Promise<Bytes>): Promise<Report | undefined> {
-    const now = (await this.#sealed()).find((report) => report.epoch === epoch);
+    const now = (await this.#sealedReports()).find((report) => report.epoch === epoch);
     if (!now || now.token) return now;
-    await this.#rested(now);
+    await this.#checkRetryTime(now);
     try {
       const ready = { ...now, token: await token(epoch) };
       await this.#parts.store.put(ready);
       return ready;
     } catch (error) {
-      if (error instanceof DoonaError && error.code === 'limit-reached') await this.#leave(now);
+      if (error instanceof DoonaError && error.code === 'limit-reached') await this.#postpone(now);
       throw error;
     }
   }
@@ -301,12 +301,12 @@ export class Doona {
    * Throws where the report found a quota used up within the last hour, and asks nobody. A clock that was set back
    * makes that an hour from now.
    */
-  async #rested(report: Report): Promise<void> {
+  async #checkRetryTime(report: Report): Promise<void> {
     const { epoch, limitedAt = -Infinity } = report;
     const now = Date.now();
-    if (now - limitedAt >= rest) return;
+    if (now - limitedAt >= retryInterval) return;
     if (limitedAt > now) await this.#parts.store.put({ ...report, limitedAt: now });
-    this.#limited.add(epoch);
+    this.#postponed.add(epoch);
     throw new DoonaError('limit-reached', 'the quota was used up within the last hour: a later visit tries again');
   }
 
@@ -314,16 +314,16 @@ export class Doona {
    * Leaves a report that found a quota used up for a later visit, which may come from another network, or after the
    * issuer's quota was raised. A token that is spent stays spent.
    */
-  async #leave(report: Report): Promise<void> {
+  async #postpone(report: Report): Promise<void> {
     const limited = (report.limited ?? 0) + 1;
-    if (report.token || limited > laterVisits) return this.#drop(report.epoch);
+    if (report.token || limited > maxLaterVisits) return this.#drop(report.epoch);
     await this.#parts.store.put({ ...report, limited, limitedAt: Date.now() });
-    this.#limited.add(report.epoch);
+    this.#postponed.add(report.epoch);
   }
 
   async #drop(epoch: number): Promise<void> {
     this.#dropped++;
-    this.#limited.delete(epoch);
+    this.#postponed.delete(epoch);
     await this.#parts.store.put({ task: this.#parts.id, epoch, state: 'dropped' });
   }
 
@@ -333,12 +333,12 @@ export class Doona {
 }
 
 /** Runs `work` in one tab of the site at a time, where the runtime has locks. */
-async function exclusively<T>(name: string, work: () => Promise<T>): Promise<T> {
+async function withLock<T>(name: string, work: () => Promise<T>): Promise<T> {
   const locks = globalThis.navigator?.locks;
   return locks ? ((await locks.request(name, work)) as T) : work();
 }
 
 /** A random number in [0, 1), for the moment of sending only. */
-function fraction(): number {
+function randomFraction(): number {
   return crypto.getRandomValues(new Uint32Array(1))[0]! / 2 ** 32;
 }

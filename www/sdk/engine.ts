@@ -16,7 +16,7 @@ import { type StreamRequest, type StreamView, viewStream } from './stream.js';
 import type { Task } from './task.js';
 
 /** A module as it was fetched, or compiled where its caller has done that. */
-export type Code = Bytes | WebAssembly.Module;
+export type ModuleCode = Bytes | WebAssembly.Module;
 
 /** A bundle and what it is held against. */
 export interface OpenRequest {
@@ -28,7 +28,7 @@ export interface OpenRequest {
 }
 
 /** A task that passed every check. */
-export interface Opened {
+export interface OpenedTask {
   readonly handle: number;
   readonly task: Task;
   /** ε₀ of one client's messages; Infinity where the protocol has none. */
@@ -46,9 +46,9 @@ export interface Opened {
  */
 export interface Engine {
   /** Starts a module, once. Its bytes are taken away. @throws DoonaError `module-failed` */
-  start(name: ModuleName, code: Code): Promise<true | null>;
+  start(name: ModuleName, code: ModuleCode): Promise<true | null>;
   /** Checks a bundle and its claim. @throws DoonaError `task-refused` or `claim-refused` */
-  open(request: OpenRequest): Promise<Opened | null>;
+  open(request: OpenRequest): Promise<OpenedTask | null>;
   /**
    * Checks a stream and returns what a page needs of it. Its bytes are taken away, and are in what is returned.
    * @throws DoonaError `stream-broken` or `task-refused`
@@ -70,7 +70,7 @@ export interface Engine {
 export function localEngine(): Engine {
   const modules = new Map<ModuleName, Promise<Module>>();
   const reporters: { readonly name: ModuleName; readonly reporter: Reporter }[] = [];
-  const use = <T>(handle: number, work: (reporter: Reporter) => T | Promise<T>) => {
+  const withReporter = <T>(handle: number, work: (reporter: Reporter) => T | Promise<T>) => {
     const { name, reporter } = reporters[handle]!;
     return nullIfStopped(name, async () => work(reporter));
   };
@@ -104,11 +104,11 @@ export function localEngine(): Engine {
       return { handle: reporters.push({ name, reporter }) - 1, task, epsilon0, totalEpsilon, tokenKeys };
     }),
     stream: viewStream,
-    epsilonWithin: (handle, epochs, delta) => use(handle, (reporter) => reporter.epsilonWithin(epochs, delta)),
-    check: (handle) => use<true>(handle, (reporter) => (reporter.alive(), true)),
+    epsilonWithin: (handle, epochs, delta) => withReporter(handle, (reporter) => reporter.epsilonWithin(epochs, delta)),
+    check: (handle) => withReporter<true>(handle, (reporter) => (reporter.alive(), true)),
     async submission(handle, epoch, value) {
       try {
-        return await use(handle, (reporter) => reporter.submission(epoch, value));
+        return await withReporter(handle, (reporter) => reporter.submission(epoch, value));
       } finally {
         value.fill(0);
       }
@@ -127,7 +127,7 @@ async function nullIfStopped<T>(name: ModuleName, work: () => Promise<T>): Promi
   }
 }
 
-async function compile(name: ModuleName, code: Code): Promise<WebAssembly.Module> {
+async function compile(name: ModuleName, code: ModuleCode): Promise<WebAssembly.Module> {
   if (!(code instanceof Uint8Array)) return code;
   const asset = assets[name];
   try {

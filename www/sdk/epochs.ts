@@ -29,7 +29,7 @@ export function startOf(epochs: Epochs, epoch: number): Date {
 const grace = 600_000;
 
 /** Whether no relay takes reports of the epoch any more. */
-export function closed(epochs: Epochs, epoch: number, milliseconds: number): boolean {
+export function isClosed(epochs: Epochs, epoch: number, milliseconds: number): boolean {
   return milliseconds > startOf(epochs, epoch + 1).getTime() + grace;
 }
 

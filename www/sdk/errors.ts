@@ -50,6 +50,6 @@ export function invalidOption(option: string, got: unknown, want: string): Doona
 }
 
 /** Returns a `task-refused` error. */
-export function refused(reason: string, cause?: unknown): DoonaError {
+export function taskRefused(reason: string, cause?: unknown): DoonaError {
   return new DoonaError('task-refused', `couldn't accept the task: ${reason}`, undefined, { cause });
 }

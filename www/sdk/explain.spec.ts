@@ -9,7 +9,7 @@ import { test } from 'node:test';
 
 import { fromHex } from './bytes.js';
 import { explain as explainWith } from './explain.js';
-import { type Guarantee, group, guaranteeOf } from './guarantee.js';
+import { type Guarantee, groupPrivacy, guaranteeOf } from './guarantee.js';
 import { type Task, parseTask } from './task.js';
 
 const budget = { epsilon: 10, delta: 1e-5, days: 365 };
@@ -125,13 +125,13 @@ interface GroupVector { epsilon: number; delta: number; k: number; groupEpsilon:
 test('several reports of one person: never below the Go accountant', () => {
   const vectors: GroupVector[] = JSON.parse(readFileSync('../testdata/v1/group.json', 'utf8'));
   for (const { epsilon, delta, k, groupEpsilon, groupDelta } of vectors) {
-    const got = group(epsilon, delta, k);
+    const got = groupPrivacy(epsilon, delta, k);
     const what = `${k} of ${epsilon}: ${got.epsilon}, ${got.delta}`;
     for (const [mine, theirs] of [[got.epsilon, Number(groupEpsilon)], [got.delta, Number(groupDelta)]] as const) {
       assert.ok(mine >= theirs * (1 - 1.1e-9) && mine <= theirs * (1 + 1e-11), what);
     }
     assert.ok(got.epsilon >= epsilon * k && got.delta >= Math.min(1, delta * k), what);
   }
-  assert.deepEqual(group(800, 1e-6, 2).delta, 1);
-  assert.deepEqual(group(800, 0, 2).delta, 0);
+  assert.deepEqual(groupPrivacy(800, 1e-6, 2).delta, 1);
+  assert.deepEqual(groupPrivacy(800, 0, 2).delta, 0);
 });

@@ -6,7 +6,7 @@
 
 import type { Budget } from './budget.js';
 import { invalidOption } from './errors.js';
-import { type Guarantee, group } from './guarantee.js';
+import { type Guarantee, groupPrivacy } from './guarantee.js';
 import type { Task } from './task.js';
 
 /** Something the promise rests on and this device takes on trust. */
@@ -70,7 +70,7 @@ export function explain(task: Task, guarantee: Guarantee, budget: Budget, option
     promise,
     devices.text,
     worstCase,
-    ...crowdOf(task, guarantee),
+    ...amplificationOf(task, guarantee),
     'Your device has checked all that a device can check. It takes on trust:',
     ...unverified.map(({ text }) => `- ${text}.`),
   ].join('\n');
@@ -79,8 +79,8 @@ export function explain(task: Task, guarantee: Guarantee, budget: Budget, option
 
 function promiseOf(g: Guarantee): string {
   const together = g.epochs === 1
-    ? '' : ` All ${g.epochs} periods together: epsilon ${upward(g.totalEpsilon)}, delta ${upward(g.totalDelta)}.`;
-  return `Whatever is learned or published from a report would be nearly as likely had you given any other answer: no outcome more than ${factor(g.epsilon)} times as likely, except with a probability of ${upward(g.delta)} (differential privacy with epsilon ${upward(g.epsilon)}, delta ${upward(g.delta)}).${together}`;
+    ? '' : ` All ${g.epochs} periods together: epsilon ${roundUp(g.totalEpsilon)}, delta ${roundUp(g.totalDelta)}.`;
+  return `Whatever is learned or published from a report would be nearly as likely had you given any other answer: no outcome more than ${factor(g.epsilon)} times as likely, except with a probability of ${roundUp(g.delta)} (differential privacy with epsilon ${roundUp(g.epsilon)}, delta ${roundUp(g.delta)}).${together}`;
 }
 
 /** Reports of one person hide among the same others, so their δ do not just add up (docs/proofs/group.md). */
@@ -88,15 +88,15 @@ function devicesOf(g: Guarantee, count: number): Devices {
   if (!(Number.isInteger(count) && count >= 1 && count <= 1000)) {
     throw invalidOption('devices', count, 'a whole number from 1 to 1000');
   }
-  const { epsilon, delta } = group(g.epsilon, g.delta, count);
-  const promised = delta < 1 ? `epsilon ${upward(epsilon)}, delta ${upward(delta)}` : 'nothing';
+  const { epsilon, delta } = groupPrivacy(g.epsilon, g.delta, count);
+  const promised = delta < 1 ? `epsilon ${roundUp(epsilon)}, delta ${roundUp(delta)}` : 'nothing';
   const text = `Somebody who reports from ${plural(count, 'device or browser', 'devices or browsers')} in one period is promised ${promised} for all of that period together.`;
   return { count, epsilon, delta, text };
 }
 
 /** In the words of the verifier's reports and of `doona task check`. */
 function worstCaseOf(g: Guarantee): string {
-  const left = g.localEpsilon === null ? 'nothing is left' : `epsilon ${upward(g.localEpsilon)} is left`;
+  const left = g.localEpsilon === null ? 'nothing is left' : `epsilon ${roundUp(g.localEpsilon)} is left`;
   const alone = g.minimumHonest === 0 ? 'the promise holds all the same' : left;
   const most = g.localEpsilon === null
     ? '' : ` That is of the randomization alone: no message more than ${factor(g.localEpsilon)} times as likely for one answer as for another.`;
@@ -107,15 +107,15 @@ function worstCaseOf(g: Guarantee): string {
  * That honest participants hide one further, where clients randomize though the promise needs none of them. By how
  * much takes longer to compute than a visitor waits; reports of the verifier have it (`crowd_epsilon`).
  */
-function crowdOf(task: Task, g: Guarantee): string[] {
+function amplificationOf(task: Task, g: Guarantee): string[] {
   if (g.minimumHonest > 0 || g.localEpsilon === null) return [];
-  return [`In a batch in which ${task.batch.min} of ${g.batch} participants are honest, their randomized answers hide yours besides, and epsilon can be less than ${upward(g.epsilon)}: the published reports say how much.`];
+  return [`In a batch in which ${task.batch.min} of ${g.batch} participants are honest, their randomized answers hide yours besides, and epsilon can be less than ${roundUp(g.epsilon)}: the published reports say how much.`];
 }
 
 function assumptions(task: Task, g: Guarantee): Assumption[] {
   const { clients } = task;
   const left = g.localEpsilon === null
-    ? 'nothing protects that client then' : `epsilon ${upward(g.localEpsilon)} is left to that client then`;
+    ? 'nothing protects that client then' : `epsilon ${roundUp(g.localEpsilon)} is left to that client then`;
   const relay =
     g.relay === 'first'
       ? 'that the first relay does not work with the verifier'
@@ -148,8 +148,8 @@ function assumptions(task: Task, g: Guarantee): Assumption[] {
 
 function budgetOf({ epsilon, delta, days }: Budget): string {
   // A δ of 1 bounds nothing: what the reports keep is then what every task claims by itself.
-  const loss = epsilon === Infinity ? 'no limit on epsilon' : `epsilon ${upward(epsilon)}`;
-  const most = delta === 1 ? `${loss}, beside a delta without a limit` : `${loss}, delta ${upward(delta)}`;
+  const loss = epsilon === Infinity ? 'no limit on epsilon' : `epsilon ${roundUp(epsilon)}`;
+  const most = delta === 1 ? `${loss}, beside a delta without a limit` : `${loss}, delta ${roundUp(delta)}`;
   return days === Infinity ? `${most}, for all time` : `${most}, in every stretch of ${days} days`;
 }
 
@@ -161,14 +161,14 @@ function storageOf({ days }: Budget): Assumption {
 }
 
 /** A positive number with three digits, rounded up but for what floating point added. */
-function upward(x: number): string {
+function roundUp(x: number): string {
   const step = 10 ** (Math.floor(Math.log10(x)) - 2);
   return String(Number((Math.ceil(x / step - 1e-9) * step).toPrecision(3)));
 }
 
 /** e^ε, rounded up; as a power where it is no double. */
 function factor(epsilon: number): string {
-  return epsilon > 700 ? `e^${upward(epsilon)}` : upward(Math.exp(epsilon));
+  return epsilon > 700 ? `e^${roundUp(epsilon)}` : roundUp(Math.exp(epsilon));
 }
 
 function plural(n: number, noun: string, several = `${noun}s`): string {

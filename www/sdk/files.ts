@@ -29,5 +29,5 @@ export async function checkIntegrity(bytes: Bytes, { integrity }: Asset): Promis
 }
 
 /** What helps where a file is not found: bundlers other than vite, webpack and Parcel leave them behind. */
-export const whereFilesLie =
+export const filesHint =
   "the package's doona-* files belong beside its script, or into a folder that the option modules names";

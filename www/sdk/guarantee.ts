@@ -76,7 +76,7 @@ function trustOf({ protocol, slots }: Task): Guarantee['relay'] {
  * What the (ε, δ) of one report leaves to a person with several in an epoch: (kε, δ·(e^{kε}−1)/(e^ε−1)), rounded up by
  * a relative (kε + 30)·1e-14 at most, and δ at most 1 (docs/proofs/group.md). accountant.GroupPrivacy in Go.
  */
-export function group(epsilon: number, delta: number, reports: number): { epsilon: number; delta: number } {
+export function groupPrivacy(epsilon: number, delta: number, reports: number): { epsilon: number; delta: number } {
   if (reports === 1) return { epsilon, delta };
   const above = 1 + 1e-14; // more than the rounding
   const least = Math.max(epsilon, 2 ** -900); // a larger ε only raises δ

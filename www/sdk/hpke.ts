@@ -6,7 +6,7 @@
 import * as HPKE from '../vendor/hpke/index.js';
 
 import { type Bytes, concat } from './bytes.js';
-import { persistently } from './supported.js';
+import { retryKeyPair } from './webcrypto.js';
 
 const suite = /* @__PURE__ */ new HPKE.CipherSuite(
   HPKE.KEM_DHKEM_X25519_HKDF_SHA256,
@@ -33,7 +33,7 @@ export function importKey(serialized: Bytes): Promise<PublicKey> {
  * would be all zeros, is refused (RFC 9180 section 7.1.4).
  */
 export async function seal(key: PublicKey, info: Bytes, aad: Bytes, plaintext: Bytes): Promise<Bytes> {
-  const { encapsulatedSecret, ciphertext } = await persistently(() => suite.Seal(key, plaintext, { info, aad }));
+  const { encapsulatedSecret, ciphertext } = await retryKeyPair(() => suite.Seal(key, plaintext, { info, aad }));
   return concat(encapsulatedSecret, ciphertext);
 }
 

@@ -8,7 +8,7 @@ import assert from 'node:assert/strict';
 import { readFileSync } from 'node:fs';
 import { test } from 'node:test';
 
-import { type Limit, admitted, reported, without } from './budget.js';
+import { type Limit, admit, overlapsReport, withoutEpoch } from './budget.js';
 import { DoonaError } from './errors.js';
 import type { Line, Price } from './store.js';
 import { memoryStore } from './store-memory.js';
@@ -21,9 +21,9 @@ const vectors: { budget: Limit; spends: Spend[]; lines: Line[] }[] =
 function spend(lines: Map<string, Line>, { line: id, price, start, length }: Omit<Spend, 'verdict'>,
   limit: Limit): string {
   const old = lines.get(id);
-  if (old && reported(old, start, length)) return 'reported';
+  if (old && overlapsReport(old, start, length)) return 'reported';
   try {
-    const line = admitted([...lines.values()], { id, price, length }, start, limit);
+    const line = admit([...lines.values()], { id, price, length }, start, limit);
     lines.set(line.id, line);
     return 'admitted';
   } catch (error) {
@@ -58,11 +58,11 @@ test('three lines of .1 fit into .3, which binary numbers do not say; four do no
 test('what was not randomized is taken back', () => {
   const limit: Limit = { epsilon: 5, delta: 1e-3, days: 30, option: 'budget' };
   const price = { first: { epsilon: 1, delta: 1e-6 }, reports: 30, all: { epsilon: 5, delta: 3e-5 } };
-  let line = admitted([], { id: 'a', price, length: 60 }, 600, limit);
-  for (const start of [660, 720, 780]) line = admitted([line], { id: 'a', price, length: 60 }, start, limit);
+  let line = admit([], { id: 'a', price, length: 60 }, 600, limit);
+  for (const start of [660, 720, 780]) line = admit([line], { id: 'a', price, length: 60 }, start, limit);
   assert.deepEqual(line.runs, [{ start: 600, count: 4 }]);
-  assert.deepEqual(without(line, 660).runs, [{ start: 600, count: 1 }, { start: 720, count: 2 }]);
-  assert.throws(() => admitted([line], { id: 'a', price, length: 60 }, 610, limit), /already/);
+  assert.deepEqual(withoutEpoch(line, 660).runs, [{ start: 600, count: 1 }, { start: 720, count: 2 }]);
+  assert.throws(() => admit([line], { id: 'a', price, length: 60 }, 610, limit), /already/);
 });
 
 const day = 86_400;
@@ -106,7 +106,7 @@ test('years of days are one run', async () => {
   const limit: Limit = { epsilon: 10, delta: 1e-5, days: 365, option: 'budget' };
   const price = { first: { epsilon: 1, delta: 1e-8 }, reports: 365, all: { epsilon: 10, delta: 1e-5 } };
   for (let today = 0; today < 800; today++) {
-    await store.claim('task', today, (lines) => admitted(lines, { id: 'a', price, length: day }, today * day, limit));
+    await store.claim('task', today, (lines) => admit(lines, { id: 'a', price, length: day }, today * day, limit));
   }
   assert.deepEqual((await store.lines()).map(({ runs }) => runs), [[{ start: 0, count: 800 }]]);
 });

@@ -6,8 +6,8 @@
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
 
-import { checkDelta, checkTask } from './budget.js';
-import { closed, epochAt } from './epochs.js';
+import { checkDelta, checkEpsilon } from './budget.js';
+import { isClosed, epochAt } from './epochs.js';
 import { DoonaError } from './errors.js';
 
 /** The next number above. */
@@ -19,11 +19,11 @@ function refused(check: () => void, code: string, field: string): void {
 
 test('the epsilon of all epochs together is at most maxEpsilon', () => {
   for (const [epochs, max] of [[3, 3], [4, 1], [1, 1.5]] as const) {
-    checkTask(max, epochs, max);
-    refused(() => checkTask(above(max), epochs, max), 'epsilon-too-large', 'maxEpsilon');
+    checkEpsilon(max, epochs, max);
+    refused(() => checkEpsilon(above(max), epochs, max), 'epsilon-too-large', 'maxEpsilon');
   }
   for (const none of [NaN, Infinity, -Infinity, 0, -1]) {
-    for (const max of [3, Infinity]) refused(() => checkTask(none, 3, max), 'epsilon-too-large', 'maxEpsilon');
+    for (const max of [3, Infinity]) refused(() => checkEpsilon(none, 3, max), 'epsilon-too-large', 'maxEpsilon');
   }
 });
 
@@ -41,7 +41,7 @@ test('an epoch is closed 10 minutes after its end: 5 that a relay waits, 5 by wh
   const end = (epochs.start + epochs.length) * 1000;
   assert.equal(epochAt(epochs, end - 1), 0);
   assert.equal(epochAt(epochs, end), 1);
-  assert.equal(closed(epochs, 0, end + 600_000), false);
-  assert.equal(closed(epochs, 0, end + 600_001), true);
-  assert.equal(closed(epochs, 1, end + 600_001), false);
+  assert.equal(isClosed(epochs, 0, end + 600_000), false);
+  assert.equal(isClosed(epochs, 0, end + 600_001), true);
+  assert.equal(isClosed(epochs, 1, end + 600_001), false);
 });

@@ -7,39 +7,39 @@
 import type { Bytes } from './bytes.js';
 import type { Engine } from './engine.js';
 import { DoonaError } from './errors.js';
-import { modules, whereFilesLie } from './files.js';
+import { modules, filesHint } from './files.js';
 import type { ModuleName } from './module.js';
-import { bodyOf } from './read.js';
+import { readBody } from './response.js';
 
 /** A module that the engine has been told to start. */
-export interface Starting {
+export interface ModuleStart {
   /** Resolves once it runs; to null where doona.wasm stopped at once. */
   readonly running: Promise<true | null>;
 }
 
-const started = new Map<string, Promise<Starting>>();
+const moduleStarts = new Map<string, Promise<ModuleStart>>();
 
 /** Starts a module of `folder`, by default this script's, in the engine of that folder; once per page. */
 export function startModule(name: ModuleName, engine: Promise<Engine>, folder?: URL,
-  compiled?: WebAssembly.Module): Promise<Starting> {
+  compiled?: WebAssembly.Module): Promise<ModuleStart> {
   const key = `${name} ${folder}`;
-  let starting = started.get(key);
+  let starting = moduleStarts.get(key);
   if (!starting) {
     starting = start(name, engine, folder, compiled);
-    started.set(key, starting);
-    starting.then(({ running }) => running).catch(() => started.delete(key));
+    moduleStarts.set(key, starting);
+    starting.then(({ running }) => running).catch(() => moduleStarts.delete(key));
   }
   return starting;
 }
 
 async function start(name: ModuleName, engine: Promise<Engine>, folder?: URL,
-  compiled?: WebAssembly.Module): Promise<Starting> {
-  const [ready, code] = await Promise.all([engine, compiled ?? load(addressOf(name, folder))]);
+  compiled?: WebAssembly.Module): Promise<ModuleStart> {
+  const [ready, code] = await Promise.all([engine, compiled ?? load(moduleURL(name, folder))]);
   return { running: ready.start(name, code) };
 }
 
 /** Where a module lies. */
-export function addressOf(name: ModuleName, folder?: URL): URL {
+export function moduleURL(name: ModuleName, folder?: URL): URL {
   if (folder) return new URL(modules[name].file, folder);
   // Bundlers look for these very expressions.
   if (name === 'full') return new URL(DOONA.full.file, import.meta.url);
@@ -47,16 +47,16 @@ export function addressOf(name: ModuleName, folder?: URL): URL {
 }
 
 /** The most bytes of a module; the larger one has 7 million. */
-const mostModule = 32 << 20;
+const maxModule = 32 << 20;
 
 async function load(url: URL): Promise<Bytes> {
   try {
     if (url.protocol === 'file:') return await readFile(url);
     const response = await fetch(url, { credentials: 'same-origin' });
     if (!response.ok) throw new Error(`the server answered ${response.status}`);
-    return await bodyOf(response, mostModule);
+    return await readBody(response, maxModule);
   } catch (cause) {
-    const message = `couldn't load ${url.href}: ${(cause as Error).message}; ${whereFilesLie}`;
+    const message = `couldn't load ${url.href}: ${(cause as Error).message}; ${filesHint}`;
     throw new DoonaError('module-failed', message, 'modules', { cause });
   }
 }

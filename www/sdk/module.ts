@@ -42,7 +42,7 @@ export class ModuleStopped extends Error {}
 export type Lanes = readonly (readonly Bytes[])[];
 
 /** Zeros plaintext slots. */
-export function forget(lanes: Lanes): void {
+export function zeroLanes(lanes: Lanes): void {
   for (const slots of lanes) slots.forEach((slot) => slot.fill(0));
 }
 
@@ -50,7 +50,7 @@ export function forget(lanes: Lanes): void {
  * doona.wasm never collects garbage: when its memory has grown by so many bytes, another instance takes its place. A
  * report takes some kilobytes; one of a long vector takes megabytes.
  */
-export const mostGrowth = 64 * 2 ** 20;
+export const maxGrowth = 64 * 2 ** 20;
 
 /** A running module; a page needs one for all its tasks. */
 export class Module {
@@ -58,7 +58,7 @@ export class Module {
   readonly #collects: boolean;
   #exports: Exports;
   /** The memory, in bytes, from which on the instance is replaced. */
-  #enough: number;
+  #restartSize: number;
   #stopped: ModuleStopped | undefined;
   /** What was opened, by handle. */
   readonly #opened: { readonly by: 'open' | 'open_bundle'; readonly argument: Bytes }[] = [];
@@ -67,7 +67,7 @@ export class Module {
     this.#compiled = compiled;
     this.#collects = collects;
     this.#exports = exports;
-    this.#enough = this.#size() + mostGrowth;
+    this.#restartSize = this.#size() + maxGrowth;
   }
 
   /** Starts a module, which collects garbage if it is doona-full.wasm. @throws ModuleStopped */
@@ -134,7 +134,7 @@ export class Module {
   #run<T>(work: (exports: Exports) => T): T {
     this.alive();
     try {
-      if (!this.#collects && this.#size() > this.#enough) this.#restart();
+      if (!this.#collects && this.#size() > this.#restartSize) this.#restart();
       return work(this.#exports);
     } catch (cause) {
       if (cause instanceof ModuleError) throw cause;
@@ -151,18 +151,18 @@ export class Module {
     this.#exports = initialize(host, new WebAssembly.Instance(this.#compiled, importsOf(host)));
     new Uint8Array(old.memory.buffer).fill(0);
     this.#opened.forEach(({ by, argument }, handle) => {
-      if (this.#openHere(by, argument) !== handle) throw new Error('tasks have other handles');
+      if (this.#openInstance(by, argument) !== handle) throw new Error('tasks have other handles');
     });
-    this.#enough = this.#size() + mostGrowth;
+    this.#restartSize = this.#size() + maxGrowth;
   }
 
   #open(by: 'open' | 'open_bundle', argument: Bytes): number {
-    const handle = this.#openHere(by, argument);
+    const handle = this.#openInstance(by, argument);
     this.#opened.push({ by, argument });
     return handle;
   }
 
-  #openHere(by: 'open' | 'open_bundle', argument: Bytes): number {
+  #openInstance(by: 'open' | 'open_bundle', argument: Bytes): number {
     this.#write(argument);
     return this.#check(this.#exports[by]());
   }

@@ -5,7 +5,7 @@
  */
 
 import type { Bytes } from './bytes.js';
-import type { Engine, OpenRequest, Opened } from './engine.js';
+import type { Engine, OpenRequest, OpenedTask } from './engine.js';
 import type { ModuleName } from './module.js';
 
 /** A task that passed every check, and the module that has it. */
@@ -14,10 +14,10 @@ export class OpenTask {
   readonly #request: Omit<OpenRequest, 'module'>;
   /** Starts doona-full.wasm. */
   readonly #startFull: () => Promise<unknown>;
-  #opened: Opened;
+  #opened: OpenedTask;
 
   private constructor(engine: Engine, request: Omit<OpenRequest, 'module'>, startFull: () => Promise<unknown>,
-    opened: Opened) {
+    opened: OpenedTask) {
     this.#engine = engine;
     this.#request = request;
     this.#startFull = startFull;
@@ -32,7 +32,7 @@ export class OpenTask {
   }
 
   /** What the checks found. */
-  get opened(): Opened {
+  get opened(): OpenedTask {
     return this.#opened;
   }
 
@@ -48,25 +48,25 @@ export class OpenTask {
 
   /** Randomizes and seals a value, which is taken away. @throws DoonaError as Engine's */
   async submission(epoch: number, value: Float64Array): Promise<Bytes> {
-    const spare = value.slice();
-    const values = [spare, value];
+    const copy = value.slice();
+    const values = [copy, value];
     try {
       return await this.#use((handle) => this.#engine.submission(handle, epoch, values.pop()!));
     } finally {
-      for (const copy of [value, spare]) if (copy.length > 0) copy.fill(0); // else it went to the worker
+      for (const held of [value, copy]) if (held.length > 0) held.fill(0); // else it went to the worker
     }
   }
 
   async #use<T>(work: (handle: number) => Promise<T | null>): Promise<T> {
-    const done = await work(this.#opened.handle);
-    if (done !== null) return done;
+    const result = await work(this.#opened.handle);
+    if (result !== null) return result;
     this.#opened = await openFull(this.#engine, this.#request, this.#startFull);
     return (await work(this.#opened.handle))!;
   }
 }
 
 async function openFull(engine: Engine, request: Omit<OpenRequest, 'module'>,
-  start: () => Promise<unknown>): Promise<Opened> {
+  start: () => Promise<unknown>): Promise<OpenedTask> {
   await start();
   return (await engine.open({ ...request, module: 'full' }))!;
 }

@@ -102,7 +102,7 @@ export interface ConnectOptions {
 }
 
 /** The options that need parsing, parsed. */
-export interface Pinned {
+export interface ParsedOptions {
   readonly url: URL;
   /** What a stream's tasks may change; undefined for a task by itself. */
   readonly allow: readonly string[] | undefined;
@@ -121,28 +121,28 @@ export interface Pinned {
 }
 
 /** @throws DoonaError `invalid-option` */
-export function validate(options: ConnectOptions): Pinned {
+export function parseOptions(options: ConnectOptions): ParsedOptions {
   if (typeof options !== 'object' || options === null) {
     throw invalidOption('options', options, 'an object with task, owner and budget');
   }
   const what = options.stream === undefined ? 'task' : 'stream';
-  const url = address(what, options[what] ?? '');
+  const url = parseURL(what, options[what] ?? '');
   const [, kind, idText = ''] = /\/v1\/(task|stream)s\/([0-9a-f]{64})$/.exec(url.pathname) ?? [];
   const id = fromHex(idText, 32);
   if (!id || kind !== what) throw invalidOption(what, options[what], `…/v1/${what}s/ and 64 hexadecimal digits`);
   if (what === 'stream' && options.task !== undefined) throw invalidOption('task', options.task, 'none with stream');
-  const allow = allowed(options, what === 'stream');
+  const allow = parseAllow(options, what === 'stream');
   const owner = typeof options.owner === 'string' ? parseKey(options.owner) : undefined;
   if (!owner) throw invalidOption('owner', options.owner, '"ed25519:" and 32 bytes as unpadded base64url');
-  const recovery = recoveryOf(options, what === 'stream');
-  const candidates = candidatesOf(options, what === 'stream');
+  const recovery = parseRecovery(options, what === 'stream');
+  const candidates = parseCandidates(options, what === 'stream');
   const { maxDelta = 0.001, spread = 2000 } = options;
   const maxEpsilon = options.budget ? options.maxEpsilon ?? Infinity : options.maxEpsilon;
-  if (!within(maxEpsilon, Number.MIN_VALUE, Infinity)) throw invalidOption('maxEpsilon', maxEpsilon,
+  if (!isBetween(maxEpsilon, Number.MIN_VALUE, Infinity)) throw invalidOption('maxEpsilon', maxEpsilon,
     'a number above 0');
-  if (!within(maxDelta, Number.MIN_VALUE, 1)) throw invalidOption('maxDelta', maxDelta, 'a number above 0, at most 1');
-  const limit = limitOf(options, maxEpsilon);
-  if (!within(spread, 0, 3_600_000)) throw invalidOption('spread', spread, '0 to 3600000 milliseconds');
+  if (!isBetween(maxDelta, Number.MIN_VALUE, 1)) throw invalidOption('maxDelta', maxDelta, 'a number above 0, at most 1');
+  const limit = parseLimit(options, maxEpsilon);
+  if (!isBetween(spread, 0, 3_600_000)) throw invalidOption('spread', spread, '0 to 3600000 milliseconds');
   const { when = 'idle', modules, sealing } = options;
   if (when !== 'idle' && when !== 'now') throw invalidOption('when', when, '"idle" or "now"');
   if (sealing !== undefined && sealing !== 'webcrypto' && sealing !== 'wasm') {
@@ -150,15 +150,15 @@ export function validate(options: ConnectOptions): Pinned {
   }
   const { frames } = options;
   if (frames !== undefined && typeof frames !== 'boolean') throw invalidOption('frames', frames, 'true or false');
-  const folder = modules === undefined ? undefined : address('modules', modules, 'file:');
+  const folder = modules === undefined ? undefined : parseURL('modules', modules, 'file:');
   return { url, allow, id, idText, owner, recovery, candidates, spread, maxDelta, maxEpsilon, limit, when,
     modules: folder };
 }
 
 /** The budget, or what the older option stands for: one over all time, of any δ. */
-function limitOf({ budget, maxTotalEpsilon }: ConnectOptions, maxEpsilon: number): Limit {
+function parseLimit({ budget, maxTotalEpsilon }: ConnectOptions, maxEpsilon: number): Limit {
   if (budget === undefined) {
-    if (within(maxTotalEpsilon, maxEpsilon, Infinity)) {
+    if (isBetween(maxTotalEpsilon, maxEpsilon, Infinity)) {
       return { epsilon: maxTotalEpsilon, delta: 1, days: Infinity, option: 'maxTotalEpsilon' };
     }
     throw invalidOption('maxTotalEpsilon', maxTotalEpsilon,
@@ -166,13 +166,13 @@ function limitOf({ budget, maxTotalEpsilon }: ConnectOptions, maxEpsilon: number
   }
   if (maxTotalEpsilon !== undefined) throw invalidOption('maxTotalEpsilon', maxTotalEpsilon, 'nothing beside a budget');
   const { epsilon, delta, days } = Object(budget) as Partial<Budget>;
-  const valid = within(epsilon, Number.MIN_VALUE, Infinity) && within(delta, Number.MIN_VALUE, 1) &&
-    within(days, Number.MIN_VALUE, Infinity);
+  const valid = isBetween(epsilon, Number.MIN_VALUE, Infinity) && isBetween(delta, Number.MIN_VALUE, 1) &&
+    isBetween(days, Number.MIN_VALUE, Infinity);
   if (valid) return { epsilon, delta, days, option: 'budget' };
   throw invalidOption('budget', JSON.stringify(budget), 'epsilon above 0, delta above 0 and at most 1, days above 0');
 }
 
-function recoveryOf({ recovery }: ConnectOptions, stream: boolean): Bytes | undefined {
+function parseRecovery({ recovery }: ConnectOptions, stream: boolean): Bytes | undefined {
   if (recovery === undefined) return undefined;
   const key = stream && typeof recovery === 'string' ? parseKey(recovery) : undefined;
   if (key) return key;
@@ -180,7 +180,7 @@ function recoveryOf({ recovery }: ConnectOptions, stream: boolean): Bytes | unde
     : 'nothing without stream');
 }
 
-function candidatesOf({ candidates = [] }: ConnectOptions, stream: boolean): readonly Bytes[] {
+function parseCandidates({ candidates = [] }: ConnectOptions, stream: boolean): readonly Bytes[] {
   const keys = Array.isArray(candidates) ? candidates.map((key) => typeof key === 'string' && parseKey(key)) : [false];
   if (keys.every((key) => key instanceof Uint8Array) && (stream || keys.length === 0)) return keys;
   throw invalidOption('candidates', candidates, stream ? 'keys, "ed25519:" and 32 bytes as unpadded base64url'
@@ -188,7 +188,7 @@ function candidatesOf({ candidates = [] }: ConnectOptions, stream: boolean): rea
 }
 
 /** Returns what later tasks of a stream may change. */
-function allowed({ allow = [] }: ConnectOptions, stream: boolean): readonly string[] | undefined {
+function parseAllow({ allow = [] }: ConnectOptions, stream: boolean): readonly string[] | undefined {
   if (!Array.isArray(allow) || !allow.every((name) => stream && changeable.includes(name))) {
     throw invalidOption('allow', allow, stream ? `names of ${changeable.join(', ')}` : 'nothing without stream');
   }
@@ -196,11 +196,11 @@ function allowed({ allow = [] }: ConnectOptions, stream: boolean): readonly stri
 }
 
 /** Whether x is a number from low to high; callers without types pass anything. */
-function within(x: unknown, low: number, high: number): x is number {
+function isBetween(x: unknown, low: number, high: number): x is number {
   return typeof x === 'number' && x >= low && x <= high;
 }
 
-function address(option: string, text: string | URL, also?: string): URL {
+function parseURL(option: string, text: string | URL, also?: string): URL {
   try {
     const url = new URL(text, globalThis.location?.href);
     const folder = also === undefined || url.pathname.endsWith('/'); // Else its last part would be replaced.

@@ -6,15 +6,15 @@
 import { DoonaError } from './errors.js';
 
 /** The most characters of an origin. */
-const longest = 255;
+const maxOrigin = 255;
 
 /** Names of labels, as they stand before a domain. */
-const labels = /^[a-z0-9_-]{1,63}(\.[a-z0-9_-]{1,63})*$/;
+const domainLabels = /^[a-z0-9_-]{1,63}(\.[a-z0-9_-]{1,63})*$/;
 
 /** Whether pages of an origin may report to a task that lists these; without any, all may. */
-export function allows(origins: readonly string[], origin: string): boolean {
+export function allowsOrigin(origins: readonly string[], origin: string): boolean {
   if (origins.length === 0) return true;
-  return origin.length <= longest && origins.some((listed) => isListed(origin, listed));
+  return origin.length <= maxOrigin && origins.some((listed) => isListed(origin, listed));
 }
 
 /** Whether an origin is the listed one, or one that its "*." stands for. */
@@ -22,7 +22,7 @@ function isListed(origin: string, listed: string): boolean {
   const [scheme, domain] = listed.split('://*');
   if (domain === undefined) return origin === listed;
   const [start, end] = [`${scheme}://`, origin.length - domain.length];
-  return origin.startsWith(start) && origin.endsWith(domain) && labels.test(origin.slice(start.length, end));
+  return origin.startsWith(start) && origin.endsWith(domain) && domainLabels.test(origin.slice(start.length, end));
 }
 
 /**
@@ -31,7 +31,7 @@ function isListed(origin: string, listed: string): boolean {
  */
 export function checkOrigin(origins: readonly string[]): void {
   const { location, origin } = globalThis;
-  if (!location || !origin || allows(origins, origin)) return;
+  if (!location || !origin || allowsOrigin(origins, origin)) return;
   const listed = origins.join(', ').slice(0, 200);
   throw new DoonaError('origin-refused', `couldn't accept the task: it takes no reports of ${origin}, only of ${listed}`,
     'clients.origins');

@@ -7,8 +7,8 @@
 
 import { type Bundle, checkKeys } from './bundle.js';
 import type { Bytes } from './bytes.js';
-import { DoonaError, refused } from './errors.js';
-import { type Module, ModuleError, forget } from './module.js';
+import { DoonaError, taskRefused } from './errors.js';
+import { type Module, ModuleError, zeroLanes } from './module.js';
 import { Sealer } from './seal.js';
 
 /** Turns values into submissions for one task whose claim has been checked. Any part may throw ModuleStopped. */
@@ -29,7 +29,7 @@ export interface Reporter {
 }
 
 /** What a bundle is held against. */
-export interface Expected {
+export interface ExpectedTask {
   readonly owner: Bytes;
   readonly id: Bytes;
 }
@@ -41,7 +41,7 @@ export interface Expected {
 export async function withWebCrypto(starting: Promise<Module>, bundle: Bundle, id: Bytes): Promise<Reporter> {
   const keys = await checkKeys(bundle);
   const module = await starting;
-  const handle = opening(() => module.open(bundle.canonical));
+  const handle = withOpenErrors(() => module.open(bundle.canonical));
   const sealer = new Sealer(id, keys);
   const slotSize = 1 + bundle.task.slots.messageBytes;
   return {
@@ -50,50 +50,50 @@ export async function withWebCrypto(starting: Promise<Module>, bundle: Bundle, i
     totalEpsilon: module.totalEpsilon(handle),
     epsilonWithin: (epochs, delta) => module.epsilonWithin(handle, epochs, delta),
     submission: async (epoch, value) => {
-      const lanes = randomizing(() => module.randomize(handle, value, slotSize));
+      const lanes = withRandomizeErrors(() => module.randomize(handle, value, slotSize));
       try {
         return await sealer.submission(epoch, lanes);
       } catch (cause) {
-        throw refused(`its keys cannot be sealed to: ${(cause as Error).message}`, cause);
+        throw taskRefused(`its keys cannot be sealed to: ${(cause as Error).message}`, cause);
       } finally {
-        forget(lanes);
+        zeroLanes(lanes);
       }
     },
   };
 }
 
 /** The same with doona-full.wasm. @throws DoonaError `task-refused` or `claim-refused` */
-export function withFullModule(module: Module, raw: Bytes, expected: Expected): Reporter {
-  const handle = opening(() => module.openBundle(expected.owner, expected.id, raw));
+export function withFullModule(module: Module, raw: Bytes, expected: ExpectedTask): Reporter {
+  const handle = withOpenErrors(() => module.openBundle(expected.owner, expected.id, raw));
   return {
     alive: () => module.alive(),
     epsilon0: module.epsilon0(handle),
     totalEpsilon: module.totalEpsilon(handle),
     epsilonWithin: (epochs, delta) => module.epsilonWithin(handle, epochs, delta),
-    submission: async (epoch, value) => randomizing(() => module.submission(handle, epoch, value)),
+    submission: async (epoch, value) => withRandomizeErrors(() => module.submission(handle, epoch, value)),
   };
 }
 
-function opening(open: () => number): number {
+function withOpenErrors(open: () => number): number {
   try {
     return open();
   } catch (cause) {
     if (cause instanceof ModuleError && cause.field) {
       throw new DoonaError('claim-refused', `couldn't accept the task: ${cause.message}`, cause.field, { cause });
     }
-    if (cause instanceof ModuleError) throw refused(cause.message, cause);
+    if (cause instanceof ModuleError) throw taskRefused(cause.message, cause);
     throw cause;
   }
 }
 
-function randomizing<T>(randomize: () => T): T {
+function withRandomizeErrors<T>(randomize: () => T): T {
   try {
     return randomize();
   } catch (cause) {
     if (cause instanceof ModuleError && cause.field) {
       throw new DoonaError('invalid-value', cause.message, cause.field, { cause });
     }
-    if (cause instanceof ModuleError) throw refused(cause.message, cause);
+    if (cause instanceof ModuleError) throw taskRefused(cause.message, cause);
     throw cause;
   }
 }

@@ -15,7 +15,7 @@ import { sha256 } from './signature.js';
 import { memoryStore } from './store-memory.js';
 import { submit } from './submit.js';
 import { parseTask } from './task.js';
-import { newToken } from './token.js';
+import { fetchToken } from './token.js';
 
 const [vector]: any[] = JSON.parse(readFileSync('../testdata/v1/token.json', 'utf8'));
 const hex = (text: string): Bytes => fromHex(text, text.length / 2)!;
@@ -27,7 +27,7 @@ const page = { owner, budget: { epsilon: 1, delta: 1, days: 1 }, store: memorySt
 /** Asks an issuer for its directory, and then for a token, which it does not give. */
 async function askForToken(): Promise<void> {
   const canonical = hex(vector.task);
-  await newToken({ id: await sha256(canonical), idText: id, task: parseTask(canonical), epoch: vector.epoch,
+  await fetchToken({ id: await sha256(canonical), idText: id, task: parseTask(canonical), epoch: vector.epoch,
     keyId: await sha256(hex(vector.key)), source: undefined }, Promise.resolve(blind));
 }
 

@@ -5,12 +5,12 @@
  * @module
  */
 
-import { type Asset, checkIntegrity, whereFilesLie } from './files.js';
+import { type Asset, checkIntegrity, filesHint } from './files.js';
 import { DoonaError } from './errors.js';
-import { bodyOf } from './read.js';
+import { readBody } from './response.js';
 
 /** The most bytes of a script; the larger one has 41,000. */
-const mostScript = 1 << 20;
+const maxScript = 1 << 20;
 
 /**
  * Returns the address of a script's checked bytes, to be revoked when it runs; undefined for a script of the page's
@@ -18,12 +18,12 @@ const mostScript = 1 << 20;
  * @throws DoonaError `module-failed` for other bytes
  */
 export async function checkedScript(asset: Asset, where: () => URL): Promise<string | undefined> {
-  const url = addressOf(where);
-  if (!url || !foreign(url)) return undefined;
+  const url = urlOrUndefined(where);
+  if (!url || !isForeign(url)) return undefined;
   try {
     const response = await fetch(url, { credentials: 'omit', referrerPolicy: 'no-referrer' });
     if (!response.ok) throw new Error(`the server answered ${response.status}`);
-    const bytes = await bodyOf(response, mostScript);
+    const bytes = await readBody(response, maxScript);
     await checkIntegrity(bytes, asset);
     return URL.createObjectURL(new Blob([bytes], { type: 'text/javascript' }));
   } catch (cause) {
@@ -32,16 +32,16 @@ export async function checkedScript(asset: Asset, where: () => URL): Promise<str
 }
 
 /** What helps where a checked script does not run. */
-export const blobNeeded =
+export const blobHint =
   "from another origin it is run as a blob:, which worker-src or script-src of the page's policy must name";
 
 /** Returns the error of a script that did not run. */
-export function scriptFailed({ file }: Asset, cause: unknown, help = whereFilesLie): DoonaError {
+export function scriptFailed({ file }: Asset, cause: unknown, help = filesHint): DoonaError {
   return new DoonaError('module-failed', `couldn't load ${file}: ${(cause as Error).message}; ${help}`, 'modules',
     { cause });
 }
 
-function addressOf(where: () => URL): URL | undefined {
+function urlOrUndefined(where: () => URL): URL | undefined {
   try {
     return where();
   } catch {
@@ -50,6 +50,6 @@ function addressOf(where: () => URL): URL | undefined {
 }
 
 /** Whether somebody else than the page's server may serve an address. */
-function foreign({ protocol, origin }: URL): boolean {
+function isForeign({ protocol, origin }: URL): boolean {
   return (protocol === 'https:' || protocol === 'http:') && origin !== globalThis.location?.origin;
 }

@@ -10,13 +10,13 @@ import { sha256, verify } from './signature.js';
 import { label } from './task.js';
 
 /** The most statements of an era. */
-export const mostStatements = 16;
+export const maxStatements = 16;
 
 /** The most bytes of a signed statement; the longest has 216. */
-const mostBytes = 256;
+const maxBytes = 256;
 
 /** What a page was told of who decides. */
-export interface Deciders {
+export interface StreamKeys {
   /** The id of the stream's first task. */
   readonly id: Bytes;
   readonly owner: Bytes;
@@ -40,21 +40,21 @@ export interface Authority {
  * Reads the statements of the newest era and checks them, but for the task of which they speak.
  * @throws FormatError for any other
  */
-export async function readStatements(r: Reader, deciders: Deciders): Promise<Authority> {
+export async function readStatements(r: Reader, deciders: StreamKeys): Promise<Authority> {
   let authority: Authority = { era: 0, hashes: new Map(), about: undefined, key: deciders.owner, stopped: false };
-  const count = r.arrayLength(mostStatements);
+  const count = r.arrayLength(maxStatements);
   for (let n = 0; n < count; n++) {
     const from = r.at;
     r.array(2);
     const [body, signature] = [r.bin(), r.bin(64)];
     const size = r.at - from;
-    if (size > mostBytes) throw new FormatError(`a statement of ${size} bytes, want at most ${mostBytes}`);
-    authority = await after(authority, body, signature, deciders, n === 0);
+    if (size > maxBytes) throw new FormatError(`a statement of ${size} bytes, want at most ${maxBytes}`);
+    authority = await applyStatement(authority, body, signature, deciders, n === 0);
   }
   return authority;
 }
 
-async function after(last: Authority, body: Bytes, signature: Bytes, { id: root, recovery }: Deciders,
+async function applyStatement(last: Authority, body: Bytes, signature: Bytes, { id: root, recovery }: StreamKeys,
   first: boolean): Promise<Authority> {
   const r = new Reader(body);
   r.array(8);
@@ -64,12 +64,12 @@ async function after(last: Authority, body: Bytes, signature: Bytes, { id: root,
   r.end();
   if (key.length !== 0 && key.length !== 32) throw new FormatError('a key of another length');
   const next = Math.max(0, ...last.hashes.keys()) + 1;
-  const rescued = first && era > 0 && number === 0;
-  if (!rescued && (era !== last.era ||
+  const isRecovery = first && era > 0 && number === 0;
+  if (!isRecovery && (era !== last.era ||
     number !== next)) throw new FormatError(`no statement ${next} of era ${last.era}`);
-  if (!rescued && last.stopped) throw new FormatError('a statement behind the end');
+  if (!isRecovery && last.stopped) throw new FormatError('a statement behind the end');
   if (position < (last.about?.position ?? 0)) throw new FormatError('a statement about an earlier task');
-  const signer = rescued ? recovery : last.key;
+  const signer = isRecovery ? recovery : last.key;
   if (!signer) throw new FormatError('the page names no recovery key');
   if (!(await verify(signer, 'statement', body, signature))) throw new FormatError('a statement signed by a stranger');
   return {

@@ -20,7 +20,7 @@ export async function indexedDBStore(): Promise<Store> {
       if (!names.contains(reports)) opening.result.createObjectStore(reports, { keyPath: ['task', 'epoch'] });
       opening.result.createObjectStore(ledger, { keyPath: 'id' });
     };
-    db = await done(opening);
+    db = await resultOf(opening);
     db.onversionchange = () => db.close(); // a newer version of the page must not wait for this tab
   } catch (cause) {
     // Without a memory every visit would randomize anew, and an average over them is the value.
@@ -39,9 +39,9 @@ class IndexedDBStore implements Store {
 
   async claim(task: string, epoch: number, permit: Permit): Promise<Report | undefined> {
     return this.#write([reports, ledger], 'strict', async (tx) => {
-      const old: Report | undefined = await done(tx.objectStore(reports).get([task, epoch]));
+      const old: Report | undefined = await resultOf(tx.objectStore(reports).get([task, epoch]));
       if (old) return old;
-      const lines: Line[] = await done(tx.objectStore(ledger).getAll());
+      const lines: Line[] = await resultOf(tx.objectStore(ledger).getAll());
       tx.objectStore(ledger).put(permit(lines));
       tx.objectStore(reports).put({ task, epoch, state: 'claimed' } satisfies Report);
       return undefined;
@@ -51,14 +51,14 @@ class IndexedDBStore implements Store {
   async release(task: string, epoch: number, id: string, change: (line: Line) => Line): Promise<void> {
     await this.#write([reports, ledger], 'relaxed', async (tx) => {
       tx.objectStore(reports).delete([task, epoch]);
-      const line: Line | undefined = await done(tx.objectStore(ledger).get(id));
+      const line: Line | undefined = await resultOf(tx.objectStore(ledger).get(id));
       if (line) tx.objectStore(ledger).put(change(line));
     });
   }
 
   async lines(): Promise<Line[]> {
     try {
-      return await done(this.#db.transaction(ledger).objectStore(ledger).getAll());
+      return await resultOf(this.#db.transaction(ledger).objectStore(ledger).getAll());
     } catch (cause) {
       throw unavailable('read', cause);
     }
@@ -73,7 +73,7 @@ class IndexedDBStore implements Store {
   async sealed(task: string): Promise<Report[]> {
     const range = IDBKeyRange.bound([task], [task, []]); // arrays sort after numbers
     try {
-      const all: Report[] = await done(this.#db.transaction(reports).objectStore(reports).getAll(range));
+      const all: Report[] = await resultOf(this.#db.transaction(reports).objectStore(reports).getAll(range));
       return all.filter((report) => report.state === 'sealed');
     } catch (cause) {
       throw unavailable('read', cause);
@@ -89,7 +89,7 @@ class IndexedDBStore implements Store {
     let tx: IDBTransaction | undefined;
     try {
       tx = this.#db.transaction(stores, 'readwrite', { durability }); // fails once the site's data has been cleared
-      const committed = over(tx);
+      const committed = whenCommitted(tx);
       const result = await work(tx);
       await committed;
       return result;
@@ -101,7 +101,7 @@ class IndexedDBStore implements Store {
 }
 
 /** Resolves once a transaction is committed. */
-export function over(tx: IDBTransaction): Promise<void> {
+export function whenCommitted(tx: IDBTransaction): Promise<void> {
   const committed = new Promise<void>((resolve, reject) => {
     tx.oncomplete = () => resolve();
     tx.onabort = () => reject(tx.error ?? new Error('transaction aborted'));
@@ -122,7 +122,7 @@ function unavailable(what: string, cause: unknown): DoonaError {
   return new DoonaError('storage-unavailable', `couldn't ${what} IndexedDB: ${cause}`, undefined, { cause });
 }
 
-export function done<T>(request: IDBRequest<T>): Promise<T> {
+export function resultOf<T>(request: IDBRequest<T>): Promise<T> {
   return new Promise((resolve, reject) => {
     request.onsuccess = () => resolve(request.result);
     request.onerror = () => reject(request.error);

@@ -3,7 +3,7 @@
  * @module
  */
 
-import { Doona, type Flushed, type Parts, type Receipt } from './doona.js';
+import { type ConnectionParts, Doona, type Flushed, type Receipt } from './doona.js';
 import { startOf } from './epochs.js';
 import type { ExplainOptions, Explanation } from './explain.js';
 import type { Guarantee } from './guarantee.js';
@@ -12,14 +12,14 @@ import type { Vector } from './value.js';
 
 /** A stream whose promise has been checked; `task` and `guarantee` are those of its task of the last report. */
 export class StreamDoona extends Doona {
-  readonly #follow: (last: Parts) => Promise<Parts>;
-  #parts: Parts;
+  readonly #follow: (last: ConnectionParts) => Promise<ConnectionParts>;
+  #parts: ConnectionParts;
   #now: Doona;
   /** Reports that earlier tasks' connections dropped. */
   #before = 0;
 
   /** @internal `follow` returns its argument while the task of this moment is the same. */
-  constructor(parts: Parts, follow: (last: Parts) => Promise<Parts>) {
+  constructor(parts: ConnectionParts, follow: (last: ConnectionParts) => Promise<ConnectionParts>) {
     super(parts);
     this.#parts = parts;
     this.#now = new Doona(parts);

@@ -1,7 +1,7 @@
 /**
  * Streams: a page names the first task of one, and the tasks that follow, each named by the hash of the one
  * before in the next, go on without it. What the owner may not change is held against that first task.
- * The engine reads them; what a page remembers of one is in stream-memory.ts.
+ * The engine reads them; what a page remembers of one is in stream-history.ts.
  * @module
  */
 
@@ -9,26 +9,26 @@ import { type BundleFrame, checkOwner, readFrame } from './bundle.js';
 import { type Bytes, concat, equal, joined, toHex } from './bytes.js';
 import { startOf } from './epochs.js';
 import { DoonaError } from './errors.js';
-import { pause } from './moment.js';
+import { pause } from './timing.js';
 import { Reader } from './msgpack.js';
 import { sha256, verify } from './signature.js';
-import { type Authority, type Deciders, readStatements } from './statement.js';
-import { type Roll, type Task, parseTask } from './task.js';
+import { type Authority, type StreamKeys, readStatements } from './statement.js';
+import { type KeyRotation, type Task, parseTask } from './task.js';
 
 /** The most tasks of a stream: of a day each, more than ten years of them. */
-const mostTasks = 4096;
+const maxTasks = 4096;
 
 /** How many tasks are hashed in one go. */
-const slice = 128;
+const hashSlice = 128;
 
 /** One task of a stream as it travels, not decoded: its key lists never are, unless it is the task of the moment. */
-interface Sealed extends BundleFrame {
+interface RawTask extends BundleFrame {
   readonly id: Bytes;
   readonly bundle: Bytes;
 }
 
 /** One task of a stream: the owner's, as a hash in the task behind it says, or a signature. */
-interface Link extends Sealed {
+interface StreamTask extends RawTask {
   readonly task: Task;
   /** Its parts, by which it is compared with the first task. */
   readonly parts: readonly Part[];
@@ -38,7 +38,7 @@ type Part = readonly [name: string, form: Bytes];
 
 /** A stream as it was fetched. */
 interface Stream {
-  readonly links: readonly Link[];
+  readonly tasks: readonly StreamTask[];
   readonly authority: Authority;
 }
 
@@ -59,7 +59,7 @@ export interface StreamView {
 }
 
 /** What a page pins of a stream. */
-export interface Root extends Deciders {
+export interface StreamPin extends StreamKeys {
   /** The parts that the page lets later tasks change, where the first task does, too. */
   readonly allow: readonly string[];
   /** The keys of relays that may take the place of another, where the first task allows it. */
@@ -87,7 +87,7 @@ const shape: readonly Shape[] = [
 ];
 
 /** Lists the parts of a canonical task. */
-function partsOf(canonical: Bytes): Part[] {
+function taskParts(canonical: Bytes): Part[] {
   const out: Part[] = [];
   const r = new Reader(canonical);
   const walk = (at: Shape): void => {
@@ -113,17 +113,17 @@ function partsOf(canonical: Bytes): Part[] {
  * that none changes what it may not. Nothing is decoded before it is known to be the owner's.
  * @throws DoonaError `stream-broken`; `task-refused` where the newest task is not the owner's
  */
-async function parseStream(chain: Bytes, root: Root): Promise<Stream> {
-  const { tasks, authority } = await reading(() => readChain(chain, root));
-  if (tasks.length === 0) throw broken('it has no task');
-  await checkNewest(decided(tasks, authority), authority);
-  const links = await reading(async () => decoded(tasks));
-  links.forEach((link, position) => checkLink(links, position, link, root));
-  await checkRolls(links.at(-1)!, root);
-  return { links: decided(links, authority), authority };
+async function parseStream(chain: Bytes, root: StreamPin): Promise<Stream> {
+  const { tasks: rawTasks, authority } = await orBroken(() => readChain(chain, root));
+  if (rawTasks.length === 0) throw broken('it has no task');
+  await checkNewest(withSigners(rawTasks, authority), authority);
+  const tasks = await orBroken(async () => decodeTasks(rawTasks));
+  tasks.forEach((task, position) => checkTask(tasks, position, task, root));
+  await checkRotations(tasks.at(-1)!, root);
+  return { tasks: withSigners(tasks, authority), authority };
 }
 
-async function reading<T>(read: () => Promise<T>): Promise<T> {
+async function orBroken<T>(read: () => Promise<T>): Promise<T> {
   try {
     return await read();
   } catch (cause) {
@@ -133,25 +133,25 @@ async function reading<T>(read: () => Promise<T>): Promise<T> {
 }
 
 /** Finds the tasks of a chain by their lengths, and reads its statements, whose signatures are checked. */
-async function readChain(chain: Bytes, root: Root): Promise<{ tasks: Sealed[]; authority: Authority }> {
+async function readChain(chain: Bytes, root: StreamPin): Promise<{ tasks: RawTask[]; authority: Authority }> {
   const r = new Reader(chain);
   r.array(2);
-  const frames = Array.from({ length: r.arrayLength(mostTasks) }, () => {
+  const frames = Array.from({ length: r.arrayLength(maxTasks) }, () => {
     const from = r.at;
     return { ...readFrame(r), bundle: chain.subarray(from, r.at) };
   });
   const authority = await readStatements(r, root);
   r.end();
-  const tasks: Sealed[] = [];
+  const rawTasks: RawTask[] = [];
   for (const frame of frames) {
-    tasks.push({ ...frame, id: await sha256(frame.canonical) });
-    if (tasks.length % slice === 0) await pause(0); // in place the page goes on
+    rawTasks.push({ ...frame, id: await sha256(frame.canonical) });
+    if (rawTasks.length % hashSlice === 0) await pause(0); // in place the page goes on
   }
-  return { tasks, authority };
+  return { tasks: rawTasks, authority };
 }
 
 /** Checks that the newest task is the owner's: by its signature, or by the hash in a statement. */
-async function checkNewest(tasks: readonly Sealed[], { about }: Authority): Promise<void> {
+async function checkNewest(tasks: readonly RawTask[], { about }: Authority): Promise<void> {
   const newest = tasks.at(-1)!;
   if (about?.position === tasks.length - 1) return;
   try {
@@ -163,64 +163,65 @@ async function checkNewest(tasks: readonly Sealed[], { about }: Authority): Prom
 }
 
 /** Decodes tasks, the newest first: each one's hash is in the one behind it. */
-function decoded(tasks: readonly Sealed[]): Link[] {
-  const links = new Array<Link>(tasks.length);
-  for (let position = tasks.length - 1; position >= 0; position--) {
-    const sealed = tasks[position]!;
-    const behind = links[position + 1];
-    if (behind && !(behind.task.stream && equal(behind.task.stream.before, sealed.id))) {
+function decodeTasks(rawTasks: readonly RawTask[]): StreamTask[] {
+  const tasks = new Array<StreamTask>(rawTasks.length);
+  for (let position = rawTasks.length - 1; position >= 0; position--) {
+    const raw = rawTasks[position]!;
+    const next = tasks[position + 1];
+    if (next && !(next.task.stream && equal(next.task.stream.before, raw.id))) {
       throw broken(`position ${position + 1} follows another task`);
     }
-    links[position] = { ...sealed, task: parseTask(sealed.canonical), parts: partsOf(sealed.canonical) };
+    tasks[position] = { ...raw, task: parseTask(raw.canonical), parts: taskParts(raw.canonical) };
   }
-  return links;
+  return tasks;
 }
 
 /**
  * Holds a stream against its statements, and returns its tasks with who must have signed each.
  * @throws DoonaError `stream-broken`
  */
-export function decided<T extends Pick<Sealed, 'id' | 'owner'>>(links: readonly T[],
+export function withSigners<T extends Pick<RawTask, 'id' | 'owner'>>(tasks: readonly T[],
   { about, key, stopped }: Authority): readonly T[] {
-  if (!about) return links.map((link) => ({ ...link, owner: key }));
-  const named = links[about.position];
+  if (!about) return tasks.map((task) => ({ ...task, owner: key }));
+  const named = tasks[about.position];
   if (!named || !equal(named.id, about.id)) throw broken(`position ${about.position} is not as its statements say`);
-  if (stopped && links.length > about.position + 1) throw broken(`it goes on behind position ${about.position}`);
+  if (stopped && tasks.length > about.position + 1) throw broken(`it goes on behind position ${about.position}`);
   // Who signed tasks up to there does not matter: the hash that the statements name covers them.
-  return links.map((link, position) => (position > about.position ? { ...link, owner: key } : link));
+  return tasks.map((task, position) => (position > about.position ? { ...task, owner: key } : task));
 }
 
-function checkLink(links: readonly Link[], position: number, { id, task, parts }: Link, root: Root): void {
-  const first = links[0]!;
+function checkTask(tasks: readonly StreamTask[], position: number, { id, task, parts }: StreamTask,
+  root: StreamPin): void {
+  const first = tasks[0]!;
   if (position === 0 && !equal(id, root.id)) throw broken('its first task is not the one in its address');
   if (task.stream?.position !== position) throw broken(`the task at position ${position} is not of it`);
   if (position === 0) return;
-  const before = links[position - 1]!;
-  const over = startOf(before.task.epochs, before.task.epochs.count).getTime() / 1000;
-  if (task.epochs.start < over) throw broken(`position ${position} begins before the task before it is over`);
+  const previous = tasks[position - 1]!;
+  const end = startOf(previous.task.epochs, previous.task.epochs.count).getTime() / 1000;
+  if (task.epochs.start < end) throw broken(`position ${position} begins before the task before it is over`);
   const { rolls } = task.stream;
-  if (!before.task.stream!.rolls.every((roll, i) => rolls[i] && sameRoll(roll, rolls[i]))) {
+  if (!previous.task.stream!.rolls.every((roll, i) => rolls[i] && sameRotation(roll, rolls[i]))) {
     throw broken(`position ${position} takes back a key`);
   }
   // Else a thief of the owner's key could use up the rolls of a stream, or a candidate's key, with keys of his own.
-  const own = before.parts.filter(([name]) => name.endsWith('.signKey')).map(([, form]) => keyOf(form));
-  for (const { old, key } of rolls.slice(before.task.stream!.rolls.length)) {
-    if (old.every((byte) => byte === 0) || !own.some((one) => equal(one, old))) {
+  const knownKeys = previous.parts.filter(([name]) => name.endsWith('.signKey')).map(([, form]) => keyOf(form));
+  for (const { old, key } of rolls.slice(previous.task.stream!.rolls.length)) {
+    if (old.every((byte) => byte === 0) || !knownKeys.some((one) => equal(one, old))) {
       throw broken(`position ${position} hands on a key of no party`);
     }
-    own.push(key);
+    knownKeys.push(key);
   }
-  const origin = (form: Bytes) => rolls.reduceRight((key, roll) => (equal(key, roll.key) ? roll.old : key),
+  const originalKey = (form: Bytes) => rolls.reduceRight((key, roll) => (equal(key, roll.key) ? roll.old : key),
     keyOf(form));
   const candidates = first.task.stream!.allow.includes('relays.signKey') ? root.candidates : [];
-  const replaced = (at: number) => parts[at]?.[0] === 'relays.signKey' &&
-    candidates.some((key) => equal(key, origin(parts[at]![1])));
+  const isCandidate = (at: number) => parts[at]?.[0] === 'relays.signKey' &&
+    candidates.some((key) => equal(key, originalKey(parts[at]![1])));
   parts.forEach(([name, form], i) => {
     const [firstName, firstForm] = first.parts[i] ?? ['', form];
     const same = firstName === name &&
-      (name.endsWith('.signKey') ? equal(keyOf(firstForm), origin(form)) : equal(firstForm, form));
+      (name.endsWith('.signKey') ? equal(keyOf(firstForm), originalKey(form)) : equal(firstForm, form));
     if (same || [first.task.stream!.allow, root.allow, changeable].every((list) => list.includes(name))) return;
-    if (replaced(i) || (name === 'relays.url' && replaced(i + 1))) return;
+    if (isCandidate(i) || (name === 'relays.url' && isCandidate(i + 1))) return;
     throw broken(`position ${position} changes ${name}`);
   });
 }
@@ -230,12 +231,12 @@ function keyOf(form: Bytes): Bytes {
   return form.subarray(2);
 }
 
-function sameRoll(a: Roll, b: Roll): boolean {
+function sameRotation(a: KeyRotation, b: KeyRotation): boolean {
   return equal(a.old, b.old) && equal(a.key, b.key) && equal(a.signature, b.signature);
 }
 
 /** Checks that each key that was replaced says so: those of the newest task are those of all, and more. */
-async function checkRolls({ task }: Link, { id }: Root): Promise<void> {
+async function checkRotations({ task }: StreamTask, { id }: StreamPin): Promise<void> {
   for (const { old, key, signature } of task.stream!.rolls) {
     if (!(await verify(old, 'roll', concat(id, key), signature))) throw broken('a party did not hand on its key');
   }
@@ -248,7 +249,7 @@ function broken(reason: string, cause?: unknown): DoonaError {
 /** A stream as it was fetched, and what it is held against. */
 export interface StreamRequest {
   readonly chain: Bytes;
-  readonly root: Root;
+  readonly root: StreamPin;
   /** The time of which the task is wanted, in milliseconds. */
   readonly now: number;
   /** When the stream was fetched. */
@@ -257,22 +258,22 @@ export interface StreamRequest {
 
 /** Reads a stream and checks it, and returns what a page needs of it. @throws DoonaError as {@link parseStream} */
 export async function viewStream({ chain, root, now, fetched }: StreamRequest): Promise<StreamView> {
-  const { links, authority } = await parseStream(chain, root);
-  const { id, owner, bundle, task } = current(links, now);
-  const last = links.at(-1)!.task.epochs;
+  const { tasks, authority } = await parseStream(chain, root);
+  const { id, owner, bundle, task } = currentTask(tasks, now);
+  const last = tasks.at(-1)!.task.epochs;
   return {
     chain,
-    ids: joined(links.map((link) => link.id)),
+    ids: joined(tasks.map((task) => task.id)),
     authority,
     link: { position: task.stream!.position, id, idText: toHex(id), bundle: bundle.slice(), owner },
-    sameEpoch: sameEpoch(current(links, fetched).task, fetched, now),
+    sameEpoch: sameEpoch(currentTask(tasks, fetched).task, fetched, now),
     end: Math.max(startOf(last, last.count).getTime(), now + 1000 * last.length),
   };
 }
 
 /** Returns the newest task that has begun, the first where none has. */
-function current(links: readonly Link[], milliseconds: number): Link {
-  return links.findLast(({ task }) => startOf(task.epochs, 0).getTime() <= milliseconds) ?? links[0]!;
+function currentTask(tasks: readonly StreamTask[], milliseconds: number): StreamTask {
+  return tasks.findLast(({ task }) => startOf(task.epochs, 0).getTime() <= milliseconds) ?? tasks[0]!;
 }
 
 /** Whether two times are of one epoch of the task, or both beyond it in the same stretch of its length. */

@@ -11,7 +11,7 @@ import { test } from 'node:test';
 import { connect } from './connect.js';
 import { DoonaError } from './errors.js';
 import { submit } from './submit.js';
-import { bytesOf, doubles } from './value.js';
+import { textBytes, toFloat64Array } from './value.js';
 
 type Answer = (request: IncomingMessage, response: ServerResponse) => void;
 
@@ -83,17 +83,17 @@ test('a relay that hangs is given up after ten seconds, or more for a large repo
 });
 
 test('a value may be a number, an array or a typed array of numbers', () => {
-  assert.deepEqual(doubles(3), Float64Array.of(3));
+  assert.deepEqual(toFloat64Array(3), Float64Array.of(3));
   const original = Float64Array.of(1, 2);
   for (const vector of [[1, 2], original, Float32Array.of(1, 2), Int32Array.of(1, 2), Uint8Array.of(1, 2)]) {
-    assert.deepEqual(doubles(vector), Float64Array.of(1, 2));
+    assert.deepEqual(toFloat64Array(vector), Float64Array.of(1, 2));
   }
-  doubles(original).fill(0);
+  toFloat64Array(original).fill(0);
   assert.deepEqual(original, Float64Array.of(1, 2)); // the caller's own
   const wrong: unknown[] = ['3', null, undefined, [1, '2'], {}, new DataView(new ArrayBuffer(8)), BigInt64Array.of(1n),
     new Set([1])];
   for (const value of wrong) {
-    assert.throws(() => doubles(value as number), (error) => error instanceof DoonaError &&
+    assert.throws(() => toFloat64Array(value as number), (error) => error instanceof DoonaError &&
       error.code === 'invalid-value');
   }
 });
@@ -105,12 +105,12 @@ test('connect without options says what it wants', async () => {
 });
 
 test('a text goes to the module in normal form, and one that is too long as little longer as tells where to cut', () => {
-  const text = (value: unknown, most: number) => new TextDecoder().decode(Uint8Array.from(bytesOf(value, most)));
+  const text = (value: unknown, most: number) => new TextDecoder().decode(Uint8Array.from(textBytes(value, most)));
   assert.equal(text('e\u0301t\u00e9', 16), '\u00e9t\u00e9');
   assert.equal(text('', 16), '');
   for (const [long, cut] of [['a'.repeat(1e6), 'a'.repeat(20)], ['\u20ac'.repeat(1e5), '\u20ac'.repeat(6)],
     [`${'a'.repeat(18)}\u{1f600}`, 'a'.repeat(18)]] as const) {
     assert.equal(text(long, 16), cut);
   }
-  for (const wrong of [3, undefined, ['a']]) assert.throws(() => bytesOf(wrong, 16), DoonaError);
+  for (const wrong of [3, undefined, ['a']]) assert.throws(() => textBytes(wrong, 16), DoonaError);
 });

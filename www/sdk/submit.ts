@@ -6,29 +6,29 @@
 
 import { type Bytes, toBase64url } from './bytes.js';
 import { DoonaError, type ErrorCode } from './errors.js';
-import { asked, pause } from './moment.js';
-import { anyLanguage, bodyOf, problem } from './read.js';
+import { pause, withTimeout } from './timing.js';
+import { anyLanguage, readBody, readProblem } from './response.js';
 
 /** How often to try, and how long to wait before each further attempt, in milliseconds. */
-const waits = [500, 1500, 4000];
+const retryDelays = [500, 1500, 4000];
 
 /** The longest Retry-After, in seconds, to wait for; beyond it the report is left to flush(). */
-const patience = 10;
+const maxRetryAfter = 10;
 
 /** How long one attempt may take, in milliseconds: the first for any report, the second for each kilobyte of it. */
-const longest = [10_000, 100] as const;
+const timeouts = [10_000, 100] as const;
 
 /** The most bytes of an acknowledgement, which says nothing. */
-const mostAcknowledged = 1024;
+const maxAcknowledged = 1024;
 
 /** The names of the relay's errors after which the same bytes may still be accepted. */
-const passing = new Set(['overloaded', 'slow-down', 'clock-in-doubt', 'set-back', 'internal', 'epoch-not-open']);
+const retriable = new Set(['overloaded', 'slow-down', 'clock-in-doubt', 'set-back', 'internal', 'epoch-not-open']);
 
 /** The relay's error where these bytes came from another network before: a retry after a move. */
-const stored = 'replayed';
+const alreadyStored = 'replayed';
 
 /** The relay's errors that have a code of their own, and what they mean. */
-const lasting: Readonly<Record<string, readonly [ErrorCode, string]>> = {
+const permanent: Readonly<Record<string, readonly [ErrorCode, string]>> = {
   'epoch-closed': ['epoch-closed', 'its epoch is over'],
   'foreign-origin': ['origin-refused', 'the task takes no reports of pages of this origin'],
   limit: ['limit-reached', 'this client, or another at its network address, has reported in this epoch, or its token is spent'],
@@ -41,12 +41,12 @@ const lasting: Readonly<Record<string, readonly [ErrorCode, string]>> = {
  */
 export async function submit(url: string, body: Bytes, token?: Bytes): Promise<void> {
   for (let attempt = 0; ; attempt++) {
-    const outcome = await asked((signal) => post(url, body, token, signal),
-      longest[0] + longest[1] * Math.ceil(body.length / 1024)).catch(unanswered);
+    const outcome = await withTimeout((signal) => post(url, body, token, signal),
+      timeouts[0] + timeouts[1] * Math.ceil(body.length / 1024)).catch(unanswered);
     if (outcome === undefined) return;
     if (outcome.final) throw outcome.error;
-    const wait = Math.max(waits[attempt] ?? Infinity, 1000 * outcome.retryAfter);
-    if (wait > 1000 * patience) throw outcome.error;
+    const wait = Math.max(retryDelays[attempt] ?? Infinity, 1000 * outcome.retryAfter);
+    if (wait > 1000 * maxRetryAfter) throw outcome.error;
     await pause(wait);
   }
 }
@@ -63,14 +63,14 @@ interface Failure {
  * The most bytes of reports that may outlive their page at one time: browsers refuse more than
  * 64 kB of all pages' fetches with keepalive.
  */
-const mostKept = 60_000;
-let kept = 0;
+const maxKeepaliveBytes = 60_000;
+let keepaliveBytes = 0;
 
 async function post(url: string, body: Bytes, token: Bytes | undefined,
   signal: AbortSignal): Promise<Failure | undefined> {
   let response: Response;
-  const keepalive = kept + body.length <= mostKept;
-  if (keepalive) kept += body.length;
+  const keepalive = keepaliveBytes + body.length <= maxKeepaliveBytes;
+  if (keepalive) keepaliveBytes += body.length;
   try {
     // Without a content type there is no preflight: one round trip less, and a page that is being
     // closed has no time for two. A token costs one, which browsers then remember.
@@ -86,19 +86,19 @@ async function post(url: string, body: Bytes, token: Bytes | undefined,
       signal,
     });
   } finally {
-    if (keepalive) kept -= body.length;
+    if (keepalive) keepaliveBytes -= body.length;
   }
   if (response.ok) {
-    void bodyOf(response, mostAcknowledged).catch(() => {}); // Cancelled at once, browsers would list it as failed.
+    void readBody(response, maxAcknowledged).catch(() => {}); // Cancelled at once, browsers would list it as failed.
     return undefined;
   }
-  const { name, now } = await problem(response);
-  if (name === stored) return undefined;
-  if (passing.has(name) || name === '') { // '': of a proxy or a portal on the way, not of the relay
+  const { name, now } = await readProblem(response);
+  if (name === alreadyStored) return undefined;
+  if (retriable.has(name) || name === '') { // '': of a proxy or a portal on the way, not of the relay
     return failure(undelivered(`the relay answered ${name || response.status}`),
       retryAfter(response.headers.get('Retry-After')));
   }
-  const [code, why] = lasting[name] ?? ['report-refused', name || String(response.status)];
+  const [code, why] = permanent[name] ?? ['report-refused', name || String(response.status)];
   return { error: new DoonaError(code, `the relay refused the report: ${why}${clockOff(now)}`), final: true, retryAfter: 0 };
 }
 

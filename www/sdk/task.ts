@@ -10,19 +10,19 @@ import { FormatError, Reader } from './msgpack.js';
 export const version = 1;
 
 /** The most bytes of a canonical task: the longest lists of noise have 590,000. */
-export const mostTask = 640 << 10;
+export const maxTask = 640 << 10;
 
 /** The most relays. */
-export const mostRelays = 8;
+export const maxRelays = 8;
 
 /** The most values of the lists in a task, as in wire/task. */
-const mostParts = 64;
-const mostRolls = 64;
-const mostParams = 4096;
-const mostNumbers = 65535;
+const maxParts = 64;
+const maxRotations = 64;
+const maxParams = 4096;
+const maxNumbers = 65535;
 
 /** The most origins that a task lists. */
-const mostOrigins = 64;
+const maxOrigins = 64;
 
 /** A relay, the verifier or the issuer of tokens. */
 export interface Party {
@@ -49,7 +49,7 @@ export interface Task {
   readonly verifier: Party;
   readonly kem: string;
   /** The task's place in a stream of tasks of one owner; undefined for a task by itself. */
-  readonly stream: Place | undefined;
+  readonly stream: StreamPosition | undefined;
   /** What every relay adds to every batch; undefined for nothing. */
   readonly noise: Noise | undefined;
 }
@@ -65,17 +65,17 @@ export interface Clients {
 }
 
 /** A task's place in a stream. */
-export interface Place {
+export interface StreamPosition {
   readonly name: string;
   readonly position: number;
   readonly before: Bytes;
   readonly allow: readonly string[];
   /** Keys of parties that were replaced since the first task. */
-  readonly rolls: readonly Roll[];
+  readonly rolls: readonly KeyRotation[];
 }
 
 /** A party's word, signed with the old key, that another signs for it from now on. */
-export interface Roll {
+export interface KeyRotation {
   readonly old: Bytes;
   readonly key: Bytes;
   readonly signature: Bytes;
@@ -129,12 +129,12 @@ export function parseTask(canonical: Bytes): Task {
       kind: r.str(),
       quota: r.uint(),
       issuer: party(r),
-      origins: list(r, () => r.str(), mostOrigins),
+      origins: list(r, () => r.str(), maxOrigins),
     })),
-    relays: list(r, () => party(r), mostRelays),
+    relays: list(r, () => party(r), maxRelays),
     verifier: party(r),
     kem: r.str(),
-    stream: place(r),
+    stream: streamPosition(r),
     noise: noise(r),
   };
   r.end();
@@ -144,8 +144,8 @@ export function parseTask(canonical: Bytes): Task {
 /** @throws FormatError for more bytes than a canonical task has */
 export function checkSize(canonical: Bytes): Bytes {
   const size = canonical.length;
-  if (size <= mostTask) return canonical;
-  throw new FormatError(`a task of ${size} bytes, want at most ${mostTask}`);
+  if (size <= maxTask) return canonical;
+  throw new FormatError(`a task of ${size} bytes, want at most ${maxTask}`);
 }
 
 /** Reads a label and the version that follows it. */
@@ -171,17 +171,17 @@ function list<T>(r: Reader, read: () => T, most: number): T[] {
   return out;
 }
 
-function place(r: Reader): Place | undefined {
+function streamPosition(r: Reader): StreamPosition | undefined {
   const parts = r.arrayLength();
   if (parts === 0) return undefined;
   if (parts !== 4 && parts !== 5) throw new FormatError('want an array of 0, 4 or 5');
   const [name, position] = [r.str(), r.uint()];
-  const [before, allow] = [r.bin(position > 0 ? 32 : 0), list(r, () => r.str(), mostParts)];
+  const [before, allow] = [r.bin(position > 0 ? 32 : 0), list(r, () => r.str(), maxParts)];
   const roll = () => {
     const raw = r.bin(128);
     return { old: raw.slice(0, 32), key: raw.slice(32, 64), signature: raw.slice(64) };
   };
-  const rolls = parts === 5 ? list(r, roll, mostRolls) : [];
+  const rolls = parts === 5 ? list(r, roll, maxRotations) : [];
   if (parts === 5 && rolls.length === 0) throw new FormatError('want no rolls to be absent');
   return { name, position, before, allow, rolls };
 }
@@ -191,11 +191,11 @@ function noise(r: Reader): Noise | undefined {
   if (parts === 0) return undefined;
   const law = { kind: r.str(), cells: r.uint(), batches: r.uint() };
   const number = () => r.uint();
-  const numbers = () => list(r, number, mostNumbers);
+  const numbers = () => list(r, number, maxNumbers);
   if (law.kind === 'pool' && parts === 4) r.uint();
   else if (law.kind === 'cells' && parts === 7) {
-    list(r, numbers, mostNumbers); // tables
-    list(r, () => group(r, 2, () => [r.uint(), r.uint()]), mostNumbers); // runs of cells with one table
+    list(r, numbers, maxNumbers); // tables
+    list(r, () => group(r, 2, () => [r.uint(), r.uint()]), maxNumbers); // runs of cells with one table
     optional(r, 3, () => [r.uint(), numbers(), numbers()]); // tilt
     optional(r, 1, number); // total
   } else throw new FormatError('noise of no known kind');
@@ -204,7 +204,7 @@ function noise(r: Reader): Noise | undefined {
 
 function params(r: Reader): Map<string, string> {
   const out = new Map<string, string>();
-  for (let n = r.arrayLength(mostParams); n > 0; n--) {
+  for (let n = r.arrayLength(maxParams); n > 0; n--) {
     r.array(2);
     out.set(r.str(), r.str());
   }

@@ -59,8 +59,8 @@ export interface FakeRelay {
 
 /** The relays that answer, by origin, and the fetch that they stand before. */
 const relays = new Map<string, (path: string, body: Bytes) => Promise<Response>>();
-let passOn: typeof fetch | undefined;
-let made = 0;
+let originalFetch: typeof fetch | undefined;
+let relayCount = 0;
 
 /**
  * Starts a fake relay. Needs WebCrypto with Ed25519 and X25519, as in Node 22.
@@ -68,14 +68,14 @@ let made = 0;
  */
 export async function fakeRelay(question: Question = {}): Promise<FakeRelay> {
   const coding = codingOf(question);
-  const origin = `https://relay-${++made}.test`;
+  const origin = `https://relay-${++relayCount}.test`;
   const task = await makeTask(coding, [origin, 'https://second.relay.test', '']);
   const relay = new Inbox(task, coding);
   const path = `/v1/tasks/${toHex(task.id)}`;
   listen(origin, async (at, body) => {
     if (at === path) return new Response(task.bundle);
     const [, epoch] = new RegExp(`^${path}/epochs/(\\d+)/reports$`).exec(at) ?? [];
-    return epoch === undefined ? problem('not-found') : relay.take(Number(epoch), body);
+    return epoch === undefined ? problem('not-found') : relay.post(Number(epoch), body);
   });
   return {
     options: {
@@ -95,21 +95,21 @@ export async function fakeRelay(question: Question = {}): Promise<FakeRelay> {
 
 function listen(origin: string, answer: (path: string, body: Bytes) => Promise<Response>): void {
   relays.set(origin, answer);
-  if (globalThis.fetch === intercepted) return;
-  passOn = globalThis.fetch;
-  globalThis.fetch = intercepted;
+  if (globalThis.fetch === fakeFetch) return;
+  originalFetch = globalThis.fetch;
+  globalThis.fetch = fakeFetch;
 }
 
 function unlisten(origin: string): void {
   relays.delete(origin);
-  if (relays.size > 0 || globalThis.fetch !== intercepted) return; // Else another stands before it now.
-  globalThis.fetch = passOn!;
+  if (relays.size > 0 || globalThis.fetch !== fakeFetch) return; // Else another stands before it now.
+  globalThis.fetch = originalFetch!;
 }
 
-async function intercepted(input: RequestInfo | URL, init?: RequestInit): Promise<Response> {
+async function fakeFetch(input: RequestInfo | URL, init?: RequestInit): Promise<Response> {
   const url = new URL(input instanceof Request ? input.url : input, globalThis.location?.href);
   const answer = relays.get(url.origin);
-  if (!answer) return passOn!(input, init);
+  if (!answer) return originalFetch!(input, init);
   init?.signal?.throwIfAborted();
   const body = init?.body ? await new Response(init.body).arrayBuffer() : new ArrayBuffer();
   return answer(url.pathname, new Uint8Array(body));
@@ -122,9 +122,9 @@ class Inbox {
   readonly #seen = new Set<string>();
   #waiting: { readonly count: number; readonly resolve: (values: readonly number[]) => void }[] = [];
 
-  constructor(readonly task: Signed, readonly coding: Coding) {}
+  constructor(readonly task: SignedTask, readonly coding: Coding) {}
 
-  async take(epoch: number, body: Bytes): Promise<Response> {
+  async post(epoch: number, body: Bytes): Promise<Response> {
     const answer = this.answers.shift();
     if (answer === 'unreachable') throw new TypeError('fetch failed');
     if (answer) return problem(answer);
@@ -173,10 +173,10 @@ interface Coding {
 const gamma = `1/${2n ** 62n}`;
 
 function codingOf({ query = 'mean', range = [0, 100], bins = 10 }: Question): Coding {
-  const whole = { query, range, bins };
+  const complete = { query, range, bins };
   if (query === 'histogram') {
     if (!Number.isInteger(bins) || bins < 2 || bins > 65536) throw new RangeError(`bins ${bins}: want 2 to 65536`);
-    return { question: whole, protocol: 'histogram', symbols: bins, params: [['gamma', gamma]],
+    return { question: complete, protocol: 'histogram', symbols: bins, params: [['gamma', gamma]],
       value: (symbol) => symbol };
   }
   if (query !== 'count' && query !== 'sum' && query !== 'mean') {
@@ -189,14 +189,14 @@ function codingOf({ query = 'mean', range = [0, 100], bins = 10 }: Question): Co
   const width = hi - lo;
   const k = query === 'count' ? 1 : width * Math.max(1, Math.floor(65536 / width));
   const steps = Math.min(k, 65536);
-  return { question: { ...whole, range: [lo, hi] }, protocol: 'realsum', symbols: steps + 1,
+  return { question: { ...complete, range: [lo, hi] }, protocol: 'realsum', symbols: steps + 1,
     params: [['gamma', gamma], ['k', String(steps)]], value: (symbol) => lo + (symbol * width) / steps };
 }
 
 type KeyPair = Awaited<ReturnType<typeof newKey>>;
 
 /** A signed task, with the private keys of all hops by epoch. */
-interface Signed {
+interface SignedTask {
   readonly id: Bytes;
   readonly owner: Bytes;
   readonly bundle: Bytes;
@@ -206,7 +206,7 @@ interface Signed {
 /** Hours, from one that has begun. */
 const epochs = 24;
 
-async function makeTask(coding: Coding, urls: readonly string[]): Promise<Signed> {
+async function makeTask(coding: Coding, urls: readonly string[]): Promise<SignedTask> {
   const { query, range: [lo, hi] } = coding.question;
   const labels = query === 'histogram';
   const parties = await Promise.all(urls.map(makeParty));
@@ -260,7 +260,7 @@ class Signer {
 }
 
 /** Opens a submission through all hops and returns its one symbol. */
-async function openBody({ id, keys }: Signed, epoch: number, body: Bytes): Promise<number> {
+async function openBody({ id, keys }: SignedTask, epoch: number, body: Bytes): Promise<number> {
   const opened = async (hop: number, aad: Bytes, sealed: Bytes): Promise<Bytes> => {
     const pair = keys[hop]![epoch]!;
     return open(pair.key, await infoOf(id, epoch, hop, pair.serialized), aad, sealed);

@@ -12,7 +12,7 @@ import { type Bytes, fromHex } from './bytes.js';
 import { DoonaError } from './errors.js';
 import { sha256 } from './signature.js';
 import { parseTask } from './task.js';
-import { newToken } from './token.js';
+import { fetchToken } from './token.js';
 
 const [vector, other]: any[] = JSON.parse(readFileSync('../testdata/v1/token.json', 'utf8'));
 
@@ -39,7 +39,7 @@ async function ask(t: TestContext, keys: Entry[]): Promise<{ asked: boolean; err
   };
   const id = await sha256(canonical);
   const wanted = { id, idText: '', task, epoch: vector.epoch, keyId: await sha256(hex(vector.key)), source };
-  const error = await newToken(wanted, Promise.resolve(blind)).then(() => assert.fail('a token'), (cause) => cause);
+  const error = await fetchToken(wanted, Promise.resolve(blind)).then(() => assert.fail('a token'), (cause) => cause);
   assert.ok(error instanceof DoonaError);
   assert.equal(error.code, 'not-delivered');
   return { asked, error };

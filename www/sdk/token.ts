@@ -6,20 +6,20 @@
 
 import { type Bytes, bigEndian, concat, utf8 } from './bytes.js';
 import { DoonaError } from './errors.js';
-import { asked, pause } from './moment.js';
+import { pause, withTimeout } from './timing.js';
 import type { TokenSource } from './options.js';
-import { bodyOf, problem } from './read.js';
+import { readBody, readProblem } from './response.js';
 import { sha256 } from './signature.js';
 import { type Task, version } from './task.js';
 
 /** The most bytes of an issuer's answer; a directory of one key has some 600. */
-const mostAnswer = 16 << 10;
+const maxAnswer = 16 << 10;
 
 /** How long to wait before each further attempt, in milliseconds. */
-const waits = [500, 1500, 4000];
+const retryDelays = [500, 1500, 4000];
 
 /** What a token is for. */
-export interface Wanted {
+export interface TokenPurpose {
   /** The task's id, in bytes and in hexadecimal. */
   readonly id: Bytes;
   readonly idText: string;
@@ -36,22 +36,23 @@ export interface Wanted {
  * @throws DoonaError `limit-reached` where the issuer has none left for this person and epoch now;
  * `not-delivered` where it gave none this time
  */
-export async function newToken(wanted: Wanted, loading: Promise<typeof import('./blind.js')>): Promise<Bytes> {
+export async function fetchToken(wanted: TokenPurpose, loading: Promise<typeof import('./blind.js')>): Promise<Bytes> {
   const { id, idText, task, epoch, keyId, source = fromIssuer } = wanted;
   const base = `${task.clients.issuer.url}/v1/tasks/${idText}/epochs/${epoch}`;
   loading.catch(() => {}); // until it is awaited
-  const directory = await answered((signal) =>
+  const directory = await fetchWithRetries((signal) =>
     fetch(`${base}/issuer-directory`,
       { credentials: 'omit', referrerPolicy: 'no-referrer', redirect: 'manual', cache: 'no-store', signal }),
   );
   try {
     const { blind } = await loading;
-    const { request, finalize } = await blind(await keyIn(directory, keyId), keyId, await challengeOf(task, id, epoch));
-    return await finalize(await answered((signal) => source(request,
+    const { request, finalize } =
+      await blind(await findKey(directory, keyId), keyId, await challengeOf(task, id, epoch));
+    return await finalize(await fetchWithRetries((signal) => source(request,
       { task: idText, epoch, uri: `${base}/token-request`, signal })));
   } catch (cause) {
     const ours = cause instanceof DoonaError && cause.code !== 'module-failed'; // the script: it may load another time
-    throw ours ? cause : none((cause as Error).message, cause);
+    throw ours ? cause : noToken((cause as Error).message, cause);
   }
 }
 
@@ -78,7 +79,7 @@ function host(url: string): string {
 }
 
 /** Finds the key of type 2 with this id in an issuer directory (RFC 9578, section 4). */
-async function keyIn(directory: Bytes, keyId: Bytes): Promise<Bytes> {
+async function findKey(directory: Bytes, keyId: Bytes): Promise<Bytes> {
   const { 'token-keys': keys } = JSON.parse(new TextDecoder().decode(directory)) as {
     'token-keys': { 'token-type': number; 'token-key': string }[];
   };
@@ -105,32 +106,32 @@ function fromIssuer(request: Bytes,
 }
 
 /** Returns the body of an answer, after some attempts. */
-async function answered(ask: (signal: AbortSignal) => Promise<Response>): Promise<Bytes> {
+async function fetchWithRetries(ask: (signal: AbortSignal) => Promise<Response>): Promise<Bytes> {
   for (let attempt = 0; ; attempt++) {
     let why: string;
     try {
-      return await asked(async (signal) => read(await ask(signal)));
+      return await withTimeout(async (signal) => readAnswer(await ask(signal)));
     } catch (cause) {
       if (cause instanceof DoonaError) throw cause;
       why = (cause as Error).message;
     }
-    const wait = waits[attempt];
-    if (wait === undefined) throw none(why);
+    const wait = retryDelays[attempt];
+    if (wait === undefined) throw noToken(why);
     await pause(wait);
   }
 }
 
 /** @throws Error where another attempt may succeed; else DoonaError */
-async function read(response: Response): Promise<Bytes> {
-  if (response.ok) return bodyOf(response, mostAnswer);
-  const { name } = await problem(response);
+async function readAnswer(response: Response): Promise<Bytes> {
+  if (response.ok) return readBody(response, maxAnswer);
+  const { name } = await readProblem(response);
   if (name === 'limit') {
     throw new DoonaError('limit-reached', 'the issuer has no further token for this person in this epoch');
   }
   const why = name || String(response.status);
-  throw response.status < 500 ? none(`it answered ${why}`) : new Error(why);
+  throw response.status < 500 ? noToken(`it answered ${why}`) : new Error(why);
 }
 
-function none(reason: string, cause?: unknown): DoonaError {
+function noToken(reason: string, cause?: unknown): DoonaError {
   return new DoonaError('not-delivered', `couldn't get a token from the issuer: ${reason}`, undefined, { cause });
 }

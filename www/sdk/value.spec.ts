@@ -5,7 +5,7 @@ import { test } from 'node:test';
 import { connect } from './connect.js';
 import { DoonaError } from './errors.js';
 import type { Task } from './task.js';
-import { inputOf } from './value.js';
+import { toInput } from './value.js';
 
 const task = (query: string, input: object) =>
   ({ query, input: { lo: '-1', hi: '2.5', bins: 3, labels: false, clip: false, ...input } }) as Task;
@@ -22,9 +22,9 @@ const asked: readonly [string, Task, readonly unknown[], readonly unknown[]][] =
 
 for (const [name, of, allowed, wrong] of asked) {
   test(`a task for ${name}`, () => {
-    for (const value of allowed) inputOf(of, value as number);
+    for (const value of allowed) toInput(of, value as number);
     for (const value of wrong) {
-      assert.throws(() => inputOf(of, value as number), (error) => error instanceof DoonaError &&
+      assert.throws(() => toInput(of, value as number), (error) => error instanceof DoonaError &&
         error.code === 'invalid-value' && error.field === 'value', String(value));
     }
   });
@@ -38,7 +38,7 @@ test('the copy of a value that is refused is zeroed', (t) => {
     copies.push(copy);
     return copy;
   });
-  assert.throws(() => inputOf(task('vector', {}), [1, 2, 3]));
+  assert.throws(() => toInput(task('vector', {}), [1, 2, 3]));
   assert.deepEqual(copies, [new Float64Array(3)]);
 });
 

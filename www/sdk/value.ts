@@ -12,11 +12,11 @@ import type { Task } from './task.js';
  * A value as the module takes it. Its size is bounded here, by the task: how much memory the module takes must not
  * tell of a value.
  */
-export function inputOf(task: Task, value: number | Vector | string): Float64Array {
-  if (task.query === 'strings') return bytesOf(value, task.input.bins);
-  const numbers = doubles(value as number | Vector);
+export function toInput(task: Task, value: number | Vector | string): Float64Array {
+  if (task.query === 'strings') return textBytes(value, task.input.bins);
+  const numbers = toFloat64Array(value as number | Vector);
   try {
-    check(task, numbers);
+    checkNumbers(task, numbers);
   } catch (refused) {
     numbers.fill(0);
     throw refused;
@@ -24,7 +24,7 @@ export function inputOf(task: Task, value: number | Vector | string): Float64Arr
   return numbers;
 }
 
-function check({ query, input }: Task, numbers: Float64Array): void {
+function checkNumbers({ query, input }: Task, numbers: Float64Array): void {
   const { bins, labels, clip } = input;
   const want = query === 'vector' || query === 'vectormean' ? bins : 1;
   if (numbers.length !== want) throw invalid(`of ${numbers.length} numbers`, String(want));
@@ -49,7 +49,7 @@ function invalid(got: unknown, want: string): DoonaError {
  * longer than `most` bytes it is one character more: where to cut is the module's to say.
  * @throws DoonaError `invalid-value` for what is no text
  */
-export function bytesOf(value: unknown, most: number): Float64Array {
+export function textBytes(value: unknown, most: number): Float64Array {
   if (typeof value !== 'string') throw invalid(`of type ${typeof value}`, 'a text');
   if (value.includes('\0')) throw invalid('with a zero byte', 'a text without');
   const bytes = new Uint8Array(most + longestCharacter);
@@ -70,7 +70,7 @@ export type Vector = readonly number[] | Float64Array | Float32Array | Int32Arra
  * Copies a value, which is zeroed once it is randomized.
  * @throws DoonaError `invalid-value` for what is neither a number nor a list of numbers
  */
-export function doubles(value: number | Vector): Float64Array {
+export function toFloat64Array(value: number | Vector): Float64Array {
   if (typeof value === 'number') return Float64Array.of(value);
   const list: readonly unknown[] = Array.isArray(value) ? value
     : ArrayBuffer.isView(value) && Symbol.iterator in value ? [...value] : [undefined];

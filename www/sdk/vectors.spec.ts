@@ -14,10 +14,10 @@ import { DoonaError } from './errors.js';
 import { Module, ModuleError } from './module.js';
 import { FormatError, Reader } from './msgpack.js';
 import { aadOf, infoOf } from './seal.js';
-import { allows } from './origin.js';
+import { allowsOrigin } from './origin.js';
 import { formatKey, parseKey, sha256, verify } from './signature.js';
 import { readStatements } from './statement.js';
-import { decided } from './stream.js';
+import { withSigners } from './stream.js';
 import { parseTask } from './task.js';
 import { challengeOf } from './token.js';
 
@@ -107,8 +107,8 @@ test('task.json: canonical forms parse, and hash to their ids', async () => {
 
 test('origin.json: pages of listed origins may report, and of any where none is listed', () => {
   const { listed, answers } = read('origin.json');
-  for (const { origin, allowed } of answers) assert.equal(allows(listed, origin), allowed, origin);
-  assert.equal(allows([], 'https://any.example'), true);
+  for (const { origin, allowed } of answers) assert.equal(allowsOrigin(listed, origin), allowed, origin);
+  assert.equal(allowsOrigin([], 'https://any.example'), true);
 });
 
 test('roll.json: a party hands on its key in one stream only', async () => {
@@ -208,7 +208,7 @@ async function authorityOf(v: any) {
   const authority = await readStatements(new Reader(hex(v.statements)), { id: hex(v.root), owner: hex(v.owner),
     recovery });
   const links = v.tasks.map(({ id, owner }: any) => ({ id: hex(id), owner: hex(owner) }));
-  const foreign = decided<{ id: Bytes; owner: Bytes }>(links, authority).findIndex(({ owner }, i) =>
+  const foreign = withSigners<{ id: Bytes; owner: Bytes }>(links, authority).findIndex(({ owner }, i) =>
     !equal(owner, links[i].owner));
   if (foreign >= 0) throw new FormatError(`position ${foreign} is another owner's`);
   return authority;

@@ -13,7 +13,7 @@ export class ModuleExit extends Error {}
 /** Returns the imports and a function that hands them the memory once there is one. */
 export function wasi(): { imports: WebAssembly.ModuleImports; attach: (memory: WebAssembly.Memory) => void } {
   let memory: WebAssembly.Memory;
-  let complaint = ''; // the end of what the runtime wrote to standard error, for ModuleExit
+  let stderr = ''; // the end of what the runtime wrote to standard error, for ModuleExit
   const view = () => new DataView(memory.buffer);
 
   const empty = (count: number, size: number): number => {
@@ -26,7 +26,7 @@ export function wasi(): { imports: WebAssembly.ModuleImports; attach: (memory: W
     for (let i = 0; i < count; i++) {
       const at = view().getUint32(vectors + 8 * i, true);
       const size = view().getUint32(vectors + 8 * i + 4, true);
-      complaint = (complaint + new TextDecoder().decode(new Uint8Array(memory.buffer, at, size))).slice(-2000);
+      stderr = (stderr + new TextDecoder().decode(new Uint8Array(memory.buffer, at, size))).slice(-2000);
       total += size;
     }
     view().setUint32(written, total, true);
@@ -67,7 +67,7 @@ export function wasi(): { imports: WebAssembly.ModuleImports; attach: (memory: W
       fd_write: write,
       poll_oneoff: poll,
       proc_exit: (code: number) => {
-        throw new ModuleExit(`the module exited with ${code}: ${complaint.trim()}`);
+        throw new ModuleExit(`the module exited with ${code}: ${stderr.trim()}`);
       },
       random_get: random,
       sched_yield: () => success,

@@ -4,7 +4,7 @@
  * @module
  */
 
-import { type Answer, type Call, ready, workerName } from './call.js';
+import { type Answer, type Call, workerName, workerReady } from './worker-protocol.js';
 import type { Bytes } from './bytes.js';
 import { localEngine } from './engine.js';
 import { DoonaError } from './errors.js';
@@ -33,5 +33,5 @@ if (scope.name === workerName && scope.document === undefined) {
     const chain = 'result' in reply && (reply.result as { chain?: Bytes } | null)?.chain;
     scope.postMessage(reply, chain ? [chain.buffer] : []);
   });
-  scope.postMessage(ready, []);
+  scope.postMessage(workerReady, []);
 }

@@ -48,8 +48,8 @@ export function strings(task: Task): Protocol {
   const length = Number(task.bins);
   const b = whole(task, 'b', 3n, 1n << 22n);
   const checks = Number(whole(task, 'checks', 1n, 64n));
-  const mostLevels = task.bins < 3n ? 1n : task.bins * 8n - 15n;
-  const levels = Number(whole(task, 'levels', 1n, mostLevels < 128n ? mostLevels : 128n));
+  const maxLevels = task.bins < 3n ? 1n : task.bins * 8n - 15n;
+  const levels = Number(whole(task, 'levels', 1n, maxLevels < 128n ? maxLevels : 128n));
   const tables = levels + checks;
   const cells = b * BigInt(tables);
   const { noise } = task;

@@ -10,7 +10,7 @@ import type { Bytes } from './bytes.js';
  * body that comes byte by byte takes no more memory than another.
  * @throws Error where there is more
  */
-export async function bodyOf(response: Response, most: number): Promise<Bytes> {
+export async function readBody(response: Response, most: number): Promise<Bytes> {
   let body = new Uint8Array(Math.min(most, 1 << 14));
   let size = 0;
   for (const reader = response.body?.getReader(); reader; ) {
@@ -38,7 +38,7 @@ export const anyLanguage = { 'Accept-Language': '*' } as const;
 const problemPrefix = 'urn:doona:error:';
 
 /** The most bytes of a problem document. */
-const mostProblem = 4096;
+const maxProblem = 4096;
 
 /** What a relay or issuer refused with. */
 export interface Problem {
@@ -48,21 +48,21 @@ export interface Problem {
   readonly now?: number;
 }
 
-const foreign: Problem = { name: '' };
+const unknownProblem: Problem = { name: '' };
 
 /** Returns a relay's or issuer's error. */
-export async function problem(response: Response): Promise<Problem> {
+export async function readProblem(response: Response): Promise<Problem> {
   if (!response.headers.get('Content-Type')?.startsWith('application/problem+json')) {
     response.body?.cancel().catch(() => {});
-    return foreign;
+    return unknownProblem;
   }
   try {
-    const { type, now } = JSON.parse(new TextDecoder().decode(await bodyOf(response, mostProblem))) as
+    const { type, now } = JSON.parse(new TextDecoder().decode(await readBody(response, maxProblem))) as
       { type?: unknown; now?: unknown };
     const name = typeof type === 'string' && type.startsWith(problemPrefix) ? type.slice(problemPrefix.length) : '';
-    if (!/^[a-z][a-z-]{0,39}$/.test(name)) return foreign;
+    if (!/^[a-z][a-z-]{0,39}$/.test(name)) return unknownProblem;
     return typeof now === 'number' && now > 0 ? { name, now } : { name };
   } catch {
-    return foreign;
+    return unknownProblem;
   }
 }

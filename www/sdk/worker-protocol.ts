@@ -21,4 +21,4 @@ export type Answer =
 export const workerName = 'doona';
 
 /** The first thing a worker says: its script runs. */
-export const ready = 'ready';
+export const workerReady = 'ready';

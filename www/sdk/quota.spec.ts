@@ -6,7 +6,7 @@
 import assert from 'node:assert/strict';
 import { type TestContext, test } from 'node:test';
 
-import { Doona, type Parts } from './doona.js';
+import { Doona, type ConnectionParts } from './doona.js';
 import type { Report } from './store.js';
 import { memoryStore } from './store-memory.js';
 
@@ -21,8 +21,8 @@ async function visitor(t: TestContext, left: Partial<Report>): Promise<{ doona: 
   const answer = t.mock.method(globalThis, 'fetch', async () => new Response('{"type":"urn:doona:error:limit"}',
     { status: 429, headers: { 'Content-Type': 'application/problem+json' } }));
   const epochs = { start: 0, length: 86_400, count: 1 };
-  const parts = { id: task, task: { epochs, relays: [{ url: 'https://relay.test' }] }, store } as unknown as Parts;
-  return { doona: new Doona(parts), asked: () => answer.mock.callCount(),
+  const parts = { id: task, task: { epochs, relays: [{ url: 'https://relay.test' }] }, store };
+  return { doona: new Doona(parts as unknown as ConnectionParts), asked: () => answer.mock.callCount(),
     at: (time) => void t.mock.method(Date, 'now', () => time),
     report: async () => (await store.sealed(task))[0] };
 }

@@ -21,11 +21,11 @@ export async function abortable<T>(promise: Promise<T>, signal?: AbortSignal): P
 }
 
 /** The longest to wait for another party's answer, its body included, in milliseconds. */
-const longest = 30_000;
+const maxWait = 30_000;
 
 /** Asks another party something; rejects with a TimeoutError where the answer takes longer, in milliseconds. */
-export function asked<T>(ask: (signal: AbortSignal) => Promise<T>, patience = longest): Promise<T> {
-  const signal = AbortSignal.timeout(Math.min(patience, longest));
+export function withTimeout<T>(ask: (signal: AbortSignal) => Promise<T>, patience = maxWait): Promise<T> {
+  const signal = AbortSignal.timeout(Math.min(patience, maxWait));
   return abortable(ask(signal), signal);
 }
 
@@ -39,7 +39,7 @@ export function pause(milliseconds: number): Promise<void> {
  * with the signal's reason when it is aborted. Leaves no timer behind, which would keep a Node
  * process alive.
  */
-export async function moment(milliseconds: number, signal?: AbortSignal): Promise<void> {
+export async function waitWhileVisible(milliseconds: number, signal?: AbortSignal): Promise<void> {
   signal?.throwIfAborted();
   if (typeof document !== 'undefined' && document.visibilityState === 'hidden') return;
   let stop = () => {};
@@ -77,7 +77,7 @@ const patience = 2000;
  * Waits until a page has a visitor, which one that the browser prerenders has not; and, but for
  * `now`, until it has loaded, been painted and is idle. Waits for nothing where there is no page.
  */
-export async function idle(when: 'idle' | 'now'): Promise<void> {
+export async function whenIdle(when: 'idle' | 'now'): Promise<void> {
   if (typeof document === 'undefined') return;
   const { prerendering } = document as { prerendering?: boolean }; // Chromium's alone
   if (prerendering) await new Promise((resolve) => document.addEventListener('prerenderingchange', resolve,
@@ -85,7 +85,7 @@ export async function idle(when: 'idle' | 'now'): Promise<void> {
   if (when === 'now') return;
   if (document.readyState !== 'complete') await new Promise((resolve) => addEventListener('load', resolve,
     { once: true }));
-  await painted();
+  await whenPainted();
   if (typeof requestIdleCallback === 'undefined') return; // Safari
   await new Promise((resolve) => requestIdleCallback(resolve, { timeout: patience }));
 }
@@ -94,7 +94,7 @@ export async function idle(when: 'idle' | 'now'): Promise<void> {
  * Waits until what has loaded is on the screen: the second frame begins when the first is done. A hidden page has
  * none.
  */
-function painted(): Promise<unknown> {
+function whenPainted(): Promise<unknown> {
   const frames = new Promise((resolve) => requestAnimationFrame(() => requestAnimationFrame(resolve)));
   return Promise.race([frames, pause(patience / 10)]);
 }

@@ -10,8 +10,8 @@ import { sha256 } from './signature.js';
 import type { Store } from './store.js';
 
 /** The most documents that are kept, and the most bytes of all. */
-export const mostKept = 16;
-export const mostKeptBytes = 32 << 20;
+export const maxDocuments = 16;
+export const maxBytes = 32 << 20;
 
 /** How long after its end a document is kept, in milliseconds: reports of the last epoch may still be on their way. */
 const grace = 600_000;
@@ -33,17 +33,17 @@ interface Entry {
 }
 
 /** A document as it was fetched. */
-export interface Document {
+export interface CachedDocument {
   readonly bytes: Bytes;
   readonly at: number;
 }
 
 /** The kept documents of a site. Two tabs may write at one time: what does not have its hash is as good as absent. */
-export class Kept {
+export class DocumentCache {
   constructor(readonly store: Store) {}
 
   /** Returns a document, if it still is what was kept. */
-  async find(name: string): Promise<Document | undefined> {
+  async get(name: string): Promise<CachedDocument | undefined> {
     const entry = (await this.#entries()).find((one) => one.name === name);
     if (!entry) return undefined;
     const bytes = (await this.store.sealed(content + entry.place))[0]?.body;
@@ -51,20 +51,20 @@ export class Kept {
   }
 
   /** Keeps a document in the place of an older one of the name; the longest kept of others give way. */
-  async keep(name: string, { bytes, at }: Document, end: number): Promise<void> {
-    if (bytes.length > mostKeptBytes) return;
+  async put(name: string, { bytes, at }: CachedDocument, end: number): Promise<void> {
+    if (bytes.length > maxBytes) return;
     const hash = toHex(await sha256(bytes));
     const entries = await this.#entries();
     const others = entries.filter((one) => one.name !== name).sort((a, b) => a.at - b.at);
     const size = () => others.reduce((sum, one) => sum + one.size, bytes.length);
-    while (others.length >= mostKept || size() > mostKeptBytes) await this.#remove(others.shift()!);
-    let place = 0; // the first free one; by a loop, as old libraries on a page replace Array.from
-    while (others.some((one) => one.place === place)) place++;
-    for (const old of entries) if (old.name === name && old.place !== place) await this.#remove(old);
+    while (others.length >= maxDocuments || size() > maxBytes) await this.#remove(others.shift()!);
+    let key = 0; // the first free one; by a loop, as old libraries on a page replace Array.from
+    while (others.some((one) => one.place === key)) key++;
+    for (const old of entries) if (old.name === name && old.place !== key) await this.#remove(old);
     // A part of a larger buffer would be kept with all of it.
-    await this.store.put({ task: content + place, epoch: 0, state: 'sealed', body: bytes.slice() });
+    await this.store.put({ task: content + key, epoch: 0, state: 'sealed', body: bytes.slice() });
     const entry: Omit<Entry, 'place'> = { name, hash, size: bytes.length, at, end };
-    await this.store.put({ task: index, epoch: place, state: 'sealed', body: utf8(JSON.stringify(entry)) });
+    await this.store.put({ task: index, epoch: key, state: 'sealed', body: utf8(JSON.stringify(entry)) });
   }
 
   /** Lists what is kept, and removes what is over. */

@@ -4,11 +4,11 @@
  */
 
 /** Whether this WebCrypto has what sealing and the checks of a bundle need. */
-export async function supported(): Promise<boolean> {
+export async function canSeal(): Promise<boolean> {
   try {
     await Promise.all([
-      persistently(() => crypto.subtle.generateKey('X25519', false, ['deriveBits'])),
-      persistently(() => crypto.subtle.generateKey('Ed25519', false, ['sign', 'verify'])),
+      retryKeyPair(() => crypto.subtle.generateKey('X25519', false, ['deriveBits'])),
+      retryKeyPair(() => crypto.subtle.generateKey('Ed25519', false, ['sign', 'verify'])),
     ]);
     return true;
   } catch {
@@ -23,7 +23,7 @@ const attempts = 5;
  * Does what needs a fresh key pair. WebKitGTK fails to make an X25519 pair at random, 13 times in 3,000; a report
  * would be lost for it. No value decides whether one is made anew.
  */
-export async function persistently<T>(make: () => Promise<T>): Promise<T> {
+export async function retryKeyPair<T>(make: () => Promise<T>): Promise<T> {
   for (let left = attempts; ; ) {
     try {
       return await make();

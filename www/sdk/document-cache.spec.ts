@@ -7,7 +7,7 @@ import assert from 'node:assert/strict';
 import { test } from 'node:test';
 
 import type { Bytes } from './bytes.js';
-import { Kept, mostKept, mostKeptBytes } from './kept.js';
+import { DocumentCache, maxBytes, maxDocuments } from './document-cache.js';
 import type { Report, Store } from './store.js';
 import { memoryStore } from './store-memory.js';
 
@@ -29,51 +29,51 @@ const document = (size: number, at: number, content = at): { bytes: Bytes; at: n
 
 test('what was kept is found again, the newest of its name, and nothing else', async () => {
   const { store, all } = watched();
-  const kept = new Kept(store);
-  await kept.keep('task a', document(5, 1), later);
-  await kept.keep('task b', document(6, 2), later);
-  await kept.keep('task a', document(7, 3), later);
-  assert.deepEqual(await new Kept(store).find('task a'), document(7, 3));
-  assert.deepEqual(await kept.find('task b'), document(6, 2));
-  assert.equal(await kept.find('stream a'), undefined);
+  const kept = new DocumentCache(store);
+  await kept.put('task a', document(5, 1), later);
+  await kept.put('task b', document(6, 2), later);
+  await kept.put('task a', document(7, 3), later);
+  assert.deepEqual(await new DocumentCache(store).get('task a'), document(7, 3));
+  assert.deepEqual(await kept.get('task b'), document(6, 2));
+  assert.equal(await kept.get('stream a'), undefined);
   assert.equal(all().length, 4, 'two documents, and an entry for each');
 });
 
 test('what does not have its hash is as good as absent', async () => {
   const { store, all } = watched();
-  const kept = new Kept(store);
-  await kept.keep('task a', document(5, 1), later);
+  const kept = new DocumentCache(store);
+  await kept.put('task a', document(5, 1), later);
   const [content] = all().filter(({ body }) => body!.length === 5);
   await store.put({ ...content!, body: new Uint8Array(5) });
-  assert.equal(await kept.find('task a'), undefined);
-  await kept.keep('task a', document(5, 2), later);
-  assert.deepEqual(await kept.find('task a'), document(5, 2));
+  assert.equal(await kept.get('task a'), undefined);
+  await kept.put('task a', document(5, 2), later);
+  assert.deepEqual(await kept.get('task a'), document(5, 2));
 });
 
 test('the oldest give way to more documents, or bytes, than may be kept', async () => {
   const { store, all } = watched();
-  const kept = new Kept(store);
-  for (let at = 0; at <= mostKept; at++) await kept.keep(`task ${at}`, document(3, at), later);
-  assert.equal(await kept.find('task 0'), undefined);
-  for (let at = 1; at <= mostKept; at++) assert.deepEqual(await kept.find(`task ${at}`), document(3, at));
-  assert.equal(all().length, 2 * mostKept);
+  const kept = new DocumentCache(store);
+  for (let at = 0; at <= maxDocuments; at++) await kept.put(`task ${at}`, document(3, at), later);
+  assert.equal(await kept.get('task 0'), undefined);
+  for (let at = 1; at <= maxDocuments; at++) assert.deepEqual(await kept.get(`task ${at}`), document(3, at));
+  assert.equal(all().length, 2 * maxDocuments);
 
-  await kept.keep('large', document(mostKeptBytes, 99), later);
-  assert.deepEqual(await kept.find('large'), document(mostKeptBytes, 99));
+  await kept.put('large', document(maxBytes, 99), later);
+  assert.deepEqual(await kept.get('large'), document(maxBytes, 99));
   assert.equal(all().length, 2);
-  await kept.keep('too large', document(mostKeptBytes + 1, 100), later);
-  assert.equal(await kept.find('too large'), undefined);
+  await kept.put('too large', document(maxBytes + 1, 100), later);
+  assert.equal(await kept.get('too large'), undefined);
   assert.equal(all().length, 2, 'and nothing has given way to it');
 });
 
 test('a document goes ten minutes after it is over, whatever is looked for', async (t) => {
   const { store, all } = watched();
-  const kept = new Kept(store);
+  const kept = new DocumentCache(store);
   const now = Date.now();
-  await kept.keep('task a', document(5, 1), now);
+  await kept.put('task a', document(5, 1), now);
   t.mock.method(Date, 'now', () => now + 599_999);
-  assert.deepEqual(await kept.find('task a'), document(5, 1));
+  assert.deepEqual(await kept.get('task a'), document(5, 1));
   t.mock.method(Date, 'now', () => now + 600_000);
-  assert.equal(await kept.find('task b'), undefined);
+  assert.equal(await kept.get('task b'), undefined);
   assert.deepEqual(all(), []);
 });

@@ -5,11 +5,11 @@
  * @module
  */
 
-import { type Answer, type Call, ready, workerName } from './call.js';
+import { type Answer, type Call, workerName, workerReady } from './worker-protocol.js';
 import type { Engine } from './engine.js';
 import { DoonaError } from './errors.js';
 import type { Asset } from './files.js';
-import { blobNeeded, checkedScript, scriptFailed } from './script.js';
+import { blobHint, checkedScript, scriptFailed } from './script.js';
 
 /** Answers calls. */
 interface Port {
@@ -23,7 +23,7 @@ export function engine(folder?: URL): Promise<Engine> {
   const key = String(folder);
   let found = engines.get(key);
   if (!found) {
-    found = start(folder).then(remote);
+    found = start(folder).then(remoteEngine);
     engines.set(key, found);
     found.catch(() => engines.delete(key));
   }
@@ -33,26 +33,26 @@ export function engine(folder?: URL): Promise<Engine> {
 const script: Asset = { file: DOONA.worker.file, integrity: DOONA.worker.integrity };
 
 async function start(folder?: URL): Promise<Port> {
-  const checked = await checkedScript(script, () => addressOf(folder));
+  const checked = await checkedScript(script, () => workerURL(folder));
   try {
     // Without a page nothing is held up, and a worker would keep Deno and Bun from ending.
     const paged = typeof document !== 'undefined' && typeof Worker !== 'undefined';
     const port = paged && (await startWorker(folder, checked).catch(() => undefined));
     // Without a policy that admits a worker, or in a browser without module workers: here.
-    return port || (await startHere(folder, checked));
+    return port || (await startInThread(folder, checked));
   } finally {
     if (checked) URL.revokeObjectURL(checked);
   }
 }
 
 /** Where the worker's script lies. Bundlers look for these very expressions, and for the import below. */
-function addressOf(folder?: URL): URL {
+function workerURL(folder?: URL): URL {
   if (folder) return new URL(DOONA.worker.file, folder);
   return new URL(DOONA.worker.file, import.meta.url);
 }
 
 function makeWorker(folder?: URL, checked?: string): Worker {
-  if (checked ?? folder) return new Worker(checked ?? addressOf(folder), { type: 'module', name: workerName });
+  if (checked ?? folder) return new Worker(checked ?? workerURL(folder), { type: 'module', name: workerName });
   return new Worker(new URL(DOONA.worker.file, import.meta.url), { type: 'module', name: workerName });
 }
 
@@ -61,8 +61,8 @@ function startWorker(folder?: URL, checked?: string): Promise<Port> {
     const worker = makeWorker(folder, checked);
     const waiting = new Map<number, (answer: Answer) => void>();
     let stopped = '';
-    worker.addEventListener('message', ({ data }: MessageEvent<Answer | typeof ready>) => {
-      if (data === ready) return resolve(port);
+    worker.addEventListener('message', ({ data }: MessageEvent<Answer | typeof workerReady>) => {
+      if (data === workerReady) return resolve(port);
       waiting.get(data.id)?.(data);
       waiting.delete(data.id);
     });
@@ -88,18 +88,18 @@ function failure(id: number, message: string): Answer {
   return { id, error: { code: 'module-failed', message, field: undefined } };
 }
 
-async function startHere(folder?: URL, checked?: string): Promise<Port> {
+async function startInThread(folder?: URL, checked?: string): Promise<Port> {
   try {
     const { answer } = checked ?? folder
-      ? ((await import(/* @vite-ignore */ checked ?? addressOf(folder).href)) as typeof import('./worker.js'))
+      ? ((await import(/* @vite-ignore */ checked ?? workerURL(folder).href)) as typeof import('./worker.js'))
       : await import('./worker.js');
     return { post: answer };
   } catch (cause) {
-    throw scriptFailed(script, cause, checked && blobNeeded);
+    throw scriptFailed(script, cause, checked && blobHint);
   }
 }
 
-function remote(port: Port): Engine {
+function remoteEngine(port: Port): Engine {
   let last = 0;
   async function call<T>(method: keyof Engine, args: readonly unknown[], transfer: Transferable[] = []): Promise<T> {
     const answer = await port.post({ id: ++last, method, args }, transfer);
