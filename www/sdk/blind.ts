@@ -1,7 +1,6 @@
 /**
- * The cryptography of tokens: blind RSA signatures of 2048 bits (RFC 9474) in the form of Privacy
- * Pass tokens of type 2 (RFC 9577, RFC 9578). A script of its own, which only pages of tasks with
- * tokens load. It fetches nothing.
+ * The cryptography of tokens: blind RSA signatures of 2048 bits (RFC 9474) as Privacy Pass tokens of type 2 (RFC 9577,
+ * RFC 9578). Only pages of tasks with tokens load this script. It fetches nothing.
  * @module
  */
 
@@ -24,15 +23,15 @@ const suite = new BlindRSA({
 
 /** A token that waits for its issuer's signature. */
 export interface PendingToken {
-  /** What the issuer gets, 259 bytes. */
+  /** The token request for the issuer, 259 bytes. */
   readonly request: Bytes;
-  /** Makes the token, 354 bytes, of the issuer's reply. @throws Error unless that is a signature of the request */
+  /** Makes the token, 354 bytes, from the issuer's reply. @throws Error unless the reply signs the request */
   finalize(reply: Bytes): Promise<Bytes>;
 }
 
 /**
- * Begins a token for a challenge with the issuer's key, which must be the one with this id.
- * @throws Error for any other key
+ * Makes a token request for a challenge and the issuer's key.
+ * @throws Error if the key does not have the id `keyId`
  */
 export async function blind(spki: Bytes, keyId: Bytes, challenge: Bytes): Promise<PendingToken> {
   if (!equal(await sha256(spki), keyId)) throw new Error('its key is not the one the task names');
@@ -47,8 +46,8 @@ export async function blind(spki: Bytes, keyId: Bytes, challenge: Bytes): Promis
 }
 
 /**
- * Precedes the modulus in a public key: a SubjectPublicKeyInfo of RSASSA-PSS with SHA-384, MGF1 of
- * SHA-384 and a salt of 48 bytes, for exactly 2048 bits. The exponent 65537 follows.
+ * The bytes before the modulus of a public key: a SubjectPublicKeyInfo of RSASSA-PSS with SHA-384, MGF1 with SHA-384
+ * and a salt of 48 bytes, for exactly 2048 bits. The exponent 65537 follows the modulus.
  */
 const prefix = fromHex(
   '30820152303d06092a864886f70d01010a3030a00d300b0609608648016503040202a11a301806092a864886f70d010108' +
@@ -57,7 +56,7 @@ const prefix = fromHex(
 )!;
 const suffix = fromHex('0203010001', 5)!;
 
-/** @throws Error unless the bytes are the one form of a public key */
+/** Imports a public key. @throws Error unless it has exactly this encoding */
 export function parseKey(spki: Bytes): Promise<CryptoKey> {
   const modulus = spki.subarray(prefix.length, prefix.length + modulusSize);
   const expected = concat(prefix, modulus, suffix);

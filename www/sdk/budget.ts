@@ -1,15 +1,16 @@
 /**
- * What a visitor's reports cost together, over all tasks of a site, in every stretch of so many days. The reports of
- * one task or stream, a line, are composed exactly by the module, for as many epochs as fit into the days; lines may
- * have been chosen after the results of others, and add up. docs/proofs/budget.md has the rule and why less would not
- * do; shufflerclient/ledger.go is the same in Go.
+ * The privacy budget: what a visitor's reports cost together, over all tasks of a site, in every window of a number of
+ * days. A line of the ledger holds the reports of one task or stream. The module composes the reports of a line
+ * exactly, for as many epochs as fit into the window. The costs of different lines add up, because a line may have been
+ * chosen after the results of another. docs/proofs/budget.md proves the rule; shufflerclient/ledger.go is the Go
+ * implementation.
  * @module
  */
 
 import { DoonaError } from './errors.js';
 import type { Line, Price, Run } from './store.js';
 
-/** The most that all reports at this site may cost together in any stretch of `days` days. */
+/** The most that all reports at this site may cost together in any window of `days` days. */
 export interface Budget {
   /** Above 0. */
   readonly epsilon: number;
@@ -19,13 +20,14 @@ export interface Budget {
   readonly days: number;
 }
 
-/** A budget and the option that it came from. */
+/** A budget and the option that sets it. */
 export interface Limit extends Budget {
   readonly option: 'budget' | 'maxTotalEpsilon';
 }
 
 /**
- * @throws DoonaError `epsilon-too-large` where all epochs of a task may cost more than `max`, or what no number says
+ * Checks the ε of all epochs of a task.
+ * @throws DoonaError `epsilon-too-large` unless it is finite, above 0 and at most `max`
  */
 export function checkEpsilon(epsilon: number, epochs: number, max: number): void {
   if (epsilon > 0 && epsilon <= max && Number.isFinite(epsilon)) return;
@@ -35,10 +37,9 @@ export function checkEpsilon(epsilon: number, epochs: number, max: number): void
 }
 
 /**
- * Without a bound on δ a claim could be true and worthless: a client that reports its value with
- * probability δ is (0, δ)-private. A bound of 1 bounds nothing.
- *
- * @throws DoonaError `delta-too-large` where all epochs of a task may add up to more than `max`
+ * Checks the δ of all epochs of a task. Without a bound on δ a claim could be true and worthless: a client that reports
+ * its value with probability δ is (0, δ)-private. A `max` of 1 bounds nothing.
+ * @throws DoonaError `delta-too-large` if it is above `max`
  */
 export function checkDelta(total: number, max: number): void {
   if (total <= max || (max === 1 && Number.isFinite(total))) return;
@@ -46,17 +47,17 @@ export function checkDelta(total: number, max: number): void {
   throw new DoonaError('delta-too-large', message, 'maxDelta');
 }
 
-/** Seconds of the budget's days. */
+/** Returns the length of the budget's window in seconds. */
 function windowOf({ days }: Budget): number {
   return days * 86_400;
 }
 
-/** The most epochs of a length, of so many in all, that begin in one window. */
+/** Returns how many of `count` epochs of `length` seconds can begin in one window. */
 export function maxReports(budget: Budget, length: number, count: number): number {
   return Math.min(count, Math.max(1, Math.ceil(windowOf(budget) / length)));
 }
 
-/** @throws DoonaError `epsilon-too-large` where the reports of a task alone may cost more than the budget */
+/** Checks the cost of one task alone. @throws DoonaError `epsilon-too-large` if it may be above the budget */
 export function checkBudget({ reports, all }: Price, { epsilon, delta, days, option }: Limit): void {
   if (all.epsilon <= epsilon) return;
   const message =
@@ -65,10 +66,10 @@ export function checkBudget({ reports, all }: Price, { epsilon, delta, days, opt
 }
 
 /**
- * Enters a report of the epoch that begins at `start`, in Unix seconds: returns the line with it. `first` is the line
- * as it would begin, `lines` what has been spent.
- *
- * @throws DoonaError `budget-exceeded` where a window's reports would cost more than the budget with it
+ * Returns a report's line with the report added. `start` is the begin of the report's epoch in Unix seconds, `lines`
+ * the ledger, and `first` the line without reports.
+ * @throws DoonaError `budget-exceeded` if a window would cost more than the budget, or the line already has a report
+ * of an overlapping epoch
  */
 export function admit(lines: readonly Line[], first: Omit<Line, 'stepped' | 'runs'>, start: number,
   limit: Limit): Line {
@@ -84,16 +85,16 @@ export function admit(lines: readonly Line[], first: Omit<Line, 'stepped' | 'run
   try {
     return checkWindows([...others, flat], start, limit);
   } catch {
-    return checkWindows([...others, { ...flat, stepped: true }], start, limit); // less ε at first, for more δ
+    return checkWindows([...others, { ...flat, stepped: true }], start, limit); // costs less ε at first and more δ
   }
 }
 
-/** Whether a line has a report of an epoch that overlaps another. */
+/** Whether a line has a report of an epoch that overlaps the given one; times are in seconds. */
 export function overlapsReport(line: Line, start: number, length: number): boolean {
   return line.runs.some((run) => start < run.start + run.count * line.length && run.start < start + length);
 }
 
-/** Returns the last of the lines if the windows around a time have room for all. */
+/** Returns the last line if all lines are within the budget in every window around a time. @throws DoonaError */
 function checkWindows(lines: readonly Line[], around: number, limit: Limit): Line {
   const { epsilon, delta } = worstWindow(lines, around, limit);
   if (fits(epsilon, limit.epsilon) && (fits(delta, limit.delta) || limit.delta === 1)) return lines.at(-1)!;
@@ -103,14 +104,14 @@ function checkWindows(lines: readonly Line[], around: number, limit: Limit): Lin
   throw new DoonaError('budget-exceeded', message, limit.option);
 }
 
-/** Whether a sum of decimal numbers is within a limit, but for what binary adds: .1 three times is within .3. */
+/** Whether a sum of decimal numbers is within a limit; ignores binary rounding, so three times .1 fits into .3. */
 function fits(sum: number, limit: number): boolean {
   return sum <= limit * (1 + 1e-12);
 }
 
 /**
- * The largest ε and the largest δ of the windows around a time. One that begins with an epoch has all that others
- * have.
+ * Returns the largest ε and the largest δ of the windows around a time. It tries only the windows that begin with an
+ * epoch: any other window holds no more reports than one of these.
  */
 export function worstWindow(lines: readonly Line[], around: number,
   budget: Budget): { epsilon: number; delta: number } {
@@ -135,7 +136,7 @@ export function worstWindow(lines: readonly Line[], around: number,
   return { epsilon, delta };
 }
 
-/** When the epochs of a line's reports begin, between two times. */
+/** Lists when the epochs of a line's reports begin, between two times. */
 function epochStarts({ runs, length }: Line, after = -Infinity, before = Infinity): number[] {
   return runs.flatMap(({ start, count }) => {
     const first = Math.max(0, Math.floor((after - start) / length) + 1);
@@ -144,7 +145,7 @@ function epochStarts({ runs, length }: Line, after = -Infinity, before = Infinit
   });
 }
 
-/** What so many reports in a window are charged. Groups of as many as the price is for add up. */
+/** Returns the cost of a number of reports in a window. Beyond the price's number of reports, groups of it add up. */
 function costOf({ price, stepped }: Line, reports: number): { epsilon: number; delta: number } {
   const groups = Math.max(0, Math.ceil(reports / price.reports) - 1);
   const one = groupCost(price, stepped, price.reports);
@@ -160,7 +161,7 @@ function groupCost({ first, reports, all }: Price, stepped: boolean, n: number):
   return { epsilon: n > added ? all.epsilon : n * first.epsilon, delta: all.delta + added * first.delta };
 }
 
-/** Adds an epoch to runs, which stay ascending and apart. */
+/** Adds an epoch to runs, which stay ascending and disjoint. */
 function withEpoch(runs: readonly Run[], start: number, length: number): Run[] {
   const out: Run[] = [];
   for (const run of [...runs, { start, count: 1 }].sort((a, b) => a.start - b.start)) {
@@ -172,7 +173,7 @@ function withEpoch(runs: readonly Run[], start: number, length: number): Run[] {
   return out;
 }
 
-/** Takes an epoch out of a line, of which nothing was randomized. */
+/** Removes an epoch from a line. Only for an epoch in which nothing was randomized. */
 export function withoutEpoch(line: Line, start: number): Line {
   const runs = epochStarts(line).filter((at) => at !== start)
     .reduce((kept: Run[], at) => withEpoch(kept, at, line.length), []);

@@ -1,6 +1,6 @@
 /**
- * The bundle a relay serves: a signed task and the key lists it names. Nothing in it is trusted
- * until it hangs on the owner's key and the task's id, both given by the page.
+ * The bundle that a relay serves: a signed task and the key lists that the task names. The SDK trusts a part only once
+ * it is bound to the owner's key and the task's id, which the page gives.
  * @module
  */
 
@@ -11,9 +11,9 @@ import { FormatError, Reader } from './msgpack.js';
 import { formatKey, sha256, verify } from './signature.js';
 import { type Party, type Task, checkSize, label, maxRelays, parseTask } from './task.js';
 
-/** The parts of a bundle as they travel: found by their lengths, neither decoded nor verified. */
+/** The encoded parts of a bundle, found by their lengths; neither decoded nor verified. */
 export interface BundleFrame {
-  /** The task's canonical form, which is what is hashed and signed. */
+  /** The task's canonical form, which the owner hashes and signs. */
   readonly canonical: Bytes;
   readonly owner: Bytes;
   readonly signature: Bytes;
@@ -25,10 +25,10 @@ export interface Bundle extends BundleFrame {
   readonly task: Task;
 }
 
-/** The most key lists: those of the relays, the verifier's and the issuer's. */
+/** The most key lists: one of each relay, the verifier and the issuer. */
 const maxKeyLists = maxRelays + 2;
 
-/** Reads where the parts of a bundle lie. @throws FormatError */
+/** Reads the encoded parts of a bundle. @throws FormatError */
 export function readFrame(r: Reader): BundleFrame {
   r.array(4);
   return {
@@ -39,7 +39,7 @@ export function readFrame(r: Reader): BundleFrame {
   };
 }
 
-/** @throws DoonaError `task-refused` unless the bytes are a bundle, whatever its parts are */
+/** Finds the parts of a bundle without decoding them. @throws DoonaError `task-refused` unless the bytes are a bundle */
 export function parseFrame(input: Bytes): BundleFrame {
   return orRefused('bundle', () => {
     const r = new Reader(input);
@@ -54,17 +54,17 @@ export function withTask(frame: BundleFrame): Bundle {
   return { ...frame, task: orRefused('task', () => parseTask(frame.canonical)) };
 }
 
-/** @throws DoonaError `task-refused` unless the bytes are a canonical bundle; none of it is verified */
+/** Decodes a bundle and verifies nothing. @throws DoonaError `task-refused` unless the bytes are a canonical bundle */
 export function parseBundle(input: Bytes): Bundle {
   return withTask(parseFrame(input));
 }
 
-/** @throws DoonaError `task-refused` unless the task is the one asked for, by hash */
+/** Checks that the task's hash is the id. @throws DoonaError `task-refused` */
 export async function checkId({ canonical }: BundleFrame, id: Bytes): Promise<void> {
   if (!equal(await sha256(canonical), id)) throw taskRefused('its hash is not the id in its address');
 }
 
-/** @throws DoonaError `task-refused` unless the given owner signed the task */
+/** Checks that the given owner signed the task. @throws DoonaError `task-refused` */
 export async function checkOwner(bundle: BundleFrame, owner: Bytes): Promise<void> {
   if (!equal(bundle.owner, owner)) throw taskRefused(`its owner is ${formatKey(bundle.owner)}`);
   if (!(await verify(owner, 'task', bundle.canonical, bundle.signature))) {
@@ -72,12 +72,12 @@ export async function checkOwner(bundle: BundleFrame, owner: Bytes): Promise<voi
   }
 }
 
-/** All HPKE keys of a task: by hop, the verifier last, and by epoch. */
+/** All HPKE keys of a task, by hop and epoch. The verifier is the last hop. */
 export type Keys = readonly (readonly Bytes[])[];
 
 /**
- * Returns the X25519 keys of every hop: each list must be the one the task names by its hash, and
- * signed by its party, so that nobody can mark one client with a key of its own.
+ * Returns the X25519 keys of every hop. The task names each list by its hash and the list's party has signed it, so
+ * nobody can mark one client by giving it a key of its own.
  * @throws DoonaError `task-refused`
  */
 export async function checkKeys(bundle: Bundle): Promise<Keys> {
@@ -95,12 +95,12 @@ export function withTokens(task: Task): boolean {
 }
 
 /**
- * Returns the ids of the issuer's token keys by epoch, for a task with tokens. Where doona-full.wasm
- * has verified the list's signature, WebCrypto need not, which may lack Ed25519.
+ * Returns the ids of the issuer's token keys by epoch, for a task with tokens. With `verified`, doona-full.wasm has
+ * already verified the list's signature: WebCrypto may lack Ed25519.
  * @throws DoonaError `task-refused`
  */
 export async function checkIssuer(bundle: Bundle, verified = false): Promise<readonly Bytes[]> {
-  // Who issues tokens can mint clients, and surround one of them.
+  // An issuer can make up clients and surround a real one with them, so the owner must not be the issuer.
   if (equal(bundle.task.clients.issuer.signKey, bundle.owner)) throw taskRefused('its owner issues the tokens');
   return partyKeys(bundle, bundle.task.relays.length + 1, bundle.task.clients.issuer, 'rsabssa-2048', 32, verified);
 }
@@ -126,7 +126,7 @@ async function partyKeys(bundle: Bundle, hop: number, party: Party, kem: string,
     r.array(count);
     const keys = Array.from({ length: count }, () => r.bin(size));
     r.end();
-    // One key in two epochs would open the first one's reports for as long as the second's.
+    // A key of two epochs would open the first epoch's reports until the second one's key is deleted.
     const distinct = new Set(keys.map((key) => String.fromCharCode(...key)));
     if (distinct.size !== count) throw new FormatError('want one key per epoch');
     return keys;

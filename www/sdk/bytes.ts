@@ -1,16 +1,16 @@
 /**
- * Byte strings: joining, comparing, hexadecimal and base64url.
+ * Joins, compares and converts byte strings.
  * @module
  */
 
-/** Bytes that WebCrypto accepts: not shared with another thread. */
+/** Bytes in an unshared buffer, as WebCrypto requires. */
 export type Bytes = Uint8Array<ArrayBuffer>;
 
 export function concat(...parts: readonly Uint8Array[]): Bytes {
   return joined(parts);
 }
 
-/** Joins a list of any length, which a call may not have as arguments. */
+/** Joins a list of any length; a call's arguments are limited in number. */
 export function joined(parts: readonly Uint8Array[]): Bytes {
   const out = new Uint8Array(parts.reduce((size, part) => size + part.length, 0));
   let at = 0;
@@ -21,7 +21,7 @@ export function joined(parts: readonly Uint8Array[]): Bytes {
   return out;
 }
 
-/** Compares public values; not for secrets. */
+/** Compares public values. Not for secrets: its time depends on the bytes. */
 export function equal(a: Uint8Array, b: Uint8Array): boolean {
   return a.length === b.length && a.every((byte, i) => byte === b[i]);
 }
@@ -30,7 +30,7 @@ export function utf8(text: string): Bytes {
   return new TextEncoder().encode(text);
 }
 
-/** An unsigned integer in `size` bytes, big endian. */
+/** Encodes an unsigned integer in `size` bytes, big endian. */
 export function bigEndian(value: number, size: number): Bytes {
   const out = new Uint8Array(size);
   for (let i = size - 1; i >= 0; i--) {
@@ -60,7 +60,7 @@ export function fromBase64url(text: string, size: number): Bytes | undefined {
     return undefined;
   }
   const out = Uint8Array.from(decoded, (c) => c.charCodeAt(0));
-  // The spare bits of the last character must be zero: one text per key.
+  // Unused bits of the last character must be zero, so that each key has one text.
   return out.length === size && toBase64url(out) === text ? out : undefined;
 }
 

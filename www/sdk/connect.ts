@@ -1,5 +1,5 @@
 /**
- * From the address of a task to a connection that may be trusted with a value.
+ * Opens a connection to a task: fetches it, checks it and starts the engine.
  * @module
  */
 
@@ -30,20 +30,17 @@ import { engine } from './engine-client.js';
 import { fetchToken } from './token.js';
 
 /**
- * Fetches a task and checks, on this device, all that can be checked before any value is given:
- * that it is the task with this id, signed by this owner; that every relay's keys are those the
- * task names; that its parameters derive the guarantee it claims; and that all its epochs
- * together stay within `maxEpsilon` and `maxDelta`. Reports that earlier visits left are then
- * sent, unless `flush` is false.
+ * Fetches a task and checks it on this device, before any value is given: the task has the id in its address and its
+ * owner's signature; every party's keys are the ones that the task names; the parameters derive the claimed guarantee;
+ * and all epochs together stay within `maxEpsilon`, `maxDelta` and the budget. It then sends the reports that earlier
+ * visits left, unless `flush` is false.
  *
- * Of a stream the task of this moment is taken. What the first relay serves of it is held against what the page
- * names and against what was seen before; it is asked once in an epoch.
+ * For a stream, it connects to the current task. It checks the stream that the first relay serves against the page's
+ * options and against earlier visits. It fetches the stream once per epoch.
  *
  * @throws DoonaError `insecure-context`, `invalid-option`, `frame-refused`, `task-unreachable`, `task-refused`,
- * `origin-refused`,
- * `stream-broken`, `stream-forked`, `stream-replayed`, `stream-stopped`, `claim-refused`, `epsilon-too-large`,
- * `delta-too-large`,
- * `storage-unavailable`, `module-failed`;
+ * `origin-refused`, `stream-broken`, `stream-forked`, `stream-replayed`, `stream-stopped`, `claim-refused`,
+ * `epsilon-too-large`, `delta-too-large`, `storage-unavailable` or `module-failed`;
  * the signal's reason when it is aborted
  */
 export async function connect(options: ConnectOptions): Promise<Doona> {
@@ -70,11 +67,12 @@ async function connectTask(options: ConnectOptions, pinned: ParsedOptions): Prom
   const bundle = old ?? { bytes: await fetchDocument(pinned.url, maxBundle, options.signal), at: Date.now() };
   const parts = await openParts(options, pinned, bundle.bytes, store, starting);
   const { epochs } = parts.task;
-  if (!old) await cache.put(name, bundle, startOf(epochs, epochs.count).getTime()).catch(() => {}); // no place is left
+  // A full storage only costs a further fetch.
+  if (!old) await cache.put(name, bundle, startOf(epochs, epochs.count).getTime()).catch(() => {});
   return new Doona(parts);
 }
 
-/** Connects to a stream: to the task of this moment, and to the next ones when their time has come. */
+/** Connects to a stream: to the current task, and to each later task once it begins. */
 async function connectStream(options: ConnectOptions, pinned: ParsedOptions): Promise<Doona> {
   const { store, cache, starting } = await prepare(options, pinned);
   const history = new StreamHistory(store, pinned.idText);
@@ -85,7 +83,8 @@ async function connectStream(options: ConnectOptions, pinned: ParsedOptions): Pr
     (await engine(pinned.modules)).stream({ chain, root, now, fetched });
   const loadView = async (now: number): Promise<{ stream: StreamView; fresh: boolean }> => {
     const old = await cache.get(name);
-    const last = old && (await view({ ...old, bytes: old.bytes.slice() }, now).catch(() => undefined)); // a store's own
+    // A page's own store may return anything, so a stream that fails its checks is fetched again.
+    const last = old && (await view({ ...old, bytes: old.bytes.slice() }, now).catch(() => undefined));
     if (last?.sameEpoch) return { stream: last, fresh: false };
     const bytes = await fetchDocument(pinned.url, maxStream, options.signal);
     return { stream: await view({ bytes, at: now }, now), fresh: true };
@@ -98,8 +97,8 @@ async function connectStream(options: ConnectOptions, pinned: ParsedOptions): Pr
     const same = link.idText === last?.id;
     const parts = same || authority.stopped ? last
       : await openParts(options, { ...pinned, ...link }, link.bundle, store, starting, pinned.idText);
-    // Not before its owner's signature was checked, which a WebCrypto without Ed25519 left to doona-full.wasm.
-    if (fresh) await cache.put(name, { bytes: chain, at: now }, end).catch(() => {}); // no place is left
+    // After openParts: where WebCrypto lacks Ed25519, only doona-full.wasm has checked the owner's signature.
+    if (fresh) await cache.put(name, { bytes: chain, at: now }, end).catch(() => {}); // storage is full
     if (authority.stopped) throw new DoonaError('stream-stopped', "couldn't report: the stream was stopped");
     if (!same) await history.add(link);
     return parts!;
@@ -107,7 +106,7 @@ async function connectStream(options: ConnectOptions, pinned: ParsedOptions): Pr
   return new StreamDoona(await follow(), follow);
 }
 
-/** Opens the store while the engine starts: what a visit before has fetched is in it, and then nobody is asked. */
+/** Opens the store while the engine starts. The store has the documents that an earlier visit fetched. */
 async function prepare(options: ConnectOptions,
   pinned: ParsedOptions): Promise<{ store: Store; cache: DocumentCache; starting: Promise<StartedEngine> }> {
   const starting = startEngine(options, pinned);
@@ -117,8 +116,8 @@ async function prepare(options: ConnectOptions,
 }
 
 /**
- * Opens a task with all checks, and returns what a connection to it needs. The engine checks signatures while the
- * module is on its way.
+ * Opens a task with all checks and returns the parts of a connection to it. The engine checks signatures while the
+ * module loads.
  */
 async function openParts(options: ConnectOptions, pinned: ParsedOptions, bundle: Bytes, store: Store,
   starting: Promise<StartedEngine>, line = pinned.idText): Promise<ConnectionParts> {
@@ -153,9 +152,10 @@ interface StartedEngine {
 }
 
 /**
- * What the task's reports cost in one stretch of the budget's days. The δ of all is what the task claims for as many
- * epochs, or the budget's if that is less: the law tells the ε at either. Of a stream it is that of the total, if that
- * is more than the epochs add up to: its tasks may have other numbers of epochs than the total was planned for.
+ * Returns what the task's reports cost within one window of the budget's days. The δ of all is the δ that the task
+ * claims for that number of epochs, or the budget's δ if that is less; the privacy-loss law gives the ε at either. A
+ * stream's tasks may have other numbers of epochs than its total was planned for, so for a stream the δ is the larger
+ * one of the total's δ and the sum over the epochs.
  */
 async function priceOf({ claim, epochs }: Task, guarantee: Guarantee, { limit, allow }: ParsedOptions,
   epsilonWithin: (epochs: number, delta: number) => Promise<number>): Promise<Price> {
@@ -170,7 +170,7 @@ async function priceOf({ claim, epochs }: Task, guarantee: Guarantee, { limit, a
   return { first: { epsilon: guarantee.epsilon, delta: guarantee.delta }, reports, all: { epsilon, delta } };
 }
 
-/** Starts the worker and the module that this runtime's WebCrypto asks for, side by side. */
+/** Starts the worker and, in parallel, the module that fits this runtime's WebCrypto. */
 async function startEngine(options: ConnectOptions, pinned: ParsedOptions): Promise<StartedEngine> {
   const starting = engine(pinned.modules);
   starting.catch(() => {}); // until it is awaited
@@ -199,7 +199,7 @@ function sealingError(): DoonaError {
   return invalidOption('sealing', 'webcrypto', 'wasm, for this task or in this runtime');
 }
 
-/** Returns what gets a token. The script for it is loaded when the first one is wanted. */
+/** Returns a function that gets a token. It loads the script for tokens when it is first called. */
 function tokenGetter(pinned: ParsedOptions, task: Task, keys: Bytes,
   source?: TokenSource): (epoch: number) => Promise<Bytes> {
   const { id, idText, modules } = pinned;
@@ -223,21 +223,25 @@ async function loadTokens(folder?: URL): Promise<typeof import('./blind.js')> {
   }
 }
 
-/** The most epochs of a task, and the most that are composed. */
+/** The most epochs of a task, and the most that the module composes. */
 const maxEpochs = 65536;
 
-/** The most bytes of a bundle, and of a stream. */
+/** The size limits of a bundle and of a stream, in bytes. */
 const maxBundle = 8 << 20;
 const maxStream = 16 << 20;
 
-/** Fetches what a relay serves to everybody, past all caches: what they keep would tell it who comes back. */
+/**
+ * Fetches a document that a relay serves to everybody. It bypasses all HTTP caches: a relay could recognize a browser
+ * by the cached answer.
+ * @throws DoonaError `task-unreachable`
+ */
 async function fetchDocument(url: URL, most: number, signal?: AbortSignal): Promise<Bytes> {
   try {
     const response = await fetch(url, {
       headers: anyLanguage,
       credentials: 'omit',
       referrerPolicy: 'no-referrer',
-      redirect: 'manual', // which is not ok; workerd has no 'error'
+      redirect: 'manual', // A redirect is then not ok. workerd has no 'error'.
       cache: 'no-store',
       ...(signal && { signal }),
     });

@@ -1,7 +1,7 @@
 /**
- * What was fetched from a relay and verified is kept, so that no later view asks for it. It lies in the store of
- * reports, not in the browser's HTTP cache: what a relay says to that cache comes back to it, and would tell it which
- * browser asks.
+ * A cache of tasks and streams that were fetched from a relay and verified, so that later views need no request. It is
+ * in the store of reports, not in the browser's HTTP cache: a relay could set validators that the browser sends back,
+ * and recognize the browser by them.
  * @module
  */
 
@@ -9,40 +9,40 @@ import { type Bytes, toHex, utf8 } from './bytes.js';
 import { sha256 } from './signature.js';
 import type { Store } from './store.js';
 
-/** The most documents that are kept, and the most bytes of all. */
+/** The most documents in the cache, and the most bytes of all of them. */
 export const maxDocuments = 16;
 export const maxBytes = 32 << 20;
 
-/** How long after its end a document is kept, in milliseconds: reports of the last epoch may still be on their way. */
+/** How long the cache keeps a document after its end, in milliseconds: reports of its last epoch may still be sent. */
 const grace = 600_000;
 
-/** The names of two kinds of entries in the store, which no task has; `epoch` is the place of a document. */
+/** The task names of the cache's two kinds of entries in the store; no task has them. An entry's `epoch` is its key. */
 const index = 'kept';
 const content = 'kept document';
 
 interface Entry {
   readonly place: number;
-  /** What it is. */
+  /** The document's name: "task" or "stream" and an id. */
   readonly name: string;
-  /** SHA-256, in hexadecimal. */
+  /** The document's SHA-256, in hexadecimal. */
   readonly hash: string;
   readonly size: number;
-  /** When it was fetched, and from when on nothing needs it, in milliseconds. */
+  /** When the document was fetched, and when it is no longer needed, in Unix milliseconds. */
   readonly at: number;
   readonly end: number;
 }
 
-/** A document as it was fetched. */
+/** A document, and when it was fetched in Unix milliseconds. */
 export interface CachedDocument {
   readonly bytes: Bytes;
   readonly at: number;
 }
 
-/** The kept documents of a site. Two tabs may write at one time: what does not have its hash is as good as absent. */
+/** The cache of a site. Two tabs may write at once, so a document without the hash of its entry counts as absent. */
 export class DocumentCache {
   constructor(readonly store: Store) {}
 
-  /** Returns a document, if it still is what was kept. */
+  /** Returns a document if it has the hash of its entry. */
   async get(name: string): Promise<CachedDocument | undefined> {
     const entry = (await this.#entries()).find((one) => one.name === name);
     if (!entry) return undefined;
@@ -50,7 +50,7 @@ export class DocumentCache {
     return bytes && toHex(await sha256(bytes)) === entry.hash ? { bytes, at: entry.at } : undefined;
   }
 
-  /** Keeps a document in the place of an older one of the name; the longest kept of others give way. */
+  /** Adds a document and replaces an older one of the same name. Removes the oldest others if the cache is full. */
   async put(name: string, { bytes, at }: CachedDocument, end: number): Promise<void> {
     if (bytes.length > maxBytes) return;
     const hash = toHex(await sha256(bytes));
@@ -58,16 +58,16 @@ export class DocumentCache {
     const others = entries.filter((one) => one.name !== name).sort((a, b) => a.at - b.at);
     const size = () => others.reduce((sum, one) => sum + one.size, bytes.length);
     while (others.length >= maxDocuments || size() > maxBytes) await this.#remove(others.shift()!);
-    let key = 0; // the first free one; by a loop, as old libraries on a page replace Array.from
+    let key = 0; // the first free one; in a loop, because old libraries of a page replace Array.from
     while (others.some((one) => one.place === key)) key++;
     for (const old of entries) if (old.name === name && old.place !== key) await this.#remove(old);
-    // A part of a larger buffer would be kept with all of it.
+    // The copy matters: a view into a larger buffer would store all of the buffer.
     await this.store.put({ task: content + key, epoch: 0, state: 'sealed', body: bytes.slice() });
     const entry: Omit<Entry, 'place'> = { name, hash, size: bytes.length, at, end };
     await this.store.put({ task: index, epoch: key, state: 'sealed', body: utf8(JSON.stringify(entry)) });
   }
 
-  /** Lists what is kept, and removes what is over. */
+  /** Lists the entries, and removes expired ones. */
   async #entries(): Promise<Entry[]> {
     const out: Entry[] = [];
     for (const { epoch: place, body } of await this.store.sealed(index)) {

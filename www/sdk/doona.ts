@@ -15,63 +15,63 @@ import { submit } from './submit.js';
 import type { Task } from './task.js';
 import { type Vector, toInput } from './value.js';
 
-/** What became of a report. */
+/** The outcome of a report. */
 export interface Receipt {
   readonly epoch: number;
-  /** Whether this call found a report of the epoch already made; the value it was given is unused. */
+  /** Whether the epoch already had a report. The value of this call is then unused. */
   readonly repeated: boolean;
   /**
-   * What the first relay received, in bytes; 0 where a repeated report was delivered or dropped before, or is not
-   * sealed yet.
+   * The size of the sealed report in bytes. 0 if an earlier report of the epoch was already delivered or dropped, or
+   * is not sealed yet.
    */
   readonly bytes: number;
-  /** When the next report can be made; null if never. */
+  /** When the next epoch begins; null after the last epoch. */
   readonly next: Date | null;
 }
 
-/** What became of the reports that waited. */
+/** How many waiting reports `flush` delivered, dropped and left. */
 export interface Flushed {
   readonly delivered: number;
-  /** Dropped because their epoch closed or the relay refused them. */
+  /** Reports dropped because their epoch closed or the relay refused them. */
   readonly dropped: number;
-  /** Left for a later visit. */
+  /** Reports left for a later visit. */
   readonly waiting: number;
 }
 
-/** How many later visits try again where a quota was used up: others in the network may have done that. */
+/** How many later visits retry a report that found its quota used up; other clients of the network may have used it. */
 const maxLaterVisits = 2;
 
-/** How long after that a visit is a later one, in milliseconds: a reload is none, and another tab. */
+/** The least time between two retries, in milliseconds: a reload or another tab is not a later visit. */
 const retryInterval = 3_600_000;
 
-/** Everything a connection needs; made by `connect`. */
+/** Everything a connection needs; `connect` makes it. */
 export interface ConnectionParts {
   readonly id: string;
   readonly task: Task;
   readonly guarantee: Guarantee;
   readonly store: Store;
   readonly limit: Limit;
-  /** The ledger's line of the task's reports, as it begins. */
+  /** The ledger line of the task's reports, before the first report. */
   readonly line: Omit<Line, 'stepped' | 'runs'>;
   readonly spread: number;
-  /** Rejects with `module-failed` where nothing can be randomized any more. */
+  /** Rejects with `module-failed` if no module can randomize any more. */
   readonly check: () => Promise<void>;
-  /** Randomizes and seals a value, which it may take away. */
+  /** Randomizes and seals a value. It may transfer the value's buffer, which is then empty. */
   readonly submission: (epoch: number, value: Float64Array) => Promise<Bytes>;
-  /** Gets a token for a report, in a task with tokens. */
+  /** Gets a token for a report; set only in a task with tokens. */
   readonly token?: (epoch: number) => Promise<Bytes>;
 }
 
-/** A task whose promise has been checked. */
+/** A connection to a task whose guarantee has been checked. */
 export class Doona {
   readonly #parts: ConnectionParts;
-  /** Reports on their way or delivered, by epoch, so that none is sent twice. */
+  /** Deliveries by epoch, running or done, so that no report is sent twice. */
   readonly #sending = new Map<number, Promise<void>>();
-  /** Epochs whose report found a quota used up, and is left for a later visit. */
+  /** Epochs whose report found a quota used up and waits for a later visit. */
   readonly #postponed = new Set<number>();
-  /** Tokens on their way, by the epoch of their report, so that none is asked for twice. */
+  /** Token requests in flight, by the report's epoch, so that no token is requested twice. */
   readonly #tokens = new Map<number, Promise<Report | undefined>>();
-  /** The calls of report() that wait for their moment. */
+  /** The calls of report() that wait for their time to send. */
   readonly #pendingCalls = new Set<{ readonly epoch: number }>();
   #dropped = 0;
 
@@ -88,38 +88,39 @@ export class Doona {
     return this.#parts.guarantee;
   }
 
-  /** What is promised to a visitor and what is not, in words and numbers; text for a consent notice. */
+  /** Explains in words and numbers what the task promises to a visitor and what not; fit for a consent notice. */
   explain(options?: ExplainOptions): Explanation {
     return explain(this.task, this.guarantee, this.#parts.limit, options);
   }
 
-  /** Reports dropped since connecting: their epoch closed before they arrived, or were refused. */
+  /** Reports dropped since connecting: their epoch closed before they arrived, or the relay refused them. */
   get dropped(): number {
     return this.#dropped;
   }
 
-  /** The epoch of this moment. @throws DoonaError `epoch-not-open` or `task-ended` */
+  /** The current epoch. @throws DoonaError `epoch-not-open` or `task-ended` */
   get epoch(): number {
     return epochAt(this.task.epochs, Date.now());
   }
 
   /**
-   * Reports a value, or a vector or a text for a task that asks for one, for the current epoch. Call it for
-   * every client in every epoch, with "nothing happened" as a value: that a client reports is
-   * visible to the first relay.
+   * Reports a value for the current epoch: a number, or a vector or text if the task asks for one. Call it for every
+   * client in every epoch, and report "nothing happened" as a value too: the first relay sees which clients report.
    *
-   * A text is brought to Unicode normal form C and cut at a character. Cut off yourself what names a person, such
-   * as the query and fragment of a URL, ids, names and e-mail addresses: a text that many visitors have is published.
+   * The SDK brings a text to Unicode normal form C and cuts it between characters. Remove whatever names a person
+   * before the call, such as the query and fragment of a URL, ids, names and e-mail addresses: the verifier publishes
+   * texts that many visitors have.
    *
-   * The value is randomized once: a further call in the same epoch, in any tab, sends the same
-   * bytes again if they have not been delivered, and otherwise nothing. The report leaves within
-   * `spread` and the epoch, or when the page is hidden before. Aborting stops the waiting; a sealed
-   * report that is not on its way yet is sent by {@link flush} or at the next visit.
+   * The value is randomized once. A further call in the same epoch, in any tab, sends the same bytes again if they
+   * have not been delivered, and nothing otherwise. The report is sent within `spread`, before the epoch ends, and as
+   * soon as the page is hidden. Aborting stops the wait; {@link flush} or the next visit then sends the sealed report
+   * if sending had not begun.
    *
-   * @throws DoonaError `invalid-value`, `budget-exceeded`, `storage-unavailable`, `epoch-not-open`, `task-ended`,
-   * `module-failed`; `not-delivered`, where the sealed report waits for {@link flush}; `limit-reached`, where a
-   * quota is used up: two visits try again, an hour later at the earliest; `epoch-closed`, `origin-refused` and `report-refused`,
-   * where it was dropped
+   * @throws DoonaError `invalid-value`, `budget-exceeded`, `storage-unavailable`, `epoch-not-open`, `task-ended` or
+   * `module-failed`;
+   * `not-delivered`: the sealed report waits for {@link flush};
+   * `limit-reached`: a quota is used up, and two later visits retry, an hour later at the earliest;
+   * `epoch-closed`, `origin-refused` or `report-refused`: the report was dropped
    */
   async report(value: number | Vector | string, options: { signal?: AbortSignal } = {}): Promise<Receipt> {
     options.signal?.throwIfAborted();
@@ -127,9 +128,9 @@ export class Doona {
     const epoch = this.epoch;
     const input = toInput(this.task, value);
     const remaining = startOf(this.task.epochs, epoch + 1).getTime() - Date.now();
-    // fixed before the value is touched
+    // Drawn before the value is read, so that the time cannot depend on it.
     const sendTime = performance.now() + Math.min(this.#parts.spread, remaining) * randomFraction();
-    await check(); // before the claim, which is charged for
+    await check(); // Before the claim, which the budget is charged for.
     const start = this.#startSeconds(epoch);
     const old = await store.claim(id, epoch, (lines) => admit(lines, line, start, limit));
     if (old) return this.#repeat(old, sendTime, options.signal);
@@ -141,10 +142,10 @@ export class Doona {
   }
 
   /**
-   * Sends what earlier visits sealed and could not deliver; drops what no relay can take any more.
-   * It sends at once: a report that lacks a token leaves right after it, and the issuer and the first
-   * relay could tell so by the time. What a call of {@link report} on this connection holds
-   * back for its moment is left to it and counts as waiting; what one in another tab does, is sent.
+   * Sends the reports that earlier visits sealed and could not deliver, and drops those of closed epochs. It does not
+   * delay: a report without a token is sent right after its token arrives, so the issuer and the first relay could
+   * link the two by their times. A report that waits in a call of {@link report} on this connection stays with that
+   * call and counts as waiting. A report that waits in another tab is sent.
    * @throws DoonaError `storage-unavailable`; the signal's reason when it is aborted
    */
   async flush(options: { signal?: AbortSignal } = {}): Promise<Flushed> {
@@ -175,7 +176,7 @@ export class Doona {
     return outcome;
   }
 
-  /** @internal What connect does with the reports that earlier visits left: none is urgent. */
+  /** @internal Sends, for connect, the reports of earlier visits within `spread`: none is urgent. */
   async flushLater(): Promise<void> {
     try {
       const sendTime = performance.now() + this.#parts.spread * randomFraction();
@@ -186,7 +187,7 @@ export class Doona {
       await this.#flush((await this.#sealedReports()).filter((report) => report.token || !this.#parts.token ||
         this.#isClosed(report)));
     } catch {
-      // They wait on.
+      // The reports wait for the next visit.
     }
   }
 
@@ -198,15 +199,15 @@ export class Doona {
     return isClosed(this.task.epochs, epoch, Date.now());
   }
 
-  /** Sends what a call before sealed and has not delivered, at a moment that was fixed before, too. */
+  /** Sends the report that an earlier call sealed, if it is not delivered yet, at the time drawn for this call. */
   async #repeat(old: Report, sendTime: number, signal?: AbortSignal): Promise<Receipt> {
     if (old.state === 'sealed') await this.#sendAt(sendTime, old, signal);
     return this.#receipt(old.epoch, true, old.body?.length ?? 0);
   }
 
   /**
-   * Sends a report at its moment. It gets its token now, so that the token's time tells less of when
-   * the report leaves, and an ended visit can send both.
+   * Sends a report at its time. It gets the token first: the time of the token then says less about the time of the
+   * report, and a visit that ends early can still send both.
    */
   async #sendAt(sendTime: number, report: Report, signal?: AbortSignal): Promise<void> {
     const call = { epoch: report.epoch };
@@ -221,12 +222,12 @@ export class Doona {
     if (ready) await this.#send(ready, signal);
   }
 
-  /** When an epoch begins, in Unix seconds: its time in the ledger. */
+  /** Returns when an epoch begins, in Unix seconds: its time in the ledger. */
   #startSeconds(epoch: number): number {
     return startOf(this.task.epochs, epoch).getTime() / 1000;
   }
 
-  /** A value the task does not allow uses up nothing: the claim on the epoch is given back. */
+  /** Seals a report. Releases the claim on the epoch if the task does not allow the value: that costs nothing. */
   async #sealOnce(epoch: number, seal: () => Promise<Bytes>): Promise<Bytes> {
     try {
       return await seal();
@@ -239,7 +240,7 @@ export class Doona {
     }
   }
 
-  /** An abort ends the waiting, not the sending, which others may wait for. */
+  /** Sends a report once. An abort ends this call's wait but not the delivery, which other calls may await. */
   async #send(report: Report, signal?: AbortSignal): Promise<void> {
     signal?.throwIfAborted();
     let sending = this.#sending.get(report.epoch);
@@ -267,9 +268,8 @@ export class Doona {
   }
 
   /**
-   * Returns a sealed report with its token, where the task wants one; undefined where another tab has
-   * delivered or dropped the report meanwhile. One call at a time, in one tab: a person may have no
-   * second token.
+   * Returns a sealed report with its token, if the task wants tokens; undefined if another tab has delivered or
+   * dropped the report meanwhile. A lock admits one call in one tab at a time: a person may have no second token.
    */
   async #withToken(report: Report): Promise<Report | undefined> {
     const { id, token } = this.#parts;
@@ -298,8 +298,9 @@ export class Doona {
   }
 
   /**
-   * Throws where the report found a quota used up within the last hour, and asks nobody. A clock that was set back
-   * makes that an hour from now.
+   * Throws without a request if the report found a quota used up within the last hour. If the clock was set back, the
+   * hour begins now.
+   * @throws DoonaError `limit-reached`
    */
   async #checkRetryTime(report: Report): Promise<void> {
     const { epoch, limitedAt = -Infinity } = report;
@@ -311,8 +312,8 @@ export class Doona {
   }
 
   /**
-   * Leaves a report that found a quota used up for a later visit, which may come from another network, or after the
-   * issuer's quota was raised. A token that is spent stays spent.
+   * Postpones a report that found a quota used up to a later visit, which may come from another network or after the
+   * issuer has raised its quota. Drops a report with a token: a spent token stays spent.
    */
   async #postpone(report: Report): Promise<void> {
     const limited = (report.limited ?? 0) + 1;
@@ -332,13 +333,13 @@ export class Doona {
   }
 }
 
-/** Runs `work` in one tab of the site at a time, where the runtime has locks. */
+/** Runs `work` in one tab of the site at a time, if the runtime has locks. */
 async function withLock<T>(name: string, work: () => Promise<T>): Promise<T> {
   const locks = globalThis.navigator?.locks;
   return locks ? ((await locks.request(name, work)) as T) : work();
 }
 
-/** A random number in [0, 1), for the moment of sending only. */
+/** Returns a random number in [0, 1), for the time of sending only. */
 function randomFraction(): number {
   return crypto.getRandomValues(new Uint32Array(1))[0]! / 2 ** 32;
 }

@@ -1,7 +1,7 @@
 /**
- * The engine, from the page's side: in a worker, so that compiling, decoding, checking, randomizing and sealing never
- * hold up the page; where there is no page (Node, Deno, Bun, workerd, a worker of the site's own) or no worker may
- * start, in this thread.
+ * The page's side of the engine. It runs the engine in a worker, so that compiling, decoding, checking, randomizing and
+ * sealing never block the page. Without a page (Node, Deno, Bun, workerd, a worker of the site) or if no worker can
+ * start, it runs the engine in this thread.
  * @module
  */
 
@@ -11,14 +11,14 @@ import { DoonaError } from './errors.js';
 import type { Asset } from './files.js';
 import { blobHint, checkedScript, scriptFailed } from './script.js';
 
-/** Answers calls. */
+/** Sends calls to an engine and returns its answers. */
 interface Port {
   post(call: Call, transfer: Transferable[]): Promise<Answer>;
 }
 
 const engines = new Map<string, Promise<Engine>>();
 
-/** Returns the engine whose script lies in `folder`, by default beside this one; one per page. */
+/** Returns the engine whose script is in `folder`, by default beside this script. A page has one per folder. */
 export function engine(folder?: URL): Promise<Engine> {
   const key = String(folder);
   let found = engines.get(key);
@@ -35,17 +35,17 @@ const script: Asset = { file: DOONA.worker.file, integrity: DOONA.worker.integri
 async function start(folder?: URL): Promise<Port> {
   const checked = await checkedScript(script, () => workerURL(folder));
   try {
-    // Without a page nothing is held up, and a worker would keep Deno and Bun from ending.
+    // Without a page there is nothing to block, and a worker would keep Deno and Bun from ending.
     const paged = typeof document !== 'undefined' && typeof Worker !== 'undefined';
     const port = paged && (await startWorker(folder, checked).catch(() => undefined));
-    // Without a policy that admits a worker, or in a browser without module workers: here.
+    // The page's policy may forbid workers, and old browsers lack module workers: then use this thread.
     return port || (await startInThread(folder, checked));
   } finally {
     if (checked) URL.revokeObjectURL(checked);
   }
 }
 
-/** Where the worker's script lies. Bundlers look for these very expressions, and for the import below. */
+/** Returns the address of the worker's script. Bundlers recognize exactly these expressions and the import below. */
 function workerURL(folder?: URL): URL {
   if (folder) return new URL(DOONA.worker.file, folder);
   return new URL(DOONA.worker.file, import.meta.url);

@@ -1,8 +1,7 @@
 /**
- * The heavy half of the SDK: it checks tasks and streams, randomizes and seals. It runs in a worker where
- * there are workers (worker.ts), so that a page never waits for it, and else beside its caller: nothing that
- * another party sends is decoded anywhere else. It fetches nothing: modules, bundles and streams are handed to it. A
- * changed module is refused by its hash.
+ * The engine checks tasks and streams, randomizes and seals. If the runtime has workers, it runs in one (worker.ts), so
+ * that it never blocks the page; otherwise it runs in its caller's thread. Only the engine decodes what another party
+ * sends. It fetches nothing: its caller passes modules, bundles and streams. It refuses a module with another hash.
  * @module
  */
 
@@ -15,15 +14,15 @@ import { type Reporter, withFullModule, withWebCrypto } from './reporter.js';
 import { type StreamRequest, type StreamView, viewStream } from './stream.js';
 import type { Task } from './task.js';
 
-/** A module as it was fetched, or compiled where its caller has done that. */
+/** A module's bytes, or the module that the caller has compiled. */
 export type ModuleCode = Bytes | WebAssembly.Module;
 
-/** A bundle and what it is held against. */
+/** A bundle, and the owner and id that it must have. */
 export interface OpenRequest {
   readonly bundle: Bytes;
   readonly owner: Bytes;
   readonly id: Bytes;
-  /** The module to open it with; told to start before. */
+  /** The module to open the task in; the caller has started it. */
   readonly module: ModuleName;
 }
 
@@ -31,37 +30,36 @@ export interface OpenRequest {
 export interface OpenedTask {
   readonly handle: number;
   readonly task: Task;
-  /** ε₀ of one client's messages; Infinity where the protocol has none. */
+  /** ε₀ of one client's messages; Infinity if the protocol has none. */
   readonly epsilon0: number;
   /** ε of all epochs of the task together. */
   readonly totalEpsilon: number;
-  /** The ids of the issuer's keys by epoch, 32 bytes each, of a task with tokens; else empty. */
+  /** The ids of the issuer's keys, joined by epoch, 32 bytes each; empty for a task without tokens. */
   readonly tokenKeys: Bytes;
 }
 
 /**
- * What the page calls, here or across threads. Null from any says that doona.wasm cannot go on and doona-full.wasm
- * is needed: it stopped, perhaps at a function that was left out of it, or WebCrypto cannot seal for the task's KEM.
- * Where doona-full.wasm stops, all throw DoonaError `module-failed`.
+ * The interface of the engine, in this thread or across threads. A result of null means that the caller needs
+ * doona-full.wasm: doona.wasm stopped, perhaps at a function that its build left out, or WebCrypto cannot seal for the
+ * task's KEM. If doona-full.wasm stops, every method throws DoonaError `module-failed`.
  */
 export interface Engine {
-  /** Starts a module, once. Its bytes are taken away. @throws DoonaError `module-failed` */
+  /** Starts a module, once. Transfers its bytes. @throws DoonaError `module-failed` */
   start(name: ModuleName, code: ModuleCode): Promise<true | null>;
   /** Checks a bundle and its claim. @throws DoonaError `task-refused` or `claim-refused` */
   open(request: OpenRequest): Promise<OpenedTask | null>;
   /**
-   * Checks a stream and returns what a page needs of it. Its bytes are taken away, and are in what is returned.
+   * Checks a stream and returns the parts that a page needs. Transfers its bytes, and returns them in `chain`.
    * @throws DoonaError `stream-broken` or `task-refused`
    */
   stream(request: StreamRequest): Promise<StreamView>;
-  /** ε of so many epochs together at a δ; Infinity if there is none. */
+  /** Returns ε of a number of epochs together at a δ; Infinity if there is none. */
   epsilonWithin(handle: number, epochs: number, delta: number): Promise<number | null>;
-  /** Answers while the engine and the handle's module run. */
+  /** Returns true while the engine and the handle's module run. */
   check(handle: number): Promise<true | null>;
   /**
-   * Randomizes and seals; the caller keeps at most one result per task and epoch. The value is
-   * zeroed.
-   * @throws DoonaError `invalid-value`; `task-refused` where the task's keys cannot be sealed to
+   * Randomizes and seals a value, and zeroes it. The caller may send at most one result per task and epoch.
+   * @throws DoonaError `invalid-value`; `task-refused` if sealing to the task's keys fails
    */
   submission(handle: number, epoch: number, value: Float64Array): Promise<Bytes | null>;
 }
@@ -81,8 +79,8 @@ export function localEngine(): Engine {
         module = compile(name, code).then((compiled) => Module.start(compiled, name));
         modules.set(name, module);
         module.catch((cause) => {
-          if (name === 'browser' && cause instanceof ModuleStopped) return; // doona-full.wasm takes its place
-          modules.delete(name); // another attempt may succeed
+          if (name === 'browser' && cause instanceof ModuleStopped) return; // The caller starts doona-full.wasm then.
+          modules.delete(name); // A retry may succeed.
         });
       }
       await module;
@@ -91,7 +89,7 @@ export function localEngine(): Engine {
     open: ({ bundle: raw, owner, id, module: name }) => nullIfStopped(name, async () => {
       const frame = parseFrame(raw);
       await checkId(frame, id);
-      if (name === 'browser') await checkOwner(frame, owner); // doona-full.wasm does it itself
+      if (name === 'browser') await checkOwner(frame, owner); // doona-full.wasm checks it itself
       const bundle = withTask(frame);
       const { task } = bundle;
       if (name === 'browser' && task.kem !== 'x25519') return null;
@@ -116,7 +114,7 @@ export function localEngine(): Engine {
   };
 }
 
-/** @throws DoonaError `module-failed` where it is doona-full.wasm that stopped */
+/** Returns null if doona.wasm stopped. @throws DoonaError `module-failed` if doona-full.wasm stopped */
 async function nullIfStopped<T>(name: ModuleName, work: () => Promise<T>): Promise<T | null> {
   try {
     return await work();
@@ -131,8 +129,8 @@ async function compile(name: ModuleName, code: ModuleCode): Promise<WebAssembly.
   if (!(code instanceof Uint8Array)) return code;
   const asset = assets[name];
   try {
-    const compiled = WebAssembly.compile(code); // meanwhile
-    compiled.catch(() => {}); // a wrong hash says more
+    const compiled = WebAssembly.compile(code); // Compiles while the hash is checked.
+    compiled.catch(() => {}); // A wrong hash is the better error.
     await checkIntegrity(code, asset);
     return await compiled;
   } catch (cause) {

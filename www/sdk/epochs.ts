@@ -1,5 +1,5 @@
 /**
- * When clients report: `count` epochs of `length` seconds from `start`, a Unix time.
+ * The times of a task's epochs: `count` epochs of `length` seconds each, from the Unix time `start`.
  * @module
  */
 
@@ -8,7 +8,7 @@ import type { Task } from './task.js';
 
 type Epochs = Task['epochs'];
 
-/** @throws DoonaError `epoch-not-open` or `task-ended` where no epoch holds the time */
+/** Returns the epoch at a time. @throws DoonaError `epoch-not-open` before the first epoch, `task-ended` after the last */
 export function epochAt(epochs: Epochs, milliseconds: number): number {
   const epoch = Math.floor((milliseconds / 1000 - epochs.start) / epochs.length);
   if (epoch < 0) throw new DoonaError('epoch-not-open', `the task begins at ${startOf(epochs, 0).toISOString()}`);
@@ -17,23 +17,23 @@ export function epochAt(epochs: Epochs, milliseconds: number): number {
   return epoch;
 }
 
-/** When an epoch begins, which is when the one before ends. */
+/** Returns when an epoch begins, and the previous one ends. */
 export function startOf(epochs: Epochs, epoch: number): Date {
   return new Date(1000 * (epochs.start + epoch * epochs.length));
 }
 
 /**
- * How long after an epoch's end a relay may still take its reports, in milliseconds: 5 minutes by
- * its clock, from which this one may differ by as much.
+ * How long after an epoch's end a relay may still accept its reports, in milliseconds: 5 minutes by the relay's clock,
+ * which may differ from this one by 5 minutes.
  */
 const grace = 600_000;
 
-/** Whether no relay takes reports of the epoch any more. */
+/** Whether no relay accepts reports of the epoch any more. */
 export function isClosed(epochs: Epochs, epoch: number, milliseconds: number): boolean {
   return milliseconds > startOf(epochs, epoch + 1).getTime() + grace;
 }
 
-/** When the epoch after this one begins; null after the last. */
+/** Returns when the next epoch begins; null after the last epoch. */
 export function nextEpoch(epochs: Epochs, epoch: number): Date | null {
   return epoch + 1 < epochs.count ? startOf(epochs, epoch + 1) : null;
 }

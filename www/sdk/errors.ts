@@ -3,30 +3,30 @@
  * @module
  */
 
-/** What went wrong; README.md lists what a page can do about each. */
+/** The codes of all errors; README.md lists what a page can do about each. */
 export type ErrorCode =
   | 'frame-refused' // A page of another origin has framed this one, and the option frames is not set.
-  | 'origin-refused' // The task lists the origins whose pages may report, and not this page's.
+  | 'origin-refused' // The task lists the origins whose pages may report; this page's origin is not listed.
   | 'insecure-context' // WebCrypto is missing: the page is neither HTTPS nor localhost.
   | 'invalid-option' // An argument of connect is missing or out of range.
   | 'task-unreachable' // The task could not be fetched; try again later.
   | 'task-refused' // Wrong owner, hash, signature, key list or encoding.
   | 'stream-broken' // The stream's tasks do not follow each other, or change what may not change.
-  | 'stream-forked' // Another task stands at a position of the stream that was seen before.
-  | 'stream-replayed' // The stream lacks a task or a statement that was seen before.
+  | 'stream-forked' // An earlier visit saw another task at a position of the stream, or another statement.
+  | 'stream-replayed' // The stream lacks a task or a statement that an earlier visit saw.
   | 'stream-stopped' // The stream's owner has ended it.
   | 'claim-refused' // The task's parameters do not derive the guarantee it claims.
   | 'epsilon-too-large' // All epochs of the task together exceed maxEpsilon or the budget.
   | 'delta-too-large' // All epochs of the task together exceed maxDelta.
   | 'budget-exceeded' // This site's ledger would exceed the budget, or maxTotalEpsilon.
-  | 'storage-unavailable' // No place to remember what was reported.
+  | 'storage-unavailable' // The store cannot keep what was reported.
   | 'module-failed' // The WASM module did not load or stopped.
   | 'invalid-value' // The value is outside the task's input domain; nothing was used up.
   | 'epoch-not-open' // The task has not begun.
   | 'task-ended' // The task's last epoch is over.
   | 'epoch-closed' // The epoch ended before the report arrived; it was dropped.
   | 'not-delivered' // The relay did not answer; the sealed report waits for flush().
-  | 'limit-reached' // A quota of the epoch is used up: two visits, an hour later, try again. Or its token is spent.
+  | 'limit-reached' // A quota of the epoch is used up: two later visits retry, an hour apart. Or the token is spent.
   | 'report-refused'; // The relay will never accept this report; it was dropped.
 
 /** An error with a code and, where a field is at fault, its name and range. */
@@ -36,7 +36,7 @@ export class DoonaError extends Error {
   constructor(
     readonly code: ErrorCode,
     message: string,
-    /** The field at fault, as it is called in the task or in the options. */
+    /** The name of the field at fault, in the task or in the options. */
     readonly field?: string,
     options?: ErrorOptions,
   ) {

@@ -1,6 +1,6 @@
 /**
- * The guarantee in words, for a consent notice and for whoever decides on one: what is promised,
- * what is left in the worst case, and what no device can verify (docs/threat-model.md).
+ * The guarantee in words, for a consent notice and its author: the promise, what remains of it in the worst case, and
+ * what no device can verify (docs/threat-model.md).
  * @module
  */
 
@@ -9,17 +9,17 @@ import { invalidOption } from './errors.js';
 import { type Guarantee, groupPrivacy } from './guarantee.js';
 import type { Task } from './task.js';
 
-/** Something the promise rests on and this device takes on trust. */
+/** An assumption of the promise that this device cannot verify. */
 export interface Assumption {
   /**
-   * `whole-clients` where the first relay must follow the protocol though any one may be the honest one, `issuer`
-   * with tokens, `addresses` without.
+   * `whole-clients`: any one relay may be the honest one, but the first relay must keep each client's messages in one
+   * batch. `issuer` stands in a task with tokens, `addresses` in any other.
    */
   readonly name: 'honest-clients' | 'relays' | 'participation' | 'surrounding' | 'whole-clients' | 'issuer' | 'addresses' | 'storage';
   readonly text: string;
 }
 
-/** What is promised to a visitor who reports from several devices or browsers in one period. */
+/** The promise to a visitor who reports from several devices or browsers in one period. */
 export interface Devices {
   readonly count: number;
   readonly epsilon: number;
@@ -31,22 +31,22 @@ export interface Devices {
 export interface Explanation {
   /** All of it, in paragraphs of plain text: fit for a consent notice. */
   readonly text: string;
-  /** What is promised to one visitor. */
+  /** The promise to one visitor. */
   readonly promise: string;
-  /** What is left if messages are told apart. */
+  /** What remains if somebody can tell one client's messages from the others'. */
   readonly worstCase: string;
-  /** What is promised to a visitor with several devices. */
+  /** The promise to a visitor with several devices. */
   readonly devices: Devices;
-  /** What was checked here, before any value was given. */
+  /** What this device checked before any value was given. */
   readonly checked: readonly string[];
-  /** What was not verifiable here. */
+  /** What this device cannot verify. */
   readonly unverified: readonly Assumption[];
   readonly guarantee: Guarantee;
 }
 
-/** How to explain. */
+/** Options of `explain`. */
 export interface ExplainOptions {
-  /** From how many devices or browsers a visitor may report. Default 2. 1 to 1000. */
+  /** The number of devices or browsers from which a visitor may report. Default 2. Range 1 to 1000. */
   readonly devices?: number;
 }
 
@@ -83,7 +83,7 @@ function promiseOf(g: Guarantee): string {
   return `Whatever is learned or published from a report would be nearly as likely had you given any other answer: no outcome more than ${factor(g.epsilon)} times as likely, except with a probability of ${roundUp(g.delta)} (differential privacy with epsilon ${roundUp(g.epsilon)}, delta ${roundUp(g.delta)}).${together}`;
 }
 
-/** Reports of one person hide among the same others, so their δ do not just add up (docs/proofs/group.md). */
+/** The δ of one person's reports do not just add up: the same other clients hide them all (docs/proofs/group.md). */
 function devicesOf(g: Guarantee, count: number): Devices {
   if (!(Number.isInteger(count) && count >= 1 && count <= 1000)) {
     throw invalidOption('devices', count, 'a whole number from 1 to 1000');
@@ -94,7 +94,7 @@ function devicesOf(g: Guarantee, count: number): Devices {
   return { count, epsilon, delta, text };
 }
 
-/** In the words of the verifier's reports and of `doona task check`. */
+/** Describes the worst case with the words of the verifier's reports and of `doona task check`. */
 function worstCaseOf(g: Guarantee): string {
   const left = g.localEpsilon === null ? 'nothing is left' : `epsilon ${roundUp(g.localEpsilon)} is left`;
   const alone = g.minimumHonest === 0 ? 'the promise holds all the same' : left;
@@ -104,8 +104,8 @@ function worstCaseOf(g: Guarantee): string {
 }
 
 /**
- * That honest participants hide one further, where clients randomize though the promise needs none of them. By how
- * much takes longer to compute than a visitor waits; reports of the verifier have it (`crowd_epsilon`).
+ * Says that honest participants hide one more, if clients randomize although the promise needs no honest client. The
+ * resulting ε takes longer to compute than a visitor waits; the verifier's reports have it (`crowd_epsilon`).
  */
 function amplificationOf(task: Task, g: Guarantee): string[] {
   if (g.minimumHonest > 0 || g.localEpsilon === null) return [];
@@ -147,26 +147,26 @@ function assumptions(task: Task, g: Guarantee): Assumption[] {
 }
 
 function budgetOf({ epsilon, delta, days }: Budget): string {
-  // A δ of 1 bounds nothing: what the reports keep is then what every task claims by itself.
+  // A δ of 1 bounds nothing: only each task's own claim then bounds δ.
   const loss = epsilon === Infinity ? 'no limit on epsilon' : `epsilon ${roundUp(epsilon)}`;
   const most = delta === 1 ? `${loss}, beside a delta without a limit` : `${loss}, delta ${roundUp(delta)}`;
   return days === Infinity ? `${most}, for all time` : `${most}, in every stretch of ${days} days`;
 }
 
-/** What the ledger cannot know of. */
+/** Says which reports the ledger cannot see. */
 function storageOf({ days }: Budget): Assumption {
   const window = days === Infinity ? '' : `; after ${days} days there is room again`;
   const text = `that this browser keeps this site's storage: who clears it, or uses another browser or device, is counted anew, and Safari clears it after seven days without a visit${window}`;
   return { name: 'storage', text };
 }
 
-/** A positive number with three digits, rounded up but for what floating point added. */
+/** Rounds a positive number up to three digits; ignores a relative error of floating point. */
 function roundUp(x: number): string {
   const step = 10 ** (Math.floor(Math.log10(x)) - 2);
   return String(Number((Math.ceil(x / step - 1e-9) * step).toPrecision(3)));
 }
 
-/** e^ε, rounded up; as a power where it is no double. */
+/** Returns e^ε, rounded up; as a power where a double would overflow. */
 function factor(epsilon: number): string {
   return epsilon > 700 ? `e^${roundUp(epsilon)}` : roundUp(Math.exp(epsilon));
 }

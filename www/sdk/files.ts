@@ -1,6 +1,6 @@
 /**
- * The files beside the SDK's script. `www/build` puts their content-hashed names and integrity
- * hashes in the place of these constants, as literals, so that bundlers find the files.
+ * The files beside the SDK's script. `www/build` replaces these constants by literals, the files' content-hashed names
+ * and integrity hashes, so that bundlers find the files.
  * @module
  */
 
@@ -22,12 +22,12 @@ export const modules: { readonly browser: Asset; readonly full: Asset } = {
   full: { file: DOONA.full.file, integrity: DOONA.full.integrity },
 };
 
-/** @throws Error unless the bytes are those of the file that was built */
+/** Checks a file's bytes against the hash of the build. @throws Error if they differ */
 export async function checkIntegrity(bytes: Bytes, { integrity }: Asset): Promise<void> {
   const hash = btoa(String.fromCharCode(...(await sha256(bytes))));
   if (`sha256-${hash}` !== integrity) throw new Error('its hash is not the one this script names');
 }
 
-/** What helps where a file is not found: bundlers other than vite, webpack and Parcel leave them behind. */
+/** The help text for a missing file: only vite, webpack and Parcel copy the files. */
 export const filesHint =
   "the package's doona-* files belong beside its script, or into a folder that the option modules names";

@@ -29,15 +29,15 @@ export function importKey(serialized: Bytes): Promise<PublicKey> {
 }
 
 /**
- * Returns enc ‖ ciphertext, with a fresh encapsulation. A key of low order, whose shared secret
- * would be all zeros, is refused (RFC 9180 section 7.1.4).
+ * Returns enc ‖ ciphertext, with a fresh encapsulation. Rejects for a key of low order, whose shared secret would be
+ * all zeros (RFC 9180, section 7.1.4).
  */
 export async function seal(key: PublicKey, info: Bytes, aad: Bytes, plaintext: Bytes): Promise<Bytes> {
   const { encapsulatedSecret, ciphertext } = await retryKeyPair(() => suite.Seal(key, plaintext, { info, aad }));
   return concat(encapsulatedSecret, ciphertext);
 }
 
-/** A new key pair, its public half serialized. */
+/** Generates a key pair, and serializes its public key. */
 export async function newKey(): Promise<{ readonly key: HPKE.KeyPair<PublicKey>; readonly serialized: Bytes }> {
   const key = await suite.GenerateKeyPair();
   return { key, serialized: (await suite.SerializePublicKey(key.publicKey)) as Bytes };

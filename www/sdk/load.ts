@@ -1,6 +1,6 @@
 /**
- * Brings the WASM modules to the engine, which holds them against their hashes and compiles them:
- * the page only fetches, while the engine's worker starts.
+ * Loads the WASM modules. The page fetches a module while the engine's worker starts; the engine checks the module's
+ * hash and compiles it.
  * @module
  */
 
@@ -11,15 +11,15 @@ import { modules, filesHint } from './files.js';
 import type { ModuleName } from './module.js';
 import { readBody } from './response.js';
 
-/** A module that the engine has been told to start. */
+/** A module that starts in the engine. */
 export interface ModuleStart {
-  /** Resolves once it runs; to null where doona.wasm stopped at once. */
+  /** Resolves once the module runs; to null if doona.wasm stopped at once. */
   readonly running: Promise<true | null>;
 }
 
 const moduleStarts = new Map<string, Promise<ModuleStart>>();
 
-/** Starts a module of `folder`, by default this script's, in the engine of that folder; once per page. */
+/** Starts a module from `folder`, by default this script's folder, in that folder's engine. Once per page. */
 export function startModule(name: ModuleName, engine: Promise<Engine>, folder?: URL,
   compiled?: WebAssembly.Module): Promise<ModuleStart> {
   const key = `${name} ${folder}`;
@@ -38,15 +38,15 @@ async function start(name: ModuleName, engine: Promise<Engine>, folder?: URL,
   return { running: ready.start(name, code) };
 }
 
-/** Where a module lies. */
+/** Returns the address of a module. */
 export function moduleURL(name: ModuleName, folder?: URL): URL {
   if (folder) return new URL(modules[name].file, folder);
-  // Bundlers look for these very expressions.
+  // Bundlers recognize exactly these expressions.
   if (name === 'full') return new URL(DOONA.full.file, import.meta.url);
   return new URL(DOONA.browser.file, import.meta.url);
 }
 
-/** The most bytes of a module; the larger one has 7 million. */
+/** The size limit of a module in bytes; doona-full.wasm has 7 million. */
 const maxModule = 32 << 20;
 
 async function load(url: URL): Promise<Bytes> {
@@ -61,7 +61,7 @@ async function load(url: URL): Promise<Bytes> {
   }
 }
 
-/** Node cannot fetch its own files. */
+/** Reads a local file: Node's fetch does not support file: addresses. */
 async function readFile(url: URL): Promise<Bytes> {
   return new Uint8Array(await process.getBuiltinModule('node:fs/promises').readFile(url));
 }

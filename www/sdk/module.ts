@@ -6,7 +6,7 @@
 import { type Bytes, concat } from './bytes.js';
 import { wasi } from './wasi.js';
 
-/** Which module: the small one for every page, or the one that also seals. */
+/** Names a module: `browser` is doona.wasm, small and for every page; `full` is doona-full.wasm, which also seals. */
 export type ModuleName = 'browser' | 'full';
 
 /** The exports of both modules; the last two are doona-full.wasm's. */
@@ -25,7 +25,7 @@ interface Exports {
   submission(handle: number, epoch: bigint): number;
 }
 
-/** An error the module returned: a field error, or a message alone. */
+/** An error that the module returned: of a field, or a message alone. */
 export class ModuleError extends Error {
   constructor(
     readonly field: string | undefined,
@@ -35,10 +35,10 @@ export class ModuleError extends Error {
   }
 }
 
-/** The module stopped: the runtime's last words, a trap, or a function that was left out of it. It never runs again. */
+/** The module stopped: its runtime exited, it trapped, or it called a function that its build left out. Permanent. */
 export class ModuleStopped extends Error {}
 
-/** Plaintext slots by lane: kind ‖ message, all of one size. */
+/** Plaintext slots by lane: kind ‖ message, all of the same size. */
 export type Lanes = readonly (readonly Bytes[])[];
 
 /** Zeros plaintext slots. */
@@ -47,8 +47,8 @@ export function zeroLanes(lanes: Lanes): void {
 }
 
 /**
- * doona.wasm never collects garbage: when its memory has grown by so many bytes, another instance takes its place. A
- * report takes some kilobytes; one of a long vector takes megabytes.
+ * The growth of memory, in bytes, after which a fresh instance replaces doona.wasm, which never collects garbage. A
+ * report takes some kilobytes; a report of a long vector takes megabytes.
  */
 export const maxGrowth = 64 * 2 ** 20;
 
@@ -57,10 +57,10 @@ export class Module {
   readonly #compiled: WebAssembly.Module;
   readonly #collects: boolean;
   #exports: Exports;
-  /** The memory, in bytes, from which on the instance is replaced. */
+  /** The memory size, in bytes, above which a fresh instance replaces this one. */
   #restartSize: number;
   #stopped: ModuleStopped | undefined;
-  /** What was opened, by handle. */
+  /** The tasks opened so far, by handle. */
   readonly #opened: { readonly by: 'open' | 'open_bundle'; readonly argument: Bytes }[] = [];
 
   private constructor(compiled: WebAssembly.Module, collects: boolean, exports: Exports) {
@@ -70,7 +70,7 @@ export class Module {
     this.#restartSize = this.#size() + maxGrowth;
   }
 
-  /** Starts a module, which collects garbage if it is doona-full.wasm. @throws ModuleStopped */
+  /** Starts a module. Only doona-full.wasm collects garbage. @throws ModuleStopped */
   static async start(compiled: WebAssembly.Module, name: ModuleName = 'browser'): Promise<Module> {
     const host = wasi();
     try {
@@ -81,7 +81,7 @@ export class Module {
     }
   }
 
-  /** @throws ModuleStopped where it has stopped before, as every method below */
+  /** Checks that the module runs, as every method below does. @throws ModuleStopped */
   alive(): void {
     if (this.#stopped) throw this.#stopped;
   }
@@ -91,22 +91,22 @@ export class Module {
     return this.#run(() => this.#open('open', canonical));
   }
 
-  /** Opens a bundle: all of connect's checks. doona-full.wasm only. @throws ModuleError */
+  /** Opens a bundle with all checks of connect. doona-full.wasm only. @throws ModuleError */
   openBundle(owner: Bytes, id: Bytes, bundle: Bytes): number {
     return this.#run(() => this.#open('open_bundle', concat(owner, id, bundle)));
   }
 
-  /** The ε₀ of one client's messages; Infinity where the protocol has none. */
+  /** Returns ε₀ of one client's messages; Infinity if the protocol has none. */
   epsilon0(handle: number): number {
     return this.#run((exports) => exports.epsilon0(handle));
   }
 
-  /** ε of all epochs of the task together. */
+  /** Returns ε of all epochs of the task together. */
   totalEpsilon(handle: number): number {
     return this.#run((exports) => exports.total_epsilon(handle));
   }
 
-  /** ε of so many epochs together at a δ, of a stream also of more than the task has; Infinity if there is none. */
+  /** Returns ε of a number of epochs together at a δ; Infinity if there is none. A stream may ask for more epochs. */
   epsilonWithin(handle: number, epochs: number, delta: number): number {
     return this.#run((exports) => exports.epsilon_within(handle, epochs, delta));
   }
@@ -117,7 +117,7 @@ export class Module {
       this.#writeValue(value);
       this.#check(exports.randomize(handle));
       const slots = this.#result();
-      exports.input(0); // forget the unsealed result
+      exports.input(0); // The module zeroes the unsealed result.
       return readLanes(slots, slotSize);
     });
   }
@@ -138,13 +138,13 @@ export class Module {
       return work(this.#exports);
     } catch (cause) {
       if (cause instanceof ModuleError) throw cause;
-      new Uint8Array(this.#exports.memory.buffer).fill(0); // the value is in it
+      new Uint8Array(this.#exports.memory.buffer).fill(0); // It holds the value.
       this.#stopped = new ModuleStopped(`the module stopped: ${(cause as Error).message}`, { cause });
       throw this.#stopped;
     }
   }
 
-  /** Starts a fresh instance, in which the same tasks have the same handles. Nothing is left in the old one. */
+  /** Starts a fresh instance, opens the same tasks under the same handles, and zeroes the old instance's memory. */
   #restart(): void {
     const host = wasi();
     const old = this.#exports;

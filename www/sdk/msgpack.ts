@@ -1,32 +1,32 @@
 /**
- * The part of msgpack the wire uses (docs/SPEC.md): arrays, strings, byte strings and unsigned
- * integers, each in its shortest encoding and no other, so that one value has one form.
+ * The part of msgpack that the wire format uses (docs/SPEC.md): arrays, strings, byte strings and unsigned integers.
+ * Only the shortest encoding is valid, so each value has exactly one form.
  * @module
  */
 
 import { type Bytes, bigEndian, concat, joined } from './bytes.js';
 
-/** What {@link Reader} throws; callers turn it into the error of what they were reading. */
+/** The error of {@link Reader}. Callers turn it into the error of the document that they read. */
 export class FormatError extends Error {}
 
 const decoder = /* @__PURE__ */ new TextDecoder('utf-8', { fatal: true, ignoreBOM: true });
 
 /**
- * Reads canonical msgpack; every other form of the same value throws {@link FormatError}. It believes no number: what
- * an array or a string is said to have must fit into the bytes that are left, so that no input asks for more memory,
- * or for more turns of a loop, than it has bytes. It never recurses: how deep values nest is its caller's to say.
+ * Reads canonical msgpack and throws {@link FormatError} for any other form. It bounds every announced length by the
+ * bytes that are left, so no input causes more memory or loop iterations than it has bytes. It does not recurse: the
+ * caller decides how deep values nest.
  */
 export class Reader {
   #at = 0;
 
   constructor(readonly input: Bytes) {}
 
-  /** How many bytes have been read. */
+  /** The number of bytes read so far. */
   get at(): number {
     return this.#at;
   }
 
-  /** @throws FormatError unless all input has been read. */
+  /** Ends reading. @throws FormatError unless all input has been read */
   end(): void {
     if (this.#at !== this.input.length) throw new FormatError('trailing bytes');
   }
@@ -35,7 +35,7 @@ export class Reader {
     if (this.arrayLength() !== length) throw new FormatError(`want an array of ${length}`);
   }
 
-  /** Reads how many values an array has, each of at least one byte: at most `most`. */
+  /** Reads an array's number of values, at most `most`. Each value has at least one byte. */
   arrayLength(most = Infinity): number {
     const lead = this.#byte();
     let length: number;
@@ -73,14 +73,14 @@ export class Reader {
     }
   }
 
-  /** Reads a byte string, of exactly `size` bytes where given. */
+  /** Reads a byte string; of exactly `size` bytes if `size` is given. */
   bin(size?: number): Bytes {
     const length = this.#binLength();
     if (size !== undefined && length !== size) throw new FormatError(`want ${size} bytes`);
     return this.#take(length);
   }
 
-  /** Reads one value of any kind, with all that is in it, by its lengths alone, and returns its encoding. */
+  /** Skips one value of any kind, nested values included, by its lengths alone, and returns its encoding. */
   raw(): Bytes {
     const from = this.#at;
     for (let left = 1; left > 0; left--) {
@@ -135,7 +135,7 @@ export class Reader {
   }
 }
 
-/** The lead bytes of a type's lengths: in the lead byte itself below `fixed`, then in 1, 2, 4. */
+/** How a type encodes lengths: below `fixed` in the lead byte itself, else in `size` bytes after the byte `lead`. */
 interface Lead {
   readonly fixed: number;
   readonly base: number;
@@ -152,7 +152,7 @@ function header(lead: Lead, value: number): Bytes {
   return concat(Uint8Array.of(first), bigEndian(value, size));
 }
 
-/** Writes an array of parts that are already encoded. */
+/** Encodes an array of encoded parts. */
 export function array(parts: readonly Uint8Array[]): Bytes {
   return joined([header(arrayLead, parts.length), ...parts]);
 }

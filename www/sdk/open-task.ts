@@ -1,6 +1,6 @@
 /**
- * A task that is open in a module: in doona.wasm, and from the moment that cannot go on, in doona-full.wasm. Nothing
- * that the first one drew is used then.
+ * A task that is open in a module: in doona.wasm, or in doona-full.wasm once doona.wasm stops. The randomness of the
+ * stopped module is then not used.
  * @module
  */
 
@@ -8,7 +8,7 @@ import type { Bytes } from './bytes.js';
 import type { Engine, OpenRequest, OpenedTask } from './engine.js';
 import type { ModuleName } from './module.js';
 
-/** A task that passed every check, and the module that has it. */
+/** A task that passed every check, and the module in which it is open. */
 export class OpenTask {
   readonly #engine: Engine;
   readonly #request: Omit<OpenRequest, 'module'>;
@@ -24,19 +24,19 @@ export class OpenTask {
     this.#opened = opened;
   }
 
-  /** @throws DoonaError `task-refused`, `claim-refused`, `module-failed`; what startFull throws */
+  /** Opens a task. @throws DoonaError `task-refused`, `claim-refused`, `module-failed`; errors of `startFull` */
   static async open(engine: Engine, request: Omit<OpenRequest, 'module'>, module: ModuleName,
     startFull: () => Promise<unknown>): Promise<OpenTask> {
     const opened = await engine.open({ ...request, module }) ?? await openFull(engine, request, startFull);
     return new OpenTask(engine, request, startFull, opened);
   }
 
-  /** What the checks found. */
+  /** The checked task. */
   get opened(): OpenedTask {
     return this.#opened;
   }
 
-  /** ε of so many epochs together at a δ; Infinity if there is none. */
+  /** Returns ε of a number of epochs together at a δ; Infinity if there is none. */
   epsilonWithin(epochs: number, delta: number): Promise<number> {
     return this.#use((handle) => this.#engine.epsilonWithin(handle, epochs, delta));
   }
@@ -46,14 +46,14 @@ export class OpenTask {
     await this.#use((handle) => this.#engine.check(handle));
   }
 
-  /** Randomizes and seals a value, which is taken away. @throws DoonaError as Engine's */
+  /** Randomizes and seals a value, and zeroes or transfers it. @throws DoonaError as Engine.submission */
   async submission(epoch: number, value: Float64Array): Promise<Bytes> {
     const copy = value.slice();
     const values = [copy, value];
     try {
       return await this.#use((handle) => this.#engine.submission(handle, epoch, values.pop()!));
     } finally {
-      for (const held of [value, copy]) if (held.length > 0) held.fill(0); // else it went to the worker
+      for (const held of [value, copy]) if (held.length > 0) held.fill(0); // An empty one went to the worker.
     }
   }
 

@@ -11,9 +11,9 @@ import type { Store } from './store.js';
 import { changeable } from './stream.js';
 
 /**
- * Posts a token request of 259 bytes; may be called again with the same one. `uri` is where the
- * issuer takes requests of the epoch; `signal` ends when the answer is not waited for any longer,
- * after 30 seconds.
+ * Posts a token request of 259 bytes and returns the issuer's response. A retry calls it again with the same request.
+ * `uri` is the issuer's address for requests of the epoch. `signal` aborts when the SDK stops waiting, after 30
+ * seconds.
  */
 export type TokenSource = (
   request: Bytes,
@@ -22,35 +22,36 @@ export type TokenSource = (
 
 export interface ConnectOptions {
   /**
-   * Address of the task at its first relay: https://relay.example/v1/tasks/ and the task's id. Required, or
-   * `stream`.
+   * Address of the task at its first relay: https://relay.example/v1/tasks/ and the task's id. Either this or `stream`
+   * is required.
    */
   readonly task?: string | URL;
   /**
-   * Address of a stream at its first relay: https://relay.example/v1/streams/ and the id of its first task. The
-   * tasks that follow need no change of the page. Instead of `task`.
+   * Address of a stream at its first relay: https://relay.example/v1/streams/ and the id of its first task. The page
+   * need not change for later tasks. Excludes `task`.
    */
   readonly stream?: string | URL;
   /**
-   * What later tasks of the stream may change, where the first task allows it, too: of "clients.issuer.url",
-   * "clients.origins", "clients.quota", "name", "relays.url" and "verifier.url". Default: nothing.
+   * The parts that later tasks of the stream may change, if the first task allows it too: any of "clients.issuer.url",
+   * "clients.origins", "clients.quota", "name", "relays.url" and "verifier.url". Default: none.
    */
   readonly allow?: readonly string[];
   /**
-   * Of a stream, the key that may replace the owner's, or stop the stream: "ed25519:" and base64url. Default: none.
+   * The recovery key of a stream, which may replace the owner's key or stop the stream: "ed25519:" and base64url.
+   * Default: none.
    */
   readonly recovery?: string;
   /**
-   * Of a stream, the keys of relays, "ed25519:" and base64url, that you trust as you do those of the first task: the
-   * owner may put one in the place of a relay that gives up, where the first task allows that. Default: none.
+   * The keys of further relays of a stream, "ed25519:" and base64url, that you trust as much as the relays of the first
+   * task. The owner may replace a relay by one of them, if the first task allows that. Default: none.
    */
   readonly candidates?: readonly string[];
   /** The task owner's key, "ed25519:" and base64url. Required. */
   readonly owner: string;
   /**
-   * What all reports at this site may cost together, of whatever tasks, in any stretch of so many days: of a daily task
-   * that claims (10, 10⁻⁵) for a year, `{ epsilon: 10, delta: 1e-5, days: 365 }`. Required, or both of `maxEpsilon` and
-   * `maxTotalEpsilon`. ε above 0; δ above 0, at most 1, which bounds nothing; days above 0.
+   * The most that all reports at this site, of all tasks, may cost together in any window of `days` days. For a daily
+   * task that claims (10, 10⁻⁵) for a year: `{ epsilon: 10, delta: 1e-5, days: 365 }`. Either this is required, or both
+   * `maxEpsilon` and `maxTotalEpsilon`. ε above 0; δ above 0 and at most 1, which bounds nothing; days above 0.
    */
   readonly budget?: Budget;
   /** The most ε that all epochs of the task may cost together. Above 0. Default with a budget: Infinity. */
@@ -58,55 +59,55 @@ export interface ConnectOptions {
   /** The most δ that all epochs of the task may add up to. Default 0.001. Above 0, at most 1, which bounds nothing. */
   readonly maxDelta?: number;
   /**
-   * Instead of a budget: the most ε that all tasks at this site may cost together, for all time. Reports of a task add
-   * up until that is more than all its epochs cost together. At least maxEpsilon.
+   * Instead of a budget: the most ε that all tasks at this site may cost together, for all time. The reports of a task
+   * add up until their sum is above the composed cost of all its epochs, which is then charged. At least maxEpsilon.
    */
   readonly maxTotalEpsilon?: number;
   /**
-   * A report leaves at a random moment within so many milliseconds, fixed before the value is
-   * randomized, so that its time tells less about what made the page report; within the epoch in
-   * any case. Default 2000. 0 to 3600000, an hour.
+   * The SDK sends a report at a random time within this number of milliseconds, and within the epoch. It draws the time
+   * before it randomizes the value, so the time says less about what made the page report. Default 2000. Range 0 to
+   * 3600000, an hour.
    */
   readonly spread?: number;
   /**
-   * When to begin: `idle`, once the page has loaded and has nothing to do, at the latest 2 seconds
-   * after it loaded, or `now`. A page that is only prerendered waits to be shown. Default `idle`.
+   * When to begin: `idle` waits until the page has loaded and is idle, at most 2 seconds after it loaded; `now` does
+   * not wait. A prerendered page waits until it is shown in both cases. Default `idle`.
    */
   readonly when?: 'idle' | 'now';
   /**
-   * Whether to report although a page of another origin has framed this one. Who frames it then decides when visitors
-   * report, and the site's storage there is another than in its own pages, so that somebody may report in both.
-   * Default false: `frame-refused`.
+   * Whether to report in a frame of a page of another origin. The framing page then decides when visitors report, and
+   * the browser gives the frame a storage of its own, so one visitor may report in both. Default false: connect throws
+   * `frame-refused`.
    */
   readonly frames?: boolean;
-  /** Whether to send, within `spread` of connecting, what earlier visits left. Default true. */
+  /** Whether to send the reports that earlier visits left, within `spread` of connecting. Default true. */
   readonly flush?: boolean;
-  /** Folder of the worker and the WASM modules, ending in "/". Default: that of this script. */
+  /** Folder of the worker and the WASM modules, ending in "/". Default: this script's folder. */
   readonly modules?: string | URL;
   /** The modules already compiled, for runtimes that cannot fetch them. */
   readonly compiled?: { readonly browser?: WebAssembly.Module; readonly full?: WebAssembly.Module };
   /**
-   * Who encrypts: WebCrypto, or doona-full.wasm. Default: WebCrypto where it can.
+   * What encrypts: WebCrypto or doona-full.wasm. Default: WebCrypto if it can.
    */
   readonly sealing?: 'webcrypto' | 'wasm';
-  /** Where reports are remembered. Default: IndexedDB; required where there is none. */
+  /** Where the SDK keeps reports and the ledger. Default: IndexedDB; required in runtimes without it. */
   readonly store?: Store;
   /**
-   * Gets the issuer's answer to a token request, for tasks with tokens: posts the request to the
-   * site's own backend, which knows the person and passes it on with an API key (docs/issuer.md),
-   * and returns the response. Default: asks the issuer itself, which works where it counts networks.
+   * Gets the issuer's answer to a token request, for tasks with tokens. It posts the request to the site's backend and
+   * returns the response; the backend knows the person and passes the request on with an API key (docs/issuer.md).
+   * Default: asks the issuer directly, which works if the issuer counts networks.
    */
   readonly tokens?: TokenSource;
   /** Aborts connecting. */
   readonly signal?: AbortSignal;
 }
 
-/** The options that need parsing, parsed. */
+/** The parsed options. */
 export interface ParsedOptions {
   readonly url: URL;
-  /** What a stream's tasks may change; undefined for a task by itself. */
+  /** The parts that a stream's tasks may change; undefined for a task without a stream. */
   readonly allow: readonly string[] | undefined;
-  /** The task's id, or that of a stream's first task, in bytes and in hexadecimal. */
+  /** The id of the task, or of a stream's first task, in bytes and in hexadecimal. */
   readonly id: Bytes;
   readonly idText: string;
   readonly owner: Bytes;
@@ -155,7 +156,7 @@ export function parseOptions(options: ConnectOptions): ParsedOptions {
     modules: folder };
 }
 
-/** The budget, or what the older option stands for: one over all time, of any δ. */
+/** Returns the budget. The older option maxTotalEpsilon is a budget for all time with any δ. */
 function parseLimit({ budget, maxTotalEpsilon }: ConnectOptions, maxEpsilon: number): Limit {
   if (budget === undefined) {
     if (isBetween(maxTotalEpsilon, maxEpsilon, Infinity)) {
@@ -187,7 +188,7 @@ function parseCandidates({ candidates = [] }: ConnectOptions, stream: boolean): 
     : 'nothing without stream');
 }
 
-/** Returns what later tasks of a stream may change. */
+/** Returns the parts that later tasks of a stream may change; undefined without a stream. */
 function parseAllow({ allow = [] }: ConnectOptions, stream: boolean): readonly string[] | undefined {
   if (!Array.isArray(allow) || !allow.every((name) => stream && changeable.includes(name))) {
     throw invalidOption('allow', allow, stream ? `names of ${changeable.join(', ')}` : 'nothing without stream');
@@ -195,7 +196,7 @@ function parseAllow({ allow = [] }: ConnectOptions, stream: boolean): readonly s
   return stream ? allow : undefined;
 }
 
-/** Whether x is a number from low to high; callers without types pass anything. */
+/** Whether x is a number from low to high. Callers without TypeScript may pass anything. */
 function isBetween(x: unknown, low: number, high: number): x is number {
   return typeof x === 'number' && x >= low && x <= high;
 }
@@ -203,10 +204,10 @@ function isBetween(x: unknown, low: number, high: number): x is number {
 function parseURL(option: string, text: string | URL, also?: string): URL {
   try {
     const url = new URL(text, globalThis.location?.href);
-    const folder = also === undefined || url.pathname.endsWith('/'); // Else its last part would be replaced.
+    const folder = also === undefined || url.pathname.endsWith('/'); // Else new URL() would replace its last part.
     if (folder && (url.protocol === 'https:' || url.protocol === 'http:' || url.protocol === also)) return url;
   } catch {
-    // Not an address; named below.
+    // Not a URL: the error below names it.
   }
   throw invalidOption(option, text, also ? 'an address of a folder, ending in "/"' : 'an http or https address');
 }

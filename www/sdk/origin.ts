@@ -1,23 +1,23 @@
 /**
- * Whose pages may report: those of the origins that a task lists, and none in a frame of another site.
+ * Which pages may report: pages of the origins that a task lists, but not in a frame of another origin.
  * @module
  */
 
 import { DoonaError } from './errors.js';
 
-/** The most characters of an origin. */
+/** The length limit of an origin, in characters. */
 const maxOrigin = 255;
 
-/** Names of labels, as they stand before a domain. */
+/** One or more DNS labels, which "*." stands for. */
 const domainLabels = /^[a-z0-9_-]{1,63}(\.[a-z0-9_-]{1,63})*$/;
 
-/** Whether pages of an origin may report to a task that lists these; without any, all may. */
+/** Whether pages of an origin may report to a task with this list of origins. An empty list allows all. */
 export function allowsOrigin(origins: readonly string[], origin: string): boolean {
   if (origins.length === 0) return true;
   return origin.length <= maxOrigin && origins.some((listed) => isListed(origin, listed));
 }
 
-/** Whether an origin is the listed one, or one that its "*." stands for. */
+/** Whether an origin equals a listed one or matches its "*.". */
 function isListed(origin: string, listed: string): boolean {
   const [scheme, domain] = listed.split('://*');
   if (domain === undefined) return origin === listed;
@@ -26,7 +26,8 @@ function isListed(origin: string, listed: string): boolean {
 }
 
 /**
- * Refuses to report for a page of an origin that the task does not list, before the relay has to. Programs have none.
+ * Refuses to report from a page of an origin that the task does not list; the relay would refuse the report too.
+ * Programs have no origin.
  * @throws DoonaError `origin-refused`
  */
 export function checkOrigin(origins: readonly string[]): void {
@@ -38,17 +39,18 @@ export function checkOrigin(origins: readonly string[]): void {
 }
 
 /**
- * Refuses to report for a page that a page of another origin has framed: an advertisement could else have its visitors
- * report without their having come. Nor would the ledger know them there: browsers give a framed page another storage.
+ * Refuses to report from a page that a page of another origin has framed. An advertisement could otherwise make its
+ * viewers report, although they have not visited the site. The ledger would not know them either: browsers give a
+ * framed page another storage.
  * @throws DoonaError `frame-refused`
  */
 export function checkFrame(): void {
-  if (globalThis.top === undefined || !isFramed()) return; // a program or a worker, whose page is asked
+  if (globalThis.top === undefined || !isFramed()) return; // A program, or a worker: its page checks.
   throw new DoonaError('frame-refused', "couldn't report from a frame in a page of another origin: " +
     'want the page itself, or frames: true', 'frames');
 }
 
-/** Whether a frame around this page is of another origin, or may be. A sandboxed frame's origin is its own. */
+/** Whether a frame around this page is, or may be, of another origin. A sandboxed frame has an opaque origin. */
 function isFramed(): boolean {
   const { origin, top } = globalThis;
   try {
@@ -56,10 +58,10 @@ function isFramed(): boolean {
       if (origin === opaque || at.parent === at || at.parent.origin !== origin) return true;
     }
   } catch {
-    return true; // another origin's window tells nothing
+    return true; // Access to another origin's window throws.
   }
   return false;
 }
 
-/** The origin of pages that have none, as a text: no two are the same. */
+/** The text of an opaque origin. No two opaque origins are the same. */
 const opaque = 'null';

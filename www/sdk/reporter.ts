@@ -1,7 +1,7 @@
 /**
- * The two ways from a value to the bytes to post, behind one interface: doona.wasm with sealing
- * by WebCrypto, ten times faster, and doona-full.wasm alone, where WebCrypto lacks X25519 or the
- * task is post-quantum.
+ * Two implementations of Reporter, which turns a value into the bytes to post. withWebCrypto randomizes with doona.wasm
+ * and seals with WebCrypto; it is ten times faster. withFullModule does both with doona-full.wasm, for runtimes whose
+ * WebCrypto lacks X25519 and for post-quantum tasks.
  * @module
  */
 
@@ -11,31 +11,32 @@ import { DoonaError, taskRefused } from './errors.js';
 import { type Module, ModuleError, zeroLanes } from './module.js';
 import { Sealer } from './seal.js';
 
-/** Turns values into submissions for one task whose claim has been checked. Any part may throw ModuleStopped. */
+/** Turns values into submissions for one task whose claim has been checked. Every method may throw ModuleStopped. */
 export interface Reporter {
-  /** Throws where the module has stopped. */
+  /** Checks that the module runs. @throws ModuleStopped */
   alive(): void;
-  /** ε₀ of one client's messages; Infinity where the protocol has none. */
+  /** ε₀ of one client's messages; Infinity if the protocol has none. */
   readonly epsilon0: number;
   /** ε of all epochs of the task together. */
   readonly totalEpsilon: number;
-  /** ε of so many epochs together at a δ; Infinity if there is none. */
+  /** Returns ε of a number of epochs together at a δ; Infinity if there is none. */
   epsilonWithin(epochs: number, delta: number): number;
   /**
-   * Randomizes and seals; the caller keeps at most one result per epoch.
-   * @throws DoonaError `invalid-value`; `task-refused` where the task's keys cannot be sealed to
+   * Randomizes and seals a value. The caller may send at most one result per epoch.
+   * @throws DoonaError `invalid-value`; `task-refused` if sealing to the task's keys fails
    */
   submission(epoch: number, value: Float64Array): Promise<Bytes>;
 }
 
-/** What a bundle is held against. */
+/** The owner and id that a bundle must have. */
 export interface ExpectedTask {
   readonly owner: Bytes;
   readonly id: Bytes;
 }
 
 /**
- * Checks keys while the module starts; the task must be the owner's.
+ * Returns a reporter with doona.wasm and WebCrypto. Checks the keys while the module starts. The caller has checked
+ * that the task is the owner's.
  * @throws DoonaError `task-refused` or `claim-refused`
  */
 export async function withWebCrypto(starting: Promise<Module>, bundle: Bundle, id: Bytes): Promise<Reporter> {
@@ -62,7 +63,7 @@ export async function withWebCrypto(starting: Promise<Module>, bundle: Bundle, i
   };
 }
 
-/** The same with doona-full.wasm. @throws DoonaError `task-refused` or `claim-refused` */
+/** Returns a reporter with doona-full.wasm alone. @throws DoonaError `task-refused` or `claim-refused` */
 export function withFullModule(module: Module, raw: Bytes, expected: ExpectedTask): Reporter {
   const handle = withOpenErrors(() => module.openBundle(expected.owner, expected.id, raw));
   return {

@@ -1,14 +1,14 @@
 /**
- * Reading what another party sends: never more than its due, however it sends it; and telling it no more.
+ * Reads answers of other parties, with a limit on their size, and sets the headers that reveal less to them.
  * @module
  */
 
 import type { Bytes } from './bytes.js';
 
 /**
- * Returns the body of a response, of at most `most` bytes; reads no further. It is collected in one place, so that a
- * body that comes byte by byte takes no more memory than another.
- * @throws Error where there is more
+ * Returns the body of a response, of at most `most` bytes, and reads no further. It collects the body in one buffer, so
+ * many small chunks take no more memory than one large chunk.
+ * @throws Error if the body is longer
  */
 export async function readBody(response: Response, most: number): Promise<Bytes> {
   let body = new Uint8Array(Math.min(most, 1 << 14));
@@ -18,7 +18,7 @@ export async function readBody(response: Response, most: number): Promise<Bytes>
     if (done) break;
     const end = size + value.length;
     if (end > most) {
-      reader.cancel().catch(() => {}); // the answer is refused either way
+      reader.cancel().catch(() => {}); // The answer is refused anyway.
       throw new Error(`the answer is longer than ${most} bytes`);
     }
     if (end > body.length) {
@@ -29,28 +29,28 @@ export async function readBody(response: Response, most: number): Promise<Bytes>
     body.set(value, size);
     size = end;
   }
-  return body.subarray(0, size); // a copy of many megabytes would hold up the page
+  return body.subarray(0, size); // Not a copy: many megabytes would block the page.
 }
 
-/** A header of requests to relays, which would else be told which languages a visitor reads; it costs no preflight. */
+/** A header for requests to relays: hides which languages a visitor reads. It needs no preflight. */
 export const anyLanguage = { 'Accept-Language': '*' } as const;
 
 const problemPrefix = 'urn:doona:error:';
 
-/** The most bytes of a problem document. */
+/** The size limit of a problem document, in bytes. */
 const maxProblem = 4096;
 
-/** What a relay or issuer refused with. */
+/** The reason why a relay or issuer refused a request. */
 export interface Problem {
-  /** A short word, or "" for an answer that is not theirs. */
+  /** The problem's short name; "" if the answer is not of a relay or issuer. */
   readonly name: string;
-  /** What their clock says, Unix seconds to the minute, where they say it. */
+  /** The time of the answering party's clock, if given: Unix seconds, to the minute. */
   readonly now?: number;
 }
 
 const unknownProblem: Problem = { name: '' };
 
-/** Returns a relay's or issuer's error. */
+/** Reads a relay's or issuer's problem document. Never rejects. */
 export async function readProblem(response: Response): Promise<Problem> {
   if (!response.headers.get('Content-Type')?.startsWith('application/problem+json')) {
     response.body?.cancel().catch(() => {});

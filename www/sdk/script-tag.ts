@@ -1,5 +1,5 @@
 /**
- * Where the script of a script tag lies, for want of import.meta; put into that build by www/build.
+ * The address of the script in a script tag, which has no import.meta. www/build injects it into that build.
  * @module
  */
 

@@ -1,7 +1,7 @@
 /**
- * The SDK's other scripts, the worker's and the tokens'. Who serves the page serves what it trusts: a script of its
- * origin runs as it is. One of another origin is fetched and held against the hash that this script names, and what
- * runs are those bytes, from a blob: address.
+ * Loads the SDK's other scripts: the worker's and the tokens' one. The page trusts its own server, so a script of the
+ * page's origin runs unchecked. A script of another origin is fetched and checked against the hash in this script; then
+ * exactly the checked bytes run, from a blob: address.
  * @module
  */
 
@@ -9,13 +9,13 @@ import { type Asset, checkIntegrity, filesHint } from './files.js';
 import { DoonaError } from './errors.js';
 import { readBody } from './response.js';
 
-/** The most bytes of a script; the larger one has 41,000. */
+/** The size limit of a script, in bytes; the larger one has 41,000. */
 const maxScript = 1 << 20;
 
 /**
- * Returns the address of a script's checked bytes, to be revoked when it runs; undefined for a script of the page's
- * own origin. `where` may throw, where a bundler leaves a script without an address.
- * @throws DoonaError `module-failed` for other bytes
+ * Returns a blob: address of a script's checked bytes, which the caller revokes once the script runs; undefined for a
+ * script of the page's own origin. `where` may throw, because some bundlers leave a script without an address.
+ * @throws DoonaError `module-failed` if the script cannot be fetched or has another hash
  */
 export async function checkedScript(asset: Asset, where: () => URL): Promise<string | undefined> {
   const url = urlOrUndefined(where);
@@ -31,11 +31,11 @@ export async function checkedScript(asset: Asset, where: () => URL): Promise<str
   }
 }
 
-/** What helps where a checked script does not run. */
+/** The help text for a checked script that does not run. */
 export const blobHint =
   "from another origin it is run as a blob:, which worker-src or script-src of the page's policy must name";
 
-/** Returns the error of a script that did not run. */
+/** Returns the error for a script that did not run. */
 export function scriptFailed({ file }: Asset, cause: unknown, help = filesHint): DoonaError {
   return new DoonaError('module-failed', `couldn't load ${file}: ${(cause as Error).message}; ${help}`, 'modules',
     { cause });
@@ -49,7 +49,7 @@ function urlOrUndefined(where: () => URL): URL | undefined {
   }
 }
 
-/** Whether somebody else than the page's server may serve an address. */
+/** Whether a server of another origin than the page's may serve an address. */
 function isForeign({ protocol, origin }: URL): boolean {
   return (protocol === 'https:' || protocol === 'http:') && origin !== globalThis.location?.origin;
 }

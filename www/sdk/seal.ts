@@ -1,6 +1,6 @@
 /**
- * The onion (docs/SPEC.md "Onion"): slots sealed to the verifier first and then to the relays
- * from the last to the second, all of them in one envelope to the first relay.
+ * The onion (docs/SPEC.md "Onion"). Each slot is sealed to the verifier first, and then to the relays from the last to
+ * the second. One envelope to the first relay holds all slots.
  * @module
  */
 
@@ -14,11 +14,11 @@ import { version } from './task.js';
 
 export const tagSize = 16;
 
-/** What a ciphertext holds; bound into its associated data. */
+/** The kinds of plaintext; the associated data binds them. */
 export const kindSlot = 0;
 export const kindEnvelope = 1;
 
-/** One hop's key for the epoch and the HPKE info string for it. */
+/** One hop's key of the epoch, and the HPKE info string for it. */
 interface Hop {
   readonly key: PublicKey;
   readonly info: Bytes;
@@ -51,13 +51,13 @@ export class Sealer {
   }
 }
 
-/** info = label ‖ task id ‖ epoch (8 bytes) ‖ hop (1 byte) ‖ key id, a hash of KEM id ‖ key. */
+/** Returns info = label ‖ task id ‖ epoch (8 bytes) ‖ hop (1 byte) ‖ key id, the SHA-256 of KEM id ‖ key. */
 export async function infoOf(taskId: Bytes, epoch: number, hop: number, key: Bytes): Promise<Bytes> {
   const keyId = await sha256(concat(bigEndian(kemId, 2), key));
   return concat(utf8(`doona-v${version} onion`), taskId, bigEndian(epoch, 8), bigEndian(hop, 1), keyId);
 }
 
-/** Seals tag ‖ slot to the verifier, then tag ‖ that to each relay but the first. */
+/** Seals tag ‖ slot to the verifier, then tag ‖ ciphertext to each relay but the first. */
 async function sealSlot(hops: readonly Hop[], lane: number, slot: Bytes): Promise<Bytes> {
   let inner = slot;
   for (let hop = hops.length - 1; hop >= 1; hop--) {
@@ -71,12 +71,12 @@ async function sealSlot(hops: readonly Hop[], lane: number, slot: Bytes): Promis
   return inner;
 }
 
-/** aad = lane (2 bytes) ‖ kind (1 byte). */
+/** Returns aad = lane (2 bytes) ‖ kind (1 byte). */
 export function aadOf(lane: number, kind: number): Bytes {
   return concat(bigEndian(lane, 2), bigEndian(kind, 1));
 }
 
-/** The random tag by which the hop that opens a layer recognizes a replay. */
+/** Returns a random tag, by which the hop that opens the layer recognizes a replay. */
 function tag(): Bytes {
   return crypto.getRandomValues(new Uint8Array(tagSize));
 }

@@ -1,5 +1,5 @@
 /**
- * Ed25519 signatures of owners and relays, each bound to what it signs.
+ * Ed25519 signatures of owners and parties, each bound to a purpose.
  * @module
  */
 
@@ -18,7 +18,7 @@ export function formatKey(key: Uint8Array): string {
   return prefix + toBase64url(key);
 }
 
-/** Reports whether `signature` is `key`'s over `body` for a purpose. */
+/** Verifies the signature of `key` over `body` for a purpose. */
 export async function verify(key: Bytes, purpose: 'task' | 'keys' | 'statement' | 'roll', body: Uint8Array,
   signature: Bytes): Promise<boolean> {
   const imported = await crypto.subtle.importKey('raw', key, 'Ed25519', false, ['verify']);
@@ -26,7 +26,7 @@ export async function verify(key: Bytes, purpose: 'task' | 'keys' | 'statement' 
   return crypto.subtle.verify('Ed25519', imported, signature, signed);
 }
 
-/** The SHA-256 of public bytes. */
+/** Returns the SHA-256 of public bytes. */
 export async function sha256(bytes: Bytes): Promise<Bytes> {
   return new Uint8Array(await crypto.subtle.digest('SHA-256', bytes));
 }

@@ -1,6 +1,6 @@
 /**
- * Statements about a stream: who signs its tasks from some position on, or that it ends there. docs/SPEC.md,
- * section 4, has the rules; wire/taskfile/statement.go is the same in Go.
+ * Statements about a stream. A statement says which key signs the tasks after a position, or that the stream ends
+ * there. docs/SPEC.md, section 4, has the rules; wire/taskfile/statement.go is the Go implementation.
  * @module
  */
 
@@ -12,10 +12,10 @@ import { label } from './task.js';
 /** The most statements of an era. */
 export const maxStatements = 16;
 
-/** The most bytes of a signed statement; the longest has 216. */
+/** The size limit of a signed statement, in bytes; the longest has 216. */
 const maxBytes = 256;
 
-/** What a page was told of who decides. */
+/** The keys that a page trusts to decide about a stream. */
 export interface StreamKeys {
   /** The id of the stream's first task. */
   readonly id: Bytes;
@@ -24,21 +24,21 @@ export interface StreamKeys {
   readonly recovery: Bytes | undefined;
 }
 
-/** Who decides about a stream after its statements. */
+/** Who decides about a stream, after all of its statements. */
 export interface Authority {
   readonly era: number;
-  /** The SHA-256 of each statement of the era, by number; era 0 has none of number 0. */
+  /** The SHA-256 of each statement of the era, by number. Era 0 has no statement with number 0. */
   readonly hashes: ReadonlyMap<number, Bytes>;
-  /** The newest task of which they speak; undefined where there are none. */
+  /** The newest task that a statement names; undefined without statements. */
   readonly about: { readonly position: number; readonly id: Bytes } | undefined;
-  /** Who signs what follows. */
+  /** The key that signs later tasks and statements. */
   readonly key: Bytes;
   readonly stopped: boolean;
 }
 
 /**
- * Reads the statements of the newest era and checks them, but for the task of which they speak.
- * @throws FormatError for any other
+ * Reads and checks the statements of the newest era. The caller checks the task that they name.
+ * @throws FormatError if a statement is malformed, out of order or wrongly signed
  */
 export async function readStatements(r: Reader, deciders: StreamKeys): Promise<Authority> {
   let authority: Authority = { era: 0, hashes: new Map(), about: undefined, key: deciders.owner, stopped: false };

@@ -21,9 +21,9 @@ export async function indexedDBStore(): Promise<Store> {
       opening.result.createObjectStore(ledger, { keyPath: 'id' });
     };
     db = await resultOf(opening);
-    db.onversionchange = () => db.close(); // a newer version of the page must not wait for this tab
+    db.onversionchange = () => db.close(); // Else a newer version of the page would wait for this tab.
   } catch (cause) {
-    // Without a memory every visit would randomize anew, and an average over them is the value.
+    // Without a store every visit would randomize anew, and the average of those reports reveals the value.
     const message = "couldn't open IndexedDB, without which one epoch could be reported twice: give a store that remembers";
     throw new DoonaError('storage-unavailable', message, 'store', { cause });
   }
@@ -71,7 +71,7 @@ class IndexedDBStore implements Store {
   }
 
   async sealed(task: string): Promise<Report[]> {
-    const range = IDBKeyRange.bound([task], [task, []]); // arrays sort after numbers
+    const range = IDBKeyRange.bound([task], [task, []]); // Arrays sort after numbers.
     try {
       const all: Report[] = await resultOf(this.#db.transaction(reports).objectStore(reports).getAll(range));
       return all.filter((report) => report.state === 'sealed');
@@ -81,14 +81,14 @@ class IndexedDBStore implements Store {
   }
 
   /**
-   * Runs `work` in one transaction and resolves once it is committed; a throw undoes it. Only a
-   * claim must survive a loss of power, or the next visit would randomize again.
+   * Runs `work` in one transaction and resolves once it is committed; an error of `work` undoes it. Only claims use
+   * strict durability: a claim must survive a power loss, or the next visit would randomize again.
    */
   async #write<T>(stores: string[], durability: IDBTransactionDurability,
     work: (tx: IDBTransaction) => Promise<T>): Promise<T> {
     let tx: IDBTransaction | undefined;
     try {
-      tx = this.#db.transaction(stores, 'readwrite', { durability }); // fails once the site's data has been cleared
+      tx = this.#db.transaction(stores, 'readwrite', { durability }); // It throws after the site's data was cleared.
       const committed = whenCommitted(tx);
       const result = await work(tx);
       await committed;
@@ -106,7 +106,7 @@ export function whenCommitted(tx: IDBTransaction): Promise<void> {
     tx.oncomplete = () => resolve();
     tx.onabort = () => reject(tx.error ?? new Error('transaction aborted'));
   });
-  committed.catch(() => {}); // the error that caused an abort is the one to report
+  committed.catch(() => {}); // The caller reports the error that caused an abort.
   return committed;
 }
 
@@ -114,7 +114,7 @@ function abort(tx?: IDBTransaction): void {
   try {
     tx?.abort();
   } catch {
-    // It is over already.
+    // The transaction has already ended.
   }
 }
 

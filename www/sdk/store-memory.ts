@@ -1,6 +1,6 @@
 /**
- * A store that forgets at the end of the process: for servers and tests, where the caller makes
- * sure that one client does not come back as another within an epoch.
+ * A store in memory, which ends with the process. For servers and tests: the caller must ensure that no client comes
+ * back as another one within an epoch.
  * @module
  */
 

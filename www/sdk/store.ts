@@ -1,6 +1,6 @@
 /**
- * What the SDK remembers: which epochs have a report, the sealed bytes that still have to be
- * sent, and what has been spent. Never a value, never an unsealed message.
+ * The SDK's store: which epochs have a report, the sealed bytes to send, and the ledger of spent privacy budget. It
+ * never holds a value or an unsealed message.
  * @module
  */
 
@@ -12,17 +12,16 @@ export interface Report {
   readonly task: string;
   readonly epoch: number;
   /**
-   * `claimed` before the value is randomized, so that no other tab randomizes too, and for good
-   * if this one dies then; `sealed` until it is delivered; `delivered`; `dropped` where its epoch
-   * closed or the relay refused it.
+   * `claimed`: set before the value is randomized, so that no other tab randomizes too; it stays if the tab dies then.
+   * `sealed`: ready to send. `delivered`: the relay has it. `dropped`: its epoch closed or the relay refused it.
    */
   readonly state: 'claimed' | 'sealed' | 'delivered' | 'dropped';
-  /** The bytes to post; only while `sealed`. */
+  /** The bytes to post; only in state `sealed`. */
   readonly body?: Bytes;
-  /** How many visits found a quota used up, and when the last one did, in milliseconds; only while `sealed`. */
+  /** How many visits found a quota used up, and the last time in Unix milliseconds; only in state `sealed`. */
   readonly limited?: number;
   readonly limitedAt?: number;
-  /** The token that goes with them, in a task with tokens, once there is one; only while `sealed`. */
+  /** The report's token, once the issuer has signed it; only in state `sealed` and in a task with tokens. */
   readonly token?: Bytes;
 }
 
@@ -32,57 +31,58 @@ export interface Cost {
   readonly delta: number;
 }
 
-/** What the reports of one line cost, as derived on this device before the first. */
+/** The cost of the reports of one line; this device derives it before the first report. */
 export interface Price {
-  /** One report. */
+  /** The cost of one report. */
   readonly first: Cost;
-  /** The most reports that there can be in one stretch of the budget's days. */
+  /** The most reports in one window of the budget's days. */
   readonly reports: number;
-  /** So many together, composed. */
+  /** The composed cost of `reports` reports together. */
   readonly all: Cost;
 }
 
-/** Consecutive epochs, each with a report; the first begins at `start`, in Unix seconds. */
+/** `count` consecutive epochs, each with a report. The first begins at `start`, in Unix seconds. */
 export interface Run {
   readonly start: number;
   readonly count: number;
 }
 
 /**
- * What is known of one line: a task, or a stream of tasks that all keep the first one's law. Entries stand at their
- * epoch's time and are never deleted, so no clock changes them.
+ * A line of the ledger: the reports of a task, or of a stream, whose tasks all have the first one's privacy-loss law.
+ * A report is entered at the begin of its epoch and never deleted, so a wrong clock cannot change the ledger.
  */
 export interface Line {
-  /** The task's id in hexadecimal, or the stream's name. */
+  /** The id of the task, or of the stream's first task, in hexadecimal. */
   readonly id: string;
   readonly price: Price;
-  /** Whether reports add up until that is more than all of them cost together; fixed with the first. */
+  /** Whether the cost grows with each report up to the composed cost of all; fixed with the first report. */
   readonly stepped: boolean;
-  /** Of an epoch, in seconds. */
+  /** The length of an epoch, in seconds. */
   readonly length: number;
-  /** Ascending. */
+  /** The epochs with a report, ascending and disjoint. */
   readonly runs: readonly Run[];
 }
 
 /**
- * Decides whether a report may be claimed, from all that has been spent: returns the line that it belongs to, with it;
- * throws if not.
+ * Decides from all lines of the ledger whether a report may be claimed. Returns the report's line with the report
+ * added, or throws.
  */
 export type Permit = (lines: readonly Line[]) => Line;
 
-/** One site's memory. Every method is atomic over all tabs that share it. */
+/** The store of one site. Every method is atomic across all tabs that share the store. */
 export interface Store {
   /**
-   * Claims the report of a task and epoch, and replaces the line that `permit` returns by its id, if that does not
-   * throw. Where there is a report already, that is returned and nothing changes; else undefined.
+   * Claims the report of a task and epoch, stores the line that `permit` returns under its id, and returns undefined.
+   * If there is already a report, it returns that report and changes nothing. If `permit` throws, it throws the same
+   * error and changes nothing.
    */
   claim(task: string, epoch: number, permit: Permit): Promise<Report | undefined>;
-  /** Takes back a claim for which nothing was randomized: `change` returns its line without it. */
+  /** Deletes a claim for which nothing was randomized; `change` returns the claim's line without it. */
   release(task: string, epoch: number, line: string, change: (line: Line) => Line): Promise<void>;
-  /** All that has been spent. */
+  /** Returns all lines of the ledger. */
   lines(): Promise<Line[]>;
-  /** Replaces a report. */
+  /** Stores a report in place of the older one of its task and epoch. */
   put(report: Report): Promise<void>;
-  /** The task's reports that have not been delivered. */
+  /** Returns the task's reports in state `sealed`. */
   sealed(task: string): Promise<Report[]>;
 }

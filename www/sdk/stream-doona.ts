@@ -1,5 +1,5 @@
 /**
- * A connection to a stream: to one task after the other.
+ * A connection to a stream. It follows the stream from task to task.
  * @module
  */
 
@@ -10,15 +10,15 @@ import type { Guarantee } from './guarantee.js';
 import type { Task } from './task.js';
 import type { Vector } from './value.js';
 
-/** A stream whose promise has been checked; `task` and `guarantee` are those of its task of the last report. */
+/** A connection to a stream. `task` and `guarantee` are of the last report's task, or of connect's before a report. */
 export class StreamDoona extends Doona {
   readonly #follow: (last: ConnectionParts) => Promise<ConnectionParts>;
   #parts: ConnectionParts;
   #now: Doona;
-  /** Reports that earlier tasks' connections dropped. */
+  /** How many reports the connections to earlier tasks dropped. */
   #before = 0;
 
-  /** @internal `follow` returns its argument while the task of this moment is the same. */
+  /** @internal `follow` returns its argument while the current task is the same. */
   constructor(parts: ConnectionParts, follow: (last: ConnectionParts) => Promise<ConnectionParts>) {
     super(parts);
     this.#parts = parts;

@@ -1,5 +1,5 @@
 /**
- * What a page remembers of a stream, so that nobody serves it an older one, or one of its own.
+ * The history of a stream: what a page has seen of it, so that nobody can serve the page an older or a forked stream.
  * @module
  */
 
@@ -9,12 +9,12 @@ import { type Authority, maxStatements } from './statement.js';
 import type { Store } from './store.js';
 import type { StreamView } from './stream.js';
 
-/** More than the statements of an era. */
+/** More than an era has statements, so that era and number have one key. */
 const numbersPerEra = 2 * maxStatements;
 
 /**
- * What is remembered of a stream in the store of reports, under names that no task has: its hash at every position
- * that was opened, each in an entry of its own, so that no tab takes back what another has seen; and the statements.
+ * Records what was seen of a stream, in the store of reports under names that no task has: the task id at every opened
+ * position, and the hash of every statement. Each has an entry of its own, so no tab overwrites another tab's entries.
  */
 export class StreamHistory {
   readonly #tasks: string;
@@ -27,9 +27,9 @@ export class StreamHistory {
   }
 
   /**
-   * Holds a stream against what was seen, and remembers its statements.
-   * @throws DoonaError `stream-forked` where another task stands at a position that was seen, or another statement
-   * has a number; `stream-replayed` where one that was seen is missing
+   * Checks a stream against the history and records its statements.
+   * @throws DoonaError `stream-forked` if a position or a statement's number was seen with another task or statement;
+   * `stream-replayed` if a task or statement that was seen is missing
    */
   async check({ ids, authority }: StreamView): Promise<void> {
     await this.#checkStatements(authority);
@@ -46,7 +46,7 @@ export class StreamHistory {
     }
   }
 
-  /** Each statement has an entry of its own, by era and number. */
+  /** Checks and records statements; each has its own entry, by era and number. */
   async #checkStatements({ era, hashes }: Authority): Promise<void> {
     const last = Math.max(0, ...hashes.keys());
     const unseen = new Map(hashes);
@@ -67,7 +67,7 @@ export class StreamHistory {
     }
   }
 
-  /** Remembers a task that was opened. */
+  /** Records a task that was opened. */
   async add({ position, id }: StreamView['link']): Promise<void> {
     await this.store.put({ task: this.#tasks, epoch: position, state: 'sealed', body: id });
   }

@@ -1,7 +1,7 @@
 /**
- * Streams: a page names the first task of one, and the tasks that follow, each named by the hash of the one
- * before in the next, go on without it. What the owner may not change is held against that first task.
- * The engine reads them; what a page remembers of one is in stream-history.ts.
+ * Streams: series of tasks. A page names the first task of a stream. Every later task names the previous one by its
+ * hash, so the page need not change. The engine reads a stream and checks that no task differs from the first one in
+ * what the owner may not change. stream-history.ts keeps what a page has seen of a stream.
  * @module
  */
 
@@ -15,62 +15,62 @@ import { sha256, verify } from './signature.js';
 import { type Authority, type StreamKeys, readStatements } from './statement.js';
 import { type KeyRotation, type Task, parseTask } from './task.js';
 
-/** The most tasks of a stream: of a day each, more than ten years of them. */
+/** The most tasks of a stream: more than ten years of daily tasks. */
 const maxTasks = 4096;
 
-/** How many tasks are hashed in one go. */
+/** How many tasks are hashed before the thread yields. */
 const hashSlice = 128;
 
-/** One task of a stream as it travels, not decoded: its key lists never are, unless it is the task of the moment. */
+/** An encoded task of a stream. Only the current task's key lists are ever decoded. */
 interface RawTask extends BundleFrame {
   readonly id: Bytes;
   readonly bundle: Bytes;
 }
 
-/** One task of a stream: the owner's, as a hash in the task behind it says, or a signature. */
+/** A decoded task of a stream. The owner's signature or the hash in the next task authenticates it. */
 interface StreamTask extends RawTask {
   readonly task: Task;
-  /** Its parts, by which it is compared with the first task. */
+  /** Its encoded parts, which are compared with the parts of the first task. */
   readonly parts: readonly Part[];
 }
 
 type Part = readonly [name: string, form: Bytes];
 
-/** A stream as it was fetched. */
+/** A stream that passed all checks. */
 interface Stream {
   readonly tasks: readonly StreamTask[];
   readonly authority: Authority;
 }
 
-/** What a page needs of a stream. */
+/** The parts of a checked stream that a page needs. */
 export interface StreamView {
-  /** The stream as it was fetched. */
+  /** The encoded stream. */
   readonly chain: Bytes;
-  /** The ids of its tasks by position, 32 bytes each. */
+  /** The ids of its tasks, joined by position, 32 bytes each. */
   readonly ids: Bytes;
   readonly authority: Authority;
-  /** The task of the moment: its position, id and bundle, and who must have signed that. */
+  /** The current task: its position, id and bundle, and the key that must have signed it. */
   readonly link: { readonly position: number; readonly id: Bytes; readonly idText: string; readonly bundle: Bytes;
     readonly owner: Bytes };
-  /** Whether the task has the epoch of the moment since the stream was fetched. */
+  /** Whether the stream was fetched within the current epoch of the task. */
   readonly sameEpoch: boolean;
-  /** When its last task is over, at the earliest an epoch from now; in milliseconds. */
+  /** When its last task ends, but at least one epoch from now; in Unix milliseconds. */
   readonly end: number;
 }
 
-/** What a page pins of a stream. */
+/** The expectations of a page about a stream. */
 export interface StreamPin extends StreamKeys {
-  /** The parts that the page lets later tasks change, where the first task does, too. */
+  /** The parts that the page lets later tasks change, if the first task allows it too. */
   readonly allow: readonly string[];
-  /** The keys of relays that may take the place of another, where the first task allows it. */
+  /** The keys of relays that may replace another, if the first task allows it. */
   readonly candidates: readonly Bytes[];
 }
 
-/** The parts that a stream can let its tasks change today: what no privacy loss depends on. */
+/** The parts that later tasks of a stream may change: no privacy loss depends on them. */
 export const changeable: readonly string[] = ['clients.issuer.url', 'clients.origins', 'clients.quota', 'name',
   'relays.url', 'verifier.url'];
 
-/** The names of a task's parts in the order of its canonical form, "" for what may differ in any later task. */
+/** The names of a task's parts, in the order of its canonical form; "" for a part that every later task may change. */
 type Shape = string | readonly Shape[];
 
 /* @__NO_SIDE_EFFECTS__ */ const party = (name: string): Shape => [`${name}.url`, `${name}.signKey`, ''];
@@ -108,10 +108,10 @@ function taskParts(canonical: Bytes): Part[] {
 }
 
 /**
- * Reads a stream as its first relay serves it and checks it as far as signatures of the owner and hashes go: that it
- * begins with the task that the page names; that each task names the one before and begins when that is over; and
- * that none changes what it may not. Nothing is decoded before it is known to be the owner's.
- * @throws DoonaError `stream-broken`; `task-refused` where the newest task is not the owner's
+ * Reads a stream as its first relay serves it, and checks it by the owner's signatures and by hashes: it begins with
+ * the task that the page names; each task names the previous one and begins after its end; and no task changes what it
+ * may not. It authenticates every part before it decodes it.
+ * @throws DoonaError `stream-broken`; `task-refused` if the newest task is not the owner's
  */
 async function parseStream(chain: Bytes, root: StreamPin): Promise<Stream> {
   const { tasks: rawTasks, authority } = await orBroken(() => readChain(chain, root));
@@ -132,7 +132,7 @@ async function orBroken<T>(read: () => Promise<T>): Promise<T> {
   }
 }
 
-/** Finds the tasks of a chain by their lengths, and reads its statements, whose signatures are checked. */
+/** Finds the tasks of an encoded stream by their lengths, then reads its statements and checks their signatures. */
 async function readChain(chain: Bytes, root: StreamPin): Promise<{ tasks: RawTask[]; authority: Authority }> {
   const r = new Reader(chain);
   r.array(2);
@@ -145,24 +145,24 @@ async function readChain(chain: Bytes, root: StreamPin): Promise<{ tasks: RawTas
   const rawTasks: RawTask[] = [];
   for (const frame of frames) {
     rawTasks.push({ ...frame, id: await sha256(frame.canonical) });
-    if (rawTasks.length % hashSlice === 0) await pause(0); // in place the page goes on
+    if (rawTasks.length % hashSlice === 0) await pause(0); // Without a worker, the page goes on here.
   }
   return { tasks: rawTasks, authority };
 }
 
-/** Checks that the newest task is the owner's: by its signature, or by the hash in a statement. */
+/** Checks that the newest task is the owner's: a statement has its hash, or the owner has signed it. */
 async function checkNewest(tasks: readonly RawTask[], { about }: Authority): Promise<void> {
   const newest = tasks.at(-1)!;
   if (about?.position === tasks.length - 1) return;
   try {
     await checkOwner(newest, newest.owner);
   } catch (cause) {
-    // A WebCrypto without Ed25519: doona-full.wasm checks the task that is opened.
+    // WebCrypto lacks Ed25519: doona-full.wasm then checks the task that is opened.
     if (cause instanceof DoonaError) throw cause;
   }
 }
 
-/** Decodes tasks, the newest first: each one's hash is in the one behind it. */
+/** Decodes tasks from the newest to the first: each task authenticates the previous one by its hash. */
 function decodeTasks(rawTasks: readonly RawTask[]): StreamTask[] {
   const tasks = new Array<StreamTask>(rawTasks.length);
   for (let position = rawTasks.length - 1; position >= 0; position--) {
@@ -177,7 +177,7 @@ function decodeTasks(rawTasks: readonly RawTask[]): StreamTask[] {
 }
 
 /**
- * Holds a stream against its statements, and returns its tasks with who must have signed each.
+ * Checks a stream against its statements, and returns each task with the key that must have signed it as its owner.
  * @throws DoonaError `stream-broken`
  */
 export function withSigners<T extends Pick<RawTask, 'id' | 'owner'>>(tasks: readonly T[],
@@ -186,7 +186,7 @@ export function withSigners<T extends Pick<RawTask, 'id' | 'owner'>>(tasks: read
   const named = tasks[about.position];
   if (!named || !equal(named.id, about.id)) throw broken(`position ${about.position} is not as its statements say`);
   if (stopped && tasks.length > about.position + 1) throw broken(`it goes on behind position ${about.position}`);
-  // Who signed tasks up to there does not matter: the hash that the statements name covers them.
+  // Tasks up to that position need no signer: the hash in the statement covers them.
   return tasks.map((task, position) => (position > about.position ? { ...task, owner: key } : task));
 }
 
@@ -203,7 +203,7 @@ function checkTask(tasks: readonly StreamTask[], position: number, { id, task, p
   if (!previous.task.stream!.rolls.every((roll, i) => rolls[i] && sameRotation(roll, rolls[i]))) {
     throw broken(`position ${position} takes back a key`);
   }
-  // Else a thief of the owner's key could use up the rolls of a stream, or a candidate's key, with keys of his own.
+  // A thief of the owner's key could otherwise fill the list of rolls, or use up a candidate's key, with own keys.
   const knownKeys = previous.parts.filter(([name]) => name.endsWith('.signKey')).map(([, form]) => keyOf(form));
   for (const { old, key } of rolls.slice(previous.task.stream!.rolls.length)) {
     if (old.every((byte) => byte === 0) || !knownKeys.some((one) => equal(one, old))) {
@@ -226,7 +226,7 @@ function checkTask(tasks: readonly StreamTask[], position: number, { id, task, p
   });
 }
 
-/** The key in a part of a task, behind the two bytes that say what it is. */
+/** Returns the key in a task's part, after the two bytes of its msgpack header. */
 function keyOf(form: Bytes): Bytes {
   return form.subarray(2);
 }
@@ -235,7 +235,7 @@ function sameRotation(a: KeyRotation, b: KeyRotation): boolean {
   return equal(a.old, b.old) && equal(a.key, b.key) && equal(a.signature, b.signature);
 }
 
-/** Checks that each key that was replaced says so: those of the newest task are those of all, and more. */
+/** Checks that every replaced key signed its successor. The newest task lists the rolls of all earlier tasks. */
 async function checkRotations({ task }: StreamTask, { id }: StreamPin): Promise<void> {
   for (const { old, key, signature } of task.stream!.rolls) {
     if (!(await verify(old, 'roll', concat(id, key), signature))) throw broken('a party did not hand on its key');
@@ -246,17 +246,17 @@ function broken(reason: string, cause?: unknown): DoonaError {
   return new DoonaError('stream-broken', `couldn't accept the stream: ${reason}`, undefined, { cause });
 }
 
-/** A stream as it was fetched, and what it is held against. */
+/** An encoded stream and what to check it against. */
 export interface StreamRequest {
   readonly chain: Bytes;
   readonly root: StreamPin;
-  /** The time of which the task is wanted, in milliseconds. */
+  /** The time for which the task is wanted, in Unix milliseconds. */
   readonly now: number;
-  /** When the stream was fetched. */
+  /** When the stream was fetched, in Unix milliseconds. */
   readonly fetched: number;
 }
 
-/** Reads a stream and checks it, and returns what a page needs of it. @throws DoonaError as {@link parseStream} */
+/** Reads and checks a stream, and returns the parts that a page needs. @throws DoonaError as {@link parseStream} */
 export async function viewStream({ chain, root, now, fetched }: StreamRequest): Promise<StreamView> {
   const { tasks, authority } = await parseStream(chain, root);
   const { id, owner, bundle, task } = currentTask(tasks, now);
@@ -271,12 +271,12 @@ export async function viewStream({ chain, root, now, fetched }: StreamRequest): 
   };
 }
 
-/** Returns the newest task that has begun, the first where none has. */
+/** Returns the newest task that has begun, or the first task if none has. */
 function currentTask(tasks: readonly StreamTask[], milliseconds: number): StreamTask {
   return tasks.findLast(({ task }) => startOf(task.epochs, 0).getTime() <= milliseconds) ?? tasks[0]!;
 }
 
-/** Whether two times are of one epoch of the task, or both beyond it in the same stretch of its length. */
+/** Whether two times are in the same epoch of the task. After the task's end, epochs of the same length continue. */
 function sameEpoch({ epochs }: Task, a: number, b: number): boolean {
   const epoch = (at: number) => Math.floor((at / 1000 - epochs.start) / epochs.length);
   return epoch(a) === epoch(b);

@@ -1,6 +1,6 @@
 /**
- * Posts sealed bytes to the first relay. A retry sends identical bytes, which the relay stores
- * once, so it is always safe.
+ * Posts sealed reports to the first relay. A retry sends identical bytes, which the relay stores once, so it is always
+ * safe.
  * @module
  */
 
@@ -9,25 +9,25 @@ import { DoonaError, type ErrorCode } from './errors.js';
 import { pause, withTimeout } from './timing.js';
 import { anyLanguage, readBody, readProblem } from './response.js';
 
-/** How often to try, and how long to wait before each further attempt, in milliseconds. */
+/** The delays before the retries, in milliseconds: three retries after the first attempt. */
 const retryDelays = [500, 1500, 4000];
 
-/** The longest Retry-After, in seconds, to wait for; beyond it the report is left to flush(). */
+/** The longest Retry-After, in seconds, that a call waits for; beyond it the report waits for flush(). */
 const maxRetryAfter = 10;
 
-/** How long one attempt may take, in milliseconds: the first for any report, the second for each kilobyte of it. */
+/** The time limit of one attempt, in milliseconds: the first number, plus the second per kilobyte of the report. */
 const timeouts = [10_000, 100] as const;
 
-/** The most bytes of an acknowledgement, which says nothing. */
+/** The size limit of an acknowledgement, in bytes; its content is ignored. */
 const maxAcknowledged = 1024;
 
-/** The names of the relay's errors after which the same bytes may still be accepted. */
+/** The relay's problems after which it may still accept the same bytes. */
 const retriable = new Set(['overloaded', 'slow-down', 'clock-in-doubt', 'set-back', 'internal', 'epoch-not-open']);
 
-/** The relay's error where these bytes came from another network before: a retry after a move. */
+/** The relay's problem if it already stores these bytes from another network address: a retry after a move. */
 const alreadyStored = 'replayed';
 
-/** The relay's errors that have a code of their own, and what they mean. */
+/** The relay's permanent problems with an error code of their own, and their explanations. */
 const permanent: Readonly<Record<string, readonly [ErrorCode, string]>> = {
   'epoch-closed': ['epoch-closed', 'its epoch is over'],
   'foreign-origin': ['origin-refused', 'the task takes no reports of pages of this origin'],
@@ -35,9 +35,9 @@ const permanent: Readonly<Record<string, readonly [ErrorCode, string]>> = {
 };
 
 /**
- * Resolves once the relay has acknowledged, which means: stored durably.
- * @throws DoonaError `epoch-closed`, `origin-refused` or `report-refused` where it never will; `limit-reached` where it
- * may from another network; `not-delivered` where it may another time
+ * Posts a report. Resolves once the relay has acknowledged it, which means that the relay has stored it durably.
+ * @throws DoonaError `epoch-closed`, `origin-refused` or `report-refused`: the relay will never accept it;
+ * `limit-reached`: it may accept it from another network; `not-delivered`: it may accept it later
  */
 export async function submit(url: string, body: Bytes, token?: Bytes): Promise<void> {
   for (let attempt = 0; ; attempt++) {
@@ -53,15 +53,15 @@ export async function submit(url: string, body: Bytes, token?: Bytes): Promise<v
 
 interface Failure {
   readonly error: DoonaError;
-  /** Whether trying again is pointless. */
+  /** Whether a retry is pointless. */
   readonly final: boolean;
-  /** Seconds. */
+  /** The relay's Retry-After in seconds; 0 for none. */
   readonly retryAfter: number;
 }
 
 /**
- * The most bytes of reports that may outlive their page at one time: browsers refuse more than
- * 64 kB of all pages' fetches with keepalive.
+ * The most bytes of concurrent reports with keepalive, which may outlive their page. Browsers refuse more than 64 kB of
+ * fetches with keepalive.
  */
 const maxKeepaliveBytes = 60_000;
 let keepaliveBytes = 0;
@@ -94,7 +94,7 @@ async function post(url: string, body: Bytes, token: Bytes | undefined,
   }
   const { name, now } = await readProblem(response);
   if (name === alreadyStored) return undefined;
-  if (retriable.has(name) || name === '') { // '': of a proxy or a portal on the way, not of the relay
+  if (retriable.has(name) || name === '') { // '': a proxy or captive portal answered
     return failure(undelivered(`the relay answered ${name || response.status}`),
       retryAfter(response.headers.get('Retry-After')));
   }
@@ -102,14 +102,14 @@ async function post(url: string, body: Bytes, token: Bytes | undefined,
   return { error: new DoonaError(code, `the relay refused the report: ${why}${clockOff(now)}`), final: true, retryAfter: 0 };
 }
 
-/** Reads a Retry-After header: seconds, or a date of HTTP. Returns seconds; 0 for none, or for what is neither. */
+/** Parses a Retry-After header: seconds, or an HTTP date. Returns seconds; 0 if it is absent or invalid. */
 function retryAfter(text: string | null): number {
   const seconds = Number(text);
   if (!Number.isNaN(seconds)) return seconds;
   return Math.max((Date.parse(text!) - Date.now()) / 1000, 0) || 0;
 }
 
-/** Says by how much the clock here is off, in minutes, where that may be why. */
+/** Says by how many minutes this clock differs from the relay's, if by 2 or more: that may be the cause. */
 function clockOff(now: number | undefined): string {
   const ahead = now === undefined ? 0 : Math.round((Date.now() / 1000 - now - 30) / 60);
   if (Math.abs(ahead) < 2) return '';

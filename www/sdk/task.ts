@@ -1,21 +1,21 @@
 /**
- * The task: what is asked, how it is randomized, what is promised and who carries it.
+ * The task: the query, the protocol with its parameters, the claimed guarantee and the parties.
  * @module
  */
 
 import type { Bytes } from './bytes.js';
 import { FormatError, Reader } from './msgpack.js';
 
-/** The version of the task, of the wire format and of every label in them. */
+/** The version of the task format, of the wire format and of every label in them. */
 export const version = 1;
 
-/** The most bytes of a canonical task: the longest lists of noise have 590,000. */
+/** The size limit of a canonical task, in bytes: the longest lists of noise have 590,000. */
 export const maxTask = 640 << 10;
 
 /** The most relays. */
 export const maxRelays = 8;
 
-/** The most values of the lists in a task, as in wire/task. */
+/** The length limits of the lists in a task, as in wire/task. */
 const maxParts = 64;
 const maxRotations = 64;
 const maxParams = 4096;
@@ -32,7 +32,7 @@ export interface Party {
   readonly keyList: Bytes;
 }
 
-/** A task's canonical form, decoded. Rationals and decimals stay text: "9/10", "1e-6". */
+/** A decoded task. Rationals and decimals stay text: "9/10", "1e-6". */
 export interface Task {
   readonly name: string;
   readonly query: string;
@@ -48,9 +48,9 @@ export interface Task {
   readonly relays: readonly Party[];
   readonly verifier: Party;
   readonly kem: string;
-  /** The task's place in a stream of tasks of one owner; undefined for a task by itself. */
+  /** The task's position in a stream of tasks of one owner; undefined for a task without a stream. */
   readonly stream: StreamPosition | undefined;
-  /** What every relay adds to every batch; undefined for nothing. */
+  /** The noise that every relay adds to every batch; undefined for none. */
   readonly noise: Noise | undefined;
 }
 
@@ -60,28 +60,28 @@ export interface Clients {
   readonly kind: string;
   readonly quota: number;
   readonly issuer: Party;
-  /** The origins of pages that may report; a leading "*." stands for all names below a domain. None for any. */
+  /** The origins of pages that may report. "*." matches all names below a domain; an empty list allows all origins. */
   readonly origins: readonly string[];
 }
 
-/** A task's place in a stream. */
+/** A task's position in a stream. `before` is the previous task's id, empty for the first task. */
 export interface StreamPosition {
   readonly name: string;
   readonly position: number;
   readonly before: Bytes;
   readonly allow: readonly string[];
-  /** Keys of parties that were replaced since the first task. */
+  /** The key rotations of all parties since the first task. */
   readonly rolls: readonly KeyRotation[];
 }
 
-/** A party's word, signed with the old key, that another signs for it from now on. */
+/** A party's change from its `old` key to `key`, signed with the old key. */
 export interface KeyRotation {
   readonly old: Bytes;
   readonly key: Bytes;
   readonly signature: Bytes;
 }
 
-/** (ε, δ) of one epoch, of all epochs together where the task claims that, and what it takes. */
+/** The claimed (ε, δ) of one epoch, of all epochs together if the task claims it, and the assumption. */
 export interface Claim {
   readonly epsilon: string;
   readonly delta: string;
@@ -90,18 +90,17 @@ export interface Claim {
   readonly assumption: string;
 }
 
-/** The law of the relays' dummies; the WASM module checks and reads it. */
+/** The distribution of the relays' dummies. The WASM module reads and checks its details. */
 export interface Noise {
   /** "cells" or "pool". */
   readonly kind: string;
   readonly cells: number;
-  /** Most batches of an epoch, 0 for no bound. */
+  /** The most batches of an epoch; 0 for no limit. */
   readonly batches: number;
 }
 
 /**
- * Reads the canonical form. The ranges of the fields are checked by the WASM module, which reads
- * the same bytes with the same rules.
+ * Decodes a canonical task. The WASM module reads the same bytes by the same rules and also checks the fields' ranges.
  * @throws FormatError for any other form
  */
 export function parseTask(canonical: Bytes): Task {
@@ -141,7 +140,7 @@ export function parseTask(canonical: Bytes): Task {
   return task;
 }
 
-/** @throws FormatError for more bytes than a canonical task has */
+/** Returns its argument. @throws FormatError if it is longer than a canonical task may be */
 export function checkSize(canonical: Bytes): Bytes {
   const size = canonical.length;
   if (size <= maxTask) return canonical;
@@ -158,7 +157,7 @@ function group<T>(r: Reader, length: number, read: () => T): T {
   return read();
 }
 
-/** Reads a part that is an empty array where it is absent. */
+/** Reads an optional part; an absent one is an empty array. */
 function optional<T>(r: Reader, length: number, read: () => T): T | undefined {
   const got = r.arrayLength();
   if (got !== 0 && got !== length) throw new FormatError(`want an array of 0 or ${length}`);

@@ -1,6 +1,6 @@
 /**
- * A relay in the tests' own process, for unit tests of what reports: with a task and with keys that it makes, so it
- * opens what arrives and tells the values.
+ * A fake relay in the process of your unit tests. It makes a task and all keys, so it can open the reports that arrive
+ * and list their values.
  *
  *     const relay = await fakeRelay({ query: 'mean', range: [0, 100] });
  *     const doona = await connect(relay.options);
@@ -8,9 +8,10 @@
  *     assert.deepEqual(relay.values, [42]);
  *     relay.close();
  *
- * All that connect and report do is done: the signatures and the claim are checked, the value is randomized and sealed
- * for two relays and a verifier. Only the noise is next to none, and there is no network: requests to an address below
- * relay.test are answered here, and all others pass. `doona` itself does not know of any of this.
+ * connect and report do all their work: they check the signatures and the claim, randomize the value and seal it for
+ * two relays and a verifier. Two things differ: there is almost no noise, and no network. The module replaces
+ * `globalThis.fetch`, answers requests to the addresses of its relays below relay.test, and passes on all others. The
+ * module `doona` has no code for tests.
  * @module
  */
 
@@ -24,47 +25,47 @@ import type { Store } from './store.js';
 import { memoryStore } from './store-memory.js';
 import { version } from './task.js';
 
-/** What the relay's task asks for. */
+/** The question of the relay's task. */
 export interface Question {
-  /** Default `mean`. A histogram is of categories. */
+  /** Default `mean`. A histogram counts categories. */
   readonly query?: 'count' | 'sum' | 'mean' | 'histogram';
-  /** The least and the largest value of a sum or mean; what is outside is clipped. Default [0, 100]. */
+  /** The least and the largest value of a sum or mean; values outside are clipped. Default [0, 100]. */
   readonly range?: readonly [number, number];
   /** Categories of a histogram, 2 to 65536: its values are 0 to bins-1. Default 10. */
   readonly bins?: number;
 }
 
 /**
- * How the relay answers in place of taking a report: with a problem of SPEC.md, such as `epoch-closed` or `overloaded`,
- * or not at all.
+ * An answer that refuses a report: a problem of SPEC.md, such as `epoch-closed` or `overloaded`, or `unreachable` for
+ * no answer.
  */
 export type Answer = 'epoch-closed' | 'epoch-not-open' | 'limit' | 'malformed' | 'overloaded' | 'unreachable';
 
-/** A relay that is none. */
+/** A fake relay. */
 export interface FakeRelay {
-  /** For connect: the task, its owner, an empty store, and no waiting. Spread them to change some. */
+  /** Options for connect: the task, its owner, an empty store, and no delays. Spread them to change some. */
   readonly options: ConnectOptions & { readonly task: string; readonly owner: string; readonly store: Store };
   /**
-   * The values that have arrived, in order, each once however often it was sent. A sum's or mean's are rounded to a
-   * whole 65536th of the range or finer; whole numbers stay whole in a range of whole numbers up to 65536 wide.
+   * The values that have arrived, in order; a retry of the same report counts once. The values of a sum or mean are
+   * rounded to 1/65536 of the range or finer. Whole numbers stay whole if the range is at most 65536 wide.
    */
   readonly values: readonly number[];
-  /** Resolves with the values once there are so many, also where nobody waits for report(). */
+  /** Resolves with the values once at least `count` have arrived; also if nobody awaits report(). */
   arrived(count: number): Promise<readonly number[]>;
-  /** Answers the next reports so, one after the other, and does not take them. */
+  /** Refuses the next reports with these answers, one each. */
   answer(...next: readonly Answer[]): void;
-  /** Ends it: requests to its address go where they would go. */
+  /** Stops the relay: requests to its address go to the network again. */
   close(): void;
 }
 
-/** The relays that answer, by origin, and the fetch that they stand before. */
+/** The open relays by origin, and the fetch that fakeFetch replaces. */
 const relays = new Map<string, (path: string, body: Bytes) => Promise<Response>>();
 let originalFetch: typeof fetch | undefined;
 let relayCount = 0;
 
 /**
  * Starts a fake relay. Needs WebCrypto with Ed25519 and X25519, as in Node 22.
- * @throws RangeError for a question that no task asks
+ * @throws RangeError for a query, range or number of bins that no task can have
  */
 export async function fakeRelay(question: Question = {}): Promise<FakeRelay> {
   const coding = codingOf(question);
@@ -102,7 +103,7 @@ function listen(origin: string, answer: (path: string, body: Bytes) => Promise<R
 
 function unlisten(origin: string): void {
   relays.delete(origin);
-  if (relays.size > 0 || globalThis.fetch !== fakeFetch) return; // Else another stands before it now.
+  if (relays.size > 0 || globalThis.fetch !== fakeFetch) return; // Else other code has replaced fetch since.
   globalThis.fetch = originalFetch!;
 }
 
@@ -115,7 +116,7 @@ async function fakeFetch(input: RequestInfo | URL, init?: RequestInit): Promise<
   return answer(url.pathname, new Uint8Array(body));
 }
 
-/** What has arrived at a relay. */
+/** The reports that have arrived at a relay. */
 class Inbox {
   readonly values: number[] = [];
   readonly answers: Answer[] = [];
@@ -135,7 +136,7 @@ class Inbox {
       return problem('malformed', String(cause));
     }
     const bytes = toHex(body);
-    if (!this.#seen.has(bytes)) { // Else it is sent again.
+    if (!this.#seen.has(bytes)) { // Else it is a retry.
       this.#seen.add(bytes);
       this.values.push(value);
       for (const { resolve } of this.#waiting.filter(({ count }) => count <= this.values.length)) resolve(this.values);
@@ -150,7 +151,7 @@ class Inbox {
   }
 }
 
-/** The statuses of SPEC.md. */
+/** The HTTP statuses of SPEC.md; 409 for all other problems. */
 const statuses: Readonly<Record<string, number>> = { limit: 429, overloaded: 503, malformed: 400, 'not-found': 404 };
 
 function problem(name: string, detail = 'as the test asked'): Response {
@@ -160,7 +161,7 @@ function problem(name: string, detail = 'as the test asked'): Response {
   });
 }
 
-/** How a question's values travel as symbols 0 to `symbols`-1. */
+/** How the protocol encodes a question's values as symbols 0 to `symbols`-1. */
 interface Coding {
   readonly question: Required<Question>;
   readonly protocol: string;
@@ -169,7 +170,7 @@ interface Coding {
   value(symbol: number): number;
 }
 
-/** A report is another value than was given but once in 2⁶¹. */
+/** γ is so small that at most one report in 2⁶¹ carries another value than the given one. */
 const gamma = `1/${2n ** 62n}`;
 
 function codingOf({ query = 'mean', range = [0, 100], bins = 10 }: Question): Coding {
@@ -203,7 +204,7 @@ interface SignedTask {
   readonly keys: readonly (readonly KeyPair[])[];
 }
 
-/** Hours, from one that has begun. */
+/** The number of hourly epochs; the first one has begun. */
 const epochs = 24;
 
 async function makeTask(coding: Coding, urls: readonly string[]): Promise<SignedTask> {
@@ -279,10 +280,10 @@ async function openBody({ id, keys }: SignedTask, epoch: number, body: Bytes): P
   for (let hop = 1; hop < keys.length; hop++) {
     slot = (await opened(hop, aadOf(0, kindSlot), slot)).subarray(tagSize);
   }
-  return slot.subarray(1).reduce((symbol, byte) => symbol * 256 + byte, 0); // After the kind: a message.
+  return slot.subarray(1).reduce((symbol, byte) => symbol * 256 + byte, 0); // The message follows the kind.
 }
 
-/** A string of msgpack, of less than 256 bytes. */
+/** Encodes a string of less than 256 bytes as msgpack. */
 function text(value: string): Bytes {
   const bytes = utf8(value);
   return concat(bytes.length < 32 ? Uint8Array.of(0xa0 | bytes.length) : Uint8Array.of(0xd9, bytes.length), bytes);

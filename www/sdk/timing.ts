@@ -1,12 +1,12 @@
 /**
- * Waiting: for an answer, for a moment, for an idle page, for the end of a visit.
+ * Waits for answers, times, idle pages and the end of a visit.
  * @module
  */
 
-/** Rejects with the signal's reason when it is aborted; what it waited for goes on. */
+/** Waits for a promise. Rejects with the signal's reason on an abort; the awaited work continues. */
 export async function abortable<T>(promise: Promise<T>, signal?: AbortSignal): Promise<T> {
   if (!signal) return promise;
-  promise.catch(() => {}); // nobody may be left to hear of it
+  promise.catch(() => {}); // Nobody may await it after an abort.
   signal.throwIfAborted();
   let abort = () => {};
   const aborted = new Promise<never>((_, reject) => {
@@ -20,31 +20,30 @@ export async function abortable<T>(promise: Promise<T>, signal?: AbortSignal): P
   }
 }
 
-/** The longest to wait for another party's answer, its body included, in milliseconds. */
+/** The longest wait for another party's answer and its body, in milliseconds. */
 const maxWait = 30_000;
 
-/** Asks another party something; rejects with a TimeoutError where the answer takes longer, in milliseconds. */
+/** Runs a request. Rejects with a TimeoutError if the answer takes longer than `patience` milliseconds. */
 export function withTimeout<T>(ask: (signal: AbortSignal) => Promise<T>, patience = maxWait): Promise<T> {
   const signal = AbortSignal.timeout(Math.min(patience, maxWait));
   return abortable(ask(signal), signal);
 }
 
-/** Waits so long. */
+/** Waits for a number of milliseconds. */
 export function pause(milliseconds: number): Promise<void> {
   return new Promise((resolve) => setTimeout(resolve, milliseconds));
 }
 
 /**
- * Waits so long, but no longer than the page is seen: once hidden it may never run again. Rejects
- * with the signal's reason when it is aborted. Leaves no timer behind, which would keep a Node
- * process alive.
+ * Waits for a number of milliseconds, or until the page is hidden: a hidden page may never run again. Rejects with the
+ * signal's reason on an abort. Clears its timer, which would otherwise keep a Node process alive.
  */
 export async function waitWhileVisible(milliseconds: number, signal?: AbortSignal): Promise<void> {
   signal?.throwIfAborted();
   if (typeof document !== 'undefined' && document.visibilityState === 'hidden') return;
   let stop = () => {};
   const waited = new Promise<void>((resolve) => {
-    const timer = setTimeout(resolve, Math.max(milliseconds, 0)); // Deno warns of a time that has passed
+    const timer = setTimeout(resolve, Math.max(milliseconds, 0)); // Deno warns of a negative time.
     const stopListening = onHide(resolve);
     stop = () => {
       clearTimeout(timer);
@@ -58,7 +57,7 @@ export async function waitWhileVisible(milliseconds: number, signal?: AbortSigna
   }
 }
 
-/** Calls back when the page is hidden, which on phones is the last it hears, or left. */
+/** Calls back when the page is hidden or left. On phones, being hidden is often a page's last event. */
 function onHide(callback: () => void): () => void {
   if (typeof document === 'undefined') return () => {};
   const hidden = () => document.visibilityState === 'hidden' && callback();
@@ -70,16 +69,16 @@ function onHide(callback: () => void): () => void {
   };
 }
 
-/** How long an idle moment may take to come, in milliseconds. */
+/** The longest wait for an idle period, in milliseconds. */
 const patience = 2000;
 
 /**
- * Waits until a page has a visitor, which one that the browser prerenders has not; and, but for
- * `now`, until it has loaded, been painted and is idle. Waits for nothing where there is no page.
+ * Waits until a visitor sees the page, which is later than prerendering. Without `now` it also waits until the page has
+ * loaded, is painted and is idle. Without a page it does not wait.
  */
 export async function whenIdle(when: 'idle' | 'now'): Promise<void> {
   if (typeof document === 'undefined') return;
-  const { prerendering } = document as { prerendering?: boolean }; // Chromium's alone
+  const { prerendering } = document as { prerendering?: boolean }; // Chromium only
   if (prerendering) await new Promise((resolve) => document.addEventListener('prerenderingchange', resolve,
     { once: true }));
   if (when === 'now') return;
@@ -91,8 +90,8 @@ export async function whenIdle(when: 'idle' | 'now'): Promise<void> {
 }
 
 /**
- * Waits until what has loaded is on the screen: the second frame begins when the first is done. A hidden page has
- * none.
+ * Waits until the loaded page is painted: the second animation frame begins after the first is painted. A hidden page
+ * has no frames, so the wait ends after a fifth of a second.
  */
 function whenPainted(): Promise<unknown> {
   const frames = new Promise((resolve) => requestAnimationFrame(() => requestAnimationFrame(resolve)));

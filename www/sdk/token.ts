@@ -1,6 +1,6 @@
 /**
- * Anonymous tokens (docs/SPEC.md, section 13): what is fetched for one, and from whom. The issuer
- * signs a token without seeing it (blind.ts), so nobody can tell whose token a report carries.
+ * Requests anonymous tokens (docs/SPEC.md, section 13). The issuer signs a token without seeing it (blind.ts), so
+ * nobody can tell whose token a report carries.
  * @module
  */
 
@@ -12,34 +12,34 @@ import { readBody, readProblem } from './response.js';
 import { sha256 } from './signature.js';
 import { type Task, version } from './task.js';
 
-/** The most bytes of an issuer's answer; a directory of one key has some 600. */
+/** The size limit of an issuer's answer, in bytes; a directory of one key has about 600. */
 const maxAnswer = 16 << 10;
 
-/** How long to wait before each further attempt, in milliseconds. */
+/** The delays before the retries, in milliseconds. */
 const retryDelays = [500, 1500, 4000];
 
-/** What a token is for. */
+/** The task and epoch that a token is for. */
 export interface TokenPurpose {
   /** The task's id, in bytes and in hexadecimal. */
   readonly id: Bytes;
   readonly idText: string;
   readonly task: Task;
   readonly epoch: number;
-  /** The id of the issuer's key of the epoch, as the task names it. */
+  /** The id of the issuer's key for the epoch, as in the task's key list. */
   readonly keyId: Bytes;
   readonly source: TokenSource | undefined;
 }
 
 /**
- * Gets a token from the task's issuer. A retry sends the same request, which the issuer counts once.
- * `loading` brings the cryptography, which pages of other tasks do not load.
- * @throws DoonaError `limit-reached` where the issuer has none left for this person and epoch now;
- * `not-delivered` where it gave none this time
+ * Gets a token from the task's issuer. A retry sends the same request, which the issuer counts once. `loading` resolves
+ * to the cryptography, which pages of tasks without tokens do not load.
+ * @throws DoonaError `limit-reached` if the issuer has no further token for this person in this epoch;
+ * `not-delivered` if the request failed and may succeed later
  */
 export async function fetchToken(wanted: TokenPurpose, loading: Promise<typeof import('./blind.js')>): Promise<Bytes> {
   const { id, idText, task, epoch, keyId, source = fromIssuer } = wanted;
   const base = `${task.clients.issuer.url}/v1/tasks/${idText}/epochs/${epoch}`;
-  loading.catch(() => {}); // until it is awaited
+  loading.catch(() => {}); // Its rejection is handled once it is awaited.
   const directory = await fetchWithRetries((signal) =>
     fetch(`${base}/issuer-directory`,
       { credentials: 'omit', referrerPolicy: 'no-referrer', redirect: 'manual', cache: 'no-store', signal }),
@@ -51,12 +51,13 @@ export async function fetchToken(wanted: TokenPurpose, loading: Promise<typeof i
     return await finalize(await fetchWithRetries((signal) => source(request,
       { task: idText, epoch, uri: `${base}/token-request`, signal })));
   } catch (cause) {
-    const ours = cause instanceof DoonaError && cause.code !== 'module-failed'; // the script: it may load another time
+    // After module-failed the script may load later.
+    const ours = cause instanceof DoonaError && cause.code !== 'module-failed';
     throw ours ? cause : noToken((cause as Error).message, cause);
   }
 }
 
-/** The TokenChallenge of a task's epoch. */
+/** Returns the TokenChallenge of a task's epoch (RFC 9577, section 2.1). */
 export async function challengeOf(task: Task, id: Bytes, epoch: number): Promise<Bytes> {
   const context = await sha256(concat(utf8(`doona-v${version} token`), id, bigEndian(epoch, 8)));
   return concat(
@@ -73,7 +74,7 @@ function opaque16(text: string): Bytes {
   return concat(bigEndian(bytes.length, 2), bytes);
 }
 
-/** What stands between "//" and the path of a task's URL. */
+/** Returns the host and port of a task's URL. */
 function host(url: string): string {
   return url.slice(url.indexOf('//') + 2).split('/')[0]!;
 }
@@ -99,13 +100,13 @@ function fromIssuer(request: Bytes,
     body: request,
     credentials: 'omit',
     referrerPolicy: 'no-referrer',
-    redirect: 'manual', // which is not ok; workerd has no 'error'
+    redirect: 'manual', // A redirect is then not ok. workerd has no 'error'.
     cache: 'no-store',
     signal,
   });
 }
 
-/** Returns the body of an answer, after some attempts. */
+/** Sends a request and returns the answer's body; retries failures that may pass. */
 async function fetchWithRetries(ask: (signal: AbortSignal) => Promise<Response>): Promise<Bytes> {
   for (let attempt = 0; ; attempt++) {
     let why: string;
@@ -121,7 +122,7 @@ async function fetchWithRetries(ask: (signal: AbortSignal) => Promise<Response>)
   }
 }
 
-/** @throws Error where another attempt may succeed; else DoonaError */
+/** Returns an answer's body. @throws Error if a retry may succeed; DoonaError if not */
 async function readAnswer(response: Response): Promise<Bytes> {
   if (response.ok) return readBody(response, maxAnswer);
   const { name } = await readProblem(response);

@@ -1,7 +1,6 @@
 /**
- * What a page reports, as the module takes it. A value that no task of this kind allows is refused here, before it is
- * looked up whether the epoch has its report: a page that is wrong hears of it at every call. The module holds every
- * value against the task again.
+ * Converts a page's value into the module's input. It refuses an invalid value before the SDK looks for an earlier
+ * report of the epoch, so a faulty page gets the error on every call. The module checks every value again.
  * @module
  */
 
@@ -9,8 +8,8 @@ import { DoonaError } from './errors.js';
 import type { Task } from './task.js';
 
 /**
- * A value as the module takes it. Its size is bounded here, by the task: how much memory the module takes must not
- * tell of a value.
+ * Returns a value as the module's input. The task bounds its size: the module's memory must not reveal the value.
+ * @throws DoonaError `invalid-value`
  */
 export function toInput(task: Task, value: number | Vector | string): Float64Array {
   if (task.query === 'strings') return textBytes(value, task.input.bins);
@@ -45,9 +44,9 @@ function invalid(got: unknown, want: string): DoonaError {
 }
 
 /**
- * The bytes of a text in Unicode normal form C, so that no two ways to write one text are two texts. Of a text that is
- * longer than `most` bytes it is one character more: where to cut is the module's to say.
- * @throws DoonaError `invalid-value` for what is no text
+ * Returns the bytes of a text in Unicode normal form C, so that equal texts have equal bytes. If the text is longer
+ * than `most` bytes, it returns up to 4 bytes more: the module decides where to cut.
+ * @throws DoonaError `invalid-value` if the value is not a text or has a zero byte
  */
 export function textBytes(value: unknown, most: number): Float64Array {
   if (typeof value !== 'string') throw invalid(`of type ${typeof value}`, 'a text');
@@ -59,16 +58,16 @@ export function textBytes(value: unknown, most: number): Float64Array {
   return out;
 }
 
-/** In bytes of UTF-8. */
+/** The length of the longest character in UTF-8, in bytes. */
 const longestCharacter = 4;
 
-/** A vector as callers have it. */
+/** A vector: an array or typed array of numbers. */
 export type Vector = readonly number[] | Float64Array | Float32Array | Int32Array | Uint32Array | Int16Array |
   Uint16Array | Int8Array | Uint8Array;
 
 /**
- * Copies a value, which is zeroed once it is randomized.
- * @throws DoonaError `invalid-value` for what is neither a number nor a list of numbers
+ * Copies a value. The engine zeroes the copy once it has randomized it.
+ * @throws DoonaError `invalid-value` if the value is neither a number nor a list of numbers
  */
 export function toFloat64Array(value: number | Vector): Float64Array {
   if (typeof value === 'number') return Float64Array.of(value);

@@ -1,19 +1,19 @@
 /**
- * The WASI functions the Go runtime imports (wasm/*\/host.txt), as little of each as it needs:
- * random bytes, a clock, and nothing of a file system or a network.
+ * The WASI functions that the Go runtime imports (wasm/*\/host.txt), with as little behavior as it needs: random bytes
+ * and a clock, but no file system and no network.
  * @module
  */
 
 const success = 0;
 const badDescriptor = 8;
 
-/** Thrown by the module through proc_exit; a module that exited is of no further use. */
+/** The module called proc_exit. A module that exited cannot run again. */
 export class ModuleExit extends Error {}
 
-/** Returns the imports and a function that hands them the memory once there is one. */
+/** Returns the imports, and a function that gives them the instance's memory. */
 export function wasi(): { imports: WebAssembly.ModuleImports; attach: (memory: WebAssembly.Memory) => void } {
   let memory: WebAssembly.Memory;
-  let stderr = ''; // the end of what the runtime wrote to standard error, for ModuleExit
+  let stderr = ''; // the last 2000 characters that the runtime wrote to standard error, for ModuleExit
   const view = () => new DataView(memory.buffer);
 
   const empty = (count: number, size: number): number => {
@@ -32,7 +32,7 @@ export function wasi(): { imports: WebAssembly.ModuleImports; attach: (memory: W
     view().setUint32(written, total, true);
     return success;
   };
-  // The runtime sleeps only when it has nothing to do: every wait is over at once.
+  // The runtime sleeps only when it has nothing to do, so every wait ends at once.
   const poll = (_subscriptions: number, events: number, count: number, ready: number): number => {
     new Uint8Array(memory.buffer, events, 32 * count).fill(0);
     view().setUint32(ready, count, true);

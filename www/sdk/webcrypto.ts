@@ -1,9 +1,9 @@
 /**
- * Whether WebCrypto can seal here.
+ * Checks whether WebCrypto can seal, and retries its random failures.
  * @module
  */
 
-/** Whether this WebCrypto has what sealing and the checks of a bundle need. */
+/** Whether this WebCrypto has X25519 and Ed25519, which sealing and the checks of a bundle need. */
 export async function canSeal(): Promise<boolean> {
   try {
     await Promise.all([
@@ -16,12 +16,12 @@ export async function canSeal(): Promise<boolean> {
   }
 }
 
-/** How often to ask for a key pair: all fail by chance once in 10¹¹. */
+/** The number of attempts at a key pair. By WebKitGTK's failure rate, all of them fail once in 10¹¹. */
 const attempts = 5;
 
 /**
- * Does what needs a fresh key pair. WebKitGTK fails to make an X25519 pair at random, 13 times in 3,000; a report
- * would be lost for it. No value decides whether one is made anew.
+ * Runs work that needs a fresh key pair, and retries it. WebKitGTK randomly fails to make an X25519 pair, 13 times in
+ * 3,000, and a report would be lost. Whether a retry happens does not depend on the value.
  */
 export async function retryKeyPair<T>(make: () => Promise<T>): Promise<T> {
   for (let left = attempts; ; ) {

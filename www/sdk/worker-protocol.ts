@@ -1,6 +1,6 @@
 /**
- * What crosses between the page and its engine, in a worker or not: plain data, because an error
- * loses its class on the way.
+ * The messages between the page and its engine. They are plain data, because an error loses its class when it is posted
+ * to or from a worker.
  * @module
  */
 
@@ -17,8 +17,8 @@ export type Answer =
   | { readonly id: number; readonly result: unknown }
   | { readonly id: number; readonly error: { code: ErrorCode; message: string; field: string | undefined } };
 
-/** The name of the worker, by which its script knows that it is one. */
+/** The worker's name, by which its script recognizes that it runs in a worker. */
 export const workerName = 'doona';
 
-/** The first thing a worker says: its script runs. */
+/** The worker's first message: its script runs. */
 export const workerReady = 'ready';

@@ -1,6 +1,6 @@
 /**
- * The engine as a script of its own: started as a worker it serves the page that started it;
- * imported, where there are no workers, it answers its importer.
+ * The engine's script. Started as a worker, it answers the messages of its page. Imported, in runtimes without workers,
+ * it exports `answer`.
  * @module
  */
 
@@ -23,7 +23,7 @@ export async function answer({ id, method, args }: Call): Promise<Answer> {
   }
 }
 
-// Of a dedicated worker's scope, the part used here.
+// The part of a dedicated worker's scope that this script uses.
 const scope = globalThis as unknown as {
   name?: string; document?: unknown; postMessage(message: unknown, transfer: Transferable[]): void;
 };
