@@ -165,7 +165,7 @@ func TestTheInventoryIsWhole(t *testing.T) {
 		"relay/internal/store/migrations/*/*.sql": regexp.MustCompile(`CREATE TABLE (\w+)`),
 		"www/edge/report.ts":                      regexp.MustCompile(`(?m)^const store = '(\w+)';$`),
 		"www/sdk/store-indexeddb.ts":              regexp.MustCompile(`(?m)^const \w+ = '(\w+)';$`),
-		"www/sdk/document-cache.ts":                         regexp.MustCompile(`(?m)^const \w+ = '(\w+)';$`),
+		"www/sdk/document-cache.ts":               regexp.MustCompile(`(?m)^const \w+ = '(\w+)';$`),
 	} {
 		files, err := filepath.Glob(pattern)
 		require.NoError(t, err)
