@@ -17,7 +17,7 @@ import (
 var Files embed.FS
 
 // Number writes x with three significant digits or all of its whole ones, thousands apart, and a
-// real minus sign, as number() of www/demo/words.ts does.
+// real minus sign, as number() of www/demo/format.ts does.
 func Number(x float64) string {
 	if x == 0 || math.IsNaN(x) || math.IsInf(x, 0) {
 		return strconv.FormatFloat(x, 'f', -1, 64)

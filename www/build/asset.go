@@ -19,7 +19,7 @@ type asset struct {
 }
 
 // hashed renames a file NAME.EXT to NAME-HASH.EXT.
-func hashed(file string) (asset, error) {
+func addHash(file string) (asset, error) {
 	content, err := os.ReadFile(file)
 	if err != nil {
 		return asset{}, fmt.Errorf("couldn't read %s: %w", file, err)

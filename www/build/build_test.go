@@ -8,7 +8,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-func TestVendoredCodeIsWhatItsHashesSay(t *testing.T) {
+func TestCheckVendored(t *testing.T) {
 	require.NoError(t, checkVendored(filepath.Join("..", "vendor")))
 
 	dir := t.TempDir()
@@ -23,10 +23,10 @@ func TestVendoredCodeIsWhatItsHashesSay(t *testing.T) {
 	require.ErrorContains(t, checkVendored(dir), "lib.js")
 }
 
-func TestHashedNamesTheContent(t *testing.T) {
+func TestAddHash(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "page.css")
 	require.NoError(t, os.WriteFile(file, []byte("hello"), 0o600))
-	got, err := hashed(file)
+	got, err := addHash(file)
 	require.NoError(t, err)
 	require.Equal(t, asset{"page-2cf24dba5fb0.css", "sha256-LPJNul+wow4m6DsqxbninhsWHlwfp0JecwQzYpOLmCQ="}, got)
 	require.NoFileExists(t, file)

@@ -39,7 +39,7 @@ func bundleSDK(out string, files assets) error {
 		if err := write(out, s.file, code); err != nil {
 			return err
 		}
-		if files[s.asset], err = hashed(filepath.Join(out, s.file)); err != nil {
+		if files[s.asset], err = addHash(filepath.Join(out, s.file)); err != nil {
 			return err
 		}
 	}
@@ -91,7 +91,7 @@ func bundlePage(folder, out, address string, files assets) error {
 		if err := write(out, name, code); err != nil {
 			return err
 		}
-		file, err := hashed(filepath.Join(out, name))
+		file, err := addHash(filepath.Join(out, name))
 		if err != nil {
 			return err
 		}

@@ -34,7 +34,7 @@ func buildEdge(ctx context.Context, out string) error {
 	if err := write(page, edgeScript, code); err != nil {
 		return err
 	}
-	file, err := hashed(filepath.Join(page, edgeScript))
+	file, err := addHash(filepath.Join(page, edgeScript))
 	if err != nil {
 		return err
 	}

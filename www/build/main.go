@@ -102,7 +102,7 @@ func buildModules(ctx context.Context, out string) (assets, error) {
 		wait.Go(func() {
 			file := filepath.Join(out, m.File())
 			if errs[i] = wasm.Build(ctx, m, file); errs[i] == nil {
-				built[i], errs[i] = hashed(file)
+				built[i], errs[i] = addHash(file)
 			}
 		})
 	}

@@ -5,25 +5,25 @@
  */
 
 import { type Doona, DoonaError, type Receipt, connect } from '../sdk/index.js';
-import { aloneSwitch } from './alone.js';
+import { attackSwitch } from './attack.js';
 import { byId, fitDetails } from './dom.js';
-import { plain } from './errors.js';
+import { describeError } from './errors.js';
 import { showFilling, showHistory } from './history.js';
 import { type Picker, picker } from './picker.js';
-import { type Practice, draws, practice } from './practice.js';
+import { type Practice, draws, startPractice } from './practice.js';
 import { showPromise } from './promise.js';
-import { type Own, showRoad } from './road.js';
+import { type OwnReport, showStages } from './stages.js';
 import { type State, fetchState, fill } from './state.js';
 import { themeButton } from './theme.js';
-import { number, secondsUntil } from './words.js';
+import { number, secondsUntil } from './format.js';
 
 const task = 'live';
 
 /** What a report takes beside filling its batch, in seconds. */
-const patience = 2;
+const sendSeconds = 2;
 
 /** How often to ask, in milliseconds: while a batch fills, and else. */
-const [busy, calm] = [150, 1000];
+const [pollFilling, pollIdle] = [150, 1000];
 
 /**
  * The demo's task has hundreds of short epochs with ε each, so that a visitor need not wait a
@@ -36,9 +36,9 @@ class Page {
   readonly #picker: Picker;
   #practice: Practice | null = null;
   #state: State;
-  #own: Own = { epoch: -1, progress: 'none', before: 0, bytes: 0, text: '' };
+  #own: OwnReport = { epoch: -1, progress: 'none', before: 0, bytes: 0, text: '' };
   /** How many reports of its epoch are released when this person's is; not known until its batch is full. */
-  #until = Infinity;
+  #releasedAt = Infinity;
   /** Whether a report is being made. */
   #busy = false;
   #timer = 0;
@@ -46,14 +46,14 @@ class Page {
   constructor(doona: Doona, state: State) {
     this.#doona = doona;
     this.#state = state;
-    this.#picker = picker(state, () => this.#picked());
+    this.#picker = picker(state, () => this.#pickerChanged());
     showPromise(doona);
     fitDetails();
     byId('form').addEventListener('submit', (event) => {
       event.preventDefault();
       void this.#report();
     });
-    say('Ready. This device has checked the task, its owner and what it promises.');
+    setStatus('Ready. This device has checked the task, its owner and what it promises.');
     addEventListener('resize', () => this.#show()); // The chart has the width of its card.
     this.#show();
     void this.#startPractice();
@@ -62,16 +62,16 @@ class Page {
 
   /** Practice is an extra: where it cannot start, reporting works all the same. */
   async #startPractice(): Promise<void> {
-    this.#practice = await practice(this.#state).catch(() => null);
+    this.#practice = await startPractice(this.#state).catch(() => null);
     if (this.#practice) {
       byId('practice-note').textContent = `${draws} practice messages for this value`;
       byId('practice-text').textContent = `The bars: each message is one of ${this.#practice.symbols}, by the module that will draw yours. None is sent. Any message can come from any value.`;
       byId('practice').hidden = false;
     }
-    this.#picked();
+    this.#pickerChanged();
   }
 
-  #picked(): void {
+  #pickerChanged(): void {
     const value = this.#picker.value();
     this.#picker.practice(typeof value === 'string' ? null : this.#practice?.draw(value) ?? null);
     this.#show();
@@ -81,14 +81,14 @@ class Page {
     try {
       this.#state = await fetchState(task);
       if (this.#own.progress === 'filling' && this.#released()) {
-        say('Released: your report is in the estimate, and nobody knows which it is.');
+        setStatus('Released: your report is in the estimate, and nobody knows which it is.');
         this.#own = { ...this.#own, progress: 'released' };
       }
       this.#show();
     } catch {
       // The demo is busy or gone; the next poll will tell.
     }
-    this.#pollIn(this.#own.progress === 'filling' ? busy : calm);
+    this.#pollIn(this.#own.progress === 'filling' ? pollFilling : pollIdle);
   }
 
   #pollIn(milliseconds: number): void {
@@ -105,25 +105,25 @@ class Page {
       ? `You have reported in epoch ${epoch.number}. The next epoch starts in ${left} s.`
       : `Epoch ${epoch.number}, one report per person; the next epoch starts in ${left} s.`;
     showFilling(this.#state, this.#own);
-    showRoad(this.#state, this.#own.progress === 'none' ? { ...this.#own, text: this.#picker.text() } : this.#own);
+    showStages(this.#state, this.#own.progress === 'none' ? { ...this.#own, text: this.#picker.text() } : this.#own);
     void showHistory(task, this.#state).catch(() => undefined); // The next poll will try again.
   }
 
   async #report(): Promise<void> {
     this.#busy = true;
-    say('One moment…');
+    setStatus('One moment…');
     this.#show();
     try {
       const value = this.#picker.value();
-      await this.#untilThereIsTime();
+      await this.#waitForTime();
       while (!(await this.#reportAndFill(value))) {
-        say('The epoch ended before its batch was full: your report goes into the next one, randomized anew.');
+        setStatus('The epoch ended before its batch was full: your report goes into the next one, randomized anew.');
         await this.#nextEpoch();
       }
     } catch (error) {
       const unused = error instanceof DoonaError && error.code === 'invalid-value';
       this.#own = { ...this.#own, progress: 'none', ...(unused && { epoch: -1 }) };
-      say(plain(error), true);
+      setStatus(describeError(error), true);
     } finally {
       this.#busy = false;
     }
@@ -131,12 +131,12 @@ class Page {
   }
 
   /** Waits for the next epoch where too little is left of this one to fill a batch. */
-  async #untilThereIsTime(): Promise<void> {
+  async #waitForTime(): Promise<void> {
     this.#state = await fetchState(task);
     const { length } = this.#doona.task.epochs;
-    const needed = Math.min(2 * this.#state.epoch.fill_seconds + patience, length / 2);
+    const needed = Math.min(2 * this.#state.epoch.fill_seconds + sendSeconds, length / 2);
     if (secondsUntil(this.#state.epoch.ends_at) >= needed) return;
-    say('This epoch ends too soon to fill a batch: your report goes into the next one.');
+    setStatus('This epoch ends too soon to fill a batch: your report goes into the next one.');
     await this.#nextEpoch();
   }
 
@@ -145,23 +145,23 @@ class Page {
     this.#show();
     const { number: last } = this.#state.epoch;
     while (this.#state.epoch.number === last) {
-      await new Promise((resolve) => setTimeout(resolve, calm / 2));
+      await new Promise((resolve) => setTimeout(resolve, pollIdle / 2));
       this.#state = await fetchState(task);
     }
   }
 
   /** Whether the estimate counts this person's report: others' batches of the epoch may be released without it. */
   #released(): boolean {
-    return this.#state.history.some((row) => row.epoch === this.#own.epoch && row.users >= this.#until);
+    return this.#state.history.some((row) => row.epoch === this.#own.epoch && row.users >= this.#releasedAt);
   }
 
   /** Reports, and has the batch filled; false if the epoch ended before it was. */
   async #reportAndFill(value: number | readonly number[] | string): Promise<boolean> {
     const { number: now, simulated } = this.#state.epoch;
     const { epoch } = this.#doona;
-    this.#until = Infinity;
+    this.#releasedAt = Infinity;
     this.#own = { epoch, progress: 'sending', before: now === epoch ? simulated : 0, bytes: 0, text: this.#picker.text() };
-    say(exact(this.#state) ? 'Sealing…' : 'Randomizing and sealing…');
+    setStatus(isExact(this.#state) ? 'Sealing…' : 'Randomizing and sealing…');
     this.#show();
     let receipt: Receipt;
     try {
@@ -172,29 +172,29 @@ class Page {
     }
     this.#own = { ...this.#own, epoch: receipt.epoch, progress: 'sent', bytes: receipt.bytes };
     if (receipt.repeated) {
-      say(`You have already reported in epoch ${receipt.epoch}; what you sent first stands.`);
+      setStatus(`You have already reported in epoch ${receipt.epoch}; what you sent first stands.`);
       return true;
     }
     this.#own = { ...this.#own, progress: 'filling' };
     const alone = this.#state.assumption === 'none' ? 'would wait for the end of the epoch' : 'would never be opened';
-    say(`Sent: ${number(receipt.bytes)} sealed bytes. Alone it ${alone}, so the demo now adds ${number(this.#state.batch - 1)} simulated clients.`);
+    setStatus(`Sent: ${number(receipt.bytes)} sealed bytes. Alone it ${alone}, so the demo now adds ${number(this.#state.batch - 1)} simulated clients.`);
     this.#show();
-    this.#pollIn(busy);
+    this.#pollIn(pollFilling);
     const reports = await fill(task, receipt.epoch, true);
     if (reports === null) return false;
-    this.#until = reports;
-    say(reports % this.#state.batch === 0 ? 'The batch is full. The relays are shuffling it…'
+    this.#releasedAt = reports;
+    setStatus(reports % this.#state.batch === 0 ? 'The batch is full. The relays are shuffling it…'
       : 'The epoch is over. The relays are shuffling what it has…');
     return true;
   }
 }
 
 /** Whether messages are exact answers: relays add the noise, and clients none. */
-function exact(state: State): boolean {
+function isExact(state: State): boolean {
   return state.assumption === 'none' && state.gamma === null;
 }
 
-function say(text: string, bad = false): void {
+function setStatus(text: string, bad = false): void {
   const status = byId('status');
   status.textContent = text;
   status.classList.toggle('bad', bad);
@@ -202,7 +202,7 @@ function say(text: string, bad = false): void {
 
 async function start(): Promise<void> {
   themeButton();
-  aloneSwitch();
+  attackSwitch();
   try {
     const state = await fetchState(task);
     byId('title').textContent = state.title;
@@ -217,7 +217,7 @@ async function start(): Promise<void> {
     });
     new Page(doona, state);
   } catch (error) {
-    say(plain(error), true);
+    setStatus(describeError(error), true);
   }
 }
 

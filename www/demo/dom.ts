@@ -9,16 +9,16 @@ type Child = Node | string;
 /** Returns an HTML element. */
 export function html<K extends keyof HTMLElementTagNameMap>(tag: K, attributes: Attributes = {},
   ...children: Child[]): HTMLElementTagNameMap[K] {
-  return filled(document.createElement(tag), attributes, children);
+  return withContent(document.createElement(tag), attributes, children);
 }
 
 /** Returns an SVG element. */
 export function svg<K extends keyof SVGElementTagNameMap>(tag: K, attributes: Attributes = {},
   ...children: Child[]): SVGElementTagNameMap[K] {
-  return filled(document.createElementNS('http://www.w3.org/2000/svg', tag), attributes, children);
+  return withContent(document.createElementNS('http://www.w3.org/2000/svg', tag), attributes, children);
 }
 
-function filled<E extends Element>(element: E, attributes: Attributes, children: Child[]): E {
+function withContent<E extends Element>(element: E, attributes: Attributes, children: Child[]): E {
   for (const [name, value] of Object.entries(attributes)) element.setAttribute(name, String(value));
   element.append(...children);
   return element;

@@ -5,7 +5,7 @@
 
 import { DoonaError, type ErrorCode } from '../sdk/index.js';
 
-const words: Partial<Record<ErrorCode, string>> = {
+const messages: Partial<Record<ErrorCode, string>> = {
   'insecure-context': 'Nothing can be sealed on this page: open it by https, or on this machine.',
   'task-unreachable': 'The first relay does not answer, so this device cannot check what it would take part in. Nothing was sent. Please load the page again.',
   'task-refused': 'This device refused the task: its owner has not signed it as it is. Nothing was sent.',
@@ -24,7 +24,7 @@ const words: Partial<Record<ErrorCode, string>> = {
 };
 
 /** What a visitor can do about an error, without the words for page authors. */
-export function plain(error: unknown): string {
-  const known = error instanceof DoonaError && words[error.code];
+export function describeError(error: unknown): string {
+  const known = error instanceof DoonaError && messages[error.code];
   return known || 'The demo does not answer. Please load the page again.';
 }

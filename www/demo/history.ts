@@ -6,20 +6,20 @@
 
 import { byId, html } from './dom.js';
 import { queries } from './queries.js';
-import { type Own, filled } from './road.js';
+import { type OwnReport, batchFill } from './stages.js';
 import { type Entry, type Row, type State, answers, entries, fetchChart } from './state.js';
-import { exact, number, percent } from './words.js';
+import { exact, number, percent } from './format.js';
 
 /** The chart is drawn for the width it has, so that its text keeps its size. */
 const narrowest = 260;
 
 /** Shows how full the batch is that this person's report waits for. */
-export function showFilling(state: State, own: Own): void {
+export function showFilling(state: State, own: OwnReport): void {
   const waits = own.progress === 'sent' || own.progress === 'filling';
   byId('filling').hidden = !waits;
   if (!waits) return;
   byId('empty').hidden = true;
-  const reports = filled(state, own);
+  const reports = batchFill(state, own);
   const bar = byId<HTMLProgressElement>('filled');
   [bar.max, bar.value] = [state.batch, reports];
   byId('filling-text').textContent = reports < state.batch
@@ -36,29 +36,29 @@ export async function showHistory(task: string, state: State): Promise<void> {
   figure.dataset['version'] = version;
   const chart = await fetchChart(task, width);
   if (chart) figure.replaceChildren(chart);
-  byId('answer').replaceChildren(...answer(state, state.total));
+  byId('answer').replaceChildren(...answerNodes(state, state.total));
   byId('table').replaceChildren(
-    html('thead', {}, html('tr', {}, ...heads(state).map((text) => html('th', { scope: 'col' }, text)))),
-    html('tbody', {}, ...lines(state, state.total)),
+    html('thead', {}, html('tr', {}, ...columnNames(state).map((text) => html('th', { scope: 'col' }, text)))),
+    html('tbody', {}, ...tableRows(state, state.total)),
   );
   byId('empty').hidden = true;
-  const texts = isTexts(state);
+  const texts = asksTexts(state);
   if (texts && byId('numbers').hidden) byId<HTMLDetailsElement>('numbers').open = true;
   for (const id of ['answer', 'numbers']) byId(id).hidden = false;
   byId('legend').hidden = texts;
 }
 
 /** Of texts there is no chart: the table is the list. */
-function isTexts(state: State): boolean {
+function asksTexts(state: State): boolean {
   return queries[state.query].shape === 'texts';
 }
 
 function isList(state: State): boolean {
-  return isTexts(state) || Array.isArray(state.total?.estimate);
+  return asksTexts(state) || Array.isArray(state.total?.estimate);
 }
 
 /** The estimate over all epochs, in a sentence. */
-function answer(state: State, total: Row): Node[] {
+function answerNodes(state: State, total: Row): Node[] {
   const list = answers(state, total);
   const from = `${number(total.users)} reports in ${state.history.length === 1 ? 'one epoch' : `${number(state.history.length)} epochs`}`;
   if (isList(state)) {
@@ -67,7 +67,7 @@ function answer(state: State, total: Row): Node[] {
       html('p', { class: 'answer' }, `The ${state.measure}, from ${from}.`),
       html('p', { class: 'quiet' },
         `${hits} of the ${list.length} intervals hold the truth of the simulated crowd; about 1 in 20 may miss it.`),
-      ...middle(state),
+      ...median(state),
       ...(state.about_texts ? [html('p', { class: 'quiet' }, state.about_texts)] : []),
     ];
   }
@@ -85,27 +85,27 @@ function answer(state: State, total: Row): Node[] {
 }
 
 /** The median of a histogram's values. */
-function middle(state: State): Node[] {
+function median(state: State): Node[] {
   const median = state.distribution?.quantiles.find((q) => q.p === 0.5);
   if (!median) return [];
   return [html('p', { class: 'quiet' }, 'The median is about ', exact(median.estimate), ` ${state.unit}, between `,
     exact(median.interval[0]), ' and ', exact(median.interval[1]), '.')];
 }
 
-function heads(state: State): string[] {
+function columnNames(state: State): string[] {
   return [isList(state) ? state.axis : 'epoch', ...(isList(state) ? [] : ['reports']), 'estimate', 'from', 'to',
     'truth'];
 }
 
 /** A line per epoch, the newest first, and all together; for several entries a line for each. */
-function lines(state: State, total: Row): HTMLElement[] {
-  const names = isTexts(state) ? state.texts.map((found) => found.text) : state.entries;
-  if (isList(state)) return answers(state, total).map((e, i) => line(names[i] ?? String(i), null, e));
-  const rows = [...state.history].reverse().map((row) => line(String(row.epoch), row.users, entries(row)[0]!));
-  return rows.length > 1 ? [line('all', total.users, entries(total)[0]!), ...rows] : rows;
+function tableRows(state: State, total: Row): HTMLElement[] {
+  const names = asksTexts(state) ? state.texts.map((found) => found.text) : state.entries;
+  if (isList(state)) return answers(state, total).map((e, i) => tableRow(names[i] ?? String(i), null, e));
+  const rows = [...state.history].reverse().map((row) => tableRow(String(row.epoch), row.users, entries(row)[0]!));
+  return rows.length > 1 ? [tableRow('all', total.users, entries(total)[0]!), ...rows] : rows;
 }
 
-function line(name: string, users: number | null, e: Entry): HTMLElement {
+function tableRow(name: string, users: number | null, e: Entry): HTMLElement {
   const cells = [...(users === null ? [] : [users]), e.estimate, ...e.interval, e.truth];
   return html('tr', {}, html('th', { scope: 'row' }, name), ...cells.map((x) => html('td', {}, exact(x))));
 }

@@ -7,7 +7,7 @@
 import { byId, html, svg } from './dom.js';
 import { queries } from './queries.js';
 import type { State } from './state.js';
-import { number, withUnit } from './words.js';
+import { number, withUnit } from './format.js';
 
 /** A value as the task takes it. */
 export type Value = number | readonly number[] | string;
@@ -24,7 +24,7 @@ export interface Picker {
 /** Fills the form; changed is called whenever another value is picked. */
 export function picker(state: State, changed: () => void): Picker {
   const { shape, yesNo } = queries[state.query];
-  const out = shape === 'texts' ? line(state) : shape === 'vector' ? sliders(state)
+  const out = shape === 'texts' ? textInput(state) : shape === 'vector' ? sliders(state)
     : shape === 'number' && !yesNo ? slider(state) : choices(state);
   byId('picker').addEventListener('input', changed);
   return out;
@@ -36,14 +36,14 @@ function stepOf(state: State): number {
   return [1, 2, 5, 10].map((f) => f * power).find((step) => (state.hi - state.lo) / step <= 200)!;
 }
 
-function range(state: State, name: string, at: number): HTMLInputElement {
+function rangeInput(state: State, name: string, at: number): HTMLInputElement {
   const step = stepOf(state);
   const value = state.lo + step * Math.round((at * (state.hi - state.lo)) / step);
   return html('input', { type: 'range', min: state.lo, max: state.hi, step, value, 'aria-label': name });
 }
 
 function slider(state: State): Picker {
-  const input = range(state, state.title, 1 / 3);
+  const input = rangeInput(state, state.title, 1 / 3);
   input.id = 'value';
   const shown = html('output', { class: 'value', for: 'value' });
   const text = () => withUnit(input.valueAsNumber, state.unit);
@@ -99,7 +99,7 @@ function choice(text: string, index: number): HTMLLabelElement {
 const chipLength = 14;
 
 /** A line to type a text in, or to pick one for. */
-function line(state: State): Picker {
+function textInput(state: State): Picker {
   const input = html('input', { type: 'text', id: 'value', list: 'texts', value: state.entries[0] ?? '', required: '',
     autocomplete: 'off', spellcheck: 'false', 'aria-label': state.title, 'aria-describedby': 'line-note' });
   byId('picker').append(input,
@@ -114,7 +114,7 @@ function line(state: State): Picker {
 }
 
 function sliders(state: State): Picker {
-  const inputs = state.entries.map((name, i) => range(state, `coordinate ${name}`, 0.5 + 0.3 * Math.sin(i + 1)));
+  const inputs = state.entries.map((name, i) => rangeInput(state, `coordinate ${name}`, 0.5 + 0.3 * Math.sin(i + 1)));
   const outputs = inputs.map(() => html('output', {}));
   const values = () => inputs.map((input) => input.valueAsNumber);
   const note = html('p', { class: 'quiet' });

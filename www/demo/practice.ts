@@ -22,7 +22,7 @@ export interface Practice {
 }
 
 /** Null where a client's messages are not one symbol, or this device cannot run the module. */
-export async function practice(state: State): Promise<Practice | null> {
+export async function startPractice(state: State): Promise<Practice | null> {
   if (state.protocol !== 'histogram' && state.protocol !== 'realsum') return null;
   const { integrity } = modules.browser;
   const [response, compiled] = await Promise.all([

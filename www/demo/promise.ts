@@ -5,7 +5,7 @@
 
 import type { Doona, Guarantee } from '../sdk/index.js';
 import { byId, html } from './dom.js';
-import { atMost, number, oneIn } from './words.js';
+import { atMost, number, oneIn } from './format.js';
 
 export function showPromise({ guarantee: g }: Doona): void {
   byId('promise').replaceChildren(
@@ -13,26 +13,26 @@ export function showPromise({ guarantee: g }: Doona): void {
     ...terms(g),
   );
   byId('not').replaceChildren(
-    missing('That you took part is visible.', 'The first relay sees your network address, though not your answer.'),
-    honest(g),
-    ...(g.relay === 'whole' ? [missing('Your messages must stay in one batch.',
+    notPromised('That you took part is visible.', 'The first relay sees your network address, though not your answer.'),
+    honestParties(g),
+    ...(g.relay === 'whole' ? [notPromised('Your messages must stay in one batch.',
       'You send several; a first relay that deviates can part them, and no later one can see it.')] : []),
-    ...(g.minimumHonest === 0 ? [] : [missing('Whoever can mint clients can surround you with its own.',
+    ...(g.minimumHonest === 0 ? [] : [notPromised('Whoever can mint clients can surround you with its own.',
       `Then ${g.localEpsilon === null ? 'nothing' : `only ε₀ = ${atMost(g.localEpsilon)}`} is left. This demo counts network addresses, which stops nobody who has many; a deployment uses tokens.`)]),
-    missing('Reports are not checked for truth.',
+    notPromised('Reports are not checked for truth.',
       'A client can lie within the range of values, and the estimate then counts the lie.'),
   );
 }
 
 /** Who must be honest, in a sentence. */
-function honest(g: Guarantee): HTMLElement {
+function honestParties(g: Guarantee): HTMLElement {
   const relays = g.relays === 1 ? 'The relay' : g.relay === 'first' ? 'The first relay'
     : `One of the ${number(g.relays)} relays`;
   if (g.minimumHonest === 0) {
-    return missing(`${relays} must be honest, and nobody else.`,
+    return notPromised(`${relays} must be honest, and nobody else.`,
       'It adds the noise, in full, and keeps from the verifier which messages it was handed. No device can check that. All other clients, the verifier and the other relays may work together against you.');
   }
-  return missing(`${relays} and ${number(g.minimumHonest)} of the ${number(g.batch)} clients must be honest.`,
+  return notPromised(`${relays} and ${number(g.minimumHonest)} of the ${number(g.batch)} clients must be honest.`,
     'The relay keeps from the verifier how it shuffled, and the clients add their noise. No device can check either.');
 }
 
@@ -68,7 +68,7 @@ function meanings(g: Guarantee): [term: string, text: string][] {
   ];
 }
 
-function missing(what: string, more: string): HTMLElement {
+function notPromised(what: string, more: string): HTMLElement {
   return html('li', {}, html('details', { class: 'more' }, html('summary', {}, html('b', {}, what)),
     html('span', {}, more)));
 }

@@ -23,7 +23,7 @@ export interface Location {
 }
 
 /** A text that was found. */
-export interface Found {
+export interface FoundText {
   readonly text: string;
   readonly clients: number;
   readonly interval: readonly [number, number];
@@ -77,18 +77,19 @@ export interface State {
   readonly history: readonly Row[];
   readonly total: Row | null;
   /** Texts that were found, by falling number of clients; none for other queries. */
-  readonly texts: readonly Found[];
+  readonly texts: readonly FoundText[];
   readonly about_texts: string;
   readonly distribution?: { readonly mean: Location; readonly quantiles: readonly Location[] };
 }
 
 export async function fetchState(task: string): Promise<State> {
-  return (await answered(await fetch(`/api/${task}`, { cache: 'no-store' }))).json();
+  return (await checkResponse(await fetch(`/api/${task}`, { cache: 'no-store' }))).json();
 }
 
 /** Draws the estimates for a width in pixels; null while there are none. The labels in it are text. */
 export async function fetchChart(task: string, width: number): Promise<Node | null> {
-  const response = await answered(await fetch(`/api/${task}/chart?width=${Math.round(width)}`, { cache: 'no-store' }));
+  const response = await checkResponse(await fetch(`/api/${task}/chart?width=${Math.round(width)}`,
+    { cache: 'no-store' }));
   const text = await response.text();
   return text === '' ? null : document.adoptNode(new DOMParser().parseFromString(text,
     'image/svg+xml').documentElement);
@@ -105,7 +106,7 @@ export async function fill(task: string, epoch: number, reported = false): Promi
     body: JSON.stringify({ epoch, reported }),
   });
   if (response.status === epochClosed) return null;
-  return (await (await answered(response)).json()).reports;
+  return (await (await checkResponse(response)).json()).reports;
 }
 
 /** What the demo answers where the epoch is over. */
@@ -130,14 +131,14 @@ export interface Sight {
 
 /** Has the demo play the attack on a client with an answer, in a task of either noise. */
 export async function attack(answer: number): Promise<readonly Sight[]> {
-  return (await answered(await fetch('/api/alone', {
+  return (await checkResponse(await fetch('/api/alone', {
     method: 'POST',
     headers: { 'Content-Type': 'application/json' },
     body: JSON.stringify({ answer }),
   }))).json();
 }
 
-async function answered(response: Response): Promise<Response> {
+async function checkResponse(response: Response): Promise<Response> {
   if (!response.ok) throw new Error(`the demo answered ${response.status}: ${await response.text()}`);
   return response;
 }

@@ -19,16 +19,16 @@ const store = 'epochs';
  *   failed post is sent later: the value is not kept.
  */
 export async function report(task: string, value: number | readonly number[]): Promise<boolean> {
-  if (framed()) throw new Error('doona: in a frame of another site nothing is reported');
+  if (isFramed()) throw new Error('doona: in a frame of another site nothing is reported');
   const { prerendering } = document as { prerendering?: boolean }; // Chromium's alone
   if (prerendering) await new Promise((resolve) => document.addEventListener('prerenderingchange', resolve));
   const { href } = new URL(task, location.href);
-  const db = await open();
+  const db = await openDatabase();
   try {
     const last: number | undefined = await resultOf(db.transaction(store).objectStore(store).get(href));
     if (last && Date.now() < last) return false;
     const told: { epoch: string; end: number } = await (await post(href + '/epoch', {})).json();
-    if (!await note(db, href, told.epoch, told.end * 1000)) return false;
+    if (!await recordEpoch(db, href, told.epoch, told.end * 1000)) return false;
     await post(href, { 'Doona-Epoch': told.epoch }, JSON.stringify({ value }));
     return true;
   } finally {
@@ -37,7 +37,7 @@ export async function report(task: string, value: number | readonly number[]): P
 }
 
 /** Whether a page of another site shows this one: it has storage of its own there, and would report again. */
-function framed(): boolean {
+function isFramed(): boolean {
   try {
     for (let frame: Window = window; frame !== frame.parent; frame = frame.parent) {
       if (frame.parent.origin !== origin) return true;
@@ -48,14 +48,14 @@ function framed(): boolean {
   }
 }
 
-function open(): Promise<IDBDatabase> {
+function openDatabase(): Promise<IDBDatabase> {
   const opening = indexedDB.open('doona-edge', 1);
   opening.onupgradeneeded = () => opening.result.createObjectStore(store);
   return resultOf(opening);
 }
 
 /** Notes durably that an epoch is reported. Resolves to whether it was not yet. */
-async function note(db: IDBDatabase, task: string, epoch: string, end: number): Promise<boolean> {
+async function recordEpoch(db: IDBDatabase, task: string, epoch: string, end: number): Promise<boolean> {
   const tx = db.transaction(store, 'readwrite', { durability: 'strict' });
   const committed = whenCommitted(tx);
   const epochs = tx.objectStore(store);

@@ -106,7 +106,7 @@ export async function requireWhole(page, what) {
   assert.deepEqual(found, [], what);
 }
 
-/** A number as the pages write it (www/demo/words.ts, internal/display). @param {number} x */
+/** A number as the pages write it (www/demo/format.ts, internal/display). @param {number} x */
 export function number(x) {
   const digits = Math.abs(x) >= 99.95 ? { maximumFractionDigits: 0 } : { maximumSignificantDigits: 3 };
   return x.toLocaleString('en', digits).replace('-', '−').replace(/^−0$/, '0');

@@ -59,7 +59,7 @@ func run(dir string) error {
 		return err
 	}
 	wa := &watch{}
-	go http.Serve(relayAt, wa.before(r.handler()))
+	go http.Serve(relayAt, wa.wrap(r.handler()))
 	temp, err := os.MkdirTemp("", "doona-testserver-")
 	if err != nil {
 		return fmt.Errorf("couldn't make a folder: %w", err)

@@ -43,17 +43,17 @@ func scenarios(relay, site string) (map[string]*scenario, error) {
 	}{
 		{name: "truthful", draft: truthful(), relays: two, epochs: hour(3)},
 		{name: "a day", draft: truthful(), relays: two, epochs: days(1)},
-		{name: "its own pages", draft: of(truthful(), "https://shop.example", site), relays: two, epochs: hour(1)},
-		{name: "other pages", draft: of(truthful(), "https://*.shop.example"), relays: two, epochs: hour(1)},
+		{name: "its own pages", draft: withOrigins(truthful(), "https://shop.example", site), relays: two, epochs: hour(1)},
+		{name: "other pages", draft: withOrigins(truthful(), "https://*.shop.example"), relays: two, epochs: hour(1)},
 		{name: "one relay", draft: truthful(), relays: two[:1], epochs: hour(1)},
 		{name: "three relays", draft: truthful(), relays: append(two, "https://third.example"), epochs: hour(1)},
 		{name: "post-quantum", draft: withKEM(truthful(), task.KEMMLKEM768X25519), relays: two, epochs: hour(1)},
 		{name: "histogram", draft: fixture.Draft(task.Histogram, 4), relays: two, epochs: hour(1)},
 		{name: "mean", draft: delay(), relays: two, epochs: hour(1)},
-		{name: "shares", draft: by(splitmix.Name, fixture.Draft(task.Sum, 0)), relays: two, epochs: hour(1)},
-		{name: "correlated", draft: by(correlated.Name, fixture.Draft(task.Count, 0)), relays: two, epochs: hour(2)},
-		{name: "rappor", draft: by(rappor.Name, fixture.Draft(task.Count, 0)), relays: two, epochs: hour(1)},
-		{name: "vectorgrid", draft: by(vectorgrid.Name, fixture.Draft(task.Vector, 2)), relays: two, epochs: hour(1)},
+		{name: "shares", draft: withProtocol(splitmix.Name, fixture.Draft(task.Sum, 0)), relays: two, epochs: hour(1)},
+		{name: "correlated", draft: withProtocol(correlated.Name, fixture.Draft(task.Count, 0)), relays: two, epochs: hour(2)},
+		{name: "rappor", draft: withProtocol(rappor.Name, fixture.Draft(task.Count, 0)), relays: two, epochs: hour(1)},
+		{name: "vectorgrid", draft: withProtocol(vectorgrid.Name, fixture.Draft(task.Vector, 2)), relays: two, epochs: hour(1)},
 		{name: "vectormean", draft: fixture.Draft(task.VectorMean, 4), relays: two, epochs: hour(1)},
 		{name: "vector", draft: fixture.Draft(task.Vector, 20), relays: two, epochs: hour(1)},
 		{name: "future", draft: truthful(), relays: two, epochs: task.Epochs{Start: 1 << 39, Length: 60, Count: 1}},
@@ -110,7 +110,7 @@ func delay() *task.Task {
 }
 
 // by calibrates a draft anew for another protocol.
-func by(protocol string, t *task.Task) *task.Task {
+func withProtocol(protocol string, t *task.Task) *task.Task {
 	t.Protocol, t.Rule, t.Params, t.Slots = protocol, "", nil, task.Slots{}
 	if err := registry.Calibrate(t); err != nil {
 		panic("testserver: " + err.Error())
@@ -119,7 +119,7 @@ func by(protocol string, t *task.Task) *task.Task {
 }
 
 // of has a task take reports of pages of some origins only.
-func of(t *task.Task, origins ...string) *task.Task {
+func withOrigins(t *task.Task, origins ...string) *task.Task {
 	slices.Sort(origins)
 	t.Clients.Origins = origins
 	return t

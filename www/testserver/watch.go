@@ -26,10 +26,10 @@ type watch struct {
 }
 
 // before has a handler's answers carry marks, each of them different.
-func (wa *watch) before(handler http.Handler) http.Handler {
+func (wa *watch) wrap(handler http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
 		mark := wa.note(req)
-		handler.ServeHTTP(&marked{ResponseWriter: w, mark: mark}, req)
+		handler.ServeHTTP(&markedWriter{ResponseWriter: w, mark: mark}, req)
 	})
 }
 
@@ -47,7 +47,7 @@ func (wa *watch) proxy(target string) (http.Handler, error) {
 	if err != nil {
 		return nil, fmt.Errorf("couldn't parse an address: %w", err)
 	}
-	return wa.before(&httputil.ReverseProxy{Rewrite: func(r *httputil.ProxyRequest) { r.SetURL(u) }}), nil
+	return wa.wrap(&httputil.ReverseProxy{Rewrite: func(r *httputil.ProxyRequest) { r.SetURL(u) }}), nil
 }
 
 // take returns the requests since the last call.
@@ -59,13 +59,13 @@ func (wa *watch) take(w http.ResponseWriter, _ *http.Request) {
 }
 
 // marked is an answer to which marks are added before its head is sent.
-type marked struct {
+type markedWriter struct {
 	http.ResponseWriter
 	mark int
 	sent bool
 }
 
-func (m *marked) WriteHeader(status int) {
+func (m *markedWriter) WriteHeader(status int) {
 	m.sent = true
 	header, day := m.Header(), 24*time.Hour
 	header.Set("Cache-Control", "private, max-age=1") // so that it is asked for again
@@ -75,7 +75,7 @@ func (m *marked) WriteHeader(status int) {
 	m.ResponseWriter.WriteHeader(status)
 }
 
-func (m *marked) Write(body []byte) (int, error) {
+func (m *markedWriter) Write(body []byte) (int, error) {
 	if !m.sent {
 		m.WriteHeader(http.StatusOK)
 	}
@@ -83,4 +83,4 @@ func (m *marked) Write(body []byte) (int, error) {
 }
 
 // Unwrap is for http.ResponseController.
-func (m *marked) Unwrap() http.ResponseWriter { return m.ResponseWriter }
+func (m *markedWriter) Unwrap() http.ResponseWriter { return m.ResponseWriter }

@@ -36,13 +36,13 @@ type years struct {
 type bodyHash [sha256.Size]byte
 
 // hundred is the days of one task.
-const hundred = 100
+const taskDays = 100
 
 // addYears makes the stream. In long runs clients visit on every day, else on every 50th.
 func (r *relay) addYears(url string) (offer, error) {
-	draft := year(10, nil) // planned for 365 days, in tasks of a hundred
+	draft := year(10, nil) // planned for 365 days, in tasks of taskDays
 	draft.Stream = &task.Stream{Name: "years"}
-	root, err := fixture.Sign(draft, []string{url, "https://second.example"}, days(hundred))
+	root, err := fixture.Sign(draft, []string{url, "https://second.example"}, days(taskDays))
 	if err != nil {
 		return offer{}, err
 	}
@@ -132,7 +132,8 @@ func (r *relay) account(w http.ResponseWriter, req *http.Request) {
 	y := &r.years
 	y.mu.Lock()
 	defer y.mu.Unlock()
-	out := spent{What: asked.What, Engine: asked.Engine, Reports: len(y.left), Most: most(y.left, asked.Days*86_400)}
+	out := spent{What: asked.What, Engine: asked.Engine, Reports: len(y.left),
+		Most: maxInWindow(y.left, asked.Days*86_400)}
 	if out.Most > 0 {
 		seen := []compose.Observation{y.law.Observation(uint64(out.Most))}
 		out.Delta = compose.Delta(seen, asked.Epsilon, asked.Delta)
@@ -147,7 +148,7 @@ func (r *relay) account(w http.ResponseWriter, req *http.Request) {
 	}
 	line, err := json.Marshal(out)
 	if err == nil && out.Reports > 0 {
-		err = figure(line)
+		err = appendFigure(line)
 	}
 	if err != nil {
 		http.Error(w, err.Error(), http.StatusInternalServerError)
@@ -157,7 +158,7 @@ func (r *relay) account(w http.ResponseWriter, req *http.Request) {
 }
 
 // figure adds a line to the file of figures, if one is named.
-func figure(line []byte) error {
+func appendFigure(line []byte) error {
 	path := os.Getenv("DOONA_ACCOUNTS")
 	if path == "" {
 		return nil
@@ -172,7 +173,7 @@ func figure(line []byte) error {
 
 // most returns the most reports in any window of so many seconds: one that begins with a report has all that
 // others have.
-func most(at []uint64, window float64) (worst int) {
+func maxInWindow(at []uint64, window float64) (worst int) {
 	for _, first := range at {
 		n := 0
 		for _, other := range at {

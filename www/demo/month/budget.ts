@@ -4,7 +4,7 @@
  */
 
 import { byId, html } from '../dom.js';
-import { exact, exactAtMost, number, oneIn } from '../words.js';
+import { exact, exactAtMost, number, oneIn } from '../format.js';
 import type { Month } from './data.js';
 import { head } from './lists.js';
 

@@ -87,7 +87,7 @@ export interface Month {
 }
 
 /** How often to ask while the month is made, in milliseconds. */
-const patience = 200;
+const pollInterval = 200;
 
 /** Waits for the month; calls progress with a share of 1 meanwhile. */
 export async function fetchMonth(progress: (share: number) => void): Promise<Month> {
@@ -97,7 +97,7 @@ export async function fetchMonth(progress: (share: number) => void): Promise<Mon
     const answer = await response.json();
     if (response.status === 200) return answer as Month;
     progress(answer.done / answer.of);
-    await new Promise((resolve) => setTimeout(resolve, patience));
+    await new Promise((resolve) => setTimeout(resolve, pollInterval));
   }
 }
 

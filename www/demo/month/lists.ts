@@ -4,36 +4,36 @@
  */
 
 import { html, svg } from '../dom.js';
-import { exact } from '../words.js';
+import { exact } from '../format.js';
 import type { Entry, List } from './data.js';
 
 /** Rows with bars for the entries of a list, the first of them. */
-export function bars(list: List, what: string, most = list.entries.length): HTMLTableElement {
+export function barTable(list: List, what: string, most = list.entries.length): HTMLTableElement {
   const shown = list.entries.slice(0, most);
   const longest = Math.max(...shown.flatMap(({ interval, truth }) => [interval[1], truth]));
-  const head = (name: string, text: string) => html('th', { scope: 'col', class: name }, text);
+  const columnHead = (name: string, text: string) => html('th', { scope: 'col', class: name }, text);
   return html('table', { class: 'bars' },
-    html('thead', {}, html('tr', {}, head('name', what), head('number', 'visits'), head('range', 'between'),
-      html('td', { class: 'picture' }))),
+    html('thead', {}, html('tr', {}, columnHead('name', what), columnHead('number', 'visits'),
+      columnHead('range', 'between'), html('td', { class: 'picture' }))),
     html('tbody', {}, ...shown.map((entry) => row(entry, longest))));
 }
 
 function row(entry: Entry, longest: number): HTMLElement {
   return html('tr', entry.seen ? {} : { class: 'below' },
     html('th', { scope: 'row', class: 'name', title: entry.name }, entry.name),
-    html('td', { class: 'number' }, ...estimate(entry)),
-    html('td', { class: 'range' }, ...between(entry)),
-    html('td', { class: 'picture', title: between(entry).map((part) => typeof part === 'string' ? part
+    html('td', { class: 'number' }, ...estimateNodes(entry)),
+    html('td', { class: 'range' }, ...intervalNodes(entry)),
+    html('td', { class: 'picture', title: intervalNodes(entry).map((part) => typeof part === 'string' ? part
       : part.textContent).join('') }, bar(entry, longest)));
 }
 
 /** What is below the noise floor is no number: nothing shows that it is anybody's. */
-export function estimate(entry: Entry): Node[] {
+export function estimateNodes(entry: Entry): Node[] {
   if (entry.seen) return [exact(entry.estimate)];
   return [document.createTextNode('under '), exact(Math.max(0, entry.band[1]))];
 }
 
-function between({ interval: [lo, hi] }: Entry): (Node | string)[] {
+function intervalNodes({ interval: [lo, hi] }: Entry): (Node | string)[] {
   return [exact(Math.max(0, lo)), ' and ', exact(Math.max(0, hi))];
 }
 
@@ -47,9 +47,9 @@ function bar({ estimate: value, interval, truth, seen, band }: Entry, longest: n
 }
 
 /** A line of numbers for an entry. */
-export function numbers(entry: Entry, ...more: number[]): HTMLElement {
+export function numberRow(entry: Entry, ...more: number[]): HTMLElement {
   return html('tr', entry.seen ? {} : { class: 'below' }, html('th', { scope: 'row' }, entry.name),
-    ...more.map((x) => html('td', {}, exact(x))), html('td', {}, ...estimate(entry)),
+    ...more.map((x) => html('td', {}, exact(x))), html('td', {}, ...estimateNodes(entry)),
     ...entry.interval.map((x) => html('td', {}, exact(Math.max(0, x)))), html('td', {}, exact(entry.truth)));
 }
 

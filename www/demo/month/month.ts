@@ -5,10 +5,10 @@
 
 import { byId, html } from '../dom.js';
 import { themeButton } from '../theme.js';
-import { atMost, exact, number, oneIn, percent } from '../words.js';
+import { atMost, exact, number, oneIn, percent } from '../format.js';
 import { showBudget } from './budget.js';
 import { type List, type Month, fetchChart, fetchMonth } from './data.js';
-import { bars, head, numbers } from './lists.js';
+import { barTable, head, numberRow } from './lists.js';
 import { showSpeed } from './speed.js';
 
 /** How many pages have a bar: the first screen of what is seen. */
@@ -33,7 +33,7 @@ function showVisits({ visits, reports_per_question: reports }: Month): void {
     html('p', { class: 'quiet' }, 'for ten seconds or for a second page: between ', exact(total.interval[0]), ' and ',
       exact(total.interval[1]), `. ${number(reports)} devices reported, which is exact: that a device took part is not hidden. How its visit went is.`));
   byId('visits').append(head('day', 'reports', 'visits', 'from', 'to', 'truth'),
-    html('tbody', {}, ...days.map((day) => numbers(day, day.reports))));
+    html('tbody', {}, ...days.map((day) => numberRow(day, day.reports))));
 }
 
 function showList(id: 'pages' | 'referrers' | 'countries', what: string, list: List, most: number): void {
@@ -42,7 +42,7 @@ function showList(id: 'pages' | 'referrers' | 'countries', what: string, list: L
     { pages: 'began', referrers: 'came from', countries: 'was made' }[id], `. ${number(list.seen)} of ${number(list.entries.length)} are above the noise floor of `,
     exact(list.noise_floor), ' visits, all at once with 95 % confidence', hidden > 0
       ? `; of the other ${number(hidden)} nothing shows that they are anybody’s.` : '.');
-  byId(id).append(bars(list, what, most));
+  byId(id).append(barTable(list, what, most));
 }
 
 /** A thousand rows are made when somebody wants to see them. */
@@ -50,7 +50,7 @@ function showAllPages(list: List): void {
   const all = byId<HTMLDetailsElement>('pages-all');
   all.addEventListener('toggle', () => {
     all.querySelector('table')!.replaceChildren(head('page', 'visits', 'from', 'to', 'truth'),
-      html('tbody', {}, ...list.entries.map((entry) => numbers(entry))));
+      html('tbody', {}, ...list.entries.map((entry) => numberRow(entry))));
   }, { once: true });
 }
 

@@ -4,7 +4,7 @@
  */
 
 import { byId, html } from '../dom.js';
-import { exact, number } from '../words.js';
+import { exact, number } from '../format.js';
 import type { Device, Figure, Month, Pair } from './data.js';
 import { head } from './lists.js';
 
@@ -15,38 +15,38 @@ export function showSpeed({ speed }: Month): void {
   byId('shares').append(
     head('seconds', ...columns.flatMap((of) => ['first' in of ? `${of.first} less ${of.second}` : of.name, 'from', 'to'])),
     html('tbody', {}, ...speed.bins.map((bin, i) => html('tr', {}, html('th', { scope: 'row' }, bin),
-      ...columns.flatMap(({ shares }) => cells(shares[i] ?? null))))));
+      ...columns.flatMap(({ shares }) => shareCells(shares[i] ?? null))))));
 }
 
 /** A share in percent, and its interval; nothing where too few report. */
-function cells(figure: Figure | null): HTMLElement[] {
+function shareCells(figure: Figure | null): HTMLElement[] {
   if (!figure) return ['too few', '', ''].map((text) => html('td', {}, text));
   return [figure.estimate, ...figure.interval].map((x) => html('td', {}, exact(100 * x)));
 }
 
 function device(of: Device, at: number): HTMLElement {
-  return html('div', {}, html('h4', {}, capital(of.name)),
+  return html('div', {}, html('h4', {}, capitalize(of.name)),
     html('dl', { class: 'facts' },
-      ...fact('reports', of.reports, 1, ''), ...fact('good, up to 2.5 s', of.good, 100, ' %'),
-      ...fact('poor, above 4 s', of.poor, 100, ' %'), ...fact('75 % quantile', of.p75_seconds, 1, ' s')),
+      ...factNodes('reports', of.reports, 1, ''), ...factNodes('good, up to 2.5 s', of.good, 100, ' %'),
+      ...factNodes('poor, above 4 s', of.poor, 100, ' %'), ...factNodes('75 % quantile', of.p75_seconds, 1, ' s')),
     html('figure', { 'data-chart': `device-${at}` }));
 }
 
 function pair(of: Pair, at: number): HTMLElement {
-  return html('div', {}, html('h4', {}, `${capital(of.first)} less ${of.second}`),
+  return html('div', {}, html('h4', {}, `${capitalize(of.first)} less ${of.second}`),
     html('dl', { class: 'facts' },
-      ...fact('good, in points', of.good, 100, ''), ...fact('poor, in points', of.poor, 100, '')),
+      ...factNodes('good, in points', of.good, 100, ''), ...factNodes('poor, in points', of.poor, 100, '')),
     html('figure', { 'data-chart': `difference-${at}` }));
 }
 
 /** A number and what it is, with its interval; the truth is in the chart and here. */
-function fact(name: string, figure: Figure | null, scale: number, unit: string): HTMLElement[] {
+function factNodes(name: string, figure: Figure | null, scale: number, unit: string): HTMLElement[] {
   if (!figure) return [html('dt', {}, 'too few'), html('dd', {}, name)];
   const [lo, hi] = figure.interval;
   return [html('dt', {}, exact(scale * figure.estimate), unit),
     html('dd', {}, `${name}: ${number(scale * lo)} to ${number(scale * hi)}; truth ${number(scale * figure.truth)}`)];
 }
 
-function capital(text: string): string {
+function capitalize(text: string): string {
   return text.charAt(0).toUpperCase() + text.slice(1);
 }

@@ -7,10 +7,10 @@
 import type { ConnectOptions, Receipt } from 'doona';
 
 import { byId, html } from '../../demo/dom.js';
-import { plain } from '../../demo/errors.js';
+import { describeError } from '../../demo/errors.js';
 import { type Location, type State, entries, fetchChart, fetchState, fill } from '../../demo/state.js';
 import { themeButton } from '../../demo/theme.js';
-import { atMost, exact, number } from '../../demo/words.js';
+import { atMost, exact, number } from '../../demo/format.js';
 import { reportVitals } from './private-vitals.js';
 
 const pollEvery = 1500;
@@ -43,7 +43,7 @@ async function told(name: string, value: number, receipt: Promise<Receipt>): Pro
       ? `${measured} on this device. You have reported today, and one report a day stands.`
       : `${measured} on this device; sent as ${number(bytes)} sealed bytes.`;
   } catch (error) {
-    line.textContent = `${measured} on this device. ${plain(error)}`;
+    line.textContent = `${measured} on this device. ${describeError(error)}`;
   }
 }
 
@@ -53,7 +53,7 @@ async function simulate(button: HTMLButtonElement, lcp: State, cls: State): Prom
     await Promise.all([fill('lcp', lcp.epoch.number), fill('cls', cls.epoch.number)]);
     byId('status').textContent = 'The simulated visits have reported.';
   } catch (error) {
-    byId('status').textContent = plain(error);
+    byId('status').textContent = describeError(error);
   }
   button.disabled = false;
 }
@@ -110,5 +110,5 @@ function verdict({ interval }: Location, [good, poor]: readonly [number, number]
 }
 
 void start().catch((error: unknown) => {
-  byId('status').textContent = plain(error);
+  byId('status').textContent = describeError(error);
 });

@@ -7,18 +7,18 @@ import { html } from './dom.js';
 
 /** A number with three significant digits or all of its whole ones, and a real minus sign. */
 export function number(x: number): string {
-  return written(x, 'halfExpand');
+  return format(x, 'halfExpand');
 }
 
 /** A {@link number} rounded up, as a bound: it never promises more than holds. */
 export function atMost(x: number): string {
-  return written(x * (1 - noise), 'ceil');
+  return format(x * (1 - roundingError), 'ceil');
 }
 
 /** What arithmetic in floating point adds, so that 0.1 + 0.2 is at most 0.3 and 1/10⁻⁹ is 1,000,000,000. */
-const noise = 1e-12;
+const roundingError = 1e-12;
 
-function written(x: number, roundingMode: 'ceil' | 'floor' | 'halfExpand'): string {
+function format(x: number, roundingMode: 'ceil' | 'floor' | 'halfExpand'): string {
   const digits = Math.abs(x) >= 99.95 ? { maximumFractionDigits: 0 } : { maximumSignificantDigits: 3 };
   return x.toLocaleString('en', { ...digits, roundingMode }).replace('-', '−').replace(/^−0$/, '0');
 }
@@ -40,7 +40,7 @@ export function percent(x: number): string {
 
 /** A small probability that something is at most: 10⁻⁶ as "1 in 1,000,000". */
 export function oneIn(p: number): string {
-  return `1 in ${written((1 + noise) / p, 'floor')}`;
+  return `1 in ${format((1 + roundingError) / p, 'floor')}`;
 }
 
 /** A number and its unit, where it has one. */

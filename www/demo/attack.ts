@@ -5,9 +5,9 @@
  */
 
 import { byId, html, svg } from './dom.js';
-import { plain } from './errors.js';
+import { describeError } from './errors.js';
 import { type Sight, attack } from './state.js';
-import { atMost, exact, number } from './words.js';
+import { atMost, exact, number } from './format.js';
 
 const answers = ['No', 'Yes'];
 
@@ -17,7 +17,7 @@ interface Score { right: number; of: number }
 const titles = { clients: 'Noise by clients', relays: 'Noise by relays' };
 
 /** Shows the attack while the switch is on, and plays it whenever an answer is given. */
-export function aloneSwitch(): void {
+export function attackSwitch(): void {
   const box = byId<HTMLInputElement>('alone-switch');
   const scores = { clients: { right: 0, of: 0 }, relays: { right: 0, of: 0 } };
   const buttons = answers.map((text, answer) => {
@@ -32,24 +32,24 @@ export function aloneSwitch(): void {
 
   const play = async (answer: number) => {
     for (const button of buttons) button.disabled = true;
-    tell(`The victim says ${answers[answer]!}, and 999 clients of the attacker say what it wants them to…`);
+    setStatus(`The victim says ${answers[answer]!}, and 999 clients of the attacker say what it wants them to…`);
     try {
       const sights = await attack(answer);
-      byId('alone-sights').replaceChildren(...sights.map((sight) => shown(sight, scores[sight.noise])));
-      tell(`The victim said ${answers[answer]!}. Both tasks promise ε = ${atMost(sights[0]!.epsilon)}; this is what the attacker sees.`);
+      byId('alone-sights').replaceChildren(...sights.map((sight) => attackCard(sight, scores[sight.noise])));
+      setStatus(`The victim said ${answers[answer]!}. Both tasks promise ε = ${atMost(sights[0]!.epsilon)}; this is what the attacker sees.`);
     } catch (error) {
-      tell(plain(error));
+      setStatus(describeError(error));
     }
     for (const button of buttons) button.disabled = false;
   };
 }
 
-function tell(text: string): void {
+function setStatus(text: string): void {
   byId('alone-status').textContent = text;
 }
 
 /** One task: what is left beside the attacker's own messages, its guess, and how good its guesses were so far. */
-function shown(sight: Sight, score: Score): HTMLElement {
+function attackCard(sight: Sight, score: Score): HTMLElement {
   const right = sight.guess === sight.answer;
   score.of++;
   if (right) score.right++;
@@ -63,11 +63,11 @@ function shown(sight: Sight, score: Score): HTMLElement {
     bars(sight.left),
     html('p', { class: 'answer' }, html('b', {}, answers[sight.guess]!), ' ',
       exact(100 * sight.certainty), ' % sure'),
-    html('p', { class: 'quiet' }, `is the best guess there is: ${right ? 'right' : 'wrong'} this time, and right in ${score.right} of ${score.of} so far. ${bound(sight)}`),
+    html('p', { class: 'quiet' }, `is the best guess there is: ${right ? 'right' : 'wrong'} this time, and right in ${score.right} of ${score.of} so far. ${boundText(sight)}`),
   );
 }
 
-function bound(sight: Sight): string {
+function boundText(sight: Sight): string {
   if (sight.alone_epsilon === null) return 'No bound is left.';
   const most = `Nobody can be more than ${atMost(100 * sight.most)} % sure`;
   return sight.alone_epsilon > sight.epsilon

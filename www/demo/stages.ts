@@ -6,13 +6,13 @@
 
 import { byId, html, narrow, svg } from './dom.js';
 import type { State } from './state.js';
-import { number, percent } from './words.js';
+import { number, percent } from './format.js';
 
 /** How far the report has come: nothing yet, randomized and sealed, at the first relay, released. */
 export type Progress = 'none' | 'sending' | 'sent' | 'filling' | 'released';
 
 /** What is known of this person's report. */
-export interface Own {
+export interface OwnReport {
   readonly epoch: number;
   readonly progress: Progress;
   /** How many simulated clients had reported in this epoch before: they are in another batch. */
@@ -31,18 +31,18 @@ interface Stage {
 }
 
 /** How many reports the batch has that this person's report is in. */
-export function filled(state: State, own: Own): number {
+export function batchFill(state: State, own: OwnReport): number {
   if (own.progress === 'none' || own.progress === 'sending') return 0;
   if (own.progress === 'released') return state.batch;
   return Math.min(state.batch, 1 + (state.epoch.number === own.epoch ? state.epoch.simulated - own.before : 0));
 }
 
 /** Shows the stages. On a phone their words wait for a tap. */
-export function showRoad(state: State, own: Own): void {
+export function showStages(state: State, own: OwnReport): void {
   const released = own.progress === 'released';
-  const reports = filled(state, own);
-  const stages = [value(own), coin(state), onion(state, own), first(state, reports),
-    ...rest(state, released), verifier(state, released)];
+  const reports = batchFill(state, own);
+  const stages = [valueStage(own), noiseStage(state), onionStage(state, own), firstRelay(state, reports),
+    ...laterRelays(state, released), verifierStage(state, released)];
   const done = released ? stages.length : { none: 0, sending: 1, sent: 3,
     filling: reports >= state.batch ? 4 : 3 }[own.progress as 'none'];
   const road = byId('road');
@@ -61,7 +61,7 @@ export function showRoad(state: State, own: Own): void {
   }));
 }
 
-function value(own: Own): Stage {
+function valueStage(own: OwnReport): Stage {
   return { name: 'Value', picture: html('span', { class: 'chip' }, own.text), count: 'on this device',
     text: 'What you picked. It never leaves this page and is not stored.' };
 }
@@ -80,7 +80,7 @@ const dummies: Readonly<Record<string, string>> = {
   strings: 'A table is drawn at random, and your message is the cell that keeps your text there. Every relay adds a fixed number of random cells: they hide yours.',
 };
 
-function coin(state: State): Stage {
+function noiseStage(state: State): Stage {
   const byRelays = state.assumption === 'none';
   const own = byRelays ? state.gamma === null && dummies[state.protocol] : noise[state.protocol];
   const text = own || 'With this probability your message is a random one instead. Whether yours was is told to no one, not even this page.';
@@ -99,7 +99,7 @@ function ring(share: number, text: string): SVGSVGElement {
     svg('text', { x: 50, y: 56, 'text-anchor': 'middle' }, text));
 }
 
-function onion(state: State, own: Own): Stage {
+function onionStage(state: State, own: OwnReport): Stage {
   const layers = state.hops + 1;
   const rings = Array.from({ length: layers },
     (_, i) => svg('circle', { class: `layer patch-${(i % 4) + 1}`, cx: 50, cy: 50, r: 44 - (i * 36) / layers }));
@@ -111,7 +111,7 @@ function onion(state: State, own: Own): Stage {
   };
 }
 
-function first(state: State, filled: number): Stage {
+function firstRelay(state: State, filled: number): Stage {
   return {
     name: 'Relay 1',
     picture: quilt(1, filled / state.batch, filled > 0),
@@ -120,7 +120,7 @@ function first(state: State, filled: number): Stage {
   };
 }
 
-function rest(state: State, released: boolean): Stage[] {
+function laterRelays(state: State, released: boolean): Stage[] {
   if (state.hops === 1) return [];
   const last = state.by_hop.at(-1)!;
   return [{
@@ -131,7 +131,7 @@ function rest(state: State, released: boolean): Stage[] {
   }];
 }
 
-function verifier(state: State, released: boolean): Stage {
+function verifierStage(state: State, released: boolean): Stage {
   return {
     name: 'Verifier',
     picture: html('span', { class: released ? 'chip sum' : 'chip' }, 'Σ'),
