@@ -12,13 +12,13 @@ import (
 	"strings"
 )
 
-// asset is a file whose name carries its hash, so that it may be cached for ever.
+// asset is a file with its hash in its name, so that browsers may cache it permanently.
 type asset struct {
 	File      string `json:"file"`
 	Integrity string `json:"integrity"` // Subresource Integrity metadata.
 }
 
-// hashed renames a file NAME.EXT to NAME-HASH.EXT.
+// addHash renames a file NAME.EXT to NAME-HASH.EXT. HASH is the first 6 bytes of its SHA-256, in hexadecimal.
 func addHash(file string) (asset, error) {
 	content, err := os.ReadFile(file)
 	if err != nil {
@@ -34,7 +34,7 @@ func addHash(file string) (asset, error) {
 	return asset{name, "sha256-" + base64.StdEncoding.EncodeToString(sum[:])}, nil
 }
 
-// checkVendored compares every file that SHA256SUMS in dir names with its hash.
+// checkVendored checks every file of dir/SHA256SUMS against its hash.
 func checkVendored(dir string) error {
 	sums, err := os.ReadFile(filepath.Join(dir, "SHA256SUMS"))
 	if err != nil {
@@ -53,7 +53,7 @@ func checkVendored(dir string) error {
 	return nil
 }
 
-// copyLicences writes the licences of vendored code, which must travel with the bundles.
+// copyLicences writes the licences of vendored code to LICENSES.txt, because the bundles contain that code.
 func copyLicences(out string) error {
 	files, err := filepath.Glob(filepath.Join("www", "vendor", "*", "LICENSE*"))
 	if err != nil {

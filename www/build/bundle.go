@@ -14,21 +14,21 @@ import (
 	"github.com/doona-dp/doona/internal/display"
 )
 
-// The SDK's scripts: pages import the first, or name the second in a script tag.
+// The SDK's scripts: pages import moduleFile, or name globalFile in a script tag.
 const (
 	moduleFile = "doona.js"
 	globalFile = "doona.global.js"
 	workerFile = "doona-worker.js"
 	tokensFile = "doona-tokens.js"
 
-	testingFile = "testing.js" // The export doona/testing, which pages do not load.
+	testingFile = "testing.js" // The export doona/testing, for unit tests.
 )
 
-// assets are the files that the SDK's scripts fetch, as www/sdk/files.ts declares them.
+// assets are the files that the SDK's scripts fetch, by their names in www/sdk/files.ts.
 type assets map[string]asset
 
-// bundleSDK writes the SDK: first its worker and what only tasks with tokens need, whose hashed names
-// the other scripts carry.
+// bundleSDK writes the SDK. It writes the worker's and the tokens' script first: the other scripts contain their hashed
+// names.
 func bundleSDK(out string, files assets) error {
 	for _, s := range []struct{ asset, entry, file string }{{"worker", "worker.ts", workerFile},
 		{"tokens", "blind.ts", tokensFile}} {
@@ -58,7 +58,7 @@ func bundleSDK(out string, files assets) error {
 	return nil
 }
 
-// bundlePages writes the demo and the examples; their scripts lie beside the SDK's, whose files they fetch.
+// bundlePages writes the demo and the examples. Their scripts are in the folder of the SDK's files, which they fetch.
 func bundlePages(out string, files assets) error {
 	for _, page := range []struct{ folder, address string }{{"demo", "."},
 		{"demo/month", "month"}, {"examples/web-vitals", "examples/web-vitals"}} {
@@ -73,8 +73,8 @@ func bundlePages(out string, files assets) error {
 	return write(out, "icon.svg", icon)
 }
 
-// bundlePage writes a folder's index.html to an address, and the scripts and style sheets it names,
-// under names that carry their hash.
+// bundlePage writes a folder's index.html to an address. It bundles the scripts and style sheets that the page names,
+// under names with their hash.
 func bundlePage(folder, out, address string, files assets) error {
 	page, err := os.ReadFile(filepath.Join(folder, "index.html"))
 	if err != nil {
@@ -103,11 +103,11 @@ func bundlePage(folder, out, address string, files assets) error {
 	return write(filepath.Join(out, address), "index.html", []byte(text))
 }
 
-// sources are the scripts and style sheets of a page, as it names them.
+// sources matches the names of a page's scripts and style sheets.
 var sources = regexp.MustCompile(`"([a-z-]+\.(?:ts|css))"`)
 
-// options are how a script is bundled: with the names of its files, as a module or, for a script
-// tag, as the global variable doona.
+// options say how to bundle a script: with the names of files, and as a module or, if global, as the variable doona
+// for a script tag.
 type options struct {
 	files  assets
 	global bool
@@ -124,7 +124,7 @@ func script(entry string, o options) ([]byte, error) {
 		MinifyIdentifiers: true,
 		MinifySyntax:      true,
 		Define:            map[string]string{},
-		Alias: map[string]string{ // as a page of one's own names them, from npm
+		Alias: map[string]string{ // the names by which other pages import them from npm
 			"doona":      "./www/sdk/index.ts",
 			"web-vitals": "./www/vendor/web-vitals/web-vitals.js",
 		},
@@ -159,7 +159,7 @@ func quoted(text string) string {
 	return string(out)
 }
 
-// keepOutside leaves an import of one script to run time, under another name.
+// keepOutside keeps an import of a script out of the bundle. The import happens at run time, under another name.
 func keepOutside(script, name string) api.Plugin {
 	return api.Plugin{Name: "keep " + script + " outside", Setup: func(b api.PluginBuild) {
 		b.OnResolve(api.OnResolveOptions{Filter: "^" + regexp.QuoteMeta(script) + "$"},
@@ -169,7 +169,7 @@ func keepOutside(script, name string) api.Plugin {
 	}}
 }
 
-// noFiles stands for the names of the SDK's files in its own tests, which hand it modules.
+// noFiles replaces the names of the SDK's files in its own tests, which pass compiled modules.
 const noFiles = `{"browser": {}, "full": {}, "worker": {}, "tokens": {}}`
 
 // bundleSpecs writes every www/sdk/NAME.spec.ts as NAME.spec.mjs.
@@ -193,7 +193,7 @@ func bundleSpecs(out string) error {
 	return failure("the tests", result)
 }
 
-// failure returns the errors and warnings of a bundle as one error, if there are any.
+// failure returns the errors and warnings of a bundle as one error, or nil.
 func failure(what string, result api.BuildResult) error {
 	var problems []error
 	for _, m := range append(result.Errors, result.Warnings...) {

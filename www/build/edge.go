@@ -11,11 +11,11 @@ import (
 	"github.com/doona-dp/doona/wasm"
 )
 
-// edgeScript is the page's side of the edge worker: it makes the global doonaEdge, with the function report.
+// edgeScript is the edge worker's script for pages. It sets the global doonaEdge, which has the function report.
 const edgeScript = "doona-edge.js"
 
-// buildEdge writes the edge worker to the folder worker of out, which wrangler uploads as it is, and the page's script
-// to the folder page. It prints what a page names.
+// buildEdge writes the edge worker to out/worker, which wrangler uploads unchanged, and the page's script to out/page.
+// It prints the page's script tag.
 func buildEdge(ctx context.Context, out string) error {
 	if err := wasm.BuildEdge(ctx, filepath.Join(out, "worker")); err != nil {
 		return err

@@ -1,9 +1,9 @@
-// Command build makes build/www: the two WASM modules, the SDK and the pages, bundled with
-// esbuild's Go API. It needs Go and nothing else; type checking is part of the tests.
+// Command build makes build/www: the two WASM modules, the SDK and the pages, bundled with esbuild's Go API. It needs
+// only Go: the tests check the types.
 //
 //	go run ./www/build [-out build/www]
-//	go run ./www/build -package build/package   # from what is built: the npm package but its types (www/pack.sh)
-//	go run ./www/build -programs build/programs linux/amd64 …   # the npm packages of the program doona but licences
+//	go run ./www/build -package build/package   # the npm package from build/www, without its types (www/pack.sh)
+//	go run ./www/build -programs build/programs linux/amd64 …   # the program's npm packages, without licences
 //	go run ./www/build -specs build/specs       # the SDK's own tests, for node --test
 //	go run ./www/build -edge build/edge         # the edge worker, and its script for pages
 package main
@@ -46,8 +46,8 @@ func main() {
 	}
 }
 
-// build replaces the folder out, once everything in it is made. The working directory is the
-// repository's root.
+// build makes the folder out, and replaces an old one only after everything succeeded. The working directory must be
+// the repository's root.
 func build(ctx context.Context, out string) error {
 	if err := checkVendored(filepath.Join("www", "vendor")); err != nil {
 		return err
@@ -76,7 +76,7 @@ func build(ctx context.Context, out string) error {
 	return replace(out, fresh)
 }
 
-// replace puts the folder fresh in the place of out.
+// replace replaces the folder out by fresh.
 func replace(out, fresh string) error {
 	if err := os.RemoveAll(out); err != nil {
 		return fmt.Errorf("couldn't remove the old %s: %w", out, err)
@@ -90,7 +90,7 @@ func replace(out, fresh string) error {
 	return nil
 }
 
-// buildModules compiles both modules side by side.
+// buildModules compiles both modules in parallel.
 func buildModules(ctx context.Context, out string) (assets, error) {
 	var (
 		wait  sync.WaitGroup

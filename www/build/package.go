@@ -9,7 +9,7 @@ import (
 	"strings"
 )
 
-// manifest is the package.json of the npm package doona. Its name, version and so on are those of
+// manifest is the package.json of the npm package doona. Its name, version, description and license are from
 // www/package.json.
 type manifest struct {
 	Name        string         `json:"name"`
@@ -29,17 +29,17 @@ type manifest struct {
 	OptionalDependencies map[string]string `json:"optionalDependencies"`
 }
 
-// conditions are an export's; types must come first.
+// conditions are the conditions of an export. Types must come first.
 type conditions struct {
 	Types   string `json:"types"`
 	Default string `json:"default"`
 }
 
-// binFile starts the program of the machine's platform (programs.go).
+// binFile is the script that starts the program for the machine's platform (programs.go).
 const binFile = "bin.mjs"
 
-// pack writes the npm package: the SDK as built into www, without the type declarations, which
-// need TypeScript (www/pack.sh).
+// pack writes the npm package: the built SDK from the folder www. www/pack.sh adds the type declarations, which need
+// TypeScript.
 func pack(www, out string) error {
 	m, err := readManifest()
 	if err != nil {
@@ -98,8 +98,8 @@ func readManifest() (*manifest, error) {
 	return m, nil
 }
 
-// add names a file of the package: a module under the name that a worker imports, without its hash,
-// and scripts that do something when they are loaded as such.
+// add adds a file to the package. It exports a WASM module under a name without its hash, for workers that import it,
+// and lists scripts that have side effects when they are loaded.
 func (m *manifest) add(file string) {
 	m.Files = append(m.Files, file)
 	slices.Sort(m.Files)

@@ -12,10 +12,10 @@ import (
 	"strings"
 )
 
-// programFile is the program cmd/doona in a package of its platform's.
+// programFile is the name of the program cmd/doona in its platform's package.
 const programFile = "doona"
 
-// platforms are those that the program is packed for, by their names in Go: what npm calls them.
+// platforms are the platforms of the program: the key is Go's name, the value npm's names.
 var platforms = map[string]struct{ os, cpu string }{
 	"linux/amd64":  {"linux", "x64"},
 	"linux/arm64":  {"linux", "arm64"},
@@ -23,14 +23,14 @@ var platforms = map[string]struct{ os, cpu string }{
 	"darwin/arm64": {"darwin", "arm64"},
 }
 
-// programPackage is the name of a platform's package. npm installs the one that fits, as the package doona names all
-// as optional.
+// programPackage returns the name of a platform's package. The package doona lists all of them as optional
+// dependencies, and npm installs the one that fits.
 func programPackage(platform string) string {
 	p := platforms[platform]
 	return "@doona/" + p.os + "-" + p.cpu
 }
 
-// programManifest is the package.json of a platform's package.
+// programManifest is the package.json of a platform's program package.
 type programManifest struct {
 	Name         string   `json:"name"`
 	Version      string   `json:"version"`
@@ -38,12 +38,12 @@ type programManifest struct {
 	License      string   `json:"license"`
 	OS           []string `json:"os"`
 	CPU          []string `json:"cpu"`
-	PreferUnplug bool     `json:"preferUnplugged"` // A program cannot run inside of an archive.
+	PreferUnplug bool     `json:"preferUnplugged"` // A program cannot run inside an archive.
 	Files        []string `json:"files"`
 }
 
-// packPrograms builds the program for platforms, and writes the npm package of each to a folder of out. The licences
-// of what is linked in are for www/pack.sh to add.
+// packPrograms builds the program for each platform and writes its npm package to a folder of out. www/pack.sh adds the
+// licences of the linked code.
 func packPrograms(ctx context.Context, out string, wanted []string) error {
 	if err := os.RemoveAll(out); err != nil {
 		return fmt.Errorf("couldn't remove the old %s: %w", out, err)
@@ -87,8 +87,8 @@ func packPrograms(ctx context.Context, out string, wanted []string) error {
 	return nil
 }
 
-// buildProgram builds cmd/doona for a platform, with the flags of GOFLAGS: those of a release say -trimpath. It runs
-// relays for a developer, on SQLite.
+// buildProgram builds cmd/doona for a platform with the flags in GOFLAGS; releases set -trimpath. The program runs a
+// developer's relays on SQLite, so PostgreSQL is left out.
 func buildProgram(ctx context.Context, platform, file string) error {
 	goos, goarch, _ := strings.Cut(platform, "/")
 	cmd := exec.CommandContext(ctx, "go", "build", "-tags=nopostgres", "-ldflags=-s -w", "-o", file, "./cmd/doona")
