@@ -1,6 +1,6 @@
-// Command testserver is the other side of the browser tests: a site that serves build/www under
-// the strictest policy a page can have, and on another origin a first relay with real keys that
-// opens every submission through all hops. cmd/demo is the real road; this server also lies.
+// Command testserver is the server of the browser tests. It has a site, which serves build/www under the strictest
+// policy a page can have, and on another origin a first relay, which has all hops' keys and opens every submission. It
+// can also answer like a dishonest relay. cmd/demo runs real relays and a verifier instead.
 //
 // It prints {"site", "relay", "tasks": {name: {task, owner}}} as one line and serves until killed. With
 // -pages it serves the verifier's pages instead (pages.go).
@@ -80,16 +80,16 @@ func run(dir string) error {
 	return nil
 }
 
-// offer is a task, or a stream, as a page names it.
+// offer is a page's options for a task or stream.
 type offer struct {
 	Task   string `json:"task,omitempty"`
 	Stream string `json:"stream,omitempty"`
 	Owner  string `json:"owner"`
 
 	Recovery string `json:"recovery,omitempty"`
-	// Candidates are keys of relays that may take the place of a stream's.
+	// Candidates are keys of relays that may replace relays of the stream.
 	Candidates []string `json:"candidates,omitempty"`
-	Stride     int      `json:"stride,omitempty"` // days from one visit to the next, for tests of years
+	Stride     int      `json:"stride,omitempty"` // days between two visits, in tests of years
 }
 
 func announce(site, relay string, all map[string]*scenario, tasks map[string]offer) error {
@@ -99,7 +99,7 @@ func announce(site, relay string, all map[string]*scenario, tasks map[string]off
 	return json.NewEncoder(os.Stdout).Encode(map[string]any{"site": site, "relay": relay, "tasks": tasks})
 }
 
-// serviceWorker has all requests of its site's pages pass through it, those to the relay, too, and counts them.
+// serviceWorker passes on and counts all requests of the site's pages, also to the relay.
 const serviceWorker = `let passed = 0;
 addEventListener('install', () => skipWaiting());
 addEventListener('activate', (event) => event.waitUntil(clients.claim()));
@@ -110,8 +110,8 @@ addEventListener('fetch', (event) => {
 });
 `
 
-// frame serves a page that frames another one, as a site of anybody's: browsers take localhost for another site than
-// 127.0.0.1.
+// frame serves a page that frames another one. It can stand for a foreign site: browsers consider localhost and
+// 127.0.0.1 different sites.
 func frame(w http.ResponseWriter, req *http.Request) {
 	w.Header().Del("Content-Security-Policy")
 	w.Header().Set("Content-Type", "text/html; charset=utf-8")
@@ -120,8 +120,7 @@ func frame(w http.ResponseWriter, req *http.Request) {
 		html.EscapeString(query.Get("of")))
 }
 
-// site serves the built pages, an empty one and the list of cases for the tests, and the tests' own
-// controls.
+// site serves the built pages, a blank page, the list of cases, and the controls of the tests under /test/.
 func site(dir, relayURL string, r *relay, t *tokens, wa *watch) http.Handler {
 	mux := http.NewServeMux()
 	mux.Handle("GET /", http.FileServer(http.Dir(dir)))

@@ -22,14 +22,14 @@ import (
 	"github.com/doona-dp/doona/wire/taskfile"
 )
 
-// state is a task and the batches that its verifier has.
+// state is a task and its verifier's batches.
 type state struct {
 	name   string
 	query  planner.Query
 	epochs uint64
-	skip   func(epoch uint64) bool             // Epochs without a batch.
-	value  func(epoch uint64, i int) []float64 // Of client i.
-	broken bool                                // One message is garbled, and one batch destroyed.
+	skip   func(epoch uint64) bool             // Whether an epoch has no batch.
+	value  func(epoch uint64, i int) []float64 // Returns the value of client i.
+	broken bool                                // Whether one message is garbled and one batch destroyed.
 }
 
 const day = 24 * 3600
@@ -59,9 +59,9 @@ var states = []state{
 		func(_ uint64, i int) []float64 { return []float64{float64(40 + i)} }, true},
 }
 
-// runPages serves the verifier's pages in the states that are hard to come by: empty, many epochs, many
-// bins, long and hostile names, findings, an answer that loss has made useless. The batches are real: clients'
-// onions, opened and signed by the keys of two relays; only HTTP between them is left out.
+// runPages serves the verifier's pages in rare states: empty, many epochs, many bins, long and hostile names, findings,
+// and an answer that losses made useless. The batches are real: two relays' keys open the clients' onions and sign the
+// manifests. Only the HTTP between relays is missing.
 //
 // It prints {"url", "tasks": {state: address}} as one line and serves until killed.
 func runPages() error {
@@ -95,7 +95,7 @@ func runPages() error {
 	return http.Serve(l, report.NewSite(all...).Handler())
 }
 
-// deploy writes keys and tasks of all states.
+// deploy writes the keys and tasks of all states.
 func deploy(dir string) (*quickstart.Deployment, error) {
 	var drafts []quickstart.Draft
 	for _, s := range states {
@@ -113,7 +113,7 @@ func deploy(dir string) (*quickstart.Deployment, error) {
 	return quickstart.Write(dir, relays, drafts)
 }
 
-// verifier returns a state's verifier, with its batches.
+// verifier returns a state's verifier with its batches.
 func (s *state) verifier(d *quickstart.Deployment, i int) (*verifier.Verifier, error) {
 	keys, err := keyfile.LoadHPKE(d.VerifierKeys(s.name))
 	if err != nil {
@@ -144,7 +144,7 @@ func (s *state) verifier(d *quickstart.Deployment, i int) (*verifier.Verifier, e
 	return v, nil
 }
 
-// relays are the two relays of a task, with its clients.
+// relays are the two relays of a task and its client.
 type relays struct {
 	open   *taskfile.Open
 	client *shufflerclient.Client
@@ -169,8 +169,8 @@ func newRelays(d *quickstart.Deployment, open *taskfile.Open, name string) (r *r
 	return r, nil
 }
 
-// batch plays a batch of clients through both relays. Garbled: one message cannot be opened.
-// Destroyed: the second relay finds the batch too small.
+// batch sends a batch of clients' reports through both relays. If garbled, the verifier cannot open one message. If
+// destroyed, the second relay destroys the batch.
 func (r *relays) batch(epoch uint64, value func(int) []float64, garbled, destroyed bool) (*onion.Batch, error) {
 	first, err := r.opener(0, epoch)
 	if err != nil {

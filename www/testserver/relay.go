@@ -17,20 +17,20 @@ import (
 	"github.com/doona-dp/doona/wire/task"
 )
 
-// relay answers clients like a first relay and opens what they submit through all hops.
+// relay answers clients like a first relay. It opens their submissions with the keys of all hops.
 type relay struct {
 	tasks map[string]*scenario // by path
 
-	mu       sync.Mutex // guards what follows
+	mu       sync.Mutex // guards the fields below
 	received []submission
 	failures []problem.Name    // the answers to the next submissions
-	variants map[string][]byte // the stream, as it is and as it must not be
-	variant  string            // which is served
-	fetches  int               // of the stream, since that was set
-	years    years             // a stream that goes on
+	variants map[string][]byte // the stream's valid and invalid variants
+	variant  string            // the variant that is served
+	fetches  int               // of the stream, since variant was set
+	years    years             // a stream with successors
 }
 
-// submission is one arrived body and what every hop made of it.
+// submission is an arrived body, its messages or the error of opening it, and the relay's answer.
 type submission struct {
 	Path     string              `json:"path"`
 	Epoch    uint64              `json:"epoch"`
@@ -41,14 +41,14 @@ type submission struct {
 	Header   map[string][]string `json:"header"`
 }
 
-// An answer that never comes, and one whose body never comes.
+// stall means no answer at all, and stallBody an answer whose body never ends.
 const (
 	stall     problem.Name = "stall"
 	stallBody problem.Name = "stall-body"
 )
 
-// hostile answers are documents that no relay of ours sends, by the name that asks for them: a name
-// that would do harm in a page or a terminal, and a known one that takes 8 MiB to say.
+// hostile has answers that no honest relay sends, by the name with which a test asks for them: a problem name that
+// attacks pages and terminals, and a known problem of 8 MiB.
 var hostile = map[problem.Name]string{
 	"hostile-name": `{"type":"urn:doona:error:<script>alert(1)</script>\u001b[2J\u202e` + strings.Repeat("x", 1000) +
 		`"}`,
@@ -136,7 +136,7 @@ func (r *relay) receive(w http.ResponseWriter, req *http.Request) {
 	w.WriteHeader(http.StatusCreated)
 }
 
-// record keeps a submission and returns the failure it is to be answered with, if any.
+// record records a submission and returns the problem to answer it with, or "".
 func (r *relay) record(sub *submission) problem.Name {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -161,7 +161,7 @@ func texts(lanes [][]task.Message) [][]string {
 	return out
 }
 
-// take returns what has been received and forgets it.
+// take returns the received submissions and forgets them.
 func (r *relay) take(w http.ResponseWriter, _ *http.Request) {
 	r.mu.Lock()
 	defer r.mu.Unlock()

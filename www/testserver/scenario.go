@@ -17,18 +17,18 @@ import (
 	"github.com/doona-dp/doona/wire/task"
 )
 
-// scenario is one task as the server offers it, honest or not.
+// scenario is a task and the bundle that the server serves for it, which may be invalid.
 type scenario struct {
 	*fixture.Task
-	bundle []byte // what is served under the task's path
+	bundle []byte // served under the task's path
 }
 
-// hour is a single running epoch of the tests; they never wait for another.
+// hour returns epochs of an hour, the first of which has just begun. Tests never wait for another epoch.
 func hour(count uint64) task.Epochs {
 	return task.Epochs{Start: uint64(time.Now().Unix()) - 60, Length: 3600, Count: count}
 }
 
-// scenarios makes every task of the tests; relay is the first relay's URL, and site the pages' origin.
+// scenarios makes all tasks of the tests. relay is the first relay's URL, site the pages' origin.
 func scenarios(relay, site string) (map[string]*scenario, error) {
 	truthful := func() *task.Task { return fixture.NearlyTruthful(fixture.Draft(task.Histogram, 300)) }
 	two := []string{relay, "https://second.example"}
@@ -86,13 +86,13 @@ func scenarios(relay, site string) (map[string]*scenario, error) {
 	return all, nil
 }
 
-// days are that many from today on.
+// days returns count daily epochs, the first of which has just begun.
 func days(count uint64) task.Epochs {
 	return task.Epochs{Start: uint64(time.Now().Unix()) - 60, Length: 86400, Count: count}
 }
 
-// year claims what docs/web-vitals.md gives a visitor for a year of days, (10, 10⁻⁵), with noise by clients or relays,
-// or another ε.
+// year drafts a task of 365 daily epochs that claims (epsilon, 10⁻⁵) in total, as in docs/web-vitals.md with ε = 10.
+// Relays add the noise if noise is set, clients otherwise.
 func year(epsilon float64, noise *planner.RelayNoise) *task.Task {
 	t, err := planner.Draft(planner.Query{Name: "a year of days", Query: task.Histogram, Bins: 16, Labels: true,
 		Batch: 10_000, Honest: .9, TotalEpsilon: epsilon, TotalDelta: 1e-5, Epochs: 365, Relays: noise})
@@ -102,14 +102,14 @@ func year(epsilon float64, noise *planner.RelayNoise) *task.Task {
 	return t
 }
 
-// delay is the demo's kind of task: a mean over a clipped range.
+// delay drafts a task like the demo's: a mean over a clipped range.
 func delay() *task.Task {
 	t := fixture.Draft(task.Mean, 0)
 	t.Name, t.Input.Hi, t.Input.Clip = "flight delay", randomizer.NewRational(180, 1), true
 	return t
 }
 
-// by calibrates a draft anew for another protocol.
+// withProtocol calibrates a draft for another protocol.
 func withProtocol(protocol string, t *task.Task) *task.Task {
 	t.Protocol, t.Rule, t.Params, t.Slots = protocol, "", nil, task.Slots{}
 	if err := registry.Calibrate(t); err != nil {
@@ -118,7 +118,7 @@ func withProtocol(protocol string, t *task.Task) *task.Task {
 	return t
 }
 
-// of has a task take reports of pages of some origins only.
+// withOrigins restricts a task to reports from pages of some origins.
 func withOrigins(t *task.Task, origins ...string) *task.Task {
 	slices.Sort(origins)
 	t.Clients.Origins = origins
@@ -135,18 +135,19 @@ func withEpsilon(t *task.Task, epsilon string) *task.Task {
 	return t
 }
 
-// tamper changes the task's name in what is served.
+// tamper changes the task's name in a bundle.
 func tamper(bundle []byte, _ *fixture.Task) []byte {
 	return bytes.Replace(bundle, []byte("test histogram"), []byte("test hologram "), 1)
 }
 
-// lengthen makes a bundle one byte longer than any may be.
+// lengthen makes a bundle one byte longer than the limit.
 func lengthen(bundle []byte, _ *fixture.Task) []byte {
 	return append(bundle, make([]byte, 8<<20+1-len(bundle))...)
 }
 
-// junkStreams are the largest that a relay may send, by name: full of what takes long to decode, in place of the key
-// lists of a first task that is over; as many tasks as there is room for; and as many as there may be.
+// junkStreams returns streams of the largest size that a client accepts, by name. "junk lists" has bytes that are slow
+// to decode in place of the first task's key lists. "junk tasks" has as many tasks as fit. "junk sizes" has the largest
+// allowed number of tasks.
 func junkStreams(root *fixture.Task) map[string][]byte {
 	const most, mostTasks = 16 << 20, 4096
 	head := slices.Concat([]byte{0x92, 0x91, 0x94}, blob(root.Canonical()), blob(root.Bundle.Owner[:]),
@@ -168,7 +169,7 @@ func junkStreams(root *fixture.Task) map[string][]byte {
 	}
 }
 
-// blob is a byte string of msgpack.
+// blob encodes a byte string as msgpack.
 func blob(content []byte) []byte {
 	n := len(content)
 	if n < 256 {
@@ -184,7 +185,7 @@ func unsign(bundle []byte, t *fixture.Task) []byte {
 	return bundle
 }
 
-// otherKeys changes a key that the verifier lists.
+// otherKeys changes a key of the verifier's key list.
 func otherKeys(bundle []byte, _ *fixture.Task) []byte {
 	bundle[len(bundle)-80] ^= 1
 	return bundle

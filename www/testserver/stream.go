@@ -12,8 +12,8 @@ import (
 	"github.com/doona-dp/doona/wire/taskfile"
 )
 
-// addStream makes a stream of four tasks of one hour each, the first of which has begun, with variants
-// that a client must refuse, and some that it must take.
+// addStream makes a stream of four tasks of one hour each, the first of which has begun. It adds variants that a client
+// must refuse and variants that it must accept.
 func (r *relay) addStream(url string) (offer, error) {
 	draft := fixture.NearlyTruthful(fixture.Draft(task.Histogram, 300))
 	draft.Stream = &task.Stream{Name: "site", Allow: []string{"name", "relays.signKey"}}
@@ -82,7 +82,8 @@ func (r *relay) addStream(url string) (offer, error) {
 		Candidates: []string{candidate}}, nil
 }
 
-// addKeys adds streams in which a relay's key was replaced, and returns that of a relay that may replace another.
+// addKeys adds variants in which a relay's key is replaced. It returns the key of a candidate, which may replace a
+// relay.
 func (r *relay) addKeys(root, one *fixture.Task, stranger ed25519.PrivateKey) (candidate string, err error) {
 	public, other, err := ed25519.GenerateKey(rand.Reader)
 	if err != nil {
@@ -125,7 +126,7 @@ func (r *relay) addKeys(root, one *fixture.Task, stranger ed25519.PrivateKey) (c
 	return taskfile.FormatKey(task.SignKey(public)), nil
 }
 
-// chainOf returns a stream as relays serve it.
+// chainOf encodes a stream of tasks.
 func chainOf(tasks []*fixture.Task) ([]byte, error) {
 	chain := &taskfile.Chain{}
 	for _, t := range tasks {
@@ -145,7 +146,7 @@ func (r *relay) serveStream(w http.ResponseWriter, req *http.Request) {
 	w.Write(r.variants[r.variant])
 }
 
-// setStream sets which variant is served: a JSON string. It answers how often it was fetched before.
+// setStream sets the variant to serve: a JSON string. It answers how often the previous variant was fetched.
 func (r *relay) setStream(w http.ResponseWriter, req *http.Request) {
 	r.mu.Lock()
 	defer r.mu.Unlock()

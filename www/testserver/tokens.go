@@ -20,18 +20,18 @@ import (
 	"github.com/doona-dp/doona/wire/task"
 )
 
-// apiKey is that of the site's backend at the issuer.
+// apiKey is the key of the site's backend at the issuer.
 const apiKey = "the API key of the test server's site"
 
-// tokens is a task with tokens on a real relay with a real issuer, which gives two tokens to each
-// account that the site names.
+// tokens is a task with tokens on a real relay with a real issuer. The issuer gives two tokens to each account of the
+// site.
 type tokens struct {
 	offer               offer
 	issuerURL, relayURL string
-	account             atomic.Value // string; whom the site takes its visitor for
+	account             atomic.Value // string; the visitor's account at the site
 }
 
-// startTokens lays out the task in a folder and serves it, behind a watch.
+// startTokens writes the deployment to a folder and starts its relay and issuer behind a watch.
 func startTokens(ctx context.Context, dir string, wa *watch) (*tokens, error) {
 	relayAt, relayURL, err := listenBehind(wa)
 	if err != nil {
@@ -52,14 +52,14 @@ func startTokens(ctx context.Context, dir string, wa *watch) (*tokens, error) {
 		return nil, err
 	}
 	t.offer = offer{Task: d.TaskURL(0), Owner: d.Owner}
-	// The issuer first: a relay that does not get its key asks again five seconds later.
+	// The issuer must run first: a relay that cannot get its key asks again only after five seconds.
 	if err := t.startIssuer(ctx, d, issuerAt); err != nil {
 		return nil, err
 	}
 	return t, t.startRelay(ctx, d, relayAt)
 }
 
-// listenBehind returns where a server is to listen, and the address of the watch before it.
+// listenBehind returns a listener for a server, and the address of the watch that proxies to it.
 func listenBehind(wa *watch) (server net.Listener, public string, err error) {
 	if server, err = net.Listen("tcp", "127.0.0.1:0"); err != nil {
 		return nil, "", fmt.Errorf("couldn't listen: %w", err)
@@ -105,15 +105,15 @@ func (t *tokens) startIssuer(ctx context.Context, d *quickstart.Deployment, at n
 	return err
 }
 
-// login sets whom the site takes its visitor for: the body.
+// login sets the visitor's account: the body.
 func (t *tokens) login(_ http.ResponseWriter, req *http.Request) {
 	name := make([]byte, 64)
 	n, _ := req.Body.Read(name)
 	t.account.Store(strings.TrimSpace(string(name[:n])))
 }
 
-// token is what a site's backend does for its visitor: it passes a request on with its API key and a
-// name that tells the issuer nothing. The page says where the issuer takes it; only there it goes.
+// token is the site's backend: it passes a token request on with its API key and a hash of the visitor's account. The
+// page gives the address, which must be the issuer's.
 func (t *tokens) token(w http.ResponseWriter, req *http.Request) {
 	uri := req.URL.Query().Get("uri")
 	if !strings.HasPrefix(uri, t.issuerURL+strings.TrimSuffix(endpoint.TaskPath, "{task}")) {

@@ -10,22 +10,22 @@ import (
 	"time"
 )
 
-// request is the head of a request that reached a relay or the issuer.
+// request is the method, path and header of a request that reached a relay or the issuer.
 type request struct {
 	Method string              `json:"method"`
 	Path   string              `json:"path"`
 	Header map[string][]string `json:"header"`
 }
 
-// watch stands before relays and the issuer. It gives every answer what a browser could bring back, which would tell
-// that it is the same browser, and notes all that requests bring.
+// watch is a proxy before relays and the issuer. It adds marks to every answer (a cookie, an ETag, a date), by which a
+// server could recognize the browser if it sends them back. It records the headers of all requests.
 type watch struct {
-	mu       sync.Mutex // guards what follows
+	mu       sync.Mutex // guards the fields below
 	answers  int
 	requests []request
 }
 
-// before has a handler's answers carry marks, each of them different.
+// wrap adds marks to a handler's answers; each answer has its own.
 func (wa *watch) wrap(handler http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
 		mark := wa.note(req)
@@ -41,7 +41,7 @@ func (wa *watch) note(req *http.Request) (mark int) {
 	return wa.answers
 }
 
-// proxy hands requests on to a server, and marks its answers.
+// proxy passes requests on to a server and adds marks to its answers.
 func (wa *watch) proxy(target string) (http.Handler, error) {
 	u, err := url.Parse(target)
 	if err != nil {
@@ -58,7 +58,7 @@ func (wa *watch) take(w http.ResponseWriter, _ *http.Request) {
 	wa.requests = nil
 }
 
-// marked is an answer to which marks are added before its head is sent.
+// markedWriter adds marks to an answer before its header is sent.
 type markedWriter struct {
 	http.ResponseWriter
 	mark int
@@ -68,7 +68,7 @@ type markedWriter struct {
 func (m *markedWriter) WriteHeader(status int) {
 	m.sent = true
 	header, day := m.Header(), 24*time.Hour
-	header.Set("Cache-Control", "private, max-age=1") // so that it is asked for again
+	header.Set("Cache-Control", "private, max-age=1") // so that the browser revalidates it
 	header.Set("ETag", fmt.Sprintf(`"mark-%d"`, m.mark))
 	header.Set("Last-Modified", time.Unix(0, 0).Add(time.Duration(m.mark)*day).UTC().Format(http.TimeFormat))
 	header.Set("Set-Cookie", fmt.Sprintf("mark=%d; Max-Age=31536000; Path=/", m.mark))
@@ -82,5 +82,5 @@ func (m *markedWriter) Write(body []byte) (int, error) {
 	return m.ResponseWriter.Write(body)
 }
 
-// Unwrap is for http.ResponseController.
+// Unwrap serves http.ResponseController.
 func (m *markedWriter) Unwrap() http.ResponseWriter { return m.ResponseWriter }

@@ -19,26 +19,26 @@ import (
 	"github.com/doona-dp/doona/wire/taskfile"
 )
 
-// years is a stream of four tasks of a hundred days each, and what has been reported to it.
+// years is a stream of four tasks of a hundred days each, and the reports that arrived for it.
 type years struct {
-	chains [][]byte // the stream with so many successors
+	chains [][]byte // the encoded stream by number of successors
 	root   task.ID
-	law    *compose.Law // of one report of any of its tasks
+	law    *compose.Law // the privacy-loss law of one report of any of its tasks
 	tasks  []task.ID
 
-	mu      sync.Mutex // guards the rest
-	renewed int        // successors that there are
-	left    []uint64   // epochs of the reports that left clients, each body once
+	mu      sync.Mutex // guards the fields below
+	renewed int        // the number of successors in the stream
+	left    []uint64   // the begins of the reports' epochs, in Unix seconds; each body counts once
 	bodies  map[bodyHash]bool
 }
 
 // bodyHash is the SHA-256 of a report.
 type bodyHash [sha256.Size]byte
 
-// hundred is the days of one task.
+// taskDays is the number of daily epochs of one task.
 const taskDays = 100
 
-// addYears makes the stream. In long runs clients visit on every day, else on every 50th.
+// addYears makes the stream. Clients visit every day in long runs, and every 50th day otherwise.
 func (r *relay) addYears(url string) (offer, error) {
 	draft := year(10, nil) // planned for 365 days, in tasks of taskDays
 	draft.Stream = &task.Stream{Name: "years"}
@@ -73,7 +73,7 @@ func (r *relay) addYears(url string) (offer, error) {
 	return offer{Stream: first.StreamURL(first.Task, 0), Owner: root.OwnerText(), Stride: stride}, nil
 }
 
-// serve answers a request for this stream, if it is one.
+// serve answers a request for this stream. It reports whether the request was for it.
 func (y *years) serve(w http.ResponseWriter, req *http.Request) bool {
 	if req.PathValue("task") != y.root.String() {
 		return false
@@ -85,7 +85,7 @@ func (y *years) serve(w http.ResponseWriter, req *http.Request) bool {
 	return true
 }
 
-// renew sets how many successors the stream has: a JSON number.
+// renew sets the number of the stream's successors: a JSON number.
 func (r *relay) renew(w http.ResponseWriter, req *http.Request) {
 	y := &r.years
 	y.mu.Lock()
@@ -95,7 +95,7 @@ func (r *relay) renew(w http.ResponseWriter, req *http.Request) {
 	}
 }
 
-// note takes note of a report that arrived, if it is this stream's.
+// note records an arrived report if it is for this stream.
 func (y *years) note(s *scenario, epoch uint64, body []byte) {
 	y.mu.Lock()
 	defer y.mu.Unlock()
@@ -107,18 +107,18 @@ func (y *years) note(s *scenario, epoch uint64, body []byte) {
 	y.left = append(y.left, s.Epochs.Start+epoch*s.Epochs.Length)
 }
 
-// spent is what the reports that left cost their one client together.
+// spent is the privacy cost of all arrived reports to their one client.
 type spent struct {
 	What    string  `json:"what"`
 	Engine  string  `json:"engine"`
 	Reports int     `json:"reports"`
-	Most    int     `json:"most"`    // in a window
-	Epsilon float64 `json:"epsilon"` // of those, at the budget's δ
-	Delta   float64 `json:"delta"`   // of those, at the budget's ε
+	Most    int     `json:"most"`    // reports in one window
+	Epsilon float64 `json:"epsilon"` // ε of these reports at the budget's δ
+	Delta   float64 `json:"delta"`   // δ of these reports at the budget's ε
 }
 
-// account answers what all reports since the last call cost in the worst of all windows, by the task's law and the
-// times of the reports alone; nothing of a client's ledger is in it. Unless it is to keep them it forgets them.
+// account answers with the cost of the reports since the last call, in the worst window. It uses the task's law and the
+// reports' times, not the client's ledger. It forgets the reports unless asked to keep them.
 func (r *relay) account(w http.ResponseWriter, req *http.Request) {
 	var asked struct {
 		What, Engine         string
@@ -157,7 +157,7 @@ func (r *relay) account(w http.ResponseWriter, req *http.Request) {
 	w.Write(line)
 }
 
-// figure adds a line to the file of figures, if one is named.
+// appendFigure appends a line to the file that DOONA_ACCOUNTS names, if it is set.
 func appendFigure(line []byte) error {
 	path := os.Getenv("DOONA_ACCOUNTS")
 	if path == "" {
@@ -171,8 +171,8 @@ func appendFigure(line []byte) error {
 	return errors.Join(err, f.Close())
 }
 
-// most returns the most reports in any window of so many seconds: one that begins with a report has all that
-// others have.
+// maxInWindow returns the most reports in any window of a number of seconds. It tries only windows that begin with a
+// report: any other window holds no more reports than one of these.
 func maxInWindow(at []uint64, window float64) (worst int) {
 	for _, first := range at {
 		n := 0
