@@ -1,6 +1,6 @@
 /**
- * The switch "nobody else is honest": the demo plays an attacker that has every client but one, the verifier and all
- * relays but one, against a task with noise by clients and one with noise by relays.
+ * The switch "nobody else is honest". The demo plays an attacker that controls every client but one, the verifier and
+ * all relays but one. It attacks a task with noise by clients and one with noise by relays.
  * @module
  */
 
@@ -11,12 +11,12 @@ import { atMost, exact, number } from './format.js';
 
 const answers = ['No', 'Yes'];
 
-/** How often the attacker was right, by whose noise it was. */
+/** How often the attacker was right, and how often it guessed. */
 interface Score { right: number; of: number }
 
 const titles = { clients: 'Noise by clients', relays: 'Noise by relays' };
 
-/** Shows the attack while the switch is on, and plays it whenever an answer is given. */
+/** Shows the attack while the switch is on, and plays it after each answer. */
 export function attackSwitch(): void {
   const box = byId<HTMLInputElement>('alone-switch');
   const scores = { clients: { right: 0, of: 0 }, relays: { right: 0, of: 0 } };
@@ -48,7 +48,7 @@ function setStatus(text: string): void {
   byId('alone-status').textContent = text;
 }
 
-/** One task: what is left beside the attacker's own messages, its guess, and how good its guesses were so far. */
+/** Shows the attack on one task: the messages that are not the attacker's, its guess, and its score so far. */
 function attackCard(sight: Sight, score: Score): HTMLElement {
   const right = sight.guess === sight.answer;
   score.of++;
@@ -75,7 +75,7 @@ function boundText(sight: Sight): string {
     : `${most}, but with a chance of δ: the promise holds, ε′ = ${atMost(sight.alone_epsilon)}. It needs no other client.`;
 }
 
-/** A bar for each answer. */
+/** Returns a bar for each answer. */
 function bars(left: readonly [number, number]): HTMLElement {
   const most = Math.max(...left, 1);
   return html('div', { class: 'left' }, ...answers.map((text, answer) => html('div', {}, html('span', {}, text),

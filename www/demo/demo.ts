@@ -1,6 +1,6 @@
 /**
- * The demo page: a person adds one report per epoch to a real batch, which the demo fills with
- * simulated clients and says so.
+ * The demo page. A person adds one report per epoch to a real batch, which the demo fills with simulated clients. The
+ * page says that they are simulated.
  * @module
  */
 
@@ -19,15 +19,15 @@ import { number, secondsUntil } from './format.js';
 
 const task = 'live';
 
-/** What a report takes beside filling its batch, in seconds. */
+/** The time that a report takes besides filling its batch, in seconds. */
 const sendSeconds = 2;
 
-/** How often to ask, in milliseconds: while a batch fills, and else. */
+/** The poll intervals, in milliseconds: while a batch fills, and otherwise. */
 const [pollFilling, pollIdle] = [150, 1000];
 
 /**
- * The demo's task has hundreds of short epochs with ε each, so that a visitor need not wait a
- * day for the next. A real page sets a handful; see the README.
+ * The bound on ε. The demo's task has hundreds of short epochs, each with its own ε, so that a visitor need not wait a
+ * day for the next epoch. A real page sets about 10; see the README.
  */
 const demoEpsilon = 1e5;
 
@@ -37,9 +37,9 @@ class Page {
   #practice: Practice | null = null;
   #state: State;
   #own: OwnReport = { epoch: -1, progress: 'none', before: 0, bytes: 0, text: '' };
-  /** How many reports of its epoch are released when this person's is; not known until its batch is full. */
+  /** How many reports of the epoch are released together with this person's; Infinity until the batch is full. */
   #releasedAt = Infinity;
-  /** Whether a report is being made. */
+  /** Whether a report is in progress. */
   #busy = false;
   #timer = 0;
 
@@ -54,13 +54,13 @@ class Page {
       void this.#report();
     });
     setStatus('Ready. This device has checked the task, its owner and what it promises.');
-    addEventListener('resize', () => this.#show()); // The chart has the width of its card.
+    addEventListener('resize', () => this.#show()); // The chart must fit its card.
     this.#show();
     void this.#startPractice();
     void this.#poll();
   }
 
-  /** Practice is an extra: where it cannot start, reporting works all the same. */
+  /** Starts practice messages. They are optional: reporting works without them. */
   async #startPractice(): Promise<void> {
     this.#practice = await startPractice(this.#state).catch(() => null);
     if (this.#practice) {
@@ -86,7 +86,7 @@ class Page {
       }
       this.#show();
     } catch {
-      // The demo is busy or gone; the next poll will tell.
+      // The demo is busy or stopped: poll again.
     }
     this.#pollIn(this.#own.progress === 'filling' ? pollFilling : pollIdle);
   }
@@ -106,7 +106,7 @@ class Page {
       : `Epoch ${epoch.number}, one report per person; the next epoch starts in ${left} s.`;
     showFilling(this.#state, this.#own);
     showStages(this.#state, this.#own.progress === 'none' ? { ...this.#own, text: this.#picker.text() } : this.#own);
-    void showHistory(task, this.#state).catch(() => undefined); // The next poll will try again.
+    void showHistory(task, this.#state).catch(() => undefined); // The next poll retries.
   }
 
   async #report(): Promise<void> {
@@ -130,7 +130,7 @@ class Page {
     this.#show();
   }
 
-  /** Waits for the next epoch where too little is left of this one to fill a batch. */
+  /** Waits for the next epoch if this one ends before a batch could be filled. */
   async #waitForTime(): Promise<void> {
     this.#state = await fetchState(task);
     const { length } = this.#doona.task.epochs;
@@ -150,12 +150,12 @@ class Page {
     }
   }
 
-  /** Whether the estimate counts this person's report: others' batches of the epoch may be released without it. */
+  /** Whether the estimate counts this person's report. Other batches of the epoch may be released without it. */
   #released(): boolean {
     return this.#state.history.some((row) => row.epoch === this.#own.epoch && row.users >= this.#releasedAt);
   }
 
-  /** Reports, and has the batch filled; false if the epoch ended before it was. */
+  /** Reports and asks the demo to fill the batch. Returns false if the epoch ends before the batch is full. */
   async #reportAndFill(value: number | readonly number[] | string): Promise<boolean> {
     const { number: now, simulated } = this.#state.epoch;
     const { epoch } = this.#doona;
@@ -189,7 +189,7 @@ class Page {
   }
 }
 
-/** Whether messages are exact answers: relays add the noise, and clients none. */
+/** Whether messages are exact answers: only relays add noise. */
 function isExact(state: State): boolean {
   return state.assumption === 'none' && state.gamma === null;
 }

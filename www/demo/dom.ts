@@ -1,5 +1,5 @@
 /**
- * Making elements: text is never parsed as markup.
+ * Creates elements. Text is never parsed as markup.
  * @module
  */
 
@@ -24,10 +24,10 @@ function withContent<E extends Element>(element: E, attributes: Attributes, chil
   return element;
 }
 
-/** Whether this is a phone's width, as the style sheet has it: there details wait for a tap. */
+/** Matches the width of a phone, as in the style sheet. Details are closed there until a tap. */
 export const narrow = matchMedia('(max-width: 30rem)');
 
-/** Opens what waits for a tap where there is room. */
+/** Opens all details of class `more` on wide screens and closes them on narrow ones. */
 export function fitDetails(): void {
   const fit = () => document.querySelectorAll<HTMLDetailsElement>('details.more').forEach((details) => {
     details.open = !narrow.matches;

@@ -1,5 +1,5 @@
 /**
- * Errors in a visitor's words: what became of the report, and what to do.
+ * Messages for visitors: what happened to the report and what to do.
  * @module
  */
 
@@ -23,7 +23,7 @@ const messages: Partial<Record<ErrorCode, string>> = {
   'report-refused': 'The relay did not take the report, and it is not counted. Please try again in the next epoch.',
 };
 
-/** What a visitor can do about an error, without the words for page authors. */
+/** Returns the message for a visitor about an error. */
 export function describeError(error: unknown): string {
   const known = error instanceof DoonaError && messages[error.code];
   return known || 'The demo does not answer. Please load the page again.';

@@ -1,21 +1,21 @@
 /**
- * Numbers as people read them; internal/display writes them alike.
+ * Formats numbers for people, in the same way as internal/display.
  * @module
  */
 
 import { html } from './dom.js';
 
-/** A number with three significant digits or all of its whole ones, and a real minus sign. */
+/** Formats a number with three significant digits, or all whole digits if it has more, and a real minus sign. */
 export function number(x: number): string {
   return format(x, 'halfExpand');
 }
 
-/** A {@link number} rounded up, as a bound: it never promises more than holds. */
+/** Formats a bound like {@link number}, rounded up so that it holds. */
 export function atMost(x: number): string {
   return format(x * (1 - roundingError), 'ceil');
 }
 
-/** What arithmetic in floating point adds, so that 0.1 + 0.2 is at most 0.3 and 1/10⁻⁹ is 1,000,000,000. */
+/** The ignored relative error of floating point: 0.1 + 0.2 is at most 0.3, and 1/10⁻⁹ is 1,000,000,000. */
 const roundingError = 1e-12;
 
 function format(x: number, roundingMode: 'ceil' | 'floor' | 'halfExpand'): string {
@@ -23,32 +23,32 @@ function format(x: number, roundingMode: 'ceil' | 'floor' | 'halfExpand'): strin
   return x.toLocaleString('en', { ...digits, roundingMode }).replace('-', '−').replace(/^−0$/, '0');
 }
 
-/** A number for people that carries the exact one for programs. */
+/** Returns a formatted number that carries the exact number for programs. */
 export function exact(x: number): HTMLDataElement {
   return html('data', { value: x }, number(x));
 }
 
-/** A bound as {@link atMost} for people, with the exact number for programs. */
+/** Returns a bound, formatted by {@link atMost}, that carries the exact number for programs. */
 export function exactAtMost(x: number): HTMLDataElement {
   return html('data', { value: x }, atMost(x));
 }
 
-/** A share as a percentage. */
+/** Formats a share as a percentage. */
 export function percent(x: number): string {
   return `${number(100 * x)} %`;
 }
 
-/** A small probability that something is at most: 10⁻⁶ as "1 in 1,000,000". */
+/** Formats an upper bound on a small probability: 10⁻⁶ as "1 in 1,000,000". */
 export function oneIn(p: number): string {
   return `1 in ${format((1 + roundingError) / p, 'floor')}`;
 }
 
-/** A number and its unit, where it has one. */
+/** Formats a number with its unit, if it has one. */
 export function withUnit(x: number, unit: string): string {
   return unit ? `${number(x)} ${unit}` : number(x);
 }
 
-/** Seconds from now until a time, at least 0. */
+/** Returns the seconds from now until a time, at least 0. */
 export function secondsUntil(time: string | Date): number {
   return Math.max(0, Math.ceil((new Date(time).getTime() - Date.now()) / 1000));
 }

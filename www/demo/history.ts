@@ -1,6 +1,5 @@
 /**
- * What was released: in a sentence, as a chart, and as a table for those who prefer it or cannot
- * see one.
+ * Shows the released results as a sentence, a chart and a table. The table also serves visitors who cannot see a chart.
  * @module
  */
 
@@ -10,10 +9,10 @@ import { type OwnReport, batchFill } from './stages.js';
 import { type Entry, type Row, type State, answers, entries, fetchChart } from './state.js';
 import { exact, number, percent } from './format.js';
 
-/** The chart is drawn for the width it has, so that its text keeps its size. */
+/** The least chart width in pixels. Charts are drawn for their actual width, so that their text keeps its size. */
 const narrowest = 260;
 
-/** Shows how full the batch is that this person's report waits for. */
+/** Shows how full the batch of this person's report is. */
 export function showFilling(state: State, own: OwnReport): void {
   const waits = own.progress === 'sent' || own.progress === 'filling';
   byId('filling').hidden = !waits;
@@ -27,7 +26,7 @@ export function showFilling(state: State, own: OwnReport): void {
     : `Your batch is full: ${number(state.batch)} reports. The relays shuffle it, and the verifier adds it up.`;
 }
 
-/** Redraws when there is something new, or another width. */
+/** Redraws the results if there are new ones or the width has changed. */
 export async function showHistory(task: string, state: State): Promise<void> {
   const figure = byId('chart');
   const width = Math.max(narrowest, figure.clientWidth);
@@ -48,7 +47,7 @@ export async function showHistory(task: string, state: State): Promise<void> {
   byId('legend').hidden = texts;
 }
 
-/** Of texts there is no chart: the table is the list. */
+/** Whether the query asks for texts: then there is no chart, only the table. */
 function asksTexts(state: State): boolean {
   return queries[state.query].shape === 'texts';
 }
@@ -57,7 +56,7 @@ function isList(state: State): boolean {
   return asksTexts(state) || Array.isArray(state.total?.estimate);
 }
 
-/** The estimate over all epochs, in a sentence. */
+/** Returns the estimate over all epochs as sentences. */
 function answerNodes(state: State, total: Row): Node[] {
   const list = answers(state, total);
   const from = `${number(total.users)} reports in ${state.history.length === 1 ? 'one epoch' : `${number(state.history.length)} epochs`}`;
@@ -84,7 +83,7 @@ function answerNodes(state: State, total: Row): Node[] {
   ];
 }
 
-/** The median of a histogram's values. */
+/** Returns a sentence about the median of a histogram's values. */
 function median(state: State): Node[] {
   const median = state.distribution?.quantiles.find((q) => q.p === 0.5);
   if (!median) return [];
@@ -97,7 +96,7 @@ function columnNames(state: State): string[] {
     'truth'];
 }
 
-/** A line per epoch, the newest first, and all together; for several entries a line for each. */
+/** Returns a row per entry if there are several; otherwise a row for all epochs and one per epoch, newest first. */
 function tableRows(state: State, total: Row): HTMLElement[] {
   const names = asksTexts(state) ? state.texts.map((found) => found.text) : state.entries;
   if (isList(state)) return answers(state, total).map((e, i) => tableRow(names[i] ?? String(i), null, e));

@@ -1,6 +1,6 @@
 /**
- * Where a person picks a value: a slider for numbers, choices for bins and yes or no, a slider per
- * coordinate of a vector, a line to type a text. Below it, what practice messages of that value look like.
+ * The form in which a person picks a value: a slider for numbers, choices for bins and yes or no, a slider per
+ * coordinate of a vector, a text field for texts. Below, it shows practice messages of the value.
  * @module
  */
 
@@ -9,19 +9,19 @@ import { queries } from './queries.js';
 import type { State } from './state.js';
 import { number, withUnit } from './format.js';
 
-/** A value as the task takes it. */
+/** A value that the task accepts. */
 export type Value = number | readonly number[] | string;
 
-/** What a person picked. */
+/** The form's state. */
 export interface Picker {
   value(): Value;
   /** The value in words. */
   text(): string;
-  /** Shows practice messages: the share of each symbol, or null where the protocol's are not one symbol. */
+  /** Shows the share of each symbol in practice messages; null if a message of the protocol is not one symbol. */
   practice(shares: readonly number[] | null): void;
 }
 
-/** Fills the form; changed is called whenever another value is picked. */
+/** Fills the form. Calls `changed` whenever the value changes. */
 export function picker(state: State, changed: () => void): Picker {
   const { shape, yesNo } = queries[state.query];
   const out = shape === 'texts' ? textInput(state) : shape === 'vector' ? sliders(state)
@@ -30,7 +30,7 @@ export function picker(state: State, changed: () => void): Picker {
   return out;
 }
 
-/** A step of 1, 2 or 5 times a power of ten, about a 180th of the range. */
+/** Returns a step of 1, 2 or 5 times a power of ten, at least 1/200 of the range. */
 function stepOf(state: State): number {
   const power = 10 ** Math.floor(Math.log10((state.hi - state.lo) / 100));
   return [1, 2, 5, 10].map((f) => f * power).find((step) => (state.hi - state.lo) / step <= 200)!;
@@ -63,7 +63,7 @@ function slider(state: State): Picker {
     text,
     practice(shares) {
       if (!shares) return strip.remove();
-      // A message is one of some levels, the first at the range's low end and the last at its high one.
+      // Each symbol is a level of the range, from its low end to its high end.
       const width = Math.min(60, 500 / shares.length);
       strip.replaceChildren(...shares.map((share, i) => {
         const height = share === 0 ? 0 : 3 + 53 * share;
@@ -79,7 +79,7 @@ function choices(state: State): Picker {
   const width = (state.hi - state.lo) / state.bins;
   const picked = () => Number(group.querySelector<HTMLInputElement>('input:checked')!.value);
   return {
-    // A bin of a range is reported by its middle, which the task maps back to the bin.
+    // Reports a bin of a range by its middle, which the task maps back to the bin.
     value: () => (queries[state.query].yesNo || state.labels ? picked() : state.lo + (picked() + 0.5) * width),
     text: () => state.entries[picked()]!,
     practice(shares) {
@@ -95,10 +95,10 @@ function choice(text: string, index: number): HTMLLabelElement {
   return html('label', {}, input, html('span', {}, text));
 }
 
-/** How much of a text its picture shows. */
+/** How many characters of a text its picture shows. */
 const chipLength = 14;
 
-/** A line to type a text in, or to pick one for. */
+/** Returns a field to type or pick a text. */
 function textInput(state: State): Picker {
   const input = html('input', { type: 'text', id: 'value', list: 'texts', value: state.entries[0] ?? '', required: '',
     autocomplete: 'off', spellcheck: 'false', 'aria-label': state.title, 'aria-describedby': 'line-note' });

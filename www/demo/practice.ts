@@ -1,6 +1,6 @@
 /**
- * Practice messages: drawn by the module that draws the real one, from the value picked, and sent
- * nowhere. They show what randomizing does; whether the real message was replaced is told to no one.
+ * Practice messages. The module that draws the real message draws them from the picked value; the page never sends
+ * them. They show the effect of the randomizer. Nobody learns whether the real message is a random one.
  * @module
  */
 
@@ -10,18 +10,18 @@ import { moduleURL } from '../sdk/load.js';
 import { Module } from '../sdk/module.js';
 import type { State } from './state.js';
 
-/** How many are drawn for one value. */
+/** The number of practice messages per value. */
 export const draws = 200;
 
 /** Draws practice messages. */
 export interface Practice {
-  /** How many different messages there are. */
+  /** The number of different messages. */
   readonly symbols: number;
   /** Returns the share of each symbol among messages of a value. */
   draw(value: number | readonly number[]): readonly number[];
 }
 
-/** Null where a client's messages are not one symbol, or this device cannot run the module. */
+/** Returns null if a client's message is not one symbol. Rejects if this device cannot run the module. */
 export async function startPractice(state: State): Promise<Practice | null> {
   if (state.protocol !== 'histogram' && state.protocol !== 'realsum') return null;
   const { integrity } = modules.browser;

@@ -1,5 +1,5 @@
 /**
- * The guarantee in plain words, from what the SDK checked on this device.
+ * Shows the guarantee that the SDK has checked on this device, in plain words.
  * @module
  */
 
@@ -24,7 +24,7 @@ export function showPromise({ guarantee: g }: Doona): void {
   );
 }
 
-/** Who must be honest, in a sentence. */
+/** Says who must be honest. */
 function honestParties(g: Guarantee): HTMLElement {
   const relays = g.relays === 1 ? 'The relay' : g.relay === 'first' ? 'The first relay'
     : `One of the ${number(g.relays)} relays`;
@@ -36,7 +36,7 @@ function honestParties(g: Guarantee): HTMLElement {
     'The relay keeps from the verifier how it shuffled, and the clients add their noise. No device can check either.');
 }
 
-/** Symbols that a tap explains, one at a time. */
+/** Returns buttons for the symbols; a tap explains one symbol at a time. */
 function terms(g: Guarantee): HTMLElement[] {
   const meaning = html('p', { id: 'meaning', class: 'quiet', role: 'status' });
   const buttons = meanings(g).map(([term, text]) => {

@@ -1,11 +1,11 @@
 /**
- * What is asked, as task.Queries has it: a Go test compares the two tables.
+ * The table of queries. A Go test compares it with task.Queries.
  * @module
  */
 
-/** How a query is asked. */
+/** The form of a query's value and answer. */
 export interface QueryInfo {
-  /** Of the answer: one number, one per bin, one per coordinate of a vector, or texts. */
+  /** The form of the answer: one number, one per bin, one per coordinate of a vector, or texts. */
   readonly shape: 'number' | 'bins' | 'vector' | 'texts';
   /** The value is 0 or 1. */
   readonly yesNo: boolean;

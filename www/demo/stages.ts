@@ -1,6 +1,5 @@
 /**
- * The road of a report, stage by stage: pictures, live counts, and words that say what each party
- * learns.
+ * Shows the stages of a report from value to verifier: pictures, live counts, and what each party learns.
  * @module
  */
 
@@ -8,16 +7,16 @@ import { byId, html, narrow, svg } from './dom.js';
 import type { State } from './state.js';
 import { number, percent } from './format.js';
 
-/** How far the report has come: nothing yet, randomized and sealed, at the first relay, released. */
+/** The report's progress: not made, being sealed and sent, at the first relay, in a batch that fills, released. */
 export type Progress = 'none' | 'sending' | 'sent' | 'filling' | 'released';
 
-/** What is known of this person's report. */
+/** The state of this person's report. */
 export interface OwnReport {
   readonly epoch: number;
   readonly progress: Progress;
-  /** How many simulated clients had reported in this epoch before: they are in another batch. */
+  /** How many simulated clients had already reported in this epoch; they are in earlier batches. */
   readonly before: number;
-  /** What the first relay received; 0 while nothing was sent. */
+  /** The size of the sent report in bytes; 0 before it is sent. */
   readonly bytes: number;
   /** The value picked, in words. */
   readonly text: string;
@@ -30,14 +29,14 @@ interface Stage {
   readonly text: string;
 }
 
-/** How many reports the batch has that this person's report is in. */
+/** Returns how many reports this person's batch has. */
 export function batchFill(state: State, own: OwnReport): number {
   if (own.progress === 'none' || own.progress === 'sending') return 0;
   if (own.progress === 'released') return state.batch;
   return Math.min(state.batch, 1 + (state.epoch.number === own.epoch ? state.epoch.simulated - own.before : 0));
 }
 
-/** Shows the stages. On a phone their words wait for a tap. */
+/** Shows the stages. On a phone their texts are closed until a tap. */
 export function showStages(state: State, own: OwnReport): void {
   const released = own.progress === 'released';
   const reports = batchFill(state, own);
@@ -47,7 +46,7 @@ export function showStages(state: State, own: OwnReport): void {
     filling: reports >= state.batch ? 4 : 3 }[own.progress as 'none'];
   const road = byId('road');
   const version = JSON.stringify([own, reports, state.by_hop, state.counts]);
-  if (road.dataset['version'] === version) return; // nothing restarts its animation
+  if (road.dataset['version'] === version) return; // A redraw would restart animations.
   road.dataset['version'] = version;
   const open = [...road.querySelectorAll('details')].map((details) => details.open);
   road.replaceChildren(...stages.map((stage, i) => {
@@ -89,7 +88,7 @@ function noiseStage(state: State): Stage {
   return { name: 'Coin', picture: ring(state.gamma, percent(state.gamma)), count: `γ = ${percent(state.gamma)}`, text };
 }
 
-/** A ring of which a share is filled, around a text. */
+/** Returns a ring around a text; `share` of the ring is filled. */
 function ring(share: number, text: string): SVGSVGElement {
   const length = 2 * Math.PI * 38;
   return svg('svg', { viewBox: '0 0 100 100' },
@@ -140,7 +139,7 @@ function verifierStage(state: State, released: boolean): Stage {
   };
 }
 
-/** A batch as a quilt of 100 patches; seed orders their colors, own outlines one. */
+/** Draws a batch as a quilt of 100 patches. `seed` orders the colors; `own` outlines one patch. */
 function quilt(seed: number, share: number, own: boolean): SVGSVGElement {
   const on = Math.ceil(100 * share - 1e-9);
   const patches = Array.from({ length: 100 }, (_, i) => {

@@ -1,12 +1,12 @@
 /**
- * The demo's own interface: what cmd/demo knows about a task, the running epoch and the released
- * batches. A deployment has none of this; its verifier publishes results.
+ * The API of cmd/demo: a task, its current epoch and the released batches. Deployments do not have this API; there the
+ * verifier publishes results.
  * @module
  */
 
 import { type Query, queries } from './queries.js';
 
-/** What was released; arrays where the query has several entries. */
+/** A released result. The fields are arrays if the query has several entries. */
 export interface Row {
   readonly epoch: number;
   readonly users: number;
@@ -15,14 +15,14 @@ export interface Row {
   readonly interval: readonly [number, number] | readonly (readonly [number, number])[];
 }
 
-/** A place on the range of a histogram's values. */
+/** A quantile or mean of a histogram's values. */
 export interface Location {
   readonly p?: number;
   readonly estimate: number;
   readonly interval: readonly [number, number];
 }
 
-/** A text that was found. */
+/** A text that the verifier found. */
 export interface FoundText {
   readonly text: string;
   readonly clients: number;
@@ -39,7 +39,7 @@ export interface State {
   readonly measure: string;
   readonly answer_unit: string;
   readonly axis: string;
-  /** A histogram's bins, a count's two answers, a vector's coordinates, texts to pick. */
+  /** The names of a histogram's bins, a count's two answers, a vector's coordinates or the texts to pick. */
   readonly entries: readonly string[];
   readonly protocol: string;
   readonly lo: number;
@@ -49,7 +49,7 @@ export interface State {
   readonly epsilon: number;
   readonly delta: number;
   readonly gamma: number | null;
-  /** What the promise needs of other clients: crowd, or none where relays add the noise. */
+  /** The assumption about other clients: "crowd" needs honest ones; "none" if relays add the noise. */
   readonly assumption: 'crowd' | 'none';
   readonly batch: number;
   readonly hops: number;
@@ -57,7 +57,7 @@ export interface State {
     readonly number: number;
     readonly ends_at: string;
     readonly simulated: number;
-    /** What it took to fill the last batch; 0 before the first. */
+    /** How long it took to fill the last batch, in seconds; 0 before the first. */
     readonly fill_seconds: number;
   };
   readonly counts: {
@@ -76,7 +76,7 @@ export interface State {
   }[];
   readonly history: readonly Row[];
   readonly total: Row | null;
-  /** Texts that were found, by falling number of clients; none for other queries. */
+  /** The found texts, by falling number of clients; empty for other queries. */
   readonly texts: readonly FoundText[];
   readonly about_texts: string;
   readonly distribution?: { readonly mean: Location; readonly quantiles: readonly Location[] };
@@ -86,7 +86,7 @@ export async function fetchState(task: string): Promise<State> {
   return (await checkResponse(await fetch(`/api/${task}`, { cache: 'no-store' }))).json();
 }
 
-/** Draws the estimates for a width in pixels; null while there are none. The labels in it are text. */
+/** Fetches a chart of the estimates for a width in pixels; null while there are none. Its labels are text. */
 export async function fetchChart(task: string, width: number): Promise<Node | null> {
   const response = await checkResponse(await fetch(`/api/${task}/chart?width=${Math.round(width)}`,
     { cache: 'no-store' }));
@@ -96,8 +96,8 @@ export async function fetchChart(task: string, width: number): Promise<Node | nu
 }
 
 /**
- * Has the demo fill the rest of an epoch's batch with simulated clients. Returns how many of the epoch's reports will
- * be opened, that of who has reported among them, or null if the epoch ends before the batch is full.
+ * Asks the demo to fill an epoch's batch with simulated clients. Returns how many of the epoch's reports will be
+ * opened, including the visitor's, or null if the epoch ends before the batch is full.
  */
 export async function fill(task: string, epoch: number, reported = false): Promise<number | null> {
   const response = await fetch(`/api/${task}/fill`, {
@@ -109,27 +109,27 @@ export async function fill(task: string, epoch: number, reported = false): Promi
   return (await (await checkResponse(response)).json()).reports;
 }
 
-/** What the demo answers where the epoch is over. */
+/** The demo's HTTP status if the epoch is over. */
 const epochClosed = 410;
 
-/** What an attacker sees of one client when nobody else is honest, and what it makes of it. */
+/** What an attacker sees of one client if nobody else is honest, and its guess. */
 export interface Sight {
-  /** Whose noise hides the client. */
+  /** Who adds the noise. */
   readonly noise: 'clients' | 'relays';
   /** The client's answer: 0 for no, 1 for yes. */
   readonly answer: number;
-  /** Messages by answer, without those of the attacker's clients. */
+  /** The number of messages by answer, without the messages of the attacker's clients. */
   readonly left: readonly [number, number];
   readonly guess: number;
   /** The probability that the guess is right. */
   readonly certainty: number;
   readonly epsilon: number;
   readonly alone_epsilon: number | null;
-  /** The largest certainty that is possible, but with probability δ. */
+  /** The largest possible certainty, except with probability δ. */
   readonly most: number;
 }
 
-/** Has the demo play the attack on a client with an answer, in a task of either noise. */
+/** Asks the demo to attack a client with an answer, once in a task of each kind of noise. */
 export async function attack(answer: number): Promise<readonly Sight[]> {
   return (await checkResponse(await fetch('/api/alone', {
     method: 'POST',
@@ -150,13 +150,13 @@ export interface Entry {
   readonly interval: readonly [number, number];
 }
 
-/** The entries of all epochs together: texts that were found, or those of the total. */
+/** Returns the entries over all epochs: the found texts, or the entries of the total. */
 export function answers(state: State, total: Row): Entry[] {
   return queries[state.query].shape === 'texts'
     ? state.texts.map(({ clients, interval, truth }) => ({ estimate: clients, interval, truth })) : entries(total);
 }
 
-/** The entries of a row; one for a number. */
+/** Returns the entries of a row; one entry for a number. */
 export function entries(row: Row): Entry[] {
   const list = <T>(value: T | readonly T[]) => (Array.isArray(value) ? value : [value]) as readonly T[];
   const intervals = (Array.isArray(row.interval[0]) ? row.interval : [row.interval]) as [number, number][];

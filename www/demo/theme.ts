@@ -1,5 +1,5 @@
 /**
- * Light or dark: the system's choice until a person makes another, which this device remembers.
+ * The light or dark theme: the system's setting, unless a person chose another, which localStorage keeps.
  * @module
  */
 
@@ -7,7 +7,7 @@ import { byId } from './dom.js';
 
 const key = 'doona-theme';
 
-/** Makes the button with id "theme" switch; its text is what it switches to. */
+/** Makes the button with id "theme" switch the theme. Its text names the other theme. */
 export function themeButton(): void {
   const button = byId('theme');
   const system = matchMedia('(prefers-color-scheme: dark)');

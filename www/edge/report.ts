@@ -1,26 +1,26 @@
 /**
- * The page's side of an edge worker's task of source "page" (docs/edge.md): one post per browser and epoch, noted in
- * IndexedDB before it leaves. The epoch is the worker's word, by its clock; the post names it, and the worker takes it
- * in that epoch only.
+ * The page's script for an edge worker's task with source "page" (docs/edge.md). It posts one value per browser and
+ * epoch, and records the epoch in IndexedDB before it posts. The worker's clock decides the epoch: the page asks for it
+ * and names it in the post, and the worker accepts the post in that epoch only.
  * @module
  */
 
 import { resultOf, whenCommitted } from '../sdk/store-indexeddb.js';
 
-/** By epoch: that it is reported. By address of a task: when the epoch that was reported last ends. */
+/** The object store. Key epoch: true once reported. Key task address: when the last reported epoch ends, in Unix ms. */
 const store = 'epochs';
 
 /**
- * Posts a value to a task of the edge worker, unless this browser has reported in this epoch. A page that the browser
- * prerenders waits for its visitor.
+ * Posts a value to a task of the edge worker, unless this browser has already reported in this epoch. A prerendered
+ * page waits until it is shown.
  * @param task The path of the task: "/doona/rating".
  * @returns Whether the value was sent.
- * @throws Error Where nothing can be remembered, in a frame of another site, and where the worker refuses. Nothing of a
- *   failed post is sent later: the value is not kept.
+ * @throws Error if IndexedDB fails, in a frame of another site, or if the worker refuses. The value is not stored, so a
+ *   failed post is not retried.
  */
 export async function report(task: string, value: number | readonly number[]): Promise<boolean> {
   if (isFramed()) throw new Error('doona: in a frame of another site nothing is reported');
-  const { prerendering } = document as { prerendering?: boolean }; // Chromium's alone
+  const { prerendering } = document as { prerendering?: boolean }; // Chromium only
   if (prerendering) await new Promise((resolve) => document.addEventListener('prerenderingchange', resolve));
   const { href } = new URL(task, location.href);
   const db = await openDatabase();
@@ -36,7 +36,7 @@ export async function report(task: string, value: number | readonly number[]): P
   }
 }
 
-/** Whether a page of another site shows this one: it has storage of its own there, and would report again. */
+/** Whether a page of another origin frames this one. A framed page has its own storage, so it would report again. */
 function isFramed(): boolean {
   try {
     for (let frame: Window = window; frame !== frame.parent; frame = frame.parent) {
@@ -54,7 +54,7 @@ function openDatabase(): Promise<IDBDatabase> {
   return resultOf(opening);
 }
 
-/** Notes durably that an epoch is reported. Resolves to whether it was not yet. */
+/** Records durably that an epoch is reported. Returns false if it already was. */
 async function recordEpoch(db: IDBDatabase, task: string, epoch: string, end: number): Promise<boolean> {
   const tx = db.transaction(store, 'readwrite', { durability: 'strict' });
   const committed = whenCommitted(tx);

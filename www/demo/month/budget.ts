@@ -1,5 +1,5 @@
 /**
- * What the month costs a visitor: by question, by day, and together.
+ * Shows what the month costs a visitor: by question, by day, and in total.
  * @module
  */
 

@@ -1,5 +1,5 @@
 /**
- * The month as cmd/demo makes it: /api/month, and its charts.
+ * The month that cmd/demo simulates: /api/month and its charts.
  * @module
  */
 
@@ -10,11 +10,11 @@ export interface Figure {
   readonly truth: number;
 }
 
-/** An entry of a list. Its band is wider: all of the list are in theirs at once. */
+/** An entry of a list. Its band is wider than its interval: all entries are in their bands at once. */
 export interface Entry extends Figure {
   readonly name: string;
   readonly band: readonly [number, number];
-  /** Whether it is above the noise floor: its band is above 0. */
+  /** Whether the entry is above the noise floor: its band is above 0. */
   readonly seen: boolean;
 }
 
@@ -86,10 +86,10 @@ export interface Month {
   readonly elapsed_seconds: number;
 }
 
-/** How often to ask while the month is made, in milliseconds. */
+/** The poll interval while the demo simulates the month, in milliseconds. */
 const pollInterval = 200;
 
-/** Waits for the month; calls progress with a share of 1 meanwhile. */
+/** Waits for the month. Calls `progress` with the done share, from 0 to 1. */
 export async function fetchMonth(progress: (share: number) => void): Promise<Month> {
   for (;;) {
     const response = await fetch('/api/month', { cache: 'no-store' });
@@ -101,7 +101,7 @@ export async function fetchMonth(progress: (share: number) => void): Promise<Mon
   }
 }
 
-/** Draws a chart for a width in pixels. The labels in it are text. */
+/** Fetches a chart for a width in pixels. Its labels are text. */
 export async function fetchChart(name: string, width: number): Promise<Node> {
   const response = await fetch(`/api/month/charts/${name}?width=${Math.round(width)}`, { cache: 'no-store' });
   if (!response.ok) throw new Error(`the demo answered ${response.status}: ${await response.text()}`);

@@ -1,5 +1,5 @@
 /**
- * Lists as tables whose rows have bars: one thing for those who see and for those who listen.
+ * Lists as tables with a bar in each row, for visitors who see and visitors with a screen reader.
  * @module
  */
 
@@ -7,7 +7,7 @@ import { html, svg } from '../dom.js';
 import { exact } from '../format.js';
 import type { Entry, List } from './data.js';
 
-/** Rows with bars for the entries of a list, the first of them. */
+/** Returns a table of a list's first `most` entries, with bars. */
 export function barTable(list: List, what: string, most = list.entries.length): HTMLTableElement {
   const shown = list.entries.slice(0, most);
   const longest = Math.max(...shown.flatMap(({ interval, truth }) => [interval[1], truth]));
@@ -27,7 +27,7 @@ function row(entry: Entry, longest: number): HTMLElement {
       : part.textContent).join('') }, bar(entry, longest)));
 }
 
-/** What is below the noise floor is no number: nothing shows that it is anybody's. */
+/** Returns an entry's estimate, or an upper bound if it is below the noise floor: it may be noise alone. */
 export function estimateNodes(entry: Entry): Node[] {
   if (entry.seen) return [exact(entry.estimate)];
   return [document.createTextNode('under '), exact(Math.max(0, entry.band[1]))];
@@ -37,7 +37,7 @@ function intervalNodes({ interval: [lo, hi] }: Entry): (Node | string)[] {
   return [exact(Math.max(0, lo)), ' and ', exact(Math.max(0, hi))];
 }
 
-/** A bar from 0, with a line for its interval and one for the truth. */
+/** Draws a bar from 0, with a line for the interval and one for the truth. */
 function bar({ estimate: value, interval, truth, seen, band }: Entry, longest: number): SVGElement {
   const x = (v: number) => 1000 * Math.min(1, Math.max(0, v / longest));
   return svg('svg', { viewBox: '0 0 1000 20', preserveAspectRatio: 'none', 'aria-hidden': 'true' },
@@ -46,14 +46,14 @@ function bar({ estimate: value, interval, truth, seen, band }: Entry, longest: n
     svg('line', { class: 'truth', x1: x(truth), x2: x(truth), y1: 3, y2: 17 }));
 }
 
-/** A line of numbers for an entry. */
+/** Returns a row of numbers for an entry. */
 export function numberRow(entry: Entry, ...more: number[]): HTMLElement {
   return html('tr', entry.seen ? {} : { class: 'below' }, html('th', { scope: 'row' }, entry.name),
     ...more.map((x) => html('td', {}, exact(x))), html('td', {}, ...estimateNodes(entry)),
     ...entry.interval.map((x) => html('td', {}, exact(Math.max(0, x)))), html('td', {}, exact(entry.truth)));
 }
 
-/** A table's head. */
+/** Returns a table's head. */
 export function head(...texts: string[]): HTMLElement {
   return html('thead', {}, html('tr', {}, ...texts.map((text) => html('th', { scope: 'col' }, text))));
 }

@@ -1,5 +1,5 @@
 /**
- * A site's month: what its owner has after thirty days of five questions under one budget.
+ * The page of a site's month: the results of five questions over thirty days under one budget.
  * @module
  */
 
@@ -11,10 +11,10 @@ import { type List, type Month, fetchChart, fetchMonth } from './data.js';
 import { barTable, head, numberRow } from './lists.js';
 import { showSpeed } from './speed.js';
 
-/** How many pages have a bar: the first screen of what is seen. */
+/** How many pages have a bar: about a screen. */
 const shownPages = 20;
 
-/** Charts are drawn for the width that they have, so that their text keeps its size. */
+/** The least chart width in pixels. Charts are drawn for their actual width, so that their text keeps its size. */
 const narrowest = 260;
 
 async function drawCharts(): Promise<void> {
@@ -45,7 +45,7 @@ function showList(id: 'pages' | 'referrers' | 'countries', what: string, list: L
   byId(id).append(barTable(list, what, most));
 }
 
-/** A thousand rows are made when somebody wants to see them. */
+/** Builds the table of all pages, a thousand rows, when a visitor opens it. */
 function showAllPages(list: List): void {
   const all = byId<HTMLDetailsElement>('pages-all');
   all.addEventListener('toggle', () => {
@@ -85,7 +85,7 @@ async function start(): Promise<void> {
     const { budget } = month;
     status.textContent = `${month.from} to ${month.to}: all of it is (ε = ${atMost(budget.composed_epsilon)}, δ = ${oneIn(budget.delta)}) private for a visitor who came every day. Simulated in ${number(month.elapsed_seconds)} s.`;
     await drawCharts();
-    addEventListener('resize', () => void drawCharts().catch(() => undefined)); // The next size will try again.
+    addEventListener('resize', () => void drawCharts().catch(() => undefined)); // The next resize retries.
   } catch (error) {
     progress.hidden = true;
     status.classList.add('bad');

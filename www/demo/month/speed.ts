@@ -1,5 +1,5 @@
 /**
- * Loading times by device: shares, a quantile, and what differs.
+ * Shows loading times by device: shares, a quantile, and differences between devices.
  * @module
  */
 
@@ -18,7 +18,7 @@ export function showSpeed({ speed }: Month): void {
       ...columns.flatMap(({ shares }) => shareCells(shares[i] ?? null))))));
 }
 
-/** A share in percent, and its interval; nothing where too few report. */
+/** Returns the cells of a share in percent and its interval, or "too few" if too few clients report. */
 function shareCells(figure: Figure | null): HTMLElement[] {
   if (!figure) return ['too few', '', ''].map((text) => html('td', {}, text));
   return [figure.estimate, ...figure.interval].map((x) => html('td', {}, exact(100 * x)));
@@ -39,7 +39,7 @@ function pair(of: Pair, at: number): HTMLElement {
     html('figure', { 'data-chart': `difference-${at}` }));
 }
 
-/** A number and what it is, with its interval; the truth is in the chart and here. */
+/** Returns a number with its name, interval and truth. */
 function factNodes(name: string, figure: Figure | null, scale: number, unit: string): HTMLElement[] {
   if (!figure) return [html('dt', {}, 'too few'), html('dd', {}, name)];
   const [lo, hi] = figure.interval;

@@ -1,16 +1,16 @@
 /**
- * Private Core Web Vitals, to copy: each visit's largest contentful paint and cumulative layout
- * shift, once per visitor and epoch, randomized on the device.
+ * Private Core Web Vitals, to copy into a page. It reports the largest contentful paint and the cumulative layout shift
+ * of a visit, once per visitor and epoch. The device randomizes both values.
  * @module
  */
 
 import { type ConnectOptions, type Receipt, connect } from 'doona';
 import { onCLS, onLCP } from 'web-vitals';
 
-/** A report on its way: what was measured, and what becomes of it. */
+/** Called for each report, with the metric's name, its value and the pending receipt. */
 export type Reported = (name: string, value: number, receipt: Promise<Receipt>) => void;
 
-/** Both tasks are connected to when the page is idle; web-vitals hands over what it saw before. */
+/** Connects to both tasks when the page is idle. web-vitals then also delivers what it measured before. */
 export async function reportVitals(lcp: ConnectOptions, cls: ConnectOptions, reported: Reported): Promise<void> {
   const [paint, shift] = await Promise.all([connect(lcp), connect(cls)]);
   // at the first click or key, or when the page is hidden

@@ -1,6 +1,6 @@
 /**
- * The page around private-vitals.ts: it shows what became of this visit's two reports, and what the
- * verifier makes of all visits'. Only the demo has simulated visits.
+ * The page around private-vitals.ts. It shows the outcome of this visit's two reports, and the verifier's results for
+ * all visits. Only the demo has simulated visits.
  * @module
  */
 
@@ -15,7 +15,7 @@ import { reportVitals } from './private-vitals.js';
 
 const pollEvery = 1500;
 
-/** ε = 1 a day for a week, for each of the two; the demo, on the same site, spends far more. */
+/** The bound for ε = 1 a day for a week in each of two tasks; the demo on the same site spends far more. */
 function limited({ task_url: task, owner }: State): ConnectOptions {
   return { task, owner, maxEpsilon: 7, maxTotalEpsilon: 1e5 };
 }
@@ -63,7 +63,7 @@ async function show(): Promise<void> {
     const [lcp, cls] = await Promise.all([fetchState('lcp'), fetchState('cls')]);
     await Promise.all([showTask('lcp', lcp, paint), showTask('cls', cls, shift)]);
   } catch {
-    // The demo is busy or gone; the next poll will tell.
+    // The demo is busy or stopped: poll again.
   }
   setTimeout(() => void show(), pollEvery);
 }
@@ -102,7 +102,7 @@ function shift(state: State): Node[] {
   ];
 }
 
-/** What the whole interval allows to say. */
+/** The conclusion that the whole interval supports. */
 function verdict({ interval }: Location, [good, poor]: readonly [number, number]): HTMLElement {
   const rate = (x: number) => (x <= good ? 'good' : x <= poor ? 'needs improvement' : 'poor');
   const [from, to] = interval.map(rate) as [string, string];

@@ -4,7 +4,7 @@ import { useEffect, useState } from 'react';
 
 import { report } from './report';
 
-/** A server renders it, too: only an effect runs where the visitor is. */
+/** The server also renders this component; an effect runs only in the visitor's browser. */
 export function Visit() {
   const [said, say] = useState('…');
   useEffect(() => {

@@ -5,7 +5,7 @@ import { report } from './report.js';
 
 function Visit() {
   const [said, say] = useState('…');
-  useEffect(() => { // StrictMode runs it twice, and a visitor reports once in an epoch all the same.
+  useEffect(() => { // StrictMode runs it twice, but a visitor reports only once per epoch.
     report(42).then(() => say('Reported.'), (error) => say(error.message));
   }, []);
   return <p>{said}</p>;
