@@ -1,5 +1,5 @@
-// A browser that was closed and started again, with all that it keeps on its disk: what a relay or an issuer has given
-// it to bring back does not come back. Every answer of www/testserver carries such marks (watch.go).
+// A browser that is closed and started again with the same profile does not send back any mark of a relay or issuer.
+// Every answer of www/testserver carries such marks (watch.go).
 import assert from 'node:assert/strict';
 import { mkdtemp, rm } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
@@ -22,7 +22,7 @@ after(async () => {
 });
 
 /**
- * Starts a browser and reports to tasks, all from one page, for each visitor; returns what reached relays and issuer.
+ * Starts a browser and reports to all tasks from one page, for each visitor; returns the requests that arrived.
  * @param {Server} server
  * @param {string} folder of the browser
  * @param {readonly ({wipe: boolean})[]} visitors whether the site's data is cleared before
@@ -61,7 +61,7 @@ async function visit(server, context, wipe) {
   return (await server.requests()).filter(({ header }) => /Mozilla/.test(String(header['User-Agent'])));
 }
 
-/** What was asked for, each once: a busy relay is asked again. @param {Request[]} requests */
+/** The distinct requests, because the SDK retries at a busy relay. @param {Request[]} requests */
 const kinds = (requests) => [...new Set(requests.map(({ method, path, header }) =>
   `${method} ${path.replace(/[0-9a-f]{64}/, 'ID')}: ${Object.keys(header).sort()}`))].sort();
 

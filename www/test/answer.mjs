@@ -1,4 +1,4 @@
-// What a worker at an edge answers with here: the name of a case is posted, its error is the answer.
+// The fetch handler of edge workers in these tests: a request posts the name of a case, the answer is its error.
 import { cases } from './cases.mjs';
 
 /** @typedef {import('./cases.mjs').Host} Host */

@@ -1,6 +1,6 @@
-// What the SDK must do in every runtime: a list of cases, run in Chromium, Node 22 and workerd by the tests of these
-// names, and by engines/engines.test.mjs in all others. No imports: a case has the SDK and its test server from its
-// host.
+// The cases that the SDK must pass in every runtime. chromium.test.mjs, node.test.mjs and workerd.test.mjs run them in
+// Chromium, Node 22 and workerd, and engines/engines.test.mjs in all other engines. This file has no imports: its host
+// passes the SDK and the test server to a case.
 
 /** @typedef {typeof import('../sdk/index.js')} SDK */
 /** @typedef {import('../sdk/options.js').ConnectOptions} ConnectOptions */
@@ -20,12 +20,12 @@ const paths = /** @type {const} */ (['webcrypto', 'wasm']);
 /** @type {Record<string, (host: Host) => Promise<void>>} */
 export const cases = {};
 
-/** Asks something of the test server. @param {Host} host @param {string} what @param {unknown} body */
+/** Calls a control of the test server. @param {Host} host @param {string} what @param {unknown} body */
 function control({ site }, what, body) {
   return fetch(`${site}/test/${what}`, { method: 'POST', body: JSON.stringify(body) });
 }
 
-/** What arrived since the last call. @param {Host} host @returns {Promise<Submission[]>} */
+/** Returns the submissions since the last call. @param {Host} host @returns {Promise<Submission[]>} */
 async function take(host) {
   return (await control(host, 'take', null)).json();
 }
@@ -35,7 +35,7 @@ function fail(host, ...names) {
   return control(host, 'fail', names);
 }
 
-/** Waits for what the SDK sends by itself. @param {Host} host @returns {Promise<Submission[]>} */
+/** Waits for a submission that the SDK sends by itself. @param {Host} host @returns {Promise<Submission[]>} */
 async function arrived(host) {
   for (;;) {
     const got = await take(host);
@@ -44,7 +44,10 @@ async function arrived(host) {
   }
 }
 
-/** Runs what draws a moment within a spread: it is the middle. @template T @param {() => Promise<T>} body */
+/**
+ * Runs a body in which every random sending time is the middle of the spread.
+ * @template T @param {() => Promise<T>} body
+ */
 async function halfway(body) {
   const { getRandomValues } = crypto;
   crypto.getRandomValues = /** @type {any} */ ((/** @type {any} */ out) =>
@@ -59,8 +62,8 @@ async function halfway(body) {
 /** @typedef {{milliseconds: number, signal: AbortSignal, end: () => void}} Timeout */
 
 /**
- * Runs what waits for others: no time ends a wait, but `end` does. @param {(timeouts: Timeout[]) => Promise<void>}
- * body
+ * Runs a body in which no timeout ends by itself; `end` ends one.
+ * @param {(timeouts: Timeout[]) => Promise<void>} body
  */
 async function patient(body) {
   /** @type {Timeout[]} */
@@ -94,14 +97,14 @@ function same(got, want, what = 'value') {
 }
 
 /**
- * The backend of the site: who posts a token request there is who logged in last. @param {Host} host @param {Bytes}
- * request @param {string} uri
+ * Posts a token request to the site's backend. The person is the account that logged in last.
+ * @param {Host} host @param {Bytes} request @param {string} uri
  */
 function backend(host, request, uri) {
   return fetch(`${host.site}/test/token?uri=${encodeURIComponent(uri)}`, { method: 'POST', body: request });
 }
 
-/** Expects an error of a code, and of a field where one is given.
+/** Expects an error with a code, and with a field if one is given.
  * @param {Host} host @param {Promise<unknown>} promise @param {string} code @param {string} [field] */
 async function refused(host, promise, code, field) {
   try {
@@ -178,7 +181,7 @@ for (const sealing of paths) {
 for (const sealing of paths) {
   cases[`${sealing}: a report with a token is taken, and the site's quota ends at two`] = async (host) => {
     const { importKey } = crypto.subtle;
-    // What doona-full.wasm checks must not be asked of a WebCrypto without Ed25519.
+    // doona-full.wasm checks signatures itself, so WebCrypto may lack Ed25519.
     if (sealing === 'wasm') crypto.subtle.importKey = /** @type {any} */ ((/** @type {any[]} */ ...args) =>
       args[2] === 'Ed25519' ? Promise.reject(new DOMException('as the test asked',
         'NotSupportedError')) : Reflect.apply(importKey, crypto.subtle, args));
@@ -231,7 +234,7 @@ cases['reports are randomized with the probabilities of the task'] = async (host
     });
     await Promise.all(clients);
   }
-  // A relay that is slow to answer gets the same bytes again.
+  // A slow relay gets the same bytes again.
   const got = [...new Map((await take(host)).map((sent) => [sent.body, sent])).values()];
   same(got.length, n, 'reports');
   const counts = [0, 0, 0, 0];
@@ -287,7 +290,7 @@ cases['several tasks share one ledger, which stops at maxTotalEpsilon'] = async 
   same((await take(host)).length, 2);
 };
 
-/** Connects with a budget and nothing else. @param {Host} host @param {string} name
+/** Connects with a budget only. @param {Host} host @param {string} name
  * @param {import('../sdk/budget.js').Budget} budget */
 function within(host, name, budget) {
   const { task = '', owner = '' } = host.tasks[name] ?? {};
@@ -308,7 +311,7 @@ cases['a budget holds for all tasks of a site, and is held against a task at onc
   same((await take(host)).length, 2);
 };
 
-/** Runs on a clock that can be set; reports arrive nowhere, and are noted by task and epoch.
+/** Runs a body with a clock that it can set. Reports are not sent; `arrived` lists them by task and epoch.
  * @param {(set: (time: number) => void, arrived: string[]) => Promise<void>} body */
 async function onAFakeClock(body) {
   const { now } = Date;
@@ -336,7 +339,7 @@ for (const name of ['year', 'year, noise by relays']) {
     onAFakeClock(async (set, arrived) => {
       const doona = await within(host, name, { epsilon: 10, delta: 1e-5, days: 365 });
       same(doona.guarantee.totalEpsilon <= 10 && doona.guarantee.totalDelta <= 1e-5, true);
-      // Every 14th, or in long runs every day, but in browsers, which write each down for good.
+      // Every day in long runs outside browsers, which write each report to disk; every 14th day otherwise.
       const step = /** @type {any} */ (globalThis).doonaLong ? 1 : 14;
       const days = Array.from({ length: Math.ceil(365 / step) }, (_, i) => i * step);
       for (const day of days) {
@@ -382,7 +385,7 @@ cases['an epoch is reported once, in ten connections at a time'] = async (host) 
   const ten = await Promise.all(Array.from({ length: 10 }, () => connect(host, 'truthful')));
   const receipts = await Promise.all(ten.map((doona, i) => doona.report(i)));
   same(receipts.filter((receipt) => !receipt.repeated).length, 1);
-  // One may repeat what another has sealed and not yet delivered: the same bytes, stored once.
+  // A connection may resend a report that another has sealed and not yet delivered: the same bytes, stored once.
   same(new Set((await take(host)).map((s) => s.body)).size, 1);
 };
 
@@ -442,7 +445,7 @@ for (const answer of ['stall', 'stall-body']) {
     await fail(host, answer);
     const report = (await connect(host, 'truthful')).report(7);
     await arrived(host);
-    await new Promise((resolve) => setTimeout(resolve, 100)); // for the answer's header
+    await new Promise((resolve) => setTimeout(resolve, 100)); // until the answer's header has arrived
     timeouts[0]?.end();
     same((await report).repeated, false);
     same((await take(host)).map((s) => s.messages), [[['0007']]]);
@@ -463,7 +466,7 @@ cases["a site's answer about tokens that never comes ends after 30 seconds, and 
   same((await doona.report(1)).repeated, false);
   same(calls, 2);
   // directory, twice the site, relay
-  const first = timeouts.slice(0, 4).map(({ milliseconds }) => milliseconds); // a busy relay may be asked again
+  const first = timeouts.slice(0, 4).map(({ milliseconds }) => milliseconds); // more if the relay is busy
   same(first, [30_000, 30_000, 30_000, 10_100]);
 });
 
@@ -656,8 +659,8 @@ cases['an endless task is not read to its end'] = (host) => refused(host, connec
   'task');
 
 /**
- * ε₀ of randomized response over k symbols, or nothing. @param {number} k @param {import('../sdk/index.js').Task}
- * task
+ * Returns ε₀ of randomized response over k symbols, or null.
+ * @param {number} k @param {import('../sdk/index.js').Task} task
  */
 function krr(k, task) {
   const [num, den] = String(task.params.get('gamma')).split('/').map(Number);
@@ -665,7 +668,7 @@ function krr(k, task) {
   return Math.log(1 + (k * (1 - gamma)) / gamma);
 }
 
-/** What is left of one client by protocol, derived anew from the task's parameters. */
+/** The local ε by protocol, derived independently from the task's parameters. */
 const left = /** @type {Record<string, (task: import('../sdk/index.js').Task) => number | null>} */ ({
   histogram: (task) => krr(task.input.bins, task),
   mean: (task) => krr(Number(task.params.get('k')) + 1, task),
@@ -690,11 +693,11 @@ for (const [name, epsilon0] of Object.entries(left)) {
     else same(Math.abs(Number(guarantee.localEpsilon) / want - 1) < 1e-6, true, `${guarantee.localEpsilon} is ${want}`);
     same([guarantee.epsilon, guarantee.delta, guarantee.batch, guarantee.minimumHonest], [1, 1e-6, 5000, 4500]);
     same(guarantee.epochs, name === 'correlated' ? 2 : 1);
-    const { totalEpsilon } = guarantee; // Two epochs cost at most twice what one does.
+    const { totalEpsilon } = guarantee; // Two epochs cost at most twice as much as one.
     same(totalEpsilon === 1 || (guarantee.epochs === 2 && totalEpsilon > 1 && totalEpsilon <= 2), true,
       `total ${totalEpsilon}`);
 
-    // The words say these numbers, and no better ones.
+    // The texts have these numbers and no smaller ones.
     same(promise.includes('2.72 times') && promise.includes('epsilon 1,') && promise.includes('delta 0.000001'), true,
       promise);
     same(/together: epsilon (1\.\d+|2), delta 0\.000002/.test(promise), guarantee.epochs === 2, promise);
@@ -722,12 +725,12 @@ for (const [name, epsilon0] of Object.entries(left)) {
   };
 }
 
-/** Serves a variant of the stream; returns how often it was fetched before. @param {Host} host @param {string} name */
+/** Serves a variant of the stream; returns the fetches of the last one. @param {Host} host @param {string} name */
 async function serve(host, name) {
   return /** @type {number} */ (await (await control(host, 'stream', name)).json());
 }
 
-/** Runs what happens some hours later. @template T @param {number} hours @param {() => Promise<T>} body */
+/** Runs a body with the clock some hours ahead. @template T @param {number} hours @param {() => Promise<T>} body */
 async function later(hours, body) {
   const { now } = Date;
   Date.now = () => now() + hours * 3_600_000;
@@ -773,7 +776,7 @@ for (const sealing of paths) {
   };
 }
 
-/** A store of the case's own; in a browser its IndexedDB, which is empty at first. @param {Host} host */
+/** Returns an empty store for this case; undefined in a browser, whose IndexedDB is empty. @param {Host} host */
 function ownStore(host) {
   return host.options.store ? { store: host.sdk.memoryStore() } : {};
 }
@@ -927,12 +930,12 @@ cases['options of streams are named'] = async (host) => {
   await refused(host, connect(host, 'mean', { allow: ['name'] }), 'invalid-option', 'allow');
 };
 
-/** What a daily visitor may spend in a year. */
+/** The budget of a daily visitor for a year. */
 const yearly = { epsilon: 10, delta: 1e-5, days: 365 };
 
 /**
- * What the reports that left cost, as Go's accountant says by their times alone.
- * @param {Host} host @param {string} what @param {boolean} [keep] whether later accounts have them, too
+ * Returns the cost of the reports that arrived. Go's accountant computes it from their times alone.
+ * @param {Host} host @param {string} what @param {boolean} [keep] whether later calls count these reports again
  * @returns {Promise<{reports: number, most: number, epsilon: number, delta: number}>}
  */
 async function account(host, what, keep = false) {
@@ -940,7 +943,7 @@ async function account(host, what, keep = false) {
   return (await control(host, 'account', { ...yearly, what, engine, keep })).json();
 }
 
-/** Forgets all that the site has stored, as a browser does. @param {Host} host */
+/** Deletes everything that the site has stored. @param {Host} host */
 async function wipe(host) {
   if (host.options.store) {
     /** @type {any} */ (host.options).store = host.sdk.memoryStore();
@@ -956,10 +959,10 @@ async function wipe(host) {
 }
 
 /**
- * A page that was built once, in two tabs, on a clock that can be set to some day of the stream.
+ * Runs a body with one page in two tabs and a clock that it can set to a day of the stream.
  * @param {Host} host
  * @param {(visit: (day: number) => Promise<boolean>, load: () => Promise<void>) => Promise<void>} body `visit`
- *   reports from both tabs and says whether one did so for the first time; `load` loads the page again in both
+ *   reports from both tabs and returns whether one reported for the first time; `load` reloads the page in both
  */
 async function years(host, body) {
   const { stream = '', owner = '' } = host.tasks['years'] ?? {};
@@ -994,7 +997,7 @@ async function years(host, body) {
   }
 }
 
-/** The days of visits, of 400. @param {Host} host @returns {number[]} */
+/** Returns the days of visits, of 400 days. @param {Host} host @returns {number[]} */
 function visits({ tasks }) {
   const stride = tasks['years']?.stride ?? 1;
   return Array.from({ length: 400 / stride }, (_, i) => i * stride);
@@ -1010,11 +1013,11 @@ cases['400 days: a page built once goes on through three successors, within its 
     };
     for (const day of visits(host)) {
       await once(day);
-      if (day % 100 === 50) { // The clock leaps ahead, and back.
+      if (day % 100 === 50) { // The clock is set ahead and back.
         await once(day + 25);
         await once(day - 15);
       }
-      if (day === 249) await load(); // in long runs, which come on every day
+      if (day === 249) await load(); // reached only in long runs, with visits on every day
     }
     for (const [day, code] of [[4000, 'task-ended'], [-4000, 'epoch-not-open']]) {
       await refused(host, visit(Number(day)), String(code));

@@ -1,5 +1,4 @@
-// The demo page against the real road: cmd/demo with its relays and verifier. What waits for epochs is in
-// epochs.test.mjs.
+// The demo page against cmd/demo with real relays and a verifier. Tests that wait for epochs are in epochs.test.mjs.
 import assert from 'node:assert/strict';
 import { mkdtempSync, rmSync, writeFileSync } from 'node:fs';
 import { createServer } from 'node:http';
@@ -45,7 +44,7 @@ async function onDemo(args, body) {
 }
 
 /**
- * Waits until what was reported is released and shown.
+ * Waits until the report is released and the page shows the result.
  * @param {Page} page
  */
 async function released(page) {
@@ -83,7 +82,7 @@ test('by keyboard alone a person picks a delay and reports it; the page shows th
     assert.equal(await page.evaluate(() => document.activeElement?.id), 'theme');
     await page.keyboard.press('Enter');
     assert.equal(await page.evaluate(() => getComputedStyle(document.documentElement).colorScheme), 'dark');
-    await page.evaluate(() => { // back to the system's choice
+    await page.evaluate(() => { // back to the system's theme
       localStorage.removeItem('doona-theme');
       delete document.documentElement.dataset['theme'];
     });
@@ -160,10 +159,10 @@ test('fifty clients have their histogram, by noise that relays add', async () =>
       await released(page);
       const { total, by_hop: hops, history } = await stateOf(url);
       assert.equal(total.users, 50, 'the person and 49 simulated clients');
-      const own = (/** @type {number} */ i) => (i === 3 ? 1 : 0); // The truth is that of the 49.
+      const own = (/** @type {number} */ i) => (i === 3 ? 1 : 0); // The truth counts the 49 simulated clients.
       for (const [i, estimate] of total.estimate.entries()) {
         const error = Math.abs(estimate - total.truth[i] - own(i));
-        assert.ok(error < 8 * total.standard_error[i], `bin ${i} is ${error} off`); // By chance once in 10⁹, about.
+        assert.ok(error < 8 * total.standard_error[i], `bin ${i} is ${error} off`); // False alarm: about once in 10⁹.
         assert.ok(total.standard_error[i] < 4);
       }
       assert.equal(history.length, 1);
@@ -196,7 +195,7 @@ test('where nobody else is honest, noise by clients shows the victim’s answer,
       const relays = panel.locator('[data-noise="relays"]');
       const [hidden, among, guess] = await numbersIn(page, '[data-noise="relays"]');
       assert.ok(Number(hidden) + Number(among) > 10, 'the victim’s message and dummies');
-      // Beyond that once in 10⁶, by δ.
+      // Above the bound with probability δ: once in 10⁶.
       assert.ok(Number(guess) >= 50 && Number(guess) < 100 / (1 + Math.exp(-1)) + 1e-6, `${guess} % sure`);
       assert.match(await relays.innerText(), new RegExp(`dummies.*${of}.*the promise holds, ε′ = 1`, 's'));
     }
@@ -291,7 +290,7 @@ for (const [query, measure, args] of /** @type {const} */ ([
   });
 }
 
-/** Each symbol's meaning, by its button, one at a time. @param {Page} page */
+/** Checks that each symbol's button shows its meaning, one at a time. @param {Page} page */
 async function requireMeanings(page) {
   const meaning = page.locator('#meaning');
   for (const [term, words] of /** @type {const} */ ([
@@ -355,7 +354,7 @@ test("another site's page can neither use up its visitor's network nor ask wheth
       await page.locator('#send:enabled').click();
       const url = (await posted).url();
       await released(page);
-      const nobody = url.replace(/epochs\/\d+/, 'epochs/359'); // of which nobody has a report
+      const nobody = url.replace(/epochs\/\d+/, 'epochs/359'); // an epoch without reports
       assert.deepEqual(await ask(url), ['TypeError', 'opaque 0']);
       assert.deepEqual(await ask(nobody), ['TypeError', 'opaque 0']);
     });

@@ -1,6 +1,6 @@
-// A developer's first hour: from an empty Vite project to a decoded message, with npm's archives and nothing else.
-// In the long form the project is what `npm create vite` makes today, and then the examples of frameworks, built; else an
-// empty one, which this repository's Vite serves.
+// A developer's first hour: from an empty Vite project to a decoded message, with only the archives that npm would
+// install. The long form uses the project that `npm create vite` makes today, and builds the frameworks' examples. The
+// short form uses an empty project and this repository's Vite.
 import assert from 'node:assert/strict';
 import { execFile, spawn } from 'node:child_process';
 import { once } from 'node:events';
@@ -31,14 +31,14 @@ after(async () => {
   if (folder) await rm(folder, { recursive: true, force: true });
 });
 
-/** The archives that npm would fetch: of the SDK, and of the program for this machine. */
+/** Returns the archives that npm would fetch: the SDK, and the program for this machine. */
 async function archives() {
   const names = (await readdir(join(root, 'build'))).filter((name) => /^doona-.*\.tgz$/.test(name)).sort();
   assert.equal(names.length, 2, String(names));
   return names.map((name) => join(root, 'build', name));
 }
 
-/** Installs the archives, and what else a project names. @param {string} app */
+/** Installs the archives and the project's other dependencies. @param {string} app */
 async function install(app) {
   await run('npm', ['install', '--no-audit', '--no-fund', ...(long ? [] : ['--offline']), ...(await archives())],
     { cwd: app });
@@ -55,7 +55,7 @@ async function makeProject() {
     await writeFile(join(app, 'package.json'), '{"private": true, "type": "module"}');
     await writeFile(join(app, 'index.html'), '<!doctype html><script type="module" src="/src/main.js"></script>');
     await writeFile(join(app, 'src/main.js'), '');
-    // Vite 8 needs none of this.
+    // Vite 8 does not need this configuration.
     await writeFile(join(app, 'vite.config.js'), "export default { optimizeDeps: { exclude: ['doona'] } };");
   }
   await install(app);
@@ -63,7 +63,7 @@ async function makeProject() {
 }
 
 /**
- * Runs a program of the project, with Node on the path and nothing else: no Go.
+ * Runs a program of the project with only Node on the path, so without Go.
  * @param {string} app
  * @param {string} file
  * @param {string[]} args
@@ -76,7 +76,7 @@ function start(app, file, ...args) {
   const ended = once(child, 'exit');
   return {
     said: () => said,
-    /** Waits for what it says. @param {RegExp} what */
+    /** Waits for an output that matches. @param {RegExp} what */
     async says(what) {
       for (const until = Date.now() + patience; ; await new Promise((resolve) => setTimeout(resolve, 50))) {
         // eslint-disable-next-line no-control-regex
@@ -94,7 +94,7 @@ function start(app, file, ...args) {
 }
 
 /**
- * Opens the page that a server names, and returns what `doona dev` says of its report.
+ * Opens the page whose address a server prints, and returns what `doona dev` prints about its report.
  * @param {ReturnType<typeof start>} doona
  * @param {ReturnType<typeof start>} server
  */
@@ -134,7 +134,7 @@ test('from an empty project to a decoded message, and on with it after Ctrl-C', 
   assert.equal(await again.stop(), 0, again.said());
 });
 
-/** How the examples of frameworks are served once they are built. */
+/** How to serve the built examples of frameworks. */
 const examples = {
   react: ['vite', 'preview', '--host', '127.0.0.1'],
   svelte: ['vite', 'preview', '--host', '127.0.0.1'],

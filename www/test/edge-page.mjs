@@ -1,13 +1,13 @@
-// Drives the edge worker's script for pages in Chromium, for TestPageScript of wasm/edge: prints what each step came
-// to, as JSON. The arguments are the site, which serves a page with the script, and a page of another site that shows
-// it in a frame.
+// Runs the edge worker's script for pages in Chromium, for TestPageScript of wasm/edge. Prints the result of each step
+// as JSON. The arguments are the site, which serves a page with the script, and a page of another site that frames that
+// page.
 import { launch, open } from './harness.mjs';
 
 const [site, framing] = process.argv.slice(2).map(String);
 const browser = await launch();
 
 /**
- * What the script's report comes to in a page: whether it was sent, or the error.
+ * Calls the script's report in a page; returns whether it was sent, or the error.
  * @param {import('playwright-core').Page | import('playwright-core').Frame} page
  * @param {number} value
  * @param {string} [task]
@@ -24,7 +24,7 @@ function report(page, value, task = '/doona/x') {
   }, /** @type {const} */ ([task, value]));
 }
 
-/** Two calls, a reload, another tab, how often the worker was asked by then, a browser whose clock is a day ahead. */
+/** Two calls, a reload, another tab, the number of requests so far, and a browser whose clock is a day ahead. */
 async function again() {
   const context = await browser.newContext();
   let asked = 0;
@@ -42,14 +42,14 @@ async function again() {
   return said;
 }
 
-/** Two tabs at once. */
+/** Two tabs at the same time. */
 async function atOnce() {
   const context = await browser.newContext();
   const tabs = [(await open(context, String(site))).page, (await open(context, String(site))).page];
   return Promise.all(tabs.map((page, i) => report(page, 6 + i)));
 }
 
-/** A post that does not arrive, and then one that would. */
+/** A post that is lost, and then another call. */
 async function lost() {
   const { page } = await open(await browser.newContext(), String(site));
   await page.route('**/doona/x', (route) => route.abort());
@@ -65,7 +65,7 @@ async function inFrame() {
   return frame && report(frame, 10);
 }
 
-/** A page that is prerendered: how often the worker was asked before it is shown, and what the report comes to then. */
+/** A prerendered page: the number of requests before it is shown, and the result of the report afterwards. */
 async function prerendered() {
   const { page } = await open(await browser.newContext(), String(site));
   let asked = 0;
@@ -78,7 +78,7 @@ async function prerendered() {
   return [before, await said];
 }
 
-/** Reports until two were sent, in a task with epochs of three seconds. The next one's posts are refused in this. */
+/** Reports until two were sent, in a task with epochs of 3 seconds. An epoch refuses posts for the next one. */
 async function inTwoEpochs() {
   const { page } = await open(await browser.newContext(), String(site));
   const said = [];

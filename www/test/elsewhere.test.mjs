@@ -1,4 +1,4 @@
-// The SDK's files on another origin than the page's: whoever serves them cannot put others in their place.
+// The SDK's files on another origin than the page's: the server of that origin cannot replace them.
 import assert from 'node:assert/strict';
 import { createHash } from 'node:crypto';
 import { once } from 'node:events';
@@ -25,9 +25,9 @@ let cdn;
 /** @type {Awaited<ReturnType<typeof serve>>} */
 let site;
 
-/** Which file of the CDN is another one, and how often that has run. */
+/** Which file of the CDN is changed, and how often the changed file has run. */
 const changed = { file: /^$/, ran: 0 };
-/** The page: its policy, and its script tag. */
+/** The page's policy and script tag. */
 const page = { policy: '', script: '' };
 
 beforeEach(async () => {
@@ -56,7 +56,7 @@ async function serve(answer) {
   return { url: `http://127.0.0.1:${port}`, stop: () => listening.close() };
 }
 
-/** Serves the built files to pages of any origin; a changed script says that it runs and goes on as before.
+/** Serves the built files to pages of any origin. A changed script announces that it runs and then works as built.
  * @param {Request} request @param {Response} response */
 async function fromCDN({ url = '' }, response) {
   response.setHeader('Access-Control-Allow-Origin', '*');
@@ -67,7 +67,7 @@ async function fromCDN({ url = '' }, response) {
 }
 
 /**
- * Serves the page, the SDK, and what the site's backend answers.
+ * Serves the page and the SDK, and answers as the site's backend.
  * @param {Request} request @param {Response} response
  */
 async function fromSite(request, response) {
@@ -88,7 +88,7 @@ async function fromSite(request, response) {
 }
 
 /**
- * Loads the SDK, from the site with `modules` on the CDN or by a script tag from there, and reports 7.
+ * Loads the SDK and reports 7. The SDK is on the site with `modules` on the CDN, or in a script tag from the CDN.
  * @param {string} name of the task
  * @param {{tag?: boolean, blob?: 'worker-src' | 'script-src' | 'none'}} [how] blob: which directive of the page's
  *   policy admits blob: addresses

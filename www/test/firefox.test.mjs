@@ -1,5 +1,5 @@
-// A smoke test in Firefox: some cases of cases.mjs under the site's strict policy. The whole list runs in
-// Chromium, Node 22 and workerd, and by make test-full PART=engines in Firefox, too.
+// A smoke test in Firefox: some cases of cases.mjs under the site's strict policy. All cases run in Chromium, Node 22
+// and workerd, and with make test-full PART=engines also in Firefox.
 import { launchFirefox } from './harness.mjs';
 import { inBrowser, suite } from './suite.mjs';
 

@@ -1,7 +1,6 @@
-// What the browser tests share: the test server, Chromium, and pages that fail a test when the
-// page's policy is violated or anything is written to the console. Tests start them in beforeEach,
-// with ??=, and not in before: where no test matches --test-name-pattern, node runs that one without
-// after() and waits for the servers for ever.
+// The shared parts of the browser tests: the test server, browsers, and pages that fail a test if the page's policy is
+// violated or anything is written to the console. Tests start servers in beforeEach with ??=, not in before: if no test
+// matches --test-name-pattern, node runs before() without after() and then waits for the servers without end.
 import { spawn } from 'node:child_process';
 import { once } from 'node:events';
 import { copyFile, mkdir, readFile, readdir, rm, writeFile } from 'node:fs/promises';
@@ -21,10 +20,10 @@ const root = fileURLToPath(new URL('../..', import.meta.url));
 /** Whether tests run in their long form. */
 export const long = /** @type {any} */ (globalThis).doonaLong === true;
 
-/** How long anything in a browser may take, in milliseconds: on a machine with much else to do. */
+/** The time limit for anything in a browser, in milliseconds; enough for a busy machine. */
 export const patience = 120_000;
 
-/** How Debian's Chromium is started; CHROMIUM names another. */
+/** The options to start Debian's Chromium; CHROMIUM names another program. */
 const start = {
   timeout: patience,
   executablePath: process.env.CHROMIUM ?? '/usr/bin/chromium',
@@ -38,21 +37,21 @@ export function launch(more) {
 }
 
 /**
- * Launches Firefox ESR over WebDriver BiDi: to playwright the channel moz-firefox, as its own Firefox is patched. Its
- * release 1.65 asks of a browser what ESR 153 does not know (emulation.setMediaFeaturesOverride), so 1.64 is locked.
+ * Launches Firefox ESR over WebDriver BiDi. Playwright's own Firefox is patched, so this uses the channel moz-firefox.
+ * Playwright 1.64 is locked: 1.65 needs emulation.setMediaFeaturesOverride, which ESR 153 does not have.
  */
 export function launchFirefox() {
   return firefox.launch({ channel: 'moz-firefox', timeout: patience,
     executablePath: process.env.FIREFOX ?? '/usr/bin/firefox-esr' });
 }
 
-/** Launches Chromium with what an earlier one left in a folder. @param {string} folder */
+/** Launches Chromium with the profile that an earlier one left in a folder. @param {string} folder */
 export function launchAgain(folder) {
   return chromium.launchPersistentContext(folder, start);
 }
 
 /**
- * Starts a program and waits for what it prints when it is ready.
+ * Starts a program and waits until its output matches `ready`.
  * @param {string} file
  * @param {string[]} args
  * @param {'stdout' | 'stderr'} stream
@@ -91,7 +90,7 @@ export async function startTestServer() {
   return {
     ...offers,
     stop,
-    /** @returns {Promise<Submission[]>} what arrived since the last call */
+    /** @returns {Promise<Submission[]>} the submissions since the last call */
     take: async () => (await control('take', null)).json(),
     /**
      * The requests that reached relays and issuer since the last call.
@@ -103,7 +102,7 @@ export async function startTestServer() {
   };
 }
 
-/** Starts www/testserver -pages: the verifier's pages in many states. */
+/** Starts www/testserver -pages, which serves the verifier's pages in many states. */
 export async function startTestPages() {
   const { match, stop } = await startServer('build/testserver', ['-pages'], 'stdout', /^.*\n/);
   /** @type {{url: string, tasks: Record<string, string>}} */
@@ -112,7 +111,7 @@ export async function startTestPages() {
 }
 
 /**
- * Starts cmd/demo, real relays and verifier included, with few clients.
+ * Starts cmd/demo with real relays, a verifier and few clients.
  * @param {string[]} args flags, each with its value; the last value of a flag counts
  */
 export async function startDemo(...args) {
@@ -126,8 +125,8 @@ export async function startDemo(...args) {
 }
 
 /**
- * Starts workerd with workerd.mjs, the cases and the built SDK, in a folder of their own; its
- * requests may go to this machine only.
+ * Starts workerd with workerd.mjs, the cases and the built SDK in a folder of their own. Its requests may go to this
+ * machine only.
  */
 export async function startWorkerd() {
   const folder = join(root, 'build/workerd');
@@ -161,7 +160,7 @@ const main :Workerd.Worker = (compatibilityDate = "2026-11-01", modules = [${mod
   return { url: `http://127.0.0.1:${match[1]}/`, version: String(version), stop };
 }
 
-/** Messages the browser itself writes for HTTP errors; the SDK writes none. */
+/** The messages that the browser writes for HTTP errors; the SDK writes none. */
 export const network = /^Failed to load resource/;
 
 /**

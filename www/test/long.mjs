@@ -1,2 +1,2 @@
-// Preloaded by www/test.sh --long: tests that have a longer form of the same body take it.
+// www/test.sh --long preloads this script: tests with a longer form then run it.
 /** @type {any} */ (globalThis).doonaLong = true;

@@ -1,4 +1,4 @@
-// The demo's second page: a site's month, made by cmd/demo while the page waits.
+// The demo's second page: a site's month, which cmd/demo simulates while the page waits.
 import assert from 'node:assert/strict';
 import { after, beforeEach, test } from 'node:test';
 
@@ -46,7 +46,7 @@ test('the month has every panel, its numbers are those of its JSON, and what is 
     assert.ok((await page.locator('#countries .below').count()) > 0, 'some countries are below the noise floor');
     assert.match(await page.locator('#countries .below').first().innerText(), /under \d/);
     await page.getByText('All 1,000 listed pages, and other').press('Enter');
-    await page.locator('#pages-all tbody tr').last().waitFor(); // Filled when the browser tells of the opening.
+    await page.locator('#pages-all tbody tr').last().waitFor(); // The toggle event fills the table.
     assert.equal(await page.locator('#pages-all tbody tr').count(), 1001);
 
     assert.equal(await page.locator('#devices figure .bar').count(), 36);
@@ -79,7 +79,7 @@ test('the month has every panel, its numbers are those of its JSON, and what is 
   }
 });
 
-/** Nothing is below 0, which intervals do not know. @param {number} x */
+/** Cuts at 0: counts are never negative, but intervals may be. @param {number} x */
 function atLeast0(x) {
   return Math.max(0, x);
 }

@@ -1,4 +1,4 @@
-// The cases of cases.mjs in Node 22, against a relay on another origin whose Go code opens what arrives.
+// The cases of cases.mjs in Node 22, against a relay on another origin that opens all reports in Go.
 import assert from 'node:assert/strict';
 
 import { cases } from './cases.mjs';

@@ -1,5 +1,5 @@
-// The npm package as a stranger meets it: installed from its archive into an empty project, used
-// in Node, typed, by a script tag, in a unit test, and through two bundlers, each with a real report.
+// The npm package as a new user installs it: from its archive into an empty project. The tests use it in Node, with
+// types, in a script tag, in a unit test and with two bundlers, each with a real report.
 import assert from 'node:assert/strict';
 import { execFile } from 'node:child_process';
 import { once } from 'node:events';
@@ -47,7 +47,7 @@ after(async () => {
   if (project) await rm(project, { recursive: true, force: true });
 });
 
-/** The program of a page: it reports 7 and says so, or what went wrong. @param {string} more options */
+/** Returns a page's script, which reports 7 and sets the result or the error. @param {string} more options */
 const program = (more) => {
   const options = { ...server.tasks['truthful'], maxEpsilon: 10, maxDelta: 1, maxTotalEpsilon: 10, spread: 0 };
   return `connect({ ...${JSON.stringify(options)}, ${more} }).then((d) => d.report(7)).then(() => 'reported', String)

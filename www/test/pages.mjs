@@ -7,20 +7,20 @@ import { long } from './harness.mjs';
 
 /** @typedef {import('playwright-core').Page} Page */
 
-/** Where screenshots are written; www/screenshots.mjs makes four into docs/images. */
+/** The folder of screenshots; www/screenshots.mjs makes four of them into docs/images. */
 export const shots = new URL('../../build/screenshots/', import.meta.url).pathname;
 mkdirSync(shots, { recursive: true });
 
 const axe = readFileSync(createRequire(import.meta.url).resolve('axe-core/axe.min.js'), 'utf8');
 
-/** @param {string} url of the demo @param {string} [task] @returns {Promise<any>} what its page knows of a task */
+/** @param {string} url of the demo @param {string} [task] @returns {Promise<any>} the state of a task */
 export async function stateOf(url, task = 'live') {
   return (await fetch(`${url}/api/${task}`)).json();
 }
 
 /**
- * Fails where axe-core finds a serious or critical violation, in the given colors. One style sheet
- * has the colors of all pages of a kind: one of them is tried in both, and in the long form all.
+ * Fails if axe-core finds a serious or critical violation in the given colors. All pages of a kind share one style
+ * sheet, so one page is checked in both colors; the long form checks all pages in both.
  * @param {Page} page
  * @param {...('light' | 'dark')} colors
  */
@@ -41,7 +41,7 @@ export async function requireAccessible(page, ...colors) {
 }
 
 /**
- * Saves a picture of the whole page; it must not be wider than its window.
+ * Saves a picture of the whole page. Fails if the page is wider than its window.
  * @param {Page} page
  * @param {string} name
  */
@@ -52,7 +52,7 @@ export async function screenshot(page, name) {
 }
 
 /**
- * The same in the given width and colors.
+ * Saves a picture of the page in the given width and colors.
  * @param {Page} page
  * @param {string} name
  * @param {number} width
@@ -66,8 +66,8 @@ export async function screenshotAt(page, name, width, colorScheme) {
 }
 
 /**
- * Fails where text is cut or runs out of its box, or a line ends within a word. What scrolls by itself may be wider,
- * and what nobody chose (an id, somebody's text) may break anywhere: it stands in code, or has data-any.
+ * Fails if a text is cut, overflows its box, or a line ends within a word. Scrolling elements may be wider. Elements
+ * <code> or with data-any may break anywhere: they have ids or users' texts.
  * @param {Page} page
  * @param {string} what
  */
@@ -106,18 +106,17 @@ export async function requireWhole(page, what) {
   assert.deepEqual(found, [], what);
 }
 
-/** A number as the pages write it (www/demo/format.ts, internal/display). @param {number} x */
+/** Formats a number like the pages (www/demo/format.ts, internal/display). @param {number} x */
 export function number(x) {
   const digits = Math.abs(x) >= 99.95 ? { maximumFractionDigits: 0 } : { maximumSignificantDigits: 3 };
   return x.toLocaleString('en', digits).replace('-', '−').replace(/^−0$/, '0');
 }
 
 /**
- * The page's <data> elements within a selector: what people read must be the rounding of what
- * programs read. Returns the exact numbers.
+ * Returns the exact numbers of the <data> elements within a selector. Fails unless each text is its number, rounded.
  * @param {Page} page
  * @param {string} selector
- * @param {{ bounds?: boolean }} options bounds: they must be rounded up
+ * @param {{ bounds?: boolean }} options bounds: the texts must be rounded up
  */
 export async function numbersIn(page, selector, { bounds = false } = {}) {
   const list = await page.locator(`${selector} data`).evaluateAll((elements) =>

@@ -1,5 +1,5 @@
-// What only a browser has: tabs, IndexedDB, visits that end, workers; and what its requests show of
-// tokens. The cases of every runtime are in cases.mjs.
+// Tests of the SDK that need a browser: tabs, IndexedDB, visits that end, workers, and the requests for tokens.
+// cases.mjs has the cases for every runtime.
 import assert from 'node:assert/strict';
 import { after, afterEach, beforeEach, test } from 'node:test';
 
@@ -32,7 +32,7 @@ afterEach(async () => {
   await context.close();
 });
 
-/** Opens the page for somebody who has never been here. */
+/** Opens the page for a new visitor. */
 async function newVisitor() {
   context = await browser.newContext();
   ({ page, complaints } = await open(context, `${server.site}/blank.html`));
@@ -80,7 +80,7 @@ function run(name, { values = [], options = {}, on = page, flush = false } = {})
   );
 }
 
-/** The page's memory of reports, as arrays of bytes. @returns {Promise<any[]>} */
+/** Returns the reports in the page's store, with bytes as arrays. @returns {Promise<any[]>} */
 function stored() {
   return page.evaluate(
     () => new Promise((resolve) => {
@@ -121,7 +121,7 @@ test('an epoch is reported once: again, after a reload, in ten tabs', async () =
 
   const tabs = await Promise.all(Array.from({ length: 10 }, () => open(context, `${server.site}/blank.html`)));
   await Promise.all(tabs.map((tab, i) => run('one relay', { values: [i], on: tab.page })));
-  // A tab may repeat what another has sealed and not yet delivered: the same bytes, stored once.
+  // A tab may resend a report that another has sealed and not yet delivered: the same bytes, stored once.
   assert.equal(new Set((await server.take()).map((s) => s.body)).size, 1);
 });
 
@@ -257,7 +257,7 @@ for (const [name, block] of Object.entries({
   },
   'storage cannot be opened': () => {
     const { open } = indexedDB;
-    indexedDB.open = (name) => open.call(indexedDB, name, 1); // VersionError, where it was opened before
+    indexedDB.open = (name) => open.call(indexedDB, name, 1); // Throws VersionError if it was opened before.
   },
 })) {
   test(`where ${name} nothing is sent, unless the page brings a store`, async () => {
@@ -283,7 +283,7 @@ test('files that a bundler left behind are named, and the option that says where
   assert.match(message, /nowhere\/doona-[0-9a-f]+\.wasm: the server answered 404; .* option modules/);
 });
 
-/** Starts a report that would leave in an hour, and waits until it is sealed. */
+/** Starts a report whose sending time is in an hour, and waits until it is sealed. */
 async function reportLater() {
   await page.evaluate(async (offer) => {
     const file = '/doona.js';
@@ -298,7 +298,7 @@ async function reportLater() {
   assert.deepEqual(await server.take(), [], 'nothing has left');
 }
 
-/** Waits for what a page sent that is no more; nothing where ten seconds bring none. */
+/** Waits for the submissions of a closed page; returns none after 10 seconds. */
 async function arrived() {
   const deadline = Date.now() + 10_000;
   const got = [];
@@ -309,7 +309,7 @@ async function arrived() {
   return got;
 }
 
-/** Closes the page as a person does. */
+/** Closes the page like a visitor. */
 async function closed() {
   const event = page.waitForEvent('close');
   await page.close({ runBeforeUnload: true });
@@ -326,7 +326,7 @@ for (const [name, end] of Object.entries(endings)) {
   test(`${name} sends what waits for its moment, and the next visit the same or nothing`, async () => {
     /** @type {Awaited<ReturnType<typeof arrived>>} */
     let got = [];
-    // A busy browser may drop what a leaving page sends: one visitor of three is enough.
+    // A busy browser may drop a closing page's requests, so one success of three visitors is enough.
     for (let visitor = 0; visitor < 3 && got.length === 0; visitor++) {
       if (visitor > 0) {
         await context.close();
@@ -341,7 +341,7 @@ for (const [name, end] of Object.entries(endings)) {
 
     ({ page } = await open(context, `${server.site}/blank.html`));
     await run('truthful', { options: { flush: true }, flush: true });
-    // The page that left may not have heard the answer: then the same bytes come again.
+    // The closed page may have missed the answer: the next visit then sends the same bytes again.
     for (const again of await server.take()) assert.equal(again.body, got[0]?.body);
     assert.deepEqual((await run('truthful', { flush: true })).flushed, { delivered: 0, dropped: 0, waiting: 0 });
   });
@@ -412,7 +412,7 @@ test('the module lives in one worker for all tasks, and not in the page', async 
 });
 
 /**
- * Connects to the stream; returns the error's code, and what the page itself hashed or decoded.
+ * Connects to the stream; returns the error's code, and what the page's own thread hashed or decoded.
  * @param {boolean} inPlace whether there is no worker
  */
 function connectToStream(inPlace) {
@@ -437,7 +437,7 @@ function connectToStream(inPlace) {
 }
 
 /**
- * The most that the page's thread worked for one task in a trace, in milliseconds of its own clock.
+ * Returns the longest task of the page's thread in a trace, in milliseconds of CPU time.
  * @param {Buffer} trace
  */
 function longestTask(trace) {
@@ -484,7 +484,7 @@ for (const [name, damage] of Object.entries({
 
 test('a module that stopped uses up no further epoch', async () => {
   const got = await page.evaluate(async (offers) => {
-    Reflect.deleteProperty(globalThis, 'Worker'); // the module shall meet the page's random numbers
+    Reflect.deleteProperty(globalThis, 'Worker'); // The module then uses the page's random numbers.
     const file = '/doona.js';
     /** @type {SDK} */
     const { connect, memoryStore } = await import(file);
@@ -511,7 +511,7 @@ test('a module that stopped uses up no further epoch', async () => {
   assert.deepEqual(got, { codes: Array(3).fill('module-failed'), claimed: 1, claims: 2, repeated: false });
 });
 
-/** Makes the test's visitor a new person; returns the URLs that the page then asks for. */
+/** Makes the test's visitor a new person; returns the URLs that the page requests afterwards. */
 async function login() {
   await fetch(`${server.site}/test/login`, { method: 'POST', body: crypto.randomUUID() });
   /** @type {string[]} */
@@ -613,10 +613,10 @@ test("a report after the site's data has been cleared fails by its code", async 
 });
 
 /**
- * Opens our page in a frame of another page, and that in one of another.
+ * Opens our page in nested frames.
  * @param {string[]} origins of the pages around ours, outermost first
  * @param {string} [attributes] of each frame
- * @returns {Promise<{frame: import('playwright-core').Frame, asked: string[]}>} and what is asked of the relay
+ * @returns {Promise<{frame: import('playwright-core').Frame, asked: string[]}>} and the requests to the relay
  */
 async function framed(origins, attributes = '') {
   /** @type {string[]} */
@@ -671,7 +671,7 @@ test("a frame in pages of the same origin reports, and in another site's if the 
   const repeated = await foreign.frame.evaluate(async (offer) => {
     const file = '/doona.js';
     /** @type {SDK} */
-    const { connect, memoryStore } = await import(file); // browsers keep what is stored there apart, or store nothing
+    const { connect, memoryStore } = await import(file); // Browsers partition or block storage in such a frame.
     const doona = await connect({ ...offer, maxEpsilon: 10, maxDelta: 1, maxTotalEpsilon: 10, spread: 0, when: 'now',
       store: memoryStore(), frames: true });
     return (await doona.report(7)).repeated;

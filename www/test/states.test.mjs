@@ -1,6 +1,6 @@
-// Every state of the pages, in light and dark, as wide as a desk's screen and as a phone's: build/screenshots has the
-// pictures, to look at. A page fails where its text is cut, runs out of its box or breaks within a word, where it
-// scrolls sideways, and where anything is written to the console.
+// Every state of the pages, light and dark, as wide as a desktop and a phone. build/screenshots gets the pictures, for
+// review. A page fails if a text is cut, overflows its box or breaks within a word, if the page scrolls sideways, or if
+// anything is written to the console.
 import assert from 'node:assert/strict';
 import { after, beforeEach, test } from 'node:test';
 
@@ -19,7 +19,7 @@ after(() => browser?.close());
 const widths = [1280, 390];
 
 /**
- * Looks at a state, and saves its pictures: all four in the long form, else two.
+ * Checks a state and saves its pictures: four in the long form, else two.
  * @param {Page} page
  * @param {string} name
  */
@@ -28,7 +28,7 @@ async function look(page, name) {
     for (const width of widths) {
       if (!long && (color === 'light') === (width === 390)) continue;
       await page.setViewportSize({ width, height: 900 });
-      await page.waitForFunction(() => [...document.querySelectorAll('figure')].every((figure) => { // charts are redrawn
+      await page.waitForFunction(() => [...document.querySelectorAll('figure')].every((figure) => { // Redrawn.
         const chart = figure.querySelector('svg');
         return !chart || chart.viewBox.baseVal.width === Math.max(260, figure.clientWidth);
       }));
@@ -42,7 +42,7 @@ async function look(page, name) {
 let visitors = 0;
 
 /**
- * Visits a page as somebody new, from a network of their own.
+ * Visits a page as a new visitor from a new network.
  * @param {string} url
  * @param {(page: Page) => Promise<void>} body
  * @param {(context: import('playwright-core').BrowserContext) => Promise<unknown>} [before] the page is opened
@@ -50,7 +50,7 @@ let visitors = 0;
 async function visit(url, body, before) {
   const context = await browser.newContext({ colorScheme: 'light', reducedMotion: 'reduce',
     viewport: { width: 1280, height: 900 } });
-  const address = `fdff:0:${++visitors}::1`; // as a proxy would tell it to the relay
+  const address = `fdff:0:${++visitors}::1`; // As a proxy tells the relay the client's address.
   await context.route(/\/reports$/, (route) =>
     route.continue({ headers: { ...route.request().headers(), 'x-forwarded-for': address } }));
   await before?.(context);
@@ -63,7 +63,7 @@ async function visit(url, body, before) {
 /** @param {Page} page @param {string | RegExp} text */
 const says = (page, text) => page.locator('#status').getByText(text).waitFor();
 
-/** A gate that answers wait at. */
+/** Returns a gate, which delays answers until it is opened. */
 function gate() {
   let open = () => {};
   /** @type {Promise<void>} */

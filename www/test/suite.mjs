@@ -1,4 +1,4 @@
-// What runs the list of cases in an engine: for chromium.test.mjs, node.test.mjs and the others.
+// Runs the cases in an engine, for chromium.test.mjs, node.test.mjs and the others.
 import assert from 'node:assert/strict';
 import { appendFile } from 'node:fs/promises';
 import { after, describe, test } from 'node:test';
@@ -14,12 +14,12 @@ let server;
 after(() => server?.stop());
 
 /**
- * Runs every case in an engine, which is started for the first one. DOONA_ENGINES is a file to which a line is added
- * that says which version ran how many cases.
+ * Runs every case in an engine, which starts with the first case. If DOONA_ENGINES names a file, it appends a line with
+ * the engine's version and the number of cases.
  * @param {string} engine
  * @param {(server: Server) => Promise<{version: string, stop?: () => unknown,
  *   run: (name: string) => Promise<string | null | undefined>}>} start `run` resolves to the error of a case, or to
- *   nothing
+ *   null or undefined
  * @param {readonly string[]} names of the cases; default all
  */
 export function suite(engine, start, names = Object.keys(cases)) {
@@ -49,7 +49,7 @@ export function suite(engine, start, names = Object.keys(cases)) {
 }
 
 /**
- * Runs a case in the page that this function is sent to. Resolves to its error, or to null.
+ * Runs a case in a page, to which the test sends this function. Resolves to the case's error, or to null.
  * @param {string} name
  * @param {Server['tasks']} tasks
  */
@@ -66,8 +66,8 @@ export async function inPage(name, tasks) {
 }
 
 /**
- * Starts a browser for the cases: for all in one page, or in the long form for each in a page of its own. The page is
- * quiet and has at most one worker.
+ * Starts a browser for the cases. All cases run in one page, or each in its own page in the long form. The page must
+ * write nothing to the console and have at most one worker.
  * @param {() => Promise<import('playwright-core').Browser>} launch
  */
 export function inBrowser(launch) {

@@ -1,4 +1,4 @@
-// The verifier's pages, in the states that are hard to come by: www/testserver makes them.
+// The verifier's pages in rare states, which www/testserver makes.
 import assert from 'node:assert/strict';
 import { after, beforeEach, test } from 'node:test';
 
@@ -16,7 +16,7 @@ beforeEach(async () => {
 after(() => Promise.all([browser?.close(), pages?.stop()]));
 
 /**
- * Opens a state's page, holds what holds of all of them, and takes its pictures.
+ * Opens a state's page, checks what must hold in every state, and takes its pictures.
  * @param {string} state
  * @param {(page: import('playwright-core').Page, report: any) => Promise<void>} body
  */
@@ -79,7 +79,7 @@ test('256 bins, with quantiles and mean', () =>
     assert.deepEqual(await numbersIn(page, '#possible'),
       estimate.flatMap((/** @type {number} */ x, /** @type {number} */ i) => [x, ...interval[i], ...band[i]]));
     await page.locator('#possible summary').press('Enter');
-    await page.locator('#possible summary').blur(); // the picture is without a focus
+    await page.locator('#possible summary').blur(); // no focus ring in the picture
   }));
 
 test('a vector has a bar per coordinate', () =>

@@ -1,5 +1,5 @@
-// Visitors in Chromium, each with a profile and a network of its own, who report one text: visitors.mjs FILE, where
-// FILE holds {site, relay, task, owner, texts}. Prints how many receipts they have. cmd/demo's test runs it.
+// Visitors in Chromium, each with its own profile and network, who report one text each: visitors.mjs FILE, where FILE
+// holds {site, relay, task, owner, texts}. Prints the number of receipts. cmd/demo's test runs it.
 import { readFile } from 'node:fs/promises';
 
 import { launch } from './harness.mjs';
@@ -15,7 +15,7 @@ let next = 0;
 /** @param {number} i */
 async function visit(i) {
   const context = await browser.newContext();
-  const network = `fdff:0:${(i + 1).toString(16)}::1`; // As a proxy would tell it to the relay.
+  const network = `fdff:0:${(i + 1).toString(16)}::1`; // As a proxy tells the relay the client's network.
   await context.route(`${relay}/**`, (route) =>
     route.continue({ headers: { ...route.request().headers(), 'x-forwarded-for': network } }));
   const page = await context.newPage();

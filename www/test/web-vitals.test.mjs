@@ -30,7 +30,7 @@ test('each visit reports its LCP and CLS once, and with enough of them both are 
 });
 
 /**
- * A new visitor loads the page, clicks, and leaves. The task allows a few in one network.
+ * Loads the page as a new visitor, clicks, and leaves. The task allows several visitors per network.
  * @param {string} url
  */
 async function visit(url) {
@@ -46,7 +46,7 @@ async function visit(url) {
   await largestPaintIsKnown(page);
   await page.locator('h1').click(); // the first input: LCP is final
   await page.evaluate(() => {
-    // Headless Chromium never hides a tab: this is what the page would see.
+    // Headless Chromium never hides a tab, so this dispatches the event.
     Object.defineProperty(document, 'visibilityState', { value: 'hidden', configurable: true });
     document.dispatchEvent(new Event('visibilitychange', { bubbles: true }));
   });
@@ -59,7 +59,8 @@ async function visit(url) {
 }
 
 /**
- * A click before the browser tells of any paint would end the search for the largest: the visit has none then.
+ * Waits for the first paint entry: an earlier click would end the search for the largest paint, and the visit would
+ * have no LCP.
  * @param {import('playwright-core').Page} page
  */
 function largestPaintIsKnown(page) {
@@ -69,7 +70,7 @@ function largestPaintIsKnown(page) {
 }
 
 /**
- * What a person sees of all visits.
+ * Returns the results of all visits that the page shows.
  * @param {string} url
  */
 async function look(url) {

@@ -1,4 +1,4 @@
-// The cases of cases.mjs in workerd, against a relay on another origin whose Go code opens what arrives.
+// The cases of cases.mjs in workerd, against a relay on another origin that opens all reports in Go.
 import { startWorkerd } from './harness.mjs';
 import { suite } from './suite.mjs';
 

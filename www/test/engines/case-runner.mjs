@@ -1,6 +1,5 @@
-// Runs cases in Node, Deno and Bun as a script there would: reads the name of a case from each line of
-// standard input, and writes null or its error as a line of JSON.
-// Arguments: where the built SDK is, the site, and the tasks.
+// Runs cases as a script in Node, Deno and Bun: reads the name of a case from each line of standard input, and writes
+// its error or null as a line of JSON. Arguments: the address of the built SDK, the site, and the tasks.
 import process from 'node:process';
 import { createInterface } from 'node:readline';
 

@@ -1,14 +1,14 @@
-// Vercel's edge-runtime: a script in a context that has the Web's interfaces and none of Node's.
+// Vercel's edge-runtime: runs a script in a context with Web APIs and without Node's.
 import { build } from 'esbuild';
 
 /**
- * Bundles a worker as Next.js would and starts it. Modules are compiled beforehand and bound as variables, as an
- * import of "doona.wasm?module" is: the runtime compiles none.
+ * Bundles a worker like Next.js and starts it. The runtime compiles no modules, so they are compiled beforehand and
+ * bound as variables, like an import of "doona.wasm?module".
  * @param {string} file
  * @param {{browser: WebAssembly.Module, full: WebAssembly.Module}} compiled
  */
 export async function startEdgeRuntime(file, compiled) {
-  const installed = 'edge-runtime'; // Only for this part of the tests: its types are not there for the others.
+  const installed = 'edge-runtime'; // A variable: only these tests install the package, so its types may be missing.
   const { EdgeRuntime } = await import(installed);
   const { outputFiles } = await build({ entryPoints: [file], bundle: true, format: 'iife', target: 'es2022',
     write: false, logOverride: { 'empty-import-meta': 'silent' } });

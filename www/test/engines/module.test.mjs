@@ -1,5 +1,5 @@
-// The modules without a page, in engines that Node is not: every vector, every refusal, and a million reports that one
-// instance makes. The tests are those of www/sdk.
+// The WASM modules in other engines than Node: every vector, every refusal, and a million reports of one instance. The
+// tests are the specs of www/sdk.
 import assert from 'node:assert/strict';
 import { execFile } from 'node:child_process';
 import { join } from 'node:path';

@@ -1,5 +1,5 @@
 /**
- * Where the locked packages of two engines lie.
+ * The paths of two engines in the locked packages.
  * @module
  */
 import { join } from 'node:path';

@@ -1,5 +1,5 @@
-// WebKitGTK's MiniBrowser over WebDriver, in an X server that shows nothing: as much as the cases need. Playwright
-// drives no WebKit but its own.
+// Drives WebKitGTK's MiniBrowser over WebDriver in a virtual X server, as far as the cases need it. Playwright supports
+// only its own WebKit.
 import { spawn } from 'node:child_process';
 import { once } from 'node:events';
 import { createServer } from 'node:net';
@@ -7,7 +7,7 @@ import { createInterface } from 'node:readline';
 
 import { patience } from '../harness.mjs';
 
-/** A port that is free. @returns {Promise<number>} */
+/** Returns a free port. @returns {Promise<number>} */
 async function freePort() {
   const server = createServer().listen(0, '127.0.0.1');
   await once(server, 'listening');
@@ -30,7 +30,7 @@ export async function startWebKit() {
   const { display, stop: stopDisplay } = await startDisplay();
   const port = await freePort();
   const driver = spawn(process.env['WEBKITWEBDRIVER'] ?? 'WebKitWebDriver', [`--port=${port}`, '--host=127.0.0.1'],
-    // MiniBrowser is run by root in CI's container, which its sandbox refuses.
+    // In CI's container root runs MiniBrowser, which its sandbox refuses.
     { stdio: 'ignore', env: { ...process.env, DISPLAY: display, WEBKIT_DISABLE_SANDBOX_THIS_IS_DANGEROUS: '1' } });
 
   /**
@@ -51,7 +51,7 @@ export async function startWebKit() {
     try {
       session = await ask('POST', '/session', { capabilities: { alwaysMatch: { browserName: 'MiniBrowser' } } });
     } catch (error) {
-      // Not up yet; anything else is told.
+      // The server is not up yet.
       if (!(error instanceof TypeError) || Date.now() > deadline) throw error;
       await new Promise((resolve) => setTimeout(resolve, 100));
     }

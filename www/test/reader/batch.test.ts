@@ -1,5 +1,5 @@
 /**
- * Batches: docs/SPEC.md section 7. What a manifest signs of its ciphertexts, from the chunks.
+ * Batches: docs/SPEC.md section 7. Derives from the chunks what a manifest signs about its ciphertexts.
  * @module
  */
 

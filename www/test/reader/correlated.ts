@@ -109,7 +109,7 @@ export function correlated(task: Task): Protocol {
     return { a, v };
   };
 
-  /** Events once; nothing if they do not fit. */
+  /** Runs Events once; undefined if they do not fit. */
   const noise = (source: Source): Uint8Array[] | undefined => {
     const out: Uint8Array[] = [];
     let fits = true;

@@ -8,7 +8,7 @@ import { createHash, createPublicKey, verify } from 'node:crypto';
 import { toHex } from './files.ts';
 import { decode } from './task.ts';
 
-/** Why an end or a time is not accepted: who signed it, or what it says. */
+/** An end or a time is invalid: by its signature or its content. */
 export class Refused extends Error {
   readonly expect: 'signer' | 'manifest';
 
@@ -30,7 +30,7 @@ export interface End {
 }
 
 const below = 1n << 53n;
-// what stands before an Ed25519 key of 32 bytes in its SubjectPublicKeyInfo (RFC 8410)
+// The prefix of an Ed25519 key of 32 bytes in a SubjectPublicKeyInfo (RFC 8410).
 const prefix = Buffer.from('302a300506032b6570032100', 'hex');
 
 export class Task {
@@ -61,7 +61,7 @@ export class Task {
     return decode(body);
   }
 
-  /** The ends of an epoch from the first relay on, this relay's last. */
+  /** The ends of an epoch, from the first relay's to this relay's. */
   end(signed: Uint8Array, epoch: bigint, hop: number): End[] {
     const [label, version, id, of, by, batches, submissions, lanes, source] = this.open(signed, hop, 'end');
     const check = (good: boolean, what: string) => {
@@ -89,7 +89,7 @@ export class Task {
     return [...chain, mine];
   }
 
-  /** What a relay's clock said to whoever asked with a nonce, in Unix seconds. */
+  /** The time of a relay's clock, signed together with the nonce of the request, in Unix seconds. */
   time(signed: Uint8Array, hop: number, nonce: Uint8Array): bigint {
     const [label, version, id, by, asked, unix] = this.open(signed, hop, 'time');
     const right = label === 'doona-time' && version === 1n && toHex(id) === toHex(this.id) && by === BigInt(hop);

@@ -1,6 +1,6 @@
 /**
- * Every protocol: the same bytes give the same messages and slots, the same messages the same
- * estimate, and each negative is refused for its reason.
+ * Every protocol: the same random bytes give the same messages and slots, the same messages give the same estimate, and
+ * every negative is refused for its reason.
  * @module
  */
 
@@ -25,7 +25,7 @@ const batchOf = ({ users, lanes, draws, dummies }: any): Batch => ({
   lanes: lanes.map((lane: string[]) => lane.map(hex)),
 });
 
-/** Estimates differ by the order of additions only. */
+/** The tolerance of estimates: only the order of additions differs. */
 function close(got: number[], want: number[]): void {
   assert.equal(got.length, want.length);
   const most = Math.max(1, ...want.map(Math.abs));
@@ -37,7 +37,7 @@ test('no protocol with vectors is left out', () => {
   assert.deepEqual(withReports.sort(), [...protocols].sort());
 });
 
-/** What JSON says of a part, with the types of {@link parseTask}. */
+/** Converts a part from JSON to the types of {@link parseTask}. */
 function typed(part: any): any {
   if (typeof part === 'number') return BigInt(part);
   if (Array.isArray(part)) return part.map(typed);

@@ -219,7 +219,7 @@ export class Source {
     return v === 0n ? 64n + this.#zeros() : bitLength(v & -v) - 1n;
   }
 
-  /** Events: `found` may draw, between one event and the next. */
+  /** Events; `found` may draw between two events. */
   eachEvent(atoms: readonly Atom[], den: bigint, found: (event: Event) => void): void {
     const masses = atoms.map(({ weight, jumps }) => weight * candidates(jumps).count);
     const total = masses.reduce((a, b) => a + b, 0n);

@@ -8,10 +8,10 @@ import { createPublicKey, verify } from 'node:crypto';
 import { toHex } from './files.ts';
 import { decode } from './task.ts';
 
-/** Why statements are not accepted. */
+/** The statements are invalid. */
 export class Refused extends Error {}
 
-/** What somebody was told of a stream: the first task's id, the owner's key, the recovery key or nothing. */
+/** The trusted data of a stream: the first task's id, the owner's key, and the recovery key if there is one. */
 export interface Told {
   root: Uint8Array;
   owner: Uint8Array;
@@ -23,7 +23,7 @@ export interface Signed {
   owner: Uint8Array;
 }
 
-/** The newest statement. Number 0 of era 0 is what everybody was told. */
+/** The newest statement. Number 0 of era 0 stands for the trusted data. */
 export interface Last {
   era: bigint;
   number: bigint;
@@ -65,7 +65,7 @@ export function statements(raw: Uint8Array, told: Told): Last {
   return last;
 }
 
-/** Holds a stream's tasks against the newest statement. */
+/** Checks a stream's tasks against the newest statement. */
 export function decide(tasks: readonly Signed[], last: Last): void {
   const said = last.era > 0n || last.number > 0n;
   const named = Number(last.position);

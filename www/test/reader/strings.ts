@@ -22,7 +22,7 @@ function finish(state: bigint, table: number): bigint {
   return z ^ (z >> 31n);
 }
 
-/** A text cut at a character and padded with zeros. */
+/** Cuts a text between characters and pads it with zeros. */
 function padded(value: number[], length: number): Uint8Array {
   if (value.some((c) => !Number.isInteger(c) || c < 1 || c > 255)) throw new Malformed('value');
   const bytes = Uint8Array.from(value);

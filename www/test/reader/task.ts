@@ -62,7 +62,7 @@ export interface Noise {
   batches: bigint;
   pool?: bigint;
   tables?: bigint[][];
-  /** [count, table] of cells that follow each other. */
+  /** [count, table] of consecutive cells. */
   which?: [bigint, bigint][];
   tilt?: { centre: bigint; weights: bigint[]; factors: bigint[] } | undefined;
   total?: bigint | undefined;
@@ -134,7 +134,7 @@ function originsOf(origins: string[]): string[] {
   return origins;
 }
 
-/** Whether browsers write an origin like this, but for a *. before a domain. */
+/** Whether an origin has the form in which browsers write it, apart from a "*." before the domain. */
 export function isOrigin(text: string): boolean {
   if (text === 'null') return true;
   const [, scheme, wild, host] = /^([a-z][a-z0-9+.-]*):\/\/(\*\.)?([^:]+|\[.*\])(:[0-9]+)?$/.exec(text) ?? [];

@@ -11,13 +11,13 @@ export type Lanes = Uint8Array[][];
 /** A protocol with the parameters of one task. */
 export interface Protocol {
   randomize(source: import('./source.ts').Source, value: number[]): Lanes;
-  /** Throws Malformed for a message that the verifier must leave out. */
+  /** Throws Malformed for a message that the verifier must ignore. */
   check(lane: number, message: Uint8Array): void;
-  /** Sums over the clients, from messages that passed. */
+  /** Returns sums over the clients, from valid messages. */
   estimate(batches: Batch[]): number[];
 }
 
-/** The messages of a batch of so many clients, with what relays say they added, where they do. */
+/** The messages of a batch, its number of clients, and what relays say they added, if they do. */
 export interface Batch {
   users: number;
   lanes: Lanes;
@@ -77,14 +77,14 @@ export function fixed(u: number): bigint {
   return BigInt(rest > 0.5 || (rest === 0.5 && down % 2 === 1) ? down + 1 : down);
 }
 
-/** The bytes of a number below `count`. */
+/** The number of bytes of a number below `count`. */
 export function bytesOf(count: bigint): bigint {
   let n = 1n;
   while (1n << (8n * n) < count) n++;
   return n;
 }
 
-/** The bytes of a symbol of `k`. */
+/** The number of bytes of one of `k` symbols. */
 export const symbolBytes = (k: bigint): bigint => (k <= 256n ? 1n : k <= 65536n ? 2n : 4n);
 
 export function encode(v: bigint, size: bigint): Uint8Array {

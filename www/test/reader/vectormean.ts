@@ -10,7 +10,7 @@ import { ballOf, bytesOf, decode, encode, type Protocol } from './values.ts';
 
 const one = 1n << 53n;
 
-/** What rounding may add to a norm. */
+/** The rounding error of a norm. */
 const slack = 1e-9;
 
 /** Bin(trials, chance). */
@@ -32,7 +32,7 @@ const mean = ({ trials, chance }: Noise): number => Number(trials) * toNumber(ch
 /** Rounds one fraction of 2^53. */
 const settle = (source: Source, f: bigint): bigint => (source.below(one) < f ? one : 0n);
 
-/** Rounds fractions to 0 or 2^53, their sum to one of the whole numbers next to it. */
+/** Rounds fractions to 0 or 2^53 so that their sum rounds to a neighboring whole number. */
 function roundTogether(source: Source, fractions: readonly bigint[]): bigint[] {
   const f = [...fractions];
   let open = -1;
@@ -92,7 +92,7 @@ export function vectormean(task: Task): Protocol {
   const perLane = most + BigInt(counters) * noise.trials + (nulls?.trials ?? 0n);
   checkSlots(task, nulls ? 'none' : 'full', BigInt(lanes), perLane, bytesOf(count));
 
-  /** Whole units of every coefficient, in one lane with its sign. */
+  /** The whole units of every coefficient, in the lane of its sign. */
   const roundedOf = (source: Source, value: number[]): bigint[] => {
     const v = ballOf(task, value);
     const a = frame ? frame.represent(v, bound) : v;

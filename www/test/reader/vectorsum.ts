@@ -20,7 +20,7 @@ export function vectorsum(task: Task): Protocol {
   checkSlots(task, 'full', t, 1n, size);
   const first = (b: bigint) => (b * d + t - 1n) / t;
 
-  /** Coordinate and number of a message. */
+  /** Returns the coordinate and number of a message. */
   const read = (lane: number, message: Uint8Array) => {
     if (lane < 0 || BigInt(lane) >= t) throw new Malformed('message');
     const v = decode(message, d * symbols, size);
