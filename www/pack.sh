@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# Packs the SDK that `go run ./www/build` built as the npm package doona, with type declarations, and the program of
-# `npx doona dev` as a package for each platform: PLATFORM... such as linux/amd64, by default this machine's. Prints
-# the packages' paths. Fails where the program's package for linux-x64 is larger than it may be. Needs the Node
+# Packs the SDK that `go run ./www/build` has built as the npm package doona, with type declarations, and the program of
+# `npx doona dev` as one package per platform: pack.sh [PLATFORM...], such as linux/amd64, by default this machine's.
+# Prints the packages' paths. Fails if the program's package for linux-x64 exceeds its size limit. Needs the Node
 # packages of setup.sh.
 set -euo pipefail
 cd "$(dirname "$0")/.."

@@ -1,5 +1,5 @@
-// Regenerates docs/images from the pictures that the tests of the pages take: run ./www/test.sh
-// before, then `node www/screenshots.mjs`. Chromium cuts them and writes WebP, below 150 kB each.
+// Regenerates docs/images from the pictures of the page tests: first run ./www/test.sh, then `node
+// www/screenshots.mjs`. Chromium crops them and writes WebP files below 150 kB.
 import { mkdirSync, readFileSync, writeFileSync } from 'node:fs';
 
 import { launch } from './test/harness.mjs';

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# What tests and measurements in a browser need, on a fresh Debian-like machine: node, the locked
-# Node packages and Chromium; with "firefox" Firefox, with "engines" WebKitGTK, Deno, Bun and edge-runtime, too.
-# Prints Chromium's path; fails, and says what is missing.
+# Installs what browser tests and measurements need on a fresh Debian-like machine: node, the locked Node packages and
+# Chromium; with "firefox" also Firefox, with "engines" also WebKitGTK, Deno, Bun and edge-runtime. Prints Chromium's
+# path. Fails with a message if something is missing.
 set -euo pipefail
 cd "$(dirname "$0")"
 
@@ -10,7 +10,7 @@ missing() { echo "www/setup.sh: missing $1" >&2; exit 1; }
 command -v npm >/dev/null || missing "npm and node 20 or newer: apt-get install nodejs npm"
 (( $(node -p 'process.versions.node.split(".")[0]') >= 20 )) || missing "node 20 or newer: this one is $(node --version)"
 
-# program PACKAGE COMMAND VARIABLE: installs a browser that is not there yet. Its path may be given by a variable.
+# program PACKAGE COMMAND VARIABLE: installs a missing browser. The variable may name its path.
 program() {
 	local path="${!3:-$(command -v "$2" || true)}"
 	if [[ -z "$path" ]]; then
@@ -25,7 +25,7 @@ program() {
 chromium="$(program chromium chromium CHROMIUM)"
 [[ "${1:-}" != firefox && "${1:-}" != engines ]] || program firefox-esr firefox-esr FIREFOX >/dev/null
 
-# packages FOLDER: what a lock file names. What is installed keeps a copy of the lock it came from.
+# packages FOLDER: installs the packages of a lock file. The installation keeps a copy of its lock file.
 packages() (
 	cd "$1"
 	cmp -s package-lock.json node_modules/installed.json && return

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# The tests of www: www/test.sh [chromium|firefox|workerd|engines] [--long] [FLAG OF node --test...].
+# Runs the tests of www: www/test.sh [chromium|firefox|workerd|engines] [--long] [FLAG OF node --test...].
 # chromium, the default: type check and lint, then the SDK in Chromium and Node 22, and the pages. firefox: some of the
-# SDK's cases. workerd: all of them. engines: all in every engine. Sets up what it needs (setup.sh); never skips.
+# SDK's cases. workerd: all cases. engines: all cases in every engine. Installs what it needs (setup.sh). Skips nothing.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
