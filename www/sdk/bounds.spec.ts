@@ -1,6 +1,6 @@
 /**
- * What another party sends costs no more than its bytes, and nothing of it is decoded before it is known to be its
- * owner's.
+ * Hostile input costs no more memory and time than its size, and is decoded only after its owner's signature is
+ * checked.
  * @module
  */
 
@@ -19,7 +19,7 @@ const text = (value: string) => concat(Uint8Array.of(0xa0 | value.length), utf8(
 const many = (count: number, one: Uint8Array) => array(Array.from({ length: count }, () => one));
 const head = (lead: number, count: number) => concat(Uint8Array.of(lead), bigEndian(count, 4));
 
-test('an array that says it has more values than there are bytes is refused at its head', () => {
+test('an array longer than the remaining bytes is refused at its head', () => {
   for (const read of [(r: Reader) => r.arrayLength(), (r: Reader) => r.raw()]) {
     for (const count of [2 ** 32 - 1, 1 << 16]) {
       const r = new Reader(concat(head(0xdd, count), new Uint8Array(99)));
@@ -31,7 +31,7 @@ test('an array that says it has more values than there are bytes is refused at i
   assert.throws(() => new Reader(concat(Uint8Array.of(0x93), new Uint8Array(3))).arrayLength(2), /want at most 2/);
 });
 
-test('what is skipped is neither decoded nor kept, however deep, and no head is believed', (t) => {
+test('skipping decodes and stores nothing at any depth, and checks every announced length', (t) => {
   const decoded = t.mock.method(TextDecoder.prototype, 'decode');
   for (const value of [new Uint8Array(1 << 20).fill(0x91).fill(0, (1 << 20) - 1), many(1 << 16, text('')),
     array([uint(2 ** 32), bin(new Uint8Array(300)), text('x'), array([])])]) {
@@ -46,7 +46,7 @@ test('what is skipped is neither decoded nor kept, however deep, and no head is 
   }
 });
 
-/** A canonical task, but for what its lists hold. */
+/** Returns a canonical task with the given encoded lists. */
 function taskOf({ params = array([]), origins = array([]), relays = array([]), stream = array([]),
   noise = array([]) } = {}): Bytes {
   const party = array([text(''), bin(new Uint8Array(32)), bin(new Uint8Array(32))]);
@@ -76,7 +76,7 @@ for (const [what, most, make] of [
   });
 }
 
-test('a task has at most 640 KiB, of which no more is read', (t) => {
+test('a task has at most 640 KiB; a longer one is not decoded', (t) => {
   const texts = t.mock.method(Reader.prototype, 'str');
   assert.throws(() => parseTask(new Uint8Array(maxTask + 1)), /want at most 655360/);
   assert.throws(() => parseTask(new Uint8Array(maxTask)), /want an array/);
@@ -92,7 +92,7 @@ test('statements have at most 256 bytes each, and there are at most 16', async (
   await assert.rejects(read(array([one(256 - 3 - 66)])), /want an array/);
 });
 
-/** What an engine says, which must not have decoded a text. */
+/** Returns the error of an engine; fails if the engine has decoded a text. */
 async function refusal(t: TestContext, ask: (engine: Engine) => Promise<unknown>): Promise<string> {
   const [texts, numbers] = [t.mock.method(Reader.prototype, 'str'), t.mock.method(Reader.prototype, 'uint')];
   try {
@@ -111,7 +111,7 @@ const key = (await crypto.subtle.generateKey('Ed25519', true, ['sign', 'verify']
 const owner = new Uint8Array(await crypto.subtle.exportKey('raw', key.publicKey));
 const bundle = (canonical: Bytes, lists: Bytes) => array([bin(canonical), bin(owner), bin(new Uint8Array(64)), lists]);
 
-test('of a bundle nothing is decoded before hash and signature are right', async (t) => {
+test('a bundle is decoded only after its hash and signature are checked', async (t) => {
   const canonical = taskOf({ params: many(4096, array([text('k'), text('v')])) });
   const id = new Uint8Array(await crypto.subtle.digest('SHA-256', canonical));
   const open = (raw: Bytes, wanted: Bytes) => refusal(t, (engine) => engine.open({ bundle: raw, owner, id: wanted,
@@ -123,7 +123,7 @@ test('of a bundle nothing is decoded before hash and signature are right', async
   assert.match(await open(bundle(canonical, many(4, text(''))), id), /want bytes/);
 });
 
-test('of a stream nothing is decoded before its owner is known to have signed it, and key lists never', async (t) => {
+test("a stream is decoded only after its owner's signature is checked, and its key lists never", async (t) => {
   const root = { id: new Uint8Array(32), owner, recovery: undefined, candidates: [], allow: [] };
   const read = (tasks: Bytes) => refusal(t, (engine) => engine.stream({ chain: array([tasks, array([])]), root, now: 0,
     fetched: 0 }));
@@ -134,7 +134,7 @@ test('of a stream nothing is decoded before its owner is known to have signed it
   assert.match(await read(many(4097, bundle(new Uint8Array(), array([])))), /want at most 4096/);
 });
 
-test('a task that the newest does not name is not decoded', async (t) => {
+test('a task that the newest task does not name is not decoded', async (t) => {
   const stream = (position: number, before: Bytes) =>
     array([text('s'), uint(position), bin(before), array([])]);
   const newest = taskOf({ stream: stream(1, new Uint8Array(32)) });
@@ -149,7 +149,7 @@ test('a task that the newest does not name is not decoded', async (t) => {
   assert.equal(arrays.mock.callCount(), 2, 'the two of one task');
 });
 
-test('a body is read to its most and no further, in one piece of memory', async () => {
+test('a body is read up to its limit, into one buffer', async () => {
   let pulled = 0;
   const body = (size: number, part: number) => new Response(new ReadableStream({
     pull(controller) {

@@ -1,5 +1,5 @@
 /**
- * What is kept of a relay's documents is bounded, is what was kept, and goes when it is over.
+ * The cache of documents is bounded, returns only what was put, and removes expired documents.
  * @module
  */
 
@@ -13,7 +13,7 @@ import { memoryStore } from './store-memory.js';
 
 const later = Date.now() + 3_600_000;
 
-/** A store, and what lies in it. */
+/** Returns a store, and a function that lists its reports. */
 function watched(): { store: Store; all: () => Report[] } {
   const inner = memoryStore();
   const reports = new Map<string, Report>();
@@ -27,7 +27,7 @@ function watched(): { store: Store; all: () => Report[] } {
 const document = (size: number, at: number, content = at): { bytes: Bytes; at: number } =>
   ({ bytes: new Uint8Array(size).fill(content), at });
 
-test('what was kept is found again, the newest of its name, and nothing else', async () => {
+test('the cache returns the newest document of a name and nothing else', async () => {
   const { store, all } = watched();
   const kept = new DocumentCache(store);
   await kept.put('task a', document(5, 1), later);
@@ -39,7 +39,7 @@ test('what was kept is found again, the newest of its name, and nothing else', a
   assert.equal(all().length, 4, 'two documents, and an entry for each');
 });
 
-test('what does not have its hash is as good as absent', async () => {
+test('a document with another hash than its entry counts as absent', async () => {
   const { store, all } = watched();
   const kept = new DocumentCache(store);
   await kept.put('task a', document(5, 1), later);
@@ -50,7 +50,7 @@ test('what does not have its hash is as good as absent', async () => {
   assert.deepEqual(await kept.get('task a'), document(5, 2));
 });
 
-test('the oldest give way to more documents, or bytes, than may be kept', async () => {
+test('the cache removes the oldest documents if there are too many, or too many bytes', async () => {
   const { store, all } = watched();
   const kept = new DocumentCache(store);
   for (let at = 0; at <= maxDocuments; at++) await kept.put(`task ${at}`, document(3, at), later);
@@ -66,7 +66,7 @@ test('the oldest give way to more documents, or bytes, than may be kept', async 
   assert.equal(all().length, 2, 'and nothing has given way to it');
 });
 
-test('a document goes ten minutes after it is over, whatever is looked for', async (t) => {
+test('any look-up removes documents ten minutes after their end', async (t) => {
   const { store, all } = watched();
   const kept = new DocumentCache(store);
   const now = Date.now();

@@ -1,5 +1,5 @@
 /**
- * What explain() says of the tasks of testdata/v1; www/test/cases.mjs asks it of real ones.
+ * Tests explain() with the tasks of testdata/v1; www/test/cases.mjs tests it with real tasks.
  * @module
  */
 
@@ -18,7 +18,7 @@ const explain = (task: Task, guarantee: Guarantee) => explainWith(task, guarante
 const vectors: { canonical: string }[] = JSON.parse(readFileSync('../testdata/v1/task.json', 'utf8'));
 const tasks = vectors.map(({ canonical }) => parseTask(fromHex(canonical, canonical.length / 2)!));
 
-test('who counts participants: an issuer of tokens, or addresses, and never both', () => {
+test('explain names what counts participants: an issuer of tokens, or addresses, never both', () => {
   const kinds = new Set<string>();
   for (const task of tasks) {
     const guarantee = guaranteeOf(task, 2, 3);
@@ -34,7 +34,7 @@ test('who counts participants: an issuer of tokens, or addresses, and never both
   assert.equal(kinds.size, 2);
 });
 
-test('one relay is the only one', () => {
+test('a single relay is called the only one', () => {
   const [task] = tasks;
   const alone = { ...task!, relays: task!.relays.slice(0, 1), slots: { ...task!.slots, padding: 'full' } };
   const relays = explain(alone, guaranteeOf(alone, 2, 3)).unverified.find(({ name }) => name === 'relays');
@@ -60,7 +60,7 @@ test('which relay must be honest follows from the padding, the slots and the pro
   }
 });
 
-test('what is left if nobody else is honest, and if all relays collude', () => {
+test('what remains if nobody else is honest, and if all relays collude', () => {
   const [task] = tasks;
   const noisy = { ...task!, claim: { ...task!.claim, assumption: 'none' as const } };
   for (const [of, epsilon0, alone, words] of [
@@ -78,7 +78,7 @@ test('what is left if nobody else is honest, and if all relays collude', () => {
   }
 });
 
-test('numbers are rounded against us', () => {
+test('numbers are rounded up, against the task', () => {
   const [task] = tasks;
   for (const [epsilon0, words] of [[1.001, 'epsilon 1.01 is left'], [0.3, 'epsilon 0.3 is left'],
     [12.3456, 'epsilon 12.4 is left'], [9.999, 'epsilon 10 is left']] as const) {
@@ -86,7 +86,7 @@ test('numbers are rounded against us', () => {
   }
 });
 
-test('what all reports together keep, and what no ledger knows of', () => {
+test('explain names the budget of all reports, and what the ledger cannot see', () => {
   const [task] = tasks;
   const guarantee = guaranteeOf(task!, 2, 3);
   const year = explainWith(task!, guarantee, budget);
@@ -102,7 +102,7 @@ test('what all reports together keep, and what no ledger knows of', () => {
   assert.match(ever.unverified.at(-1)!.text, /without a visit$/);
 });
 
-test('several devices: the words say what their reports together keep, and no less', () => {
+test('several devices: the text names the guarantee of their reports together', () => {
   const [task] = tasks;
   const guarantee = { ...guaranteeOf(task!, 2, 3), epsilon: 1, delta: 1e-6 };
   const { devices, text } = explain(task!, guarantee);
@@ -122,7 +122,7 @@ test('several devices: the words say what their reports together keep, and no le
 
 interface GroupVector { epsilon: number; delta: number; k: number; groupEpsilon: string; groupDelta: string }
 
-test('several reports of one person: never below the Go accountant', () => {
+test("the cost of several reports of one person is never below the Go accountant's", () => {
   const vectors: GroupVector[] = JSON.parse(readFileSync('../testdata/v1/group.json', 'utf8'));
   for (const { epsilon, delta, k, groupEpsilon, groupDelta } of vectors) {
     const got = groupPrivacy(epsilon, delta, k);

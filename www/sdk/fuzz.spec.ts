@@ -1,7 +1,7 @@
 /**
- * Damaged tasks and bundles, with the verdicts of the Go parsers (wasm/fuzzcases): both accept or
- * both refuse, and the id is the same. What TypeScript leaves to the module, the ranges of a task's
- * fields and its claim, the module says here too.
+ * Damaged tasks and bundles with the verdicts of the Go parsers (wasm/fuzzcases). TypeScript and Go both accept or both
+ * refuse a case, and compute the same id. TypeScript leaves the ranges of a task's fields and its claim to the module,
+ * so these tests ask the module too.
  * @module
  */
 
@@ -29,7 +29,7 @@ function bytes(text: string): Bytes {
   return Uint8Array.from(atob(text), (c) => c.charCodeAt(0));
 }
 
-/** Whether `read` succeeds; any error but the expected ones is a fault of the parser. */
+/** Whether `read` succeeds. Throws errors that a parser must not throw. */
 async function accepts(read: () => unknown): Promise<boolean> {
   try {
     await read();
@@ -40,7 +40,7 @@ async function accepts(read: () => unknown): Promise<boolean> {
   }
 }
 
-test('tasks are read as Go reads them', async () => {
+test('TypeScript and Go accept the same tasks', async () => {
   let accepted = 0;
   for (const c of cases.filter((c) => c.kind === 'task')) {
     const canonical = bytes(c.bytes);
@@ -55,7 +55,7 @@ test('tasks are read as Go reads them', async () => {
   assert.ok(accepted > 0 && accepted < cases.length / 4, `${accepted} accepted`);
 });
 
-test('bundles are read as Go reads them', async () => {
+test('TypeScript and Go accept the same bundles', async () => {
   let accepted = 0;
   for (const c of cases.filter((c) => c.kind === 'bundle')) {
     const read = await accepts(async () => {

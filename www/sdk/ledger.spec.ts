@@ -1,6 +1,6 @@
 /**
- * The ledger: the vectors of testdata/v1/ledger.json, which the Go client reads too, and a visitor of 400 days whose
- * reports are added up again by the words of docs/proofs/budget.md alone.
+ * The ledger: the vectors of testdata/v1/ledger.json, which the Go client reads too, and a visitor of 400 days. The
+ * test computes the visitor's cost independently, as docs/proofs/budget.md defines it.
  * @module
  */
 
@@ -17,7 +17,7 @@ interface Spend { line: string; price: Price; start: number; length: number; ver
 const vectors: { budget: Limit; spends: Spend[]; lines: Line[] }[] =
   JSON.parse(readFileSync('../testdata/v1/ledger.json', 'utf8'));
 
-/** Enters a report, as a connection does. */
+/** Enters a report like a connection. */
 function spend(lines: Map<string, Line>, { line: id, price, start, length }: Omit<Spend, 'verdict'>,
   limit: Limit): string {
   const old = lines.get(id);
@@ -32,7 +32,7 @@ function spend(lines: Map<string, Line>, { line: id, price, start, length }: Omi
   }
 }
 
-test('the ledger admits what that of the Go client admits', () => {
+test("the ledger admits the same reports as the Go client's", () => {
   const verdicts = new Map<string, number>();
   for (const { budget, spends, lines } of vectors) {
     const ledger = new Map<string, Line>();
@@ -45,7 +45,7 @@ test('the ledger admits what that of the Go client admits', () => {
   assert.equal(verdicts.size, 3);
 });
 
-test('three lines of .1 fit into .3, which binary numbers do not say; four do not', () => {
+test('three lines of .1 fit into .3 despite binary rounding; four do not', () => {
   const tenth: Price = { first: { epsilon: 0.1, delta: 1e-6 }, reports: 1, all: { epsilon: 0.1, delta: 1e-6 } };
   for (const spent of [{ epsilon: 0.3, delta: 3e-6 }, { epsilon: 0.3, delta: 0.1 }, { epsilon: 3, delta: 3e-6 }]) {
     const ledger = new Map<string, Line>();
@@ -55,7 +55,7 @@ test('three lines of .1 fit into .3, which binary numbers do not say; four do no
   }
 });
 
-test('what was not randomized is taken back', () => {
+test('a report that was not randomized is removed from the ledger', () => {
   const limit: Limit = { epsilon: 5, delta: 1e-3, days: 30, option: 'budget' };
   const price = { first: { epsilon: 1, delta: 1e-6 }, reports: 30, all: { epsilon: 5, delta: 3e-5 } };
   let line = admit([], { id: 'a', price, length: 60 }, 600, limit);
@@ -69,7 +69,7 @@ const day = 86_400;
 const monthly: Price = { first: { epsilon: 1, delta: 1e-6 }, reports: 30, all: { epsilon: 5.25, delta: 3e-5 } };
 const limit: Limit = { epsilon: 10.5, delta: 6e-5, days: 90, option: 'budget' };
 
-/** The days on which somebody who comes every day reports, of a new task each 30 days; `wiped` empties the storage. */
+/** Returns the days on which a daily visitor reports. There is a new task every 30 days; `wiped` empties the storage. */
 function visit(days: number, wiped: (day: number) => boolean): [task: number, day: number][] {
   let lines = new Map<string, Line>();
   const made: [number, number][] = [];
@@ -83,7 +83,7 @@ function visit(days: number, wiped: (day: number) => boolean): [task: number, da
   return made;
 }
 
-/** What the reports of the costliest window cost: tasks add up, and each costs what all its epochs do. */
+/** Returns the cost of the most expensive window: tasks add up, and each costs as much as all its epochs. */
 function dearest(made: [task: number, day: number][]): number {
   return Math.max(...made.map(([, first]) => {
     const tasks = new Set(made.filter(([, at]) => at >= first && at < first + limit.days).map(([task]) => task));
@@ -91,7 +91,7 @@ function dearest(made: [task: number, day: number][]): number {
   }));
 }
 
-test('400 days, a task a month: no window is over the budget; storage that is wiped weekly hides what is', () => {
+test('400 days, a task a month: no window is above the budget, unless the storage is wiped weekly', () => {
   const kept = visit(400, () => false);
   assert.ok(dearest(kept) <= limit.epsilon);
   assert.ok(kept.length > 60 && kept.length < 400, `${kept.length} reports`);
@@ -101,7 +101,7 @@ test('400 days, a task a month: no window is over the budget; storage that is wi
   assert.equal(dearest(wiped), 4 * monthly.all.epsilon);
 });
 
-test('years of days are one run', async () => {
+test('years of daily reports are one run', async () => {
   const store = memoryStore();
   const limit: Limit = { epsilon: 10, delta: 1e-5, days: 365, option: 'budget' };
   const price = { first: { epsilon: 1, delta: 1e-8 }, reports: 365, all: { epsilon: 10, delta: 1e-5 } };

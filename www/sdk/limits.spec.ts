@@ -1,5 +1,5 @@
 /**
- * Limits, held to the last digit: what a task may cost, and how long a relay may take a report.
+ * Exact limits: what a task may cost, and how long a relay may accept a report.
  * @module
  */
 
@@ -10,7 +10,7 @@ import { checkDelta, checkEpsilon } from './budget.js';
 import { isClosed, epochAt } from './epochs.js';
 import { DoonaError } from './errors.js';
 
-/** The next number above. */
+/** Returns a number just above x. */
 const above = (x: number) => x * (1 + 2 * Number.EPSILON);
 
 function refused(check: () => void, code: string, field: string): void {
@@ -36,7 +36,7 @@ test('the delta of all epochs together is at most maxDelta, which bounds nothing
   for (const max of [0.5, 1]) refused(() => checkDelta(NaN, max), 'delta-too-large', 'maxDelta');
 });
 
-test('an epoch is closed 10 minutes after its end: 5 that a relay waits, 5 by which clocks differ', () => {
+test("an epoch is closed 10 minutes after its end: 5 of the relay's grace, 5 of clock difference", () => {
   const epochs = { start: 1_800_000_000, length: 3600, count: 2 };
   const end = (epochs.start + epochs.length) * 1000;
   assert.equal(epochAt(epochs, end - 1), 0);

@@ -1,5 +1,5 @@
 /**
- * Canonical msgpack: what is written is read back, and nothing else is read.
+ * Canonical msgpack: the reader reads what the writer writes, and refuses every other form.
  * @module
  */
 

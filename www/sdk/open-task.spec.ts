@@ -1,6 +1,6 @@
 /**
- * doona.wasm lacks functions that no test saw run. Should one run all the same, or anything else stop the module,
- * doona-full.wasm takes its place, and one report is made.
+ * doona.wasm lacks the functions that no test has run. If the module calls one of them, or stops for another reason,
+ * doona-full.wasm replaces it, and the SDK still makes exactly one report.
  * @module
  */
 
@@ -33,7 +33,7 @@ const [owner, bundle] = [ofBase64(accepted.owner), ofBase64(accepted.bytes)];
 const id = await sha256(parseBundle(bundle).canonical);
 const request = { bundle, owner, id };
 
-/** Where the bodies of the module's functions lie. */
+/** Returns the byte ranges of the module's function bodies. */
 function bodies(): { at: number; end: number }[] {
   let at = 8;
   const unsigned = () => {
@@ -56,7 +56,7 @@ function bodies(): { at: number; end: number }[] {
   });
 }
 
-/** The module with one function that stops it: no locals, unreachable, and nops up to its end. */
+/** Compiles the module with one function replaced by one that stops: no locals, unreachable, and nops up to the end. */
 async function stopping({ at, end }: { at: number; end: number }): Promise<WebAssembly.Module> {
   const damaged = small.slice().fill(0x01, at, end);
   damaged.set([0, 0x00], at);
@@ -64,7 +64,7 @@ async function stopping({ at, end }: { at: number; end: number }): Promise<WebAs
   return WebAssembly.compile(damaged);
 }
 
-/** A page's way to a report: what it comes to, and how often doona-full.wasm was started and sealed. */
+/** Makes a report like a page; returns it, and how often doona-full.wasm was started and has sealed. */
 async function report(code: WebAssembly.Module): Promise<{ body: Bytes; started: number; sealed: number }> {
   const engine = localEngine();
   const counted = { started: 0, sealed: 0 };
@@ -85,7 +85,7 @@ async function report(code: WebAssembly.Module): Promise<{ body: Bytes; started:
   return { body: await task.submission(0, Float64Array.of(1)), ...counted };
 }
 
-test('a stop at any function of doona.wasm leaves one report, by doona-full.wasm', async () => {
+test('if doona.wasm stops at any function, doona-full.wasm makes the one report', async () => {
   const whole = await report(browser);
   assert.deepEqual([whole.started, whole.sealed], [0, 1], 'nothing stopped');
   const all = bodies();
@@ -117,7 +117,7 @@ test('a module that stopped never runs again, and its memory is zeroed', async (
   const size = 1 + parseBundle(bundle).task.slots.messageBytes;
   crypto.getRandomValues = () => { throw new Error('as the test asked'); };
   try {
-    for (let i = 0; i < 1000; i++) module.randomize(handle, Float64Array.of(1), size); // it has some bytes in hand
+    for (let i = 0; i < 1000; i++) module.randomize(handle, Float64Array.of(1), size); // Uses up its random bytes.
     assert.fail('it did not stop');
   } catch (error) {
     assert.match((error as Error).message, /as the test asked/);
@@ -129,7 +129,7 @@ test('a module that stopped never runs again, and its memory is zeroed', async (
   assert.throws(() => module.alive(), /as the test asked/);
 });
 
-test('where doona-full.wasm stops too, the error says so', async () => {
+test('if doona-full.wasm stops too, the error says so', async () => {
   const engine = localEngine();
   await engine.start('full', full);
   const task = await OpenTask.open(engine, request, 'full', () => assert.fail('it runs already'));
@@ -146,7 +146,7 @@ test('where doona-full.wasm stops too, the error says so', async () => {
   await assert.rejects(() => task.check(), failed);
 });
 
-/** The tasks of all protocols' vectors that open, with their values. */
+/** Returns the valid tasks of all protocols' vectors, with their values. */
 function soakTasks(): { canonical: Bytes; values: number[][]; size: number }[] {
   return readdirSync(vectors).filter((name) => name.endsWith('.json')).flatMap((name) => {
     const vector = JSON.parse(readFileSync(vectors + name, 'utf8'));
@@ -157,7 +157,7 @@ function soakTasks(): { canonical: Bytes; values: number[][]; size: number }[] {
   });
 }
 
-test('one instance reports for every protocol, again and again, and never stops', async () => {
+test('one instance makes many reports for every protocol and never stops', async () => {
   const tasks = soakTasks();
   assert.ok(tasks.length > 10);
   const module = await Module.start(browser);
@@ -171,7 +171,7 @@ test('one instance reports for every protocol, again and again, and never stops'
   }
 });
 
-test('an instance whose memory has grown is replaced, and tasks keep their handles', async () => {
+test('a fresh instance replaces one whose memory has grown, and tasks keep their handles', async () => {
   const instances: WebAssembly.Memory[] = [];
   const { Instance, instantiate } = WebAssembly;
   WebAssembly.Instance = class extends Instance {
@@ -196,7 +196,7 @@ test('an instance whose memory has grown is replaced, and tasks keep their handl
       return size() - before;
     });
     const largest = tasks[grown.indexOf(Math.max(...grown))]!.canonical;
-    while (instances.length < 3) { // more than half of what may be grown, in the tasks alone
+    while (instances.length < 3) { // The tasks alone take more than half of the allowed growth.
       module.open(largest);
       assert.ok(size() < 4 * maxGrowth, 'an instance is replaced in time');
     }

@@ -1,5 +1,5 @@
 /**
- * When a report that found a quota used up is tried again.
+ * Tests when a report that found a quota used up is retried.
  * @module
  */
 
@@ -13,7 +13,7 @@ import { memoryStore } from './store-memory.js';
 const hour = 3_600_000;
 const task = 'a task';
 
-/** A connection with one sealed report, the requests that it makes, and the clock. */
+/** Returns a connection with one sealed report, the number of its requests, and controls of the clock and the store. */
 async function visitor(t: TestContext, left: Partial<Report>): Promise<{ doona: Doona; asked: () => number;
   at: (time: number) => void; report: () => Promise<Report | undefined> }> {
   const store = memoryStore();
@@ -29,7 +29,7 @@ async function visitor(t: TestContext, left: Partial<Report>): Promise<{ doona: 
 
 const waits = { delivered: 0, dropped: 0, waiting: 1 };
 
-test('nobody is asked within an hour of a refusal', async (t) => {
+test('no request is made within an hour of a refusal', async (t) => {
   const { doona, asked, at } = await visitor(t, { limited: 1, limitedAt: 2 * hour });
   for (const time of [2 * hour, 3 * hour - 1]) {
     at(time);
@@ -41,7 +41,7 @@ test('nobody is asked within an hour of a refusal', async (t) => {
   assert.equal(asked(), 1);
 });
 
-test('a clock that was set back holds a report for an hour from then', async (t) => {
+test('if the clock is set back, a report waits an hour from then', async (t) => {
   const { doona, asked, at, report } = await visitor(t, { limited: 1, limitedAt: 20 * hour });
   at(2 * hour);
   assert.deepEqual(await doona.flush(), waits);
@@ -51,7 +51,7 @@ test('a clock that was set back holds a report for an hour from then', async (t)
   assert.equal(asked(), 1);
 });
 
-test('the third refusal is the last, and so is that of a token', async (t) => {
+test('the third refusal drops a report, and so does the first one of a report with a token', async (t) => {
   for (const left of [{ limited: 2, limitedAt: 0 }, { token: new Uint8Array(354) }]) {
     const { doona, at, report } = await visitor(t, left);
     at(hour);

@@ -1,6 +1,6 @@
 /**
- * What is asked of a relay or an issuer goes past the browser's cache, without cookies, and follows nobody.
- * test/again.test.mjs sees the same in a browser that is started again.
+ * Requests to relays and issuers bypass the browser's cache, send no cookies and follow no redirects.
+ * test/again.test.mjs checks the same in a restarted browser.
  * @module
  */
 
@@ -24,14 +24,14 @@ const [id, owner] = ['00'.repeat(32), `ed25519:${'A'.repeat(43)}`];
 const headers = { 'Content-Type': 'application/problem+json' };
 const page = { owner, budget: { epsilon: 1, delta: 1, days: 1 }, store: memoryStore() };
 
-/** Asks an issuer for its directory, and then for a token, which it does not give. */
+/** Asks an issuer for its directory, and then for a token, which the issuer refuses. */
 async function askForToken(): Promise<void> {
   const canonical = hex(vector.task);
   await fetchToken({ id: await sha256(canonical), idText: id, task: parseTask(canonical), epoch: vector.epoch,
     keyId: await sha256(hex(vector.key)), source: undefined }, Promise.resolve(blind));
 }
 
-/** Asks, is refused, and returns what was asked for. */
+/** Runs a call whose requests are refused, and returns the requests. */
 async function requests(t: TestContext, ask: () => Promise<unknown>): Promise<string[]> {
   const [asked, how] = [[] as string[], new Set<string>()];
   t.mock.method(globalThis, 'fetch', async (url: string | URL, init: RequestInit = {}) => {

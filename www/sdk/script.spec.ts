@@ -1,5 +1,5 @@
 /**
- * A script of another origin runs only as it was built; test/elsewhere.test.mjs sees it run, or not, in a browser.
+ * A script of another origin runs only with the bytes of the build; test/elsewhere.test.mjs checks it in a browser.
  * @module
  */
 
@@ -14,7 +14,7 @@ const code = utf8('export const answer = 42;');
 const hash = Buffer.from(await crypto.subtle.digest('SHA-256', code)).toString('base64');
 const asset = { file: './script.js', integrity: `sha256-${hash}` };
 
-/** Runs on a page of an origin, where servers answer with some bytes; returns the script's address, and what it is. */
+/** Calls checkedScript on a page of an origin, with a server's bytes; returns the text of the script that would run. */
 async function check(t: TestContext, page: string | undefined, url: string, bytes = code): Promise<string | undefined> {
   Reflect.deleteProperty(globalThis, 'location');
   if (page) Object.defineProperty(globalThis, 'location', { value: new URL(page), configurable: true });
@@ -23,7 +23,7 @@ async function check(t: TestContext, page: string | undefined, url: string, byte
   return address && (await fetch(address)).text();
 }
 
-test('a script of the same origin as the page runs as it is', async (t) => {
+test("a script of the page's origin runs unchecked", async (t) => {
   for (const [page, url] of [['https://site.test/a/b', 'https://site.test/doona/script.js'],
     [undefined, 'file:///doona/script.js'], ['https://site.test/', 'data:text/javascript,1'],
     ['https://site.test/', 'not an address']] as const) {
@@ -31,7 +31,7 @@ test('a script of the same origin as the page runs as it is', async (t) => {
   }
 });
 
-test('a script of another origin is the bytes that were built', async (t) => {
+test('a script of another origin runs only with the bytes of the build', async (t) => {
   for (const [page, url] of [['https://site.test/', 'https://cdn.test/script.js'],
     ['https://site.test/', 'http://site.test/script.js'], ['https://site.test/', 'https://site.test:444/script.js'],
     [undefined, 'https://cdn.test/script.js']] as const) {
@@ -42,7 +42,7 @@ test('a script of another origin is the bytes that were built', async (t) => {
   }
 });
 
-test('a script of more than a megabyte is read no further', async (t) => {
+test('a script above a megabyte is not read further', async (t) => {
   await assert.rejects(check(t, 'https://site.test/', 'https://cdn.test/script.js', new Uint8Array((1 << 20) + 1)),
     /longer than 1048576 bytes/);
 });

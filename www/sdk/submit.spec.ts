@@ -1,5 +1,5 @@
 /**
- * Posting a report to a relay that is slow, busy or far from brief; and what a report may be given.
+ * Posts reports to relays that are slow, busy or send long answers; and checks which values a report accepts.
  * @module
  */
 
@@ -15,7 +15,7 @@ import { textBytes, toFloat64Array } from './value.js';
 
 type Answer = (request: IncomingMessage, response: ServerResponse) => void;
 
-/** Runs with the address of a relay that answers each request by the next of its answers. */
+/** Runs a body with the address of a relay that gives one answer per request, in order. */
 async function relay(answers: Answer[], body: (url: string) => Promise<void>): Promise<void> {
   const server = createServer((request, response) => {
     request.resume();
@@ -33,7 +33,7 @@ async function relay(answers: Answer[], body: (url: string) => Promise<void>): P
 
 const accepted: Answer = (_, response) => response.writeHead(202).end();
 
-test('a Retry-After that is a date is waited for', async () => {
+test('a Retry-After with a date is honoured', async () => {
   let asked = 0;
   const busy: Answer = (_, response) => {
     asked = Date.now();
@@ -41,7 +41,7 @@ test('a Retry-After that is a date is waited for', async () => {
   };
   await relay([busy, accepted], async (url) => {
     await submit(url, new Uint8Array(8));
-    assert.ok(Date.now() - asked >= 1400, `${Date.now() - asked} ms`); // dates have seconds
+    assert.ok(Date.now() - asked >= 1400, `${Date.now() - asked} ms`); // Dates have a resolution of seconds.
   });
   const tomorrow: Answer = (_, response) =>
     response.writeHead(503, { 'Retry-After': new Date(Date.now() + 86_400_000).toUTCString() }).end();
@@ -89,7 +89,7 @@ test('a value may be a number, an array or a typed array of numbers', () => {
     assert.deepEqual(toFloat64Array(vector), Float64Array.of(1, 2));
   }
   toFloat64Array(original).fill(0);
-  assert.deepEqual(original, Float64Array.of(1, 2)); // the caller's own
+  assert.deepEqual(original, Float64Array.of(1, 2)); // The caller's array is unchanged.
   const wrong: unknown[] = ['3', null, undefined, [1, '2'], {}, new DataView(new ArrayBuffer(8)), BigInt64Array.of(1n),
     new Set([1])];
   for (const value of wrong) {
@@ -98,13 +98,13 @@ test('a value may be a number, an array or a typed array of numbers', () => {
   }
 });
 
-test('connect without options says what it wants', async () => {
+test('connect without options names the option it wants', async () => {
   for (const options of [undefined, null, 'https://relay.example']) {
     await assert.rejects(connect(options as never), { name: 'DoonaError', code: 'invalid-option', field: 'options' });
   }
 });
 
-test('a text goes to the module in normal form, and one that is too long as little longer as tells where to cut', () => {
+test('a text goes to the module in normal form, and a long one with at most 4 bytes more than the limit', () => {
   const text = (value: unknown, most: number) => new TextDecoder().decode(Uint8Array.from(textBytes(value, most)));
   assert.equal(text('e\u0301t\u00e9', 16), '\u00e9t\u00e9');
   assert.equal(text('', 16), '');

@@ -1,5 +1,5 @@
 /**
- * doona/testing: what is reported arrives as it was given, and a relay answers as the test asks.
+ * doona/testing: reported values arrive exactly, and the relay gives the answers that a test sets.
  * @module
  */
 
@@ -25,7 +25,7 @@ async function withRelay(question: Question, run: (relay: FakeRelay, options: Co
   }
 }
 
-test('values of every query arrive as they were given, once', async () => {
+test('values of every query arrive exactly, and once', async () => {
   const cases: readonly (readonly [Question, readonly number[]])[] = [
     [{}, [42, 0, 100]],
     [{ query: 'sum', range: [-1000, 1000] }, [-1000, -7, 1000]],
@@ -45,7 +45,7 @@ test('values of every query arrive as they were given, once', async () => {
   }
 });
 
-test('several relays at a time, and their fetch goes with the last', async () => {
+test('several relays at a time; closing the last one restores fetch', async () => {
   const before = globalThis.fetch;
   const [one, two] = [await fakeRelay(), await fakeRelay()];
   assert.notEqual(globalThis.fetch, before);
@@ -55,14 +55,14 @@ test('several relays at a time, and their fetch goes with the last', async () =>
     void doona.report(7);
     assert.deepEqual(await arrived, [7]);
   }
-  await assert.rejects(fetch('data:nothing'), TypeError); // Which passes.
+  await assert.rejects(fetch('data:nothing'), TypeError); // It passes to the test's own fetch.
   one.close();
   assert.notEqual(globalThis.fetch, before);
   two.close();
   assert.equal(globalThis.fetch, before);
 });
 
-test('a relay answers as it is told, and takes what comes again', async () => {
+test('a relay gives the answers that the test sets, and then accepts the retries', async () => {
   await withRelay({}, async (relay, options) => {
     relay.answer('epoch-closed');
     const doona = await connect(options);
@@ -77,7 +77,7 @@ test('a relay answers as it is told, and takes what comes again', async () => {
   });
 });
 
-test('what is sent again counts once, and what does not open is refused', async () => {
+test('a retry counts once, and a report that cannot be opened is refused', async () => {
   await withRelay({}, async (relay, options) => {
     const answered = globalThis.fetch;
     const sent: [string, Uint8Array][] = [];
@@ -97,7 +97,7 @@ test('what is sent again counts once, and what does not open is refused', async 
   });
 });
 
-test('questions that no task asks', async () => {
+test('invalid questions are refused', async () => {
   for (const question of [{ query: 'median' }, { query: 'histogram', bins: 1 }, { range: [3, 3] }, { range: [0, .5] }]) {
     await assert.rejects(fakeRelay(question as unknown as Question), RangeError);
   }

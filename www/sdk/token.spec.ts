@@ -1,5 +1,5 @@
 /**
- * Which key of an issuer's directory is taken: that of token type 2 with the id the task names.
+ * Tests which key of an issuer's directory is used: the key of token type 2 with the id in the task.
  * @module
  */
 
@@ -26,7 +26,7 @@ interface Entry {
 
 const keysOf = ({ directory }: { directory: string }): Entry[] => JSON.parse(directory)['token-keys'];
 
-/** Asks an issuer with this directory for a token; returns whether it was sent a request, and the error. */
+/** Asks an issuer with this directory for a token; returns whether the issuer got a token request, and the error. */
 async function ask(t: TestContext, keys: Entry[]): Promise<{ asked: boolean; error: DoonaError }> {
   let asked = false;
   const directory = JSON.stringify({ 'issuer-request-uri': 'token-request', 'token-keys': keys });
@@ -35,7 +35,7 @@ async function ask(t: TestContext, keys: Entry[]): Promise<{ asked: boolean; err
   const task = parseTask(canonical);
   const source = async () => {
     asked = true;
-    return new Response(hex(vector.reply)); // of another request, so that no token comes of it
+    return new Response(hex(vector.reply)); // The reply to another request, so that no token results.
   };
   const id = await sha256(canonical);
   const wanted = { id, idText: '', task, epoch: vector.epoch, keyId: await sha256(hex(vector.key)), source };
@@ -45,12 +45,12 @@ async function ask(t: TestContext, keys: Entry[]): Promise<{ asked: boolean; err
   return { asked, error };
 }
 
-test('a key of type 2 with the right id is taken, wherever it stands', async (t) => {
+test('a key of type 2 with the right id is used, at any position', async (t) => {
   const { asked } = await ask(t, [...keysOf(other), ...keysOf(vector)]);
   assert.ok(asked);
 });
 
-test('a key of another type is none, even with the right id', async (t) => {
+test('a key of another type is not used, even with the right id', async (t) => {
   for (const type of [1, 0xda7a]) {
     const { asked, error } = await ask(t, keysOf(vector).map((key) => ({ ...key, 'token-type': type })));
     assert.ok(!asked);
@@ -58,7 +58,7 @@ test('a key of another type is none, even with the right id', async (t) => {
   }
 });
 
-test('a key with another id is none', async (t) => {
+test('a key with another id is not used', async (t) => {
   const { asked, error } = await ask(t, keysOf(other));
   assert.ok(!asked);
   assert.match(error.message, /its key is not the one the task names/);

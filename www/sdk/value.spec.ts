@@ -1,4 +1,4 @@
-// Which values a page hears of at once. The module's own checks are in Go.
+// Tests which values toInput refuses. The tests of the module's own checks are in Go.
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
 
@@ -30,7 +30,7 @@ for (const [name, of, allowed, wrong] of asked) {
   });
 }
 
-test('the copy of a value that is refused is zeroed', (t) => {
+test('the copy of a refused value is zeroed', (t) => {
   const copies: Float64Array[] = [];
   const { from } = Float64Array;
   t.mock.method(Float64Array, 'from', (list: readonly number[]) => {
@@ -42,7 +42,7 @@ test('the copy of a value that is refused is zeroed', (t) => {
   assert.deepEqual(copies, [new Float64Array(3)]);
 });
 
-test('an old Node is told so', async () => {
+test('connect refuses an old Node and says so', async () => {
   const { versions } = process;
   Object.defineProperty(process, 'versions', { value: { ...versions, node: '20.19.0' }, configurable: true });
   try {

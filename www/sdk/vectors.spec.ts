@@ -35,7 +35,7 @@ function hex(text: string): Bytes {
   return bytes;
 }
 
-/** The faults of a kind: their names and contents. */
+/** Returns the faulty vectors of a kind: their names and contents. */
 function bad(kind: string): [name: string, fault: any][] {
   const names = readdirSync(vectors).filter((name) => name.startsWith(`bad_${kind}_`));
   assert.ok(names.length > 5, `${names.length} vectors of ${kind}`);
@@ -51,7 +51,7 @@ const compiled = await compile(/^doona-[0-9a-f]+\.wasm$/);
 const browser = await Module.start(compiled);
 const full = await Module.start(await compile(/^doona-full-[0-9a-f]+\.wasm$/));
 
-/** A generator that yields `bytes` to the module's randomizer, which asks for 1024 at a time. */
+/** Returns a generator that gives `bytes` to the module's randomizer, which asks for 1024 bytes at a time. */
 function yielding(bytes: Bytes): (into: Uint8Array) => Uint8Array {
   let rest = bytes;
   return (into) => {
@@ -69,7 +69,7 @@ for (const file of readdirSync(vectors).filter((name) => name.endsWith('.json'))
   if (!Array.isArray(vector) || !vector[0].reports) continue;
   test(`${file}: on the vector's bytes the module writes the vector's slots`, async (t) => {
     for (const { name, unproven, task, bytes, reports } of vector) {
-      if (unproven) continue; // bad_*.json and wasm/vectors_test.go have what is refused
+      if (unproven) continue; // bad_*.json and wasm/vectors_test.go have the refused tasks.
       const generator = t.mock.method(crypto, 'getRandomValues', yielding(hex(bytes)));
       const module = await Module.start(compiled);
       const handle = module.open(hex(task));
@@ -105,20 +105,20 @@ test('task.json: canonical forms parse, and hash to their ids', async () => {
   }
 });
 
-test('origin.json: pages of listed origins may report, and of any where none is listed', () => {
+test('origin.json: pages of listed origins may report; without a list, all may', () => {
   const { listed, answers } = read('origin.json');
   for (const { origin, allowed } of answers) assert.equal(allowsOrigin(listed, origin), allowed, origin);
   assert.equal(allowsOrigin([], 'https://any.example'), true);
 });
 
-test('roll.json: a party hands on its key in one stream only', async () => {
+test("roll.json: a party's key rotation is valid in one stream only", async () => {
   for (const { root, old, new: key, signature } of read('roll.json')) {
     assert.ok(await verify(hex(old), 'roll', concat(hex(root), hex(key)), hex(signature)));
     assert.ok(!(await verify(hex(old), 'roll', concat(hex(key), hex(root)), hex(signature))));
   }
 });
 
-test('task.json: the module refuses parts that it does not honour yet, by name', () => {
+test('task.json: the module refuses unsupported parts by name', () => {
   const names = [];
   for (const { canonical, document } of read('task.json')) {
     const field = document.noise ? 'noise' : document.stream?.allow.length > 0 ? 'stream.allow' : undefined;
@@ -150,14 +150,14 @@ test('bundle.json: every check passes', async () => {
   assert.equal((await checkIssuer(parsed)).length, parsed.task.epochs.count);
 });
 
-test('slot.json: info and aad are those of the Go side', async () => {
+test("slot.json: info and aad equal Go's", async () => {
   const slot = read('slot.json').find((s: any) => s.kem === 'x25519');
   const id = await sha256(hex(slot.task));
   assert.deepEqual(await infoOf(id, Number(slot.epoch), Number(slot.hop), hex(slot.public)), hex(slot.info));
   assert.deepEqual(aadOf(Number(slot.lane), Number(slot.kind)), hex(slot.aad));
 });
 
-test('token.json: challenges, keys and tokens are those of the Go side', async () => {
+test("token.json: challenges, keys and tokens equal Go's", async () => {
   for (const { task, epoch, challenge, key, token } of read('token.json')) {
     const id = await sha256(hex(task));
     assert.deepEqual(await challengeOf(parseTask(hex(task)), id, epoch), hex(challenge));
@@ -202,7 +202,7 @@ for (const [name, { bundle, owner }] of bad('bundle')) {
   });
 }
 
-/** What statements about a stream come to, unless they or its tasks are not as they must be. */
+/** Returns the authority after a stream's statements. Throws if the statements or the stream's tasks are invalid. */
 async function authorityOf(v: any) {
   const recovery = v.recovery === '' ? undefined : hex(v.recovery);
   const authority = await readStatements(new Reader(hex(v.statements)), { id: hex(v.root), owner: hex(v.owner),

@@ -1,4 +1,4 @@
-// Key pairs that fail by chance, as some of WebKitGTK's do.
+// Tests key pairs that fail at random, as in WebKitGTK.
 import assert from 'node:assert/strict';
 import { after, test } from 'node:test';
 
@@ -8,14 +8,14 @@ import { canSeal } from './webcrypto.js';
 const { generateKey } = crypto.subtle;
 after(() => { crypto.subtle.generateKey = generateKey; });
 
-/** Lets the next `times` key pairs fail. */
+/** Makes the next `times` key pairs fail. */
 function failing(times: number): void {
   crypto.subtle.generateKey = ((...args: unknown[]) => times-- > 0
     ? Promise.reject(new DOMException('as the test asked', 'OperationError'))
     : Reflect.apply(generateKey, crypto.subtle, args)) as typeof generateKey;
 }
 
-test('a report is sealed though key pairs fail', async () => {
+test('a report is sealed although key pairs fail', async () => {
   const pair = await generateKey.call(crypto.subtle, 'X25519', true, ['deriveBits']) as CryptoKeyPair;
   const raw = new Uint8Array(await crypto.subtle.exportKey('raw', pair.publicKey));
   const key = await importKey(raw);
@@ -26,7 +26,7 @@ test('a report is sealed though key pairs fail', async () => {
   await assert.rejects(seal(key, empty, empty, empty), /Encapsulation failed/);
 });
 
-test('WebCrypto is used though a key pair fails', async () => {
+test('WebCrypto is used although a key pair fails', async () => {
   failing(1);
   assert.equal(await canSeal(), true);
   failing(Infinity);

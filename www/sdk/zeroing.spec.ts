@@ -1,5 +1,5 @@
 /**
- * A value, and what it became before it was sealed, is zeroed wherever the SDK held it.
+ * The SDK zeroes a value and its plaintext messages everywhere it held them.
  * @module
  */
 
@@ -23,16 +23,16 @@ function bytes(text: string): Bytes {
   return Uint8Array.from(atob(text), (c) => c.charCodeAt(0));
 }
 
-/** A bundle whose client sends several messages, so that they are found nowhere by chance. */
+/** A bundle whose client sends several messages, so that a search cannot find them by chance. */
 const { bundle, owner } = cases
   .filter((c) => c.kind === 'bundle' && c.accept)
   .map((c) => ({ bundle: bytes(c.bytes), owner: bytes(c.owner) }))
   .find((c) => parseBundle(c.bundle).task.protocol === 'splitmix')!;
 
-/** A value with no round bits. */
+/** A value with many different bytes. */
 const secret = 1.2345678901234567;
 
-/** Opens the bundle with a module; returns its memory too. */
+/** Opens the bundle with a module; also returns the module's memory. */
 async function open(name: ModuleName): Promise<{ engine: Engine; handle: number; memory: () => Uint8Array }> {
   const pattern = name === 'full' ? /^doona-full-[0-9a-f]+\.wasm$/ : /^doona-[0-9a-f]+\.wasm$/;
   const file = readdirSync(built).find((file) => pattern.test(file))!;
@@ -84,7 +84,7 @@ for (const name of ['browser', 'full'] as const) {
   });
 }
 
-test('browser: messages are zeroed once they are sealed, and the module has forgotten them', async (t) => {
+test('browser: messages are zeroed after sealing, in the page and in the module', async (t) => {
   const { engine, handle, memory } = await open('browser');
   let lanes: Lanes = [];
   let message: Bytes = new Uint8Array();
@@ -104,7 +104,7 @@ test('browser: messages are zeroed once they are sealed, and the module has forg
   assert.ok(lanes.flat().every(isZero));
 });
 
-test('browser: the plaintext of a slot is zeroed once it is sealed', async (t) => {
+test('browser: the plaintext of a slot is zeroed after sealing', async (t) => {
   const { engine, handle } = await open('browser');
   const plaintexts: Uint8Array[] = [];
   const size = 16 + 1 + parseBundle(bundle).task.slots.messageBytes; // tag ‖ kind ‖ message
