@@ -122,7 +122,7 @@ test('several devices: the text names the guarantee of their reports together', 
 
 interface GroupVector { epsilon: number; delta: number; k: number; groupEpsilon: string; groupDelta: string }
 
-test("the cost of several reports of one person is never below the Go accountant's", () => {
+test('several reports of one person never cost less than by the Go accountant', () => {
   const vectors: GroupVector[] = JSON.parse(readFileSync('../testdata/v1/group.json', 'utf8'));
   for (const { epsilon, delta, k, groupEpsilon, groupDelta } of vectors) {
     const got = groupPrivacy(epsilon, delta, k);

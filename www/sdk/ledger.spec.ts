@@ -32,7 +32,7 @@ function spend(lines: Map<string, Line>, { line: id, price, start, length }: Omi
   }
 }
 
-test("the ledger admits the same reports as the Go client's", () => {
+test('the ledger admits the same reports as in the Go client', () => {
   const verdicts = new Map<string, number>();
   for (const { budget, spends, lines } of vectors) {
     const ledger = new Map<string, Line>();

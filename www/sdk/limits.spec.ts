@@ -36,7 +36,7 @@ test('the delta of all epochs together is at most maxDelta, which bounds nothing
   for (const max of [0.5, 1]) refused(() => checkDelta(NaN, max), 'delta-too-large', 'maxDelta');
 });
 
-test("an epoch is closed 10 minutes after its end: 5 of the relay's grace, 5 of clock difference", () => {
+test('an epoch is closed 10 minutes after its end: 5 of grace at the relay, 5 of clock difference', () => {
   const epochs = { start: 1_800_000_000, length: 3600, count: 2 };
   const end = (epochs.start + epochs.length) * 1000;
   assert.equal(epochAt(epochs, end - 1), 0);

@@ -150,14 +150,14 @@ test('bundle.json: every check passes', async () => {
   assert.equal((await checkIssuer(parsed)).length, parsed.task.epochs.count);
 });
 
-test("slot.json: info and aad equal Go's", async () => {
+test('slot.json: info and aad are the same as in Go', async () => {
   const slot = read('slot.json').find((s: any) => s.kem === 'x25519');
   const id = await sha256(hex(slot.task));
   assert.deepEqual(await infoOf(id, Number(slot.epoch), Number(slot.hop), hex(slot.public)), hex(slot.info));
   assert.deepEqual(aadOf(Number(slot.lane), Number(slot.kind)), hex(slot.aad));
 });
 
-test("token.json: challenges, keys and tokens equal Go's", async () => {
+test('token.json: challenges, keys and tokens are the same as in Go', async () => {
   for (const { task, epoch, challenge, key, token } of read('token.json')) {
     const id = await sha256(hex(task));
     assert.deepEqual(await challengeOf(parseTask(hex(task)), id, epoch), hex(challenge));
