@@ -62,10 +62,10 @@ func TestSetBackShowsByAnotherBatch(t *testing.T) {
 			if hop == 0 {
 				next = handover.NewClient(c.SignKey(t, 1), nil)
 			}
-			pull := func(seq uint64, before handover.Before) (b *onion.Batch, err error) {
+			pull := func(seq uint64, before handover.HistoryDigest) (b *onion.Batch, err error) {
 				requireSoon(t, func() bool {
 					b, err = next.PullOnce(t.Context(), handover.Request{Open: c.Open, From: hop, Seq: seq,
-						Before: before, Witness: func(*onion.SignedManifest) error { return nil }})
+						History: before, RecordManifest: func(*onion.SignedManifest) error { return nil }})
 					return !errors.Is(err, handover.ErrNotSealed)
 				})
 				return b, err
@@ -75,16 +75,16 @@ func TestSetBackShowsByAnotherBatch(t *testing.T) {
 			restore := keepFolder(t, filepath.Dir(c.RelayConfig(hop+1)))
 			stop = c.Start(t, hop)
 			offer(0, span(0, 10))
-			had, err := pull(0, handover.Before{})
+			had, err := pull(0, handover.HistoryDigest{})
 			require.NoError(t, err)
-			before := handover.HadOf(had.Manifest).Before()
+			before := handover.HashManifests(had.Manifest).History()
 			require.NoError(t, next.Confirm(t.Context(), c.Open, hop, 0, 0, had.Manifest))
 			stop()
 
 			restore()
 			stop = c.Start(t, hop)
 			offer(0, span(20, 10))
-			other, err := pull(0, handover.Before{})
+			other, err := pull(0, handover.HistoryDigest{})
 			require.NoError(t, err, "nobody has said anything yet")
 			require.NotEqual(t, had.Manifest, other.Manifest)
 			offer(1, span(0, 10))
@@ -94,7 +94,7 @@ func TestSetBackShowsByAnotherBatch(t *testing.T) {
 				Reason: "the next hop has had a batch that is not here: everything was set back"})
 			stop()
 			c.Start(t, hop)
-			_, err = pull(1, handover.HadOf(other.Manifest).Before())
+			_, err = pull(1, handover.HashManifests(other.Manifest).History())
 			requireProblem(t, problem.SetBack, err)
 			_, _, err = next.End(t.Context(), c.Open, hop, 0)
 			requireProblem(t, problem.SetBack, err)
@@ -134,14 +134,14 @@ func TestSetBackShowsByABatchFurtherBack(t *testing.T) {
 	c.Start(t, 1)
 	batches(3)
 	witness := func(*onion.SignedManifest) error { return nil }
-	pull := func(seq uint64, before handover.Before) (*onion.Batch, error) {
-		return c.Verifier.PullOnce(t.Context(), handover.Request{Open: c.Open, From: 1, Seq: seq, Before: before,
-			Witness: witness})
+	pull := func(seq uint64, before handover.HistoryDigest) (*onion.Batch, error) {
+		return c.Verifier.PullOnce(t.Context(), handover.Request{Open: c.Open, From: 1, Seq: seq, History: before,
+			RecordManifest: witness})
 	}
-	again, err := pull(1, handover.Before{})
+	again, err := pull(1, handover.HistoryDigest{})
 	require.NoError(t, err)
 	require.Equal(t, two.Manifest, again.Manifest, "this one shows nothing")
-	_, err = pull(2, handover.HadOf(one.Manifest, two.Manifest).Before())
+	_, err = pull(2, handover.HashManifests(one.Manifest, two.Manifest).History())
 	requireProblem(t, problem.SetBack, err)
 }
 
@@ -164,7 +164,7 @@ func TestSetBackShowsWhileItIsMade(t *testing.T) {
 	postSome(t, c, 10, 30)
 	requireSoon(t, func() bool { return c.Status(t, 0).Epochs[0].Batches == 2 })
 	_, err = c.Verifier.PullOnce(t.Context(), handover.Request{Open: c.Open, Seq: 1,
-		Before: handover.HadOf(had.Manifest).Before(), Witness: func(*onion.SignedManifest) error { return nil }})
+		History: handover.HashManifests(had.Manifest).History(), RecordManifest: func(*onion.SignedManifest) error { return nil }})
 	requireProblem(t, problem.SetBack, err)
 }
 
@@ -265,7 +265,7 @@ func TestAnEndedEpochIsNotBehind(t *testing.T) {
 	pull := func(seq uint64, had ...[]byte) (b *onion.Batch, err error) {
 		requireSoon(t, func() bool {
 			b, err = next.PullOnce(t.Context(), handover.Request{Open: c.Open, Seq: seq,
-				Before: handover.HadOf(had...).Before(), Witness: func(*onion.SignedManifest) error { return nil }})
+				History: handover.HashManifests(had...).History(), RecordManifest: func(*onion.SignedManifest) error { return nil }})
 			return !errors.Is(err, handover.ErrNotSealed)
 		})
 		return b, err

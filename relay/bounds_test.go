@@ -73,14 +73,14 @@ func TestPullBeyondTheTasksEpochs(t *testing.T) {
 	r := stillRelay(t, c, 0)
 	handler := r.Handler()
 	before := filesIn(t, relayFolder(c, 0))
-	for _, had := range []handover.Before{{}, {1}} {
+	for _, had := range []handover.HistoryDigest{{}, {1}} {
 		for _, epoch := range []uint64{c.Open.Epochs.Count, c.Open.Epochs.Count + 1, math.MaxInt64, math.MaxUint64} {
 			for _, seq := range []uint64{0, 1, 2, 65536} {
 				req := at(http.MethodGet, c.Open.BatchURL(0, epoch, seq))
 				body := handover.Body(c.Open.ID, epoch, seq, 0, had)
 				req.Header.Set(handover.Header, handover.Signed(key, signing.Pull, body))
-				if had != (handover.Before{}) {
-					req.Header.Set(handover.BeforeHeader, base64.RawURLEncoding.EncodeToString(had[:]))
+				if had != (handover.HistoryDigest{}) {
+					req.Header.Set(handover.HistoryHeader, base64.RawURLEncoding.EncodeToString(had[:]))
 				}
 				p := relaytest.Answer(handler, req)
 				require.ErrorIs(t, p, problem.New(problem.EpochNotOpen, ""))
@@ -228,14 +228,14 @@ func (s *signedRequest) signed(path string, named map[string]string, header http
 	switch path {
 	case endpoint.BatchPath:
 		from, _ := strconv.ParseUint(strings.Trim(header.Get("Range"), "bytes=-"), 10, 64)
-		had, _ := handover.ParseBefore(header.Get(handover.BeforeHeader))
+		had, _ := handover.ParseHistory(header.Get(handover.HistoryHeader))
 		return s.hop, signing.Pull, handover.Body(key("{task}"), number("{epoch}"), number("{seq}"), from, had)
 	case endpoint.ConfirmPath:
 		return s.hop, signing.Confirm, handover.ConfirmBody(key("{task}"), number("{epoch}"), number("{seq}"), nil)
 	case endpoint.EndPath:
 		return s.hop, signing.AskEnd, handover.EndBody(key("{task}"), number("{epoch}"))
-	case endpoint.NewsPath:
-		return s.hop, signing.News, handover.NewsBody(key("{relay}"), key("{hop}"))
+	case endpoint.UpdatesPath:
+		return s.hop, signing.Updates, handover.UpdatesBody(key("{relay}"), key("{hop}"))
 	case endpoint.NextKeysPath:
 		return s.owner, signing.Succeed, handover.NextKeysBody(key("{task}"), number("{position}"), number("{count}"))
 	case endpoint.SuccessorsPath:
@@ -275,7 +275,7 @@ func (s *signedRequest) beyond(name string) []string {
 	case "Range":
 		return []string{"bytes=" + longest + "-", "bytes=9223372036854775807-", "bytes=18446744073709551615-", "bytes=-1",
 			"bytes=0-0", "bytes=0-,5-", "bytes=00-"}
-	case handover.BeforeHeader:
+	case handover.HistoryHeader:
 		return []string{of(31), of(33), of(1 << 12), "*"}
 	case handover.Header:
 		return []string{"", of(79), of(80), of(81), of(1 << 12), "*"}

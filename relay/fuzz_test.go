@@ -36,7 +36,7 @@ func FuzzHandler(f *testing.F) {
 		f.Add([]byte(strings.ReplaceAll(seed, "\n", "\r\n")))
 	}
 	f.Fuzz(func(t *testing.T, text []byte) {
-		pull := handover.Signed(next, signing.Pull, handover.Body(c.Open.ID, 0, 1, 0, handover.Before{}))
+		pull := handover.Signed(next, signing.Pull, handover.Body(c.Open.ID, 0, 1, 0, handover.HistoryDigest{}))
 		confirm := handover.Signed(next, signing.Confirm, handover.ConfirmBody(c.Open.ID, 0, 0, batch.Manifest))
 		report := []byte{}
 		if bytes.Contains(text, []byte("{report}")) {

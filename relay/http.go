@@ -55,7 +55,7 @@ func (r *Relay) mux() *service.Mux {
 	mux.HandleFunc("GET "+endpoint.BatchPath, r.answer(r.handout.HandlePull))
 	mux.HandleFunc("POST "+endpoint.ConfirmPath, r.answer(r.handout.HandleConfirm))
 	mux.HandleFunc("GET "+endpoint.EndPath, r.answer(r.handout.HandleEnd))
-	mux.HandleFunc("GET "+endpoint.NewsPath, r.answer(r.handout.HandleNews))
+	mux.HandleFunc("GET "+endpoint.UpdatesPath, r.answer(r.handout.HandleNews))
 	mux.HandleFunc("GET "+endpoint.TimePath, r.open(r.desk.HandleTime))
 	mux.HandleFunc("GET "+endpoint.StreamPath, r.open(r.desk.HandleStream))
 	mux.HandleFunc("GET "+endpoint.NextKeysPath, r.answer(r.desk.HandleNextKeys))

@@ -133,7 +133,7 @@ func measureSize(t *testing.T, slots int) sizeFigures {
 		out.MicrosCPU[hop] = int(1e6 * (cpuSeconds(t, p) - begun[hop]) / float64(slots))
 	}
 	got := 0
-	request := handover.Request{Open: c.Open, From: 1, Witness: func(*onion.SignedManifest) error { return nil }}
+	request := handover.Request{Open: c.Open, From: 1, RecordManifest: func(*onion.SignedManifest) error { return nil }}
 	_, err := c.Verifier.PullEach(t.Context(), request, func(_ int, chunk [][]byte) error {
 		got += len(chunk)
 		return nil

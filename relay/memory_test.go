@@ -137,7 +137,7 @@ func rawPull(t *testing.T, c *relaytest.Cascade, next int) []byte {
 	req, err := http.NewRequest(http.MethodGet, c.Open.BatchURL(0, 0, 0), nil)
 	require.NoError(t, err)
 	req.Header.Set(handover.Header,
-		handover.Signed(c.SignKey(t, next), signing.Pull, handover.Body(c.Open.ID, 0, 0, 0, handover.Before{})))
+		handover.Signed(c.SignKey(t, next), signing.Pull, handover.Body(c.Open.ID, 0, 0, 0, handover.HistoryDigest{})))
 	req.Close = true
 	resp, err := http.DefaultClient.Do(req)
 	require.NoError(t, err)

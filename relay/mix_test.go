@@ -363,7 +363,7 @@ func TestInconsistentManifest(t *testing.T) {
 			require.ElementsMatch(t, span(50, 10), c.Values(t, 0, batch)[0])
 
 			_, err = c.Verifier.Pull(t.Context(), c.Open, 1, 0, 0)
-			refused := new(handover.Refused)
+			refused := new(handover.InvalidBatchError)
 			require.ErrorAs(t, err, &refused, "its source is what it is")
 			requireDestroyed(t, c, 1, refused.Signed)
 			hasFinding(t, c, relay.Finding{Reason: "inconsistent manifest"})

@@ -142,12 +142,12 @@ func TestNewsOfAnotherProcess(t *testing.T) {
 	by, pulls := one, map[string]int{}
 	var mu sync.Mutex // guards both
 	mux := http.NewServeMux()
-	mux.HandleFunc("GET "+endpoint.NewsPath, func(w http.ResponseWriter, _ *http.Request) {
+	mux.HandleFunc("GET "+endpoint.UpdatesPath, func(w http.ResponseWriter, _ *http.Request) {
 		mu.Lock()
 		defer mu.Unlock()
-		news := &handover.News{Instance: by, Epochs: []handover.Waiting{}}
+		news := &handover.UpstreamStatus{Instance: by, Epochs: []handover.OpenEpoch{}}
 		for i := range 2 {
-			news.Epochs = append(news.Epochs, handover.Waiting{TaskID: c.Other(t, i).Open.ID[:]})
+			news.Epochs = append(news.Epochs, handover.OpenEpoch{TaskID: c.Other(t, i).Open.ID[:]})
 		}
 		raw, err := codec.Marshal(news)
 		assert.NoError(t, err)
@@ -189,7 +189,7 @@ func TestNewsAreTheNextHops(t *testing.T) {
 	relays := c.Open.Relays
 	key := func(hop int) task.SignKey { return relays[hop].SignKey }
 	ask := func(hop task.SignKey, signature string) int {
-		req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, taskfile.NewsURL(relays[0], hop), nil)
+		req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, taskfile.UpdatesURL(relays[0], hop), nil)
 		require.NoError(t, err)
 		req.Header.Set(handover.Header, signature)
 		resp, err := http.DefaultClient.Do(req)
@@ -198,26 +198,26 @@ func TestNewsAreTheNextHops(t *testing.T) {
 		return resp.StatusCode
 	}
 	sign := c.SignKey(t, 1)
-	good := handover.Signed(sign, signing.News, handover.NewsBody(key(0), key(1)))
+	good := handover.Signed(sign, signing.Updates, handover.UpdatesBody(key(0), key(1)))
 	require.Equal(t, http.StatusOK, ask(key(1), good))
 	require.Equal(t, http.StatusForbidden, ask(key(1), good), "once")
 	for name, signature := range map[string]string{
 		"none":            "",
-		"another purpose": handover.Signed(sign, signing.Pull, handover.NewsBody(key(0), key(1))),
-		"another relay":   handover.Signed(sign, signing.News, handover.NewsBody(key(1), key(1))),
-		"another signer":  handover.Signed(c.SignKey(t, 0), signing.News, handover.NewsBody(key(0), key(1))),
+		"another purpose": handover.Signed(sign, signing.Pull, handover.UpdatesBody(key(0), key(1))),
+		"another relay":   handover.Signed(sign, signing.Updates, handover.UpdatesBody(key(1), key(1))),
+		"another signer":  handover.Signed(c.SignKey(t, 0), signing.Updates, handover.UpdatesBody(key(0), key(1))),
 	} {
 		require.Equal(t, http.StatusForbidden, ask(key(1), signature), name)
 	}
 	stranger, err := keyfile.NewSign(path.Join(t.TempDir(), "sign"))
 	require.NoError(t, err)
 	own := task.SignKey(stranger.Public().(ed25519.PublicKey))
-	require.Equal(t, http.StatusForbidden, ask(own, handover.Signed(stranger, signing.News,
-		handover.NewsBody(key(0), own))), "a stranger")
-	news, err := handover.NewClient(sign, nil).News(t.Context(), relays[0], nil)
+	require.Equal(t, http.StatusForbidden, ask(own, handover.Signed(stranger, signing.Updates,
+		handover.UpdatesBody(key(0), own))), "a stranger")
+	news, err := handover.NewClient(sign, nil).UpstreamStatus(t.Context(), relays[0], nil)
 	require.NoError(t, err)
-	require.Equal(t, []handover.Waiting{{TaskID: c.Open.ID[:]}}, news.Epochs)
-	same, err := handover.NewClient(sign, nil).News(t.Context(), relays[0], news)
+	require.Equal(t, []handover.OpenEpoch{{TaskID: c.Open.ID[:]}}, news.Epochs)
+	same, err := handover.NewClient(sign, nil).UpstreamStatus(t.Context(), relays[0], news)
 	require.NoError(t, err)
 	require.Same(t, news, same)
 }

@@ -192,7 +192,7 @@ func TestSlowNextHop(t *testing.T) {
 		}
 		time.Sleep(5 * time.Second) // until it is sealed
 		signature := handover.Signed(verifierKey(t, l.Cascade), signing.Pull,
-			handover.Body(l.Open.ID, 0, 0, 0, handover.Before{}))
+			handover.Body(l.Open.ID, 0, 0, 0, handover.HistoryDigest{}))
 		var batch int64
 		lasted := l.lasts(t, func(conn net.Conn) {
 			fmt.Fprintf(conn, "GET %s HTTP/1.1\r\nHost: relay\r\n%s: %s\r\n\r\n", l.path("batches/0"), handover.Header,

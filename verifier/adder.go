@@ -98,7 +98,7 @@ func (a *adder) count(t *total, one *signedVersion) error {
 		return err
 	}
 	c.Batches, c.Users, c.Verified, c.Lost = 1, last.Submissions, batch.messages, c.Rejected
-	if onion.Crowded(a.open.Task, one.chain, batch.valid) {
+	if onion.HasMinClients(a.open.Task, one.chain, batch.valid) {
 		c.Crowded = 1
 	}
 	t.addLosses(one.chain, c.Lost)

@@ -34,7 +34,7 @@ func newHops(relays int) []HopCounts {
 type Counts struct {
 	Users    uint64 // Submissions in released batches.
 	Batches  uint64 // Released batches.
-	Crowded  uint64 // Released batches that can have n_min honest clients; see [onion.Crowded].
+	Crowded  uint64 // Released batches that can have n_min honest clients; see [onion.HasMinClients].
 	Sent     uint64 // Slots that the first relay accepted: the sum of the four below.
 	Covers   uint64 // Covers, which carry no message.
 	Verified uint64 // Messages counted.

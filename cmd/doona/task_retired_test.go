@@ -92,7 +92,7 @@ func (r *retired) to(t *testing.T, name string) string {
 }
 
 // served is what the relay at a hop of a task says of the stream.
-func (r *retired) served(t *testing.T, at *task.Task, hop int) *handover.Served {
+func (r *retired) served(t *testing.T, at *task.Task, hop int) *handover.RelayStream {
 	t.Helper()
 	s, err := r.owner.StreamAt(t.Context(), r.Open, at, hop, r.Open.Trust(r.recovery))
 	require.NoError(t, err)
@@ -179,6 +179,6 @@ func TestShorterStream(t *testing.T) {
 	got, _, err := r.owner.BundleOf(t.Context(), r.Open)
 	require.NoError(t, err)
 	require.Equal(t, raw, got)
-	_, _, err = r.owner.Bundle(t.Context(), r.next.Open.ID, handover.Place{Task: r.Open.Task})
+	_, _, err = r.owner.Bundle(t.Context(), r.next.Open.ID, handover.StreamRelay{Task: r.Open.Task})
 	require.ErrorContains(t, err, "as was asked for")
 }

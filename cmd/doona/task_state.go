@@ -104,7 +104,7 @@ func (f *stateFlags) run(cmd *cobra.Command, first string) error {
 		return err
 	}
 	client, trust := handover.NewClient(nil, transport), root.Trust(recovery)
-	served, err := client.StreamEverywhere(cmd.Context(), root, newest, trust)
+	served, err := client.FetchMergedStream(cmd.Context(), root, newest, trust)
 	if err != nil {
 		return err
 	}
@@ -126,7 +126,7 @@ func (f *stateFlags) run(cmd *cobra.Command, first string) error {
 }
 
 // state signs the statement and writes it. The recovery key's is signed whatever relays lack or cannot be reached.
-func (f *stateFlags) state(trust taskfile.Trust, served *handover.Everywhere) ([]byte, error) {
+func (f *stateFlags) state(trust taskfile.Trust, served *handover.MergedStream) ([]byte, error) {
 	signer, err := keyfile.LoadSign(f.sign)
 	if err != nil {
 		return nil, err
@@ -158,7 +158,7 @@ func (f *stateFlags) state(trust taskfile.Trust, served *handover.Everywhere) ([
 }
 
 // writeMissing writes the tasks that some relay lacks beside the statement: FILE.POSITION.bundle.
-func (f *stateFlags) writeMissing(ctx context.Context, client *handover.Client, served *handover.Everywhere) error {
+func (f *stateFlags) writeMissing(ctx context.Context, client *handover.Client, served *handover.MergedStream) error {
 	for _, t := range served.Tasks[served.Least:] {
 		raw, _, err := client.Bundle(ctx, t.ID, served.From)
 		if err == nil {
@@ -177,7 +177,7 @@ func (f *stateFlags) missing(t *taskfile.Open) string {
 
 // handOver hands the statement to every relay, to the last one first, and returns what it comes to.
 func (f *stateFlags) handOver(ctx context.Context, client *handover.Client, root *taskfile.Open,
-	served *handover.Everywhere, raw []byte) (*stateResult, error) {
+	served *handover.MergedStream, raw []byte) (*stateResult, error) {
 	last := served.Tasks[len(served.Tasks)-1].Task
 	var failed error
 	for hop := len(last.Relays) - 1; hop >= 0; hop-- { // also behind one that refuses: a thief may have parted them

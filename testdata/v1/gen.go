@@ -261,7 +261,7 @@ func signatures() {
 	var out []object
 	for _, p := range []signing.Purpose{signing.Task, signing.KeyList, signing.Manifest, signing.Pull,
 		signing.Confirm, signing.AskEnd, signing.End, signing.Time, signing.Succeed, signing.Statement,
-		signing.Roll, signing.News} {
+		signing.Roll, signing.Updates} {
 		body := []byte("body of " + string(p))
 		out = append(out, object{"seed": hexOf(seed("sign one")), "public": hexOf(public(sign("one"))),
 			"purpose": string(p), "body": hexOf(body),

@@ -56,9 +56,9 @@ func augmentedVectors() vectorSet {
 		tasks: []badTask{
 			{"rule", "rule", "rule exact", func(t *task.Task) { t.Rule = "exact" }},
 			{"crowd", "claim.assumption", "a claim that needs a crowd",
-				func(t *task.Task) { t.Claim.Assumption = task.CrowdHonest }},
+				func(t *task.Task) { t.Claim.Assumption = task.MinHonest }},
 			{"no_noise", "noise", "relays that add nothing",
-				func(t *task.Task) { t.Noise, t.Claim.Assumption = nil, task.CrowdHonest }},
+				func(t *task.Task) { t.Noise, t.Claim.Assumption = nil, task.MinHonest }},
 			{"k", "params.k", "levels of a histogram",
 				func(t *task.Task) { t.Params = []task.Param{{Key: "k", Value: rational("2")}} }},
 			{"query", "query", "query vector", func(t *task.Task) { t.Query, t.Input.Labels = task.Vector, false }},

@@ -20,7 +20,7 @@ var errEquivocation = errors.New("two manifests of one number")
 // keepManifest returns a function that stores the last relay's signed manifest of a number. It stores it durably,
 // before the first slot is read, in a file beside the batch's. A different manifest of the same number is
 // errEquivocation, and is stored beside the first as evidence.
-func (d *folder) keepManifest(epoch, seq uint64) handover.Witness {
+func (d *folder) keepManifest(epoch, seq uint64) handover.ManifestRecorder {
 	return func(signed *onion.SignedManifest) error {
 		path := d.manifestPath(epoch, seq)
 		first, err := readSigned(path)
@@ -107,7 +107,7 @@ func (d *folder) contradiction(end *onion.End) (why string, err error) {
 		}
 		seen = append(seen, *m)
 	}
-	if !end.Sums(seen) {
+	if !end.MatchesBatches(seen) {
 		return fmt.Sprintf("epoch %d has other totals by its signed end than its batches", end.Epoch), nil
 	}
 	return "", nil
@@ -146,8 +146,8 @@ func (d *folder) signed(epoch, seq uint64) (*onion.SignedManifest, error) {
 
 // historyDigest returns the digest of the batches before seq, back to the first that is missing, damaged or
 // equivocated.
-func (d *folder) historyDigest(epoch, seq uint64, c *cursor) handover.Before {
-	var hashes handover.Had
+func (d *folder) historyDigest(epoch, seq uint64, c *cursor) handover.HistoryDigest {
+	var hashes handover.ManifestHashes
 	for seq > 0 {
 		seq--
 		one, ok := c.hashes[seq]
@@ -160,11 +160,11 @@ func (d *folder) historyDigest(epoch, seq uint64, c *cursor) handover.Before {
 		hashes = append(hashes, one...)
 	}
 	slices.Reverse(hashes)
-	return hashes.Before()
+	return hashes.History()
 }
 
 // hashesOf returns the manifest hashes of a batch; nil if it is missing, damaged or equivocated.
-func (d *folder) hashesOf(epoch, seq uint64) handover.Had {
+func (d *folder) hashesOf(epoch, seq uint64) handover.ManifestHashes {
 	if _, err := os.Stat(d.manifestPath(epoch, seq) + secondSuffix); err == nil {
 		return nil
 	}
@@ -172,5 +172,5 @@ func (d *folder) hashesOf(epoch, seq uint64) handover.Had {
 	if s == nil || err != nil {
 		return nil
 	}
-	return handover.HadOf(s.Manifest)
+	return handover.HashManifests(s.Manifest)
 }

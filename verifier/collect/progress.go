@@ -45,7 +45,7 @@ func (s *pullStatus) progress(epochs task.Epochs, now uint64, late time.Duration
 
 // noteContact records the outcome of a pull. A relay that answers that nothing is ready has answered.
 func (s *pullStatus) noteContact(err error, clock func() time.Time) {
-	answered := err == nil || handover.Foreign(err) != nil || errors.As(err, new(*handover.Refused)) ||
+	answered := err == nil || handover.Foreign(err) != nil || errors.As(err, new(*handover.InvalidBatchError)) ||
 		errors.Is(err, handover.ErrNotSealed) || errors.Is(err, handover.ErrEpochComplete) ||
 		errors.Is(err, handover.ErrConfirmed) || errors.Is(err, errEnded) || errors.Is(err, errEquivocation)
 	s.mu.Lock()

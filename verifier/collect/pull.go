@@ -58,7 +58,7 @@ type cursor struct {
 	released uint64                  // Number of batches below next with slots.
 	spoilt   uint64                  // Number of batches below next that were destroyed or refused.
 	pending  map[uint64][]byte       // Manifests of stored batches that are not yet confirmed, by number.
-	hashes   map[uint64]handover.Had // Manifest hashes of known batches, by number.
+	hashes   map[uint64]handover.ManifestHashes // Manifest hashes of known batches, by number.
 	written  bool                    // The epoch's sum is stored.
 	erased   bool                    // Its records and its key are erased.
 	missing  bool                    // A confirmed batch is missing here; a backup may restore it.
@@ -238,7 +238,7 @@ func (c *cursor) pass(released bool) {
 // batches that a task can have. It is also so after far too many destroyed or refused batches, each of which takes
 // space in the folder. The signed end may still come.
 func (p *Puller) isFull(epoch uint64, c *cursor) (bool, error) {
-	if !onion.Spoilt(c.released, c.spoilt) {
+	if !onion.TooManyDestroyed(c.released, c.spoilt) {
 		return !p.open.HasBatch(c.next), nil
 	}
 	return true, p.notes.note(finding.Spoilt, placeOf(epoch, c.next, "epoch %d, from batch %d on: %d before it were "+
@@ -350,7 +350,7 @@ func (p *Puller) pullOne(ctx context.Context, epoch uint64, c *cursor) (hasSlots
 	file := &keptFile{path: p.folder.path(epoch, seq)}
 	defer file.abort()
 	_, err = p.client.PullInto(ctx, handover.Request{Open: open, From: last, Epoch: epoch, Seq: seq,
-		Before: p.folder.historyDigest(epoch, seq, c), Witness: p.folder.keepManifest(epoch, seq)}, file)
+		History: p.folder.historyDigest(epoch, seq, c), RecordManifest: p.folder.keepManifest(epoch, seq)}, file)
 	if err := file.err; err != nil {
 		return false, fmt.Errorf("couldn't keep batch %d of epoch %d: %w", seq, epoch, err)
 	}
@@ -366,7 +366,7 @@ func (p *Puller) pullOne(ctx context.Context, epoch uint64, c *cursor) (hasSlots
 	if errors.Is(err, errEquivocation) {
 		return false, p.checkpoints.addEquivocation(epoch, seq)
 	}
-	if refused := new(handover.Refused); errors.As(err, &refused) {
+	if refused := new(handover.InvalidBatchError); errors.As(err, &refused) {
 		if err := p.notes.note(refusedName(refused), verifier.BatchPlace(epoch, seq).Because(refused)); err != nil {
 			return false, err
 		}

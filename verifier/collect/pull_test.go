@@ -387,7 +387,7 @@ func TestSlotlessTurns(t *testing.T) {
 }
 
 // TestASpoiltEpochTakesNoMore: if a last relay signs endless refused, destroyed or equivocated batches, the verifier
-// stops pulling the epoch at [onion.SpareDestroyed], also after a restart. A finding says so. The folder keeps only a
+// stops pulling the epoch at [onion.DestroyedAllowance], also after a restart. A finding says so. The folder keeps only a
 // few manifests for each and two notes. The signed end still ends the epoch. The test marks all but the last few as
 // received before.
 func TestASpoiltEpochTakesNoMore(t *testing.T) {
@@ -418,13 +418,13 @@ func TestASpoiltEpochTakesNoMore(t *testing.T) {
 				tt.serve(p, seq)
 			}
 			v, puller := p.start(t)
-			collect.SpoiltBefore(puller, 0, onion.SpareDestroyed+1-comes)
+			collect.SpoiltBefore(puller, 0, onion.DestroyedAllowance+1-comes)
 			for range 2 * comes {
 				_ = puller.Pull(t.Context()) // an answer that is cut short is an error
 			}
 			requireSpoilt(t, p, v, puller, comes, tt.found)
 			v, puller = p.start(t)
-			collect.SpoiltBefore(puller, 0, onion.SpareDestroyed+1-comes)
+			collect.SpoiltBefore(puller, 0, onion.DestroyedAllowance+1-comes)
 			for range 2 * comes {
 				_ = puller.Pull(t.Context())
 			}

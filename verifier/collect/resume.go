@@ -20,7 +20,7 @@ import (
 func (p *Puller) reload() error {
 	for epoch := range p.open.Epochs.Count {
 		p.cursors[epoch] = &cursor{kept: map[uint64]bool{}, slotless: map[uint64]bool{}, pending: map[uint64][]byte{},
-			hashes: map[uint64]handover.Had{}}
+			hashes: map[uint64]handover.ManifestHashes{}}
 	}
 	if err := p.noteQuarantined(); err != nil {
 		return err

@@ -13,7 +13,7 @@ import (
 // last two, a task's issuer those and the time.
 const (
 	KeysPath    = "/v1/keys"
-	NewsPath    = "/v1/news/{relay}/{hop}" // the keys of a relay and of its next hop: see [taskfile.NewsURL]
+	UpdatesPath = "/v1/news/{relay}/{hop}" // the keys of a relay and of its next hop: see [taskfile.UpdatesURL]
 	TaskPath    = "/v1/tasks/{task}"
 	ReportsPath = epochPath + "/reports"
 	BatchPath   = epochPath + "/batches/{seq}"

@@ -41,33 +41,33 @@ import (
 // Header carries nonce and signature of a request, as unpadded base64url.
 const Header = "Doona-Signature"
 
-// BeforeHeader carries the [Before] of a pull, as unpadded base64url. Without it nothing is said.
-const BeforeHeader = "Doona-Before"
+// HistoryHeader carries the [HistoryDigest] of a pull, as unpadded base64url. Without it nothing is said.
+const HistoryHeader = "Doona-Before"
 
-// Before says which batches a hop has had before the number that it asks for: the SHA-256 of the SHA-256 of each
+// HistoryDigest says which batches a hop has had before the number that it asks for: the SHA-256 of the SHA-256 of each
 // manifest, of the number before first, then down to the first number that it knows without a gap. Zeros are for a
 // hop that does not know the number before. A relay that has another batch of any of them was set back.
 //
 // Of the number before alone it would not do: a batch that was destroyed has no slots, so a relay makes the same
 // manifest of the same source again, whatever it has forgotten of the numbers before that.
-type Before [sha256.Size]byte
+type HistoryDigest [sha256.Size]byte
 
-// Had is the SHA-256 of each manifest of some numbers without a gap, the lowest first.
-type Had []hash
+// ManifestHashes is the SHA-256 of each manifest of some numbers without a gap, the lowest first.
+type ManifestHashes []hash
 
 // hash is a manifest's.
 type hash [sha256.Size]byte
 
-// HadOf returns that of manifests, the lowest number's first.
-func HadOf(manifests ...[]byte) (h Had) {
+// HashManifests returns that of manifests, the lowest number's first.
+func HashManifests(manifests ...[]byte) (h ManifestHashes) {
 	for _, m := range manifests {
 		h = append(h, sha256.Sum256(m))
 	}
 	return h
 }
 
-// Before returns what says so of the number behind the last of these; zeros where there are none.
-func (h Had) Before() (b Before) {
+// History returns what says so of the number behind the last of these; zeros where there are none.
+func (h ManifestHashes) History() (b HistoryDigest) {
 	if len(h) == 0 {
 		return b
 	}
@@ -75,23 +75,23 @@ func (h Had) Before() (b Before) {
 	for _, one := range slices.Backward(h) {
 		sum.Write(one[:])
 	}
-	return Before(sum.Sum(nil))
+	return HistoryDigest(sum.Sum(nil))
 }
 
-// Agrees says whether b is of these, or of the last few of these: who asks may know fewer.
-func (h Had) Agrees(b Before) bool {
+// Matches says whether b is of these, or of the last few of these: who asks may know fewer.
+func (h ManifestHashes) Matches(b HistoryDigest) bool {
 	sum := sha256.New()
 	for _, one := range slices.Backward(h) {
 		sum.Write(one[:])
-		if Before(sum.Sum(nil)) == b {
+		if HistoryDigest(sum.Sum(nil)) == b {
 			return true
 		}
 	}
 	return false
 }
 
-// ParseBefore reads the header's value.
-func ParseBefore(text string) (b Before, err error) {
+// ParseHistory reads the header's value.
+func ParseHistory(text string) (b HistoryDigest, err error) {
 	raw, err := base64.RawURLEncoding.Strict().DecodeString(text)
 	if err != nil || len(raw) != 0 && len(raw) != len(b) {
 		return b, errors.New("not 32 bytes as base64url")
@@ -128,18 +128,18 @@ func Foreign(err error) error {
 	return nil
 }
 
-// Refused is the error of a batch that the relay asked has signed, for this number, and that
+// InvalidBatchError is the error of a batch that the relay asked has signed, for this number, and that
 // contradicts itself, its chain or the task. That is the relay's fault, and final.
-type Refused struct {
+type InvalidBatchError struct {
 	Signed *onion.SignedManifest
 	Err    error
 }
 
 // Error says what is wrong.
-func (r *Refused) Error() string { return r.Err.Error() }
+func (r *InvalidBatchError) Error() string { return r.Err.Error() }
 
 // Unwrap returns what is wrong.
-func (r *Refused) Unwrap() error { return r.Err }
+func (r *InvalidBatchError) Unwrap() error { return r.Err }
 
 // Client pulls for one party. It is safe for concurrent use.
 type Client struct {
@@ -163,22 +163,22 @@ func NewClient(key ed25519.PrivateKey, transport http.RoundTripper) *Client {
 
 // Request says which batch is pulled, of whom, and what is known of it.
 type Request struct {
-	Open       *taskfile.Open
-	From       int // hop of the relay that is asked
-	Epoch, Seq uint64
-	Before     Before
-	Witness    Witness
+	Open           *taskfile.Open
+	From           int // hop of the relay that is asked
+	Epoch, Seq     uint64
+	History        HistoryDigest
+	RecordManifest ManifestRecorder
 }
 
-// Witness keeps the manifest that the relay asked has signed for a number, durably, or says why the batch
+// ManifestRecorder keeps the manifest that the relay asked has signed for a number, durably, or says why the batch
 // is not to be read: a number stands for one batch, whatever the relay forgets or signs later. It is asked
 // before the first slot is looked at, and before the manifest is checked any further.
-type Witness func(*onion.SignedManifest) error
+type ManifestRecorder func(*onion.SignedManifest) error
 
 // Pull is [Client.PullOnce] without a witness: for who keeps nothing.
 func (c *Client) Pull(ctx context.Context, open *taskfile.Open, from int, epoch, seq uint64) (*onion.Batch, error) {
 	return c.PullOnce(ctx, Request{Open: open, From: from, Epoch: epoch, Seq: seq,
-		Witness: func(*onion.SignedManifest) error { return nil }})
+		RecordManifest: func(*onion.SignedManifest) error { return nil }})
 }
 
 // PullOnce fetches a batch into memory: see [Client.PullEach].
@@ -224,9 +224,9 @@ func (c *Client) pull(ctx context.Context, r Request, each Each, copied io.Write
 	most := MaxBatch(open.Task, layout, r.From)
 	body := &transfer{left: most, ask: func(at int64) (*http.Response, error) {
 		header := http.Header{}
-		header.Set(Header, Signed(c.key, signing.Pull, Body(open.ID, r.Epoch, r.Seq, uint64(at), r.Before)))
-		if r.Before != (Before{}) {
-			header.Set(BeforeHeader, base64.RawURLEncoding.EncodeToString(r.Before[:]))
+		header.Set(Header, Signed(c.key, signing.Pull, Body(open.ID, r.Epoch, r.Seq, uint64(at), r.History)))
+		if r.History != (HistoryDigest{}) {
+			header.Set(HistoryHeader, base64.RawURLEncoding.EncodeToString(r.History[:]))
 		}
 		if at > 0 {
 			header.Set("Range", fmt.Sprintf("bytes=%d-", at))
@@ -256,7 +256,7 @@ func (r *Request) read(in io.Reader, each Each) (*onion.SignedManifest, error) {
 		m.Seq != r.Seq:
 		return nil, ErrOther
 	}
-	if err := r.Witness(b.Signed()); err != nil {
+	if err := r.RecordManifest(b.Signed()); err != nil {
 		return nil, err
 	}
 	_, err = b.Check(t, c, r.Seq)
@@ -267,7 +267,7 @@ func (r *Request) read(in io.Reader, each Each) (*onion.SignedManifest, error) {
 	}
 	switch {
 	case final:
-		return nil, &Refused{b.Signed(), err}
+		return nil, &InvalidBatchError{b.Signed(), err}
 	case errors.Is(err, onion.ErrCiphertexts):
 		return nil, ErrAltered
 	}
@@ -452,8 +452,8 @@ func Verify(key task.SignKey, purpose signing.Purpose, body []byte, header strin
 
 // Body returns what a pull signs, with a nonce behind it: task id ‖ epoch ‖ seq ‖ the first byte asked
 // for, 8 bytes each, big-endian ‖ before.
-func Body(id task.ID, epoch, seq, from uint64, before Before) []byte {
-	return append(binary.BigEndian.AppendUint64(batchBody(id, epoch, seq), from), before[:]...)
+func Body(id task.ID, epoch, seq, from uint64, history HistoryDigest) []byte {
+	return append(binary.BigEndian.AppendUint64(batchBody(id, epoch, seq), from), history[:]...)
 }
 
 // ConfirmBody returns what a confirmation signs, with a nonce behind it: task id ‖ epoch ‖ seq ‖

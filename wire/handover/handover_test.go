@@ -258,7 +258,7 @@ func TestPullChecksAsItStreams(t *testing.T) {
 		_, err = handover.NewClient(stranger, a).Pull(t.Context(), c.Open, 0, 0, 0)
 		require.Error(t, err, name)
 		require.Equal(t, tt.want, handover.Foreign(err), name)
-		var refused *handover.Refused
+		var refused *handover.InvalidBatchError
 		require.Equal(t, tt.want == nil, errors.As(err, &refused), "%s: %v", name, err)
 		if tt.want == nil {
 			require.Equal(t, tt.batch.Signed(), refused.Signed)
@@ -267,16 +267,16 @@ func TestPullChecksAsItStreams(t *testing.T) {
 	}
 }
 
-// TestHadAgrees: with all numbers before or the last few of them, and with no others, nor with another order.
-func TestHadAgrees(t *testing.T) {
+// TestManifestHashesMatch: with all numbers before or the last few of them, and with no others, nor with another order.
+func TestManifestHashesMatch(t *testing.T) {
 	a, b, c, other := []byte("a"), []byte("b"), []byte("c"), []byte("other")
-	had := handover.HadOf(a, b, c)
-	for _, same := range []handover.Had{had, handover.HadOf(b, c), handover.HadOf(c)} {
-		require.True(t, had.Agrees(same.Before()))
+	had := handover.HashManifests(a, b, c)
+	for _, same := range []handover.ManifestHashes{had, handover.HashManifests(b, c), handover.HashManifests(c)} {
+		require.True(t, had.Matches(same.History()))
 	}
-	for _, not := range []handover.Had{nil, handover.HadOf(a, b), handover.HadOf(other, b, c),
-		handover.HadOf(a, other, c), handover.HadOf(a, b, other), handover.HadOf(a, c, b), handover.HadOf(a, a, b, c)} {
-		require.False(t, had.Agrees(not.Before()))
+	for _, not := range []handover.ManifestHashes{nil, handover.HashManifests(a, b), handover.HashManifests(other, b, c),
+		handover.HashManifests(a, other, c), handover.HashManifests(a, b, other), handover.HashManifests(a, c, b), handover.HashManifests(a, a, b, c)} {
+		require.False(t, had.Matches(not.History()))
 	}
-	require.Equal(t, handover.Before{}, handover.HadOf().Before())
+	require.Equal(t, handover.HistoryDigest{}, handover.HashManifests().History())
 }

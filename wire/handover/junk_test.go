@@ -23,7 +23,7 @@ func TestJunkAnswers(t *testing.T) {
 		_, _ = io.Copy(w, answer.Reader()) // who has read enough hangs up
 	}))
 	_, owner := c.AsOwner(t)
-	relay, from := c.Open.Relays[0], handover.Place{Task: c.Open.Task}
+	relay, from := c.Open.Relays[0], handover.StreamRelay{Task: c.Open.Task}
 	const epochs = 60_000
 	keys, err := onion.KeyListSize(c.Open.KEM, epochs)
 	require.NoError(t, err)
@@ -41,8 +41,8 @@ func TestJunkAnswers(t *testing.T) {
 			_, _, err := owner.Bundle(t.Context(), c.Open.ID, from)
 			return err
 		}},
-		{"news", fixture.JunkBehind("news", []byte{0x92, 0xc4, 16, 15: 1, 18: 1}, taskfile.MaxNews), 40 << 20, func() error {
-			_, err := owner.News(t.Context(), relay, nil)
+		{"news", fixture.JunkBehind("news", []byte{0x92, 0xc4, 16, 15: 1, 18: 1}, taskfile.MaxUpstreamStatus), 40 << 20, func() error {
+			_, err := owner.UpstreamStatus(t.Context(), relay, nil)
 			return err
 		}},
 		{"keys", fixture.JunkBehind("keys", []byte{0x92}, int(keys)), 20 << 20, func() error {
@@ -75,8 +75,8 @@ func TestJunkAnswers(t *testing.T) {
 	}
 }
 
-// TestMostWaiting: what news list at most is what is read of them at most.
-func TestMostWaiting(t *testing.T) {
+// TestMaxOpenEpochs: what news list at most is what is read of them at most.
+func TestMaxOpenEpochs(t *testing.T) {
 	const longest = 1 + 2 + 32 + 9 + 9
-	require.LessOrEqual(t, handover.MostWaiting*longest+1+2+16+5, taskfile.MaxNews)
+	require.LessOrEqual(t, handover.MaxOpenEpochs*longest+1+2+16+5, taskfile.MaxUpstreamStatus)
 }

@@ -19,15 +19,15 @@ import (
 	"github.com/doona-dp/doona/wire/taskfile"
 )
 
-// Served is a stream as a relay serves it, checked.
-type Served struct {
+// RelayStream is a stream as a relay serves it, checked.
+type RelayStream struct {
 	Tasks      []*taskfile.Open // By position, without lists of keys: [Client.BundleOf] fetches a task's.
 	Statements taskfile.Statements
 	Authority  taskfile.Authority
 }
 
 // Stream fetches a stream and checks it: every task's place and owner. root is its first task.
-func (c *Client) Stream(ctx context.Context, root *taskfile.Open, trust taskfile.Trust) (*Served, error) {
+func (c *Client) Stream(ctx context.Context, root *taskfile.Open, trust taskfile.Trust) (*RelayStream, error) {
 	return c.StreamOf(ctx, root, root.Task, trust)
 }
 
@@ -35,10 +35,10 @@ func (c *Client) Stream(ctx context.Context, root *taskfile.Open, trust taskfile
 // know: a relay may serve less than there is, and another may have taken its place. Where none serves the stream it is
 // what each of them said.
 func (c *Client) StreamOf(ctx context.Context, root *taskfile.Open, t *task.Task, trust taskfile.Trust) (
-	*Served, error) {
-	all := c.askAll(ctx, root, placesOf(t), trust)
+	*RelayStream, error) {
+	all := c.askAll(ctx, root, relaysOf(t), trust)
 	if best := bestOf(all); best != nil {
-		return best.Served, nil
+		return best.RelayStream, nil
 	}
 	return nil, failed(all)
 }
@@ -46,7 +46,7 @@ func (c *Client) StreamOf(ctx context.Context, root *taskfile.Open, t *task.Task
 // BundleOf is Bundle from the first relay that serves the task. It is that task's, checked, as its lists of keys are.
 func (c *Client) BundleOf(ctx context.Context, t *taskfile.Open) ([]byte, *taskfile.Open, error) {
 	var errs []error
-	for _, p := range placesOf(t.Task) {
+	for _, p := range relaysOf(t.Task) {
 		raw, open, err := c.Bundle(ctx, t.ID, p)
 		if err == nil {
 			return raw, open, nil
@@ -59,26 +59,26 @@ func (c *Client) BundleOf(ctx context.Context, t *taskfile.Open) ([]byte, *taskf
 // StreamAt is Stream from the relay at a hop of t, a later task of the stream: its address may have changed. An error
 // comes with who decides by what is served, where that could be read.
 func (c *Client) StreamAt(ctx context.Context, root *taskfile.Open, t *task.Task, hop int, trust taskfile.Trust) (
-	*Served, error) {
+	*RelayStream, error) {
 	resp, err := c.ask(ctx, http.MethodGet, root.StreamURL(t, hop), "")
 	if err != nil {
-		return &Served{}, fmt.Errorf("couldn't fetch the stream of relay %s: %w", t.Relays[hop].URL, err)
+		return &RelayStream{}, fmt.Errorf("couldn't fetch the stream of relay %s: %w", t.Relays[hop].URL, err)
 	}
 	defer resp.Body.Close()
 	chain, err := taskfile.ReadChain(resp.Body, trust.Root, func(*task.Task) bool { return false })
 	if err != nil {
-		return &Served{}, fmt.Errorf("relay %s: %w", t.Relays[hop].URL, err)
+		return &RelayStream{}, fmt.Errorf("relay %s: %w", t.Relays[hop].URL, err)
 	}
 	tasks, authority, err := chain.Open(trust)
 	if err != nil {
-		return &Served{Authority: authority}, fmt.Errorf("couldn't accept the stream of relay %s: %w",
+		return &RelayStream{Authority: authority}, fmt.Errorf("couldn't accept the stream of relay %s: %w",
 			t.Relays[hop].URL, err)
 	}
-	return &Served{tasks, chain.Statements, authority}, nil
+	return &RelayStream{tasks, chain.Statements, authority}, nil
 }
 
 // Bundle fetches the bundle of the task with this id from a relay, and checks that it is that one's.
-func (c *Client) Bundle(ctx context.Context, id task.ID, from Place) ([]byte, *taskfile.Open, error) {
+func (c *Client) Bundle(ctx context.Context, id task.ID, from StreamRelay) ([]byte, *taskfile.Open, error) {
 	resp, err := c.ask(ctx, http.MethodGet, from.URL()+endpoint.PathOf(id), "")
 	if err != nil {
 		return nil, nil, fmt.Errorf("couldn't fetch the task: %w", err)
@@ -184,7 +184,7 @@ func (c *Client) Renew(ctx context.Context, root *taskfile.Open, r Renewal) (*ta
 }
 
 // fits is an error where the next task, or the stream with it, would be too large.
-func (s *Served) fits(next *task.Task) error {
+func (s *RelayStream) fits(next *task.Task) error {
 	all := make([]*task.Task, 0, len(s.Tasks)+1)
 	for _, t := range s.Tasks {
 		all = append(all, t.Task)

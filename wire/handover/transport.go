@@ -9,15 +9,15 @@ import (
 	"time"
 )
 
-// Lines is how many connections to one party are kept open: who serves many tasks asks it so many things at once.
-const Lines = 16
+// MaxConnections is how many connections to one party are kept open: who serves many tasks asks it so many things at once.
+const MaxConnections = 16
 
 // LoadTransport returns a transport with bounded waits for connection and answer, which speaks
 // TLS 1.3 and trusts the system's authorities and those in a PEM file, if one is named.
 func LoadTransport(ca string) (http.RoundTripper, error) {
 	t := http.DefaultTransport.(*http.Transport).Clone()
 	t.ResponseHeaderTimeout = time.Minute
-	t.MaxIdleConnsPerHost = Lines
+	t.MaxIdleConnsPerHost = MaxConnections
 	t.DisableCompression = true // ciphertexts do not compress, and bombs do
 	t.TLSClientConfig = &tls.Config{MinVersion: tls.VersionTLS13}
 	if ca == "" {

@@ -425,18 +425,20 @@ func (m *Manifest) Last(t *task.Task) bool {
 	return min(m.Submissions, slots) < t.Batch.Size
 }
 
-// SpareDestroyed is how many batches of an epoch may be destroyed beyond as many as were released. Each costs a disk
+// DestroyedAllowance is how many batches of an epoch may be destroyed beyond as many as were released. Each costs a disk
 // a manifest, of at most 512 bytes and 37 a lane for each hop so far: see [MaxManifest].
-const SpareDestroyed = 1024
+const DestroyedAllowance = 1024
 
-// Spoilt says whether so many of an epoch's batches were destroyed that no further one is to be taken: a hop before
-// makes them without end, or clients have spoilt SpareDestroyed + 1 more than were released so far, with more than
+// TooManyDestroyed says whether so many of an epoch's batches were destroyed that no further one is to be taken: a hop before
+// makes them without end, or clients have spoilt DestroyedAllowance + 1 more than were released so far, with more than
 // n − n_min bad reports in each.
-func Spoilt(released, destroyed uint64) bool { return destroyed > released+SpareDestroyed }
+func TooManyDestroyed(released, destroyed uint64) bool {
+	return destroyed > released+DestroyedAllowance
+}
 
-// Crowded says whether a batch with this many valid slots per lane can have n_min honest clients: it was made from n
+// HasMinClients says whether a batch with this many valid slots per lane can have n_min honest clients: it was made from n
 // submissions or more, and n_min·B of the slots in every lane (n_min under padding none) are not what relays added.
-func Crowded(t *task.Task, chain []Manifest, valid []uint64) bool {
+func HasMinClients(t *task.Task, chain []Manifest, valid []uint64) bool {
 	least := t.Batch.Min
 	if t.Slots.Padding == task.PaddingFull {
 		least *= t.Slots.PerLane

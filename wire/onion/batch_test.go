@@ -270,8 +270,8 @@ func TestChainIsChecked(t *testing.T) {
 	}
 }
 
-// TestCrowded: n submissions, and the slots of n_min clients beside what all relays added.
-func TestCrowded(t *testing.T) {
+// TestHasMinClients: n submissions, and the slots of n_min clients beside what all relays added.
+func TestHasMinClients(t *testing.T) {
 	noisy := &task.Task{Batch: task.Batch{Size: 10, Min: 9}, Slots: task.Slots{PerLane: 1, Padding: task.PaddingFull}}
 	for _, c := range []struct {
 		submissions, valid, first, second uint64
@@ -284,12 +284,12 @@ func TestCrowded(t *testing.T) {
 			{Submissions: c.submissions, Lanes: []onion.LaneCount{{Added: c.first}}},
 			{Submissions: c.submissions, Lanes: []onion.LaneCount{{Added: c.second}}},
 		}
-		require.Equal(t, c.ok, onion.Crowded(noisy, chain, []uint64{c.valid}), "%+v", c)
+		require.Equal(t, c.ok, onion.HasMinClients(noisy, chain, []uint64{c.valid}), "%+v", c)
 	}
 	several := &task.Task{Batch: task.Batch{Size: 10, Min: 9}, Slots: task.Slots{PerLane: 3, Padding: task.PaddingFull}}
 	chain := []onion.Manifest{{Submissions: 10, Lanes: make([]onion.LaneCount, 2)}}
-	require.True(t, onion.Crowded(several, chain, []uint64{27, 27}))
-	require.False(t, onion.Crowded(several, chain, []uint64{27, 26}))
+	require.True(t, onion.HasMinClients(several, chain, []uint64{27, 27}))
+	require.False(t, onion.HasMinClients(several, chain, []uint64{27, 26}))
 }
 
 func TestCheckCounts(t *testing.T) {
@@ -717,11 +717,11 @@ func TestNumbersOfBatches(t *testing.T) {
 	}
 }
 
-// TestSpoilt: as many batches may be destroyed as are released, and SpareDestroyed more.
-func TestSpoilt(t *testing.T) {
+// TestTooManyDestroyed: as many batches may be destroyed as are released, and DestroyedAllowance more.
+func TestTooManyDestroyed(t *testing.T) {
 	for _, released := range []uint64{0, 1, 1000} {
-		require.False(t, onion.Spoilt(released, released+onion.SpareDestroyed))
-		require.True(t, onion.Spoilt(released, released+onion.SpareDestroyed+1))
+		require.False(t, onion.TooManyDestroyed(released, released+onion.DestroyedAllowance))
+		require.True(t, onion.TooManyDestroyed(released, released+onion.DestroyedAllowance+1))
 	}
-	require.EqualValues(t, 1024, onion.SpareDestroyed, "as SPEC says")
+	require.EqualValues(t, 1024, onion.DestroyedAllowance, "as SPEC says")
 }

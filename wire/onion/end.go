@@ -193,15 +193,15 @@ func (e *End) slots() (sum uint64) {
 	return sum
 }
 
-// Sums says whether the end is that of these batches of the same relay: their number and all their counts.
-func (e *End) Sums(batches []Manifest) bool {
+// MatchesBatches says whether the end is that of these batches of the same relay: their number and all their counts.
+func (e *End) MatchesBatches(batches []Manifest) bool {
 	sum := End{Lanes: make([]LaneCount, len(e.Lanes))}
 	sum.addAll(batches)
 	return e.Batches == uint64(len(batches)) && e.Submissions == sum.Submissions && slices.Equal(e.Lanes, sum.Lanes)
 }
 
-// Gave says whether what the next hop took in, by its manifests, is all that this end says went out.
-func (e *End) Gave(taken []Manifest) bool {
+// MatchesTaken says whether what the next hop took in, by its manifests, is all that this end says went out.
+func (e *End) MatchesTaken(taken []Manifest) bool {
 	sum := End{Lanes: make([]LaneCount, len(e.Lanes))}
 	sum.addAll(taken)
 	for lane, n := range sum.Lanes {

@@ -41,11 +41,11 @@ func TestEnd(t *testing.T) {
 
 	m, err := w.chain(t)[1].Header()
 	require.NoError(t, err)
-	require.True(t, chain[0].Gave([]onion.Manifest{*m}))
-	require.False(t, chain[0].Gave(nil))
-	require.False(t, chain[0].Gave([]onion.Manifest{*m, *m}))
+	require.True(t, chain[0].MatchesTaken([]onion.Manifest{*m}))
+	require.False(t, chain[0].MatchesTaken(nil))
+	require.False(t, chain[0].MatchesTaken([]onion.Manifest{*m, *m}))
 	m.Lanes[1].In--
-	require.False(t, chain[0].Gave([]onion.Manifest{*m}))
+	require.False(t, chain[0].MatchesTaken([]onion.Manifest{*m}))
 
 	none, err := onion.NewEnd(w.sign[1], w.Task, w.context(1), nil, nil)
 	require.NoError(t, err)

@@ -22,7 +22,7 @@ const (
 	Confirm   Purpose = "confirm"
 	AskEnd    Purpose = "ask-end" // a request for the signed end of an epoch
 	End       Purpose = "end"
-	News      Purpose = "news" // a request for what there is of all tasks of two relays
+	Updates   Purpose = "news" // a request for what there is of all tasks of two relays
 	Time      Purpose = "time"
 	Succeed   Purpose = "successor" // an owner's request about the next task of a stream
 	Owner     Purpose = "owner"     // an owner's request about the tasks for which a relay has approved it

@@ -15,7 +15,7 @@ func TestPurposesAreSeparate(t *testing.T) {
 	key := ed25519.NewKeyFromSeed(make([]byte, 32))
 	public := key.Public().(ed25519.PublicKey)
 	purposes := []signing.Purpose{signing.Task, signing.KeyList, signing.Manifest, signing.Pull,
-		signing.Confirm, signing.AskEnd, signing.End, signing.News, signing.Time,
+		signing.Confirm, signing.AskEnd, signing.End, signing.Updates, signing.Time,
 		signing.Succeed, signing.Owner, signing.Statement, signing.Roll}
 	for _, made := range purposes {
 		signature := signing.Sign(key, made, []byte("body"))

@@ -132,12 +132,12 @@ type Assumption uint8
 
 // The assumptions. One relay that does not collude with the verifier is needed under each.
 const (
-	CrowdHonest Assumption = iota // Batch.Min of the clients of a batch are honest.
-	NoneHonest                    // No other client need be: what relays add suffices.
+	MinHonest  Assumption = iota // Batch.Min of the clients of a batch are honest.
+	NoneHonest                   // No other client need be: what relays add suffices.
 )
 
 // assumptions are the words of the wire.
-var assumptions = []string{CrowdHonest: "crowd", NoneHonest: "none"}
+var assumptions = []string{MinHonest: "crowd", NoneHonest: "none"}
 
 // String returns the word of the wire.
 func (a Assumption) String() string {

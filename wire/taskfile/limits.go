@@ -26,8 +26,8 @@ const (
 	MaxStatements = 16
 	// MaxStatement is the most bytes of a signed statement.
 	MaxStatement = 256
-	// MaxNews is the most bytes of a relay's news: about 80,000 epochs.
-	MaxNews = 4 << 20
+	// MaxUpstreamStatus is the most bytes of a relay's news: about 80,000 epochs.
+	MaxUpstreamStatus = 4 << 20
 )
 
 // signedHead is the bytes of a bundle that are neither its task nor its lists of keys, at most: four heads, the owner's

@@ -13,7 +13,7 @@ func (d *document) formatClaim(c task.Claim) {
 	if !c.Total.IsZero() {
 		d.Claim.Total = &total{c.Total.Epsilon.String(), c.Total.Delta.String()}
 	}
-	if c.Assumption != task.CrowdHonest {
+	if c.Assumption != task.MinHonest {
 		d.Claim.Assumption = c.Assumption.String()
 	}
 }

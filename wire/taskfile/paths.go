@@ -9,10 +9,10 @@ import (
 	"github.com/doona-dp/doona/wire/task"
 )
 
-// NewsURL returns where a relay with an address and a key tells the next hop with another key of what there is.
-func NewsURL(relay task.Party, hop task.SignKey) string {
+// UpdatesURL returns where a relay with an address and a key tells the next hop with another key of what there is.
+func UpdatesURL(relay task.Party, hop task.SignKey) string {
 	return relay.URL + strings.NewReplacer("{relay}", hex.EncodeToString(relay.SignKey[:]), "{hop}",
-		hex.EncodeToString(hop[:])).Replace(endpoint.NewsPath)
+		hex.EncodeToString(hop[:])).Replace(endpoint.UpdatesPath)
 }
 
 // OwnersTasksURL returns where a relay takes a task of an owner that it has approved.

@@ -39,7 +39,7 @@ var decoders = map[string][2]string{
 	"wire/onion/chunks.go":              {another, "MaxManifest, then the chunks that were signed for"},
 	"wire/onion/envelope.go":            {another, "the size of every report of the task"},
 	"wire/handover/handover.go":         {another, "the most that each question's answer has"},
-	"wire/handover/news.go":             {another, "MaxNews, 37 bytes an epoch"},
+	"wire/handover/status.go":           {another, "MaxUpstreamStatus, 37 bytes an epoch"},
 	"wire/taskfile/statement.go":        {another, "MaxStatement, MaxStatements"},
 	"wire/taskfile/stream.go":           {another, "MaxStream, MaxTasks"},
 	"wire/taskfile/bundle.go":           {another, "MaxTask before the signature, then what the task implies"},

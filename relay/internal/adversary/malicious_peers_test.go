@@ -273,7 +273,7 @@ func TestMaliciousMiddleRelay(t *testing.T) {
 				return
 			}
 			var batch *onion.Batch
-			var refused *handover.Refused // with a source that cannot be true
+			var refused *handover.InvalidBatchError // with a source that cannot be true
 			require.Eventually(t, func() (ok bool) {
 				var err error
 				batch, err = c.Verifier.Pull(t.Context(), c.Open, 2, 0, seq)
@@ -340,7 +340,7 @@ func TestMaliciousNextHop(t *testing.T) {
 		return fmt.Sprintf("/v1/tasks/%s/epochs/%d/batches/%d", id, epoch, seq)
 	}
 	newPull := func() string {
-		return handover.Signed(c.SignKey(t, 1), signing.Pull, handover.Body(c.Open.ID, 0, 0, 0, handover.Before{}))
+		return handover.Signed(c.SignKey(t, 1), signing.Pull, handover.Body(c.Open.ID, 0, 0, 0, handover.HistoryDigest{}))
 	}
 	newConfirm := func() string {
 		return handover.Signed(c.SignKey(t, 1), signing.Confirm,

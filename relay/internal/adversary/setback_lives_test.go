@@ -46,7 +46,7 @@ var errTwo = errors.New("two manifests of one number")
 // nextHop is what an honest next hop remembers.
 type nextHop struct {
 	next    uint64
-	had     handover.Had
+	had     handover.ManifestHashes
 	seen    map[uint64]string // manifests, by number
 	untold  map[uint64][]byte // manifests of batches that it has, and has not confirmed
 	stopped bool              // the epoch is over for it
@@ -168,7 +168,7 @@ func (l *lifetime) pull(short bool) error {
 	}
 	cut := errors.New("cut short")
 	b, err := l.client().PullOnce(l.t.Context(), handover.Request{Open: l.Open, From: l.hop, Seq: n.next,
-		Before: n.had.Before(), Witness: func(s *onion.SignedManifest) error {
+		History: n.had.History(), RecordManifest: func(s *onion.SignedManifest) error {
 			now := string(s.Manifest)
 			if had, ok := n.seen[n.next]; ok && had != now {
 				return errTwo
@@ -185,7 +185,7 @@ func (l *lifetime) pull(short bool) error {
 		return err
 	}
 	l.take(b)
-	n.had, n.untold[n.next] = append(n.had, handover.HadOf(b.Manifest)...), b.Manifest
+	n.had, n.untold[n.next] = append(n.had, handover.HashManifests(b.Manifest)...), b.Manifest
 	n.next++
 	return nil
 }
@@ -321,7 +321,7 @@ func (l *lifetime) sameAgain() bool {
 	for seq, had := range l.moments[len(l.moments)-1].next.had {
 		var manifest []byte
 		queryInto(l.t, l.Cascade, l.hop, &manifest, "SELECT manifest FROM batches WHERE seq = $1", seq)
-		if handover.HadOf(manifest)[0] != had {
+		if handover.HashManifests(manifest)[0] != had {
 			return false
 		}
 	}

@@ -128,9 +128,9 @@ func (out *Server) HandlePull(w http.ResponseWriter, req *http.Request) error {
 	if err != nil {
 		return err
 	}
-	before, err := handover.ParseBefore(req.Header.Get(handover.BeforeHeader))
+	before, err := handover.ParseHistory(req.Header.Get(handover.HistoryHeader))
 	if err != nil {
-		return problem.New(problem.Malformed, "%s: %s", handover.BeforeHeader, err)
+		return problem.New(problem.Malformed, "%s: %s", handover.HistoryHeader, err)
 	}
 	body := handover.Body(ref.Hosted.ID, ref.Number, ref.Seq, from, before)
 	if err := out.signed(req, ref.Hosted, signing.Pull, body); err != nil {

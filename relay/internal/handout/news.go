@@ -24,7 +24,7 @@ func (out *Server) HandleNews(w http.ResponseWriter, req *http.Request) error {
 	if err != nil {
 		return err
 	}
-	nonce, ok := handover.Verify(hop, signing.News, handover.NewsBody(own, hop), req.Header.Get(handover.Header))
+	nonce, ok := handover.Verify(hop, signing.Updates, handover.UpdatesBody(own, hop), req.Header.Get(handover.Header))
 	shared := slices.DeleteFunc(slices.Clone(out.Hosted().Order), func(s *tasks.Hosted) bool {
 		return s.Relays[s.Hop].SignKey != own || s.Party(s.Hop+1).SignKey != hop
 	})
@@ -45,8 +45,8 @@ func (out *Server) HandleNews(w http.ResponseWriter, req *http.Request) error {
 		out.monitor.AskedNow(s.ShortID())
 	}
 	w.Header().Set("Cache-Control", "no-store")
-	w.Header().Set("ETag", handover.NewsTag(raw))
-	if req.Header.Get("If-None-Match") == handover.NewsTag(raw) {
+	w.Header().Set("ETag", handover.StatusTag(raw))
+	if req.Header.Get("If-None-Match") == handover.StatusTag(raw) {
 		w.WriteHeader(http.StatusNotModified)
 		return nil
 	}
@@ -54,8 +54,8 @@ func (out *Server) HandleNews(w http.ResponseWriter, req *http.Request) error {
 }
 
 // newsOf returns the news of some tasks.
-func (out *Server) newsOf(hosted []*tasks.Hosted) *handover.News {
-	news := &handover.News{Instance: out.instance[:], Epochs: []handover.Waiting{}}
+func (out *Server) newsOf(hosted []*tasks.Hosted) *handover.UpstreamStatus {
+	news := &handover.UpstreamStatus{Instance: out.instance[:], Epochs: []handover.OpenEpoch{}}
 	latest := out.Clock.Read().Latest
 	for _, s := range hosted {
 		for e := range s.EachEpoch() {
@@ -63,11 +63,11 @@ func (out *Server) newsOf(hosted []*tasks.Hosted) *handover.News {
 			if latest.Before(start) {
 				break
 			}
-			if len(news.Epochs) == handover.MostWaiting { // the hop asks for the others
+			if len(news.Epochs) == handover.MaxOpenEpochs { // the hop asks for the others
 				return news
 			}
 			if e.State() < store.StateComplete && !e.RolledBack() {
-				one := handover.Waiting{TaskID: s.ID[:], Epoch: e.Number, Batches: e.Sealed()}
+				one := handover.OpenEpoch{TaskID: s.ID[:], Epoch: e.Number, Batches: e.Sealed()}
 				news.Epochs = append(news.Epochs, one)
 			}
 		}

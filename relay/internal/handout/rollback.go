@@ -36,11 +36,11 @@ func (out *Server) checkBegun(ctx context.Context, b tasks.BatchRef) error {
 
 // checkHistory is RolledBackProblem in an epoch that is behind, or where the next hop has had another batch of a number
 // before this one, or one that is not made yet.
-func (out *Server) checkHistory(ctx context.Context, b tasks.BatchRef, before handover.Before) error {
+func (out *Server) checkHistory(ctx context.Context, b tasks.BatchRef, before handover.HistoryDigest) error {
 	if err := b.CheckServable(); err != nil {
 		return err
 	}
-	if b.Seq == 0 || before == (handover.Before{}) {
+	if b.Seq == 0 || before == (handover.HistoryDigest{}) {
 		return nil
 	}
 	had, err := b.Made.Below(b.Number, b.Seq, func(seq uint64) ([]byte, error) {
@@ -50,7 +50,7 @@ func (out *Server) checkHistory(ctx context.Context, b tasks.BatchRef, before ha
 	if errors.Is(err, store.ErrNoBatch) {
 		return out.checkBegun(ctx, b) // nil where it has expired
 	}
-	if err != nil || had.Agrees(before) {
+	if err != nil || had.Matches(before) {
 		return err
 	}
 	return out.foundRolledBack(ctx, b)

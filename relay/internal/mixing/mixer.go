@@ -44,7 +44,7 @@ const (
 	// and the epoch ends here: a first relay must not have the others do more work than its clients are worth.
 	findTooMany store.Reason = "a batch after the last one of the epoch"
 
-	// More were destroyed than [onion.Spoilt] allows. The epoch ends here: else whoever signs batches without slots
+	// More were destroyed than [onion.TooManyDestroyed] allows. The epoch ends here: else whoever signs batches without slots
 	// would have this relay keep a manifest for each of them.
 	findSpoilt store.Reason = "too many batches of the epoch were destroyed"
 
@@ -102,7 +102,7 @@ func (mx *Mixer) Begin(all, one context.Context, working *sync.WaitGroup, s *tas
 	}
 	n := neighbourOf(s)
 	if mx.lines[n] == nil {
-		mx.lines[n] = make(chan struct{}, handover.Lines)
+		mx.lines[n] = make(chan struct{}, handover.MaxConnections)
 		working.Go(func() { mx.newsLoop(all, n) })
 	}
 	to := mx.lines[n]
@@ -229,7 +229,7 @@ func (mx *Mixer) stopsPulling(e tasks.Epoch) bool {
 // isSpoilt says whether too many of the batches below a number were destroyed, and ends the epoch then.
 func (mx *Mixer) isSpoilt(ctx context.Context, b tasks.BatchRef) (bool, error) {
 	destroyed, err := mx.Store.Destroyed(ctx, b.ID())
-	if err != nil || !onion.Spoilt(b.Seq-min(b.Seq, destroyed), destroyed) {
+	if err != nil || !onion.TooManyDestroyed(b.Seq-min(b.Seq, destroyed), destroyed) {
 		return false, err
 	}
 	return true, errors.Join(mx.epochs.Note(ctx, b, findSpoilt), mx.epochs.Complete(ctx, b.Epoch, nil))
@@ -275,7 +275,7 @@ func outcomeOf(err error) pullOutcome {
 		return pullTooMany
 	case handover.Foreign(err) != nil:
 		return pullForeign
-	case errors.As(err, new(*handover.Refused)):
+	case errors.As(err, new(*handover.InvalidBatchError)):
 		return pullRefused
 	}
 	return pullFailed
@@ -295,8 +295,8 @@ func (mx *Mixer) pullBatch(ctx context.Context, b tasks.BatchRef) (done bool, er
 	}
 	defer in.close()
 	signed, err := b.Upstream.PullEach(ctx, handover.Request{Open: b.Open, From: b.Hop - 1, Epoch: b.Number,
-		Seq: b.Seq, Before: before,
-		Witness: func(signed *onion.SignedManifest) error { return mx.witness(ctx, b, in, signed) }}, in.take)
+		Seq: b.Seq, History: before,
+		RecordManifest: func(signed *onion.SignedManifest) error { return mx.witness(ctx, b, in, signed) }}, in.take)
 	if answered := new(problem.Problem); err == nil || errors.As(err, &answered) && answered.Name != "" {
 		mx.monitor.PulledNow(b.ShortID())
 	}
@@ -321,7 +321,7 @@ func (mx *Mixer) pullBatch(ctx context.Context, b tasks.BatchRef) (done bool, er
 	case pullForeign:
 		return true, mx.epochs.Note(ctx, b, store.Reason(handover.Foreign(err).Error()))
 	case pullRefused:
-		refused := new(handover.Refused)
+		refused := new(handover.InvalidBatchError)
 		errors.As(err, &refused)
 		err = mx.refuse(ctx, b.Hosted, refused.Signed, findInconsistent, "error", refused)
 	case pullTaken:
@@ -412,7 +412,7 @@ func (mx *Mixer) takeEnd(ctx context.Context, e tasks.Epoch) error {
 	switch taken := uint64(len(made)); {
 	case end.Batches > taken:
 		return nil
-	case end.Batches < signed || !end.Gave(made):
+	case end.Batches < signed || !end.MatchesTaken(made):
 		return mx.epochs.Note(ctx, e.Ref(taken), findEnd)
 	}
 	return mx.epochs.Complete(ctx, e, source)
@@ -574,7 +574,7 @@ func (mx *Mixer) confirmOne(ctx context.Context, b tasks.BatchRef) error {
 }
 
 // before returns what this relay has had of the numbers before one.
-func (mx *Mixer) before(ctx context.Context, b tasks.BatchRef) (before handover.Before, err error) {
+func (mx *Mixer) before(ctx context.Context, b tasks.BatchRef) (before handover.HistoryDigest, err error) {
 	had, err := b.Taken.Below(b.Number, b.Seq, func(seq uint64) ([]byte, error) {
 		source, err := mx.sourceOf(ctx, b.Ref(seq))
 		if err != nil {
@@ -585,7 +585,7 @@ func (mx *Mixer) before(ctx context.Context, b tasks.BatchRef) (before handover.
 	if errors.Is(err, store.ErrNoBatch) { // the epoch is over
 		return before, nil
 	}
-	return had.Before(), err
+	return had.History(), err
 }
 
 // sourceOf returns the manifest that a batch here was made from.

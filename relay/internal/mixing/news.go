@@ -15,7 +15,7 @@ import (
 )
 
 // A relay of many tasks asks the relay before it once, for all of them, which have something new: see
-// [handover.News]. A task's epoch is not asked for where the last such answer says what the last pull said: that more
+// [handover.UpstreamStatus]. A task's epoch is not asked for where the last such answer says what the last pull said: that more
 // may come, and that it is not here yet. So news only save requests. Where there is none, as where it cannot be had,
 // the relay asks for everything; what a pull shows, such as that something was set back, it shows as before: each
 // process of the relay before is asked for every epoch at least once, and again when it has fewer batches than were
@@ -38,7 +38,7 @@ func neighbourOf(s *tasks.Hosted) neighbour {
 
 // upstreamSnapshot is what the relay before has told.
 type upstreamSnapshot struct {
-	news    *handover.News
+	news    *handover.UpstreamStatus
 	by      instance
 	at      time.Time
 	batches map[store.EpochID]uint64
@@ -91,13 +91,13 @@ func (mx *Mixer) newsLoop(ctx context.Context, n neighbour) {
 	tick := time.NewTicker(mx.cfg.PullInterval)
 	defer tick.Stop()
 	told := (*upstreamSnapshot)(nil)
-	for known := (*handover.News)(nil); ; {
+	for known := (*handover.UpstreamStatus)(nil); ; {
 		all := slices.DeleteFunc(slices.Clone(mx.Hosted().Order), func(s *tasks.Hosted) bool {
 			return s.Hop == 0 || neighbourOf(s) != n
 		})
 		if len(all) > 0 { // else all have been dropped
 			// Who does not answer is asked for every task: what that comes to is logged.
-			known, _ = client.News(ctx, n.relay, known)
+			known, _ = client.UpstreamStatus(ctx, n.relay, known)
 		}
 		told = told.hear(known, func(id store.EpochID) bool {
 			s := mx.Hosted().ByID[id.Task]
@@ -121,7 +121,7 @@ func (mx *Mixer) newsLoop(ctx context.Context, n neighbour) {
 }
 
 // hear returns what the news tell, of the epochs that concern the relay, behind what was told before; nil for no news.
-func (h *upstreamSnapshot) hear(n *handover.News, concerns func(store.EpochID) bool) *upstreamSnapshot {
+func (h *upstreamSnapshot) hear(n *handover.UpstreamStatus, concerns func(store.EpochID) bool) *upstreamSnapshot {
 	if n == nil {
 		return nil
 	}

@@ -11,11 +11,11 @@ import (
 // store and not one for each number before: 32 bytes for each. The zero value has seen none.
 type ManifestHashes struct {
 	mu     sync.Mutex // guards epochs
-	epochs map[uint64]handover.Had
+	epochs map[uint64]handover.ManifestHashes
 }
 
 // Below returns those of all numbers below seq. That of the last is read every time, and first: it may not be there.
-func (h *ManifestHashes) Below(epoch, seq uint64, manifest func(seq uint64) ([]byte, error)) (handover.Had, error) {
+func (h *ManifestHashes) Below(epoch, seq uint64, manifest func(seq uint64) ([]byte, error)) (handover.ManifestHashes, error) {
 	if seq == 0 {
 		return nil, nil
 	}
@@ -32,18 +32,18 @@ func (h *ManifestHashes) Below(epoch, seq uint64, manifest func(seq uint64) ([]b
 		if err != nil {
 			return nil, err
 		}
-		out = append(out, handover.HadOf(one)...)
+		out = append(out, handover.HashManifests(one)...)
 	}
-	out = append(out, handover.HadOf(last)...)
+	out = append(out, handover.HashManifests(last)...)
 	h.learn(epoch, out)
 	return out, nil
 }
 
-func (h *ManifestHashes) learn(epoch uint64, had handover.Had) {
+func (h *ManifestHashes) learn(epoch uint64, had handover.ManifestHashes) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if h.epochs == nil {
-		h.epochs = map[uint64]handover.Had{}
+		h.epochs = map[uint64]handover.ManifestHashes{}
 	}
 	if len(had) > len(h.epochs[epoch]) {
 		h.epochs[epoch] = had

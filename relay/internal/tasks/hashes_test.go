@@ -14,7 +14,7 @@ func TestHadBelow(t *testing.T) {
 	var h ManifestHashes
 	manifests := [][]byte{{0}, {1}, {2}, {3}}
 	var read []uint64
-	below := func(seq uint64) (handover.Had, error) {
+	below := func(seq uint64) (handover.ManifestHashes, error) {
 		read = nil
 		return h.Below(7, seq, func(seq uint64) ([]byte, error) {
 			if read = append(read, seq); seq >= uint64(len(manifests)) {
@@ -30,7 +30,7 @@ func TestHadBelow(t *testing.T) {
 		had, err := below(tt.seq)
 		require.NoError(t, err)
 		require.Equal(t, tt.want, read)
-		require.Equal(t, handover.HadOf(manifests[:tt.seq]...), had)
+		require.Equal(t, handover.HashManifests(manifests[:tt.seq]...), had)
 	}
 	_, err := below(1 << 60)
 	require.Error(t, err)
@@ -38,7 +38,7 @@ func TestHadBelow(t *testing.T) {
 	manifests[3] = []byte("another")
 	had, err := below(4)
 	require.NoError(t, err)
-	require.Equal(t, handover.HadOf(manifests...), had)
+	require.Equal(t, handover.HashManifests(manifests...), had)
 	h.Forget(7)
 	_, err = below(2)
 	require.NoError(t, err)

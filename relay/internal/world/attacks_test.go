@@ -43,7 +43,7 @@ const (
 )
 
 // worldSpare is how many batches of an epoch may be destroyed in a world beyond those that are released: relays count
-// the rest of [onion.SpareDestroyed] as destroyed before.
+// the rest of [onion.DestroyedAllowance] as destroyed before.
 const worldSpare = 8
 
 // drawNumbers draws requests with numbers beyond the task's, by the next hop or a stranger.
@@ -99,10 +99,10 @@ func (w *world) badNumbers(hop int, key ed25519.PrivateKey) (all []badRequest) {
 		return req
 	}
 	pull := func(epoch, seq uint64, refused ...problem.Name) {
-		had := handover.Before{1}
+		had := handover.HistoryDigest{1}
 		req := add(http.MethodGet, open.BatchURL(hop, epoch, seq), signing.Pull,
 			handover.Body(open.ID, epoch, seq, 0, had), refused...)
-		req.Header.Set(handover.BeforeHeader, base64.RawURLEncoding.EncodeToString(had[:]))
+		req.Header.Set(handover.HistoryHeader, base64.RawURLEncoding.EncodeToString(had[:]))
 	}
 	count := open.Epochs.Count
 	for _, epoch := range []uint64{count, count + 1, math.MaxInt64, math.MaxUint64} {
@@ -130,8 +130,8 @@ func (w *world) badNumbers(hop int, key ed25519.PrivateKey) (all []badRequest) {
 			task.KEMX25519, n), signing.Owner, handover.OwnersKeysBody(own, label, task.KEMX25519, n),
 			problem.Malformed)
 	}
-	add(http.MethodGet, fmt.Sprintf("%s/v1/news/%x/%x", open.Relays[hop].URL, own[:], open.ID[:]), signing.News,
-		handover.NewsBody(own, task.SignKey(open.ID)), problem.Unauthorized)
+	add(http.MethodGet, fmt.Sprintf("%s/v1/news/%x/%x", open.Relays[hop].URL, own[:], open.ID[:]), signing.Updates,
+		handover.UpdatesBody(own, task.SignKey(open.ID)), problem.Unauthorized)
 	return all
 }
 

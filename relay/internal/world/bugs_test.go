@@ -35,7 +35,7 @@ const (
 // destroyed so many batches of every epoch before, so that the bound comes within a world.
 func plantIn(cfg *relay.Config, bug string) {
 	cfg.Seam = &storage.Seam{Store: func(kept *store.Store, all *storage.Stores) {
-		before := &destroyedBefore{kept, onion.SpareDestroyed - worldSpare}
+		before := &destroyedBefore{kept, onion.DestroyedAllowance - worldSpare}
 		all.Mixes = before
 		if bug == "" {
 			return

@@ -11,33 +11,33 @@ import (
 	"github.com/doona-dp/doona/wire/taskfile"
 )
 
-// Place is where a relay of a stream is asked: the address at a hop of one of its tasks.
-type Place struct {
+// StreamRelay is where a relay of a stream is asked: the address at a hop of one of its tasks.
+type StreamRelay struct {
 	Task *task.Task
 	Hop  int
 }
 
 // URL returns the relay's address.
-func (p Place) URL() string { return p.Task.Relays[p.Hop].URL }
+func (p StreamRelay) URL() string { return p.Task.Relays[p.Hop].URL }
 
-// placesOf returns the relays of a task.
-func placesOf(t *task.Task) (out []Place) {
+// relaysOf returns the relays of a task.
+func relaysOf(t *task.Task) (out []StreamRelay) {
 	for hop := range t.Relays {
-		out = append(out, Place{t, hop})
+		out = append(out, StreamRelay{t, hop})
 	}
 	return out
 }
 
 // answer is what a relay serves, or why it serves nothing. Its authority is known wherever that could be read.
 type answer struct {
-	Place
-	*Served
+	StreamRelay
+	*RelayStream
 	err error
 }
 
 // askAll asks the relays at these places, and then those that the newest tasks found list, until all of them have been
 // asked: a relay's address may have changed, and another may have taken its place. Each address is asked once.
-func (c *Client) askAll(ctx context.Context, root *taskfile.Open, places []Place, trust taskfile.Trust) (all []answer) {
+func (c *Client) askAll(ctx context.Context, root *taskfile.Open, places []StreamRelay, trust taskfile.Trust) (all []answer) {
 	asked := map[string]bool{}
 	for i := 0; i < len(places); i++ {
 		p := places[i]
@@ -48,7 +48,7 @@ func (c *Client) askAll(ctx context.Context, root *taskfile.Open, places []Place
 		served, err := c.StreamAt(ctx, root, p.Task, p.Hop, trust)
 		all = append(all, answer{p, served, err})
 		if err == nil {
-			places = append(places, placesOf(served.newest().Task)...)
+			places = append(places, relaysOf(served.newest().Task)...)
 		}
 	}
 	return all
@@ -59,15 +59,15 @@ func (c *Client) askAll(ctx context.Context, root *taskfile.Open, places []Place
 // what one that has given up its place took from an owner's old key since.
 func bestOf(all []answer) (best *answer) {
 	for i := range all {
-		if a := &all[i]; a.err == nil && (best == nil || a.before(best)) {
+		if a := &all[i]; a.err == nil && (best == nil || a.outranks(best)) {
 			best = a
 		}
 	}
 	return best
 }
 
-// before says whether an answer is to be believed before another.
-func (a *answer) before(b *answer) bool {
+// outranks says whether an answer is to be believed before another.
+func (a *answer) outranks(b *answer) bool {
 	return cmp.Or(cmp.Compare(b.Authority.Era, a.Authority.Era), cmp.Compare(b.listed(), a.listed()),
 		cmp.Compare(b.Authority.Number, a.Authority.Number), cmp.Compare(len(b.Tasks), len(a.Tasks))) < 0
 }
@@ -83,14 +83,14 @@ func (a *answer) listed() int {
 }
 
 // newest returns the newest task.
-func (s *Served) newest() *taskfile.Open { return s.Tasks[len(s.Tasks)-1] }
+func (s *RelayStream) newest() *taskfile.Open { return s.Tasks[len(s.Tasks)-1] }
 
 // known returns the places at which a stream is looked for first: the relays of its first task and, unless that is
 // nil, of a later one.
-func known(root, newest *taskfile.Open) []Place {
-	places := placesOf(root.Task)
+func known(root, newest *taskfile.Open) []StreamRelay {
+	places := relaysOf(root.Task)
 	if newest != nil {
-		places = append(places, placesOf(newest.Task)...)
+		places = append(places, relaysOf(newest.Task)...)
 	}
 	return places
 }
@@ -104,28 +104,28 @@ func failed(all []answer) error {
 	return errors.Join(errs...)
 }
 
-// Everywhere is a stream as all relays of its newest task serve it.
-type Everywhere struct {
-	*Served         // The longest that any of them serves, and the statements of the newest era.
-	From    Place   // Who serves that.
-	Least   int     // How many tasks of it all have that serve the stream.
-	Missing []error // What was wrong with relays that serve none, by hop; nil for others.
-	Retired []Place // Relays of tasks before that are none of the newest: clients may look there.
-	all     []answer
+// MergedStream is a stream as all relays of its newest task serve it.
+type MergedStream struct {
+	*RelayStream               // The longest that any of them serves, and the statements of the newest era.
+	From         StreamRelay   // Who serves that.
+	Least        int           // How many tasks of it all have that serve the stream.
+	Missing      []error       // What was wrong with relays that serve none, by hop; nil for others.
+	Retired      []StreamRelay // Relays of tasks before that are none of the newest: clients may look there.
+	all          []answer
 }
 
-// StreamEverywhere fetches a stream from every relay of its newest task, which it finds by the relays of the first one
+// FetchMergedStream fetches a stream from every relay of its newest task, which it finds by the relays of the first one
 // and, unless that is nil, of a later task. It is an error where none serves it, and where two serve different tasks at
 // a position: positions are taken for good, so nothing mends that. What a relay serves that is none of the newest task
 // counts only where nobody else serves more, or knows of the newest era.
-func (c *Client) StreamEverywhere(ctx context.Context, root, newest *taskfile.Open, trust taskfile.Trust) (
-	*Everywhere, error) {
+func (c *Client) FetchMergedStream(ctx context.Context, root, newest *taskfile.Open, trust taskfile.Trust) (
+	*MergedStream, error) {
 	all := c.askAll(ctx, root, known(root, newest), trust)
 	best := bestOf(all)
 	if best == nil {
 		return nil, failed(all)
 	}
-	e := &Everywhere{Served: &Served{best.Tasks, best.Statements, best.Authority}, From: best.Place}
+	e := &MergedStream{RelayStream: &RelayStream{best.Tasks, best.Statements, best.Authority}, From: best.StreamRelay}
 	for { // A relay without the newest statements may have a task that the others lack.
 		e.all = current(all, e.newest().Task)
 		longer, err := e.longer()
@@ -135,7 +135,7 @@ func (c *Client) StreamEverywhere(ctx context.Context, root, newest *taskfile.Op
 		if longer == nil {
 			break
 		}
-		e.Tasks, e.From = longer.Tasks, longer.Place
+		e.Tasks, e.From = longer.Tasks, longer.StreamRelay
 	}
 	e.sum(all)
 	return e, nil
@@ -156,7 +156,7 @@ func current(all []answer, t *task.Task) []answer {
 
 // longer returns an answer that goes on behind what is known, nil where none does. It is an error where one has
 // another task at a position.
-func (e *Everywhere) longer() (longer *answer, err error) {
+func (e *MergedStream) longer() (longer *answer, err error) {
 	for hop := range e.all {
 		a := &e.all[hop]
 		if a.err != nil {
@@ -173,7 +173,7 @@ func (e *Everywhere) longer() (longer *answer, err error) {
 }
 
 // sum says what all answers come to.
-func (e *Everywhere) sum(all []answer) {
+func (e *MergedStream) sum(all []answer) {
 	e.Least, e.Missing = len(e.Tasks), make([]error, len(e.all))
 	listed := map[string]bool{}
 	for hop, a := range e.all {
@@ -189,7 +189,7 @@ func (e *Everywhere) sum(all []answer) {
 		if listed[a.URL()] {
 			continue
 		}
-		e.Retired = append(e.Retired, a.Place)
+		e.Retired = append(e.Retired, a.StreamRelay)
 		if a.Authority.Era > e.Authority.Era { // only the recovery key begins one
 			e.Statements, e.Authority = a.Statements, a.Authority
 		}
@@ -197,7 +197,7 @@ func (e *Everywhere) sum(all []answer) {
 }
 
 // fork is an error where a relay serves another task at a position than is known.
-func (e *Everywhere) fork(s *answer) error {
+func (e *MergedStream) fork(s *answer) error {
 	for i := range min(len(s.Tasks), len(e.Tasks)) {
 		if a, b := e.Tasks[i].ID, s.Tasks[i].ID; a != b {
 			return fmt.Errorf("relay %s has task %s at position %d of the stream, where another has %s: "+
@@ -214,7 +214,7 @@ func later(a, b taskfile.Authority) bool {
 
 // Agreed is an error unless every relay of the newest task serves the same tasks and statements: an owner's statement
 // names the newest task and follows the newest statement, and a relay that lacks either refuses it.
-func (e *Everywhere) Agreed() error {
+func (e *MergedStream) Agreed() error {
 	if err := errors.Join(e.Missing...); err != nil {
 		return err
 	}
