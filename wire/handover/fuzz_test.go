@@ -16,7 +16,7 @@ import (
 	"github.com/doona-dp/doona/wire/problem"
 )
 
-// answer is a transport that gives every request the same answer, and counts what is read of it.
+// answer is a transport that gives every request the same response and counts how much of it is read.
 type answer struct {
 	status int
 	header http.Header
@@ -28,9 +28,8 @@ func (a *answer) RoundTrip(req *http.Request) (*http.Response, error) {
 		ContentLength: -1}, nil
 }
 
-// FuzzAnswer: whatever a relay answers to a pull or a confirmation is an error, or a batch that
-// re-encodes to the same bytes, which may then be judged without a panic. No more is read than the
-// task's batches take, and no redirect is followed.
+// FuzzAnswer: any response to a pull or a confirmation is an error, or a batch that re-encodes to the same bytes and
+// whose checks do not panic. The client reads no more than the task's largest batch and follows no redirect.
 func FuzzAnswer(f *testing.F) {
 	c := relaytest.New(f, relaytest.Options{Hops: 1})
 	_, stranger, err := ed25519.GenerateKey(nil)

@@ -1,6 +1,6 @@
-// Package handover is how a hop takes sealed batches from the relay before it: it pulls them by
-// number and, once they are safe, confirms them so that the relay may delete them. When the epoch is
-// over, it asks for its signed end.
+// Package handover lets a hop pull sealed batches from its upstream relay. The hop pulls each batch by number. Once
+// the batch is safely stored, the hop confirms it, so that the upstream relay may delete it. At the end of an epoch,
+// the hop fetches the relay's signed end.
 //
 //	GET  {relay}/v1/tasks/{id}/epochs/{e}/batches/{seq}   over task ‖ epoch ‖ seq ‖ first byte ‖ before ‖ nonce
 //	POST {relay}/v1/tasks/{id}/epochs/{e}/batches/{seq}/confirm   … task ‖ epoch ‖ seq ‖ SHA-256(manifest) ‖ nonce
@@ -8,10 +8,9 @@
 //	GET  {relay}/v1/news/{key}/{key}                              … key of the relay ‖ key of the hop ‖ nonce
 //	GET  {relay}/v1/tasks/{id}/time?nonce=…                       not signed
 //
-// All but the last are signed with the hop's Ed25519 key, in the header Doona-Signature behind the
-// nonce, which is fresh for every request: a relay takes each once. All may be repeated at will: a
-// batch number stands for the same bytes for ever, and confirming twice is no error. Mixes and the
-// verifier use this package.
+// The hop signs every request but the last with its Ed25519 key. The header Doona-Signature carries a fresh nonce and
+// the signature; a relay accepts each nonce once. Every request may be repeated: a batch number always stands for the
+// same bytes, and a second confirmation succeeds. Later relays and the verifier use this package.
 package handover
 
 import (
@@ -38,27 +37,27 @@ import (
 	"github.com/doona-dp/doona/wire/taskfile"
 )
 
-// Header carries nonce and signature of a request, as unpadded base64url.
+// Header carries the nonce and signature of a request, as unpadded base64url.
 const Header = "Doona-Signature"
 
-// HistoryHeader carries the [HistoryDigest] of a pull, as unpadded base64url. Without it nothing is said.
+// HistoryHeader carries the [HistoryDigest] of a pull, as unpadded base64url. A pull without it claims no history.
 const HistoryHeader = "Doona-Before"
 
-// HistoryDigest says which batches a hop has had before the number that it asks for: the SHA-256 of the SHA-256 of each
-// manifest, of the number before first, then down to the first number that it knows without a gap. Zeros are for a
-// hop that does not know the number before. A relay that has another batch of any of them was set back.
+// HistoryDigest tells the relay which batches a hop has received before the requested number. It is the SHA-256 of
+// the SHA-256 of each manifest, from the previous number down to the lowest of an unbroken run. Zeros mean that the
+// hop does not know the previous number. A relay whose manifests differ was rolled back.
 //
-// Of the number before alone it would not do: a batch that was destroyed has no slots, so a relay makes the same
-// manifest of the same source again, whatever it has forgotten of the numbers before that.
+// The previous manifest alone is not enough: a destroyed batch has no slots, so a relay that was rolled back signs
+// the same manifest of the same source again, whatever it has forgotten of earlier numbers.
 type HistoryDigest [sha256.Size]byte
 
-// ManifestHashes is the SHA-256 of each manifest of some numbers without a gap, the lowest first.
+// ManifestHashes holds the SHA-256 of the manifests of consecutive batches, the lowest number first.
 type ManifestHashes []hash
 
-// hash is a manifest's.
+// hash is the SHA-256 of a manifest.
 type hash [sha256.Size]byte
 
-// HashManifests returns that of manifests, the lowest number's first.
+// HashManifests hashes manifests, which come in ascending order of their numbers.
 func HashManifests(manifests ...[]byte) (h ManifestHashes) {
 	for _, m := range manifests {
 		h = append(h, sha256.Sum256(m))
@@ -66,7 +65,7 @@ func HashManifests(manifests ...[]byte) (h ManifestHashes) {
 	return h
 }
 
-// History returns what says so of the number behind the last of these; zeros where there are none.
+// History returns the digest to send with a pull of the next number; zeros if h is empty.
 func (h ManifestHashes) History() (b HistoryDigest) {
 	if len(h) == 0 {
 		return b
@@ -78,7 +77,7 @@ func (h ManifestHashes) History() (b HistoryDigest) {
 	return HistoryDigest(sum.Sum(nil))
 }
 
-// Matches says whether b is of these, or of the last few of these: who asks may know fewer.
+// Matches reports whether b is the digest of h or of its last few hashes: the asking hop may know fewer manifests.
 func (h ManifestHashes) Matches(b HistoryDigest) bool {
 	sum := sha256.New()
 	for _, one := range slices.Backward(h) {
@@ -90,7 +89,7 @@ func (h ManifestHashes) Matches(b HistoryDigest) bool {
 	return false
 }
 
-// ParseHistory reads the header's value.
+// ParseHistory parses the value of [HistoryHeader].
 func ParseHistory(text string) (b HistoryDigest, err error) {
 	raw, err := base64.RawURLEncoding.Strict().DecodeString(text)
 	if err != nil || len(raw) != 0 && len(raw) != len(b) {
@@ -100,25 +99,24 @@ func ParseHistory(text string) (b HistoryDigest, err error) {
 	return b, nil
 }
 
-// What a relay may answer to a pull instead of a batch; compare with errors.Is. Other errors
-// are of the network, or a [problem.Problem].
+// Answers that a relay may give to a pull instead of a batch; compare with errors.Is. Other errors are network errors
+// or a [problem.Problem].
 var (
 	ErrNotSealed     error = problem.New(problem.NotSealed, "")    // Ask again later.
-	ErrEpochComplete error = problem.New(problem.Complete, "")     // There is no such batch and no further one.
-	ErrConfirmed     error = problem.New(problem.Confirmed, "")    // It was confirmed before and is gone.
-	ErrUnauthorized  error = problem.New(problem.Unauthorized, "") // The signing key is not the task's next hop's.
+	ErrEpochComplete error = problem.New(problem.Complete, "")     // The epoch gets no batch of this number.
+	ErrConfirmed     error = problem.New(problem.Confirmed, "")    // The relay deleted the confirmed batch.
+	ErrUnauthorized  error = problem.New(problem.Unauthorized, "") // Not signed by the task's next hop.
 )
 
-// The faults of a batch that whoever is on the way can cause; compare with errors.Is. The batch is to
-// be asked for again.
+// Faults of a batch that anyone between the two hops can cause; compare with errors.Is. Pull the batch again.
 var (
-	ErrStranger = errors.New("signed by a stranger")                      // Not by the relay asked.
-	ErrOther    = errors.New("not the batch asked for")                   // Another task, epoch, hop or number.
-	ErrAltered  = errors.New("ciphertexts are not those of the manifest") // Removed, added or changed after signing.
+	ErrStranger = errors.New("signed by a stranger")                      // Not signed by the relay that was asked.
+	ErrOther    = errors.New("not the batch asked for")                   // Of another task, epoch, hop or number.
+	ErrAltered  = errors.New("ciphertexts are not those of the manifest") // Ciphertexts changed after signing.
 )
 
-// Foreign returns which of the three above an error of [Client.Pull] is: the relay that was asked is not
-// to blame. nil says that it is none.
+// Foreign returns which of the three faults above an error of [Client.Pull] is, or nil for any other error. Such a
+// fault does not prove that the relay misbehaved.
 func Foreign(err error) error {
 	for _, fault := range []error{ErrStranger, ErrOther, ErrAltered} {
 		if errors.Is(err, fault) {
@@ -128,60 +126,57 @@ func Foreign(err error) error {
 	return nil
 }
 
-// InvalidBatchError is the error of a batch that the relay asked has signed, for this number, and that
-// contradicts itself, its chain or the task. That is the relay's fault, and final.
+// InvalidBatchError is the error of a batch that the relay signed for this number and that contradicts itself, its
+// chain of manifests or the task. It is the relay's fault, and final.
 type InvalidBatchError struct {
 	Signed *onion.SignedManifest
 	Err    error
 }
 
-// Error says what is wrong.
 func (r *InvalidBatchError) Error() string { return r.Err.Error() }
 
-// Unwrap returns what is wrong.
 func (r *InvalidBatchError) Unwrap() error { return r.Err }
 
-// Client pulls for one party. It is safe for concurrent use.
+// Client pulls batches for one party. It is safe for concurrent use.
 type Client struct {
 	key  ed25519.PrivateKey
 	http *http.Client
 }
 
-// timeout bounds one request, large batches over slow lines included; a batch that takes longer is
-// asked for from where the transfer broke off.
+// timeout bounds one request, including a large batch on a slow connection. After a timeout, the client resumes the
+// transfer where it stopped.
 const timeout = 10 * time.Minute
 
-// NewClient returns a client that signs with a hop's key. A nil transport stands for that of
-// [LoadTransport] without a file.
+// NewClient returns a client that signs with a hop's key. A nil transport selects the default of [LoadTransport].
 func NewClient(key ed25519.PrivateKey, transport http.RoundTripper) *Client {
 	if transport == nil {
-		transport, _ = LoadTransport("") // reads nothing, so nothing fails
+		transport, _ = LoadTransport("") // without a file it cannot fail
 	}
 	refuse := func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
 	return &Client{key, &http.Client{Transport: transport, Timeout: timeout, CheckRedirect: refuse}}
 }
 
-// Request says which batch is pulled, of whom, and what is known of it.
+// Request names the batch to pull and the relay to ask.
 type Request struct {
 	Open           *taskfile.Open
-	From           int // hop of the relay that is asked
+	From           int // Hop of the relay that is asked.
 	Epoch, Seq     uint64
 	History        HistoryDigest
 	RecordManifest ManifestRecorder
 }
 
-// ManifestRecorder keeps the manifest that the relay asked has signed for a number, durably, or says why the batch
-// is not to be read: a number stands for one batch, whatever the relay forgets or signs later. It is asked
-// before the first slot is looked at, and before the manifest is checked any further.
+// ManifestRecorder durably records the manifest that the relay signed for a number, or returns an error if the hop
+// must not read the batch. A number stands for one batch, whatever the relay forgets or signs later. The client calls
+// it before it reads the first slot and before it checks the manifest further.
 type ManifestRecorder func(*onion.SignedManifest) error
 
-// Pull is [Client.PullOnce] without a witness: for who keeps nothing.
+// Pull is [Client.PullOnce] for a caller that records no manifests.
 func (c *Client) Pull(ctx context.Context, open *taskfile.Open, from int, epoch, seq uint64) (*onion.Batch, error) {
 	return c.PullOnce(ctx, Request{Open: open, From: from, Epoch: epoch, Seq: seq,
 		RecordManifest: func(*onion.SignedManifest) error { return nil }})
 }
 
-// PullOnce fetches a batch into memory: see [Client.PullEach].
+// PullOnce fetches a batch into memory; see [Client.PullEach].
 func (c *Client) PullOnce(ctx context.Context, r Request) (*onion.Batch, error) {
 	lanes := make(onion.Lanes, r.Open.Slots.Lanes)
 	for lane := range lanes {
@@ -197,18 +192,18 @@ func (c *Client) PullOnce(ctx context.Context, r Request) (*onion.Batch, error) 
 	return &onion.Batch{Manifest: signed.Manifest, Signature: signed.Signature, Ciphertexts: lanes}, nil
 }
 
-// Each takes a chunk of a batch: up to [onion.ChunkSlots] slots of a lane, which are the batch's, and Each's to keep.
-// Until the last has come the batch may still turn out to be altered or cut short.
+// Each receives a chunk of a batch: up to [onion.ChunkSlots] slots of one lane, which it may keep. Until the last
+// chunk, the batch may still prove altered or truncated.
 type Each func(lane int, slots [][]byte) error
 
-// PullEach fetches a batch and checks it as it comes: manifests and hashes before the first slot, each chunk before
-// the next. See the errors above; others are the witness's, of each, or of the network. It returns what was signed.
+// PullEach fetches a batch and checks it as it arrives: manifests and hashes before the first slot, each chunk before
+// the next. It returns the signed manifest. Errors are those above, the recorder's, each's, or of the network.
 func (c *Client) PullEach(ctx context.Context, r Request, each Each) (*onion.SignedManifest, error) {
 	return c.pull(ctx, r, each, io.Discard)
 }
 
-// PullInto is [Client.PullEach] that writes the batch, in the form between hops, as it comes. It is whole and the
-// relay's where there is no error. One of out's ends the pull.
+// PullInto is [Client.PullEach], but writes the batch to out as it arrives, in the form between hops. Without an
+// error, the batch is complete and authentic. An error of out ends the pull.
 func (c *Client) PullInto(ctx context.Context, r Request, out io.Writer) (*onion.SignedManifest, error) {
 	return c.pull(ctx, r, func(int, [][]byte) error { return nil }, out)
 }
@@ -241,7 +236,7 @@ func (c *Client) pull(ctx context.Context, r Request, each Each, copied io.Write
 	return signed, nil
 }
 
-// read reads and checks the batch that was asked for.
+// read reads and checks the requested batch.
 func (r *Request) read(in io.Reader, each Each) (*onion.SignedManifest, error) {
 	t, c := r.Open.Task, onion.Context{TaskID: r.Open.ID, Epoch: r.Epoch, Hop: r.From}
 	b, err := onion.NewBatchReader(in, onion.MaxManifest(t, c.Hop))
@@ -274,20 +269,20 @@ func (r *Request) read(in io.Reader, each Each) (*onion.SignedManifest, error) {
 	return b.Signed(), err
 }
 
-// progress is what an attempt must bring for another to follow, and patience bounds all attempts at
-// a batch: a relay that feeds it in drops would put off the end of the epoch, and of its key.
+// An attempt must transfer progress bytes for another to follow, and patience bounds all attempts at a batch.
+// Otherwise a relay that sends a few bytes at a time could delay the end of the epoch, and the erasure of its key.
 const (
 	progress = 64 << 10
 	patience = time.Hour
 )
 
-// transfer reads a batch. A transfer that breaks off is resumed where it did, as long as each attempt
-// makes progress: a batch number stands for the same bytes for ever.
+// transfer reads a batch. It resumes a broken transfer as long as each attempt makes progress: a batch number always
+// stands for the same bytes.
 type transfer struct {
 	ask  func(at int64) (*http.Response, error)
-	body io.ReadCloser // of the attempt that runs; nil before the first
-	at   int64         // bytes that were read
-	from int64         // at when the attempt began
+	body io.ReadCloser // of the current attempt; nil before the first
+	at   int64         // bytes read so far
+	from int64         // value of at when the attempt began
 	left int64         // bytes that may still come
 }
 
@@ -307,10 +302,10 @@ func (t *transfer) Read(p []byte) (n int, err error) {
 	}
 	t.Close()
 	t.body = nil
-	return n, nil // what follows comes from the next attempt
+	return n, nil // the next attempt reads the rest
 }
 
-// begin asks for what has not come yet. What a relay that knows no ranges sends again is skipped.
+// begin requests the bytes that are still missing. If the relay ignores ranges, begin skips what was read before.
 func (t *transfer) begin() error {
 	resp, err := t.ask(t.at)
 	if err != nil {
@@ -323,15 +318,15 @@ func (t *transfer) begin() error {
 	return err
 }
 
-// Close ends the attempt that runs.
+// Close ends the current attempt.
 func (t *transfer) Close() {
 	if t.body != nil {
 		t.body.Close()
 	}
 }
 
-// Confirm tells the relay at hop from that the batch with this manifest is safe here, so that it
-// may delete the ciphertexts.
+// Confirm tells the relay at hop from that this party has stored the batch with this manifest, so that the relay may
+// delete the ciphertexts.
 func (c *Client) Confirm(ctx context.Context, open *taskfile.Open, from int, epoch, seq uint64, manifest []byte) error {
 	signature := Signed(c.key, signing.Confirm, ConfirmBody(open.ID, epoch, seq, manifest))
 	resp, err := c.ask(ctx, http.MethodPost, open.ConfirmURL(from, epoch, seq), signature)
@@ -345,8 +340,8 @@ func (c *Client) Confirm(ctx context.Context, open *taskfile.Open, from int, epo
 	return nil
 }
 
-// ask sends a request with a signature, unless that is "". The answer is a success, and its body the caller's to
-// close.
+// ask sends a request, with a signature unless it is empty. It returns an answer only if it is a success. The caller
+// closes its body.
 func (c *Client) ask(ctx context.Context, method, url, signature string) (*http.Response, error) {
 	header := http.Header{}
 	if signature != "" {
@@ -355,7 +350,7 @@ func (c *Client) ask(ctx context.Context, method, url, signature string) (*http.
 	return c.send(ctx, method, url, header, nil)
 }
 
-// send is ask with any header and a body, or none.
+// send is ask with any header and an optional body.
 func (c *Client) send(ctx context.Context, method, url string, header http.Header, body io.Reader) (
 	*http.Response, error) {
 	req, err := http.NewRequestWithContext(ctx, method, url, body)
@@ -374,11 +369,12 @@ func (c *Client) send(ctx context.Context, method, url string, header http.Heade
 	return resp, nil
 }
 
-// maxEnd bounds the signed end of an epoch: a body of counts for every hop so far.
+// maxEnd bounds the signed end of an epoch, in bytes: each hop so far adds its counts.
 func maxEnd(t *task.Task) int64 { return int64(len(t.Relays)) * (512 + int64(t.Slots.Lanes)*(1+4*9)) }
 
-// End fetches the end of an epoch from the relay at hop from and checks it with its chain, this
-// relay's last: [onion.SignedEnd.Check]. [ErrNotSealed] says that the epoch may have further batches.
+// End fetches the signed end of an epoch from the relay at hop from and checks its chain; see
+// [onion.SignedEnd.Check]. The last element is this relay's. [ErrNotSealed] means that the epoch may get further
+// batches.
 func (c *Client) End(ctx context.Context, open *taskfile.Open, from int, epoch uint64) (
 	*onion.SignedEnd, []onion.End, error) {
 	fail := func(err error) (*onion.SignedEnd, []onion.End, error) {
@@ -400,11 +396,11 @@ func (c *Client) End(ctx context.Context, open *taskfile.Open, from int, epoch u
 	return end, chain, nil
 }
 
-// maxTime bounds a signed time.
+// maxTime bounds a signed time, in bytes.
 const maxTime = 256
 
-// Time asks the relay at hop, or the issuer at the hop after the verifier, for its clock, signed for
-// this request. It returns Unix seconds.
+// Time asks the relay at hop for its clock, signed for this request; the hop after the verifier is the issuer. It
+// returns Unix seconds.
 func (c *Client) Time(ctx context.Context, open *taskfile.Open, hop int) (uint64, error) {
 	nonce := newNonce()
 	raw, err := c.small(ctx, open.TimeURL(hop)+"?nonce="+base64.RawURLEncoding.EncodeToString(nonce[:]), "", maxTime)
@@ -414,7 +410,7 @@ func (c *Client) Time(ctx context.Context, open *taskfile.Open, hop int) (uint64
 	return signing.OpenTime(open.Task, open.ID, hop, nonce, raw)
 }
 
-// small reads an answer of at most most bytes.
+// small fetches an answer of at most most bytes.
 func (c *Client) small(ctx context.Context, url, signature string, most int64) ([]byte, error) {
 	resp, err := c.ask(ctx, http.MethodGet, url, signature)
 	if err != nil {
@@ -433,14 +429,14 @@ func newNonce() (nonce signing.Nonce) {
 	return nonce
 }
 
-// Signed returns the header of a request: a fresh nonce, and the signature of the body and it.
+// Signed returns the header of a request: a fresh nonce, and the signature over body and nonce.
 func Signed(key ed25519.PrivateKey, purpose signing.Purpose, body []byte) string {
 	nonce := newNonce()
 	signature := signing.Sign(key, purpose, append(body, nonce[:]...))
 	return base64.RawURLEncoding.EncodeToString(append(nonce[:], signature...))
 }
 
-// Verify checks the header of a request: that the key signed the body and a nonce, which it returns.
+// Verify checks the header of a request and returns its nonce. ok is false unless key signed body and nonce.
 func Verify(key task.SignKey, purpose signing.Purpose, body []byte, header string) (nonce signing.Nonce, ok bool) {
 	raw, err := base64.RawURLEncoding.Strict().DecodeString(header)
 	if err != nil || len(raw) != len(nonce)+ed25519.SignatureSize {
@@ -450,28 +446,27 @@ func Verify(key task.SignKey, purpose signing.Purpose, body []byte, header strin
 	return nonce, signing.Verify(key[:], purpose, append(body, nonce[:]...), raw[len(nonce):])
 }
 
-// Body returns what a pull signs, with a nonce behind it: task id ‖ epoch ‖ seq ‖ the first byte asked
-// for, 8 bytes each, big-endian ‖ before.
+// Body returns what a pull signs, before the nonce: task id ‖ epoch ‖ seq ‖ offset of the first byte, 8 bytes each,
+// big-endian ‖ history.
 func Body(id task.ID, epoch, seq, from uint64, history HistoryDigest) []byte {
 	return append(binary.BigEndian.AppendUint64(batchBody(id, epoch, seq), from), history[:]...)
 }
 
-// ConfirmBody returns what a confirmation signs, with a nonce behind it: task id ‖ epoch ‖ seq ‖
-// SHA-256 of the manifest.
+// ConfirmBody returns what a confirmation signs, before the nonce: task id ‖ epoch ‖ seq ‖ SHA-256 of the manifest.
 func ConfirmBody(id task.ID, epoch, seq uint64, manifest []byte) []byte {
 	of := hash(sha256.Sum256(manifest))
 	return append(batchBody(id, epoch, seq), of[:]...)
 }
 
-// EndBody returns what a request for the end of an epoch signs, with a nonce behind it.
+// EndBody returns what a request for the end of an epoch signs, before the nonce.
 func EndBody(id task.ID, epoch uint64) []byte { return binary.BigEndian.AppendUint64(id[:], epoch) }
 
-// SuccessorBody returns what an owner signs who hands over the next task of the stream with this first task,
-// with a nonce behind it.
+// SuccessorBody returns what an owner signs to hand over the next task of the stream that begins with root, before
+// the nonce.
 func SuccessorBody(root task.ID) []byte { return root[:] }
 
-// NextKeysBody returns what an owner signs who asks for a list of keys for the next task of a stream, with a
-// nonce behind it: id of the first task ‖ position ‖ number of epochs.
+// NextKeysBody returns what an owner signs to request key lists for the next task of a stream, before the nonce: id
+// of the first task ‖ position ‖ number of epochs.
 func NextKeysBody(root task.ID, position, count uint64) []byte {
 	return batchBody(root, position, count)
 }
@@ -480,11 +475,11 @@ func batchBody(id task.ID, epoch, seq uint64) []byte {
 	return binary.BigEndian.AppendUint64(EndBody(id, epoch), seq)
 }
 
-// maxBody is the size of submissions up to which relays serve tasks: one is held in memory once per report in flight.
-// Batches have no limit but the disk.
+// maxBody is the largest submission of a task that relays serve, in bytes: a relay holds one in memory for each
+// report in flight. Only the disk limits batches.
 const maxBody = 16 << 20
 
-// CheckServable refuses a task whose submissions relays cannot hold.
+// CheckServable refuses a task whose submissions are too large for relays.
 func CheckServable(t *task.Task) error {
 	layout, err := onion.NewLayout(t)
 	if err != nil {
@@ -497,9 +492,9 @@ func CheckServable(t *task.Task) error {
 	return nil
 }
 
-// MaxBatch returns the most bytes a batch of the relay at hop takes: all slots of Batch.Size
-// clients, what every relay so far may have added, the hashes and headers of their chunks, and a
-// manifest for every hop so far. A batch that 63 bits do not count is not below any limit: then it is 2⁶³ − 1.
+// MaxBatch returns the most bytes of a batch of the relay at hop: all slots of Batch.Size clients, all dummies that
+// relays so far may add, the hashes and headers of the chunks, and one manifest per hop. It returns 2⁶³ − 1 if the
+// sum overflows 63 bits.
 func MaxBatch(t *task.Task, layout onion.Layout, hop int) int64 {
 	const header = 5 // of a msgpack binary or array
 	slots := onion.MaxLane(t, hop)

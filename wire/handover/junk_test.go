@@ -15,12 +15,12 @@ import (
 	"github.com/doona-dp/doona/wire/taskfile"
 )
 
-// TestJunkAnswers: whatever a party asks a relay for, junk of the largest size as its answer costs little memory.
+// TestJunkAnswers: an answer of junk of the largest size costs little memory, whatever was asked.
 func TestJunkAnswers(t *testing.T) {
 	c := relaytest.New(t, relaytest.Options{Hops: 1, Task: relaytest.InStream()})
 	var answer fixture.Junk
 	c.Listen(t, 0, http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
-		_, _ = io.Copy(w, answer.Reader()) // who has read enough hangs up
+		_, _ = io.Copy(w, answer.Reader()) // a client that has read enough hangs up
 	}))
 	_, owner := c.AsOwner(t)
 	relay, from := c.Open.Relays[0], handover.StreamRelay{Task: c.Open.Task}
@@ -75,7 +75,7 @@ func TestJunkAnswers(t *testing.T) {
 	}
 }
 
-// TestMaxOpenEpochs: what news list at most is what is read of them at most.
+// TestMaxOpenEpochs: a relay's largest status is as large as clients read.
 func TestMaxOpenEpochs(t *testing.T) {
 	const longest = 1 + 2 + 32 + 9 + 9
 	require.LessOrEqual(t, handover.MaxOpenEpochs*longest+1+2+16+5, taskfile.MaxUpstreamStatus)

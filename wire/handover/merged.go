@@ -11,7 +11,7 @@ import (
 	"github.com/doona-dp/doona/wire/taskfile"
 )
 
-// StreamRelay is where a relay of a stream is asked: the address at a hop of one of its tasks.
+// StreamRelay is a relay that may serve a stream: the relay at a hop of one of the stream's tasks.
 type StreamRelay struct {
 	Task *task.Task
 	Hop  int
@@ -28,15 +28,16 @@ func relaysOf(t *task.Task) (out []StreamRelay) {
 	return out
 }
 
-// answer is what a relay serves, or why it serves nothing. Its authority is known wherever that could be read.
+// answer is the stream that one relay serves, or the error of asking it. Its authority is set wherever the answer
+// could be parsed.
 type answer struct {
 	StreamRelay
 	*RelayStream
 	err error
 }
 
-// askAll asks the relays at these places, and then those that the newest tasks found list, until all of them have been
-// asked: a relay's address may have changed, and another may have taken its place. Each address is asked once.
+// askAll asks the given relays, then those that the newest task of each answer names, until no new address appears. A
+// relay's address may have changed, and another relay may have replaced it. Each address is asked once.
 func (c *Client) askAll(ctx context.Context, root *taskfile.Open, places []StreamRelay, trust taskfile.Trust) (all []answer) {
 	asked := map[string]bool{}
 	for i := 0; i < len(places); i++ {
@@ -54,9 +55,9 @@ func (c *Client) askAll(ctx context.Context, root *taskfile.Open, places []Strea
 	return all
 }
 
-// bestOf returns the answer of the newest era; of those one by a relay that its newest task lists, with the newest
-// statements, and the longest; nil where there is none. So neither a relay that serves less than there is decides, nor
-// what one that has given up its place took from an owner's old key since.
+// bestOf returns the best answer, or nil if there is none. It prefers, in this order: the newest era; a relay that
+// its own newest task lists; the most statements; the most tasks. So a relay that serves an outdated stream does not
+// decide. Nor does a replaced relay that has accepted tasks signed with the owner's old key since.
 func bestOf(all []answer) (best *answer) {
 	for i := range all {
 		if a := &all[i]; a.err == nil && (best == nil || a.outranks(best)) {
@@ -66,13 +67,13 @@ func bestOf(all []answer) (best *answer) {
 	return best
 }
 
-// outranks says whether an answer is to be believed before another.
+// outranks reports whether an answer is preferred to another.
 func (a *answer) outranks(b *answer) bool {
 	return cmp.Or(cmp.Compare(b.Authority.Era, a.Authority.Era), cmp.Compare(b.listed(), a.listed()),
 		cmp.Compare(b.Authority.Number, a.Authority.Number), cmp.Compare(len(b.Tasks), len(a.Tasks))) < 0
 }
 
-// listed is 1 where the newest task that a relay serves lists the relay, else 0.
+// listed is 1 if the newest task that a relay serves lists that relay, else 0.
 func (a *answer) listed() int {
 	for _, relay := range a.newest().Relays {
 		if relay.URL == a.URL() {
@@ -82,11 +83,9 @@ func (a *answer) listed() int {
 	return 0
 }
 
-// newest returns the newest task.
 func (s *RelayStream) newest() *taskfile.Open { return s.Tasks[len(s.Tasks)-1] }
 
-// known returns the places at which a stream is looked for first: the relays of its first task and, unless that is
-// nil, of a later one.
+// known returns the relays to ask first: those of the stream's first task and, unless it is nil, of a later task.
 func known(root, newest *taskfile.Open) []StreamRelay {
 	places := relaysOf(root.Task)
 	if newest != nil {
@@ -95,7 +94,7 @@ func known(root, newest *taskfile.Open) []StreamRelay {
 	return places
 }
 
-// failed returns why nobody answered.
+// failed joins the errors of all relays.
 func failed(all []answer) error {
 	var errs []error
 	for _, a := range all {
@@ -106,18 +105,18 @@ func failed(all []answer) error {
 
 // MergedStream is a stream as all relays of its newest task serve it.
 type MergedStream struct {
-	*RelayStream               // The longest that any of them serves, and the statements of the newest era.
-	From         StreamRelay   // Who serves that.
-	Least        int           // How many tasks of it all have that serve the stream.
-	Missing      []error       // What was wrong with relays that serve none, by hop; nil for others.
-	Retired      []StreamRelay // Relays of tasks before that are none of the newest: clients may look there.
+	*RelayStream               // The longest stream that a relay serves, with the statements of the newest era.
+	From         StreamRelay   // The relay that serves it.
+	Least        int           // How many tasks every answering relay has.
+	Missing      []error       // By hop, why a relay does not serve the stream; nil if it does.
+	Retired      []StreamRelay // Relays of earlier tasks only: clients may still ask them.
 	all          []answer
 }
 
-// FetchMergedStream fetches a stream from every relay of its newest task, which it finds by the relays of the first one
-// and, unless that is nil, of a later task. It is an error where none serves it, and where two serve different tasks at
-// a position: positions are taken for good, so nothing mends that. What a relay serves that is none of the newest task
-// counts only where nobody else serves more, or knows of the newest era.
+// FetchMergedStream fetches a stream from every relay of its newest task. It finds them through the relays of the
+// first task and, unless it is nil, of a later task. It fails if no relay serves the stream, and if two relays serve
+// different tasks at one position: a position never changes, so nothing repairs that. A relay that the newest task
+// does not list counts only if no listed relay serves more tasks or a newer era.
 func (c *Client) FetchMergedStream(ctx context.Context, root, newest *taskfile.Open, trust taskfile.Trust) (
 	*MergedStream, error) {
 	all := c.askAll(ctx, root, known(root, newest), trust)
@@ -145,7 +144,7 @@ func (c *Client) FetchMergedStream(ctx context.Context, root, newest *taskfile.O
 func current(all []answer, t *task.Task) []answer {
 	out := make([]answer, len(t.Relays))
 	for hop, relay := range t.Relays {
-		for _, a := range all { // all relays of every newest task were asked
+		for _, a := range all { // askAll asked all relays of every newest task
 			if a.URL() == relay.URL {
 				out[hop] = a
 			}
@@ -154,8 +153,7 @@ func current(all []answer, t *task.Task) []answer {
 	return out
 }
 
-// longer returns an answer that goes on behind what is known, nil where none does. It is an error where one has
-// another task at a position.
+// longer returns an answer with more tasks than e, or nil. It fails if an answer has a different task at a position.
 func (e *MergedStream) longer() (longer *answer, err error) {
 	for hop := range e.all {
 		a := &e.all[hop]
@@ -172,7 +170,7 @@ func (e *MergedStream) longer() (longer *answer, err error) {
 	return longer, nil
 }
 
-// sum says what all answers come to.
+// sum derives the fields of e from all answers.
 func (e *MergedStream) sum(all []answer) {
 	e.Least, e.Missing = len(e.Tasks), make([]error, len(e.all))
 	listed := map[string]bool{}
@@ -190,13 +188,13 @@ func (e *MergedStream) sum(all []answer) {
 			continue
 		}
 		e.Retired = append(e.Retired, a.StreamRelay)
-		if a.Authority.Era > e.Authority.Era { // only the recovery key begins one
+		if a.Authority.Era > e.Authority.Era { // only the recovery key begins an era
 			e.Statements, e.Authority = a.Statements, a.Authority
 		}
 	}
 }
 
-// fork is an error where a relay serves another task at a position than is known.
+// fork returns an error if an answer has a different task at a position of e.
 func (e *MergedStream) fork(s *answer) error {
 	for i := range min(len(s.Tasks), len(e.Tasks)) {
 		if a, b := e.Tasks[i].ID, s.Tasks[i].ID; a != b {
@@ -207,13 +205,13 @@ func (e *MergedStream) fork(s *answer) error {
 	return nil
 }
 
-// later says whether a decides after b.
+// later reports whether a has a newer era or more statements than b.
 func later(a, b taskfile.Authority) bool {
 	return a.Era > b.Era || a.Era == b.Era && a.Number > b.Number
 }
 
-// Agreed is an error unless every relay of the newest task serves the same tasks and statements: an owner's statement
-// names the newest task and follows the newest statement, and a relay that lacks either refuses it.
+// Agreed returns an error unless every relay of the newest task serves the same tasks and statements. An owner's
+// statement names the newest task and follows the newest statement, and a relay that lacks either refuses it.
 func (e *MergedStream) Agreed() error {
 	if err := errors.Join(e.Missing...); err != nil {
 		return err

@@ -7,16 +7,16 @@ import (
 	"github.com/doona-dp/doona/wire/task"
 )
 
-// Load is what a batch has.
+// Load is the size of a batch.
 type Load struct {
 	Clients float64
-	Reports float64 // Of its epoch's batches together, as far as the task says: at least Clients.
+	Reports float64 // Of all batches of the epoch together, as far as the task bounds them; at least Clients.
 	Slots   float64 // Of all clients, in all lanes.
 	Dummies float64 // Of each relay.
 }
 
-// FullLoad is the most that a batch of a task can have: every client as many slots as it may, every relay as many
-// dummies.
+// FullLoad returns the largest load of a batch: every client sends as many slots and every relay adds as many dummies
+// as the task allows.
 func FullLoad(t *task.Task) Load {
 	l := Load{Clients: float64(t.Batch.Size), Reports: float64(t.Batch.Size)}
 	l.Slots = l.Clients * float64(t.Slots.PerLane*t.Slots.Lanes)
@@ -30,14 +30,14 @@ func FullLoad(t *task.Task) Load {
 	return l
 }
 
-// Need is what a batch takes of a party. It is an estimate: [Needs].
+// Need is what a batch costs a party, as [Needs] estimates it.
 type Need struct {
-	Memory  float64 `json:"memory"`  // Bytes of its process: this batch, and the reports of its epoch.
-	Disk    float64 `json:"disk"`    // Bytes at once.
+	Memory  float64 `json:"memory"`  // Bytes of the process: this batch, and the reports of its epoch.
+	Disk    float64 `json:"disk"`    // Most bytes at one time.
 	Seconds float64 `json:"seconds"` // Of one core.
 }
 
-// String says it in words.
+// String returns the need as a sentence.
 func (n Need) String() string {
 	memory, disk, core := n.Words()
 	return memory + " of memory, " + disk + " of disk and " + core + " of a core"
@@ -48,7 +48,7 @@ func (n Need) Words() (memory, disk, core string) {
 	return quantity(n.Memory, "B"), quantity(n.Disk, "B"), quantity(n.Seconds, "s")
 }
 
-// quantity writes a number with two digits or three, and a prefix of its unit.
+// quantity formats a number with two or three digits and a unit prefix.
 func quantity(x float64, unit string) string {
 	prefix := ""
 	for _, p := range []string{"k", "M", "G", "T", "P"} {
@@ -63,32 +63,33 @@ func quantity(x float64, unit string) string {
 	return strconv.FormatFloat(x, 'f', 0, 64) + " " + prefix + unit
 }
 
-// What a party takes, measured on an x86-64 machine. Memory of a verifier is that of `verifier analyze` at 10⁶ slots
-// (row verifier/memory of bench: 68 MB; at 10⁷ see docs/results.json). Times are those that `make bench` found on
-// 2026-11-22 at 100,000 clients of one slot each: 264 µs a client of the first relay, 43 µs of the next and 36 µs of
-// the verifier (rows relay/noise/*/cpu), 102 µs for a dummy's two layers (relay/noise).
+// Costs of a party, measured on an x86-64 machine. Memory of a verifier is that of `verifier analyze` at 10⁶ slots
+// (row verifier/memory of bench: 68 MB; at 10⁷ see docs/results.json). Times are from `make bench` on 2026-11-22 at
+// 100,000 clients of one slot each: 264 µs a client at the first relay, 43 µs at the next and 36 µs at the verifier
+// (rows relay/noise/*/cpu), 102 µs for a dummy's two layers (relay/noise).
 const (
-	// KnownMemory is of a first relay with an SQLite store, for each report of an open epoch: its client's name, and
-	// its own. Where a task does not say how many batches an epoch has at most, [Needs] counts those of one.
+	// KnownMemory is what a first relay with an SQLite store keeps in memory for each report of an open epoch, in
+	// bytes: the client's name and the report's. If a task does not bound the batches of an epoch, [Needs] counts one
+	// batch.
 	KnownMemory = 25
 
-	relayMemory    = 256e6 // Whatever the size: 64 MiB of slots, reports in flight, the store. Seen: 169 MB at 10⁵.
-	verifierMemory = 80e6  // Whatever the size: slots, chunks and the process.
-	markMemory     = 20    // Of a verifier, for each slot: its mark in the batch's replay set, and in the epoch's.
+	relayMemory    = 256e6 // At any size: 64 MiB of slots, reports in flight, the store. Measured: 169 MB at 10⁵.
+	verifierMemory = 80e6  // At any size: slots, chunks and the process.
+	markMemory     = 20    // Of a verifier, for each slot: its mark in the replay sets of the batch and of the epoch.
 
-	rowDisk  = 100 // Of a relay, for each slot: what its row, or its tag's, has beside the slot.
-	keptDisk = 9   // Of a verifier, for each slot in a record beside the message.
+	rowDisk  = 100 // Of a relay, for each slot: what the rows of slot and tag add to the slot's bytes.
+	keptDisk = 9   // Of a verifier, for each slot: what a record adds to the message's bytes.
 
-	perReport = 244e-6 // Of the first relay, for a client: a key exchange, HTTP, limits and receipts on disk.
-	perSlot   = 20e-6  // Of the first relay, for each slot: what the next takes, less a key exchange.
+	perReport = 244e-6 // Of the first relay, for each client: a key exchange, HTTP, limits and durable receipts.
+	perSlot   = 20e-6  // Of the first relay, for each slot: perHop without a key exchange.
 	perHop    = 43e-6  // Of a later relay, for each slot.
 	perOpened = 36e-6  // Of the verifier, for each slot.
 	perSealed = 51e-6  // Of a relay, for each layer of a dummy.
 )
 
-// Needs returns what a batch takes: of each relay in their order, and of the verifier. This is where plans, new tasks,
-// check-config and docs/costs.md have it from. On a relay's disk are at once a slot's row, the file by which it is
-// permuted and the sealed batch, on a verifier's the batch, its record and what of that memory has no room for.
+// Needs estimates what a batch costs each relay, in order, and the verifier. Plans, new tasks, check-config and
+// docs/costs.md use it. A relay's disk holds a slot's row, the permutation file and the sealed batch at the same
+// time. A verifier's disk holds the batch, its record, and what does not fit in memory.
 func Needs(t *task.Task, l Load) ([]Need, error) {
 	layout, err := onion.NewLayout(t)
 	if err != nil {
@@ -98,7 +99,7 @@ func Needs(t *task.Task, l Load) ([]Need, error) {
 	out := make([]Need, hops+1)
 	for hop := range hops {
 		slots := l.Slots + l.Dummies*float64(hop+1)
-		copies := 2. // Of what it has peeled: permuted and sealed.
+		copies := 2. // The peeled slots are stored twice: permuted and sealed.
 		n := Need{Memory: relayMemory, Seconds: l.Dummies * float64(hops-hop) * perSealed}
 		if hop == 0 {
 			copies = 3
@@ -117,7 +118,7 @@ func Needs(t *task.Task, l Load) ([]Need, error) {
 	return out, nil
 }
 
-// Worst returns the most memory and disk that a party needs of some, and the seconds of all together.
+// Worst returns the largest memory and disk of any need, and the sum of the seconds.
 func Worst(needs []Need) (n Need) {
 	for _, one := range needs {
 		n = Need{max(n.Memory, one.Memory), max(n.Disk, one.Disk), n.Seconds + one.Seconds}

@@ -14,8 +14,8 @@ import (
 	"github.com/doona-dp/doona/wire/taskfile"
 )
 
-// KeysFor asks a relay that has approved the owner for its signed list of keys for a task that the label names, with so
-// many epochs. The client's key must be the owner's.
+// KeysFor asks a relay that has approved the owner for its signed list of count keys for the task that the label
+// names. The client's key must be the owner's.
 func (c *Client) KeysFor(ctx context.Context, relay task.Party, label taskfile.Label, kem task.KEM, count uint64) (
 	*onion.SignedKeyList, error) {
 	signature := Signed(c.key, signing.Owner, OwnersKeysBody(relay.SignKey, label, kem, count))
@@ -30,8 +30,8 @@ func (c *Client) KeysFor(ctx context.Context, relay task.Party, label taskfile.L
 	return list, nil
 }
 
-// Begin hands a task to a relay that has approved the owner and made keys for it. The client's key must be the owner's.
-// To hand over once more what the relay has is no error.
+// Begin sends a task to a relay that has approved the owner and made keys for the task. The client's key must be the
+// owner's. Sending a task again succeeds.
 func (c *Client) Begin(ctx context.Context, relay task.Party, bundle []byte) error {
 	header := http.Header{Header: {Signed(c.key, signing.Owner, OwnersTaskBody(relay.SignKey))}}
 	resp, err := c.send(ctx, http.MethodPost, taskfile.OwnersTasksURL(relay, c.public()), header,
@@ -45,12 +45,12 @@ func (c *Client) Begin(ctx context.Context, relay task.Party, bundle []byte) err
 // public returns the client's public key.
 func (c *Client) public() task.SignKey { return task.SignKey(c.key.Public().(ed25519.PublicKey)) }
 
-// OwnersTaskBody returns what an owner signs who hands a task to a relay, with a nonce behind it: the relay's key, so
-// that no relay can pass the request on.
+// OwnersTaskBody returns what an owner signs to send a task to a relay, before the nonce: the relay's key, so that no
+// relay can forward the request to another.
 func OwnersTaskBody(relay task.SignKey) []byte { return relay[:] }
 
-// OwnersKeysBody returns what an owner signs who asks a relay for keys, with a nonce behind it: the relay's key ‖ label
-// ‖ number of epochs ‖ KEM.
+// OwnersKeysBody returns what an owner signs to ask a relay for keys, before the nonce: the relay's key ‖ label ‖
+// number of epochs ‖ KEM.
 func OwnersKeysBody(relay task.SignKey, label taskfile.Label, kem task.KEM, count uint64) []byte {
 	return append(binary.BigEndian.AppendUint64(append(relay[:], label[:]...), count), kem...)
 }

@@ -19,42 +19,42 @@ import (
 	"github.com/doona-dp/doona/wire/taskfile"
 )
 
-// UpstreamStatus is what a relay has of the tasks that it shares with a next hop, so that the hop need not ask for what is not
-// there, task by task:
+// UpstreamStatus lists the open epochs of all tasks that a relay shares with its next hop, so that the hop need not
+// ask task by task:
 //
 //	GET {relay}/v1/news/{key of the relay}/{key of the hop}     over both keys ‖ nonce
 //
-// It says nothing that the pulls would not, and it is not signed: who tells wrong news only has batches come later, and
-// could as well answer that they are not sealed.
+// It reveals nothing that pulls would not. It is not signed: a false status only delays batches, as a false "not
+// sealed" would.
 type UpstreamStatus struct {
-	Instance []byte      // 16 bytes, of the process that answers: another one may know less of what has come.
-	Epochs   []OpenEpoch // Those that go on, and nothing of which was set back. The hop asks for all others.
+	Instance []byte      // 16 bytes that identify the answering process: another process may have seen fewer batches.
+	Epochs   []OpenEpoch // Open epochs without a state rollback. The hop asks for every other epoch itself.
 
-	tag string // of what was received
+	tag string // entity tag of the received bytes
 }
 
-// OpenEpoch is an epoch of which more may come.
+// OpenEpoch is an epoch that may get further batches.
 type OpenEpoch struct {
 	TaskID  []byte // 32 bytes.
 	Epoch   uint64
-	Batches uint64 // How many are sealed.
+	Batches uint64 // How many batches are sealed.
 }
 
-// StatusTag returns the entity tag of news in their msgpack form.
+// StatusTag returns the entity tag of a status in its msgpack form.
 func StatusTag(raw []byte) string {
 	sum := sha256.Sum256(raw)
 	return `"` + base64.RawURLEncoding.EncodeToString(sum[:16]) + `"`
 }
 
-// UpdatesBody returns what a request for news signs, with a nonce behind it: the keys of the relay and of the hop.
+// UpdatesBody returns what a request for a status signs, before the nonce: the keys of the relay and of the hop.
 func UpdatesBody(relay, hop task.SignKey) []byte { return slices.Concat(relay[:], hop[:]) }
 
 const statusTimeout = 30 * time.Second
 
-// MaxOpenEpochs is the most epochs that news list.
+// MaxOpenEpochs is the most epochs that a status lists.
 const MaxOpenEpochs = (taskfile.MaxUpstreamStatus - 64) / (1 + 2 + 32 + 9 + 9)
 
-// UpstreamStatus asks a relay for its news. Where they are those of before, which may be nil, these are what it returns.
+// UpstreamStatus asks a relay for its status. It returns before, which may be nil, if nothing has changed.
 func (c *Client) UpstreamStatus(ctx context.Context, relay task.Party, before *UpstreamStatus) (*UpstreamStatus, error) {
 	fail := func(err error) (*UpstreamStatus, error) {
 		return nil, fmt.Errorf("couldn't get the news of %s: %w", relay.URL, err)
@@ -95,10 +95,9 @@ func (c *Client) UpstreamStatus(ctx context.Context, relay task.Party, before *U
 	return n, nil
 }
 
-// minOpenEpoch is the fewest bytes of an epoch in news.
+// minOpenEpoch is the fewest bytes of an epoch in a status.
 const minOpenEpoch = 1 + 2 + 32 + 1 + 1
 
-// parseStatus reads news.
 func parseStatus(raw []byte) (*UpstreamStatus, error) {
 	v := codec.NewView(raw)
 	v.ArrayOf(2)

@@ -19,21 +19,21 @@ import (
 	"github.com/doona-dp/doona/wire/taskfile"
 )
 
-// RelayStream is a stream as a relay serves it, checked.
+// RelayStream is a stream that one relay serves, after all checks.
 type RelayStream struct {
-	Tasks      []*taskfile.Open // By position, without lists of keys: [Client.BundleOf] fetches a task's.
+	Tasks      []*taskfile.Open // By position, without key lists; [Client.BundleOf] fetches a task with its lists.
 	Statements taskfile.Statements
 	Authority  taskfile.Authority
 }
 
-// Stream fetches a stream and checks it: every task's place and owner. root is its first task.
+// Stream fetches the stream that begins with root and checks the position and owner of every task.
 func (c *Client) Stream(ctx context.Context, root *taskfile.Open, trust taskfile.Trust) (*RelayStream, error) {
 	return c.StreamOf(ctx, root, root.Task, trust)
 }
 
-// StreamOf is the best that the relays of t serve, a later task of the stream, and those of the newest task that they
-// know: a relay may serve less than there is, and another may have taken its place. Where none serves the stream it is
-// what each of them said.
+// StreamOf returns the best stream among those that the relays of t serve, and the relays of the newest task they
+// name. t is a later task of the stream. One relay may serve an outdated stream, and another relay may have replaced
+// it. If no relay serves the stream, the error joins all their errors.
 func (c *Client) StreamOf(ctx context.Context, root *taskfile.Open, t *task.Task, trust taskfile.Trust) (
 	*RelayStream, error) {
 	all := c.askAll(ctx, root, relaysOf(t), trust)
@@ -43,7 +43,7 @@ func (c *Client) StreamOf(ctx context.Context, root *taskfile.Open, t *task.Task
 	return nil, failed(all)
 }
 
-// BundleOf is Bundle from the first relay that serves the task. It is that task's, checked, as its lists of keys are.
+// BundleOf fetches a task's bundle from the first relay that serves it, and checks the bundle with its key lists.
 func (c *Client) BundleOf(ctx context.Context, t *taskfile.Open) ([]byte, *taskfile.Open, error) {
 	var errs []error
 	for _, p := range relaysOf(t.Task) {
@@ -56,8 +56,8 @@ func (c *Client) BundleOf(ctx context.Context, t *taskfile.Open) ([]byte, *taskf
 	return nil, nil, errors.Join(errs...)
 }
 
-// StreamAt is Stream from the relay at a hop of t, a later task of the stream: its address may have changed. An error
-// comes with who decides by what is served, where that could be read.
+// StreamAt fetches the stream from the relay at a hop of t, a later task of the stream whose address of the relay may
+// be newer. An error comes with the authority of the served stream, if the answer could be parsed.
 func (c *Client) StreamAt(ctx context.Context, root *taskfile.Open, t *task.Task, hop int, trust taskfile.Trust) (
 	*RelayStream, error) {
 	resp, err := c.ask(ctx, http.MethodGet, root.StreamURL(t, hop), "")
@@ -77,7 +77,7 @@ func (c *Client) StreamAt(ctx context.Context, root *taskfile.Open, t *task.Task
 	return &RelayStream{tasks, chain.Statements, authority}, nil
 }
 
-// Bundle fetches the bundle of the task with this id from a relay, and checks that it is that one's.
+// Bundle fetches the bundle of the task with this id from a relay, and checks that it is that task's.
 func (c *Client) Bundle(ctx context.Context, id task.ID, from StreamRelay) ([]byte, *taskfile.Open, error) {
 	resp, err := c.ask(ctx, http.MethodGet, from.URL()+endpoint.PathOf(id), "")
 	if err != nil {
@@ -96,8 +96,8 @@ func (c *Client) Bundle(ctx context.Context, id task.ID, from StreamRelay) ([]by
 	return raw, open, nil
 }
 
-// NextKeys asks the relay at a hop of last, the newest task of a stream, for its signed list of keys for the
-// task after it with so many epochs. The client's key must be the owner's. Asked again, a relay answers the same.
+// NextKeys asks the relay at a hop of last, the newest task of a stream, for its signed list of count keys for the
+// next task. The client's key must be the owner's. A relay answers a repeated request with the same list.
 func (c *Client) NextKeys(ctx context.Context, root *taskfile.Open, last *task.Task, hop int, count uint64) (
 	*onion.SignedKeyList, error) {
 	position := last.Stream.Position + 1
@@ -117,31 +117,31 @@ func (c *Client) NextKeys(ctx context.Context, root *taskfile.Open, last *task.T
 	return list, nil
 }
 
-// keys asks for the signed list of so many keys of a KEM, and reads no more than such a list has.
+// keys fetches a signed list of count keys, and reads no more bytes than such a list has.
 func (c *Client) keys(ctx context.Context, url, signature string, kem task.KEM, count uint64) ([]byte, error) {
 	most := uint64(taskfile.MaxBundle)
-	if size, err := onion.KeyListSize(kem, count); err == nil { // else the relay says what it thinks of the KEM
+	if size, err := onion.KeyListSize(kem, count); err == nil { // for an unknown KEM, the relay answers with a problem
 		most = min(most, size)
 	}
 	return c.small(ctx, url, signature, int64(most))
 }
 
-// Renewal is what an owner decides about the next task of a stream. All else is as in its newest task.
+// Renewal holds the owner's choices for the next task of a stream. Everything else is copied from the newest task.
 type Renewal struct {
-	Count uint64    // Epochs. 1 to 65536.
-	Now   time.Time // If the newest task is over, its rhythm goes on with the epoch that holds this time.
-	// Lists of keys, of Count epochs, that are not asked for: the verifier's, and the issuer's where there is one.
+	Count uint64    // Epochs, 1 to 65536.
+	Now   time.Time // If the newest task is over, the next one starts with the epoch that holds this time.
+	// Key lists of Count epochs that no relay is asked for: the verifier's and, for a task with tokens, the issuer's.
 	Verifier, Issuer *onion.SignedKeyList
 	Recovery         task.SignKey       // Zero: none.
-	Rolls            []task.Roll        // Of keys of parties of the newest task.
-	Replace          map[int]task.Party // By hop, relays that take another's place: address and key.
-	Newest           *taskfile.Open     // A task whose relays are asked, where the first one's are gone; nil: none.
-	Change           func(*task.Task)   // What the stream allows, or nil.
+	Rolls            []task.Roll        // Of parties of the newest task.
+	Replace          map[int]task.Party // Replacement relays by hop: address and key.
+	Newest           *taskfile.Open     // A task whose relays are asked if those of the first are gone; may be nil.
+	Change           func(*task.Task)   // Changes what the stream allows; may be nil.
 }
 
-// Renew asks all relays of a stream for what they serve and for their next keys, and returns the signed task that
-// follows its newest one, with the time at which that is over as its start. No relay has it yet: see [Client.Succeed].
-// The client's key must be the owner's.
+// Renew asks all relays of a stream for their tasks and their next keys, and returns the signed successor of the
+// newest task. The successor starts when the newest task ends. Renew does not send it to any relay: see
+// [Client.Succeed]. The client's key must be the owner's.
 func (c *Client) Renew(ctx context.Context, root *taskfile.Open, r Renewal) (*taskfile.Bundle, error) {
 	all := c.askAll(ctx, root, known(root, r.Newest), root.Trust(r.Recovery))
 	served := bestOf(all)
@@ -154,7 +154,7 @@ func (c *Client) Renew(ctx context.Context, root *taskfile.Open, r Renewal) (*ta
 	}
 	last := served.newest()
 	next := r.follow(last)
-	if err := served.fits(next); err != nil { // before keys are made for it
+	if err := served.fits(next); err != nil { // before relays make keys for it
 		return nil, err
 	}
 	var lists []*onion.SignedKeyList
@@ -183,7 +183,7 @@ func (c *Client) Renew(ctx context.Context, root *taskfile.Open, r Renewal) (*ta
 	return bundle, root.CheckSuccessor(served.Authority, last, open, root.Trust(r.Recovery))
 }
 
-// fits is an error where the next task, or the stream with it, would be too large.
+// fits returns an error if the next task, or the stream with it, would be too large.
 func (s *RelayStream) fits(next *task.Task) error {
 	all := make([]*task.Task, 0, len(s.Tasks)+1)
 	for _, t := range s.Tasks {
@@ -192,7 +192,7 @@ func (s *RelayStream) fits(next *task.Task) error {
 	return errors.Join(taskfile.CheckSize(next), taskfile.CheckStreamSize(append(all, next)))
 }
 
-// follow returns the task after last, with last's lists of keys.
+// follow returns the task after last, still with last's key lists.
 func (r Renewal) follow(last *taskfile.Open) *task.Task {
 	next := *last.Task
 	next.Stream = &task.Stream{Name: last.Stream.Name, Position: last.Stream.Position + 1, Before: last.ID,
@@ -213,7 +213,7 @@ func (r Renewal) follow(last *taskfile.Open) *task.Task {
 	return &next
 }
 
-// replaced returns the task with the relays that take another's place. Their lists of keys are not known yet.
+// replaced returns the task with its replacement relays, whose key lists are not known yet.
 func (r Renewal) replaced(t *task.Task) *task.Task {
 	out := *t
 	out.Relays = slices.Clone(t.Relays)
@@ -223,8 +223,8 @@ func (r Renewal) replaced(t *task.Task) *task.Task {
 	return &out
 }
 
-// Succeed hands the next task of a stream to the relay at a hop of it. The client's key must be the owner's.
-// To hand over once more what the relay has is no error.
+// Succeed sends the next task of a stream to the relay at a hop of it. The client's key must be the owner's. Sending
+// a task again succeeds.
 func (c *Client) Succeed(ctx context.Context, root *taskfile.Open, next *task.Task, hop int, bundle []byte) error {
 	url := root.SuccessorsURL(next, hop)
 	header := http.Header{Header: {Signed(c.key, signing.Succeed, SuccessorBody(root.ID))}}
@@ -235,8 +235,8 @@ func (c *Client) Succeed(ctx context.Context, root *taskfile.Open, next *task.Ta
 	return resp.Body.Close()
 }
 
-// State hands a signed statement about a stream to the relay at a hop of t, its newest task. To hand over once more
-// what the relay has is no error.
+// State sends a signed statement about a stream to the relay at a hop of t, the stream's newest task. Sending a
+// statement again succeeds.
 func (c *Client) State(ctx context.Context, root *taskfile.Open, t *task.Task, hop int, statement []byte) error {
 	resp, err := c.send(ctx, http.MethodPost, root.StatementsURL(t, hop), http.Header{}, bytes.NewReader(statement))
 	if err != nil {

@@ -9,16 +9,17 @@ import (
 	"time"
 )
 
-// MaxConnections is how many connections to one party are kept open: who serves many tasks asks it so many things at once.
+// MaxConnections is how many connections to one party stay open. A verifier of many tasks sends many requests at
+// once.
 const MaxConnections = 16
 
-// LoadTransport returns a transport with bounded waits for connection and answer, which speaks
-// TLS 1.3 and trusts the system's authorities and those in a PEM file, if one is named.
+// LoadTransport returns a transport with bounded waits for connection and answer. It speaks TLS 1.3 and trusts the
+// system's authorities and, if ca is not empty, those in that PEM file.
 func LoadTransport(ca string) (http.RoundTripper, error) {
 	t := http.DefaultTransport.(*http.Transport).Clone()
 	t.ResponseHeaderTimeout = time.Minute
 	t.MaxIdleConnsPerHost = MaxConnections
-	t.DisableCompression = true // ciphertexts do not compress, and bombs do
+	t.DisableCompression = true // ciphertexts do not compress, and a small body could expand without bound
 	t.TLSClientConfig = &tls.Config{MinVersion: tls.VersionTLS13}
 	if ca == "" {
 		return t, nil
