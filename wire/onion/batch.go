@@ -16,37 +16,37 @@ import (
 // manifestLabel opens every manifest.
 const manifestLabel = "doona-manifest"
 
-// Manifest is what a relay signs about a batch: counts per lane and hashes, no reasons and no
-// times finer than the epoch. Source holds the signed manifest of the batch it was made from,
-// so a batch carries its whole chain back to the first relay.
+// Manifest is what a relay signs about a batch: hashes, and counts by lane. It gives no reasons for dropped slots and
+// no time finer than the epoch. Source holds the signed manifest of the source batch, so a batch carries its chain of
+// manifests back to the first relay.
 type Manifest struct {
 	Label       string
 	Version     uint64
 	TaskID      []byte      // 32 bytes.
-	Epoch       uint64      // Epoch of every slot in the batch.
+	Epoch       uint64      // Epoch of every slot.
 	Hop         uint64      // The relay that made the batch.
 	Seq         uint64      // Number of the batch within the epoch, from 0; the same at every hop.
-	Submissions uint64      // Clients' submissions the batch was made from.
+	Submissions uint64      // Number of client submissions in the batch.
 	Lanes       []LaneCount // Slots per lane.
-	Ciphertexts []byte      // Hash of the numbers of slots and of the hashes of their chunks, 32 bytes.
-	Source      []byte      // [SignedManifest] of the previous hop; empty at the first.
+	Ciphertexts []byte      // Hash of the slot counts and of the chunks' hashes, 32 bytes.
+	Source      []byte      // [SignedManifest] of the upstream relay; empty at the first.
 }
 
-// LaneCount counts slots of one lane: In + Added = Out + Dropped. Added are a relay's own dummies, 0
+// LaneCount counts the slots of one lane: In + Added = Out + Dropped. Added counts the relay's own dummies; it is 0
 // unless the task has noise.
 type LaneCount struct {
 	In, Added, Out, Dropped uint64
 }
 
-// MaxManifest returns the most bytes that a manifest of the relay at hop takes, with those of all hops before in it.
-// For each, 512 is more than what has one size takes: the label, the version, two hashes, four numbers, the heads and
-// the signature. Below 8·(512 + 65535·37), some 20 million, by the limits of tasks.
+// MaxManifest returns the most bytes of a manifest of the relay at hop, with the manifests of all earlier hops inside
+// it. Per manifest, 512 bytes exceed the parts of constant size: label, version, two hashes, four numbers, heads and
+// signature. By the limits of tasks it is below 8·(512 + 65535·37), about 20 million.
 func MaxManifest(t *task.Task, hop int) int64 {
 	return int64(hop+1) * (512 + int64(t.Slots.Lanes)*(1+4*9)) // four counts of at most 9 bytes per lane
 }
 
-// MaxLane returns the most slots that a lane of a batch of the relay at hop has: those of Batch.Size clients, and what
-// every relay so far may have added. Below 2³² + 8·2³⁶ by the limits of tasks.
+// MaxLane returns the most slots in a lane of a batch of the relay at hop: those of Batch.Size clients, and the
+// dummies that all relays so far may add. By the limits of tasks it is below 2³² + 8·2³⁶.
 func MaxLane(t *task.Task, hop int) uint64 {
 	slots := t.Batch.Size * t.Slots.PerLane
 	if t.Noise != nil {
@@ -62,18 +62,18 @@ type SignedManifest struct {
 	Signature []byte
 }
 
-// Batch is a shuffled batch in memory, one list of ciphertexts per lane. A destroyed batch has none. Its
-// form between hops and in .batch files is read and written by chunks: [BatchReader], [Batch.Write].
+// Batch is a shuffled batch in memory, with one list of ciphertexts per lane. A destroyed batch has no ciphertexts.
+// [BatchReader] and [Batch.Write] read and write the form between hops and in .batch files, chunk by chunk.
 type Batch struct {
 	Manifest    []byte
 	Signature   []byte
 	Ciphertexts Lanes
 }
 
-// Lanes are the ciphertexts of a batch or of one client's slots: Lanes[l][i] is number i of lane l.
+// Lanes holds the ciphertexts of a batch, or one client's slots: Lanes[l][i] is slot i of lane l.
 type Lanes [][][]byte
 
-// Destroyed says whether the batch was withheld: nothing left the relay.
+// Destroyed reports whether the relay withheld the batch: it passed no slot on.
 func (m *Manifest) Destroyed() bool {
 	for _, lane := range m.Lanes {
 		if lane.Out > 0 {
@@ -83,20 +83,20 @@ func (m *Manifest) Destroyed() bool {
 	return true
 }
 
-// BatchDraft is what a relay says of a batch that it makes: where it belongs, and the counts of its manifest.
+// BatchDraft describes a batch that a relay is about to sign: its position and the counts of its manifest.
 type BatchDraft struct {
 	Context                     // of the relay that makes it
-	Seq         uint64          // its number within the epoch
-	Submissions uint64          // clients' submissions that it is made from
-	In          []uint64        // slots that came in, by lane
-	Added       []uint64        // of the relay's own dummies among the ciphertexts, by lane; nil for none
-	Source      *SignedManifest // of the batch that it is made from; nil at the first relay
+	Seq         uint64          // number of the batch within the epoch
+	Submissions uint64          // number of client submissions in it
+	In          []uint64        // slots received, by lane
+	Added       []uint64        // own dummies among the ciphertexts, by lane; nil for none
+	Source      *SignedManifest // manifest of the source batch; nil at the first relay
 }
 
-// NewBatch signs a batch: lanes holds the ciphertexts for the next hop, already permuted (nil for
-// a destroyed batch).
+// NewBatch signs a batch. lanes holds the ciphertexts for the next hop, already permuted; nil makes a destroyed
+// batch.
 func NewBatch(key ed25519.PrivateKey, d BatchDraft, lanes Lanes) (*Batch, error) {
-	out := make(Lanes, len(d.In)) // with empty lists for nil ones, which have no encoding
+	out := make(Lanes, len(d.In)) // replaces nil lists, which have no encoding, by empty ones
 	if lanes != nil && len(lanes) != len(d.In) {
 		return nil, fmt.Errorf("invalid batch: %d lanes, counts for %d", len(lanes), len(d.In))
 	}
@@ -119,7 +119,7 @@ func NewBatch(key ed25519.PrivateKey, d BatchDraft, lanes Lanes) (*Batch, error)
 	return &Batch{signed.Manifest, signed.Signature, out}, nil
 }
 
-// counts returns a batch's counts with so many slots out of each lane.
+// counts returns the counts of a batch that passes out[l] slots of lane l on.
 func (d *BatchDraft) counts(out []uint64) ([]LaneCount, error) {
 	counts := make([]LaneCount, len(out))
 	for i, n := range out {
@@ -136,7 +136,7 @@ func (d *BatchDraft) counts(out []uint64) ([]LaneCount, error) {
 	return counts, nil
 }
 
-// sign signs the manifest of a batch with some counts, of which ciphertexts is the hash.
+// sign signs the manifest with these counts and this hash of the ciphertexts.
 func (d *BatchDraft) sign(key ed25519.PrivateKey, counts []LaneCount, ciphertexts []byte) (*SignedManifest, error) {
 	m := Manifest{
 		Label: manifestLabel, Version: task.Version, TaskID: d.TaskID[:], Epoch: d.Epoch, Hop: uint64(d.Hop),
@@ -158,8 +158,7 @@ func (d *BatchDraft) sign(key ed25519.PrivateKey, counts []LaneCount, ciphertext
 // Signed returns the batch's manifest and signature.
 func (b *Batch) Signed() *SignedManifest { return &SignedManifest{b.Manifest, b.Signature} }
 
-// Header returns the batch's manifest as it stands, before any check: enough to know which epoch
-// and number it claims.
+// Header parses the batch's manifest without any check, to learn which epoch and number it claims.
 func (b *Batch) Header() (*Manifest, error) {
 	var m Manifest
 	if err := codec.Unmarshal(b.Manifest, &m); err != nil {
@@ -168,20 +167,19 @@ func (b *Batch) Header() (*Manifest, error) {
 	return &m, nil
 }
 
-// ErrCiphertexts is returned where a batch's ciphertexts are not those its manifest was signed
-// for: its maker or someone on the way changed them. A batch of the same number may still come
-// unchanged.
+// ErrCiphertexts is returned if a batch's ciphertexts do not match its signed manifest. The relay or anyone on the
+// way may have changed them. The same batch may still arrive unchanged.
 var ErrCiphertexts = errors.New("its ciphertexts are not those of the manifest")
 
-// What is wrong with a chain whose last manifest is signed: compare with errors.Is. Other errors of a
-// chain are [signing.ErrSigner], or of a manifest that is another's or of another place.
+// Faults of a chain whose last manifest has a valid signature; compare with errors.Is. Other errors of a chain are
+// [signing.ErrSigner], or those of a manifest for another task, epoch, hop or number.
 var (
 	ErrCounts = errors.New("its counts do not add up")
-	ErrChain  = errors.New("its chain of manifests is broken") // A manifest of an earlier hop, or its link.
+	ErrChain  = errors.New("its chain of manifests is broken") // Of an earlier manifest, or the link to it.
 	errPlace  = errors.New("it is of another task or place")
 )
 
-// fault is an error of a kind: its text says more than the kind does.
+// fault is an error of a kind, with a more specific text.
 type fault struct {
 	error
 	kind error
@@ -189,8 +187,8 @@ type fault struct {
 
 func (f *fault) Unwrap() []error { return []error{f.kind, f.error} }
 
-// Check verifies a signed manifest of hop c.Hop, of this number, and, through its sources, of all hops
-// before, as [Batch.Check] does. It returns the chain.
+// Check verifies the signed manifest of hop c.Hop and number seq, and the manifests of all earlier hops, as
+// [Batch.Check] does. It returns the chain.
 func (s *SignedManifest) Check(t *task.Task, c Context, seq uint64) ([]Manifest, error) {
 	return checkChain(t, c, seq, s)
 }
@@ -198,7 +196,8 @@ func (s *SignedManifest) Check(t *task.Task, c Context, seq uint64) ([]Manifest,
 // Bytes returns the msgpack form.
 func (s *SignedManifest) Bytes() ([]byte, error) { return codec.Marshal(s) }
 
-// ParseSigned reads the msgpack form without checking it; see [SignedManifest.Check]. What it returns is part of in.
+// ParseSigned parses the msgpack form without checking it; see [SignedManifest.Check]. The result shares memory with
+// in.
 func ParseSigned(in []byte) (*SignedManifest, error) {
 	v := codec.NewView(in)
 	v.ArrayOf(2)
@@ -209,7 +208,8 @@ func ParseSigned(in []byte) (*SignedManifest, error) {
 	return s, nil
 }
 
-// readManifest reads a manifest of a task with so many lanes. Of more it keeps one, which shows that they are too many.
+// readManifest parses a manifest of a task with this many lanes. Of surplus lanes it keeps one, which shows that
+// there are too many.
 func readManifest(in []byte, lanes uint64) (*Manifest, error) {
 	v := codec.NewView(in)
 	v.ArrayOf(10)
@@ -221,7 +221,7 @@ func readManifest(in []byte, lanes uint64) (*Manifest, error) {
 	return m, nil
 }
 
-// readLanes reads the counts of lanes, and keeps at most one more than want.
+// readLanes parses the counts of lanes, and keeps at most want+1.
 func readLanes(v *codec.View, want uint64) []LaneCount {
 	n := v.Array()
 	lanes := make([]LaneCount, 0, min(uint64(n), want+1))
@@ -234,8 +234,8 @@ func readLanes(v *codec.View, want uint64) []LaneCount {
 	return lanes
 }
 
-// Open verifies that the relay at hop signed the manifest, else [signing.ErrSigner], and parses it. It
-// does not check what the manifest says; see [Batch.Check].
+// Open verifies that the relay at hop signed the manifest, else returns [signing.ErrSigner], and parses it. It does
+// not check the content; see [Batch.Check].
 func (s *SignedManifest) Open(t *task.Task, hop int) (*Manifest, error) {
 	if hop < 0 || hop >= len(t.Relays) {
 		return nil, fmt.Errorf("the task has no relay at hop %d", hop)
@@ -246,10 +246,9 @@ func (s *SignedManifest) Open(t *task.Task, hop int) (*Manifest, error) {
 	return readManifest(s.Manifest, t.Slots.Lanes)
 }
 
-// Check verifies a batch that relay hop is said to have made for a task, epoch and number: the
-// signatures of the whole chain, the conservation of counts, the hash and sizes of the
-// ciphertexts. It returns the chain of manifests from the first relay to this one. It does not
-// judge whether the counts suffice: [CheckCounts].
+// Check verifies a batch that claims to be of relay c.Hop, for a task, epoch and number: the signatures of the whole
+// chain, the conservation of counts, and the hash and sizes of the ciphertexts. It returns the chain of manifests,
+// from the first relay to this one. [CheckCounts] decides whether the counts suffice.
 func (b *Batch) Check(t *task.Task, c Context, seq uint64) ([]Manifest, error) {
 	chain, err := checkChain(t, c, seq, b.Signed())
 	if err != nil {
@@ -269,7 +268,7 @@ func (b *Batch) Check(t *task.Task, c Context, seq uint64) ([]Manifest, error) {
 	return chain, nil
 }
 
-// checkSlots says what is wrong with the numbers and sizes of a batch's slots.
+// checkSlots returns what is wrong with the numbers and sizes of a batch's slots, or "".
 func checkSlots(m *Manifest, lanes Lanes, size int) string {
 	if len(lanes) != len(m.Lanes) {
 		return fmt.Sprintf("%d lanes, want %d", len(lanes), len(m.Lanes))
@@ -287,7 +286,7 @@ func checkSlots(m *Manifest, lanes Lanes, size int) string {
 	return ""
 }
 
-// checkChain verifies a signed manifest of hop c.Hop and, through its sources, of all hops before.
+// checkChain verifies a signed manifest of hop c.Hop and the manifests of all earlier hops.
 func checkChain(t *task.Task, c Context, seq uint64, s *SignedManifest) ([]Manifest, error) {
 	refuse := func(kind error, why string) ([]Manifest, error) {
 		return nil, &fault{fmt.Errorf("couldn't accept batch %d of hop %d: %s", seq, c.Hop, why), kind}
@@ -332,10 +331,10 @@ func checkChain(t *task.Task, c Context, seq uint64, s *SignedManifest) ([]Manif
 	return []Manifest{*m}, nil
 }
 
-// maxCount bounds the counts of manifests, so that sums of four do not overflow.
+// maxCount bounds the counts of manifests, so that a sum of four cannot overflow.
 const maxCount = 1 << 53
 
-// check says what is wrong with a lane's counts, in one batch or in several together.
+// check returns what is wrong with a lane's counts, in one batch or summed over several, or "".
 func (n LaneCount) check(t *task.Task, batches uint64) string {
 	if max(n.In, n.Added, n.Out, n.Dropped) >= maxCount || n.In+n.Added != n.Out+n.Dropped {
 		return fmt.Sprintf("does not add up: %d in, %d added, %d out, %d dropped", n.In, n.Added, n.Out, n.Dropped)
@@ -346,14 +345,15 @@ func (n LaneCount) check(t *task.Task, batches uint64) string {
 	if t.Noise == nil {
 		return fmt.Sprintf("has %d slots added, and the task has no noise", n.Added)
 	}
-	if _, most := t.Noise.Support(); most == 0 || (n.Added-1)/most >= batches { // their product may overflow
+	if _, most := t.Noise.Support(); most == 0 || (n.Added-1)/most >= batches { // the product may overflow
 		return fmt.Sprintf("has %d slots added: want at most %d in each of %d batches by the task's noise", n.Added,
 			most, batches)
 	}
 	return ""
 }
 
-// checkLeast says what is wrong with what was added in a lane to one batch, unless it was destroyed or empty.
+// checkLeast returns what is wrong with the number of dummies in a lane of a batch that is neither destroyed nor
+// empty.
 func (n LaneCount) checkLeast(t *task.Task) string {
 	if t.Noise == nil || n.Out == 0 && n.Added == 0 {
 		return ""
@@ -364,8 +364,8 @@ func (n LaneCount) checkLeast(t *task.Task) string {
 	return ""
 }
 
-// checkIn says what is wrong with a first relay's counts of slots that came in: each of its submissions
-// has PerLane in every lane, or 1 to PerLane under padding none.
+// checkIn returns what is wrong with a first relay's counts of received slots: each submission has PerLane in every
+// lane, or 1 to PerLane under padding none.
 func checkIn(t *task.Task, submissions uint64, lanes []LaneCount) string {
 	most := submissions * t.Slots.PerLane
 	least := most
@@ -410,34 +410,35 @@ func checkSource(t *task.Task, c Context, seq uint64, m Manifest) ([]Manifest, e
 	return append(chain, m), nil
 }
 
-// Last says by the manifest of hop 0 whether a batch is the last of its epoch: one of fewer than n submissions, or
-// that was destroyed. Where relays add noise to every batch, it is also one of fewer than n slots of clients out
-// of the first relay, whatever it says came in. What later relays drop does not count: a client can send what only
-// they see is bad.
+// Last reports by the manifest of hop 0 whether a batch is the last of its epoch: it has fewer than n submissions, or
+// was destroyed. If relays add noise to every batch, it is also the last if the first relay passed on fewer than n
+// client slots, whatever it says it received. Slots that later relays drop do not count: a client can send slots that
+// only a later relay can tell are invalid.
 func (m *Manifest) Last(t *task.Task) bool {
 	if t.Noise == nil {
 		return m.Submissions < t.Batch.Size || m.Destroyed()
 	}
 	slots := uint64(0)
-	for _, lane := range m.Lanes { // one
+	for _, lane := range m.Lanes { // a task with noise has one lane
 		slots += lane.Out - min(lane.Out, lane.Added)
 	}
 	return min(m.Submissions, slots) < t.Batch.Size
 }
 
-// DestroyedAllowance is how many batches of an epoch may be destroyed beyond as many as were released. Each costs a disk
-// a manifest, of at most 512 bytes and 37 a lane for each hop so far: see [MaxManifest].
+// DestroyedAllowance is how many more batches of an epoch may be destroyed than were released. Each costs a disk one
+// manifest, of at most 512 bytes and 37 bytes per lane for each hop so far: see [MaxManifest].
 const DestroyedAllowance = 1024
 
-// TooManyDestroyed says whether so many of an epoch's batches were destroyed that no further one is to be taken: a hop before
-// makes them without end, or clients have spoilt DestroyedAllowance + 1 more than were released so far, with more than
-// n − n_min bad reports in each.
+// TooManyDestroyed reports whether an epoch has so many destroyed batches that a hop must take no further one. Then
+// an earlier relay makes them without end, or clients have destroyed DestroyedAllowance + 1 more batches than were
+// released, with more than n − n_min invalid reports in each.
 func TooManyDestroyed(released, destroyed uint64) bool {
 	return destroyed > released+DestroyedAllowance
 }
 
-// HasMinClients says whether a batch with this many valid slots per lane can have n_min honest clients: it was made from n
-// submissions or more, and n_min·B of the slots in every lane (n_min under padding none) are not what relays added.
+// HasMinClients reports whether a batch with this many valid slots per lane can hold n_min honest clients. It must
+// come from at least n submissions. In every lane, n_min·B of its slots (n_min under padding none) must not be
+// dummies.
 func HasMinClients(t *task.Task, chain []Manifest, valid []uint64) bool {
 	least := t.Batch.Min
 	if t.Slots.Padding == task.PaddingFull {
@@ -455,10 +456,10 @@ func HasMinClients(t *task.Task, chain []Manifest, valid []uint64) bool {
 	return chain[0].Submissions >= t.Batch.Size
 }
 
-// CheckCounts says whether a batch of this many submissions and valid slots per lane may be
-// released: at least n submissions, and in every lane n_min·B valid slots (n_min under padding
-// none). Every relay and the verifier apply it as if all others were malicious. The error says
-// what is missing. Where no other client need be honest, nothing is: noise by relays hides one.
+// CheckCounts returns an error unless a batch of this many submissions and valid slots per lane may be released: it
+// needs n submissions and n_min·B valid slots in every lane (n_min under padding none). Every relay and the verifier
+// apply it as if all other parties were malicious. The error says what is missing. A claim that needs no other honest
+// client requires nothing here: the relays' noise hides a single client.
 func CheckCounts(t *task.Task, submissions uint64, valid []uint64) error {
 	if t.Claim.Assumption == task.NoneHonest {
 		return nil

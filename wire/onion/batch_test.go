@@ -18,7 +18,7 @@ import (
 	"github.com/doona-dp/doona/wire/task"
 )
 
-// slots returns n ciphertexts of the right size for a hop, all different.
+// slots returns n distinct ciphertexts of a hop's slot size.
 func (w *world) slots(t testing.TB, hop, n int) [][]byte {
 	layout, err := onion.NewLayout(w.Task)
 	require.NoError(t, err)
@@ -34,8 +34,8 @@ func (w *world) context(hop int) onion.Context {
 	return onion.Context{TaskID: w.id, Epoch: 1, Hop: hop}
 }
 
-// chain returns batch 7 of every relay: three submissions of three slots in each of two lanes, of
-// which every relay after the first drops one in lane 1.
+// chain returns batch 7 of every relay: three submissions of three slots in each of two lanes. Every relay after the
+// first drops one slot in lane 1.
 func (w *world) chain(t testing.TB) []*onion.Batch {
 	t.Helper()
 	var out []*onion.Batch
@@ -102,7 +102,7 @@ func TestDestroyedBatch(t *testing.T) {
 	require.ErrorContains(t, err, "1 lanes")
 }
 
-// manifest returns hop 0's manifest of the chain, changed and signed anew by key.
+// manifest returns hop 0's batch of the chain, with a changed manifest that key signs.
 func (w *world) manifest(t *testing.T, key ed25519.PrivateKey, change func(*onion.Manifest)) *onion.Batch {
 	b := w.chain(t)[0]
 	m, err := b.Header()
@@ -205,7 +205,7 @@ func TestBatchCheckRejects(t *testing.T) {
 	} {
 		require.Error(t, check(w.chain(t)[0]), "wrong %s", name)
 	}
-	// Slots of the wrong size, honestly signed.
+	// Slots of the wrong size with a valid signature.
 	b, err := onion.NewBatch(w.sign[0], onion.BatchDraft{
 		Context: w.context(0), Seq: 7, Submissions: 3, In: []uint64{9, 9},
 	}, [][][]byte{w.slots(t, 1, 9), w.slots(t, 2, 9)})
@@ -270,7 +270,7 @@ func TestChainIsChecked(t *testing.T) {
 	}
 }
 
-// TestHasMinClients: n submissions, and the slots of n_min clients beside what all relays added.
+// TestHasMinClients: a batch needs n submissions, and slots of n_min clients beyond all dummies.
 func TestHasMinClients(t *testing.T) {
 	noisy := &task.Task{Batch: task.Batch{Size: 10, Min: 9}, Slots: task.Slots{PerLane: 1, Padding: task.PaddingFull}}
 	for _, c := range []struct {
@@ -312,7 +312,8 @@ func TestCheckCounts(t *testing.T) {
 	}
 }
 
-// TestHashOfLanes: other numbers or bytes of slots of one size have another hash, which is as SPEC says.
+// TestHashOfLanes: slots of one size have another hash if their numbers or bytes differ, and the hash is that of
+// SPEC.
 func TestHashOfLanes(t *testing.T) {
 	seen := map[string]bool{}
 	for _, lanes := range []onion.Lanes{
@@ -334,7 +335,7 @@ func TestHashOfLanes(t *testing.T) {
 	require.Equal(t, want[:], onion.HashLanes(onion.Lanes{lane, {}, {{7, 8}}}))
 }
 
-// bigBatch is a batch of hop 0 whose lanes have several chunks, one chunk and none.
+// bigBatch returns a batch of hop 0 whose lanes have several chunks, one chunk and none.
 func (w *world) bigBatch(t testing.TB) *onion.Batch {
 	t.Helper()
 	lanes := onion.Lanes{w.slots(t, 1, 2*onion.ChunkSlots+5), w.slots(t, 1, onion.ChunkSlots)}
@@ -346,8 +347,8 @@ func (w *world) bigBatch(t testing.TB) *onion.Batch {
 	return b
 }
 
-// TestBatchStreams: what was signed is checked before the first slot, each chunk as it comes, and the
-// batch is read as it was written.
+// TestBatchStreams: the reader checks the signature before the first slot and each chunk as it arrives, and reads
+// back what was written.
 func TestBatchStreams(t *testing.T) {
 	w := newWorld(t, task.KEMX25519, 1, func(t *task.Task) { t.Slots.PerLane, t.Batch.Size = 1, 4*onion.ChunkSlots })
 	want := w.bigBatch(t)
@@ -386,7 +387,7 @@ func TestBatchStreams(t *testing.T) {
 
 	for name, c := range map[string]struct {
 		raw    []byte
-		chunks int // that are right before the fault
+		chunks int // valid chunks before the fault
 		want   error
 	}{
 		"a bit in the first chunk": {flipped(raw, head+50), 0, onion.ErrCiphertexts},
@@ -418,7 +419,7 @@ func flipped(in []byte, at int) []byte {
 	return out
 }
 
-// TestBatchHeadRejects: faults that show before the first slot, and slots of another size.
+// TestBatchHeadRejects: faults that show before the first slot, and slots of the wrong size.
 func TestBatchHeadRejects(t *testing.T) {
 	w := newWorld(t, task.KEMX25519, 1, func(t *task.Task) { t.Slots.PerLane, t.Batch.Size = 1, 4*onion.ChunkSlots })
 	good := w.bigBatch(t)
@@ -444,7 +445,7 @@ func TestBatchHeadRejects(t *testing.T) {
 	_, err = onion.NewBatchReader(bytes.NewReader(raw), 100)
 	require.ErrorContains(t, err, "at most 100")
 
-	long := onion.Lanes{w.slots(t, 0, 3), w.slots(t, 0, 3)} // as before the layer of hop 0 was taken off
+	long := onion.Lanes{w.slots(t, 0, 3), w.slots(t, 0, 3)} // still with the layer of hop 0
 	b, err := onion.NewBatch(w.sign[0], onion.BatchDraft{
 		Context: w.context(0), Seq: 7, Submissions: 3, In: []uint64{3, 3},
 	}, long)
@@ -463,7 +464,7 @@ func TestBatchHeadRejects(t *testing.T) {
 	require.ErrorIs(t, first(flipped(raw, len(raw)-len(long[1][0])*3-10)), onion.ErrCiphertexts, "nor signed for")
 }
 
-// TestAdded: slots from nowhere are noise, which only a task with noise has.
+// TestAdded: only a task with noise allows slots that no client sent.
 func TestAdded(t *testing.T) {
 	w := newWorld(t, task.KEMX25519, 1, nil)
 	noisy := *w.Task
@@ -511,7 +512,7 @@ func TestKeyLists(t *testing.T) {
 	_, err = onion.PartyKeys(w.Task, 0, w.lists[1])
 	require.ErrorContains(t, err, "not the list the task names")
 
-	// Lists that the task does name, by their hash, and that are wrong.
+	// Invalid lists whose hashes the task names.
 	for name, c := range map[string]struct {
 		kem    task.KEM
 		keys   []*onion.PrivateKey
@@ -562,7 +563,7 @@ func TestSignaturesAreNotMalleable(t *testing.T) {
 	require.False(t, signing.Verify(key.Public().(ed25519.PublicKey), signing.Task, nil, signature))
 }
 
-// FuzzParseBatch: what parses re-encodes to the same bytes.
+// FuzzParseBatch: any batch that parses re-encodes to the same bytes.
 func FuzzParseBatch(f *testing.F) {
 	w := newWorld(f, task.KEMX25519, 2, func(t *task.Task) { t.Slots.PerLane, t.Batch.Size = 1, 4*onion.ChunkSlots })
 	b, err := onion.NewBatch(w.sign[0], onion.BatchDraft{
@@ -587,7 +588,7 @@ func FuzzParseBatch(f *testing.F) {
 	})
 }
 
-// FuzzParseKeyList: what parses re-encodes to the same bytes.
+// FuzzParseKeyList: any key list that parses re-encodes to the same bytes.
 func FuzzParseKeyList(f *testing.F) {
 	w := newWorld(f, task.KEMX25519, 1, nil)
 	raw, err := w.lists[0].Bytes()
@@ -606,8 +607,8 @@ func FuzzParseKeyList(f *testing.F) {
 	})
 }
 
-// TestBatchWriter: the bytes of a batch that is written slot by slot are those of one in memory, whatever its chunks;
-// without slots it is a destroyed one.
+// TestBatchWriter: a batch written slot by slot has the same bytes as one in memory, whatever its chunks; without
+// slots it is a destroyed batch.
 func TestBatchWriter(t *testing.T) {
 	w := newWorld(t, task.KEMX25519, 1, nil)
 	for _, n := range [][2]int{{0, 0}, {1, 0}, {0, 1}, {1024, 1024}, {1025, 3000}} {
@@ -654,7 +655,7 @@ func TestBatchWriter(t *testing.T) {
 	require.ErrorContains(t, err, "1 slots out of lane 0, 0 in", "out of nothing")
 }
 
-// claiming is a batch of which one part claims to be long, and comes as zeroes.
+// claiming returns a batch in which one part claims a length and is all zeros.
 func claiming(head []byte, n uint32) io.Reader {
 	head = binary.BigEndian.AppendUint32(append(bytes.Clone(head), 0xc6), n)
 	return io.MultiReader(bytes.NewReader(head), io.LimitReader(zeroes{}, int64(n)))
@@ -667,8 +668,8 @@ func (zeroes) Read(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// TestMemoryIsNotTheSenders: whatever length a part claims, and then has, no more memory is taken than a part of the
-// task's batches needs. The signature is right where it can be.
+// TestMemoryIsNotTheSenders: whatever length a part claims or has, the reader takes no more memory than that part of
+// a batch of the task needs. The signature is valid where it can be.
 func TestMemoryIsNotTheSenders(t *testing.T) {
 	const claim = 64 << 20
 	w := newWorld(t, task.KEMX25519, 1, func(t *task.Task) { t.Slots.PerLane, t.Batch.Size = 1, 4*onion.ChunkSlots })
@@ -699,11 +700,11 @@ func TestMemoryIsNotTheSenders(t *testing.T) {
 		require.Error(t, err, name)
 		require.Less(t, after.TotalAlloc-before.TotalAlloc, uint64(claim/8), name)
 	}
-	w.Task.Batch.Size = onion.ChunkSlots // too few for what was signed
+	w.Task.Batch.Size = onion.ChunkSlots // fewer than were signed
 	require.ErrorIs(t, read(bytes.NewReader(raw)), onion.ErrTooLarge)
 }
 
-// TestNumbersOfBatches: a batch of any task has a number below [task.Task.MostBatches].
+// TestNumbersOfBatches: the number of a batch is below [task.Task.MostBatches].
 func TestNumbersOfBatches(t *testing.T) {
 	w := newWorld(t, task.KEMX25519, 2, nil)
 	for _, seq := range []uint64{(&task.Task{}).MostBatches() - 1, (&task.Task{}).MostBatches(), 1<<63 - 1} {

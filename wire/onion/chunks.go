@@ -14,18 +14,18 @@ import (
 	"github.com/doona-dp/doona/wire/task"
 )
 
-// ChunkSlots is the number of slots of one lane that are hashed and handed on together; the last
-// chunk of a lane may have fewer. A batch between hops is msgpack
+// ChunkSlots is the number of slots of one lane that are hashed and sent together; the last chunk of a lane may have
+// fewer. A batch between hops is msgpack
 //
 //	[manifest, signature, hashes, [chunk …]]
 //
-// where a chunk is its slots one after the other, lane after lane, and hashes are the SHA-256 of all
-// chunks in order. All slots of a hop have one size, so that a chunk's bytes have one meaning. The
-// hashes come first: what was signed is checked before the first slot, and each chunk as it comes.
+// where a chunk is the concatenation of its slots, lane after lane, and hashes holds the SHA-256 of all chunks in
+// order. All slots of a hop have one size, so a chunk parses in one way only. The hashes come first: a reader checks
+// the signature before the first slot, and each chunk as it arrives.
 const ChunkSlots = 1024
 
-// hashChunks returns what a manifest signs of its ciphertexts: SHA-256 over ChunkSlots and, for each
-// lane, the number of slots, 4 bytes each, and then the hashes of all chunks.
+// hashChunks returns what a manifest signs of its ciphertexts: SHA-256 over ChunkSlots and, for each lane, the number
+// of slots, 4 bytes each, and then the hashes of all chunks.
 func hashChunks(counts []uint64, hashes []byte) []byte {
 	head := binary.BigEndian.AppendUint32(nil, ChunkSlots)
 	for _, n := range counts {
@@ -68,7 +68,7 @@ func (l Lanes) hashes() []byte {
 	return hashes
 }
 
-// Write writes the form between hops, a chunk at a time.
+// Write writes the form between hops, chunk by chunk.
 func (b *Batch) Write(out io.Writer) error {
 	hashes := b.Ciphertexts.hashes()
 	w := codec.NewWriter(out)
@@ -84,24 +84,24 @@ func (b *Batch) Bytes() ([]byte, error) {
 	return out.Bytes(), err
 }
 
-// BatchReader reads a batch as it comes: first what was signed and the hashes of all chunks, then one chunk after the
-// other, each checked against its hash. How much memory that takes is never the sender's choice: before the signature
-// is checked, it is the task's longest manifest at most; then the hashes of as many chunks as batches of the task
-// have, if the manifest says so; and then one chunk of slots of the task's size.
+// BatchReader reads a batch as it arrives: first the signed manifest and the hashes of all chunks, then each chunk,
+// which it checks against its hash. The sender never decides how much memory this takes. Before the signature is
+// checked, it is at most the task's longest manifest. Then it is the hashes of as many chunks as a batch of the task
+// may have, if the manifest says so, and one chunk of slots of the task's size.
 type BatchReader struct {
 	source   *source
 	in       *codec.Reader
 	signed   SignedManifest
-	manifest Manifest // of the counts by which it is read
-	size     int      // bytes of a slot; 0 where it is not known
-	begun    bool     // hashes are here
-	hashes   []byte   // of the chunks that are still to come
-	most     uint64   // chunks of the task's batches
+	manifest Manifest // its counts direct the reading
+	size     int      // of a slot, in bytes; 0 if unknown
+	begun    bool     // the hashes have been read
+	hashes   []byte   // of the remaining chunks
+	most     uint64   // most chunks of a batch of the task
 	lane     int      // of the next chunk
-	left     uint64   // slots of this lane that are still to come
+	left     uint64   // slots of this lane that remain
 }
 
-// source keeps the error at which a stream ended: what is wrong without one is wrong with the bytes.
+// source keeps the error that ended the stream. An error of parsing without one means that the bytes are wrong.
 type source struct {
 	in  io.Reader
 	err error
@@ -115,8 +115,8 @@ func (s *source) Read(p []byte) (n int, err error) {
 	return n, err
 }
 
-// NewBatchReader reads a batch up to its signature. The manifest may be no longer than most bytes: see [MaxManifest].
-// Nothing is checked yet: see [BatchReader.Check].
+// NewBatchReader reads a batch up to its signature, and refuses a manifest of more than most bytes: see
+// [MaxManifest]. It checks nothing else: see [BatchReader.Check].
 func NewBatchReader(in io.Reader, most int64) (*BatchReader, error) {
 	r := &BatchReader{source: &source{in: in}, lane: -1}
 	r.in = codec.NewReader(r.source)
@@ -136,7 +136,7 @@ func NewBatchReader(in io.Reader, most int64) (*BatchReader, error) {
 	return r, nil
 }
 
-// chunks returns the number of chunks that the counts ask for, at most 2³² however large they are.
+// chunks returns the number of chunks that the counts require, at most 2³².
 func (m *Manifest) chunks() (n uint64) {
 	for _, lane := range m.Lanes {
 		n = min(n+chunksOf(lane.Out), math.MaxUint32)
@@ -144,14 +144,14 @@ func (m *Manifest) chunks() (n uint64) {
 	return n
 }
 
-// chunksOf returns the number of chunks of so many slots of a lane.
+// chunksOf returns the number of chunks of this many slots of a lane.
 func chunksOf(slots uint64) uint64 { return slots/ChunkSlots + min(slots%ChunkSlots, 1) }
 
 // Signed returns the batch's manifest and signature.
 func (r *BatchReader) Signed() *SignedManifest { return &r.signed }
 
-// Check is [Batch.Check] for the manifest and its chain. What is signed after them are the hashes and the chunks, which
-// [BatchReader.Hashes] and [BatchReader.Next] read and check. It reads nothing.
+// Check is [Batch.Check] for the manifest and its chain. It does not read the hashes and chunks that follow, which
+// [BatchReader.Hashes] and [BatchReader.Next] read and check.
 func (r *BatchReader) Check(t *task.Task, c Context, seq uint64) ([]Manifest, error) {
 	chain, err := checkChain(t, c, seq, &r.signed)
 	if err != nil {
@@ -166,11 +166,11 @@ func (r *BatchReader) Check(t *task.Task, c Context, seq uint64) ([]Manifest, er
 	return chain, nil
 }
 
-// ErrTooLarge is returned where a batch's manifest is signed for more slots than the task's batches have.
+// ErrTooLarge is returned if a batch's manifest is signed for more slots than a batch of the task may have.
 var ErrTooLarge = errors.New("more slots than a batch of this task has")
 
-// Hashes reads the hashes of all chunks and checks them by what was signed, else [ErrCiphertexts]. Other errors are
-// [ErrTooLarge], and of the stream. [BatchReader.Next] calls it where nobody has.
+// Hashes reads the hashes of all chunks and checks them against the signed manifest; a mismatch is [ErrCiphertexts].
+// Other errors are [ErrTooLarge] and those of the stream. [BatchReader.Next] calls it if the caller has not.
 func (r *BatchReader) Hashes() (err error) {
 	chunks := r.manifest.chunks()
 	if chunks > r.most {
@@ -197,7 +197,7 @@ func (r *BatchReader) Hashes() (err error) {
 	return nil
 }
 
-// fault returns an error of reading as it is where the stream ended, and else as one of the ciphertexts.
+// fault returns an error of the stream unchanged, and any other as an error of the ciphertexts.
 func (r *BatchReader) fault(err error) error {
 	if r.source.err != nil {
 		return err
@@ -205,12 +205,12 @@ func (r *BatchReader) fault(err error) error {
 	return &fault{err, ErrCiphertexts}
 }
 
-// ErrSlotSize is returned where a batch's slots are signed for and have another size than the task's.
+// ErrSlotSize is returned if a batch's signed slots do not have the task's size.
 var ErrSlotSize = errors.New("slots of another size than the task's")
 
-// Next returns the lane and slots of the next chunk, and [io.EOF] after the last. A chunk that is
-// not the one that was signed is [ErrCiphertexts]; one whose slots have another size than the task's
-// is [ErrSlotSize]. Other errors are those of Hashes, and of the stream.
+// Next returns the lane and slots of the next chunk, and [io.EOF] after the last. A chunk that does not match its
+// hash is [ErrCiphertexts]; signed slots of the wrong size are [ErrSlotSize]. Other errors are those of Hashes, and
+// of the stream.
 func (r *BatchReader) Next() (lane int, slots [][]byte, err error) {
 	if !r.begun {
 		if err := r.Hashes(); err != nil {
@@ -232,8 +232,8 @@ func (r *BatchReader) Next() (lane int, slots [][]byte, err error) {
 	return r.lane, slots, err
 }
 
-// chunk reads the next chunk, of n ≥ 1 slots. Bytes that those of the task's size do not have are hashed as they come
-// and not kept: whether they were signed says whose fault they are.
+// chunk reads the next chunk, of n ≥ 1 slots. Bytes beyond the task's size are hashed as they arrive and not kept:
+// the hash tells whether the relay signed them, and so whose fault they are.
 func (r *BatchReader) chunk(n int) ([][]byte, error) {
 	length, err := r.in.Length()
 	if err != nil {
@@ -278,7 +278,7 @@ func cut(chunk []byte, n int) (slots [][]byte, err error) {
 	return slots, nil
 }
 
-// Rest reads all chunks.
+// Rest reads all remaining chunks into memory.
 func (r *BatchReader) Rest() (*Batch, error) {
 	b := &Batch{r.signed.Manifest, r.signed.Signature, make(Lanes, len(r.manifest.Lanes))}
 	for lane := range b.Ciphertexts {
@@ -294,7 +294,7 @@ func (r *BatchReader) Rest() (*Batch, error) {
 	return b, nil
 }
 
-// Each calls do with the lane and slots of every chunk that is left.
+// Each calls do with the lane and slots of every remaining chunk.
 func (r *BatchReader) Each(do func(lane int, slots [][]byte) error) error {
 	for {
 		lane, slots, err := r.Next()
@@ -310,13 +310,13 @@ func (r *BatchReader) Each(do func(lane int, slots [][]byte) error) error {
 	}
 }
 
-// ParseBatch reads the form between hops. Nothing is checked but the hashes of chunks; see [Batch.Check].
+// ParseBatch parses the form between hops. It checks only the hashes of the chunks; see [Batch.Check].
 func ParseBatch(in []byte) (*Batch, error) {
 	r, err := NewBatchReader(bytes.NewReader(in), int64(len(in)))
 	if err != nil {
 		return nil, err
 	}
-	r.most = uint64(len(in)) / sha256.Size // there is no task, and what there is is in memory
+	r.most = uint64(len(in)) / sha256.Size // no task bounds it, and all of it is in memory already
 	if err = codec.Unmarshal(r.signed.Manifest, &r.manifest); err == nil {
 		err = r.Hashes()
 	}

@@ -14,18 +14,18 @@ import (
 // endLabel opens every end.
 const endLabel = "doona-end"
 
-// End is what a relay signs when an epoch has no further batch from it: how many there were, and the
-// sums of their manifests' counts. Nobody else can end an epoch for the party behind it.
+// End is what a relay signs when an epoch gets no further batch from it: the number of batches, and the sums of their
+// manifests' counts. Only that relay can end the epoch for the next hop.
 type End struct {
 	Label       string
 	Version     uint64
 	TaskID      []byte // 32 bytes.
 	Epoch       uint64
 	Hop         uint64
-	Batches     uint64      // The highest number and one.
-	Submissions uint64      // Of all batches.
-	Lanes       []LaneCount // Of all batches.
-	Source      []byte      // [SignedEnd] of the hop before; empty at the first, and where it never came.
+	Batches     uint64      // The highest number plus one.
+	Submissions uint64      // Sum over all batches.
+	Lanes       []LaneCount // Sums over all batches.
+	Source      []byte      // [SignedEnd] of the upstream relay; empty at the first relay, and if that end never came.
 }
 
 // SignedEnd is msgpack [end, signature].
@@ -34,8 +34,8 @@ type SignedEnd struct {
 	Signature []byte
 }
 
-// NewEnd signs the end of an epoch with these batches: one manifest for each, of the relay itself.
-// source is nil at the first relay, and where the end of the one before never came.
+// NewEnd signs the end of an epoch. batches holds the relay's own manifests, one for each batch. source is nil at the
+// first relay, and if the upstream relay's end never came.
 func NewEnd(key ed25519.PrivateKey, t *task.Task, c Context, batches []Manifest,
 	source *SignedEnd) (*SignedEnd, error) {
 	e := End{Label: endLabel, Version: task.Version, TaskID: c.TaskID[:], Epoch: c.Epoch, Hop: uint64(c.Hop),
@@ -74,7 +74,7 @@ func (n *LaneCount) add(more LaneCount) {
 // Bytes returns the msgpack form.
 func (s *SignedEnd) Bytes() ([]byte, error) { return codec.Marshal(s) }
 
-// ParseEnd reads the msgpack form without checking it; see [SignedEnd.Check]. What it returns is part of in.
+// ParseEnd parses the msgpack form without checking it; see [SignedEnd.Check]. The result shares memory with in.
 func ParseEnd(in []byte) (*SignedEnd, error) {
 	v := codec.NewView(in)
 	v.ArrayOf(2)
@@ -85,7 +85,7 @@ func ParseEnd(in []byte) (*SignedEnd, error) {
 	return s, nil
 }
 
-// readEnd reads an end of a task with so many lanes, as readManifest does.
+// readEnd parses an end of a task with this many lanes, as readManifest does.
 func readEnd(in []byte, lanes uint64) (*End, error) {
 	v := codec.NewView(in)
 	v.ArrayOf(9)
@@ -97,8 +97,9 @@ func readEnd(in []byte, lanes uint64) (*End, error) {
 	return e, nil
 }
 
-// Check verifies the end that relay c.Hop is said to have signed, and the ends in its chain. It
-// returns the chain, this relay's end last: from the first relay, or from one that gave up waiting.
+// Check verifies the end that relay c.Hop is said to have signed, and the ends in its chain. It returns the chain
+// with this relay's end last. The chain starts at the first relay, or at the relay that stopped waiting for its
+// upstream relay's end.
 func (s *SignedEnd) Check(t *task.Task, c Context) ([]End, error) {
 	fail := func(why string) ([]End, error) {
 		return nil, fmt.Errorf("couldn't accept the end of epoch %d of hop %d: %s", c.Epoch, c.Hop, why)
@@ -140,7 +141,7 @@ func (s *SignedEnd) Check(t *task.Task, c Context) ([]End, error) {
 	return append(chain, *e), nil
 }
 
-// open verifies the signature and that the end is the one asked for.
+// open verifies the signature, and that the end is of the requested task, epoch and hop.
 func (s *SignedEnd) open(t *task.Task, c Context) (*End, error) {
 	if c.Hop < 0 || c.Hop >= len(t.Relays) {
 		return nil, fmt.Errorf("the task has no relay at hop %d", c.Hop)
@@ -165,7 +166,7 @@ func (s *SignedEnd) open(t *task.Task, c Context) (*End, error) {
 	return e, nil
 }
 
-// checkBatches says what is wrong with the numbers of batches and submissions.
+// checkBatches returns what is wrong with the numbers of batches and submissions, or "".
 func (e *End) checkBatches(t *task.Task) string {
 	if e.Batches >= maxCount || e.Submissions >= maxCount/t.Slots.PerLane {
 		return fmt.Sprintf("%d batches of %d submissions", e.Batches, e.Submissions)
@@ -185,7 +186,7 @@ func (e *End) checkBatches(t *task.Task) string {
 	return checkIn(t, e.Submissions, e.Lanes)
 }
 
-// slots adds up what came in and was added.
+// slots returns the number of slots received and added.
 func (e *End) slots() (sum uint64) {
 	for _, n := range e.Lanes {
 		sum += n.In + n.Added
@@ -193,14 +194,14 @@ func (e *End) slots() (sum uint64) {
 	return sum
 }
 
-// MatchesBatches says whether the end is that of these batches of the same relay: their number and all their counts.
+// MatchesBatches reports whether the end states the number and all counts of these batches of the same relay.
 func (e *End) MatchesBatches(batches []Manifest) bool {
 	sum := End{Lanes: make([]LaneCount, len(e.Lanes))}
 	sum.addAll(batches)
 	return e.Batches == uint64(len(batches)) && e.Submissions == sum.Submissions && slices.Equal(e.Lanes, sum.Lanes)
 }
 
-// MatchesTaken says whether what the next hop took in, by its manifests, is all that this end says went out.
+// MatchesTaken reports whether the next hop's manifests take in exactly what this end says went out.
 func (e *End) MatchesTaken(taken []Manifest) bool {
 	sum := End{Lanes: make([]LaneCount, len(e.Lanes))}
 	sum.addAll(taken)

@@ -94,7 +94,7 @@ func TestEndRejects(t *testing.T) {
 	}
 }
 
-// TestEndOfNoise: an end sums up the dummies of all batches, each of which had a draw of its own.
+// TestEndOfNoise: an end sums the dummies of all batches, each of which has its own draw.
 func TestEndOfNoise(t *testing.T) {
 	total := uint64(3)
 	w := newWorld(t, task.KEMX25519, 1, func(t *task.Task) {

@@ -1,17 +1,16 @@
-// Package onion is the wire: HPKE layers over slots, envelopes that carry one client's slots to
-// the first relay, and signed manifests and batches that carry them from hop to hop.
+// Package onion defines the encrypted forms of the wire: HPKE layers over slots, envelopes that carry one client's
+// slots to the first relay, and the signed manifests and batches between hops.
 //
-// A slot is sealed to the verifier first and then to the relays from the last to the second;
-// all slots of a client travel in one envelope to the first relay, which therefore pays one
-// public-key operation per client. Every layer opens to a random 16-byte tag for the hop that
-// opens it, followed by the next layer. With relays 0..H-1 and the verifier as hop H:
+// A client seals a slot to the verifier first, and then to the relays from the last to the second. All slots of a
+// client travel in one envelope to the first relay, which therefore needs one public-key operation per client. Every
+// layer opens to a random 16-byte tag for the hop that opens it, followed by the next layer. With relays 0..H-1 and
+// the verifier as hop H:
 //
 //	slot at hop H   = Seal(verifier, tag ‖ kind ‖ message)
 //	slot at hop h   = Seal(relay h,  tag ‖ slot at hop h+1)         1 ≤ h < H
 //	envelope        = Seal(relay 0,  [tag, [[slot at hop 1 …] …]])    one inner list per lane
 //
-// docs/SPEC.md is the full format. The package imports no protocol: messages are opaque bytes
-// of one size.
+// docs/SPEC.md specifies the format. The package imports no protocol: messages are opaque bytes of one size.
 package onion
 
 import (
@@ -31,7 +30,7 @@ const (
 	slotMessage = 1
 )
 
-// Layout is the geometry of a task's messages; all sizes are in bytes.
+// Layout holds the sizes of a task's messages, all in bytes.
 type Layout struct {
 	task     *task.Task
 	overhead int
@@ -43,7 +42,7 @@ func NewLayout(t *task.Task) (Layout, error) {
 	return Layout{t, overhead}, err
 }
 
-// SlotSize returns the size of one slot as it arrives at hop 1 ≤ hop ≤ H.
+// SlotSize returns the size of a slot as it arrives at hop 1 ≤ hop ≤ H.
 func (l Layout) SlotSize(hop int) int {
 	size := TagSize + 1 + int(l.task.Slots.MessageBytes) + l.overhead
 	for h := l.task.VerifierHop(); h > hop; h-- {
@@ -55,7 +54,7 @@ func (l Layout) SlotSize(hop int) int {
 // SlotsPerClient returns the number of slots of one client under padding full.
 func (l Layout) SlotsPerClient() int { return int(l.task.Slots.Lanes * l.task.Slots.PerLane) }
 
-// MaxBody returns the largest size of a submission: under padding full, the size of all of them.
+// MaxBody returns the largest size of a submission. Under padding full, every submission has this size.
 func (l Layout) MaxBody() int {
 	lanes, perLane := int(l.task.Slots.Lanes), int(l.task.Slots.PerLane)
 	lane := arrayHeader(perLane) + perLane*bytesSize(l.SlotSize(1))
@@ -85,7 +84,7 @@ func bytesSize(n int) int {
 	return 5 + n
 }
 
-// plaintext returns tag ‖ kind ‖ message. Every cover has the same plaintext but for its tag.
+// plaintext returns tag ‖ kind ‖ message. The plaintexts of covers differ only in their tags.
 func (l Layout) plaintext(m task.Message) []byte {
 	p := newTag(1 + int(l.task.Slots.MessageBytes))
 	if !m.Cover {
@@ -95,22 +94,22 @@ func (l Layout) plaintext(m task.Message) []byte {
 	return append(p, make([]byte, 1+l.task.Slots.MessageBytes)...)
 }
 
-// newTag returns a random tag with room for more bytes.
+// newTag returns a random tag with capacity for room more bytes.
 func newTag(room int) []byte {
 	tag := make([]byte, TagSize, TagSize+room)
 	rand.Read(tag)
 	return tag
 }
 
-// Sealer seals one client's reports for one task: keys[h] holds hop h's keys by epoch.
+// Sealer seals clients' reports for one task: keys[h] holds hop h's keys by epoch.
 type Sealer struct {
 	Layout
 	taskID task.ID
 	keys   [][]*PublicKey
 }
 
-// NewSealer returns a sealer for the task with the given id, from the key lists of all hops in
-// order, the verifier's last.
+// NewSealer returns a sealer for the task with the given id. lists holds the key lists of all hops in order, the
+// verifier's last.
 func NewSealer(t *task.Task, taskID task.ID, lists []*SignedKeyList) (*Sealer, error) {
 	layout, err := NewLayout(t)
 	if err != nil {
@@ -130,8 +129,8 @@ func NewSealer(t *task.Task, taskID task.ID, lists []*SignedKeyList) (*Sealer, e
 	return s, nil
 }
 
-// Seal returns the submission body of one report: lanes[l] holds the messages of lane l, already
-// padded with covers to what the task's padding asks for.
+// Seal returns the submission body of one report. lanes[l] holds the messages of lane l, already padded with covers
+// as the task's padding requires.
 func (s *Sealer) Seal(epoch uint64, lanes [][]task.Message) ([]byte, error) {
 	if epoch >= s.task.Epochs.Count {
 		return nil, fmt.Errorf("invalid epoch %d: want below %d", epoch, s.task.Epochs.Count)
@@ -176,8 +175,8 @@ func (s *Sealer) sealFrom(epoch uint64, first, lane int, m task.Message) ([]byte
 	}
 }
 
-// SealSlot seals a message for the hops from 1 ≤ hop on, as a slot of a lane looks when it arrives there: what
-// a relay adds of its own is not to be told from what it has peeled.
+// SealSlot seals a message for the hops from hop ≥ 1 on, in the form of a slot of a lane that arrives there. So a
+// relay's dummies look like slots that it has peeled.
 func (s *Sealer) SealSlot(epoch uint64, hop, lane int, message []byte) ([]byte, error) {
 	if len(message) != int(s.task.Slots.MessageBytes) {
 		return nil, fmt.Errorf("invalid message of %d bytes: want %d", len(message), s.task.Slots.MessageBytes)
@@ -203,8 +202,8 @@ func (s *Sealer) checkLanes(lanes [][]task.Message) error {
 	return nil
 }
 
-// slotCountOK says whether a client may have n slots in a lane: exactly PerLane under padding
-// full, 1 to PerLane under padding none.
+// slotCountOK reports whether a client may have n slots in a lane: exactly PerLane under padding full, 1 to PerLane
+// under padding none.
 func slotCountOK(t *task.Task, n int) bool {
 	if t.Slots.Padding == task.PaddingFull {
 		return uint64(n) == t.Slots.PerLane
@@ -212,7 +211,7 @@ func slotCountOK(t *task.Task, n int) bool {
 	return n >= 1 && uint64(n) <= t.Slots.PerLane
 }
 
-// Opener opens what arrives at one hop of one task in one epoch.
+// Opener opens what one hop of a task receives in one epoch.
 type Opener struct {
 	Layout
 	context Context
@@ -241,9 +240,8 @@ type Envelope struct {
 	Lanes Lanes
 }
 
-// OpenEnvelope opens a submission body at the first relay. The error is [ErrOpen] where the
-// ciphertext does not open, [ErrErased] where the key is gone, and another where its size or content is not what the
-// task demands.
+// OpenEnvelope opens a submission body at the first relay. It returns [ErrOpen] if the ciphertext does not open,
+// [ErrErased] if the key is erased, and another error if the size or content violates the task.
 func (o *Opener) OpenEnvelope(body []byte) (*Envelope, error) {
 	if n, most := len(body), o.MaxBody(); n > most || n < most && o.task.Slots.Padding == task.PaddingFull {
 		return nil, fmt.Errorf("invalid submission of %d bytes: want %d, padding %s", n, most, o.task.Slots.Padding)
@@ -275,7 +273,7 @@ func readSubmission(body []byte) ([]byte, error) {
 	return envelope, nil
 }
 
-// readEnvelope reads the plaintext of an envelope: msgpack [tag, [[slot …] …]].
+// readEnvelope parses the plaintext of an envelope: msgpack [tag, [[slot …] …]].
 func (o *Opener) readEnvelope(plain []byte) (*Envelope, error) {
 	v := codec.NewView(plain)
 	parts, tag, lanes := v.Array(), v.Bytes(), v.Array()
@@ -307,8 +305,7 @@ func (o *Opener) readEnvelope(plain []byte) (*Envelope, error) {
 	return e, nil
 }
 
-// OpenSlot opens a slot at a relay after the first and returns its replay tag and the slot for
-// the next hop.
+// OpenSlot opens a slot at a relay after the first. It returns the replay tag and the slot for the next hop.
 func (o *Opener) OpenSlot(lane int, slot []byte) (tag [TagSize]byte, next []byte, err error) {
 	plain, err := o.sealed.open(aad(lane, KindSlot), slot)
 	if err != nil {

@@ -12,9 +12,8 @@ import (
 	"github.com/doona-dp/doona/wire/task"
 )
 
-// FuzzOpenSlot: whatever a client seals inside a layer, for a relay or for the verifier, and
-// whatever comes instead of a ciphertext, is an error, or tag ‖ next layer or tag ‖ kind ‖ message
-// of the task's sizes, byte for byte.
+// FuzzOpenSlot: anything a client seals inside a layer for a relay or the verifier, and anything sent instead of a
+// ciphertext, is an error, or tag ‖ next layer or tag ‖ kind ‖ message of the task's sizes, byte for byte.
 func FuzzOpenSlot(f *testing.F) {
 	w := newWorld(f, task.KEMX25519, 2, func(t *task.Task) { t.Slots.MessageBytes = 1 })
 	relay, verifier := w.opener(f, 1, 0), w.opener(f, 2, 0)
@@ -59,8 +58,8 @@ func FuzzOpenSlot(f *testing.F) {
 	})
 }
 
-// FuzzManifestChain signs whatever a first and a second relay may want to say. What the next hop
-// accepts is exactly what was signed, and its counts add up from the first relay on.
+// FuzzManifestChain signs arbitrary manifests of a first and a second relay. What the next hop accepts is exactly
+// what was signed, and its counts add up from the first relay on.
 func FuzzManifestChain(f *testing.F) {
 	w := newWorld(f, task.KEMX25519, 2, nil)
 	none := newWorld(f, task.KEMX25519, 2, func(t *task.Task) { t.Slots.Padding = task.PaddingNone })
@@ -79,7 +78,7 @@ func FuzzManifestChain(f *testing.F) {
 		var m onion.Manifest
 		if embed && codec.Unmarshal(second, &m) == nil {
 			source := onion.SignedManifest{Manifest: first, Signature: signing.Sign(w.sign[0], signing.Manifest, first)}
-			m.TaskID = w.id[:] // of this process's keys
+			m.TaskID = w.id[:] // this process's keys give the task its id
 			var s onion.Manifest
 			if codec.Unmarshal(first, &s) == nil && len(s.TaskID) == 32 {
 				s.TaskID = w.id[:]
@@ -117,7 +116,7 @@ func FuzzManifestChain(f *testing.F) {
 	})
 }
 
-// requireChain checks the conservation of counts anew, without sums that could overflow.
+// requireChain checks the conservation of counts again, without sums that could overflow.
 func requireChain(t *testing.T, w *world, chain []onion.Manifest) {
 	t.Helper()
 	require.Len(t, chain, 2)
@@ -145,8 +144,8 @@ func requireChain(t *testing.T, w *world, chain []onion.Manifest) {
 	}
 }
 
-// FuzzPartyKeys: a party that the task names signs whatever it likes as its key list, and the
-// task names it. What is accepted has one valid key for every epoch, no two the same.
+// FuzzPartyKeys: a party that the task names signs an arbitrary key list, and the task names it. An accepted list has
+// one valid key for every epoch, all distinct.
 func FuzzPartyKeys(f *testing.F) {
 	w := newWorld(f, task.KEMX25519, 1, nil)
 	f.Add(w.lists[0].List)
@@ -172,9 +171,8 @@ func FuzzPartyKeys(f *testing.F) {
 	})
 }
 
-// FuzzEnd reads whatever comes as the end of an epoch, and signs whatever a first and a second relay may
-// want to say. What the next hop accepts re-encodes to the same bytes, and its counts add up from the first
-// relay on.
+// FuzzEnd parses arbitrary bytes as the end of an epoch, and signs arbitrary ends of a first and a second relay. What
+// the next hop accepts re-encodes to the same bytes, and its counts add up from the first relay on.
 func FuzzEnd(f *testing.F) {
 	w := newWorld(f, task.KEMX25519, 2, nil)
 	none := newWorld(f, task.KEMX25519, 2, func(t *task.Task) { t.Slots.Padding = task.PaddingNone })
@@ -202,7 +200,7 @@ func FuzzEnd(f *testing.F) {
 		if codec.Unmarshal(second, &e) != nil {
 			return
 		}
-		e.TaskID = w.id[:] // of this process's keys
+		e.TaskID = w.id[:] // this process's keys give the task its id
 		if e.Source = []byte{}; embed {
 			var before onion.End
 			if codec.Unmarshal(first, &before) == nil {
@@ -227,7 +225,7 @@ func FuzzEnd(f *testing.F) {
 	})
 }
 
-// requireEnds checks what a chain of ends of hop 1 says.
+// requireEnds checks the counts of a chain of ends of hop 1.
 func requireEnds(t *testing.T, w *world, chain []onion.End) {
 	t.Helper()
 	require.NotEmpty(t, chain)

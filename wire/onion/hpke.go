@@ -11,15 +11,15 @@ import (
 	"github.com/doona-dp/doona/wire/task"
 )
 
-// infoLabel opens every HPKE info string. It carries the one version constant.
+// infoLabel begins every HPKE info string. It contains the version.
 var infoLabel = fmt.Sprintf("doona-v%d onion", task.Version)
 
-// ErrOpen is returned for a ciphertext that does not open under the given key and context:
-// corrupt, truncated, sealed for another party, task, epoch, lane or kind, or carrying an
-// invalid key share. Which of these it was cannot be told.
+// ErrOpen is returned for a ciphertext that does not open under the given key and context. It may be corrupt,
+// truncated, sealed for another party, task, epoch, lane or kind, or have an invalid key share; the error does not
+// tell which.
 var ErrOpen = errors.New("ciphertext does not open")
 
-// Kind says what a ciphertext holds; it is bound into the associated data.
+// Kind says what a ciphertext holds; the associated data binds it.
 type Kind uint8
 
 // The kinds of ciphertext.
@@ -48,7 +48,7 @@ func aad(lane int, kind Kind) []byte {
 	return append(binary.BigEndian.AppendUint16(nil, uint16(lane)), byte(kind))
 }
 
-// kem returns the mechanism of a task's KEM name and the size of its encapsulated key.
+// kem returns the mechanism of a task's KEM name and the size of its encapsulated key, in bytes.
 func kem(name task.KEM) (hpke.KEM, int, error) {
 	switch name {
 	case task.KEMX25519:
@@ -61,11 +61,11 @@ func kem(name task.KEM) (hpke.KEM, int, error) {
 	return nil, 0, fmt.Errorf("invalid kem %q: want x25519, mlkem768x25519 or mlkem768", name)
 }
 
-// aeadTag is the size of an AES-128-GCM tag.
+// aeadTag is the size of an AES-128-GCM tag, in bytes.
 const aeadTag = 16
 
-// Overhead returns how many bytes one layer of encryption adds to its plaintext under the
-// named KEM: the encapsulated key and the AEAD tag.
+// Overhead returns how many bytes one layer of encryption adds to its plaintext under the named KEM: the encapsulated
+// key and the AEAD tag.
 func Overhead(kemName task.KEM) (int, error) {
 	_, enc, err := kem(kemName)
 	return enc + aeadTag, err
@@ -74,14 +74,14 @@ func Overhead(kemName task.KEM) (int, error) {
 // KeyID names a key of a signed list: the SHA-256 of its public form.
 type KeyID [32]byte
 
-// PublicKey is a party's HPKE key for one epoch. Its id is the SHA-256 of the KEM id
-// (2 bytes) and the serialized key.
+// PublicKey is a party's HPKE key for one epoch. Its id is the SHA-256 of the KEM id (2 bytes) and the serialized
+// key.
 type PublicKey struct {
 	key hpke.PublicKey
 	id  KeyID
 }
 
-// ParsePublicKey reads a serialized public key.
+// ParsePublicKey parses a serialized public key.
 func ParsePublicKey(kemName task.KEM, serialized []byte) (*PublicKey, error) {
 	k, _, err := kem(kemName)
 	if err != nil {
@@ -99,10 +99,9 @@ func newPublicKey(key hpke.PublicKey) *PublicKey {
 	return &PublicKey{key: key, id: sha256.Sum256(append(id, key.Bytes()...))}
 }
 
-// ID returns the key id.
 func (k *PublicKey) ID() KeyID { return k.id }
 
-// seal encrypts plaintext to key: enc ‖ ciphertext, with a fresh encapsulation.
+// seal encrypts plaintext to key and returns enc ‖ ciphertext, with a fresh encapsulation.
 func seal(key *PublicKey, c Context, lane int, kind Kind, plaintext []byte) ([]byte, error) {
 	if sealed, ok, err := fastSeal(key, c.info(key.id), aad(lane, kind), plaintext); ok {
 		if err != nil {
@@ -121,14 +120,14 @@ func seal(key *PublicKey, c Context, lane int, kind Kind, plaintext []byte) ([]b
 	return append(enc, ciphertext...), nil
 }
 
-// unsealer opens what was sealed to one key under one info.
+// unsealer opens ciphertexts for one key and one info.
 type unsealer interface {
-	// open opens enc ‖ ciphertext with its associated data, or returns [ErrOpen], or [ErrErased]. A key share of low
-	// order, whose shared secret is all zeros, does not open, as RFC 9180, section 7.1.4, demands.
+	// open opens enc ‖ ciphertext with its associated data, or returns [ErrOpen] or [ErrErased]. It refuses a key
+	// share of low order, whose shared secret is all zeros, as RFC 9180, section 7.1.4, demands.
 	open(aad, sealed []byte) ([]byte, error)
 }
 
-// newUnsealer returns the fastest one on this machine.
+// newUnsealer returns the fastest unsealer on this machine.
 func newUnsealer(key *PrivateKey, info []byte) unsealer {
 	if fast := fastUnsealer(key, info); fast != nil {
 		return fast
@@ -136,7 +135,7 @@ func newUnsealer(key *PrivateKey, info []byte) unsealer {
 	return &plainUnsealer{key, info}
 }
 
-// plainUnsealer is crypto/hpke's.
+// plainUnsealer uses crypto/hpke.
 type plainUnsealer struct {
 	key  *PrivateKey
 	info []byte

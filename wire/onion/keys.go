@@ -10,12 +10,11 @@ import (
 	"github.com/doona-dp/doona/wire/task"
 )
 
-// keysLabel opens every key list.
+// keysLabel begins every key list.
 const keysLabel = "doona-keys"
 
-// KeyList is the list of a party's HPKE public keys, exactly one per epoch of a task. The task
-// names it by its hash, so all clients of a task seal to the same keys: a party cannot mark one
-// of them with a key of its own.
+// KeyList is a party's list of HPKE public keys, exactly one per epoch of a task. The task names it by its hash, so
+// all clients of a task seal to the same keys: a party cannot single a client out with a key of its own.
 type KeyList struct {
 	Label   string
 	Version uint64
@@ -29,7 +28,7 @@ type SignedKeyList struct {
 	Signature []byte
 }
 
-// NewSignedKeyList returns the list of the public halves of keys, signed.
+// NewSignedKeyList returns the signed list of the public halves of keys.
 func NewSignedKeyList(kemName task.KEM, keys []*PrivateKey, signKey ed25519.PrivateKey) (*SignedKeyList, error) {
 	public := make([][]byte, len(keys))
 	for i, k := range keys {
@@ -53,8 +52,8 @@ func (s *SignedKeyList) Hash() task.KeyListHash { return sha256.Sum256(s.List) }
 // Bytes returns the msgpack form.
 func (s *SignedKeyList) Bytes() ([]byte, error) { return codec.Marshal(s) }
 
-// ParseKeyList reads the msgpack form without checking it against a party; see [PartyKeys]. What it returns is part of
-// in. How long a list is that a task names, [KeyListSize] says.
+// ParseKeyList parses the msgpack form without checking it against a party; see [PartyKeys]. The result shares memory
+// with in. [KeyListSize] returns the size of a list that a task names.
 func ParseKeyList(in []byte) (*SignedKeyList, error) {
 	v := codec.NewView(in)
 	v.ArrayOf(2)
@@ -65,19 +64,19 @@ func ParseKeyList(in []byte) (*SignedKeyList, error) {
 	return s, nil
 }
 
-// KeyListSize returns the bytes of every signed list of so many keys of a KEM, or of ids of an issuer's keys of
-// [TokenKEM]. The error is that of an unknown KEM.
+// KeyListSize returns the bytes of every signed list of this many keys of a KEM, or of ids of an issuer's keys under
+// [TokenKEM]. It fails for an unknown KEM.
 func KeyListSize(kem task.KEM, keys uint64) (uint64, error) {
 	size, err := publicSize(kem)
 	if err != nil {
 		return 0, err
 	}
-	const labels = 1 + 1 + len(keysLabel) + 1 + 1 // the list's head, the label's, the version, the head of the KEM
+	const labels = 1 + 1 + len(keysLabel) + 1 + 1 // heads of list and label, label, version, head of the KEM
 	list := labels + len(kem) + arrayHeader(int(keys)) + int(keys)*bytesSize(size)
 	return uint64(1 + bytesSize(list) + bytesSize(ed25519.SignatureSize)), nil
 }
 
-// publicSize returns the bytes of a public key, or of an id of an issuer's.
+// publicSize returns the bytes of a public key, or of the id of an issuer's key.
 func publicSize(kem task.KEM) (int, error) {
 	switch kem {
 	case task.KEMX25519, TokenKEM:
@@ -91,8 +90,8 @@ func publicSize(kem task.KEM) (int, error) {
 	return 0, err
 }
 
-// PartyKeys checks a key list against the party a task names, its hash and its signature, and
-// returns the public keys by epoch.
+// PartyKeys checks a key list against the party a task names, its hash and its signature, and returns the public keys
+// by epoch.
 func PartyKeys(t *task.Task, hop int, s *SignedKeyList) ([]*PublicKey, error) {
 	listed, err := s.open(fmt.Sprintf("the keys of hop %d", hop), t.Party(hop), t.KEM, t.Epochs.Count)
 	if err != nil {
@@ -105,7 +104,7 @@ func PartyKeys(t *task.Task, hop int, s *SignedKeyList) ([]*PublicKey, error) {
 		if err != nil {
 			return nil, fmt.Errorf("hop %d, epoch %d: %w", hop, i, err)
 		}
-		if before, seen := epochOf[key.id]; seen { // erasing the one would not close the other
+		if before, seen := epochOf[key.id]; seen { // erasing the key of one epoch would not protect the other
 			return nil, fmt.Errorf("couldn't accept the keys of hop %d: epochs %d and %d have the same", hop, before, i)
 		}
 		epochOf[key.id], keys[i] = i, key
@@ -113,8 +112,8 @@ func PartyKeys(t *task.Task, hop int, s *SignedKeyList) ([]*PublicKey, error) {
 	return keys, nil
 }
 
-// TokenKEM stands in the place of the KEM in an issuer's list, whose entries are the ids of its
-// 2048-bit keys for blind RSA signatures ([RFC 9578], section 6.5: SHA-256 of the public key).
+// TokenKEM replaces the KEM in an issuer's list. The entries are the ids of its 2048-bit keys for blind RSA
+// signatures ([RFC 9578], section 6.5: SHA-256 of the public key).
 //
 // [RFC 9578]: https://www.rfc-editor.org/rfc/rfc9578
 const TokenKEM = "rsabssa-2048"
@@ -129,7 +128,7 @@ func IssuerKeys(t *task.Task, s *SignedKeyList) ([]KeyID, error) {
 	epochOf := make(map[KeyID]int, len(ids))
 	for i, id := range listed {
 		ids[i] = KeyID(id)
-		if before, seen := epochOf[ids[i]]; seen { // a token of the one would be worth something in the other
+		if before, seen := epochOf[ids[i]]; seen { // a token of one epoch would be valid in the other
 			return nil, fmt.Errorf("couldn't accept the keys of the issuer: epochs %d and %d have the same", before, i)
 		}
 		epochOf[ids[i]] = i
@@ -137,7 +136,7 @@ func IssuerKeys(t *task.Task, s *SignedKeyList) ([]KeyID, error) {
 	return ids, nil
 }
 
-// NewIssuerKeyList returns an issuer's list of token key ids, signed.
+// NewIssuerKeyList returns an issuer's signed list of token key ids.
 func NewIssuerKeyList(ids []KeyID, signKey ed25519.PrivateKey) (*SignedKeyList, error) {
 	keys := make([][]byte, len(ids))
 	for i := range ids {
@@ -146,7 +145,7 @@ func NewIssuerKeyList(ids []KeyID, signKey ed25519.PrivateKey) (*SignedKeyList, 
 	return newList(TokenKEM, keys, signKey)
 }
 
-// open checks a list's hash, signature and form, and returns its entries; what names it in errors.
+// open checks a list's hash, signature and form, and returns its entries. Errors call the list what.
 func (s *SignedKeyList) open(what string, party task.Party, kem task.KEM, count uint64) ([][]byte, error) {
 	if s.Hash() != party.KeyList {
 		return nil, fmt.Errorf("couldn't accept %s: not the list the task names", what)

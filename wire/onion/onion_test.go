@@ -30,8 +30,8 @@ type world struct {
 
 const epochs = 2
 
-// newWorld returns a task of n = 3 submissions with the given number of relays; change, which may
-// be nil, edits it before its id is taken.
+// newWorld returns a task of n = 3 submissions with this many relays. change, which may be nil, edits the task before
+// its id is taken.
 func newWorld(t testing.TB, kem task.KEM, relays int, change func(*task.Task)) *world {
 	t.Helper()
 	w := &world{Task: &task.Task{
@@ -100,8 +100,8 @@ func (w *world) messages(perLane int) [][]task.Message {
 	return lanes
 }
 
-// carry opens a submission at every hop and returns what the verifier finds, by lane. It fails
-// unless tags are fresh and slots at each hop have the layout's size.
+// carry opens a submission at every hop and returns what the verifier finds, by lane. It fails unless tags are fresh
+// and slots at each hop have the layout's size.
 func (w *world) carry(t *testing.T, epoch uint64, body []byte) [][]task.Message {
 	t.Helper()
 	layout, err := onion.NewLayout(w.Task)
@@ -157,9 +157,9 @@ func TestRoundTrip(t *testing.T) {
 	}
 }
 
-// TestMaxBodyIsExact: under padding full every submission has exactly MaxBody bytes, on both sides
-// of every msgpack size border, whatever is a message or a cover; under padding none none is
-// larger, and one of all slots has it.
+// TestMaxBodyIsExact: under padding full every submission has exactly MaxBody bytes, on both sides of every msgpack
+// size border, for any mix of messages and covers. Under padding none no submission is larger, and one of all slots
+// has that size.
 func TestMaxBodyIsExact(t *testing.T) {
 	for _, c := range []struct{ lanes, perLane, bytes uint64 }{
 		{1, 1, 1}, {1, 1, 1024}, {1, 15, 100}, {1, 16, 100}, {15, 1, 4}, {16, 1, 4}, {17, 2, 4}, {1, 2, 142},
@@ -194,7 +194,7 @@ func TestMaxBodyIsExact(t *testing.T) {
 	}
 }
 
-// TestSizesDoNotOverflow: the largest task that is valid has sizes below 2^31.
+// TestSizesDoNotOverflow: the largest valid task has sizes below 2^31.
 func TestSizesDoNotOverflow(t *testing.T) {
 	w := newWorld(t, task.KEMMLKEM768X25519, 8, func(t *task.Task) {
 		t.Slots = task.Slots{Padding: task.PaddingFull, Lanes: 2, PerLane: 65535, MessageBytes: 1024}
@@ -244,7 +244,7 @@ func TestSealRejects(t *testing.T) {
 	require.ErrorContains(t, err, "not the list the task names")
 }
 
-// TestContextIsBound: what is sealed in one context opens in no other.
+// TestContextIsBound: a ciphertext of one context opens in no other.
 func TestContextIsBound(t *testing.T) {
 	for _, kem := range kems {
 		key, err := onion.GenerateKey(kem)
@@ -323,9 +323,9 @@ func TestContextIsBoundOnEveryPath(t *testing.T) {
 	require.ErrorContains(t, err, "kem")
 }
 
-// lowOrder are the points of Curve25519 and its twist whose multiples by a clamped scalar are zero:
-// 0, 1, the two of order 8, -1, and those above p that reduce to 0 and 1 (cr.yp.to/ecdh.html); the
-// highest bit, which X25519 ignores, in both values.
+// lowOrder returns the points of Curve25519 and its twist whose multiples by a clamped scalar are zero: 0, 1, the two
+// of order 8, -1, and those above p that reduce to 0 and 1 (cr.yp.to/ecdh.html); each with the highest bit, which
+// X25519 ignores, clear and set.
 func lowOrder(t *testing.T) (out [][]byte) {
 	for _, s := range []string{
 		"0000000000000000000000000000000000000000000000000000000000000000",
@@ -345,8 +345,8 @@ func lowOrder(t *testing.T) (out [][]byte) {
 	return out
 }
 
-// TestLowOrderKeyShares: a share of low order makes the shared secret zeros, known to all. What is
-// sealed under that secret would open if the share were accepted.
+// TestLowOrderKeyShares: a share of low order makes the shared secret zeros, which everyone knows. If the share were
+// accepted, a ciphertext under that secret would open.
 func TestLowOrderKeyShares(t *testing.T) {
 	w := newWorld(t, task.KEMX25519, 1, nil)
 	public, id := publicKey(t, w.lists[1]), w.keys[1][0].Public().ID()
@@ -376,7 +376,7 @@ func TestLowOrderKeyShares(t *testing.T) {
 	}
 }
 
-// TestSecondImplementation: the second implementation's ciphertexts open here, for every KEM.
+// TestSecondImplementation: ciphertexts of the second implementation open here, for every KEM.
 func TestSecondImplementation(t *testing.T) {
 	ids := map[task.KEM]uint16{task.KEMX25519: fixture.X25519, task.KEMMLKEM768: fixture.MLKEM768,
 		task.KEMMLKEM768X25519: fixture.MLKEM768X25519}
@@ -407,7 +407,7 @@ func publicKeyOf(t *testing.T, s *onion.SignedKeyList, epoch int) []byte {
 	return list.Keys[epoch]
 }
 
-// bodyHeader returns where the envelope starts in a submission of less than 2^16 bytes.
+// bodyHeader returns the offset of the envelope in a submission of less than 2^16 bytes.
 func bodyHeader(body []byte) int {
 	if body[2] == 0xc5 {
 		return 5
@@ -434,8 +434,8 @@ func TestRFC9180Vector(t *testing.T) {
 	require.Equal(t, "Beauty is truth, truth beauty", string(plain))
 }
 
-// TestEveryByteCounts: a submission, and a slot, with any bit of any byte flipped, cut short or
-// lengthened, is refused.
+// TestEveryByteCounts: a submission or slot is refused if any bit of any byte is flipped, or if it is shortened or
+// lengthened.
 func TestEveryByteCounts(t *testing.T) {
 	w := newWorld(t, task.KEMX25519, 2, func(t *task.Task) { t.Slots.Lanes, t.Slots.PerLane = 1, 1 })
 	body, err := w.sealer(t).Seal(0, w.messages(1))
@@ -558,8 +558,8 @@ func TestSealingIsRandom(t *testing.T) {
 	}
 }
 
-// FuzzOpenEnvelope: whatever is posted, and whatever a client seals, is an error or a submission of
-// the task's shape.
+// FuzzOpenEnvelope: any posted body, and anything that a client seals, is an error or a submission of the task's
+// shape.
 func FuzzOpenEnvelope(f *testing.F) {
 	w := newWorld(f, task.KEMX25519, 1,
 		func(t *task.Task) { t.Slots.Padding, t.Slots.MessageBytes = task.PaddingNone, 1 })
@@ -596,8 +596,8 @@ func FuzzOpenEnvelope(f *testing.F) {
 	})
 }
 
-// TestReportSizes: what a client sends takes as many bytes as when this was written, and the parts
-// that a task may leave out cost nothing on it, as it carries no task.
+// TestReportSizes: a report has as many bytes as when this test was written, and optional parts of a task do not
+// enlarge it, as a report carries no task.
 func TestReportSizes(t *testing.T) {
 	parts := map[string]func(*task.Task){
 		"plain":  func(*task.Task) {},

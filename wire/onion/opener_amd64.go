@@ -8,10 +8,10 @@ import (
 	"github.com/doona-dp/doona/internal/secret"
 )
 
-// x25519Unsealer is what crypto/hpke does for the first message in base mode under X25519, HKDF-SHA256 and
-// AES-128-GCM, with circl's X25519, which on amd64 is assembly and takes two thirds of crypto/ecdh's time: that
-// exchange is most of what opening costs. The rest takes 5 allocations, where crypto/hpke has about a hundred: it
-// parses both keys and hashes the info anew for every message.
+// x25519Unsealer does what crypto/hpke does for the first message in base mode under X25519, HKDF-SHA256 and
+// AES-128-GCM. It uses circl's X25519, which is assembly on amd64 and takes two thirds of crypto/ecdh's time; the
+// exchange is most of the cost of opening. The rest takes 5 allocations. crypto/hpke takes about a hundred, as it
+// parses both keys and hashes the info again for every message.
 type x25519Unsealer struct {
 	key      *PrivateKey
 	public   x25519.Key
@@ -26,7 +26,7 @@ func fastUnsealer(key *PrivateKey, info []byte) unsealer {
 	return &x25519Unsealer{key, x25519.Key(key.public.key.Bytes()), hashInfo(info)}
 }
 
-// newX25519Key makes a key of a scalar, which becomes its own.
+// newX25519Key makes a key from a scalar and takes ownership of the scalar.
 func newX25519Key(scalar []byte) (*x25519Key, error) {
 	var public x25519.Key
 	x25519.KeyGen(&public, (*x25519.Key)(scalar))
@@ -44,14 +44,14 @@ func (k *x25519Key) ECDH(remote *ecdh.PublicKey) ([]byte, error) {
 	return shared[:], nil
 }
 
-// agree is [x25519.Shared], and leaves no copy of the scalar on the stack.
+// agree is [x25519.Shared], but leaves no copy of the scalar on the stack.
 func agree(shared *x25519.Key, scalar []byte, share *x25519.Key) (ok bool) {
 	secret.DoSmall(func() { ok = x25519.Shared(shared, (*x25519.Key)(scalar), share) })
 	return ok
 }
 
-// open implements [unsealer]. Which of its steps fails shows in the time it takes, and tells nothing that the sender
-// does not know: whether its share is of low order. The tag is compared in constant time.
+// open implements [unsealer]. Its running time tells which step fails. That reveals only whether the share is of low
+// order, which the sender knows. The tag is compared in constant time.
 func (u *x25519Unsealer) open(aad, sealed []byte) ([]byte, error) {
 	var share, shared x25519.Key
 	if len(sealed) < len(share)+aeadTag {

@@ -13,8 +13,8 @@ import (
 	"github.com/doona-dp/doona/wire/task"
 )
 
-// oddShares are shares that an exchange may treat in its own way: small ones, those at and above the field's prime, of
-// order 8, and random ones; each with and without the highest bit, which exchanges must ignore.
+// oddShares returns shares that an exchange may treat specially: small ones, those at and above the field's prime,
+// those of order 8, and random ones; each with and without the highest bit, which exchanges must ignore.
 func oddShares(t *testing.T) (shares [][32]byte) {
 	t.Helper()
 	for i := range 256 {
@@ -39,7 +39,7 @@ func oddShares(t *testing.T) (shares [][32]byte) {
 	return shares
 }
 
-// TestExchangesAgree holds circl's X25519 against crypto/ecdh's. Where one refuses, so must the other.
+// TestExchangesAgree compares circl's X25519 with crypto/ecdh's: both must refuse the same shares.
 func TestExchangesAgree(t *testing.T) {
 	refused := 0
 	for _, share := range oddShares(t) {
@@ -61,9 +61,8 @@ func TestExchangesAgree(t *testing.T) {
 	require.Equal(t, 14, refused, "0, 1, -1, p, p + 1 and the two of order 8, each with both highest bits")
 }
 
-// TestFastOpensWhatPlainDoes: what crypto/hpke seals opens in both ways alike, messages of every size under every
-// info and associated data; and whatever bit of it is changed, of what is bound to it or of its length, neither opens
-// it.
+// TestFastOpensWhatPlainDoes: both unsealers open what crypto/hpke seals, for messages of every size and any info and
+// associated data. Neither opens it if any bit of it, its context or its length changes.
 func TestFastOpensWhatPlainDoes(t *testing.T) {
 	key, other := newX25519(t), newX25519(t)
 	for size := range 120 {
@@ -100,8 +99,8 @@ func TestFastOpensWhatPlainDoes(t *testing.T) {
 	}
 }
 
-// TestOddSharesOpenNothing: neither way opens what comes with a share that is no sender's, low order included; and for
-// the shares that have a secret, both derive the same keys.
+// TestOddSharesOpenNothing: neither unsealer opens a ciphertext whose share is not the sender's, including shares of
+// low order. For shares that have a secret, both derive the same keys.
 func TestOddSharesOpenNothing(t *testing.T) {
 	key := newX25519(t)
 	fast, plain := unsealers(t, key, []byte("info"))
@@ -113,7 +112,7 @@ func TestOddSharesOpenNothing(t *testing.T) {
 		var shared x25519.Key
 		refused := !x25519.Shared(&shared, &secret, &theirs)
 		if refused {
-			shared = x25519.Key{} // what everyone knows
+			shared = x25519.Key{} // zeros, which everyone knows
 		}
 		aead, nonce, err := schedule(share[:], shared[:], key.public.key.Bytes(), hashInfo([]byte("info")))
 		require.NoError(t, err)
@@ -132,7 +131,7 @@ func TestOddSharesOpenNothing(t *testing.T) {
 	require.Equal(t, 2*770-14, opened)
 }
 
-// TestOtherKEMsOpenPlainly: the fast way is X25519's alone.
+// TestOtherKEMsOpenPlainly: the fast unsealer serves X25519 only.
 func TestOtherKEMsOpenPlainly(t *testing.T) {
 	for _, name := range []task.KEM{task.KEMMLKEM768, task.KEMMLKEM768X25519} {
 		key, err := GenerateKey(name)
@@ -141,7 +140,7 @@ func TestOtherKEMsOpenPlainly(t *testing.T) {
 	}
 }
 
-// TestOpeningAllocatesLittle: at most 10 times for a message.
+// TestOpeningAllocatesLittle: at most 10 allocations per message.
 func TestOpeningAllocatesLittle(t *testing.T) {
 	key := newX25519(t)
 	sealed, err := seal(key.public, Context{}, 3, KindSlot, make([]byte, 40))
@@ -185,8 +184,8 @@ func requireNeither(t *testing.T, key *PrivateKey, info, aad, sealed []byte) {
 	}
 }
 
-// BenchmarkOpen opens a message in both ways, and has what any must do: one exchange, and from its secret on as little
-// hashing and deciphering as the format allows.
+// BenchmarkOpen opens a message with both unsealers. For comparison it measures the necessary work: one exchange, and
+// the least hashing and deciphering that the format allows.
 func BenchmarkOpen(b *testing.B) {
 	key := newX25519(b)
 	info := Context{}.info(key.public.id)

@@ -8,11 +8,11 @@ import (
 	"github.com/doona-dp/doona/internal/secret"
 )
 
-// fastUnsealer leaves opening to crypto/hpke: circl's X25519 is faster on amd64 alone, and no code for a browser shall
+// fastUnsealer leaves opening to crypto/hpke: circl's X25519 is faster on amd64 only, and code for browsers must not
 // link it.
 func fastUnsealer(*PrivateKey, []byte) unsealer { return nil }
 
-// newX25519Key makes a key of a scalar, which becomes its own.
+// newX25519Key makes a key from a scalar and takes ownership of the scalar.
 func newX25519Key(scalar []byte) (*x25519Key, error) {
 	library, err := ecdh.X25519().NewPrivateKey(scalar)
 	if err != nil {

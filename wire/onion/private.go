@@ -14,21 +14,21 @@ import (
 	"github.com/doona-dp/doona/wire/task"
 )
 
-// ErrErased is returned where the private key of an epoch is gone.
+// ErrErased is returned if the private key of an epoch is erased.
 var ErrErased = errors.New("the key of this epoch has been erased")
 
-// PrivateKey is the decapsulation key of one epoch. Parsing costs more than opening: keep it, until [PrivateKey.Clear].
-// It is safe for concurrent use.
+// PrivateKey is the decapsulation key of one epoch. Parsing costs more than opening, so keep the key until
+// [PrivateKey.Clear]. It is safe for concurrent use.
 type PrivateKey struct {
-	serialized *secret.Bytes // cleared first: whatever uses key does so within its Use
+	serialized *secret.Bytes // cleared first: any use of key happens within its Use
 	key        hpke.PrivateKey
-	exchange   *x25519Key                 // of key, nil where it has none
+	exchange   *x25519Key                 // of key; nil if the KEM has none
 	lattice    *mlkem.DecapsulationKey768 // likewise
 	public     *PublicKey
 	enc        int
 }
 
-// The sizes of serialized private keys, in bytes; that of ML-KEM is [mlkem.SeedSize].
+// The sizes of serialized private keys, in bytes; ML-KEM's is [mlkem.SeedSize].
 const (
 	x25519Size = 32
 	hybridSeed = 32
@@ -45,13 +45,12 @@ func GenerateKey(kemName task.KEM) (*PrivateKey, error) {
 	return OwnPrivateKey(kemName, serialized)
 }
 
-// ParsePrivateKey reads a serialized private key.
+// ParsePrivateKey parses a serialized private key.
 func ParsePrivateKey(kemName task.KEM, serialized []byte) (*PrivateKey, error) {
 	return OwnPrivateKey(kemName, bytes.Clone(serialized))
 }
 
-// OwnPrivateKey is [ParsePrivateKey] of a slice that the caller must not keep: it is the key's own memory, cleared with
-// it, or at once if there is an error.
+// OwnPrivateKey is [ParsePrivateKey], but takes ownership of the slice. Clear erases it; an error erases it at once.
 func OwnPrivateKey(kemName task.KEM, serialized []byte) (*PrivateKey, error) {
 	_, enc, err := kem(kemName)
 	if err != nil {
@@ -69,7 +68,7 @@ func OwnPrivateKey(kemName task.KEM, serialized []byte) (*PrivateKey, error) {
 	return k, nil
 }
 
-// load makes what opens.
+// load builds what opening needs.
 func (k *PrivateKey) load(kemName task.KEM, serialized []byte) (err error) {
 	switch kemName {
 	case task.KEMX25519:
@@ -115,7 +114,7 @@ func (k *PrivateKey) loadHybrid(seed []byte) error {
 	return err
 }
 
-// Bytes returns a copy of the serialized private key, which the caller clears, or [ErrErased].
+// Bytes returns a copy of the serialized private key, or [ErrErased]. The caller clears the copy.
 func (k *PrivateKey) Bytes() (out []byte, err error) {
 	if !k.serialized.Use(func(key []byte) { out = bytes.Clone(key) }) {
 		return nil, ErrErased
@@ -123,10 +122,10 @@ func (k *PrivateKey) Bytes() (out []byte, err error) {
 	return out, nil
 }
 
-// Public returns the public half, also of a cleared key.
+// Public returns the public half, also after Clear.
 func (k *PrivateKey) Public() *PublicKey { return k.public }
 
-// Clear erases the key from memory. What is under way ends before; nothing opens any more, but is [ErrErased].
+// Clear erases the key from memory once current uses end. Later uses return [ErrErased].
 func (k *PrivateKey) Clear() {
 	k.serialized.Clear()
 	if k.exchange != nil {
@@ -137,11 +136,11 @@ func (k *PrivateKey) Clear() {
 	}
 }
 
-// x25519Key is an [ecdh.KeyExchanger] that can be cleared. It is used within the Use of its [PrivateKey].
+// x25519Key is an [ecdh.KeyExchanger] that can be cleared. It must be used within the Use of its [PrivateKey].
 type x25519Key struct {
-	scalar  []byte // its own
+	scalar  []byte // owned
 	public  *ecdh.PublicKey
-	library *ecdh.PrivateKey // the same key, where no other library is faster
+	library *ecdh.PrivateKey // the same key, on machines without a faster library
 }
 
 // PublicKey implements [ecdh.KeyExchanger].

@@ -12,7 +12,8 @@ import (
 	"github.com/cloudflare/circl/dh/x25519"
 )
 
-// The suite ids of RFC 9180, sections 4.1 and 5.1: DHKEM(X25519, HKDF-SHA256), and with it HKDF-SHA256 and AES-128-GCM.
+// The suite ids of RFC 9180, sections 4.1 and 5.1: the KEM DHKEM(X25519, HKDF-SHA256), and the suite with HKDF-SHA256
+// and AES-128-GCM.
 const (
 	kemSuite  = "KEM\x00\x20"
 	hpkeSuite = "HPKE\x00\x20\x00\x01\x00\x01"
@@ -20,12 +21,12 @@ const (
 
 var errLowOrder = errors.New("key share of low order")
 
-// dhkemX25519 is the id of the KEM in these.
+// dhkemX25519 is the KEM's id in these suites.
 const dhkemX25519 = 0x0020
 
-// fastSeal is what crypto/hpke does for one message in base mode under X25519, HKDF-SHA256 and AES-128-GCM, with
-// circl's X25519: a relay seals thousands of dummies for a batch, and its keys are most of what one costs. ok is
-// false for other KEMs. A public key of low order is an error, as RFC 9180, section 7.1.4, demands.
+// fastSeal does what crypto/hpke does for one message in base mode under X25519, HKDF-SHA256 and AES-128-GCM. It uses
+// circl's X25519: a relay seals thousands of dummies for a batch, and key exchanges dominate their cost. ok is false
+// for other KEMs. A public key of low order is an error, as RFC 9180, section 7.1.4, demands.
 func fastSeal(key *PublicKey, info, aad, plaintext []byte) (sealed []byte, ok bool, err error) {
 	if key.key.KEM().ID() != dhkemX25519 {
 		return nil, false, nil
@@ -46,12 +47,12 @@ func fastSeal(key *PublicKey, info, aad, plaintext []byte) (sealed []byte, ok bo
 	return aead.Seal(sealed, nonce[:nonceSize], plaintext, aad), true, nil
 }
 
-// hashInfo is what the key schedule has of the info.
+// hashInfo returns the hash of the info for the key schedule.
 func hashInfo(info []byte) digest { return extract(hpkeSuite, nil, "info_hash", info) }
 
-// schedule is the key schedule of RFC 9180, sections 4.1 and 5.1, in base mode: of an encapsulated key, the secret of
-// its exchange with the recipient's public key, and the hash of the info. It returns the cipher of the first message,
-// and its nonce in the first bytes.
+// schedule is the key schedule of RFC 9180, sections 4.1 and 5.1, in base mode. Its inputs are the encapsulated key,
+// the secret of its exchange with the recipient's public key, and the hash of the info. It returns the cipher of the
+// first message, and its nonce in the first bytes.
 func schedule(enc, dh, theirs []byte, infoHash digest) (aead cipher.AEAD, nonce digest, err error) {
 	eae := extract(kemSuite, nil, "eae_prk", dh)
 	shared := expand(kemSuite, eae, "shared_secret", enc, theirs, sha256.Size)
@@ -68,22 +69,22 @@ func schedule(enc, dh, theirs []byte, infoHash digest) (aead cipher.AEAD, nonce 
 	return aead, nonce, nil
 }
 
-// Of AES-128-GCM.
+// Sizes of AES-128-GCM, in bytes.
 const (
 	keySize   = 16
 	nonceSize = 12
 )
 
-// version1 opens every labelled input of RFC 9180, section 4.
+// version1 begins every labelled input of RFC 9180, section 4.
 const version1 = "HPKE-v1"
 
-// modeBase begins the context of the key schedule: the mode, and the hash of no psk_id.
+// modeBase begins the context of the key schedule: the mode, and the hash of the empty psk_id.
 var modeBase = func() []byte {
 	hash := extract(hpkeSuite, nil, "psk_id_hash", nil)
 	return append([]byte{0}, hash[:]...)
 }()
 
-// inputRoom is enough for what is hashed here, so that nothing is allocated for it.
+// inputRoom is large enough for every input hashed here, so that none is allocated on the heap.
 const inputRoom = 256
 
 // digest is an output of SHA-256.
@@ -96,7 +97,7 @@ func extract(suite string, salt []byte, label string, ikm []byte) digest {
 	return prf(salt, input)
 }
 
-// expand is LabeledExpand of size bytes, at most 32: those of the first block of HKDF's. The info is in two parts.
+// expand is LabeledExpand of size bytes, at most 32: the first block of HKDF's output. The info comes in two parts.
 func expand(suite string, prk digest, label string, info, more []byte, size int) digest {
 	input := make([]byte, 0, inputRoom)
 	input = binary.BigEndian.AppendUint16(input, uint16(size))
@@ -104,8 +105,8 @@ func expand(suite string, prk digest, label string, info, more []byte, size int)
 	return prf(prk[:], append(input, 1))
 }
 
-// prf is HMAC-SHA256 under a key of at most 64 bytes. A seal has six of them, and crypto/hmac allocates about ten
-// times for each, which takes longer than the hashing.
+// prf is HMAC-SHA256 under a key of at most 64 bytes. A seal needs six, and crypto/hmac allocates about ten times for
+// each, which takes longer than the hashing.
 func prf(key, input []byte) digest {
 	inner := make([]byte, sha256.BlockSize, sha256.BlockSize+inputRoom)
 	outer := make([]byte, sha256.BlockSize, sha256.BlockSize+sha256.Size)

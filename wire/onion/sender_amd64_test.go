@@ -10,8 +10,8 @@ import (
 	"github.com/doona-dp/doona/wire/task"
 )
 
-// TestFastSealOpens: crypto/hpke opens what fastSeal seals, under its context alone, for messages of every size; two of
-// one message have nothing in common.
+// TestFastSealOpens: crypto/hpke opens what fastSeal seals, under its context only, for messages of every size. Two
+// seals of one message share nothing.
 func TestFastSealOpens(t *testing.T) {
 	key, err := GenerateKey(task.KEMX25519)
 	require.NoError(t, err)

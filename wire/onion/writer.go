@@ -9,19 +9,19 @@ import (
 	"github.com/doona-dp/doona/wire/codec"
 )
 
-// BatchWriter makes a batch whose slots memory does not hold: it hands on chunk after chunk, and what stands before
-// the first chunk last, as that holds the hashes of all.
+// BatchWriter writes a batch that does not fit in memory. It passes on chunk after chunk. The head comes last,
+// although it precedes the first chunk in the batch, because it holds the hashes of all chunks.
 type BatchWriter struct {
 	put    func(chunk []byte) error
 	counts []uint64 // slots, by lane
-	lane   int      // of the chunk that is filling
-	slots  int      // in it
+	lane   int      // of the current chunk
+	slots  int      // in the current chunk
 	chunk  []byte
 	hashes []byte
 }
 
-// NewBatchWriter returns a writer of a batch with so many lanes. put gets the form between hops of one chunk after the
-// other, and may keep none.
+// NewBatchWriter returns a writer of a batch with this many lanes. put receives the encoded chunks in order and must
+// not keep them.
 func NewBatchWriter(lanes int, put func(chunk []byte) error) *BatchWriter {
 	return &BatchWriter{put: put, counts: make([]uint64, lanes), hashes: []byte{}}
 }
@@ -43,7 +43,7 @@ func (w *BatchWriter) Add(lane int, slot []byte) error {
 	return nil
 }
 
-// flush hands on the chunk that is filling.
+// flush passes the current chunk on.
 func (w *BatchWriter) flush() error {
 	if w.slots == 0 {
 		return nil
@@ -61,10 +61,11 @@ func (w *BatchWriter) flush() error {
 	return w.put(out.Bytes())
 }
 
-// Filled says whether any slot was added.
+// Filled reports whether any slot was added.
 func (w *BatchWriter) Filled() bool { return w.slots > 0 || len(w.hashes) > 0 }
 
-// Finish hands on the last chunk, signs the batch and returns its manifest and what stands before the first chunk.
+// Finish passes the last chunk on, signs the batch, and returns its manifest and head: the bytes before the first
+// chunk.
 func (w *BatchWriter) Finish(key ed25519.PrivateKey, d BatchDraft) (signed *SignedManifest, head []byte, err error) {
 	if err := w.flush(); err != nil {
 		return nil, nil, err
@@ -82,7 +83,7 @@ func (w *BatchWriter) Finish(key ed25519.PrivateKey, d BatchDraft) (signed *Sign
 	return signed, out.Bytes(), nil
 }
 
-// writeHead writes what stands before the first chunk.
+// writeHead writes the bytes before the first chunk.
 func writeHead(w *codec.Writer, signed *SignedManifest, hashes []byte) {
 	w.Array(4)
 	w.Bytes(signed.Manifest)
