@@ -6,7 +6,7 @@ import (
 	"github.com/doona-dp/doona/internal/invalid"
 )
 
-// label opens every canonical task.
+// label begins every canonical task.
 const label = "doona-task"
 
 // Canonical returns the canonical form, docs/SPEC.md "Task":
@@ -94,8 +94,8 @@ func (w *writer) claim(c Claim) {
 	w.str(c.Assumption.String())
 }
 
-// Parse reads a canonical form and validates the task. It accepts exactly the bytes that
-// [Task.Canonical] writes: any other encoding of the same values is an error.
+// Parse parses a canonical form and validates the task. It accepts exactly the bytes that [Task.Canonical] writes:
+// any other encoding of the same values is an error.
 func Parse(canonical []byte) (*Task, error) {
 	r := reader{in: canonical}
 	t := r.task()
@@ -154,7 +154,7 @@ func (r *reader) claim() (c Claim) {
 	if r.optional(2) {
 		epsilon, delta := r.str(), r.str()
 		c.SetTotal(epsilon, delta)
-		if r.err == nil && c.Total.IsZero() { // which would read as absent
+		if r.err == nil && c.Total.IsZero() { // a zero total would mean an absent one
 			r.err = invalid.Field("claim.total.epsilon", `""`, wantEpsilon)
 		}
 	}
@@ -165,7 +165,7 @@ func (r *reader) claim() (c Claim) {
 	return c
 }
 
-// maxParams bounds the parameters of a task, so that a hostile one cannot ask for memory.
+// maxParams bounds the parameters of a task, and so the memory that a hostile one can claim.
 const maxParams = 4096
 
 func flag(b bool) uint64 {

@@ -87,7 +87,7 @@ func (w *writer) bytes32(b []byte) {
 	w.out = append(w.out, b...)
 }
 
-// reader consumes msgpack and keeps the first error; after it, every read returns a zero value.
+// reader parses msgpack and keeps the first error; after it, every read returns a zero value.
 type reader struct {
 	in  []byte
 	err error
@@ -178,8 +178,8 @@ func (r *reader) array(n int) {
 	}
 }
 
-// optional reads the head of a part that is empty where it is absent, else an array of n, and says
-// whether it is there.
+// optional reads the head of an optional part: an empty array if it is absent, else an array of n. It reports whether
+// the part is present.
 func (r *reader) optional(n int) bool {
 	got := r.arrayUpTo(n)
 	if got != 0 && got != n {
@@ -188,7 +188,7 @@ func (r *reader) optional(n int) bool {
 	return got != 0 && r.err == nil
 }
 
-// numbers reads a list of up to most numbers. It takes memory as they come, whatever the head claims.
+// numbers reads a list of up to most numbers. Memory grows as they arrive, whatever the head claims.
 func (r *reader) numbers(most int) (vs []uint64) {
 	for n := r.arrayUpTo(most); n > 0 && r.err == nil; n-- {
 		vs = append(vs, r.uint())

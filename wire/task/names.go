@@ -3,13 +3,13 @@ package task
 // ID names a task: the SHA-256 of its canonical form.
 type ID [32]byte
 
-// SignKey is an Ed25519 public key, of a task's owner or of one of its parties.
+// SignKey is the Ed25519 public key of a task's owner or of one of its parties.
 type SignKey [32]byte
 
-// KeyListHash is the SHA-256 of a party's list of keys, by which a task names the list.
+// KeyListHash is the SHA-256 of a party's key list, by which a task names the list.
 type KeyListHash [32]byte
 
-// String returns 64 hexadecimal digits, as they stand in paths and reports.
+// String returns 64 hexadecimal digits, as in paths and reports.
 func (id ID) String() string {
 	const digits = "0123456789abcdef"
 	out := make([]byte, 0, 2*len(id))
@@ -19,8 +19,8 @@ func (id ID) String() string {
 	return string(out)
 }
 
-// IsZero says whether there is no key.
+// IsZero reports whether the key is absent.
 func (k SignKey) IsZero() bool { return k == SignKey{} }
 
-// IsZero says whether there is no list.
+// IsZero reports whether the hash is absent.
 func (h KeyListHash) IsZero() bool { return h == KeyListHash{} }

@@ -8,9 +8,9 @@ import (
 	"github.com/doona-dp/doona/internal/invalid"
 )
 
-// Noise is what every relay adds to every batch: a law over numbers of dummy messages, as data that
-// is drawn from without knowing a protocol. Cell j is the message whose big-endian number is j, in
-// lane 0. What a relay adds is independent of all that it was sent.
+// Noise is the law of the dummies that every relay adds to every batch. A relay draws from it without knowing a
+// protocol. Cell j is the message whose big-endian number is j, in lane 0. A relay's draw is independent of
+// everything it receives.
 //
 // Its canonical form is one of
 //
@@ -23,15 +23,15 @@ import (
 //
 //	Pr[z] ∝ ∏_j Tables[table of j][z_j] · Factors[|Σ_j Weights_j·z_j − Centre|] · 1[Σ_j z_j = T],
 //
-// where what stands beyond the end of a table, or of the factors, is 0, and an absent tilt or total
-// is 1. Of kind pool exactly Pool dummies are added, of independent and uniform cells.
+// where entries beyond the end of a table, or of the factors, are 0, and an absent tilt or total is 1. Kind pool adds
+// exactly Pool dummies, of independent and uniform cells.
 type Noise struct {
 	Kind    string // NoiseCells or NoisePool.
-	Cells   uint64 // Numbers of messages that have dummies: 1..2²⁰ of kind cells, 1..2⁵³ of kind pool.
-	Batches uint64 // Most batches of an epoch, below 2³²; 0 for no bound. A first relay must not multiply dummies.
+	Cells   uint64 // Number of cells: 1..2²⁰ of kind cells, 1..2⁵³ of kind pool.
+	Batches uint64 // Most batches of an epoch, below 2³²; 0 for no bound. Bounds the dummies of a first relay.
 
-	Tables [][]uint64 // Kind cells: weights by number of dummies of a cell. At least one table.
-	Which  []Run      // Kind cells: the cells' tables in order; nil where there is one for all.
+	Tables [][]uint64 // Kind cells: weights by number of dummies in a cell. At least one table.
+	Which  []Run      // Kind cells: the cells' tables in order; nil if all cells share one.
 	Tilt   *Tilt      // Kind cells: nil for none.
 	Total  *uint64    // Kind cells: T; nil for any.
 
@@ -44,10 +44,10 @@ const (
 	NoisePool  = "pool"
 )
 
-// Run is a number of cells that follow each other and have one table.
+// Run is a number of consecutive cells that share a table.
 type Run struct {
 	Count uint64 // ≥ 1.
-	Table uint64 // Index in Noise.Tables, another than that of the run before.
+	Table uint64 // Index in Noise.Tables; differs from the previous run's.
 }
 
 // Tilt is a factor of a law that depends on one weighted sum of the cells' dummies.
@@ -57,11 +57,11 @@ type Tilt struct {
 	Factors []uint64 // By distance of the sum from Centre.
 }
 
-// What bounds the memory that a hostile task can ask for.
+// Limits on the memory that a hostile task can claim.
 const (
 	maxCells   = 1 << 20
 	maxNumbers = 1<<16 - 1 // Numbers in tables, runs and tilt together.
-	maxWeight  = 1<<53 - 1 // Of one weight, so that it is exact in every language.
+	maxWeight  = 1<<53 - 1 // Largest weight, so that it is exact in every language.
 )
 
 func (w *writer) noise(n *Noise) {
@@ -174,7 +174,7 @@ func (t *Task) validateNoise() error {
 	return invalid.Field("noise.kind", strconv.Quote(n.Kind), "cells or pool")
 }
 
-// validateCells checks that the law has one form and that its numbers stay below 2⁶³.
+// validateCells checks that the law has its unique form and that its numbers stay below 2⁶³.
 func (n *Noise) validateCells() error {
 	if n.Pool != 0 {
 		return invalid.Field("noise.pool", strconv.FormatUint(n.Pool, 10), "none of kind cells")
@@ -200,7 +200,7 @@ func (n *Noise) validateCells() error {
 	return n.validateTotal()
 }
 
-// numbers counts what takes memory.
+// numbers counts the numbers that take memory.
 func (n *Noise) numbers() int {
 	count := 2*len(n.Which) + len(n.Tables)
 	for _, table := range n.Tables {
@@ -212,14 +212,14 @@ func (n *Noise) numbers() int {
 	return count
 }
 
-// validateWeights checks a table of weights: the last is above 0, so that each law has one form.
+// validateWeights checks a table of weights. The last must be above 0, so that each law has one form.
 func validateWeights(field string, table []uint64) error {
 	sum := uint64(0)
 	for _, weight := range table {
 		if weight > maxWeight {
 			return invalid.Field(field, strconv.FormatUint(weight, 10), "weights below 2^53")
 		}
-		sum += weight // no overflow before it is seen: each is below 2⁵³
+		sum += weight // cannot overflow unnoticed: each weight is below 2⁵³
 		if sum > math.MaxInt64 {
 			return invalid.Field(field, "a sum above 2^63", "a sum of weights below 2^63")
 		}
@@ -255,7 +255,7 @@ func (n *Noise) validateWhich() error {
 	return nil
 }
 
-// Each calls f for every run of cells with one table, with the index of its first cell.
+// Each calls f for every run of cells with one table, and the index of the run's first cell.
 func (n *Noise) Each(f func(first uint64, run Run)) {
 	if len(n.Which) == 0 {
 		f(0, Run{Count: n.Cells})
@@ -298,7 +298,7 @@ func (n *Noise) validateTilt() error {
 	return nil
 }
 
-// validateTotal checks that the tables allow the total at all.
+// validateTotal checks that the tables can reach the total.
 func (n *Noise) validateTotal() error {
 	if n.Total == nil {
 		return nil
@@ -318,7 +318,7 @@ func (n *Noise) Support() (least, most uint64) {
 	return n.tablesAllow()
 }
 
-// tablesAllow returns the fewest and the most dummies by the tables alone: below 2²⁰ cells times 2¹⁶.
+// tablesAllow returns the fewest and the most dummies by the tables alone, below 2²⁰ cells times 2¹⁶.
 func (n *Noise) tablesAllow() (least, most uint64) {
 	n.Each(func(_ uint64, run Run) {
 		table := n.Tables[run.Table]
@@ -332,11 +332,11 @@ func (n *Noise) tablesAllow() (least, most uint64) {
 	return least, most
 }
 
-// maxBatches is the most batches that an epoch of any task has. A site of 10⁷ reports a day with n = 1,000 makes
-// 10⁴ batches; one of more than 6.5·10⁷ takes a larger n or shorter epochs.
+// maxBatches is the most batches of an epoch, for any task. A site of 10⁷ reports a day with n = 1,000 makes 10⁴
+// batches; a site of more than 6.5·10⁷ needs a larger n or shorter epochs.
 const maxBatches = 1 << 16
 
-// SaysBatches says whether a task names the most batches of an epoch itself.
+// SaysBatches reports whether the task itself bounds the batches of an epoch.
 func (t *Task) SaysBatches() bool { return t.Noise != nil && t.Noise.Batches > 0 }
 
 // MostBatches returns how many batches an epoch may have.
@@ -347,11 +347,11 @@ func (t *Task) MostBatches() uint64 {
 	return min(t.Noise.Batches, maxBatches)
 }
 
-// HasBatch says whether an epoch may have a batch of this number, from 0.
+// HasBatch reports whether an epoch may have a batch of this number, from 0.
 func (t *Task) HasBatch(seq uint64) bool { return seq < t.MostBatches() }
 
-// CheckSupported refuses what has a place in the format and is not built yet, in tasks and drafts. A
-// party that took such a task without honouring it would break its promise.
+// CheckSupported refuses parts that the format defines and no party supports yet, in tasks and drafts. A party that
+// accepted such a task would break its promise.
 func (t *Task) CheckSupported() error {
 	if t.Stream == nil {
 		return nil
@@ -364,8 +364,8 @@ func (t *Task) CheckSupported() error {
 	return nil
 }
 
-// Lossless are the parts on which no privacy loss depends: what successors may change today. Which relays there may be
-// a page says by their keys. For the others somebody would have to hold the losses of the changed task against those of
-// the first.
+// Lossless lists the parts that do not affect the privacy loss: today, only these may change in a successor. Pages
+// choose by their keys which relays may replace another. For any other part, somebody would have to compare the
+// losses of the changed task with those of the first.
 var Lossless = []string{"clients.issuer.url", "clients.origins", "clients.quota", "name", "relays.signKey", "relays.url",
 	"verifier.url"}

@@ -7,9 +7,9 @@ import (
 	"github.com/doona-dp/doona/internal/invalid"
 )
 
-// What bounds the origins of a task: a site with its languages, its apps and its copies for tests has a few dozen. An
-// origin has a name of at most 253 characters, and a longer one than maxOrigin is of no site that exists. Together they
-// are 16 kB, less than the keys of a month.
+// Limits on the origins of a task: a site with its languages, apps and test copies has a few dozen. A host name has
+// at most 253 characters, and no real site has an origin longer than maxOrigin. Together they take 16 kB, less than a
+// month of keys.
 const (
 	maxOrigins = 64
 	maxOrigin  = 255
@@ -21,8 +21,8 @@ const opaqueOrigin = "null"
 const wantOrigin = `scheme://host or scheme://host:port as browsers send it (lower case, no default port, no path, ` +
 	`punycode), *. before the domain for all below it, or null; at most 255 characters`
 
-// Allows says whether a report with this Origin header is one of the task's: where the task lists no origin, every one
-// is. An entry *.example.org stands for every name below example.org, but not for example.org.
+// Allows reports whether the task accepts reports with this Origin header; a task without origins accepts all. An
+// entry *.example.org allows every name below example.org, but not example.org itself.
 func (c Clients) Allows(origin string) bool {
 	if len(c.Origins) == 0 {
 		return true
@@ -38,7 +38,7 @@ func (c Clients) Allows(origin string) bool {
 	return false
 }
 
-// isListed says whether an origin is the listed one, or one that its *. stands for.
+// isListed reports whether an origin matches a listed one, or the wildcard of a listed one.
 func isListed(origin, listed string) bool {
 	scheme, domain, wild := strings.Cut(listed, "://*")
 	if !wild {
@@ -69,7 +69,7 @@ func (t *Task) validateOrigins() error {
 	return nil
 }
 
-// isOrigin accepts what an Origin header can hold, and the same with a *. before a domain.
+// isOrigin accepts any value of an Origin header, also with *. before a domain.
 func isOrigin(s string) bool {
 	if s == opaqueOrigin {
 		return true
@@ -85,7 +85,7 @@ func isOrigin(s string) bool {
 	if hasPort && !isPort(scheme, port) {
 		return false
 	}
-	if scheme != "http" && scheme != "https" { // An app's or an extension's: the browser leaves the host as it is.
+	if scheme != "http" && scheme != "https" { // For an app or an extension, the browser does not normalize the host.
 		return host != "" && strings.Trim(host, lower+upper+digits+".-_~") == ""
 	}
 	if domain, wild := strings.CutPrefix(host, "*."); wild {
@@ -103,7 +103,7 @@ const (
 	digits = "0123456789"
 )
 
-// isScheme leaves out what browsers send as null: a file has no host.
+// isScheme rejects schemes for which browsers send null: a file has no host.
 func isScheme(s string) bool {
 	return s != "" && s != "file" && strings.Trim(s[:1], lower) == "" && strings.Trim(s, lower+digits+"+-.") == ""
 }
@@ -114,7 +114,7 @@ func isPort(scheme, port string) bool {
 		!(scheme == "http" && n == 80) && !(scheme == "https" && n == 443)
 }
 
-// isDomain accepts names of labels; punycode is such a one.
+// isDomain accepts names made of labels, including punycode.
 func isDomain(s string) bool {
 	for _, label := range strings.Split(s, ".") {
 		if label == "" || len(label) > 63 || strings.Trim(label, lower+digits+"-_") != "" {
@@ -124,7 +124,7 @@ func isDomain(s string) bool {
 	return true
 }
 
-// isNumeric says whether browsers take a name for an IPv4 address: its last label is a number.
+// isNumeric reports whether browsers parse a name as an IPv4 address, because its last label is a number.
 func isNumeric(s string) bool {
 	last := s[strings.LastIndexByte(s, '.')+1:]
 	return isDigits(last) || strings.HasPrefix(last, "0x") && strings.Trim(last[2:], digits+"abcdef") == ""
@@ -140,7 +140,7 @@ func isIPv4(s string) bool {
 	return len(parts) == 4
 }
 
-// isIPv6 accepts an address in brackets in the one form that browsers write: the longest run of zeros cut short.
+// isIPv6 accepts a bracketed address in the one form that browsers write, with the longest run of zeros abbreviated.
 func isIPv6(s string) bool {
 	inner, ok := strings.CutPrefix(s, "[")
 	inner, closed := strings.CutSuffix(inner, "]")
@@ -160,7 +160,7 @@ func isIPv6(s string) bool {
 	return at == first && (!gap || length == missing)
 }
 
-// groupsOf reads groups of hexadecimal digits; none where that may be.
+// groupsOf parses groups of hexadecimal digits. There may be none only if mayBeEmpty.
 func groupsOf(s string, mayBeEmpty bool) (groups []uint16, ok bool) {
 	if s == "" {
 		return nil, mayBeEmpty
@@ -175,7 +175,7 @@ func groupsOf(s string, mayBeEmpty bool) (groups []uint16, ok bool) {
 	return groups, len(groups) <= 8
 }
 
-// longestZeros returns where the first of the longest runs of at least two zeros begins, -1 for none.
+// longestZeros returns the start of the first longest run of at least two zeros, or -1.
 func longestZeros(groups []uint16) (first, length int) {
 	first, length = -1, 1
 	for i := 0; i < len(groups); i++ {

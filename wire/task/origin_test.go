@@ -11,7 +11,7 @@ import (
 	"github.com/doona-dp/doona/internal/invalid"
 )
 
-// mostOrigins returns as many origins as a task may have, each as long as may be.
+// mostOrigins returns as many origins as a task may have, each of the maximum length.
 func mostOrigins() (origins []string) {
 	for i := range 64 {
 		host := fmt.Sprintf("%02d%s", i, strings.Repeat("."+strings.Repeat("a", 48), 5))
@@ -21,7 +21,7 @@ func mostOrigins() (origins []string) {
 	return origins
 }
 
-// TestOriginsAreBounded: an origin of one byte more is refused, and the error shows it and says what is allowed.
+// TestOriginsAreBounded: an origin that is one byte too long is refused, and the error shows it and what is allowed.
 func TestOriginsAreBounded(t *testing.T) {
 	s := sample()
 	s.Clients.Origins = mostOrigins()

@@ -14,7 +14,7 @@ import (
 
 func number(v uint64) *uint64 { return &v }
 
-// cells is noise with two tables, a tilt and a total, over four cells.
+// cells returns noise with two tables, a tilt and a total, over four cells.
 func cells() *task.Noise {
 	return &task.Noise{Kind: task.NoiseCells, Cells: 4, Batches: 100,
 		Tables: [][]uint64{{1, 2, 0, 1<<53 - 1}, {0, 7}},
@@ -27,7 +27,7 @@ func stream() *task.Stream {
 	return &task.Stream{Name: "site", Position: 300, Before: task.ID{31: 1}, Allow: []string{"batch.size", "name"}}
 }
 
-// parts are valid tasks that use what a task may leave out.
+// parts are valid tasks that use optional parts.
 var parts = map[string]func(*task.Task){
 	"a claim over all epochs": func(t *task.Task) { t.Claim.SetTotal("5.11", "3e-5") },
 	"first of a stream":       func(t *task.Task) { t.Stream = &task.Stream{Name: "site"} },
@@ -51,7 +51,7 @@ var parts = map[string]func(*task.Task){
 	},
 }
 
-// partFields are changes of one field of the parts that a task may leave out.
+// partFields changes one field of an optional part each.
 func partFields() map[string]func(*task.Task) {
 	out := map[string]func(*task.Task){
 		"total epsilon": func(t *task.Task) { t.Claim.SetTotal("2", "1e-5") },
@@ -166,7 +166,7 @@ func TestValidateNamesTheNoise(t *testing.T) {
 		"noise.tilt.factors": {func(n *task.Noise) { n.Tilt.Factors = nil },
 			func(n *task.Noise) { n.Tilt.Factors = []uint64{1, 0} }},
 		"noise.tilt.centre": {func(n *task.Noise) { n.Tilt.Centre = 1 << 53 }},
-		// two cells have 1 always, two up to 3
+		// two cells always have 1 dummy, two have up to 3
 		"noise.total": {func(n *task.Noise) { n.Total = number(1) },
 			func(n *task.Noise) { n.Total = number(9) }},
 		"noise.pool": {
@@ -229,7 +229,7 @@ func TestChangeableAscends(t *testing.T) {
 	require.Len(t, slices.Compact(slices.Clone(task.Changeable)), len(task.Changeable))
 }
 
-// TestNotSupportedYet: a part that no party honours yet is refused by name.
+// TestNotSupportedYet: a part that no party supports yet is refused by name.
 func TestNotSupportedYet(t *testing.T) {
 	require.NoError(t, sample().CheckSupported())
 	inStream := sample()
@@ -248,7 +248,7 @@ func TestNotSupportedYet(t *testing.T) {
 	}
 }
 
-// TestMostBatches: an epoch of any task has at most 2¹⁶, and fewer where the task says so.
+// TestMostBatches: an epoch of any task has at most 2¹⁶ batches, and fewer if the task says so.
 func TestMostBatches(t *testing.T) {
 	const limit = 1 << 16
 	for says, most := range map[uint64]uint64{0: limit, 1: 1, 7: 7, limit: limit, 1<<32 - 1: limit} {

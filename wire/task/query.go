@@ -1,6 +1,6 @@
 package task
 
-// Query says what is asked about all clients together.
+// Query is the question that a task asks about all clients together.
 type Query string
 
 // The queries.
@@ -13,36 +13,35 @@ const (
 	Vector     Query = "vector"     // Sum of vectors of Input.Bins coordinates, each in Input.Lo..Input.Hi.
 	VectorMean Query = "vectormean" // Mean of vectors of Input.Bins coordinates with Euclidean norm at most 1.
 
-	Strings Query = "strings" // Which texts of at most Input.Bins bytes many clients have, and how many do.
+	Strings Query = "strings" // Which texts of at most Input.Bins bytes are frequent, and how many clients have each.
 )
 
-// Shape is that of an answer.
+// Shape is the shape of an answer.
 type Shape uint8
 
 // The shapes.
 const (
 	Scalar    Shape = iota // One number.
-	PerBin                 // A number for each of Input.Bins bins or categories.
-	PerVector              // A number for each of Input.Bins coordinates, as a client's value has.
-	PerText                // Texts that nobody listed beforehand, each with a number.
+	PerBin                 // One number for each of Input.Bins bins or categories.
+	PerVector              // One number for each of Input.Bins coordinates; a client's value is a vector, too.
+	PerText                // Texts that nobody listed in advance, each with a number.
 )
 
-// QueryInfo says how a query is asked and how its answer reads.
+// QueryInfo describes a query and its answer.
 type QueryInfo struct {
 	Query   Query
 	Shape   Shape
-	Ranged  bool     // Input.Lo and Input.Hi, chosen by the owner, bound the value or its coordinates.
+	Ranged  bool     // Input.Lo and Input.Hi, set by the owner, bound the value or its coordinates.
 	Mean    bool     // The answer is the sum over clients divided by their number.
-	Clients bool     // The answer counts clients; else it has the unit of a client's value.
-	Entry   string   // What an entry of the answer is called; empty for one number.
-	Measure string   // What the answer is, of a "value".
-	Options []string // The flags that it takes beyond those of every query.
-	// MostBins is the largest Input.Bins that a verifier can hold; 0 of a query that has none.
+	Clients bool     // The answer counts clients; otherwise it has the unit of a client's value.
+	Entry   string   // Name of an entry of the answer; empty for one number.
+	Measure string   // Name of the answer, for a "value".
+	Options []string // Flags that it takes besides those of every query.
+	// MostBins is the largest Input.Bins that a verifier can hold; 0 for a query without bins.
 	MostBins uint64
 }
 
-// Queries describes all queries, in the order in which they are named. Command lines, reports, pages
-// and the demo read here what a query is.
+// Queries describes all queries, in display order. Command lines, reports, pages and the demo use it.
 var Queries = []QueryInfo{
 	{Query: Count, Clients: true, Measure: "number of clients who say yes"},
 	{Query: Sum, Ranged: true, Measure: "sum over all clients", Options: []string{"range", "no-clip"}},
@@ -57,7 +56,7 @@ var Queries = []QueryInfo{
 		Options: []string{"length"}, MostBins: maxLength},
 }
 
-// Info describes the query; an unknown one has no name.
+// Info describes the query. For an unknown query, the name is empty.
 func (q Query) Info() QueryInfo {
 	for _, info := range Queries {
 		if info.Query == q {
@@ -67,8 +66,8 @@ func (q Query) Info() QueryInfo {
 	return QueryInfo{}
 }
 
-// YesNo says whether a client's value is 0 or 1.
+// YesNo reports whether a client's value is 0 or 1.
 func (i QueryInfo) YesNo() bool { return i.Shape == Scalar && !i.Ranged }
 
-// Ball says whether a client's value is a vector of Euclidean norm at most 1.
+// Ball reports whether a client's value is a vector of Euclidean norm at most 1.
 func (i QueryInfo) Ball() bool { return i.Shape == PerVector && !i.Ranged }

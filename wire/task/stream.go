@@ -6,22 +6,21 @@ import (
 	"github.com/doona-dp/doona/internal/invalid"
 )
 
-// Stream is a task's place in a line of tasks of one owner, whose key is that of the bundle. All of
-// them are alike but in position, hash before, epochs' start and count and key lists, and in what
-// Allow names.
+// Stream places a task in a series of tasks of one owner, whose key is in the bundle. The tasks of a stream differ
+// only in position, previous hash, start and count of epochs, key lists, and the parts that Allow names.
 type Stream struct {
 	Name     string   // 1 to 64 printable ASCII characters.
 	Position uint64   // 0 for the first task. Below 2³².
-	Before   ID       // The task one position before; zero at position 0.
+	Before   ID       // The task at the previous position; zero at position 0.
 	Allow    []string // What a successor may change: names from [Changeable], ascending, each once.
-	Rolls    []Roll   // Keys of parties that were replaced since the first task, in the order in which they were.
+	Rolls    []Roll   // Replaced keys of parties since the first task, in order of replacement.
 }
 
-// Roll is a party's word that another key signs for it in the rest of a stream: that of a relay, the verifier or the
-// issuer. What the old one signed for earlier tasks stays as it is.
+// Roll is a party's statement that another key signs for it in the rest of a stream. The party is a relay, the
+// verifier or the issuer. The old key's signatures for earlier tasks stay valid.
 type Roll struct {
 	Old, New  SignKey
-	Signature [64]byte // The old key's; package taskfile makes and checks it.
+	Signature [64]byte // By the old key; package taskfile makes and checks it.
 }
 
 // maxPosition is the last position of a stream.
@@ -30,9 +29,9 @@ const maxPosition = 1<<32 - 1
 // maxRolls bounds the rolls of a task.
 const maxRolls = 64
 
-// Changeable are the parts of a task that an owner may allow a successor in its stream to change, in
-// ascending order, by their names in the JSON form. Never among them are the stream's name and what
-// may change itself: a task could otherwise allow its successor everything.
+// Changeable lists the parts of a task that an owner may let a successor change, in ascending order, by their names
+// in the JSON form. The stream's name and Allow itself are never among them: otherwise a task could allow its
+// successor everything.
 var Changeable = []string{
 	"batch.honest", "batch.min", "batch.size",
 	"claim.assumption", "claim.delta", "claim.epsilon", "claim.total",
@@ -69,7 +68,7 @@ func (w *writer) stream(s *Stream) {
 	}
 }
 
-// rollSize is the bytes of a roll.
+// rollSize is the size of a roll, in bytes.
 const rollSize = 32 + 32 + 64
 
 func (w *writer) rolls(rolls []Roll) {
@@ -146,7 +145,7 @@ func (t *Task) validateStream() error {
 	return nil
 }
 
-// rollsAreInOrder says whether each key is replaced once, by one that none was replaced by or had been.
+// rollsAreInOrder reports whether each key is replaced once, by a key that was not used before.
 func (s *Stream) rollsAreInOrder() bool {
 	for i := range s.Rolls {
 		roll := &s.Rolls[i]
@@ -173,7 +172,7 @@ func (s *Stream) origin(key SignKey) SignKey {
 	return key
 }
 
-// Now returns the key that signs for a party now which had another once.
+// Now returns the current key of a party that once had this key.
 func (s *Stream) Now(key SignKey) SignKey {
 	for _, roll := range s.Rolls {
 		if roll.Old == key {
@@ -183,7 +182,7 @@ func (s *Stream) Now(key SignKey) SignKey {
 	return key
 }
 
-// hasReplaced says whether a party has a key that was replaced.
+// hasReplaced reports whether a party has a key that was replaced.
 func (t *Task) hasReplaced() bool {
 	if t.Stream == nil {
 		return false
@@ -202,9 +201,9 @@ func (t *Task) hasReplaced() bool {
 	return false
 }
 
-// unrolled returns the task with the parties of root, where those are the same but for keys that were rolled over, or
-// relays that took the place of another. A relay may where root's Allow names relays.signKey, and so does the page or
-// the relay is one of its candidates.
+// unrolled returns the task with root's parties wherever they differ only by rolled keys or by a permitted
+// replacement of a relay. A replacement is permitted if root's Allow names relays.signKey, and so does the page, or
+// the relay is one of the page's candidates.
 func (t *Task) unrolled(root *Task, page []string, candidates []SignKey) *Task {
 	out := *t
 	out.Relays = append([]Party{}, t.Relays...)
@@ -231,13 +230,13 @@ func isKey(key SignKey, keys []SignKey) bool {
 	return false
 }
 
-// CheckSuccessor is an error that names the part, unless next may follow before, a task with this id, in
-// the stream of which root is the first task. Both have been accepted; before may be root. Every part is
-// held against root's, never against before's: what was allowed once is not thereby free. A part of
-// [Changeable] may differ where both root's Allow and the page's name it. A relay may be another where root's Allow
-// names relays.signKey and the relay, by the key that it came with, is one of the page's candidates. The caller has
-// checked that the owner of root signed next, and the signatures of its rolls. What the losses of a changed task are
-// is not checked here.
+// CheckSuccessor returns an error that names the part unless next may follow before in the stream that begins with
+// root. id is before's id. Both root and before have been accepted; before may be root. Every part is compared with
+// root's, never with before's: a change that was allowed once does not allow others. A part of [Changeable] may
+// differ if both root's Allow and the page's name it. A relay may be replaced if root's Allow names relays.signKey
+// and the new relay, by its original key, is one of the page's candidates. The caller has checked that the owner of
+// root signed next, and the signatures of its rolls. CheckSuccessor does not check the privacy losses of a changed
+// task.
 func (root *Task) CheckSuccessor(before *Task, id ID, next *Task, page []string, candidates []SignKey) error {
 	if err := checkPlace(before, id, next); err != nil {
 		return err
@@ -257,7 +256,7 @@ func (root *Task) CheckSuccessor(before *Task, id ID, next *Task, page []string,
 	return nil
 }
 
-// checkPlace checks that next stands behind before, and begins when it is over.
+// checkPlace checks that next has the position after before, and begins after before ends.
 func checkPlace(before *Task, id ID, next *Task) error {
 	switch {
 	case before.Stream == nil:
@@ -285,15 +284,15 @@ func checkPlace(before *Task, id ID, next *Task) error {
 	return nil
 }
 
-// rolls says whether new rolls, in their order, are all of keys of the task's parties. A thief of the owner's key could
-// else use up the rolls of a stream, or a candidate's key, with keys of his own.
+// rolls reports whether new rolls, in order, all replace keys of the task's parties. Otherwise a thief of the owner's
+// key could use up the stream's rolls, or a candidate's key, with keys of his own.
 func (t *Task) rolls(fresh []Roll) bool {
 	keys := []SignKey{t.Clients.Issuer.SignKey}
 	for hop := range t.VerifierHop() + 1 {
 		keys = append(keys, t.Party(hop).SignKey)
 	}
 	for i := range fresh {
-		if fresh[i].Old.IsZero() || !isKey(fresh[i].Old, keys) { // zero: there is no issuer
+		if fresh[i].Old.IsZero() || !isKey(fresh[i].Old, keys) { // zero: the task has no issuer
 			return false
 		}
 		keys = append(keys, fresh[i].New)
@@ -301,14 +300,14 @@ func (t *Task) rolls(fresh []Roll) bool {
 	return true
 }
 
-// part is a part of a task that a stream's tasks share.
+// part is a part of a task that all tasks of a stream share.
 type part struct {
-	name string // As in Changeable, or that of a part that never changes.
-	form string // Equal where the parts are.
+	name string // As in Changeable, or the name of a part that never changes.
+	form string // Equal if and only if the parts are.
 }
 
-// shared returns all that a stream's tasks share: everything but position, hash before, epochs' start and
-// count, and key lists.
+// shared returns all parts that a stream's tasks share: everything but position, previous hash, start and count of
+// epochs, and key lists.
 func (t *Task) shared() []part {
 	parts := []part{
 		{"stream.name", t.Stream.Name},
@@ -346,7 +345,7 @@ func (t *Task) shared() []part {
 	return append(parts, sharedOf("verifier", t.Verifier)...)
 }
 
-// sharedOf returns the addresses and the keys of parties, in their order.
+// sharedOf returns the addresses and keys of parties, in order.
 func sharedOf(field string, parties ...Party) []part {
 	var urls, keys []string
 	for _, p := range parties {
@@ -355,7 +354,7 @@ func sharedOf(field string, parties ...Party) []part {
 	return []part{{field + ".url", texts(urls...)}, {field + ".signKey", texts(keys...)}}
 }
 
-// encoded returns what a writer writes.
+// encoded returns what write writes.
 func encoded(write func(*writer)) string {
 	w := writer{}
 	write(&w)

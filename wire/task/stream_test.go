@@ -10,7 +10,7 @@ import (
 	"github.com/doona-dp/doona/wire/task"
 )
 
-// streamOf returns the first task of a stream that allows some changes, one behind it, and that one's id.
+// streamOf returns the first task of a stream that allows some changes, its successor, and the successor's id.
 func streamOf(allow ...string) (root, before *task.Task, id task.ID) {
 	slices.Sort(allow)
 	root, before = sample(), sample()
@@ -33,7 +33,7 @@ func follow(before *task.Task, id task.ID) *task.Task {
 	return next
 }
 
-// frozen are changes of every part that a successor shares with the first task of its stream.
+// frozen changes each part that a successor shares with the first task of its stream.
 var frozen = map[string]func(*task.Task){
 	"batch.honest":           func(t *task.Task) { t.Batch.Honest = r(8, 9) },
 	"batch.min":              func(t *task.Task) { t.Batch.Min-- },
@@ -80,8 +80,8 @@ func requireRefused(t *testing.T, field string, err error) {
 	require.Equal(t, field, refused.Field, "%v", refused)
 }
 
-// TestSuccessor: what a successor may always change, and that each other part takes both the first task's
-// word and the page's.
+// TestSuccessor: what a successor may always change; every other part needs the permission of the first task and of
+// the page.
 func TestSuccessor(t *testing.T) {
 	root, before, id := streamOf()
 	require.NoError(t, root.CheckSuccessor(before, id, follow(before, id), nil, nil))
@@ -98,7 +98,7 @@ func TestSuccessor(t *testing.T) {
 			requireRefused(t, field, root.CheckSuccessor(before, id, next, []string{"name", "rule"}, nil))
 		}
 		require.NoError(t, root.CheckSuccessor(before, id, next, []string{"kem", field}, nil), field)
-		// Held against the first task, also where the one before had changed.
+		// Compared with the first task, even if the previous task had changed.
 		change(before)
 		back := follow(before, id)
 		require.NoError(t, root.CheckSuccessor(before, id, back, nil, nil), field)
@@ -108,7 +108,7 @@ func TestSuccessor(t *testing.T) {
 	}
 }
 
-// TestSuccessorInPlace: position, hash before and time.
+// TestSuccessorInPlace: position, previous hash and time.
 func TestSuccessorInPlace(t *testing.T) {
 	for field, changes := range map[string][]func(*task.Task){
 		"stream": {func(t *task.Task) { t.Stream = nil }},
@@ -126,14 +126,14 @@ func TestSuccessorInPlace(t *testing.T) {
 	}
 	root, before, id := streamOf()
 	next := follow(before, id)
-	next.Epochs.Start += 12345 // a gap is no fault
+	next.Epochs.Start += 12345 // a gap is allowed
 	require.NoError(t, root.CheckSuccessor(before, id, next, nil, nil))
 	requireRefused(t, "stream.position", before.CheckSuccessor(before, id, next, nil, nil))
 	requireRefused(t, "stream", root.CheckSuccessor(sample(), id, next, nil, nil))
 }
 
-// TestRolledKeys: keys of parties that were rolled over count as the first task's, and none comes back. A relay may be
-// another where the first task lets relays' keys change and the page lists the one that it came with.
+// TestRolledKeys: rolled keys of parties count as the first task's, and no old key returns. A relay may be replaced
+// if the first task lets relays' keys change and the page lists the new relay's original key.
 func TestRolledKeys(t *testing.T) {
 	root, before, id := streamOf("relays.signKey")
 	old, fresh, other := root.Relays[1].SignKey, task.SignKey{1}, task.SignKey{2}

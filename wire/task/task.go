@@ -1,11 +1,10 @@
-// Package task defines the one document all parties agree on: what is asked, how it is
-// randomized, what is promised, and who carries it.
+// Package task defines the document that all parties agree on: what is asked, how values are randomized, which
+// guarantee is promised, and which parties take part.
 //
-// A task is identified by the SHA-256 of its canonical form ([Task.Canonical]): msgpack arrays
-// in a fixed order with the shortest encodings and no floating-point numbers, so that Go and
-// TypeScript hash alike. Package [github.com/doona-dp/doona/wire/taskfile] holds its JSON form,
-// its hash and its owner's signature; they stand apart because this package is linked into
-// doona.wasm, where hashing and package fmt would double the download.
+// The SHA-256 of a task's canonical form ([Task.Canonical]) identifies it. The form is msgpack arrays in a fixed
+// order with the shortest encodings and no floating-point numbers, so that Go and TypeScript hash alike. Package
+// [github.com/doona-dp/doona/wire/taskfile] holds the JSON form, the hash and the owner's signature. They are
+// separate because this package is linked into doona.wasm, where hashing and package fmt would double the download.
 package task
 
 import (
@@ -15,7 +14,7 @@ import (
 	"github.com/doona-dp/doona/randomizer"
 )
 
-// Version is the version of the task, of the wire format and of every label in them.
+// Version is the version of the task, the wire format and every label in them.
 const Version = 1
 
 // Padding says how many slots a client sends (docs/SPEC.md).
@@ -27,20 +26,20 @@ const (
 	PaddingNone Padding = "none" // As many slots as messages, at least one.
 )
 
-// ClientKind is how a first relay tells clients apart to enforce their limit.
+// ClientKind is how a first relay distinguishes clients to enforce their quota.
 type ClientKind string
 
 // The kinds of clients.
 const (
 	ClientToken   ClientKind = "token"   // Privacy Pass tokens of an independent issuer.
-	ClientAddress ClientKind = "address" // Keyed hash of the network address; not protected against Sybils.
+	ClientAddress ClientKind = "address" // Keyed hash of the network address; does not resist Sybil attacks.
 )
 
-// maxSlots bounds the slots of one client over all lanes, so that no size overflows: a submission
-// stays below 2³¹ bytes under every KEM and number of relays.
+// maxSlots bounds the slots of one client over all lanes, so that no size overflows: a submission stays below 2³¹
+// bytes under every KEM and number of relays.
 const maxSlots = 1 << 17
 
-// KEM is a key encapsulation mechanism, by which a message is sealed for one hop.
+// KEM is a key encapsulation mechanism, which seals a message for one hop.
 type KEM string
 
 // The key encapsulation mechanisms.
@@ -55,7 +54,7 @@ type Task struct {
 	Name     string  // For people. Required. 1 to 64 printable ASCII characters.
 	Query    Query   // Required.
 	Protocol string  // Name in the protocol registry. Required.
-	Rule     string  // Accountant's rule the claim is proven by. Required.
+	Rule     string  // The accountant's rule that proves the claim. Required.
 	Params   []Param // Protocol parameters, sorted by key, each key once.
 	Input    Input   // The value domain.
 	Claim    Claim   // The guarantee promised to every client.
@@ -63,11 +62,11 @@ type Task struct {
 	Slots    Slots   // How messages travel.
 	Epochs   Epochs  // When clients report.
 	Clients  Clients // How the first relay limits clients.
-	Relays   []Party // In the order a report visits them. 1 to 8; empty in a draft.
+	Relays   []Party // In the order in which a report visits them. 1 to 8; empty in a draft.
 	Verifier Party   // Who decrypts the batches. Empty in a draft.
 	KEM      KEM     // Required.
-	Stream   *Stream // The stream of tasks that this one continues; nil for a task by itself.
-	Noise    *Noise  // What every relay adds to every batch; nil for nothing.
+	Stream   *Stream // The task's place in a stream; nil for a single task.
+	Noise    *Noise  // Dummies that every relay adds to every batch; nil for none.
 }
 
 // Param is one protocol parameter.
@@ -80,15 +79,15 @@ type Param struct {
 type Input struct {
 	// Range of a real value, Lo < Hi; 0 and 1 for counts and labels, -1 and 1 for vectormean.
 	Lo, Hi randomizer.Rational
-	// Entries of the answer: bins or categories of a histogram, 2..2³²-1; coordinates of a vector, 1..2²⁰. Of
-	// strings the most bytes of a text, 1..128. Else 0.
+	// Entries of the answer: bins or categories of a histogram, 2..2³²-1; coordinates of a vector, 1..2²⁰. For
+	// strings, the most bytes of a text, 1..128. Otherwise 0.
 	Bins   uint64
-	Labels bool // The value is a category 0..Bins-1 and not a real number; without Clip.
-	Clip   bool // Values outside the range are moved to its nearer end; else they are errors.
+	Labels bool // The value is a category 0..Bins-1 instead of a real number; without Clip.
+	Clip   bool // Values outside the range are moved to its nearer end; otherwise they are errors.
 }
 
-// maxEntries is the most entries of an answer that a verifier holds, and the most coordinates of a
-// vector. A histogram of more bins has a place in the format, but takes memory to no end.
+// maxEntries is the most entries of an answer that a verifier holds, and the most coordinates of a vector. The format
+// allows histograms with more bins, but their memory would be unbounded.
 const maxEntries = 1 << 20
 
 // maxLength is the most bytes of a text.
@@ -97,7 +96,7 @@ const maxLength = 128
 // MaxRelays is the most relays of a task.
 const MaxRelays = 8
 
-// CheckEntries is an error where the answer has more entries than a verifier holds.
+// CheckEntries returns an error if the answer has more entries than a verifier holds.
 func (in Input) CheckEntries() error {
 	if in.Bins > maxEntries {
 		return invalid.Field("input.bins", strconv.FormatUint(in.Bins, 10),
@@ -117,29 +116,29 @@ type Claim struct {
 	Assumption Assumption // Which other clients must be honest.
 }
 
-// Total is the (ε, δ) promised for all epochs of a task together. The zero value promises no more
-// than what the claims of the epochs add up to.
+// Total is the (ε, δ) promised over all epochs of a task together. The zero value promises only the sum of the
+// epochs' claims.
 type Total struct {
 	Epsilon Epsilon
 	Delta   Delta
 }
 
-// IsZero says whether there is no claim over all epochs.
+// IsZero reports whether there is no claim over all epochs.
 func (t Total) IsZero() bool { return t == Total{} }
 
-// Assumption is what a claim needs of the other clients.
+// Assumption is what a claim assumes about the other clients.
 type Assumption uint8
 
-// The assumptions. One relay that does not collude with the verifier is needed under each.
+// The assumptions. Each also needs one relay that does not collude with the verifier.
 const (
 	MinHonest  Assumption = iota // Batch.Min of the clients of a batch are honest.
-	NoneHonest                   // No other client need be: what relays add suffices.
+	NoneHonest                   // No other client need be honest: the relays' dummies suffice.
 )
 
-// assumptions are the words of the wire.
+// assumptions holds the words used on the wire.
 var assumptions = []string{MinHonest: "crowd", NoneHonest: "none"}
 
-// String returns the word of the wire.
+// String returns the word used on the wire.
 func (a Assumption) String() string {
 	if int(a) < len(assumptions) {
 		return assumptions[a]
@@ -147,7 +146,7 @@ func (a Assumption) String() string {
 	return ""
 }
 
-// Parse reads the word of the wire.
+// Parse parses the word used on the wire.
 func (a *Assumption) Parse(word string) error {
 	for i, known := range assumptions {
 		if word == known {
@@ -168,18 +167,18 @@ type Batch struct {
 // Slots says how messages travel.
 type Slots struct {
 	Padding      Padding // Required.
-	Lanes        uint64  // Separately shuffled and limited groups of slots. 1..65535; times PerLane up to 2¹⁷.
+	Lanes        uint64  // Groups of slots that are shuffled and limited separately. 1..65535; times PerLane up to 2¹⁷.
 	PerLane      uint64  // B, slots of one client in one lane. 1..65535; times Batch.Size below 2³².
 	MessageBytes uint64  // Size of one protocol message. 1..1024.
 }
 
-// MostPerLane returns the most slots of one client in each lane, with the others as they are.
+// MostPerLane returns the most slots of one client in each lane, given the other fields.
 func (s Slots) MostPerLane() uint64 { return min(65535, maxSlots/s.Lanes) }
 
-// Message is what one slot carries: a protocol's message, or a cover in its place.
+// Message is the content of one slot: a protocol's message, or a cover in its place.
 type Message struct {
 	Cover bool
-	Body  []byte // MessageBytes bytes. Of a cover nothing on the way in, zeros on the way out.
+	Body  []byte // MessageBytes bytes. For a cover: empty when sealing, zeros when opened.
 }
 
 // Epochs says when clients report: Count epochs of Length seconds from Start.
@@ -196,20 +195,21 @@ const MaxEpochs = 1 << 16
 type Clients struct {
 	Kind   ClientKind // Required.
 	Quota  uint64     // Reports per network and epoch (address), 1..65535; 1 for tokens: each is spent once.
-	Issuer Party      // Who issues tokens, and decides how many a person gets. Zero for addresses.
-	// The origins of pages that may report, as browsers send them, in ascending order, each once; a leading *. stands
-	// for all names below a domain. Empty for any. At most 64. What has no origin, a program, may always.
+	Issuer Party      // Issues tokens, and decides how many each person gets. Zero for addresses.
+	// The origins of pages that may report, as browsers send them, in ascending order, each once; a leading *.
+	// matches all names below a domain. Empty for any. At most 64. A program, which sends no origin, may always
+	// report.
 	Origins []string
 }
 
 // Party is a relay, the verifier or the issuer of tokens.
 type Party struct {
 	URL     string      // Base URL, without a trailing slash. The verifier's may be empty: it only pulls.
-	SignKey SignKey     // Who signs what the party says.
-	KeyList KeyListHash // SHA-256 of its list of keys, one per epoch: HPKE keys, or the ids of token keys.
+	SignKey SignKey     // The key that signs for the party.
+	KeyList KeyListHash // SHA-256 of its key list, one entry per epoch: HPKE keys, or ids of token keys.
 }
 
-// Param returns the parameter with the given key, and whether there is one.
+// Param returns the parameter with the given key, and whether it exists.
 func (t *Task) Param(key string) (randomizer.Rational, bool) {
 	for _, p := range t.Params {
 		if p.Key == key {
@@ -236,7 +236,7 @@ func (e Epochs) End(epoch uint64) uint64 { return e.Start + (epoch+1)*e.Length }
 // Over returns the Unix time at which the last epoch ends.
 func (e Epochs) Over() uint64 { return e.Start + e.Count*e.Length }
 
-// At returns the epoch that holds the Unix time now, and whether there is one.
+// At returns the epoch that contains the Unix time now; ok is false if there is none.
 func (e Epochs) At(now uint64) (epoch uint64, ok bool) {
 	if now < e.Start {
 		return 0, false

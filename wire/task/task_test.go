@@ -38,7 +38,7 @@ func sample() *task.Task {
 	}
 }
 
-// variants are valid tasks that use every choice and both ends of the ranges.
+// variants are valid tasks that use every option and both ends of the ranges.
 func variants() map[string]*task.Task {
 	out := map[string]*task.Task{"mean": sample()}
 	add := func(name string, change func(*task.Task)) {
@@ -91,7 +91,7 @@ func TestCanonicalRoundTrip(t *testing.T) {
 	}
 }
 
-// TestEveryFieldIsCanonical: two tasks that differ in any field differ in their canonical forms.
+// TestEveryFieldIsCanonical: tasks that differ in any field have different canonical forms.
 func TestEveryFieldIsCanonical(t *testing.T) {
 	forms := map[string]string{string(sample().Canonical()): "the sample"}
 	for name, change := range map[string]func(*task.Task){
@@ -135,7 +135,7 @@ func TestEveryFieldIsCanonical(t *testing.T) {
 	}
 }
 
-// addForm adds a changed task's canonical form to those seen, which must not have it.
+// addForm adds a changed task's canonical form to seen, which must not contain it yet.
 func addForm(t *testing.T, seen map[string]string, name string, changed *task.Task, change func(*task.Task)) {
 	t.Helper()
 	change(changed)
@@ -345,7 +345,7 @@ func TestParseIsStrict(t *testing.T) {
 	}
 }
 
-// TestParseHostileLengths: memory in proportion to the input, whatever it claims.
+// TestParseHostileLengths: memory is proportional to the input, whatever lengths it claims.
 func TestParseHostileLengths(t *testing.T) {
 	head := spliced(t, "\x92\x92\xa5gamma", "!")
 	head = head[:bytes.IndexByte(head, '!')]

@@ -8,8 +8,8 @@ import (
 	"github.com/doona-dp/doona/randomizer"
 )
 
-// Validate checks every field that does not depend on the protocol; the protocol checks its
-// parameters itself. The error is an [invalid.FieldError] that names the field in the JSON form.
+// Validate checks every field that does not depend on the protocol; the protocol checks its own parameters. The error
+// is an [invalid.FieldError] that names the field in the JSON form.
 func (t *Task) Validate() error {
 	if err := t.ValidateDraft(); err != nil {
 		return err
@@ -40,8 +40,8 @@ func (t *Task) Validate() error {
 	return t.validateEpochs()
 }
 
-// validateIssuer checks that a task with tokens has an issuer of its own, and no other task any. Who
-// issues tokens can mint clients and surround one with them, so it must not be the verifier.
+// validateIssuer checks that a task with tokens has an issuer of its own, and that other tasks have none. The issuer
+// must not be the verifier: it could mint clients and surround an honest one with them.
 func (t *Task) validateIssuer() error {
 	issuer := t.Clients.Issuer
 	if t.Clients.Kind != ClientToken {
@@ -65,8 +65,7 @@ func (t *Task) validateIssuer() error {
 	return nil
 }
 
-// checkKeys checks that a party has keys. A zero Ed25519 key is a point of low order, for which
-// anybody can sign.
+// checkKeys checks that a party has keys. A zero Ed25519 key is a point of low order, for which anybody can sign.
 func checkKeys(field string, party Party) error {
 	if party.SignKey.IsZero() {
 		return invalid.Field(field+".signKey", "all zero", "the party's Ed25519 key")
@@ -77,8 +76,8 @@ func checkKeys(field string, party Party) error {
 	return nil
 }
 
-// validateKeys checks that the party at a hop has keys, and none of a party before it: a relay
-// that stood in two places would be one relay that looks like two.
+// validateKeys checks that the party at a hop has keys, and shares none with an earlier party: a relay at two hops
+// would be one relay that looks like two.
 func (t *Task) validateKeys(field string, hop int) error {
 	party := t.Party(hop)
 	if err := checkKeys(field, party); err != nil {
@@ -93,7 +92,7 @@ func (t *Task) validateKeys(field string, hop int) error {
 	return nil
 }
 
-// ValidateDraft checks the fields a simulation needs: all but the parties and the epochs.
+// ValidateDraft checks the fields that a simulation needs: all but the parties and the epochs.
 func (t *Task) ValidateDraft() error {
 	for _, check := range []func() error{
 		t.validateWords, t.validateInput, t.validateClaim, t.validateBatch, t.validateSlots, t.validateStream,
@@ -149,8 +148,8 @@ func (t *Task) validateParams() error {
 	return nil
 }
 
-// validRational is an error unless r is what [randomizer.NewRational] returns, so that it has one
-// text form.
+// validRational returns an error unless r has the form that [randomizer.NewRational] returns, so that it has one text
+// form.
 func validRational(field string, r randomizer.Rational) error {
 	_, err := randomizer.ParseRational(field, r.String())
 	return err
@@ -167,7 +166,7 @@ func (t *Task) validateInput() error {
 	switch {
 	case in.Labels && t.Query != Histogram:
 		return invalid.Field("input.labels", "true", "false, unless the query is histogram")
-	case in.Labels && (!unit || in.Clip): // one form only of a task: labels have neither
+	case in.Labels && (!unit || in.Clip): // labels allow neither, so that a task has one form
 		return invalid.Field("input", "labels with a range or clipping", "labels alone: they are 0 to bins-1")
 	case !(in.Lo.Float64() < in.Hi.Float64()):
 		return invalid.Field("input.range", in.Lo.String()+","+in.Hi.String(),
@@ -273,8 +272,8 @@ func oneOf[T ~string](s T, words ...T) bool {
 	return false
 }
 
-// isName accepts 1 to 64 printable ASCII characters: such a string has one encoding only, under
-// every Unicode normalization.
+// isName accepts 1 to 64 printable ASCII characters. Such a string has one encoding under every Unicode
+// normalization.
 func isName(s string) bool {
 	if len(s) < 1 || len(s) > 64 {
 		return false

@@ -1,5 +1,5 @@
-// Package taskfile holds what surrounds a task outside the browser module: its JSON form, its
-// hash, its owner's signature, and the bundle in which it is handed around.
+// Package taskfile holds the parts of a task that stay outside the browser module: its JSON form, its hash, its
+// owner's signature, and the bundle in which parties exchange it.
 package taskfile
 
 import (
@@ -21,8 +21,8 @@ import (
 // ID returns a task's id: the SHA-256 of its canonical form.
 func ID(t *task.Task) task.ID { return sha256.Sum256(t.Canonical()) }
 
-// Bundle is a signed task with the key lists it names, the relays' in order, then the verifier's
-// and, for a task with tokens, the issuer's: all a client needs. Its msgpack form is [task, owner, signature, [list
+// Bundle is a signed task with the key lists that it names: those of the relays in order, the verifier's and, for a
+// task with tokens, the issuer's. It is all that a client needs. Its msgpack form is [task, owner, signature, [list
 // …]].
 type Bundle struct {
 	Task      []byte   // Canonical form.
@@ -64,9 +64,9 @@ func Sign(t *task.Task, owner ed25519.PrivateKey, lists []*onion.SignedKeyList) 
 	return b, err
 }
 
-// Open checks a bundle: the signature of its owner (who must be the given one unless that is
-// nil), the task, and that every key list is the one the task names, signed by its party. It refuses
-// what no party supports yet: [task.Task.CheckSupported].
+// Open checks a bundle: its owner's signature, the task, and that every key list is the one the task names, signed by
+// its party. Unless owner is nil, it must be the task's owner. Open refuses parts that no party supports yet:
+// [task.Task.CheckSupported].
 func (b *Bundle) Open(owner *task.SignKey) (*Open, error) {
 	open, err := b.openHead(owner)
 	if err != nil {
@@ -78,7 +78,7 @@ func (b *Bundle) Open(owner *task.SignKey) (*Open, error) {
 	return open, nil
 }
 
-// openHead is Open without a look at the key lists.
+// openHead is Open without checking the key lists.
 func (b *Bundle) openHead(owner *task.SignKey) (*Open, error) {
 	if len(b.Owner) != 32 {
 		return nil, fmt.Errorf("couldn't accept the task: an owner's key of %d bytes, want 32", len(b.Owner))
@@ -98,7 +98,7 @@ func (b *Bundle) openHead(owner *task.SignKey) (*Open, error) {
 	return b.opened(t)
 }
 
-// opened checks what does not depend on the signature, and returns the task without its key lists.
+// opened runs the checks that do not need the signature, and returns the task without its key lists.
 func (b *Bundle) opened(t *task.Task) (*Open, error) {
 	if err := t.CheckSupported(); err != nil {
 		return nil, err
@@ -114,7 +114,7 @@ func (b *Bundle) opened(t *task.Task) (*Open, error) {
 	return &Open{Task: t, ID: sha256.Sum256(b.Task), Owner: signer}, nil
 }
 
-// CheckOwner is an error unless a task's owner is the one who was expected.
+// CheckOwner returns an error unless want is the task's owner.
 func (o *Open) CheckOwner(want task.SignKey) error {
 	if o.Owner == want {
 		return nil
@@ -122,7 +122,7 @@ func (o *Open) CheckOwner(want task.SignKey) error {
 	return fmt.Errorf("couldn't accept the task: its owner is %s, want %s", FormatKey(o.Owner), FormatKey(want))
 }
 
-// openKeys checks the key lists, of which none is looked into unless all have the sizes that the task asks for.
+// openKeys checks the key lists. It parses none unless all have the sizes that the task implies.
 func (b *Bundle) openKeys(open *Open) error {
 	t := open.Task
 	sizes, err := listSizes(t)
@@ -164,7 +164,7 @@ func (b *Bundle) Bytes() ([]byte, error) { return codec.Marshal(b) }
 // maxLists is the most key lists of a bundle: of all relays, the verifier and the issuer.
 const maxLists = task.MaxRelays + 2
 
-// ParseBundle reads the msgpack form and nothing else; see [Bundle.Open]. What it returns is part of in.
+// ParseBundle parses the msgpack form only; see [Bundle.Open]. The result shares memory with in.
 func ParseBundle(in []byte) (*Bundle, error) {
 	if isJSON(in) {
 		return nil, errors.New("couldn't read the task: a JSON document, want the signed bundle")
@@ -185,9 +185,9 @@ func ParseBundle(in []byte) (*Bundle, error) {
 	return b, nil
 }
 
-// ReadBundle reads a bundle from whoever sends it and checks it as [Bundle.Open] does, in the order in which it comes:
-// what its owner signed, which is all that is read of it before the signature is checked; what accept says of that; and
-// then no more bytes than that task's lists of keys have. It returns the bytes, too.
+// ReadBundle reads a bundle from an untrusted sender and checks it as [Bundle.Open] does, in the order of arrival.
+// First it reads the owner's signed task and checks the signature, then it calls accept, and then it reads no more
+// bytes than the task's key lists have. It also returns the bytes.
 func ReadBundle(in io.Reader, accept func(*Open) error) (raw []byte, open *Open, err error) {
 	var read bytes.Buffer
 	head, err := readHead(codec.NewReader(io.TeeReader(in, &read)))
@@ -234,8 +234,7 @@ func readHead(r *codec.Reader) (b *Bundle, err error) {
 	return b, err
 }
 
-// Load reads a task from a file: a JSON document, for which open is nil, or a bundle, whose checks
-// it makes.
+// Load reads a task from a file: a JSON document, with a nil open, or a bundle, which it checks.
 func Load(path string) (t *task.Task, open *Open, err error) {
 	in, err := ReadFile(path)
 	if err != nil {
@@ -264,8 +263,8 @@ func LoadBundle(path string) (*Open, error) {
 	return open, nil
 }
 
-// ReadFile reads a file that has a bundle, a task's document or a list of keys, and is an error where it has more bytes
-// than any of them.
+// ReadFile reads a file with a bundle, a task document or a key list. It fails if the file is larger than any of them
+// can be.
 func ReadFile(path string) ([]byte, error) {
 	file, err := os.Open(path)
 	if err != nil {
@@ -284,7 +283,7 @@ func ReadFile(path string) ([]byte, error) {
 
 func isJSON(in []byte) bool { return bytes.HasPrefix(bytes.TrimLeft(in, " \t\r\n"), []byte("{")) }
 
-// ParseOpen reads a bundle and checks it.
+// ParseOpen parses a bundle and checks it.
 func ParseOpen(in []byte) (*Open, error) {
 	b, err := ParseBundle(in)
 	if err != nil {

@@ -6,10 +6,10 @@ import (
 	"strings"
 )
 
-// wholes are parts that stand as one for what is in them.
+// wholes are parts that count as one field.
 var wholes = []string{"params", "claim.total", "noise"}
 
-// Fields returns the dotted names of the document's fields; a list of parties is a party.
+// Fields returns the dotted names of the document's fields; a list of parties counts as one party.
 func Fields() []string { return fieldsOf(reflect.TypeFor[document](), "") }
 
 func fieldsOf(t reflect.Type, path string) (names []string) {

@@ -18,7 +18,7 @@ import (
 	"github.com/doona-dp/doona/wire/task"
 )
 
-// document is the JSON form of a task. Epochs, relays and verifier are absent in a draft.
+// document is the JSON form of a task. A draft has no epochs, relays or verifier.
 type document struct {
 	Name     string            `json:"name"`
 	Query    task.Query        `json:"query"`
@@ -26,7 +26,7 @@ type document struct {
 	Rule     string            `json:"rule"`
 	Params   map[string]string `json:"params"`
 	Input    struct {
-		Range  []string `json:"range,omitempty"`  // ["lo", "hi"], rationals; ["0", "1"] where absent
+		Range  []string `json:"range,omitempty"`  // ["lo", "hi"], rationals; ["0", "1"] if absent
 		Bins   uint64   `json:"bins,omitempty"`   // histogram only
 		Dim    uint64   `json:"dim,omitempty"`    // vector and vectormean only
 		Length uint64   `json:"length,omitempty"` // strings only
@@ -37,12 +37,12 @@ type document struct {
 		Epsilon    string `json:"epsilon"`
 		Delta      string `json:"delta"`
 		Total      *total `json:"total,omitempty"`      // over all epochs
-		Assumption string `json:"assumption,omitempty"` // crowd where absent
+		Assumption string `json:"assumption,omitempty"` // crowd if absent
 	} `json:"claim"`
 	Batch struct {
 		Size   uint64 `json:"size"`
 		Honest string `json:"honest"`        // a rational in (0, 1]
-		Min    uint64 `json:"min,omitempty"` // ⌊honest·size⌋ where absent
+		Min    uint64 `json:"min,omitempty"` // ⌊honest·size⌋ if absent
 	} `json:"batch"`
 	Slots struct {
 		Padding      task.Padding `json:"padding"`
@@ -54,8 +54,8 @@ type document struct {
 	Clients struct {
 		Kind    task.ClientKind `json:"kind"`
 		Quota   uint64          `json:"quota"`
-		Issuer  *party          `json:"issuer,omitempty"`  // of tokens only
-		Origins []string        `json:"origins,omitempty"` // any where absent
+		Issuer  *party          `json:"issuer,omitempty"`  // for tokens only
+		Origins []string        `json:"origins,omitempty"` // any if absent
 	} `json:"clients"`
 	Relays   []party  `json:"relays,omitempty"`
 	Verifier *party   `json:"verifier,omitempty"`
@@ -117,19 +117,19 @@ func FormatKey(key task.SignKey) string {
 	return prefixEd25519 + base64.RawURLEncoding.EncodeToString(key[:])
 }
 
-// FormatHash returns the text form of a SHA-256, as a task's JSON form names a list of keys.
+// FormatHash returns the text form of a SHA-256, by which a task's JSON form names a key list.
 func FormatHash(hash task.KeyListHash) string {
 	return prefixSHA256 + base64.RawURLEncoding.EncodeToString(hash[:])
 }
 
-// ParseKey reads the text form of an Ed25519 public key.
+// ParseKey parses the text form of an Ed25519 public key.
 func ParseKey(field, s string) (key task.SignKey, err error) {
 	return key, parse32(key[:], field, s, prefixEd25519)
 }
 
 func parse32(out []byte, field, s, prefix string) error {
 	raw, err := base64.RawURLEncoding.Strict().DecodeString(strings.TrimPrefix(s, prefix))
-	// the decoder skips line ends
+	// the decoder would skip line ends
 	if err != nil || len(raw) != 32 || prefix+base64.RawURLEncoding.EncodeToString(raw) != s {
 		return invalid.Field(field, fmt.Sprintf("%q", s), prefix+" and 32 bytes as unpadded base64url")
 	}
@@ -137,7 +137,7 @@ func parse32(out []byte, field, s, prefix string) error {
 	return nil
 }
 
-// MarshalJSON returns the JSON form of a task or draft, indented for people.
+// MarshalJSON returns the JSON form of a task or draft, indented.
 func MarshalJSON(t *task.Task) ([]byte, error) {
 	var d document
 	d.Name, d.Query, d.Protocol, d.Rule, d.KEM = t.Name, t.Query, t.Protocol, t.Rule, t.KEM
@@ -176,8 +176,8 @@ func formatParty(p task.Party) party {
 	return party{p.URL, FormatKey(p.SignKey), FormatHash(p.KeyList)}
 }
 
-// ParseJSON reads the JSON form. Unknown and duplicate keys and trailing bytes are errors. A
-// document without relays is a draft: enough to simulate, not to run.
+// ParseJSON parses the JSON form. Unknown and duplicate keys and trailing bytes are errors. A document without relays
+// is a draft: enough to simulate, not to run.
 func ParseJSON(in []byte) (t *task.Task, draft bool, err error) {
 	var d document
 	dec := json.NewDecoder(bytes.NewReader(in))
@@ -242,7 +242,7 @@ func (d *document) task() (*task.Task, error) {
 	return t, nil
 }
 
-// entries returns where the document has what [task.Input.Bins] is for its query.
+// entries points to the field of the document that holds [task.Input.Bins] for its query.
 func (d *document) entries() *uint64 {
 	switch d.Query.Info().Shape {
 	case task.PerVector:
@@ -319,7 +319,7 @@ func (p party) parse(field string) (out task.Party, err error) {
 	return out, parse32(out.KeyList[:], field+".keyList", p.KeyList, prefixSHA256)
 }
 
-// words are the keys of the document. Names under "params" are the protocol's.
+// words holds the keys of the document. The keys under "params" are the protocol's.
 var words = keysOf(reflect.TypeFor[document]())
 
 // keysOf returns the JSON keys of a struct and of all structs in it.
@@ -337,8 +337,8 @@ func keysOf(t reflect.Type) (keys []string) {
 	return keys
 }
 
-// checkKeys makes up for three kindnesses of encoding/json on a document that it has decoded: it
-// keeps the last of duplicate keys, takes "NAME" for "name", and stops after the first value.
+// checkKeys rejects what encoding/json tolerates in a document that it has decoded: duplicate keys, keys in another
+// case, and bytes after the first value.
 func checkKeys(in []byte) error {
 	dec := json.NewDecoder(bytes.NewReader(in))
 	if err := walk(dec, ""); err != nil {

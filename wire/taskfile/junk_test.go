@@ -16,10 +16,10 @@ import (
 	"github.com/doona-dp/doona/wire/taskfile"
 )
 
-// cheap is what junk may cost of memory whose announced lists are never looked into.
+// cheap bounds the memory for junk whose announced lists are never parsed, in bytes.
 const cheap = 4 << 20
 
-// requireCheap requires that something fails and asks for little memory.
+// requireCheap requires that do fails and allocates little memory.
 func requireCheap(t *testing.T, name string, most uint64, do func() error) {
 	t.Helper()
 	before := fixture.Allocated()
@@ -28,7 +28,7 @@ func requireCheap(t *testing.T, name string, most uint64, do func() error) {
 	require.Error(t, err, name)
 }
 
-// TestJunkBundles: junk of the largest size costs no memory, wherever in a bundle it stands.
+// TestJunkBundles: junk of the largest size costs no memory, anywhere in a bundle.
 func TestJunkBundles(t *testing.T) {
 	s, lists := sample(t)
 	b, err := taskfile.Sign(s, signKey("owner"), lists)
@@ -39,7 +39,7 @@ func TestJunkBundles(t *testing.T) {
 			return err
 		})
 	}
-	for _, c := range fixture.JunkBundles(b, 1<<18) { // in memory already, of a file: as much is announced
+	for _, c := range fixture.JunkBundles(b, 1<<18) { // small: a file is in memory before it is parsed
 		whole := c.Bytes()
 		requireCheap(t, c.Name, 1<<16, func() error { _, err := taskfile.ParseOpen(whole); return err })
 	}
@@ -67,7 +67,7 @@ func TestJunkBundles(t *testing.T) {
 	require.ErrorIs(t, err, refused)
 }
 
-// TestJunkUnsigned: nothing is read behind what a stranger has not signed.
+// TestJunkUnsigned: nothing is read after a part that lacks a valid signature.
 func TestJunkUnsigned(t *testing.T) {
 	s, lists := sample(t)
 	b, err := taskfile.Sign(s, signKey("owner"), lists)
@@ -84,7 +84,7 @@ func TestJunkUnsigned(t *testing.T) {
 	require.Greater(t, in.Len(), behind, "the lists of keys were read")
 }
 
-// TestJunkStreams: likewise for streams, which anybody can begin as their first task does.
+// TestJunkStreams: the same for streams, which anybody can begin with the right first task.
 func TestJunkStreams(t *testing.T) {
 	chain, root := newChain(t, "owner")
 	for _, c := range fixture.JunkStreams(chain[0], taskfile.MaxStream) {
@@ -98,7 +98,7 @@ func TestJunkStreams(t *testing.T) {
 	}
 }
 
-// TestForgedLists: a task that no bundle has room for is refused before its lists of keys are read.
+// TestForgedLists: a task too large for any bundle is refused before its key lists are read.
 func TestForgedLists(t *testing.T) {
 	chain, root := newChain(t, "owner")
 	streams := fixture.JunkStreams(chain[0], taskfile.MaxStream)
@@ -112,7 +112,7 @@ func TestForgedLists(t *testing.T) {
 	require.Less(t, forged.Len(), 4<<10)
 }
 
-// TestJunkBehindAStream: a stream is read no further than the largest that there can be.
+// TestJunkBehindAStream: a stream is read only up to the largest possible size.
 func TestJunkBehindAStream(t *testing.T) {
 	chain, root := newChain(t, "owner")
 	raw, err := (&taskfile.Chain{Tasks: chain}).Bytes()
@@ -129,7 +129,7 @@ func TestJunkBehindAStream(t *testing.T) {
 	require.ErrorContains(t, err, "at most 4096")
 }
 
-// TestListsAreSkipped: lists of keys are looked into for those tasks alone for which they are kept.
+// TestListsAreSkipped: key lists are parsed only for the tasks that keep selects.
 func TestListsAreSkipped(t *testing.T) {
 	chain, root := newChain(t, "owner")
 	trust := taskfile.Trust{Root: root, Owner: public(signKey("owner"))}
@@ -158,8 +158,8 @@ func TestListsAreSkipped(t *testing.T) {
 	require.ErrorContains(t, err, "bytes", "of another length than the task implies")
 }
 
-// TestSignedJunk: an owner whose parties are its own signs lists that are junk, of the right length. They cost their
-// bytes, and a few times those.
+// TestSignedJunk: an owner that controls all parties signs junk lists of the right length. They cost a small multiple
+// of their bytes.
 func TestSignedJunk(t *testing.T) {
 	s, _ := sample(t)
 	s.Epochs.Count, s.Clients = 6_000, task.Clients{Kind: task.ClientAddress, Quota: 1}
@@ -169,7 +169,7 @@ func TestSignedJunk(t *testing.T) {
 		var b taskfile.Bundle
 		party := func(name string, first byte) task.Party {
 			list := c.Bytes()
-			list[len(list)-1] = first // each its own
+			list[len(list)-1] = first // distinct keys
 			signed := &onion.SignedKeyList{List: list, Signature: signing.Sign(signKey(name), signing.KeyList, list)}
 			b.KeyLists = append(b.KeyLists, bytesOf(t, signed))
 			return task.Party{URL: "https://" + name, SignKey: public(signKey(name)), KeyList: signed.Hash()}
@@ -188,7 +188,7 @@ func TestSignedJunk(t *testing.T) {
 	}
 }
 
-// TestTasksTooLarge: a task whose bundle nobody would read is refused when it is made and when it is read.
+// TestTasksTooLarge: a task whose bundle would be too large is refused both when it is made and when it is read.
 func TestTasksTooLarge(t *testing.T) {
 	for _, c := range []struct {
 		kem   task.KEM
@@ -218,7 +218,7 @@ func TestTasksTooLarge(t *testing.T) {
 	}
 }
 
-// TestStreamsTooLarge: a stream has the keys of three tasks at most, and as many tasks as anybody reads.
+// TestStreamsTooLarge: a stream has key lists of at most three tasks, and at most MaxTasks tasks.
 func TestStreamsTooLarge(t *testing.T) {
 	s, _ := sample(t)
 	s.Epochs.Count = 30_000 // 4.1 MB

@@ -7,11 +7,11 @@ import (
 	"github.com/doona-dp/doona/wire/task"
 )
 
-// Label names the task for which an owner asks a relay for keys, before it has an id: who asks again with the same
-// label gets the same keys, until a task has them.
+// Label names the task for which an owner asks a relay for keys, before the task has an id. A repeated request with
+// the same label returns the same keys, until a task has them.
 type Label [sha256.Size]byte
 
-// LabelOf returns the label of a task: of all that is in it but its start and the parties' lists of keys.
+// LabelOf returns the label of a task: a hash of everything in it except its start and the parties' key lists.
 func LabelOf(t *task.Task) Label {
 	bare := *t
 	bare.Epochs.Start, bare.Relays = 0, slices.Clone(t.Relays)

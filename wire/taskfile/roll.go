@@ -10,15 +10,15 @@ import (
 	"github.com/doona-dp/doona/wire/task"
 )
 
-// NewRoll returns the word of a party of the stream that begins with root: another key signs for it in the tasks that
-// list this.
+// NewRoll returns a party's statement that another key signs for it in the tasks that list the roll, in the stream
+// that begins with root.
 func NewRoll(root task.ID, old ed25519.PrivateKey, next task.SignKey) task.Roll {
 	roll := task.Roll{Old: task.SignKey(old.Public().(ed25519.PublicKey)), New: next}
 	copy(roll.Signature[:], signing.Sign(old, signing.Roll, rollBody(root, next)))
 	return roll
 }
 
-// CheckRoll is an error unless the old key signed a roll of the stream that begins with root.
+// CheckRoll returns an error unless the old key signed the roll for the stream that begins with root.
 func CheckRoll(root task.ID, roll task.Roll) error {
 	if !signing.Verify(roll.Old[:], signing.Roll, rollBody(root, roll.New), roll.Signature[:]) {
 		return invalid.Field("stream.rolls", "one to "+FormatKey(roll.New),
@@ -29,7 +29,7 @@ func CheckRoll(root task.ID, roll task.Roll) error {
 
 func rollBody(root task.ID, next task.SignKey) []byte { return slices.Concat(root[:], next[:]) }
 
-// Roll is the JSON form of a roll, in a task and in a file of its own.
+// Roll is the JSON form of a roll, in a task or in a file of its own.
 type Roll struct {
 	Old       string `json:"old"`       // "ed25519:" and unpadded base64url
 	New       string `json:"new"`       // likewise
@@ -41,7 +41,7 @@ func FormatRoll(r task.Roll) Roll {
 	return Roll{FormatKey(r.Old), FormatKey(r.New), base64.RawURLEncoding.EncodeToString(r.Signature[:])}
 }
 
-// Parse reads the JSON form. The signature is not checked: see [CheckRoll].
+// Parse parses the JSON form. It does not check the signature: see [CheckRoll].
 func (r Roll) Parse() (out task.Roll, err error) {
 	if out.Old, err = ParseKey("stream.rolls.old", r.Old); err != nil {
 		return out, err

@@ -15,22 +15,23 @@ import (
 	"github.com/doona-dp/doona/wire/task"
 )
 
-// statementLabel opens every statement.
+// statementLabel begins every statement.
 const statementLabel = "doona-statement"
 
-// Statement says who signs the tasks of a stream from some position on, or that the stream ends there. An era
-// begins with statement 0, by the recovery key, and voids all statements of eras before; era 0 begins with the
-// owner's key that everybody was told, and has no statement 0. Each further statement is by the key that the one
-// before names. So whoever holds an owner's key loses it to the recovery key, whatever was signed with it.
+// Statement names the key that signs the tasks of a stream after some position, or ends the stream there. An era
+// begins with statement 0, signed by the recovery key, and voids all statements of earlier eras. Era 0 has no
+// statement 0: it begins with the owner's published key. Each further statement is signed by the key that the
+// previous statement names. So a thief of an owner's key loses control to the recovery key, whatever the thief has
+// signed.
 type Statement struct {
 	Label    string
 	Version  uint64
 	Root     []byte // Id of the stream's first task.
 	Era      uint64
 	Number   uint64
-	Position uint64 // Of the newest task that there is: who signed it and those before does not matter any more.
+	Position uint64 // Of the newest task; who signed it and earlier tasks no longer matters.
 	Task     []byte // Its id.
-	Key      []byte // Who signs what follows; empty: nothing does, and nobody reports any more.
+	Key      []byte // The key that signs what follows; empty ends the stream, and clients stop reporting.
 }
 
 // SignedStatement is a statement with its signature: msgpack [statement, signature].
@@ -39,28 +40,29 @@ type SignedStatement struct {
 	Signature []byte
 }
 
-// Trust is what somebody was told of a stream: by a page's own text, or a configuration.
+// Trust is what a party was told about a stream, by a page's text or by its configuration.
 type Trust struct {
 	Root     task.ID
 	Owner    task.SignKey
-	Recovery task.SignKey // Zero: none, and no era but the first is accepted.
-	Allow    []string     // What later tasks may change, where the first task allows it, too.
+	Recovery task.SignKey // Zero: none, and only era 0 is accepted.
+	Allow    []string     // What later tasks may change, if the first task allows it, too.
 
-	// Keys of relays that may take the place of another, where the first task allows it.
+	// Keys of relays that may replace another, if the first task allows it.
 	Candidates []task.SignKey
 }
 
-// Authority is who decides about a stream after its statements. The zero value is that of none.
+// Authority says which key decides about a stream after its statements. The zero value applies to a stream without
+// statements.
 type Authority struct {
 	Era, Number uint64
-	Position    uint64 // All tasks up to here are those of Task's line.
+	Position    uint64 // All tasks up to here lead to Task.
 	Task        task.ID
 	Key         task.SignKey
 	Stopped     bool
 }
 
-// NewStatement returns the statement that follows a, about a stream whose newest task is last: by the recovery key
-// where recover says so, and else by a's. A zero key stops the stream.
+// NewStatement returns the statement that follows a, about a stream whose newest task is last. The recovery key signs
+// it if recover is true, else a's key. A zero key ends the stream.
 func NewStatement(trust Trust, a Authority, last *Open, key task.SignKey, signer ed25519.PrivateKey) (
 	*SignedStatement, error) {
 	by := task.SignKey(signer.Public().(ed25519.PublicKey))
@@ -82,10 +84,10 @@ func NewStatement(trust Trust, a Authority, last *Open, key task.SignKey, signer
 	return &SignedStatement{body, signing.Sign(signer, signing.Statement, body)}, nil
 }
 
-// Statements are those of the newest era, by number.
+// Statements are the statements of the newest era, by number.
 type Statements []*SignedStatement
 
-// With returns the statements with one more: behind the last, or, where it begins a later era, instead of all.
+// With adds a statement: after the last one, or, if it begins a later era, in place of all.
 func (s Statements) With(next *SignedStatement, trust Trust) (Statements, error) {
 	now, err := s.Authority(trust)
 	if err != nil {
@@ -103,7 +105,8 @@ func (s Statements) With(next *SignedStatement, trust Trust) (Statements, error)
 	return all, err
 }
 
-// Next returns who decides after one more statement, if that follows. It costs one look at a signature at most.
+// Next returns the authority after one more statement, or an error if that does not follow. It verifies at most one
+// signature.
 func (a Authority) Next(next *SignedStatement, trust Trust) (Authority, error) {
 	one, err := next.parse(trust.Root)
 	if err != nil {
@@ -112,7 +115,8 @@ func (a Authority) Next(next *SignedStatement, trust Trust) (Authority, error) {
 	return a.after(one, next, trust, one.Era > a.Era)
 }
 
-// Authority checks the statements, and returns what they come to. It does not look at tasks: [Authority.Check] does.
+// Authority checks the statements and returns the resulting authority. It does not check tasks: [Authority.Check]
+// does.
 func (s Statements) Authority(trust Trust) (Authority, error) {
 	a := Authority{Key: trust.Owner}
 	if len(s) > MaxStatements {
@@ -130,7 +134,7 @@ func (s Statements) Authority(trust Trust) (Authority, error) {
 	return a, nil
 }
 
-// ParseStatement reads a signed statement about the stream of a first task. Its signature is not checked.
+// ParseStatement parses a signed statement about the stream of a first task, without checking its signature.
 func ParseStatement(raw []byte, root task.ID) (*Statement, error) {
 	signed, err := ParseSignedStatement(raw)
 	if err != nil {
@@ -139,7 +143,7 @@ func ParseStatement(raw []byte, root task.ID) (*Statement, error) {
 	return signed.parse(root)
 }
 
-// ParseSignedStatement reads the msgpack form of a statement with its signature, neither of which it checks.
+// ParseSignedStatement parses the msgpack form of a statement and its signature, and checks neither.
 func ParseSignedStatement(raw []byte) (*SignedStatement, error) {
 	if len(raw) > MaxStatement {
 		return nil, fmt.Errorf("couldn't read the statement: %d bytes, at most %d", len(raw), MaxStatement)
@@ -148,7 +152,7 @@ func ParseSignedStatement(raw []byte) (*SignedStatement, error) {
 	return signed, codec.Unmarshal(raw, signed)
 }
 
-// ParseStatements reads the statements of an era, as a stream and a party's folder have them.
+// ParseStatements reads the statements of an era, as in a stream and in a party's folder.
 func ParseStatements(in io.Reader) (Statements, error) {
 	r := codec.NewReader(in)
 	s, err := readStatements(r)
@@ -190,7 +194,7 @@ func (s *SignedStatement) parse(root task.ID) (*Statement, error) {
 	return one, nil
 }
 
-// sized returns 32 bytes, zeros for what has another length.
+// sized returns b as 32 bytes; zeros if b has another length.
 func sized(b []byte) (out task.ID) {
 	if len(b) == len(out) {
 		copy(out[:], b)
@@ -198,7 +202,7 @@ func sized(b []byte) (out task.ID) {
 	return out
 }
 
-// after returns who decides after a further statement. first: it is the first that is known of its era.
+// after returns the authority after a further statement. first: it is the first known statement of its era.
 func (a Authority) after(s *Statement, signed *SignedStatement, trust Trust, first bool) (Authority, error) {
 	signer := a.Key
 	switch {
@@ -223,14 +227,14 @@ func (a Authority) after(s *Statement, signed *SignedStatement, trust Trust, fir
 		Stopped: len(s.Key) == 0}, nil
 }
 
-// Check is an error unless a stream's task at a position, with an id and by an owner, is what the statements say.
+// Check returns an error unless the statements allow a stream's task at this position, with this id and owner.
 func (a Authority) Check(position uint64, id task.ID, owner task.SignKey) error {
 	spoken := a.Era > 0 || a.Number > 0
 	switch {
 	case spoken && position == a.Position && id != a.Task:
 		return invalid.Field("task", id.String(), a.Task.String()+", which the statements name")
 	case spoken && position <= a.Position:
-		return nil // the hash of the one that is named covers it
+		return nil // the hash of the named task covers it
 	case a.Stopped:
 		return invalid.Field("stream.position", strconv.FormatUint(position, 10), "none: the stream was stopped")
 	case owner != a.Key:
@@ -239,20 +243,20 @@ func (a Authority) Check(position uint64, id task.ID, owner task.SignKey) error 
 	return nil
 }
 
-// ErrStatements is returned for statements that are not those that were seen, and what followed them.
+// ErrStatements is returned for statements that are neither those seen before nor their continuation.
 var ErrStatements = errors.New("other statements about the stream than were seen")
 
 // StatementHash is the SHA-256 of a statement.
 type StatementHash [sha256.Size]byte
 
-// Mark is what is remembered of statements: the newest era, number and the SHA-256 of the statement there.
+// Mark records the newest statement seen: its era, number and SHA-256.
 type Mark struct {
 	Era    uint64        `json:"era"`
 	Number uint64        `json:"number"`
 	Hash   StatementHash `json:"hash"` // Zeros: no statement was seen.
 }
 
-// Raise holds checked statements against what was seen, and returns what is to be remembered.
+// Raise compares checked statements with those seen before, and returns the mark to remember.
 func (m Mark) Raise(s Statements, a Authority) (Mark, error) {
 	if m.Hash != (StatementHash{}) {
 		at := int(m.Number)
@@ -273,7 +277,7 @@ func (m Mark) Raise(s Statements, a Authority) (Mark, error) {
 	return Mark{a.Era, a.Number, sha256.Sum256(s[len(s)-1].Statement)}, nil
 }
 
-// ParseRecovery reads a recovery key, "ed25519:…"; "" is none.
+// ParseRecovery parses a recovery key, "ed25519:…"; "" is none.
 func ParseRecovery(text string) (key task.SignKey, err error) {
 	if text == "" {
 		return key, nil

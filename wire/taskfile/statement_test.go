@@ -13,7 +13,7 @@ import (
 	"github.com/doona-dp/doona/wire/taskfile"
 )
 
-// stated is a stream of three tasks, the last of which a new owner signed, and all that a test says about it.
+// stated is a stream of three tasks whose last one a new owner signed, with the statements about it.
 type stated struct {
 	trust taskfile.Trust
 	open  []*taskfile.Open
@@ -34,7 +34,7 @@ func newStated(t *testing.T) *stated {
 	return s
 }
 
-// resign lets another sign the task at a position.
+// resign replaces the signature of the task at a position by another party's.
 func (s *stated) resign(position int, by string) {
 	b := *s.tasks[position]
 	b.Owner = signKey(by).Public().(ed25519.PublicKey)
@@ -42,7 +42,8 @@ func (s *stated) resign(position int, by string) {
 	s.tasks[position] = &b
 }
 
-// says returns what statements and one more come to: by a signer, about a position, for a key or "" for the end.
+// says returns the statements plus one by signer, about a position, which names key or, if key is "", ends the
+// stream.
 func (s *stated) says(t *testing.T, all taskfile.Statements, position int, key, signer string) taskfile.Statements {
 	t.Helper()
 	a, err := all.Authority(s.trust)
@@ -63,8 +64,8 @@ func (s *stated) check(all taskfile.Statements, tasks int) (taskfile.Authority, 
 	return a, err
 }
 
-// TestStatements: an owner hands a stream on; a thief of the key loses it to the recovery key, whatever the thief
-// signed; and either may stop it, but only the recovery key goes on behind the end.
+// TestStatements: an owner passes a stream on. A thief of the key loses it to the recovery key, whatever the thief
+// signed. Either may end the stream, but only the recovery key can continue it.
 func TestStatements(t *testing.T) {
 	s := newStated(t)
 	_, err := s.check(nil, 3)
@@ -104,7 +105,8 @@ func TestStatements(t *testing.T) {
 	require.Equal(t, on, again.Statements)
 }
 
-// TestStatementsRefused: what is forged, of another stream, out of order, left out, too much, or about other tasks.
+// TestStatementsRefused: statements that are forged, of another stream, out of order, missing, surplus, or about
+// other tasks.
 func TestStatementsRefused(t *testing.T) {
 	s := newStated(t)
 	good := s.says(t, s.says(t, nil, 0, "two", "owner"), 1, "new", "two")
@@ -164,7 +166,7 @@ func TestStatementsRefused(t *testing.T) {
 	require.ErrorContains(t, err, "invalid statements")
 }
 
-// TestMark: who remembers the newest statement refuses what is older, or another, and takes what followed.
+// TestMark: a party that remembers the newest statement refuses older or other ones, and accepts later ones.
 func TestMark(t *testing.T) {
 	s := newStated(t)
 	one := s.says(t, nil, 1, "new", "owner")

@@ -13,20 +13,20 @@ import (
 	"github.com/doona-dp/doona/wire/task"
 )
 
-// Trust returns what a party trusts of the stream of which o is the first task: its owner, a recovery key unless
-// that is zero, and what o itself allows to change.
+// Trust returns what a party trusts about the stream that begins with o: its owner, a recovery key unless it is zero,
+// and the changes that o itself allows.
 func (o *Open) Trust(recovery task.SignKey) Trust {
 	return Trust{Root: o.ID, Owner: o.Owner, Recovery: recovery, Allow: o.Stream.Allow}
 }
 
-// CheckSuccessor is an error unless next may follow before in the stream of which o is the first task: who decides
-// about the stream signed it, every key that was rolled over signed its roll, and [task.Task.CheckSuccessor] allows
-// it. The trust is that of who checks.
+// CheckSuccessor returns an error unless next may follow before in the stream that begins with o. The key that
+// decides about the stream must have signed next, and every rolled key its roll, and [task.Task.CheckSuccessor] must
+// allow next. trust is the checking party's.
 func (o *Open) CheckSuccessor(a Authority, before, next *Open, trust Trust) error {
 	if err := o.Task.CheckSuccessor(before.Task, before.ID, next.Task, trust.Allow, trust.Candidates); err != nil {
 		return err
 	}
-	for _, roll := range next.Stream.Rolls[len(before.Stream.Rolls):] { // those before were checked with before
+	for _, roll := range next.Stream.Rolls[len(before.Stream.Rolls):] { // earlier rolls were checked with before
 		if err := CheckRoll(o.ID, roll); err != nil {
 			return err
 		}
@@ -34,13 +34,13 @@ func (o *Open) CheckSuccessor(a Authority, before, next *Open, trust Trust) erro
 	return a.Check(next.Stream.Position, next.ID, next.Owner)
 }
 
-// Chain is a stream as clients get it: the bundles of its tasks from the first on, and the statements about who
-// signs them. Bundles of tasks that are over have no key lists. Its msgpack form is [[bundle …], [statement …]].
+// Chain is a stream as clients fetch it: the bundles of its tasks from the first on, and the statements about who
+// signs them. Bundles of past tasks have no key lists. Its msgpack form is [[bundle …], [statement …]].
 type Chain struct {
 	Tasks      []*Bundle
 	Statements Statements
 
-	parsed []*task.Task // of a chain that was read, by position
+	parsed []*task.Task // by position, of a chain that was read
 }
 
 // Bytes returns the msgpack form.
@@ -49,9 +49,9 @@ func (c *Chain) Bytes() ([]byte, error) {
 	return codec.Marshal(&whole)
 }
 
-// ReadChain reads a stream and nothing else. Lists of keys are kept of those tasks alone for which keep says so: the
-// others' are skipped by the lengths that each task implies, and are none of the chain that it returns. Nothing is
-// checked but the form, and that the first task is the one of the trust: see [Chain.Open].
+// ReadChain parses a stream. It keeps the key lists of tasks that keep selects. It skips the others by the lengths
+// that each task implies, and leaves them out of the returned chain. It checks only the form and that the first task
+// has the id root: see [Chain.Open].
 func ReadChain(in io.Reader, root task.ID, keep func(*task.Task) bool) (*Chain, error) {
 	limited := &io.LimitedReader{R: in, N: MaxStream + 1}
 	c, err := readChain(codec.NewReader(bufio.NewReader(limited)), root, keep)
@@ -92,7 +92,7 @@ func (c *Chain) readTask(r *codec.Reader, root task.ID, keep func(*task.Task) bo
 		return err
 	}
 	id := task.ID(sha256.Sum256(b.Task))
-	if len(c.Tasks) == 0 && id != root { // anybody can make others
+	if len(c.Tasks) == 0 && id != root { // anybody can make other streams
 		return invalid.Field("stream", id.String(), root.String()+", the first task of a stream")
 	}
 	t, err := task.Parse(b.Task)
@@ -107,8 +107,8 @@ func (c *Chain) readTask(r *codec.Reader, root task.ID, keep func(*task.Task) bo
 	return err
 }
 
-// readLists reads so many lists of keys, each of the length that the task implies, and keeps them or not. Nobody has
-// checked who signed the task.
+// readLists reads key lists, each of the length that the task implies, and keeps them if kept is true. Nobody has
+// checked yet who signed the task.
 func (b *Bundle) readLists(r *codec.Reader, t *task.Task, lists uint64, kept bool) error {
 	if err := checkSize(t, len(b.Task)); err != nil {
 		return err
@@ -129,9 +129,8 @@ func (b *Bundle) readLists(r *codec.Reader, t *task.Task, lists uint64, kept boo
 	return err
 }
 
-// Open checks that the chain starts with the task that is trusted, that who decided about the stream signed every
-// task, and that each may follow the one before. Then it checks the lists of keys of the tasks that have any, and
-// returns the tasks by position.
+// Open checks that the chain starts with the trusted task, that the deciding key signed every task, and that each
+// task may follow the previous one. Then it checks the key lists that are present, and returns the tasks by position.
 func (c *Chain) Open(trust Trust) ([]*Open, Authority, error) {
 	a, err := c.Statements.Authority(trust)
 	if err != nil {
@@ -158,7 +157,7 @@ func (c *Chain) Open(trust Trust) ([]*Open, Authority, error) {
 	return tasks, a, nil
 }
 
-// openTask checks one task of a chain by those before it, which is cheap, and then its signature.
+// openTask checks a task of a chain against the previous ones, which is cheap, and then its signature.
 func (c *Chain) openTask(tasks []*Open, i int, a Authority, trust Trust) error {
 	b := c.Tasks[i]
 	if len(b.Owner) != len(task.SignKey{}) {
@@ -190,7 +189,7 @@ func (c *Chain) openTask(tasks []*Open, i int, a Authority, trust Trust) error {
 	return nil
 }
 
-// taskAt returns the task at a position, which is parsed once.
+// taskAt returns the task at a position, and parses it once.
 func (c *Chain) taskAt(i int) (*task.Task, error) {
 	if i < len(c.parsed) {
 		return c.parsed[i], nil

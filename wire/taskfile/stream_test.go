@@ -11,10 +11,10 @@ import (
 	"github.com/doona-dp/doona/wire/taskfile"
 )
 
-// all keeps the lists of keys of every task.
+// all keeps the key lists of every task.
 func all(*task.Task) bool { return true }
 
-// newChain returns a stream of three tasks, signed by a party.
+// newChain returns a stream of three tasks signed by a party.
 func newChain(t *testing.T, owner string) ([]*taskfile.Bundle, task.ID) {
 	t.Helper()
 	s, lists := sample(t)
@@ -33,7 +33,7 @@ func newChain(t *testing.T, owner string) ([]*taskfile.Bundle, task.ID) {
 	return chain, root
 }
 
-// TestChain: what a client gets of a stream comes back whole, with and without the keys of what is over.
+// TestChain: a stream that a client fetches comes back complete, with and without the key lists of past tasks.
 func TestChain(t *testing.T) {
 	chain, root := newChain(t, "owner")
 	chain[0].KeyLists = [][]byte{}
@@ -53,8 +53,7 @@ func TestChain(t *testing.T) {
 	}
 }
 
-// TestChainRefused: another's task, one left out, one twice, one out of order, another beginning, a
-// signature of something else.
+// TestChainRefused: a foreign, missing, repeated or misplaced task, another first task, a signature of other bytes.
 func TestChainRefused(t *testing.T) {
 	owner := public(signKey("owner"))
 	open := func(tasks []*taskfile.Bundle, root task.ID) ([]*taskfile.Open, taskfile.Authority, error) {

@@ -126,7 +126,7 @@ func TestJSONRoundTrip(t *testing.T) {
 	}
 }
 
-// noise is noise with all its parts.
+// noise returns noise with all optional parts.
 func noise() *task.Noise {
 	total := uint64(1)
 	return &task.Noise{Kind: task.NoiseCells, Cells: 2, Tables: [][]uint64{{1, 2}, {1}},
@@ -134,7 +134,7 @@ func noise() *task.Noise {
 		Tilt:  &task.Tilt{Centre: 1, Weights: []uint64{0, 1}, Factors: []uint64{5, 1}}, Total: &total}
 }
 
-// withNoise returns the sample with noise by relays, and no honest client assumed.
+// withNoise returns the sample with relays' noise and no honest client assumed.
 func withNoise(t testing.TB, n *task.Noise) *task.Task {
 	t.Helper()
 	s, _ := sample(t)
@@ -142,8 +142,8 @@ func withNoise(t testing.TB, n *task.Noise) *task.Task {
 	return s
 }
 
-// TestChangeableAreFields: what an owner may let a successor change are parts of the JSON form. What
-// changes in any successor, and what never does, are the others.
+// TestChangeableAreFields: the parts that an owner may let a successor change are fields of the JSON form. The others
+// change in any successor or never.
 func TestChangeableAreFields(t *testing.T) {
 	text := map[string]bool{}
 	for _, field := range taskfile.Fields() {
@@ -151,7 +151,7 @@ func TestChangeableAreFields(t *testing.T) {
 	}
 	always := []string{"stream.position", "stream.before", "epochs.start", "epochs.count", "relays.keyList",
 		"verifier.keyList", "clients.issuer.keyList", "stream.rolls.old", "stream.rolls.new", "stream.rolls.signature"}
-	never := []string{"stream.name", "stream.allow", "input.dim", "input.length"} // bins, of a vector and of strings
+	never := []string{"stream.name", "stream.allow", "input.dim", "input.length"} // the last two set bins
 	for _, name := range slices.Concat(task.Changeable, always, never) {
 		require.True(t, text[name], name)
 		delete(text, name)
@@ -260,7 +260,7 @@ func TestJSONRejects(t *testing.T) {
 	}
 }
 
-// next returns the next character of base64url: for the last of 43, it changes spare bits only.
+// next returns the next character of base64url. As the last of 43 characters, it changes spare bits only.
 func next(c byte) string {
 	const alphabet = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_"
 	return alphabet[strings.IndexByte(alphabet, c)+1:][:1]
@@ -409,7 +409,7 @@ func TestParseKey(t *testing.T) {
 	require.Equal(t, "owner", field.Field)
 }
 
-// FuzzParseBundle: what parses re-encodes to the same bytes, and opening it does not panic.
+// FuzzParseBundle: a bundle that parses re-encodes to the same bytes, and Open does not panic.
 func FuzzParseBundle(f *testing.F) {
 	s, lists := sample(f)
 	b, err := taskfile.Sign(s, signKey("owner"), lists)
@@ -431,7 +431,7 @@ func FuzzParseBundle(f *testing.F) {
 	})
 }
 
-// TestBundleNotSupportedYet: nobody signs a task that no party would honour, and nobody opens one.
+// TestBundleNotSupportedYet: a task with unsupported parts can be neither signed nor opened.
 func TestBundleNotSupportedYet(t *testing.T) {
 	s, lists := sample(t)
 	good, err := taskfile.Sign(s, signKey("owner"), lists)
@@ -456,7 +456,7 @@ func TestBundleNotSupportedYet(t *testing.T) {
 	}
 }
 
-// FuzzParseJSON: a document that parses means one task, whose own JSON form says the same.
+// FuzzParseJSON: a document that parses means one task, whose own JSON form parses to the same task.
 func FuzzParseJSON(f *testing.F) {
 	s, _ := sample(f)
 	text, err := taskfile.MarshalJSON(s)

@@ -1,7 +1,7 @@
-// Package dummies draws what a relay adds to a batch, from the law in its task ([task.Noise]).
+// Package dummies draws the dummies that a relay adds to a batch, from the law in its task ([task.Noise]).
 //
-// The draws are exact: only whole numbers decide them. Nobody may ever learn one, so nothing here is kept
-// or logged, and a relay draws anew for every batch (docs/proofs/relay-noise.md).
+// The draws are exact: only integers decide them. Nobody may ever learn a draw, so this package neither keeps nor
+// logs it, and a relay draws again for every batch (docs/proofs/relay-noise.md).
 package dummies
 
 import (
@@ -13,12 +13,12 @@ import (
 	"github.com/doona-dp/doona/wire/task"
 )
 
-// Law draws from one law. It is safe for concurrent use, each with a source of its own.
+// Law draws from one law. It is safe for concurrent use if each caller has its own source.
 type Law struct {
 	noise  *task.Noise
-	tables [][]uint64 // Running sums of the tables' weights.
+	tables [][]uint64 // Cumulative sums of the tables' weights.
 	which  []int      // Table by cell; nil for kind pool.
-	factor uint64     // The tilt's largest.
+	factor uint64     // Largest factor of the tilt.
 }
 
 // New returns the law of a valid noise.
@@ -45,18 +45,17 @@ func New(n *task.Noise) *Law {
 	return l
 }
 
-// maxTries is how often numbers are drawn until they meet the tilt or the total. Laws that are searched for
-// need some hundred at most; one that needs more is refused, so that no task can hold up a relay for more than
-// a second.
+// maxTries is how often Draw repeats until a draw satisfies the tilt and the total. Laws that the planner finds need
+// some hundred at most. Draw fails for a law that needs more, so that no task delays a relay by more than a second.
 const (
 	maxTries = 1 << 16
 	maxPicks = 1 << 25
 )
 
-// ErrUnlikely says that what was drawn never met the law's tilt or total.
+// ErrUnlikely is returned if no draw satisfied the law's tilt and total.
 var ErrUnlikely = errors.New("no draw of the noise met its tilt or total: the task's law is too unlikely")
 
-// Draw returns the cell of every dummy of a batch, cell after cell: whoever sends them permutes.
+// Draw returns the cell of every dummy of a batch, in order of cells; the caller permutes them before sending.
 func (l *Law) Draw(src *randomizer.Source) (cells []uint64, err error) {
 	if l.noise.Kind == task.NoisePool {
 		cells = make([]uint64, l.noise.Pool)
@@ -83,14 +82,14 @@ func (l *Law) Draw(src *randomizer.Source) (cells []uint64, err error) {
 	return nil, ErrUnlikely
 }
 
-// pick returns an index with the probability that running sums of weights give it.
+// pick returns an index with the probability given by cumulative sums of weights.
 func pick(src *randomizer.Source, sums []uint64) uint64 {
 	v := src.Below(sums[len(sums)-1])
 	return uint64(sort.Search(len(sums), func(i int) bool { return v < sums[i] }))
 }
 
-// accept decides whether independent numbers stand for the law: with the probability of their tilt, and
-// only if they have the total.
+// accept decides whether independent counts are a draw of the law: with the probability of their tilt, and only if
+// they have the total.
 func (l *Law) accept(src *randomizer.Source, numbers []uint64) bool {
 	if total := l.noise.Total; total != nil {
 		sum := uint64(0)

@@ -13,7 +13,7 @@ import (
 
 func total(t uint64) *uint64 { return &t }
 
-// laws are small enough to go through every outcome: at most three cells with at most three dummies each.
+// laws are small enough to enumerate every outcome: at most three cells with at most three dummies each.
 var laws = map[string]*task.Noise{
 	"one table":  {Kind: task.NoiseCells, Cells: 2, Tables: [][]uint64{{3, 0, 5, 2}}},
 	"two tables": {Kind: task.NoiseCells, Cells: 3, Tables: [][]uint64{{1, 2}, {5, 1, 1}}, Which: runs(1, 0, 2, 1)},
@@ -33,7 +33,7 @@ func runs(numbers ...uint64) (out []task.Run) {
 	return out
 }
 
-// weight returns what the definition in the task gives an outcome.
+// weight returns the unnormalized probability of an outcome by the definition in the task.
 func weight(n *task.Noise, z []uint64) uint64 {
 	weight, sum, weighted, cell := uint64(1), uint64(0), uint64(0), 0
 	n.Each(func(_ uint64, run task.Run) {
@@ -64,7 +64,7 @@ func weight(n *task.Noise, z []uint64) uint64 {
 	return weight
 }
 
-// TestDrawFitsItsLaw compares 10⁵ draws with the definition by chi-square, at a false alarm of 10⁻⁷ each.
+// TestDrawFitsItsLaw compares 10⁵ draws with the definition by chi-square, at a false alarm probability of 10⁻⁷ each.
 func TestDrawFitsItsLaw(t *testing.T) {
 	src := randomizer.NewSource()
 	for name, n := range laws {
@@ -104,7 +104,8 @@ func TestDrawFitsItsLaw(t *testing.T) {
 	}
 }
 
-// requireFits asserts that numbers of outcomes fit their masses; what has none must not be seen.
+// requireFits asserts that the counts of outcomes fit their probabilities; an outcome of probability 0 must not
+// occur.
 func requireFits(t *testing.T, name string, seen []int, mass []float64, all float64) {
 	t.Helper()
 	trials, square, degrees := 0, 0.0, -1.0
@@ -123,7 +124,7 @@ func requireFits(t *testing.T, name string, seen []int, mass []float64, all floa
 	require.Less(t, square, stattest.ChiSquare(degrees, 1e-7), name)
 }
 
-// TestPoolIsUniform: exactly so many dummies, all cells alike.
+// TestPoolIsUniform: the exact number of dummies, uniform over all cells.
 func TestPoolIsUniform(t *testing.T) {
 	law, src := dummies.New(&task.Noise{Kind: task.NoisePool, Cells: 6, Pool: 50}), randomizer.NewSource()
 	seen, mass := make([]int, 6), []float64{1, 1, 1, 1, 1, 1}
@@ -145,7 +146,7 @@ func TestHugeCells(t *testing.T) {
 	require.Len(t, cells, 3)
 }
 
-// TestUnlikelyLawsEnd: a total that is next to impossible is an error, not an endless loop.
+// TestUnlikelyLawsEnd: a nearly impossible total is an error, not an endless loop.
 func TestUnlikelyLawsEnd(t *testing.T) {
 	n := &task.Noise{Kind: task.NoiseCells, Cells: 8, Tables: [][]uint64{{1 << 40, 1}}, Total: total(8)}
 	_, err := dummies.New(n).Draw(randomizer.NewSource())
