@@ -26,7 +26,7 @@ type directoryKey struct {
 	Key  string `json:"token-key"` // padded base64url
 }
 
-// Directory returns the issuer directory of keys; requests go to uri, relative to where it is found.
+// Directory returns the issuer directory of keys. Requests go to uri, relative to the directory's URL.
 func Directory(uri string, keys ...*PublicKey) ([]byte, error) {
 	d := directory{uri, []directoryKey{}}
 	for _, k := range keys {
@@ -71,9 +71,9 @@ type HTTP interface {
 	Do(*http.Request) (*http.Response, error)
 }
 
-// FetchKey fetches the issuer's public key of an epoch, and refuses any but the one that the task
-// names ([ErrKey]): whoever was given another could be told from the rest. What the issuer refuses is
-// a [*problem.Problem].
+// FetchKey fetches the issuer's public key of an epoch. It refuses any key but the one that the task names
+// ([ErrKey]): a client with another key could be told apart from the others. A refusal by the issuer is a
+// [*problem.Problem].
 func FetchKey(ctx context.Context, client HTTP, open *taskfile.Open, epoch uint64) (*PublicKey, error) {
 	if epoch >= uint64(len(open.TokenKeys)) {
 		return nil, invalid.Field("epoch", fmt.Sprint(epoch),
@@ -109,5 +109,5 @@ func FetchKey(ctx context.Context, client HTTP, open *taskfile.Open, epoch uint6
 	return key, nil
 }
 
-// ErrKey is returned where what an issuer gave is not the key that the task names.
+// ErrKey is returned if an issuer's key is not the one that the task names.
 var ErrKey = errors.New("couldn't accept the issuer's key")

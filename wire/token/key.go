@@ -11,7 +11,7 @@ import (
 	"github.com/doona-dp/doona/wire/onion"
 )
 
-// exponent is the one public exponent in use.
+// exponent is the only public exponent in use.
 const exponent = 65537
 
 // PublicKey is an issuer's public key for one epoch.
@@ -21,9 +21,9 @@ type PublicKey struct {
 	id   onion.KeyID
 }
 
-// spkiPrefix precedes the modulus in a SubjectPublicKeyInfo of RSASSA-PSS with SHA-384, MGF1 of
-// SHA-384 and a salt of 48 bytes ([RFC 9578] section 6.5), for a modulus of exactly 2048 bits;
-// spkiSuffix, the exponent 65537, follows. So one key has one form, and one id.
+// spkiPrefix precedes the modulus in a SubjectPublicKeyInfo of RSASSA-PSS with SHA-384, MGF1 of SHA-384 and a salt of
+// 48 bytes ([RFC 9578] section 6.5), for a modulus of exactly 2048 bits. spkiSuffix, the exponent 65537, follows. So
+// a key has one form and one id.
 var (
 	spkiPrefix = []byte{
 		0x30, 0x82, 0x01, 0x52, // SubjectPublicKeyInfo
@@ -54,8 +54,8 @@ func NewPublicKey(key *rsa.PublicKey) (*PublicKey, error) {
 	return ParsePublicKey(append(spki, spkiSuffix...))
 }
 
-// ParsePublicKey reads the one form of a public key: a SubjectPublicKeyInfo with the object
-// identifier of RSASSA-PSS, as [RFC 9578] demands.
+// ParsePublicKey parses a public key in its one form: a SubjectPublicKeyInfo with the object identifier of
+// RSASSA-PSS, as [RFC 9578] demands.
 func ParsePublicKey(spki []byte) (*PublicKey, error) {
 	if len(spki) != spkiSize || !bytes.HasPrefix(spki, spkiPrefix) || !bytes.HasSuffix(spki, spkiSuffix) {
 		return nil, invalid.Field("token key", fmt.Sprintf("of %d bytes", len(spki)),
@@ -69,9 +69,8 @@ func ParsePublicKey(spki []byte) (*PublicKey, error) {
 		sha256.Sum256(spki)}, nil
 }
 
-// ID returns the token key id: SHA-256 of the public key's form, by which the issuer's signed list
-// names it.
+// ID returns the token key id: the SHA-256 of the public key's form, by which the issuer's signed list names it.
 func (k *PublicKey) ID() onion.KeyID { return k.id }
 
-// Bytes returns the public key's form.
+// Bytes returns a copy of the public key's form.
 func (k *PublicKey) Bytes() []byte { return bytes.Clone(k.spki) }

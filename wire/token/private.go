@@ -11,15 +11,15 @@ import (
 	"github.com/doona-dp/doona/wire/onion"
 )
 
-// PrivateKey is an issuer's private key for one epoch, in memory that can be cleared: the modulus and the private
-// exponent, all that a blind signature takes. The primes, and what crypto/rsa precomputes of them, it does not have. It
-// is safe for concurrent use.
+// PrivateKey is an issuer's private key for one epoch, in memory that can be cleared. It holds only what a blind
+// signature needs, the modulus and the private exponent, and neither the primes nor what crypto/rsa precomputes from
+// them. It is safe for concurrent use.
 type PrivateKey struct {
 	public *PublicKey
 
-	mu       sync.RWMutex   // held shared while the key is in use
-	exponent *big.Int       // nil: it is cleared
-	key      rsa.PrivateKey // has exponent
+	mu       sync.RWMutex   // held for reading while the key is in use
+	exponent *big.Int       // nil after Clear
+	key      rsa.PrivateKey // shares exponent
 }
 
 // privateSize is the size of a serialized private key, in bytes: modulus ‖ exponent ‖ SHA-256 of both.
@@ -27,7 +27,7 @@ const privateSize = 2*modulusSize + sha256.Size
 
 var errPrivate = errors.New("not a private key of 2048 bits: modulus, exponent and their checksum")
 
-// MarshalPrivate serializes the key that signs for a modulus. The caller clears it.
+// MarshalPrivate serializes a private key. The caller clears the result.
 func MarshalPrivate(key *rsa.PrivateKey) []byte {
 	raw := make([]byte, privateSize)
 	key.N.FillBytes(raw[:modulusSize])
@@ -36,13 +36,13 @@ func MarshalPrivate(key *rsa.PrivateKey) []byte {
 	return raw
 }
 
-// checksum returns what stands behind modulus and exponent.
+// checksum returns the SHA-256 of modulus and exponent.
 func checksum(raw []byte) []byte {
 	sum := sha256.Sum256(raw[:2*modulusSize])
 	return sum[:]
 }
 
-// OwnPrivateKey reads a serialized private key, and clears it.
+// OwnPrivateKey parses a serialized private key and clears its bytes.
 func OwnPrivateKey(raw []byte) (*PrivateKey, error) {
 	defer clear(raw)
 	if len(raw) != privateSize {
@@ -66,20 +66,19 @@ func OwnPrivateKey(raw []byte) (*PrivateKey, error) {
 		key: rsa.PrivateKey{PublicKey: modulus, D: d, Primes: make([]*big.Int, 2)}}, nil
 }
 
-// inverts says whether a private exponent undoes the public one.
+// inverts reports whether a private exponent inverts the public one.
 func inverts(d *big.Int, modulus *rsa.PublicKey) bool {
 	two := big.NewInt(2)
 	power := new(big.Int).Exp(two, big.NewInt(exponent), modulus.N)
 	return power.Exp(power, d, modulus.N).Cmp(two) == 0
 }
 
-// Public returns the public half, also of a cleared key.
+// Public returns the public half, also after Clear.
 func (k *PrivateKey) Public() *PublicKey { return k.public }
 
-// Modulus returns the modulus.
 func (k *PrivateKey) Modulus() *big.Int { return k.public.key.N }
 
-// Sign is [Sign] with the key, or [onion.ErrErased].
+// Sign is [Sign] with this key; after Clear it returns [onion.ErrErased].
 func (k *PrivateKey) Sign(request []byte) ([]byte, error) {
 	k.mu.RLock()
 	defer k.mu.RUnlock()
@@ -89,8 +88,8 @@ func (k *PrivateKey) Sign(request []byte) ([]byte, error) {
 	return Sign(&k.key, k.public, request)
 }
 
-// Use calls do with the private exponent's bytes, which do must not keep or copy, and says whether it could: a cleared
-// key is not used.
+// Use calls do with the private exponent's bytes, which do must not keep or copy. It reports whether it called do: it
+// does not after Clear.
 func (k *PrivateKey) Use(do func(exponent []byte)) bool {
 	k.mu.RLock()
 	defer k.mu.RUnlock()
@@ -103,7 +102,7 @@ func (k *PrivateKey) Use(do func(exponent []byte)) bool {
 	return true
 }
 
-// Clear erases the key from memory. What is under way ends before.
+// Clear erases the key from memory once current uses end.
 func (k *PrivateKey) Clear() {
 	k.mu.Lock()
 	defer k.mu.Unlock()

@@ -1,22 +1,21 @@
-// Package token holds the anonymous tokens that limit how often a person can report: Privacy Pass
-// tokens of type 2, blind RSA signatures of 2048 bits ([RFC 9577], [RFC 9578], [RFC 9474]).
+// Package token implements the anonymous tokens that limit how often a person can report: Privacy Pass tokens of type
+// 2, blind RSA signatures of 2048 bits ([RFC 9577], [RFC 9578], [RFC 9474]).
 //
 //	client                                issuer                     first relay
 //	Blind(key, challenge) → Request  ───▶  Sign        (who asks)
 //	Pending.Finalize      ◀───────────────  response
 //	Header(token) with a report ─────────────────────────────────────▶  Verify  (not who)
 //
-// Unlinkability: the issuer sees m·rᵉ mod N for a uniform r that the client forgets, which is
-// uniform on the units of N whatever m is, so it is independent of the token (m, m^d) that the relay
-// sees. That holds for keys made in bad faith too, because m holds 48 random bytes of salt and a
-// random nonce ([RFC 9474] section 7.3), as long as all clients of an epoch use one key: the task
-// names the hash of the list of the issuer's key ids, one per epoch, and nobody uses another.
+// Unlinkability: the issuer sees m·rᵉ mod N for a uniform r that the client forgets. That value is uniform on the
+// units of N for every m, so it is independent of the token (m, m^d) that the relay sees. This also holds for
+// maliciously chosen keys, because m contains 48 random bytes of salt and a random nonce ([RFC 9474] section 7.3),
+// provided that all clients of an epoch use one key. The task ensures that: it names the hash of the issuer's list of
+// key ids, one per epoch, and clients use no other key.
 //
-// A token is worth something in one task and epoch only: the challenge that is signed names both.
+// A token is valid in one task and epoch only: the signed challenge names both.
 //
-// [RFC 9474]: https://www.rfc-editor.org/rfc/rfc9474
-// [RFC 9577]: https://www.rfc-editor.org/rfc/rfc9577
-// [RFC 9578]: https://www.rfc-editor.org/rfc/rfc9578
+// [RFC 9474]: https://www.rfc-editor.org/rfc/rfc9474 [RFC 9577]: https://www.rfc-editor.org/rfc/rfc9577 [RFC 9578]:
+// https://www.rfc-editor.org/rfc/rfc9578
 package token
 
 import (
@@ -40,10 +39,10 @@ import (
 	"github.com/doona-dp/doona/wire/task"
 )
 
-// tokenType is that of blind RSA signatures with 2048 bits.
+// tokenType is the type of blind RSA signatures with 2048 bits.
 const tokenType = 0x0002
 
-// The sizes of what travels, in bytes.
+// The sizes of transmitted values, in bytes.
 const (
 	modulusSize = 256
 	nonceSize   = 32
@@ -60,7 +59,7 @@ const (
 	DirectoryType = "application/private-token-issuer-directory"
 )
 
-// pss are the parameters of RSABSSA-SHA384-PSS-Deterministic.
+// pss holds the parameters of RSABSSA-SHA384-PSS-Deterministic.
 var pss = &rsa.PSSOptions{Hash: crypto.SHA384, SaltLength: 48}
 
 // Challenge returns the TokenChallenge ([RFC 9577] section 2.1) of a task's epoch:
@@ -68,7 +67,7 @@ var pss = &rsa.PSSOptions{Hash: crypto.SHA384, SaltLength: 48}
 //	be16(2) ‖ opaque16(issuer's host) ‖ opaque8(context) ‖ opaque16(first relay's host)
 //	context = SHA-256("doona-v1 token" ‖ task id ‖ be64(epoch))
 //
-// The task must be valid and of clients with tokens.
+// The task must be valid and have clients with tokens.
 func Challenge(t *task.Task, id task.ID, epoch uint64) []byte {
 	context := sha256.New()
 	fmt.Fprintf(context, "doona-v%d token", task.Version)
@@ -83,21 +82,21 @@ func opaque16(out []byte, s string) []byte {
 	return append(binary.BigEndian.AppendUint16(out, uint16(len(s))), s...)
 }
 
-// host returns the authority of a task's URL: what stands between "//" and the path.
+// host returns the authority of a task's URL: the part between "//" and the path.
 func host(url string) string {
 	_, rest, _ := strings.Cut(url, "//")
 	authority, _, _ := strings.Cut(rest, "/")
 	return authority
 }
 
-// Digest is the SHA-256 of a [Challenge], which a token carries.
+// Digest is the SHA-256 of a [Challenge]; a token contains it.
 type Digest [32]byte
 
 // NewDigest returns the digest of a challenge.
 func NewDigest(challenge []byte) Digest { return sha256.Sum256(challenge) }
 
-// Pending is a token that waits for its issuer's signature. It holds the secret that links the two:
-// forget it once the token is there.
+// Pending is a token that awaits its issuer's signature. It holds the secret that links the request to the token:
+// discard it after Finalize.
 type Pending struct {
 	Request []byte // TokenRequest, what the issuer gets.
 
@@ -106,8 +105,7 @@ type Pending struct {
 	state  blindrsa.State
 }
 
-// Blind begins a token for a challenge: key must be the one that the task names for the epoch
-// ([FetchKey]).
+// Blind begins a token for a challenge. key must be the one that the task names for the epoch ([FetchKey]).
 func Blind(key *PublicKey, challenge []byte) (*Pending, error) {
 	client, err := blindrsa.NewClient(blindrsa.SHA384PSSDeterministic, key.key)
 	if err != nil {
@@ -126,8 +124,8 @@ func Blind(key *PublicKey, challenge []byte) (*Pending, error) {
 	return p, nil
 }
 
-// Finalize makes the token of the issuer's reply. It is an error if the reply is not a signature of
-// this request by the key.
+// Finalize makes the token from the issuer's reply. It fails if the reply is not a signature of this request by the
+// key.
 func (p *Pending) Finalize(reply []byte) ([]byte, error) {
 	if len(reply) != ReplySize {
 		return nil, invalid.Field("token reply", fmt.Sprintf("of %d bytes", len(reply)),
@@ -140,7 +138,7 @@ func (p *Pending) Finalize(reply []byte) ([]byte, error) {
 	return append(bytes.Clone(p.input), signature...), nil
 }
 
-// BlindedMessage returns what a TokenRequest asks the key to sign.
+// BlindedMessage returns the message that a TokenRequest asks the key to sign.
 func BlindedMessage(key *PublicKey, request []byte) ([]byte, error) {
 	switch {
 	case len(request) != RequestSize:
@@ -155,7 +153,7 @@ func BlindedMessage(key *PublicKey, request []byte) ([]byte, error) {
 	return request[3:], nil
 }
 
-// Sign returns the reply to a TokenRequest. The same request has the same reply.
+// Sign returns the reply to a TokenRequest. Equal requests get equal replies.
 func Sign(private *rsa.PrivateKey, key *PublicKey, request []byte) ([]byte, error) {
 	blinded, err := BlindedMessage(key, request)
 	if err != nil {
@@ -168,11 +166,11 @@ func Sign(private *rsa.PrivateKey, key *PublicKey, request []byte) ([]byte, erro
 	return reply, nil
 }
 
-// ErrInvalid is returned for a token that is not one of the challenge and key.
+// ErrInvalid is returned for a token that does not belong to the challenge and key.
 var ErrInvalid = errors.New("not a token of this task, epoch and issuer")
 
-// Verify is [ErrInvalid] unless token is one for the challenge with this digest, signed by
-// key. It says nothing about whether the token has been spent.
+// Verify returns [ErrInvalid] unless token is for the challenge with this digest and key signed it. It does not check
+// whether the token has been spent.
 func Verify(key *PublicKey, digest Digest, token []byte) error {
 	if len(token) != Size || binary.BigEndian.Uint16(token) != tokenType ||
 		subtle.ConstantTimeCompare(token[34:66], digest[:]) != 1 ||
@@ -186,8 +184,8 @@ func Verify(key *PublicKey, digest Digest, token []byte) error {
 	return nil
 }
 
-// Input returns the part of a token that its signature covers: whoever counts tokens counts these,
-// so that a second signature of one input is no second token.
+// Input returns the part of a token that its signature covers. Count inputs, not tokens, so that a second signature
+// of one input is not a second token.
 func Input(token []byte) []byte { return token[:inputSize] }
 
 // scheme is the authentication scheme of [RFC 9577].
@@ -198,8 +196,8 @@ func Header(token []byte) string {
 	return scheme + ` token="` + base64.URLEncoding.EncodeToString(token) + `"`
 }
 
-// ParseHeader returns the token in an Authorization header. It accepts what [Header] writes, with or
-// without quotes, and nothing else; the token may still be of a wrong size.
+// ParseHeader returns the token in an Authorization header. It accepts only what [Header] writes, with or without
+// quotes; the token may still have a wrong size.
 func ParseHeader(header string) ([]byte, error) {
 	name, value, _ := strings.Cut(header, " ")
 	value, ok := strings.CutPrefix(strings.TrimSpace(value), "token=")
@@ -210,7 +208,7 @@ func ParseHeader(header string) ([]byte, error) {
 		value = value[1 : n-1]
 	}
 	out, err := base64.URLEncoding.Strict().DecodeString(value)
-	if err != nil || base64.URLEncoding.EncodeToString(out) != value { // the decoder skips line ends
+	if err != nil || base64.URLEncoding.EncodeToString(out) != value { // the decoder would skip line ends
 		return nil, errors.New("invalid Authorization: want a token in padded base64url")
 	}
 	return out, nil

@@ -60,8 +60,7 @@ func TestVerify(t *testing.T) {
 		bad[at] ^= 0x10
 		require.ErrorIs(t, token.Verify(key, digest, bad), token.ErrInvalid, "byte %d", at)
 	}
-	// What the issuer itself signed is no token of another challenge, nor of another key's id: only the
-	// nonce is free.
+	// A token that the issuer signed is invalid for another challenge or another key's id: only the nonce is free.
 	for at, want := range map[int]error{2: nil, 33: nil, 34: token.ErrInvalid, 65: token.ErrInvalid,
 		66: token.ErrInvalid, 97: token.ErrInvalid} {
 		signed := bytes.Clone(tok[:98])
@@ -71,7 +70,7 @@ func TestVerify(t *testing.T) {
 		require.NoError(t, err)
 		require.ErrorIs(t, token.Verify(key, digest, append(signed, signature...)), want, "byte %d", at)
 	}
-	// s + N is the same signature to whoever reduces it first.
+	// s + N is the same signature to a verifier that reduces it first.
 	s := new(big.Int).SetBytes(tok[98:])
 	if s.Add(s, private.N).BitLen() <= 2048 {
 		require.ErrorIs(t, token.Verify(key, digest, append(bytes.Clone(tok[:98]), s.FillBytes(make([]byte, 256))...)),
@@ -112,9 +111,9 @@ func TestRequestsAndReplies(t *testing.T) {
 	require.NoError(t, err)
 }
 
-// TestIssuerCannotLink: any request could have been that of any token. For every request z and token
-// message m there is exactly one blinding factor r with z = m·rᵉ; the issuer, who can compute it,
-// finds one for each pair, so what it saw fits all tokens alike.
+// TestIssuerCannotLink: any request could belong to any token. For every request z and token message m there is
+// exactly one blinding factor r with z = m·rᵉ. The issuer, who can compute it, finds one for each pair, so what it
+// saw fits all tokens alike.
 func TestIssuerCannotLink(t *testing.T) {
 	private, key := newKey(t)
 	const people = 4
@@ -200,7 +199,7 @@ func TestDirectory(t *testing.T) {
 	}
 }
 
-// TestChallengeNamesTaskAndEpoch: and the hosts, as RFC 9577 lays them out.
+// TestChallengeNamesTaskAndEpoch: the challenge also names the hosts, in the layout of RFC 9577.
 func TestChallengeNamesTaskAndEpoch(t *testing.T) {
 	named := &task.Task{Clients: task.Clients{Issuer: task.Party{URL: "https://issuer.example:8443/a/b"}},
 		Relays: []task.Party{{URL: "http://[::1]:80"}}}
@@ -270,7 +269,7 @@ type draftVector struct {
 	Token     string `json:"token"`
 }
 
-// TestStandardVectors reads vectors of the standard's authors: see testdata/README.md.
+// TestStandardVectors checks vectors of the standard's authors: see testdata/README.md.
 func TestStandardVectors(t *testing.T) {
 	raw, err := os.ReadFile("testdata/draft11.json")
 	require.NoError(t, err)
