@@ -1,5 +1,5 @@
-// Package codec reads and writes the msgpack forms of the wire: structs as arrays, in one
-// canonical encoding each.
+// Package codec encodes and decodes the msgpack forms of the wire. A struct is an array, and every value has one
+// canonical encoding.
 package codec
 
 import (
@@ -11,12 +11,11 @@ import (
 	"github.com/vmihailenco/msgpack/v5"
 )
 
-// MediaType is that of everything on the wire but problems.
+// MediaType is the media type of everything on the wire except problems.
 const MediaType = "application/msgpack"
 
-// Marshal writes v, a pointer to a struct, in its canonical form: fields in order without
-// names, shortest integers. It is an error if a slice in v is nil: a list without elements is
-// an empty array, and nothing on the wire is nil.
+// Marshal encodes v, a pointer to a struct, in its canonical form: fields in order without names, shortest integers.
+// A nil slice in v is an error: an empty list is an empty array, and nothing on the wire is nil.
 func Marshal(v any) ([]byte, error) {
 	var out bytes.Buffer
 	enc := msgpack.NewEncoder(&out)
@@ -31,10 +30,10 @@ func Marshal(v any) ([]byte, error) {
 	return out.Bytes(), nil
 }
 
-// Unmarshal reads the canonical form of v, a pointer, and nothing else: trailing bytes, longer
-// integers, arrays of another length than a struct's and values of another type are errors. The
-// type of v bounds how deep arrays nest. A list asks for memory only when as many bytes are left as
-// its elements need at least, so that what v takes is in proportion to len(in), whatever in claims.
+// Unmarshal decodes the canonical form of v, a pointer, and no other form. Trailing bytes, longer integers, arrays of
+// another length than a struct's and values of another type are errors. The type of v bounds how deep arrays nest. A
+// list allocates memory only if enough bytes remain for its elements, so memory is proportional to len(in), whatever
+// length in claims.
 func Unmarshal(in []byte, v any) error {
 	view := NewView(in)
 	view.into(reflect.ValueOf(v).Elem())
@@ -44,7 +43,7 @@ func Unmarshal(in []byte, v any) error {
 	return nil
 }
 
-// into reads the value that begins here into v.
+// into decodes the next value into value.
 func (v *View) into(value reflect.Value) {
 	switch value.Kind() {
 	case reflect.Uint64:
@@ -74,7 +73,7 @@ func (v *View) into(value reflect.Value) {
 	}
 }
 
-// fields reads a struct: its exported fields, which are those that can be set.
+// fields decodes a struct: its exported fields, which are the settable ones.
 func (v *View) fields(value reflect.Value) {
 	fields := 0
 	for i := range value.NumField() {
@@ -90,7 +89,7 @@ func (v *View) fields(value reflect.Value) {
 	}
 }
 
-// elements reads a list.
+// elements decodes a list.
 func (v *View) elements(value reflect.Value) {
 	n := v.Array()
 	if v.err == nil && n > len(v.rest)/least(value.Type().Elem()) {
@@ -107,7 +106,7 @@ func (v *View) elements(value reflect.Value) {
 	}
 }
 
-// least returns the fewest bytes that a value of a type takes.
+// least returns the fewest bytes of a value of a type.
 func least(t reflect.Type) int {
 	switch t.Kind() {
 	case reflect.Pointer:
@@ -122,7 +121,7 @@ func least(t reflect.Type) int {
 		return n
 	case reflect.Slice:
 		if t.Elem().Kind() == reflect.Uint8 {
-			return 2 // the head of no bytes
+			return 2 // the head of an empty string
 		}
 	}
 	return 1

@@ -26,7 +26,7 @@ func valid() *sample {
 	return &sample{"doona", 300, []byte{1, 2}, [][][]byte{{{3}, {}}, {}}, []inner{{1, 70000}}}
 }
 
-// encoded is valid() by hand, from the msgpack specification.
+// encoded is valid() encoded by hand, from the msgpack specification.
 var encoded = []byte{
 	0x95,                          // array of 5
 	0xa5, 'd', 'o', 'o', 'n', 'a', // text of 5
@@ -60,7 +60,7 @@ func TestMarshalRejectsNil(t *testing.T) {
 	}
 }
 
-// replace returns encoded with the bytes at i, which must be old, replaced by new.
+// replace returns encoded with the bytes old at i replaced by new.
 func replace(t *testing.T, i int, old, new []byte) []byte {
 	t.Helper()
 	require.Equal(t, old, encoded[i:i+len(old)])
@@ -103,7 +103,7 @@ func TestUnmarshalTruncated(t *testing.T) {
 	}
 }
 
-// TestHostileLengths: what a header claims must not be what is allocated.
+// TestHostileLengths: a head that claims a length does not allocate it.
 func TestHostileLengths(t *testing.T) {
 	huge := []byte{0xff, 0xff, 0xff, 0xff}
 	for name, in := range map[string][]byte{
@@ -125,7 +125,7 @@ func TestHostileLengths(t *testing.T) {
 	}
 }
 
-// TestListsNeedTheirBytes: a list asks for memory only where all its elements can follow.
+// TestListsNeedTheirBytes: a list allocates memory only if enough bytes remain for all its elements.
 func TestListsNeedTheirBytes(t *testing.T) {
 	const n = 1 << 20
 	head := append([]byte{0x95, 0xa0, 0, 0xc4, 0}, 0x90, 0xdd, 0, 0x10, 0, 0) // n structs of 3 bytes at least
@@ -139,8 +139,8 @@ func TestListsNeedTheirBytes(t *testing.T) {
 	require.Error(t, codec.Unmarshal([]byte{0x91, 0xcf, 0x80, 0, 0, 0, 0, 0, 0, 0}, &short))
 }
 
-// FuzzUnmarshal: what decodes encodes to the same bytes, and memory is asked for in proportion to
-// the input: an empty list in a list, the dearest, costs 24 bytes for its one.
+// FuzzUnmarshal: any input that decodes re-encodes to the same bytes, and memory is proportional to the input. The
+// dearest value, an empty list in a list, takes 24 bytes for its one.
 func FuzzUnmarshal(f *testing.F) {
 	f.Add(encoded)
 	f.Add([]byte{0x95, 0xa0, 0, 0xc4, 0, 0xdd, 0xff, 0xff, 0xff, 0xff})
@@ -150,7 +150,7 @@ func FuzzUnmarshal(f *testing.F) {
 		var s sample
 		before := allocated()
 		err := codec.Unmarshal(in, &s)
-		require.Less(t, allocated()-before, uint64(1<<20+64*len(in))) // the fuzzer's own goroutines allocate, too
+		require.Less(t, allocated()-before, uint64(1<<20+64*len(in))) // includes the fuzzer's own goroutines
 		if err != nil {
 			return
 		}
@@ -160,8 +160,7 @@ func FuzzUnmarshal(f *testing.F) {
 	})
 }
 
-// allocated returns how many bytes this process has ever asked for; what is in a thread's cache
-// may be counted later.
+// allocated returns how many bytes this process has allocated so far. Bytes in a thread's cache may be counted later.
 func allocated() uint64 {
 	sample := []metrics.Sample{{Name: "/gc/heap/allocs:bytes"}}
 	metrics.Read(sample)

@@ -16,10 +16,10 @@ var (
 	errMany      = errors.New("more elements than there can be")
 )
 
-// scan is an error unless in is one msgpack value made of unsigned integers, byte strings, text and arrays only, whose
-// lengths all fit in what is left of in: what [Marshal] has made is held against it.
+// scan returns an error unless in is one msgpack value of unsigned integers, byte strings, text and arrays only,
+// whose lengths all fit in the rest of in. Marshal checks its output with it.
 func scan(in []byte) error {
-	var left [maxDepth + 1]uint64 // values still to come, per depth of open arrays
+	var left [maxDepth + 1]uint64 // remaining values, per depth of open arrays
 	left[0] = 1
 	for depth := 0; ; {
 		for left[depth] == 0 { // an array is complete
@@ -36,7 +36,7 @@ func scan(in []byte) error {
 		if err != nil {
 			return err
 		}
-		// An element takes at least one byte, so no honest array claims more than there are.
+		// An element takes at least one byte, so no honest array claims more elements than bytes.
 		if size > uint64(len(rest)) {
 			return errTruncated
 		}
@@ -51,8 +51,8 @@ func scan(in []byte) error {
 	}
 }
 
-// header reads the lead bytes of a value: for an array, the number of its elements; for another
-// value, the number of bytes that follow in rest.
+// header reads the lead bytes of a value: for an array, the number of its elements; for another value, the number of
+// bytes that follow in rest.
 func header(in []byte) (size uint64, isArray bool, rest []byte, err error) {
 	if len(in) == 0 {
 		return 0, false, nil, errTruncated
@@ -109,5 +109,5 @@ func integer(in []byte) (n uint64, rest []byte, err error) {
 	return n, in[1+width:], nil
 }
 
-// leastOf are the least integers that take 1, 2, 4 and 8 bytes behind their lead.
+// leastOf holds the least integers that take 1, 2, 4 and 8 bytes after their lead byte.
 var leastOf = [4]uint64{1 << 7, 1 << 8, 1 << 16, 1 << 32}

@@ -8,8 +8,8 @@ import (
 	"io"
 )
 
-// Writer writes arrays and byte strings one by one in their canonical form, so that a long value
-// need not be in memory. The first error stays.
+// Writer writes arrays and byte strings one by one in their canonical form, so that a long value need not fit in
+// memory. It keeps the first error.
 type Writer struct {
 	out io.Writer
 	Err error
@@ -18,8 +18,8 @@ type Writer struct {
 // NewWriter returns a writer to out.
 func NewWriter(out io.Writer) *Writer { return &Writer{out: out} }
 
-// The lead bytes of arrays, byte strings and text: below fixed in the lead byte itself, else by the number
-// of bytes that the length takes, 1, 2 or 4; an array has none for 1.
+// The lead bytes of arrays, byte strings and text. Lengths below fixed are part of the lead byte; longer ones follow
+// in 1, 2 or 4 bytes. Arrays have no 1-byte form.
 var (
 	arrayLeads = leads{fixed: 16, base: 0x90, sized: [3]byte{0, 0xdc, 0xdd}}
 	bytesLeads = leads{sized: [3]byte{0xc4, 0xc5, 0xc6}}
@@ -47,16 +47,16 @@ func (l leads) head(to []byte, n uint64) []byte {
 	return append(append(to, l.sized[2]), wide[4:]...)
 }
 
-// is says whether head is that of n.
+// is reports whether head is the head for n.
 func (l leads) is(head []byte, n uint64) bool {
 	var canonical [5]byte
 	return bytes.Equal(l.head(canonical[:0], n), head)
 }
 
-// AppendArray appends the head of an array of n elements, which follow.
+// AppendArray appends the head of an array of n elements, which the caller appends next.
 func AppendArray(to []byte, n int) []byte { return arrayLeads.head(to, uint64(n)) }
 
-// AppendLength appends the head of a byte string of n bytes, which follow.
+// AppendLength appends the head of a byte string of n bytes, which the caller appends next.
 func AppendLength(to []byte, n uint64) []byte { return bytesLeads.head(to, n) }
 
 // AppendBytes appends a byte string.
@@ -65,7 +65,7 @@ func AppendBytes(to, b []byte) []byte { return append(bytesLeads.head(to, uint64
 // AppendSmall appends an integer below 128.
 func AppendSmall(to []byte, n byte) []byte { return append(to, n) }
 
-// Array begins an array of n elements, which follow.
+// Array begins an array of n elements, which the caller writes next.
 func (w *Writer) Array(n int) { w.write(AppendArray(nil, n)) }
 
 // Bytes writes a byte string.
@@ -80,17 +80,17 @@ func (w *Writer) write(b []byte) {
 	}
 }
 
-// Reader reads arrays and byte strings one by one from a stream, each in its canonical form and no
-// other. An error of the stream is returned as it is, wrapped.
+// Reader reads arrays and byte strings one by one from a stream, each in its canonical form only. It wraps the errors
+// of the stream.
 type Reader struct{ in io.Reader }
 
 // NewReader returns a reader of in.
 func NewReader(in io.Reader) *Reader { return &Reader{in} }
 
-// Array returns the number of elements of the array that begins here.
+// Array returns the number of elements of the next array.
 func (r *Reader) Array() (uint64, error) { return r.head("an array", arrayLeads, true) }
 
-// ArrayUpTo is [Reader.Array] of at most most elements: more are an error.
+// ArrayUpTo is [Reader.Array], but more than most elements are an error.
 func (r *Reader) ArrayUpTo(most uint64) (uint64, error) {
 	n, err := r.Array()
 	if err == nil && n > most {
@@ -108,11 +108,11 @@ func (r *Reader) ArrayOf(n uint64) error {
 	return err
 }
 
-// Length returns the number of bytes of the byte string that begins here, which the caller reads.
+// Length returns the number of bytes of the next byte string, which the caller reads.
 func (r *Reader) Length() (uint64, error) { return r.head("bytes", bytesLeads, false) }
 
-// Bytes reads a byte string of at most most bytes; a longer one is an error before it is read. Memory
-// grows with what has come, whatever the head claims.
+// Bytes reads a byte string of at most most bytes; it rejects a longer one before reading it. Memory grows with the
+// bytes that arrive, whatever the head claims.
 func (r *Reader) Bytes(most int64) ([]byte, error) {
 	n, err := r.Length()
 	if err != nil {
@@ -124,7 +124,7 @@ func (r *Reader) Bytes(most int64) ([]byte, error) {
 	return r.next(n)
 }
 
-// Exactly reads a byte string of n bytes: one of another length is an error before it is read. Memory grows as with
+// Exactly reads a byte string of n bytes; it rejects another length before reading the bytes. Memory grows as with
 // [Reader.Bytes].
 func (r *Reader) Exactly(n uint64) ([]byte, error) {
 	if err := r.lengthOf(n); err != nil {
@@ -133,7 +133,7 @@ func (r *Reader) Exactly(n uint64) ([]byte, error) {
 	return r.next(n)
 }
 
-// next reads n bytes, which are announced and may never come.
+// next reads n bytes, which the sender has announced and may never send.
 func (r *Reader) next(n uint64) ([]byte, error) {
 	out := bytes.NewBuffer(make([]byte, 0, min(n, 64<<10)))
 	if _, err := io.CopyN(out, r.in, int64(n)); err != nil {
@@ -142,7 +142,7 @@ func (r *Reader) next(n uint64) ([]byte, error) {
 	return out.Bytes(), nil
 }
 
-// Skip reads a byte string of n bytes and keeps none of them: one of another length is an error before it is read.
+// Skip reads a byte string of n bytes and discards them; it rejects another length before reading the bytes.
 func (r *Reader) Skip(n uint64) error {
 	if err := r.lengthOf(n); err != nil {
 		return err
@@ -161,7 +161,7 @@ func (r *Reader) lengthOf(n uint64) error {
 	return err
 }
 
-// End is an error unless nothing more comes.
+// End returns an error unless the stream ends here.
 func (r *Reader) End() error {
 	var one [1]byte
 	switch _, err := io.ReadFull(r.in, one[:]); {
@@ -178,7 +178,7 @@ func (r *Reader) head(what string, l leads, array bool) (uint64, error) {
 	if _, err := io.ReadFull(r.in, head[:1]); errors.Is(err, io.EOF) {
 		return 0, fmt.Errorf("couldn't decode %s: %w", what, cut(err))
 	} else if err != nil {
-		return 0, err // Of where it is read from, such as a relay that does not answer: not of what is read.
+		return 0, err // An error of the stream, such as a relay that does not answer: not of the encoding.
 	}
 	width := 0
 	for i, lead := range l.sized {
@@ -196,7 +196,7 @@ func (r *Reader) head(what string, l leads, array bool) (uint64, error) {
 	return n, nil
 }
 
-// cut is err where the stream ended early rather than at an end.
+// cut turns io.EOF into an error that says the stream ended early.
 func cut(err error) error {
 	if errors.Is(err, io.EOF) {
 		return io.ErrUnexpectedEOF

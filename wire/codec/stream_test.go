@@ -14,7 +14,7 @@ import (
 	"github.com/doona-dp/doona/wire/codec"
 )
 
-// TestStreamIsMarshal: what is written part by part is what [codec.Marshal] writes, and reads back.
+// TestStreamIsMarshal: a value written part by part equals the output of [codec.Marshal], and reads back.
 func TestStreamIsMarshal(t *testing.T) {
 	for _, sizes := range [][]int{{}, {0, 1, 255, 256, 65535, 65536}, make([]int, 15), make([]int, 16),
 		make([]int, 70000)} {
@@ -67,7 +67,7 @@ func TestStreamRejects(t *testing.T) {
 	require.ErrorIs(t, codec.NewReader(iotest.ErrReader(broken)).End(), broken)
 }
 
-// TestStreamHostileLength: memory as bytes come.
+// TestStreamHostileLength: memory grows with the bytes that arrive.
 func TestStreamHostileLength(t *testing.T) {
 	var before, after runtime.MemStats
 	runtime.ReadMemStats(&before)
@@ -77,7 +77,7 @@ func TestStreamHostileLength(t *testing.T) {
 	require.Less(t, after.TotalAlloc-before.TotalAlloc, uint64(1<<18))
 }
 
-// TestAnotherErrorIsNotOfTheForm: what is read from fails before anything came, and says why in its own words.
+// TestAnotherErrorIsNotOfTheForm: if the stream fails before the first byte, the error is the stream's own.
 func TestAnotherErrorIsNotOfTheForm(t *testing.T) {
 	away := errors.New("the relay does not answer")
 	r := codec.NewReader(iotest.ErrReader(away))
@@ -87,7 +87,7 @@ func TestAnotherErrorIsNotOfTheForm(t *testing.T) {
 	require.Equal(t, away, err)
 }
 
-// TestExactly: a byte string of another length than was expected is an error before it is read, and an array of more
+// TestExactly: a byte string of an unexpected length is an error before it is read, and so is an array of too many
 // elements.
 func TestExactly(t *testing.T) {
 	in := "\xc4\x02ab\xc4\x02cd\x92"
@@ -120,7 +120,7 @@ func TestExactly(t *testing.T) {
 	}
 }
 
-// TestAnnouncedBytes: bytes that are announced and do not come cost no memory, in whatever form they are read.
+// TestAnnouncedBytes: announced bytes that never arrive cost no memory, with any read function.
 func TestAnnouncedBytes(t *testing.T) {
 	const n = 1 << 28
 	for _, read := range []func(*codec.Reader) ([]byte, error){

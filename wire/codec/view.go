@@ -2,8 +2,8 @@ package codec
 
 import "errors"
 
-// View reads integers, text, arrays and byte strings one by one from memory, each in its canonical form and no other.
-// What it returns is part of what it reads, not a copy. After the first error it returns nothing.
+// View reads integers, text, arrays and byte strings one by one from memory, each in its canonical form only. Its
+// results share memory with the input. After the first error it returns zero values.
 type View struct {
 	rest []byte
 	err  error
@@ -14,7 +14,7 @@ func NewView(in []byte) *View { return &View{rest: in} }
 
 var errCanonical = errors.New("another value than was expected, or not in canonical form")
 
-// Array returns the number of elements of the array that begins here: at most as many as there are bytes left.
+// Array returns the number of elements of the next array, which is at most the number of remaining bytes.
 func (v *View) Array() int { return v.head(arrayLeads, true) }
 
 // ArrayOf reads the head of an array of n elements: another number is an error.
@@ -24,7 +24,7 @@ func (v *View) ArrayOf(n int) {
 	}
 }
 
-// ArrayUpTo is [View.Array] of at most most elements: more are an error, and returned as none.
+// ArrayUpTo is [View.Array], but more than most elements are an error, and it returns 0.
 func (v *View) ArrayUpTo(most int) int {
 	n := v.Array()
 	if n > most {
@@ -34,13 +34,13 @@ func (v *View) ArrayUpTo(most int) int {
 	return n
 }
 
-// Bytes returns the byte string that begins here.
+// Bytes returns the next byte string.
 func (v *View) Bytes() []byte { return v.take(v.head(bytesLeads, false)) }
 
-// Text returns the text that begins here.
+// Text returns the next text.
 func (v *View) Text() []byte { return v.take(v.head(textLeads, false)) }
 
-// Uint returns the integer that begins here.
+// Uint returns the next integer.
 func (v *View) Uint() uint64 {
 	if v.err != nil {
 		return 0
@@ -54,7 +54,7 @@ func (v *View) Uint() uint64 {
 	return n
 }
 
-// Small returns the integer below 128 that is here.
+// Small returns the next integer, which must be below 128.
 func (v *View) Small() byte {
 	n := v.Uint()
 	if n >= 1<<7 {
@@ -64,7 +64,7 @@ func (v *View) Small() byte {
 	return byte(n)
 }
 
-// End returns the first error, which what is left here is too.
+// End returns the first error. Bytes that remain are an error.
 func (v *View) End() error {
 	if len(v.rest) > 0 {
 		v.fail(errTrailing)
@@ -72,7 +72,7 @@ func (v *View) End() error {
 	return v.err
 }
 
-// Failed says whether there was an error, so that a loop over a list need not go on.
+// Failed reports whether there was an error, so that a loop over a list can stop.
 func (v *View) Failed() bool { return v.err != nil }
 
 // fail keeps the first error.
@@ -82,14 +82,14 @@ func (v *View) fail(err error) {
 	}
 }
 
-// take returns the next n bytes, which are there.
+// take returns the next n bytes, which the caller knows to exist.
 func (v *View) take(n int) []byte {
 	out := v.rest[:n:n]
 	v.rest = v.rest[n:]
 	return out
 }
 
-// head reads the head of a value that has no fewer bytes than it says, and is 0 after an error.
+// head reads the head of a value and checks that enough bytes follow. After an error it returns 0.
 func (v *View) head(l leads, array bool) int {
 	if v.err != nil {
 		return 0

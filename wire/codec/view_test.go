@@ -11,14 +11,14 @@ import (
 	"github.com/doona-dp/doona/wire/codec"
 )
 
-// report is the form that views are used for.
+// report is a sample form.
 type report struct {
 	N     uint64
 	Tag   []byte
 	Lanes [][][]byte
 }
 
-// view reads a report by a view.
+// view reads a report with a View.
 func view(in []byte) (*report, error) {
 	v := codec.NewView(in)
 	if v.Array() != 3 {
@@ -34,7 +34,7 @@ func view(in []byte) (*report, error) {
 	return out, v.End()
 }
 
-// appended is a report written part by part.
+// appended encodes a report part by part.
 func appended(r *report) []byte {
 	out := codec.AppendSmall(codec.AppendArray(nil, 3), byte(r.N))
 	out = codec.AppendArray(codec.AppendBytes(out, r.Tag), len(r.Lanes))
@@ -47,8 +47,8 @@ func appended(r *report) []byte {
 	return out
 }
 
-// TestViewIsUnmarshal: what is appended is what [codec.Marshal] writes, and a view takes what [codec.Unmarshal] takes,
-// and nothing else: each with any one byte changed, cut anywhere, and with a byte more.
+// TestViewIsUnmarshal: appended bytes equal the output of [codec.Marshal], and a view accepts exactly what
+// [codec.Unmarshal] accepts: with any one byte changed, cut anywhere, and with a surplus byte.
 func TestViewIsUnmarshal(t *testing.T) {
 	for _, r := range []*report{
 		{1, []byte{}, [][][]byte{}},
@@ -70,7 +70,7 @@ func TestViewIsUnmarshal(t *testing.T) {
 	}
 }
 
-// make17 has a lane of more slots than an array's shortest head can say.
+// make17 returns a lane of more slots than the shortest array head can state.
 func make17() [][]byte {
 	out := make([][]byte, 17)
 	for i := range out {
@@ -95,14 +95,14 @@ func requireAlike(t testing.TB, in []byte) {
 	require.Equal(t, &want, got)
 }
 
-// FuzzView: as [TestViewIsUnmarshal], of any bytes.
+// FuzzView is [TestViewIsUnmarshal] for any bytes.
 func FuzzView(f *testing.F) {
 	f.Add(appended(&report{3, []byte{1, 2}, [][][]byte{{{3}, {}}, {}}}))
 	f.Add([]byte{0xdc, 0, 3, 1, 0xc5, 0, 1, 7, 0x90})
 	f.Fuzz(func(t *testing.T, in []byte) { requireAlike(t, in) })
 }
 
-// TestViewHostileLengths: a head that claims more than there is, is an error, and no memory is asked for.
+// TestViewHostileLengths: a head that claims more than remains is an error and allocates nothing.
 func TestViewHostileLengths(t *testing.T) {
 	huge := []byte{0xff, 0xff, 0xff, 0xff}
 	for name, in := range map[string][]byte{
