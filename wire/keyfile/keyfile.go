@@ -1,5 +1,5 @@
-// Package keyfile keeps the private keys of owners, relays, verifiers and issuers in files of mode
-// 0600: Ed25519 signing keys, and HPKE or RSA keys, one per epoch, that can be erased one by one.
+// Package keyfile keeps the private keys of owners, relays, verifiers and issuers in files of mode 0600. A file holds
+// one Ed25519 signing key, or one HPKE or RSA key per epoch, each of which can be erased on its own.
 package keyfile
 
 import (
@@ -28,7 +28,7 @@ const (
 	kindHPKE = "doona hpke keys"
 )
 
-// ErrErased is returned for an epoch whose private key is gone.
+// ErrErased is returned for an epoch whose private key is erased.
 var ErrErased = onion.ErrErased
 
 type signFile struct {
@@ -39,11 +39,11 @@ type signFile struct {
 
 type epochFile struct {
 	Kind  string     `json:"kind"`
-	KEM   task.KEM   `json:"kem,omitempty"`   // of HPKE keys
-	Store string     `json:"store,omitempty"` // of keys in use: see [HPKE.Bind] and [RSA.SetStore]
+	KEM   task.KEM   `json:"kem,omitempty"`   // HPKE keys only
+	Store string     `json:"store,omitempty"` // the store that uses the keys: see [HPKE.Bind] and [RSA.SetStore]
 	Keys  []epochKey `json:"keys"`
 
-	mark *rollback.Mark // nil where there is none
+	mark *rollback.Mark // nil for none
 }
 
 type epochKey struct {
@@ -51,7 +51,7 @@ type epochKey struct {
 	Private private `json:"private"`
 }
 
-// clear clears all keys of a file.
+// clear clears all keys in memory.
 func (f *epochFile) clear() {
 	for _, k := range f.Keys {
 		k.clear()
@@ -64,7 +64,7 @@ func (k *epochKey) clear() {
 	}
 }
 
-// NewSign writes a new Ed25519 key to a file that must not exist.
+// NewSign writes a new Ed25519 key to a file, which must not exist.
 func NewSign(path string) (key ed25519.PrivateKey, err error) {
 	seed := make([]byte, ed25519.SeedSize)
 	rand.Read(seed)
@@ -78,7 +78,7 @@ func publicOf(key ed25519.PrivateKey) task.SignKey {
 	return task.SignKey(key[ed25519.PrivateKeySize-ed25519.PublicKeySize:])
 }
 
-// LoadSign reads an Ed25519 key. Whoever is done with it clears it.
+// LoadSign reads an Ed25519 key. The caller clears it after use.
 func LoadSign(path string) (ed25519.PrivateKey, error) {
 	var f signFile
 	if _, err := load(path, &f); err != nil {
@@ -107,18 +107,18 @@ func LoadSign(path string) (ed25519.PrivateKey, error) {
 	return key, nil
 }
 
-// pairs says whether the halves of a key belong together: what it signs verifies then. To derive the public half would
-// leave more copies of the private one in the library's memory.
+// pairs reports whether the halves of a key belong together, by verifying a signature. Deriving the public half
+// instead would leave more copies of the private half in the library's memory.
 func pairs(key ed25519.PrivateKey) (ok bool) {
 	public := publicOf(key)
 	secret.Do(func() { ok = ed25519.Verify(public[:], nil, ed25519.Sign(key, nil)) })
 	return ok
 }
 
-// NewHPKE writes one new HPKE key per epoch to a file that must not exist and returns their
-// public list, signed by the party's signing key.
+// NewHPKE writes one new HPKE key per epoch to a file, which must not exist. It returns the key list, signed by the
+// party's signing key.
 func NewHPKE(path string, kem task.KEM, epochs uint64, sign ed25519.PrivateKey) (*onion.SignedKeyList, error) {
-	if err := taskfile.CheckListSize(kem, epochs); err != nil { // no bundle has room for them
+	if err := taskfile.CheckListSize(kem, epochs); err != nil { // a bundle must have room for them
 		return nil, err
 	}
 	f := epochFile{Kind: kindHPKE, KEM: kem}
@@ -144,14 +144,14 @@ func NewHPKE(path string, kem task.KEM, epochs uint64, sign ed25519.PrivateKey) 
 	return list, create(path, f.encode())
 }
 
-// privateKey is a key that can be cleared, a [onion.PrivateKey] or [token.PrivateKey].
+// privateKey is a key that can be cleared: [onion.PrivateKey] or [token.PrivateKey].
 type privateKey interface{ Clear() }
 
-// epochKeys is a loaded file of keys, one per epoch.
+// epochKeys is a loaded file with one key per epoch.
 type epochKeys[K privateKey] struct {
 	path   string
 	kind   string
-	own    func(kem task.KEM, private []byte) (K, error) // of a slice that it takes over
+	own    func(kem task.KEM, private []byte) (K, error) // parses a slice and takes ownership of it
 	mu     sync.Mutex                                    // guards file and parsed
 	file   epochFile
 	parsed map[uint64]K
@@ -174,7 +174,7 @@ func loadEpochs(path, kind string) (f epochFile, err error) {
 	return f, nil
 }
 
-// check is an error unless the file is of a kind and has one key of each of its epochs.
+// check returns an error unless the file is of a kind and has exactly one key for each of its epochs.
 func (f *epochFile) check(kind string) error {
 	if f.Kind != kind {
 		return fmt.Errorf("not a %s file", kind)
@@ -192,7 +192,7 @@ func (f *epochFile) check(kind string) error {
 	return nil
 }
 
-// Key returns the private key of an epoch, or [ErrErased]. It stays the file's, which clears it when it is erased.
+// Key returns the private key of an epoch, or [ErrErased]. The key belongs to the file, and Erase clears it.
 func (h *epochKeys[K]) Key(epoch uint64) (K, error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -219,10 +219,9 @@ func (h *epochKeys[K]) key(epoch uint64) (key K, err error) {
 	return key, err
 }
 
-// Erase removes the private key of an epoch from the file, durably; erasing twice is no error.
-// It starts from the file as it is now, and under the file's lock, so that no process brings back
-// what another erased. Of the key's bytes none stay in memory. What the file system or a backup keeps of the old file
-// is beyond its reach.
+// Erase durably removes the private key of an epoch from the file; erasing twice succeeds. It locks the file and
+// rereads it first, so that no process restores what another erased. No copy of the key's bytes stays in memory.
+// Erase cannot reach copies that the file system or a backup keeps of the old file.
 func (h *epochKeys[K]) Erase(epoch uint64) error {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -248,7 +247,7 @@ func (h *epochKeys[K]) Erase(epoch uint64) error {
 	return nil
 }
 
-// reload replaces what is in memory by what the file holds now, and clears the keys that it does not hold.
+// reload replaces the loaded keys by those in the file, and clears the keys that the file no longer holds.
 func (h *epochKeys[K]) reload(f epochFile) {
 	h.file.clear()
 	h.file = f
@@ -260,14 +259,14 @@ func (h *epochKeys[K]) reload(f epochFile) {
 	}
 }
 
-// Close clears all keys that are in memory. Nothing opens or signs with them then.
+// Close clears all keys in memory. Later uses fail.
 func (h *epochKeys[K]) Close() {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.reload(epochFile{Kind: h.file.Kind, KEM: h.file.KEM, Store: h.file.Store})
 }
 
-// current locks the file against other processes, until unlock, and returns what it holds now.
+// current locks the file against other processes until unlock, and returns its content.
 func (h *epochKeys[K]) current() (f epochFile, unlock func(), err error) {
 	if unlock, err = durable.Lock(h.path); err != nil {
 		return f, nil, fmt.Errorf("couldn't lock key: %w", err)
@@ -278,24 +277,23 @@ func (h *epochKeys[K]) current() (f epochFile, unlock func(), err error) {
 	return f, unlock, err
 }
 
-// Mark opens the mark in the file: how far the store has come that is used with the keys.
+// Mark opens the rollback mark in the file, which records how far the store that uses the keys has advanced.
 func (h *epochKeys[K]) Mark() (*rollback.MarkFile, error) { return rollback.OpenMark(h.path) }
 
 // HPKE is a loaded file of HPKE keys. It is safe for concurrent use.
 type HPKE struct{ *epochKeys[*onion.PrivateKey] }
 
-// LoadHPKE reads a file of HPKE keys. [HPKE.Check] tells whether they are those of a task.
+// LoadHPKE reads a file of HPKE keys. [HPKE.Check] checks that they are those of a task.
 func LoadHPKE(path string) (*HPKE, error) {
 	keys, err := newEpochKeys(path, kindHPKE, onion.OwnPrivateKey)
 	return &HPKE{keys}, err
 }
 
-// ErrStore is returned for keys that have been used with another store.
+// ErrStore is returned for keys that were used with another store.
 var ErrStore = errors.New("its keys have been used with another store, which alone knows what they have opened")
 
-// Bind ties the file to the store that remembers what its keys have opened, durably, or is [ErrStore]
-// where it is tied to another: beside a store that remembers nothing, every ciphertext could be
-// opened once more.
+// Bind durably binds the file to the store that records what its keys have opened. It returns [ErrStore] if the file
+// is bound to another store: with an empty store, every ciphertext could be opened a second time.
 func (h *HPKE) Bind(store string) error {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -322,8 +320,8 @@ func (h *HPKE) Bind(store string) error {
 	return nil
 }
 
-// Rebind ties the file to a store, whatever it was tied to: by the operator's word, when the keys of all that
-// was opened beside another are erased.
+// Rebind binds the file to a store, whatever store it was bound to. Call it on the operator's command only, after
+// erasing the keys of every epoch that was used with another store.
 func (h *HPKE) Rebind(store string) error {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -342,7 +340,7 @@ func (h *HPKE) Rebind(store string) error {
 	return nil
 }
 
-// CheckStore is [ErrStore] where [HPKE.Bind] would be.
+// CheckStore returns [ErrStore] if [HPKE.Bind] would.
 func (h *HPKE) CheckStore(store string) error {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -352,8 +350,8 @@ func (h *HPKE) CheckStore(store string) error {
 	return nil
 }
 
-// Check is an error unless the file holds keys for a task: list is the key list of one of its
-// parties, and the public half of every key that is left in the file stands in it.
+// Check returns an error unless the file holds keys for a task. list is the key list of one of the task's parties,
+// and must contain the public half of every key left in the file.
 func (h *HPKE) Check(t *task.Task, list *onion.SignedKeyList) error {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -380,8 +378,8 @@ func (h *HPKE) Check(t *task.Task, list *onion.SignedKeyList) error {
 	return nil
 }
 
-// load reads a JSON file into v, and the mark that stands behind it. Its errors do not quote the file, and of the keys
-// in it there are no copies but those in v.
+// load reads a JSON file into v, and the rollback mark after it. Errors do not quote the file, and v holds the only
+// copy of its keys.
 func load(path string, v any) (*rollback.Mark, error) {
 	in, err := durable.ReadPrivate(path)
 	if err != nil {
@@ -398,8 +396,8 @@ func load(path string, v any) (*rollback.Mark, error) {
 	return state, nil
 }
 
-// create writes a document to a new file, whose name it reserves first: of two at once one fails. It clears the
-// document.
+// create writes a document to a new file. It reserves the name first, so that of two concurrent calls one fails. It
+// clears the document.
 func create(path string, document []byte) error {
 	defer clear(document)
 	f, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
@@ -414,14 +412,14 @@ func create(path string, document []byte) error {
 	return nil
 }
 
-// replace writes the file durably over path, with the mark that it was read with.
+// replace durably writes the file over path, with the rollback mark that it was read with.
 func (f *epochFile) replace(path string) error {
 	document := f.encode()
 	defer clear(document)
 	return replace(path, document, f.mark)
 }
 
-// replace writes a document durably over path, with a mark or none.
+// replace durably writes a document over path, with an optional rollback mark.
 func replace(path string, document []byte, s *rollback.Mark) error {
 	out := rollback.JoinFile(document, s)
 	defer clear(out)
@@ -431,7 +429,8 @@ func replace(path string, document []byte, s *rollback.Mark) error {
 	return nil
 }
 
-// encode returns the JSON of a file, in a slice that did not grow: the caller clears it.
+// encode returns the JSON of a file, in a slice allocated at full size, so that no partial copy is left behind. The
+// caller clears it.
 func (f *signFile) encode() []byte {
 	return encode(&struct {
 		Kind   string `json:"kind"`
@@ -441,7 +440,7 @@ func (f *signFile) encode() []byte {
 	})
 }
 
-// encode is that of a [signFile].
+// encode returns the JSON of a file; see [signFile].
 func (f *epochFile) encode() []byte {
 	size := keyExtra
 	for _, k := range f.Keys {
@@ -465,14 +464,14 @@ func (f *epochFile) encode() []byte {
 	})
 }
 
-// keyExtra is more than a key takes in a file beyond its text, in bytes.
+// keyExtra exceeds what a key takes in a file beyond its text, in bytes.
 const keyExtra = 96
 
-// encode returns the JSON of head, and behind its fields what keys appends, at most so many bytes.
+// encode returns the JSON of head, followed by the fields that keys appends, at most size bytes.
 func encode(head any, size int, keys func(out []byte) []byte) []byte {
 	text, err := json.MarshalIndent(head, "", " ")
 	if err != nil {
-		panic(err) // only for types that have no JSON
+		panic(err) // head always has a JSON form
 	}
 	text = bytes.TrimSuffix(text, []byte("\n}"))
 	return append(keys(append(make([]byte, 0, len(text)+size+len(documentTail)), text...)), documentTail...)
@@ -480,12 +479,12 @@ func encode(head any, size int, keys func(out []byte) []byte) []byte {
 
 const documentTail = "\n}\n"
 
-// private is a key as it stands in a file.
+// private is a key in its text form.
 type private struct{ secret.Text }
 
 func ownPrivate(key []byte) private { return private{secret.Text{Bytes: secret.Own(key)}} }
 
-// appendTo appends the key's text to a slice that has room for it.
+// appendTo appends the key's text to a slice with enough capacity.
 func (p *private) appendTo(out []byte) []byte {
 	p.Use(func(key []byte) { out = secret.AppendText(out, key) })
 	return out

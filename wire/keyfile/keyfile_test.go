@@ -52,7 +52,7 @@ func TestSign(t *testing.T) {
 	require.Equal(t, before, after, "an existing key is left alone")
 }
 
-// TestOpenToOthers: no key is read from a file that others may read.
+// TestOpenToOthers: a key is not read from a file that others may read.
 func TestOpenToOthers(t *testing.T) {
 	dir := t.TempDir()
 	sign, hpke, rsa := filepath.Join(dir, "sign"), filepath.Join(dir, "hpke"), filepath.Join(dir, "rsa")
@@ -73,7 +73,7 @@ func TestOpenToOthers(t *testing.T) {
 	}
 }
 
-// files is a relay's signing key and HPKE keys for three epochs, and the task that names them.
+// files holds a relay's signing key, its HPKE keys for three epochs, and the task that names them.
 type files struct {
 	hpke string
 	list *onion.SignedKeyList
@@ -135,14 +135,14 @@ func TestErase(t *testing.T) {
 	f := newFiles(t, task.KEMX25519)
 	h, err := keyfile.LoadHPKE(f.hpke)
 	require.NoError(t, err)
-	stale, err := keyfile.LoadHPKE(f.hpke) // another process that loaded the file before
+	stale, err := keyfile.LoadHPKE(f.hpke) // another process that loaded the file earlier
 	require.NoError(t, err)
 	before, err := os.ReadFile(f.hpke)
 	require.NoError(t, err)
-	_, err = h.Key(1) // what is in memory must go too
+	_, err = h.Key(1) // the copy in memory must be erased too
 	require.NoError(t, err)
 
-	// What a crash left, or a stranger put there, does not stay and does not spoil the mode.
+	// A file left by a crash or planted by a stranger is replaced and does not change the mode.
 	require.NoError(t, os.WriteFile(f.hpke+".new", before, 0o644))
 	for range 2 {
 		require.NoError(t, h.Erase(1))
@@ -175,7 +175,7 @@ func TestErase(t *testing.T) {
 	require.Error(t, h.Erase(0), "an erasure that cannot be written is no success")
 }
 
-// TestEraseThroughALink: the temporary name must not be followed.
+// TestEraseThroughALink: Erase does not follow a link at the temporary name.
 func TestEraseThroughALink(t *testing.T) {
 	f := newFiles(t, task.KEMX25519)
 	target := filepath.Join(t.TempDir(), "target")
@@ -190,8 +190,8 @@ func TestEraseThroughALink(t *testing.T) {
 	requirePrivate(t, f.hpke)
 }
 
-// TestEraseBehindALink: where the path is a link, the key goes from the file behind it, and no
-// other file appears in its place.
+// TestEraseBehindALink: if path is a link, Erase removes the key from the link's target, and no other file replaces
+// the link.
 func TestEraseBehindALink(t *testing.T) {
 	f := newFiles(t, task.KEMX25519)
 	link := filepath.Join(t.TempDir(), "link")
@@ -207,8 +207,8 @@ func TestEraseBehindALink(t *testing.T) {
 	require.Equal(t, os.ModeSymlink, info.Mode().Type())
 }
 
-// TestEraseAtOnce: of several processes with one file each erases another key, at once. None brings
-// back what another erased, nor does one find half a file.
+// TestEraseAtOnce: several processes erase different keys of one file concurrently. No process restores an erased key
+// or reads a partial file.
 func TestEraseAtOnce(t *testing.T) {
 	const epochs = 24
 	path := filepath.Join(t.TempDir(), "keys")
@@ -230,8 +230,8 @@ func TestEraseAtOnce(t *testing.T) {
 	require.Empty(t, keysOf(t, left))
 }
 
-// TestBind: keys that were used with one store are used with no other, whoever loaded them when; what
-// is erased stays erased.
+// TestBind: keys used with one store cannot be used with another, whichever process loaded them and when; erased keys
+// stay erased.
 func TestBind(t *testing.T) {
 	f := newFiles(t, task.KEMX25519)
 	load := func() *keyfile.HPKE {
@@ -279,7 +279,7 @@ func TestCheckRejects(t *testing.T) {
 	mlkem := newFiles(t, task.KEMMLKEM768)
 	require.ErrorContains(t, h.Check(mlkem.task, mlkem.list), "kem x25519")
 
-	// One key swapped for another inside the file.
+	// Two keys swapped inside the file.
 	raw, err := os.ReadFile(f.hpke)
 	require.NoError(t, err)
 	keys := keysOf(t, raw)
@@ -334,7 +334,7 @@ func TestCorruptedFiles(t *testing.T) {
 	require.ErrorIs(t, use(filepath.Join(t.TempDir(), "none")), os.ErrNotExist)
 }
 
-// TestEntries: every epoch of a file has one key: else what writes the file again would write what it has not.
+// TestEntries: a file has one key for every epoch; otherwise rewriting it would write keys it does not have.
 func TestEntries(t *testing.T) {
 	f := newFiles(t, task.KEMX25519)
 	good, err := os.ReadFile(f.hpke)
@@ -375,7 +375,7 @@ func flip(c byte) string {
 	return "Q"
 }
 
-// other returns the content of the file that path is not.
+// other returns the content of whichever of the files one and two is not path.
 func other(t *testing.T, path, one, two string) string {
 	if path == one {
 		one = two
