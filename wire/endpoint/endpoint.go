@@ -1,5 +1,5 @@
-// Package endpoint lists the paths of the HTTP interface of relays and issuers. Servers route by them, and clients fill
-// them in: package taskfile does, for a task.
+// Package endpoint lists the HTTP paths of relays and issuers. Servers route by them. Package taskfile fills them in
+// for clients.
 package endpoint
 
 import (
@@ -8,12 +8,11 @@ import (
 	"github.com/doona-dp/doona/wire/task"
 )
 
-// The paths of the HTTP interface, in the form that [net/http.ServeMux] takes and with its names: a task
-// by its id in lower-case hex, an epoch and a batch by their numbers. Relays serve all but the
-// last two, a task's issuer those and the time.
+// The paths of the HTTP interface, as patterns of [net/http.ServeMux]. {task} is a task's id in lower-case hex;
+// epochs and batches are numbers. A task's issuer serves the last two paths and the time; relays serve all others.
 const (
 	KeysPath    = "/v1/keys"
-	UpdatesPath = "/v1/news/{relay}/{hop}" // the keys of a relay and of its next hop: see [taskfile.UpdatesURL]
+	UpdatesPath = "/v1/news/{relay}/{hop}" // open epochs for a next hop: see [taskfile.UpdatesURL]
 	TaskPath    = "/v1/tasks/{task}"
 	ReportsPath = epochPath + "/reports"
 	BatchPath   = epochPath + "/batches/{seq}"
@@ -21,12 +20,12 @@ const (
 	EndPath     = epochPath + "/end"
 	TimePath    = TaskPath + "/time"
 
-	StreamPath     = "/v1/streams/{task}" // by the id of its first task, as all of a stream
+	StreamPath     = "/v1/streams/{task}" // {task} is the id of the stream's first task
 	SuccessorsPath = StreamPath + "/successors"
 	StatementsPath = StreamPath + "/statements"
 	NextKeysPath   = SuccessorsPath + "/{position}/keys/{count}"
 
-	OwnersTasksPath = "/v1/owners/{owner}/tasks" // by the owner's key, as lists of keys
+	OwnersTasksPath = "/v1/owners/{owner}/tasks" // {owner} is the owner's key
 	OwnersKeysPath  = "/v1/owners/{owner}/keys/{label}/{kem}/{count}"
 
 	DirectoryPath    = epochPath + "/issuer-directory"
@@ -35,7 +34,7 @@ const (
 	epochPath = TaskPath + "/epochs/{epoch}"
 )
 
-// TokenRequest is where token requests go, relative to the issuer's directory.
+// TokenRequest is the path for token requests, relative to the issuer's directory.
 const TokenRequest = "token-request"
 
 // PathOf returns the path of a task at its relays.

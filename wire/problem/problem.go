@@ -1,5 +1,5 @@
-// Package problem holds the errors that relays and issuers answer with: application/problem+json documents
-// (RFC 9457) whose types are "urn:doona:error:" and a name from the list below.
+// Package problem defines the errors that relays and issuers answer with: application/problem+json documents (RFC
+// 9457) whose types are "urn:doona:error:" and a name from the list below.
 package problem
 
 import (
@@ -20,37 +20,37 @@ const prefix = "urn:doona:error:"
 // ContentType is the media type of a problem.
 const ContentType = "application/problem+json"
 
-// Name identifies a problem; docs/relay.md lists what each asks of the client.
+// Name identifies a problem; docs/relay.md says what a client should do about each.
 type Name string
 
 // The problems of a relay.
 const (
 	NotFound      Name = "not-found"      // No such resource or method.
 	UnknownTask   Name = "unknown-task"   // The relay does not serve this task.
-	NotIngress    Name = "not-ingress"    // Reports go to the task's first relay, which this is not.
+	NotIngress    Name = "not-ingress"    // This is not the task's first relay, which takes the reports.
 	EpochNotOpen  Name = "epoch-not-open" // The epoch has not begun; the same bytes may be sent later.
 	EpochClosed   Name = "epoch-closed"   // The epoch is over; the report is void.
 	MediaType     Name = "media-type"     // The body is not application/msgpack.
 	TooLarge      Name = "too-large"      // The body is longer than any report of the task.
-	Malformed     Name = "malformed"      // The request, or the content of the envelope, is not of the task's form.
+	Malformed     Name = "malformed"      // The request, or the content of the envelope, violates the task's form.
 	DoesNotOpen   Name = "does-not-open"  // Sealed to another key, task or epoch, or damaged.
 	Limit         Name = "limit"          // The client's quota for the epoch is used up.
-	ForeignOrigin Name = "foreign-origin" // The task takes no reports of pages of this origin.
-	TokenMissing  Name = "token-missing"  // The task wants a token with every report.
+	ForeignOrigin Name = "foreign-origin" // The task takes no reports from pages of this origin.
+	TokenMissing  Name = "token-missing"  // The task requires a token with every report.
 	TokenInvalid  Name = "token-invalid"  // Not a token of this task, epoch and issuer.
 	Replayed      Name = "replayed"       // Another client has sent this envelope or its tag.
 	NotSealed     Name = "not-sealed"     // The batch does not exist yet.
 	Complete      Name = "epoch-complete" // The epoch is over and has no batch of this number.
-	Confirmed     Name = "confirmed"      // The batch was confirmed and its ciphertexts deleted.
+	Confirmed     Name = "confirmed"      // The batch was confirmed and its ciphertexts were deleted.
 	Unauthorized  Name = "unauthorized"   // Not signed by the next hop, or by the owner.
 	Overloaded    Name = "overloaded"     // Try again after Retry-After.
 	SlowDown      Name = "slow-down"      // The client's network has too much in flight; try again after Retry-After.
-	ClockInDoubt  Name = "clock-in-doubt" // The relay does not know what time it is; try again after Retry-After.
-	SetBack       Name = "set-back"       // The relay's store or key files were set back; it stands still.
-	EpochEnded    Name = "epoch-ended"    // The operator ended the epoch after a set-back: nothing more comes of it.
-	Taken         Name = "position-taken" // Another task has this position of the stream, or the one before has not come.
-	NoPlace       Name = "no-place"       // The relay's operator has approved the owner for no more tasks at a time.
-	Internal      Name = "internal"       // The relay's fault; nothing was stored.
+	ClockInDoubt  Name = "clock-in-doubt" // The relay's clock is not confirmed; try again after Retry-After.
+	SetBack       Name = "set-back"       // The relay detected a state rollback and has stopped.
+	EpochEnded    Name = "epoch-ended"    // The operator ended the epoch after a state rollback.
+	Taken         Name = "position-taken" // The stream's position is taken, or the previous one empty.
+	NoPlace       Name = "no-place"       // The owner has as many tasks at this relay as its operator approved.
+	Internal      Name = "internal"       // The relay's own fault; it stored nothing.
 )
 
 // kinds gives each name its HTTP status and title.
@@ -86,17 +86,17 @@ var kinds = map[Name]struct {
 	Internal:      {http.StatusInternalServerError, "the server failed"},
 }
 
-// Problem is an error as it travels.
+// Problem is an error in its transmitted form.
 type Problem struct {
 	Name       Name
 	Status     int           // HTTP status.
-	Title      string        // For people; the same for every problem of a name.
+	Title      string        // For people; fixed for each name.
 	Detail     string        // For people; may be empty.
 	RetryAfter time.Duration // When to try again; 0 if unknown or never.
-	Now        time.Time     // What the other party's clock says, to the minute; zero if it does not say.
+	Now        time.Time     // The other party's clock, to the minute; zero if unknown.
 }
 
-// document is the JSON form.
+// document is the JSON form of a Problem.
 type document struct {
 	Type   string `json:"type"`
 	Title  string `json:"title"`
@@ -117,7 +117,7 @@ func (p *Problem) Retry(after time.Duration) *Problem {
 	return p
 }
 
-// At says what the clock says, to the minute: whose report is for another epoch can compare.
+// At adds the sender's clock, to the minute: a client whose report is for another epoch can compare clocks.
 func (p *Problem) At(now time.Time) *Problem {
 	p.Now = now.Truncate(time.Minute).Round(0)
 	return p
@@ -134,18 +134,18 @@ func (p *Problem) Error() string {
 	return fmt.Sprintf("%s: %s: %s", p.Name, p.Title, p.Detail)
 }
 
-// Is makes errors.Is compare problems by name.
+// Is lets errors.Is compare problems by name.
 func (p *Problem) Is(target error) bool {
 	other, ok := target.(*Problem)
 	return ok && other.Name == p.Name
 }
 
-// Write answers with the problem. No problem may be cached.
+// Write sends the problem as the response, and forbids caching it.
 func (p *Problem) Write(w http.ResponseWriter) {
 	header := w.Header()
 	header.Set("Content-Type", ContentType)
 	header.Set("Cache-Control", "no-store")
-	header.Set("Access-Control-Expose-Headers", "Retry-After, WWW-Authenticate") // to pages that may read it at all
+	header.Set("Access-Control-Expose-Headers", "Retry-After, WWW-Authenticate") // to pages that may read it
 	if p.RetryAfter > 0 {
 		header.Set("Retry-After", strconv.Itoa(int(p.RetryAfter/time.Second)))
 	}
@@ -157,18 +157,18 @@ func (p *Problem) Write(w http.ResponseWriter) {
 	json.NewEncoder(w).Encode(&d)
 }
 
-// What is believed of a problem that another party sent.
+// Limits on what Read accepts from another party.
 const (
 	maxDocument = 4096           // bytes of the document
 	maxText     = 200            // bytes of the detail
-	maxRetry    = 24 * time.Hour // a later Retry-After counts as this
-	maxNow      = 253402300799   // the last second of the year 9999; a later clock is none
+	maxRetry    = 24 * time.Hour // a longer Retry-After is cut to this
+	maxNow      = 253402300799   // the last second of the year 9999; a later clock is ignored
 )
 
-// Read returns the problem in an unsuccessful response. A response that holds none of the list
-// above is a problem with an empty name. The other party may be hostile: the title is that of the
-// list, or of the status; the detail is cut to 200 bytes of printable text, fit for a log or a
-// terminal; RetryAfter is 0 to 24 hours, and Now before the year 10000.
+// Read returns the problem in an unsuccessful response. A response without a known problem becomes a problem with an
+// empty name. The other party may be hostile. So the title is that of the name or of the HTTP status, the detail is
+// cut to 200 bytes of printable text, safe for a log or a terminal, RetryAfter is 0 to 24 hours, and Now is before
+// the year 10000.
 func Read(resp *http.Response) *Problem {
 	p := &Problem{Status: resp.StatusCode, Title: http.StatusText(resp.StatusCode)}
 	in, err := io.ReadAll(io.LimitReader(resp.Body, maxDocument))
@@ -188,7 +188,7 @@ func Read(resp *http.Response) *Problem {
 	return p
 }
 
-// printable returns the first maxText bytes of s without what is not printed.
+// printable returns the printable characters of s, at most maxText bytes.
 func printable(s string) string {
 	s = s[:min(len(s), maxText)]
 	return strings.Map(func(r rune) rune {

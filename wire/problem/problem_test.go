@@ -15,7 +15,7 @@ import (
 	"github.com/doona-dp/doona/wire/problem"
 )
 
-// response is an answer as a client gets it.
+// response is a response as a client receives it.
 func response(status int, retryAfter, body string) *http.Response {
 	return &http.Response{StatusCode: status, Status: "999 \x1b[2Jfree text",
 		Header: http.Header{"Retry-After": {retryAfter}}, Body: io.NopCloser(strings.NewReader(body))}
@@ -35,7 +35,7 @@ func TestProblemsTravel(t *testing.T) {
 	}
 }
 
-// TestClocksTravel: to the minute, if they can be.
+// TestClocksTravel: a problem carries the sender's clock to the minute, if it can be stated.
 func TestClocksTravel(t *testing.T) {
 	now := time.Unix(1_700_000_039, 5)
 	w := httptest.NewRecorder()
@@ -47,8 +47,7 @@ func TestClocksTravel(t *testing.T) {
 	}
 }
 
-// TestHostileProblems: what a relay writes reaches logs and terminals, and decides how long a
-// client waits.
+// TestHostileProblems: a relay's answer reaches logs and terminals, and decides how long a client waits.
 func TestHostileProblems(t *testing.T) {
 	const overloaded = `"type":"urn:doona:error:overloaded"`
 	for _, tt := range []struct {
@@ -86,8 +85,7 @@ func TestHostileProblems(t *testing.T) {
 	}
 }
 
-// FuzzRead: whatever a relay answers is a problem of the list or one without a name, short and
-// printable, and travels on unchanged.
+// FuzzRead: any answer becomes a known problem or one without a name, short and printable, and re-encodes unchanged.
 func FuzzRead(f *testing.F) {
 	f.Add(503, "7", `{"type":"urn:doona:error:overloaded","title":"t","status":503,"detail":"d"}`)
 	f.Add(404, "9223372036854775807", `{"type":"urn:doona:error:not-sealed","detail":"\u001b[2J\u202e"}`)

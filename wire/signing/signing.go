@@ -1,5 +1,6 @@
-// Package signing separates what the Ed25519 keys of owners, relays, issuers and verifiers sign by its purpose, so that
-// a signature made for one serves no other, and signs what clocks say. All that goes between parties is signed by it.
+// Package signing makes and verifies the Ed25519 signatures of owners, relays, issuers and verifiers, and signs
+// times. A signature names its purpose, so that it is valid for no other. All signatures between parties use this
+// package.
 package signing
 
 import (
@@ -10,7 +11,7 @@ import (
 	"github.com/doona-dp/doona/wire/task"
 )
 
-// Purpose separates what an Ed25519 key signs.
+// Purpose is what a signature is for.
 type Purpose string
 
 // The purposes of signatures.
@@ -22,15 +23,15 @@ const (
 	Confirm   Purpose = "confirm"
 	AskEnd    Purpose = "ask-end" // a request for the signed end of an epoch
 	End       Purpose = "end"
-	Updates   Purpose = "news" // a request for what there is of all tasks of two relays
+	Updates   Purpose = "news" // a request for the open epochs of all tasks of two relays
 	Time      Purpose = "time"
 	Succeed   Purpose = "successor" // an owner's request about the next task of a stream
-	Owner     Purpose = "owner"     // an owner's request about the tasks for which a relay has approved it
-	Statement Purpose = "statement" // who signs the tasks of a stream from now on
-	Roll      Purpose = "roll"      // which key signs for a party of a stream from now on
+	Owner     Purpose = "owner"     // an owner's request about tasks at a relay that has approved the owner
+	Statement Purpose = "statement" // names the key that signs the later tasks of a stream
+	Roll      Purpose = "roll"      // names the key that signs for a party in later tasks of a stream
 )
 
-// signed = "doona-v<version> <purpose>" ‖ 0x00 ‖ body.
+// signed returns the signed bytes: "doona-v<version> <purpose>" ‖ 0x00 ‖ body.
 func signed(p Purpose, body []byte) []byte {
 	return append(fmt.Appendf(nil, "doona-v%d %s\x00", task.Version, p), body...)
 }
@@ -40,10 +41,10 @@ func Sign(key ed25519.PrivateKey, p Purpose, body []byte) []byte {
 	return ed25519.Sign(key, signed(p, body))
 }
 
-// Verify reports whether signature is key's over body for a purpose.
+// Verify reports whether signature is key's signature of body for a purpose.
 func Verify(key ed25519.PublicKey, p Purpose, body, signature []byte) bool {
 	return len(key) == ed25519.PublicKeySize && ed25519.Verify(key, signed(p, body), signature)
 }
 
-// ErrSigner is returned where a signature is not that of the party the task names.
+// ErrSigner is returned if a signature is not by the party that the task names.
 var ErrSigner = errors.New("signed by a stranger")

@@ -9,23 +9,23 @@ import (
 	"github.com/doona-dp/doona/wire/task"
 )
 
-// maxUnix is above any time that a clock of a party may say.
+// maxUnix exceeds any time that a party's clock may state, in seconds.
 const maxUnix = 1 << 53
 
-// timeLabel opens every time.
+// timeLabel begins every signed time.
 const timeLabel = "doona-time"
 
-// Nonce is what a request draws, so that what is signed for it serves no other.
+// Nonce is drawn for each request, so that the signed answer is valid for no other request.
 type Nonce [16]byte
 
-// clockTime is what a relay or issuer signs about its clock, for whoever asks with a nonce of its own. It
-// says that the clock stood there after the nonce was drawn.
+// clockTime is what a relay or issuer signs about its clock, at a request with a fresh nonce. It proves that the
+// clock showed this time after the nonce was drawn.
 type clockTime struct {
 	Label   string
 	Version uint64
 	TaskID  []byte // 32 bytes.
-	Hop     uint64 // That of the relay; of the issuer, one more than the verifier's.
-	Nonce   []byte // 16 bytes, the asker's.
+	Hop     uint64 // The relay's; the issuer's is the verifier's plus one.
+	Nonce   []byte // 16 bytes, drawn by the requester.
 	Unix    uint64 // Seconds.
 }
 
@@ -34,7 +34,7 @@ type signedTime struct {
 	Signature []byte
 }
 
-// NewTime signs what a party's clock says, in its msgpack form [time, signature].
+// NewTime signs the time of a party's clock, in its msgpack form [time, signature].
 func NewTime(key ed25519.PrivateKey, id task.ID, hop int, nonce Nonce, unix uint64) ([]byte, error) {
 	body, err := codec.Marshal(&clockTime{timeLabel, task.Version, id[:], uint64(hop), nonce[:], unix})
 	if err != nil {
@@ -43,8 +43,8 @@ func NewTime(key ed25519.PrivateKey, id task.ID, hop int, nonce Nonce, unix uint
 	return codec.Marshal(&signedTime{body, Sign(key, Time, body)})
 }
 
-// OpenTime reads and checks the time that the relay at hop, or the issuer at the hop after the
-// verifier, has signed for a nonce. It returns Unix seconds.
+// OpenTime parses and checks a signed time: by the relay at hop, or by the issuer, whose hop is the verifier's plus
+// one, for a nonce. It returns Unix seconds.
 func OpenTime(t *task.Task, id task.ID, hop int, nonce Nonce, in []byte) (uint64, error) {
 	fail := func(err error) (uint64, error) {
 		return 0, fmt.Errorf("couldn't accept the time of hop %d: %w", hop, err)
@@ -73,7 +73,7 @@ func OpenTime(t *task.Task, id task.ID, hop int, nonce Nonce, in []byte) (uint64
 	return v.Unix, nil
 }
 
-// timeKey is the key of the party at a hop; nil, which has signed nothing, where none tells the time.
+// timeKey returns the signing key of the party at a hop, or nil if no party there signs times.
 func timeKey(t *task.Task, hop int) ed25519.PublicKey {
 	switch {
 	case hop >= 0 && hop < len(t.Relays):
