@@ -1,19 +1,19 @@
-// Package shufflerclient is the Go client: it checks a task, randomizes a value once per epoch,
-// seals the report in onion layers and submits it to the first relay.
+// Package shufflerclient is the Go client. It checks a task, randomizes a value once per epoch, seals the report in
+// onion layers and submits it to the first relay.
 //
 //	client, err := shufflerclient.Connect(ctx, shufflerclient.Options{Task: url, Owner: owner, MaxEpsilon: 10})
 //	report, err := client.Report(epoch, []float64{12.5})   // randomized and sealed, once
 //	err = client.Submit(ctx, report)                       // retries send the same bytes
 //
-// [Follow] does so for a stream, from task to task.
+// [Follow] does the same for a stream, from task to task.
 //
-// A Client remembers nothing but what it enters in a [Ledger], if it is given one: what all tasks cost a person
-// together and which epochs have a report, in a file or wherever the caller keeps it. What else the browser's SDK
-// does by itself is the caller's here: to keep a [Report], and never the value, until it is delivered; and the moment
-// of sending, chosen at random before Report.
+// A Client keeps no state except in a [Ledger], if it has one: the privacy loss of a person over all tasks, and which
+// epochs have a report. The ledger lives in a file or wherever the caller keeps it. The caller also does what the
+// browser's SDK does by itself: keep a [Report], and never the value, until it is delivered, and choose the moment of
+// sending at random before calling Report.
 //
-// That a client takes part is visible to the first relay: report in every epoch, with "nothing
-// happened" as a value of the domain.
+// The first relay sees that a client takes part: report in every epoch, with "nothing happened" as a value of the
+// domain.
 package shufflerclient
 
 import (
@@ -37,7 +37,7 @@ import (
 	"github.com/doona-dp/doona/wire/taskfile"
 )
 
-// defaultMaxDelta is the largest δ over all epochs of a task that a client accepts unasked.
+// defaultMaxDelta is the largest δ over all epochs of a task that a client accepts by default.
 const defaultMaxDelta = 1e-3
 
 // Options says which task a client accepts.
@@ -46,13 +46,13 @@ type Options struct {
 	Owner string // "ed25519:…", the owner's public key. Required.
 	// Largest ε over all epochs of the task together ([protocols.EpochsSpend]), > 0. Default with a Budget: +Inf.
 	MaxEpsilon float64
-	MaxDelta   float64 // Largest δ over all epochs, likewise. Default 1e-3; at most 1, which bounds nothing.
+	MaxDelta   float64 // Largest δ over all epochs together. Default 1e-3; at most 1, which bounds nothing.
 
 	// Stream is the URL of a stream at its first relay, …/v1/streams/ID with the id of its first task, for [Follow].
-	// Allow names what later tasks may change where the first task allows it, too, of [Changeable]. Default: nothing.
-	// Recovery is a key, "ed25519:…", that may replace the owner's or stop the stream. Default: none. Candidates are keys
-	// of relays that you trust as you do those of the first task: the owner may put them in the place of one of these,
-	// where the first task allows that (relays.signKey). Default: none.
+	// Allow names parts of [Changeable] that later tasks may change if the first task allows it, too. Default: none.
+	// Recovery is a key, "ed25519:…", that may replace the owner's key or stop the stream. Default: none. Candidates
+	// are keys of relays that you trust as much as those of the first task: the owner may let them replace a relay,
+	// if the first task allows that (relays.signKey). Default: none.
 	Stream     string
 	Allow      []string
 	Recovery   string
@@ -62,25 +62,25 @@ type Options struct {
 	Header http.Header // Added to submissions; a proxy's Forwarded header, for instance.
 	Pause  Pause       // Default: a timer.
 
-	// Budget is what all reports that are in Ledger may cost together, which is kept for one person. Report then enters
-	// each in the ledger before it returns it, once per epoch: else it is [ErrReported] or [ErrBudget].
+	// Budget bounds the privacy loss of all reports in Ledger, which must belong to one person. Report enters each
+	// report in the ledger before returning it, once per epoch; otherwise it returns [ErrReported] or [ErrBudget].
 	Budget Budget
 	Ledger Keeper
 
-	// Tokens gets the issuer's reply to a token request, in tasks with tokens. Default:
-	// IssuerTokens(HTTP, nil), for issuers that count networks. Where they count accounts, it is the
-	// site's backend that asks, with its API key and the account.
+	// Tokens sends a token request to the issuer, in tasks with tokens. Default: IssuerTokens(HTTP, nil), for issuers
+	// that count networks. If the issuer counts accounts, the site's backend must send the request, with its API key
+	// and the account.
 	Tokens TokenSource
 }
 
-// HTTP sends requests; an [http.Client] does. It must not follow redirects: they would tell another
-// host who takes part.
+// HTTP sends requests; an [http.Client] does. It must not follow redirects: they would tell another host who takes
+// part.
 type HTTP interface {
 	Do(*http.Request) (*http.Response, error)
 }
 
-// Pause waits between two attempts to submit; an error ends the attempts. A host whose timers are
-// not Go's, an edge worker, gives its own.
+// Pause waits between two attempts to submit; an error ends the attempts. A host with timers other than Go's, such as
+// an edge worker, provides its own.
 type Pause func(ctx context.Context, d time.Duration) error
 
 func pauseByTimer(ctx context.Context, d time.Duration) error {
@@ -98,16 +98,16 @@ type Client struct {
 	open      *taskfile.Open
 	mechanism protocols.Mechanism
 	sealer    *onion.Sealer
-	issuer    *issuerKey // of the latest epoch that a token was for
+	issuer    *issuerKey // of the epoch of the latest token
 	price     Price      // with a ledger
-	line      string     // of the ledger: the id of the task, or of the first of its stream
-	goesOn    bool       // whether it is in a stream, which has more epochs than the task
+	line      string     // line of the ledger: id of the task, or of the first task of its stream
+	goesOn    bool       // the task is in a stream, which has more epochs than the task
 }
 
-// Connect fetches the task from the first relay and checks it: the id in the URL, the owner's
-// signature, the key lists, the claimed guarantee (re-derived from the parameters), and that the
-// claim over all epochs stays within MaxEpsilon and MaxDelta. Only the first relay is contacted: asking the
-// others would tell them who takes part; each of them serves only the tasks its operator listed.
+// Connect fetches the task from the first relay and checks it: the id in the URL, the owner's signature, the key
+// lists, the claimed guarantee (re-derived from the parameters), and that the claim over all epochs stays within
+// MaxEpsilon and MaxDelta. It contacts only the first relay. A request to another relay would tell that relay who
+// takes part, while each relay serves only the tasks that its operator listed.
 func Connect(ctx context.Context, o Options) (*Client, error) {
 	if o.HTTP == nil {
 		o.HTTP = defaultHTTP()
@@ -136,7 +136,7 @@ func Connect(ctx context.Context, o Options) (*Client, error) {
 // New returns a client of a task that has been opened already; see [Connect].
 func New(open *taskfile.Open, o Options) (*Client, error) { return newClient(open, o, open.ID, false) }
 
-// newClient returns a client whose reports are of a line of the ledger.
+// newClient returns a client that enters its reports in the given line of the ledger.
 func newClient(open *taskfile.Open, o Options, line task.ID, goesOn bool) (*Client, error) {
 	m, err := registry.Open(open.Task)
 	if err != nil {
@@ -169,8 +169,8 @@ func newClient(open *taskfile.Open, o Options, line task.ID, goesOn bool) (*Clie
 	return c, nil
 }
 
-// checkBudget holds what all epochs cost together against the options. Without a bound on δ a
-// claim could be true and worthless: a client that reports its value with probability δ is (0, δ)-DP.
+// checkBudget checks the cost of all epochs together against the options. Without a bound on δ, a claim could be true
+// and worthless: a client that reports its value with probability δ is (0, δ)-DP.
 func checkBudget(open *taskfile.Open, m protocols.Mechanism, o Options) error {
 	if o.MaxEpsilon == 0 && o.Ledger != nil {
 		o.MaxEpsilon = math.Inf(1)
@@ -206,7 +206,7 @@ func checkBudget(open *taskfile.Open, m protocols.Mechanism, o Options) error {
 	return nil
 }
 
-// fetch asks a relay for a task or a stream, whose bytes the caller reads and closes.
+// fetch asks a relay for a task or a stream. The caller reads and closes the body.
 func fetch(ctx context.Context, client HTTP, url string) (io.ReadCloser, error) {
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
 	if err != nil {
@@ -223,7 +223,7 @@ func fetch(ctx context.Context, client HTTP, url string) (io.ReadCloser, error) 
 	return resp.Body, nil
 }
 
-// WithHeader returns a client of the same task that adds other headers to its submissions.
+// WithHeader returns a client of the same task that adds the given headers to its submissions.
 func (c *Client) WithHeader(header http.Header) *Client {
 	other := *c
 	other.options.Header = header
@@ -233,18 +233,18 @@ func (c *Client) WithHeader(header http.Header) *Client {
 // Task returns the checked task.
 func (c *Client) Task() *taskfile.Open { return c.open }
 
-// Report is one client's randomized and sealed report: what a retry sends again. It holds
-// neither the value nor a message in clear.
+// Report is one client's randomized and sealed report; retries send the same bytes. It contains neither the value nor
+// a message in clear.
 type Report struct {
 	Epoch uint64
 	Body  []byte
-	Token []byte // In tasks with tokens, what [Client.Token] returned; Submit gets one where it is nil.
+	Token []byte // In tasks with tokens, the result of [Client.Token]; if nil, Submit gets one.
 }
 
-// Report randomizes a value for an epoch and seals it. Call it once per client and epoch and keep
-// what it returns: a second draw for the same value would weaken the guarantee. A value outside
-// the task's domain is an error about "value", and costs nothing. Of a task for strings the value is what
-// protocols/strings.Value makes of a text in Unicode normal form C.
+// Report randomizes a value for an epoch and seals it. Call it once per client and epoch and keep the result: a
+// second draw for the same value would weaken the guarantee. A value outside the task's domain is an error about
+// "value", and costs no budget. For strings, protocols/strings.Value converts a text in Unicode normal form C to a
+// value.
 func (c *Client) Report(epoch uint64, value []float64) (*Report, error) {
 	lanes, err := c.draw(value)
 	if err != nil {
@@ -254,14 +254,13 @@ func (c *Client) Report(epoch uint64, value []float64) (*Report, error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := c.spend(epoch); err != nil { // What was drawn is forgotten, and nobody has seen it.
+	if err := c.spend(epoch); err != nil { // The draw is discarded, and nobody has seen it.
 		return nil, err
 	}
 	return &Report{Epoch: epoch, Body: body}, nil
 }
 
-// draw randomizes a value and returns the messages of its slots, lane by lane, in the order in which they
-// travel.
+// draw randomizes a value and returns the messages of its slots, lane by lane, in the order in which they are sent.
 func (c *Client) draw(value []float64) ([][]task.Message, error) {
 	src := randomizer.NewSource()
 	messages, err := c.mechanism.Randomize(src, value)

@@ -42,8 +42,8 @@ func options(c *relaytest.Cascade) shufflerclient.Options {
 	return shufflerclient.Options{Task: c.TaskURL(0), Owner: c.Owner, MaxEpsilon: 4}
 }
 
-// serving returns a server that answers every request for the cascade's task with these bytes,
-// and the URL of the task there.
+// serving returns a server that answers every request for the cascade's task with these bytes, and the URL of the
+// task there.
 func serving(t *testing.T, c *relaytest.Cascade, body []byte) string {
 	t.Helper()
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.Write(body) }))
@@ -97,7 +97,7 @@ func TestConnectBoundsTheLossOverAllEpochs(t *testing.T) {
 		require.ErrorAs(t, err, &field)
 		require.Equal(t, "MaxEpsilon", field.Field)
 	}
-	for _, most := range []float64{3.7, 4} { // composed, and added up
+	for _, most := range []float64{3.7, 4} { // within the composed bound, and within the sum
 		_, err := shufflerclient.New(c.Open, shufflerclient.Options{MaxEpsilon: most})
 		require.NoError(t, err)
 	}
@@ -138,7 +138,8 @@ func TestReportsAreOfOneSizeAndRefuseBadValues(t *testing.T) {
 	require.ErrorContains(t, err, "epoch")
 }
 
-// flaky answers with the given problems first and then accepts; it keeps every body.
+// flaky returns a server that answers with the given problems first and then accepts reports, and the bodies that it
+// receives.
 func flaky(t *testing.T, answers ...*problem.Problem) (*httptest.Server, *[]string) {
 	t.Helper()
 	var bodies []string
@@ -199,8 +200,7 @@ func TestSubmitRetriesTheSameBytesOnlyWhereTimeHelps(t *testing.T) {
 	}
 }
 
-// TestAWrongClockIsNamed: whose report is for another epoch is told by how much its clock is off, and only
-// then.
+// TestAWrongClockIsNamed: a client whose report is for another epoch learns how much its clock is off, and only then.
 func TestAWrongClockIsNamed(t *testing.T) {
 	for off, want := range map[time.Duration]string{0: "", time.Minute: "",
 		-20 * time.Minute: "about 20 minutes ahead of the relay's", 3 * time.Hour: "about 180 minutes behind the relay's",
@@ -219,8 +219,7 @@ func TestAWrongClockIsNamed(t *testing.T) {
 	}
 }
 
-// TestSubmitDoesNotOutwaitItsContext: where the relay asks for a wait that ctx does not last, Submit
-// says so at once.
+// TestSubmitDoesNotOutwaitItsContext: if the relay asks for a longer wait than ctx lasts, Submit returns at once.
 func TestSubmitDoesNotOutwaitItsContext(t *testing.T) {
 	server, bodies := flaky(t, problem.New(problem.Overloaded, "").Retry(50*time.Second))
 	cascade := newCascade(t, nil)

@@ -7,7 +7,7 @@ import (
 	"github.com/doona-dp/doona/wire/taskfile"
 )
 
-// ClientOf returns a client that has only what reports are made of.
+// ClientOf returns a client that can only make reports.
 func ClientOf(open *taskfile.Open, m protocols.Mechanism, sealer *onion.Sealer) *Client {
 	return &Client{open: open, mechanism: m, sealer: sealer}
 }

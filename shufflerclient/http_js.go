@@ -5,8 +5,8 @@ import (
 	"net/http"
 )
 
-// defaultHTTP has no client: an edge worker has its own, and [http.Client] would add a third to its
-// size.
+// defaultHTTP returns no usable client: an edge worker has its own, and [http.Client] would add a third to the
+// worker's size.
 func defaultHTTP() HTTP { return none{} }
 
 type none struct{}

@@ -21,7 +21,7 @@ func (r junkRelay) Do(*http.Request) (*http.Response, error) {
 	return &http.Response{StatusCode: http.StatusOK, Body: io.NopCloser(r.Reader())}, nil
 }
 
-// TestJunkAnswers: a first relay that answers a client with junk of the largest size costs it little memory.
+// TestJunkAnswers: a first relay that answers with junk of the largest size costs a client little memory.
 func TestJunkAnswers(t *testing.T) {
 	c := relaytest.New(t, relaytest.Options{Task: relaytest.Mean(10, relaytest.InStream())})
 	o := shufflerclient.Options{Stream: c.Open.StreamURL(c.Open.Task, 0), Task: c.Open.URL(), Owner: c.Owner,

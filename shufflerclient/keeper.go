@@ -9,20 +9,20 @@ import (
 	"github.com/doona-dp/doona/wire/task"
 )
 
-// Keeper keeps the ledger of one person, or of whoever it is that a budget is for. [LedgerFile] is one.
+// Keeper stores the ledger of one person, or of whatever else a budget covers. [LedgerFile] is one.
 type Keeper interface {
-	// Update lets change change the ledger, and has written it down for good when it returns; an error of change is
-	// returned, and nothing is written. Updates exclude each other, over all processes that share the ledger.
+	// Update lets change modify the ledger, and returns after the result is stored durably. If change fails, Update
+	// stores nothing and returns the error. Updates exclude each other, over all processes that share the ledger.
 	Update(change func(*Ledger) error) error
 }
 
 // mostEpochs is the most epochs of a task, and the most that are composed.
 const mostEpochs = 65536
 
-// priceOf returns what the reports of a task cost within a budget's days. The δ of all is what the task claims for as
-// many epochs, or the budget's if that is less: the law tells the ε at either. In a stream that goes on there are as
-// many epochs as the days have, where they end, and their δ is the total's that its tasks claim, if that is more than
-// they add up to: later tasks may have other numbers of epochs than the total was planned for.
+// priceOf returns the cost of a task's reports within a budget's days. The δ of all reports is the task's claim for
+// as many epochs, or the budget's δ if that is smaller: the law gives the ε at either. A stream that goes on has as
+// many epochs as fit into the days. Then the δ is the larger of its tasks' claimed total and the sum over its tasks:
+// later tasks may have other numbers of epochs than the total was planned for.
 func priceOf(t *task.Task, m protocols.Mechanism, b Budget, goesOn bool) (p Price, err error) {
 	p = Price{First: protocols.AddedClaims(t.Claim, 1), Reports: t.Epochs.Count}
 	if goesOn && !math.IsInf(b.Days, 1) {

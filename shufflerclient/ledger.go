@@ -10,9 +10,9 @@ import (
 	"github.com/doona-dp/doona/internal/invalid"
 )
 
-// Budget is what all reports of one client in any stretch of Days days may cost together: they are
-// (Epsilon, Delta)-private, over all tasks, whoever chose these and when by earlier results
-// (docs/proofs/budget.md, Theorem 4).
+// Budget bounds the privacy loss of one client's reports in any window of Days days: together they are (Epsilon,
+// Delta)-private over all tasks, even if the tasks were chosen adaptively by earlier results (docs/proofs/budget.md,
+// Theorem 4).
 type Budget struct {
 	Epsilon float64 // Above 0.
 	Delta   float64 // Above 0, at most 1, which bounds nothing.
@@ -31,33 +31,34 @@ func (b Budget) check() error {
 	return nil
 }
 
-// seconds is the length of a window.
+// seconds returns the length of a window.
 func (b Budget) seconds() float64 { return b.Days * 86400 }
 
-// Price is what the reports of one line cost: of a task, or of a stream whose root fixes the law of all its tasks.
+// Price is the cost of the reports of one line: of a task, or of a stream, whose first task fixes the law of all its
+// tasks.
 type Price struct {
 	First   compose.Spend `json:"first"`   // Of one report.
-	Reports uint64        `json:"reports"` // The most that there can be in a window.
-	All     compose.Spend `json:"all"`     // Of so many together, composed.
+	Reports uint64        `json:"reports"` // The most in a window.
+	All     compose.Spend `json:"all"`     // Of that many together, composed.
 }
 
-// Line is what a ledger knows of one line.
+// Line is a ledger's record of one task or stream.
 type Line struct {
 	ID      string `json:"id"`
 	Price   Price  `json:"price"`
-	Stepped bool   `json:"stepped"` // Whether reports are added until that is more than all of them cost together.
+	Stepped bool   `json:"stepped"` // Whether single reports add up until they exceed the cost of all together.
 	Length  uint64 `json:"length"`  // Of an epoch, in seconds.
 	Runs    []Run  `json:"runs"`    // Ascending, apart.
 }
 
-// Run is a number of consecutive epochs, each with a report; the first begins at Start, a Unix time.
+// Run is a number of consecutive epochs with a report each; the first begins at Start, a Unix time.
 type Run struct {
 	Start int64  `json:"start"`
 	Count uint64 `json:"count"`
 }
 
-// Ledger is what a client's reports have cost, over all tasks. It knows no present, so no clock changes what is in it,
-// and nothing is ever taken out. The zero value is empty. It is not safe for concurrent use; see [Keeper].
+// Ledger records what a client's reports have cost, over all tasks. It never reads a clock, so no clock changes its
+// content, and nothing is ever removed. The zero value is empty. It is not safe for concurrent use; see [Keeper].
 type Ledger struct {
 	Lines   []Line `json:"lines"`
 	Streams []Seen `json:"streams,omitempty"`
@@ -69,9 +70,9 @@ var (
 	ErrReported = errors.New("couldn't report: the epoch has a report")
 )
 
-// Spend enters a report of the epoch of a line that begins at a Unix time and takes length seconds. It is an error, and
-// nothing changes, if with it the reports of some window would exceed the budget ([ErrBudget]), or if
-// the line has a report there already ([ErrReported]).
+// Spend enters a report of the epoch of a line that begins at the Unix time start and takes length seconds. It fails
+// and changes nothing if the reports of some window would exceed the budget ([ErrBudget]), or if the line already has
+// a report there ([ErrReported]).
 func (l *Ledger) Spend(b Budget, id string, p Price, start int64, length uint64) error {
 	if err := b.check(); err != nil {
 		return err
@@ -94,13 +95,13 @@ func (l *Ledger) Spend(b Budget, id string, p Price, start int64, length uint64)
 	line := Line{ID: id, Price: p, Stepped: b.Delta == 1, Length: length, Runs: []Run{{start, 1}}}
 	err := l.admit(b, len(l.Lines), line, start)
 	if errors.Is(err, ErrBudget) && !line.Stepped {
-		line.Stepped = true // Less ε at first, for more δ: for a budget that is less than the sum of all lines.
+		line.Stepped = true // Costs less ε at first and more δ, for a budget below the sum of all lines.
 		err = l.admit(b, len(l.Lines), line, start)
 	}
 	return err
 }
 
-// admit puts a line in its place if the windows around a time keep the budget with it.
+// admit replaces the line at index at, or appends it, if all windows around start then keep the budget.
 func (l *Ledger) admit(b Budget, at int, line Line, start int64) error {
 	lines := append(slices.Clone(l.Lines[:at]), line)
 	if at < len(l.Lines) {
@@ -114,12 +115,11 @@ func (l *Ledger) admit(b Budget, at int, line Line, start int64) error {
 	return nil
 }
 
-// fits says whether a sum of decimal numbers is within a limit, but for what binary numbers added: .1 three times
-// is within .3.
+// fits reports whether a sum of decimals is within a limit, ignoring binary rounding: .1 three times is within .3.
 func fits(sum, limit float64) bool { return sum <= limit*(1+1e-12) }
 
-// most returns the largest ε and the largest δ that any window around a time has. Windows that begin with an epoch
-// have all that others have.
+// most returns the largest ε and the largest δ of any window around a time. Windows that begin with an epoch suffice,
+// as they contain all others' reports.
 func most(lines []Line, b Budget, around int64) (worst compose.Spend) {
 	type event struct {
 		at   int64
@@ -151,7 +151,7 @@ func most(lines []Line, b Budget, around int64) (worst compose.Spend) {
 	return worst
 }
 
-// near returns the line's epochs that are in a window with a time, ascending.
+// near returns the line's epochs that share a window with a time, ascending.
 func (l *Line) near(around int64, window float64) (out []int64) {
 	for _, run := range l.Runs {
 		after := math.Floor((float64(around-run.Start)-window)/float64(l.Length)) + 1
@@ -166,7 +166,7 @@ func (l *Line) near(around int64, window float64) (out []int64) {
 	return out
 }
 
-// cost is what n reports in a window are charged. Groups of as many as the price is for add up.
+// cost returns the charge for n reports in a window. Groups of p.Reports reports add up.
 func (l *Line) cost(n uint64) compose.Spend {
 	groups, rest := n/l.Price.Reports, n%l.Price.Reports
 	if rest == 0 && groups > 0 {
@@ -179,7 +179,7 @@ func (l *Line) cost(n uint64) compose.Spend {
 	}
 }
 
-// group is what up to as many reports as the price is for are charged (docs/proofs/budget.md).
+// group returns the charge for at most p.Reports reports (docs/proofs/budget.md).
 func (l *Line) group(n uint64) compose.Spend {
 	p := l.Price
 	added := min(uint64(p.All.Epsilon/p.First.Epsilon), p.Reports) // k
@@ -196,7 +196,7 @@ func (l *Line) group(n uint64) compose.Spend {
 	return compose.Spend{Epsilon: float64(n) * p.First.Epsilon, Delta: p.All.Delta + float64(added)*p.First.Delta}
 }
 
-// check is an error unless a ledger that was written down could be one.
+// check returns an error unless a stored ledger is consistent.
 func (l *Ledger) check() error {
 	seen := map[string]bool{}
 	for i := range l.Lines {
@@ -212,7 +212,7 @@ func (l *Ledger) check() error {
 	return l.checkStreams()
 }
 
-// maxCount is more epochs than any task has in a run.
+// maxCount exceeds the epochs of any task in a run.
 const maxCount = 1 << 32
 
 func (l *Line) check() error {
@@ -230,7 +230,7 @@ func (l *Line) check() error {
 	return nil
 }
 
-// has says whether an epoch overlaps one with a report.
+// has reports whether an epoch overlaps one with a report.
 func (l *Line) has(start, length int64) bool {
 	return slices.ContainsFunc(l.Runs, func(r Run) bool {
 		return start < r.Start+int64(r.Count*l.Length) && r.Start < start+length

@@ -28,11 +28,11 @@ import (
 
 const day = 86400
 
-// price is that of daily reports of (1, 10⁻⁶), composed over 30.
+// price is the price of daily reports of (1, 10⁻⁶), composed over 30.
 var price = shufflerclient.Price{First: compose.Spend{Epsilon: 1, Delta: 1e-6}, Reports: 30,
 	All: compose.Spend{Epsilon: 5.25, Delta: 3e-5}}
 
-// wish is a report that somebody wants to make.
+// wish is a report that a client wants to make.
 type wish struct {
 	Line    string               `json:"line"`
 	Price   shufflerclient.Price `json:"price"`
@@ -41,7 +41,8 @@ type wish struct {
 	Verdict string               `json:"verdict"`
 }
 
-// exceeds says by the words of docs/proofs/budget.md alone, window by window, whether reports exceed a budget.
+// exceeds decides by the definition of docs/proofs/budget.md alone, window by window, whether reports exceed a
+// budget.
 func exceeds(b shufflerclient.Budget, reports []wish, stepped map[string]bool) bool {
 	for _, first := range reports {
 		counts, prices := map[string]int{}, map[string]shufflerclient.Price{}
@@ -77,7 +78,8 @@ func exceeds(b shufflerclient.Budget, reports []wish, stepped map[string]bool) b
 	return false
 }
 
-// What the vectors' ledgers admit exceeds no window's budget, and what they refuse would.
+// TestLedgersAdmitWhatEveryWindowHasRoomFor: what the vectors' ledgers admit exceeds no window's budget, and what
+// they refuse would.
 func TestLedgersAdmitWhatEveryWindowHasRoomFor(t *testing.T) {
 	raw, err := os.ReadFile("../testdata/v1/ledger.json")
 	require.NoError(t, err)
@@ -114,7 +116,7 @@ func TestLedgersAdmitWhatEveryWindowHasRoomFor(t *testing.T) {
 	}
 }
 
-// A clock leaps ten years forward, and back: what was spent before is spent, and so is what was spent there.
+// TestNoClockForgets: a clock jumps ten years forward and back; reports from before and from the jump stay charged.
 func TestNoClockForgets(t *testing.T) {
 	var ledger shufflerclient.Ledger
 	b := shufflerclient.Budget{Epsilon: 5.25, Delta: 3e-5, Days: 30}
@@ -130,7 +132,7 @@ func TestNoClockForgets(t *testing.T) {
 	require.Len(t, ledger.Lines, 2)
 }
 
-// Three lines of .1 fit into .3, which binary numbers do not say; four do not.
+// TestDecimalsAddUp: three lines of .1 fit into .3, although their binary sum is larger; four do not.
 func TestDecimalsAddUp(t *testing.T) {
 	tenth := shufflerclient.Price{First: compose.Spend{Epsilon: .1, Delta: 1e-6}, Reports: 1,
 		All: compose.Spend{Epsilon: .1, Delta: 1e-6}}
@@ -145,7 +147,7 @@ func TestDecimalsAddUp(t *testing.T) {
 	}
 }
 
-// What a keeper of the caller's own gives back, or a price of nothing, is refused before it is reckoned with.
+// TestNoLedger: an inconsistent ledger from the caller's keeper, or an invalid price, is refused before it is used.
 func TestNoLedger(t *testing.T) {
 	good := func() shufflerclient.Line {
 		return shufflerclient.Line{ID: "a", Price: price, Length: day, Runs: []shufflerclient.Run{{Start: 0, Count: 2}}}
@@ -174,7 +176,7 @@ func TestNoLedger(t *testing.T) {
 	require.ErrorContains(t, new(shufflerclient.Ledger).Spend(b, "a", shufflerclient.Price{}, 0, day), "invalid ledger")
 }
 
-// A budget that is the sum of what lines cost has room for all of them. One that is less has room for a few reports of
+// TestPlans: a budget equal to the sum of the lines' costs admits them all. A smaller budget admits a few reports of
 // many lines.
 func TestPlans(t *testing.T) {
 	for name, c := range map[string]struct {
@@ -206,8 +208,9 @@ func TestPlans(t *testing.T) {
 	}
 }
 
-// The tasks of the counterexample of docs/proofs/loss-laws.md cost 10⁻⁶ at ε = 4 if they are composed. A ledger with
-// that budget that has admitted the first at a share of δ admits at most one of the second: there is no choice left.
+// TestTheAdaptiveCounterexampleIsRefused: the tasks of the counterexample of docs/proofs/loss-laws.md cost 10⁻⁶ at ε
+// = 4 if they are composed. A ledger with that budget, once it has admitted the first at a share of δ, admits at most
+// one of the second: no choice is left.
 func TestTheAdaptiveCounterexampleIsRefused(t *testing.T) {
 	b := shufflerclient.Budget{Epsilon: 4, Delta: 1e-6, Days: 1}
 	epsilon := func(mu, delta float64) float64 {
@@ -243,7 +246,7 @@ func TestTheAdaptiveCounterexampleIsRefused(t *testing.T) {
 	}
 }
 
-// Ten processes want the last report that there is room for.
+// TestLedgerFilesExcludeEachOther: ten processes compete for the last report that fits.
 func TestLedgerFilesExcludeEachOther(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "ledger.json")
 	b := shufflerclient.Budget{Epsilon: 5.25, Delta: 3e-5, Days: 30}
@@ -288,8 +291,8 @@ func TestLedgerFilesExcludeEachOther(t *testing.T) {
 	}
 }
 
-// A client with a ledger makes one report per epoch, and none that the budget has no room for; a value that is none
-// costs nothing.
+// TestAClientWithALedger: a client with a ledger makes one report per epoch, and none that exceeds the budget; an
+// invalid value costs nothing.
 func TestAClientWithALedger(t *testing.T) {
 	c := newCascade(t, nil) // ε = 2 and δ = 10⁻⁴ in each of two epochs, 3.63 together.
 	path := filepath.Join(t.TempDir(), "ledger.json")
@@ -332,8 +335,8 @@ func TestAClientWithALedger(t *testing.T) {
 	}
 }
 
-// Whoever comes every day reports on each of 365 days, within (10, 10⁻⁵): what left is composed again from the task's
-// law alone. Another task of the kind then has no room, on any day of a year around.
+// TestADailyVisitor: a daily visitor reports on each of 365 days within (10, 10⁻⁵): what remains is composed again
+// from the task's law alone. Another task of the kind then does not fit, on any day of the year around it.
 func TestADailyVisitor(t *testing.T) {
 	for name, noise := range map[string]*planner.RelayNoise{"clients": nil, "relays": {}} {
 		draft, err := planner.Draft(planner.Query{Name: "year", Query: task.Histogram, Bins: 16, Labels: true,
@@ -368,9 +371,9 @@ func TestADailyVisitor(t *testing.T) {
 	}
 }
 
-// A stream planned for (10, 10⁻⁵) over 365 days goes on in tasks of a hundred: who comes every day reports on each of
-// any 365 of them within that budget, for noise by clients and by relays, and on more, as windows roll. In CI on every
-// 40th: the price is that of a whole window from the first report on.
+// TestADailyVisitorOfAStream: a stream planned for (10, 10⁻⁵) over 365 days continues in tasks of a hundred days. A
+// daily visitor reports on any 365 consecutive days within that budget, for noise by clients and by relays, and on
+// later days as windows move on. CI tests every 40th day: the price covers a whole window from the first report on.
 func TestADailyVisitorOfAStream(t *testing.T) {
 	for name, noise := range map[string]*planner.RelayNoise{"clients": nil, "relays": {}} {
 		draft, err := planner.Draft(planner.Query{Name: "year", Query: task.Histogram, Bins: 16, Labels: true,

@@ -12,8 +12,8 @@ import (
 	"github.com/doona-dp/doona/internal/durable"
 )
 
-// LedgerFile returns a keeper of the ledger in a file, which is made by the first update. The file is replaced as a
-// whole, and is on the disk before Update returns; a lock beside it excludes other processes.
+// LedgerFile returns a keeper of the ledger in a file, which the first update creates. Each update replaces the file
+// atomically and is durable when Update returns; a lock file excludes other processes.
 func LedgerFile(path string) Keeper { return ledgerFile(path) }
 
 type ledgerFile string
@@ -41,7 +41,7 @@ func (f ledgerFile) Update(change func(*Ledger) error) error {
 	return nil
 }
 
-// read returns the ledger. A file that is there and cannot be read is no empty ledger.
+// read returns the ledger. A file that exists and cannot be read is an error, not an empty ledger.
 func (f ledgerFile) read() (*Ledger, error) {
 	raw, err := os.ReadFile(string(f))
 	if errors.Is(err, fs.ErrNotExist) {

@@ -14,8 +14,8 @@ import (
 	"github.com/doona-dp/doona/wire/taskfile"
 )
 
-// TestReportOrdersSlotsAtRandom: the slots of a report are in a uniform order before they are sealed,
-// whatever the protocol's.
+// TestReportOrdersSlotsAtRandom: a report's slots are in uniform order before they are sealed, in whatever order the
+// protocol returns them.
 func TestReportOrdersSlotsAtRandom(t *testing.T) {
 	slots := task.Slots{Padding: task.PaddingFull, Lanes: 2, PerLane: stattest.Things, MessageBytes: 1}
 	c := shufflerclient.ClientOf(&taskfile.Open{Task: &task.Task{Slots: slots}},
@@ -33,7 +33,7 @@ func TestReportOrdersSlotsAtRandom(t *testing.T) {
 	})
 }
 
-// TestSealedSlotsAreInRandomOrder: so are those of the submission that a relay opens, layer by layer.
+// TestSealedSlotsAreInRandomOrder: the same for the slots of a submission that a relay opens, layer by layer.
 func TestSealedSlotsAreInRandomOrder(t *testing.T) {
 	cascade := relaytest.New(t, relaytest.Options{Hops: 1, Task: func(t *task.Task) {
 		t.Slots = task.Slots{Padding: task.PaddingFull, Lanes: 2, PerLane: stattest.Things, MessageBytes: 1}

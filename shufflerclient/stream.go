@@ -16,27 +16,27 @@ import (
 	"github.com/doona-dp/doona/wire/taskfile"
 )
 
-// Changeable are the parts of a task that [Options.Allow] may name: what no privacy loss depends on.
+// Changeable lists the parts of a task that [Options.Allow] may name: no privacy loss depends on them.
 var Changeable = []string{"clients.issuer.url", "clients.origins", "clients.quota", "name", "relays.url",
 	"verifier.url"}
 
-// Errors of a stream that is another than was seen before. They are final for the first relay that serves it.
+// Errors of a stream that differs from what was seen before. They are final for the first relay that serves it.
 var (
 	ErrForked   = errors.New("couldn't accept the stream: another task has a position that was seen")
 	ErrReplayed = errors.New("couldn't accept the stream: it is older than what was seen")
 	ErrStopped  = errors.New("couldn't report: the stream was stopped")
 )
 
-// Seen is how far a stream was seen. The hash of a task covers all tasks before it.
+// Seen records the newest part of a stream that a client has seen. The hash of a task covers all earlier tasks.
 type Seen struct {
 	Stream   string `json:"stream"`   // The id of its first task.
-	Position uint64 `json:"position"` // The highest.
-	Task     string `json:"task"`     // The id of the task there.
+	Position uint64 `json:"position"` // The highest position.
+	Task     string `json:"task"`     // The id of the task at that position.
 
-	Statements Said `json:"statements,omitzero"` // Zero where there were none.
+	Statements Said `json:"statements,omitzero"` // Zero if there were none.
 }
 
-// Said is the newest statement about a stream that was seen.
+// Said records the newest statement about a stream that a client has seen.
 type Said struct {
 	Era    uint64 `json:"era"`
 	Number uint64 `json:"number"`
@@ -45,7 +45,7 @@ type Said struct {
 
 func (s Said) mark() taskfile.Mark {
 	m := taskfile.Mark{Era: s.Era, Number: s.Number}
-	hex.Decode(m.Hash[:], []byte(s.Hash)) // its form was checked
+	hex.Decode(m.Hash[:], []byte(s.Hash)) // check has verified its form
 	return m
 }
 
@@ -56,22 +56,22 @@ func said(m taskfile.Mark) Said {
 	return Said{m.Era, m.Number, hex.EncodeToString(m.Hash[:])}
 }
 
-// isOne says whether it can have been written down: nothing, or the hash of a statement. Era 0 has no statement 0.
+// isOne reports whether s has a valid stored form: empty, or the hash of a statement. Era 0 has no statement 0.
 func (s Said) isOne() bool {
 	raw, err := hex.DecodeString(s.Hash)
 	spoken := s.Era > 0 || s.Number > 0
 	return s == Said{} || spoken && err == nil && len(raw) == 32 && s.mark().Hash != [32]byte{}
 }
 
-// Stream is a stream of tasks, one after the other. It is safe for concurrent use.
+// Stream is a series of tasks. It is safe for concurrent use.
 //
 //	stream, err := shufflerclient.Follow(ctx, shufflerclient.Options{Stream: url, Owner: owner, MaxEpsilon: 10})
 //	client, epoch, err := stream.At(ctx, time.Now())
 //	report, err := client.Report(epoch, []float64{12.5})
 //
-// What the first relay serves is held against the first task, whose hash is in the URL, and against what was seen
-// before: in the ledger, if there is one, else since Follow. A program that keeps nothing takes whichever side of a
-// forked stream it is served first.
+// Stream checks what the first relay serves against the first task, whose hash is in the URL, and against what it saw
+// before: in the ledger, if there is one, otherwise since Follow. A program without a ledger accepts whichever side
+// of a forked stream it is served first.
 type Stream struct {
 	options Options
 	trust   taskfile.Trust
@@ -121,13 +121,13 @@ func Follow(ctx context.Context, o Options) (*Stream, error) {
 	return s, s.fetch(ctx, time.Now())
 }
 
-// At returns the client of the task of a moment, and the epoch that the moment is in. The stream is fetched anew in
-// every epoch, once, and from the first relay only. It is an error where no task has an epoch then, where the stream
-// or its new task breaks a rule, and [ErrForked] or [ErrReplayed] where it is not the stream that was seen.
+// At returns the client of the task that is open at a time, and that time's epoch. It fetches the stream once per
+// epoch, from the first relay only. It fails if no task has an epoch then, or if the stream or its new task breaks a
+// rule. It returns [ErrForked] or [ErrReplayed] if the stream differs from what was seen.
 func (s *Stream) At(ctx context.Context, now time.Time) (*Client, uint64, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	// Lists of keys are here of the task alone that was current then.
+	// Only the task that was current at the last fetch has key lists here.
 	if at := s.current(s.fetched); at != s.current(now) || !sameEpoch(at, s.fetched, now) {
 		if err := s.fetch(ctx, now); err != nil {
 			return nil, 0, err
@@ -151,7 +151,7 @@ func (s *Stream) At(ctx context.Context, now time.Time) (*Client, uint64, error)
 	return s.client, epoch, nil
 }
 
-// fetch fetches the stream and checks it. s.mu is held, so that who comes meanwhile needs no request.
+// fetch fetches the stream and checks it. The caller holds s.mu, so that concurrent calls share one request.
 func (s *Stream) fetch(ctx context.Context, now time.Time) error {
 	body, err := fetch(ctx, s.options.HTTP, s.options.Stream)
 	if err != nil {
@@ -176,7 +176,7 @@ func (s *Stream) fetch(ctx context.Context, now time.Time) error {
 	return nil
 }
 
-// remember holds a stream against what was seen, and remembers it.
+// remember compares a stream with what was seen, and records it.
 func (s *Stream) remember(tasks []*taskfile.Open, statements taskfile.Statements, authority taskfile.Authority) error {
 	ids := make([]string, len(tasks))
 	for i, t := range tasks {
@@ -190,7 +190,7 @@ func (s *Stream) remember(tasks []*taskfile.Open, statements taskfile.Statements
 	return s.options.Ledger.Update(func(l *Ledger) error { return l.see(ids[0], raise) })
 }
 
-// see raises what was seen of a stream.
+// see updates what was seen of a stream.
 func (l *Ledger) see(stream string, raise func(*Seen) error) error {
 	if err := l.check(); err != nil {
 		return err
@@ -203,7 +203,7 @@ func (l *Ledger) see(stream string, raise func(*Seen) error) error {
 	return raise(&l.Streams[at])
 }
 
-// raise holds a stream against what was seen of it, and takes note of its newest task and statement.
+// raise compares a stream with what was seen of it, and records its newest task and statement.
 func (s *Seen) raise(ids []string, statements taskfile.Statements, authority taskfile.Authority) error {
 	last := uint64(len(ids) - 1)
 	switch {
@@ -221,7 +221,7 @@ func (s *Seen) raise(ids []string, statements taskfile.Statements, authority tas
 	return nil
 }
 
-// checkStreams is an error unless streams that were written down could be some.
+// checkStreams returns an error unless the stored streams are consistent.
 func (l *Ledger) checkStreams() error {
 	seen := map[string]bool{}
 	for _, s := range l.Streams {
@@ -234,7 +234,7 @@ func (l *Ledger) checkStreams() error {
 	return nil
 }
 
-// current returns the newest task that has begun, the first where none has.
+// current returns the newest task that has begun, or the first task if none has.
 func (s *Stream) current(now time.Time) *taskfile.Open {
 	for _, t := range slices.Backward(s.tasks) {
 		if t.Epochs.Start <= unix(now) {
@@ -244,7 +244,8 @@ func (s *Stream) current(now time.Time) *taskfile.Open {
 	return s.tasks[0]
 }
 
-// sameEpoch says whether two moments are in one epoch of a task, or beyond it in the same stretch of its length.
+// sameEpoch reports whether two times are in one epoch of a task; beyond its last epoch, periods of the same length
+// count.
 func sameEpoch(t *taskfile.Open, a, b time.Time) bool {
 	stretch := func(at time.Time) int64 {
 		from, length := at.Unix()-int64(t.Epochs.Start), int64(t.Epochs.Length)

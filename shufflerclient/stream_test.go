@@ -21,10 +21,10 @@ import (
 	"github.com/doona-dp/doona/wire/taskfile"
 )
 
-// recorder is an HTTP client that notes what is asked for, and may answer for a stream.
+// recorder is an HTTP client that records requests, and may answer requests for a stream itself.
 type recorder struct {
 	asked []string
-	chain []byte // answer to a stream; nil: the relay's
+	chain []byte // answer to requests for a stream; nil: the relay's
 }
 
 func (r *recorder) Do(req *http.Request) (*http.Response, error) {
@@ -35,15 +35,15 @@ func (r *recorder) Do(req *http.Request) (*http.Response, error) {
 	return http.DefaultClient.Do(req)
 }
 
-// ofStream are options for a cascade's stream.
+// ofStream returns options for a cascade's stream.
 func ofStream(c *relaytest.Cascade, via *recorder) shufflerclient.Options {
 	return shufflerclient.Options{Stream: c.Open.StreamURL(c.Open.Task, 0), Owner: c.Owner, MaxEpsilon: math.Inf(1),
 		MaxDelta: 1,
 		HTTP:     via, Allow: []string{"name"}, Header: http.Header{"X-Forwarded-For": {"10.0.0.1"}}}
 }
 
-// TestFollow: a client reports in every epoch of a stream and its two successors, which its relays serve, and asks
-// the first relay for the stream once in each.
+// TestFollow: a client reports in every epoch of a stream and its two successors, and asks the first relay for the
+// stream once in each epoch.
 func TestFollow(t *testing.T) {
 	c := relaytest.New(t, relaytest.Options{Task: relaytest.Mean(10, relaytest.InStream("name"))})
 	c.StartAll(t)
@@ -55,7 +55,7 @@ func TestFollow(t *testing.T) {
 	require.NoError(t, err)
 	now, epochs := c, 0
 	report := func() {
-		for range 2 { // the second time nothing is fetched
+		for range 2 { // the second call fetches nothing
 			client, epoch, err := stream.At(t.Context(), c.Clock.Now())
 			require.NoError(t, err)
 			require.Equal(t, now.Open.ID, client.Task().ID)
@@ -108,7 +108,7 @@ func TestFollow(t *testing.T) {
 	require.ErrorContains(t, err, "invalid now", "the stream is over")
 }
 
-// chainOf is a stream as relays serve it.
+// chainOf returns a stream in the form in which relays serve it.
 func chainOf(t *testing.T, bundles ...*taskfile.Bundle) []byte {
 	t.Helper()
 	raw, err := (&taskfile.Chain{Tasks: bundles}).Bytes()
@@ -116,8 +116,8 @@ func chainOf(t *testing.T, bundles ...*taskfile.Bundle) []byte {
 	return raw
 }
 
-// TestFollowRefuses: forged, forked, replayed and out-of-order successors, also after a restart and for another
-// process with the same ledger.
+// TestFollowRefuses: forged, forked, replayed and misplaced successors, also after a restart and for another process
+// with the same ledger.
 func TestFollowRefuses(t *testing.T) {
 	c := relaytest.New(t, relaytest.Options{Hops: 1, Task: relaytest.Mean(10, relaytest.InStream("name"))})
 	c.StartAll(t)
@@ -197,7 +197,7 @@ func TestFollowRefuses(t *testing.T) {
 	}
 }
 
-// TestStreamLedgerFromOutside: what a caller's store brings of streams is checked.
+// TestStreamLedgerFromOutside: the streams in a caller's stored ledger are checked.
 func TestStreamLedgerFromOutside(t *testing.T) {
 	id := strings.Repeat("ab", 32)
 	said := func(number uint64, hash string) []shufflerclient.Seen {
@@ -215,8 +215,8 @@ func TestStreamLedgerFromOutside(t *testing.T) {
 	}
 }
 
-// TestFollowStatements: a client goes on with the key that the owner names, refuses a stream whose statements are
-// hidden from it again, also by another process with the same ledger, and reports nothing to one that was stopped.
+// TestFollowStatements: a client accepts the key that the owner names. It refuses a stream whose statements are later
+// hidden from it, also in another process with the same ledger. It reports nothing to a stopped stream.
 func TestFollowStatements(t *testing.T) {
 	c := relaytest.New(t, relaytest.Options{Hops: 1, Task: relaytest.Mean(10, relaytest.InStream())})
 	owner, _ := c.AsOwner(t)

@@ -15,30 +15,29 @@ import (
 	"github.com/doona-dp/doona/wire/token"
 )
 
-// temporary says whether the same bytes may be accepted later. An answer without a name is not of
-// a relay but of a proxy on the way.
+// temporary reports whether the same bytes may be accepted later. An answer without a problem name comes from a proxy
+// on the way, not from a relay.
 func temporary(p *problem.Problem) bool {
 	return p.Name == "" || p.Name == problem.Overloaded || p.Name == problem.SlowDown ||
 		p.Status >= http.StatusInternalServerError
 }
 
-// The bounds of Submit: how often it tries again after a temporary failure, and the longest
-// Retry-After it waits for.
+// Bounds of Submit: how often it retries after a temporary failure, and the longest Retry-After that it waits for.
 const (
 	retries  = 8
 	patience = time.Minute
 )
 
-// Submit posts a report to the first relay. A lost connection or a temporary refusal is retried
-// with the same bytes, which the relay stores once; that it has them from another network, as
-// after a move between two attempts, is success. Any other refusal is a [*problem.Problem], and so
-// is one whose RetryAfter is longer than a minute, or than ctx lasts: keep the report till then. Where the network's
-// quota is used up ([problem.Limit], without tokens), try again later in the epoch, at most twice: neighbours may have
-// used it. A program sends no origin, and may report to a task that lists any.
+// Submit posts a report to the first relay. After a lost connection or a temporary refusal it retries with the same
+// bytes, which the relay stores once. If the relay already has the bytes from another network, as after a move
+// between two attempts, Submit succeeds. Any other refusal is a [*problem.Problem], and so is one whose RetryAfter
+// exceeds a minute or the time left in ctx: keep the report until then. If the network's quota is used up
+// ([problem.Limit], without tokens), retry later in the epoch, at most twice: neighbours may have used it. A program
+// sends no origin, and may report to a task that lists origins.
 //
-// In a task with tokens, a report without one gets one first, and keeps it. Better get it earlier,
-// with [Client.Token], and keep it with the report: a retry with another token is another client's
-// to the relay, and the time at which a token is issued should tell nothing of when it is spent.
+// In a task with tokens, Submit gets a token for a report without one, and stores it in the report. Better get it
+// earlier with [Client.Token] and keep it with the report: the relay takes a retry with another token for another
+// client, and the time of issue should not reveal the time of use.
 func (c *Client) Submit(ctx context.Context, r *Report) error {
 	if c.open.Clients.Kind == task.ClientToken && r.Token == nil {
 		var err error
@@ -49,7 +48,7 @@ func (c *Client) Submit(ctx context.Context, r *Report) error {
 	return c.retry(ctx, func() error { return c.post(ctx, r) })
 }
 
-// retry does what may be done again, until it succeeds or trying again is of no use.
+// retry calls do until it succeeds or another attempt is useless.
 func (c *Client) retry(ctx context.Context, do func() error) error {
 	wait := 100 * time.Millisecond
 	for try := 0; ; try++ {
@@ -59,7 +58,7 @@ func (c *Client) retry(ctx context.Context, do func() error) error {
 		if err == nil || ctx.Err() != nil || try == retries || refused && !temporary(refusal) {
 			return err
 		}
-		pause := wait/2 + rand.N(wait) // jitter, so that clients a relay turned away do not return together
+		pause := wait/2 + rand.N(wait) // jitter, so that rejected clients do not all return at once
 		if refused && refusal.RetryAfter > pause {
 			pause = refusal.RetryAfter + rand.N(wait)
 		}
@@ -97,7 +96,7 @@ func (c *Client) post(ctx context.Context, r *Report) error {
 	return nil
 }
 
-// compared adds to a refusal by how much the clock here and the other party's differ, where that may be why.
+// compared adds to a refusal the difference between the two parties' clocks, if that may be the cause.
 func compared(p *problem.Problem, now time.Time) *problem.Problem {
 	if p.Now.IsZero() {
 		return p

@@ -16,16 +16,15 @@ import (
 	"github.com/doona-dp/doona/wire/token"
 )
 
-// TokenSource hands a TokenRequest to the issuer and returns its reply. uri is where the issuer takes
-// requests of the epoch. It may be called again with the same request, which the issuer answers
-// alike and counts once.
+// TokenSource sends a TokenRequest to the issuer and returns its reply. uri is the issuer's path for requests of the
+// epoch. It may be called again with the same request; the issuer then gives the same reply and counts it once.
 type TokenSource func(ctx context.Context, uri string, request []byte) (reply []byte, err error)
 
-// Token gets a token for a report of an epoch that is open or next: it fetches the issuer's key of the
-// epoch, which must be the one that the task names, and has it sign blindly. Who issues it cannot tell
-// which report it will be spent on. Keep it secret until then; it is worth one report.
+// Token gets a token for a report of the current or next epoch. It fetches the issuer's key of the epoch, which must
+// be the one that the task names, and has it sign blindly. The issuer cannot tell which report the token is spent on.
+// Keep it secret until then; it pays for one report.
 //
-// That the issuer has no more tokens for this person and epoch is a [*problem.Problem] named
+// If the issuer has no more tokens for this person and epoch, the error is a [*problem.Problem] named
 // [problem.Limit].
 func (c *Client) Token(ctx context.Context, epoch uint64) ([]byte, error) {
 	if c.open.Clients.Kind != task.ClientToken {
@@ -50,12 +49,11 @@ func (c *Client) Token(ctx context.Context, epoch uint64) ([]byte, error) {
 	return pending.Finalize(reply)
 }
 
-// issuerKey remembers the issuer's key of an epoch. Many reports of one client program, as at the edge,
-// need it once.
+// issuerKey caches the issuer's key of an epoch. Many reports of one program, as at the edge, need it once.
 type issuerKey struct {
 	mu    sync.Mutex // never held while waiting
 	epoch uint64
-	key   *token.PublicKey // nil before the first
+	key   *token.PublicKey // nil before the first fetch
 }
 
 func (c *Client) issuerKey(ctx context.Context, epoch uint64) (key *token.PublicKey, err error) {
@@ -67,7 +65,7 @@ func (c *Client) issuerKey(ctx context.Context, epoch uint64) (key *token.Public
 	if key != nil {
 		return key, nil
 	}
-	var foreign error // trying again is of no use then
+	var foreign error // ends the retries
 	err = c.retry(ctx, func() (err error) {
 		key, err = token.FetchKey(ctx, c.options.HTTP, c.open, epoch)
 		if errors.Is(err, token.ErrKey) {
@@ -84,8 +82,8 @@ func (c *Client) issuerKey(ctx context.Context, epoch uint64) (key *token.Public
 	return key, nil
 }
 
-// IssuerTokens returns a source that asks the issuer itself, with headers such as a backend's
-// "Authorization: Bearer …" and "Doona-Account".
+// IssuerTokens returns a source that asks the issuer directly, with headers such as a backend's "Authorization:
+// Bearer …" and "Doona-Account".
 func IssuerTokens(client HTTP, header http.Header) TokenSource {
 	return func(ctx context.Context, uri string, request []byte) ([]byte, error) {
 		req, err := http.NewRequestWithContext(ctx, http.MethodPost, uri, bytes.NewReader(request))
