@@ -7,8 +7,8 @@ import (
 	"path/filepath"
 )
 
-// Copy copies a party's folder, for another process of it. [os.CopyFS] by itself would make its keys
-// readable for others.
+// Copy copies a party's folder, so that another process can run the party. Unlike [os.CopyFS], it keeps its keys
+// unreadable for others.
 func Copy(to, from string) error {
 	err := os.CopyFS(to, os.DirFS(from))
 	if err == nil {

@@ -1,6 +1,6 @@
-// Package quickstart lays out a whole deployment in one folder: keys of owner, relays and verifier, signed tasks, and
-// the relays' configurations. It is what `doona init` writes. A [Sandbox] runs one in this process, for `doona dev` and
-// the demo. In earnest, each party makes its own keys on its own machine.
+// Package quickstart writes a whole deployment into one folder: keys of owner, relays and verifier, signed tasks, and
+// the relays' configurations. `doona init` uses it. A [Sandbox] runs a deployment in this process, for `doona dev`
+// and the demo. In a real deployment, each party makes its keys on its own machine.
 package quickstart
 
 import (
@@ -20,23 +20,23 @@ import (
 	"github.com/doona-dp/doona/wire/taskfile"
 )
 
-// Relay says where one relay of the deployment will be.
+// Relay describes one relay of the deployment.
 type Relay struct {
-	URL            string   // As clients and the next hop reach it.
+	URL            string   // For clients and the next hop.
 	Listen, Admin  string   // host:port.
-	TrustedProxies []string // Networks whose forwarding header is believed.
+	TrustedProxies []string // Networks of proxies whose forwarding header the relay believes.
 	Pull           string   // Pull interval, such as "5s".
 	Skew           string   // Clock skew allowed around an epoch, such as "5m".
 	Store          string   // Default "sqlite:relay.db".
 }
 
-// Draft is a task without parties, and the name of its files. One with tokens has its issuer's URL.
+// Draft is a task without parties, and the name of its files. A task with tokens has its issuer's URL.
 type Draft struct {
 	Name string
 	Task *task.Task
 }
 
-// Deployment is what has been laid out.
+// Deployment is a deployment that [Write] has written.
 type Deployment struct {
 	Dir     string
 	Owner   string           // "ed25519:…".
@@ -50,8 +50,8 @@ type party struct {
 	sign   ed25519.PrivateKey
 }
 
-// Write lays out a deployment in dir, which must be empty or absent. Each draft must be valid and
-// have epochs; Write adds the parties. File names:
+// Write writes a deployment into dir, which must be empty or absent. Each draft must be valid and have epochs; Write
+// adds the parties. File names:
 //
 //	owner.key, NAME.bundle, NAME.json
 //	relayI/sign.key, relayI/NAME.keys, relayI/relay.yaml
@@ -99,7 +99,7 @@ func (d *Deployment) RelayConfig(number int) string {
 	return filepath.Join(d.Dir, fmt.Sprintf("relay%d", number), "relay.yaml")
 }
 
-// TaskURL returns where clients find a task.
+// TaskURL returns a task's URL for clients.
 func (d *Deployment) TaskURL(i int) string { return d.Bundles[i].URL() }
 
 func makeParties(dir string, relays []Relay) ([]party, error) {
@@ -120,7 +120,7 @@ func makeParties(dir string, relays []Relay) ([]party, error) {
 	return parties, nil
 }
 
-// writeTask makes every party's keys for a task and signs it.
+// writeTask makes every party's keys for a task, and signs it.
 func writeTask(dir, name string, draft *task.Task, parties []party, owner ed25519.PrivateKey) (*taskfile.Open, error) {
 	t := *draft
 	var lists []*onion.SignedKeyList

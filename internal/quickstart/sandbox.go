@@ -21,26 +21,26 @@ import (
 	"github.com/doona-dp/doona/wire/taskfile"
 )
 
-// Pull is how often hops look for batches: short, so that a person need not wait.
+// Pull is how often hops ask for batches: short, so that a person at the page need not wait.
 const Pull = 100 * time.Millisecond
 
-// skew is how far the machine's one clock can differ from itself.
+// skew bounds how far parties' clocks differ: they share the machine's clock.
 const skew = "5s"
 
-// RelayAt is a relay at a listener of this machine.
+// RelayAt returns a relay that listens at l, on this machine.
 func RelayAt(l net.Listener) Relay {
 	return Relay{URL: "http://" + l.Addr().String(), Listen: l.Addr().String(), Pull: Pull.String(), Skew: skew}
 }
 
-// Sandbox runs deployments in this process, until [Sandbox.Stop]: relays, and for each task a client and a verifier. It
-// protects nobody: one process has all keys.
+// Sandbox runs deployments in this process until [Sandbox.Stop]: relays, and for each task a client and a verifier.
+// It protects nobody: one process has all keys.
 type Sandbox struct {
 	ctx     context.Context
 	cancel  context.CancelFunc
 	running sync.WaitGroup
 }
 
-// NewSandbox returns a sandbox in which nothing runs yet. It ends with ctx.
+// NewSandbox returns an empty sandbox, which ends with ctx.
 func NewSandbox(ctx context.Context) *Sandbox {
 	ctx, cancel := context.WithCancel(ctx)
 	return &Sandbox{ctx: ctx, cancel: cancel}
@@ -73,7 +73,7 @@ func (s *Sandbox) Stop() {
 	s.running.Wait()
 }
 
-// Task is a task from its clients to its verifier.
+// Task is a running task: its client and its verifier.
 type Task struct {
 	URL      string // At the first relay.
 	Owner    string
@@ -82,13 +82,13 @@ type Task struct {
 	Verifier *verifier.Verifier // Nil after [Connect].
 }
 
-// Connect connects to a deployment's task i, as any client would.
+// Connect connects to task i of a deployment, as any client does.
 func Connect(ctx context.Context, d *Deployment, i int) (*Task, error) {
 	workers := 4 * runtime.GOMAXPROCS(0)
 	transport := &http.Transport{MaxIdleConnsPerHost: workers, MaxConnsPerHost: workers}
 	client, err := shufflerclient.Connect(ctx, shufflerclient.Options{
 		Task: d.TaskURL(i), Owner: d.Owner,
-		MaxEpsilon: 1e6, // synthetic clients have nothing to lose
+		MaxEpsilon: 1e6, // synthetic clients need no protection
 		HTTP:       &http.Client{Transport: transport, Timeout: time.Minute},
 	})
 	if err != nil {
@@ -97,7 +97,7 @@ func Connect(ctx context.Context, d *Deployment, i int) (*Task, error) {
 	return &Task{URL: d.TaskURL(i), Owner: d.Owner, Open: client.Task(), Client: client}, nil
 }
 
-// StartTask connects to a deployment's task i, whose files have that name, and starts its verifier.
+// StartTask connects to task i of a deployment, whose files have that name, and starts its verifier.
 func (s *Sandbox) StartTask(d *Deployment, i int, name string) (*Task, error) {
 	t, err := Connect(s.ctx, d, i)
 	if err != nil {
