@@ -16,7 +16,7 @@ import (
 	"github.com/doona-dp/doona/wire/problem"
 )
 
-// connection is a kept connection; closed, it is opened again.
+// connection is a persistent connection, which is reopened after it closes.
 type connection struct {
 	net.Conn
 	to   *url.URL
@@ -24,7 +24,7 @@ type connection struct {
 	in   *bufio.Reader
 	head []byte // of every request
 	name string // of the forwarding header
-	out  []byte // a request
+	out  []byte // reused for each request
 }
 
 func newConnection(o *Options) *connection {
@@ -36,10 +36,10 @@ func newConnection(o *Options) *connection {
 // patience bounds a dial, and the wait for an answer.
 const patience = 30 * time.Second
 
-// errNoAnswer is the outcome of an offer whose report may have arrived.
+// errNoAnswer means that the relay may have received the report.
 var errNoAnswer = errors.New("the connection broke before an answer")
 
-// offer sends a report and returns what the relay says to it, nil where it takes it.
+// offer sends a report and returns the relay's refusal, or nil if the relay accepts it.
 func (c *connection) offer(report *Report) error {
 	if err := c.open(); err != nil {
 		return err
@@ -78,7 +78,7 @@ func hostPort(u *url.URL, port string) string {
 	return net.JoinHostPort(u.Hostname(), port)
 }
 
-// send writes a request in one piece.
+// send writes a request in one write.
 func (c *connection) send(report *Report) error {
 	c.out = strconv.AppendInt(append(c.out[:0], c.head...), int64(len(report.Body)), 10)
 	if report.Client != "" {
@@ -92,7 +92,7 @@ func (c *connection) send(report *Report) error {
 	return err
 }
 
-// answer reads an answer, and returns the refusal that it is, if it is one.
+// answer reads an answer, and returns its refusal, if it is one.
 func (c *connection) answer() (refusal, err error) {
 	if c.acknowledged() {
 		return nil, nil
@@ -110,7 +110,7 @@ func (c *connection) answer() (refusal, err error) {
 	return refusal, nil
 }
 
-// What an acknowledgement without a body has.
+// Parts of an acknowledgement without a body.
 var (
 	created = []byte("HTTP/1.1 201 ")
 	empty   = []byte("\r\nContent-Length: 0\r\n")
@@ -118,8 +118,8 @@ var (
 	ends    = []byte("\r\n\r\n")
 )
 
-// acknowledged takes an answer that is the usual acknowledgement, and has come in one piece, without reading what else
-// it says: net/http takes as long for it as the relay for a quarter of its work.
+// acknowledged consumes an answer without parsing it, if it is the usual acknowledgement and fully buffered: net/http
+// takes as long for it as the relay for a quarter of its work.
 func (c *connection) acknowledged() bool {
 	if _, err := c.in.Peek(1); err != nil { // waits for it
 		return false

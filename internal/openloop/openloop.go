@@ -1,10 +1,9 @@
-// Package openloop offers sealed reports to a relay at a fixed rate, whatever the relay does: as many
-// clients who do not know of each other would. It draws their values and adds them up: what no party of a
-// deployment knows. It is for `doona load` and for the load test.
+// Package openloop sends sealed reports to a relay at a fixed rate, however the relay responds: as many independent
+// clients would. It draws the clients' values and computes the exact answer, which no party of a deployment knows.
+// `doona load` and the load test use it.
 //
-// Latency is measured from the moment a report was due, so a relay that slows down does not slow
-// the clock (no coordinated omission). Requests are written as bytes on kept connections, to leave
-// the processor to the relay.
+// Latency counts from the time when a report was due, so a slow relay does not slow the clock (no coordinated
+// omission). Requests are preformatted bytes on persistent connections, which leaves the processor to the relay.
 package openloop
 
 import (
@@ -22,9 +21,9 @@ import (
 	"github.com/doona-dp/doona/wire/problem"
 )
 
-// Report is a sealed report and what became of it.
+// Report is a sealed report and its fate.
 type Report struct {
-	Number int // Its client's, for the caller.
+	Number int // Number of its client, for the caller.
 	Body   []byte
 	Client string // Its synthetic address, for the forwarding header; "" for none.
 	Fate   Fate   // Set by Run.
@@ -32,40 +31,40 @@ type Report struct {
 	Authorization string // The header of that name, for tasks with tokens; "" for none.
 }
 
-// Fate is what is known of a report.
+// Fate is the outcome of a report as far as it is known.
 type Fate int
 
 const (
-	Waiting Fate = iota // Never offered, or refused each time: it may be offered again.
+	Waiting Fate = iota // Not sent, or refused temporarily: it may be sent again.
 	Taken               // Acknowledged.
-	Void                // Refused for good.
-	Unknown             // Sent, and the connection broke before an answer.
+	Void                // Refused permanently.
+	Unknown             // Sent, but the connection broke before an answer.
 )
 
-// Options says how to offer reports.
+// Options says how to send reports.
 type Options struct {
 	URL         *url.URL      // Where reports are posted. Required.
-	Header      string        // The forwarding header that holds Report.Client. Default "X-Forwarded-For".
-	Rate        float64       // Reports per second; 0: each connection sends as soon as it has its answer.
+	Header      string        // The forwarding header that carries Report.Client. Default "X-Forwarded-For".
+	Rate        float64       // Reports per second; 0: each connection sends when it has its answer.
 	Duration    time.Duration // Required.
-	Connections int           // At most so many at a time. Default 1024.
-	Held        int           // So many refused reports wait, then they go before fresh ones. Default 65536.
+	Connections int           // Most connections at a time. Default 1024.
+	Held        int           // Refused reports that may wait before they precede fresh ones. Default 65536.
 	TLS         *tls.Config   // For https.
 	Progress    func()        // Called for every offer; may be nil.
-	Taken       func(*Report) // Called for every report that was acknowledged, from many goroutines; may be nil.
+	Taken       func(*Report) // Called for every acknowledged report, concurrently; may be nil.
 }
 
-// Result is what came of a run.
+// Result summarizes a run.
 type Result struct {
 	Offered  int            // Reports sent.
 	Accepted int            // Of them, those acknowledged.
-	Refused  map[string]int // Of them, the others: by problem, "connection" where there was no answer.
-	Late     int            // Offers that were due and not made, as every connection was in use.
+	Refused  map[string]int // The others, by problem; "connection" if no answer came.
+	Late     int            // Sends that were due and not made, as every connection was in use.
 	Seconds  float64        // From the first to the last.
-	Latency  []float64      // Of accepted reports, in milliseconds from when they were due; sorted.
+	Latency  []float64      // Of accepted reports, in milliseconds since they were due; sorted.
 }
 
-// Quantile returns a quantile of the latencies of accepted reports, in ms; 0 without any.
+// Quantile returns a quantile of the latencies of accepted reports, in ms; 0 if there are none.
 func (r *Result) Quantile(q float64) float64 {
 	if len(r.Latency) == 0 {
 		return 0
@@ -73,28 +72,28 @@ func (r *Result) Quantile(q float64) float64 {
 	return r.Latency[min(int(q*float64(len(r.Latency))), len(r.Latency)-1)]
 }
 
-// run is a run under way.
+// run is the state of a run.
 type run struct {
 	Options
 	begun   time.Time
 	end     func() // ends the run
 	fresh   <-chan *Report
-	drained atomic.Bool    // whether the last fresh one has been taken
-	again   chan *Report   // those that were refused
-	open    atomic.Int64   // reports that are taken from fresh, or about to be, and whose fate is Waiting
-	due     chan time.Time // offers to make, at a rate
+	drained atomic.Bool    // the last fresh report was taken
+	again   chan *Report   // refused reports
+	open    atomic.Int64   // reports taken from fresh, or about to be, whose fate is Waiting
+	due     chan time.Time // sends to make, at a rate
 	late    atomic.Int64
 	workers sync.WaitGroup
 
 	mu     sync.Mutex // guards result and barred
 	result Result
-	barred int // how many answers said that nothing is taken here, whoever sends it
+	barred int // answers that say the relay accepts no reports from anyone
 }
 
-// hopeless is how many such answers, and no other, end a run: more would say the same.
+// hopeless is how many such answers, without any other, end a run.
 const hopeless = 100
 
-// Pool returns a closed channel that gives those of some reports whose fate is Waiting.
+// Pool returns a closed channel with those reports whose fate is Waiting.
 func Pool(reports []*Report) <-chan *Report {
 	out := make(chan *Report, len(reports))
 	for _, report := range reports {
@@ -106,10 +105,10 @@ func Pool(reports []*Report) <-chan *Report {
 	return out
 }
 
-// Run offers reports until the duration is over, ctx ends, or fresh is closed and none waits, or the first 100 offers
-// all found no connection, or a relay that was set back, which an operator must mend first. A refused report is offered
-// again when all others have been, as its client would, or when many wait. What Run has not taken stays in
-// fresh; it keeps no report whose fate is known.
+// Run sends reports until the duration is over, ctx ends, or fresh is closed and no report waits. It also stops if
+// the first 100 sends all found no connection or a relay with a state rollback, which an operator must repair. It
+// sends a refused report again after all others, as the report's client would, or when many wait. Reports that Run
+// has not taken stay in fresh; it keeps no report whose fate is known.
 func Run(ctx context.Context, o Options, fresh <-chan *Report) *Result {
 	if o.Header == "" {
 		o.Header = "X-Forwarded-For"
@@ -136,7 +135,7 @@ func Run(ctx context.Context, o Options, fresh <-chan *Report) *Result {
 	return &r.result
 }
 
-// pace makes offers due, where there is a rate, until ctx ends.
+// pace makes sends due at the rate, if there is one, until ctx ends.
 func (r *run) pace(ctx context.Context) {
 	if r.Rate == 0 {
 		<-ctx.Done()
@@ -160,7 +159,7 @@ func (r *run) pace(ctx context.Context) {
 	}
 }
 
-// work makes offers over one connection after the other.
+// work sends reports over one connection after another.
 func (r *run) work(ctx context.Context) {
 	c := newConnection(&r.Options)
 	defer c.close()
@@ -184,10 +183,10 @@ func (r *run) work(ctx context.Context) {
 	}
 }
 
-// next returns a report to offer: a fresh one, if not too many wait, or nil when ctx has ended.
+// next returns a report to send: a fresh one unless too many wait, or nil when ctx has ended.
 func (r *run) next(ctx context.Context) *Report {
 	if len(r.again) < r.Held && !r.drained.Load() {
-		r.open.Add(1) // before it is taken, lest the run ends meanwhile
+		r.open.Add(1) // before it is taken, so that the run does not end in between
 		select {
 		case report, more := <-r.fresh:
 			if more {

@@ -16,8 +16,8 @@ import (
 	"github.com/doona-dp/doona/wire/problem"
 )
 
-// TestRun: who is refused comes again, and those who wait never are more than so many, however many there are; who is
-// acknowledged is told, in whatever form that comes. Each report is sent as often as it has to be.
+// TestRun: a refused report is sent again, and the number of waiting reports stays bounded. An acknowledged report is
+// announced, in whatever form the answer comes. Each report is sent as often as it needs.
 func TestRun(t *testing.T) {
 	const clients, held, connections = 500, 10, 4
 	var mu sync.Mutex
@@ -78,7 +78,7 @@ func TestRun(t *testing.T) {
 	require.Greater(t, most, held/2)
 }
 
-// TestVoid: what is refused for good, or of which nobody knows, is not offered again.
+// TestVoid: a report that was refused permanently, or whose fate is unknown, is not sent again.
 func TestVoid(t *testing.T) {
 	relay := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
 		if body, _ := io.ReadAll(req.Body); string(body) == "broken" {
@@ -96,8 +96,8 @@ func TestVoid(t *testing.T) {
 	require.Equal(t, map[string]int{"connection": 1, "malformed": 1}, got.Refused)
 }
 
-// TestHopeless: a relay that takes nothing of anybody is not asked for the whole duration, however few the reports are;
-// one that takes some is, and one that has too much to do.
+// TestHopeless: Run stops early if the relay accepts no reports, even if there are few. It does not stop early if the
+// relay accepts some or is overloaded.
 func TestHopeless(t *testing.T) {
 	var answer func(asked int64) problem.Name
 	var asked atomic.Int64
@@ -119,7 +119,7 @@ func TestHopeless(t *testing.T) {
 		}
 		return Run(t.Context(), Options{URL: target, Duration: duration, Connections: 4}, Pool(reports))
 	}
-	const atOnce = hopeless + 4 // those under way are answered
+	const atOnce = hopeless + 4 // sends in progress are still answered
 	answer = func(int64) problem.Name { return problem.SetBack }
 	got := offer(relay.URL, 5*time.Second)
 	require.LessOrEqual(t, got.Refused["set-back"], atOnce)

@@ -11,8 +11,7 @@ import (
 
 var highWater = regexp.MustCompile(`(?m)^VmHWM:\s+(\d+) kB$`)
 
-// PeakRSS returns the most memory that a process has held so far, in kB, where the system keeps
-// /proc/PID/status.
+// PeakRSS returns the peak memory of a process, in kB, on systems with /proc/PID/status.
 func PeakRSS(pid int) (int, error) {
 	status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
 	if err != nil {
@@ -32,7 +31,7 @@ func CPUSeconds(pid int) (float64, error) {
 	if err != nil {
 		return 0, fmt.Errorf("couldn't read the CPU time: %w", err)
 	}
-	_, after, _ := strings.Cut(string(stat), ") ") // the name before may hold anything
+	_, after, _ := strings.Cut(string(stat), ") ") // the name in parentheses may contain any characters
 	fields := strings.Fields(after)
 	if len(fields) < 13 {
 		return 0, errors.New("couldn't read the CPU time: too few fields")

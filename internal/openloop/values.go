@@ -17,22 +17,22 @@ import (
 	"github.com/doona-dp/doona/wire/task"
 )
 
-// Values returns the value of client i ≥ 0: the same whenever it is asked. It is safe for concurrent use.
+// Values returns the value of client i ≥ 0, always the same for one i. It is safe for concurrent use.
 type Values func(i int) []float64
 
 // The names of distributions, for [NewValues].
 const (
-	Worst   = "worst"   // All have the value that makes the answer's error largest.
-	Uniform = "uniform" // All values, bins or coordinates alike.
-	Zipf    = "zipf"    // The k-th of the bins, or of 100 levels from the least, as often as 1/k says.
+	Worst   = "worst"   // All clients have the value that makes the answer's error largest.
+	Uniform = "uniform" // Uniform over values, bins or coordinates.
+	Zipf    = "zipf"    // The k-th bin, or the k-th of 100 levels from the least, has probability proportional to 1/k.
 )
 
 // levels is how many values a number has under Zipf's law.
 const levels = 100
 
-// NewValues returns values for a task, by the name of a distribution or from a file: a CSV file with a row for each
-// client (its only column, or for vectors all), a file of lines for texts. Clients beyond its end begin at its start
-// again.
+// NewValues returns values for a task, by the name of a distribution or from a file. The file is CSV with one row per
+// client (its only column or, for vectors, all columns), or for texts a file of lines. Clients beyond its end wrap
+// around to its start.
 func NewValues(t *task.Task, name string) (Values, error) {
 	info := t.Query.Info()
 	switch name {
@@ -89,7 +89,7 @@ type law struct {
 	in     task.Input
 	info   task.QueryInfo
 	sparse bool      // At most one coordinate is not 0.
-	sums   []float64 // Of Zipf's weights; nil: all alike.
+	sums   []float64 // Cumulative sums of Zipf's weights; nil: uniform.
 }
 
 func newLaw(t *task.Task, zipf bool) *law {
@@ -107,7 +107,7 @@ func newLaw(t *task.Task, zipf bool) *law {
 	return l
 }
 
-// places is how many values, or levels of a number, there are to choose from.
+// places returns the number of values, or of levels of a number, to choose from.
 func (l *law) places() int {
 	switch {
 	case l.info.Shape == task.PerBin:
@@ -118,7 +118,7 @@ func (l *law) places() int {
 	return levels
 }
 
-// value returns the value of a client, from random numbers of its own.
+// value returns the value of client i, from its own random numbers.
 func (l *law) value(i int) []float64 {
 	random := rand.New(rand.NewPCG(1, uint64(i)))
 	if l.info.Shape != task.PerVector {
@@ -130,7 +130,7 @@ func (l *law) value(i int) []float64 {
 		return out
 	}
 	for j := range out {
-		if out[j] = l.number(random); l.info.Ball() { // the longest has a norm of 1
+		if out[j] = l.number(random); l.info.Ball() { // the longest vector has norm 1
 			out[j] /= math.Sqrt(float64(len(out)))
 		}
 	}
@@ -158,8 +158,7 @@ func (l *law) number(random *rand.Rand) float64 {
 	return float64(at)
 }
 
-// Truth adds up clients' values to the exact answer, after clipping, that a task asks of them. It is safe for
-// concurrent use.
+// Truth computes the exact answer to a task from clients' values, after clipping. It is safe for concurrent use.
 type Truth struct {
 	query     task.Query
 	mechanism protocols.Mechanism
@@ -170,7 +169,7 @@ type Truth struct {
 	failed  error
 }
 
-// NewTruth returns the truth of no clients. The answer to a task for strings is a list, and none is computed.
+// NewTruth returns the truth of no clients. For strings, whose answer is a list, it computes none.
 func NewTruth(t *task.Task) (*Truth, error) {
 	if t.Query.Info().Shape == task.PerText {
 		return nil, errors.New("couldn't compute the answer: that to a task for strings is a list")
@@ -196,7 +195,7 @@ func (t *Truth) Add(value []float64) {
 	}
 }
 
-// Answer returns the answer, and how many clients it is of.
+// Answer returns the answer and its number of clients.
 func (t *Truth) Answer() (answer []float64, clients uint64, err error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()

@@ -34,7 +34,7 @@ func answer(t *testing.T, of *task.Task, n int, values Values) []float64 {
 	return got
 }
 
-// queries are one of each kind whose values can be drawn.
+// queries returns one query of each kind whose values can be drawn.
 func queries() map[string]planner.Query {
 	return map[string]planner.Query{
 		"count":      {Query: task.Count},
@@ -46,7 +46,7 @@ func queries() map[string]planner.Query {
 	}
 }
 
-// TestDistributions: what is drawn has the law that its name says, within 5 standard errors of 20,000 clients.
+// TestDistributions: drawn values follow the named law, within 5 standard errors of 20,000 clients.
 func TestDistributions(t *testing.T) {
 	const n = 20_000
 	zipfMean := 0.0 // Of (k-1)/99 under 1/k, in units of the range.
@@ -90,7 +90,7 @@ func TestDistributions(t *testing.T) {
 	}
 }
 
-// TestDomain: the task's randomizer takes what is drawn, also where only one coordinate may be other than 0.
+// TestDomain: the task's randomizer accepts drawn values, also if only one coordinate may differ from 0.
 func TestDomain(t *testing.T) {
 	all := queries()
 	all["sparse"] = planner.Query{Query: task.Vector, Dim: 8, Hi: 1, Protocol: "correlated"}
@@ -109,7 +109,7 @@ func TestDomain(t *testing.T) {
 	}
 }
 
-// TestFiles: clients take the rows of a file in turn; a file without any is an error.
+// TestFiles: clients use the rows of a file in turn; a file without rows is an error.
 func TestFiles(t *testing.T) {
 	write := func(text string) string {
 		path := filepath.Join(t.TempDir(), "values")
