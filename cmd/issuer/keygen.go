@@ -12,7 +12,7 @@ import (
 	"github.com/doona-dp/doona/wire/taskfile"
 )
 
-// keygenResult is what keygen prints of keys for tokens: what the task's owner needs.
+// keygenResult is what keygen prints about token keys, for the task's owner.
 type keygenResult struct {
 	KeyList   string `json:"key_list"`  // "sha256:…", as the task names the list
 	Public    string `json:"public"`    // file with the signed list

@@ -1,8 +1,8 @@
-// Command issuer gives out the anonymous tokens that limit how often a person can report.
-// docs/issuer.md is the operator's manual.
+// Command issuer issues the anonymous tokens that limit how often a person can report. docs/issuer.md is the
+// operator's manual.
 //
-// Exit status: 0 success; 1 bad data, a bad configuration or a failed check; 2 a wrong flag or
-// flag value. With --json the last line of standard output is one JSON object.
+// Exit status: 0 success; 1 bad data, a bad configuration or a failed check; 2 a wrong flag or flag value. With
+// --json the last line of standard output is one JSON object.
 package main
 
 import (

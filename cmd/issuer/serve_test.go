@@ -14,7 +14,7 @@ import (
 	"github.com/doona-dp/doona/internal/testing/relaytest"
 )
 
-// TestServeLogs: no line of the log tells more than the minute, the last included.
+// TestServeLogs: no line of the log, the last included, has a time finer than the minute.
 func TestServeLogs(t *testing.T) {
 	c := relaytest.New(t, relaytest.Options{Task: relaytest.WithTokens})
 	of := c.IssuerConfig()

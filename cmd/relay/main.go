@@ -1,8 +1,8 @@
-// Command relay runs a relay: it takes clients' reports, or the batches of the relay before it,
-// and hands permuted batches to the next hop. docs/relay.md is the operator's manual.
+// Command relay runs a relay: it accepts clients' reports or pulls batches from its upstream relay, and serves
+// permuted batches to the next hop. docs/relay.md is the operator's manual.
 //
-// Exit status: 0 success; 1 bad data, a bad configuration or a failed check; 2 a wrong flag or
-// flag value. With --json the last line of standard output is one JSON object.
+// Exit status: 0 success; 1 bad data, a bad configuration or a failed check; 2 a wrong flag or flag value. With
+// --json the last line of standard output is one JSON object.
 package main
 
 import (
@@ -16,7 +16,7 @@ import (
 
 func main() { os.Exit(cli.Run(root(), os.Args[1:])) }
 
-// moved are the commands of before the programs were divided by role.
+// moved maps commands that belong to other programs now to those.
 var moved = map[string]string{"load": "doona load"}
 
 func root() *cobra.Command {

@@ -25,7 +25,7 @@ func (f *configFlags) register(cmd *cobra.Command) {
 		"sqlite:PATH or postgres://USER@HOST/DATABASE; replaces the configuration's store")
 }
 
-// load reads the configuration. The flag's path is relative to the working folder, as flags are.
+// load reads the configuration. A path in a flag is relative to the working folder.
 func (f *configFlags) load() (relay.Config, error) {
 	if err := relay.CheckStore(f.store); f.store != "" && err != nil {
 		return relay.Config{}, cli.Usagef("%v", err)
@@ -147,7 +147,7 @@ type checkedStatus struct {
 	BatchNeeds []relay.TaskNeed `json:"batch_needs"`
 }
 
-// checked is localStatus of a configuration that could be served.
+// checked is localStatus, and fails unless the relay could serve the configuration.
 func checked(ctx context.Context, f *configFlags) (*checkedStatus, error) {
 	var needs []relay.TaskNeed
 	status, err := localStatus(ctx, f, func(i *relay.Inspected) (err error) {

@@ -60,7 +60,7 @@ other processes on its database have fallen silent.`,
 	return cmd
 }
 
-// localStatus is that of a relay that is not running, by its files. It is an error where a check finds one.
+// localStatus returns the status of a stopped relay, from its files, or the error of a check.
 func localStatus(ctx context.Context, f *configFlags, checks ...func(*relay.Inspected) error) (*relay.Status, error) {
 	config, err := f.load()
 	if err != nil {
