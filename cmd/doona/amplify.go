@@ -16,8 +16,8 @@ import (
 	"github.com/doona-dp/doona/internal/display"
 )
 
-// amplifyResult is what `doona amplify` prints: value with the fallback to pure local
-// privacy, raw the bound alone (null where it says nothing).
+// amplifyResult is what `doona amplify` prints. value falls back to pure local privacy; raw is the bound alone, null
+// if it gives none.
 type amplifyResult struct {
 	Value     float64  `json:"value"`
 	Raw       *float64 `json:"raw"`
@@ -30,7 +30,7 @@ type amplifyResult struct {
 	Users     uint64   `json:"users"`
 	Delta     float64  `json:"delta"`
 	Epsilon   float64  `json:"epsilon"`
-	Epochs    uint64   `json:"epochs"` // That many releases together; ε and δ are theirs.
+	Epochs    uint64   `json:"epochs"` // Number of releases; ε and δ cover all of them.
 }
 
 // gaussianResult is what `doona amplify --mechanism gaussian` prints.
@@ -98,7 +98,7 @@ valid for the mechanism and for generic randomizers; with --epochs, of ε agains
 	return cmd
 }
 
-// amplifyInputs lists the flags a solve target needs; the one not listed is solved for.
+// amplifyInputs lists the flags that each solve target needs.
 var amplifyInputs = map[string][]string{
 	"eps":   {"eps0", "users", "delta"},
 	"delta": {"eps0", "users", "epsilon"},
@@ -217,7 +217,7 @@ func runGaussian(cmd *cobra.Command, f amplifyFlags) error {
 	})
 }
 
-// printAmplify writes r for people.
+// printAmplify prints r as text.
 func printAmplify(w io.Writer, r amplifyResult) error {
 	table := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
 	name := r.Mechanism
@@ -243,7 +243,7 @@ func printAmplify(w io.Writer, r amplifyResult) error {
 	return table.Flush()
 }
 
-// plotAmplify writes the chart of ε against users around r to path.
+// plotAmplify writes the chart of ε against users, around r, to path.
 func plotAmplify(path string, r amplifyResult) error {
 	chart := display.Plot{LogX: true, LogY: true,
 		Title: fmt.Sprintf("ε after shuffling: %s, ε₀ = %.4g, δ = %s", r.Mechanism, r.Epsilon0,

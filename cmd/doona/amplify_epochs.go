@@ -14,7 +14,7 @@ import (
 	"github.com/doona-dp/doona/internal/invalid"
 )
 
-// mostEpochs is the largest number of epochs of a task.
+// mostEpochs is the most epochs of a task.
 const mostEpochs = 65536
 
 // composeAmplify is solveAmplify for several releases together.
@@ -67,13 +67,14 @@ func lawOf(a accountant.Amplification, f amplifyFlags) (*compose.Law, error) {
 			"others are no law of a privacy loss")
 }
 
-// krrRules are the rules of bounds that have laws.
+// krrRules maps bounds that have laws to their rules.
 var krrRules = map[accountant.Bound]accountant.Rule{
 	accountant.RevealedBits: accountant.Revealed, accountant.ExactBits: accountant.Exact,
 	accountant.OthersBits: accountant.Others,
 }
 
-// plotEpochs writes a chart of ε against the number of releases, composed and added up, at an equal share of δ each.
+// plotEpochs writes a chart of ε against the number of releases, composed and added up, with an equal share of δ
+// each.
 func plotEpochs(path string, r amplifyResult) error {
 	a := accountant.Amplification{Mechanism: accountant.Mechanism(r.Mechanism), Bound: accountant.Bound(r.Bound),
 		Epsilon0: r.Epsilon0, K: r.K, Users: r.Users}

@@ -26,12 +26,12 @@ import (
 type composeResult struct {
 	Epsilon float64      `json:"epsilon"`
 	Delta   float64      `json:"delta"`
-	Curve   [][2]float64 `json:"curve"` // [ε, δ] of all together, by falling δ.
+	Curve   [][2]float64 `json:"curve"` // [ε, δ] of all tasks together, by falling δ.
 	Tasks   []composed   `json:"tasks"`
 	Theorem string       `json:"theorem"`
 }
 
-// composed is what the epochs of one task cost together.
+// composed is the cost of the epochs of one task together.
 type composed struct {
 	Task    string  `json:"task"` // The file.
 	Epochs  uint64  `json:"epochs"`
@@ -94,7 +94,7 @@ With --plot FILE.svg a chart of ε against the number of epochs is written, comp
 	return cmd
 }
 
-// composeTasks composes each task's epochs, and adds the tasks.
+// composeTasks composes each task's epochs, and adds up the tasks.
 func composeTasks(files []string, epochs uint64, delta float64) (*composeResult, error) {
 	r := &composeResult{Theorem: oneTheorem}
 	if len(files) > 1 {
@@ -128,7 +128,7 @@ func composeTasks(files []string, epochs uint64, delta float64) (*composeResult,
 			return nil, err
 		}
 	}
-	for _, times := range []float64{100, 10, 1, .1, .01, .001} { // What is too little δ for a task has no point.
+	for _, times := range []float64{100, 10, 1, .1, .01, .001} { // Too little δ for a task: no point.
 		if eps, err := r.at(times); err == nil && times*delta < 1 {
 			r.Curve = append(r.Curve, [2]float64{eps, times * delta})
 		}
@@ -136,7 +136,7 @@ func composeTasks(files []string, epochs uint64, delta float64) (*composeResult,
 	return r, nil
 }
 
-// readComposed reads a task and checks its claim. Its δ is what it claims for so many epochs.
+// readComposed reads a task and checks its claim. Its δ is the claim's for this many epochs.
 func readComposed(file string, epochs uint64) (*composed, error) {
 	t, _, err := taskfile.Load(file)
 	if err != nil {
@@ -167,7 +167,7 @@ func (c *composed) within(delta float64) (float64, error) {
 	return protocols.EpochsEpsilon(c.open, law, c.Epochs, delta)
 }
 
-// at returns the ε of all tasks together at a multiple of their δ.
+// at returns the sum of all tasks' ε at a multiple of their δ.
 func (r *composeResult) at(times float64) (sum float64, err error) {
 	for i := range r.Tasks {
 		eps, err := r.Tasks[i].within(min(times*r.Tasks[i].Delta, .999))
@@ -181,7 +181,7 @@ func (r *composeResult) at(times float64) (sum float64, err error) {
 	return sum, nil
 }
 
-// plotTasks writes a chart of ε against the number of epochs of each task, at a share of δ for each epoch.
+// plotTasks writes a chart of ε against the number of epochs of each task, with a share of δ for each epoch.
 func plotTasks(path string, r *composeResult) error {
 	most := uint64(1)
 	for _, c := range r.Tasks {

@@ -63,7 +63,7 @@ address. It lasts 12 hours; then, or with --new, there is another task, and .doo
 	return cmd
 }
 
-// dev runs everything until ctx ends.
+// dev runs the deployment and its page until ctx ends.
 func dev(ctx context.Context, cmd *cobra.Command, o *devOptions, hosts *display.Hosts, anew bool) error {
 	place, err := openFolder(cmd, o, anew)
 	if err != nil {
@@ -105,7 +105,7 @@ func devHandler(hosts *display.Hosts, t *quickstart.Task) http.Handler {
 	return display.Protect(display.Bare, hosts.Guard(report.Handler(t.Verifier)))
 }
 
-// listenAt opens the ports of the page and of the relays, all or none.
+// listenAt opens the ports of the page and of the relays, or none.
 func listenAt(addresses []string) (listeners []net.Listener, err error) {
 	for _, address := range addresses {
 		l, err := net.Listen("tcp", address)

@@ -18,27 +18,27 @@ import (
 	"github.com/doona-dp/doona/wire/taskfile"
 )
 
-// What 'doona dev' keeps, in the working folder.
+// Files of 'doona dev', in the working folder.
 const (
 	folder        = ".doona"
 	taskFile      = folder + "/task.json"  // For pages: the options of connect.
-	placeFile     = folder + "/place.json" // For the next start; written when all else is there.
-	partiesFolder = folder + "/parties"    // As quickstart lays it out, and the verifier's batches.
-	devName       = "dev"                  // Of the task's files.
+	placeFile     = folder + "/place.json" // For the next start; written last.
+	partiesFolder = folder + "/parties"    // In quickstart's layout, with the verifier's batches.
+	devName       = "dev"                  // Name of the task's files.
 )
 
-// place is what the next start needs to know.
+// place is the state that the next start reads.
 type place struct {
 	Options   devOptions `json:"options"`
 	Addresses []string   `json:"addresses"` // Of the verifier's page and of the relays.
 
-	open *taskfile.Open // Nil before it is laid out.
+	open *taskfile.Open // Nil before the deployment is written.
 }
 
-// leastLeft is how long a task must still last to be gone on with.
+// leastLeft is how long a task must still last for a start to continue it.
 const leastLeft = time.Hour
 
-// openFolder reads what an earlier start has left, and takes its options, or begins anew.
+// openFolder reads the state of an earlier start and adopts its options, or starts anew.
 func openFolder(cmd *cobra.Command, o *devOptions, anew bool) (*place, error) {
 	if anew {
 		return &place{Options: *o, Addresses: o.addresses()}, nil
@@ -60,7 +60,8 @@ func openFolder(cmd *cobra.Command, o *devOptions, anew bool) (*place, error) {
 	return kept, nil
 }
 
-// readPlace returns what an earlier start has left; nil where it left nothing, or was killed before all was there.
+// readPlace returns the state of an earlier start. It is nil if there is none, or if that start was killed before it
+// had written everything.
 func readPlace() (*place, error) {
 	raw, err := os.ReadFile(placeFile)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -79,7 +80,7 @@ func readPlace() (*place, error) {
 	return p, nil
 }
 
-// deployment returns what is kept, or lays it out for relays at these listeners.
+// deployment returns the existing deployment, or writes one for relays at these listeners.
 func (p *place) deployment(o *devOptions, relays []net.Listener) (*quickstart.Deployment, error) {
 	if p.open != nil {
 		return &quickstart.Deployment{Dir: partiesFolder, Owner: taskfile.FormatKey(p.open.Owner),
@@ -104,9 +105,9 @@ func (p *place) deployment(o *devOptions, relays []net.Listener) (*quickstart.De
 	return d, nil
 }
 
-// clearFolder removes what an earlier start has laid out, and makes the folder one that git ignores.
+// clearFolder removes the files of an earlier start, and makes git ignore the folder.
 func clearFolder() error {
-	for _, old := range []string{placeFile, taskFile, partiesFolder} { // The place first.
+	for _, old := range []string{placeFile, taskFile, partiesFolder} { // placeFile first: it makes the rest count
 		if err := os.RemoveAll(old); err != nil {
 			return fmt.Errorf("couldn't begin anew: %w", err)
 		}
@@ -121,14 +122,14 @@ func clearFolder() error {
 	return nil
 }
 
-// offer is what a page needs, and where the estimate is.
+// offer is what a page needs to report, and where to see the estimate.
 type offer struct {
 	connectOptions
 	Estimate string `json:"estimate"` // The address of the verifier's page.
-	File     string `json:"file"`     // That pages may import.
+	File     string `json:"file"`     // Module that pages may import.
 }
 
-// connectOptions are what the SDK's connect takes.
+// connectOptions are the options of the SDK's connect.
 type connectOptions struct {
 	Task   string `json:"task"`
 	Owner  string `json:"owner"`
@@ -141,10 +142,10 @@ type budget struct {
 	Days    float64 `json:"days"`
 }
 
-// noLimit is a budget of any number of reports: there is nothing to protect.
+// noLimit is a budget for any number of reports: synthetic clients need no protection.
 var noLimit = budget{1e9, 1, 1}
 
-// keep writes the files for pages and for the next start, and returns what to tell.
+// keep writes the files for pages and for the next start, and returns what to print.
 func (p *place) keep(d *quickstart.Deployment, listeners []net.Listener) (*offer, error) {
 	p.Addresses = nil
 	for _, l := range listeners {

@@ -16,7 +16,7 @@ import (
 	"github.com/doona-dp/doona/verifier"
 )
 
-// watch tells of every batch that comes, until ctx ends or the task does.
+// watch prints every batch that arrives, until ctx or the task ends.
 func watch(ctx context.Context, cmd *cobra.Command, t *quickstart.Task) error {
 	tick := time.NewTicker(quickstart.Pull)
 	defer tick.Stop()
@@ -50,16 +50,16 @@ func watch(ctx context.Context, cmd *cobra.Command, t *quickstart.Task) error {
 	}
 }
 
-// news is what batches have brought.
+// news is what batches have brought so far.
 type news struct {
 	Reports   uint64             `json:"reports"`   // Since the start of the task.
 	Batches   uint64             `json:"batches"`   // Likewise.
-	Destroyed uint64             `json:"destroyed"` // Messages of batches that were not full, likewise.
+	Destroyed uint64             `json:"destroyed"` // Messages of incomplete batches, likewise.
 	Estimate  verifier.Values    `json:"estimate"`
 	Interval  verifier.Intervals `json:"interval"`
-	Labels    []string           `json:"labels,omitempty"` // Of the estimate's entries.
+	Labels    []string           `json:"labels,omitempty"` // Names of the estimate's entries.
 
-	fresh, lost uint64 // Reports and messages since the last news.
+	fresh, lost uint64 // Reports and messages since the last line.
 	measure     string
 	errors      verifier.Values
 }
@@ -70,7 +70,7 @@ func newNews(last, r *verifier.Report) *news {
 		measure: r.Measure, errors: r.StandardError}
 }
 
-// mostEntries is how many entries of an estimate are shown in a line; the page has all.
+// mostEntries is how many entries of an estimate fit in a line; the page shows all.
 const mostEntries = 8
 
 func (n *news) print(w io.Writer, now time.Time) error {
@@ -88,7 +88,7 @@ func (n *news) print(w io.Writer, now time.Time) error {
 	return err
 }
 
-// answer is the estimate in a line.
+// answer formats the estimate as a line.
 func (n *news) answer() string {
 	if len(n.Labels) == 0 && len(n.Estimate) == 1 {
 		return fmt.Sprintf("%s %s (95 %%: %s to %s)", n.measure, display.Figure(n.Estimate[0], n.errors[0]),

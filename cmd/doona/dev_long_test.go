@@ -10,7 +10,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// TestAfterALongStop: a start goes on also after epochs have ended that no relay saw end, when its clock is in doubt.
+// TestAfterALongStop: a start continues even if epochs ended while no relay ran, which makes the relays doubt their
+// clock.
 func TestAfterALongStop(t *testing.T) {
 	t.Chdir(t.TempDir())
 	first := startDev(t, "--port", "0", "--epoch", "10")
@@ -24,7 +25,8 @@ func TestAfterALongStop(t *testing.T) {
 	second.stop(t)
 }
 
-// TestFewReportsAreDestroyed: where an epoch ends before a batch is full, it says what became of the reports.
+// TestFewReportsAreDestroyed: if an epoch ends before a batch is complete, doona dev says that its reports were
+// destroyed.
 func TestFewReportsAreDestroyed(t *testing.T) {
 	t.Chdir(t.TempDir())
 	r := startDev(t, "--port", "0", "--epoch", "10", "--batch", "3")

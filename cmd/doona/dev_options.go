@@ -25,7 +25,7 @@ type devOptions struct {
 	Port   uint16     `json:"port"`
 }
 
-// devQueries are those whose answer shows what a single report said.
+// devQueries are the queries whose answer shows the value of a single report.
 var devQueries = []task.Query{task.Count, task.Sum, task.Mean, task.Histogram}
 
 func (o *devOptions) flags(cmd *cobra.Command) {
@@ -69,7 +69,7 @@ func (o *devOptions) validate(cmd *cobra.Command) error {
 	return nil
 }
 
-// take replaces the options by those that are kept. One that was given and is another is an error.
+// take adopts the options of an earlier start. A flag that contradicts them is an error.
 func (o *devOptions) take(cmd *cobra.Command, kept devOptions) error {
 	asked := map[string]string{}
 	for _, name := range []string{"query", "range", "bins", "labels", "batch", "epoch", "port"} {
@@ -87,7 +87,7 @@ func (o *devOptions) take(cmd *cobra.Command, kept devOptions) error {
 	return nil
 }
 
-// addresses are where the page and the relays shall listen.
+// addresses returns where the page and the relays should listen.
 func (o *devOptions) addresses() (out []string) {
 	for i := range uint16(3) {
 		port := o.Port
@@ -99,7 +99,8 @@ func (o *devOptions) addresses() (out []string) {
 	return out
 }
 
-// A report is its value but once in e³⁰; its epochs together stay within the δ that clients accept unasked.
+// The randomizer keeps a report's value, except with probability e⁻³⁰; all epochs together stay within the δ that
+// clients accept by default.
 const (
 	devEpsilon = 30
 	devDelta   = 1e-9
@@ -118,13 +119,13 @@ func (o *devOptions) draft(now time.Time) (*task.Task, error) {
 	if err != nil {
 		return nil, cli.FlagError(err)
 	}
-	t.Clients.Quota = 1000 // All browsers and tests on this machine are one network.
+	t.Clients.Quota = 1000 // All browsers and tests on this machine share one network.
 	t.Epochs = task.Epochs{Start: uint64(now.Unix()), Length: o.Epoch,
 		Count: uint64(devLife/time.Second) / o.Epoch}
 	return t, nil
 }
 
-// question says what is asked.
+// question describes the query.
 func (o *devOptions) question() string {
 	values := "a value in " + o.Range
 	switch {
@@ -136,7 +137,7 @@ func (o *devOptions) question() string {
 	return fmt.Sprintf("%s of %s; each browser reports once in %d s", o.Query, values, o.Epoch)
 }
 
-// whyNot says why nothing is private.
+// whyNot says why nothing is private here.
 func (o *devOptions) whyNot() string {
 	if o.Batch == 1 {
 		return "a batch is one report, and all keys lie in " + folder
@@ -144,7 +145,7 @@ func (o *devOptions) whyNot() string {
 	return fmt.Sprintf("a batch is %d reports, almost without noise, and all keys lie in %s", o.Batch, folder)
 }
 
-// example is a value that may be reported.
+// example returns a valid value.
 func (o *devOptions) example() string {
 	if !o.Query.Info().Ranged || o.Labels {
 		return "1"

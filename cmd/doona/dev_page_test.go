@@ -10,8 +10,8 @@ import (
 	"github.com/doona-dp/doona/internal/testing/relaytest"
 )
 
-// TestDevPagesHaveHeaders walks what 'doona dev' serves: no frame, no guessed type, and no other name that resolves
-// here.
+// TestDevPagesHaveHeaders checks what 'doona dev' serves: it refuses frames, guessed content types, and other host
+// names that resolve to it.
 func TestDevPagesHaveHeaders(t *testing.T) {
 	c := relaytest.NewMeanCascade(t)
 	task := &quickstart.Task{Open: c.Open, Verifier: relaytest.NewVerifier(t, c)}

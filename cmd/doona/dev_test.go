@@ -19,7 +19,7 @@ import (
 	"github.com/doona-dp/doona/shufflerclient"
 )
 
-// patience is how long a report may take to its estimate on a machine with much else to do.
+// patience bounds the time from a report to its estimate on a busy machine.
 const patience = time.Minute
 
 // running is a 'doona dev --json' in the test's working folder.
@@ -70,7 +70,7 @@ func (r *running) stop(t *testing.T) {
 	require.Contains(t, r.errors.String(), "The next start goes on")
 }
 
-// report makes one, as a page does, and returns what is told of it.
+// report sends a report, as a page does, and returns the line that follows.
 func (r *running) report(t *testing.T, value float64) (n struct {
 	Reports  uint64
 	Estimate any
@@ -88,7 +88,7 @@ func (r *running) report(t *testing.T, value float64) (n struct {
 	return n
 }
 
-// refused runs it where it must not start.
+// refused runs it and expects that it fails to start.
 func refused(t *testing.T, args ...string) error {
 	t.Helper()
 	cmd := root()
@@ -98,8 +98,8 @@ func refused(t *testing.T, args ...string) error {
 	return cmd.ExecuteContext(t.Context())
 }
 
-// TestAReportIsDecoded: a report is in the estimate a moment later, and after another start; each start goes on with
-// the task at the same address, and refuses to be told otherwise.
+// TestAReportIsDecoded: a report appears in the estimate shortly after, and after another start. Each start continues
+// the task at the same address, and refuses options that contradict it.
 func TestAReportIsDecoded(t *testing.T) {
 	t.Chdir(t.TempDir())
 	first := startDev(t, "--port", "0", "--epoch", "3600")
@@ -137,8 +137,8 @@ func rounded(estimate any) []any {
 	return out
 }
 
-// TestWhatIsKept: git ignores the folder, only its owner can read keys, and pages have the task. A start that was
-// killed before all was there leaves nothing to go on with, and the next one begins anew.
+// TestWhatIsKept: git ignores the folder, only its owner can read keys, and the task's file is there for pages. If a
+// start was killed before it had written everything, the next one starts anew.
 func TestWhatIsKept(t *testing.T) {
 	t.Chdir(t.TempDir())
 	require.NoError(t, os.MkdirAll(partiesFolder, 0o700))
@@ -162,7 +162,7 @@ func TestWhatIsKept(t *testing.T) {
 		}
 		return nil
 	}))
-	require.Equal(t, 9, keys) // The owner's, and of each relay and the verifier two; secrets of relays.
+	require.Equal(t, 9, keys) // The owner's, two of each relay and the verifier; the relays' secrets.
 	var c connectOptions
 	raw, err := os.ReadFile(taskFile)
 	require.NoError(t, err)
@@ -170,7 +170,7 @@ func TestWhatIsKept(t *testing.T) {
 	require.Equal(t, r.offer.connectOptions, c)
 }
 
-// TestWhatIsTold: in a line, what has come and what was destroyed.
+// TestWhatIsTold: a line says how many reports arrived and how many messages were destroyed.
 func TestWhatIsTold(t *testing.T) {
 	at := time.Date(2026, 1, 2, 15, 4, 5, 0, time.UTC)
 	for want, n := range map[string]news{

@@ -11,11 +11,11 @@ import (
 	"github.com/doona-dp/doona/wire/task"
 )
 
-// doubts are reasons why what is said of a task would stand for nothing that can happen.
+// doubts are reasons why statements about a task would describe nothing that can happen.
 type doubts []string
 
-// doubt returns the doubts about a task: its claim, and whether relays would serve it and release a batch
-// of so many clients; 0 stands for the task's own batch size.
+// doubt checks a task's claim, and whether relays would serve the task and release a batch of this many clients; 0
+// means the task's own batch size.
 func doubt(t *task.Task, m protocols.Mechanism, clients uint64) (out doubts) {
 	if err := m.CheckClaim(); err != nil {
 		out = append(out, "the claim is false: "+err.Error())
@@ -30,7 +30,7 @@ func doubt(t *task.Task, m protocols.Mechanism, clients uint64) (out doubts) {
 	return out
 }
 
-// refuse is an error unless there is no doubt, or they were waived.
+// refuse returns an error if there are doubts and the user did not waive them.
 func (d doubts) refuse(unchecked bool) error {
 	if len(d) == 0 || unchecked {
 		return nil
@@ -38,7 +38,7 @@ func (d doubts) refuse(unchecked bool) error {
 	return errors.New(strings.Join(d, "; ") + " (--unchecked goes on all the same)")
 }
 
-// print names the doubts that were waived.
+// print lists the waived doubts.
 func (d doubts) print(w io.Writer) {
 	for _, why := range d {
 		fmt.Fprintf(w, "unchecked: %s\n", why)

@@ -13,12 +13,12 @@ import (
 	"github.com/doona-dp/doona/internal/decimal"
 )
 
-// gammaResult is what `doona gamma` prints: γ and ε₀ rounded up.
+// gammaResult is what `doona gamma` prints: γ and ε₀, rounded up.
 type gammaResult struct {
 	Gamma      float64 `json:"gamma"`       // blanket probability γ
 	GammaExact string  `json:"gamma_exact"` // the same as a fraction "a/b"
-	Epsilon0   float64 `json:"eps0"`        // what is left if every relay colludes: local ε₀
-	Rule       string  `json:"rule"`        // the bound that γ was calibrated with
+	Epsilon0   float64 `json:"eps0"`        // local ε₀: what remains if every relay colludes
+	Rule       string  `json:"rule"`        // the bound by which γ was calibrated
 }
 
 // gammaFlags are the flags of `doona gamma`.
@@ -85,7 +85,7 @@ func runGamma(cmd *cobra.Command, f gammaFlags) error {
 	return cli.Print(cmd, result, func(w io.Writer) error { return printGamma(w, f, result) })
 }
 
-// printGamma writes result for people.
+// printGamma prints result as text.
 func printGamma(w io.Writer, f gammaFlags, result gammaResult) error {
 	table := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
 	fmt.Fprintf(table, "blanket probability γ\t%.12g\n", result.Gamma)

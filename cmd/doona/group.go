@@ -12,7 +12,7 @@ import (
 	"github.com/doona-dp/doona/wire/task"
 )
 
-// groupGuarantee is what the guarantee of one report leaves to a person with several in an epoch.
+// groupGuarantee is the guarantee of a person with several reports in an epoch.
 type groupGuarantee struct {
 	Reports uint64  `json:"reports"`
 	Epsilon float64 `json:"epsilon"`
@@ -25,7 +25,7 @@ func newGroup(eps, delta float64, reports uint64) (groupGuarantee, error) {
 	return groupGuarantee{reports, groupEps, groupDelta}, err
 }
 
-// text rounds up to three digits, but for what floating point added.
+// text rounds up to three digits, after removing floating-point error.
 func (g groupGuarantee) text() string {
 	if g.Delta >= 1 {
 		return "no promise"
@@ -37,10 +37,10 @@ func (g groupGuarantee) text() string {
 // groupSummary is the guarantee of a person with several reports in an epoch, for an owner's documents.
 type groupSummary struct {
 	Devices groupGuarantee  `json:"two_devices"`
-	Quota   *groupGuarantee `json:"quota,omitempty"` // Of the most reports that one network can have; none for one.
+	Quota   *groupGuarantee `json:"quota,omitempty"` // For the most reports of one network, unless one.
 }
 
-// newGroupSummary reads a task's claim and its quota: above 1 a network may have up to 2q−1 reports.
+// newGroupSummary reads a task's claim and its quota q: for q > 1 a network may have up to 2q−1 reports.
 func newGroupSummary(t *task.Task) (s groupSummary, err error) {
 	eps, delta := t.Claim.Epsilon.Value(), t.Claim.Delta.Value()
 	if s.Devices, err = newGroup(eps, delta, 2); err != nil {
@@ -62,7 +62,7 @@ func (s groupSummary) print(w io.Writer) {
 	}
 }
 
-// deviceFlag is from how many devices a person may report, in `doona plan`.
+// deviceFlag is the number of devices from which a person may report, in `doona plan`.
 type deviceFlag uint64
 
 func (f *deviceFlag) add(cmd *cobra.Command) {
@@ -76,7 +76,7 @@ func (f deviceFlag) check() error {
 	return nil
 }
 
-// setDevices puts the guarantee of a person with several devices into the rows that are possible.
+// setDevices adds the guarantee of a person with several devices to the possible rows.
 func (f deviceFlag) setDevices(rows []planRow) error {
 	for i := range rows {
 		if rows[i].Why != "" {
@@ -91,7 +91,7 @@ func (f deviceFlag) setDevices(rows []planRow) error {
 	return nil
 }
 
-// printDevices prints a line for each guarantee that rows leave to a person with several devices.
+// printDevices prints a line for each such guarantee.
 func printDevices(w io.Writer, rows []planRow) error {
 	told := map[groupGuarantee]bool{}
 	for _, r := range rows {

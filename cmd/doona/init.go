@@ -41,7 +41,8 @@ its own keys on its own machine ('relay keygen', 'verifier keygen', 'doona keyge
 			}
 			today := time.Now().UTC().Truncate(24 * time.Hour)
 			t.Epochs = task.Epochs{Start: uint64(today.Unix()), Length: 24 * 3600, Count: epochs}
-			// The first believes this machine, so that `doona load` can play many networks.
+			// The first relay trusts this machine's forwarding header, so that `doona load` can simulate many
+			// networks.
 			relays := []quickstart.Relay{
 				{URL: "http://127.0.0.1:8081", Listen: "127.0.0.1:8081", Admin: "127.0.0.1:9081",
 					TrustedProxies: []string{"127.0.0.0/8"}},
@@ -94,7 +95,7 @@ func (d deployment) print(w io.Writer) error {
 	return err
 }
 
-// beside returns how to call a program that was built next to this one.
+// beside returns the command line of a program that was built next to this one.
 func beside(name string) string {
 	folder, _ := filepath.Split(os.Args[0])
 	if _, err := os.Stat(folder + name); err != nil {

@@ -10,7 +10,7 @@ import (
 	"github.com/doona-dp/doona/internal/cli"
 )
 
-// run runs doona, and returns what it prints.
+// run runs doona and returns its output.
 func run(t *testing.T, status int, args ...string) string {
 	t.Helper()
 	var out bytes.Buffer

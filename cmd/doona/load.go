@@ -41,10 +41,10 @@ type loadFlags struct {
 // loadResult is what `doona load` prints.
 type loadResult struct {
 	Clients   int            `json:"clients"`
-	Rate      float64        `json:"rate_per_second"` // asked for; 0: as fast as answers come
+	Rate      float64        `json:"rate_per_second"` // requested; 0: as fast as answers come
 	Seconds   float64        `json:"seconds"`
 	Offered   int            `json:"offered"`
-	Late      int            `json:"late"` // due, and not offered: every connection was in use
+	Late      int            `json:"late"` // due and not sent: every connection was in use
 	Accepted  int            `json:"accepted"`
 	PerSecond float64        `json:"accepted_per_second"`
 	Refused   map[string]int `json:"refused"`
@@ -55,7 +55,6 @@ type loadResult struct {
 	Comparison *comparison `json:"comparison,omitempty"` // With --report.
 }
 
-// aboutLoad is what help says of load.
 const aboutLoad = `Load plays N clients of a task, with one value each. It seals --ahead megabytes of their reports in
 advance; then reports are offered at a fixed rate, whatever the relay does, over at most --connections
 connections, while the next are sealed. What is refused for want of room is offered again after all others, or
@@ -113,7 +112,7 @@ func loadCommand() *cobra.Command {
 			if result == nil {
 				return err
 			}
-			if asJSON, _ := cmd.Flags().GetBool("json"); !asJSON { // The wait for the verifier may be long, and in vain.
+			if asJSON, _ := cmd.Flags().GetBool("json"); !asJSON { // The verifier may take long, or never answer.
 				result.print(cmd.OutOrStdout())
 			}
 			if err == nil && truth != nil {
@@ -185,12 +184,12 @@ func isURL(text string) bool {
 	return err == nil && u.Host != "" && (u.Scheme == "http" || u.Scheme == "https")
 }
 
-// run returns what it has measured, also beside an error, and the truth where that is to be compared.
+// run returns its measurements, also beside an error, and the truth if it is to be compared.
 func (f *loadFlags) run(ctx context.Context) (*loadResult, *openloop.Truth, error) {
 	if err := f.trust(); err != nil {
 		return nil, nil, err
 	}
-	// It spends nobody's privacy: the values are made up.
+	// The values are synthetic, so no budget protects them.
 	client, err := shufflerclient.Connect(ctx, shufflerclient.Options{Task: f.task, Owner: f.owner,
 		MaxEpsilon: math.MaxFloat64, MaxDelta: 1, HTTP: f.http, Tokens: f.token})
 	if err != nil {
@@ -238,7 +237,7 @@ func (f *loadFlags) run(ctx context.Context) (*loadResult, *openloop.Truth, erro
 	return out, truth, err
 }
 
-// commonest names what most reports were refused for.
+// commonest names the most frequent reason of refusals.
 func (r *loadResult) commonest() string {
 	most := "none came"
 	for name, n := range r.Refused {
@@ -249,7 +248,7 @@ func (r *loadResult) commonest() string {
 	return most
 }
 
-// offer offers the reports and measures what comes of it.
+// offer sends the reports and measures the outcome.
 func (f *loadFlags) offer(ctx context.Context, to string, p *press, taken func(*openloop.Report)) (*loadResult, error) {
 	target, err := url.Parse(to)
 	if err != nil {
@@ -305,7 +304,7 @@ func (f *loadFlags) trust() error {
 // resident matches the memory of a process in its metrics.
 var resident = regexp.MustCompile(`(?m)^process_resident_memory_bytes (\S+)$`)
 
-// watch asks for the relay's memory, in kB, until ctx ends, and sends the most.
+// watch polls the relay's memory, in kB, until ctx ends, and then sends the largest value.
 func (f *loadFlags) watch(ctx context.Context, most chan<- int) {
 	peak := 0
 	defer func() { most <- peak }()

@@ -25,12 +25,12 @@ func (n numbers) MarshalJSON() ([]byte, error) {
 
 func (n *numbers) UnmarshalJSON(raw []byte) error { return oneOrMore(raw, (*[]float64)(n)) }
 
-// ranges are intervals in JSON: [lo, hi], or an array of such.
+// ranges are intervals in JSON: [lo, hi], or an array of them.
 type ranges [][2]float64
 
 func (r *ranges) UnmarshalJSON(raw []byte) error { return oneOrMore(raw, (*[][2]float64)(r)) }
 
-// oneOrMore reads an array, or an element of one that stands alone.
+// oneOrMore reads an array, or a single element as an array of one.
 func oneOrMore[T any](raw []byte, into *[]T) error {
 	if json.Unmarshal(raw, into) == nil {
 		return nil
@@ -39,7 +39,7 @@ func oneOrMore[T any](raw []byte, into *[]T) error {
 	return json.Unmarshal(raw, &(*into)[0])
 }
 
-// answer is what load reads of a verifier's report.
+// answer holds the fields that load reads from a verifier's report.
 type answer struct {
 	Users         uint64  `json:"users"`
 	BatchSize     uint64  `json:"batch_size"`
@@ -48,18 +48,18 @@ type answer struct {
 	Band          ranges  `json:"band"`
 }
 
-// comparison sets the verifier's estimate beside the truth.
+// comparison compares the verifier's estimate with the truth.
 type comparison struct {
-	Users    uint64  `json:"users"` // Whose values make both.
+	Users    uint64  `json:"users"` // The clients of both.
 	Truth    numbers `json:"truth"`
 	Estimate numbers `json:"estimate"`
-	Worst    float64 `json:"worst_standard_errors"` // The most that an entry is off.
-	Reaches  float64 `json:"worst_band_reaches"`    // The same, each by its band's reach on that side.
-	InBand   bool    `json:"truth_in_band"`         // Whether the 95 % band holds all entries of the truth.
+	Worst    float64 `json:"worst_standard_errors"` // Largest error of an entry, in standard errors.
+	Reaches  float64 `json:"worst_band_reaches"`    // Largest error, in units of the band's reach on that side.
+	InBand   bool    `json:"truth_in_band"`         // Whether the 95 % band contains the truth in all entries.
 	Seconds  float64 `json:"seconds"`               // From the last acknowledgement to the estimate.
 }
 
-// prepare returns the clients' values, and checks that an estimate would be theirs alone.
+// prepare returns the clients' values, and checks that the estimate will cover these clients only.
 func (f *loadFlags) prepare(ctx context.Context, t *task.Task) (openloop.Values, error) {
 	values, err := openloop.NewValues(t, f.values)
 	if err != nil || f.report == "" {
@@ -88,7 +88,7 @@ func (f *loadFlags) readAnswer(ctx context.Context) (*answer, error) {
 	return a, nil
 }
 
-// compare waits for the estimate of all clients that were accepted.
+// compare waits for the estimate of all accepted clients.
 func (f *loadFlags) compare(ctx context.Context, truth *openloop.Truth) (*comparison, error) {
 	begun := time.Now()
 	answer, accepted, err := truth.Answer()
@@ -116,7 +116,7 @@ func (f *loadFlags) compare(ctx context.Context, truth *openloop.Truth) (*compar
 	return c, nil
 }
 
-// reaches returns how far the truth is from an estimate, where 1 is the end of its band on that side.
+// reaches returns the distance of the truth from an estimate, in units of the band's reach on that side.
 func reaches(truth, estimate float64, band [2]float64) float64 {
 	off, reach := truth-estimate, band[1]-estimate
 	if off < 0 {
@@ -131,7 +131,7 @@ func reaches(truth, estimate float64, band [2]float64) float64 {
 	return min(off/reach, math.MaxFloat64)
 }
 
-// await asks for the verifier's report until it is of so many clients.
+// await polls the verifier's report until it covers this many clients.
 func (f *loadFlags) await(ctx context.Context, clients uint64) (*answer, error) {
 	for end := time.Now().Add(f.wait); ; {
 		a, err := f.readAnswer(ctx)
@@ -157,7 +157,7 @@ func (f *loadFlags) await(ctx context.Context, clients uint64) (*answer, error) 
 }
 
 func (c *comparison) print(w io.Writer) error {
-	if c == nil { // There is none.
+	if c == nil { // There is no estimate yet.
 		return nil
 	}
 	fmt.Fprintf(w, "estimate  of %d clients, %.1f s after the last\n", c.Users, c.Seconds)

@@ -19,26 +19,26 @@ import (
 	"github.com/doona-dp/doona/wire/token"
 )
 
-// press seals the clients' reports on all processors, so many ahead of their being offered.
+// press seals clients' reports on all processors, a bounded number ahead of sending.
 type press struct {
 	ctx     context.Context // Ends with the first error.
 	cancel  context.CancelCauseFunc
-	one     func(i int) (*openloop.Report, error) // Seals that of a client.
+	one     func(i int) (*openloop.Report, error) // Seals the report of client i.
 	clients int
-	reports chan *openloop.Report // Closed after the last.
+	reports chan *openloop.Report // Closed after the last report.
 	ahead   int
 	bar     *progressbar.ProgressBar
-	ready   chan struct{} // Closed when so many are sealed.
+	ready   chan struct{} // Closed when enough reports are sealed.
 	sealers sync.WaitGroup
 
 	begun, done atomic.Int64
 }
 
-// garbage is how much the heap may grow between two collections, in percent: nearly all of it is reports that are gone,
-// and a collection for every few megabytes would take a twentieth of a client's time.
+// garbage is how much the heap may grow between two collections, in percent. Nearly all of it is sent reports, and a
+// collection for every few megabytes would take 5 % of a client's time.
 const garbage = 400
 
-// seal returns when --ahead megabytes of reports are sealed, or all of them.
+// seal returns when --ahead megabytes of reports, or all reports, are sealed.
 func (f *loadFlags) seal(ctx context.Context, client *shufflerclient.Client, epoch uint64,
 	values openloop.Values) (*press, error) {
 	layout, err := onion.NewLayout(client.Task().Task)
@@ -87,11 +87,11 @@ func (p *press) work() {
 				close(p.ready)
 			}
 		}
-		runtime.Gosched() // An answer that has come goes first.
+		runtime.Gosched() // An answer that has arrived goes first.
 	}
 }
 
-// failed returns why sealing ended early, if it did.
+// failed returns the error that ended sealing early, or nil.
 func (p *press) failed() error { return context.Cause(p.ctx) }
 
 // stop ends the sealers.
@@ -117,7 +117,7 @@ func (f *loadFlags) sealOne(ctx context.Context, client *shufflerclient.Client, 
 	return out, nil
 }
 
-// networkOf is the key of a client's network in a context.
+// networkOf is the context key of a client's network.
 type networkOf struct{}
 
 // token asks the issuer for a client's token.
@@ -126,7 +126,7 @@ func (f *loadFlags) token(ctx context.Context, uri string, request []byte) ([]by
 	return shufflerclient.IssuerTokens(f.http, http.Header{f.header: {network}})(ctx, uri, request)
 }
 
-// network returns what the header says of the i-th client: an address in a private IPv6 /48 of its own.
+// network returns the address of client i for the forwarding header, in a private IPv6 /48 of its own.
 func (f *loadFlags) network(i int) string {
 	address := fmt.Sprintf("fd00:%x:%x::1", i>>16, i&0xffff)
 	if f.header == "Forwarded" {

@@ -13,8 +13,9 @@ import (
 	"github.com/doona-dp/doona/internal/testing/relaytest"
 )
 
-// TestLoadWithoutEstimate: what was measured is there before the verifier is waited for, and so also where no estimate
-// comes. Reports that fill no batch are not waited for at all, and the error says what kept the others out.
+// TestLoadWithoutEstimate: load prints its measurements before it waits for the verifier, so they are there even
+// without an estimate. It does not wait for reports that fill no batch, and its error says why the other reports were
+// refused.
 func TestLoadWithoutEstimate(t *testing.T) {
 	newCascade := func() *relaytest.Cascade {
 		c := relaytest.New(t, relaytest.Options{Task: relaytest.Mean(10)})
@@ -23,7 +24,7 @@ func TestLoadWithoutEstimate(t *testing.T) {
 	}
 	c := newCascade()
 	var out bytes.Buffer
-	var then []string // what was printed when the verifier was asked
+	var then []string // output so far when the verifier is asked
 	verifier := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		then = append(then, out.String())
 		w.Write([]byte(`{"users": 0, "batch_size": 10}`))
@@ -62,8 +63,8 @@ func TestLoadWithoutEstimate(t *testing.T) {
 	require.Len(t, then, 1)
 }
 
-// TestLoadSaysHowFarOff: the worst entry is found by its standard error and by its band, each from what the verifier
-// says.
+// TestLoadSaysHowFarOff: the worst entry is found by its standard error and by its band, both from the verifier's
+// report.
 func TestLoadSaysHowFarOff(t *testing.T) {
 	c := relaytest.New(t, relaytest.Options{Task: relaytest.Mean(10)})
 	c.StartAll(t)
@@ -99,7 +100,7 @@ func TestLoadSaysHowFarOff(t *testing.T) {
 	require.False(t, got.Comparison.InBand)
 }
 
-// TestReaches: a band is as far as its end on the truth's side.
+// TestReaches: the reach of a band is the distance to its end on the truth's side.
 func TestReaches(t *testing.T) {
 	band := [2]float64{8, 14}
 	require.InDelta(t, 0.5, reaches(12, 10, band), 1e-12)

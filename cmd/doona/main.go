@@ -1,11 +1,9 @@
-// Command doona is the tool of a task's owner and of who writes pages: it calibrates, signs and renews tasks, says
-// what they cost and promise, simulates them, plays clients for a relay under test, and runs a deployment on one
-// machine to try a page with. npm brings it to pages as the package doona (www/npm/bin.mjs); it serves no one in
-// production.
+// Command doona is the tool of task owners and page authors. It calibrates, signs and renews tasks, says what they
+// cost and promise, and simulates them. It plays clients for a relay under test, and runs a deployment on one machine
+// to try a page. npm delivers it as the package doona (www/npm/bin.mjs). It runs no party in production.
 //
-// Exit status: 0 success; 1 bad data, a failed check or a refused release; 2 a wrong flag or
-// flag value. With --json the last line of standard output is one JSON object; progress goes
-// to standard error.
+// Exit status: 0 success; 1 bad data, a failed check or a refused release; 2 a wrong flag or flag value. With --json
+// the last line of standard output is one JSON object; progress goes to standard error.
 package main
 
 import (

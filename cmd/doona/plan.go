@@ -21,7 +21,7 @@ import (
 	"github.com/doona-dp/doona/wire/task"
 )
 
-// planRow is one way to reach the goal of `doona plan`. Figures are null where Why is not empty.
+// planRow is one way to reach the goal of `doona plan`. Figures are null if Why is not empty.
 type planRow struct {
 	Protocol           string             `json:"protocol"`
 	Noise              planner.Noise      `json:"noise"`
@@ -29,34 +29,34 @@ type planRow struct {
 	Params             map[string]string  `json:"params"`
 	Epsilon            *float64           `json:"epsilon"` // Of one epoch.
 	Delta              *float64           `json:"delta"`
-	Devices            *groupGuarantee    `json:"devices,omitempty"` // What --devices of one person leave it.
-	EpsilonNoHonest    *float64           `json:"epsilon_no_honest"` // Null: nothing is left, or no task.
+	Devices            *groupGuarantee    `json:"devices,omitempty"` // For a person with --devices devices.
+	EpsilonNoHonest    *float64           `json:"epsilon_no_honest"` // Null: no guarantee is left, or no task.
 	RMSE               *float64           `json:"rmse"`
 	IntervalWidth      *float64           `json:"interval_width"`
 	CentralRatio       *float64           `json:"central_ratio"`
 	MessagesPerUser    *float64           `json:"messages_per_user"`
-	Slots              *uint64            `json:"slots"` // Of one lane; null under padding none.
+	Slots              *uint64            `json:"slots"` // In one lane; null under padding none.
 	Lanes              *uint64            `json:"lanes"`
 	BytesPerUser       *float64           `json:"bytes_per_user"`
 	Dummies            *float64           `json:"dummies"`
-	LocalEpsilon       *float64           `json:"local_epsilon"` // Null: nothing is left.
+	LocalEpsilon       *float64           `json:"local_epsilon"` // Null: no guarantee is left.
 	OneMaliciousClient *float64           `json:"one_malicious_client"`
-	FoundDownTo        *float64           `json:"found_down_to,omitempty"` // Clients of a text; of strings alone.
+	FoundDownTo        *float64           `json:"found_down_to,omitempty"` // Clients of a text; for strings only.
 	NeedsHonest        string             `json:"needs_honest,omitempty"`
 	ServerSeconds      map[string]float64 `json:"server_seconds,omitempty"`
-	// What a full batch takes of each party, estimated.
+	// Estimated cost of a full batch for each party.
 	BatchNeeds map[string]handover.Need `json:"batch_needs,omitempty"`
 	Reason     string                   `json:"reason,omitempty"`
-	Why        string                   `json:"why,omitempty"` // Why it is impossible, and what would help.
+	Why        string                   `json:"why,omitempty"` // Why the way is impossible, and what would help.
 
-	batch string // What a batch takes, in words.
+	batch string // Cost of a batch, in words.
 }
 
 // planResult is what `doona plan` prints.
 type planResult struct {
 	Users uint64    `json:"users"`
 	Plans []planRow `json:"plans"`
-	// What the default quota of networks costs, by the first row; null where that is impossible.
+	// Cost of the networks' default quota, for the first row; null if that row is impossible.
 	Quota *planner.QuotaCost `json:"quota"`
 }
 
@@ -74,7 +74,6 @@ type planFlags struct {
 	devices deviceFlag
 }
 
-// aboutPlan is what help says of plan.
 const aboutPlan = `Plan calibrates every protocol that answers a query, with every padding it may have, with noise by
 the clients and by the relays, and prints what each gives and takes: possible ones first, by rising
 error, then the others with what would make them possible. Nothing is written without --pick.
@@ -164,16 +163,16 @@ func planCommand() *cobra.Command {
 	return cmd
 }
 
-// defaultBatches is the most batches of an epoch where relays add noise, unless told.
+// defaultBatches is the most batches of an epoch if relays add noise, by default.
 const defaultBatches = 100
 
-// ofOneQuery are the flags that a set has in its file.
+// ofOneQuery are the flags whose values a set has in its file.
 var ofOneQuery = []string{"query", "range", "no-clip", "bins", "labels", "dim", "length", "sparse",
 	"users", "honest", "epsilon",
 	"delta", "total-epsilon", "total-delta", "epochs", "hops", "noise", "max-slots", "max-messages", "max-dummies",
 	"local-epsilon", "batches", "solve", "interval-width", "pick"}
 
-// ofNoQuery are the flags that have no use for the table.
+// ofNoQuery are the flags that the table does not use.
 var ofNoQuery = append([]string{"set", "out", "devices"}, ofOneQuery...)
 
 func (f *planFlags) run(cmd *cobra.Command) error {
@@ -244,7 +243,7 @@ func planWithProgress(g planner.Goal) ([]planner.Way, error) {
 	return ways, err
 }
 
-// check refuses flags that would be ignored and numbers out of range.
+// check refuses flags that would be ignored, and numbers out of range.
 func (f *planFlags) check(cmd *cobra.Command) error {
 	given := cmd.Flags().Changed
 	if !given("query") {
@@ -277,7 +276,7 @@ func (f *planFlags) check(cmd *cobra.Command) error {
 	return cli.Refuse(cmd, "without --solve users", "interval-width")
 }
 
-// write writes the picked row's task.
+// write writes the task of the picked row.
 func (f *planFlags) write(ways []planner.Way) error {
 	if f.pick > len(ways) {
 		return cli.Usagef("invalid pick %d: want 1 to %d", f.pick, len(ways))
@@ -289,7 +288,7 @@ func (f *planFlags) write(ways []planner.Way) error {
 	return writeJSON(f.out, w.Task)
 }
 
-// newPlanRow puts a way into figures and words, beside the best.
+// newPlanRow describes a way in figures and words, compared with the best.
 func newPlanRow(g planner.Goal, w, best *planner.Way) (planRow, error) {
 	r := planRow{Protocol: w.Protocol, Noise: w.Noise, Padding: w.Padding, Params: map[string]string{}}
 	if w.Why != nil {
@@ -318,7 +317,7 @@ func newPlanRow(g planner.Goal, w, best *planner.Way) (planRow, error) {
 	return r, err
 }
 
-// littleLeft is the ε₀ above which an answer is as good as told: e¹⁰ is odds of 22,000 to one.
+// littleLeft is the ε₀ above which a report practically reveals its value: e¹⁰ is odds of 22,000 to one.
 const littleLeft = 10
 
 // reason says in a sentence why one would choose a way, or not.

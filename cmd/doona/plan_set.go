@@ -24,14 +24,14 @@ import (
 type setFile struct {
 	Users        uint64     `json:"users"` // Reports of each query in an epoch.
 	Epochs       uint64     `json:"epochs"`
-	TotalEpsilon float64    `json:"total_epsilon"` // Of all queries and epochs together.
+	TotalEpsilon float64    `json:"total_epsilon"` // Over all queries and epochs together.
 	TotalDelta   float64    `json:"total_delta"`
 	Honest       *float64   `json:"honest"` // Default .9.
 	Hops         int        `json:"hops"`   // Default 2.
 	Queries      []setQuery `json:"queries"`
 }
 
-// setQuery is one query, with limits of its own.
+// setQuery is one query, with its own limits.
 type setQuery struct {
 	Name         string        `json:"name"`
 	Query        task.Query    `json:"query"`
@@ -54,17 +54,17 @@ type setQuery struct {
 type setResult struct {
 	Users   uint64   `json:"users"`
 	Epochs  uint64   `json:"epochs"`
-	Epsilon float64  `json:"epsilon"` // Of all together, at most total_epsilon.
+	Epsilon float64  `json:"epsilon"` // Over all queries together, at most total_epsilon.
 	Delta   float64  `json:"delta"`
-	Added   float64  `json:"added_epsilon"`  // If each query is composed, and then they are added up.
-	Bytes   float64  `json:"bytes_per_user"` // Of a visitor and epoch, all queries.
+	Added   float64  `json:"added_epsilon"`  // Sum over queries, each composed over its epochs.
+	Bytes   float64  `json:"bytes_per_user"` // Of a visitor, per epoch, over all queries.
 	Theorem string   `json:"theorem"`
 	Queries []setRow `json:"queries"`
 
-	Devices groupGuarantee `json:"devices"` // Of all together, to a person who reports from --devices throughout.
+	Devices groupGuarantee `json:"devices"` // Over all queries, for a person with --devices devices.
 }
 
-// setRow is how one query of a set is asked.
+// setRow is the plan of one query of a set.
 type setRow struct {
 	Name   string  `json:"name"`
 	Weight float64 `json:"weight"`
@@ -106,13 +106,13 @@ func readSet(path string) (*setFile, planner.Set, error) {
 	return f, s, nil
 }
 
-// plain says whether a name can be a file's.
+// plain reports whether a name is suitable as a file name.
 func plain(name string) bool {
 	const letters = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_"
 	return name != "" && len(name) <= 64 && strings.Trim(name, letters) == ""
 }
 
-// goal returns a query's goal, and fills its defaults.
+// goal returns a query's goal, and fills in its defaults.
 func (f *setFile) goal(q *setQuery) (g planner.Goal, err error) {
 	if q.Weight == 0 {
 		q.Weight = 1

@@ -19,16 +19,16 @@ type costRow struct {
 	Protocol        string        `json:"protocol"`
 	Padding         task.Padding  `json:"padding"`
 	Users           uint64        `json:"users"`
-	Slots           uint64        `json:"slots"` // B, in each lane; under padding none at most.
+	Slots           uint64        `json:"slots"` // B, in each lane; an upper bound under padding none.
 	Lanes           uint64        `json:"lanes"`
-	MessagesPerUser float64       `json:"messages_per_user"` // Expected, covers not counted.
-	BytesPerReport  float64       `json:"bytes_per_report"`  // Through two relays; under padding none expected.
-	Batch           handover.Need `json:"batch"`             // The most memory and disk of a party, the time of all.
-	Why             string        `json:"why,omitempty"`     // Why there is no such task.
+	MessagesPerUser float64       `json:"messages_per_user"` // Expected, without covers.
+	BytesPerReport  float64       `json:"bytes_per_report"`  // Through two relays; the expectation under padding none.
+	Batch           handover.Need `json:"batch"`             // The largest memory and disk of a party; the time of all.
+	Why             string        `json:"why,omitempty"`     // Why the task is impossible.
 }
 
-// costQueries returns the queries of the table: the examples of every protocol, from a thousand to ten
-// million users of whom 90 % are honest.
+// costQueries returns the queries of the table: the examples of every protocol, from a thousand to ten million users
+// of whom 90 % are honest.
 func costQueries() (out []planner.Query) {
 	for _, p := range registry.All() {
 		for _, c := range p.Row().Costs {
@@ -40,7 +40,7 @@ func costQueries() (out []planner.Query) {
 	return out
 }
 
-// printTable prints what a report costs by every protocol.
+// printTable prints the cost of a report under every protocol.
 func (f *planFlags) printTable(cmd *cobra.Command) error {
 	var rows []costRow
 	queries := costQueries()
@@ -52,7 +52,7 @@ func (f *planFlags) printTable(cmd *cobra.Command) error {
 	return cli.Print(cmd, map[string]any{"rows": rows}, func(w io.Writer) error { return printCosts(w, rows) })
 }
 
-// cost calibrates one task; where there is none, the row says why.
+// cost calibrates one task; if that fails, the row says why.
 func cost(q planner.Query) costRow {
 	row := costRow{Query: q.Query, Protocol: q.Protocol, Padding: q.Padding, Users: q.Batch}
 	t, err := planner.Draft(q)

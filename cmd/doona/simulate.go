@@ -30,13 +30,13 @@ type simulation struct {
 	BiasStandardError verifier.Values `json:"bias_standard_error"`
 	EmpiricalVariance verifier.Values `json:"empirical_variance"`
 	PredictedVariance verifier.Values `json:"predicted_variance"`
-	// Part of it: coordinates that clients do not report.
+	// The part of it due to coordinates that clients do not report.
 	SamplingVariance verifier.Values `json:"sampling_variance,omitempty"`
-	Coverage         verifier.Values `json:"coverage"`      // Share of the 95 % intervals that held the truth.
-	CoverageWide     verifier.Values `json:"coverage_99_9"` // Of the 99.9 % intervals.
-	// Share of the repetitions whose 95 % band held all entries.
+	Coverage         verifier.Values `json:"coverage"`      // Share of the 95 % intervals that contained the truth.
+	CoverageWide     verifier.Values `json:"coverage_99_9"` // Likewise for the 99.9 % intervals.
+	// Share of the repetitions whose 95 % band contained the truth in all entries.
 	BandCoverage float64 `json:"band_coverage"`
-	// Root mean square error in standard errors from the data.
+	// Root mean square error, in standard errors that the data gave.
 	RMSZ            verifier.Values `json:"rms_z"`
 	RMSE            float64         `json:"rmse"`
 	PredictedRMSE   float64         `json:"predicted_rmse"`
@@ -44,9 +44,9 @@ type simulation struct {
 	Slots           *uint64         `json:"slots"`
 	Users           int             `json:"users"`
 	LeftOut         int             `json:"left_out"`         // Rows of the input beyond a batch.
+	// The mean and quantiles of a histogram over a range.
 	Sample          uint64          `json:"sample,omitempty"` // The seed of those used; they are the first without one.
 	ClippedShare    float64         `json:"clipped_share"`    // Of the values: see [planner.CountClipped].
-	// The mean and quantiles of a histogram over a range.
 	Locations     []*simulatedLocation `json:"locations,omitempty"`
 	Repeats       int                  `json:"repeats"`
 	Fast          bool                 `json:"fast"`
@@ -58,10 +58,10 @@ type simulation struct {
 	LocalEpsilon  *float64             `json:"local_epsilon"`
 	HonestEpsilon float64              `json:"crowd_epsilon"`
 
-	promises []string // What these say, in words.
+	promises []string // The promises above, in words.
 }
 
-// confidences are those of the intervals whose coverage is found.
+// confidences are the confidence levels whose coverage is measured.
 var confidences = []float64{verifier.Confidence, 0.999}
 
 // simulateFlags are the flags of `doona simulate`.
@@ -219,7 +219,7 @@ func (s *simulation) promise(t *task.Task, m protocols.Mechanism) {
 	s.promises = []string{verifier.WorstCase(t, m), verifier.WithCrowd(t, m)}
 }
 
-// check refuses flags that would be ignored and values that are not allowed.
+// check refuses flags that would be ignored, and invalid values.
 func (f *simulateFlags) check(cmd *cobra.Command) error {
 	switch {
 	case f.options.Repeats < 1 || f.table && f.options.Repeats < 100:
@@ -250,7 +250,7 @@ func (f *simulateFlags) check(cmd *cobra.Command) error {
 	return nil
 }
 
-// flagError makes an error about a flag of simulate one of usage; others are about data.
+// flagError turns an error about a flag of simulate into a usage error; other errors concern data.
 func flagError(err error) error {
 	var field *invalid.FieldError
 	if errors.As(err, &field) && (field.Field == "malicious" || field.Field == "attack" || field.Field == "fast") {
@@ -259,16 +259,16 @@ func flagError(err error) error {
 	return err
 }
 
-// worst is the input that is no file: every client has the worst-case value.
+// worst names the input in which every client has the worst-case value; it is not a file.
 const worst = "worst"
 
-// mostClients bounds the memory of that input, 24 bytes a client.
+// mostClients bounds the memory of that input, at 24 bytes a client.
 const mostClients = 100_000_000
 
 func isVector(t *task.Task) bool { return t.Query.Info().Shape == task.PerVector }
 
-// simulationInput returns one value per client: rows of a file (all columns for a vector), or a
-// batch of the worst value.
+// simulationInput returns one value per client: rows of a file (all columns for a vector), or a batch of the worst
+// value.
 func simulationInput(t *task.Task, m protocols.Mechanism, input, column string) ([][]float64, error) {
 	switch {
 	case input == worst && t.Batch.Size > mostClients:
@@ -287,8 +287,8 @@ func simulationInput(t *task.Task, m protocols.Mechanism, input, column string) 
 	return rows, err
 }
 
-// oneBatch returns the clients of one batch, the first or with a seed random ones, and how many more there are. A batch
-// of more than n never is: sums modulo q would wrap around, and the predictions are of n clients.
+// oneBatch returns the clients of one batch, the first ones or, with a seed, random ones, and how many are left. A
+// batch never has more than n: sums modulo q would wrap around, and the predictions assume n clients.
 func oneBatch[T any](t *task.Task, clients []T, seed uint64) (batch []T, left int) {
 	n := min(uint64(len(clients)), t.Batch.Size)
 	if seed != 0 {
@@ -298,7 +298,7 @@ func oneBatch[T any](t *task.Task, clients []T, seed uint64) (batch []T, left in
 	return clients[:n], len(clients) - int(n)
 }
 
-// clippedShare returns which share of the clients' numbers, or vectors, the task clips.
+// clippedShare returns the share of the clients' numbers, or vectors, that the task clips.
 func clippedShare(t *task.Task, values [][]float64) float64 {
 	clipped, all := 0, 0
 	for _, row := range values {
@@ -308,7 +308,7 @@ func clippedShare(t *task.Task, values [][]float64) float64 {
 	return float64(clipped) / float64(max(1, all))
 }
 
-// printLeftOut says which rows of the input were used, if not all.
+// printLeftOut says which rows of the input were used, unless all were.
 func printLeftOut(w io.Writer, users, left int, sample uint64) {
 	which := "the first %d of %d rows: a batch of this task has no more clients\n"
 	if sample > 0 {

@@ -19,7 +19,7 @@ type simulatedLocation struct {
 	Truth             float64  `json:"truth"`
 	Estimate          float64  `json:"estimate"`           // Mean over the repetitions.
 	StandardDeviation *float64 `json:"standard_deviation"` // Of the estimates; null for a single repetition.
-	Coverage          float64  `json:"coverage"`           // Share of the intervals that held the truth.
+	Coverage          float64  `json:"coverage"`           // Share of the intervals that contained the truth.
 
 	covered         int
 	errors, squares float64 // Of the estimates.
@@ -33,7 +33,7 @@ type located struct {
 
 	mu      sync.Mutex // guards what follows
 	repeats int
-	list    []*simulatedLocation // Empty where a report has none.
+	list    []*simulatedLocation // Empty if reports have no locations.
 }
 
 func newLocated(t *task.Task, m protocols.Mechanism, values [][]float64) *located {
@@ -48,7 +48,7 @@ func newLocated(t *task.Task, m protocols.Mechanism, values [][]float64) *locate
 	return l
 }
 
-// truth returns the values' mean, or the least value that a share p of them is not above.
+// truth returns the mean of the values, or their p-quantile: the least value that at least a share p does not exceed.
 func (l *located) truth(of verifier.Location) float64 {
 	n := float64(len(l.sorted))
 	if of.Probability > 0 {
@@ -61,7 +61,7 @@ func (l *located) truth(of verifier.Location) float64 {
 	return mean
 }
 
-// add compares a batch's.
+// add compares one batch's locations.
 func (l *located) add(batch protocols.Aggregate) {
 	d := verifier.DistributionOf(l.task, l.mechanism, batch)
 	if d == nil {
@@ -83,7 +83,7 @@ func (l *located) add(batch protocols.Aggregate) {
 	}
 }
 
-// result returns what batches came to.
+// result returns the comparison over all batches.
 func (l *located) result() []*simulatedLocation {
 	r := float64(l.repeats)
 	for _, s := range l.list {

@@ -15,8 +15,8 @@ import (
 	"github.com/doona-dp/doona/wire/task"
 )
 
-// tableRow is one line of `doona simulate --table`. Where the answer has several entries, the
-// deviations are those of the worst.
+// tableRow is one line of `doona simulate --table`. For an answer with several entries, the deviations are those of
+// the worst entry.
 type tableRow struct {
 	Protocol        string     `json:"protocol"`
 	Query           task.Query `json:"query"`
@@ -30,11 +30,11 @@ type tableRow struct {
 	PredictedRMSE   float64    `json:"predicted_rmse"`
 	RMSE            float64    `json:"rmse"`
 	BiasDeviations  float64    `json:"bias_deviations"` // Largest |bias| in standard errors.
-	VarianceRatio   float64    `json:"variance_ratio"`  // Empirical over predicted, of the entry in the next field.
+	VarianceRatio   float64    `json:"variance_ratio"`  // Empirical over predicted, for the entry of the next field.
 	// Largest |empirical - predicted| variance in standard errors.
 	VarianceOff float64 `json:"variance_deviations"`
-	// Share of the 95 % and of the 99.9 % intervals that held the truth, of the entry with the least; and the
-	// same where all clients have the worst value.
+	// Shares of the 95 % and 99.9 % intervals that contained the truth, for the entry with the least share; then the
+	// same if all clients have the worst value.
 	Coverage          float64 `json:"coverage"`
 	CoverageWide      float64 `json:"coverage_99_9"`
 	CoverageWorst     float64 `json:"coverage_worst"`
@@ -42,8 +42,8 @@ type tableRow struct {
 	Passed            bool    `json:"passed"`
 }
 
-// The interval of the table: bias within 5 standard errors, variance within the two-sided 10⁻⁶
-// interval of a normal variable, coverage at most 5 standard errors below its least.
+// Limits of the table: bias within 5 standard errors, variance within the two-sided 10⁻⁶ interval of a normal
+// variable, coverage at most 5 standard errors too low.
 const (
 	biasLimit     = 5
 	varianceLimit = 4.892
@@ -51,8 +51,8 @@ const (
 	leastWide     = 0.998
 )
 
-// tableQueries returns the queries of the table: the small examples of every protocol, with all
-// clients honest, with 90 % and with 80 %.
+// tableQueries returns the queries of the table: the small examples of every protocol, with 100 %, 90 % and 80 %
+// honest clients.
 func tableQueries() (out []planner.Query) {
 	for _, p := range registry.All() {
 		for _, c := range p.Row().Trials {
@@ -134,7 +134,7 @@ func (f *simulateFlags) tableRow(q planner.Query) (tableRow, error) {
 	return r, nil
 }
 
-// covers says whether a coverage is at most 5 standard errors below its least.
+// covers reports whether a coverage is at most 5 standard errors below its minimum.
 func covers(found, least float64, runs int) bool {
 	return found >= least-5*math.Sqrt(least*(1-least)/float64(runs))
 }
@@ -157,7 +157,7 @@ func tableValues(q planner.Query) [][]float64 {
 			case q.Query == task.Histogram:
 				u = float64(uint64(i*i) % q.Bins)
 			case q.Protocol == correlated.Name && width > 1 && l != i%width:
-				u = 0 // its vectors have one other coordinate
+				u = 0 // its vectors have one nonzero coordinate
 			case q.Query == task.VectorMean:
 				u = (u - 0.3) / math.Sqrt(float64(width))
 			default:

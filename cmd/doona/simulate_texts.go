@@ -18,34 +18,34 @@ import (
 	"github.com/doona-dp/doona/wire/task"
 )
 
-// textSimulation is what `doona simulate --json` prints of a task for strings.
+// textSimulation is what `doona simulate --json` prints for strings.
 type textSimulation struct {
-	Texts []simulatedText `json:"texts"` // That are frequent, or were listed: by falling number of clients.
-	// How many clients a text must have to be listed in about 98 of 100 batches, on average over those batches in
-	// which some number is enough; 0 if it is in none.
+	Texts []simulatedText `json:"texts"` // Frequent or listed texts, by falling number of clients.
+	// How many clients a text needs to be listed in about 98 of 100 batches, averaged over the batches for which some
+	// number suffices; 0 if there is no such batch.
 	FoundDownTo float64 `json:"found_down_to"`
-	False       int     `json:"false_texts"` // Listed texts that nobody has, over all batches.
-	Coverage    float64 `json:"coverage"`    // Share of the 95 % intervals of listed texts that held the truth.
+	False       int     `json:"false_texts"` // Listed texts that no client has, over all batches.
+	Coverage    float64 `json:"coverage"`    // Share of the 95 % intervals of listed texts that contained the truth.
 	Users       int     `json:"users"`
 	LeftOut     int     `json:"left_out"`         // Lines of the input beyond a batch.
-	Sample      uint64  `json:"sample,omitempty"` // The seed of those used; they are the first without one.
+	Sample      uint64  `json:"sample,omitempty"` // Seed of a random selection; omitted: the first lines.
 	Repeats     int     `json:"repeats"`
 	Fast        bool    `json:"fast"`
 	Malicious   int     `json:"malicious"`
 	Attack      string  `json:"attack,omitempty"`
-	Unchecked   doubts  `json:"unchecked,omitempty"` // What would have been refused.
+	Unchecked   doubts  `json:"unchecked,omitempty"` // Doubts that the user waived.
 }
 
 // simulatedText is one text over all batches.
 type simulatedText struct {
 	Text    string  `json:"text"`
 	Clients int     `json:"clients"`
-	Listed  int     `json:"listed"`  // In so many batches.
-	Mean    float64 `json:"mean"`    // Of its counts there.
-	Covered int     `json:"covered"` // Intervals that held the truth.
+	Listed  int     `json:"listed"`  // Number of batches that list it.
+	Mean    float64 `json:"mean"`    // Mean of its estimated counts there.
+	Covered int     `json:"covered"` // Intervals that contained the truth.
 }
 
-// simulateTexts searches batches of a task for strings.
+// simulateTexts simulates the search in batches of a task for strings.
 func (f *simulateFlags) simulateTexts(cmd *cobra.Command, t *task.Task) error {
 	if err := cli.Refuse(cmd, "for query strings", "column", "central"); err != nil {
 		return err
@@ -86,14 +86,14 @@ func (f *simulateFlags) simulateTexts(cmd *cobra.Command, t *task.Task) error {
 	return cli.Print(cmd, out, func(w io.Writer) error { return out.print(w, t) })
 }
 
-// textTally counts what searches find.
+// textTally counts the findings of searches.
 type textTally struct {
 	find                  func(protocols.Aggregate, float64) protocols.FoundTexts
 	held                  map[string]int
 	seen                  map[string]*simulatedText
 	intervals, wrong, all int
 	down                  float64
-	enough                int // Batches in which some number of clients is.
+	enough                int // Batches in which some number of clients suffices.
 }
 
 func newTally(find func(protocols.Aggregate, float64) protocols.FoundTexts, lines []string) *textTally {
@@ -128,7 +128,8 @@ func (t *textTally) add(batch protocols.Aggregate) {
 	}
 }
 
-// result returns what batches came to: with texts that none listed and that are as frequent as those mostly listed.
+// result summarizes all batches. It includes texts that no batch listed and that are as frequent as those mostly
+// listed.
 func (t *textTally) result(batches int) *textSimulation {
 	out := &textSimulation{Texts: []simulatedText{}, FoundDownTo: t.down / float64(max(1, t.enough)), False: t.wrong,
 		Users: t.all, Repeats: batches}

@@ -12,8 +12,8 @@ import (
 	"github.com/doona-dp/doona/wire/task"
 )
 
-// TestDocumentedTablesHaveEveryExample: the documents' tables are those that the commands would print
-// of today's protocols, row by row.
+// TestDocumentedTablesHaveEveryExample: the documents' tables have the rows that the commands print for the current
+// protocols.
 func TestDocumentedTablesHaveEveryExample(t *testing.T) {
 	var want [][]string
 	for _, q := range costQueries() {
@@ -29,8 +29,8 @@ func TestDocumentedTablesHaveEveryExample(t *testing.T) {
 		"doona simulate --table")
 }
 
-// TestDocumentedCostsArePlanned: the rows of a thousand users who send all slots have the slots and bytes that a plan
-// gives today. Of others the bytes are of a mean number of messages, which may be of drawn ones.
+// TestDocumentedCostsArePlanned: for a thousand users who send all slots, the rows have the slots and bytes of a
+// current plan. Other rows give bytes for a mean number of messages, which may be simulated.
 func TestDocumentedCostsArePlanned(t *testing.T) {
 	var want, got [][]string
 	for _, row := range doctest.Table(t, "../../docs/costs.md", "n", "padding", "query", "protocol", "slots × lanes",
@@ -51,8 +51,8 @@ func TestDocumentedCostsArePlanned(t *testing.T) {
 	require.Equal(t, want, got, "doona plan --table")
 }
 
-// TestDocumentedLossOfCorrelated: 0.1 % of the slots of the table of costs move the ends of an interval apart by one
-// and a half times the range each, and the noise by a hundredth of the range at most.
+// TestDocumentedLossOfCorrelated: losing 0.1 % of the slots of the table of costs moves the ends of an interval apart
+// by one and a half times the range each, and the noise by a hundredth of the range at most.
 func TestDocumentedLossOfCorrelated(t *testing.T) {
 	shares := map[string]map[string]float64{}
 	for _, row := range doctest.Table(t, "../../docs/costs.md", "protocol", "padding", "n", "slots × lanes",

@@ -50,7 +50,6 @@ type taskFlags struct {
 	ca       string
 }
 
-// aboutTaskNew is what help says of `task new`.
 const aboutTaskNew = `New chooses the protocol's parameters for a query and a privacy target and writes the task.
 
 Without --protocol it takes the first row of 'doona plan', the least error that anyone can promise,
@@ -187,7 +186,7 @@ func (f *taskFlags) run(cmd *cobra.Command) error {
 	return printTask(cmd, t, taskfile.FormatKey(task.SignKey(bundle.Owner)), fullSlots(t), nil, chosen)
 }
 
-// parseParams reads "NAME=N" of protocol parameters, each once.
+// parseParams parses "NAME=N" of protocol parameters, each at most once.
 func parseParams(texts []string) (planner.Params, error) {
 	params := planner.Params{}
 	for _, text := range texts {
@@ -232,8 +231,8 @@ func (f *taskFlags) check(cmd *cobra.Command) error {
 	return cli.Refuse(cmd, why, "start", "epoch-length", "epochs", "total-epsilon", "total-delta", "stream", "ca")
 }
 
-// sign adds the parties and epochs to a draft, signs it and writes it. Relays that have approved the owner are asked
-// for their keys, and given the task.
+// sign adds the parties and epochs to a draft, signs it and writes it. It asks relays that have approved the owner
+// for their keys, and sends them the task.
 func (f *taskFlags) sign(ctx context.Context, t *task.Task) (*taskfile.Bundle, error) {
 	if f.owner == "" || f.verifier == "" {
 		return nil, cli.Usagef("missing flag --owner-key or --verifier: a task with relays needs both")
@@ -273,7 +272,7 @@ func (f *taskFlags) sign(ctx context.Context, t *task.Task) (*taskfile.Bundle, e
 		}
 		t.Clients.Kind, t.Clients.Issuer, lists = task.ClientToken, party, append(lists, list)
 	}
-	if err := taskfile.CheckSize(t); err != nil { // before any relay makes keys for it
+	if err := taskfile.CheckSize(t); err != nil { // before relays make keys for it
 		return nil, err
 	}
 	owner, err := keyfile.LoadSign(f.owner)
@@ -303,14 +302,14 @@ func (f *taskFlags) write(t *task.Task, lists []*onion.SignedKeyList, owner ed25
 	if err := writeJSON(f.out+".json", t); err != nil {
 		return nil, err
 	}
-	// Durably, before any relay has it: only this file can finish what was begun.
+	// Durably, before any relay has it: only this file can complete the task.
 	if err := durable.WriteFile(f.out, raw, 0o644); err != nil {
 		return nil, fmt.Errorf("couldn't write the task: %w", err)
 	}
 	return bundle, nil
 }
 
-// parseRelay is parseParty for a relay, which has no list where it is to be asked for one.
+// parseRelay is parseParty for a relay. A relay that is asked for its key list has none here.
 func parseRelay(url, text string) (task.Party, *onion.SignedKeyList, error) {
 	if strings.Contains(text, ",") {
 		return parseParty("relay", url, text)
@@ -319,7 +318,7 @@ func parseRelay(url, text string) (task.Party, *onion.SignedKeyList, error) {
 	return task.Party{URL: url, SignKey: key}, nil, cli.Usage(err)
 }
 
-// parseParty reads "ed25519:KEY,KEYLIST-FILE".
+// parseParty parses "ed25519:KEY,KEYLIST-FILE".
 func parseParty(flag, url, text string) (task.Party, *onion.SignedKeyList, error) {
 	keyText, path, ok := strings.Cut(text, ",")
 	if !ok {

@@ -15,8 +15,8 @@ import (
 	"github.com/doona-dp/doona/wire/taskfile"
 )
 
-// begin asks the relays whose lists are missing for them, writes the signed task, and hands it to these relays: to the
-// first one last, as clients find it there. Where the task is written already, it is only handed over.
+// begin asks relays for missing key lists, writes the signed task, and sends it to these relays, the first relay
+// last, as clients find the task there. If the file already has the task, begin only sends it.
 func (f *taskFlags) begin(ctx context.Context, t *task.Task, lists []*onion.SignedKeyList, key ed25519.PrivateKey) (
 	*taskfile.Bundle, error) {
 	transport, err := handover.LoadTransport(f.ca)
@@ -56,8 +56,8 @@ func (f *taskFlags) begin(ctx context.Context, t *task.Task, lists []*onion.Sign
 	return bundle, nil
 }
 
-// written returns the task that is in the file, and makes t that: the relays' keys, and the start unless it was named,
-// are what the file says. It is an error where anything else differs.
+// written reads the task from the file into t. The file determines the relays' keys, and the start unless a flag sets
+// it. Any other difference is an error.
 func (f *taskFlags) written(t *task.Task, asked []int, owner task.SignKey) (*taskfile.Bundle, error) {
 	raw, err := taskfile.ReadFile(f.out)
 	if err != nil {

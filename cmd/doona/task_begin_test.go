@@ -14,8 +14,9 @@ import (
 	"github.com/doona-dp/doona/wire/taskfile"
 )
 
-// TestNewTaskToEstimate: one command of an owner's has two running relays, whose operators have approved it for two
-// tasks, serve a task, down to its estimate; also where one was away when it was signed. The third task is refused.
+// TestNewTaskToEstimate: an owner runs one command, and two running relays, whose operators have approved it for two
+// tasks, serve a task until its estimate; also if one relay was down when the task was signed. The third task is
+// refused.
 func TestNewTaskToEstimate(t *testing.T) {
 	c := relaytest.New(t, relaytest.Options{}.Approving(t, 2))
 	c.Start(t, 1)
@@ -80,7 +81,7 @@ func TestNewTaskToEstimate(t *testing.T) {
 	require.NoFileExists(t, filepath.Join(dir, "august.bundle"), "the keys of the task with three epochs have a place")
 }
 
-// TestNewTaskAsksSomeRelays: a relay whose list is at hand is not asked, and none is given the task twice.
+// TestNewTaskAsksSomeRelays: a relay whose key list is given is not asked, and no relay is sent the task twice.
 func TestNewTaskAsksSomeRelays(t *testing.T) {
 	c := relaytest.New(t, relaytest.Options{Hops: 2}.Approving(t, 1))
 	c.Start(t, 1)

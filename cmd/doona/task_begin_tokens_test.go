@@ -23,9 +23,10 @@ import (
 	"github.com/doona-dp/doona/wire/taskfile"
 )
 
-// TestNewTaskWithTokens: a task with tokens, whose relays have approved its owner, from the owner's one command to the
-// verifier's page: clients fetch the task and their tokens, and report. A task more is refused with its reason. After a
-// restart both relays serve the task still, with its keys, spent tokens stay spent, and there is no place more.
+// TestNewTaskWithTokens: a task with tokens, whose relays have approved its owner, from the owner's one command to
+// the verifier's page: clients fetch the task and their tokens, and report. A further task is refused with its
+// reason. After a restart both relays still serve the task with its keys, spent tokens stay spent, and the limit of
+// tasks still holds.
 func TestNewTaskWithTokens(t *testing.T) {
 	c := relaytest.New(t, relaytest.Options{Task: relaytest.WithTokens}.Approving(t, 1))
 	stops := []func(){c.Start(t, 0), c.Start(t, 1)}
@@ -113,7 +114,7 @@ func TestNewTaskWithTokens(t *testing.T) {
 	require.Empty(t, report.Findings)
 }
 
-// estimated is what the tests read of a report.
+// estimated holds the fields that the tests read from a report.
 type estimated struct {
 	Users    uint64
 	Estimate *float64
@@ -136,7 +137,7 @@ func serveVerifier(t *testing.T, c *relaytest.Cascade, of server.TaskConfig) str
 	return "http://" + cfg.Listener.Addr().String()
 }
 
-// waitForUsers returns a task's report at the verifier as soon as so many clients are in it.
+// waitForUsers returns a task's report at the verifier as soon as it covers this many clients.
 func waitForUsers(t *testing.T, pages string, open *taskfile.Open, users uint64) (out estimated) {
 	t.Helper()
 	require.Eventually(t, func() bool {

@@ -61,6 +61,7 @@ figure that is derived. --unchecked prints the task all the same, and says why i
 
 // taskSummary is what `task new` and `task check` print.
 type taskSummary struct {
+	// B, of one client in a lane; an upper bound under padding none.
 	ID            string            `json:"id,omitempty"`    // Of a task with parties.
 	Owner         string            `json:"owner,omitempty"` // Whose signature is good; none for a JSON document.
 	Query         task.Query        `json:"query"`
@@ -76,26 +77,25 @@ type taskSummary struct {
 	NMin          uint64            `json:"n_min"`
 	Padding       task.Padding      `json:"padding"`
 	Lanes         uint64            `json:"lanes"`
-	// B, of one client in a lane; under padding none at most.
 	Slots uint64 `json:"slots"`
-	// B if the padding were full and not none, where that is possible.
+	// B under padding full, for a task with padding none that could have it.
 	SlotsFull    *uint64 `json:"slots_full,omitempty"`
 	MessageBytes uint64  `json:"message_bytes"`
-	Unchecked    doubts  `json:"unchecked,omitempty"` // What would have been refused.
+	Unchecked    doubts  `json:"unchecked,omitempty"` // Doubts that the user waived.
 
-	// What a full batch takes at most of each relay in order, and of the verifier, estimated. A draft is taken to have
+	// Estimated maximum cost of a full batch for each relay, in order, and for the verifier. A draft counts as having
 	// two relays.
 	BatchNeeds []handover.Need `json:"batch_needs"`
 
 	Noise *noiseSummary `json:"noise,omitempty"` // What every relay adds.
 	Total *totalSummary `json:"total,omitempty"` // The claim of all epochs together.
-	// What all epochs cost together at most, of a task with parties and several epochs: what is claimed or follows.
+	// Cost of all epochs together, of a task with parties and several epochs: as claimed or derived.
 	Together *compose.Spend `json:"together,omitempty"`
 
-	Group   groupSummary   `json:"group"` // What is left to a person with several reports in an epoch.
+	Group   groupSummary   `json:"group"` // The guarantee of a person with several reports in an epoch.
 	Clients clientsSummary `json:"clients"`
 	Stream  *streamSummary `json:"stream,omitempty"` // The task's place in a stream.
-	Chosen  *choice        `json:"chosen,omitempty"` // By the plan: none where the protocol was named.
+	Chosen  *choice        `json:"chosen,omitempty"` // Chosen by the plan; nil if the user named the protocol.
 }
 
 // totalSummary is the claim of all epochs.
@@ -105,7 +105,7 @@ type totalSummary struct {
 	Epochs  uint64 `json:"epochs"`
 }
 
-// fullSlots returns the slots in a lane that a new task with padding none would have under full.
+// fullSlots returns the slots per lane that a new task with padding none would have under padding full.
 func fullSlots(t *task.Task) *uint64 {
 	if t.Slots.Padding != task.PaddingNone {
 		return nil
@@ -118,8 +118,8 @@ func fullSlots(t *task.Task) *uint64 {
 	return &full.Slots.PerLane
 }
 
-// printTask prints a task, its owner where that is known from a signature, and its slots under
-// padding full where it has none. chosen is nil where its protocol was named.
+// printTask prints a task, its owner if a signature proves it, and its slots under padding full. chosen is nil if the
+// user named the protocol.
 func printTask(cmd *cobra.Command, t *task.Task, owner string, full *uint64, doubts doubts, chosen *choice) error {
 	m, err := registry.Open(t)
 	if err != nil {
@@ -146,7 +146,7 @@ func printTask(cmd *cobra.Command, t *task.Task, owner string, full *uint64, dou
 	})
 }
 
-// summarize returns the summary of a task, without its owner and without what making it printed.
+// summarize returns the summary of a task, without its owner and without results of creating it.
 func summarize(t *task.Task, m protocols.Mechanism) (*taskSummary, error) {
 	s := &taskSummary{Query: t.Query, Protocol: t.Protocol, Rule: t.Rule, Params: map[string]string{},
 		Epsilon: t.Claim.Epsilon.String(), Delta: t.Claim.Delta.String(), HonestEpsilon: verifier.HonestEpsilon(t, m),
@@ -190,7 +190,7 @@ func summarize(t *task.Task, m protocols.Mechanism) (*taskSummary, error) {
 	return s, nil
 }
 
-// printHeading says which task it is, and what was not checked of it.
+// printHeading names the task, and says which checks were waived.
 func (s *taskSummary) printHeading(w io.Writer) {
 	s.Unchecked.print(w)
 	s.Chosen.print(w)
@@ -204,7 +204,7 @@ func (s *taskSummary) printHeading(w io.Writer) {
 	}
 }
 
-// printPromise says what clients are promised, if what it needs holds.
+// printPromise says what clients are promised, and on which conditions.
 func (s *taskSummary) printPromise(w io.Writer, t *task.Task, m protocols.Mechanism, needs string) {
 	var params []string
 	for _, p := range t.Params {
@@ -228,7 +228,7 @@ func (s *taskSummary) printPromise(w io.Writer, t *task.Task, m protocols.Mechan
 	s.Group.print(w)
 }
 
-// printCosts says who adds noise, who the clients are, and what reports and batches take.
+// printCosts says who adds noise, who the clients are, and what reports and batches cost.
 func (s *taskSummary) printCosts(w io.Writer, t *task.Task) {
 	s.Noise.print(w)
 	s.Clients.print(w, t)

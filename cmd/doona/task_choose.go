@@ -14,10 +14,10 @@ import (
 	"github.com/doona-dp/doona/wire/task"
 )
 
-// choice is what `task new` took from the plan, where no protocol was named.
+// choice is the way that `task new` took from the plan, if the user named no protocol.
 type choice struct {
-	Of     int    `json:"of"`     // Ways that the plan has, possible or not.
-	Reason string `json:"reason"` // Why one would take it, in a sentence.
+	Of     int    `json:"of"`     // Ways in the plan, possible or not.
+	Reason string `json:"reason"` // Why one would choose it, in a sentence.
 }
 
 func (c *choice) print(w io.Writer) {
@@ -29,7 +29,7 @@ func (c *choice) print(w io.Writer) {
 // ofProtocol are flags whose values only some protocols take.
 var ofProtocol = []string{"rule", "param", "padding", "lanes"}
 
-// draft calibrates the protocol that was named, or the first way of the plan.
+// draft calibrates the named protocol, or the first way of the plan.
 func (f *taskFlags) draft(cmd *cobra.Command) (*task.Task, *choice, error) {
 	if f.query.Protocol != "" {
 		t, err := planner.Draft(f.query)
@@ -42,7 +42,7 @@ func (f *taskFlags) draft(cmd *cobra.Command) (*task.Task, *choice, error) {
 		Hops:       cmp.Or(len(f.relays), planner.DefaultRelays),
 		LeastLocal: f.noise.relays.LocalEpsilon, MaxDummies: f.noise.relays.MaxDummies,
 		Batches: f.noise.relays.Batches}
-	g.Relays = nil // the plan tries both noises, with the limits above
+	g.Relays = nil // the plan tries both kinds of noise, within the limits above
 	ways, err := planWithProgress(g)
 	if err != nil {
 		return nil, nil, cli.FlagError(err)
@@ -54,7 +54,7 @@ func (f *taskFlags) draft(cmd *cobra.Command) (*task.Task, *choice, error) {
 	return ways[0].Task, &choice{len(ways), row.Reason}, err
 }
 
-// reasons is the error of a plan without a possible way: why each is none.
+// reasons returns the error of a plan without a possible way: why each is impossible.
 func reasons(ways []planner.Way) error {
 	text := []string{"no protocol reaches this goal:"}
 	for _, w := range ways {

@@ -16,14 +16,14 @@ import (
 const originUsage = "origin whose pages may report, as browsers send it: https://shop.example, " +
 	"https://*.shop.example for all below, app://ID or null; repeat"
 
-// sortedOrigins returns origins as a task lists them, each once.
+// sortedOrigins returns origins in a task's order, each once.
 func sortedOrigins(given []string) []string {
 	out := slices.Clone(given)
 	slices.Sort(out)
 	return slices.Compact(out)
 }
 
-// warnOfPages says what pages of any site can do where a signed task lists no origins.
+// warnOfPages warns that pages of any site can report to a signed task without origins.
 func warnOfPages(cmd *cobra.Command, t *task.Task) {
 	if len(t.Clients.Origins) == 0 && len(t.Relays) > 0 {
 		fmt.Fprintln(cmd.ErrOrStderr(), "warning: no --origin: any web page can report for its visitors, use up the quota of "+
@@ -31,7 +31,7 @@ func warnOfPages(cmd *cobra.Command, t *task.Task) {
 	}
 }
 
-// clientsSummary is how the first relay limits clients, and what that costs.
+// clientsSummary says how the first relay limits clients, and at what cost.
 type clientsSummary struct {
 	Kind    task.ClientKind    `json:"kind"`
 	Origins []string           `json:"origins"`         // Whose pages may report; empty for any.
@@ -52,7 +52,7 @@ func (s *clientsSummary) print(w io.Writer, t *task.Task) {
 	}
 }
 
-// printQuota says what a quota is, whom it shuts out, and what it lets in.
+// printQuota explains a quota: which clients it excludes, and what it admits.
 func printQuota(w io.Writer, c planner.QuotaCost) {
 	reports := fmt.Sprintf("a quota of %d", c.Least)
 	if c.Most > c.Least {

@@ -23,7 +23,7 @@ type noiseFlags struct {
 // byRelays is the value of --noise where relays add it.
 const byRelays = "relays"
 
-// diluteFlags are those that only noise by relays takes.
+// diluteFlags are the flags for relays' noise only.
 var diluteFlags = []string{"max-dummies", "local-epsilon", "batches"}
 
 func (f *noiseFlags) add(cmd *cobra.Command) {
@@ -57,12 +57,12 @@ func (f *noiseFlags) check(cmd *cobra.Command, protocol string) error {
 	return cli.Refuse(cmd, "with --noise relays: no other client need be honest", "honest")
 }
 
-// wanted says whether relays are to add noise.
+// wanted reports whether relays are to add noise.
 func (f *noiseFlags) wanted(protocol string) bool {
 	return f.by == byRelays || protocol == augmented.Name
 }
 
-// checkTarget is an error where neither the target of an epoch nor that of all is given.
+// checkTarget returns an error if neither the target of an epoch nor that of all epochs is given.
 func checkTarget(cmd *cobra.Command) error {
 	changed := cmd.Flags().Changed
 	if changed("total-epsilon") && changed("total-delta") && !changed("epsilon") && !changed("delta") {
@@ -76,15 +76,15 @@ func checkTarget(cmd *cobra.Command) error {
 	return nil
 }
 
-// noiseSummary is what is printed of noise that relays add.
+// noiseSummary describes the noise that relays add.
 type noiseSummary struct {
 	Dummies float64 `json:"dummies"` // Mean number per relay and batch.
-	Least   uint64  `json:"least"`   // What one relay can add to one batch.
+	Least   uint64  `json:"least"`   // Fewest and most that one relay adds to one batch.
 	Most    uint64  `json:"most"`
 	Batches uint64  `json:"batches"` // The most of an epoch; 0 for no bound.
 }
 
-// noiseOf returns what a task's relays add, nil for nothing.
+// noiseOf describes what a task's relays add; nil for nothing.
 func noiseOf(t *task.Task) (*noiseSummary, error) {
 	if t.Noise == nil {
 		return nil, nil

@@ -112,7 +112,7 @@ func (f *renewFlags) run(cmd *cobra.Command, first string) error {
 	return printTask(cmd, next.Task, taskfile.FormatKey(next.Owner), nil, nil, nil)
 }
 
-// change returns what the next task changes that its stream allows, nil for nothing.
+// change returns a function that makes the requested changes to the next task, or nil.
 func (f *renewFlags) change() func(*task.Task) {
 	if len(f.origins) == 0 {
 		return nil
@@ -131,7 +131,7 @@ func loadRoot(file string) (*taskfile.Open, error) {
 
 const newestUsage = "file of a later task of the stream, where no relay of FIRST runs any more"
 
-// loadNewest reads a later task of a stream; nil where none is named.
+// loadNewest reads a later task of a stream, or returns nil for an empty file name.
 func loadNewest(root *taskfile.Open, file string) (*taskfile.Open, error) {
 	if file == "" {
 		return nil, nil
@@ -202,21 +202,21 @@ func (f *renewFlags) sign(ctx context.Context, owner *handover.Client, root *tas
 	if err := writeJSON(f.out+".json", open.Task); err != nil {
 		return nil, err
 	}
-	// Before any relay has it: a position is taken for good, and only this file can finish what was begun.
+	// Before any relay has it: a position cannot be reused, and only this file can complete the task.
 	if err := durable.WriteFile(f.out, raw, 0o644); err != nil {
 		return nil, fmt.Errorf("couldn't write the task: %w", err)
 	}
 	return raw, nil
 }
 
-// handOver hands the task to every relay, to the last one first.
+// handOver sends the task to every relay, the last one first.
 func (f *renewFlags) handOver(ctx context.Context, owner *handover.Client, root *taskfile.Open, raw []byte) (
 	*taskfile.Open, error) {
 	bundle, err := taskfile.ParseBundle(raw)
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", f.out, err)
 	}
-	next, err := bundle.Open(nil) // who may have signed it, the relays know
+	next, err := bundle.Open(nil) // the relays know whose signature is valid
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", f.out, err)
 	}
@@ -232,8 +232,8 @@ func (f *renewFlags) handOver(ctx context.Context, owner *handover.Client, root 
 	return next, nil
 }
 
-// tellRetired hands the task to relays of the first task whose place another has taken: clients may ask one of them
-// for the stream. They need not run any more.
+// tellRetired sends the task to relays of the first task that were replaced, as clients may still ask one of them for
+// the stream. They may be down.
 func (f *renewFlags) tellRetired(ctx context.Context, owner *handover.Client, root, next *taskfile.Open, raw []byte) {
 	for hop, relay := range root.Relays {
 		if next.Stream.Now(relay.SignKey) == next.Relays[hop].SignKey {

@@ -21,8 +21,8 @@ import (
 	"github.com/doona-dp/doona/wire/taskfile"
 )
 
-// TestRenew: an owner goes on with a stream twice, epoch after epoch, while the relays run; also where one of
-// them was away when the task was signed.
+// TestRenew: an owner renews a stream twice, epoch after epoch, while the relays run; also if one relay was down when
+// the task was signed.
 func TestRenew(t *testing.T) {
 	c := relaytest.New(t, relaytest.Options{Task: relaytest.Mean(10, relaytest.InStream())})
 	c.Start(t, 1)
@@ -69,7 +69,8 @@ func TestRenew(t *testing.T) {
 		keys + ".pub", "--epochs", "2", "--out", "x"}), "not the first task")
 }
 
-// TestRenewListsOrigins: where the stream allows it, its next task takes reports of other pages; else it is not signed.
+// TestRenewListsOrigins: if the stream allows it, its next task accepts reports from other pages; otherwise it is not
+// signed.
 func TestRenewListsOrigins(t *testing.T) {
 	const before, after = "https://old.example", "https://new.example"
 	for _, allow := range [][]string{{"clients.origins"}, nil} {
@@ -105,7 +106,7 @@ func TestRenewListsOrigins(t *testing.T) {
 	}
 }
 
-// TestState: an owner hands a stream on and the next one ends it, by commands; a relay that was away gets the
+// TestState: one owner transfers a stream and the next owner ends it, by commands; a relay that was down gets the
 // statement later.
 func TestState(t *testing.T) {
 	c := relaytest.New(t, relaytest.Options{Task: relaytest.Mean(10, relaytest.InStream())})
@@ -134,9 +135,9 @@ func TestState(t *testing.T) {
 	require.Equal(t, 1, state("--sign-key", next, "--stop", "--out", end), "the first relay is away")
 }
 
-// TestStateAsksEveryRelay: where the second relay has a newer task than the first, as a thief of the owner's key can
-// bring about, no owner's statement is signed, which one relay would take and the other could not. The recovery key's
-// is, also behind the thief's own at the first relay, and the stream goes on with the task that both then have.
+// TestStateAsksEveryRelay: a thief of the owner's key can give the second relay a newer task than the first has. Then
+// no owner's statement is signed, as only one relay could accept it. The recovery key's statement is signed, even
+// after the thief's own at the first relay, and the stream continues with the task that both then have.
 func TestStateAsksEveryRelay(t *testing.T) {
 	dir := t.TempDir()
 	keys := map[string]ed25519.PrivateKey{}
@@ -185,7 +186,7 @@ func TestStateAsksEveryRelay(t *testing.T) {
 	require.Zero(t, state("--sign-key", path("next"), "--recovery", public("recovery"), "--stop", "--out", path("end")))
 }
 
-// TestRoll: a relay's key is handed on by command. A file for another stream, and one that is there, are refused.
+// TestRoll: a command replaces a relay's key. It refuses a file for another stream and an existing output file.
 func TestRoll(t *testing.T) {
 	c := relaytest.New(t, relaytest.Options{Hops: 1, Task: relaytest.Mean(10, relaytest.InStream("relays.signKey"))})
 	dir := t.TempDir()

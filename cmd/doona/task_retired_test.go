@@ -20,18 +20,18 @@ import (
 	"github.com/doona-dp/doona/wire/taskfile"
 )
 
-// retired is a stream of two relays whose first one has given up its place, at position 1, and may still run.
+// retired is a stream of two relays whose first relay was replaced at position 1 and may still run.
 type retired struct {
 	*relaytest.Cascade
 	next     *relaytest.Cascade // position 1
 	recovery task.SignKey
 	dir      string
-	stop     func() // ends the relay that gave up
-	second   func() // ends the second relay
+	stop     func() // stops the replaced relay
+	second   func() // stops the second relay
 	owner    *handover.Client
 }
 
-// newRetired also has keys "recovery", "next" and "candidate" in its folder.
+// newRetired also makes the keys "recovery", "next" and "candidate" in its folder.
 func newRetired(t *testing.T) *retired {
 	t.Helper()
 	r := &retired{dir: t.TempDir()}
@@ -60,7 +60,7 @@ func newRetired(t *testing.T) *retired {
 	for hop := range r.next.Open.Relays {
 		require.NoError(t, r.owner.Succeed(t.Context(), r.Open, r.next.Open.Task, hop, raw))
 	}
-	require.NoError(t, r.owner.Succeed(t.Context(), r.Open, r.Open.Task, 0, raw)) // as 'task renew' tells it
+	require.NoError(t, r.owner.Succeed(t.Context(), r.Open, r.Open.Task, 0, raw)) // as 'task renew' does
 	return r
 }
 
@@ -91,7 +91,7 @@ func (r *retired) to(t *testing.T, name string) string {
 	return taskfile.FormatKey(task.SignKey(key.Public().(ed25519.PublicKey)))
 }
 
-// served is what the relay at a hop of a task says of the stream.
+// served returns the stream that the relay at a hop of a task serves.
 func (r *retired) served(t *testing.T, at *task.Task, hop int) *handover.RelayStream {
 	t.Helper()
 	s, err := r.owner.StreamAt(t.Context(), r.Open, at, hop, r.Open.Trust(r.recovery))
@@ -99,8 +99,8 @@ func (r *retired) served(t *testing.T, at *task.Task, hop int) *handover.RelaySt
 	return s
 }
 
-// TestStateAfterReplacement: an owner ends a stream whose first relay was replaced. The one that gave up hears it too,
-// if it still runs, as pages may look there.
+// TestStateAfterReplacement: an owner ends a stream whose first relay was replaced. The replaced relay gets the
+// statement too, if it still runs, as pages may ask it.
 func TestStateAfterReplacement(t *testing.T) {
 	r := newRetired(t)
 	require.Zero(t, r.state("--sign-key", filepath.Join(r.Dir, "owner.key"), "--stop", "--out", r.path("end")))
@@ -110,8 +110,8 @@ func TestStateAfterReplacement(t *testing.T) {
 	require.True(t, r.served(t, r.Open.Task, 0).Authority.Stopped)
 }
 
-// TestStateWithoutTheRetired: the relay that gave up is gone. The stream goes on by those of its newest task; where no
-// relay of the first task is left, by a later task that the owner has.
+// TestStateWithoutTheRetired: the replaced relay is gone. The stream continues through the relays of its newest task;
+// if no relay of the first task is left, through a later task that the owner has.
 func TestStateWithoutTheRetired(t *testing.T) {
 	r := newRetired(t)
 	r.stop()
@@ -132,8 +132,8 @@ func TestStateWithoutTheRetired(t *testing.T) {
 	require.ErrorContains(t, err, "owner-key", "it has changed, by what the newest relay serves")
 }
 
-// TestRecoveryAfterReplacement: a thief of the owner's key hands a task to the new first relay only. The recovery
-// key's statement names it, though no relay of the first task has it.
+// TestRecoveryAfterReplacement: a thief of the owner's key sends a task to the new first relay only. The recovery
+// key's statement names that task, though no relay of the first task has it.
 func TestRecoveryAfterReplacement(t *testing.T) {
 	r := newRetired(t)
 	r.Clock.Advance(2 * relaytest.Epoch)
@@ -148,8 +148,8 @@ func TestRecoveryAfterReplacement(t *testing.T) {
 	require.EqualValues(t, 2, now.Position)
 }
 
-// TestShorterStream: a first relay that goes on serving the first task alone, and another's bundle, holds back neither
-// the owner nor a party that follows the stream.
+// TestShorterStream: a first relay that serves only the first task, and another's bundle, holds up neither the owner
+// nor a party that follows the stream.
 func TestShorterStream(t *testing.T) {
 	r := newRetired(t)
 	r.stop()

@@ -69,7 +69,7 @@ func writeRoll(cmd *cobra.Command, first, sign, to, out string) error {
 	})
 }
 
-// writeNewJSON writes a file that is not there yet.
+// writeNewJSON writes a file that must not exist.
 func writeNewJSON(path string, v any) error {
 	raw, err := json.MarshalIndent(v, "", "  ")
 	if err != nil {
@@ -86,7 +86,7 @@ func writeNewJSON(path string, v any) error {
 	return err
 }
 
-// loadRolls reads rolls of the stream that begins with a task.
+// loadRolls reads rolls of the stream that begins with root.
 func loadRolls(root *taskfile.Open, files []string) (rolls []task.Roll, err error) {
 	for _, file := range files {
 		raw, err := taskfile.ReadFile(file)
@@ -109,7 +109,7 @@ func loadRolls(root *taskfile.Open, files []string) (rolls []task.Roll, err erro
 	return rolls, nil
 }
 
-// parseReplaced reads N=URL,KEY: which relay, from 1, gives its place to the one with that address and key.
+// parseReplaced parses N=URL,KEY: relay N, from 1, is replaced by the relay with that address and key.
 func parseReplaced(root *taskfile.Open, texts []string) (map[int]task.Party, error) {
 	replaced := map[int]task.Party{}
 	for _, text := range texts {

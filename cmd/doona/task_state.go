@@ -27,15 +27,15 @@ type stateFlags struct {
 	stop                                bool
 }
 
-// stateResult is what it prints.
+// stateResult is what `doona task state` prints.
 type stateResult struct {
 	Stream   string `json:"stream"` // id of the first task
 	Era      uint64 `json:"era"`
 	Number   uint64 `json:"number"`
 	Position uint64 `json:"position"` // of the newest task
-	Key      string `json:"key"`      // who signs what follows; "" where the stream ends
+	Key      string `json:"key"`      // signs what follows; "" if the stream ends
 	Stopped  bool   `json:"stopped"`
-	// Files of tasks that a relay lacks, which must be handed over before the stream goes on.
+	// Files of tasks that a relay lacks, which must be sent to it before the stream continues.
 	Missing []string `json:"missing,omitempty"`
 }
 
@@ -125,7 +125,8 @@ func (f *stateFlags) run(cmd *cobra.Command, first string) error {
 	return cli.Print(cmd, result, func(w io.Writer) error { return result.print(w) })
 }
 
-// state signs the statement and writes it. The recovery key's is signed whatever relays lack or cannot be reached.
+// state signs the statement and writes it. The recovery key's statement is signed even if relays lack tasks or cannot
+// be reached.
 func (f *stateFlags) state(trust taskfile.Trust, served *handover.MergedStream) ([]byte, error) {
 	signer, err := keyfile.LoadSign(f.sign)
 	if err != nil {
@@ -175,18 +176,18 @@ func (f *stateFlags) missing(t *taskfile.Open) string {
 	return fmt.Sprintf("%s.%d.bundle", f.out, t.Stream.Position)
 }
 
-// handOver hands the statement to every relay, to the last one first, and returns what it comes to.
+// handOver sends the statement to every relay, the last one first, and returns the result.
 func (f *stateFlags) handOver(ctx context.Context, client *handover.Client, root *taskfile.Open,
 	served *handover.MergedStream, raw []byte) (*stateResult, error) {
 	last := served.Tasks[len(served.Tasks)-1].Task
 	var failed error
-	for hop := len(last.Relays) - 1; hop >= 0; hop-- { // also behind one that refuses: a thief may have parted them
+	for hop := len(last.Relays) - 1; hop >= 0; hop-- { // also after a refusal: relays may differ
 		failed = errors.Join(failed, client.State(ctx, root, last, hop, raw))
 	}
 	if failed != nil {
 		return nil, fmt.Errorf("%w (it is signed, in %s: run this again to hand it over again)", failed, f.out)
 	}
-	for _, p := range served.Retired { // clients may look there, and it need not run any more
+	for _, p := range served.Retired { // clients may ask it, and it may be down
 		if err := client.State(ctx, root, p.Task, p.Hop, raw); err != nil {
 			fmt.Fprintf(display.Terminal(os.Stderr), "Relay %s, which the newest task does not list, did not take the statement: %v\n",
 				p.URL(), err)
