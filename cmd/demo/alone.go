@@ -24,42 +24,42 @@ import (
 	"github.com/doona-dp/doona/wire/task"
 )
 
-// aloneBatch is the n of the n−1 attack: one client, and 999 that are the attacker's.
+// aloneBatch is the n of the n−1 attack: one client, and 999 that the attacker controls.
 const aloneBatch = 1000
 
-// attack is a deployment in which nobody is honest but one client and one relay. What the verifier and the other
-// relays know is the attacker's: these relays are as good as not there, so the tasks have the honest one alone. One
-// task's noise is by clients, the other's by relays.
+// attack is a deployment with one honest client and one honest relay. The attacker knows everything that the verifier
+// and the other relays know. Other relays therefore protect nothing, so the tasks have the honest relay alone. In one
+// task clients add the noise, in the other the relay does.
 type attack struct {
-	mu    sync.Mutex // One play at a time.
+	mu    sync.Mutex // Serializes plays.
 	kinds []*surrounded
 }
 
-// surrounded is a task of which each batch has one client that the attacker does not know.
+// surrounded is a task in which the attacker knows all clients of each batch but one.
 type surrounded struct {
 	noise  string // clients or relays
 	road   *road
 	verify *handover.Client
 	opener *onion.Opener
 	sealer *onion.Sealer
-	next   uint64 // Batch.
+	next   uint64 // Number of the next batch.
 }
 
-// sight is what the attacker sees of one batch, and makes of it.
+// sight is what the attacker sees of one batch, and concludes from it.
 type sight struct {
-	Noise  string `json:"noise"`  // Whose: clients or relays.
+	Noise  string `json:"noise"`  // Who adds it: clients or relays.
 	Answer int    `json:"answer"` // The victim's: 0 for no, 1 for yes.
-	Known  uint64 `json:"known"`  // Clients of the attacker.
-	// Messages by answer, less those of the attacker's clients: the victim's, and dummies where relays add any.
+	Known  uint64 `json:"known"`  // The attacker's clients.
+	// Messages by answer, without those of the attacker's clients: the victim's message and dummies.
 	Left      [2]uint64 `json:"left"`
 	Guess     int       `json:"guess"`
-	Certainty float64   `json:"certainty"` // The probability that the guess is right, if both answers were as likely.
-	Epsilon   float64   `json:"epsilon"`   // What the task promises.
+	Certainty float64   `json:"certainty"` // That the guess is right, if both answers are equally likely.
+	Epsilon   float64   `json:"epsilon"`   // The task's ε.
 	Alone     *float64  `json:"alone_epsilon"`
-	Most      float64   `json:"most"` // The largest certainty that ε′ allows, but with probability δ.
+	Most      float64   `json:"most"` // The largest certainty that ε′ allows, except with probability δ.
 }
 
-// startAttack lays the deployment out in dir and starts its relay.
+// startAttack writes the deployment to dir and starts its relay.
 func (w *world) startAttack(ctx context.Context, dir string) (*attack, error) {
 	drafts, err := aloneDrafts()
 	if err != nil {
@@ -91,7 +91,7 @@ func (w *world) startAttack(ctx context.Context, dir string) (*attack, error) {
 	return a, nil
 }
 
-// aloneDrafts are two tasks that ask for yes or no and promise the same.
+// aloneDrafts returns two yes-or-no tasks with the same guarantee.
 func aloneDrafts() (drafts []quickstart.Draft, err error) {
 	for _, kind := range []struct {
 		noise  string
@@ -109,7 +109,7 @@ func aloneDrafts() (drafts []quickstart.Draft, err error) {
 	return drafts, nil
 }
 
-// surround connects to a task as the first relay's operator would who also has the verifier's key of epoch 0.
+// surround connects to a task as a first relay's operator who also has the verifier's key of epoch 0.
 func surround(ctx context.Context, d *quickstart.Deployment, i int, name string, sign ed25519.PrivateKey) (*surrounded,
 	error) {
 	t, err := quickstart.Connect(ctx, d, i)
@@ -132,7 +132,7 @@ func surround(ctx context.Context, d *quickstart.Deployment, i int, name string,
 	return s, err
 }
 
-// play has the victim give an answer, 0 or 1, to both tasks, each in a batch of its own.
+// play has the victim give an answer, 0 or 1, to both tasks, each in its own batch.
 func (a *attack) play(ctx context.Context, answer int) (out []*sight, err error) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -167,7 +167,7 @@ func (s *surrounded) play(ctx context.Context, answer int) (*sight, error) {
 	return saw, saw.judge(t)
 }
 
-// known sends a message of the attacker's: an answer as it is, whatever the task asks of clients.
+// known sends a message of one of the attacker's clients: the true answer, without randomization.
 func (s *surrounded) known(ctx context.Context, answer int) error {
 	message := make([]byte, s.road.Open.Slots.MessageBytes)
 	message[len(message)-1] = byte(answer)
@@ -214,7 +214,7 @@ func (s *surrounded) pull(ctx context.Context) (*onion.Batch, error) {
 	}
 }
 
-// judge guesses the victim's answer as well as anybody can.
+// judge makes the best possible guess of the victim's answer.
 func (s *sight) judge(t *task.Task) error {
 	m, err := registry.Open(t)
 	if err != nil {
@@ -231,10 +231,10 @@ func (s *sight) judge(t *task.Task) error {
 	return nil
 }
 
-// likelihood is proportional to the probability of what is left if the victim gave an answer. The relay adds by one
-// table to both cells.
+// likelihood is proportional to the probability of the remaining messages if the victim gave this answer. The relay
+// draws the dummies of both cells from one table.
 func (s *sight) likelihood(t *task.Task, answer int) float64 {
-	if t.Noise == nil { // what is left is the victim's message, drawn by randomized response
+	if t.Noise == nil { // the victim's message remains, drawn by randomized response
 		gamma, _ := t.Param("gamma")
 		other := gamma.Float64() / 2
 		if s.Left[answer] == 1 {
@@ -260,7 +260,7 @@ func (s *sight) likelihood(t *task.Task, answer int) float64 {
 
 var answers = [2]string{"no", "yes"}
 
-// printSights tells what was seen.
+// printSights prints what the attacker saw.
 func printSights(w io.Writer, sights []*sight) error {
 	fmt.Fprintf(w, "\nNobody else is honest: %d of %d clients, the verifier and all relays but one are the "+
 		"attacker's.\n"+
@@ -282,7 +282,7 @@ func printSights(w io.Writer, sights []*sight) error {
 	return nil
 }
 
-// serve plays the attack on an answer and writes what was seen.
+// serve plays the attack on an answer and writes what the attacker saw.
 func (a *attack) serve(w http.ResponseWriter, r *http.Request) {
 	var ask struct {
 		Answer int `json:"answer"`

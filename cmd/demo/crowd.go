@@ -15,18 +15,18 @@ import (
 	"github.com/doona-dp/doona/wire/task"
 )
 
-// crowd is a task to which people report on a page, and its simulated clients: a batch of one
-// person alone would never be released.
+// crowd is a task to which people report on a page, with its simulated clients: a batch of one person alone would
+// never be released.
 type crowd struct {
 	road  *road
 	words words
-	value func(i int) []float64 // Of the i-th simulated client.
+	value func(i int) []float64 // Of simulated client i.
 
 	mu     sync.Mutex             // guards the rest
 	played map[uint64][][]float64 // Values of the simulated clients, by epoch.
 	acked  map[uint64]uint64      // How many of them the first relay has acknowledged.
-	people map[uint64]uint64      // Who reported on a page, by epoch.
-	filled time.Duration          // What the last batch took; 0 before the first.
+	people map[uint64]uint64      // How many people reported on a page, by epoch.
+	filled time.Duration          // How long the last batch took; 0 before the first.
 	next   int
 }
 
@@ -35,7 +35,7 @@ func newCrowd(r *road, w words, value func(int) []float64) *crowd {
 		people: map[uint64]uint64{}}
 }
 
-// joined says that a person has reported in an epoch.
+// joined records that a person has reported in an epoch.
 func (c *crowd) joined(epoch uint64) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -49,7 +49,7 @@ func (c *crowd) reports(epoch uint64) uint64 {
 	return c.acked[epoch] + c.people[epoch]
 }
 
-// play sends the reports of so many simulated clients.
+// play sends the reports of this many simulated clients.
 func (c *crowd) play(ctx context.Context, epoch, clients uint64) error {
 	begin := time.Now()
 	c.mu.Lock()
@@ -66,12 +66,12 @@ func (c *crowd) play(ctx context.Context, epoch, clients uint64) error {
 		c.mu.Unlock()
 	})
 	c.mu.Lock()
-	c.filled = time.Since(begin) // Of one that its epoch cut short, too: it takes at least that.
+	c.filled = time.Since(begin) // Also for a batch that its epoch cut short: a lower bound.
 	c.mu.Unlock()
 	return err
 }
 
-// state is what a page polls.
+// state is the answer to a page's poll.
 type state struct {
 	TaskURL string     `json:"task_url"`
 	Owner   string     `json:"owner"`
@@ -89,12 +89,12 @@ type state struct {
 	Counts       countState             `json:"counts"`
 	ByHop        []verifier.HopCounts   `json:"by_hop"`
 	History      []row                  `json:"history"` // Released epochs, ascending.
-	Total        *row                   `json:"total"`   // All of them together; null without any.
+	Total        *row                   `json:"total"`   // All of them together; null if there are none.
 	Distribution *verifier.Distribution `json:"distribution,omitempty"`
-	Texts        []foundText            `json:"texts"` // That were found; none for other queries.
+	Texts        []foundText            `json:"texts"` // Texts found; null for other queries.
 	AboutTexts   string                 `json:"about_texts"`
 
-	ticks []string // Of the chart.
+	ticks []string // Labels of the chart.
 }
 
 // epochState is the running epoch; Simulated counts acknowledged reports of simulated clients.
@@ -102,12 +102,12 @@ type epochState struct {
 	Number    uint64    `json:"number"`
 	EndsAt    time.Time `json:"ends_at"`
 	Simulated uint64    `json:"simulated"`
-	// Fill is how many seconds it took to fill a batch last, 0 before the first: a report with less time left is better
-	// made in the next epoch.
+	// Fill is how many seconds the last batch took to fill, 0 before the first. With less time left in the epoch,
+	// report in the next one.
 	Fill float64 `json:"fill_seconds"`
 }
 
-// countState says what became of all messages.
+// countState says what happened to all messages.
 type countState struct {
 	Sent     uint64 `json:"messages_sent"`
 	Covers   uint64 `json:"cover_messages"`
@@ -116,8 +116,7 @@ type countState struct {
 	Withheld uint64 `json:"withheld"`
 }
 
-// row is a released epoch. Truth is that of the simulated clients alone: a person's
-// value is known to no one here.
+// row is a released epoch. Truth covers the simulated clients only: nobody here knows a person's value.
 type row struct {
 	Epoch uint64          `json:"epoch"`
 	Users uint64          `json:"users"`
@@ -169,7 +168,7 @@ func (c *crowd) state() (*state, error) {
 	return s, nil
 }
 
-// chart draws a number epoch by epoch, and what has several entries as bars, over all epochs.
+// chart draws a number epoch by epoch, and an answer with several entries as bars over all epochs.
 func (s *state) chart(width int) template.HTML {
 	c := display.Chart{Unit: s.AnswerUnit, Axis: s.Axis, Width: width}
 	if s.Total == nil || s.Query.Info().Shape == task.PerText { // of texts the page has a table

@@ -6,11 +6,11 @@ import (
 	"io"
 )
 
-// compressedFlights is the demo's default input: 200,000 US domestic flights with their arrival delay
-// in minutes (negative: early), distance in miles and scheduled departure hour.
+// compressedFlights is the demo's default input: 200,000 US domestic flights with their arrival delay in minutes
+// (negative: early), distance in miles and scheduled departure hour.
 //
-// Source: US Bureau of Transportation Statistics, Airline On-Time Performance Data; public domain.
-// The rows have been shuffled with a fixed seed (flights_gen.go). About half the delays are negative.
+// Source: US Bureau of Transportation Statistics, Airline On-Time Performance Data; public domain. The rows are
+// shuffled with a fixed seed (flights_gen.go). About half the delays are negative.
 //
 //go:embed flights.csv.gz
 var compressedFlights []byte

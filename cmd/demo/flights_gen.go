@@ -1,7 +1,7 @@
 //go:build ignore
 
-// Gen makes flights.csv.gz from the table sorted by hour it is given: the same rows in an order
-// fixed by a seed, so that the first N users of a demo are a sample of the day.
+// Gen makes flights.csv.gz from a table sorted by hour. It shuffles the rows with a fixed seed, so that the first N
+// users of a demo are a sample of the day.
 //
 //	go run flights_gen.go < sorted.csv > flights.csv
 package main

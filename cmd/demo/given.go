@@ -11,12 +11,12 @@ import (
 	"github.com/doona-dp/doona/wire/taskfile"
 )
 
-// ofTask are the flags that a given task answers. For a count, --range still says which rows count as yes.
+// ofTask are the flags that a given task replaces. For a count, --range still says which rows count as yes.
 var ofTask = []string{"query", "bins", "length", "padding", "lanes", "batch", "honest", "epsilon", "delta", "noise",
 	"local-epsilon"}
 
-// take reads the task of --task, as 'doona plan' and 'doona task new' write it, in place of the flags that say
-// what a task has.
+// take reads the task of --task, which 'doona plan' or 'doona task new' wrote, in place of the flags that describe a
+// task.
 func (o *options) take(cmd *cobra.Command) error {
 	if o.task == "" {
 		return nil
@@ -54,7 +54,7 @@ func (o *options) take(cmd *cobra.Command) error {
 	return m.CheckClaim()
 }
 
-// own returns the given task under a name, for batches of its size; else nil.
+// own returns the given task under a name, for batches of its size, or nil.
 func (o *options) own(name string, batch uint64) *task.Task {
 	if o.given == nil || batch != o.given.Batch.Size {
 		return nil

@@ -1,7 +1,6 @@
-// Command demo runs the whole road on one machine: it starts relays and a verifier with embedded
-// storage in a temporary folder, plays clients with real data through real HTTP and real onions,
-// and prints the estimate against the truth. Then it serves a page on which a person adds a
-// report. It exits with 1 for bad data and 2 for a wrong flag.
+// Command demo runs a whole deployment on one machine. It starts relays and a verifier with embedded storage in a
+// temporary folder, plays clients with real data over real HTTP and real onions, and prints the estimate beside the
+// truth. Then it serves a page on which a person adds a report. It exits with 1 for bad data and 2 for a wrong flag.
 package main
 
 import (

@@ -22,8 +22,8 @@ import (
 	"github.com/doona-dp/doona/wire/taskfile"
 )
 
-// The questions that the site asks, and how they share one budget: set.json is a site owner's file, from which the
-// planner has made the tasks. That takes minutes, so they are kept.
+// The questions that the site asks under one budget. set.json is a site owner's file; the planner made the tasks from
+// it, which takes minutes, so they are kept.
 //
 //go:generate go run ../doona plan --set month/set.json --out month
 //go:embed month
@@ -34,13 +34,13 @@ type question struct {
 	name    string
 	weight  float64
 	entries []string                   // Names of the answer's entries; nil for a number.
-	value   func(v *visitor) (at uint) // The entry that a visitor's device reports; of a count 1 for yes.
+	value   func(v *visitor) (at uint) // The entry that a visitor's device reports; for a count, 1 is yes.
 
 	task      *task.Task
 	mechanism protocols.Mechanism
 }
 
-// month is what a site owner has after a month of private statistics, and what only a simulation knows beside it.
+// month is what a site owner has after a month of private statistics, with the truth that only a simulation knows.
 type month struct {
 	Seed      uint64        `json:"seed"`
 	Made      string        `json:"made"` // What ran to make it, and what did not.
@@ -63,13 +63,13 @@ const monthMade = "Every visitor's message was drawn by the randomizer of the pi
 	"shuffled, which no figure depends on. Randomness came from the seed, so that the month can be made again; " +
 	"a deployment's never does."
 
-// monthCoverage is how many intervals held the truth: of single days, and of the month.
+// monthCoverage counts the intervals that contained the truth, of single days and of the month.
 type monthCoverage struct {
 	Days  heldCount `json:"days"`
 	Month heldCount `json:"month"`
 }
 
-// heldCount counts intervals, and those that held the truth.
+// heldCount counts intervals, and those that contained the truth.
 type heldCount struct {
 	Intervals uint64 `json:"intervals"`
 	Held      uint64 `json:"held"`
@@ -82,7 +82,7 @@ func (c *heldCount) add(interval [2]float64, truth float64) {
 	}
 }
 
-// questions returns those of the month, with their tasks.
+// questions returns the month's questions with their tasks.
 func questions() ([]*question, error) {
 	out := []*question{
 		{name: "visits", value: func(v *visitor) uint {
@@ -113,7 +113,7 @@ func questions() ([]*question, error) {
 	return out, nil
 }
 
-// monthSet is what the page needs of set.json.
+// monthSet is the part of set.json that the page needs.
 type monthSet struct {
 	Epsilon float64 `json:"total_epsilon"`
 	Delta   float64 `json:"total_delta"`
@@ -131,7 +131,7 @@ func readMonthSet() (set monthSet, err error) {
 	return set, err
 }
 
-// open reads the question's task, and checks what it claims.
+// open reads the question's task and checks its claim.
 func (q *question) open() error {
 	raw, err := monthFiles.ReadFile("month/" + q.name + ".json")
 	if err != nil {
@@ -163,7 +163,7 @@ func pairNames() (names []string) {
 	return names
 }
 
-// answered is one question on one day: what the verifier counted, and the truth.
+// answered is the verifier's count for one question on one day, and the truth.
 type answered struct {
 	aggregate protocols.Aggregate
 	truth     []float64
@@ -187,8 +187,8 @@ func (q *question) ask(visitors []visitor, src *randomizer.Source) (a answered, 
 	return a, trial.Batches(q.task, q.mechanism, rows, func(agg protocols.Aggregate) { a.aggregate = agg })
 }
 
-// monthSource returns a stream of random bytes of its own for a question on a day. Whoever knows the seed knows all
-// noise, which is right for visitors who do not exist, and for no others.
+// monthSource returns a stream of random bytes for a question on a day. Anyone who knows the seed knows all noise,
+// which is acceptable for simulated visitors only.
 func monthSource(seed uint64, day, question int) *randomizer.Source {
 	var key [32]byte
 	copy(key[:], "doona demo month")
@@ -199,18 +199,18 @@ func monthSource(seed uint64, day, question int) *randomizer.Source {
 	return randomizer.NewSourceFrom(func(p []byte) { stream.Read(p) }) // It never fails.
 }
 
-// monthSteps is how many steps [makeMonth] reports: a day each, and what is made of them.
+// monthSteps is how many steps [makeMonth] reports: one per day, and one for the results.
 const monthSteps = monthDays + 1
 
-// diary is the month as it was collected: answers by day and question.
+// diary is the collected data of the month: answers by day and question.
 type diary struct {
 	questions []*question
 	visitors  [monthDays]uint64
 	answers   [monthDays][]answered
 }
 
-// playDays plays all days, several at a time: each has randomness of its own, so that their order does not matter. done
-// is called after each, from several goroutines.
+// playDays plays all days, several at a time. Each day has its own randomness, so their order does not matter. It
+// calls done after each, concurrently.
 func playDays(ctx context.Context, seed uint64, done func()) (*diary, error) {
 	of, err := questions()
 	if err != nil {
@@ -256,7 +256,7 @@ func (d *diary) play(ctx context.Context, seed uint64, day int) error {
 	return nil
 }
 
-// total returns a question's answers of all days together.
+// total returns a question's answers summed over all days.
 func (d *diary) total(question int) (sum answered, users uint64, err error) {
 	q := d.questions[question]
 	sum = answered{q.mechanism.Aggregate(), make([]float64, max(len(q.entries), 1))}
@@ -273,7 +273,7 @@ func (d *diary) total(question int) (sum answered, users uint64, err error) {
 	return sum, users, nil
 }
 
-// makeMonth simulates a site's month. The same seed makes the same.
+// makeMonth simulates a site's month, deterministically for a seed.
 func makeMonth(ctx context.Context, seed uint64, done func()) (*month, error) {
 	begin := time.Now()
 	d, err := playDays(ctx, seed, done)
@@ -330,21 +330,21 @@ type monthEntry struct {
 	Name     string     `json:"name"`
 	Estimate float64    `json:"estimate"`
 	Interval [2]float64 `json:"interval"`
-	Band     [2]float64 `json:"band"` // Wider: all of the list are in theirs at once.
+	Band     [2]float64 `json:"band"` // Wider: all entries of the list are in their bands at once.
 	Truth    float64    `json:"truth"`
-	// Whether the whole band is above 0. Else the entry is below the noise floor: nothing shows that it is anybody's.
+	// Whether the whole band is above 0. Otherwise the entry is below the noise floor: no visitor need have it.
 	Seen bool `json:"seen"`
 }
 
-// monthList is a list of the month: what was counted, by falling estimate.
+// monthList is a list of the month: entries with their counts, by falling estimate.
 type monthList struct {
 	Error   float64      `json:"standard_error"` // The largest of an entry.
-	Floor   float64      `json:"noise_floor"`    // An entry whose estimate is above it is seen.
+	Floor   float64      `json:"noise_floor"`    // Entries with a larger estimate are seen.
 	Seen    int          `json:"seen"`
 	Entries []monthEntry `json:"entries"`
 }
 
-// list returns the answers to a question of all days together.
+// list returns the answers to a question over all days.
 func (d *diary) list(question int, held *heldCount) (*monthList, error) {
 	sum, users, err := d.total(question)
 	if err != nil {
@@ -366,17 +366,17 @@ func (d *diary) list(question int, held *heldCount) (*monthList, error) {
 	return l, nil
 }
 
-// monthVisits are the visits that stayed, by day.
+// monthVisits counts the visits that stayed, by day.
 type monthVisits struct {
 	Total monthEntry `json:"total"`
 	Error float64    `json:"standard_error"` // The largest of a day.
 	Days  []monthDay `json:"days"`
 }
 
-// monthDay is one day; its band holds with those of all others at once.
+// monthDay is one day; its band holds at once with those of all other days.
 type monthDay struct {
 	monthEntry
-	Reports uint64 `json:"reports"` // Exact: that a device took part is not hidden.
+	Reports uint64 `json:"reports"` // Exact: whether a device took part is not hidden.
 }
 
 func (d *diary) visits(held *heldCount) (*monthVisits, error) {

@@ -6,38 +6,38 @@ import (
 	"github.com/doona-dp/doona/verifier"
 )
 
-// monthBudget is what the month costs a visitor who answers every question on every day.
+// monthBudget is the cost for a visitor who answers every question on every day.
 type monthBudget struct {
-	Epsilon   float64      `json:"epsilon"` // What the site owner set for all together.
+	Epsilon   float64      `json:"epsilon"` // The site owner's limit for all questions together.
 	Delta     float64      `json:"delta"`
-	Composed  float64      `json:"composed_epsilon"` // What all cost, at that δ.
-	Each      float64      `json:"each_composed"`    // If each question is composed over its days, and these are added up.
-	Added     float64      `json:"added_epsilon"`    // If what all questions claim for all days is added up.
+	Composed  float64      `json:"composed_epsilon"` // Cost of everything, at that δ.
+	Each      float64      `json:"each_composed"`    // Each question composed over its days, then added up.
+	Added     float64      `json:"added_epsilon"`    // Sum of what all questions claim for all days.
 	Needs     string       `json:"needs"`            // What the promise rests on.
 	Questions []monthCost  `json:"questions"`
 	Days      []monthSpent `json:"days"`
 }
 
-// monthCost is what one question costs.
+// monthCost is the cost of one question.
 type monthCost struct {
 	Name     string  `json:"name"`
 	Weight   float64 `json:"weight"`
 	Protocol string  `json:"protocol"`
 	Epsilon  float64 `json:"epsilon"` // On one day.
 	Delta    float64 `json:"delta"`
-	Composed float64 `json:"composed_epsilon"` // On all days, at its equal part of the total's δ.
-	Added    float64 `json:"added_epsilon"`    // On all days, if they are added up.
+	Composed float64 `json:"composed_epsilon"` // Over all days, at an equal share of the total's δ.
+	Added    float64 `json:"added_epsilon"`    // Over all days, added up.
 }
 
-// monthSpent is what is spent after a day.
+// monthSpent is the budget spent after a day.
 type monthSpent struct {
 	Day      int     `json:"day"`
 	Composed float64 `json:"composed_epsilon"`
 	Added    float64 `json:"added_epsilon"`
 }
 
-// newMonthBudget composes what the questions cost. All tasks are fixed before the first report, so that the laws of
-// all questions and days compose as one product (docs/proofs/loss-laws.md, Theorem 3).
+// newMonthBudget composes the costs of the questions. All tasks are fixed before the first report, so the laws of all
+// questions and days compose as one product (docs/proofs/loss-laws.md, Theorem 3).
 func newMonthBudget(of []*question) (*monthBudget, error) {
 	set, err := readMonthSet()
 	if err != nil {
@@ -73,7 +73,7 @@ func newMonthBudget(of []*question) (*monthBudget, error) {
 		if spent.Composed, err = compose.Epsilon(seen, set.Delta); err != nil {
 			return nil, err
 		}
-		// Adding up has a smaller δ, so that it bounds what is spent, too.
+		// The sum has a smaller δ, so it bounds what is spent, too.
 		spent.Composed = min(spent.Composed, spent.Added)
 		b.Days = append(b.Days, spent)
 	}

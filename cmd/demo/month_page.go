@@ -30,7 +30,7 @@ type monthProgress struct {
 	Of   int `json:"of"`
 }
 
-// ask begins to make the month, if nobody did, and returns it, or nil while it is made.
+// ask starts to make the month unless it has started. It returns the month, or nil until it is ready.
 func (m *monthMaker) ask() (*month, monthProgress, error) {
 	m.begin.Do(func() {
 		go func() {
@@ -51,7 +51,7 @@ func (m *monthMaker) step() {
 	m.done++
 }
 
-// serve answers with the month, or 202 and how far it is.
+// serve answers with the month, or with 202 and the progress.
 func (m *monthMaker) serve(w http.ResponseWriter, _ *http.Request) {
 	made, progress, err := m.ask()
 	w.Header().Set("Cache-Control", "no-store")
@@ -138,7 +138,7 @@ func (s *monthSpeed) chart(what string, shares []*figure, width int) display.Cha
 	return c
 }
 
-// chart draws what is spent after each day.
+// chart draws the budget spent after each day.
 func (b *monthBudget) chart(width int) display.Chart {
 	c := display.Chart{Name: "ε spent after each day; the numbers are in the table below", Axis: "day of the month", Unit: "ε",
 		Width: width, Bars: true, Exact: true}

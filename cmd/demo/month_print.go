@@ -12,11 +12,11 @@ import (
 	"github.com/doona-dp/doona/internal/display"
 )
 
-// notOfMonth are the flags that --month does not take.
+// notOfMonth are the flags that --month refuses.
 var notOfMonth = []string{"input", "column", "task", "query", "range", "bins", "length", "padding", "lanes", "users",
 	"batch", "honest", "epsilon", "delta", "noise", "local-epsilon", "nobody-honest", "hops", "listen", "hosts", "epoch", "www"}
 
-// checkMonth checks the flags of --month, which is of no other query.
+// checkMonth refuses flags that --month would ignore.
 func (o *options) checkMonth(cmd *cobra.Command) error {
 	if !o.headless {
 		return cli.Usagef("invalid month true: want it with --headless; the page has the month at /month/")
@@ -34,7 +34,7 @@ func printMonth(ctx context.Context, cmd *cobra.Command, seed uint64) error {
 	return cli.Print(cmd, m, m.print)
 }
 
-// shownPages is how many pages are printed: the others are in the JSON.
+// shownPages is how many pages are printed; the JSON has all.
 const shownPages = 20
 
 func (m *month) print(out io.Writer) error {
@@ -61,13 +61,13 @@ func (m *month) print(out io.Writer) error {
 	return w.Flush()
 }
 
-// String says how many held.
+// String formats how many intervals contained the truth.
 func (c heldCount) String() string {
 	return fmt.Sprintf("%s of %s (%.2f %%)", display.Number(float64(c.Held)), display.Number(float64(c.Intervals)),
 		100*float64(c.Held)/float64(c.Intervals))
 }
 
-// print writes a line of a table; what is below the noise floor is no number.
+// print writes a line of a table. An entry below the noise floor has no number.
 func (e monthEntry) print(w io.Writer, err float64, more ...string) {
 	fmt.Fprintf(w, "%s\t", e.Name)
 	for _, text := range more {
@@ -89,7 +89,7 @@ func (l *monthList) print(w io.Writer, name string, most int) {
 	fmt.Fprintf(w, "%d of %d are above the noise floor of %s.\n", l.Seen, len(l.Entries), display.Figure(l.Floor, l.Error))
 }
 
-// text writes a figure in a scale, with its interval and the truth.
+// text formats a figure in a scale, with its interval and the truth.
 func (f *figure) text(scale float64) string {
 	if f == nil {
 		return "too few\t\t"

@@ -10,21 +10,21 @@ import (
 	"time"
 )
 
-// The site whose month is simulated: a made-up shop for bicycles. Who visits it, and what they see, is made up too; the
-// truth is known here, and nowhere else.
+// The site of the simulated month: an invented bicycle shop. Its visitors and what they see are invented too, so the
+// demo knows the truth.
 const (
 	monthDays   = 30
 	listedPages = 1000
-	otherPages  = .06 // Of visits begin on pages that are not listed.
+	otherPages  = .06 // Share of visits that begin on unlisted pages.
 	firstDay    = "2026-06-01"
 
 	mostVisitors = 30000 // Of a day: a batch holds no more.
 )
 
-// newsDay is when a news site wrote about the shop, as it seldom does.
+// newsDay is when a news site links to the shop, which is rare.
 const newsDay = 16
 
-// visitor is what a device knows of the first visit of its day, which is what it is asked about.
+// visitor is what a device knows of the first visit of its day, which the questions ask about.
 type visitor struct {
 	stayed   bool // For ten seconds, or for a second page.
 	page     int
@@ -34,15 +34,15 @@ type visitor struct {
 	paint    float64 // Largest contentful paint, in seconds.
 }
 
-// devices differ in how often they come and in how soon they show a page: log-normal.
+// devices differ in how often they visit and in how fast they show a page, which is log-normal.
 var devices = []struct {
 	name           string
 	share          float64
 	median, spread float64
 }{{"phone", .57, 2.15, .55}, {"desktop", .36, 1.35, .5}, {"tablet", .07, 1.9, .55}}
 
-// paintEdges are where the bins of the largest contentful paint begin, in seconds; two are Google's thresholds, up to
-// which it is good and above which it is poor.
+// paintEdges are the lower edges of the bins of the largest contentful paint, in seconds. Two are Google's
+// thresholds: good up to the first and poor above the second.
 var paintEdges = []float64{0, .8, 1.2, 1.6, 2, 2.5, 3, 3.5, 4, 5, 6, 8}
 
 const (
@@ -50,7 +50,7 @@ const (
 	poorPaint = 4
 )
 
-// weighted is an entry of a list, with how often visitors have it, by weights.
+// weighted is an entry of a list and its weight among visitors.
 type weighted struct {
 	name   string
 	weight float64
@@ -67,7 +67,7 @@ var countries = []weighted{{"Germany", 36}, {"Austria", 11}, {"Switzerland", 9},
 	{"Croatia", .2}, {"Estonia", .15}, {"Latvia", .12}, {"Lithuania", .1}, {"Greece", .08}, {"Bulgaria", .06},
 	{"Canada", .05}, {"Japan", .03}, {"another", .5}}
 
-// The pages' names are made of these, but for those that most visits begin on.
+// Parts of the pages' names, except for the pages on which most visits begin.
 var (
 	frontPages = strings.Fields("/ /bikes /sale /bikes/city /bikes/touring /guides/frame-size /stores /bikes/electric " +
 		"/parts /repair /guides/commuting /bikes/children /gift-cards /about /contact /jobs")
@@ -77,7 +77,7 @@ var (
 		"saddle seat shoe spoke stand stem strap tool trailer tube tyre valve vest wheel")
 )
 
-// pageNames returns the listed pages in the order in which the site lists them, and "other".
+// pageNames returns the listed pages in the site's order, and "other".
 func pageNames() []string {
 	names := slices.Clone(frontPages)
 	for i := 0; len(names) < listedPages; i++ {
@@ -92,13 +92,13 @@ func pageNames() []string {
 	return append(names, "other")
 }
 
-// site draws visits. Pages follow Zipf's law: first come the front pages, then the others in an order that is not that
-// of their names.
+// site draws visits. Pages follow Zipf's law: the front pages rank first, then the others, in an order unrelated to
+// their names.
 type site struct {
 	random           *rand.Rand
-	zipf             []float64 // Running sums of the pages' weights, by rank.
+	zipf             []float64 // Cumulative sums of the pages' weights, by rank.
 	ranked           []int     // Pages by rank.
-	referrer, nation []float64 // Running sums.
+	referrer, nation []float64 // Cumulative sums.
 }
 
 // newSite returns the site of a seed on a day, from 0.
@@ -114,12 +114,12 @@ func newSite(seed uint64, day int) *site {
 		s.zipf, s.ranked = append(s.zipf, sum), append(s.ranked, rank)
 	}
 	rest := s.ranked[len(frontPages):]
-	order := rand.New(rand.NewPCG(seed, monthDays)) // One for the month.
+	order := rand.New(rand.NewPCG(seed, monthDays)) // One order for the month.
 	order.Shuffle(len(rest), func(i, j int) { rest[i], rest[j] = rest[j], rest[i] })
 	return s
 }
 
-// newsReferrers are the referrers of the day on which a news site wrote about the shop.
+// newsReferrers returns the referrers on newsDay.
 func newsReferrers() []weighted {
 	places := slices.Clone(referrers)
 	for i := range places {
@@ -130,7 +130,7 @@ func newsReferrers() []weighted {
 	return places
 }
 
-// runningSums returns the running sums of weights.
+// runningSums returns the cumulative sums of weights.
 func runningSums(places []weighted) (sums []float64) {
 	sum := 0.0
 	for _, p := range places {
@@ -140,13 +140,13 @@ func runningSums(places []weighted) (sums []float64) {
 	return sums
 }
 
-// pick returns an index as often as running sums say.
+// pick returns an index with the probability given by cumulative sums.
 func (s *site) pick(sums []float64) int {
 	at, _ := slices.BinarySearch(sums, s.random.Float64()*sums[len(sums)-1])
 	return at
 }
 
-// visitors draws those of a day: fewer at weekends, a little more from week to week.
+// visitors draws the visitors of a day: fewer at weekends, slightly more from week to week.
 func (s *site) visitors(day int) []visitor {
 	n := 20500 * (1 + .003*float64(day)) * math.Exp(.03*s.random.NormFloat64())
 	if weekday := dateOf(day).Weekday(); weekday == time.Saturday || weekday == time.Sunday {
@@ -172,7 +172,7 @@ func (s *site) visitor() visitor {
 	}
 	d := devices[v.device]
 	v.paint = d.median * math.Exp(d.spread*s.random.NormFloat64())
-	v.stayed = s.random.Float64() < .78-.045*min(v.paint, 8) // Who waits leaves.
+	v.stayed = s.random.Float64() < .78-.045*min(v.paint, 8) // Slow pages lose visitors.
 	return v
 }
 

@@ -4,16 +4,16 @@ import (
 	"github.com/doona-dp/doona/verifier"
 )
 
-// monthSpeed is how soon pages showed, by device: shares and quantiles of each device, and what differs between them.
-// All of it is made of the joint cells of one histogram.
+// monthSpeed says how fast pages showed, by device: shares and quantiles of each device, and their differences. All
+// of it is derived from the joint cells of one histogram.
 type monthSpeed struct {
 	Bins    []string      `json:"bins"`
-	Edges   []float64     `json:"edges_seconds"` // Where bins begin.
+	Edges   []float64     `json:"edges_seconds"` // Lower edges of bins.
 	Devices []monthDevice `json:"devices"`
 	Pairs   []monthPair   `json:"differences"`
 }
 
-// figure is an estimate with its interval, and the truth; null where there is none.
+// figure is an estimate with its interval, and the truth; null if there is none.
 type figure struct {
 	verifier.Figure
 	Truth float64 `json:"truth"`
@@ -26,16 +26,16 @@ type monthDevice struct {
 	Good    *figure   `json:"good"` // Share up to 2.5 s.
 	Poor    *figure   `json:"poor"` // Share above 4 s.
 	P75     *figure   `json:"p75_seconds"`
-	Shares  []*figure `json:"shares"` // Of each bin, of the device's reports.
+	Shares  []*figure `json:"shares"` // Of each bin, among the device's reports.
 }
 
-// monthPair compares two devices: shares of the first less those of the second.
+// monthPair compares two devices: shares of the first minus those of the second.
 type monthPair struct {
 	First  string  `json:"first"`
 	Second string  `json:"second"`
 	Good   *figure `json:"good"`
 	Poor   *figure `json:"poor"`
-	// Of each bin; wider, so that those of all bins hold at once.
+	// Of each bin; wider, so that the intervals of all bins hold at once.
 	Shares []*figure `json:"shares"`
 }
 
@@ -57,7 +57,7 @@ func (g group) fraction(first, last int) float64 {
 	return g.count(first, last) / g.count(0, len(g.truth))
 }
 
-// share returns the share of some bins.
+// share returns the share of the bins first to last.
 func (g group) share(first, last int, confidence float64) *figure {
 	f, ok := g.joint.Share(g.at, first, last, confidence)
 	if !ok {
@@ -66,7 +66,7 @@ func (g group) share(first, last int, confidence float64) *figure {
 	return &figure{f, g.fraction(first, last)}
 }
 
-// less returns the share of some bins less that of another group.
+// less returns the share of the bins first to last minus that of another group.
 func (g group) less(other group, first, last int, confidence float64) *figure {
 	f, ok := g.joint.Difference(g.at, other.at, first, last, confidence)
 	if !ok {
@@ -75,8 +75,8 @@ func (g group) less(other group, first, last int, confidence float64) *figure {
 	return &figure{f, g.fraction(first, last) - other.fraction(first, last)}
 }
 
-// p75 returns the 75 % quantile in seconds. The last bin has no upper edge, and is taken to be as wide as the one
-// before.
+// p75 returns the 75 % quantile in seconds. The last bin has no upper edge; p75 takes it to be as wide as the
+// previous one.
 func (g group) p75() *figure {
 	f, ok := g.joint.Quantile(g.at, .75, verifier.Confidence)
 	if !ok {
@@ -98,7 +98,7 @@ func (g group) p75() *figure {
 	return out
 }
 
-// seconds returns the time at a place among the bins.
+// seconds converts a place among the bins to a time.
 func seconds(place float64) float64 {
 	last := len(paintEdges) - 1
 	edge := func(i int) float64 {
@@ -111,7 +111,7 @@ func seconds(place float64) float64 {
 	return edge(at) + (place-float64(at))*(edge(at+1)-edge(at))
 }
 
-// speed returns what a question about pairs says.
+// speed returns the results of a question about pairs.
 func (d *diary) speed(question int, held *heldCount) (*monthSpeed, error) {
 	sum, _, err := d.total(question)
 	if err != nil {
@@ -145,7 +145,7 @@ func (d *diary) speed(question int, held *heldCount) (*monthSpeed, error) {
 		}
 		s.Devices = append(s.Devices, of)
 	}
-	atOnce := 1 - (1-verifier.Confidence)/float64(bins) // Bonferroni's, as the bands of reports are.
+	atOnce := 1 - (1-verifier.Confidence)/float64(bins) // Bonferroni, as for the bands of reports.
 	for i, first := range groups {
 		for k, second := range groups[i+1:] {
 			p := monthPair{First: devices[i].name, Second: devices[i+1+k].name,

@@ -12,8 +12,9 @@ import (
 	"github.com/doona-dp/doona/accountant/compose"
 )
 
-// binomialLeast returns how many of n independent intervals, each of which holds the truth with probability p at
-// least, hold it but with a probability of 10⁻⁶: by Chernoff's bound, exp(−n·KL(x‖p)) for a share of x.
+// binomialLeast returns a number k such that, of n independent intervals that each contain the truth with probability
+// at least p, fewer than k contain it with probability at most 10⁻⁶. It uses Chernoff's bound, exp(−n·KL(x‖p)) for a
+// share of x.
 func binomialLeast(n, p float64) float64 {
 	lo, hi := 0.0, p
 	for range 60 {
@@ -27,9 +28,10 @@ func binomialLeast(n, p float64) float64 {
 	return lo * n
 }
 
-// TestMonthHoldsTheTruth: of the 30,030 intervals of pages on single days, whose noise is drawn cell by cell and day by
-// day and so is independent, as many hold the truth as 95 % intervals do but once in 10⁶ months. Of all questions'
-// intervals, single days' and the month's, 94 % do: some of them depend on each other. What is called seen is somebody's.
+// TestMonthHoldsTheTruth: the noise of the 30,030 intervals of pages on single days is drawn cell by cell and day by
+// day, and so is independent. As many of them contain the truth as 95 % intervals do, with an error probability of
+// 10⁻⁶. Of the intervals of all questions, for single days and the month, 94 % do: some depend on each other. Every
+// entry that is called seen has a visitor.
 func TestMonthHoldsTheTruth(t *testing.T) {
 	for seed := range uint64(2) {
 		d, err := playDays(t.Context(), seed, func() {})
@@ -62,8 +64,8 @@ func TestMonthHoldsTheTruth(t *testing.T) {
 	}
 }
 
-// TestMonthIsOfItsSeed: the same seed makes the same month, in whatever order its days are played, and another seed
-// another one.
+// TestMonthIsOfItsSeed: a seed determines the month, in whatever order its days are played, and another seed gives
+// another month.
 func TestMonthIsOfItsSeed(t *testing.T) {
 	figures := func(seed uint64) string {
 		m, err := makeMonth(t.Context(), seed, func() {})
@@ -78,8 +80,8 @@ func TestMonthIsOfItsSeed(t *testing.T) {
 	require.NotEqual(t, first, figures(2))
 }
 
-// TestMonthKeepsItsBudget: what all questions cost on all days, composed here from the tasks' own laws, is within the
-// budget of set.json, and next to all of it. Each way of adding up is above.
+// TestMonthKeepsItsBudget: the cost of all questions on all days, composed here from the tasks' own laws, is within
+// the budget of set.json and close to it. Each way of adding up costs more.
 func TestMonthKeepsItsBudget(t *testing.T) {
 	of, err := questions()
 	require.NoError(t, err)
@@ -107,7 +109,7 @@ func TestMonthKeepsItsBudget(t *testing.T) {
 	}
 }
 
-// TestMonthTakesNoOtherFlags: each flag is either the month's or refused with it.
+// TestMonthTakesNoOtherFlags: --month accepts or refuses each flag.
 func TestMonthTakesNoOtherFlags(t *testing.T) {
 	cmd := &cobra.Command{}
 	new(options).flags(cmd)
@@ -123,7 +125,7 @@ func TestMonthTakesNoOtherFlags(t *testing.T) {
 	require.Equal(t, strings.Count(cmd.Flags().FlagUsages(), "      --"), all)
 }
 
-// TestPagesHaveTheirNames: a thousand of them, and other, none twice.
+// TestPagesHaveTheirNames: a thousand distinct names, and "other".
 func TestPagesHaveTheirNames(t *testing.T) {
 	names := map[string]bool{}
 	for _, name := range pageNames() {

@@ -134,12 +134,12 @@ func (o *options) validate(cmd *cobra.Command) error {
 	return nil
 }
 
-// refuse is an error about a flag that would be ignored.
+// refuse returns an error about a flag that would be ignored.
 func (o *options) refuse(cmd *cobra.Command) error {
 	given := cli.Given(cmd)
 	err := planner.CheckOptions(o.query, func(option string) (string, bool) {
 		if option == "range" && o.query.Info().YesNo() {
-			return "", false // the demo counts the values within it
+			return "", false // the demo counts the values in the range
 		}
 		return given(option)
 	})
@@ -160,19 +160,19 @@ func (o *options) refuse(cmd *cobra.Command) error {
 	return cli.FlagError(err)
 }
 
-// byRelays says whether relays add the noise.
+// byRelays reports whether relays add the noise.
 func (o *options) byRelays() bool { return o.noise == "relays" }
 
-// isVector says whether a client's value is a row of the input and not one number of it.
+// isVector reports whether a client's value is a row of the input instead of one number in it.
 func (o *options) isVector() bool { return o.query.Info().Shape == task.PerVector }
 
-// isText says whether a client's value is a text.
+// isText reports whether a client's value is a text.
 func (o *options) isText() bool { return o.query.Info().Shape == task.PerText }
 
-// pageCoordinates is how long a vector the page has sliders for.
+// pageCoordinates is the longest vector for which the page has sliders.
 const pageCoordinates = 12
 
-// checkPage is an error where the page cannot ask for vectors of dim coordinates.
+// checkPage returns an error if the page has no sliders for vectors of dim coordinates.
 func (o *options) checkPage(dim int) error {
 	if o.headless || !o.isVector() || dim <= pageCoordinates {
 		return nil
@@ -181,7 +181,7 @@ func (o *options) checkPage(dim int) error {
 		pageCoordinates, dim)
 }
 
-// values reads the input, one row per client; more users than rows is a wrong flag.
+// values reads the input, one row per client. More users than rows are a wrong flag.
 func (o *options) values() (rows [][]float64, err error) {
 	if o.isText() {
 		return o.textValues()
@@ -201,7 +201,7 @@ func (o *options) values() (rows [][]float64, err error) {
 	return rows, err
 }
 
-// single reads the one column of a query about numbers.
+// single reads the only column of a query about numbers.
 func (o *options) single() ([]float64, error) {
 	if o.input == "" {
 		if o.column == "" {
@@ -247,7 +247,7 @@ func (o *options) clientValues(rows [][]float64) [][]float64 {
 	return out
 }
 
-// clientValue is what a client with this row reports: for a count, whether the row is in the range.
+// clientValue returns what a client with this row reports: for a count, whether the row is in the range.
 func (o *options) clientValue(row []float64) []float64 {
 	if !o.query.Info().YesNo() {
 		return row

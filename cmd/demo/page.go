@@ -47,15 +47,15 @@ func (o *options) listenSite() (net.Listener, error) {
 	return l, nil
 }
 
-// originsOf returns the origins of pages that are served at an address of this machine, and none for another address,
-// whose names nobody here knows: pages of any origin may then report.
+// originsOf returns the origins of pages served at an address of this machine. For another address it returns none,
+// as its names are unknown here: then pages of any origin may report.
 func originsOf(site net.Listener) []string {
 	at := site.Addr().(*net.TCPAddr)
 	if !at.IP.IsLoopback() && !at.IP.IsUnspecified() {
 		return nil
 	}
 	port := fmt.Sprintf(":%d", at.Port)
-	if at.Port == 80 { // which browsers leave out
+	if at.Port == 80 { // which browsers omit
 		port = ""
 	}
 	return []string{"http://127.0.0.1" + port, "http://[::1]" + port, "http://localhost" + port}
@@ -78,8 +78,8 @@ func (w *world) servePage(ctx context.Context, cmd *cobra.Command, o *options, l
 	return nil
 }
 
-// handler serves the built pages, each task's state, chart and simulated clients, and the verifier's
-// pages with their list. The pages may speak to the first relay and to no other host.
+// handler serves the built pages, each task's state, chart and simulated clients, and the verifier's pages with their
+// list. The pages may contact the first relay and no other host.
 func (p *page) handler(relay string) http.Handler {
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /api/month", p.month.serve)
@@ -140,15 +140,16 @@ func serveChart(c *crowd, w http.ResponseWriter, r *http.Request) error {
 	return err
 }
 
-// serveFill adds simulated clients to an epoch: as many as asked for, else one short of a batch. It answers how many
-// of the epoch's reports are in batches that will be opened, so that who reported before knows when theirs is.
+// serveFill adds simulated clients to an epoch: as many as requested, or else one less than a batch. It answers how
+// many of the epoch's reports are in batches that will be opened, so that a person who reported earlier knows when
+// theirs is.
 func serveFill(c *crowd, w http.ResponseWriter, r *http.Request) error {
 	t := c.road.Open
 	size := t.Batch.Size
 	ask := struct {
 		Epoch    uint64 `json:"epoch"`
 		Clients  uint64 `json:"clients"`
-		Reported bool   `json:"reported"` // Whether a person has, who asks once.
+		Reported bool   `json:"reported"` // Whether a person, who asks once, has reported.
 	}{Clients: size - 1}
 	err := json.NewDecoder(http.MaxBytesReader(w, r.Body, 1024)).Decode(&ask)
 	if err != nil || ask.Epoch >= t.Epochs.Count || ask.Clients > size {
@@ -162,10 +163,10 @@ func serveFill(c *crowd, w http.ResponseWriter, r *http.Request) error {
 	reports := c.reports(ask.Epoch)
 	switch over := time.Now().Unix() >= int64(t.Epochs.End(ask.Epoch)); {
 	case err == nil:
-		reports -= reports % size // Full batches: the one of who reported before these clients is among them.
+		reports -= reports % size // Full batches: a report from before these clients is in one of them.
 	case !over:
 		return err
-	case t.Claim.Assumption != task.NoneHonest: // Else what is left at the end of an epoch is opened, too.
+	case t.Claim.Assumption != task.NoneHonest: // Otherwise the rest at the end of an epoch is opened, too.
 		problem.New(problem.EpochClosed, "the epoch ended before its batch was full").Write(w)
 		return nil
 	}

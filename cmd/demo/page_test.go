@@ -15,7 +15,8 @@ import (
 	"github.com/doona-dp/doona/internal/testing/relaytest"
 )
 
-// TestPagesHaveHeaders walks what the demo serves: no frame, no guessed type, and no other name that resolves here.
+// TestPagesHaveHeaders checks what the demo serves: it refuses frames, guessed content types, and other host names
+// that resolve to it.
 func TestPagesHaveHeaders(t *testing.T) {
 	c := relaytest.NewMeanCascade(t)
 	www := t.TempDir()

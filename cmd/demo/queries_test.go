@@ -11,8 +11,7 @@ import (
 	"github.com/doona-dp/doona/wire/task"
 )
 
-// TestPageKnowsTheQueries: the page's table of queries holds those of task.Queries, line by line, and
-// no others.
+// TestPageKnowsTheQueries: the page's table of queries equals task.Queries, line by line.
 func TestPageKnowsTheQueries(t *testing.T) {
 	raw, err := os.ReadFile("../../www/demo/queries.ts")
 	require.NoError(t, err)

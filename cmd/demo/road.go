@@ -17,11 +17,11 @@ import (
 // road is one task from its clients to its verifier, with simulated clients.
 type road struct{ *quickstart.Task }
 
-// networks numbers the networks that simulated clients come from.
+// networks numbers the networks of simulated clients.
 var networks atomic.Uint64
 
-// play sends one report per value, batch by batch: a batch's clients are done before the next
-// batch's begin, so the demo knows who is in which.
+// play sends one report per value, batch by batch. It finishes a batch's clients before the next batch's, so the demo
+// knows which clients are in which batch.
 func (r *road) play(ctx context.Context, values [][]float64) (sent int, err error) {
 	bar := cli.Progress("reporting", len(values))
 	batch := int(r.Open.Batch.Size)
@@ -35,8 +35,8 @@ func (r *road) play(ctx context.Context, values [][]float64) (sent int, err erro
 	return sent, nil
 }
 
-// send plays one client per value in an epoch and returns when all are acknowledged, or the first
-// error. It calls done after each, from several goroutines.
+// send plays one client per value in an epoch. It returns when all are acknowledged, or at the first error. It calls
+// done after each, concurrently.
 func (r *road) send(ctx context.Context, epoch uint64, values [][]float64, done func()) error {
 	return inParallel(ctx, len(values), func(ctx context.Context, i int) error {
 		err := r.report(ctx, epoch, values[i])
@@ -47,7 +47,7 @@ func (r *road) send(ctx context.Context, epoch uint64, values [][]float64, done 
 	})
 }
 
-// inParallel plays n clients, and returns when all are done, or the first error.
+// inParallel plays n clients. It returns when all are done, or at the first error.
 func inParallel(ctx context.Context, n int, play func(ctx context.Context, i int) error) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
@@ -76,8 +76,8 @@ func (r *road) report(ctx context.Context, epoch uint64, value []float64) error 
 	return r.submit(ctx, report)
 }
 
-// submit sends a report from a network of its own as told by a trusted proxy: the same code that
-// tells clients apart in a deployment.
+// submit sends a report from a network of its own, as a trusted proxy would name it. So the relay runs the same code
+// as in a deployment to tell clients apart.
 func (r *road) submit(ctx context.Context, report *shufflerclient.Report) error {
 	n := networks.Add(1)
 	address := fmt.Sprintf("fd%02x:%x:%x::1", n>>32&0xff, n>>16&0xffff, n&0xffff)

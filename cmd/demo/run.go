@@ -25,16 +25,16 @@ type result struct {
 	*verifier.Report
 	Hops           int             `json:"hops"`
 	Truth          verifier.Values `json:"truth"`           // Over clipped values of users in released batches.
-	TruthUnclipped verifier.Values `json:"truth_unclipped"` // Over the values as they are in the file.
+	TruthUnclipped verifier.Values `json:"truth_unclipped"` // Over the values in the file.
 	ClippedShare   float64         `json:"clipped_share"`   // Share of these users whose value was clipped.
 	MessagesSent   uint64          `json:"messages_sent"`
 	Withheld       uint64          `json:"withheld"`
 	ElapsedSeconds float64         `json:"elapsed_seconds"`
 
-	// For strings, in place of the truths above: the frequent texts, and all that are listed.
+	// For strings, instead of the truths above: the frequent texts, and all listed texts.
 	TrueTexts []trueText `json:"true_texts,omitempty"`
 
-	// With --nobody-honest: what an attacker sees of one client, by whose noise hides it.
+	// With --nobody-honest: what an attacker sees of one client, by who adds the noise.
 	Sights []*sight `json:"sights,omitempty"`
 }
 
@@ -98,7 +98,7 @@ func run(ctx context.Context, cmd *cobra.Command, o *options) error {
 	return w.servePage(ctx, cmd, o, site, tasks)
 }
 
-// finish waits for the verifier to have every full batch and compares its report with the truth.
+// finish waits until the verifier has every full batch, and compares its report with the truth.
 func (l *road) finish(ctx context.Context, o *options, rows, values [][]float64, sent int) (*result, error) {
 	full := uint64(sent) / l.Open.Batch.Size
 	if err := l.waitBatches(ctx, full); err != nil {
@@ -109,7 +109,7 @@ func (l *road) finish(ctx context.Context, o *options, rows, values [][]float64,
 		return nil, err
 	}
 	r := &result{Report: report, Hops: o.hops, MessagesSent: report.MessagesSent, Withheld: report.Withheld}
-	if l.Open.Slots.Padding == task.PaddingFull { // under padding none only the relay knows what is in a batch not full
+	if l.Open.Slots.Padding == task.PaddingFull { // under padding none only the relay knows the size of the last batch
 		r.MessagesSent = uint64(sent) * l.Open.Slots.PerLane * l.Open.Slots.Lanes
 		r.Withheld += r.MessagesSent - report.MessagesSent
 	}
@@ -125,8 +125,8 @@ func (l *road) finish(ctx context.Context, o *options, rows, values [][]float64,
 	return r, nil
 }
 
-// truth returns the exact answer over the clipped values, which no party of a deployment knows; for texts nothing, as
-// those found are the answer.
+// truth returns the exact answer over the clipped values, which no party of a deployment knows. For strings it
+// returns none, as the texts found are the answer.
 func truth(t *task.Task, values [][]float64) (verifier.Values, error) {
 	if t.Query.Info().Shape == task.PerText {
 		return nil, nil
@@ -142,8 +142,8 @@ func truth(t *task.Task, values [][]float64) (verifier.Values, error) {
 	return answer, err
 }
 
-// unclipped returns the answer over the values as they are (a histogram leaves out those beyond
-// its range) and the share of values that clipping moved: for vectormean, of vectors, else of numbers.
+// unclipped returns the answer over the original values, where a histogram omits those outside its range. It also
+// returns the share of values that clipping moved: of vectors for vectormean, else of numbers.
 func unclipped(t *task.Task, o *options, rows [][]float64) (verifier.Values, float64) {
 	out, moved, numbers, info := make(verifier.Values, max(t.Input.Bins, 1)), 0, 0, t.Query.Info()
 	for _, row := range rows {
@@ -191,7 +191,7 @@ func (r *result) print(w io.Writer) error {
 	return printSights(w, r.Sights)
 }
 
-// compare sets the estimate against the truth.
+// compare prints the estimate beside the truth.
 func (r *result) compare(w io.Writer) error {
 	worst := 0.0
 	for j, truth := range r.Truth {

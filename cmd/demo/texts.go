@@ -16,19 +16,19 @@ import (
 	"github.com/doona-dp/doona/verifier"
 )
 
-// sitemap is the demo's site for texts: the addresses of this project's documents and packages, one in a line.
+// sitemap is the demo's site for texts: the addresses of this project's documents and packages, one per line.
 //
 //go:embed sitemap.txt
 var sitemap string
 
-// Of the visitors who find no page, this share follows a link to where one was before the site was built anew, by
-// Zipf's law, and the others mistype an address, each in a way of their own.
+// Share of visitors without a page who follow a link to an old address, by Zipf's law. The others mistype an address,
+// each differently.
 const followsOld = .6
 
-// brokenLinks returns the addresses at which so many visitors found no page, the same in every run.
+// brokenLinks returns the addresses at which this many visitors found no page, the same in every run.
 func brokenLinks(visitors int) []string {
 	pages, random := strings.Fields(sitemap), rand.New(rand.NewPCG(3, 4))
-	var zipf []float64 // Running sums.
+	var zipf []float64 // Cumulative sums.
 	sum := 0.0
 	for i := range pages {
 		sum += 1 / float64(i+1)
@@ -56,12 +56,12 @@ func suggestedLinks() (out []string) {
 	return out
 }
 
-// formerly returns the address of a page before: documents were of HTML, and packages were files.
+// formerly returns the old address of a page: documents were HTML, and packages were files.
 func formerly(page string) string {
 	return strings.TrimSuffix(strings.TrimSuffix(page, ".md"), "/") + ".html"
 }
 
-// textValues reads the texts of clients: lines of a file, or links that are broken.
+// textValues reads the texts of clients: lines of a file, or broken links.
 func (o *options) textValues() (rows [][]float64, err error) {
 	lines := brokenLinks(o.users)
 	if o.input != "" {
@@ -85,7 +85,7 @@ type trueText struct {
 	Text     string      `json:"text"`
 	Clients  int         `json:"clients"`
 	Listed   bool        `json:"listed"`
-	Interval *[2]float64 `json:"interval"` // Null where it is not.
+	Interval *[2]float64 `json:"interval"` // Null if it was not listed.
 }
 
 // holders returns how many clients have each text.
@@ -104,7 +104,7 @@ func holders(values [][]float64) map[string]int {
 // foundText is a listed text on the page.
 type foundText struct {
 	verifier.TextCount
-	Truth int `json:"truth"` // Simulated clients who have it.
+	Truth int `json:"truth"` // Simulated clients that have it.
 }
 
 // foundTexts returns the list with the truth of the simulated clients; empty for other queries.
@@ -122,7 +122,7 @@ func foundTexts(found *verifier.Texts, values [][]float64) []foundText {
 	return out
 }
 
-// compareTexts returns the frequent texts of clients, and all that are listed, by falling number of clients.
+// compareTexts returns the frequent texts of clients and all listed texts, by falling number of clients.
 func compareTexts(found *verifier.Texts, values [][]float64) (out []trueText) {
 	if found == nil {
 		return nil
@@ -151,7 +151,7 @@ func compareTexts(found *verifier.Texts, values [][]float64) (out []trueText) {
 	return out
 }
 
-// printTexts sets the list against the truth.
+// printTexts prints the list beside the truth.
 func (r *result) printTexts(w io.Writer) error {
 	fmt.Fprint(w, "\nThe truth, which no party of a deployment knows:\n\n")
 	tab := tabwriter.NewWriter(w, 0, 4, 2, ' ', 0)

@@ -19,8 +19,9 @@ import (
 	"github.com/doona-dp/doona/wire/task"
 )
 
-// TestTextsOverTheRoad: texts go through two relays, each of which adds its pool, to a list. In the long form of
-// 100,000 clients, of whom 200 are visitors in Chromium, frequent texts are listed and nobody's are not.
+// TestTextsOverTheRoad: texts travel through two relays, each of which adds its pool, into a list. In the long form
+// of 100,000 clients, of whom 200 are visitors in Chromium, frequent texts are listed, and no text is listed that no
+// client has.
 func TestTextsOverTheRoad(t *testing.T) {
 	full, figures := stattest.Long, os.Getenv("DOONA_FIGURES")
 	clients, visitors := 1000, 0
@@ -58,7 +59,7 @@ func TestTextsOverTheRoad(t *testing.T) {
 
 	outside, missed := 0, 0
 	for _, c := range r.TrueTexts {
-		require.Positive(t, c.Clients, "%q is nobody's", c.Text) // Fails once in 200 runs at most.
+		require.Positive(t, c.Clients, "%q is nobody's", c.Text) // Fails in at most one of 200 runs.
 		switch {
 		case !c.Listed:
 			missed++
@@ -67,8 +68,8 @@ func TestTextsOverTheRoad(t *testing.T) {
 		}
 	}
 	require.NotEmpty(t, r.Texts.List)
-	require.LessOrEqual(t, outside, 1+len(r.Texts.List)/3) // Of one in twenty each.
-	// Addresses that begin alike are found together, or missed.
+	require.LessOrEqual(t, outside, 1+len(r.Texts.List)/3) // Expected: one in twenty of each.
+	// Addresses with a common prefix are found, or missed, together.
 	require.LessOrEqual(t, missed, len(r.TrueTexts)/4)
 	if full && figures != "" {
 		out, err := json.MarshalIndent(map[string]any{"clients": clients, "inChromium": visitors, "relays": 2,
@@ -79,7 +80,7 @@ func TestTextsOverTheRoad(t *testing.T) {
 	}
 }
 
-// visit has visitors in Chromium report texts, each from a profile of its own, with the SDK as it is built.
+// visit has visitors in Chromium report texts, each with its own profile, using the built SDK.
 func visit(t *testing.T, r *road, lines []string) {
 	t.Helper()
 	if len(lines) == 0 {

@@ -15,12 +15,12 @@ type vital struct {
 	name  string
 	query planner.Query
 	words words
-	value func(r *rand.Rand) float64 // A simulated visit's.
+	value func(r *rand.Rand) float64 // Value of a simulated visit.
 }
 
-// vitals are the two tasks: a histogram of the largest contentful paint with an edge at each of
-// Google's thresholds (2.5 s and 4 s), and the mean cumulative layout shift. The simulated visits'
-// distributions are made up: log-normal with median 1.7 s, and exponential with mean 0.07.
+// vitals are the two tasks: a histogram of the largest contentful paint with an edge at each of Google's thresholds
+// (2.5 s and 4 s), and the mean cumulative layout shift. The distributions of simulated visits are invented:
+// log-normal with median 1.7 s, and exponential with mean 0.07.
 var vitals = []vital{
 	{"lcp", planner.Query{Name: "largest contentful paint", Query: task.Histogram, Hi: 6000, Bins: 12},
 		words{Title: "Largest contentful paint", Unit: "ms", Measure: "visits by largest contentful paint",
@@ -39,7 +39,7 @@ const (
 	vitalsEpochs = 7
 )
 
-// draft returns the task, from now on.
+// draft returns the task, starting now.
 func (v *vital) draft(now uint64) (quickstart.Draft, error) {
 	q := v.query
 	q.Clip, q.Batch, q.Honest, q.Epsilon, q.Delta = true, vitalsBatch, 0.9, 1, 1e-6
@@ -52,7 +52,7 @@ func (v *vital) draft(now uint64) (quickstart.Draft, error) {
 	return quickstart.Draft{Name: v.name, Task: t}, nil
 }
 
-// crowd returns the task's page side, with simulated visits.
+// crowd returns the task for the page, with simulated visits.
 func (v *vital) crowd(r *road) *crowd {
 	w := v.words
 	w.Entries = verifier.Labels(r.Open.Task)

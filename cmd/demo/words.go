@@ -10,24 +10,24 @@ import (
 	"github.com/doona-dp/doona/wire/task"
 )
 
-// words say on a page what is asked and what is estimated.
+// words are the page's words for the question and the estimate.
 type words struct {
 	Title      string `json:"title"`       // The question to a person.
 	Unit       string `json:"unit"`        // Of a person's value; may be empty.
 	Measure    string `json:"measure"`     // What is estimated.
 	AnswerUnit string `json:"answer_unit"` // Of the estimate; may be empty.
 	Axis       string `json:"axis"`        // What the entries of the estimate are.
-	// A histogram's bins, a count's two answers, a vector's coordinates, texts to pick.
+	// A histogram's bins, a count's two answers, a vector's coordinates, or texts to pick.
 	Entries []string `json:"entries"`
 }
 
-// subject is what a column of the input is about.
+// subject describes a column of the input.
 type subject struct {
 	question, noun, unit string
-	within               string // The question whether it is between two numbers.
+	within               string // The question whether the value is between two numbers.
 }
 
-// subjects are the flights' columns; other inputs are known by their column's name alone.
+// subjects are the flights' columns; for other inputs, only the column's name is known.
 var subjects = map[string]subject{
 	"delay_minutes":  {"How late was your flight?", "delay", "minutes", "Was your flight %s to %s minutes late?"},
 	"distance_miles": {"How far was your flight?", "distance", "miles", "Was your flight %s to %s miles long?"},

@@ -14,21 +14,21 @@ import (
 // The live task, to which a person reports on the page: short epochs, small batches.
 const (
 	liveBatch  = 1000
-	liveTexts  = 5000 // The batch for texts: of fewer clients hardly any text would be listed.
+	liveTexts  = 5000 // Batch size for strings: fewer clients would list hardly any text.
 	liveEpochs = 360
 )
 
-// world is a running deployment: relays, and a road through them for each task.
+// world is a running deployment: relays, and each task's clients and verifier.
 type world struct {
 	main   *road
-	live   *road   // For a person on the page; nil when headless.
-	vitals []*road // For the web-vitals example, like vitals; none when headless.
-	attack *attack // On one client of many; nil when headless and not asked for.
+	live   *road   // For a person on the page; nil if headless.
+	vitals []*road // For the web-vitals example, like vitals; empty if headless.
+	attack *attack // On one client of many; nil if headless and not requested.
 	*quickstart.Sandbox
 }
 
-// startWorld lays out keys and tasks in dir and starts the relays, each on a port of its own, and
-// the verifier. The live task is for vectors of dim coordinates, if for vectors.
+// startWorld writes keys and tasks to dir and starts the relays, each on its own port, and the verifier. A live task
+// for vectors has dim coordinates.
 func startWorld(ctx context.Context, dir string, o *options, draft *task.Task, dim int) (*world, error) {
 	now := uint64(time.Now().Unix())
 	draft.Epochs = task.Epochs{Start: now, Length: 24 * 3600, Count: 1}
