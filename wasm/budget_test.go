@@ -22,8 +22,8 @@ import (
 	"github.com/doona-dp/doona/wasm"
 )
 
-// budgets are the functions of doona.wasm that are there for what epochs cost together and for streams; what only they
-// call is not linked without them. The composition that a total of relays' noise takes stays, as it was there before.
+// budgets are the functions of doona.wasm for composed budgets and for streams. Without them, the linker drops what
+// only they call. The composition for a total of relays' noise stays, as it does not depend on them.
 var budgets = map[string][]string{
 	"protocols/total.go":              {"CheckTotal"},
 	"protocols/within.go":             {"EpochsEpsilon"},
@@ -42,11 +42,11 @@ var budgets = map[string][]string{
 	"wire/task/stream.go":             {"Task.validateStream", "writer.stream", "reader.stream"},
 }
 
-// mostForBudgets is how many bytes of the module, after brotli, budgets and streams may take, composition among them.
+// mostForBudgets is the most bytes of the module, after brotli, for budgets and streams, composition included.
 const mostForBudgets = 15_000
 
-// TestBudgetsAreSmall: what the functions of [budgets] add to the module, after brotli. It prints the figures of
-// docs/wasm.md.
+// TestBudgetsAreSmall measures what the functions of [budgets] add to the module, after brotli. It prints the figures
+// of docs/wasm.md.
 func TestBudgetsAreSmall(t *testing.T) {
 	replace := map[string]string{}
 	dir := t.TempDir()

@@ -1,8 +1,8 @@
 // Package wasm builds the two modules that randomize on the client; docs/wasm.md is their ABI.
 //
-// doona.wasm (folder browser) is small enough for every page and leaves the sealing to
-// WebCrypto. doona-full.wasm (folder full) seals by itself. Both are built from the packages
-// the analyzer uses natively, so there is one implementation of every randomizer.
+// doona.wasm (folder browser) is small enough for every page and leaves the sealing to WebCrypto. doona-full.wasm
+// (folder full) seals by itself. Both are built from the packages that the verifier uses natively, so each randomizer
+// has one implementation.
 package wasm
 
 import (
@@ -16,7 +16,7 @@ import (
 	"strings"
 )
 
-// Module is one of the two modules: its folder in this one.
+// Module is one of the two modules, named by its folder.
 type Module string
 
 // The modules.
@@ -25,7 +25,7 @@ const (
 	Full    Module = "full"
 )
 
-// MostGrowth is by how many bytes the memory of doona.wasm grows before a host starts another instance in its place.
+// MostGrowth is by how many bytes the memory of doona.wasm may grow before a host replaces the instance.
 const MostGrowth = 64 << 20
 
 const modulePath = "github.com/doona-dp/doona"
@@ -41,10 +41,10 @@ func (m Module) File() string {
 	return "doona.wasm"
 }
 
-// flags are the go build flags of a module. Without inlining the code is larger but repeats itself more: less after
-// compression, by 1.3 % for the standard library and by 0.9 % for ours. Where time counts (the accountant's loops and
-// the randomizers', package math and, in the full module, crypto) inlining stays on. each are flags of the compiler
-// for every package.
+// flags returns the go build flags of a module. Without inlining the code is larger but more repetitive: after
+// compression it is 1.3 % smaller for the standard library and 0.9 % for our packages. Inlining stays on where time
+// matters: in the accountant's and randomizers' loops, package math and, in the full module, crypto. each holds
+// compiler flags for every package.
 func flags(each string) []string {
 	// names stay, for Freeze
 	flags := []string{"-buildmode=c-shared", "-trimpath", "-buildvcs=false", "-ldflags=-w", "-gcflags=all=-l " + each}
@@ -55,11 +55,11 @@ func flags(each string) []string {
 	return flags
 }
 
-// collectsNothing has the compiler leave out what a garbage collector must be told of when pointers are written.
+// collectsNothing makes the compiler omit write barriers, which only a garbage collector needs.
 const collectsNothing = "-wb=0"
 
-// Environment is what the go command needs to compile for the modules' platform. An experiment would be another
-// toolchain under the same version.
+// Environment returns the environment in which the go command compiles for the modules' platform. It turns
+// experiments off: they would be another toolchain under the same version.
 func Environment() []string {
 	return append(os.Environ(), "GOOS=wasip1", "GOARCH=wasm", "GOFLAGS=", "GOEXPERIMENT=", "CGO_ENABLED=0")
 }
@@ -72,8 +72,8 @@ func Build(ctx context.Context, m Module, file string) error {
 	return BuildFrozen(ctx, m.Package(), file)
 }
 
-// BuildFrozen compiles and freezes any main package as doona.wasm is, for comparison. What another toolchain laid out
-// in another way is only stripped; that it collects garbage is right there.
+// BuildFrozen compiles and freezes any main package in the way of doona.wasm, for comparison. If the toolchain's
+// layout is unknown, it only strips the module, which then keeps its garbage collector.
 func BuildFrozen(ctx context.Context, main, file string, more ...string) error {
 	freeze := func(module []byte) ([]byte, error) { return Freeze(ctx, module, Ran()) }
 	return buildFrozen(ctx, main, file, freeze, more...)
@@ -93,7 +93,7 @@ func buildFrozen(ctx context.Context, main, file string, freeze func([]byte) ([]
 //go:embed ran.txt
 var ran string
 
-// Ran returns the functions of the runtime that were seen to run in doona.wasm.
+// Ran returns the functions of the runtime that tests have seen run in doona.wasm.
 func Ran() map[string]bool {
 	names := map[string]bool{}
 	for _, name := range strings.Fields(ran) {
@@ -102,8 +102,7 @@ func Ran() map[string]bool {
 	return names
 }
 
-// compile compiles and strips a main package. What another toolchain laid out in another way works as it is and
-// stays.
+// compile compiles and strips a main package. A module of an unknown layout works unstripped and stays as it is.
 func compile(ctx context.Context, main, file string, env, flags []string) error {
 	if err := link(ctx, main, file, env, flags); err != nil {
 		return err
@@ -129,7 +128,7 @@ func link(ctx context.Context, main, file string, env, flags []string) error {
 	return nil
 }
 
-// replace replaces a module by what is made of it.
+// replace rewrites a module with a function.
 func replace(file string, with func([]byte) ([]byte, error)) error {
 	module, err := os.ReadFile(file)
 	if err != nil {

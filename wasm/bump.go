@@ -5,9 +5,9 @@ import (
 	"slices"
 )
 
-// bump replaces the allocator of a frozen module, in which nothing is ever freed: an allocation is the next bytes of
-// memory, which are zero, and memory grows when its end is reached. With the runtime's allocator go its pages, spans
-// and caches, their locks and their clocks. size is how many bytes of memory there are.
+// bump replaces the allocator of a frozen module, in which nothing is ever freed. An allocation takes the next bytes
+// of memory, which are zero, and memory grows when its end is reached. This removes the runtime's allocator with its
+// pages, spans, caches, locks and clocks. size is the size of memory in bytes.
 func bump(sections []section, f functions, size int) ([]section, error) {
 	out := slices.Clone(sections)
 	next, replaced := 0, false
@@ -41,13 +41,13 @@ const (
 	mutable   = 1
 )
 
-// bumpBody is the body of
+// bumpBody returns the body of
 //
 //	func mallocgc(size uintptr, typ *_type, needzero bool) unsafe.Pointer
 //
-// Go's stack pointer, SP, is global 0. Behind it are the return address, the arguments and the result. next is the
-// global that says where an allocation begins, a multiple of 8. Where there is no memory left the module stops, as it
-// would without this.
+// Global 0 is Go's stack pointer, SP. The return address, the arguments and the result follow it. next is the global
+// that holds the address of the next allocation, a multiple of 8. If memory runs out, the module stops, as with the
+// runtime's allocator.
 func bumpBody(next byte) []byte {
 	const size, end = 1, 2 // locals, behind the parameter
 	return []byte{

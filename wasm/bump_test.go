@@ -11,8 +11,8 @@ import (
 	"github.com/doona-dp/doona/wasm"
 )
 
-// TestAllocations: what doona.wasm allocates is zero, at an address for every type, and nobody else's, however large it
-// is and however far memory must grow for it. What is too large stops the module.
+// TestAllocations: doona.wasm's allocations are zeroed, aligned for every type and disjoint, whatever their size and
+// however far memory must grow. An allocation that is too large stops the module.
 func TestAllocations(t *testing.T) {
 	seed := rand.Uint64()
 	t.Logf("seed %d", seed)

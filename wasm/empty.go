@@ -5,44 +5,43 @@ import (
 	"regexp"
 )
 
-// Functions that never run in a frozen module get an empty body, which stops it. No linker can know them. There are
-// four kinds:
+// Functions that never run in a frozen module get an empty body that stops the module. A linker cannot know them.
+// There are four kinds:
 //
-//   - What the start alone runs: it has run.
-//   - What nothing that stays calls, or knows the address of. Addresses are in memory, and in functions: Go's linker
-//     writes each as a word, and nothing that stays computes another.
-//   - What ends in the end: panics, errors of the runtime, a stack that is too small. The module stops there without
-//     a word. The client then goes on with doona-full.wasm, in which nothing is emptied and which says why if it
+//   - Functions that only the start runs: it has run.
+//   - Functions that no remaining function calls, and whose address no remaining function knows. Addresses are in
+//     memory and in functions: Go's linker writes each as a word, and no remaining function computes another.
+//   - Functions that run only at the end: panics, runtime errors, stack overflow. The module stops there silently. The
+//     client then continues with doona-full.wasm, in which nothing is emptied and which reports the reason if it
 //     stops, too.
-//   - What of the runtime nobody saw run, although its address is in memory, or it belongs to what a frozen module has
-//     none of: a collector, last words. The evidence is ran.txt: what ran in a trace of all tests of a module,
-//     refusals and a soak among them. What else a function that stays calls stays as well, whether or not it was
-//     seen: which of it runs is a matter of how large or full something is.
+//   - Runtime functions that no test saw run, although their address is in memory, or that belong to a missing part:
+//     the collector, panic messages. The evidence is ran.txt: what ran in a trace of all tests of a module, refusals
+//     and a soak among them. Other functions that a remaining function calls also remain, whether or not they were
+//     seen: which of them runs depends on sizes.
 //
-// Of protocols, of package math and of the conversions of numbers nothing is emptied that could run: which functions
-// of the runtime run can depend on a value no more than by how much memory it takes. Should a function of a protocol
-// stop a module for some values, then whoever serves doona-full.wasm would learn something of the value.
+// In protocols, package math and number conversions, no function that could run is emptied. Which runtime functions
+// run depends on a value at most through its memory use. If some values stopped a module in a protocol's function,
+// then the server of doona-full.wasm would learn something about the value.
 var (
 	starts = regexp.MustCompile(`[^_]\.init(\.\d+)?$|^runtime\.(rt0_go|schedinit|__mheap_\.init)$|` +
 		`^(internal_cpu|runtime_debug)\.`)
 	last = regexp.MustCompile(`^runtime\.(gopanic|goPanic\w+|panic\w+|throw|fatal\w*|sigpanic|newstack|morestack\w*|` +
 		`deferreturn|deferproc\w*|gorecover|badsystemstack|abort|saveblockevent)$|^wasm_pc_f_loop`)
 	absent = regexp.MustCompile(`^runtime\.(gc\w+|__wbBuf_.*|bulkBarrier\w*|.*[tT]ypePointers.*|print\w+|g?write\w*)$`)
-	// foreign are those that must not stay: they would compute addresses of functions, for reflection or assertions, or
-	// take memory beside bump's.
+	// foreign matches functions that must not remain: they compute addresses of functions, for reflection or
+	// assertions, or take memory outside of bump's.
 	foreign = regexp.MustCompile(`^runtime\.(getitab|itabInit|sbrk|growMemory)$|[tT]extOff$`)
-	// runtimes are the functions of the runtime. Its maps stay whole.
+	// runtimes matches functions of the runtime. Its maps remain complete.
 	runtimes = regexp.MustCompile(`^(runtime|internal_runtime_\w+|internal_abi|type_)\.`)
 	kept     = regexp.MustCompile(`^runtime\.typed\w+$|^internal_runtime_maps\.|github\.com`)
 )
 
-// trap is the body that stops a module.
 var trap = []byte{0, opUnreachable, opEnd} // no locals
 
 const opUnreachable = 0x00
 
-// empty empties the functions in a code section that never run. memory and exports are the module's; ran are the names
-// in ran.txt, and nil keeps all but the start and the end.
+// empty empties the functions in a code section that never run. memory and exports are the module's. ran holds the
+// names in ran.txt; if nil, only the functions of the start and the end are emptied.
 func empty(code []byte, f functions, memory []byte, exports []int, ran map[string]bool) ([]byte, error) {
 	all, err := f.bodies(code)
 	if err != nil {
@@ -62,11 +61,11 @@ func empty(code []byte, f functions, memory []byte, exports []int, ran map[strin
 	return writeBodies(all), nil
 }
 
-// ends tells whether a function is of the start or of the end.
+// ends reports whether a function belongs to the start or the end.
 func ends(name string) bool { return starts.MatchString(name) || last.MatchString(name) }
 
-// staying returns which functions stay: those that are exported or whose address is in memory, what these call, or know
-// the address of, and so on.
+// staying returns the functions that remain: exported ones, those whose address is in memory, and, transitively,
+// those that they call or whose address they know.
 func (f functions) staying(all []body, memory []byte, exports []int, ran map[string]bool) (stay []bool, err error) {
 	stay = make([]bool, len(all))
 	closures, next := closures(all), []int(nil)
@@ -119,8 +118,8 @@ func (f functions) staying(all []body, memory []byte, exports []int, ran map[str
 	return stay, nil
 }
 
-// addressed returns the index of the function that begins at an address, as Go's linker counts them; a number outside
-// of the code section where none does. Return addresses, with what is not 0 in their lower part, are not used.
+// addressed returns the index of the function at an address in the numbering of Go's linker, or a number outside of
+// the code section. It ignores return addresses, whose lower part is not 0.
 func addressed(address uint64) int {
 	if address&0xffff != 0 {
 		return -1
@@ -128,7 +127,7 @@ func addressed(address uint64) int {
 	return int(address>>16) - firstFunction
 }
 
-// closures returns the closures in a function by its name: they are called by address.
+// closures returns the closures in a function, by its name: they are called by address.
 func closures(all []body) map[string][]int {
 	in := map[string][]int{}
 	for i, b := range all {

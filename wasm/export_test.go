@@ -11,7 +11,7 @@ func Link(ctx context.Context, main, file string) error {
 	return link(ctx, main, file, Environment(), flags(""))
 }
 
-// LinkFrozen compiles a main package as doona.wasm is, with all that may run and the names of its functions.
+// LinkFrozen compiles a main package as doona.wasm is, with all functions that may run, and their names.
 func LinkFrozen(ctx context.Context, main, file string) error {
 	if err := link(ctx, main, file, Environment(), flags(collectsNothing)); err != nil {
 		return err
@@ -19,13 +19,13 @@ func LinkFrozen(ctx context.Context, main, file string) error {
 	return replace(file, func(module []byte) ([]byte, error) { return Freeze(ctx, module, nil) })
 }
 
-// Traced tells whether a function is one that is emptied if it is not in ran.txt.
+// Traced reports whether a function is emptied unless it is in ran.txt.
 func Traced(name string) bool { return runtimes.MatchString(name) && !last.MatchString(name) }
 
 // Squeeze squeezes a code section of a module without imports.
 func Squeeze(code []byte) ([]byte, error) { return squeeze(code, functions{}) }
 
-// BuildOther compiles a main package as doona.wasm is under a toolchain whose layout nobody knows.
+// BuildOther compiles a main package as doona.wasm is under a toolchain with an unknown layout.
 func BuildOther(ctx context.Context, main, file string) error {
 	return buildFrozen(ctx, main, file, func([]byte) ([]byte, error) { return nil, ErrLayout })
 }
@@ -35,7 +35,7 @@ func BuildCollecting(ctx context.Context, main, file string) error {
 	return compile(ctx, main, file, Environment(), flags(""))
 }
 
-// Stack returns how many bytes of stack the goroutine has that stands still in a frozen module.
+// Stack returns the stack size, in bytes, of the goroutine that is suspended in a frozen module.
 func Stack(module []byte) (size uint64, err error) {
 	sections, err := readSections(module)
 	if err != nil {

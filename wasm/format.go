@@ -65,13 +65,13 @@ func readSegments(section []byte) ([]byte, error) {
 const (
 	opConst = 0x41 // i32.const
 	opEnd   = 0x0b
-	// segmentCost is the run of zeros at which a new segment is worth its head. Compressed, zeros cost next to
-	// nothing, and a head with an address and a length that nobody can guess some three bytes: shorter runs
-	// than these made the download an eighth larger.
+	// segmentCost is the run of zeros from which a new segment pays off. Compressed, zeros cost next to nothing,
+	// while a segment's head, with its unpredictable address and length, costs three bytes. Smaller values made the
+	// download an eighth larger.
 	segmentCost = 256
 )
 
-// writeSegments writes memory as a data section, leaving out runs of zeros as the linker does.
+// writeSegments writes memory as a data section and omits runs of zeros, as the linker does.
 func writeSegments(memory []byte) []byte {
 	count, out := 0, []byte{}
 	for at := 0; at < len(memory); {
@@ -107,7 +107,7 @@ func zeros(p []byte) int {
 	return len(p)
 }
 
-// segments reads LEB128 integers and bytes; bad is set at the first that is not there.
+// segments reads LEB128 integers and bytes; bad is set when input is missing.
 type segments struct {
 	rest []byte
 	bad  bool

@@ -13,22 +13,21 @@ import (
 	"github.com/tetratelabs/wazero/sys"
 )
 
-// Freeze returns a module as it stands after its start: memory and variables are what the start left, and its
-// _initialize does nothing. So the download has none of the runtime's start, and no page waits for it.
+// Freeze returns a module in its state after the start: memory and variables hold what the start left, and
+// _initialize does nothing. So the download omits the runtime's start, and no page waits for it.
 //
-// The garbage collector is off in it and never starts. Its parts are most of the runtime, and with them go the maps
-// of pointers and the barriers around every write of one. Memory only grows: a host starts another instance now and
-// then (docs/wasm.md).
+// The garbage collector is off in it and never starts. Its code is most of the runtime; the maps of pointers and the
+// write barriers go with it. Memory only grows, so a host replaces the instance from time to time (docs/wasm.md).
 //
-// The start runs here with GOGC=off, a clock that stands, and zeros for random bytes, so that the same source gives
-// the same bytes. What the runtime draws at its start are the seeds of its maps. A randomizer draws when it is asked
-// for a report, and then from the host.
+// The start runs here with GOGC=off, a constant clock and zeros for random bytes, so that the same source gives the
+// same bytes. The runtime's start draws only the seeds of its maps. A randomizer draws from the host when it makes a
+// report.
 //
-// What never runs then is emptied (empty.go), and the tables that only a collector, a growing stack and a panic read
-// are cleared. ran are the functions of the runtime that stay ([Ran]); nil keeps those that may run, and names.
+// Freeze empties functions that never run (empty.go), and clears the tables that only a collector, a growing stack or
+// a panic reads. ran holds the runtime functions that remain ([Ran]); nil keeps all that may run, and names.
 //
-// The error is [ErrLayout] where the module is not laid out as this toolchain does it. One that was compiled without
-// barriers must not be used then.
+// It returns [ErrLayout] if the module does not have this toolchain's layout. A module compiled without barriers must
+// not be used then.
 func Freeze(ctx context.Context, module []byte, ran map[string]bool) ([]byte, error) {
 	sections, f, err := readModule(module)
 	if err != nil {
@@ -78,7 +77,7 @@ func frozen(ctx context.Context, sections []section, f functions, ran map[string
 	return out, err
 }
 
-// started returns a module with the memory and the variables that its start leaves, and with another allocator.
+// started returns a module with the memory and variables that its start leaves, and with bump's allocator.
 func started(ctx context.Context, sections []section, f functions) ([]section, error) {
 	runtime := wazero.NewRuntimeWithConfig(ctx, wazero.NewRuntimeConfigInterpreter())
 	defer runtime.Close(ctx)
@@ -122,13 +121,13 @@ const (
 // zeroes are the random bytes of the start.
 type zeroes struct{}
 
-// Read is that of [io.Reader].
+// Read implements [io.Reader].
 func (zeroes) Read(p []byte) (int, error) {
 	clear(p)
 	return len(p), nil
 }
 
-// exportGlobals adds exports of the globals, so that their values can be read.
+// exportGlobals exports the globals, so that their values can be read.
 func exportGlobals(sections []section) []section {
 	out, globals := slices.Clone(sections), 0
 	for i, s := range out {
@@ -153,7 +152,7 @@ func exportOf(global int) string { return fmt.Sprintf("global %d", global) }
 
 const kindGlobal = 3
 
-// globalsOf returns a section of globals with the values that they have in an instance.
+// globalsOf returns a section of globals with their values in an instance.
 func globalsOf(instance api.Module, section []byte) ([]byte, error) {
 	r := &segments{rest: section}
 	count := r.unsigned()
@@ -230,14 +229,14 @@ func exportedFunctions(section []byte) (numbers []int, err error) {
 
 const kindFunction = 0
 
-// clearTables returns the memory of a data section without the runtime's table of functions, the maps of pointers that
-// belong to it and the index by address: they stand in a row.
+// clearTables returns the memory of a data section without the runtime's function table, its maps of pointers and the
+// index by address, which are contiguous.
 func clearTables(section []byte) ([]byte, error) {
 	memory, at, err := readTable(section)
 	if err != nil {
 		return nil, err
 	}
-	// What describes the module, runtime.moduledata, begins with the addresses of the table and of the names in it.
+	// runtime.moduledata, which describes the module, begins with the addresses of the table and of its names.
 	begin := binary.LittleEndian.AppendUint64(nil, uint64(at))
 	begin = binary.LittleEndian.AppendUint64(begin, uint64(at+8*headerWords))
 	module := bytes.Index(memory, begin)
@@ -253,7 +252,7 @@ func clearTables(section []byte) ([]byte, error) {
 	return memory, nil
 }
 
-// The words of runtime.moduledata that say where tables are.
+// Words of runtime.moduledata that locate tables.
 const (
 	wordIndex       = 19 // findfunctab
 	wordPointerMaps = 40 // gofunc

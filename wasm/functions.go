@@ -5,14 +5,14 @@ import (
 	"encoding/binary"
 )
 
-// functions is what a module says about its functions.
+// functions is a module's information about its functions.
 type functions struct {
-	imports int            // Functions of the host, whose numbers come first.
+	imports int            // Functions of the host, which have the first numbers.
 	names   map[int]string // By number.
-	known   bool           // Whether they are of the toolchain that ran.txt is of.
+	known   bool           // Whether the toolchain is the one of ran.txt.
 }
 
-// readModule returns a module's sections and what they say about its functions.
+// readModule returns a module's sections and its information about functions.
 func readModule(module []byte) (sections []section, f functions, err error) {
 	if sections, err = readSections(module); err == nil {
 		f, err = readFunctions(sections)
@@ -39,7 +39,7 @@ func readFunctions(sections []section) (f functions, err error) {
 	return f, nil
 }
 
-// toolchain is the one that ran.txt is of.
+// toolchain is the toolchain of ran.txt.
 const toolchain = "go1.26"
 
 // body is a function in a code section: its name, its locals and its instructions.
@@ -95,7 +95,7 @@ func functionNames(r *segments) (names map[int]string, err error) {
 // partFunctions is the part of the name section that names functions.
 const partFunctions = 1
 
-// countImports reads an import section, of functions only.
+// countImports counts the imports, which must all be functions.
 func countImports(r *segments) (int, error) {
 	count := r.unsigned()
 	for range count {
@@ -113,12 +113,12 @@ func countImports(r *segments) (int, error) {
 const (
 	opCall  = 0x10
 	opTable = 0x0e // br_table
-	opBulk  = 0xfc // the prefix of truncations and of memory.copy and memory.fill
+	opBulk  = 0xfc // prefix of truncations, memory.copy and memory.fill
 	subCopy = 10
 	subFill = 11
 )
 
-// skip skips what follows an instruction, and tells whether it is known.
+// skip skips the operands of an instruction, and reports whether it knows the instruction.
 func (r *segments) skip(op byte) bool {
 	switch {
 	case op == opCallIndirect || op >= 0x28 && op <= 0x3e: // call_indirect, loads, stores
@@ -138,7 +138,7 @@ func (r *segments) skip(op byte) bool {
 		r.bytes(8)
 	case op == opBulk:
 		return r.skipBulk(r.unsigned())
-	default: // the rest has nothing behind it
+	default: // the others have no operands
 		return op <= 0x01 || op == 0x05 || op == opEnd || op == opReturn || op == opDrop || op == 0x1b ||
 			op >= 0x45 && op <= 0xc4
 	}

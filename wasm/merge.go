@@ -2,12 +2,11 @@ package wasm
 
 import "encoding/binary"
 
-// merged returns a function in which the places where only a switch of goroutines would enter again are none.
+// merged removes the entry points of a function that only a switch of goroutines uses.
 //
-// Go compiles a function to blocks in a loop: a table leads from a number to a block, and a jump is to set local 0 to
-// a number and go to the loop. Every call is followed by a block of its own, with a number that nothing else uses.
-// Those blocks join the ones before them, and what is left gets new numbers. A function of another shape stays as it
-// is.
+// Go compiles a function to blocks in a loop. A table maps numbers to blocks, and a jump sets local 0 to a number and
+// continues the loop. Every call is followed by its own block, whose number nothing else uses. merged joins such a
+// block with the previous one, and renumbers the rest. It leaves a function of another shape unchanged.
 func merged(list []instruction) []instruction {
 	f, ok := readBlocks(list)
 	if !ok {
@@ -22,16 +21,16 @@ func merged(list []instruction) []instruction {
 	return list
 }
 
-// blocks is a function as Go compiles it.
+// blocks is a function in the form that Go compiles.
 type blocks struct {
-	head, code []instruction // What comes before the blocks, and what follows the table.
-	count      int           // Blocks.
+	head, code []instruction // Instructions before the blocks, and after the table.
+	count      int           // Number of blocks.
 	table      []int         // The block of each number.
 	used       []bool        // Whether a jump leads to a block.
-	jumps      map[int]int   // The block to which the constant at an index of code leads.
+	jumps      map[int]int   // The target block of the constant at an index of code.
 }
 
-// readBlocks reads: head, block, loop, blocks, local.get 0, br_table, code.
+// readBlocks parses: head, block, loop, blocks, local.get 0, br_table, code.
 func readBlocks(list []instruction) (f blocks, ok bool) {
 	at := 0
 	for at < len(list) && list[at].op != opBlock {
@@ -56,7 +55,7 @@ func readBlocks(list []instruction) (f blocks, ok bool) {
 	return f, !r.bad
 }
 
-// findJumps finds where jumps lead; false if there are others than Go's.
+// findJumps finds the targets of jumps; false if there are jumps of another form.
 func (f *blocks) findJumps() bool {
 	f.used, f.jumps = make([]bool, f.count), map[int]int{}
 	if f.table[0] != 0 {
@@ -82,7 +81,7 @@ func (f *blocks) findJumps() bool {
 	return true
 }
 
-// write writes the function anew, with the blocks that are used; false if it branches into a block past the loop.
+// write encodes the function with the used blocks only; false if it branches into a block past the loop.
 func (f *blocks) write() ([]instruction, bool) {
 	number, left := make([]int, f.count), 0
 	for i, used := range f.used {

@@ -30,7 +30,7 @@ type instance struct {
 	config wazero.ModuleConfig
 	module api.Module
 	opened [][]byte // Tasks, by handle.
-	enough uint32   // The memory from which on it is restarted.
+	enough uint32   // The memory size at which it is restarted.
 }
 
 func start(t *testing.T, module wasm.Module) *instance {
@@ -59,7 +59,7 @@ func (i *instance) restart() {
 		require.EqualValues(i.t, handle, got, "%s", result)
 	}
 	i.enough = i.module.Memory().Size() + wasm.MostGrowth
-	if *rewriteRan { // What a larger memory takes is wanted, too.
+	if *rewriteRan { // The trace should also have what a larger memory runs.
 		i.enough += 7 * wasm.MostGrowth
 	}
 }
@@ -72,8 +72,7 @@ func (i *instance) export(name string, args ...uint64) uint64 {
 	return out[0]
 }
 
-// call writes an argument, calls an export, which reads all of it, and returns its value and
-// result.
+// call writes an argument, calls an export, which reads all of it, and returns its value and result.
 func (i *instance) call(name string, argument []byte, args ...uint64) (int32, []byte) {
 	if i.module.Memory().Size() > i.enough {
 		i.restart()
@@ -103,7 +102,7 @@ func value(v ...float64) []byte {
 	return out
 }
 
-// texts reads an error result.
+// texts parses an error result.
 func texts(t *testing.T, result []byte) (out []string) {
 	for len(result) > 0 {
 		n := binary.LittleEndian.Uint32(result)
@@ -123,8 +122,8 @@ func signed(t *testing.T, draft *task.Task, relays ...string) *fixture.Task {
 	return f
 }
 
-// TestRandomizeDistribution compares 40,000 reports of doona.wasm with the randomizer's exact
-// probabilities: Pearson's statistic with 3 degrees of freedom exceeds 33.4 once in 3·10⁶ runs.
+// TestRandomizeDistribution compares 40,000 reports of doona.wasm with the randomizer's exact probabilities:
+// Pearson's statistic with 3 degrees of freedom exceeds 33.4 once in 3·10⁶ runs.
 func TestRandomizeDistribution(t *testing.T) {
 	f := signed(t, fixture.Draft(task.Histogram, 4))
 	mechanism, err := registry.Open(f.Task)
@@ -197,7 +196,7 @@ func TestErrorsNameTheField(t *testing.T) {
 	require.Zero(t, status, "an error leaves the module usable")
 }
 
-// TestArgumentIsForgotten looks for the raw value where the host wrote it.
+// TestArgumentIsForgotten: the raw value is not where the host wrote it.
 func TestArgumentIsForgotten(t *testing.T) {
 	module := start(t, wasm.Browser)
 	handle := module.open(signed(t, fixture.Draft(task.Histogram, 4)).Task)
@@ -208,8 +207,8 @@ func TestArgumentIsForgotten(t *testing.T) {
 	require.Equal(t, make([]byte, 8), left)
 }
 
-// TestValueIsForgotten looks for the coordinates of a vector in all of a module's memory, after it
-// has been randomized. What the stack still holds of a few is allowed: the next call overwrites it.
+// TestValueIsForgotten: no coordinate of a randomized vector is in the module's memory. A few may still be on the
+// stack, which the next call overwrites.
 func TestValueIsForgotten(t *testing.T) {
 	for query, lo := range map[task.Query]float64{task.Vector: 0, task.VectorMean: -1} {
 		t.Run(string(query), func(t *testing.T) {
@@ -247,8 +246,7 @@ func (i *instance) occurrences(p []byte) (found int) {
 	return found
 }
 
-// TestNoRandomBytes checks that a module without entropy stops instead of sending plain values, or bytes that it drew
-// where it was built.
+// TestNoRandomBytes: a module without entropy stops. It sends neither plain values nor bytes drawn when it was built.
 func TestNoRandomBytes(t *testing.T) {
 	module := startWith(t, wasm.Browser, wazero.NewModuleConfig().WithRandSource(failing{}))
 	handle := module.open(signed(t, fixture.Draft(task.Histogram, 4)).Task)
@@ -261,8 +259,8 @@ type failing struct{}
 
 func (failing) Read([]byte) (int, error) { return 0, errors.New("no entropy") }
 
-// TestDrawsAreTheHosts: instances on the same bytes report the same, and on others something else. So nothing that was
-// drawn when the module was built is in a report.
+// TestDrawsAreTheHosts: instances with the same bytes make the same reports, and with other bytes other ones. So a
+// report contains nothing that was drawn when the module was built.
 func TestDrawsAreTheHosts(t *testing.T) {
 	f := signed(t, fixture.Draft(task.Histogram, 1000))
 	reports := func(seed byte) (all []byte) {
@@ -280,7 +278,7 @@ func TestDrawsAreTheHosts(t *testing.T) {
 	require.NotEqual(t, reports(1), reports(2))
 }
 
-// TestSubmission opens what doona-full.wasm seals, under every KEM and one to three relays.
+// TestSubmission opens submissions of doona-full.wasm, for every KEM and one to three relays.
 func TestSubmission(t *testing.T) {
 	module := start(t, wasm.Full)
 	for _, c := range []struct {

@@ -17,9 +17,9 @@ import (
 	"github.com/doona-dp/doona/wire/task"
 )
 
-// TestNoiseDistribution compares the noise of splitmix from doona.wasm with its exact distribution,
-// Pólya(1/3, α) - Pólya(1/3, α): every probability, and every tail, by Chernoff's bound. Over 400
-// comparisons a false alarm has probability 10⁻⁶ at most. 40,000 reports; 10⁷ in the long form.
+// TestNoiseDistribution compares the noise of splitmix from doona.wasm with its exact distribution, Pólya(1/3, α) -
+// Pólya(1/3, α): every probability, and every tail, by Chernoff's bound. Over 400 comparisons a false alarm has
+// probability at most 10⁻⁶. 40,000 reports; 10⁷ in the long form.
 func TestNoiseDistribution(t *testing.T) {
 	draws := 40_000
 	if stattest.Long && !*rewriteRan {
@@ -35,7 +35,7 @@ func TestNoiseDistribution(t *testing.T) {
 	handle := module.open(f.Task)
 	size := protocols.Indices(uint64(q.Num)).Bytes()
 	const reach = 200
-	counts := make([]int, reach+1) // of |noise|, the last for all beyond
+	counts := make([]int, reach+1) // of |noise|; the last counts all larger ones
 	for range draws {
 		status, slots := module.call("randomize", value(1), handle)
 		require.Zero(t, status)
@@ -87,8 +87,8 @@ func chernoff(draws, count int, p float64) float64 {
 	return kl * float64(draws)
 }
 
-// Opening a task includes its claim check. The goal is 50 ms, and 100 ms with a
-// total over 365 epochs; the fastest of three is printed.
+// TestClaimChecks: opening a task includes its claim check. The goal is 50 ms, and 100 ms with a total over 365
+// epochs; the fastest of three is printed.
 func TestClaimChecks(t *testing.T) {
 	for name, q := range map[string]planner.Query{
 		"realsum":                 {Query: task.Mean, Batch: 1_000_000},

@@ -30,8 +30,8 @@ import (
 	"github.com/doona-dp/doona/wire/task"
 )
 
-// With -ran the tests run doona.wasm whole and write down which functions of the runtime ran. Run all, with
-// -tags long: what a test leaves out is emptied.
+// With -ran the tests run doona.wasm complete and record which functions of the runtime ran. Run all tests, with
+// -tags long: functions that no test runs are emptied.
 var rewriteRan = flag.Bool("ran", false, "write ran.txt")
 
 // trace is what ran while -ran is given.
@@ -40,7 +40,7 @@ var trace = struct {
 	names map[string]bool
 }{names: map[string]bool{}}
 
-// traced returns a context in which compiled modules note the functions of the runtime that run.
+// traced returns a context in which compiled modules record the functions of the runtime that run.
 func traced(ctx context.Context) context.Context {
 	return experimental.WithFunctionListenerFactory(ctx, experimental.FunctionListenerFactoryFunc(
 		func(f api.FunctionDefinition) experimental.FunctionListener {
@@ -60,7 +60,7 @@ func traced(ctx context.Context) context.Context {
 		}))
 }
 
-// writeRan adds what ran to ran.txt: what runs or not by chance is not lost again. Begin with an empty file for
+// writeRan adds what ran to ran.txt, so that functions that run only sometimes are kept. Begin with an empty file for
 // another toolchain.
 func writeRan() error {
 	old, err := os.ReadFile("ran.txt")
@@ -74,7 +74,7 @@ func writeRan() error {
 	return os.WriteFile("ran.txt", []byte(strings.Join(names, "\n")+"\n"), 0o644)
 }
 
-// TestDamagedTasks: doona.wasm refuses damaged tasks by an error, and stops at none of them.
+// TestDamagedTasks: doona.wasm refuses damaged tasks with an error, and none stops it.
 func TestDamagedTasks(t *testing.T) {
 	n := "500"
 	if stattest.Long {
@@ -103,8 +103,8 @@ func TestDamagedTasks(t *testing.T) {
 	require.Positive(t, accepted)
 }
 
-// TestSoak: every task of the vectors is opened again and again and randomizes in turn, while memory fills and the
-// clock stands, runs and leaps; no function that this needs was emptied.
+// TestSoak: every task of the vectors is opened and randomizes repeatedly, while memory fills and the clock stops,
+// runs and jumps. No function that this needs was emptied.
 func TestSoak(t *testing.T) {
 	reports := 20_000
 	if stattest.Long {
@@ -130,7 +130,7 @@ func TestSoak(t *testing.T) {
 	}
 }
 
-// TestGrowth: a task of the vectors and a report of it take no more memory than docs/wasm.md says.
+// TestGrowth: a task of the vectors and its report take no more memory than docs/wasm.md says.
 func TestGrowth(t *testing.T) {
 	const mostOpened, mostReport, reports = 4_000_000, 30_000, 200
 	opened, report := uint32(0), uint32(0)
@@ -153,7 +153,7 @@ func TestGrowth(t *testing.T) {
 	require.Positive(t, report)
 }
 
-// leaps are a thousandth of how far the clock may go at once.
+// leaps are the clock's jumps.
 var leaps = []time.Duration{0, time.Microsecond, 10 * time.Microsecond, time.Millisecond, 3600 * time.Millisecond}
 
 func startClock(t *testing.T) (*instance, *time.Duration) {
@@ -169,7 +169,7 @@ type soakTask struct {
 	values    [][]float64
 }
 
-// soakTasks returns the tasks of all protocols' vectors that open, with their values.
+// soakTasks returns the vectors' tasks that open, for all protocols, with their values.
 func soakTasks(t *testing.T) (all []soakTask) {
 	files, err := filepath.Glob(filepath.Join(vectorDir, "*.json"))
 	require.NoError(t, err)
@@ -194,7 +194,7 @@ func soakTasks(t *testing.T) (all []soakTask) {
 			}
 			parsed, err := task.Parse(s.canonical)
 			require.NoError(t, err)
-			if parsed.Query == task.Strings { // of any length that a page gives
+			if parsed.Query == task.Strings { // of any length, as a page may give
 				for n := range int(parsed.Input.Bins) + utf8.UTFMax + 1 {
 					s.values = append(s.values, slices.Repeat([]float64{'a'}, n))
 				}

@@ -16,8 +16,8 @@ var imports string
 // Imports returns the packages of doona.wasm, without the toolchain's internal ones.
 func Imports() []string { return strings.Fields(imports) }
 
-// Sizes returns what each of [Imports] takes of doona.wasm, by its path: the bytes of its functions
-// before compression. "runtime" stands for the toolchain's internal packages, too.
+// Sizes returns the size of each of [Imports] in doona.wasm, by its path: the bytes of its functions before
+// compression. "runtime" includes the toolchain's internal packages.
 func Sizes(ctx context.Context) (map[string]int, error) {
 	dir, err := os.MkdirTemp("", "doona-sizes")
 	if err != nil {
@@ -52,8 +52,8 @@ func Sizes(ctx context.Context) (map[string]int, error) {
 	return sizes, nil
 }
 
-// packageOf returns which of Imports a function's name in the name section begins with, where all but
-// letters, digits and dots are underscores.
+// packageOf returns the package of Imports with which a function's name in the name section begins; all but letters,
+// digits and dots are underscores there.
 func packageOf(name string) string {
 	for _, path := range Imports() {
 		if strings.HasPrefix(name, strings.NewReplacer("/", "_", "-", "_").Replace(path)+".") {

@@ -6,13 +6,13 @@ import (
 	"slices"
 )
 
-// squeeze leaves out of the functions of a frozen module what only a switch of goroutines needs. There a Go function
-// returns 1 to say that the stack unwinds, its caller does so as well, and later all are entered again in the middle,
-// by the return addresses that every call wrote. Nothing switches in a frozen module: it has one goroutine, which
-// never waits, on a stack that never moves. So return addresses are not written, and what calls return is dropped.
-// A call that stops the module is the stop itself.
+// squeeze removes from the functions of a frozen module what only a switch of goroutines needs. To switch, a Go
+// function returns 1, which unwinds the stack through its callers. Later all are re-entered in the middle, by the
+// return addresses that every call wrote. A frozen module never switches: it has one goroutine, which never waits, on
+// a stack that never moves. So squeeze drops the return addresses and the results of calls. It replaces a call that
+// stops the module by the stop itself.
 //
-// The error is [ErrUnwinds] where some function could begin to unwind.
+// It returns [ErrUnwinds] if some function could begin to unwind.
 func squeeze(code []byte, f functions) ([]byte, error) {
 	all, err := f.bodies(code)
 	if err != nil {
@@ -33,17 +33,17 @@ func squeeze(code []byte, f functions) ([]byte, error) {
 	return writeBodies(all), nil
 }
 
-// ErrUnwinds is returned for a module in which a function that stays could leave its goroutine.
+// ErrUnwinds is returned for a module in which a remaining function could leave its goroutine.
 var ErrUnwinds = errors.New("couldn't squeeze the module: a function could begin to unwind the stack")
 
 // firstFunction is the number that Go's linker gives the first function in the upper part of return addresses
 // (cmd/link/internal/wasm, funcValueOffset).
 const firstFunction = 0x1000
 
-// squeezer squeezes one function, which has a number of its own in return addresses.
+// squeezer squeezes one function, whose number appears in return addresses.
 type squeezer struct {
 	own   int
-	stops func(number int) bool // Tells whether a function is emptied.
+	stops func(number int) bool // Whether a function is emptied.
 }
 
 // instruction is one instruction: its code and what follows it.
@@ -82,7 +82,7 @@ func (s squeezer) squeeze(code []byte) ([]byte, error) {
 	return code, nil
 }
 
-// afterControl returns where the last instructions begin that are run one after the other.
+// afterControl returns the start of the trailing instructions that run in sequence.
 func afterControl(list []instruction) int {
 	for i := len(list); i > 0; i-- {
 		if op := list[i-1].op; op <= opReturn || op == opCall || op == opCallIndirect {
@@ -92,7 +92,7 @@ func afterControl(list []instruction) int {
 	return 0
 }
 
-// match returns how many instructions from the one at an index are to be replaced, 0 for none, and by what.
+// match returns how many instructions at an index to replace, 0 for none, and by what.
 func (s squeezer) match(all []instruction, at int) (taken int, instead []instruction) {
 	if at > 0 && s.writesReturn(all[at-1], all[at:]) {
 		return 3, nil
@@ -113,9 +113,9 @@ func (s squeezer) match(all []instruction, at int) (taken int, instead []instruc
 
 func plain(op byte) instruction { return instruction{op, []byte{op}} }
 
-// writesReturn tells whether a return address into this function is written next: right after Go's stack pointer,
-// which is global 0 with a copy in local 1, was set, to where it points, and before a call. An argument that is a
-// constant is written in the same way, but not there.
+// writesReturn reports whether the next instructions write a return address into this function: after Go's stack
+// pointer (global 0, with a copy in local 1) was set, to its target, and before a call. A constant argument is
+// written in the same way, but elsewhere.
 func (s squeezer) writesReturn(before instruction, list []instruction) bool {
 	if len(list) < 4 || before.op != opGlobalSet || before.operand() != 0 {
 		return false
@@ -127,7 +127,7 @@ func (s squeezer) writesReturn(before instruction, list []instruction) bool {
 		slices.Equal(store.bytes, []byte{opStore64, 3, 0}) && (next == opConst || next == opConst64 || next == opCall)
 }
 
-// reloads returns how many instructions there are that take Go's stack pointer into a local again after a call.
+// reloads returns the number of instructions that reload Go's stack pointer into a local after a call.
 func reloads(list []instruction) int {
 	if len(list) > 1 && list[0].op == opGlobalGet && list[1].op == opLocalSet {
 		return 2
@@ -135,12 +135,12 @@ func reloads(list []instruction) int {
 	return 0
 }
 
-// unwinds tells whether a function begins to unwind here: it returns 1.
+// unwinds reports whether a function begins to unwind here, by returning 1.
 func unwinds(list []instruction) bool {
 	return len(list) > 1 && list[0].op == opConst && list[0].operand() == 1 && list[1].op == opReturn
 }
 
-// branchesToUnwind tells whether a branch leads out of all blocks to where a function returns 1.
+// branchesToUnwind reports whether a branch leads out of all blocks to a return of 1.
 func branchesToUnwind(list []instruction) bool {
 	if n := len(list); n < 2 || list[n-2].op != opConst || list[n-2].operand() != 1 {
 		return false

@@ -7,19 +7,18 @@ import (
 	"slices"
 )
 
-// Strip removes from a Go module what only tracebacks read: the names of functions and files,
-// and the tables of files and lines by instruction. That is a sixth of the download. A module
-// that stops then says why, but not where; build without Strip to find out.
+// Strip removes from a Go module what only tracebacks read: the names of functions and files, and the tables of files
+// and lines by instruction. That is a sixth of the download. A stripped module that stops says why, but not where;
+// build without Strip to find out.
 //
-// The linker keeps these tables for every platform (its -s and -w flags do not touch them); they
-// are laid out as runtime.pcHeader and runtime._func say (runtime/symtab.go, runtime2.go). What
-// the runtime itself needs stays: stack maps, frame sizes, the ids of its own functions. Of its
-// decisions two ask for a name: whether a goroutine is one of the runtime's own, which matters
-// for the message about a deadlock, and whether a panic comes from the runtime, which is then a
-// panic and not a throw.
+// The linker keeps these tables on every platform (its -s and -w flags do not affect them); runtime.pcHeader and
+// runtime._func define their layout (runtime/symtab.go, runtime2.go). What the runtime itself needs stays: stack
+// maps, frame sizes, and the ids of its own functions. Two of its decisions depend on a name: whether a goroutine is
+// the runtime's own, which affects the message about a deadlock, and whether a panic comes from the runtime, which is
+// then a panic and not a throw.
 //
-// Names and all other custom sections go. The error is [ErrLayout] where the module is not laid out as this toolchain
-// does it.
+// Names and all other custom sections are removed. Strip returns [ErrLayout] if the module does not have this
+// toolchain's layout.
 func Strip(module []byte) ([]byte, error) {
 	sections, err := readSections(module)
 	if err != nil {
@@ -59,7 +58,7 @@ func stripData(section []byte) ([]byte, error) {
 	return writeSegments(memory), nil
 }
 
-// readTable returns the memory that a data section initializes, and where in it the table begins.
+// readTable returns the memory that a data section initializes, and the offset of the table in it.
 func readTable(section []byte) (memory []byte, at int, err error) {
 	if memory, err = readSegments(section); err != nil {
 		return nil, 0, err
@@ -98,9 +97,9 @@ const (
 	entryData   = 44 // pcdata, npcdata offsets into the tables; then funcdata
 )
 
-// What of a function's pcdata and funcdata the runtime reads while nothing is traced and no signal preempts,
-// internal/abi/symtab.go: which of the maps of pointers holds at an instruction; those maps, for arguments, locals
-// and objects on the stack; and deferred calls.
+// The parts of a function's pcdata and funcdata that the runtime reads when nothing is traced and no signal preempts,
+// internal/abi/symtab.go: which map of pointers applies at an instruction; those maps, for arguments, locals and
+// objects on the stack; and deferred calls.
 const (
 	pagePointers = 1
 	dataObjects  = 2
@@ -150,10 +149,10 @@ func (t table) function(i int) (function, error) {
 	return e[:size], nil
 }
 
-// function is an entry of the table, runtime._func: how large its frames are, and where on them pointers are.
+// function is an entry of the table, runtime._func: the size of its frames, and where they hold pointers.
 type function []byte
 
-// strip marks the tables by instruction that the runtime itself reads, and clears what else there is.
+// strip marks the tables by instruction that the runtime itself reads, and clears the others.
 func (e function) strip(pages []byte, kept []bool) error {
 	for _, field := range []int{entryName, entryFile, entryLine, entryUnit, entryStart} {
 		clear(e[field : field+4])
@@ -175,8 +174,8 @@ func (e function) strip(pages []byte, kept []bool) error {
 	return keep(pages, kept, table(e).at(entryData+4*pagePointers))
 }
 
-// keep marks one table by instruction: pairs of variable-length integers, ended by a zero in the
-// place of a first one. Offset 0 stands for no table.
+// keep marks one table by instruction: pairs of variable-length integers, terminated by a zero in place of a first
+// one. Offset 0 means no table.
 func keep(pages []byte, kept []bool, offset int) error {
 	for at, first := offset, true; offset != 0; first = false {
 		if at >= len(pages) {

@@ -15,8 +15,8 @@ import (
 	"github.com/doona-dp/doona/wasm"
 )
 
-// TestFrozen checks that Build froze doona.wasm: all other tests here run what users run. It fails under a toolchain
-// whose layout Freeze does not know.
+// TestFrozen: Build froze doona.wasm, so all other tests here run what users run. It fails under a toolchain whose
+// layout Freeze does not know.
 func TestFrozen(t *testing.T) {
 	module := built(t, wasm.Browser)
 	require.NotContains(t, string(module), "runtime.gcStart", "a function's name")
@@ -28,8 +28,8 @@ func TestFrozen(t *testing.T) {
 	require.ErrorIs(t, err, wasm.ErrLayout, "it has no names any more")
 }
 
-// TestNothingCollects: in a module without write barriers no collection may begin, no stack may move, and no panic may
-// look for what to recover.
+// TestNothingCollects: in a module without write barriers no collection may begin, no stack may move, and no panic
+// may look for a recover.
 func TestNothingCollects(t *testing.T) {
 	ran := wasm.Ran()
 	require.True(t, len(ran) > 50 || *rewriteRan)
@@ -49,8 +49,8 @@ func TestStripped(t *testing.T) {
 	require.Equal(t, module, again, "stripping twice")
 }
 
-// TestSearchesAreLeftOut: a module has the checks of every protocol's parameters and not the search for
-// those of new tasks, as the strings of both tell.
+// TestSearchesAreLeftOut: a module has the checks of every protocol's parameters but not the search for new tasks'
+// parameters, as the strings of both show.
 func TestSearchesAreLeftOut(t *testing.T) {
 	for _, m := range []wasm.Module{wasm.Browser, wasm.Full} {
 		module := string(built(t, m))
@@ -80,8 +80,8 @@ func TestSizes(t *testing.T) {
 // trap is the body of an emptied function, after its length.
 var trap = []byte("\x03\x00\x00\x0b")
 
-// TestFreezeRefuses: what was not looked at is not frozen, and damage at many places is an error or gives a module, and
-// never a panic.
+// TestFreezeRefuses: an unknown module is not frozen. Damage at many places gives an error or a module, never a
+// panic.
 func TestFreezeRefuses(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "linked.wasm")
 	require.NoError(t, wasm.LinkFrozen(t.Context(), wasm.Browser.Package(), file))
@@ -97,7 +97,7 @@ func TestFreezeRefuses(t *testing.T) {
 	}
 }
 
-// TestOtherToolchainsCollect: a module that is not frozen has its barriers, or a collection would lose memory.
+// TestOtherToolchainsCollect: a module that is not frozen has its barriers; otherwise a collection would lose memory.
 func TestOtherToolchainsCollect(t *testing.T) {
 	read := func(build func(context.Context, string, string) error) []byte {
 		file := filepath.Join(t.TempDir(), "module.wasm")
@@ -109,8 +109,8 @@ func TestOtherToolchainsCollect(t *testing.T) {
 	require.Equal(t, read(wasm.BuildCollecting), read(wasm.BuildOther))
 }
 
-// TestStackIsLarge: the one goroutine has the stack that package browser grows, and no more than the start is emptied
-// of what is not the runtime's.
+// TestStackIsLarge: the one goroutine has the stack that package browser grows, and outside of the runtime only the
+// start is emptied.
 func TestStackIsLarge(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "linked.wasm")
 	require.NoError(t, wasm.LinkFrozen(t.Context(), wasm.Browser.Package(), file))
@@ -135,7 +135,7 @@ func TestStackIsLarge(t *testing.T) {
 	}
 }
 
-// TestSqueeze: a return address is left out where a call writes it, and an argument that looks like one stays.
+// TestSqueeze: a return address is removed where a call writes it, and an argument that looks like one stays.
 func TestSqueeze(t *testing.T) {
 	address := []byte{0x42, 0x80, 0x80, 0x80, 0x80, 0x01, 0x37, 3, 0} // i64.const 0x1000<<16, i64.store
 	call := []byte{0x41, 0, 0x0f, 0x0b}                               // i32.const 0, return, end
@@ -153,8 +153,8 @@ func TestSqueeze(t *testing.T) {
 	require.Equal(t, kept, squeezed)
 }
 
-// TestSqueezeRefusesToUnwind: where a function could return 1, dropping what calls return would change what a module
-// does.
+// TestSqueezeRefusesToUnwind: if a function could return 1, dropping the results of calls would change what the
+// module does.
 func TestSqueezeRefusesToUnwind(t *testing.T) {
 	section := func(code ...byte) []byte { return append([]byte{1, byte(len(code) + 1), 0}, code...) }
 	same := section(0x41, 0x00, 0x0f, 0x0b) // i32.const 0, return, end
@@ -168,8 +168,8 @@ func TestSqueezeRefusesToUnwind(t *testing.T) {
 	require.ErrorIs(t, err, wasm.ErrUnwinds)
 }
 
-// TestStripRefusesDamage cuts and changes a module at many places: Strip returns an error or a
-// module, and never panics.
+// TestStripRefusesDamage cuts and changes a module at many places: Strip returns an error or a module, and never
+// panics.
 func TestStripRefusesDamage(t *testing.T) {
 	module := built(t, wasm.Full)
 	for _, bad := range [][]byte{nil, []byte("\x00asm\x01\x00\x00\x00"), module[:len(module)/2], module[:100]} {
@@ -185,7 +185,7 @@ func TestStripRefusesDamage(t *testing.T) {
 	}
 }
 
-// TestTrapSaysWhy checks that a stripped module that stops still tells the reason.
+// TestTrapSaysWhy: a stripped module that stops still gives the reason.
 func TestTrapSaysWhy(t *testing.T) {
 	ctx := context.Background()
 	var stderr bytes.Buffer

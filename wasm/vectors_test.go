@@ -21,8 +21,7 @@ import (
 // vectorDir is testdata/v1; testdata/README.md describes the files.
 var vectorDir = filepath.Join("..", "testdata", "v"+strconv.Itoa(task.Version))
 
-// sourceBuffer is how many bytes a randomizer.Source asks of its host at a time. What the Go runtime
-// asks for is shorter.
+// sourceBuffer is how many bytes a randomizer.Source requests from its host at a time. The Go runtime requests fewer.
 const sourceBuffer = 1024
 
 // vectorBytes is a host whose generator yields a vector's bytes to the randomizer.
@@ -55,7 +54,7 @@ func readVectors(t *testing.T, path string, v any) {
 	require.NoError(t, json.Unmarshal(text, v))
 }
 
-// plaintexts writes slots by lane as the module does (docs/wasm.md).
+// plaintexts encodes slots by lane as the module does (docs/wasm.md).
 func plaintexts(t *testing.T, lanes [][]string, messageBytes int) (out []byte) {
 	t.Helper()
 	for _, slots := range lanes {
@@ -72,8 +71,8 @@ func plaintexts(t *testing.T, lanes [][]string, messageBytes int) (out []byte) {
 	return out
 }
 
-// TestVectors: on a vector's bytes doona.wasm writes the vector's slots, report after report, and
-// refuses tasks whose claim is not proven.
+// TestVectors: with a vector's bytes doona.wasm produces the vector's slots, report after report, and refuses tasks
+// whose claim is not proven.
 func TestVectors(t *testing.T) {
 	files, err := filepath.Glob(filepath.Join(vectorDir, "*.json"))
 	require.NoError(t, err)
@@ -116,8 +115,7 @@ func TestVectors(t *testing.T) {
 	require.Len(t, registry.All(), met, "protocols with vectors")
 }
 
-// TestVectorsBad: doona.wasm refuses the tasks and values that the negatives of protocols say, and names
-// the field.
+// TestVectorsBad: doona.wasm refuses the invalid tasks and values of the protocols' negatives, and names the field.
 func TestVectorsBad(t *testing.T) {
 	files, err := filepath.Glob(filepath.Join(vectorDir, "bad_*.json"))
 	require.NoError(t, err)

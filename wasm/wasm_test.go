@@ -62,8 +62,8 @@ func must(err error) {
 	}
 }
 
-// TestImports compares what the modules link, and what they ask of their host, with the
-// committed lists: every addition is a download for every visitor, or a new power.
+// TestImports compares the packages that the modules link, and the functions that they import from their host, with
+// the committed lists: every addition is a download for every visitor, or a new power.
 func TestImports(t *testing.T) {
 	for _, module := range []wasm.Module{wasm.Browser, wasm.Full} {
 		t.Run(string(module), func(t *testing.T) {
@@ -73,7 +73,7 @@ func TestImports(t *testing.T) {
 	}
 }
 
-// TestBrowserImportsAreSmall names what must never reach doona.wasm, even by -update.
+// TestBrowserImportsAreSmall names packages that must never reach doona.wasm, even by -update.
 func TestBrowserImportsAreSmall(t *testing.T) {
 	for _, path := range linked(t, wasm.Browser) {
 		for _, banned := range []string{"fmt", "crypto", "crypto/", "math/big", "encoding/json",

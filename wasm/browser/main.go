@@ -1,19 +1,19 @@
-// Command browser is doona.wasm, the module a page loads: it checks a task's claim and
-// randomizes values; the host seals the slots (docs/wasm.md).
+// Command browser is doona.wasm, the module that a page loads. It checks a task's claim and randomizes values; the
+// host seals the slots (docs/wasm.md).
 //
-// Every package it links is listed in imports.txt and costs every visitor of every page.
+// imports.txt lists every package it links: each costs every visitor of every page.
 package main
 
 import _ "github.com/doona-dp/doona/wasm/internal/client" // its exports are the module
 
 func main() {}
 
-// The module is frozen after its start (wasm.Freeze), and its stack doesn't grow any more: it grows here. All exports
-// run on this goroutine's. What needs more stops the module.
+// wasm.Freeze freezes the module after its start. From then on its stack cannot grow, so init grows it. All exports
+// run on this goroutine's stack; one that needs more stops the module.
 func init() { grow(stack / frame) }
 
 const (
-	stack = 256 << 10 // Bytes.
+	stack = 256 << 10 // In bytes.
 	frame = 4 << 10
 )
 

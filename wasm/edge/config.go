@@ -22,71 +22,71 @@ import (
 // Config is the worker's variable DOONA, a JSON object.
 type Config struct {
 	Tasks map[string]*Task `json:"tasks"` // By name: 1 to 64 of a-z 0-9 - _. At least one.
-	// Reports leave after a random time of 0 to this many seconds, 0 to 20. Default 20.
+	// Reports are sent after a random delay between 0 and this many seconds, 0 to 20. Default 20.
 	Delay *float64 `json:"delay"`
 }
 
 // Task says what is reported to one task, and by whom.
 type Task struct {
-	URL        string  `json:"task"`       // Of the task at its first relay: …/v1/tasks/ID. Required.
+	URL        string  `json:"task"`       // URL of the task at its first relay: …/v1/tasks/ID. Required.
 	Owner      string  `json:"owner"`      // "ed25519:…". Required.
 	MaxEpsilon float64 `json:"maxEpsilon"` // As [shufflerclient.Options]. Required.
 	MaxDelta   float64 `json:"maxDelta"`   // As [shufflerclient.Options].
-	Source     Source  `json:"source"`     // Required: no choice is right for everybody.
+	Source     Source  `json:"source"`     // Required: no default suits every site.
 	// For tasks with tokens: name of the secret that holds the API key of the task's issuer.
 	IssuerKey string `json:"issuerKey"`
 
-	// Of source page.
+	// For source page.
 	Origins []string `json:"origins"` // Whose pages may post, beside the site's own: "https://app.example".
 	Quota   *uint64  `json:"quota"`   // Reports per network and epoch, 1 to the task's quota. Default 1.
 
-	// Of source backend.
+	// For source backend.
 	BackendKey string `json:"backendKey"` // Name of the secret that its posts must carry. Required.
 
-	// Of source request.
+	// For source request.
 	Property Property `json:"property"` // Required.
-	// For country, cache and status: category i of the task. Any other is the last, len(Categories).
+	// For country, cache and status: entry i is the task's category i. Other values map to the last, len(Categories).
 	Categories []string `json:"categories"`
 	Sample     *float64 `json:"sample"` // Share of the requests that report their property, in (0, 1]. Default 1.
 	Once       bool     `json:"once"`   // At most one report per visitor's network and epoch.
 }
 
-// Source is where a task's values come from.
+// Source is the origin of a task's values.
 type Source string
 
 // The sources.
 const (
-	FromPage    Source = "page"    // Posted by pages of the site: Origin is required, and networks have a quota.
-	FromBackend Source = "backend" // Posted by programs that know a secret.
-	FromRequest Source = "request" // A property of the requests that pass.
+	FromPage    Source = "page"    // Posted by the site's pages: needs an Origin; networks have a quota.
+	FromBackend Source = "backend" // Posted by programs with a secret.
+	FromRequest Source = "request" // A property of the requests that pass through.
 )
 
-// Property is what a task asks of a passing request.
+// Property is a property of a passing request that a task asks for.
 type Property string
 
 // The properties.
 const (
-	Country Property = "country" // Of the visitor, ISO 3166: "AU"; "" where unknown.
-	Cache   Property = "cache"   // The origin's cf-cache-status: "HIT"; "" where there is none.
-	Status  Property = "status"  // Class of the origin's answer: "2xx"; "" where there was none.
+	Country Property = "country" // Of the visitor, ISO 3166: "AU"; "" if unknown.
+	Cache   Property = "cache"   // The origin's cf-cache-status: "HIT"; "" if absent.
+	Status  Property = "status"  // Class of the origin's answer: "2xx"; "" if there was none.
 	Latency Property = "latency" // Milliseconds to the headers of the origin's answer.
 )
 
-// defaultDelay and maxDelay are in seconds. A runtime lets work go on for 30 s after the answer;
-// what is left is for retries.
+// defaultDelay and maxDelay are in seconds. A runtime lets work continue for 30 s after the answer; the rest of that
+// time is for retries.
 const (
 	defaultDelay = 20
 	maxDelay     = 20
 )
 
-// maxQuota is the largest quota that a task can have.
+// maxQuota is the largest quota of any task.
 const maxQuota = 65535
 
 var (
 	namePattern = regexp.MustCompile(`^[a-z0-9_-]{1,64}$`)
-	// originPattern is how browsers write the origin of a page: in lower case, without a path.
+	// originPattern matches a page's origin as browsers write it: lower case, without a path.
 	originPattern = regexp.MustCompile(`^[a-z][a-z0-9+.-]*://[^/?#@*,\s"A-Z]+$`)
-	// secretPattern is a secret that nobody guesses and that a header can carry.
+	// secretPattern matches a secret that is hard to guess and fits in a header.
 	secretPattern = regexp.MustCompile(`^[A-Za-z0-9+/=_.~-]{32,}$`)
 	urlPattern    = regexp.MustCompile(`^https?://[^/?#]+(/[^?#]*)?` + strings.Replace(endpoint.TaskPath, "{task}",
 		"[0-9a-f]{64}", 1) + `$`)
@@ -123,7 +123,8 @@ func ParseConfig(in []byte) (*Config, error) {
 	return &c, c.validateSecrets()
 }
 
-// validateSecrets is an error where a backend's secret is also an issuer's key: the issuer would get it.
+// validateSecrets returns an error if a backend's secret is also an issuer's key: the worker would send it to the
+// issuer.
 func (c *Config) validateSecrets() error {
 	issuers := map[string]bool{}
 	for _, t := range c.Tasks {
@@ -138,7 +139,7 @@ func (c *Config) validateSecrets() error {
 	return nil
 }
 
-// decodingError names the field where the JSON package knows it.
+// decodingError names the field if the JSON package knows it.
 func decodingError(err error) error {
 	var kind *json.UnmarshalTypeError
 	if errors.As(err, &kind) {
@@ -185,7 +186,7 @@ func (t *Task) validateSource(at string) error {
 	return invalid.Field(at+".source", strconv.Quote(string(t.Source)), "page, backend or request")
 }
 
-// validateFields is an error where a field would have no effect.
+// validateFields returns an error if a field would have no effect.
 func (t *Task) validateFields(at string) error {
 	for _, f := range []struct {
 		name string
@@ -242,8 +243,9 @@ func (t *Task) validateProperty(at string) error {
 	return nil
 }
 
-// fits is an error unless the task allows the quota, its reports are small enough, and the properties' values
-// are all in its domain: a report must never fail for its value, or the first relay could tell values by who reports.
+// fits returns an error unless the task allows the quota, its reports are small enough, and its domain contains all
+// values of the property. A report must never fail because of its value: otherwise the first relay could infer values
+// from who reports.
 func (t *Task) fits(at string, of *task.Task) error {
 	bins := uint64(len(t.Categories)) + 1
 	switch {
@@ -268,7 +270,7 @@ func (t *Task) fits(at string, of *task.Task) error {
 	return nil
 }
 
-// value maps what was observed into the task's domain. Every observation has a value.
+// value maps an observation into the task's domain. Every observation has a value.
 func (t *Task) value(o *Observation) float64 {
 	var category string
 	switch t.Property {

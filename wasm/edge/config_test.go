@@ -21,12 +21,12 @@ const owner = "ed25519:AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA"
 
 var address = "https://relay.example/v1/tasks/" + strings.Repeat("0a", 32)
 
-// configWith returns a configuration of one task, x, with fields added.
+// configWith returns a configuration of one task, x, with additional fields.
 func configWith(fields string) string {
 	return fmt.Sprintf(`{"tasks": {"x": {"task": %q, "owner": %q, "maxEpsilon": 1%s}}}`, address, owner, fields)
 }
 
-// The sources, as a configuration names them.
+// The sources by their names in a configuration.
 const (
 	page    = `, "source": "page"`
 	backend = `, "source": "backend", "backendKey": "KEY"`
@@ -108,7 +108,7 @@ func TestConfigThatIsGood(t *testing.T) {
 	}
 }
 
-// A request's property always has a value of the task's domain.
+// TestEveryObservationHasAValue: a request's property always maps into the task's domain.
 func TestEveryObservationHasAValue(t *testing.T) {
 	country := Task{Property: Country, Categories: []string{"AU", "NZ"}}
 	cache := Task{Property: Cache, Categories: []string{"HIT", "MISS"}}
@@ -203,7 +203,7 @@ func TestReadValue(t *testing.T) {
 	require.ErrorContains(t, err, "too-large")
 }
 
-// A scalar has bytes, a vector its coordinates.
+// TestBodiesAreBoundedByTheDomain: the bound is a few bytes for a scalar, and grows with a vector's coordinates.
 func TestBodiesAreBoundedByTheDomain(t *testing.T) {
 	for _, c := range []struct {
 		query task.Query
@@ -218,14 +218,15 @@ func TestBodiesAreBoundedByTheDomain(t *testing.T) {
 	require.Less(t, len(full), 64+3200)
 }
 
-// A value the task does not allow is refused without being repeated: backends log what they get.
+// TestProblemsDoNotRepeatTheValue: the refusal of an invalid value does not contain it, because backends log
+// refusals.
 func TestProblemsDoNotRepeatTheValue(t *testing.T) {
 	err := valueProblem(invalid.Field("value", "31.4159", "0 to 1"))
 	require.ErrorContains(t, err, "0 to 1")
 	require.NotContains(t, err.Error(), "31.4159")
 }
 
-// What counts as one visitor here is what counts as one client at relays and issuers.
+// TestNetworksAreThoseOfRelays: the worker groups visitors by network as relays and issuers do.
 func TestNetworksAreThoseOfRelays(t *testing.T) {
 	for _, address := range []string{"192.0.2.1", "192.0.2.255", "192.0.3.1", "::ffff:192.0.2.7", "2001:db8:1::1",
 		"2001:db8:1:2:3:4:5:6", "2001:0db8:0001::9", "2001:db8:2::1", "::1", "0:0:0:1::", "fe80::1%eth0"} {
@@ -238,8 +239,8 @@ func TestNetworksAreThoseOfRelays(t *testing.T) {
 	}
 }
 
-// An instance has a bounded number of jobs and bytes at hand; a job that the runtime ended unseen does not count for
-// ever.
+// TestLoadIsBounded: an instance holds a bounded number of jobs and bytes. A job that the runtime ended without
+// notice is eventually forgotten.
 func TestLoadIsBounded(t *testing.T) {
 	var l load
 	var jobs []*job
@@ -296,8 +297,8 @@ func TestPool(t *testing.T) {
 	require.Equal(t, []byte{3}, p.take(4))
 }
 
-// One network's awaited bodies take an eighth of what those of others leave, whatever else waits; what has arrived
-// counts no longer.
+// TestShareOfANetwork: the awaited bodies of one network take at most an eighth of what other networks leave free,
+// whatever else waits. Bodies that have arrived no longer count.
 func TestShareOfANetwork(t *testing.T) {
 	for _, waiting := range []int{0, 100} {
 		var l load

@@ -1,11 +1,10 @@
-// Package edge is the local randomizer in an edge worker: it takes values that pages or backends post, or reads a
-// property of a request that passes, randomizes and seals at the edge, and sends the report to the
-// first relay. docs/edge.md is its manual; wasm/edge/worker holds the glue to Cloudflare's runtime.
+// Package edge is the local randomizer in an edge worker. It takes values that pages or backends post, or reads a
+// property of a passing request. It randomizes and seals the value at the edge and sends the report to the first
+// relay. docs/edge.md is its manual; wasm/edge/worker connects it to Cloudflare's runtime.
 //
-// The package is plain Go. What a runtime gives a request is a [Host], because of one rule of that
-// runtime: everything that waits (an answer, a pause) belongs to the request that began it. So
-// nothing here uses timers, and no request waits for what another one fetches: it looks again after a
-// pause of its own.
+// The package is plain Go. [Host] holds what the runtime does for one request, because the runtime has one rule:
+// everything that waits (an answer, a pause) belongs to the request that began it. So this package uses no timers,
+// and no request waits for another's fetch: it polls after a pause of its own.
 package edge
 
 import (
@@ -22,56 +21,56 @@ import (
 	"github.com/doona-dp/doona/shufflerclient"
 )
 
-// Host is what the runtime does for the request at hand.
+// Host is what the runtime does for the current request.
 type Host struct {
-	HTTP       shufflerclient.HTTP // Adds no header: relays tell pages from programs by Origin.
+	HTTP       shufflerclient.HTTP // Adds no header: relays distinguish pages from programs by Origin.
 	Pause      func(time.Duration) // Returns after that time.
 	Background func(func())        // Runs work that outlives the answer.
 	Log        func(string)        // Never sees a value.
 	Claim      Claim               // Nil without the binding DOONA_VISITORS.
-	Secret     func(string) string // The secret of a name; "" where there is none.
+	Secret     func(string) string // Returns the secret of a name, or "".
 }
 
-// Claim counts a report of a network in an epoch of a task, durably until the Unix time end, and says whether the
-// network had fewer than most. It is an error where that cannot be known.
+// Claim counts a report of a network in an epoch of a task, durably until the Unix time end. It reports whether the
+// network had fewer than most before. It fails if the count is unavailable.
 type Claim func(network, epoch string, most, end uint64) (bool, error)
 
-// Observation is what is seen of a request that passes.
+// Observation holds the observed properties of a passing request.
 type Observation struct {
-	Country string  // "" where unknown.
-	Cache   string  // "" where unknown.
+	Country string  // "" if unknown.
+	Cache   string  // "" if unknown.
 	Latency float64 // Milliseconds.
-	Status  int     // 0 where the origin gave no answer.
-	Visitor string  // The network address; only compared with others'.
+	Status  int     // 0 if the origin gave no answer.
+	Visitor string  // The network address; only compared with others.
 }
 
 // Worker reports to the tasks of one configuration. It is safe for concurrent use.
 type Worker struct {
 	config   *Config
 	observed []string              // names of the tasks of source request
-	backends map[string]credential // of backends, by task
+	backends map[string]credential // credentials of backends, by task
 	host     Host
 	load     load
 
 	mu    sync.Mutex // guards what follows; never held while waiting
 	tasks map[string]connection
 	pools map[string]*pool
-	lost  int // reports dropped
+	lost  int // number of dropped reports
 }
 
-// connection is a checked task, or why there is none.
+// connection is a checked task, or the error of fetching it.
 type connection struct {
 	client *shufflerclient.Client
 	err    error
-	at     time.Time // when err was found
-	asked  time.Time // when a request last began to fetch it
+	at     time.Time // when err occurred
+	asked  time.Time // when a request last began to fetch the task
 }
 
-// retryTask is how long a task that could not be had is left alone.
+// retryTask is how long the worker waits after a failed fetch of a task.
 const retryTask = 10 * time.Second
 
-// A request that finds another one fetching the task looks again after lookAgain. It fetches by itself when the other
-// one takes longer than fetching: that one may have been ended.
+// A request that finds another one fetching the task polls every lookAgain. It fetches the task itself if the other
+// takes longer than fetching: the runtime may have ended it.
 const (
 	lookAgain = 20 * time.Millisecond
 	fetching  = 2 * time.Second
@@ -90,7 +89,7 @@ func New(c *Config, host Host) (*Worker, error) {
 	return w, nil
 }
 
-// equip takes from the host what a task needs.
+// equip gets from the host what a task needs.
 func (w *Worker) equip(name string) error {
 	t, at := w.config.Tasks[name], "tasks."+name
 	if key := t.IssuerKey; key != "" && w.host.Secret(key) == "" {
@@ -115,7 +114,7 @@ func (w *Worker) equip(name string) error {
 	return nil
 }
 
-// task returns the checked task of a name, fetched when first asked for.
+// task returns the checked task of a name. It fetches the task at the first call.
 func (w *Worker) task(ctx context.Context, name string) (*shufflerclient.Client, error) {
 	for {
 		w.mu.Lock()

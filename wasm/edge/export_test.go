@@ -1,13 +1,13 @@
 package edge
 
-// Jobs returns how many jobs and bytes are at hand.
+// Jobs returns the number of jobs in progress and their bytes.
 func (w *Worker) Jobs() (jobs, bytes int) {
 	w.load.mu.Lock()
 	defer w.load.mu.Unlock()
 	return len(w.load.jobs), w.load.bytes
 }
 
-// Fill adds jobs until there are as many as may be.
+// Fill adds jobs up to the limit.
 func (w *Worker) Fill() (empty func()) {
 	var all []*job
 	for {
@@ -23,7 +23,7 @@ func (w *Worker) Fill() (empty func()) {
 	}
 }
 
-// FillBytes holds all bytes but so many.
+// FillBytes reserves all bytes except free.
 func (w *Worker) FillBytes(free int) (empty func()) {
 	j, err := w.load.begin("")
 	if err == nil {

@@ -15,20 +15,19 @@ import (
 	"github.com/doona-dp/doona/wire/problem"
 )
 
-// Prefix begins the paths under which values are posted: Prefix and the name of a task. Below that, EpochPath tells
-// pages which epoch is open.
+// Prefix and the name of a task form the path for posted values. Below it, EpochPath tells pages which epoch is open.
 const (
 	Prefix    = "/doona/"
 	EpochPath = "/epoch"
 )
 
-// EpochHeader names the epoch that a page's post is for, as EpochPath told it. The page has noted there that it
-// reports; a post that arrives in another epoch would be that epoch's second.
+// EpochHeader names the epoch of a page's post, as EpochPath gave it. The page has recorded a report for that epoch;
+// if the post arrived in another epoch, the page could report twice in that one.
 const EpochHeader = "Doona-Epoch"
 
 // The problems that a worker adds to those of a relay; docs/edge.md lists all.
 const (
-	Configuration   problem.Name = "configuration"    // The worker's variables are wrong: 500.
+	Configuration   problem.Name = "configuration"    // The worker's variables are invalid: 500.
 	TaskUnavailable problem.Name = "task-unavailable" // No relay answered, or the task was refused: 502.
 	InvalidValue    problem.Name = "invalid-value"    // Not in the task's domain: 400.
 )
@@ -37,9 +36,9 @@ func newProblem(name problem.Name, status int, title, detail string) *problem.Pr
 	return &problem.Problem{Name: name, Status: status, Title: title, Detail: detail}
 }
 
-// ServeHTTP takes {"value": number or [number …]} for a task and answers 204 once it is
-// randomized and sealed. To a page it answers 204 too where its network has had its reports, or the value is none of
-// the task: else a neighbour could ask by a request whether somebody has reported.
+// ServeHTTP takes {"value": number or [number …]} for a task and answers 204 once the value is randomized and sealed.
+// A page also gets 204 if its network's quota is used up or the value is invalid: otherwise a neighbour could find
+// out whether somebody has reported.
 func (w *Worker) ServeHTTP(out http.ResponseWriter, req *http.Request) {
 	out.Header().Set("Cache-Control", "no-store")
 	if err := w.take(out, req); err != nil {
@@ -57,8 +56,8 @@ func Refuse(out http.ResponseWriter, err error) {
 	p.Write(out)
 }
 
-// take refuses in the order of what it costs to know: what the request's head says, how much there is at hand, what
-// the task says, whether the body arrives, what the network has had, and only then the value.
+// take checks in the order of cost: the request's head, the instance's load, the task, whether the body arrives, the
+// network's quota, and finally the value.
 func (w *Worker) take(out http.ResponseWriter, req *http.Request) error {
 	path, ok := strings.CutPrefix(req.URL.Path, Prefix)
 	name, asks := strings.CutSuffix(path, EpochPath)
@@ -97,7 +96,7 @@ func (w *Worker) take(out http.ResponseWriter, req *http.Request) error {
 	return nil
 }
 
-// allow lets a page of another origin, which the configuration lists, post and read the answer.
+// allow lets a page of another, configured origin post and read the answer.
 func allow(header http.Header, origin string) {
 	header.Set("Access-Control-Allow-Origin", origin)
 	header.Set("Access-Control-Allow-Methods", http.MethodPost)
@@ -105,8 +104,8 @@ func allow(header http.Header, origin string) {
 	header.Set("Vary", "Origin")
 }
 
-// admit is a problem unless the request comes from where the task's source says. Browsers send Origin with every
-// POST, and a page cannot choose it; a program can.
+// admit returns a problem unless the request comes from the task's source. Browsers send Origin with every POST, and
+// a page cannot choose it; a program can.
 func (w *Worker) admit(name string, req *http.Request) error {
 	t, origins := w.config.Tasks[name], req.Header.Values("Origin")
 	if t.Source == FromPage {
@@ -119,7 +118,7 @@ func (w *Worker) admit(name string, req *http.Request) error {
 	if len(origins) > 0 {
 		return newProblem(problem.ForeignOrigin, http.StatusForbidden, "only this site's backend reports here, and no page", "")
 	}
-	// Hashes are of one length: the comparison takes the same time for every secret.
+	// Hashes have one length, so the comparison takes the same time for every secret.
 	given, want := credentialOf(req.Header.Get("Authorization")), w.backends[name]
 	if subtle.ConstantTimeCompare(given[:], want[:]) != 1 {
 		return newProblem(problem.Unauthorized, http.StatusForbidden, "only this site's backend reports here",
@@ -128,7 +127,7 @@ func (w *Worker) admit(name string, req *http.Request) error {
 	return nil
 }
 
-// credential is the hash of a header Authorization.
+// credential is the hash of an Authorization header.
 type credential [sha256.Size]byte
 
 func credentialOf(authorization string) credential { return sha256.Sum256([]byte(authorization)) }
@@ -144,8 +143,8 @@ func (w *Worker) tellEpoch(out http.ResponseWriter, req *http.Request, name stri
 	return json.NewEncoder(out).Encode(map[string]any{"epoch": v.key(), "end": v.end()})
 }
 
-// post takes a value. Until a page's body has arrived nothing depends on what its network has had: were the quota
-// asked first, a post without its body would be answered where the quota is used up, and nowhere else.
+// post takes a value. Until a page's body has arrived, nothing depends on the network's count. If the quota were
+// checked first, a post without a body would be answered only when the quota is used up.
 func (w *Worker) post(req *http.Request, name string) error {
 	t := w.config.Tasks[name]
 	v, err := w.open(req.Context(), name, awaitedOf(t, req))
@@ -169,7 +168,7 @@ func (w *Worker) post(req *http.Request, name string) error {
 	return err
 }
 
-// awaitedOf returns the network whose share of the instance a post to a task takes, "" for a backend's.
+// awaitedOf returns the network whose share of the instance a post takes, or "" for a backend.
 func awaitedOf(t *Task, req *http.Request) string {
 	if t.Source != FromPage {
 		return ""
@@ -177,8 +176,8 @@ func awaitedOf(t *Task, req *http.Request) string {
 	return networkOf(req.Header.Get("CF-Connecting-IP"))
 }
 
-// body reads the body of a post whose head fits the task and the open epoch. The runtime ends a body that does not
-// arrive.
+// body reads the body of a post whose head fits the task and the open epoch. If the body does not arrive, the runtime
+// ends the request.
 func (w *Worker) body(req *http.Request, v *visit) ([]byte, error) {
 	t, most := w.config.Tasks[v.name], bodyBytes(v.client.Task().Task)
 	switch {

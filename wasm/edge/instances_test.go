@@ -12,8 +12,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// 10,000 requests, which need ten instances, 16 at a time: no report is lost when one instance follows
-// another. Prints the memory of workerd.
+// TestInstancesFollowEachOther: 10,000 requests, 16 at a time, need ten instances, and no report is lost when one
+// instance replaces another. It prints the memory of workerd.
 func TestInstancesFollowEachOther(t *testing.T) {
 	const requests = 10_000
 	o := newOutside(t, truthful())

@@ -11,21 +11,21 @@ import (
 	"github.com/doona-dp/doona/wire/task"
 )
 
-// The bounds of one instance. A runtime gives it 128 MiB.
+// Limits of one instance, to which a runtime gives 128 MiB.
 const (
-	maxJobs   = 512      // Requests that report, from their admission until their report has left.
+	maxJobs   = 512      // Requests in progress, from admission until their report is sent.
 	maxHeld   = 32 << 20 // Bytes of their bodies and sealed reports together.
 	maxReport = 8 << 20  // Bytes of one sealed report.
 	maxBody   = 1 << 20  // Bytes of one posted value.
 	// maxText is how many bytes of a text may be posted; the protocol cuts it to the task's length.
 	maxText = 1024
-	// networkShare is the part of what is free that the bodies awaited of one network may take.
+	// networkShare is the fraction 1/networkShare of free capacity that the awaited bodies of one network may take.
 	networkShare = 8
-	// jobEnds is when a job is over in any case: the runtime ends what outlives its answer by 30 s, and tells nobody.
+	// jobEnds is when a job counts as over in any case: the runtime silently ends work 30 s after the answer.
 	jobEnds = 90 * time.Second
 )
 
-// load bounds the jobs of an instance. Its zero value is empty.
+// load limits the jobs of an instance. Its zero value is empty.
 type load struct {
 	mu    sync.Mutex // never held while waiting
 	jobs  map[*job]struct{}
@@ -36,19 +36,19 @@ type load struct {
 type job struct {
 	began   time.Time
 	bytes   int
-	network string // Of a page's post, until its body has arrived; else "".
+	network string // Of a page's post until its body has arrived; else "".
 }
 
-// usage is what some jobs take together.
+// usage is the sum over some jobs.
 type usage struct{ jobs, bytes int }
 
-// begin admits a job of a network, or is a problem.
+// begin admits a job of a network, or returns a problem.
 func (l *load) begin(network string) (*job, error) {
 	j := &job{began: time.Now(), network: network}
 	return j, l.hold(j, 0)
 }
 
-// hold reserves a place and bytes for a job until it ends, or is a problem.
+// hold reserves a slot and bytes for a job until it ends, or returns a problem.
 func (l *load) hold(j *job, bytes int) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -70,9 +70,9 @@ func (l *load) hold(j *job, bytes int) error {
 	return nil
 }
 
-// full says whether a job may have no more bytes, or no place. The posts of one network whose bodies are awaited may
-// take an eighth of what is left by those of other networks, or one post. Reports that wait do not count there: else
-// the place at which a network is refused would tell whether its last post was counted.
+// full reports whether a job may have no more bytes, or may not start. Posts of one network whose bodies are awaited
+// may take an eighth of what other networks leave free, or one post. Waiting reports do not count here: otherwise the
+// point of refusal would reveal whether the network's last post was counted.
 func (l *load) full(j *job, bytes int) bool {
 	if _, ok := l.jobs[j]; !ok && len(l.jobs) >= maxJobs || l.bytes+bytes > maxHeld {
 		return true
@@ -80,7 +80,7 @@ func (l *load) full(j *job, bytes int) bool {
 	if j.network == "" {
 		return false
 	}
-	var own, others usage // but this job
+	var own, others usage // without this job
 	for k := range l.jobs {
 		switch {
 		case k == j, k.network == "":
@@ -94,14 +94,14 @@ func (l *load) full(j *job, bytes int) bool {
 		own.bytes+j.bytes+bytes > (maxHeld-others.bytes)/networkShare)
 }
 
-// arrived notes that the body of a job is awaited no longer.
+// arrived records that a job's body is no longer awaited.
 func (l *load) arrived(j *job) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	j.network = ""
 }
 
-// end lets a job go; again has no effect.
+// end releases a job; a second call has no effect.
 func (l *load) end(j *job) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -141,7 +141,7 @@ func entries(t *task.Task) int {
 // bodyBytes bounds a posted value of the task: 17 digits, a sign, an exponent, a comma and a space for each number.
 func bodyBytes(t *task.Task) int { return min(64+32*entries(t), maxBody) }
 
-// reportBytes bounds a sealed report of the task. Of a task that nothing can be sealed for it is without bound.
+// reportBytes returns the size of a sealed report of the task; if it cannot be sealed, a size beyond any limit.
 func reportBytes(t *task.Task) int {
 	layout, err := onion.NewLayout(t)
 	if err != nil {

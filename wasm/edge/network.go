@@ -2,8 +2,8 @@ package edge
 
 import "net/netip"
 
-// networkOf returns what counts as one visitor, as it does at relays and issuers: an IPv4 /24 or an IPv6 /48. It is
-// "" for what is no address.
+// networkOf returns the network that counts as one visitor, as at relays and issuers: an IPv4 /24 or an IPv6 /48. For
+// an invalid address it returns "".
 func networkOf(address string) string {
 	a, err := netip.ParseAddr(address)
 	if err != nil {

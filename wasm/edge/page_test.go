@@ -22,9 +22,9 @@ import (
 	"github.com/doona-dp/doona/wire/task"
 )
 
-// The script for pages, as it is built, in Chromium, with the worker in workerd: a browser reports once in an epoch,
-// however often it calls, in however many tabs, and whatever its clock says; it has noted that before anything leaves;
-// in a frame of another site it reports nothing, and neither does a page that nobody has seen yet.
+// TestPageScript runs the built script for pages in Chromium, with the worker in workerd. A browser reports once per
+// epoch, in any number of calls and tabs and with any clock, and records that before it sends anything. It reports
+// nothing in a frame of another site, or on a page that nobody has viewed.
 func TestPageScript(t *testing.T) {
 	o := newOutside(t, truthful())
 	short := newOutsideIn(t, truthful(), task.Epochs{Start: uint64(time.Now().Unix()) - 1, Length: 3, Count: 100})
@@ -59,7 +59,7 @@ func servePage(w http.ResponseWriter, r *http.Request) {
 	fmt.Fprint(w, "<!doctype html><link rel=icon href=data:,>", scriptTag)
 }
 
-// cloudflare stands before two workers, of which the second has the task short, and names the client's address.
+// cloudflare is a proxy before two workers that names the client's address. The second worker has the task short.
 func cloudflare(t *testing.T, p, short *workerd.Process) (address string) {
 	t.Helper()
 	front := httptest.NewServer(&httputil.ReverseProxy{Rewrite: func(r *httputil.ProxyRequest) {
@@ -69,7 +69,7 @@ func cloudflare(t *testing.T, p, short *workerd.Process) (address string) {
 		}
 		at, err := url.Parse(to.URL)
 		if err != nil {
-			panic(err) // of a process that runs
+			panic(err) // the process runs
 		}
 		r.SetURL(at)
 		r.Out.Host = r.In.Host
@@ -79,7 +79,7 @@ func cloudflare(t *testing.T, p, short *workerd.Process) (address string) {
 	return front.URL
 }
 
-// drivePage runs www/test/edge-page.mjs for a site, and returns what it prints.
+// drivePage runs www/test/edge-page.mjs for a site, and returns its output.
 func drivePage(t *testing.T, site string) (said map[string]any) {
 	t.Helper()
 	frame := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {

@@ -11,8 +11,8 @@ import (
 	"github.com/doona-dp/doona/wire/problem"
 )
 
-// patience bounds the pauses between attempts to deliver one report. The longest delay, the token and
-// it fit into the runtime's 30 s.
+// patience bounds the pauses between attempts to deliver one report. With the longest delay and the token it fits
+// into the runtime's 30 s.
 const patience = 6 * time.Second
 
 // visit is a request that may report to the open epoch of a task.
@@ -20,12 +20,12 @@ type visit struct {
 	name   string
 	client *shufflerclient.Client
 	epoch  uint64
-	pause  time.Duration // Until the report leaves. Drawn before the value is looked at: it says nothing of it.
+	pause  time.Duration // Until the report is sent. Drawn before the value is read, so independent of it.
 	job    *job
 }
 
-// open admits a request that may report to a task; network is whose body is then awaited, or "". The visit ends by
-// [load.end].
+// open admits a request that may report to a task. network is the network whose body is awaited, or "". [load.end]
+// ends the visit.
 func (w *Worker) open(ctx context.Context, name, network string) (*visit, error) {
 	j, err := w.load.begin(network)
 	if err != nil {
@@ -54,14 +54,14 @@ func (w *Worker) prepare(ctx context.Context, v *visit) (err error) {
 	return nil
 }
 
-// key names the epoch among those of all tasks.
+// key names the epoch uniquely over all tasks.
 func (v *visit) key() string { return fmt.Sprintf("%s/%d", v.client.Task().ID, v.epoch) }
 
 // end returns the Unix time at which the epoch ends.
 func (v *visit) end() uint64 { return v.client.Task().Epochs.End(v.epoch) }
 
-// Observe reports a request's properties to every task that asks for one, after the request has
-// been answered. Whether a request is in the sample does not depend on it.
+// Observe reports a request's properties to every task that asks for one, after the request was answered. Sampling
+// does not depend on the properties.
 func (w *Worker) Observe(o Observation) {
 	for _, name := range w.observed {
 		if rand.Float64() >= w.config.Tasks[name].sample() {
@@ -94,11 +94,11 @@ func (w *Worker) observe(ctx context.Context, name string, o *Observation) error
 	return w.deliver(ctx, v, report)
 }
 
-// forgotten is how long after an epoch its networks are forgotten, in seconds: clocks differ by minutes.
+// forgotten is how many seconds after an epoch its networks are forgotten: clocks differ by minutes.
 const forgotten = 600
 
-// claim counts a report of the visitor's network, and says whether it may be made. It comes before the value is
-// looked at: whatever fails from then on, there is no second draw.
+// claim counts a report of the visitor's network and reports whether it is allowed. It runs before the value is read,
+// so that no later failure leads to a second draw.
 func (w *Worker) claim(v *visit, visitor string, most uint64) (bool, error) {
 	network := networkOf(visitor)
 	if network == "" {
@@ -117,7 +117,7 @@ func noAddress() error {
 	return newProblem(problem.Internal, http.StatusInternalServerError, "the request names no address", "")
 }
 
-// seal randomizes and seals a value. An error about the value has no part of the value in it.
+// seal randomizes and seals a value. Its errors contain no part of the value.
 func (w *Worker) seal(v *visit, value []float64) (*shufflerclient.Report, error) {
 	if err := w.load.hold(v.job, reportBytes(v.client.Task().Task)); err != nil {
 		return nil, err
@@ -129,8 +129,8 @@ func (w *Worker) seal(v *visit, value []float64) (*shufflerclient.Report, error)
 	return report, nil
 }
 
-// report seals a value and delivers the report in the background; then the visit ends. When it returns, the value is
-// no longer needed.
+// report seals a value, and delivers the report in the background, after which the visit ends. When it returns, the
+// value is no longer needed.
 func (w *Worker) report(ctx context.Context, v *visit, value []float64) error {
 	report, err := w.seal(v, value)
 	if err != nil {
@@ -146,8 +146,8 @@ func (w *Worker) report(ctx context.Context, v *visit, value []float64) error {
 	return nil
 }
 
-// deliver gets a token where the task needs one, and after the pause posts the report. Only a report that the relay
-// took has tokens issued ahead.
+// deliver gets a token if the task needs one, and posts the report after the pause. It has tokens issued in advance
+// only if the relay accepted the report.
 func (w *Worker) deliver(ctx context.Context, v *visit, report *shufflerclient.Report) (err error) {
 	issued := 0
 	if report.Token, issued, err = w.token(ctx, v); err != nil {
@@ -161,7 +161,7 @@ func (w *Worker) deliver(ctx context.Context, v *visit, report *shufflerclient.R
 	return nil
 }
 
-// deadline is a context that has ended at a time, without a timer to tell of it.
+// deadline is a context that expires at a time, without a timer.
 type deadline struct {
 	context.Context
 	at time.Time
@@ -182,8 +182,8 @@ func (w *Worker) pause(_ context.Context, d time.Duration) error {
 	return nil
 }
 
-// dropped says that a report was lost, why (a reason of the relay or of the network), and how many
-// this instance has lost.
+// dropped logs that a report was lost, why (a reason of the relay or of the network), and how many this instance has
+// lost.
 func (w *Worker) dropped(name string, err error) {
 	w.mu.Lock()
 	w.lost++

@@ -13,12 +13,12 @@ import (
 	"github.com/doona-dp/doona/wire/task"
 )
 
-// poolSize is how many tokens an instance holds ahead for a task. A report spends one of them at
-// random and others are issued afterwards: when a token was issued says little of when it is spent.
+// poolSize is how many tokens an instance keeps in advance for a task. A report spends a random one, and others are
+// issued afterwards, so the time of issue says little about the time of use.
 const poolSize = 4
 
-// tokensPerReport is the most tokens that are issued for one report: its own, and ahead. So n reports of an instance
-// in an epoch cost at most n + poolSize, as far as the issuer does not fail.
+// tokensPerReport is the most tokens that are issued for one report: its own, and one in advance. So n reports of an
+// instance in an epoch cost at most n + poolSize tokens, unless the issuer fails.
 const tokensPerReport = 2
 
 // issuing bounds the pauses between attempts to get one token.
@@ -29,7 +29,7 @@ type pool struct {
 	mu     sync.Mutex // never held while waiting
 	epoch  uint64
 	tokens [][]byte
-	coming int // places of tokens that are being issued
+	coming int // tokens being issued
 }
 
 // take removes and returns a random token of an epoch, or nil.
@@ -46,8 +46,8 @@ func (p *pool) take(epoch uint64) []byte {
 	return token
 }
 
-// reserve keeps a place for another token of an epoch, if there is room, and forgets those of an earlier one. Whoever
-// has it calls put.
+// reserve reserves a slot for another token of an epoch, if there is room, and discards tokens of an earlier epoch.
+// The caller must call put.
 func (p *pool) reserve(epoch uint64) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -61,7 +61,7 @@ func (p *pool) reserve(epoch uint64) bool {
 	return true
 }
 
-// put fills a place that was reserved; with nil, none came.
+// put fills a reserved slot; nil releases it.
 func (p *pool) put(epoch uint64, token []byte) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -74,7 +74,7 @@ func (p *pool) put(epoch uint64, token []byte) {
 	}
 }
 
-// pool returns that of a task.
+// pool returns a task's pool.
 func (w *Worker) pool(name string) *pool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -84,7 +84,7 @@ func (w *Worker) pool(name string) *pool {
 	return w.pools[name]
 }
 
-// token returns a token for a report, nil where the task needs none, and how many were issued for that.
+// token returns a token for a report, or nil if the task needs none, and how many tokens were issued for it.
 func (w *Worker) token(ctx context.Context, v *visit) (token []byte, issued int, err error) {
 	if v.client.Task().Clients.Kind != task.ClientToken {
 		return nil, 0, nil
@@ -96,7 +96,7 @@ func (w *Worker) token(ctx context.Context, v *visit) (token []byte, issued int,
 	return token, 1, err
 }
 
-// refill gets up to so many tokens ahead. If the issuer has none now, the next report asks again.
+// refill gets up to most tokens in advance. If the issuer has none now, the next report asks again.
 func (w *Worker) refill(ctx context.Context, v *visit, most int) {
 	if v.client.Task().Clients.Kind != task.ClientToken {
 		return
@@ -110,9 +110,8 @@ func (w *Worker) refill(ctx context.Context, v *visit, most int) {
 	}
 }
 
-// issuerTokens asks the issuer with the site's API key. To an edge worker every request is a client of
-// its own, so each is an account of its own: a name drawn with the request, the same when it is
-// repeated.
+// issuerTokens asks the issuer with the site's API key. Every request of an edge worker counts as a client, so each
+// gets its own account: a name derived from the request, and so the same in a retry.
 func issuerTokens(client shufflerclient.HTTP, key string) shufflerclient.TokenSource {
 	return func(ctx context.Context, uri string, request []byte) ([]byte, error) {
 		account := sha256.Sum256(request) // the request is blinded: uniformly random

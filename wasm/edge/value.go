@@ -12,7 +12,7 @@ import (
 	"github.com/doona-dp/doona/wire/problem"
 )
 
-// malformed says what a body is, and nothing of what this one holds.
+// malformed says what a body must be, without quoting this one.
 func malformed() error {
 	return newProblem(InvalidValue, http.StatusBadRequest, "not a value of the task",
 		`value: want {"value": number} or {"value": [number, …]} and nothing else`)
@@ -23,7 +23,7 @@ func tooLarge(most int) error {
 		"at most "+strconv.Itoa(most)+" bytes")
 }
 
-// readBody reads a body of at most so many bytes.
+// readBody reads a body of at most most bytes.
 func readBody(body io.Reader, most int) ([]byte, error) {
 	if body == nil {
 		return nil, malformed()
@@ -51,17 +51,17 @@ func parseValue(raw []byte) ([]float64, error) {
 	return value, nil
 }
 
-// scanner reads JSON that has no more than one array of numbers in one object. A decoder for all of JSON takes ten
-// times as long, and nests as deep as the body says.
+// scanner reads JSON with at most one array of numbers in one object. A general JSON decoder takes ten times as long,
+// and nests as deep as the body asks.
 type scanner struct{ rest []byte }
 
-// ended skips white space, and says whether nothing is left.
+// ended skips white space and reports whether nothing is left.
 func (s *scanner) ended() bool {
 	s.rest = bytes.TrimLeft(s.rest, " \t\r\n")
 	return len(s.rest) == 0
 }
 
-// take skips white space and a token, and says whether it was there.
+// take skips white space and the token, if it follows, and reports whether it did.
 func (s *scanner) take(token string) (found bool) {
 	s.ended()
 	s.rest, found = bytes.CutPrefix(s.rest, []byte(token))
@@ -93,7 +93,7 @@ func (s *scanner) numbers() ([]float64, bool) {
 	}
 }
 
-// number reads a finite number as JSON writes it: strconv would take more, such as 0x1p-2, 1_0 and +1.
+// number reads a finite JSON number: strconv would accept more, such as 0x1p-2, 1_0 and +1.
 func (s *scanner) number() (float64, bool) {
 	s.ended()
 	i := 0
@@ -126,7 +126,7 @@ func (s *scanner) number() (float64, bool) {
 	return x, err == nil
 }
 
-// valueProblem says what the task allows, without what was given.
+// valueProblem says what the task allows, without the given value.
 func valueProblem(err error) error {
 	var field *invalid.FieldError
 	if !errors.As(err, &field) {

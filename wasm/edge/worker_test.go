@@ -30,7 +30,7 @@ const (
 	apiKey = "an-api-key-of-the-issuer-0123456789-abc"
 )
 
-// cascade is a first relay, running, whose task is for means of 0 to 10 in batches of 20.
+// cascade returns a running first relay whose task is for means of 0 to 10 in batches of 20.
 func cascade(t *testing.T, change func(*task.Task)) *relaytest.Cascade {
 	t.Helper()
 	c := relaytest.New(t, relaytest.Options{Task: func(draft *task.Task) {
@@ -47,7 +47,7 @@ func cascade(t *testing.T, change func(*task.Task)) *relaytest.Cascade {
 	return c
 }
 
-// withIssuer is a cascade whose task wants tokens, and the issuer of them, which counts accounts.
+// withIssuer returns a cascade whose task needs tokens, with their issuer, which counts accounts.
 func withIssuer(t *testing.T) *relaytest.Cascade {
 	t.Helper()
 	c := cascade(t, relaytest.WithTokens)
@@ -55,7 +55,7 @@ func withIssuer(t *testing.T) *relaytest.Cascade {
 	cfg.Clients, cfg.APIKeys, cfg.TrustedProxies = "account", filepath.Join(t.TempDir(), "api.keys"), nil
 	require.NoError(t, os.WriteFile(cfg.APIKeys, []byte(apiKey+"\n"), 0o600))
 	c.StartIssuer(t, cfg)
-	// Until the relay has the issuer's key it takes nothing; then it wants a token.
+	// Until the relay has the issuer's key it accepts nothing; then it demands a token.
 	body := c.Seal(t, 0, 1)
 	require.Eventually(t, func() bool {
 		return errors.Is(c.Post(t.Context(), 0, body, "10.0.0.1"), problem.New(problem.TokenMissing, ""))
@@ -63,17 +63,17 @@ func withIssuer(t *testing.T) *relaytest.Cascade {
 	return c
 }
 
-// host is a runtime in this process: it sends to the real parties, and keeps what they took.
+// host is a runtime in this process. It sends to the real parties and records what they accept.
 type host struct {
 	work sync.WaitGroup
 
 	mu     sync.Mutex // guards what follows
 	claims map[string]uint64
-	asked  int // claims that were tried
+	asked  int // attempted claims
 	sent   []*http.Request
 	log    []string
-	fails  error // what claims return
-	refuse bool  // reports, in the relay's place
+	fails  error // error of claims
+	refuse bool  // refuse reports in place of the relay
 }
 
 func (h *host) Do(req *http.Request) (*http.Response, error) {
@@ -83,7 +83,7 @@ func (h *host) Do(req *http.Request) (*http.Response, error) {
 		return rec.Result(), nil
 	}
 	resp, err := http.DefaultTransport.RoundTrip(req)
-	if err == nil && resp.StatusCode/100 == 2 { // Of a relay that is not ready yet reports are sent again.
+	if err == nil && resp.StatusCode/100 == 2 { // Reports to a relay that is not ready yet are sent again.
 		h.mu.Lock()
 		h.sent = append(h.sent, req)
 		h.mu.Unlock()
@@ -108,8 +108,7 @@ func (h *host) logged(line string) {
 	h.log = append(h.log, line)
 }
 
-// spent says how often the task and the issuer's key were fetched, and how many claims, token requests and reports
-// there were.
+// spent counts fetches of the task and of the issuer's key, claims, token requests and reports.
 type spent struct{ tasks, claims, keys, tokens, reports int }
 
 func (h *host) spent() (s spent) {
@@ -173,7 +172,7 @@ func configOf(t *testing.T, c *relaytest.Cascade, fields map[string]any) *edge.C
 	return config
 }
 
-// request is a post to the worker, by a page of the site in one network, changed as the test needs.
+// request returns a post to the worker by a page of the site in one network, with changes.
 func request(body string, change ...func(*http.Request)) *http.Request {
 	req := httptest.NewRequest(http.MethodPost, "https://"+site+"/doona/x", strings.NewReader(body))
 	req.Header.Set("Content-Type", "application/json")
@@ -197,7 +196,7 @@ func answer(w http.Handler, req *http.Request) (int, string) {
 	return rec.Code, rec.Body.String()
 }
 
-// epochOf asks as the page's script does, and returns what the post must name.
+// epochOf asks for the open epoch as the page's script does, and returns a change that names it in a post.
 func epochOf(t *testing.T, w http.Handler) func(*http.Request) {
 	t.Helper()
 	status, text := answer(w, request("", func(r *http.Request) { r.URL.Path += edge.EpochPath }))
@@ -211,7 +210,7 @@ func epochOf(t *testing.T, w http.Handler) func(*http.Request) {
 	return with(edge.EpochHeader, told.Epoch)
 }
 
-// unread fails where its reader is read.
+// unread fails if it is read.
 type unread struct{ t *testing.T }
 
 func (u unread) Read([]byte) (int, error) {
@@ -219,9 +218,9 @@ func (u unread) Read([]byte) (int, error) {
 	return 0, io.EOF
 }
 
-// Refusals come in the order of what they cost: until a request is found to be a page's, with a body of a fitting
-// size, for the open epoch, nothing is asked of anybody and the body is not read; until it has arrived, networks are
-// not counted; and until its value is one of the task, no token is issued and nothing is sent.
+// TestRefusalsInTheOrderOfTheirCost: the worker contacts nobody and reads no body until the request is a page's, with
+// a body of a fitting size, for the open epoch. It does not count the network until the body has arrived. It gets no
+// token and sends nothing until the value is valid.
 func TestRefusalsInTheOrderOfTheirCost(t *testing.T) {
 	c := withIssuer(t)
 	w, h := start(t, c, map[string]any{"source": "page"})
@@ -282,7 +281,8 @@ func TestRefusalsInTheOrderOfTheirCost(t *testing.T) {
 	require.Len(t, h.log, 1)
 }
 
-// One network gets its quota of reports, whatever Origin a program writes; without one it gets nothing.
+// TestQuotaOfANetwork: one network gets its quota of reports, whatever Origin a program writes; without an Origin it
+// gets none.
 func TestQuotaOfANetwork(t *testing.T) {
 	for quota, fields := range map[int]map[string]any{1: {"source": "page"}, 3: {"source": "page", "quota": 3}} {
 		c := cascade(t, nil)
@@ -327,7 +327,7 @@ func TestOrigins(t *testing.T) {
 	status, _ := answer(w, two)
 	require.Equal(t, http.StatusForbidden, status)
 
-	// Pages of a listed origin may ask and read the answer; others may not.
+	// Pages of a listed origin may post and read the answer; others may not.
 	for origin, listed := range map[string]bool{"https://app.example": true, "https://evil.example": false} {
 		for _, method := range []string{"OPTIONS", "POST"} {
 			rec := httptest.NewRecorder()
@@ -339,7 +339,7 @@ func TestOrigins(t *testing.T) {
 	}
 }
 
-// A backend's posts carry its secret; no page can use it, and networks do not count.
+// TestBackend: a backend's posts carry its secret; no page can use it, and networks do not count.
 func TestBackend(t *testing.T) {
 	c := cascade(t, nil)
 	w, h := start(t, c, map[string]any{"source": "backend", "backendKey": "BACKEND"})
@@ -386,8 +386,9 @@ func TestBackend(t *testing.T) {
 	}
 }
 
-// Reports that are made at once share one fetch of the task, and cost at most two tokens each, and together at most
-// four more than there are reports. To relays and issuers they are a program's: nothing of the page's request is in theirs.
+// TestCostOfReports: concurrent reports share one fetch of the task. Each costs at most two tokens, and all together
+// at most four more than there are reports. Relays and issuers see a program: nothing of the page's request is in the
+// worker's.
 func TestCostOfReports(t *testing.T) {
 	c := withIssuer(t)
 	w, h := start(t, c, map[string]any{"source": "backend", "backendKey": "BACKEND"})
@@ -421,7 +422,7 @@ func TestCostOfReports(t *testing.T) {
 	require.Empty(t, h.log)
 }
 
-// A worker that has enough at hand says so before it asks anybody, and goes on afterwards.
+// TestOverload: an overloaded worker says so before it contacts anybody, and recovers afterwards.
 func TestOverload(t *testing.T) {
 	c := cascade(t, nil)
 	w, h := start(t, c, map[string]any{"source": "page"})
@@ -444,7 +445,7 @@ func TestOverload(t *testing.T) {
 	require.Equal(t, spent{tasks: 1}, h.spent())
 	empty()
 
-	// A page whose network was counted is answered as ever: else overload would tell that it was.
+	// A page whose network was counted gets the usual answer: otherwise overload would reveal the count.
 	empty = w.FillBytes(96 + 200)
 	status, text := answer(w, request(`{"value": 3}`, epoch, with("CF-Connecting-IP", "192.0.3.77")))
 	require.Equal(t, http.StatusNoContent, status, text)
@@ -457,14 +458,15 @@ func TestOverload(t *testing.T) {
 	require.Equal(t, spent{tasks: 1, claims: 2, reports: 1}, h.spent())
 }
 
-// slow begins a post of a value, and returns what sends the rest of its body and the channel of the answer's status.
+// slow begins a post of a value. It returns a function that sends the rest of the body, and the channel of the
+// answer's status.
 func slow(w http.Handler, change ...func(*http.Request)) (rest func(), answered chan int) {
 	read, write := io.Pipe()
 	req, answered := request("", change...), make(chan int, 1)
 	req.Body, req.ContentLength = read, 12
 	go func() {
 		status, _ := answer(w, req)
-		read.Close() // As servers do: who is answered early is not waited for.
+		read.Close() // As servers do: an early answer ends the body.
 		answered <- status
 	}()
 	io.WriteString(write, `{"val`)
@@ -474,7 +476,7 @@ func slow(w http.Handler, change ...func(*http.Request)) (rest func(), answered 
 	}, answered
 }
 
-// Half a body has no answer, and no network is counted for it, whether or not its network has had its reports.
+// TestHalfABodyTellsNothing: half a body gets no answer and counts no network, whether or not the quota is used up.
 func TestHalfABodyTellsNothing(t *testing.T) {
 	c := cascade(t, nil)
 	w, h := start(t, c, map[string]any{"source": "page"})
@@ -496,7 +498,7 @@ func TestHalfABodyTellsNothing(t *testing.T) {
 	require.Equal(t, spent{tasks: 1, claims: 3, reports: 2}, h.spent())
 }
 
-// The bodies awaited of one network leave room for those of others.
+// TestSlowBodiesOfANetwork: the awaited bodies of one network leave capacity for others.
 func TestSlowBodiesOfANetwork(t *testing.T) {
 	c := cascade(t, nil)
 	w, _ := start(t, c, map[string]any{"source": "page"})
@@ -517,7 +519,7 @@ func TestSlowBodiesOfANetwork(t *testing.T) {
 	}
 }
 
-// A report that the relay does not take has no tokens issued ahead.
+// TestRefusedReportsFetchNoTokensAhead: a report that the relay refuses causes no tokens in advance.
 func TestRefusedReportsFetchNoTokensAhead(t *testing.T) {
 	c := withIssuer(t)
 	w, h := start(t, c, map[string]any{"source": "backend", "backendKey": "BACKEND"})
@@ -530,7 +532,8 @@ func TestRefusedReportsFetchNoTokensAhead(t *testing.T) {
 	require.Contains(t, strings.Join(h.log, " "), "dropped a report to task x: limit")
 }
 
-// Passing requests report their property, each network once where the task says so; without a count none does.
+// TestPassingRequests: passing requests report their property, each network once if the task says so; without a count
+// none reports.
 func TestPassingRequests(t *testing.T) {
 	c := cascade(t, func(draft *task.Task) { draft.Input.Clip = true })
 	w, h := start(t, c, map[string]any{"source": "request", "property": "latency", "once": true})
@@ -546,7 +549,7 @@ func TestPassingRequests(t *testing.T) {
 	require.Contains(t, strings.Join(h.log, " "), "dropped a report to task x: internal")
 }
 
-// Where networks cannot be counted nothing is reported.
+// TestNoReportWithoutACount: if networks cannot be counted, nothing is reported.
 func TestNoReportWithoutACount(t *testing.T) {
 	c := cascade(t, nil)
 	w, h := start(t, c, map[string]any{"source": "page"})

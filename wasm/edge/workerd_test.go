@@ -38,8 +38,8 @@ import (
 	"github.com/doona-dp/doona/wire/task"
 )
 
-// built is the worker's folder, pages that of its script for pages, and scriptTag what a page says to load it; program
-// is workerd.
+// built is the worker's folder, pages the folder of its script for pages, scriptTag the HTML that loads it, and
+// program is workerd.
 var built, pages, scriptTag, program string
 
 func TestMain(m *testing.M) { os.Exit(run(m)) }
@@ -65,8 +65,8 @@ func run(m *testing.M) int {
 	return m.Run()
 }
 
-// outside is all that a worker can reach: the relay and the site's origin, at one address, told
-// apart by the Host of the request. It keeps every byte that arrives.
+// outside is everything that a worker can reach: the relay and the site's origin, at one address, distinguished by
+// the request's Host. It records every byte that arrives.
 type outside struct {
 	*http.Server
 	address string
@@ -77,17 +77,17 @@ type outside struct {
 	captured bytes.Buffer
 	received []report
 	answers  []problem.Name // to the next submissions
-	bundle   []byte         // served instead of the task's
+	bundle   []byte         // served instead of the task's bundle
 }
 
 // report is one submission as it arrived.
 type report struct {
-	head  string // all of the request but its body
+	head  string // the request without its body
 	body  []byte
 	lanes [][]task.Message
 }
 
-// newOutside signs a draft for a relay of its own, with an epoch that is open, and serves it.
+// newOutside signs a draft for its own relay, with an open epoch, and serves it.
 func newOutside(t *testing.T, draft *task.Task) *outside {
 	t.Helper()
 	return newOutsideIn(t, draft, task.Epochs{Start: uint64(time.Now().Unix()) - 60, Length: 3600, Count: 1})
@@ -113,7 +113,7 @@ func newOutsideIn(t *testing.T, draft *task.Task, epochs task.Epochs) *outside {
 	return o
 }
 
-// recorder keeps what its connections read.
+// recorder records what its connections read.
 type recorder struct {
 	net.Listener
 	o *outside
@@ -168,7 +168,7 @@ func (o *outside) receive(w http.ResponseWriter, req *http.Request) {
 	w.WriteHeader(http.StatusCreated)
 }
 
-// reports waits for a number of submissions and returns them.
+// reports waits for n submissions and returns them.
 func (o *outside) reports(t *testing.T, n int) []report {
 	t.Helper()
 	var got []report
@@ -189,7 +189,7 @@ func (o *outside) capture() []byte {
 	return bytes.Clone(o.captured.Bytes())
 }
 
-// entry returns a task's part of the configuration, with changes: of a backend, where they name no source.
+// entry returns a task's part of the configuration, with changes. Without a source in changes, it is for a backend.
 func (o *outside) entry(changes map[string]any) map[string]any {
 	e := map[string]any{"task": "http://relay.example" + o.relay.Path(), "owner": o.relay.OwnerText(), "maxEpsilon": 1,
 		"maxDelta": 1}
@@ -199,7 +199,7 @@ func (o *outside) entry(changes map[string]any) map[string]any {
 	return sourced(e)
 }
 
-// sourced adds a source to a task's part of the configuration that has none: request with a property, else backend.
+// sourced adds a source if there is none: request if there is a property, else backend.
 func sourced(e map[string]any) map[string]any {
 	switch {
 	case e["source"] != nil:
@@ -235,7 +235,7 @@ func (o *outside) startWith(t *testing.T, vars map[string]any, objects ...worker
 	return p
 }
 
-// send makes a request of the site's backend, changed as the test needs.
+// send makes a request of the site's backend, with changes.
 func send(t *testing.T, p *workerd.Process, method, path, body string, change func(*http.Request)) (int, string,
 	http.Header) {
 	t.Helper()
@@ -261,12 +261,12 @@ func post(t *testing.T, p *workerd.Process, body string) (int, string) {
 	return status, answer
 }
 
-// only is the configuration of one task, x, without delay.
+// only returns the configuration of one task, x, without delay.
 func only(entry map[string]any) map[string]any {
 	return map[string]any{"tasks": map[string]any{"x": entry}, "delay": 0}
 }
 
-// truthful is a task of 300 categories whose messages are the values, but one in a million.
+// truthful is a task of 300 categories whose messages equal the values, except for one in a million.
 func truthful() *task.Task { return fixture.NearlyTruthful(fixture.Draft(task.Histogram, 300)) }
 
 // category returns the value in a truthful task's report.
@@ -283,8 +283,8 @@ func category(t *testing.T, r report) int {
 	return value
 }
 
-// requireValues compares what arrived with what was sent. Up to one may differ: a truthful report is
-// noise with probability 2⁻²⁰, two of 1000 are with less than 10⁻⁶.
+// requireValues compares what arrived with what was sent. At most one may differ: a truthful report is noise with
+// probability 2⁻²⁰, so two of 1000 are with probability below 10⁻⁶.
 func requireValues(t *testing.T, sent []int, got []report) {
 	t.Helper()
 	count := map[int]int{}
@@ -395,7 +395,8 @@ func fromPage(t *testing.T, p *workerd.Process, path, address string) func(*http
 	}
 }
 
-// With a wrong configuration no value is taken, and the site goes on as without the worker.
+// TestBadConfiguration: with an invalid configuration the worker accepts no value, and the site works as without the
+// worker.
 func TestBadConfiguration(t *testing.T) {
 	o := newOutside(t, truthful())
 	o.origin = http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { io.WriteString(w, "the page") })
@@ -433,11 +434,11 @@ func TestBadConfiguration(t *testing.T) {
 	}
 }
 
-// A task that is not what the configuration pins, or whose claim its parameters do not prove, gets
-// no report.
+// TestBadTasks: a task that differs from the one the configuration pins, or whose claim is not proven by its
+// parameters, gets no report.
 func TestBadTasks(t *testing.T) {
 	lie := truthful()
-	lie.Claim = fixture.Draft(task.Histogram, 300).Claim // that of a task that protects
+	lie.Claim = fixture.Draft(task.Histogram, 300).Claim // the claim of a task that protects
 	wide := newOutside(t, lie)
 	other := newOutside(t, truthful())
 	for name, c := range map[string]struct {
@@ -500,7 +501,7 @@ func TestEpochThatIsNotOpen(t *testing.T) {
 	}
 }
 
-// Retries send the same bytes; what cannot be delivered is dropped, and the log says so without a
+// TestDelivery: retries send the same bytes. An undeliverable report is dropped, and the log says so without the
 // value.
 func TestDelivery(t *testing.T) {
 	o := newOutside(t, truthful())
@@ -525,8 +526,8 @@ func TestDelivery(t *testing.T) {
 	require.NotContains(t, p.Log(), "17")
 }
 
-// One instance serves requests that overlap: bodies that arrive slowly, pauses, answers. A request
-// that waited for another, or on a timer of Go's, would end in a 500 or lose its report.
+// TestRequestsThatOverlap: one instance serves overlapping requests: slow bodies, pauses, answers. A request that
+// waited for another, or on a Go timer, would end in a 500 or lose its report.
 func TestRequestsThatOverlap(t *testing.T) {
 	o := newOutside(t, truthful())
 	config := only(o.entry(nil))
@@ -585,7 +586,7 @@ func quickly(p *workerd.Process, body string) (int, error) {
 	return resp.StatusCode, err
 }
 
-// Reports leave in random order: the order of 40 is that of the requests with probability 1/40!.
+// TestOrderIsNotKept: reports are sent in random order; 40 keep the order of their requests with probability 1/40!.
 func TestOrderIsNotKept(t *testing.T) {
 	o := newOutside(t, truthful())
 	config := only(o.entry(nil))
@@ -609,9 +610,8 @@ func TestOrderIsNotKept(t *testing.T) {
 	require.NotZero(t, inversions)
 }
 
-// TestNothingOfTheValueLeaves searches all that leaves the worker, to whomever, and all it prints,
-// for posted values in text and as doubles, and requires that all that is sent to the relay is the
-// same for every value, up to the sealed bytes, which have one size.
+// TestNothingOfTheValueLeaves searches everything that the worker sends or prints for posted values, as text and as
+// doubles. It requires that what goes to the relay is the same for every value, except for sealed bytes of one size.
 func TestNothingOfTheValueLeaves(t *testing.T) {
 	draft := fixture.Draft(task.Mean, 0)
 	draft.Input.Clip = true
@@ -626,7 +626,7 @@ func TestNothingOfTheValueLeaves(t *testing.T) {
 		status, answer := post(t, p, fmt.Sprintf(`{"value": %.17g}`, v))
 		require.Equal(t, http.StatusNoContent, status, answer)
 	}
-	post(t, p, `{"value": [0.31415926535, 0.2718281828]}`) // refused: not repeated either
+	post(t, p, `{"value": [0.31415926535, 0.2718281828]}`) // refused, and not quoted either
 	o.reports(t, len(values))
 	everything := append(o.capture(), p.Log()...)
 	for _, v := range append(values[:100:100], 0.31415926535, 0.2718281828) {
@@ -645,14 +645,14 @@ func TestNothingOfTheValueLeaves(t *testing.T) {
 	}
 }
 
-// seen is what the origin gets of a request.
+// seen is what the origin receives of a request.
 type seen struct {
 	Method, Path, Body string
 	Header             http.Header
 }
 
-// A request passes to the origin and its answer to the visitor as without the worker, byte for byte
-// of the bodies; what was seen of it is reported afterwards, to each task that asks.
+// TestPropertiesOfPassingRequests: a request reaches the origin, and its answer the visitor, as without the worker,
+// with identical bodies. Afterwards the worker reports what it observed to each task that asks.
 func TestPropertiesOfPassingRequests(t *testing.T) {
 	o := newOutside(t, truthful())
 	var mu sync.Mutex
@@ -710,19 +710,19 @@ func TestPropertiesOfPassingRequests(t *testing.T) {
 		require.NotContains(t, r.head, "secret")
 	}
 
-	// An origin that does not answer: the visitor sees the failure, the tasks see a value.
+	// If the origin does not answer, the visitor sees the failure and the tasks get a value.
 	o.origin = http.HandlerFunc(func(http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) })
 	req, err := http.NewRequest(http.MethodGet, p.URL, nil)
 	require.NoError(t, err)
 	req.Host = site
-	once := &http.Transport{DisableKeepAlives: true} // repeats no request by itself
+	once := &http.Transport{DisableKeepAlives: true} // never retries by itself
 	_, err = once.RoundTrip(req)
 	require.Error(t, err, "the connection ends without an answer, as the origin's did")
 	requireValues(t, []int{1, 1, 3, 299, 299, 299}, o.reports(t, 6))
 }
 
-// Latencies are milliseconds to the origin's headers: of 40 in a histogram over [0, 3) s with 300
-// bins, all that took a second are in bins 100 and after.
+// TestLatency: latencies are milliseconds to the origin's headers. In a histogram over [0, 3) s with 300 bins, all 40
+// requests that took a second are in bins 100 and above.
 func TestLatency(t *testing.T) {
 	draft := fixture.Draft(task.Histogram, 300)
 	draft.Input.Labels, draft.Input.Clip, draft.Input.Hi = false, true, randomizer.NewRational(3000, 1)
@@ -733,8 +733,8 @@ func TestLatency(t *testing.T) {
 	require.GreaterOrEqual(t, category(t, o.reports(t, 1)[0]), 99, "bins of 10 ms")
 }
 
-// Which requests are sampled does not depend on them: of 200 at 1/2, the number is binomial, outside
-// 61 to 139 with probability below 10⁻⁶.
+// TestSample: sampling does not depend on the requests: of 200 at 1/2, the number is binomial, outside 61 to 139 with
+// probability below 10⁻⁶.
 func TestSample(t *testing.T) {
 	o := newOutside(t, truthful())
 	p := o.start(t, only(o.entry(map[string]any{"property": "country", "sample": 0.5,
@@ -757,7 +757,7 @@ func TestSample(t *testing.T) {
 	require.Less(t, n, 140)
 }
 
-// manyCategories fills a list up to n categories.
+// manyCategories extends a list to n categories.
 func manyCategories(n int, first ...string) []string {
 	for i := len(first); i < n; i++ {
 		first = append(first, fmt.Sprint("category ", i))
@@ -765,7 +765,7 @@ func manyCategories(n int, first ...string) []string {
 	return first
 }
 
-// deployment is the way of a worker to the parties of a cascade, and the requests that went it.
+// deployment connects a worker to the parties of a cascade, and records the requests.
 func deployment(t *testing.T) (*outside, *requests) {
 	t.Helper()
 	sent := &requests{}
@@ -777,7 +777,7 @@ func deployment(t *testing.T) (*outside, *requests) {
 	return &outside{address: onward.Listener.Addr().String()}, sent
 }
 
-// requests are those that a worker made.
+// requests are the requests that a worker made.
 type requests struct {
 	mu   sync.Mutex
 	list []seen
@@ -789,7 +789,7 @@ func (r *requests) add(req *http.Request) {
 	r.list = append(r.list, seen{Method: req.Method, Path: req.URL.Path, Header: req.Header.Clone()})
 }
 
-// headers returns a header of all requests whose paths end so.
+// headers returns a header of all requests whose paths have this suffix.
 func (r *requests) headers(suffix, name string) (all []string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -805,7 +805,7 @@ func sealed(t *testing.T, c *relaytest.Cascade) func() bool {
 	return func() bool { return c.Status(t, 0).Epochs[0].Batches == 1 }
 }
 
-// A real relay takes what the worker sends, and seals a batch of it.
+// TestRealRelay: a real relay accepts the worker's reports and seals a batch of them.
 func TestRealRelay(t *testing.T) {
 	c := cascade(t, nil)
 	o, _ := deployment(t)
@@ -818,8 +818,7 @@ func TestRealRelay(t *testing.T) {
 	require.Empty(t, p.Log())
 }
 
-// With tokens of a real issuer: each report spends one of its own, issued to an account that names
-// nobody.
+// TestTokens: with a real issuer, each report spends its own token, issued to an account that identifies nobody.
 func TestTokens(t *testing.T) {
 	c := withIssuer(t)
 	o, sent := deployment(t)
@@ -863,9 +862,9 @@ func TestTokens(t *testing.T) {
 	require.Empty(t, p.Log())
 }
 
-// A program that is not the site's: 100 requests without Origin are no report and no token, and neither are 100 with
-// a secret that it guessed. With an Origin that it wrote itself it has, from one network, the quota: here one report,
-// and the two tokens that a report may cost. The relay and the issuer are real ones.
+// TestStrangers: a program that is not the site's sends 100 requests without Origin and 100 with a guessed secret,
+// which yield no report and no token. With a forged Origin it gets, from one network, the quota: here one report, and
+// the two tokens that a report may cost. The relay and the issuer are real.
 func TestStrangers(t *testing.T) {
 	c := withIssuer(t)
 	o, sent := deployment(t)
@@ -902,7 +901,7 @@ func TestStrangers(t *testing.T) {
 	require.Empty(t, p.Log())
 }
 
-// patient returns a copy of the built worker that waits so many milliseconds for a body.
+// patient returns a copy of the built worker that waits this many milliseconds for a body.
 func patient(t *testing.T, milliseconds string) (dir string) {
 	t.Helper()
 	dir = t.TempDir()
@@ -916,8 +915,8 @@ func patient(t *testing.T, milliseconds string) (dir string) {
 	return dir
 }
 
-// Half a body is answered late, when the runtime gives it up, and alike whether its network has had its reports or
-// not; it is no report.
+// TestHalfABodyInWorkerd: half a body is answered late, when the runtime ends the request, and alike whether or not
+// the network's quota is used up; it yields no report.
 func TestHalfABodyInWorkerd(t *testing.T) {
 	o := newOutside(t, truthful())
 	p, err := workerd.Start(context.Background(), program, workerd.Options{Dir: patient(t, "1_000"), Entry: "entry.mjs",
@@ -953,11 +952,11 @@ func TestHalfABodyInWorkerd(t *testing.T) {
 		r.Header.Set("CF-Connecting-IP", "192.0.3.1")
 	})
 	require.Equal(t, http.StatusNoContent, status, answer)
-	requireValues(t, []int{1, 2}, o.reports(t, 2)) // Half a body was no report of its network.
+	requireValues(t, []int{1, 2}, o.reports(t, 2)) // Half a body did not count.
 	require.Empty(t, p.Log())
 }
 
-// stalled is a body that does not go on while the test runs.
+// stalled is a body that stalls while the test runs.
 type stalled struct{ t *testing.T }
 
 func (s stalled) Read([]byte) (int, error) {
@@ -965,8 +964,8 @@ func (s stalled) Read([]byte) (int, error) {
 	return 0, io.ErrUnexpectedEOF
 }
 
-// So many reports per network and epoch: of an IPv4 address's /24, and of an IPv6 address's /48. Pages and passing
-// requests count together where they report to one task.
+// TestReportsOfANetwork: the quota per network and epoch holds for an IPv4 /24 and an IPv6 /48. Pages and passing
+// requests share it if they report to one task.
 func TestReportsOfANetwork(t *testing.T) {
 	o := newOutside(t, truthful())
 	p := o.start(t, map[string]any{"delay": 0, "tasks": map[string]any{
@@ -997,7 +996,7 @@ func TestReportsOfANetwork(t *testing.T) {
 	for _, address := range []string{"192.0.2.1", "192.0.3.1", "203.0.113.1", "203.0.113.2"} {
 		send(t, p, "GET", "/", "", with("CF-Connecting-IP", address))
 	}
-	sent = append(sent, 299) // of 203.0.113.0/24, which no page had reported from
+	sent = append(sent, 299) // of 203.0.113.0/24, from which no page had reported
 	status, answer, _ := send(t, p, "POST", "/doona/x", body(1), post)
 	require.Equal(t, http.StatusInternalServerError, status)
 	require.Contains(t, answer, "no address")

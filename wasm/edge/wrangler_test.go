@@ -19,9 +19,10 @@ import (
 	"github.com/doona-dp/doona/internal/testing/workerd"
 )
 
-// wrangler dev with the shipped wrangler.jsonc, whose tasks alone are replaced: what is posted to the worker arrives
-// at a real relay, which makes a batch of it, and a visitor who comes again is not counted again, by the Durable
-// Object that the file binds. WRANGLER is the program; scripts/edge-wrangler.sh installs and names it.
+// TestWranglerDev runs wrangler dev with the shipped wrangler.jsonc, in which only the tasks are replaced. A value
+// posted to the worker arrives at a real relay, which makes a batch of it. The Durable Object of the file does not
+// count a returning visitor again. WRANGLER is the program; scripts/edge-wrangler.sh installs it and sets the
+// variable.
 func TestWranglerDev(t *testing.T) {
 	program := os.Getenv("WRANGLER")
 	if program == "" {
@@ -35,7 +36,7 @@ func TestWranglerDev(t *testing.T) {
 	dev, log := startWrangler(t, program, string(doona))
 
 	page := fromPage(t, dev, "/doona/visit", "192.0.2.77")
-	for range 5 { // Of one network, which is counted once.
+	for range 5 { // From one network, which counts once.
 		status, answer, _ := send(t, dev, "POST", "/doona/visit", body(7), page)
 		require.Equal(t, http.StatusNoContent, status, answer)
 	}
@@ -58,8 +59,8 @@ func TestWranglerDev(t *testing.T) {
 	require.NotContains(t, string(text), "192.0.2.77")
 }
 
-// startWrangler runs wrangler dev with a value of DOONA until the test ends, and returns where it listens and the file
-// that it logs to.
+// startWrangler runs wrangler dev with a value of DOONA until the test ends. It returns the running server and its
+// log file.
 func startWrangler(t *testing.T, program, doona string) (dev *workerd.Process, log string) {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")

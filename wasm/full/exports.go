@@ -8,8 +8,9 @@ import (
 	"github.com/doona-dp/doona/wasm/internal/client"
 )
 
-// A call returns to the host before the garbage collector's own goroutine is due, and nothing else yields to it: a
-// collection that it should end stays open, and memory grows without end (seen after 1.5 million reports).
+// A call returns to the host before the garbage collector's own goroutine gets to run, and nothing else yields to it.
+// Then a collection that it should finish stays open, and memory grows without bound (seen after 1.5 million
+// reports).
 func init() { client.Yield = runtime.Gosched }
 
 // sealers holds the sealing half of the handles that open_bundle returned.

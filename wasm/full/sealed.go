@@ -9,18 +9,17 @@ import (
 	"github.com/doona-dp/doona/wire/taskfile"
 )
 
-// Sealed turns values into submissions for one task.
+// Sealed converts values to submissions for one task.
 type Sealed struct {
 	*client.Client
 	sealer *onion.Sealer
 }
 
-// bundleOffset is where the bundle begins in the argument of open_bundle: owner (32 bytes) ‖
-// task id (32 bytes) ‖ bundle.
+// bundleOffset is the offset of the bundle in the argument of open_bundle: owner (32 bytes) ‖ task id (32 bytes) ‖
+// bundle.
 const bundleOffset = 64
 
-// OpenBundle checks a bundle against its owner and the task's id, the key lists it carries, and
-// the task's claim.
+// OpenBundle checks a bundle against its owner and the task's id, its key lists, and the task's claim.
 func OpenBundle(argument []byte) (*Sealed, error) {
 	if len(argument) < bundleOffset {
 		return nil, errors.New("couldn't open the bundle: truncated")
@@ -45,8 +44,8 @@ func OpenBundle(argument []byte) (*Sealed, error) {
 	return &Sealed{c, sealer}, err
 }
 
-// Submission randomizes a value and returns the body to post. The caller must keep the result
-// of at most one call per epoch.
+// Submission randomizes a value and returns the body to post. The caller must keep the result of at most one call per
+// epoch.
 func (s *Sealed) Submission(epoch uint64, value []float64) ([]byte, error) {
 	slots, err := s.Slots(value)
 	if err != nil {

@@ -1,8 +1,8 @@
-// Command fuzzcases prints tasks and bundles, most of them damaged, with what the Go parsers say of
-// each, for sdk/fuzz.spec.ts: what TypeScript reads must be what Go reads. One JSON object per line.
+// Command fuzzcases prints tasks and bundles, most of them damaged, with the results of the Go parsers, for
+// sdk/fuzz.spec.ts: TypeScript must accept exactly what Go accepts. It prints one JSON object per line.
 //
-// Damage inside a signed part is signed again, and a damaged key list is named by the task, so that
-// what lies behind the signatures is reached.
+// Damaged signed parts are signed again, and the task names damaged key lists, so that the checks after the
+// signatures are reached.
 //
 //	go run ./wasm/fuzzcases [-n 4000] [-seed 1]
 package main
@@ -36,8 +36,8 @@ type testCase struct {
 	Bytes    string `json:"bytes"`    // base64.
 	Owner    string `json:"owner"`    // base64; of a bundle.
 	Task     bool   `json:"task"`     // Whether the task in it parses.
-	Encoding bool   `json:"encoding"` // Whether the task's encoding is at fault, and no field.
-	Accept   bool   `json:"accept"`   // Whether all checks pass: a task's with its claim.
+	Encoding bool   `json:"encoding"` // Whether the task's encoding is at fault instead of a field.
+	Accept   bool   `json:"accept"`   // Whether all checks pass, including a task's claim.
 	ID       string `json:"id"`       // base64 of the task's id.
 }
 
@@ -72,7 +72,7 @@ func run(n int, seed uint64) error {
 	return buffered.Flush()
 }
 
-// world is a task with the keys of everyone who signs.
+// world is a task with the keys of all signers.
 type world struct {
 	task  *task.Task
 	owner ed25519.PrivateKey
@@ -149,7 +149,7 @@ func (w *world) addParties(tokens bool) error {
 	return w.task.Validate()
 }
 
-// next returns a case: a task, or a bundle with damage at one of four depths or none.
+// next returns a case: a task or a bundle, undamaged or with damage at one of four depths.
 func (w *world) next(rng *rand.Rand, i int) (*testCase, error) {
 	canonical := w.task.Canonical()
 	if i%2 == 0 {
@@ -208,7 +208,7 @@ func taskCase(canonical []byte) *testCase {
 	return c
 }
 
-// judge fills in what the parser says of a task.
+// judge records what the parser says about a task.
 func (c *testCase) judge(canonical []byte) {
 	id := task.ID(sha256.Sum256(canonical))
 	c.ID = base64.StdEncoding.EncodeToString(id[:])
@@ -231,7 +231,7 @@ func bundleCase(raw []byte, owner task.SignKey) *testCase {
 	return c
 }
 
-// damageList damages a key list, or has it name one key twice.
+// damageList damages a key list, or repeats one of its keys.
 func damageList(rng *rand.Rand, in []byte) []byte {
 	var list onion.KeyList
 	if rng.IntN(4) > 0 || codec.Unmarshal(in, &list) != nil {
@@ -245,8 +245,8 @@ func damageList(rng *rand.Rand, in []byte) []byte {
 	return out
 }
 
-// damage returns a changed copy: bytes flipped, lost, doubled or put elsewhere, or a header of
-// msgpack in another width or of another type.
+// damage returns a changed copy: bytes flipped, lost, repeated or moved, or a msgpack header of another width or
+// type.
 func damage(rng *rand.Rand, in []byte) []byte {
 	out := bytes.Clone(in)
 	for range 1 + rng.IntN(2) {
@@ -279,8 +279,8 @@ func damage(rng *rand.Rand, in []byte) []byte {
 	return out
 }
 
-// widen writes a length or an integer that stands in its lead byte, or in one byte after it, in one
-// byte more, as other encoders would.
+// widen encodes a length or integer of its lead byte, or of one byte after it, in one byte more, as other encoders
+// would.
 func widen(rng *rand.Rand, in []byte) []byte {
 	for range 64 {
 		at := rng.IntN(len(in))

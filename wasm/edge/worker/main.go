@@ -53,7 +53,7 @@ func secret(name string) string {
 // visitors names the binding of the Durable Objects of entry.mjs that count reports of networks.
 const visitors = "DOONA_VISITORS"
 
-// claim asks the object of a task's epoch.
+// claim asks the Durable Object of a task's epoch.
 func claim(network, epoch string, most, end uint64) (bool, error) {
 	namespace := cloudflare.GetBinding(visitors)
 	stub := namespace.Call("get", namespace.Call("idFromName", epoch))
@@ -61,16 +61,16 @@ func claim(network, epoch string, most, end uint64) (bool, error) {
 	return err == nil && free.Truthy(), err
 }
 
-// fetcher sends by the runtime's fetch and follows no redirect. It stands for an http.Client, which
-// alone adds a third to the module.
+// fetcher sends with the runtime's fetch and follows no redirect. It replaces http.Client, which alone adds a third
+// to the module.
 type fetcher struct{ client *fetch.Client }
 
 func (f fetcher) Do(req *http.Request) (*http.Response, error) {
 	return f.client.Do(&fetch.Request{Request: req}, &fetch.RequestInit{Redirect: fetch.RedirectModeManual})
 }
 
-// serve answers requests until the isolate ends. entry.mjs calls observe(country, cache,
-// milliseconds, status, address) for those that pass.
+// serve answers requests until the isolate ends. entry.mjs calls observe(country, cache, milliseconds, status,
+// address) for passing requests.
 func serve(handler http.Handler, observe func(edge.Observation)) {
 	js.Global().Get("context").Get("binding").Set("observe", js.FuncOf(func(_ js.Value, args []js.Value) any {
 		observe(edge.Observation{Country: args[0].String(), Cache: args[1].String(), Latency: args[2].Float(),
@@ -94,8 +94,8 @@ func variable(name string) []byte {
 	return []byte(js.Global().Get("JSON").Call("stringify", v).String())
 }
 
-// background is cloudflare.WaitUntil, but lets go of the work when it is done: a library that keeps it
-// keeps its value.
+// background is cloudflare.WaitUntil, but releases the work when it is done; the library would keep its captured
+// values.
 func background(work func()) {
 	var start js.Func
 	start = js.FuncOf(func(_ js.Value, args []js.Value) any {
@@ -109,10 +109,10 @@ func background(work func()) {
 	js.Global().Get("context").Get("ctx").Call("waitUntil", js.Global().Get("Promise").New(start))
 }
 
-// pause waits by the runtime's timer, which belongs to the request at hand as Go's would not.
+// pause waits on the runtime's timer, which belongs to the current request; Go's timer would not.
 func pause(d time.Duration) { await(js.Global().Get("scheduler").Call("wait", d.Milliseconds())) }
 
-// await returns what a promise becomes.
+// await returns the result of a promise.
 func await(promise js.Value) (value js.Value, err error) {
 	done := make(chan struct{})
 	then := js.FuncOf(func(_ js.Value, args []js.Value) any {

@@ -1,9 +1,8 @@
-// Package client is what both WASM modules share: a task opened from its canonical form, its
-// claim checked, and one client's value turned into slots.
+// Package client is what both WASM modules share: it opens a task from its canonical form, checks its claim, and
+// turns one client's value into slots.
 //
-// exports.go gives it to the host as WASM functions; docs/wasm.md is the ABI. The rest of the
-// package is plain Go and runs natively in tests. It is linked into doona.wasm: no fmt, no
-// reflection, no crypto.
+// exports.go gives it to the host as WASM functions; docs/wasm.md is the ABI. The rest of the package is plain Go and
+// runs natively in tests. It is linked into doona.wasm: no fmt, no reflection, no crypto.
 package client
 
 import (
@@ -43,7 +42,7 @@ func Open(canonical []byte) (*Client, error) {
 	return &Client{t, m, randomizer.NewSource(), once(m.Law)}, nil
 }
 
-// once returns what derives a law the first time.
+// once returns a function that derives a law at its first call.
 func once(derive func() (*compose.Law, error)) func() (*compose.Law, error) {
 	var law *compose.Law
 	return func() (_ *compose.Law, err error) {
@@ -54,12 +53,12 @@ func once(derive func() (*compose.Law, error)) func() (*compose.Law, error) {
 	}
 }
 
-// Epsilon0 returns the ε₀ of one client's messages against an adversary who knows whose they
-// are; +Inf where the protocol has none.
+// Epsilon0 returns the ε₀ of one client's messages against an adversary who knows their sender; +Inf if the protocol
+// has none.
 func (c *Client) Epsilon0() float64 { return c.mechanism.Epsilon0() }
 
-// TotalEpsilon returns the ε of all epochs of the task together, at the δ of its total or else the sum of the epochs':
-// the claimed one, or else what the epochs add up to at most.
+// TotalEpsilon returns the ε of all epochs of the task together, at the δ of its total or, without one, at the sum of
+// the epochs' δ. It is the claimed ε, or else an upper bound from composition.
 func (c *Client) TotalEpsilon() float64 {
 	if total := c.task.Claim.Total; !total.IsZero() {
 		return total.Epsilon.Value()
@@ -81,8 +80,8 @@ func (c *Client) EpsilonWithin(epochs uint64, delta float64) float64 {
 	return eps
 }
 
-// Slots randomizes one value, which it zeroes, and pads the messages: slots by lane.
-// The caller must keep the result of at most one call per task and epoch.
+// Slots randomizes one value, which it zeroes, and pads the messages to slots by lane. The caller must keep the
+// result of at most one call per task and epoch.
 func (c *Client) Slots(value []float64) ([][]task.Message, error) {
 	defer clear(value)
 	messages, err := c.mechanism.Randomize(c.source, value)
@@ -107,8 +106,8 @@ const (
 	kindMessage = 1
 )
 
-// Plaintexts writes slots as the host reads them: for each lane their number in 4 bytes, little
-// endian, and then every slot as kind ‖ message, all of one size; a cover's message is zeros.
+// Plaintexts encodes slots for the host: for each lane their number in 4 bytes, little endian, and then every slot as
+// kind ‖ message, all of one size. A cover's message is zeros.
 func (c *Client) Plaintexts(slots [][]task.Message) []byte {
 	out := make([]byte, 0, int(c.task.Slots.Lanes)*(4+int(c.task.Slots.PerLane)*c.slotSize()))
 	for _, lane := range slots {
@@ -128,8 +127,8 @@ func (c *Client) Plaintexts(slots [][]task.Message) []byte {
 
 func (c *Client) slotSize() int { return 1 + int(c.task.Slots.MessageBytes) }
 
-// EncodeError writes an error as the host reads it: strings, each after its length in 4 bytes,
-// little endian. A field error has three, field, got and want; any other has its message.
+// EncodeError encodes an error for the host: strings, each after its length in 4 bytes, little endian. A field error
+// has three, field, got and want; any other has its message.
 func EncodeError(err error) []byte {
 	field, ok := err.(*invalid.FieldError) // errors.As would link reflection
 	if !ok {

@@ -9,21 +9,21 @@ import (
 	"unsafe"
 )
 
-// Failed is what an export returns where its result holds an error.
+// Failed is the return value of an export whose result holds an error.
 const Failed = -1
 
-// The host writes a call's bytes to in and reads its bytes from out. Both are package variables
-// so that a garbage collector keeps them between calls; WASM has one thread.
+// The host writes a call's argument to in and reads its result from out. Both are package variables so that a garbage
+// collector keeps them between calls; WASM has one thread.
 var (
 	in, out []byte
 	handles []*Client
 )
 
-// Yield is called before each call of the host. Where there is a garbage collector its own goroutine runs there.
+// Yield runs before each call of the host. In a module with a garbage collector, its goroutine runs there.
 var Yield = func() {}
 
-// input returns the address of a buffer of size bytes for the argument of the next call, and
-// forgets the result of the last one.
+// input returns the address of a buffer of size bytes for the argument of the next call, and discards the last
+// result.
 //
 //go:wasmexport input
 func input(size uint32) unsafe.Pointer {
@@ -39,10 +39,10 @@ func result() unsafe.Pointer { return unsafe.Pointer(unsafe.SliceData(out)) }
 //go:wasmexport result_size
 func resultSize() uint32 { return uint32(len(out)) }
 
-// Argument returns the bytes the host wrote for this call.
+// Argument returns the argument that the host wrote for this call.
 func Argument() []byte { return in }
 
-// Result keeps bytes for the host to read, forgets the argument and returns 0.
+// Result keeps p for the host to read, discards the argument and returns 0.
 func Result(p []byte) int32 {
 	clear(in)
 	out = p
@@ -62,7 +62,7 @@ func Keep(c *Client) int32 {
 	return int32(len(handles) - 1)
 }
 
-// open opens the canonical task in the input and returns its handle.
+// open opens the canonical task in the argument and returns its handle.
 //
 //go:wasmexport open
 func open() int32 {
@@ -101,7 +101,7 @@ func epsilonWithin(handle, epochs uint32, delta float64) float64 {
 	return math.NaN()
 }
 
-// randomize randomizes the value in the input and leaves its plaintext slots as the result.
+// randomize randomizes the value in the argument; its result is the plaintext slots.
 //
 //go:wasmexport randomize
 func randomize(handle uint32) int32 {

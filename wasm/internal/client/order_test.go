@@ -11,7 +11,8 @@ import (
 	"github.com/doona-dp/doona/wire/task"
 )
 
-// TestSlotsAreInRandomOrder: what the SDK seals is in a uniform order, whatever the protocol's.
+// TestSlotsAreInRandomOrder: the slots that the SDK seals are in uniform order, in whatever order the protocol
+// returns them.
 func TestSlotsAreInRandomOrder(t *testing.T) {
 	slots := task.Slots{Padding: task.PaddingFull, Lanes: 2, PerLane: stattest.Things, MessageBytes: 1}
 	c := &Client{task: &task.Task{Slots: slots}, mechanism: fixture.InOrder{Messages: stattest.Things},
