@@ -164,7 +164,8 @@ func TestSetBackShowsWhileItIsMade(t *testing.T) {
 	postSome(t, c, 10, 30)
 	requireSoon(t, func() bool { return c.Status(t, 0).Epochs[0].Batches == 2 })
 	_, err = c.Verifier.PullOnce(t.Context(), handover.Request{Open: c.Open, Seq: 1,
-		History: handover.HashManifests(had.Manifest).History(), RecordManifest: func(*onion.SignedManifest) error { return nil }})
+		History:        handover.HashManifests(had.Manifest).History(),
+		RecordManifest: func(*onion.SignedManifest) error { return nil }})
 	requireProblem(t, problem.SetBack, err)
 }
 
@@ -265,7 +266,8 @@ func TestAnEndedEpochIsNotBehind(t *testing.T) {
 	pull := func(seq uint64, had ...[]byte) (b *onion.Batch, err error) {
 		requireSoon(t, func() bool {
 			b, err = next.PullOnce(t.Context(), handover.Request{Open: c.Open, Seq: seq,
-				History: handover.HashManifests(had...).History(), RecordManifest: func(*onion.SignedManifest) error { return nil }})
+				History:        handover.HashManifests(had...).History(),
+				RecordManifest: func(*onion.SignedManifest) error { return nil }})
 			return !errors.Is(err, handover.ErrNotSealed)
 		})
 		return b, err

@@ -92,9 +92,9 @@ var barrenBatches = []struct {
 }
 
 // TestEndlessDestroyed: a relay before that has a destroyed batch for every number ends the epoch by that, at
-// [onion.DestroyedAllowance]. What it has the next one keep until then is a manifest for each and a finding for all, which
-// status and metrics show meanwhile; after a restart nothing more is asked for. The short form has the relay count most
-// batches as destroyed before; the long form has all of them come.
+// [onion.DestroyedAllowance]. What it has the next one keep until then is a manifest for each and a finding for all,
+// which status and metrics show meanwhile; after a restart nothing more is asked for. The short form has the relay
+// count most batches as destroyed before; the long form has all of them come.
 func TestEndlessDestroyed(t *testing.T) {
 	const bound = onion.DestroyedAllowance + 1
 	comes := uint64(14) // more than the rows that requireBytes allows besides

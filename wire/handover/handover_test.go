@@ -275,8 +275,10 @@ func TestManifestHashesMatch(t *testing.T) {
 	for _, same := range []handover.ManifestHashes{had, handover.HashManifests(b, c), handover.HashManifests(c)} {
 		require.True(t, had.Matches(same.History()))
 	}
-	for _, not := range []handover.ManifestHashes{nil, handover.HashManifests(a, b), handover.HashManifests(other, b, c),
-		handover.HashManifests(a, other, c), handover.HashManifests(a, b, other), handover.HashManifests(a, c, b), handover.HashManifests(a, a, b, c)} {
+	for _, not := range []handover.ManifestHashes{nil, handover.HashManifests(a, b),
+		handover.HashManifests(other, b, c),
+		handover.HashManifests(a, other, c), handover.HashManifests(a, b, other), handover.HashManifests(a, c, b),
+		handover.HashManifests(a, a, b, c)} {
 		require.False(t, had.Matches(not.History()))
 	}
 	require.Equal(t, handover.HistoryDigest{}, handover.HashManifests().History())

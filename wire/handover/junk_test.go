@@ -41,10 +41,11 @@ func TestJunkAnswers(t *testing.T) {
 			_, _, err := owner.Bundle(t.Context(), c.Open.ID, from)
 			return err
 		}},
-		{"news", fixture.JunkBehind("news", []byte{0x92, 0xc4, 16, 15: 1, 18: 1}, taskfile.MaxUpstreamStatus), 40 << 20, func() error {
-			_, err := owner.UpstreamStatus(t.Context(), relay, nil)
-			return err
-		}},
+		{"news", fixture.JunkBehind("news", []byte{0x92, 0xc4, 16, 15: 1, 18: 1}, taskfile.MaxUpstreamStatus), 40 << 20,
+			func() error {
+				_, err := owner.UpstreamStatus(t.Context(), relay, nil)
+				return err
+			}},
 		{"keys", fixture.JunkBehind("keys", []byte{0x92}, int(keys)), 20 << 20, func() error {
 			_, err := owner.KeysFor(t.Context(), relay, taskfile.Label{1}, c.Open.KEM, epochs)
 			return err

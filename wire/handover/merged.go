@@ -38,7 +38,8 @@ type answer struct {
 
 // askAll asks the given relays, then those that the newest task of each answer names, until no new address appears. A
 // relay's address may have changed, and another relay may have replaced it. Each address is asked once.
-func (c *Client) askAll(ctx context.Context, root *taskfile.Open, places []StreamRelay, trust taskfile.Trust) (all []answer) {
+func (c *Client) askAll(ctx context.Context, root *taskfile.Open, places []StreamRelay, trust taskfile.Trust) (
+	all []answer) {
 	asked := map[string]bool{}
 	for i := 0; i < len(places); i++ {
 		p := places[i]

@@ -340,7 +340,8 @@ func TestMaliciousNextHop(t *testing.T) {
 		return fmt.Sprintf("/v1/tasks/%s/epochs/%d/batches/%d", id, epoch, seq)
 	}
 	newPull := func() string {
-		return handover.Signed(c.SignKey(t, 1), signing.Pull, handover.Body(c.Open.ID, 0, 0, 0, handover.HistoryDigest{}))
+		return handover.Signed(c.SignKey(t, 1), signing.Pull,
+			handover.Body(c.Open.ID, 0, 0, 0, handover.HistoryDigest{}))
 	}
 	newConfirm := func() string {
 		return handover.Signed(c.SignKey(t, 1), signing.Confirm,

@@ -44,8 +44,8 @@ const (
 	// and the epoch ends here: a first relay must not have the others do more work than its clients are worth.
 	findTooMany store.Reason = "a batch after the last one of the epoch"
 
-	// More were destroyed than [onion.TooManyDestroyed] allows. The epoch ends here: else whoever signs batches without slots
-	// would have this relay keep a manifest for each of them.
+	// More were destroyed than [onion.TooManyDestroyed] allows. The epoch ends here: else whoever signs batches without
+	// slots would have this relay keep a manifest for each of them.
 	findSpoilt store.Reason = "too many batches of the epoch were destroyed"
 
 	findLost   store.Reason = "confirmed from here and not held here: the store was set back"

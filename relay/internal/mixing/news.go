@@ -15,11 +15,11 @@ import (
 )
 
 // A relay of many tasks asks the relay before it once, for all of them, which have something new: see
-// [handover.UpstreamStatus]. A task's epoch is not asked for where the last such answer says what the last pull said: that more
-// may come, and that it is not here yet. So news only save requests. Where there is none, as where it cannot be had,
-// the relay asks for everything; what a pull shows, such as that something was set back, it shows as before: each
-// process of the relay before is asked for every epoch at least once, and again when it has fewer batches than were
-// taken, or more.
+// [handover.UpstreamStatus]. A task's epoch is not asked for where the last such answer says what the last pull said:
+// that more may come, and that it is not here yet. So news only save requests. Where there is none, as where it
+// cannot be had, the relay asks for everything; what a pull shows, such as that something was set back, it shows as
+// before: each process of the relay before is asked for every epoch at least once, and again when it has fewer
+// batches than were taken, or more.
 
 // instance is a process's name in its news.
 type instance [16]byte

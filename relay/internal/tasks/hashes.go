@@ -15,7 +15,8 @@ type ManifestHashes struct {
 }
 
 // Below returns those of all numbers below seq. That of the last is read every time, and first: it may not be there.
-func (h *ManifestHashes) Below(epoch, seq uint64, manifest func(seq uint64) ([]byte, error)) (handover.ManifestHashes, error) {
+func (h *ManifestHashes) Below(epoch, seq uint64, manifest func(seq uint64) ([]byte, error)) (
+	handover.ManifestHashes, error) {
 	if seq == 0 {
 		return nil, nil
 	}
