@@ -50,18 +50,18 @@ type Puller struct {
 
 // cursor is the state of pulling one epoch.
 type cursor struct {
-	next     uint64                  // Number of the next batch.
-	complete bool                    // No further batch exists.
-	end      *onion.End              // The last relay's signed end; nil until it is stored.
-	kept     map[uint64]bool         // Stored batches, by number.
-	slotless map[uint64]bool         // Stored batches without slots.
-	released uint64                  // Number of batches below next with slots.
-	spoilt   uint64                  // Number of batches below next that were destroyed or refused.
-	pending  map[uint64][]byte       // Manifests of stored batches that are not yet confirmed, by number.
+	next     uint64                             // Number of the next batch.
+	complete bool                               // No further batch exists.
+	end      *onion.End                         // The last relay's signed end; nil until it is stored.
+	kept     map[uint64]bool                    // Stored batches, by number.
+	slotless map[uint64]bool                    // Stored batches without slots.
+	released uint64                             // Number of batches below next with slots.
+	spoilt   uint64                             // Number of batches below next that were destroyed or refused.
+	pending  map[uint64][]byte                  // Manifests of stored batches that are not yet confirmed, by number.
 	hashes   map[uint64]handover.ManifestHashes // Manifest hashes of known batches, by number.
-	written  bool                    // The epoch's sum is stored.
-	erased   bool                    // Its records and its key are erased.
-	missing  bool                    // A confirmed batch is missing here; a backup may restore it.
+	written  bool                               // The epoch's sum is stored.
+	erased   bool                               // Its records and its key are erased.
+	missing  bool                               // A confirmed batch is missing here; a backup may restore it.
 }
 
 // NewPuller returns a puller that stores batches in dir, which it creates. It adds the batches that dir already holds.

@@ -387,9 +387,9 @@ func TestSlotlessTurns(t *testing.T) {
 }
 
 // TestASpoiltEpochTakesNoMore: if a last relay signs endless refused, destroyed or equivocated batches, the verifier
-// stops pulling the epoch at [onion.DestroyedAllowance], also after a restart. A finding says so. The folder keeps only a
-// few manifests for each and two notes. The signed end still ends the epoch. The test marks all but the last few as
-// received before.
+// stops pulling the epoch at [onion.DestroyedAllowance], also after a restart. A finding says so. The folder keeps
+// only a few manifests for each and two notes. The signed end still ends the epoch. The test marks all but the last
+// few as received before.
 func TestASpoiltEpochTakesNoMore(t *testing.T) {
 	const comes = 20
 	for name, tt := range map[string]struct {
