@@ -1,8 +1,8 @@
-// Package clitest holds a command line to its contract: by scripts what it prints, which files it writes and how it
-// exits, its help to its examples, and its log to the minute.
+// Package clitest tests a command line: scripts pin what it prints, which files it writes and its exit status; its
+// help must match its examples; and its log tells no time finer than the minute.
 //
-// A command's scripts are testdata/script/*.txtar beside it, in the language of testscript. Besides
-// the commands of that language they have these:
+// A command's scripts are testdata/script/*.txtar beside it, in the language of testscript, with these additional
+// commands:
 //
 //	exits STATUS COMMAND...            runs COMMAND and demands its exit status
 //	json EXPRESSION                    demands that EXPRESSION holds of the last line of standard output
@@ -10,11 +10,11 @@
 //	expand FILE                        puts variables for their names, such as ${NAME}, in a file
 //	rows FILE ROWS COLUMNS EXPRESSION  writes a CSV file: EXPRESSION of the row i and the column l
 //
-// In the COMMAND of exits a word @FILE stands for the words of FILE, where variables are expanded too.
+// In the COMMAND of exits, a word @FILE stands for the words of FILE, with variables expanded.
 //
-// An expression has Go's syntax. Names are the keys of the object; a key of an array is that key of
-// every entry. Arithmetic and comparisons go entry by entry; a comparison holds if it does for all
-// entries. The functions are abs, sin, len and sum.
+// An expression has Go's syntax. Names are the keys of the object; a key of an array is that key of every entry.
+// Arithmetic and comparisons work entry by entry; a comparison holds if it holds for all entries. The functions are
+// abs, sin, len and sum.
 package clitest
 
 import (
@@ -34,8 +34,8 @@ import (
 	"github.com/doona-dp/doona/internal/testing/doctest"
 )
 
-// Main is the TestMain of a command: it makes the command's main function a program that scripts can
-// run, under each of its names. It does not return.
+// Main is the TestMain of a command: it makes the command's main function a program that scripts can run, under each
+// of its names. It does not return.
 func Main(m *testing.M, main func(), names ...string) {
 	programs := map[string]func(){}
 	for _, name := range names {
@@ -44,8 +44,7 @@ func Main(m *testing.M, main func(), names ...string) {
 	testscript.Main(m, programs)
 }
 
-// Run runs the scripts of the command in the working folder. The other commands of the module that
-// they need are built first.
+// Run runs the scripts of the command in the working folder. It first builds the other commands that they need.
 func Run(t *testing.T, others ...string) {
 	bin := build(t, others)
 	testscript.Run(t, testscript.Params{
@@ -62,7 +61,7 @@ func Run(t *testing.T, others ...string) {
 	})
 }
 
-// ByTheMinute demands that no line of a server's log tells the time more closely than to the minute.
+// ByTheMinute demands that no line of a server's log has a time finer than the minute.
 func ByTheMinute(t *testing.T, log string) {
 	t.Helper()
 	for line := range strings.Lines(log) {
@@ -77,8 +76,8 @@ func build(t *testing.T, commands []string) string {
 	if len(commands) == 0 {
 		return bin
 	}
-	// Go runs a test again if a file that it has looked at is another. What a build reads does not
-	// count, so look at all files of the module.
+	// Go reruns a cached test if a file that the test has read has changed. Files read by a build do not count, so
+	// read all files of the module.
 	doctest.EachFile(t, "../..", func(string) {})
 	args := []string{"build", "-o", bin + string(filepath.Separator)}
 	for _, name := range commands {

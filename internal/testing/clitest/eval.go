@@ -10,7 +10,7 @@ import (
 	"strconv"
 )
 
-// Eval evaluates an expression over a JSON object as encoding/json decodes it: see the package comment.
+// Eval evaluates an expression over a JSON object as decoded by encoding/json: see the package comment.
 func Eval(expression string, object map[string]any) (any, error) {
 	e, err := parser.ParseExpr(expression)
 	if err != nil {
@@ -19,7 +19,7 @@ func Eval(expression string, object map[string]any) (any, error) {
 	return scope(object).eval(e)
 }
 
-// scope has the names of an expression.
+// scope holds the names of an expression.
 type scope map[string]any
 
 func (s scope) eval(e ast.Expr) (any, error) {
@@ -128,7 +128,7 @@ func unary(op token.Token, x any) (any, error) {
 	return nil, fmt.Errorf("no %s of %.200v", op, x)
 }
 
-// binary combines two values; a number and an array, or two arrays, entry by entry.
+// binary combines two values; arrays entry by entry.
 func binary(op token.Token, x, y any) (any, error) {
 	a, wide := x.([]any)
 	b, wideToo := y.([]any)
@@ -160,7 +160,7 @@ func binary(op token.Token, x, y any) (any, error) {
 	return out, nil
 }
 
-// combine is binary of two values that are no arrays.
+// combine is binary for two values that are not arrays.
 func combine(op token.Token, x, y any) (any, error) {
 	switch op {
 	case token.EQL:

@@ -15,12 +15,12 @@ import (
 	"github.com/doona-dp/doona/internal/testing/doctest"
 )
 
-// data is a file that examples may read, below the module's root.
+// data is a file below the module's root that examples may read.
 const data = "cmd/demo/flights.csv.gz"
 
-// Help checks that --help of root and of all its commands teaches: a sentence, an example, and what
-// numbers every flag takes. It runs the examples, each command's in a folder of its own in which a
-// clone's flights are, but for the lines in skip, whose values say why.
+// Help checks that --help of root and of all its commands has a sentence, an example, and the range of every number.
+// It runs the examples, each command's in its own folder with a clone's flights, except for the lines in skip, whose
+// values give the reason.
 func Help(t *testing.T, root *cobra.Command, skip map[string]string, others ...string) {
 	t.Setenv("PATH", build(t, others)+string(os.PathListSeparator)+os.Getenv("PATH"))
 	flights, err := os.ReadFile(filepath.Join(doctest.Root(t), data))
@@ -63,7 +63,7 @@ func commands(root *cobra.Command) []*cobra.Command {
 // flagLine is a line of cobra's list of flags: a name, a type for all but booleans, and the usage.
 var flagLine = regexp.MustCompile(`(?m)^ +(?:-\w, )?--([a-z0-9-]+)(?: (\w+))?   +(.*)$`)
 
-// checkFlags: every flag has a usage, and that of a number has a number: its range.
+// checkFlags requires that every flag has a usage, and that a number's usage has its range.
 func checkFlags(t *testing.T, cmd *cobra.Command) {
 	t.Helper()
 	for _, m := range flagLine.FindAllStringSubmatch(cmd.LocalFlags().FlagUsages(), -1) {
@@ -86,7 +86,7 @@ func exampleLines(cmd *cobra.Command) (lines []string) {
 	return lines
 }
 
-// makeDemo is how a clone runs the demo.
+// makeDemo matches how a clone runs the demo.
 var makeDemo = regexp.MustCompile(`^make demo ARGS="(.*)"$`)
 
 func runExample(t *testing.T, dir, line string) {

@@ -14,8 +14,9 @@ import (
 	"github.com/doona-dp/doona/internal/display"
 )
 
-// Pages walks pages that a command serves at 127.0.0.1 under the names of its flag --hosts, of which demo.example is
-// one: no frame, no guessed type, and no other name that resolves here, which the log says once.
+// Pages checks pages that a command serves at 127.0.0.1 under the names of its flag --hosts, of which demo.example is
+// one: they refuse frames, guessed content types and other host names that resolve here; the log names such a host
+// once.
 func Pages(t *testing.T, serve func(hosts *display.Hosts) http.Handler, paths ...string) {
 	t.Helper()
 	var log bytes.Buffer

@@ -18,9 +18,9 @@ import (
 	"strings"
 )
 
-// What follows counts, by the types the compiler sees, what the code says without a name: arrays of
-// 32 bytes, messages by lane, privacy parameters as text, switches over queries. Its test fails above
-// the limits, so that the domain's nouns keep their types.
+// The functions below count, by the types that the compiler infers, values of the domain without a type of their own:
+// arrays of 32 bytes, messages by lane, privacy parameters as text, switches over queries. Their test fails above the
+// limits, so that the domain's nouns keep their types.
 
 // Package is one type-checked package without its tests.
 type Package struct {
@@ -30,15 +30,15 @@ type Package struct {
 	Fset  *token.FileSet
 }
 
-// listed is what `go list -export -json` says of a package.
+// listed is the output of `go list -export -json` for a package.
 type listed struct {
 	Dir, ImportPath, Export string
 	DepOnly                 bool
 	GoFiles                 []string
 }
 
-// Load type-checks the packages that the patterns name, below dir, for the given GOOS and GOARCH.
-// It runs the go command, which compiles what has changed.
+// Load type-checks the packages that the patterns name, below dir, for the given GOOS and GOARCH. It runs the go
+// command, which compiles changed packages.
 func Load(dir, goos, goarch string, patterns ...string) ([]*Package, error) {
 	cmd := exec.Command("go", append([]string{"list", "-export", "-deps",
 		"-json=Dir,ImportPath,Export,DepOnly,GoFiles"}, patterns...)...)
@@ -101,9 +101,9 @@ func checkTypes(path string, fset *token.FileSet, imports types.Importer, files 
 	return out, nil
 }
 
-// Declarations returns the fields, parameters, results, variables and keys of maps whose type contains one that is
-// looked for and has no name: inside pointers, slices, arrays, maps and channels, but not inside named
-// types. Aliases count as what they stand for. A file that two builds share counts once.
+// Declarations returns the fields, parameters, results, variables and map keys whose type contains an unnamed type
+// for which has is true. It looks inside pointers, slices, arrays, maps and channels, but not inside named types. An
+// alias counts as its target. A file of two builds counts once.
 func Declarations(packages []*Package, has func(types.Type) bool) []string {
 	found := map[string]bool{}
 	for _, p := range packages {
@@ -127,7 +127,7 @@ func Declarations(packages []*Package, has func(types.Type) bool) []string {
 	return slices.Sorted(maps.Keys(found))
 }
 
-// contains looks into a type as far as it has no name.
+// contains looks into the unnamed parts of a type.
 func contains(t types.Type, has func(types.Type) bool) bool {
 	t = types.Unalias(t)
 	if has(t) {
@@ -142,8 +142,8 @@ func contains(t types.Type, has func(types.Type) bool) bool {
 	return false
 }
 
-// Branches returns the files, outside the packages whose path begins with one of those given, that
-// switch over values of a named type or compare one with another.
+// Branches returns the files, outside the packages with the given path prefixes, that switch over values of a named
+// type or compare one with another.
 func Branches(packages []*Package, of string, outside ...string) []string {
 	found := map[string]bool{}
 	for _, p := range packages {
@@ -165,7 +165,7 @@ func Branches(packages []*Package, of string, outside ...string) []string {
 	return slices.Sorted(maps.Keys(found))
 }
 
-// Calls returns where a function is named, by its package's path and name, outside some packages.
+// Calls returns the places that name a function, by its package's path and name, outside some packages.
 func Calls(packages []*Package, name string, outside ...string) []string {
 	found := map[string]bool{}
 	for _, p := range packages {

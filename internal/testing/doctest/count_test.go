@@ -99,7 +99,7 @@ import "strconv"
 
 func one(s string) (float64, error) { return strconv.ParseFloat(s, 64) }
 
-var two = strconv.ParseFloat // not called, and named all the same
+var two = strconv.ParseFloat // named, but not called
 
 func other(s string) (int, error) { return strconv.Atoi(s) }
 `
@@ -115,7 +115,7 @@ func other(s string) (int, error) { return strconv.Atoi(s) }
 
 func array32(t types.Type) bool { return types.Identical(t, types.NewArray(types.Typ[types.Byte], 32)) }
 
-// load type-checks the module as built for a server, and what is built for browsers and edge workers.
+// load type-checks the module as built for a server, and the packages built for browsers and edge workers.
 func load(t *testing.T) (packages []*Package) {
 	t.Helper()
 	native, err := Load("../../..", "linux", "amd64", "./...")
@@ -125,7 +125,7 @@ func load(t *testing.T) (packages []*Package) {
 	return append(native, wasm...)
 }
 
-// most requires that not more places than allowed declare something whose type has what is looked for.
+// most requires that at most limit declarations have a type for which has is true.
 func most(t *testing.T, packages []*Package, limit int, has func(types.Type) bool) {
 	t.Helper()
 	found := Declarations(packages, has)
@@ -133,8 +133,8 @@ func most(t *testing.T, packages []*Package, limit int, has func(types.Type) boo
 	t.Logf("%d of at most %d\n%s", len(found), limit, strings.Join(found, "\n"))
 }
 
-// parsers are the files that parse numbers in text. Only claim.go may parse ε and δ; they are flags of
-// command lines, too, which package pflag parses.
+// parsers are the files that parse numbers from text. Only claim.go may parse ε and δ; command lines have them as
+// flags, too, which package pflag parses.
 var parsers = []string{
 	"cli/cli.go",          // The ends of a range.
 	"clitest/eval.go",     // Numbers in documents.
@@ -146,12 +146,12 @@ var parsers = []string{
 	"task/claim.go",       // ε and δ.
 }
 
-// elsewhere are the packages of all of them but wire/task.
+// elsewhere are all packages except wire/task.
 var elsewhere = []string{"github.com/doona-dp/doona/cmd", "github.com/doona-dp/doona/internal",
 	"github.com/doona-dp/doona/wasm/edge"}
 
-// TestNouns: the domain's nouns have types. An array of 32 bytes is a task's id, a signing key, the
-// hash of a list or the id of a key; it says which.
+// TestNouns: the domain's nouns have types. An array of 32 bytes has a type that says what it is: a task's id, a
+// signing key, the hash of a list or the id of a key.
 func TestNouns(t *testing.T) {
 	packages := load(t)
 	t.Run("arrays of 32 bytes", func(t *testing.T) {

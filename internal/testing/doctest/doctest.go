@@ -1,5 +1,5 @@
-// Package doctest holds the documentation to the programs: what it tells to type exists. It stands apart from
-// clitest, which cannot be compiled for a browser.
+// Package doctest checks documents against programs: every command that a document shows must exist. It is separate
+// from clitest, which cannot be compiled for a browser.
 package doctest
 
 import (
@@ -26,7 +26,7 @@ var (
 	option = regexp.MustCompile(`(?:^|\s|\[)--([a-z0-9-]+)`)
 )
 
-// Code returns what a Markdown text shows as code: the lines of fenced blocks, and inline code.
+// Code returns the code in a Markdown text: the lines of fenced blocks, and inline code.
 func Code(text string) (code []string) {
 	for _, m := range fence.FindAllStringSubmatch(text, -1) {
 		code = append(code, strings.Split(strings.ReplaceAll(m[1], "\\\n", ""), "\n")...)
@@ -34,7 +34,7 @@ func Code(text string) (code []string) {
 	return append(code, matches(inline, fence.ReplaceAllString(text, ""))...)
 }
 
-// helpCode returns what the help texts in a Go file show as code: quotes and indented lines.
+// helpCode returns the code in the help texts of a Go file: quotes and indented lines.
 func helpCode(text string) []string { return matches(help, strings.ReplaceAll(text, "\\\n", "")) }
 
 func matches(form *regexp.Regexp, text string) (out []string) {
@@ -44,8 +44,8 @@ func matches(form *regexp.Regexp, text string) (out []string) {
 	return out
 }
 
-// Commands checks that every call of the program root, in the Markdown files and in the programs'
-// help, names a command and flags that the program has. It runs in a folder of cmd.
+// Commands checks that every call of the program root, in the Markdown files and in the programs' help, names a
+// command and flags that the program has. It runs in a folder of cmd.
 func Commands(t *testing.T, root *cobra.Command) {
 	form := `^(?:\$ )?(?:\S+/)?` + root.Name() + `((?: +[^\s|;&#]+)*)`
 	if !root.HasSubCommands() {
@@ -77,7 +77,7 @@ func check(t *testing.T, root *cobra.Command, path, args string) {
 	t.Helper()
 	cmd, rest, err := root.Find(strings.Fields(args))
 	require.NoError(t, err, path)
-	if cmd.Hidden && path == "CHANGELOG.md" { // which tells of the past
+	if cmd.Hidden && path == "CHANGELOG.md" { // the changelog describes the past
 		return
 	}
 	require.False(t, cmd.Hidden, "%s: %s%s is no command any more", path, root.Name(), args)
@@ -89,7 +89,7 @@ func check(t *testing.T, root *cobra.Command, path, args string) {
 	}
 }
 
-// Root returns the folder of the repository's own module, which the working folder is in.
+// Root returns the root folder of the repository's own module, which contains the working folder.
 func Root(t testing.TB) string {
 	t.Helper()
 	dir, err := root()
@@ -97,9 +97,9 @@ func Root(t testing.TB) string {
 	return dir
 }
 
-// RunInRoot runs a package's tests in the repository's root, for its TestMain. Go runs tests again when a file that they
-// read has changed, and looks for it where the package is: it notes a change of folder only while tests run, so that
-// this one has to be told to it.
+// RunInRoot runs a package's tests in the repository's root, for its TestMain. Go reruns cached tests when a file
+// that they read has changed, and resolves the file's name in the package's folder. It records a change of folder
+// only while tests run, so RunInRoot records this one itself.
 func RunInRoot(m *testing.M) int {
 	dir, err := root()
 	if err == nil {
@@ -142,8 +142,8 @@ func root() (string, error) {
 	}
 }
 
-// EachFile calls f with the path, below root, of every file of the module in the folder root: not
-// of other modules within it, of tools and of what is built.
+// EachFile calls f with the path, relative to root, of every file of the module in root. It leaves out nested
+// modules, tools and build results.
 func EachFile(t *testing.T, root string, f func(name string)) {
 	t.Helper()
 	require.NoError(t, fs.WalkDir(os.DirFS(root), ".", func(name string, d fs.DirEntry, err error) error {
@@ -165,13 +165,12 @@ func EachFile(t *testing.T, root string, f func(name string)) {
 	}))
 }
 
-// Table returns the cells of some columns, row by row, of the one table in a Markdown file that has
-// all of them.
+// Table returns the cells of some columns, row by row, of the only table in a Markdown file with all of them.
 func Table(t *testing.T, file string, columns ...string) (rows [][]string) {
 	t.Helper()
 	text, err := os.ReadFile(file)
 	require.NoError(t, err)
-	var at []int // Of the columns in the table, while inside of it.
+	var at []int // Indexes of the columns in the current table.
 	for line := range strings.Lines(string(text)) {
 		cells := strings.Split(strings.Trim(strings.TrimSpace(line), "|"), "|")
 		for i := range cells {
@@ -194,7 +193,7 @@ func Table(t *testing.T, file string, columns ...string) (rows [][]string) {
 	return rows
 }
 
-// find returns the places of columns in a table's header, nil where one is not there.
+// find returns the indexes of columns in a table's header, nil if one is missing.
 func find(header, columns []string) (at []int) {
 	for _, c := range columns {
 		i := slices.Index(header, c)

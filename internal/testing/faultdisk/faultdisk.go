@@ -1,16 +1,16 @@
-// Package faultdisk is a disk for tests that fails as disks and machines do, below the parties' real code:
-// below SQLite, by a VFS around the system's, and below package durable, by its hook. A [Disk] stands for
-// all files in a folder. It can
+// Package faultdisk simulates a disk that fails as disks and machines do, below the parties' real code: below SQLite,
+// by a VFS around the system's, and below package durable, by its hook. A [Disk] is the disk of all files in a
+// folder. It can
 //
-//   - stop at any write, as when a process is killed there: what follows never reaches a file;
-//   - refuse writes for a while, as when it is full;
-//   - remember every write, sync and change of a name, so that [Disk.Cut] can make what a power cut may
-//     leave: of all that was not synced, anything.
+//   - stop at any write, as when a process is killed there: no later write reaches a file;
+//   - refuse writes for a while, as a full disk does;
+//   - record every write, sync and change of a name, so that [Disk.Cut] can produce any state that a power cut may
+//     leave.
 //
-// Why here and not below the system's calls: it is the same on every machine and in virtual time, and
-// takes no tracer; a disk in memory makes thousands of cuts a minute. What it takes on trust is that
-// SQLite's unix VFS turns xSync into fsync, and the first one of a new log into one of its folder too.
-// The files on the real disk are always those of the moment, so any other code may read them.
+// Faults above the system calls are the same on every machine and in virtual time, and need no tracer; a disk in
+// memory makes thousands of cuts a minute. The package relies on SQLite's unix VFS turning xSync into fsync, and the
+// first xSync of a new log into an fsync of its folder, too. The files on the real disk are always current, so any
+// other code may read them.
 package faultdisk
 
 import (
@@ -27,7 +27,7 @@ import (
 	"github.com/doona-dp/doona/internal/durable"
 )
 
-// ErrFailed is the error of package durable on a disk that fails.
+// ErrFailed is package durable's error on a failing disk.
 var ErrFailed = errors.New("the test's disk fails")
 
 // Disk is the disk of a folder. It is safe for concurrent use.
@@ -36,17 +36,17 @@ type Disk struct {
 
 	mu      sync.Mutex // guards the rest
 	dead    bool
-	after   int    // writes until it stops; negative: never
+	after   int    // remaining writes until it stops; negative: never
 	stopped func() // called when it stops
-	full    int    // writes that still fail
+	full    int    // number of writes that will fail
 	refused []time.Time
 	writes  int
-	record  *recording // nil unless it remembers
+	record  *recording // nil unless it records
 	broken  Broken
-	apart   string // in names of files whose writes are not counted; "" for none
+	apart   string // writes to files whose names contain this word are not counted; "" for none
 }
 
-// Broken says in which ways a disk lies, for tests that must find it.
+// Broken says in which ways a disk lies, for tests that must detect it.
 type Broken struct {
 	LosesSyncs bool // A sync does nothing.
 }
@@ -56,7 +56,7 @@ var disks struct {
 	all []*Disk
 }
 
-// New makes the disk of a folder, until Remove.
+// New simulates the disk of a folder until Remove.
 func New(folder string) *Disk {
 	d := &Disk{folder: clean(folder) + string(filepath.Separator), after: -1}
 	disks.Lock()
@@ -65,7 +65,7 @@ func New(folder string) *Disk {
 	return d
 }
 
-// Remove leaves the folder to itself.
+// Remove ends the simulation.
 func (d *Disk) Remove() {
 	disks.Lock()
 	defer disks.Unlock()
@@ -93,8 +93,7 @@ func find(path string) *Disk {
 	return nil
 }
 
-// Stop stops the disk at the n-th write from now, or at once if n is 0, and calls then, which must not
-// wait for anybody.
+// Stop stops the disk at the n-th write from now, or at once if n is 0, and calls then, which must not block.
 func (d *Disk) Stop(n int, then func()) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -104,7 +103,7 @@ func (d *Disk) Stop(n int, then func()) {
 	}
 }
 
-// stop stops the disk. d.mu is held.
+// stop stops the disk. The caller holds d.mu.
 func (d *Disk) stop() {
 	d.dead, d.after = true, -1
 	if d.stopped != nil {
@@ -113,50 +112,50 @@ func (d *Disk) stop() {
 	d.stopped = nil
 }
 
-// Revive has a disk that stopped, or was to stop, go on.
+// Revive lets a stopped disk continue, and cancels a planned stop.
 func (d *Disk) Revive() {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.dead, d.after, d.stopped, d.full = false, -1, nil, 0
 }
 
-// Fill has the next n writes fail.
+// Fill makes the next n writes fail.
 func (d *Disk) Fill(n int) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.full = n
 }
 
-// Refused says whether a write has failed between two moments, as the disk was full.
+// Refused reports whether a write failed between two times because the disk was full.
 func (d *Disk) Refused(from, to time.Time) bool {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	return slices.ContainsFunc(d.refused, func(at time.Time) bool { return !at.Before(from) && !at.After(to) })
 }
 
-// Writes counts the writes, syncs and changes of names that were done.
+// Writes returns the number of completed writes, syncs and changes of names.
 func (d *Disk) Writes() int {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	return d.writes
 }
 
-// Dead says whether the disk has stopped.
+// Dead reports whether the disk has stopped.
 func (d *Disk) Dead() bool {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	return d.dead
 }
 
-// Apart has changes of files whose names contain a word not count, nor fail while the disk is full: those that
-// come at random moments would make the n-th change another one each time.
+// Apart exempts files whose names contain word from counting and from a full disk. Files that change at random times
+// would make the n-th change different in each run.
 func (d *Disk) Apart(word string) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.apart = word
 }
 
-// do does one change of a file, unless the disk has stopped or fails.
+// do applies one change to a file, unless the disk has stopped or fails.
 func (d *Disk) do(path string, failed int32, change func(r *recording)) int32 {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -181,7 +180,7 @@ func (d *Disk) do(path string, failed int32, change func(r *recording)) int32 {
 	return sqlite3.SQLITE_OK
 }
 
-// create says whether a file is new; one that is there is not touched.
+// create reports whether it created a file; it does not touch an existing one.
 func (d *Disk) create(path string) (fresh bool, rc int32) {
 	if _, err := os.Stat(path); err == nil {
 		if d.Dead() {
@@ -221,14 +220,14 @@ func (d *Disk) remove(path string, folder bool) int32 {
 	})
 }
 
-// Break has the disk lie from now on.
+// Break makes the disk lie from now on.
 func (d *Disk) Break(how Broken) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.broken = how
 }
 
-// watchFiles has package durable ask disks before what it does.
+// watchFiles makes package durable ask disks before each change.
 func watchFiles() {
 	durable.Watch(func(s durable.Step) (skip bool, err error) {
 		d := find(s.Path)

@@ -26,8 +26,7 @@ func count(t *testing.T, db *sql.DB) (n int) {
 	return n
 }
 
-// TestStop: what a process does after it was killed does not reach the disk, and what it did before is
-// there.
+// TestStop: changes before a kill are on the disk, and later ones are not.
 func TestStop(t *testing.T) {
 	faultdisk.Install()
 	folder := t.TempDir()
@@ -53,8 +52,8 @@ func TestStop(t *testing.T) {
 	}
 }
 
-// TestCut: what SQLite said was committed survives a power cut; on a disk whose syncs do nothing it does
-// not, which shows that cuts lose what they can.
+// TestCut: what SQLite committed survives a power cut. On a disk whose syncs do nothing it does not, which shows that
+// cuts lose as much as they can.
 func TestCut(t *testing.T) {
 	faultdisk.Install()
 	for _, lies := range []bool{false, true} {
@@ -66,7 +65,7 @@ func TestCut(t *testing.T) {
 		db := openDB(t, folder)
 		_, err := db.Exec(`CREATE TABLE a (n INTEGER)`)
 		require.NoError(t, err)
-		var short []int // steps at which the log has just been cut short, which no sync follows
+		var short []int // steps at which the log was just truncated, which no sync follows
 		for row := range 30 {
 			_, err := db.Exec(`INSERT INTO a VALUES (1)`)
 			require.NoError(t, err)

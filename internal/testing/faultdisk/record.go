@@ -11,13 +11,13 @@ import (
 	"time"
 )
 
-// sector is what a disk writes whole: of a longer write, any sectors may be there after a cut.
+// sector is what a disk writes atomically, in bytes: of a longer write, any subset of sectors may survive a cut.
 const sector = 512
 
-// recording is every change of a folder, in order.
+// recording holds every change of a folder, in order.
 type recording struct {
 	folder string
-	inodes map[string]int // of names, now
+	inodes map[string]int // current inodes, by name
 	last   int
 	log    []change
 	marks  []Mark
@@ -43,28 +43,27 @@ type change struct {
 	inode int
 	at    int64 // offset, or size
 	data  []byte
-	name  string // of a folder, for kindSyncFolder
+	name  string // the folder, for kindSyncFolder
 	to    string
 	when  time.Time
 }
 
-// folderInode is that of all folders.
+// folderInode is the inode of every folder.
 const folderInode = 0
 
-// image is what is in a folder: names of inodes, and their bytes.
+// image is the content of a folder: inodes by name, and their bytes.
 type image struct {
 	names map[string]int
 	bytes map[int][]byte
 }
 
-// Mark is something that was said to somebody when the log had so many steps: after a cut behind them, it
-// must hold.
+// Mark is a statement made when the log had this many steps: after any later cut, it must hold.
 type Mark struct {
 	Step int
 	What any
 }
 
-// Record has the disk remember from now on, when all that is there counts as synced.
+// Record starts recording; everything that exists now counts as synced.
 func (d *Disk) Record() error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -86,7 +85,7 @@ func (d *Disk) Record() error {
 	return err
 }
 
-// Steps is the length of the log, 0 where the disk does not remember.
+// Steps returns the length of the log, 0 if the disk does not record.
 func (d *Disk) Steps() int {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -96,14 +95,14 @@ func (d *Disk) Steps() int {
 	return len(d.record.log)
 }
 
-// When is the time of the last of the first steps of the log, which are at least one.
+// When returns the time of the last of the first steps ≥ 1 of the log.
 func (d *Disk) When(steps int) time.Time {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	return d.record.log[steps-1].when
 }
 
-// Mark notes what was said after so many steps.
+// Mark records a statement made after step steps.
 func (d *Disk) Mark(step int, what any) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -112,7 +111,7 @@ func (d *Disk) Mark(step int, what any) {
 	}
 }
 
-// Marked returns what was said by a step.
+// Marked returns the statements made up to a step.
 func (d *Disk) Marked(step int) (out []any) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -135,7 +134,7 @@ func (r *recording) create(path string) {
 	r.add(change{kind: kindLink, inode: r.last, name: path})
 }
 
-// inode returns that of a name; what others made is first seen here.
+// inode returns the inode of a name, and assigns one to a file that other code made.
 func (r *recording) inode(path string) int {
 	if _, ok := r.inodes[path]; !ok {
 		r.create(path)
@@ -157,7 +156,7 @@ func (r *recording) makeFolder(path string) {
 	r.add(change{kind: kindLink, inode: folderInode, name: path})
 }
 
-// syncFolder syncs the folder that a name is in.
+// syncFolder syncs the folder of a name.
 func (r *recording) syncFolder(path string) {
 	r.add(change{kind: kindSyncFolder, name: filepath.Dir(path)})
 }
@@ -173,16 +172,16 @@ func (r *recording) remove(path string) {
 	r.add(change{kind: kindUnlink, name: path})
 }
 
-// Cut writes into a folder what may be there when the power goes after the first steps of the log. What was
-// synced is there. Of what was not:
+// Cut writes into a folder a state that a power cut after the first steps of the log may leave. Synced data is there.
+// For the rest:
 //
-//   - each sector of a file has any of the contents that it was given since the file's last sync, so writes
-//     are lost, swapped and torn;
-//   - a file has any of the lengths that it had since;
-//   - the names in a folder are as after any of their changes since its last sync: file systems with a
-//     journal keep those in order.
+//   - each sector of a file has one of the contents it was given since the file's last sync, so writes are lost,
+//     reordered and torn;
+//   - a file has one of its lengths since then;
+//   - the names in a folder are those after one of their changes since its last sync: journaling file systems keep
+//     these in order.
 //
-// A third of the cuts lose all of it, and a third keep all but tear the last.
+// A third of the cuts lose all unsynced data, and a third keep everything but tear the last write.
 func (d *Disk) Cut(steps int, rng *rand.Rand, into string) error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -193,14 +192,14 @@ func (d *Disk) Cut(steps int, rng *rand.Rand, into string) error {
 	return c.write(rng, into)
 }
 
-// cutter follows a log: what is on the platter, and what is only in memory.
+// cutter replays a log. It separates durable state from state in memory.
 type cutter struct {
 	root    string
-	folders map[string][]map[string]int // the synced names of a folder, and those after each change since
+	folders map[string][]map[string]int // by folder: its synced names, and the names after each later change
 	files   map[int]*versions
 }
 
-// versions are a file's contents: the synced one, and after each change since.
+// versions are a file's contents: the synced one, and those after each later change.
 type versions struct{ all [][]byte }
 
 func newCutter(r *recording) *cutter {
@@ -214,7 +213,7 @@ func newCutter(r *recording) *cutter {
 	return c
 }
 
-// now is the latest state of the folder that a name is in.
+// now returns the latest state of the folder of a name.
 func (c *cutter) now(name string) map[string]int {
 	folder := filepath.Dir(name)
 	if len(c.folders[folder]) == 0 {
@@ -224,7 +223,7 @@ func (c *cutter) now(name string) map[string]int {
 	return all[len(all)-1]
 }
 
-// change adds a state of the folder that a name is in.
+// change adds a state of the folder of a name.
 func (c *cutter) change(name string, do func(names map[string]int)) {
 	names := maps.Clone(c.now(name))
 	do(names)
@@ -274,9 +273,9 @@ func (v *versions) apply(s change) {
 	v.all = append(v.all, now)
 }
 
-// after draws what is left of a file. A sector behind the end of the content that it is drawn from is zeros: a file
-// may have grown before its bytes came. Not where that content is of later than the length: then the file
-// was cut short, which with its old length has not happened.
+// after draws the surviving content of a file. A sector beyond the end of the drawn content is zeros: a file may have
+// grown before its bytes arrived. An exception is content newer than the length: then the file was truncated, which
+// has not happened yet at its old length.
 func (v *versions) after(rng *rand.Rand, mode int) []byte {
 	pick := func() int {
 		switch mode {
@@ -302,7 +301,7 @@ func (v *versions) after(rng *rand.Rand, mode int) []byte {
 	return out
 }
 
-// write draws what a cut leaves, and writes it into a folder.
+// write draws the state after a cut, and writes it into a folder.
 func (c *cutter) write(rng *rand.Rand, into string) error {
 	return c.writeFolder(c.root, into, rng, rng.IntN(3))
 }

@@ -13,31 +13,31 @@ import (
 	sqlite3 "modernc.org/sqlite/lib"
 )
 
-// This file is SQLite's side: a VFS around the system's, and the default for every connection that is
-// opened after Install. What it changes of a [Disk], it asks the disk before. SQLite is C that was
-// translated to Go: its structs are where SQLite put them, its pointers are numbers, and a function is
-// called with the number of a Go function value. Functions take SQLite's thread first, which is passed on.
+// This file implements the SQLite side: a VFS around the system's, the default for every connection opened after
+// Install. It asks the [Disk] before each change. SQLite is C translated to Go: its structs lie at SQLite's
+// addresses, its pointers are numbers, and a function is called by the number of a Go function value. Functions take
+// SQLite's thread first, which is passed on.
 
-// thread is a *libc.TLS. Package libc need not be named for it, as only SQLite looks inside.
+// thread is a *libc.TLS. Only SQLite looks inside, so package libc need not be imported for it.
 type thread = unsafe.Pointer
 
-// shim is the VFS, a copy of the system's with some functions of its own, and methods those of its files.
-// Both are SQLite's for good, so they stand where the garbage collector lets them be.
+// shim is the VFS, a copy of the system's with some functions replaced, and methods those of its files. SQLite keeps
+// both permanently, so they lie where the garbage collector does not free them.
 var (
 	shim    sqlite3.Tsqlite3_vfs
 	methods sqlite3.Tsqlite3_io_methods
 	system  *sqlite3.Tsqlite3_vfs
 )
 
-// header is what a file of ours has before that of the system.
+// header is what one of our files has before the system's file.
 type header struct {
 	methods uintptr
-	number  uint64 // in open
+	number  uint64 // index in open
 }
 
 const headerSize = unsafe.Sizeof(header{})
 
-// open holds the files that are open on disks.
+// open holds the open files on disks.
 var open struct {
 	sync.Mutex
 	last  uint64
@@ -48,11 +48,11 @@ var open struct {
 type file struct {
 	disk  *Disk
 	path  string
-	fresh bool // a log, whose first sync also syncs its folder: as in unixSync
+	fresh bool // a log whose first sync also syncs its folder, as in unixSync
 }
 
-// Install has all of SQLite's connections that are opened from now on in this process ask the disks of
-// [New]. It is not for use beside connections that are open.
+// Install makes all SQLite connections opened later in this process ask the disks of [New]. Call it while no
+// connection is open.
 var Install = sync.OnceFunc(func() {
 	db, err := sql.Open("sqlite", ":memory:")
 	if err != nil {
@@ -65,7 +65,7 @@ var Install = sync.OnceFunc(func() {
 	}
 	defer conn.Close()
 	err = conn.Raw(func(c any) error {
-		// The driver keeps its thread to itself; for one call at the start, another's will do.
+		// The driver keeps its thread private; for one call at the start, any thread will do.
 		register(reflect.ValueOf(c).Elem().FieldByName("tls").UnsafePointer())
 		return nil
 	})
@@ -103,20 +103,20 @@ func register(tls thread) {
 	}
 }
 
-// names keeps what SQLite points to.
+// names keeps memory that SQLite points to.
 var names [][]byte
 
-// call2 and call3 call a function of SQLite's on a thread whose type is not named.
+// call2 and call3 call an SQLite function on a thread whose type is not named.
 func call2[T any](f func(*T, uintptr) uintptr, tls thread, a uintptr) uintptr { return f((*T)(tls), a) }
 
 func call3[T any](f func(*T, uintptr, int32) int32, tls thread, a uintptr, b int32) int32 {
 	return f((*T)(tls), a, b)
 }
 
-// at is the pointer with a number.
+// at converts a number to a pointer.
 func at(p uintptr) unsafe.Pointer { return *(*unsafe.Pointer)(unsafe.Pointer(&p)) }
 
-// kept are the functions that SQLite has numbers of.
+// kept holds the functions whose numbers SQLite has.
 var kept []any
 
 // pointer returns the number of a function.
@@ -140,7 +140,7 @@ func text(p uintptr) string {
 	return string(unsafe.Slice((*byte)(at(p)), n))
 }
 
-// inner is the system's file behind one of ours, and its methods.
+// inner returns the system's file inside one of ours, and its methods.
 func inner(f uintptr) (uintptr, *sqlite3.Tsqlite3_io_methods) {
 	real := f + headerSize
 	return real, (*sqlite3.Tsqlite3_io_methods)(at((*sqlite3.Tsqlite3_file)(at(real)).FpMethods))
@@ -155,8 +155,8 @@ func of(f uintptr) *file {
 
 type method = func(*sqlite3.Tsqlite3_io_methods) uintptr
 
-// pass0, pass1 and pass2 return methods that the system's file answers: without argument, with a number,
-// with a pointer.
+// pass0, pass1 and pass2 return methods that the system's file answers: without argument, with a number, with a
+// pointer.
 func pass0(of method) uintptr {
 	return pointer(func(tls thread, f uintptr) int32 {
 		real, m := inner(f)
@@ -182,7 +182,7 @@ func openFile(tls thread, _, name, f uintptr, flags int32, out uintptr) int32 {
 	open := function[func(thread, uintptr, uintptr, uintptr, int32, uintptr) int32](system.FxOpen)
 	path := text(name)
 	disk := find(path)
-	if disk == nil { // a file of nobody's: as if we were not here
+	if disk == nil { // a file on no simulated disk: pass through
 		return open(tls, uintptr(unsafe.Pointer(system)), name, f, flags, out)
 	}
 	h := (*header)(at(f))
@@ -204,7 +204,7 @@ func openFile(tls thread, _, name, f uintptr, flags int32, out uintptr) int32 {
 	return rc
 }
 
-// remember gives a file its number and methods.
+// remember registers a file and sets its methods.
 func remember(h *header, f *file) {
 	open.Lock()
 	defer open.Unlock()
@@ -261,7 +261,7 @@ func truncateFile(tls thread, f uintptr, size int64) int32 {
 	return function[func(thread, uintptr, int64) int32](m.FxTruncate)(tls, real, size)
 }
 
-// syncFile does not sync: what a sync is for is the disk's to remember.
+// syncFile does not sync the real file: the disk records the sync.
 func syncFile(_ thread, f uintptr, _ int32) int32 {
 	o := of(f)
 	fresh := o.fresh
@@ -269,7 +269,7 @@ func syncFile(_ thread, f uintptr, _ int32) int32 {
 	return o.disk.sync(o.path, fresh)
 }
 
-// controlFile lets no file grow in advance: that would be a change of the disk.
+// controlFile prevents files from growing in advance, which would be an unrecorded change.
 func controlFile(tls thread, f uintptr, op int32, arg uintptr) int32 {
 	if op == sqlite3.SQLITE_FCNTL_SIZE_HINT || op == sqlite3.SQLITE_FCNTL_CHUNK_SIZE {
 		return sqlite3.SQLITE_OK
@@ -304,7 +304,7 @@ func unfetch(tls thread, f uintptr, offset int64, p uintptr) int32 {
 	return function[func(thread, uintptr, int64, uintptr) int32](m.FxUnfetch)(tls, real, offset, p)
 }
 
-// clean is a path as disks know it.
+// clean returns a path in the disks' form.
 func clean(path string) string {
 	abs, err := filepath.Abs(path)
 	if err != nil {

@@ -26,8 +26,8 @@ type goToken struct {
 	from, to int
 }
 
-// tokens returns the tokens of a text without what its form decides: comments, semicolons, and commas before the end
-// of a list. Texts with the same tokens are the same program.
+// tokens returns the tokens of a text, without comments, semicolons and commas before the end of a list, which
+// formatting decides. Texts with the same tokens are the same program.
 func tokens(text []byte) (all []goToken) {
 	file := token.NewFileSet().AddFile("", 1, len(text))
 	var s scanner.Scanner
@@ -117,7 +117,7 @@ func functionName(f *ast.FuncDecl) string {
 	return fmt.Sprintf(form, receiver.(*ast.Ident).Name, f.Name.Name)
 }
 
-// isNode is whether a part of the declaration is a node of its syntax tree, or a run of statements, of cases or of
+// isNode reports whether a part of the declaration is a node of its syntax tree, or a run of statements, cases or
 // expressions in a list.
 func (d *declaration) isNode(part span) (found bool) {
 	at := func(n ast.Node) span { return span{d.fset.Position(n.Pos()).Offset, d.fset.Position(n.End()).Offset} }
@@ -150,7 +150,7 @@ func isRun[N ast.Node](list []N, part span, at func(ast.Node) span) bool {
 	return first >= 0 && slices.ContainsFunc(list[first:], func(n N) bool { return at(n).to == part.to })
 }
 
-// find returns the nodes of a declaration that are the code, or with other names the same: then renamed says which.
+// find returns the nodes of a declaration that equal the code; with rename, also up to names, which renamed maps.
 func (d *declaration) find(code string, rename bool) (found []span, renamed []map[string]string) {
 	want := tokens([]byte(code))
 	for i := range len(d.tokens) - len(want) + 1 {
@@ -173,7 +173,7 @@ func (d *declaration) find(code string, rename bool) (found []span, renamed []ma
 	return found, renamed
 }
 
-// house is what all Go files of the module but tests declare, by folders.
+// house holds the declarations of all Go files of the module except tests, by folder.
 type house map[string][]declaration
 
 func readHouse(t *testing.T) house {
@@ -193,7 +193,7 @@ func readHouse(t *testing.T) house {
 	return all
 }
 
-// filesOf returns the names of the files below a folder that end so, from the root.
+// filesOf returns the files below a folder with this extension, relative to the root.
 func filesOf(t *testing.T, folder, ext string) (files []string) {
 	t.Helper()
 	doctest.EachFile(t, filepath.Join(root, folder), func(name string) {
@@ -204,7 +204,7 @@ func filesOf(t *testing.T, folder, ext string) (files []string) {
 	return files
 }
 
-// named returns a folder's declarations of a name. Where files for several systems declare it, it returns this system's.
+// named returns a folder's declarations of a name. If files for several systems declare it, it returns this system's.
 func (h house) named(folder, name string) (found []declaration) {
 	for _, d := range h[folder] {
 		if d.name == name {

@@ -13,14 +13,14 @@ import (
 	"github.com/doona-dp/doona/internal/testing/doctest"
 )
 
-// rooms are the folders that the picture of the house shows, the longest name first where one is in another. The
-// picture splits internal/ by kind.
+// rooms are the folders in the picture of imports; a nested folder precedes its parent. The picture splits internal/
+// by kind.
 var rooms = []string{
 	"wire/task", "wire", "randomizer", "accountant", "protocols", "planner", "shufflerclient", "verifier",
 	"relay", "issuer", "wasm", "cmd", "www", "bench", "deploy", "beam", "lab", "internal/testing",
 }
 
-// kinds are the rooms that folders of internal/ make up: one kind may import another only in one direction.
+// kinds groups the folders of internal/ into rooms: imports between two kinds go in one direction only.
 var kinds = map[string][]string{
 	"internal: ground":      {"decimal", "display", "durable", "invalid", "rollback", "secret", "table"},
 	"internal: servers":     {"cli", "clock", "service", "taskstream"},
@@ -28,7 +28,7 @@ var kinds = map[string][]string{
 	"internal: deployments": {"quickstart"},
 }
 
-// roomOf returns the room that a package is in.
+// roomOf returns the room of a package.
 func roomOf(t *testing.T, pkg string) string {
 	t.Helper()
 	for _, room := range rooms {
@@ -57,7 +57,7 @@ func readModules(t *testing.T) map[string]*goPackage {
 	return packages
 }
 
-// roomImports returns for every room the rooms it imports itself.
+// roomImports returns the rooms that each room imports directly.
 func roomImports(t *testing.T, packages map[string]*goPackage) map[string]map[string]bool {
 	t.Helper()
 	direct := map[string]map[string]bool{}
@@ -75,7 +75,7 @@ func roomImports(t *testing.T, packages map[string]*goPackage) map[string]map[st
 	return direct
 }
 
-// withoutDetours leaves out what a room also imports through others.
+// withoutDetours removes imports that also exist indirectly.
 func withoutDetours(direct map[string]map[string]bool) map[string]map[string]bool {
 	reduced := map[string]map[string]bool{}
 	for from, all := range direct {
@@ -100,7 +100,7 @@ func leadsTo(imports map[string]map[string]bool, from, to string) bool {
 	return false
 }
 
-// floorOf is 0 for a room that imports no other, and else one above the highest it imports.
+// floorOf is 0 for a room without imports, else one more than the highest floor that it imports.
 func floorOf(imports map[string]map[string]bool, room string) (floor int) {
 	for below := range imports[room] {
 		floor = max(floor, 1+floorOf(imports, below))
@@ -108,7 +108,7 @@ func floorOf(imports map[string]map[string]bool, room string) (floor int) {
 	return floor
 }
 
-// TestRoomsImportOneWay: no rooms import each other in a circle, so each stands above what it imports.
+// TestRoomsImportOneWay: rooms do not import each other in a cycle, so each is above its imports.
 func TestRoomsImportOneWay(t *testing.T) {
 	packages := readModules(t)
 	imports := map[string][]string{}
@@ -153,8 +153,8 @@ func testFolders(t *testing.T) (names []string) {
 	return names
 }
 
-// TestPictureOfImports: docs/images/imports.svg is drawn from the imports as they are. After a change:
-// go test -run PictureOfImports ./internal/testing/house -update
+// TestPictureOfImports: docs/images/imports.svg shows the current imports. After a change: go test -run
+// PictureOfImports ./internal/testing/house -update
 func TestPictureOfImports(t *testing.T) {
 	const file = "docs/images/imports.svg"
 	drawn := drawImports(t, withoutDetours(roomImports(t, readModules(t))))
@@ -171,11 +171,11 @@ const (
 	pictureWidth = 980
 	roomWidth    = 164
 	roomHeight   = 34
-	lineHeight   = 13 // of the folders that a room of internal/ has
+	lineHeight   = 13 // of the folders listed in a room of internal/
 	floorGap     = 50
 )
 
-// place is the middle of a room's upper side, and how high the room is.
+// place is the middle of a room's upper side, and the room's height.
 type place struct{ x, y, height int }
 
 // listed returns the folders of a kind in lines that fit its room.
@@ -195,7 +195,7 @@ func listed(t *testing.T, room string) (lines []string) {
 	return lines
 }
 
-// places stands a row of rooms for each floor, the lowest at the bottom.
+// places arranges a row of rooms for each floor, the lowest at the bottom.
 func places(t *testing.T, imports map[string]map[string]bool) (at map[string]place, height int) {
 	floors := map[int][]string{}
 	for _, room := range slices.Sorted(maps.Keys(imports)) {

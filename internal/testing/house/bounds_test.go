@@ -12,8 +12,8 @@ import (
 	"github.com/doona-dp/doona/internal/testing/doctest"
 )
 
-// TestPathsAreReadWithBounds: relays and issuers read what a path names by functions of internal/service, which want
-// bounds, and list their requests in a mux whose patterns are tested. The verifier's pages name tasks alone.
+// TestPathsAreReadWithBounds: relays and issuers parse path values with functions of internal/service, which require
+// bounds, and register their requests in a mux whose patterns are tested. The verifier's paths name tasks only.
 func TestPathsAreReadWithBounds(t *testing.T) {
 	reads := regexp.MustCompile(`\.PathValue\(|http\.NewServeMux\(`)
 	wildcard := regexp.MustCompile(`HandleFunc\("[^"]*(\{[a-z]+\})`)

@@ -29,8 +29,8 @@ const (
 	own     = "its own, from its disk or of its operator"
 )
 
-// decoders has every file that reads bytes, whose they are, and what bounds them. Of another party's the decoders are
-// in [reads], or stand behind a signature or a length that the task gives.
+// decoders lists every file that reads bytes, whose bytes they are, and what bounds them. Decoders of another party's
+// bytes are in [reads], or follow a signature or a length that the task gives.
 var decoders = map[string][2]string{
 	"wire/onion/keys.go":                {another, "exactly the keys that the task has, behind its hash"},
 	"wire/onion/batch.go":               {another, "MaxManifest, the task's lanes, behind the relay's signature"},
@@ -83,12 +83,12 @@ var decoders = map[string][2]string{
 	"wasm/edge/config.go":               {own, "the worker's configuration"},
 }
 
-// reading matches what reads bytes into memory or into a form.
+// reading matches calls that read bytes into memory or decode them.
 var reading = regexp.MustCompile(`\b(codec\.(Unmarshal|NewView|NewReader)|json\.(Unmarshal|NewDecoder)|io\.ReadAll|` +
 	`csv\.NewReader|yaml\.(NewDecoder|Unmarshal)|gob\.NewDecoder|xml\.(Unmarshal|NewDecoder)|bufio\.NewScanner|` +
 	`msgpack\.(Unmarshal|NewDecoder))\(`)
 
-// TestDecodersAreListed: whoever adds a decoder says whose bytes it reads and what bounds them.
+// TestDecodersAreListed: a new decoder must be listed with the source of its bytes and their bound.
 func TestDecodersAreListed(t *testing.T) {
 	skipped := []string{"bench", "testdata", "www", "cmd/demo", "deploy", "internal/openloop", "wasm/fuzzcases",
 		"scripts"}
@@ -112,7 +112,7 @@ func TestDecodersAreListed(t *testing.T) {
 	}
 }
 
-// reads are decoders of what another party sends. What they ask for is in proportion to what has come.
+// reads are decoders of what another party sends. Their memory must be proportional to the input.
 var reads = map[string]func(in []byte) error{
 	"task":   func(in []byte) error { _, err := task.Parse(in); return err },
 	"bundle": func(in []byte) error { _, err := taskfile.ParseOpen(in); return err },
@@ -148,8 +148,8 @@ var reads = map[string]func(in []byte) error{
 	},
 }
 
-// TestDecodersTakeWhatComes: whatever comes, no decoder asks for more than a few bytes for each that came: 32 for an
-// empty list in a list, which takes 24, and as many again for what it is checked against.
+// TestDecodersTakeWhatComes: on any input, no decoder allocates more than a few bytes per input byte: 32 for an empty
+// list in a list, which takes 24, and as many again for what it is checked against.
 func TestDecodersTakeWhatComes(t *testing.T) {
 	const perByte, fixed = 64, 64 << 10
 	requireIn := func(name, kind string, in []byte) {
@@ -171,7 +171,7 @@ func TestDecodersTakeWhatComes(t *testing.T) {
 		for range 100 {
 			in := make([]byte, 1+rng.IntN(1000))
 			for i := range in {
-				in[i] = byte(rng.Uint32()) | 0x80 // heads rather than numbers
+				in[i] = byte(rng.Uint32()) | 0x80 // heads are likelier than numbers
 			}
 			requireIn(name, "anything", in)
 		}

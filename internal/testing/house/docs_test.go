@@ -33,8 +33,8 @@ func eachDocument(t *testing.T, f func(name, text string)) {
 	})
 }
 
-// TestLinksInDocuments: what Markdown files link to within the repository is there, headings too, and
-// the README links to every document.
+// TestLinksInDocuments: targets of links in Markdown files exist within the repository, headings included, and the
+// README links to every document.
 func TestLinksInDocuments(t *testing.T) {
 	link := regexp.MustCompile(`\]\(([^)\s]+)\)`)
 	found := 0
@@ -48,7 +48,7 @@ func TestLinksInDocuments(t *testing.T) {
 			} else if target = path.Join(path.Dir(name), target); m[1][0] == '#' {
 				target = name
 			}
-			linked, _ := os.ReadFile(target) // None of a folder.
+			linked, _ := os.ReadFile(target) // Nil for a folder.
 			_, statErr := os.Stat(target)
 			assert.NoError(t, statErr, "%s: %s", name, m[1])
 			if anchor != "" {
@@ -76,7 +76,7 @@ func anchors(text string) (names []string) {
 	return names
 }
 
-// TestMentionedDocuments: Markdown files that any file of ours mentions are there.
+// TestMentionedDocuments: Markdown files that any of our files mentions exist.
 func TestMentionedDocuments(t *testing.T) {
 	mention := regexp.MustCompile(`[\w./-]*\w\.md\b`)
 	found := 0
@@ -100,8 +100,8 @@ func TestMentionedDocuments(t *testing.T) {
 	require.NotZero(t, found)
 }
 
-// TestNamesInDocuments: files, tests and targets of make that Markdown files name exist. What a
-// build or a user makes is named by its place in build/ or outside of the repository's folders.
+// TestNamesInDocuments: files, tests and make targets that Markdown files name exist. Files that a build or a user
+// makes are named in build/ or outside of the repository's folders.
 func TestNamesInDocuments(t *testing.T) {
 	makefile, err := os.ReadFile("Makefile")
 	require.NoError(t, err)
@@ -153,8 +153,8 @@ func TestNamesInDocuments(t *testing.T) {
 	require.Len(t, found, 3)
 }
 
-// TestTheInventoryIsWhole: every store in a visitor's browser is in the data inventory, and every table of a relay
-// there or in the relay's own list of tables.
+// TestTheInventoryIsWhole: the data inventory lists every store in a visitor's browser, and it or the relay's own
+// list of tables lists every table of a relay.
 func TestTheInventoryIsWhole(t *testing.T) {
 	inventory, err := os.ReadFile("docs/data-inventory.md")
 	require.NoError(t, err)
@@ -185,8 +185,8 @@ func TestTheInventoryIsWhole(t *testing.T) {
 	require.Greater(t, tables, 30)
 }
 
-// TestProtocolsInDocument: the table of docs/protocols.md has every protocol, the queries it answers, and whether
-// anything remains of a client's privacy if all relays collude.
+// TestProtocolsInDocument: the table of docs/protocols.md has every protocol, the queries it answers, and whether a
+// client keeps any privacy if all relays collude.
 func TestProtocolsInDocument(t *testing.T) {
 	table := doctest.Table(t, "docs/protocols.md", "protocol", "queries", "what remains if all relays collude")
 	all := registry.All()
@@ -208,19 +208,20 @@ func TestProtocolsInDocument(t *testing.T) {
 	}
 }
 
-// answers says whether some protocol answers a query.
+// answers reports whether some protocol answers a query.
 func answers(all []protocols.Protocol, query task.Query) bool {
 	return slices.ContainsFunc(all, func(p protocols.Protocol) bool { return slices.Contains(p.Row().Queries, query) })
 }
 
-// What a tired reader can take, in words: of a document's sentences the median and 95 %, and each paragraph.
+// Readability limits in words: the median and 95 % quantile of a document's sentences, and each paragraph.
 const (
 	medianSentence   = 14
 	longSentence     = 28
 	longestParagraph = 80
 )
 
-// prose returns the paragraphs and list items of a Markdown text, without code, tables and addresses of links.
+// denseDocuments exceed these limits today. The list may only shrink.
+// prose returns the paragraphs and list items of a Markdown text, without code, tables and link targets.
 func prose(text string) (paragraphs []string) {
 	text = regexp.MustCompile("(?ms)^\\s*```.*?^\\s*```").ReplaceAllString(text, "")
 	text = regexp.MustCompile(`\]\([^)]*\)|(?m)^\[[^]]+\]: .*$`).ReplaceAllString(text, "]")
@@ -237,7 +238,7 @@ func prose(text string) (paragraphs []string) {
 
 var sentenceEnd = regexp.MustCompile("[.!?][\"”)\\]*`]*\\s+")
 
-// sentences returns how many words each sentence has.
+// sentences returns the number of words of each sentence.
 func sentences(paragraphs []string) (lengths []int) {
 	for _, p := range paragraphs {
 		for _, sentence := range sentenceEnd.Split(p, -1) {
@@ -250,8 +251,8 @@ func sentences(paragraphs []string) (lengths []int) {
 	return lengths
 }
 
-// TestDocumentsAreReadable prints how long sentences and paragraphs are, and holds them below the limits:
-// go test -count=1 -run DocumentsAreReadable -v ./internal/testing/house
+// TestDocumentsAreReadable prints the lengths of sentences and paragraphs, and checks the limits: go test -count=1
+// -run DocumentsAreReadable -v ./internal/testing/house
 func TestDocumentsAreReadable(t *testing.T) {
 	var table strings.Builder
 	fmt.Fprintf(&table, "\n%-40s %9s %6s %5s %9s\n", "document", "sentences", "median", "95 %", "paragraph")
@@ -273,7 +274,7 @@ func TestDocumentsAreReadable(t *testing.T) {
 	t.Log(table.String())
 }
 
-// TestReadmeIsShort: one screen more than a newcomer's patience is too much.
+// TestReadmeIsShort limits the README to one screen.
 func TestReadmeIsShort(t *testing.T) {
 	text, err := os.ReadFile("README.md")
 	require.NoError(t, err)

@@ -24,8 +24,8 @@ import (
 	"github.com/doona-dp/doona/verifier/server"
 )
 
-// everyHeader is what each answer of a party has against browsers; a policy forbids frames and forms, and loads
-// nothing by default.
+// everyHeader checks the headers that protect browsers in each answer of a party. The policy forbids frames and
+// forms, and loads nothing by default.
 func everyHeader(t *testing.T, what string, h http.Header, resources string) {
 	t.Helper()
 	for _, directive := range []string{"default-src 'none'", "base-uri 'none'", "form-action 'none'",
@@ -66,7 +66,7 @@ func routes(t *testing.T) (paths []string) {
 	return paths
 }
 
-// constant returns a text that is put together of literals and of texts that are known.
+// constant evaluates a string constant made of literals and known constants.
 func constant(e ast.Expr, known map[string]string) (string, bool) {
 	switch e := e.(type) {
 	case *ast.BasicLit:
@@ -85,7 +85,7 @@ func constant(e ast.Expr, known map[string]string) (string, bool) {
 
 var wildcard = regexp.MustCompile(`\{[a-z]+\}`)
 
-// TestEveryAnswerHasHeaders walks all routes of all parties, with right and wrong methods and numbers.
+// TestEveryAnswerHasHeaders requests all routes of all parties, with right and wrong methods and numbers.
 func TestEveryAnswerHasHeaders(t *testing.T) {
 	c := relaytest.New(t, relaytest.Options{Task: relaytest.Mean(10, relaytest.WithTokens)})
 	cfg := c.Config(t, 0)
@@ -151,8 +151,8 @@ func TestEveryAnswerHasHeaders(t *testing.T) {
 	require.Greater(t, good, 25, "not only refusals were looked at")
 }
 
-// servesHTTP is where the module's programs make a server's routes or a server: each is behind display.Protect or
-// display.ProtectPublic, which the tests named here walk.
+// servesHTTP lists where the module's programs create routes or a server. Each is behind display.Protect or
+// display.ProtectPublic, which the tests named here check.
 var servesHTTP = map[string]string{
 	"internal/service/admin.go":           "TestEveryAnswerHasHeaders",
 	"relay/http.go":                       "TestEveryAnswerHasHeaders",
@@ -171,7 +171,7 @@ var servesHTTP = map[string]string{
 
 var makesServer = regexp.MustCompile(`http\.(NewServeMux|Server\{|Serve\(|ListenAndServe)|service\.Mux\{`)
 
-// TestServersAreKnown: who adds a server must have its answers walked, too.
+// TestServersAreKnown: a new server must be listed, with a test of its answers.
 func TestServersAreKnown(t *testing.T) {
 	found := map[string]bool{}
 	require.NoError(t, filepath.WalkDir(".", func(path string, d fs.DirEntry, err error) error {
@@ -194,7 +194,7 @@ func TestServersAreKnown(t *testing.T) {
 	}
 }
 
-// TestHeadersOverHTTP: what net/http adds or leaves out does not change them.
+// TestHeadersOverHTTP: net/http neither adds nor removes headers that matter.
 func TestHeadersOverHTTP(t *testing.T) {
 	s := httptest.NewServer(display.ProtectPublic(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		http.Error(w, "no", http.StatusTeapot)

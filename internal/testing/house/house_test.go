@@ -1,7 +1,7 @@
-// Package house_test holds the whole repository to its rules: the walls between packages and how large they may grow,
-// documents that agree with the code, headers of every server, bounds of every decoder, results of long runs, a mutant
-// for every promise, and the vectors of testdata/v1, which all implementations share. Its tests run in the repository's
-// root.
+// Package house_test checks the whole repository against its rules: import rules and size limits of packages,
+// documents that agree with the code, headers of every server, bounds of every decoder, results of long runs, a
+// mutant for every promise, and the vectors of testdata/v1, which all implementations share. Its tests run in the
+// repository's root.
 package house_test
 
 import (

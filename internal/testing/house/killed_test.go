@@ -14,8 +14,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// TestMutantsAreKilled runs the test of every mutant against it: the test must fail, and by itself, not because the
-// mutant does not compile. The files in place are not touched.
+// TestMutantsAreKilled runs each mutant's test against it. The test must fail, and not because the mutant does not
+// compile. The files in place are not touched.
 func TestMutantsAreKilled(t *testing.T) {
 	h, all, killed := readHouse(t), readMutants(t), map[bool]int{}
 	for _, m := range all {
@@ -40,7 +40,7 @@ func TestMutantsAreKilled(t *testing.T) {
 	}
 }
 
-// runGo returns what the mutant's test prints, as make test runs it.
+// runGo runs the mutant's test as make test does, and returns its output.
 func runGo(t *testing.T, m *mutant, file string, text []byte) ([]byte, error) {
 	changed := filepath.Join(t.TempDir(), "mutant.go")
 	require.NoError(t, os.WriteFile(changed, text, 0o600))
@@ -52,11 +52,11 @@ func runGo(t *testing.T, m *mutant, file string, text []byte) ([]byte, error) {
 	require.NoError(t, os.WriteFile(list, overlay, 0o600))
 	cmd := exec.Command("go", "test", "-tags", "postgres", "-vet=off", "-timeout", "10m", "-run", "^"+m.Test+"$", m.Package)
 	cmd.Dir = root
-	cmd.Env = append(os.Environ(), "GOFLAGS=-trimpath -overlay="+list) // Holds for what the test builds, too.
+	cmd.Env = append(os.Environ(), "GOFLAGS=-trimpath -overlay="+list) // Also applies to what the test builds.
 	return cmd.CombinedOutput()
 }
 
-// runScript runs a test of the SDK in a folder that has a copy of the SDK with the change, and all else by links. Tests
+// runScript runs a test of the SDK in a folder with a changed copy of the SDK and links to everything else. Tests
 // read build/www and build/fuzzcases.jsonl, which www/test.sh makes.
 func runScript(t *testing.T, m *mutant, file string, text []byte) ([]byte, error) {
 	dir := t.TempDir()

@@ -24,16 +24,16 @@ const (
 
 var fix = flag.Bool("fix", false, "have mutants follow functions, names and tests that have moved")
 
-// mutant is a small change that breaks a promise, and the test that must fail for it. Code in Go is anchored by its
-// syntax tree: the function that has it may stand in any file of the folder, and be formatted in any way. Code in
-// TypeScript stands once in a file, with any white space.
+// mutant is a small change that breaks a promise, and the test that must fail for it. Go code is located by its
+// syntax tree: its function may be in any file of the folder, in any formatting. TypeScript code must occur once in a
+// file, with any white space.
 type mutant struct {
 	Name        string `json:"name"`
 	File        string `json:"file,omitempty"`     // of code in TypeScript, from the root of the module
 	Folder      string `json:"folder,omitempty"`   // of code in Go
 	Function    string `json:"function,omitempty"` // F, (*T).F, or the name of a variable, constant or type
 	Code        string `json:"code"`               // an expression, statement or case, or a run of them
-	Nth         int    `json:"nth,omitempty"`      // which one, from 1, where the function has several of the same
+	Nth         int    `json:"nth,omitempty"`      // which occurrence, from 1, if the function has several
 	Replacement string `json:"replacement"`
 	Promise     string `json:"promise"` // what the change breaks
 	Package     string `json:"package"` // of the test, or its file in TypeScript
@@ -63,7 +63,7 @@ func writeMutants(t *testing.T, all []*mutant) {
 	require.NoError(t, os.WriteFile(mutantsFile, text.Bytes(), 0o644))
 }
 
-// apply returns the file that the mutant changes, from the root, and its text with the change.
+// apply returns the file that the mutant changes, relative to the root, and the changed text.
 func (m *mutant) apply(h house) (file string, changed []byte, err error) {
 	if m.script() {
 		text, err := os.ReadFile(filepath.Join(root, m.File))
@@ -98,7 +98,7 @@ func (m *mutant) apply(h house) (file string, changed []byte, err error) {
 	return d.file, changed, nil
 }
 
-// one returns the nth of the places that were found, where several were, else the only one.
+// one returns the nth place found if there are several, else the only one.
 func one(found []span, nth int, where string) (span, error) {
 	switch {
 	case nth == 0 && len(found) == 1:
@@ -113,7 +113,7 @@ func replace(text []byte, at span, replacement string) []byte {
 	return slices.Concat(text[:at.from], []byte(replacement), text[at.to:])
 }
 
-// findScript returns where the code stands, whatever the white space.
+// findScript returns where the code occurs, ignoring white space.
 func findScript(text, code string) (found []span) {
 	var dense strings.Builder
 	var places []int // in text, of each byte of dense
@@ -135,8 +135,8 @@ func findScript(text, code string) (found []span) {
 	return found
 }
 
-// TestMutantsApply: every mutant still changes one place and can be read, and its test is still there. With -fix,
-// those whose function, names or test have moved follow them, where there is no doubt to where.
+// TestMutantsApply: every mutant still changes one place, the result parses, and its test exists. With -fix, mutants
+// follow a moved function, name or test if the new place is unambiguous.
 func TestMutantsApply(t *testing.T) {
 	h, names, all := readHouse(t), map[string]bool{}, readMutants(t)
 	for _, m := range all {
@@ -164,7 +164,7 @@ func TestMutantsApply(t *testing.T) {
 	require.False(t, t.Failed(), "go test -run MutantsApply ./internal/testing/house -fix, and read the diff")
 }
 
-// testHead returns how a test begins in a file.
+// testHead returns the beginning of a test in a file.
 func testHead(file, test string) string {
 	if strings.HasSuffix(file, ".ts") {
 		return "\ntest('" + test + "', "
@@ -186,7 +186,7 @@ func hasTest(t *testing.T, pkg, test string) bool {
 	})
 }
 
-// follow says where the code of a mutant that does not apply now is, and with -fix changes the mutant.
+// follow says where the code of a mutant that no longer applies is now, and with -fix updates the mutant.
 func (m *mutant) follow(t *testing.T, h house, problem error) string {
 	t.Helper()
 	var where []mutant
@@ -222,7 +222,7 @@ func (m *mutant) follow(t *testing.T, h house, problem error) string {
 	return text
 }
 
-// become changes the mutant with -fix, and says what would change.
+// become updates the mutant with -fix, and says what would change.
 func (m *mutant) become(moved mutant, problem string) string {
 	text := fmt.Sprintf("%s: %s; it is now in %s%s, %s", m.Name, problem, moved.Folder, moved.File, moved.Function)
 	if moved.Code != m.Code {
@@ -240,14 +240,14 @@ func (m *mutant) become(moved mutant, problem string) string {
 // bare returns a function's name without its type.
 func bare(function string) string { return function[strings.LastIndex(function, ".")+1:] }
 
-// moved returns what the mutant would be at every place of its code, also where that uses other names.
+// moved returns the mutant at every place of its code, also where the names differ.
 func (m *mutant) moved(h house) (all []mutant) {
 	for _, declarations := range h {
 		for _, d := range declarations {
 			for _, rename := range []bool{false, true} {
 				found, names := d.find(m.Code, rename)
 				if rename && bare(d.name) != bare(m.Function) {
-					found = nil // Too much has this form.
+					found = nil // The form is too common.
 				}
 				for i, at := range found {
 					if rename && len(names[i]) == 0 {
@@ -280,7 +280,7 @@ func renameAll(code string, names map[string]string) string {
 	return out + code[done:]
 }
 
-// followTest says where the test of a mutant now is, and with -fix changes the mutant.
+// followTest says where the mutant's test is now, and with -fix updates the mutant.
 func (m *mutant) followTest(t *testing.T) string {
 	t.Helper()
 	problem, ext := fmt.Sprintf("no %s in %s", m.Test, m.Package), "_test.go"

@@ -10,10 +10,10 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// An action by its whole commit, with the version that it is.
+// An action by its full commit, with its version.
 var pinned = regexp.MustCompile(`^[\w.-]+/[\w./-]+@[0-9a-f]{40} # v\d+(\.\d+)*$`)
 
-// unpinned returns the actions in a workflow that whoever can move a tag or a branch can replace.
+// unpinned returns the actions in a workflow that anyone who can move a tag or a branch can replace.
 func unpinned(workflow string) (bad []string) {
 	for line := range strings.Lines(workflow) {
 		_, action, ok := strings.Cut(line, "uses:")

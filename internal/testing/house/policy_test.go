@@ -51,13 +51,13 @@ var mayImport = map[string][]string{
 	"wasm/fuzzcases":        {"randomizer", "accountant", "wire", "protocols", "planner", "wasm"},
 }
 
-// tops may depend on everything, and nothing on them.
+// tops may depend on everything, and nothing may depend on them.
 var tops = []string{"cmd", "bench", "www", "docs", "deploy"}
 
 // testOnly packages are for tests, benches and their generators.
 var testOnly = []string{"internal/testing"}
 
-// goPackage is one folder with Go files; tests and generators are not counted.
+// goPackage is a folder with Go files, without tests and generators.
 type goPackage struct {
 	imports []string // of this module, relative to it
 	outside []string // of other modules
@@ -113,14 +113,14 @@ func ignored(file *ast.File) bool {
 	return false
 }
 
-// within says whether a package is root or in a folder below it.
+// within reports whether a package is root or below it.
 func within(pkg, root string) bool { return pkg == root || strings.HasPrefix(pkg, root+"/") }
 
 func anyWithin(pkg string, roots []string) bool {
 	return slices.ContainsFunc(roots, func(root string) bool { return within(pkg, root) })
 }
 
-// wallOf returns the key of mayImport that a package falls under, the longest.
+// wallOf returns the longest key of mayImport that applies to a package.
 func wallOf(pkg string) (wall string) {
 	for root := range mayImport {
 		if within(pkg, root) && len(root) > len(wall) {
@@ -176,7 +176,7 @@ func TestImportsFlowOneWay(t *testing.T) {
 			require.Contains(t, packages, imported, "%s imports a package without files", pkg)
 		}
 	}
-	// The walls that matter most, whatever the table says.
+	// The most important rules, independent of the table.
 	for _, bytesOnly := range []string{"wire", "relay", "issuer", "accountant", "randomizer"} {
 		for imported := range reach(packages, bytesOnly) {
 			require.False(t, within(imported, "protocols"), "%s depends on %s", bytesOnly, imported)
@@ -184,8 +184,8 @@ func TestImportsFlowOneWay(t *testing.T) {
 	}
 }
 
-// servers are the programs that serve in production, and notInServers what they link none of: helpers of tests, the
-// laboratory, engines for WASM, builders, and what only owners and readers need.
+// servers are the programs that serve in production, and notInServers what none of them links: test helpers, the
+// laboratory, WASM engines, builders, and what only owners and readers need.
 var (
 	servers      = []string{"./cmd/relay", "./cmd/issuer", "./cmd/verifier"}
 	notInServers = regexp.MustCompile(`^` + module + `(internal/(testing|quickstart|openloop)|lab|planner|wasm|` +
@@ -208,7 +208,7 @@ func TestEveryPackageIsDocumented(t *testing.T) {
 	}
 }
 
-// TestPackagesHaveNamesOfTheirOwn: no two folders with Go files are called alike, but for programs.
+// TestPackagesHaveNamesOfTheirOwn: no two folders with Go files share a name, except for programs.
 func TestPackagesHaveNamesOfTheirOwn(t *testing.T) {
 	seen := map[string]string{}
 	for pkg := range readPackages(t, ".") {
@@ -221,8 +221,8 @@ func TestPackagesHaveNamesOfTheirOwn(t *testing.T) {
 	}
 }
 
-// How many packages there may be: what others may import, and all, tests' and commands' included. A new
-// one wants a reason why it is no file of an old one.
+// Limits on the number of packages: those that others may import, and all, including tests and commands. A new
+// package needs a reason not to be a file of an existing one.
 const (
 	maxImportable = 38
 	maxPackages   = 95
@@ -245,7 +245,7 @@ const maxDependencies = 16
 
 var requirement = regexp.MustCompile(`(?m)^(?:require)?\s+(\S+\.\S+) v\S+$`)
 
-// TestDependencies: go.mod requires few modules directly, and docs/dependencies.md says why, each.
+// TestDependencies: go.mod requires few modules directly, and docs/dependencies.md gives a reason for each.
 func TestDependencies(t *testing.T) {
 	doc, err := os.ReadFile("docs/dependencies.md")
 	require.NoError(t, err)
@@ -256,8 +256,8 @@ func TestDependencies(t *testing.T) {
 	}
 }
 
-// TestOneVersion: what is written outside package task about the version of the format agrees with
-// its one constant: labels, paths of the HTTP interface, folders of vectors.
+// TestOneVersion: everything outside package task that states the version of the format agrees with its constant:
+// labels, HTTP paths, folders of vectors.
 func TestOneVersion(t *testing.T) {
 	mention := regexp.MustCompile(`doona-v(\d+)|/v(\d+)/(?:tasks|keys)|testdata/v(\d+)`)
 	found := 0
@@ -282,8 +282,7 @@ func TestOneVersion(t *testing.T) {
 	require.Contains(t, string(spec), "version "+strconv.Itoa(task.Version))
 }
 
-// TestPathsStandInOnePlace: no other Go code than package taskfile puts the paths of the HTTP interface
-// together; tests and texts for people write them out.
+// TestPathsStandInOnePlace: only package taskfile builds HTTP paths in Go; tests and texts for people write them out.
 func TestPathsStandInOnePlace(t *testing.T) {
 	built := regexp.MustCompile(
 		`/v\d+/(?:tasks/?(?:[%{]|$)|keys)|/(?:epochs|batches)/(?:[%{]|$)|^/(?:reports|confirm)$`)
@@ -310,8 +309,8 @@ func TestPathsStandInOnePlace(t *testing.T) {
 	require.Equal(t, []string{"wire/endpoint"}, slices.Collect(maps.Keys(found)))
 }
 
-// maxColumns is how wide a line of code may be, with 4 columns for a tab. A string counts for nothing: a
-// sentence is not broken for it.
+// maxColumns is the widest line of code, with 4 columns for a tab. String literals do not count, so that no sentence
+// is broken for it.
 const maxColumns = 120
 
 // eachFile calls f for every file of all modules.
@@ -322,7 +321,7 @@ func eachFile(t *testing.T, f func(name string)) {
 	}
 }
 
-// TestLinesFit: lines of code are no wider than that. Texts between back quotes stay as they are.
+// TestLinesFit: no line of code exceeds maxColumns. Raw strings are exempt.
 func TestLinesFit(t *testing.T) {
 	literal := regexp.MustCompile("\"(?:[^\"\\\\]|\\\\.)*\"|'(?:[^'\\\\]|\\\\.)*'|`[^`]*`")
 	tab := strings.NewReplacer("\t", "    ")
@@ -350,10 +349,10 @@ func TestLinesFit(t *testing.T) {
 	require.NotZero(t, clean)
 }
 
-// maxFile is how large a file may be: programs that somebody built are larger.
+// maxFile is the largest file, in bytes; built programs are larger.
 const maxFile = 2 << 20
 
-// TestFilesAreSmall: no built program and no dump is committed by mistake. What .gitignore names may lie there.
+// TestFilesAreSmall: no built program or dump is committed by mistake. Files that .gitignore names are exempt.
 func TestFilesAreSmall(t *testing.T) {
 	ignored, err := os.ReadFile(".gitignore")
 	require.NoError(t, err)

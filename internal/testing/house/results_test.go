@@ -21,10 +21,10 @@ type longPart struct {
 	Figures []struct{ What, Path string }
 }
 
-// result is what a part came to when it ran.
+// result is the outcome of a part.
 type result struct {
 	Part    string
-	Commit  string // of all of it; figures may name others
+	Commit  string // of the part; figures may name others
 	Passed  bool
 	Seconds float64
 	Note    string
@@ -38,8 +38,8 @@ func readJSON(t *testing.T, into any, path ...string) {
 	require.NoError(t, json.Unmarshal(text, into))
 }
 
-// TestResultsPage: docs/results.md says what docs/results.json does, which make test-full writes for a release.
-// To write the page: go test -run ResultsPage ./internal/testing/house -update
+// TestResultsPage: docs/results.md agrees with docs/results.json, which make test-full writes for a release. To write
+// the page: go test -run ResultsPage ./internal/testing/house -update
 func TestResultsPage(t *testing.T) {
 	var parts []longPart
 	readJSON(t, &parts, "testdata", "parts.json")
@@ -72,7 +72,7 @@ func TestResultsPage(t *testing.T) {
 	require.Equal(t, page.String(), string(text), "go test -run ResultsPage ./internal/testing/house -update")
 }
 
-// write says what came of a part.
+// write writes the outcome of a part.
 func (p *longPart) write(t *testing.T, page *strings.Builder, r result) {
 	t.Helper()
 	verdict := "passed"
@@ -131,7 +131,7 @@ func figure(t *testing.T, in any, path string) float64 {
 	return 0
 }
 
-// figureText writes whole numbers in full, others in four digits.
+// figureText formats whole numbers in full, others with four digits.
 func figureText(x float64) string {
 	if x == float64(int64(x)) {
 		return strconv.FormatInt(int64(x), 10)

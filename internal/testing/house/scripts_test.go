@@ -38,7 +38,7 @@ func scriptImports(t *testing.T) map[string][]string {
 	return all
 }
 
-// circle returns a path from a file back to itself; nil where there is none.
+// circle returns a path from a file back to itself, or nil.
 func circle(imports map[string][]string) []string {
 	done := map[string]bool{}
 	var walk func(trail []string) []string
@@ -65,8 +65,8 @@ func circle(imports map[string][]string) []string {
 	return nil
 }
 
-// TestScriptsImportOneWay: no files in TypeScript import each other in a circle, be it for types alone, and the SDK
-// knows no page.
+// TestScriptsImportOneWay: TypeScript files do not import each other in a cycle, not even types, and the SDK imports
+// no page.
 func TestScriptsImportOneWay(t *testing.T) {
 	require.Equal(t, []string{"a", "b", "a"}, circle(map[string][]string{"a": {"b"}, "b": {"c", "a"}}))
 	require.Nil(t, circle(map[string][]string{"a": {"b", "c"}, "b": {"c"}}))

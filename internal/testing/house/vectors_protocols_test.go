@@ -36,8 +36,8 @@ type protocolVector struct {
 	}
 }
 
-// TestVectorsProtocols: the same bytes give the same messages and slots, the same messages the same
-// estimate, and every protocol has negatives.
+// TestVectorsProtocols: equal bytes give equal messages and slots, equal messages give equal estimates, and every
+// protocol has negatives.
 func TestVectorsProtocols(t *testing.T) {
 	for _, protocol := range registry.All() {
 		name := protocol.ProtocolName()
@@ -60,7 +60,7 @@ func TestVectorsProtocols(t *testing.T) {
 	}
 }
 
-// requireClaim fails unless the claim is proven, or refused where the vector says so.
+// requireClaim fails unless the claim is proven, or is refused if the vector says so.
 func (v *protocolVector) requireClaim(t *testing.T, m protocols.Mechanism) {
 	err := m.CheckClaim()
 	if v.Unproven == "" {
@@ -94,8 +94,8 @@ func (v *protocolVector) requireReports(t *testing.T, m protocols.Mechanism) {
 	}
 }
 
-// requireUsed fails unless report i used the bytes up to the place the vector names. It draws all again:
-// a source reads ahead.
+// requireUsed fails unless report i used the bytes up to the offset that the vector names. It draws everything again,
+// because a source reads ahead.
 func (v *protocolVector) requireUsed(t *testing.T, m protocols.Mechanism, i int, slots bool) {
 	parsed, _ := parseTask(t, v.Task)
 	src := v.source()
@@ -117,7 +117,7 @@ func (v *protocolVector) requireUsed(t *testing.T, m protocols.Mechanism, i int,
 	require.Equal(t, marked[end:end+8], next[:], "report %d used another number of bytes", i)
 }
 
-// bodies returns what slots carry; of a cover, nothing.
+// bodies returns the content of slots; nothing for a cover.
 func bodies(slots [][]task.Message) protocols.Messages {
 	out := make(protocols.Messages, len(slots))
 	for lane := range slots {
@@ -140,8 +140,8 @@ func requireLanes(t *testing.T, want [][]hexBytes, got protocols.Messages) {
 	}
 }
 
-// requireEstimates compares the total after every batch. Compilers may round differently where they
-// fuse a multiplication with an addition.
+// requireEstimates compares the total after every batch. Compilers may round differently if they fuse a
+// multiplication with an addition.
 func (v *protocolVector) requireEstimates(t *testing.T, m protocols.Mechanism) {
 	aggregate, can := m.Aggregate(), protocols.CapabilitiesOf(m)
 	for _, b := range v.Batches {
@@ -169,7 +169,7 @@ func (v *protocolVector) requireEstimates(t *testing.T, m protocols.Mechanism) {
 	}
 }
 
-// runProtocol reads a negative of a protocol; ok is false for another kind.
+// runProtocol runs a negative of a protocol; ok is false for another kind.
 func (f *fault) runProtocol(t *testing.T) (err error, ok bool) {
 	if !slices.Contains([]string{"mechanism", "value", "message", "messages"}, f.Kind) {
 		return nil, false
@@ -196,7 +196,7 @@ func (f *fault) runProtocol(t *testing.T) (err error, ok bool) {
 	return protocols.CapabilitiesOf(m).CheckComplete(aggregate, f.Users), true
 }
 
-// requireMessageReason fails unless an aggregate refused a message for what it is or where it was.
+// requireMessageReason fails unless an aggregate refused a message for its content or its lane.
 func requireMessageReason(t *testing.T, err error) {
 	t.Helper()
 	var field *invalid.FieldError

@@ -31,7 +31,7 @@ func (r *rational) UnmarshalText(text []byte) error {
 	return err
 }
 
-// draw is one vector of randomizer.json. Every sampler reads the arguments it has.
+// draw is one vector of randomizer.json. Each sampler reads its own arguments.
 type draw struct {
 	Sampler                      string
 	N, X, K, U, Max, Den         number
@@ -46,7 +46,7 @@ type draw struct {
 	Result string
 }
 
-// samplers draw what a vector says, and write the result as its file does.
+// samplers draw from a vector, and format the result as its file does.
 var samplers = map[string]func(*randomizer.Source, *draw) string{
 	"below": func(s *randomizer.Source, v *draw) string { return fmt.Sprint(s.Below(uint64(v.N))) },
 	"bernoulli": func(s *randomizer.Source, v *draw) string {
@@ -106,7 +106,7 @@ func events(s *randomizer.Source, v *draw) string {
 	return strings.Join(out, " ")
 }
 
-// shuffled is the order in which a client's slots 0, …, n-1 travel.
+// shuffled returns the order in which a client sends slots 0, …, n-1.
 func shuffled(s *randomizer.Source, v *draw) string {
 	slots := make([][]byte, v.N)
 	for i := range slots {
@@ -124,7 +124,7 @@ func shuffled(s *randomizer.Source, v *draw) string {
 	return strings.Join(out, " ")
 }
 
-// TestVectorsRandomizer: the same bytes give the same draws, and are used up to the same place.
+// TestVectorsRandomizer: equal bytes give equal draws, and are consumed up to the same offset.
 func TestVectorsRandomizer(t *testing.T) {
 	var vectors []draw
 	readVectors(t, "randomizer", &vectors)

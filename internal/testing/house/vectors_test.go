@@ -48,8 +48,8 @@ func readVectors(t *testing.T, name string, v any) {
 	require.NoError(t, dec.Decode(v), name)
 }
 
-// TestVectorsAreGenerated: the generator still writes these bytes, so no vector is changed by hand or
-// by a change of the code that it was written with.
+// TestVectorsAreGenerated: the generator still writes these bytes, so nobody has changed a vector by hand, or through
+// a change of the code that generates it.
 func TestVectorsAreGenerated(t *testing.T) {
 	sources, err := filepath.Glob(filepath.Join(vectorDir, "*.go"))
 	require.NoError(t, err)
@@ -94,7 +94,7 @@ func TestVectorsTask(t *testing.T) {
 	}
 }
 
-// TestVectorsOrigin: what a task may list, and what an Origin header is then held against.
+// TestVectorsOrigin: which origins a task may list, and which Origin headers match them.
 func TestVectorsOrigin(t *testing.T) {
 	var v struct {
 		Valid, Listed []string
@@ -425,7 +425,7 @@ func TestVectorsStatement(t *testing.T) {
 	}
 }
 
-// TestVectorsRoll: a party hands on its key in one stream only.
+// TestVectorsRoll: a party can replace its key in one stream only.
 func TestVectorsRoll(t *testing.T) {
 	var vectors []struct{ Root, Old, New, Signature hexBytes }
 	readVectors(t, "roll", &vectors)
@@ -437,7 +437,7 @@ func TestVectorsRoll(t *testing.T) {
 	}
 }
 
-// TestVectorsBad: every fault is refused, for the reason that is written beside it.
+// TestVectorsBad: every fault is refused, for the reason given in its file.
 func TestVectorsBad(t *testing.T) {
 	paths, err := filepath.Glob(filepath.Join(vectorDir, "bad_*.json"))
 	require.NoError(t, err)

@@ -20,7 +20,7 @@ import (
 	"github.com/doona-dp/doona/internal/testing/doctest"
 )
 
-// wall is something that may grow no further, in all modules of the repository but for tests.
+// wall is a limit on a size, over all modules of the repository without tests.
 type wall struct {
 	what  string
 	limit int
@@ -41,7 +41,7 @@ var limits = map[string]int{
 	methods: 40, interfaces: 8, parameters: 6, lines: 80, exported: 60, booleans: 0,
 }
 
-// offenders are above a limit today. The list may only shrink: what is below its limit must leave it.
+// offenders exceed a limit today. The list may only shrink: an entry that is below its limit must be removed.
 var offenders = map[string][]string{}
 
 // survey measures packages.
@@ -50,7 +50,7 @@ type survey struct {
 	folders map[string]map[string]*ast.InterfaceType // by folder and name
 }
 
-// embeddable are the interfaces of other modules that ours embed.
+// embeddable are the interfaces of other modules that ours embed, with their numbers of methods.
 var embeddable = map[string]int{
 	"io.Reader": 1, "io.Writer": 1, "io.Closer": 1, "io.ReadCloser": 2, "io.ReadWriteCloser": 3, "error": 1,
 	"fmt.Stringer": 1, "sort.Interface": 3, "http.Handler": 1, "testing.TB": 20, "comparable": 0, "cipher.AEAD": 4,
@@ -64,7 +64,7 @@ func newSurvey() *survey {
 	return s
 }
 
-// outside says whether a file is a test, or only tests and generators use it.
+// outside reports whether a file is a test, or only tests and generators use it.
 func outside(name string) bool {
 	return !strings.HasSuffix(name, ".go") || strings.HasSuffix(name, "_test.go") ||
 		strings.Contains("/"+name, "/testdata/") || anyWithin(path.Dir(name), testOnly)
@@ -136,7 +136,7 @@ func (s *survey) spec(folder string, spec ast.Spec) {
 	}
 }
 
-// count counts the methods of all interfaces, those of embedded ones too.
+// count counts the methods of all interfaces, including embedded ones.
 func (s *survey) count(t *testing.T) {
 	for folder, all := range s.folders {
 		for name, i := range all {
@@ -173,7 +173,7 @@ func (s *survey) methodsOf(t *testing.T, folder string, i *ast.InterfaceType) (n
 	return n
 }
 
-// named returns the folder called base that has an interface: no two folders that are imported are called alike.
+// named returns the folder called base that declares an interface: imported folders have distinct names.
 func (s *survey) named(base, name string) string {
 	for folder, all := range s.folders {
 		if path.Base(folder) == base && all[name] != nil {
@@ -202,8 +202,8 @@ func typeName(e ast.Expr) string {
 // modules are the folders of the repository's modules.
 var modules = []string{".", "beam", "lab"}
 
-// TestWalls prints the largest of everything that has a limit, and holds it there:
-// go test -count=1 -run Walls -v ./internal/testing/house
+// TestWalls prints the largest value of everything that has a limit, and checks the limits: go test -count=1 -run
+// Walls -v ./internal/testing/house
 func TestWalls(t *testing.T) {
 	s := newSurvey()
 	for _, module := range modules {
@@ -244,7 +244,7 @@ func TestWalls(t *testing.T) {
 	require.LessOrEqual(t, len(folders), maxFolders, "%v", slices.Sorted(maps.Keys(folders)))
 }
 
-// measure returns the folders that have Go files, tests' and commands' included, and those at the top.
+// measure returns the folders with Go files, including tests and commands, and those at the top.
 func measure(t *testing.T) (packages, tops map[string]bool) {
 	t.Helper()
 	packages, tops = map[string]bool{}, map[string]bool{}

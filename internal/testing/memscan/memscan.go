@@ -1,8 +1,7 @@
-// Package memscan looks for copies of keys in the memory of its own process, on Linux. It is for tests alone.
+// Package memscan looks for copies of keys in the memory of its own process, on Linux. It is for tests only.
 //
-// What it looks for must not be in memory because it looks for it: a [Needle] is masked with random bytes, and compared
-// byte by byte. A key comes raw, as base64 of both alphabets wherever it stands in a longer text, and as hexadecimal
-// digits.
+// The search itself must not put a key into memory: a [Needle] is masked with random bytes and compared byte by byte.
+// It finds a key as raw bytes, as base64 of both alphabets anywhere in a longer text, and as hexadecimal digits.
 package memscan
 
 import (
@@ -31,17 +30,17 @@ type Needle struct {
 	forms []form
 }
 
-// form is one way in which a key can stand in memory.
+// form is one way in which a key can be stored in memory.
 type form struct {
 	name         string
 	masked, mask []byte
 }
 
-// partSize is how many bytes a needle looks for together, at least: a key can be found in parts.
+// partSize is the least number of bytes that a needle looks for together: a key can be found in parts.
 const partSize = 32
 
-// New makes a needle of a key of at least 32 bytes, and clears the key. Of a longer one it finds each 32 bytes. It
-// leaves out three bytes at either end of these, which libraries may change, as X25519's.
+// New makes a needle from a key of at least 32 bytes, and clears the key. It finds each 32 bytes of a longer key. It
+// omits three bytes at either end of these, which libraries may change, as for X25519.
 func New(name string, key []byte) *Needle {
 	n := &Needle{Name: name}
 	defer clear(key)
@@ -101,7 +100,7 @@ func (n *Needle) add(name string, size int, write func(to []byte)) {
 	n.forms = append(n.forms, f)
 }
 
-// at says whether the form stands at the beginning of some memory.
+// at reports whether memory begins with the form.
 func (f *form) at(memory []byte) bool {
 	if len(memory) < len(f.masked) {
 		return false
@@ -114,8 +113,8 @@ func (f *form) at(memory []byte) bool {
 	return true
 }
 
-// File returns the needles of the private keys in a key file, in its order, or of the values in a relay's secret. Of
-// what it reads nothing is left.
+// File returns needles for the private keys in a key file, in order, or for the values in a relay's secret. It leaves
+// no copy of them in memory.
 func File(t testing.TB, path string) (needles []*Needle) {
 	t.Helper()
 	f, err := os.Open(path)
@@ -159,9 +158,9 @@ func File(t testing.TB, path string) (needles []*Needle) {
 	}
 }
 
-// RequireGone demands that the process's memory holds no copy of some needles, and, so that it is known to look, copies
-// of others. It collects garbage first, as finalizers clear what nobody has cleared; and looks again for some seconds,
-// as registers that the scheduler has saved may hold a part for a while.
+// RequireGone demands that the process's memory holds no copy of the needles in gone and, to show that the scan
+// works, copies of those in left. It collects garbage first, because finalizers clear forgotten keys. It retries for
+// some seconds, as registers saved by the scheduler may hold a part of a key.
 func RequireGone(t testing.TB, gone []*Needle, left ...*Needle) {
 	t.Helper()
 	require.NotEmpty(t, gone)
@@ -177,10 +176,10 @@ func RequireGone(t testing.TB, gone []*Needle, left ...*Needle) {
 	require.Empty(t, copies, "copies of keys are left in memory")
 }
 
-// patience is for how long [Retry] does.
+// patience is how long [Retry] tries.
 const patience = 10 * time.Second
 
-// Retry collects garbage and calls done until it says so, or for too long.
+// Retry collects garbage and calls done until it returns true or patience is over.
 func Retry(t testing.TB, done func() bool) {
 	t.Helper()
 	for end := time.Now().Add(patience); ; time.Sleep(50 * time.Millisecond) {
@@ -192,7 +191,7 @@ func Retry(t testing.TB, done func() bool) {
 	}
 }
 
-// RequireFound demands that a copy of each needle is found: the scan works, and the keys are those in use.
+// RequireFound demands that a copy of each needle is found: the scan works, and the keys are in use.
 func RequireFound(t testing.TB, needles ...*Needle) {
 	t.Helper()
 	require.NotEmpty(t, needles)
@@ -209,7 +208,7 @@ func requireIn(t testing.TB, found []string, needles []*Needle) {
 // names says whether a copy is one of the needle.
 func (n *Needle) names(found string) bool { return strings.HasPrefix(found, n.Name+",") }
 
-// Count returns for each copy of needles in the process's memory whose it is, and in which form it stands there.
+// Count returns, for each copy of a needle in the process's memory, the needle's name and the form of the copy.
 func Count(t testing.TB, needles ...*Needle) []string {
 	t.Helper()
 	var first [1 << 16][]*form // by two bytes
@@ -242,11 +241,11 @@ func Count(t testing.TB, needles ...*Needle) []string {
 	return found
 }
 
-// untouched is a page that nobody has written to, as most are that are mapped.
+// untouched is a page that nobody has written to; most mapped pages are.
 var untouched [4096]byte
 
-// eachPart reads the memory that the process can write, in parts that overlap by what a form may span. starts is how
-// many of a part's bytes are not in the next one.
+// eachPart reads the process's writable memory in parts, which overlap by the longest form. starts is how many bytes
+// of a part are not in the next one.
 func eachPart(t testing.TB, overlap int, do func(part []byte, starts int)) {
 	t.Helper()
 	memory, err := os.Open("/proc/self/mem")
@@ -268,7 +267,7 @@ func eachPart(t testing.TB, overlap int, do func(part []byte, starts int)) {
 		}
 		for at := from; at < to; {
 			size := min(to-at, uint64(len(buffer)))
-			if at < own+uint64(len(buffer)) && own < at+size { // the copies in the buffer are the scan's own
+			if at < own+uint64(len(buffer)) && own < at+size { // copies in the buffer are the scan's own
 				if at >= own {
 					at = own + uint64(len(buffer))
 					continue
@@ -277,7 +276,7 @@ func eachPart(t testing.TB, overlap int, do func(part []byte, starts int)) {
 			}
 			n, err := memory.ReadAt(buffer[:size], int64(at))
 			if err != nil && n == 0 {
-				at += uint64(len(untouched)) // it has gone, or was never there
+				at += uint64(len(untouched)) // the page is unmapped
 				continue
 			}
 			starts := n

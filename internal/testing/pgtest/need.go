@@ -2,8 +2,8 @@
 
 package pgtest
 
-// Need skips a test where PostgreSQL is not installed. With the build tag postgres, which make test has, nothing is
-// skipped, and such a test fails instead.
+// Need skips a test if PostgreSQL is not installed. With the build tag postgres, which make test sets, such a test
+// fails instead.
 func Need(t interface {
 	Helper()
 	Skipf(format string, args ...any)

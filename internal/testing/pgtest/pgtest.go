@@ -47,7 +47,7 @@ var shared struct {
 	server *Server
 }
 
-// Shared returns this process's one server, which it starts at the first call.
+// Shared returns this process's shared server, and starts it at the first call.
 func Shared() (*Server, error) {
 	shared.Lock()
 	defer shared.Unlock()
@@ -61,7 +61,7 @@ func Shared() (*Server, error) {
 	return shared.server, nil
 }
 
-// StopShared ends the server of Shared, if it was started.
+// StopShared stops the server of Shared, if it was started.
 func StopShared() error {
 	shared.Lock()
 	defer shared.Unlock()
@@ -73,13 +73,11 @@ func StopShared() error {
 	return s.Stop()
 }
 
-// Start makes a new server and waits until it answers. The server's programs are those of
-// /usr/lib/postgresql/VERSION/bin, the highest version, or on the PATH. They refuse to run as
-// root: there, the user postgres or nobody runs them.
+// Start makes a new server and waits until it answers. It uses the programs in /usr/lib/postgresql/VERSION/bin, of
+// the highest version, or on the PATH. They refuse to run as root: for root, the user postgres or nobody runs them.
 func Start() (*Server, error) { return StartIn("") }
 
-// StartIn is Start with the server's folder in another one than that of temporary files. The server's user must be able
-// to enter it.
+// StartIn is Start with the server's folder inside the given one. The server's user must be able to enter it.
 func StartIn(folder string) (*Server, error) {
 	s := &Server{}
 	err := s.lay(folder)
@@ -139,7 +137,7 @@ func version(path string) int {
 	return n
 }
 
-// unprivileged returns who runs the server in place of root, nil where this process is not root.
+// unprivileged returns the user that runs the server in place of root, or nil if this process is not root.
 func unprivileged() (*syscall.Credential, error) {
 	if os.Getuid() != 0 {
 		return nil, nil
@@ -166,8 +164,7 @@ func (s *Server) command(program string, args ...string) *exec.Cmd {
 	return cmd
 }
 
-// Promote has a server that is not running go on in a timeline of its own when it starts, as a replica does
-// that is promoted.
+// Promote makes a stopped server start in a new timeline, like a promoted replica.
 func (s *Server) Promote() error {
 	files := map[string]string{"recovery.signal": "", "postgresql.auto.conf": "restore_command = 'false'\n"}
 	for name, text := range files {
@@ -213,8 +210,7 @@ func (s *Server) Restart() error {
 	return s.Wait()
 }
 
-// Wait returns when the server takes new connections, as after a recovery of its own, which has taken more than a
-// minute beside other tests.
+// Wait returns when the server accepts new connections. A recovery, beside other tests, has taken more than a minute.
 func (s *Server) Wait() error {
 	db, err := sql.Open("pgx", s.dsn("postgres"))
 	if err != nil {
@@ -262,11 +258,11 @@ func (s *Server) Database() (string, error) {
 	return s.dsn(name), nil
 }
 
-// Crash ends the server like a loss of power, for programs: all its processes at once, nothing
-// written down. Restart recovers it.
+// Crash ends the server as a power loss would, for programs: it kills all processes at once and flushes nothing.
+// Restart recovers it.
 func (s *Server) Crash() error { return s.end(syscall.SIGQUIT) }
 
-// Halt ends the server in order, with everything on disk; Restart starts it again.
+// Halt shuts the server down cleanly, with everything on disk; Restart starts it again.
 func (s *Server) Halt() error { return s.end(syscall.SIGINT) }
 
 func (s *Server) end(how os.Signal) error {

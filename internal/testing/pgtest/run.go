@@ -8,8 +8,8 @@ import (
 	"time"
 )
 
-// KeepRunning starts a server again whenever it has ended by itself, as a service manager does, until ctx ends. Who
-// stops or restarts it otherwise has to wait for that.
+// KeepRunning restarts a server whenever it ends by itself, as a service manager does, until ctx ends. Wait for that
+// before you stop or restart the server otherwise.
 func (s *Server) KeepRunning(ctx context.Context) {
 	for {
 		select {
@@ -17,7 +17,7 @@ func (s *Server) KeepRunning(ctx context.Context) {
 			return
 		case <-s.ended:
 		}
-		if s.Restart() != nil { // as while its disk is full
+		if s.Restart() != nil { // for example while its disk is full
 			select {
 			case <-ctx.Done():
 				return
@@ -27,7 +27,7 @@ func (s *Server) KeepRunning(ctx context.Context) {
 	}
 }
 
-// KeepLogShort has the server keep its write-ahead log to about 48 MiB, for a small disk.
+// KeepLogShort limits the server's write-ahead log to about 48 MiB, for a small disk.
 func (s *Server) KeepLogShort() error {
 	db, err := sql.Open("pgx", s.dsn("postgres"))
 	if err != nil {

@@ -19,8 +19,8 @@ func (c *Cascade) few(t testing.TB, epoch uint64, n int) [][]byte {
 	return c.Slots(t, epoch, values...)[0]
 }
 
-// Chain plays two relays by hand on the slots of one batch: what two that collude could do. change, where given,
-// alters what the second one passes on before it signs.
+// Chain plays two relays on the slots of one batch, as two colluding relays could. change, if not nil, alters what
+// the second relay passes on before it signs.
 func (c *Cascade) Chain(t testing.TB, epoch, seq uint64, first [][]byte,
 	change ...func([][]byte) [][]byte) *onion.Batch {
 	t.Helper()
@@ -48,7 +48,7 @@ func (c *Cascade) Chain(t testing.TB, epoch, seq uint64, first [][]byte,
 	return batch
 }
 
-// Destroyed is a batch of epoch 0 that the relay at a hop destroyed.
+// Destroyed returns a batch of epoch 0 that the relay at a hop destroyed.
 func (c *Cascade) Destroyed(t testing.TB, seq, submissions, hop uint64) *onion.Batch {
 	t.Helper()
 	at, in := onion.Context{TaskID: c.Open.ID}, []uint64{submissions}
@@ -80,8 +80,8 @@ func Spoil(slots [][]byte, n int) [][]byte {
 	return slots
 }
 
-// Faulty are the files of two epochs with every kind of fault among them: a message in batches of numbers far apart, a
-// batch that came twice, one number signed twice, withheld batches, a remainder, and files that are no batch.
+// Faulty returns the batch files of two epochs with every kind of fault: a message in batches with distant numbers, a
+// repeated batch, one number signed twice, withheld batches, a remainder, and files that are no batch.
 func (c *Cascade) Faulty(t testing.TB) (files [][]byte) {
 	t.Helper()
 	size := int(c.Open.Batch.Size)
@@ -99,7 +99,7 @@ func (c *Cascade) Faulty(t testing.TB) (files [][]byte) {
 			fresh = append(fresh, c.few(t, 0, 2)...)
 		}
 		switch seq {
-		case 1: // withheld, so that its messages count in number 4
+		case 1: // withheld, so its messages count in number 4
 			add(c.Chain(t, 0, seq, fresh, func(next [][]byte) [][]byte { return Spoil(next, 3) }))
 		case 2: // a copy of a part of number 5
 			add(c.Chain(t, 0, seq, fresh))
@@ -120,5 +120,5 @@ func (c *Cascade) Faulty(t testing.TB) (files [][]byte) {
 	return append(files, []byte("no batch"))
 }
 
-// FileName is the name that the i-th of some files has.
+// FileName returns the name of the i-th file.
 func FileName(i int) string { return fmt.Sprintf("%02d.batch", i) }

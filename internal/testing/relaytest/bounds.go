@@ -16,9 +16,9 @@ import (
 
 // Bound is a row of the table of bounds in docs/SPEC.md.
 type Bound struct {
-	Name   string       // Of what a path names, in braces, or of a header or a parameter.
-	Beyond problem.Name // What is answered beyond it.
-	in     []string     // The last words of the requests' paths.
+	Name   string       // In braces, a path value; otherwise a header or a parameter.
+	Beyond problem.Name // Answer to a value beyond the bound.
+	in     []string     // Last words of the paths of requests with this value.
 }
 
 // Bounds reads the table.
@@ -32,12 +32,12 @@ func Bounds(t *testing.T, spec string) (out []Bound) {
 	return out
 }
 
-// In says whether a request, by its pattern, has what the bound is of.
+// In reports whether a request, by its pattern, has the bounded value.
 func (b Bound) In(pattern string) bool {
 	return slices.Contains(b.in, lastWord(pattern)) && (b.Name[0] != '{' || strings.Contains(pattern, b.Name))
 }
 
-// lastWord returns the last word of a pattern's path, with what is before it where that tells it from another.
+// lastWord returns the last word of a pattern's path, with the previous word if it is ambiguous.
 func lastWord(pattern string) (last string) {
 	before := ""
 	for word := range strings.SplitSeq(pattern, "/") {
@@ -51,7 +51,7 @@ func lastWord(pattern string) (last string) {
 	return last
 }
 
-// CheckBounds requires that the table has a row for all that the paths of some requests name.
+// CheckBounds requires that the table has a row for every path value of some requests.
 func CheckBounds(t testing.TB, bounds []Bound, patterns []string) {
 	t.Helper()
 	for _, pattern := range patterns {
@@ -64,7 +64,7 @@ func CheckBounds(t testing.TB, bounds []Bound, patterns []string) {
 	}
 }
 
-// Answer returns the problem that a handler answers, nil where it is none.
+// Answer returns the problem in a handler's answer, or nil.
 func Answer(handler http.Handler, req *http.Request) *problem.Problem {
 	w := httptest.NewRecorder()
 	handler.ServeHTTP(w, req)
@@ -74,7 +74,8 @@ func Answer(handler http.Handler, req *http.Request) *problem.Problem {
 	return problem.Read(w.Result())
 }
 
-// Flood has a handler answer 10,000 requests of some kinds, or 10,000 of each in the long form. It may take none.
+// Flood sends 10,000 requests of some kinds to a handler, or 10,000 of each in the long form. The handler must refuse
+// all.
 func Flood(t testing.TB, handler http.Handler, kinds [][]*http.Request) {
 	t.Helper()
 	n := 10_000/len(kinds) + 1
@@ -90,17 +91,17 @@ func Flood(t testing.TB, handler http.Handler, kinds [][]*http.Request) {
 	}
 }
 
-// status takes an answer and keeps its status.
+// status records the status of an answer.
 type status struct {
 	header http.Header
 	code   int
 }
 
-// Header is that of [http.ResponseWriter].
+// Header implements [http.ResponseWriter].
 func (s *status) Header() http.Header { return s.header }
 
-// Write is that of [http.ResponseWriter].
+// Write implements [http.ResponseWriter].
 func (s *status) Write(p []byte) (int, error) { return len(p), nil }
 
-// WriteHeader is that of [http.ResponseWriter].
+// WriteHeader implements [http.ResponseWriter].
 func (s *status) WriteHeader(code int) { s.code = code }

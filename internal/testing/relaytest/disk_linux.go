@@ -13,8 +13,8 @@ import (
 	"github.com/doona-dp/doona/internal/testing/stattest"
 )
 
-// Mount mounts an empty file system until the test, and what it has started since, have ended. It skips the test where
-// this process has no right to, and fails its long form.
+// Mount mounts an empty file system until the test and the processes that it has started have ended. Without the
+// right to mount, it skips the test, or fails its long form.
 func Mount(t testing.TB, folder, options string) {
 	t.Helper()
 	require.NoError(t, os.Mkdir(folder, 0o700))
@@ -36,7 +36,7 @@ func NoMount(t testing.TB, err error) {
 	t.Skipf("a file system of its own takes the right to mount one: %v", err)
 }
 
-// Fill takes all that is left of a file system, in a folder's file "filler".
+// Fill uses up all space of a file system, with a file "filler" in a folder.
 func Fill(folder string) error {
 	f, err := os.Create(filepath.Join(folder, "filler"))
 	if err != nil {

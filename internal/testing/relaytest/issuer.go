@@ -16,19 +16,19 @@ import (
 	"github.com/doona-dp/doona/wire/token"
 )
 
-// WithTokens makes a draft one whose clients need tokens; New then reserves the issuer's address,
-// and [Cascade.StartIssuer] runs it.
+// WithTokens changes a draft to clients with tokens. New then reserves the issuer's address, and
+// [Cascade.StartIssuer] runs it.
 func WithTokens(draft *task.Task) { draft.Clients = task.Clients{Kind: task.ClientToken, Quota: 1} }
 
-// placeIssuer reserves the issuer's address, at which nothing listens before [Cascade.StartIssuer]: whoever asks
-// an issuer that does not run for the time learns so at once.
+// placeIssuer reserves the issuer's address. Nothing listens there before [Cascade.StartIssuer], so a request for the
+// issuer's time fails at once.
 func (c *Cascade) placeIssuer(t testing.TB, draft *task.Task) {
 	t.Helper()
 	c.issuer = FreeAddress(t)
 	draft.Clients.Issuer.URL = c.scheme() + c.issuer
 }
 
-// IssuerConfig returns a configuration of the issuer, which gives tokens to networks.
+// IssuerConfig returns a configuration of the issuer, which counts networks.
 func (c *Cascade) IssuerConfig() issuer.Config {
 	cfg := issuer.Config{Store: "sqlite:" + filepath.Join(c.Dir, "issuer", "issuer.db"), Clients: "address",
 		TrustedProxies: []string{"127.0.0.0/8"}, Clock: c.Clock.Now}
@@ -73,8 +73,7 @@ func (c *Cascade) StartIssuer(t testing.TB, cfg issuer.Config) (stop func()) {
 	}
 }
 
-// Token makes a token of an epoch with the issuer's private key, as a client and the issuer would
-// together.
+// Token makes a token of an epoch with the issuer's private key, as client and issuer would.
 func (c *Cascade) Token(t testing.TB, epoch uint64) []byte {
 	t.Helper()
 	return c.TokenFor(t, epoch, token.Challenge(c.Open.Task, c.Open.ID, epoch))

@@ -14,15 +14,15 @@ import (
 	"github.com/doona-dp/doona/wire/taskfile"
 )
 
-// FeedJunk answers whoever follows the stream of a cascade, whose first relay does not run, with junk of the largest
-// size, some kinds one after the other. It requires that the process asks for at most so many bytes between two
-// answers, and returns when all kinds have been refused: a party that follows never ends.
+// FeedJunk answers every party that follows the stream of a cascade, whose first relay must not run, with junk of the
+// largest size, one kind after another. It requires that the process allocates at most most bytes between two
+// answers. It returns when all kinds were refused, as a following party never stops.
 func (c *Cascade) FeedJunk(t testing.TB, most uint64, follow func()) {
 	t.Helper()
 	f := &feeder{done: make(chan struct{})}
 	all := fixture.JunkStreams(c.Bundle(t), taskfile.MaxStream)
 	for i, one := range all {
-		if (len(all)-1-i)%11 == 0 { // who follows waits between two looks; package handover's tests have all
+		if (len(all)-1-i)%11 == 0 { // a follower waits between two polls; package handover's tests have all kinds
 			f.all = append(f.all, one)
 		}
 	}
@@ -40,7 +40,7 @@ func (c *Cascade) FeedJunk(t testing.TB, most uint64, follow func()) {
 	}
 }
 
-// feeder answers with one kind of junk after the other.
+// feeder answers with one kind of junk after another.
 type feeder struct {
 	all  []fixture.Junk
 	done chan struct{}
@@ -66,5 +66,5 @@ func (f *feeder) serve(w http.ResponseWriter, _ *http.Request) {
 		return
 	}
 	f.before = append(f.before, now)
-	_, _ = io.Copy(w, f.all[n].Reader()) // who has read enough hangs up
+	_, _ = io.Copy(w, f.all[n].Reader()) // a client that has read enough hangs up
 }

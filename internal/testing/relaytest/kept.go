@@ -8,17 +8,17 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// Kept is what a relay keeps, by file.
+// Kept holds a relay's files, by name.
 type Kept map[string][]byte
 
-// KeptParts are the parts of what a relay keeps, by their files' names.
+// KeptParts lists the parts of a relay's state, with the names of their files.
 var KeptParts = map[string][]string{
 	"store":  {"relay.db", "relay.db-wal"},
 	"secret": {"relay.secret"},
 	"keys":   {"task0.keys"},
 }
 
-// KeptOf reads parts of what a relay keeps.
+// KeptOf reads parts of a relay's state.
 func KeptOf(t testing.TB, c *Cascade, hop int, parts ...string) Kept {
 	t.Helper()
 	out := Kept{}
@@ -34,7 +34,7 @@ func KeptOf(t testing.TB, c *Cascade, hop int, parts ...string) Kept {
 	return out
 }
 
-// Restore puts parts of what a relay kept back.
+// Restore writes parts of a relay's state back.
 func (k Kept) Restore(t testing.TB, c *Cascade, hop int, parts ...string) {
 	t.Helper()
 	folder := filepath.Dir(c.RelayConfig(hop + 1))

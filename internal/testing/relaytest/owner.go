@@ -15,7 +15,7 @@ import (
 	"github.com/doona-dp/doona/wire/taskfile"
 )
 
-// Approving has relays approve the owner for so many tasks at a time, and configures none.
+// Approving makes relays approve the owner for this many tasks at a time, and configures no task.
 func (o Options) Approving(t testing.TB, tasks int) Options {
 	t.Helper()
 	folder, change := t.TempDir(), o.Config
@@ -30,7 +30,7 @@ func (o Options) Approving(t testing.TB, tasks int) Options {
 	return o
 }
 
-// Named returns a task that is c's, but for its name and what change does: relays have not made keys for it.
+// Named returns a copy of c's task with another name and the given changes. No relay has made keys for it.
 func (c *Cascade) Named(name string, change ...func(*task.Task)) *task.Task {
 	next := *c.Open.Task
 	next.Name = name
@@ -76,7 +76,7 @@ func (c *Cascade) SignWith(t testing.TB, next *task.Task, lists []*onion.SignedK
 	return bundle
 }
 
-// Begin hands a task to a relay that has approved the owner.
+// Begin sends a task to a relay that has approved the owner.
 func (c *Cascade) Begin(ctx context.Context, t testing.TB, hop int, bundle *taskfile.Bundle) error {
 	t.Helper()
 	raw, err := bundle.Bytes()

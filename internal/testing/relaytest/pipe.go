@@ -6,9 +6,9 @@ import (
 	"sync"
 )
 
-// PipeListener is a network inside a test, a [net.Listener] of connections made with Dial. They block as
-// goroutines do, so that package testing/synctest can run servers and clients in virtual time. They have no
-// buffer: a peer that does not read is a peer that reads slowly from the first byte on.
+// PipeListener is a network inside a test: a [net.Listener] for connections made with Dial. They block as goroutines
+// do, so that package testing/synctest can run servers and clients in virtual time. They have no buffer: a peer that
+// does not read blocks the writer from the first byte on.
 type PipeListener struct {
 	conns  chan net.Conn
 	closed chan struct{}
@@ -20,8 +20,8 @@ func ListenPipe() *PipeListener {
 	return &PipeListener{conns: make(chan net.Conn), closed: make(chan struct{})}
 }
 
-// Dial connects from an address, "192.0.2.1:80", as the listener's side sees it. It waits until the
-// connection is accepted; where the listener is closed, it returns a closed one.
+// Dial connects from an address, "192.0.2.1:80", as the listener's side sees it. It waits until the connection is
+// accepted; if the listener is closed, it returns a closed connection.
 func (l *PipeListener) Dial(from string) net.Conn {
 	client, server := net.Pipe()
 	select {
@@ -32,7 +32,7 @@ func (l *PipeListener) Dial(from string) net.Conn {
 	return client
 }
 
-// Accept is that of [net.Listener].
+// Accept implements [net.Listener].
 func (l *PipeListener) Accept() (net.Conn, error) {
 	select {
 	case c := <-l.conns:
@@ -42,13 +42,13 @@ func (l *PipeListener) Accept() (net.Conn, error) {
 	}
 }
 
-// Close is that of [net.Listener].
+// Close implements [net.Listener].
 func (l *PipeListener) Close() error {
 	l.once.Do(func() { close(l.closed) })
 	return nil
 }
 
-// Addr returns an address that means nothing.
+// Addr returns a meaningless address.
 func (l *PipeListener) Addr() net.Addr { return &net.TCPAddr{} }
 
 // conn is a connection with a peer's address.

@@ -1,6 +1,5 @@
-// Package relaytest lays out a task with all its parties on loopback, runs its relays inside a
-// test, and plays their clients and their verifier. Messages are 8 opaque bytes that hold a number,
-// so that a test can follow each of them.
+// Package relaytest creates a task with all its parties on loopback, runs its relays inside a test, and plays their
+// clients and their verifier. A message is 8 opaque bytes that hold a number, so that a test can trace each message.
 package relaytest
 
 import (
@@ -45,19 +44,19 @@ type Options struct {
 	Task   func(*task.Task)
 	Config func(hop int, cfg *relay.Config) // Changes the configuration of relays started in process.
 
-	Pull     string // How often relays ask each other. Default "20ms".
+	Pull     string // Poll interval of relays. Default "20ms".
 	Postgres bool   // Stores in PostgreSQL, a database for each relay. Default SQLite.
-	CA       string // File of the authority of all certificates; then URLs are https, and Config sets TLS.
+	CA       string // File of the authority of all certificates; with it, URLs are https, and Config sets TLS.
 }
 
 // Cascade is a task with the keys and addresses of its parties.
 type Cascade struct {
 	*quickstart.Deployment
 	Open      *taskfile.Open
-	Clock     *Clock           // of the relays that run in process
+	Clock     *Clock           // of the relays in this process
 	Verifier  *handover.Client // signs as the verifier
 	index     int              // of the task
-	twin      string           // where reports go instead of to the first relay, if anywhere
+	twin      string           // where reports go if not to the first relay
 	options   Options
 	addresses []string // of the relays
 	sealer    *onion.Sealer
@@ -90,7 +89,7 @@ func Draft() *task.Task {
 	}
 }
 
-// New lays out a cascade in a temporary folder.
+// New creates a cascade in a temporary folder.
 func New(t testing.TB, o Options) *Cascade {
 	t.Helper()
 	if o.Hops == 0 {
@@ -154,7 +153,7 @@ func NewDatabase(t testing.TB) string {
 	return url
 }
 
-// taskName is the name of the files of a cascade's i-th task.
+// taskName returns the name of the files of a cascade's i-th task.
 func taskName(i int) string { return fmt.Sprint("task", i) }
 
 // Other returns the same cascade with methods for its i-th task.
@@ -173,9 +172,9 @@ func (c *Cascade) use(t testing.TB, i int) {
 	require.NoError(t, err)
 }
 
-// FreeAddress returns a loopback address that nothing listens on, and that on Linux nobody else is given
-// until the test ends: a socket is bound to it that does not listen, beside which whoever names the
-// address can. Of the free ports as they are, two tests that run at once would now and then get one.
+// FreeAddress returns a loopback address that nothing listens on. On Linux, nobody else gets it until the test ends:
+// it is bound to a socket that does not listen, and only a program that names the address can share it. Otherwise two
+// concurrent tests would occasionally get the same port.
 func FreeAddress(t testing.TB) string {
 	t.Helper()
 	syscall.ForkLock.RLock()
@@ -216,7 +215,7 @@ func (c *Cascade) Start(t testing.TB, hop int) (stop func()) {
 	return stop
 }
 
-// StartRelay is Start for tests that look into the relay.
+// StartRelay is Start for tests that inspect the relay.
 func (c *Cascade) StartRelay(t testing.TB, hop int) (r *relay.Relay, stop func()) {
 	t.Helper()
 	cfg := c.Config(t, hop)
@@ -238,7 +237,7 @@ func (c *Cascade) ServeUnready(t testing.TB, r *relay.Relay) (stop func()) {
 	t.Helper()
 	end := Run(t, r.Run)
 	return func() {
-		c.http.CloseIdleConnections() // the next relay at this address knows nothing of them
+		c.http.CloseIdleConnections() // the next relay at this address does not know them
 		end()
 	}
 }
@@ -278,7 +277,7 @@ func (c *Cascade) WaitReady(t testing.TB, admin string) {
 	}, Patience, 10*time.Millisecond)
 }
 
-// Patience is how long to wait for what must come: long, as the machine may be busy with other things.
+// Patience is how long to wait for an event that must happen: long, as the machine may be busy.
 const Patience = 2 * time.Minute
 
 // Seal returns the submission of a client whose first message of every lane holds value; its
@@ -297,7 +296,7 @@ func (c *Cascade) Seal(t testing.TB, epoch, value uint64) []byte {
 	return body
 }
 
-// Message returns a message of some bytes that holds a number: in its first 8 if it has as many, else in all.
+// Message returns a message of some bytes that holds a number: in its first 8 bytes if it has as many, else in all.
 func Message(value, size uint64) task.Message {
 	body, number := make([]byte, size), binary.BigEndian.AppendUint64(nil, value)
 	copy(body, number[8-min(size, 8):])
@@ -332,7 +331,7 @@ func (c *Cascade) PostWith(ctx context.Context, epoch uint64, body []byte, heade
 	return nil
 }
 
-// ReportsURL returns where reports of an epoch go.
+// ReportsURL returns the URL for reports of an epoch.
 func (c *Cascade) ReportsURL(epoch uint64) string {
 	url := c.Open.ReportsURL(epoch)
 	if c.twin != "" {
@@ -341,9 +340,8 @@ func (c *Cascade) ReportsURL(epoch uint64) string {
 	return url
 }
 
-// Twin lays out a second process of a relay: a copy of its files, for the same store and with
-// addresses of its own. It returns its configuration file, and the cascade as clients see it that
-// talk to that process.
+// Twin creates a second process of a relay: a copy of its files, for the same store, with its own addresses. It
+// returns the process's configuration file, and the cascade as seen by clients of that process.
 func (c *Cascade) Twin(t testing.TB, hop int) (config string, seen *Cascade) {
 	t.Helper()
 	from, to := filepath.Dir(c.RelayConfig(hop+1)), filepath.Dir(c.RelayConfig(hop+1))+"twin"
@@ -359,8 +357,8 @@ func (c *Cascade) Twin(t testing.TB, hop int) (config string, seen *Cascade) {
 	return config, &other
 }
 
-// Pull waits until the last relay hands a batch to the verifier, and checks it. It asks for the batches
-// before it first, as a next hop does: a number beyond says that it has had them.
+// Pull waits until the last relay serves a batch to the verifier, and checks it. It first asks for all previous
+// batches, as a next hop does: a request for a number says that the hop has had the previous ones.
 func (c *Cascade) Pull(t testing.TB, epoch, seq uint64) (*onion.Batch, []onion.Manifest) {
 	t.Helper()
 	var batch *onion.Batch
@@ -401,7 +399,7 @@ func (c *Cascade) Values(t testing.TB, epoch uint64, b *onion.Batch) [][]uint64 
 	return out
 }
 
-// VerifierOpener returns what the verifier opens with.
+// VerifierOpener returns the verifier's opener.
 func (c *Cascade) VerifierOpener(t testing.TB, epoch uint64) *onion.Opener {
 	t.Helper()
 	keys, err := keyfile.LoadHPKE(c.VerifierKeys(taskName(c.index)))

@@ -21,8 +21,7 @@ import (
 	"github.com/doona-dp/doona/wire/task"
 )
 
-// Rogue stands where a relay of a cascade should: it has its keys and hands out whatever batches
-// a test gives it.
+// Rogue replaces a relay of a cascade: it has the relay's keys, and serves the batches that a test gives it.
 type Rogue struct {
 	Sign    ed25519.PrivateKey
 	cascade *Cascade
@@ -33,15 +32,15 @@ type Rogue struct {
 	pulls     map[string]int
 	over      map[uint64]bool
 	confirmed map[string]bool
-	deaf      bool // to confirmations
-	asked     int  // confirmations that came while it was deaf
+	deaf      bool // loses confirmations
+	asked     int  // confirmations lost while deaf
 	served    map[string]onion.Manifest
 }
 
-// StartFirst runs a first relay of the test's own until the test ends.
+// StartFirst runs the rogue as first relay until the test ends.
 func (c *Cascade) StartFirst(t testing.TB) *Rogue { return c.StartRogue(t, 0) }
 
-// StartRogue runs a relay of the test's own until the test ends.
+// StartRogue runs the rogue in place of the relay at a hop until the test ends.
 func (c *Cascade) StartRogue(t testing.TB, hop int) *Rogue {
 	t.Helper()
 	r := &Rogue{Sign: c.SignKey(t, hop), cascade: c, hop: hop, answers: map[string]http.HandlerFunc{},
@@ -95,7 +94,7 @@ func (r *Rogue) handlePull(w http.ResponseWriter, req *http.Request) {
 	}
 }
 
-// handleEnd signs the end of an epoch that is over, with the batches served of it.
+// handleEnd signs the end of an epoch that is over, with the batches served in it.
 func (r *Rogue) handleEnd(w http.ResponseWriter, req *http.Request) {
 	epoch := parse(req.PathValue("epoch"))
 	r.mu.Lock()
@@ -140,7 +139,7 @@ func (r *Rogue) handleConfirm(w http.ResponseWriter, req *http.Request) {
 	w.WriteHeader(http.StatusNoContent)
 }
 
-// Serve hands out a batch under a number from now on.
+// Serve serves a batch under a number from now on.
 func (r *Rogue) Serve(t testing.TB, epoch, seq uint64, b *onion.Batch) {
 	t.Helper()
 	raw, err := b.Bytes()
@@ -153,7 +152,7 @@ func (r *Rogue) Serve(t testing.TB, epoch, seq uint64, b *onion.Batch) {
 	r.Answer(epoch, seq, func(w http.ResponseWriter, _ *http.Request) { w.Write(raw) })
 }
 
-// Answer has a handler answer the pulls of a number from now on.
+// Answer makes a handler answer the pulls of a number from now on.
 func (r *Rogue) Answer(epoch, seq uint64, answer http.HandlerFunc) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -170,14 +169,14 @@ func (r *Rogue) Pulls(epoch, seq uint64) int {
 	return r.pulls[place(epoch, seq)]
 }
 
-// End says from now on that an epoch is over.
+// End ends an epoch.
 func (r *Rogue) End(epoch uint64) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.over[epoch] = true
 }
 
-// Deaf has confirmations get lost from now on, or not any more, and returns how many did before.
+// Deaf makes the rogue lose confirmations from now on, or stops that, and returns how many were lost before.
 func (r *Rogue) Deaf(deaf bool) (lost int) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -185,7 +184,7 @@ func (r *Rogue) Deaf(deaf bool) (lost int) {
 	return r.asked
 }
 
-// Confirmed says whether the next relay has confirmed a batch.
+// Confirmed reports whether the next relay has confirmed a batch.
 func (r *Rogue) Confirmed(epoch, seq uint64) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -206,7 +205,7 @@ func (r *Rogue) Batch(t testing.TB, epoch, seq, submissions uint64, lanes onion.
 	return r.Sealed(t, draft, lanes)
 }
 
-// Sealed signs a batch with counts and a source of the test's own, of the epoch that the draft names.
+// Sealed signs a batch with arbitrary counts and source, of the epoch that the draft names.
 func (r *Rogue) Sealed(t testing.TB, draft onion.BatchDraft, lanes onion.Lanes) *onion.Batch {
 	t.Helper()
 	draft.Context = r.Context(draft.Epoch)
@@ -236,7 +235,7 @@ func (c *Cascade) Slots(t testing.TB, epoch uint64, values ...uint64) onion.Lane
 	return lanes
 }
 
-// Opener returns what a relay opens with.
+// Opener returns a relay's opener.
 func (c *Cascade) Opener(t testing.TB, hop int, epoch uint64) *onion.Opener {
 	t.Helper()
 	keys, err := keyfile.LoadHPKE(filepath.Join(c.Dir, fmt.Sprintf("relay%d", hop+1), taskName(c.index)+".keys"))
@@ -248,7 +247,7 @@ func (c *Cascade) Opener(t testing.TB, hop int, epoch uint64) *onion.Opener {
 	return o
 }
 
-// Status asks a running relay how far it has come.
+// Status asks a running relay for its progress.
 func (c *Cascade) Status(t testing.TB, hop int) relay.TaskStatus {
 	t.Helper()
 	return c.Statuses(t, hop)[c.index]

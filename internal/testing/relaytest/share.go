@@ -11,9 +11,9 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// RequireShare requires that the server at a host and port lets one network have two connections at a time, and
-// another one for one that has ended. It returns what opens further ones, from an address of this machine, and what
-// says whether such a connection is answered when it asks for path.
+// RequireShare requires that the server at a host and port lets one network have two connections at a time, and opens
+// another when one has ended. It returns a function that opens further connections, from an address of this machine,
+// and one that reports whether such a connection answers a request for path.
 func RequireShare(t *testing.T, host, path string) (dial func(from string) net.Conn, served func(net.Conn) bool) {
 	t.Helper()
 	dial = func(from string) net.Conn {

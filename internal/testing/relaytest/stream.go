@@ -36,7 +36,7 @@ func (c *Cascade) Successors(party string) string {
 	return filepath.Join(c.Dir, party, taskName(c.index)+".next")
 }
 
-// nextKeys returns the file of a party's keys for a position of the stream, in a folder that is there.
+// nextKeys returns the file of a party's keys for a position of the stream, and creates its folder.
 func (c *Cascade) nextKeys(t testing.TB, party string, position, count uint64) string {
 	t.Helper()
 	require.NoError(t, os.MkdirAll(c.Successors(party), 0o700))
@@ -53,7 +53,7 @@ func (c *Cascade) NextVerifierKeys(t testing.TB, position, count uint64) *onion.
 	return list
 }
 
-// NextIssuerKeys makes the issuer's keys for a position of the stream, none where it has no tokens.
+// NextIssuerKeys makes the issuer's keys for a position of the stream; nil for a task without tokens.
 func (c *Cascade) NextIssuerKeys(t testing.TB, position, count uint64) *onion.SignedKeyList {
 	t.Helper()
 	if c.issuer == "" {
@@ -76,7 +76,7 @@ func (c *Cascade) Bundle(t testing.TB) *taskfile.Bundle {
 	return bundle
 }
 
-// Renew signs the next task of the stream, of which c's is the first, with the relays' keys.
+// Renew signs the next task of the stream that begins with c's task, with the relays' keys.
 func (c *Cascade) Renew(t testing.TB, position, count uint64) *taskfile.Bundle {
 	t.Helper()
 	_, owner := c.AsOwner(t)
@@ -86,7 +86,7 @@ func (c *Cascade) Renew(t testing.TB, position, count uint64) *taskfile.Bundle {
 	return bundle
 }
 
-// Hand hands the next task of the stream to one relay.
+// Hand sends the next task of the stream to one relay.
 func (c *Cascade) Hand(ctx context.Context, t testing.TB, hop int, bundle *taskfile.Bundle) error {
 	t.Helper()
 	raw, err := bundle.Bytes()

@@ -17,10 +17,10 @@ import (
 	"github.com/doona-dp/doona/wire/task"
 )
 
-// BatchSize is small, so the guarantee of the test's task is local: γ is large.
+// BatchSize is so small that the guarantee of the test's task is local: γ is large.
 const BatchSize = 20
 
-// NewMeanCascade lays out two relays for the mean of numbers from 0 to 10.
+// NewMeanCascade creates two relays for the mean of numbers from 0 to 10.
 func NewMeanCascade(t *testing.T) *Cascade {
 	t.Helper()
 	return New(t, Options{Task: Mean(BatchSize)})
@@ -66,7 +66,7 @@ func Slots(t *testing.T, c *Cascade, n int) [][]byte {
 	return SlotsOf(t, c, 0, n)
 }
 
-// SlotsOf is slots for an epoch.
+// SlotsOf is Slots for an epoch.
 func SlotsOf(t *testing.T, c *Cascade, epoch uint64, n int) [][]byte {
 	t.Helper()
 	client, err := shufflerclient.New(c.Open, shufflerclient.Options{MaxEpsilon: 10})
@@ -99,7 +99,7 @@ func ReportJSON(t *testing.T, v *verifier.Verifier) string {
 	return string(line)
 }
 
-// coordinates returns a vector whose entries differ.
+// coordinates returns a vector with distinct entries.
 func coordinates(dim int, scale float64) []float64 {
 	out := make([]float64, dim)
 	for i := range out {
@@ -134,7 +134,7 @@ var EveryProtocol = map[string]struct {
 		[]float64{'/', 'a'}},
 }
 
-// OneRelay lays out a task with one relay and two epochs, the first of which is over for an epoch and a half.
+// OneRelay creates a task with one relay and two epochs; the first ended one and a half epochs ago.
 func OneRelay(t *testing.T, q planner.Query) *Cascade {
 	t.Helper()
 	q.Name, q.Honest = "words", 0.9
@@ -147,7 +147,7 @@ func OneRelay(t *testing.T, q planner.Query) *Cascade {
 	}})
 }
 
-// WholeBatch plays a batch of clients and their relay by hand, which drops some of their slots.
+// WholeBatch plays a batch of clients and their relay, which drops some of their slots.
 func WholeBatch(t *testing.T, c *Cascade, epoch, dropped uint64, value []float64) *onion.Batch {
 	t.Helper()
 	client, err := shufflerclient.New(c.Open, shufflerclient.Options{MaxEpsilon: 1000, MaxDelta: 1})
@@ -181,8 +181,8 @@ func Bytes(t *testing.T, b *onion.Batch) []byte {
 	return raw
 }
 
-// NewPair lays out splitmix for two clients, of whom one is honest: one share each, as nobody hides it
-// from the verifier but its noise.
+// NewPair creates splitmix for two clients, of whom one is honest: each sends one share, as only its noise hides it
+// from the verifier.
 func NewPair(t *testing.T, change ...func(*task.Task)) *Cascade {
 	t.Helper()
 	c := New(t, Options{Task: func(draft *task.Task) {
@@ -200,7 +200,7 @@ func NewPair(t *testing.T, change ...func(*task.Task)) *Cascade {
 	return c
 }
 
-// Content is the report without what tells of the moment.
+// Content returns the report without parts that depend on the time.
 func Content(t *testing.T, v *verifier.Verifier) string {
 	t.Helper()
 	r, err := v.Report()
@@ -211,7 +211,7 @@ func Content(t *testing.T, v *verifier.Verifier) string {
 	return string(line)
 }
 
-// RequireReport compares the number of batches and the findings, each of which must be there once.
+// RequireReport compares the number of batches and the findings, each of which must occur once.
 func RequireReport(t *testing.T, v *verifier.Verifier, batches uint64, findings ...finding.Name) {
 	t.Helper()
 	r, err := v.Report()

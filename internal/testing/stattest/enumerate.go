@@ -2,9 +2,9 @@ package stattest
 
 import "math"
 
-// This file computes the exact privacy loss of tiny shuffled mechanisms, apart from the accountant: what the shuffler
-// lets a verifier see of a client is the histogram of its messages, and of all clients the sum of these. Tests of the
-// protocols and the errata of the papers rest on it.
+// This file computes the exact privacy loss of tiny shuffled mechanisms, independently of the accountant. A verifier
+// sees of a client only the histogram of its messages, and of all clients only the sum of these. Tests of the
+// protocols and the errata of the papers rely on it.
 
 // Law is a distribution of histograms; a key has one byte per kind of message.
 type Law map[string]float64
@@ -31,7 +31,7 @@ func (l Law) Mix(weight float64, o Law) {
 	}
 }
 
-// NoMessage is the law of no message, of the given number of kinds.
+// NoMessage is the law of a client without messages, for the given number of kinds.
 func NoMessage(kinds int) Law { return Law{string(make([]byte, kinds)): 1} }
 
 // OneMessage is the law of one message of the given kind.

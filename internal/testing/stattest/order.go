@@ -9,40 +9,38 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// This file tells an order that is uniformly random from one that is not: it counts in many trials where
-// each of n things goes.
+// This file tests whether an order is uniformly random: it counts, over many trials, the places of each of n things.
 //
-// With C[i][j] how often thing i went to place j in N trials, and E = N/n, uniform orders make
+// With C[i][j] the number of trials, of N, in which thing i is at place j, and E = N/n, uniform orders give
 //
 //	T = (n-1)/N · Σ_ij (C[i][j] - E)²   ~   χ² with (n-1)² degrees of freedom        (1)
 //
-// as N grows: the entries of a random permutation matrix have the covariances of H⊗H/(n-1), where H
-// takes off the mean of n numbers and has rank n-1. Where things go one by one does not tell a random
-// rotation, so for things i and i+1 the places of both are counted too: Pearson's χ² over n(n-1) pairs
-// of places, of equal probability,
+// as N grows: the entries of a random permutation matrix have the covariances of H⊗H/(n-1), where H subtracts the
+// mean of n numbers and has rank n-1. Single places do not detect a random rotation, so the places of both things i
+// and i+1 are counted too: Pearson's χ² over n(n-1) pairs of places, of equal probability,
 //
 //	T_i = n(n-1)/N · Σ_(j≠k) (C_i[j][k] - N/(n(n-1)))²   ~   χ² with n(n-1)-1 degrees of freedom.   (2)
 //
-// A χ² variable with d degrees of freedom exceeds d + 2√(d·x) + 2x with probability e^-x at most [LM00]
-// (Lemma 1). With x = ln((n+1)/α) for each of the n+1 statistics, uniform orders are refused with
-// probability α = 10⁻⁶ at most, in the limit of large N.
+// A χ² variable with d degrees of freedom exceeds d + 2√(d·x) + 2x with probability at most e^-x [LM00] (Lemma 1).
+// With x = ln((n+1)/α) for each of the n+1 statistics, uniform orders are refused with probability at most α = 10⁻⁶,
+// in the limit of large N.
 //
 // [LM00]: https://doi.org/10.1214/aos/1015957395
 
 // FalseAlarm is the probability with which uniform orders are refused.
 const FalseAlarm = 1e-6
 
-// The sizes at which every permutation of the system is tested: the code that permutes in [Trials] trials,
-// the whole way through sealed slots or processes in [FewTrials], which see a missing permutation and not
-// a slight bias. In 200,000 simulated runs of as few trials (1) never came within 10 of its limit.
+// Sizes for the tests of every permutation in the system. Code that permutes is tested in [Trials] trials. Whole
+// paths through sealed slots or processes are tested in [FewTrials], which detect a missing permutation but not a
+// slight bias. In 200,000 simulated runs of [FewTrials] trials, (1) never came within 10 of its limit.
 const (
 	Things    = 8
 	Trials    = 100_000
 	FewTrials = 100
 )
 
-// minExpected is the least expected count of a cell for which χ² is the distribution of (2) closely
-// enough. With fewer trials only (1) is tested.
+// minExpected is the least expected count of a cell for which χ² approximates (2) well enough. With fewer trials only
+// (1) is tested.
 const minExpected = 100
 
 // Orders counts the orders of n things.
@@ -94,7 +92,7 @@ func ChiSquare(df, alarm float64) float64 {
 	return df + 2*math.Sqrt(df*x) + 2*x
 }
 
-// Biased is an error unless the orders look uniform.
+// Biased returns an error unless the orders look uniform.
 func (o *Orders) Biased() error {
 	n := float64(len(o.places))
 	x := math.Log((n + 1) / FalseAlarm)
@@ -132,7 +130,7 @@ func (o *Orders) Biased() error {
 	return nil
 }
 
-// Uniform asserts that what order returns, in a number of trials, are uniform orders of [Things] things.
+// Uniform asserts that order returns uniform orders of [Things] things, over a number of trials.
 func Uniform(t *testing.T, trials int, order func() []int) {
 	t.Helper()
 	o := NewOrders(Things)
@@ -142,10 +140,10 @@ func Uniform(t *testing.T, trials int, order func() []int) {
 	require.NoError(t, o.Biased())
 }
 
-// UniformLanes is [Uniform] for several lanes at once: each has a uniform order, and so has what is at
-// the same place as thing 0, 1, … of the first lane: else the orders would tell which belong together. Uniform
-// lanes are independent, so all of them together are held to it too: with L of them, a bias that all have
-// shows in an L-th of the trials.
+// UniformLanes is [Uniform] for several lanes at once. Each lane must have a uniform order, and so must the things at
+// the places of thing 0, 1, … of the first lane: otherwise the orders would tell which things belong together.
+// Uniform lanes are independent, so all lanes together are tested too: with L lanes, a bias that all share shows in
+// an L-th of the trials.
 func UniformLanes(t *testing.T, trials, lanes int, orders func() [][]int) {
 	t.Helper()
 	each, beside := make([]*Orders, lanes), make([]*Orders, lanes)

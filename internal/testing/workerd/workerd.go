@@ -1,6 +1,5 @@
-// Package workerd runs a worker's folder in Cloudflare's open runtime, the program workerd, without
-// a network: everything the worker fetches goes to one address, whatever its URL. For tests and
-// measurements.
+// Package workerd runs a worker's folder in Cloudflare's open runtime, the program workerd, without a network: all
+// the worker's fetches go to one address, whatever their URL. It is for tests and measurements.
 package workerd
 
 import (
@@ -21,9 +20,9 @@ import (
 
 // Options describes a worker.
 type Options struct {
-	Dir      string         // Folder of modules, as wasm.BuildWorker makes it.
+	Dir      string         // Folder of modules, made by wasm.BuildWorker.
 	Entry    string         // Its entry module: "entry.mjs".
-	Outbound string         // host:port that gets all the worker sends.
+	Outbound string         // host:port that receives all the worker's requests.
 	Vars     map[string]any // Variables, given to the worker as JSON values.
 	Objects  []Object       // Durable Objects, whose storage is removed when the program ends.
 }
@@ -33,7 +32,7 @@ type Object struct{ Binding, Class string }
 
 // Process is a running workerd.
 type Process struct {
-	URL     string // Of the worker.
+	URL     string // URL of the worker.
 	command *exec.Cmd
 	log     lockedBuffer
 	folder  string
@@ -98,7 +97,7 @@ func (p *Process) Close() {
 	os.RemoveAll(p.folder)
 }
 
-// Log returns all that the program and the worker have printed.
+// Log returns the output of the program and the worker.
 func (p *Process) Log() string { return p.log.String() }
 
 // CPU returns the processor time that the program's threads have used.
