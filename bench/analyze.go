@@ -277,8 +277,8 @@ func (w *warehouse) openAndSeal(size int) (float64, error) {
 	})
 }
 
-// perTurn returns the microseconds of CPU time that something takes which all cores do at once, each so often, as the
-// parties do: two cores of one virtual machine are often the two threads of one, and both at once take longer.
+// perTurn returns CPU time per operation with all cores busy, in µs. Parties use all cores, too, and two cores of a
+// virtual machine are often two threads of one core, which are slower together.
 func perTurn(times int, worker func() func() error) (float64, error) {
 	before, err := ownCPU()
 	if err != nil {

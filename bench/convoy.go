@@ -18,7 +18,7 @@ import (
 	"github.com/doona-dp/doona/wire/task"
 )
 
-// crowd is who reports, what, and by which way.
+// crowd is the simulated clients of a row: their number and query.
 type crowd struct {
 	planner.Query     // Of batches of so many.
 	clients       int // Fill batches.
@@ -38,7 +38,8 @@ func newCrowd(clients int, q planner.Query) crowd {
 	return crowd{Query: q, clients: clients, relays: 2}
 }
 
-// convoy is a deployment of relays and a verifier, each in a process of its own, and a crowd on its way.
+// convoy is a deployment of relays and a verifier, each in its own process, and the simulated clients that report to
+// it.
 type convoy struct {
 	crowd
 	bins    string
@@ -49,8 +50,8 @@ type convoy struct {
 	parties []*exec.Cmd // The relays, in order, and the verifier.
 }
 
-// trip is what the parties spend on each client of a crowd: the relays in order, the verifier, and who plays the
-// clients.
+// trip is what each party spends per simulated client: the relays in order, the verifier, and the process that plays
+// the clients.
 type trip struct {
 	seconds     float64   // From the start of the clients to the estimate.
 	cpu, memory []float64 // Microseconds of CPU time for a client; bytes at the most.

@@ -9,18 +9,18 @@ import (
 	"github.com/doona-dp/doona/wire/onion"
 )
 
-// relayNoiseCPU is what noise by two relays costs each party: the microseconds of its process's CPU time for each of
-// 10⁵ clients in one batch of a histogram of 256 bins, through the real road. Beside it is the same histogram without
-// dummies, whose clients randomize.
+// relayNoiseCPU is what noise by two relays costs each party: microseconds of its process's CPU time for each of 10⁵
+// clients in one batch of a histogram of 256 bins, through a whole deployment. The comparison is the same histogram
+// without dummies, whose clients randomize.
 var relayNoiseCPU = Group{
 	Names: noiseCPUNames, Run: measureNoiseCPU,
 }
 
 var noiseCPUNames = []string{"relay/noise/first/cpu", "relay/noise/later/cpu", "relay/noise/verifier/cpu"}
 
-// mixing is what a later relay spends on a slot of a batch of 10⁵ without dummies, through the real road: to pull and
-// open it, to see that it was not there before, to permute, to store and to hand it on. The limit is the least that
-// opening a slot and sealing it for the disk takes.
+// mixing is what a later relay spends on a slot of a batch of 10⁵ without dummies, in a whole deployment: to pull and
+// open it, check that it is no replay, permute, store and pass it on. The limit is the least that opening a slot and
+// sealing it for the disk takes.
 var mixing = Group{Names: []string{"relay/mix"}, Run: measureMix}
 
 func measureMix(ctx context.Context, s *Setup) ([]Row, error) {
@@ -49,7 +49,7 @@ func measureMix(ctx context.Context, s *Setup) ([]Row, error) {
 		within("circl's x25519, HKDF and AES, and AES for the disk", median(least))}, nil
 }
 
-// noiseCPURuns is how often each side is measured, by turns.
+// noiseCPURuns is how often each side is measured, in turn.
 const noiseCPURuns = 3
 
 func measureNoiseCPU(ctx context.Context, s *Setup) ([]Row, error) {

@@ -26,11 +26,10 @@ import (
 	"github.com/doona-dp/doona/wire/task"
 )
 
-// ingest is what a first relay takes: durable reports per second of its process's CPU time. The
-// limit, in the same run, is bench/bare: the same HTTP server, one open and values of the same sizes,
-// with nothing that makes it a relay. The peer is not a competitor but the floor below any relay:
-// bare HPKE opens of the same envelopes. Of what answers take, p99 is that of 256 clients who each
-// send as soon as they have an answer, and its peer the bare server's.
+// ingest is the rate of a first relay: durable reports per second of its process's CPU time. The limit, measured in
+// the same run, is bench/bare: the same HTTP server, one open and values of the same sizes, without anything that
+// makes it a relay. The peer is a floor instead of a competitor: bare HPKE opens of the same envelopes. p99 is the
+// latency of 256 clients who each send as soon as they have an answer; its peer is the bare server's.
 var ingest = Group{Names: ingestNames(), Run: measureIngest}
 
 func ingestNames() (names []string) {

@@ -88,7 +88,7 @@ func (r *Result) print(to io.Writer, asJSON bool) error {
 	return json.NewEncoder(to).Encode(r)
 }
 
-// measure returns the rows whose names match a pattern, all without one but those that take long.
+// measure returns the rows whose names match a pattern. Without a pattern it returns all except those that take long.
 func measure(ctx context.Context, pattern string, full bool) ([]Row, error) {
 	wanted := matcher(pattern)
 	selected := slices.DeleteFunc(slices.Clone(groups), func(g Group) bool {
@@ -133,7 +133,7 @@ func matcher(pattern string) func(string) bool {
 	}
 }
 
-// machine describes where the figures were measured, with what, and how busy it was with other things at the start.
+// machine describes the machine, its software, and its load at the start.
 func machine(ctx context.Context) map[string]any {
 	m := map[string]any{"cpu": "unknown", "cores": runtime.NumCPU(), "os": runtime.GOOS, "arch": runtime.GOARCH,
 		"go": runtime.Version()}

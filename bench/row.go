@@ -14,7 +14,7 @@ type Row struct {
 	Peer       *float64 `json:"peer"`        // The same of a peer, measured in this run.
 	PeerName   *string  `json:"peer_name"`   //
 	PeerRatio  *float64 `json:"peer_ratio"`  // Above 1: ours is better.
-	Limit      *float64 `json:"limit"`       // What cannot be beaten.
+	Limit      *float64 `json:"limit"`       // Best possible value.
 	LimitName  *string  `json:"limit_name"`  //
 	LimitRatio *float64 `json:"limit_ratio"` // Efficiency; above 1 only where the runs vary.
 	Runs       int      `json:"runs"`

@@ -46,9 +46,8 @@ func scrape(t *testing.T, admins ...string) samples {
 // selector matches what a rule says of a metric: its change within a time, or its value, where it has a label.
 var selector = regexp.MustCompile(`(?:(rate|increase)\((doona_\w+)(?:\{(.*?)\})?\[\w+\]\)|(doona_\w+)(?:\{(.*?)\})?)`)
 
-// firing returns the alerts that hold at a time, given what was scraped then and an hour before. How long they
-// must hold is not looked at. It evaluates the few forms that the rules have: comparisons of one metric, series
-// by series.
+// firing returns the alerts that hold at a time, given what was scraped then and an hour before. It ignores how long
+// they must hold. It evaluates only the forms that the rules use: comparisons of one metric, series by series.
 func firing(t *testing.T, before, now samples, at time.Time) (names []string) {
 	t.Helper()
 	text, err := os.ReadFile(filepath.Join("grafana", "alerts.yaml"))
@@ -99,8 +98,8 @@ func also(to, from samples, metric string) samples {
 	return to
 }
 
-// TestRelayAlerts: the first finding of its kind fires, a relay before that has been away since the start, and a
-// process that is gone.
+// TestRelayAlerts: alerts fire for the first finding of a kind, for an upstream relay that was unreachable since the
+// start, and for a missing process.
 func TestRelayAlerts(t *testing.T) {
 	c := relaytest.New(t, relaytest.Options{})
 	admin := c.Config(t, 1).Admin
@@ -119,7 +118,7 @@ func TestRelayAlerts(t *testing.T) {
 	require.Equal(t, []string{"DoonaRelayGone"}, firing(t, begun, samples{}, time.Now()))
 }
 
-// TestOwnerAlert: an approved owner's task for which there is no place fires, once, and none does before.
+// TestOwnerAlert: the alert fires once for an approved owner's task that exceeds the limit, and not before.
 func TestOwnerAlert(t *testing.T) {
 	c := relaytest.New(t, relaytest.Options{Hops: 1}.Approving(t, 1))
 	c.Start(t, 0)

@@ -1,6 +1,6 @@
 // Command deploy writes the folder grafana: relay.json, issuer.json and verifier.json, Grafana dashboards with a
-// panel for every metric of a program, from the definitions in their packages, and alerts.yaml, rules for
-// Prometheus. Beside it stand a systemd unit and a Dockerfile; docs/deployment.md is the guide.
+// panel for every metric of a program, from the definitions in their packages, and alerts.yaml, rules for Prometheus.
+// The systemd unit and the Dockerfile are beside it; docs/deployment.md is the guide.
 //
 //	go generate ./deploy
 package main
@@ -64,7 +64,7 @@ func dashboard(program string, metrics []service.Metric) []byte {
 	return append(out, '\n')
 }
 
-// unit returns what a panel's values are in; of a counter it shows the rate.
+// unit returns the unit of a panel's values; the panel of a counter shows its rate.
 func unit(m service.Metric) string {
 	if m.Kind == service.KindCounter {
 		return "ops"
