@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# Makes the release of HEAD twice, each from a clean clone with nothing compiled yet: in one folder, and in another
-# with a longer name by another user in another time zone. All bytes must be the same, an image must have the program
-# of the archive, and the npm package its modules. Prints how many files and bytes it compared, as JSON.
+# Makes the release of HEAD twice, each from a clean clone without a build cache: in one folder, and in another with a
+# longer name by another user in another time zone. All bytes must be the same, an image must contain the program of
+# the archive, and the npm package its modules. Prints how many files and bytes it compared, as JSON.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 root=$(pwd)

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# Builds what a release has into build/release: programs for Linux and macOS, images, the WASM modules, the npm
-# packages, bills of materials, licences and checksums. Builds of one commit with one Go have the same bytes in every
-# folder, for every user (make test-full PART=release); docs/release.md says how to compare them.
+# Builds a release into build/release: programs for Linux and macOS, images, the WASM modules, the npm packages, bills
+# of materials, licences and checksums. Builds of one commit with one Go have the same bytes in every folder, for
+# every user (make test-full PART=release); docs/release.md says how to compare them.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 umask 022

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# The long forms of the tests, for a release: one part, or all that have not run yet in this clone; it may be stopped, and
-# goes on with what is left. A part leaves its commit, its seconds and what it measured in build/results. Once all have
-# run, docs/results.json and docs/results.md are made of these.
+# Runs the long forms of the tests, for a release: one part, or all parts that have not run yet in this clone. It can
+# be stopped and continues with the rest. A part leaves its commit, its seconds and its measurements in build/results.
+# Once all parts have run, the script makes docs/results.json and docs/results.md from these.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 parts="accountant protocols coverage audit order mutants crash setback world streams fuzz tls load size scale bench edge engines strings beam figures release"

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# The tests in parts: scripts/test.sh [test|check|PART...]. test, the default, and check are the parts that make test and
-# make check run, listed below. Installs what a fresh Debian-like machine lacks; never skips.
+# Runs the tests in parts: scripts/test.sh [test|check|PART...]. test, the default, and check are the parts that make
+# test and make check run, listed below. Installs what a fresh Debian-like machine lacks; never skips.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 

@@ -2,8 +2,8 @@
 
 // Command gen writes the test vectors beside it: go run ./testdata/v1/*.go
 //
-// Everything in them follows from the seeds below, also what a sender draws at random: it seals
-// with internal/testing/fixture/hpke.go, a second implementation, so that package onion is checked against it.
+// Everything in them follows from the seeds below, including a sender's random draws: gen seals with
+// internal/testing/fixture/hpke.go, a second implementation, which checks package onion.
 package main
 
 import (
@@ -694,7 +694,7 @@ func chunks(w *world) {
 	write("chunks", out)
 }
 
-// bad writes one file per fault. What is not the fault is right, also the signatures over it.
+// bad writes one file per fault. Everything except the fault is valid, including the signatures over it.
 func bad(w *world) {
 	fault := func(name, kind, expect, description string, v object) {
 		v["kind"], v["expect"], v["description"] = kind, expect, description
@@ -799,7 +799,7 @@ func badTasks(w *world, fault faultFunc) {
 		object{"document": string(text) + "{}"})
 }
 
-// badParts are faults in what a task may leave out.
+// badParts are faults in the optional parts of a task.
 func badParts(w *world, fault faultFunc) {
 	for _, c := range []struct {
 		name, expect, description string

@@ -13,8 +13,8 @@ import (
 	"github.com/doona-dp/doona/wire/task"
 )
 
-// sample is a task of one protocol with what its clients hold. Parameters are written out, so that
-// no vector follows from a calibration.
+// sample is a task of one protocol with its clients' values. Its parameters are explicit, so that no vector depends
+// on a calibration.
 type sample struct {
 	name, rule string
 	query      task.Query
@@ -27,7 +27,7 @@ type sample struct {
 	blocks     int // Random bytes for the reports, in blocks of 32; 0 for 64.
 	batches    []batch
 	noise      *task.Noise // What relays add, and then no other client need be honest.
-	unproven   string      // The field by which the claim is refused, for what no proven task shows.
+	unproven   string      // The field by which the claim is refused; for cases that no proven task has.
 }
 
 // batch is the messages of a number of clients.
@@ -70,7 +70,7 @@ func (s *sample) task(w *world, protocol string) *task.Task {
 	return &t
 }
 
-// vectorSet is the vectors of a protocol. Each negative has one fault, of the first sample.
+// vectorSet holds the vectors of a protocol. Each negative has one fault and is based on the first sample.
 type vectorSet struct {
 	protocol string
 	samples  []sample
@@ -193,8 +193,8 @@ func (s *sample) vector(w *world, protocol string) object {
 		"batches": estimates(r.mechanism, append([]batch{own}, s.batches...))}
 }
 
-// report returns report i, as messages or as slots, and up to where the bytes are used then, at least
-// from. A source reads ahead, so it draws all reports before again, and looks for the next draw.
+// report returns report i, as messages or as slots, and the offset of the first unused random byte, searched from
+// offset from. A source reads ahead, so report draws all earlier reports again and looks for the next draw.
 func (r *run) report(i int, slots bool, from int) (lanes protocols.Messages, end int) {
 	src := source(r.given)
 	for j := range i + 1 {
