@@ -44,16 +44,16 @@ type simulation struct {
 	Slots           *uint64         `json:"slots"`
 	Users           int             `json:"users"`
 	LeftOut         int             `json:"left_out"`         // Rows of the input beyond a batch.
+	Sample          uint64          `json:"sample,omitempty"` // Seed of a random selection; omitted: the first rows.
+	ClippedShare    float64         `json:"clipped_share"`    // Share of the values: see [planner.CountClipped].
 	// The mean and quantiles of a histogram over a range.
-	Sample          uint64          `json:"sample,omitempty"` // The seed of those used; they are the first without one.
-	ClippedShare    float64         `json:"clipped_share"`    // Of the values: see [planner.CountClipped].
 	Locations     []*simulatedLocation `json:"locations,omitempty"`
 	Repeats       int                  `json:"repeats"`
 	Fast          bool                 `json:"fast"`
 	Protocol      string               `json:"protocol"` // The task's, or "laplace" under --central.
 	Malicious     int                  `json:"malicious"`
 	Attack        string               `json:"attack,omitempty"`
-	Unchecked     doubts               `json:"unchecked,omitempty"` // What would have been refused.
+	Unchecked     doubts               `json:"unchecked,omitempty"` // Doubts that the user waived.
 	AloneEpsilon  *float64             `json:"alone_epsilon"`       // As in reports.
 	LocalEpsilon  *float64             `json:"local_epsilon"`
 	HonestEpsilon float64              `json:"crowd_epsilon"`

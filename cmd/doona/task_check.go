@@ -61,22 +61,22 @@ figure that is derived. --unchecked prints the task all the same, and says why i
 
 // taskSummary is what `task new` and `task check` print.
 type taskSummary struct {
-	// B, of one client in a lane; an upper bound under padding none.
 	ID            string            `json:"id,omitempty"`    // Of a task with parties.
-	Owner         string            `json:"owner,omitempty"` // Whose signature is good; none for a JSON document.
+	Owner         string            `json:"owner,omitempty"` // If the signature was checked; empty for a JSON document.
 	Query         task.Query        `json:"query"`
 	Protocol      string            `json:"protocol"`
 	Rule          string            `json:"rule"`
 	Params        map[string]string `json:"params"`
 	Epsilon       string            `json:"epsilon"`
 	Delta         string            `json:"delta"`
-	LocalEpsilon  *float64          `json:"local_epsilon"` // Null where nothing remains if all relays collude.
+	LocalEpsilon  *float64          `json:"local_epsilon"` // Null if no guarantee is left when all relays collude.
 	AloneEpsilon  *float64          `json:"alone_epsilon"` // ε′, if no other client is honest; null as above.
 	HonestEpsilon float64           `json:"crowd_epsilon"` // ε in a batch with n_min honest clients.
 	Batch         uint64            `json:"batch"`
 	NMin          uint64            `json:"n_min"`
 	Padding       task.Padding      `json:"padding"`
 	Lanes         uint64            `json:"lanes"`
+	// B, of one client in a lane; an upper bound under padding none.
 	Slots uint64 `json:"slots"`
 	// B under padding full, for a task with padding none that could have it.
 	SlotsFull    *uint64 `json:"slots_full,omitempty"`

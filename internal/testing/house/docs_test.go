@@ -220,7 +220,6 @@ const (
 	longestParagraph = 80
 )
 
-// denseDocuments exceed these limits today. The list may only shrink.
 // prose returns the paragraphs and list items of a Markdown text, without code, tables and link targets.
 func prose(text string) (paragraphs []string) {
 	text = regexp.MustCompile("(?ms)^\\s*```.*?^\\s*```").ReplaceAllString(text, "")
