@@ -6,7 +6,7 @@ import "math"
 //
 // Reveal everyone's blanket bit. If the target's says "blanket", its report is independent of its input. Else, with
 // probability 1−γ, it reports x. Let A and B count the other users' blanket messages in the cells x and x′. Given
-// everything else, the likelihood ratio of the two worlds at a histogram is that of the counts in the two cells (the
+// everything else, the two worlds' likelihood ratio at a histogram is the ratio of the counts in the two cells (the
 // proof of [BBGN19], Theorem 1), so
 //
 //	δ(ε) = (1−γ)·E[(1 − e^ε·B/(A+1))₊],   (A, B) multinomial(n−1; p, p),   p = γ/K.
@@ -61,7 +61,7 @@ type pairSum struct {
 }
 
 // anchorEvery is the number of steps after which the running probabilities are recomputed. It bounds their relative
-// error by 256·4·ulp plus that of binomial.
+// error by 256·4·ulp plus the error of binomial.
 const anchorEvery = 256
 
 func newPairSum(n, p, e1 float64) *pairSum {

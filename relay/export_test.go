@@ -59,7 +59,7 @@ func Kept(r *Relay) (n int) {
 	return n + kept(r.monitor)
 }
 
-// hidden returns a field of a stage's that the stage shows nobody.
+// hidden returns an unexported field of a stage, by its path.
 func hidden(of any, path ...string) reflect.Value {
 	v := reflect.Indirect(reflect.ValueOf(of))
 	for _, name := range path {

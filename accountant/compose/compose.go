@@ -8,7 +8,7 @@
 //
 // A pair (A, B) dominates another if its curve lies on or above the other's at every real ε. Products of dominating
 // pairs dominate the product, adaptive ones too ([ZDW22], Theorem 10). So the curve of the product of the pairs made
-// here bounds that of all observations. For ε < 0 a curve follows from the other direction, δ(−ε) = 1 − e^−ε +
+// here bounds the curve of all observations. For ε < 0 a curve follows from the other direction, δ(−ε) = 1 − e^−ε +
 // e^−ε·δ(ε). (1) is symmetric, so its values at ε ≥ 0 suffice. A privacy amplification random variable is not a
 // privacy loss, and convolving those is unsound.
 //
@@ -124,7 +124,7 @@ func hull(curve func(eps float64) float64, h float64, steps, every int) (corners
 	return corners
 }
 
-// fromCorners returns the pair (2) of a hull. It is symmetric, because the curve is that of both directions.
+// fromCorners returns the pair (2) of a hull. It is symmetric, because the curve covers both directions.
 func fromCorners(corners []corner, h float64) *Pair {
 	last := corners[len(corners)-1]
 	p := &Pair{step: h, first: -last.at, mass: make([]float64, 2*last.at+1), infinity: last.delta}

@@ -49,7 +49,7 @@ const (
 	leastEpsilon = 1e-9
 )
 
-// guess returns an approximate ε: that of a Gaussian loss with the observations' mean and variance.
+// guess returns an approximate ε. It takes the loss to be Gaussian, with the observations' mean and variance.
 func guess(seen []Observation, delta float64) float64 {
 	tops := make([]float64, len(seen))
 	for i, p := range seen {

@@ -66,7 +66,7 @@ func (g group) share(first, last int, confidence float64) *figure {
 	return &figure{f, g.fraction(first, last)}
 }
 
-// less returns the share of the bins first to last minus that of another group.
+// less returns the group's share of the bins first to last, minus the other group's share.
 func (g group) less(other group, first, last int, confidence float64) *figure {
 	f, ok := g.joint.Difference(g.at, other.at, first, last, confidence)
 	if !ok {

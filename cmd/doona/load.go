@@ -184,7 +184,7 @@ func isURL(text string) bool {
 	return err == nil && u.Host != "" && (u.Scheme == "http" || u.Scheme == "https")
 }
 
-// run returns its measurements, also beside an error, and the truth if it is to be compared.
+// run returns its measurements, also beside an error. It returns the truth if --report asks to compare with it.
 func (f *loadFlags) run(ctx context.Context) (*loadResult, *openloop.Truth, error) {
 	if err := f.trust(); err != nil {
 		return nil, nil, err

@@ -62,7 +62,7 @@ func (f *noiseFlags) wanted(protocol string) bool {
 	return f.by == byRelays || protocol == augmented.Name
 }
 
-// checkTarget returns an error if neither the target of an epoch nor that of all epochs is given.
+// checkTarget returns an error unless the flags give a target for one epoch or for all epochs.
 func checkTarget(cmd *cobra.Command) error {
 	changed := cmd.Flags().Changed
 	if changed("total-epsilon") && changed("total-delta") && !changed("epsilon") && !changed("delta") {
