@@ -209,7 +209,7 @@ const mostReaches = 2.5
 func (c *convoy) load(ctx context.Context) (*os.ProcessState, error) {
 	page := "http://" + c.page + "/tasks/" + c.d.Bundles[0].ID.String()
 	cmd := exec.CommandContext(ctx, filepath.Join(c.bins, "doona"), "load", "--json", "--task", c.d.TaskURL(0),
-		"--owner", c.d.Owner, "--rate", "0", "--connections", "512", "--ahead", "8", "--clients", fmt.Sprint(c.clients),
+		"--owner", c.d.Owner, "--rate", "0", "--connections", "512", "--preseal-mb", "8", "--clients", fmt.Sprint(c.clients),
 		"--values", "zipf", "--duration", "3h", "--report", page, "--wait", "1h")
 	var out, problems bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &out, &problems

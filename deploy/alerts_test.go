@@ -128,9 +128,9 @@ func TestOwnerAlert(t *testing.T) {
 	well := scrape(t, c.Config(t, 0).Admin)
 	require.Empty(t, without(firing(t, begun, well, time.Now()), "DoonaRelayEpochsEnd"))
 	_, err := c.Ask(t, 0, c.Named("two"))
-	require.ErrorIs(t, err, problem.New(problem.NoPlace, ""))
+	require.ErrorIs(t, err, problem.New(problem.OwnerTaskLimit, ""))
 	refused := scrape(t, c.Config(t, 0).Admin)
-	require.Equal(t, []string{"DoonaRelayNoPlace"},
+	require.Equal(t, []string{"DoonaRelayOwnerTaskLimit"},
 		without(firing(t, well, refused, time.Now()), "DoonaRelayEpochsEnd"))
 	require.Empty(t, without(firing(t, refused, refused, time.Now()), "DoonaRelayEpochsEnd"))
 }
@@ -160,7 +160,7 @@ func TestAlerts(t *testing.T) {
 	require.Eventually(t, batches(first, "doona_verifier_batches"+of+"2"), 10*time.Second, 20*time.Millisecond)
 	require.Eventually(t, batches(c.Config(t, 0).Admin, "doona_relay_unconfirmed_batches"+of+"0"), 10*time.Second,
 		20*time.Millisecond)
-	require.Eventually(t, batches(first, "doona_verifier_away"+of+"0"), 10*time.Second, 20*time.Millisecond)
+	require.Eventually(t, batches(first, "doona_verifier_relay_unreachable"+of+"0"), 10*time.Second, 20*time.Millisecond)
 	well := scrape(t, c.Config(t, 0).Admin, first)
 	require.Empty(t, firing(t, zero, well, time.Now()))
 	require.Equal(t, []string{"DoonaRelayEpochsEnd", "DoonaVerifierEpochsEnd"},
@@ -179,8 +179,8 @@ func TestAlerts(t *testing.T) {
 	cfg.Admin = relaytest.FreeAddress(t)
 	cfg.Clock = func() time.Time { return time.Now().Add(11 * day) }
 	stop = startVerifier(t, c, cfg)
-	require.Eventually(t, batches(cfg.Admin, "doona_verifier_away"+of+"1"), 10*time.Second, 20*time.Millisecond)
-	require.Equal(t, []string{"DoonaVerifierAway", "DoonaVerifierLate", "DoonaVerifierFinding",
+	require.Eventually(t, batches(cfg.Admin, "doona_verifier_relay_unreachable"+of+"1"), 10*time.Second, 20*time.Millisecond)
+	require.Equal(t, []string{"DoonaVerifierRelayUnreachable", "DoonaVerifierLate", "DoonaVerifierFinding",
 		"DoonaVerifierNotConfirmed"}, firing(t, well, also(scrape(t, cfg.Admin), well, "doona_relay_ready"), cfg.Clock()))
 	stop()
 

@@ -81,7 +81,7 @@ func (s *store) countAll(tx *sql.Tx, group []*countRequest, next map[task.ID]uin
 
 // step counts a commit in the store. It returns [ErrStateRollback] if the store is not at the previous commit.
 func (b *openBinding) step(tx *sql.Tx, id task.ID, next uint64) error {
-	const count = `UPDATE ties SET commits = commits + 1, next = ? WHERE task = ? AND name = ? AND commits = ?`
+	const count = `UPDATE store_binding SET commits = commits + 1, next = ? WHERE task = ? AND name = ? AND commits = ?`
 	done, err := tx.Exec(count, next, id[:], b.Name, b.Commits)
 	if err != nil {
 		return err

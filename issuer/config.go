@@ -76,7 +76,7 @@ type Config struct {
 	// signs its clock for relays that ask, which gives them one more clock to compare with. Default: none.
 	SignKey string `yaml:"sign_key"`
 
-	// OldSignKeys are files of keys that SignKey has replaced in streams (`doona task roll`). The issuer still signs
+	// OldSignKeys are files of keys that SignKey has replaced in streams (`doona task rotate-key`). The issuer still signs
 	// with such a key for tasks that name it. Default: none.
 	OldSignKeys []string `yaml:"old_sign_keys"`
 

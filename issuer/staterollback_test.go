@@ -363,7 +363,7 @@ func TestSetBackWhileServing(t *testing.T) {
 		}
 		db, err := sql.Open("sqlite", a.store()[0])
 		require.NoError(t, err)
-		_, err = db.Exec(`DELETE FROM issued; UPDATE ties SET commits = 1`)
+		_, err = db.Exec(`DELETE FROM issued; UPDATE store_binding SET commits = 1`)
 		require.NoError(t, err)
 		require.NoError(t, db.Close())
 		require.NoError(t, repair())

@@ -23,7 +23,7 @@ const schema = `CREATE TABLE IF NOT EXISTS issued (
 	task BLOB NOT NULL, epoch INTEGER NOT NULL, account BLOB NOT NULL, request BLOB NOT NULL,
 	PRIMARY KEY (task, epoch, account, request)
 ) WITHOUT ROWID;
-CREATE TABLE IF NOT EXISTS ties (
+CREATE TABLE IF NOT EXISTS store_binding (
 	task BLOB PRIMARY KEY, name TEXT NOT NULL, commits INTEGER NOT NULL, next INTEGER NOT NULL
 ) WITHOUT ROWID`
 
@@ -119,11 +119,11 @@ func (s *store) has(table string) (is bool, err error) {
 
 // binding returns the store's copy of a task's binding, nil if there is none.
 func (s *store) binding(id task.ID) (*storeBinding, error) {
-	if is, err := s.has("ties"); err != nil || !is {
+	if is, err := s.has("store_binding"); err != nil || !is {
 		return nil, err
 	}
 	t := &storeBinding{}
-	err := s.db.QueryRow(`SELECT name, commits, next FROM ties WHERE task = ?`, id[:]).Scan(&t.Name, &t.Commits, &t.Next)
+	err := s.db.QueryRow(`SELECT name, commits, next FROM store_binding WHERE task = ?`, id[:]).Scan(&t.Name, &t.Commits, &t.Next)
 	if errors.Is(err, sql.ErrNoRows) {
 		return nil, nil
 	}
@@ -136,7 +136,7 @@ func (s *store) begin(id task.ID, t *storeBinding) error {
 		if _, err := tx.Exec(`DELETE FROM issued WHERE task = ?`, id[:]); err != nil {
 			return err
 		}
-		_, err := tx.Exec(`INSERT OR REPLACE INTO ties (task, name, commits, next) VALUES (?, ?, ?, ?)`, id[:], t.Name,
+		_, err := tx.Exec(`INSERT OR REPLACE INTO store_binding (task, name, commits, next) VALUES (?, ?, ?, ?)`, id[:], t.Name,
 			t.Commits, t.Next)
 		return err
 	})

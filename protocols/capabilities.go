@@ -24,10 +24,10 @@ type Capabilities struct {
 	// Call it before AddUsers.
 	CheckComplete func(a Aggregate, users uint64) error
 
-	// HonestEpsilon is set if the mechanism needs no honest client but its clients randomize nevertheless. It returns
+	// EpsilonHonest is set if the mechanism needs no honest client but its clients randomize nevertheless. It returns
 	// the ε, at a δ, of a client in a batch with this many honest clients. It is at most the claim, which assumes
 	// none.
-	HonestEpsilon func(honest uint64, delta float64) float64
+	EpsilonHonest func(honest uint64, delta float64) float64
 
 	// For plans.
 

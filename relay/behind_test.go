@@ -89,16 +89,16 @@ func TestSetBackShowsByAnotherBatch(t *testing.T) {
 			require.NotEqual(t, had.Manifest, other.Manifest)
 			offer(1, span(0, 10))
 			_, err = pull(1, before)
-			requireProblem(t, problem.SetBack, err)
+			requireProblem(t, problem.StateRolledBack, err)
 			requireFindingAt(t, c, hop, relay.Finding{Batch: 1,
 				Reason: "the next hop has had a batch that is not here: everything was set back"})
 			stop()
 			c.Start(t, hop)
 			_, err = pull(1, handover.HashManifests(other.Manifest).History())
-			requireProblem(t, problem.SetBack, err)
+			requireProblem(t, problem.StateRolledBack, err)
 			_, _, err = next.End(t.Context(), c.Open, hop, 0)
-			requireProblem(t, problem.SetBack, err)
-			requireProblem(t, problem.SetBack, next.Confirm(t.Context(), c.Open, hop, 0, 0, other.Manifest))
+			requireProblem(t, problem.StateRolledBack, err)
+			requireProblem(t, problem.StateRolledBack, next.Confirm(t.Context(), c.Open, hop, 0, 0, other.Manifest))
 		})
 	}
 }
@@ -142,7 +142,7 @@ func TestSetBackShowsByABatchFurtherBack(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, two.Manifest, again.Manifest, "this one shows nothing")
 	_, err = pull(2, handover.HashManifests(one.Manifest, two.Manifest).History())
-	requireProblem(t, problem.SetBack, err)
+	requireProblem(t, problem.StateRolledBack, err)
 }
 
 // TestSetBackShowsWhileItIsMade: the batch that is asked for, and the one before, are made anew while the pull is
@@ -166,7 +166,7 @@ func TestSetBackShowsWhileItIsMade(t *testing.T) {
 	_, err = c.Verifier.PullOnce(t.Context(), handover.Request{Open: c.Open, Seq: 1,
 		History:        handover.HashManifests(had.Manifest).History(),
 		RecordManifest: func(*onion.SignedManifest) error { return nil }})
-	requireProblem(t, problem.SetBack, err)
+	requireProblem(t, problem.StateRolledBack, err)
 }
 
 // requireFindingAt asserts that a relay has one finding.
@@ -211,10 +211,11 @@ func TestSetBackShowsByTheNextHop(t *testing.T) {
 	require.ErrorIs(t, pull(1, 7), problem.New(problem.NotSealed, ""), "an epoch that has not begun is not behind")
 	requireBehind := func() {
 		for seq := range uint64(3) {
-			require.GreaterOrEqual(t, requireProblem(t, problem.SetBack, pull(0, seq)).RetryAfter, time.Minute)
+			require.GreaterOrEqual(t, requireProblem(t, problem.StateRolledBack, pull(0, seq)).RetryAfter, time.Minute)
 		}
 		for i := range uint64(9) {
-			require.GreaterOrEqual(t, requireProblem(t, problem.SetBack, post(c, 0, 4000+i)).RetryAfter, time.Minute)
+			p := requireProblem(t, problem.StateRolledBack, post(c, 0, 4000+i))
+			require.GreaterOrEqual(t, p.RetryAfter, time.Minute)
 		}
 		require.NoError(t, post(other, 0, uint64(time.Now().UnixNano()%60000)))
 		require.ErrorIs(t, pull(1, 0), problem.New(problem.NotSealed, ""))
@@ -246,7 +247,7 @@ func TestSetBackShowsByTheNextHop(t *testing.T) {
 	}
 	requireSoon(t, func() bool { return errors.Is(key(), keyfile.ErrErased) })
 	require.NoError(t, post(c, 1, 1))
-	requireProblem(t, problem.SetBack, pull(0, 0))
+	requireProblem(t, problem.StateRolledBack, pull(0, 0))
 	require.Zero(t, c.Status(t, 0).Epochs[0].Batches, "what is left is not sealed either")
 	stop()
 

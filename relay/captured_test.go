@@ -47,7 +47,7 @@ func TestCapturedRequestIsTakenOnce(t *testing.T) {
 		"pull": {http.MethodGet, c.Open.BatchURL(0, 0, 0), verifier, signing.Pull,
 			handover.Body(c.Open.ID, 0, 0, 0, handover.HistoryDigest{})},
 		"end": {http.MethodGet, c.Open.EndURL(0, 0), verifier, signing.AskEnd, handover.EndBody(c.Open.ID, 0)},
-		"news": {http.MethodGet, taskfile.UpdatesURL(c.Open.Relays[0], c.Open.Verifier.SignKey), verifier,
+		"updates": {http.MethodGet, taskfile.UpdatesURL(c.Open.Relays[0], c.Open.Verifier.SignKey), verifier,
 			signing.Updates, handover.UpdatesBody(relayKey, c.Open.Verifier.SignKey)},
 		"keys of a successor": {http.MethodGet, c.Open.NextKeysURL(c.Open.Task, 0, 1, 1), owner, signing.Succeed,
 			handover.NextKeysBody(c.Open.ID, 1, 1)},

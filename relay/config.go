@@ -46,7 +46,7 @@ type Config struct {
 	// SignKey is the file of the relay's Ed25519 key (`relay keygen --kind sign`). Required.
 	SignKey string `yaml:"sign_key"`
 
-	// OldSignKeys are files of keys that SignKey has replaced in streams (`doona task roll`): what was agreed on
+	// OldSignKeys are files of keys that SignKey has replaced in streams (`doona task rotate-key`): what was agreed on
 	// with one is signed with it. Default: none.
 	OldSignKeys []string `yaml:"old_sign_keys"`
 
@@ -189,8 +189,8 @@ type OwnerConfig struct {
 	Candidates []string `yaml:"candidates"`
 }
 
-// places is how many tasks there may be at a time. Those of a stream come one after the other and count as one.
-func (c *Config) places() int {
+// taskLimit is how many tasks there may be at a time. Those of a stream come one after the other and count as one.
+func (c *Config) taskLimit() int {
 	n := len(c.Tasks)
 	for _, o := range c.Owners {
 		n += o.Tasks

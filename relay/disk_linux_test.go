@@ -79,7 +79,7 @@ func TestFullOwnersFolder(t *testing.T) {
 	free()
 	require.NoError(t, c.Begin(t.Context(), t, 0, bundle))
 	fillEpoch(t, c.After(t, bundle), 0)
-	require.FileExists(t, filepath.Join(disk, "places.reserve"))
+	require.FileExists(t, filepath.Join(disk, "owner.reserve"))
 }
 
 // TestFullMix fills the file system of a later relay's store and secret, before a batch comes and after it is made:

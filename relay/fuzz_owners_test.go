@@ -220,7 +220,7 @@ func namesIn(t *testing.T, folder string) (names []string) {
 		require.NoError(t, err)
 	}
 	for _, entry := range entries {
-		if !strings.HasPrefix(entry.Name(), "places") {
+		if !strings.HasPrefix(entry.Name(), "owner.") {
 			names = append(names, entry.Name())
 		}
 	}

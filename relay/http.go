@@ -32,7 +32,7 @@ func (r *Relay) answer(handle service.Handler) http.HandlerFunc {
 
 // stopped returns the problem of a relay where something was set back.
 func stopped(back *store.StateRollbackError) error {
-	return problem.New(problem.SetBack, "%s", back.Cause).Retry(tasks.RollbackRetry)
+	return problem.New(problem.StateRolledBack, "%s", back.Cause).Retry(tasks.RollbackRetry)
 }
 
 // open is answer for what pages of any origin may read, and no cache keeps.

@@ -19,7 +19,7 @@ func (r *Relay) measure(ctx context.Context) {
 	m.Set(monitor.Ready, service.Flag(r.isReady(ctx) == nil).Value())
 	usage, back := r.ingress.Load(), r.store.StateRollback()
 	for _, cause := range store.Causes() {
-		m.Set(monitor.SetBack, service.Flag(back != nil && back.Cause == cause).Value(), string(cause))
+		m.Set(monitor.RollbackDetected, service.Flag(back != nil && back.Cause == cause).Value(), string(cause))
 	}
 	m.Set(monitor.Queue, float64(usage.Queued))
 	m.Set(monitor.InFlight, float64(usage.InFlight))
@@ -58,11 +58,11 @@ func (r *Relay) measure(ctx context.Context) {
 // setPlaces says what is taken of what owners are approved for: of all of them, as an owner's name is nobody's affair
 // who may see metrics.
 func setPlaces(m *monitor.Monitor, owners []OwnerStatus) {
-	var places, tasks, asked int
+	var limit, tasks, asked int
 	for _, o := range owners {
-		places, tasks, asked = places+o.Places, tasks+o.Tasks, asked+o.Asked
+		limit, tasks, asked = limit+o.TaskLimit, tasks+o.Tasks, asked+o.Asked
 	}
-	m.Set(monitor.Places, float64(places))
-	m.Set(monitor.Taken, float64(tasks), "tasks")
-	m.Set(monitor.Taken, float64(asked), "keys")
+	m.Set(monitor.OwnerTaskLimit, float64(limit))
+	m.Set(monitor.OwnerTasks, float64(tasks), "tasks")
+	m.Set(monitor.OwnerTasks, float64(asked), "keys")
 }

@@ -302,7 +302,7 @@ func TestEndlessBatchesBehind(t *testing.T) {
 	c.Start(t, 1)
 	requireSoon(t, func() bool { return pulls.Load() > 1 })
 	_, err := c.Verifier.Pull(t.Context(), c.Open, 1, 0, (&task.Task{}).MostBatches())
-	requireProblem(t, problem.SetBack, err)
+	requireProblem(t, problem.StateRolledBack, err)
 	requireStill(t, pulls)
 }
 

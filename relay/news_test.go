@@ -42,7 +42,7 @@ func (c *askedOf) ServeHTTP(w http.ResponseWriter, req *http.Request) {
 	c.mu.Lock()
 	deaf := false
 	switch {
-	case strings.HasPrefix(req.URL.Path, "/v1/news/"):
+	case strings.HasPrefix(req.URL.Path, "/v1/updates/"):
 		deaf = c.deaf
 		c.news++
 	case path.Base(path.Dir(req.URL.Path)) == "batches":

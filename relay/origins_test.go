@@ -99,7 +99,7 @@ func TestForeignPages(t *testing.T) {
 	before.Restore(t, c, 0, "store")
 	stop = startStopped(t, c, 0)
 	require.Eventually(t, func() bool {
-		return errors.Is(c.Post(t.Context(), 0, body, victim), problem.New(problem.SetBack, ""))
+		return errors.Is(c.Post(t.Context(), 0, body, victim), problem.New(problem.StateRolledBack, ""))
 	}, relaytest.Patience, 10*time.Millisecond)
 	same("after the store was set back")
 	stop()

@@ -98,7 +98,7 @@ func TestOwnersVolumeIsAway(t *testing.T) {
 	require.True(t, served(t, "http://"+c.Config(t, 0).Listen, one.Open.ID))
 	_, err := c.Ask(t, 0, c.Named("two"))
 	require.Error(t, err, "an owner's request is taken without the volume")
-	require.NoFileExists(t, filepath.Join(folder, "places.lock"))
+	require.NoFileExists(t, filepath.Join(folder, "owner.lock"))
 	requireSoon(t, func() bool { return os.RemoveAll(folder) == nil }) // the relay may be at it
 	require.NoError(t, os.Rename(folder+".away", folder))
 	c.WaitReady(t, c.Config(t, 0).Admin)

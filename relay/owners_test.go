@@ -63,7 +63,7 @@ func TestApprovedOwner(t *testing.T) {
 	fillEpoch(t, two, 0)
 	require.NotEqual(t, one.Open.KeyLists[0].Hash(), two.Open.KeyLists[0].Hash())
 	_, err := c.Ask(t, 0, c.Named("three"))
-	require.Equal(t, http.StatusConflict, requireProblem(t, problem.NoPlace, err).Status)
+	require.Equal(t, http.StatusConflict, requireProblem(t, problem.OwnerTaskLimit, err).Status)
 	require.ErrorContains(t, err, "2 tasks and 0 lists of keys without one, of 2")
 
 	for _, stop := range stops {
@@ -77,7 +77,7 @@ func TestApprovedOwner(t *testing.T) {
 	var status relay.Status
 	_, text := get(t, c, 0, "/status")
 	require.NoError(t, json.Unmarshal([]byte(text), &status))
-	require.Equal(t, []relay.OwnerStatus{{Owner: c.Owner, Places: 2, Tasks: 2}}, status.Owners)
+	require.Equal(t, []relay.OwnerStatus{{Owner: c.Owner, TaskLimit: 2, Tasks: 2}}, status.Owners)
 
 	c.Clock.Advance(relaytest.Epoch)
 	fillEpoch(t, two, 2)
@@ -100,10 +100,10 @@ func TestPlacesInMetrics(t *testing.T) {
 	places := func(c *relaytest.Cascade, all, tasks, keys, missing int) {
 		t.Helper()
 		_, text := get(t, c, 0, "/metrics")
-		for _, line := range []string{fmt.Sprintf("doona_relay_places %d", all),
-			fmt.Sprintf(`doona_relay_places_taken{by="tasks"} %d`, tasks),
-			fmt.Sprintf(`doona_relay_places_taken{by="keys"} %d`, keys),
-			fmt.Sprintf("doona_relay_no_place_total %d", missing)} {
+		for _, line := range []string{fmt.Sprintf("doona_relay_owner_task_limit %d", all),
+			fmt.Sprintf(`doona_relay_owner_tasks{by="tasks"} %d`, tasks),
+			fmt.Sprintf(`doona_relay_owner_tasks{by="keys"} %d`, keys),
+			fmt.Sprintf("doona_relay_owner_tasks_rejected_total %d", missing)} {
 			require.Contains(t, text, "\n"+line+"\n")
 		}
 		require.NotContains(t, text, hex.EncodeToString(c.Open.Owner[:4]))
@@ -114,7 +114,7 @@ func TestPlacesInMetrics(t *testing.T) {
 	third := c.Sign(t, c.Named("two"))
 	places(c, 2, 1, 1, 0)
 	_, err := c.Ask(t, 0, c.Named("three"))
-	requireProblem(t, problem.NoPlace, err)
+	requireProblem(t, problem.OwnerTaskLimit, err)
 	places(c, 2, 1, 1, 1)
 	require.NoError(t, c.Begin(t.Context(), t, 0, third))
 	places(c, 2, 2, 0, 1)
@@ -267,10 +267,10 @@ func TestKeysWithoutTaskExpire(t *testing.T) {
 	_, err = c.Ask(t, 0, c.Named("two"))
 	require.NoError(t, err)
 	_, err = c.Ask(t, 0, c.Named("three"))
-	requireProblem(t, problem.NoPlace, err)
+	requireProblem(t, problem.OwnerTaskLimit, err)
 	c.Clock.Advance(23 * time.Hour)
 	_, err = c.Ask(t, 0, c.Named("three"))
-	requireProblem(t, problem.NoPlace, err)
+	requireProblem(t, problem.OwnerTaskLimit, err)
 	c.Clock.Advance(time.Hour + time.Minute)
 	requireSoon(t, func() bool { return len(placesIn(t, c, 0)) == 0 })
 	err = c.Begin(t.Context(), t, 0, bundle)
@@ -279,7 +279,7 @@ func TestKeysWithoutTaskExpire(t *testing.T) {
 	begin(t, c, c.Named("one"))
 }
 
-// TestFewerPlaces: an owner who has more tasks than the operator allows now keeps them, and gets no other.
+// TestFewerTaskLimit: an owner who has more tasks than the operator allows now keeps them, and gets no other.
 func TestFewerPlaces(t *testing.T) {
 	places := 3
 	c := relaytest.New(t, relaytest.Options{Hops: 1}.Approving(t, 0))
@@ -297,7 +297,7 @@ func TestFewerPlaces(t *testing.T) {
 	stop()
 	places = 1
 	start()
-	requireProblem(t, problem.NoPlace, c.Begin(t.Context(), t, 0, third))
+	requireProblem(t, problem.OwnerTaskLimit, c.Begin(t.Context(), t, 0, third))
 	fillEpoch(t, one, 0)
 	fillEpoch(t, two, 0)
 }
@@ -319,7 +319,7 @@ func TestApprovedOwnersStream(t *testing.T) {
 	requireSoon(t, func() bool { return !served(t, base, line[1].Open.ID) })
 	require.True(t, served(t, base, second.Open.ID))
 	_, err := c.Ask(t, 0, c.Named("other"))
-	requireProblem(t, problem.NoPlace, err)
+	requireProblem(t, problem.OwnerTaskLimit, err)
 	last := line.renew(t)
 	c.Clock.Advance(50 * time.Hour)
 	requireSoon(t, func() bool { return len(placesIn(t, c, 0)) == 0 })

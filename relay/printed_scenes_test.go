@@ -94,7 +94,7 @@ func TestPrintedLife(t *testing.T) {
 	s.as("an end that is not there yet")
 	next.End(t.Context(), s.Open, 0, 0)
 	s.as("an end, unsigned").send(http.MethodGet, strings.TrimSuffix(batch(0, ""), "/batches/")+"/end", nil)
-	s.as("news")
+	s.as("updates")
 	_, _ = next.UpstreamStatus(t.Context(), s.Open.Relays[0], nil)
 	s.as("news for a stranger")
 	_, _ = stranger.UpstreamStatus(t.Context(), s.Open.Relays[0], nil)

@@ -147,7 +147,7 @@ func (r *Relay) assemble() {
 // ingressConfig returns what the ingress is told.
 func (r *Relay) ingressConfig() ingress.Config {
 	return ingress.Config{Proxies: r.proxies, Outgoing: r.outgoing, MaxConcurrent: r.cfg.MaxConcurrent,
-		MaxMemory: int64(r.cfg.MaxMemory), MaxTasks: r.cfg.places(), Group: r.cfg.Group,
+		MaxMemory: int64(r.cfg.MaxMemory), MaxTasks: r.cfg.taskLimit(), Group: r.cfg.Group,
 		KeyInterval: r.cfg.PullInterval}
 }
 

@@ -54,7 +54,7 @@ func requireSetBack(t *testing.T, c *relaytest.Cascade, hop int, cause string) {
 	require.Equal(t, http.StatusServiceUnavailable, status)
 	require.Contains(t, text, "set back: "+cause)
 	_, text = get(t, c, hop, "/metrics")
-	require.Contains(t, text, `doona_relay_set_back{cause="`+cause+`"} 1`)
+	require.Contains(t, text, `doona_relay_rollback_detected{cause="`+cause+`"} 1`)
 	require.Contains(t, text, "doona_relay_ready 0")
 	_, text = get(t, c, hop, "/status")
 	require.Contains(t, text, `"set_back":"`+cause)
@@ -65,13 +65,13 @@ func requireSetBack(t *testing.T, c *relaytest.Cascade, hop int, cause string) {
 	require.Equal(t, 1, code)
 	require.Contains(t, log, "set back: "+cause)
 	if hop == 0 {
-		p := requireProblem(t, problem.SetBack,
+		p := requireProblem(t, problem.StateRolledBack,
 			c.Post(t.Context(), 0, c.Seal(t, 0, 99), relaytest.Network(99)))
 		require.Equal(t, cause, p.Detail)
 	}
 	if hop == c.Open.VerifierHop()-1 {
 		_, err := c.Verifier.Pull(t.Context(), c.Open, hop, 0, 0)
-		requireProblem(t, problem.SetBack, err)
+		requireProblem(t, problem.StateRolledBack, err)
 	}
 }
 
@@ -183,9 +183,9 @@ func requireKept(t *testing.T, c *relaytest.Cascade, hop int, last *onion.Batch,
 		manifest = source.Manifest
 	}
 	_, _, err := next.End(t.Context(), c.Open, hop, 0)
-	requireProblem(t, problem.SetBack, err)
+	requireProblem(t, problem.StateRolledBack, err)
 	err = next.Confirm(t.Context(), c.Open, hop, 0, 0, manifest)
-	requireProblem(t, map[bool]problem.Name{true: problem.Unauthorized, false: problem.SetBack}[behind], err)
+	requireProblem(t, map[bool]problem.Name{true: problem.Unauthorized, false: problem.StateRolledBack}[behind], err)
 }
 
 // TestConfirmsOnceMarked: a relay confirms a batch only when its marks of it are on disk: else both could be lost, here

@@ -52,7 +52,7 @@ func (c *Config) checkMemory(all []*tasks.Hosted) error {
 	need := int64(0)
 	for _, s := range all {
 		if s.Hop == 0 {
-			need = max(need, int64(c.places())*ingress.MostReportBytes(s))
+			need = max(need, int64(c.taskLimit())*ingress.MostReportBytes(s))
 		}
 	}
 	if int64(c.MaxMemory) < need {

@@ -30,17 +30,17 @@ type Status struct {
 	Owners []OwnerStatus `json:"owners,omitempty"` // who are approved
 }
 
-// OwnerStatus says how many places an approved owner has, and what takes them.
+// OwnerStatus says how many tasks an approved owner may have, and has.
 type OwnerStatus struct {
-	Owner  string `json:"owner"`
-	Places int    `json:"places"`
-	Tasks  int    `json:"tasks"` // of which a stream is one
-	Asked  int    `json:"asked"` // lists of keys that wait for their task
+	Owner     string `json:"owner"`
+	TaskLimit int    `json:"task_limit"`
+	Tasks     int    `json:"tasks"` // of which a stream is one
+	Asked     int    `json:"asked"` // lists of keys that wait for their task
 }
 
 // String says it in words.
 func (o OwnerStatus) String() string {
-	return fmt.Sprintf("owner %s: %d tasks and %d lists of keys for one, of %d", o.Owner, o.Tasks, o.Asked, o.Places)
+	return fmt.Sprintf("owner %s: %d tasks and %d lists of keys for one, of %d", o.Owner, o.Tasks, o.Asked, o.TaskLimit)
 }
 
 // TaskStatus is the status of one task.

@@ -105,7 +105,7 @@ func TestStreamTakesAPositionOnce(t *testing.T) {
 		{"epochs.start", func(t *task.Task) { t.Epochs.Start-- }, problem.Malformed},
 		{"batch.size", func(t *task.Task) { t.Batch.Size++ }, problem.Malformed},
 		{"name", func(t *task.Task) { t.Name += "x" }, problem.Malformed},
-		{"a later position", func(t *task.Task) { t.Stream.Position++ }, problem.Taken},
+		{"a later position", func(t *task.Task) { t.Stream.Position++ }, problem.WrongPosition},
 	} {
 		err := c.Hand(t.Context(), t, 0, sign(c2.change))
 		require.ErrorIs(t, err, problem.New(c2.want, ""), c2.name)
@@ -123,12 +123,12 @@ func TestStreamTakesAPositionOnce(t *testing.T) {
 
 	require.NoError(t, c.Hand(t.Context(), t, 0, good))
 	later := sign(func(t *task.Task) { t.Epochs.Start++ })
-	require.ErrorIs(t, c.Hand(t.Context(), t, 0, later), problem.New(problem.Taken, ""))
+	require.ErrorIs(t, c.Hand(t.Context(), t, 0, later), problem.New(problem.WrongPosition, ""))
 	_, err = owner.NextKeys(t.Context(), c.Open, c.Open.Task, 0, 5)
-	require.ErrorIs(t, err, problem.New(problem.Taken, ""))
+	require.ErrorIs(t, err, problem.New(problem.WrongPosition, ""))
 	stop()
 	c.Start(t, 0)
-	require.ErrorIs(t, c.Hand(t.Context(), t, 0, later), problem.New(problem.Taken, ""))
+	require.ErrorIs(t, c.Hand(t.Context(), t, 0, later), problem.New(problem.WrongPosition, ""))
 	require.NoError(t, c.Hand(t.Context(), t, 0, good))
 	fillEpoch(t, c, 0)
 }

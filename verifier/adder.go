@@ -99,7 +99,7 @@ func (a *adder) count(t *total, one *signedVersion) error {
 	}
 	c.Batches, c.Users, c.Verified, c.Lost = 1, last.Submissions, batch.messages, c.Rejected
 	if onion.HasMinClients(a.open.Task, one.chain, batch.valid) {
-		c.Crowded = 1
+		c.HonestBatches = 1
 	}
 	t.addLosses(one.chain, c.Lost)
 	t.counts.add(c)

@@ -32,14 +32,14 @@ func newHops(relays int) []HopCounts {
 // Counts counts the messages that the first relay accepted, by their fate. Each is counted once, however many hops it
 // passed.
 type Counts struct {
-	Users    uint64 // Submissions in released batches.
-	Batches  uint64 // Released batches.
-	Crowded  uint64 // Released batches that can have n_min honest clients; see [onion.HasMinClients].
-	Sent     uint64 // Slots that the first relay accepted: the sum of the four below.
-	Covers   uint64 // Covers, which carry no message.
-	Verified uint64 // Messages counted.
-	Rejected uint64 // Slots that a relay or the verifier dropped.
-	Withheld uint64 // Slots in batches that were withheld, or destroyed as too small.
+	Users         uint64 // Submissions in released batches.
+	Batches       uint64 // Released batches.
+	HonestBatches uint64 // Released batches that can have n_min honest clients; see [onion.HasMinClients].
+	Sent          uint64 // Slots that the first relay accepted: the sum of the four below.
+	Covers        uint64 // Covers, which carry no message.
+	Verified      uint64 // Messages counted.
+	Rejected      uint64 // Slots that a relay or the verifier dropped.
+	Withheld      uint64 // Slots in batches that were withheld, or destroyed as too small.
 
 	Lost        uint64 // Rejected slots of released batches.
 	Incomplete  uint64 // Batches withheld for missing messages: [finding.Incomplete].
@@ -52,7 +52,7 @@ func (c *Counts) loss() protocols.Loss { return protocols.Loss{Clients: c.Users,
 func (c *Counts) add(o Counts) {
 	c.Users += o.Users
 	c.Batches += o.Batches
-	c.Crowded += o.Crowded
+	c.HonestBatches += o.HonestBatches
 	c.Sent += o.Sent
 	c.Covers += o.Covers
 	c.Verified += o.Verified

@@ -12,18 +12,18 @@ import (
 
 // Guarantee is the guarantee to every client.
 type Guarantee struct {
-	HonestFraction float64  `json:"honest_fraction"`
-	NMin           uint64   `json:"n_min"`
-	Epsilon        float64  `json:"epsilon"`
-	Delta          float64  `json:"delta"`
-	LocalEpsilon   *float64 `json:"local_epsilon"` // ε₀, if every relay colludes; null if it is infinite.
-	AloneEpsilon   *float64 `json:"alone_epsilon"` // ε′, if no other client is honest; null as above.
-	WorstCase      string   `json:"worst_case"`    // Both in words.
-	HonestEpsilon  float64  `json:"crowd_epsilon"` // ε in a batch with n_min honest clients.
-	Gamma          *float64 `json:"gamma"`         // Blanket probability; null if the protocol has none.
-	Rule           string   `json:"rule"`
-	Promise        string   `json:"promise"`
-	// Assumption is "crowd" (n_min honest clients in a batch) or "none" (no other client need be honest).
+	HonestFraction  float64  `json:"honest_fraction"`
+	NMin            uint64   `json:"n_min"`
+	Epsilon         float64  `json:"epsilon"`
+	Delta           float64  `json:"delta"`
+	LocalEpsilon    *float64 `json:"local_epsilon"`     // ε₀, if every relay colludes; null if it is infinite.
+	EpsilonNoHonest *float64 `json:"epsilon_no_honest"` // ε′, if no other client is honest; null as above.
+	WorstCase       string   `json:"worst_case"`        // Both in words.
+	EpsilonHonest   float64  `json:"epsilon_honest"`    // ε in a batch with n_min honest clients.
+	Gamma           *float64 `json:"gamma"`             // Blanket probability; null if the protocol has none.
+	Rule            string   `json:"rule"`
+	Promise         string   `json:"promise"`
+	// Assumption is "min-honest" (n_min honest clients in a batch) or "none" (no other client need be honest).
 	Assumption string `json:"assumption"`
 }
 
@@ -34,8 +34,8 @@ func describeGuarantee(t *task.Task, m protocols.Mechanism) (*Guarantee, error) 
 	}
 	g := &Guarantee{HonestFraction: t.Batch.Honest.Float64(), NMin: t.Batch.Min, Epsilon: t.Claim.Epsilon.Value(),
 		Delta: t.Claim.Delta.Value(), Rule: t.Rule, Promise: promise, Assumption: t.Claim.Assumption.String()}
-	g.AloneEpsilon, g.LocalEpsilon = Alone(t, m)
-	g.WorstCase, g.HonestEpsilon = WorstCase(t, m), HonestEpsilon(t, m)
+	g.EpsilonNoHonest, g.LocalEpsilon = Alone(t, m)
+	g.WorstCase, g.EpsilonHonest = WorstCase(t, m), EpsilonHonest(t, m)
 	if gamma, ok := t.Param("gamma"); ok {
 		value := gamma.Float64()
 		g.Gamma = &value
@@ -70,23 +70,23 @@ func Alone(t *task.Task, m protocols.Mechanism) (alone, local *float64) {
 	return alone, local
 }
 
-// HonestEpsilon returns a client's ε in a batch with n_min honest clients. It is the task's claim, or less if clients
+// EpsilonHonest returns a client's ε in a batch with n_min honest clients. It is the task's claim, or less if clients
 // randomize although the claim does not need them to be honest.
-func HonestEpsilon(t *task.Task, m protocols.Mechanism) float64 {
-	if crowd := protocols.CapabilitiesOf(m).HonestEpsilon; crowd != nil {
+func EpsilonHonest(t *task.Task, m protocols.Mechanism) float64 {
+	if crowd := protocols.CapabilitiesOf(m).EpsilonHonest; crowd != nil {
 		return crowd(t.Batch.Min, t.Claim.Delta.Value())
 	}
 	return t.Claim.Epsilon.Value()
 }
 
-// WithCrowd describes the smaller ε in a batch with n_min honest clients, for a task whose claim needs no honest
+// WithHonest describes the smaller ε in a batch with n_min honest clients, for a task whose claim needs no honest
 // client. It is empty for other tasks.
-func WithCrowd(t *task.Task, m protocols.Mechanism) string {
+func WithHonest(t *task.Task, m protocols.Mechanism) string {
 	if t.Claim.Assumption != task.NoneHonest {
 		return ""
 	}
 	return "With n_min = " + strconv.FormatUint(t.Batch.Min, 10) + " honest clients in a batch, epsilon is " +
-		decimal.Up(HonestEpsilon(t, m)*(1-1e-9), 3) + "."
+		decimal.Up(EpsilonHonest(t, m)*(1-1e-9), 3) + "."
 }
 
 // WorstCase describes a client's privacy if no other client is honest, and if all relays collude. It uses the words of

@@ -37,15 +37,15 @@ func (i Intervals) MarshalJSON() ([]byte, error) {
 
 // EpochReport is one epoch's line of the ledger: its cost and its answer.
 type EpochReport struct {
-	Epoch       uint64    `json:"epoch"`
-	Start       time.Time `json:"start"`   // UTC.
-	Epsilon     *float64  `json:"epsilon"` // Null: no bound holds for over-exposed clients.
-	Spent       *float64  `json:"spent"`   // Bounds ε of this and all earlier epochs; null as above.
-	Delta       float64   `json:"delta"`
-	Users       uint64    `json:"users"`
-	Batches     uint64    `json:"batches"`
-	Crowded     uint64    `json:"crowd_batches"` // Of these, batches that can have n_min honest clients.
-	OverExposed uint64    `json:"over_exposed"`  // Submissions in batches that arrived although too small.
+	Epoch         uint64    `json:"epoch"`
+	Start         time.Time `json:"start"`   // UTC.
+	Epsilon       *float64  `json:"epsilon"` // Null: no bound holds for over-exposed clients.
+	Spent         *float64  `json:"spent"`   // Bounds ε of this and all earlier epochs; null as above.
+	Delta         float64   `json:"delta"`
+	Users         uint64    `json:"users"`
+	Batches       uint64    `json:"batches"`
+	HonestBatches uint64    `json:"honest_batches"` // Of these, batches that can have n_min honest clients.
+	OverExposed   uint64    `json:"over_exposed"`   // Submissions in batches that arrived although too small.
 	Answer
 	Distribution *Distribution `json:"distribution,omitempty"` // Only for a histogram over a range.
 }
@@ -78,11 +78,11 @@ type Report struct {
 	BatchSize  uint64   `json:"batch_size"`       // Submissions that fill a batch.
 	TaskEpochs uint64   `json:"task_epochs"`      // Number of the task's epochs.
 
-	Users   uint64 `json:"users"` // Submissions in released batches.
-	Batches uint64 `json:"batches"`
-	Crowded uint64 `json:"crowd_batches"` // Of these, batches that can have n_min honest clients.
-	Hops    int    `json:"hops"`
-	Slots   uint64 `json:"slots"`
+	Users         uint64 `json:"users"` // Submissions in released batches.
+	Batches       uint64 `json:"batches"`
+	HonestBatches uint64 `json:"honest_batches"` // Of these, batches that can have n_min honest clients.
+	Hops          int    `json:"hops"`
+	Slots         uint64 `json:"slots"`
 	Guarantee
 	Answer
 	Distribution  *Distribution     `json:"distribution,omitempty"` // Only for a histogram over a range.

@@ -108,7 +108,7 @@ func (v *Verifier) report() (*Report, error) {
 		r.Texts = findTexts(r.Answer, v.mechanism, total)
 	}
 	r.MissingByHop, r.OverExposed = missingAt(missing), counts.OverExposed
-	r.Users, r.Batches, r.Crowded = counts.Users, counts.Batches, counts.Crowded
+	r.Users, r.Batches, r.HonestBatches = counts.Users, counts.Batches, counts.HonestBatches
 	r.MessagesSent, r.CoverMessages = counts.Sent, counts.Covers
 	r.Verified, r.Rejected, r.Withheld = counts.Verified, counts.Rejected, counts.Withheld
 	r.Findings = found.list()
@@ -124,7 +124,7 @@ func (s subject) epochReport(number uint64, e *total, override bool) EpochReport
 	t, c := s.open.Task, e.counts
 	a := answer(t, s.mechanism, e.aggregate, c, override, t.Epochs.Count)
 	r := EpochReport{Epoch: number, Start: epochStart(t, number), Delta: t.Claim.Delta.Value(), Users: c.Users,
-		Batches: c.Batches, Crowded: c.Crowded, OverExposed: c.OverExposed, Answer: a,
+		Batches: c.Batches, HonestBatches: c.HonestBatches, OverExposed: c.OverExposed, Answer: a,
 		Distribution: distribution(t, s.mechanism, a, e.aggregate, c.loss(), t.Epochs.Count)}
 	epsilon := t.Claim.Epsilon.Value()
 	if c.OverExposed > 0 {

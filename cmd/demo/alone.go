@@ -55,7 +55,7 @@ type sight struct {
 	Guess     int       `json:"guess"`
 	Certainty float64   `json:"certainty"` // That the guess is right, if both answers are equally likely.
 	Epsilon   float64   `json:"epsilon"`   // The task's ε.
-	Alone     *float64  `json:"alone_epsilon"`
+	Alone     *float64  `json:"epsilon_no_honest"`
 	Most      float64   `json:"most"` // The largest certainty that ε′ allows, except with probability δ.
 }
 

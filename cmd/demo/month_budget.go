@@ -12,7 +12,7 @@ type monthBudget struct {
 	Delta     float64      `json:"delta"`
 	Composed  float64      `json:"composed_epsilon"` // Cost of everything, at that δ.
 	Each      float64      `json:"each_composed"`    // Each question composed over its days, then added up.
-	Added     float64      `json:"added_epsilon"`    // Sum of what all questions claim for all days.
+	Added     float64      `json:"epsilon_sum"`      // Sum of what all questions claim for all days.
 	Needs     string       `json:"needs"`            // What the promise rests on.
 	Questions []monthCost  `json:"questions"`
 	Days      []monthSpent `json:"days"`
@@ -26,14 +26,14 @@ type monthCost struct {
 	Epsilon  float64 `json:"epsilon"` // On one day.
 	Delta    float64 `json:"delta"`
 	Composed float64 `json:"composed_epsilon"` // Over all days, at an equal share of the total's δ.
-	Added    float64 `json:"added_epsilon"`    // Over all days, added up.
+	Added    float64 `json:"epsilon_sum"`      // Over all days, added up.
 }
 
 // monthSpent is the budget spent after a day.
 type monthSpent struct {
 	Day      int     `json:"day"`
 	Composed float64 `json:"composed_epsilon"`
-	Added    float64 `json:"added_epsilon"`
+	Added    float64 `json:"epsilon_sum"`
 }
 
 // newMonthBudget composes the costs of the questions. All tasks are fixed before the first report, so the laws of all

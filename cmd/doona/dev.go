@@ -65,16 +65,16 @@ address. It lasts 12 hours; then, or with --new, there is another task, and .doo
 
 // dev runs the deployment and its page until ctx ends.
 func dev(ctx context.Context, cmd *cobra.Command, o *devOptions, hosts *display.Hosts, anew bool) error {
-	place, err := openFolder(cmd, o, anew)
+	kept, err := openFolder(cmd, o, anew)
 	if err != nil {
 		return err
 	}
-	listeners, err := listenAt(place.Addresses)
+	listeners, err := listenAt(kept.Addresses)
 	if err != nil {
 		return err
 	}
 	defer closeAll(listeners)
-	d, err := place.deployment(o, listeners[1:])
+	d, err := kept.deployment(o, listeners[1:])
 	if err != nil {
 		return err
 	}
@@ -90,7 +90,7 @@ func dev(ctx context.Context, cmd *cobra.Command, o *devOptions, hosts *display.
 	page := &http.Server{Handler: devHandler(hosts, t), ReadHeaderTimeout: 10 * time.Second}
 	defer page.Close()
 	go page.Serve(listeners[0])
-	offer, err := place.keep(d, listeners)
+	offer, err := kept.keep(d, listeners)
 	if err != nil {
 		return err
 	}

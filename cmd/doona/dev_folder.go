@@ -22,13 +22,13 @@ import (
 const (
 	folder        = ".doona"
 	taskFile      = folder + "/task.json"  // For pages: the options of connect.
-	placeFile     = folder + "/place.json" // For the next start; written last.
+	stateFile     = folder + "/state.json" // For the next start; written last.
 	partiesFolder = folder + "/parties"    // In quickstart's layout, with the verifier's batches.
 	devName       = "dev"                  // Name of the task's files.
 )
 
-// place is the state that the next start reads.
-type place struct {
+// devState is the state that the next start reads.
+type devState struct {
 	Options   devOptions `json:"options"`
 	Addresses []string   `json:"addresses"` // Of the verifier's page and of the relays.
 
@@ -39,16 +39,16 @@ type place struct {
 const leastLeft = time.Hour
 
 // openFolder reads the state of an earlier start and adopts its options, or starts anew.
-func openFolder(cmd *cobra.Command, o *devOptions, anew bool) (*place, error) {
+func openFolder(cmd *cobra.Command, o *devOptions, anew bool) (*devState, error) {
 	if anew {
-		return &place{Options: *o, Addresses: o.addresses()}, nil
+		return &devState{Options: *o, Addresses: o.addresses()}, nil
 	}
-	kept, err := readPlace()
+	kept, err := readState()
 	if err != nil {
 		return nil, err
 	}
 	if kept == nil {
-		return &place{Options: *o, Addresses: o.addresses()}, nil
+		return &devState{Options: *o, Addresses: o.addresses()}, nil
 	}
 	if err := o.take(cmd, kept.Options); err != nil {
 		return nil, err
@@ -60,14 +60,14 @@ func openFolder(cmd *cobra.Command, o *devOptions, anew bool) (*place, error) {
 	return kept, nil
 }
 
-// readPlace returns the state of an earlier start. It is nil if there is none, or if that start was killed before it
+// readState returns the state of an earlier start. It is nil if there is none, or if that start was killed before it
 // had written everything.
-func readPlace() (*place, error) {
-	raw, err := os.ReadFile(placeFile)
+func readState() (*devState, error) {
+	raw, err := os.ReadFile(stateFile)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, nil
 	}
-	p := &place{}
+	p := &devState{}
 	if err == nil {
 		err = json.Unmarshal(raw, p)
 	}
@@ -81,7 +81,7 @@ func readPlace() (*place, error) {
 }
 
 // deployment returns the existing deployment, or writes one for relays at these listeners.
-func (p *place) deployment(o *devOptions, relays []net.Listener) (*quickstart.Deployment, error) {
+func (p *devState) deployment(o *devOptions, relays []net.Listener) (*quickstart.Deployment, error) {
 	if p.open != nil {
 		return &quickstart.Deployment{Dir: partiesFolder, Owner: taskfile.FormatKey(p.open.Owner),
 			Bundles: []*taskfile.Open{p.open}}, nil
@@ -107,7 +107,7 @@ func (p *place) deployment(o *devOptions, relays []net.Listener) (*quickstart.De
 
 // clearFolder removes the files of an earlier start, and makes git ignore the folder.
 func clearFolder() error {
-	for _, old := range []string{placeFile, taskFile, partiesFolder} { // placeFile first: it makes the rest count
+	for _, old := range []string{stateFile, taskFile, partiesFolder} { // stateFile first: it makes the rest count
 		if err := os.RemoveAll(old); err != nil {
 			return fmt.Errorf("couldn't begin anew: %w", err)
 		}
@@ -146,7 +146,7 @@ type budget struct {
 var noLimit = budget{1e9, 1, 1}
 
 // keep writes the files for pages and for the next start, and returns what to print.
-func (p *place) keep(d *quickstart.Deployment, listeners []net.Listener) (*offer, error) {
+func (p *devState) keep(d *quickstart.Deployment, listeners []net.Listener) (*offer, error) {
 	p.Addresses = nil
 	for _, l := range listeners {
 		p.Addresses = append(p.Addresses, l.Addr().String())
@@ -155,7 +155,7 @@ func (p *place) keep(d *quickstart.Deployment, listeners []net.Listener) (*offer
 	for _, f := range []struct {
 		name    string
 		content any
-	}{{taskFile, out.connectOptions}, {placeFile, p}} {
+	}{{taskFile, out.connectOptions}, {stateFile, p}} {
 		raw, err := json.MarshalIndent(f.content, "", "  ")
 		if err == nil {
 			err = durable.WriteFile(f.name, append(raw, '\n'), 0o644)

@@ -11,7 +11,7 @@ func TestHelp(t *testing.T) {
 	const (
 		serves  = "runs until it is stopped"
 		renew   = "needs relays, as TestRenew has them"
-		state   = "needs relays, as TestState has them"
+		state   = "needs relays, as TestStatementCommands has them"
 		running = "needs a running relay, as TestCommandLoad of package relay has it"
 		load    = "doona load --task http://127.0.0.1:8081/v1/tasks/ID --owner ed25519:… "
 	)
@@ -26,12 +26,11 @@ func TestHelp(t *testing.T) {
 		"verifier keygen --kind hpke --sign-key verifier.sign --epochs 30 --out june.keys": renew,
 		"doona task renew may.bundle --owner-key owner.key --verifier-keys june.keys.pub --epochs 30 " +
 			"--out june.bundle": renew,
-		"doona task state may.bundle --sign-key owner.key --to ed25519:… --out on.statement": state,
-		"doona task state may.bundle --sign-key recovery.key --recovery ed25519:… --to ed25519:… " +
-			"--out back.statement": state,
-		"doona task state may.bundle --sign-key owner.key --stop --out end.statement":        state,
-		"doona task roll may.bundle --sign-key relay2.sign --to ed25519:… --out relay2.roll": "needs a stream, as TestRoll has it",
-		"doona task renew may.bundle … --roll relay2.roll":                                   "needs relays, as TestRoll has them",
+		"doona task transfer may.bundle --sign-key owner.key --to ed25519:… --out on.statement":        state,
+		"doona task recover may.bundle --sign-key recovery.key --to ed25519:… --out back.statement":    state,
+		"doona task stop may.bundle --sign-key owner.key --out end.statement":                          state,
+		"doona task rotate-key may.bundle --sign-key relay2.sign --to ed25519:… --out relay2.rotation": "needs a stream, as TestRotateKey has it",
+		"doona task renew may.bundle … --rotation relay2.rotation":                                     "needs relays, as TestRotateKey has them",
 		"doona plan --query sum --total-epsilon 5 --total-delta 1e-5 --epochs 30 --users 100000": "takes half a " +
 			"minute; TestScripts/total has a short one",
 		"doona plan --table --json":                      "takes a minute; TestDocumentedTablesHaveEveryExample has it",

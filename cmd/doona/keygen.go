@@ -16,7 +16,7 @@ half, "ed25519:…".
 
 With an owner's key you sign tasks: pages, relays and verifiers are given its public half. The recovery key
 of a stream is a second one, which takes the stream over if the owner's is lost or stolen: keep it apart
-('task state --help'). Relays, verifiers and issuers make their own keys: 'relay keygen', 'verifier keygen' and
+('task recover --help'). Relays, verifiers and issuers make their own keys: 'relay keygen', 'verifier keygen' and
 'issuer keygen'.`,
 		Example: `  doona keygen --out owner.key
   doona keygen --out recovery.key --json`,

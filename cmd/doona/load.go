@@ -55,10 +55,10 @@ type loadResult struct {
 	Comparison *comparison `json:"comparison,omitempty"` // With --report.
 }
 
-const aboutLoad = `Load plays N clients of a task, with one value each. It seals --ahead megabytes of their reports in
+const aboutLoad = `Load plays N clients of a task, with one value each. It seals --preseal-mb megabytes of their reports in
 advance; then reports are offered at a fixed rate, whatever the relay does, over at most --connections
 connections, while the next are sealed. What is refused for want of room is offered again after all others, or
-when --ahead megabytes wait. So memory does not grow with the clients: 8 bytes for each, for its latency.
+when --preseal-mb megabytes wait. So memory does not grow with the clients: 8 bytes for each, for its latency.
 Latency is measured from the moment a report was due, so a slow relay does not slow the clock.
 
 Only for a test relay: the reports are real, fill batches, and spoil the task's estimate.
@@ -84,7 +84,7 @@ must be accepted within --duration.
 
 Reports go to the address that the task names. Behind a proxy that writes the header --header itself, as
 those in deploy/ do, all clients are one network: test with a task that names the relay's own address.
-It is an error if no report is accepted. Load ends early where the first 100 answers all say set-back, or
+It is an error if no report is accepted. Load ends early where the first 100 answers all say state-rolled-back, or
 no connection comes about.
 
 Of a task with tokens each client first gets one from the issuer, which must count networks and believe
@@ -128,7 +128,7 @@ func loadCommand() *cobra.Command {
 	flags.IntVar(&f.clients, "clients", 1000, "clients, 1 to 10000000; each has one report")
 	flags.DurationVar(&f.duration, "duration", 10*time.Second, "how long to offer, 100ms or more")
 	flags.IntVar(&f.connections, "connections", 256, "connections at a time, 1 to 65536")
-	flags.IntVar(&f.ahead, "ahead", 128,
+	flags.IntVar(&f.ahead, "preseal-mb", 128,
 		"sealed reports to hold, before the first is offered and then, in MB, 1 or more")
 	flags.StringVar(&f.values, "values", openloop.Worst,
 		"the clients' values: worst, uniform, zipf, or a CSV file (may be gzip), for texts a file of lines")

@@ -38,7 +38,7 @@ type press struct {
 // collection for every few megabytes would take 5 % of a client's time.
 const garbage = 400
 
-// seal returns when --ahead megabytes of reports, or all reports, are sealed.
+// seal returns when --preseal-mb megabytes of reports, or all reports, are sealed.
 func (f *loadFlags) seal(ctx context.Context, client *shufflerclient.Client, epoch uint64,
 	values openloop.Values) (*press, error) {
 	layout, err := onion.NewLayout(client.Task().Task)

@@ -56,7 +56,7 @@ type setResult struct {
 	Epochs  uint64   `json:"epochs"`
 	Epsilon float64  `json:"epsilon"` // Over all queries together, at most total_epsilon.
 	Delta   float64  `json:"delta"`
-	Added   float64  `json:"added_epsilon"`  // Sum over queries, each composed over its epochs.
+	Added   float64  `json:"epsilon_sum"`    // Sum over queries, each composed over its epochs.
 	Bytes   float64  `json:"bytes_per_user"` // Of a visitor, per epoch, over all queries.
 	Theorem string   `json:"theorem"`
 	Queries []setRow `json:"queries"`

@@ -47,16 +47,16 @@ type simulation struct {
 	Sample          uint64          `json:"sample,omitempty"` // Seed of a random selection; omitted: the first rows.
 	ClippedShare    float64         `json:"clipped_share"`    // Share of the values: see [planner.CountClipped].
 	// The mean and quantiles of a histogram over a range.
-	Locations     []*simulatedLocation `json:"locations,omitempty"`
-	Repeats       int                  `json:"repeats"`
-	Fast          bool                 `json:"fast"`
-	Protocol      string               `json:"protocol"` // The task's, or "laplace" under --central.
-	Malicious     int                  `json:"malicious"`
-	Attack        string               `json:"attack,omitempty"`
-	Unchecked     doubts               `json:"unchecked,omitempty"` // Doubts that the user waived.
-	AloneEpsilon  *float64             `json:"alone_epsilon"`       // As in reports.
-	LocalEpsilon  *float64             `json:"local_epsilon"`
-	HonestEpsilon float64              `json:"crowd_epsilon"`
+	Locations       []*simulatedLocation `json:"locations,omitempty"`
+	Repeats         int                  `json:"repeats"`
+	Fast            bool                 `json:"fast"`
+	Protocol        string               `json:"protocol"` // The task's, or "laplace" under --central.
+	Malicious       int                  `json:"malicious"`
+	Attack          string               `json:"attack,omitempty"`
+	Unchecked       doubts               `json:"unchecked,omitempty"` // Doubts that the user waived.
+	EpsilonNoHonest *float64             `json:"epsilon_no_honest"`   // As in reports.
+	LocalEpsilon    *float64             `json:"local_epsilon"`
+	EpsilonHonest   float64              `json:"epsilon_honest"`
 
 	promises []string // The promises above, in words.
 }
@@ -214,9 +214,9 @@ func (f *simulateFlags) run(cmd *cobra.Command) error {
 
 // promise adds what the task promises, in the words of reports.
 func (s *simulation) promise(t *task.Task, m protocols.Mechanism) {
-	s.AloneEpsilon, s.LocalEpsilon = verifier.Alone(t, m)
-	s.HonestEpsilon = verifier.HonestEpsilon(t, m)
-	s.promises = []string{verifier.WorstCase(t, m), verifier.WithCrowd(t, m)}
+	s.EpsilonNoHonest, s.LocalEpsilon = verifier.Alone(t, m)
+	s.EpsilonHonest = verifier.EpsilonHonest(t, m)
+	s.promises = []string{verifier.WorstCase(t, m), verifier.WithHonest(t, m)}
 }
 
 // check refuses flags that would be ignored, and invalid values.

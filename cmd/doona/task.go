@@ -25,7 +25,8 @@ func taskCommand() *cobra.Command {
 	cmd := &cobra.Command{Use: "task", Short: "Make and check tasks",
 		Example: `  doona task new --query count --batch 1000 --epsilon 1 --delta 1e-6 --out t.json
   doona task check t.json`}
-	cmd.AddCommand(taskNewCommand(), taskRenewCommand(), taskStateCommand(), taskRollCommand(), taskCheckCommand())
+	cmd.AddCommand(taskNewCommand(), taskRenewCommand(), taskTransferCommand(), taskStopCommand(),
+		taskRecoverCommand(), taskRotateKeyCommand(), taskCheckCommand())
 	return cmd
 }
 

@@ -56,7 +56,7 @@ func TestNewTaskWithTokens(t *testing.T) {
 	requireFull := func() {
 		t.Helper()
 		bundle, err := newTask("july")
-		require.ErrorIs(t, err, problem.New(problem.NoPlace, ""))
+		require.ErrorIs(t, err, problem.New(problem.OwnerTaskLimit, ""))
 		require.ErrorContains(t, err, "no place is free: 1 tasks and 0 lists of keys without one, of 1")
 		require.NoFileExists(t, bundle)
 	}

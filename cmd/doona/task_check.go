@@ -61,21 +61,21 @@ figure that is derived. --unchecked prints the task all the same, and says why i
 
 // taskSummary is what `task new` and `task check` print.
 type taskSummary struct {
-	ID            string            `json:"id,omitempty"`    // Of a task with parties.
-	Owner         string            `json:"owner,omitempty"` // If the signature was checked; empty for a JSON document.
-	Query         task.Query        `json:"query"`
-	Protocol      string            `json:"protocol"`
-	Rule          string            `json:"rule"`
-	Params        map[string]string `json:"params"`
-	Epsilon       string            `json:"epsilon"`
-	Delta         string            `json:"delta"`
-	LocalEpsilon  *float64          `json:"local_epsilon"` // Null if no guarantee is left when all relays collude.
-	AloneEpsilon  *float64          `json:"alone_epsilon"` // ε′, if no other client is honest; null as above.
-	HonestEpsilon float64           `json:"crowd_epsilon"` // ε in a batch with n_min honest clients.
-	Batch         uint64            `json:"batch"`
-	NMin          uint64            `json:"n_min"`
-	Padding       task.Padding      `json:"padding"`
-	Lanes         uint64            `json:"lanes"`
+	ID              string            `json:"id,omitempty"`    // Of a task with parties.
+	Owner           string            `json:"owner,omitempty"` // If the signature was checked; empty for a JSON document.
+	Query           task.Query        `json:"query"`
+	Protocol        string            `json:"protocol"`
+	Rule            string            `json:"rule"`
+	Params          map[string]string `json:"params"`
+	Epsilon         string            `json:"epsilon"`
+	Delta           string            `json:"delta"`
+	LocalEpsilon    *float64          `json:"local_epsilon"`     // Null if no guarantee is left when all relays collude.
+	EpsilonNoHonest *float64          `json:"epsilon_no_honest"` // ε′, if no other client is honest; null as above.
+	EpsilonHonest   float64           `json:"epsilon_honest"`    // ε in a batch with n_min honest clients.
+	Batch           uint64            `json:"batch"`
+	NMin            uint64            `json:"n_min"`
+	Padding         task.Padding      `json:"padding"`
+	Lanes           uint64            `json:"lanes"`
 	// B, of one client in a lane; an upper bound under padding none.
 	Slots uint64 `json:"slots"`
 	// B under padding full, for a task with padding none that could have it.
@@ -149,14 +149,14 @@ func printTask(cmd *cobra.Command, t *task.Task, owner string, full *uint64, dou
 // summarize returns the summary of a task, without its owner and without results of creating it.
 func summarize(t *task.Task, m protocols.Mechanism) (*taskSummary, error) {
 	s := &taskSummary{Query: t.Query, Protocol: t.Protocol, Rule: t.Rule, Params: map[string]string{},
-		Epsilon: t.Claim.Epsilon.String(), Delta: t.Claim.Delta.String(), HonestEpsilon: verifier.HonestEpsilon(t, m),
+		Epsilon: t.Claim.Epsilon.String(), Delta: t.Claim.Delta.String(), EpsilonHonest: verifier.EpsilonHonest(t, m),
 		Batch: t.Batch.Size, NMin: t.Batch.Min, Padding: t.Slots.Padding, Lanes: t.Slots.Lanes, Slots: t.Slots.PerLane,
 		MessageBytes: t.Slots.MessageBytes, Clients: clientsSummary{Kind: t.Clients.Kind, Origins: t.Clients.Origins},
 		Stream: streamOf(t)}
 	for _, p := range t.Params {
 		s.Params[p.Key] = p.Value.String()
 	}
-	s.AloneEpsilon, s.LocalEpsilon = verifier.Alone(t, m)
+	s.EpsilonNoHonest, s.LocalEpsilon = verifier.Alone(t, m)
 	var err error
 	if s.Group, err = newGroupSummary(t); err != nil {
 		return nil, err
@@ -215,7 +215,7 @@ func (s *taskSummary) printPromise(w io.Writer, t *task.Task, m protocols.Mechan
 %s Taking part is not protected.
 `, t.Query, t.Protocol, t.Rule, cmp.Or(strings.Join(params, ", "), "none"), t.Claim.Epsilon, t.Claim.Delta,
 		strings.Replace(needs, "n_min", strconv.FormatUint(t.Batch.Min, 10), 1), verifier.WorstCase(t, m))
-	if crowd := verifier.WithCrowd(t, m); crowd != "" {
+	if crowd := verifier.WithHonest(t, m); crowd != "" {
 		fmt.Fprintln(w, crowd)
 	}
 	if s.Total != nil {

@@ -24,11 +24,11 @@ import (
 
 // renewFlags are the flags of `doona task renew`.
 type renewFlags struct {
-	out, owner, ca             string
-	verifier, issuer, recovery string
-	newest                     string
-	rolls, replaced, origins   []string
-	count                      uint64
+	out, owner, ca               string
+	verifier, issuer, recovery   string
+	newest                       string
+	rotations, replaced, origins []string
+	count                        uint64
 }
 
 func taskRenewCommand() *cobra.Command {
@@ -38,7 +38,7 @@ func taskRenewCommand() *cobra.Command {
 		Short: "Sign the next task of a stream and hand it to all relays",
 		Long: `Renew goes on with the stream whose first task is in FIRST. It asks every relay for the stream
 and for its keys of N further epochs: the relays of FIRST, those of the newest task that they serve, and
-those of --newest FILE, where none of FIRST runs any more. Then it signs the task that follows the
+those of --latest-task FILE, where none of FIRST runs any more. Then it signs the task that follows the
 newest one and writes it to FILE, with its JSON form beside it (FILE.json), and hands it to every relay:
 to the first one last, as clients find it there.
 
@@ -46,7 +46,7 @@ Its epochs begin when those of the newest task are over, so that there is no gap
 Run it while the newest task still has epochs to come. Where it is over already, the rhythm of the
 epochs goes on with the one that is now.
 
-A party that has a new signing key gives you a file (task roll): pass it as --roll. A relay that gives up is
+A party that has a new signing key gives you a file (task rotate-key): pass it as --rotation. A relay that gives up is
 replaced by --replace N=URL,KEY, where the first task allows that (task new --allow relays.signKey) and
 pages list KEY among their candidates. The new relay must have FIRST and a folder of successors in its
 configuration; it gets the tasks before from the others. Where clients ask the relay that gives up for the
@@ -69,10 +69,10 @@ honest relay refuses it, and clients that have seen one of the two refuse the ot
 	flags.StringVar(&f.verifier, "verifier-keys", "", "file of the verifier's next key list, of as many epochs")
 	flags.StringVar(&f.issuer, "issuer-keys", "", "file of the issuer's next key list, for a task with tokens")
 	flags.StringVar(&f.recovery, "recovery", "", "the stream's recovery key, ed25519:…, if it has one")
-	flags.StringVar(&f.newest, "newest", "", newestUsage)
+	flags.StringVar(&f.newest, "latest-task", "", latestTaskUsage)
 	flags.StringVar(&f.ca, "ca", "", "file of certificates (PEM) of authorities to trust besides the system's")
-	flags.StringArrayVar(&f.rolls, "roll", nil,
-		"file of a party that hands on its key ('task roll'); may be given again")
+	flags.StringArrayVar(&f.rotations, "rotation", nil,
+		"file of a party that hands on its key ('task rotate-key'); may be given again")
 	flags.StringArrayVar(&f.replaced, "replace", nil,
 		"N=URL,KEY: another relay takes the place of relay N; may be given again")
 	flags.StringArrayVar(&f.origins, "origin", nil, originUsage+" (default: as in FIRST)")
@@ -129,7 +129,7 @@ func loadRoot(file string) (*taskfile.Open, error) {
 	return root, err
 }
 
-const newestUsage = "file of a later task of the stream, where no relay of FIRST runs any more"
+const latestTaskUsage = "file of a later task of the stream, where no relay of FIRST runs any more"
 
 // loadNewest reads a later task of a stream, or returns nil for an empty file name.
 func loadNewest(root *taskfile.Open, file string) (*taskfile.Open, error) {
@@ -166,7 +166,7 @@ func (f *renewFlags) sign(ctx context.Context, owner *handover.Client, root *tas
 	if err != nil {
 		return nil, err
 	}
-	rolls, err := loadRolls(root, f.rolls)
+	rotations, err := loadRotations(root, f.rotations)
 	if err != nil {
 		return nil, err
 	}
@@ -178,7 +178,7 @@ func (f *renewFlags) sign(ctx context.Context, owner *handover.Client, root *tas
 	if err != nil {
 		return nil, err
 	}
-	bundle, err := owner.Renew(ctx, root, handover.Renewal{Count: f.count, Now: time.Now(), Rolls: rolls,
+	bundle, err := owner.Renew(ctx, root, handover.Renewal{Count: f.count, Now: time.Now(), Rotations: rotations,
 		Replace: replaced, Verifier: lists[f.verifier], Issuer: lists[f.issuer], Recovery: recovery,
 		Newest: newest, Change: f.change()})
 	if err != nil {

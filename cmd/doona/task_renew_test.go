@@ -106,9 +106,9 @@ func TestRenewListsOrigins(t *testing.T) {
 	}
 }
 
-// TestState: one owner transfers a stream and the next owner ends it, by commands; a relay that was down gets the
-// statement later.
-func TestState(t *testing.T) {
+// TestStatementCommands: one owner transfers a stream and the next owner ends it, by commands; a relay that was down
+// gets the statement later.
+func TestStatementCommands(t *testing.T) {
 	c := relaytest.New(t, relaytest.Options{Task: relaytest.Mean(10, relaytest.InStream())})
 	c.Start(t, 1)
 	stop := c.Start(t, 0)
@@ -118,27 +118,30 @@ func TestState(t *testing.T) {
 	key, err := keyfile.LoadSign(next)
 	require.NoError(t, err)
 	public := task.SignKey(key.Public().(ed25519.PublicKey))
-	state := func(args ...string) int { return cli.Run(root(), append([]string{"task", "state", first}, args...)) }
+	state := func(command string, args ...string) int {
+		return cli.Run(root(), append([]string{"task", command, first}, args...))
+	}
 	on, end := filepath.Join(dir, "on.statement"), filepath.Join(dir, "end.statement")
 	owner := filepath.Join(c.Dir, "owner.key")
-	require.Equal(t, 2, state("--sign-key", owner, "--out", on), "neither --to nor --stop")
-	require.Equal(t, 1, state("--sign-key", next, "--to", taskfile.FormatKey(public), "--out", on), "not its key yet")
+	require.Equal(t, 2, state("transfer", "--sign-key", owner, "--out", on), "no --to")
+	require.Equal(t, 2, state("recover", "--sign-key", owner, "--out", on), "neither --to nor --stop")
+	require.Equal(t, 1, state("transfer", "--sign-key", next, "--to", taskfile.FormatKey(public), "--out", on), "not its key yet")
 	require.NoFileExists(t, on)
-	require.Zero(t, state("--sign-key", owner, "--to", taskfile.FormatKey(public), "--out", on))
-	require.Zero(t, state("--sign-key", owner, "--to", taskfile.FormatKey(public), "--out", on), "handed over again")
-	require.Equal(t, 1, state("--sign-key", owner, "--stop", "--out", end), "not its key any more")
-	require.Zero(t, state("--sign-key", next, "--stop", "--out", end))
+	require.Zero(t, state("transfer", "--sign-key", owner, "--to", taskfile.FormatKey(public), "--out", on))
+	require.Zero(t, state("transfer", "--sign-key", owner, "--to", taskfile.FormatKey(public), "--out", on), "handed over again")
+	require.Equal(t, 1, state("stop", "--sign-key", owner, "--out", end), "not its key any more")
+	require.Zero(t, state("stop", "--sign-key", next, "--out", end))
 	served, err := c.Verifier.Stream(t.Context(), c.Open, c.Open.Trust(task.SignKey{}))
 	require.NoError(t, err)
 	require.True(t, served.Authority.Stopped)
 	stop()
-	require.Equal(t, 1, state("--sign-key", next, "--stop", "--out", end), "the first relay is away")
+	require.Equal(t, 1, state("stop", "--sign-key", next, "--out", end), "the first relay is away")
 }
 
-// TestStateAsksEveryRelay: a thief of the owner's key can give the second relay a newer task than the first has. Then
-// no owner's statement is signed, as only one relay could accept it. The recovery key's statement is signed, even
+// TestStatementsAskEveryRelay: a thief of the owner's key can give the second relay a newer task than the first has.
+// Then no owner's statement is signed, as only one relay could accept it. The recovery key's statement is signed, even
 // after the thief's own at the first relay, and the stream continues with the task that both then have.
-func TestStateAsksEveryRelay(t *testing.T) {
+func TestStatementsAskEveryRelay(t *testing.T) {
 	dir := t.TempDir()
 	keys := map[string]ed25519.PrivateKey{}
 	path := func(name string) string { return filepath.Join(dir, name) }
@@ -155,10 +158,12 @@ func TestStateAsksEveryRelay(t *testing.T) {
 		Config: func(_ int, cfg *relay.Config) { cfg.Tasks[0].Recovery = public("recovery") }})
 	c.StartAll(t)
 	first, owner := filepath.Join(c.Dir, "task0.bundle"), filepath.Join(c.Dir, "owner.key")
-	state := func(args ...string) int { return cli.Run(root(), append([]string{"task", "state", first}, args...)) }
+	state := func(command string, args ...string) int {
+		return cli.Run(root(), append([]string{"task", command, first}, args...))
+	}
 
 	require.NoError(t, c.Hand(t.Context(), t, 1, c.Renew(t, 1, 1)))
-	require.Equal(t, 1, state("--sign-key", owner, "--to", public("next"), "--out", path("on")))
+	require.Equal(t, 1, state("transfer", "--sign-key", owner, "--to", public("next"), "--out", path("on")))
 	require.NoFileExists(t, path("on"), "else the first relay alone would have taken it")
 	served, err := c.Verifier.Stream(t.Context(), c.Open, c.Open.Trust(task.SignKey{}))
 	require.NoError(t, err)
@@ -170,10 +175,9 @@ func TestStateAsksEveryRelay(t *testing.T) {
 	require.NoError(t, err)
 	require.NoError(t, c.Verifier.State(t.Context(), c.Open, c.Open.Task, 0, raw))
 
-	recover := []string{"--sign-key", path("recovery"), "--recovery", public("recovery"), "--to", public("next"),
-		"--out", path("back")}
-	require.Zero(t, state(recover...))
-	require.Zero(t, state(recover...), "handed over again, though the first relay serves no whole stream now")
+	recover := []string{"--sign-key", path("recovery"), "--to", public("next"), "--out", path("back")}
+	require.Zero(t, state("recover", recover...))
+	require.Zero(t, state("recover", recover...), "handed over again, though the first relay serves no whole stream now")
 	require.Zero(t, cli.Run(root(), []string{"task", "renew", first, "--owner-key", path("next"), "--epochs", "1",
 		"--verifier-keys", "any", "--recovery", public("recovery"), "--out", path("back.1.bundle")}))
 	for hop := range c.Open.Relays {
@@ -183,21 +187,21 @@ func TestStateAsksEveryRelay(t *testing.T) {
 		require.Len(t, served.Tasks, 2)
 		require.EqualValues(t, 1, served.Authority.Era)
 	}
-	require.Zero(t, state("--sign-key", path("next"), "--recovery", public("recovery"), "--stop", "--out", path("end")))
+	require.Zero(t, state("stop", "--sign-key", path("next"), "--recovery", public("recovery"), "--out", path("end")))
 }
 
-// TestRoll: a command replaces a relay's key. It refuses a file for another stream and an existing output file.
-func TestRoll(t *testing.T) {
+// TestRotateKey: a command replaces a relay's key. It refuses a file for another stream and an existing output file.
+func TestRotateKey(t *testing.T) {
 	c := relaytest.New(t, relaytest.Options{Hops: 1, Task: relaytest.Mean(10, relaytest.InStream("relays.signKey"))})
 	dir := t.TempDir()
 	first, owner := filepath.Join(c.Dir, "task0.bundle"), filepath.Join(c.Dir, "owner.key")
-	old, next, roll := filepath.Join(c.Dir, "relay1", "sign.key"), filepath.Join(dir, "next"),
-		filepath.Join(dir, "roll")
+	old, next, rotation := filepath.Join(c.Dir, "relay1", "sign.key"), filepath.Join(dir, "next"),
+		filepath.Join(dir, "rotation")
 	require.Zero(t, cli.Run(root(), []string{"keygen", "--out", next}))
 	key, err := keyfile.LoadSign(next)
 	require.NoError(t, err)
 	to := taskfile.FormatKey(task.SignKey(key.Public().(ed25519.PublicKey)))
-	sign := []string{"task", "roll", first, "--sign-key", old, "--to", to, "--out", roll}
+	sign := []string{"task", "rotate-key", first, "--sign-key", old, "--to", to, "--out", rotation}
 	require.Zero(t, cli.Run(root(), sign))
 	require.Equal(t, 1, cli.Run(root(), sign), "it is there")
 
@@ -215,8 +219,8 @@ func TestRoll(t *testing.T) {
 	}
 	require.Equal(t, 1, renew(), "its keys are signed by a stranger")
 	require.Equal(t, 2, renew("--replace", "2=https://x.example,"+to))
-	require.Equal(t, 1, renew("--roll", first))
-	require.Zero(t, renew("--roll", roll))
+	require.Equal(t, 1, renew("--rotation", first))
+	require.Zero(t, renew("--rotation", rotation))
 	served, err := c.Verifier.Stream(t.Context(), c.Open, c.Open.Trust(task.SignKey{}))
 	require.NoError(t, err)
 	require.Equal(t, to, taskfile.FormatKey(served.Tasks[1].Relays[0].SignKey))

@@ -77,10 +77,13 @@ func (r *retired) renew(t *testing.T, position uint64, replace map[int]task.Part
 	return bundle, raw
 }
 
-// state runs `task state` with the recovery key's public half.
-func (r *retired) state(args ...string) int {
-	return cli.Run(root(), append([]string{"task", "state", filepath.Join(r.Dir, "task0.bundle"), "--recovery",
-		taskfile.FormatKey(r.recovery)}, args...))
+// state runs `task transfer`, `stop` or `recover`.
+func (r *retired) state(command string, args ...string) int {
+	args = append([]string{"task", command, filepath.Join(r.Dir, "task0.bundle")}, args...)
+	if command != "recover" {
+		args = append(args, "--recovery", taskfile.FormatKey(r.recovery))
+	}
+	return cli.Run(root(), args)
 }
 
 // to returns the public half of a key in the folder.
@@ -99,33 +102,33 @@ func (r *retired) served(t *testing.T, at *task.Task, hop int) *handover.RelaySt
 	return s
 }
 
-// TestStateAfterReplacement: an owner ends a stream whose first relay was replaced. The replaced relay gets the
+// TestStatementAfterReplacement: an owner ends a stream whose first relay was replaced. The replaced relay gets the
 // statement too, if it still runs, as pages may ask it.
-func TestStateAfterReplacement(t *testing.T) {
+func TestStatementAfterReplacement(t *testing.T) {
 	r := newRetired(t)
-	require.Zero(t, r.state("--sign-key", filepath.Join(r.Dir, "owner.key"), "--stop", "--out", r.path("end")))
+	require.Zero(t, r.state("stop", "--sign-key", filepath.Join(r.Dir, "owner.key"), "--out", r.path("end")))
 	for hop := range r.next.Open.Relays {
 		require.True(t, r.served(t, r.next.Open.Task, hop).Authority.Stopped)
 	}
 	require.True(t, r.served(t, r.Open.Task, 0).Authority.Stopped)
 }
 
-// TestStateWithoutTheRetired: the replaced relay is gone. The stream continues through the relays of its newest task;
-// if no relay of the first task is left, through a later task that the owner has.
-func TestStateWithoutTheRetired(t *testing.T) {
+// TestStatementWithoutTheRetired: the replaced relay is gone. The stream continues through the relays of its newest
+// task; if no relay of the first task is left, through a later task that the owner has.
+func TestStatementWithoutTheRetired(t *testing.T) {
 	r := newRetired(t)
 	r.stop()
 	owner := filepath.Join(r.Dir, "owner.key")
-	require.Zero(t, r.state("--sign-key", owner, "--to", r.to(t, "next"), "--out", r.path("on")))
+	require.Zero(t, r.state("transfer", "--sign-key", owner, "--to", r.to(t, "next"), "--out", r.path("on")))
 	require.EqualValues(t, 1, r.served(t, r.next.Open.Task, 0).Authority.Number)
 
 	r.second()
 	late := []string{"--sign-key", r.path("recovery"), "--to", r.to(t, "next"), "--out", r.path("late")}
-	require.Equal(t, 1, r.state(late...))
+	require.Equal(t, 1, r.state("recover", late...))
 	require.NoFileExists(t, r.path("late"), "no relay of the first task runs")
-	require.Equal(t, 1, r.state(append(late, "--newest", r.Dir+"/task0.bundle")...))
+	require.Equal(t, 1, r.state("recover", append(late, "--latest-task", r.Dir+"/task0.bundle")...))
 	require.NoFileExists(t, r.path("late"))
-	require.Equal(t, 1, r.state(append(late, "--newest", r.path("1.bundle"))...), "the second relay is away")
+	require.Equal(t, 1, r.state("recover", append(late, "--latest-task", r.path("1.bundle"))...), "the second relay is away")
 	require.FileExists(t, r.path("late"))
 	require.EqualValues(t, 1, r.served(t, r.next.Open.Task, 0).Authority.Era)
 	_, err := r.owner.Renew(t.Context(), r.Open, handover.Renewal{Newest: r.next.Open, Recovery: r.recovery})
@@ -141,7 +144,7 @@ func TestRecoveryAfterReplacement(t *testing.T) {
 	stolen, err := bundle.Open(nil)
 	require.NoError(t, err)
 	require.NoError(t, r.owner.Succeed(t.Context(), r.Open, stolen.Task, 0, raw))
-	require.Zero(t, r.state("--sign-key", r.path("recovery"), "--to", r.to(t, "next"), "--out", r.path("back")))
+	require.Zero(t, r.state("recover", "--sign-key", r.path("recovery"), "--to", r.to(t, "next"), "--out", r.path("back")))
 	require.FileExists(t, r.path("back.2.bundle"), "which the second relay lacks")
 	now := r.served(t, r.next.Open.Task, 0).Authority
 	require.EqualValues(t, 1, now.Era)

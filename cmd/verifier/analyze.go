@@ -51,7 +51,7 @@ func (r *results) flags(cmd *cobra.Command) {
 func (r *results) ledgerFlags(cmd *cobra.Command) {
 	cmd.Flags().StringVar(&r.ledger, "ledger", "", "folder of the ledgers")
 	cmd.Flags().StringVar(&r.root, "root", "", "bundle of the first task of the stream, for a later one")
-	cmd.Flags().BoolVar(&r.begin, "begin", false, "begin the stream's or task's ledger if there is none in the folder")
+	cmd.Flags().BoolVar(&r.begin, "new-ledger", false, "begin the stream's or task's ledger if there is none in the folder")
 	r.budget.flags(cmd)
 }
 
@@ -66,7 +66,7 @@ lost, set back or damaged. --dry-run charges nothing and prints no answer, but a
 what publishing would cost.`
 
 // publish makes the verifier charge what it publishes, to the ledger in the flag's folder, or else in folder. beside is
-// a file of the verifier. If existing is true, a missing ledger is an error without --begin.
+// a file of the verifier. If existing is true, a missing ledger is an error without --new-ledger.
 func (r *results) publish(cmd *cobra.Command, v *verifier.Verifier, open *taskfile.Open, folder, beside string,
 	existing bool) error {
 	if r.dry && r.showUnusable {
@@ -84,7 +84,7 @@ func (r *results) publish(cmd *cobra.Command, v *verifier.Verifier, open *taskfi
 		Existing: existing && !r.begin, Whole: true, DryRun: r.dry})
 	if errors.Is(err, verifier.ErrNoLedger) {
 		err = fmt.Errorf("%w (--ledger names the folder of the ledgers, --root the stream's first task; "+
-			"--begin begins "+
+			"--new-ledger begins "+
 			"a ledger)", err)
 	}
 	return err
@@ -161,7 +161,7 @@ what was learnt to a file, for 'verifier merge' to bring together. Shards may ru
 ` + aboutLedger + `
 
 --ledger is by default the folder of the task bundle. The ledger of a stream's later task is begun only
-with --begin.
+with --new-ledger.
 
 --html writes the page of 'verifier serve' as one file that loads nothing, --csv a line per epoch and
 entry.`
@@ -300,7 +300,7 @@ messages that are in batches of two shards, and two batches that a relay signed 
 here. No key is needed. A file that cannot be read is an error, as the result would not be of all.
 
 Where the keys are, a mark beside them tells which ledger results were charged to. Merge has no keys, so
---ledger must name the folder of that ledger, and --begin must say so where there is none yet.
+--ledger must name the folder of that ledger, and --new-ledger must say so where there is none yet.
 
 ` + aboutLedger,
 		Example: "  verifier merge --task mean.bundle --ledger data/ledger one.state two.state three.state --json",

@@ -119,7 +119,7 @@ func TestFaultsAreNamedAndTheRestCounts(t *testing.T) {
 	slices.Reverse(f.paths)
 	require.Equal(t, want, analyze(1, f.paths...))
 	for _, shards := range []int{1, 3, 8} {
-		merge := []string{"merge", "--task", f.bundle, "--json", "--ledger", filepath.Join(f.dir, "merged"), "--begin"}
+		merge := []string{"merge", "--task", f.bundle, "--json", "--ledger", filepath.Join(f.dir, "merged"), "--new-ledger"}
 		for i := range shards {
 			out := filepath.Join(f.dir, fmt.Sprintf("%d of %d", i+1, shards))
 			analyze(0, append([]string{"--shard", fmt.Sprintf("%d/%d", i+1, shards), "--out", out}, f.paths...)...)
@@ -129,7 +129,7 @@ func TestFaultsAreNamedAndTheRestCounts(t *testing.T) {
 	}
 	analyze(2, append([]string{"--shard", "4/3", "--out", "x"}, f.paths...)...)
 	analyze(2, append([]string{"--shard", "1/3"}, f.paths...)...)
-	run(t, 1, "merge", "--task", f.bundle, "--ledger", f.dir, "--begin", f.paths[0])
+	run(t, 1, "merge", "--task", f.bundle, "--ledger", f.dir, "--new-ledger", f.paths[0])
 }
 
 func namesIn(t *testing.T, out string) (names []finding.Name) {

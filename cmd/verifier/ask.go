@@ -46,7 +46,7 @@ C, as the SDK makes theirs.
 
 ` + aboutLedger[:strings.Index(aboutLedger, " --dry-run")] + `
 Asking again, for other texts too, costs nothing more. --ledger is by default the folder of the task
-bundle. The ledger of a stream's later task is begun only with --begin.
+bundle. The ledger of a stream's later task is begun only with --new-ledger.
 
 All intervals hold together with 95 %: the longer the list, the wider they are. They are of the clients
 whose reports were counted; an estimate may be below 0.

@@ -132,7 +132,7 @@ func TestAnalyzePublishesWithinABudget(t *testing.T) {
 }
 
 // TestMergeBeginsNoLedger: merge has no keys, and so no mark that tells of a ledger. It must be told where the ledger
-// is, and begins one only with --begin.
+// is, and begins one only with --new-ledger.
 func TestMergeBeginsNoLedger(t *testing.T) {
 	f := ofEpochs(t, 2)
 	ledger, out := filepath.Join(t.TempDir(), "ledger"), filepath.Join(f.dir, "state")
@@ -148,9 +148,9 @@ func TestMergeBeginsNoLedger(t *testing.T) {
 		require.Empty(t, merge(1, append(dry, "--ledger", filepath.Dir(f.bundle))...))
 	}
 	require.Empty(t, merge(1, "--ledger", ledger), "the budget is of one epoch")
-	require.Empty(t, merge(1, "--ledger", ledger, "--begin"), "there is one")
+	require.Empty(t, merge(1, "--ledger", ledger, "--new-ledger"), "there is one")
 	require.EqualValues(t, 1, parsed(t,
-		merge(0, "--ledger", filepath.Dir(f.bundle), "--begin")).Ledger.Published.Epochs)
+		merge(0, "--ledger", filepath.Dir(f.bundle), "--new-ledger")).Ledger.Published.Epochs)
 	merge(0, "--ledger", filepath.Dir(f.bundle))
 }
 
@@ -174,12 +174,12 @@ func TestLaterTaskIsChargedToItsStream(t *testing.T) {
 		return run(t, status, slices.Concat([]string{"analyze", "--task", f.bundle, "--keys", f.VerifierKeys("task0"),
 			"--json", "--ledger", ledger, f.paths[0]}, more)...)
 	}
-	require.Empty(t, analyze(1, "--begin"), "its first task is not known")
+	require.Empty(t, analyze(1, "--new-ledger"), "its first task is not known")
 	require.Empty(t, analyze(1, "--root", root.bundle), "there is none yet")
-	require.Empty(t, analyze(1, "--root", other.bundle, "--begin"), "that is another stream")
-	require.Empty(t, analyze(1, "--root", f.bundle, "--begin"), "that is not the first")
+	require.Empty(t, analyze(1, "--root", other.bundle, "--new-ledger"), "that is another stream")
+	require.Empty(t, analyze(1, "--root", f.bundle, "--new-ledger"), "that is not the first")
 	require.NoDirExists(t, ledger)
-	require.NotEmpty(t, analyze(0, "--root", root.bundle, "--begin"))
+	require.NotEmpty(t, analyze(0, "--root", root.bundle, "--new-ledger"))
 	require.FileExists(t, filepath.Join(ledger, root.Open.ID.String()+".ledger"))
 	require.NotEmpty(t, analyze(0), "the ledger tells")
 }
@@ -206,7 +206,7 @@ func TestServeBeginsNoLedger(t *testing.T) {
 	require.ErrorIs(t, try(), verifier.ErrNoLedger)
 	flags.begin = true
 	require.NoError(t, try())
-	run(t, 2, "serve", "--config", "x", "--begin")
+	run(t, 2, "serve", "--config", "x", "--new-ledger")
 }
 
 // TestKilledAnalyze kills `verifier analyze` at random moments: an epoch is charged once, however often it is killed.

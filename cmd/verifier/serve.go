@@ -43,7 +43,7 @@ Before a page shows a result of an epoch, the epoch is charged to the ledger of 
 the task, once. --total-epsilon and --total-delta are a budget for all published epochs of each stream
 together, composed exactly; without them, a task in no stream has the total that it claims. Results of
 epochs that the budget does not suffice for are withheld, and the page says so. The ledger of a stream's
-later task, where its first is not named too, is begun only with --begin: else it would charge anew what
+later task, where its first is not named too, is begun only with --new-ledger: else it would charge anew what
 was published of the stream elsewhere.
 
 Restarted, it reads the folder and goes on where it stopped. A kept file that is damaged is put aside in
@@ -99,7 +99,7 @@ those of a task; docs/verifier.md is the manual.`,
 	flags.DurationVar(&f.interval, "interval", 10*time.Second, "how often to ask for batches, 10ms to 1h")
 	flags.BoolVar(&f.showUnusable, "show-unusable", false, "show the estimates of unusable reports too")
 	flags.StringVar(&f.ledger, "ledger", "", "folder of the ledgers; default: ledger in the folder --data")
-	flags.BoolVar(&f.begin, "begin", false,
+	flags.BoolVar(&f.begin, "new-ledger", false,
 		"begin the ledger of a stream's later task if there is none in the folder")
 	f.budget.flags(cmd)
 	return cmd
@@ -109,7 +109,7 @@ those of a task; docs/verifier.md is the manual.`,
 func (f *serveFlags) load(cmd *cobra.Command) (server.Config, error) {
 	if f.config != "" {
 		if err := cli.Refuse(cmd, "with --config: the file has it", "task", "keys", "sign-key", "data", "listen",
-			"admin", "hosts", "admin-hosts", "ca", "interval", "show-unusable", "ledger", "begin",
+			"admin", "hosts", "admin-hosts", "ca", "interval", "show-unusable", "ledger", "new-ledger",
 			"total-epsilon", "total-delta"); err != nil {
 			return server.Config{}, err
 		}

@@ -89,8 +89,8 @@ func peersOf(client *handover.Client, own []task.SignKey, tasks []*taskfile.Open
 		if p.open.Stream == nil {
 			continue
 		}
-		for _, roll := range p.open.Stream.Rolls {
-			one.join(keyTrait(roll.Old), keyTrait(roll.New))
+		for _, rotation := range p.open.Stream.Rotations {
+			one.join(keyTrait(rotation.Old), keyTrait(rotation.New))
 		}
 	}
 	here := map[trait]bool{}

@@ -246,7 +246,7 @@ func (r *run) decide(report *Report, latency time.Duration, outcome error) {
 			name = fmt.Sprint("status ", p.Status)
 		}
 		r.result.Refused[name]++
-		if p.Name == problem.SetBack {
+		if p.Name == problem.StateRolledBack {
 			r.barred++
 		}
 		if p.RetryAfter == 0 && p.Status < http.StatusInternalServerError {

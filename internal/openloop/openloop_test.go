@@ -120,10 +120,10 @@ func TestHopeless(t *testing.T) {
 		return Run(t.Context(), Options{URL: target, Duration: duration, Connections: 4}, Pool(reports))
 	}
 	const atOnce = hopeless + 4 // sends in progress are still answered
-	answer = func(int64) problem.Name { return problem.SetBack }
+	answer = func(int64) problem.Name { return problem.StateRolledBack }
 	got := offer(relay.URL, 5*time.Second)
-	require.LessOrEqual(t, got.Refused["set-back"], atOnce)
-	require.GreaterOrEqual(t, got.Refused["set-back"], hopeless)
+	require.LessOrEqual(t, got.Refused["state-rolled-back"], atOnce)
+	require.GreaterOrEqual(t, got.Refused["state-rolled-back"], hopeless)
 
 	closed := httptest.NewServer(nil)
 	closed.Close()
@@ -137,7 +137,7 @@ func TestHopeless(t *testing.T) {
 		if n == 50 {
 			return ""
 		}
-		return problem.SetBack
+		return problem.StateRolledBack
 	}
-	require.Greater(t, offer(relay.URL, time.Second).Refused["set-back"], atOnce)
+	require.Greater(t, offer(relay.URL, time.Second).Refused["state-rolled-back"], atOnce)
 }

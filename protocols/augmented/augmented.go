@@ -72,7 +72,7 @@ type Mechanism struct {
 func (m *Mechanism) Capabilities() protocols.Capabilities {
 	can := protocols.Capabilities{
 		Dummies:       func(a protocols.Aggregate) protocols.DummyAggregate { return a.(*aggregate) },
-		HonestEpsilon: m.honestEpsilon,
+		EpsilonHonest: m.honestEpsilon,
 		Fast:          m.fast,
 		Attack:        m.attack,
 	}

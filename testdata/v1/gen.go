@@ -57,7 +57,7 @@ func main() {
 	ledgers()
 	groups()
 	signatures()
-	rolls()
+	rotations()
 	keyLists(w)
 	write("bundle", object{"ownerSeed": hexOf(seed("owner")), "owner": taskfile.FormatKey(signKey(sign("owner"))),
 		"task": hexOf(w.Canonical()), "id": hexOf(w.id[:]), "bundle": hexOf(w.bundle())})
@@ -241,27 +241,27 @@ func withParts(plain *task.Task) []*task.Task {
 	rolled := later
 	rolled.Name, rolled.Relays = "with another key", slices.Clone(later.Relays)
 	rolled.Relays[0].SignKey = signKey(sign("new"))
-	rolled.Stream = &task.Stream{Name: "site", Position: 300, Before: id, Rolls: []task.Roll{rollOf(id)}}
+	rolled.Stream = &task.Stream{Name: "site", Position: 300, Before: id, Rotations: []task.Rotation{rotationOf(id)}}
 	return []*task.Task{&first, &later, &cells, &pool, &rolled}
 }
 
-// rollOf returns the roll of the first relay of a stream, to another key.
-func rollOf(root task.ID) task.Roll {
-	return taskfile.NewRoll(root, sign("one"), signKey(sign("new")))
+// rotationOf returns the rotation of the first relay of a stream, to another key.
+func rotationOf(root task.ID) task.Rotation {
+	return taskfile.NewRotation(root, sign("one"), signKey(sign("new")))
 }
 
-func rolls() {
+func rotations() {
 	root := task.ID(seed("task 0"))
-	roll := rollOf(root)
-	write("roll", []object{{"root": hexOf(root[:]), "old": hexOf(roll.Old[:]), "new": hexOf(roll.New[:]),
-		"signature": hexOf(roll.Signature[:])}})
+	rotation := rotationOf(root)
+	write("rotation", []object{{"root": hexOf(root[:]), "old": hexOf(rotation.Old[:]), "new": hexOf(rotation.New[:]),
+		"signature": hexOf(rotation.Signature[:])}})
 }
 
 func signatures() {
 	var out []object
 	for _, p := range []signing.Purpose{signing.Task, signing.KeyList, signing.Manifest, signing.Pull,
 		signing.Confirm, signing.AskEnd, signing.End, signing.Time, signing.Succeed, signing.Statement,
-		signing.Roll, signing.Updates} {
+		signing.Rotation, signing.Updates} {
 		body := []byte("body of " + string(p))
 		out = append(out, object{"seed": hexOf(seed("sign one")), "public": hexOf(public(sign("one"))),
 			"purpose": string(p), "body": hexOf(body),
@@ -864,10 +864,10 @@ func badParts(w *world, fault faultFunc) {
 		fault("task_"+c.name, "task", "encoding", c.description, object{"task": hexOf(replaced(form, c.old, c.new))})
 	}
 	rolled := withParts(w.Task)[4]
-	fault("task_stream_rolls_none", "task", "encoding", "an empty list of rolls, which is to be absent",
+	fault("task_stream_rolls_none", "task", "encoding", "an empty list of rotations, which is to be absent",
 		object{"task": hexOf(append(replaced(form, "\x94\xa4site", "\x95\xa4site"), 0x90))})
-	rolled.Relays[0].SignKey = rolled.Stream.Rolls[0].Old
-	fault("task_stream_roll_back", "task", "field:stream.rolls", "a relay with the key that it has replaced",
+	rolled.Relays[0].SignKey = rolled.Stream.Rotations[0].Old
+	fault("task_stream_roll_back", "task", "field:stream.rotations", "a relay with the key that it has replaced",
 		object{"task": hexOf(rolled.Canonical())})
 	strangers(w.Task, fault)
 	law := withParts(w.Task)[2].Canonical()
@@ -879,16 +879,16 @@ func badParts(w *world, fault faultFunc) {
 func strangers(plain *task.Task, fault faultFunc) {
 	first := withParts(plain)[0]
 	id := taskfile.ID(first)
-	roll := func(old string) []task.Roll {
-		return []task.Roll{taskfile.NewRoll(id, sign(old), signKey(sign("new")))}
+	rotation := func(old string) []task.Rotation {
+		return []task.Rotation{taskfile.NewRotation(id, sign(old), signKey(sign("new")))}
 	}
 	for _, c := range []struct {
 		name, expect, description string
 		change                    func(next *task.Task)
 	}{
-		{"roll_stranger", "field:stream.rolls", "a roll of a key that no party of the task before has",
-			func(next *task.Task) { next.Stream.Rolls = roll("stranger") }},
-		{"key_unrolled", "field:relays.signKey", "a relay with another key, and no roll to it",
+		{"rotation_stranger", "field:stream.rotations", "a rotation of a key that no party of the task before has",
+			func(next *task.Task) { next.Stream.Rotations = rotation("stranger") }},
+		{"key_unrolled", "field:relays.signKey", "a relay with another key, and no rotation to it",
 			func(next *task.Task) { next.Relays[0].SignKey = signKey(sign("new")) }},
 		{"early", "field:epochs.start", "a task that begins before the one before is over",
 			func(next *task.Task) { next.Epochs.Start-- }},

@@ -55,7 +55,7 @@ func augmentedVectors() vectorSet {
 		},
 		tasks: []badTask{
 			{"rule", "rule", "rule exact", func(t *task.Task) { t.Rule = "exact" }},
-			{"crowd", "claim.assumption", "a claim that needs a crowd",
+			{"min_honest", "claim.assumption", "a claim that needs honest clients",
 				func(t *task.Task) { t.Claim.Assumption = task.MinHonest }},
 			{"no_noise", "noise", "relays that add nothing",
 				func(t *task.Task) { t.Noise, t.Claim.Assumption = nil, task.MinHonest }},

@@ -35,7 +35,7 @@ func stringsVectors() vectorSet {
 		},
 		tasks: []badTask{
 			{"rule", "rule", "a rule of clients", func(t *task.Task) { t.Rule = "exact" }},
-			{"crowd", "claim.assumption", "a claim that needs a crowd",
+			{"min_honest", "claim.assumption", "a claim that needs honest clients",
 				func(t *task.Task) { t.Claim.Assumption = task.MinHonest }},
 			{"cells", "noise", "a pool over the levels alone", func(t *task.Task) { noise := *t.Noise; noise.Cells, t.Noise = 60, &noise }},
 			{"levels", "params.levels", "more levels than bits", func(t *task.Task) { t.Params[2].Value = rational("26") }},

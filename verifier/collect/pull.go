@@ -50,18 +50,18 @@ type Puller struct {
 
 // cursor is the state of pulling one epoch.
 type cursor struct {
-	next     uint64                             // Number of the next batch.
-	complete bool                               // No further batch exists.
-	end      *onion.End                         // The last relay's signed end; nil until it is stored.
-	kept     map[uint64]bool                    // Stored batches, by number.
-	slotless map[uint64]bool                    // Stored batches without slots.
-	released uint64                             // Number of batches below next with slots.
-	spoilt   uint64                             // Number of batches below next that were destroyed or refused.
-	pending  map[uint64][]byte                  // Manifests of stored batches that are not yet confirmed, by number.
-	hashes   map[uint64]handover.ManifestHashes // Manifest hashes of known batches, by number.
-	written  bool                               // The epoch's sum is stored.
-	erased   bool                               // Its records and its key are erased.
-	missing  bool                               // A confirmed batch is missing here; a backup may restore it.
+	next      uint64                             // Number of the next batch.
+	complete  bool                               // No further batch exists.
+	end       *onion.End                         // The last relay's signed end; nil until it is stored.
+	kept      map[uint64]bool                    // Stored batches, by number.
+	slotless  map[uint64]bool                    // Stored batches without slots.
+	released  uint64                             // Number of batches below next with slots.
+	destroyed uint64                             // Number of batches below next that were destroyed or refused.
+	pending   map[uint64][]byte                  // Manifests of stored batches that are not yet confirmed, by number.
+	hashes    map[uint64]handover.ManifestHashes // Manifest hashes of known batches, by number.
+	written   bool                               // The epoch's sum is stored.
+	erased    bool                               // Its records and its key are erased.
+	missing   bool                               // A confirmed batch is missing here; a backup may restore it.
 }
 
 // NewPuller returns a puller that stores batches in dir, which it creates. It adds the batches that dir already holds.
@@ -230,7 +230,7 @@ func (c *cursor) pass(released bool) {
 	if released {
 		c.released++
 	} else {
-		c.spoilt++
+		c.destroyed++
 	}
 }
 
@@ -238,11 +238,11 @@ func (c *cursor) pass(released bool) {
 // batches that a task can have. It is also so after far too many destroyed or refused batches, each of which takes
 // space in the folder. The signed end may still come.
 func (p *Puller) isFull(epoch uint64, c *cursor) (bool, error) {
-	if !onion.TooManyDestroyed(c.released, c.spoilt) {
+	if !onion.TooManyDestroyed(c.released, c.destroyed) {
 		return !p.open.HasBatch(c.next), nil
 	}
-	return true, p.notes.note(finding.Spoilt, placeOf(epoch, c.next, "epoch %d, from batch %d on: %d before it were "+
-		"destroyed or refused", epoch, c.next, c.spoilt))
+	return true, p.notes.note(finding.TooManyDestroyed, placeOf(epoch, c.next, "epoch %d, from batch %d on: %d before it were "+
+		"destroyed or refused", epoch, c.next, c.destroyed))
 }
 
 // skipMissing notes that a batch was confirmed before and is missing here, and reports whether to skip it. The relay's

@@ -386,11 +386,11 @@ func TestSlotlessTurns(t *testing.T) {
 	}
 }
 
-// TestASpoiltEpochTakesNoMore: if a last relay signs endless refused, destroyed or equivocated batches, the verifier
-// stops pulling the epoch at [onion.DestroyedAllowance], also after a restart. A finding says so. The folder keeps
-// only a few manifests for each and two notes. The signed end still ends the epoch. The test marks all but the last
-// few as received before.
-func TestASpoiltEpochTakesNoMore(t *testing.T) {
+// TestNoPullAfterTooManyDestroyed: if a last relay signs endless refused, destroyed or equivocated batches, the
+// verifier stops pulling the epoch at [onion.DestroyedAllowance], also after a restart. A finding says so. The folder
+// keeps only a few manifests for each and two notes. The signed end still ends the epoch. The test marks all but the
+// last few as received before.
+func TestNoPullAfterTooManyDestroyed(t *testing.T) {
 	const comes = 20
 	for name, tt := range map[string]struct {
 		serve func(p *pulled, seq uint64)
@@ -418,17 +418,17 @@ func TestASpoiltEpochTakesNoMore(t *testing.T) {
 				tt.serve(p, seq)
 			}
 			v, puller := p.start(t)
-			collect.SpoiltBefore(puller, 0, onion.DestroyedAllowance+1-comes)
+			collect.DestroyedBefore(puller, 0, onion.DestroyedAllowance+1-comes)
 			for range 2 * comes {
 				_ = puller.Pull(t.Context()) // an answer that is cut short is an error
 			}
-			requireSpoilt(t, p, v, puller, comes, tt.found)
+			requireTooManyDestroyed(t, p, v, puller, comes, tt.found)
 			v, puller = p.start(t)
-			collect.SpoiltBefore(puller, 0, onion.DestroyedAllowance+1-comes)
+			collect.DestroyedBefore(puller, 0, onion.DestroyedAllowance+1-comes)
 			for range 2 * comes {
 				_ = puller.Pull(t.Context())
 			}
-			requireSpoilt(t, p, v, puller, comes, tt.found)
+			requireTooManyDestroyed(t, p, v, puller, comes, tt.found)
 			if tt.found != finding.Destroyed {
 				return
 			}
@@ -442,15 +442,15 @@ func TestASpoiltEpochTakesNoMore(t *testing.T) {
 	}
 }
 
-// requireSpoilt requires that every number below comes was received, and that no further number was pulled.
-func requireSpoilt(t *testing.T, p *pulled, v *verifier.Verifier, puller *collect.Puller, comes uint64,
+// requireTooManyDestroyed requires that every number below comes was received, and that no further number was pulled.
+func requireTooManyDestroyed(t *testing.T, p *pulled, v *verifier.Verifier, puller *collect.Puller, comes uint64,
 	found finding.Name) {
 	t.Helper()
 	counts := map[finding.Name]uint64{}
 	for _, f := range v.Findings() {
 		counts[f.Name] = f.Count
 	}
-	require.Equal(t, map[finding.Name]uint64{found: comes, finding.Spoilt: 1}, counts)
+	require.Equal(t, map[finding.Name]uint64{found: comes, finding.TooManyDestroyed: 1}, counts)
 	require.NotZero(t, p.relay.Pulls(0, comes-1))
 	require.Zero(t, p.relay.Pulls(0, comes))
 	require.LessOrEqual(t, collect.NotesOf(puller), 3)

@@ -38,18 +38,18 @@ const (
 
 // Names of findings about files, and relays' answers, that do not count.
 const (
-	Truncated Name = "truncated" // It ends early.
-	Tampered  Name = "tampered"  // Its ciphertexts do not match its manifest.
-	Signature Name = "signature" // The last relay did not sign its manifest.
-	Foreign   Name = "foreign"   // It belongs to another task.
-	Counts    Name = "counts"    // Its manifests do not add up.
-	Chain     Name = "chain"     // It has a manifest that an earlier relay did not sign so.
-	Unread    Name = "unread"    // The file cannot be read.
-	Refused   Name = "refused"   // The last relay signed it, but it fails its checks.
-	Missing   Name = "missing"   // The last relay did not pass it on.
-	End       Name = "end"       // An epoch's signed end contradicts signed batches, or a relay gave up on the epoch.
-	Spoilt    Name = "spoilt"    // The verifier pulls no further batch: too many had no slots.
-	Ended     Name = "ended"     // The last relay's operator ended the epoch after a state rollback.
+	Truncated        Name = "truncated"          // It ends early.
+	Tampered         Name = "tampered"           // Its ciphertexts do not match its manifest.
+	Signature        Name = "signature"          // The last relay did not sign its manifest.
+	Foreign          Name = "foreign"            // It belongs to another task.
+	Counts           Name = "counts"             // Its manifests do not add up.
+	Chain            Name = "chain"              // It has a manifest that an earlier relay did not sign so.
+	Unread           Name = "unread"             // The file cannot be read.
+	Refused          Name = "refused"            // The last relay signed it, but it fails its checks.
+	Missing          Name = "missing"            // The last relay did not pass it on.
+	End              Name = "end"                // A signed end contradicts signed batches, or a relay gave up on the epoch.
+	TooManyDestroyed Name = "too-many-destroyed" // The verifier pulls no further batch: too many had no slots.
+	Ended            Name = "ended"              // The last relay's operator ended the epoch after a state rollback.
 
 	Quarantined Name = "quarantined" // A stored file did not match its name and was moved to quarantine.
 )
@@ -80,7 +80,7 @@ var meanings = map[Name]string{
 	Refused:      "batches that are not as their relays signed them",
 	Missing:      "batches that the last relay did not hand over",
 	End:          "epochs that did not end as their relays should have signed",
-	Spoilt: "epochs of which so many batches were destroyed, or not as they should be, that no further one is " +
+	TooManyDestroyed: "epochs of which so many batches were destroyed, or not as they should be, that no further one is " +
 		"taken",
 	Ended:       "epochs that the last relay’s operator has ended: nothing more of them comes",
 	Quarantined: "kept files that were damaged, put aside and asked for anew",

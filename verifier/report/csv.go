@@ -16,7 +16,7 @@ import (
 var csvHeader = []string{"epoch", "start", "entry", "label", "clients", "batches", "estimate", "standard_error", "lo",
 	"hi", "standard_error_worst", "band_lo", "band_hi", "reports", "missing", "usable", "unusable_because", "override",
 	"processed", "processed_lo", "processed_hi", "processed_band_lo", "processed_band_hi", "processing", "epsilon",
-	"alone_epsilon", "local_epsilon", "crowd_epsilon", "crowd_batches"}
+	"epsilon_no_honest", "local_epsilon", "epsilon_honest", "honest_batches"}
 
 // WriteCSV writes a line per entry of the answer: first for all epochs together (epoch "all"), then for each epoch.
 // Columns: start is the beginning of the epoch in UTC. lo and hi are the ends of the interval. band_lo and band_hi are
@@ -31,19 +31,19 @@ func WriteCSV(w io.Writer, r *verifier.Report) error {
 	out := csv.NewWriter(w)
 	out.Write(csvHeader) // Flush reports the first error
 	labels := verifier.Labels(r.Asked)
-	privacy := func(crowded uint64) []string {
+	privacy := func(honestBatches uint64) []string {
 		g := r.Guarantee
-		return []string{written(g.Epsilon)[0], bound(g.AloneEpsilon), bound(g.LocalEpsilon),
-			written(g.HonestEpsilon)[0], strconv.FormatUint(crowded, 10)}
+		return []string{written(g.Epsilon)[0], bound(g.EpsilonNoHonest), bound(g.LocalEpsilon),
+			written(g.EpsilonHonest)[0], strconv.FormatUint(honestBatches, 10)}
 	}
-	write := func(epoch, start string, users, batches, crowded uint64, a verifier.Answer) {
+	write := func(epoch, start string, users, batches, honestBatches uint64, a verifier.Answer) {
 		first := []string{epoch, start}
 		clients := []string{strconv.FormatUint(users, 10), strconv.FormatUint(batches, 10)}
 		last := []string{strconv.FormatUint(a.Reports, 10), strconv.FormatUint(a.Missing, 10),
 			strconv.FormatBool(a.Usable), a.UnusableBecause, a.Override}
 		if a.Estimate == nil {
 			out.Write(slices.Concat(first, []string{"", ""}, clients, make([]string, 7), last, make([]string, 6),
-				privacy(crowded)))
+				privacy(honestBatches)))
 		}
 		for j := range a.Estimate {
 			label := ""
@@ -51,14 +51,14 @@ func WriteCSV(w io.Writer, r *verifier.Report) error {
 				label = labels[j]
 			}
 			out.Write(slices.Concat(first, []string{strconv.Itoa(j), label}, clients, numbersOf(&a, j), last,
-				processedOf(a.Processed, j), privacy(crowded)))
+				processedOf(a.Processed, j), privacy(honestBatches)))
 		}
 	}
-	write("all", "", r.Users, r.Batches, r.Crowded, r.Answer)
-	writeTexts(out, r, privacy(r.Crowded))
+	write("all", "", r.Users, r.Batches, r.HonestBatches, r.Answer)
+	writeTexts(out, r, privacy(r.HonestBatches))
 	for _, e := range r.Ledger.Epochs {
 		write(strconv.FormatUint(e.Epoch, 10), e.Start.Format(time.RFC3339), e.Users, e.Batches,
-			e.Crowded, e.Answer)
+			e.HonestBatches, e.Answer)
 	}
 	out.Flush()
 	return out.Error()

@@ -28,8 +28,8 @@ func TestThePageAndItsJSONShowTheReport(t *testing.T) {
 			Interval, Band [2]float64
 		}
 		Epsilon float64
-		Alone   float64 `json:"alone_epsilon"`
-		Crowd   float64 `json:"crowd_epsilon"`
+		Alone   float64 `json:"epsilon_no_honest"`
+		Crowd   float64 `json:"epsilon_honest"`
 	}
 	require.NoError(t, json.Unmarshal([]byte(get(t, server.URL+"/api/report")), &r))
 	require.Equal(t, r.Epsilon, r.Crowd, "the claim is of a crowd")
@@ -40,8 +40,8 @@ func TestThePageAndItsJSONShowTheReport(t *testing.T) {
 	require.Len(t, lines, 3)
 	require.Equal(t, "epoch,start,entry,label,clients,batches,estimate,standard_error,lo,hi,standard_error_worst,"+
 		"band_lo,band_hi,reports,missing,usable,unusable_because,override,processed,processed_lo,processed_hi,"+
-		"processed_band_lo,processed_band_hi,processing,epsilon,alone_epsilon,local_epsilon,crowd_epsilon,"+
-		"crowd_batches", lines[0])
+		"processed_band_lo,processed_band_hi,processing,epsilon,epsilon_no_honest,local_epsilon,epsilon_honest,"+
+		"honest_batches", lines[0])
 	require.True(t, strings.HasPrefix(lines[1], "all,,0,,20,1,") && strings.HasPrefix(lines[2], "0,20"), lines)
 	require.True(t, strings.HasSuffix(lines[1], fmt.Sprintf(",%v,%v,%v,%v,%v,clip,%v,%v,%v,%v,1", r.Processed.Estimate,
 		r.Processed.Interval[0], r.Processed.Interval[1], r.Processed.Band[0], r.Processed.Band[1], r.Epsilon, r.Alone,

@@ -469,7 +469,7 @@ func dated(start time.Time, epochs task.Epochs) string {
 // Crowd says for which batches a smaller ε holds than the claim, if the claim needs no other honest client.
 func (r *pageModel) Crowd() string {
 	return fmt.Sprintf("in a batch with n_min = %s honest clients: %s of %s can have them, with n submissions and "+
-		"enough slots.", count(r.NMin), count(r.Crowded), plural(r.Batches, "batch", "batches"))
+		"enough slots.", count(r.NMin), count(r.HonestBatches), plural(r.Batches, "batch", "batches"))
 }
 
 // costs states the guarantee and the ledger.
@@ -482,12 +482,12 @@ func (a *pageModel) costs() []fact {
 	switch {
 	case a.LocalEpsilon != nil:
 		worst.Term = epsilon("ε₀", *a.LocalEpsilon)
-	case a.AloneEpsilon != nil:
-		worst.Term = epsilon("ε′", *a.AloneEpsilon)
+	case a.EpsilonNoHonest != nil:
+		worst.Term = epsilon("ε′", *a.EpsilonNoHonest)
 	}
 	claimed, crowd := "ε", []fact(nil)
 	if a.NoneHonest() {
-		claimed, crowd = "ε′", []fact{{epsilon("ε", a.HonestEpsilon), a.Crowd()}}
+		claimed, crowd = "ε′", []fact{{epsilon("ε", a.EpsilonHonest), a.Crowd()}}
 	}
 	ledger := "no ε"
 	if a.Ledger.Epsilon != nil {

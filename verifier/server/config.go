@@ -37,7 +37,7 @@ type Config struct {
 	// SignKey is the file of the verifier's Ed25519 key (`verifier keygen --kind sign`). Required.
 	SignKey string `yaml:"sign_key"`
 
-	// OldSignKeys are files of keys that SignKey replaced in streams (`doona task roll`). Requests for a task that
+	// OldSignKeys are files of keys that SignKey replaced in streams (`doona task rotate-key`). Requests for a task that
 	// names an old key are signed with it. Default: none.
 	OldSignKeys []string `yaml:"old_sign_keys"`
 
@@ -105,7 +105,7 @@ type TaskConfig struct {
 
 	// Begin begins the stream's ledger if there is none, for a later task whose stream's first task is not listed. Set
 	// it only if no result of the stream was ever published. Otherwise a missing ledger is an error. Default false.
-	Begin bool `yaml:"begin"`
+	Begin bool `yaml:"new_ledger"`
 
 	// TotalEpsilon and TotalDelta are a budget for all published epochs of the task's stream, or of a task outside a
 	// stream. Results beyond it are withheld. All tasks of a stream must have the same budget. Set both or none.

@@ -16,7 +16,7 @@ import (
 // Names of the metrics and of their labels.
 const (
 	metricReady       = "doona_verifier_ready"
-	metricAway        = "doona_verifier_away"
+	metricUnreachable = "doona_verifier_relay_unreachable"
 	metricContact     = "doona_verifier_last_contact_timestamp_seconds"
 	metricEpochs      = "doona_verifier_epochs"
 	metricEnded       = "doona_verifier_epochs_ended"
@@ -34,7 +34,7 @@ const (
 
 var definitions = []service.Metric{
 	service.Gauge(metricReady, service.UnitCount, "1 while batches are asked for and can be kept."),
-	service.Gauge(metricAway, service.UnitCount, "1 while the last relay does not answer, or turns this verifier away.",
+	service.Gauge(metricUnreachable, service.UnitCount, "1 while the last relay does not answer, or turns this verifier away.",
 		byTask),
 	service.Gauge(metricContact, service.UnitTime, "When the last relay last answered; 0 for never since the start.",
 		byTask),
@@ -96,7 +96,7 @@ func (s *Server) setGauges(ctx context.Context) {
 	for _, t := range s.hostedTasks() {
 		p := t.puller.Progress()
 		for name, value := range map[string]float64{
-			metricAway:        service.Flag(p.Contact == verifier.ContactAway).Value(),
+			metricUnreachable: service.Flag(p.Contact == verifier.ContactAway).Value(),
 			metricContact:     float64(p.LastContact),
 			metricEpochs:      float64(p.Epochs),
 			metricEnded:       float64(p.Ended),

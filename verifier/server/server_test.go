@@ -377,7 +377,7 @@ func TestHealth(t *testing.T) {
 		return func(s summary) bool { return s.Progress.Contact == want }
 	}
 	require.Equal(t, "Nothing has been added yet.", r.wait(t, c.Open, contact(verifier.ContactThere)).Verdict)
-	require.Equal(t, "0", r.metric(t, "doona_verifier_away"+of))
+	require.Equal(t, "0", r.metric(t, "doona_verifier_relay_unreachable"+of))
 	require.NotEqual(t, "0", r.metric(t, "doona_verifier_last_contact_timestamp_seconds"+of))
 
 	rogue.Serve(t, 0, 0, rogue.Batch(t, 0, 0, batchSize, onion.Lanes{sealed(t, c)}))
@@ -386,7 +386,7 @@ func TestHealth(t *testing.T) {
 	got := r.wait(t, c.Open, contact(verifier.ContactAway))
 	require.Equal(t, "The last relay does not answer: whether all is here is not known.", got.Verdict)
 	require.NotZero(t, got.Progress.LastContact)
-	require.Equal(t, "1", r.metric(t, "doona_verifier_away"+of))
+	require.Equal(t, "1", r.metric(t, "doona_verifier_relay_unreachable"+of))
 	require.Equal(t, "1", r.metric(t, "doona_verifier_batches"+of))
 	require.Equal(t, "1", r.metric(t, "doona_verifier_ready"), "that is not this verifier's to mend")
 

@@ -12,7 +12,7 @@ import (
 // epochs and batches are numbers. A task's issuer serves the last two paths and the time; relays serve all others.
 const (
 	KeysPath    = "/v1/keys"
-	UpdatesPath = "/v1/news/{relay}/{hop}" // open epochs for a next hop: see [taskfile.UpdatesURL]
+	UpdatesPath = "/v1/updates/{relay}/{hop}" // open epochs for a next hop: see [taskfile.UpdatesURL]
 	TaskPath    = "/v1/tasks/{task}"
 	ReportsPath = epochPath + "/reports"
 	BatchPath   = epochPath + "/batches/{seq}"

@@ -5,7 +5,7 @@
 //	GET  {relay}/v1/tasks/{id}/epochs/{e}/batches/{seq}   over task ‖ epoch ‖ seq ‖ first byte ‖ before ‖ nonce
 //	POST {relay}/v1/tasks/{id}/epochs/{e}/batches/{seq}/confirm   … task ‖ epoch ‖ seq ‖ SHA-256(manifest) ‖ nonce
 //	GET  {relay}/v1/tasks/{id}/epochs/{e}/end                     … task ‖ epoch ‖ nonce
-//	GET  {relay}/v1/news/{key}/{key}                              … key of the relay ‖ key of the hop ‖ nonce
+//	GET  {relay}/v1/updates/{key}/{key}                              … key of the relay ‖ key of the hop ‖ nonce
 //	GET  {relay}/v1/tasks/{id}/time?nonce=…                       not signed
 //
 // The hop signs every request but the last with its Ed25519 key. The header Doona-Signature carries a fresh nonce and
@@ -41,7 +41,7 @@ import (
 const Header = "Doona-Signature"
 
 // HistoryHeader carries the [HistoryDigest] of a pull, as unpadded base64url. A pull without it claims no history.
-const HistoryHeader = "Doona-Before"
+const HistoryHeader = "Doona-History"
 
 // HistoryDigest tells the relay which batches a hop has received before the requested number. It is the SHA-256 of
 // the SHA-256 of each manifest, from the previous number down to the lowest of an unbroken run. Zeros mean that the

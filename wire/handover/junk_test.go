@@ -41,7 +41,7 @@ func TestJunkAnswers(t *testing.T) {
 			_, _, err := owner.Bundle(t.Context(), c.Open.ID, from)
 			return err
 		}},
-		{"news", fixture.JunkBehind("news", []byte{0x92, 0xc4, 16, 15: 1, 18: 1}, taskfile.MaxUpstreamStatus), 40 << 20,
+		{"updates", fixture.JunkBehind("updates", []byte{0x92, 0xc4, 16, 15: 1, 18: 1}, taskfile.MaxUpstreamStatus), 40 << 20,
 			func() error {
 				_, err := owner.UpstreamStatus(t.Context(), relay, nil)
 				return err

@@ -225,7 +225,7 @@ func (e *MergedStream) Agreed() error {
 		}
 		if served.Authority != e.Authority {
 			return invalid.Field("stream", "relay "+served.URL()+" has other statements",
-				"the same at all relays: run the 'task state' that signed the newest again")
+				"the same at all relays: run the command that signed the newest statement again")
 		}
 	}
 	return nil

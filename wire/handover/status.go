@@ -22,7 +22,7 @@ import (
 // UpstreamStatus lists the open epochs of all tasks that a relay shares with its next hop, so that the hop need not
 // ask task by task:
 //
-//	GET {relay}/v1/news/{key of the relay}/{key of the hop}     over both keys ‖ nonce
+//	GET {relay}/v1/updates/{key of the relay}/{key of the hop}     over both keys ‖ nonce
 //
 // It reveals nothing that pulls would not. It is not signed: a false status only delays batches, as a false "not
 // sealed" would.

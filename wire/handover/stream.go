@@ -103,7 +103,7 @@ func (c *Client) NextKeys(ctx context.Context, root *taskfile.Open, last *task.T
 	position := last.Stream.Position + 1
 	signature := Signed(c.key, signing.Succeed, NextKeysBody(root.ID, position, count))
 	raw, err := c.keys(ctx, root.NextKeysURL(last, hop, position, count), signature, last.KEM, count)
-	if errors.Is(err, problem.New(problem.Taken, "")) {
+	if errors.Is(err, problem.New(problem.WrongPosition, "")) {
 		return nil, fmt.Errorf("relay %s has a task of this position that the first relay has not; hand over the file "+
 			"that was signed then: %w", last.Relays[hop].URL, err)
 	}
@@ -133,7 +133,7 @@ type Renewal struct {
 	// Key lists of Count epochs that no relay is asked for: the verifier's and, for a task with tokens, the issuer's.
 	Verifier, Issuer *onion.SignedKeyList
 	Recovery         task.SignKey       // Zero: none.
-	Rolls            []task.Roll        // Of parties of the newest task.
+	Rotations        []task.Rotation    // Of parties of the newest task.
 	Replace          map[int]task.Party // Replacement relays by hop: address and key.
 	Newest           *taskfile.Open     // A task whose relays are asked if those of the first are gone; may be nil.
 	Change           func(*task.Task)   // Changes what the stream allows; may be nil.
@@ -196,7 +196,7 @@ func (s *RelayStream) fits(next *task.Task) error {
 func (r Renewal) follow(last *taskfile.Open) *task.Task {
 	next := *last.Task
 	next.Stream = &task.Stream{Name: last.Stream.Name, Position: last.Stream.Position + 1, Before: last.ID,
-		Allow: last.Stream.Allow, Rolls: append(slices.Clone(last.Stream.Rolls), r.Rolls...)}
+		Allow: last.Stream.Allow, Rotations: append(slices.Clone(last.Stream.Rotations), r.Rotations...)}
 	next.Relays = r.replaced(last.Task).Relays
 	for hop := range next.Relays {
 		next.Relays[hop].SignKey = next.Stream.Now(next.Relays[hop].SignKey)

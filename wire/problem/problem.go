@@ -25,32 +25,32 @@ type Name string
 
 // The problems of a relay.
 const (
-	NotFound      Name = "not-found"      // No such resource or method.
-	UnknownTask   Name = "unknown-task"   // The relay does not serve this task.
-	NotIngress    Name = "not-ingress"    // This is not the task's first relay, which takes the reports.
-	EpochNotOpen  Name = "epoch-not-open" // The epoch has not begun; the same bytes may be sent later.
-	EpochClosed   Name = "epoch-closed"   // The epoch is over; the report is void.
-	MediaType     Name = "media-type"     // The body is not application/msgpack.
-	TooLarge      Name = "too-large"      // The body is longer than any report of the task.
-	Malformed     Name = "malformed"      // The request, or the content of the envelope, violates the task's form.
-	DoesNotOpen   Name = "does-not-open"  // Sealed to another key, task or epoch, or damaged.
-	Limit         Name = "limit"          // The client's quota for the epoch is used up.
-	ForeignOrigin Name = "foreign-origin" // The task takes no reports from pages of this origin.
-	TokenMissing  Name = "token-missing"  // The task requires a token with every report.
-	TokenInvalid  Name = "token-invalid"  // Not a token of this task, epoch and issuer.
-	Replayed      Name = "replayed"       // Another client has sent this envelope or its tag.
-	NotSealed     Name = "not-sealed"     // The batch does not exist yet.
-	Complete      Name = "epoch-complete" // The epoch is over and has no batch of this number.
-	Confirmed     Name = "confirmed"      // The batch was confirmed and its ciphertexts were deleted.
-	Unauthorized  Name = "unauthorized"   // Not signed by the next hop, or by the owner.
-	Overloaded    Name = "overloaded"     // Try again after Retry-After.
-	SlowDown      Name = "slow-down"      // The client's network has too much in flight; try again after Retry-After.
-	ClockInDoubt  Name = "clock-in-doubt" // The relay's clock is not confirmed; try again after Retry-After.
-	SetBack       Name = "set-back"       // The relay detected a state rollback and has stopped.
-	EpochEnded    Name = "epoch-ended"    // The operator ended the epoch after a state rollback.
-	Taken         Name = "position-taken" // The stream's position is taken, or the previous one empty.
-	NoPlace       Name = "no-place"       // The owner has as many tasks at this relay as its operator approved.
-	Internal      Name = "internal"       // The relay's own fault; it stored nothing.
+	NotFound        Name = "not-found"         // No such resource or method.
+	UnknownTask     Name = "unknown-task"      // The relay does not serve this task.
+	NotIngress      Name = "not-ingress"       // This is not the task's first relay, which takes the reports.
+	EpochNotOpen    Name = "epoch-not-open"    // The epoch has not begun; the same bytes may be sent later.
+	EpochClosed     Name = "epoch-closed"      // The epoch is over; the report is void.
+	MediaType       Name = "media-type"        // The body is not application/msgpack.
+	TooLarge        Name = "too-large"         // The body is longer than any report of the task.
+	Malformed       Name = "malformed"         // The request, or the content of the envelope, violates the task's form.
+	DoesNotOpen     Name = "does-not-open"     // Sealed to another key, task or epoch, or damaged.
+	Limit           Name = "limit"             // The client's quota for the epoch is used up.
+	ForeignOrigin   Name = "foreign-origin"    // The task takes no reports from pages of this origin.
+	TokenMissing    Name = "token-missing"     // The task requires a token with every report.
+	TokenInvalid    Name = "token-invalid"     // Not a token of this task, epoch and issuer.
+	Replayed        Name = "replayed"          // Another client has sent this envelope or its tag.
+	NotSealed       Name = "not-sealed"        // The batch does not exist yet.
+	Complete        Name = "epoch-complete"    // The epoch is over and has no batch of this number.
+	Confirmed       Name = "confirmed"         // The batch was confirmed and its ciphertexts were deleted.
+	Unauthorized    Name = "unauthorized"      // Not signed by the next hop, or by the owner.
+	Overloaded      Name = "overloaded"        // Try again after Retry-After.
+	SlowDown        Name = "slow-down"         // The client's network has too much in flight; try again after Retry-After.
+	ClockInDoubt    Name = "clock-in-doubt"    // The relay's clock is not confirmed; try again after Retry-After.
+	StateRolledBack Name = "state-rolled-back" // The relay detected a state rollback and has stopped.
+	EpochEnded      Name = "epoch-ended"       // The operator ended the epoch after a state rollback.
+	WrongPosition   Name = "wrong-position"    // The stream's position is taken, or the previous one empty.
+	OwnerTaskLimit  Name = "owner-task-limit"  // The owner has as many tasks at this relay as its operator approved.
+	Internal        Name = "internal"          // The relay's own fault; it stored nothing.
 )
 
 // kinds gives each name its HTTP status and title.
@@ -58,32 +58,32 @@ var kinds = map[Name]struct {
 	status int
 	title  string
 }{
-	NotFound:      {http.StatusNotFound, "no such resource or method"},
-	UnknownTask:   {http.StatusNotFound, "the task is not served here"},
-	NotIngress:    {http.StatusNotFound, "this relay is not the task's first"},
-	EpochNotOpen:  {http.StatusConflict, "the epoch is not open yet"},
-	EpochClosed:   {http.StatusGone, "the epoch is over"},
-	MediaType:     {http.StatusUnsupportedMediaType, "the body is of another media type than is wanted here"},
-	TooLarge:      {http.StatusRequestEntityTooLarge, "longer than anything that is wanted here"},
-	Malformed:     {http.StatusBadRequest, "not of the form the task demands"},
-	DoesNotOpen:   {http.StatusBadRequest, "the envelope does not open"},
-	Limit:         {http.StatusTooManyRequests, "nothing further for this client in this epoch"},
-	ForeignOrigin: {http.StatusForbidden, "the task takes no reports of pages of this origin"},
-	TokenMissing:  {http.StatusUnauthorized, "the report carries no token"},
-	TokenInvalid:  {http.StatusUnauthorized, "not a token of this task, epoch and issuer"},
-	Replayed:      {http.StatusConflict, "another client has sent this report"},
-	NotSealed:     {http.StatusNotFound, "the batch is not sealed yet"},
-	Complete:      {http.StatusGone, "the epoch has no batch of this number"},
-	Confirmed:     {http.StatusGone, "the batch was confirmed and deleted"},
-	Unauthorized:  {http.StatusForbidden, "not signed by the next hop, or without a key that is valid here"},
-	Overloaded:    {http.StatusServiceUnavailable, "too much to do"},
-	SlowDown:      {http.StatusTooManyRequests, "too much of this network at a time"},
-	ClockInDoubt:  {http.StatusServiceUnavailable, "the time is not known here"},
-	SetBack:       {http.StatusServiceUnavailable, "an older copy of what this relay keeps was put in its place"},
-	EpochEnded:    {http.StatusGone, "the epoch was ended by the relay's operator"},
-	Taken:         {http.StatusConflict, "not the next task of the stream"},
-	NoPlace:       {http.StatusConflict, "no further task of this owner at a time"},
-	Internal:      {http.StatusInternalServerError, "the server failed"},
+	NotFound:        {http.StatusNotFound, "no such resource or method"},
+	UnknownTask:     {http.StatusNotFound, "the task is not served here"},
+	NotIngress:      {http.StatusNotFound, "this relay is not the task's first"},
+	EpochNotOpen:    {http.StatusConflict, "the epoch is not open yet"},
+	EpochClosed:     {http.StatusGone, "the epoch is over"},
+	MediaType:       {http.StatusUnsupportedMediaType, "the body is of another media type than is wanted here"},
+	TooLarge:        {http.StatusRequestEntityTooLarge, "longer than anything that is wanted here"},
+	Malformed:       {http.StatusBadRequest, "not of the form the task demands"},
+	DoesNotOpen:     {http.StatusBadRequest, "the envelope does not open"},
+	Limit:           {http.StatusTooManyRequests, "nothing further for this client in this epoch"},
+	ForeignOrigin:   {http.StatusForbidden, "the task takes no reports of pages of this origin"},
+	TokenMissing:    {http.StatusUnauthorized, "the report carries no token"},
+	TokenInvalid:    {http.StatusUnauthorized, "not a token of this task, epoch and issuer"},
+	Replayed:        {http.StatusConflict, "another client has sent this report"},
+	NotSealed:       {http.StatusNotFound, "the batch is not sealed yet"},
+	Complete:        {http.StatusGone, "the epoch has no batch of this number"},
+	Confirmed:       {http.StatusGone, "the batch was confirmed and deleted"},
+	Unauthorized:    {http.StatusForbidden, "not signed by the next hop, or without a key that is valid here"},
+	Overloaded:      {http.StatusServiceUnavailable, "too much to do"},
+	SlowDown:        {http.StatusTooManyRequests, "too much of this network at a time"},
+	ClockInDoubt:    {http.StatusServiceUnavailable, "the time is not known here"},
+	StateRolledBack: {http.StatusServiceUnavailable, "the relay detected a state rollback and has stopped"},
+	EpochEnded:      {http.StatusGone, "the epoch was ended by the relay's operator"},
+	WrongPosition:   {http.StatusConflict, "not the next task of the stream"},
+	OwnerTaskLimit:  {http.StatusConflict, "the owner has as many tasks as the operator allows"},
+	Internal:        {http.StatusInternalServerError, "the server failed"},
 }
 
 // Problem is an error in its transmitted form.

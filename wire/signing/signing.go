@@ -23,12 +23,12 @@ const (
 	Confirm   Purpose = "confirm"
 	AskEnd    Purpose = "ask-end" // a request for the signed end of an epoch
 	End       Purpose = "end"
-	Updates   Purpose = "news" // a request for the open epochs of all tasks of two relays
+	Updates   Purpose = "updates" // a request for the open epochs of all tasks of two relays
 	Time      Purpose = "time"
 	Succeed   Purpose = "successor" // an owner's request about the next task of a stream
 	Owner     Purpose = "owner"     // an owner's request about tasks at a relay that has approved the owner
 	Statement Purpose = "statement" // names the key that signs the later tasks of a stream
-	Roll      Purpose = "roll"      // names the key that signs for a party in later tasks of a stream
+	Rotation  Purpose = "rotation"  // names the key that signs for a party in later tasks of a stream
 )
 
 // signed returns the signed bytes: "doona-v<version> <purpose>" ‖ 0x00 ‖ body.

@@ -16,7 +16,7 @@ func TestPurposesAreSeparate(t *testing.T) {
 	public := key.Public().(ed25519.PublicKey)
 	purposes := []signing.Purpose{signing.Task, signing.KeyList, signing.Manifest, signing.Pull,
 		signing.Confirm, signing.AskEnd, signing.End, signing.Updates, signing.Time,
-		signing.Succeed, signing.Owner, signing.Statement, signing.Roll}
+		signing.Succeed, signing.Owner, signing.Statement, signing.Rotation}
 	for _, made := range purposes {
 		signature := signing.Sign(key, made, []byte("body"))
 		for _, used := range purposes {

@@ -23,7 +23,7 @@ const label = "doona-task"
 //	 [[url, signKey, keyList] …],               // relays
 //	 [url, signKey, keyList],                   // verifier
 //	 kem,
-//	 stream,                                    // [] or [name, position, before, [allow …]]; with rolls,
+//	 stream,                                    // [] or [name, position, before, [allow …]]; with rotations,
 //	                                            // [old ‖ new ‖ signature …] besides
 //	 noise]                                     // [] or as [Noise] says
 //

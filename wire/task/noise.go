@@ -142,7 +142,7 @@ func (t *Task) validateNoise() error {
 	n := t.Noise
 	if n == nil {
 		if t.Claim.Assumption == NoneHonest {
-			return invalid.Field("claim.assumption", "none", "crowd, unless relays add noise")
+			return invalid.Field("claim.assumption", "none", "min-honest, unless relays add noise")
 		}
 		return nil
 	}

@@ -205,7 +205,7 @@ func TestParsePartsIsStrict(t *testing.T) {
 	for name, c := range map[string]struct{ old, new string }{
 		"a total of one":             {"\x92\xa12\xa41e-5", "\x91\xa12"},
 		"an empty total":             {"\x92\xa12\xa41e-5", "\x92\xa0\xa0"},
-		"an assumption of no name":   {"\xa5crowd", "\xa5croud"},
+		"an assumption of no name":   {"\xaamin-honest", "\xaamin-homest"},
 		"a stream of three":          {"\x94\xa4site\xcd\x01\x2c", "\x93\xa4site\xcd\x01\x2c"},
 		"a hash before position 0":   {"\xa4site\xcd\x01\x2c", "\xa4site\x00"},
 		"noise of six parts":         {"\x97\xa5cells", "\x96\xa5cells"},

@@ -9,16 +9,16 @@ import (
 // Stream places a task in a series of tasks of one owner, whose key is in the bundle. The tasks of a stream differ
 // only in position, previous hash, start and count of epochs, key lists, and the parts that Allow names.
 type Stream struct {
-	Name     string   // 1 to 64 printable ASCII characters.
-	Position uint64   // 0 for the first task. Below 2³².
-	Before   ID       // The task at the previous position; zero at position 0.
-	Allow    []string // What a successor may change: names from [Changeable], ascending, each once.
-	Rolls    []Roll   // Replaced keys of parties since the first task, in order of replacement.
+	Name      string     // 1 to 64 printable ASCII characters.
+	Position  uint64     // 0 for the first task. Below 2³².
+	Before    ID         // The task at the previous position; zero at position 0.
+	Allow     []string   // What a successor may change: names from [Changeable], ascending, each once.
+	Rotations []Rotation // Replaced keys of parties since the first task, in order of replacement.
 }
 
-// Roll is a party's statement that another key signs for it in the rest of a stream. The party is a relay, the
+// Rotation is a party's statement that another key signs for it in the rest of a stream. The party is a relay, the
 // verifier or the issuer. The old key's signatures for earlier tasks stay valid.
-type Roll struct {
+type Rotation struct {
 	Old, New  SignKey
 	Signature [64]byte // By the old key; package taskfile makes and checks it.
 }
@@ -26,8 +26,8 @@ type Roll struct {
 // maxPosition is the last position of a stream.
 const maxPosition = 1<<32 - 1
 
-// maxRolls bounds the rolls of a task.
-const maxRolls = 64
+// maxRotations bounds the rotations of a task.
+const maxRotations = 64
 
 // Changeable lists the parts of a task that an owner may let a successor change, in ascending order, by their names
 // in the JSON form. The stream's name and Allow itself are never among them: otherwise a task could allow its
@@ -50,7 +50,7 @@ func (w *writer) stream(s *Stream) {
 		w.array(0)
 		return
 	}
-	if len(s.Rolls) == 0 {
+	if len(s.Rotations) == 0 {
 		w.array(4)
 	} else {
 		w.array(5)
@@ -63,38 +63,38 @@ func (w *writer) stream(s *Stream) {
 		w.bytes32(s.Before[:])
 	}
 	w.list(s.Allow)
-	if len(s.Rolls) > 0 {
-		w.rolls(s.Rolls)
+	if len(s.Rotations) > 0 {
+		w.rotations(s.Rotations)
 	}
 }
 
-// rollSize is the size of a roll, in bytes.
+// rollSize is the size of a rotation, in bytes.
 const rollSize = 32 + 32 + 64
 
-func (w *writer) rolls(rolls []Roll) {
-	w.array(len(rolls))
-	for i := range rolls {
+func (w *writer) rotations(rotations []Rotation) {
+	w.array(len(rotations))
+	for i := range rotations {
 		w.big(0xc4, rollSize, 1)
-		for _, part := range [][]byte{rolls[i].Old[:], rolls[i].New[:], rolls[i].Signature[:]} {
+		for _, part := range [][]byte{rotations[i].Old[:], rotations[i].New[:], rotations[i].Signature[:]} {
 			w.out = append(w.out, part...)
 		}
 	}
 }
 
-func (r *reader) rolls() (rolls []Roll) {
-	n := r.arrayUpTo(maxRolls)
+func (r *reader) rotations() (rotations []Rotation) {
+	n := r.arrayUpTo(maxRotations)
 	if n == 0 {
-		r.fail("want no rolls to be absent")
+		r.fail("want no rotations to be absent")
 	}
 	for ; n > 0 && r.err == nil; n-- {
 		raw := r.take(2 + rollSize)
 		if len(raw) != 2+rollSize || raw[0] != 0xc4 || raw[1] != rollSize {
-			r.fail("want a roll")
+			r.fail("want a rotation")
 			break
 		}
-		rolls = append(rolls, Roll{SignKey(raw[2:34]), SignKey(raw[34:66]), [64]byte(raw[66:])})
+		rotations = append(rotations, Rotation{SignKey(raw[2:34]), SignKey(raw[34:66]), [64]byte(raw[66:])})
 	}
-	return rolls
+	return rotations
 }
 
 func (r *reader) stream() *Stream {
@@ -113,7 +113,7 @@ func (r *reader) stream() *Stream {
 	}
 	s.Allow = r.list(len(Changeable))
 	if parts == 5 {
-		s.Rolls = r.rolls()
+		s.Rotations = r.rotations()
 	}
 	return s
 }
@@ -138,23 +138,23 @@ func (t *Task) validateStream() error {
 				"names of parts that may change, in ascending order, each once")
 		}
 	}
-	if n := len(s.Rolls); n > maxRolls || n > 0 && s.Position == 0 || !s.rollsAreInOrder() {
-		return invalid.Field("stream.rolls", strconv.Itoa(n), "at most "+strconv.Itoa(maxRolls)+
+	if n := len(s.Rotations); n > maxRotations || n > 0 && s.Position == 0 || !s.rotationsAreInOrder() {
+		return invalid.Field("stream.rotations", strconv.Itoa(n), "at most "+strconv.Itoa(maxRotations)+
 			", none at position 0, each key replaced once and by a fresh one")
 	}
 	return nil
 }
 
-// rollsAreInOrder reports whether each key is replaced once, by a key that was not used before.
-func (s *Stream) rollsAreInOrder() bool {
-	for i := range s.Rolls {
-		roll := &s.Rolls[i]
-		if roll.New.IsZero() || roll.New == roll.Old {
+// rotationsAreInOrder reports whether each key is replaced once, by a key that was not used before.
+func (s *Stream) rotationsAreInOrder() bool {
+	for i := range s.Rotations {
+		rotation := &s.Rotations[i]
+		if rotation.New.IsZero() || rotation.New == rotation.Old {
 			return false
 		}
 		for j := range i {
-			before := &s.Rolls[j]
-			if roll.New == before.Old || roll.New == before.New || roll.Old == before.Old {
+			before := &s.Rotations[j]
+			if rotation.New == before.Old || rotation.New == before.New || rotation.Old == before.Old {
 				return false
 			}
 		}
@@ -162,11 +162,11 @@ func (s *Stream) rollsAreInOrder() bool {
 	return true
 }
 
-// origin returns the key that a party had before all rolls.
+// origin returns the key that a party had before all rotations.
 func (s *Stream) origin(key SignKey) SignKey {
-	for i := len(s.Rolls) - 1; i >= 0; i-- {
-		if s.Rolls[i].New == key {
-			key = s.Rolls[i].Old
+	for i := len(s.Rotations) - 1; i >= 0; i-- {
+		if s.Rotations[i].New == key {
+			key = s.Rotations[i].Old
 		}
 	}
 	return key
@@ -174,9 +174,9 @@ func (s *Stream) origin(key SignKey) SignKey {
 
 // Now returns the current key of a party that once had this key.
 func (s *Stream) Now(key SignKey) SignKey {
-	for _, roll := range s.Rolls {
-		if roll.Old == key {
-			key = roll.New
+	for _, rotation := range s.Rotations {
+		if rotation.Old == key {
+			key = rotation.New
 		}
 	}
 	return key
@@ -187,8 +187,8 @@ func (t *Task) hasReplaced() bool {
 	if t.Stream == nil {
 		return false
 	}
-	for i := range t.Stream.Rolls {
-		old := t.Stream.Rolls[i].Old
+	for i := range t.Stream.Rotations {
+		old := t.Stream.Rotations[i].Old
 		for hop := range t.VerifierHop() + 1 {
 			if t.Party(hop).SignKey == old {
 				return true
@@ -235,7 +235,7 @@ func isKey(key SignKey, keys []SignKey) bool {
 // root's, never with before's: a change that was allowed once does not allow others. A part of [Changeable] may
 // differ if both root's Allow and the page's name it. A relay may be replaced if root's Allow names relays.signKey
 // and the new relay, by its original key, is one of the page's candidates. The caller has checked that the owner of
-// root signed next, and the signatures of its rolls. CheckSuccessor does not check the privacy losses of a changed
+// root signed next, and the signatures of its rotations. CheckSuccessor does not check the privacy losses of a changed
 // task.
 func (root *Task) CheckSuccessor(before *Task, id ID, next *Task, page []string, candidates []SignKey) error {
 	if err := checkPlace(before, id, next); err != nil {
@@ -269,13 +269,13 @@ func checkPlace(before *Task, id ID, next *Task) error {
 	case next.Stream.Before != id:
 		return invalid.Field("stream.before", next.Stream.Before.String(), id.String()+", the task before")
 	}
-	for i, roll := range before.Stream.Rolls {
-		if i >= len(next.Stream.Rolls) || next.Stream.Rolls[i] != roll {
-			return invalid.Field("stream.rolls", "others than in the task before", "those, and what came since")
+	for i, rotation := range before.Stream.Rotations {
+		if i >= len(next.Stream.Rotations) || next.Stream.Rotations[i] != rotation {
+			return invalid.Field("stream.rotations", "others than in the task before", "those, and what came since")
 		}
 	}
-	if !before.rolls(next.Stream.Rolls[len(before.Stream.Rolls):]) {
-		return invalid.Field("stream.rolls", "one of a key that is no party's", "those of parties of the task before")
+	if !before.rotations(next.Stream.Rotations[len(before.Stream.Rotations):]) {
+		return invalid.Field("stream.rotations", "one of a key that is no party's", "those of parties of the task before")
 	}
 	if over := before.Epochs.Over(); next.Epochs.Start < over {
 		return invalid.Field("epochs.start", strconv.FormatUint(next.Epochs.Start, 10),
@@ -284,9 +284,9 @@ func checkPlace(before *Task, id ID, next *Task) error {
 	return nil
 }
 
-// rolls reports whether new rolls, in order, all replace keys of the task's parties. Otherwise a thief of the owner's
-// key could use up the stream's rolls, or a candidate's key, with keys of his own.
-func (t *Task) rolls(fresh []Roll) bool {
+// rotations reports whether new rotations, in order, all replace keys of the task's parties. Otherwise a thief of the owner's
+// key could use up the stream's rotations, or a candidate's key, with keys of his own.
+func (t *Task) rotations(fresh []Rotation) bool {
 	keys := []SignKey{t.Clients.Issuer.SignKey}
 	for hop := range t.VerifierHop() + 1 {
 		keys = append(keys, t.Party(hop).SignKey)

@@ -137,9 +137,9 @@ func TestSuccessorInPlace(t *testing.T) {
 func TestRolledKeys(t *testing.T) {
 	root, before, id := streamOf("relays.signKey")
 	old, fresh, other := root.Relays[1].SignKey, task.SignKey{1}, task.SignKey{2}
-	rolled := func(rolls ...task.Roll) *task.Task {
+	rolled := func(rotations ...task.Rotation) *task.Task {
 		next := follow(before, id)
-		next.Stream.Rolls = rolls
+		next.Stream.Rotations = rotations
 		for i := range next.Relays {
 			next.Relays[i].SignKey = next.Stream.Now(next.Relays[i].SignKey)
 		}
@@ -148,34 +148,34 @@ func TestRolledKeys(t *testing.T) {
 		return next
 	}
 	for _, party := range []task.SignKey{old, root.Verifier.SignKey, root.Clients.Issuer.SignKey} {
-		next := rolled(task.Roll{Old: party, New: other}, task.Roll{Old: other, New: fresh})
+		next := rolled(task.Rotation{Old: party, New: other}, task.Rotation{Old: other, New: fresh})
 		require.NoError(t, next.Validate())
 		require.NoError(t, root.CheckSuccessor(before, id, next, nil, nil))
 		parsed, err := task.Parse(next.Canonical())
 		require.NoError(t, err)
 		require.Equal(t, next, parsed)
 	}
-	next := rolled(task.Roll{Old: old, New: fresh})
+	next := rolled(task.Rotation{Old: old, New: fresh})
 	after := follow(next, task.ID{3})
 	after.Stream.Position++
-	requireRefused(t, "stream.rolls", root.CheckSuccessor(next, task.ID{3}, after, nil, nil))
-	after.Stream.Rolls = next.Stream.Rolls
-	requireRefused(t, "stream.rolls", after.Validate())
+	requireRefused(t, "stream.rotations", root.CheckSuccessor(next, task.ID{3}, after, nil, nil))
+	after.Stream.Rotations = next.Stream.Rotations
+	requireRefused(t, "stream.rotations", after.Validate())
 	after.Relays[1].SignKey = fresh
 	require.NoError(t, after.Validate())
 	require.NoError(t, root.CheckSuccessor(next, task.ID{3}, after, nil, nil))
 
-	for _, bad := range [][]task.Roll{{{Old: old, New: old}}, {{Old: old}},
+	for _, bad := range [][]task.Rotation{{{Old: old, New: old}}, {{Old: old}},
 		{{Old: old, New: fresh}, {Old: fresh, New: old}},
 		{{Old: old, New: fresh}, {Old: old, New: other}}, {{Old: old, New: fresh}, {Old: other, New: fresh}},
-		{{Old: old, New: fresh}, {Old: old, New: fresh}}, make([]task.Roll, 65)} {
+		{{Old: old, New: fresh}, {Old: old, New: fresh}}, make([]task.Rotation, 65)} {
 		next := rolled()
-		next.Stream.Rolls = bad
-		requireRefused(t, "stream.rolls", next.Validate())
+		next.Stream.Rotations = bad
+		requireRefused(t, "stream.rotations", next.Validate())
 	}
 	first := sample()
-	first.Stream = &task.Stream{Name: "site", Rolls: []task.Roll{{Old: other, New: fresh}}}
-	requireRefused(t, "stream.rolls", first.Validate())
+	first.Stream = &task.Stream{Name: "site", Rotations: []task.Rotation{{Old: other, New: fresh}}}
+	requireRefused(t, "stream.rotations", first.Validate())
 
 	next = follow(before, id)
 	next.Relays[1].SignKey, next.Relays[1].URL = other, "https://third.example"
@@ -183,14 +183,14 @@ func TestRolledKeys(t *testing.T) {
 	requireRefused(t, "relays.url", root.CheckSuccessor(before, id, next, nil, nil))
 	require.NoError(t, root.CheckSuccessor(before, id, next, nil, candidates))
 	before.Relays[1] = next.Relays[1]
-	next.Relays[1].SignKey, next.Stream.Rolls = task.SignKey{3}, []task.Roll{{Old: other, New: task.SignKey{3}}}
+	next.Relays[1].SignKey, next.Stream.Rotations = task.SignKey{3}, []task.Rotation{{Old: other, New: task.SignKey{3}}}
 	require.NoError(t, root.CheckSuccessor(before, id, next, nil, candidates), "it handed its key on since")
-	for _, stranger := range []task.Roll{{Old: task.SignKey{7}, New: fresh}, {New: fresh}} {
+	for _, stranger := range []task.Rotation{{Old: task.SignKey{7}, New: fresh}, {New: fresh}} {
 		listed := follow(before, id)
-		listed.Stream.Rolls = []task.Roll{stranger}
+		listed.Stream.Rotations = []task.Rotation{stranger}
 		listed.Relays[1] = before.Relays[1]
 		before.Clients.Issuer.SignKey, listed.Clients.Issuer.SignKey = task.SignKey{}, task.SignKey{}
-		requireRefused(t, "stream.rolls", root.CheckSuccessor(before, id, listed, nil, candidates))
+		requireRefused(t, "stream.rotations", root.CheckSuccessor(before, id, listed, nil, candidates))
 	}
 	closed, before, id := streamOf()
 	next = follow(before, id)

@@ -136,7 +136,7 @@ const (
 )
 
 // assumptions holds the words used on the wire.
-var assumptions = []string{MinHonest: "crowd", NoneHonest: "none"}
+var assumptions = []string{MinHonest: "min-honest", NoneHonest: "none"}
 
 // String returns the word used on the wire.
 func (a Assumption) String() string {
@@ -154,7 +154,7 @@ func (a *Assumption) Parse(word string) error {
 			return nil
 		}
 	}
-	return invalid.Field("claim.assumption", strconv.Quote(word), "crowd or none")
+	return invalid.Field("claim.assumption", strconv.Quote(word), "min-honest or none")
 }
 
 // Batch says how many reports are shuffled together.

@@ -35,7 +35,7 @@ func (t *Task) Validate() error {
 		return err
 	}
 	if t.hasReplaced() {
-		return invalid.Field("stream.rolls", "a party's key", "keys that no party has any more")
+		return invalid.Field("stream.rotations", "a party's key", "keys that no party has any more")
 	}
 	return t.validateEpochs()
 }
@@ -191,7 +191,7 @@ func (t *Task) validateInput() error {
 
 func (t *Task) validateClaim() error {
 	if t.Claim.Assumption.String() == "" {
-		return invalid.Field("claim.assumption", strconv.Itoa(int(t.Claim.Assumption)), "crowd or none")
+		return invalid.Field("claim.assumption", strconv.Itoa(int(t.Claim.Assumption)), "min-honest or none")
 	}
 	return t.Claim.Check()
 }

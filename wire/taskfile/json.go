@@ -37,7 +37,7 @@ type document struct {
 		Epsilon    string `json:"epsilon"`
 		Delta      string `json:"delta"`
 		Total      *total `json:"total,omitempty"`      // over all epochs
-		Assumption string `json:"assumption,omitempty"` // crowd if absent
+		Assumption string `json:"assumption,omitempty"` // min-honest if absent
 	} `json:"claim"`
 	Batch struct {
 		Size   uint64 `json:"size"`
@@ -70,11 +70,11 @@ type total struct {
 }
 
 type stream struct {
-	Name     string   `json:"name"`
-	Position uint64   `json:"position"`
-	Before   string   `json:"before,omitempty"` // 64 hexadecimal digits; absent at position 0
-	Allow    []string `json:"allow"`
-	Rolls    []Roll   `json:"rolls,omitempty"`
+	Name      string     `json:"name"`
+	Position  uint64     `json:"position"`
+	Before    string     `json:"before,omitempty"` // 64 hexadecimal digits; absent at position 0
+	Allow     []string   `json:"allow"`
+	Rotations []Rotation `json:"rotations,omitempty"`
 }
 
 type noise struct {

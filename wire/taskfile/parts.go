@@ -39,8 +39,8 @@ func formatStream(s *task.Stream) *stream {
 	if s.Position > 0 {
 		out.Before = s.Before.String()
 	}
-	for _, roll := range s.Rolls {
-		out.Rolls = append(out.Rolls, FormatRoll(roll))
+	for _, rotation := range s.Rotations {
+		out.Rotations = append(out.Rotations, FormatRotation(rotation))
 	}
 	return out
 }
@@ -53,12 +53,12 @@ func (s *stream) parse() (*task.Stream, error) {
 	if len(s.Allow) == 0 {
 		out.Allow = nil
 	}
-	for _, r := range s.Rolls {
-		roll, err := r.Parse()
+	for _, r := range s.Rotations {
+		rotation, err := r.Parse()
 		if err != nil {
 			return nil, err
 		}
-		out.Rolls = append(out.Rolls, roll)
+		out.Rotations = append(out.Rotations, rotation)
 	}
 	if s.Before == "" {
 		return out, nil

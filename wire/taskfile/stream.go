@@ -20,14 +20,15 @@ func (o *Open) Trust(recovery task.SignKey) Trust {
 }
 
 // CheckSuccessor returns an error unless next may follow before in the stream that begins with o. The key that
-// decides about the stream must have signed next, and every rolled key its roll, and [task.Task.CheckSuccessor] must
-// allow next. trust is the checking party's.
+// decides about the stream must have signed next, and every rolled key its rotation, and [task.Task.CheckSuccessor]
+// must allow next. trust is the checking party's.
 func (o *Open) CheckSuccessor(a Authority, before, next *Open, trust Trust) error {
 	if err := o.Task.CheckSuccessor(before.Task, before.ID, next.Task, trust.Allow, trust.Candidates); err != nil {
 		return err
 	}
-	for _, roll := range next.Stream.Rolls[len(before.Stream.Rolls):] { // earlier rolls were checked with before
-		if err := CheckRoll(o.ID, roll); err != nil {
+	// Earlier rotations were checked with before.
+	for _, rotation := range next.Stream.Rotations[len(before.Stream.Rotations):] {
+		if err := CheckRotation(o.ID, rotation); err != nil {
 			return err
 		}
 	}

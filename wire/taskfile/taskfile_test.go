@@ -150,7 +150,7 @@ func TestChangeableAreFields(t *testing.T) {
 		text[field] = true
 	}
 	always := []string{"stream.position", "stream.before", "epochs.start", "epochs.count", "relays.keyList",
-		"verifier.keyList", "clients.issuer.keyList", "stream.rolls.old", "stream.rolls.new", "stream.rolls.signature"}
+		"verifier.keyList", "clients.issuer.keyList", "stream.rotations.old", "stream.rotations.new", "stream.rotations.signature"}
 	never := []string{"stream.name", "stream.allow", "input.dim", "input.length"} // the last two set bins
 	for _, name := range slices.Concat(task.Changeable, always, never) {
 		require.True(t, text[name], name)

@@ -68,11 +68,11 @@ function attackCard(sight: Sight, score: Score): HTMLElement {
 }
 
 function boundText(sight: Sight): string {
-  if (sight.alone_epsilon === null) return 'No bound is left.';
+  if (sight.epsilon_no_honest === null) return 'No bound is left.';
   const most = `Nobody can be more than ${atMost(100 * sight.most)} % sure`;
-  return sight.alone_epsilon > sight.epsilon
-    ? `${most}: without an honest crowd ε′ = ${atMost(sight.alone_epsilon)} is left of the promise.`
-    : `${most}, but with a chance of δ: the promise holds, ε′ = ${atMost(sight.alone_epsilon)}. It needs no other client.`;
+  return sight.epsilon_no_honest > sight.epsilon
+    ? `${most}: without an honest crowd ε′ = ${atMost(sight.epsilon_no_honest)} is left of the promise.`
+    : `${most}, but with a chance of δ: the promise holds, ε′ = ${atMost(sight.epsilon_no_honest)}. It needs no other client.`;
 }
 
 /** Returns a bar for each answer. */

@@ -59,9 +59,9 @@ function meanings(g: Guarantee): [term: string, text: string][] {
       `ε (epsilon) bounds what one report tells, in each epoch: the factor is e^ε = ${factor}. All ${number(g.epochs)} epochs of this demo together: ε ≤ ${atMost(g.totalEpsilon)}. A real task has few.`],
     [`δ = ${g.delta.toExponential()}`,
       `δ (delta) is the chance, in each epoch, that the factor does not hold: ${oneIn(g.delta)}.`],
-    g.aloneEpsilon === null ? ['no ε′', 'If nobody else who reports is honest, nothing is left of the promise.']
-      : [`ε′ = ${atMost(g.aloneEpsilon)}`,
-        `ε′ is the ε that is left if nobody else who reports is honest: the factor is then ${atMost(Math.exp(g.aloneEpsilon))}.`],
+    g.epsilonNoHonest === null ? ['no ε′', 'If nobody else who reports is honest, nothing is left of the promise.']
+      : [`ε′ = ${atMost(g.epsilonNoHonest)}`,
+        `ε′ is the ε that is left if nobody else who reports is honest: the factor is then ${atMost(Math.exp(g.epsilonNoHonest))}.`],
     g.localEpsilon === null ? ['no ε₀', 'If every relay works with the verifier, nothing is left of the promise.']
       : [`ε₀ = ${atMost(g.localEpsilon)}`,
         `ε₀ is the ε that is left if every relay works with the verifier: the factor is then ${atMost(Math.exp(g.localEpsilon))}.`],

@@ -49,8 +49,8 @@ export interface State {
   readonly epsilon: number;
   readonly delta: number;
   readonly gamma: number | null;
-  /** The assumption about other clients: "crowd" needs honest ones; "none" if relays add the noise. */
-  readonly assumption: 'crowd' | 'none';
+  /** The assumption about other clients: "min-honest" needs honest ones; "none" if relays add the noise. */
+  readonly assumption: 'min-honest' | 'none';
   readonly batch: number;
   readonly hops: number;
   readonly epoch: {
@@ -124,7 +124,7 @@ export interface Sight {
   /** The probability that the guess is right. */
   readonly certainty: number;
   readonly epsilon: number;
-  readonly alone_epsilon: number | null;
+  readonly epsilon_no_honest: number | null;
   /** The largest possible certainty, except with probability δ. */
   readonly most: number;
 }

@@ -51,14 +51,14 @@ function taskOf({ params = array([]), origins = array([]), relays = array([]), s
   noise = array([]) } = {}): Bytes {
   const party = array([text(''), bin(new Uint8Array(32)), bin(new Uint8Array(32))]);
   return array([text('doona-task'), uint(1), text('n'), text('q'), text('p'), text('r'), params,
-    array([text('0'), text('1'), uint(0), uint(0), uint(0)]), array([text('1'), text('1'), array([]), text('crowd')]),
+    array([text('0'), text('1'), uint(0), uint(0), uint(0)]), array([text('1'), text('1'), array([]), text('min-honest')]),
     array([uint(1), text('1'), uint(1)]), array([text('full'), uint(1), uint(1), uint(1)]),
     array([uint(1), uint(1), uint(1)]), array([text('address'), uint(1), party, origins]), relays, party,
     text('x25519'), stream, noise]);
 }
 
 const party = array([text(''), bin(new Uint8Array(32)), bin(new Uint8Array(32))]);
-const place = (allow: Bytes, rolls: Bytes) => array([text('s'), uint(1), bin(new Uint8Array(32)), allow, rolls]);
+const place = (allow: Bytes, rotations: Bytes) => array([text('s'), uint(1), bin(new Uint8Array(32)), allow, rotations]);
 const cells = (tables: Bytes) => array([text('cells'), uint(1), uint(1), tables, array([]), array([]), array([])]);
 
 for (const [what, most, make] of [
@@ -66,7 +66,7 @@ for (const [what, most, make] of [
   ['origins', 64, (n) => ({ origins: many(n, text('null')) })],
   ['relays', 8, (n) => ({ relays: many(n, party) })],
   ['parts that may change', 64, (n) => ({ stream: place(many(n, text('')), many(1, bin(new Uint8Array(128)))) })],
-  ['rolls', 64, (n) => ({ stream: place(array([]), many(n, bin(new Uint8Array(128)))) })],
+  ['rotations', 64, (n) => ({ stream: place(array([]), many(n, bin(new Uint8Array(128)))) })],
   ['tables', 65535, (n) => ({ noise: cells(many(n, array([]))) })],
   ['numbers of a table', 65535, (n) => ({ noise: cells(array([many(n, uint(0))])) })],
 ] as readonly [string, number, (n: number) => Parameters<typeof taskOf>[0]][]) {

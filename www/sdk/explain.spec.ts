@@ -70,7 +70,7 @@ test('what remains if nobody else is honest, and if all relays collude', () => {
     [noisy, Infinity, 1, 'If nobody else who reports is honest, the promise holds all the same. If all relays work with the verifier, nothing is left.'],
   ] as const) {
     const guarantee = guaranteeOf(of, epsilon0, 3);
-    assert.equal(guarantee.aloneEpsilon, alone === 1 ? guarantee.epsilon : alone);
+    assert.equal(guarantee.epsilonNoHonest, alone === 1 ? guarantee.epsilon : alone);
     const { text, worstCase } = explain(of, guarantee);
     assert.ok(worstCase.startsWith(words), worstCase);
     const besides = of === noisy && epsilon0 === 2;

@@ -15,7 +15,7 @@ export interface Assumption {
    * `whole-clients`: any one relay may be the honest one, but the first relay must keep each client's messages in one
    * batch. `issuer` stands in a task with tokens, `addresses` in any other.
    */
-  readonly name: 'honest-clients' | 'relays' | 'participation' | 'surrounding' | 'whole-clients' | 'issuer' | 'addresses' | 'storage';
+  readonly name: 'honest-clients' | 'relays' | 'participation' | 'no-flooding' | 'whole-clients' | 'issuer' | 'addresses' | 'storage';
   readonly text: string;
 }
 
@@ -105,7 +105,7 @@ function worstCaseOf(g: Guarantee): string {
 
 /**
  * Says that honest participants hide one more, if clients randomize although the promise needs no honest client. The
- * resulting ε takes longer to compute than a visitor waits; the verifier's reports have it (`crowd_epsilon`).
+ * resulting ε takes longer to compute than a visitor waits; the verifier's reports have it (`epsilon_honest`).
  */
 function amplificationOf(task: Task, g: Guarantee): string[] {
   if (g.minimumHonest > 0 || g.localEpsilon === null) return [];
@@ -132,7 +132,7 @@ function assumptions(task: Task, g: Guarantee): Assumption[] {
     { name: 'honest-clients', text: `that ${g.minimumHonest} of the ${g.batch} participants in each batch are real and honest` },
     { name: 'relays', text: relay },
     participation,
-    { name: 'surrounding', text: `that nobody fills a batch with participants of their own around one client (an n-1 attack): ${left}` },
+    { name: 'no-flooding', text: `that nobody fills a batch with participants of their own around one client (an n-1 attack): ${left}` },
   ];
   if (g.relay === 'whole') {
     const text = 'that the first relay leaves all messages of one client in one batch: the proof needs it, and no later relay can see it';

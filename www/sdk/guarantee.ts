@@ -21,7 +21,7 @@ export interface Guarantee {
   /** ε₀, which remains if somebody can tell one client's messages from the others'; null if nothing remains. */
   readonly localEpsilon: number | null;
   /** ε′, which holds if no other client is honest: epsilon if relays add noise, else localEpsilon. */
-  readonly aloneEpsilon: number | null;
+  readonly epsilonNoHonest: number | null;
   /** n_min, the number of honest clients that the promise needs in every batch; 0 if relays add noise. */
   readonly minimumHonest: number;
   /** The number of clients in a batch. */
@@ -48,7 +48,7 @@ export function guaranteeOf(task: Task, epsilon0: number, totalEpsilon: number):
     totalEpsilon,
     totalDelta: total ? Number(total.delta) : multiple(task.claim.delta, count),
     localEpsilon,
-    aloneEpsilon: minimumHonest === 0 ? epsilon : localEpsilon,
+    epsilonNoHonest: minimumHonest === 0 ? epsilon : localEpsilon,
     minimumHonest,
     batch: task.batch.size,
     relay: trustOf(task),

@@ -19,7 +19,7 @@ export function formatKey(key: Uint8Array): string {
 }
 
 /** Verifies the signature of `key` over `body` for a purpose. */
-export async function verify(key: Bytes, purpose: 'task' | 'keys' | 'statement' | 'roll', body: Uint8Array,
+export async function verify(key: Bytes, purpose: 'task' | 'keys' | 'statement' | 'rotation', body: Uint8Array,
   signature: Bytes): Promise<boolean> {
   const imported = await crypto.subtle.importKey('raw', key, 'Ed25519', false, ['verify']);
   const signed = concat(utf8(`doona-v${version} ${purpose}\0`), body);

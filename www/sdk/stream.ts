@@ -199,19 +199,19 @@ function checkTask(tasks: readonly StreamTask[], position: number, { id, task, p
   const previous = tasks[position - 1]!;
   const end = startOf(previous.task.epochs, previous.task.epochs.count).getTime() / 1000;
   if (task.epochs.start < end) throw broken(`position ${position} begins before the task before it is over`);
-  const { rolls } = task.stream;
-  if (!previous.task.stream!.rolls.every((roll, i) => rolls[i] && sameRotation(roll, rolls[i]))) {
+  const { rotations } = task.stream;
+  if (!previous.task.stream!.rotations.every((rotation, i) => rotations[i] && sameRotation(rotation, rotations[i]))) {
     throw broken(`position ${position} takes back a key`);
   }
-  // A thief of the owner's key could otherwise fill the list of rolls, or use up a candidate's key, with own keys.
+  // A thief of the owner's key could otherwise fill the list of rotations, or use up a candidate's key, with own keys.
   const knownKeys = previous.parts.filter(([name]) => name.endsWith('.signKey')).map(([, form]) => keyOf(form));
-  for (const { old, key } of rolls.slice(previous.task.stream!.rolls.length)) {
+  for (const { old, key } of rotations.slice(previous.task.stream!.rotations.length)) {
     if (old.every((byte) => byte === 0) || !knownKeys.some((one) => equal(one, old))) {
       throw broken(`position ${position} hands on a key of no party`);
     }
     knownKeys.push(key);
   }
-  const originalKey = (form: Bytes) => rolls.reduceRight((key, roll) => (equal(key, roll.key) ? roll.old : key),
+  const originalKey = (form: Bytes) => rotations.reduceRight((key, r) => (equal(key, r.key) ? r.old : key),
     keyOf(form));
   const candidates = first.task.stream!.allow.includes('relays.signKey') ? root.candidates : [];
   const isCandidate = (at: number) => parts[at]?.[0] === 'relays.signKey' &&
@@ -235,10 +235,10 @@ function sameRotation(a: KeyRotation, b: KeyRotation): boolean {
   return equal(a.old, b.old) && equal(a.key, b.key) && equal(a.signature, b.signature);
 }
 
-/** Checks that every replaced key signed its successor. The newest task lists the rolls of all earlier tasks. */
+/** Checks that every replaced key signed its successor. The newest task lists the rotations of all earlier tasks. */
 async function checkRotations({ task }: StreamTask, { id }: StreamPin): Promise<void> {
-  for (const { old, key, signature } of task.stream!.rolls) {
-    if (!(await verify(old, 'roll', concat(id, key), signature))) throw broken('a party did not hand on its key');
+  for (const { old, key, signature } of task.stream!.rotations) {
+    if (!(await verify(old, 'rotation', concat(id, key), signature))) throw broken('a party did not hand on its key');
   }
 }
 

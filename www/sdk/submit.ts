@@ -22,7 +22,7 @@ const timeouts = [10_000, 100] as const;
 const maxAcknowledged = 1024;
 
 /** The relay's problems after which it may still accept the same bytes. */
-const retriable = new Set(['overloaded', 'slow-down', 'clock-in-doubt', 'set-back', 'internal', 'epoch-not-open']);
+const retriable = new Set(['overloaded', 'slow-down', 'clock-in-doubt', 'state-rolled-back', 'internal', 'epoch-not-open']);
 
 /** The relay's problem if it already stores these bytes from another network address: a retry after a move. */
 const alreadyStored = 'replayed';

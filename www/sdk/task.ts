@@ -71,7 +71,7 @@ export interface StreamPosition {
   readonly before: Bytes;
   readonly allow: readonly string[];
   /** The key rotations of all parties since the first task. */
-  readonly rolls: readonly KeyRotation[];
+  readonly rotations: readonly KeyRotation[];
 }
 
 /** A party's change from its `old` key to `key`, signed with the old key. */
@@ -86,7 +86,7 @@ export interface Claim {
   readonly epsilon: string;
   readonly delta: string;
   readonly total: { epsilon: string; delta: string } | undefined;
-  /** "crowd": n_min honest clients; "none": no other client need be honest. */
+  /** "min-honest": n_min honest clients; "none": no other client need be honest. */
   readonly assumption: string;
 }
 
@@ -176,13 +176,13 @@ function streamPosition(r: Reader): StreamPosition | undefined {
   if (parts !== 4 && parts !== 5) throw new FormatError('want an array of 0, 4 or 5');
   const [name, position] = [r.str(), r.uint()];
   const [before, allow] = [r.bin(position > 0 ? 32 : 0), list(r, () => r.str(), maxParts)];
-  const roll = () => {
+  const rotation = () => {
     const raw = r.bin(128);
     return { old: raw.slice(0, 32), key: raw.slice(32, 64), signature: raw.slice(64) };
   };
-  const rolls = parts === 5 ? list(r, roll, maxRotations) : [];
-  if (parts === 5 && rolls.length === 0) throw new FormatError('want no rolls to be absent');
-  return { name, position, before, allow, rolls };
+  const rotations = parts === 5 ? list(r, rotation, maxRotations) : [];
+  if (parts === 5 && rotations.length === 0) throw new FormatError('want no rotations to be absent');
+  return { name, position, before, allow, rotations };
 }
 
 function noise(r: Reader): Noise | undefined {

@@ -220,7 +220,7 @@ async function makeTask(coding: Coding, urls: readonly string[]): Promise<Signed
     array(coding.params.map(([key, value]) => array([text(key), text(value)]))),
     array([text(labels ? '0' : String(lo)), text(labels ? '1' : String(hi)), uint(labels ? coding.symbols : 0),
       uint(Number(labels)), uint(Number(query === 'sum' || query === 'mean'))]),
-    array([text('100'), text('1e-9'), array([]), text('crowd')]),
+    array([text('100'), text('1e-9'), array([]), text('min-honest')]),
     array([uint(1), text('1'), uint(1)]),
     array([text('full'), uint(1), uint(1), uint(width)]),
     array([uint(Math.floor(Date.now() / 1000) - 60), uint(3600), uint(epochs)]),

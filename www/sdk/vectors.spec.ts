@@ -90,12 +90,12 @@ test('task.json: canonical forms parse, and hash to their ids', async () => {
     assert.equal(task.name, document.name);
     assert.equal(task.query, document.query);
     assert.deepEqual(Object.fromEntries(task.params), document.params);
-    assert.deepEqual(task.claim, { total: undefined, assumption: 'crowd', ...document.claim });
+    assert.deepEqual(task.claim, { total: undefined, assumption: 'min-honest', ...document.claim });
     const { stream, noise } = task;
-    const rolls = stream?.rolls.map(({ old, key, signature }) => (
+    const rotations = stream?.rotations.map(({ old, key, signature }) => (
       { old: formatKey(old), new: formatKey(key), signature: toBase64url(signature) }));
-    assert.deepEqual(stream && { ...stream, rolls, before: Buffer.from(stream.before).toString('hex') },
-      document.stream && { before: '', rolls: [], ...document.stream });
+    assert.deepEqual(stream && { ...stream, rotations, before: Buffer.from(stream.before).toString('hex') },
+      document.stream && { before: '', rotations: [], ...document.stream });
     const law = document.noise;
     assert.deepEqual(noise, law && { kind: law.kind, cells: law.cells, batches: law.batches });
     assert.deepEqual(task.slots, document.slots);
@@ -111,10 +111,10 @@ test('origin.json: pages of listed origins may report; without a list, all may',
   assert.equal(allowsOrigin([], 'https://any.example'), true);
 });
 
-test("roll.json: a party's key rotation is valid in one stream only", async () => {
-  for (const { root, old, new: key, signature } of read('roll.json')) {
-    assert.ok(await verify(hex(old), 'roll', concat(hex(root), hex(key)), hex(signature)));
-    assert.ok(!(await verify(hex(old), 'roll', concat(hex(key), hex(root)), hex(signature))));
+test("rotation.json: a party's key rotation is valid in one stream only", async () => {
+  for (const { root, old, new: key, signature } of read('rotation.json')) {
+    assert.ok(await verify(hex(old), 'rotation', concat(hex(root), hex(key)), hex(signature)));
+    assert.ok(!(await verify(hex(old), 'rotation', concat(hex(key), hex(root)), hex(signature))));
   }
 });
 

@@ -709,7 +709,7 @@ for (const [name, epsilon0] of Object.entries(left)) {
 
     const first = task.slots.padding === 'none' || ['correlated', 'vectormean'].includes(task.protocol);
     const several = !first && task.slots.perLane > 1;
-    const names = ['honest-clients', 'relays', 'participation', 'surrounding', ...(several ? ['whole-clients'] : []),
+    const names = ['honest-clients', 'relays', 'participation', 'no-flooding', ...(several ? ['whole-clients'] : []),
       'addresses', 'storage'];
     same(unverified.map((assumption) => assumption.name), names);
     const words = Object.fromEntries(unverified.map((assumption) => [assumption.name, assumption.text]));
@@ -719,7 +719,7 @@ for (const [name, epsilon0] of Object.entries(left)) {
       : 'that at least one of the 2 relays does not work with the verifier');
     if (several) same(words['whole-clients']?.includes('first relay') && words['whole-clients'].includes('one batch'),
       true);
-    same(words['surrounding']?.includes('nothing protects'), want === null);
+    same(words['no-flooding']?.includes('nothing protects'), want === null);
     for (const part of [promise, worstCase,
       ...unverified.map((assumption) => assumption.text)]) same(text.includes(part), true, part);
   };
@@ -825,7 +825,7 @@ cases['a relay hands on its key, or gives way to one that the page lists'] = asy
     await serve(host, variant);
     const doona = await later(1, () => connect(host, 'stream', { store: host.sdk.memoryStore() }));
     same(doona.task.stream?.position, 1, variant);
-    same(doona.task.stream?.rolls.length, variant === 'rolled' ? 1 : 0);
+    same(doona.task.stream?.rotations.length, variant === 'rolled' ? 1 : 0);
     same(doona.task.relays[1]?.url, variant === 'rolled' ? 'https://second.example' : 'https://third.example');
   }
 };

@@ -60,7 +60,7 @@ test('the month has every panel, its numbers are those of its JSON, and what is 
     const { budget } = month;
     assert.ok(budget.composed_epsilon <= budget.epsilon);
     assert.deepEqual(await numbersIn(page, '#budget-answer', { bounds: true }),
-      [budget.composed_epsilon, budget.each_composed, budget.added_epsilon]);
+      [budget.composed_epsilon, budget.each_composed, budget.epsilon_sum]);
     assert.equal(await page.locator('#budget tbody tr').count(), 5);
     assert.match(await page.locator('#coverage').innerText(), /of 32,460 \(9\d\.\d %\) hold the truth/);
     assert.match(await page.locator('#made').innerText(), /Nothing was encrypted, sent or shuffled/);

@@ -89,13 +89,13 @@ func (r *relay) addKeys(root, one *fixture.Task, stranger ed25519.PrivateKey) (c
 	if err != nil {
 		return "", err
 	}
-	roll := func(by ed25519.PrivateKey) func(*task.Task) {
-		honest := taskfile.NewRoll(root.ID, by, task.SignKey(public))
+	rotation := func(by ed25519.PrivateKey) func(*task.Task) {
+		honest := taskfile.NewRotation(root.ID, by, task.SignKey(public))
 		honest.Old = root.Relays[0].SignKey
-		return func(t *task.Task) { t.Stream.Rolls = []task.Roll{honest} }
+		return func(t *task.Task) { t.Stream.Rotations = []task.Rotation{honest} }
 	}
 	ofNoParty := func(t *task.Task) {
-		t.Stream.Rolls = []task.Roll{taskfile.NewRoll(root.ID, stranger, task.SignKey(public))}
+		t.Stream.Rotations = []task.Rotation{taskfile.NewRotation(root.ID, stranger, task.SignKey(public))}
 	}
 	moved := func(t *task.Task) { t.Relays[1].URL = "https://third.example" }
 	same := func(*task.Task) {}
@@ -104,8 +104,8 @@ func (r *relay) addKeys(root, one *fixture.Task, stranger ed25519.PrivateKey) (c
 		sign   ed25519.PrivateKey
 		change func(*task.Task)
 	}{
-		"rolled": {0, other, roll(root.Signer(0))}, "roll forged": {0, other, roll(stranger)},
-		"roll of no party": {0, root.Signer(0), ofNoParty}, "roll unsaid": {0, stranger, same},
+		"rolled": {0, other, rotation(root.Signer(0))}, "rotation forged": {0, other, rotation(stranger)},
+		"rotation of no party": {0, root.Signer(0), ofNoParty}, "rotation unsaid": {0, stranger, same},
 		"replaced": {1, other, moved}, "replaced by a stranger": {1, stranger, moved},
 	} {
 		next, err := one.WithSigner(root.Owner, v.hop, v.sign, v.change)

@@ -75,7 +75,7 @@ var decoders = map[string][2]string{
 	"cmd/relay/status.go":               {own, "64 MiB, of an admin address"},
 	"cmd/doona/load.go":                 {own, "64 MiB, of an admin address"},
 	"cmd/doona/load_compare.go":         {own, "figures"},
-	"cmd/doona/task_roll.go":            {another, "MaxBundle, by ReadFile"},
+	"cmd/doona/task_rotate_key.go":      {another, "MaxBundle, by ReadFile"},
 	"cmd/doona/plan_set.go":             {own, "a set of queries"},
 	"cmd/doona/dev_folder.go":           {own, "what the last start has left"},
 	"internal/table/lines.go":           {own, "texts"},

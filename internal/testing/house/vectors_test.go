@@ -428,12 +428,12 @@ func TestVectorsStatement(t *testing.T) {
 // TestVectorsRoll: a party can replace its key in one stream only.
 func TestVectorsRoll(t *testing.T) {
 	var vectors []struct{ Root, Old, New, Signature hexBytes }
-	readVectors(t, "roll", &vectors)
+	readVectors(t, "rotation", &vectors)
 	require.NotEmpty(t, vectors)
 	for _, v := range vectors {
-		roll := task.Roll{Old: task.SignKey(v.Old), New: task.SignKey(v.New), Signature: [64]byte(v.Signature)}
-		require.NoError(t, taskfile.CheckRoll(task.ID(v.Root), roll))
-		require.Error(t, taskfile.CheckRoll(task.ID(v.New), roll))
+		rotation := task.Rotation{Old: task.SignKey(v.Old), New: task.SignKey(v.New), Signature: [64]byte(v.Signature)}
+		require.NoError(t, taskfile.CheckRotation(task.ID(v.Root), rotation))
+		require.Error(t, taskfile.CheckRotation(task.ID(v.New), rotation))
 	}
 }
 

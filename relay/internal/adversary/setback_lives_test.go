@@ -330,7 +330,7 @@ func (l *lifetime) sameAgain() bool {
 
 // requireRefused asserts that nothing is taken or handed out, and why is said.
 func (l *lifetime) requireRefused(where string) {
-	back := problem.New(problem.SetBack, "")
+	back := problem.New(problem.StateRolledBack, "")
 	require.ErrorIs(l.t, l.pull(false), back, where)
 	if l.hop == 0 {
 		require.ErrorIs(l.t, l.Post(l.t.Context(), 0, l.Seal(l.t, 0, 1), relaytest.Network(1)), back, where)
@@ -359,7 +359,7 @@ func (l *lifetime) hostile() (noticed bool) {
 		for again := 0; again < 4; {
 			err := l.pull(l.rng.IntN(8) == 0)
 			switch {
-			case errors.Is(err, problem.New(problem.SetBack, "")):
+			case errors.Is(err, problem.New(problem.StateRolledBack, "")):
 				return true
 			case errors.Is(err, handover.ErrNotSealed):
 				again++

@@ -46,7 +46,7 @@ const (
 
 	// More were destroyed than [onion.TooManyDestroyed] allows. The epoch ends here: else whoever signs batches without
 	// slots would have this relay keep a manifest for each of them.
-	findSpoilt store.Reason = "too many batches of the epoch were destroyed"
+	findTooManyDestroyed store.Reason = "too many batches of the epoch were destroyed"
 
 	findLost   store.Reason = "confirmed from here and not held here: the store was set back"
 	findNoKey  store.Reason = "no key for the epoch"
@@ -56,7 +56,8 @@ const (
 
 // Reasons returns all findings about the relay before.
 func Reasons() []store.Reason {
-	return []store.Reason{findInconsistent, findTooFew, findEnd, findEquivocation, findTooMany, findSpoilt, findLost,
+	return []store.Reason{findInconsistent, findTooFew, findEnd, findEquivocation, findTooMany,
+		findTooManyDestroyed, findLost,
 		findNoKey, findOver, findGiveUp, store.Reason(handover.ErrStranger.Error()),
 		store.Reason(handover.ErrOther.Error()), store.Reason(handover.ErrAltered.Error())}
 }
@@ -209,7 +210,7 @@ func (mx *Mixer) pullSealed(ctx context.Context, e tasks.Epoch) (more bool, err 
 		if err != nil || mx.stopsPulling(e) {
 			return false, err
 		}
-		if spoilt, err := mx.isSpoilt(ctx, e.Ref(seq)); spoilt || err != nil {
+		if ended, err := mx.tooManyDestroyed(ctx, e.Ref(seq)); ended || err != nil {
 			return false, err
 		}
 		done, err := mx.pullBatch(ctx, e.Ref(seq))
@@ -226,13 +227,13 @@ func (mx *Mixer) stopsPulling(e tasks.Epoch) bool {
 	return mx.Store.StateRollback() != nil || e.RolledBack() || mx.Clock.Read().Over(mx.giveUpAt(e))
 }
 
-// isSpoilt says whether too many of the batches below a number were destroyed, and ends the epoch then.
-func (mx *Mixer) isSpoilt(ctx context.Context, b tasks.BatchRef) (bool, error) {
+// tooManyDestroyed says whether too many of the batches below a number were destroyed, and ends the epoch then.
+func (mx *Mixer) tooManyDestroyed(ctx context.Context, b tasks.BatchRef) (bool, error) {
 	destroyed, err := mx.Store.Destroyed(ctx, b.ID())
 	if err != nil || !onion.TooManyDestroyed(b.Seq-min(b.Seq, destroyed), destroyed) {
 		return false, err
 	}
-	return true, errors.Join(mx.epochs.Note(ctx, b, findSpoilt), mx.epochs.Complete(ctx, b.Epoch, nil))
+	return true, errors.Join(mx.epochs.Note(ctx, b, findTooManyDestroyed), mx.epochs.Complete(ctx, b.Epoch, nil))
 }
 
 // giveUpAt is when this relay stops waiting for the end of an epoch.

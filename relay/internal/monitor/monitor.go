@@ -22,30 +22,30 @@ import (
 
 // The names of the metrics and of their labels.
 const (
-	Ready       = "doona_relay_ready"
-	SetBack     = "doona_relay_set_back"
-	Queue       = "doona_relay_queue_depth"
-	InFlight    = "doona_relay_reports_in_flight"
-	Reserved    = "doona_relay_reserved_bytes"
-	Connections = "doona_relay_connections"
-	Overload    = "doona_relay_overloaded_total"
-	Unconnected = "doona_relay_connections_refused_total"
-	Commit      = "doona_relay_commit_seconds"
-	Seal        = "doona_relay_seal_seconds"
-	Pull        = "doona_relay_pull_seconds"
-	Pulled      = "doona_relay_last_answer_timestamp_seconds"
-	Asked       = "doona_relay_last_asked_timestamp_seconds"
-	StoreErrors = "doona_relay_store_errors_total"
-	Batches     = "doona_relay_batches_total"
-	Unconfirmed = "doona_relay_unconfirmed_batches"
-	EpochsEnd   = "doona_relay_epochs_end_timestamp_seconds"
-	Refused     = "doona_relay_refused"
-	Findings    = "doona_relay_findings"
-	Places      = "doona_relay_places"
-	Taken       = "doona_relay_places_taken"
-	NoPlace     = "doona_relay_no_place_total"
-	ByTask      = "task"
-	ByReason    = "reason"
+	Ready              = "doona_relay_ready"
+	RollbackDetected   = "doona_relay_rollback_detected"
+	Queue              = "doona_relay_queue_depth"
+	InFlight           = "doona_relay_reports_in_flight"
+	Reserved           = "doona_relay_reserved_bytes"
+	Connections        = "doona_relay_connections"
+	Overload           = "doona_relay_overloaded_total"
+	Unconnected        = "doona_relay_connections_refused_total"
+	Commit             = "doona_relay_commit_seconds"
+	Seal               = "doona_relay_seal_seconds"
+	Pull               = "doona_relay_pull_seconds"
+	Pulled             = "doona_relay_last_answer_timestamp_seconds"
+	Asked              = "doona_relay_last_asked_timestamp_seconds"
+	StoreErrors        = "doona_relay_store_errors_total"
+	Batches            = "doona_relay_batches_total"
+	Unconfirmed        = "doona_relay_unconfirmed_batches"
+	EpochsEnd          = "doona_relay_epochs_end_timestamp_seconds"
+	Refused            = "doona_relay_refused"
+	Findings           = "doona_relay_findings"
+	OwnerTaskLimit     = "doona_relay_owner_task_limit"
+	OwnerTasks         = "doona_relay_owner_tasks"
+	OwnerTasksRejected = "doona_relay_owner_tasks_rejected_total"
+	ByTask             = "task"
+	ByReason           = "reason"
 )
 
 // Prefix is the common prefix of all metric names.
@@ -53,7 +53,7 @@ const Prefix = "doona_relay_"
 
 var definitions = append([]service.Metric{
 	service.Gauge(Ready, service.UnitCount, "1 while reports are taken and batches handed out."),
-	service.Gauge(SetBack, service.UnitCount,
+	service.Gauge(RollbackDetected, service.UnitCount,
 		"1 where something was set back: then nothing is taken, made or handed out.", "cause"),
 	service.Gauge(Queue, service.UnitCount, "Reports that wait for their transaction."),
 	service.Gauge(InFlight, service.UnitCount, "Reports being read, opened or stored."),
@@ -81,10 +81,10 @@ var definitions = append([]service.Metric{
 		ByReason),
 	service.Gauge(Findings, service.UnitCount, "Batches of other parties that were not as they should be.",
 		ByTask, ByReason),
-	service.Gauge(Places, service.UnitCount, "Tasks for which owners are approved, of all owners together."),
-	service.Gauge(Taken, service.UnitCount,
+	service.Gauge(OwnerTaskLimit, service.UnitCount, "Tasks for which owners are approved, of all owners together."),
+	service.Gauge(OwnerTasks, service.UnitCount,
 		"Of these places, those of tasks, a stream being one, and of keys that wait for their task.", "by"),
-	service.Counter(NoPlace, "Tasks of approved owners, or keys for one, refused as their places were taken."),
+	service.Counter(OwnerTasksRejected, "Tasks of approved owners, or keys for one, refused as their places were taken."),
 }, service.ClockMetrics(Prefix)...)
 
 // Definitions returns the definitions of a relay's metrics, without those of Go and the process.
@@ -108,7 +108,7 @@ func New(log *slog.Logger) *Monitor {
 		tallies: map[store.EpochID]map[string]uint64{}}
 	m.Add(Unconnected, 0)
 	m.Add(StoreErrors, 0)
-	m.Add(NoPlace, 0)
+	m.Add(OwnerTasksRejected, 0)
 	for _, name := range overloads {
 		m.Add(Overload, 0, string(name))
 	}

@@ -130,7 +130,7 @@ func (d *batches) mix(ctx context.Context, b BatchID, tags []Short, build MixFun
 		if _, err := tx.exec(next, e.id, b.Seq+1, withheld); err != nil {
 			return err
 		}
-		_, err = tx.exec(`DELETE FROM witnessed WHERE epoch = $1 AND seq = $2 AND other IS NULL`, e.id, b.Seq)
+		_, err = tx.exec(`DELETE FROM record_manifests WHERE epoch = $1 AND seq = $2 AND other IS NULL`, e.id, b.Seq)
 		return err
 	})
 }
@@ -351,7 +351,7 @@ func (d *batches) setSourceConfirmedOnce(ctx context.Context, b BatchID) error {
 		if err != nil {
 			return err
 		}
-		n, err := tx.exec(`UPDATE batches SET told = 1 WHERE told = 0 AND epoch = $1 AND seq = $2`, e.id, b.Seq)
+		n, err := tx.exec(`UPDATE batches SET confirmed = 1 WHERE confirmed = 0 AND epoch = $1 AND seq = $2`, e.id, b.Seq)
 		if err != nil || n == 0 {
 			return err
 		}
@@ -362,7 +362,7 @@ func (d *batches) setSourceConfirmedOnce(ctx context.Context, b BatchID) error {
 // UnconfirmedSources lists the mixed batches whose source this relay has not yet confirmed to the upstream relay. It
 // first cuts their leaves in this process's marks.
 func (d *batches) UnconfirmedSources(ctx context.Context, id EpochID) ([]uint64, error) {
-	const query = `SELECT seq FROM batches WHERE epoch = ` + epochOf + ` AND told = 0 ORDER BY seq`
+	const query = `SELECT seq FROM batches WHERE epoch = ` + epochOf + ` AND confirmed = 0 ORDER BY seq`
 	all, err := collect(ctx, d.read, query, func(rows *sql.Rows) (seq uint64, err error) {
 		return seq, rows.Scan(&seq)
 	}, id.Task[:], id.Epoch)

@@ -250,7 +250,7 @@ func (t epochTx) end(id EpochID, why Reason) error {
 	if err != nil || e.state == StateEnded {
 		return err
 	}
-	for _, table := range append(t.obsolete(StateEnded), "ends", "marks") {
+	for _, table := range append(t.obsolete(StateEnded), "ends", "rollback_marks") {
 		if _, err := t.exec(`DELETE FROM `+table+` WHERE epoch = $1`, e.id); err != nil {
 			return err
 		}
@@ -274,7 +274,7 @@ func (t epochTx) remove(id EpochID) error {
 	if err != nil {
 		return err
 	}
-	for _, table := range append(t.obsolete(StateEnded), "ends", "marks") {
+	for _, table := range append(t.obsolete(StateEnded), "ends", "rollback_marks") {
 		if _, err := t.exec(`DELETE FROM `+table+` WHERE epoch = $1`, row); err != nil {
 			return err
 		}
@@ -295,7 +295,7 @@ func (t epochTx) obsolete(at State) (tables []string) {
 		}
 	}
 	if at >= StateExpired {
-		tables = append(tables, "batches", "findings", "tallies", "witnessed", "cuts", "pieces", "sweeps")
+		tables = append(tables, "batches", "findings", "tallies", "record_manifests", "cuts", "pieces", "sweeps")
 	}
 	return tables
 }

@@ -20,7 +20,7 @@ type markRow struct {
 }
 
 // marksOf selects the rows of an epoch's marks.
-const marksOf = `SELECT file, steps, marked FROM marks WHERE epoch = ` + epochOf
+const marksOf = `SELECT file, steps, marked FROM rollback_marks WHERE epoch = ` + epochOf
 
 // addMark scans a row and adds it by the mark's name.
 func (e *epochRow) addMark(row scanner) error {
@@ -50,7 +50,7 @@ func (t markTx) read(e *epochRow, id EpochID) error {
 
 // write stores the row of a mark.
 func (t markTx) write(e epochRow, row markRow) error {
-	err := t.put(`INSERT INTO marks (epoch, file, kind, steps, marked) VALUES ($1, $2, $3, $4, $5)
+	err := t.put(`INSERT INTO rollback_marks (epoch, file, kind, steps, marked) VALUES ($1, $2, $3, $4, $5)
 		ON CONFLICT (epoch, file) DO UPDATE SET steps = excluded.steps, marked = excluded.marked`,
 		e.id, row.file, row.kind, row.Steps, row.Marked)
 	if err != nil {
@@ -64,7 +64,7 @@ type markTable struct{ *database }
 
 // all lists the rows of all marks.
 func (d markTable) all(ctx context.Context) ([]markRow, error) {
-	const query = `SELECT task, e.epoch, file, kind, steps, marked FROM marks m JOIN epochs e ON e.id = m.epoch`
+	const query = `SELECT task, e.epoch, file, kind, steps, marked FROM rollback_marks m JOIN epochs e ON e.id = m.epoch`
 	out, err := collect(ctx, d.read, query, func(rows *sql.Rows) (row markRow, err error) {
 		var id []byte
 		err = rows.Scan(&id, &row.key.Epoch, &row.file, &row.kind, &row.Steps, &row.Marked)

@@ -55,7 +55,7 @@ func (t memberTx) peers() ([]peer, error) {
 	if err := t.engine.lockProcesses(t.transaction); err != nil {
 		return nil, err
 	}
-	const list = `SELECT file, looked, begun, standing FROM processes ORDER BY file`
+	const list = `SELECT file, scan, scan_began, standing FROM processes ORDER BY file`
 	return collect(t.ctx, t.tx, list, func(rows *sql.Rows) (p peer, err error) {
 		return p, rows.Scan(&p.file, &p.looked, &p.begun, &p.standing)
 	})
@@ -63,8 +63,8 @@ func (t memberTx) peers() ([]peer, error) {
 
 // enlist stores a process's row.
 func (t memberTx) enlist(p peer) error {
-	_, err := t.exec(`INSERT INTO processes (file, looked, begun, standing) VALUES ($1, $2, $3, $4)
-		ON CONFLICT (file) DO UPDATE SET looked = excluded.looked, begun = excluded.begun,
+	_, err := t.exec(`INSERT INTO processes (file, scan, scan_began, standing) VALUES ($1, $2, $3, $4)
+		ON CONFLICT (file) DO UPDATE SET scan = excluded.scan, scan_began = excluded.scan_began,
 		standing = excluded.standing`, p.file, p.looked, p.begun, int(p.standing))
 	return err
 }
@@ -128,7 +128,7 @@ type processTable struct{ *database }
 
 // highest returns the highest number of a look.
 func (d processTable) highest(ctx context.Context) (at uint64, err error) {
-	if err := d.read.QueryRowContext(ctx, `SELECT COALESCE(MAX(looked), 0) FROM processes`).Scan(&at); err != nil {
+	if err := d.read.QueryRowContext(ctx, `SELECT COALESCE(MAX(scan), 0) FROM processes`).Scan(&at); err != nil {
 		return 0, fmt.Errorf("couldn't read the number of looks: %w", err)
 	}
 	return at, nil

@@ -159,7 +159,7 @@ func (a *attempt) finish(tx *transaction, made *Made, told int) error {
 	if err := a.insert(tx, head, first); err != nil {
 		return fmt.Errorf("couldn't store a batch: %w", err)
 	}
-	const store = `INSERT INTO batches (epoch, seq, manifest, bytes, told) VALUES ($1, $2, $3, $4, $5)`
+	const store = `INSERT INTO batches (epoch, seq, manifest, bytes, confirmed) VALUES ($1, $2, $3, $4, $5)`
 	if _, err = tx.exec(store, a.epoch, a.of.Seq, made.Manifest, encrypt(a.name[:attemptName:attemptName], c, a.key),
 		told); err != nil {
 		return fmt.Errorf("couldn't store a batch: %w", err)

@@ -245,7 +245,7 @@ func TestIndexIsTheStores(t *testing.T) {
 	s := opened
 	require.Equal(t, []Verdict{Accepted}, verdicts(t, s, aSubmission(1, 1)))
 
-	_, err = s.write.Exec("ALTER TABLE marks RENAME TO away; ALTER TABLE open RENAME TO away2")
+	_, err = s.write.Exec("ALTER TABLE rollback_marks RENAME TO away; ALTER TABLE open RENAME TO away2")
 	require.NoError(t, err)
 	_, err = s.Commit(t.Context(), []*Submission{aSubmission(2, 2)})
 	require.Error(t, err)
@@ -259,7 +259,7 @@ func TestIndexIsTheStores(t *testing.T) {
 
 	require.NoError(t, s.Advance(t.Context(), EpochID{testEpoch.Task, 9}, StateClosed))
 	require.Len(t, s.index.epochs, 1)
-	_, err = s.write.Exec("ALTER TABLE marks RENAME TO away")
+	_, err = s.write.Exec("ALTER TABLE rollback_marks RENAME TO away")
 	require.NoError(t, err)
 	require.Error(t, s.EndAll(t.Context(), []EpochID{testEpoch}, nil, "why"))
 	require.Len(t, s.index.epochs, 1, "it did not end")

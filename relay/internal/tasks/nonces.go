@@ -17,7 +17,7 @@ import (
 // request of before is taken once more. Processes that share a store remember them there, too: a request is taken by
 // one of them, and once more where all were stopped and the server has crashed. That is harmless by itself: a pull gets
 // ciphertexts for the next hop, and a confirmation is one that it made. An approved owner's requests take places, and
-// are remembered there: see [places.fresh].
+// are remembered there: see [ownerFolder.fresh].
 type nonces struct {
 	mu   sync.Mutex // guards the rest
 	hops map[task.SignKey]*ring

@@ -27,7 +27,7 @@ import (
 // is configured.
 type owner struct {
 	OwnerSource
-	*places
+	*ownerFolder
 	key    task.SignKey
 	posted chan struct{} // has room for the one request of the owner's that is dealt with
 }
@@ -65,7 +65,7 @@ func (r *Registry) loadOwners(files map[string]bool) error {
 		default:
 			files[folder] = true
 		}
-		o := &owner{c, &places{c.Folder, c.Tasks}, key, make(chan struct{}, 1)}
+		o := &owner{c, &ownerFolder{c.Folder, c.Tasks}, key, make(chan struct{}, 1)}
 		r.owners = append(r.owners, o)
 		tasks, _, err := o.taken()
 		if err != nil {
@@ -80,7 +80,7 @@ func (r *Registry) loadOwners(files map[string]bool) error {
 	return nil
 }
 
-// Prepare makes the folders of approved owners where they are not there: see [places.prepare].
+// Prepare makes the folders of approved owners where they are not there: see [ownerFolder.prepare].
 func (r *Registry) Prepare() error {
 	for _, o := range r.owners {
 		if err := o.prepare(); err != nil {
@@ -100,12 +100,12 @@ func (r *Registry) KeepRoom(in *durable.Reserve) error {
 	return nil
 }
 
-// ownerTasks says what an approved owner has of what it may have.
+// ownerTasks counts the tasks of an approved owner.
 type ownerTasks struct {
-	Owner  string
-	Places int
-	Tasks  int // of which a stream is one
-	Asked  int // lists of keys that wait for their task
+	Owner     string
+	TaskLimit int
+	Tasks     int // of which a stream is one
+	Asked     int // lists of keys that wait for their task
 }
 
 // OwnersTasks returns what each approved owner has.
@@ -182,7 +182,7 @@ func (o *owner) keepRoom(in *durable.Reserve) error {
 	for _, id := range tasks {
 		files = append(files, o.file(id.String(), keysFile))
 	}
-	return errors.Join(err, in.Keep(o.file(placesFile), durable.KeyRoom(files...)))
+	return errors.Join(err, in.Keep(o.file(ownerFile), durable.KeyRoom(files...)))
 }
 
 // fromApproved returns the owner of a request that it has signed, and the request's nonce.
@@ -286,8 +286,8 @@ func (d *Desk) HandleOwnersTask(w http.ResponseWriter, req *http.Request) error 
 // refuseOwner returns the problem of what an approved owner sent, and counts those for want of a place: the operator
 // may give it more.
 func (d *Desk) refuseOwner(err error) error {
-	if errors.Is(err, errNoPlace) {
-		d.monitor.Add(monitor.NoPlace, 1)
+	if errors.Is(err, errTaskLimit) {
+		d.monitor.Add(monitor.OwnerTasksRejected, 1)
 	}
 	return refusal(err)
 }

@@ -12,7 +12,7 @@ const FindRolledBack store.Reason = "the next hop has had a batch that is not he
 
 // RolledBackProblem is the problem of such an epoch.
 func RolledBackProblem() error {
-	return problem.New(problem.SetBack, "%s", FindRolledBack).Retry(RollbackRetry)
+	return problem.New(problem.StateRolledBack, "%s", FindRolledBack).Retry(RollbackRetry)
 }
 
 // EndedProblem is that of an epoch that the operator has ended: nothing further comes of it, and nobody

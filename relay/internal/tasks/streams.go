@@ -361,10 +361,10 @@ func (d *Desk) takeSuccessor(l *stream, raw []byte, open *taskfile.Open) error {
 func refusal(err error) error {
 	switch {
 	case errors.Is(err, taskstream.ErrTaken), errors.Is(err, taskfile.ErrStatements):
-		return problem.New(problem.Taken, "")
-	case errors.Is(err, errNoPlace):
-		return problem.New(problem.NoPlace, "%s", err)
-	case errors.Is(err, taskstream.ErrFolder), errors.Is(err, errPlaces), errors.As(err, new(*fs.PathError)):
+		return problem.New(problem.WrongPosition, "")
+	case errors.Is(err, errTaskLimit):
+		return problem.New(problem.OwnerTaskLimit, "%s", err)
+	case errors.Is(err, taskstream.ErrFolder), errors.Is(err, errOwnerFolder), errors.As(err, new(*fs.PathError)):
 		return err
 	}
 	return problem.New(problem.Malformed, "%s", err)

@@ -113,7 +113,7 @@ func (w *world) badNumbers(hop int, key ed25519.PrivateKey) (all []badRequest) {
 			problem.EpochNotOpen)
 		reports := strings.Replace(open.ReportsURL(epoch), open.Relays[0].URL, open.Relays[hop].URL, 1)
 		add(http.MethodPost, reports, signing.Pull, nil, problem.EpochNotOpen, problem.NotIngress,
-			problem.SetBack)
+			problem.StateRolledBack)
 	}
 	for _, seq := range []uint64{(&task.Task{}).MostBatches() + 1, math.MaxInt64, math.MaxUint64} {
 		pull(0, seq, problem.Malformed)
@@ -130,7 +130,7 @@ func (w *world) badNumbers(hop int, key ed25519.PrivateKey) (all []badRequest) {
 			task.KEMX25519, n), signing.Owner, handover.OwnersKeysBody(own, label, task.KEMX25519, n),
 			problem.Malformed)
 	}
-	add(http.MethodGet, fmt.Sprintf("%s/v1/news/%x/%x", open.Relays[hop].URL, own[:], open.ID[:]), signing.Updates,
+	add(http.MethodGet, fmt.Sprintf("%s/v1/updates/%x/%x", open.Relays[hop].URL, own[:], open.ID[:]), signing.Updates,
 		handover.UpdatesBody(own, task.SignKey(open.ID)), problem.Unauthorized)
 	return all
 }

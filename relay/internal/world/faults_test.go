@@ -31,7 +31,7 @@ const (
 	faultCrash   = "crash"
 	faultFull    = "full disk"
 	faultClock   = "clock"
-	faultSetBack = "set-back"
+	faultSetBack = "state-rolled-back"
 	faultCopy    = "two copies"
 )
 

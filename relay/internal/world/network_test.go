@@ -163,7 +163,7 @@ func (r *roads) lie(what, to string, req *http.Request) *answer {
 		return r.replay(to+" "+kind, []byte("not an end"))
 	case what == roadLie && kind == "batch":
 		return r.world.account.otherBatch(req)
-	case (what == roadEndless || what == roadJunk) && strings.HasPrefix(req.URL.Path, "/v1/news/"):
+	case (what == roadEndless || what == roadJunk) && strings.HasPrefix(req.URL.Path, "/v1/updates/"):
 		return problemAnswer(problem.NotFound) // who has no news asks for every batch
 	case what == roadEndless && kind == "batch":
 		return r.world.account.endlessBatch(req)

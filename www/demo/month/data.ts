@@ -50,7 +50,7 @@ export interface Cost {
   readonly weight: number;
   readonly epsilon: number;
   readonly composed_epsilon: number;
-  readonly added_epsilon: number;
+  readonly epsilon_sum: number;
 }
 
 export interface Month {
@@ -73,13 +73,13 @@ export interface Month {
     readonly delta: number;
     readonly composed_epsilon: number;
     readonly each_composed: number;
-    readonly added_epsilon: number;
+    readonly epsilon_sum: number;
     readonly needs: string;
     readonly questions: readonly Cost[];
     readonly days: readonly {
       readonly day: number;
       readonly composed_epsilon: number;
-      readonly added_epsilon: number;
+      readonly epsilon_sum: number;
     }[];
   };
   readonly coverage: Readonly<Record<'days' | 'month', { readonly intervals: number; readonly held: number }>>;

@@ -49,7 +49,7 @@ test('task.json: claim, stream and noise', () => {
   for (const { canonical, document } of read('task')) {
     const { total, assumption, stream, noise } = parseTask(hex(canonical));
     assert.deepEqual(total, document.claim.total);
-    assert.equal(assumption, document.claim.assumption ?? 'crowd');
+    assert.equal(assumption, document.claim.assumption ?? 'min-honest');
     assert.deepEqual(stream && { ...stream, before: toHex(stream.before) },
       document.stream && typed({ before: '', ...document.stream }));
     const cells = { which: [], tilt: undefined, total: undefined };

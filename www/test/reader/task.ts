@@ -47,10 +47,10 @@ export interface Stream {
   position: bigint;
   before: Uint8Array;
   allow: string[];
-  rolls?: Roll[];
+  rotations?: Rotation[];
 }
 
-export interface Roll {
+export interface Rotation {
   old: string;
   new: string;
   signature: string;
@@ -161,14 +161,14 @@ export function mayReport(origins: string[], origin: string): boolean {
 
 type Fields = [string, bigint, Uint8Array, string[], Uint8Array[]?];
 
-function streamOf([name, position, before, allow, rolls]: Fields): Stream {
+function streamOf([name, position, before, allow, rotations]: Fields): Stream {
   if (before.length !== (position === 0n ? 0 : 32)) throw new Malformed('stream.before');
-  return { name, position, before, allow, ...(rolls && { rolls: rolls.map(rollOf) }) };
+  return { name, position, before, allow, ...(rotations && { rotations: rotations.map(rotationOf) }) };
 }
 
-/** A roll: 32 bytes of the old key, 32 of the new one and 64 of the old one's signature. */
-function rollOf(raw: Uint8Array): Roll {
-  if (raw.length !== 128) throw new Malformed('stream.rolls');
+/** A rotation: 32 bytes of the old key, 32 of the new one and 64 of the old one's signature. */
+function rotationOf(raw: Uint8Array): Rotation {
+  if (raw.length !== 128) throw new Malformed('stream.rotations');
   const text = (from: number, to: number) => Buffer.from(raw.subarray(from, to)).toString('base64url');
   return { old: `ed25519:${text(0, 32)}`, new: `ed25519:${text(32, 64)}`, signature: text(64, 128) };
 }

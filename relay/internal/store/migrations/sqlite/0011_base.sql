@@ -5,7 +5,7 @@ CREATE TABLE meta (
 ) WITHOUT ROWID;
 
 -- One row per epoch that has seen anything; id stands for (task, epoch) in the other tables. next is the number of the
--- batch that will be begun next, and destroyed how many batches below it a later relay has destroyed.
+-- batch that will be scan_began next, and destroyed how many batches below it a later relay has destroyed.
 CREATE TABLE epochs (
   id        INTEGER PRIMARY KEY,
   task      BLOB NOT NULL,
@@ -47,18 +47,18 @@ CREATE TABLE seen (
 ) WITHOUT ROWID;
 
 -- Sealed batches: bytes is NULL once the next hop has confirmed the batch, and before that the name (8 bytes) and the
--- key of the attempt that made it, encrypted under the batch's. told is 0 while the relay before has not been told to
+-- key of the attempt that made it, encrypted under the batch's. confirmed is 0 while the relay before has not been confirmed to
 -- delete the batch this one was made from.
 CREATE TABLE batches (
   epoch    INTEGER NOT NULL,
   seq      INTEGER NOT NULL,
   manifest BLOB NOT NULL,
   bytes    BLOB,
-  told     INTEGER NOT NULL,
+  confirmed     INTEGER NOT NULL,
   PRIMARY KEY (epoch, seq)
 );
 CREATE INDEX held ON batches (epoch, seq) WHERE bytes IS NOT NULL;
-CREATE INDEX untold ON batches (epoch, seq) WHERE told = 0;
+CREATE INDEX untold ON batches (epoch, seq) WHERE confirmed = 0;
 
 -- The bytes of sealed batches in pieces, so that none need be in memory whole: each is encrypted under a key of its
 -- attempt at making the batch.
@@ -108,7 +108,7 @@ CREATE TABLE ends (
 
 -- What the relay before has signed, by number, from before its first slot was read until the batch is made, whose own
 -- manifest has it then; other is a second manifest of the number, if one has come.
-CREATE TABLE witnessed (
+CREATE TABLE record_manifests (
   epoch  INTEGER NOT NULL,
   seq    INTEGER NOT NULL,
   signed BLOB NOT NULL,
@@ -119,7 +119,7 @@ CREATE TABLE witnessed (
 -- How far each epoch has come by the marks outside the store: steps are the transactions made with a key file,
 -- and marked is how many of them its mark had on disk when the last one began. kind is 0 for the secret and 1
 -- for HPKE keys; file is the mark's name.
-CREATE TABLE marks (
+CREATE TABLE rollback_marks (
   epoch  INTEGER NOT NULL,
   file   TEXT NOT NULL,
   kind   INTEGER NOT NULL,
@@ -129,12 +129,12 @@ CREATE TABLE marks (
 );
 
 -- The processes that share the store, by the names of their secrets' marks. Each look at the store takes the next
--- number: looked is that of the process's last one, and begun the highest of all when it began. standing is 0 for a
+-- number: scan is that of the process's last one, and scan_began the highest of all when it began. standing is 0 for a
 -- member, 1 for one that is fenced, 2 for one that is joining, and 3 for one that has found the store set back.
 CREATE TABLE processes (
   file     TEXT PRIMARY KEY,
-  looked   INTEGER NOT NULL,
-  begun    INTEGER NOT NULL,
+  scan   INTEGER NOT NULL,
+  scan_began    INTEGER NOT NULL,
   standing INTEGER NOT NULL
 );
 

@@ -22,14 +22,14 @@ import (
 	"github.com/doona-dp/doona/wire/taskfile"
 )
 
-// places is the folder of an approved owner, in which everything takes a place:
+// ownerFolder is the folder of an approved owner, in which everything takes a place:
 //
 //	ID                         a task, with this relay's keys for it, and its successors if it begins a stream
 //	asked-LABEL-KEM-N-HASH     keys that no task has yet, for N epochs; HASH is that of their list
 //
 // What has such a name is whole and durable: it is made in the folder "work", which is then renamed. Several processes
 // of the relay share the folder.
-type places struct {
+type ownerFolder struct {
 	path string
 	most int
 }
@@ -41,8 +41,8 @@ const (
 	successorsFolder = "next"
 	askedPrefix      = "asked-"
 	workFolder       = "work"
-	placesFile       = "places" // the lock's, and the reserve's
-	noncesFile       = "places.nonces"
+	ownerFile        = "owner" // the lock's, and the reserve's
+	noncesFile       = "owner.nonces"
 )
 
 // keptRequests is of how many requests of an owner the nonces are kept, for longer than the process lives.
@@ -51,19 +51,19 @@ const keptRequests = 4096
 // keysKept is how long keys wait for their task.
 const keysKept = 24 * time.Hour
 
-// errPlaces is returned where the folder is at fault, not what came from the owner.
-var errPlaces = errors.New("couldn't use an owner's folder")
+// errOwnerFolder is returned where the folder is at fault, not what came from the owner.
+var errOwnerFolder = errors.New("couldn't use an owner's folder")
 
-// errNoPlace is returned where all places are taken.
-var errNoPlace = errors.New("no place is free")
+// errTaskLimit is returned where all places are taken.
+var errTaskLimit = errors.New("no place is free")
 
 // file returns the path of something in the folder.
-func (p *places) file(names ...string) string {
+func (p *ownerFolder) file(names ...string) string {
 	return filepath.Join(append([]string{p.path}, names...)...)
 }
 
 // taken returns the tasks, and the folders of keys that wait for one.
-func (p *places) taken() (tasks []task.ID, asked []string, err error) {
+func (p *ownerFolder) taken() (tasks []task.ID, asked []string, err error) {
 	entries, err := os.ReadDir(p.path)
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return nil, nil, err
@@ -81,11 +81,11 @@ func (p *places) taken() (tasks []task.ID, asked []string, err error) {
 
 // prepare makes the folder and its lock where they are not there. That is done at the start alone: later they are gone
 // only with their volume, and an empty folder with a lock would say that all tasks have been dropped.
-func (p *places) prepare() error {
+func (p *ownerFolder) prepare() error {
 	if err := durable.MakeFolder(p.path, 0o700); err != nil {
 		return fault(err)
 	}
-	unlock, err := durable.Lock(p.file(placesFile))
+	unlock, err := durable.Lock(p.file(ownerFile))
 	if err != nil {
 		return fault(err)
 	}
@@ -94,11 +94,11 @@ func (p *places) prepare() error {
 }
 
 // alone does something with the folder while no other request or process does.
-func (p *places) alone(do func() error) error {
+func (p *ownerFolder) alone(do func() error) error {
 	if err := p.away(); err != nil {
 		return fault(err)
 	}
-	unlock, err := durable.Lock(p.file(placesFile))
+	unlock, err := durable.Lock(p.file(ownerFile))
 	if err != nil {
 		return fault(err)
 	}
@@ -107,7 +107,7 @@ func (p *places) alone(do func() error) error {
 }
 
 // change does something with the folder alone, when what has expired by now is gone, and what a crash has left in work.
-func (p *places) change(now clock.Reading, do func(tasks []task.ID, asked []string) error) error {
+func (p *ownerFolder) change(now clock.Reading, do func(tasks []task.ID, asked []string) error) error {
 	return p.alone(func() error {
 		tasks, asked, err := p.taken()
 		if err == nil {
@@ -126,7 +126,7 @@ func (p *places) change(now clock.Reading, do func(tasks []task.ID, asked []stri
 
 // fresh takes note of a request's nonce, durably, and says whether it is new, to whichever process of the relay: else
 // who saw an owner's requests on the way could fill all places, after each start, with keys that nobody asks for.
-func (p *places) fresh(nonce signing.Nonce) (fresh bool, err error) {
+func (p *ownerFolder) fresh(nonce signing.Nonce) (fresh bool, err error) {
 	err = p.alone(func() error {
 		kept, err := os.ReadFile(p.file(noncesFile))
 		if err != nil && !errors.Is(err, fs.ErrNotExist) {
@@ -147,14 +147,14 @@ func (p *places) fresh(nonce signing.Nonce) (fresh bool, err error) {
 // fault says that an error is the folder's.
 func fault(err error) error {
 	if err != nil {
-		err = fmt.Errorf("%w: %w", errPlaces, err)
+		err = fmt.Errorf("%w: %w", errOwnerFolder, err)
 	}
 	return err
 }
 
 // expired returns those of the keys that have surely waited too long: a clock that leaps removes none whose task is
 // signed.
-func (p *places) expired(asked []string, now clock.Reading) []string {
+func (p *ownerFolder) expired(asked []string, now clock.Reading) []string {
 	return slices.DeleteFunc(slices.Clone(asked), func(name string) bool {
 		info, err := os.Stat(p.file(name))
 		return err != nil || !now.Over(info.ModTime().Add(keysKept))
@@ -162,7 +162,7 @@ func (p *places) expired(asked []string, now clock.Reading) []string {
 }
 
 // remove removes a folder with all that is in it. A crash leaves it as it was, or in work.
-func (p *places) remove(name string) error {
+func (p *ownerFolder) remove(name string) error {
 	err := durable.Rename(p.file(name), p.file(workFolder))
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil // another process was faster
@@ -171,7 +171,7 @@ func (p *places) remove(name string) error {
 }
 
 // clear removes the keys that have waited too long.
-func (p *places) clear(now clock.Reading) error {
+func (p *ownerFolder) clear(now clock.Reading) error {
 	_, asked, err := p.taken()
 	if err != nil || len(p.expired(asked, now)) == 0 {
 		return fault(err)
@@ -181,7 +181,8 @@ func (p *places) clear(now clock.Reading) error {
 
 // keys returns the signed list of keys that an owner asks for under a label: the one that was made for that before, and
 // waits for its task, or a new one in a place of its own. That takes about .1 ms an epoch.
-func (p *places) keys(label taskfile.Label, kem task.KEM, count uint64, now clock.Reading, sign ed25519.PrivateKey) (
+func (p *ownerFolder) keys(label taskfile.Label, kem task.KEM, count uint64, now clock.Reading,
+	sign ed25519.PrivateKey) (
 	raw []byte, err error) {
 	name := fmt.Sprintf("%s%x-%s-%d-", askedPrefix, label, kem, count)
 	err = p.change(now, func(tasks []task.ID, asked []string) (err error) {
@@ -190,7 +191,7 @@ func (p *places) keys(label taskfile.Label, kem task.KEM, count uint64, now cloc
 		case same >= 0:
 			raw, err = os.ReadFile(p.file(asked[same], keysFile+".pub"))
 		case len(tasks)+len(asked) >= p.most:
-			return fmt.Errorf("%w: %d tasks and %d lists of keys without one, of %d", errNoPlace, len(tasks),
+			return fmt.Errorf("%w: %d tasks and %d lists of keys without one, of %d", errTaskLimit, len(tasks),
 				len(asked), p.most)
 		default:
 			raw, err = p.make(name, kem, count, now.Now, sign)
@@ -201,7 +202,7 @@ func (p *places) keys(label taskfile.Label, kem task.KEM, count uint64, now cloc
 }
 
 // make makes keys, in a folder whose name begins so.
-func (p *places) make(name string, kem task.KEM, count uint64, now time.Time, sign ed25519.PrivateKey) (
+func (p *ownerFolder) make(name string, kem task.KEM, count uint64, now time.Time, sign ed25519.PrivateKey) (
 	raw []byte, err error) {
 	work := p.file(workFolder)
 	defer func() {
@@ -230,7 +231,7 @@ func (p *places) make(name string, kem task.KEM, count uint64, now time.Time, si
 
 // take gives a task, durably, the place of the keys that it names, unless it has it. check is told the folder that is
 // to be the task's, and may refuse.
-func (p *places) take(id task.ID, list task.KeyListHash, raw []byte, now clock.Reading,
+func (p *ownerFolder) take(id task.ID, list task.KeyListHash, raw []byte, now clock.Reading,
 	check func(folder string) error) error {
 	return p.change(now, func(tasks []task.ID, asked []string) error {
 		at := slices.IndexFunc(asked, func(name string) bool { return strings.HasSuffix(name, hashName(list)) })
@@ -238,7 +239,7 @@ func (p *places) take(id task.ID, list task.KeyListHash, raw []byte, now clock.R
 		case slices.Contains(tasks, id):
 			return nil // handed over again
 		case len(tasks) >= p.most:
-			return fmt.Errorf("%w: %d tasks of %d", errNoPlace, len(tasks), p.most)
+			return fmt.Errorf("%w: %d tasks of %d", errTaskLimit, len(tasks), p.most)
 		case at < 0:
 			return invalid.Field("relays.keyList", hashName(list),
 				"a list that this relay has made for its owner within a day, and that no other task has")
@@ -254,20 +255,20 @@ func (p *places) take(id task.ID, list task.KeyListHash, raw []byte, now clock.R
 }
 
 // drop gives a task's place back, and removes its keys.
-func (p *places) drop(id task.ID, now clock.Reading) error {
+func (p *ownerFolder) drop(id task.ID, now clock.Reading) error {
 	return p.change(now, func([]task.ID, []string) error { return fault(p.remove(id.String())) })
 }
 
 // dropped says whether another process has dropped a task. A folder that is not there at all has dropped nothing, nor
 // has one without its lock: it is where the volume with the places should be.
-func (p *places) dropped(id task.ID) bool {
+func (p *ownerFolder) dropped(id task.ID) bool {
 	_, err := os.Stat(p.file(id.String()))
 	return errors.Is(err, fs.ErrNotExist) && p.away() == nil
 }
 
 // away returns an error where the folder is not there, or is without its lock.
-func (p *places) away() error {
-	_, err := os.Stat(p.file(placesFile + ".lock"))
+func (p *ownerFolder) away() error {
+	_, err := os.Stat(p.file(ownerFile + ".lock"))
 	return err
 }
 

@@ -56,7 +56,7 @@ func issuerWith(t *testing.T, c *relaytest.Cascade, newest string, old ...string
 }
 
 // handOn makes new.key and stranger.key beside a party's sign.key, and returns the new key, and the old one's word.
-func handOn(t *testing.T, c *relaytest.Cascade, party string) (ed25519.PrivateKey, task.Roll) {
+func handOn(t *testing.T, c *relaytest.Cascade, party string) (ed25519.PrivateKey, task.Rotation) {
 	t.Helper()
 	old, err := keyfile.LoadSign(filepath.Join(c.Dir, party, "sign.key"))
 	require.NoError(t, err)
@@ -64,18 +64,18 @@ func handOn(t *testing.T, c *relaytest.Cascade, party string) (ed25519.PrivateKe
 	require.NoError(t, err)
 	_, err = keyfile.NewSign(filepath.Join(c.Dir, party, "stranger.key"))
 	require.NoError(t, err)
-	return next, taskfile.NewRoll(c.Open.ID, old, task.SignKey(next.Public().(ed25519.PublicKey)))
+	return next, taskfile.NewRotation(c.Open.ID, old, task.SignKey(next.Public().(ed25519.PublicKey)))
 }
 
 // renewRolled signs the second task, of one epoch, for a verifier and an issuer that have handed on their keys. Lists
 // that their old keys have signed are refused.
-func renewRolled(t *testing.T, c *relaytest.Cascade, verifier, issuing ed25519.PrivateKey, rolls []task.Roll) (
+func renewRolled(t *testing.T, c *relaytest.Cascade, verifier, issuing ed25519.PrivateKey, rotations []task.Rotation) (
 	*taskfile.Bundle, *relaytest.Cascade) {
 	t.Helper()
 	_, owner := c.AsOwner(t)
 	lists := []*onion.SignedKeyList{c.NextVerifierKeys(t, 1, 1), c.NextIssuerKeys(t, 1, 1)}
 	renew := func() (*taskfile.Bundle, error) {
-		return owner.Renew(t.Context(), c.Open, handover.Renewal{Count: 1, Now: c.Clock.Now(), Rolls: rolls,
+		return owner.Renew(t.Context(), c.Open, handover.Renewal{Count: 1, Now: c.Clock.Now(), Rotations: rotations,
 			Verifier: lists[0], Issuer: lists[1]})
 	}
 	for i, key := range []ed25519.PrivateKey{verifier, issuing} {
@@ -102,7 +102,7 @@ func TestPartiesHandOnTheirKeys(t *testing.T) {
 
 	newVerifier, verifierRoll := handOn(t, c, "verifier")
 	newIssuer, issuerRoll := handOn(t, c, "issuer")
-	bundle, next := renewRolled(t, c, newVerifier, newIssuer, []task.Roll{verifierRoll, issuerRoll})
+	bundle, next := renewRolled(t, c, newVerifier, newIssuer, []task.Rotation{verifierRoll, issuerRoll})
 	require.NoError(t, c.Hand(t.Context(), t, 0, bundle))
 	awaitStuck(t, v.admin, "verifier", c.Open, "1")
 	awaitStuck(t, "http://"+issuing.Admin, "issuer", c.Open, "1")
@@ -148,25 +148,25 @@ func TestPartiesHandOnTheirKeys(t *testing.T) {
 	require.NoError(t, i.Close())
 }
 
-// checkRefused starts the verifier and the issuer of a stream whose second task has both's rolls without keys that it
-// needs: they say which key is missing, and where it belongs.
-func checkRefused(t *testing.T, c *relaytest.Cascade, verifierRoll, issuerRoll task.Roll) {
+// checkRefused starts the verifier and the issuer of a stream whose second task has both's rotations without keys that
+// it needs: they say which key is missing, and where it belongs.
+func checkRefused(t *testing.T, c *relaytest.Cascade, verifierRoll, issuerRoll task.Rotation) {
 	t.Helper()
 	for _, bad := range []struct {
 		newest string
 		old    []string
-		lacks  func(task.Roll) task.SignKey
+		lacks  func(task.Rotation) task.SignKey
 	}{
-		{"new.key", nil, func(r task.Roll) task.SignKey { return r.Old }},
-		{"sign.key", nil, func(r task.Roll) task.SignKey { return r.New }},
-		{"stranger.key", nil, func(r task.Roll) task.SignKey { return r.Old }},
-		{"stranger.key", []string{"sign.key"}, func(r task.Roll) task.SignKey { return r.New }},
-		{"new.key", []string{"stranger.key"}, func(r task.Roll) task.SignKey { return r.Old }},
+		{"new.key", nil, func(r task.Rotation) task.SignKey { return r.Old }},
+		{"sign.key", nil, func(r task.Rotation) task.SignKey { return r.New }},
+		{"stranger.key", nil, func(r task.Rotation) task.SignKey { return r.Old }},
+		{"stranger.key", []string{"sign.key"}, func(r task.Rotation) task.SignKey { return r.New }},
+		{"new.key", []string{"stranger.key"}, func(r task.Rotation) task.SignKey { return r.Old }},
 	} {
-		said := func(party string, roll task.Roll, err error) {
+		said := func(party string, rotation task.Rotation, err error) {
 			require.ErrorContains(t, err, "invalid sign_key "+filepath.Join(c.Dir, party, bad.newest))
 			require.ErrorContains(t, err, "the key of the "+party+" that task ")
-			require.ErrorContains(t, err, " names, "+taskfile.FormatKey(bad.lacks(roll)))
+			require.ErrorContains(t, err, " names, "+taskfile.FormatKey(bad.lacks(rotation)))
 			require.ErrorContains(t, err, "among old_sign_keys")
 		}
 		_, err := server.New(verifierWith(t, c, bad.newest, bad.old...))

@@ -16,15 +16,15 @@ import (
 	"github.com/doona-dp/doona/wire/taskfile"
 )
 
-func taskRollCommand() *cobra.Command {
+func taskRotateKeyCommand() *cobra.Command {
 	var sign, to, out string
 	cmd := &cobra.Command{
-		Use:   "roll FIRST --sign-key FILE --to KEY --out FILE",
+		Use:   "rotate-key FIRST --sign-key FILE --to KEY --out FILE",
 		Short: "Hand a party's signing key on to another, in a stream",
-		Long: `Roll is for a relay, the verifier or the issuer of the stream whose first task is in FIRST. It signs with the
+		Long: `Rotate-key is for a relay, the verifier or the issuer of the stream whose first task is in FIRST. It signs with the
 party's key, in --sign-key, that KEY signs for it from the stream's next task on, and writes that to FILE.
 
-Give FILE to the owner, who passes it to 'task renew' as --roll, once. Before that put the new key into the
+Give FILE to the owner, who passes it to 'task renew' as --rotation, once. Before that put the new key into the
 party's configuration as sign_key, the old one among old_sign_keys, and restart it: it signs for each task
 with the key that this names. Pages need no change. The old key is of no use in later tasks, and can be
 erased when the tasks before are over.
@@ -32,10 +32,10 @@ erased when the tasks before are over.
 In a stream, nothing replaces a key that is lost: a relay's place can be given to another relay (task renew
 --replace), where the first task allows that and pages list that relay's key.`,
 		Example: `  relay keygen --kind sign --out relay2.new
-  doona task roll may.bundle --sign-key relay2.sign --to ed25519:… --out relay2.roll
-  doona task renew may.bundle … --roll relay2.roll`,
+  doona task rotate-key may.bundle --sign-key relay2.sign --to ed25519:… --out relay2.rotation
+  doona task renew may.bundle … --rotation relay2.rotation`,
 		Args: func(cmd *cobra.Command, args []string) error { return cli.Usage(cobra.ExactArgs(1)(cmd, args)) },
-		RunE: func(cmd *cobra.Command, args []string) error { return writeRoll(cmd, args[0], sign, to, out) },
+		RunE: func(cmd *cobra.Command, args []string) error { return writeRotation(cmd, args[0], sign, to, out) },
 	}
 	flags := cmd.Flags()
 	flags.StringVar(&sign, "sign-key", "", "file of the party's key that the stream's newest task names")
@@ -45,7 +45,7 @@ In a stream, nothing replaces a key that is lost: a relay's place can be given t
 	return cmd
 }
 
-func writeRoll(cmd *cobra.Command, first, sign, to, out string) error {
+func writeRotation(cmd *cobra.Command, first, sign, to, out string) error {
 	root, err := loadRoot(first)
 	if err != nil {
 		return err
@@ -58,13 +58,13 @@ func writeRoll(cmd *cobra.Command, first, sign, to, out string) error {
 	if err != nil {
 		return err
 	}
-	roll := taskfile.FormatRoll(taskfile.NewRoll(root.ID, old, next))
-	if err := writeNewJSON(out, roll); err != nil {
+	rotation := taskfile.FormatRotation(taskfile.NewRotation(root.ID, old, next))
+	if err := writeNewJSON(out, rotation); err != nil {
 		return err
 	}
-	return cli.Print(cmd, roll, func(w io.Writer) error {
-		_, err := fmt.Fprintf(w, "From the next task of stream %s on, %s signs in place of %s.\n", root.ID, roll.New,
-			roll.Old)
+	return cli.Print(cmd, rotation, func(w io.Writer) error {
+		_, err := fmt.Fprintf(w, "From the next task of stream %s on, %s signs in place of %s.\n", root.ID, rotation.New,
+			rotation.Old)
 		return err
 	})
 }
@@ -77,7 +77,7 @@ func writeNewJSON(path string, v any) error {
 	}
 	f, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o644)
 	if err != nil {
-		return fmt.Errorf("couldn't write the roll: %w", err)
+		return fmt.Errorf("couldn't write the rotation: %w", err)
 	}
 	_, err = f.Write(append(raw, '\n'))
 	if closed := f.Close(); err == nil {
@@ -86,27 +86,27 @@ func writeNewJSON(path string, v any) error {
 	return err
 }
 
-// loadRolls reads rolls of the stream that begins with root.
-func loadRolls(root *taskfile.Open, files []string) (rolls []task.Roll, err error) {
+// loadRotations reads rotations of the stream that begins with root.
+func loadRotations(root *taskfile.Open, files []string) (rotations []task.Rotation, err error) {
 	for _, file := range files {
 		raw, err := taskfile.ReadFile(file)
 		if err != nil {
-			return nil, fmt.Errorf("couldn't read the roll: %w", err)
+			return nil, fmt.Errorf("couldn't read the rotation: %w", err)
 		}
-		var form taskfile.Roll
+		var form taskfile.Rotation
 		if err := json.Unmarshal(raw, &form); err != nil {
 			return nil, fmt.Errorf("%s: %w", file, err)
 		}
-		roll, err := form.Parse()
+		rotation, err := form.Parse()
 		if err == nil {
-			err = taskfile.CheckRoll(root.ID, roll)
+			err = taskfile.CheckRotation(root.ID, rotation)
 		}
 		if err != nil {
 			return nil, fmt.Errorf("%s: %w", file, err)
 		}
-		rolls = append(rolls, roll)
+		rotations = append(rotations, rotation)
 	}
-	return rolls, nil
+	return rotations, nil
 }
 
 // parseReplaced parses N=URL,KEY: relay N, from 1, is replaced by the relay with that address and key.

@@ -57,21 +57,21 @@ func TestRelayHandsOnItsKey(t *testing.T) {
 	}})
 	stops := []func(){c.Start(t, 0), c.Start(t, 1)}
 	_, owner := c.AsOwner(t)
-	var rolls []task.Roll
+	var rotations []task.Rotation
 	for hop, stop := range stops {
 		_, err := owner.NextKeys(t.Context(), c.Open, c.Open.Task, hop, 1)
 		require.NoError(t, err)
 		file, public := fileOf(t)
 		newest[hop] = file
-		rolls = append(rolls, taskfile.NewRoll(c.Open.ID, c.SignKey(t, hop), public))
+		rotations = append(rotations, taskfile.NewRotation(c.Open.ID, c.SignKey(t, hop), public))
 		stop()
 	}
 	c.StartAll(t)
 	_, err := owner.Renew(t.Context(), c.Open, handover.Renewal{Count: 1, Now: c.Clock.Now(),
 		Verifier: c.NextVerifierKeys(t, 2, 1)})
-	require.ErrorContains(t, err, "stranger", "the owner was not told of the rolls")
+	require.ErrorContains(t, err, "stranger", "the owner was not told of the rotations")
 
-	next := handAll(t, c, handover.Renewal{Rolls: rolls})
+	next := handAll(t, c, handover.Renewal{Rotations: rotations})
 	fillEpoch(t, c, 0)
 	c.Clock.Advance(2 * relaytest.Epoch)
 	fillEpoch(t, next, 0)
