@@ -7,26 +7,19 @@ cd "$(dirname "$0")/.."
 # As programs are shipped: what tests build of them is compiled once, in whichever folder.
 export GOFLAGS="-trimpath ${GOFLAGS:-}" CGO_ENABLED=0
 
-test_parts="vet go chromium"
+test_parts="format go chromium"
 check_parts="race staticcheck fuzz js workerd firefox docs"
 
-# Formatting and vet, of every build tag. What module beam needs takes minutes to compile: see staticcheck.
-vet() {
-  local unformatted tags
+format() {
+  local unformatted
   unformatted=$(git ls-files '*.go' | xargs gofmt -l)
   [ -z "$unformatted" ] || { echo "not formatted by gofmt: $unformatted"; return 1; }
-  for tags in "" long,postgres; do
-    go vet -tags "$tags" ./...
-    go -C lab vet -tags "$tags" ./...
-  done
-  go vet -tags workerd,long ./wasm/edge
-  GOOS=wasip1 GOARCH=wasm go vet ./wasm/... ./protocols/... ./wire/task ./randomizer ./accountant
-  GOOS=js GOARCH=wasm go vet ./wasm/edge/worker
 }
 
+# With all of vet's checks, which share the tests' build. Other tags and platforms are vetted beside staticcheck.
 go_tests() {
-  go test -tags postgres -timeout 20m ./relay ./... # The longest first: else the others are done, and it is waited for alone.
-  go -C lab test -count=1 ./... # Documents outside of the module are no reason for Go to run a test again.
+  go test -vet=all -tags postgres -timeout 20m ./relay ./... # The longest first: else the others are done, and it is waited for alone.
+  go -C lab test -vet=all -count=1 ./... # Documents outside of the module are no reason for Go to run a test again.
 }
 
 # Type check and lint, the SDK in Node and Chromium, and the pages.
@@ -42,10 +35,15 @@ race() {
   CGO_ENABLED=1 go test -race -tags postgres -gcflags=all=-d=checkptr=0 -timeout 60m $packages
 }
 
-# All three modules, and vet of beam.
+# All three modules, and vet of the build tags and platforms that no test of make test is built for.
 staticcheck() {
   local other tags
+  go vet ./...
   for tags in "" long; do go -C beam vet -tags "$tags" ./...; done
+  go vet -tags workerd,long ./wasm/edge
+  GOOS=wasip1 GOARCH=wasm go vet ./wasm/... ./protocols/... ./wire/task ./randomizer ./accountant
+  GOOS=js GOARCH=wasm go vet ./wasm/edge/worker
+  for other in . lab; do go -C "$other" vet -tags long,postgres ./...; done
   for other in . beam lab; do
     (cd "$other" && go run honnef.co/go/tools/cmd/staticcheck@v0.8.2 -tags long,postgres ./...)
   done
@@ -74,7 +72,7 @@ run() {
   printf '\n== %s\n' "$1"
   case "$1" in
     go) go_tests ;;
-    vet | chromium | race | staticcheck | fuzz | js | workerd | firefox | docs) "$1" ;;
+    format | chromium | race | staticcheck | fuzz | js | workerd | firefox | docs) "$1" ;;
     *) echo "unknown part $1: want some of $test_parts $check_parts" >&2; exit 2 ;;
   esac
   printf '== %s: %d s\n' "$1" "$((SECONDS - begin))"
