@@ -198,10 +198,12 @@ func pureGamma(k uint64, eps float64) float64 {
 }
 
 // dyadic returns gamma in (0, 1] as num/den, den a power of two up to 2^62, rounded up by at
-// most a relative 2^-32 for γ ≥ 2^-30. num has at most 33 bits, so both are exact in float64.
+// most a relative 2^-32 for γ ≥ 2^-30. 1−γ, on which errors depend, falls by at most a relative 2^-23. num has at most
+// 53 bits, so both are exact in float64.
 func dyadic(gamma float64) (num, den uint64) {
 	frac, exp := math.Frexp(gamma) // gamma = frac·2^exp, frac in [1/2, 1)
-	shift := min(32-exp, 62)
+	_, rest := math.Frexp(1 - gamma)
+	shift := max(min(32-exp, 62), min(24-rest, 53))
 	num = uint64(math.Ceil(math.Ldexp(frac, exp+shift)))
 	den = 1 << shift
 	for num&1 == 0 && den > 1 {

@@ -222,7 +222,7 @@ func (a Amplification) clones(eps float64) float64 {
 	r := a.gamma()
 	up := math.Exp(eps) * math.Expm1(a.Epsilon0-eps) * (1 + 8*ulp)
 	down := math.Expm1(a.Epsilon0+eps) * (1 - 4*ulp)
-	w := walk{n: float64(a.Users), p: r / 2, up: 1, down: down / up}
+	w := walk{n: float64(a.Users), p: r / 2, rest: 1 - r, up: 1, down: down / up}
 	w.scale = 2 * up / (w.n * r * (1 + math.Exp(a.Epsilon0)))
 	if eps == 0 { // up and down differ only by rounding
 		w.down = 1

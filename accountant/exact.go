@@ -38,10 +38,10 @@ func exactDelta(k uint64, gamma float64, users uint64, eps float64) float64 {
 	return math.Min(1, value)
 }
 
-// walk is X = up·N₁ − down·N₂ − kappa·R, with counts that are multinomial(n; p, p, rho), and the factor that turns
-// E[X₊] into δ.
+// walk is X = up·N₁ − down·N₂ − kappa·R, with counts that are multinomial(n; p, p, rho, rest), and the factor that
+// turns E[X₊] into δ.
 type walk struct {
-	n, p, rho       float64
+	n, p, rho, rest float64 // rest is 1−2p−rho, computed without that difference
 	up, down, kappa float64
 	scale           float64
 }
@@ -50,7 +50,7 @@ func newExactWalk(k uint64, gamma float64, users uint64, eps float64) walk {
 	p, e1 := gamma/float64(k), math.Expm1(eps)*(1-2*ulp)
 	kappa := e1 * p / (1 - gamma) * (1 - 4*ulp)
 	return walk{
-		n: float64(users), p: p, rho: math.Max(0, gamma-2*p),
+		n: float64(users), p: p, rho: math.Max(0, gamma-2*p), rest: 1 - gamma,
 		up: 1 - kappa, down: 1 + e1 + kappa, kappa: kappa,
 		scale: (1 - gamma) / (p * float64(users)),
 	}
@@ -59,8 +59,7 @@ func newExactWalk(k uint64, gamma float64, users uint64, eps float64) walk {
 // expectation returns scale·E[X₊], by the plain sum if that is short, else by inversion. excess is how far at most it
 // lies above the truth, if that is more than rounding.
 func (w *walk) expectation() (value, excess float64) {
-	rest := math.Max(0, 1-2*w.p-w.rho)
-	x := steps{n: w.n, atoms: []atom{{w.up, w.p}, {-w.down, w.p}, {-w.kappa, w.rho}, {0, rest}}}
+	x := steps{n: w.n, atoms: []atom{{w.up, w.p}, {-w.down, w.p}, {-w.kappa, w.rho}, {0, w.rest}}}
 	t := x.tune()
 	if t.tiny() {
 		return 0, 0
@@ -86,7 +85,7 @@ const directLimit = 1.5e6
 // directCost returns the number of steps direct would take.
 func (w *walk) directCost(t *tiltedWalk) float64 {
 	l := w.tailExponent(t)
-	s, r := spread(w.n, 2*w.p, l), spread(w.n, w.rho, l)
+	s, r := spread(w.n*2*w.p*(1-2*w.p), l), spread(w.n*w.rho*(1-w.rho), l)
 	return math.Min(2*s, w.n) * (math.Min(2*r, w.n) + math.Min(s, w.n) + 20)
 }
 
@@ -95,9 +94,10 @@ func (w *walk) tailExponent(t *tiltedWalk) float64 {
 	return 34 - math.Min(0, t.logEstimate()+math.Log(w.scale))
 }
 
-// spread returns a d with Pr[|Bin(n, p) − np| > d] ≤ 2e^-l, by Bernstein's inequality.
-func spread(n, p, l float64) float64 {
-	return l/3 + math.Sqrt(l*l/9+2*l*n*p*(1-p)) + 1
+// spread returns a d such that a binomial variable of the given variance is further than d from its mean with a
+// probability of at most 2e^-l, by Bernstein's inequality.
+func spread(variance, l float64) float64 {
+	return l/3 + math.Sqrt(l*l/9+2*l*variance) + 1
 }
 
 // direct returns δ as the plain sum over S = N₁+N₂ ~ Bin(n, 2p) and R. Given S, R is Bin(n−S, ρ/(1−2p)) and N₁ is
@@ -107,31 +107,40 @@ func spread(n, p, l float64) float64 {
 // set contributes at most scale·np·Pr[(1+S′, R) outside]. The four tails cut by Bernstein's inequality are added as
 // 4e^-L. In places E[X₊ | S, R] is taken as linear in R (see expectation). Outside the range it lies above that line
 // by at most κ·R or κ·(R−high), because its slope is between −κ and 0. In total that is at most 4e^-L′·κ·E[R], which
-// is added too. L′ exceeds L by enough to make that no more than the other tails.
+// is added too. L′ exceeds L by enough to make that no more than the other tails. L follows from an estimate of δ;
+// where that was too large, all tails together are no longer small and L is raised.
 func (w *walk) direct(t *tiltedWalk) float64 {
-	l := w.tailExponent(t)
-	d := spread(w.n, 2*w.p, l)
+	for l := w.tailExponent(t); ; {
+		sum, cut := w.directUpTo(l)
+		if cut <= 1e-11*sum || l >= 700 {
+			return w.scale * (sum + cut) * (1 + 2e-13 + 5e-15*math.Sqrt(w.n))
+		}
+		l = math.Min(700, l+35+math.Log(cut/(sum+cut)))
+	}
+}
+
+// directUpTo returns the sum of direct over the terms within the tails of mass e^-l, and a bound on the others.
+func (w *walk) directUpTo(l float64) (sum, cut float64) {
+	d := spread(w.n*2*w.p*(1-2*w.p), l)
 	low := math.Max(0, math.Floor(w.n*2*w.p-d))
 	high := math.Min(w.n, math.Ceil(w.n*2*w.p+d))
-	given := splitSum{walk: w}
+	given := splitSum{walk: w, miss: 1}
 	if w.rho > 0 {
-		given.q = w.rho / (1 - 2*w.p)
+		given.q, given.miss = w.rho/(w.rho+w.rest), w.rest/(w.rho+w.rest)
 	}
 	given.exponent = l + math.Log1p(w.kappa*given.q/(w.p*math.Max(w.up, ulp)))
-	total := 0.0
 	for s := math.Max(1, low); s <= high; s++ {
 		if pr := binomial(s, w.n, 2*w.p, 1-2*w.p); pr > 0 {
-			total += pr * given.expectation(s)
+			sum += pr * given.expectation(s)
 		}
 	}
-	return w.scale * (total + 4*w.n*(math.Exp(-l)*w.p*w.up+math.Exp(-given.exponent)*w.kappa*given.q)) * (1 + 2e-13 +
-		5e-15*math.Sqrt(w.n))
+	return sum, 4 * w.n * (math.Exp(-l)*w.p*w.up + math.Exp(-given.exponent)*w.kappa*given.q)
 }
 
 // totalVariation returns δ(0). X is then N₁−N₂, a simple random walk of S steps given S, and
 // E[X₊ | S] = ⌈S/2⌉·Pr[Bin(S, ½) = ⌈S/2⌉]. Tails are cut as in direct.
 func (w *walk) totalVariation() float64 {
-	d := spread(w.n, 2*w.p, 50)
+	d := spread(w.n*2*w.p*(1-2*w.p), 50)
 	total := 0.0
 	for s := math.Max(1, math.Floor(w.n*2*w.p-d)); s <= math.Min(w.n, math.Ceil(w.n*2*w.p+d)); s++ {
 		h := math.Ceil(s / 2)
@@ -143,9 +152,10 @@ func (w *walk) totalVariation() float64 {
 // splitSum sums over R and N₁ for one S.
 type splitSum struct {
 	*walk
-	q, exponent float64   // R is Bin(n−S, q); tails of mass e^-exponent are cut
-	tail        []float64 // tail[i] = Pr[N₁ ≥ first+i]
-	excess      []float64 // excess[i] = E[(N₁ − first − i + 1)₊]
+	q, miss  float64   // R is Bin(n−S, q), miss being 1−q.
+	exponent float64   // Tails of mass e^-exponent are cut.
+	tail     []float64 // tail[i] = Pr[N₁ ≥ first+i]
+	excess   []float64 // excess[i] = E[(N₁ − first − i + 1)₊]
 }
 
 // expectation returns E[X₊ | S = s]. N₂ is Bin(s, ½), like N₁. With y = (up·s − kappa·R)/(up+down) and i = ⌈y⌉−1 the
@@ -172,10 +182,10 @@ func (g *splitSum) expectation(s float64) float64 {
 	pr, total := 1.0, 0.0
 	for r := low; r <= high; r++ {
 		switch {
-		case g.q > 0 && int(r-low)%anchorEvery == 0:
-			pr = binomial(r, g.n-s, g.q, 1-g.q)
+		case g.q > 0 && (int(r-low)%anchorEvery == 0 || pr < underflow):
+			pr = binomial(r, g.n-s, g.q, g.miss)
 		case g.q > 0:
-			pr *= (g.n - s - r + 1) * g.q / (r * (1 - g.q))
+			pr *= (g.n - s - r + 1) * g.q / (r * g.miss)
 		}
 		below := math.Ceil(y(r)) - 1
 		i := int(s - below - first)
@@ -193,7 +203,7 @@ func (g *splitSum) rangeOfRest(s float64) (low, high float64) {
 		return 0, 0
 	}
 	rest := g.n - s
-	d := spread(rest, g.q, g.exponent)
+	d := spread(rest*g.q*g.miss, g.exponent)
 	return math.Max(0, math.Floor(rest*g.q-d)), math.Min(rest, math.Ceil(rest*g.q+d))
 }
 

@@ -274,3 +274,89 @@ func TestExactMatchesPlainLogSum(t *testing.T) {
 		require.InEpsilon(t, want, got, 1e-7, "%+v: want %g got %g", tt, want, got)
 	}
 }
+
+// exactNextToOne is exactBig for many users of whom next to none report the truth and few hit the two cells: it sums
+// over S and U, the number of users outside the blanket, both of which are small.
+func exactNextToOne(k uint64, gamma float64, n int, eps float64) float64 {
+	notG := new(big.Float).Sub(bigOf(1), bigOf(gamma))
+	p := new(big.Float).Quo(bigOf(gamma), bigOf(float64(k)))
+	twoP := new(big.Float).Mul(p, bigOf(2))
+	e := bigExp(eps)
+	kappa := new(big.Float).Sub(e, bigOf(1))
+	kappa.Mul(kappa, p).Quo(kappa, notG)
+	outside := new(big.Float).Quo(notG, new(big.Float).Sub(bigOf(1), twoP))
+	total := bigOf(0)
+	rareBinomial(n, twoP, func(s int, prS *big.Float) {
+		tail := newBigTail(s, e)
+		rareBinomial(n-s, outside, func(u int, prU *big.Float) {
+			v := tail.above(new(big.Float).Mul(kappa, bigOf(float64(n-u))))
+			total.Add(total, v.Mul(v, prU).Mul(v, prS))
+		})
+	})
+	total.Mul(total, notG).Quo(total, p).Quo(total, bigOf(float64(n)))
+	value, _ := total.Float64()
+	return value
+}
+
+// rareBinomial is bigBinomial for a large n and a small mean.
+func rareBinomial(n int, p *big.Float, f func(x int, pr *big.Float)) {
+	q := new(big.Float).Sub(bigOf(1), p)
+	pr, power := bigOf(1), new(big.Float).Set(q)
+	for left := n; left > 0; left /= 2 {
+		if left%2 == 1 {
+			pr.Mul(pr, power)
+		}
+		power.Mul(power, power)
+	}
+	odds := new(big.Float).Quo(p, q)
+	mean, _ := new(big.Float).Mul(p, bigOf(float64(n))).Float64()
+	for x := 0; x <= n && (float64(x) < mean || pr.Cmp(bigOf(1e-60)) >= 0); x++ {
+		f(x, pr)
+		pr.Mul(pr, odds).Mul(pr, bigOf(float64(n-x))).Quo(pr, bigOf(float64(x+1)))
+	}
+}
+
+// Next to γ = 1 the probability of the truth, 1−γ, has few digits beside 1: differences such as 1−2p−ρ lose them, and
+// most numbers of users outside the blanket are so unlikely that they underflow. That shows where κ·(n−u) = 1 lies
+// between two such numbers u, so that δ is about Pr[U > u].
+func TestExactNextToOne(t *testing.T) {
+	count := 0
+	for _, k := range []uint64{1e6, 1e9, 1 << 40} {
+		for _, truth := range []float64{1e-4, 1e-6, 3e-8, 1e-9, 7e-11, 1e-12, 3e-14} {
+			for _, n := range []int{3, 40, 1000} {
+				for _, u := range []float64{0, 1, 2} {
+					gamma, kappa := 1-truth, 1/(float64(n)-u-.6)
+					eps := math.Log1p(kappa * (1 - gamma) * float64(k) / gamma)
+					want := exactNextToOne(k, gamma, n, eps)
+					if want < 1e-60 {
+						continue
+					}
+					count++
+					got, err := accountant.KRRDelta(accountant.Exact, k, gamma, uint64(n), eps)
+					require.NoError(t, err)
+					require.GreaterOrEqual(t, got, want, "K=%d 1−γ=%g n=%d u=%g: %g", k, truth, n, u, got/want-1)
+					require.LessOrEqual(t, got, want*(1+1e-9), "K=%d 1−γ=%g n=%d u=%g: %g", k, truth, n, u, got/want-1)
+				}
+			}
+		}
+	}
+	require.Greater(t, count, 100)
+}
+
+// The same for many users and for an ε where the sum over them is linear.
+func TestExactNextToOneForManyUsers(t *testing.T) {
+	for _, pt := range []struct {
+		k     uint64
+		n     int
+		truth float64 // 1−γ
+	}{{1e6, 1e7, 1e-6}, {1e7, 1e8, 1e-8}, {1 << 40, 1e9, 1e-12}} {
+		for _, share := range []float64{.1, 1.5} {
+			gamma := 1 - pt.truth
+			want := exactNextToOne(pt.k, gamma, pt.n, share*pt.truth)
+			got, err := accountant.KRRDelta(accountant.Exact, pt.k, gamma, uint64(pt.n), share*pt.truth)
+			require.NoError(t, err)
+			require.GreaterOrEqual(t, got, want, "%+v: %g", pt, got/want-1)
+			require.LessOrEqual(t, got, want*(1+1e-9), "%+v: %g", pt, got/want-1)
+		}
+	}
+}

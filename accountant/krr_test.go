@@ -169,3 +169,16 @@ func TestTheoremOneSaysHowManyUsersWouldDo(t *testing.T) {
 	_, _, err = accountant.KRRGamma(accountant.Theorem1, 4, 3252, .5, 1e-6)
 	require.NoError(t, err)
 }
+
+// Next to 1 it is 1−γ that errors depend on: it keeps its digits too.
+func TestGammaNextToOne(t *testing.T) {
+	for _, eps := range []float64{1e-3, 1e-6, 1e-9, 1e-12} {
+		num, den, err := accountant.LocalGamma(1<<20, eps)
+		require.NoError(t, err)
+		gamma := float64(num) / float64(den)
+		require.LessOrEqual(t, accountant.KRREpsilon0(1<<20, gamma), eps)
+		if eps > 1e-7 {
+			require.InEpsilon(t, eps, accountant.KRREpsilon0(1<<20, gamma), 1e-3)
+		}
+	}
+}

@@ -59,7 +59,8 @@ func newTiltedFlip(f, theta float64) tiltedFlip {
 // error.
 func twoValuedEdge(f, eps float64) (a, b float64) {
 	grow := math.Expm1(eps) // b−a
-	a = math.Max(0, 1-f*(2+grow)) + 8*ulp
+	rest := 1 - 2*f         // Exact for f ≥ ¼, so that a keeps its digits as f goes to ½.
+	a = math.Max(0, rest-f*grow) + 8*ulp*(rest+f*grow)
 	return a, a + grow*(1-8*ulp)
 }
 
@@ -183,6 +184,13 @@ type logTransform struct{ size, angle float64 }
 // transform takes sin y and 1 − cos y. The transform of a fair flip is 0 at y = π. Its logarithm is kept finite,
 // because callers may multiply it by 0.
 func (t tiltedFlip) transform(sin, fall float64) logTransform {
-	size := math.Log1p(math.Max(-1, -2*t.variance*fall)) / 2
-	return logTransform{math.Max(-1000, size), math.Atan2(t.p*sin, 1-t.p*fall)}
+	along, across := 1-t.p*fall, t.p*sin
+	size := -1000.0
+	switch lost := 2 * t.variance * fall; {
+	case lost < 0.5:
+		size = math.Log1p(-lost) / 2
+	case along != 0 || across != 0: // Here 1−lost would cancel.
+		size = math.Log(math.Hypot(along, across))
+	}
+	return logTransform{math.Max(-1000, size), math.Atan2(across, along)}
 }

@@ -2,6 +2,7 @@ package accountant_test
 
 import (
 	"math"
+	"math/big"
 	"testing"
 	"time"
 
@@ -45,6 +46,61 @@ func othersTruth(f float64, users int, eps float64) (worst float64, at int) {
 		}
 	}
 	return worst, at
+}
+
+// othersBig is othersTruth with 200-bit numbers, for few users.
+func othersBig(gamma float64, users int, eps float64) float64 {
+	f := new(big.Float).Quo(bigOf(gamma), bigOf(2))
+	stay, e, worst := new(big.Float).Sub(bigOf(1), f), bigExp(eps), bigOf(0)
+	add := func(law []*big.Float, one *big.Float) []*big.Float { // Adds a report that is one with a probability.
+		out := []*big.Float{bigOf(0)}
+		for range law {
+			out = append(out, bigOf(0))
+		}
+		zero := new(big.Float).Sub(bigOf(1), one)
+		for i, p := range law {
+			out[i].Add(out[i], new(big.Float).Mul(p, zero))
+			out[i+1].Add(out[i+1], new(big.Float).Mul(p, one))
+		}
+		return out
+	}
+	for ones := range users {
+		law := []*big.Float{bigOf(1)}
+		for i := range users - 1 {
+			if i < ones {
+				law = add(law, stay)
+			} else {
+				law = add(law, f)
+			}
+		}
+		sum, with, without := bigOf(0), add(law, stay), add(law, f)
+		for i, q := range without {
+			if d := new(big.Float).Sub(with[i], new(big.Float).Mul(e, q)); d.Sign() > 0 {
+				sum.Add(sum, d)
+			}
+		}
+		if sum.Cmp(worst) > 0 {
+			worst = sum
+		}
+	}
+	value, _ := worst.Float64()
+	return value
+}
+
+// Next to γ = 1 the flip probability is next to ½. The differences 1−2f and 1−4f(1−f) keep their digits there.
+func TestOthersNextToOne(t *testing.T) {
+	for _, users := range []int{1, 2, 3, 6, 15} {
+		for _, truth := range []float64{1e-3, 1e-6, 1e-9, 1e-12, 1e-15} {
+			gamma := 1 - truth
+			for _, share := range []float64{0, .01, .3, .9} {
+				eps := share * accountant.KRREpsilon0(2, gamma)
+				want := othersBig(gamma, users, eps)
+				got := others(t, gamma, users, eps)
+				require.GreaterOrEqual(t, got, want, "n=%d 1−γ=%g ε=%g: %g", users, truth, eps, got/want-1)
+				require.LessOrEqual(t, got, want*(1+1e-9)+1e-25, "n=%d 1−γ=%g ε=%g: %g", users, truth, eps, got/want-1)
+			}
+		}
+	}
 }
 
 func others(t *testing.T, gamma float64, users int, eps float64) float64 {

@@ -42,7 +42,7 @@ func KRROutcomes(rule Rule, k uint64, gamma float64, users uint64, visit func(p,
 	o := &krrOutcomes{n: float64(users), p: p, gamma: gamma, revealed: rule == Revealed, visit: visit}
 	o.exponent = lawExponent + math.Log(o.n)
 	if rest := gamma - 2*p; rest > 0 {
-		o.rest = rest / (1 - 2*p)
+		o.rest, o.miss = rest/(rest+1-gamma), (1-gamma)/(rest+1-gamma)
 	}
 	o.run()
 	return o.infinite, nil
@@ -50,7 +50,7 @@ func KRROutcomes(rule Rule, k uint64, gamma float64, users uint64, visit func(p,
 
 type krrOutcomes struct {
 	n, p, gamma float64
-	rest        float64 // Probability that a report outside of the two cells is from a blanket.
+	rest, miss  float64 // Probability that a report outside of the two cells is from a blanket, and that it is not.
 	exponent    float64 // For the tails of the number of such reports.
 	revealed    bool
 	visit       func(p, q float64)
@@ -63,11 +63,11 @@ type krrOutcomes struct {
 // run iterates over groups of S, each rounded down to its least.
 func (o *krrOutcomes) run() {
 	others := o.n - 1
-	d := spread(others, 2*o.p, lawExponent)
+	d := spread(others*2*o.p*(1-2*o.p), lawExponent)
 	low := math.Max(1, math.Floor(others*2*o.p-d))
 	high := math.Min(o.n, math.Ceil(others*2*o.p+d)+2)
 	o.infinite = 12 * math.Exp(-lawExponent)
-	weights := binomialWalk{x: low - 1, n: others, p: 2 * o.p}
+	weights := binomialWalk{x: low - 1, n: others, p: 2 * o.p, q: 1 - 2*o.p}
 	for s := low; s <= high; {
 		last := math.Min(high, math.Max(s, math.Floor(s*(1+lawWidth))))
 		o.split(s, last)
@@ -93,7 +93,7 @@ func (o *krrOutcomes) restRange(s float64) (low, high float64) {
 		return 0, 0
 	}
 	left := o.n - s
-	d := spread(left, o.rest, o.exponent)
+	d := spread(left*o.rest*o.miss, o.exponent)
 	return math.Max(0, math.Floor(left*o.rest-d)), math.Min(left, math.Ceil(left*o.rest+d))
 }
 
@@ -131,7 +131,7 @@ func (o *krrOutcomes) add(s, a float64) {
 // addParts splits between more than two ends, by the mean of the values between two of them.
 func (o *krrOutcomes) addParts(s, a float64) {
 	low, high := o.restRange(s)
-	walk := binomialWalk{x: low, n: o.n - s, p: o.rest}
+	walk := binomialWalk{x: low, n: o.n - s, p: o.rest, q: o.miss}
 	part, r := 1, low
 	for r <= high {
 		for part < len(o.ratios)-1 && o.ratio(s, r) >= o.ratios[part] {
@@ -168,7 +168,7 @@ func (o *krrOutcomes) emit(s float64) {
 		all += a * (2 + o.ratios[i])
 	}
 	first := math.Floor(s/2) + 1
-	walk := binomialWalk{x: first, n: s, p: 0.5}
+	walk := binomialWalk{x: first, n: s, p: 0.5, q: 0.5}
 	for x := first; x <= s; x++ {
 		beta := walk.next()
 		for i, a := range o.weight {
@@ -184,19 +184,19 @@ func (o *krrOutcomes) emit(s float64) {
 	}
 }
 
-// binomialWalk visits Pr[Bin(n, p) = x] for successive x.
+// binomialWalk visits Pr[Bin(n, p) = x] for successive x, q being 1−p.
 type binomialWalk struct {
-	x, n, p float64
-	value   float64
-	steps   int
+	x, n, p, q float64
+	value      float64
+	steps      int
 }
 
 // next returns the probability of x and advances to x+1.
 func (w *binomialWalk) next() float64 {
-	if w.steps%anchorEvery == 0 || w.value < 1e-280 {
-		w.value = binomial(w.x, w.n, w.p, 1-w.p)
+	if w.steps%anchorEvery == 0 || w.value < underflow {
+		w.value = binomial(w.x, w.n, w.p, w.q)
 	} else {
-		w.value *= (w.n - w.x + 1) * w.p / (w.x * (1 - w.p))
+		w.value *= (w.n - w.x + 1) * w.p / (w.x * w.q)
 	}
 	w.steps++
 	w.x++

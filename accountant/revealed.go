@@ -42,7 +42,7 @@ func revealedDelta(k uint64, gamma float64, users uint64, eps float64) float64 {
 func twoCells(p float64, users uint64, eps float64) float64 {
 	e1 := math.Expm1(eps) * (1 - 4*ulp)
 	if n := float64(users); n*p > 1.5e5 && e1 > 0 {
-		w := walk{n: n, p: p, up: 1, down: 1 + e1, scale: 1 / (n * p)}
+		w := walk{n: n, p: p, rest: 1 - 2*p, up: 1, down: 1 + e1, scale: 1 / (n * p)}
 		value, _ := w.expectation()
 		return value
 	}
@@ -63,6 +63,9 @@ type pairSum struct {
 // anchorEvery is the number of steps after which the running probabilities are recomputed. It bounds their relative
 // error by 256·4·ulp plus the error of binomial.
 const anchorEvery = 256
+
+// underflow is a probability below which the next one is not computed from it: it may have lost digits, or all.
+const underflow = 1e-280
 
 func newPairSum(n, p, e1 float64) *pairSum {
 	s := &pairSum{n: n, p: p, q: 1 - p, e1: split(e1), r: 1 / (2 + e1), c: binomialTop(n, p)}
@@ -128,7 +131,7 @@ func (s *pairSum) sum() float64 {
 	total := s.weight * s.inner
 	for step := 1; s.c > 0; step++ {
 		s.down()
-		if step%anchorEvery == 0 || s.half == 0 || s.weight == 0 {
+		if step%anchorEvery == 0 || s.half < underflow || s.weight < underflow {
 			s.anchor()
 		}
 		total += s.weight * s.inner

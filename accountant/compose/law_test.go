@@ -248,3 +248,22 @@ func binomialMass(x, n, p float64) float64 {
 	out, _ := math.Lgamma(n - x + 1)
 	return math.Exp(all - in - out + x*math.Log(p) + (n-x)*math.Log1p(-p))
 }
+
+// Next to γ = 1 most numbers of reports from blankets underflow, and 1−γ has few digits. The law stays above the rule,
+// as far as its infinite losses allow to see that.
+func TestLawNextToOne(t *testing.T) {
+	for _, truth := range []float64{1e-4, 1e-6, 3e-8, 1e-10} {
+		for _, n := range []uint64{3, 40, 1000} {
+			for _, u := range []float64{0, 1} {
+				const k = 1e9
+				gamma, kappa := 1-truth, 1/(float64(n)-u-.5)
+				eps := math.Log1p(kappa * (1 - gamma) * k / gamma)
+				want, err := accountant.KRRDelta(accountant.Exact, k, gamma, n, eps)
+				require.NoError(t, err)
+				law, err := compose.KRRLaw(accountant.Exact, k, gamma, n)
+				require.NoError(t, err)
+				require.GreaterOrEqual(t, law.Delta(eps), want*(1-1e-9), "1−γ=%g n=%d u=%g", truth, n, u)
+			}
+		}
+	}
+}
