@@ -70,7 +70,7 @@ func (m *Mechanism) Law() (*compose.Law, error) {
 	if err != nil {
 		return nil, err
 	}
-	local := math.Log((1-f)/f) * (1 + 1e-15)
+	local := localEpsilon(f)
 	flips := func(eps float64) float64 { return highest(pairs, math.Exp(eps)) }
 	if m.k >= 2 {
 		flips, local = newEnvelope(pairs, local).curve, 2*local
@@ -88,9 +88,12 @@ func (m *Mechanism) Epsilon0() float64 {
 	if m.b < m.k {
 		return math.Inf(1)
 	}
-	f := m.f.Float64()
-	return float64(min(m.k, 2)) * math.Log((1-f)/f) * (1 + 1e-15)
+	return float64(min(m.k, 2)) * localEpsilon(m.f.Float64())
 }
+
+// localEpsilon returns ln((1−f)/f), the local privacy of one flipped bit, rounded up. The difference 1−2f keeps its
+// digits as f goes to ½; the quotient (1−f)/f, close to 1, would not.
+func localEpsilon(f float64) float64 { return math.Log1p((1-2*f)/f) * (1 + 1e-15) }
 
 // target is the claim that the parameters must prove.
 type target struct {
@@ -190,7 +193,7 @@ func (g target) flipsDelta(f float64, bits uint64) (float64, error) {
 	if bits == 1 {
 		return min(1, highest(pairs, math.Exp(g.eps))*(1+1e-9)+slack), nil
 	}
-	e := newEnvelope(pairs, math.Log((1-f)/f))
+	e := newEnvelope(pairs, localEpsilon(f))
 	return min(1, e.twice(math.Exp(g.eps))*(1+1e-9)+slack), nil
 }
 
