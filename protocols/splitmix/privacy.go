@@ -130,8 +130,12 @@ func (m *Mechanism) leastQ() uint64 {
 	return m.task.Batch.Size*m.p + 2*uint64(min(t, maxQ))
 }
 
-// maxTable bounds the table of logExcess, and with it the time of a claim check.
-const maxTable = 1024
+// maxTable bounds the table of logExcess, and with it the time of a claim check. Up to tableUsers clients it goes up
+// to all of them.
+const (
+	maxTable   = 1024
+	tableUsers = 64
+)
 
 // negligible is the logarithm, relative to the largest, below which a term is counted as e^negligible.
 const negligible = -45
@@ -154,7 +158,8 @@ const slack = 1e-8
 //
 //	Z_n - 1 ≤ Σ_{t=1}^{N} b_n(t)·q·Z_t + 2q·κ_n·n/C(mn, m)                  (6)
 //
-// It returns +Inf where the table would need more than maxTable entries or m < 2.
+// For few clients κ_n is far above 1, which cost them a message: up to tableUsers of them it takes (5) for n itself. It
+// returns +Inf where the table would need more than maxTable entries or m < 2.
 func logExcess(n, m uint64, q float64) float64 {
 	if m < 1 || m < 2 && n > maxTable {
 		return math.Inf(1)
@@ -165,7 +170,7 @@ func logExcess(n, m uint64, q float64) float64 {
 		if size == n {
 			return excess
 		}
-		if m >= 2 && logAdd(excess, z.rest(size)) <= 0 { // Here size is N+1.
+		if m >= 2 && n > tableUsers && logAdd(excess, z.rest(size)) <= 0 { // Here size is N+1.
 			return logAdd(z.far(n), z.rest(n)) // (6)
 		}
 		z.push(size, log1pExp(excess))

@@ -251,6 +251,40 @@ func TestFarBoundAgreesWithTheTable(t *testing.T) {
 	}
 }
 
+// TestFewClientsNeedNoMoreThanTheTable: for few clients the bound is (5) itself, and (5) is the exact Z by its
+// recursion up to a thousandth. Three clients at (1, 10⁻⁶) need 21 messages where κ₃ of (6) asked for 22.
+func TestFewClientsNeedNoMoreThanTheTable(t *testing.T) {
+	for _, n := range []uint64{2, 3, 4, 5, 8, 13, 20, 40, 64} {
+		for _, m := range []uint64{2, 5, 9, 16, 21} {
+			for _, q := range []float64{64, 1 << 16, 1 << 32} {
+				if exact := math.Log(exactExcess(n, m, q)); exact < 0 { // Otherwise the claim is none.
+					require.GreaterOrEqual(t, splitmix.LogExcess(n, m, q), exact-1e-6, "n=%d m=%d q=%g", n, m, q)
+					require.LessOrEqual(t, splitmix.LogExcess(n, m, q), exact+.04, "n=%d m=%d q=%g", n, m, q)
+				}
+			}
+		}
+	}
+	d := draft(t, planner.Query{Query: task.Mean, Batch: 3, Honest: 1, Hi: 1, Epsilon: 1, Delta: 1e-6})
+	require.EqualValues(t, 21, d.Slots.PerLane)
+}
+
+// exactExcess is Z_n − 1 by the recursion that (5) bounds, with the probability c_s that s vertices are connected.
+func exactExcess(n, m uint64, q float64) float64 {
+	z, connected := make([]float64, n+1), make([]float64, n+1)
+	z[1], connected[1] = 1, 1
+	excess := 0.0
+	for size := uint64(2); size <= n; size++ {
+		excess, connected[size] = 0, 1
+		for s := uint64(1); s < size; s++ {
+			share := math.Exp(logBinomial(size-1, s-1)-logBinomial(m*size, m*s)) * connected[s]
+			connected[size] -= share
+			excess += share * (q*z[size-s] - 1)
+		}
+		z[size] = 1 + excess
+	}
+	return excess
+}
+
 // fullTable is recursion (5) up to n, in plain form.
 func fullTable(n, m uint64, q float64) float64 {
 	logZ := make([]float64, n+1)
