@@ -7,6 +7,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/doona-dp/doona/accountant/compose"
 	"github.com/doona-dp/doona/internal/testing/stattest"
 	"github.com/doona-dp/doona/protocols/vectorsum"
 )
@@ -17,15 +18,8 @@ type losses struct{ at, p, q []float64 }
 // revealed enumerates one message's outcomes under rule revealed. Of c ~ Bin(n-1, 2γ/K) blanket messages in the two
 // cells, a ~ Bin(c, ½) are in the first. The client's own message is in the first under P and in the second under Q.
 // With probability γ it does not depend on the value: it is in either cell or in neither.
-func revealed(k, users int, gamma float64) (all losses) {
-	type outcome struct{ p, q float64 }
+func revealed(k, users int, gamma float64) losses {
 	merged := map[float64]outcome{0: {gamma, gamma}}
-	choose := func(n, k int) float64 {
-		a, _ := math.Lgamma(float64(n + 1))
-		b, _ := math.Lgamma(float64(k + 1))
-		c, _ := math.Lgamma(float64(n - k + 1))
-		return a - b - c
-	}
 	in := 2 * gamma / float64(k)
 	for c := range users {
 		cells := choose(users-1, c) + float64(c)*math.Log(in) + float64(users-1-c)*math.Log1p(-in)
@@ -41,6 +35,48 @@ func revealed(k, users int, gamma float64) (all losses) {
 			merged[at] = outcome{merged[at].p + o.p, merged[at].q + o.q}
 		}
 	}
+	return sorted(merged)
+}
+
+// exactly enumerates one message's outcomes under rule exact. m ~ Bin(n, γ) messages are from blankets, the client's
+// own one of them. Of s ~ Bin(m, 2/K) in the two cells, a ~ Bin(s, ½) are in the first. P weighs each outcome with
+// ((1-γ)·K·a + γ·m)/(γ·n), and Q with s-a for a.
+func exactly(k, users int, gamma float64) losses {
+	merged := map[float64]outcome{}
+	n, size := float64(users), float64(k)
+	for m := 1; m <= users; m++ {
+		blanket := choose(users, m) + float64(m)*math.Log(gamma) + float64(users-m)*math.Log1p(-gamma)
+		for s := 0; s <= m; s++ {
+			cells := blanket + choose(m, s) + float64(s)*math.Log(2/size)
+			if s < m {
+				cells += float64(m-s) * math.Log1p(-2/size)
+			}
+			if cells < -40 {
+				continue
+			}
+			for a := range s + 1 {
+				likely := math.Exp(cells + choose(s, a) - float64(s)*math.Ln2)
+				p := ((1-gamma)*size*float64(a) + gamma*float64(m)) / (gamma * n)
+				q := ((1-gamma)*size*float64(s-a) + gamma*float64(m)) / (gamma * n)
+				o := merged[math.Log(p/q)]
+				merged[math.Log(p/q)] = outcome{o.p + likely*p, o.q + likely*q}
+			}
+		}
+	}
+	return sorted(merged)
+}
+
+type outcome struct{ p, q float64 }
+
+// choose returns the logarithm of the binomial coefficient.
+func choose(n, k int) float64 {
+	a, _ := math.Lgamma(float64(n + 1))
+	b, _ := math.Lgamma(float64(k + 1))
+	c, _ := math.Lgamma(float64(n - k + 1))
+	return a - b - c
+}
+
+func sorted(merged map[float64]outcome) (all losses) {
 	for at, o := range merged {
 		if o.p+o.q > 1e-12 { // Leaving out an outcome can only lower δ.
 			all.at = append(all.at, at)
@@ -74,6 +110,35 @@ func (l losses) with(curve func(eps float64) float64) func(eps float64) float64 
 			}
 		}
 		return sum
+	}
+}
+
+// TestSeveralMessagesByRuleExact: γ of several messages is that of rule exact, by an enumeration of all outcomes of
+// one message. With two values, rule revealed takes more than twice the error at n_min = 200.
+func TestSeveralMessagesByRuleExact(t *testing.T) {
+	for _, c := range []struct {
+		users     uint64
+		messages  int64
+		less      float64 // The error is at least this factor smaller than with rule revealed.
+		onlyOfTwo bool
+	}{{200, 2, 2.1, true}, {900, 5, 1.3, false}} {
+		at := func(rule string) float64 {
+			return calibrated(t, draft(5, c.users, "1", "1e-6", rule, whole("k", 1), whole("t", c.messages)))
+		}
+		gamma := at("exact")
+		spread := func(gamma float64) float64 { return math.Sqrt(gamma/2*(1-gamma/2)) / (1 - gamma) }
+		require.Greater(t, spread(at("revealed")), c.less*spread(gamma), "%+v", c)
+		delta := func(gamma float64) float64 {
+			one := exactly(2, int(c.users), gamma)
+			if c.onlyOfTwo {
+				return one.with(one.curve())(1)
+			}
+			curve := one.curve()
+			return compose.Delta([]compose.Observation{{
+				Delta: func(eps float64) float64 { return max(0, curve(eps)) }, Count: uint64(c.messages)}}, 1, 1e-6)
+		}
+		require.LessOrEqual(t, delta(gamma), 1.001e-6, "%+v", c)
+		require.Greater(t, delta(gamma*.99), 1e-6, "%+v: hundredth less noise is seen", c)
 	}
 }
 

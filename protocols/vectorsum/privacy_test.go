@@ -342,8 +342,8 @@ func TestSecondReportIsCheap(t *testing.T) {
 	}
 	require.InDelta(t, 0.0017, gamma(1), 0.0001)
 	require.InDelta(t, 0.0030, gamma(2), 0.0001)
-	require.InDelta(t, 0.0142, gamma(10), 0.0001)
-	require.InDelta(t, 0.1256, gamma(100), 0.0005)
+	require.InDelta(t, 0.0139, gamma(10), 0.0001)
+	require.InDelta(t, 0.113, gamma(100), 0.0005)
 }
 
 func TestNoFactorD(t *testing.T) {
