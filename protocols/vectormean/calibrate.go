@@ -167,10 +167,14 @@ const fewTrials = 3
 // lane under padding none it takes the s that minimises messages times the 5/2 power of the variance, with A ≤
 // max(7.75·d, 124). Under padding full, A ≤ max(16d, 256), and for every m it takes the largest s that m trials at q
 // = ½ hide. It returns the least m ≤ 3 that is good [enough], else the m that minimises slots times variance squared.
+// For d = 1 see [plan.chooseWhole].
 func (p plan) choose() (units randomizer.Rational, trials uint64) {
 	if p.lanes {
 		h := math.Sqrt(p.n * p.square / (4 * p.size * coarse))
 		return randomizer.NewRational(int64(min(math.Ceil(max(h, 1)), 256)), 1), 0
+	}
+	if p.size == 1 {
+		return randomizer.NewRational(int64(p.chooseWhole()), 1), 0
 	}
 	best, least := 1.0, math.Inf(1)
 	if p.none {
@@ -197,6 +201,32 @@ func (p plan) choose() (units randomizer.Rational, trials uint64) {
 	return fine(best), trials
 }
 
+// chooseWhole returns the units for d = 1. A whole number makes ±1 whole, so that no rounding moves a client beyond s
+// units: just above a whole number, rare roundings would cost half of ε. Of these it takes the least that is good
+// [enough], or else minimises the cost of [plan.choose].
+func (p plan) chooseWhole() (best float64) {
+	most, least := 256.0, math.Inf(1)
+	if p.none {
+		most = 124
+	}
+	for s := 1.0; s <= max(1, p.most(1, most+1)); s++ {
+		v, cost := p.variance(s), p.messages(s)
+		if p.none {
+			cost *= math.Pow(v, 2.5)
+		} else {
+			trials := math.Ceil(4 * p.noise(s) / p.n)
+			if trials <= fewTrials && v <= enough {
+				return s
+			}
+			cost = p.slots(trials, s) * v * v
+		}
+		if cost < least {
+			best, least = s, cost
+		}
+	}
+	return best
+}
+
 // fineness is the denominator of a chosen s.
 const fineness = 256
 
@@ -221,6 +251,9 @@ func (p plan) variance(s float64) float64 {
 // noise returns the variance of a counter, over all n_min clients together.
 func (p plan) noise(s float64) float64 {
 	square := 2 * (s*s + p.size/4)
+	if p.size == 1 { // Whole units.
+		square = 2 * s * s
+	}
 	if p.none {
 		square *= 1 + 1.0/(2*nullTimes)
 	}

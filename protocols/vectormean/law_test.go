@@ -121,3 +121,64 @@ func TestMissedIsThatOfAllCounters(t *testing.T) {
 		require.InEpsilon(t, other.Eta, levels[k].null, 1e-12)
 	}
 }
+
+// TestOneEntrySpendsItsEpsilon: for d = 1 a client's 1 and −1 differ by s units in each of two counters. By an
+// enumeration of both, the claim holds and at least .85 of its ε is spent: units are whole, so that no
+// rounding takes a client further.
+func TestOneEntrySpendsItsEpsilon(t *testing.T) {
+	for _, c := range []struct {
+		users      uint64
+		eps, delta string
+		padding    task.Padding
+	}{
+		{100, "1", "1e-6", task.PaddingFull}, {1000, "1", "1e-6", task.PaddingFull},
+		{10_000, "0.5", "1e-8", task.PaddingFull}, {1000, "4", "1e-6", task.PaddingFull},
+	} {
+		draft := &task.Task{
+			Name: "test", Query: task.VectorMean, Protocol: Name, Rule: Rule, KEM: task.KEMX25519,
+			Input:   task.Input{Lo: randomizer.NewRational(-1, 1), Hi: randomizer.NewRational(1, 1), Bins: 1},
+			Claim:   task.NewClaim(c.eps, c.delta),
+			Clients: task.Clients{Kind: task.ClientAddress, Quota: 1},
+			Batch:   task.Batch{Size: c.users, Honest: randomizer.NewRational(1, 1), Min: c.users},
+			Slots:   task.Slots{Padding: c.padding, Lanes: 1},
+		}
+		require.NoError(t, new(Protocol).Calibrate(draft))
+		opened, err := new(Protocol).Open(draft)
+		require.NoError(t, err)
+		m := opened.(*Mechanism)
+		require.Equal(t, math.Trunc(m.units), m.units, "%+v", c)
+		require.Equal(t, uint64(m.units), m.most(), "%+v", c)
+		eps, delta := draft.Claim.Epsilon.Value(), draft.Claim.Delta.Value()
+		exact := oneEntry(c.users*m.noise.trials, m.noise.chance.Float64(), int(m.units))
+		require.LessOrEqual(t, exact(eps), delta, "%+v", c)
+		require.Greater(t, exact(.85*eps), delta, "%+v: %v units, %d trials", c, m.units, m.noise.trials)
+	}
+}
+
+// oneEntry returns the divergence of Bin(n, q)+s and Bin(n, q), together, from the same exchanged.
+func oneEntry(n uint64, q float64, s int) func(eps float64) float64 {
+	mass := func(y int) float64 {
+		if y < 0 || uint64(y) > n {
+			return 0
+		}
+		all, _ := math.Lgamma(float64(n + 1))
+		in, _ := math.Lgamma(float64(y + 1))
+		out, _ := math.Lgamma(float64(n - uint64(y) + 1))
+		return math.Exp(all - in - out + float64(y)*math.Log(q) + (float64(n)-float64(y))*math.Log1p(-q))
+	}
+	mean, reach := float64(n)*q, 9*math.Sqrt(float64(n)*q*(1-q))+float64(s)
+	low, high := int(math.Max(0, mean-reach)), int(math.Min(float64(n), mean+reach))+s
+	var still, moved []float64
+	for y := low; y <= high; y++ {
+		still, moved = append(still, mass(y)), append(moved, mass(y-s))
+	}
+	return func(eps float64) (sum float64) {
+		e := math.Exp(eps)
+		for i := range still {
+			for j := range still {
+				sum += max(0, moved[i]*still[j]-e*still[i]*moved[j])
+			}
+		}
+		return sum
+	}
+}

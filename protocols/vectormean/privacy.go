@@ -216,8 +216,13 @@ func (c *curve) momentAt(at int, a float64) float64 {
 //
 //	Σ_l ln E[e^{a·x_l²}] ≤ α·Σ t_l² + d·β(α),   β(α) = max_t { ln E[e^{a·x²}] - α·t² }
 //
-// It is convex in α, as a maximum of lines; any α gives a bound.
+// It is convex in α, as a maximum of lines; any α gives a bound. The only entry of a vector of one is worst at the
+// largest t, exactly the units: there is nothing to share, and no norm to round.
 func (m *Mechanism) roundingMoment(a, square float64) float64 {
+	if m.size == 1 {
+		y, f := math.Modf(m.units)
+		return a*y*y + math.Log1p(f*math.Expm1(a*(2*y+1)))
+	}
 	at := func(alpha float64) float64 { return alpha*square + float64(m.size)*m.excess(a, alpha) }
 	return at(lowest(at, a, 8*a))
 }

@@ -219,10 +219,10 @@ func (m *Mechanism) openFrame(units randomizer.Rational) error {
 }
 
 // most returns the largest number of units that a client has in a lane: A, or h. The root is raised by more than the
-// rounding errors of vectors and their sums.
+// rounding errors of vectors and their sums. A vector of one entry has no sum.
 func (m *Mechanism) most() uint64 {
-	if m.frame != nil {
-		return uint64(m.units)
+	if m.frame != nil || m.size == 1 {
+		return uint64(math.Ceil(m.units))
 	}
 	return uint64(m.units*math.Sqrt(float64(m.size))*(1+slack)) + 1
 }
