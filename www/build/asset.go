@@ -6,6 +6,7 @@ import (
 	"crypto/sha256"
 	"encoding/base64"
 	"encoding/hex"
+	"encoding/json"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -31,7 +32,34 @@ func addHash(file string) (asset, error) {
 	if err := os.Rename(file, filepath.Join(dir, name)); err != nil {
 		return asset{}, fmt.Errorf("couldn't rename %s: %w", file, err)
 	}
-	return asset{name, "sha256-" + base64.StdEncoding.EncodeToString(sum[:])}, nil
+	return asset{name, integrityOf(content)}, nil
+}
+
+// integrityOf returns the Subresource Integrity metadata of a file.
+func integrityOf(content []byte) string {
+	sum := sha256.Sum256(content)
+	return "sha256-" + base64.StdEncoding.EncodeToString(sum[:])
+}
+
+// writeIntegrity writes the integrity metadata of the SDK's files in out, by their names, to integrity.json.
+func writeIntegrity(out string) error {
+	files, err := filepath.Glob(filepath.Join(out, sdkFiles))
+	if err != nil {
+		return fmt.Errorf("couldn't list %s: %w", out, err)
+	}
+	of := map[string]string{}
+	for _, file := range files {
+		content, err := os.ReadFile(file)
+		if err != nil {
+			return fmt.Errorf("couldn't read %s: %w", file, err)
+		}
+		of[filepath.Base(file)] = integrityOf(content)
+	}
+	text, err := json.MarshalIndent(of, "", "  ")
+	if err != nil {
+		return fmt.Errorf("couldn't encode %s: %w", integrityFile, err)
+	}
+	return write(out, integrityFile, append(text, '\n'))
 }
 
 // checkVendored checks every file of dir/SHA256SUMS against its hash.

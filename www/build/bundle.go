@@ -22,6 +22,9 @@ const (
 	tokensFile = "doona-tokens.js"
 
 	testingFile = "testing.js" // The export doona/testing, for unit tests.
+
+	integrityFile = "integrity.json" // The integrity metadata of all files that pages load.
+	sdkFiles      = "doona*"         // The names of these files.
 )
 
 // assets are the files that the SDK's scripts fetch, by their names in www/sdk/files.ts.
@@ -55,7 +58,7 @@ func bundleSDK(out string, files assets) error {
 			return err
 		}
 	}
-	return nil
+	return writeIntegrity(out)
 }
 
 // bundlePages writes the demo and the examples. Their scripts are in the folder of the SDK's files, which they fetch.

@@ -38,6 +38,8 @@ type conditions struct {
 // binFile is the script that starts the program for the machine's platform (programs.go).
 const binFile = "bin.mjs"
 
+const readmeFile = "README.md"
+
 // pack writes the npm package: the built SDK from the folder www. www/pack.sh adds the type declarations, which need
 // TypeScript.
 func pack(www, out string) error {
@@ -51,12 +53,12 @@ func pack(www, out string) error {
 	if err := os.MkdirAll(out, 0o755); err != nil {
 		return fmt.Errorf("couldn't make %s: %w", out, err)
 	}
-	built, err := filepath.Glob(filepath.Join(www, "doona*"))
+	built, err := filepath.Glob(filepath.Join(www, sdkFiles))
 	if err != nil {
 		return fmt.Errorf("couldn't list %s: %w", www, err)
 	}
 	for _, file := range append(built, "LICENSE", filepath.Join(www, "LICENSES.txt"), filepath.Join(www, testingFile),
-		filepath.Join("www", "sdk", "README.md"), filepath.Join("www", "npm", binFile)) {
+		filepath.Join(www, integrityFile), filepath.Join("www", "npm", binFile)) {
 		content, err := os.ReadFile(file)
 		if err != nil {
 			return fmt.Errorf("couldn't read %s: %w", file, err)
@@ -66,11 +68,39 @@ func pack(www, out string) error {
 		}
 		m.add(filepath.Base(file))
 	}
+	if err := packReadme(www, out); err != nil {
+		return err
+	}
+	m.add(readmeFile)
 	text, err := json.MarshalIndent(m, "", "  ")
 	if err != nil {
 		return fmt.Errorf("couldn't encode package.json: %w", err)
 	}
 	return write(out, "package.json", append(text, '\n'))
+}
+
+// packReadme writes the SDK's README with this build's hash in its script tag, and with the module's name.
+func packReadme(www, out string) error {
+	text, err := os.ReadFile(filepath.Join("www", "sdk", readmeFile))
+	if err != nil {
+		return fmt.Errorf("couldn't read the README: %w", err)
+	}
+	global, err := os.ReadFile(filepath.Join(www, globalFile))
+	if err != nil {
+		return fmt.Errorf("couldn't read %s: %w", globalFile, err)
+	}
+	modules, err := filepath.Glob(filepath.Join(www, "doona-????????????.wasm"))
+	if err != nil || len(modules) != 1 {
+		return fmt.Errorf("couldn't find the module in %s: got %d, want 1", www, len(modules))
+	}
+	for _, filled := range []struct{ blank, value string }{
+		{"sha256-HASH", integrityOf(global)}, {"doona-HASH.wasm", filepath.Base(modules[0])}} {
+		if !strings.Contains(string(text), filled.blank) {
+			return fmt.Errorf("couldn't find %q in %s", filled.blank, readmeFile)
+		}
+		text = []byte(strings.ReplaceAll(string(text), filled.blank, filled.value))
+	}
+	return write(out, readmeFile, text)
 }
 
 func readManifest() (*manifest, error) {
@@ -83,10 +113,11 @@ func readManifest() (*manifest, error) {
 		return nil, fmt.Errorf("couldn't decode package.json: %w", err)
 	}
 	m.Exports = map[string]any{
-		".":               conditions{"./types/index.d.ts", "./" + moduleFile},
-		"./testing":       conditions{"./types/testing.d.ts", "./" + testingFile},
-		"./" + globalFile: "./" + globalFile,
-		"./package.json":  "./package.json",
+		".":                conditions{"./types/index.d.ts", "./" + moduleFile},
+		"./testing":        conditions{"./types/testing.d.ts", "./" + testingFile},
+		"./" + globalFile:  "./" + globalFile,
+		"./package.json":   "./package.json",
+		"./integrity.json": "./" + integrityFile,
 	}
 	m.Types, m.Unpkg, m.JSDelivr = "./types/index.d.ts", "./"+globalFile, "./"+globalFile
 	m.Files = []string{"types"}

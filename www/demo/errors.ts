@@ -6,6 +6,7 @@
 import { DoonaError, type ErrorCode } from '../sdk/index.js';
 
 const messages: Partial<Record<ErrorCode, string>> = {
+  'builtin-broken': 'This browser is too old, or something has changed how its pages work. Nothing was sent.',
   'insecure-context': 'Nothing can be sealed on this page: open it by https, or on this machine.',
   'task-unreachable': 'The first relay does not answer, so this device cannot check what it would take part in. Nothing was sent. Please load the page again.',
   'task-refused': 'This device refused the task: its owner has not signed it as it is. Nothing was sent.',

@@ -138,11 +138,13 @@ export function worstWindow(lines: readonly Line[], around: number,
 
 /** Lists when the epochs of a line's reports begin, between two times. */
 function epochStarts({ runs, length }: Line, after = -Infinity, before = Infinity): number[] {
-  return runs.flatMap(({ start, count }) => {
+  const starts: number[] = [];
+  for (const { start, count } of runs) {
     const first = Math.max(0, Math.floor((after - start) / length) + 1);
     const end = Math.min(count, Math.ceil((before - start) / length));
-    return Array.from({ length: Math.max(0, end - first) }, (_, i) => start + (first + i) * length);
-  });
+    for (let i = first; i < end; i++) starts.push(start + i * length);
+  }
+  return starts;
 }
 
 /** Returns the cost of a number of reports in a window. Beyond the price's number of reports, groups of it add up. */

@@ -9,7 +9,7 @@ import { taskRefused } from './errors.js';
 import { keySize } from './hpke.js';
 import { FormatError, Reader } from './msgpack.js';
 import { formatKey, sha256, verify } from './signature.js';
-import { type Party, type Task, checkSize, label, maxRelays, parseTask } from './task.js';
+import { type Party, type Task, checkSize, label, list, maxRelays, parseTask } from './task.js';
 
 /** The encoded parts of a bundle, found by their lengths; neither decoded nor verified. */
 export interface BundleFrame {
@@ -31,12 +31,8 @@ const maxKeyLists = maxRelays + 2;
 /** Reads the encoded parts of a bundle. @throws FormatError */
 export function readFrame(r: Reader): BundleFrame {
   r.array(4);
-  return {
-    canonical: checkSize(r.bin()),
-    owner: r.bin(32),
-    signature: r.bin(64),
-    keyLists: Array.from({ length: r.arrayLength(maxKeyLists) }, () => r.bin()),
-  };
+  const [canonical, owner, signature] = [checkSize(r.bin()), r.bin(32), r.bin(64)];
+  return { canonical, owner, signature, keyLists: list(r, () => r.bin(), maxKeyLists) };
 }
 
 /** Finds the parts of a bundle without decoding them. @throws DoonaError `task-refused` unless the bytes are a bundle */
@@ -107,24 +103,23 @@ export async function checkIssuer(bundle: Bundle, verified = false): Promise<rea
 
 async function partyKeys(bundle: Bundle, hop: number, party: Party, kem: string, size: number,
   verified = false): Promise<readonly Bytes[]> {
-  const [list, signature] = orRefused('key list', () => {
+  const [keyList, signature] = orRefused('key list', () => {
     const r = new Reader(bundle.keyLists[hop]!);
     r.array(2);
     const parts = [r.bin(), r.bin(64)] as const;
     r.end();
     return parts;
   });
-  if (!equal(await sha256(list), party.keyList)) throw taskRefused(`hop ${hop} has other keys than it names`);
-  if (!verified && !(await verify(party.signKey, 'keys', list,
+  if (!equal(await sha256(keyList), party.keyList)) throw taskRefused(`hop ${hop} has other keys than it names`);
+  if (!verified && !(await verify(party.signKey, 'keys', keyList,
     signature))) throw taskRefused(`the keys of hop ${hop} are unsigned`);
   return orRefused('key list', () => {
-    const r = new Reader(list);
+    const r = new Reader(keyList);
     r.array(4);
     label(r, 'doona-keys');
     if (r.str() !== kem) throw new FormatError(`want keys for ${kem}`);
     const { count } = bundle.task.epochs;
-    r.array(count);
-    const keys = Array.from({ length: count }, () => r.bin(size));
+    const keys = list(r, () => r.bin(size), count);
     r.end();
     // A key of two epochs would open the first epoch's reports until the second one's key is deleted.
     const distinct = new Set(keys.map((key) => String.fromCharCode(...key)));

@@ -12,7 +12,9 @@ export function concat(...parts: readonly Uint8Array[]): Bytes {
 
 /** Joins a list of any length; a call's arguments are limited in number. */
 export function joined(parts: readonly Uint8Array[]): Bytes {
-  const out = new Uint8Array(parts.reduce((size, part) => size + part.length, 0));
+  let size = 0;
+  for (const part of parts) size += part.length;
+  const out = new Uint8Array(size);
   let at = 0;
   for (const part of parts) {
     out.set(part, at);
@@ -43,11 +45,15 @@ export function bigEndian(value: number, size: number): Bytes {
 /** Parses lower-case hexadecimal of exactly `size` bytes; undefined for anything else. */
 export function fromHex(text: string, size: number): Bytes | undefined {
   if (text.length !== 2 * size || !/^[0-9a-f]*$/.test(text)) return undefined;
-  return Uint8Array.from({ length: size }, (_, i) => parseInt(text.slice(2 * i, 2 * i + 2), 16));
+  const out = new Uint8Array(size);
+  for (let i = 0; i < size; i++) out[i] = parseInt(text.slice(2 * i, 2 * i + 2), 16);
+  return out;
 }
 
 export function toHex(bytes: Uint8Array): string {
-  return Array.from(bytes, (byte) => byte.toString(16).padStart(2, '0')).join('');
+  let text = '';
+  for (let i = 0; i < bytes.length; i++) text += bytes[i]!.toString(16).padStart(2, '0');
+  return text;
 }
 
 /** Parses unpadded base64url of exactly `size` bytes; undefined for anything else. */
@@ -59,9 +65,16 @@ export function fromBase64url(text: string, size: number): Bytes | undefined {
   } catch {
     return undefined;
   }
-  const out = Uint8Array.from(decoded, (c) => c.charCodeAt(0));
+  const out = latin1(decoded);
   // Unused bits of the last character must be zero, so that each key has one text.
   return out.length === size && toBase64url(out) === text ? out : undefined;
+}
+
+/** Returns the bytes of a text whose characters are bytes, as atob returns it. */
+export function latin1(text: string): Bytes {
+  const out = new Uint8Array(text.length);
+  for (let i = 0; i < text.length; i++) out[i] = text.charCodeAt(i);
+  return out;
 }
 
 export function toBase64url(bytes: Uint8Array): string {

@@ -4,13 +4,14 @@
  */
 
 import { checkBudget, checkDelta, checkEpsilon, maxReports } from './budget.js';
+import { checkBuiltins } from './builtins.js';
 import type { Bytes } from './bytes.js';
 import { type ConnectionParts, Doona } from './doona.js';
-import type { Engine } from './engine.js';
 import { startOf } from './epochs.js';
 import { DoonaError, invalidOption } from './errors.js';
 import { type Guarantee, guaranteeOf, multiple } from './guarantee.js';
 import { type CachedDocument, DocumentCache } from './document-cache.js';
+import { ledgerOf } from './ledger.js';
 import { type ModuleStart, startModule } from './load.js';
 import type { ModuleName } from './module.js';
 import { abortable, whenIdle } from './timing.js';
@@ -18,7 +19,7 @@ import { OpenTask } from './open-task.js';
 import { checkFrame, checkOrigin } from './origin.js';
 import { type ConnectOptions, type ParsedOptions, type TokenSource, parseOptions } from './options.js';
 import { anyLanguage, readBody } from './response.js';
-import { blobHint, checkedScript, scriptFailed } from './script.js';
+import { checkedScript, runHint, scriptFailed } from './script.js';
 import type { Price, Store } from './store.js';
 import { indexedDBStore } from './store-indexeddb.js';
 import { StreamDoona } from './stream-doona.js';
@@ -26,7 +27,7 @@ import type { StreamView } from './stream.js';
 import { StreamHistory } from './stream-history.js';
 import { canSeal } from './webcrypto.js';
 import type { Task } from './task.js';
-import { engine } from './engine-client.js';
+import { type EngineClient, engine } from './engine-client.js';
 import { fetchToken } from './token.js';
 
 /**
@@ -38,12 +39,14 @@ import { fetchToken } from './token.js';
  * For a stream, it connects to the current task. It checks the stream that the first relay serves against the page's
  * options and against earlier visits. It fetches the stream once per epoch.
  *
- * @throws DoonaError `insecure-context`, `invalid-option`, `frame-refused`, `task-unreachable`, `task-refused`,
+ * @throws DoonaError `builtin-broken`, `insecure-context`, `invalid-option`, `frame-refused`, `task-unreachable`,
+ * `task-refused`,
  * `origin-refused`, `stream-broken`, `stream-forked`, `stream-replayed`, `stream-stopped`, `claim-refused`,
  * `epsilon-too-large`, `delta-too-large`, `storage-unavailable` or `module-failed`;
  * the signal's reason when it is aborted
  */
 export async function connect(options: ConnectOptions): Promise<Doona> {
+  checkBuiltins();
   if (!globalThis.crypto?.subtle) {
     throw new DoonaError('insecure-context', 'WebCrypto is missing: serve the page over HTTPS or from localhost');
   }
@@ -123,7 +126,7 @@ async function openParts(options: ConnectOptions, pinned: ParsedOptions, bundle:
   starting: Promise<StartedEngine>, line = pinned.idText): Promise<ConnectionParts> {
   const opening = starting.then((started) => openTask(options, pinned, bundle, started));
   const running = starting.then((started) => started.running);
-  const [, open] = await Promise.all([running, opening]);
+  const [{ engine: started }, , open] = await Promise.all([starting, running, opening]);
   const { task, epsilon0, totalEpsilon, tokenKeys } = open.opened;
   checkOrigin(task.clients.origins);
   const guarantee = guaranteeOf(task, epsilon0, totalEpsilon);
@@ -136,6 +139,9 @@ async function openParts(options: ConnectOptions, pinned: ParsedOptions, bundle:
     task,
     guarantee,
     store,
+    // Only a worker shares no builtins with the page's libraries. It cannot reach a store that the page gives.
+    ...(started.isWorker && !options.store ? { ledger: started, decider: 'worker' as const }
+      : { ledger: ledgerOf(store, checkBuiltins), decider: 'page' as const }),
     limit: pinned.limit,
     line: { id: line, price, length: task.epochs.length },
     spread: pinned.spread,
@@ -146,7 +152,7 @@ async function openParts(options: ConnectOptions, pinned: ParsedOptions, bundle:
 }
 
 interface StartedEngine {
-  readonly engine: Engine;
+  readonly engine: EngineClient;
   readonly module: ModuleName;
   readonly running: Promise<unknown>;
 }
@@ -183,7 +189,7 @@ async function startEngine(options: ConnectOptions, pinned: ParsedOptions): Prom
 }
 
 async function startFull(options: ConnectOptions, pinned: ParsedOptions,
-  starting: Promise<Engine>): Promise<ModuleStart> {
+  starting: Promise<EngineClient>): Promise<ModuleStart> {
   if (options.sealing === 'webcrypto') throw sealingError();
   return startModule('full', starting, pinned.modules, options.compiled?.full);
 }
@@ -219,7 +225,7 @@ async function loadTokens(folder?: URL): Promise<typeof import('./blind.js')> {
   try {
     return await import(/* @vite-ignore */ checked ?? where().href);
   } catch (cause) {
-    throw scriptFailed(script, cause, checked && blobHint);
+    throw scriptFailed(script, cause, runHint(checked));
   }
 }
 

@@ -3,12 +3,14 @@
  * @module
  */
 
-import { type Limit, admit, withoutEpoch } from './budget.js';
+import type { Limit } from './budget.js';
+import { checkBuiltins } from './builtins.js';
 import type { Bytes } from './bytes.js';
 import { epochAt, isClosed, nextEpoch, startOf } from './epochs.js';
 import { DoonaError } from './errors.js';
-import { type ExplainOptions, type Explanation, explain } from './explain.js';
+import { type Decider, type ExplainOptions, type Explanation, explain } from './explain.js';
 import type { Guarantee } from './guarantee.js';
+import type { Claim, Ledger } from './ledger.js';
 import { abortable, waitWhileVisible } from './timing.js';
 import type { Line, Report, Store } from './store.js';
 import { submit } from './submit.js';
@@ -50,6 +52,9 @@ export interface ConnectionParts {
   readonly task: Task;
   readonly guarantee: Guarantee;
   readonly store: Store;
+  readonly ledger: Ledger;
+  /** Who decides about the budget. */
+  readonly decider: Decider;
   readonly limit: Limit;
   /** The ledger line of the task's reports, before the first report. */
   readonly line: Omit<Line, 'stepped' | 'runs'>;
@@ -90,7 +95,8 @@ export class Doona {
 
   /** Explains in words and numbers what the task promises to a visitor and what not; fit for a consent notice. */
   explain(options?: ExplainOptions): Explanation {
-    return explain(this.task, this.guarantee, this.#parts.limit, options);
+    const { limit, decider } = this.#parts;
+    return explain(this.task, this.guarantee, { ...limit, decider }, options);
   }
 
   /** Reports dropped since connecting: their epoch closed before they arrived, or the relay refused them. */
@@ -116,23 +122,23 @@ export class Doona {
    * soon as the page is hidden. Aborting stops the wait; {@link flush} or the next visit then sends the sealed report
    * if sending had not begun.
    *
-   * @throws DoonaError `invalid-value`, `budget-exceeded`, `storage-unavailable`, `epoch-not-open`, `task-ended` or
-   * `module-failed`;
+   * @throws DoonaError `builtin-broken`, `invalid-value`, `budget-exceeded`, `storage-unavailable`, `epoch-not-open`,
+   * `task-ended` or `module-failed`;
    * `not-delivered`: the sealed report waits for {@link flush};
    * `limit-reached`: a quota is used up, and two later visits retry, an hour later at the earliest;
    * `epoch-closed`, `origin-refused` or `report-refused`: the report was dropped
    */
   async report(value: number | Vector | string, options: { signal?: AbortSignal } = {}): Promise<Receipt> {
+    checkBuiltins();
     options.signal?.throwIfAborted();
-    const { id, store, check, submission, line, limit } = this.#parts;
+    const { id, store, ledger, check, submission } = this.#parts;
     const epoch = this.epoch;
     const input = toInput(this.task, value);
     const remaining = startOf(this.task.epochs, epoch + 1).getTime() - Date.now();
     // Drawn before the value is read, so that the time cannot depend on it.
     const sendTime = performance.now() + Math.min(this.#parts.spread, remaining) * randomFraction();
     await check(); // Before the claim, which the budget is charged for.
-    const start = this.#startSeconds(epoch);
-    const old = await store.claim(id, epoch, (lines) => admit(lines, line, start, limit));
+    const old = await ledger.claim(this.#claimOn(epoch));
     if (old) return this.#repeat(old, sendTime, options.signal);
     const body = await this.#sealOnce(epoch, () => submission(epoch, input));
     const report: Report = { task: id, epoch, state: 'sealed', body };
@@ -146,9 +152,10 @@ export class Doona {
    * delay: a report without a token is sent right after its token arrives, so the issuer and the first relay could
    * link the two by their times. A report that waits in a call of {@link report} on this connection stays with that
    * call and counts as waiting. A report that waits in another tab is sent.
-   * @throws DoonaError `storage-unavailable`; the signal's reason when it is aborted
+   * @throws DoonaError `builtin-broken` or `storage-unavailable`; the signal's reason when it is aborted
    */
   async flush(options: { signal?: AbortSignal } = {}): Promise<Flushed> {
+    checkBuiltins();
     options.signal?.throwIfAborted();
     return this.#flush(await this.#sealedReports(), options.signal);
   }
@@ -222,9 +229,9 @@ export class Doona {
     if (ready) await this.#send(ready, signal);
   }
 
-  /** Returns when an epoch begins, in Unix seconds: its time in the ledger. */
-  #startSeconds(epoch: number): number {
-    return startOf(this.task.epochs, epoch).getTime() / 1000;
+  #claimOn(epoch: number): Claim {
+    const { id, line, limit } = this.#parts;
+    return { task: id, epoch, start: startOf(this.task.epochs, epoch).getTime() / 1000, line, limit };
   }
 
   /** Seals a report. Releases the claim on the epoch if the task does not allow the value: that costs nothing. */
@@ -233,8 +240,7 @@ export class Doona {
       return await seal();
     } catch (error) {
       if (error instanceof DoonaError && error.code === 'invalid-value') {
-        const { store, id, line } = this.#parts;
-        await store.release(id, epoch, line.id, (of) => withoutEpoch(of, this.#startSeconds(epoch)));
+        await this.#parts.ledger.release(this.#claimOn(epoch));
       }
       throw error;
     }

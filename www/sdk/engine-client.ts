@@ -9,23 +9,32 @@ import { type Answer, type Call, workerName, workerReady } from './worker-protoc
 import type { Engine } from './engine.js';
 import { DoonaError } from './errors.js';
 import type { Asset } from './files.js';
-import { blobHint, checkedScript, scriptFailed } from './script.js';
+import { checkedScript, runHint, scriptFailed } from './script.js';
 
 /** Sends calls to an engine and returns its answers. */
 interface Port {
+  /** Whether the engine runs in a worker, which shares no builtins with the page. */
+  readonly isWorker: boolean;
   post(call: Call, transfer: Transferable[]): Promise<Answer>;
 }
 
-const engines = new Map<string, Promise<Engine>>();
+/** The engine, and where it runs. */
+export interface EngineClient extends Engine {
+  readonly isWorker: boolean;
+}
+
+/** Made at the first use: a page may have replaced Map, which connect then says. */
+let engines: Map<string, Promise<EngineClient>> | undefined;
 
 /** Returns the engine whose script is in `folder`, by default beside this script. A page has one per folder. */
-export function engine(folder?: URL): Promise<Engine> {
+export function engine(folder?: URL): Promise<EngineClient> {
+  const all = (engines ??= new Map());
   const key = String(folder);
-  let found = engines.get(key);
+  let found = all.get(key);
   if (!found) {
     found = start(folder).then(remoteEngine);
-    engines.set(key, found);
-    found.catch(() => engines.delete(key));
+    all.set(key, found);
+    found.catch(() => all.delete(key));
   }
   return found;
 }
@@ -41,7 +50,7 @@ async function start(folder?: URL): Promise<Port> {
     // The page's policy may forbid workers, and old browsers lack module workers: then use this thread.
     return port || (await startInThread(folder, checked));
   } finally {
-    if (checked) URL.revokeObjectURL(checked);
+    if (checked?.startsWith('blob:')) URL.revokeObjectURL(checked);
   }
 }
 
@@ -74,11 +83,17 @@ function startWorker(folder?: URL, checked?: string): Promise<Port> {
       waiting.clear();
     });
     const port: Port = {
+      isWorker: true,
       post: (call, transfer) =>
         new Promise((settle) => {
           if (stopped) return settle(failure(call.id, stopped));
           waiting.set(call.id, settle);
-          worker.postMessage(call, transfer);
+          try {
+            worker.postMessage(call, transfer);
+          } catch (cause) {
+            waiting.delete(call.id);
+            settle(failure(call.id, `the worker got no message: ${cause}`));
+          }
         }),
     };
   });
@@ -93,13 +108,13 @@ async function startInThread(folder?: URL, checked?: string): Promise<Port> {
     const { answer } = checked ?? folder
       ? ((await import(/* @vite-ignore */ checked ?? workerURL(folder).href)) as typeof import('./worker.js'))
       : await import('./worker.js');
-    return { post: answer };
+    return { isWorker: false, post: answer };
   } catch (cause) {
-    throw scriptFailed(script, cause, checked && blobHint);
+    throw scriptFailed(script, cause, runHint(checked));
   }
 }
 
-function remoteEngine(port: Port): Engine {
+function remoteEngine(port: Port): EngineClient {
   let last = 0;
   async function call<T>(method: keyof Engine, args: readonly unknown[], transfer: Transferable[] = []): Promise<T> {
     const answer = await port.post({ id: ++last, method, args }, transfer);
@@ -107,11 +122,14 @@ function remoteEngine(port: Port): Engine {
     throw new DoonaError(answer.error.code, answer.error.message, answer.error.field);
   }
   return {
+    isWorker: port.isWorker,
     start: (name, code) => call('start', [name, code], code instanceof Uint8Array ? [code.buffer] : []),
     open: (request) => call('open', [request]),
     stream: (request) => call('stream', [request], [request.chain.buffer]),
     check: (handle) => call('check', [handle]),
     epsilonWithin: (handle, epochs, delta) => call('epsilonWithin', [handle, epochs, delta]),
     submission: (handle, epoch, value) => call('submission', [handle, epoch, value], [value.buffer as ArrayBuffer]),
+    claim: (claim) => call('claim', [claim]),
+    release: (claim) => call('release', [claim]),
   };
 }

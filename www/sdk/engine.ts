@@ -1,7 +1,8 @@
 /**
  * The engine checks tasks and streams, randomizes and seals. If the runtime has workers, it runs in one (worker.ts), so
  * that it never blocks the page; otherwise it runs in its caller's thread. Only the engine decodes what another party
- * sends. It fetches nothing: its caller passes modules, bundles and streams. It refuses a module with another hash.
+ * sends. It fetches nothing: its caller passes modules, bundles and streams. It refuses a module with another hash. In
+ * a worker it also decides about the budget (ledger.ts).
  * @module
  */
 
@@ -9,8 +10,11 @@ import { checkId, checkIssuer, checkOwner, parseFrame, withTask, withTokens } fr
 import { type Bytes, joined } from './bytes.js';
 import { DoonaError } from './errors.js';
 import { modules as assets, checkIntegrity } from './files.js';
+import { type Claim, type Ledger, ledgerOf } from './ledger.js';
 import { Module, type ModuleName, ModuleStopped } from './module.js';
 import { type Reporter, withFullModule, withWebCrypto } from './reporter.js';
+import type { Report } from './store.js';
+import { withIndexedDB } from './store-indexeddb.js';
 import { type StreamRequest, type StreamView, viewStream } from './stream.js';
 import type { Task } from './task.js';
 
@@ -43,7 +47,7 @@ export interface OpenedTask {
  * doona-full.wasm: doona.wasm stopped, perhaps at a function that its build left out, or WebCrypto cannot seal for the
  * task's KEM. If doona-full.wasm stops, every method throws DoonaError `module-failed`.
  */
-export interface Engine {
+export interface Engine extends Ledger {
   /** Starts a module, once. Transfers its bytes. @throws DoonaError `module-failed` */
   start(name: ModuleName, code: ModuleCode): Promise<true | null>;
   /** Checks a bundle and its claim. @throws DoonaError `task-refused` or `claim-refused` */
@@ -72,6 +76,7 @@ export function localEngine(): Engine {
     const { name, reporter } = reporters[handle]!;
     return nullIfStopped(name, async () => work(reporter));
   };
+  const decide = <T>(work: (ledger: Ledger) => Promise<T>) => withIndexedDB((store) => work(ledgerOf(store)));
   return {
     start: (name, code) => nullIfStopped<true>(name, async () => {
       let module = modules.get(name);
@@ -111,6 +116,8 @@ export function localEngine(): Engine {
         value.fill(0);
       }
     },
+    claim: (claim: Claim): Promise<Report | undefined> => decide((ledger) => ledger.claim(claim)),
+    release: (claim: Claim) => decide((ledger) => ledger.release(claim)),
   };
 }
 

@@ -7,6 +7,7 @@
 export type ErrorCode =
   | 'frame-refused' // A page of another origin has framed this one, and the option frames is not set.
   | 'origin-refused' // The task lists the origins whose pages may report; this page's origin is not listed.
+  | 'builtin-broken' // A builtin of JavaScript fails its test: a library has replaced it, or the browser is too old.
   | 'insecure-context' // WebCrypto is missing: the page is neither HTTPS nor localhost.
   | 'invalid-option' // An argument of connect is missing or out of range.
   | 'task-unreachable' // The task could not be fetched; try again later.

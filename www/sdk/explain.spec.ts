@@ -12,7 +12,7 @@ import { explain as explainWith } from './explain.js';
 import { type Guarantee, groupPrivacy, guaranteeOf } from './guarantee.js';
 import { type Task, parseTask } from './task.js';
 
-const budget = { epsilon: 10, delta: 1e-5, days: 365 };
+const budget = { epsilon: 10, delta: 1e-5, days: 365, decider: 'worker' as const };
 const explain = (task: Task, guarantee: Guarantee) => explainWith(task, guarantee, budget);
 
 const vectors: { canonical: string }[] = JSON.parse(readFileSync('../testdata/v1/task.json', 'utf8'));
@@ -24,7 +24,7 @@ test('explain names what counts participants: an issuer of tokens, or addresses,
     const guarantee = guaranteeOf(task, 2, 3);
     const names = explain(task, guarantee).unverified.map(({ name }) => name);
     if (guarantee.minimumHonest === 0) {
-      assert.deepEqual(names, ['relays', 'participation', 'storage'], 'no participant need be real');
+      assert.deepEqual(names, ['relays', 'participation', 'origins', 'storage'], 'no participant need be real');
       continue;
     }
     assert.equal(names.includes('issuer'), task.clients.kind === 'token');
@@ -96,10 +96,24 @@ test('explain names the budget of all reports, and what the ledger cannot see', 
   assert.equal(name, 'storage');
   assert.match(text, /Safari clears it after seven days without a visit; after 365 days there is room again$/);
   assert.ok(year.text.includes(text));
-  const ever = explainWith(task!, guarantee, { epsilon: 4, delta: 1, days: Infinity });
+  const ever = explainWith(task!, guarantee, { epsilon: 4, delta: 1, days: Infinity, decider: 'worker' });
   assert.ok(ever.checked.at(-1)!.endsWith('keep epsilon 4, beside a delta without a limit, for all time'),
     ever.checked.at(-1));
   assert.match(ever.unverified.at(-1)!.text, /without a visit$/);
+});
+
+test('explain says that the ledger is of one origin, and whether the page decides about the budget', () => {
+  const [task] = tasks;
+  const guarantee = guaranteeOf(task!, 2, 3);
+  const names = (decider: 'worker' | 'page') =>
+    explainWith(task!, guarantee, { ...budget, decider }).unverified.map(({ name }) => name).slice(-3);
+  assert.deepEqual(names('worker').slice(1), ['origins', 'storage']);
+  assert.deepEqual(names('page'), ['origins', 'page', 'storage']);
+  const { checked, text, unverified } = explainWith(task!, guarantee, budget);
+  assert.match(checked.at(-1)!, /^that all reports at this origin from this browser together keep /);
+  const origins = unverified.find(({ name }) => name === 'origins')!;
+  assert.match(origins.text, /counted apart, and each count has the whole budget$/);
+  assert.ok(text.includes(origins.text));
 });
 
 test('several devices: the text names the guarantee of their reports together', () => {

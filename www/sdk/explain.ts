@@ -13,9 +13,10 @@ import type { Task } from './task.js';
 export interface Assumption {
   /**
    * `whole-clients`: any one relay may be the honest one, but the first relay must keep each client's messages in one
-   * batch. `issuer` stands in a task with tokens, `addresses` in any other.
+   * batch. `issuer` stands in a task with tokens, `addresses` in any other. `page` stands where the page decides about
+   * the budget, and not a worker.
    */
-  readonly name: 'honest-clients' | 'relays' | 'participation' | 'no-flooding' | 'whole-clients' | 'issuer' | 'addresses' | 'storage';
+  readonly name: 'honest-clients' | 'relays' | 'participation' | 'no-flooding' | 'whole-clients' | 'issuer' | 'addresses' | 'storage' | 'origins' | 'page';
   readonly text: string;
 }
 
@@ -50,7 +51,11 @@ export interface ExplainOptions {
   readonly devices?: number;
 }
 
-export function explain(task: Task, guarantee: Guarantee, budget: Budget, options: ExplainOptions = {}): Explanation {
+/** Who decides about the budget: the engine's worker, or the page, which gives a store or has no worker. */
+export type Decider = 'worker' | 'page';
+
+export function explain(task: Task, guarantee: Guarantee, budget: Budget & { readonly decider: Decider },
+  options: ExplainOptions = {}): Explanation {
   const promise = promiseOf(guarantee);
   const devices = devicesOf(guarantee, options.devices ?? 2);
   const worstCase = worstCaseOf(guarantee);
@@ -58,9 +63,10 @@ export function explain(task: Task, guarantee: Guarantee, budget: Budget, option
     'that the question is the one that its owner signed',
     'that every party uses the keys that the owner signed, one per epoch for all clients',
     'that the parameters of the randomization give the promise, by a computation of its own',
-    `that all reports at this site together keep ${budgetOf(budget)}`,
+    `that all reports at this origin from this browser together keep ${budgetOf(budget)}`,
   ];
-  const unverified = [...assumptions(task, guarantee), storageOf(budget)];
+  const unverified = [...assumptions(task, guarantee), oneOrigin, ...(budget.decider === 'page' ? [ownPage] : []),
+    storageOf(budget)];
   const often = guarantee.epochs === 1 ? 'once' : `once in each of ${guarantee.epochs} periods`;
   const exact = guarantee.minimumHonest === 0 && guarantee.localEpsilon === null;
   const sent = exact
@@ -152,6 +158,17 @@ function budgetOf({ epsilon, delta, days }: Budget): string {
   const most = delta === 1 ? `${loss}, beside a delta without a limit` : `${loss}, delta ${roundUp(delta)}`;
   return days === Infinity ? `${most}, for all time` : `${most}, in every stretch of ${days} days`;
 }
+
+/** The ledger is in the storage of one origin; a browser partitions it in frames of other sites. */
+const oneOrigin: Assumption = {
+  name: 'origins',
+  text: 'that you report at one address of this site only: what you report at another one, such as www. beside shop., or inside a page of another site, is counted apart, and each count has the whole budget',
+};
+
+const ownPage: Assumption = {
+  name: 'page',
+  text: "that no other script of this page interferes: the page itself decides whether the budget admits a report, as its author gave a store of its own or the browser started no worker",
+};
 
 /** Says which reports the ledger cannot see. */
 function storageOf({ days }: Budget): Assumption {

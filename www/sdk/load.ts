@@ -17,17 +17,19 @@ export interface ModuleStart {
   readonly running: Promise<true | null>;
 }
 
-const moduleStarts = new Map<string, Promise<ModuleStart>>();
+/** Made at the first use: a page may have replaced Map, which connect then says. */
+let moduleStarts: Map<string, Promise<ModuleStart>> | undefined;
 
 /** Starts a module from `folder`, by default this script's folder, in that folder's engine. Once per page. */
 export function startModule(name: ModuleName, engine: Promise<Engine>, folder?: URL,
   compiled?: WebAssembly.Module): Promise<ModuleStart> {
+  const starts = (moduleStarts ??= new Map<string, Promise<ModuleStart>>());
   const key = `${name} ${folder}`;
-  let starting = moduleStarts.get(key);
+  let starting = starts.get(key);
   if (!starting) {
     starting = start(name, engine, folder, compiled);
-    moduleStarts.set(key, starting);
-    starting.then(({ running }) => running).catch(() => moduleStarts.delete(key));
+    starts.set(key, starting);
+    starting.then(({ running }) => running).catch(() => starts.delete(key));
   }
   return starting;
 }

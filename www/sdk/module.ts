@@ -214,7 +214,9 @@ function readLanes(result: Bytes, slotSize: number): Lanes {
   for (let at = 0; at < result.length; ) {
     const slots = view.getUint32(at, true);
     at += 4;
-    lanes.push(Array.from({ length: slots }, () => result.subarray(at, (at += slotSize))));
+    const lane: Bytes[] = [];
+    for (let i = 0; i < slots; i++) lane.push(result.subarray(at, (at += slotSize)));
+    lanes.push(lane);
   }
   return lanes;
 }

@@ -1,7 +1,8 @@
 /**
- * Loads the SDK's other scripts: the worker's and the tokens' one. The page trusts its own server, so a script of the
- * page's origin runs unchecked. A script of another origin is fetched and checked against the hash in this script; then
- * exactly the checked bytes run, from a blob: address.
+ * Loads the SDK's other scripts: the worker's and the tokens' one. It fetches a script and compares it with the hash in
+ * this script before it runs. From another origin exactly the checked bytes run, from a blob: address. From the page's
+ * origin the script runs from its own address, which the strictest policy admits: its server could answer the second
+ * request differently, but it also serves the page (docs/threat-model.md).
  * @module
  */
 
@@ -9,31 +10,48 @@ import { type Asset, checkIntegrity, filesHint } from './files.js';
 import { DoonaError } from './errors.js';
 import { readBody } from './response.js';
 
-/** The size limit of a script, in bytes; the larger one has 41,000. */
+/** The size limit of a script, in bytes; the larger one has 46,000. */
 const maxScript = 1 << 20;
 
 /**
- * Returns a blob: address of a script's checked bytes, which the caller revokes once the script runs; undefined for a
- * script of the page's own origin. `where` may throw, because some bundlers leave a script without an address.
+ * Fetches a script and checks it. Returns the address to run it from: the script's own, or a blob: address, which the
+ * caller revokes once the script runs. Returns undefined for a script that is a part of the site's own code: a bundler
+ * has built it anew under another name, or its address is not of http or https. `where` may throw, because some
+ * bundlers leave a script without an address.
  * @throws DoonaError `module-failed` if the script cannot be fetched or has another hash
  */
 export async function checkedScript(asset: Asset, where: () => URL): Promise<string | undefined> {
   const url = urlOrUndefined(where);
-  if (!url || !isForeign(url)) return undefined;
+  if (!url || (url.protocol !== 'https:' && url.protocol !== 'http:')) return undefined;
+  const isOwn = url.origin === globalThis.location?.origin;
+  if (isOwn && !isPackaged(url, asset)) return undefined;
   try {
-    const response = await fetch(url, { credentials: 'omit', referrerPolicy: 'no-referrer' });
+    const response = await fetch(url, { credentials: isOwn ? 'same-origin' : 'omit', referrerPolicy: 'no-referrer' });
     if (!response.ok) throw new Error(`the server answered ${response.status}`);
     const bytes = await readBody(response, maxScript);
     await checkIntegrity(bytes, asset);
-    return URL.createObjectURL(new Blob([bytes], { type: 'text/javascript' }));
+    return isOwn ? url.href : URL.createObjectURL(new Blob([bytes], { type: 'text/javascript' }));
   } catch (cause) {
-    throw scriptFailed(asset, cause, `from another origin than the page's it needs connect-src ${url.origin}`);
+    throw scriptFailed(asset, cause,
+      isOwn ? filesHint : `from another origin than the page's it needs connect-src ${url.origin}`);
   }
 }
 
-/** The help text for a checked script that does not run. */
-export const blobHint =
+/**
+ * Whether an address of the page's origin names the package's file. A service worker cannot import files, so its code
+ * contains the script.
+ */
+function isPackaged(url: URL, { file }: Asset): boolean {
+  return url.pathname.endsWith(file.slice(1)) && !('ServiceWorkerGlobalScope' in globalThis);
+}
+
+const blobHint =
   "from another origin it is run as a blob:, which worker-src or script-src of the page's policy must name";
+
+/** Returns the help text for a script that was checked and does not run from this address. */
+export function runHint(address?: string): string {
+  return address?.startsWith('blob:') ? blobHint : filesHint;
+}
 
 /** Returns the error for a script that did not run. */
 export function scriptFailed({ file }: Asset, cause: unknown, help = filesHint): DoonaError {
@@ -47,9 +65,4 @@ function urlOrUndefined(where: () => URL): URL | undefined {
   } catch {
     return undefined;
   }
-}
-
-/** Whether a server of another origin than the page's may serve an address. */
-function isForeign({ protocol, origin }: URL): boolean {
-  return (protocol === 'https:' || protocol === 'http:') && origin !== globalThis.location?.origin;
 }

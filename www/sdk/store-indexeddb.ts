@@ -10,8 +10,22 @@ import type { Line, Permit, Report, Store } from './store.js';
 const reports = 'reports';
 const ledger = 'lines';
 
+/**
+ * Runs `work` on a connection of its own to the origin's store. The connection is new each time: browsers close one
+ * that a page keeps, such as Safari in the background.
+ * @throws DoonaError `storage-unavailable`
+ */
+export async function withIndexedDB<T>(work: (store: Store) => Promise<T>): Promise<T> {
+  const store = await indexedDBStore();
+  try {
+    return await work(store);
+  } finally {
+    store.close();
+  }
+}
+
 /** Opens the origin's store. @throws DoonaError `storage-unavailable` */
-export async function indexedDBStore(): Promise<Store> {
+export async function indexedDBStore(): Promise<Store & { close(): void }> {
   let db: IDBDatabase;
   try {
     const opening = indexedDB.open('doona', 2);
@@ -35,6 +49,10 @@ class IndexedDBStore implements Store {
 
   constructor(db: IDBDatabase) {
     this.#db = db;
+  }
+
+  close(): void {
+    this.#db.close(); // It waits for the transactions that run.
   }
 
   async claim(task: string, epoch: number, permit: Permit): Promise<Report | undefined> {

@@ -3,6 +3,7 @@
  * @module
  */
 
+import { checkBuiltins } from './builtins.js';
 import { type ConnectionParts, Doona, type Flushed, type Receipt } from './doona.js';
 import { startOf } from './epochs.js';
 import type { ExplainOptions, Explanation } from './explain.js';
@@ -43,6 +44,7 @@ export class StreamDoona extends Doona {
   }
 
   override async report(value: number | Vector, options: { signal?: AbortSignal } = {}): Promise<Receipt> {
+    checkBuiltins();
     options.signal?.throwIfAborted();
     const parts = await this.#follow(this.#parts);
     if (parts.id !== this.#parts.id) {

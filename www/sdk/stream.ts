@@ -13,7 +13,7 @@ import { pause } from './timing.js';
 import { Reader } from './msgpack.js';
 import { sha256, verify } from './signature.js';
 import { type Authority, type StreamKeys, readStatements } from './statement.js';
-import { type KeyRotation, type Task, parseTask } from './task.js';
+import { type KeyRotation, type Task, list, parseTask } from './task.js';
 
 /** The most tasks of a stream: more than ten years of daily tasks. */
 const maxTasks = 4096;
@@ -136,10 +136,10 @@ async function orBroken<T>(read: () => Promise<T>): Promise<T> {
 async function readChain(chain: Bytes, root: StreamPin): Promise<{ tasks: RawTask[]; authority: Authority }> {
   const r = new Reader(chain);
   r.array(2);
-  const frames = Array.from({ length: r.arrayLength(maxTasks) }, () => {
+  const frames = list(r, () => {
     const from = r.at;
     return { ...readFrame(r), bundle: chain.subarray(from, r.at) };
-  });
+  }, maxTasks);
   const authority = await readStatements(r, root);
   r.end();
   const rawTasks: RawTask[] = [];

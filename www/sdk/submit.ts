@@ -22,7 +22,7 @@ const timeouts = [10_000, 100] as const;
 const maxAcknowledged = 1024;
 
 /** The relay's problems after which it may still accept the same bytes. */
-const retriable = new Set(['overloaded', 'slow-down', 'clock-in-doubt', 'state-rolled-back', 'internal', 'epoch-not-open']);
+const retriable = ['overloaded', 'slow-down', 'clock-in-doubt', 'state-rolled-back', 'internal', 'epoch-not-open'];
 
 /** The relay's problem if it already stores these bytes from another network address: a retry after a move. */
 const alreadyStored = 'replayed';
@@ -94,7 +94,7 @@ async function post(url: string, body: Bytes, token: Bytes | undefined,
   }
   const { name, now } = await readProblem(response);
   if (name === alreadyStored) return undefined;
-  if (retriable.has(name) || name === '') { // '': a proxy or captive portal answered
+  if (retriable.includes(name) || name === '') { // '': a proxy or captive portal answered
     return failure(undelivered(`the relay answered ${name || response.status}`),
       retryAfter(response.headers.get('Retry-After')));
   }

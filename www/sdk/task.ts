@@ -164,7 +164,8 @@ function optional<T>(r: Reader, length: number, read: () => T): T | undefined {
   return got === 0 ? undefined : read();
 }
 
-function list<T>(r: Reader, read: () => T, most: number): T[] {
+/** Reads an array of at most `most` values. */
+export function list<T>(r: Reader, read: () => T, most: number): T[] {
   const out: T[] = [];
   for (let n = r.arrayLength(most); n > 0; n--) out.push(read());
   return out;

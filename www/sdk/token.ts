@@ -4,7 +4,7 @@
  * @module
  */
 
-import { type Bytes, bigEndian, concat, utf8 } from './bytes.js';
+import { type Bytes, bigEndian, concat, equal, latin1, utf8 } from './bytes.js';
 import { DoonaError } from './errors.js';
 import { pause, withTimeout } from './timing.js';
 import type { TokenSource } from './options.js';
@@ -86,8 +86,8 @@ async function findKey(directory: Bytes, keyId: Bytes): Promise<Bytes> {
   };
   for (const { 'token-type': type, 'token-key': text } of keys) {
     if (type !== 2) continue;
-    const spki = Uint8Array.from(atob(text.replaceAll('-', '+').replaceAll('_', '/')), (c) => c.charCodeAt(0));
-    if (String(await sha256(spki)) === String(keyId)) return spki;
+    const spki = latin1(atob(text.replaceAll('-', '+').replaceAll('_', '/')));
+    if (equal(await sha256(spki), keyId)) return spki;
   }
   throw new Error('its key is not the one the task names');
 }

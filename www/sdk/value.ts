@@ -53,7 +53,7 @@ export function textBytes(value: unknown, most: number): Float64Array {
   if (value.includes('\0')) throw invalid('with a zero byte', 'a text without');
   const bytes = new Uint8Array(most + longestCharacter);
   const { written } = new TextEncoder().encodeInto(value.normalize('NFC'), bytes);
-  const out = Float64Array.from(bytes.subarray(0, written));
+  const out = new Float64Array(bytes.subarray(0, written));
   bytes.fill(0);
   return out;
 }
@@ -70,7 +70,7 @@ export type Vector = readonly number[] | Float64Array | Float32Array | Int32Arra
  * @throws DoonaError `invalid-value` if the value is neither a number nor a list of numbers
  */
 export function toFloat64Array(value: number | Vector): Float64Array {
-  if (typeof value === 'number') return Float64Array.of(value);
+  if (typeof value === 'number') return new Float64Array([value]);
   const list: readonly unknown[] = Array.isArray(value) ? value
     : ArrayBuffer.isView(value) && Symbol.iterator in value ? [...value] : [undefined];
   if (list.every((x) => typeof x === 'number')) return Float64Array.from(list as readonly number[]);

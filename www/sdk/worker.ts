@@ -1,21 +1,35 @@
 /**
  * The engine's script. Started as a worker, it answers the messages of its page. Imported, in runtimes without workers,
- * it exports `answer`.
+ * it exports `answer`. It then shares its builtins with whatever else runs there, and tests them before each call.
  * @module
  */
 
 import { type Answer, type Call, workerName, workerReady } from './worker-protocol.js';
 import type { Bytes } from './bytes.js';
-import { localEngine } from './engine.js';
+import { type OpenRequest, localEngine } from './engine.js';
+import { checkEngineBuiltins, checkWebCrypto } from './engine-builtins.js';
 import { DoonaError } from './errors.js';
 
 const engine = localEngine();
 
-/** Answers a call; never rejects. */
-export async function answer({ id, method, args }: Call): Promise<Answer> {
+/** Whether a task is open that WebCrypto seals for. */
+let seals = false;
+
+/** Answers a call where the engine shares its caller's builtins; never rejects. */
+export function answer(call: Call): Promise<Answer> {
+  return run(call, async () => {
+    checkEngineBuiltins();
+    seals ||= call.method === 'open' && (call.args[0] as OpenRequest).module === 'browser';
+    if (seals) await checkWebCrypto();
+  });
+}
+
+/** Answers a call after `check`; never rejects. */
+async function run({ id, method, args }: Call, check?: () => Promise<void>): Promise<Answer> {
   try {
-    const run = engine[method] as (...args: readonly unknown[]) => Promise<unknown>;
-    return { id, result: await run(...args) };
+    await check?.();
+    const work = engine[method] as (...args: readonly unknown[]) => Promise<unknown>;
+    return { id, result: await work(...args) };
   } catch (cause) {
     if (cause instanceof DoonaError) return { id,
       error: { code: cause.code, message: cause.message, field: cause.field } };
@@ -29,7 +43,7 @@ const scope = globalThis as unknown as {
 };
 if (scope.name === workerName && scope.document === undefined) {
   addEventListener('message', async (event: MessageEvent<Call>) => {
-    const reply = await answer(event.data);
+    const reply = await run(event.data);
     const chain = 'result' in reply && (reply.result as { chain?: Bytes } | null)?.chain;
     scope.postMessage(reply, chain ? [chain.buffer] : []);
   });

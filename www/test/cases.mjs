@@ -710,7 +710,7 @@ for (const [name, epsilon0] of Object.entries(left)) {
     const first = task.slots.padding === 'none' || ['correlated', 'vectormean'].includes(task.protocol);
     const several = !first && task.slots.perLane > 1;
     const names = ['honest-clients', 'relays', 'participation', 'no-flooding', ...(several ? ['whole-clients'] : []),
-      'addresses', 'storage'];
+      'addresses', 'origins', ...(host.options.store ? ['page'] : []), 'storage'];
     same(unverified.map((assumption) => assumption.name), names);
     const words = Object.fromEntries(unverified.map((assumption) => [assumption.name, assumption.text]));
     same(words['honest-clients']?.includes('4500 of the 5000'), true);

@@ -1,0 +1,57 @@
+// The SDK beside libraries that replace builtins of JavaScript. Each builtin that the built scripts use is replaced in
+// turn, before and after they load: the budget holds, nothing leaves unsealed, and the page gets a correct report or an
+// error that says why. The long form also reports with each builtin that the SDK does not refuse.
+import assert from 'node:assert/strict';
+import { readFile, readdir } from 'node:fs/promises';
+import { join } from 'node:path';
+import { after, beforeEach, test } from 'node:test';
+import { fileURLToPath } from 'node:url';
+
+import { builtinsOf, tryBuiltins } from './builtins.mjs';
+import { launch, long, open, startTestServer } from './harness.mjs';
+
+const built = fileURLToPath(new URL('../../build/www', import.meta.url));
+
+/** @type {Awaited<ReturnType<typeof startTestServer>>} */
+let server;
+/** @type {import('playwright-core').Browser} */
+let browser;
+
+beforeEach(async () => {
+  server ??= await startTestServer();
+  browser ??= await launch();
+  await server.take();
+});
+after(async () => {
+  await browser?.close();
+  await server?.stop();
+});
+
+/** Returns the page's script and the worker's. */
+async function scripts() {
+  const worker = (await readdir(built)).find((name) => name.startsWith('doona-worker-'));
+  return Promise.all(['doona.js', String(worker)].map((file) => readFile(join(built, file), 'utf8')));
+}
+
+for (const [where, inPlace] of /** @type {[string, boolean][]} */ ([
+  ['with the engine in a worker', false], ['with the engine in the page', true]])) {
+  test(`${where} no replaced builtin voids the budget`, async (t) => {
+    const [page, worker] = await scripts();
+    const context = await browser.newContext();
+    try {
+      const { page: tab } = await open(context, `${server.site}/blank.html`);
+      const names = await tab.evaluate(`(${builtinsOf})(${JSON.stringify(inPlace ? `${page}${worker}` : page)})`);
+      assert.ok(names.length >= 60, `${names.length} builtins`);
+      const input = { names, inPlace, each: long, tasks: [server.tasks['one relay'], server.tasks['three relays']] };
+      const tried = await tab.evaluate(`(${tryBuiltins})(${JSON.stringify(input)})`);
+      const got = await server.take();
+      assert.deepEqual(tried.wrong, []);
+      assert.equal(got.length, tried.reported);
+      for (const { messages, error } of got) assert.deepEqual([messages, error], [[['0007']], '']);
+      assert.ok(tried.reported > 0 && tried.named >= 120, `${tried.named} refusals name the builtin`);
+      t.diagnostic(`${names.length} builtins, ${tried.tried} tries: ${tried.reported} reports, ${tried.refused} refusals`);
+    } finally {
+      await context.close();
+    }
+  });
+}
