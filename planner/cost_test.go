@@ -18,5 +18,5 @@ func TestCheckServable(t *testing.T) {
 	for hops := range 3 {
 		require.NoError(t, planner.CheckServable(draft(1<<32-1, 100), hops+1))
 	}
-	require.ErrorContains(t, planner.CheckServable(draft(2, 131072), 2), "invalid slots")
+	require.ErrorContains(t, planner.CheckServable(draft(2, 262144), 2), "invalid slots")
 }

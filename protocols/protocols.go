@@ -155,7 +155,8 @@ func CheckSlots(t *task.Task, want task.Slots) error {
 
 func describe(s task.Slots) string {
 	return "padding " + string(s.Padding) + ", " + strconv.FormatUint(s.Lanes, 10) + " lanes, " +
-		strconv.FormatUint(s.PerLane, 10) + " per lane, " + strconv.FormatUint(s.MessageBytes, 10) + " bytes"
+		strconv.FormatUint(s.PerLane, 10) + " per lane, " + strconv.FormatUint(s.Average, 10) + " on average, " +
+		strconv.FormatUint(s.MessageBytes, 10) + " bytes"
 }
 
 // ErrMerge is returned by [Aggregate.Merge] for an aggregate of another mechanism.

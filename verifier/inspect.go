@@ -149,7 +149,7 @@ func readFault(err error, other finding.Name, signed *onion.SignedManifest, m *o
 		return unread
 	case errors.Is(err, io.ErrUnexpectedEOF):
 		f.Name = finding.Truncated
-	case errors.Is(err, onion.ErrSlotSize), errors.Is(err, onion.ErrTooLarge):
+	case errors.Is(err, onion.ErrSlotSize):
 		f.Name = finding.Counts
 	}
 	return f

@@ -67,10 +67,10 @@ func (*Protocol) Calibrate(t *task.Task) error {
 	if err != nil {
 		return err
 	}
-	if limit := (1<<32 - 1) / t.Batch.Size; mech.m > limit {
+	if limit := t.MostPerLane(1); mech.m > limit {
 		return invalid.Field("batch.size", strconv.FormatUint(t.Batch.Size, 10),
-			"at most "+strconv.FormatUint((1<<32-1)/mech.m, 10)+" for "+strconv.FormatUint(mech.m, 10)+
-				" messages per client by rule "+t.Rule+", below 2^32 in a batch")
+			"fewer: "+strconv.FormatUint(mech.m, 10)+" messages per client by rule "+t.Rule+
+				", and so many clients have room for "+strconv.FormatUint(limit, 10))
 	}
 	t.Params = []task.Param{protocols.Whole("m", mech.m), protocols.Whole("p", p), protocols.Whole("q", mech.q),
 		{Key: "s", Value: s}}

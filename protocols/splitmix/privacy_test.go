@@ -540,7 +540,7 @@ func TestBadParametersAreNamed(t *testing.T) {
 		requireField(t, err, field)
 	}
 	for field, q := range map[string]planner.Query{
-		"batch.size": {Rule: splitmix.RulePaper, Batch: 100_000_000, Epsilon: 1, Delta: 1e-8},
+		"batch.size": {Rule: splitmix.RulePaper, Batch: 1_000_000_000, Epsilon: 1, Delta: 1e-8},
 		"params.p":   {Batch: 1 << 31, Epsilon: 1, Delta: 1e-8, Params: planner.Params{"p": 1 << 30}},
 		"rule":       {Rule: "exact", Batch: 1000, Epsilon: 1, Delta: 1e-8},
 		"epsilon":    {Batch: 10, Epsilon: 1e-9, Delta: 1e-8, Params: planner.Params{"p": 1 << 20}},

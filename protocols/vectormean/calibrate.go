@@ -343,7 +343,7 @@ func (m *Mechanism) noiseFor(lambda, trialsPer float64) noise {
 
 // checkSlots returns an error if the trials do not fit a lane. The error says how many clients would suffice.
 func (m *Mechanism) checkSlots() error {
-	most := min(task.Slots{Lanes: m.lanes}.MostPerLane(), uint64(math.MaxUint32)/m.task.Batch.Size)
+	most := min(m.task.MostPerLane(m.lanes), maxPerLane)
 	slots := m.slots()
 	if slots.PerLane <= most && max(m.noise.trials, m.null.trials) <= maxTrials {
 		return nil

@@ -209,8 +209,12 @@ func tasks(w *world) {
 	extremes.Batch = task.Batch{Size: 1<<32 - 1, Honest: randomizer.NewRational(1, 1), Min: 1 << 31}
 	extremes.Slots = task.Slots{Padding: task.PaddingNone, Lanes: 65535, PerLane: 1, MessageBytes: 1024}
 	extremes.Epochs = task.Epochs{Start: 1 << 35, Length: 31622400, Count: 65536}
+	large := real
+	large.Name, large.Batch = "many slots of few clients", task.Batch{Size: 1<<32 - 1,
+		Honest: randomizer.NewRational(1, 1), Min: 1 << 31}
+	large.Slots = task.Slots{Padding: task.PaddingNone, Lanes: 1, PerLane: 1 << 18, MessageBytes: 2, Average: 16}
 	var out []object
-	for _, t := range append([]*task.Task{&real, &labels, &count, &extremes}, withParts(&real)...) {
+	for _, t := range append([]*task.Task{&real, &labels, &count, &extremes, &large}, withParts(&real)...) {
 		check(t.Validate())
 		text, err := taskfile.MarshalJSON(t)
 		check(err)
@@ -732,14 +736,14 @@ func badTasks(w *world, fault faultFunc) {
 		{"task_boolean", "encoding", "input.clip as true instead of 1", "\xa3180\x00\x00\x01", "\xa3180\x00\x00\xc3"},
 		{"task_version", "field:version", "version 2", "doona-task\x01", "doona-task\x02"},
 		{"task_params_order", "field:params", "parameters not in ascending order", "\xa5gamma", "\xa5zamma"},
-		{"task_min_above_honest", "field:batch.min", "batch.min 2 of size 2 at honest 1/2", "\xa31/2\x01\x94",
-			"\xa31/2\x02\x94"},
-		{"task_too_many_slots", "field:slots", "lanes times perLane above 131072", "\xa4full\x02\x02",
+		{"task_min_above_honest", "field:batch.min", "batch.min 2 of size 2 at honest 1/2", "\xa31/2\x01\x95",
+			"\xa31/2\x02\x95"},
+		{"task_too_many_slots", "field:slots", "lanes times perLane above 262144", "\xa4full\x02\x02",
 			"\xa4full\x02\xcd\xff\xff"},
 	} {
 		v := replaced(form, c.old, c.new)
 		if c.name == "task_too_many_slots" {
-			v = replaced(v, "\xa4full\x02\xcd", "\xa4full\x03\xcd")
+			v = replaced(v, "\xa4full\x02\xcd", "\xa4full\x05\xcd")
 		}
 		fault(c.name, "task", c.expect, c.description, object{"task": hexOf(v)})
 	}
@@ -824,6 +828,18 @@ func badParts(w *world, fault faultFunc) {
 			}},
 		{"stream_before", "field:stream.before", "position 300 with zeros for the task before",
 			func(_, later, _, _ *task.Task) *task.Task { later.Stream.Before = task.ID{}; return later }},
+		{"average_full", "field:slots.average", "slots.average 1 under padding full",
+			func(first, _, _, _ *task.Task) *task.Task { first.Slots.Average = 1; return first }},
+		{"average_large", "field:slots.average", "slots.average no smaller than perLane",
+			func(first, _, _, _ *task.Task) *task.Task {
+				first.Slots.Padding, first.Slots.Average = task.PaddingNone, first.Slots.PerLane
+				return first
+			}},
+		{"slots_in_lane", "field:slots", "2^36 + 2^17 slots in a lane of a batch",
+			func(first, _, _, _ *task.Task) *task.Task {
+				first.Slots.Lanes, first.Slots.PerLane, first.Batch.Size = 1, 1<<17, 1<<19+1
+				return first
+			}},
 		{"noise_padding", "field:noise", "noise and padding none",
 			func(_, _, cells, _ *task.Task) *task.Task { cells.Slots.Padding = task.PaddingNone; return cells }},
 		{"noise_cells_many", "field:noise.cells", "257 cells in messages of one byte",
@@ -1142,6 +1158,15 @@ func badBatches(w *world, fault faultFunc) {
 			func(m *onion.Manifest) { m.Lanes[0].Added, m.Lanes[0].Dropped = 1, 1 }},
 		{"batch_submissions", "manifest", "more slots came in than the submissions have",
 			func(m *onion.Manifest) { m.Submissions = 1 }},
+		{"batch_huge", "manifest", "2^64-1 slots in a lane", func(m *onion.Manifest) {
+			m.Lanes[0] = onion.LaneCount{In: 1<<64 - 1, Out: 1<<64 - 1}
+		}},
+		{"batch_large", "manifest", "2^32-1 submissions in a batch of a task of 2", func(m *onion.Manifest) {
+			m.Submissions = 1<<32 - 1
+			for lane := range m.Lanes {
+				m.Lanes[lane] = onion.LaneCount{In: m.Submissions * 2, Out: m.Submissions * 2}
+			}
+		}},
 		{"batch_epoch", "manifest", "another epoch", func(m *onion.Manifest) { m.Epoch = 1 }},
 		{"batch_seq", "manifest", "another number", func(m *onion.Manifest) { m.Seq = 8 }},
 		{"batch_hop", "manifest", "another hop", func(m *onion.Manifest) { m.Hop = 1 }},

@@ -477,7 +477,7 @@ func batchBody(id task.ID, epoch, seq uint64) []byte {
 
 // maxBody is the largest submission of a task that relays serve, in bytes: a relay holds one in memory for each
 // report in flight. Only the disk limits batches.
-const maxBody = 16 << 20
+const maxBody = 32 << 20
 
 // CheckServable refuses a task whose submissions are too large for relays.
 func CheckServable(t *task.Task) error {
@@ -499,7 +499,7 @@ func MaxBatch(t *task.Task, layout onion.Layout, hop int) int64 {
 	const header = 5 // of a msgpack binary or array
 	slots := onion.MaxLane(t, hop)
 	size, perChunk := uint64(layout.SlotSize(hop+1)), uint64(sha256.Size+header)
-	// Below 2⁵⁴: MaxLane is below 2⁴⁰, and a slot below 2¹⁴ bytes.
+	// At most 2⁵⁴: MaxLane is at most 2³⁶ + 8·2³⁶ < 2⁴⁰, and a slot below 2¹⁴ bytes.
 	lane := slots*size + (slots/onion.ChunkSlots+1)*perChunk
 	over, lanes := bits.Mul64(t.Slots.Lanes, lane)
 	all := lanes + uint64(onion.MaxManifest(t, hop))

@@ -15,11 +15,11 @@ type Load struct {
 	Dummies float64 // Of each relay.
 }
 
-// FullLoad returns the largest load of a batch: every client sends as many slots and every relay adds as many dummies
-// as the task allows.
+// FullLoad returns the largest load of a batch: clients send as many slots and every relay adds as many dummies as the
+// task allows.
 func FullLoad(t *task.Task) Load {
 	l := Load{Clients: float64(t.Batch.Size), Reports: float64(t.Batch.Size)}
-	l.Slots = l.Clients * float64(t.Slots.PerLane*t.Slots.Lanes)
+	l.Slots = float64(t.MostSlots()) * float64(t.Slots.Lanes)
 	if t.Noise != nil {
 		_, most := t.Noise.Support()
 		l.Dummies = float64(most) * float64(t.Slots.Lanes)

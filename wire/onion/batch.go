@@ -46,9 +46,9 @@ func MaxManifest(t *task.Task, hop int) int64 {
 }
 
 // MaxLane returns the most slots in a lane of a batch of the relay at hop: those of Batch.Size clients, and the
-// dummies that all relays so far may add. By the limits of tasks it is below 2³² + 8·2³⁶.
+// dummies that all relays so far may add. By the limits of tasks it is at most 2³⁶ + 8·2³⁶.
 func MaxLane(t *task.Task, hop int) uint64 {
-	slots := t.Batch.Size * t.Slots.PerLane
+	slots := t.MostSlots()
 	if t.Noise != nil {
 		_, most := t.Noise.Support()
 		slots += uint64(hop+1) * most
@@ -315,7 +315,7 @@ func checkChain(t *task.Task, c Context, seq uint64, s *SignedManifest) ([]Manif
 		return refuse(ErrChain, "its chain of manifests does not reach back to the first relay")
 	}
 	for lane, n := range m.Lanes {
-		if why := cmp.Or(n.check(t, 1), n.checkLeast(t)); why != "" {
+		if why := cmp.Or(n.check(t, 1), n.checkLeast(t), n.checkMost(t, c.Hop)); why != "" {
 			return refuse(ErrCounts, fmt.Sprintf("lane %d %s", lane, why))
 		}
 	}
@@ -360,6 +360,15 @@ func (n LaneCount) checkLeast(t *task.Task) string {
 	}
 	if least, _ := t.Noise.Support(); n.Added < least {
 		return fmt.Sprintf("has %d slots added: want at least %d by the task's noise", n.Added, least)
+	}
+	return ""
+}
+
+// checkMost returns what is wrong with the number of slots that the relay at hop passes on in a lane of a batch, before
+// a reader asks for memory for their hashes.
+func (n LaneCount) checkMost(t *task.Task, hop int) string {
+	if most := MaxLane(t, hop); n.Out > most {
+		return fmt.Sprintf("passes on %d slots: want at most %d", n.Out, most)
 	}
 	return ""
 }
@@ -457,9 +466,10 @@ func HasMinClients(t *task.Task, chain []Manifest, valid []uint64) bool {
 }
 
 // CheckCounts returns an error unless a batch of this many submissions and valid slots per lane may be released: it
-// needs n submissions and n_min·B valid slots in every lane (n_min under padding none). Every relay and the verifier
-// apply it as if all other parties were malicious. The error says what is missing. A claim that needs no other honest
-// client requires nothing here: the relays' noise hides a single client.
+// needs n submissions and n_min·B valid slots in every lane (n_min under padding none), and has at most
+// [task.Task.MostSlots]. Every relay and the verifier apply it as if all other parties were malicious. The error says
+// what is wrong. A claim that needs no other honest client requires nothing here: the relays' noise hides a single
+// client.
 func CheckCounts(t *task.Task, submissions uint64, valid []uint64) error {
 	if t.Claim.Assumption == task.NoneHonest {
 		return nil
@@ -477,6 +487,9 @@ func CheckCounts(t *task.Task, submissions uint64, valid []uint64) error {
 	for lane, n := range valid {
 		if n < least {
 			return fmt.Errorf("couldn't release a batch with %d valid slots in lane %d: want %d", n, lane, least)
+		}
+		if most := t.MostSlots(); n > most {
+			return fmt.Errorf("couldn't release a batch with %d slots in lane %d: want at most %d", n, lane, most)
 		}
 	}
 	return nil

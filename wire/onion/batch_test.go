@@ -295,6 +295,9 @@ func TestHasMinClients(t *testing.T) {
 func TestCheckCounts(t *testing.T) {
 	full := newWorld(t, task.KEMX25519, 1, nil).Task // n = 3, n_min = 2, B = 3, 2 lanes
 	none := newWorld(t, task.KEMX25519, 1, func(t *task.Task) { t.Slots.Padding = task.PaddingNone }).Task
+	average := newWorld(t, task.KEMX25519, 1, func(t *task.Task) {
+		t.Slots.Padding, t.Slots.Average = task.PaddingNone, 2
+	}).Task
 	for _, c := range []struct {
 		task        *task.Task
 		submissions uint64
@@ -306,6 +309,8 @@ func TestCheckCounts(t *testing.T) {
 		{full, 0, []uint64{9, 9}, false},
 		{full, 3, nil, false}, {full, 3, []uint64{9}, false}, {full, 3, []uint64{9, 9, 9}, false},
 		{none, 3, []uint64{2, 2}, true}, {none, 3, []uint64{2, 1}, false}, {none, 2, []uint64{6, 6}, false},
+		{none, 3, []uint64{9, 9}, true}, {none, 3, []uint64{9, 10}, false},
+		{average, 3, []uint64{6, 6}, true}, {average, 3, []uint64{6, 7}, false},
 	} {
 		require.Equal(t, c.ok, onion.CheckCounts(c.task, c.submissions, c.valid) == nil, "%s, %d, %v",
 			c.task.Slots.Padding, c.submissions, c.valid)
@@ -330,7 +335,7 @@ func TestHashOfLanes(t *testing.T) {
 	}
 	full, rest := sha256.Sum256(bytes.Join(lane[:onion.ChunkSlots], nil)), sha256.Sum256(lane[onion.ChunkSlots])
 	other := sha256.Sum256([]byte{7, 8})
-	head := []byte{0, 0, 4, 0, 0, 0, 4, 1, 0, 0, 0, 0, 0, 0, 0, 1}
+	head := []byte{6: 4, 14: 4, 15: 1, 31: 1}
 	want := sha256.Sum256(slices.Concat(head, full[:], rest[:], other[:]))
 	require.Equal(t, want[:], onion.HashLanes(onion.Lanes{lane, {}, {{7, 8}}}))
 }
@@ -701,7 +706,9 @@ func TestMemoryIsNotTheSenders(t *testing.T) {
 		require.Less(t, after.TotalAlloc-before.TotalAlloc, uint64(claim/8), name)
 	}
 	w.Task.Batch.Size = onion.ChunkSlots // fewer than were signed
-	require.ErrorIs(t, read(bytes.NewReader(raw)), onion.ErrTooLarge)
+	err = read(bytes.NewReader(raw))
+	require.ErrorIs(t, err, onion.ErrCounts)
+	require.ErrorContains(t, err, "want at most 1024")
 }
 
 // TestNumbersOfBatches: the number of a batch is below [task.Task.MostBatches].

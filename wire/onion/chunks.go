@@ -25,11 +25,11 @@ import (
 const ChunkSlots = 1024
 
 // hashChunks returns what a manifest signs of its ciphertexts: SHA-256 over ChunkSlots and, for each lane, the number
-// of slots, 4 bytes each, and then the hashes of all chunks.
+// of slots, 8 bytes each, and then the hashes of all chunks.
 func hashChunks(counts []uint64, hashes []byte) []byte {
-	head := binary.BigEndian.AppendUint32(nil, ChunkSlots)
+	head := binary.BigEndian.AppendUint64(nil, ChunkSlots)
 	for _, n := range counts {
-		head = binary.BigEndian.AppendUint32(head, uint32(n))
+		head = binary.BigEndian.AppendUint64(head, n)
 	}
 	sum := sha256.Sum256(append(head, hashes...))
 	return sum[:]
@@ -96,7 +96,6 @@ type BatchReader struct {
 	size     int      // of a slot, in bytes; 0 if unknown
 	begun    bool     // the hashes have been read
 	hashes   []byte   // of the remaining chunks
-	most     uint64   // most chunks of a batch of the task
 	lane     int      // of the next chunk
 	left     uint64   // slots of this lane that remain
 }
@@ -162,20 +161,13 @@ func (r *BatchReader) Check(t *task.Task, c Context, seq uint64) ([]Manifest, er
 		return nil, err
 	}
 	r.manifest, r.size = chain[len(chain)-1], layout.SlotSize(c.Hop+1)
-	r.most = t.Slots.Lanes * chunksOf(MaxLane(t, c.Hop))
 	return chain, nil
 }
 
-// ErrTooLarge is returned if a batch's manifest is signed for more slots than a batch of the task may have.
-var ErrTooLarge = errors.New("more slots than a batch of this task has")
-
 // Hashes reads the hashes of all chunks and checks them against the signed manifest; a mismatch is [ErrCiphertexts].
-// Other errors are [ErrTooLarge] and those of the stream. [BatchReader.Next] calls it if the caller has not.
+// Other errors are those of the stream. [BatchReader.Next] calls it if the caller has not.
 func (r *BatchReader) Hashes() (err error) {
 	chunks := r.manifest.chunks()
-	if chunks > r.most {
-		return ErrTooLarge
-	}
 	if r.hashes, err = r.in.Bytes(int64(chunks * sha256.Size)); err != nil {
 		return r.fault(err)
 	}
@@ -316,7 +308,6 @@ func ParseBatch(in []byte) (*Batch, error) {
 	if err != nil {
 		return nil, err
 	}
-	r.most = uint64(len(in)) / sha256.Size // no task bounds it, and all of it is in memory already
 	if err = codec.Unmarshal(r.signed.Manifest, &r.manifest); err == nil {
 		err = r.Hashes()
 	}

@@ -194,16 +194,16 @@ func TestMaxBodyIsExact(t *testing.T) {
 	}
 }
 
-// TestSizesDoNotOverflow: the largest valid task has sizes below 2^31.
+// TestSizesDoNotOverflow: the largest valid task has sizes that a byte string can have.
 func TestSizesDoNotOverflow(t *testing.T) {
 	w := newWorld(t, task.KEMMLKEM768X25519, 8, func(t *task.Task) {
-		t.Slots = task.Slots{Padding: task.PaddingFull, Lanes: 2, PerLane: 65535, MessageBytes: 1024}
+		t.Slots = task.Slots{Padding: task.PaddingFull, Lanes: 1, PerLane: 1 << 18, MessageBytes: 1024}
 		t.Epochs.Count = 1
 	})
 	layout, err := onion.NewLayout(w.Task)
 	require.NoError(t, err)
-	require.Less(t, layout.MaxBody(), 1<<31)
-	require.Equal(t, 2*65535, layout.SlotsPerClient())
+	require.Less(t, layout.MaxBody(), 1<<32)
+	require.Equal(t, 1<<18, layout.SlotsPerClient())
 }
 
 func TestPaddingNone(t *testing.T) {

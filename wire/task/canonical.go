@@ -16,7 +16,7 @@ const label = "doona-task"
 //	 [lo, hi, bins, labels, clip],              // labels and clip 0 or 1
 //	 [epsilon, delta, total, assumption],       // total [] or [epsilon, delta]
 //	 [size, honest, min],
-//	 [padding, lanes, perLane, messageBytes],
+//	 [padding, lanes, perLane, messageBytes, average],
 //	 [start, length, count],
 //	 [kind, quota, [url, signKey, keyList],     // of the issuer; empty and zeros for addresses
 //	  [origin …]],                              // none for any
@@ -43,9 +43,9 @@ func (t *Task) Canonical() []byte {
 	w.uint(t.Batch.Size)
 	w.str(t.Batch.Honest.String())
 	w.uint(t.Batch.Min)
-	w.array(4)
+	w.array(5)
 	w.str(string(t.Slots.Padding))
-	w.uints(t.Slots.Lanes, t.Slots.PerLane, t.Slots.MessageBytes)
+	w.uints(t.Slots.Lanes, t.Slots.PerLane, t.Slots.MessageBytes, t.Slots.Average)
 	w.array(3)
 	w.uints(t.Epochs.Start, t.Epochs.Length, t.Epochs.Count)
 	w.clients(t.Clients)
@@ -132,8 +132,9 @@ func (r *reader) task() *Task {
 	t.Claim = r.claim()
 	r.array(3)
 	t.Batch = Batch{Size: r.uint(), Honest: r.rational("batch.honest"), Min: r.uint()}
-	r.array(4)
-	t.Slots = Slots{Padding: Padding(r.str()), Lanes: r.uint(), PerLane: r.uint(), MessageBytes: r.uint()}
+	r.array(5)
+	t.Slots = Slots{Padding: Padding(r.str()), Lanes: r.uint(), PerLane: r.uint(), MessageBytes: r.uint(),
+		Average: r.uint()}
 	r.array(3)
 	t.Epochs = Epochs{Start: r.uint(), Length: r.uint(), Count: r.uint()}
 	r.array(4)

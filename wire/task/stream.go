@@ -41,7 +41,7 @@ var Changeable = []string{
 	"kem", "name", "noise", "params", "protocol", "query",
 	"relays.signKey", "relays.url",
 	"rule",
-	"slots.lanes", "slots.messageBytes", "slots.padding", "slots.perLane",
+	"slots.average", "slots.lanes", "slots.messageBytes", "slots.padding", "slots.perLane",
 	"verifier.signKey", "verifier.url",
 }
 
@@ -333,6 +333,7 @@ func (t *Task) shared() []part {
 		{"slots.lanes", numbers(t.Slots.Lanes)},
 		{"slots.perLane", numbers(t.Slots.PerLane)},
 		{"slots.messageBytes", numbers(t.Slots.MessageBytes)},
+		{"slots.average", numbers(t.Slots.Average)},
 		{"epochs.length", numbers(t.Epochs.Length)},
 		{"clients.kind", string(t.Clients.Kind)},
 		{"clients.quota", numbers(t.Clients.Quota)},

@@ -63,6 +63,7 @@ var frozen = map[string]func(*task.Task){
 	"relays.url":             func(t *task.Task) { t.Relays[1].URL = "https://other.example" },
 	"rule":                   func(t *task.Task) { t.Rule = "exact" },
 	"slots.lanes":            func(t *task.Task) { t.Slots.Lanes++ },
+	"slots.average":          func(t *task.Task) { t.Slots.Average++ },
 	"slots.messageBytes":     func(t *task.Task) { t.Slots.MessageBytes++ },
 	"slots.padding":          func(t *task.Task) { t.Slots.Padding = task.PaddingNone },
 	"slots.perLane":          func(t *task.Task) { t.Slots.PerLane++ },

@@ -35,9 +35,9 @@ const (
 	ClientAddress ClientKind = "address" // Keyed hash of the network address; does not resist Sybil attacks.
 )
 
-// maxSlots bounds the slots of one client over all lanes, so that no size overflows: a submission stays below 2³¹
+// maxSlots bounds the slots of one client over all lanes, so that no size overflows: a submission stays below 2³²
 // bytes under every KEM and number of relays.
-const maxSlots = 1 << 17
+const maxSlots = 1 << 18
 
 // KEM is a key encapsulation mechanism, which seals a message for one hop.
 type KEM string
@@ -167,13 +167,24 @@ type Batch struct {
 // Slots says how messages travel.
 type Slots struct {
 	Padding      Padding // Required.
-	Lanes        uint64  // Groups of slots that are shuffled and limited separately. 1..65535; times PerLane up to 2¹⁷.
-	PerLane      uint64  // B, slots of one client in one lane. 1..65535; times Batch.Size below 2³².
+	Lanes        uint64  // Groups of slots that are shuffled and limited separately. 1..65535; times PerLane up to 2¹⁸.
+	PerLane      uint64  // B, slots of one client in one lane. 1..262144.
 	MessageBytes uint64  // Size of one protocol message. 1..1024.
+	// Padding none: a lane of a batch has at most Average·Batch.Size slots; a relay destroys a batch with more. Below
+	// PerLane. 0 stands for PerLane, also under padding full.
+	Average uint64
 }
 
-// MostPerLane returns the most slots of one client in each lane, given the other fields.
-func (s Slots) MostPerLane() uint64 { return min(65535, maxSlots/s.Lanes) }
+// MostPerLane returns the most slots of one client in each of a number of lanes, without a bound on their average.
+func (t *Task) MostPerLane(lanes uint64) uint64 { return min(maxSlots/lanes, maxLane/t.Batch.Size) }
+
+// MostSlots returns the most slots of clients in a lane of a batch. By the limits of tasks it is at most 2³⁶.
+func (t *Task) MostSlots() uint64 {
+	if t.Slots.Average > 0 {
+		return t.Batch.Size * t.Slots.Average
+	}
+	return t.Batch.Size * t.Slots.PerLane
+}
 
 // Message is the content of one slot: a protocol's message, or a cover in its place.
 type Message struct {

@@ -60,6 +60,10 @@ func variants() map[string]*task.Task {
 		t.Epochs = task.Epochs{Start: 1 << 40, Length: 31622400, Count: 65536}
 		t.KEM = task.KEMMLKEM768
 	})
+	add("most slots in a lane", func(t *task.Task) {
+		t.Batch = task.Batch{Size: 1<<32 - 1, Honest: r(1, 1), Min: 1}
+		t.Slots = task.Slots{Padding: task.PaddingNone, Lanes: 1, PerLane: 1 << 18, MessageBytes: 2, Average: 16}
+	})
 	add("many slots", func(t *task.Task) {
 		t.Slots.Lanes, t.Slots.PerLane, t.KEM = 2, 65535, task.KEMMLKEM768X25519
 	})
@@ -233,11 +237,21 @@ func TestValidateNamesTheField(t *testing.T) {
 		{"slots.lanes", []change{func(t *task.Task) { t.Slots.Lanes = 0 },
 			func(t *task.Task) { t.Slots.Lanes = 65536 }}},
 		{"slots.perLane", []change{
-			func(t *task.Task) { t.Slots.PerLane = 0 }, func(t *task.Task) { t.Slots.PerLane = 65536 },
-			func(t *task.Task) { t.Slots.PerLane, t.Batch.Size = 1000, 1<<32/1000+1 },
+			func(t *task.Task) { t.Slots.PerLane = 0 }, func(t *task.Task) { t.Slots.PerLane = 1<<18 + 1 },
+			func(t *task.Task) { t.Slots.PerLane = 1<<64 - 1 },
 		}},
 		{"slots", []change{func(t *task.Task) { t.Slots.Lanes, t.Slots.PerLane = 65535, 65535 },
-			func(t *task.Task) { t.Slots.Lanes, t.Slots.PerLane = 3, 43691 }}},
+			func(t *task.Task) { t.Slots.Lanes, t.Slots.PerLane = 3, 87382 },
+			func(t *task.Task) { t.Slots.PerLane, t.Batch.Size = 1<<16, 1<<20+1 },
+			func(t *task.Task) {
+				t.Slots = task.Slots{Padding: task.PaddingNone, Lanes: 1, PerLane: 1 << 18, MessageBytes: 2, Average: 17}
+				t.Batch.Size = 1<<32 - 1
+			}}},
+		{"slots.average", []change{
+			func(t *task.Task) { t.Slots.PerLane, t.Slots.Average = 3, 2 }, // padding full
+			func(t *task.Task) { t.Slots.Padding, t.Slots.PerLane, t.Slots.Average = task.PaddingNone, 3, 3 },
+			func(t *task.Task) { t.Slots.Padding, t.Slots.PerLane, t.Slots.Average = task.PaddingNone, 3, 1<<64-1 },
+		}},
 		{"slots.messageBytes", []change{func(t *task.Task) { t.Slots.MessageBytes = 0 },
 			func(t *task.Task) { t.Slots.MessageBytes = 1025 }}},
 		{"epochs.start", []change{func(t *task.Task) { t.Epochs.Start = 0 },

@@ -228,7 +228,7 @@ func (t *Task) validateSlots() error {
 	if err := inRange("slots.lanes", s.Lanes, 1, 65535); err != nil {
 		return err
 	}
-	if err := inRange("slots.perLane", s.PerLane, 1, 65535); err != nil {
+	if err := inRange("slots.perLane", s.PerLane, 1, maxSlots); err != nil {
 		return err
 	}
 	if err := inRange("slots.messageBytes", s.MessageBytes, 1, 1024); err != nil {
@@ -238,12 +238,19 @@ func (t *Task) validateSlots() error {
 		return invalid.Field("slots", strconv.FormatUint(n, 10)+" per client",
 			"lanes times perLane up to "+strconv.Itoa(maxSlots))
 	}
-	if n := t.Batch.Size * s.PerLane; n > 1<<32-1 {
-		return invalid.Field("slots.perLane", strconv.FormatUint(n, 10)+" slots in a lane of a batch",
-			"batch.size times perLane below 2^32")
+	if s.Average > 0 && (s.Padding != PaddingNone || s.Average >= s.PerLane) {
+		return invalid.Field("slots.average", strconv.FormatUint(s.Average, 10),
+			"below perLane under padding none, 0 for no bound, and 0 under padding full")
+	}
+	if n := t.MostSlots(); n > maxLane {
+		return invalid.Field("slots", strconv.FormatUint(n, 10)+" slots in a lane of a batch",
+			"batch.size times perLane, or times average under padding none, up to 2^36")
 	}
 	return nil
 }
+
+// maxLane is the most slots of clients in a lane of a batch. The hashes of their chunks then fit a byte string.
+const maxLane = 1 << 36
 
 func (t *Task) validateEpochs() error {
 	if err := inRange("epochs.length", t.Epochs.Length, 1, 366*24*3600); err != nil {

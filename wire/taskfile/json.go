@@ -49,6 +49,7 @@ type document struct {
 		Lanes        uint64       `json:"lanes"`
 		PerLane      uint64       `json:"perLane"`
 		MessageBytes uint64       `json:"messageBytes"`
+		Average      uint64       `json:"average,omitempty"` // padding none only
 	} `json:"slots"`
 	Epochs  *epochs `json:"epochs,omitempty"`
 	Clients struct {
@@ -153,8 +154,8 @@ func MarshalJSON(t *task.Task) ([]byte, error) {
 	d.formatClaim(t.Claim)
 	d.Stream, d.Noise = formatStream(t.Stream), formatNoise(t.Noise)
 	d.Batch.Size, d.Batch.Honest, d.Batch.Min = t.Batch.Size, t.Batch.Honest.String(), t.Batch.Min
-	d.Slots.Padding, d.Slots.Lanes, d.Slots.PerLane, d.Slots.MessageBytes = t.Slots.Padding, t.Slots.Lanes,
-		t.Slots.PerLane, t.Slots.MessageBytes
+	d.Slots.Padding, d.Slots.Lanes, d.Slots.PerLane = t.Slots.Padding, t.Slots.Lanes, t.Slots.PerLane
+	d.Slots.MessageBytes, d.Slots.Average = t.Slots.MessageBytes, t.Slots.Average
 	d.Clients.Kind, d.Clients.Quota, d.Clients.Origins = t.Clients.Kind, t.Clients.Quota, t.Clients.Origins
 	if len(t.Relays) > 0 {
 		d.Epochs = &epochs{time.Unix(int64(t.Epochs.Start), 0).UTC(),
@@ -208,7 +209,7 @@ func (d *document) task() (*task.Task, error) {
 	t := &task.Task{
 		Name: d.Name, Query: d.Query, Protocol: d.Protocol, Rule: d.Rule, KEM: d.KEM,
 		Slots: task.Slots{Padding: d.Slots.Padding, Lanes: d.Slots.Lanes, PerLane: d.Slots.PerLane,
-			MessageBytes: d.Slots.MessageBytes},
+			MessageBytes: d.Slots.MessageBytes, Average: d.Slots.Average},
 		Clients: task.Clients{Kind: d.Clients.Kind, Quota: d.Clients.Quota, Origins: d.Clients.Origins},
 	}
 	for key, text := range d.Params {

@@ -80,7 +80,7 @@ const shape: readonly Shape[] = [
   ['input.range', 'input.range', 'input.bins', 'input.labels', 'input.clip'],
   ['claim.epsilon', 'claim.delta', 'claim.total', 'claim.assumption'],
   ['batch.size', 'batch.honest', 'batch.min'],
-  ['slots.padding', 'slots.lanes', 'slots.perLane', 'slots.messageBytes'],
+  ['slots.padding', 'slots.lanes', 'slots.perLane', 'slots.messageBytes', 'slots.average'],
   ['', 'epochs.length', ''],
   ['clients.kind', 'clients.quota', party('clients.issuer'), 'clients.origins'],
   [relay], party('verifier'), 'kem', ['stream.name', '', '', 'stream.allow', ''], 'noise',

@@ -42,7 +42,7 @@ export interface Task {
   readonly input: { lo: string; hi: string; bins: number; labels: boolean; clip: boolean };
   readonly claim: Claim;
   readonly batch: { size: number; honest: string; min: number };
-  readonly slots: { padding: string; lanes: number; perLane: number; messageBytes: number };
+  readonly slots: { padding: string; lanes: number; perLane: number; messageBytes: number; average: number };
   readonly epochs: { start: number; length: number; count: number };
   readonly clients: Clients;
   readonly relays: readonly Party[];
@@ -122,7 +122,13 @@ export function parseTask(canonical: Bytes): Task {
       assumption: r.str(),
     })),
     batch: group(r, 3, () => ({ size: r.uint(), honest: r.str(), min: r.uint() })),
-    slots: group(r, 4, () => ({ padding: r.str(), lanes: r.uint(), perLane: r.uint(), messageBytes: r.uint() })),
+    slots: group(r, 5, () => ({
+      padding: r.str(),
+      lanes: r.uint(),
+      perLane: r.uint(),
+      messageBytes: r.uint(),
+      average: r.uint(),
+    })),
     epochs: group(r, 3, () => ({ start: r.uint(), length: r.uint(), count: r.uint() })),
     clients: group(r, 4, () => ({
       kind: r.str(),

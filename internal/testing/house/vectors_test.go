@@ -1,6 +1,7 @@
 package house_test
 
 import (
+	"bytes"
 	"crypto/sha256"
 	"crypto/x509"
 	"encoding/binary"
@@ -278,9 +279,9 @@ func TestVectorsChunks(t *testing.T) {
 	}
 	readVectors(t, "chunks", &vectors)
 	for _, v := range vectors {
-		head, hashes := binary.BigEndian.AppendUint32(nil, onion.ChunkSlots), []byte{}
+		head, hashes := binary.BigEndian.AppendUint64(nil, onion.ChunkSlots), []byte{}
 		for _, n := range v.Slots {
-			head = binary.BigEndian.AppendUint32(head, uint32(n))
+			head = binary.BigEndian.AppendUint64(head, n)
 			for i := uint64(0); i < n; {
 				h := sha256.New()
 				for range min(n-i, onion.ChunkSlots) {
@@ -487,11 +488,13 @@ func (f *fault) run(t *testing.T) error {
 		return err
 	case "batch":
 		parsed, id := parseTask(t, f.Task)
-		batch, err := onion.ParseBatch(f.Batch)
-		if err != nil {
-			return err
+		r, err := onion.NewBatchReader(bytes.NewReader(f.Batch), onion.MaxManifest(parsed, f.Hop)) // as a hop reads
+		if err == nil {
+			_, err = r.Check(parsed, onion.Context{TaskID: id, Epoch: f.Epoch, Hop: f.Hop}, f.Seq)
 		}
-		_, err = batch.Check(parsed, onion.Context{TaskID: id, Epoch: f.Epoch, Hop: f.Hop}, f.Seq)
+		if err == nil {
+			_, err = r.Rest()
+		}
 		return err
 	case "end":
 		parsed, id := parseTask(t, f.Task)

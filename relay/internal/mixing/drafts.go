@@ -237,7 +237,7 @@ func openOne(opener *onion.Opener, key *store.EpochKey, lane int, sealed []byte)
 
 // Withholds says whether an open batch, as it is, will be destroyed: that takes no room, and makes some.
 func Withholds(s *tasks.Hosted, b store.OpenBatch) bool {
-	in := slices.Repeat([]uint64{b.Submissions * s.Slots.PerLane}, int(s.Slots.Lanes))
+	in := slices.Repeat([]uint64{min(b.Submissions*s.Slots.PerLane, s.MostSlots())}, int(s.Slots.Lanes))
 	return onion.CheckCounts(s.Task, b.Submissions, in) != nil
 }
 
@@ -298,7 +298,7 @@ func (bm *Maker) seal(
 func (bm *Maker) collect(s *tasks.Hosted, submissions uint64, rows iter.Seq2[store.Row, error]) (
 	slots *spill.Shuffle, in []uint64, err error) {
 	in = make([]uint64, s.Slots.Lanes)
-	expect := slices.Repeat([]uint64{submissions * s.Slots.PerLane}, len(in))
+	expect := slices.Repeat([]uint64{min(submissions*s.Slots.PerLane, s.MostSlots())}, len(in))
 	if slots, err = bm.shuffle(s.Layout.SlotSize(1), expect); err != nil {
 		return nil, nil, err
 	}

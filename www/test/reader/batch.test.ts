@@ -18,7 +18,13 @@ function be32(n: number): Buffer {
   return out;
 }
 
-const signed = (counts: number[], hashes: Uint8Array[]) => sha256(be32(1024), ...counts.map(be32), ...hashes);
+function be64(n: number): Buffer {
+  const out = Buffer.alloc(8);
+  out.writeBigUInt64BE(BigInt(n));
+  return out;
+}
+
+const signed = (counts: number[], hashes: Uint8Array[]) => sha256(be64(1024), ...counts.map(be64), ...hashes);
 
 test('chunks.json: lanes of several chunks', () => {
   for (const { slots, ciphertextsHash } of read('chunks')) {

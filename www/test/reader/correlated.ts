@@ -46,7 +46,7 @@ function fromParameters(task: Task, top: bigint, zero: boolean): Noise[] {
     if (!p || p.num <= 0n) throw new Malformed(`params.${key}`);
   }
   const noise = (name: string) => {
-    const max = task.params.has(`${name}.jump`) ? whole(task, `${name}.jump`, 1n, 65535n) : 0n;
+    const max = task.params.has(`${name}.jump`) ? whole(task, `${name}.jump`, 1n, 262144n) : 0n;
     const r = dyadic(task, `${name}.r`, unit, (p) => p.num >= p.den && p.num <= 1_000_000_000n * p.den);
     for (const key of ['r', 's', ...(max > 0n ? ['jump'] : [])]) known.add(`${name}.${key}`);
     return { weight: (unit * r.num) / r.den, jumps: { rate: exponent(task, `${name}.s`, max > 0n), max } };

@@ -35,6 +35,7 @@ export interface Task {
   lanes: bigint;
   perLane: bigint;
   messageBytes: bigint;
+  average: bigint;
   total: { epsilon: string; delta: string } | undefined;
   assumption: string;
   origins: string[];
@@ -108,10 +109,10 @@ export function parseTask(canonical: Uint8Array): Task {
   if (label !== 'doona-task' || version !== 1n) throw new Malformed('version');
   const [lo, hi, bins, labels, clip] = input;
   const [size, , min] = batch;
-  const [padding, lanes, perLane, messageBytes] = slots;
+  const [padding, lanes, perLane, messageBytes, average] = slots;
   const [epsilon, delta, total, assumption] = claim;
   return {
-    canonical, query, protocol, rule, bins, size, min, padding, lanes, perLane, messageBytes,
+    canonical, query, protocol, rule, bins, size, min, padding, lanes, perLane, messageBytes, average,
     params: new Map(params.map(([key, text]: [string, string]) => [key, rational(text)])),
     lo: toNumber(rational(lo)),
     hi: toNumber(rational(hi)),
