@@ -202,6 +202,11 @@ func (tr trial) run() Way {
 	if param == nil {
 		return tr.draft(0)
 	}
+	if param.Best {
+		if w := tr.draft(0); w.Why == nil {
+			return w
+		}
+	}
 	var possible []Way
 	var exceeds error
 	for _, v := range param.Values(tr.goal.entries()) {

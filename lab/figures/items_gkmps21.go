@@ -31,7 +31,7 @@ func gkmps21Items() []Item {
 			Note: "the gap was the parameter search's; ours finds parameters for Δ = 4096 in seconds; " +
 				"[picture](figures/gkmps21-1c.svg)"},
 		{Paper: p, What: "Theorem 1: real numbers, error of Laplace noise at (1−ζ)ε", Status: Reproduced,
-			Note: "protocol correlated rounds to Δ levels; rounding may add 16 % to the variance"},
+			Note: "protocol correlated rounds to Δ levels; rounding may add 30 % to the variance"},
 		{Paper: p, What: "Theorem 2: whole numbers", Status: Reproduced,
 			Note: "rule theorem2 of protocol correlated, tested; ours needs some 100 times fewer messages"},
 		{Paper: p, What: "Corollary 3: 1-sparse vectors", Status: Reproduced,

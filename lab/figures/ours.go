@@ -19,8 +19,7 @@ func ourFigures() []Figure {
 			Y: "root mean square error for (1, 10⁻⁶)",
 			Caption: "A sum of n numbers in [0, 1], the worst values. Randomized response with one message, and " +
 				"RAPPOR's bits, have an error that grows as n^⅙. Split-and-mix and correlated noise stay close " +
-				"to a curator. The latter's slots run out: a batch holds fewer than 2³², so a million users " +
-				"round coarsely. Where two relays add noise (augmented), clients send one message and none need " +
+				"to a curator. Where two relays add noise (augmented), clients send one message and none need " +
 				"be honest. Prio's two servers each add a curator's noise: √2 times that error.",
 			Slow:    true,
 			Slopes:  []Slope{{Series: "realsum", From: 1e4, Theory: 1. / 6}, {Series: "splitmix", Theory: 0}},

@@ -3,6 +3,7 @@ package correlated
 import (
 	"cmp"
 	"math"
+	"slices"
 	"strconv"
 
 	"github.com/doona-dp/doona/internal/decimal"
@@ -32,11 +33,16 @@ type Options struct {
 const defaultShare = 0.9
 
 // roundingShare is the largest share of the noise's variance that rounding may add. With ε* = 0.9·ε the standard
-// error is then within 20 % of the central discrete Laplace mechanism's.
-const roundingShare = 0.16
+// error is then within 24 % of the central discrete Laplace mechanism's. A smaller share takes more messages: their
+// number grows as Δ, and Δ as the root of 1/roundingShare.
+const roundingShare = 0.3
 
-// maxSlots is the largest B of a lane.
-const maxSlots = 65535
+// The largest B to try first, and the largest of all. Through two relays with X25519 a report is then below 16 MiB, and
+// below 32 MiB.
+const (
+	usualSlots = 120_000
+	maxSlots   = 250_000
+)
 
 // Row implements [protocols.Protocol.Row].
 func (*Protocol) Row() protocols.Row {
@@ -80,10 +86,13 @@ func CalibrateWith(t *task.Task, o Options) error {
 		return err
 	}
 	for {
-		done, err := newCalibration(t, top, eps, delta, o).run()
-		if err == nil {
-			*t = *done
-			return nil
+		var err error
+		for _, limit := range slotLimits(t) {
+			var done *task.Task
+			if done, err = newCalibration(t, top, eps, delta, o, limit).run(); err == nil {
+				*t = *done
+				return nil
+			}
 		}
 		if kept || top < 4 {
 			return err
@@ -125,16 +134,19 @@ func firstTop(t *task.Task, eps float64) (top uint64, kept bool, err error) {
 	return uint64(min(max(ideal, 1), maxTop)), false, nil
 }
 
-// slotLimit returns the largest B that a task can have.
-func slotLimit(t *task.Task) int {
-	return int(min(maxSlots, (1<<32-1)/t.Batch.Size))
+// slotLimits returns the largest B to try, in order. Under padding full every client sends all its slots.
+func slotLimits(t *task.Task) []int {
+	if t.Slots.Padding == task.PaddingNone {
+		return []int{usualSlots, maxSlots}
+	}
+	return []int{int(min(1<<16-1, t.MostPerLane(1)))}
 }
 
 // Multiples to try for the longest burst, the messages of one jump. The unit is the slots that the central noise
 // takes alone. 0 means no bound.
 var (
 	// If messages count, long bursts come first, because they need the fewest messages.
-	burstsForMessages = []float64{4, 8, 16, 0, 2.5, 1.5, 0.8, 0.5, 0.3}
+	burstsForMessages = []float64{4, 8, 16, 0, 2.5, 1.5, 1, 0.8, 0.5, 0.3}
 	// If slots count, bursts are shorter than those of the central noise.
 	burstsForSlots = []float64{0.6, 0.25}
 )
@@ -159,12 +171,12 @@ type calibration struct {
 
 // newCalibration prepares the search for one Δ. A substitution changes two coordinates of a 1-sparse vector; each
 // gets half of ε*.
-func newCalibration(t *task.Task, top uint64, eps, delta float64, o Options) *calibration {
+func newCalibration(t *task.Task, top uint64, eps, delta float64, o Options, limit int) *calibration {
 	share := o.Share
 	if sparse(t) {
 		share /= 2
 	}
-	return &calibration{*t, top, eps, delta, down(share * eps / float64(top)), o.Objective, slotLimit(t)}
+	return &calibration{*t, top, eps, delta, down(share * eps / float64(top)), o.Objective, limit}
 }
 
 // run returns the task with its parameters and slots.
@@ -175,6 +187,9 @@ func (c *calibration) run() (*task.Task, error) {
 	least, err := c.centralSlots()
 	if err != nil {
 		return nil, err
+	}
+	if c.limit == usualSlots && 3*least > c.limit { // Bursts that fit the rest would take many messages.
+		return nil, c.orNoRoom(nil)
 	}
 	goal := design.Target{
 		Top: c.top, Sparse: sparse(&c.task), Star: c.central.Float64(),
@@ -227,7 +242,9 @@ func (c *calibration) bounded(goal design.Target, least int, multiple float64) (
 		return goal.Near, nil
 	}
 	goal.Burst = max(uint64(float64(least)*multiple), leastBurst)
-	if goal.Burst >= uint64(c.limit) {
+	clients := float64(c.task.Batch.Min) / float64(dim(&c.task))
+	if goal.Burst >= uint64(c.limit) ||
+		goal.Guess(clients, overflowLimit(&c.task, c.eps, c.delta), c.limit) > c.limit {
 		return nil, nil
 	}
 	d, ok := goal.Solve()
@@ -293,11 +310,25 @@ func (c *calibration) finish(params []task.Param) (*task.Task, error) {
 	if !ok {
 		return nil, c.tooMany(m.groups())
 	}
-	done.Slots = m.slots(uint64(max(b, 2)))
+	done.Slots = m.slots(uint64(max(b, 2)), 0)
+	if done.Slots.Padding == task.PaddingNone {
+		done.Slots.Average = average(m.groups(), &done)
+	}
 	if m, err = newMechanism(&done); err != nil {
 		return nil, err
 	}
 	return &done, m.CheckClaim()
+}
+
+// average returns the least bound on the slots of a batch, divided by its clients, that their messages exceed with a
+// probability of at most 2^-40. It is 0 if B bounds them better.
+func average(groups []design.Group, t *task.Task) uint64 {
+	n := float64(t.Batch.Size)
+	most := 1 + design.MostOnAverage(groups, n, 40*math.Ln2)
+	if !(most < float64(t.Slots.PerLane)) {
+		return 0
+	}
+	return uint64(math.Ceil(most))
 }
 
 // tooMany returns the error for noise that does not fit into the slots of a task. It names the smallest n at which
@@ -311,8 +342,7 @@ func (c *calibration) tooMany(groups []design.Group) error {
 		for k := range scaled {
 			scaled[k].Mass *= float64(c.task.Batch.Size) / float64(n)
 		}
-		if b, ok := design.LeastSlots(scaled, overflowLimit(&more, c.eps, c.delta), maxSlots); ok &&
-			uint64(b)*n < 1<<32 {
+		if _, ok := design.LeastSlots(scaled, overflowLimit(&more, c.eps, c.delta), slices.Max(slotLimits(&more))); ok {
 			return invalid.Field("batch.size", strconv.FormatUint(c.task.Batch.Size, 10),
 				"at least about "+strconv.FormatUint(n, 10)+": with fewer clients "+room)
 		}

@@ -31,7 +31,7 @@
 //
 // Accuracy: unbiased. (3) is the error of the central discrete Laplace mechanism at ε* < ε times n/n_min, plus
 // rounding. [Protocol.Calibrate] takes ε* = 0.9·ε. Unless the task names Δ, it takes the Δ with which rounding adds a
-// share of 0.16, or a smaller Δ if the slots do not suffice.
+// share of 0.3, or a smaller Δ if the slots do not suffice.
 //
 // Limits: noise comes in bursts, so B is at least 17.5·Δ/ε* (δ = 10⁻⁶). If every relay colludes with the verifier,
 // nothing protects a client: its messages hold its value (ε₀ = +Inf). If fewer than n_min clients are honest, the
@@ -133,7 +133,7 @@ func (*Protocol) Open(t *task.Task) (protocols.Mechanism, error) {
 	if b := t.Slots.PerLane; b < 2 {
 		return nil, invalid.Field("slots.perLane", strconv.FormatUint(b, 10), "at least 2")
 	}
-	return m, protocols.CheckSlots(t, m.slots(t.Slots.PerLane))
+	return m, protocols.CheckSlots(t, m.slots(t.Slots.PerLane, t.Slots.Average))
 }
 
 func newMechanism(t *task.Task) (*Mechanism, error) {
@@ -245,8 +245,8 @@ func (r *reader) exponent(key string, zero bool) randomizer.Rational {
 func (r *reader) noise(name string) (design.Noise, source) {
 	s := source{}
 	if _, bounded := r.task.Param(name + ".jump"); bounded {
-		j := r.get(name+".jump", "a whole number from 1 to 65535",
-			func(p randomizer.Rational) bool { return p.Den == 1 && p.Num >= 1 && p.Num <= 65535 })
+		j := r.get(name+".jump", "a whole number from 1 to 262144",
+			func(p randomizer.Rational) bool { return p.Den == 1 && p.Num >= 1 && p.Num <= 1<<18 })
 		s.jump = uint64(j.Num)
 	}
 	rate := r.get(name+".r", "a rational from 1 to 10^9, denominator a power of two up to 64",
@@ -326,12 +326,12 @@ func (m *Mechanism) values() uint64 { return m.top + m.offset() + 1 }
 
 func (m *Mechanism) offset() uint64 { return (m.top + 1) / 2 }
 
-func (m *Mechanism) slots(b uint64) task.Slots {
+func (m *Mechanism) slots(b, average uint64) task.Slots {
 	padding := m.task.Slots.Padding
 	if padding == "" {
 		padding = task.PaddingNone
 	}
-	return task.Slots{Padding: padding, Lanes: 1, PerLane: b,
+	return task.Slots{Padding: padding, Lanes: 1, PerLane: b, Average: average,
 		MessageBytes: uint64(protocols.Indices(m.values() * m.dim).Bytes())}
 }
 

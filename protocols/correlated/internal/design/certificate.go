@@ -170,7 +170,7 @@ func newCertificate(d *Design, theta, miss float64) *certificate {
 // law returns the law of a noise for shifts up to reach; for coarse designs a scaled one.
 func (d *Design) law(n Noise, reach int64, miss float64) law {
 	scale := int64(1)
-	for d.coarse && n.Jump > 0 && reach/scale > 16 && int64(n.Jump)/scale > 32 {
+	for d.coarse && n.Jump > 0 && reach/scale > 8 && int64(n.Jump)/scale > 32 {
 		scale *= 2
 	}
 	if scale == 1 {

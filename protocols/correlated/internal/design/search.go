@@ -56,7 +56,7 @@ const margin = 2e-3
 // Steps of the search, in logarithms.
 const (
 	firstStep = 0.24
-	nearStep  = 0.12 // Starting from a design that is close.
+	nearStep  = 0.1  // Once, starting from a design that is close.
 	lastStep  = 0.05 // Below it messages change by less than a hundredth.
 	retryStep = 0.6  // Between the points tried until one is private.
 )
@@ -158,17 +158,36 @@ func (s *descent) move(k func(*point) *float64, by float64) (moved bool) {
 	return moved
 }
 
+// Guess returns the slots that a solution with bursts of at most t.Burst takes at least, or more than most: those of the
+// noise near which the search begins, with as many clients.
+func (t *Target) Guess(clients, limit float64, most int) int {
+	d := t.design(t.Near.at, t.Near.x)
+	groups := []Group{{1, 2 / clients, t.Star, 0}, {2, d.Pair.R / clients, d.Pair.S, d.Pair.Jump}}
+	for l, count := range atomCounts(t.Top) {
+		n := d.Levels[l]
+		groups = append(groups, Group{3, float64(count) * n.R / clients, n.S, n.Jump})
+	}
+	b, ok := LeastSlots(groups, limit, most)
+	if !ok {
+		return most + 1
+	}
+	return b
+}
+
 // at returns the design of largest x that is private at a point, starting the search at x.
 func (t *Target) at(p point, x float64) (best Solved, bestX float64, ok bool) {
 	if p.r < 0 || p.pairR < 0 {
 		return best, x, false
 	}
-	miss := t.cut()
+	miss, near := t.cut(), 0.02
+	if t.coarse {
+		near = 0.05
+	}
 	theta := math.Exp(p.theta)
 	lo, hi := math.Inf(-1), math.Inf(1)
 	for range 16 {
 		d := t.design(p, x)
-		if d.tabulated() > maxTabulated {
+		if !t.coarse && d.tabulated() > maxTabulated {
 			return best, bestX, ok
 		}
 		excess := min(math.Log(d.Bound(t.Epsilon, theta, miss)/(t.Delta*(1-margin))), 50)
@@ -180,7 +199,7 @@ func (t *Target) at(p point, x float64) (best Solved, bestX float64, ok bool) {
 		} else {
 			hi = x
 		}
-		if excess <= 0 && excess > -0.02 || hi-lo < 1e-3 {
+		if excess <= 0 && excess > -near || hi-lo < 1e-3 {
 			break
 		}
 		next := x - 0.25*excess - 0.001*math.Copysign(1, excess) // ln of the bound rises 3 to 10 times as fast as x.
@@ -196,7 +215,7 @@ func (t *Target) at(p point, x float64) (best Solved, bestX float64, ok bool) {
 }
 
 // maxTabulated bounds the sum of the means of the laws that a client must tabulate for its check.
-const maxTabulated = 1 << 20
+const maxTabulated = 1 << 24
 
 func (d *Design) tabulated() (sum float64) {
 	for _, n := range append([]Noise{d.Pair, d.Zero}, d.Levels...) {

@@ -142,6 +142,24 @@ func cumulant(groups []Group, eta float64) (sum float64) {
 	return sum
 }
 
+// MostOnAverage returns a bound on the messages of n clients, divided by n, that they exceed with a probability of at
+// most e^-rare: by Chernoff's bound, for the best of some η below the smallest decay rate of an unbounded group.
+func MostOnAverage(groups []Group, n, rare float64) float64 {
+	eta, least := 1.0, math.Inf(1)
+	for _, g := range groups {
+		if g.Jump == 0 {
+			eta = min(eta, 0.9*g.S/float64(g.Weight))
+		}
+	}
+	for range 400 {
+		if most := (cumulant(groups, eta) + rare/n) / eta; most < least {
+			least = most
+		}
+		eta *= 0.95
+	}
+	return least
+}
+
 // LeastSlots returns the smallest B ≤ most with Pr[N > B-1] ≤ limit; one slot is for the value. ok is false if there
 // is none.
 func LeastSlots(groups []Group, limit float64, most int) (b int, ok bool) {

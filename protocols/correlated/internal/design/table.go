@@ -6,119 +6,159 @@ import "math"
 //
 //	z·P(z) = r·Σ_{1 ≤ k ≤ min(jump, z)} e^{-sk}·P(z-k),  P(0) = exp(-r·Σ_k e^{-sk}/k)       (M2)
 //
-// All terms are positive, so every P(z) has a relative error of at most 8z·2⁻⁵³.
+// All terms are positive, so every P(z) has a relative error of at most 8z·2⁻⁵³. A wide law keeps every width-th P(z),
+// and the sums between. Where ln P(z) is needed between them, the chord is below it, by log-concavity.
 type table struct {
 	Noise
-	log      []float64 // ln P(z)
-	upTo     []float64 // P(< z)
-	beyond   []float64 // P(z ≤ · < to)
-	from, to int64
-	miss     float64
+	width  int64
+	cells  []cell // from 0 on, each of width values
+	blocks []tableBlock
+	from   int64 // T is from ≤ z < to with cut, else z < to; multiples of width
+	to     int64
+	below  float64 // P(< from)
+	miss   float64
+	end    int64 // number of values that cells hold
 }
 
-// upperShare is the ratio of the lower tail's mass to the upper tail's, both outside T.
-const upperShare = 4
+// cell has the first ln P(z) of a range of z, and the logarithm of the sum.
+type cell struct{ first, sum float64 }
 
-// maxTable bounds the tabulated support. Calibration stays below it, and a task above it is refused.
-const maxTable = 1 << 22
+// tableBlock is a range of z in which the maximum of the loss replaces it.
+type tableBlock struct {
+	first, last       int64   // last may be the next block's first: the monotone loss is no smaller there.
+	mass              float64 // ln P of the block
+	logFirst, logLast float64 // ln P(first), ln P(last)
+}
+
+const (
+	upperShare  = 4       // The ratio of the lower tail's mass to the upper tail's, both outside T.
+	maxTable    = 1 << 25 // Bounds the support. Calibration stays below it, and a task above it is refused.
+	maxCells    = 1 << 16 // About as many cells as a law of an average mean has.
+	tableBlocks = 1024
+	rescaleAt   = 1e200
+)
 
 func newTable(n Noise, reach int64, miss float64) *table {
-	t := &table{Noise: n}
-	t.fill(reach, miss)
+	t := &table{Noise: n, width: 1, miss: miss / upperShare}
+	expected := t.Mean() + float64(reach)
+	if expected > maxTable/2 {
+		return t
+	}
+	for expected/float64(t.width) > maxCells/2 {
+		t.width *= 2
+	}
+	if t.fill(reach) {
+		t.divide(reach, miss)
+	}
 	return t
 }
 
-// fill computes probabilities, in units of P(0), rescaled whenever they grow large. It stops once the remaining
-// probability is below miss, and reach values later.
-func (t *table) fill(reach int64, miss float64) {
-	if t.Mean()+float64(reach) > maxTable {
-		return
-	}
-	q := math.Exp(-t.S)
-	logZero := 0.0
+// fill computes the cells up to reach beyond the end of T. There the remaining probability is below miss. It returns
+// false if they do not fit: then the table proves nothing.
+func (t *table) fill(reach int64) bool {
+	q, log := math.Exp(-t.S), 0.0 // log is the logarithm of the unit of value.
 	for k, power := uint64(1), q; k <= t.Jump; k, power = k+1, power*q {
-		logZero -= t.R * power / float64(k)
+		log -= t.R * power / float64(k)
 	}
-	scale := logZero // ln of the unit of w.
 	w := window{q: q, max: int(t.Jump)}
-	value := 1.0
-	t.log = append(t.log, scale)
-	extra := int64(-1)
-	for z := int64(1); z <= maxTable; z++ {
-		value = t.R * w.push(value) / float64(z)
-		if value > 1e200 {
-			w.rescale(1e-200)
-			value *= 1e-200
-			scale += 200 * math.Ln10
+	value, rare := 1.0, math.Exp(-log)*t.miss
+	for t.end = 0; t.to == 0 || t.end < t.to+reach+2*t.width; {
+		first, sum, unit := value, 0.0, log
+		for range t.width {
+			sum += value
+			t.end++
+			before := value
+			value = t.R * w.push(value) / float64(t.end)
+			// By log-concavity the terms from t.end-1 on fall at least as fast as a geometric series.
+			if t.to == 0 && t.end > reach && value < before && before <= rare*(1-value/before) {
+				t.to = (max(t.end-1, reach+t.width) + t.width - 1) / t.width * t.width
+			}
+			if value > rescaleAt {
+				w.rescale(1 / rescaleAt)
+				value, sum = value/rescaleAt, sum/rescaleAt
+				log += math.Log(rescaleAt)
+				rare = math.Exp(-log) * t.miss
+			}
 		}
-		lp := math.Log(value) + scale
-		t.log = append(t.log, lp)
-		if ratio := lp - t.log[z-1]; extra < 0 && z > reach && ratio < 0 &&
-			math.Exp(t.log[z-1])/-math.Expm1(ratio) <= miss/upperShare {
-			extra = z - 1 // T ends before z-1; shifts reach up to reach further.
-		}
-		if extra >= 0 && z >= extra+reach {
-			break
+		t.cells = append(t.cells, cell{math.Log(first) + unit, math.Log(sum) + log})
+		if t.end > maxTable {
+			return false
 		}
 	}
-	if extra < 0 || int64(len(t.log)) <= extra+reach { // Does not fit: proves nothing.
-		t.log = nil
-		return
-	}
-	t.to = extra
-	t.upTo = make([]float64, t.to+1)
-	for z := range t.to {
-		t.upTo[z+1] = t.upTo[z] + math.Exp(t.log[z])
-	}
-	t.beyond = make([]float64, t.to+1)
-	for z := t.to - 1; z >= 0; z-- {
-		t.beyond[z] = t.beyond[z+1] + math.Exp(t.log[z])
-	}
-	t.from = max(reach, search(0, t.to-1, func(z int64) bool { return t.upTo[z+1] > miss }))
-	t.to = max(t.to, t.from)
-	t.miss = miss / upperShare
+	return true
 }
 
-func (t *table) logP(z int64) float64 { return t.log[z] }
+// divide divides T into blocks.
+func (t *table) divide(reach int64, miss float64) {
+	for t.from < t.to-t.width {
+		with := t.below + math.Exp(t.cells[t.from/t.width].sum)
+		if t.from >= reach && with > miss {
+			break
+		}
+		t.below = with
+		t.from += t.width
+	}
+	cells := max((t.to-t.from)/t.width/tableBlocks, 1)
+	for first := int64(0); first < t.to; {
+		end := min(first+cells*t.width, t.to)
+		if first < t.from {
+			end = min(end, t.from)
+		}
+		last := end
+		if t.width == 1 {
+			last--
+		}
+		t.blocks = append(t.blocks, tableBlock{first, last, t.mass(first, end), t.logP(first), t.logP(last)})
+		first = end
+	}
+}
+
+// mass returns ln P(first ≤ · < end).
+func (t *table) mass(first, end int64) float64 {
+	cells, top, sum := t.cells[first/t.width:end/t.width], math.Inf(-1), 0.0
+	for _, c := range cells {
+		top = max(top, c.sum)
+	}
+	for _, c := range cells {
+		sum += math.Exp(c.sum - top)
+	}
+	return math.Log(sum) + top
+}
+
+// logP returns ln P(z) at multiples of the width, and the chord between them.
+func (t *table) logP(z int64) float64 {
+	at, rest := z/t.width, z%t.width
+	first := t.cells[at].first
+	if rest == 0 {
+		return first
+	}
+	return first + (t.cells[at+1].first-first)*float64(rest)/float64(t.width)
+}
 
 func (t *table) missed(cut bool) float64 {
 	switch {
-	case t.log == nil:
+	case t.blocks == nil:
 		return 1
 	case cut:
-		return t.upTo[t.from]*(1+1e-6) + t.miss
+		return t.below*(1+1e-6) + t.miss
 	}
 	return t.miss
 }
 
-// tableBlocks is the number of blocks of T in which the maximum of the loss replaces it.
-const tableBlocks = 1024
-
 // moment sums (M1) by blocks. The loss is monotone in z, by log-concavity, so it is largest at an end of the block.
 func (t *table) moment(theta float64, d int64, cut bool) float64 {
-	if t.log == nil || t.from >= t.to {
+	total := 0.0
+	for _, b := range t.blocks {
+		if cut && b.first < t.from {
+			continue
+		}
+		loss := max(b.logFirst-t.logP(b.first+d), b.logLast-t.logP(b.last+d))
+		total += math.Exp(theta*loss + b.mass)
+	}
+	if total == 0 { // The table holds nothing, and proves nothing.
 		return math.Inf(1)
 	}
-	from, total := int64(0), 0.0
-	if cut {
-		from = t.from
-	}
-	width := max((t.to-from)/tableBlocks, 1)
-	for z := from; z < t.to; z += width {
-		end := min(z+width, t.to)
-		loss := max(t.log[z]-t.log[z+d], t.log[end-1]-t.log[end-1+d])
-		total += t.mass(z, end) * math.Exp(theta*loss)
-	}
-	return math.Log(total) + 1e-6
-}
-
-// mass returns P(z ≤ · < end), from the sums of the nearer tail. The other tail's sums are close to 1; their
-// difference could be 0 for a block to which a large θ gives weight.
-func (t *table) mass(z, end int64) float64 {
-	if t.upTo[z] > 0.5 {
-		return t.beyond[z] - t.beyond[end]
-	}
-	return t.upTo[end] - t.upTo[z]
+	return math.Log(total) + 1e-6 + theta*float64(t.end)*0x1p-49 // Two errors of every loss, as above.
 }
 
 // window is a queue of the last max values v₁, v₂, … (newest first). It yields Σ_k q^k·v_k with additions only: the
