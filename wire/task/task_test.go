@@ -244,7 +244,7 @@ func TestValidateNamesTheField(t *testing.T) {
 			func(t *task.Task) { t.Slots.Lanes, t.Slots.PerLane = 3, 87382 },
 			func(t *task.Task) { t.Slots.PerLane, t.Batch.Size = 1<<16, 1<<20+1 },
 			func(t *task.Task) {
-				t.Slots = task.Slots{Padding: task.PaddingNone, Lanes: 1, PerLane: 1 << 18, MessageBytes: 2, Average: 17}
+				t.Slots.Padding, t.Slots.Lanes, t.Slots.PerLane, t.Slots.Average = task.PaddingNone, 1, 1<<18, 17
 				t.Batch.Size = 1<<32 - 1
 			}}},
 		{"slots.average", []change{

@@ -158,8 +158,8 @@ func (s *descent) move(k func(*point) *float64, by float64) (moved bool) {
 	return moved
 }
 
-// Guess returns the slots that a solution with bursts of at most t.Burst takes at least, or more than most: those of the
-// noise near which the search begins, with as many clients.
+// Guess returns about the least slots of a solution with bursts of at most t.Burst, or more than most: those of the
+// noise near which the search begins.
 func (t *Target) Guess(clients, limit float64, most int) int {
 	d := t.design(t.Near.at, t.Near.x)
 	groups := []Group{{1, 2 / clients, t.Star, 0}, {2, d.Pair.R / clients, d.Pair.S, d.Pair.Jump}}
