@@ -71,8 +71,9 @@ type Way struct {
 	param uint64
 }
 
-// Plan returns all ways to reach a goal: possible ones by rising error, then the others by protocol. An error is
-// about the goal itself. Plan calls done after each way with the number of ways; done may be nil.
+// Plan returns all ways to reach a goal. The recommended one is first: the best with noise by relays, if its error is
+// at most [RecommendedError] times the least. The other possible ones follow by rising error, then the impossible ones
+// by protocol. An error is about the goal itself. Plan calls done after each way with the number of ways; done may be nil.
 func Plan(g Goal, done func(of int)) ([]Way, error) {
 	if err := g.check(); err != nil {
 		return nil, err
@@ -103,6 +104,7 @@ func Plan(g Goal, done func(of int)) ([]Way, error) {
 	close(next)
 	wg.Wait()
 	slices.SortStableFunc(ways, compareWays)
+	recommend(ways)
 	return ways, nil
 }
 

@@ -74,55 +74,57 @@ type planFlags struct {
 	devices deviceFlag
 }
 
-const aboutPlan = `Plan calibrates every protocol that answers a query, with every padding it may have, with noise by
-the clients and by the relays, and prints what each gives and takes: possible ones first, by rising
-error, then the others with what would make them possible. Nothing is written without --pick.
+const aboutPlan = `Plan calibrates every protocol that answers a query, with every padding, and with noise by the clients
+or by the relays. It prints what each way gives and costs. The first row is recommended: noise by relays,
+which needs one honest relay and no honest client, unless its error exceeds twice the least. The other
+possible ways follow by rising error, and then the impossible ones with what would make them possible.
+Plan writes nothing without --pick.
 
-rmse        root mean square error for the worst-case input, in the query's units; over the entries
-            of an answer the root mean square
-interval    width of the widest 95 % interval of an entry: of a single entry 3.92 times rmse
+rmse        root mean square error for the worst-case input, in the query's units; of an answer with
+            several entries, the root mean square over the entries
+interval    width of the widest 95 % interval of an entry; of a single entry 3.92 times rmse
 central     rmse relative to the best mechanism of one curator who sees all values
-messages    of a client, on average and without covers; slots and lanes are what it sends in fact
-bytes       of a client's report, through --hops relays
-dummies     that every relay adds to every batch, on average
-alone       ε′, if no other client is honest; '-': nothing is left
-collude     ε₀, if all relays collude with the verifier
+messages    mean number of a client's messages, without covers; slots and lanes are what it sends
+bytes       size of a client's report, through --hops relays
+dummies     mean number that every relay adds to every batch
+no honest   ε′, which holds if no other client is honest; '-': nothing is left
+collude     ε₀, which holds if all relays collude with the verifier
 one bad     the most that one malicious client moves an entry of the answer
 
-The guarantee is for one report. A person who reports from --devices of them in an epoch has less, by more
-than a factor: (k·ε, δ·(e^(kε)−1)/(e^ε−1)), which is printed (docs/proofs/group.md).
+The guarantee is for one report. Plan also prints what is left for a person who reports from k --devices
+in an epoch: (k·ε, δ·(e^(kε)−1)/(e^ε−1)), see docs/proofs/group.md.
 
-Of strings these are of the count of a text that is just about listed, and each row says how many clients
-that takes.
+For strings the figures are of the count of a text that is just frequent enough to be listed. Each row says
+how many clients that takes.
 
-Without a total, rows are of one epoch. Ways of one (ε, δ) differ in what many epochs cost together, as
-'doona compose' shows of a task: for many, give --total-epsilon, --total-delta and --epochs.
+Without a total, rows are of one epoch. Ways with the same (ε, δ) differ in what many epochs cost together
+('doona compose'). For many epochs give --total-epsilon, --total-delta and --epochs.
 
---users is the number of reports of one batch. With --solve users it is found: the fewest for which
-a 95 % interval is at most --interval-width wide, or for which there is any way at all.
+--users is the number of reports of one batch. --solve users finds it: the fewest for which a 95 % interval
+is at most --interval-width wide. Without a width, the fewest for which any way is possible.
 
-Limits (--max-slots, --max-messages, --max-dummies, --local-epsilon) leave out what exceeds them;
-a protocol's free parameters are then those of the least error within them, and else the cheapest
-whose error is within 20 % of the least.
+Limits (--max-slots, --max-messages, --max-dummies, --local-epsilon) exclude what exceeds them. With a
+limit, free parameters are those of the least error within it. Without, they are the cheapest ones whose
+error is within 20 % of the least.
 
---pick I --out FILE writes row I as a task without parties, as 'doona task new' does. If no row
-is possible the exit status is 1.
+--pick I --out FILE writes row I as a task without parties, as 'doona task new' does. The exit status is 1
+if no row is possible.
 
---set FILE plans several queries that the same visitors answer in every epoch, under one total for all
-of them: it splits the total, a query of weight 2 getting twice the ε of one of weight 1, and so an
-interval of about half the width, and takes the best way of each. --out DIR writes a task for each.
-The file is JSON; queries take the flags' options and limits under the same names:
+--set FILE plans several queries that the same visitors answer in every epoch, under one total. A query of
+weight 2 gets twice the ε of one of weight 1, so an interval of about half the width. Each query takes its
+first row. --out DIR writes a task for each. The file is JSON; queries take the flags' options and limits
+under the same names:
 
   {"users": 5000, "epochs": 30, "total_epsilon": 8, "total_delta": 1e-5, "honest": 0.9, "hops": 2,
    "queries": [{"name": "lcp", "query": "histogram", "range": "0,6000", "bins": 12, "weight": 2,
                 "max_slots": 8},
                {"name": "signed-up", "query": "count", "noise": "relays"}]}
 
---table plans the examples of every protocol, from a thousand to ten million users at epsilon 1, delta
-1e-6 and 90 % honest clients, and prints the slots of a client, the expected number of messages and the
-bytes of a report through two relays, and what a batch of them takes, as docs/costs.md keeps it. Sums are of numbers from 0 to 1, or of
-whole numbers from 0 to 16; vectors have 100 coordinates, vector means 16 (2 for vectorgrid). Expected
-messages of rappor and vectormean are means of 5,000 drawn clients with the worst-case value.`
+--table plans the examples of every protocol, for a thousand to ten million users, at ε = 1, δ = 1e-6 and
+90 % honest clients. It prints a client's slots, its expected messages, the bytes of a report through two
+relays, and what a batch costs (docs/costs.md). Sums are of numbers from 0 to 1, or of whole numbers from
+0 to 16. Vectors have 100 coordinates, vector means 16 (2 for vectorgrid). Expected messages of rappor and
+vectormean are means of 5,000 simulated clients with the worst-case value.`
 
 func planCommand() *cobra.Command {
 	var f planFlags
@@ -207,7 +209,7 @@ func (f *planFlags) run(cmd *cobra.Command) error {
 	}
 	result := planResult{Users: g.Batch}
 	for i := range ways {
-		row, err := newPlanRow(*g, &ways[i], &ways[0])
+		row, err := newPlanRow(*g, &ways[i], planner.LeastError(ways))
 		if err != nil {
 			return err
 		}
@@ -288,8 +290,8 @@ func (f *planFlags) write(ways []planner.Way) error {
 	return writeJSON(f.out, w.Task)
 }
 
-// newPlanRow describes a way in figures and words, compared with the best.
-func newPlanRow(g planner.Goal, w, best *planner.Way) (planRow, error) {
+// newPlanRow describes a way in figures and words, compared with that of the least error.
+func newPlanRow(g planner.Goal, w, least *planner.Way) (planRow, error) {
 	r := planRow{Protocol: w.Protocol, Noise: w.Noise, Padding: w.Padding, Params: map[string]string{}}
 	if w.Why != nil {
 		r.Why = w.Why.Error()
@@ -312,7 +314,7 @@ func newPlanRow(g planner.Goal, w, best *planner.Way) (planRow, error) {
 	r.EpsilonNoHonest, r.LocalEpsilon = verifier.Alone(t, w.Mechanism)
 	needs, _, err := verifier.Needs(t)
 	r.NeedsHonest = strings.Replace(needs, "n_min", strconv.FormatUint(t.Batch.Min, 10), 1)
-	r.ServerSeconds, r.BatchNeeds, r.Reason = w.ServerSeconds(), w.ByParty(), reason(r, w, best)
+	r.ServerSeconds, r.BatchNeeds, r.Reason = w.ServerSeconds(), w.ByParty(), reason(r, w, least)
 	r.batch = "A batch takes up to " + handover.Worst(w.Needs).String() + "."
 	return r, err
 }
@@ -321,13 +323,13 @@ func newPlanRow(g planner.Goal, w, best *planner.Way) (planRow, error) {
 const littleLeft = 10
 
 // reason says in a sentence why one would choose a way, or not.
-func reason(r planRow, w, best *planner.Way) string {
+func reason(r planRow, w, least *planner.Way) string {
 	var out []string
-	if w == best {
+	if w == least {
 		out = append(out, "The least error of all")
 	} else {
-		out = append(out, fmt.Sprintf("%s times the least error at %s times its bytes", display.Number(w.RMSE/best.RMSE),
-			display.Number(w.Bytes/best.Bytes)))
+		out = append(out, fmt.Sprintf("%s times the least error at %s times its bytes", display.Number(w.RMSE/least.RMSE),
+			display.Number(w.Bytes/least.Bytes)))
 	}
 	switch {
 	case r.FoundDownTo != nil:
@@ -360,7 +362,7 @@ func printPlan(w io.Writer, g planner.Goal, result *planResult) error {
 	fmt.Fprintf(w, "%s of %s users through %d relays\n\n", g.Query.Query, display.Number(float64(g.Batch)), g.Hops)
 	tab := tabwriter.NewWriter(w, 0, 4, 2, ' ', 0)
 	fmt.Fprintln(tab, "\tprotocol\tnoise\tpadding\trmse\tinterval\tcentral\tmessages\tslots × lanes\tbytes\tdummies\t"+
-		"alone\tcollude\tone bad")
+		"no honest\tcollude\tone bad")
 	for i, r := range rows {
 		if r.Why != "" {
 			continue

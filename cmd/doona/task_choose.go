@@ -22,7 +22,7 @@ type choice struct {
 
 func (c *choice) print(w io.Writer) {
 	if c != nil {
-		fmt.Fprintf(w, "The first of %d ways of 'doona plan', as no --protocol was given. %s\n", c.Of, c.Reason)
+		fmt.Fprintf(w, "Without --protocol: the recommended one of %d ways of 'doona plan'. %s\n", c.Of, c.Reason)
 	}
 }
 
@@ -50,7 +50,7 @@ func (f *taskFlags) draft(cmd *cobra.Command) (*task.Task, *choice, error) {
 	if ways[0].Why != nil {
 		return nil, nil, reasons(ways)
 	}
-	row, err := newPlanRow(g, &ways[0], &ways[0])
+	row, err := newPlanRow(g, &ways[0], planner.LeastError(ways))
 	return ways[0].Task, &choice{len(ways), row.Reason}, err
 }
 

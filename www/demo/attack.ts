@@ -71,7 +71,7 @@ function boundText(sight: Sight): string {
   if (sight.epsilon_no_honest === null) return 'No bound is left.';
   const most = `Nobody can be more than ${atMost(100 * sight.most)} % sure`;
   return sight.epsilon_no_honest > sight.epsilon
-    ? `${most}: without an honest crowd ε′ = ${atMost(sight.epsilon_no_honest)} is left of the promise.`
+    ? `${most}: without honest clients ε′ = ${atMost(sight.epsilon_no_honest)} is left of the promise.`
     : `${most}, but with a chance of δ: the promise holds, ε′ = ${atMost(sight.epsilon_no_honest)}. It needs no other client.`;
 }
 

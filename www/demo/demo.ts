@@ -207,7 +207,7 @@ async function start(): Promise<void> {
     const state = await fetchState(task);
     byId('title').textContent = state.title;
     byId('simulated').textContent =
-      `The crowd is simulated: for each report of yours the demo plays ${number(state.batch - 1)} other clients, over real HTTP and with real encryption, so it knows the truth to compare with. A deployment knows only the estimate.`;
+      `The other clients are simulated: for each report of yours the demo plays ${number(state.batch - 1)} other clients, over real HTTP and with real encryption, so it knows the truth to compare with. A deployment knows only the estimate.`;
     const doona = await connect({
       task: state.task_url,
       owner: state.owner,

@@ -65,7 +65,7 @@ function answerNodes(state: State, total: Row): Node[] {
     return [
       html('p', { class: 'answer' }, `The ${state.measure}, from ${from}.`),
       html('p', { class: 'quiet' },
-        `${hits} of the ${list.length} intervals hold the truth of the simulated crowd; about 1 in 20 may miss it.`),
+        `${hits} of the ${list.length} intervals hold the truth of the simulated clients; about 1 in 20 may miss it.`),
       ...median(state),
       ...(state.about_texts ? [html('p', { class: 'quiet' }, state.about_texts)] : []),
     ];
@@ -79,7 +79,7 @@ function answerNodes(state: State, total: Row): Node[] {
     html('p', { class: 'quiet' },
       `is the estimate of the ${state.measure}${share}, from ${from}: between `, exact(e.interval[0]), ' and ',
         exact(e.interval[1]),
-      '. The truth of the simulated crowd is ', exact(e.truth), '.'),
+      '. The truth of the simulated clients is ', exact(e.truth), '.'),
   ];
 }
 

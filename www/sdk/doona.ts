@@ -304,7 +304,7 @@ export class Doona {
   }
 
   /**
-   * Throws without a request if the report found a quota used up within the last hour. If the clock was set back, the
+   * Throws without a request if the report found a quota used up within the last hour. If the clock was turned back, the
    * hour begins now.
    * @throws DoonaError `limit-reached`
    */

@@ -41,7 +41,7 @@ test('no request is made within an hour of a refusal', async (t) => {
   assert.equal(asked(), 1);
 });
 
-test('if the clock is set back, a report waits an hour from then', async (t) => {
+test('if the clock is turned back, a report waits an hour from then', async (t) => {
   const { doona, asked, at, report } = await visitor(t, { limited: 1, limitedAt: 20 * hour });
   at(2 * hour);
   assert.deepEqual(await doona.flush(), waits);

@@ -586,7 +586,7 @@ cases['a connection that stays tries again, too, and drops the report at last'] 
   same([doona.dropped, (await take(host)).length], [1, 3]);
 };
 
-cases['a clock that is set back holds a report for an hour at most'] = async (host) => {
+cases['a clock that is turned back holds a report for an hour at most'] = async (host) => {
   const store = host.sdk.memoryStore();
   await fail(host, 'limit');
   const wait = { delivered: 0, dropped: 0, waiting: 1 };

@@ -106,9 +106,9 @@ test('where a share is missing there is no estimate, but the reason', () =>
     assert.match(await page.locator('#report p.bad:not(.verdict)').innerText(), /^Unusable: 1 of 2 batches lack messages/);
     for (const selector of ['.tiles .main', '[aria-label="Estimate"]', '[aria-label="Nearest possible answer"]'])
       assert.equal(await page.locator(selector).count(), 0, selector);
-    const [spoilt, whole] = await page.locator('[aria-label="Epochs"] tbody tr').allInnerTexts();
-    assert.match(spoilt ?? '', /^1\s+2 Jan 2026\s+unusable\s/);
-    assert.deepEqual(await numbersIn(page, '[aria-label="Epochs"] tbody tr:first-child'), [], spoilt);
+    const [unusable, whole] = await page.locator('[aria-label="Epochs"] tbody tr').allInnerTexts();
+    assert.match(unusable ?? '', /^1\s+2 Jan 2026\s+unusable\s/);
+    assert.deepEqual(await numbersIn(page, '[aria-label="Epochs"] tbody tr:first-child'), [], unusable);
     const [one] = report.ledger.epochs;
     assert.deepEqual(await numbersIn(page, '[aria-label="Epochs"]'),
       [one.estimate, ...one.interval, one.standard_error, one.standard_error_worst, ...one.band_over_epochs],

@@ -245,11 +245,11 @@ func TestIndexIsTheStores(t *testing.T) {
 	s := opened
 	require.Equal(t, []Verdict{Accepted}, verdicts(t, s, aSubmission(1, 1)))
 
-	_, err = s.write.Exec("ALTER TABLE rollback_marks RENAME TO away; ALTER TABLE open RENAME TO away2")
+	_, err = s.write.Exec("ALTER TABLE rollback_marks RENAME TO hidden; ALTER TABLE open RENAME TO hidden2")
 	require.NoError(t, err)
 	_, err = s.Commit(t.Context(), []*Submission{aSubmission(2, 2)})
 	require.Error(t, err)
-	_, err = s.write.Exec("ALTER TABLE away RENAME TO marks; ALTER TABLE away2 RENAME TO open")
+	_, err = s.write.Exec("ALTER TABLE hidden RENAME TO rollback_marks; ALTER TABLE hidden2 RENAME TO open")
 	require.NoError(t, err)
 	require.Equal(t, []Verdict{Accepted}, verdicts(t, s, aSubmission(2, 2)), "it was not stored")
 
@@ -259,11 +259,11 @@ func TestIndexIsTheStores(t *testing.T) {
 
 	require.NoError(t, s.Advance(t.Context(), EpochID{testEpoch.Task, 9}, StateClosed))
 	require.Len(t, s.index.epochs, 1)
-	_, err = s.write.Exec("ALTER TABLE rollback_marks RENAME TO away")
+	_, err = s.write.Exec("ALTER TABLE rollback_marks RENAME TO hidden")
 	require.NoError(t, err)
 	require.Error(t, s.EndAll(t.Context(), []EpochID{testEpoch}, nil, "why"))
 	require.Len(t, s.index.epochs, 1, "it did not end")
-	_, err = s.write.Exec("ALTER TABLE away RENAME TO marks")
+	_, err = s.write.Exec("ALTER TABLE hidden RENAME TO rollback_marks")
 	require.NoError(t, err)
 	var id int64
 	var run []byte

@@ -24,7 +24,7 @@ async function start(): Promise<void> {
   themeButton();
   const [lcp, cls] = await Promise.all([fetchState('lcp'), fetchState('cls')]);
   const others = lcp.batch - 1;
-  byId('crowd').textContent = `A batch is opened when ${number(lcp.batch)} visitors have reported. The demo can play the other ${number(others)}, each with a real report of a made-up visit.`;
+  byId('others').textContent = `A batch is opened when ${number(lcp.batch)} visitors have reported. The demo can play the other ${number(others)}, each with a real report of a made-up visit.`;
   const button = byId<HTMLButtonElement>('fill');
   button.textContent = `Simulate ${number(others)} visits`;
   button.addEventListener('click', () => void simulate(button, lcp, cls));
