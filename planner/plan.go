@@ -73,7 +73,8 @@ type Way struct {
 
 // Plan returns all ways to reach a goal. The recommended one is first: the best with noise by relays, if its error is
 // at most [RecommendedError] times the least. The other possible ones follow by rising error, then the impossible ones
-// by protocol. An error is about the goal itself. Plan calls done after each way with the number of ways; done may be nil.
+// by protocol. An error is about the goal itself. Plan calls done after each way with the number of ways; done may be
+// nil.
 func Plan(g Goal, done func(of int)) ([]Way, error) {
 	if err := g.check(); err != nil {
 		return nil, err

@@ -304,9 +304,8 @@ export class Doona {
   }
 
   /**
-   * Throws without a request if the report found a quota used up within the last hour. If the clock was turned back, the
-   * hour begins now.
-   * @throws DoonaError `limit-reached`
+   * Throws without a request if the report found a quota used up within the last hour. If the clock was turned back,
+   * the hour begins now. @throws DoonaError `limit-reached`
    */
   async #checkRetryTime(report: Report): Promise<void> {
     const { epoch, limitedAt = -Infinity } = report;
