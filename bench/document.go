@@ -156,7 +156,7 @@ func named(value *float64, name *string) string {
 // spending is a party's microseconds of CPU time for a client, and its cryptography's.
 type spending struct{ all, cryptography float64 }
 
-// spent returns what each of [players] spends, from the rows of a crowd.
+// spent returns what each of [players] spends, from the rows of simulated clients.
 func (r *Result) spent(name string) (out []spending) {
 	for _, player := range players {
 		for _, row := range r.Rows {
@@ -231,7 +231,7 @@ const (
 
 // daily is the arithmetic for 10⁹ reports a day.
 func daily(b *strings.Builder, spent []spending) error {
-	draft, err := planner.Draft(usual(crowdSize).Query)
+	draft, err := planner.Draft(usual(usualClients).Query)
 	if err != nil {
 		return err
 	}

@@ -14,19 +14,19 @@ import (
 	"github.com/doona-dp/doona/wire/task"
 )
 
-// endToEnd is a crowd's way to an estimate on this machine, in batches of 10⁵: `doona load` plays the clients, two
+// endToEnd is the way of simulated clients to an estimate on this machine, in batches of 10⁵: `doona load` plays the clients, two
 // relays and a verifier serve, each in a process of its own. Time is from the start of the clients to the estimate,
 // which is compared with the truth; CPU time and peak memory are each party's. The limit is the cryptography of all of
 // them, spread over all cores.
 var (
-	endToEnd  = Group{Names: crowdRows("e2e/1e5"), Run: measureCrowd("e2e/1e5", crowdSize)}
-	endToEnd6 = Group{Names: crowdRows("e2e/1e6"), Run: measureCrowd("e2e/1e6", 10*crowdSize), Long: true}
+	endToEnd  = Group{Names: endToEndRows("e2e/1e5"), Run: measureEndToEnd("e2e/1e5", usualClients)}
+	endToEnd6 = Group{Names: endToEndRows("e2e/1e6"), Run: measureEndToEnd("e2e/1e6", 10*usualClients), Long: true}
 )
 
 // players are the processes of an end-to-end run.
 var players = []string{"first", "later", "verifier", "clients"}
 
-func crowdRows(name string) []string {
+func endToEndRows(name string) []string {
 	out := []string{name + "/time", name + "/cpu"}
 	for _, player := range players {
 		out = append(out, name+"/"+player+"/cpu", name+"/"+player+"/memory")
@@ -34,21 +34,21 @@ func crowdRows(name string) []string {
 	return out
 }
 
-// road returns a folder with the programs of a convoy, and a warehouse.
-func (s *Setup) road(ctx context.Context) (dir string, w *warehouse, err error) {
+// programs returns a folder with the programs of a deployment, and a warehouse.
+func (s *Setup) programs(ctx context.Context) (dir string, w *warehouse, err error) {
 	if dir, err = s.Folder("road"); err != nil {
 		return "", nil, err
 	}
 	if err := buildServices(ctx, dir); err != nil {
 		return "", nil, err
 	}
-	w, err = newWarehouse(filepath.Join(dir, "stock"), crowdSize)
+	w, err = newWarehouse(filepath.Join(dir, "stock"), usualClients)
 	return dir, w, err
 }
 
-func measureCrowd(name string, clients int) func(context.Context, *Setup) ([]Row, error) {
+func measureEndToEnd(name string, clients int) func(context.Context, *Setup) ([]Row, error) {
 	return func(ctx context.Context, s *Setup) ([]Row, error) {
-		dir, w, err := s.road(ctx)
+		dir, w, err := s.programs(ctx)
 		if err != nil {
 			return nil, err
 		}
@@ -94,15 +94,15 @@ const (
 )
 
 func measureGrowth(ctx context.Context, s *Setup) (rows []Row, err error) {
-	dir, _, err := s.road(ctx)
+	dir, _, err := s.programs(ctx)
 	if err != nil {
 		return nil, err
 	}
-	slots := func(n int) crowd {
-		return newCrowd(growthClients, planner.Query{Query: task.Vector, Protocol: "vectorsum", Dim: 16, Hi: 1,
+	slots := func(n int) simulatedClients {
+		return newClients(growthClients, planner.Query{Query: task.Vector, Protocol: "vectorsum", Dim: 16, Hi: 1,
 			Params: planner.Params{"t": uint64(n)}})
 	}
-	hops := func(n int) crowd {
+	hops := func(n int) simulatedClients {
 		who := usual(growthClients)
 		who.relays = n
 		return who
@@ -110,7 +110,7 @@ func measureGrowth(ctx context.Context, s *Setup) (rows []Row, err error) {
 	for _, one := range []struct {
 		name string
 		most int
-		of   func(n int) crowd
+		of   func(n int) simulatedClients
 	}{{"growth/slots", 16, slots}, {"growth/hops", 4, hops}} {
 		if !s.wanted(one.name) {
 			continue

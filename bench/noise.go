@@ -42,7 +42,7 @@ var relayNoise = Group{
 		var runs [3][]float64
 		for range 7 { // by turns, so that all meet the same machine
 			for i, one := range []func() (float64, error){
-				func() (float64, error) { return dilute(law, src, sealer) },
+				func() (float64, error) { return addDummies(law, src, sealer) },
 				func() (float64, error) { return bareLayers(exchange) },
 				func() (float64, error) { return bareLayers(circls()) },
 			} {
@@ -70,8 +70,8 @@ func noisyTask() (*fixture.Task, error) {
 		task.Epochs{Start: uint64(time.Now().Unix()), Length: 3600, Count: 1})
 }
 
-// dilute draws and seals what a relay adds to a batch, and returns the microseconds for each.
-func dilute(law *dummies.Law, src *randomizer.Source, sealer *onion.Sealer) (float64, error) {
+// addDummies draws and seals the dummies of a batch, and returns microseconds per dummy.
+func addDummies(law *dummies.Law, src *randomizer.Source, sealer *onion.Sealer) (float64, error) {
 	begun := time.Now()
 	cells, err := law.Draw(src)
 	if err != nil {

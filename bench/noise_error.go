@@ -39,11 +39,11 @@ var noiseError = Group{
 }
 
 // halfBin is how many clients hold the bin.
-const halfBin = crowdSize / 2
+const halfBin = usualClients / 2
 
 func histogram256(noise *planner.RelayNoise) (*task.Task, protocols.Mechanism, error) {
 	t, err := planner.Draft(planner.Query{Name: "error", Query: task.Histogram, Bins: 256, Labels: true,
-		Batch: crowdSize, Honest: 0.9, Epsilon: 1, Delta: 1e-6, Relays: noise})
+		Batch: usualClients, Honest: 0.9, Epsilon: 1, Delta: 1e-6, Relays: noise})
 	if err != nil {
 		return nil, nil, err
 	}

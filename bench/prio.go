@@ -116,7 +116,7 @@ func prepared[Value, Input, State, Share, Out, Sum any](v vdaf[Value, Input, Sta
 }
 
 func measureServers(ctx context.Context, s *Setup) (rows []Row, err error) {
-	dir, w, err := s.road(ctx)
+	dir, w, err := s.programs(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -135,7 +135,7 @@ func measureServers(ctx context.Context, s *Setup) (rows []Row, err error) {
 		var ours, peer []float64
 		for run := range serverRuns {
 			progress("server/%s %d of %d", k.name, run+1, serverRuns)
-			got, err := newTrip(ctx, dir, filepath.Join(dir, fmt.Sprint(k.name, run)), newCrowd(serverClients, k.query))
+			got, err := newTrip(ctx, dir, filepath.Join(dir, fmt.Sprint(k.name, run)), newClients(serverClients, k.query))
 			if err != nil {
 				return nil, err
 			}

@@ -73,8 +73,8 @@ func Alone(t *task.Task, m protocols.Mechanism) (alone, local *float64) {
 // EpsilonHonest returns a client's ε in a batch with n_min honest clients. It is the task's claim, or less if clients
 // randomize although the claim does not need them to be honest.
 func EpsilonHonest(t *task.Task, m protocols.Mechanism) float64 {
-	if crowd := protocols.CapabilitiesOf(m).EpsilonHonest; crowd != nil {
-		return crowd(t.Batch.Min, t.Claim.Delta.Value())
+	if honest := protocols.CapabilitiesOf(m).EpsilonHonest; honest != nil {
+		return honest(t.Batch.Min, t.Claim.Delta.Value())
 	}
 	return t.Claim.Epsilon.Value()
 }

@@ -38,7 +38,7 @@ func TestBandsOverEpochsHoldAllAtOnce(t *testing.T) {
 			require.NoError(t, err)
 			m, err := registry.Open(draft)
 			require.NoError(t, err)
-			crowds := []*crowd{newCrowd(t, m, users, 1), newCrowd(t, m, users, 2)}
+			runs := []*simulated{newSimulated(t, m, users, 1), newSimulated(t, m, users, 2)}
 			src := randomizer.NewSource()
 			bands, intervals, runs := 0, 0, 20.0
 			switch {
@@ -50,11 +50,11 @@ func TestBandsOverEpochsHoldAllAtOnce(t *testing.T) {
 			for range int(runs) {
 				all, each, now := true, true, 0
 				for range epochs {
-					agg, _ := crowds[now].draw(src)
+					agg, _ := runs[now].draw(src)
 					agg.AddUsers(uint64(users))
 					a, d := verifier.EpochAnswerOf(draft, m, agg, epochs)
 					require.Len(t, a.BandOverEpochs, len(a.Estimate))
-					held, alone := crowds[now].held(a, d)
+					held, alone := runs[now].held(a, d)
 					all, each = all && held, each && alone
 					now = int(math.Abs(a.Estimate[0])*1000) % 2 // the last result decides the next values
 				}
@@ -79,18 +79,18 @@ func TestBandsOverEpochsHoldAllAtOnce(t *testing.T) {
 	}
 }
 
-// crowd is simulated clients with their values and the true answer.
-type crowd struct {
+// simulated is clients clients with their values and the true answer.
+type simulated struct {
 	draw   func(*randomizer.Source) (protocols.Aggregate, error)
 	truth  []float64
 	median float64
 }
 
-func newCrowd(t *testing.T, m protocols.Mechanism, users, step int) *crowd {
+func newSimulated(t *testing.T, m protocols.Mechanism, users, step int) *simulated {
 	t.Helper()
 	var values []float64
 	var rows [][]float64
-	c := &crowd{}
+	c := &simulated{}
 	for i := range users {
 		values = append(values, float64(i*step%4))
 		rows = append(rows, values[i:i+1])
@@ -112,7 +112,7 @@ func newCrowd(t *testing.T, m protocols.Mechanism, users, step int) *crowd {
 }
 
 // held says whether the bands over epochs hold the truth, and whether the intervals do.
-func (c *crowd) held(a verifier.Answer, d *verifier.Distribution) (bands, intervals bool) {
+func (c *simulated) held(a verifier.Answer, d *verifier.Distribution) (bands, intervals bool) {
 	bands, intervals = true, true
 	in := func(x float64, of [2]float64) bool { return of[0] <= x && x <= of[1] }
 	if d != nil {

@@ -84,7 +84,7 @@ func TestLawsOfProtocolsComposeNotBelowEnumeration(t *testing.T) {
 	curve, err := relaynoise.New(&task.Noise{Kind: task.NoiseCells, Cells: 3, Tables: [][]uint64{table}})
 	require.NoError(t, err)
 	relays := curve.Law()
-	crowd, err := compose.KRRLaw(accountant.Others, 2, .4, 3)
+	clients, err := compose.KRRLaw(accountant.Others, 2, .4, 3)
 	require.NoError(t, err)
 	one, two := dummies(table), coins(.4)
 	for _, eps := range []float64{.2, .7, 1, 1.6, 2.4, 3} {
@@ -94,9 +94,9 @@ func TestLawsOfProtocolsComposeNotBelowEnumeration(t *testing.T) {
 			seen     []compose.Observation
 			outcomes []outcome
 		}{
-			"two":   {[]compose.Observation{relays.Observation(1), crowd.Observation(1)}, times(one, two)},
-			"three": {[]compose.Observation{relays.Observation(1), crowd.Observation(2)}, times(times(one, two), two)},
-			"again": {[]compose.Observation{relays.Observation(2), crowd.Observation(1)}, times(times(one, one), two)},
+			"two":   {[]compose.Observation{relays.Observation(1), clients.Observation(1)}, times(one, two)},
+			"three": {[]compose.Observation{relays.Observation(1), clients.Observation(2)}, times(times(one, two), two)},
+			"again": {[]compose.Observation{relays.Observation(2), clients.Observation(1)}, times(times(one, one), two)},
 		} {
 			truth := divergence(c.outcomes, eps)
 			require.GreaterOrEqual(t, compose.Delta(c.seen, eps, 1e-6), truth*(1-1e-12), "%s at ε = %v", name, eps)

@@ -87,7 +87,7 @@ func TestSums(t *testing.T) {
 func TestLessNoiseIsCaught(t *testing.T) {
 	day := relaynoise.Claim{Epsilon: 1, Delta: 1e-6, Epochs: 1}
 	total := uint64(14 * 2)
-	spoilt := map[string]*task.Noise{
+	faulty := map[string]*task.Noise{
 		"fall": {Kind: task.NoiseCells, Cells: 16, Tables: [][]uint64{relaynoise.Laplace(.5, .55, 25, 60)}},
 		"peak": {Kind: task.NoiseCells, Cells: 16, Tables: [][]uint64{relaynoise.Laplace(.5, .5, 24, 60)}},
 		"total": {Kind: task.NoiseCells, Cells: 2, Tables: [][]uint64{relaynoise.Laplace(.5, .55, 14, 42)},
@@ -95,7 +95,7 @@ func TestLessNoiseIsCaught(t *testing.T) {
 		"cell": {Kind: task.NoiseCells, Cells: 16, Which: []task.Run{{Count: 15, Table: 0}, {Count: 1, Table: 1}},
 			Tables: [][]uint64{relaynoise.Laplace(.5, .5, 25, 60), {1}}},
 	}
-	for name, n := range spoilt {
+	for name, n := range faulty {
 		curve, err := relaynoise.New(n)
 		require.NoError(t, err, name)
 		require.Greater(t, day.Total(curve), day.Delta, name)

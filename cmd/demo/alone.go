@@ -38,7 +38,7 @@ type attack struct {
 // surrounded is a task in which the attacker knows all clients of each batch but one.
 type surrounded struct {
 	noise  string // clients or relays
-	road   *road
+	task   *simulatedTask
 	verify *handover.Client
 	opener *onion.Opener
 	sealer *onion.Sealer
@@ -124,7 +124,7 @@ func surround(ctx context.Context, d *quickstart.Deployment, i int, name string,
 	if err != nil {
 		return nil, err
 	}
-	s := &surrounded{noise: name, road: &road{t}, verify: handover.NewClient(sign, nil)}
+	s := &surrounded{noise: name, task: &simulatedTask{t}, verify: handover.NewClient(sign, nil)}
 	if s.opener, err = onion.NewOpener(t.Open.Task, t.Open.ID, t.Open.VerifierHop(), 0, key); err != nil {
 		return nil, err
 	}
@@ -147,10 +147,10 @@ func (a *attack) play(ctx context.Context, answer int) (out []*sight, err error)
 }
 
 func (s *surrounded) play(ctx context.Context, answer int) (*sight, error) {
-	t := s.road.Open.Task
+	t := s.task.Open.Task
 	if err := inParallel(ctx, aloneBatch, func(ctx context.Context, i int) error {
 		if i == 0 {
-			return s.road.report(ctx, 0, []float64{float64(answer)})
+			return s.task.report(ctx, 0, []float64{float64(answer)})
 		}
 		return s.known(ctx, i%2)
 	}); err != nil {
@@ -169,13 +169,13 @@ func (s *surrounded) play(ctx context.Context, answer int) (*sight, error) {
 
 // known sends a message of one of the attacker's clients: the true answer, without randomization.
 func (s *surrounded) known(ctx context.Context, answer int) error {
-	message := make([]byte, s.road.Open.Slots.MessageBytes)
+	message := make([]byte, s.task.Open.Slots.MessageBytes)
 	message[len(message)-1] = byte(answer)
 	body, err := s.sealer.Seal(0, [][]task.Message{{{Body: message}}})
 	if err != nil {
 		return err
 	}
-	return s.road.submit(ctx, &shufflerclient.Report{Body: body})
+	return s.task.submit(ctx, &shufflerclient.Report{Body: body})
 }
 
 // look takes the next batch from the honest relay as the verifier does, and counts its messages by answer.
@@ -197,11 +197,11 @@ func (s *surrounded) look(ctx context.Context) (left [2]uint64, err error) {
 
 // pull waits for the next batch.
 func (s *surrounded) pull(ctx context.Context) (*onion.Batch, error) {
-	hop := s.road.Open.VerifierHop() - 1
+	hop := s.task.Open.VerifierHop() - 1
 	for {
-		b, err := s.verify.Pull(ctx, s.road.Open, hop, 0, s.next)
+		b, err := s.verify.Pull(ctx, s.task.Open, hop, 0, s.next)
 		if err == nil {
-			return b, s.verify.Confirm(ctx, s.road.Open, hop, 0, s.next, b.Manifest)
+			return b, s.verify.Confirm(ctx, s.task.Open, hop, 0, s.next, b.Manifest)
 		}
 		if !errors.Is(err, handover.ErrNotSealed) {
 			return nil, err

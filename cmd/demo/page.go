@@ -29,7 +29,7 @@ const liveTask = "live"
 // page serves the site on which a person reports, and the examples.
 type page struct {
 	www   string
-	tasks map[string]*crowd // By name in the page's addresses.
+	tasks map[string]*pageTask // By name in the page's addresses.
 	alone *attack
 	month *monthMaker
 	hosts *display.Hosts
@@ -63,7 +63,7 @@ func originsOf(site net.Listener) []string {
 
 // servePage serves until ctx ends.
 func (w *world) servePage(ctx context.Context, cmd *cobra.Command, o *options, l net.Listener,
-	tasks map[string]*crowd) error {
+	tasks map[string]*pageTask) error {
 	p := &page{o.www, tasks, w.attack, &monthMaker{ctx: ctx, seed: o.seed}, o.hosts.Hosts(cmd, o.listen)}
 	server := &http.Server{Handler: p.handler(w.main.Open.Relays[0].URL), ReadHeaderTimeout: 10 * time.Second}
 	fmt.Fprintf(cmd.ErrOrStderr(), "\nAdd a report of your own: http://%s (end with Ctrl-C)\n", l.Addr())
@@ -92,7 +92,7 @@ func (p *page) handler(relay string) http.Handler {
 	site := report.NewSite()
 	others := slices.DeleteFunc(slices.Sorted(maps.Keys(p.tasks)), func(name string) bool { return name == liveTask })
 	for _, name := range append([]string{liveTask}, others...) {
-		r := p.tasks[name].road
+		r := p.tasks[name].task
 		site.Add(r.Verifier, nil)
 		at := "/verifier/tasks/" + r.Open.ID.String() + "/"
 		mux.Handle("GET /verifier/"+name+"/", http.RedirectHandler(at, http.StatusFound))
@@ -101,7 +101,7 @@ func (p *page) handler(relay string) http.Handler {
 	return display.Protect(display.PagePolicy("'wasm-unsafe-eval'", relay), p.hosts.Guard(mux))
 }
 
-func (p *page) of(serve func(*crowd, http.ResponseWriter, *http.Request) error) http.HandlerFunc {
+func (p *page) of(serve func(*pageTask, http.ResponseWriter, *http.Request) error) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		c := p.tasks[r.PathValue("task")]
 		if c == nil {
@@ -115,7 +115,7 @@ func (p *page) of(serve func(*crowd, http.ResponseWriter, *http.Request) error) 
 	}
 }
 
-func serveState(c *crowd, w http.ResponseWriter, _ *http.Request) error {
+func serveState(c *pageTask, w http.ResponseWriter, _ *http.Request) error {
 	s, err := c.state()
 	if err != nil {
 		return err
@@ -125,7 +125,7 @@ func serveState(c *crowd, w http.ResponseWriter, _ *http.Request) error {
 }
 
 // serveChart draws the estimates for a width in pixels.
-func serveChart(c *crowd, w http.ResponseWriter, r *http.Request) error {
+func serveChart(c *pageTask, w http.ResponseWriter, r *http.Request) error {
 	width, err := strconv.Atoi(r.FormValue("width"))
 	if err != nil || width < 260 || width > 4000 {
 		problem.New(problem.Malformed, "invalid width: want 260 to 4000").Write(w)
@@ -143,8 +143,8 @@ func serveChart(c *crowd, w http.ResponseWriter, r *http.Request) error {
 // serveFill adds simulated clients to an epoch: as many as requested, or else one less than a batch. It answers how
 // many of the epoch's reports are in batches that will be opened, so that a person who reported earlier knows when
 // theirs is.
-func serveFill(c *crowd, w http.ResponseWriter, r *http.Request) error {
-	t := c.road.Open
+func serveFill(c *pageTask, w http.ResponseWriter, r *http.Request) error {
+	t := c.task.Open
 	size := t.Batch.Size
 	ask := struct {
 		Epoch    uint64 `json:"epoch"`

@@ -90,16 +90,16 @@ func run(ctx context.Context, cmd *cobra.Command, o *options) error {
 	if err := cli.Print(cmd, r, func(out io.Writer) error { return r.print(out) }); err != nil || o.headless {
 		return err
 	}
-	tasks := map[string]*crowd{liveTask: newCrowd(w.live, o.words(w.live.Open.Task),
+	tasks := map[string]*pageTask{liveTask: newPageTask(w.live, o.words(w.live.Open.Task),
 		func(i int) []float64 { return values[i%len(values)] })}
 	for i, v := range vitals {
-		tasks[v.name] = v.crowd(w.vitals[i])
+		tasks[v.name] = v.pageTask(w.vitals[i])
 	}
 	return w.servePage(ctx, cmd, o, site, tasks)
 }
 
 // finish waits until the verifier has every full batch, and compares its report with the truth.
-func (l *road) finish(ctx context.Context, o *options, rows, values [][]float64, sent int) (*result, error) {
+func (l *simulatedTask) finish(ctx context.Context, o *options, rows, values [][]float64, sent int) (*result, error) {
 	full := uint64(sent) / l.Open.Batch.Size
 	if err := l.waitBatches(ctx, full); err != nil {
 		return nil, err

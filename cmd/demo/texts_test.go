@@ -81,7 +81,7 @@ func TestTextsOverTheRoad(t *testing.T) {
 }
 
 // visit has visitors in Chromium report texts, each with its own profile, using the built SDK.
-func visit(t *testing.T, r *road, lines []string) {
+func visit(t *testing.T, r *simulatedTask, lines []string) {
 	t.Helper()
 	if len(lines) == 0 {
 		return

@@ -52,10 +52,10 @@ func (v *vital) draft(now uint64) (quickstart.Draft, error) {
 	return quickstart.Draft{Name: v.name, Task: t}, nil
 }
 
-// crowd returns the task for the page, with simulated visits.
-func (v *vital) crowd(r *road) *crowd {
+// pageTask returns the task for the page, with simulated visits.
+func (v *vital) pageTask(r *simulatedTask) *pageTask {
 	w := v.words
 	w.Entries = verifier.Labels(r.Open.Task)
-	random := rand.New(rand.NewPCG(1, 2)) // play draws under the crowd's lock
-	return newCrowd(r, w, func(int) []float64 { return []float64{v.value(random)} })
+	random := rand.New(rand.NewPCG(1, 2)) // play draws under the task's lock
+	return newPageTask(r, w, func(int) []float64 { return []float64{v.value(random)} })
 }

@@ -20,10 +20,10 @@ const (
 
 // world is a running deployment: relays, and each task's clients and verifier.
 type world struct {
-	main   *road
-	live   *road   // For a person on the page; nil if headless.
-	vitals []*road // For the web-vitals example, like vitals; empty if headless.
-	attack *attack // On one client of many; nil if headless and not requested.
+	main   *simulatedTask
+	live   *simulatedTask   // For a person on the page; nil if headless.
+	vitals []*simulatedTask // For the web-vitals example, like vitals; empty if headless.
+	attack *attack          // On one client of many; nil if headless and not requested.
 	*quickstart.Sandbox
 }
 
@@ -64,14 +64,14 @@ func startWorld(ctx context.Context, dir string, o *options, draft *task.Task, d
 		w.Stop()
 		return nil, err
 	}
-	var roads []*road
+	var roads []*simulatedTask
 	for i, draft := range drafts {
 		t, err := w.StartTask(d, i, draft.Name)
 		if err != nil {
 			w.Stop()
 			return nil, err
 		}
-		roads = append(roads, &road{t})
+		roads = append(roads, &simulatedTask{t})
 	}
 	if w.main = roads[0]; len(roads) > 1 {
 		w.live, w.vitals = roads[1], roads[2:]

@@ -39,7 +39,7 @@ four lines:
 Every report is randomized, sealed, relayed and opened by the very code of a deployment, and the estimate is shown
 here and at a page a few seconds later. A browser reports once in an epoch: reload the page in the next one.
 
-NOTHING OF IT IS PRIVATE. A batch is a single report, so it hides in no crowd; the noise is next to none; and all keys
+NOTHING OF IT IS PRIVATE. A batch is a single report, so no other report hides it; there is almost no noise; and all keys
 lie on this machine. For a task that protects people see 'doona plan' and 'doona init'.
 
 Everything is kept in the folder .doona, which git ignores, and the next start goes on with it: same task, same

@@ -215,8 +215,8 @@ func (s *taskSummary) printPromise(w io.Writer, t *task.Task, m protocols.Mechan
 %s Taking part is not protected.
 `, t.Query, t.Protocol, t.Rule, cmp.Or(strings.Join(params, ", "), "none"), t.Claim.Epsilon, t.Claim.Delta,
 		strings.Replace(needs, "n_min", strconv.FormatUint(t.Batch.Min, 10), 1), verifier.WorstCase(t, m))
-	if crowd := verifier.WithHonest(t, m); crowd != "" {
-		fmt.Fprintln(w, crowd)
+	if honest := verifier.WithHonest(t, m); honest != "" {
+		fmt.Fprintln(w, honest)
 	}
 	if s.Total != nil {
 		fmt.Fprintf(w, "All %d epochs together: (%s, %s)-DP.\n", s.Total.Epochs, s.Total.Epsilon, s.Total.Delta)

@@ -16,7 +16,7 @@ type Mark struct {
 	At               float64 // Place along the axis, ascending; bars are 1 apart.
 	Estimate, Lo, Hi float64
 	Error            float64 // Of the estimate, by which its decimals are chosen; 0: three digits.
-	Truth            float64 // Of a simulated crowd; NaN where nobody knows it.
+	Truth            float64 // Of simulated clients; NaN where nobody knows it.
 
 	Wide *[2]float64 // Of a series: a band that holds all of its marks at once; nil for none.
 }

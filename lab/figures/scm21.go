@@ -142,7 +142,7 @@ type beatUsers struct {
 	users []int
 }
 
-func newCrowd(n int) (*beatUsers, error) {
+func newBeatUsers(n int) (*beatUsers, error) {
 	all, err := beats()
 	if err != nil {
 		return nil, err
@@ -217,7 +217,7 @@ func scm21Table(name string, points []float64, quick bool, set func(*scm21, floa
 	for _, x := range points {
 		e := scm21{n: 50000, d: 100, k: 3, t: 1, eps: .95, delta: .5}
 		set(&e, x)
-		c, err := newCrowd(int(e.n))
+		c, err := newBeatUsers(int(e.n))
 		if err != nil {
 			return nil, err
 		}

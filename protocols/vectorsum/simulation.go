@@ -12,7 +12,7 @@ import (
 // coordinate of a block. Of those who report the same value of the same coordinate, a binomial number report the
 // blanket, and a binomial number of the others are rounded up.
 func (m *Mechanism) fast(values [][]float64) (protocols.Draw, error) {
-	c, err := m.newCrowd(values)
+	c, err := m.newSimulation(values)
 	if err != nil {
 		return nil, err
 	}
@@ -39,7 +39,7 @@ type equalClients struct {
 	member  []uint32
 }
 
-func (m *Mechanism) newCrowd(values [][]float64) (*simulatedClients, error) {
+func (m *Mechanism) newSimulation(values [][]float64) (*simulatedClients, error) {
 	c := &simulatedClients{m: m, groups: make([][]protocols.RoundingGroup, m.d)}
 	known, vectors := make([]map[uint64]uint32, m.d), map[string]int{}
 	for l := range known {

@@ -14,15 +14,15 @@ import (
 	"github.com/doona-dp/doona/shufflerclient"
 )
 
-// road is one task from its clients to its verifier, with simulated clients.
-type road struct{ *quickstart.Task }
+// simulatedTask is one task from its clients to its verifier, with simulated clients.
+type simulatedTask struct{ *quickstart.Task }
 
 // networks numbers the networks of simulated clients.
 var networks atomic.Uint64
 
 // play sends one report per value, batch by batch. It finishes a batch's clients before the next batch's, so the demo
 // knows which clients are in which batch.
-func (r *road) play(ctx context.Context, values [][]float64) (sent int, err error) {
+func (r *simulatedTask) play(ctx context.Context, values [][]float64) (sent int, err error) {
 	bar := cli.Progress("reporting", len(values))
 	batch := int(r.Open.Batch.Size)
 	for from := 0; from < len(values); from += batch {
@@ -37,7 +37,7 @@ func (r *road) play(ctx context.Context, values [][]float64) (sent int, err erro
 
 // send plays one client per value in an epoch. It returns when all are acknowledged, or at the first error. It calls
 // done after each, concurrently.
-func (r *road) send(ctx context.Context, epoch uint64, values [][]float64, done func()) error {
+func (r *simulatedTask) send(ctx context.Context, epoch uint64, values [][]float64, done func()) error {
 	return inParallel(ctx, len(values), func(ctx context.Context, i int) error {
 		err := r.report(ctx, epoch, values[i])
 		if err == nil {
@@ -68,7 +68,7 @@ func inParallel(ctx context.Context, n int, play func(ctx context.Context, i int
 }
 
 // report plays one client.
-func (r *road) report(ctx context.Context, epoch uint64, value []float64) error {
+func (r *simulatedTask) report(ctx context.Context, epoch uint64, value []float64) error {
 	report, err := r.Client.Report(epoch, value)
 	if err != nil {
 		return err
@@ -78,14 +78,14 @@ func (r *road) report(ctx context.Context, epoch uint64, value []float64) error 
 
 // submit sends a report from a network of its own, as a trusted proxy would name it. So the relay runs the same code
 // as in a deployment to tell clients apart.
-func (r *road) submit(ctx context.Context, report *shufflerclient.Report) error {
+func (r *simulatedTask) submit(ctx context.Context, report *shufflerclient.Report) error {
 	n := networks.Add(1)
 	address := fmt.Sprintf("fd%02x:%x:%x::1", n>>32&0xff, n>>16&0xffff, n&0xffff)
 	return r.Client.WithHeader(http.Header{"X-Forwarded-For": {address}}).Submit(ctx, report)
 }
 
 // waitBatches returns when the verifier has released this many batches of epoch 0.
-func (r *road) waitBatches(ctx context.Context, want uint64) error {
+func (r *simulatedTask) waitBatches(ctx context.Context, want uint64) error {
 	for {
 		report, err := r.Verifier.Report()
 		if err != nil || report.Batches >= want {

@@ -24,14 +24,14 @@ var noiseCPUNames = []string{"relay/noise/first/cpu", "relay/noise/later/cpu", "
 var mixing = Group{Names: []string{"relay/mix"}, Run: measureMix}
 
 func measureMix(ctx context.Context, s *Setup) ([]Row, error) {
-	dir, w, err := s.road(ctx)
+	dir, w, err := s.programs(ctx)
 	if err != nil {
 		return nil, err
 	}
 	var ours, least []float64
 	for run := range noiseCPURuns { // by turns
 		progress("relay/mix %d of %d", run+1, noiseCPURuns)
-		got, err := newTrip(ctx, dir, filepath.Join(dir, fmt.Sprint("mix", run)), usual(crowdSize))
+		got, err := newTrip(ctx, dir, filepath.Join(dir, fmt.Sprint("mix", run)), usual(usualClients))
 		if err != nil {
 			return nil, err
 		}
@@ -53,7 +53,7 @@ func measureMix(ctx context.Context, s *Setup) ([]Row, error) {
 const noiseCPURuns = 3
 
 func measureNoiseCPU(ctx context.Context, s *Setup) ([]Row, error) {
-	dir, _, err := s.road(ctx)
+	dir, _, err := s.programs(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -62,8 +62,8 @@ func measureNoiseCPU(ctx context.Context, s *Setup) ([]Row, error) {
 	for run := range noiseCPURuns {
 		for side := range noises {
 			side = (side + run) % len(noises) // by turns, so that neither is always first
-			progress("a batch of %d clients, %d of %d", crowdSize, 2*run+1, 2*noiseCPURuns)
-			who := usual(crowdSize)
+			progress("a batch of %d clients, %d of %d", usualClients, 2*run+1, 2*noiseCPURuns)
+			who := usual(usualClients)
 			who.Relays = noises[side]
 			got, err := newTrip(ctx, dir, filepath.Join(dir, fmt.Sprint("noise", run, side)), who)
 			if err != nil {

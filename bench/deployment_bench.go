@@ -18,30 +18,30 @@ import (
 	"github.com/doona-dp/doona/wire/task"
 )
 
-// crowd is the simulated clients of a row: their number and query.
-type crowd struct {
+// simulatedClients are the clients of a row: their number and query.
+type simulatedClients struct {
 	planner.Query     // Of batches of so many.
 	clients       int // Fill batches.
 	relays        int
 }
 
-// crowdSize is how many clients there are in rows that do not say.
-const crowdSize = 100_000
+// usualClients is how many clients there are in rows that do not say.
+const usualClients = 100_000
 
-// usual is a crowd for a histogram of 256 bins in batches of 10⁵, or one of fewer, by two relays.
-func usual(clients int) crowd {
-	return newCrowd(clients, planner.Query{Query: task.Histogram, Bins: 256, Labels: true})
+// usual returns the clients of a histogram of 256 bins in batches of 10⁵, or one of fewer, by two relays.
+func usual(clients int) simulatedClients {
+	return newClients(clients, planner.Query{Query: task.Histogram, Bins: 256, Labels: true})
 }
 
-func newCrowd(clients int, q planner.Query) crowd {
-	q.Name, q.Batch, q.Honest, q.Epsilon, q.Delta = "crowd", uint64(min(clients, crowdSize)), 0.9, 1, 1e-6
-	return crowd{Query: q, clients: clients, relays: 2}
+func newClients(clients int, q planner.Query) simulatedClients {
+	q.Name, q.Batch, q.Honest, q.Epsilon, q.Delta = "bench", uint64(min(clients, usualClients)), 0.9, 1, 1e-6
+	return simulatedClients{Query: q, clients: clients, relays: 2}
 }
 
-// convoy is a deployment of relays and a verifier, each in its own process, and the simulated clients that report to
+// benchDeployment is a deployment of relays and a verifier, each in its own process, and the simulated clients that report to
 // it.
-type convoy struct {
-	crowd
+type benchDeployment struct {
+	simulatedClients
 	bins    string
 	d       *quickstart.Deployment
 	page    string   // The verifier's address.
@@ -66,9 +66,9 @@ func (t *trip) total() (sum float64) {
 	return sum
 }
 
-// newTrip has a crowd report to a deployment of its own in a folder, and ends it. The programs are in bins.
-func newTrip(ctx context.Context, bins, dir string, who crowd) (*trip, error) {
-	c := &convoy{crowd: who, bins: bins}
+// newTrip starts a deployment in a folder, has simulated clients report to it, and stops it. The programs are in bins.
+func newTrip(ctx context.Context, bins, dir string, who simulatedClients) (*trip, error) {
+	c := &benchDeployment{simulatedClients: who, bins: bins}
 	if err := c.lay(dir); err != nil {
 		return nil, err
 	}
@@ -83,14 +83,14 @@ func newTrip(ctx context.Context, bins, dir string, who crowd) (*trip, error) {
 	return t, nil
 }
 
-// buildServices builds what a convoy runs.
+// buildServices builds the programs of a deployment.
 func buildServices(ctx context.Context, dir string) error {
 	_, err := command(ctx, "go", "build", "-o", dir+"/", "./cmd/relay", "./cmd/verifier", "./cmd/doona")
 	return err
 }
 
 // lay lays the deployment out.
-func (c *convoy) lay(dir string) error {
+func (c *benchDeployment) lay(dir string) error {
 	draft, err := planner.Draft(c.Query)
 	if err != nil {
 		return err
@@ -106,7 +106,7 @@ func (c *convoy) lay(dir string) error {
 		relays = append(relays, quickstart.Relay{URL: "http://" + address, Listen: address, Admin: c.admin[i],
 			TrustedProxies: []string{"127.0.0.0/8"}, Pull: "200ms"})
 	}
-	c.d, err = quickstart.Write(dir, relays, []quickstart.Draft{{Name: "crowd", Task: draft}})
+	c.d, err = quickstart.Write(dir, relays, []quickstart.Draft{{Name: "bench", Task: draft}})
 	return err
 }
 
@@ -124,14 +124,14 @@ func freeAddresses(n int) (out []string, err error) {
 }
 
 // start starts the parties and waits until they are ready.
-func (c *convoy) start(ctx context.Context) error {
+func (c *benchDeployment) start(ctx context.Context) error {
 	commands, urls := [][]string{}, []string{}
 	for i := range c.relays {
 		commands = append(commands, []string{"relay", "serve", "--config", c.d.RelayConfig(i + 1)})
 		urls = append(urls, c.admin[i]+"/readyz")
 	}
-	commands = append(commands, []string{"verifier", "serve", "--task", filepath.Join(c.d.Dir, "crowd.bundle"),
-		"--keys", c.d.VerifierKeys("crowd"), "--sign-key", c.d.VerifierSign(), "--data", filepath.Join(c.d.Dir, "data"),
+	commands = append(commands, []string{"verifier", "serve", "--task", filepath.Join(c.d.Dir, "bench.bundle"),
+		"--keys", c.d.VerifierKeys("bench"), "--sign-key", c.d.VerifierSign(), "--data", filepath.Join(c.d.Dir, "data"),
 		"--listen", c.page, "--interval", "200ms"})
 	for _, args := range commands {
 		cmd := exec.CommandContext(ctx, filepath.Join(c.bins, args[0]), args[1:]...)
@@ -150,7 +150,7 @@ func (c *convoy) start(ctx context.Context) error {
 }
 
 // stop ends the parties.
-func (c *convoy) stop() {
+func (c *benchDeployment) stop() {
 	for _, cmd := range c.parties {
 		cmd.Process.Signal(syscall.SIGTERM)
 		cmd.Wait()
@@ -158,7 +158,7 @@ func (c *convoy) stop() {
 }
 
 // measure plays the clients.
-func (c *convoy) measure(ctx context.Context) (*trip, error) {
+func (c *benchDeployment) measure(ctx context.Context) (*trip, error) {
 	before, err := cpuOf(c.parties)
 	if err != nil {
 		return nil, err
@@ -206,7 +206,7 @@ func cpuOf(parties []*exec.Cmd) (out []float64, err error) {
 const mostReaches = 2.5
 
 // load runs `doona load` until the verifier has the estimate of all clients, which must be near the truth.
-func (c *convoy) load(ctx context.Context) (*os.ProcessState, error) {
+func (c *benchDeployment) load(ctx context.Context) (*os.ProcessState, error) {
 	page := "http://" + c.page + "/tasks/" + c.d.Bundles[0].ID.String()
 	cmd := exec.CommandContext(ctx, filepath.Join(c.bins, "doona"), "load", "--json", "--task", c.d.TaskURL(0),
 		"--owner", c.d.Owner, "--rate", "0", "--connections", "512", "--preseal-mb", "8", "--clients", fmt.Sprint(c.clients),

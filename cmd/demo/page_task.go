@@ -15,10 +15,10 @@ import (
 	"github.com/doona-dp/doona/wire/task"
 )
 
-// crowd is a task to which people report on a page, with its simulated clients: a batch of one person alone would
+// pageTask is a task to which people report on a page, with its simulated clients: a batch of one person alone would
 // never be released.
-type crowd struct {
-	road  *road
+type pageTask struct {
+	task  *simulatedTask
 	words words
 	value func(i int) []float64 // Of simulated client i.
 
@@ -30,27 +30,27 @@ type crowd struct {
 	next   int
 }
 
-func newCrowd(r *road, w words, value func(int) []float64) *crowd {
-	return &crowd{road: r, words: w, value: value, played: map[uint64][][]float64{}, acked: map[uint64]uint64{},
+func newPageTask(r *simulatedTask, w words, value func(int) []float64) *pageTask {
+	return &pageTask{task: r, words: w, value: value, played: map[uint64][][]float64{}, acked: map[uint64]uint64{},
 		people: map[uint64]uint64{}}
 }
 
 // joined records that a person has reported in an epoch.
-func (c *crowd) joined(epoch uint64) {
+func (c *pageTask) joined(epoch uint64) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.people[epoch]++
 }
 
 // reports returns how many reports of an epoch the first relay has acknowledged, as far as the demo knows.
-func (c *crowd) reports(epoch uint64) uint64 {
+func (c *pageTask) reports(epoch uint64) uint64 {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.acked[epoch] + c.people[epoch]
 }
 
 // play sends the reports of this many simulated clients.
-func (c *crowd) play(ctx context.Context, epoch, clients uint64) error {
+func (c *pageTask) play(ctx context.Context, epoch, clients uint64) error {
 	begin := time.Now()
 	c.mu.Lock()
 	values := make([][]float64, clients)
@@ -60,7 +60,7 @@ func (c *crowd) play(ctx context.Context, epoch, clients uint64) error {
 	}
 	c.played[epoch] = append(c.played[epoch], values...)
 	c.mu.Unlock()
-	err := c.road.send(ctx, epoch, values, func() {
+	err := c.task.send(ctx, epoch, values, func() {
 		c.mu.Lock()
 		c.acked[epoch]++
 		c.mu.Unlock()
@@ -124,18 +124,18 @@ type row struct {
 	verifier.Answer
 }
 
-func (c *crowd) state() (*state, error) {
-	made, err := c.road.Verifier.Report()
+func (c *pageTask) state() (*state, error) {
+	made, err := c.task.Verifier.Report()
 	if err != nil {
 		return nil, err
 	}
-	t := c.road.Open
+	t := c.task.Open
 	number, running := t.Epochs.At(uint64(time.Now().Unix()))
 	if !running {
 		number = t.Epochs.Count - 1
 	}
 	s := &state{
-		TaskURL: c.road.URL, Owner: c.road.Owner, Query: t.Query, words: c.words, Protocol: t.Protocol,
+		TaskURL: c.task.URL, Owner: c.task.Owner, Query: t.Query, words: c.words, Protocol: t.Protocol,
 		Lo: t.Input.Lo.Float64(), Hi: t.Input.Hi.Float64(), Bins: t.Input.Bins, Labels: t.Input.Labels,
 		Batch: t.Batch.Size, Hops: made.Hops, Guarantee: made.Guarantee, ByHop: made.ByHop,
 		Distribution: made.Distribution, AboutTexts: report.AboutTexts(made),
