@@ -84,7 +84,7 @@ type warehouse struct {
 	tags  *rand.ChaCha8
 }
 
-// newWarehouse makes one whose batches have at least so many clients.
+// newWarehouse makes one whose batches have at least that number of clients.
 func newWarehouse(dir string, clients int) (*warehouse, error) {
 	draft, err := planner.Draft(planner.Query{Name: "stock", Query: task.Histogram, Bins: 64, Labels: true,
 		Batch: uint64(clients), Honest: 0.9, Epsilon: 1, Delta: 1e-6})
@@ -130,7 +130,7 @@ func (w *warehouse) slot() []byte {
 // planted are the slots that a batch has again: of an earlier batch, and of its own.
 type planted struct{ earlier, own [][]byte }
 
-// batch writes a batch of so many messages, of which those that are planted come at its end. It keeps the first slots
+// batch writes a batch of n messages. Planted ones come at its end. It keeps the first slots
 // of the batch, up to keep.
 func (w *warehouse) batch(name string, seq uint64, messages int, again planted, keep int) (kept [][]byte, err error) {
 	sign, err := keyfile.LoadSign(filepath.Join(w.d.Dir, "relay1", "sign.key"))

@@ -20,7 +20,7 @@ import (
 
 // simulatedClients are the clients of a row: their number and query.
 type simulatedClients struct {
-	planner.Query     // Of batches of so many.
+	planner.Query     // With the batch size.
 	clients       int // Fill batches.
 	relays        int
 }

@@ -199,9 +199,9 @@ func dummyVariance(t *task.Task, m protocols.Mechanism) []float64 {
 	if can.Dummies == nil {
 		return nil
 	}
-	diluted := can.Dummies(m.Aggregate())
-	diluted.AddDummies(uint64(relays(t)), 0)
-	return diluted.DummyVariance()
+	dummies := can.Dummies(m.Aggregate())
+	dummies.AddDummies(uint64(relays(t)), 0)
+	return dummies.DummyVariance()
 }
 
 // sums accumulates the first four powers of the errors against the truth.

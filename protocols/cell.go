@@ -13,7 +13,7 @@ import "math"
 // interval holds every ν under which the numbers s with t_ν(s) ≤ t_ν(seen) have a probability above 1-confidence. So
 // it holds the truth with at least the confidence; the excess is at most the probability of one number. It is within
 // the interval of Clopper and Pearson, which spends half of 1-confidence on either side. That one is taken where N
-// has so many likely values that the two hardly differ. The interval is not cut off at 0 and n: beyond them the law
+// has enough likely values that the two hardly differ. The interval is not cut off at 0 and n: beyond them the law
 // of N is taken to shift without changing shape.
 //
 // [B00]: H. Blaker, Confidence curves and improved exact confidence intervals for discrete distributions, Canadian

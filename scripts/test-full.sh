@@ -4,7 +4,7 @@
 # Once all parts have run, the script makes docs/results.json and docs/results.md from these.
 set -euo pipefail
 cd "$(dirname "$0")/.."
-parts="accountant protocols coverage audit order mutants crash setback world streams fuzz tls load size scale bench edge engines strings beam figures release"
+parts="accountant protocols coverage audit order mutants crash rollback world streams fuzz tls load size scale bench edge engines strings beam figures release"
 results=$PWD/build/results
 mkdir -p "$results"
 export GOFLAGS="${GOFLAGS:-} -count=1" # runs what has run before
@@ -41,12 +41,12 @@ run_part() {
       go test -tags long,postgres -timeout 30m -run KilledServe -v ./cmd/verifier
       DOONA_FIGURES="$figures" go test -tags long,postgres -timeout 60m -run Crash -v ./relay/internal/crashtest
       ;;
-    setback)
+    rollback)
       local of_store of_lives
       of_store=$(mktemp) of_lives=$(mktemp)
-      DOONA_FIGURES="$of_store" go test -tags long,postgres -timeout 120m -run 'SetBack|Uncut|Unmarked' -v ./relay/internal/store
-      DOONA_FIGURES="$of_lives" go test -tags long,postgres -timeout 60m -run SetBack -v ./relay ./relay/internal/adversary
-      go test -tags long,postgres -timeout 60m -run SetBack -v ./issuer
+      DOONA_FIGURES="$of_store" go test -tags long,postgres -timeout 120m -run 'StateRollback|Uncut|Unmarked' -v ./relay/internal/store
+      DOONA_FIGURES="$of_lives" go test -tags long,postgres -timeout 60m -run StateRollback -v ./relay ./relay/internal/adversary
+      go test -tags long,postgres -timeout 60m -run StateRollback -v ./issuer
       printf '{"store": %s, "lives": %s}' "$(cat "$of_store")" "$(cat "$of_lives")" >"$figures"
       rm "$of_store" "$of_lives"
       ;;

@@ -84,8 +84,8 @@ func (a *adder) count(t *total, one *signedVersion) error {
 		return nil
 	}
 	batch.aggregate.AddUsers(last.Submissions)
-	if diluted := protocols.CapabilitiesOf(a.mechanism).Dummies; diluted != nil {
-		addDummies(diluted(batch.aggregate), one.chain)
+	if dummies := protocols.CapabilitiesOf(a.mechanism).Dummies; dummies != nil {
+		addDummies(dummies(batch.aggregate), one.chain)
 	}
 	err = r.slots.each(func(_ int, slot []byte) error {
 		t.tags.add(tagOf(slot))
@@ -107,7 +107,7 @@ func (a *adder) count(t *total, one *signedVersion) error {
 }
 
 // addDummies adds to an aggregate how often relays drew dummies for a batch, and how many they report to have added.
-func addDummies(diluted protocols.DummyAggregate, chain []onion.Manifest) {
+func addDummies(dummies protocols.DummyAggregate, chain []onion.Manifest) {
 	added, draws := uint64(0), uint64(0)
 	for _, m := range chain {
 		if m.Destroyed() {
@@ -118,7 +118,7 @@ func addDummies(diluted protocols.DummyAggregate, chain []onion.Manifest) {
 			added += lane.Added
 		}
 	}
-	diluted.AddDummies(draws, added)
+	dummies.AddDummies(draws, added)
 }
 
 // addLosses adds the lost slots of a released batch by hop. Each relay's are those it dropped; the rest were lost at

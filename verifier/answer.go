@@ -124,11 +124,11 @@ func (a *Answer) estimate(t *task.Task, m protocols.Mechanism, agg protocols.Agg
 
 // dummyVariance returns the largest variance that relays' dummies have in an entry of the total.
 func dummyVariance(m protocols.Mechanism, agg protocols.Aggregate) float64 {
-	diluted := protocols.CapabilitiesOf(m).Dummies
-	if diluted == nil {
+	dummies := protocols.CapabilitiesOf(m).Dummies
+	if dummies == nil {
 		return 0
 	}
-	return slices.Max(diluted(agg).DummyVariance())
+	return slices.Max(dummies(agg).DummyVariance())
 }
 
 // undetermined reports whether missing messages make an entry's interval meaningless.

@@ -38,7 +38,7 @@ func TestBandsOverEpochsHoldAllAtOnce(t *testing.T) {
 			require.NoError(t, err)
 			m, err := registry.Open(draft)
 			require.NoError(t, err)
-			runs := []*simulated{newSimulated(t, m, users, 1), newSimulated(t, m, users, 2)}
+			both := []*simulated{newSimulated(t, m, users, 1), newSimulated(t, m, users, 2)}
 			src := randomizer.NewSource()
 			bands, intervals, runs := 0, 0, 20.0
 			switch {
@@ -50,11 +50,11 @@ func TestBandsOverEpochsHoldAllAtOnce(t *testing.T) {
 			for range int(runs) {
 				all, each, now := true, true, 0
 				for range epochs {
-					agg, _ := runs[now].draw(src)
+					agg, _ := both[now].draw(src)
 					agg.AddUsers(uint64(users))
 					a, d := verifier.EpochAnswerOf(draft, m, agg, epochs)
 					require.Len(t, a.BandOverEpochs, len(a.Estimate))
-					held, alone := runs[now].held(a, d)
+					held, alone := both[now].held(a, d)
 					all, each = all && held, each && alone
 					now = int(math.Abs(a.Estimate[0])*1000) % 2 // the last result decides the next values
 				}

@@ -87,7 +87,7 @@ prints both. With --origin the first relay refuses reports of other sites' pages
 up their visitors' networks and ask which have reported. List each origin whose pages report, apps too.
 
 With --stream it is the first task of a stream, which 'doona task renew' goes on with: pages name
-this task's id for good. Later tasks are the same but for their epochs and keys, and what --allow names.`
+this task's id permanently. Later tasks differ in their epochs and keys, and in what --allow names.`
 
 func taskNewCommand() *cobra.Command {
 	var f taskFlags

@@ -23,8 +23,8 @@ type noiseFlags struct {
 // byRelays is the value of --noise where relays add it.
 const byRelays = "relays"
 
-// diluteFlags are the flags for relays' noise only.
-var diluteFlags = []string{"max-dummies", "local-epsilon", "batches"}
+// relayNoiseFlags are the flags for relays' noise only.
+var relayNoiseFlags = []string{"max-dummies", "local-epsilon", "batches"}
 
 func (f *noiseFlags) add(cmd *cobra.Command) {
 	flags := cmd.Flags()
@@ -48,7 +48,7 @@ func (f *noiseFlags) check(cmd *cobra.Command, protocol string) error {
 	case f.by == "clients" && protocol == augmented.Name:
 		return cli.Usagef("invalid noise clients: want relays for protocol %s", protocol)
 	case !f.wanted(protocol):
-		return cli.Refuse(cmd, "without --noise relays", diluteFlags...)
+		return cli.Refuse(cmd, "without --noise relays", relayNoiseFlags...)
 	case changed("local-epsilon") && f.relays.LocalEpsilon == 0:
 		return cli.Usagef("invalid local-epsilon 0: want a number in (0, 64], or no --local-epsilon")
 	case f.relays.Batches > 1<<32-1:

@@ -57,7 +57,7 @@ pages may report from this task on.
 
 If FILE is there already, with a task of this stream, nothing is signed: it is handed over again. So run
 the same command again after a relay could not be reached. Never sign a second task of one position: an
-honest relay refuses it, and clients that have seen one of the two refuse the other for good.`,
+honest relay refuses it, and clients that have seen one of the two refuse the other permanently.`,
 		Example: `  verifier keygen --kind hpke --sign-key verifier.sign --epochs 30 --out june.keys
   doona task renew may.bundle --owner-key owner.key --verifier-keys june.keys.pub --epochs 30 --out june.bundle`,
 		Args: func(cmd *cobra.Command, args []string) error { return cli.Usage(cobra.ExactArgs(1)(cmd, args)) },

@@ -17,7 +17,7 @@ import (
 func main() { os.Exit(cli.Run(root(), os.Args[1:])) }
 
 func root() *cobra.Command {
-	return cli.Root("issuer", "Give every person so many anonymous tokens, each good for one report",
+	return cli.Root("issuer", "Give every person n anonymous tokens, each valid for one report",
 		`  issuer keygen --kind sign --out issuer.sign
   issuer keygen --kind token --sign-key issuer.sign --epochs 2 --out mean.keys`,
 		keygenCommand(),

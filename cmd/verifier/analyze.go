@@ -60,10 +60,10 @@ const aboutLedger = `Before it prints results, each of their epochs is charged t
 the task, in a file of the folder --ledger; epochs that were charged before cost nothing. A stream's
 ledger is found by the task or the one before it, or else by the first: --root.
 --total-epsilon and --total-delta are a budget for all published epochs together, composed exactly.
-Without them, a task in no stream has the total that it claims. Where the budget does not suffice for
-all epochs, nothing is printed or charged, and the exit status is 1. So it is where the ledger was
-lost, set back or damaged. --dry-run charges nothing and prints no answer, but all checks, counts, and
-what publishing would cost.`
+Without them, a task in no stream has the total that it claims. If the budget is too small for all epochs,
+the command prints and charges nothing, and the exit status is 1. The same holds if the ledger was lost,
+rolled back or damaged. --dry-run charges nothing. It prints all checks and counts, and what publishing
+would cost, but no answer.`
 
 // publish makes the verifier charge what it publishes, to the ledger in the flag's folder, or else in folder. beside is
 // a file of the verifier. If existing is true, a missing ledger is an error without --new-ledger.

@@ -281,7 +281,7 @@ func TestRestoredLedgerIsNotLaundered(t *testing.T) {
 		require.NoError(t, open(t, of, other).Charge([]uint64{epoch}))
 		_, err = ledger.Open(of, lawOf(of), o)
 		require.ErrorIs(t, err, ledger.ErrRolledBack)
-		require.ErrorContains(t, err, "was set back and charged again: its charge 5 is another")
+		require.ErrorContains(t, err, "was rolled back and charged again: its charge 5 is another")
 		require.ErrorIs(t, running.Charge([]uint64{9}), ledger.ErrRolledBack)
 	}
 	require.NoError(t, os.WriteFile(path, kept, 0o600))
@@ -311,7 +311,7 @@ func TestNoLedgerIsBegunAnew(t *testing.T) {
 	require.NoError(t, err)
 	text := string(good)
 	for want, raw := range map[string]string{
-		"was set back: it was charged 1 times, and":    string(old),
+		"was rolled back: it was charged 1 times, and":    string(old),
 		"is another than the one":                      string(another),
 		"it is cut short":                              text[:len(text)-1],
 		"it does not begin as a ledger does":           "",

@@ -218,10 +218,10 @@ func (l *Ledger) read() (*state, error) {
 	case mark.ID != "" && mark.ID != s.id:
 		return nil, fmt.Errorf("%w: %s is another than the one that %s.mark is of", ErrRolledBack, l.path(), l.markBase())
 	case mark.Generation > s.generation:
-		return nil, fmt.Errorf("%w: %s was set back: it was charged %d times, and %s.mark knows of %d", ErrRolledBack,
+		return nil, fmt.Errorf("%w: %s was rolled back: it was charged %d times, and %s.mark knows of %d", ErrRolledBack,
 			l.path(), s.generation, l.markBase(), mark.Generation)
 	case mark.ID != "" && !bytes.Equal(mark.Link, s.link(mark.Generation)):
-		return nil, fmt.Errorf("%w: %s was set back and charged again: its charge %d is another than %s.mark knows of",
+		return nil, fmt.Errorf("%w: %s was rolled back and charged again: its charge %d is another than %s.mark knows of",
 			ErrRolledBack, l.path(), mark.Generation, l.markBase())
 	}
 	return s, nil

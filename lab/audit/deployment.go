@@ -156,11 +156,11 @@ func (r *deployment) totals(lanes [][][]byte, clients, added uint64) ([]float64,
 	}
 	a.AddUsers(clients)
 	if r.draw != nil {
-		diluted := protocols.CapabilitiesOf(r.honest).Dummies
-		if diluted == nil {
+		dummies := protocols.CapabilitiesOf(r.honest).Dummies
+		if dummies == nil {
 			return nil, invalid.Field("noise", r.task.Noise.Kind, "none for protocol "+r.task.Protocol)
 		}
-		diluted(a).AddDummies(1, added)
+		dummies(a).AddDummies(1, added)
 	}
 	return a.Total(), nil
 }

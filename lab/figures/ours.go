@@ -87,8 +87,8 @@ func sumError(protocol string, n float64, quick bool) (float64, error) {
 // withRelays returns the predicted error, including the dummies of two relays if the protocol has them.
 func withRelays(m protocols.Mechanism, n uint64) float64 {
 	square := m.Worst().Variance * float64(n)
-	if diluted := protocols.CapabilitiesOf(m).Dummies; diluted != nil {
-		a := diluted(m.Aggregate())
+	if dummies := protocols.CapabilitiesOf(m).Dummies; dummies != nil {
+		a := dummies(m.Aggregate())
 		a.AddDummies(planner.DefaultRelays, 0)
 		square += slices.Max(a.DummyVariance())
 	}

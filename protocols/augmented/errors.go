@@ -36,7 +36,7 @@ func (m *Mechanism) dummyLaw(law relaynoise.Law, draws uint64) *dummyLaw {
 	}
 	known := m.dummyLaws.known[&law.Mass[0]]
 	if known == nil {
-		known = newDilution(law, draws)
+		known = newDummyLaw(law, draws)
 		m.dummyLaws.known[&law.Mass[0]] = known
 	}
 	return known
@@ -60,7 +60,7 @@ type reach struct{ sigma, confidence float64 }
 // mostReaches is the largest number of cached intervals.
 const mostReaches = 1 << 10
 
-func newDilution(law relaynoise.Law, draws uint64) *dummyLaw {
+func newDummyLaw(law relaynoise.Law, draws uint64) *dummyLaw {
 	n := float64(draws)
 	d := &dummyLaw{variance: n * law.Variance(), first: n * (float64(law.First) - law.Mean()),
 		reached: map[reach][2]float64{}}

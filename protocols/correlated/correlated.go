@@ -315,7 +315,7 @@ func (m *Mechanism) superpose() error {
 	}
 	if draws := total / rateUnit / float64(m.task.Batch.Min); total > 1<<62 || draws > maxDraws {
 		return invalid.Field("batch.min", strconv.FormatUint(m.task.Batch.Min, 10),
-			"so many clients that none makes more than "+strconv.Itoa(maxDraws)+" draws, here "+format(draws))
+			"enough clients that none makes more than "+strconv.Itoa(maxDraws)+" draws, here "+format(draws))
 	}
 	m.noise = randomizer.NewSuperposition(atoms, rateUnit*m.task.Batch.Min)
 	return nil

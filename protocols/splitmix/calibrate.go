@@ -70,7 +70,7 @@ func (*Protocol) Calibrate(t *task.Task) error {
 	if limit := t.MostPerLane(1); mech.m > limit {
 		return invalid.Field("batch.size", strconv.FormatUint(t.Batch.Size, 10),
 			"fewer: "+strconv.FormatUint(mech.m, 10)+" messages per client by rule "+t.Rule+
-				", and so many clients have room for "+strconv.FormatUint(limit, 10))
+				", and that number of clients has room for "+strconv.FormatUint(limit, 10))
 	}
 	t.Params = []task.Param{protocols.Whole("m", mech.m), protocols.Whole("p", p), protocols.Whole("q", mech.q),
 		{Key: "s", Value: s}}

@@ -296,14 +296,14 @@ func (m *Mechanism) calibrate(eps, delta float64) error {
 	return nil
 }
 
-// lower returns a value at most hi that is good, within a relative 10⁻³ above one that is not; or 10⁻³.
-func lower(good func(float64) bool, hi float64) float64 {
+// lower returns a value at most hi that is good enough, within a relative 10⁻³ above one that is not; or 10⁻³.
+func lower(goodEnough func(float64) bool, hi float64) float64 {
 	lo := hi / 2
-	for good(lo) && lo > 1e-3 {
+	for goodEnough(lo) && lo > 1e-3 {
 		lo, hi = lo/2, lo
 	}
 	for hi > lo*1.001 {
-		if mid := math.Sqrt(lo * hi); good(mid) {
+		if mid := math.Sqrt(lo * hi); goodEnough(mid) {
 			hi = mid
 		} else {
 			lo = mid

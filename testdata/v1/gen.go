@@ -1064,7 +1064,7 @@ func badSlots(w *world, fault faultFunc) {
 	}
 	fault("slot_wrong_lane", "slot", "open", "sealed for lane 1, found in lane 0",
 		at(w.seal("slot", 0, hop, 1, onion.KindSlot, plain)))
-	fault("slot_wrong_hop", "slot", "open", "sealed to the relay before the verifier",
+	fault("slot_wrong_hop", "slot", "open", "sealed to the last relay",
 		at(w.seal("slot", 0, hop-1, 0, onion.KindSlot, plain)))
 	other := *w.Task
 	other.Name = "another task"

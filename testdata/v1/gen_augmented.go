@@ -22,7 +22,7 @@ func augmentedVectors() vectorSet {
 				name: "labels, a fixed total", query: task.Histogram, rule: "dummies", claim: loose, batch: honest(5),
 				input: labels, slots: full(1, 1, 1), values: [][]float64{{0}, {2}, {2}, {1}},
 				noise:   &task.Noise{Kind: task.NoiseCells, Cells: 3, Tables: [][]uint64{steep}, Total: &total},
-				batches: []batch{diluted(2, 2, 8, "\x00", "\x02", "\x01", "\x00", "\x02", "\x01", "\x00", "\x01", "\x02", "\x00")},
+				batches: []batch{withDummies(2, 2, 8, "\x00", "\x02", "\x01", "\x00", "\x02", "\x01", "\x00", "\x01", "\x02", "\x00")},
 			},
 			{
 				name: "labels, two tables and local randomization", query: task.Histogram, rule: "dummies", claim: loose,
@@ -30,27 +30,27 @@ func augmentedVectors() vectorSet {
 				values: [][]float64{{0}, {1}, {2}, {2}, {0}, {1}},
 				noise: &task.Noise{Kind: task.NoiseCells, Cells: 3, Tables: [][]uint64{steep, uneven},
 					Which: []task.Run{{Count: 1, Table: 1}, {Count: 2, Table: 0}}},
-				batches: []batch{diluted(1, 1, 3, "\x00", "\x02", "\x01", "\x00")},
+				batches: []batch{withDummies(1, 1, 3, "\x00", "\x02", "\x01", "\x00")},
 			},
 			{
 				name: "count", query: task.Count, rule: "dummies", claim: loose, batch: honest(5), input: yesNo,
 				slots: full(1, 1, 1), values: [][]float64{{0}, {1}, {1}},
 				noise:   &task.Noise{Kind: task.NoiseCells, Cells: 2, Tables: [][]uint64{uneven}, Total: &total},
-				batches: []batch{diluted(1, 2, 8, "\x00", "\x01", "\x01", "\x00", "\x01", "\x01", "\x00", "\x01", "\x00")},
+				batches: []batch{withDummies(1, 2, 8, "\x00", "\x01", "\x01", "\x00", "\x01", "\x01", "\x00", "\x01", "\x00")},
 			},
 			{
 				name: "a mean, tilted", query: task.Mean, rule: "dummies", claim: loose, batch: honest(5),
 				input: between(-10, 10), params: "k=2", slots: full(1, 1, 1),
 				values:  [][]float64{{-10}, {3.25}, {10}, {0.1}, {-2}},
 				noise:   tilted(),
-				batches: []batch{diluted(2, 1, 3, "\x00", "\x02", "\x01", "\x01", "\x02")},
+				batches: []batch{withDummies(2, 1, 3, "\x00", "\x02", "\x01", "\x01", "\x02")},
 			},
 			{
 				name: "a sum, tilted, with local randomization", query: task.Sum, rule: "dummies", claim: loose,
 				batch: honest(5), input: between(0, 4), params: "gamma=1/8 k=2", slots: full(1, 1, 1),
 				values:  [][]float64{{1}, {3.25}, {4}, {0}},
 				noise:   tilted(),
-				batches: []batch{diluted(1, 2, 7, "\x00", "\x02", "\x01", "\x01", "\x02", "\x00", "\x00", "\x01")},
+				batches: []batch{withDummies(1, 2, 7, "\x00", "\x02", "\x01", "\x01", "\x02", "\x00", "\x00", "\x01")},
 			},
 		},
 		tasks: []badTask{
@@ -80,8 +80,8 @@ func tilted() *task.Noise {
 		Tilt: &task.Tilt{Centre: 6, Weights: []uint64{0, 1, 2}, Factors: []uint64{729, 243, 81, 27, 9, 3, 1}}}
 }
 
-// diluted is a batch of so many clients, and of dummies of so many draws, in one lane.
-func diluted(users, draws, dummies uint64, messages ...string) batch {
+// withDummies is a batch in one lane: of users clients, and of dummies in draws draws.
+func withDummies(users, draws, dummies uint64, messages ...string) batch {
 	b := oneLane(messages...)
 	b.users, b.draws, b.dummies = users, draws, dummies
 	return b

@@ -25,7 +25,7 @@ func stringsVectors() vectorSet {
 				name: "noise by relays", query: task.Strings, rule: "pool", claim: loose, batch: honest(5),
 				input: texts, params: "b=20 checks=2 levels=3", slots: full(1, 1, 1), values: values,
 				noise:   &task.Noise{Kind: task.NoisePool, Cells: 100, Pool: 30},
-				batches: []batch{diluted(2, 2, 3, "\x00", "\x63", "\x14", "\x00", "\x62")},
+				batches: []batch{withDummies(2, 2, 3, "\x00", "\x63", "\x14", "\x00", "\x62")},
 			},
 			{
 				name: "noise by clients", query: task.Strings, rule: "exact", claim: loose, batch: honest(5),

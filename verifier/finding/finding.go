@@ -80,7 +80,7 @@ var meanings = map[Name]string{
 	Refused:      "batches that are not as their relays signed them",
 	Missing:      "batches that the last relay did not hand over",
 	End:          "epochs that did not end as their relays should have signed",
-	TooManyDestroyed: "epochs of which so many batches were destroyed, or not as they should be, that no further one is " +
+	TooManyDestroyed: "epochs with too many destroyed or refused batches: no further one is " +
 		"taken",
 	Ended:       "epochs that the last relay’s operator has ended: nothing more of them comes",
 	Quarantined: "kept files that were damaged, put aside and asked for anew",

@@ -29,10 +29,10 @@ func TestThePageAndItsJSONShowTheReport(t *testing.T) {
 		}
 		Epsilon float64
 		Alone   float64 `json:"epsilon_no_honest"`
-		Crowd   float64 `json:"epsilon_honest"`
+		Honest  float64 `json:"epsilon_honest"`
 	}
 	require.NoError(t, json.Unmarshal([]byte(get(t, server.URL+"/api/report")), &r))
-	require.Equal(t, r.Epsilon, r.Crowd, "the claim is of a crowd")
+	require.Equal(t, r.Epsilon, r.Honest, "the claim needs honest clients")
 	require.EqualValues(t, batchSize, r.Users)
 	require.Less(t, r.Interval[0], r.Interval[1])
 	require.Contains(t, get(t, server.URL+"/page.css"), "font")
@@ -45,7 +45,7 @@ func TestThePageAndItsJSONShowTheReport(t *testing.T) {
 	require.True(t, strings.HasPrefix(lines[1], "all,,0,,20,1,") && strings.HasPrefix(lines[2], "0,20"), lines)
 	require.True(t, strings.HasSuffix(lines[1], fmt.Sprintf(",%v,%v,%v,%v,%v,clip,%v,%v,%v,%v,1", r.Processed.Estimate,
 		r.Processed.Interval[0], r.Processed.Interval[1], r.Processed.Band[0], r.Processed.Band[1], r.Epsilon, r.Alone,
-		r.Alone, r.Crowd)), lines[1])
+		r.Alone, r.Honest)), lines[1])
 }
 
 // TestThePageInOneFileLoadsNothing: the file of `verifier analyze --html` has no address in it.

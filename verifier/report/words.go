@@ -466,8 +466,8 @@ func dated(start time.Time, epochs task.Epochs) string {
 	return start.Format(format)
 }
 
-// Crowd says for which batches a smaller ε holds than the claim, if the claim needs no other honest client.
-func (r *pageModel) Crowd() string {
+// Honest says for which batches a smaller ε holds than the claim, if the claim needs no other honest client.
+func (r *pageModel) Honest() string {
 	return fmt.Sprintf("in a batch with n_min = %s honest clients: %s of %s can have them, with n submissions and "+
 		"enough slots.", count(r.NMin), count(r.HonestBatches), plural(r.Batches, "batch", "batches"))
 }
@@ -485,16 +485,16 @@ func (a *pageModel) costs() []fact {
 	case a.EpsilonNoHonest != nil:
 		worst.Term = epsilon("ε′", *a.EpsilonNoHonest)
 	}
-	claimed, crowd := "ε", []fact(nil)
+	claimed, honest := "ε", []fact(nil)
 	if a.NoneHonest() {
-		claimed, crowd = "ε′", []fact{{epsilon("ε", a.EpsilonHonest), a.Crowd()}}
+		claimed, honest = "ε′", []fact{{epsilon("ε", a.EpsilonHonest), a.Honest()}}
 	}
 	ledger := "no ε"
 	if a.Ledger.Epsilon != nil {
 		ledger = epsilon("ε", *a.Ledger.Epsilon)
 	}
 	return slices.Concat([]fact{{epsilon(claimed, a.Epsilon), fmt.Sprintf("δ = %s, for one epoch, proven by rule %s%s.",
-		decimal.Format(a.Delta, -1), a.Rule, needs)}}, crowd, []fact{
+		decimal.Format(a.Delta, -1), a.Rule, needs)}}, honest, []fact{
 		worst,
 		{ledger, fmt.Sprintf("δ = %s: what a client has spent who reported in every epoch whose batches came here, "+
 			"%s, by %s composition. Batches of one epoch hold different clients and do not add up.",

@@ -438,9 +438,9 @@ func (m *Manifest) Last(t *task.Task) bool {
 // manifest, of at most 512 bytes and 37 bytes per lane for each hop so far: see [MaxManifest].
 const DestroyedAllowance = 1024
 
-// TooManyDestroyed reports whether an epoch has so many destroyed batches that a hop must take no further one. Then
-// an earlier relay makes them without end, or clients have destroyed DestroyedAllowance + 1 more batches than were
-// released, with more than n − n_min invalid reports in each.
+// TooManyDestroyed reports whether an epoch has more destroyed batches than are allowed. A hop must then accept no
+// further one. Either an earlier relay makes them without end, or clients have destroyed DestroyedAllowance + 1 more
+// batches than were released, with more than n − n_min invalid reports in each.
 func TooManyDestroyed(released, destroyed uint64) bool {
 	return destroyed > released+DestroyedAllowance
 }
