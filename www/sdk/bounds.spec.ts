@@ -52,7 +52,7 @@ function taskOf({ params = array([]), origins = array([]), relays = array([]), s
   const party = array([text(''), bin(new Uint8Array(32)), bin(new Uint8Array(32))]);
   return array([text('doona-task'), uint(1), text('n'), text('q'), text('p'), text('r'), params,
     array([text('0'), text('1'), uint(0), uint(0), uint(0)]), array([text('1'), text('1'), array([]), text('min-honest')]),
-    array([uint(1), text('1'), uint(1)]), array([text('full'), uint(1), uint(1), uint(1)]),
+    array([uint(1), text('1'), uint(1)]), array([text('full'), uint(1), uint(1), uint(1), uint(0)]),
     array([uint(1), uint(1), uint(1)]), array([text('address'), uint(1), party, origins]), relays, party,
     text('x25519'), stream, noise]);
 }

@@ -222,7 +222,7 @@ async function makeTask(coding: Coding, urls: readonly string[]): Promise<Signed
       uint(Number(labels)), uint(Number(query === 'sum' || query === 'mean'))]),
     array([text('100'), text('1e-9'), array([]), text('min-honest')]),
     array([uint(1), text('1'), uint(1)]),
-    array([text('full'), uint(1), uint(1), uint(width)]),
+    array([text('full'), uint(1), uint(1), uint(width), uint(0)]),
     array([uint(Math.floor(Date.now() / 1000) - 60), uint(3600), uint(epochs)]),
     array([text('address'), uint(65535), nobody, array([])]),
     array(parties.slice(0, -1).map((party) => party.encoded)),
