@@ -311,7 +311,7 @@ func TestNoLedgerIsBegunAnew(t *testing.T) {
 	require.NoError(t, err)
 	text := string(good)
 	for want, raw := range map[string]string{
-		"was rolled back: it was charged 1 times, and":    string(old),
+		"was rolled back: it was charged 1 times, and": string(old),
 		"is another than the one":                      string(another),
 		"it is cut short":                              text[:len(text)-1],
 		"it does not begin as a ledger does":           "",
