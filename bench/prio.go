@@ -135,7 +135,8 @@ func measureServers(ctx context.Context, s *Setup) (rows []Row, err error) {
 		var ours, peer []float64
 		for run := range serverRuns {
 			progress("server/%s %d of %d", k.name, run+1, serverRuns)
-			got, err := newTrip(ctx, dir, filepath.Join(dir, fmt.Sprint(k.name, run)), newClients(serverClients, k.query))
+			folder := filepath.Join(dir, fmt.Sprint(k.name, run))
+			got, err := newTrip(ctx, dir, folder, newClients(serverClients, k.query))
 			if err != nil {
 				return nil, err
 			}
