@@ -38,8 +38,8 @@ func newClients(clients int, q planner.Query) simulatedClients {
 	return simulatedClients{Query: q, clients: clients, relays: 2}
 }
 
-// benchDeployment is a deployment of relays and a verifier, each in its own process, and the simulated clients that report to
-// it.
+// benchDeployment is a deployment of relays and a verifier, each in its own process, and the simulated clients that
+// report to it.
 type benchDeployment struct {
 	simulatedClients
 	bins    string
