@@ -106,7 +106,7 @@ type spread struct {
 // runs the result has a standard error of 0.8 %, so a value of 1 to within 1 % leaves 5 % with a probability below
 // 10⁻⁶.
 func spreadOf(t *testing.T, bins uint64, runs int) spread {
-	delays, err := table.Read("../cmd/demo/flights.csv.gz", "delay_minutes", 0)
+	delays, err := table.Read("../cmd/demo/flights.csv.gz", table.Format{Column: "delay_minutes"}, 0)
 	require.NoError(t, err)
 	d, m := open(t, planner.Query{Query: task.Histogram, Lo: -40, Hi: 280, Bins: bins, Clip: true,
 		Batch: uint64(len(delays)), Honest: 0.8, Epsilon: 1, Delta: 1e-6})

@@ -132,12 +132,15 @@ func (q Query) claim() (c task.Claim, err error) {
 	return one, checkClaim("", q.Epsilon, q.Delta)
 }
 
+// leastDelta is the least δ of which the accountant is sure: below it, sums lose their last digits.
+const leastDelta = 1e-280
+
 func checkClaim(prefix string, epsilon, delta float64) error {
 	if !(epsilon > 0 && epsilon <= 100) {
 		return invalid.Field(prefix+"epsilon", format(epsilon), "a number in (0, 100]")
 	}
-	if !(delta > 0 && delta < 1) {
-		return invalid.Field(prefix+"delta", format(delta), "a number in (0, 1), such as 1e-6")
+	if !(delta >= leastDelta && delta < 1) {
+		return invalid.Field(prefix+"delta", format(delta), "a number from 1e-280 to below 1, such as 1e-6")
 	}
 	return nil
 }

@@ -288,7 +288,7 @@ func TestCommandLoad(t *testing.T) {
 	require.Zero(t, got.Accepted, "the same networks again")
 	require.Equal(t, got.Offered, got.Refused["limit"])
 	for _, args := range [][]string{{"--task", "x"}, {"--rate", "-1"}, {"--rate", "NaN"}, {"--clients", "0"},
-		{"--duration", "1ms"}, {"--connections", "0"}, {"--header", "Via"}} {
+		{"--duration", "1ms"}, {"--connections", "0"}, {"--forwarded-header", "Via"}} {
 		status, _, log = runOwner(t, append([]string{"load", "--task", c.TaskURL(0), "--owner", c.Owner}, args...)...)
 		require.Equal(t, 2, status, "%v", args)
 		require.Contains(t, log, "invalid "+args[0][2:])

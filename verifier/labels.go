@@ -3,10 +3,12 @@ package verifier
 import (
 	"fmt"
 	"math"
+	"math/big"
 	"strconv"
 	"strings"
 
 	"github.com/doona-dp/doona/internal/display"
+	"github.com/doona-dp/doona/randomizer"
 	"github.com/doona-dp/doona/wire/task"
 )
 
@@ -15,39 +17,82 @@ import (
 func Labels(t *task.Task) []string {
 	in := t.Input
 	out := make([]string, in.Bins)
+	edges := edgeTexts(t)
 	for j := range out {
-		from, to := display.Number(binEdge(in, j)), display.Number(binEdge(in, j+1))
 		switch {
 		case t.Query.Info().Shape != task.PerBin:
 			out[j] = strconv.Itoa(j + 1)
 		case in.Labels:
 			out[j] = strconv.Itoa(j)
 		case in.Clip && j == 0:
-			out[j] = "below " + to
+			out[j] = "below " + edges[1]
 		case in.Clip && j == len(out)-1:
-			out[j] = from + " or more"
+			out[j] = edges[j] + " or more"
 		default:
-			out[j] = from + " to " + to
+			out[j] = edges[j] + " to " + edges[j+1]
 		}
+	}
+	return out
+}
+
+// Edges returns the edges of the bins of a histogram over a range: bin j is from edge j to edge j+1. It is empty for
+// other tasks. The outer bins of a task that clips also hold clipped values.
+func Edges(t *task.Task) []float64 {
+	if !isBinned(t) {
+		return nil
+	}
+	out := make([]float64, t.Input.Bins+1)
+	for j := range out {
+		out[j], _ = edge(t.Input, j).Float64()
+	}
+	return out
+}
+
+// isBinned reports whether the answer is a histogram over a range.
+func isBinned(t *task.Task) bool { return t.Query.Info().Shape == task.PerBin && !t.Input.Labels }
+
+// edge returns the lower edge of bin j: lo + (hi−lo)·j/bins.
+func edge(in task.Input, j int) *big.Rat {
+	lo, hi := rat(in.Lo), rat(in.Hi)
+	width := hi.Sub(hi, lo)
+	return lo.Add(lo, width.Mul(width, big.NewRat(int64(j), int64(in.Bins))))
+}
+
+func rat(r randomizer.Rational) *big.Rat {
+	return new(big.Rat).SetFrac(big.NewInt(r.Num), new(big.Int).SetUint64(r.Den))
+}
+
+// edgeTexts returns the edges in digits, rounded to the third digit of a bin's width: no two edges read alike.
+func edgeTexts(t *task.Task) []string {
+	if !isBinned(t) {
+		return nil
+	}
+	edges := make([]*big.Rat, t.Input.Bins+1)
+	for j := range edges {
+		edges[j] = edge(t.Input, j)
+	}
+	width, _ := new(big.Rat).Sub(edges[1], edges[0]).Float64()
+	decimals := max(0, 2-int(math.Floor(math.Log10(width))))
+	out := make([]string, len(edges))
+	for j, x := range edges {
+		text := x.FloatString(decimals)
+		if strings.Contains(text, ".") {
+			text = strings.TrimRight(strings.TrimRight(text, "0"), ".")
+		}
+		if text == "-0" {
+			text = "0"
+		}
+		out[j] = text
 	}
 	return out
 }
 
 // Ticks returns labels short enough for a chart's axis: for bins of a range, their lower edges.
 func Ticks(t *task.Task) []string {
-	if t.Query.Info().Shape != task.PerBin || t.Input.Labels {
+	if !isBinned(t) {
 		return Labels(t)
 	}
-	out := make([]string, t.Input.Bins)
-	for j := range out {
-		out[j] = display.Number(binEdge(t.Input, j))
-	}
-	return out
-}
-
-func binEdge(in task.Input, j int) float64 {
-	lo, hi := in.Lo.Float64(), in.Hi.Float64()
-	return lo + (hi-lo)*float64(j)/float64(in.Bins)
+	return edgeTexts(t)[:t.Input.Bins]
 }
 
 // measure returns what a task estimates, in words.
@@ -59,7 +104,7 @@ func measure(t *task.Task) string {
 // values describes the values that a client may have; empty for a count.
 func values(t *task.Task) string {
 	in, info := t.Input, t.Query.Info()
-	switch lo, hi := display.Number(in.Lo.Float64()), display.Number(in.Hi.Float64()); {
+	switch lo, hi := plain(in.Lo), plain(in.Hi); {
 	case info.Shape == task.PerText:
 		return fmt.Sprintf("texts of at most %d bytes", in.Bins)
 	case info.Ball():
@@ -76,6 +121,9 @@ func values(t *task.Task) string {
 		return lo + " to " + hi
 	}
 }
+
+// plain writes a number of the task with all its digits.
+func plain(r randomizer.Rational) string { return strconv.FormatFloat(r.Float64(), 'f', -1, 64) }
 
 // EntryName returns what an entry of the answer is called; empty for a number.
 func EntryName(t *task.Task) string {

@@ -75,6 +75,8 @@ type Report struct {
 	Values     string   `json:"values"`           // The values that a client may have; empty for a count.
 	Entry      string   `json:"entry,omitempty"`  // Name of an entry of the answer; empty for a number.
 	Labels     []string `json:"labels,omitempty"` // Names of the entries.
+	From       Values   `json:"from,omitempty"`   // Of a histogram over a range: the lower edge of each bin.
+	To         Values   `json:"to,omitempty"`     // The upper edges.
 	BatchSize  uint64   `json:"batch_size"`       // Submissions that fill a batch.
 	TaskEpochs uint64   `json:"task_epochs"`      // Number of the task's epochs.
 

@@ -65,6 +65,9 @@ func (v *Verifier) report() (*Report, error) {
 		TaskEpochs: t.Epochs.Count, Hops: t.VerifierHop(), Slots: t.Slots.PerLane, Guarantee: *guarantee, Asked: t.Task,
 		Ledger: Ledger{Composition: "exact", Epochs: []EpochReport{}},
 	}
+	if v.edges != nil {
+		r.From, r.To = v.edges[:len(v.edges)-1], v.edges[1:]
+	}
 	total, counts, missing := v.mechanism.Aggregate(), Counts{}, make([]uint64, r.Hops+1)
 	r.ByHop = newHops(r.Hops)
 	found, spent := v.findingsWithoutSlots(), spending{costs: v.costs}

@@ -68,7 +68,7 @@ func TestPoolEndToEnd(t *testing.T) {
 	require.Regexp(t, `"/a/b" +\d+ +\d+ +\d+`, printed.String())
 	require.Contains(t, printed.String(), "Clients who agree can have a text listed")
 	require.NoError(t, report.WriteCSV(&table, made))
-	require.Contains(t, table.String(), `all,,0,"""/a/b""",300,1,`)
+	require.Contains(t, table.String(), `all,,0,"""/a/b""",,,300,1,`)
 	require.NoError(t, report.WriteHTML(&page, made))
 	require.Contains(t, page.String(), "&#34;/a/b&#34;")
 

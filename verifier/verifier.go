@@ -31,7 +31,8 @@ type Verifier struct {
 	subject
 	recorder *recorder
 	adder    *adder
-	labels   []string // Names of the answer's entries.
+	labels   []string  // Names of the answer's entries.
+	edges    []float64 // Of a histogram over a range; else empty.
 
 	mu       sync.Mutex // guards the rest
 	epochs   epochs
@@ -78,7 +79,7 @@ func newVerifier(of subject, keys *keyfile.HPKE) *Verifier {
 	v := &Verifier{subject: of, recorder: &recorder{subject: of, keys: keys}, adder: &adder{of},
 		epochs: epochs{}, faults: findings{}, costs: newCosts(of)}
 	if of.mechanism != nil {
-		v.labels = Labels(of.open.Task)
+		v.labels, v.edges = Labels(of.open.Task), Edges(of.open.Task)
 	}
 	v.Scratch("")
 	return v

@@ -16,6 +16,7 @@ import (
 // options are the demo's flags.
 type options struct {
 	input, column string
+	format        table.Format
 	task          string
 	query         task.Query
 	span          string
@@ -52,6 +53,7 @@ func (o *options) flags(cmd *cobra.Command) {
 			"and links to a site's pages that moved)")
 	f.StringVar(&o.column, "column", "",
 		"column name or index (default: delay_minutes of the flights, else the only one)")
+	cli.ReadsTables(cmd, &o.format)
 	f.StringVar(&o.task, "task", "",
 		"file of 'doona plan' or 'doona task new': what is asked, and how (without it: what the flags say)")
 	f.StringVar((*string)(&o.query), "query", string(task.Mean),
@@ -149,7 +151,11 @@ func (o *options) refuse(cmd *cobra.Command) error {
 		err = cli.Refuse(cmd, "without --noise relays", "local-epsilon")
 	}
 	if err == nil && o.isText() {
-		err = cli.Refuse(cmd, "for strings, whose input has one text in a line", "column")
+		err = cli.Refuse(cmd, "for strings, whose input has one text in a line",
+			append([]string{"column"}, cli.TableFlags...)...)
+	}
+	if err == nil && o.input == "" {
+		err = cli.Refuse(cmd, "without --input FILE", cli.TableFlags...)
 	}
 	if err == nil && o.headless {
 		err = cli.Refuse(cmd, "with --headless: no page is served", "listen", "hosts", "epoch", "www")
@@ -187,7 +193,7 @@ func (o *options) values() (rows [][]float64, err error) {
 		return o.textValues()
 	}
 	if o.isVector() && o.column == "" {
-		rows, err = table.ReadRows(o.input, o.users)
+		rows, err = table.ReadRows(o.input, o.format, o.users)
 	} else {
 		var values []float64
 		values, err = o.single()
@@ -207,9 +213,11 @@ func (o *options) single() ([]float64, error) {
 		if o.column == "" {
 			o.column = "delay_minutes"
 		}
-		return table.Parse(flights(), o.column, o.users)
+		return table.Parse(flights(), table.Format{Column: o.column}, o.users)
 	}
-	return table.Read(o.input, o.column, o.users)
+	f := o.format
+	f.Column = o.column
+	return table.Read(o.input, f, o.users)
 }
 
 // draft returns the calibrated task for batches of the given size and vectors of dim coordinates.

@@ -5,13 +5,13 @@ import (
 	"fmt"
 	"io"
 	"math/rand/v2"
-	"os"
 	"slices"
 	"strings"
 	"text/tabwriter"
 
 	"github.com/doona-dp/doona/internal/cli"
 	"github.com/doona-dp/doona/internal/display"
+	"github.com/doona-dp/doona/internal/table"
 	texts "github.com/doona-dp/doona/protocols/strings"
 	"github.com/doona-dp/doona/verifier"
 )
@@ -65,11 +65,9 @@ func formerly(page string) string {
 func (o *options) textValues() (rows [][]float64, err error) {
 	lines := brokenLinks(o.users)
 	if o.input != "" {
-		raw, err := os.ReadFile(o.input)
-		if err != nil {
-			return nil, fmt.Errorf("couldn't read the texts: %w", err)
+		if lines, err = table.ReadLines(o.input, o.format.Notes); err != nil {
+			return nil, err
 		}
-		lines = strings.Split(strings.TrimSuffix(string(raw), "\n"), "\n")
 	}
 	if len(lines) < o.users {
 		return nil, cli.Usagef("invalid users %d: want at most %d, the lines of the input", o.users, len(lines))

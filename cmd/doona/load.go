@@ -13,6 +13,7 @@ import (
 	"os/signal"
 	"regexp"
 	"runtime"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -21,6 +22,7 @@ import (
 
 	"github.com/doona-dp/doona/internal/cli"
 	"github.com/doona-dp/doona/internal/openloop"
+	"github.com/doona-dp/doona/internal/table"
 	"github.com/doona-dp/doona/shufflerclient"
 	"github.com/doona-dp/doona/wire/handover"
 )
@@ -29,6 +31,7 @@ import (
 type loadFlags struct {
 	task, owner, header, admin string
 	values, report, ca         string
+	format                     table.Format // Of a file of values.
 	rate                       float64
 	clients, connections, pid  int
 	ahead                      int // MB
@@ -64,7 +67,7 @@ Latency is measured from the moment a report was due, so a slow relay does not s
 Only for a test relay: the reports are real, fill batches, and spoil the task's estimate.
 
 A relay counts networks. Each client therefore names a network of its own in the header
---header, which the relay believes if its trusted_proxies include this machine. Without that all
+--forwarded-header, which the relay believes if its trusted_proxies include this machine. Without that all
 clients are one network: most are answered 429. A second run in an epoch plays the same networks,
 which have reported: give the task a quota (task new --quota) for as many runs as you want.
 
@@ -82,7 +85,7 @@ verifier has released as many clients as were accepted, knows the exact answer o
 estimate beside it. The task must be a fresh one, and --clients a multiple of its batch size, all of whom
 must be accepted within --duration.
 
-Reports go to the address that the task names. Behind a proxy that writes the header --header itself, as
+Reports go to the address that the task names. Behind a proxy that writes the header --forwarded-header itself, as
 those in deploy/ do, all clients are one network: test with a task that names the relay's own address.
 It is an error if no report is accepted. Load ends early where the first 100 answers all say state-rolled-back, or
 no connection comes about.
@@ -132,12 +135,14 @@ func loadCommand() *cobra.Command {
 		"sealed reports to hold, before the first is offered and then, in MB, 1 or more")
 	flags.StringVar(&f.values, "values", openloop.Worst,
 		"the clients' values: worst, uniform, zipf, or a CSV file (may be gzip), for texts a file of lines")
+	flags.StringVar(&f.format.Column, "column", "", "of such a file: column name or index from 0 (default: the only one)")
+	cli.ReadsTables(cmd, &f.format)
 	flags.StringVar(&f.report, "report", "",
 		"URL of the task's page at the verifier, …/tasks/ID: wait for the estimate and compare it with the truth")
 	flags.DurationVar(&f.wait, "wait", 2*time.Minute,
 		"how long to wait for the estimate at most, 0s or more; with --report")
 	flags.StringVar(&f.ca, "ca", "", "file of certificates (PEM) of authorities to trust besides the system's")
-	flags.StringVar(&f.header, "header", "X-Forwarded-For",
+	flags.StringVar(&f.header, "forwarded-header", "X-Forwarded-For",
 		"header for the synthetic networks, X-Forwarded-For or Forwarded")
 	flags.StringVar(&f.admin, "admin", "",
 		"base URL of the relay's admin address, for its peak memory in kB; without --pid")
@@ -162,7 +167,7 @@ func (f *loadFlags) check(cmd *cobra.Command) error {
 	case f.ahead < 1 || f.ahead > 1<<20:
 		return cli.Usagef("invalid ahead %d: want 1 to %d MB", f.ahead, 1<<20)
 	case f.header != "X-Forwarded-For" && f.header != "Forwarded":
-		return cli.Usagef("invalid header %q: want X-Forwarded-For or Forwarded", f.header)
+		return cli.Usagef("invalid forwarded-header %q: want X-Forwarded-For or Forwarded", f.header)
 	case given("report") && !isURL(f.report):
 		return cli.Usagef("invalid report %q: want a URL such as https://verifier.example/tasks/ID", f.report)
 	case f.wait < 0:
@@ -173,7 +178,13 @@ func (f *loadFlags) check(cmd *cobra.Command) error {
 		return cli.Usagef("invalid admin %q: want a URL such as http://127.0.0.1:9081", f.admin)
 	case given("pid") && f.pid < 1:
 		return cli.Usagef("invalid pid %d: want the number of a process, 1 or more", f.pid)
-	case given("pid"):
+	case slices.Contains([]string{openloop.Worst, openloop.Uniform, openloop.Zipf}, f.values):
+		not := append([]string{"column"}, cli.TableFlags...)
+		if err := cli.Refuse(cmd, "without a file of --values", not...); err != nil {
+			return err
+		}
+	}
+	if given("pid") {
 		return cli.Refuse(cmd, "with --pid: one of them says the relay's peak memory", "admin")
 	}
 	return nil

@@ -61,7 +61,7 @@ type comparison struct {
 
 // prepare returns the clients' values, and checks that the estimate will cover these clients only.
 func (f *loadFlags) prepare(ctx context.Context, t *task.Task) (openloop.Values, error) {
-	values, err := openloop.NewValues(t, f.values)
+	values, err := openloop.NewValues(t, f.values, f.format)
 	if err != nil || f.report == "" {
 		return values, err
 	}

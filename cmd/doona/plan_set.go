@@ -16,6 +16,7 @@ import (
 	"github.com/doona-dp/doona/internal/cli"
 	"github.com/doona-dp/doona/internal/decimal"
 	"github.com/doona-dp/doona/internal/display"
+	"github.com/doona-dp/doona/internal/table"
 	"github.com/doona-dp/doona/planner"
 	"github.com/doona-dp/doona/wire/task"
 )
@@ -81,11 +82,17 @@ func readSet(path string) (*setFile, planner.Set, error) {
 	if err != nil {
 		return nil, planner.Set{}, fmt.Errorf("couldn't read the set: %w", err)
 	}
+	if raw, err = table.Document(raw); err != nil {
+		return nil, planner.Set{}, fmt.Errorf("couldn't read the set %s: %w", path, err)
+	}
 	f, half := &setFile{Hops: planner.DefaultRelays}, .9
 	f.Honest = &half
 	in := json.NewDecoder(bytes.NewReader(raw))
 	in.DisallowUnknownFields()
-	if err := in.Decode(f); err != nil {
+	if err = in.Decode(f); err == nil {
+		err = table.CheckKeys(raw, func(_, key string) bool { return key == strings.ToLower(key) })
+	}
+	if err != nil {
 		return nil, planner.Set{}, fmt.Errorf("couldn't read the set %s: %w", path, err)
 	}
 	s := planner.Set{Users: f.Users, Epochs: f.Epochs, Epsilon: f.TotalEpsilon, Delta: f.TotalDelta}

@@ -66,11 +66,12 @@ var confidences = []float64{verifier.Confidence, 0.999}
 
 // simulateFlags are the flags of `doona simulate`.
 type simulateFlags struct {
-	task, input, column string
-	sample              uint64
-	central, table      bool
-	unchecked           bool
-	options             planner.Trial
+	task, input    string
+	format         table.Format
+	sample         uint64
+	central, table bool
+	unchecked      bool
+	options        planner.Trial
 }
 
 func simulateCommand() *cobra.Command {
@@ -129,8 +130,9 @@ intervals or 99.8 % of the 99.9 % intervals.`,
 	flags.StringVar(&f.task, "task", "", "task: a JSON document or a signed bundle")
 	flags.StringVar(&f.input, "input", worst,
 		"CSV file (may be gzip), or 'worst': a full batch of the worst-case value; for strings a file of lines")
-	flags.StringVar(&f.column, "column", "",
+	flags.StringVar(&f.format.Column, "column", "",
 		"column name or index from 0 (default: the only one); vectors take all columns, and not this flag")
+	cli.ReadsTables(cmd, &f.format)
 	flags.Uint64Var(&f.sample, "sample", 0,
 		"take n random rows, drawn by this seed, and not the first n; 0: the first")
 	flags.IntVar(&f.options.Repeats, "repeat", 1, "repetitions, 1 or more")
@@ -175,7 +177,7 @@ func (f *simulateFlags) run(cmd *cobra.Command) error {
 			return err
 		}
 	}
-	values, err := simulationInput(t, m, f.input, f.column)
+	values, err := f.values(t, m)
 	if err != nil {
 		return err
 	}
@@ -227,8 +229,8 @@ func (f *simulateFlags) check(cmd *cobra.Command) error {
 	case f.table == (f.task != ""):
 		return cli.Usagef("invalid flags: want either --task FILE or --table")
 	case f.table:
-		return cli.Refuse(cmd, "with --table: its tasks and values are fixed", "input", "column", "sample", "malicious",
-			"attack", "central", "unchecked")
+		return cli.Refuse(cmd, "with --table: its tasks and values are fixed", append([]string{"input", "column", "sample",
+			"malicious", "attack", "central", "unchecked"}, cli.TableFlags...)...)
 	case !slices.Contains([]string{protocols.AttackMax, protocols.AttackOneCoordinate, protocols.AttackDropNoise},
 		f.options.Attack):
 		return cli.Usagef("invalid attack %q: want max, one-coordinate or drop-noise", f.options.Attack)
@@ -245,7 +247,8 @@ func (f *simulateFlags) check(cmd *cobra.Command) error {
 		}
 	}
 	if f.input == worst {
-		return cli.Refuse(cmd, "without --input FILE: the worst-case value has no columns and no rows", "column", "sample")
+		return cli.Refuse(cmd, "without --input FILE: the worst-case value has no columns and no rows",
+			append([]string{"column", "sample"}, cli.TableFlags...)...)
 	}
 	return nil
 }
@@ -267,19 +270,18 @@ const mostClients = 100_000_000
 
 func isVector(t *task.Task) bool { return t.Query.Info().Shape == task.PerVector }
 
-// simulationInput returns one value per client: rows of a file (all columns for a vector), or a batch of the worst
-// value.
-func simulationInput(t *task.Task, m protocols.Mechanism, input, column string) ([][]float64, error) {
+// values returns one value per client: rows of a file (all columns for a vector), or a batch of the worst value.
+func (f *simulateFlags) values(t *task.Task, m protocols.Mechanism) ([][]float64, error) {
 	switch {
-	case input == worst && t.Batch.Size > mostClients:
+	case f.input == worst && t.Batch.Size > mostClients:
 		return nil, invalid.Field("batch.size", fmt.Sprint(t.Batch.Size),
 			fmt.Sprintf("at most %d clients to simulate", mostClients))
-	case input == worst:
+	case f.input == worst:
 		return slices.Repeat([][]float64{m.Worst().Value}, int(t.Batch.Size)), nil
 	case isVector(t):
-		return table.ReadRows(input, 0)
+		return table.ReadRows(f.input, f.format, 0)
 	}
-	values, err := table.Read(input, column, 0)
+	values, err := table.Read(f.input, f.format, 0)
 	rows := make([][]float64, len(values))
 	for i := range values {
 		rows[i] = values[i : i+1]
@@ -340,8 +342,9 @@ func describe(t *task.Task, o *planner.Outcome) *simulation {
 }
 
 func printSimulation(w io.Writer, t *task.Task, s *simulation, o *planner.Outcome) error {
-	fmt.Fprintf(w, "%s of %d clients by %s, (%s, %s)-DP with %d honest, %d repetitions\n",
-		t.Query, s.Users, s.Protocol, t.Claim.Epsilon, t.Claim.Delta, t.Batch.Min, o.Repeats)
+	fmt.Fprintf(w, "%s of %d clients by %s, (%s, %s)-DP with %d honest, %s\n",
+		t.Query, s.Users, s.Protocol, t.Claim.Epsilon, t.Claim.Delta, t.Batch.Min,
+		plural(uint64(o.Repeats), "repetition"))
 	printLeftOut(w, s.Users, s.LeftOut, s.Sample)
 	if s.ClippedShare > 0 {
 		fmt.Fprintf(w, "%.1f %% of the values were beyond the task's range and clipped to it\n", 100*s.ClippedShare)
@@ -377,8 +380,11 @@ func printSimulation(w io.Writer, t *task.Task, s *simulation, o *planner.Outcom
 	if err := tab.Flush(); err != nil {
 		return err
 	}
-	fmt.Fprintf(w, "\nroot mean square error %.4g, predicted %.4g; %.3g messages per client\n", o.RMSE,
-		o.PredictedRMSE(), o.MessagesPerUser)
+	messages := fmt.Sprintf("%.3g messages", o.MessagesPerUser)
+	if o.MessagesPerUser == 1 {
+		messages = "1 message"
+	}
+	fmt.Fprintf(w, "\nroot mean square error %.4g, predicted %.4g; %s per client\n", o.RMSE, o.PredictedRMSE(), messages)
 	fmt.Fprintf(w, "the truth was in %.2f %% of the 95 %% intervals", 100*o.Coverage[0].Mean())
 	if len(o.Truth) > 1 {
 		fmt.Fprintf(w, ", and all entries in %.2f %% of the bands", 100*s.BandCoverage)

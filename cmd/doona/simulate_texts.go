@@ -47,7 +47,8 @@ type simulatedText struct {
 
 // simulateTexts simulates the search in batches of a task for strings.
 func (f *simulateFlags) simulateTexts(cmd *cobra.Command, t *task.Task) error {
-	if err := cli.Refuse(cmd, "for query strings", "column", "central"); err != nil {
+	not := append([]string{"column", "central"}, cli.TableFlags...)
+	if err := cli.Refuse(cmd, "for query strings", not...); err != nil {
 		return err
 	}
 	if f.input == worst {
@@ -57,7 +58,7 @@ func (f *simulateFlags) simulateTexts(cmd *cobra.Command, t *task.Task) error {
 	if err != nil {
 		return err
 	}
-	lines, err := table.ReadLines(f.input)
+	lines, err := table.ReadLines(f.input, f.format.Notes)
 	if err != nil {
 		return err
 	}

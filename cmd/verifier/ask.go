@@ -11,6 +11,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/doona-dp/doona/internal/cli"
+	"github.com/doona-dp/doona/internal/display"
 	"github.com/doona-dp/doona/internal/invalid"
 	"github.com/doona-dp/doona/internal/table"
 	"github.com/doona-dp/doona/protocols"
@@ -55,7 +56,7 @@ Exit status 1 where a finding is a fault, as of 'verifier analyze'.`,
 		Example: "  verifier ask --task links.bundle --keys verifier.keys paths.txt batches/*.batch",
 		Args:    func(cmd *cobra.Command, args []string) error { return cli.Usage(cobra.MinimumNArgs(2)(cmd, args)) },
 		RunE: func(cmd *cobra.Command, args []string) error {
-			list, err := table.ReadLines(args[0])
+			list, err := table.ReadDistinct(args[0], display.Terminal(cmd.ErrOrStderr()))
 			if err != nil {
 				return err
 			}

@@ -5,9 +5,7 @@ import (
 	"fmt"
 	"math"
 	"math/rand/v2"
-	"os"
 	"slices"
-	"strings"
 	"sync"
 
 	"github.com/doona-dp/doona/internal/table"
@@ -31,9 +29,9 @@ const (
 const levels = 100
 
 // NewValues returns values for a task, by the name of a distribution or from a file. The file is CSV with one row per
-// client (its only column or, for vectors, all columns), or for texts a file of lines. Clients beyond its end wrap
+// client (the column of f or, for vectors, all columns), or for texts a file of lines. Clients beyond its end wrap
 // around to its start.
-func NewValues(t *task.Task, name string) (Values, error) {
+func NewValues(t *task.Task, name string, f table.Format) (Values, error) {
 	info := t.Query.Info()
 	switch name {
 	case Worst:
@@ -50,7 +48,7 @@ func NewValues(t *task.Task, name string) (Values, error) {
 		}
 		return newLaw(t, name == Zipf).value, nil
 	}
-	rows, err := readValues(info.Shape, name)
+	rows, err := readValues(info.Shape, name, f)
 	if err == nil && len(rows) == 0 {
 		err = fmt.Errorf("couldn't read %s: it has no row", name)
 	}
@@ -60,21 +58,18 @@ func NewValues(t *task.Task, name string) (Values, error) {
 	return func(i int) []float64 { return rows[i%len(rows)] }, nil
 }
 
-func readValues(shape task.Shape, path string) (rows [][]float64, err error) {
+func readValues(shape task.Shape, path string, f table.Format) (rows [][]float64, err error) {
 	switch shape {
 	case task.PerVector:
-		return table.ReadRows(path, 0)
+		return table.ReadRows(path, f, 0)
 	case task.PerText:
-		raw, err := os.ReadFile(path)
-		if err != nil {
-			return nil, fmt.Errorf("couldn't read the texts: %w", err)
+		lines, err := table.ReadLines(path, f.Notes)
+		for _, line := range lines {
+			rows = append(rows, texts.Value(line))
 		}
-		for line := range strings.Lines(string(raw)) {
-			rows = append(rows, texts.Value(strings.TrimRight(line, "\r\n")))
-		}
-		return rows, nil
+		return rows, err
 	}
-	numbers, err := table.Read(path, "", 0)
+	numbers, err := table.Read(path, f, 0)
 	if err != nil {
 		return nil, err
 	}

@@ -8,6 +8,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/doona-dp/doona/internal/table"
 	"github.com/doona-dp/doona/planner"
 	"github.com/doona-dp/doona/protocols/registry"
 	"github.com/doona-dp/doona/randomizer"
@@ -73,7 +74,7 @@ func TestDistributions(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			drawn := draft(t, q)
 			for law, want := range map[string][]float64{Uniform: tests[name].uniform, Zipf: tests[name].zipf} {
-				values, err := NewValues(drawn, law)
+				values, err := NewValues(drawn, law, table.Format{})
 				require.NoError(t, err)
 				got := answer(t, drawn, n, values)
 				scale := 1.0
@@ -99,7 +100,7 @@ func TestDomain(t *testing.T) {
 		m, err := registry.Open(drawn)
 		require.NoError(t, err, name)
 		for _, law := range []string{Worst, Uniform, Zipf} {
-			values, err := NewValues(drawn, law)
+			values, err := NewValues(drawn, law, table.Format{})
 			require.NoError(t, err, name)
 			for i := range 50 {
 				_, err := m.Randomize(randomizer.NewSource(), values(i))
@@ -127,20 +128,20 @@ func TestFiles(t *testing.T) {
 		{vector, "0,.5,1\n1,0,0\n", [][]float64{{0, .5, 1}, {1, 0, 0}, {0, .5, 1}}},
 		{searched, "ab\r\nc", [][]float64{{'a', 'b'}, {'c'}, {'a', 'b'}}},
 	} {
-		values, err := NewValues(tt.task, write(tt.text))
+		values, err := NewValues(tt.task, write(tt.text), table.Format{})
 		require.NoError(t, err)
 		require.Equal(t, tt.want, [][]float64{values(0), values(1), values(2)})
-		_, err = NewValues(tt.task, write(""))
+		_, err = NewValues(tt.task, write(""), table.Format{})
 		require.Error(t, err)
 	}
-	_, err := NewValues(mean, write("delay\n"))
+	_, err := NewValues(mean, write("delay\n"), table.Format{})
 	require.ErrorContains(t, err, "no row")
-	_, err = NewValues(searched, write(""))
+	_, err = NewValues(searched, write(""), table.Format{})
 	require.ErrorContains(t, err, "no row")
-	_, err = NewValues(vector, write("a,b,c\n"))
+	_, err = NewValues(vector, write("a,b,c\n"), table.Format{})
 	require.ErrorContains(t, err, "no row")
-	_, err = NewValues(mean, "absent.csv")
+	_, err = NewValues(mean, "absent.csv", table.Format{})
 	require.Error(t, err)
-	_, err = NewValues(searched, Zipf)
+	_, err = NewValues(searched, Zipf, table.Format{})
 	require.ErrorContains(t, err, "want a file with one text in a line")
 }

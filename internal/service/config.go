@@ -18,6 +18,7 @@ import (
 
 	"github.com/doona-dp/doona/internal/display"
 	"github.com/doona-dp/doona/internal/invalid"
+	"github.com/doona-dp/doona/internal/table"
 )
 
 // SchemeSQLite is the prefix of the description of a store in an SQLite file.
@@ -51,6 +52,11 @@ func readConfig(path string) ([]byte, error) {
 	in, err := io.ReadAll(io.LimitReader(file, maxConfig+1))
 	if err == nil && len(in) > maxConfig {
 		err = fmt.Errorf("%s has more than %d bytes", path, maxConfig)
+	}
+	if err == nil {
+		if in, err = table.Document(in); err != nil {
+			err = fmt.Errorf("%s: %w", path, err)
+		}
 	}
 	return in, err
 }

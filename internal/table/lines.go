@@ -2,30 +2,119 @@ package table
 
 import (
 	"bufio"
+	"errors"
 	"fmt"
-	"os"
+	"io"
 	"strings"
+	"unicode/utf8"
+
+	"golang.org/x/text/unicode/norm"
 
 	"github.com/doona-dp/doona/internal/invalid"
 )
 
-// ReadLines reads the lines of a file of texts, at most 2²⁰. More are an error about "texts".
-func ReadLines(path string) (lines []string, err error) {
-	f, err := os.Open(path)
-	if err != nil {
-		return nil, fmt.Errorf("couldn't read the texts: %w", err)
+// The most lines of a file of texts, and the most bytes of a line: clients cut their texts far below.
+const (
+	mostTexts = 1 << 22
+	longest   = 1 << 16
+)
+
+// ReadLines reads a file with one text in a line, plain or compressed by gzip, and returns the texts in Unicode normal
+// form C. It leaves blank lines out. What it changes it says on notes, unless they are nil. A line that is no UTF-8 is
+// an error that names it; more than 2²² lines are an error about "texts".
+func ReadLines(path string, notes io.Writer) ([]string, error) {
+	l := &lines{Format: Format{Name: path, Notes: notes}}
+	texts, err := readFile(path, l.read)
+	if err == nil {
+		l.say()
 	}
-	defer f.Close()
-	const mostTexts = 1 << 20
-	in := bufio.NewScanner(f)
-	for in.Scan() {
-		if len(lines) == mostTexts {
-			return nil, invalid.Field("texts", "more lines", fmt.Sprintf("at most %d", mostTexts))
+	return texts, err
+}
+
+// ReadDistinct is [ReadLines] for a list of different texts: it leaves repetitions out, and says so.
+func ReadDistinct(path string, notes io.Writer) (distinct []string, err error) {
+	texts, err := ReadLines(path, notes)
+	seen := make(map[string]bool, len(texts))
+	for _, text := range texts {
+		if !seen[text] {
+			distinct = append(distinct, text)
 		}
-		lines = append(lines, strings.TrimSuffix(in.Text(), "\r"))
+		seen[text] = true
 	}
-	if err := in.Err(); err != nil {
-		return nil, fmt.Errorf("couldn't read the texts: %w", err)
+	if n := len(texts) - len(distinct); n > 0 {
+		f := Format{Name: path, Notes: notes}
+		f.note("%s left out, of texts that stand before", count(n, "repetition"))
 	}
-	return lines, nil
+	return distinct, err
+}
+
+// lines reads texts, and counts what it changes.
+type lines struct {
+	Format
+	blank              blankLines
+	normalized, quoted int // Lines in another normal form; lines in quotes.
+	firstQuoted        int
+}
+
+func (l *lines) read(in io.Reader) (texts []string, err error) {
+	t, err := newText(in)
+	if err != nil {
+		return nil, err
+	}
+	scanner := bufio.NewScanner(t)
+	scanner.Buffer(nil, longest)
+	number := 0
+	for scanner.Scan() {
+		number++
+		text := strings.TrimSuffix(scanner.Text(), "\r")
+		switch {
+		case strings.TrimSpace(text) == "":
+			l.blank.add(number, number)
+			continue
+		case len(texts) == mostTexts:
+			return nil, invalid.Field("texts", "more lines", fmt.Sprintf("at most %d", mostTexts))
+		case !utf8.ValidString(text) || strings.Contains(text, "\x00"):
+			return nil, fmt.Errorf("line %d: %q is no text: want UTF-8 without zero bytes", number, text)
+		}
+		texts = append(texts, l.normal(text, number))
+	}
+	if err := scanner.Err(); errors.Is(err, bufio.ErrTooLong) {
+		return nil, fmt.Errorf("line %d: more than %d bytes: want a text in each line", number+1, longest)
+	} else if err != nil {
+		return nil, whole(err)
+	}
+	return texts, nil
+}
+
+// normal returns a text in normal form C.
+func (l *lines) normal(text string, number int) string {
+	if len(text) > 1 && text[0] == '"' && text[len(text)-1] == '"' {
+		if l.quoted++; l.quoted == 1 {
+			l.firstQuoted = number
+		}
+	}
+	if norm.NFC.IsNormalString(text) {
+		return text
+	}
+	l.normalized++
+	return norm.NFC.String(text)
+}
+
+func (l *lines) say() {
+	l.blank.note(&l.Format)
+	if l.normalized > 0 {
+		l.note("%s brought into Unicode normal form C, in which clients report", count(l.normalized, "text"))
+	}
+	if l.quoted > 0 {
+		l.note("%s in quotes, which count as part of the text, the first in line %d", count(l.quoted, "text"),
+			l.firstQuoted)
+	}
+}
+
+// count writes a number of things.
+func count(n int, thing string) string {
+	if n != 1 {
+		thing += "s"
+	}
+	return fmt.Sprint(n, " ", thing)
 }

@@ -1,94 +1,208 @@
-// Package table reads numbers from CSV files, plain or gzip-compressed.
+// Package table reads what people have: tables of numbers in CSV, plain or compressed by gzip, lists of texts, and
+// documents that an editor saved with a byte order mark. It takes what has one meaning, and says aloud how it took it.
+// Everything else ends with the line, the column, the text and what to do.
 package table
 
 import (
-	"bufio"
 	"bytes"
-	"compress/gzip"
 	"encoding/csv"
 	"errors"
 	"fmt"
 	"io"
-	"math"
-	"os"
-	"strconv"
 	"strings"
 )
 
-// Read returns one column of a CSV file as finite numbers, in file order, at most limit of them (all for 0). The
-// first row is a header unless all its fields are numbers. column is a name of the header or a zero-based index.
-// Empty means the only column. Errors name the file, the line and the column.
-func Read(path, column string, limit int) ([]float64, error) {
-	return readFile(path, func(in io.Reader) ([]float64, error) { return Parse(in, column, limit) })
+// Read returns one column of a CSV file as finite numbers, in file order, at most limit of them (all for 0).
+func Read(path string, f Format, limit int) ([]float64, error) {
+	f.nameBy(path)
+	return readFile(path, func(in io.Reader) ([]float64, error) { return Parse(in, f, limit) })
 }
 
 // ReadRows returns the rows of a CSV file as vectors over all its columns; see [Read].
-func ReadRows(path string, limit int) ([][]float64, error) {
-	return readFile(path, func(in io.Reader) ([][]float64, error) { return ParseRows(in, limit) })
+func ReadRows(path string, f Format, limit int) ([][]float64, error) {
+	f.nameBy(path)
+	return readFile(path, func(in io.Reader) ([][]float64, error) { return ParseRows(in, f, limit) })
 }
 
-func readFile[T any](path string, parse func(io.Reader) (T, error)) (T, error) {
-	var none T
-	f, err := os.Open(path)
-	if err != nil {
-		return none, fmt.Errorf("couldn't read the input: %w", err)
+func (f *Format) nameBy(path string) {
+	if f.Name == "" {
+		f.Name = path
 	}
-	defer f.Close()
-	values, err := parse(f)
+}
+
+// Parse is [Read] from a reader, which the caller names in [Format.Name] and in errors. It recognizes gzip by its
+// first bytes.
+func Parse(in io.Reader, f Format, limit int) ([]float64, error) {
+	var values []float64
+	err := parse(in, f, limit, func(t *reader, row []string) error {
+		v, err := t.number(row[t.column])
+		if err != nil {
+			return t.at(t.column, err)
+		}
+		values = append(values, v)
+		return nil
+	})
 	if err != nil {
-		return none, fmt.Errorf("couldn't read %s: %w", path, err)
+		return nil, err
 	}
 	return values, nil
 }
 
-// Parse is [Read] from a reader. It recognizes gzip by its first bytes.
-func Parse(in io.Reader, column string, limit int) ([]float64, error) {
-	var values []float64
-	at := 0
-	pick := func(first []string, header bool) (err error) {
-		at, err = columnIndex(first, header, column)
-		return err
-	}
-	err := parse(in, limit, pick, func(row []string) (int, error) {
-		v, err := number(row[at])
-		values = append(values, v)
-		return at, err
-	})
-	return values, err
-}
-
 // ParseRows is [ReadRows] from a reader.
-func ParseRows(in io.Reader, limit int) ([][]float64, error) {
+func ParseRows(in io.Reader, f Format, limit int) ([][]float64, error) {
 	var rows [][]float64
-	err := parse(in, limit, func([]string, bool) error { return nil }, func(row []string) (int, error) {
+	f.Column = allColumns
+	err := parse(in, f, limit, func(t *reader, row []string) error {
 		values := make([]float64, len(row))
 		for i, field := range row {
 			var err error
-			if values[i], err = number(field); err != nil {
-				return i, err
+			if values[i], err = t.number(field); err != nil {
+				return t.at(i, err)
 			}
 		}
 		rows = append(rows, values)
-		return 0, nil
+		return nil
 	})
-	return rows, err
+	if err != nil {
+		return nil, err
+	}
+	return rows, nil
 }
 
-// parse reads the rows as [readRows] does. It reads a compressed file to its end even if fewer rows are asked for:
-// the checksum is at the end, and a part of a truncated file must not pass for the whole.
-func parse(in io.Reader, limit int, start func(first []string, header bool) error,
-	take func(row []string) (int, error)) error {
-	in, zipped, err := unzip(in)
+// reader reads the rows of a table.
+type reader struct {
+	Format
+	rows    *csv.Reader
+	lines   *bounded
+	skipped int      // Lines before the table: one that names the delimiter.
+	found   bool     // The delimiter was found, not given.
+	names   []string // The header; nil without one.
+	width   int      // Fields of a row.
+	column  int      // The column to read; -1 for all.
+	first   int      // Line of the first row.
+	last    int      // Line at which the last row ended.
+	blank   blankLines
+}
+
+// parse calls take with each row of numbers, up to limit.
+func parse(in io.Reader, f Format, limit int, take func(*reader, []string) error) error {
+	text, err := newText(in)
+	if err != nil {
+		return err
+	}
+	t := newReader(text, f)
+	err = t.readRows(limit, take)
 	if err == nil {
-		err = readRows(csv.NewReader(&bounded{in: in}), limit, start, take)
+		err = text.end()
 	}
-	if err == nil && zipped {
-		_, err = io.Copy(io.Discard, in)
+	return whole(err)
+}
+
+func newReader(text *text, f Format) *reader {
+	t := &reader{Format: f, lines: &bounded{in: text}}
+	head := text.head
+	named, length := separatorLine(head)
+	if length > 0 {
+		t.skipped, head = 1, head[length:]
 	}
-	if errors.Is(err, io.ErrUnexpectedEOF) {
-		return fmt.Errorf("it is truncated: want a whole gzip file: %w", err)
+	if t.Delimiter == 0 && named != 0 {
+		t.Delimiter = Delimiter(named)
+	} else if t.Delimiter == 0 {
+		t.Delimiter, t.found = Delimiter(findDelimiter(head, f.Decimal)), true
 	}
-	return err
+	text.Discard(length)
+	t.rows = csv.NewReader(t.lines)
+	t.rows.Comma, t.rows.FieldsPerRecord, t.rows.ReuseRecord = rune(t.Delimiter), -1, true
+	t.rows.TrimLeadingSpace = t.Delimiter != '\t' && t.Delimiter != ' '
+	return t
+}
+
+// readRows reads the header, if there is one, and the rows.
+func (t *reader) readRows(limit int, take func(*reader, []string) error) error {
+	row, err := t.next()
+	if errors.Is(err, io.EOF) {
+		return errors.New("it is empty")
+	}
+	if err != nil {
+		return err
+	}
+	t.width, t.first = len(row), t.line(0)
+	if err := t.start(row); err != nil {
+		return err
+	}
+	taken := 0
+	if t.names != nil {
+		row, err = t.next()
+	}
+	for ; err == nil && (limit == 0 || taken < limit); taken++ {
+		if err := t.check(row); err != nil {
+			return err
+		}
+		if err := take(t, row); err != nil {
+			return err
+		}
+		row, err = t.next()
+	}
+	if err != nil && !errors.Is(err, io.EOF) {
+		return err
+	}
+	if taken == 0 {
+		return errors.New("it has a header and no rows")
+	}
+	if err != nil { // the whole table was read
+		t.blank.add(t.last+1, t.lines.count+t.skipped)
+	}
+	t.blank.note(&t.Format)
+	return nil
+}
+
+// next returns the next row, and counts the blank lines before it.
+func (t *reader) next() ([]string, error) {
+	row, err := t.rows.Read()
+	var wrong *csv.ParseError
+	if errors.As(err, &wrong) {
+		return nil, fmt.Errorf("line %d, byte %d: %w: quote a whole field, and double the quotes in it",
+			wrong.Line+t.skipped, wrong.Column, wrong.Err)
+	}
+	if err != nil {
+		return nil, err
+	}
+	begin := t.line(0)
+	if t.last == 0 {
+		t.last = t.skipped
+	}
+	t.blank.add(t.last+1, begin-1)
+	t.last = t.line(len(row)-1) + strings.Count(row[len(row)-1], "\n")
+	return row, nil
+}
+
+// line returns the line in which a field of the last row begins.
+func (t *reader) line(column int) int {
+	line, _ := t.rows.FieldPos(column)
+	return line + t.skipped
+}
+
+// check refuses a row that has another number of fields than the first.
+func (t *reader) check(row []string) error {
+	if len(row) != t.width {
+		return fmt.Errorf("line %d has %s and line %d %s: want as many in each; the delimiter is %q "+
+			"(--delimiter gives another, --decimal , reads decimal commas)", t.line(0), count(len(row), "field"), t.first,
+			count(t.width, "field"), string(rune(t.Delimiter)))
+	}
+	return nil
+}
+
+// at names the line and the column of an error.
+func (t *reader) at(column int, err error) error {
+	return fmt.Errorf("line %d, column %s: %w", t.line(column), t.nameOf(column), err)
+}
+
+// nameOf returns a column's index and its name, if it has one.
+func (t *reader) nameOf(column int) string {
+	if t.names == nil || t.names[column] == "" {
+		return fmt.Sprint(column)
+	}
+	return fmt.Sprintf("%d (%q)", column, t.names[column])
 }
 
 // maxRow is the largest number of bytes of a row: 2²⁰ numbers of 24 bytes take 26 MB.
@@ -96,12 +210,14 @@ const maxRow = 32 << 20
 
 // bounded reads a file and refuses a row longer than maxRow, even if a small compressed file expands to it.
 type bounded struct {
-	in  io.Reader
-	row int // bytes of the row so far
+	in    io.Reader
+	row   int // Bytes of the row so far.
+	count int // Ends of lines so far.
 }
 
 func (b *bounded) Read(p []byte) (n int, err error) {
 	n, err = b.in.Read(p)
+	b.count += bytes.Count(p[:n], []byte("\n"))
 	if at := bytes.LastIndexByte(p[:n], '\n'); at >= 0 {
 		b.row = n - at - 1
 	} else {
@@ -113,89 +229,25 @@ func (b *bounded) Read(p []byte) (n int, err error) {
 	return n, err
 }
 
-// readRows calls start with the first row and whether it is a header. Then it calls take with each row of numbers, up
-// to limit; take returns the column of an error.
-func readRows(rows *csv.Reader, limit int, start func(first []string, header bool) error,
-	take func(row []string) (int, error)) error {
-	rows.ReuseRecord = true
-	row, err := rows.Read()
-	if errors.Is(err, io.EOF) {
-		return errors.New("it is empty")
+// blankLines counts lines that hold nothing, of a table or a list.
+type blankLines struct{ lines, first int }
+
+// add adds the lines from one to another, if there are any.
+func (b *blankLines) add(from, to int) {
+	if to < from {
+		return
 	}
-	if err != nil {
-		return err
+	if b.lines == 0 {
+		b.first = from
 	}
-	header := !allNumbers(row)
-	if err := start(row, header); err != nil {
-		return err
-	}
-	taken := 0
-	if header {
-		row, err = rows.Read()
-	}
-	for ; err == nil && (limit == 0 || taken < limit); taken++ {
-		if at, err := take(row); err != nil {
-			line, _ := rows.FieldPos(at)
-			return fmt.Errorf("line %d, column %d: %w", line, at, err)
-		}
-		row, err = rows.Read()
-	}
-	if err != nil && !errors.Is(err, io.EOF) {
-		return err
-	}
-	if taken == 0 {
-		return errors.New("it has a header and no rows")
-	}
-	return nil
+	b.lines += to - from + 1
 }
 
-// unzip returns the uncompressed content of a file, and whether it was compressed.
-func unzip(in io.Reader) (plain io.Reader, zipped bool, err error) {
-	buffered := bufio.NewReaderSize(in, 1<<16)
-	if magic, _ := buffered.Peek(2); string(magic) != "\x1f\x8b" {
-		return buffered, false, nil
+func (b *blankLines) note(f *Format) {
+	switch {
+	case b.lines == 1:
+		f.note("line %d is blank and left out", b.first)
+	case b.lines > 1:
+		f.note("%d blank lines left out, the first is line %d", b.lines, b.first)
 	}
-	plain, err = gzip.NewReader(buffered)
-	return plain, true, err
-}
-
-func columnIndex(first []string, header bool, column string) (int, error) {
-	if column == "" {
-		if len(first) == 1 {
-			return 0, nil
-		}
-		return 0, fmt.Errorf("it has %d columns: name one of %s", len(first), strings.Join(first, ", "))
-	}
-	if header {
-		for i, name := range first {
-			if strings.TrimSpace(name) == column {
-				return i, nil
-			}
-		}
-	}
-	if i, err := strconv.Atoi(column); err == nil && i >= 0 && i < len(first) {
-		return i, nil
-	}
-	if header {
-		return 0, fmt.Errorf("it has no column %q: want one of %s, or an index below %d", column,
-			strings.Join(first, ", "), len(first))
-	}
-	return 0, fmt.Errorf("it has no column %q and no header: want an index below %d", column, len(first))
-}
-
-func allNumbers(row []string) bool {
-	for _, field := range row {
-		if _, err := number(field); err != nil {
-			return false
-		}
-	}
-	return true
-}
-
-func number(field string) (float64, error) {
-	v, err := strconv.ParseFloat(strings.TrimSpace(field), 64)
-	if err != nil || math.IsNaN(v) || math.IsInf(v, 0) {
-		return 0, fmt.Errorf("invalid value %q: want a finite number", field)
-	}
-	return v, nil
 }

@@ -13,14 +13,14 @@ import (
 )
 
 // csvHeader has the column names of [WriteCSV].
-var csvHeader = []string{"epoch", "start", "entry", "label", "clients", "batches", "estimate", "standard_error", "lo",
+var csvHeader = []string{"epoch", "start", "entry", "label", "from", "to", "clients", "batches", "estimate", "standard_error", "lo",
 	"hi", "standard_error_worst", "band_lo", "band_hi", "reports", "missing", "usable", "unusable_because", "override",
 	"processed", "processed_lo", "processed_hi", "processed_band_lo", "processed_band_hi", "processing", "epsilon",
 	"epsilon_no_honest", "local_epsilon", "epsilon_honest", "honest_batches"}
 
 // WriteCSV writes a line per entry of the answer: first for all epochs together (epoch "all"), then for each epoch.
-// Columns: start is the beginning of the epoch in UTC. lo and hi are the ends of the interval. band_lo and band_hi are
-// those of the band, which holds for all entries at once. An unusable answer has one line without entry and numbers,
+// Columns: start is the beginning of the epoch in UTC. from and to are the edges of a bin of a range. lo and hi are the
+// ends of the interval. band_lo and band_hi are those of the band, which holds for all entries at once. An unusable answer has one line without entry and numbers,
 // unless it is overridden.
 //
 // The last columns are the post-processed answer with its own interval, band and method; then the claim: ε, ε if no
@@ -30,7 +30,6 @@ var csvHeader = []string{"epoch", "start", "entry", "label", "clients", "batches
 func WriteCSV(w io.Writer, r *verifier.Report) error {
 	out := csv.NewWriter(w)
 	out.Write(csvHeader) // Flush reports the first error
-	labels := verifier.Labels(r.Asked)
 	privacy := func(honestBatches uint64) []string {
 		g := r.Guarantee
 		return []string{written(g.Epsilon)[0], bound(g.EpsilonNoHonest), bound(g.LocalEpsilon),
@@ -42,15 +41,18 @@ func WriteCSV(w io.Writer, r *verifier.Report) error {
 		last := []string{strconv.FormatUint(a.Reports, 10), strconv.FormatUint(a.Missing, 10),
 			strconv.FormatBool(a.Usable), a.UnusableBecause, a.Override}
 		if a.Estimate == nil {
-			out.Write(slices.Concat(first, []string{"", ""}, clients, make([]string, 7), last, make([]string, 6),
+			out.Write(slices.Concat(first, make([]string, 4), clients, make([]string, 7), last, make([]string, 6),
 				privacy(honestBatches)))
 		}
 		for j := range a.Estimate {
-			label := ""
-			if j < len(labels) {
-				label = labels[j]
+			label, bin := "", []string{"", ""}
+			if j < len(r.Labels) {
+				label = r.Labels[j]
 			}
-			out.Write(slices.Concat(first, []string{strconv.Itoa(j), label}, clients, numbersOf(&a, j), last,
+			if j < len(r.From) {
+				bin = written(r.From[j], r.To[j])
+			}
+			out.Write(slices.Concat(first, []string{strconv.Itoa(j), label}, bin, clients, numbersOf(&a, j), last,
 				processedOf(a.Processed, j), privacy(honestBatches)))
 		}
 	}
@@ -73,8 +75,8 @@ func writeTexts(out *csv.Writer, r *verifier.Report, privacy []string) {
 	}
 	for j, c := range r.Texts.List {
 		numbers := written(c.Clients, c.Interval[0], c.Interval[1])
-		out.Write(slices.Concat([]string{"all", "", strconv.Itoa(j), display.Cell(c.Text), strconv.FormatUint(r.Users, 10),
-			strconv.FormatUint(r.Batches, 10), numbers[0], "", numbers[1], numbers[2], "", "", "",
+		out.Write(slices.Concat([]string{"all", "", strconv.Itoa(j), display.Cell(c.Text), "", "",
+			strconv.FormatUint(r.Users, 10), strconv.FormatUint(r.Batches, 10), numbers[0], "", numbers[1], numbers[2], "", "", "",
 			strconv.FormatUint(r.Reports, 10), strconv.FormatUint(r.Missing, 10), strconv.FormatBool(r.Usable),
 			r.UnusableBecause, r.Override}, make([]string, 6), privacy))
 	}

@@ -18,8 +18,11 @@ var assets embed.FS
 
 var templates = template.Must(template.ParseFS(assets, "page.html", "index.html"))
 
-// Handler serves a verifier's page, its report as JSON at api/report, and as CSV at api/report.csv. Links are relative,
-// so it can be mounted at any path.
+// csvType is the type of CSV.
+const csvType = "text/csv; charset=utf-8"
+
+// Handler serves a verifier's page, its report as JSON at api/report, and as CSV at api/report.csv. With ?bom=1 the CSV
+// begins with a byte order mark, by which Excel knows UTF-8. Links are relative, so it can be mounted at any path.
 func Handler(v *verifier.Verifier) http.Handler {
 	return display.Protect(display.PagePolicy("", ""), pages(v, ""))
 }
@@ -28,11 +31,14 @@ func Handler(v *verifier.Verifier) http.Handler {
 func pages(v *verifier.Verifier, home string) http.Handler {
 	mux := http.NewServeMux()
 	serve := func(path, kind string, write func(io.Writer, *verifier.Report) error) {
-		mux.HandleFunc("GET "+path, func(w http.ResponseWriter, _ *http.Request) {
+		mux.HandleFunc("GET "+path, func(w http.ResponseWriter, req *http.Request) {
 			respond(w, kind, func(out io.Writer) error {
 				r, err := v.Report()
 				if err != nil {
 					return err
+				}
+				if req.URL.Query().Get("bom") == "1" && kind == csvType {
+					io.WriteString(out, "\ufeff")
 				}
 				return write(out, r)
 			})
@@ -42,8 +48,7 @@ func pages(v *verifier.Verifier, home string) http.Handler {
 		return writePage(w, "page.html", newView(r, home))
 	})
 	serve("/api/report", "application/json", func(w io.Writer, r *verifier.Report) error { return writeJSON(w, r) })
-	serve("/api/report.csv", "text/csv; charset=utf-8",
-		WriteCSV)
+	serve("/api/report.csv", csvType, WriteCSV)
 	mux.Handle("GET /", files())
 	return mux
 }

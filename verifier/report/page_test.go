@@ -36,13 +36,15 @@ func TestThePageAndItsJSONShowTheReport(t *testing.T) {
 	require.EqualValues(t, batchSize, r.Users)
 	require.Less(t, r.Interval[0], r.Interval[1])
 	require.Contains(t, get(t, server.URL+"/page.css"), "font")
-	lines := strings.Split(strings.TrimSpace(get(t, server.URL+"/api/report.csv")), "\n")
+	table := get(t, server.URL+"/api/report.csv")
+	require.Equal(t, "\ufeff"+table, get(t, server.URL+"/api/report.csv?bom=1"))
+	lines := strings.Split(strings.TrimSpace(table), "\n")
 	require.Len(t, lines, 3)
-	require.Equal(t, "epoch,start,entry,label,clients,batches,estimate,standard_error,lo,hi,standard_error_worst,"+
+	require.Equal(t, "epoch,start,entry,label,from,to,clients,batches,estimate,standard_error,lo,hi,standard_error_worst,"+
 		"band_lo,band_hi,reports,missing,usable,unusable_because,override,processed,processed_lo,processed_hi,"+
 		"processed_band_lo,processed_band_hi,processing,epsilon,epsilon_no_honest,local_epsilon,epsilon_honest,"+
 		"honest_batches", lines[0])
-	require.True(t, strings.HasPrefix(lines[1], "all,,0,,20,1,") && strings.HasPrefix(lines[2], "0,20"), lines)
+	require.True(t, strings.HasPrefix(lines[1], "all,,0,,,,20,1,") && strings.HasPrefix(lines[2], "0,20"), lines)
 	require.True(t, strings.HasSuffix(lines[1], fmt.Sprintf(",%v,%v,%v,%v,%v,clip,%v,%v,%v,%v,1", r.Processed.Estimate,
 		r.Processed.Interval[0], r.Processed.Interval[1], r.Processed.Band[0], r.Processed.Band[1], r.Epsilon, r.Alone,
 		r.Alone, r.Honest)), lines[1])

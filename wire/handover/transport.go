@@ -7,6 +7,8 @@ import (
 	"net/http"
 	"os"
 	"time"
+
+	"github.com/doona-dp/doona/internal/table"
 )
 
 // MaxConnections is how many connections to one party stay open. A verifier of many tasks sends many requests at
@@ -27,6 +29,9 @@ func LoadTransport(ca string) (http.RoundTripper, error) {
 	pem, err := os.ReadFile(ca)
 	if err != nil {
 		return nil, fmt.Errorf("couldn't read the certificate authorities: %w", err)
+	}
+	if pem, err = table.Document(pem); err != nil {
+		return nil, fmt.Errorf("couldn't read the certificate authorities %s: %w", ca, err)
 	}
 	roots, err := x509.SystemCertPool()
 	if err != nil {

@@ -12,6 +12,7 @@ import (
 	"os"
 
 	"github.com/doona-dp/doona/internal/invalid"
+	"github.com/doona-dp/doona/internal/table"
 	"github.com/doona-dp/doona/wire/codec"
 	"github.com/doona-dp/doona/wire/onion"
 	"github.com/doona-dp/doona/wire/signing"
@@ -274,6 +275,11 @@ func ReadFile(path string) ([]byte, error) {
 	in, err := io.ReadAll(io.LimitReader(file, MaxBundle+1))
 	if err == nil && len(in) > MaxBundle {
 		err = fmt.Errorf("%s has more than %d bytes", path, MaxBundle)
+	}
+	if err == nil {
+		if in, err = table.Document(in); err != nil {
+			err = fmt.Errorf("%s: %w", path, err)
+		}
 	}
 	if err != nil {
 		return nil, fmt.Errorf("couldn't read the task: %w", err)

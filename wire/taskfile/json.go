@@ -4,9 +4,7 @@ import (
 	"bytes"
 	"encoding/base64"
 	"encoding/json"
-	"errors"
 	"fmt"
-	"io"
 	"reflect"
 	"slices"
 	"sort"
@@ -14,6 +12,7 @@ import (
 	"time"
 
 	"github.com/doona-dp/doona/internal/invalid"
+	"github.com/doona-dp/doona/internal/table"
 	"github.com/doona-dp/doona/randomizer"
 	"github.com/doona-dp/doona/wire/task"
 )
@@ -186,7 +185,9 @@ func ParseJSON(in []byte) (t *task.Task, draft bool, err error) {
 	if err := dec.Decode(&d); err != nil {
 		return nil, false, fmt.Errorf("couldn't read the task: %w", err)
 	}
-	if err := checkKeys(in); err != nil {
+	if err := table.CheckKeys(in, func(path, key string) bool {
+		return path == "params" || slices.Contains(words, key)
+	}); err != nil {
 		return nil, false, fmt.Errorf("couldn't read the task: %w", err)
 	}
 	if t, err = d.task(); err != nil {
@@ -336,51 +337,4 @@ func keysOf(t reflect.Type) (keys []string) {
 		}
 	}
 	return keys
-}
-
-// checkKeys rejects what encoding/json tolerates in a document that it has decoded: duplicate keys, keys in another
-// case, and bytes after the first value.
-func checkKeys(in []byte) error {
-	dec := json.NewDecoder(bytes.NewReader(in))
-	if err := walk(dec, ""); err != nil {
-		return err
-	}
-	if _, err := dec.Token(); !errors.Is(err, io.EOF) {
-		return errors.New("trailing bytes after the document")
-	}
-	return nil
-}
-
-func walk(dec *json.Decoder, path string) error {
-	token, err := dec.Token()
-	if err != nil {
-		return err
-	}
-	delim, ok := token.(json.Delim)
-	if !ok {
-		return nil
-	}
-	seen := map[string]bool{}
-	for dec.More() {
-		at := path
-		if delim == '{' {
-			key, err := dec.Token()
-			if err != nil {
-				return err
-			}
-			at = strings.TrimPrefix(path+"."+key.(string), ".")
-			if seen[at] {
-				return fmt.Errorf("duplicate key %q", at)
-			}
-			if path != "params" && !slices.Contains(words, key.(string)) {
-				return fmt.Errorf("unknown key %q", at)
-			}
-			seen[at] = true
-		}
-		if err := walk(dec, at); err != nil {
-			return err
-		}
-	}
-	_, err = dec.Token()
-	return err
 }

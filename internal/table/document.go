@@ -1,0 +1,66 @@
+package table
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"strings"
+)
+
+// Document returns what a person's editor saved, such as JSON or YAML, without a byte order mark. It refuses UTF-16 by
+// name, also without a mark.
+func Document(in []byte) ([]byte, error) {
+	if isUTF16(in) {
+		return nil, errUTF16
+	}
+	return bytes.TrimPrefix(in, []byte(markUTF8)), nil
+}
+
+// CheckKeys rejects what encoding/json tolerates in a document that it has decoded: duplicate keys, keys in another
+// case, and bytes after the first value. known gets the path of an object and a key in it.
+func CheckKeys(in []byte, known func(path, key string) bool) error {
+	dec := json.NewDecoder(bytes.NewReader(in))
+	if err := checkKeys(dec, "", known); err != nil {
+		return err
+	}
+	if _, err := dec.Token(); !errors.Is(err, io.EOF) {
+		return errors.New("trailing bytes after the document")
+	}
+	return nil
+}
+
+func checkKeys(dec *json.Decoder, path string, known func(path, key string) bool) error {
+	token, err := dec.Token()
+	if err != nil {
+		return err
+	}
+	delim, ok := token.(json.Delim)
+	if !ok {
+		return nil
+	}
+	seen := map[string]bool{}
+	for dec.More() {
+		at := path
+		if delim == '{' {
+			key, err := dec.Token()
+			if err != nil {
+				return err
+			}
+			at = strings.TrimPrefix(path+"."+key.(string), ".")
+			if seen[at] {
+				return fmt.Errorf("duplicate key %q", at)
+			}
+			if !known(path, key.(string)) {
+				return fmt.Errorf("unknown key %q", at)
+			}
+			seen[at] = true
+		}
+		if err := checkKeys(dec, at, known); err != nil {
+			return err
+		}
+	}
+	_, err = dec.Token()
+	return err
+}
