@@ -16,6 +16,9 @@ func AnswerOf(t *task.Task, m protocols.Mechanism, agg protocols.Aggregate) Answ
 	return answer(t, m, agg, Counts{Users: agg.Reports()}, false, 0)
 }
 
+// Edges exports edges for tests.
+func Edges(t *task.Task) []float64 { return edges(t) }
+
 // PackCounters and UnpackCounters export what writes and reads aggregates for tests.
 func PackCounters(a protocols.Aggregate) []byte             { return packCounters(a) }
 func UnpackCounters(a protocols.Aggregate, in []byte) error { return unpackCounters(a, in) }

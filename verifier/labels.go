@@ -35,54 +35,44 @@ func Labels(t *task.Task) []string {
 	return out
 }
 
-// Edges returns the edges of the bins of a histogram over a range: bin j is from edge j to edge j+1. It is empty for
+// isBinned reports whether the answer is a histogram over a range.
+func isBinned(t *task.Task) bool { return t.Query.Info().Shape == task.PerBin && !t.Input.Labels }
+
+// edges returns the edges of the bins of a histogram over a range: bin j is from edge j to edge j+1. It is empty for
 // other tasks. The outer bins of a task that clips also hold clipped values.
-func Edges(t *task.Task) []float64 {
+//
+// Edge j is lo + (hi−lo)·j/bins, as the nearest float64: with lo = a/b and hi = c/d it is the quotient of
+// ad·bins + (cb−ad)·j and bd·bins.
+func edges(t *task.Task) []float64 {
 	if !isBinned(t) {
 		return nil
 	}
+	lo, hi, bins := t.Input.Lo, t.Input.Hi, new(big.Int).SetUint64(t.Input.Bins)
+	times := func(a, b *big.Int) *big.Int { return new(big.Int).Mul(a, b) }
+	b, d := new(big.Int).SetUint64(lo.Den), new(big.Int).SetUint64(hi.Den)
+	ad, cb := times(big.NewInt(lo.Num), d), times(big.NewInt(hi.Num), b)
+	at, step := times(ad, bins), new(big.Int).Sub(cb, ad)
+	all := new(big.Float).SetInt(times(times(b, d), bins))
 	out := make([]float64, t.Input.Bins+1)
+	var edge, quotient big.Float
 	for j := range out {
-		out[j], _ = edge(t.Input, j).Float64()
+		quotient.SetPrec(53).Quo(edge.SetPrec(0).SetInt(at), all)
+		out[j], _ = quotient.Float64()
+		at.Add(at, step)
 	}
 	return out
 }
 
-// isBinned reports whether the answer is a histogram over a range.
-func isBinned(t *task.Task) bool { return t.Query.Info().Shape == task.PerBin && !t.Input.Labels }
-
-// edge returns the lower edge of bin j: lo + (hi−lo)·j/bins.
-func edge(in task.Input, j int) *big.Rat {
-	lo, hi := rat(in.Lo), rat(in.Hi)
-	width := hi.Sub(hi, lo)
-	return lo.Add(lo, width.Mul(width, big.NewRat(int64(j), int64(in.Bins))))
-}
-
-func rat(r randomizer.Rational) *big.Rat {
-	return new(big.Rat).SetFrac(big.NewInt(r.Num), new(big.Int).SetUint64(r.Den))
-}
-
-// edgeTexts returns the edges in digits, rounded to the third digit of a bin's width: no two edges read alike.
+// edgeTexts returns the edges in digits, rounded to the fourth digit of a bin's width: no two edges read alike.
 func edgeTexts(t *task.Task) []string {
-	if !isBinned(t) {
-		return nil
-	}
-	edges := make([]*big.Rat, t.Input.Bins+1)
-	for j := range edges {
-		edges[j] = edge(t.Input, j)
-	}
-	width, _ := new(big.Rat).Sub(edges[1], edges[0]).Float64()
-	decimals := max(0, 2-int(math.Floor(math.Log10(width))))
+	edges := edges(t)
 	out := make([]string, len(edges))
 	for j, x := range edges {
-		text := x.FloatString(decimals)
-		if strings.Contains(text, ".") {
-			text = strings.TrimRight(strings.TrimRight(text, "0"), ".")
+		scale := math.Pow10(max(0, 3-int(math.Floor(math.Log10(edges[1]-edges[0])))))
+		if math.Abs(x)*scale < 1<<53 { // else all digits of x are needed
+			x = math.Round(x*scale)/scale + 0 // −0 becomes 0
 		}
-		if text == "-0" {
-			text = "0"
-		}
-		out[j] = text
+		out[j] = strconv.FormatFloat(x, 'f', -1, 64)
 	}
 	return out
 }

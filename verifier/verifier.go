@@ -79,7 +79,7 @@ func newVerifier(of subject, keys *keyfile.HPKE) *Verifier {
 	v := &Verifier{subject: of, recorder: &recorder{subject: of, keys: keys}, adder: &adder{of},
 		epochs: epochs{}, faults: findings{}, costs: newCosts(of)}
 	if of.mechanism != nil {
-		v.labels, v.edges = Labels(of.open.Task), Edges(of.open.Task)
+		v.labels, v.edges = Labels(of.open.Task), edges(of.open.Task)
 	}
 	v.Scratch("")
 	return v

@@ -20,8 +20,8 @@ var csvHeader = []string{"epoch", "start", "entry", "label", "from", "to", "clie
 
 // WriteCSV writes a line per entry of the answer: first for all epochs together (epoch "all"), then for each epoch.
 // Columns: start is the beginning of the epoch in UTC. from and to are the edges of a bin of a range. lo and hi are the
-// ends of the interval. band_lo and band_hi are those of the band, which holds for all entries at once. An unusable answer has one line without entry and numbers,
-// unless it is overridden.
+// ends of the interval. band_lo and band_hi are those of the band, which holds for all entries at once. An unusable
+// answer has one line without entry and numbers, unless it is overridden.
 //
 // The last columns are the post-processed answer with its own interval, band and method; then the claim: ε, ε if no
 // other client is honest, ε if all relays collude (empty if infinite), ε with n_min honest clients, and the number of
@@ -76,8 +76,8 @@ func writeTexts(out *csv.Writer, r *verifier.Report, privacy []string) {
 	for j, c := range r.Texts.List {
 		numbers := written(c.Clients, c.Interval[0], c.Interval[1])
 		out.Write(slices.Concat([]string{"all", "", strconv.Itoa(j), display.Cell(c.Text), "", "",
-			strconv.FormatUint(r.Users, 10), strconv.FormatUint(r.Batches, 10), numbers[0], "", numbers[1], numbers[2], "", "", "",
-			strconv.FormatUint(r.Reports, 10), strconv.FormatUint(r.Missing, 10), strconv.FormatBool(r.Usable),
+			strconv.FormatUint(r.Users, 10), strconv.FormatUint(r.Batches, 10), numbers[0], "", numbers[1], numbers[2],
+			"", "", "", strconv.FormatUint(r.Reports, 10), strconv.FormatUint(r.Missing, 10), strconv.FormatBool(r.Usable),
 			r.UnusableBecause, r.Override}, make([]string, 6), privacy))
 	}
 }
