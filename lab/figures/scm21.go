@@ -20,7 +20,9 @@ import (
 var beatsCSV []byte
 
 // beats returns the heart beats, of 187 samples in [0, 1] each.
-func beats() ([][]float64, error) { return table.ParseRows(bytes.NewReader(beatsCSV), table.Format{}, 1000) }
+func beats() ([][]float64, error) {
+	return table.ParseRows(bytes.NewReader(beatsCSV), table.Format{}, 1000)
+}
 
 const scm21Y = "squared error of the average vector"
 
