@@ -38,10 +38,10 @@ func keepFolder(t *testing.T, folder string) (restore func()) {
 	}
 }
 
-// TestSetBackShowsByAnotherBatch: everything was set back by one batch, and another one of its number is made
+// TestStateRollbackShowsByAnotherBatch: everything was set back by one batch, and another one of its number is made
 // before the next hop asks again. It asks for the number after that, as it should, and shows what it has had: so
 // the clients whose reports were forgotten, and come again, are not released a second time.
-func TestSetBackShowsByAnotherBatch(t *testing.T) {
+func TestStateRollbackShowsByAnotherBatch(t *testing.T) {
 	for hop := range 2 {
 		t.Run(fmt.Sprintf("hop %d", hop), func(t *testing.T) {
 			c := relaytest.New(t, relaytest.Options{})
@@ -91,7 +91,7 @@ func TestSetBackShowsByAnotherBatch(t *testing.T) {
 			_, err = pull(1, before)
 			requireProblem(t, problem.StateRolledBack, err)
 			requireFindingAt(t, c, hop, relay.Finding{Batch: 1,
-				Reason: "the next hop has had a batch that is not here: everything was set back"})
+				Reason: "the next hop has a batch that this relay lost: state rollback"})
 			stop()
 			c.Start(t, hop)
 			_, err = pull(1, handover.HashManifests(other.Manifest).History())
@@ -103,10 +103,10 @@ func TestSetBackShowsByAnotherBatch(t *testing.T) {
 	}
 }
 
-// TestSetBackShowsByABatchFurtherBack: everything was set back by two batches, and the relay before serves another
+// TestStateRollbackShowsByABatchFurtherBack: everything was set back by two batches, and the relay before serves another
 // first one, and the same second: it is destroyed, so that its manifest is the same again. The next hop has had
 // another first one, and says so.
-func TestSetBackShowsByABatchFurtherBack(t *testing.T) {
+func TestStateRollbackShowsByABatchFurtherBack(t *testing.T) {
 	c := relaytest.New(t, relaytest.Options{})
 	first := c.StartFirst(t)
 	serve := func(seq uint64, lanes onion.Lanes) { first.Serve(t, 0, seq, first.Batch(t, 0, seq, 10, lanes)) }
@@ -145,9 +145,9 @@ func TestSetBackShowsByABatchFurtherBack(t *testing.T) {
 	requireProblem(t, problem.StateRolledBack, err)
 }
 
-// TestSetBackShowsWhileItIsMade: the batch that is asked for, and the one before, are made anew while the pull is
+// TestStateRollbackShowsWhileItIsMade: the batch that is asked for, and the one before, are made anew while the pull is
 // answered. The next hop's memory is held against them all the same.
-func TestSetBackShowsWhileItIsMade(t *testing.T) {
+func TestStateRollbackShowsWhileItIsMade(t *testing.T) {
 	c := relaytest.New(t, relaytest.Options{Hops: 1})
 	c.Start(t, 0)()
 	restore := keepFolder(t, filepath.Dir(c.RelayConfig(1)))
@@ -175,10 +175,10 @@ func requireFindingAt(t *testing.T, c *relaytest.Cascade, hop int, want relay.Fi
 	require.Equal(t, []relay.Finding{want}, c.Status(t, hop).Findings)
 }
 
-// TestSetBackShowsByTheNextHop: a relay whose store, secret and keys were all set back to one moment learns
+// TestStateRollbackShowsByTheNextHop: a relay whose store, secret and keys were all set back to one moment learns
 // it from the number that the next hop asks for. It takes, makes and hands out nothing more in that epoch,
 // also after a restart; other epochs and tasks go on.
-func TestSetBackShowsByTheNextHop(t *testing.T) {
+func TestStateRollbackShowsByTheNextHop(t *testing.T) {
 	c := relaytest.New(t, relaytest.Options{Hops: 1, Tasks: 2})
 	other := c.Other(t, 1)
 	post := func(c *relaytest.Cascade, epoch, value uint64) error {
@@ -221,7 +221,7 @@ func TestSetBackShowsByTheNextHop(t *testing.T) {
 		require.ErrorIs(t, pull(1, 0), problem.New(problem.NotSealed, ""))
 		status := c.Status(t, 0)
 		require.Equal(t, []relay.Finding{{Epoch: 0, Batch: 1,
-			Reason: "the next hop has had a batch that is not here: everything was set back"}}, status.Findings)
+			Reason: "the next hop has a batch that this relay lost: state rollback"}}, status.Findings)
 		require.Zero(t, status.Epochs[0].Batches)
 	}
 	require.Error(t, pull(0, 1), "whoever asks for it has had batch 0, which is open here")
@@ -231,7 +231,7 @@ func TestSetBackShowsByTheNextHop(t *testing.T) {
 	requireBehind()
 
 	stop()
-	back, err := relay.OpenSetBack(c.Config(t, 0))
+	back, err := relay.OpenRolledBack(c.Config(t, 0))
 	require.NoError(t, err)
 	require.Contains(t, back.Cause, "the next hop has had a batch that is not here")
 	require.Len(t, back.Epochs, 2, "of both tasks: they were set back together")
@@ -251,7 +251,7 @@ func TestSetBackShowsByTheNextHop(t *testing.T) {
 	require.Zero(t, c.Status(t, 0).Epochs[0].Batches, "what is left is not sealed either")
 	stop()
 
-	back, err = relay.OpenSetBack(c.Config(t, 0))
+	back, err = relay.OpenRolledBack(c.Config(t, 0))
 	require.NoError(t, err)
 	require.NoError(t, errors.Join(back.End(t.Context()), back.Close()))
 	c.Start(t, 0)
@@ -289,10 +289,10 @@ func TestAnEndedEpochIsNotBehind(t *testing.T) {
 	_, err = pull(2, one.Manifest, two.Manifest)
 	requireProblem(t, problem.EpochEnded, err)
 	for _, f := range c.Status(t, 0).Findings {
-		require.EqualValues(t, "set back here: ended by the operator", f.Reason)
+		require.EqualValues(t, "state rollback here: the operator ended the epoch", f.Reason)
 	}
 	stop()
 	code, _, log = run(t, "end-epochs", "--config", c.RelayConfig(1), "--confirm")
 	require.Equal(t, 1, code)
-	require.Contains(t, log, "nothing was set back")
+	require.Contains(t, log, "no state rollback detected")
 }

@@ -153,7 +153,7 @@ func endPoison(t *testing.T, dropped, lost bool) {
 // endAll has the operator end all epochs, and asserts that these are named.
 func endAll(t *testing.T, cfg relay.Config, epochs ...uint64) {
 	t.Helper()
-	back, err := relay.OpenSetBack(cfg)
+	back, err := relay.OpenRolledBack(cfg)
 	require.NoError(t, err)
 	named := map[uint64]bool{}
 	for _, e := range back.Epochs {
@@ -163,8 +163,8 @@ func endAll(t *testing.T, cfg relay.Config, epochs ...uint64) {
 		require.True(t, named[epoch], "the operator sees all that is ended: %d", epoch)
 	}
 	require.NoError(t, errors.Join(back.End(t.Context()), back.Close()))
-	_, err = relay.OpenSetBack(cfg)
-	require.ErrorIs(t, err, relay.ErrNotSetBack)
+	_, err = relay.OpenRolledBack(cfg)
+	require.ErrorIs(t, err, relay.ErrNoRollback)
 }
 
 // standsStill says whether a relay that starts does nothing, as something was set back or its store was lost.
@@ -178,7 +178,7 @@ func standsStill(t *testing.T, cfg relay.Config) bool {
 	defer r.Close()
 	status, err := r.Status(t.Context())
 	require.NoError(t, err)
-	return status.SetBack != ""
+	return status.StateRollback != ""
 }
 
 // signedRequest returns a request with what its path names, signed by who may ask for it.

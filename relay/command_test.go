@@ -101,13 +101,13 @@ func TestCommandCheckAndStatus(t *testing.T) {
 	require.NoError(t, os.Rename(secret, secret+".away"))
 	status, _, log = run(t, "check-config", "--config", config)
 	require.Equal(t, 1, status)
-	require.Contains(t, log, "the file with which the store was made")
+	require.Contains(t, log, "the file that the store was created with")
 	require.NoFileExists(t, secret)
 	_, err = relay.New(c.Config(t, 0)) // it makes one in its place
 	require.ErrorContains(t, err, "it belongs to another secret file")
 	status, _, log = run(t, "check-config", "--config", config)
 	require.Equal(t, 1, status)
-	require.Contains(t, log, "the file with which the store was made")
+	require.Contains(t, log, "the file that the store was created with")
 	require.NoError(t, os.Rename(secret+".away", secret))
 	startProcess(t, c, 0)
 	startProcess(t, c, 1)
@@ -193,7 +193,7 @@ func TestBadConfig(t *testing.T) {
 		{"a task twice", func(t *testing.T) string {
 			return string(text) +
 				string(text[bytes.Index(text, []byte("  - ")):])
-		}, "every task once"},
+		}, "each task only once"},
 		{"not a bundle", replace("../task0.bundle", "../task0.json"), "task0.json"},
 	}
 	for _, tt := range tests {

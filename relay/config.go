@@ -289,7 +289,7 @@ func (c *Config) validate() error {
 	case c.SignKey == "":
 		return invalid.Field("sign_key", `""`, "the file of the relay's signing key")
 	case c.Secret == "":
-		return invalid.Field("secret", `""`, "a file outside the store, created where there is none")
+		return invalid.Field("secret", `""`, "a file outside the store (created if missing)")
 	case store.Check(c.Store) != nil:
 		return store.Check(c.Store)
 	}
@@ -297,7 +297,7 @@ func (c *Config) validate() error {
 		return err
 	}
 	if len(c.Tasks)+len(c.Owners) == 0 {
-		return invalid.Field("tasks", "none", "at least one, or owners who hand theirs over")
+		return invalid.Field("tasks", "none", "at least one task or one approved owner")
 	}
 	if err := c.validateTLS(); err != nil {
 		return err

@@ -14,15 +14,15 @@ import (
 	"github.com/doona-dp/doona/wire/task"
 )
 
-// findEnded is noted on every epoch that [SetBack.End] has ended.
-const findEnded Reason = "set back here: ended by the operator"
+// findEnded is noted on every epoch that [RolledBackRelay.End] has ended.
+const findEnded Reason = "state rollback here: the operator ended the epoch"
 
-// ErrNotSetBack is returned by [OpenSetBack] where there is nothing to put right.
-var ErrNotSetBack = errors.New("nothing was set back, and no store was lost: no epoch is to be ended")
+// ErrNoRollback is returned by [OpenRolledBack] where there is nothing to put right.
+var ErrNoRollback = errors.New("no state rollback detected and no store lost: nothing to end")
 
-// SetBack is a relay, none of whose processes runs, where something was set back, the store was lost, or no process
+// RolledBackRelay is a relay, none of whose processes runs, where something was set back, the store was lost, or no process
 // is left that this one could join.
-type SetBack struct {
+type RolledBackRelay struct {
 	// Cause says what was set back.
 	Cause string
 
@@ -43,14 +43,14 @@ type BegunEpoch struct {
 	Epoch uint64 `json:"epoch"`
 }
 
-// OpenSetBack opens the files and the store that a configuration names, as [New] does, where something was
+// OpenRolledBack opens the files and the store that a configuration names, as [New] does, where something was
 // set back. The caller must call Close.
-func OpenSetBack(cfg Config) (*SetBack, error) {
+func OpenRolledBack(cfg Config) (*RolledBackRelay, error) {
 	r, err := open(cfg)
 	if err != nil {
 		return nil, err
 	}
-	b := &SetBack{relay: r}
+	b := &RolledBackRelay{relay: r}
 	if err := b.look(context.Background()); err != nil {
 		r.Close()
 		return nil, err
@@ -58,7 +58,7 @@ func OpenSetBack(cfg Config) (*SetBack, error) {
 	return b, nil
 }
 
-func (b *SetBack) look(ctx context.Context) error {
+func (b *RolledBackRelay) look(ctx context.Context) error {
 	err := b.relay.Bind(b.relay.store, (*keyfile.HPKE).CheckStore)
 	if errors.Is(err, keyfile.ErrStore) {
 		b.Cause = keyfile.ErrStore.Error()
@@ -90,7 +90,7 @@ func (b *SetBack) look(ctx context.Context) error {
 
 // list lists the epochs that have begun by the clock, of the tasks that are configured, and all that the store or any
 // mark knows, whatever their numbers and tasks: what is left in a mark is a set-back again.
-func (b *SetBack) list(all []store.Progress) {
+func (b *RolledBackRelay) list(all []store.Progress) {
 	tasks, states := map[[halfID]byte]task.ID{}, map[store.EpochID]store.State{}
 	var found []store.EpochID
 	for _, p := range all {
@@ -128,7 +128,7 @@ const halfID = len(task.ID{}) / 2
 func half(id task.ID) [halfID]byte { return [halfID]byte(id[:halfID]) }
 
 // add takes note of an epoch that is to be ended, or, where its task has no such epoch, forgotten.
-func (b *SetBack) add(id store.EpochID, over bool) {
+func (b *RolledBackRelay) add(id store.EpochID, over bool) {
 	name, s := "", b.relay.Hosted().ByID[id.Task]
 	if s != nil {
 		name = s.Name
@@ -145,7 +145,7 @@ func (b *SetBack) add(id store.EpochID, over bool) {
 
 // waitForMember has a process that was fenced, or is new, join the others, or says that there is none to join: after
 // ten seconds, as the others are given that long to be heard of.
-func (b *SetBack) waitForMember(ctx context.Context, all []store.Progress) ([]store.Progress, error) {
+func (b *RolledBackRelay) waitForMember(ctx context.Context, all []store.Progress) ([]store.Progress, error) {
 	for b.relay.store.Joining() == store.CatchesUp {
 		time.Sleep(time.Second)
 		now, err := b.relay.store.Reconcile(ctx)
@@ -159,7 +159,7 @@ func (b *SetBack) waitForMember(ctx context.Context, all []store.Progress) ([]st
 }
 
 // lookForRollback looks for what the next hop has shown of an epoch that goes on: that all was set back together.
-func (b *SetBack) lookForRollback(ctx context.Context, all []store.Progress) error {
+func (b *RolledBackRelay) lookForRollback(ctx context.Context, all []store.Progress) error {
 	findings, err := b.relay.store.Findings(ctx)
 	if err != nil {
 		return err
@@ -170,7 +170,7 @@ func (b *SetBack) lookForRollback(ctx context.Context, all []store.Progress) err
 	}
 	goesOn := func(f store.Finding) bool { return f.Reason == tasks.FindRolledBack && !ended(f.ID) }
 	if !slices.ContainsFunc(findings, goesOn) {
-		return ErrNotSetBack
+		return ErrNoRollback
 	}
 	b.Cause = string(tasks.FindRolledBack)
 	return nil
@@ -178,7 +178,7 @@ func (b *SetBack) lookForRollback(ctx context.Context, all []store.Progress) err
 
 // End ends the epochs, for good: their keys are destroyed first, then all that the store has of them, with a
 // finding in its place. It may be repeated where it was cut short.
-func (b *SetBack) End(ctx context.Context) error {
+func (b *RolledBackRelay) End(ctx context.Context) error {
 	r := b.relay
 	name, err := r.store.Name(ctx)
 	if err != nil {
@@ -206,4 +206,4 @@ func (b *SetBack) End(ctx context.Context) error {
 }
 
 // Close closes the store.
-func (b *SetBack) Close() error { return b.relay.Close() }
+func (b *RolledBackRelay) Close() error { return b.relay.Close() }

@@ -84,7 +84,7 @@ func TestStoreLost(t *testing.T) {
 		_, err = relay.Inspect(cfg)
 		require.ErrorIs(t, err, keyfile.ErrStore, "check-config says so before")
 
-		lost, err := relay.OpenSetBack(cfg)
+		lost, err := relay.OpenRolledBack(cfg)
 		require.NoError(t, err)
 		require.NoError(t, lost.End(t.Context()))
 		require.NoError(t, lost.Close())

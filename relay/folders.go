@@ -62,7 +62,7 @@ func (i *Inspected) CheckSecret(ctx context.Context) error {
 	} else if name, err := i.store.Name(ctx); err != nil || name == "" {
 		return err
 	}
-	return invalid.Field("secret", i.cfg.Secret, "the file with which the store was made. If that is lost, move the "+
+	return invalid.Field("secret", i.cfg.Secret, "the file that the store was created with. If it is lost, move the "+
 		"store away and run relay end-epochs")
 }
 

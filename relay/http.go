@@ -23,7 +23,7 @@ func (r *Relay) answer(handle service.Handler) http.HandlerFunc {
 			return stopped(back)
 		}
 		if req.Context().Err() == nil && r.monitor.Failed(err) {
-			r.cfg.Log.Error("couldn't answer", "error", err)
+			r.cfg.Log.Error("couldn't answer a request", "error", err)
 			return r.monitor.TurnAway(problem.Overloaded)
 		}
 		return err

@@ -106,7 +106,7 @@ func TestAnEndBehindItsManifests(t *testing.T) {
 	first.End(0)
 	c.Clock.Advance(relaytest.Epoch + time.Minute)
 	requireSoon(t, func() bool { return len(c.Status(t, 1).Findings) == 1 })
-	require.Equal(t, relay.Reason("an end of the epoch that is not that of its batches"),
+	require.Equal(t, relay.Reason("the signed end of the epoch does not match its batches"),
 		c.Status(t, 1).Findings[0].Reason)
 	require.Equal(t, "open", c.Status(t, 1).Epochs[0].State)
 }
@@ -124,7 +124,7 @@ func TestAnEndOfOtherTotals(t *testing.T) {
 	first.End(0)
 	c.Clock.Advance(relaytest.Epoch + time.Minute)
 	requireSoon(t, func() bool { return len(c.Status(t, 1).Findings) == 1 })
-	require.Equal(t, relay.Finding{Epoch: 0, Batch: 1, Reason: "an end of the epoch that is not that of its batches"},
+	require.Equal(t, relay.Finding{Epoch: 0, Batch: 1, Reason: "the signed end of the epoch does not match its batches"},
 		c.Status(t, 1).Findings[0])
 	require.Equal(t, "open", c.Status(t, 1).Epochs[0].State)
 	first.Serve(t, 0, 0, b)

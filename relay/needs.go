@@ -42,7 +42,7 @@ func (i *Inspected) BatchNeeds() (out []TaskNeed, err error) {
 		if path, ok := strings.CutPrefix(i.cfg.Store, service.SchemeSQLite); ok {
 			size, _, err := durable.Room(filepath.Dir(path))
 			if err != nil {
-				return nil, fmt.Errorf("couldn't see how large the store's disk is: %w", err)
+				return nil, fmt.Errorf("couldn't read the size of the store's disk: %w", err)
 			}
 			if size > 0 && need.Disk > float64(size) {
 				return nil, invalid.Field("store", path,

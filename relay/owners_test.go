@@ -64,7 +64,7 @@ func TestApprovedOwner(t *testing.T) {
 	require.NotEqual(t, one.Open.KeyLists[0].Hash(), two.Open.KeyLists[0].Hash())
 	_, err := c.Ask(t, 0, c.Named("three"))
 	require.Equal(t, http.StatusConflict, requireProblem(t, problem.OwnerTaskLimit, err).Status)
-	require.ErrorContains(t, err, "2 tasks and 0 lists of keys without one, of 2")
+	require.ErrorContains(t, err, "2 tasks and 0 waiting key lists, limit 2")
 
 	for _, stop := range stops {
 		stop()
@@ -397,10 +397,10 @@ func TestOwnersConfig(t *testing.T) {
 	cfg.Owners[0].Tasks = 1
 	cfg.Owners = append(cfg.Owners, cfg.Owners[0])
 	_, err = relay.New(cfg)
-	require.ErrorContains(t, err, "every owner once")
+	require.ErrorContains(t, err, "each owner only once")
 	cfg.Owners[1].Owner = taskfile.FormatKey(c.Open.Verifier.SignKey)
 	_, err = relay.New(cfg)
-	require.ErrorContains(t, err, "a folder of its own for every owner")
+	require.ErrorContains(t, err, "a separate folder for each owner")
 	cfg.Owners = nil
 	_, err = relay.New(cfg)
 	require.ErrorContains(t, err, "owners who hand theirs over")
@@ -500,7 +500,7 @@ func TestEndEpochsOfOwners(t *testing.T) {
 	}
 	_, err := relay.New(c.Config(t, 0))
 	require.Error(t, err)
-	back, err := relay.OpenSetBack(c.Config(t, 0))
+	back, err := relay.OpenRolledBack(c.Config(t, 0))
 	require.NoError(t, err)
 	require.Equal(t, []relay.BegunEpoch{{Task: one.Open.ID.String(), Name: "one"}}, back.Epochs)
 	require.NoError(t, back.End(t.Context()))

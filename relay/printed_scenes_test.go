@@ -299,8 +299,8 @@ func TestPrintedStreams(t *testing.T) {
 	s.done("streams")
 }
 
-// TestSetBack is a store of before in the place of a newer one, and how the operator puts it right.
-func TestPrintedSetBack(t *testing.T) {
+// TestStateRollback is a store of before in the place of a newer one, and how the operator puts it right.
+func TestPrintedStateRollback(t *testing.T) {
 	s := newScene(t, relaytest.Options{Hops: 1})
 	store := func() map[string][]byte {
 		out := map[string][]byte{}
@@ -338,7 +338,7 @@ func TestPrintedSetBack(t *testing.T) {
 	s.status(0)
 	s.metrics(0)
 	stop()
-	back, err := relay.OpenSetBack(s.Config(t, 0))
+	back, err := relay.OpenRolledBack(s.Config(t, 0))
 	require.NoError(t, err)
 	require.NoError(t, back.End(t.Context()))
 	require.NoError(t, back.Close())

@@ -173,8 +173,8 @@ func (r *Relay) join() error {
 	}
 	all, err := r.store.Reconcile(context.Background())
 	if back := r.store.StateRollback(); back != nil {
-		r.cfg.Log.Error("set back", "cause", back.Cause, "detail", back.Detail,
-			"do", "put back what is newer, or end the epochs: relay end-epochs --help")
+		r.cfg.Log.Error("state rollback detected", "cause", back.Cause, "detail", back.Detail,
+			"do", "restore the newer files, or end the epochs: relay end-epochs --help")
 		return nil
 	}
 	if err != nil {

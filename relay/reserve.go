@@ -53,7 +53,7 @@ func (r *Relay) refillLoop(ctx context.Context) {
 		case <-ctx.Done():
 			return
 		case <-tick.C:
-			r.monitor.Logged(ctx, "couldn't keep room for erasing", r.monitor.Reserve.Take())
+			r.monitor.Logged(ctx, "couldn't reserve disk space for erasing", r.monitor.Reserve.Take())
 		}
 	}
 }

@@ -59,7 +59,7 @@ func (r *Relay) Run(ctx context.Context) error {
 	}
 	r.host.ClearDropped(ctx)
 	r.cfg.Log.Info("serving", "listen", r.cfg.Listen, "admin", r.cfg.Admin, "tasks", len(r.Hosted().Order))
-	r.monitor.Logged(ctx, "couldn't keep room for erasing", r.monitor.Reserve.Take())
+	r.monitor.Logged(ctx, "couldn't reserve disk space for erasing", r.monitor.Reserve.Take())
 	r.host.SetClockPeers()
 	work, stopWork := context.WithCancel(context.WithoutCancel(ctx))
 	defer stopWork()
@@ -78,7 +78,7 @@ func (r *Relay) Run(ctx context.Context) error {
 	working.Wait()
 	ctx, stop := context.WithTimeout(context.WithoutCancel(ctx), service.DrainTimeout)
 	defer stop()
-	r.monitor.Logged(ctx, "couldn't keep tallies", r.epochs.KeepTallies(ctx, func(store.EpochID) bool { return true }))
+	r.monitor.Logged(ctx, "couldn't store tallies", r.epochs.KeepTallies(ctx, func(store.EpochID) bool { return true }))
 	return err
 }
 

@@ -47,12 +47,12 @@ func get(t *testing.T, c *relaytest.Cascade, hop int, path string) (status int, 
 	return resp.StatusCode, string(raw)
 }
 
-// requireSetBack asserts that a relay stands still, and says why everywhere.
-func requireSetBack(t *testing.T, c *relaytest.Cascade, hop int, cause string) {
+// requireStateRollback asserts that a relay stands still, and says why everywhere.
+func requireStateRollback(t *testing.T, c *relaytest.Cascade, hop int, cause string) {
 	t.Helper()
 	status, text := get(t, c, hop, "/readyz")
 	require.Equal(t, http.StatusServiceUnavailable, status)
-	require.Contains(t, text, "set back: "+cause)
+	require.Contains(t, text, "state rollback detected: "+cause)
 	_, text = get(t, c, hop, "/metrics")
 	require.Contains(t, text, `doona_relay_rollback_detected{cause="`+cause+`"} 1`)
 	require.Contains(t, text, "doona_relay_ready 0")
@@ -60,10 +60,10 @@ func requireSetBack(t *testing.T, c *relaytest.Cascade, hop int, cause string) {
 	require.Contains(t, text, `"set_back":"`+cause)
 	code, out, _ := run(t, "status", "--config", c.RelayConfig(hop+1))
 	require.Zero(t, code)
-	require.Contains(t, out, "set back: "+cause)
+	require.Contains(t, out, "state rollback detected: "+cause)
 	code, _, log := run(t, "check-config", "--config", c.RelayConfig(hop+1))
 	require.Equal(t, 1, code)
-	require.Contains(t, log, "set back: "+cause)
+	require.Contains(t, log, "state rollback detected: "+cause)
 	if hop == 0 {
 		p := requireProblem(t, problem.StateRolledBack,
 			c.Post(t.Context(), 0, c.Seal(t, 0, 99), relaytest.Network(99)))
@@ -96,7 +96,7 @@ func TestEndUnconfigured(t *testing.T) {
 		before.Restore(t, c, 0, "store")
 		cfg := c.Config(t, 0)
 		cfg.Tasks = cfg.Tasks[:1]
-		back, err := relay.OpenSetBack(cfg)
+		back, err := relay.OpenRolledBack(cfg)
 		require.NoError(t, err)
 		task := other.Open.ID.String()
 		if lost {
@@ -109,29 +109,29 @@ func TestEndUnconfigured(t *testing.T) {
 		require.NoError(t, err)
 		status, err := r.Status(t.Context())
 		require.NoError(t, err)
-		require.Empty(t, status.SetBack)
+		require.Empty(t, status.StateRollback)
 		require.NoError(t, r.Close())
-		_, err = relay.OpenSetBack(cfg)
-		require.ErrorIs(t, err, relay.ErrNotSetBack)
+		_, err = relay.OpenRolledBack(cfg)
+		require.ErrorIs(t, err, relay.ErrNoRollback)
 		_, kept, err := relay.Decryptable(cfg.Secret, other.Open.ID, 0)
 		require.NoError(t, err)
 		require.False(t, kept)
 	}
 }
 
-// TestSetBackAtEachHop restores each proper part of what a relay keeps, at each hop, the last and the only
+// TestStateRollbackAtEachHop restores each proper part of what a relay keeps, at each hop, the last and the only
 // one included, to before and to after the first byte of a batch was handed out: it stands still. With
 // everything as it was it goes on, with the same bytes.
-func TestSetBackAtEachHop(t *testing.T) {
+func TestStateRollbackAtEachHop(t *testing.T) {
 	for _, hops := range []int{1, 2} {
 		for hop := range hops {
 			c := relaytest.New(t, relaytest.Options{Hops: hops})
-			requireSetBackAt(t, c, hop)
+			requireStateRollbackAt(t, c, hop)
 		}
 	}
 }
 
-func requireSetBackAt(t *testing.T, c *relaytest.Cascade, hop int) {
+func requireStateRollbackAt(t *testing.T, c *relaytest.Cascade, hop int) {
 	t.Helper()
 	all := slices.Sorted(maps.Keys(relaytest.KeptParts))
 	stops := make([]func(), c.Open.VerifierHop())
@@ -159,7 +159,7 @@ func requireSetBackAt(t *testing.T, c *relaytest.Cascade, hop int) {
 		stop := startStopped(t, c, hop)
 		_, text := get(t, c, hop, "/readyz")
 		require.Contains(t, text, cause[slices.Contains(restored, "store")], "%v", restored)
-		requireSetBack(t, c, hop, strings.Split(text, ": ")[2])
+		requireStateRollback(t, c, hop, strings.Split(text, ": ")[2])
 		requireKept(t, c, hop, batch, slices.Contains(restored, "store"))
 		stop()
 	}
@@ -222,9 +222,9 @@ func postSome(t *testing.T, c *relaytest.Cascade, from, to int) {
 	}
 }
 
-// TestSetBackCommand: the operator's command says what it would end; with --confirm it ends that, and the
+// TestStateRollbackCommand: the operator's command says what it would end; with --confirm it ends that, and the
 // relay goes on with the next epoch. The next hop has a finding. A lost store goes the same way.
-func TestSetBackCommand(t *testing.T) {
+func TestStateRollbackCommand(t *testing.T) {
 	for name, lose := range map[string]bool{"older": false, "lost": true} {
 		t.Run(name, func(t *testing.T) {
 			c := relaytest.New(t, relaytest.Options{})
@@ -236,7 +236,7 @@ func TestSetBackCommand(t *testing.T) {
 			stop()
 			code, _, log := run(t, "end-epochs", "--config", c.RelayConfig(1), "--confirm")
 			require.Equal(t, 1, code)
-			require.Contains(t, log, "nothing was set back")
+			require.Contains(t, log, "no state rollback detected")
 			if lose {
 				old = relaytest.Kept{}
 			}
@@ -246,7 +246,7 @@ func TestSetBackCommand(t *testing.T) {
 			require.Contains(t, out, "to end these epochs for good, add --confirm")
 			if !lose {
 				stop = startStopped(t, c, 0)
-				requireSetBack(t, c, 0, "the store is behind the secret")
+				requireStateRollback(t, c, 0, "the store is behind the secret")
 				stop()
 			}
 			code, out, log = run(t, "end-epochs", "--config", c.RelayConfig(1), "--confirm")
@@ -256,8 +256,8 @@ func TestSetBackCommand(t *testing.T) {
 			c.Start(t, 0)
 			requireProblem(t, problem.EpochClosed,
 				c.Post(t.Context(), 0, c.Seal(t, 0, 1), relaytest.Network(1)))
-			requireFinding(t, c, 0, "set back here: ended by the operator")
-			requireFinding(t, c, 1, "the relay before was set back, and its operator has ended the epoch")
+			requireFinding(t, c, 0, "state rollback here: the operator ended the epoch")
+			requireFinding(t, c, 1, "the upstream relay was rolled back, and its operator ended the epoch")
 			require.False(t, hasKey(t, c, 0, 0))
 			require.True(t, hasKey(t, c, 0, 1))
 			c.Clock.Advance(relaytest.Epoch)

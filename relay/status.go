@@ -16,8 +16,8 @@ import (
 
 // Status is how far a relay has come: what `relay status` prints.
 type Status struct {
-	// SetBack says what was set back, and by how much: then nothing is taken, made or handed out.
-	SetBack string `json:"set_back,omitempty"`
+	// StateRollback says what was set back, and by how much: then nothing is taken, made or handed out.
+	StateRollback string `json:"set_back,omitempty"`
 
 	// Joining says why this process, among those that share the store, hands out nothing yet.
 	Joining string `json:"joining,omitempty"`
@@ -40,7 +40,7 @@ type OwnerStatus struct {
 
 // String says it in words.
 func (o OwnerStatus) String() string {
-	return fmt.Sprintf("owner %s: %d tasks and %d lists of keys for one, of %d", o.Owner, o.Tasks, o.Asked, o.TaskLimit)
+	return fmt.Sprintf("owner %s: %d tasks and %d waiting key lists, limit %d", o.Owner, o.Tasks, o.Asked, o.TaskLimit)
 }
 
 // TaskStatus is the status of one task.
@@ -123,7 +123,7 @@ func (r *setup) status(ctx context.Context, kept *store.Store, back *store.State
 	}
 	out := &Status{Tasks: []TaskStatus{}}
 	if back != nil {
-		out.SetBack = fmt.Sprintf("%s: %s", back.Cause, back.Detail)
+		out.StateRollback = fmt.Sprintf("%s: %s", back.Cause, back.Detail)
 	}
 	epochs := map[task.ID][]store.Progress{}
 	for _, p := range all {

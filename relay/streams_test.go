@@ -171,7 +171,7 @@ func TestStreamNeedsItsFolder(t *testing.T) {
 	cfg = two.Config(t, 0)
 	cfg.Tasks[1].Successors = cfg.Tasks[0].Successors + "/."
 	_, err = relay.New(cfg)
-	require.ErrorContains(t, err, "a folder of its own for every stream")
+	require.ErrorContains(t, err, "a separate folder for each stream")
 	cfg = relaytest.New(t, relaytest.Options{Hops: 1, Tasks: 2, Task: relaytest.InStream("relays.signKey")}).Config(t, 0)
 	cfg.SignKey, _ = fileOf(t) // a relay that is in no task, and may join both
 	for i := range cfg.Tasks {
@@ -183,11 +183,11 @@ func TestStreamNeedsItsFolder(t *testing.T) {
 	separate := cfg.Tasks[1].Successors
 	cfg.Tasks[1].Successors = cfg.Tasks[0].Successors + "/../next"
 	_, err = relay.New(cfg)
-	require.ErrorContains(t, err, "a folder of its own for every stream")
+	require.ErrorContains(t, err, "a separate folder for each stream")
 	cfg.Tasks[1] = cfg.Tasks[0]
 	cfg.Tasks[1].Successors = separate
 	_, err = relay.New(cfg)
-	require.ErrorContains(t, err, "every task once")
+	require.ErrorContains(t, err, "each task only once")
 	cfg.Tasks = cfg.Tasks[:1]
 	cfg.Tasks[0].Candidates = []string{"ed25519:no"}
 	_, err = relay.New(cfg)

@@ -57,7 +57,7 @@ func (c *Config) issued(manager *autocert.Manager) func(*tls.ClientHelloInfo) (*
 	return func(hello *tls.ClientHelloInfo) (*tls.Certificate, error) {
 		cert, err := manager.GetCertificate(hello)
 		if err != nil && slices.Contains(c.Autocert.Hosts, hello.ServerName) {
-			c.Log.Error("no certificate", "host", hello.ServerName, "error", err)
+			c.Log.Error("couldn't get a certificate", "host", hello.ServerName, "error", err)
 		}
 		return cert, err
 	}
@@ -68,7 +68,7 @@ func (c *Config) validateTLS() error {
 	case c.TLS != nil && c.Autocert != nil:
 		return invalid.Field("autocert", "set", "either tls or autocert")
 	case c.TLS != nil && (c.TLS.Cert == "" || c.TLS.Key == ""):
-		return invalid.Field("tls", fmt.Sprintf("cert %q, key %q", c.TLS.Cert, c.TLS.Key), "the files of both")
+		return invalid.Field("tls", fmt.Sprintf("cert %q, key %q", c.TLS.Cert, c.TLS.Key), "the files of the certificate and its key")
 	case c.Autocert == nil:
 		return nil
 	}
@@ -103,7 +103,7 @@ func (c *certificate) get(*tls.ClientHelloInfo) (*tls.Certificate, error) {
 	defer c.mu.Unlock()
 	if c.stamps() != c.stamp {
 		if err := c.load(); err != nil {
-			c.log.Error("couldn't load the new certificate; the old one stays", "error", err)
+			c.log.Error("couldn't load the new certificate; kept the old one", "error", err)
 		}
 	}
 	return c.now, nil

@@ -141,13 +141,13 @@ func TestFencedAlone(t *testing.T) {
 	stop := c.Start(t, 0)
 	postSome(t, c, 0, 1)
 	stop()
-	_, err := relay.OpenSetBack(cfg)
-	require.ErrorIs(t, err, relay.ErrNotSetBack)
+	_, err := relay.OpenRolledBack(cfg)
+	require.ErrorIs(t, err, relay.ErrNoRollback)
 	require.NoError(t, relay.Fence(cfg.Store))
 	r, err := relay.New(cfg)
 	require.NoError(t, err)
 	stop = c.ServeUnready(t, r)
-	const cause = "joining: no member is there"
+	const cause = "joining: no member is running"
 	status, text := get(t, c, 0, "/readyz")
 	require.Equal(t, http.StatusServiceUnavailable, status)
 	require.Contains(t, text, cause)
@@ -177,11 +177,11 @@ func TestOneProcessPerFile(t *testing.T) {
 	require.NoError(t, c.Post(t.Context(), 0, c.Seal(t, 0, 2), relaytest.Network(2)))
 }
 
-// TestSetBackTwins: of two real processes on one database the first hands out a batch when the second has taken note of
+// TestStateRollbackTwins: of two real processes on one database the first hands out a batch when the second has taken note of
 // it. In the long form the second is stopped where it stands: the first hands out nothing for as long as that may only
 // be slow, and then goes on without it. When the second comes back, it says that it is joining, and then hands out the
 // same bytes.
-func TestSetBackTwins(t *testing.T) {
+func TestStateRollbackTwins(t *testing.T) {
 	c := relaytest.New(t, relaytest.Options{Hops: 1, Postgres: true})
 	startProcess(t, c, 0)
 	config, twin := c.Twin(t, 0)
@@ -267,7 +267,7 @@ func TestOtherSecret(t *testing.T) {
 		cfg := c.Config(t, 0)
 		require.NoError(t, check(cfg))
 		cfg.Secret = filepath.Join(t.TempDir(), "other")
-		const lost = "the file with which the store was made"
+		const lost = "the file that the store was created with"
 		require.ErrorContains(t, check(cfg), lost)
 		_, err := relay.New(cfg)
 		require.ErrorContains(t, err, "it belongs to another secret file")

@@ -57,7 +57,7 @@ func TestNewTaskWithTokens(t *testing.T) {
 		t.Helper()
 		bundle, err := newTask("july")
 		require.ErrorIs(t, err, problem.New(problem.OwnerTaskLimit, ""))
-		require.ErrorContains(t, err, "no place is free: 1 tasks and 0 lists of keys without one, of 1")
+		require.ErrorContains(t, err, "no task slot is free: 1 tasks and 0 waiting key lists, limit 1")
 		require.NoFileExists(t, bundle)
 	}
 	june, err := newTask("june")

@@ -23,8 +23,8 @@ func endEpochsCommand() *cobra.Command {
 	var confirm bool
 	cmd := &cobra.Command{
 		Use:   "end-epochs --config relay.yaml [--confirm]",
-		Short: "End the epochs of a store that was set back, or lost",
-		Long: `End-epochs is for a relay that says "set back": its store is older than its secret or its keys
+		Short: "End the epochs of a store that was rolled back or lost",
+		Long: `End-epochs is for a relay that says "state rollback detected": its store is older than its secret or its keys
 remember, as when a backup was restored, a replica that lagged was promoted, or the store is new; or
 the secret or the keys are older than the store. Such a relay takes, makes and hands out nothing, as
 it could count a report or a token twice, or release a slot twice.
@@ -40,7 +40,7 @@ Stop all processes of the relay first. Without --confirm the command only prints
 Where several processes share a store, run it with the configuration of one of them, whose files are
 good; the others follow the store when they start.
 
-It is also for one of several processes on a store that says "joining: no member is there", when
+It is also for one of several processes on a store that says "joining: no member is running", when
 those that could let it in are lost with their files.
 
 A store that is lost: give the relay a new one. A secret that is lost: move the store away and give
@@ -66,7 +66,7 @@ the relay new ones of both. Then run end-epochs.`,
 }
 
 func endEpochs(ctx context.Context, config relay.Config, confirm bool) (*setBack, error) {
-	b, err := relay.OpenSetBack(config)
+	b, err := relay.OpenRolledBack(config)
 	if err != nil {
 		return nil, err
 	}

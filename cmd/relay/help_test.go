@@ -10,7 +10,7 @@ func TestHelp(t *testing.T) {
 	const running = "needs a running relay, as TestCommandLoad of package relay has it"
 	clitest.Help(t, root(), map[string]string{
 		"relay serve --config try/relay1/relay.yaml": "runs until it is stopped",
-		"relay end-epochs --config relay.yaml --confirm": "needs a store that was set back, as TestSetBackCommand of " +
+		"relay end-epochs --config relay.yaml --confirm": "needs a store that was set back, as TestStateRollbackCommand of " +
 			"package relay has it",
 		"relay status --admin http://127.0.0.1:9081 --json": running,
 		"relay health --admin http://127.0.0.1:9081":        running,

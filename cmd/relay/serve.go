@@ -128,8 +128,8 @@ at most, estimated. A SQLite store on a disk that is smaller is an error.`,
 				for _, o := range status.Owners {
 					fmt.Fprintln(w, o)
 				}
-				if status.SetBack != "" {
-					return fmt.Errorf("set back: %s: see relay end-epochs --help", status.SetBack)
+				if status.StateRollback != "" {
+					return fmt.Errorf("state rollback detected: %s: see relay end-epochs --help", status.StateRollback)
 				}
 				_, err := fmt.Fprintln(w, "the configuration is good")
 				return err

@@ -102,8 +102,8 @@ func remoteStatus(ctx context.Context, admin string) (*relay.Status, error) {
 }
 
 func printStatus(w io.Writer, status *relay.Status) error {
-	if status.SetBack != "" {
-		fmt.Fprintf(w, "set back: %s: see relay end-epochs --help\n", status.SetBack)
+	if status.StateRollback != "" {
+		fmt.Fprintf(w, "state rollback detected: %s: see relay end-epochs --help\n", status.StateRollback)
 	}
 	if status.Joining != "" {
 		fmt.Fprintln(w, status.Joining)

@@ -287,7 +287,7 @@ func (l *lifetime) tryAll(m int, parts []string) {
 	require.NoError(t, err, where)
 	stop := l.ServeUnready(t, r)
 	status, text := 0, ""
-	for began := time.Now(); status/100 != 2 && !strings.Contains(text, "set back"); {
+	for began := time.Now(); status/100 != 2 && !strings.Contains(text, "state rollback detected"); {
 		status, text = get(t, l.Cascade, l.hop, "/readyz")
 		require.Less(t, time.Since(began), relaytest.Patience, "%s: %s", where, text)
 		time.Sleep(5 * time.Millisecond)
@@ -299,7 +299,7 @@ func (l *lifetime) tryAll(m int, parts []string) {
 	case l.hostile():
 		l.figures["shown by the next hop"]++
 		require.True(t, slices.ContainsFunc(l.Status(t, l.hop).Findings, func(f relay.Finding) bool {
-			return strings.Contains(string(f.Reason), "everything was set back")
+			return strings.Contains(string(f.Reason), "that this relay lost")
 		}), where)
 	case l.next.stopped:
 		l.figures["found by the next hop"]++ // which has seen another manifest of a number, or not what it confirmed
@@ -373,9 +373,9 @@ func (l *lifetime) hostile() (noticed bool) {
 	return false
 }
 
-// TestSetBackOfLives restores any of {store, secret, keys, the next hop's memory} to any moment of relays' lives,
+// TestStateRollbackOfLives restores any of {store, secret, keys, the next hop's memory} to any moment of relays' lives,
 // at every hop: 540 moments in the long form.
-func TestSetBackOfLives(t *testing.T) {
+func TestStateRollbackOfLives(t *testing.T) {
 	lives, moments := livesPlan()
 	all := map[string]map[string]int{}
 	for _, at := range []struct{ hops, hop int }{{1, 0}, {2, 0}, {2, 1}} {

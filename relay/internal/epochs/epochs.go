@@ -90,7 +90,7 @@ func (ep *Lifecycle) Loop(ctx context.Context) {
 		if ep.Whole.StateRollback() == nil {
 			ep.runEpochTick(ctx)
 		} else if _, err := ep.Whole.Reconcile(ctx); !errors.As(err, new(*store.StateRollbackError)) {
-			ep.monitor.Logged(ctx, "couldn't look at the store", err)
+			ep.monitor.Logged(ctx, "couldn't scan the store", err)
 		}
 		select {
 		case <-ctx.Done():
@@ -139,7 +139,7 @@ func (ep *Lifecycle) runEpochTick(ctx context.Context) {
 	ep.endEpochs(ctx) // before full batches are sealed, which may take longer than this process lives
 	if changed {
 		sealed := ep.sealFull(ctx)
-		ep.monitor.Logged(ctx, "couldn't seal", sealed)
+		ep.monitor.Logged(ctx, "couldn't seal batches", sealed)
 		if ep.scanned = (lastScan{version, time.Now()}); settled != nil || sealed != nil {
 			ep.scanned.version = 0
 		}
@@ -206,7 +206,7 @@ func (ep *Lifecycle) scrub(ctx context.Context) {
 	if err != nil {
 		ep.unscrubbed.Store(true)
 		if ctx.Err() == nil {
-			ep.monitor.Log.Warn("couldn't scrub yet", "error", err)
+			ep.monitor.Log.Warn("couldn't scrub the store; trying again", "error", err)
 		}
 	}
 }
@@ -278,7 +278,7 @@ func (ep *Lifecycle) endEpochs(ctx context.Context) {
 			ids[e.ID()] = true
 		}
 		err := ep.sealSome(ctx, func(_ *tasks.Hosted, b store.OpenBatch) bool { return ids[b.EpochID] })
-		ep.monitor.Logged(ctx, "couldn't seal", err)
+		ep.monitor.Logged(ctx, "couldn't seal batches", err)
 		ep.each(ctx, ep.each(ctx, some, func(e due) error { return ep.Complete(ctx, e.Epoch, nil) }), erase)
 	}
 	if ep.unscrubbed.Load() {

@@ -110,10 +110,10 @@ func rangeStart(s *tasks.Hosted, req *http.Request) (uint64, error) {
 	text := strings.TrimSuffix(strings.TrimPrefix(header, "bytes="), "-")
 	from, err := strconv.ParseUint(text, 10, 63)
 	if err != nil || header != "bytes="+strconv.FormatUint(from, 10)+"-" {
-		return 0, problem.New(problem.Malformed, "a range other than bytes=N-")
+		return 0, problem.New(problem.Malformed, "invalid Range: want bytes=N-")
 	}
 	if most := uint64(handover.MaxBatch(s.Task, s.Layout, s.Hop)); from >= most {
-		return 0, problem.New(problem.Malformed, "a range from byte %d: want one below %d", from, most)
+		return 0, problem.New(problem.Malformed, "invalid Range: starts at byte %d, want below %d", from, most)
 	}
 	return from, nil
 }

@@ -137,7 +137,7 @@ func (in *Ingress) reportTask(req *http.Request) (*tasks.Hosted, error) {
 		return nil, err
 	}
 	if s.Hop != 0 {
-		return nil, problem.New(problem.NotIngress, "reports go to %s", s.Relays[0].URL)
+		return nil, problem.New(problem.NotIngress, "send reports to %s", s.Relays[0].URL)
 	}
 	return s, nil
 }
@@ -259,7 +259,7 @@ func readReport(w http.ResponseWriter, req *http.Request, most int64) ([]byte, e
 	if errors.As(err, &over) {
 		return nil, problem.New(problem.TooLarge, "at most %d bytes", most)
 	}
-	return nil, problem.New(problem.Malformed, "the body ends early")
+	return nil, problem.New(problem.Malformed, "the body ended early")
 }
 
 // usualReport is what a slow client sends in a second, in bytes. To set deadlines takes longer than to read less.

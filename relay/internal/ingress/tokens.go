@@ -17,7 +17,7 @@ import (
 func (in *Ingress) checkToken(w http.ResponseWriter, req *http.Request, e tasks.Epoch) ([]byte, error) {
 	at := e.TokenKey()
 	if at == nil {
-		return nil, service.TryLater(problem.Overloaded, "the issuer's key is not here yet")
+		return nil, service.TryLater(problem.Overloaded, "the relay does not have the issuer's key yet; try again")
 	}
 	header := req.Header.Get("Authorization")
 	name := problem.TokenMissing
@@ -45,7 +45,7 @@ func (in *Ingress) TokenKeyLoop(ctx context.Context, s *tasks.Hosted) {
 	for failed := false; ; {
 		err := in.fetchTokenKeys(ctx, client, s)
 		if err != nil && !failed && ctx.Err() == nil {
-			in.monitor.Log.Error("couldn't get the issuer's key; trying again", "task", s.ShortID(), "error", err)
+			in.monitor.Log.Error("couldn't fetch the issuer's key; trying again", "task", s.ShortID(), "error", err)
 		}
 		failed = err != nil
 		select {

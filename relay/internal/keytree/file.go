@@ -230,7 +230,7 @@ func (f *File) Cut(labels ...Label) error {
 		if next != nil { // the values that it has derived are not in use
 			forget(f.tree.lacks(append(gone, next.root.list(nil)...)))
 		}
-		return fmt.Errorf("couldn't cut the secret: %w", err)
+		return fmt.Errorf("couldn't destroy keys in the secret: %w", err)
 	}
 	f.replace(next, gone)
 	return nil

@@ -290,7 +290,7 @@ func (bm *Maker) seal(
 	}
 	bm.monitor.Since(monitor.Seal, begun)
 	bm.countBatch(b.Hosted, destroyed)
-	bm.monitor.Log.Info("sealed", "task", b.ShortID(), "epoch", b.Number, "batch", b.Seq, "destroyed", destroyed)
+	bm.monitor.Log.Info("batch sealed", "task", b.ShortID(), "epoch", b.Number, "batch", b.Seq, "destroyed", destroyed)
 	return nil
 }
 

@@ -34,7 +34,7 @@ const (
 	findTooFew store.Reason = "too few valid slots"
 
 	// Signed by the relay before, with other numbers than those of its batches: not believed.
-	findEnd store.Reason = "an end of the epoch that is not that of its batches"
+	findEnd store.Reason = "the signed end of the epoch does not match its batches"
 
 	// Its manifests are kept: [Status]. The number is not used, and the epoch ends here: whoever signs so
 	// was set back or lies, and who has reported, and how often, is not known there any more.
@@ -48,9 +48,9 @@ const (
 	// slots would have this relay keep a manifest for each of them.
 	findTooManyDestroyed store.Reason = "too many batches of the epoch were destroyed"
 
-	findLost   store.Reason = "confirmed from here and not held here: the store was set back"
+	findLost   store.Reason = "this relay confirmed the batch but has lost it: state rollback"
 	findNoKey  store.Reason = "no key for the epoch"
-	findOver   store.Reason = "the relay before was set back, and its operator has ended the epoch"
+	findOver   store.Reason = "the upstream relay was rolled back, and its operator ended the epoch"
 	findGiveUp store.Reason = "gave up waiting for the end of the epoch"
 )
 
@@ -178,7 +178,7 @@ func (mx *Mixer) pullTurn(ctx context.Context, s *tasks.Hosted) (more bool) {
 			continue
 		}
 		if mx.isSpared(e) {
-			mx.monitor.Logged(ctx, "couldn't give up", mx.giveUp(ctx, e))
+			mx.monitor.Logged(ctx, "couldn't give up an epoch", mx.giveUp(ctx, e))
 			continue
 		}
 		asked = true
@@ -487,7 +487,7 @@ func (mx *Mixer) mixBatch(ctx context.Context, s *tasks.Hosted, signed *onion.Si
 	mx.monitor.Tally(b.ID(), "slot does not open", total(mine.in)-opened)
 	mx.maker.countBatch(s, tooFew != nil)
 	mx.epochs.ScrubSoon()
-	mx.monitor.Log.Info("mixed", "task", s.ShortID(), "epoch", b.Number, "batch", b.Seq, "destroyed", tooFew != nil)
+	mx.monitor.Log.Info("batch mixed", "task", s.ShortID(), "epoch", b.Number, "batch", b.Seq, "destroyed", tooFew != nil)
 	if tooFew != nil && !m.Destroyed() {
 		return mx.epochs.Note(ctx, b, findTooFew)
 	}
@@ -509,7 +509,7 @@ func (o *incomingBatch) addDummies(m *batchDraft) error {
 	return nil
 }
 
-var errDestroyed = errors.New("the relay before destroyed the batch")
+var errDestroyed = errors.New("the upstream relay destroyed the batch")
 
 // refuse stores a destroyed batch of the number that a signed manifest claims, and why.
 func (mx *Mixer) refuse(ctx context.Context, s *tasks.Hosted, source *onion.SignedManifest, why store.Reason,

@@ -78,7 +78,7 @@ func New(folder string, size int, expect []uint64, memory int) (*Shuffle, error)
 // Add adds a copy of a slot to a lane.
 func (s *Shuffle) Add(lane int, slot []byte) error {
 	if len(slot) != s.size {
-		return fmt.Errorf("couldn't shuffle a slot of %d bytes among those of %d", len(slot), s.size)
+		return fmt.Errorf("couldn't shuffle a slot of %d bytes: want %d", len(slot), s.size)
 	}
 	buckets := s.lanes[lane]
 	b := &buckets[s.src.Below(uint64(len(buckets)))]
@@ -97,7 +97,7 @@ func (s *Shuffle) spill() error {
 	for _, lane := range s.lanes {
 		for i := range lane {
 			if err := s.write(&lane[i]); err != nil {
-				return fmt.Errorf("couldn't write to the file of a shuffle: %w", err)
+				return fmt.Errorf("couldn't write the shuffle's file: %w", err)
 			}
 		}
 	}
@@ -111,10 +111,10 @@ func (s *Shuffle) open() (err error) {
 		return nil
 	}
 	if s.file, err = os.CreateTemp(s.folder, ".shuffle-*"); err != nil {
-		return fmt.Errorf("couldn't make the file of a shuffle: %w", err)
+		return fmt.Errorf("couldn't create the shuffle's file: %w", err)
 	}
 	if err := os.Remove(s.file.Name()); err != nil {
-		return fmt.Errorf("couldn't hide the file of a shuffle: %w", err)
+		return fmt.Errorf("couldn't unlink the shuffle's file: %w", err)
 	}
 	return nil
 }
@@ -191,10 +191,10 @@ func (s *Shuffle) load(b *bucket) (slots [][]byte, err error) {
 	for _, at := range b.blocks {
 		sealed = slices.Grow(sealed[:0], at.size)[:at.size]
 		if _, err := s.file.ReadAt(sealed, at.at); err != nil {
-			return nil, fmt.Errorf("couldn't read the file of a shuffle: %w", err)
+			return nil, fmt.Errorf("couldn't read the shuffle's file: %w", err)
 		}
 		if all, err = s.seal.Open(all, nonce(at.nonce), sealed, nil); err != nil {
-			return nil, errors.New("couldn't read the file of a shuffle: it was changed")
+			return nil, errors.New("couldn't read the shuffle's file: it was modified")
 		}
 	}
 	out := make([][]byte, 0, len(all)/s.size)

@@ -253,7 +253,7 @@ func (d *batches) Next(ctx context.Context, id EpochID) (next uint64, err error)
 func (d *batches) Destroyed(ctx context.Context, id EpochID) (n uint64, err error) {
 	const query = `SELECT coalesce(max(destroyed), 0) FROM epochs WHERE task = $1 AND epoch = $2`
 	if err = d.read.QueryRowContext(ctx, query, id.Task[:], id.Epoch).Scan(&n); err != nil {
-		return 0, fmt.Errorf("couldn't read how many batches were destroyed: %w", err)
+		return 0, fmt.Errorf("couldn't count destroyed batches: %w", err)
 	}
 	return n, nil
 }

@@ -71,7 +71,7 @@ func (seen *storeSnapshot) elsewhere(s *rollback.Mark) error {
 	if s.Database == "" || s.Database == seen.history || !seen.goesOn(s) {
 		return nil
 	}
-	return &StateRollbackError{otherDatabase, fmt.Sprintf("it was in %s, and is in %s", s.Database, seen.history)}
+	return &StateRollbackError{otherDatabase, fmt.Sprintf("it was on %s and is now on %s", s.Database, seen.history)}
 }
 
 // goesOn says whether the mark has an epoch that the operator has not ended and that is not over.
@@ -131,7 +131,7 @@ func (seen *storeSnapshot) compareRows(g *guard, s *rollback.Mark) error {
 					return err
 				}
 			} else if seen.alone {
-				return &StateRollbackError{g.fileBehind(), "it knows nothing of the store"}
+				return &StateRollbackError{g.fileBehind(), "it has no record of the store"}
 			}
 		}
 	}
@@ -164,12 +164,12 @@ func (g *guard) comparePair(s, secret *rollback.Mark) error {
 		return nil
 	}
 	if s.Secret != "" && s.Secret != secret.ID {
-		return &StateRollbackError{secretBehind, "the HPKE keys have been used with another one: it was set back to before its " +
-			"first use, or is a copy" + shared}
+		return &StateRollbackError{secretBehind, "the HPKE keys were used with another secret: this one was rolled back to " +
+			"before its first use, or is a copy" + shared}
 	}
 	if known := secret.Keys[g.half()]; known != "" && known != s.ID {
-		return &StateRollbackError{keysBehind, "the secret has been used with others: they were set back to before their first " +
-			"use, or are a copy" + shared}
+		return &StateRollbackError{keysBehind, "the secret was used with other HPKE keys: these were rolled back to before " +
+			"their first use, or are a copy" + shared}
 	}
 	return nil
 }

@@ -73,7 +73,7 @@ func (d *database) within(ctx context.Context, do func(tx *transaction) error) (
 
 func (d *database) once(ctx context.Context, do func(tx *transaction) error) error {
 	if err := ctx.Err(); err != nil { // the engine may ignore a context that is done
-		return fmt.Errorf("couldn't begin: %w", err)
+		return fmt.Errorf("couldn't begin a transaction: %w", err)
 	}
 	if back := d.rollbackLatch.StateRollback(); back != nil {
 		return back
@@ -89,7 +89,7 @@ func (d *database) once(ctx context.Context, do func(tx *transaction) error) err
 func (d *database) transact(ctx context.Context, do func(tx *transaction) error) error {
 	tx, ctx, err := d.engine.begin(ctx, d.write)
 	if err != nil {
-		return fmt.Errorf("couldn't begin: %w", err)
+		return fmt.Errorf("couldn't begin a transaction: %w", err)
 	}
 	ended := false
 	defer func() {
@@ -116,7 +116,7 @@ func (d *database) commit(t *transaction) error {
 	err := t.tx.Commit()
 	d.ended.Add(1)
 	if err != nil {
-		return fmt.Errorf("couldn't commit: %w", err)
+		return fmt.Errorf("couldn't commit a transaction: %w", err)
 	}
 	for _, do := range t.done {
 		do()

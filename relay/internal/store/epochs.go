@@ -120,7 +120,7 @@ func (d *epochs) deleteBulk(ctx context.Context, id EpochID, to State) error {
 				return err
 			})
 			if err != nil {
-				return fmt.Errorf("couldn't delete what is left of an epoch: %w", err)
+				return fmt.Errorf("couldn't delete the rest of an epoch: %w", err)
 			}
 		}
 	}
@@ -221,7 +221,7 @@ func (d *epochs) EndAll(ctx context.Context, ids, strange []EpochID, why Reason)
 	d.members.forget()
 	err := d.within(ctx, func(tx *transaction) error {
 		if err := tx.memberTx().reset(); err != nil {
-			return fmt.Errorf("couldn't have other processes join: %w", err)
+			return fmt.Errorf("couldn't make other processes rejoin: %w", err)
 		}
 		for _, id := range ids {
 			if err := tx.epochTx().end(id, why); err != nil {

@@ -258,8 +258,8 @@ func (x *index) remember(t *transaction, e epochRow, id EpochID, reports uint64,
 		}
 		if !k.has(reports) {
 			defer k.free()
-			return nil, fmt.Errorf("the store is damaged: of %d reports of epoch %d it has the tags of %d and the "+
-				"clients of %d", reports, id.Epoch, k.reports, k.counted)
+			return nil, fmt.Errorf("the store is damaged: epoch %[2]d has %[1]d reports, but tags of %[3]d and "+
+				"clients of %[4]d", reports, id.Epoch, k.reports, k.counted)
 		}
 		x.drop(id)
 		x.epochs[id] = k

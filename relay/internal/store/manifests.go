@@ -12,7 +12,7 @@ import (
 )
 
 // ErrEquivocation says that the upstream relay has signed two batches with one number.
-var ErrEquivocation = errors.New("the relay before has signed two batches of one number")
+var ErrEquivocation = errors.New("the upstream relay signed two batches with one number")
 
 // Equivocation is the evidence: two manifests with one number, each with a valid signature.
 type Equivocation struct {
@@ -51,7 +51,7 @@ func (d *batches) recordManifestOnce(ctx context.Context, b BatchID, s *onion.Si
 		return tx.step(e, b.EpochID)
 	})
 	if err != nil {
-		return fmt.Errorf("couldn't keep a manifest: %w", err)
+		return fmt.Errorf("couldn't store a manifest: %w", err)
 	}
 	return found
 }

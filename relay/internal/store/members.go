@@ -56,7 +56,7 @@ type members struct {
 }
 
 // ErrUncut says that another process has not cut the number of a batch yet.
-var ErrUncut = errors.New("another process has not taken note of the batch yet")
+var ErrUncut = errors.New("waiting for another process to record the batch")
 
 // Joins is [Store.Joining] for the process with vault v, read from the database. It takes every member for running.
 func (d *members) Joins(ctx context.Context, v *Vault) (Joining, error) {
@@ -118,7 +118,7 @@ func (d *members) announce(ctx context.Context, all []Progress, begun uint64) er
 		return tx.memberTx().tell(name, all, d.told, held)
 	})
 	if err != nil {
-		return fmt.Errorf("couldn't be heard of: %w", err)
+		return fmt.Errorf("couldn't record this process's heartbeat: %w", err)
 	}
 	d.told, d.caught = held, caught
 	d.listen(me, others(peers, name), time.Now())
@@ -171,7 +171,7 @@ func (d *members) announceRollback(ctx context.Context) error {
 		return tx.memberTx().enlist(peer{file: name, looked: latest(peers) + 1, standing: halted})
 	})
 	if err != nil {
-		return fmt.Errorf("couldn't tell the other processes of the set-back: %w", err)
+		return fmt.Errorf("couldn't record the state rollback for other processes: %w", err)
 	}
 	d.said.Store(true)
 	return nil
@@ -212,7 +212,7 @@ func (d *members) waitFor(t *transaction, name string, b BatchID) error {
 	}
 	cut, err := t.memberTx().cutBy(b)
 	if err != nil {
-		return fmt.Errorf("couldn't look for other processes: %w", err)
+		return fmt.Errorf("couldn't list other processes: %w", err)
 	}
 	waits := slices.DeleteFunc(others(peers, name), func(p peer) bool {
 		return p.standing == fenced || slices.Contains(cut, p.file)

@@ -38,8 +38,8 @@ type Joining string
 
 // Why a process is not a member.
 const (
-	CatchesUp Joining = "joining: it catches up beside another process"
-	NoMember  Joining = "joining: no member is there: start a process that was not fenced; if there is none, " +
+	CatchesUp Joining = "joining: catching up with another process"
+	NoMember  Joining = "joining: no member is running: start a process that was not fenced; if there is none, " +
 		"end the epochs (relay end-epochs)"
 )
 
@@ -56,7 +56,7 @@ func (h *membership) remembers(peers []peer) error {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if at := latest(peers); at < h.latest {
-		return &StateRollbackError{storeBehindSecret, fmt.Sprintf("%d of at least %d looks at it", at, h.latest)}
+		return &StateRollbackError{storeBehindSecret, fmt.Sprintf("%d of at least %d scans", at, h.latest)}
 	}
 	if slices.ContainsFunc(peers, func(p peer) bool { return p.standing == halted }) {
 		return foundByOther()

@@ -58,17 +58,17 @@ func readSchema(from fs.FS, engine string) (out schema, err error) {
 func (d *database) migrate(tx *transaction, to schema, version int) error {
 	switch latest := to.latest(); {
 	case version > latest:
-		return fmt.Errorf("its schema is version %d, and this program knows versions up to %d: use a newer one",
+		return fmt.Errorf("schema version %d is unknown: this program knows versions up to %d; use a newer program",
 			version, latest)
 	case version > 0 && version < to.oldest:
-		return fmt.Errorf("its schema is version %d, and this program knows versions from %d on: it was made before "+
-			"the first release; begin with a new store, a new secret and new keys", version, to.oldest)
+		return fmt.Errorf("schema version %d is too old: this program knows versions from %d on; "+
+			"start with a new store, a new secret and new keys", version, to.oldest)
 	case d.vault == nil && version < latest:
-		return fmt.Errorf("its schema is version %d of %d: start the relay once", version, latest)
+		return fmt.Errorf("schema version %d must be upgraded to %d: start the relay once", version, latest)
 	}
 	for at := max(version+1, to.oldest); at <= to.latest(); at++ {
 		if _, err := tx.tx.ExecContext(tx.ctx, to.steps[at-to.oldest]); err != nil {
-			return fmt.Errorf("couldn't take its schema to version %d: %w", at, err)
+			return fmt.Errorf("couldn't upgrade the schema to version %d: %w", at, err)
 		}
 	}
 	return errors.Join(tx.name(), tx.sameSecret())
@@ -125,8 +125,8 @@ func (t *transaction) sameSecret() error {
 		return err
 	}
 	if !bytes.Equal(mine, theirs) {
-		return errors.New("it belongs to another secret file: want the one, or a copy of it, with which the store " +
-			"was made")
+		return errors.New("it belongs to another secret file: want the secret that the store was created with, " +
+			"or a copy of it")
 	}
 	return nil
 }

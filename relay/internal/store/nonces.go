@@ -57,7 +57,7 @@ func (d *nonces) Fresh(ctx context.Context, key task.SignKey, nonce signing.Nonc
 	const take = `INSERT INTO nonces (key, nonce) VALUES ($1, $2) ON CONFLICT DO NOTHING`
 	done, err := d.write.ExecContext(ctx, take, key[:], nonce[:])
 	if err != nil {
-		return false, fmt.Errorf("couldn't keep a request's nonce: %w", err)
+		return false, fmt.Errorf("couldn't store a request's nonce: %w", err)
 	}
 	n, err := done.RowsAffected()
 	if err != nil || n == 0 {

@@ -129,7 +129,7 @@ type processTable struct{ *database }
 // highest returns the highest number of a look.
 func (d processTable) highest(ctx context.Context) (at uint64, err error) {
 	if err := d.read.QueryRowContext(ctx, `SELECT COALESCE(MAX(scan), 0) FROM processes`).Scan(&at); err != nil {
-		return 0, fmt.Errorf("couldn't read the number of looks: %w", err)
+		return 0, fmt.Errorf("couldn't read the scan number: %w", err)
 	}
 	return at, nil
 }
@@ -146,7 +146,7 @@ func (d processTable) count(ctx context.Context, file string) (mine standing, me
 	const query = `SELECT COALESCE(MAX(CASE WHEN file = $1 THEN standing END), -1),
 		COUNT(CASE WHEN file <> $1 AND standing = 0 THEN 1 END), COUNT(CASE WHEN file <> $1 THEN 1 END) FROM processes`
 	if err = d.read.QueryRowContext(ctx, query, file).Scan(&mine, &members, &others); err != nil {
-		err = fmt.Errorf("couldn't look for other processes: %w", err)
+		err = fmt.Errorf("couldn't list other processes: %w", err)
 	}
 	return mine, members, others, err
 }

@@ -85,9 +85,9 @@ func (h *history) misses(t *testing.T, other *history) {
 	h.store.silent[other.name(t)] = silence{s.looked, fenceAfter}
 }
 
-// TestSetBackPair: no byte of a batch leaves before both processes have cut it. The maker is killed, and the database
+// TestStateRollbackPair: no byte of a batch leaves before both processes have cut it. The maker is killed, and the database
 // rolled back to before the batch. The other process, which never saw the batch, stops.
-func TestSetBackPair(t *testing.T) {
+func TestStateRollbackPair(t *testing.T) {
 	url := postgresURL(t)
 	a, b := acquainted(t, url)
 	a.follow(t)
@@ -106,9 +106,9 @@ func TestSetBackPair(t *testing.T) {
 	b.requireStopped(t, partStore, b.begin(t))
 }
 
-// TestSetBackFenced: a process that cannot answer is fenced. It hands out nothing until it has caught up beside a
+// TestStateRollbackFenced: a process that cannot answer is fenced. It hands out nothing until it has caught up beside a
 // process that was not fenced.
-func TestSetBackFenced(t *testing.T) {
+func TestStateRollbackFenced(t *testing.T) {
 	url := postgresURL(t)
 	a, b := acquainted(t, url)
 	require.NoError(t, b.store.Close())
@@ -131,10 +131,10 @@ func TestSetBackFenced(t *testing.T) {
 	require.True(t, b.vault.guards()[0].Entry(b.mixed.key()).Made.Has(seq))
 }
 
-// TestSetBackWhileAway: a process is cut off, and the others continue without it. The database is rolled back to before
+// TestStateRollbackWhileAway: a process is cut off, and the others continue without it. The database is rolled back to before
 // that. The process returns, takes itself for a member, and makes a batch again. It hands out nothing before the others
 // could report the rollback. After they have, it hands out nothing until the operator has ended the epochs.
-func TestSetBackWhileAway(t *testing.T) {
+func TestStateRollbackWhileAway(t *testing.T) {
 	url := postgresURL(t)
 	a, b := pair(t, url)
 	a.make(t)
@@ -210,8 +210,8 @@ func TestSharedFiles(t *testing.T) {
 	}
 }
 
-// TestSetBackUntold: a process that found a rollback and could not record it does so at its next look.
-func TestSetBackUntold(t *testing.T) {
+// TestStateRollbackUntold: a process that found a rollback and could not record it does so at its next look.
+func TestStateRollbackUntold(t *testing.T) {
 	url := postgresURL(t)
 	a, b := acquainted(t, url)
 	lagging := snapshot(t, url, 0)
@@ -233,8 +233,8 @@ func TestSetBackUntold(t *testing.T) {
 	require.Equal(t, otherFound, b.store.StateRollback().Cause)
 }
 
-// TestSetBackLooks: a database that has forgotten a look was rolled back, even if it lacks nothing else.
-func TestSetBackLooks(t *testing.T) {
+// TestStateRollbackLooks: a database that has forgotten a look was rolled back, even if it lacks nothing else.
+func TestStateRollbackLooks(t *testing.T) {
 	url := postgresURL(t)
 	_, b := acquainted(t, url)
 	lagging := snapshot(t, url, 0)
@@ -364,9 +364,9 @@ func TestJoins(t *testing.T) {
 	requireJoins(CatchesUp, b)
 }
 
-// TestSetBackWhileJoining: batches that are handed out while a process rejoins are not in its marks. If the database is
+// TestStateRollbackWhileJoining: batches that are handed out while a process rejoins are not in its marks. If the database is
 // then rolled back to when that process was a member, the process finds out from its memory, and from the others.
-func TestSetBackWhileJoining(t *testing.T) {
+func TestStateRollbackWhileJoining(t *testing.T) {
 	url := postgresURL(t)
 	a, b := pair(t, url)
 	a.make(t)
@@ -395,9 +395,9 @@ func TestSetBackWhileJoining(t *testing.T) {
 	b.requireStopped(t, partStore, b.begin(t))
 }
 
-// TestSetBackMadeAgain: a process that has only cut what another has made finds a rollback of the database before it
+// TestStateRollbackMadeAgain: a process that has only cut what another has made finds a rollback of the database before it
 // makes anything, however soon, and also a rollback to before the operator ended an epoch.
-func TestSetBackMadeAgain(t *testing.T) {
+func TestStateRollbackMadeAgain(t *testing.T) {
 	url := postgresURL(t)
 	a, b := acquainted(t, url)
 	lagging := snapshot(t, url, 0)
@@ -419,9 +419,9 @@ func TestSetBackMadeAgain(t *testing.T) {
 	b.requireStopped(t, partStore, err)
 }
 
-// TestSetBackRace: of two processes that make a batch of one number concurrently, one succeeds, and both hand out its
+// TestStateRollbackRace: of two processes that make a batch of one number concurrently, one succeeds, and both hand out its
 // bytes.
-func TestSetBackRace(t *testing.T) {
+func TestStateRollbackRace(t *testing.T) {
 	a, b := pair(t, postgresURL(t))
 	made := make(chan error, 2)
 	for _, h := range []*history{a, b} {
@@ -448,9 +448,9 @@ func TestSetBackRace(t *testing.T) {
 	require.Equal(t, bytesOf(t, first), bytesOf(t, second))
 }
 
-// TestSetBackTimeline: a database that continues in another timeline, like a promoted replica, stops everything
+// TestStateRollbackTimeline: a database that continues in another timeline, like a promoted replica, stops everything
 // although nothing seems to be missing, until the operator has ended the epochs.
-func TestSetBackTimeline(t *testing.T) {
+func TestStateRollbackTimeline(t *testing.T) {
 	pgtest.Need(t)
 	server, err := pgtest.Start()
 	require.NoError(t, err)

@@ -196,7 +196,7 @@ func (t batchTx) deleteSome(epoch int64, seq uint64, name []byte) (more bool, er
 			SELECT number FROM pieces WHERE epoch = $1 AND seq = $2 AND made = $3 LIMIT $4)`, epoch, seq, name, most)
 	}
 	if err != nil {
-		return false, fmt.Errorf("couldn't delete what is left of a batch: %w", err)
+		return false, fmt.Errorf("couldn't delete the rest of a batch: %w", err)
 	}
 	return n == most, nil
 }
@@ -239,7 +239,7 @@ func (d *batches) sweepAll(ctx context.Context, list string, args ...any) error 
 		return l, err
 	}, args...)
 	if err != nil {
-		return fmt.Errorf("couldn't look for what is left of batches: %w", err)
+		return fmt.Errorf("couldn't list the remains of batches: %w", err)
 	}
 	for _, l := range all {
 		for more := true; more; {

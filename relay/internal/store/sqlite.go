@@ -180,10 +180,10 @@ func (sqlite) again(error) bool { return false }
 func (sqlite) scrub(ctx context.Context, write *sql.DB) error {
 	var busy, log, done int
 	if err := write.QueryRowContext(ctx, `PRAGMA wal_checkpoint(TRUNCATE)`).Scan(&busy, &log, &done); err != nil {
-		return fmt.Errorf("couldn't empty the log: %w", err)
+		return fmt.Errorf("couldn't empty the write-ahead log: %w", err)
 	}
 	if busy != 0 {
-		return errors.New("couldn't empty the log: it is being read")
+		return errors.New("couldn't empty the write-ahead log: a reader is using it")
 	}
 	return nil
 }

@@ -16,8 +16,8 @@ const (
 	storeBehindKeys   Cause = "the store is behind the HPKE keys"
 	secretBehind      Cause = "the secret is behind the store"
 	keysBehind        Cause = "the HPKE keys are behind the store"
-	otherDatabase     Cause = "the store is in another database server, or in another of its histories"
-	otherFound        Cause = "another process has found that the store was set back"
+	otherDatabase     Cause = "the store is on another database server or timeline"
+	otherFound        Cause = "another process detected a state rollback"
 )
 
 // Causes lists all causes.
@@ -34,8 +34,8 @@ type StateRollbackError struct {
 
 // Error returns the cause, the detail and what to do.
 func (s *StateRollbackError) Error() string {
-	return fmt.Sprintf("set back: %s: %s: nothing is taken, made or handed out until it is put right, or its "+
-		"epochs are ended (relay end-epochs)", s.Cause, s.Detail)
+	return fmt.Sprintf("state rollback detected: %s: %s: relay stopped; restore the newer files or run "+
+		"relay end-epochs", s.Cause, s.Detail)
 }
 
 // storeRolledBack says whether the store was rolled back and this process found it.
@@ -44,7 +44,7 @@ func (s *StateRollbackError) storeRolledBack() bool {
 }
 
 func foundByOther() *StateRollbackError {
-	return &StateRollbackError{otherFound, "its log and its status say what it has found"}
+	return &StateRollbackError{otherFound, "see the log and status of that process"}
 }
 
 // rollbackLatch keeps the first state rollback found. From then on, every method that changes the store or hands out a

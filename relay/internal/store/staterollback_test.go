@@ -320,11 +320,11 @@ func (h *history) requireSame(t *testing.T) {
 	require.Equal(t, []Verdict{Repeated, Limited}, verdicts(t, h.store, &again, &other))
 }
 
-// TestSetBack restores every proper part of {store, secret, keys} to random earlier moments of a relay's life: 600
+// TestStateRollback restores every proper part of {store, secret, keys} to random earlier moments of a relay's life: 600
 // moments in the long form, else 8; on PostgreSQL, which is slower, a third of the parts at each. Either nothing works
 // any more, and the cause names what was rolled back; or, if the restored state is what a crash leaves, everything is
 // unchanged.
-func TestSetBack(t *testing.T) {
+func TestStateRollback(t *testing.T) {
 	moments := 8
 	if stattest.Long {
 		moments = 600
@@ -380,8 +380,8 @@ func (h *history) unmark(t *testing.T, part int) []byte {
 	return in
 }
 
-// TestSetBackToNothing restores a key file to before its first use: an operator without backups has only that copy.
-func TestSetBackToNothing(t *testing.T) {
+// TestStateRollbackToNothing restores a key file to before its first use: an operator without backups has only that copy.
+func TestStateRollbackToNothing(t *testing.T) {
 	h := live(t, service.SchemeSQLite+filepath.Join(t.TempDir(), "relay.db"), 10)
 	h.restore(t, 0, 0)
 	require.NoError(t, os.WriteFile(h.path(partKeys), []byte("{}\n"), 0o600))
@@ -398,9 +398,9 @@ func TestSetBackToNothing(t *testing.T) {
 	require.NoError(t, h.store.Close())
 }
 
-// TestSetBackToNothingPostgres: in a shared database, a secret or keys from before their first use look like a new
+// TestStateRollbackToNothingPostgres: in a shared database, a secret or keys from before their first use look like a new
 // process's. Each of the two files knows which other one it was used with.
-func TestSetBackToNothingPostgres(t *testing.T) {
+func TestStateRollbackToNothingPostgres(t *testing.T) {
 	h := live(t, postgresURL(t), 10)
 	h.restore(t, 0, 0)
 	require.NoError(t, h.begin(t))
@@ -438,8 +438,8 @@ func TestFirstStepWhileFollowing(t *testing.T) {
 	}
 }
 
-// TestSetBackWhileServing: a running relay notices at its next step that its store was rolled back.
-func TestSetBackWhileServing(t *testing.T) {
+// TestStateRollbackWhileServing: a running relay notices at its next step that its store was rolled back.
+func TestStateRollbackWhileServing(t *testing.T) {
 	h := live(t, postgresURL(t), 12)
 	h.restore(t, 0, 0)
 	require.NoError(t, h.begin(t))
@@ -449,9 +449,9 @@ func TestSetBackWhileServing(t *testing.T) {
 	h.requireStopped(t, partStore, err)
 }
 
-// TestEndAfterSetBack: the operator's command ends the epochs, and others continue. A rollback of the store to before
+// TestEndAfterStateRollback: the operator's command ends the epochs, and others continue. A rollback of the store to before
 // that command is noticed too.
-func TestEndAfterSetBack(t *testing.T) {
+func TestEndAfterStateRollback(t *testing.T) {
 	for engine, description := range map[string]string{
 		"sqlite": service.SchemeSQLite + filepath.Join(t.TempDir(), "relay.db"), "postgres": "",
 	} {

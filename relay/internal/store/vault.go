@@ -142,7 +142,7 @@ func (v *Vault) batchCipher(kind keytree.Label, b BatchID) (cipher.AEAD, error) 
 	defer v.mu.Unlock()
 	c, err := v.cipher(b.label(kind))
 	if err != nil {
-		return nil, fmt.Errorf("couldn't use the key of batch %d of epoch %d, was the store set back? %w",
+		return nil, fmt.Errorf("couldn't use the key of batch %d of epoch %d (state rollback?): %w",
 			b.Seq, b.Epoch, err)
 	}
 	return c, nil
@@ -192,7 +192,7 @@ func decrypt(c cipher.AEAD, nonce, sealed []byte) ([]byte, error) {
 	case errors.Is(err, secret.ErrCleared):
 		return nil, ErrDestroyed
 	case err != nil:
-		return nil, errors.New("what the store holds is damaged, or encrypted under another secret")
+		return nil, errors.New("the store's data is damaged or encrypted under another secret")
 	}
 	return plain, nil
 }

@@ -67,11 +67,11 @@ func TestSchema(t *testing.T) {
 
 			db := raw(t, description)
 			for version, want := range map[int]string{
-				now.latest() + 1: fmt.Sprintf("its schema is version %d, and this program knows versions up to %d: use a newer",
+				now.latest() + 1: fmt.Sprintf("schema version %d is unknown: this program knows versions up to %d; use a newer",
 					now.latest()+1, now.latest()),
-				now.oldest - 1: fmt.Sprintf("its schema is version %d, and this program knows versions from %d on",
+				now.oldest - 1: fmt.Sprintf("schema version %d is too old: this program knows versions from %d on",
 					now.oldest-1, now.oldest),
-				1: "its schema is version 1, and this program knows versions from",
+				1: "schema version 1 is too old: this program knows versions from",
 			} {
 				_, err = db.Exec(fmt.Sprintf(setVersion, version))
 				require.NoError(t, err)
@@ -112,7 +112,7 @@ func TestMigrate(t *testing.T) {
 			require.NoError(t, err)
 			defer reader.Close()
 			require.ErrorContains(t, migrate(reader, before),
-				fmt.Sprintf("its schema is version %d of %d: start the relay once", before, before+2))
+				fmt.Sprintf("schema version %d must be upgraded to %d: start the relay once", before, before+2))
 		})
 	}
 	_, err = readSchema(fstest.MapFS{"migrations/x/0011_a.sql": {}, "migrations/x/0013_b.sql": {}}, "x")

@@ -55,7 +55,7 @@ const keysKept = 24 * time.Hour
 var errOwnerFolder = errors.New("couldn't use an owner's folder")
 
 // errTaskLimit is returned where all places are taken.
-var errTaskLimit = errors.New("no place is free")
+var errTaskLimit = errors.New("no task slot is free")
 
 // file returns the path of something in the folder.
 func (p *ownerFolder) file(names ...string) string {
@@ -191,7 +191,7 @@ func (p *ownerFolder) keys(label taskfile.Label, kem task.KEM, count uint64, now
 		case same >= 0:
 			raw, err = os.ReadFile(p.file(asked[same], keysFile+".pub"))
 		case len(tasks)+len(asked) >= p.most:
-			return fmt.Errorf("%w: %d tasks and %d lists of keys without one, of %d", errTaskLimit, len(tasks),
+			return fmt.Errorf("%w: %d tasks and %d waiting key lists, limit %d", errTaskLimit, len(tasks),
 				len(asked), p.most)
 		default:
 			raw, err = p.make(name, kem, count, now.Now, sign)
@@ -239,10 +239,10 @@ func (p *ownerFolder) take(id task.ID, list task.KeyListHash, raw []byte, now cl
 		case slices.Contains(tasks, id):
 			return nil // handed over again
 		case len(tasks) >= p.most:
-			return fmt.Errorf("%w: %d tasks of %d", errTaskLimit, len(tasks), p.most)
+			return fmt.Errorf("%w: %d tasks, limit %d", errTaskLimit, len(tasks), p.most)
 		case at < 0:
 			return invalid.Field("relays.keyList", hashName(list),
-				"a list that this relay has made for its owner within a day, and that no other task has")
+				"a key list that this relay made for the owner in the last 24 hours and that no other task uses")
 		}
 		if err := check(p.file(asked[at])); err != nil {
 			return err

@@ -57,9 +57,9 @@ func (r *Registry) loadOwners(files map[string]bool) error {
 		}
 		switch folder := resolved(c.Folder); {
 		case r.ownerOf(key) != nil:
-			return invalid.Field("owners.owner", c.Owner, "every owner once")
+			return invalid.Field("owners.owner", c.Owner, "each owner only once")
 		case c.Folder == "" || files[folder]:
-			return invalid.Field("owners.folder", strconv.Quote(c.Folder), "a folder of its own for every owner")
+			return invalid.Field("owners.folder", strconv.Quote(c.Folder), "a separate folder for each owner")
 		case c.Tasks < 1 || c.Tasks > mostOwnersTasks:
 			return invalid.Field("owners.tasks", strconv.Itoa(c.Tasks), fmt.Sprintf("1 to %d", mostOwnersTasks))
 		default:
@@ -156,7 +156,7 @@ func (h *Host) takeUpTask(ctx context.Context, o *owner, id task.ID) error {
 	c := o.config(o.file(id.String()))
 	raw, open, err := loadBundle(c)
 	if err == nil && open.ID != id {
-		err = invalid.Field("task", open.ID.String(), "that of its folder, "+id.String())
+		err = invalid.Field("task", open.ID.String(), "the task that its folder names, "+id.String())
 	}
 	if err != nil {
 		return err
@@ -168,14 +168,14 @@ func (h *Host) takeUpTask(ctx context.Context, o *owner, id task.ID) error {
 	if err != nil {
 		return err
 	}
-	h.cfg.Log.Info("an owner's task is served", "task", s.ShortID())
+	h.cfg.Log.Info("owner's task accepted", "task", s.ShortID())
 	return o.keepRoom(h.monitor.Reserve)
 }
 
 // keepRoom keeps room in the owner's folder for keys to be erased.
 func (o *owner) keepRoom(in *durable.Reserve) error {
 	if err := durable.MakeFolder(o.path, 0o700); err != nil {
-		return invalid.Field("owners.folder", o.path, fmt.Sprintf("a folder that can be made (%v)", err))
+		return invalid.Field("owners.folder", o.path, fmt.Sprintf("a folder that the relay can create (%v)", err))
 	}
 	tasks, _, err := o.taken()
 	var files []string
@@ -303,11 +303,11 @@ func (d *Desk) mayTake(o *owner, open *taskfile.Open) error {
 		return d.notInTask()
 	case open.Epochs.End(0)+uint64(keysKept/time.Second) < now: // all of them would have to be ended here
 		return invalid.Field("epochs.start", strconv.FormatUint(open.Epochs.Start, 10), fmt.Sprintf(
-			"that of a task whose first epoch ended less than %d hours ago: no keys wait longer", keysKept/time.Hour))
+			"the start of a task whose first epoch ended less than %d hours ago (keys wait no longer)", keysKept/time.Hour))
 	case open.Epochs.Over() <= now:
-		return invalid.Field("epochs.start", strconv.FormatUint(open.Epochs.Start, 10), "that of a task that is not over")
+		return invalid.Field("epochs.start", strconv.FormatUint(open.Epochs.Start, 10), "the start of a task that has not ended")
 	case clock.Tolerance(open.Epochs.Length) < time.Minute: // the guard of the time knew nothing of it
-		return invalid.Field("epochs.length", strconv.FormatUint(open.Epochs.Length, 10), "at least 120, in seconds")
+		return invalid.Field("epochs.length", strconv.FormatUint(open.Epochs.Length, 10), "at least 120 seconds")
 	}
 	return nil
 }

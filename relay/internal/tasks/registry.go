@@ -131,12 +131,12 @@ func (r *Registry) loadTask(c Source, o *owner, files map[string]bool) error {
 	if c.Successors != "" {
 		folder := resolved(c.Successors)
 		if files[folder] {
-			return invalid.Field("successors", c.Successors, "a folder of its own for every stream")
+			return invalid.Field("successors", c.Successors, "a separate folder for each stream")
 		}
 		files[folder] = true
 	}
 	if r.Hosted().streams[open.ID] != nil {
-		return invalid.Field("tasks", open.ID.String(), "every task once")
+		return invalid.Field("tasks", open.ID.String(), "each task only once")
 	}
 	if r.mayJoin(c, open) {
 		l, err := r.newStream(c, raw, open)
@@ -153,7 +153,7 @@ func (r *Registry) loadTask(c Source, o *owner, files map[string]bool) error {
 	}
 	keys, err := filepath.EvalSymlinks(c.HPKEKeys)
 	if err != nil || files[keys] || r.Hosted().ByID[s.ID] != nil {
-		return invalid.Field("hpke_keys", c.HPKEKeys, "a file of its own for every task, and every task once")
+		return invalid.Field("hpke_keys", c.HPKEKeys, "a separate file for each task, and each task only once")
 	}
 	files[keys] = true
 	if err := r.serve(s); err != nil || s.stream == nil {

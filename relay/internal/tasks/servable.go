@@ -8,7 +8,7 @@ import (
 )
 
 // FindRolledBack is kept on such an epoch.
-const FindRolledBack store.Reason = "the next hop has had a batch that is not here: everything was set back"
+const FindRolledBack store.Reason = "the next hop has a batch that this relay lost: state rollback"
 
 // RolledBackProblem is the problem of such an epoch.
 func RolledBackProblem() error {

@@ -38,14 +38,14 @@ type stream struct {
 func (r *Registry) newStream(c Source, raw []byte, s *taskfile.Open) (*stream, error) {
 	switch {
 	case s.Stream == nil && c.Recovery != "":
-		return nil, invalid.Field("recovery", c.Recovery, "none, for a task that is in no stream")
+		return nil, invalid.Field("recovery", c.Recovery, "none for a task outside a stream")
 	case s.Stream == nil && len(c.Candidates) > 0:
 		return nil, invalid.Field("candidates", strings.Join(c.Candidates, ", "),
-			"none, for a task that is in no stream")
+			"none for a task outside a stream")
 	case s.Stream == nil && c.Successors == "":
 		return nil, nil
 	case c.Successors == "":
-		return nil, invalid.Field("successors", `""`, "a folder, for the first task of a stream")
+		return nil, invalid.Field("successors", `""`, "a folder for the first task of a stream")
 	}
 	recovery, err := taskfile.ParseRecovery(c.Recovery)
 	if err != nil {
@@ -120,7 +120,7 @@ func (h *Host) takeUp(ctx context.Context, l *stream) error {
 		if err := h.begin(ctx, s); err != nil {
 			return err
 		}
-		h.cfg.Log.Info("a stream goes on", "task", s.ShortID(), "position", s.Stream.Position)
+		h.cfg.Log.Info("stream continued", "task", s.ShortID(), "position", s.Stream.Position)
 	}
 	return nil
 }
@@ -306,7 +306,7 @@ func (d *Desk) HandleStatement(w http.ResponseWriter, req *http.Request) error {
 		return refusal(err)
 	}
 	if now := l.Authority(); changed { // and not where anybody hands it over again
-		d.cfg.Log.Warn("a stream's owner changed", "task", l.root.ID.String()[:8], "era", now.Era, "number", now.Number,
+		d.cfg.Log.Warn("stream's owner changed", "task", l.root.ID.String()[:8], "era", now.Era, "number", now.Number,
 			"key", taskfile.FormatKey(now.Key), "stopped", now.Stopped)
 	}
 	w.WriteHeader(http.StatusNoContent)
@@ -342,14 +342,14 @@ func (d *Desk) takeSuccessor(l *stream, raw []byte, open *taskfile.Open) error {
 	if d.hopOf(next.Open) < 0 { // another has taken this relay's place, and clients may still look here
 		err := l.Take(next)
 		if err == nil {
-			d.cfg.Log.Warn("this relay is out of a stream: its owner has given its place to another", "task",
+			d.cfg.Log.Warn("relay left a stream: the owner replaced it by another relay", "task",
 				l.root.ID.String()[:8], "position", next.Stream.Position)
 		}
 		return err
 	}
 	if _, err := os.Stat(l.Keys(next.Task)); errors.Is(err, fs.ErrNotExist) {
 		return invalid.Field("epochs.count", strconv.FormatUint(next.Epochs.Count, 10),
-			"a number for which this relay was asked for its keys")
+			"a count for which the owner asked this relay for keys")
 	}
 	if _, err := d.loadSuccessor(l, next); err != nil {
 		return err

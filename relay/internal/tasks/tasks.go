@@ -126,7 +126,7 @@ func (s *Hosted) loadNoise() (err error) {
 // loadKeys loads the task's HPKE keys and checks them against the list that the task names.
 func (s *Hosted) loadKeys(path string) (err error) {
 	if path == "" {
-		return invalid.Field("hpke_keys", `""`, "a file, for every task or for the relay")
+		return invalid.Field("hpke_keys", `""`, "a key file for the task or for the relay")
 	}
 	if s.Keys, err = keyfile.LoadHPKE(path); err != nil {
 		return err

@@ -44,7 +44,7 @@ func (s *Hosted) loadIssuerKeys(path string) error {
 		return nil
 	}
 	if !s.WithTokens() {
-		return invalid.Field("issuer_keys", path, "none, unless this relay is the first of a task with tokens")
+		return invalid.Field("issuer_keys", path, "none unless this relay is the first of a task with tokens")
 	}
 	in, err := os.ReadFile(path)
 	if err != nil {
@@ -57,7 +57,7 @@ func (s *Hosted) loadIssuerKeys(path string) error {
 	for epoch, id := range s.TokenKeys {
 		if keys[id] == nil {
 			return invalid.Field("issuer_keys", path,
-				fmt.Sprintf("a file with the issuer's keys of all %d epochs; that of epoch %d is missing",
+				fmt.Sprintf("a file with the issuer's keys for all %d epochs (epoch %d is missing)",
 					s.Epochs.Count, epoch))
 		}
 		s.Epoch(uint64(epoch)).SetTokenKey(keys[id])

@@ -585,7 +585,7 @@ func (w *world) state(p *party) string {
 	w.account.checkJunk(p.name, status.Owners)
 	for _, t := range status.Tasks {
 		w.account.checkTraces(p.name, &t)
-		if status.SetBack == "" {
+		if status.StateRollback == "" {
 			w.account.checkConfirmed(t.Hop, &t)
 		}
 		for _, e := range t.Epochs {

@@ -26,23 +26,23 @@ type drawFault func(rng *rand.Rand, tokens bool) fault
 
 // The kinds of faults.
 const (
-	faultRoad    = "road"
-	faultLie     = "lie"
-	faultCrash   = "crash"
-	faultFull    = "full disk"
-	faultClock   = "clock"
-	faultSetBack = "state-rolled-back"
-	faultCopy    = "two copies"
+	faultRoad          = "road"
+	faultLie           = "lie"
+	faultCrash         = "crash"
+	faultFull          = "full disk"
+	faultClock         = "clock"
+	faultStateRollback = "state-rolled-back"
+	faultCopy          = "two copies"
 )
 
 // kinds are the faults that a world draws from, in the order of kindNames.
 var kinds = map[string]drawFault{
 	faultRoad: drawRoad, faultLie: drawLie, faultCrash: drawCrash, faultFull: drawFull, faultClock: drawClock,
-	faultSetBack: drawSetBack, faultCopy: drawCopy, faultNumbers: drawNumbers, faultEndless: drawEndless,
+	faultStateRollback: drawStateRollback, faultCopy: drawCopy, faultNumbers: drawNumbers, faultEndless: drawEndless,
 	faultJunk: drawJunk,
 }
 
-var kindNames = []string{faultRoad, faultLie, faultCrash, faultFull, faultClock, faultSetBack, faultCopy, faultNumbers,
+var kindNames = []string{faultRoad, faultLie, faultCrash, faultFull, faultClock, faultStateRollback, faultCopy, faultNumbers,
 	faultEndless, faultJunk}
 
 func draw[T any](rng *rand.Rand, of ...T) T { return of[rng.IntN(len(of))] }
@@ -138,8 +138,8 @@ func partsOf(name string) []string {
 	return []string{"store", "secret", "keys"}
 }
 
-// drawSetBack draws a crash after which part of a party is as it was earlier.
-func drawSetBack(rng *rand.Rand, tokens bool) fault {
+// drawStateRollback draws a crash after which part of a party is as it was earlier.
+func drawStateRollback(rng *rand.Rand, tokens bool) fault {
 	at, name := moment(rng), drawParty(rng, tokens)
 	back := between(rng, 0, at+1)
 	all := partsOf(name)
@@ -150,7 +150,7 @@ func drawSetBack(rng *rand.Rand, tokens bool) fault {
 		}
 	}
 	down := between(rng, 10*time.Millisecond, 20*time.Second)
-	return fault{at, faultSetBack, fmt.Sprintf("%s of %s to %v", strings.Join(parts, "+"), name,
+	return fault{at, faultStateRollback, fmt.Sprintf("%s of %s to %v", strings.Join(parts, "+"), name,
 		back.Round(time.Millisecond)), func(w *world) {
 		p := w.parties[name]
 		p.crash([]int{0}, down, func() error {

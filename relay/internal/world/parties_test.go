@@ -152,7 +152,7 @@ func (p *party) setBack() string {
 	if r, ok := run.(*relay.Relay); ok {
 		status, err := r.Status(context.Background())
 		if err == nil {
-			why = status.SetBack
+			why = status.StateRollback
 		}
 	}
 	return why

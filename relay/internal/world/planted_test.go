@@ -51,7 +51,7 @@ var planted = []*bug{
 			w.parties["relay1"].setClock(0)
 		}}}},
 	{name: "issuer on a lost store, its mark and ties lost too", breaks: "tokens beyond the quota", tokens: true,
-		add: []fault{{60 * time.Second, faultSetBack, "all of issuer to the start", func(w *world) {
+		add: []fault{{60 * time.Second, faultStateRollback, "all of issuer to the start", func(w *world) {
 			w.parties["issuer"].restoreAll(0)
 		}}}},
 	{name: bugNumbers, breaks: "a bad number was taken", plant: [2]string{bugNumbers, ""},
@@ -69,7 +69,7 @@ var planted = []*bug{
 // setBackAll puts all that a party has back, in the second epoch to its beginning.
 func setBackAll(name string) fault {
 	to := worldLead + worldLength + 5*time.Second
-	return fault{to + 45*time.Second, faultSetBack, "all of " + name, func(w *world) { w.parties[name].restoreAll(to) }}
+	return fault{to + 45*time.Second, faultStateRollback, "all of " + name, func(w *world) { w.parties[name].restoreAll(to) }}
 }
 
 // faults adds what shows the bug to drawn faults.
@@ -85,7 +85,7 @@ func (b *bug) mayBeEarly() int { return 1 }
 
 // needsSnapshots says whether parties are set back.
 func (b *bug) needsSnapshots(faults []fault) bool {
-	return slices.ContainsFunc(faults, func(f fault) bool { return f.kind == faultSetBack })
+	return slices.ContainsFunc(faults, func(f fault) bool { return f.kind == faultStateRollback })
 }
 
 // restoreAll kills a party and puts all of its folder back.

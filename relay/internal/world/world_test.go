@@ -448,16 +448,16 @@ func endRelayEpochs(p *party) error {
 	if err != nil {
 		return err
 	}
-	back, err := relay.OpenSetBack(cfg)
+	back, err := relay.OpenRolledBack(cfg)
 	if err != nil && strings.Contains(err.Error(), "it belongs to another secret file") { // the secret was lost
 		lost := []string{"store"}
 		p.forgets(lost)
 		if err := p.restore(nil, lost); err != nil {
 			return err
 		}
-		back, err = relay.OpenSetBack(cfg)
+		back, err = relay.OpenRolledBack(cfg)
 	}
-	if errors.Is(err, relay.ErrNotSetBack) {
+	if errors.Is(err, relay.ErrNoRollback) {
 		return nil // nothing had begun
 	}
 	if err != nil {
