@@ -4,7 +4,7 @@ import (
 	"github.com/doona-dp/doona/internal/clock"
 )
 
-// ClockFile returns the file that keeps what time has surely come, beside the secret.
+// ClockFile returns the file that records the latest time known to have passed, beside the secret.
 func (c *Config) ClockFile() string { return c.Secret + ".clock" }
 
 // guard returns the guard of this relay's time.

@@ -15,8 +15,8 @@ import (
 	"github.com/doona-dp/doona/relay/internal/store"
 )
 
-// Config is what a relay is told: the fields with yaml names make up relay.yaml, in which
-// unknown keys are errors and relative paths start at the file's own folder.
+// Config is the configuration of a relay. The fields with yaml names make up relay.yaml. Unknown keys in it are errors.
+// Relative paths start at the file's own folder.
 type Config struct {
 	// Listen is the public address, "host:port". Required, unless Listener is set or Handler is
 	// served elsewhere.
@@ -46,8 +46,8 @@ type Config struct {
 	// SignKey is the file of the relay's Ed25519 key (`relay keygen --kind sign`). Required.
 	SignKey string `yaml:"sign_key"`
 
-	// OldSignKeys are files of keys that SignKey has replaced in streams (`doona task rotate-key`): what was agreed on
-	// with one is signed with it. Default: none.
+	// OldSignKeys are files of keys that SignKey has replaced in streams (`doona task rotate-key`). The relay signs with
+	// an old key for the tasks that name it. Default: none.
 	OldSignKeys []string `yaml:"old_sign_keys"`
 
 	// HPKEKeys is the file of the relay's HPKE keys, one per epoch (`relay keygen --kind hpke`).
@@ -102,13 +102,13 @@ type Config struct {
 	// Default 5s. Range 10ms to 1h.
 	PullInterval time.Duration `yaml:"pull_interval"`
 
-	// Skew is by how much clients' clocks may differ: an epoch takes reports from Skew before its
+	// Skew is by how much clients' clocks may differ: an epoch accepts reports from Skew before its
 	// start to Skew after its end. Default 5m, the value every client expects; less is for tests
 	// and demonstrations. Range 1ms to 5m.
 	Skew time.Duration `yaml:"skew"`
 
-	// GiveUp is how long after an epoch's end a mix waits for the relay before it; then the epoch
-	// is over here, its key is erased, and a finding says so. Default 168h. Range above Skew.
+	// GiveUp is how long after an epoch's end a mix waits for its upstream relay. Then the mix ends the epoch,
+	// erases its key and records a finding. Default 168h. Range above Skew.
 	GiveUp time.Duration `yaml:"give_up"`
 
 	// Retention is how long after an epoch's end its manifests and findings stay. What the next
@@ -119,7 +119,7 @@ type Config struct {
 	// Tasks lists what the relay serves. Required, unless there are Owners.
 	Tasks []TaskConfig `yaml:"tasks"`
 
-	// Owners lists those who may have the relay serve tasks of theirs, without asking for each. Default: none.
+	// Owners lists the owners whose tasks the relay serves without asking for each one. Default: none.
 	Owners []OwnerConfig `yaml:"owners"`
 
 	// Listener and AdminListener replace Listen and Admin in a program that embeds a relay.
@@ -152,8 +152,8 @@ type TaskConfig struct {
 	// signed with the owner's. Agree on it with the owner when you agree on the stream. Default: none.
 	Recovery string `yaml:"recovery"`
 
-	// Candidates are keys, "ed25519:…", of relays that may take the place of one in a stream. A task in which another
-	// did is refused, so that a thief of the owner's key cannot end the stream with one that no page accepts. Agree on
+	// Candidates are keys, "ed25519:…", of relays that may replace one in a stream. The relay refuses a task with any
+	// other new relay, so that a thief of the owner's key cannot end the stream with one that no page accepts. Agree on
 	// them with the owner: list those that its pages do. Default: any relay may, where the first task allows it.
 	Candidates []string `yaml:"candidates"`
 
@@ -180,8 +180,8 @@ type OwnerConfig struct {
 	// Treat it as HPKEKeys. Several processes of one relay share it, and the secret. Required.
 	Folder string `yaml:"folder"`
 
-	// Tasks is how many the owner may have here at a time; a stream counts as one. The memory of reports is shared
-	// as if there were as many. Required. Range 1 to 1024.
+	// Tasks is the owner's task limit; a stream counts as one task. The memory of reports is shared as if all these
+	// tasks were there. Required. Range 1 to 1024.
 	Tasks int `yaml:"tasks"`
 
 	// Recovery and Candidates are as in TaskConfig, of all streams that the owner begins here. Default: none.
@@ -189,7 +189,7 @@ type OwnerConfig struct {
 	Candidates []string `yaml:"candidates"`
 }
 
-// taskLimit is how many tasks there may be at a time. Those of a stream come one after the other and count as one.
+// taskLimit is the largest number of tasks at a time. A stream counts as one, as its tasks follow each other.
 func (c *Config) taskLimit() int {
 	n := len(c.Tasks)
 	for _, o := range c.Owners {
@@ -333,5 +333,5 @@ func (c *Config) validateRanges() error {
 	return nil
 }
 
-// CheckStore is an error unless description can be the Store of a configuration.
+// CheckStore returns an error unless description is a valid Store of a configuration.
 func CheckStore(description string) error { return store.Check(description) }

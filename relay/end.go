@@ -14,26 +14,26 @@ import (
 	"github.com/doona-dp/doona/wire/task"
 )
 
-// findEnded is noted on every epoch that [RolledBackRelay.End] has ended.
+// findEnded is recorded for every epoch that [RolledBackRelay.End] has ended.
 const findEnded Reason = "state rollback here: the operator ended the epoch"
 
-// ErrNoRollback is returned by [OpenRolledBack] where there is nothing to put right.
+// ErrNoRollback is returned by [OpenRolledBack] if there is no epoch to end.
 var ErrNoRollback = errors.New("no state rollback detected and no store lost: nothing to end")
 
-// RolledBackRelay is a relay, none of whose processes runs, where something was set back, the store was lost, or no process
-// is left that this one could join.
+// RolledBackRelay is a stopped relay whose state was rolled back, whose store was lost, or that has no member left
+// for this process to join.
 type RolledBackRelay struct {
-	// Cause says what was set back.
+	// Cause says what was rolled back or lost.
 	Cause string
 
-	// Epochs are those that have begun with the store, and are not over: by the clock, by the store and by
-	// the marks in the key files. Tasks that are not configured any more are among them.
+	// Epochs have begun and are not over, according to the clock, the store or the marks in the key files. They include
+	// those of tasks that are no longer configured.
 	Epochs []BegunEpoch
 
 	relay   *Relay
-	ids     []store.EpochID // Epochs, and those before them that are over
-	strange []store.EpochID // beyond those of their tasks: they have no keys, and nothing is kept of them
-	lost    []store.EpochID // of which only half of the task's id is known, to a mark
+	ids     []store.EpochID // Epochs, and earlier ones that are over
+	strange []store.EpochID // numbers that their tasks do not have: no keys, nothing is kept
+	lost    []store.EpochID // known only from a mark, which has half of the task's id
 }
 
 // BegunEpoch names an epoch.
@@ -43,22 +43,22 @@ type BegunEpoch struct {
 	Epoch uint64 `json:"epoch"`
 }
 
-// OpenRolledBack opens the files and the store that a configuration names, as [New] does, where something was
-// set back. The caller must call Close.
+// OpenRolledBack opens the files and the store that a configuration names, as [New] does, after a state rollback.
+// The caller must call Close.
 func OpenRolledBack(cfg Config) (*RolledBackRelay, error) {
 	r, err := open(cfg)
 	if err != nil {
 		return nil, err
 	}
 	b := &RolledBackRelay{relay: r}
-	if err := b.look(context.Background()); err != nil {
+	if err := b.scan(context.Background()); err != nil {
 		r.Close()
 		return nil, err
 	}
 	return b, nil
 }
 
-func (b *RolledBackRelay) look(ctx context.Context) error {
+func (b *RolledBackRelay) scan(ctx context.Context) error {
 	err := b.relay.Bind(b.relay.store, (*keyfile.HPKE).CheckStore)
 	if errors.Is(err, keyfile.ErrStore) {
 		b.Cause = keyfile.ErrStore.Error()
@@ -88,8 +88,8 @@ func (b *RolledBackRelay) look(ctx context.Context) error {
 	return nil
 }
 
-// list lists the epochs that have begun by the clock, of the tasks that are configured, and all that the store or any
-// mark knows, whatever their numbers and tasks: what is left in a mark is a set-back again.
+// list lists the epochs of configured tasks that have begun by the clock, and all epochs that the store or a mark knows.
+// An epoch that stays in a mark would be detected as a state rollback again.
 func (b *RolledBackRelay) list(all []store.Progress) {
 	tasks, states := map[[halfID]byte]task.ID{}, map[store.EpochID]store.State{}
 	var found []store.EpochID
@@ -127,7 +127,7 @@ const halfID = len(task.ID{}) / 2
 
 func half(id task.ID) [halfID]byte { return [halfID]byte(id[:halfID]) }
 
-// add takes note of an epoch that is to be ended, or, where its task has no such epoch, forgotten.
+// add records an epoch to end, or to forget if its task has no such epoch.
 func (b *RolledBackRelay) add(id store.EpochID, over bool) {
 	name, s := "", b.relay.Hosted().ByID[id.Task]
 	if s != nil {
@@ -143,8 +143,8 @@ func (b *RolledBackRelay) add(id store.EpochID, over bool) {
 	}
 }
 
-// waitForMember has a process that was fenced, or is new, join the others, or says that there is none to join: after
-// ten seconds, as the others are given that long to be heard of.
+// waitForMember lets a fenced or new process join the others. If no member sends a heartbeat within ten seconds, it sets
+// Cause.
 func (b *RolledBackRelay) waitForMember(ctx context.Context, all []store.Progress) ([]store.Progress, error) {
 	for b.relay.store.Joining() == store.CatchesUp {
 		time.Sleep(time.Second)
@@ -158,7 +158,8 @@ func (b *RolledBackRelay) waitForMember(ctx context.Context, all []store.Progres
 	return all, nil
 }
 
-// lookForRollback looks for what the next hop has shown of an epoch that goes on: that all was set back together.
+// lookForRollback looks for a rollback of store, secret and keys together, which only the next hop can show. It counts
+// in epochs that have not ended.
 func (b *RolledBackRelay) lookForRollback(ctx context.Context, all []store.Progress) error {
 	findings, err := b.relay.store.Findings(ctx)
 	if err != nil {
@@ -176,8 +177,8 @@ func (b *RolledBackRelay) lookForRollback(ctx context.Context, all []store.Progr
 	return nil
 }
 
-// End ends the epochs, for good: their keys are destroyed first, then all that the store has of them, with a
-// finding in its place. It may be repeated where it was cut short.
+// End ends the epochs permanently. It first destroys their keys, then deletes them from the store and records a
+// finding. It may be repeated after an interruption.
 func (b *RolledBackRelay) End(ctx context.Context) error {
 	r := b.relay
 	name, err := r.store.Name(ctx)

@@ -13,9 +13,9 @@ import (
 	"github.com/doona-dp/doona/internal/service"
 )
 
-// CheckFolders is an error unless files can be made where the relay makes some: beside the store, the secret and the
-// HPKE keys, which are replaced as keys are erased, and in the folders of successors and of scratch files, where they
-// are there. It leaves nothing behind.
+// CheckFolders returns an error unless the relay can create files where it needs to: beside the store, the secret and
+// the HPKE keys, which it replaces as it erases keys, and in existing folders of successors, owners and scratch files.
+// It removes what it creates.
 func (i *Inspected) CheckFolders() error {
 	if err := checkFolder("secret", filepath.Dir(i.cfg.Secret)); err != nil {
 		return err
@@ -30,20 +30,20 @@ func (i *Inspected) CheckFolders() error {
 	}
 	for _, o := range i.cfg.Owners {
 		if _, err := os.Stat(o.Folder); err != nil {
-			continue // it is made
+			continue // the relay creates it
 		}
 		if err := checkFolder("owners.folder", o.Folder); err != nil {
 			return err
 		}
 	}
 	for _, t := range i.cfg.Tasks {
-		if keys := cmp.Or(t.HPKEKeys, i.cfg.HPKEKeys); keys != "" { // none: it may only come to join a stream
+		if keys := cmp.Or(t.HPKEKeys, i.cfg.HPKEKeys); keys != "" { // empty if the relay has yet to join a stream
 			if err := checkFolder("hpke_keys", filepath.Dir(keys)); err != nil {
 				return err
 			}
 		}
 		if _, err := os.Stat(t.Successors); err != nil {
-			continue // it is made
+			continue // the relay creates it
 		}
 		if err := checkFolder("successors", t.Successors); err != nil {
 			return err
@@ -52,8 +52,8 @@ func (i *Inspected) CheckFolders() error {
 	return nil
 }
 
-// CheckSecret is an error where the store is there and the secret, without which nothing in it can be
-// read, is not, or is another one, such as a start has made in its place.
+// CheckSecret returns an error if the store exists but its secret is missing, or is another one, such as a start has
+// created instead. Without its secret a store cannot be read.
 func (i *Inspected) CheckSecret(ctx context.Context) error {
 	if i.vault != nil {
 		if other, err := i.store.OtherSecret(ctx, i.vault); err != nil || !other {

@@ -30,12 +30,12 @@ func (r *Relay) answer(handle service.Handler) http.HandlerFunc {
 	})
 }
 
-// stopped returns the problem of a relay where something was set back.
+// stopped returns the problem of a relay that detected a state rollback.
 func stopped(back *store.StateRollbackError) error {
 	return problem.New(problem.StateRolledBack, "%s", back.Cause).Retry(tasks.RollbackRetry)
 }
 
-// open is answer for what pages of any origin may read, and no cache keeps.
+// open is answer for resources that pages of any origin may read.
 func (r *Relay) open(handle service.Handler) http.HandlerFunc {
 	return r.answer(func(w http.ResponseWriter, req *http.Request) error {
 		service.AllowOrigins(w)
@@ -55,7 +55,7 @@ func (r *Relay) mux() *service.Mux {
 	mux.HandleFunc("GET "+endpoint.BatchPath, r.answer(r.handout.HandlePull))
 	mux.HandleFunc("POST "+endpoint.ConfirmPath, r.answer(r.handout.HandleConfirm))
 	mux.HandleFunc("GET "+endpoint.EndPath, r.answer(r.handout.HandleEnd))
-	mux.HandleFunc("GET "+endpoint.UpdatesPath, r.answer(r.handout.HandleNews))
+	mux.HandleFunc("GET "+endpoint.UpdatesPath, r.answer(r.handout.HandleUpdates))
 	mux.HandleFunc("GET "+endpoint.TimePath, r.open(r.desk.HandleTime))
 	mux.HandleFunc("GET "+endpoint.StreamPath, r.open(r.desk.HandleStream))
 	mux.HandleFunc("GET "+endpoint.NextKeysPath, r.answer(r.desk.HandleNextKeys))

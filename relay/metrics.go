@@ -10,10 +10,10 @@ import (
 	"github.com/doona-dp/doona/relay/internal/tasks"
 )
 
-// Metrics returns the definitions of all metrics of a relay, those of Go and the process apart.
+// Metrics returns the definitions of a relay's metrics, without those of Go and the process.
 func Metrics() []service.Metric { return monitor.Definitions() }
 
-// measure sets the gauges to what is now. What the store cannot tell stays as it was.
+// measure updates the gauges. If the store fails, those that depend on it keep their values.
 func (r *Relay) measure(ctx context.Context) {
 	m := r.monitor
 	m.Set(monitor.Ready, service.Flag(r.isReady(ctx) == nil).Value())
@@ -31,7 +31,7 @@ func (r *Relay) measure(ctx context.Context) {
 		m.Add(monitor.StoreErrors, 1)
 		return
 	}
-	setPlaces(m, status.Owners)
+	setOwnerTasks(m, status.Owners)
 	m.Forget(monitor.Refused)
 	m.Forget(monitor.Findings)
 	for _, s := range r.Hosted().Order {
@@ -55,9 +55,8 @@ func (r *Relay) measure(ctx context.Context) {
 	}
 }
 
-// setPlaces says what is taken of what owners are approved for: of all of them, as an owner's name is nobody's affair
-// who may see metrics.
-func setPlaces(m *monitor.Monitor, owners []OwnerStatus) {
+// setOwnerTasks sets the gauges of task slots. They sum over all owners, so that metrics do not reveal an owner's name.
+func setOwnerTasks(m *monitor.Monitor, owners []OwnerStatus) {
 	var limit, tasks, asked int
 	for _, o := range owners {
 		limit, tasks, asked = limit+o.TaskLimit, tasks+o.Tasks, asked+o.Asked

@@ -11,7 +11,7 @@ import (
 	"github.com/doona-dp/doona/wire/handover"
 )
 
-// TaskNeed is what one full batch of a task takes of this relay at most.
+// TaskNeed is the most that one full batch of a task needs of this relay.
 type TaskNeed struct {
 	Task string `json:"task"` // id, lower-case hex
 	handover.Need
@@ -21,7 +21,7 @@ type TaskNeed struct {
 	Further float64 `json:"memory_of_further_report"`
 }
 
-// String says it in words.
+// String describes the need in words.
 func (n TaskNeed) String() string {
 	if n.Further == 0 {
 		return n.Need.String()
@@ -31,7 +31,7 @@ func (n TaskNeed) String() string {
 	return n.Need.String() + ", and " + memory + " of memory for each further report of its epoch"
 }
 
-// BatchNeeds returns what a batch of each task takes. It is an error where the disk of a SQLite store is smaller.
+// BatchNeeds returns what a batch of each task needs. It returns an error if the disk of a SQLite store is too small.
 func (i *Inspected) BatchNeeds() (out []TaskNeed, err error) {
 	for _, s := range i.Hosted().Order {
 		needs, err := handover.Needs(s.Task, handover.FullLoad(s.Task))

@@ -3,9 +3,9 @@
 //
 // The first relay of a task (hop 0, the ingress) takes envelopes from clients over HTTP, opens
 // them and keeps their slots; an acknowledged report is on disk. When a batch has exactly n
-// submissions it is permuted and sealed, for good. Every later relay (a mix) pulls the sealed
-// batches of the relay before it by number, opens one layer of every slot, drops what repeats or
-// does not open, permutes what is left and seals its own batch of the same number:
+// submissions it is permuted and sealed permanently. Every later relay (a mix) pulls the sealed
+// batches of its upstream relay by number, opens one layer of every slot, drops replays and slots
+// that do not open, permutes the rest and seals its own batch of the same number:
 //
 //	clients → ingress: commit → seal ⇒ batch 0, 1, … → mix: check, open, drop, permute, seal ⇒ …
 //
@@ -45,7 +45,7 @@ import (
 	"github.com/doona-dp/doona/wire/keyfile"
 )
 
-// setup is what a configuration comes to without its store: keys, a certificate, the tasks.
+// setup holds what a configuration names apart from its store: keys, a certificate, the tasks.
 type setup struct {
 	cfg Config
 	*tasks.Registry
@@ -55,7 +55,7 @@ type setup struct {
 	tls      *tls.Config       // of the public address; nil where a proxy speaks TLS
 }
 
-// beat is how often the store is followed.
+// beat is the interval between scans of the store.
 func (s *setup) beat() time.Duration { return min(s.cfg.PullInterval, time.Second) }
 
 // Relay is one relay that serves its tasks. Its handlers are safe for concurrent use.
@@ -65,7 +65,7 @@ func (s *setup) beat() time.Duration { return min(s.cfg.PullInterval, time.Secon
 type Relay struct {
 	*setup
 	store   *store.Store
-	stores  storage.Stores // the same, as the stages have it
+	stores  storage.Stores // the same, as the stages use it
 	vault   *store.Vault
 	monitor *monitor.Monitor
 	clock   *clock.Guard
@@ -84,7 +84,7 @@ type Relay struct {
 }
 
 // New opens the files and the store that a configuration names and checks every task: its
-// owner, this relay's place in it, and its keys. The caller must call Run, which closes the
+// owner, this relay's hop in it, and its keys. The caller must call Run, which closes the
 // store, or Close.
 func New(cfg Config) (*Relay, error) {
 	r, err := open(cfg)
@@ -103,7 +103,7 @@ func New(cfg Config) (*Relay, error) {
 	return r, nil
 }
 
-// open is New without looking at what the files and the store say of each other.
+// open is New without comparing the files with the store.
 func open(cfg Config) (*Relay, error) {
 	s, err := load(cfg)
 	if err != nil {
@@ -144,14 +144,14 @@ func (r *Relay) assemble() {
 	r.host.ShowAll()
 }
 
-// ingressConfig returns what the ingress is told.
+// ingressConfig returns the configuration of the ingress.
 func (r *Relay) ingressConfig() ingress.Config {
 	return ingress.Config{Proxies: r.proxies, Outgoing: r.outgoing, MaxConcurrent: r.cfg.MaxConcurrent,
 		MaxMemory: int64(r.cfg.MaxMemory), MaxTasks: r.cfg.taskLimit(), Group: r.cfg.Group,
 		KeyInterval: r.cfg.PullInterval}
 }
 
-// use has all stages work with their stores and a clock.
+// use gives all stages their stores and a clock.
 func (r *Relay) use(stores storage.Stores, now *clock.Guard) {
 	r.stores, r.clock = stores, now
 	r.host.Store, r.host.Clock = stores.Tasks, now
@@ -162,8 +162,8 @@ func (r *Relay) use(stores storage.Stores, now *clock.Guard) {
 	r.handout.Store, r.handout.Clock = stores.Handout, now
 }
 
-// join ties the tasks' keys to the store, and holds the store against the marks in the key files. A relay
-// where something was set back runs, and says so; it does nothing else.
+// join binds the tasks' keys to the store, and compares the store with the marks in the key files. After a state
+// rollback the relay runs only to report it.
 func (r *Relay) join() error {
 	if err := r.Bind(r.store, (*keyfile.HPKE).Bind); err != nil {
 		return err
@@ -183,7 +183,7 @@ func (r *Relay) join() error {
 	return r.LoadStates(all)
 }
 
-// Inspected is a relay that is only looked at, also beside the process that serves it.
+// Inspected is a relay opened read-only, also beside the process that serves it.
 type Inspected struct {
 	*setup
 	store *store.Store
@@ -221,8 +221,8 @@ func (i *Inspected) join() error {
 	if err := i.Bind(i.store, (*keyfile.HPKE).CheckStore); err != nil {
 		return err
 	}
-	if back, err := i.setBack(context.Background()); back != nil || err != nil {
-		return err // what was set back is in the status
+	if back, err := i.findRollback(context.Background()); back != nil || err != nil {
+		return err // the status reports the rollback
 	}
 	all, err := i.store.Progress(context.Background())
 	if err != nil {
@@ -231,8 +231,8 @@ func (i *Inspected) join() error {
 	return i.LoadStates(all)
 }
 
-// setBack returns what was set back.
-func (i *Inspected) setBack(ctx context.Context) (*store.StateRollbackError, error) {
+// findRollback returns the state rollback, nil if there is none.
+func (i *Inspected) findRollback(ctx context.Context) (*store.StateRollbackError, error) {
 	if i.vault == nil {
 		return nil, nil
 	}
@@ -241,7 +241,7 @@ func (i *Inspected) setBack(ctx context.Context) (*store.StateRollbackError, err
 
 // Status reads the store.
 func (i *Inspected) Status(ctx context.Context) (*Status, error) {
-	back, err := i.setBack(ctx)
+	back, err := i.findRollback(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -281,7 +281,7 @@ func load(cfg Config) (*setup, error) {
 	return s, err
 }
 
-// tasksConfig returns what the registry of tasks is told.
+// tasksConfig returns the configuration of the registry of tasks.
 func (s *setup) tasksConfig() tasks.Config {
 	c := tasks.Config{Signers: s.signers, Outgoing: s.outgoing, Skew: s.cfg.Skew, PullInterval: s.cfg.PullInterval,
 		Retention: s.cfg.Retention, Clock: s.cfg.Clock, Log: s.cfg.Log, Fits: s.cfg.checkMemory}

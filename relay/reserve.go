@@ -13,19 +13,19 @@ import (
 	"github.com/doona-dp/doona/relay/internal/store"
 )
 
-// A full disk must keep no key alive, nor the next hop from confirming what it has. So the relay keeps room for that on
-// the disks that it erases from, and gives it back where one is full: see [durable.Reserve]. Until it has been able to
-// take it again, it takes no report, seals and pulls nothing, and is not ready: what is left is for erasing alone.
+// A full disk must neither keep a key alive nor stop the next hop from confirming batches. So the relay reserves space on
+// the disks that it erases from, and releases it when one is full: see [durable.Reserve]. Until it has reserved the space
+// again, it accepts no report, seals and pulls nothing, and is not ready: the remaining space is for erasing only.
 
-// keepRoom says how much is kept where, by what there is to erase: in the folder of an SQLite store what that needs; in
-// this one and those of the secret, of keys and of successors what these need.
+// keepRoom sets how much space is reserved in each folder: for the store in the folder of an SQLite store, and for keys
+// in that folder and in those of the secret, keys and successors.
 func (s *setup) keepRoom(in *durable.Reserve) error {
 	files := []string{s.cfg.Secret}
 	for _, t := range s.cfg.Tasks {
-		if file := cmp.Or(t.HPKEKeys, s.cfg.HPKEKeys); file != "" { // none: it may only come to join a stream
+		if file := cmp.Or(t.HPKEKeys, s.cfg.HPKEKeys); file != "" { // empty if the relay has yet to join a stream
 			files = append(files, file)
 		}
-		if info, err := os.Stat(t.Successors); err == nil && info.IsDir() { // one made later is no disk of its own
+		if info, err := os.Stat(t.Successors); err == nil && info.IsDir() { // one created later is on the same disk
 			files = append(files, filepath.Join(t.Successors, "keys"))
 		}
 	}
@@ -43,8 +43,8 @@ func (s *setup) keepRoom(in *durable.Reserve) error {
 	return s.KeepRoom(in)
 }
 
-// refillLoop takes what is missing of the room that is kept, as far as there is any. It does not wait for the turns of
-// Loop, which may be long where many epochs have ended.
+// refillLoop reserves missing space again as soon as the disk has it. It does not wait for the ticks of Loop, which take
+// long if many epochs have ended.
 func (r *Relay) refillLoop(ctx context.Context) {
 	tick := time.NewTicker(r.beat())
 	defer tick.Stop()

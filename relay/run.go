@@ -12,7 +12,7 @@ import (
 	"github.com/doona-dp/doona/relay/internal/tasks"
 )
 
-// workLoop runs what each task needs, also of those that join, until they are dropped.
+// workLoop runs the loops of each task, also of tasks that are added later, until it is dropped.
 func (r *Relay) workLoop(ctx context.Context, working *sync.WaitGroup) {
 	for begun := map[*tasks.Hosted]context.CancelFunc{}; ; {
 		order := r.Hosted().Order
@@ -35,7 +35,7 @@ func (r *Relay) workLoop(ctx context.Context, working *sync.WaitGroup) {
 	}
 }
 
-// work runs what a task needs until stop is called.
+// work runs the loops of a task until stop is called.
 func (r *Relay) work(ctx context.Context, working *sync.WaitGroup, s *tasks.Hosted) (stop context.CancelFunc) {
 	all := ctx
 	ctx, stop = context.WithCancel(ctx)
@@ -46,7 +46,7 @@ func (r *Relay) work(ctx context.Context, working *sync.WaitGroup, s *tasks.Host
 	return stop
 }
 
-// Run serves until ctx ends, then drains: it refuses what is new, answers what has begun, and
+// Run serves until ctx ends, then drains: it refuses new requests, answers those that have begun, and
 // closes the store. It returns nil after a clean drain.
 func (r *Relay) Run(ctx context.Context) error {
 	defer r.Close()

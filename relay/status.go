@@ -14,31 +14,31 @@ import (
 	"github.com/doona-dp/doona/wire/task"
 )
 
-// Status is how far a relay has come: what `relay status` prints.
+// Status is the state of a relay, as `relay status` prints it.
 type Status struct {
-	// StateRollback says what was set back, and by how much: then nothing is taken, made or handed out.
+	// StateRollback describes a state rollback and its extent. If it is set, the relay has stopped.
 	StateRollback string `json:"set_back,omitempty"`
 
-	// Joining says why this process, among those that share the store, hands out nothing yet.
+	// Joining says why this process hands out no batch yet, if several share the store.
 	Joining string `json:"joining,omitempty"`
 
-	// Full says which disk is full, while the room that is kept on it for erasing is in use, or not all there.
+	// Full says which disk is full, while the space reserved on it for erasing is in use or incomplete.
 	Full string `json:"full,omitempty"`
 
 	Tasks []TaskStatus `json:"tasks"`
 
-	Owners []OwnerStatus `json:"owners,omitempty"` // who are approved
+	Owners []OwnerStatus `json:"owners,omitempty"` // the approved owners
 }
 
-// OwnerStatus says how many tasks an approved owner may have, and has.
+// OwnerStatus is the task limit of an approved owner and its use.
 type OwnerStatus struct {
 	Owner     string `json:"owner"`
 	TaskLimit int    `json:"task_limit"`
-	Tasks     int    `json:"tasks"` // of which a stream is one
-	Asked     int    `json:"asked"` // lists of keys that wait for their task
+	Tasks     int    `json:"tasks"` // a stream counts as one
+	Asked     int    `json:"asked"` // key lists that wait for their task
 }
 
-// String says it in words.
+// String describes the status in words.
 func (o OwnerStatus) String() string {
 	return fmt.Sprintf("owner %s: %d tasks and %d waiting key lists, limit %d", o.Owner, o.Tasks, o.Asked, o.TaskLimit)
 }
@@ -55,7 +55,7 @@ type TaskStatus struct {
 	Equivocations []Equivocation `json:"equivocations,omitempty"`
 }
 
-// Equivocation is what the relay before has signed twice: two manifests of one number.
+// Equivocation holds two manifests of one number that the upstream relay signed.
 type Equivocation struct {
 	Epoch  uint64               `json:"epoch"`
 	Batch  uint64               `json:"batch"`
@@ -64,15 +64,15 @@ type Equivocation struct {
 }
 
 // EpochStatus is the status of one epoch. The number of reports in an open batch is not in it:
-// watching that would tell when each came.
+// watching it would reveal when each came.
 type EpochStatus struct {
 	Epoch     uint64 `json:"epoch"`
 	State     string `json:"state"`     // open, closed, complete, erased or expired
 	Batches   uint64 `json:"batches"`   // made so far, destroyed ones too
-	Confirmed uint64 `json:"confirmed"` // of them, those the next hop has
+	Confirmed uint64 `json:"confirmed"` // those that the next hop has
 
 	// Refused counts reports and slots by reason, each rounded up to a power of two, and only when
-	// the epoch is erased: before, a count that moves would tell when a report came and how it fared.
+	// the epoch is erased: before, a changing count would reveal when a report came and what became of it.
 	Refused map[string]uint64 `json:"refused,omitempty"`
 }
 
@@ -81,11 +81,11 @@ type Finding struct {
 	Epoch   uint64 `json:"epoch"`
 	Batch   uint64 `json:"batch"` // the first
 	Reason  Reason `json:"reason"`
-	Further uint64 `json:"further,omitempty"` // how many batches besides
+	Further uint64 `json:"further,omitempty"` // number of further batches
 	Latest  uint64 `json:"latest,omitempty"`  // the last of these
 }
 
-// Batches counts those that it was found of.
+// Batches returns the number of batches with this finding.
 func (f Finding) Batches() uint64 { return 1 + f.Further }
 
 // Reason says what was wrong.
@@ -198,9 +198,9 @@ func (r *Relay) AdminHandler() http.Handler {
 	return admin.Handler(r.cfg.Log)
 }
 
-// isReady says why reports are not taken or batches not handed out: before the start, while draining, where
-// something was set back, while it joins other processes, while the time is in doubt, without the store, and where a
-// disk is full or cannot be written to. That is tried again here, as nobody sends reports to a relay that is not ready.
+// isReady returns why the relay accepts no reports or hands out no batches: before the start, while draining, after a
+// state rollback, while joining other processes, while the time is in doubt, without the store, and on a full or failing
+// disk. It tries to write again itself, as nobody sends reports to a relay that is not ready.
 func (r *Relay) isReady(ctx context.Context) error {
 	if back := r.store.StateRollback(); back != nil {
 		return back

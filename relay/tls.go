@@ -18,7 +18,7 @@ import (
 	"github.com/doona-dp/doona/internal/service"
 )
 
-// tlsConfig returns how the public address speaks TLS, nil where a proxy before it does.
+// tlsConfig returns how the public address speaks TLS, nil if a proxy in front of it does.
 //
 // TLS 1.3 is the least: every browser that runs the WASM module or has X25519 in WebCrypto speaks it,
 // and so do the other parties, which are this program. It encrypts certificates and has nothing to
@@ -41,7 +41,7 @@ func (c *Config) tlsConfig(outgoing http.RoundTripper) (*tls.Config, error) {
 	return out, nil
 }
 
-// manager returns what asks the certificate authority.
+// manager returns the client of the certificate authority.
 func (c *AutocertConfig) manager(outgoing http.RoundTripper) *autocert.Manager {
 	return &autocert.Manager{
 		Prompt: autocert.AcceptTOS, Cache: autocert.DirCache(c.Cache), HostPolicy: autocert.HostWhitelist(c.Hosts...),
@@ -96,8 +96,7 @@ type certificate struct {
 	stamp [2]time.Time // when the files were last written, as of the last attempt to load them
 }
 
-// get returns the certificate as the files say; while they don't make sense, as in the middle of being
-// replaced, the one before.
+// get returns the certificate in the files, or the previous one while they are invalid, as during a replacement.
 func (c *certificate) get(*tls.ClientHelloInfo) (*tls.Certificate, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

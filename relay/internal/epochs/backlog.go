@@ -8,18 +8,17 @@ import (
 	"github.com/doona-dp/doona/wire/task"
 )
 
-// mostBacklog is how many epochs of all places are ended in one turn beyond the first of each.
+// mostBacklog is how many epochs are ended in one tick beyond the first of each task or stream.
 const mostBacklog = 64
 
-// backlog chooses which epochs are ended in one turn. Only Loop uses it.
+// backlog chooses which epochs are ended in one tick. Only Loop uses it.
 type backlog struct {
-	failed map[store.EpochID]bool // at the last attempt: they come last, or the others would never come
+	failed map[store.EpochID]bool // at the last attempt; they come last, so that they do not block the others
 }
 
-// ofTurn returns those of some epochs that are ended in one turn, the oldest first: one of each place, which is a
-// stream or a task of its own, and a few of the others. So full batches of all tasks are sealed before all epochs of a
-// place with many have ended.
-func (b *backlog) ofTurn(all []due) []due {
+// ofTick returns the epochs to end in one tick, the oldest first: one of each stream or single task, and a few of the
+// others. So full batches of all tasks are sealed before a long backlog of one has ended.
+func (b *backlog) ofTick(all []due) []due {
 	late := func(e due) int {
 		if b.failed[e.ID()] {
 			return 1
@@ -40,7 +39,7 @@ func (b *backlog) ofTurn(all []due) []due {
 	return append(first, others[:min(mostBacklog, len(others))]...)
 }
 
-// tried takes note of which of some epochs have failed.
+// tried records which epochs have failed.
 func (b *backlog) tried(all, done []due) {
 	if b.failed == nil {
 		b.failed = map[store.EpochID]bool{}

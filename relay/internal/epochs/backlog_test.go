@@ -26,7 +26,7 @@ func TestFailingEpochsComeLast(t *testing.T) {
 		for epoch := range waiting {
 			list = append(list, due{s.Epoch(epoch), time.Unix(int64(epoch), 0)})
 		}
-		now := b.ofTurn(list)
+		now := b.ofTick(list)
 		require.LessOrEqual(t, len(now), mostBacklog+2)
 		var done []due
 		for _, e := range now {

@@ -1,9 +1,9 @@
-// Package epochs has the [Lifecycle] of a relay's epochs. It seals batches as they fill; what is over it closes,
-// completes, erases and expires, and destroys its keys.
+// Package epochs has the [Lifecycle] of a relay's epochs. It seals full batches. It closes,
+// completes, erases and expires epochs that are over, and destroys their keys.
 //
 // Package relay runs it. The mixer and the handout ask it to note a finding, to complete an epoch, to settle after a
-// confirmation and to scrub. The keys of an epoch go before what is left of it is sealed, and its HPKE key before the
-// replay set of what that has opened. Whatever a crash leaves undone the next start finds.
+// confirmation and to scrub. The keys of an epoch are destroyed before the rest of it is sealed, and its HPKE
+// key before its replay set. The next start finishes what a crash interrupted.
 package epochs
 
 import (
@@ -27,12 +27,11 @@ import (
 
 // Config says when epochs end: the fields are as in relay.Config.
 type Config struct {
-	Beat      time.Duration // How often the store is followed.
+	Beat      time.Duration // Interval between scans of the store.
 	Retention time.Duration
 }
 
-// Lifecycle seals batches as they fill, and sees to the ends of epochs: what is over is closed, completed, erased and
-// expired, and its keys are destroyed.
+// Lifecycle seals full batches and ends epochs: it closes, completes, erases and expires them, and destroys their keys.
 type Lifecycle struct {
 	*tasks.Registry
 	Store Store
@@ -52,14 +51,14 @@ type Lifecycle struct {
 	unscrubbed atomic.Bool // the store's log may hold what was deleted
 }
 
-// New returns the stage of a host's tasks. Who calls it gives it its stores and clock.
+// New returns the lifecycle of a host's epochs. The caller sets its stores and clock.
 func New(host *tasks.Host, cfg Config, vault *store.Vault, monitor *monitor.Monitor,
 	maker *mixing.Maker) *Lifecycle {
 	return &Lifecycle{Registry: host.Registry, cfg: cfg, vault: vault, monitor: monitor, maker: maker, host: host,
 		wake: make(chan struct{}, 1)}
 }
 
-// Store is what keeps how far each epoch has come.
+// Store keeps the state of each epoch.
 type Store interface {
 	Advance(ctx context.Context, id store.EpochID, to store.State) error
 	Complete(ctx context.Context, id store.EpochID, end []byte) error
@@ -70,7 +69,7 @@ type Store interface {
 	Findings(ctx context.Context) ([]store.Finding, error)
 }
 
-// WholeStore is looked through, swept and scrubbed as a whole.
+// WholeStore is scanned, swept and scrubbed as a whole.
 type WholeStore interface {
 	Reconcile(ctx context.Context) ([]store.Progress, error)
 	Progress(ctx context.Context) ([]store.Progress, error)
@@ -80,8 +79,7 @@ type WholeStore interface {
 	StateRollback() *store.StateRollbackError
 }
 
-// Loop seals batches as they fill, and sees to the ends of epochs. It ends with ctx; what it
-// leaves undone it finds again when the relay starts.
+// Loop seals full batches and ends epochs until ctx ends. The next start continues unfinished work.
 func (ep *Lifecycle) Loop(ctx context.Context) {
 	tick := time.NewTicker(ep.cfg.Beat)
 	defer tick.Stop()
@@ -101,7 +99,7 @@ func (ep *Lifecycle) Loop(ctx context.Context) {
 	}
 }
 
-// Wake has Loop take its next turn at once.
+// Wake makes Loop run its next tick at once.
 func (ep *Lifecycle) Wake() {
 	select {
 	case ep.wake <- struct{}{}:
@@ -109,22 +107,22 @@ func (ep *Lifecycle) Wake() {
 	}
 }
 
-// Heartbeat settles while the store is at work for minutes: see [store.Process].
+// Heartbeat calls Settle during long store operations: see [store.Process].
 func (ep *Lifecycle) Heartbeat(ctx context.Context) {
 	ep.monitor.Logged(ctx, "couldn't destroy keys", ep.Settle(ctx))
 }
 
-// lastScan is when Loop looked at all of the store.
+// lastScan records Loop's last scan of the whole store.
 type lastScan struct {
-	version uint64 // of the store then; 0: what was found could not all be done
+	version uint64 // of the store then; 0 if some work failed
 	at      time.Time
 }
 
-// rescanAfter is after how long all of the store is looked at again, where it is as it was: that reads every epoch of
-// every task, which is most of what a relay of a thousand idle tasks would do.
+// rescanAfter is how often an unchanged store is rescanned. A scan reads every epoch of every task, which would be most
+// of the work of a relay with a thousand idle tasks.
 const rescanAfter = 30 * time.Second
 
-// runEpochTick is one turn of Loop.
+// runEpochTick runs one tick of Loop.
 func (ep *Lifecycle) runEpochTick(ctx context.Context) {
 	if ep.unscrubbed.Load() || ep.monitor.Reserve.Short() != nil { // the log, too, takes room
 		ep.scrub(ctx)
@@ -133,7 +131,7 @@ func (ep *Lifecycle) runEpochTick(ctx context.Context) {
 	changed := version == 0 || version != ep.scanned.version || time.Since(ep.scanned.at) > rescanAfter
 	var settled error
 	if changed {
-		settled = ep.Settle(ctx) // first: what was set back is not sealed again
+		settled = ep.Settle(ctx) // first: a batch that was rolled back is not sealed again
 		ep.monitor.Logged(ctx, "couldn't destroy keys", settled)
 	}
 	ep.endEpochs(ctx) // before full batches are sealed, which may take longer than this process lives
@@ -144,13 +142,12 @@ func (ep *Lifecycle) runEpochTick(ctx context.Context) {
 			ep.scanned.version = 0
 		}
 	}
-	ep.host.KeepUp(ctx) // last: no owner's folder keeps others' epochs from ending
+	ep.host.KeepUp(ctx) // last: an owner's folder must not delay others' epochs
 }
 
-// Settle follows the store, which other processes change too: it takes note of how far epochs have
-// come, keeps the tallies of those that are over, and destroys this process's keys of all that is over.
-// A crash between a batch's sealing or confirmation and the end of its key is made good here, when the
-// relay starts. Many who confirm at the same time share it.
+// Settle reconciles this process with the store, which other processes change too. It reads the state of all epochs,
+// stores the tallies of those that are over, and destroys this process's keys of all that is over. At a start it destroys
+// keys that a crash has left after a sealing or confirmation. Concurrent callers share one run.
 func (ep *Lifecycle) Settle(ctx context.Context) error {
 	return ep.settling.Do(func([]struct{}) error { return ep.settleAll(ctx) })
 }
@@ -176,9 +173,8 @@ func (ep *Lifecycle) settleAll(ctx context.Context) error {
 	return errors.Join(failed, ep.vault.Settle(all))
 }
 
-// KeepTallies moves the tallies of the wanted epochs to the store. That is done when an epoch is over
-// and when the relay stops, and not in between: a count that moves on the disk, as on a screen, would
-// tell when a report came and how it fared.
+// KeepTallies moves the tallies of the wanted epochs to the store. Call it only when an epoch is over or the relay stops:
+// a count that changes on disk would reveal when a report came and what became of it.
 func (ep *Lifecycle) KeepTallies(ctx context.Context, want func(store.EpochID) bool) (failed error) {
 	for id, refused := range ep.monitor.TakeTallies(want) {
 		if err := ep.Store.Tally(ctx, id, refused); err != nil {
@@ -189,16 +185,16 @@ func (ep *Lifecycle) KeepTallies(ctx context.Context, want func(store.EpochID) b
 	return failed
 }
 
-// ScrubSoon has Loop scrub.
+// ScrubSoon makes Loop scrub the store at its next tick.
 func (ep *Lifecycle) ScrubSoon() {
 	ep.unscrubbed.Store(true)
 	ep.Wake()
 }
 
-// scrub deletes what is left of batches, and empties the store's log. Where that fails, as while a batch is being
-// read, or takes too long, Loop does it later.
+// scrub deletes the remains of batches and empties the store's log. If it fails, for example while a batch is being read,
+// Loop repeats it later.
 func (ep *Lifecycle) scrub(ctx context.Context) {
-	ep.unscrubbed.Store(false) // what others delete meanwhile is for the next time
+	ep.unscrubbed.Store(false) // concurrent deletions are scrubbed next time
 	err := ep.Whole.Sweep(ctx)
 	if err == nil {
 		err = ep.Whole.Scrub(ctx)
@@ -216,8 +212,8 @@ func (ep *Lifecycle) sealFull(ctx context.Context) error {
 	return ep.sealSome(ctx, func(s *tasks.Hosted, b store.OpenBatch) bool { return b.Submissions >= s.Batch.Size })
 }
 
-// sealSome seals the batches that are wanted, and then destroys the keys of their rows: at once, as
-// that writes the whole secret. A batch that fails keeps none of the others.
+// sealSome seals the wanted batches. Then it destroys the keys of their rows together, as that rewrites the whole secret.
+// A failed batch does not stop the others.
 func (ep *Lifecycle) sealSome(ctx context.Context, want func(*tasks.Hosted, store.OpenBatch) bool) error {
 	all, err := ep.Whole.Progress(ctx)
 	if err != nil {
@@ -257,16 +253,15 @@ type due struct {
 	end time.Time
 }
 
-// endEpochs ends what is over, the epochs of many tasks side by side, as they may all end at one midnight: what costs
-// as much for one as for many is done once for up to 32. These are closed first, so that their keys go; the oldest are
-// completed first, so that a relay with more to seal than it has time for comes to their ends. Of a place with more
-// than one, most wait for a later turn: see [backlog]. At the first relay an
-// epoch is over by the time that has surely come; at a mix, by what the relay before it says: see pullBatch. An epoch
-// that fails keeps no other.
+// endEpochs ends the epochs that are over. Those of many tasks may end at one midnight, so it works on them concurrently,
+// and does steps of fixed cost once for up to 32. It closes all first, which destroys their keys, and completes the oldest
+// first, so that an overloaded relay still makes progress. Of a task or stream with several, most wait for a later tick:
+// see [backlog]. At the first relay the guarded clock says when an epoch is over; at a mix the upstream relay does: see
+// pullBatch. A failed epoch does not stop the others.
 func (ep *Lifecycle) endEpochs(ctx context.Context) {
-	closing, complete, behind, expired := ep.over()
-	closing, complete, expired = ep.backlog.ofTurn(closing), ep.backlog.ofTurn(complete), ep.backlog.ofTurn(expired)
-	ep.each(ctx, behind, func(e due) error { return ep.endRolledBack(ctx, e.Epoch, e.end) })
+	closing, complete, rolledBack, expired := ep.over()
+	closing, complete, expired = ep.backlog.ofTick(closing), ep.backlog.ofTick(complete), ep.backlog.ofTick(expired)
+	ep.each(ctx, rolledBack, func(e due) error { return ep.endRolledBack(ctx, e.Epoch, e.end) })
 	ep.each(ctx, expired, func(e due) error { return ep.expireEpoch(ctx, e.Epoch) })
 	closed := ep.each(ctx, closing, func(e due) error { return ep.closeEpoch(ctx, e.Epoch) })
 	erase := func(e due) error { return ep.eraseEpoch(ctx, e.Epoch) }
@@ -286,8 +281,7 @@ func (ep *Lifecycle) endEpochs(ctx context.Context) {
 	}
 }
 
-// each ends some epochs, a few at a time, and returns those of which that came off: what they take is their disks'
-// time, not a processor's.
+// each ends epochs concurrently, as they wait for disks rather than processors, and returns those that succeeded.
 func (ep *Lifecycle) each(ctx context.Context, all []due, end func(due) error) (done []due) {
 	const most = 128
 	queue := make(chan due)
@@ -315,9 +309,9 @@ func (ep *Lifecycle) each(ctx context.Context, all []due, end func(due) error) (
 	return done
 }
 
-// over lists the epochs that are to be ended: those that this relay is the first of, those that are complete, those
-// that are behind, and those whose retention is over.
-func (ep *Lifecycle) over() (closing, complete, behind, expired []due) {
+// over lists the epochs to end: those to close at a first relay, complete ones, rolled back ones, and those whose
+// retention is over.
+func (ep *Lifecycle) over() (closing, complete, rolledBack, expired []due) {
 	read := ep.Clock.Read()
 	for _, s := range ep.Hosted().Order {
 		for epoch := range s.EachEpoch() {
@@ -328,7 +322,7 @@ func (ep *Lifecycle) over() (closing, complete, behind, expired []due) {
 			e := due{epoch, end}
 			switch st := e.State(); {
 			case e.RolledBack() && st < store.StateExpired:
-				behind = append(behind, e)
+				rolledBack = append(rolledBack, e)
 			case st == store.StateComplete && (s.Hop > 0 || read.Over(end)):
 				complete = append(complete, e)
 			case st < store.StateComplete && s.Hop == 0 && read.Over(end):
@@ -338,11 +332,11 @@ func (ep *Lifecycle) over() (closing, complete, behind, expired []due) {
 			}
 		}
 	}
-	return closing, complete, behind, expired
+	return closing, complete, rolledBack, expired
 }
 
-// Note keeps a finding, and logs it the first time, and then each time that it was found of twice as many numbers: a
-// neighbour fills no log.
+// Note stores a finding. It logs the first one, and then each time the count has doubled, so that a neighbour cannot fill
+// the log.
 func (ep *Lifecycle) Note(ctx context.Context, b tasks.BatchRef, why store.Reason, details ...any) error {
 	times, err := ep.Store.Note(ctx, b.BatchID(), why)
 	if bits.OnesCount64(times) == 1 {
@@ -361,7 +355,7 @@ func (ep *Lifecycle) advance(ctx context.Context, e tasks.Epoch, to store.State)
 	return nil
 }
 
-// LoadRolledBack takes note of what this process, or another one on the store, has found before.
+// LoadRolledBack marks the epochs in which a process on this store has found a state rollback.
 func (ep *Lifecycle) LoadRolledBack(ctx context.Context) error {
 	all, err := ep.Store.Findings(ctx)
 	for _, f := range all {
@@ -372,8 +366,7 @@ func (ep *Lifecycle) LoadRolledBack(ctx context.Context) error {
 	return err
 }
 
-// endRolledBack ends what must not be kept of such an epoch: its keys, when it is over, and the rest when its
-// retention is.
+// endRolledBack destroys the keys of a rolled back epoch when it is over, and the rest when its retention is over.
 func (ep *Lifecycle) endRolledBack(ctx context.Context, e tasks.Epoch, end time.Time) error {
 	read := ep.Clock.Read()
 	if !read.Over(end) {
@@ -385,8 +378,8 @@ func (ep *Lifecycle) endRolledBack(ctx context.Context, e tasks.Epoch, end time.
 	return ep.expireEpoch(ctx, e)
 }
 
-// expireEpoch deletes what is left of an epoch. Batches that the next hop has not taken in all
-// that time go too: a ciphertext that nobody fetches is only a risk.
+// expireEpoch deletes the rest of an epoch, also batches that the next hop has never fetched: a ciphertext that nobody
+// fetches is only a risk.
 func (ep *Lifecycle) expireEpoch(ctx context.Context, e tasks.Epoch) error {
 	if err := ep.advance(ctx, e, store.StateExpired); err != nil {
 		return err
@@ -397,8 +390,8 @@ func (ep *Lifecycle) expireEpoch(ctx context.Context, e tasks.Epoch) error {
 	return nil
 }
 
-// closeEpoch stops an epoch's submissions. Every step may be repeated. The keys go before what is left is sealed, which
-// the store may keep from succeeding for as long as it likes.
+// closeEpoch stops an epoch's submissions. Every step may be repeated. It destroys the keys before the rest is sealed, as
+// a failing store can delay sealing indefinitely.
 func (ep *Lifecycle) closeEpoch(ctx context.Context, e tasks.Epoch) error {
 	if e.State() == store.StateOpen {
 		if err := ep.advance(ctx, e, store.StateClosed); err != nil {
@@ -408,8 +401,8 @@ func (ep *Lifecycle) closeEpoch(ctx context.Context, e tasks.Epoch) error {
 	return ep.forget(e)
 }
 
-// Complete signs the end of an epoch that has no further batch from here. source is the end of the
-// relay before, nil at the first relay, and where it never came.
+// Complete signs the end of an epoch in which this relay makes no further batch. source is the upstream relay's signed
+// end, nil at the first relay and if it never came.
 func (ep *Lifecycle) Complete(ctx context.Context, e tasks.Epoch, source *onion.SignedEnd) error {
 	made, err := ep.Manifests(ctx, e)
 	if err != nil {
@@ -432,8 +425,7 @@ func (ep *Lifecycle) Complete(ctx context.Context, e tasks.Epoch, source *onion.
 	return nil
 }
 
-// Manifests returns those of all batches that were made of an epoch, without their sources: there may be
-// [task.Task.MostBatches].
+// Manifests returns the manifests of all batches of an epoch, without their sources: up to [task.Task.MostBatches].
 func (ep *Lifecycle) Manifests(ctx context.Context, e tasks.Epoch) ([]onion.Manifest, error) {
 	id := e.ID()
 	next, err := ep.Store.Next(ctx, id)
@@ -454,9 +446,8 @@ func (ep *Lifecycle) Manifests(ctx context.Context, e tasks.Epoch) ([]onion.Mani
 	return made, nil
 }
 
-// forget destroys the keys that open an epoch's ciphertexts and name its clients, when nothing more
-// will be opened. The HPKE key goes first, so that there is never one without the replay set of what
-// it has opened.
+// forget destroys the keys that open an epoch's ciphertexts and name its clients. The HPKE key goes first, so that none
+// remains without its replay set.
 func (ep *Lifecycle) forget(e tasks.Epoch) error {
 	if err := ep.monitor.WithReserve(e.EraseKey); err != nil {
 		return err
@@ -464,8 +455,7 @@ func (ep *Lifecycle) forget(e tasks.Epoch) error {
 	return ep.vault.DestroyEpochKey(e.ID())
 }
 
-// eraseEpoch forgets all that is kept about an epoch but its sealed batches, which need none of it:
-// no further one can come.
+// eraseEpoch deletes everything about an epoch except its sealed batches: no further report or batch can come.
 func (ep *Lifecycle) eraseEpoch(ctx context.Context, e tasks.Epoch) error {
 	if err := ep.forget(e); err != nil {
 		return err

@@ -1,8 +1,9 @@
-// Package handout gives this relay's batches to the next hop, and what it asks besides: a [Server] answers pulls, takes
-// confirmations, and tells which epochs go on and when one has ended.
+// Package handout gives this relay's batches to the next hop. A [Server] answers pulls, accepts confirmations, and reports
+// which epochs are open and which have ended.
 //
-// Package relay routes requests to it. Every request is signed by the next hop and answered once. By what the next hop
-// has had the server finds that everything here was set back together; it hands out nothing more of that epoch then.
+// Package relay routes requests to it. Every request is signed by the next hop and answered once. The
+// requests show which batches the next hop has. If this relay lacks one, all its state was rolled back together, and the
+// server hands out nothing more of that epoch.
 package handout
 
 import (
@@ -27,7 +28,7 @@ import (
 	"github.com/doona-dp/doona/wire/signing"
 )
 
-// Server answers the next hop: batches, ends of epochs, confirmations and news. It is safe for concurrent use.
+// Server answers the next hop: batches, ends of epochs, confirmations and updates. It is safe for concurrent use.
 type Server struct {
 	*tasks.Registry
 	Store Store
@@ -37,7 +38,7 @@ type Server struct {
 	monitor  *monitor.Monitor
 	epochs   Epochs
 	retry    time.Duration // after which to ask again for what is not sealed
-	instance [16]byte      // names this process in its news
+	instance [16]byte      // names this process in its updates
 	handouts handouts
 }
 
@@ -53,15 +54,15 @@ type Epochs interface {
 	ScrubSoon()
 }
 
-// New returns the server of a host's batches. A next hop is told to ask again, after a while, for what is not sealed.
-// Who calls it gives it its store and clock.
+// New returns the server of a host's batches. A next hop repeats its request after retry if a batch is not
+// sealed. The caller sets the store and clock.
 func New(host *tasks.Host, monitor *monitor.Monitor, epochs Epochs, retry time.Duration) *Server {
 	h := &Server{Registry: host.Registry, host: host, monitor: monitor, epochs: epochs, retry: retry}
 	rand.Read(h.instance[:])
 	return h
 }
 
-// Store is what has sealed batches.
+// Store holds sealed batches.
 type Store interface {
 	Batch(ctx context.Context, b store.BatchID) (*store.Sealed, error)
 	Manifest(ctx context.Context, b store.BatchID) (manifest []byte, confirmed bool, err error)
@@ -71,7 +72,7 @@ type Store interface {
 	StateRollback() *store.StateRollbackError
 }
 
-// batchOf returns what a pull or confirmation is about.
+// batchOf returns the batch that a pull or confirmation names.
 func (out *Server) batchOf(req *http.Request) (b tasks.BatchRef, err error) {
 	e, err := out.epochOf(req)
 	if err != nil {
@@ -81,7 +82,7 @@ func (out *Server) batchOf(req *http.Request) (b tasks.BatchRef, err error) {
 	return e.Ref(seq), err
 }
 
-// epochOf returns what a question for the end of an epoch is about.
+// epochOf returns the epoch that a request names.
 func (out *Server) epochOf(req *http.Request) (e tasks.Epoch, err error) {
 	s, err := service.PathTask(req, out.Hosted().ByID)
 	if err != nil {
@@ -101,7 +102,7 @@ func (out *Server) signed(req *http.Request, s *tasks.Hosted, purpose signing.Pu
 	return out.host.Fresh(req.Context(), next, nonce)
 }
 
-// rangeStart returns the first byte that a request asks for, which the longest batch has.
+// rangeStart returns the first byte that a request asks for, below the size of the longest batch.
 func rangeStart(s *tasks.Hosted, req *http.Request) (uint64, error) {
 	header := req.Header.Get("Range")
 	if header == "" {
@@ -118,7 +119,7 @@ func rangeStart(s *tasks.Hosted, req *http.Request) (uint64, error) {
 	return from, nil
 }
 
-// HandlePull answers the next hop with a sealed batch, when the hashes of what it has had before agree with the store.
+// HandlePull answers the next hop with a sealed batch, if its digest of earlier batches matches the store.
 func (out *Server) HandlePull(w http.ResponseWriter, req *http.Request) error {
 	ref, err := out.batchOf(req)
 	if err != nil {
@@ -152,7 +153,7 @@ func (out *Server) HandlePull(w http.ResponseWriter, req *http.Request) error {
 	if err != nil {
 		return err
 	}
-	// Again: it and the one before may have been made since, and only now is there what to compare.
+	// Check again: this batch and the previous one may have been made meanwhile.
 	if err := out.checkHistory(req.Context(), ref, before); err != nil {
 		return err
 	}
@@ -169,7 +170,7 @@ func (out *Server) HandlePull(w http.ResponseWriter, req *http.Request) error {
 
 // sealed returns a sealed batch, or the problem that says whether it may come yet.
 func (out *Server) sealed(req *http.Request, b tasks.BatchRef) (*store.Sealed, error) {
-	// before looking, lest one comes in between
+	// read first: a batch may be made meanwhile
 	over := b.State() >= store.StateComplete
 	if b.State() == store.StateEnded {
 		return nil, tasks.EndedProblem()
@@ -199,7 +200,7 @@ func (out *Server) HandleEnd(w http.ResponseWriter, req *http.Request) error {
 	if err := out.signed(req, e.Hosted, signing.AskEnd, handover.EndBody(e.Hosted.ID, e.Number)); err != nil {
 		return err
 	}
-	if err := out.goesOn(e); err != nil {
+	if err := out.checkOpen(e); err != nil {
 		return err
 	}
 	end, err := out.Store.End(req.Context(), e.ID())
@@ -213,16 +214,16 @@ func (out *Server) HandleEnd(w http.ResponseWriter, req *http.Request) error {
 	return service.Write(w, codec.MediaType, end)
 }
 
-// goesOn is the problem of an epoch of which nothing is handed out or forgotten any more: something was set
-// back, or the operator has ended it.
-func (out *Server) goesOn(e tasks.Epoch) error {
+// checkOpen returns a problem if nothing of an epoch is handed out or deleted any more: its state was rolled back, or the
+// operator has ended it.
+func (out *Server) checkOpen(e tasks.Epoch) error {
 	if back := out.Store.StateRollback(); back != nil {
 		return back
 	}
 	return e.CheckServable()
 }
 
-// HandleConfirm takes note that a batch is safe at the next hop, and destroys it here: 204 says that this is durable.
+// HandleConfirm records that the next hop holds a batch, and destroys it here. The answer 204 means that this is durable.
 func (out *Server) HandleConfirm(w http.ResponseWriter, req *http.Request) error {
 	b, err := out.batchOf(req)
 	if err != nil {
@@ -233,13 +234,12 @@ func (out *Server) HandleConfirm(w http.ResponseWriter, req *http.Request) error
 	if err != nil && !missing {
 		return err
 	}
-	// Also where there is nothing to confirm: strangers learn what exists neither by the answer nor by how long
-	// a signature takes to check.
+	// Check the signature even if there is no such batch, so that neither answer nor timing tells strangers what exists.
 	body := handover.ConfirmBody(b.Hosted.ID, b.Number, b.Seq, manifest)
 	if err := out.signed(req, b.Hosted, signing.Confirm, body); err != nil {
 		return err
 	}
-	if err := out.goesOn(b.Epoch); err != nil && !errors.Is(err, tasks.EndedProblem()) {
+	if err := out.checkOpen(b.Epoch); err != nil && !errors.Is(err, tasks.EndedProblem()) {
 		return err
 	}
 	if missing {
@@ -256,9 +256,9 @@ func (out *Server) HandleConfirm(w http.ResponseWriter, req *http.Request) error
 	return nil
 }
 
-// handouts bounds the batches on their way out, of each of which a chunk is held in memory: whoever saw a next
-// hop's signature on the way can ask again, and read slowly. One batch of each task may always be
-// out, and more as long as all together are within handoutBytes.
+// handouts limits the batches being sent, each of which holds a chunk in memory. Someone who intercepts a next hop's
+// signature can repeat the request and read slowly. Each task may always send one batch, and more while all together
+// stay within handoutBytes.
 type handouts struct {
 	mu    sync.Mutex // guards the rest
 	bytes int64
@@ -267,7 +267,7 @@ type handouts struct {
 
 const handoutBytes = 64 << 20
 
-// take takes the place of a batch and says whether there was one.
+// take reserves memory for a batch and says whether there was enough.
 func (h *handouts) take(s *tasks.Hosted) bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -290,8 +290,8 @@ func (h *handouts) leave(s *tasks.Hosted) {
 	h.bytes -= handoutBytesOf(s)
 }
 
-// handoutBytesOf is how much memory a batch of a task takes as it leaves this relay: a chunk, encrypted and not, and
-// where its chunks are.
+// handoutBytesOf returns the memory that sending a batch of a task needs: a chunk, encrypted and not, and the positions
+// of its chunks.
 func handoutBytesOf(s *tasks.Hosted) int64 {
 	return 2*onion.ChunkSlots*int64(s.Layout.SlotSize(s.Hop+1)) +
 		handover.MaxBatch(s.Task, s.Layout, s.Hop)/int64(s.Layout.SlotSize(s.Hop+1))/onion.ChunkSlots*24

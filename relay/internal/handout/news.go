@@ -14,8 +14,8 @@ import (
 	"github.com/doona-dp/doona/wire/task"
 )
 
-// HandleNews tells a next hop which epochs of the tasks that both serve go on, and how many batches of each there are.
-func (out *Server) HandleNews(w http.ResponseWriter, req *http.Request) error {
+// HandleUpdates tells a next hop which epochs of shared tasks are open, and how many batches each has.
+func (out *Server) HandleUpdates(w http.ResponseWriter, req *http.Request) error {
 	own, err := service.PathKey[task.SignKey](req, "relay")
 	if err != nil {
 		return err
@@ -37,7 +37,7 @@ func (out *Server) HandleNews(w http.ResponseWriter, req *http.Request) error {
 	if back := out.Store.StateRollback(); back != nil {
 		return back
 	}
-	raw, err := codec.Marshal(out.newsOf(shared))
+	raw, err := codec.Marshal(out.statusOf(shared))
 	if err != nil {
 		return err
 	}
@@ -53,9 +53,9 @@ func (out *Server) HandleNews(w http.ResponseWriter, req *http.Request) error {
 	return service.Write(w, codec.MediaType, raw)
 }
 
-// newsOf returns the news of some tasks.
-func (out *Server) newsOf(hosted []*tasks.Hosted) *handover.UpstreamStatus {
-	news := &handover.UpstreamStatus{Instance: out.instance[:], Epochs: []handover.OpenEpoch{}}
+// statusOf returns the open epochs of tasks.
+func (out *Server) statusOf(hosted []*tasks.Hosted) *handover.UpstreamStatus {
+	status := &handover.UpstreamStatus{Instance: out.instance[:], Epochs: []handover.OpenEpoch{}}
 	latest := out.Clock.Read().Latest
 	for _, s := range hosted {
 		for e := range s.EachEpoch() {
@@ -63,14 +63,14 @@ func (out *Server) newsOf(hosted []*tasks.Hosted) *handover.UpstreamStatus {
 			if latest.Before(start) {
 				break
 			}
-			if len(news.Epochs) == handover.MaxOpenEpochs { // the hop asks for the others
-				return news
+			if len(status.Epochs) == handover.MaxOpenEpochs { // the hop asks for the others
+				return status
 			}
 			if e.State() < store.StateComplete && !e.RolledBack() {
 				one := handover.OpenEpoch{TaskID: s.ID[:], Epoch: e.Number, Batches: e.Sealed()}
-				news.Epochs = append(news.Epochs, one)
+				status.Epochs = append(status.Epochs, one)
 			}
 		}
 	}
-	return news
+	return status
 }

@@ -9,16 +9,14 @@ import (
 	"github.com/doona-dp/doona/wire/handover"
 )
 
-// The next hop's memory shows what nothing here can: that the store, the secret and the keys were set back
-// together, to one moment. The number that it asks for is signed, and it asks for one only when it has had
-// the batches before. If one of these was not begun here, or is still open, this relay has forgotten them, and with
-// them who has reported; or the next hop lies, which can stop the epoch whatever it says. The request also has a
-// hash of all manifests before, so that it shows, too, where a number is there again and is another batch. So
-// nothing more is taken, made or handed out in that epoch, until the operator has put back what is newer, or ended
-// the epochs.
+// Only the next hop can show that the store, the secret and the keys were rolled back together to one moment. Its pull
+// is signed, and it asks for a number only once it has all earlier batches. If one of these has not begun here, or is
+// still open, this relay has forgotten it and who has reported. Or the next hop lies, but it can stop the epoch anyway.
+// The request also has a hash of all earlier manifests, so it shows a number that was made again as another batch.
+// After a rollback the relay does nothing more in that epoch until the operator has restored newer files or ended it.
 
-// checkBegun is RolledBackProblem in an epoch of which the next hop knows more than the store, as its pull of a
-// number tells. An epoch that has not begun here has nothing to be behind.
+// checkBegun returns RolledBackProblem if a pull shows that the next hop knows more of the epoch than the store. An epoch
+// that has not begun cannot be rolled back.
 func (out *Server) checkBegun(ctx context.Context, b tasks.BatchRef) error {
 	if err := b.CheckServable(); err != nil {
 		return err
@@ -34,8 +32,8 @@ func (out *Server) checkBegun(ctx context.Context, b tasks.BatchRef) error {
 	return out.foundRolledBack(ctx, b)
 }
 
-// checkHistory is RolledBackProblem in an epoch that is behind, or where the next hop has had another batch of a number
-// before this one, or one that is not made yet.
+// checkHistory returns RolledBackProblem if the epoch was rolled back, or if the next hop has an earlier batch that
+// differs from this relay's or that this relay has not made.
 func (out *Server) checkHistory(ctx context.Context, b tasks.BatchRef, before handover.HistoryDigest) error {
 	if err := b.CheckServable(); err != nil {
 		return err

@@ -8,19 +8,19 @@ import (
 	"github.com/doona-dp/doona/wire/problem"
 )
 
-// room is what reports in flight take, or may take.
+// room is a number of reports in flight and their memory, used or free.
 type room struct {
-	places int
-	bytes  int64
+	reports int
+	bytes   int64
 }
 
 // admission bounds what reports in flight take, before their bodies are read:
 //
-//   - all together have MaxConcurrent places and MaxMemory bytes;
-//   - one network has at most an eighth of the places and bytes that are free, or one report: so
+//   - all together have MaxConcurrent reports and MaxMemory bytes;
+//   - one network has at most an eighth of the free reports and bytes, or one report: so
 //     k networks that send slowly on purpose leave (7/8)^k;
-//   - one of several tasks never has more than is left free, in places and in bytes. So k tasks
-//     that are flooded take k/(k+1) of all, and the next one always finds 1/(k+1) free. (The
+//   - one of several tasks never has more than is left free, in reports and in bytes. So k flooded
+//     tasks use k/(k+1) of all, and the next one always finds 1/(k+1) free. (The
 //     dynamic threshold of shared-memory switches [CH98], with factor 1.)
 //
 // [CH98]: https://doi.org/10.1109/90.664262
@@ -37,38 +37,38 @@ func newAdmission(all room, most int) *admission {
 	return &admission{alone: most == 1, free: all, tasks: map[*tasks.Hosted]room{}, networks: map[netip.Prefix]room{}}
 }
 
-// take takes a place and some bytes for a report of a network to a task. It returns "" or the name
-// of the problem: whose fault it is that there is no room.
+// take reserves one report and its bytes for a network and a task. It returns "", or the problem that names whose load
+// is too high.
 func (a *admission) take(s *tasks.Hosted, client netip.Prefix, bytes int64) problem.Name {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	held, network := a.tasks[s], a.networks[client]
 	switch {
-	case a.free.places == 0 || a.free.bytes < bytes:
+	case a.free.reports == 0 || a.free.bytes < bytes:
 		return problem.Overloaded
-	case network.places > 0 && (network.places >= (a.free.places+7)/8 || network.bytes+bytes > a.free.bytes/8):
+	case network.reports > 0 && (network.reports >= (a.free.reports+7)/8 || network.bytes+bytes > a.free.bytes/8):
 		return problem.SlowDown
-	case !a.alone && (held.places >= a.free.places || held.bytes+bytes > a.free.bytes):
+	case !a.alone && (held.reports >= a.free.reports || held.bytes+bytes > a.free.bytes):
 		return problem.Overloaded
 	}
-	a.networks[client] = room{network.places + 1, network.bytes + bytes}
-	a.tasks[s] = room{held.places + 1, held.bytes + bytes}
-	a.free = room{a.free.places - 1, a.free.bytes - bytes}
+	a.networks[client] = room{network.reports + 1, network.bytes + bytes}
+	a.tasks[s] = room{held.reports + 1, held.bytes + bytes}
+	a.free = room{a.free.reports - 1, a.free.bytes - bytes}
 	return ""
 }
 
-// leave gives back what take took.
+// leave releases what take reserved.
 func (a *admission) leave(s *tasks.Hosted, client netip.Prefix, bytes int64) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	held, network := a.tasks[s], a.networks[client]
-	if network.places == 1 {
+	if network.reports == 1 {
 		delete(a.networks, client)
 	} else {
-		a.networks[client] = room{network.places - 1, network.bytes - bytes}
+		a.networks[client] = room{network.reports - 1, network.bytes - bytes}
 	}
-	a.tasks[s] = room{held.places - 1, held.bytes - bytes}
-	a.free = room{a.free.places + 1, a.free.bytes + bytes}
+	a.tasks[s] = room{held.reports - 1, held.bytes - bytes}
+	a.free = room{a.free.reports + 1, a.free.bytes + bytes}
 }
 
 // left returns what is free.

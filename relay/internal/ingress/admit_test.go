@@ -25,7 +25,7 @@ func TestFewNetworksLeaveRoom(t *testing.T) {
 			require.Equal(t, problem.SlowDown, a.take(s, network(n), bytes))
 		}
 		left := a.left()
-		require.Greater(t, left.places, 100)
+		require.Greater(t, left.reports, 100)
 		require.Greater(t, left.bytes, all.bytes/10)
 		require.Empty(t, a.take(s, network(99), left.bytes), "one report of another")
 		a.leave(s, network(99), left.bytes)

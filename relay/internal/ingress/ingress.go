@@ -1,8 +1,8 @@
-// Package ingress takes clients' reports in, at the first relay of a task: what limits, tokens and replay sets let
-// through is on disk before it is acknowledged.
+// Package ingress accepts clients' reports at the first relay of a task. It checks limits, tokens and replay sets, and
+// acknowledges a report only when it is on disk.
 //
-// Package relay routes requests to an [Ingress] and runs its loops. Many reports share a durable transaction, to which
-// they go in a random order. One that is in the queue as the relay ends has an answer, too.
+// Package relay routes requests to an [Ingress] and runs its loops. Many reports share a durable transaction, in
+// random order. Reports still in the queue when the relay stops are answered too.
 package ingress
 
 import (
@@ -28,19 +28,18 @@ import (
 	"github.com/doona-dp/doona/wire/problem"
 )
 
-// Config says how much an ingress takes at a time: the fields are as in relay.Config, unless they say otherwise.
+// Config limits an ingress. The fields are as in relay.Config unless they say otherwise.
 type Config struct {
 	Proxies       service.Proxies
-	Outgoing      http.RoundTripper // of what is asked of issuers
+	Outgoing      http.RoundTripper // of requests to issuers
 	MaxConcurrent int
 	MaxMemory     int64
-	MaxTasks      int // how many tasks there may be at a time, of which those of a stream count as one
+	MaxTasks      int // largest number of tasks at a time; a stream counts as one
 	Group         int
 	KeyInterval   time.Duration // between two attempts to fetch an issuer's keys
 }
 
-// Ingress takes clients' reports in: what limits, tokens and replay sets let through is on disk before it is
-// acknowledged. Its handlers are safe for concurrent use.
+// Ingress accepts clients' reports: see the package comment. Its handlers are safe for concurrent use.
 type Ingress struct {
 	*tasks.Registry
 	Store Store
@@ -57,7 +56,7 @@ type Ingress struct {
 	ended     bool          // nothing further goes into queue
 }
 
-// New returns the ingress of a registry's tasks. wake is called when a batch is full. Who calls it gives it its
+// New returns the ingress of a registry's tasks. wake is called when a batch is full. The caller sets its
 // store and clock.
 func New(r *tasks.Registry, cfg Config, vault *store.Vault, monitor *monitor.Monitor,
 	wake func()) *Ingress {
@@ -66,30 +65,30 @@ func New(r *tasks.Registry, cfg Config, vault *store.Vault, monitor *monitor.Mon
 		admission: newAdmission(room{cfg.MaxConcurrent, cfg.MaxMemory}, cfg.MaxTasks)}
 }
 
-// Load says how much of what an ingress may take at a time is taken.
+// Load is the current use of an ingress's limits.
 type Load struct {
-	Queued   int   // reports that wait for their transaction
+	Queued   int   // reports waiting to be committed
 	InFlight int   // reports being read, opened or stored
 	Bytes    int64 // of memory, reserved for these
 }
 
-// Load returns what is taken now.
+// Load returns the current load.
 func (in *Ingress) Load() Load {
 	left := in.admission.left()
-	return Load{len(in.queue), in.cfg.MaxConcurrent - left.places, in.cfg.MaxMemory - left.bytes}
+	return Load{len(in.queue), in.cfg.MaxConcurrent - left.reports, in.cfg.MaxMemory - left.bytes}
 }
 
-// Store is what takes reports.
+// Store stores reports.
 type Store interface {
 	Commit(ctx context.Context, group []*store.Submission) (full bool, err error)
 	StateRollback() *store.StateRollbackError
 }
 
-// HandleReport takes one client's submission: cheap checks first, then room for it, then the one
-// public-key operation, then the store. 201 means that it is on disk.
+// HandleReport accepts one client's submission: cheap checks first, then a reservation of memory, then the one public-key
+// operation, then the store. 201 means that it is on disk.
 //
-// The origin comes before all that depends on what has happened here, or else any page could ask by its visitors'
-// browsers whether their networks have reported.
+// The origin is checked before anything that depends on earlier reports. Otherwise any page could learn through its
+// visitors' browsers whether their networks have reported.
 func (in *Ingress) HandleReport(w http.ResponseWriter, req *http.Request) error {
 	s, err := in.reportTask(req)
 	if err != nil {
@@ -114,7 +113,7 @@ func (in *Ingress) HandleReport(w http.ResponseWriter, req *http.Request) error 
 		}
 		return err
 	}
-	w.WriteHeader(http.StatusCreated) // nothing keeps it: it answers a POST, and says nothing of how long it is fresh
+	w.WriteHeader(http.StatusCreated) // not cached: it answers a POST and names no lifetime
 	return nil
 }
 
@@ -142,8 +141,8 @@ func (in *Ingress) reportTask(req *http.Request) (*tasks.Hosted, error) {
 	return s, nil
 }
 
-// tallyForeign counts a report of a foreign page among an epoch's refusals, if the epoch takes reports by the task and
-// the clock: not by its state, which would show in how long the answer takes. Nothing of the origin is kept.
+// tallyForeign counts a report of a foreign page among an epoch's refusals, if the epoch accepts reports by task and
+// clock. It ignores the epoch's state, which the time to answer would reveal. It stores nothing of the origin.
 func (in *Ingress) tallyForeign(req *http.Request, s *tasks.Hosted) {
 	epoch, err := service.PathEpoch(req, s.Task)
 	if err != nil {
@@ -202,7 +201,7 @@ func (in *Ingress) takeReport(w http.ResponseWriter, req *http.Request, e tasks.
 	}
 	defer in.admission.leave(e.Hosted, client, size)
 	var tok []byte
-	if e.WithTokens() { // before the body is read: who has none takes no memory
+	if e.WithTokens() { // before reading the body, so that a request without token uses no memory
 		var err error
 		if tok, err = in.checkToken(w, req, e); err != nil {
 			return err
@@ -219,9 +218,8 @@ func (in *Ingress) takeReport(w http.ResponseWriter, req *http.Request, e tasks.
 	return in.enqueue(sub)
 }
 
-// checkHeader refuses what is not a report, or longer than the longest, before it is read. A report
-// may come without a media type: a browser then asks for no permission first, and a page that is
-// being closed has no time to.
+// checkHeader refuses other media types and too long bodies before they are read. A report may come without a media type:
+// then a browser sends no preflight, for which a closing page has no time.
 func checkHeader(req *http.Request, most int64) error {
 	if header := req.Header.Get("Content-Type"); header != "" && header != codec.MediaType {
 		if kind, _, err := mime.ParseMediaType(header); err != nil || kind != codec.MediaType {
@@ -234,9 +232,9 @@ func checkHeader(req *http.Request, most int64) error {
 	return nil
 }
 
-// readReport reads a body of at most most bytes; it may come without a length. A client that dawdles holds a place and
-// memory: it has what every request has, 15 s; for a body of usualReport or more it has 15 s from here on and what the
-// bytes take at 16 kB/s, then some time to take the answer. A connection without deadlines, as in tests, has none.
+// readReport reads a body of at most most bytes; it may come without a length. A slow client occupies
+// memory, so it has 15 s, as every request. For a body of usualReport or more it has 15 s from now plus the time of the
+// bytes at 16 kB/s, and then some time to read the answer. A connection without deadlines, as in tests, has none.
 func readReport(w http.ResponseWriter, req *http.Request, most int64) ([]byte, error) {
 	if most >= usualReport {
 		patience := service.ReadTimeout + time.Duration(most)*time.Second/usualReport
@@ -262,7 +260,7 @@ func readReport(w http.ResponseWriter, req *http.Request, most int64) ([]byte, e
 	return nil, problem.New(problem.Malformed, "the body ended early")
 }
 
-// usualReport is what a slow client sends in a second, in bytes. To set deadlines takes longer than to read less.
+// usualReport is how many bytes a slow client sends in a second. Setting deadlines takes longer than reading less.
 const usualReport = 16 << 10
 
 // openReport opens a submission and names its client: by its token, or else by its network.
@@ -313,8 +311,8 @@ type pending struct {
 	done chan bool // gets one value: whether the transaction was made
 }
 
-// unstored is the answer where the store did not take a submission, or may not have: the same bytes may be
-// sent again.
+// unstored is the answer if the store did not commit a submission, or may not have: the client may send the same bytes
+// again.
 func unstored() error {
 	return service.TryLater(problem.Overloaded, "not stored; send the same bytes again")
 }
@@ -336,7 +334,7 @@ func (in *Ingress) enqueue(sub *store.Submission) error {
 	return answer(sub)
 }
 
-// hand puts a submission into the queue, of which each gets a verdict, and says whether there was room.
+// hand puts a submission into the queue and says whether there was room. Each queued submission gets a verdict.
 func (in *Ingress) hand(p *pending) bool {
 	in.ending.RLock()
 	defer in.ending.RUnlock()
@@ -359,7 +357,7 @@ func answer(sub *store.Submission) error {
 	case store.Replayed:
 		return problem.New(problem.Replayed, "")
 	case store.Limited:
-		return problem.New(problem.Limit, "") // without the quota: it would count the neighbours' reports
+		return problem.New(problem.Limit, "") // without the quota, which would count the neighbours' reports
 	default:
 		return problem.New(problem.EpochClosed, "")
 	}
@@ -379,7 +377,7 @@ func (in *Ingress) CommitLoop(ctx context.Context) {
 	}
 }
 
-// endQueue refuses what is in the queue, and all that comes.
+// endQueue refuses queued and later submissions.
 func (in *Ingress) endQueue() {
 	in.ending.Lock()
 	defer in.ending.Unlock()
@@ -394,12 +392,12 @@ func (in *Ingress) endQueue() {
 	}
 }
 
-// gather returns first and what waits behind it, in a random order: neither the order of arrival
-// nor that of the queue reaches the disk.
+// gather returns first and the submissions queued after it in random order: neither the order of arrival nor the queue's
+// order reaches the disk.
 //
-// Reports that have come and wait for a processor join the group, for as long as more of them get there. Else, on one
-// processor, a group is often of the one report that was opened since the last: a transaction costs several times what
-// a report does, and while the committer is busy with one after the other the others never get there.
+// It first yields to reports that wait for a processor, as long as more of them arrive. Otherwise, on one processor, a
+// group often has only the one report opened since the last group: a transaction costs several times as much as a report,
+// so a busy committer starves the other reports.
 func (in *Ingress) gather(first *pending) []*pending {
 	for waiting := -1; waiting < len(in.queue) && len(in.queue) < in.cfg.Group; {
 		waiting = len(in.queue)

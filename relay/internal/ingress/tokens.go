@@ -12,8 +12,8 @@ import (
 	"github.com/doona-dp/doona/wire/token"
 )
 
-// checkToken returns the token that a report carries. It costs no more than comparing bytes, until a
-// token of the right epoch and key has its signature checked.
+// checkToken returns the token that a report carries. It only compares bytes before it checks the
+// signature of a token for the right epoch and key.
 func (in *Ingress) checkToken(w http.ResponseWriter, req *http.Request, e tasks.Epoch) ([]byte, error) {
 	at := e.TokenKey()
 	if at == nil {
@@ -37,8 +37,8 @@ const tokenKeyPause = 5 * time.Second
 // fetchTimeout bounds one attempt.
 const fetchTimeout = 20 * time.Second
 
-// TokenKeyLoop fetches the issuer's keys of the epochs that are open or next, ahead of the reports
-// and once each: what the issuer sees does not depend on who reports.
+// TokenKeyLoop fetches the issuer's keys of the epochs that are open or next, in advance and
+// once each, so that the issuer's view does not depend on who reports.
 func (in *Ingress) TokenKeyLoop(ctx context.Context, s *tasks.Hosted) {
 	client := &http.Client{Transport: in.cfg.Outgoing, Timeout: fetchTimeout,
 		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}

@@ -33,7 +33,7 @@ type SealStore interface {
 	SealWithheld(ctx context.Context, b store.BatchID, build store.SealFunc) error
 }
 
-// Maker makes this relay's batches: it permutes, signs and withholds them.
+// Maker permutes, signs and withholds this relay's batches.
 type Maker struct {
 	Store   SealStore
 	Memory  int // bytes of slots that are permuted without a file
@@ -41,12 +41,12 @@ type Maker struct {
 	scratch string // the folder for what memory does not hold
 }
 
-// NewMaker returns a maker that permutes large batches in a folder. Who calls it gives it its store.
+// NewMaker returns a maker that permutes large batches in a folder. The caller sets its store.
 func NewMaker(monitor *monitor.Monitor, scratch string) *Maker {
 	return &Maker{monitor: monitor, scratch: scratch, Memory: spill.Memory}
 }
 
-// signBatch signs what a writer has been given.
+// signBatch signs the slots given to a writer.
 func (bm *Maker) signBatch(m *batchDraft, w *onion.BatchWriter) (*store.Made, error) {
 	added := make([]uint64, len(m.in))
 	if w.Filled() {
@@ -79,13 +79,13 @@ func (bm *Maker) countBatch(s *tasks.Hosted, destroyed bool) {
 	}
 }
 
-// shuffle returns a shuffle of slots of a size, of which so many are expected in each lane.
+// shuffle returns a shuffle of slots of size bytes, with the expected number of slots per lane.
 func (bm *Maker) shuffle(size int, expect []uint64) (*spill.Shuffle, error) {
 	return spill.New(bm.scratch, size, expect, bm.Memory)
 }
 
-// incomingBatch is a batch of the relay before as it comes: its slots are opened a chunk at a time, and go to a shuffle
-// with their tags before them.
+// incomingBatch is a batch of the upstream relay during its transfer. Its slots are opened chunk by chunk, and go to a
+// shuffle after their tags.
 type incomingBatch struct {
 	maker    *Maker
 	e        tasks.Epoch
@@ -96,7 +96,7 @@ type incomingBatch struct {
 	tags     []store.Short
 }
 
-// newIncoming prepares for the batches of an epoch. One without a key opens nothing.
+// newIncoming returns an incoming batch of an epoch. Without a key it opens nothing.
 func (mx *Mixer) newIncoming(e tasks.Epoch) (o *incomingBatch, err error) {
 	o = &incomingBatch{maker: mx.maker, e: e}
 	o.opener, err = e.Opener()
@@ -116,8 +116,8 @@ const (
 	isSlot     = 1
 )
 
-// begin makes room for the slots that a manifest tells of. It is called when the hashes of all chunks are there, so
-// that the counts are no larger than what has come.
+// begin creates the shuffle for the slots that the manifest counts. The hashes of all chunks must be here, so that the
+// counts do not exceed what was sent.
 func (o *incomingBatch) begin() (err error) {
 	if o.slots != nil {
 		return nil
@@ -130,7 +130,7 @@ func (o *incomingBatch) begin() (err error) {
 
 // take opens a chunk's slots.
 func (o *incomingBatch) take(lane int, slots [][]byte) error {
-	if o.opener == nil { // no key: the batch is refused when it has come
+	if o.opener == nil { // no key: the batch is refused after its transfer
 		return nil
 	}
 	if err := o.begin(); err != nil {
@@ -164,8 +164,7 @@ func (o *incomingBatch) close() {
 	}
 }
 
-// write writes the slots that are fresh, and the dummies, in a uniform order, and counts the slots of each lane and
-// what is left out.
+// write writes fresh slots and dummies in a uniformly random order, and counts the slots of each lane and the replays.
 func (o *incomingBatch) write(fresh *store.Fresh, w *onion.BatchWriter) (valid []uint64, repeats int, err error) {
 	valid = make([]uint64, o.e.Slots.Lanes)
 	err = o.slots.Each(func(lane int, record []byte) error {
@@ -182,14 +181,14 @@ func (o *incomingBatch) write(fresh *store.Fresh, w *onion.BatchWriter) (valid [
 }
 
 // openedSlot is a slot that opened. One key opens one ciphertext to one tag, so the tag alone
-// recognizes a ciphertext that comes again.
+// identifies a replayed ciphertext.
 type openedSlot struct {
 	tag  store.Short
 	next []byte // nil where it does not open
 }
 
-// openAll opens slots of a lane on all cores, with their tags hashed under an epoch's key. It is [keyfile.ErrErased]
-// where that is erased meanwhile: no slot counts as one that does not open then.
+// openAll opens slots of a lane on all cores, with their tags hashed under an epoch's key. It returns
+// [keyfile.ErrErased] if that key is erased meanwhile, so that no slot then counts as one that does not open.
 func openAll(opener *onion.Opener, key *store.EpochKey, lane int, sealed [][]byte) ([]openedSlot, error) {
 	all := make([]openedSlot, len(sealed))
 	err := onAllCores(len(all), func(i int) (err error) {
@@ -199,8 +198,8 @@ func openAll(opener *onion.Opener, key *store.EpochKey, lane int, sealed [][]byt
 	return all, err
 }
 
-// onAllCores calls do for the numbers below n, and returns its first error, after which some are left out. Requests
-// go between runs of them.
+// onAllCores calls do for the numbers below n, and returns the first error, after which it skips some. It
+// yields to requests between runs.
 func onAllCores(n int, do func(i int) error) (err error) {
 	const run = 64
 	var next atomic.Int64
@@ -235,7 +234,7 @@ func openOne(opener *onion.Opener, key *store.EpochKey, lane int, sealed []byte)
 	return o, nil
 }
 
-// Withholds says whether an open batch, as it is, will be destroyed: that takes no room, and makes some.
+// Withholds says whether an open batch would be destroyed if sealed now: that frees space.
 func Withholds(s *tasks.Hosted, b store.OpenBatch) bool {
 	in := slices.Repeat([]uint64{min(b.Submissions*s.Slots.PerLane, s.MostSlots())}, int(s.Slots.Lanes))
 	return onion.CheckCounts(s.Task, b.Submissions, in) != nil

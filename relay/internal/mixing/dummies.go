@@ -6,10 +6,9 @@ import (
 	"github.com/doona-dp/doona/wire/task"
 )
 
-// drawDummies draws what this relay adds to one batch, and seals it for the hops behind as their slots arrive
-// there. It is called before the transaction that makes the batch, so that no writer waits for it, and for
-// every call anew: a draw that is not used is forgotten, and no draw is used twice. Nothing of it is
-// stored or logged but, permuted among the others, the sealed slots.
+// drawDummies draws what this relay adds to one batch, and seals it for the later hops. It runs before the
+// transaction that makes the batch, so that no writer waits for it. Each call draws anew: an unused draw is forgotten, and
+// no draw is used twice. Only the sealed slots are stored, permuted among the others; nothing is logged.
 func drawDummies(e tasks.Epoch) ([][]byte, error) {
 	if e.Draw == nil {
 		return nil, nil

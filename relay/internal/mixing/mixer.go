@@ -1,9 +1,9 @@
-// Package mixing makes this relay's batches. A [Mixer] pulls those of the upstream relay, checks and opens them, drops
-// what repeats or does not open, permutes what is left and confirms it; or it refuses, and withholds. Its [Maker]
-// permutes, adds dummies, signs and withholds, also for the stage of the epochs, which seals batches of reports by it.
+// Package mixing makes this relay's batches. A [Mixer] pulls batches of the upstream relay, checks and opens them, drops
+// replays and slots that do not open, permutes the rest and confirms the batch; or it refuses and withholds it. Its
+// [Maker] permutes, adds dummies, signs and withholds. Package epochs uses it too, to seal batches of reports.
 //
-// Package relay begins and ends the mixing of each task. A batch is confirmed to the upstream relay when this relay's
-// own is durable, and not before. No draw of dummies is used twice.
+// Package relay begins and ends the mixing of each task. A batch is confirmed to the upstream relay only when this
+// relay's own is durable. No draw of dummies is used twice.
 package mixing
 
 import (
@@ -23,29 +23,28 @@ import (
 	"github.com/doona-dp/doona/wire/task"
 )
 
-// The findings a mix keeps about the relay before it, besides the faults of [handover.Foreign],
-// which do not use up a batch's number: the mix asks again until a good one comes or it gives up
-// on the epoch. None of them releases anything.
+// The findings that a mix records about its upstream relay, besides the faults of [handover.Foreign]. Those do not use up
+// a batch's number: the mix asks again until a good batch comes or it gives up on the epoch. No finding releases anything.
 const (
-	// Signed by the relay before and wrong in itself: refused for good, by a destroyed batch.
+	// Signed by the upstream relay and inconsistent: refused permanently, by a destroyed batch.
 	findInconsistent store.Reason = "inconsistent manifest"
 
-	// Right, but with too few submissions or valid slots to be released: destroyed.
+	// Consistent, but with too few submissions or valid slots to be released: destroyed.
 	findTooFew store.Reason = "too few valid slots"
 
-	// Signed by the relay before, with other numbers than those of its batches: not believed.
+	// Signed by the upstream relay, with other numbers than its batches: not believed.
 	findEnd store.Reason = "the signed end of the epoch does not match its batches"
 
-	// Its manifests are kept: [Status]. The number is not used, and the epoch ends here: whoever signs so
-	// was set back or lies, and who has reported, and how often, is not known there any more.
+	// Both manifests are kept: [Status]. The number is not used and the epoch ends here. The upstream relay was rolled back
+	// or lies, and no longer knows who has reported how often.
 	findEquivocation store.Reason = "two manifests of one number"
 
-	// Signed by the relay before: a number beyond the task's most, or after a last batch. Nothing is made of it,
-	// and the epoch ends here: a first relay must not have the others do more work than its clients are worth.
+	// Signed by the upstream relay: a number above the task's limit, or after a last batch. Nothing is made of it and the
+	// epoch ends here: a first relay must not cause more work than its clients do.
 	findTooMany store.Reason = "a batch after the last one of the epoch"
 
-	// More were destroyed than [onion.TooManyDestroyed] allows. The epoch ends here: else whoever signs batches without
-	// slots would have this relay keep a manifest for each of them.
+	// More were destroyed than [onion.TooManyDestroyed] allows. The epoch ends here: otherwise this relay would keep
+	// a manifest for each batch without slots.
 	findTooManyDestroyed store.Reason = "too many batches of the epoch were destroyed"
 
 	findLost   store.Reason = "this relay confirmed the batch but has lost it: state rollback"
@@ -54,7 +53,7 @@ const (
 	findGiveUp store.Reason = "gave up waiting for the end of the epoch"
 )
 
-// Reasons returns all findings about the relay before.
+// Reasons returns all findings about the upstream relay.
 func Reasons() []store.Reason {
 	return []store.Reason{findInconsistent, findTooFew, findEnd, findEquivocation, findTooMany,
 		findTooManyDestroyed, findLost,
@@ -62,18 +61,17 @@ func Reasons() []store.Reason {
 		store.Reason(handover.ErrOther.Error()), store.Reason(handover.ErrAltered.Error())}
 }
 
-// batchesPerTurn is how many batches of an epoch are taken before the other epochs, and what else there is to
-// do, have their turn: a relay before that has batches without end stops nothing.
+// batchesPerTurn is how many batches of an epoch are pulled before other epochs and tasks have their turn, so that an
+// upstream relay with endless batches stops nothing.
 const batchesPerTurn = 16
 
-// Config says how patient a mixer is: the fields are as in relay.Config.
+// Config holds a mixer's waiting times: the fields are as in relay.Config.
 type Config struct {
 	PullInterval time.Duration
 	GiveUp       time.Duration
 }
 
-// Mixer makes this relay's batches out of those of the upstream relay: it pulls, opens, drops what repeats, permutes
-// and confirms, or refuses and withholds.
+// Mixer makes this relay's batches from those of the upstream relay: see the package comment.
 type Mixer struct {
 	*tasks.Registry
 	Store    Store
@@ -86,17 +84,17 @@ type Mixer struct {
 	maker   *Maker
 	epochs  Epochs
 	polls   polls
-	lines   map[neighbour]chan struct{} // to each relay before, whose news are asked for from its first task on
+	lines   map[neighbour]chan struct{} // slots for pulls, by upstream relay; its updates are polled from its first task on
 }
 
-// New returns the mixer of a registry's tasks. Who calls it gives it its store and clock.
+// New returns the mixer of a registry's tasks. The caller sets its store and clock.
 func New(r *tasks.Registry, cfg Config, vault *store.Vault, maker *Maker, epochs Epochs) *Mixer {
 	return &Mixer{Registry: r, cfg: cfg, vault: vault, monitor: maker.monitor, maker: maker, epochs: epochs,
 		lines: map[neighbour]chan struct{}{}}
 }
 
-// Begin pulls a task's batches until one ends; the news of its upstream relay are asked for until all ends. It is not
-// safe for concurrent use.
+// Begin pulls a task's batches until one ends, and polls the updates of its upstream relay until all ends. It is not safe
+// for concurrent use.
 func (mx *Mixer) Begin(all, one context.Context, working *sync.WaitGroup, s *tasks.Hosted) {
 	if s.Hop == 0 {
 		return
@@ -104,28 +102,28 @@ func (mx *Mixer) Begin(all, one context.Context, working *sync.WaitGroup, s *tas
 	n := neighbourOf(s)
 	if mx.lines[n] == nil {
 		mx.lines[n] = make(chan struct{}, handover.MaxConnections)
-		working.Go(func() { mx.newsLoop(all, n) })
+		working.Go(func() { mx.updatesLoop(all, n) })
 	}
 	to := mx.lines[n]
 	working.Go(func() { mx.pullLoop(one, s, to) })
 }
 
-// Epochs sees to the ends of epochs.
+// Epochs ends epochs and stores findings.
 type Epochs interface {
 	// Note keeps a finding about a batch.
 	Note(ctx context.Context, b tasks.BatchRef, why store.Reason, details ...any) error
 
-	// Complete signs the end of an epoch that has no further batch from here.
+	// Complete signs the end of an epoch in which this relay makes no further batch.
 	Complete(ctx context.Context, e tasks.Epoch, source *onion.SignedEnd) error
 
-	// Manifests returns those of all batches that were made of an epoch, without their sources.
+	// Manifests returns the manifests of all batches of an epoch, without their sources.
 	Manifests(ctx context.Context, e tasks.Epoch) ([]onion.Manifest, error)
 
-	// ScrubSoon has what was deleted scrubbed.
+	// ScrubSoon starts a scrub of deleted rows.
 	ScrubSoon()
 }
 
-// Store is what keeps the batches that are mixed.
+// Store keeps mixed batches.
 type Store interface {
 	Next(ctx context.Context, id store.EpochID) (uint64, error)
 	Destroyed(ctx context.Context, id store.EpochID) (uint64, error)
@@ -137,14 +135,14 @@ type Store interface {
 	StateRollback() *store.StateRollbackError
 }
 
-// ConfirmStore knows which batches the upstream relay need not keep.
+// ConfirmStore knows which pulled batches are still to be confirmed to the upstream relay.
 type ConfirmStore interface {
 	UnconfirmedSources(ctx context.Context, id store.EpochID) ([]uint64, error)
 	SetSourceConfirmed(ctx context.Context, b store.BatchID) error
 }
 
-// pullLoop pulls a task's batches from the relay before, epoch by epoch, until ctx ends. So many tasks of one relay
-// before as there are lines to it do so at a time.
+// pullLoop pulls a task's batches from the upstream relay, epoch by epoch, until ctx ends. lines limits how many tasks
+// pull from one upstream relay at a time.
 func (mx *Mixer) pullLoop(ctx context.Context, s *tasks.Hosted, lines chan struct{}) {
 	for {
 		select {
@@ -192,14 +190,14 @@ func (mx *Mixer) pullTurn(ctx context.Context, s *tasks.Hosted) (more bool) {
 	return more
 }
 
-// pullEpoch takes batches of an epoch that are sealed, and ends the epoch when its time is up. It says whether
-// there may be more now.
+// pullEpoch pulls sealed batches of an epoch, and gives up on the epoch when its time is over. It says whether there may
+// be more now.
 func (mx *Mixer) pullEpoch(ctx context.Context, e tasks.Epoch) (more bool, err error) {
 	more, err = mx.pullSealed(ctx, e)
 	return more, errors.Join(err, mx.giveUp(ctx, e))
 }
 
-// pullSealed takes batches until there is none, or those of a turn. The cursor is the number of batches that
+// pullSealed pulls sealed batches, at most those of one turn. The cursor is the number of batches that
 // this relay has made of the epoch, so it moves in the transaction that stores one.
 func (mx *Mixer) pullSealed(ctx context.Context, e tasks.Epoch) (more bool, err error) {
 	if err := mx.confirmPulled(ctx, e); err != nil {
@@ -222,7 +220,7 @@ func (mx *Mixer) pullSealed(ctx context.Context, e tasks.Epoch) (more bool, err 
 	return true, nil
 }
 
-// stopsPulling says whether nothing more is to be taken of an epoch, whatever the relay before has.
+// stopsPulling says whether to pull nothing more of an epoch.
 func (mx *Mixer) stopsPulling(e tasks.Epoch) bool {
 	return mx.Store.StateRollback() != nil || e.RolledBack() || mx.Clock.Read().Over(mx.giveUpAt(e))
 }
@@ -241,20 +239,20 @@ func (mx *Mixer) giveUpAt(e tasks.Epoch) time.Time {
 	return time.Unix(int64(e.Epochs.End(e.Number)), 0).Add(mx.cfg.GiveUp)
 }
 
-// pullOutcome is what came of asking the upstream relay for a batch.
+// pullOutcome is the result of one pull.
 type pullOutcome int
 
 const (
-	pullFailed      pullOutcome = iota // Nothing can be said: it is away, or something failed here.
-	pullTaken                          // The batch is here, whole and right.
+	pullFailed      pullOutcome = iota // Unknown: the upstream relay is unreachable, or this relay failed.
+	pullTaken                          // The batch is here and valid.
 	pullNotSealed                      // It is not sealed yet.
 	pullComplete                       // The epoch has no further one.
 	pullEnded                          // The upstream relay's operator has ended the epoch.
-	pullConfirmed                      // It was confirmed from here already.
+	pullConfirmed                      // This relay has confirmed it already.
 	pullEquivocated                    // The upstream relay has signed two manifests of the number.
 	pullTooMany                        // The epoch has no batch of the number.
 	pullForeign                        // The answer is not one of the upstream relay.
-	pullRefused                        // It is signed, and wrong in itself.
+	pullRefused                        // It is signed and inconsistent.
 )
 
 // outcomeOf says what an error of a pull means.
@@ -285,8 +283,8 @@ func outcomeOf(err error) pullOutcome {
 // pullBatch takes one batch and says whether the epoch has no further one now.
 func (mx *Mixer) pullBatch(ctx context.Context, b tasks.BatchRef) (done bool, err error) {
 	polling := mx.polls.task(b.Hosted)
-	begun, told := time.Now(), polling.lastPoll.Load()
-	before, err := mx.before(ctx, b)
+	begun, snapshot := time.Now(), polling.lastPoll.Load()
+	before, err := mx.history(ctx, b)
 	if err != nil {
 		return false, err
 	}
@@ -297,16 +295,16 @@ func (mx *Mixer) pullBatch(ctx context.Context, b tasks.BatchRef) (done bool, er
 	defer in.close()
 	signed, err := b.Upstream.PullEach(ctx, handover.Request{Open: b.Open, From: b.Hop - 1, Epoch: b.Number,
 		Seq: b.Seq, History: before,
-		RecordManifest: func(signed *onion.SignedManifest) error { return mx.witness(ctx, b, in, signed) }}, in.take)
+		RecordManifest: func(signed *onion.SignedManifest) error { return mx.recordManifest(ctx, b, in, signed) }}, in.take)
 	if answered := new(problem.Problem); err == nil || errors.As(err, &answered) && answered.Name != "" {
 		mx.monitor.PulledNow(b.ShortID())
 	}
 	switch outcomeOf(err) {
 	case pullNotSealed:
-		polling.waitsFor(b, told)
+		polling.waitsFor(b, snapshot)
 		return true, nil
 	case pullComplete:
-		// Only after its end: the word of another cannot end an epoch early and erase its key.
+		// Only after its end, so that the upstream relay cannot end an epoch early and have its key erased.
 		if !mx.mayEnd(b.Epoch) {
 			return true, nil
 		}
@@ -336,9 +334,8 @@ func (mx *Mixer) pullBatch(ctx context.Context, b tasks.BatchRef) (done bool, er
 	return errors.Is(err, store.ErrOver), mx.confirmPulled(ctx, b.Epoch)
 }
 
-// witness keeps the manifest of a batch that comes in, and says whether its slots may: it is asked before the first one
-// is read.
-func (mx *Mixer) witness(ctx context.Context, b tasks.BatchRef, in *incomingBatch, signed *onion.SignedManifest) error {
+// recordManifest stores the manifest of an incoming batch, and returns an error if its slots must not be read.
+func (mx *Mixer) recordManifest(ctx context.Context, b tasks.BatchRef, in *incomingBatch, signed *onion.SignedManifest) error {
 	err := mx.Store.RecordManifest(ctx, b.BatchID(), signed)
 	if err != nil {
 		return err
@@ -347,16 +344,16 @@ func (mx *Mixer) witness(ctx context.Context, b tasks.BatchRef, in *incomingBatc
 		return err
 	}
 	if short := mx.monitor.Reserve.Short(); short != nil && !in.manifest.Destroyed() {
-		return short // a destroyed one takes next to no room, and lets the epoch end
+		return short // a destroyed one needs little space and lets the epoch end
 	}
 	return mx.mayFollow(ctx, b)
 }
 
 var errTooMany = errors.New(string(findTooMany))
 
-// mayFollow is errTooMany where an epoch has no batch of this number: the task has no so many, or the batch before
-// was the first relay's last. It is asked before the first slot is read, so a first relay that makes many small
-// batches costs the others a manifest. Of a batch that was refused nobody knows what the first relay had.
+// mayFollow returns errTooMany if an epoch has no batch of this number: the number is above the task's limit, or the
+// previous batch was the first relay's last. It runs before the first slot is read, so surplus batches cost only a
+// manifest. It allows a batch after a refused one, whose chain is unknown.
 func (mx *Mixer) mayFollow(ctx context.Context, b tasks.BatchRef) error {
 	if !b.HasBatch(b.Seq) {
 		return errTooMany
@@ -378,9 +375,8 @@ func (mx *Mixer) mayFollow(ctx context.Context, b tasks.BatchRef) error {
 	return nil
 }
 
-// mayEnd says whether the signed end of an epoch may be taken. It is of the relay from which all comes
-// that this one could open, so it is enough where this relay does not know the time; a clock that is
-// not in doubt must say so, too.
+// mayEnd says whether to accept the signed end of an epoch. All that this relay could open comes from the upstream relay,
+// so its word suffices while the time is in doubt. Otherwise the clock must agree.
 func (mx *Mixer) mayEnd(e tasks.Epoch) bool {
 	_, end := e.Window()
 	read := mx.Clock.Read()
@@ -390,9 +386,8 @@ func (mx *Mixer) mayEnd(e tasks.Epoch) bool {
 	return !read.Now.Before(end) || read.Over(end)
 }
 
-// takeEnd ends an epoch by the signed word of the relay before: only with all batches that it tells of,
-// if these gave out what came in here, and if it has signed no further one. Else the epoch waits for them,
-// or until it is given up.
+// takeEnd ends an epoch by the upstream relay's signed end. All batches that the end names must be here, their counts must
+// match, and the upstream relay must have signed no further one. Otherwise the epoch waits until this relay gives up.
 func (mx *Mixer) takeEnd(ctx context.Context, e tasks.Epoch) error {
 	source, chain, err := e.Upstream.End(ctx, e.Open, e.Hop-1, e.Number)
 	if errors.Is(err, handover.ErrNotSealed) {
@@ -419,8 +414,8 @@ func (mx *Mixer) takeEnd(ctx context.Context, e tasks.Epoch) error {
 	return mx.epochs.Complete(ctx, e, source)
 }
 
-// lost notes that a batch was confirmed from here and is not held here, unless another process on the
-// same store has made it since this one looked. It is pullBatch for the rest.
+// lost records that this relay has confirmed a batch but does not have it, unless another process on the store has made
+// it meanwhile. It returns what pullBatch returns.
 func (mx *Mixer) lost(ctx context.Context, b tasks.BatchRef) (done bool, err error) {
 	next, err := mx.Store.Next(ctx, b.ID())
 	if err != nil || next > b.Seq {
@@ -429,7 +424,7 @@ func (mx *Mixer) lost(ctx context.Context, b tasks.BatchRef) (done bool, err err
 	return true, mx.epochs.Note(ctx, b, findLost)
 }
 
-// giveUp ends an epoch whose end the relay before does not tell.
+// giveUp ends an epoch if the upstream relay has not ended it in time.
 func (mx *Mixer) giveUp(ctx context.Context, e tasks.Epoch) error {
 	if e.State() >= store.StateComplete || !mx.Clock.Read().Over(mx.giveUpAt(e)) {
 		return nil
@@ -441,8 +436,7 @@ func (mx *Mixer) giveUp(ctx context.Context, e tasks.Epoch) error {
 	return errors.Join(mx.epochs.Note(ctx, e.Ref(seq), findGiveUp), mx.epochs.Complete(ctx, e, nil))
 }
 
-// mixBatch makes this relay's batch out of the one before, which has been checked, and stores it with
-// the replay entries.
+// mixBatch makes this relay's batch from the checked upstream batch, and stores it with the replay entries.
 func (mx *Mixer) mixBatch(ctx context.Context, s *tasks.Hosted, signed *onion.SignedManifest, o *incomingBatch) error {
 	if o.opener == nil {
 		return mx.refuse(ctx, s, signed, findNoKey)
@@ -454,7 +448,7 @@ func (mx *Mixer) mixBatch(ctx context.Context, s *tasks.Hosted, signed *onion.Si
 	b := s.Epoch(m.Epoch).Ref(m.Seq)
 	mine := &batchDraft{BatchRef: b, submissions: m.Submissions, in: counts(m, s.Task), source: signed}
 	opened, repeats := len(o.tags), 0
-	if !m.Destroyed() { // else a manifest without slots would buy the work of a draw
+	if !m.Destroyed() { // a manifest without slots must not cost a draw
 		if err := o.addDummies(mine); err != nil {
 			return err
 		}
@@ -526,7 +520,7 @@ func (mx *Mixer) refuse(ctx context.Context, s *tasks.Hosted, source *onion.Sign
 	return errors.Join(err, mx.epochs.Note(ctx, b, why, details...))
 }
 
-// counts returns how many slots a manifest says came out of the relay before, per lane.
+// counts returns how many slots left the upstream relay according to a manifest, per lane.
 func counts(m *onion.Manifest, t *task.Task) []uint64 {
 	in := make([]uint64, t.Slots.Lanes)
 	for lane := range min(len(in), len(m.Lanes)) {
@@ -542,14 +536,14 @@ func total(counts []uint64) (sum int) {
 	return sum
 }
 
-// confirmPulled tells the relay before which of its batches are safe here.
+// confirmPulled confirms to the upstream relay the batches that are durable here.
 func (mx *Mixer) confirmPulled(ctx context.Context, e tasks.Epoch) error {
 	id := e.ID()
-	untold, err := mx.Confirms.UnconfirmedSources(ctx, id)
+	unconfirmed, err := mx.Confirms.UnconfirmedSources(ctx, id)
 	if err != nil {
 		return err
 	}
-	for _, seq := range untold {
+	for _, seq := range unconfirmed {
 		if err := mx.confirmOne(ctx, e.Ref(seq)); err != nil {
 			return err
 		}
@@ -568,14 +562,14 @@ func (mx *Mixer) confirmOne(ctx context.Context, b tasks.BatchRef) error {
 	}
 	err = b.Upstream.Confirm(ctx, b.Open, b.Hop-1, b.Number, b.Seq, source.Manifest)
 	if errors.Is(err, problem.New(problem.Unauthorized, "")) {
-		// It signed two batches of this number, or was set back: it has nothing of ours to delete.
+		// It signed two batches of this number or was rolled back, and no longer has ours.
 		return mx.epochs.Note(ctx, b, store.Reason(handover.ErrOther.Error()))
 	}
 	return err
 }
 
-// before returns what this relay has had of the numbers before one.
-func (mx *Mixer) before(ctx context.Context, b tasks.BatchRef) (before handover.HistoryDigest, err error) {
+// history returns the digest of the batches that this relay pulled before b.
+func (mx *Mixer) history(ctx context.Context, b tasks.BatchRef) (before handover.HistoryDigest, err error) {
 	had, err := b.Taken.Below(b.Number, b.Seq, func(seq uint64) ([]byte, error) {
 		source, err := mx.sourceOf(ctx, b.Ref(seq))
 		if err != nil {

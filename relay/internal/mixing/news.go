@@ -14,29 +14,27 @@ import (
 	"github.com/doona-dp/doona/wire/task"
 )
 
-// A relay of many tasks asks the relay before it once, for all of them, which have something new: see
-// [handover.UpstreamStatus]. A task's epoch is not asked for where the last such answer says what the last pull said:
-// that more may come, and that it is not here yet. So news only save requests. Where there is none, as where it
-// cannot be had, the relay asks for everything; what a pull shows, such as that something was set back, it shows as
-// before: each process of the relay before is asked for every epoch at least once, and again when it has fewer
-// batches than were taken, or more.
+// A relay polls its upstream relay once for the status of all shared tasks: see [handover.UpstreamStatus]. It skips the
+// pull of an epoch if the last status agrees with the last pull: the epoch is open and its next batch is not sealed. So
+// updates only save requests. Without a status the relay pulls everything. Pulls still detect a state rollback: each
+// process of the upstream relay is asked for every epoch at least once, and again when its number of batches changes.
 
-// instance is a process's name in its news.
+// instance names a process in its status.
 type instance [16]byte
 
-// neighbour is the relay before, in some tasks, and the key with which this one asks it.
+// neighbour is an upstream relay, and the key with which this relay signs requests to it.
 type neighbour struct {
-	relay task.Party // but its list of keys, which each task has its own of
+	relay task.Party // without its key list, which differs by task
 	own   task.SignKey
 }
 
-// neighbourOf returns the relay before, of a task in which this one is not the first.
+// neighbourOf returns the upstream relay of a task. This relay must not be the first.
 func neighbourOf(s *tasks.Hosted) neighbour {
 	at := s.Relays[s.Hop-1]
 	return neighbour{task.Party{URL: at.URL, SignKey: at.SignKey}, s.Relays[s.Hop].SignKey}
 }
 
-// upstreamSnapshot is what the relay before has told.
+// upstreamSnapshot is a status of the upstream relay.
 type upstreamSnapshot struct {
 	news    *handover.UpstreamStatus
 	by      instance
@@ -44,13 +42,13 @@ type upstreamSnapshot struct {
 	batches map[store.EpochID]uint64
 }
 
-// polls has what the pulls of each task go by.
+// polls holds the polling state of each task.
 type polls struct {
 	mu sync.Mutex // guards of
 	of map[*tasks.Hosted]*polling
 }
 
-// task returns what the pulls of a task go by.
+// task returns the polling state of a task.
 func (p *polls) task(s *tasks.Hosted) *polling {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -70,43 +68,43 @@ func (p *polls) keep(hosted []*tasks.Hosted) {
 	maps.DeleteFunc(p.of, func(s *tasks.Hosted, _ *polling) bool { return !slices.Contains(hosted, s) })
 }
 
-// polling is what a task's pulls go by. Each task has one.
+// polling is the polling state of one task.
 type polling struct {
-	lastPoll atomic.Pointer[upstreamSnapshot] // what the upstream relay told; nil: nothing
+	lastPoll atomic.Pointer[upstreamSnapshot] // the last status; nil if there is none
 	wake     chan struct{}                    // tells pullLoop that it is time to ask
 
 	mu    sync.Mutex       // guards waits
 	waits map[uint64]waits // by epoch
 }
 
-// waits is what the last pull of an epoch has shown: that the batch of this number is not sealed.
+// waits records that the last pull of an epoch found the batch of this number not sealed.
 type waits struct {
 	seq uint64
-	by  instance // who had told the news before that
+	by  instance // the process whose status preceded the pull
 }
 
-// newsLoop asks the relay before for its news, until ctx ends, and has the tasks pull that it concerns.
-func (mx *Mixer) newsLoop(ctx context.Context, n neighbour) {
+// updatesLoop polls the status of an upstream relay until ctx ends, and wakes the pulls of its tasks.
+func (mx *Mixer) updatesLoop(ctx context.Context, n neighbour) {
 	client := mx.ClientOf(n.own)
 	tick := time.NewTicker(mx.cfg.PullInterval)
 	defer tick.Stop()
-	told := (*upstreamSnapshot)(nil)
+	snapshot := (*upstreamSnapshot)(nil)
 	for known := (*handover.UpstreamStatus)(nil); ; {
 		all := slices.DeleteFunc(slices.Clone(mx.Hosted().Order), func(s *tasks.Hosted) bool {
 			return s.Hop == 0 || neighbourOf(s) != n
 		})
 		if len(all) > 0 { // else all have been dropped
-			// Who does not answer is asked for every task: what that comes to is logged.
+			// Without an answer every task is pulled, and those failures are logged.
 			known, _ = client.UpstreamStatus(ctx, n.relay, known)
 		}
-		told = told.hear(known, func(id store.EpochID) bool {
+		snapshot = snapshot.next(known, func(id store.EpochID) bool {
 			s := mx.Hosted().ByID[id.Task]
 			return s != nil && id.Epoch < s.Epochs.Count
 		})
 		mx.polls.keep(mx.Hosted().Order)
 		for _, s := range all {
 			p := mx.polls.task(s)
-			p.lastPoll.Store(told)
+			p.lastPoll.Store(snapshot)
 			select {
 			case p.wake <- struct{}{}:
 			default:
@@ -120,8 +118,8 @@ func (mx *Mixer) newsLoop(ctx context.Context, n neighbour) {
 	}
 }
 
-// hear returns what the news tell, of the epochs that concern the relay, behind what was told before; nil for no news.
-func (h *upstreamSnapshot) hear(n *handover.UpstreamStatus, concerns func(store.EpochID) bool) *upstreamSnapshot {
+// next returns the snapshot of a status, with the epochs that concern this relay; nil without a status.
+func (h *upstreamSnapshot) next(n *handover.UpstreamStatus, concerns func(store.EpochID) bool) *upstreamSnapshot {
 	if n == nil {
 		return nil
 	}
@@ -130,38 +128,38 @@ func (h *upstreamSnapshot) hear(n *handover.UpstreamStatus, concerns func(store.
 		again.at = time.Now()
 		return &again
 	}
-	told := &upstreamSnapshot{n, instance(n.Instance), time.Now(), map[store.EpochID]uint64{}}
+	snapshot := &upstreamSnapshot{n, instance(n.Instance), time.Now(), map[store.EpochID]uint64{}}
 	for _, w := range n.Epochs {
 		if id := (store.EpochID{Task: task.ID(w.TaskID), Epoch: w.Epoch}); concerns(id) {
-			told.batches[id] = w.Batches
+			snapshot.batches[id] = w.Batches
 		}
 	}
-	return told
+	return snapshot
 }
 
-// isSpared says whether there is nothing to ask for in an epoch: what was told last is what was found last.
+// isSpared says whether an epoch needs no pull: the last status agrees with the last pull.
 func (mx *Mixer) isSpared(e tasks.Epoch) bool {
 	p := mx.polls.task(e.Hosted)
-	told := p.lastPoll.Load()
-	if told == nil || time.Since(told.at) > newsAge+2*mx.cfg.PullInterval {
+	snapshot := p.lastPoll.Load()
+	if snapshot == nil || time.Since(snapshot.at) > newsAge+2*mx.cfg.PullInterval {
 		return false
 	}
 	p.mu.Lock()
 	found, waiting := p.waits[e.Number]
 	p.mu.Unlock()
-	batches, goesOn := told.batches[e.ID()]
-	return waiting && goesOn && found == waits{batches, told.by}
+	batches, goesOn := snapshot.batches[e.ID()]
+	return waiting && goesOn && found == waits{batches, snapshot.by}
 }
 
-// newsAge is how old news may be that count, beyond what they take to come.
+// newsAge is how old a status may be, beyond two poll intervals.
 const newsAge = 30 * time.Second
 
-// waitsFor takes note that a batch is not sealed, by a pull that began when so much had been told.
-func (p *polling) waitsFor(b tasks.BatchRef, told *upstreamSnapshot) {
-	if told == nil {
+// waitsFor records that a pull which began at a snapshot found a batch not sealed.
+func (p *polling) waitsFor(b tasks.BatchRef, snapshot *upstreamSnapshot) {
+	if snapshot == nil {
 		return
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.waits[b.Number] = waits{b.Seq, told.by}
+	p.waits[b.Number] = waits{b.Seq, snapshot.by}
 }

@@ -117,5 +117,5 @@ func TestNoFolder(t *testing.T) {
 	defer s.Close()
 	require.NoError(t, s.Add(0, make([]byte, 3)))
 	require.NoError(t, s.Add(0, make([]byte, 3)))
-	require.ErrorContains(t, s.Add(0, make([]byte, 3)), "couldn't make the file of a shuffle")
+	require.ErrorContains(t, s.Add(0, make([]byte, 3)), "couldn't create the shuffle's file")
 }
