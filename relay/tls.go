@@ -68,7 +68,7 @@ func (c *Config) validateTLS() error {
 	case c.TLS != nil && c.Autocert != nil:
 		return invalid.Field("autocert", "set", "either tls or autocert")
 	case c.TLS != nil && (c.TLS.Cert == "" || c.TLS.Key == ""):
-		return invalid.Field("tls", fmt.Sprintf("cert %q, key %q", c.TLS.Cert, c.TLS.Key), "the files of the certificate and its key")
+		return invalid.Field("tls", fmt.Sprintf("cert %q, key %q", c.TLS.Cert, c.TLS.Key), "both files")
 	case c.Autocert == nil:
 		return nil
 	}

@@ -335,7 +335,8 @@ func (mx *Mixer) pullBatch(ctx context.Context, b tasks.BatchRef) (done bool, er
 }
 
 // recordManifest stores the manifest of an incoming batch, and returns an error if its slots must not be read.
-func (mx *Mixer) recordManifest(ctx context.Context, b tasks.BatchRef, in *incomingBatch, signed *onion.SignedManifest) error {
+func (mx *Mixer) recordManifest(ctx context.Context, b tasks.BatchRef, in *incomingBatch,
+	signed *onion.SignedManifest) error {
 	err := mx.Store.RecordManifest(ctx, b.BatchID(), signed)
 	if err != nil {
 		return err
