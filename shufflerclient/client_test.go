@@ -172,6 +172,7 @@ func TestSubmitRetriesTheSameBytesOnlyWhereTimeHelps(t *testing.T) {
 		"an hour's wait": {[]*problem.Problem{problem.New(problem.Overloaded, "").Retry(time.Hour)}, 1,
 			problem.Overloaded},
 		"a proxy's answer":      {[]*problem.Problem{{Status: http.StatusTooManyRequests}}, 2, ""},
+		"a proxy's page":        {[]*problem.Problem{{Status: http.StatusOK}, {Status: http.StatusAccepted}}, 3, ""},
 		"stored from elsewhere": {[]*problem.Problem{problem.New(problem.Replayed, "")}, 1, ""},
 		"limit":                 {[]*problem.Problem{problem.New(problem.Limit, "")}, 1, problem.Limit},
 		"closed":                {[]*problem.Problem{problem.New(problem.EpochClosed, "")}, 1, problem.EpochClosed},

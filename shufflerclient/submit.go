@@ -87,7 +87,7 @@ func (c *Client) post(ctx context.Context, r *Report) error {
 		return fmt.Errorf("couldn't submit: %w", err)
 	}
 	defer resp.Body.Close()
-	if resp.StatusCode/100 == 2 {
+	if resp.StatusCode == http.StatusCreated { // Another 2xx is a proxy's: the report is stored nowhere.
 		return nil
 	}
 	if p := problem.Read(resp); p.Name != problem.Replayed {
