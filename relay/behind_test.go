@@ -103,8 +103,8 @@ func TestStateRollbackShowsByAnotherBatch(t *testing.T) {
 	}
 }
 
-// TestStateRollbackShowsByABatchFurtherBack: everything was set back by two batches, and the relay before serves another
-// first one, and the same second: it is destroyed, so that its manifest is the same again. The next hop has had
+// TestStateRollbackShowsByABatchFurtherBack: everything was set back by two batches, and the relay before serves
+// another first one, and the same second: it is destroyed, so that its manifest is the same again. The next hop has had
 // another first one, and says so.
 func TestStateRollbackShowsByABatchFurtherBack(t *testing.T) {
 	c := relaytest.New(t, relaytest.Options{})

@@ -88,8 +88,8 @@ func (b *RolledBackRelay) scan(ctx context.Context) error {
 	return nil
 }
 
-// list lists the epochs of configured tasks that have begun by the clock, and all epochs that the store or a mark knows.
-// An epoch that stays in a mark would be detected as a state rollback again.
+// list lists the epochs of configured tasks that have begun by the clock, and all epochs that the store or a mark
+// knows. An epoch that stays in a mark would be detected as a state rollback again.
 func (b *RolledBackRelay) list(all []store.Progress) {
 	tasks, states := map[[halfID]byte]task.ID{}, map[store.EpochID]store.State{}
 	var found []store.EpochID
@@ -143,8 +143,8 @@ func (b *RolledBackRelay) add(id store.EpochID, over bool) {
 	}
 }
 
-// waitForMember lets a fenced or new process join the others. If no member sends a heartbeat within ten seconds, it sets
-// Cause.
+// waitForMember lets a fenced or new process join the others. If no member sends a heartbeat within ten seconds, it
+// sets Cause.
 func (b *RolledBackRelay) waitForMember(ctx context.Context, all []store.Progress) ([]store.Progress, error) {
 	for b.relay.store.Joining() == store.CatchesUp {
 		time.Sleep(time.Second)

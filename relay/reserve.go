@@ -13,9 +13,10 @@ import (
 	"github.com/doona-dp/doona/relay/internal/store"
 )
 
-// A full disk must neither keep a key alive nor stop the next hop from confirming batches. So the relay reserves space on
-// the disks that it erases from, and releases it when one is full: see [durable.Reserve]. Until it has reserved the space
-// again, it accepts no report, seals and pulls nothing, and is not ready: the remaining space is for erasing only.
+// A full disk must neither keep a key alive nor stop the next hop from confirming batches. So the relay reserves space
+// on the disks that it erases from, and releases it when one is full: see [durable.Reserve]. Until it has reserved the
+// space again, it accepts no report, seals and pulls nothing, and is not ready: the remaining space is for erasing
+// only.
 
 // keepRoom sets how much space is reserved in each folder: for the store in the folder of an SQLite store, and for keys
 // in that folder and in those of the secret, keys and successors.
@@ -43,8 +44,8 @@ func (s *setup) keepRoom(in *durable.Reserve) error {
 	return s.KeepRoom(in)
 }
 
-// refillLoop reserves missing space again as soon as the disk has it. It does not wait for the ticks of Loop, which take
-// long if many epochs have ended.
+// refillLoop reserves missing space again as soon as the disk has it. It does not wait for the ticks of Loop, which
+// take long if many epochs have ended.
 func (r *Relay) refillLoop(ctx context.Context) {
 	tick := time.NewTicker(r.beat())
 	defer tick.Stop()

@@ -46,8 +46,8 @@ func (s Size) String() string {
 // ceil rounds up to whole MiB.
 func (s Size) ceil() Size { return (s + 1<<20 - 1) &^ (1<<20 - 1) }
 
-// checkMemory returns an error unless every task's largest report fits while all other tasks are flooded. A stream counts
-// as one task.
+// checkMemory returns an error unless every task's largest report fits while all other tasks are flooded. A stream
+// counts as one task.
 func (c *Config) checkMemory(all []*tasks.Hosted) error {
 	need := int64(0)
 	for _, s := range all {

@@ -199,8 +199,8 @@ func (r *Relay) AdminHandler() http.Handler {
 }
 
 // isReady returns why the relay accepts no reports or hands out no batches: before the start, while draining, after a
-// state rollback, while joining other processes, while the time is in doubt, without the store, and on a full or failing
-// disk. It tries to write again itself, as nobody sends reports to a relay that is not ready.
+// state rollback, while joining other processes, while the time is in doubt, without the store, and on a full or
+// failing disk. It tries to write again itself, as nobody sends reports to a relay that is not ready.
 func (r *Relay) isReady(ctx context.Context) error {
 	if back := r.store.StateRollback(); back != nil {
 		return back

@@ -177,10 +177,10 @@ func TestOneProcessPerFile(t *testing.T) {
 	require.NoError(t, c.Post(t.Context(), 0, c.Seal(t, 0, 2), relaytest.Network(2)))
 }
 
-// TestStateRollbackTwins: of two real processes on one database the first hands out a batch when the second has taken note of
-// it. In the long form the second is stopped where it stands: the first hands out nothing for as long as that may only
-// be slow, and then goes on without it. When the second comes back, it says that it is joining, and then hands out the
-// same bytes.
+// TestStateRollbackTwins: of two real processes on one database the first hands out a batch when the second has taken
+// note of it. In the long form the second is stopped where it stands: the first hands out nothing for as long as that
+// may only be slow, and then goes on without it. When the second comes back, it says that it is joining, and then hands
+// out the same bytes.
 func TestStateRollbackTwins(t *testing.T) {
 	c := relaytest.New(t, relaytest.Options{Hops: 1, Postgres: true})
 	startProcess(t, c, 0)

@@ -1,7 +1,7 @@
 // The SDK beside libraries that replace builtins of JavaScript. Each builtin that the built scripts use is replaced in
 // turn, before and after they load: the budget holds, nothing leaves unsealed, and the page gets a correct report or an
-// error that says why. The long form also reports with each builtin that the SDK does not refuse, and does the same with
-// the engine in a worker, which takes minutes.
+// error that says why. The long form also reports with each builtin that the SDK does not refuse, and does the same
+// with the engine in a worker, which takes minutes.
 import assert from 'node:assert/strict';
 import { readFile, readdir } from 'node:fs/promises';
 import { join } from 'node:path';

@@ -146,8 +146,8 @@ func (ep *Lifecycle) runEpochTick(ctx context.Context) {
 }
 
 // Settle reconciles this process with the store, which other processes change too. It reads the state of all epochs,
-// stores the tallies of those that are over, and destroys this process's keys of all that is over. At a start it destroys
-// keys that a crash has left after a sealing or confirmation. Concurrent callers share one run.
+// stores the tallies of those that are over, and destroys this process's keys of all that is over. At a start it
+// destroys keys that a crash has left after a sealing or confirmation. Concurrent callers share one run.
 func (ep *Lifecycle) Settle(ctx context.Context) error {
 	return ep.settling.Do(func([]struct{}) error { return ep.settleAll(ctx) })
 }
@@ -173,8 +173,8 @@ func (ep *Lifecycle) settleAll(ctx context.Context) error {
 	return errors.Join(failed, ep.vault.Settle(all))
 }
 
-// KeepTallies moves the tallies of the wanted epochs to the store. Call it only when an epoch is over or the relay stops:
-// a count that changes on disk would reveal when a report came and what became of it.
+// KeepTallies moves the tallies of the wanted epochs to the store. Call it only when an epoch is over or the relay
+// stops: a count that changes on disk would reveal when a report came and what became of it.
 func (ep *Lifecycle) KeepTallies(ctx context.Context, want func(store.EpochID) bool) (failed error) {
 	for id, refused := range ep.monitor.TakeTallies(want) {
 		if err := ep.Store.Tally(ctx, id, refused); err != nil {
@@ -191,8 +191,8 @@ func (ep *Lifecycle) ScrubSoon() {
 	ep.Wake()
 }
 
-// scrub deletes the remains of batches and empties the store's log. If it fails, for example while a batch is being read,
-// Loop repeats it later.
+// scrub deletes the remains of batches and empties the store's log. If it fails, for example while a batch is being
+// read, Loop repeats it later.
 func (ep *Lifecycle) scrub(ctx context.Context) {
 	ep.unscrubbed.Store(false) // concurrent deletions are scrubbed next time
 	err := ep.Whole.Sweep(ctx)
@@ -212,8 +212,8 @@ func (ep *Lifecycle) sealFull(ctx context.Context) error {
 	return ep.sealSome(ctx, func(s *tasks.Hosted, b store.OpenBatch) bool { return b.Submissions >= s.Batch.Size })
 }
 
-// sealSome seals the wanted batches. Then it destroys the keys of their rows together, as that rewrites the whole secret.
-// A failed batch does not stop the others.
+// sealSome seals the wanted batches. Then it destroys the keys of their rows together, as that rewrites the whole
+// secret. A failed batch does not stop the others.
 func (ep *Lifecycle) sealSome(ctx context.Context, want func(*tasks.Hosted, store.OpenBatch) bool) error {
 	all, err := ep.Whole.Progress(ctx)
 	if err != nil {
@@ -253,11 +253,11 @@ type due struct {
 	end time.Time
 }
 
-// endEpochs ends the epochs that are over. Those of many tasks may end at one midnight, so it works on them concurrently,
-// and does steps of fixed cost once for up to 32. It closes all first, which destroys their keys, and completes the oldest
-// first, so that an overloaded relay still makes progress. Of a task or stream with several, most wait for a later tick:
-// see [backlog]. At the first relay the guarded clock says when an epoch is over; at a mix the upstream relay does: see
-// pullBatch. A failed epoch does not stop the others.
+// endEpochs ends the epochs that are over. Those of many tasks may end at one midnight, so it works on them
+// concurrently, and does steps of fixed cost once for up to 32. It closes all first, which destroys their keys, and
+// completes the oldest first, so that an overloaded relay still makes progress. Of a task or stream with several, most
+// wait for a later tick: see [backlog]. At the first relay the guarded clock says when an epoch is over; at a mix the
+// upstream relay does: see pullBatch. A failed epoch does not stop the others.
 func (ep *Lifecycle) endEpochs(ctx context.Context) {
 	closing, complete, rolledBack, expired := ep.over()
 	closing, complete, expired = ep.backlog.ofTick(closing), ep.backlog.ofTick(complete), ep.backlog.ofTick(expired)
@@ -335,8 +335,8 @@ func (ep *Lifecycle) over() (closing, complete, rolledBack, expired []due) {
 	return closing, complete, rolledBack, expired
 }
 
-// Note stores a finding. It logs the first one, and then each time the count has doubled, so that a neighbour cannot fill
-// the log.
+// Note stores a finding. It logs the first one, and then each time the count has doubled, so that a neighbour cannot
+// fill the log.
 func (ep *Lifecycle) Note(ctx context.Context, b tasks.BatchRef, why store.Reason, details ...any) error {
 	times, err := ep.Store.Note(ctx, b.BatchID(), why)
 	if bits.OnesCount64(times) == 1 {
@@ -390,8 +390,8 @@ func (ep *Lifecycle) expireEpoch(ctx context.Context, e tasks.Epoch) error {
 	return nil
 }
 
-// closeEpoch stops an epoch's submissions. Every step may be repeated. It destroys the keys before the rest is sealed, as
-// a failing store can delay sealing indefinitely.
+// closeEpoch stops an epoch's submissions. Every step may be repeated. It destroys the keys before the rest is sealed,
+// as a failing store can delay sealing indefinitely.
 func (ep *Lifecycle) closeEpoch(ctx context.Context, e tasks.Epoch) error {
 	if e.State() == store.StateOpen {
 		if err := ep.advance(ctx, e, store.StateClosed); err != nil {

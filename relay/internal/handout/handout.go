@@ -1,9 +1,9 @@
-// Package handout gives this relay's batches to the next hop. A [Server] answers pulls, accepts confirmations, and reports
-// which epochs are open and which have ended.
+// Package handout gives this relay's batches to the next hop. A [Server] answers pulls, accepts confirmations, and
+// reports which epochs are open and which have ended.
 //
 // Package relay routes requests to it. Every request is signed by the next hop and answered once. The
-// requests show which batches the next hop has. If this relay lacks one, all its state was rolled back together, and the
-// server hands out nothing more of that epoch.
+// requests show which batches the next hop has. If this relay lacks one, all its state was rolled back together, and
+// the server hands out nothing more of that epoch.
 package handout
 
 import (
@@ -214,8 +214,8 @@ func (out *Server) HandleEnd(w http.ResponseWriter, req *http.Request) error {
 	return service.Write(w, codec.MediaType, end)
 }
 
-// checkOpen returns a problem if nothing of an epoch is handed out or deleted any more: its state was rolled back, or the
-// operator has ended it.
+// checkOpen returns a problem if nothing of an epoch is handed out or deleted any more: its state was rolled back, or
+// the operator has ended it.
 func (out *Server) checkOpen(e tasks.Epoch) error {
 	if back := out.Store.StateRollback(); back != nil {
 		return back
@@ -223,7 +223,8 @@ func (out *Server) checkOpen(e tasks.Epoch) error {
 	return e.CheckServable()
 }
 
-// HandleConfirm records that the next hop holds a batch, and destroys it here. The answer 204 means that this is durable.
+// HandleConfirm records that the next hop holds a batch, and destroys it here. The answer 204 means that this is
+// durable.
 func (out *Server) HandleConfirm(w http.ResponseWriter, req *http.Request) error {
 	b, err := out.batchOf(req)
 	if err != nil {
@@ -234,7 +235,8 @@ func (out *Server) HandleConfirm(w http.ResponseWriter, req *http.Request) error
 	if err != nil && !missing {
 		return err
 	}
-	// Check the signature even if there is no such batch, so that neither answer nor timing tells strangers what exists.
+	// Check the signature even if there is no such batch, so that neither answer nor timing tells strangers what
+	// exists.
 	body := handover.ConfirmBody(b.Hosted.ID, b.Number, b.Seq, manifest)
 	if err := out.signed(req, b.Hosted, signing.Confirm, body); err != nil {
 		return err

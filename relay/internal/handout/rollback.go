@@ -15,8 +15,8 @@ import (
 // The request also has a hash of all earlier manifests, so it shows a number that was made again as another batch.
 // After a rollback the relay does nothing more in that epoch until the operator has restored newer files or ended it.
 
-// checkBegun returns RolledBackProblem if a pull shows that the next hop knows more of the epoch than the store. An epoch
-// that has not begun cannot be rolled back.
+// checkBegun returns RolledBackProblem if a pull shows that the next hop knows more of the epoch than the store. An
+// epoch that has not begun cannot be rolled back.
 func (out *Server) checkBegun(ctx context.Context, b tasks.BatchRef) error {
 	if err := b.CheckServable(); err != nil {
 		return err

@@ -84,8 +84,8 @@ type Store interface {
 	StateRollback() *store.StateRollbackError
 }
 
-// HandleReport accepts one client's submission: cheap checks first, then a reservation of memory, then the one public-key
-// operation, then the store. 201 means that it is on disk.
+// HandleReport accepts one client's submission: cheap checks first, then a reservation of memory, then the one
+// public-key operation, then the store. 201 means that it is on disk.
 //
 // The origin is checked before anything that depends on earlier reports. Otherwise any page could learn through its
 // visitors' browsers whether their networks have reported.
@@ -218,8 +218,8 @@ func (in *Ingress) takeReport(w http.ResponseWriter, req *http.Request, e tasks.
 	return in.enqueue(sub)
 }
 
-// checkHeader refuses other media types and too long bodies before they are read. A report may come without a media type:
-// then a browser sends no preflight, for which a closing page has no time.
+// checkHeader refuses other media types and too long bodies before they are read. A report may come without a media
+// type: then a browser sends no preflight, for which a closing page has no time.
 func checkHeader(req *http.Request, most int64) error {
 	if header := req.Header.Get("Content-Type"); header != "" && header != codec.MediaType {
 		if kind, _, err := mime.ParseMediaType(header); err != nil || kind != codec.MediaType {
@@ -392,12 +392,12 @@ func (in *Ingress) endQueue() {
 	}
 }
 
-// gather returns first and the submissions queued after it in random order: neither the order of arrival nor the queue's
-// order reaches the disk.
+// gather returns first and the submissions queued after it in random order: neither the order of arrival nor the
+// queue's order reaches the disk.
 //
 // It first yields to reports that wait for a processor, as long as more of them arrive. Otherwise, on one processor, a
-// group often has only the one report opened since the last group: a transaction costs several times as much as a report,
-// so a busy committer starves the other reports.
+// group often has only the one report opened since the last group: a transaction costs several times as much as a
+// report, so a busy committer starves the other reports.
 func (in *Ingress) gather(first *pending) []*pending {
 	for waiting := -1; waiting < len(in.queue) && len(in.queue) < in.cfg.Group; {
 		waiting = len(in.queue)

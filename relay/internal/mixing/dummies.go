@@ -7,8 +7,8 @@ import (
 )
 
 // drawDummies draws what this relay adds to one batch, and seals it for the later hops. It runs before the
-// transaction that makes the batch, so that no writer waits for it. Each call draws anew: an unused draw is forgotten, and
-// no draw is used twice. Only the sealed slots are stored, permuted among the others; nothing is logged.
+// transaction that makes the batch, so that no writer waits for it. Each call draws anew: an unused draw is forgotten,
+// and no draw is used twice. Only the sealed slots are stored, permuted among the others; nothing is logged.
 func drawDummies(e tasks.Epoch) ([][]byte, error) {
 	if e.Draw == nil {
 		return nil, nil

@@ -1,6 +1,6 @@
-// Package mixing makes this relay's batches. A [Mixer] pulls batches of the upstream relay, checks and opens them, drops
-// replays and slots that do not open, permutes the rest and confirms the batch; or it refuses and withholds it. Its
-// [Maker] permutes, adds dummies, signs and withholds. Package epochs uses it too, to seal batches of reports.
+// Package mixing makes this relay's batches. A [Mixer] pulls batches of the upstream relay, checks and opens them,
+// drops replays and slots that do not open, permutes the rest and confirms the batch; or it refuses and withholds it.
+// Its [Maker] permutes, adds dummies, signs and withholds. Package epochs uses it too, to seal batches of reports.
 //
 // Package relay begins and ends the mixing of each task. A batch is confirmed to the upstream relay only when this
 // relay's own is durable. No draw of dummies is used twice.
@@ -23,8 +23,9 @@ import (
 	"github.com/doona-dp/doona/wire/task"
 )
 
-// The findings that a mix records about its upstream relay, besides the faults of [handover.Foreign]. Those do not use up
-// a batch's number: the mix asks again until a good batch comes or it gives up on the epoch. No finding releases anything.
+// The findings that a mix records about its upstream relay, besides the faults of [handover.Foreign]. Those do not use
+// up a batch's number: the mix asks again until a good batch comes or it gives up on the epoch. No finding releases
+// anything.
 const (
 	// Signed by the upstream relay and inconsistent: refused permanently, by a destroyed batch.
 	findInconsistent store.Reason = "inconsistent manifest"
@@ -35,12 +36,12 @@ const (
 	// Signed by the upstream relay, with other numbers than its batches: not believed.
 	findEnd store.Reason = "the signed end of the epoch does not match its batches"
 
-	// Both manifests are kept: [Status]. The number is not used and the epoch ends here. The upstream relay was rolled back
-	// or lies, and no longer knows who has reported how often.
+	// Both manifests are kept: [Status]. The number is not used and the epoch ends here. The upstream relay was rolled
+	// back or lies, and no longer knows who has reported how often.
 	findEquivocation store.Reason = "two manifests of one number"
 
-	// Signed by the upstream relay: a number above the task's limit, or after a last batch. Nothing is made of it and the
-	// epoch ends here: a first relay must not cause more work than its clients do.
+	// Signed by the upstream relay: a number above the task's limit, or after a last batch. Nothing is made of it and
+	// the epoch ends here: a first relay must not cause more work than its clients do.
 	findTooMany store.Reason = "a batch after the last one of the epoch"
 
 	// More were destroyed than [onion.TooManyDestroyed] allows. The epoch ends here: otherwise this relay would keep
@@ -84,7 +85,7 @@ type Mixer struct {
 	maker   *Maker
 	epochs  Epochs
 	polls   polls
-	lines   map[neighbour]chan struct{} // slots for pulls, by upstream relay; its updates are polled from its first task on
+	lines   map[neighbour]chan struct{} // slots for pulls, by upstream relay, which is polled from its first task on
 }
 
 // New returns the mixer of a registry's tasks. The caller sets its store and clock.
@@ -93,8 +94,8 @@ func New(r *tasks.Registry, cfg Config, vault *store.Vault, maker *Maker, epochs
 		lines: map[neighbour]chan struct{}{}}
 }
 
-// Begin pulls a task's batches until one ends, and polls the updates of its upstream relay until all ends. It is not safe
-// for concurrent use.
+// Begin pulls a task's batches until one ends, and polls the updates of its upstream relay until all ends. It is not
+// safe for concurrent use.
 func (mx *Mixer) Begin(all, one context.Context, working *sync.WaitGroup, s *tasks.Hosted) {
 	if s.Hop == 0 {
 		return
@@ -190,8 +191,8 @@ func (mx *Mixer) pullTurn(ctx context.Context, s *tasks.Hosted) (more bool) {
 	return more
 }
 
-// pullEpoch pulls sealed batches of an epoch, and gives up on the epoch when its time is over. It says whether there may
-// be more now.
+// pullEpoch pulls sealed batches of an epoch, and gives up on the epoch when its time is over. It says whether there
+// may be more now.
 func (mx *Mixer) pullEpoch(ctx context.Context, e tasks.Epoch) (more bool, err error) {
 	more, err = mx.pullSealed(ctx, e)
 	return more, errors.Join(err, mx.giveUp(ctx, e))
@@ -295,7 +296,9 @@ func (mx *Mixer) pullBatch(ctx context.Context, b tasks.BatchRef) (done bool, er
 	defer in.close()
 	signed, err := b.Upstream.PullEach(ctx, handover.Request{Open: b.Open, From: b.Hop - 1, Epoch: b.Number,
 		Seq: b.Seq, History: before,
-		RecordManifest: func(signed *onion.SignedManifest) error { return mx.recordManifest(ctx, b, in, signed) }}, in.take)
+		RecordManifest: func(signed *onion.SignedManifest) error {
+			return mx.recordManifest(ctx, b, in, signed)
+		}}, in.take)
 	if answered := new(problem.Problem); err == nil || errors.As(err, &answered) && answered.Name != "" {
 		mx.monitor.PulledNow(b.ShortID())
 	}
@@ -376,8 +379,8 @@ func (mx *Mixer) mayFollow(ctx context.Context, b tasks.BatchRef) error {
 	return nil
 }
 
-// mayEnd says whether to accept the signed end of an epoch. All that this relay could open comes from the upstream relay,
-// so its word suffices while the time is in doubt. Otherwise the clock must agree.
+// mayEnd says whether to accept the signed end of an epoch. All that this relay could open comes from the upstream
+// relay, so its word suffices while the time is in doubt. Otherwise the clock must agree.
 func (mx *Mixer) mayEnd(e tasks.Epoch) bool {
 	_, end := e.Window()
 	read := mx.Clock.Read()
@@ -387,8 +390,9 @@ func (mx *Mixer) mayEnd(e tasks.Epoch) bool {
 	return !read.Now.Before(end) || read.Over(end)
 }
 
-// takeEnd ends an epoch by the upstream relay's signed end. All batches that the end names must be here, their counts must
-// match, and the upstream relay must have signed no further one. Otherwise the epoch waits until this relay gives up.
+// takeEnd ends an epoch by the upstream relay's signed end. All batches that the end names must be here, their counts
+// must match, and the upstream relay must have signed no further one. Otherwise the epoch waits until this relay gives
+// up.
 func (mx *Mixer) takeEnd(ctx context.Context, e tasks.Epoch) error {
 	source, chain, err := e.Upstream.End(ctx, e.Open, e.Hop-1, e.Number)
 	if errors.Is(err, handover.ErrNotSealed) {

@@ -85,8 +85,8 @@ func (h *history) misses(t *testing.T, other *history) {
 	h.store.silent[other.name(t)] = silence{s.looked, fenceAfter}
 }
 
-// TestStateRollbackPair: no byte of a batch leaves before both processes have cut it. The maker is killed, and the database
-// rolled back to before the batch. The other process, which never saw the batch, stops.
+// TestStateRollbackPair: no byte of a batch leaves before both processes have cut it. The maker is killed, and the
+// database rolled back to before the batch. The other process, which never saw the batch, stops.
 func TestStateRollbackPair(t *testing.T) {
 	url := postgresURL(t)
 	a, b := acquainted(t, url)
@@ -131,9 +131,9 @@ func TestStateRollbackFenced(t *testing.T) {
 	require.True(t, b.vault.guards()[0].Entry(b.mixed.key()).Made.Has(seq))
 }
 
-// TestStateRollbackWhileAway: a process is cut off, and the others continue without it. The database is rolled back to before
-// that. The process returns, takes itself for a member, and makes a batch again. It hands out nothing before the others
-// could report the rollback. After they have, it hands out nothing until the operator has ended the epochs.
+// TestStateRollbackWhileAway: a process is cut off, and the others continue without it. The database is rolled back to
+// before that. The process returns, takes itself for a member, and makes a batch again. It hands out nothing before the
+// others could report the rollback. After they have, it hands out nothing until the operator has ended the epochs.
 func TestStateRollbackWhileAway(t *testing.T) {
 	url := postgresURL(t)
 	a, b := pair(t, url)
@@ -364,8 +364,9 @@ func TestJoins(t *testing.T) {
 	requireJoins(CatchesUp, b)
 }
 
-// TestStateRollbackWhileJoining: batches that are handed out while a process rejoins are not in its marks. If the database is
-// then rolled back to when that process was a member, the process finds out from its memory, and from the others.
+// TestStateRollbackWhileJoining: batches that are handed out while a process rejoins are not in its marks. If the
+// database is then rolled back to when that process was a member, the process finds out from its memory, and from the
+// others.
 func TestStateRollbackWhileJoining(t *testing.T) {
 	url := postgresURL(t)
 	a, b := pair(t, url)
@@ -395,8 +396,8 @@ func TestStateRollbackWhileJoining(t *testing.T) {
 	b.requireStopped(t, partStore, b.begin(t))
 }
 
-// TestStateRollbackMadeAgain: a process that has only cut what another has made finds a rollback of the database before it
-// makes anything, however soon, and also a rollback to before the operator ended an epoch.
+// TestStateRollbackMadeAgain: a process that has only cut what another has made finds a rollback of the database before
+// it makes anything, however soon, and also a rollback to before the operator ended an epoch.
 func TestStateRollbackMadeAgain(t *testing.T) {
 	url := postgresURL(t)
 	a, b := acquainted(t, url)
@@ -419,8 +420,8 @@ func TestStateRollbackMadeAgain(t *testing.T) {
 	b.requireStopped(t, partStore, err)
 }
 
-// TestStateRollbackRace: of two processes that make a batch of one number concurrently, one succeeds, and both hand out its
-// bytes.
+// TestStateRollbackRace: of two processes that make a batch of one number concurrently, one succeeds, and both hand out
+// its bytes.
 func TestStateRollbackRace(t *testing.T) {
 	a, b := pair(t, postgresURL(t))
 	made := make(chan error, 2)

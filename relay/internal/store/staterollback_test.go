@@ -320,10 +320,10 @@ func (h *history) requireSame(t *testing.T) {
 	require.Equal(t, []Verdict{Repeated, Limited}, verdicts(t, h.store, &again, &other))
 }
 
-// TestStateRollback restores every proper part of {store, secret, keys} to random earlier moments of a relay's life: 600
-// moments in the long form, else 8; on PostgreSQL, which is slower, a third of the parts at each. Either nothing works
-// any more, and the cause names what was rolled back; or, if the restored state is what a crash leaves, everything is
-// unchanged.
+// TestStateRollback restores every proper part of {store, secret, keys} to random earlier moments of a relay's life:
+// 600 moments in the long form, else 8; on PostgreSQL, which is slower, a third of the parts at each. Either nothing
+// works any more, and the cause names what was rolled back; or, if the restored state is what a crash leaves,
+// everything is unchanged.
 func TestStateRollback(t *testing.T) {
 	moments := 8
 	if stattest.Long {
@@ -380,7 +380,8 @@ func (h *history) unmark(t *testing.T, part int) []byte {
 	return in
 }
 
-// TestStateRollbackToNothing restores a key file to before its first use: an operator without backups has only that copy.
+// TestStateRollbackToNothing restores a key file to before its first use: an operator without backups has only that
+// copy.
 func TestStateRollbackToNothing(t *testing.T) {
 	h := live(t, service.SchemeSQLite+filepath.Join(t.TempDir(), "relay.db"), 10)
 	h.restore(t, 0, 0)
@@ -398,8 +399,8 @@ func TestStateRollbackToNothing(t *testing.T) {
 	require.NoError(t, h.store.Close())
 }
 
-// TestStateRollbackToNothingPostgres: in a shared database, a secret or keys from before their first use look like a new
-// process's. Each of the two files knows which other one it was used with.
+// TestStateRollbackToNothingPostgres: in a shared database, a secret or keys from before their first use look like a
+// new process's. Each of the two files knows which other one it was used with.
 func TestStateRollbackToNothingPostgres(t *testing.T) {
 	h := live(t, postgresURL(t), 10)
 	h.restore(t, 0, 0)
@@ -449,8 +450,8 @@ func TestStateRollbackWhileServing(t *testing.T) {
 	h.requireStopped(t, partStore, err)
 }
 
-// TestEndAfterStateRollback: the operator's command ends the epochs, and others continue. A rollback of the store to before
-// that command is noticed too.
+// TestEndAfterStateRollback: the operator's command ends the epochs, and others continue. A rollback of the store to
+// before that command is noticed too.
 func TestEndAfterStateRollback(t *testing.T) {
 	for engine, description := range map[string]string{
 		"sqlite": service.SchemeSQLite + filepath.Join(t.TempDir(), "relay.db"), "postgres": "",

@@ -42,7 +42,8 @@ var kinds = map[string]drawFault{
 	faultJunk: drawJunk,
 }
 
-var kindNames = []string{faultRoad, faultLie, faultCrash, faultFull, faultClock, faultStateRollback, faultCopy, faultNumbers,
+var kindNames = []string{faultRoad, faultLie, faultCrash, faultFull, faultClock, faultStateRollback, faultCopy,
+	faultNumbers,
 	faultEndless, faultJunk}
 
 func draw[T any](rng *rand.Rand, of ...T) T { return of[rng.IntN(len(of))] }
