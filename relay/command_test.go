@@ -216,7 +216,7 @@ func TestRefusedTasks(t *testing.T) {
 		want   string
 	}{
 		"huge batch": {func(t *task.Task) { t.Batch.Size = 1 << 31 }, ""},
-		"huge submission": {func(t *task.Task) { t.Slots.PerLane, t.Slots.Lanes, t.Batch.Size = 65535, 2, 2 },
+		"huge submission": {func(t *task.Task) { t.Slots.PerLane, t.Slots.Lanes, t.Batch.Size = 1<<17, 2, 2 },
 			"invalid slots"},
 	}
 	for name, tt := range tests {

@@ -13,7 +13,7 @@ import (
 )
 
 // notOfMonth are the flags that --month refuses.
-var notOfMonth = []string{"input", "column", "task", "query", "range", "bins", "length", "padding", "lanes", "users",
+var notOfMonth = []string{"input", "column", "delimiter", "header", "decimal", "task", "query", "range", "bins", "length", "padding", "lanes", "users",
 	"batch", "honest", "epsilon", "delta", "noise", "local-epsilon", "nobody-honest", "hops", "listen", "hosts", "epoch", "www"}
 
 // checkMonth refuses flags that --month would ignore.
