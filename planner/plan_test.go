@@ -230,7 +230,7 @@ func TestPlansOfTexts(t *testing.T) {
 		for i, w := range ways {
 			require.NoError(t, w.Why)
 			require.Equal(t, "strings", w.Protocol)
-			require.GreaterOrEqual(t, w.RMSE, ways[0].RMSE, i)
+			require.GreaterOrEqual(t, w.RMSE, planner.LeastError(ways).RMSE, i)
 			m := w.Mechanism.(*strings.Mechanism)
 			require.Equal(t, m.FoundDownTo(2), w.FoundDownTo)
 			require.InEpsilon(t, math.Sqrt(m.CountVariance(w.FoundDownTo, 2)), w.RMSE, 1e-9)
