@@ -19,7 +19,7 @@ import (
 type order struct {
 	slog.Handler
 	mu   sync.Mutex // guards done
-	done []string   // "epoch erased" or "sealed", and the task
+	done []string   // "epoch erased" or "batch sealed", and the task
 }
 
 func (o *order) Enabled(context.Context, slog.Level) bool { return true }
@@ -69,7 +69,7 @@ func TestBacklogLetsOthersSeal(t *testing.T) {
 	other := begin(t, c, c.Named("other"))
 	const past = 300
 	late := begin(t, c, c.Named("late", ago(past, past+2, c.Clock.Now())))
-	erased, sealed := "epoch erased "+late.Open.ID.String()[:8], "sealed "+other.Open.ID.String()[:8]
+	erased, sealed := "epoch erased "+late.Open.ID.String()[:8], "batch sealed "+other.Open.ID.String()[:8]
 	requireSoon(t, func() bool { n, _ := log.count(erased); return n > 0 })
 	for i := range other.Open.Batch.Size {
 		require.NoError(t, other.Post(t.Context(), 0, other.Seal(t, 0, i), relaytest.Network(int(i))))

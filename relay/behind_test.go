@@ -233,7 +233,7 @@ func TestStateRollbackShowsByTheNextHop(t *testing.T) {
 	stop()
 	back, err := relay.OpenRolledBack(c.Config(t, 0))
 	require.NoError(t, err)
-	require.Contains(t, back.Cause, "the next hop has had a batch that is not here")
+	require.Contains(t, back.Cause, "the next hop has a batch that this relay lost")
 	require.Len(t, back.Epochs, 2, "of both tasks: they were set back together")
 	require.NoError(t, back.Close())
 	stop = c.Start(t, 0)

@@ -280,7 +280,7 @@ func TestTwoCopies(t *testing.T) {
 				defer resp.Body.Close()
 				status, err := io.ReadAll(resp.Body)
 				require.NoError(t, err)
-				return strings.Contains(string(status), "the next hop has had a batch that is not here")
+				return strings.Contains(string(status), "the next hop has a batch that this relay lost")
 			})
 			_, err = c.Verifier.Pull(t.Context(), c.Open, 1, 0, 1)
 			require.ErrorIs(t, err, handover.ErrNotSealed, "nothing of the copy was released")

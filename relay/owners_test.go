@@ -403,7 +403,7 @@ func TestOwnersConfig(t *testing.T) {
 	require.ErrorContains(t, err, "a separate folder for each owner")
 	cfg.Owners = nil
 	_, err = relay.New(cfg)
-	require.ErrorContains(t, err, "owners who hand theirs over")
+	require.ErrorContains(t, err, "at least one task or one approved owner")
 
 	r, err := relay.Inspect(c.Config(t, 0))
 	require.NoError(t, err)

@@ -103,7 +103,7 @@ func TestOwnerHandsOn(t *testing.T) {
 	for _, stop := range stops {
 		stop()
 	}
-	require.Equal(t, 1, strings.Count(s.log.String(), "a stream's owner changed"), "not where it is handed over again")
+	require.Equal(t, 1, strings.Count(s.log.String(), "stream's owner changed"), "not where it is handed over again")
 	s.StartAll(t)
 	_, err := old.NextKeys(t.Context(), s.Open, s.Open.Task, 0, 1)
 	require.ErrorIs(t, err, handover.ErrUnauthorized)

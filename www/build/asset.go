@@ -25,10 +25,9 @@ func addHash(file string) (asset, error) {
 	if err != nil {
 		return asset{}, fmt.Errorf("couldn't read %s: %w", file, err)
 	}
-	sum := sha256.Sum256(content)
 	dir, name := filepath.Split(file)
 	ext := filepath.Ext(name)
-	name = strings.TrimSuffix(name, ext) + "-" + hex.EncodeToString(sum[:6]) + ext
+	name = strings.TrimSuffix(name, ext) + "-" + hex.EncodeToString(hashOf(content)[:6]) + ext
 	if err := os.Rename(file, filepath.Join(dir, name)); err != nil {
 		return asset{}, fmt.Errorf("couldn't rename %s: %w", file, err)
 	}
@@ -37,8 +36,13 @@ func addHash(file string) (asset, error) {
 
 // integrityOf returns the Subresource Integrity metadata of a file.
 func integrityOf(content []byte) string {
+	return "sha256-" + base64.StdEncoding.EncodeToString(hashOf(content))
+}
+
+// hashOf returns the SHA-256 of a file's bytes.
+func hashOf(content []byte) []byte {
 	sum := sha256.Sum256(content)
-	return "sha256-" + base64.StdEncoding.EncodeToString(sum[:])
+	return sum[:]
 }
 
 // writeIntegrity writes the integrity metadata of the SDK's files in out, by their names, to integrity.json.
@@ -74,7 +78,7 @@ func checkVendored(dir string) error {
 		if err != nil {
 			return fmt.Errorf("couldn't read vendored code: %w", err)
 		}
-		if got := sha256.Sum256(content); hex.EncodeToString(got[:]) != want {
+		if hex.EncodeToString(hashOf(content)) != want {
 			return fmt.Errorf("vendored %s is not the file SHA256SUMS names", name)
 		}
 	}

@@ -142,7 +142,7 @@ var parsers = []string{
 	"doona/load.go",       // What the relay says of itself.
 	"edge/value.go",       // A value that a page posts.
 	"openloop/process.go", // What the kernel says of a process.
-	"table/table.go",      // The values of a CSV file.
+	"table/number.go",     // The values of a CSV file.
 	"task/claim.go",       // ε and δ.
 }
 
