@@ -71,10 +71,11 @@ func checkLaw(t *testing.T, draft *task.Task) (checked int) {
 	if !several {
 		checkFar(t, draft, law)
 	}
-	// Both directions have one curve, so ε < 0 is its mirror image.
+	// Both directions have one curve, so ε < 0 is its mirror image. Both are rounded up, and laws that are composed of
+	// several by up to 10⁻⁶ of themselves.
 	for _, eps := range []float64{.003, .1, 1, 2.9, 8} {
 		mirrored, name := -math.Expm1(-eps)+math.Exp(-eps)*law.Delta(eps), draft.Protocol+" "+string(draft.Query)
-		require.GreaterOrEqual(t, law.Delta(-eps), mirrored*(1-1e-10), "%s at −%v", name, eps)
+		require.GreaterOrEqual(t, law.Delta(-eps), mirrored*(1-1e-6), "%s at −%v", name, eps)
 	}
 	epochs, err := compose.Epsilon([]compose.Observation{law.Observation(30)}, 30*draft.Claim.Delta.Value())
 	require.NoError(t, err)

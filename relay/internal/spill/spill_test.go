@@ -107,7 +107,7 @@ func TestFile(t *testing.T) {
 	one[0] ^= 1
 	_, err = s.file.WriteAt(one[:], s.end-100)
 	require.NoError(t, err)
-	require.ErrorContains(t, s.Each(func(int, []byte) error { return nil }), "it was changed")
+	require.ErrorContains(t, s.Each(func(int, []byte) error { return nil }), "it was modified")
 }
 
 // TestNoFolder: failing to create the file is an error, and no slot is lost silently.
