@@ -7,7 +7,7 @@ import "slices"
 const RecommendedError = 2
 
 // recommend moves the best way with noise by relays to the front, unless its error exceeds [RecommendedError] times
-// that of the best way, ways[0].
+// the least error. The ways come by rising error.
 func recommend(ways []Way) {
 	i := slices.IndexFunc(ways, func(w Way) bool { return w.Why == nil && w.Noise == NoiseRelays })
 	if i <= 0 || ways[i].RMSE > RecommendedError*ways[0].RMSE {

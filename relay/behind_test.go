@@ -145,7 +145,7 @@ func TestStateRollbackShowsByABatchFurtherBack(t *testing.T) {
 	requireProblem(t, problem.StateRolledBack, err)
 }
 
-// TestStateRollbackShowsWhileItIsMade: the batch that is asked for, and the one before, are made anew while the pull is
+// TestStateRollbackShowsWhileItIsMade: the requested batch and the previous one are made anew while the pull is
 // answered. The next hop's memory is held against them all the same.
 func TestStateRollbackShowsWhileItIsMade(t *testing.T) {
 	c := relaytest.New(t, relaytest.Options{Hops: 1})

@@ -91,7 +91,7 @@ no honest   ε′, which holds if no other client is honest; '-': nothing is lef
 collude     ε₀, which holds if all relays collude with the verifier
 one bad     the most that one malicious client moves an entry of the answer
 
-The guarantee is for one report. Plan also prints what is left for a person who reports from k --devices
+The guarantee is for one report. Plan also prints the guarantee of a person with k --devices that report
 in an epoch: (k·ε, δ·(e^(kε)−1)/(e^ε−1)), see docs/proofs/group.md.
 
 For strings the figures are of the count of a text that is just frequent enough to be listed. Each row says
@@ -290,7 +290,7 @@ func (f *planFlags) write(ways []planner.Way) error {
 	return writeJSON(f.out, w.Task)
 }
 
-// newPlanRow describes a way in figures and words, compared with that of the least error.
+// newPlanRow describes a way in figures and words, and compares it with the way of the least error.
 func newPlanRow(g planner.Goal, w, least *planner.Way) (planRow, error) {
 	r := planRow{Protocol: w.Protocol, Noise: w.Noise, Padding: w.Padding, Params: map[string]string{}}
 	if w.Why != nil {

@@ -113,7 +113,7 @@ func (l losses) with(curve func(eps float64) float64) func(eps float64) float64 
 	}
 }
 
-// TestSeveralMessagesByRuleExact: γ of several messages is that of rule exact, by an enumeration of all outcomes of
+// TestSeveralMessagesByRuleExact: γ of several messages follows rule exact, by an enumeration of all outcomes of
 // one message. With two values, rule revealed takes more than twice the error at n_min = 200.
 func TestSeveralMessagesByRuleExact(t *testing.T) {
 	for _, c := range []struct {

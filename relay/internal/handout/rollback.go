@@ -11,9 +11,10 @@ import (
 
 // Only the next hop can show that the store, the secret and the keys were rolled back together to one moment. Its pull
 // is signed, and it asks for a number only once it has all earlier batches. If one of these has not begun here, or is
-// still open, this relay has forgotten it and who has reported. Or the next hop lies, but it can stop the epoch anyway.
-// The request also has a hash of all earlier manifests, so it shows a number that was made again as another batch.
-// After a rollback the relay does nothing more in that epoch until the operator has restored newer files or ended it.
+// still open, this relay has lost the batch and its list of clients that reported. Or the next hop lies, but it can
+// stop the epoch anyway. The request also has a hash of all earlier manifests, so it shows a number that was made again
+// as another batch. After a rollback the relay does nothing more in that epoch until the operator has restored newer
+// files or ended it.
 
 // checkBegun returns RolledBackProblem if a pull shows that the next hop knows more of the epoch than the store. An
 // epoch that has not begun cannot be rolled back.
