@@ -16,9 +16,10 @@ import (
 	"github.com/doona-dp/doona/internal/cli"
 	"github.com/doona-dp/doona/internal/decimal"
 	"github.com/doona-dp/doona/internal/display"
-	"github.com/doona-dp/doona/internal/table"
 	"github.com/doona-dp/doona/planner"
+	"github.com/doona-dp/doona/wire/codec"
 	"github.com/doona-dp/doona/wire/task"
+	"github.com/doona-dp/doona/wire/taskfile"
 )
 
 // setFile is what --set reads.
@@ -82,7 +83,7 @@ func readSet(path string) (*setFile, planner.Set, error) {
 	if err != nil {
 		return nil, planner.Set{}, fmt.Errorf("couldn't read the set: %w", err)
 	}
-	if raw, err = table.Document(raw); err != nil {
+	if raw, err = codec.Document(raw); err != nil {
 		return nil, planner.Set{}, fmt.Errorf("couldn't read the set %s: %w", path, err)
 	}
 	f, half := &setFile{Hops: planner.DefaultRelays}, .9
@@ -90,7 +91,7 @@ func readSet(path string) (*setFile, planner.Set, error) {
 	in := json.NewDecoder(bytes.NewReader(raw))
 	in.DisallowUnknownFields()
 	if err = in.Decode(f); err == nil {
-		err = table.CheckKeys(raw, func(_, key string) bool { return key == strings.ToLower(key) })
+		err = taskfile.CheckKeys(raw, func(_, key string) bool { return key == strings.ToLower(key) })
 	}
 	if err != nil {
 		return nil, planner.Set{}, fmt.Errorf("couldn't read the set %s: %w", path, err)

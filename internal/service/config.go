@@ -18,7 +18,7 @@ import (
 
 	"github.com/doona-dp/doona/internal/display"
 	"github.com/doona-dp/doona/internal/invalid"
-	"github.com/doona-dp/doona/internal/table"
+	"github.com/doona-dp/doona/wire/codec"
 )
 
 // SchemeSQLite is the prefix of the description of a store in an SQLite file.
@@ -54,7 +54,7 @@ func readConfig(path string) ([]byte, error) {
 		err = fmt.Errorf("%s has more than %d bytes", path, maxConfig)
 	}
 	if err == nil {
-		if in, err = table.Document(in); err != nil {
+		if in, err = codec.Document(in); err != nil {
 			err = fmt.Errorf("%s: %w", path, err)
 		}
 	}

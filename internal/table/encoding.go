@@ -8,25 +8,15 @@ import (
 	"fmt"
 	"io"
 	"os"
+
+	"github.com/doona-dp/doona/wire/codec"
 )
 
-// The byte order marks of encodings. That of UTF-16 little-endian also begins the mark of UTF-32.
+// What compressed files begin with.
 const (
-	markUTF8    = "\xef\xbb\xbf"
-	markUTF16LE = "\xff\xfe"
-	markUTF16BE = "\xfe\xff"
-	beginZIP    = "PK\x03\x04"
-	beginGzip   = "\x1f\x8b"
+	beginZIP  = "PK\x03\x04"
+	beginGzip = "\x1f\x8b"
 )
-
-// errUTF16 names the encoding, since the error that would follow shows invisible characters.
-var errUTF16 = errors.New("it is UTF-16: save it as UTF-8")
-
-// isUTF16 reports whether a file begins with a mark of UTF-16, or with an ASCII character in it.
-func isUTF16(in []byte) bool {
-	return bytes.HasPrefix(in, []byte(markUTF16LE)) || bytes.HasPrefix(in, []byte(markUTF16BE)) ||
-		len(in) > 1 && (in[0] == 0 || in[0] < 0x80 && in[1] == 0)
-}
 
 // window is how much of a file shows how it is written, in bytes.
 const window = 1 << 16
@@ -52,16 +42,14 @@ func newText(in io.Reader) (*text, error) {
 	if err != nil && !errors.Is(err, io.EOF) {
 		return nil, whole(err)
 	}
-	switch {
-	case isUTF16(head):
-		return nil, errUTF16
-	case bytes.HasPrefix(head, []byte(beginZIP)):
+	if bytes.HasPrefix(head, []byte(beginZIP)) {
 		return nil, errors.New("it is a ZIP file, such as XLSX and ODS are: save the sheet as CSV")
 	}
-	if bytes.HasPrefix(head, []byte(markUTF8)) {
-		t.Discard(len(markUTF8))
-		head = head[len(markUTF8):]
+	marked := len(head)
+	if head, err = codec.Document(head); err != nil {
+		return nil, err
 	}
+	t.Discard(marked - len(head))
 	if bytes.IndexByte(head, '\r') >= 0 && bytes.IndexByte(head, '\n') < 0 { // as of old Macs, and of Excel for them
 		t.Reader = bufio.NewReaderSize(lineFeeds{t.Reader}, window)
 		head, _ = t.Peek(len(head))

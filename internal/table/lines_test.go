@@ -70,19 +70,3 @@ func TestReadLinesKeepsRepetitions(t *testing.T) {
 	_, err = table.ReadLines(filepath.Join(t.TempDir(), "absent"), nil)
 	require.ErrorContains(t, err, "absent")
 }
-
-// TestDocument: a byte order mark is skipped, and UTF-16 is named.
-func TestDocument(t *testing.T) {
-	got, err := table.Document([]byte(bom + "{}"))
-	require.NoError(t, err)
-	require.Equal(t, "{}", string(got))
-	for _, in := range []string{"", "x", "\x94\x00"} { // msgpack is left as it is
-		got, err := table.Document([]byte(in))
-		require.NoError(t, err)
-		require.Equal(t, in, string(got))
-	}
-	for _, in := range []string{utf16Text("{}", 0), utf16Text("{}", 1), utf16Text("{}", 0)[2:], utf16Text("{}", 1)[2:]} {
-		_, err := table.Document([]byte(in))
-		require.ErrorContains(t, err, "UTF-16")
-	}
-}

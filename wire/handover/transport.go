@@ -8,7 +8,7 @@ import (
 	"os"
 	"time"
 
-	"github.com/doona-dp/doona/internal/table"
+	"github.com/doona-dp/doona/wire/codec"
 )
 
 // MaxConnections is how many connections to one party stay open. A verifier of many tasks sends many requests at
@@ -30,7 +30,7 @@ func LoadTransport(ca string) (http.RoundTripper, error) {
 	if err != nil {
 		return nil, fmt.Errorf("couldn't read the certificate authorities: %w", err)
 	}
-	if pem, err = table.Document(pem); err != nil {
+	if pem, err = codec.Document(pem); err != nil {
 		return nil, fmt.Errorf("couldn't read the certificate authorities %s: %w", ca, err)
 	}
 	roots, err := x509.SystemCertPool()

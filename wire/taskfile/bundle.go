@@ -12,7 +12,6 @@ import (
 	"os"
 
 	"github.com/doona-dp/doona/internal/invalid"
-	"github.com/doona-dp/doona/internal/table"
 	"github.com/doona-dp/doona/wire/codec"
 	"github.com/doona-dp/doona/wire/onion"
 	"github.com/doona-dp/doona/wire/signing"
@@ -277,7 +276,7 @@ func ReadFile(path string) ([]byte, error) {
 		err = fmt.Errorf("%s has more than %d bytes", path, MaxBundle)
 	}
 	if err == nil {
-		if in, err = table.Document(in); err != nil {
+		if in, err = codec.Document(in); err != nil {
 			err = fmt.Errorf("%s: %w", path, err)
 		}
 	}

@@ -12,7 +12,6 @@ import (
 	"time"
 
 	"github.com/doona-dp/doona/internal/invalid"
-	"github.com/doona-dp/doona/internal/table"
 	"github.com/doona-dp/doona/randomizer"
 	"github.com/doona-dp/doona/wire/task"
 )
@@ -185,7 +184,7 @@ func ParseJSON(in []byte) (t *task.Task, draft bool, err error) {
 	if err := dec.Decode(&d); err != nil {
 		return nil, false, fmt.Errorf("couldn't read the task: %w", err)
 	}
-	if err := table.CheckKeys(in, func(path, key string) bool {
+	if err := CheckKeys(in, func(path, key string) bool {
 		return path == "params" || slices.Contains(words, key)
 	}); err != nil {
 		return nil, false, fmt.Errorf("couldn't read the task: %w", err)

@@ -79,7 +79,7 @@ var decoders = map[string][2]string{
 	"cmd/doona/plan_set.go":             {own, "a set of queries"},
 	"cmd/doona/dev_folder.go":           {own, "what the last start has left"},
 	"internal/table/lines.go":           {own, "64 KiB a line"},
-	"internal/table/document.go":        {own, "what its caller has decoded"},
+	"wire/taskfile/keys.go":             {own, "what its caller has decoded"},
 	"wasm/edge/value.go":                {another, "the numbers of the task's domain, 1 MiB"},
 	"wasm/edge/config.go":               {own, "the worker's configuration"},
 }

@@ -47,20 +47,22 @@ func newTable(n Noise, reach int64, miss float64) *table {
 	for expected/float64(t.width) > maxCells/2 {
 		t.width *= 2
 	}
-	if t.fill(reach) {
+	if t.fill(reach, int(expected)) {
 		t.divide(reach, miss)
 	}
 	return t
 }
 
 // fill computes the cells up to reach beyond the end of T. There the remaining probability is below miss. It returns
-// false if they do not fit: then the table proves nothing.
-func (t *table) fill(reach int64) bool {
+// false if they do not fit: then the table proves nothing. Memory is allocated for about expected values at once: in a
+// page, memory of a slice that has grown is never free again.
+func (t *table) fill(reach int64, expected int) bool {
+	t.cells = make([]cell, 0, expected/int(t.width)*3/2+1024)
 	q, log := math.Exp(-t.S), 0.0 // log is the logarithm of the unit of value.
 	for k, power := uint64(1), q; k <= t.Jump; k, power = k+1, power*q {
 		log -= t.R * power / float64(k)
 	}
-	w := window{q: q, max: int(t.Jump)}
+	w := newWindow(q, int(t.Jump), 2*expected)
 	value, rare := 1.0, math.Exp(-log)*t.miss
 	for t.end = 0; t.to == 0 || t.end < t.to+reach+2*t.width; {
 		first, sum, unit := value, 0.0, log
@@ -170,6 +172,12 @@ type window struct {
 	fresh  []float64 // Newest values since the last turn, oldest first.
 	recent float64   // Σ q^k over fresh.
 	factor float64   // q^len(fresh)
+}
+
+// newWindow returns a window with room for some values.
+func newWindow(q float64, max, values int) *window {
+	room := min(max, values)
+	return &window{q: q, max: max, old: make([]float64, 0, room), fresh: make([]float64, 0, room)}
 }
 
 // push adds the newest value and returns the sum over the last max values.

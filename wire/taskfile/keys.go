@@ -1,4 +1,4 @@
-package table
+package taskfile
 
 import (
 	"bytes"
@@ -8,15 +8,6 @@ import (
 	"io"
 	"strings"
 )
-
-// Document returns what a person's editor saved, such as JSON or YAML, without a byte order mark. It refuses UTF-16 by
-// name, also without a mark.
-func Document(in []byte) ([]byte, error) {
-	if isUTF16(in) {
-		return nil, errUTF16
-	}
-	return bytes.TrimPrefix(in, []byte(markUTF8)), nil
-}
 
 // CheckKeys rejects what encoding/json tolerates in a document that it has decoded: duplicate keys, keys in another
 // case, and bytes after the first value. known gets the path of an object and a key in it.
