@@ -40,8 +40,10 @@ func livesPlan() (lives, moments int) {
 	return 1, 3
 }
 
-// errTwo is the next hop's finding.
-var errTwo = errors.New("two manifests of one number")
+var (
+	errTwo = errors.New("two manifests of one number") // the next hop's finding
+	errCut = errors.New("cut short")                   // the next hop's pull, after the manifest
+)
 
 // nextHop is what an honest next hop remembers.
 type nextHop struct {
@@ -166,7 +168,6 @@ func (l *lifetime) pull(short bool) error {
 	if n.stopped {
 		return errTwo
 	}
-	cut := errors.New("cut short")
 	b, err := l.client().PullOnce(l.t.Context(), handover.Request{Open: l.Open, From: l.hop, Seq: n.next,
 		History: n.had.History(), RecordManifest: func(s *onion.SignedManifest) error {
 			now := string(s.Manifest)
@@ -174,7 +175,7 @@ func (l *lifetime) pull(short bool) error {
 				return errTwo
 			}
 			if n.seen[n.next] = now; short {
-				return cut
+				return errCut
 			}
 			return nil
 		}})
@@ -352,7 +353,7 @@ func (l *lifetime) hostile() (noticed bool) {
 		} else {
 			for seq := range l.offers + 2 {
 				if seq >= l.offers || l.rng.IntN(2) == 0 {
-					l.offer(seq, append(l.old(4), l.fresh(uint64(round))...))
+					l.offer(seq, append(l.old(4-round), l.fresh(uint64(round))...)) // no more: they would be refused
 				}
 			}
 		}
@@ -366,6 +367,8 @@ func (l *lifetime) hostile() (noticed bool) {
 				time.Sleep(25 * time.Millisecond)
 			case l.next.stopped || errors.Is(err, handover.ErrEpochComplete):
 				again = 4
+			case !errors.Is(err, errCut):
+				require.NoError(l.t, err)
 			}
 			l.confirm()
 		}

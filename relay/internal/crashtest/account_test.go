@@ -469,7 +469,7 @@ func (w *world) checkErased(t *testing.T, keys map[string][][]byte, last uint64)
 	}
 	for _, r := range w.roads {
 		for _, table := range []string{"seen", "runs", "open", "batches WHERE bytes IS NOT NULL",
-			"batches WHERE told = 0"} {
+			"batches WHERE confirmed = 0"} {
 			require.Zero(t, r.store.rows(t, table), "hop %d: %s", r.hop, table)
 		}
 	}

@@ -85,7 +85,7 @@ func (s *store) look(process string) (in inside) {
 	err = db.QueryRowContext(ctx, `SELECT
 		(SELECT COUNT(*) FROM open JOIN epochs ON epochs.id = open.epoch WHERE submissions >= $1 OR state = 1),
 		(SELECT COUNT(*) FROM epochs WHERE state = 2),
-		(SELECT COUNT(*) FROM batches WHERE told = 0)`, batchSize).Scan(&in.sealing, &in.ending, &in.untold)
+		(SELECT COUNT(*) FROM batches WHERE confirmed = 0)`, batchSize).Scan(&in.sealing, &in.ending, &in.untold)
 	if err != nil {
 		return in
 	}

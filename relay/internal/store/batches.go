@@ -130,7 +130,7 @@ func (d *batches) mix(ctx context.Context, b BatchID, tags []Short, build MixFun
 		if _, err := tx.exec(next, e.id, b.Seq+1, withheld); err != nil {
 			return err
 		}
-		_, err = tx.exec(`DELETE FROM record_manifests WHERE epoch = $1 AND seq = $2 AND other IS NULL`, e.id, b.Seq)
+		_, err = tx.exec(`DELETE FROM recorded_manifests WHERE epoch = $1 AND seq = $2 AND other IS NULL`, e.id, b.Seq)
 		return err
 	})
 }

@@ -295,7 +295,7 @@ func (t epochTx) obsolete(at State) (tables []string) {
 		}
 	}
 	if at >= StateExpired {
-		tables = append(tables, "batches", "findings", "tallies", "record_manifests", "cuts", "pieces", "sweeps")
+		tables = append(tables, "batches", "findings", "tallies", "recorded_manifests", "cuts", "pieces", "sweeps")
 	}
 	return tables
 }

@@ -59,12 +59,12 @@ func (d *batches) recordManifestOnce(ctx context.Context, b BatchID, s *onion.Si
 // recordManifest is RecordManifest for a number without a batch. It says whether it has written anything.
 func (t batchTx) recordManifest(epoch int64, seq uint64, s *onion.SignedManifest, raw []byte) (written bool, found,
 	err error) {
-	const store = `INSERT INTO record_manifests (epoch, seq, signed) VALUES ($1, $2, $3) ON CONFLICT DO NOTHING`
+	const store = `INSERT INTO recorded_manifests (epoch, seq, signed) VALUES ($1, $2, $3) ON CONFLICT DO NOTHING`
 	if n, err := t.exec(store, epoch, seq, raw); err != nil || n > 0 {
 		return n > 0, nil, err
 	}
 	var kept []byte
-	err = t.row(`SELECT signed FROM record_manifests WHERE epoch = $1 AND seq = $2`, epoch, seq).Scan(&kept)
+	err = t.row(`SELECT signed FROM recorded_manifests WHERE epoch = $1 AND seq = $2`, epoch, seq).Scan(&kept)
 	if err != nil {
 		return false, nil, err
 	}
@@ -72,7 +72,7 @@ func (t batchTx) recordManifest(epoch int64, seq uint64, s *onion.SignedManifest
 	if err := codec.Unmarshal(kept, &first); err != nil || bytes.Equal(first.Manifest, s.Manifest) {
 		return false, nil, err
 	}
-	const other = `UPDATE record_manifests SET other = $3 WHERE epoch = $1 AND seq = $2 AND other IS NULL`
+	const other = `UPDATE recorded_manifests SET other = $3 WHERE epoch = $1 AND seq = $2 AND other IS NULL`
 	n, err := t.exec(other, epoch, seq, raw)
 	return n > 0, ErrEquivocation, err
 }
@@ -97,7 +97,7 @@ func (t batchTx) recordForMade(epoch int64, seq uint64, s *onion.SignedManifest,
 	if err != nil || bytes.Equal(first.Manifest, s.Manifest) {
 		return false, ErrMade, err
 	}
-	const both = `INSERT INTO record_manifests (epoch, seq, signed, other) VALUES ($1, $2, $3, $4) ON CONFLICT DO NOTHING`
+	const both = `INSERT INTO recorded_manifests (epoch, seq, signed, other) VALUES ($1, $2, $3, $4) ON CONFLICT DO NOTHING`
 	n, err := t.exec(both, epoch, seq, made.Source, raw)
 	return n > 0, ErrEquivocation, err
 }
@@ -105,7 +105,7 @@ func (t batchTx) recordForMade(epoch int64, seq uint64, s *onion.SignedManifest,
 // NextManifest returns one more than the highest batch number with a manifest, 0 if there is none.
 func (d *batches) NextManifest(ctx context.Context, id EpochID) (next uint64, err error) {
 	const query = `SELECT coalesce(max(next), 0) FROM (SELECT next FROM epochs WHERE task = $1 AND epoch = $2
-		UNION ALL SELECT seq + 1 FROM record_manifests WHERE epoch = ` + epochOf + `) AS signed`
+		UNION ALL SELECT seq + 1 FROM recorded_manifests WHERE epoch = ` + epochOf + `) AS signed`
 	err = d.read.QueryRowContext(ctx, query, id.Task[:], id.Epoch).Scan(&next)
 	if err != nil {
 		return 0, fmt.Errorf("couldn't read the manifests: %w", err)
@@ -116,7 +116,7 @@ func (d *batches) NextManifest(ctx context.Context, id EpochID) (next uint64, er
 // Equivocations lists the batch numbers for which RecordManifest has seen two manifests.
 func (d *batches) Equivocations(ctx context.Context) ([]Equivocation, error) {
 	out, err := collect(ctx, d.read, `SELECT task, e.epoch, seq, signed, other
-		FROM record_manifests w JOIN epochs e ON e.id = w.epoch WHERE other IS NOT NULL ORDER BY e.epoch, seq`,
+		FROM recorded_manifests w JOIN epochs e ON e.id = w.epoch WHERE other IS NOT NULL ORDER BY e.epoch, seq`,
 		func(rows *sql.Rows) (found Equivocation, err error) {
 			var task, first, second []byte
 			if err := rows.Scan(&task, &found.ID.Epoch, &found.Seq, &first, &second); err != nil {

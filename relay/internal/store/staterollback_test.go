@@ -117,7 +117,7 @@ func snapshotOver(t *testing.T, db *sql.DB, description string, n int) (restore 
 	}
 	name := fmt.Sprintf("m%d", n)
 	tables := []string{"meta", "epochs", "open", "runs", "seen", "clients", "batches", "findings", "tallies", "ends",
-		"rollback_marks", "record_manifests", "processes",
+		"rollback_marks", "recorded_manifests", "processes",
 		"cuts"}
 	text := "CREATE SCHEMA " + name + ";"
 	for _, table := range tables {

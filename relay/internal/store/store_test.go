@@ -537,7 +537,7 @@ func TestStoreWitnessesMade(t *testing.T) {
 		})
 		require.NoError(t, err)
 		rows := func() (n int) {
-			require.NoError(t, s.read.QueryRow(`SELECT count(*) FROM record_manifests`).Scan(&n))
+			require.NoError(t, s.read.QueryRow(`SELECT count(*) FROM recorded_manifests`).Scan(&n))
 			return n
 		}
 		require.Zero(t, rows())

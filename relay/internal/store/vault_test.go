@@ -104,7 +104,7 @@ func TestMigrate(t *testing.T) {
 			}
 			require.NoError(t, migrate(d, before))
 			require.NoError(t, migrate(d, before+2), "nothing is left to do")
-			require.ErrorContains(t, migrate(d, before), fmt.Sprintf("couldn't take its schema to version %d", before+1))
+			require.ErrorContains(t, migrate(d, before), fmt.Sprintf("couldn't upgrade the schema to version %d", before+1))
 			var rows int
 			require.NoError(t, d.read.QueryRow(`SELECT COUNT(*) FROM later`).Scan(&rows))
 			require.Equal(t, 1, rows)

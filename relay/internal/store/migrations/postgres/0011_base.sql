@@ -51,7 +51,7 @@ CREATE TABLE clients (
 
 CREATE TABLE batches (
   epoch    INTEGER NOT NULL,
-  confirmed     INTEGER NOT NULL,
+  confirmed INTEGER NOT NULL,
   seq      BIGINT NOT NULL,
   manifest BYTEA NOT NULL,
   bytes    BYTEA,
@@ -59,7 +59,7 @@ CREATE TABLE batches (
 );
 ALTER TABLE batches ALTER bytes SET STORAGE EXTERNAL;
 CREATE INDEX held ON batches (epoch, seq) WHERE bytes IS NOT NULL;
-CREATE INDEX untold ON batches (epoch, seq) WHERE confirmed = 0;
+CREATE INDEX unconfirmed ON batches (epoch, seq) WHERE confirmed = 0;
 
 CREATE TABLE pieces (
   epoch  INTEGER NOT NULL,
@@ -99,7 +99,7 @@ CREATE TABLE ends (
   bytes BYTEA NOT NULL
 );
 
-CREATE TABLE record_manifests (
+CREATE TABLE recorded_manifests (
   epoch  INTEGER NOT NULL,
   seq    BIGINT NOT NULL,
   signed BYTEA NOT NULL,
@@ -117,10 +117,10 @@ CREATE TABLE rollback_marks (
 );
 
 CREATE TABLE processes (
-  file     TEXT PRIMARY KEY,
-  scan   BIGINT NOT NULL,
-  scan_began    BIGINT NOT NULL,
-  standing INTEGER NOT NULL
+  file       TEXT PRIMARY KEY,
+  scan       BIGINT NOT NULL,
+  scan_began BIGINT NOT NULL,
+  standing   INTEGER NOT NULL
 );
 
 CREATE TABLE cuts (

@@ -5,7 +5,7 @@ CREATE TABLE meta (
 ) WITHOUT ROWID;
 
 -- One row per epoch that has seen anything; id stands for (task, epoch) in the other tables. next is the number of the
--- batch that will be scan_began next, and destroyed how many batches below it a later relay has destroyed.
+-- next batch to begin, and destroyed how many batches below it a later relay has destroyed.
 CREATE TABLE epochs (
   id        INTEGER PRIMARY KEY,
   task      BLOB NOT NULL,
@@ -47,18 +47,18 @@ CREATE TABLE seen (
 ) WITHOUT ROWID;
 
 -- Sealed batches: bytes is NULL once the next hop has confirmed the batch, and before that the name (8 bytes) and the
--- key of the attempt that made it, encrypted under the batch's. confirmed is 0 while the relay before has not been confirmed to
--- delete the batch this one was made from.
+-- key of the attempt that made it, encrypted under the batch's. confirmed is 0 until
+-- the previous hop knows that it may delete the batch that this one was made from.
 CREATE TABLE batches (
   epoch    INTEGER NOT NULL,
   seq      INTEGER NOT NULL,
   manifest BLOB NOT NULL,
   bytes    BLOB,
-  confirmed     INTEGER NOT NULL,
+  confirmed INTEGER NOT NULL,
   PRIMARY KEY (epoch, seq)
 );
 CREATE INDEX held ON batches (epoch, seq) WHERE bytes IS NOT NULL;
-CREATE INDEX untold ON batches (epoch, seq) WHERE confirmed = 0;
+CREATE INDEX unconfirmed ON batches (epoch, seq) WHERE confirmed = 0;
 
 -- The bytes of sealed batches in pieces, so that none need be in memory whole: each is encrypted under a key of its
 -- attempt at making the batch.
@@ -80,7 +80,7 @@ CREATE TABLE sweeps (
   PRIMARY KEY (epoch, seq, made)
 ) WITHOUT ROWID;
 
--- What operators should know about other parties' batches. Of each reason one row an epoch, whatever the relay before
+-- What operators should know about other parties' batches. Of each reason one row an epoch, whatever the previous hop
 -- signs: seq is the first number that it was found of, latest the last, and further how many there were besides the
 -- first.
 CREATE TABLE findings (
@@ -106,9 +106,9 @@ CREATE TABLE ends (
   bytes BLOB NOT NULL
 );
 
--- What the relay before has signed, by number, from before its first slot was read until the batch is made, whose own
+-- What the previous hop has signed, by number, from before its first slot was read until the batch is made, whose own
 -- manifest has it then; other is a second manifest of the number, if one has come.
-CREATE TABLE record_manifests (
+CREATE TABLE recorded_manifests (
   epoch  INTEGER NOT NULL,
   seq    INTEGER NOT NULL,
   signed BLOB NOT NULL,
@@ -128,14 +128,14 @@ CREATE TABLE rollback_marks (
   PRIMARY KEY (epoch, file)
 );
 
--- The processes that share the store, by the names of their secrets' marks. Each look at the store takes the next
+-- The processes that share the store, by the names of their secrets' marks. Each scan of the store takes the next
 -- number: scan is that of the process's last one, and scan_began the highest of all when it began. standing is 0 for a
--- member, 1 for one that is fenced, 2 for one that is joining, and 3 for one that has found the store set back.
+-- member, 1 for one that is fenced, 2 for one that is joining, and 3 for one that has found the store rolled back.
 CREATE TABLE processes (
-  file     TEXT PRIMARY KEY,
-  scan   INTEGER NOT NULL,
-  scan_began    INTEGER NOT NULL,
-  standing INTEGER NOT NULL
+  file       TEXT PRIMARY KEY,
+  scan       INTEGER NOT NULL,
+  scan_began INTEGER NOT NULL,
+  standing   INTEGER NOT NULL
 );
 
 -- Which of them have cut which batches. Rows go with the batch's ciphertexts.
