@@ -7,6 +7,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 	"time"
 
@@ -87,6 +88,9 @@ func (s *store) look(process string) (in inside) {
 		(SELECT COUNT(*) FROM epochs WHERE state = 2),
 		(SELECT COUNT(*) FROM batches WHERE confirmed = 0)`, batchSize).Scan(&in.sealing, &in.ending, &in.untold)
 	if err != nil {
+		if strings.Contains(err.Error(), "column") { // the suite would go on blind
+			panic(err)
+		}
 		return in
 	}
 	rows, err := db.QueryContext(ctx, `SELECT task, epoch, next FROM epochs`)
