@@ -14,7 +14,7 @@ import { type CachedDocument, DocumentCache } from './document-cache.js';
 import { ledgerOf } from './ledger.js';
 import { type ModuleStart, startModule } from './load.js';
 import type { ModuleName } from './module.js';
-import { abortable, whenIdle } from './timing.js';
+import { abortable, throwIfAborted, whenIdle, withTimeout, within } from './timing.js';
 import { OpenTask } from './open-task.js';
 import { checkFrame, checkOrigin } from './origin.js';
 import { type ConnectOptions, type ParsedOptions, type TokenSource, parseOptions } from './options.js';
@@ -50,7 +50,7 @@ export async function connect(options: ConnectOptions): Promise<Doona> {
   if (!globalThis.crypto?.subtle) {
     throw new DoonaError('insecure-context', 'WebCrypto is missing: serve the page over HTTPS or from localhost');
   }
-  const node = globalThis.process?.versions?.node;
+  const node = typeof document === 'undefined' && globalThis.process?.versions?.node; // Electron's pages name one, too.
   if (node && Number.parseInt(node) < 22) {
     throw new DoonaError('module-failed', `couldn't start in Node ${node}: want Node 22 or newer`);
   }
@@ -58,10 +58,15 @@ export async function connect(options: ConnectOptions): Promise<Doona> {
   if (!options.frames) checkFrame();
   const { signal } = options;
   await abortable(whenIdle(pinned.when), signal);
-  const doona = await abortable((pinned.allow ? connectStream : connectTask)(options, pinned), signal);
+  const connecting = (pinned.allow ? connectStream : connectTask)(options, pinned);
+  const doona = await abortable(within(connecting, maxConnect, () => new DoonaError('module-failed',
+    `couldn't connect within ${maxConnect / 1000} seconds`)), signal);
   if (options.flush !== false) void doona.flushLater();
   return doona;
 }
+
+/** The longest that connect takes after the page is idle, in milliseconds. The parts that wait have shorter limits. */
+const maxConnect = 27_000;
 
 async function connectTask(options: ConnectOptions, pinned: ParsedOptions): Promise<Doona> {
   const { store, cache, starting } = await prepare(options, pinned);
@@ -232,6 +237,9 @@ async function loadTokens(folder?: URL): Promise<typeof import('./blind.js')> {
 /** The most epochs of a task, and the most that the module composes. */
 const maxEpochs = 65536;
 
+/** The longest wait for a document, in milliseconds. */
+const maxDocumentWait = 25_000;
+
 /** The size limits of a bundle and of a stream, in bytes. */
 const maxBundle = 8 << 20;
 const maxStream = 16 << 20;
@@ -243,18 +251,20 @@ const maxStream = 16 << 20;
  */
 async function fetchDocument(url: URL, most: number, signal?: AbortSignal): Promise<Bytes> {
   try {
-    const response = await fetch(url, {
-      headers: anyLanguage,
-      credentials: 'omit',
-      referrerPolicy: 'no-referrer',
-      redirect: 'manual', // A redirect is then not ok. workerd has no 'error'.
-      cache: 'no-store',
-      ...(signal && { signal }),
-    });
-    if (!response.ok) throw new Error(`the relay answered ${response.status}`);
-    return await readBody(response, most);
+    return await withTimeout(async (request) => {
+      const response = await fetch(url, {
+        headers: anyLanguage,
+        credentials: 'omit',
+        referrerPolicy: 'no-referrer',
+        redirect: 'manual', // A redirect is then not ok. workerd has no 'error'.
+        cache: 'no-store',
+        signal: request,
+      });
+      if (!response.ok) throw new Error(`the relay answered ${response.status}`);
+      return readBody(response, most);
+    }, maxDocumentWait, signal);
   } catch (cause) {
-    signal?.throwIfAborted();
+    throwIfAborted(signal);
     const message = `couldn't fetch the task: ${(cause as Error).message}`;
     throw new DoonaError('task-unreachable', message, 'task', { cause });
   }

@@ -11,7 +11,7 @@ import { DoonaError } from './errors.js';
 import { type Decider, type ExplainOptions, type Explanation, explain } from './explain.js';
 import type { Guarantee } from './guarantee.js';
 import type { Claim, Ledger } from './ledger.js';
-import { abortable, waitWhileVisible } from './timing.js';
+import { abortable, throwIfAborted, waitWhileVisible, within } from './timing.js';
 import type { Line, Report, Store } from './store.js';
 import { submit } from './submit.js';
 import type { Task } from './task.js';
@@ -45,6 +45,9 @@ const maxLaterVisits = 2;
 
 /** The least time between two retries, in milliseconds: a reload or another tab is not a later visit. */
 const retryInterval = 3_600_000;
+
+/** The longest that report, after its delay, and flush take, in milliseconds. Delivery goes on after that. */
+export const maxReport = 33_000;
 
 /** Everything a connection needs; `connect` makes it. */
 export interface ConnectionParts {
@@ -130,21 +133,30 @@ export class Doona {
    */
   async report(value: number | Vector | string, options: { signal?: AbortSignal } = {}): Promise<Receipt> {
     checkBuiltins();
-    options.signal?.throwIfAborted();
+    throwIfAborted(options.signal);
     const { id, store, ledger, check, submission } = this.#parts;
     const epoch = this.epoch;
     const input = toInput(this.task, value);
     const remaining = startOf(this.task.epochs, epoch + 1).getTime() - Date.now();
     // Drawn before the value is read, so that the time cannot depend on it.
-    const sendTime = performance.now() + Math.min(this.#parts.spread, remaining) * randomFraction();
-    await check(); // Before the claim, which the budget is charged for.
-    const old = await ledger.claim(this.#claimOn(epoch));
-    if (old) return this.#repeat(old, sendTime, options.signal);
-    const body = await this.#sealOnce(epoch, () => submission(epoch, input));
-    const report: Report = { task: id, epoch, state: 'sealed', body };
-    await store.put(report);
-    await this.#sendAt(sendTime, report, options.signal);
-    return this.#receipt(epoch, false, body.length);
+    const delay = Math.min(this.#parts.spread, remaining) * randomFraction();
+    const sendTime = performance.now() + delay;
+    let isSealed = false;
+    const reporting = async (): Promise<Receipt> => {
+      await check(); // Before the claim, which the budget is charged for.
+      const old = await ledger.claim(this.#claimOn(epoch));
+      isSealed = old !== undefined;
+      if (old) return this.#repeat(old, sendTime, options.signal);
+      const body = await this.#sealOnce(epoch, () => submission(epoch, input));
+      const report: Report = { task: id, epoch, state: 'sealed', body };
+      await store.put(report);
+      isSealed = true;
+      await this.#sendAt(sendTime, report, options.signal);
+      return this.#receipt(epoch, false, body.length);
+    };
+    return within(reporting(), delay + maxReport, () => isSealed
+      ? new DoonaError('not-delivered', `couldn't deliver the report within ${maxReport / 1000} seconds: it waits for flush`)
+      : new DoonaError('module-failed', `the engine or the store did not answer within ${maxReport / 1000} seconds`));
   }
 
   /**
@@ -156,8 +168,9 @@ export class Doona {
    */
   async flush(options: { signal?: AbortSignal } = {}): Promise<Flushed> {
     checkBuiltins();
-    options.signal?.throwIfAborted();
-    return this.#flush(await this.#sealedReports(), options.signal);
+    throwIfAborted(options.signal);
+    return within(this.#sealedReports().then((all) => this.#flush(all, options.signal)), maxReport,
+      () => new DoonaError('not-delivered', `couldn't deliver all reports within ${maxReport / 1000} seconds`));
   }
 
   async #flush(reports: readonly Report[], signal?: AbortSignal): Promise<Flushed> {
@@ -248,7 +261,7 @@ export class Doona {
 
   /** Sends a report once. An abort ends this call's wait but not the delivery, which other calls may await. */
   async #send(report: Report, signal?: AbortSignal): Promise<void> {
-    signal?.throwIfAborted();
+    throwIfAborted(signal);
     let sending = this.#sending.get(report.epoch);
     if (!sending) {
       sending = this.#deliver(report);

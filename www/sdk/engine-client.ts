@@ -10,6 +10,7 @@ import type { Engine } from './engine.js';
 import { DoonaError } from './errors.js';
 import type { Asset } from './files.js';
 import { checkedScript, runHint, scriptFailed } from './script.js';
+import { within } from './timing.js';
 
 /** Sends calls to an engine and returns its answers. */
 interface Port {
@@ -41,14 +42,22 @@ export function engine(folder?: URL): Promise<EngineClient> {
 
 const script: Asset = { file: DOONA.worker.file, integrity: DOONA.worker.integrity };
 
+/** The longest waits for the engine's script to run and for one of its answers, in milliseconds. */
+const maxStart = 10_000;
+const maxCall = 25_000;
+
+function late(): DoonaError {
+  return scriptFailed(script, new Error(`it did not start within ${maxStart / 1000} seconds`));
+}
+
 async function start(folder?: URL): Promise<Port> {
   const checked = await checkedScript(script, () => workerURL(folder));
   try {
     // Without a page there is nothing to block, and a worker would keep Deno and Bun from ending.
     const paged = typeof document !== 'undefined' && typeof Worker !== 'undefined';
-    const port = paged && (await startWorker(folder, checked).catch(() => undefined));
+    const port = paged && (await within(startWorker(folder, checked), maxStart, late).catch(() => undefined));
     // The page's policy may forbid workers, and old browsers lack module workers: then use this thread.
-    return port || (await startInThread(folder, checked));
+    return port || (await within(startInThread(folder, checked), maxStart, late));
   } finally {
     if (checked?.startsWith('blob:')) URL.revokeObjectURL(checked);
   }
@@ -117,7 +126,8 @@ async function startInThread(folder?: URL, checked?: string): Promise<Port> {
 function remoteEngine(port: Port): EngineClient {
   let last = 0;
   async function call<T>(method: keyof Engine, args: readonly unknown[], transfer: Transferable[] = []): Promise<T> {
-    const answer = await port.post({ id: ++last, method, args }, transfer);
+    const answer = await within(port.post({ id: ++last, method, args }, transfer), maxCall, () =>
+      new DoonaError('module-failed', `the engine did not answer ${method} within ${maxCall / 1000} seconds`));
     if (!('error' in answer)) return answer.result as T;
     throw new DoonaError(answer.error.code, answer.error.message, answer.error.field);
   }

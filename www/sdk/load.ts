@@ -10,6 +10,7 @@ import { DoonaError } from './errors.js';
 import { modules, filesHint } from './files.js';
 import type { ModuleName } from './module.js';
 import { readBody } from './response.js';
+import { withTimeout } from './timing.js';
 
 /** A module that starts in the engine. */
 export interface ModuleStart {
@@ -48,15 +49,20 @@ export function moduleURL(name: ModuleName, folder?: URL): URL {
   return new URL(DOONA.browser.file, import.meta.url);
 }
 
+/** The longest wait for a module, in milliseconds. */
+const maxModuleWait = 25_000;
+
 /** The size limit of a module in bytes; doona-full.wasm has 7 million. */
 const maxModule = 32 << 20;
 
 async function load(url: URL): Promise<Bytes> {
   try {
     if (url.protocol === 'file:') return await readFile(url);
-    const response = await fetch(url, { credentials: 'same-origin' });
-    if (!response.ok) throw new Error(`the server answered ${response.status}`);
-    return await readBody(response, maxModule);
+    return await withTimeout(async (signal) => {
+      const response = await fetch(url, { credentials: 'same-origin', signal });
+      if (!response.ok) throw new Error(`the server answered ${response.status}`);
+      return readBody(response, maxModule);
+    }, maxModuleWait);
   } catch (cause) {
     const message = `couldn't load ${url.href}: ${(cause as Error).message}; ${filesHint}`;
     throw new DoonaError('module-failed', message, 'modules', { cause });

@@ -5,7 +5,7 @@
 
 import type { Budget, Limit } from './budget.js';
 import { type Bytes, fromHex } from './bytes.js';
-import { invalidOption } from './errors.js';
+import { DoonaError, invalidOption } from './errors.js';
 import { parseKey } from './signature.js';
 import type { Store } from './store.js';
 import { changeable } from './stream.js';
@@ -121,10 +121,21 @@ export interface ParsedOptions {
   readonly modules: URL | undefined;
 }
 
+/** The names of all options. Callers without TypeScript may misspell one, such as the budget's. */
+const names = Object.keys({
+  task: true, stream: true, allow: true, recovery: true, candidates: true, owner: true, budget: true, maxEpsilon: true,
+  maxDelta: true, maxTotalEpsilon: true, spread: true, when: true, frames: true, flush: true, modules: true,
+  compiled: true, sealing: true, store: true, tokens: true, signal: true,
+} satisfies Record<keyof ConnectOptions, true>);
+
 /** @throws DoonaError `invalid-option` */
 export function parseOptions(options: ConnectOptions): ParsedOptions {
   if (typeof options !== 'object' || options === null) {
     throw invalidOption('options', options, 'an object with task, owner and budget');
+  }
+  for (const name of Object.keys(options)) {
+    if (names.includes(name)) continue;
+    throw new DoonaError('invalid-option', `unknown option ${name}: want ${names.join(', ')}`, name);
   }
   const what = options.stream === undefined ? 'task' : 'stream';
   const url = parseURL(what, options[what] ?? '');
@@ -205,9 +216,12 @@ function parseURL(option: string, text: string | URL, also?: string): URL {
   try {
     const url = new URL(text, globalThis.location?.href);
     const folder = also === undefined || url.pathname.endsWith('/'); // Else new URL() would replace its last part.
-    if (folder && (url.protocol === 'https:' || url.protocol === 'http:' || url.protocol === also)) return url;
+    const isKnown = url.protocol === 'https:' || url.protocol === 'http:' || url.protocol === also;
+    // An extension's or app's page has its own scheme, and its files too.
+    if (folder && (isKnown || (also && url.protocol === globalThis.location?.protocol))) return url;
   } catch {
     // Not a URL: the error below names it.
   }
-  throw invalidOption(option, text, also ? 'an address of a folder, ending in "/"' : 'an http or https address');
+  throw invalidOption(option, text, also ? 'an address of a folder, ending in "/", of https, http, file or the page\'s scheme'
+    : 'an http or https address');
 }

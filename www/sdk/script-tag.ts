@@ -3,4 +3,4 @@
  * @module
  */
 
-export const scriptURL = (document.currentScript as HTMLScriptElement).src;
+export const scriptURL = (document.currentScript as HTMLScriptElement | null)?.src || location.href;

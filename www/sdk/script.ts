@@ -9,6 +9,10 @@
 import { type Asset, checkIntegrity, filesHint } from './files.js';
 import { DoonaError } from './errors.js';
 import { readBody } from './response.js';
+import { withTimeout } from './timing.js';
+
+/** The longest wait for a script, in milliseconds. It has 20 kB. */
+const maxFetch = 15_000;
 
 /** The size limit of a script, in bytes; the larger one has 46,000. */
 const maxScript = 1 << 20;
@@ -26,9 +30,12 @@ export async function checkedScript(asset: Asset, where: () => URL): Promise<str
   const isOwn = url.origin === globalThis.location?.origin;
   if (isOwn && !isPackaged(url, asset)) return undefined;
   try {
-    const response = await fetch(url, { credentials: isOwn ? 'same-origin' : 'omit', referrerPolicy: 'no-referrer' });
-    if (!response.ok) throw new Error(`the server answered ${response.status}`);
-    const bytes = await readBody(response, maxScript);
+    const bytes = await withTimeout(async (signal) => {
+      const credentials = isOwn ? 'same-origin' : 'omit';
+      const response = await fetch(url, { credentials, referrerPolicy: 'no-referrer', signal });
+      if (!response.ok) throw new Error(`the server answered ${response.status}`);
+      return readBody(response, maxScript);
+    }, maxFetch);
     await checkIntegrity(bytes, asset);
     return isOwn ? url.href : URL.createObjectURL(new Blob([bytes], { type: 'text/javascript' }));
   } catch (cause) {

@@ -6,6 +6,7 @@
 
 import { DoonaError } from './errors.js';
 import type { Line, Permit, Report, Store } from './store.js';
+import { within } from './timing.js';
 
 const reports = 'reports';
 const ledger = 'lines';
@@ -26,33 +27,93 @@ export async function withIndexedDB<T>(work: (store: Store) => Promise<T>): Prom
 
 /** Opens the origin's store. @throws DoonaError `storage-unavailable` */
 export async function indexedDBStore(): Promise<Store & { close(): void }> {
-  let db: IDBDatabase;
+  const store = new IndexedDBStore();
+  await store.open();
+  return store;
+}
+
+/** The longest wait for IndexedDB, in milliseconds: some browsers never answer, and another tab may block an upgrade. */
+const maxWait = 10_000;
+
+/** Opens the database, or one that a newer version of this script has made: later versions only add to it. */
+async function openDatabase(): Promise<IDBDatabase> {
   try {
-    const opening = indexedDB.open('doona', 2);
-    opening.onupgradeneeded = () => {
-      const names = opening.result.objectStoreNames;
-      if (!names.contains(reports)) opening.result.createObjectStore(reports, { keyPath: ['task', 'epoch'] });
-      opening.result.createObjectStore(ledger, { keyPath: 'id' });
-    };
-    db = await resultOf(opening);
-    db.onversionchange = () => db.close(); // Else a newer version of the page would wait for this tab.
-  } catch (cause) {
-    // Without a store every visit would randomize anew, and the average of those reports reveals the value.
-    const message = "couldn't open IndexedDB, without which one epoch could be reported twice: give a store that remembers";
-    throw new DoonaError('storage-unavailable', message, 'store', { cause });
+    return await opened(indexedDB.open('doona', 2));
+  } catch (error) {
+    if ((error as { name?: unknown } | null)?.name !== 'VersionError') throw error;
+    return opened(indexedDB.open('doona'));
   }
-  return new IndexedDBStore(db);
+}
+
+function opened(opening: IDBOpenDBRequest): Promise<IDBDatabase> {
+  opening.onupgradeneeded = () => {
+    const names = opening.result.objectStoreNames;
+    if (!names.contains(reports)) opening.result.createObjectStore(reports, { keyPath: ['task', 'epoch'] });
+    if (!names.contains(ledger)) opening.result.createObjectStore(ledger, { keyPath: 'id' });
+  };
+  let late = false;
+  opening.addEventListener('success', () => late && opening.result.close()); // Else it would block another tab's upgrade.
+  return answered(resultOf(opening), () => (late = true), '; another tab may hold an older version open');
+}
+
+/** Waits for IndexedDB. */
+function answered<T>(work: Promise<T>, onLate = () => {}, hint = ''): Promise<T> {
+  return within(work, maxWait, () => {
+    onLate();
+    return new Error(`it did not answer within ${maxWait / 1000} seconds${hint}`);
+  });
 }
 
 class IndexedDBStore implements Store {
-  readonly #db: IDBDatabase;
+  /** The connection; undefined once it is closed. */
+  #db: IDBDatabase | undefined;
 
-  constructor(db: IDBDatabase) {
-    this.#db = db;
+  /** Opens a connection, if none is open. @throws DoonaError `storage-unavailable` */
+  async open(): Promise<IDBDatabase> {
+    if (this.#db) return this.#db;
+    try {
+      const db = await openDatabase();
+      const forget = () => {
+        if (this.#db === db) this.#db = undefined;
+      };
+      db.onclose = forget; // The browser has closed it, such as Safari in the background.
+      db.onversionchange = () => {
+        db.close(); // Else a newer version of the page would wait for this tab.
+        forget();
+      };
+      return (this.#db = db);
+    } catch (cause) {
+      // Without a store every visit would randomize anew, and the average of those reports reveals the value.
+      const message = "couldn't open IndexedDB, without which one epoch could be reported twice: give a store that remembers";
+      throw new DoonaError('storage-unavailable', message, 'store', { cause });
+    }
   }
 
   close(): void {
-    this.#db.close(); // It waits for the transactions that run.
+    this.#db?.close(); // It waits for the transactions that run.
+    this.#db = undefined;
+  }
+
+  /** Begins a transaction, on a new connection if the browser has closed the old one without an event. */
+  async #begin(stores: string[], mode: IDBTransactionMode, options?: IDBTransactionOptions): Promise<IDBTransaction> {
+    const db = await this.open();
+    try {
+      return db.transaction(stores, mode, options);
+    } catch (error) {
+      if ((error as { name?: unknown } | null)?.name !== 'InvalidStateError') throw error;
+      this.close();
+      return (await this.open()).transaction(stores, mode, options);
+    }
+  }
+
+  /** Reads in one transaction. @throws DoonaError `storage-unavailable` */
+  async #read<T>(from: string, query?: IDBKeyRange): Promise<T[]> {
+    try {
+      const tx = await this.#begin([from], 'readonly');
+      return await answered(resultOf(tx.objectStore(from).getAll(query)));
+    } catch (error) {
+      throw error instanceof DoonaError ? error : unavailable('read', error);
+    }
   }
 
   async claim(task: string, epoch: number, permit: Permit): Promise<Report | undefined> {
@@ -75,11 +136,7 @@ class IndexedDBStore implements Store {
   }
 
   async lines(): Promise<Line[]> {
-    try {
-      return await resultOf(this.#db.transaction(ledger).objectStore(ledger).getAll());
-    } catch (cause) {
-      throw unavailable('read', cause);
-    }
+    return this.#read(ledger);
   }
 
   async put(report: Report): Promise<void> {
@@ -90,12 +147,8 @@ class IndexedDBStore implements Store {
 
   async sealed(task: string): Promise<Report[]> {
     const range = IDBKeyRange.bound([task], [task, []]); // Arrays sort after numbers.
-    try {
-      const all: Report[] = await resultOf(this.#db.transaction(reports).objectStore(reports).getAll(range));
-      return all.filter((report) => report.state === 'sealed');
-    } catch (cause) {
-      throw unavailable('read', cause);
-    }
+    const all = await this.#read<Report>(reports, range);
+    return all.filter((report) => report.state === 'sealed');
   }
 
   /**
@@ -106,10 +159,10 @@ class IndexedDBStore implements Store {
     work: (tx: IDBTransaction) => Promise<T>): Promise<T> {
     let tx: IDBTransaction | undefined;
     try {
-      tx = this.#db.transaction(stores, 'readwrite', { durability }); // It throws after the site's data was cleared.
+      tx = await this.#begin(stores, 'readwrite', { durability });
       const committed = whenCommitted(tx);
-      const result = await work(tx);
-      await committed;
+      const result = await answered(work(tx));
+      await answered(committed);
       return result;
     } catch (error) {
       abort(tx);

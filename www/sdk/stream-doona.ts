@@ -4,11 +4,13 @@
  */
 
 import { checkBuiltins } from './builtins.js';
-import { type ConnectionParts, Doona, type Flushed, type Receipt } from './doona.js';
+import { type ConnectionParts, Doona, type Flushed, type Receipt, maxReport } from './doona.js';
 import { startOf } from './epochs.js';
+import { DoonaError } from './errors.js';
 import type { ExplainOptions, Explanation } from './explain.js';
 import type { Guarantee } from './guarantee.js';
 import type { Task } from './task.js';
+import { throwIfAborted, within } from './timing.js';
 import type { Vector } from './value.js';
 
 /** A connection to a stream. `task` and `guarantee` are of the last report's task, or of connect's before a report. */
@@ -43,10 +45,20 @@ export class StreamDoona extends Doona {
     return this.#before + this.#now.dropped;
   }
 
-  override async report(value: number | Vector, options: { signal?: AbortSignal } = {}): Promise<Receipt> {
+  override async report(value: number | Vector | string, options: { signal?: AbortSignal } = {}): Promise<Receipt> {
     checkBuiltins();
-    options.signal?.throwIfAborted();
-    const parts = await this.#follow(this.#parts);
+    throwIfAborted(options.signal);
+    let follows = false;
+    return within(this.#follow(this.#parts).then((parts) => {
+      follows = true;
+      return this.#report(parts, value, options);
+    }), this.#parts.spread + maxReport, () => follows
+      ? new DoonaError('not-delivered', `couldn't deliver the report within ${maxReport / 1000} seconds`)
+      : new DoonaError('task-unreachable', `couldn't follow the stream within ${maxReport / 1000} seconds`));
+  }
+
+  async #report(parts: ConnectionParts, value: number | Vector | string,
+    options: { signal?: AbortSignal }): Promise<Receipt> {
     if (parts.id !== this.#parts.id) {
       this.#before += this.#now.dropped;
       this.#parts = parts;

@@ -31,7 +31,7 @@ async function relay(answers: Answer[], body: (url: string) => Promise<void>): P
   }
 }
 
-const accepted: Answer = (_, response) => response.writeHead(202).end();
+const accepted: Answer = (_, response) => response.writeHead(201).end();
 
 test('a Retry-After with a date is honoured', async () => {
   let asked = 0;
@@ -55,7 +55,7 @@ test('an acknowledgement is read to its end, so that no browser lists it as fail
   const finished = new Promise<boolean>((resolve) => (finish = resolve));
   const slow: Answer = (_, response) => {
     response.on('close', () => finish(response.writableFinished));
-    response.writeHead(202).write('a');
+    response.writeHead(201).write('a');
     setTimeout(() => response.end('b'), 100);
   };
   await relay([slow], async (url) => {
@@ -65,12 +65,13 @@ test('an acknowledgement is read to its end, so that no browser lists it as fail
 });
 
 test('a relay that hangs is given up after ten seconds, or more for a large report', async () => {
-  const { timeout } = AbortSignal;
+  const { setTimeout: wait } = globalThis;
   const waited: number[] = [];
-  AbortSignal.timeout = (milliseconds) => {
+  globalThis.setTimeout = ((callback: () => void, milliseconds: number) => {
+    if (milliseconds < 10_000) return wait(callback, milliseconds);
     waited.push(milliseconds);
-    return timeout.call(AbortSignal, 50);
-  };
+    return wait(callback, 50);
+  }) as typeof setTimeout;
   try {
     for (const [size, most] of [[200, 10_100], [102_400, 20_000]] as const) {
       await relay([() => {}, accepted], (url) => submit(url, new Uint8Array(size)));
@@ -78,8 +79,22 @@ test('a relay that hangs is given up after ten seconds, or more for a large repo
       waited.length = 0;
     }
   } finally {
-    AbortSignal.timeout = timeout;
+    globalThis.setTimeout = wait;
   }
+});
+
+test('only 201 acknowledges: a service worker, a blocker or a portal may answer another success', async () => {
+  for (const status of [200, 202, 204, 206]) {
+    const other: Answer = (_, response) => response.writeHead(status, { 'Retry-After': '60' }).end();
+    await relay([other], async (url) => {
+      await assert.rejects(submit(url, new Uint8Array(8)), { code: 'not-delivered' });
+    });
+  }
+});
+
+test('an unknown option is refused by its name', async () => {
+  await assert.rejects(connect({ maxepsilon: 1 } as never), { code: 'invalid-option', field: 'maxepsilon',
+    message: /unknown option maxepsilon: want task, .*maxEpsilon/ });
 });
 
 test('a value may be a number, an array or a typed array of numbers', () => {

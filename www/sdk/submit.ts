@@ -88,7 +88,8 @@ async function post(url: string, body: Bytes, token: Bytes | undefined,
   } finally {
     if (keepalive) keepaliveBytes -= body.length;
   }
-  if (response.ok) {
+  // Only the relay answers 201. A service worker's offline page, a blocker or a captive portal answers 200.
+  if (response.status === 201) {
     void readBody(response, maxAcknowledged).catch(() => {}); // Cancelled at once, browsers would list it as failed.
     return undefined;
   }

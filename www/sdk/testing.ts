@@ -111,7 +111,7 @@ async function fakeFetch(input: RequestInfo | URL, init?: RequestInit): Promise<
   const url = new URL(input instanceof Request ? input.url : input, globalThis.location?.href);
   const answer = relays.get(url.origin);
   if (!answer) return originalFetch!(input, init);
-  init?.signal?.throwIfAborted();
+  throwIfAborted(init?.signal ?? undefined);
   const body = init?.body ? await new Response(init.body).arrayBuffer() : new ArrayBuffer();
   return answer(url.pathname, new Uint8Array(body));
 }
