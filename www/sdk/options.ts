@@ -122,21 +122,18 @@ export interface ParsedOptions {
 }
 
 /** The names of all options. Callers without TypeScript may misspell one, such as the budget's. */
-const names = Object.keys({
+const known: Readonly<Record<keyof ConnectOptions, true>> = {
   task: true, stream: true, allow: true, recovery: true, candidates: true, owner: true, budget: true, maxEpsilon: true,
   maxDelta: true, maxTotalEpsilon: true, spread: true, when: true, frames: true, flush: true, modules: true,
   compiled: true, sealing: true, store: true, tokens: true, signal: true,
-} satisfies Record<keyof ConnectOptions, true>);
+};
 
 /** @throws DoonaError `invalid-option` */
 export function parseOptions(options: ConnectOptions): ParsedOptions {
   if (typeof options !== 'object' || options === null) {
     throw invalidOption('options', options, 'an object with task, owner and budget');
   }
-  for (const name of Object.keys(options)) {
-    if (names.includes(name)) continue;
-    throw new DoonaError('invalid-option', `unknown option ${name}: want ${names.join(', ')}`, name);
-  }
+  checkNames(options);
   const what = options.stream === undefined ? 'task' : 'stream';
   const url = parseURL(what, options[what] ?? '');
   const [, kind, idText = ''] = /\/v1\/(task|stream)s\/([0-9a-f]{64})$/.exec(url.pathname) ?? [];
@@ -165,6 +162,16 @@ export function parseOptions(options: ConnectOptions): ParsedOptions {
   const folder = modules === undefined ? undefined : parseURL('modules', modules, 'file:');
   return { url, allow, id, idText, owner, recovery, candidates, spread, maxDelta, maxEpsilon, limit, when,
     modules: folder };
+}
+
+/** Refuses unknown options. It only uses syntax: a library may have replaced builtins, which is checked later. */
+function checkNames(options: object): void {
+  for (const name in options) {
+    if (known[name as keyof ConnectOptions] === true || name in {}) continue; // A library may extend all objects.
+    let want = '';
+    for (const one in known) if (!(one in {})) want += `${want && ', '}${one}`;
+    throw new DoonaError('invalid-option', `unknown option ${name}: want ${want}`, name);
+  }
 }
 
 /** Returns the budget. The older option maxTotalEpsilon is a budget for all time with any δ. */

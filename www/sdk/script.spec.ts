@@ -34,6 +34,18 @@ test('a script on the origin of the page runs from its own address, only with th
   await assert.rejects(checkAddress(t, page, url, utf8('other bytes')), refused);
 });
 
+test('a development server may append a comment that names a source map, and nothing else', async (t) => {
+  const [page, url] = ['https://site.test/a/b', 'https://site.test/doona/script.js'];
+  const serve = (added: string) => checkAddress(t, page, url, utf8(`export const answer = 42;${added}`));
+  assert.equal(await serve('\n//# sourceMappingURL=data:application/json;base64,AA=='), url);
+  for (const added of ['\n// sourceMappingURL=a', '//# sourceMappingURL=a', '\n//# sourceMappingURL=a\nalert()',
+    '\n//# sourceMappingURL=a\u2028alert()', '\n//# sourceMappingURL=a\ralert()', 'alert()\n//# sourceMappingURL=a']) {
+    await assert.rejects(serve(added), refused, added);
+  }
+  await assert.rejects(checkAddress(t, page, 'https://cdn.test/script.js',
+    utf8('export const answer = 42;\n//# sourceMappingURL=a')), refused);
+});
+
 test('a script that is a part of the site or of a program is not fetched', async (t) => {
   for (const [page, url] of [['https://site.test/', 'https://site.test/assets/script-9f3.js'],
     [undefined, 'file:///doona/script.js'], ['https://site.test/', 'data:text/javascript,1'],

@@ -6,6 +6,7 @@
  * @module
  */
 
+import type { Bytes } from './bytes.js';
 import { type Asset, checkIntegrity, filesHint } from './files.js';
 import { DoonaError } from './errors.js';
 import { readBody } from './response.js';
@@ -36,7 +37,7 @@ export async function checkedScript(asset: Asset, where: () => URL): Promise<str
       if (!response.ok) throw new Error(`the server answered ${response.status}`);
       return readBody(response, maxScript);
     }, maxFetch);
-    await checkIntegrity(bytes, asset);
+    await checkIntegrity(isOwn ? withoutSourceMap(bytes) : bytes, asset);
     return isOwn ? url.href : URL.createObjectURL(new Blob([bytes], { type: 'text/javascript' }));
   } catch (cause) {
     throw scriptFailed(asset, cause,
@@ -50,6 +51,16 @@ export async function checkedScript(asset: Asset, where: () => URL): Promise<str
  */
 function isPackaged(url: URL, { file }: Asset): boolean {
   return url.pathname.endsWith(file.slice(1)) && !('ServiceWorkerGlobalScope' in globalThis);
+}
+
+/** Returns a script without the comment that Vite's development server appends: one last line that names a source map. */
+function withoutSourceMap(script: Bytes): Bytes {
+  const comment = '\n//# sourceMappingURL=';
+  let start = script.length;
+  while (start > 0 && script[start - 1]! >= 0x20 && script[start - 1]! < 0x7f) start--; // no end of line in it
+  start--;
+  for (let i = 0; i < comment.length; i++) if (script[start + i] !== comment.charCodeAt(i)) return script;
+  return script.subarray(0, start);
 }
 
 const blobHint =

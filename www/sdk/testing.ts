@@ -24,6 +24,7 @@ import { formatKey, sha256 } from './signature.js';
 import type { Store } from './store.js';
 import { memoryStore } from './store-memory.js';
 import { version } from './task.js';
+import { throwIfAborted } from './timing.js';
 
 /** The question of the relay's task. */
 export interface Question {

@@ -128,7 +128,8 @@ export async function whenIdle(when: 'idle' | 'now'): Promise<void> {
   }
   await whenPainted();
   if (typeof requestIdleCallback === 'undefined') return; // Safari
-  await new Promise((resolve) => requestIdleCallback(resolve, { timeout: patience }));
+  const idle = new Promise((resolve) => requestIdleCallback(resolve, { timeout: patience }));
+  await Promise.race([idle, pause(patience)]); // A page may have replaced it.
 }
 
 /**

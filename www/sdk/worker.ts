@@ -6,22 +6,24 @@
 
 import { type Answer, type Call, workerName, workerReady } from './worker-protocol.js';
 import type { Bytes } from './bytes.js';
-import { type OpenRequest, localEngine } from './engine.js';
+import { type OpenRequest, type OpenedTask, localEngine } from './engine.js';
 import { checkEngineBuiltins, checkWebCrypto } from './engine-builtins.js';
 import { DoonaError } from './errors.js';
 
 const engine = localEngine();
 
-/** Whether a task is open that WebCrypto seals for. */
-let seals = false;
+/** By the handle of a task: whether WebCrypto seals for it. */
+const seals: boolean[] = [];
 
 /** Answers a call where the engine shares its caller's builtins; never rejects. */
-export function answer(call: Call): Promise<Answer> {
-  return run(call, async () => {
+export async function answer(call: Call): Promise<Answer> {
+  const opens = call.method === 'open' && (call.args[0] as OpenRequest).module === 'browser';
+  const reply = await run(call, async () => {
     checkEngineBuiltins();
-    seals ||= call.method === 'open' && (call.args[0] as OpenRequest).module === 'browser';
-    if (seals) await checkWebCrypto();
+    if (opens || seals[call.args[0] as number]) await checkWebCrypto();
   });
+  if (opens && 'result' in reply && reply.result) seals[(reply.result as OpenedTask).handle] = true;
+  return reply;
 }
 
 /** Answers a call after `check`; never rejects. */

@@ -60,7 +60,7 @@ test('a year of epochs is a series with a gap, and its numbers are the JSON\'s',
     assert.deepEqual(await numbersIn(page, '[aria-label="Epochs"]'), rows);
     const csv = await (await fetch(`${pages.url}${pages.tasks['year']}api/report.csv`)).text();
     assert.equal(csv.trim().split('\n').length, 1 + 1 + 351);
-    assert.ok(csv.includes(`\nall,,0,,2808,351,${report.estimate},`));
+    assert.ok(csv.includes(`\nall,,0,,,,2808,351,${report.estimate},`));
   }));
 
 test('256 bins, with quantiles and mean', () =>
@@ -115,7 +115,7 @@ test('where a share is missing there is no estimate, but the reason', () =>
       whole);
     assert.match(await page.locator('.findings').innerText(), /incomplete \(1\): batches without all their shares/);
     const csv = await (await fetch(`${pages.url}${pages.tasks['unusable']}api/report.csv`)).text();
-    assert.match(csv, /\nall,,,,40,1,,,,,,,,\d+,\d+,false,"1 of 2 batches/);
+    assert.match(csv, /\nall,,,,,,40,1,,,,,,,,\d+,\d+,false,"1 of 2 batches/);
   }));
 
 test('the list of tasks leads to each', async () => {

@@ -1,0 +1,129 @@
+// No call of the SDK waits for ever, whatever hangs. Waits of five seconds and more pass ten times as fast here.
+import assert from 'node:assert/strict';
+import { after, before, describe, test } from 'node:test';
+
+import { launch, open, startTestServer } from './harness.mjs';
+
+/** @type {Awaited<ReturnType<typeof startTestServer>>} */
+let server;
+/** @type {import('playwright-core').Browser} */
+let browser;
+
+before(async () => {
+  server = await startTestServer();
+  browser = await launch();
+});
+after(async () => {
+  await browser?.close();
+  await server?.stop();
+});
+
+/** The SDK waits at most 35 seconds, here ten times as fast, and 2 seconds more on a slow machine. */
+const limit = 3500 + 2000;
+
+/** @param {string} part of an address that is never answered */
+const noAnswer = (part) => `{
+  const fetch = globalThis.fetch;
+  globalThis.fetch = (to, init) => String(to).includes('${part}') ? new Promise(() => {}) : fetch(to, init);
+}`;
+
+/* What hangs: the code that makes it hang before connect (or, in lateCases, before report), and the outcome. */
+/** @type {Record<string, [string, string]>} */
+const cases = {
+  'the task': [noAnswer('/v1/tasks/'), 'task-unreachable'],
+  'a module': [noAnswer('.wasm'), 'module-failed'],
+  "the worker's file": [noAnswer('doona-worker'), 'module-failed'],
+  'a worker that never starts': [`globalThis.Worker = class { addEventListener() {} postMessage() {} };`, 'reported'],
+  'a worker that never answers': ['Worker.prototype.postMessage = () => {};', 'module-failed'],
+  'opening IndexedDB': ['IDBFactory.prototype.open = () => new EventTarget();', 'storage-unavailable'],
+  'reading IndexedDB': ['IDBObjectStore.prototype.getAll = () => ({});', 'storage-unavailable'],
+  'a digest': ['crypto.subtle.digest = () => new Promise(() => {});', 'module-failed'],
+  "the page's load event": [`Object.defineProperty(document, 'readyState', { get: () => 'interactive' });`, 'reported'],
+  'an idle period': ['globalThis.requestIdleCallback = () => 1;', 'reported'],
+  'a frame': ['globalThis.requestAnimationFrame = () => 1;', 'reported'],
+};
+/** @type {Record<string, [string, string]>} */
+const lateCases = {
+  'the relay': [noAnswer('/reports'), 'not-delivered'],
+  'the worker at a report': ['Worker.prototype.postMessage = () => {};', 'module-failed'],
+  'writing IndexedDB': [`IDBDatabase.prototype.transaction = () => ({
+    objectStore: () => ({ getAll: () => ({}), get: () => ({}), put() {} }), abort() {} });`, 'storage-unavailable'],
+};
+
+/**
+ * Connects and reports in a new page; returns the outcome, and the longest call in milliseconds.
+ * @param {{before?: string, between?: string}} damage
+ */
+async function visit({ before = '', between = '' }) {
+  const context = await browser.newContext();
+  try {
+    const { page } = await open(context, `${server.site}/blank.html`);
+    return /** @type {{code: string, longest: number}} */ (await page.evaluate(`(async () => {
+      const wait = globalThis.setTimeout;
+      globalThis.setTimeout = (f, ms) => wait(f, ms >= 5000 ? ms / 10 : ms);
+      const { connect } = await import('/doona.js');
+      const offer = ${JSON.stringify(server.tasks['truthful'])};
+      let longest = 0;
+      const timed = async (call) => {
+        const begin = performance.now();
+        try {
+          return await call();
+        } finally {
+          longest = Math.max(longest, performance.now() - begin);
+        }
+      };
+      try {
+        ${before}
+        const doona = await timed(() => connect({ ...offer, budget: { epsilon: 10, delta: 1, days: 1 }, maxDelta: 1,
+          spread: 0, flush: false }));
+        ${between}
+        await timed(() => doona.report(1));
+        return { code: 'reported', longest };
+      } catch (error) {
+        return { code: error.code ?? String(error), longest };
+      }
+    })()`));
+  } finally {
+    await context.close();
+  }
+}
+
+/** @param {string} what @param {string} want @param {{before?: string, between?: string}} damage */
+function testHang(what, want, damage) {
+  test(`${what} hangs: ${want}`, async () => {
+    const { code, longest } = await visit(damage);
+    assert.equal(code, want);
+    assert.ok(longest < limit, `${longest} ms`);
+  });
+}
+
+describe('what hangs', { concurrency: 5 }, () => {
+  for (const [what, [before, want]] of Object.entries(cases)) testHang(what, want, { before });
+  for (const [what, [between, want]] of Object.entries(lateCases)) testHang(what, want, { between });
+});
+
+test('the database of a newer version is used as far as it is known', async () => {
+  const context = await browser.newContext();
+  try {
+    const { page } = await open(context, `${server.site}/blank.html`);
+    const repeated = await page.evaluate(`(async () => {
+      await new Promise((resolve, reject) => {
+        const opening = indexedDB.open('doona', 7);
+        opening.onupgradeneeded = () => {
+          opening.result.createObjectStore('reports', { keyPath: ['task', 'epoch'] });
+          opening.result.createObjectStore('lines', { keyPath: 'id' });
+          opening.result.createObjectStore('later');
+        };
+        opening.onsuccess = () => resolve(opening.result.close());
+        opening.onerror = reject;
+      });
+      const { connect } = await import('/doona.js');
+      const offer = ${JSON.stringify(server.tasks['truthful'])};
+      const doona = await connect({ ...offer, budget: { epsilon: 10, delta: 1, days: 1 }, maxDelta: 1, spread: 0 });
+      return [(await doona.report(1)).repeated, (await doona.report(1)).repeated];
+    })()`);
+    assert.deepEqual(repeated, [false, true]);
+  } finally {
+    await context.close();
+  }
+});
