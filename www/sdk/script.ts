@@ -53,7 +53,7 @@ function isPackaged(url: URL, { file }: Asset): boolean {
   return url.pathname.endsWith(file.slice(1)) && !('ServiceWorkerGlobalScope' in globalThis);
 }
 
-/** Returns a script without the comment that Vite's development server appends: one last line that names a source map. */
+/** Returns a script without the comment that Vite's development server appends: a last line that names a source map. */
 function withoutSourceMap(script: Bytes): Bytes {
   const comment = '\n//# sourceMappingURL=';
   let start = script.length;

@@ -32,7 +32,7 @@ export async function indexedDBStore(): Promise<Store & { close(): void }> {
   return store;
 }
 
-/** The longest wait for IndexedDB, in milliseconds: some browsers never answer, and another tab may block an upgrade. */
+/** The longest wait for IndexedDB, in milliseconds. Some browsers never answer; another tab may block an upgrade. */
 const maxWait = 10_000;
 
 /** Opens the database, or one that a newer version of this script has made: later versions only add to it. */

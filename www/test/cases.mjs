@@ -70,11 +70,13 @@ async function patient(body) {
   const timeouts = [];
   const wait = globalThis.setTimeout;
   const endless = 2 ** 31 - 1;
-  globalThis.setTimeout = /** @type {typeof setTimeout} */ ((/** @type {() => void} */ end, /** @type {number} */ milliseconds) => {
+  /** @param {() => void} end @param {number} milliseconds */
+  const record = (end, milliseconds) => {
     if (!(milliseconds >= 5000)) return wait(end, milliseconds);
     timeouts.push({ milliseconds, end });
     return wait(() => {}, endless);
-  });
+  };
+  globalThis.setTimeout = /** @type {typeof setTimeout} */ (record);
   try {
     await body(timeouts);
   } finally {
