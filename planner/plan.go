@@ -67,8 +67,8 @@ type Way struct {
 	// Estimated needs of a full batch: of each relay in order, and of the verifier.
 	Needs []handover.Need
 
-	trial trial // The trial that found it, with its cost parameter.
-	param uint64
+	candidate candidate // The candidate that it is of, with its cost parameter.
+	param     uint64
 }
 
 // Plan returns all ways to reach a goal. The recommended one is first: the best with noise by relays, if its error is
@@ -79,27 +79,27 @@ func Plan(g Goal, done func(of int)) ([]Way, error) {
 	if err := g.check(); err != nil {
 		return nil, err
 	}
-	trials := g.trials()
-	if len(trials) == 0 {
+	candidates := g.candidates()
+	if len(candidates) == 0 {
 		return nil, invalid.Field("noise", strconv.Quote(string(g.Noise)),
 			"clients or any for query "+string(g.Query.Query))
 	}
-	ways := make([]Way, len(trials))
+	ways := make([]Way, len(candidates))
 	next, reported := make(chan int), sync.Mutex{}
 	var wg sync.WaitGroup
 	for range runtime.GOMAXPROCS(0) {
 		wg.Go(func() {
 			for i := range next {
-				ways[i] = trials[i].run()
+				ways[i] = candidates[i].run()
 				if done != nil {
 					reported.Lock()
-					done(len(trials))
+					done(len(candidates))
 					reported.Unlock()
 				}
 			}
 		})
 	}
-	for i := range trials {
+	for i := range candidates {
 		next <- i
 	}
 	close(next)
@@ -149,15 +149,15 @@ func (g Goal) check() error {
 	return g.batch(&t)
 }
 
-// trial is a protocol with a choice of noise and padding.
-type trial struct {
+// candidate is a protocol with a choice of noise and padding.
+type candidate struct {
 	goal     Goal
 	protocol protocols.Protocol
 	noise    Noise        // Clients or relays.
 	padding  task.Padding // Empty: the protocol has no choice.
 }
 
-func (g Goal) trials() (out []trial) {
+func (g Goal) candidates() (out []candidate) {
 	for _, p := range registry.All() {
 		row := p.Row()
 		if !slices.Contains(row.Queries, g.Query.Query) {
@@ -168,7 +168,7 @@ func (g Goal) trials() (out []trial) {
 				continue
 			}
 			for _, padding := range row.Paddings() {
-				out = append(out, trial{g, p, noise, padding})
+				out = append(out, candidate{g, p, noise, padding})
 			}
 		}
 	}
@@ -192,28 +192,28 @@ const good = 1.2
 // flat is the ratio of errors above which larger values of a cost parameter are not worth the time to try them.
 const flat = .95
 
-// run finds the best task of a trial: the least error within the limits or, without limits, the cheapest task that is
+// run finds the best task of a candidate: the least error within the limits or, without limits, the cheapest task that is
 // [good].
-func (tr trial) run() Way {
-	row := tr.protocol.Row()
-	if info := tr.goal.Query.Query.Info(); row.Sparse && info.Shape == task.PerVector && info.Ranged &&
-		!tr.goal.Sparse {
-		return tr.impossible(invalid.Field("sparse", "false",
+func (c candidate) run() Way {
+	row := c.protocol.Row()
+	if info := c.goal.Query.Query.Info(); row.Sparse && info.Shape == task.PerVector && info.Ranged &&
+		!c.goal.Sparse {
+		return c.impossible(invalid.Field("sparse", "false",
 			"true, if every vector has at most one coordinate that is not 0: it takes no others"))
 	}
 	param := row.CostParam
 	if param == nil {
-		return tr.draft(0)
+		return c.draft(0)
 	}
 	if param.Best {
-		if w := tr.draft(0); w.Why == nil {
+		if w := c.draft(0); w.Why == nil {
 			return w
 		}
 	}
 	var possible []Way
 	var exceeds error
-	for _, v := range param.Values(tr.goal.entries()) {
-		w := tr.draft(v)
+	for _, v := range param.Values(c.goal.entries()) {
+		w := c.draft(v)
 		if w.Why == nil {
 			possible = append(possible, w)
 			if n := len(possible); param.Best && n > 1 && w.RMSE > flat*possible[n-2].RMSE || w.large() {
@@ -225,17 +225,17 @@ func (tr trial) run() Way {
 		}
 	}
 	if n := len(possible); (!param.Best || exceeds == nil) && (n == 0 || !possible[n-1].large()) {
-		w := tr.draft(0)
+		w := c.draft(0)
 		if w.Why == nil {
 			possible = append(possible, w)
 		}
 		exceeds = cmp.Or(exceeds, w.Why)
 	}
 	if len(possible) == 0 {
-		return tr.impossible(exceeds)
+		return c.impossible(exceeds)
 	}
 	least := slices.MinFunc(possible, compareWays)
-	if param.Best || tr.goal.limited() {
+	if param.Best || c.goal.limited() {
 		return least
 	}
 	for _, w := range possible {
@@ -254,8 +254,8 @@ func (w *Way) large() bool {
 	return w.Bytes*float64(w.Task.Batch.Size) > largeBatch
 }
 
-func (tr trial) impossible(why error) Way {
-	return Way{Protocol: tr.protocol.ProtocolName(), Noise: tr.noise, Padding: tr.padding, Why: why}
+func (c candidate) impossible(why error) Way {
+	return Way{Protocol: c.protocol.ProtocolName(), Noise: c.noise, Padding: c.padding, Why: why}
 }
 
 func (g Goal) limited() bool { return g.MaxSlots > 0 || g.MaxMessages > 0 || g.MaxDummies > 0 }
@@ -264,25 +264,25 @@ func (g Goal) limited() bool { return g.MaxSlots > 0 || g.MaxMessages > 0 || g.M
 func (g Goal) entries() uint64 { return max(g.Bins, g.Dim, 1) }
 
 // draft tries a protocol with its cost parameter at a value; 0 lets the protocol choose.
-func (tr trial) draft(param uint64) Way {
-	w := Way{Protocol: tr.protocol.ProtocolName(), Noise: tr.noise, Padding: tr.padding, trial: tr,
+func (c candidate) draft(param uint64) Way {
+	w := Way{Protocol: c.protocol.ProtocolName(), Noise: c.noise, Padding: c.padding, candidate: c,
 		param: param}
-	q := tr.goal.Query
-	q.Protocol, q.Padding = w.Protocol, tr.padding
+	q := c.goal.Query
+	q.Protocol, q.Padding = w.Protocol, c.padding
 	if param > 0 {
-		q.Params = Params{tr.protocol.Row().CostParam.Key: param}
+		q.Params = Params{c.protocol.Row().CostParam.Key: param}
 	}
 	if w.Noise == NoiseRelays {
-		q.Relays = &RelayNoise{Batches: tr.goal.Batches, NoiseOptions: protocols.NoiseOptions{
-			MaxDummies: tr.goal.MaxDummies, LocalEpsilon: tr.goal.LeastLocal}}
+		q.Relays = &RelayNoise{Batches: c.goal.Batches, NoiseOptions: protocols.NoiseOptions{
+			MaxDummies: c.goal.MaxDummies, LocalEpsilon: c.goal.LeastLocal}}
 	}
 	t, err := Draft(q)
 	if err == nil {
 		w.Padding, w.Task = t.Slots.Padding, t
-		err = w.fill(tr.goal)
+		err = w.fill(c.goal)
 	}
 	if err != nil {
-		return tr.impossible(err)
+		return c.impossible(err)
 	}
 	return w
 }

@@ -176,7 +176,7 @@ func (s Set) try(chosen []Way, unit float64) (ways []Way, kept bool, err error) 
 // at calibrates the chosen ways at an ε of one epoch.
 func (s Set) at(chosen []Way, unit float64) (ways []Way, err error) {
 	for i, c := range chosen {
-		tr := c.trial
+		tr := c.candidate
 		tr.goal = s.goal(i, unit)
 		w := tr.draft(c.param)
 		if w.Why != nil {
