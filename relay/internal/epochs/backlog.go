@@ -29,10 +29,10 @@ func (b *backlog) ofTick(all []due) []due {
 	seen := map[task.ID]bool{}
 	var first, others []due
 	for _, e := range all {
-		if place := e.Place(); seen[place] {
+		if slot := e.Slot(); seen[slot] {
 			others = append(others, e)
 		} else {
-			seen[place] = true
+			seen[slot] = true
 			first = append(first, e)
 		}
 	}

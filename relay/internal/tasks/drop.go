@@ -10,9 +10,10 @@ import (
 	"github.com/doona-dp/doona/wire/task"
 )
 
-// dropExpired lets go of the tasks of which all epochs have expired, so that no batch, manifest, key or replay set is
-// kept. One of a stream must have a follower. What a fork would be known by stays: the bundle of every position, and in
-// the store how far each epoch came. Of an approved owner's last one nothing stays: its place is free again.
+// dropExpired drops the tasks whose epochs have all expired, so that the relay keeps no batch, manifest, key or replay
+// set of them. A task of a stream is dropped only after a successor came. What would reveal a fork stays: the bundle of
+// every position, and in the store the state of each epoch. Of an approved owner's last task nothing stays: its slot is
+// free again.
 func (h *Host) dropExpired(ctx context.Context) {
 	for _, s := range h.Hosted().Order {
 		if h.mayDrop(s) {
@@ -21,33 +22,34 @@ func (h *Host) dropExpired(ctx context.Context) {
 	}
 }
 
-// DropDropped lets go of what other processes have dropped: the file that its mark is in is gone.
+// DropDropped drops the tasks that another process has dropped: that process removed the key file, and the rollback
+// mark in it.
 func (h *Host) DropDropped(ctx context.Context) {
 	for _, s := range h.Hosted().Order {
-		if s.stream != nil && s.stream.Dropped(s.Task) || s.placeDropped() {
+		if s.stream != nil && s.stream.Dropped(s.Task) || s.slotDropped() {
 			h.monitor.Logged(ctx, "couldn't drop a task", h.drop(ctx, s))
 		}
 	}
 }
 
-// followed says whether the task is in a stream that went on.
+// followed reports whether the task has a successor in its stream.
 func (s *Hosted) followed() bool {
 	return s.stream != nil && s.Stream.Position+1 < uint64(len(s.stream.Tasks()))
 }
 
-// Place returns the task whose place in its owner's folder this one has.
-func (s *Hosted) Place() task.ID {
+// Slot returns the task that names this task's slot in its owner's folder: the first of its stream, or the task itself.
+func (s *Hosted) Slot() task.ID {
 	if s.stream != nil {
 		return s.stream.root.ID
 	}
 	return s.ID
 }
 
-func (s *Hosted) placeDropped() bool { return s.owner != nil && s.owner.dropped(s.Place()) }
+func (s *Hosted) slotDropped() bool { return s.owner != nil && s.owner.dropped(s.Slot()) }
 
-// mayDrop says whether all epochs of a task have expired, which is in a stream that went on, or the last one in an
-// approved owner's place. One that the operator has ended is kept as long as if it had expired by itself: what was
-// found of it is still asked for.
+// mayDrop reports whether all epochs of a task have expired, and the task has a successor or is the last one in its
+// slot of an approved owner. Epochs that the operator ended early count from their planned end: findings about them can
+// still be asked for.
 func (h *Host) mayDrop(s *Hosted) bool {
 	for e := range s.EachEpoch() {
 		if e.State() < store.StateExpired {
@@ -55,18 +57,19 @@ func (h *Host) mayDrop(s *Hosted) bool {
 		}
 	}
 	_, end := s.Epoch(s.Epochs.Count - 1).Window()
-	return (s.followed() || h.lastInPlace(s)) && h.Clock.Read().Over(end.Add(h.cfg.Retention))
+	return (s.followed() || h.lastInSlot(s)) && h.Clock.Read().Over(end.Add(h.cfg.Retention))
 }
 
-// lastInPlace says whether nothing else has the task's place.
-func (h *Host) lastInPlace(s *Hosted) bool {
+// lastInSlot reports whether no other task uses the task's slot.
+func (h *Host) lastInSlot(s *Hosted) bool {
 	return s.owner != nil && !slices.ContainsFunc(h.Hosted().Order, func(t *Hosted) bool {
-		return t != s && t.Place() == s.Place()
+		return t != s && t.Slot() == s.Slot()
 	})
 }
 
-// drop stops what is done for a task. The keys of the first of a stream stay with who configured it, or with the place.
-// Those of others are removed when their mark is not looked at any more.
+// drop stops serving a task. It keeps the keys of the first task of a stream: they belong to the operator's
+// configuration, or to the owner's slot. It removes other tasks' keys after the vault has stopped reading their
+// rollback mark.
 func (h *Host) drop(ctx context.Context, s *Hosted) error {
 	h.joining.Lock()
 	defer h.joining.Unlock()
@@ -74,14 +77,14 @@ func (h *Host) drop(ctx context.Context, s *Hosted) error {
 	before := h.Hosted()
 	streams := before.streams
 	switch {
-	case s.owner != nil && (!s.followed() || s.placeDropped()):
-		if !s.placeDropped() { // by another process, which has left nothing to remove
-			if err := s.owner.drop(s.Place(), h.Clock.Read()); err != nil {
+	case s.owner != nil && (!s.followed() || s.slotDropped()):
+		if !s.slotDropped() { // the other process has already removed its folder
+			if err := s.owner.drop(s.Slot(), h.Clock.Read()); err != nil {
 				return err
 			}
 		}
 		streams = maps.Clone(streams)
-		delete(streams, s.Place())
+		delete(streams, s.Slot())
 	case s.Stream.Position > 0:
 		if err := s.stream.Drop(s.Task); err != nil {
 			return err

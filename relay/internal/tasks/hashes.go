@@ -7,14 +7,15 @@ import (
 	"github.com/doona-dp/doona/wire/handover"
 )
 
-// ManifestHashes remembers the hashes of an epoch's manifests, which never change, so that a pull costs one look at the
-// store and not one for each number before: 32 bytes for each. The zero value has seen none.
+// ManifestHashes caches the hashes of an epoch's manifests, 32 bytes each. Manifests never change, so a pull reads one
+// manifest from the store instead of all previous ones. The zero value is empty.
 type ManifestHashes struct {
 	mu     sync.Mutex // guards epochs
 	epochs map[uint64]handover.ManifestHashes
 }
 
-// Below returns those of all numbers below seq. That of the last is read every time, and first: it may not be there.
+// Below returns the hashes of all manifests below seq. It always reads the last manifest, and reads it first: it may be
+// missing.
 func (h *ManifestHashes) Below(epoch, seq uint64, manifest func(seq uint64) ([]byte, error)) (
 	handover.ManifestHashes, error) {
 	if seq == 0 {
@@ -40,18 +41,18 @@ func (h *ManifestHashes) Below(epoch, seq uint64, manifest func(seq uint64) ([]b
 	return out, nil
 }
 
-func (h *ManifestHashes) learn(epoch uint64, had handover.ManifestHashes) {
+func (h *ManifestHashes) learn(epoch uint64, hashes handover.ManifestHashes) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if h.epochs == nil {
 		h.epochs = map[uint64]handover.ManifestHashes{}
 	}
-	if len(had) > len(h.epochs[epoch]) {
-		h.epochs[epoch] = had
+	if len(hashes) > len(h.epochs[epoch]) {
+		h.epochs[epoch] = hashes
 	}
 }
 
-// Forget lets go of an epoch.
+// Forget removes an epoch from the cache.
 func (h *ManifestHashes) Forget(epoch uint64) {
 	h.mu.Lock()
 	defer h.mu.Unlock()

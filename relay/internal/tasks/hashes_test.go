@@ -9,8 +9,8 @@ import (
 	"github.com/doona-dp/doona/wire/handover"
 )
 
-// TestHadBelow: a manifest is read once, but the last one each time, and first.
-func TestHadBelow(t *testing.T) {
+// TestManifestHashesBelow: each manifest is read once, except the last one: that is read every time, and first.
+func TestManifestHashesBelow(t *testing.T) {
 	var h ManifestHashes
 	manifests := [][]byte{{0}, {1}, {2}, {3}}
 	var read []uint64
@@ -27,18 +27,18 @@ func TestHadBelow(t *testing.T) {
 		seq  uint64
 		want []uint64
 	}{{0, nil}, {3, []uint64{2, 0, 1}}, {3, []uint64{2}}, {4, []uint64{3}}, {2, []uint64{1}}, {4, []uint64{3}}} {
-		had, err := below(tt.seq)
+		hashes, err := below(tt.seq)
 		require.NoError(t, err)
 		require.Equal(t, tt.want, read)
-		require.Equal(t, handover.HashManifests(manifests[:tt.seq]...), had)
+		require.Equal(t, handover.HashManifests(manifests[:tt.seq]...), hashes)
 	}
 	_, err := below(1 << 60)
 	require.Error(t, err)
 	require.Equal(t, []uint64{1<<60 - 1}, read)
 	manifests[3] = []byte("another")
-	had, err := below(4)
+	hashes, err := below(4)
 	require.NoError(t, err)
-	require.Equal(t, handover.HashManifests(manifests...), had)
+	require.Equal(t, handover.HashManifests(manifests...), hashes)
 	h.Forget(7)
 	_, err = below(2)
 	require.NoError(t, err)

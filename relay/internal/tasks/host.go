@@ -15,7 +15,7 @@ import (
 	"github.com/doona-dp/doona/wire/taskfile"
 )
 
-// Host takes tasks up and drops them while the relay runs: successors in streams, and those of approved owners.
+// Host adds and drops tasks while the relay runs: successors in streams, and tasks of approved owners.
 type Host struct {
 	*Registry
 	Store   Store
@@ -23,12 +23,12 @@ type Host struct {
 	monitor *monitor.Monitor
 	Clock   *clock.Guard
 
-	nonces  nonces        // of the next hops' requests, and the owners'
-	came    chan struct{} // see changes
-	joining sync.Mutex    // one task at a time that comes or goes
+	nonces  nonces        // of requests by next hops and owners
+	came    chan struct{} // see Changes
+	joining sync.Mutex    // serializes adding and dropping tasks
 }
 
-// Store is what tasks' keys are tied to.
+// Store is the store that the tasks' keys are bound to.
 type Store interface {
 	Name(ctx context.Context) (string, error)
 	StateRollback() *store.StateRollbackError
@@ -36,20 +36,20 @@ type Store interface {
 	ForgetNonces(ctx context.Context, key task.SignKey) error
 }
 
-// NewHost returns the host of a registry's tasks. Who calls it gives it its store and clock.
+// NewHost returns the host of a registry's tasks. The caller sets Store and Clock.
 func NewHost(r *Registry, vault *store.Vault, monitor *monitor.Monitor) *Host {
 	return &Host{Registry: r, vault: vault, monitor: monitor, came: make(chan struct{}, 1)}
 }
 
-// Changes tells that a task has come or gone.
+// Changes returns a channel that receives a value after a task was added or dropped.
 func (h *Host) Changes() <-chan struct{} { return h.came }
 
-// Desk answers whoever asks for tasks, keys, streams and the time, and owners, who hand tasks over.
+// Desk answers requests for tasks, keys, streams and the time, and requests of owners, who hand tasks over.
 type Desk struct{ *Host }
 
-// begin serves a task that has come while the relay runs.
+// begin serves a task that was added while the relay runs.
 func (h *Host) begin(ctx context.Context, s *Hosted) error {
-	if err := h.tie(ctx, s); err != nil {
+	if err := h.bindKeys(ctx, s); err != nil {
 		return err
 	}
 	h.showTask(s)
@@ -63,16 +63,15 @@ func (h *Host) begin(ctx context.Context, s *Hosted) error {
 	return nil
 }
 
-// KeepUp drops the tasks that have expired, and takes up those that other processes have taken. Streams come last: no
-// owner's folder keeps others' epochs from ending.
+// KeepUp drops expired tasks, and adds those that other processes accepted. Streams come last, so that a slow owner's
+// folder does not delay the end of others' epochs.
 func (h *Host) KeepUp(ctx context.Context) {
 	h.dropExpired(ctx)
 	h.followOwners(ctx)
 	h.followStreams(ctx)
 }
 
-// changed is called when a task has come or gone: other parties may have come, and those of before may drop the tasks
-// before.
+// changed updates the clock's peers and signals that the tasks changed: later tasks may name other parties.
 func (h *Host) changed() {
 	h.SetClockPeers()
 	select {
@@ -81,8 +80,9 @@ func (h *Host) changed() {
 	}
 }
 
-// tie is what [Relay.join] does, for one task.
-func (h *Host) tie(ctx context.Context, s *Hosted) error {
+// bindKeys binds a task's keys to the store and watches their rollback mark, as package relay does at the start for all
+// tasks.
+func (h *Host) bindKeys(ctx context.Context, s *Hosted) error {
 	name, err := h.Store.Name(ctx)
 	if err != nil {
 		return err
@@ -97,9 +97,9 @@ func (h *Host) tie(ctx context.Context, s *Hosted) error {
 	return err
 }
 
-// SetClockPeers has the guard ask the other relays of this one's tasks, and their issuers, for their clocks. Whom an
-// approved owner names is not asked: its operator has not looked at them, and two of them could end other owners'
-// epochs early.
+// SetClockPeers has the guard ask the other relays of this relay's tasks, and their issuers, for their clocks. It
+// leaves out parties that only approved owners' tasks name. The operator has not checked those parties, and two of them
+// could end other owners' epochs early.
 func (h *Host) SetClockPeers() {
 	var tasks []*taskfile.Open
 	for _, s := range h.Hosted().Order {
@@ -110,10 +110,10 @@ func (h *Host) SetClockPeers() {
 	h.Clock.SetPeers(h.client(), h.cfg.Signers.Public(), tasks...)
 }
 
-// unixTime is this relay's time, in Unix seconds.
+// unixTime returns this relay's time in Unix seconds.
 func (h *Host) unixTime() uint64 { return uint64(max(h.Clock.Read().Now.Unix(), 0)) }
 
-// ShowAll shows all tasks before anything of them changes.
+// ShowAll creates the metrics of all tasks before anything changes them.
 func (h *Host) ShowAll() {
 	for _, t := range h.Hosted().Order {
 		h.showTask(t)
@@ -123,17 +123,16 @@ func (h *Host) ShowAll() {
 	}
 }
 
-// ClearDropped removes what a crash has left of tasks that were dropped.
+// ClearDropped removes the files that a crash left of dropped tasks.
 func (h *Host) ClearDropped(ctx context.Context) {
 	for _, l := range h.Hosted().streams {
 		h.monitor.Logged(ctx, "couldn't remove a dropped task's keys", l.Clear())
 	}
 }
 
-// showTask shows a task before anything of it changes.
 func (h *Host) showTask(s *Hosted) { h.monitor.BeginTask(s.ShortID(), s.Hop, s.Epochs.Over()) }
 
-// showEnd says of all tasks of a stream when the newest one ends.
+// showEnd sets, for all tasks of a stream, when the latest task ends.
 func (h *Host) showEnd(l *stream) {
 	tasks := l.Tasks()
 	for _, t := range tasks {
@@ -141,7 +140,7 @@ func (h *Host) showEnd(l *stream) {
 	}
 }
 
-// HandleTask answers with the bundle of a task, also of one of a stream that is not served any more.
+// HandleTask answers with the bundle of a task, also of a stream's task that this relay no longer serves.
 func (d *Desk) HandleTask(w http.ResponseWriter, req *http.Request) error {
 	var bundle []byte
 	s, err := service.PathTask(req, d.Hosted().ByID)
@@ -155,13 +154,13 @@ func (d *Desk) HandleTask(w http.ResponseWriter, req *http.Request) error {
 	return service.Write(w, codec.MediaType, bundle)
 }
 
-// HandleKeys answers with this relay's lists of keys, of all tasks.
+// HandleKeys answers with this relay's key lists for all tasks.
 func (d *Desk) HandleKeys(w http.ResponseWriter, _ *http.Request) error {
 	return service.Write(w, codec.MediaType, d.Hosted().keyLists)
 }
 
-// HandleTime signs what this relay's clock says, also for a task that was dropped: a party that has no later task yet
-// asks by it.
+// HandleTime signs the time of this relay's clock, also for a dropped task: a party that does not have a later task yet
+// asks with it.
 func (d *Desk) HandleTime(w http.ResponseWriter, req *http.Request) error {
 	now := d.Clock.Read().Now
 	s, err := service.PathTask(req, d.Hosted().ByID)

@@ -11,19 +11,21 @@ import (
 	"github.com/doona-dp/doona/wire/task"
 )
 
-// nonces remembers the requests of next hops and of streams' owners, so that who saw one on the way cannot ask again.
-// It keeps the last [store.KeptNonces] of each key, some 2 MB at most, until no task names the key any more; of the
-// keys that approved owners' tasks alone name, the last of an owner's. It forgets them when the process ends: then a
-// request of before is taken once more. Processes that share a store remember them there, too: a request is taken by
-// one of them, and once more where all were stopped and the server has crashed. That is harmless by itself: a pull gets
-// ciphertexts for the next hop, and a confirmation is one that it made. An approved owner's requests take places, and
-// are remembered there: see [ownerFolder.fresh].
+// nonces remembers the requests of next hops and streams' owners, so that an eavesdropper cannot replay them. It keeps
+// the last [store.KeptNonces] of each key, 2 MB at most, until no task names the key any more. Keys that only approved
+// owners' tasks name share one ring per owner.
+//
+// A process forgets its nonces when it ends: an older request is then accepted once more. Processes that share a store
+// also remember nonces there: only one of them accepts a request. It is accepted once more only if all processes
+// stopped and the database server crashed. That is harmless: a pull returns ciphertexts for the next hop, and a
+// confirmation repeats one that the next hop made. Requests of approved owners use up task slots, so their nonces are
+// kept durably: see [ownerFolder.fresh].
 type nonces struct {
 	mu   sync.Mutex // guards the rest
 	hops map[task.SignKey]*ring
 }
 
-// Fresh is an error unless a request that a key has signed is new to this process, and to all that share its store.
+// Fresh returns an error unless a signed request is new to this process and to all that share its store.
 func (h *Host) Fresh(ctx context.Context, key task.SignKey, nonce signing.Nonce) error {
 	key = h.Hosted().ring(key)
 	fresh := h.nonces.fresh(key, nonce)
@@ -39,8 +41,9 @@ func (h *Host) Fresh(ctx context.Context, key task.SignKey, nonce signing.Nonce)
 	return nil
 }
 
-// ring returns whose ring a key's requests are in: the key's own, or where approved owners' tasks alone name it, which
-// may be any keys, that of the first such owner.
+// ring returns the key that names the ring of a key's requests. That is the key itself, if a task that the operator
+// configured names it. Keys that only approved owners' tasks name may be arbitrary: they use the ring of the first such
+// owner.
 func (l *Set) ring(key task.SignKey) task.SignKey {
 	ring, found := key, false
 	named := func(o *owner) (own bool) {
@@ -62,7 +65,7 @@ func (l *Set) ring(key task.SignKey) task.SignKey {
 	return ring
 }
 
-// rings returns the rings that may be asked for.
+// rings returns the rings of all keys that tasks name.
 func (l *Set) rings() map[task.SignKey]bool {
 	all := map[task.SignKey]bool{}
 	for _, s := range l.Order {
@@ -74,7 +77,7 @@ func (l *Set) rings() map[task.SignKey]bool {
 	return all
 }
 
-// forgetRings forgets the nonces of keys that were named before a task was dropped, and are not any more.
+// forgetRings forgets the nonces of keys that no task names any more since a task was dropped.
 func (h *Host) forgetRings(ctx context.Context, before *Set) (failed error) {
 	left := h.Hosted().rings()
 	for key := range before.rings() {
@@ -86,7 +89,6 @@ func (h *Host) forgetRings(ctx context.Context, before *Set) (failed error) {
 	return failed
 }
 
-// forget forgets the nonces of a key.
 func (n *nonces) forget(key task.SignKey) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -96,11 +98,11 @@ func (n *nonces) forget(key task.SignKey) {
 // ring holds the last nonces of a key.
 type ring struct {
 	seen  map[signing.Nonce]bool
-	order []signing.Nonce // the oldest at next once it is full
+	order []signing.Nonce // the oldest is at next once it is full
 	next  int
 }
 
-// fresh takes note of a nonce that a key has signed, and says whether it is new.
+// fresh records a nonce that a key has signed, and reports whether it is new.
 func (n *nonces) fresh(hop task.SignKey, nonce signing.Nonce) bool {
 	n.mu.Lock()
 	defer n.mu.Unlock()

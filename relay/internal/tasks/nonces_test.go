@@ -11,7 +11,7 @@ import (
 	"github.com/doona-dp/doona/wire/task"
 )
 
-// TestNoncesAreBounded: the last store.KeptNonces of each next hop are known again, and no more are kept.
+// TestNoncesAreBounded: n.fresh recognizes the last store.KeptNonces of each next hop, and keeps no more.
 func TestNoncesAreBounded(t *testing.T) {
 	var n nonces
 	one, other := task.SignKey{1}, task.SignKey{2}
@@ -24,7 +24,7 @@ func TestNoncesAreBounded(t *testing.T) {
 	}
 	require.False(t, n.fresh(one, nonce(store.KeptNonces+9)))
 	require.False(t, n.fresh(one, nonce(10)))
-	require.True(t, n.fresh(other, nonce(10)), "another next hop's")
+	require.True(t, n.fresh(other, nonce(10)), "nonce of another next hop")
 	require.Len(t, n.hops[one].seen, store.KeptNonces)
 	require.True(t, n.fresh(one, nonce(9)), "forgotten")
 }

@@ -22,47 +22,46 @@ import (
 	"github.com/doona-dp/doona/wire/taskfile"
 )
 
-// ownerFolder is the folder of an approved owner, in which everything takes a place:
+// ownerFolder is the folder of an approved owner. Each entry uses one task slot:
 //
 //	ID                         a task, with this relay's keys for it, and its successors if it begins a stream
-//	asked-LABEL-KEM-N-HASH     keys that no task has yet, for N epochs; HASH is that of their list
+//	asked-LABEL-KEM-N-HASH     keys for N epochs that wait for their task; HASH is the hash of their list
 //
-// What has such a name is whole and durable: it is made in the folder "work", which is then renamed. Several processes
-// of the relay share the folder.
+// An entry with such a name is complete and durable: the relay makes it in the folder "work", which it then renames.
+// Several processes of the relay share the folder.
 type ownerFolder struct {
-	path string
-	most int
+	path  string
+	limit int
 }
 
-// The names in an owner's folder.
 const (
 	bundleFile       = "task.bundle"
 	keysFile         = "hpke.keys"
 	successorsFolder = "next"
 	askedPrefix      = "asked-"
 	workFolder       = "work"
-	ownerFile        = "owner" // the lock's, and the reserve's
+	ownerFile        = "owner" // of the lock and the reserve
 	noncesFile       = "owner.nonces"
 )
 
-// keptRequests is of how many requests of an owner the nonces are kept, for longer than the process lives.
+// keptRequests is the number of an owner's nonces that are kept on disk.
 const keptRequests = 4096
 
 // keysKept is how long keys wait for their task.
 const keysKept = 24 * time.Hour
 
-// errOwnerFolder is returned where the folder is at fault, not what came from the owner.
+// errOwnerFolder means that the folder is at fault, and not the owner's request.
 var errOwnerFolder = errors.New("couldn't use an owner's folder")
 
-// errTaskLimit is returned where all places are taken.
+// errTaskLimit means that tasks and waiting keys use all slots.
 var errTaskLimit = errors.New("no task slot is free")
 
-// file returns the path of something in the folder.
+// file returns a path in the folder.
 func (p *ownerFolder) file(names ...string) string {
 	return filepath.Join(append([]string{p.path}, names...)...)
 }
 
-// taken returns the tasks, and the folders of keys that wait for one.
+// taken returns the tasks, and the folders of keys that wait for a task.
 func (p *ownerFolder) taken() (tasks []task.ID, asked []string, err error) {
 	entries, err := os.ReadDir(p.path)
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
@@ -79,8 +78,8 @@ func (p *ownerFolder) taken() (tasks []task.ID, asked []string, err error) {
 	return tasks, asked, nil
 }
 
-// prepare makes the folder and its lock where they are not there. That is done at the start alone: later they are gone
-// only with their volume, and an empty folder with a lock would say that all tasks have been dropped.
+// prepare creates the folder and its lock. It runs only at the start. A folder that is missing later means that its
+// volume is missing: an empty new folder with a lock would tell all processes that the tasks were dropped.
 func (p *ownerFolder) prepare() error {
 	if err := durable.MakeFolder(p.path, 0o700); err != nil {
 		return fault(err)
@@ -93,7 +92,7 @@ func (p *ownerFolder) prepare() error {
 	return nil
 }
 
-// alone does something with the folder while no other request or process does.
+// alone calls do while no other request or process uses the folder.
 func (p *ownerFolder) alone(do func() error) error {
 	if err := p.away(); err != nil {
 		return fault(err)
@@ -106,7 +105,8 @@ func (p *ownerFolder) alone(do func() error) error {
 	return do()
 }
 
-// change does something with the folder alone, when what has expired by now is gone, and what a crash has left in work.
+// change calls do while no other request or process uses the folder. Before that it removes expired keys, and files
+// that a crash left in work.
 func (p *ownerFolder) change(now clock.Reading, do func(tasks []task.ID, asked []string) error) error {
 	return p.alone(func() error {
 		tasks, asked, err := p.taken()
@@ -124,8 +124,8 @@ func (p *ownerFolder) change(now clock.Reading, do func(tasks []task.ID, asked [
 	})
 }
 
-// fresh takes note of a request's nonce, durably, and says whether it is new, to whichever process of the relay: else
-// who saw an owner's requests on the way could fill all places, after each start, with keys that nobody asks for.
+// fresh records a request's nonce durably, and reports whether it is new to all processes of the relay. Otherwise an
+// eavesdropper could replay an owner's requests after each restart, and fill all slots with keys for no task.
 func (p *ownerFolder) fresh(nonce signing.Nonce) (fresh bool, err error) {
 	err = p.alone(func() error {
 		kept, err := os.ReadFile(p.file(noncesFile))
@@ -144,7 +144,7 @@ func (p *ownerFolder) fresh(nonce signing.Nonce) (fresh bool, err error) {
 	return fresh, err
 }
 
-// fault says that an error is the folder's.
+// fault marks an error as the folder's.
 func fault(err error) error {
 	if err != nil {
 		err = fmt.Errorf("%w: %w", errOwnerFolder, err)
@@ -152,8 +152,7 @@ func fault(err error) error {
 	return err
 }
 
-// expired returns those of the keys that have surely waited too long: a clock that leaps removes none whose task is
-// signed.
+// expired returns the keys that have surely waited too long. A leaping clock must not remove the keys of a signed task.
 func (p *ownerFolder) expired(asked []string, now clock.Reading) []string {
 	return slices.DeleteFunc(slices.Clone(asked), func(name string) bool {
 		info, err := os.Stat(p.file(name))
@@ -161,11 +160,11 @@ func (p *ownerFolder) expired(asked []string, now clock.Reading) []string {
 	})
 }
 
-// remove removes a folder with all that is in it. A crash leaves it as it was, or in work.
+// remove removes a folder and its contents. A crash leaves all of it, or a rest in work.
 func (p *ownerFolder) remove(name string) error {
 	err := durable.Rename(p.file(name), p.file(workFolder))
 	if errors.Is(err, fs.ErrNotExist) {
-		return nil // another process was faster
+		return nil // another process has removed it
 	}
 	return errors.Join(err, os.RemoveAll(p.file(workFolder)))
 }
@@ -179,8 +178,8 @@ func (p *ownerFolder) clear(now clock.Reading) error {
 	return p.change(now, func([]task.ID, []string) error { return nil })
 }
 
-// keys returns the signed list of keys that an owner asks for under a label: the one that was made for that before, and
-// waits for its task, or a new one in a place of its own. That takes about .1 ms an epoch.
+// keys returns the signed list of keys that an owner asks for under a label. It returns the list that already waits for
+// its task, or makes a new one in its own slot, which takes about 0.1 ms per epoch.
 func (p *ownerFolder) keys(label taskfile.Label, kem task.KEM, count uint64, now clock.Reading,
 	sign ed25519.PrivateKey) (
 	raw []byte, err error) {
@@ -190,9 +189,9 @@ func (p *ownerFolder) keys(label taskfile.Label, kem task.KEM, count uint64, now
 		switch {
 		case same >= 0:
 			raw, err = os.ReadFile(p.file(asked[same], keysFile+".pub"))
-		case len(tasks)+len(asked) >= p.most:
+		case len(tasks)+len(asked) >= p.limit:
 			return fmt.Errorf("%w: %d tasks and %d waiting key lists, limit %d", errTaskLimit, len(tasks),
-				len(asked), p.most)
+				len(asked), p.limit)
 		default:
 			raw, err = p.make(name, kem, count, now.Now, sign)
 		}
@@ -201,7 +200,7 @@ func (p *ownerFolder) keys(label taskfile.Label, kem task.KEM, count uint64, now
 	return raw, err
 }
 
-// make makes keys, in a folder whose name begins so.
+// make makes keys in a folder whose name begins with name.
 func (p *ownerFolder) make(name string, kem task.KEM, count uint64, now time.Time, sign ed25519.PrivateKey) (
 	raw []byte, err error) {
 	work := p.file(workFolder)
@@ -229,17 +228,17 @@ func (p *ownerFolder) make(name string, kem task.KEM, count uint64, now time.Tim
 	return raw, durable.Rename(work, p.file(name+hashName(list.Hash())))
 }
 
-// take gives a task, durably, the place of the keys that it names, unless it has it. check is told the folder that is
-// to be the task's, and may refuse.
+// take stores a task durably in the slot of the keys that it names, unless the task is there already. It first calls
+// check with the folder that will be the task's; check may refuse.
 func (p *ownerFolder) take(id task.ID, list task.KeyListHash, raw []byte, now clock.Reading,
 	check func(folder string) error) error {
 	return p.change(now, func(tasks []task.ID, asked []string) error {
 		at := slices.IndexFunc(asked, func(name string) bool { return strings.HasSuffix(name, hashName(list)) })
 		switch {
 		case slices.Contains(tasks, id):
-			return nil // handed over again
-		case len(tasks) >= p.most:
-			return fmt.Errorf("%w: %d tasks, limit %d", errTaskLimit, len(tasks), p.most)
+			return nil // the owner handed it over again
+		case len(tasks) >= p.limit:
+			return fmt.Errorf("%w: %d tasks, limit %d", errTaskLimit, len(tasks), p.limit)
 		case at < 0:
 			return invalid.Field("relays.keyList", hashName(list),
 				"a key list that this relay made for the owner in the last 24 hours and that no other task uses")
@@ -254,19 +253,19 @@ func (p *ownerFolder) take(id task.ID, list task.KeyListHash, raw []byte, now cl
 	})
 }
 
-// drop gives a task's place back, and removes its keys.
+// drop frees a task's slot and removes its keys.
 func (p *ownerFolder) drop(id task.ID, now clock.Reading) error {
 	return p.change(now, func([]task.ID, []string) error { return fault(p.remove(id.String())) })
 }
 
-// dropped says whether another process has dropped a task. A folder that is not there at all has dropped nothing, nor
-// has one without its lock: it is where the volume with the places should be.
+// dropped reports whether another process has dropped a task. A missing folder, or one without its lock, means that the
+// volume is missing: no task was dropped then.
 func (p *ownerFolder) dropped(id task.ID) bool {
 	_, err := os.Stat(p.file(id.String()))
 	return errors.Is(err, fs.ErrNotExist) && p.away() == nil
 }
 
-// away returns an error where the folder is not there, or is without its lock.
+// away returns an error if the folder is missing or has no lock.
 func (p *ownerFolder) away() error {
 	_, err := os.Stat(p.file(ownerFile + ".lock"))
 	return err

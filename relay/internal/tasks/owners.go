@@ -23,26 +23,26 @@ import (
 	"github.com/doona-dp/doona/wire/taskfile"
 )
 
-// owner is one whom the operator has approved: it hands tasks over by itself, each of which is then served as one that
-// is configured.
+// owner is a task owner whom the operator approved. It hands tasks over by itself; the relay serves each like a
+// configured one.
 type owner struct {
 	OwnerSource
 	*ownerFolder
 	key    task.SignKey
-	posted chan struct{} // has room for the one request of the owner's that is dealt with
+	posted chan struct{} // limits the owner's requests to one at a time
 }
 
-// config returns the configuration of a task of the owner's that is in a folder.
+// config returns the configuration of an owner's task in a folder.
 func (o *owner) config(folder string) Source {
 	in := func(name string) string { return filepath.Join(folder, name) }
 	return Source{File: in(bundleFile), Owner: o.Owner, HPKEKeys: in(keysFile), Successors: in(successorsFolder),
 		Recovery: o.Recovery, Candidates: o.Candidates}
 }
 
-// mostOwnersTasks is the largest number of tasks for which an owner may be approved.
+// mostOwnersTasks is the largest task limit that an operator can give an owner.
 const mostOwnersTasks = 1024
 
-// loadOwners loads the tasks that approved owners have handed over. files are those that are in use.
+// loadOwners loads the tasks that approved owners have handed over. files holds the paths in use.
 func (r *Registry) loadOwners(files map[string]bool) error {
 	for _, c := range r.cfg.Owners {
 		key, err := taskfile.ParseKey("owners.owner", c.Owner)
@@ -80,7 +80,7 @@ func (r *Registry) loadOwners(files map[string]bool) error {
 	return nil
 }
 
-// Prepare makes the folders of approved owners where they are not there: see [ownerFolder.prepare].
+// Prepare creates the missing folders of approved owners: see [ownerFolder.prepare].
 func (r *Registry) Prepare() error {
 	for _, o := range r.owners {
 		if err := o.prepare(); err != nil {
@@ -90,7 +90,7 @@ func (r *Registry) Prepare() error {
 	return nil
 }
 
-// KeepRoom keeps room in the owners' folders for keys to be erased.
+// KeepRoom reserves disk space in the owners' folders, so that keys can be erased on a full disk.
 func (r *Registry) KeepRoom(in *durable.Reserve) error {
 	for _, o := range r.owners {
 		if err := o.keepRoom(in); err != nil {
@@ -104,11 +104,11 @@ func (r *Registry) KeepRoom(in *durable.Reserve) error {
 type ownerTasks struct {
 	Owner     string
 	TaskLimit int
-	Tasks     int // of which a stream is one
-	Asked     int // lists of keys that wait for their task
+	Tasks     int // a stream counts as one
+	Asked     int // key lists that wait for their task
 }
 
-// OwnersTasks returns what each approved owner has.
+// OwnersTasks returns the counts of each approved owner.
 func (r *Registry) OwnersTasks() (all []ownerTasks, err error) {
 	for _, o := range r.owners {
 		tasks, asked, err := o.taken()
@@ -120,7 +120,7 @@ func (r *Registry) OwnersTasks() (all []ownerTasks, err error) {
 	return all, nil
 }
 
-// ownerOf returns the approved owner with a key, nil where there is none.
+// ownerOf returns the approved owner with a key, or nil.
 func (r *Registry) ownerOf(key task.SignKey) *owner {
 	at := slices.IndexFunc(r.owners, func(o *owner) bool { return o.key == key })
 	if at < 0 {
@@ -129,7 +129,7 @@ func (r *Registry) ownerOf(key task.SignKey) *owner {
 	return r.owners[at]
 }
 
-// followOwners takes up tasks that other processes have taken, and lets go of keys that were never used.
+// followOwners serves tasks that other processes accepted, and removes keys that expired before their task came.
 func (h *Host) followOwners(ctx context.Context) {
 	for _, o := range h.owners {
 		err := errors.Join(o.clear(h.Clock.Read()), h.takeUpTasks(ctx, o))
@@ -137,7 +137,7 @@ func (h *Host) followOwners(ctx context.Context) {
 	}
 }
 
-// takeUpTasks serves the tasks of an owner that are not served yet.
+// takeUpTasks serves the tasks of an owner that this process does not serve yet.
 func (h *Host) takeUpTasks(ctx context.Context, o *owner) error {
 	tasks, _, err := o.taken()
 	for _, id := range tasks {
@@ -146,7 +146,7 @@ func (h *Host) takeUpTasks(ctx context.Context, o *owner) error {
 	return err
 }
 
-// takeUpTask serves a task of an owner, unless it is served already. [host.takeUp] serves what follows in its stream.
+// takeUpTask serves a task of an owner, unless this process serves it already. [Host.takeUp] serves its successors.
 func (h *Host) takeUpTask(ctx context.Context, o *owner, id task.ID) error {
 	h.joining.Lock()
 	defer h.joining.Unlock()
@@ -172,7 +172,7 @@ func (h *Host) takeUpTask(ctx context.Context, o *owner, id task.ID) error {
 	return o.keepRoom(h.monitor.Reserve)
 }
 
-// keepRoom keeps room in the owner's folder for keys to be erased.
+// keepRoom reserves disk space in the owner's folder, so that keys can be erased on a full disk.
 func (o *owner) keepRoom(in *durable.Reserve) error {
 	if err := durable.MakeFolder(o.path, 0o700); err != nil {
 		return invalid.Field("owners.folder", o.path, fmt.Sprintf("a folder that the relay can create (%v)", err))
@@ -185,7 +185,7 @@ func (o *owner) keepRoom(in *durable.Reserve) error {
 	return errors.Join(err, in.Keep(o.file(ownerFile), durable.KeyRoom(files...)))
 }
 
-// fromApproved returns the owner of a request that it has signed, and the request's nonce.
+// fromApproved returns the owner who signed a request, and the request's nonce.
 func (d *Desk) fromApproved(req *http.Request, body func(relay task.SignKey) []byte) (*owner, signing.Nonce, error) {
 	key, err := service.PathKey[task.SignKey](req, "owner")
 	if err != nil {
@@ -199,13 +199,13 @@ func (d *Desk) fromApproved(req *http.Request, body func(relay task.SignKey) []b
 	return o, nonce, nil
 }
 
-// admitOwner lets one request of an owner in at a time, where the relay can do what it asks for, and the request has
-// not come before.
+// admitOwner admits one request of an owner at a time. It refuses a replayed request, and any request during a state
+// rollback or when the disk is full.
 func (d *Desk) admitOwner(w http.ResponseWriter, o *owner, nonce signing.Nonce) (done func(), err error) {
 	if back := d.Store.StateRollback(); back != nil {
 		return nil, back
 	}
-	if d.monitor.Reserve.Short() != nil { // what is left is for erasing
+	if d.monitor.Reserve.Short() != nil { // the remaining space is reserved for erasing keys
 		return nil, d.monitor.TurnAway(problem.Overloaded)
 	}
 	if done, err = d.alone(w, o.posted); err != nil {
@@ -222,7 +222,7 @@ func (d *Desk) admitOwner(w http.ResponseWriter, o *owner, nonce signing.Nonce) 
 	return done, nil
 }
 
-// HandleOwnersKeys makes this relay's keys for a task that an owner is about to sign.
+// HandleOwnersKeys makes this relay's keys for a task that an owner will sign.
 func (d *Desk) HandleOwnersKeys(w http.ResponseWriter, req *http.Request) error {
 	label, err := service.PathKey[taskfile.Label](req, "label")
 	if err != nil {
@@ -258,7 +258,7 @@ func (d *Desk) HandleOwnersKeys(w http.ResponseWriter, req *http.Request) error 
 	return service.Write(w, codec.MediaType, list)
 }
 
-// HandleOwnersTask takes a task from its owner. 204 says that it has its place, durably, and is served.
+// HandleOwnersTask accepts a task from its owner. 204 means that the relay stored it durably and serves it.
 func (d *Desk) HandleOwnersTask(w http.ResponseWriter, req *http.Request) error {
 	o, nonce, err := d.fromApproved(req, handover.OwnersTaskBody)
 	if err != nil {
@@ -269,7 +269,7 @@ func (d *Desk) HandleOwnersTask(w http.ResponseWriter, req *http.Request) error 
 		return err
 	}
 	defer done()
-	raw, open, err := readBundle(w, req, func(open *taskfile.Open) error { return d.mayTake(o, open) })
+	raw, open, err := readBundle(w, req, func(open *taskfile.Open) error { return d.checkOwnersTask(o, open) })
 	if err != nil {
 		return err
 	}
@@ -283,8 +283,8 @@ func (d *Desk) HandleOwnersTask(w http.ResponseWriter, req *http.Request) error 
 	return nil
 }
 
-// refuseOwner returns the problem of what an approved owner sent, and counts those for want of a place: the operator
-// may give it more.
+// refuseOwner returns the problem for an approved owner's request. It counts those above the task limit: the operator
+// may raise it.
 func (d *Desk) refuseOwner(err error) error {
 	if errors.Is(err, errTaskLimit) {
 		d.monitor.Add(monitor.OwnerTasksRejected, 1)
@@ -292,8 +292,8 @@ func (d *Desk) refuseOwner(err error) error {
 	return refusal(err)
 }
 
-// mayTake is an error unless an owner has signed a task that it may hand over.
-func (d *Desk) mayTake(o *owner, open *taskfile.Open) error {
+// checkOwnersTask returns an error unless an approved owner may hand this task over.
+func (d *Desk) checkOwnersTask(o *owner, open *taskfile.Open) error {
 	if err := open.CheckOwner(o.key); err != nil {
 		return err
 	}
@@ -301,18 +301,18 @@ func (d *Desk) mayTake(o *owner, open *taskfile.Open) error {
 	switch {
 	case d.hopOf(open) < 0:
 		return d.notInTask()
-	case open.Epochs.End(0)+uint64(keysKept/time.Second) < now: // all of them would have to be ended here
+	case open.Epochs.End(0)+uint64(keysKept/time.Second) < now: // later, all epochs would be over and need ending
 		return invalid.Field("epochs.start", strconv.FormatUint(open.Epochs.Start, 10), fmt.Sprintf(
 			"the start of a task whose first epoch ended less than %d hours ago (keys wait no longer)", keysKept/time.Hour))
 	case open.Epochs.Over() <= now:
 		return invalid.Field("epochs.start", strconv.FormatUint(open.Epochs.Start, 10), "the start of a task that has not ended")
-	case clock.Tolerance(open.Epochs.Length) < time.Minute: // the guard of the time knew nothing of it
+	case clock.Tolerance(open.Epochs.Length) < time.Minute: // the clock guard ignores shorter epochs
 		return invalid.Field("epochs.length", strconv.FormatUint(open.Epochs.Length, 10), "at least 120 seconds")
 	}
 	return nil
 }
 
-// takeTask gives a task its place when all has been checked that serving it will need.
+// takeTask stores a task in its slot after it has checked all that serving the task needs.
 func (d *Desk) takeTask(o *owner, raw []byte, open *taskfile.Open) error {
 	list := open.Relays[d.hopOf(open)].KeyList
 	return o.take(open.ID, list, raw, d.Clock.Read(), func(folder string) error {

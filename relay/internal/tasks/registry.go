@@ -22,7 +22,7 @@ import (
 	"github.com/doona-dp/doona/wire/taskfile"
 )
 
-// Source names one task that the operator has agreed to serve: a relay.TaskConfig.
+// Source names one task that the operator has agreed to serve, as relay.TaskConfig does.
 type Source struct {
 	File       string
 	Owner      string
@@ -33,7 +33,7 @@ type Source struct {
 	IssuerKeys string
 }
 
-// OwnerSource approves an owner for some tasks at a time: a relay.OwnerConfig.
+// OwnerSource approves an owner and limits its tasks, as relay.OwnerConfig does.
 type OwnerSource struct {
 	Owner      string
 	Folder     string
@@ -42,48 +42,48 @@ type OwnerSource struct {
 	Candidates []string
 }
 
-// Config is what a registry and its host are told: the fields are as in relay.Config.
+// Config configures a registry and its host. The fields are as in relay.Config.
 type Config struct {
 	Tasks        []Source
 	Owners       []OwnerSource
 	Signers      *keyfile.Signers
-	Outgoing     http.RoundTripper // of all requests that the relay makes
+	Outgoing     http.RoundTripper // of all requests that the relay sends
 	Skew         time.Duration
 	PullInterval time.Duration
 	Retention    time.Duration
 	Clock        func() time.Time
 	Log          *slog.Logger
 
-	// Fits is an error where some tasks' largest reports would not find room at a time.
+	// Fits returns an error if the largest reports of all these tasks together exceed the memory limit.
 	Fits func(all []*Hosted) error
 }
 
-// Registry knows the tasks that a relay hosts, their streams and the owners who hand tasks over. It is safe for
+// Registry knows the tasks that a relay hosts, their streams, and the owners who hand tasks over. It is safe for
 // concurrent use.
 type Registry struct {
 	cfg     Config
 	serving atomic.Pointer[Set]
-	owners  []*owner // who hand tasks over; immutable
+	owners  []*owner // approved by the operator; immutable
 }
 
-// Load loads all tasks that are configured, those that followed in their streams, and those of approved owners.
+// Load loads all configured tasks, their successors, and the tasks of approved owners.
 func Load(cfg Config) (*Registry, error) {
 	r := &Registry{cfg: cfg}
 	return r, r.loadTasks()
 }
 
-// Set is what a relay hosts. It is never changed, but replaced where a task joins or is dropped.
+// Set is an immutable set of hosted tasks. The registry replaces it when a task is added or dropped.
 type Set struct {
 	ByID     map[task.ID]*Hosted
-	Order    []*Hosted           // the same: as configured, each stream's in order, then what has joined
-	streams  map[task.ID]*stream // by their first tasks, also those that the relay may only be about to join
+	Order    []*Hosted           // tasks as configured, each stream in order, then those added later
+	streams  map[task.ID]*stream // by first task; includes streams that this relay has yet to join
 	keyLists []byte              // answer to GET /v1/keys
 }
 
-// Hosted returns what the relay hosts now.
+// Hosted returns the current set.
 func (r *Registry) Hosted() *Set { return r.serving.Load() }
 
-// serve adds a task to those that are served, and its stream.
+// serve adds a task and its stream to the set.
 func (r *Registry) serve(s *Hosted) error {
 	streams := maps.Clone(r.Hosted().streams)
 	if s.stream != nil {
@@ -92,7 +92,7 @@ func (r *Registry) serve(s *Hosted) error {
 	return r.serveOnly(append(slices.Clone(r.Hosted().Order), s), streams)
 }
 
-// serveOnly replaces what is served.
+// serveOnly replaces the set.
 func (r *Registry) serveOnly(order []*Hosted, streams map[task.ID]*stream) error {
 	next := &Set{ByID: map[task.ID]*Hosted{}, Order: order, streams: streams}
 	lists := []*onion.SignedKeyList{}
@@ -108,8 +108,8 @@ func (r *Registry) serveOnly(order []*Hosted, streams map[task.ID]*stream) error
 }
 
 func (r *Registry) loadTasks() error {
-	files := map[string]bool{} // of keys, and folders
-	// An empty array of lists: it may only be about to join a stream.
+	files := map[string]bool{} // used key files and folders
+	// An empty MessagePack array of key lists: the relay may have no task yet, only a stream to join.
 	r.serving.Store(&Set{streams: map[task.ID]*stream{}, keyLists: []byte{0x90}})
 	for _, c := range r.cfg.Tasks {
 		if err := r.loadTask(c, nil, files); err != nil {
@@ -122,7 +122,7 @@ func (r *Registry) loadTasks() error {
 	return r.cfg.Fits(r.Hosted().Order)
 }
 
-// loadTask loads a task, and what follows it in its stream. files are those that others use.
+// loadTask loads a task and its successors. files holds the paths that others use.
 func (r *Registry) loadTask(c Source, o *owner, files map[string]bool) error {
 	raw, open, err := loadBundle(c)
 	if err != nil {
@@ -162,14 +162,14 @@ func (r *Registry) loadTask(c Source, o *owner, files map[string]bool) error {
 	return r.loadSuccessors(s.stream)
 }
 
-// loadFirst prepares to serve a task that is no successor, and its stream if it begins one.
+// loadFirst prepares to serve a task that is no successor, and opens the stream that it begins, if any.
 func (r *Registry) loadFirst(c Source, raw []byte, open *taskfile.Open, o *owner) (*Hosted, error) {
 	s, err := r.loadOpen(raw, open, c.HPKEKeys, c.IssuerKeys)
 	if err != nil {
 		return nil, err
 	}
 	if s.owner = o; o != nil && open.Stream == nil {
-		return s, nil // what is configured of its owner's streams is for others
+		return s, nil // the owner's stream settings do not apply to a single task
 	}
 	if s.stream, err = r.newStream(c, raw, open); s.stream != nil {
 		s.stream.owner = o
@@ -177,7 +177,7 @@ func (r *Registry) loadFirst(c Source, raw []byte, open *taskfile.Open, o *owner
 	return s, err
 }
 
-// resolved returns the one path of a folder that need not exist.
+// resolved returns the canonical path of a folder, which need not exist.
 func resolved(folder string) string {
 	if path, err := filepath.EvalSymlinks(folder); err == nil {
 		folder = path
@@ -188,18 +188,18 @@ func resolved(folder string) string {
 	return folder
 }
 
-// mayJoin says whether a task is the first of a stream in which this relay may take the place of one of its relays.
+// mayJoin reports whether a later task of the stream may replace one of its relays by this one.
 func (r *Registry) mayJoin(c Source, open *taskfile.Open) bool {
 	return r.hopOf(open) < 0 && c.Successors != "" && open.Stream != nil &&
 		slices.Contains(open.Stream.Allow, "relays.signKey")
 }
 
-// loadOpen prepares to serve a task with the keys in some files.
+// loadOpen prepares to serve a task with the keys in the given files.
 func (r *Registry) loadOpen(raw []byte, open *taskfile.Open, keys, issuerKeys string) (*Hosted, error) {
 	s := &Hosted{Open: open, bundle: raw, skew: r.cfg.Skew,
 		openers: map[uint64]*onion.Opener{}, tokens: map[uint64]*TokenKey{},
 		states: map[uint64]store.State{}, batches: map[uint64]uint64{},
-		behind: map[uint64]bool{}}
+		rolledBack: map[uint64]bool{}}
 	if s.Hop = r.hopOf(open); s.Hop < 0 {
 		return nil, r.notInTask()
 	}
@@ -221,28 +221,28 @@ func (r *Registry) loadOpen(raw []byte, open *taskfile.Open, keys, issuerKeys st
 	return s, s.loadKeys(keys)
 }
 
-// notInTask is the error of a task that names other relays.
+// notInTask is the error for a task that does not include this relay.
 func (r *Registry) notInTask() error {
 	return fmt.Errorf("couldn't serve the task: its relays do not include this one, %s",
 		taskfile.FormatKey(r.cfg.Signers.Public()[0]))
 }
 
-// hopOf returns at which hop of a task this relay is, below 0 if it is no relay of it.
+// hopOf returns this relay's hop in a task, or a negative number if the task does not include it.
 func (r *Registry) hopOf(open *taskfile.Open) int {
 	return slices.IndexFunc(open.Relays, func(p task.Party) bool { return r.cfg.Signers.Of(p.SignKey) != nil })
 }
 
-// client asks other parties for what any party may have.
+// client returns a client for requests that any party may make.
 func (r *Registry) client() *handover.Client {
 	return handover.NewClient(r.cfg.Signers.Newest, r.cfg.Outgoing)
 }
 
-// ClientOf asks other parties with one of this relay's keys.
+// ClientOf returns a client that signs with one of this relay's keys.
 func (r *Registry) ClientOf(own task.SignKey) *handover.Client {
 	return handover.NewClient(r.cfg.Signers.Of(own), r.cfg.Outgoing)
 }
 
-// loadBundle reads the task, which must be its configured owner's.
+// loadBundle reads a task and checks that its configured owner signed it.
 func loadBundle(c Source) ([]byte, *taskfile.Open, error) {
 	owner, err := taskfile.ParseKey("owner", c.Owner)
 	if err != nil {
@@ -260,14 +260,13 @@ func loadBundle(c Source) ([]byte, *taskfile.Open, error) {
 	return raw, open, err
 }
 
-// Named is a store that keys are tied to by its name.
+// Named is a store with a name, to which keys are bound.
 type Named interface {
 	Name(ctx context.Context) (string, error)
 }
 
-// Bind checks the tasks' keys against the store by do, which ties them to it, or only looks whether they
-// could be. A store that is new, where the old one was lost, has none of the replay sets of the epochs that
-// have begun, and must not be used with their keys.
+// Bind calls do with each task's keys and the store's name; do binds them, or checks whether they can be bound. A new
+// store that replaces a lost one must not be used with the keys of epochs that have begun: it lacks their replay sets.
 func (r *Registry) Bind(kept Named, do func(keys *keyfile.HPKE, store string) error) error {
 	name, err := kept.Name(context.Background())
 	if err != nil {
@@ -281,7 +280,7 @@ func (r *Registry) Bind(kept Named, do func(keys *keyfile.HPKE, store string) er
 	return nil
 }
 
-// Watch has a vault hold the store against the marks in the tasks' key files, too.
+// Watch has a vault also check the store against the rollback marks in the tasks' key files.
 func (r *Registry) Watch(v *store.Vault) error {
 	for _, s := range r.Hosted().Order {
 		keys, err := s.Keys.Mark()
@@ -293,7 +292,7 @@ func (r *Registry) Watch(v *store.Vault) error {
 	return nil
 }
 
-// Reached takes note of how far epochs have come, through whichever process.
+// Reached records the progress of epochs, whichever process made it.
 func (r *Registry) Reached(all []store.Progress) {
 	for _, p := range all {
 		if s := r.Hosted().ByID[p.ID.Task]; s != nil {
@@ -303,7 +302,7 @@ func (r *Registry) Reached(all []store.Progress) {
 	}
 }
 
-// LoadStates takes note of how far the epochs have come, and demands the key of the one that is open now.
+// LoadStates records the progress of epochs. It returns an error if the key of an open epoch is missing.
 func (r *Registry) LoadStates(all []store.Progress) error {
 	r.Reached(all)
 	for _, s := range r.Hosted().Order {
@@ -318,7 +317,7 @@ func (r *Registry) LoadStates(all []store.Progress) error {
 	return nil
 }
 
-// ManyEnd says whether more than one epoch of a task that is open here ends between two moments.
+// ManyEnd reports whether more than one incomplete epoch of the same task ends between two moments.
 func (r *Registry) ManyEnd(from, to time.Time) bool {
 	for _, s := range r.Hosted().Order {
 		ends := 0
@@ -338,7 +337,7 @@ func (r *Registry) ManyEnd(from, to time.Time) bool {
 	return false
 }
 
-// ShortestEpoch returns the length of the shortest epoch, in seconds, also of streams that this relay is about to join.
+// ShortestEpoch returns the length of the shortest epoch in seconds, including those of streams to join.
 func (r *Registry) ShortestEpoch() uint64 {
 	shortest := uint64(1<<32 - 1)
 	for _, s := range r.Hosted().Order {

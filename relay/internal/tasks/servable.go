@@ -7,23 +7,23 @@ import (
 	"github.com/doona-dp/doona/wire/problem"
 )
 
-// FindRolledBack is kept on such an epoch.
+// FindRolledBack is the finding about an epoch that lost a batch.
 const FindRolledBack store.Reason = "the next hop has a batch that this relay lost: state rollback"
 
-// RolledBackProblem is the problem of such an epoch.
+// RolledBackProblem tells a requester that the epoch's state was rolled back.
 func RolledBackProblem() error {
 	return problem.New(problem.StateRolledBack, "%s", FindRolledBack).Retry(RollbackRetry)
 }
 
-// EndedProblem is that of an epoch that the operator has ended: nothing further comes of it, and nobody
-// can say what has come.
+// EndedProblem tells a requester that the operator has ended the epoch. The relay no longer knows what the epoch
+// released.
 func EndedProblem() error { return problem.New(problem.EpochEnded, "") }
 
-// RollbackRetry is when to ask a relay again that was set back: people must come first.
+// RollbackRetry is when to ask a relay again after a state rollback. It is long, because an operator has to act first.
 const RollbackRetry = 10 * time.Minute
 
-// CheckServable is the problem of an epoch of which nothing is to be looked up: it is behind, or the operator has
-// ended it, which forgets its batches on purpose.
+// CheckServable returns a problem if the relay must not serve the epoch: its state was rolled back, or the operator has
+// ended it, which deletes its batches.
 func (e Epoch) CheckServable() error {
 	switch {
 	case e.State() == store.StateEnded:
@@ -34,16 +34,16 @@ func (e Epoch) CheckServable() error {
 	return nil
 }
 
-// RolledBack says whether the next hop knows more of the epoch than the store.
+// RolledBack reports whether the next hop has a batch that the store lost.
 func (e Epoch) RolledBack() bool {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	return e.behind[e.Number]
+	return e.rolledBack[e.Number]
 }
 
-// SetRolledBack takes note that it does.
+// SetRolledBack records that the next hop has a batch that the store lost.
 func (e Epoch) SetRolledBack() {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	e.behind[e.Number] = true
+	e.rolledBack[e.Number] = true
 }

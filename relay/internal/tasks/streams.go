@@ -24,17 +24,17 @@ import (
 	"github.com/doona-dp/doona/wire/taskfile"
 )
 
-// stream is a stream whose first task the operator has configured, or taken from an approved owner. What follows comes
-// from its owner, who can change nothing of it that the first task does not allow.
+// stream is a stream whose first task the operator configured or an approved owner handed over. Its owner signs later
+// tasks, and can change only what the first task allows.
 type stream struct {
 	*taskstream.Folder
 	root   *taskfile.Open
-	owner  *owner        // who handed the first task over; nil: the operator configured it
-	posted chan struct{} // has room for the one request of the owner's that is dealt with
-	asking chan struct{} // has room for the one catchUp under way: an owner's request does not wait for a slow relay's
+	owner  *owner        // the approved owner of the first task; nil if the operator configured it
+	posted chan struct{} // limits the owner's requests to one at a time
+	asking chan struct{} // allows one catchUp; separate, so that a slow relay delays no owner
 }
 
-// newStream opens the stream that a task begins; nil where it begins none.
+// newStream opens the stream that a task begins, or returns nil if it begins none.
 func (r *Registry) newStream(c Source, raw []byte, s *taskfile.Open) (*stream, error) {
 	switch {
 	case s.Stream == nil && c.Recovery != "":
@@ -73,7 +73,7 @@ func parseCandidates(texts []string) (candidates []task.SignKey, err error) {
 	return candidates, nil
 }
 
-// loadSuccessors loads what follows the first task of a stream.
+// loadSuccessors loads the successors of a stream's first task.
 func (r *Registry) loadSuccessors(l *stream) error {
 	for _, t := range l.Tasks()[1:] {
 		if r.hopOf(t.Open) < 0 || l.Dropped(t.Task) {
@@ -98,14 +98,14 @@ func (r *Registry) loadSuccessor(l *stream, t *taskstream.Task) (*Hosted, error)
 	return s, err
 }
 
-// followStreams takes up successors that other processes have taken.
+// followStreams serves successors that other processes accepted.
 func (h *Host) followStreams(ctx context.Context) {
 	for _, l := range h.Hosted().streams {
 		h.monitor.Logged(ctx, "couldn't read successors", errors.Join(l.Refresh(), h.takeUp(ctx, l)))
 	}
 }
 
-// takeUp serves the tasks of a stream that are not served yet.
+// takeUp serves the tasks of a stream that this process does not serve yet.
 func (h *Host) takeUp(ctx context.Context, l *stream) error {
 	h.joining.Lock()
 	defer h.joining.Unlock()
@@ -130,7 +130,7 @@ func (d *Desk) pathStream(req *http.Request) (*stream, error) {
 	return service.PathTask(req, d.Hosted().streams)
 }
 
-// streamTask returns a task of a stream that need not be served any more.
+// streamTask returns a task of a stream, also one that this relay no longer serves.
 func (h *Host) streamTask(req *http.Request) *taskstream.Task {
 	id, err := service.PathKey[task.ID](req, "task")
 	if err != nil {
@@ -146,14 +146,13 @@ func (h *Host) streamTask(req *http.Request) *taskstream.Task {
 	return nil
 }
 
-// HandleStream answers clients with the whole stream, whatever they have seen of it: who asked for less
-// would say when they came last.
+// HandleStream answers clients with the whole stream. A request for a part would reveal when the client last came.
 func (d *Desk) HandleStream(w http.ResponseWriter, req *http.Request) error {
 	l, err := d.pathStream(req)
 	if err != nil {
 		return err
 	}
-	// A client's clock, and this one, may be late.
+	// The client's clock and this one may both be late.
 	over := d.Clock.Read().Now.Add(-2 * service.MaxSkew).Unix()
 	chain, err := l.Chain(uint64(max(over, 0)))
 	if err != nil {
@@ -163,7 +162,7 @@ func (d *Desk) HandleStream(w http.ResponseWriter, req *http.Request) error {
 	return service.Write(w, codec.MediaType, chain)
 }
 
-// fromOwner checks that who signs the stream's tasks signed a request, and that the request has not come before.
+// fromOwner checks that the stream's current owner signed a request, and that the request is no replay.
 func (d *Desk) fromOwner(req *http.Request, l *stream, body []byte) error {
 	now := l.Authority()
 	nonce, ok := handover.Verify(now.Key, signing.Succeed, body, req.Header.Get(handover.Header))
@@ -204,11 +203,11 @@ func (d *Desk) HandleNextKeys(w http.ResponseWriter, req *http.Request) error {
 	return service.Write(w, codec.MediaType, list)
 }
 
-// joinEvery is how often, in intervals of pulling, a relay that is about to join streams asks for their tasks and for
-// statements, by which it knows their owners: every minute by default.
+// joinEvery is how often a relay asks for the tasks and statements of streams that it has yet to join, in pull
+// intervals. With the default interval that is every minute.
 const joinEvery = 12
 
-// JoinLoop keeps up with the streams that this relay is about to join, until ctx ends: of none it serves a task yet.
+// JoinLoop follows the streams of which this relay serves no task yet, until ctx ends.
 func (h *Host) JoinLoop(ctx context.Context) {
 	tick := time.NewTicker(joinEvery * h.cfg.PullInterval)
 	defer tick.Stop()
@@ -226,7 +225,7 @@ func (h *Host) JoinLoop(ctx context.Context) {
 	}
 }
 
-// joinTime is what the relays of a stream have to answer.
+// joinTime is the time within which the relays of a stream have to answer.
 const joinTime = 30 * time.Second
 
 // catchUp asks the relays of a stream for the tasks that came before this one joins it.
@@ -247,8 +246,8 @@ func (h *Host) catchUp(ctx context.Context, l *stream) {
 	h.monitor.Logged(ctx, "couldn't follow a stream", l.Follow(ctx, h.client(), h.unixTime(), serves))
 }
 
-// HandleSuccessor takes the next task of a stream from its owner. 204 says that its position is taken for
-// good, and the task served.
+// HandleSuccessor accepts the next task of a stream from its owner. 204 means that the task has its position
+// permanently and the relay serves it.
 func (d *Desk) HandleSuccessor(w http.ResponseWriter, req *http.Request) error {
 	l, err := d.pathStream(req)
 	if err != nil {
@@ -276,8 +275,8 @@ func (d *Desk) HandleSuccessor(w http.ResponseWriter, req *http.Request) error {
 	return nil
 }
 
-// readBundle reads a bundle that a request hands over: what its owner signed, then what accept says of that, then its
-// lists of keys.
+// readBundle reads the bundle that a request hands over: first the signed task, which accept checks, then the key
+// lists.
 func readBundle(w http.ResponseWriter, req *http.Request, accept func(*taskfile.Open) error) ([]byte, *taskfile.Open,
 	error) {
 	if req.ContentLength > taskfile.MaxBundle {
@@ -290,8 +289,9 @@ func readBundle(w http.ResponseWriter, req *http.Request, accept func(*taskfile.
 	return raw, open, nil
 }
 
-// HandleStatement takes a statement about a stream: who signs its tasks from now on, or that it ends. Its signature
-// says who may, so that anyone may hand it over, and again. 204 says that it holds, for good.
+// HandleStatement accepts a statement about a stream: who signs its tasks from now on, or that the stream ends. The
+// statement is signed by its author, so anyone may hand it over, even repeatedly. 204 means that it is in force
+// permanently.
 func (d *Desk) HandleStatement(w http.ResponseWriter, req *http.Request) error {
 	l, err := d.pathStream(req)
 	if err != nil {
@@ -305,7 +305,7 @@ func (d *Desk) HandleStatement(w http.ResponseWriter, req *http.Request) error {
 	if err != nil {
 		return refusal(err)
 	}
-	if now := l.Authority(); changed { // and not where anybody hands it over again
+	if now := l.Authority(); changed { // log once, even if it is handed over again
 		d.cfg.Log.Warn("stream's owner changed", "task", l.root.ID.String()[:8], "era", now.Era, "number", now.Number,
 			"key", taskfile.FormatKey(now.Key), "stopped", now.Stopped)
 	}
@@ -313,10 +313,10 @@ func (d *Desk) HandleStatement(w http.ResponseWriter, req *http.Request) error {
 	return nil
 }
 
-// IsStopped says whether the task's stream takes no reports any more.
+// IsStopped reports whether the task's stream has been stopped and takes no more reports.
 func (s *Hosted) IsStopped() bool { return s.stream != nil && s.stream.Authority().Stopped }
 
-// alone lets one request in at a time of those for which posted has room, and gives it the time that many epochs' keys
+// alone admits one request at a time per channel posted. It extends the deadlines to the time that keys for many epochs
 // and a large bundle take.
 func (d *Desk) alone(w http.ResponseWriter, posted chan struct{}) (done func(), err error) {
 	select {
@@ -325,21 +325,21 @@ func (d *Desk) alone(w http.ResponseWriter, posted chan struct{}) (done func(), 
 		return nil, d.monitor.TurnAway(problem.Overloaded)
 	}
 	connection, until := http.NewResponseController(w), time.Now().Add(ownersTime)
-	_ = connection.SetReadDeadline(until) // who cannot set them has the server's
+	_ = connection.SetReadDeadline(until) // without support, the server's own deadlines hold
 	_ = connection.SetWriteDeadline(until)
 	return func() { <-posted }, nil
 }
 
-// ownersTime is what an owner's request may take.
+// ownersTime is how long an owner's request may take.
 const ownersTime = 5 * time.Minute
 
-// takeSuccessor gives a task its position when all has been checked that serving it will need.
+// takeSuccessor stores a task at its position after it has checked all that serving the task needs.
 func (d *Desk) takeSuccessor(l *stream, raw []byte, open *taskfile.Open) error {
 	next, has, err := l.Check(raw, open, d.unixTime())
 	if has || err != nil {
 		return err
 	}
-	if d.hopOf(next.Open) < 0 { // another has taken this relay's place, and clients may still look here
+	if d.hopOf(next.Open) < 0 { // replaced by another relay; clients may still ask this one
 		err := l.Take(next)
 		if err == nil {
 			d.cfg.Log.Warn("relay left a stream: the owner replaced it by another relay", "task",
@@ -357,7 +357,7 @@ func (d *Desk) takeSuccessor(l *stream, raw []byte, open *taskfile.Open) error {
 	return l.Take(next)
 }
 
-// refusal returns the problem of what an owner sent. What is not the owner's fault is not for the owner to read.
+// refusal returns the problem for an owner's request. It hides the relay's own errors from the owner.
 func refusal(err error) error {
 	switch {
 	case errors.Is(err, taskstream.ErrTaken), errors.Is(err, taskfile.ErrStatements):

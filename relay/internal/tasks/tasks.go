@@ -1,13 +1,12 @@
-// Package tasks keeps what a relay hosts: its tasks with their keys, the streams that they are in, and the owners whom
-// the operator has approved.
+// Package tasks keeps what a relay hosts: its tasks with their keys, their streams, and the owners whom the operator
+// approved.
 //
-// The other stages ask the [Registry] which tasks there are, and a [Hosted] task, by its [Epoch], for its keys and how
-// far it has come. The [Host] takes tasks up and drops them while the relay runs: package relay starts it, and the
-// stage of the epochs calls it in each of its turns. The [Desk] answers owners, and whoever asks for tasks, keys or the
-// time.
+// The other stages ask the [Registry] which tasks there are. They ask a [Hosted] task, by [Epoch], for its keys and its
+// state. The [Host] adds and drops tasks while the relay runs: package relay starts it, and the epochs stage calls it
+// on each tick. The [Desk] answers owners' requests, and requests for tasks, keys and the time.
 //
-// What an owner handed over is on disk before it is served, and the keys of a task are tied to the store before that. A
-// key that is erased is gone from its file before it is gone here.
+// The relay stores an owner's task on disk before it serves the task, and binds the task's keys to the store before
+// that. It erases a key in the key file before it erases the key in memory.
 package tasks
 
 import (
@@ -27,47 +26,46 @@ import (
 	"github.com/doona-dp/doona/wire/taskfile"
 )
 
-// Hosted is one task as this relay serves it.
+// Hosted is a task that this relay serves.
 type Hosted struct {
 	*taskfile.Open
 	bundle []byte // answer to GET /v1/tasks/{id}
 	Hop    int
 	Layout onion.Layout
-	skew   time.Duration // by which clients' clocks may differ
+	skew   time.Duration // tolerated difference of clients' clocks
 
-	Sign     ed25519.PrivateKey // the key of this relay that the task names
-	Upstream *handover.Client   // asks the relay before with it
+	Sign     ed25519.PrivateKey // this relay's key in the task
+	Upstream *handover.Client   // asks the upstream relay, signed with Sign
 
 	Keys   *keyfile.HPKE
-	Sealer *onion.Sealer // of dummies
+	Sealer *onion.Sealer // seals dummies
 
-	// Draws the cells of the dummies for one batch; nil if the task has none.
+	// Draw draws the cells of the dummies for one batch; nil if the task has none.
 	Draw func(*randomizer.Source) ([]uint64, error)
 
-	stream *stream // that it is in; nil: none
-	owner  *owner  // who handed it over, or the first of its stream; nil: the operator configured that
+	stream *stream // nil if the task is in no stream
+	owner  *owner  // the approved owner of the task, or of its stream's first; nil if the operator configured it
 
-	Made  ManifestHashes // what this relay has made
-	Taken ManifestHashes // what it has had of the relay before
+	Made  ManifestHashes // of the manifests that this relay made
+	Taken ManifestHashes // of the manifests that the upstream relay sent
 
-	mu      sync.Mutex // guards the rest
-	openers map[uint64]*onion.Opener
-	tokens  map[uint64]*TokenKey   // by epoch; of a first relay of a task with tokens
-	states  map[uint64]store.State // a copy of the store's, so that a report costs no query
-	batches map[uint64]uint64      // that are sealed, likewise
-	behind  map[uint64]bool        // epochs of which the next hop knows more than the store
+	mu         sync.Mutex // guards the rest
+	openers    map[uint64]*onion.Opener
+	tokens     map[uint64]*TokenKey   // by epoch; only at the first relay of a task with tokens
+	states     map[uint64]store.State // a copy of the store's, so that a report costs no query
+	batches    map[uint64]uint64      // number of sealed batches; a copy, too
+	rolledBack map[uint64]bool        // epochs with a batch that the next hop has and the store lost
 }
 
-// Epoch is one epoch of a task that this relay serves.
+// Epoch is one epoch of a hosted task.
 type Epoch struct {
 	*Hosted
 	Number uint64
 }
 
-// Epoch returns an epoch of the task.
 func (s *Hosted) Epoch(number uint64) Epoch { return Epoch{s, number} }
 
-// EachEpoch returns the task's epochs, the first one first.
+// EachEpoch returns the task's epochs in order.
 func (s *Hosted) EachEpoch() iter.Seq[Epoch] {
 	return func(yield func(Epoch) bool) {
 		for number := range s.Epochs.Count {
@@ -81,27 +79,26 @@ func (s *Hosted) EachEpoch() iter.Seq[Epoch] {
 // ID names the epoch in the store.
 func (e Epoch) ID() store.EpochID { return store.EpochID{Task: e.Hosted.ID, Epoch: e.Number} }
 
-// Context is what this relay's signatures about the epoch are bound to.
+// Context is the context that this relay's signatures about the epoch are bound to.
 func (e Epoch) Context() onion.Context {
 	return onion.Context{TaskID: e.Hosted.ID, Epoch: e.Number, Hop: e.Hop}
 }
 
-// UpstreamContext is what the upstream relay's signatures about the epoch are bound to.
+// UpstreamContext is the context that the upstream relay's signatures about the epoch are bound to.
 func (e Epoch) UpstreamContext() onion.Context {
 	return onion.Context{TaskID: e.Hosted.ID, Epoch: e.Number, Hop: e.Hop - 1}
 }
 
-// Window returns when the epoch takes reports.
+// Window returns when the epoch takes reports, widened by the clock tolerance.
 func (e Epoch) Window() (start, end time.Time) {
 	end = time.Unix(int64(e.Epochs.End(e.Number)), 0)
 	start = end.Add(-time.Duration(e.Epochs.Length) * time.Second)
 	return start.Add(-e.skew), end.Add(e.skew)
 }
 
-// Ref refers to a batch of the epoch.
 func (e Epoch) Ref(seq uint64) BatchRef { return BatchRef{e, seq} }
 
-// BatchRef refers to one batch of an epoch, which may not be there yet.
+// BatchRef refers to one batch of an epoch. The batch need not exist yet.
 type BatchRef struct {
 	Epoch
 	Seq uint64
@@ -116,7 +113,7 @@ func (s *Hosted) loadNoise() (err error) {
 		return nil
 	}
 	s.Draw = dummies.New(s.Noise).Draw
-	if _, err := s.Draw(randomizer.NewSource()); err != nil { // a law that no draw meets would stop all tasks
+	if _, err := s.Draw(randomizer.NewSource()); err != nil { // a draw that always fails would block all tasks
 		return err
 	}
 	s.Sealer, err = onion.NewSealer(s.Task, s.ID, s.KeyLists)
@@ -134,7 +131,7 @@ func (s *Hosted) loadKeys(path string) (err error) {
 	return s.Keys.Check(s.Task, s.KeyLists[s.Hop])
 }
 
-// Opener returns what opens the epoch's ciphertexts, or [keyfile.ErrErased].
+// Opener returns the opener of the epoch's ciphertexts, or [keyfile.ErrErased].
 func (e Epoch) Opener() (*onion.Opener, error) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -152,8 +149,8 @@ func (e Epoch) Opener() (*onion.Opener, error) {
 	return o, err
 }
 
-// EraseKey erases the private key of the epoch: the file's first, or a late report could have it
-// cached again.
+// EraseKey erases the epoch's private key. It erases the file first: otherwise a late report could load the key into
+// the cache again.
 func (e Epoch) EraseKey() error {
 	if err := e.Keys.Erase(e.Number); err != nil {
 		return err
@@ -165,8 +162,7 @@ func (e Epoch) EraseKey() error {
 	return nil
 }
 
-// EraseKeys erases the keys of the epochs that are erased in the store, as another process may have
-// done so.
+// EraseKeys erases the keys of epochs that are erased in the store: another process may have set that state.
 func (s *Hosted) EraseKeys() (failed error) {
 	for e := range s.EachEpoch() {
 		if e.State() < store.StateErased {
@@ -179,35 +175,35 @@ func (s *Hosted) EraseKeys() (failed error) {
 	return failed
 }
 
-// ShortID is how logs and metrics call the task.
+// ShortID returns the task's name in logs and metrics.
 func (s *Hosted) ShortID() string { return s.ID.String()[:8] }
 
-// Approved says whether an approved owner handed the task over, or the first of its stream: the operator has not looked
-// at whom it names.
+// Approved reports whether an approved owner handed over the task or its stream's first task. The operator has not
+// checked the parties that such a task names.
 func (s *Hosted) Approved() bool { return s.owner != nil }
 
-// State returns how far the epoch has come.
+// State returns the epoch's state.
 func (e Epoch) State() store.State {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	return e.states[e.Number]
 }
 
-// Reached takes note that the epoch has come that far.
+// Reached records that the epoch has reached a state.
 func (e Epoch) Reached(to store.State) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	e.states[e.Number] = max(e.states[e.Number], to)
 }
 
-// Sealed returns how many batches of the epoch are sealed, at the last look at the store.
+// Sealed returns how many batches of the epoch were sealed when the store was last read.
 func (e Epoch) Sealed() uint64 {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	return e.batches[e.Number]
 }
 
-// SetSealed takes note of how many are.
+// SetSealed records how many batches of the epoch are sealed.
 func (e Epoch) SetSealed(batches uint64) {
 	e.mu.Lock()
 	defer e.mu.Unlock()

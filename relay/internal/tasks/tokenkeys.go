@@ -10,14 +10,14 @@ import (
 	"github.com/doona-dp/doona/wire/token"
 )
 
-// TokenKey is what checks the tokens of an epoch.
+// TokenKey checks the tokens of an epoch.
 type TokenKey struct {
 	Key       *token.PublicKey
 	Challenge []byte
-	Digest    token.Digest // of challenge
+	Digest    token.Digest // of Challenge
 }
 
-// WithTokens says whether this relay takes reports of the task, and takes them with tokens.
+// WithTokens reports whether this relay takes reports of the task directly and requires tokens.
 func (s *Hosted) WithTokens() bool { return s.Hop == 0 && s.Clients.Kind == task.ClientToken }
 
 // SetTokenKey begins to accept the tokens of the epoch, unless the epoch is over.
@@ -30,15 +30,15 @@ func (e Epoch) SetTokenKey(key *token.PublicKey) {
 	}
 }
 
-// TokenKey returns what checks the tokens of the epoch, nil as long as the issuer's key is missing.
+// TokenKey returns the checker of the epoch's tokens, or nil while the issuer's key is missing.
 func (e Epoch) TokenKey() *TokenKey {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	return e.tokens[e.Number]
 }
 
-// loadIssuerKeys takes the issuer's public keys from a file instead of from the issuer. The file may
-// hold keys of other tasks; nothing but the ids that the task names decides which are its own.
+// loadIssuerKeys reads the issuer's public keys from a file instead of asking the issuer. The file may also hold keys
+// of other tasks: the ids in the task decide which keys belong to it.
 func (s *Hosted) loadIssuerKeys(path string) error {
 	if path == "" {
 		return nil
