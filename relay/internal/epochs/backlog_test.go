@@ -11,7 +11,7 @@ import (
 	"github.com/doona-dp/doona/wire/taskfile"
 )
 
-// TestFailingEpochsComeLast: epochs that fail, more than end in a turn, keep no others from ending.
+// TestFailingEpochsComeLast: failing epochs, more than a tick ends, do not keep others from ending.
 func TestFailingEpochsComeLast(t *testing.T) {
 	const failing, all = mostBacklog + 10, 3 * mostBacklog
 	s := &tasks.Hosted{Open: &taskfile.Open{ID: task.ID{1}}}

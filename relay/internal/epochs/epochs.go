@@ -1,8 +1,8 @@
-// Package epochs has the [Lifecycle] of a relay's epochs. It seals full batches. It closes,
-// completes, erases and expires epochs that are over, and destroys their keys.
+// Package epochs runs the [Lifecycle] of a relay's epochs. It seals full batches. It closes, completes, erases and
+// expires epochs that are over, and destroys their keys.
 //
-// Package relay runs it. The mixer and the handout ask it to note a finding, to complete an epoch, to settle after a
-// confirmation and to scrub. The keys of an epoch are destroyed before the rest of it is sealed, and its HPKE
+// Package relay runs it. The mixer and the handout ask it to note a finding, to complete an epoch, to destroy keys
+// after a confirmation and to scrub. The keys of an epoch are destroyed before the rest of it is sealed, and its HPKE
 // key before its replay set. The next start finishes what a crash interrupted.
 package epochs
 
@@ -44,11 +44,11 @@ type Lifecycle struct {
 	maker   *mixing.Maker
 	host    *tasks.Host
 
-	wake       chan struct{} // tells Loop that there is something to do: see Wake
-	settling   durable.Coalescer[struct{}]
-	scanned    lastScan    // of Loop
-	backlog    backlog     // of Loop
-	unscrubbed atomic.Bool // the store's log may hold what was deleted
+	wake        chan struct{} // wakes Loop: see Wake
+	reconciling durable.Coalescer[struct{}]
+	scanned     lastScan    // of Loop
+	backlog     backlog     // of Loop
+	unscrubbed  atomic.Bool // the store's log may hold deleted rows
 }
 
 // New returns the lifecycle of a host's epochs. The caller sets its stores and clock.
@@ -69,7 +69,7 @@ type Store interface {
 	Findings(ctx context.Context) ([]store.Finding, error)
 }
 
-// WholeStore is scanned, swept and scrubbed as a whole.
+// WholeStore is the store when it is scanned, swept and scrubbed as a whole.
 type WholeStore interface {
 	Reconcile(ctx context.Context) ([]store.Progress, error)
 	Progress(ctx context.Context) ([]store.Progress, error)
@@ -83,7 +83,7 @@ type WholeStore interface {
 func (ep *Lifecycle) Loop(ctx context.Context) {
 	tick := time.NewTicker(ep.cfg.Beat)
 	defer tick.Stop()
-	ep.unscrubbed.Store(true) // what a crash left
+	ep.unscrubbed.Store(true) // a crash may have left deleted rows
 	for {
 		if ep.Whole.StateRollback() == nil {
 			ep.runEpochTick(ctx)
@@ -107,9 +107,9 @@ func (ep *Lifecycle) Wake() {
 	}
 }
 
-// Heartbeat calls Settle during long store operations: see [store.Process].
+// Heartbeat calls Reconcile during long store operations: see [store.Process].
 func (ep *Lifecycle) Heartbeat(ctx context.Context) {
-	ep.monitor.Logged(ctx, "couldn't destroy keys", ep.Settle(ctx))
+	ep.monitor.Logged(ctx, "couldn't destroy keys", ep.Reconcile(ctx))
 }
 
 // lastScan records Loop's last scan of the whole store.
@@ -124,35 +124,35 @@ const rescanAfter = 30 * time.Second
 
 // runEpochTick runs one tick of Loop.
 func (ep *Lifecycle) runEpochTick(ctx context.Context) {
-	if ep.unscrubbed.Load() || ep.monitor.Reserve.Short() != nil { // the log, too, takes room
+	if ep.unscrubbed.Load() || ep.monitor.Reserve.Short() != nil { // the log, too, takes disk space
 		ep.scrub(ctx)
 	}
 	version := ep.Whole.Version()
 	changed := version == 0 || version != ep.scanned.version || time.Since(ep.scanned.at) > rescanAfter
-	var settled error
+	var reconciled error
 	if changed {
-		settled = ep.Settle(ctx) // first: a batch that was rolled back is not sealed again
-		ep.monitor.Logged(ctx, "couldn't destroy keys", settled)
+		reconciled = ep.Reconcile(ctx) // first: a batch that was rolled back is not sealed again
+		ep.monitor.Logged(ctx, "couldn't destroy keys", reconciled)
 	}
 	ep.endEpochs(ctx) // before full batches are sealed, which may take longer than this process lives
 	if changed {
 		sealed := ep.sealFull(ctx)
 		ep.monitor.Logged(ctx, "couldn't seal batches", sealed)
-		if ep.scanned = (lastScan{version, time.Now()}); settled != nil || sealed != nil {
+		if ep.scanned = (lastScan{version, time.Now()}); reconciled != nil || sealed != nil {
 			ep.scanned.version = 0
 		}
 	}
 	ep.host.KeepUp(ctx) // last: an owner's folder must not delay others' epochs
 }
 
-// Settle reconciles this process with the store, which other processes change too. It reads the state of all epochs,
-// stores the tallies of those that are over, and destroys this process's keys of all that is over. At a start it
-// destroys keys that a crash has left after a sealing or confirmation. Concurrent callers share one run.
-func (ep *Lifecycle) Settle(ctx context.Context) error {
-	return ep.settling.Do(func([]struct{}) error { return ep.settleAll(ctx) })
+// Reconcile brings this process in line with the store, which other processes change too. It reads the state of all
+// epochs, stores the tallies of those that are over, and destroys this process's keys that are no longer needed. At a
+// start it destroys keys that a crash has left after a sealing or confirmation. Concurrent callers share one run.
+func (ep *Lifecycle) Reconcile(ctx context.Context) error {
+	return ep.reconciling.Do(func([]struct{}) error { return ep.reconcile(ctx) })
 }
 
-func (ep *Lifecycle) settleAll(ctx context.Context) error {
+func (ep *Lifecycle) reconcile(ctx context.Context) error {
 	ep.host.DropDropped(ctx)
 	all, err := ep.Whole.Reconcile(ctx)
 	if err != nil {
@@ -170,7 +170,7 @@ func (ep *Lifecycle) settleAll(ctx context.Context) error {
 	for _, s := range ep.Hosted().Order {
 		failed = errors.Join(failed, ep.monitor.WithReserve(s.EraseKeys))
 	}
-	return errors.Join(failed, ep.vault.Settle(all))
+	return errors.Join(failed, ep.vault.DestroyUnneeded(all))
 }
 
 // KeepTallies moves the tallies of the wanted epochs to the store. Call it only when an epoch is over or the relay
@@ -241,7 +241,7 @@ func (ep *Lifecycle) sealSome(ctx context.Context, want func(*tasks.Hosted, stor
 		}
 	}
 	if tried {
-		err = errors.Join(err, ep.Settle(ctx))
+		err = errors.Join(err, ep.Reconcile(ctx))
 		ep.scrub(ctx)
 	}
 	return err

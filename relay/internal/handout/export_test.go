@@ -2,8 +2,7 @@ package handout
 
 import "github.com/doona-dp/doona/relay/internal/tasks"
 
-// Fill takes all places for batches of a task on their way out, and returns how many bytes they take, and what gives
-// the places back.
+// Fill takes handouts of a task until the limit. It returns how many bytes they use, and a function that frees them.
 func Fill(s *tasks.Hosted) (bytes int64, free func() (left int64)) {
 	var h handouts
 	n := 0
@@ -18,8 +17,8 @@ func Fill(s *tasks.Hosted) (bytes int64, free func() (left int64)) {
 	}
 }
 
-// HandoutBytes is what batches on their way out take at most.
+// HandoutBytes is the common limit of all handouts.
 const HandoutBytes = handoutBytes
 
-// BytesOf returns what one of a task takes.
+// BytesOf returns the memory of one handout.
 var BytesOf = handoutBytesOf

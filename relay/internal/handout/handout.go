@@ -34,23 +34,23 @@ type Server struct {
 	Store Store
 	Clock *clock.Guard
 
-	host     *tasks.Host // knows which requests have come before
+	host     *tasks.Host // remembers requests
 	monitor  *monitor.Monitor
 	epochs   Epochs
-	retry    time.Duration // after which to ask again for what is not sealed
+	retry    time.Duration // after which the next hop repeats a request for an unsealed batch
 	instance [16]byte      // names this process in its updates
 	handouts handouts
 }
 
-// Epochs is the stage of the epochs.
+// Epochs is the epochs stage.
 type Epochs interface {
 	// Note keeps a finding about a batch.
 	Note(ctx context.Context, b tasks.BatchRef, why store.Reason, details ...any) error
 
-	// Settle destroys the keys of what is confirmed.
-	Settle(ctx context.Context) error
+	// Reconcile destroys the keys of confirmed batches.
+	Reconcile(ctx context.Context) error
 
-	// ScrubSoon has what was deleted scrubbed.
+	// ScrubSoon starts a scrub of deleted rows.
 	ScrubSoon()
 }
 
@@ -92,7 +92,7 @@ func (out *Server) epochOf(req *http.Request) (e tasks.Epoch, err error) {
 	return s.Epoch(epoch), err
 }
 
-// signed checks that the next hop signed a request, and that the request has not come before.
+// signed checks that the next hop signed a request, and that the request is no replay.
 func (out *Server) signed(req *http.Request, s *tasks.Hosted, purpose signing.Purpose, body []byte) error {
 	next := s.Party(s.Hop + 1).SignKey
 	nonce, ok := handover.Verify(next, purpose, body, req.Header.Get(handover.Header))
@@ -140,7 +140,7 @@ func (out *Server) HandlePull(w http.ResponseWriter, req *http.Request) error {
 	out.monitor.AskedNow(ref.ShortID())
 	if !ref.Approved() { // see SetClockPeers
 		start, _ := ref.Window()
-		out.Clock.Told(start.Add(-service.MaxSkew)) // it has begun there
+		out.Clock.Told(start.Add(-service.MaxSkew)) // the epoch has begun at the next hop
 	}
 	if err := out.checkHistory(req.Context(), ref, before); err != nil {
 		return err
@@ -164,7 +164,7 @@ func (out *Server) HandlePull(w http.ResponseWriter, req *http.Request) error {
 	_ = http.NewResponseController(w).SetWriteDeadline(time.Now().Add(patience))
 	w.Header().Set("Cache-Control", "no-store")
 	w.Header().Set("Content-Type", codec.MediaType)
-	http.ServeContent(w, req, "", time.Time{}, b.Content) // a range, where a transfer broke off
+	http.ServeContent(w, req, "", time.Time{}, b.Content) // a range, after an interrupted transfer
 	return nil
 }
 
@@ -251,7 +251,7 @@ func (out *Server) HandleConfirm(w http.ResponseWriter, req *http.Request) error
 		if err := out.Store.Confirm(req.Context(), b.BatchID()); err != nil {
 			return err
 		}
-		out.monitor.Logged(req.Context(), "couldn't destroy keys", out.epochs.Settle(req.Context()))
+		out.monitor.Logged(req.Context(), "couldn't destroy keys", out.epochs.Reconcile(req.Context()))
 		out.epochs.ScrubSoon()
 	}
 	w.WriteHeader(http.StatusNoContent)

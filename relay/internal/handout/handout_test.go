@@ -11,8 +11,8 @@ import (
 	"github.com/doona-dp/doona/wire/onion"
 )
 
-// TestPlacesForBatches: batches on their way out take no more memory than they may all together, and give it back.
-func TestPlacesForBatches(t *testing.T) {
+// TestHandoutsAreLimited: batches being sent use no more memory than their common limit, and free it afterwards.
+func TestHandoutsAreLimited(t *testing.T) {
 	c := relaytest.New(t, relaytest.Options{Hops: 1})
 	layout, err := onion.NewLayout(c.Open.Task)
 	require.NoError(t, err)

@@ -42,14 +42,14 @@ func (out *Server) checkHistory(ctx context.Context, b tasks.BatchRef, before ha
 	if b.Seq == 0 || before == (handover.HistoryDigest{}) {
 		return nil
 	}
-	had, err := b.Made.Below(b.Number, b.Seq, func(seq uint64) ([]byte, error) {
+	hashes, err := b.Made.Below(b.Number, b.Seq, func(seq uint64) ([]byte, error) {
 		manifest, _, err := out.Store.Manifest(ctx, b.ID().Batch(seq))
 		return manifest, err
 	})
 	if errors.Is(err, store.ErrNoBatch) {
 		return out.checkBegun(ctx, b) // nil where it has expired
 	}
-	if err != nil || had.Matches(before) {
+	if err != nil || hashes.Matches(before) {
 		return err
 	}
 	return out.foundRolledBack(ctx, b)

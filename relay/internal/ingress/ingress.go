@@ -305,10 +305,10 @@ func (in *Ingress) openReport(e tasks.Epoch, body []byte, network netip.Prefix, 
 	return sub, nil
 }
 
-// pending is a submission on its way to the store.
+// pending is a submission that waits to be stored.
 type pending struct {
 	*store.Submission
-	done chan bool // gets one value: whether the transaction was made
+	done chan bool // gets one value: whether the transaction was committed
 }
 
 // unstored is the answer if the store did not commit a submission, or may not have: the client may send the same bytes

@@ -9,9 +9,9 @@ import (
 	"github.com/doona-dp/doona/wire/onion"
 )
 
-// Orders returns a function that has a mixer, or its maker, make a batch of n slots in each of its lanes, each time by
-// the code that makes real batches, and returns their order there: 0, 1, … is that in which they come. Nothing is
-// stored: source is the manifest of the batch before, of which a mix makes its own.
+// Orders returns a function that makes a mixer, or its maker, produce a batch of n slots in each lane, with the code
+// that makes real batches. The function returns the order of the slots in each lane; they came in as 0, 1, … Nothing is
+// stored. source is the manifest of the upstream batch, for a mix.
 func Orders(mx *Mixer, n int, source *onion.SignedManifest) func() ([][]int, error) {
 	s, made := mx.Hosted().Order[0], &builder{submissions: uint64(n)}
 	mx.maker.Store, mx.Store = made, made
@@ -25,7 +25,7 @@ func Orders(mx *Mixer, n int, source *onion.SignedManifest) func() ([][]int, err
 			made.rows = append(made.rows, store.Row{Lane: lane, Slot: slot(i)})
 		}
 	}
-	var before *onion.Manifest // opened once: a signature takes as long as all that is tested
+	var before *onion.Manifest // opened once: checking a signature takes as long as the rest of the test
 	var openErr error
 	if s.Hop > 0 {
 		before, openErr = source.Open(s.Task, s.Hop-1)
@@ -79,14 +79,14 @@ func (mx *Mixer) mixRows(s *tasks.Hosted, source *onion.SignedManifest, m *onion
 	return mx.mixBatch(context.Background(), s, source, o)
 }
 
-// builder is a store that only has batches built.
+// builder is a store that only builds batches.
 type builder struct {
 	Store
 	SealStore
 	submissions uint64
 	rows        []store.Row
 	head        []byte
-	bytes       bytes.Buffer // behind the head
+	bytes       bytes.Buffer // after the head
 }
 
 func (b *builder) put(piece []byte) error {

@@ -176,7 +176,7 @@ func (mx *Mixer) pullTurn(ctx context.Context, s *tasks.Hosted) (more bool) {
 		if e.State() >= store.StateComplete || e.RolledBack() {
 			continue
 		}
-		if mx.isSpared(e) {
+		if mx.canSkipPull(e) {
 			mx.monitor.Logged(ctx, "couldn't give up an epoch", mx.giveUp(ctx, e))
 			continue
 		}
@@ -304,7 +304,7 @@ func (mx *Mixer) pullBatch(ctx context.Context, b tasks.BatchRef) (done bool, er
 	}
 	switch outcomeOf(err) {
 	case pullNotSealed:
-		polling.waitsFor(b, snapshot)
+		polling.recordUnsealed(b, snapshot)
 		return true, nil
 	case pullComplete:
 		// Only after its end, so that the upstream relay cannot end an epoch early and have its key erased.

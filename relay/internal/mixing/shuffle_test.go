@@ -23,13 +23,13 @@ import (
 	"github.com/doona-dp/doona/wire/task"
 )
 
-// permutedLanes is how many lanes a batch has whose orders are tested: a signature takes as long as the orders of
-// several.
+// permutedLanes is the number of lanes of a test batch: checking a signature takes as long as checking the orders of
+// several lanes.
 const permutedLanes = 16
 
-// TestEveryHopPermutes: the first relay, a mix and the last relay each put the slots of every lane in a
-// uniform order of its own, whatever the others do: their input is in order. The batches are made by the
-// code that seals and mixes, signatures among it; only the opening of slots and the store are left out.
+// TestEveryHopPermutes: the first relay, a mix and the last relay each put the slots of every lane in an independent
+// uniform order: their input is sorted. The code that seals and mixes makes the batches and signs them; only the
+// opening of slots and the store are left out.
 func TestEveryHopPermutes(t *testing.T) {
 	c := relaytest.New(t, relaytest.Options{Hops: 3, Task: func(t *task.Task) {
 		t.Batch.Size, t.Slots.Lanes = stattest.Things, permutedLanes
@@ -46,7 +46,7 @@ func TestEveryHopPermutes(t *testing.T) {
 				})
 			}
 			uniform(stattest.Trials)
-			maker.Memory = 1000 // a few slots: the rest goes through a file, in several buckets a lane
+			maker.Memory = 1000 // holds few slots: the rest goes through a file, in several buckets per lane
 			uniform(stattest.Trials / 8)
 		})
 	}
@@ -74,7 +74,7 @@ type noEnds struct{ mixing.Epochs }
 
 func (noEnds) ScrubSoon() {}
 
-// signedInOrder returns the manifest of a batch of slots in some lanes that the relay at a hop has signed.
+// signedInOrder returns a signed manifest of the relay at a hop, for a batch with slots in some lanes.
 func signedInOrder(t *testing.T, c *relaytest.Cascade, hop int) *onion.SignedManifest {
 	t.Helper()
 	inOrder := make([]uint64, stattest.Things)

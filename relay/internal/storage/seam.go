@@ -8,11 +8,11 @@ import (
 	"github.com/doona-dp/doona/wire/task"
 )
 
-// Seam is where the relay's own suites, which stand beside it as packages, reach into a relay that is made and does
-// not run yet. No program sets one. What is nil changes nothing.
+// Seam lets the relay's own test suites, which are separate packages, change a relay before it runs. No program sets
+// one. A nil field changes nothing.
 type Seam struct {
-	Store     func(*store.Store, *Stores)                // Changes what the stages have for a store.
-	Transport func(http.RoundTripper) http.RoundTripper  // Carries what the relay asks those before it.
-	Task      func(*task.Task)                           // Changes the relay's own copy of each task.
-	Draw      func(*randomizer.Source) ([]uint64, error) // Draws the dummies of the first task.
+	Store     func(*store.Store, *Stores)                // Replaces the stages' stores
+	Transport func(http.RoundTripper) http.RoundTripper  // wraps the transport of requests to upstream relays
+	Task      func(*task.Task)                           // changes the relay's own copy of each task
+	Draw      func(*randomizer.Source) ([]uint64, error) // draws the dummies of the first task
 }

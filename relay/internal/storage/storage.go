@@ -1,5 +1,5 @@
-// Package storage hands a relay's store to its stages: each has a small interface of it. The relay's own suites put
-// something else in the place of some.
+// Package storage passes a relay's store to its stages: each has a small interface of it. The relay's own test suites
+// replace some of them.
 package storage
 
 import (
@@ -11,7 +11,7 @@ import (
 	"github.com/doona-dp/doona/relay/internal/tasks"
 )
 
-// Stores is what each stage has for a store. All are one [store.Store].
+// Stores holds each stage's store. All are one [store.Store].
 type Stores struct {
 	Tasks    tasks.Store
 	Ingress  ingress.Store

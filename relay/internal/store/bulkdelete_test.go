@@ -35,7 +35,7 @@ func mixed(t *testing.T, s *Store, seq uint64, pieces, bytes, tags int) {
 }
 
 // TestEpochsAreErasedBitByBit: rows that take several transactions to delete are gone once the epoch has its new state,
-// and not in an earlier state.
+// and still there before.
 func TestEpochsAreErasedBitByBit(t *testing.T) {
 	eachStore(t, func(t *testing.T, open func() *Store) {
 		inGroups(t, 2, 1000)

@@ -58,7 +58,7 @@ func (t commitTx) commitEpoch(id EpochID, group []*Submission) (full bool, err e
 	}
 	taken := m.decide(group, e.state > StateOpen, room(group[0].Size, group[0].Batches, filling, e.next))
 	if len(taken) == 0 {
-		return false, t.settled(e, id)
+		return false, t.ensureMarked(e, id)
 	}
 	if err := t.step(e, id); err != nil {
 		return false, err
@@ -66,7 +66,7 @@ func (t commitTx) commitEpoch(id EpochID, group []*Submission) (full bool, err e
 	if err := t.learn(e, id, m, taken); err != nil {
 		return false, err
 	}
-	grown, into := place(taken, filling, e.next)
+	grown, into := assign(taken, filling, e.next)
 	for i, b := range grown {
 		full = full || b.Submissions == taken[0].Size
 		if b.Seq != filling.Seq {

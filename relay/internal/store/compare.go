@@ -91,14 +91,14 @@ func (seen *storeSnapshot) compareEntries(g *guard, s *rollback.Mark) error {
 		where := func() string { return fmt.Sprintf("task %x, epoch %d", key.Task[:4], key.Epoch) }
 		switch {
 		case p == nil:
-			return &StateRollbackError{g.storeBehind(), where() + ": it knows nothing of the epoch"}
+			return &StateRollbackError{g.storeRolledBack(), where() + ": the epoch is missing"}
 		case p.State == StateEnded:
 			continue
 		case e.Ended:
-			return &StateRollbackError{g.storeBehind(), where() + ": the operator has ended the epoch"}
+			return &StateRollbackError{g.storeRolledBack(), where() + ": the operator has ended the epoch"}
 		}
 		if seq, some := e.Made.Beyond(p.made()); some {
-			return &StateRollbackError{g.storeBehind(), fmt.Sprintf("%s: batch %d was made and is not held", where(), seq)}
+			return &StateRollbackError{g.storeRolledBack(), fmt.Sprintf("%s: batch %d was made and is missing", where(), seq)}
 		}
 		var row markRow
 		for _, r := range seen.rows[key] {
@@ -107,7 +107,7 @@ func (seen *storeSnapshot) compareEntries(g *guard, s *rollback.Mark) error {
 			}
 		}
 		if row.StoreBehind(e.Steps) {
-			return &StateRollbackError{g.storeBehind(), fmt.Sprintf("%s: %d of %d steps", where(), row.Steps, e.Steps)}
+			return &StateRollbackError{g.storeRolledBack(), fmt.Sprintf("%s: %d of %d steps", where(), row.Steps, e.Steps)}
 		}
 	}
 	return nil
@@ -131,7 +131,7 @@ func (seen *storeSnapshot) compareRows(g *guard, s *rollback.Mark) error {
 					return err
 				}
 			} else if seen.alone {
-				return &StateRollbackError{g.fileBehind(), "it has no record of the store"}
+				return &StateRollbackError{g.fileRolledBack(), "it has no record of the store"}
 			}
 		}
 	}
@@ -148,7 +148,7 @@ func (g *guard) check(key rollback.Epoch, row markRow) error {
 		return err
 	}
 	if held := g.Entry(key).Steps; row.MarkBehind(held) {
-		return &StateRollbackError{g.fileBehind(), fmt.Sprintf("task %x, epoch %d: %d of at least %d steps", key.Task[:4],
+		return &StateRollbackError{g.fileRolledBack(), fmt.Sprintf("task %x, epoch %d: %d of at least %d steps", key.Task[:4],
 			key.Epoch, held, row.Marked)}
 	}
 	return nil
@@ -156,19 +156,19 @@ func (g *guard) check(key rollback.Epoch, row markRow) error {
 
 // comparePair returns a [StateRollbackError] if the HPKE keys were used with another mark of the secret, or the secret
 // with another mark of the keys: the other file was rolled back to before its first mark. In a shared database such a
-// file looks like that of a new process. The same error meets a process that shares one of the two files and has a copy
-// of the other.
+// file looks like that of a new process. A process that shares one of the two files and has a copy of the other gets
+// the same error.
 func (g *guard) comparePair(s, secret *rollback.Mark) error {
 	const shared = " (processes share both of these files, or neither)"
 	if g.kind != kindKeys {
 		return nil
 	}
 	if s.Secret != "" && s.Secret != secret.ID {
-		return &StateRollbackError{secretBehind, "the HPKE keys were used with another secret: this one was rolled back to " +
+		return &StateRollbackError{secretOlderThanStore, "the HPKE keys were used with another secret: this one was rolled back to " +
 			"before its first use, or is a copy" + shared}
 	}
 	if known := secret.Keys[g.half()]; known != "" && known != s.ID {
-		return &StateRollbackError{keysBehind, "the secret was used with other HPKE keys: these were rolled back to before " +
+		return &StateRollbackError{keysOlderThanStore, "the secret was used with other HPKE keys: these were rolled back to before " +
 			"their first use, or are a copy" + shared}
 	}
 	return nil

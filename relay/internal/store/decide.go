@@ -63,9 +63,9 @@ func reportsOf(size uint64, filling OpenBatch, next uint64) uint64 {
 	return next * size
 }
 
-// place assigns accepted submissions to batches: first to the one that is filling, then to new ones from next on. It
-// returns the batches that grew, with their new sizes, and the submissions of each.
-func place(taken []*Submission, filling OpenBatch, next uint64) (grown []OpenBatch, into [][]*Submission) {
+// assign distributes accepted submissions to batches: first to the one that is filling, then to new ones from next on.
+// It returns the batches that grew, with their new sizes, and the submissions of each.
+func assign(taken []*Submission, filling OpenBatch, next uint64) (grown []OpenBatch, into [][]*Submission) {
 	b := filling
 	var here []*Submission
 	flush := func() {

@@ -39,9 +39,13 @@ func (g *guard) state() *rollback.Mark {
 // half returns the task's name in the secret's mark, for HPKE keys.
 func (g *guard) half() string { return hex.EncodeToString(g.task[:]) }
 
-// storeBehind and fileBehind return the cause for each kind of mark.
-func (g *guard) storeBehind() Cause { return [...]Cause{storeBehindSecret, storeBehindKeys}[g.kind] }
-func (g *guard) fileBehind() Cause  { return [...]Cause{secretBehind, keysBehind}[g.kind] }
+// storeRolledBack and fileRolledBack return the cause for each kind of mark.
+func (g *guard) storeRolledBack() Cause {
+	return [...]Cause{storeOlderThanSecret, storeOlderThanKeys}[g.kind]
+}
+func (g *guard) fileRolledBack() Cause {
+	return [...]Cause{secretOlderThanStore, keysOlderThanStore}[g.kind]
+}
 
 // markFiles holds the marks that the store is compared with: in the secret file and in the HPKE key file of each task.
 // It uses no SQL.

@@ -59,8 +59,8 @@ type known struct {
 	fresh   int              // bytes of the epoch's level 0 runs
 }
 
-// outside is the size in bytes from which a shard is allocated outside of the Go heap.
-var outside = 64 << 10
+// offHeap is the size in bytes from which a shard is allocated outside of the Go heap.
+var offHeap = 64 << 10
 
 const (
 	tagValue    = 4

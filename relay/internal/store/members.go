@@ -22,13 +22,13 @@ import (
 //	after the first byte         a batch that all have cut                  serves the same bytes; where the
 //	                                                                        database was rolled back: error
 //
-// A fenced process that returns, and a new one beside others, joins in three looks at the store. A look is one
+// A fenced process that returns, and a new one beside others, joins in three scans of the store. A scan is one
 // [Store.Reconcile].
 //
 //	1  It is joining: from here on the others wait for its cuts. It hands out nothing yet.
 //	2  It cuts all batches in the store. What the others have handed out without it was made before 1, and is in
 //	   the store unless the database was rolled back since.
-//	3  It is a member if another member has begun a look after 2 and found no state rollback: a member has cut
+//	3  It is a member if another member has begun a scan after 2 and found no state rollback: a member has cut
 //	   all that was ever handed out.
 //
 // A process that sees that it was fenced records that in its secret's mark until it is a member again. A database that
@@ -38,10 +38,10 @@ import (
 // A process that was away, and never saw that it was fenced, is still a member in a database that was rolled back to
 // before the fence. The others know better: a process that finds the rollback records it in the database (halted) and
 // stops all. No process is fenced before it had [fenceAfter] to record that, by the clock of the process that waits,
-// and while that process was looking itself. docs/threat-model.md names what this cannot detect: all processes that
-// know are gone.
+// and only while that process scanned the store itself. docs/threat-model.md names the case that this cannot
+// detect: all processes that know are gone.
 //
-// Time is counted in looks, as the database's clock may be changed: each look takes the next number. A process that has
+// Scans are numbered instead of timed, because the database's clock may be changed. A process that has
 // seen a number which the database has forgotten knows that the database was rolled back.
 
 // members is the part of a store that keeps the processes which share it from handing out batches that the others do
@@ -50,9 +50,9 @@ type members struct {
 	*database
 	membership
 	reconciler *reconciler
-	said       atomic.Bool      // this process has recorded the state rollback in the database
-	told       map[BatchID]bool // cuts recorded in the database; reconciler.reconcileMu guards it and caught
-	caught     uint64           // the look at which this process had caught up while joining; 0 for not yet
+	announced  atomic.Bool      // this process has recorded the state rollback in the database
+	recorded   map[BatchID]bool // in the database; reconciler.reconcileMu guards it and caught
+	caught     uint64           // the scan at which this process had caught up while joining; 0 for not yet
 }
 
 // ErrUncut says that another process has not cut the number of a batch yet.
@@ -74,7 +74,7 @@ func (d *members) Joins(ctx context.Context, v *Vault) (Joining, error) {
 	return CatchesUp, nil
 }
 
-// clock returns the highest number of a look.
+// clock returns the highest scan number.
 func (d *members) clock(ctx context.Context) (uint64, error) {
 	if d.engine.alone() {
 		return 0, nil
@@ -82,8 +82,8 @@ func (d *members) clock(ctx context.Context) (uint64, error) {
 	return processTable{d.database}.highest(ctx)
 }
 
-// announce records this process's look in the database, and the batches that it has cut. begun is the highest number of
-// a look when this look began.
+// announce records this process's scan in the database, and the batches that it has cut. begun is the highest scan
+// number when this scan began.
 func (d *members) announce(ctx context.Context, all []Progress, begun uint64) error {
 	if d.engine.alone() || len(all) == 0 {
 		return nil
@@ -107,20 +107,20 @@ func (d *members) announce(ctx context.Context, all []Progress, begun uint64) er
 		if err != nil {
 			return err
 		}
-		me.looked = latest(peers) + 1
-		me.standing, caught = stand(mine, others(peers, name), me.looked, d.caught)
+		me.scan = latest(peers) + 1
+		me.standing, caught = stand(mine, others(peers, name), me.scan, d.caught)
 		if err := d.recordFence(me.standing != member && mine != unknown); err != nil {
 			return err
 		}
 		if err := tx.memberTx().enlist(me); err != nil {
 			return err
 		}
-		return tx.memberTx().tell(name, all, d.told, held)
+		return tx.memberTx().recordCuts(name, all, d.recorded, held)
 	})
 	if err != nil {
 		return fmt.Errorf("couldn't record this process's heartbeat: %w", err)
 	}
-	d.told, d.caught = held, caught
+	d.recorded, d.caught = held, caught
 	d.listen(me, others(peers, name), time.Now())
 	return nil
 }
@@ -138,7 +138,7 @@ func (d *members) keepFence(mine standing, all []Progress) (standing, error) {
 		return mine, nil
 	}
 	if newSnapshot(all, nil).goesOn(s) {
-		return mine, &StateRollbackError{storeBehindSecret, "it does not know that the other processes went on without this one"}
+		return mine, &StateRollbackError{storeOlderThanSecret, "it has no record that the other processes continued without this one"}
 	}
 	return fenced, nil
 }
@@ -156,7 +156,7 @@ func (d *members) recordFence(is bool) error {
 // back, not one of this process's own files.
 func (d *members) announceRollback(ctx context.Context) error {
 	back := d.rollbackLatch.StateRollback()
-	if d.engine.alone() || d.vault == nil || d.said.Load() || !back.storeRolledBack() {
+	if d.engine.alone() || d.vault == nil || d.announced.Load() || !back.storeRolledBack() {
 		return nil
 	}
 	name, err := d.vault.file.Mark().Name()
@@ -168,12 +168,12 @@ func (d *members) announceRollback(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
-		return tx.memberTx().enlist(peer{file: name, looked: latest(peers) + 1, standing: halted})
+		return tx.memberTx().enlist(peer{file: name, scan: latest(peers) + 1, standing: halted})
 	})
 	if err != nil {
 		return fmt.Errorf("couldn't record the state rollback for other processes: %w", err)
 	}
-	d.said.Store(true)
+	d.announced.Store(true)
 	return nil
 }
 
@@ -228,9 +228,9 @@ func (d *members) waitFor(t *transaction, name string, b BatchID) error {
 	return nil
 }
 
-// forget lets this process continue with the store as it is.
+// forget lets this process continue with the current store.
 func (d *members) forget() {
 	d.rollbackLatch.clear()
-	d.said.Store(false)
+	d.announced.Store(false)
 	d.membership.forget()
 }

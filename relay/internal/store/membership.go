@@ -12,13 +12,13 @@ import (
 // about once a second.
 const fenceAfter = 10 * time.Second
 
-// longestGap limits how much of the time between two looks of this process counts as another one's silence: both may
+// longestGap limits how much of the time between two scans by this process counts as another one's silence: both may
 // have been cut off from the database together.
 const longestGap = 2 * time.Second
 
 // silence is how long a process has been silent.
 type silence struct {
-	looked uint64 // number of its latest look
+	scan   uint64 // number of its latest scan
 	length time.Duration
 }
 
@@ -27,8 +27,8 @@ type membership struct {
 	met atomic.Bool // this process is a member
 
 	mu       sync.Mutex         // guards the rest
-	latest   uint64             // number of this process's latest look
-	listened time.Time          // time of that look
+	latest   uint64             // number of this process's latest scan
+	listened time.Time          // time of that scan
 	silent   map[string]silence // the other processes, by the names of their marks
 	joining  Joining            // why this process is not a member
 }
@@ -50,13 +50,13 @@ func (h *membership) Joining() Joining {
 	return h.joining
 }
 
-// remembers returns a [StateRollbackError] if the database has forgotten a look that this process knows of, or if a
+// remembers returns a [StateRollbackError] if the database has forgotten a scan that this process knows of, or if a
 // process has recorded there that it was rolled back.
 func (h *membership) remembers(peers []peer) error {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if at := latest(peers); at < h.latest {
-		return &StateRollbackError{storeBehindSecret, fmt.Sprintf("%d of at least %d scans", at, h.latest)}
+		return &StateRollbackError{storeOlderThanSecret, fmt.Sprintf("%d of at least %d scans", at, h.latest)}
 	}
 	if slices.ContainsFunc(peers, func(p peer) bool { return p.standing == halted }) {
 		return foundByOther()
@@ -64,8 +64,8 @@ func (h *membership) remembers(peers []peer) error {
 	return nil
 }
 
-// stand returns a process's standing after its look number at, and the second result is the new caught. caught is the
-// look at which the process had caught up while joining, 0 for not yet.
+// stand returns a process's standing after its scan number at. The second result is the new caught: the scan at which
+// the process had caught up while joining, 0 for not yet.
 //
 //	it was                the others                            it is
 //	not there             none                                  a member
@@ -73,7 +73,7 @@ func (h *membership) remembers(peers []peer) error {
 //	a member                                                    a member
 //	fenced                                                      joining
 //	joining                                                     joining, and has caught up
-//	joining, caught up    a member has begun a look since       a member
+//	joining, caught up    a member has begun a scan since       a member
 //	joining, caught up    none has                              joining, and has caught up
 func stand(mine standing, others []peer, at, caught uint64) (standing, uint64) {
 	since := func(p peer) bool { return p.standing == member && p.begun >= caught }
@@ -90,16 +90,16 @@ func stand(mine standing, others []peer, at, caught uint64) (standing, uint64) {
 	return joining, caught
 }
 
-// listen records which processes made a look since this process's previous one, and this process's standing.
+// listen records which processes made a scan since this process's previous one, and this process's standing.
 func (h *membership) listen(me peer, others []peer, at time.Time) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	gap := min(at.Sub(h.listened), longestGap)
 	before := h.silent
-	h.latest, h.listened, h.silent, h.joining = me.looked, at, map[string]silence{}, NoMember
+	h.latest, h.listened, h.silent, h.joining = me.scan, at, map[string]silence{}, NoMember
 	for _, p := range others {
-		s := silence{looked: p.looked}
-		if last, known := before[p.file]; known && last.looked == p.looked {
+		s := silence{scan: p.scan}
+		if last, known := before[p.file]; known && last.scan == p.scan {
 			s.length = last.length + gap
 		}
 		h.silent[p.file] = s
@@ -118,7 +118,7 @@ func (h *membership) isSilent(p peer) bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	s, known := h.silent[p.file]
-	return known && s.looked == p.looked && s.length >= fenceAfter
+	return known && s.scan == p.scan && s.length >= fenceAfter
 }
 
 // forget drops everything known about other processes.

@@ -8,7 +8,7 @@ import (
 	"slices"
 )
 
-// nameRuns stands in the place of a batch number for the runs of an epoch's names. It is above all batch numbers.
+// nameRuns replaces the batch number for the runs of an epoch's names. It is above all batch numbers.
 const nameRuns = 1 << 32
 
 // receipt is the part of a receipt that an SQLite store keeps. It is never 0. Another client's report is mistaken for a
@@ -118,8 +118,8 @@ func loadNames(ctx context.Context, from querier, v *Vault, epoch int64, id Epoc
 	return k, nil
 }
 
-// addRun adds the names of a packed run. A tag that is known already means damage: otherwise a run stored twice, in the
-// place of another, would be counted in its stead.
+// addRun adds the names of a packed run. A tag that is known already means damage: otherwise a run stored twice,
+// instead of another, would be counted as that other one.
 func (k *known) addRun(run []byte) error {
 	var n nameRun
 	if err := n.add(run); err != nil {

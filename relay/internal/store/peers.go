@@ -24,8 +24,8 @@ const (
 // peer is a process, named by its secret's mark. Processes that share the secret file are one peer.
 type peer struct {
 	file     string
-	looked   uint64 // number of its latest look at the store that found no state rollback
-	begun    uint64 // highest number of all looks when that look began
+	scan     uint64 // number of its latest scan that found no state rollback
+	begun    uint64 // highest scan number when that scan began
 	standing standing
 }
 
@@ -42,10 +42,10 @@ func standingOf(peers []peer, name string) standing {
 	return unknown
 }
 
-// latest returns the highest number of a look.
+// latest returns the highest scan number.
 func latest(peers []peer) (at uint64) {
 	for _, p := range peers {
-		at = max(at, p.looked)
+		at = max(at, p.scan)
 	}
 	return at
 }
@@ -57,7 +57,7 @@ func (t memberTx) peers() ([]peer, error) {
 	}
 	const list = `SELECT file, scan, scan_began, standing FROM processes ORDER BY file`
 	return collect(t.ctx, t.tx, list, func(rows *sql.Rows) (p peer, err error) {
-		return p, rows.Scan(&p.file, &p.looked, &p.begun, &p.standing)
+		return p, rows.Scan(&p.file, &p.scan, &p.begun, &p.standing)
 	})
 }
 
@@ -65,7 +65,7 @@ func (t memberTx) peers() ([]peer, error) {
 func (t memberTx) enlist(p peer) error {
 	_, err := t.exec(`INSERT INTO processes (file, scan, scan_began, standing) VALUES ($1, $2, $3, $4)
 		ON CONFLICT (file) DO UPDATE SET scan = excluded.scan, scan_began = excluded.scan_began,
-		standing = excluded.standing`, p.file, p.looked, p.begun, int(p.standing))
+		standing = excluded.standing`, p.file, p.scan, p.begun, int(p.standing))
 	return err
 }
 
@@ -75,8 +75,8 @@ func (t memberTx) fence(p peer) error {
 	return err
 }
 
-// tell records which batches this process has cut, except those in told. It adds every batch to held.
-func (t memberTx) tell(name string, all []Progress, told, held map[BatchID]bool) error {
+// recordCuts records which batches this process has cut, except those in recorded. It adds every batch to held.
+func (t memberTx) recordCuts(name string, all []Progress, recorded, held map[BatchID]bool) error {
 	const cut = `INSERT INTO cuts (epoch, seq, file) SELECT epoch, seq, $1 FROM batches
 		WHERE bytes IS NOT NULL AND epoch = (SELECT id FROM epochs WHERE task = $2 AND epoch = $3)` + `
 		AND seq = $4 ON CONFLICT DO NOTHING`
@@ -84,7 +84,7 @@ func (t memberTx) tell(name string, all []Progress, told, held map[BatchID]bool)
 		for _, seq := range all[i].Held {
 			key := all[i].ID.Batch(seq)
 			held[key] = true
-			if told[key] {
+			if recorded[key] {
 				continue
 			}
 			if _, err := t.exec(cut, name, key.Task[:], key.Epoch, seq); err != nil {
@@ -126,7 +126,7 @@ func (t memberTx) reset() error {
 // processTable reads outside of transactions.
 type processTable struct{ *database }
 
-// highest returns the highest number of a look.
+// highest returns the highest scan number.
 func (d processTable) highest(ctx context.Context) (at uint64, err error) {
 	if err := d.read.QueryRowContext(ctx, `SELECT COALESCE(MAX(scan), 0) FROM processes`).Scan(&at); err != nil {
 		return 0, fmt.Errorf("couldn't read the scan number: %w", err)
@@ -134,7 +134,7 @@ func (d processTable) highest(ctx context.Context) (at uint64, err error) {
 	return at, nil
 }
 
-// anyHalted says whether a process has found that the database was rolled back.
+// anyHalted reports whether a process has found that the database was rolled back.
 func (d processTable) anyHalted(ctx context.Context) (said bool, err error) {
 	const query = `SELECT EXISTS (SELECT 1 FROM processes WHERE standing = $1)`
 	err = d.read.QueryRowContext(ctx, query, int(halted)).Scan(&said)

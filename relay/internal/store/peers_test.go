@@ -75,14 +75,14 @@ func (h *history) name(t *testing.T) string {
 	return name
 }
 
-// misses lets a process look for as long as another one may be silent.
+// misses simulates that a process scans the store for so long that a silent other one is fenced.
 func (h *history) misses(t *testing.T, other *history) {
 	t.Helper()
 	h.store.membership.mu.Lock()
 	defer h.store.membership.mu.Unlock()
 	s, known := h.store.silent[other.name(t)]
 	require.True(t, known)
-	h.store.silent[other.name(t)] = silence{s.looked, fenceAfter}
+	h.store.silent[other.name(t)] = silence{s.scan, fenceAfter}
 }
 
 // TestStateRollbackPair: no byte of a batch leaves before both processes have cut it. The maker is killed, and the
@@ -195,7 +195,8 @@ func TestSharedFiles(t *testing.T) {
 		_, err := b.store.Reconcile(t.Context())
 		back := new(StateRollbackError)
 		require.ErrorAs(t, err, &back)
-		require.Equal(t, map[int]Cause{partSecret: keysBehind, partKeys: secretBehind}[part], back.Cause)
+		want := map[int]Cause{partSecret: keysOlderThanStore, partKeys: secretOlderThanStore}[part]
+		require.Equal(t, want, back.Cause)
 		require.Contains(t, back.Detail, "processes share both of these files, or neither")
 		for range 2 {
 			a.follow(t)
@@ -210,8 +211,8 @@ func TestSharedFiles(t *testing.T) {
 	}
 }
 
-// TestStateRollbackUntold: a process that found a rollback and could not record it does so at its next look.
-func TestStateRollbackUntold(t *testing.T) {
+// TestStateRollbackUnrecorded: a process that found a rollback and could not record it does so at its next scan.
+func TestStateRollbackUnrecorded(t *testing.T) {
 	url := postgresURL(t)
 	a, b := acquainted(t, url)
 	lagging := snapshot(t, url, 0)
@@ -222,7 +223,7 @@ func TestStateRollbackUntold(t *testing.T) {
 	require.NoError(t, err)
 	_, err = a.store.Reconcile(t.Context())
 	require.Error(t, err)
-	a.store.stop(t.Context(), &StateRollbackError{storeBehindSecret, ""})
+	a.store.stop(t.Context(), &StateRollbackError{storeOlderThanSecret, ""})
 	_, err = db.Exec(`ALTER TABLE away RENAME TO processes`)
 	require.NoError(t, err)
 	b.follow(t)
@@ -233,8 +234,8 @@ func TestStateRollbackUntold(t *testing.T) {
 	require.Equal(t, otherFound, b.store.StateRollback().Cause)
 }
 
-// TestStateRollbackLooks: a database that has forgotten a look was rolled back, even if it lacks nothing else.
-func TestStateRollbackLooks(t *testing.T) {
+// TestStateRollbackScans: a database that has forgotten a scan was rolled back, even if it lacks nothing else.
+func TestStateRollbackScans(t *testing.T) {
 	url := postgresURL(t)
 	_, b := acquainted(t, url)
 	lagging := snapshot(t, url, 0)
@@ -246,7 +247,7 @@ func TestStateRollbackLooks(t *testing.T) {
 
 // TestSilence: a process that was cut off together with another one has not been waiting for it.
 func TestSilence(t *testing.T) {
-	d, now, other := newStore(&database{}), time.Now(), peer{file: "other", looked: 7}
+	d, now, other := newStore(&database{}), time.Now(), peer{file: "other", scan: 7}
 	d.listen(peer{}, []peer{other}, now)
 	d.listen(peer{}, []peer{other}, now.Add(time.Hour))
 	require.False(t, d.isSilent(other))
@@ -254,7 +255,7 @@ func TestSilence(t *testing.T) {
 		d.listen(peer{}, []peer{other}, now.Add(time.Hour+time.Duration(i+1)*longestGap))
 	}
 	require.True(t, d.isSilent(other))
-	require.False(t, d.isSilent(peer{file: "other", looked: 8}), "it was heard of now")
+	require.False(t, d.isSilent(peer{file: "other", scan: 8}), "it has made a scan now")
 	require.False(t, d.isSilent(peer{file: "new"}))
 }
 
@@ -381,15 +382,15 @@ func TestStateRollbackWhileJoining(t *testing.T) {
 	lagging := snapshot(t, url, 0)
 	a.misses(t, b)
 	seq := a.make(t)
-	looked := []Progress{progressOf(t, b.store, b.mixed)}
+	progress := []Progress{progressOf(t, b.store, b.mixed)}
 	_, err = a.store.Batch(t.Context(), a.mixed.Batch(seq))
 	require.NoError(t, err)
 	seq = a.make(t)
 	_, err = a.store.Batch(t.Context(), a.mixed.Batch(seq))
 	require.NoError(t, err, "b is fenced")
 	a.follow(t)
-	require.NoError(t, b.store.announce(t.Context(), looked, 0))
-	require.False(t, b.store.met.Load(), "it has not looked since it joined")
+	require.NoError(t, b.store.announce(t.Context(), progress, 0))
+	require.False(t, b.store.met.Load(), "it has not scanned since it joined")
 	require.NoError(t, a.store.Close())
 	require.NoError(t, b.store.Close())
 	lagging(t)

@@ -145,9 +145,9 @@ func (a *attempt) insert(tx *transaction, number int, piece []byte) error {
 	return err
 }
 
-// finish stores the rest of an attempt and the batch. It runs in the transaction that makes the batch. told is 1 if the
-// source needs no confirmation to the upstream relay, else 0.
-func (a *attempt) finish(tx *transaction, made *Made, told int) error {
+// finish stores the rest of an attempt and the batch. It runs in the transaction that makes the batch. sourceConfirmed
+// is 1 if the source needs no confirmation to the upstream relay, else 0.
+func (a *attempt) finish(tx *transaction, made *Made, sourceConfirmed int) error {
 	c, err := tx.vault.batchCipher(kindSealed, a.of)
 	if err != nil {
 		return err
@@ -161,7 +161,7 @@ func (a *attempt) finish(tx *transaction, made *Made, told int) error {
 	}
 	const store = `INSERT INTO batches (epoch, seq, manifest, bytes, confirmed) VALUES ($1, $2, $3, $4, $5)`
 	if _, err = tx.exec(store, a.epoch, a.of.Seq, made.Manifest, encrypt(a.name[:attemptName:attemptName], c, a.key),
-		told); err != nil {
+		sourceConfirmed); err != nil {
 		return fmt.Errorf("couldn't store a batch: %w", err)
 	}
 	_, err = tx.exec(`DELETE FROM sweeps WHERE epoch = $1 AND seq = $2 AND made = $3`, a.epoch, a.of.Seq, a.name)

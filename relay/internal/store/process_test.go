@@ -64,7 +64,9 @@ func TestReserveIsInside(t *testing.T) {
 		"Vault.DestroyEpochKey": func() error { return v.DestroyEpochKey(EpochID{testEpoch.Task, 8}) },
 		"Vault.DestroyEpochs":   func() error { return v.DestroyEpochs([]EpochID{{testEpoch.Task, 8}}) },
 		"Vault.DestroyRows":     func() error { return v.DestroyRows(EpochID{testEpoch.Task, 8}) },
-		"Vault.Settle":          func() error { return v.Settle([]Progress{{ID: EpochID{testEpoch.Task, 8}, State: StateErased}}) },
+		"Vault.DestroyUnneeded": func() error {
+			return v.DestroyUnneeded([]Progress{{ID: EpochID{testEpoch.Task, 8}, State: StateErased}})
+		},
 	}
 	for name, do := range erases {
 		r.used = 0

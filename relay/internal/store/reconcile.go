@@ -14,7 +14,7 @@ type reconciler struct {
 	*database
 	epochs      *epochs
 	members     *members
-	reconcileMu sync.Mutex // one Reconcile at a time; also guards members.told and members.caught
+	reconcileMu sync.Mutex // one Reconcile at a time; also guards members.recorded and members.caught
 }
 
 // Reconcile compares the store with the marks in the key files and returns the progress of all epochs. It writes into
@@ -136,7 +136,7 @@ func (d *reconciler) FindRollback(ctx context.Context, v *Vault) (*StateRollback
 func missingStore(v *Vault) *StateRollbackError {
 	for _, g := range v.guards() {
 		if s := g.Known(); s != nil && len(s.Entries) > 0 {
-			return &StateRollbackError{g.storeBehind(), "there is no store"}
+			return &StateRollbackError{g.storeRolledBack(), "there is no store"}
 		}
 	}
 	return nil

@@ -294,8 +294,8 @@ func TestIndexIsTheStores(t *testing.T) {
 
 // TestTable: a table behaves like a map at any size, and takes little more memory than its entries.
 func TestTable(t *testing.T) {
-	defer func(before int) { outside = before }(outside)
-	outside = 4 << 10
+	defer func(before int) { offHeap = before }(offHeap)
+	offHeap = 4 << 10
 	random := rand.New(rand.NewPCG(1, 2))
 	for _, size := range []int{clientValue, tagValue} {
 		of, want := table{value: size}, map[Short]uint32{}
@@ -321,7 +321,7 @@ func TestTable(t *testing.T) {
 		full := float64(len(want)*(8+size)) / float64(of.bytes())
 		require.Greater(t, full, 0.78)
 		require.Less(t, full, 0.91)
-		require.Greater(t, of.bytes()/len(of.shards), outside, "outside of the heap")
+		require.Greater(t, of.bytes()/len(of.shards), offHeap, "outside of the heap")
 		of.free()
 		require.Zero(t, of.bytes())
 	}

@@ -8,9 +8,9 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// TestTurnTogether: epochs that change state at the same time share a transaction. Each reaches the same state as
-// alone.
-func TestTurnTogether(t *testing.T) {
+// TestAdvanceTogether: epochs that change state at the same time share a transaction. Each reaches the same state as in
+// its own transaction.
+func TestAdvanceTogether(t *testing.T) {
 	eachStore(t, func(t *testing.T, open func() *Store) {
 		s := open()
 		const epochs = 40

@@ -12,17 +12,18 @@ type Cause string
 
 // The causes of a [StateRollbackError]: see [Causes].
 const (
-	storeBehindSecret Cause = "the store is behind the secret"
-	storeBehindKeys   Cause = "the store is behind the HPKE keys"
-	secretBehind      Cause = "the secret is behind the store"
-	keysBehind        Cause = "the HPKE keys are behind the store"
-	otherDatabase     Cause = "the store is on another database server or timeline"
-	otherFound        Cause = "another process detected a state rollback"
+	storeOlderThanSecret Cause = "the store is older than the secret"
+	storeOlderThanKeys   Cause = "the store is older than the HPKE keys"
+	secretOlderThanStore Cause = "the secret is older than the store"
+	keysOlderThanStore   Cause = "the HPKE keys are older than the store"
+	otherDatabase        Cause = "the store is on another database server or timeline"
+	otherFound           Cause = "another process detected a state rollback"
 )
 
 // Causes lists all causes.
 func Causes() []Cause {
-	return []Cause{storeBehindSecret, storeBehindKeys, secretBehind, keysBehind, otherDatabase, otherFound}
+	return []Cause{storeOlderThanSecret, storeOlderThanKeys,
+		secretOlderThanStore, keysOlderThanStore, otherDatabase, otherFound}
 }
 
 // StateRollbackError is returned by all methods that change the store or hand out a batch once the store was found to
@@ -40,7 +41,7 @@ func (s *StateRollbackError) Error() string {
 
 // storeRolledBack says whether the store was rolled back and this process found it.
 func (s *StateRollbackError) storeRolledBack() bool {
-	return s != nil && slices.Contains([]Cause{storeBehindSecret, storeBehindKeys, otherDatabase}, s.Cause)
+	return s != nil && slices.Contains([]Cause{storeOlderThanSecret, storeOlderThanKeys, otherDatabase}, s.Cause)
 }
 
 func foundByOther() *StateRollbackError {
@@ -50,21 +51,21 @@ func foundByOther() *StateRollbackError {
 // rollbackLatch keeps the first state rollback found. From then on, every method that changes the store or hands out a
 // batch fails.
 type rollbackLatch struct {
-	found atomic.Pointer[StateRollbackError]
-	tell  func(ctx context.Context) // tells the other processes; nil if there are none
+	found    atomic.Pointer[StateRollbackError]
+	announce func(ctx context.Context) // tells the other processes; nil if there are none
 }
 
 // StateRollback returns the state rollback that was found, nil if there was none.
 func (a *rollbackLatch) StateRollback() *StateRollbackError { return a.found.Load() }
 
-// stop keeps a state rollback, tells the other processes, and returns the one that is kept.
+// stop keeps a state rollback, announces it, and returns the one that is kept.
 func (a *rollbackLatch) stop(ctx context.Context, back *StateRollbackError) error {
 	a.found.CompareAndSwap(nil, back)
-	if a.tell != nil {
-		a.tell(ctx)
+	if a.announce != nil {
+		a.announce(ctx)
 	}
 	return a.found.Load()
 }
 
-// clear lets the relay continue with the store as it is. Only an operator may ask for it.
+// clear lets the relay continue with the current store. Only an operator may ask for it.
 func (a *rollbackLatch) clear() { a.found.Store(nil) }

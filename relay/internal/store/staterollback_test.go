@@ -274,9 +274,9 @@ func (h *history) requireStopped(t *testing.T, parts int, err error) {
 	t.Helper()
 	back := new(StateRollbackError)
 	require.ErrorAs(t, err, &back)
-	want := []Cause{secretBehind, keysBehind}
+	want := []Cause{secretOlderThanStore, keysOlderThanStore}
 	if parts&partStore != 0 {
-		want = []Cause{storeBehindSecret, storeBehindKeys}
+		want = []Cause{storeOlderThanSecret, storeOlderThanKeys}
 	}
 	require.Contains(t, want, back.Cause)
 	ctx := t.Context()
@@ -308,7 +308,7 @@ func (h *history) requireSame(t *testing.T) {
 	for seq := range progressOf(t, h.store, h.mixed).Next {
 		tags = append(tags, number8(int(seq)))
 	}
-	late := errors.New("only looked")
+	late := errors.New("read only")
 	err := mixOf(h.store, h.mixed.Batch(uint64(len(tags))), tags, func(fresh []bool) (*onion.Batch, error) {
 		require.NotContains(t, fresh, true, "old slots under a later number")
 		return nil, late
@@ -389,13 +389,13 @@ func TestStateRollbackToNothing(t *testing.T) {
 	err := h.begin(t)
 	back := new(StateRollbackError)
 	require.ErrorAs(t, err, &back)
-	require.Equal(t, keysBehind, back.Cause)
+	require.Equal(t, keysOlderThanStore, back.Cause)
 	require.NoError(t, h.store.Close())
 
 	h.restore(t, 0, 0)
 	h.unmark(t, partSecret)
 	require.ErrorAs(t, h.begin(t), &back)
-	require.Equal(t, secretBehind, back.Cause)
+	require.Equal(t, secretOlderThanStore, back.Cause)
 	require.NoError(t, h.store.Close())
 }
 
@@ -407,7 +407,7 @@ func TestStateRollbackToNothingPostgres(t *testing.T) {
 	require.NoError(t, h.begin(t))
 	require.NoError(t, h.store.Close())
 	back := new(StateRollbackError)
-	for part, cause := range map[int]Cause{partKeys: keysBehind, partSecret: secretBehind} {
+	for part, cause := range map[int]Cause{partKeys: keysOlderThanStore, partSecret: secretOlderThanStore} {
 		in := h.unmark(t, part)
 		require.ErrorAs(t, h.begin(t), &back)
 		require.Equal(t, cause, back.Cause)

@@ -15,9 +15,9 @@ func (t *transaction) step(e epochRow, id EpochID, made ...uint64) error {
 	return t.advanceMarks(e, id, 1, made...)
 }
 
-// settled is step for a transaction that changes nothing but whose answer relies on earlier steps. Writing their marks
-// may have failed, so settled writes them.
-func (t *transaction) settled(e epochRow, id EpochID) error { return t.advanceMarks(e, id, 0) }
+// ensureMarked is step for a transaction that changes nothing but whose answer relies on earlier steps. It writes their
+// marks again, because that may have failed before.
+func (t *transaction) ensureMarked(e epochRow, id EpochID) error { return t.advanceMarks(e, id, 0) }
 
 func (t *transaction) advanceMarks(e epochRow, id EpochID, steps uint64, made ...uint64) error {
 	if e.state == StateEnded {
@@ -61,14 +61,14 @@ func (t *transaction) checkStep(g *guard, id EpochID, row markRow, made []uint64
 	}
 	e, where := g.Entry(id.key()), fmt.Sprintf("task %x, epoch %d", id.Task[:4], id.Epoch)
 	if row.StoreBehind(e.Steps) {
-		return &StateRollbackError{g.storeBehind(), fmt.Sprintf("%s: %d of %d steps", where, row.Steps, e.Steps)}
+		return &StateRollbackError{g.storeRolledBack(), fmt.Sprintf("%s: %d of %d steps", where, row.Steps, e.Steps)}
 	}
 	if e.Ended {
-		return &StateRollbackError{g.storeBehind(), where + ": the operator has ended the epoch"}
+		return &StateRollbackError{g.storeRolledBack(), where + ": the operator has ended the epoch"}
 	}
 	for _, seq := range made {
 		if e.Made.Has(seq) {
-			return &StateRollbackError{g.storeBehind(), fmt.Sprintf("%s: batch %d was made and is not held", where, seq)}
+			return &StateRollbackError{g.storeRolledBack(), fmt.Sprintf("%s: batch %d was made and is missing", where, seq)}
 		}
 	}
 	return g.check(id.key(), row)

@@ -198,7 +198,7 @@ func newStore(d *database) *Store {
 	s.epochs.members = s.members
 	s.members.reconciler = s.reconciler
 	// If announcing fails, the next Reconcile does it.
-	d.rollbackLatch.tell = func(ctx context.Context) { _ = s.members.announceRollback(ctx) }
+	d.rollbackLatch.announce = func(ctx context.Context) { _ = s.members.announceRollback(ctx) }
 	return s
 }
 

@@ -277,7 +277,7 @@ func TestStoreFillsBatches(t *testing.T) {
 	})
 }
 
-// TestStoreKeepsBatches: a batch has the same bytes until it is confirmed, and then only its manifest.
+// TestStoreKeepsBatches: a batch has the same bytes until it is confirmed. Afterwards only its manifest is kept.
 func TestStoreKeepsBatches(t *testing.T) {
 	eachStore(t, func(t *testing.T, open func() *Store) {
 		s := open()
@@ -464,9 +464,9 @@ func TestProgressAmidMixes(t *testing.T) {
 	})
 }
 
-// TestStoreWitnesses: the first manifest of a number stays, and a second one is kept beside it. Of two processes that
+// TestRecordManifest: the first manifest of a number stays, and a second one is kept beside it. Of two processes that
 // see one each, one gets the error.
-func TestStoreWitnesses(t *testing.T) {
+func TestRecordManifest(t *testing.T) {
 	eachStore(t, func(t *testing.T, open func() *Store) {
 		signed := func(seq uint64, slot string) *onion.SignedManifest {
 			b, err := testBatch(seq, []byte(slot))
@@ -499,16 +499,16 @@ func TestStoreWitnesses(t *testing.T) {
 		require.EqualValues(t, 5, next)
 
 		handles := []*Store{open(), open()}
-		var told atomic.Int64
+		var equivocations atomic.Int64
 		atOnce(handles, 8, func(s *Store, i int) {
 			err := s.RecordManifest(context.Background(), testEpoch.Batch(5), signed(5, fmt.Sprint(i%2)))
 			if errors.Is(err, ErrEquivocation) {
-				told.Add(1)
+				equivocations.Add(1)
 			} else if err != nil {
 				t.Error(err)
 			}
 		})
-		require.EqualValues(t, 4, told.Load())
+		require.EqualValues(t, 4, equivocations.Load())
 		require.NoError(t, s.Advance(t.Context(), testEpoch, StateExpired))
 		all, err = s.Equivocations(t.Context())
 		require.NoError(t, err)
@@ -516,9 +516,9 @@ func TestStoreWitnesses(t *testing.T) {
 	})
 }
 
-// TestStoreWitnessesMade: the source manifest of a batch that was made is in the batch's own manifest only, and is
+// TestRecordManifestOfMade: the source manifest of a batch that was made is in the batch's own manifest only, and is
 // recognized again. Another manifest of the number is kept beside it. Withheld batches are counted.
-func TestStoreWitnessesMade(t *testing.T) {
+func TestRecordManifestOfMade(t *testing.T) {
 	eachStore(t, func(t *testing.T, open func() *Store) {
 		s := open()
 		source := func(slot string) *onion.SignedManifest {

@@ -250,15 +250,15 @@ func (v *Vault) DestroyEpochs(ids []EpochID) error {
 	return v.reserve.WithReserve(func() error { return v.destroy(labels...) })
 }
 
-// Holds says which keys of a batch remain: that of its rows, and that of the sealed batch.
+// Holds reports which keys of a batch remain: the key of its rows, and the key of the sealed batch.
 func (v *Vault) Holds(b BatchID) (rows, sealed bool) {
 	_, rowsErr := v.batchCipher(kindRows, b)
 	_, sealedErr := v.batchCipher(kindSealed, b)
 	return rowsErr == nil, sealedErr == nil
 }
 
-// Settle destroys the keys that the store, by its progress, no longer needs.
-func (v *Vault) Settle(all []Progress) error {
+// DestroyUnneeded destroys the keys that the store, by its progress, no longer needs.
+func (v *Vault) DestroyUnneeded(all []Progress) error {
 	var over []keytree.Label
 	at := map[EpochID]finishedSeq{}
 	for i := range all {

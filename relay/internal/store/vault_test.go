@@ -180,12 +180,12 @@ func TestNothingIsCompiled(t *testing.T) {
 	var could bool
 	require.NoError(t, raw(t, url).QueryRow(`SELECT 'on' = ALL (SELECT setting FROM pg_settings WHERE name = 'jit')
 		AND pg_jit_available()`).Scan(&could))
-	require.Equal(t, could, strings.Contains(plan(url+"&jit=on"), "JIT"), "what this server does when told to")
+	require.Equal(t, could, strings.Contains(plan(url+"&jit=on"), "JIT"), "whether the server compiles when asked to")
 }
 
-// TestVaultSettles: the keys of what is over are destroyed, in whatever order it ends, and the others stay. A vault
-// that missed it all, as after a crash, catches up.
-func TestVaultSettles(t *testing.T) {
+// TestVaultDestroysUnneeded: the keys of finished epochs and batches are destroyed, in whatever order these end, and
+// the others stay. A vault that missed it all, as after a crash, catches up.
+func TestVaultDestroysUnneeded(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "secret")
 	v, err := OpenOrCreateVault(path)
 	require.NoError(t, err)
@@ -216,10 +216,11 @@ func TestVaultSettles(t *testing.T) {
 		return out
 	}
 	for i, tt := range tests {
-		require.NoError(t, v.Settle([]Progress{tt.p, {ID: other, Next: 1, Open: []OpenBatch{{other.Batch(0), 1}}}}))
+		require.NoError(t, v.DestroyUnneeded([]Progress{tt.p,
+			{ID: other, Next: 1, Open: []OpenBatch{{other.Batch(0), 1}}}}))
 		late, err := OpenOrCreateVault(filepath.Join(t.TempDir(), "secret"))
 		require.NoError(t, err)
-		require.NoError(t, late.Settle([]Progress{tt.p}))
+		require.NoError(t, late.DestroyUnneeded([]Progress{tt.p}))
 		fromDisk, err := OpenVault(path)
 		require.NoError(t, err)
 		for _, v := range []*Vault{v, fromDisk, late} {

@@ -155,7 +155,7 @@ func requireStateRollbackAt(t *testing.T, c *relaytest.Cascade, hop int) {
 		}
 		after.Restore(t, c, hop, all...)
 		before.Restore(t, c, hop, restored...)
-		cause := map[bool]string{true: "the store is behind the ", false: " behind the store"}
+		cause := map[bool]string{true: "the store is older than the ", false: " older than the store"}
 		stop := startStopped(t, c, hop)
 		_, text := get(t, c, hop, "/readyz")
 		require.Contains(t, text, cause[slices.Contains(restored, "store")], "%v", restored)
@@ -246,7 +246,7 @@ func TestStateRollbackCommand(t *testing.T) {
 			require.Contains(t, out, "to end these epochs for good, add --confirm")
 			if !lose {
 				stop = startStopped(t, c, 0)
-				requireStateRollback(t, c, 0, "the store is behind the secret")
+				requireStateRollback(t, c, 0, "the store is older than the secret")
 				stop()
 			}
 			code, out, log = run(t, "end-epochs", "--config", c.RelayConfig(1), "--confirm")

@@ -36,7 +36,7 @@ func neighbourOf(s *tasks.Hosted) neighbour {
 
 // upstreamSnapshot is a status of the upstream relay.
 type upstreamSnapshot struct {
-	news    *handover.UpstreamStatus
+	status  *handover.UpstreamStatus
 	by      instance
 	at      time.Time
 	batches map[store.EpochID]uint64
@@ -56,7 +56,7 @@ func (p *polls) task(s *tasks.Hosted) *polling {
 		p.of = map[*tasks.Hosted]*polling{}
 	}
 	if p.of[s] == nil {
-		p.of[s] = &polling{wake: make(chan struct{}, 1), waits: map[uint64]waits{}}
+		p.of[s] = &polling{wake: make(chan struct{}, 1), unsealed: map[uint64]unsealedBatch{}}
 	}
 	return p.of[s]
 }
@@ -73,12 +73,12 @@ type polling struct {
 	lastPoll atomic.Pointer[upstreamSnapshot] // the last status; nil if there is none
 	wake     chan struct{}                    // tells pullLoop that it is time to ask
 
-	mu    sync.Mutex       // guards waits
-	waits map[uint64]waits // by epoch
+	mu       sync.Mutex               // guards unsealed
+	unsealed map[uint64]unsealedBatch // by epoch
 }
 
-// waits records that the last pull of an epoch found the batch of this number not sealed.
-type waits struct {
+// unsealedBatch records that the last pull of an epoch found the batch of this number not sealed.
+type unsealedBatch struct {
 	seq uint64
 	by  instance // the process whose status preceded the pull
 }
@@ -123,7 +123,7 @@ func (h *upstreamSnapshot) next(n *handover.UpstreamStatus, concerns func(store.
 	if n == nil {
 		return nil
 	}
-	if h != nil && h.news == n {
+	if h != nil && h.status == n {
 		again := *h
 		again.at = time.Now()
 		return &again
@@ -137,29 +137,29 @@ func (h *upstreamSnapshot) next(n *handover.UpstreamStatus, concerns func(store.
 	return snapshot
 }
 
-// isSpared says whether an epoch needs no pull: the last status agrees with the last pull.
-func (mx *Mixer) isSpared(e tasks.Epoch) bool {
+// canSkipPull reports whether an epoch needs no pull: the last status agrees with the last pull.
+func (mx *Mixer) canSkipPull(e tasks.Epoch) bool {
 	p := mx.polls.task(e.Hosted)
 	snapshot := p.lastPoll.Load()
-	if snapshot == nil || time.Since(snapshot.at) > newsAge+2*mx.cfg.PullInterval {
+	if snapshot == nil || time.Since(snapshot.at) > maxStatusAge+2*mx.cfg.PullInterval {
 		return false
 	}
 	p.mu.Lock()
-	found, waiting := p.waits[e.Number]
+	found, waiting := p.unsealed[e.Number]
 	p.mu.Unlock()
 	batches, goesOn := snapshot.batches[e.ID()]
-	return waiting && goesOn && found == waits{batches, snapshot.by}
+	return waiting && goesOn && found == unsealedBatch{batches, snapshot.by}
 }
 
-// newsAge is how old a status may be, beyond two poll intervals.
-const newsAge = 30 * time.Second
+// maxStatusAge is how old a status may be, beyond two poll intervals.
+const maxStatusAge = 30 * time.Second
 
-// waitsFor records that a pull which began at a snapshot found a batch not sealed.
-func (p *polling) waitsFor(b tasks.BatchRef, snapshot *upstreamSnapshot) {
+// recordUnsealed records that a pull which began at a snapshot found a batch not sealed.
+func (p *polling) recordUnsealed(b tasks.BatchRef, snapshot *upstreamSnapshot) {
 	if snapshot == nil {
 		return
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.waits[b.Number] = waits{b.Seq, snapshot.by}
+	p.unsealed[b.Number] = unsealedBatch{b.Seq, snapshot.by}
 }
