@@ -77,9 +77,8 @@ func TestClientNetwork(t *testing.T) {
 	}
 }
 
-// FuzzClientNetwork: nothing that a client writes changes what counts as its network: not from
-// an untrusted peer, and not left of what a trusted proxy adds; what such a proxy adds itself never
-// makes the relay fail.
+// FuzzClientNetwork: a client cannot write anything that changes its network: not from an untrusted peer, and not to
+// the left of a trusted proxy's entry. Nothing that such a proxy adds makes the relay fail.
 func FuzzClientNetwork(f *testing.F) {
 	f.Add("1.2.3.4, [::1]:8, for=_x")
 	f.Add(`for="[2001:db8::1]:4711";proto=http`)

@@ -15,7 +15,7 @@ import (
 	"github.com/doona-dp/doona/wire/task"
 )
 
-// order is a log that keeps the order of what was done.
+// order is a log that keeps the order of events.
 type order struct {
 	slog.Handler
 	mu   sync.Mutex // guards done
@@ -36,7 +36,7 @@ func (o *order) Handle(_ context.Context, r slog.Record) error {
 	return nil
 }
 
-// count returns how often something was done, and where that was first.
+// count returns how often an event occurred, and the index of the first one.
 func (o *order) count(what string) (n, first int) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -51,15 +51,15 @@ func (o *order) count(what string) (n, first int) {
 	return n, first
 }
 
-// ago gives a task count short epochs, of which past are over.
+// ago gives a task count short epochs, past of which are over.
 func ago(past, count uint64, now time.Time) func(*task.Task) {
 	return func(t *task.Task) {
 		t.Epochs = task.Epochs{Start: uint64(now.Unix()) - past*120 - 60, Length: 120, Count: count}
 	}
 }
 
-// TestBacklogLetsOthersSeal: while hundreds of epochs of one task end, which were over when it was handed over, a full
-// batch of another is sealed after a turn or two, and they do end.
+// TestBacklogLetsOthersSeal: hundreds of epochs of one task were over when the owner handed it over. While they end, a
+// full batch of another task is sealed after a tick or two, and all of them do end.
 func TestBacklogLetsOthersSeal(t *testing.T) {
 	log := &order{Handler: slog.DiscardHandler}
 	c := relaytest.New(t, relaytest.Options{Hops: 1, Config: func(_ int, cfg *relay.Config) {
@@ -81,7 +81,8 @@ func TestBacklogLetsOthersSeal(t *testing.T) {
 	requireSoon(t, func() bool { n, _ := log.count(erased); return n >= past-2 })
 }
 
-// TestBackdatedTaskIsRefused: an approved owner hands over no task whose first epoch ended more than a day ago.
+// TestBackdatedTaskIsRefused: the relay refuses a task of an approved owner whose first epoch ended more than a day
+// ago.
 func TestBackdatedTaskIsRefused(t *testing.T) {
 	c := relaytest.New(t, relaytest.Options{Hops: 1}.Approving(t, 2))
 	c.Start(t, 0)

@@ -18,16 +18,16 @@ import (
 	"github.com/doona-dp/doona/wire/task/dummies"
 )
 
-// multiplier is a first relay that makes more batches than it may, of noisy tasks.
+// multiplier is a first relay that makes more batches than it may, of tasks with dummies.
 type multiplier struct {
 	*relaytest.Rogue
 	c      *relaytest.Cascade
 	pulled atomic.Int64 // answers to pulls
 }
 
-// diluted signs a batch of some slots of clients with dummies that are slots too; false is how many submissions
-// it says there were and drops.
-func (m *multiplier) diluted(t *testing.T, seq, clients, invented uint64, bad int) *onion.Batch {
+// withDummies signs a batch of some clients' slots and some dummies. says is the number of submissions that it claims
+// and then drops.
+func (m *multiplier) withDummies(t *testing.T, seq, clients, invented uint64, bad int) *onion.Batch {
 	t.Helper()
 	slots := m.c.Slots(t, 0, span(100*seq, clients+added)...)
 	for _, slot := range slots[0][:bad] {
@@ -41,7 +41,7 @@ func (m *multiplier) diluted(t *testing.T, seq, clients, invented uint64, bad in
 	return b
 }
 
-// offer hands out such batches under numbers below most, made when they are asked for.
+// offer serves such batches under numbers below most. It makes each when it is requested.
 func (m *multiplier) offer(t *testing.T, most uint64, batch func(seq uint64) *onion.Batch) {
 	for seq := range most {
 		m.Answer(0, seq, func(w http.ResponseWriter, _ *http.Request) {
@@ -70,10 +70,10 @@ func startCounting(t *testing.T, c *relaytest.Cascade, cfg relay.Config, draws *
 // mostBatches is how many batches the tasks below have in an epoch.
 const mostBatches = 4
 
-// TestBatchesPerEpoch: a first relay that makes many batches of few clients does not have the next one add its
-// dummies to each, whatever it says of submissions. What is too much costs a manifest, is named, and ends the epoch
-// there; counts are conserved, and no number is drawn for or released a second time, also by a relay that starts
-// again. The long form has all of it in both stores.
+// TestBatchesPerEpoch: a first relay that makes many batches of few clients cannot make the next relay add its dummies
+// to each, whatever number of submissions it claims. A surplus batch costs a manifest, is named in a finding, and ends
+// the epoch there. Counts are conserved, and no number is drawn for or released twice, also after a restart. The long
+// form covers all of it with both stores.
 func TestBatchesPerEpoch(t *testing.T) {
 	for i, c := range []struct {
 		name          string
@@ -97,7 +97,7 @@ func TestBatchesPerEpoch(t *testing.T) {
 				}})
 				m := &multiplier{Rogue: cascade.StartFirst(t), c: cascade}
 				m.offer(t, 10_000, func(seq uint64) *onion.Batch {
-					return m.diluted(t, seq, c.clients, c.says-c.clients, c.bad)
+					return m.withDummies(t, seq, c.clients, c.says-c.clients, c.bad)
 				})
 				out := m.requireTaken(t, c.taken)
 				lost := uint64(c.bad)
@@ -111,8 +111,8 @@ func TestBatchesPerEpoch(t *testing.T) {
 	}
 }
 
-// requireTaken runs the next relay, twice, and asserts that it makes so many batches of those on offer, once each, and
-// ends the epoch there. It returns their manifests.
+// requireTaken runs the next relay, twice. It asserts that the relay makes the expected number of the offered batches,
+// each once, and then ends the epoch. It returns their manifests.
 func (m *multiplier) requireTaken(t *testing.T, taken int) (made []onion.Manifest) {
 	t.Helper()
 	var draws atomic.Int64
@@ -151,8 +151,8 @@ func (m *multiplier) requireTaken(t *testing.T, taken int) (made []onion.Manifes
 	return made
 }
 
-// TestFirstRelayFillsItsBatches: it takes what its batches of an epoch hold, and no more; a report that it has
-// is acknowledged again.
+// TestFirstRelayFillsItsBatches: the first relay accepts as many reports as its batches of an epoch hold, and no more.
+// It acknowledges a report that it already has again.
 func TestFirstRelayFillsItsBatches(t *testing.T) {
 	c := relaytest.New(t, relaytest.Options{Task: func(draft *task.Task) {
 		noisy(draft)

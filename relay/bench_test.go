@@ -14,9 +14,8 @@ import (
 	"github.com/doona-dp/doona/wire/task"
 )
 
-// BenchmarkIngest posts sealed reports of one slot over 128 connections to a relay in a process
-// of its own. Clients and relay share the machine: reports/s is what both can do together,
-// reports/cpu-s what the relay alone can.
+// BenchmarkIngest posts sealed reports of one slot over 128 connections to a relay in its own process. Clients and
+// relay share the machine: reports/s measures both together, reports/cpu-s the relay alone.
 func BenchmarkIngest(b *testing.B) {
 	c := relaytest.New(b, relaytest.Options{Task: func(t *task.Task) { t.Batch.Size = 1 << 20 }})
 	bodies := sealAll(b, c, b.N)

@@ -47,10 +47,10 @@ func filesIn(t *testing.T, folder string) map[string]string {
 	return files
 }
 
-// relayFolder is where a relay's store, secret and keys are.
+// relayFolder returns the folder of a relay's store, secret and keys.
 func relayFolder(c *relaytest.Cascade, hop int) string { return filepath.Dir(c.RelayConfig(hop + 1)) }
 
-// stillRelay returns a relay whose handlers answer, and which does nothing by itself.
+// stillRelay returns a relay whose handlers answer, but whose loops do not run.
 func stillRelay(t *testing.T, c *relaytest.Cascade, hop int) *relay.Relay {
 	t.Helper()
 	r, err := relay.New(c.Config(t, hop))
@@ -65,22 +65,22 @@ func at(method, url string) *http.Request {
 	return httptest.NewRequest(method, rest[strings.Index(rest, "/"):], nil)
 }
 
-// TestPullBeyondTheTasksEpochs: a next hop that asks for an epoch that the task does not have is refused, whatever it
-// says that it has had, and nothing is written: no epoch, no finding and no mark.
+// TestPullBeyondTheTasksEpochs: the relay refuses a next hop that asks for an epoch that the task does not have,
+// whatever history it shows. The relay writes nothing: no epoch, no finding and no mark.
 func TestPullBeyondTheTasksEpochs(t *testing.T) {
 	c := relaytest.New(t, relaytest.Options{})
 	key := c.SignKey(t, 1)
 	r := stillRelay(t, c, 0)
 	handler := r.Handler()
 	before := filesIn(t, relayFolder(c, 0))
-	for _, had := range []handover.HistoryDigest{{}, {1}} {
+	for _, history := range []handover.HistoryDigest{{}, {1}} {
 		for _, epoch := range []uint64{c.Open.Epochs.Count, c.Open.Epochs.Count + 1, math.MaxInt64, math.MaxUint64} {
 			for _, seq := range []uint64{0, 1, 2, 65536} {
 				req := at(http.MethodGet, c.Open.BatchURL(0, epoch, seq))
-				body := handover.Body(c.Open.ID, epoch, seq, 0, had)
+				body := handover.Body(c.Open.ID, epoch, seq, 0, history)
 				req.Header.Set(handover.Header, handover.Signed(key, signing.Pull, body))
-				if had != (handover.HistoryDigest{}) {
-					req.Header.Set(handover.HistoryHeader, base64.RawURLEncoding.EncodeToString(had[:]))
+				if history != (handover.HistoryDigest{}) {
+					req.Header.Set(handover.HistoryHeader, base64.RawURLEncoding.EncodeToString(history[:]))
 				}
 				p := relaytest.Answer(handler, req)
 				require.ErrorIs(t, p, problem.New(problem.EpochNotOpen, ""))
@@ -91,9 +91,9 @@ func TestPullBeyondTheTasksEpochs(t *testing.T) {
 	require.Equal(t, before, filesIn(t, relayFolder(c, 0)))
 }
 
-// TestEndEpochsOfAnyMark: the marks have entries of epochs that the task does not have, as relays without bounds made
-// them of a pull, and the store is lost, or restored to before. The relay stands still, whether the task is configured
-// still or not, and end-epochs recovers it: nothing of those epochs is left, and an epoch to come keeps its keys.
+// TestEndEpochsOfAnyMark: the marks have entries of epochs that the task does not have, as earlier relays made for a
+// pull. The store is lost, or rolled back. The relay stops, whether the task is still configured or not. end-epochs
+// recovers it: nothing of those epochs is left, and a future epoch keeps its keys.
 func TestEndEpochsOfAnyMark(t *testing.T) {
 	for _, dropped := range []bool{false, true} {
 		for _, lost := range []bool{false, true} {
@@ -129,7 +129,7 @@ func endPoison(t *testing.T, dropped, lost bool) {
 	endAll(t, cfg, poison...)
 	require.False(t, standsStill(t, cfg))
 	cfg.Tasks = c.Config(t, 0).Tasks
-	if dropped { // the mark in the task's own keys, which nobody has looked at, still knows
+	if dropped { // nobody has updated the mark in this task's own keys
 		require.True(t, standsStill(t, cfg))
 		endAll(t, cfg)
 	}
@@ -150,7 +150,7 @@ func endPoison(t *testing.T, dropped, lost bool) {
 	require.NoError(t, c.Post(t.Context(), 1, c.Seal(t, 1, 7), relaytest.Network(7)))
 }
 
-// endAll has the operator end all epochs, and asserts that these are named.
+// endAll has the operator end all epochs, and asserts that the command names these.
 func endAll(t *testing.T, cfg relay.Config, epochs ...uint64) {
 	t.Helper()
 	back, err := relay.OpenRolledBack(cfg)
@@ -167,7 +167,7 @@ func endAll(t *testing.T, cfg relay.Config, epochs ...uint64) {
 	require.ErrorIs(t, err, relay.ErrNoRollback)
 }
 
-// standsStill says whether a relay that starts does nothing, as something was set back or its store was lost.
+// standsStill reports whether a starting relay stops because of a state rollback or a lost store.
 func standsStill(t *testing.T, cfg relay.Config) bool {
 	t.Helper()
 	r, err := relay.New(cfg)
@@ -181,14 +181,14 @@ func standsStill(t *testing.T, cfg relay.Config) bool {
 	return status.StateRollback != ""
 }
 
-// signedRequest returns a request with what its path names, signed by who may ask for it.
+// signedRequest makes requests whose paths it fills in, signed by the party that may send them.
 type signedRequest struct {
 	*testing.T
 	*relaytest.Cascade
 	hop, owner ed25519.PrivateKey
 }
 
-// named returns what the paths of good requests name.
+// named returns the path values of good requests.
 func (s *signedRequest) named() map[string]string {
 	return map[string]string{
 		"{task}": s.Open.ID.String(), "{epoch}": "0", "{seq}": "0", "{position}": "1", "{count}": "1", "{kem}": "x25519",
@@ -198,7 +198,7 @@ func (s *signedRequest) named() map[string]string {
 	}
 }
 
-// request fills in a pattern, adds headers, and signs the whole as far as what it names can be signed.
+// request fills in a pattern and adds headers. It signs the request if these values can be signed.
 func (s *signedRequest) request(pattern string, named map[string]string, header http.Header) *http.Request {
 	method, path, _ := strings.Cut(pattern, " ")
 	for name, value := range named {
@@ -213,7 +213,7 @@ func (s *signedRequest) request(pattern string, named map[string]string, header 
 	return req
 }
 
-// signed returns what who asks signs, with which key; nil where nobody signs.
+// signed returns the text that the requester signs, and the key; nil if the request has no signature.
 func (s *signedRequest) signed(path string, named map[string]string, header http.Header) (
 	ed25519.PrivateKey, signing.Purpose, []byte) {
 	number := func(name string) uint64 {
@@ -228,8 +228,8 @@ func (s *signedRequest) signed(path string, named map[string]string, header http
 	switch path {
 	case endpoint.BatchPath:
 		from, _ := strconv.ParseUint(strings.Trim(header.Get("Range"), "bytes=-"), 10, 64)
-		had, _ := handover.ParseHistory(header.Get(handover.HistoryHeader))
-		return s.hop, signing.Pull, handover.Body(key("{task}"), number("{epoch}"), number("{seq}"), from, had)
+		history, _ := handover.ParseHistory(header.Get(handover.HistoryHeader))
+		return s.hop, signing.Pull, handover.Body(key("{task}"), number("{epoch}"), number("{seq}"), from, history)
 	case endpoint.ConfirmPath:
 		return s.hop, signing.Confirm, handover.ConfirmBody(key("{task}"), number("{epoch}"), number("{seq}"), nil)
 	case endpoint.EndPath:
@@ -249,7 +249,7 @@ func (s *signedRequest) signed(path string, named map[string]string, header http
 	return nil, "", nil
 }
 
-// beyond lists values one beyond a bound, far beyond it, and of another form. A relay's task has 2 epochs.
+// beyond lists values one above a bound, far above it, and malformed ones. A relay's task has 2 epochs.
 func (s *signedRequest) beyond(name string) []string {
 	id, far := s.Open.ID.String(), []string{"9223372036854775807", "18446744073709551615"}
 	layout, err := onion.NewLayout(s.Open.Task)
@@ -285,7 +285,7 @@ func (s *signedRequest) beyond(name string) []string {
 	return nil
 }
 
-// requests returns the requests of a pattern in which one thing is beyond its bound.
+// requests returns the requests of a pattern in which one value is beyond its bound.
 func (s *signedRequest) requests(pattern, name string) (out []*http.Request) {
 	for _, value := range s.beyond(name) {
 		named, header := s.named(), http.Header{}
@@ -305,10 +305,10 @@ func (s *signedRequest) requests(pattern, name string) (out []*http.Request) {
 	return out
 }
 
-// TestEveryNumberHasItsBound walks all requests that a relay answers, with all that they name one beyond its bound and
-// far beyond it, signed by who may ask: each is refused as the table in docs/SPEC.md says. Then 10,000 come, or that
-// many of every kind in the long form. No file has changed, nothing was found, no key was made, and neither metrics
-// nor memory have grown.
+// TestEveryNumberHasItsBound walks all requests that a relay answers, with each value one above its bound and far above
+// it, signed by the party that may send them. The relay refuses each as the table in docs/SPEC.md says. Then it gets
+// 10,000 such requests, or in the long form 10,000 of each kind. Afterwards no file has changed, there is no finding
+// and no new key, and neither metrics nor memory have grown.
 func TestEveryNumberHasItsBound(t *testing.T) {
 	c := relaytest.New(t, relaytest.Options{Task: relaytest.InStream(), Config: func(_ int, cfg *relay.Config) {
 		folder := filepath.Join(filepath.Dir(cfg.SignKey), "owners")

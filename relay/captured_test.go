@@ -22,8 +22,8 @@ import (
 	"github.com/doona-dp/doona/wire/taskfile"
 )
 
-// TestCapturedRequestIsTakenOnce: of two processes that share a database one takes a request that somebody saw on the
-// way, whichever of the signed requests it is, and however many send it to both.
+// TestCapturedRequestIsTakenOnce: an eavesdropper captured a signed request of any kind, and several senders send it to
+// both of two processes that share a database. The request is accepted once.
 func TestCapturedRequestIsTakenOnce(t *testing.T) {
 	c := relaytest.New(t, relaytest.Options{Hops: 1, Postgres: true, Task: relaytest.InStream()})
 	first := stillRelay(t, c, 0)
@@ -69,7 +69,7 @@ func TestCapturedRequestIsTakenOnce(t *testing.T) {
 	}
 }
 
-// joining returns the configuration of a relay that is in no task yet and may take the place of one.
+// joining returns the configuration of a relay that is in no task yet and may replace another.
 func joining(t *testing.T, c *relaytest.Cascade, hop int, signKey string) relay.Config {
 	t.Helper()
 	cfg, dir := c.Config(t, hop), t.TempDir()
@@ -79,8 +79,8 @@ func joining(t *testing.T, c *relaytest.Cascade, hop int, signKey string) relay.
 	return cfg
 }
 
-// TestStrangersMakeNoRelayAsk: a relay that is about to join a stream asks the others for it when the owner asks for
-// its keys, and never for a stranger.
+// TestStrangersMakeNoRelayAsk: a relay that has yet to join a stream asks the other relays for the stream when the
+// owner asks for its keys, and never when a stranger does.
 func TestStrangersMakeNoRelayAsk(t *testing.T) {
 	file, _ := fileOf(t)
 	c := relaytest.New(t, relaytest.Options{Hops: 1, Task: relaytest.InStream("relays.signKey")})
@@ -111,8 +111,8 @@ func TestStrangersMakeNoRelayAsk(t *testing.T) {
 	require.NotZero(t, asked.Load())
 }
 
-// TestJoiningRelayKnowsTheOwner: a relay that is about to join a stream learns by itself, which nobody can make it do,
-// that another key signs the stream's tasks now.
+// TestJoiningRelayKnowsTheOwner: a relay that has yet to join a stream finds out by itself that another key now signs
+// the stream's tasks. Nobody can trigger that.
 func TestJoiningRelayKnowsTheOwner(t *testing.T) {
 	file, public := fileOf(t)
 	c := relaytest.New(t, relaytest.Options{Task: relaytest.InStream("relays.signKey")})

@@ -20,12 +20,12 @@ import (
 	"github.com/doona-dp/doona/wire/task"
 )
 
-// jump is a clock that is set wrong while a task runs.
+// jump is a wrong setting of a clock while a task runs.
 type jump struct {
 	by      time.Duration
-	party   int           // hop of the relay on whose machine
+	party   int           // hop of the relay on this machine
 	at      time.Duration // since the first epoch's start
-	restart bool          // the relay's process starts again just then
+	restart bool          // the relay's process restarts at that moment
 }
 
 func (j jump) String() string {
@@ -50,7 +50,7 @@ func jumps() (all []jump) {
 // jumpEpochs is how many epochs the task has.
 const jumpEpochs = 30
 
-// clocks are two relays, each on a machine whose clock can be set.
+// clocks runs two relays, each on a machine whose clock can be set.
 type clocks struct {
 	*relaytest.Cascade
 	off   [2]atomic.Int64
@@ -76,13 +76,13 @@ func newClocks(t *testing.T) *clocks {
 	return l
 }
 
-// at lets the true time go on to a moment since the first epoch's start.
+// at advances the true time to a moment since the first epoch's start.
 func (l *clocks) at(since time.Duration) {
 	l.Clock.Advance(max(0, l.start.Add(since).Sub(l.Clock.Now())))
 }
 
-// post sends reports of clients whose clocks are right. While a relay does not know the time it says so, and
-// never that an epoch is over, or not open.
+// post sends reports of clients whose clocks are right. A relay that does not know the time answers so. It never
+// answers that an epoch is over or not yet open.
 func (l *clocks) post(t *testing.T, epoch uint64, n int) {
 	t.Helper()
 	for range n {
@@ -96,7 +96,7 @@ func (l *clocks) post(t *testing.T, epoch uint64, n int) {
 	}
 }
 
-// ready says whether a relay is.
+// ready reports whether a relay is ready.
 func (l *clocks) ready(t *testing.T, hop int) bool {
 	resp, err := http.Get("http://" + l.Config(t, hop).Admin + "/readyz")
 	if err != nil {
@@ -106,7 +106,7 @@ func (l *clocks) ready(t *testing.T, hop int) bool {
 	return resp.StatusCode == http.StatusNoContent
 }
 
-// keys returns the first epoch whose key a relay has, and how many it has.
+// keys returns the first epoch whose key a relay has, and its number of keys.
 func (l *clocks) keys(t *testing.T, hop int) (first uint64, n int) {
 	t.Helper()
 	keys, err := keyfile.LoadHPKE(filepath.Join(l.Dir, []string{"relay1", "relay2"}[hop], "task0.keys"))
@@ -121,8 +121,8 @@ func (l *clocks) keys(t *testing.T, hop int) (first uint64, n int) {
 	return first, n
 }
 
-// over waits until both relays have erased the keys of the epochs before one, and requires that they erase
-// no more, now and for some time.
+// over waits until both relays have erased the keys of the epochs before one, and requires that they erase no more for
+// some time.
 func (l *clocks) over(t *testing.T, before uint64) {
 	t.Helper()
 	erased := func() bool {
@@ -143,7 +143,7 @@ func (l *clocks) over(t *testing.T, before uint64) {
 	}
 }
 
-// accounted requires that all that was acknowledged in an epoch is in batches that reach the verifier.
+// accounted requires that all acknowledged reports of an epoch are in batches that reach the verifier.
 func (l *clocks) accounted(t *testing.T, epoch uint64) {
 	t.Helper()
 	var submissions uint64
@@ -163,9 +163,9 @@ func (l *clocks) accounted(t *testing.T, epoch uint64) {
 	require.Equal(t, l.acked[epoch], submissions, "epoch %d", epoch)
 }
 
-// TestClockJumps is the line that must hold: a clock that is set wrong, forward or back, before, in or
-// after an epoch, at either relay, while it runs or when it starts: no epoch's keys are erased early, none
-// stays longer, and what was acknowledged is in a batch. The long form has all jumps.
+// TestClockJumps sets a clock wrong, forward or back, before, in or after an epoch, at either relay, while it runs or
+// when it starts. No epoch's keys are erased early, none stays longer, and all acknowledged reports are in a batch. The
+// long form has all jumps.
 func TestClockJumps(t *testing.T) {
 	all := jumps()
 	if !stattest.Long {
@@ -200,7 +200,7 @@ func testJump(t *testing.T, j jump) {
 		stop[j.party] = l.run(t, j.party)
 	}
 	if j.at < relaytest.Epoch {
-		time.Sleep(1500 * time.Millisecond) // in which it would erase, and asks
+		time.Sleep(1500 * time.Millisecond) // time to ask, and to erase wrongly
 		l.at(40 * time.Minute)
 		l.post(t, 0, 5)
 		l.at(relaytest.Epoch + 2*time.Second)

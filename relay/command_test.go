@@ -103,7 +103,7 @@ func TestCommandCheckAndStatus(t *testing.T) {
 	require.Equal(t, 1, status)
 	require.Contains(t, log, "the file that the store was created with")
 	require.NoFileExists(t, secret)
-	_, err = relay.New(c.Config(t, 0)) // it makes one in its place
+	_, err = relay.New(c.Config(t, 0)) // it creates a new secret
 	require.ErrorContains(t, err, "it belongs to another secret file")
 	status, _, log = run(t, "check-config", "--config", config)
 	require.Equal(t, 1, status)
@@ -155,7 +155,7 @@ func TestCommandCheckAndStatus(t *testing.T) {
 	require.Equal(t, 1, status)
 }
 
-// TestBadConfig: what is wrong with a configuration is said, and by its name.
+// TestBadConfig: each error in a configuration is reported with the name of its field.
 func TestBadConfig(t *testing.T) {
 	good := relaytest.New(t, relaytest.Options{})
 	text, err := os.ReadFile(good.RelayConfig(1))
@@ -209,7 +209,8 @@ func TestBadConfig(t *testing.T) {
 	}
 }
 
-// TestRefusedTasks: tasks that this relay cannot serve, and one that it can however large its batches are.
+// TestRefusedTasks: a relay refuses tasks that it cannot serve. It accepts one that it can serve, however large the
+// task's batches are.
 func TestRefusedTasks(t *testing.T) {
 	tests := map[string]struct {
 		change func(*task.Task)
@@ -233,7 +234,7 @@ func TestRefusedTasks(t *testing.T) {
 	}
 }
 
-// TestKeylessRelay: a relay whose key of the current epoch is missing says so and does not start.
+// TestKeylessRelay: a relay without the key of the current epoch reports that and does not start.
 func TestKeylessRelay(t *testing.T) {
 	c := relaytest.New(t, relaytest.Options{})
 	path := filepath.Join(c.Dir, "relay1", "task0.keys")
@@ -249,8 +250,8 @@ func TestKeylessRelay(t *testing.T) {
 	require.ErrorContains(t, err, "has been erased")
 }
 
-// TestCommandLoad: the load generator's reports are real, each of a network of its own; it counts what
-// the relay takes, and says why not the rest.
+// TestCommandLoad: the load generator's reports are real, each of its own network. It counts the accepted reports, and
+// gives the reasons for the others.
 func TestCommandLoad(t *testing.T) {
 	c := relaytest.New(t, relaytest.Options{Task: func(draft *task.Task) {
 		planned, err := planner.Draft(planner.Query{Name: "load", Query: task.Mean, Hi: 10, Batch: 100, Honest: 0.9,
@@ -301,8 +302,7 @@ func TestCommandLoad(t *testing.T) {
 	require.Equal(t, 1, status)
 }
 
-// TestMetrics: what became of reports shows only when their epoch is over, and none of it names
-// a client.
+// TestMetrics: metrics show the fate of reports only after their epoch is over, and none names a client.
 func TestMetrics(t *testing.T) {
 	c := relaytest.New(t, relaytest.Options{})
 	c.StartAll(t)

@@ -48,7 +48,7 @@ func TestMain(m *testing.M) {
 	}())
 }
 
-// process is a relay in a process of its own.
+// process is a relay in its own process.
 type process struct {
 	cascade *relaytest.Cascade
 	hop     int
@@ -88,7 +88,7 @@ func (p *process) start(t testing.TB) {
 	p.cascade.WaitReady(t, p.admin)
 }
 
-// crash kills the process without a word (kill -9) and starts it again.
+// crash kills the process with SIGKILL and starts it again.
 func (p *process) crash(t *testing.T) {
 	t.Helper()
 	require.NoError(t, p.cmd.Process.Signal(syscall.SIGKILL))
@@ -152,8 +152,8 @@ func sealFrom(t testing.TB, c *relaytest.Cascade, from, n int) [][]byte {
 	return bodies
 }
 
-// requireExactlyOnce pulls all batches from the second relay, checks and confirms them, and
-// requires every one of n values exactly once.
+// requireExactlyOnce pulls all batches from the second relay, checks and confirms them, and requires each of n values
+// exactly once.
 func requireExactlyOnce(t *testing.T, c *relaytest.Cascade, n int) {
 	t.Helper()
 	count := make([]int, n)
@@ -176,8 +176,8 @@ func requireExactlyOnce(t *testing.T, c *relaytest.Cascade, n int) {
 	require.Empty(t, c.Status(t, 1).Findings)
 }
 
-// TestDrain: SIGTERM under load ends a relay cleanly, with what has begun answered: exactly the
-// reports that were acknowledged are stored, though nobody sends one twice.
+// TestDrain: SIGTERM under load ends a relay cleanly: it answers the requests that have begun. It has stored exactly
+// the acknowledged reports, though no client retries.
 func TestDrain(t *testing.T) {
 	eachEngine(t, func(t *testing.T, o relaytest.Options) {
 		const clients, rounds = 32, 3
@@ -215,8 +215,7 @@ func TestDrain(t *testing.T) {
 	})
 }
 
-// postOnce sends a report over a connection of its own, and once: net/http would send it again
-// where a connection that it has used before is gone.
+// postOnce sends a report once, over its own connection: net/http would send it again if a reused connection is closed.
 func postOnce(c *relaytest.Cascade, body []byte, from string) error {
 	req, err := http.NewRequest(http.MethodPost, c.ReportsURL(0), bytes.NewReader(body))
 	if err != nil {
@@ -235,7 +234,7 @@ func postOnce(c *relaytest.Cascade, body []byte, from string) error {
 	return nil
 }
 
-// attempts counts the lines of a log that say that batches could not be pulled.
+// attempts counts the log lines that report failed pulls.
 type attempts struct{ atomic.Int64 }
 
 func (a *attempts) Write(line []byte) (int, error) {
@@ -245,8 +244,8 @@ func (a *attempts) Write(line []byte) (int, error) {
 	return len(line), nil
 }
 
-// TestDiskFull fills the store of either relay: reports are refused and batches wait, and when
-// there is room again, identical bytes are taken and everything comes out once.
+// TestDiskFull fills the store of either relay: reports are refused and batches wait. When there is space again, the
+// relay accepts identical bytes, and every report comes out once.
 func TestDiskFull(t *testing.T) {
 	const n = 200
 	var failed attempts // of the second relay

@@ -22,9 +22,9 @@ import (
 	"github.com/doona-dp/doona/wire/task"
 )
 
-// TestFullFileSystem fills the file system of a relay's store and secret: reports are refused with 503,
-// readyz says so, and when there is room again both are as before; every report comes out once, those
-// from before and those that were refused.
+// TestFullFileSystem fills the file system of a relay's store and secret: the relay refuses reports with 503, and
+// readyz reports it. When there is space again both recover. Every report comes out once, those from before and the
+// refused ones.
 func TestFullFileSystem(t *testing.T) {
 	const n, before = 60, 40
 	c := relaytest.New(t, relaytest.Options{Hops: 1, Task: func(t *task.Task) { t.Batch.Size = n }})
@@ -39,7 +39,7 @@ func TestFullFileSystem(t *testing.T) {
 		require.NoError(t, c.Post(t.Context(), 0, body, relaytest.Network(i)))
 	}
 	free := fill(t, disk)
-	requireReady(t, c, false) // although it has met no full disk yet
+	requireReady(t, c, false) // although no write has failed yet
 	for i, body := range bodies[before:] {
 		got := requireProblem(t, problem.Overloaded, c.Post(t.Context(), 0, body, relaytest.Network(before+i)))
 		require.Equal(t, http.StatusServiceUnavailable, got.Status)
@@ -59,8 +59,8 @@ func TestFullFileSystem(t *testing.T) {
 	require.Len(t, values, n)
 }
 
-// TestFullOwnersFolder fills the file system of an approved owner's folder: the owner is told to try again, nothing of
-// what was begun is left, and when there is room again both go on.
+// TestFullOwnersFolder fills the file system of an approved owner's folder. The relay tells the owner to try again, and
+// leaves nothing of the attempt behind. When there is space again both continue.
 func TestFullOwnersFolder(t *testing.T) {
 	disk := filepath.Join(t.TempDir(), "disk")
 	relaytest.Mount(t, disk, "size=8m")
@@ -71,7 +71,7 @@ func TestFullOwnersFolder(t *testing.T) {
 	free := fill(t, disk)
 	_, err := c.Ask(t, 0, next)
 	requireProblem(t, problem.Overloaded, err)
-	require.Empty(t, placesIn(t, c, 0))
+	require.Empty(t, entriesOf(t, c, 0))
 	free()
 	bundle := c.Sign(t, next)
 	free = fill(t, disk)
@@ -82,9 +82,9 @@ func TestFullOwnersFolder(t *testing.T) {
 	require.FileExists(t, filepath.Join(disk, "owner.reserve"))
 }
 
-// TestFullMix fills the file system of a later relay's store and secret, before a batch comes and after it is made:
-// readyz and the metrics say so, the relay before is told to try again, what the next hop has is confirmed all the
-// same, and when there is room again it all goes on without a restart.
+// TestFullMix fills the file system of a later relay's store and secret, before a batch comes and after it is made.
+// readyz and the metrics report it. The relay does not confirm to the upstream relay, but accepts the next hop's
+// confirmations. When there is space again it continues without a restart.
 func TestFullMix(t *testing.T) {
 	c := relaytest.New(t, relaytest.Options{})
 	disk := filepath.Join(c.Dir, "disk")
@@ -117,9 +117,9 @@ func TestFullMix(t *testing.T) {
 	requireSoon(t, well(true))
 }
 
-// TestErasesOnAFullDisk fills the file systems of two relays until an epoch has ended: what the next hop has is
-// confirmed, the rest of the epoch is withheld, and no relay has a key of it any more, although both disks stay full
-// and take no report. When there is room again, reports are taken and what is kept for erasing is there again.
+// TestErasesOnAFullDisk fills the file systems of two relays until an epoch has ended. The relays confirm the batches
+// that the next hop has, withhold the rest of the epoch, and erase all its keys, although both disks stay full and take
+// no report. When there is space again, the relays accept reports, and the reserve is whole again.
 func TestErasesOnAFullDisk(t *testing.T) {
 	const length = 6 * time.Second
 	c := relaytest.New(t, relaytest.Options{Task: func(t *task.Task) {
@@ -154,7 +154,7 @@ func TestErasesOnAFullDisk(t *testing.T) {
 	for hop, admin := range admins {
 		require.FileExists(t, filepath.Join(disks[hop], "filler"))
 		more := filepath.Join(disks[hop], "more")
-		requireSoon(t, func() bool { // it is still full, once what was given back is taken again
+		requireSoon(t, func() bool { // it is full again once the freed space is used
 			err := os.WriteFile(more, make([]byte, 1<<20), 0o600)
 			require.NoError(t, os.Remove(more))
 			return err != nil
@@ -199,12 +199,12 @@ func keysOfEpoch(t *testing.T, c *relaytest.Cascade, folder string, epoch uint64
 	return left
 }
 
-// TestFullServer fills the file system of a PostgreSQL server under a relay: reports are refused with 503
-// and a wait, nothing that was acknowledged is lost, and when there is room again the relay goes on by
-// itself, and every report comes out once.
+// TestFullServer fills the file system of a PostgreSQL server under a relay: the relay refuses reports with 503 and a
+// wait, and loses no acknowledged report. When there is space again the relay continues by itself, and every report
+// comes out once.
 func TestFullServer(t *testing.T) {
 	const n, before = 400, 100
-	parent, err := os.MkdirTemp("", "relay") // that of t.TempDir is closed to the server's user
+	parent, err := os.MkdirTemp("", "relay") // the server's user cannot enter the folder of t.TempDir
 	require.NoError(t, err)
 	require.NoError(t, os.Chmod(parent, 0o755))
 	t.Cleanup(func() { os.RemoveAll(parent) })
@@ -237,21 +237,21 @@ func TestFullServer(t *testing.T) {
 	require.ElementsMatch(t, span(0, n), c.Values(t, 0, batch)[0])
 }
 
-// fill takes all that is left of a file system, until free is called.
+// fill uses up all free space of a file system, until free is called.
 func fill(t *testing.T, dir string) (free func()) {
 	t.Helper()
 	require.NoError(t, relaytest.Fill(dir))
 	return func() { require.NoError(t, os.Remove(filepath.Join(dir, "filler"))) }
 }
 
-// moveTo has a relay keep its store, its secret and its keys in another folder.
+// moveTo makes a relay keep its store, its secret and its keys in another folder.
 func moveTo(t *testing.T, c *relaytest.Cascade, hop int, folder string) {
 	t.Helper()
 	text, err := os.ReadFile(c.RelayConfig(hop + 1))
 	require.NoError(t, err)
-	place := strings.TrimSuffix(folder, "/") + "/"
-	config := strings.NewReplacer("sqlite:", "sqlite:"+place, "secret: ", "secret: "+place, "hpke_keys: ",
-		"hpke_keys: "+place).Replace(string(text))
+	prefix := strings.TrimSuffix(folder, "/") + "/"
+	config := strings.NewReplacer("sqlite:", "sqlite:"+prefix, "secret: ", "secret: "+prefix, "hpke_keys: ",
+		"hpke_keys: "+prefix).Replace(string(text))
 	require.NoError(t, os.WriteFile(c.RelayConfig(hop+1), []byte(config), 0o600))
 	keys, err := filepath.Glob(filepath.Join(filepath.Dir(c.RelayConfig(hop+1)), "*.keys"))
 	require.NoError(t, err)

@@ -15,10 +15,10 @@ import (
 	"github.com/doona-dp/doona/wire/taskfile"
 )
 
-// streamLine is the tasks of a stream, of which the relays have taken all.
+// streamLine is the tasks of a stream that all relays have accepted.
 type streamLine []*relaytest.Cascade
 
-// renew has the relays take the next task, fills its first epoch, and returns it.
+// renew hands the next task to the relays, fills its first epoch, and returns it.
 func (l *streamLine) renew(t *testing.T) *relaytest.Cascade {
 	t.Helper()
 	c, position := (*l)[0], uint64(len(*l))
@@ -35,8 +35,8 @@ func (l *streamLine) renew(t *testing.T) *relaytest.Cascade {
 	return next
 }
 
-// served says whether a relay still serves a task: it asks for an epoch's end, which needs a signature.
-func served(t *testing.T, base string, id task.ID) bool {
+// isServed reports whether a relay still serves a task: it asks for an epoch's end, which needs a signature.
+func isServed(t *testing.T, base string, id task.ID) bool {
 	t.Helper()
 	resp, err := http.Get(base + "/v1/tasks/" + id.String() + "/epochs/0/end")
 	require.NoError(t, err)
@@ -44,14 +44,14 @@ func served(t *testing.T, base string, id task.ID) bool {
 	return resp.StatusCode != http.StatusNotFound
 }
 
-// soonExpired has tasks expire within two days.
+// soonExpired makes tasks expire within two days.
 func soonExpired(o relaytest.Options) relaytest.Options {
 	o.Task = relaytest.InStream()
 	return expiring(o)
 }
 
-// TestTwinsDrop: two processes of each relay, which share a database and the files, drop a task of a stream, and go on
-// without a restart: the keys of what they seal then are destroyed.
+// TestTwinsDrop: two processes of each relay share a database and the files. They drop a task of a stream, and continue
+// without a restart: the keys of batches that they seal afterwards are destroyed.
 func TestTwinsDrop(t *testing.T) {
 	c := relaytest.New(t, soonExpired(relaytest.Options{Hops: 1, Postgres: true}))
 	cfg := c.Config(t, 0)
@@ -67,7 +67,7 @@ func TestTwinsDrop(t *testing.T) {
 	c.Clock.Advance(60 * time.Hour)
 	keys := filepath.Join(cfg.Tasks[0].Successors, "1-1.keys")
 	for _, at := range []string{cfg.Listen, beside.Listen} {
-		requireSoon(t, func() bool { return !served(t, "http://"+at, line[1].Open.ID) })
+		requireSoon(t, func() bool { return !isServed(t, "http://"+at, line[1].Open.ID) })
 	}
 	require.NoFileExists(t, keys)
 	last := line.renew(t)
@@ -97,9 +97,9 @@ func TestDroppedKeysLeft(t *testing.T) {
 	require.FileExists(t, filepath.Join(folder, "2-1.keys"))
 }
 
-// TestStreamsDropWhatHasExpired: relays let go of a stream's tasks once all their epochs have expired and another task
-// has followed: their keys' files too, and for good. The chain, each position and its bundle stay, a restart changes
-// nothing, and the stream goes on.
+// TestStreamsDropWhatHasExpired: relays drop a stream's task once all its epochs have expired and another task has
+// followed. They remove its key file permanently. The chain, each position and its bundle stay, also after a restart,
+// and the stream continues.
 func TestStreamsDropWhatHasExpired(t *testing.T) {
 	c := relaytest.New(t, soonExpired(relaytest.Options{}))
 	stops := []func(){c.Start(t, 0), c.Start(t, 1)}
@@ -119,17 +119,17 @@ func TestStreamsDropWhatHasExpired(t *testing.T) {
 		require.NoError(t, resp.Body.Close())
 		return resp.StatusCode
 	}
-	isServed := func(open *taskfile.Open, hop int) bool { return served(t, open.Relays[hop].URL, open.ID) }
+	servedAt := func(open *taskfile.Open, hop int) bool { return isServed(t, open.Relays[hop].URL, open.ID) }
 	dropped := func() {
 		t.Helper()
 		for hop := range c.Open.Relays {
 			for _, gone := range line[:2] {
-				requireSoon(t, func() bool { return !isServed(gone.Open, hop) })
+				requireSoon(t, func() bool { return !servedAt(gone.Open, hop) })
 				_, err := c.Verifier.Time(t.Context(), gone.Open, hop)
 				require.NoError(t, err, "who has no later task yet asks for the time by a dropped one")
 				require.Equal(t, http.StatusOK, get(gone.Open.Relays[hop].URL+"/v1/tasks/"+gone.Open.ID.String()))
 			}
-			require.True(t, isServed(line[2].Open, hop), "the newest stays")
+			require.True(t, servedAt(line[2].Open, hop), "the newest stays")
 			folder := c.Config(t, hop).Tasks[0].Successors
 			left, err := filepath.Glob(filepath.Join(folder, "*"))
 			require.NoError(t, err)

@@ -13,17 +13,17 @@ import (
 	"github.com/doona-dp/doona/wire/task"
 )
 
-// added is the law of the tests below: 6 dummies for every batch, of four cells.
+// added is the number of dummies per batch in the tests below, in four cells.
 const added = 6
 
-// noisy makes relays add dummies to batches, and so needs no other client.
+// noisy makes relays add dummies to batches, so that no other client is needed.
 func noisy(draft *task.Task) {
 	total := uint64(added)
 	draft.Claim.Assumption = task.NoneHonest
 	draft.Noise = &task.Noise{Kind: task.NoiseCells, Cells: 4, Tables: [][]uint64{{1, 2, 3, 2, 1}}, Total: &total}
 }
 
-// draws are the dummies that both relays added to some batches of clients who all hold 1000, no cell.
+// draws returns the dummies that both relays added to some batches of clients who all hold 1000, which is no cell.
 func draws(t *testing.T, c *relaytest.Cascade, batches int) (all [][]uint64) {
 	t.Helper()
 	for seq := range batches {
@@ -48,8 +48,8 @@ func draws(t *testing.T, c *relaytest.Cascade, batches int) (all [][]uint64) {
 	return all
 }
 
-// TestRelaysAddDummies: every relay adds what the law says to every batch and says how many; each batch has a
-// draw of its own, and what is left at the epoch's end is released.
+// TestRelaysAddDummies: every relay adds the number of dummies that the law demands to every batch, and reports the
+// number. Each batch has its own draw, and the rest at the epoch's end is released.
 func TestRelaysAddDummies(t *testing.T) {
 	c := relaytest.New(t, relaytest.Options{Task: noisy})
 	c.StartAll(t)
@@ -74,8 +74,8 @@ func TestRelaysAddDummies(t *testing.T) {
 	require.Empty(t, c.Status(t, 1).Findings)
 }
 
-// TestDummiesLookLikePeeledSlots: to who holds all later keys, what the first relay adds has the size of what it
-// peels and opens alike, layer by layer, down to a message of the task's size.
+// TestDummiesLookLikePeeledSlots: even a party with all later keys cannot tell the first relay's dummies from the slots
+// that it peels: they have the same size and open alike, layer by layer, down to a message of the task's size.
 func TestDummiesLookLikePeeledSlots(t *testing.T) {
 	for _, name := range []task.KEM{task.KEMX25519, task.KEMMLKEM768X25519, task.KEMMLKEM768} {
 		c := relaytest.New(t, relaytest.Options{Task: func(draft *task.Task) {
@@ -111,8 +111,8 @@ func TestDummiesLookLikePeeledSlots(t *testing.T) {
 	}
 }
 
-// TestDummiesOutsideTheLaw: a relay that says it added another number than the law allows is not believed. The
-// next one releases nothing of that batch, and names it.
+// TestDummiesOutsideTheLaw: a relay claims to have added a number of dummies that the law does not allow. The next
+// relay releases nothing of that batch, and reports it.
 func TestDummiesOutsideTheLaw(t *testing.T) {
 	for _, n := range []uint64{0, added - 1, added + 1} {
 		c := relaytest.New(t, relaytest.Options{Task: noisy})

@@ -18,16 +18,16 @@ import (
 	"github.com/doona-dp/doona/wire/task"
 )
 
-// barren is a relay before the last one that has a batch for every number, none of which is released.
+// barren is an upstream relay with a batch for every number, none of which can be released.
 type barren struct {
 	*relaytest.Cascade
 	hop     int
-	pulls   atomic.Int64 // of any
+	pulls   atomic.Int64 // of all numbers
 	reached chan struct{}
 	goOn    chan struct{}
 }
 
-// newBarren offers such batches. Its answer for number halfway closes reached, and waits for goOn.
+// newBarren serves such batches. Its answer for number halfway closes reached, and waits for goOn.
 func newBarren(t *testing.T, c *relaytest.Cascade, hop int, offered, halfway uint64, batch func(*relaytest.Rogue,
 	uint64) *onion.Batch) *barren {
 	t.Helper()
@@ -47,7 +47,7 @@ func newBarren(t *testing.T, c *relaytest.Cascade, hop int, offered, halfway uin
 	return e
 }
 
-// start runs the relay behind, for which so many batches count as destroyed already.
+// start runs the next relay, which counts before batches as destroyed already.
 func (e *barren) start(t *testing.T, before uint64) (stop func()) {
 	t.Helper()
 	cfg := e.Config(t, e.hop+1)
@@ -57,7 +57,7 @@ func (e *barren) start(t *testing.T, before uint64) (stop func()) {
 	return e.Serve(t, r, cfg.Admin)
 }
 
-// barrenBatches are what a bad relay may sign without end, at next to no cost of its own.
+// barrenBatches are the batches that a bad relay can sign endlessly at almost no cost.
 var barrenBatches = []struct {
 	name, finding string
 	hops, hop     int
@@ -91,13 +91,13 @@ var barrenBatches = []struct {
 		}},
 }
 
-// TestEndlessDestroyed: a relay before that has a destroyed batch for every number ends the epoch by that, at
-// [onion.DestroyedAllowance]. What it has the next one keep until then is a manifest for each and a finding for all,
-// which status and metrics show meanwhile; after a restart nothing more is asked for. The short form has the relay
-// count most batches as destroyed before; the long form has all of them come.
+// TestEndlessDestroyed: an upstream relay has a destroyed batch for every number. That ends the epoch at
+// [onion.DestroyedAllowance]. Until then the next relay keeps a manifest for each and one finding for all, which status
+// and metrics show meanwhile. After a restart it asks for no more. In the short form the relay counts most batches as
+// destroyed from the start; in the long form all of them come.
 func TestEndlessDestroyed(t *testing.T) {
 	const bound = onion.DestroyedAllowance + 1
-	comes := uint64(14) // more than the rows that requireBytes allows besides
+	comes := uint64(14) // more than the rows that requireBytes allows for other purposes
 	if stattest.Long {
 		comes = bound
 	}
@@ -130,8 +130,8 @@ func TestEndlessDestroyed(t *testing.T) {
 	}
 }
 
-// requireEnded asserts that the epoch is over after so many batches, by two findings at most, and that no further one
-// is asked for.
+// requireEnded asserts that the epoch ended after some batches, with two findings at most, and that the relay asks for
+// no further one.
 func (e *barren) requireEnded(t *testing.T, mine int, batches uint64, finding string) {
 	t.Helper()
 	status := e.Status(t, mine)
@@ -147,7 +147,7 @@ func (e *barren) requireEnded(t *testing.T, mine int, batches uint64, finding st
 }
 
 // requireBytes asserts what is kept of such batches: a manifest for each, twice until the next hop has confirmed, and
-// of everything else no more than of one.
+// of everything else no more than for one batch.
 func (e *barren) requireBytes(t *testing.T, mine int, batches uint64) {
 	t.Helper()
 	path := filepath.Join(e.Dir, fmt.Sprintf("relay%d", mine+1), "relay.db")
@@ -175,17 +175,18 @@ func (e *barren) requireBytes(t *testing.T, mine int, batches uint64) {
 	}
 }
 
-// rowBytes is what a row has besides a manifest: numbers, and a piece's name, nonces and authentication.
+// rowBytes is the size of a row apart from a manifest: numbers, and a piece's name, nonces and authentication.
 const rowBytes = 160
 
-// TestMostBatches: an epoch of any task has at most [task.Task.MostBatches], and a first relay tells its store so.
+// TestMostBatches: an epoch of any task has at most [task.Task.MostBatches], and a first relay passes that limit to its
+// store.
 func TestMostBatches(t *testing.T) {
 	c := relaytest.New(t, relaytest.Options{Hops: 1})
 	cfg := c.Config(t, 0)
 	r, err := relay.New(cfg)
 	require.NoError(t, err)
-	told := relay.BatchesTold(r)
+	limit := relay.BatchLimit(r)
 	c.Serve(t, r, cfg.Admin)
 	require.NoError(t, c.Post(t.Context(), 0, c.Seal(t, 0, 1), relaytest.Network(1)))
-	require.EqualValues(t, (&task.Task{}).MostBatches(), told.Load())
+	require.EqualValues(t, (&task.Task{}).MostBatches(), limit.Load())
 }

@@ -19,21 +19,20 @@ import (
 	"github.com/doona-dp/doona/wire/task"
 )
 
-// ClientNetwork returns the network that counts as the client of a request behind the trusted
-// proxies, for tests.
+// ClientNetwork returns the network that counts as the client of a request behind the trusted proxies.
 func ClientNetwork(r *http.Request, header string, trusted ...string) (netip.Prefix, error) {
 	networks, err := service.ParseTrusted(trusted)
 	p := service.Proxies{Trusted: networks, Header: header}
 	return service.Network(p.Client(r)), err
 }
 
-// LimitPages lets a relay's store grow to n pages, or not at all where it has as many, like a disk
-// that is full then; 0 lifts the limit.
+// LimitPages limits a relay's store to n pages, like a full disk. A store that has as many stops growing. 0 lifts the
+// limit.
 func LimitPages(r *Relay, n int) error {
 	return r.store.LimitPages(n)
 }
 
-// DrawFrom has a relay draw the dummies of its first task so. Call it before Run.
+// DrawFrom makes a relay draw the dummies of its first task with draw. Call it before Run.
 func DrawFrom(r *Relay, draw func(*randomizer.Source) ([]uint64, error)) {
 	r.Hosted().Order[0].Draw = draw
 }
@@ -79,15 +78,15 @@ func kept(of any) (n int) {
 	return n
 }
 
-// Poison has a relay keep what one without bounds kept of a pull for an epoch of its first task, whatever its number.
+// Poison records a rollback in an arbitrary epoch of a relay's first task, as a relay without bounds did for a pull.
 func Poison(r *Relay, epoch, seq uint64) error {
 	b := r.Hosted().Order[0].Epoch(epoch).Ref(seq)
 	b.SetRolledBack()
 	return r.epochs.Note(context.Background(), b, tasks.FindRolledBack)
 }
 
-// MadeBetween has a relay that is not running find a batch's manifest only when it looks for the second time: as where
-// the batch is made while a request is answered.
+// MadeBetween makes a relay find a batch's manifest only at the second query, as if the batch was made while a request
+// is answered. Call it before Run.
 func MadeBetween(r *Relay) {
 	made := &madeBetween{Store: r.store}
 	r.stores.Mixes, r.stores.Epochs, r.stores.Handout = made, made, made
@@ -96,17 +95,17 @@ func MadeBetween(r *Relay) {
 
 type madeBetween struct {
 	*store.Store
-	looked sync.Map // epochs and numbers
+	queried sync.Map // epochs and numbers
 }
 
 func (m *madeBetween) Manifest(ctx context.Context, b store.BatchID) ([]byte, bool, error) {
-	if _, again := m.looked.LoadOrStore(fmt.Sprint(b.Epoch, " ", b.Seq), true); !again {
+	if _, again := m.queried.LoadOrStore(fmt.Sprint(b.Epoch, " ", b.Seq), true); !again {
 		return nil, false, store.ErrNoBatch
 	}
 	return m.Store.Manifest(ctx, b)
 }
 
-// HoldSealing has a relay that is not running never come to the end of sealing a batch of these epochs.
+// HoldSealing makes a relay never finish sealing a batch of these epochs. Call it before Run.
 func HoldSealing(r *Relay, held func(epoch uint64) bool) {
 	r.stores.Seals = &holding{r.store, held}
 	r.use(r.stores, r.clock)
@@ -133,8 +132,7 @@ func (h *holding) SealWithheld(ctx context.Context, b store.BatchID, build store
 	return h.Store.SealWithheld(ctx, b, build)
 }
 
-// FillHandouts has a relay as full as it may be of batches on their way out, one of its first task among them, until
-// free is called.
+// FillHandouts uses up a relay's memory for batches being sent, with one of its first task, until free is called.
 func FillHandouts(r *Relay) (free func()) {
 	mu := hidden(r.handout, "handouts", "mu").Addr().Interface().(*sync.Mutex)
 	set := func(bytes int64, batches map[*tasks.Hosted]int) {
@@ -172,22 +170,22 @@ func (f failingSeals) SealWithheld(ctx context.Context, b store.BatchID, build s
 	return f.Store.SealWithheld(ctx, b, build)
 }
 
-// SealSlowly has a relay take as long for each batch that it seals as it takes to follow the store twice meanwhile.
-// Call it before Run.
+// SealSlowly makes the sealing of each batch take until the relay has reconciled with its store twice. Call it before
+// Run.
 func SealSlowly(r *Relay) {
-	slow := &slowSeals{Store: r.store, looks: make(chan struct{})}
+	slow := &slowSeals{Store: r.store, reconciled: make(chan struct{})}
 	r.stores.Seals, r.stores.Whole = slow, slow
 	r.use(r.stores, r.clock)
 }
 
 type slowSeals struct {
 	*store.Store
-	looks chan struct{}
+	reconciled chan struct{}
 }
 
 func (s *slowSeals) Reconcile(ctx context.Context) ([]store.Progress, error) {
 	select {
-	case s.looks <- struct{}{}:
+	case s.reconciled <- struct{}{}:
 	default:
 	}
 	return s.Store.Reconcile(ctx)
@@ -205,7 +203,7 @@ func (s *slowSeals) slow(ctx context.Context, build store.SealFunc) store.SealFu
 	return func(n uint64, rows iter.Seq2[store.Row, error], put store.Put) (*store.Made, error) {
 		for range 2 {
 			select {
-			case <-s.looks:
+			case <-s.reconciled:
 			case <-ctx.Done():
 			}
 		}
@@ -216,8 +214,8 @@ func (s *slowSeals) slow(ctx context.Context, build store.SealFunc) store.SealFu
 // Scratch returns the folder in which a relay permutes large batches.
 func Scratch(r *Relay) string { return r.cfg.Scratch }
 
-// RetryMixes has every other mix fail when all is done but its last transaction, as where a server is gone then. Call
-// it before Run.
+// RetryMixes makes every other mix fail before its last transaction, as if the database server was gone. Call it before
+// Run.
 func RetryMixes(r *Relay) {
 	r.stores.Mixes = &retriedMixes{Store: r.store}
 	r.use(r.stores, r.clock)
@@ -251,23 +249,22 @@ func (m *retriedMixes) everySecond(build store.MixFunc) store.MixFunc {
 	}
 }
 
-// SpillAt has a relay permute what is above so many bytes in a file.
+// SpillAt sets the bytes above which a relay permutes in a file.
 func SpillAt(r *Relay, memory int) { r.maker.Memory = memory }
 
-// HasEpochKey says whether a relay can still name the clients of an epoch.
+// HasEpochKey reports whether a relay can still name the clients of an epoch.
 func HasEpochKey(r *Relay, task task.ID, epoch uint64) bool {
 	_, err := r.vault.EpochKey(store.EpochID{Task: task, Epoch: epoch})
 	return err == nil
 }
 
-// FreeMemory returns what is left of MaxMemory.
+// FreeMemory returns the unreserved part of MaxMemory.
 func FreeMemory(r *Relay) int64 { return int64(r.cfg.MaxMemory) - r.ingress.Load().Bytes }
 
-// Unencrypted has a relay store the first batch of epoch 0 of a task as it is, until it seals it.
+// Unencrypted makes a relay store the first batch of epoch 0 of a task without encryption, until it seals it.
 func Unencrypted(r *Relay, task task.ID) { r.vault.Unencrypted(store.EpochID{Task: task}.Batch(0)) }
 
-// Decryptable says what a secret file can still decrypt of a batch of epoch 0: its rows, and the
-// batch itself.
+// Decryptable reports what a secret file can still decrypt of a batch of epoch 0: its rows, and the sealed batch.
 func Decryptable(secret string, task task.ID, seq uint64) (rows, sealed bool, err error) {
 	v, err := store.OpenVault(secret)
 	if err != nil {
@@ -305,7 +302,7 @@ func Tables(url string) (n int, err error) {
 	return n, db.QueryRow(`SELECT COUNT(*) FROM pg_tables WHERE schemaname = 'public'`).Scan(&n)
 }
 
-// Fence has the others of a PostgreSQL database, which are gone, have fenced every process.
+// Fence marks every process of a PostgreSQL database as fenced, by others that are gone.
 func Fence(url string) error {
 	db, err := sql.Open("pgx", url)
 	if err != nil {
@@ -316,7 +313,7 @@ func Fence(url string) error {
 	return err
 }
 
-// DestroyedBefore has a relay count so many batches of every epoch as destroyed that never came.
+// DestroyedBefore makes a relay count n more batches of every epoch as destroyed than it got.
 func DestroyedBefore(r *Relay, n uint64) {
 	r.stores.Mixes = &destroyedBefore{r.store, n}
 	r.use(r.stores, r.clock)
@@ -332,25 +329,25 @@ func (d *destroyedBefore) Destroyed(ctx context.Context, id store.EpochID) (uint
 	return n + d.n, err
 }
 
-// BatchesTold returns the most batches of an epoch that a relay tells its store with each report.
-func BatchesTold(r *Relay) *atomic.Uint64 {
-	t := &told{Store: r.store}
+// BatchLimit returns the largest number of batches per epoch that a relay passes to its store with a report.
+func BatchLimit(r *Relay) *atomic.Uint64 {
+	t := &limitRecorder{Store: r.store}
 	r.stores.Ingress = t
 	r.use(r.stores, r.clock)
 	return &t.batches
 }
 
-type told struct {
+type limitRecorder struct {
 	*store.Store
 	batches atomic.Uint64
 }
 
-func (t *told) Commit(ctx context.Context, group []*store.Submission) (bool, error) {
+func (t *limitRecorder) Commit(ctx context.Context, group []*store.Submission) (bool, error) {
 	t.batches.Store(group[0].Batches)
 	return t.Store.Commit(ctx, group)
 }
 
-// RowBytes returns how many rows an SQLite store has, and how many bytes are in them, by table.
+// RowBytes returns the number of rows in an SQLite store, and the bytes in them, by table.
 func RowBytes(path string) (rows, bytes map[string]int, err error) {
 	db, err := sql.Open("sqlite", path)
 	if err != nil {
@@ -378,7 +375,7 @@ func RowBytes(path string) (rows, bytes map[string]int, err error) {
 	return rows, bytes, columns.Err()
 }
 
-// Rings returns how many nonces a relay remembers by whose ring they are in.
+// Rings returns how many nonces a relay remembers, by the key of their ring.
 func Rings(r *Relay) map[task.SignKey]int {
 	mu := hidden(r.host, "nonces", "mu").Addr().Interface().(*sync.Mutex)
 	mu.Lock()

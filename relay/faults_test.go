@@ -16,7 +16,7 @@ import (
 	"github.com/doona-dp/doona/wire/task"
 )
 
-// TestHandoverIsBounded: batches on their way out are held in memory, so they are bounded.
+// TestHandoverIsBounded: batches being sent are held in memory, so their number is bounded.
 func TestHandoverIsBounded(t *testing.T) {
 	c := relaytest.New(t, relaytest.Options{Hops: 1})
 	r, _ := c.StartRelay(t, 0)
@@ -31,8 +31,8 @@ func TestHandoverIsBounded(t *testing.T) {
 	c.Pull(t, 0, 0)
 }
 
-// TestOneTaskFails: a batch that cannot be sealed holds up neither other tasks' batches nor the
-// erasure of any epoch's keys.
+// TestOneTaskFails: a batch that cannot be sealed delays neither other tasks' batches nor the erasure of any epoch's
+// keys.
 func TestOneTaskFails(t *testing.T) {
 	c := relaytest.New(t, relaytest.Options{Tasks: 2})
 	r, err := relay.New(c.Config(t, 0))
@@ -64,9 +64,8 @@ func TestOneTaskFails(t *testing.T) {
 	require.NoError(t, <-ended)
 }
 
-// TestStoreLost: where the store is gone, the keys that were used with it open nothing more beside a new
-// one, which does not know what they have opened. Without those of the epochs that have begun, the
-// others may be used.
+// TestStoreLost: if the store is lost, a relay does not open anything with the keys that were used with it: a new store
+// does not know what they have opened. Without the keys of the epochs that have begun, the others may be used.
 func TestStoreLost(t *testing.T) {
 	eachEngine(t, func(t *testing.T, o relaytest.Options) {
 		c, other := relaytest.New(t, o), relaytest.New(t, o)
@@ -92,9 +91,9 @@ func TestStoreLost(t *testing.T) {
 		r, err := relay.New(cfg)
 		require.NoError(t, err)
 		require.NoError(t, r.Close())
-		looked, err := relay.Inspect(cfg)
+		inspected, err := relay.Inspect(cfg)
 		require.NoError(t, err)
-		require.NoError(t, looked.Close())
+		require.NoError(t, inspected.Close())
 		_, err = relay.New(c.Config(t, 1))
 		require.ErrorIs(t, err, keyfile.ErrStore, "they are the new store's now")
 	})

@@ -27,9 +27,9 @@ import (
 	"github.com/doona-dp/doona/wire/taskfile"
 )
 
-// FuzzOwnersKeys asks a running relay for keys, by any path and with several signatures. Only its approved owner gets
-// some: so many as it asked for, in a place of their own. Every other answer is a problem of the list, and changes
-// nothing. {owner} stands for the owner's key.
+// FuzzOwnersKeys asks a running relay for keys, with any path and several signatures. Only its approved owner gets
+// keys: as many as it asked for, in their own slot. Every other answer is a problem of the list, and changes nothing.
+// {owner} stands for the owner's key.
 func FuzzOwnersKeys(f *testing.F) {
 	c, handler, folder := fuzzedOwners(f)
 	key, _ := c.AsOwner(f)
@@ -57,7 +57,7 @@ func FuzzOwnersKeys(f *testing.F) {
 		}
 		n, _ := strconv.ParseUint(count, 10, 63)
 		if n > 8 && n <= 65536 {
-			signer = byNobody // so many take too long
+			signer = byNobody // making many keys takes too long
 		}
 		relayKey := c.Open.Relays[0].SignKey
 		signature := signedBy(signer, key, stranger, handover.OwnersKeysBody(relayKey, named, task.KEM(kem), n))
@@ -84,10 +84,10 @@ func FuzzOwnersKeys(f *testing.F) {
 	})
 }
 
-// FuzzOwnersTask hands bundles to a running relay in its approved owner's name, as they are or signed again by the
-// owner. In a bundle, the list of keys of the seeds stands for the one that waits in the folder. What the relay takes
-// is the owner's, has its place and its keys, and is served as it was handed over. Every other answer is a problem of
-// the list, and changes nothing.
+// FuzzOwnersTask hands bundles to a running relay in its approved owner's name, unchanged or signed again by the owner.
+// In a bundle, the key list of the seeds stands for the one that waits in the folder. A task that the relay accepts is
+// the owner's, has its slot and its keys, and is served unchanged. Every other answer is a problem of the list, and
+// changes nothing.
 func FuzzOwnersTask(f *testing.F) {
 	c, handler, folder := fuzzedOwners(f)
 	key, _ := c.AsOwner(f)
@@ -156,11 +156,11 @@ func FuzzOwnersTask(f *testing.F) {
 		w = handle(handler, http.MethodGet, endpoint.PathOf(open.ID), "", nil)
 		require.Equal(t, http.StatusOK, w.Code)
 		require.Equal(t, text, w.Body.Bytes())
-		require.NoError(t, os.RemoveAll(filepath.Join(folder, after[0]))) // as another process that drops it
+		require.NoError(t, os.RemoveAll(filepath.Join(folder, after[0]))) // as another process would
 	})
 }
 
-// Who signs a fuzzed request.
+// The signers of a fuzzed request.
 const (
 	byOwner = iota
 	byStranger
@@ -178,7 +178,7 @@ func signedBy(signer uint8, owner, stranger ed25519.PrivateKey, body []byte) str
 	return ""
 }
 
-// handle gives a request to a handler.
+// handle passes a request to a handler.
 func handle(handler http.Handler, method, path, signature string, body []byte) *httptest.ResponseRecorder {
 	req := httptest.NewRequest(method, path, bytes.NewReader(body))
 	req.Header.Set(handover.Header, signature)
@@ -187,7 +187,7 @@ func handle(handler http.Handler, method, path, signature string, body []byte) *
 	return w
 }
 
-// requireRefusal requires that an answer is a problem of the list, or net/http's own for a path that it cleans.
+// requireRefusal requires that an answer is a problem of the list, or net/http's own answer to a path that it cleans.
 func requireRefusal(t *testing.T, w *httptest.ResponseRecorder) {
 	t.Helper()
 	resp := w.Result()
@@ -212,7 +212,7 @@ func fuzzedOwners(f *testing.F) (c *relaytest.Cascade, handler http.Handler, fol
 	return c, r.Handler(), c.Config(f, 0).Owners[0].Folder
 }
 
-// namesIn lists a folder, but the lock and the reserve of an owner's.
+// namesIn lists a folder, except the lock and the reserve of an owner's folder.
 func namesIn(t *testing.T, folder string) (names []string) {
 	t.Helper()
 	entries, err := os.ReadDir(folder)

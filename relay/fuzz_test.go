@@ -21,11 +21,11 @@ import (
 	"github.com/doona-dp/doona/wire/task"
 )
 
-// FuzzHandler sends whatever net/http takes for a request to a running relay's own handler. In the
-// text of a request, {task} stands for the task's id, {report} for a fresh submission, {pull} and
-// {confirm} for the next hop's signatures for batch 1 and batch 0, and {length} for the length of the
-// body. No request makes the relay fail; only a submission as its client made it is acknowledged;
-// only the next hop's signature gets a batch; every refusal is a problem of the list.
+// FuzzHandler sends anything that net/http accepts as a request to a running relay's own handler. In the text of a
+// request, {task} stands for the task's id, {report} for a fresh submission, {pull} and {confirm} for the next hop's
+// signatures for batch 1 and batch 0, and {length} for the length of the body. No request makes the relay fail. It
+// acknowledges a submission only as its client made it, hands out a batch only for the next hop's signature, and
+// refuses everything else with a problem of the list.
 func FuzzHandler(f *testing.F) {
 	r, c := fuzzedRelay(f)
 	handler := r.Handler()
@@ -72,7 +72,7 @@ func FuzzHandler(f *testing.F) {
 			require.Contains(t, []string{pull, confirm}, signature)
 		case resp.StatusCode/100 == 2: // a task, key lists, a preflight
 		case resp.StatusCode/100 != 3 && (req.Method == http.MethodConnect || req.RequestURI == "*"):
-			// net/http answers by itself
+			// net/http's own answer
 		default:
 			requireRefusal(t, w)
 		}

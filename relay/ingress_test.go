@@ -33,8 +33,7 @@ func requireProblem(t *testing.T, name problem.Name, err error) *problem.Problem
 	return p
 }
 
-// sealEnvelope makes a submission by hand, as docs/SPEC.md says, for an envelope with this
-// content in this epoch.
+// sealEnvelope makes a submission by hand, as docs/SPEC.md describes, for an envelope with this content in this epoch.
 func sealEnvelope(t *testing.T, c *relaytest.Cascade, epoch uint64, tag []byte, lanes [][][]byte) []byte {
 	t.Helper()
 	return sealFor(t, c, c.Open.ID, epoch, tag, lanes)
@@ -83,8 +82,8 @@ func openEnvelope(t *testing.T, c *relaytest.Cascade, epoch uint64, body []byte)
 	return envelope
 }
 
-// TestBadReports posts what a first relay must refuse, and then sees that nothing of it was
-// stored: a batch of good reports seals with exactly those.
+// TestBadReports posts reports that a first relay must refuse. It then checks that none was stored: a batch seals with
+// exactly the good reports.
 func TestBadReports(t *testing.T) {
 	c := relaytest.New(t, relaytest.Options{})
 	c.StartAll(t)
@@ -142,7 +141,7 @@ func TestBadReports(t *testing.T) {
 	require.ElementsMatch(t, want, c.Values(t, 0, batch)[0])
 }
 
-// TestBadRequests asks for what does not exist, in ways that are not allowed.
+// TestBadRequests asks for resources that do not exist, in ways that are not allowed.
 func TestBadRequests(t *testing.T) {
 	c := relaytest.New(t, relaytest.Options{})
 	c.StartAll(t)
@@ -193,7 +192,7 @@ func TestBadRequests(t *testing.T) {
 	}
 }
 
-// TestPublicResources reads what clients read before they report.
+// TestPublicResources reads the resources that clients read before they report.
 func TestPublicResources(t *testing.T) {
 	c := relaytest.New(t, relaytest.Options{})
 	c.StartAll(t)
@@ -233,8 +232,8 @@ func TestPublicResources(t *testing.T) {
 	require.Equal(t, "86400", resp.Header.Get("Access-Control-Max-Age"))
 }
 
-// TestChunkedReport sends a report without a length, as edge workers do, and without a media type,
-// as browsers do to be spared a preflight.
+// TestChunkedReport sends a report without a length, as edge workers do, and without a media type, as browsers do to
+// avoid a preflight.
 func TestChunkedReport(t *testing.T) {
 	c := relaytest.New(t, relaytest.Options{})
 	c.Start(t, 0)
@@ -254,8 +253,8 @@ func TestChunkedReport(t *testing.T) {
 	}
 }
 
-// TestLimitAndReplay: a client has its quota of reports, a retry is free, and nobody can send another's
-// envelope or reuse its tag; all of it also after a restart.
+// TestLimitAndReplay: a client has a quota of reports, a retry is free, and nobody can send another's envelope or reuse
+// its tag. This holds also after a restart.
 func TestLimitAndReplay(t *testing.T) {
 	c := relaytest.New(t, relaytest.Options{Task: func(t *task.Task) { t.Clients.Quota = 2 }})
 	stop := c.Start(t, 0)

@@ -20,8 +20,8 @@ import (
 	"github.com/doona-dp/doona/wire/task"
 )
 
-// TestLargeBatch: a batch that neither relay permutes in memory comes out whole, once, with all that a mix drops
-// dropped, on either store.
+// TestLargeBatch: a batch that neither relay permutes in memory comes out complete and once, without the slots that a
+// mix drops, on either store.
 func TestLargeBatch(t *testing.T) {
 	const clients, perLane = 20, 12
 	eachEngine(t, func(t *testing.T, o relaytest.Options) {
@@ -54,15 +54,15 @@ type sizeFigures struct {
 	Slots       int     `json:"slots"`
 	Seconds     float64 `json:"seconds"` // from the last report to the batch at the last relay
 	RSS         [2]int  `json:"peak_rss_kb"`
-	MicrosCPU   [2]int  `json:"cpu_us_per_slot"`      // of each relay, the taking of reports included
-	Disk        [2]int  `json:"store_bytes_per_slot"` // at most, the file of a permutation apart
-	WorstIngest int     `json:"worst_report_ms"`      // of reports that were sent meanwhile, and known already
+	MicrosCPU   [2]int  `json:"cpu_us_per_slot"`      // of each relay, including ingress
+	Disk        [2]int  `json:"store_bytes_per_slot"` // at most, without the file of a permutation
+	WorstIngest int     `json:"worst_report_ms"`      // of retried reports that were sent meanwhile
 	Reports     int     `json:"reports_meanwhile"`
 }
 
-// TestSize measures batches of several sizes through two relays of their own processes: memory stays bounded, a slot
-// costs no more in a large batch than in a small one, and who reports meanwhile does not wait. In the long form the
-// sizes are 10⁵ and 10⁶ slots, and DOONA_SIZE is one more.
+// TestSize measures batches of several sizes through two relays in their own processes: memory stays bounded, a slot
+// costs no more in a large batch than in a small one, and reports meanwhile are not delayed. In the long form the sizes
+// are 10⁵ and 10⁶ slots, and DOONA_SIZE adds one.
 func TestSize(t *testing.T) {
 	sizes := []int{2000}
 	if stattest.Long {
@@ -91,7 +91,7 @@ func TestSize(t *testing.T) {
 	}
 }
 
-// measureSize sends a batch through two relays, 1000 slots a report.
+// measureSize sends a batch through two relays, 1000 slots per report.
 func measureSize(t *testing.T, slots int) sizeFigures {
 	t.Helper()
 	const perLane = 1000
@@ -140,7 +140,7 @@ func measureSize(t *testing.T, slots int) sizeFigures {
 	})
 	require.NoError(t, err)
 	require.Equal(t, slots, got)
-	for _, p := range relays { // else they ask each other while the next size is measured
+	for _, p := range relays { // otherwise they poll each other while the next size is measured
 		require.NoError(t, p.cmd.Process.Kill())
 	}
 	return out
@@ -159,7 +159,7 @@ func storeBytes(t *testing.T, c *relaytest.Cascade, hop int) (n int64) {
 	return n
 }
 
-// report sends a report that is stored already, again and again, until ctx ends: it takes the same transaction.
+// report repeats a stored report until ctx ends: it takes the same transaction as a new one.
 func (f *sizeFigures) report(ctx context.Context, t *testing.T, c *relaytest.Cascade, body []byte) {
 	for ctx.Err() == nil {
 		begun := time.Now()

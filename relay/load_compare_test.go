@@ -27,8 +27,8 @@ func startVerifier(t *testing.T, c *relaytest.Cascade, ca string) string {
 	return "http://" + listener.Addr().String() + "/tasks/" + c.Open.ID.String()
 }
 
-// TestLoadCompares: of clients with tokens, under a private authority, the load generator knows the truth and finds the
-// estimate near it. It compares nothing where others are in the estimate, or some of its clients are not.
+// TestLoadCompares: the load generator knows the truth of clients with tokens, under a private authority, and finds the
+// estimate near it. It compares nothing if others are in the estimate, or some of its clients are not.
 func TestLoadCompares(t *testing.T) {
 	a := newAuthority(t)
 	files := a.issue(t)
@@ -63,8 +63,8 @@ func TestLoadCompares(t *testing.T) {
 	require.Contains(t, log, "estimate is of 100 other clients already")
 }
 
-// TestLoadLeftOver: clients who do not fill a batch are in no estimate. That is refused where it can be known, and else
-// said at once, with what was measured.
+// TestLoadLeftOver: clients who do not fill a batch are in no estimate. The generator refuses that if it can know it,
+// and otherwise reports it at once, with its measurements.
 func TestLoadLeftOver(t *testing.T) {
 	c := relaytest.New(t, relaytest.Options{Task: relaytest.Mean(100)})
 	c.StartAll(t)

@@ -29,37 +29,36 @@ type loadFigures struct {
 	Accepted    int            `json:"accepted"`
 	Goodput     float64        `json:"accepted_per_second"`
 	Refused     map[string]int `json:"refused"`
-	Late        int            `json:"late"` // due, and not sent: every connection was in use
+	Late        int            `json:"late"` // due, but not sent: every connection was in use
 	P50         float64        `json:"accepted_p50_ms"`
 	P99         float64        `json:"accepted_p99_ms"`
 	IdleRSS     int            `json:"idle_peak_rss_kb"`
 	CapacityRSS int            `json:"capacity_peak_rss_kb"`
 	OverloadRSS int            `json:"overload_peak_rss_kb"`
 	BoundRSS    int            `json:"bound_rss_kb"`
-	CalmCPU     float64        `json:"capacity_cpu_us_per_accepted"` // of the relay; its sealing included
-	StormCPU    float64        `json:"overload_cpu_us_per_accepted"` // and its refusals
+	CalmCPU     float64        `json:"capacity_cpu_us_per_accepted"` // of the relay, including sealing
+	StormCPU    float64        `json:"overload_cpu_us_per_accepted"` // including its refusals
 	CPUSeconds  float64        `json:"relay_cpu_seconds"`
 	Verified    int            `json:"verified"`
 	Pinned      bool           `json:"pinned"` // relay on processor 0, generator on the others
 }
 
-// What TestLoad configures and derives its bound from. A report in flight is reckoned at 16 KiB and
-// four times its length, so that maxMemory has room for the 1,024 that may be in flight.
+// The configuration of TestLoad and its bound. A report in flight counts as 16 KiB and four times its length, so
+// maxMemory has room for the 1,024 reports that may be in flight.
 const (
 	loadConnections  = 2000
 	maxMemory        = 24 << 20
-	connectionMemory = 20 << 10 // buffers and stack of an open connection
+	connectionMemory = 20 << 10 // buffers and stack per open connection
 	sqliteCache      = 16 << 20
 )
 
-// greedy is the network that sends a quarter of the reports around a value, far more than its share; another one comes
-// before it has used up its quota.
+// greedy returns the network that sends a quarter of the reports around a value, far more than a fair share. It changes
+// before its quota is used up.
 func greedy(value int) string { return fmt.Sprintf("203.0.%d.1", 100+value/240_000) }
 
-// TestLoad measures what a relay can take, then offers it four times that, open loop, with a quarter
-// of it from one network: memory stays within its bounds, and exactly the acknowledged reports come
-// out of the sealed batches. The long form takes 60 s; relay and generator then have
-// processors of their own.
+// TestLoad measures a relay's capacity, then offers it four times that, open loop, with a quarter of it from one
+// network: memory stays within its bounds, and exactly the acknowledged reports come out of the sealed batches. The
+// long form takes 60 s; relay and generator then have their own processors.
 func TestLoad(t *testing.T) {
 	warm, overload := time.Second/2, 2*time.Second
 	full := stattest.Long
@@ -110,8 +109,8 @@ func TestLoad(t *testing.T) {
 	if full {
 		require.NotZero(t, storm.Refused["overloaded"]+storm.Refused["slow-down"])
 	}
-	pool = append(pool, sealPool(t, c, len(pool), n)...) // however many are left, enough to fill the last batch
-	settle(t, target, pool, n)
+	pool = append(pool, sealPool(t, c, len(pool), n)...) // enough to fill the last batch
+	fillUp(t, target, pool, n)
 	figures.verify(t, c, pool, n)
 	require.NoError(t, p.cmd.Process.Signal(os.Interrupt))
 	require.NoError(t, p.cmd.Wait())
@@ -147,9 +146,9 @@ func sealPool(t *testing.T, c *relaytest.Cascade, from, n int) []*openloop.Repor
 	return pool
 }
 
-// settle offers calmly what is of unknown fate, as a client would, and as much of the rest as fills
-// the last batch: then all that was acknowledged is sealed.
-func settle(t *testing.T, target *url.URL, pool []*openloop.Report, n int) {
+// fillUp slowly posts the reports of unknown fate again, as a client would, and enough of the rest to fill the last
+// batch: then all acknowledged reports are sealed.
+func fillUp(t *testing.T, target *url.URL, pool []*openloop.Report, n int) {
 	t.Helper()
 	calmly := func(reports []*openloop.Report) {
 		openloop.Run(t.Context(), openloop.Options{URL: target, Duration: 10 * time.Minute, Connections: 8},
@@ -179,8 +178,7 @@ func settle(t *testing.T, target *url.URL, pool []*openloop.Report, n int) {
 	}
 }
 
-// verify requires that the acknowledged reports, and no other, come out of the sealed batches, each
-// once.
+// verify requires that the acknowledged reports, and no others, come out of the sealed batches, each once.
 func (f *loadFigures) verify(t *testing.T, c *relaytest.Cascade, pool []*openloop.Report, n int) {
 	t.Helper()
 	out := make([]int, len(pool))
@@ -226,7 +224,7 @@ func cpuSeconds(t *testing.T, p *process) float64 {
 	return seconds
 }
 
-// pin gives the relay processor 0 and this process the others, where there are several.
+// pin gives the relay processor 0 and this process the others, if there are several.
 func pin(t *testing.T, p *process) bool {
 	t.Helper()
 	if runtime.NumCPU() < 2 {

@@ -20,7 +20,7 @@ import (
 	"github.com/doona-dp/doona/wire/signing"
 )
 
-// cut hands out all of a batch but its last bytes.
+// cut sends a batch without its last bytes.
 func cut(t *testing.T, b *onion.Batch) http.HandlerFunc {
 	t.Helper()
 	raw, err := b.Bytes()
@@ -28,9 +28,8 @@ func cut(t *testing.T, b *onion.Batch) http.HandlerFunc {
 	return func(w http.ResponseWriter, _ *http.Request) { w.Write(raw[:len(raw)-10]) }
 }
 
-// TestOneManifestOfANumber: once a mix has seen a manifest, no other of its number is taken, also after a
-// restart, and though nothing of the first one's slots was mixed. The epoch ends there, and the evidence
-// is kept.
+// TestOneManifestOfANumber: once a mix has seen a manifest, it accepts no other manifest of that number, also after a
+// restart, and even if it has mixed none of the first one's slots. The epoch ends there, and the evidence is kept.
 func TestOneManifestOfANumber(t *testing.T) {
 	for name, restart := range map[string]bool{"running": false, "restarted": true} {
 		t.Run(name, func(t *testing.T) {
@@ -78,7 +77,7 @@ func TestOneManifestOfANumber(t *testing.T) {
 	}
 }
 
-// TestTheSameManifestIsTaken: a transfer that broke off before a restart goes on after it.
+// TestTheSameManifestIsTaken: after a restart, a relay continues an interrupted transfer.
 func TestTheSameManifestIsTaken(t *testing.T) {
 	c := relaytest.New(t, relaytest.Options{})
 	first := c.StartFirst(t)
@@ -94,9 +93,9 @@ func TestTheSameManifestIsTaken(t *testing.T) {
 	require.Empty(t, c.Status(t, 1).Findings)
 }
 
-// TestAnEndBehindItsManifests: an end that tells of fewer batches than were signed ends nothing; the mix
-// waits until it gives up.
-func TestAnEndBehindItsManifests(t *testing.T) {
+// TestEndOfFewerBatches: a signed end with fewer batches than were signed does not end the epoch; the mix waits until
+// it gives up.
+func TestEndOfFewerBatches(t *testing.T) {
 	c := relaytest.New(t, relaytest.Options{})
 	first := c.StartFirst(t)
 	first.Answer(0, 0, cut(t, first.Batch(t, 0, 0, 10, c.Slots(t, 0, span(0, 10)...))))
@@ -111,7 +110,7 @@ func TestAnEndBehindItsManifests(t *testing.T) {
 	require.Equal(t, "open", c.Status(t, 1).Epochs[0].State)
 }
 
-// TestAnEndOfOtherTotals: an end whose batches did not give out what came in here ends nothing; the right
+// TestAnEndOfOtherTotals: a signed end whose totals differ from the batches that came does not end the epoch; the right
 // one does, when it comes.
 func TestAnEndOfOtherTotals(t *testing.T) {
 	c := relaytest.New(t, relaytest.Options{})
@@ -120,7 +119,7 @@ func TestAnEndOfOtherTotals(t *testing.T) {
 	first.Serve(t, 0, 0, b)
 	c.Start(t, 1)
 	c.Pull(t, 0, 0)
-	first.Serve(t, 0, 0, first.Batch(t, 0, 0, 10, c.Slots(t, 0, span(20, 9)...))) // what the end tells of
+	first.Serve(t, 0, 0, first.Batch(t, 0, 0, 10, c.Slots(t, 0, span(20, 9)...))) // the batch that the end describes
 	first.End(0)
 	c.Clock.Advance(relaytest.Epoch + time.Minute)
 	requireSoon(t, func() bool { return len(c.Status(t, 1).Findings) == 1 })
@@ -148,8 +147,7 @@ func rawPull(t *testing.T, c *relaytest.Cascade, next int) []byte {
 	return raw
 }
 
-// TestLostConfirmation: a relay that was not told, and restarts, hands out the same bytes, as often as it is
-// asked.
+// TestLostConfirmation: a relay that got no confirmation, and restarts, hands out the same bytes again.
 func TestLostConfirmation(t *testing.T) {
 	eachEngine(t, func(t *testing.T, o relaytest.Options) {
 		c := relaytest.New(t, o)
@@ -175,9 +173,9 @@ func TestLostConfirmation(t *testing.T) {
 	})
 }
 
-// TestConfirmsUntilItIsHeard: a mix whose confirmations get lost, and that restarts, confirms again, and
-// makes its batch once.
-func TestConfirmsUntilItIsHeard(t *testing.T) {
+// TestConfirmsUntilAnswered: a mix whose confirmations get lost, and that restarts, confirms again, and makes its batch
+// once.
+func TestConfirmsUntilAnswered(t *testing.T) {
 	eachEngine(t, func(t *testing.T, o relaytest.Options) {
 		c := relaytest.New(t, o)
 		first := c.StartFirst(t)
@@ -201,8 +199,8 @@ func TestConfirmsUntilItIsHeard(t *testing.T) {
 	})
 }
 
-// TestTwoCopies: a copy of a first relay's whole folder runs beside the original, and the next hop comes to
-// either, as whoever directs its requests likes. It is honest: no slot is released twice, and the copy stops.
+// TestTwoCopies: a copy of a first relay's whole folder runs beside the original, and an attacker directs the next
+// hop's requests to either. The next hop is honest: no slot is released twice, and the copy stops.
 func TestTwoCopies(t *testing.T) {
 	for name, torn := range map[string]bool{"between batches": false, "within a batch": true} {
 		t.Run(name, func(t *testing.T) {
@@ -252,7 +250,7 @@ func TestTwoCopies(t *testing.T) {
 			post(span(6, 4)...)
 			cutting.Store(torn)
 			at.Store(copied)
-			post(span(10, 5)...) // with the first five, another batch of number 0
+			post(span(10, 5)...) // with the first five, another batch 0
 			require.NoError(t, c.Post(t.Context(), 0, shared, relaytest.Network(5)))
 			post(span(15, 9)...)
 			at.Store(original)
@@ -274,7 +272,7 @@ func TestTwoCopies(t *testing.T) {
 			first, _ := c.Pull(t, 0, 0)
 			require.ElementsMatch(t, span(0, 10), c.Values(t, 0, first)[0])
 			at.Store(copied)
-			requireSoon(t, func() bool { // what it asks for shows the copy that it has made another batch
+			requireSoon(t, func() bool { // the request shows the copy that it made another batch
 				resp, err := http.Get("http://" + twin.Admin + "/status")
 				require.NoError(t, err)
 				defer resp.Body.Close()

@@ -40,7 +40,7 @@ func hasFinding(t *testing.T, c *relaytest.Cascade, want relay.Finding) {
 		10*time.Millisecond, "%v", want)
 }
 
-// foundOf returns of how many batches of epoch 0 a relay has found something.
+// foundOf returns the number of batches in a relay's findings about epoch 0.
 func foundOf(t *testing.T, c *relaytest.Cascade, hop int, why relay.Reason) (n uint64) {
 	t.Helper()
 	for _, f := range c.Status(t, hop).Findings {
@@ -51,8 +51,8 @@ func foundOf(t *testing.T, c *relaytest.Cascade, hop int, why relay.Reason) (n u
 	return n
 }
 
-// TestForgedBatches hands the second relay batches that its first relay has not made, or not
-// like that. None is released, none uses up the number: the right one, when it comes, is mixed.
+// TestForgedBatches hands the second relay batches that its first relay has not made, or has made differently. The
+// relay releases none, and none uses up the number: it mixes the right one when it comes.
 func TestForgedBatches(t *testing.T) {
 	_, stranger, err := ed25519.GenerateKey(nil)
 	require.NoError(t, err)
@@ -61,7 +61,7 @@ func TestForgedBatches(t *testing.T) {
 		*relaytest.Rogue) *onion.Batch {
 		return func(t *testing.T, c *relaytest.Cascade, f *relaytest.Rogue) *onion.Batch {
 			b := f.Batch(t, 0, 0, 10, c.Slots(t, 0, span(50, 10)...))
-			signed = *b // which is the right one, and will come
+			signed = *b // the right one, which comes later
 			b.Ciphertexts = [][][]byte{change(slices.Clone(b.Ciphertexts[0]))}
 			return b
 		}
@@ -130,8 +130,8 @@ func TestForgedBatches(t *testing.T) {
 	}
 }
 
-// TestMaliciousFirstRelay plays a first relay that signs what it should not. The second relay
-// releases at most the slots that are valid, and nothing where they are fewer than n_min = 9.
+// TestMaliciousFirstRelay plays a first relay that signs false manifests. The second relay releases only valid slots,
+// and nothing if they are fewer than n_min = 9.
 func TestMaliciousFirstRelay(t *testing.T) {
 	c := relaytest.New(t, relaytest.Options{Task: func(t *task.Task) { t.Slots.Lanes, t.Epochs.Count = 2, 3 }})
 	first := c.StartFirst(t)
@@ -183,7 +183,7 @@ func TestMaliciousFirstRelay(t *testing.T) {
 		}(), span(900, 9), false},
 		{"all but one client dropped", slots(0, 1000), nil, true},
 		{"honest again", slots(0, span(1100, 10)...), span(1100, 10), false},
-		{"nothing", lanes{{}, {}}, nil, false}, // and nothing is taken after it
+		{"nothing", lanes{{}, {}}, nil, false}, // and no further batch follows it
 	}
 	for seq, tt := range tests {
 		first.Serve(t, 0, uint64(seq), first.Batch(t, 0, uint64(seq), 10, tt.lanes))
@@ -210,8 +210,8 @@ func TestMaliciousFirstRelay(t *testing.T) {
 	requireSoon(t, func() bool { return foundOf(t, c, 1, "too few valid slots") == found })
 }
 
-// TestBeyondTheLastBatch: only the first relay's last batch of an epoch has fewer than n submissions, or is
-// destroyed. Where a further one follows, a mix takes none, says so, and its part in the epoch is over.
+// TestBeyondTheLastBatch: only the first relay's last batch of an epoch has fewer than n submissions, or is destroyed.
+// If a further one follows, a mix refuses it, reports it, and ends the epoch.
 func TestBeyondTheLastBatch(t *testing.T) {
 	for name, last := range map[string]func(c *relaytest.Cascade, first *relaytest.Rogue) *onion.Batch{
 		"short": func(c *relaytest.Cascade, first *relaytest.Rogue) *onion.Batch {
@@ -243,7 +243,7 @@ func TestBeyondTheLastBatch(t *testing.T) {
 	}
 }
 
-// unending is a first relay that has a batch for every number of epoch 0: the same slots under each.
+// unending is a first relay with the same slots as a batch for every number of epoch 0.
 func unending(t *testing.T, c *relaytest.Cascade) (pulls *atomic.Int64) {
 	t.Helper()
 	pulls = &atomic.Int64{}
@@ -279,8 +279,8 @@ func unending(t *testing.T, c *relaytest.Cascade) (pulls *atomic.Int64) {
 	return pulls
 }
 
-// TestEndlessBatches: a first relay that has batches without end holds up neither other epochs nor the end of
-// this one, and where this relay learns that it was set back it takes no more of them.
+// TestEndlessBatches: a first relay that has endless batches delays neither other epochs nor the end of this one. After
+// a state rollback, the relay pulls no more of them.
 func TestEndlessBatches(t *testing.T) {
 	c := relaytest.New(t, relaytest.Options{Config: func(_ int, cfg *relay.Config) { cfg.GiveUp = 10 * time.Minute }})
 	pulls := unending(t, c)
@@ -295,8 +295,8 @@ func TestEndlessBatches(t *testing.T) {
 	requireStill(t, pulls)
 }
 
-// TestEndlessBatchesBehind is the same for a relay that the next hop shows to be set back.
-func TestEndlessBatchesBehind(t *testing.T) {
+// TestEndlessBatchesAfterRollback is the same for a relay to which the next hop shows a state rollback.
+func TestEndlessBatchesAfterRollback(t *testing.T) {
 	c := relaytest.New(t, relaytest.Options{})
 	pulls := unending(t, c)
 	c.Start(t, 1)
@@ -306,7 +306,7 @@ func TestEndlessBatchesBehind(t *testing.T) {
 	requireStill(t, pulls)
 }
 
-// requireStill waits until nothing more is pulled.
+// requireStill waits until the relay pulls nothing more.
 func requireStill(t *testing.T, pulls *atomic.Int64) {
 	t.Helper()
 	requireSoon(t, func() bool {
@@ -316,14 +316,14 @@ func requireStill(t *testing.T, pulls *atomic.Int64) {
 	})
 }
 
-// hasReason asserts that the second relay has a finding of a kind.
+// hasReason asserts that the second relay has a finding with a reason.
 func hasReason(t *testing.T, c *relaytest.Cascade, why relay.Reason) {
 	t.Helper()
 	require.True(t, slices.ContainsFunc(c.Status(t, 1).Findings, func(f relay.Finding) bool { return f.Reason == why }))
 }
 
-// TestFewSubmissions: a first relay that signs a batch of fewer than n submissions gets nothing
-// out, although all its slots are valid.
+// TestFewSubmissions: nothing is released of a first relay's batch of fewer than n submissions, although all its slots
+// are valid.
 func TestFewSubmissions(t *testing.T) {
 	c := relaytest.New(t, relaytest.Options{})
 	first := c.StartFirst(t)
@@ -334,8 +334,7 @@ func TestFewSubmissions(t *testing.T) {
 	require.Equal(t, onion.LaneCount{In: 9, Dropped: 9}, chain[1].Lanes[0])
 }
 
-// TestInconsistentManifest: what the first relay has signed and cannot be true is refused for
-// good, and the number is used up.
+// TestInconsistentManifest: a signed manifest that cannot be true is refused permanently, and uses up its number.
 func TestInconsistentManifest(t *testing.T) {
 	tests := map[string]func(*onion.Manifest){
 		"counts do not add up":    func(m *onion.Manifest) { m.Lanes[0].Dropped = 1 },
@@ -371,7 +370,7 @@ func TestInconsistentManifest(t *testing.T) {
 	}
 }
 
-// requireDestroyed fails unless the relay at a hop has signed that nothing went out.
+// requireDestroyed fails unless the relay at a hop has signed that it released nothing.
 func requireDestroyed(t *testing.T, c *relaytest.Cascade, hop int, signed *onion.SignedManifest) {
 	t.Helper()
 	m, err := signed.Open(c.Open.Task, hop)
@@ -419,7 +418,7 @@ func TestLongCascade(t *testing.T) {
 	require.ElementsMatch(t, span(0, 10), c.Values(t, 0, batch)[0])
 }
 
-// TestRetriedMix: a transaction that is repeated makes one batch, and counts what it refused once.
+// TestRetriedMix: a transaction that is repeated makes one batch, and counts refused slots once.
 func TestRetriedMix(t *testing.T) {
 	c := relaytest.New(t, relaytest.Options{})
 	first := c.StartFirst(t)

@@ -22,9 +22,8 @@ import (
 	"github.com/doona-dp/doona/wire/task"
 )
 
-// many is how many reports tests of order use. Under a uniform permutation of n = 300 the rank
-// correlation has mean 0 and standard deviation 1/√(n-1) = 0.058; 0.35 is six of them: one false
-// alarm in 5·10⁸ runs.
+// many is the number of reports in tests of order. Under a uniform permutation of n = 300 the rank correlation has mean
+// 0 and standard deviation 1/√(n-1) = 0.058; 0.35 is six of them: one false alarm in 5·10⁸ runs.
 const (
 	many       = 300
 	correlated = 0.35
@@ -40,7 +39,7 @@ func spearman(values []uint64) float64 {
 	return 1 - 6*sum/(n*(n*n-1))
 }
 
-// TestSpearman: the measure sees an order that was not permuted, nor well.
+// TestSpearman: the measure detects an order that was permuted badly or not at all.
 func TestSpearman(t *testing.T) {
 	values := span(0, many)
 	require.EqualValues(t, 1, spearman(values))
@@ -62,8 +61,8 @@ func eachEngine(t *testing.T, test func(t *testing.T, o relaytest.Options)) {
 	}
 }
 
-// seized returns all bytes of a first relay's store, as who pulls the plug and takes the disk has
-// them: for SQLite its file with the logs beside it, for PostgreSQL the whole data folder.
+// seized returns all bytes of a first relay's store, as an attacker who takes the disk gets them: for SQLite its file
+// with the logs beside it, for PostgreSQL the whole data folder.
 func seized(t *testing.T, c *relaytest.Cascade, o relaytest.Options) (out [][]byte) {
 	t.Helper()
 	root := filepath.Join(c.Dir, "relay1")
@@ -91,11 +90,11 @@ func seized(t *testing.T, c *relaytest.Cascade, o relaytest.Options) (out [][]by
 	return out
 }
 
-// places returns where each of some needles, of 8 bytes or more, is first on a disk, or -1.
-func places(disk, needles [][]byte) []int {
+// offsets returns the first offset of each needle, of 8 bytes or more, on a disk, or -1.
+func offsets(disk, needles [][]byte) []int {
 	out := make([]int, len(needles))
 	byHead := map[[8]byte][]int{}
-	var begins [1 << 16]bool // most places are ruled out by two bytes
+	var begins [1 << 16]bool // two bytes rule out most offsets
 	for i, needle := range needles {
 		out[i] = -1
 		head := [8]byte(needle)
@@ -127,19 +126,18 @@ func parts(slots [][]byte) (out [][]byte) {
 	return out
 }
 
-// requireOrdered asserts that who searches a disk for slots finds them in about the order of
-// their arrival.
+// requireOrdered asserts that a search of a disk for slots finds them in about the order of their arrival.
 func requireOrdered(t *testing.T, disk [][]byte, slots [][]byte) {
 	t.Helper()
-	type found struct{ place, rank int }
+	type found struct{ offset, rank int }
 	var all []found
-	for _, at := range places(disk, parts(slots)) {
+	for _, at := range offsets(disk, parts(slots)) {
 		if at >= 0 {
 			all = append(all, found{at, len(all)})
 		}
 	}
 	require.Greater(t, len(all), len(slots)*9/10)
-	slices.SortFunc(all, func(a, b found) int { return a.place - b.place })
+	slices.SortFunc(all, func(a, b found) int { return a.offset - b.offset })
 	ranks := make([]uint64, len(all))
 	for i, f := range all {
 		ranks[i] = uint64(f.rank)
@@ -147,8 +145,8 @@ func requireOrdered(t *testing.T, disk [][]byte, slots [][]byte) {
 	require.Greater(t, spearman(ranks), correlated)
 }
 
-// post posts the reports from..to-1 one after the other, the i-th with value i, and returns their
-// slots and what else must be on no disk.
+// post posts the reports from..to-1 one after the other, the i-th with value i. It returns their slots and other bytes
+// that must not be on a disk.
 func post(t *testing.T, c *relaytest.Cascade, from, to int) (slots, secrets [][]byte) {
 	t.Helper()
 	for i := from; i < to; i++ {
@@ -164,15 +162,14 @@ func post(t *testing.T, c *relaytest.Cascade, from, to int) (slots, secrets [][]
 
 func requireAbsent(t *testing.T, disk, slots, secrets [][]byte) {
 	t.Helper()
-	for i, at := range places(disk, append(parts(slots), secrets...)) {
+	for i, at := range offsets(disk, append(parts(slots), secrets...)) {
 		require.Negative(t, at, "needle %d of %d slots and %d secrets is on the disk", i, len(slots), len(secrets))
 	}
 }
 
-// TestSeizedDisk posts reports one after the other and searches the store's disk: neither while
-// their batch is open, nor sealed, nor when the next hop has it, does it hold a slot, a tag, an
-// envelope or an address; and from the sealing on the secret file has no key for what is left of
-// the rows, from the confirmation on none for the batch. The batch is in no order of arrival.
+// TestSeizedDisk posts reports one after the other and searches the store's disk. The disk has no slot, tag, envelope
+// or address, neither while the batch is open, nor sealed, nor confirmed. After the sealing the secret file has no key
+// for the rows that remain, and after the confirmation no key for the batch. The batch is not in the order of arrival.
 func TestSeizedDisk(t *testing.T) {
 	eachEngine(t, func(t *testing.T, o relaytest.Options) {
 		o.Task = func(t *task.Task) { t.Batch.Size = many }
@@ -188,7 +185,7 @@ func TestSeizedDisk(t *testing.T) {
 		slots, secrets := post(t, c, 0, many-1)
 		disk := seized(t, c, o)
 		requireAbsent(t, disk, slots, secrets)
-		require.Positive(t, places(disk, [][]byte{c.Open.ID[:]})[0], "the search finds what is there")
+		require.Positive(t, offsets(disk, [][]byte{c.Open.ID[:]})[0], "the search finds what is there")
 		requireKeys(true, true)
 
 		lastSlot, lastSecrets := post(t, c, many-1, many)
@@ -217,8 +214,8 @@ func TestSeizedDisk(t *testing.T) {
 	})
 }
 
-// TestSeizedDiskWithNoise: of a batch among whose slots are dummies no slot is on the disk, while it waits and after
-// the next hop has it; from then on there is no key for it either.
+// TestSeizedDiskWithNoise: no slot of a batch with dummies is on the disk, neither while the batch waits nor after the
+// next hop has it. Afterwards there is no key for it either.
 func TestSeizedDiskWithNoise(t *testing.T) {
 	eachEngine(t, func(t *testing.T, o relaytest.Options) {
 		o.Task = noisy
@@ -244,8 +241,8 @@ func TestSeizedDiskWithNoise(t *testing.T) {
 	})
 }
 
-// TestSeizedDiskUnencrypted is the same search with encryption turned off: it finds all slots, in
-// the order in which they came. So TestSeizedDisk can fail.
+// TestSeizedDiskUnencrypted is the same search with encryption turned off: it finds all slots in the order of arrival.
+// It proves that TestSeizedDisk can fail.
 func TestSeizedDiskUnencrypted(t *testing.T) {
 	eachEngine(t, func(t *testing.T, o relaytest.Options) {
 		o.Task = func(t *task.Task) { t.Batch.Size = many + 1 }
@@ -257,7 +254,7 @@ func TestSeizedDiskUnencrypted(t *testing.T) {
 	})
 }
 
-// TestSealedOrder: the batch of a first relay itself is in no order of arrival.
+// TestSealedOrder: the batch of a first relay is not in the order of arrival.
 func TestSealedOrder(t *testing.T) {
 	c := relaytest.New(t, relaytest.Options{Hops: 1, Task: func(t *task.Task) { t.Batch.Size = many }})
 	c.StartAll(t)
@@ -268,13 +265,13 @@ func TestSealedOrder(t *testing.T) {
 	require.Less(t, math.Abs(spearman(values)), correlated)
 }
 
-// requireSoon waits until something holds.
+// requireSoon waits until a condition holds.
 func requireSoon(t *testing.T, holds func() bool) {
 	t.Helper()
 	require.Eventually(t, holds, relaytest.Patience, 10*time.Millisecond)
 }
 
-// ask returns the text of an answer, "" for none.
+// ask returns the body of an answer, or "".
 func ask(t *testing.T, url string) string {
 	t.Helper()
 	resp, err := http.Get(url)

@@ -28,7 +28,7 @@ func withOrigins(t *task.Task) {
 	t.Clients.Origins = []string{"https://*.cdn.example:8443", ownPage}
 }
 
-// response is all that a page, or who sits at the wire, sees of an answer. The time of day is in every answer.
+// response is all that a page, or an observer of the connection, sees of an answer, without the time of day.
 type response struct {
 	status int
 	header http.Header
@@ -51,8 +51,8 @@ func send(t *testing.T, method, url string, body []byte, client string, origins 
 	return response{resp.StatusCode, resp.Header, string(raw)}
 }
 
-// TestForeignPages: a page whose origin the task does not list gets one answer, which it cannot read, whatever has
-// happened here. That costs nobody a report: the honest neighbour's is taken, and none of this is in the log.
+// TestForeignPages: a page whose origin the task does not list always gets the same answer, which it cannot read,
+// whatever reports came before. No honest client of the same network loses a report, and the log shows none of this.
 func TestForeignPages(t *testing.T) {
 	var log bytes.Buffer
 	c := relaytest.New(t, relaytest.Options{Hops: 1, Task: withOrigins, Config: func(_ int, cfg *relay.Config) {
@@ -101,14 +101,14 @@ func TestForeignPages(t *testing.T) {
 	require.Eventually(t, func() bool {
 		return errors.Is(c.Post(t.Context(), 0, body, victim), problem.New(problem.StateRolledBack, ""))
 	}, relaytest.Patience, 10*time.Millisecond)
-	same("after the store was set back")
+	same("after a state rollback")
 	stop()
 	require.NotContains(t, log.String(), "advertiser")
 	require.NotContains(t, log.String(), "shop.example")
 }
 
-// TestForeignPagesAfterTheEnd: so it is when the epoch is over, and its key is gone. Refusals of foreign pages are
-// counted with the others, without a word of whose they were.
+// TestForeignPagesAfterTheEnd: the same holds when the epoch is over and its key is erased. Refusals of foreign pages
+// are counted with the others, without the origins.
 func TestForeignPagesAfterTheEnd(t *testing.T) {
 	c := relaytest.New(t, relaytest.Options{Hops: 1, Task: withOrigins})
 	r, stop := c.StartRelay(t, 0)
@@ -132,14 +132,14 @@ func TestForeignPagesAfterTheEnd(t *testing.T) {
 	}, relaytest.Patience, 10*time.Millisecond)
 }
 
-// TestWhoseReportsAreTaken: pages of listed origins and programs; nothing in between.
+// TestWhoseReportsAreTaken: the relay accepts reports of pages with listed origins and of programs, and no others.
 func TestWhoseReportsAreTaken(t *testing.T) {
 	list := []string{"https://*.cdn.example:8443", ownPage}
 	for i, tt := range []struct {
 		name    string
 		listed  []string
 		origins []string
-		read    string // which origin may read the answer
+		read    string // origin that may read the answer
 		taken   bool
 	}{
 		{"a program", list, nil, "", true},
@@ -177,7 +177,7 @@ func TestWhoseReportsAreTaken(t *testing.T) {
 	}
 }
 
-// TestForeignPagesSpendNoToken: the origin comes before the token, too.
+// TestForeignPagesSpendNoToken: the relay checks the origin before the token.
 func TestForeignPagesSpendNoToken(t *testing.T) {
 	c := relaytest.New(t, relaytest.Options{Hops: 1, Task: func(t *task.Task) {
 		relaytest.WithTokens(t)
@@ -201,9 +201,9 @@ func TestForeignPagesSpendNoToken(t *testing.T) {
 	require.NoError(t, post(ownPage, with(tok)))
 }
 
-// TestQuotaIsDrawn: of a quota above 1 each network has between as many reports and twice as many less one, drawn by
-// the epoch's secret; so who sends until no more is taken cannot tell how many the neighbours have sent, and the answer
-// does not say it.
+// TestQuotaIsDrawn: of a quota q above 1 each network may send between q and 2q−1 reports, drawn with the epoch's
+// secret. So a client that sends until it is refused cannot tell how many reports its neighbours have sent, nor does
+// the answer reveal it.
 func TestQuotaIsDrawn(t *testing.T) {
 	const quota, networks = 3, 40
 	c := relaytest.New(t, relaytest.Options{Hops: 1, Task: func(t *task.Task) {

@@ -22,7 +22,7 @@ import (
 	"github.com/doona-dp/doona/wire/task"
 )
 
-// startSlowly begins a report as the client at an address, and holds its body back.
+// startSlowly begins a report as the client at an address, and does not send its body.
 func startSlowly(t *testing.T, c *relaytest.Cascade, client string) net.Conn {
 	t.Helper()
 	slow, line := startReport(t, c, client, len(c.Seal(t, 0, 0)))
@@ -47,21 +47,21 @@ func startReport(t *testing.T, c *relaytest.Cascade, client string, size int) (n
 	return conn, line
 }
 
-// eventuallyTaken waits until a report is taken.
+// eventuallyTaken waits until the relay accepts a report.
 func eventuallyTaken(t *testing.T, c *relaytest.Cascade, body []byte, client string) {
 	t.Helper()
 	require.Eventually(t, func() bool { return c.Post(t.Context(), 0, body, client) == nil }, relaytest.Patience,
 		time.Millisecond)
 }
 
-// requireLater requires a wait that is worth its name, and drawn at random.
+// requireLater requires a random and substantial wait.
 func requireLater(t *testing.T, wait time.Duration) {
 	t.Helper()
 	require.GreaterOrEqual(t, wait, 2*time.Second)
 	require.LessOrEqual(t, wait, 8*time.Second)
 }
 
-// TestOverload: reports beyond MaxConcurrent are refused and may come again, not all at once.
+// TestOverload: the relay refuses reports beyond MaxConcurrent, and spreads their retries over time.
 func TestOverload(t *testing.T) {
 	c := relaytest.New(t, relaytest.Options{Config: func(_ int, cfg *relay.Config) { cfg.MaxConcurrent = 1 }})
 	c.Start(t, 0)
@@ -79,8 +79,8 @@ func TestOverload(t *testing.T) {
 	eventuallyTaken(t, c, body, relaytest.Network(1))
 }
 
-// TestOneNetworkTakesAShare: slow clients of one network leave the others room, and its own
-// further ones learn whose fault it is.
+// TestOneNetworkTakesAShare: slow clients of one network leave room for others, and further clients of that network get
+// the problem for its load.
 func TestOneNetworkTakesAShare(t *testing.T) {
 	c := relaytest.New(t, relaytest.Options{Config: func(_ int, cfg *relay.Config) { cfg.MaxConcurrent = 16 }})
 	c.Start(t, 0)
@@ -94,8 +94,8 @@ func TestOneNetworkTakesAShare(t *testing.T) {
 	eventuallyTaken(t, c, body, "198.51.100.3")
 }
 
-// TestMemoryIsReserved: a report whose body would not fit into MaxMemory beside the others' is
-// refused before it is read, whether it says how long it is or not.
+// TestMemoryIsReserved: a report whose body does not fit into MaxMemory beside the others' is refused before it is
+// read, with or without a declared length.
 func TestMemoryIsReserved(t *testing.T) {
 	c := relaytest.New(t, relaytest.Options{
 		Task:   func(t *task.Task) { t.Slots.PerLane, t.Slots.MessageBytes = 100, 500 }, // bodies of 70 kB
@@ -131,7 +131,7 @@ func TestMemoryIsReserved(t *testing.T) {
 		"all is given back")
 }
 
-// TestSmallMemory: a relay whose memory is too small for its tasks' reports says how much it needs.
+// TestSmallMemory: a relay whose memory limit is too small for its tasks' reports names the memory that it needs.
 func TestSmallMemory(t *testing.T) {
 	c := relaytest.New(t, relaytest.Options{
 		Tasks:  2,
@@ -142,8 +142,8 @@ func TestSmallMemory(t *testing.T) {
 	require.ErrorContains(t, err, "invalid max_memory 1MiB: want at least 2MiB for reports of these tasks")
 }
 
-// TestFloodedTask floods one of two tasks from many networks with reports that are sent slowly and
-// with whole ones: every report to the other task is taken at the first attempt.
+// TestFloodedTask floods one of two tasks from many networks with slow reports and with whole ones: every report to the
+// other task is accepted at the first attempt.
 func TestFloodedTask(t *testing.T) {
 	const clients = 50
 	c := relaytest.New(t, relaytest.Options{Tasks: 2,
@@ -185,8 +185,8 @@ func TestFloodedTask(t *testing.T) {
 		refused.Load(), clients, clients, slowest.Round(time.Microsecond))
 }
 
-// TestConnectionLimit: one network holds at most an eighth of the connections, and all together
-// MaxConnections; whoever comes from elsewhere finds a place as long as there is one.
+// TestConnectionLimit: one network holds at most an eighth of the connections, and all together MaxConnections. A
+// client of another network can connect while one is free.
 func TestConnectionLimit(t *testing.T) {
 	c := relaytest.New(t, relaytest.Options{Config: func(_ int, cfg *relay.Config) {
 		cfg.MaxConnections, cfg.TrustedProxies = 16, []string{"127.0.9.0/24"}
@@ -194,7 +194,7 @@ func TestConnectionLimit(t *testing.T) {
 	c.Start(t, 0)
 	dial, served := relaytest.RequireShare(t, c.Config(t, 0).Listen, "/v1/keys")
 	for range 12 {
-		dial("127.0.9.1") // of a trusted proxy as many as there are places
+		dial("127.0.9.1") // a trusted proxy may use all connections
 	}
 	last := dial("127.0.3.1")
 	require.True(t, served(last), "the sixteenth, which is then closed to make room")

@@ -22,8 +22,8 @@ import (
 	"github.com/doona-dp/doona/wire/taskfile"
 )
 
-// TestOwnersRequestsAreNotRepeated: who saw an approved owner's requests on the way cannot have a relay take them
-// again, also after a restart, and when the task that they were for has been dropped: no place is taken.
+// TestOwnersRequestsAreNotRepeated: a relay does not accept a captured request of an approved owner again, also after a
+// restart, and after the task was dropped. It uses no task slot.
 func TestOwnersRequestsAreNotRepeated(t *testing.T) {
 	c := relaytest.New(t, expiring(relaytest.Options{Hops: 1}).Approving(t, 2))
 	stop := c.Start(t, 0)
@@ -61,13 +61,13 @@ func TestOwnersRequestsAreNotRepeated(t *testing.T) {
 		return err
 	}
 	require.NoError(t, hand())
-	repeated := func(places int) {
+	repeated := func(slots int) {
 		t.Helper()
 		for range 2 {
 			_, err := ask()
 			requireProblem(t, problem.Unauthorized, err)
 			requireProblem(t, problem.Unauthorized, hand())
-			require.Len(t, placesIn(t, c, 0), places)
+			require.Len(t, entriesOf(t, c, 0), slots)
 			stop()
 			http.DefaultClient.CloseIdleConnections()
 			stop = c.Start(t, 0)
@@ -75,12 +75,12 @@ func TestOwnersRequestsAreNotRepeated(t *testing.T) {
 	}
 	repeated(1)
 	c.Clock.Advance(52 * time.Hour)
-	requireSoon(t, func() bool { return len(placesIn(t, c, 0)) == 0 })
+	requireSoon(t, func() bool { return len(entriesOf(t, c, 0)) == 0 })
 	repeated(0)
 }
 
-// TestOwnersVolumeIsAway: where the volume with an owner's folder is not mounted, and an empty folder stands in its
-// place, no task counts as dropped: it is served, and goes on when the volume is there again.
+// TestOwnersVolumeIsAway: the volume with an owner's folder is not mounted, and its mount point is an empty folder. No
+// task counts as dropped: the relay serves it, and continues when the volume is back.
 func TestOwnersVolumeIsAway(t *testing.T) {
 	c := relaytest.New(t, relaytest.Options{Hops: 1}.Approving(t, 1))
 	c.Start(t, 0)
@@ -89,24 +89,24 @@ func TestOwnersVolumeIsAway(t *testing.T) {
 	folder := c.Config(t, 0).Owners[0].Folder
 	require.NoError(t, os.Rename(folder, folder+".away"))
 	require.NoError(t, os.Mkdir(folder, 0o700))
-	c.Clock.Advance(relaytest.Epoch + 2*time.Second) // the epoch ends, after which the relay looks at all tasks
+	c.Clock.Advance(relaytest.Epoch + 2*time.Second) // the epoch ends, and then the relay scans all tasks
 	requireSoon(t, func() bool {
 		tasks := c.Statuses(t, 0)
 		return len(tasks) == 0 || tasks[0].Epochs[0].State != "open"
 	})
-	time.Sleep(1500 * time.Millisecond) // in which it would drop it
-	require.True(t, served(t, "http://"+c.Config(t, 0).Listen, one.Open.ID))
+	time.Sleep(1500 * time.Millisecond) // time to drop the task wrongly
+	require.True(t, isServed(t, "http://"+c.Config(t, 0).Listen, one.Open.ID))
 	_, err := c.Ask(t, 0, c.Named("two"))
 	require.Error(t, err, "an owner's request is taken without the volume")
 	require.NoFileExists(t, filepath.Join(folder, "owner.lock"))
-	requireSoon(t, func() bool { return os.RemoveAll(folder) == nil }) // the relay may be at it
+	requireSoon(t, func() bool { return os.RemoveAll(folder) == nil }) // the relay may be writing to it
 	require.NoError(t, os.Rename(folder+".away", folder))
 	c.WaitReady(t, c.Config(t, 0).Admin)
 	fillEpoch(t, one, 1)
 }
 
-// TestClockLeapsOverKeysWithoutTask: a clock that is set a week ahead removes no keys that wait for their task, which
-// may be signed, and with other relays, already.
+// TestClockLeapsOverKeysWithoutTask: a clock that is set a week ahead removes no keys that wait for their task: that
+// task may already be signed, with other relays, too.
 func TestClockLeapsOverKeysWithoutTask(t *testing.T) {
 	var off atomic.Int64
 	begun := time.Now()
@@ -117,10 +117,10 @@ func TestClockLeapsOverKeysWithoutTask(t *testing.T) {
 	c.Start(t, 0)
 	bundle := c.Sign(t, c.Named("one", func(t *task.Task) { t.Epochs.Count = 1000 }))
 	off.Store(int64(7 * 24 * time.Hour))
-	time.Sleep(1500 * time.Millisecond) // in which it would remove them
+	time.Sleep(1500 * time.Millisecond) // time to remove them wrongly
 	_, err := c.Ask(t, 0, c.Named("two"))
 	require.NoError(t, err)
-	require.Len(t, placesIn(t, c, 0), 2)
+	require.Len(t, entriesOf(t, c, 0), 2)
 	off.Store(0)
 	c.WaitReady(t, c.Config(t, 0).Admin)
 	require.NoError(t, c.Begin(t.Context(), t, 0, bundle))

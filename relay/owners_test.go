@@ -25,7 +25,7 @@ import (
 	"github.com/doona-dp/doona/wire/taskfile"
 )
 
-// begin has all relays take a task of their approved owner, and returns the cascade with methods for it.
+// begin hands a task of the approved owner to all relays, and returns the cascade with methods for it.
 func begin(t *testing.T, c *relaytest.Cascade, next *task.Task) *relaytest.Cascade {
 	t.Helper()
 	bundle := c.Sign(t, next)
@@ -35,8 +35,8 @@ func begin(t *testing.T, c *relaytest.Cascade, next *task.Task) *relaytest.Casca
 	return c.After(t, bundle)
 }
 
-// placesIn lists what is in a relay's folder of its owner, but the lock and the reserve.
-func placesIn(t *testing.T, c *relaytest.Cascade, hop int) (names []string) {
+// entriesOf lists a relay's folder of its owner, except the lock and the reserve.
+func entriesOf(t *testing.T, c *relaytest.Cascade, hop int) (names []string) {
 	t.Helper()
 	folders, err := filepath.Glob(filepath.Join(c.Config(t, hop).Owners[0].Folder, "*", "hpke.keys"))
 	require.NoError(t, err)
@@ -46,14 +46,14 @@ func placesIn(t *testing.T, c *relaytest.Cascade, hop int) (names []string) {
 	return names
 }
 
-// expiring has tasks expire within two days.
+// expiring makes tasks expire within two days.
 func expiring(o relaytest.Options) relaytest.Options {
 	o.Config = func(_ int, cfg *relay.Config) { cfg.GiveUp, cfg.Retention = time.Hour, 48*time.Hour }
 	return o
 }
 
-// TestApprovedOwner: relays of which no task is configured serve those of an owner whom they have approved at once, and
-// after a restart. A task more than that is refused, until one has expired.
+// TestApprovedOwner: relays without configured tasks serve those of their approved owner at once, and after a restart.
+// They refuse a task above the limit until another has expired.
 func TestApprovedOwner(t *testing.T) {
 	c := relaytest.New(t, expiring(relaytest.Options{}).Approving(t, 2))
 	stops := []func(){c.Start(t, 0), c.Start(t, 1)}
@@ -73,7 +73,7 @@ func TestApprovedOwner(t *testing.T) {
 	c.Clock.Advance(relaytest.Epoch)
 	fillEpoch(t, one, 1)
 	fillEpoch(t, two, 1)
-	require.ElementsMatch(t, []string{one.Open.ID.String(), two.Open.ID.String()}, placesIn(t, c, 0))
+	require.ElementsMatch(t, []string{one.Open.ID.String(), two.Open.ID.String()}, entriesOf(t, c, 0))
 	var status relay.Status
 	_, text := get(t, c, 0, "/status")
 	require.NoError(t, json.Unmarshal([]byte(text), &status))
@@ -81,23 +81,23 @@ func TestApprovedOwner(t *testing.T) {
 
 	c.Clock.Advance(relaytest.Epoch)
 	fillEpoch(t, two, 2)
-	c.Clock.Advance(49 * time.Hour) // of the first task only is everything over
+	c.Clock.Advance(49 * time.Hour) // only the first task is completely over
 	base := "http://" + c.Config(t, 0).Listen
-	requireSoon(t, func() bool { return !served(t, base, one.Open.ID) })
-	require.True(t, served(t, base, two.Open.ID))
+	requireSoon(t, func() bool { return !isServed(t, base, one.Open.ID) })
+	require.True(t, isServed(t, base, two.Open.ID))
 	for hop := range 2 {
-		requireSoon(t, func() bool { return len(placesIn(t, c, hop)) == 1 })
+		requireSoon(t, func() bool { return len(entriesOf(t, c, hop)) == 1 })
 	}
 	three := begin(t, c, c.Named("three", func(task *task.Task) { task.Epochs.Start = uint64(c.Clock.Now().Unix()) }))
 	fillEpoch(t, three, 0)
 }
 
-// TestPlacesInMetrics: the metrics say how many places there are, what takes them, and how often one was missing; they
-// name no owner, and nothing more where none is approved.
-func TestPlacesInMetrics(t *testing.T) {
+// TestSlotsInMetrics: the metrics show the task limit, the used slots, and the tasks rejected for the limit. They name
+// no owner, and show nothing of this if no owner is approved.
+func TestSlotsInMetrics(t *testing.T) {
 	c := relaytest.New(t, relaytest.Options{Hops: 1}.Approving(t, 2))
 	c.Start(t, 0)
-	places := func(c *relaytest.Cascade, all, tasks, keys, missing int) {
+	requireSlots := func(c *relaytest.Cascade, all, tasks, keys, missing int) {
 		t.Helper()
 		_, text := get(t, c, 0, "/metrics")
 		for _, line := range []string{fmt.Sprintf("doona_relay_owner_task_limit %d", all),
@@ -109,22 +109,22 @@ func TestPlacesInMetrics(t *testing.T) {
 		require.NotContains(t, text, hex.EncodeToString(c.Open.Owner[:4]))
 		require.NotContains(t, text, c.Owner[8:16])
 	}
-	places(c, 2, 0, 0, 0)
+	requireSlots(c, 2, 0, 0, 0)
 	begin(t, c, c.Named("one"))
 	third := c.Sign(t, c.Named("two"))
-	places(c, 2, 1, 1, 0)
+	requireSlots(c, 2, 1, 1, 0)
 	_, err := c.Ask(t, 0, c.Named("three"))
 	requireProblem(t, problem.OwnerTaskLimit, err)
-	places(c, 2, 1, 1, 1)
+	requireSlots(c, 2, 1, 1, 1)
 	require.NoError(t, c.Begin(t.Context(), t, 0, third))
-	places(c, 2, 2, 0, 1)
+	requireSlots(c, 2, 2, 0, 1)
 	configured := relaytest.New(t, relaytest.Options{Hops: 1})
 	configured.Start(t, 0)
-	places(configured, 0, 0, 0, 0)
+	requireSlots(configured, 0, 0, 0, 0)
 }
 
-// TestApprovedOwnersTaskTwice: to hand over what a relay has is no error. A second task with the same keys is refused,
-// before and after a restart, as keys are one task's.
+// TestApprovedOwnersTaskTwice: handing over a task again is no error. A second task with the same keys is refused,
+// before and after a restart, as keys belong to one task.
 func TestApprovedOwnersTaskTwice(t *testing.T) {
 	c := relaytest.New(t, relaytest.Options{Hops: 1}.Approving(t, 3))
 	stop := c.Start(t, 0)
@@ -145,14 +145,15 @@ func TestApprovedOwnersTaskTwice(t *testing.T) {
 		stop()
 		stop = c.Start(t, 0)
 	}
-	require.Len(t, placesIn(t, c, 0), 2)
+	require.Len(t, entriesOf(t, c, 0), 2)
 	fresh := c.Sign(t, c.Named("one"))
 	again, err := fresh.Open(nil)
 	require.NoError(t, err)
 	require.NotEqual(t, open.Relays[0].KeyList, again.Relays[0].KeyList, "keys that a task has are given to no other")
 }
 
-// TestApprovedOwnerIsRefused: a relay takes nothing that is not its approved owner's, made for itself, and whole.
+// TestApprovedOwnerIsRefused: a relay accepts only complete tasks of its approved owner that name the relay and its
+// keys.
 func TestApprovedOwnerIsRefused(t *testing.T) {
 	c := relaytest.New(t, relaytest.Options{}.Approving(t, 2))
 	c.StartAll(t)
@@ -194,7 +195,7 @@ func TestApprovedOwnerIsRefused(t *testing.T) {
 	_, err = owner.KeysFor(t.Context(), relay0, label, "rot13", 1)
 	requireProblem(t, problem.Malformed, err)
 	require.ErrorContains(t, err, "kem")
-	require.Len(t, placesIn(t, c, 0), 1)
+	require.Len(t, entriesOf(t, c, 0), 1)
 
 	good := c.Sign(t, next)
 	refused := func(bundle *taskfile.Bundle, why string) {
@@ -214,7 +215,7 @@ func TestApprovedOwnerIsRefused(t *testing.T) {
 	unsigned := *good
 	unsigned.Signature = bytes.Repeat([]byte{1}, 64)
 	refused(&unsigned, "signed by a stranger")
-	own := c.Bundle(t) // of keys that the relay has, and did not make for the owner
+	own := c.Bundle(t) // with keys that the relay has, and did not make for the owner
 	refused(own, "relays.keyList")
 	now := uint64(c.Clock.Now().Unix())
 	refused(c.SignWith(t, c.Named("one", func(task *task.Task) {
@@ -235,14 +236,14 @@ func TestApprovedOwnerIsRefused(t *testing.T) {
 		task.Relays = next.Relays[1:]
 	}), lists()[1:]), "its relays do not include this one")
 	requireProblem(t, problem.TooLarge, owner.Begin(t.Context(), relay0, make([]byte, 64<<20+1)))
-	require.Len(t, placesIn(t, c, 0), 1)
+	require.Len(t, entriesOf(t, c, 0), 1)
 
 	require.NoError(t, c.Begin(t.Context(), t, 1, good))
 	require.NoError(t, c.Begin(t.Context(), t, 0, good))
 	fillEpoch(t, c.After(t, good), 0)
 }
 
-// TestApprovedOwnersNoise: of an approved owner's task, too, relays add what its law says.
+// TestApprovedOwnersNoise: relays add the demanded number of dummies to an approved owner's task, too.
 func TestApprovedOwnersNoise(t *testing.T) {
 	c := relaytest.New(t, relaytest.Options{Task: noisy}.Approving(t, 1))
 	c.StartAll(t)
@@ -254,8 +255,8 @@ func TestApprovedOwnersNoise(t *testing.T) {
 	require.Equal(t, []onion.LaneCount{{In: 10 + added, Added: added, Out: 10 + 2*added}}, chain[1].Lanes)
 }
 
-// TestKeysWithoutTaskExpire: keys that no task has take places; asked again, a relay answers the same. A day later they
-// are gone.
+// TestKeysWithoutTaskExpire: keys that no task has use a slot. When asked again, a relay answers with the same keys. A
+// day later they are removed.
 func TestKeysWithoutTaskExpire(t *testing.T) {
 	c := relaytest.New(t, relaytest.Options{Hops: 1, Task: func(t *task.Task) { t.Epochs.Count = 48 }}.Approving(t, 2))
 	c.Start(t, 0)
@@ -272,20 +273,20 @@ func TestKeysWithoutTaskExpire(t *testing.T) {
 	_, err = c.Ask(t, 0, c.Named("three"))
 	requireProblem(t, problem.OwnerTaskLimit, err)
 	c.Clock.Advance(time.Hour + time.Minute)
-	requireSoon(t, func() bool { return len(placesIn(t, c, 0)) == 0 })
+	requireSoon(t, func() bool { return len(entriesOf(t, c, 0)) == 0 })
 	err = c.Begin(t.Context(), t, 0, bundle)
 	requireProblem(t, problem.Malformed, err)
 	require.ErrorContains(t, err, "relays.keyList")
 	begin(t, c, c.Named("one"))
 }
 
-// TestFewerTaskLimit: an owner who has more tasks than the operator allows now keeps them, and gets no other.
-func TestFewerPlaces(t *testing.T) {
-	places := 3
+// TestLowerTaskLimit: an owner who has more tasks than the operator allows now keeps them, and gets no other.
+func TestLowerTaskLimit(t *testing.T) {
+	limit := 3
 	c := relaytest.New(t, relaytest.Options{Hops: 1}.Approving(t, 0))
 	start := func() (stop func()) {
 		cfg := c.Config(t, 0)
-		cfg.Owners[0].Tasks = places
+		cfg.Owners[0].Tasks = limit
 		r, err := relay.New(cfg)
 		require.NoError(t, err)
 		return c.Serve(t, r, cfg.Admin)
@@ -295,15 +296,15 @@ func TestFewerPlaces(t *testing.T) {
 	two := begin(t, c, c.Named("two"))
 	third := c.Sign(t, c.Named("three"))
 	stop()
-	places = 1
+	limit = 1
 	start()
 	requireProblem(t, problem.OwnerTaskLimit, c.Begin(t.Context(), t, 0, third))
 	fillEpoch(t, one, 0)
 	fillEpoch(t, two, 0)
 }
 
-// TestApprovedOwnersStream: a task that begins a stream goes on in its place, also after a restart, and the place is
-// free when the last task of the stream has expired.
+// TestApprovedOwnersStream: a task that begins a stream continues in its slot, also after a restart. The slot is free
+// when the last task of the stream has expired.
 func TestApprovedOwnersStream(t *testing.T) {
 	c := relaytest.New(t, expiring(relaytest.Options{Hops: 1}).Approving(t, 1))
 	stop := c.Start(t, 0)
@@ -316,14 +317,14 @@ func TestApprovedOwnersStream(t *testing.T) {
 	second := line.renew(t)
 	base := "http://" + c.Config(t, 0).Listen
 	c.Clock.Advance(48*time.Hour + relaytest.Epoch/2)
-	requireSoon(t, func() bool { return !served(t, base, line[1].Open.ID) })
-	require.True(t, served(t, base, second.Open.ID))
+	requireSoon(t, func() bool { return !isServed(t, base, line[1].Open.ID) })
+	require.True(t, isServed(t, base, second.Open.ID))
 	_, err := c.Ask(t, 0, c.Named("other"))
 	requireProblem(t, problem.OwnerTaskLimit, err)
 	last := line.renew(t)
 	c.Clock.Advance(50 * time.Hour)
-	requireSoon(t, func() bool { return len(placesIn(t, c, 0)) == 0 })
-	requireSoon(t, func() bool { return !served(t, base, last.Open.ID) })
+	requireSoon(t, func() bool { return len(entriesOf(t, c, 0)) == 0 })
+	requireSoon(t, func() bool { return !isServed(t, base, last.Open.ID) })
 	_, owner := c.AsOwner(t)
 	_, err = owner.Stream(t.Context(), first.Open, first.Open.Trust(task.SignKey{}))
 	require.ErrorIs(t, err, problem.New(problem.UnknownTask, ""))
@@ -331,8 +332,8 @@ func TestApprovedOwnersStream(t *testing.T) {
 	require.NoError(t, err)
 }
 
-// TestTwinsFollowOwners: a task that one process of a relay has taken is served by the other, without a restart, and
-// both let go of it.
+// TestTwinsFollowOwners: when one process of a relay accepts a task, the other serves it without a restart, and both
+// drop it.
 func TestTwinsFollowOwners(t *testing.T) {
 	c := relaytest.New(t, expiring(relaytest.Options{Hops: 1, Postgres: true}).Approving(t, 1))
 	cfg := c.Config(t, 0)
@@ -342,20 +343,20 @@ func TestTwinsFollowOwners(t *testing.T) {
 	runBeside(t, c, beside)
 	one := begin(t, c, c.Named("one"))
 	for _, at := range []string{cfg.Listen, beside.Listen} {
-		requireSoon(t, func() bool { return served(t, "http://"+at, one.Open.ID) })
+		requireSoon(t, func() bool { return isServed(t, "http://"+at, one.Open.ID) })
 	}
 	fillEpoch(t, one, 0)
 	c.Clock.Advance(60 * time.Hour)
 	for _, at := range []string{cfg.Listen, beside.Listen} {
-		requireSoon(t, func() bool { return !served(t, "http://"+at, one.Open.ID) })
+		requireSoon(t, func() bool { return !isServed(t, "http://"+at, one.Open.ID) })
 	}
-	require.Empty(t, placesIn(t, c, 0))
+	require.Empty(t, entriesOf(t, c, 0))
 	two := begin(t, c, c.Named("two", func(task *task.Task) { task.Epochs.Start = uint64(c.Clock.Now().Unix()) }))
 	fillEpoch(t, two, 0)
 }
 
-// TestOwnersShareMemory: there is room for as many tasks as owners may have, and what does not fit is refused, not the
-// next start.
+// TestOwnersShareMemory: the memory limit suffices for the tasks that owners may have. A task that does not fit is
+// refused when it comes, and not at the next start.
 func TestOwnersShareMemory(t *testing.T) {
 	c := relaytest.New(t, relaytest.Options{Hops: 1,
 		Config: func(_ int, cfg *relay.Config) { cfg.MaxMemory = 4 << 20 }}.Approving(t, 100))
@@ -371,7 +372,7 @@ func TestOwnersShareMemory(t *testing.T) {
 	require.ErrorContains(t, err, "max_memory")
 }
 
-// TestOwnersConfig: what an operator may write, and what check-config says.
+// TestOwnersConfig: the allowed configurations of owners, and the output of check-config.
 func TestOwnersConfig(t *testing.T) {
 	c := relaytest.New(t, relaytest.Options{Hops: 1}.Approving(t, 1))
 	cfg := c.Config(t, 0)
@@ -409,11 +410,11 @@ func TestOwnersConfig(t *testing.T) {
 	require.NoError(t, err)
 	require.NoError(t, r.CheckFolders())
 	require.NoError(t, r.Close())
-	require.NoDirExists(t, c.Config(t, 0).Owners[0].Folder, "who looks changes nothing")
+	require.NoDirExists(t, c.Config(t, 0).Owners[0].Folder, "check-config changes nothing")
 }
 
-// TestOwnersFolderFails: where the folder cannot be used the owner is not told why, nothing is served, and when it can
-// be used again the task is taken.
+// TestOwnersFolderFails: if an owner's folder cannot be used, the owner is not told why, and nothing is served. When it
+// can be used again, the relay accepts the task.
 func TestOwnersFolderFails(t *testing.T) {
 	c := relaytest.New(t, relaytest.Options{Hops: 1}.Approving(t, 1))
 	c.Start(t, 0)
@@ -428,7 +429,7 @@ func TestOwnersFolderFails(t *testing.T) {
 			c.WaitReady(t, c.Config(t, 0).Admin)
 		}
 	}
-	fails := func(err error) { // overloaded: it has noticed meanwhile that no room for erasing is kept there
+	fails := func(err error) { // overloaded: the relay has noticed meanwhile that the reserve is missing there
 		t.Helper()
 		var p *problem.Problem
 		require.ErrorAs(t, err, &p)
@@ -444,17 +445,17 @@ func TestOwnersFolderFails(t *testing.T) {
 	fails(c.Begin(t.Context(), t, 0, bundle))
 	back()
 	one := c.After(t, bundle)
-	inTheWay := filepath.Join(folder, placesIn(t, c, 0)[0], "task.bundle.new", "x")
+	inTheWay := filepath.Join(folder, entriesOf(t, c, 0)[0], "task.bundle.new", "x")
 	require.NoError(t, os.MkdirAll(inTheWay, 0o700))
 	requireProblem(t, problem.Internal, c.Begin(t.Context(), t, 0, bundle))
-	require.False(t, served(t, "http://"+c.Config(t, 0).Listen, one.Open.ID), "it is not written")
+	require.False(t, isServed(t, "http://"+c.Config(t, 0).Listen, one.Open.ID), "it is not written")
 	require.NoError(t, os.RemoveAll(filepath.Dir(inTheWay)))
 	require.NoError(t, c.Begin(t.Context(), t, 0, bundle))
 	fillEpoch(t, one, 0)
 }
 
-// TestOwnersCrash: a task that a crash has cut short is not served, and taken when it is handed over again; what was
-// dropped halfway does not come back.
+// TestOwnersCrash: a task that a crash has interrupted is not served, and accepted when it is handed over again. A
+// half-dropped task does not come back.
 func TestOwnersCrash(t *testing.T) {
 	c := relaytest.New(t, relaytest.Options{Hops: 1}.Approving(t, 1))
 	stop := c.Start(t, 0)
@@ -463,32 +464,32 @@ func TestOwnersCrash(t *testing.T) {
 	folder := c.Config(t, 0).Owners[0].Folder
 	raw, err := bundle.Bytes()
 	require.NoError(t, err)
-	require.NoError(t, os.WriteFile(filepath.Join(folder, placesIn(t, c, 0)[0], "task.bundle"), raw, 0o600))
+	require.NoError(t, os.WriteFile(filepath.Join(folder, entriesOf(t, c, 0)[0], "task.bundle"), raw, 0o600))
 	require.NoError(t, os.MkdirAll(filepath.Join(folder, "work", "next"), 0o700))
 	c.Start(t, 0)
 	one := c.After(t, bundle)
-	require.False(t, served(t, "http://"+c.Config(t, 0).Listen, one.Open.ID))
+	require.False(t, isServed(t, "http://"+c.Config(t, 0).Listen, one.Open.ID))
 	require.NoError(t, c.Begin(t.Context(), t, 0, bundle))
 	require.NoDirExists(t, filepath.Join(folder, "work"))
 	fillEpoch(t, one, 0)
 }
 
-// TestApprovedOwnersRelaysTellNoTime: whom an owner names as relays is not asked for the time.
+// TestApprovedOwnersRelaysTellNoTime: the relays that an owner names are not asked for the time.
 func TestApprovedOwnersRelaysTellNoTime(t *testing.T) {
 	c := relaytest.New(t, relaytest.Options{}.Approving(t, 1))
 	c.StartAll(t)
 	fillEpoch(t, begin(t, c, c.Named("one")), 0)
 	configured := relaytest.New(t, relaytest.Options{})
 	configured.StartAll(t)
-	told := func(c *relaytest.Cascade) bool {
+	asked := func(c *relaytest.Cascade) bool {
 		_, metrics := get(t, c, 0, "/metrics")
 		return strings.Contains(metrics, "doona_relay_clock_offset_seconds{")
 	}
-	requireSoon(t, func() bool { return told(configured) })
-	require.False(t, told(c))
+	requireSoon(t, func() bool { return asked(configured) })
+	require.False(t, asked(c))
 }
 
-// TestEndEpochsOfOwners: where the store is lost, the epochs of owners' tasks are ended with all others.
+// TestEndEpochsOfOwners: if the store is lost, the epochs of owners' tasks are ended with all others.
 func TestEndEpochsOfOwners(t *testing.T) {
 	c := relaytest.New(t, relaytest.Options{Hops: 1}.Approving(t, 1))
 	stop := c.Start(t, 0)

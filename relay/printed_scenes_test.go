@@ -28,10 +28,11 @@ import (
 	"github.com/doona-dp/doona/wire/token"
 )
 
-// expireSoon has tasks expire within two days.
+// expireSoon makes tasks expire within two days.
 func expireSoon(_ int, cfg *relay.Config) { cfg.GiveUp, cfg.Retention = time.Hour, 48*time.Hour }
 
-// TestLife is an epoch from its first report until nothing is left of it, and what is refused meanwhile.
+// TestPrintedLife shows an epoch from its first report until it has expired, and the requests that are refused
+// meanwhile.
 func TestPrintedLife(t *testing.T) {
 	s := newScene(t, relaytest.Options{Tasks: 2, Config: expireSoon})
 	s.StartAll(t)
@@ -96,7 +97,7 @@ func TestPrintedLife(t *testing.T) {
 	s.as("an end, unsigned").send(http.MethodGet, strings.TrimSuffix(batch(0, ""), "/batches/")+"/end", nil)
 	s.as("updates")
 	_, _ = next.UpstreamStatus(t.Context(), s.Open.Relays[0], nil)
-	s.as("news for a stranger")
+	s.as("updates for a stranger")
 	_, _ = stranger.UpstreamStatus(t.Context(), s.Open.Relays[0], nil)
 	s.as("the time")
 	_, _ = next.Time(t.Context(), s.Open, 0)
@@ -142,7 +143,7 @@ func TestPrintedLife(t *testing.T) {
 	s.done("life")
 }
 
-// TestFindings plays a first relay that signs what it should not.
+// TestPrintedFindings plays a first relay that signs false manifests.
 func TestPrintedFindings(t *testing.T) {
 	s := newScene(t, relaytest.Options{})
 	first := s.StartFirst(t)
@@ -178,7 +179,7 @@ func TestPrintedFindings(t *testing.T) {
 	s.done("findings")
 }
 
-// TestTokens is a task whose clients need tokens, and whose pages have an origin.
+// TestPrintedTokens shows a task whose clients need tokens, and whose pages have an origin.
 func TestPrintedTokens(t *testing.T) {
 	s := newScene(t, relaytest.Options{Hops: 1, Task: func(draft *task.Task) {
 		relaytest.WithTokens(draft)
@@ -191,19 +192,19 @@ func TestPrintedTokens(t *testing.T) {
 		return problem.New(problem.TokenMissing, "").Is(err)
 	})
 	s.section("refused")
-	tok, spare, body := s.Token(t, 0), s.Token(t, 0), s.Seal(t, 0, 1)
+	tok, second, body := s.Token(t, 0), s.Token(t, 0), s.Seal(t, 0, 1)
 	header := func(tok []byte) []string { return []string{"Authorization", token.Header(tok)} }
-	changed := bytes.Clone(spare)
+	changed := bytes.Clone(second)
 	changed[len(changed)-1] ^= 1
 	s.as("no token").report(0, body, 1)
 	s.as("damaged").report(0, body, 1, header(changed)...)
-	s.as("cut").report(0, body, 1, header(spare[:9])...)
+	s.as("cut").report(0, body, 1, header(second[:9])...)
 	s.as("of another epoch").report(0, body, 1, header(s.Token(t, 1))...)
 	s.as("another scheme").report(0, body, 1, "Authorization", "Bearer x")
 	s.as("taken").report(0, body, 1, header(tok)...)
 	s.as("taken again").report(0, body, 1, header(tok)...)
 	s.as("spent").report(0, s.Seal(t, 0, 2), 1, header(tok)...)
-	s.as("the report of another").report(0, body, 1, header(spare)...)
+	s.as("the report of another").report(0, body, 1, header(second)...)
 	s.as("of a page elsewhere").report(0, body, 1, "Origin", "https://other.example")
 	s.as("of the task's page").report(0, body, 1, append(header(tok), "Origin", "https://shop.example")...)
 	s.as("preflight elsewhere").send(http.MethodOptions, s.ReportsURL(0), nil, "Origin", "https://other.example")
@@ -214,7 +215,7 @@ func TestPrintedTokens(t *testing.T) {
 	s.done("tokens")
 }
 
-// TestOwners is an owner who hands over a task, and a stream.
+// TestPrintedOwners shows an owner who hands over a task, and a stream.
 func TestPrintedOwners(t *testing.T) {
 	s := newScene(t, relaytest.Options{Hops: 1, Config: expireSoon, Task: relaytest.InStream("name")},
 		func(o relaytest.Options) relaytest.Options { return o.Approving(t, 1) })
@@ -243,7 +244,7 @@ func TestPrintedOwners(t *testing.T) {
 	require.NoError(t, asked.Begin(t.Context(), named.Relays[0], raw))
 	s.as("the task again")
 	require.NoError(t, asked.Begin(t.Context(), named.Relays[0], raw))
-	s.as("keys beyond the places")
+	s.as("keys beyond the task limit")
 	asked.KeysFor(t.Context(), named.Relays[0], two, named.KEM, 2)
 	one := s.After(t, bundle)
 	s.name(one.Open.ID.String(), "<task one>")
@@ -262,7 +263,7 @@ func TestPrintedOwners(t *testing.T) {
 	s.done("owners")
 }
 
-// TestStreams is a stream that goes on, and stops.
+// TestPrintedStreams shows a stream that continues, and stops.
 func TestPrintedStreams(t *testing.T) {
 	s := newScene(t, relaytest.Options{Hops: 1, Config: expireSoon, Task: relaytest.InStream("name")})
 	s.Start(t, 0)
@@ -299,7 +300,7 @@ func TestPrintedStreams(t *testing.T) {
 	s.done("streams")
 }
 
-// TestStateRollback is a store of before in the place of a newer one, and how the operator puts it right.
+// TestPrintedStateRollback shows an older store that replaces a newer one, and how the operator recovers.
 func TestPrintedStateRollback(t *testing.T) {
 	s := newScene(t, relaytest.Options{Hops: 1})
 	store := func() map[string][]byte {
@@ -351,10 +352,10 @@ func TestPrintedStateRollback(t *testing.T) {
 	verifier.End(t.Context(), s.Open, 0, 0)
 	s.status(0)
 	s.log(0)
-	s.done("setback")
+	s.done("rollback")
 }
 
-// TestClock is a clock that is set wrong while nobody can confirm it.
+// TestPrintedClock shows a clock that is set wrong while nobody can confirm it.
 func TestPrintedClock(t *testing.T) {
 	var off atomic.Int64
 	var s *scene
@@ -376,7 +377,7 @@ func TestPrintedClock(t *testing.T) {
 	s.done("clock")
 }
 
-// TestBusy is a relay that has too much to do.
+// TestPrintedBusy shows an overloaded relay.
 func TestPrintedBusy(t *testing.T) {
 	s := newScene(t, relaytest.Options{Hops: 1, Config: func(_ int, cfg *relay.Config) { cfg.MaxConcurrent = 16 }})
 	s.Start(t, 0)

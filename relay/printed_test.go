@@ -27,18 +27,18 @@ import (
 	"github.com/doona-dp/doona/wire/keyfile"
 )
 
-// These tests pin what a relay shows: its metrics, its status, its log, and each request that it refuses. Nobody who
-// works on the relay's insides may change a file of testdata/printed. -update writes them anew.
+// These tests pin the relay's output: its metrics, its status, its log, and each request that it refuses. A change of
+// the relay's internals alone must not change a file of testdata/printed. -update writes the files again.
 
 var update = flag.Bool("update", false, "write the files anew")
 
-// scene is one run of relays, and what was seen of it.
+// scene is one run of relays, and its recorded output.
 type scene struct {
 	*relaytest.Cascade
 	t     *testing.T
 	logs  []*buffer // by hop
 	out   strings.Builder
-	names []string // pairs: what differs from run to run, and what stands for it
+	names []string // pairs of replacements: a text that differs from run to run, and its name
 	label string   // of the next answer
 }
 
@@ -60,7 +60,7 @@ func (b *buffer) String() string {
 	return b.text.String()
 }
 
-// newScene lays out a cascade whose relays' logs are kept.
+// newScene creates a cascade and records its relays' logs.
 func newScene(t *testing.T, o relaytest.Options, wrap ...func(relaytest.Options) relaytest.Options) *scene {
 	t.Helper()
 	s := &scene{t: t}
@@ -96,7 +96,7 @@ func newScene(t *testing.T, o relaytest.Options, wrap ...func(relaytest.Options)
 	return s
 }
 
-// name has something stand for what differs from run to run; a task's id is cut in places.
+// name replaces a text that differs from run to run by a name. Some output has only the start of a task's id.
 func (s *scene) name(value, as string) {
 	s.names = append(s.names, value, as)
 	if strings.HasPrefix(as, "<task") {
@@ -104,21 +104,21 @@ func (s *scene) name(value, as string) {
 	}
 }
 
-// plain is a text with names in place of what differs from run to run.
+// plain returns a text with names instead of texts that differ from run to run.
 func (s *scene) plain(text string) string { return strings.NewReplacer(s.names...).Replace(text) }
 
-// section begins a part of the file.
+// section begins a section of the file.
 func (s *scene) section(format string, args ...any) {
 	fmt.Fprintf(&s.out, "\n== %s\n", s.plain(fmt.Sprintf(format, args...)))
 }
 
-// as says of what the next answer is.
+// as describes the next answer.
 func (s *scene) as(format string, args ...any) *scene {
 	s.label = fmt.Sprintf(format, args...)
 	return s
 }
 
-// RoundTrip writes answers down: the status, the header, and the document of a refusal.
+// RoundTrip records answers: the status, the header, and the document of a refusal.
 func (s *scene) RoundTrip(req *http.Request) (*http.Response, error) {
 	resp, err := http.DefaultTransport.RoundTrip(req)
 	if err != nil {
@@ -169,7 +169,7 @@ var keyText = regexp.MustCompile(`"[A-Za-z0-9_-]{40,}"`)
 
 var nowField = regexp.MustCompile(`"now":\d+`)
 
-// client is a next hop or an owner whose answers are written down.
+// client returns a next hop's or an owner's client whose answers are recorded.
 func (s *scene) client(keyFile string) *handover.Client {
 	s.t.Helper()
 	key, err := keyfile.LoadSign(keyFile)
@@ -177,12 +177,12 @@ func (s *scene) client(keyFile string) *handover.Client {
 	return handover.NewClient(key, s)
 }
 
-// hop is the relay at a hop, as one that asks the relay before.
+// hop returns the client with which the relay at a hop asks its upstream relay.
 func (s *scene) hop(hop int) *handover.Client {
 	return s.client(filepath.Join(s.Dir, fmt.Sprintf("relay%d", hop+1), "sign.key"))
 }
 
-// send makes a request and writes the answer down. Headers are pairs.
+// send makes a request and records the answer. Headers are pairs.
 func (s *scene) send(method, url string, body []byte, headers ...string) {
 	s.t.Helper()
 	req, err := http.NewRequestWithContext(s.t.Context(), method, url, bytes.NewReader(body))
@@ -195,14 +195,14 @@ func (s *scene) send(method, url string, body []byte, headers ...string) {
 	resp.Body.Close()
 }
 
-// report sends a report and writes the answer down.
+// report sends a report and records the answer.
 func (s *scene) report(epoch uint64, body []byte, network int, headers ...string) {
 	s.t.Helper()
 	s.send(http.MethodPost, s.ReportsURL(epoch), body, append([]string{"Content-Type", "application/msgpack",
 		"X-Forwarded-For", relaytest.Network(network)}, headers...)...)
 }
 
-// post has clients from a number to another report.
+// post sends reports of the clients from one number to another.
 func (s *scene) post(epoch uint64, from, to int) {
 	s.t.Helper()
 	for i := from; i < to; i++ {
@@ -210,7 +210,7 @@ func (s *scene) post(epoch uint64, from, to int) {
 	}
 }
 
-// soon waits until something holds.
+// soon waits until a condition holds.
 func (s *scene) soon(holds func() bool) {
 	s.t.Helper()
 	require.Eventually(s.t, holds, relaytest.Patience, 10*time.Millisecond)
@@ -245,7 +245,7 @@ func (s *scene) epochIs(hop int, epoch uint64, state string) {
 	})
 }
 
-// ready writes down what /readyz says.
+// ready records the answer of /readyz.
 func (s *scene) ready(hop int) {
 	s.t.Helper()
 	status, text := s.admin(hop, "/readyz")
@@ -253,7 +253,7 @@ func (s *scene) ready(hop int) {
 	fmt.Fprintf(&s.out, "%d %s\n", status, strings.TrimSpace(s.plain(text)))
 }
 
-// status writes down what /status says. Evidence is signed with new keys each time.
+// status records the answer of /status. Evidence is signed with new keys each time.
 func (s *scene) status(hop int) {
 	s.t.Helper()
 	_, text := s.admin(hop, "/status")
@@ -265,17 +265,17 @@ func (s *scene) status(hop int) {
 
 var evidence = regexp.MustCompile(`"(Manifest|Signature|manifest|signature)": "[^"]*"`)
 
-// moving are metrics of which only the name is always the same.
+// moving are metrics whose values differ from run to run.
 var moving = regexp.MustCompile(`^doona_\w+_(bucket\{|sum|count|connections |offset_seconds|store_errors_total)|` +
 	`_last_(answer|asked)_timestamp_seconds|_connections |_clock_|_peer`)
 
-// logged waits until a relay has logged something so many times.
+// logged waits until a relay has logged a message several times.
 func (s *scene) logged(hop int, what string, times int) {
 	s.t.Helper()
 	s.soon(func() bool { return strings.Count(s.logs[hop].String(), what) == times })
 }
 
-// metrics writes down the metrics, those of Go and of the process apart.
+// metrics records the metrics, except those of Go and of the process.
 func (s *scene) metrics(hop int) {
 	s.t.Helper()
 	_, text := s.admin(hop, "/metrics")
@@ -309,7 +309,7 @@ func (s *scene) metrics(hop int) {
 	flush()
 }
 
-// labels returns the labels of a sample, but those of a histogram.
+// labels returns the labels of a sample, without those of a histogram.
 func labels(sample string) string {
 	_, of, _ := strings.Cut(sample, "{")
 	if strings.HasPrefix(of, "le=") {
@@ -318,8 +318,8 @@ func labels(sample string) string {
 	return of
 }
 
-// log writes down the lines that a relay has logged, each once, sorted. Whether its neighbours answer before it asks
-// them for the time is left to chance, but where nobody runs who could.
+// log records the lines that a relay has logged, each once, sorted. It leaves out a line that depends on whether
+// neighbours answer before it asks them for the time, unless no neighbour runs.
 func (s *scene) log(hop int) {
 	s.t.Helper()
 	s.section("log of relay %d", hop)
@@ -340,7 +340,7 @@ func (s *scene) log(hop int) {
 	fmt.Fprintln(&s.out, strings.Join(lines, "\n"))
 }
 
-// done compares what was seen with what was seen before.
+// done compares the recorded output with the file.
 func (s *scene) done(name string) {
 	s.t.Helper()
 	path := filepath.Join("testdata", "printed", name+".txt")

@@ -11,8 +11,9 @@ import (
 	"github.com/doona-dp/doona/relay"
 )
 
-// TestRoomIsKeptWhereKeysAre: also where all tasks' keys are in the relay's own file, and where a stream's folder is a
-// disk of its own; and in no other folder, as that of a task that names no file.
+// TestRoomIsKeptWhereKeysAre: the relay keeps a reserve in each folder with keys, also if all tasks' keys are in the
+// relay's own file, or a stream's folder is a separate disk. It keeps none in other folders, such as that of a task
+// without key file.
 func TestRoomIsKeptWhereKeysAre(t *testing.T) {
 	c := relaytest.New(t, relaytest.Options{Hops: 1, Task: relaytest.InStream()})
 	cfg := c.Config(t, 0)

@@ -12,8 +12,8 @@ import (
 	"github.com/doona-dp/doona/wire/task"
 )
 
-// TestNoncesOfDroppedTasks: keys that an approved owner's tasks alone name share one ring, the owner's, however many
-// there are, and nothing is remembered when no task names them any more, in memory and in the store.
+// TestNoncesOfDroppedTasks: keys that only an approved owner's tasks name share the owner's ring, however many there
+// are. When no task names them any more, the relay forgets their nonces, in memory and in the store.
 func TestNoncesOfDroppedTasks(t *testing.T) {
 	c := relaytest.New(t, expiring(relaytest.Options{Hops: 1, Postgres: true}).Approving(t, 2))
 	r, _ := c.StartRelay(t, 0)
@@ -33,11 +33,11 @@ func TestNoncesOfDroppedTasks(t *testing.T) {
 	require.GreaterOrEqual(t, rings[one.Open.Owner], 2)
 	require.Positive(t, rows())
 	c.Clock.Advance(52 * time.Hour)
-	requireSoon(t, func() bool { return len(placesIn(t, c, 0)) == 0 && len(relay.Rings(r)) == 0 })
+	requireSoon(t, func() bool { return len(entriesOf(t, c, 0)) == 0 && len(relay.Rings(r)) == 0 })
 	requireSoon(t, func() bool { return rows() == 0 })
 }
 
-// TestConfiguredKeysHaveTheirRing: a key that a configured task names shares none.
+// TestConfiguredKeysHaveTheirRing: a key that a configured task names has its own ring.
 func TestConfiguredKeysHaveTheirRing(t *testing.T) {
 	c := relaytest.New(t, relaytest.Options{Hops: 1})
 	r, _ := c.StartRelay(t, 0)

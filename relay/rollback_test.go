@@ -19,7 +19,7 @@ import (
 	"github.com/doona-dp/doona/wire/problem"
 )
 
-// keepFolder returns what restores a folder with all that was in its files.
+// keepFolder copies a folder's files and returns a function that restores them.
 func keepFolder(t *testing.T, folder string) (restore func()) {
 	t.Helper()
 	files := map[string][]byte{}
@@ -38,9 +38,9 @@ func keepFolder(t *testing.T, folder string) (restore func()) {
 	}
 }
 
-// TestStateRollbackShowsByAnotherBatch: everything was set back by one batch, and another one of its number is made
-// before the next hop asks again. It asks for the number after that, as it should, and shows what it has had: so
-// the clients whose reports were forgotten, and come again, are not released a second time.
+// TestStateRollbackShowsByAnotherBatch: all of a relay's state was rolled back by one batch, and the relay makes
+// another batch of that number before the next hop asks again. The next hop then asks for the following number, and
+// shows its history. So the reports of forgotten clients that come again are not released twice.
 func TestStateRollbackShowsByAnotherBatch(t *testing.T) {
 	for hop := range 2 {
 		t.Run(fmt.Sprintf("hop %d", hop), func(t *testing.T) {
@@ -75,18 +75,18 @@ func TestStateRollbackShowsByAnotherBatch(t *testing.T) {
 			restore := keepFolder(t, filepath.Dir(c.RelayConfig(hop+1)))
 			stop = c.Start(t, hop)
 			offer(0, span(0, 10))
-			had, err := pull(0, handover.HistoryDigest{})
+			one, err := pull(0, handover.HistoryDigest{})
 			require.NoError(t, err)
-			before := handover.HashManifests(had.Manifest).History()
-			require.NoError(t, next.Confirm(t.Context(), c.Open, hop, 0, 0, had.Manifest))
+			before := handover.HashManifests(one.Manifest).History()
+			require.NoError(t, next.Confirm(t.Context(), c.Open, hop, 0, 0, one.Manifest))
 			stop()
 
 			restore()
 			stop = c.Start(t, hop)
 			offer(0, span(20, 10))
 			other, err := pull(0, handover.HistoryDigest{})
-			require.NoError(t, err, "nobody has said anything yet")
-			require.NotEqual(t, had.Manifest, other.Manifest)
+			require.NoError(t, err, "no request has shown the rollback yet")
+			require.NotEqual(t, one.Manifest, other.Manifest)
 			offer(1, span(0, 10))
 			_, err = pull(1, before)
 			requireProblem(t, problem.StateRolledBack, err)
@@ -103,10 +103,10 @@ func TestStateRollbackShowsByAnotherBatch(t *testing.T) {
 	}
 }
 
-// TestStateRollbackShowsByABatchFurtherBack: everything was set back by two batches, and the relay before serves
-// another first one, and the same second: it is destroyed, so that its manifest is the same again. The next hop has had
-// another first one, and says so.
-func TestStateRollbackShowsByABatchFurtherBack(t *testing.T) {
+// TestStateRollbackShowsByAnEarlierBatch: all of a relay's state was rolled back by two batches. The upstream relay
+// serves another first batch, and the same second one, which is destroyed, so its manifest is the same again. The next
+// hop got another first batch, and its history shows that.
+func TestStateRollbackShowsByAnEarlierBatch(t *testing.T) {
 	c := relaytest.New(t, relaytest.Options{})
 	first := c.StartFirst(t)
 	serve := func(seq uint64, lanes onion.Lanes) { first.Serve(t, 0, seq, first.Batch(t, 0, seq, 10, lanes)) }
@@ -133,27 +133,27 @@ func TestStateRollbackShowsByABatchFurtherBack(t *testing.T) {
 	serve(2, victims)
 	c.Start(t, 1)
 	batches(3)
-	witness := func(*onion.SignedManifest) error { return nil }
+	record := func(*onion.SignedManifest) error { return nil }
 	pull := func(seq uint64, before handover.HistoryDigest) (*onion.Batch, error) {
 		return c.Verifier.PullOnce(t.Context(), handover.Request{Open: c.Open, From: 1, Seq: seq, History: before,
-			RecordManifest: witness})
+			RecordManifest: record})
 	}
 	again, err := pull(1, handover.HistoryDigest{})
 	require.NoError(t, err)
-	require.Equal(t, two.Manifest, again.Manifest, "this one shows nothing")
+	require.Equal(t, two.Manifest, again.Manifest, "this request does not show the rollback")
 	_, err = pull(2, handover.HashManifests(one.Manifest, two.Manifest).History())
 	requireProblem(t, problem.StateRolledBack, err)
 }
 
-// TestStateRollbackShowsWhileItIsMade: the requested batch and the previous one are made anew while the pull is
-// answered. The next hop's memory is held against them all the same.
+// TestStateRollbackShowsWhileItIsMade: the requested batch and the previous one are made again while the pull is
+// answered. The relay still compares the next hop's history with them.
 func TestStateRollbackShowsWhileItIsMade(t *testing.T) {
 	c := relaytest.New(t, relaytest.Options{Hops: 1})
 	c.Start(t, 0)()
 	restore := keepFolder(t, filepath.Dir(c.RelayConfig(1)))
 	stop := c.Start(t, 0)
 	postSome(t, c, 0, 10)
-	had, _ := c.Pull(t, 0, 0)
+	one, _ := c.Pull(t, 0, 0)
 	stop()
 	restore()
 	cfg := c.Config(t, 0)
@@ -164,7 +164,7 @@ func TestStateRollbackShowsWhileItIsMade(t *testing.T) {
 	postSome(t, c, 10, 30)
 	requireSoon(t, func() bool { return c.Status(t, 0).Epochs[0].Batches == 2 })
 	_, err = c.Verifier.PullOnce(t.Context(), handover.Request{Open: c.Open, Seq: 1,
-		History:        handover.HashManifests(had.Manifest).History(),
+		History:        handover.HashManifests(one.Manifest).History(),
 		RecordManifest: func(*onion.SignedManifest) error { return nil }})
 	requireProblem(t, problem.StateRolledBack, err)
 }
@@ -175,9 +175,9 @@ func requireFindingAt(t *testing.T, c *relaytest.Cascade, hop int, want relay.Fi
 	require.Equal(t, []relay.Finding{want}, c.Status(t, hop).Findings)
 }
 
-// TestStateRollbackShowsByTheNextHop: a relay whose store, secret and keys were all set back to one moment learns
-// it from the number that the next hop asks for. It takes, makes and hands out nothing more in that epoch,
-// also after a restart; other epochs and tasks go on.
+// TestStateRollbackShowsByTheNextHop: a relay's store, secret and keys were all rolled back to one moment. The relay
+// finds out by the number that the next hop asks for. It accepts, makes and hands out nothing more in that epoch, also
+// after a restart; other epochs and tasks continue.
 func TestStateRollbackShowsByTheNextHop(t *testing.T) {
 	c := relaytest.New(t, relaytest.Options{Hops: 1, Tasks: 2})
 	other := c.Other(t, 1)
@@ -202,14 +202,14 @@ func TestStateRollbackShowsByTheNextHop(t *testing.T) {
 
 	restore()
 	stop = c.Start(t, 0)
-	require.NoError(t, post(c, 0, 3000), "nobody has said anything yet")
+	require.NoError(t, post(c, 0, 3000), "no request has shown the rollback yet")
 	pull := func(epoch, seq uint64) error {
 		_, err := c.Verifier.Pull(t.Context(), c.Open, 0, epoch, seq)
 		return err
 	}
-	require.ErrorIs(t, pull(0, 0), problem.New(problem.NotSealed, ""), "it may be the next")
-	require.ErrorIs(t, pull(1, 7), problem.New(problem.NotSealed, ""), "an epoch that has not begun is not behind")
-	requireBehind := func() {
+	require.ErrorIs(t, pull(0, 0), problem.New(problem.NotSealed, ""), "it may be the next batch")
+	require.ErrorIs(t, pull(1, 7), problem.New(problem.NotSealed, ""), "an epoch that has not begun is not rolled back")
+	requireRolledBack := func() {
 		for seq := range uint64(3) {
 			require.GreaterOrEqual(t, requireProblem(t, problem.StateRolledBack, pull(0, seq)).RetryAfter, time.Minute)
 		}
@@ -224,17 +224,17 @@ func TestStateRollbackShowsByTheNextHop(t *testing.T) {
 			Reason: "the next hop has a batch that this relay lost: state rollback"}}, status.Findings)
 		require.Zero(t, status.Epochs[0].Batches)
 	}
-	require.Error(t, pull(0, 1), "whoever asks for it has had batch 0, which is open here")
-	requireBehind()
+	require.Error(t, pull(0, 1), "a request for it shows that the hop has batch 0, which is open here")
+	requireRolledBack()
 	stop()
 	stop = c.Start(t, 0)
-	requireBehind()
+	requireRolledBack()
 
 	stop()
 	back, err := relay.OpenRolledBack(c.Config(t, 0))
 	require.NoError(t, err)
 	require.Contains(t, back.Cause, "the next hop has a batch that this relay lost")
-	require.Len(t, back.Epochs, 2, "of both tasks: they were set back together")
+	require.Len(t, back.Epochs, 2, "of both tasks: they were rolled back together")
 	require.NoError(t, back.Close())
 	stop = c.Start(t, 0)
 
@@ -248,7 +248,7 @@ func TestStateRollbackShowsByTheNextHop(t *testing.T) {
 	requireSoon(t, func() bool { return errors.Is(key(), keyfile.ErrErased) })
 	require.NoError(t, post(c, 1, 1))
 	requireProblem(t, problem.StateRolledBack, pull(0, 0))
-	require.Zero(t, c.Status(t, 0).Epochs[0].Batches, "what is left is not sealed either")
+	require.Zero(t, c.Status(t, 0).Epochs[0].Batches, "the rest is not sealed either")
 	stop()
 
 	back, err = relay.OpenRolledBack(c.Config(t, 0))
@@ -258,16 +258,16 @@ func TestStateRollbackShowsByTheNextHop(t *testing.T) {
 	requireProblem(t, problem.EpochEnded, pull(0, 0))
 }
 
-// TestAnEndedEpochIsNotBehind: a store was set back, and its operator has ended the epochs. The next hop asks for the
-// batch after those that it has had. What is not here is so on purpose: that is no sign of another set-back, which
-// would have the operator end good epochs, too.
-func TestAnEndedEpochIsNotBehind(t *testing.T) {
+// TestAnEndedEpochIsNotRolledBack: a store was rolled back, and its operator has ended the epochs. The next hop asks
+// for the batch after those that it has. Batches are missing here on purpose. That is no sign of another state
+// rollback, which would make the operator end good epochs, too.
+func TestAnEndedEpochIsNotRolledBack(t *testing.T) {
 	c := relaytest.New(t, relaytest.Options{})
 	next := handover.NewClient(c.SignKey(t, 1), nil)
-	pull := func(seq uint64, had ...[]byte) (b *onion.Batch, err error) {
+	pull := func(seq uint64, manifests ...[]byte) (b *onion.Batch, err error) {
 		requireSoon(t, func() bool {
 			b, err = next.PullOnce(t.Context(), handover.Request{Open: c.Open, Seq: seq,
-				History:        handover.HashManifests(had...).History(),
+				History:        handover.HashManifests(manifests...).History(),
 				RecordManifest: func(*onion.SignedManifest) error { return nil }})
 			return !errors.Is(err, handover.ErrNotSealed)
 		})

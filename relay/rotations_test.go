@@ -17,7 +17,7 @@ import (
 	"github.com/doona-dp/doona/wire/taskfile"
 )
 
-// handAll signs the next task as r says and hands it to all its relays, the last one first.
+// handAll signs the next task with the rotations in r and hands it to all its relays, the last one first.
 func handAll(t *testing.T, c *relaytest.Cascade, r handover.Renewal) *relaytest.Cascade {
 	t.Helper()
 	_, owner := c.AsOwner(t)
@@ -27,7 +27,7 @@ func handAll(t *testing.T, c *relaytest.Cascade, r handover.Renewal) *relaytest.
 	return handOver(t, c, bundle)
 }
 
-// handOver has all relays of a bundle's task take it, the last first.
+// handOver hands a task to all its relays, the last one first.
 func handOver(t *testing.T, c *relaytest.Cascade, bundle *taskfile.Bundle) *relaytest.Cascade {
 	t.Helper()
 	next := c.After(t, bundle)
@@ -37,7 +37,7 @@ func handOver(t *testing.T, c *relaytest.Cascade, bundle *taskfile.Bundle) *rela
 	return next
 }
 
-// fileOf writes a new signing key and returns its file and it.
+// fileOf writes a new signing key and returns its file and its public key.
 func fileOf(t *testing.T) (string, task.SignKey) {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "sign.key")
@@ -46,8 +46,8 @@ func fileOf(t *testing.T) (string, task.SignKey) {
 	return path, task.SignKey(private.Public().(ed25519.PublicKey))
 }
 
-// TestRelayHandsOnItsKey: both relays of a stream sign with other keys from its next task on, and go on with the old
-// ones in the tasks before. Keys that were made for the next task before the change are signed anew.
+// TestRelayHandsOnItsKey: both relays of a stream sign with new keys from its next task on, and with the old ones in
+// earlier tasks. They sign keys that were made for the next task before the change again.
 func TestRelayHandsOnItsKey(t *testing.T) {
 	newest := map[int]string{}
 	c := relaytest.New(t, relaytest.Options{Task: relaytest.InStream(), Config: func(hop int, cfg *relay.Config) {
@@ -69,7 +69,7 @@ func TestRelayHandsOnItsKey(t *testing.T) {
 	c.StartAll(t)
 	_, err := owner.Renew(t.Context(), c.Open, handover.Renewal{Count: 1, Now: c.Clock.Now(),
 		Verifier: c.NextVerifierKeys(t, 2, 1)})
-	require.ErrorContains(t, err, "stranger", "the owner was not told of the rotations")
+	require.ErrorContains(t, err, "stranger", "the owner does not know of the rotations")
 
 	next := handAll(t, c, handover.Renewal{Rotations: rotations})
 	fillEpoch(t, c, 0)
@@ -81,8 +81,8 @@ func TestRelayHandsOnItsKey(t *testing.T) {
 	require.NotNil(t, stream)
 }
 
-// TestRelayIsReplaced: a relay gives up, and another that was in no task of the stream before takes its place. It gets
-// the tasks before from the relays that are left.
+// TestRelayIsReplaced: a relay gives up, and another that was in no earlier task of the stream replaces it. It gets the
+// earlier tasks from the remaining relays.
 func TestRelayIsReplaced(t *testing.T) {
 	for _, gone := range []int{0, 1} {
 		file, public := fileOf(t)
@@ -122,7 +122,7 @@ func TestRelayIsReplaced(t *testing.T) {
 		require.ErrorContains(t, follow(), "relays.")
 		require.ErrorContains(t, follow(taskfile.FormatKey(c.Open.Verifier.SignKey)), "relays.")
 
-		// A relay that comes back, or has given its place to another, takes the task too: clients may look there.
+		// A relay that comes back, or was replaced, takes the task too: clients may still ask it.
 		c.Start(t, gone)
 		raw, err := os.ReadFile(filepath.Join(dir, "next", "1.bundle"))
 		require.NoError(t, err)

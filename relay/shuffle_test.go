@@ -13,10 +13,10 @@ import (
 	"github.com/doona-dp/doona/wire/task"
 )
 
-// TestProcessesPermute: so do three `relay serve` processes, over HTTP: the first is sent reports one after
-// the other, the mix and the last relay get batches in order from the relay before, which the test plays.
-// 100 batches for each, 2000 in the long form. At the first relay this does not tell the permutation from
-// the random keys by which the store finds its rows; [TestEveryHopPermutes] does.
+// TestProcessesPermute tests the permutation of three `relay serve` processes, over HTTP: the first gets reports one
+// after the other, the mix and the last relay get batches in order from the upstream relay, which the test plays. 100
+// batches for each, 2000 in the long form. At the first relay this cannot tell the permutation from the random keys by
+// which the store finds its rows; [TestEveryHopPermutes] can.
 func TestProcessesPermute(t *testing.T) {
 	trials := uint64(stattest.FewTrials)
 	if stattest.Long {
@@ -40,7 +40,7 @@ func TestProcessesPermute(t *testing.T) {
 			seq := uint64(0)
 			stattest.Uniform(t, int(trials), func() []int {
 				seq++
-				return orderBehind(t, c, hop, seq-1)
+				return orderAfter(t, c, hop, seq-1)
 			})
 		})
 	}
@@ -79,8 +79,8 @@ func opened(t *testing.T, c *relaytest.Cascade, hop int, lanes onion.Lanes) onio
 	return out
 }
 
-// orderBehind pulls a batch from the relay at a hop, as the next hop, and returns the numbers in its slots.
-func orderBehind(t *testing.T, c *relaytest.Cascade, hop int, seq uint64) (order []int) {
+// orderAfter pulls a batch from the relay at a hop, as the next hop, and returns the numbers in its slots.
+func orderAfter(t *testing.T, c *relaytest.Cascade, hop int, seq uint64) (order []int) {
 	t.Helper()
 	next := c.Verifier
 	if hop+1 < c.Open.VerifierHop() {

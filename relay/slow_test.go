@@ -50,7 +50,7 @@ func inSlowLane(t *testing.T, test func(t *testing.T, l *slowLane)) {
 		test(t, l)
 		cancel()
 		require.NoError(t, <-ended)
-		time.Sleep(time.Second) // slow clients see that it is over
+		time.Sleep(time.Second) // slow clients notice that the test is over
 	})
 }
 
@@ -59,7 +59,7 @@ func (l *slowLane) path(of string) string {
 	return fmt.Sprintf("/v1/tasks/%s/epochs/0/%s", l.Open.ID, of)
 }
 
-// report posts a report as a client of its own and requires that it is taken.
+// report posts a report as a new client and requires that it is accepted.
 func (l *slowLane) report(t *testing.T) {
 	t.Helper()
 	l.clients++
@@ -74,14 +74,14 @@ func (l *slowLane) report(t *testing.T) {
 	require.Equal(t, http.StatusCreated, resp.StatusCode)
 }
 
-// lasts returns how long a slow client has its connection, while others report.
+// lasts returns how long a slow client keeps its connection, while others report.
 func (l *slowLane) lasts(t *testing.T, slow func(conn net.Conn)) time.Duration {
 	t.Helper()
 	before, ended := relay.FreeMemory(l.relay), make(chan time.Duration, 1)
 	go func() {
 		conn, begun := l.network.Dial("198.51.100.1:1"), time.Now()
 		defer conn.Close()
-		defer func() { ended <- time.Since(begun) }() // also where slow fails the test
+		defer func() { ended <- time.Since(begun) }() // also if slow fails the test
 		slow(conn)
 	}()
 	tick := time.NewTicker(5 * time.Second)
@@ -126,8 +126,8 @@ func read(conn net.Conn) string {
 	return string(all)
 }
 
-// TestSlowClients: each kind of slow client loses its connection at the bound that docs/relay.md names, to
-// the second in which it sees so, and others report meanwhile. Time is virtual.
+// TestSlowClients: each kind of slow client loses its connection at the bound that docs/relay.md names, exact to the
+// second, and others report meanwhile. Time is virtual.
 func TestSlowClients(t *testing.T) {
 	header := func(l *slowLane, size int) string {
 		return fmt.Sprintf("POST %s HTTP/1.1\r\nHost: relay\r\nContent-Length: %d\r\n\r\n", l.path("reports"), size)
@@ -184,13 +184,14 @@ func TestSlowClients(t *testing.T) {
 	}
 }
 
-// TestSlowNextHop: who pulls a batch and does not read it has 30 s, and what the batch takes at 64 kB/s.
+// TestSlowNextHop: a next hop that pulls a batch and does not read it has 30 s, plus the time that the batch takes at
+// 64 kB/s.
 func TestSlowNextHop(t *testing.T) {
 	inSlowLane(t, func(t *testing.T, l *slowLane) {
 		for range l.Open.Batch.Size {
 			l.report(t)
 		}
-		time.Sleep(5 * time.Second) // until it is sealed
+		time.Sleep(5 * time.Second) // until the batch is sealed
 		signature := handover.Signed(verifierKey(t, l.Cascade), signing.Pull,
 			handover.Body(l.Open.ID, 0, 0, 0, handover.HistoryDigest{}))
 		var batch int64

@@ -20,9 +20,8 @@ import (
 	"github.com/doona-dp/doona/wire/token"
 )
 
-// race sends reports with one token at once, turn by turn to each of some processes, and returns
-// what became of them. A report whose process does not answer is lost, as for a client that gives
-// up.
+// race sends reports with one token at once, in turn to each of some processes, and returns the results. A report whose
+// process does not answer is lost, as for a client that gives up.
 func race(t *testing.T, seen []*relaytest.Cascade, bodies [][]byte, tok []byte) []error {
 	t.Helper()
 	errs := make([]error, len(bodies))
@@ -55,10 +54,10 @@ func requireOneTaken(t *testing.T, errs []error) {
 	require.Equal(t, 1, taken)
 }
 
-// TestCrashSpendsOnce: of 100 reports sent at once with one token to two processes on one
-// PostgreSQL, exactly one is taken and stored; so too where one of the processes, or the server, is
-// killed amid them and all are sent again, and it is the one that was acknowledged before. 24 races
-// and 24 crashes in the long form, else 3 of each.
+// TestCrashSpendsOnce: of 100 reports sent at once with one token to two processes on one PostgreSQL, exactly one is
+// accepted and stored. The same holds if one of the processes, or the server, is killed meanwhile and all reports are
+// sent again: then it is the one that was acknowledged before. 24 races and 24 crashes in the long form, else 3 of
+// each.
 func TestCrashSpendsOnce(t *testing.T) {
 	rounds := 3
 	if stattest.Long {

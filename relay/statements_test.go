@@ -33,8 +33,8 @@ func newKey(t *testing.T) (task.SignKey, ed25519.PrivateKey) {
 type stated struct {
 	*relaytest.Cascade
 	trust taskfile.Trust
-	list  *onion.SignedKeyList // the verifier's, of position 1
-	log   *bytes.Buffer        // the first relay's; to be read while it is stopped
+	list  *onion.SignedKeyList // of the verifier, for position 1
+	log   *bytes.Buffer        // of the first relay; read it only while the relay is stopped
 }
 
 func newStated(t *testing.T, recovery task.SignKey, hops int) *stated {
@@ -50,7 +50,7 @@ func newStated(t *testing.T, recovery task.SignKey, hops int) *stated {
 	return &stated{c, c.Open.Trust(recovery), c.NextVerifierKeys(t, 1, 1), log}
 }
 
-// says signs a statement that follows what the first relay serves, for a key or, if it is zero, the end.
+// says signs a statement that follows the stream's latest one. It names a new key or, if key is zero, the end.
 func (s *stated) says(t *testing.T, key task.SignKey, signer ed25519.PrivateKey) []byte {
 	t.Helper()
 	served, err := s.Verifier.Stream(t.Context(), s.Open, s.trust)
@@ -87,8 +87,8 @@ func (s *stated) renew(t *testing.T, owner *handover.Client) error {
 	return nil
 }
 
-// TestOwnerHandsOn: a stream goes on with the key that its owner names, and not with the old one, also after a
-// restart; anyone may hand the statement over, and again.
+// TestOwnerHandsOn: a stream continues with the key that its owner names, and not with the old one, also after a
+// restart. Anyone may hand the statement over, even repeatedly.
 func TestOwnerHandsOn(t *testing.T) {
 	recovery, _ := newKey(t)
 	s := newStated(t, recovery, 2)
@@ -115,8 +115,8 @@ func TestOwnerHandsOn(t *testing.T) {
 	require.Equal(t, next, served.Tasks[1].Owner)
 }
 
-// TestThiefLosesTheKey: what a thief of the owner's key has signed falls with the recovery key's statement, which
-// the thief can neither undo nor repeat for another key.
+// TestThiefLosesTheKey: the recovery key's statement invalidates what a thief of the owner's key has signed. The thief
+// can neither undo it nor repeat it for another key.
 func TestThiefLosesTheKey(t *testing.T) {
 	recovery, rescue := newKey(t)
 	s := newStated(t, recovery, 1)
@@ -139,7 +139,7 @@ func TestThiefLosesTheKey(t *testing.T) {
 	require.NoError(t, s.renew(t, handover.NewClient(private, nil)))
 }
 
-// TestStreamStops: the first relay takes no report any more and no task follows.
+// TestStreamStops: the first relay accepts no more reports and no task follows.
 func TestStreamStops(t *testing.T) {
 	recovery, _ := newKey(t)
 	s := newStated(t, recovery, 1)
@@ -155,7 +155,8 @@ func TestStreamStops(t *testing.T) {
 	require.ErrorIs(t, err, handover.ErrUnauthorized, "the key of nobody")
 }
 
-// TestStatementsAreChecked: what is no statement, too long, or about a task that is not the newest here.
+// TestStatementsAreChecked: relays refuse a statement that is malformed, too long, or about a task that is not their
+// newest.
 func TestStatementsAreChecked(t *testing.T) {
 	recovery, _ := newKey(t)
 	s := newStated(t, recovery, 1)
@@ -177,7 +178,8 @@ func TestStatementsAreChecked(t *testing.T) {
 	}
 }
 
-// TestRelaysAgreeAgain: where two relays have taken different statements by the recovery key, a later era ends that.
+// TestRelaysAgreeAgain: two relays have accepted different statements by the recovery key. A later era makes them agree
+// again.
 func TestRelaysAgreeAgain(t *testing.T) {
 	recovery, rescue := newKey(t)
 	s := newStated(t, recovery, 2)

@@ -24,7 +24,7 @@ import (
 	"github.com/doona-dp/doona/wire/problem"
 )
 
-// startStopped runs a relay that will not be ready.
+// startStopped runs a relay that stops at a state rollback.
 func startStopped(t *testing.T, c *relaytest.Cascade, hop int) (stop func()) {
 	t.Helper()
 	r, err := relay.New(c.Config(t, hop))
@@ -47,7 +47,7 @@ func get(t *testing.T, c *relaytest.Cascade, hop int, path string) (status int, 
 	return resp.StatusCode, string(raw)
 }
 
-// requireStateRollback asserts that a relay stands still, and says why everywhere.
+// requireStateRollback asserts that a relay has stopped, and reports the cause everywhere.
 func requireStateRollback(t *testing.T, c *relaytest.Cascade, hop int, cause string) {
 	t.Helper()
 	status, text := get(t, c, hop, "/readyz")
@@ -75,8 +75,8 @@ func requireStateRollback(t *testing.T, c *relaytest.Cascade, hop int, cause str
 	}
 }
 
-// TestEndUnconfigured: the operator's command ends epochs of a task that is not configured any more, too, with a
-// store that still knows the task, and with one that knows nothing: the relay goes on.
+// TestEndUnconfigured: the operator's command also ends epochs of a task that is no longer configured, with a store
+// that still knows the task, and with an empty one. The relay continues.
 func TestEndUnconfigured(t *testing.T) {
 	for _, lost := range []bool{false, true} {
 		c := relaytest.New(t, relaytest.Options{Hops: 1, Tasks: 2})
@@ -119,9 +119,9 @@ func TestEndUnconfigured(t *testing.T) {
 	}
 }
 
-// TestStateRollbackAtEachHop restores each proper part of what a relay keeps, at each hop, the last and the only
-// one included, to before and to after the first byte of a batch was handed out: it stands still. With
-// everything as it was it goes on, with the same bytes.
+// TestStateRollbackAtEachHop restores each proper part of a relay's state, at each hop, including the last and the only
+// one. It does so to before and to after the first byte of a batch was handed out. The relay stops. With all parts
+// restored it continues, with the same bytes.
 func TestStateRollbackAtEachHop(t *testing.T) {
 	for _, hops := range []int{1, 2} {
 		for hop := range hops {
@@ -169,9 +169,9 @@ func requireStateRollbackAt(t *testing.T, c *relaytest.Cascade, hop int) {
 	require.Equal(t, batch, again)
 }
 
-// requireKept asserts that a relay that stands still tells the next hop of no end, and forgets no batch that is
-// confirmed: the last hop's, or a later one's if that is not it. Where the store is behind it knows of none.
-func requireKept(t *testing.T, c *relaytest.Cascade, hop int, last *onion.Batch, behind bool) {
+// requireKept asserts that a stopped relay signs no end for the next hop, and deletes no batch that the next hop
+// confirms. A store that was rolled back does not know the batch.
+func requireKept(t *testing.T, c *relaytest.Cascade, hop int, last *onion.Batch, rolledBack bool) {
 	t.Helper()
 	next, manifest := c.Verifier, last.Manifest
 	if hop+1 < c.Open.VerifierHop() {
@@ -185,11 +185,12 @@ func requireKept(t *testing.T, c *relaytest.Cascade, hop int, last *onion.Batch,
 	_, _, err := next.End(t.Context(), c.Open, hop, 0)
 	requireProblem(t, problem.StateRolledBack, err)
 	err = next.Confirm(t.Context(), c.Open, hop, 0, 0, manifest)
-	requireProblem(t, map[bool]problem.Name{true: problem.Unauthorized, false: problem.StateRolledBack}[behind], err)
+	want := map[bool]problem.Name{true: problem.Unauthorized, false: problem.StateRolledBack}[rolledBack]
+	requireProblem(t, want, err)
 }
 
-// TestConfirmsOnceMarked: a relay confirms a batch only when its marks of it are on disk: else both could be lost, here
-// by a set-back and there by the confirmation.
+// TestConfirmsOnceMarked: a relay confirms a batch only when its marks of it are on disk. Otherwise a state rollback
+// here and the confirmation there could lose it at both relays.
 func TestConfirmsOnceMarked(t *testing.T) {
 	c := relaytest.New(t, relaytest.Options{})
 	first := c.StartFirst(t)
@@ -197,7 +198,7 @@ func TestConfirmsOnceMarked(t *testing.T) {
 	first.Serve(t, 0, 0, first.Batch(t, 0, 0, 10, c.Slots(t, 0, span(0, 10)...)))
 	requireSoon(t, func() bool { return first.Confirmed(0, 0) })
 	keys := filepath.Join(filepath.Dir(c.RelayConfig(2)), "task0.keys")
-	requireSoon(t, func() bool { // the relay may have been amid replacing it
+	requireSoon(t, func() bool { // the relay may have been replacing it
 		require.NoError(t, os.Rename(keys, keys+".away"))
 		time.Sleep(5 * c.Config(t, 1).PullInterval)
 		_, err := os.Stat(keys)
@@ -207,14 +208,14 @@ func TestConfirmsOnceMarked(t *testing.T) {
 	requireSoon(t, func() bool { return c.Status(t, 1).Epochs[0].Batches == 2 })
 	pulls := first.Pulls(0, 2)
 	time.Sleep(20 * c.Config(t, 1).PullInterval)
-	require.Equal(t, pulls, first.Pulls(0, 2), "nor does it go on")
+	require.Equal(t, pulls, first.Pulls(0, 2), "nor does it continue")
 	require.False(t, first.Confirmed(0, 1))
 	require.NoError(t, os.Rename(keys+".away", keys))
 	requireSoon(t, func() bool { return first.Confirmed(0, 1) })
 	stop()
 }
 
-// postSome posts the reports of clients from a number to another.
+// postSome posts the reports of the clients from one number to another.
 func postSome(t *testing.T, c *relaytest.Cascade, from, to int) {
 	t.Helper()
 	for i := from; i < to; i++ {
@@ -222,8 +223,8 @@ func postSome(t *testing.T, c *relaytest.Cascade, from, to int) {
 	}
 }
 
-// TestStateRollbackCommand: the operator's command says what it would end; with --confirm it ends that, and the
-// relay goes on with the next epoch. The next hop has a finding. A lost store goes the same way.
+// TestStateRollbackCommand: the operator's command prints what it would end. With --confirm it does so, and the relay
+// continues with the next epoch. The next hop has a finding. A lost store is handled the same way.
 func TestStateRollbackCommand(t *testing.T) {
 	for name, lose := range map[string]bool{"older": false, "lost": true} {
 		t.Run(name, func(t *testing.T) {
@@ -279,7 +280,7 @@ func requireFinding(t *testing.T, c *relaytest.Cascade, hop int, why relay.Reaso
 	})
 }
 
-// hasKey says whether a relay's file still has the HPKE key of an epoch.
+// hasKey reports whether a relay's file still has the HPKE key of an epoch.
 func hasKey(t *testing.T, c *relaytest.Cascade, hop int, epoch uint64) bool {
 	t.Helper()
 	keys, err := keyfile.LoadHPKE(filepath.Join(filepath.Dir(c.RelayConfig(hop+1)), "task0.keys"))

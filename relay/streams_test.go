@@ -30,8 +30,8 @@ func fillEpoch(t *testing.T, c *relaytest.Cascade, epoch uint64) {
 	require.Len(t, chain, len(c.Open.Relays))
 }
 
-// TestStreamGoesOn: relays that nobody restarts serve three successors, epoch after epoch without a gap, and
-// once more after a restart.
+// TestStreamGoesOn: relays that nobody restarts serve three successors, epoch after epoch without a gap, and once more
+// after a restart.
 func TestStreamGoesOn(t *testing.T) {
 	c := relaytest.New(t, relaytest.Options{Task: relaytest.InStream("name")})
 	stops := []func(){c.Start(t, 0), c.Start(t, 1)}
@@ -47,7 +47,7 @@ func TestStreamGoesOn(t *testing.T) {
 			now = c.After(t, next)
 			require.Equal(t, before.Epochs.Over(), now.Open.Epochs.Start)
 			err := now.Post(t.Context(), 0, now.Seal(t, 0, 1), relaytest.Network(1))
-			require.ErrorIs(t, err, problem.New(problem.EpochNotOpen, ""), "served before it begins")
+			require.ErrorIs(t, err, problem.New(problem.EpochNotOpen, ""), "a task is served before it begins")
 			c.Clock.Advance(relaytest.Epoch)
 		}
 		fillEpoch(t, now, 0)
@@ -77,8 +77,7 @@ func TestStreamGoesOn(t *testing.T) {
 	require.Equal(t, served, again)
 }
 
-// TestStreamTakesAPositionOnce: what breaks a rule takes no position; the first that keeps them does, for
-// good.
+// TestStreamTakesAPositionOnce: a task that breaks a rule takes no position. The first valid one takes it permanently.
 func TestStreamTakesAPositionOnce(t *testing.T) {
 	c := relaytest.New(t, relaytest.Options{Hops: 1, Task: relaytest.InStream()})
 	stop := c.Start(t, 0)
@@ -133,8 +132,8 @@ func TestStreamTakesAPositionOnce(t *testing.T) {
 	fillEpoch(t, c, 0)
 }
 
-// TestStreamKeys: asked again, a relay answers the same list; for another number of epochs another. A
-// successor whose keys it never made takes no position.
+// TestStreamKeys: when asked again, a relay answers with the same list; for another number of epochs with another list.
+// A successor whose keys it never made takes no position.
 func TestStreamKeys(t *testing.T) {
 	c := relaytest.New(t, relaytest.Options{Hops: 1, Task: relaytest.InStream()})
 	c.Start(t, 0)
@@ -160,7 +159,7 @@ func TestStreamKeys(t *testing.T) {
 	require.NoError(t, c.Hand(t.Context(), t, 0, next))
 }
 
-// TestStreamNeedsItsFolder: who serves a stream keeps its successors; and nobody serves a later task by itself.
+// TestStreamNeedsItsFolder: a relay of a stream keeps its successors, and cannot serve a later task by itself.
 func TestStreamNeedsItsFolder(t *testing.T) {
 	c := relaytest.New(t, relaytest.Options{Hops: 1, Task: relaytest.InStream()})
 	cfg := c.Config(t, 0)
@@ -207,7 +206,7 @@ func TestStreamNeedsItsFolder(t *testing.T) {
 	require.ErrorContains(t, err, "invalid stream")
 }
 
-// TestStreamAnswer: clients of any origin may read it, nothing may store it, and nobody may ask for less.
+// TestStreamAnswer: clients of any origin may read the stream, nothing may cache it, and nobody may ask for a part.
 func TestStreamAnswer(t *testing.T) {
 	c := relaytest.New(t, relaytest.Options{Hops: 1, Task: relaytest.InStream()})
 	c.Start(t, 0)

@@ -13,7 +13,7 @@ import (
 	"github.com/doona-dp/doona/wire/problem"
 )
 
-// refuse has a first relay refuse n reports of a client that has sent one.
+// refuse makes a first relay refuse n reports of a client that has sent one.
 func refuse(t *testing.T, c *relaytest.Cascade, client string, n int) {
 	t.Helper()
 	for range n {
@@ -21,7 +21,7 @@ func refuse(t *testing.T, c *relaytest.Cascade, client string, n int) {
 	}
 }
 
-// refused returns what the first relay's status says of the reports that were refused in epoch 0.
+// refused returns the refused reports of epoch 0 in the first relay's status.
 func refused(t *testing.T, c *relaytest.Cascade) map[string]uint64 {
 	t.Helper()
 	epochs := c.Status(t, 0).Epochs
@@ -29,8 +29,8 @@ func refused(t *testing.T, c *relaytest.Cascade) map[string]uint64 {
 	return epochs[0].Refused
 }
 
-// TestTalliesSurviveRestarts: what was refused is counted over restarts, and shown only when the epoch
-// is erased: 3 before one and 2 after it are at most 8, in the status and in the metrics.
+// TestTalliesSurviveRestarts: refused reports are counted across restarts, and shown only when the epoch is erased: 3
+// before one and 2 after it show as at most 8, in the status and in the metrics.
 func TestTalliesSurviveRestarts(t *testing.T) {
 	c := relaytest.New(t, relaytest.Options{Hops: 1})
 	stop := c.Start(t, 0)
@@ -56,8 +56,8 @@ func TestTalliesSurviveRestarts(t *testing.T) {
 	require.Regexp(t, `doona_relay_refused{reason="limit",task="[0-9a-f]{8}"} 8\n`, string(text))
 }
 
-// TestTalliesOfTwins: what two processes on one PostgreSQL refuse is counted together: 3 and 2, the
-// first of them restarted, are at most 8, whichever is asked.
+// TestTalliesOfTwins: the refusals of two processes on one PostgreSQL are counted together: 3 and 2, the first process
+// restarted, show as at most 8 at either.
 func TestTalliesOfTwins(t *testing.T) {
 	c := relaytest.New(t, relaytest.Options{Hops: 1, Postgres: true})
 	stop := c.Start(t, 0)
@@ -74,7 +74,7 @@ func TestTalliesOfTwins(t *testing.T) {
 	c.Clock.Advance(relaytest.Epoch + 2*time.Second)
 	waitState(t, c, 0, 0, "erased")
 	eight := map[string]uint64{"limit": 8}
-	requireSoon(t, func() bool { return refused(t, c)["limit"] == 8 }) // each process brings its own
+	requireSoon(t, func() bool { return refused(t, c)["limit"] == 8 }) // each process adds its own
 	status, err := second.Status(t.Context())
 	require.NoError(t, err)
 	require.Equal(t, eight, status.Tasks[0].Epochs[0].Refused)

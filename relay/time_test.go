@@ -8,7 +8,7 @@ import (
 	"github.com/doona-dp/doona/internal/testing/relaytest"
 )
 
-// TestTime: a relay signs what its own clock says, for whoever asks.
+// TestTime: a relay signs the time of its own clock for anyone.
 func TestTime(t *testing.T) {
 	c := relaytest.New(t, relaytest.Options{})
 	c.StartAll(t)

@@ -74,8 +74,8 @@ func writePEM(t *testing.T, path, kind string, raw []byte) {
 	require.NoError(t, os.WriteFile(path, pem.EncodeToMemory(&pem.Block{Type: kind, Bytes: raw}), 0o600))
 }
 
-// TestTLS sends a batch through two relays that speak TLS under a private authority, replaces their
-// certificate while they run, and tries what they must not accept.
+// TestTLS sends a batch through two relays that speak TLS under a private authority, replaces their certificates while
+// they run, and tries connections that they must not accept.
 func TestTLS(t *testing.T) {
 	a := newAuthority(t)
 	files := a.issue(t)
@@ -121,7 +121,7 @@ func TestTLS(t *testing.T) {
 	require.ErrorContains(t, err, "certificate", "who does not trust the authority does not ask")
 }
 
-// TestTLSIssuer: the relay fetches the issuer's keys under the authority of its configuration, too.
+// TestTLSIssuer: the relay trusts the configured authority when it fetches the issuer's keys, too.
 func TestTLSIssuer(t *testing.T) {
 	a := newAuthority(t)
 	files := a.issue(t)
@@ -132,7 +132,7 @@ func TestTLSIssuer(t *testing.T) {
 	waitForKey(t, c)
 }
 
-// TestBadTLS: what is wrong with TLS in a configuration is said by its name.
+// TestBadTLS: each error in the TLS configuration is reported with the name of its field.
 func TestBadTLS(t *testing.T) {
 	a := newAuthority(t)
 	files := a.issue(t)

@@ -27,7 +27,7 @@ import (
 // with returns the header that carries a token.
 func with(tok []byte) http.Header { return http.Header{"Authorization": {token.Header(tok)}} }
 
-// signAgain returns a token of epoch 0 with another signature, which is as good.
+// signAgain returns a token of epoch 0 with another signature, which is equally valid.
 func signAgain(t *testing.T, c *relaytest.Cascade, tok []byte) []byte {
 	t.Helper()
 	keys, err := keyfile.LoadRSA(filepath.Join(c.Dir, "issuer", "task0.keys"))
@@ -57,7 +57,7 @@ func waitForKey(t *testing.T, c *relaytest.Cascade) {
 	}, relaytest.Patience, 10*time.Millisecond)
 }
 
-// TestTokens: a token is worth one report of one task and epoch, whoever sends it from wherever.
+// TestTokens: a token allows one report of one task and epoch, from anyone and any network.
 func TestTokens(t *testing.T) {
 	c := relaytest.New(t, relaytest.Options{Task: relaytest.WithTokens, Tasks: 2})
 	c.StartIssuer(t, c.IssuerConfig())
@@ -67,9 +67,9 @@ func TestTokens(t *testing.T) {
 	tok, first := c.Token(t, 0), c.Seal(t, 0, 1)
 
 	other := c.Other(t, 1)
-	spare := c.Token(t, 0)
+	second := c.Token(t, 0)
 	changed := func(at int) []byte {
-		out := bytes.Clone(spare)
+		out := bytes.Clone(second)
 		out[at] ^= 1
 		return out
 	}
@@ -84,13 +84,13 @@ func TestTokens(t *testing.T) {
 		"another nonce":     with(changed(2)),
 		"another challenge": with(changed(34)),
 		"another key":       with(changed(66)),
-		"another signature": with(changed(len(spare) - 1)),
-		"truncated":         with(spare[:len(spare)-1]),
-		"a byte more":       with(append(bytes.Clone(spare), 0)),
+		"another signature": with(changed(len(second) - 1)),
+		"truncated":         with(second[:len(second)-1]),
+		"a byte more":       with(append(bytes.Clone(second), 0)),
 		"empty":             with(nil),
 		"oversized":         with(make([]byte, 4000)),
 		"zeros":             with(make([]byte, token.Size)),
-		"another scheme":    {"Authorization": {"Bearer " + base64.URLEncoding.EncodeToString(spare)}},
+		"another scheme":    {"Authorization": {"Bearer " + base64.URLEncoding.EncodeToString(second)}},
 		"not base64url":     {"Authorization": {`PrivateToken token="+/"`}},
 	} {
 		require.ErrorIs(t, post(first, header), problem.New(problem.TokenInvalid, ""), name)
@@ -105,8 +105,8 @@ func TestTokens(t *testing.T) {
 	require.ErrorIs(t, post(c.Seal(t, 0, 2), with(tok)), problem.New(problem.Limit, ""), "spent")
 	require.ErrorIs(t, post(c.Seal(t, 0, 2), with(signAgain(t, c, tok))), problem.New(problem.Limit, ""),
 		"spent, under another signature")
-	require.ErrorIs(t, post(first, with(spare)), problem.New(problem.Replayed, ""), "the envelope of another token")
-	require.NoError(t, post(c.Seal(t, 0, 3), with(spare)), "a second person at one address")
+	require.ErrorIs(t, post(first, with(second)), problem.New(problem.Replayed, ""), "the envelope of another token")
+	require.NoError(t, post(c.Seal(t, 0, 3), with(second)), "a second person at one address")
 
 	stop()
 	c.Start(t, 0)
@@ -115,7 +115,7 @@ func TestTokens(t *testing.T) {
 	require.NoError(t, post(first, with(tok)), "a retry after the restart")
 }
 
-// TestTokenRace: of 100 reports sent at once with one token, exactly one is taken.
+// TestTokenRace: of 100 reports sent at once with one token, exactly one is accepted.
 func TestTokenRace(t *testing.T) {
 	c := relaytest.New(t, relaytest.Options{Task: relaytest.WithTokens})
 	c.StartIssuer(t, c.IssuerConfig())
@@ -128,7 +128,7 @@ func TestTokenRace(t *testing.T) {
 	requireOneTaken(t, race(t, []*relaytest.Cascade{c}, bodies, c.Token(t, 0)))
 }
 
-// TestTokenChallenge: who has no token learns which one is wanted; a page of any origin may send it.
+// TestTokenChallenge: a client without a token learns which one the task needs; a page of any origin may send it.
 func TestTokenChallenge(t *testing.T) {
 	c := relaytest.New(t, relaytest.Options{Task: relaytest.WithTokens})
 	c.StartIssuer(t, c.IssuerConfig())
@@ -151,8 +151,8 @@ func TestTokenChallenge(t *testing.T) {
 	require.Contains(t, resp.Header.Get("Access-Control-Allow-Headers"), "Authorization")
 }
 
-// TestIssuerOutOfReach: a relay without the issuer's key turns reports away for a while, and takes
-// them when the issuer is back; or it has the keys from a file and needs no issuer.
+// TestIssuerOutOfReach: a relay without the issuer's key refuses reports for a while, and accepts them when the issuer
+// is back. A relay that has the keys from a file needs no issuer.
 func TestIssuerOutOfReach(t *testing.T) {
 	c := relaytest.New(t, relaytest.Options{Task: relaytest.WithTokens})
 	stop := c.Start(t, 0)
@@ -184,7 +184,7 @@ func TestIssuerOutOfReach(t *testing.T) {
 	require.ErrorContains(t, err, "issuer_keys", "a task without tokens")
 }
 
-// TestForeignIssuer: a relay takes no key from the issuer but the one that the task names.
+// TestForeignIssuer: a relay accepts no key from the issuer except the one that the task names.
 func TestForeignIssuer(t *testing.T) {
 	one := relaytest.New(t, relaytest.Options{Task: relaytest.WithTokens})
 	two := relaytest.New(t, relaytest.Options{Task: func(

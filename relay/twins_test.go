@@ -27,8 +27,8 @@ import (
 	"github.com/doona-dp/doona/wire/task"
 )
 
-// TestTwinsCarryBatches: two processes of each of two relays, of which one or the other is killed
-// again and again, carry every acknowledged report once.
+// TestTwinsCarryBatches: each of two relays has two processes, of which one or the other is killed again and again.
+// They carry every acknowledged report once.
 func TestTwinsCarryBatches(t *testing.T) {
 	const n, kills = 2000, 6
 	// two parts are posted from the same networks
@@ -61,8 +61,8 @@ func TestTwinsCarryBatches(t *testing.T) {
 	requireExactlyOnce(t, c, n)
 }
 
-// TestTwinsRaceForNumbers: two processes that have both drawn dummies for a number make one batch of it, with the
-// draw of one of them. That of the other is nowhere.
+// TestTwinsRaceForNumbers: two processes that have both drawn dummies for a number make one batch of it, with the draw
+// of one of them. The other draw is stored nowhere.
 func TestTwinsRaceForNumbers(t *testing.T) {
 	const batches = 3
 	c := relaytest.New(t, relaytest.Options{Postgres: true, Task: noisy})
@@ -102,13 +102,13 @@ func TestTwinsRaceForNumbers(t *testing.T) {
 		drawn := slices.DeleteFunc(c.Values(t, 0, batch)[0], func(value uint64) bool { return value == 1000 })
 		require.Len(t, drawn, added)
 		require.Len(t, slices.Compact(drawn), 1, "of one process")
-		again, _ := c.Pull(t, 0, seq) // waits where a process was fenced meanwhile, as on a busy machine
+		again, _ := c.Pull(t, 0, seq) // waits if a process was fenced meanwhile, as on a busy machine
 		require.Equal(t, batch, again)
 	}
 	require.Empty(t, c.Status(t, 1).Findings)
 }
 
-// TestTwinsForget: what one process ends, the other follows: both lose their keys.
+// TestTwinsForget: when one process ends an epoch, the other follows, and both lose its keys.
 func TestTwinsForget(t *testing.T) {
 	c := relaytest.New(t, relaytest.Options{Hops: 1, Postgres: true})
 	first, stop := c.StartRelay(t, 0)
@@ -133,8 +133,8 @@ func TestTwinsForget(t *testing.T) {
 	stop()
 }
 
-// TestFencedAlone: a process that was fenced, and whose others are gone, says so, and hands out nothing until its
-// operator ends the epochs.
+// TestFencedAlone: a fenced process whose peers are gone reports that, and hands out nothing until its operator ends
+// the epochs.
 func TestFencedAlone(t *testing.T) {
 	c := relaytest.New(t, relaytest.Options{Hops: 1, Postgres: true})
 	cfg := c.Config(t, 0)
@@ -161,8 +161,8 @@ func TestFencedAlone(t *testing.T) {
 	c.Start(t, 0)
 }
 
-// TestOneProcessPerFile: beside a process on an SQLite file, a second one does not start; nor does the
-// first one's end, however sudden, keep the next from it. A look at the store is always granted.
+// TestOneProcessPerFile: a second process on an SQLite file does not start beside the first. The next one starts after
+// the first has ended, however abruptly. Reading the store is always allowed.
 func TestOneProcessPerFile(t *testing.T) {
 	c := relaytest.New(t, relaytest.Options{Hops: 1})
 	p := startProcess(t, c, 0)
@@ -177,10 +177,10 @@ func TestOneProcessPerFile(t *testing.T) {
 	require.NoError(t, c.Post(t.Context(), 0, c.Seal(t, 0, 2), relaytest.Network(2)))
 }
 
-// TestStateRollbackTwins: of two real processes on one database the first hands out a batch when the second has taken
-// note of it. In the long form the second is stopped where it stands: the first hands out nothing for as long as that
-// may only be slow, and then goes on without it. When the second comes back, it says that it is joining, and then hands
-// out the same bytes.
+// TestStateRollbackTwins: of two real processes on one database the first hands out a batch when the second has
+// recorded it. In the long form the second is suspended: the first hands out nothing while the second may only be slow,
+// and then continues without it. When the second comes back, it reports that it is joining, and then hands out the same
+// bytes.
 func TestStateRollbackTwins(t *testing.T) {
 	c := relaytest.New(t, relaytest.Options{Hops: 1, Postgres: true})
 	startProcess(t, c, 0)
@@ -200,7 +200,7 @@ func TestStateRollbackTwins(t *testing.T) {
 	_, err = c.Verifier.Pull(t.Context(), c.Open, 0, 0, 1)
 	require.ErrorIs(t, err, problem.New(problem.NotSealed, ""))
 	batch, _ = c.Pull(t, 0, 1)
-	require.Greater(t, time.Since(stopped), 3*time.Second, "10 s since the second was heard of")
+	require.Greater(t, time.Since(stopped), 3*time.Second, "10 s since the second process was last seen")
 	require.NoError(t, second.cmd.Process.Signal(syscall.SIGCONT))
 	requireSoon(t, func() bool {
 		resp, err := http.Get("http://" + cfg.Admin + "/readyz")
@@ -239,9 +239,9 @@ func runBeside(t *testing.T, c *relaytest.Cascade, cfg relay.Config) *relay.Rela
 	return r
 }
 
-// TestHeardWhileSealing: a process is heard of while it makes a batch, or the others would go on without it; and it
-// makes it elsewhere than beside the secret, which must be replaced meanwhile.
-func TestHeardWhileSealing(t *testing.T) {
+// TestHeartbeatWhileSealing: a process sends heartbeats while it makes a batch, as the others would otherwise continue
+// without it. It makes the batch outside of the secret's folder, because the secret must be replaceable meanwhile.
+func TestHeartbeatWhileSealing(t *testing.T) {
 	c := relaytest.New(t, relaytest.Options{Hops: 1, Postgres: true})
 	cfg := c.Config(t, 0)
 	r, err := relay.New(cfg)
@@ -252,8 +252,8 @@ func TestHeardWhileSealing(t *testing.T) {
 	fillEpoch(t, c, 0)
 }
 
-// TestOtherSecret: a process whose secret is not that of the store does not start, and a check says so
-// before, in the words for a lost secret: the failed start leaves a new one in its place.
+// TestOtherSecret: a process does not start with another secret than the store's, and check-config reports it before,
+// with the text for a lost secret: the failed start creates a new one.
 func TestOtherSecret(t *testing.T) {
 	eachEngine(t, func(t *testing.T, o relaytest.Options) {
 		c := relaytest.New(t, o)
@@ -276,7 +276,7 @@ func TestOtherSecret(t *testing.T) {
 	})
 }
 
-// startServer starts a PostgreSQL server of the test's own, in a folder, or that of temporary files.
+// startServer starts a separate PostgreSQL server for the test, in a folder, or in the temporary one.
 func startServer(t *testing.T, folder string) *pgtest.Server {
 	t.Helper()
 	pgtest.Need(t)
@@ -286,7 +286,7 @@ func startServer(t *testing.T, folder string) *pgtest.Server {
 	return server
 }
 
-// requireReady asserts what the first relay says of itself.
+// requireReady asserts the readiness that the first relay reports.
 func requireReady(t *testing.T, c *relaytest.Cascade, ready bool) {
 	t.Helper()
 	resp, err := http.Get("http://" + c.Config(t, 0).Admin + "/readyz")
@@ -296,9 +296,9 @@ func requireReady(t *testing.T, c *relaytest.Cascade, ready bool) {
 		resp.StatusCode)
 }
 
-// TestServerGone crashes or stops the PostgreSQL server under a relay that is taking reports, and starts
-// it, again and again: meanwhile reports are answered 503 with a wait, and in the end every one is there
-// once. A relay that starts without its server says where it has looked, and ends.
+// TestServerGone crashes or stops the PostgreSQL server under a relay that accepts reports, and starts it, again and
+// again. Meanwhile reports are answered 503 with a wait, and in the end every report is stored once. A relay that
+// starts without its server names the address that it tried, and ends.
 func TestServerGone(t *testing.T) {
 	const n, ends = 1000, 4
 	server := startServer(t, "")
@@ -333,8 +333,8 @@ func TestServerGone(t *testing.T) {
 	requireExactlyOnce(t, c, n)
 }
 
-// TestRetention: at the end of an epoch's retention everything about it goes, batches that nobody
-// fetched among it.
+// TestRetention: at the end of an epoch's retention everything about it is deleted, including batches that nobody
+// fetched.
 func TestRetention(t *testing.T) {
 	eachEngine(t, func(t *testing.T, o relaytest.Options) {
 		o.Config = func(_ int, cfg *relay.Config) { cfg.GiveUp, cfg.Retention = time.Hour, 48*time.Hour }
@@ -367,7 +367,7 @@ func TestRetention(t *testing.T) {
 	})
 }
 
-// TestInspect: looking at a relay that has never run creates nothing.
+// TestInspect: inspecting a relay that has never run creates nothing.
 func TestInspect(t *testing.T) {
 	eachEngine(t, func(t *testing.T, o relaytest.Options) {
 		c := relaytest.New(t, o)

@@ -27,24 +27,24 @@ import (
 	"github.com/doona-dp/doona/wire/taskfile"
 )
 
-// askedOf stands before a relay and counts what the next hop asks it for.
-type askedOf struct {
+// requestCounter is a proxy before a relay that counts the next hop's requests.
+type requestCounter struct {
 	relay *httputil.ReverseProxy
 
-	mu    sync.Mutex // guards the rest
-	pulls map[string]int
-	news  int
-	same  int  // of news that were those of before
-	deaf  bool // to those who ask for news
+	mu      sync.Mutex // guards the rest
+	pulls   map[string]int
+	updates int
+	same    int  // updates that had not changed
+	deaf    bool // refuses requests for updates
 }
 
-func (c *askedOf) ServeHTTP(w http.ResponseWriter, req *http.Request) {
+func (c *requestCounter) ServeHTTP(w http.ResponseWriter, req *http.Request) {
 	c.mu.Lock()
 	deaf := false
 	switch {
 	case strings.HasPrefix(req.URL.Path, "/v1/updates/"):
 		deaf = c.deaf
-		c.news++
+		c.updates++
 	case path.Base(path.Dir(req.URL.Path)) == "batches":
 		c.pulls[strings.Split(req.URL.Path, "/")[3]]++
 	}
@@ -56,24 +56,24 @@ func (c *askedOf) ServeHTTP(w http.ResponseWriter, req *http.Request) {
 	c.relay.ServeHTTP(w, req)
 }
 
-// sums returns the pulls of some tasks, and all news.
-func (c *askedOf) sums(tasks ...*relaytest.Cascade) (pulls, news int) {
+// sums returns the pulls of some tasks, and all requests for updates.
+func (c *requestCounter) sums(tasks ...*relaytest.Cascade) (pulls, updates int) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	for _, t := range tasks {
 		pulls += c.pulls[t.Open.ID.String()]
 	}
-	return pulls, c.news
+	return pulls, c.updates
 }
 
-// TestNews: a relay of several tasks asks the relay before for all of them at once, and for a task where there is
-// something: a batch, another process, which may have forgotten what this one had, or no news at all.
-func TestNews(t *testing.T) {
+// TestUpdates: a relay of several tasks asks the upstream relay once for the updates of all of them. It pulls a task if
+// there is a batch, another process that may have been rolled back, or no update at all.
+func TestUpdates(t *testing.T) {
 	c := relaytest.New(t, relaytest.Options{Tasks: 3, Task: func(t *task.Task) { t.Batch.Size = 2 }})
 	cfg := c.Config(t, 0)
 	at := &url.URL{Scheme: "http", Host: relaytest.FreeAddress(t)}
 	cfg.Listen = at.Host
-	between := &askedOf{relay: httputil.NewSingleHostReverseProxy(at), pulls: map[string]int{}}
+	between := &requestCounter{relay: httputil.NewSingleHostReverseProxy(at), pulls: map[string]int{}}
 	between.relay.ModifyResponse = func(resp *http.Response) error {
 		if resp.StatusCode == http.StatusNotModified {
 			between.mu.Lock()
@@ -89,10 +89,10 @@ func TestNews(t *testing.T) {
 	c.Start(t, 1)
 	tasks := []*relaytest.Cascade{c, c.Other(t, 1), c.Other(t, 2)}
 	quiet := func() bool {
-		pulls, news := between.sums(tasks...)
+		pulls, updates := between.sums(tasks...)
 		time.Sleep(300 * time.Millisecond)
 		later, more := between.sums(tasks...)
-		return later == pulls && more >= news+3
+		return later == pulls && more >= updates+3
 	}
 	require.Eventually(t, quiet, relaytest.Patience, time.Millisecond)
 	between.mu.Lock()
@@ -131,12 +131,12 @@ func TestNews(t *testing.T) {
 			}
 		}
 		return true
-	}, relaytest.Patience, 10*time.Millisecond, "without news all are asked for")
+	}, relaytest.Patience, 10*time.Millisecond, "without updates the relay asks for all")
 }
 
-// TestNewsOfAnotherProcess: where a process has taken the relay's place, the next hop asks for all that it had, as it
-// may have been set back.
-func TestNewsOfAnotherProcess(t *testing.T) {
+// TestUpdatesOfAnotherProcess: if another process replaces the upstream relay's, the next hop pulls every epoch again,
+// as the state may have been rolled back.
+func TestUpdatesOfAnotherProcess(t *testing.T) {
 	c := relaytest.New(t, relaytest.Options{Tasks: 2})
 	one, other := bytes.Repeat([]byte{1}, 16), bytes.Repeat([]byte{2}, 16)
 	by, pulls := one, map[string]int{}
@@ -145,11 +145,11 @@ func TestNewsOfAnotherProcess(t *testing.T) {
 	mux.HandleFunc("GET "+endpoint.UpdatesPath, func(w http.ResponseWriter, _ *http.Request) {
 		mu.Lock()
 		defer mu.Unlock()
-		news := &handover.UpstreamStatus{Instance: by, Epochs: []handover.OpenEpoch{}}
+		updates := &handover.UpstreamStatus{Instance: by, Epochs: []handover.OpenEpoch{}}
 		for i := range 2 {
-			news.Epochs = append(news.Epochs, handover.OpenEpoch{TaskID: c.Other(t, i).Open.ID[:]})
+			updates.Epochs = append(updates.Epochs, handover.OpenEpoch{TaskID: c.Other(t, i).Open.ID[:]})
 		}
-		raw, err := codec.Marshal(news)
+		raw, err := codec.Marshal(updates)
 		assert.NoError(t, err)
 		w.Write(raw)
 	})
@@ -182,8 +182,8 @@ func TestNewsOfAnotherProcess(t *testing.T) {
 	require.Eventually(t, func() bool { return sum() >= before+2 && quiet() }, relaytest.Patience, time.Millisecond)
 }
 
-// TestNewsAreTheNextHops: nobody else gets them, and nobody by a request that was made before.
-func TestNewsAreTheNextHops(t *testing.T) {
+// TestUpdatesNeedTheNextHop: nobody but the next hop gets updates, and no replayed request does.
+func TestUpdatesNeedTheNextHop(t *testing.T) {
 	c := relaytest.New(t, relaytest.Options{})
 	c.Start(t, 0)
 	relays := c.Open.Relays
@@ -214,10 +214,10 @@ func TestNewsAreTheNextHops(t *testing.T) {
 	own := task.SignKey(stranger.Public().(ed25519.PublicKey))
 	require.Equal(t, http.StatusForbidden, ask(own, handover.Signed(stranger, signing.Updates,
 		handover.UpdatesBody(key(0), own))), "a stranger")
-	news, err := handover.NewClient(sign, nil).UpstreamStatus(t.Context(), relays[0], nil)
+	updates, err := handover.NewClient(sign, nil).UpstreamStatus(t.Context(), relays[0], nil)
 	require.NoError(t, err)
-	require.Equal(t, []handover.OpenEpoch{{TaskID: c.Open.ID[:]}}, news.Epochs)
-	same, err := handover.NewClient(sign, nil).UpstreamStatus(t.Context(), relays[0], news)
+	require.Equal(t, []handover.OpenEpoch{{TaskID: c.Open.ID[:]}}, updates.Epochs)
+	same, err := handover.NewClient(sign, nil).UpstreamStatus(t.Context(), relays[0], updates)
 	require.NoError(t, err)
-	require.Same(t, news, same)
+	require.Same(t, updates, same)
 }

@@ -40,7 +40,7 @@ type Rogue struct {
 // StartFirst runs the rogue as first relay until the test ends.
 func (c *Cascade) StartFirst(t testing.TB) *Rogue { return c.StartRogue(t, 0) }
 
-// StartRogue runs the rogue in place of the relay at a hop until the test ends.
+// StartRogue runs the rogue instead of the relay at a hop until the test ends.
 func (c *Cascade) StartRogue(t testing.TB, hop int) *Rogue {
 	t.Helper()
 	r := &Rogue{Sign: c.SignKey(t, hop), cascade: c, hop: hop, answers: map[string]http.HandlerFunc{},
@@ -75,11 +75,11 @@ func (c *Cascade) Listen(t testing.TB, hop int, handler http.Handler) {
 	t.Cleanup(func() { server.Close() })
 }
 
-// place names a batch as its URL does.
-func place(epoch, seq any) string { return fmt.Sprint(epoch, "/", seq) }
+// batchName returns the name of a batch in its URL.
+func batchName(epoch, seq any) string { return fmt.Sprint(epoch, "/", seq) }
 
 func (r *Rogue) handlePull(w http.ResponseWriter, req *http.Request) {
-	at := place(req.PathValue("epoch"), req.PathValue("seq"))
+	at := batchName(req.PathValue("epoch"), req.PathValue("seq"))
 	r.mu.Lock()
 	r.pulls[at]++
 	answer, over := r.answers[at], r.over[parse(req.PathValue("epoch"))]
@@ -105,7 +105,7 @@ func (r *Rogue) handleEnd(w http.ResponseWriter, req *http.Request) {
 	}
 	var batches []onion.Manifest
 	for seq := 0; ; seq++ {
-		m, ok := r.served[place(epoch, seq)]
+		m, ok := r.served[batchName(epoch, seq)]
 		if !ok {
 			break
 		}
@@ -135,7 +135,7 @@ func (r *Rogue) handleConfirm(w http.ResponseWriter, req *http.Request) {
 		problem.New(problem.Overloaded, "").Write(w)
 		return
 	}
-	r.confirmed[place(req.PathValue("epoch"), req.PathValue("seq"))] = true
+	r.confirmed[batchName(req.PathValue("epoch"), req.PathValue("seq"))] = true
 	w.WriteHeader(http.StatusNoContent)
 }
 
@@ -146,7 +146,7 @@ func (r *Rogue) Serve(t testing.TB, epoch, seq uint64, b *onion.Batch) {
 	require.NoError(t, err)
 	if m, err := b.Header(); err == nil {
 		r.mu.Lock()
-		r.served[place(epoch, seq)] = *m
+		r.served[batchName(epoch, seq)] = *m
 		r.mu.Unlock()
 	}
 	r.Answer(epoch, seq, func(w http.ResponseWriter, _ *http.Request) { w.Write(raw) })
@@ -156,9 +156,9 @@ func (r *Rogue) Serve(t testing.TB, epoch, seq uint64, b *onion.Batch) {
 func (r *Rogue) Answer(epoch, seq uint64, answer http.HandlerFunc) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.answers[place(epoch, seq)] = answer
+	r.answers[batchName(epoch, seq)] = answer
 	if answer == nil {
-		delete(r.served, place(epoch, seq))
+		delete(r.served, batchName(epoch, seq))
 	}
 }
 
@@ -166,7 +166,7 @@ func (r *Rogue) Answer(epoch, seq uint64, answer http.HandlerFunc) {
 func (r *Rogue) Pulls(epoch, seq uint64) int {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	return r.pulls[place(epoch, seq)]
+	return r.pulls[batchName(epoch, seq)]
 }
 
 // End ends an epoch.
@@ -188,7 +188,7 @@ func (r *Rogue) Deaf(deaf bool) (lost int) {
 func (r *Rogue) Confirmed(epoch, seq uint64) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	return r.confirmed[place(epoch, seq)]
+	return r.confirmed[batchName(epoch, seq)]
 }
 
 // Batch signs a batch of these slots as an honest first relay would.
