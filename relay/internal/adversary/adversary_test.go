@@ -1,5 +1,5 @@
-// Package adversary plays relays, clients and next hops that do what they must not, and an attacker who knows all but
-// one client: against real relays, whose answers an account of the test's own checks.
+// Package adversary plays relays, clients and next hops that break the rules, and an attacker who knows all but one
+// client, against real relays. The tests keep their own account and check the relays' answers with it.
 package adversary_test
 
 import (
@@ -42,7 +42,7 @@ func hasFinding(t *testing.T, c *relaytest.Cascade, want relay.Finding) {
 		10*time.Millisecond, "%v", want)
 }
 
-// foundOf returns of how many batches of epoch 0 a relay has found something.
+// foundOf returns the number of batches in a relay's findings about epoch 0.
 func foundOf(t *testing.T, c *relaytest.Cascade, hop int, why relay.Reason) (n uint64) {
 	t.Helper()
 	for _, f := range c.Status(t, hop).Findings {
@@ -53,7 +53,7 @@ func foundOf(t *testing.T, c *relaytest.Cascade, hop int, why relay.Reason) (n u
 	return n
 }
 
-// requireDestroyed fails unless the relay at a hop has signed that nothing went out.
+// requireDestroyed fails unless the relay at a hop has signed that it released nothing.
 func requireDestroyed(t *testing.T, c *relaytest.Cascade, hop int, signed *onion.SignedManifest) {
 	t.Helper()
 	m, err := signed.Open(c.Open.Task, hop)
@@ -61,7 +61,7 @@ func requireDestroyed(t *testing.T, c *relaytest.Cascade, hop int, signed *onion
 	require.True(t, m.Destroyed())
 }
 
-// queryInto reads the one value that a query has.
+// queryInto reads the single value of a query.
 func queryInto(t *testing.T, c *relaytest.Cascade, hop int, into any, text string, args ...any) {
 	t.Helper()
 	db, err := sql.Open("sqlite", "file:"+strings.TrimPrefix(c.Config(t, hop).Store, "sqlite:")+
@@ -71,7 +71,7 @@ func queryInto(t *testing.T, c *relaytest.Cascade, hop int, into any, text strin
 	require.NoError(t, db.QueryRow(text, args...).Scan(into))
 }
 
-// waitState waits until a relay's epoch has come that far.
+// waitState waits until a relay's epoch has reached a state.
 func waitState(t *testing.T, c *relaytest.Cascade, hop int, epoch uint64, want string) {
 	t.Helper()
 	require.Eventually(t, func() bool {
@@ -84,7 +84,7 @@ func waitState(t *testing.T, c *relaytest.Cascade, hop int, epoch uint64, want s
 	}, relaytest.Patience, 10*time.Millisecond, "hop %d, epoch %d: %s", hop, epoch, want)
 }
 
-// requireSoon waits until something holds.
+// requireSoon waits until a condition holds.
 func requireSoon(t *testing.T, holds func() bool) {
 	t.Helper()
 	require.Eventually(t, holds, relaytest.Patience, 10*time.Millisecond)

@@ -21,7 +21,7 @@ import (
 	"github.com/doona-dp/doona/wire/task/dummies"
 )
 
-// The audited pool is of two tables of two cells each: one text has the first cell of both, the other the second.
+// The audited pool has two tables of two cells each: one text has the first cell of both, the other has the second.
 const (
 	poolB      = 2
 	poolTables = 2
@@ -44,8 +44,8 @@ func samePool() guess {
 	}}
 }
 
-// bestOfPool is the best guess at ε where a relay adds so many dummies, all of them in one of the text's cells: that
-// the first text has sent if N_x > e^ε·N_x′.
+// bestOfPool is the best guess at ε if a relay adds size dummies, each of them in one of the text's cells: that the
+// first text was sent if N_x > e^ε·N_x′.
 func bestOfPool(size int, eps float64) (g guess) {
 	above := func(a, b int) bool { return float64(a) > math.Exp(eps)*float64(b) }
 	g = guess{eps: eps, event: func(s sight) bool { return above(s.first.ofTexts()) }}
@@ -62,8 +62,8 @@ func bestOfPool(size int, eps float64) (g guess) {
 	return g
 }
 
-// oneTable is the guess where all dummies are in the first table: the victim's message in the second shows its text,
-// and else the first has more of it.
+// oneTable is the guess if all dummies are in the first table: the victim's message in the second table shows its text;
+// otherwise the first table has more messages of that text.
 func oneTable() guess {
 	p := bestOfPool(poolSize, 0)
 	return guess{p0: (1 + p.p0) / 2, p1: p.p1 / 2, event: func(s sight) bool {
@@ -71,9 +71,10 @@ func oneTable() guess {
 	}}
 }
 
-// TestSurroundedClientOfAPool: an attacker who knows every other client, every other relay's dummies and every key but
-// the honest relay's finds out a relay that uses a draw twice. The long form has both places and stores, and batches
-// enough to see that a client's text shows as the claim says, and more where a table has no dummies.
+// TestSurroundedClientOfAPool: an attacker knows every other client, every other relay's dummies and every key except
+// the honest relay's. It detects a relay that uses a draw twice. The long form covers both hops and both stores. It has
+// enough batches to show that the attacker learns of a client's text what the claim says, and more if a table has no
+// dummies.
 func TestSurroundedClientOfAPool(t *testing.T) {
 	const eps = .5
 	claim := func(eps float64) float64 {
@@ -102,7 +103,7 @@ func TestSurroundedClientOfAPool(t *testing.T) {
 	}
 }
 
-// TestDrawsAreFresh: a relay draws the dummies of every batch anew.
+// TestDrawsAreFresh: a relay draws new dummies for every batch.
 func TestDrawsAreFresh(t *testing.T) {
 	const cells, pool, clients = 1 << 40, 6, 2 // By chance two draws are alike once in 10⁶⁹ runs.
 	c := relaytest.New(t, relaytest.Options{Task: func(draft *task.Task) {
@@ -131,7 +132,7 @@ func TestDrawsAreFresh(t *testing.T) {
 	}
 }
 
-// TestPoolIsWhole: nobody takes a batch of a relay that adds fewer dummies than the pool has, or more.
+// TestPoolIsWhole: relays and verifier refuse a batch of a relay that adds fewer or more dummies than the pool has.
 func TestPoolIsWhole(t *testing.T) {
 	for _, size := range []uint64{poolSize / 2, poolSize + 1} {
 		c := relaytest.New(t, relaytest.Options{Task: func(draft *task.Task) {

@@ -33,27 +33,28 @@ func auditNoise(rise, fall float64, c, most int) *task.Noise {
 
 func auditLaw() *task.Noise { return auditNoise(1, 1, 2, 5) }
 
-// tally is what an attacker counts of the cells in a batch, less all that is known: two, or four of a pool.
+// tally is what an attacker counts of the cells in a batch, after it has subtracted all that it knows: two cells, or
+// four of a pool.
 type tally [4]int
 
-// sight is what the victim's batch shows, and a later one of known clients only.
+// sight is the tally of a batch with the victim, and of a later one with known clients only.
 type sight struct{ first, second tally }
 
-// attack is a guess of whoever knows all else: the sights at which a client that sends 0 is told from one that
-// sends 1, with the probabilities that the noise gives these.
+// guess is the guess of an attacker who knows everything else: the sights at which it says that the client sent 0 and
+// not 1, with the probabilities of these sights under both.
 type guess struct {
 	event  func(sight) bool
 	p0, p1 float64
-	eps    float64 // At which its advantage is p0 − e^ε·p1.
+	eps    float64 // the guess's advantage is p0 − e^ε·p1
 }
 
-// best returns the guess that shows the most of a noise at ε, and its δ.
+// best returns the guess with the largest advantage against a noise at ε, and its δ.
 func best(n *task.Noise, eps float64) (g guess, delta float64) {
 	g = bestOfCopies(n, eps, 1)
 	return g, g.p0 - math.Exp(eps)*g.p1
 }
 
-// bestOfCopies is the best guess where the victim's message is there so many times, at ε.
+// bestOfCopies is the best guess at ε if the victim's message is in the batch several times.
 func bestOfCopies(n *task.Noise, eps float64, times int) (g guess) {
 	laws, _ := relaynoise.NewLaws(n)
 	g.eps = eps
@@ -77,12 +78,12 @@ func bestOfCopies(n *task.Noise, eps float64, times int) (g guess) {
 	return g
 }
 
-// same is the guess that two batches have one draw.
+// same is the guess that two batches share one draw.
 func same() guess {
 	return guess{func(s sight) bool { return s.first[0] == s.second[0]+1 && s.first[1] == s.second[1] }, 1, 0, 0}
 }
 
-// advantage returns the estimate of p0 − e^ε·p1 and its standard error where half of the sights are of each.
+// advantage returns the estimate of p0 − e^ε·p1 and its standard error, if half of the sights are of each value.
 func (g guess) advantage(sights []sight) (found, err float64) {
 	var hits [2]float64
 	for i, s := range sights {
@@ -94,26 +95,27 @@ func (g guess) advantage(sights []sight) (found, err float64) {
 	return (hits[0] - math.Exp(g.eps)*hits[1]) / n, g.deviation(hits[0]/n, hits[1]/n, n)
 }
 
-// deviation is the standard error at n trials each, with one trial added to both so that it is never 0.
+// deviation is the standard error with n trials of each value. It adds one trial to both so that it is never 0.
 func (g guess) deviation(p0, p1, n float64) float64 {
 	p0, p1 = (p0*n+1)/(n+2), (p1*n+1)/(n+2)
 	return math.Sqrt((p0*(1-p0) + math.Exp(2*g.eps)*p1*(1-p1)) / n)
 }
 
-// limit is how many standard errors above the claim is a finding: one in 3 million audits has one by chance.
+// limit is the number of standard errors above the claim that counts as a finding: one in 3 million audits has one by
+// chance.
 const limit = 5
 
-// sure is how probably an audit must find what is planted.
+// sure is the probability with which an audit must detect a planted fault.
 const sure = 1 - 1e-6
 
-// power returns the probability that a noise with this guess's probabilities is found out by so many sights.
+// power returns the probability that an audit of some sights detects a noise with this guess's probabilities.
 func (g guess) power(claim float64, sights int) float64 {
 	n := float64(sights) / 2
 	deviation := g.deviation(g.p0, g.p1, n)
 	return math.Erfc((claim+limit*deviation-(g.p0-math.Exp(g.eps)*g.p1))/deviation/math.Sqrt2) / 2
 }
 
-// drawing is what a relay draws from.
+// drawing is a relay's draw of dummies.
 type drawing func(*randomizer.Source) ([]uint64, error)
 
 // again is a relay that uses one draw for all batches.
@@ -122,15 +124,15 @@ func again(draw drawing) drawing {
 	return func(*randomizer.Source) ([]uint64, error) { return once() }
 }
 
-// setting is where an honest relay stands.
+// setting is the environment of the audited honest relay.
 type setting struct {
 	hop      int // 0 or 1
 	kem      task.KEM
 	postgres bool
-	single   bool        // No batch of known clients follows each of the victim's: half the work.
-	copies   int         // Of the victim's slot, which the first relay has in place of its dummies: at most 3.
-	admits   bool        // The honest relay, the second, lets them through.
-	noise    *task.Noise // Nil: the audit law.
+	single   bool        // no batch of known clients follows each of the victim's: half the work
+	copies   int         // of the victim's slot, which the first relay sends instead of its dummies: at most 3
+	admits   bool        // the honest relay, the second, lets them through
+	noise    *task.Noise // nil: the audit law
 }
 
 func (at setting) law() *task.Noise {
@@ -140,7 +142,7 @@ func (at setting) law() *task.Noise {
 	return auditLaw()
 }
 
-// own returns how many dummies, which it knows, a first relay adds that belongs to the attacker.
+// own returns the number of dummies, known to the attacker, that the attacker's first relay adds.
 func (at setting) own() uint64 {
 	if n := at.law(); n.Kind == task.NoisePool {
 		return n.Pool
@@ -148,7 +150,7 @@ func (at setting) own() uint64 {
 	return 3
 }
 
-// victim returns what the victim sends in a batch: a cell of a pool's text is in a table that it draws.
+// victim returns the victim's cell in a batch: a cell of a pool's text is in a randomly drawn table.
 func (at setting) victim(batch int) uint64 {
 	cell := uint64(batch % 2)
 	if at.law().Kind == task.NoisePool {
@@ -157,9 +159,9 @@ func (at setting) victim(batch int) uint64 {
 	return cell
 }
 
-// surrounded plays the n−1 attack on one honest relay, with every other key known: batches of the victim, who sends
-// 0 and 1 by turns, and a known client; and each followed by one of known clients, unless they are single. Neither
-// its place in a batch nor its bytes tell a client's slot from a dummy.
+// surrounded plays the n−1 attack on one honest relay, with every other key known. The batches have the victim, who
+// sends 0 and 1 alternately, and a known client. Unless they are single, a batch of known clients follows each. Neither
+// its position in a batch nor its bytes distinguish a client's slot from a dummy.
 func surrounded(t *testing.T, at setting, sights int, draw drawing) (out []sight) {
 	const known = 1000
 	hop := at.hop
@@ -192,7 +194,7 @@ func surrounded(t *testing.T, at setting, sights int, draw drawing) (out []sight
 	} else {
 		next = c.Verifier
 		f := c.StartFirst(t)
-		for seq, values := range batches { // with dummies of its own, which it knows
+		for seq, values := range batches { // with its own dummies, which the attacker knows
 			own := at.own()
 			slots := c.Slots(t, 0, append(values, slices.Repeat([]uint64{known}, int(own))...)...)
 			for i := range at.copies {
@@ -208,7 +210,7 @@ func surrounded(t *testing.T, at setting, sights int, draw drawing) (out []sight
 		}
 	}
 	var all []tally
-	var looks looks
+	var compared comparison
 	for seq := range batches {
 		var b *onion.Batch
 		require.Eventually(t, func() bool {
@@ -216,10 +218,10 @@ func surrounded(t *testing.T, at setting, sights int, draw drawing) (out []sight
 			return !errors.Is(err, handover.ErrNotSealed)
 		}, relaytest.Patience, 5*time.Millisecond)
 		require.NoError(t, err)
-		all = append(all, counted(t, c, hop, b, &looks))
+		all = append(all, counted(t, c, hop, b, &compared))
 	}
 	if at.copies == 0 {
-		looks.requireAlike(t)
+		compared.requireAlike(t)
 	}
 	for i := range sights {
 		if at.single {
@@ -231,7 +233,7 @@ func surrounded(t *testing.T, at setting, sights int, draw drawing) (out []sight
 	return out
 }
 
-// forgetful is the store of a relay that lets slots through that it had before.
+// forgetful is the store of a relay that lets replayed slots through.
 type forgetful struct{ *store.Store }
 
 func (f *forgetful) Mix(ctx context.Context, b store.BatchID, tags []store.Short,
@@ -241,8 +243,8 @@ func (f *forgetful) Mix(ctx context.Context, b store.BatchID, tags []store.Short
 	})
 }
 
-// counted opens a batch with all keys behind a hop and counts the cells.
-func counted(t *testing.T, c *relaytest.Cascade, hop int, b *onion.Batch, looks *looks) (y tally) {
+// counted opens a batch with all keys after a hop and counts the cells.
+func counted(t *testing.T, c *relaytest.Cascade, hop int, b *onion.Batch, compared *comparison) (y tally) {
 	opener, last := c.Opener(t, 1, 0), c.VerifierOpener(t, 0)
 	for i, slot := range b.Ciphertexts[0] {
 		layers := slices.Clone(slot)
@@ -257,24 +259,24 @@ func counted(t *testing.T, c *relaytest.Cascade, hop int, b *onion.Batch, looks 
 		if value < uint64(len(y)) {
 			y[value]++
 		}
-		looks.add(value == 1000, i, len(b.Ciphertexts[0]), layers)
+		compared.add(value == 1000, i, len(b.Ciphertexts[0]), layers)
 	}
 	return y
 }
 
-// looks compares the slots of known clients with the others, nearly all of which are dummies.
-type looks struct {
-	places, variance float64  // Of clients' slots: the sum of their places less the expected one.
-	slots            [2]int   // Of others, and of clients.
-	ones             [2][]int // How often each bit is 1.
+// comparison compares the slots of known clients with the others, nearly all of which are dummies.
+type comparison struct {
+	positions, variance float64  // of clients' slots: the sum of their positions minus the expected one
+	slots               [2]int   // of others, and of clients
+	ones                [2][]int // how often each bit is 1
 }
 
-func (l *looks) add(client bool, place, of int, layers []byte) {
+func (l *comparison) add(client bool, position, of int, layers []byte) {
 	kind := 0
 	if client {
 		kind = 1
-		l.places += float64(place) - float64(of-1)/2
-		l.variance += float64(of*of-1) / 12 // places of one batch repel each other: that is a little too much
+		l.positions += float64(position) - float64(of-1)/2
+		l.variance += float64(of*of-1) / 12 // positions in one batch repel each other: that is a little too much
 	}
 	l.slots[kind]++
 	if l.ones[kind] == nil {
@@ -285,10 +287,10 @@ func (l *looks) add(client bool, place, of int, layers []byte) {
 	}
 }
 
-// requireAlike fails by chance once in a million times: two tests, one of them of up to 20,000 bits.
-func (l *looks) requireAlike(t *testing.T) {
+// requireAlike fails by chance once in a million runs: two tests, one of them of up to 20,000 bits.
+func (l *comparison) requireAlike(t *testing.T) {
 	t.Helper()
-	require.Less(t, math.Abs(l.places), 5*math.Sqrt(l.variance))
+	require.Less(t, math.Abs(l.positions), 5*math.Sqrt(l.variance))
 	require.Len(t, l.ones[0], len(l.ones[1]))
 	n0, n1 := float64(l.slots[0]), float64(l.slots[1])
 	for i := range l.ones[0] {
@@ -298,9 +300,9 @@ func (l *looks) requireAlike(t *testing.T) {
 	}
 }
 
-// TestSurroundedClient: an attacker who knows every other client, every other relay's dummies and every key but
-// the honest relay's does not tell dummies from clients, wherever that relay stands, and finds out one that leaves out
-// a cell, or uses a draw twice, by a hundred batches. Other keys and PostgreSQL are in the long form.
+// TestSurroundedClient: an attacker knows every other client, every other relay's dummies and every key except the
+// honest relay's. It cannot distinguish dummies from clients, at whatever hop that relay is. With a hundred batches it
+// detects a relay that leaves out a cell or uses a draw twice. Other keys and PostgreSQL are in the long form.
 func TestSurroundedClient(t *testing.T) {
 	half := &task.Noise{Kind: task.NoiseCells, Cells: 2, Tables: [][]uint64{relaynoise.Laplace(1, 1, 2, 5), {1}},
 		Which: []task.Run{{Count: 1, Table: 0}, {Count: 1, Table: 1}}}
@@ -327,8 +329,8 @@ func TestSurroundedClient(t *testing.T) {
 	}
 }
 
-// TestReplayedSlotIsFound: a first relay sends the victim's slot three times more. The second drops them, so that its
-// batches show no more than is claimed; one that lets them through is found out by a hundred batches.
+// TestReplayedSlotIsFound: a first relay sends the victim's slot three more times. The second drops the copies, so its
+// batches show no more than claimed. A hundred batches show a relay that lets them through.
 func TestReplayedSlotIsFound(t *testing.T) {
 	const batches, eps = 100, 0
 	_, claim := best(auditLaw(), eps)
@@ -341,9 +343,9 @@ func TestReplayedSlotIsFound(t *testing.T) {
 	requireFound(t, "replays admitted", again, surrounded(t, at, batches, draw))
 }
 
-// TestSurroundedClientShowsWhatIsClaimed: that attacker learns what the certificate says, and finds out a relay whose
-// peak is lower by one by some hundred batches. In both stores in the long form; the short one asks a relay for a few
-// only.
+// TestSurroundedClientShowsWhatIsClaimed: the same attacker learns what the certificate says. With some hundred batches
+// it detects a relay whose peak is lower by one. The long form uses both stores; the short one asks a relay for only a
+// few batches.
 func TestSurroundedClientShowsWhatIsClaimed(t *testing.T) {
 	const eps = 2
 	g, claim := best(auditLaw(), eps)
@@ -363,8 +365,8 @@ func TestSurroundedClientShowsWhatIsClaimed(t *testing.T) {
 	}
 }
 
-// requireFound asserts that an audit finds out a relay, and would nearly always: by more than the certificate of
-// the audit law allows.
+// requireFound asserts that an audit detects a relay that shows more than the certificate of the audit law allows, and
+// would nearly always detect it.
 func requireFound(t *testing.T, name string, g guess, sights []sight) {
 	t.Helper()
 	curve, err := relaynoise.New(auditLaw())
@@ -372,7 +374,7 @@ func requireFound(t *testing.T, name string, g guess, sights []sight) {
 	g.requireAbove(t, name, curve.Delta(g.eps), sights)
 }
 
-// requireAbove asserts that an audit finds more than is claimed, and would nearly always.
+// requireAbove asserts that an audit finds more than claimed, and nearly always would.
 func (g guess) requireAbove(t *testing.T, name string, claim float64, sights []sight) {
 	t.Helper()
 	require.Greater(t, claim, .01)
@@ -383,7 +385,7 @@ func (g guess) requireAbove(t *testing.T, name string, claim float64, sights []s
 	require.Greater(t, found, claim+limit*deviation, name)
 }
 
-// TestLessNoiseIsFound: a fall steeper by a tenth, and a cut lower by one, show in more draws than a test can have
+// TestLessNoiseIsFound: a fall steeper by a tenth, and a cut lower by one, show only in more draws than a test can have
 // batches. What an attacker learns of the law itself is what the certificate says.
 func TestLessNoiseIsFound(t *testing.T) {
 	const eps = 2

@@ -21,8 +21,8 @@ import (
 	"github.com/doona-dp/doona/wire/task"
 )
 
-// TestEquivocation: a first relay that signs another batch at every pull of one number. One of
-// them is mixed, once; the others never are, and the number goes on to stand for the same bytes.
+// TestEquivocation: a first relay signs a different batch at every pull of one number. The next relay mixes one of
+// them, once, and never the others. The number continues to stand for the same bytes.
 func TestEquivocation(t *testing.T) {
 	c := relaytest.New(t, relaytest.Options{})
 	first := c.StartFirst(t)
@@ -44,8 +44,7 @@ func TestEquivocation(t *testing.T) {
 	c.Start(t, 1)
 	again, _ := c.Pull(t, 0, 0)
 	require.Equal(t, batch, again)
-	// The offers that were not taken, as other numbers: their slots were never mixed. The one that
-	// was taken has nothing left.
+	// Offer the refused batches under other numbers: their slots were never mixed. The accepted batch has no slot left.
 	for i := range offers {
 		values := span(uint64(100*i), 10)
 		b, err := onion.ParseBatch(offers[i])
@@ -60,9 +59,8 @@ func TestEquivocation(t *testing.T) {
 	}
 }
 
-// TestHostileDelivery: a first relay that hangs within a batch, drips it, or never ends it, holds up
-// nothing but its own task's batches; the relay stops when it is told to, and takes the batch when
-// it comes whole.
+// TestHostileDelivery: a first relay that hangs within a batch, sends it very slowly, or never ends it, delays only its
+// own task's batches. The next relay stops when asked to, and accepts the batch when it comes complete.
 func TestHostileDelivery(t *testing.T) {
 	drip := func(pause time.Duration, total int) func([]byte) http.HandlerFunc {
 		return func(raw []byte) http.HandlerFunc {
@@ -167,13 +165,13 @@ func TestHostileDelivery(t *testing.T) {
 	}
 }
 
-// TestMaliciousMiddleRelay: the second of three relays. The third holds it to the first relay's
-// signature and counts, and to n and n_min, whatever it signs.
+// TestMaliciousMiddleRelay plays the second of three relays. Whatever it signs, the third checks it against the first
+// relay's signature and counts, and against n and n_min.
 func TestMaliciousMiddleRelay(t *testing.T) {
 	c := relaytest.New(t, relaytest.Options{Hops: 3})
 	middle := c.StartRogue(t, 1)
 	sign := c.SignKey(t, 0)
-	// source is a batch of the first relay, and lanes what the middle relay finds in it.
+	// source is a batch of the first relay, and lanes holds the slots that the middle relay finds in it.
 	source := func(seq, clients uint64) (*onion.SignedManifest, [][][]byte) {
 		slots := c.Slots(t, 0, span(100*seq, clients)...)
 		b, err := onion.NewBatch(sign, onion.BatchDraft{
@@ -292,9 +290,9 @@ func TestMaliciousMiddleRelay(t *testing.T) {
 	}
 }
 
-// TestMaliciousNextHop plays the relay after an honest first one, and others in its name. What a
-// signature allows is one number of one epoch of one task, for one purpose; a stranger learns not
-// even what exists; and a next hop that confirms what it has not stored only loses it.
+// TestMaliciousNextHop plays the relay after an honest first one, and others in its name. A signature allows one number
+// of one epoch of one task, for one purpose. A stranger does not even learn what exists. A next hop that confirms a
+// batch without storing it only loses the batch.
 func TestMaliciousNextHop(t *testing.T) {
 	c := relaytest.New(t, relaytest.Options{Hops: 3, Tasks: 2, Task: func(t *task.Task) { t.Epochs.Count = 3 }})
 	other := c.Other(t, 1)
@@ -313,7 +311,7 @@ func TestMaliciousNextHop(t *testing.T) {
 		return ok
 	}, relaytest.Patience, 10*time.Millisecond)
 
-	// Everyone else of the task, and nobody: the same answer for what exists and what does not.
+	// Everyone else of the task, and a stranger: all get the same answer, whether the batch exists or not.
 	for name, key := range map[string]*handover.Client{
 		"itself":          handover.NewClient(c.SignKey(t, 0), nil),
 		"the third relay": handover.NewClient(c.SignKey(t, 2), nil), "the verifier": c.Verifier,
@@ -326,7 +324,7 @@ func TestMaliciousNextHop(t *testing.T) {
 		}
 	}
 
-	// Signatures that someone saw on the way, used for something else.
+	// Captured signatures, used for another request.
 	signed := func(method, path string, signature string) int {
 		req, err := http.NewRequestWithContext(t.Context(), method, "http://"+c.Config(t, 0).Listen+path, nil)
 		require.NoError(t, err)
@@ -363,7 +361,7 @@ func TestMaliciousNextHop(t *testing.T) {
 	require.ErrorIs(t, next.Confirm(t.Context(), c.Open, 0, 0, 0, append(batch.Manifest, 0)), handover.ErrUnauthorized,
 		"another batch of the number")
 
-	// It confirms without storing, twice: the batch is gone for it too, and the next one is not.
+	// The next hop confirms without storing, twice: it loses that batch, but not the next one.
 	require.Equal(t, 204, signed("POST", here+"/confirm", seenConfirm))
 	require.Equal(t, 403, signed("POST", here+"/confirm", seenConfirm), "nor a confirmation")
 	require.Equal(t, 204, signed("POST", here+"/confirm", newConfirm()))
@@ -373,11 +371,11 @@ func TestMaliciousNextHop(t *testing.T) {
 	second := must(pull(next, 0, 1))
 	require.Len(t, second.Ciphertexts[0], 10)
 
-	// Pulling at once and slowly fills no more than the places there are.
+	// Many slow concurrent pulls use no more than the memory limit.
 	_, err = pull(next, 0, 2)
 	require.ErrorIs(t, err, handover.ErrNotSealed)
 	require.ErrorIs(t, err, problem.New(problem.NotSealed, ""))
 }
 
-// must drops an error that the caller looks for elsewhere.
+// must drops an error that the caller checks elsewhere.
 func must[T any](v T, _ error) T { return v }

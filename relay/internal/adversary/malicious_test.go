@@ -20,8 +20,8 @@ import (
 	"github.com/doona-dp/doona/wire/task"
 )
 
-// loot is what a malicious first relay has in its hands, and what a test knows about it: the slots
-// of its clients, and what an honest second relay finds in each.
+// loot is what a malicious first relay has, and what a test knows about it: the slots of its clients, and what an
+// honest second relay finds in each.
 type loot struct {
 	*relaytest.Cascade
 	rng     *rand.Rand
@@ -29,7 +29,7 @@ type loot struct {
 	clients uint64
 }
 
-// inner is a slot inside a layer, where that opens.
+// inner is the content of a slot's next layer, if that opens.
 type inner struct {
 	epoch uint64
 	lane  int
@@ -37,7 +37,7 @@ type inner struct {
 	next  string
 }
 
-// plan is a batch that the malicious relay puts together.
+// plan is a batch that the malicious relay assembles.
 type plan struct {
 	epoch, submissions uint64
 	lanes              [][][]byte
@@ -64,7 +64,7 @@ func (l *loot) keep(t testing.TB, opener *onion.Opener, epoch uint64, lane int, 
 	l.inside[string(slot)] = inner{epoch, lane, tag, string(next)}
 }
 
-// sameTag seals a slot of its own to the second relay, with the tag of another.
+// sameTag seals a new slot to the second relay with the tag of another.
 func (l *loot) sameTag(t testing.TB, epoch uint64, lane int, tag [onion.TagSize]byte) []byte {
 	t.Helper()
 	public := l.PublicKey(t, 1, epoch)
@@ -90,13 +90,13 @@ func (l *loot) sameTag(t testing.TB, epoch uint64, lane int, tag [onion.TagSize]
 	return slot
 }
 
-// attack changes k slots of every lane of a plan, at random places, using earlier plans.
+// attack changes k slots of every lane of a plan, at random positions, using earlier plans.
 type attack struct {
 	name string
 	do   func(t testing.TB, l *loot, p *plan, earlier []*plan, k int)
 }
 
-// each replaces k slots of every lane by what with returns for them.
+// each replaces k slots of every lane by the results of with.
 func each(l *loot, p *plan, k int, with func(lane int, slot []byte) []byte) {
 	for lane, slots := range p.lanes {
 		for _, i := range l.rng.Perm(len(slots))[:min(k, len(slots))] {
@@ -105,7 +105,7 @@ func each(l *loot, p *plan, k int, with func(lane int, slot []byte) []byte) {
 	}
 }
 
-// pick returns a random slot of a lane of one of some plans.
+// pick returns a random slot of a lane from one of some plans.
 func pick(l *loot, from []*plan, lane int, otherwise []byte) []byte {
 	p := from[l.rng.IntN(len(from))]
 	if slots := p.lanes[lane]; len(slots) > 0 {
@@ -153,17 +153,17 @@ var attacks = []attack{
 	}},
 	{"fewer submissions", func(_ testing.TB, l *loot, p *plan, _ []*plan, k int) {
 		p.submissions -= min(uint64(k), p.submissions)
-		for lane, slots := range p.lanes { // more than their clients can have sent would be refused at once
+		for lane, slots := range p.lanes { // more slots than their clients can have sent would be refused at once
 			p.lanes[lane] = slots[:min(uint64(len(slots)), p.submissions*l.Open.Slots.PerLane)]
 		}
 	}},
 	{"more submissions", func(_ testing.TB, _ *loot, p *plan, _ []*plan, k int) { p.submissions += uint64(k) }},
 }
 
-// seen is a test's own account of what an honest relay has met in an epoch.
+// seen is the test's own account of the tags that an honest relay has received in an epoch.
 type seen map[[onion.TagSize]byte]bool
 
-// expect returns what an honest second relay makes of a plan: nil where it must destroy it.
+// expect returns the slots that an honest second relay releases of a plan: nil if it must destroy the batch.
 func (l *loot) expect(p *plan, before seen) (lanes [][]string) {
 	least := int(l.Open.Batch.Min)
 	if l.Open.Slots.Padding == task.PaddingFull {
@@ -188,11 +188,10 @@ func (l *loot) expect(p *plan, before seen) (lanes [][]string) {
 	return lanes
 }
 
-// TestMaliciousFirstRelayInCombinations lets a malicious first relay hand over batches with one,
-// two or three attacks each, around the boundary at which a batch is destroyed. The second relay
-// must release exactly what an account of the test's own allows: so no slot leaves it twice, in
-// whatever batch, and nothing leaves it among fewer than n_min. Its manifests say how much was
-// dropped and its findings what was destroyed.
+// TestMaliciousFirstRelayInCombinations: a malicious first relay serves batches with one, two or three attacks each,
+// around the boundary at which a batch is destroyed. The second relay must release exactly what the test's own account
+// allows: no slot leaves it twice, in whatever batch, and nothing leaves it among fewer than n_min. Its manifests say
+// how much it dropped, and its findings what it destroyed.
 func TestMaliciousFirstRelayInCombinations(t *testing.T) {
 	rounds := uint64(1)
 	if stattest.Long {
@@ -213,8 +212,8 @@ func TestMaliciousFirstRelayInCombinations(t *testing.T) {
 	}
 }
 
-// upToShort returns the order in which plans are played: those that the first relay may have more batches after,
-// then the others. Only the first of these is taken: last is the number of the one that follows it.
+// upToShort returns the order in which plans are played: first those after which the first relay may have more batches,
+// then the others. Only the first of the others is accepted: last is the number of the one after it.
 func (l *loot) upToShort(plans []*plan) (order []int, last int) {
 	var short []int
 	for i, p := range plans {
@@ -243,7 +242,7 @@ func playAttacks(t *testing.T, l *loot) {
 	names := []string{"honest"}
 	for i := range 3 * len(attacks) {
 		p, name := l.honest(t, 0, l.Open.Batch.Size), ""
-		first := i % len(attacks) // every attack alone at the boundary and beyond, and in combinations
+		first := i % len(attacks) // every attack by itself at the boundary and beyond, and in combinations
 		k := slack + i/len(attacks)%2
 		attacks[first].do(t, l, p, plans, k)
 		name = fmt.Sprint(attacks[first].name, " ", k)
@@ -296,8 +295,8 @@ func playAttacks(t *testing.T, l *loot) {
 	require.Greater(t, destroyed, len(attacks)/2)
 }
 
-// TestBoundary: with exactly n_min·B valid slots in every lane (n_min under padding none) a batch
-// is released; with one fewer in one lane, nothing of it.
+// TestBoundary: with exactly n_min·B valid slots in every lane (n_min under padding none) a batch is released. With one
+// fewer in one lane, none of it is.
 func TestBoundary(t *testing.T) {
 	for _, slots := range []task.Slots{
 		{Padding: task.PaddingFull, Lanes: 2, PerLane: 3, MessageBytes: 8},
@@ -328,10 +327,9 @@ func TestBoundary(t *testing.T) {
 	}
 }
 
-// TestIntersection: a first relay that knows what the verifier opens wants a victim's message in
-// two sets. It tries every road it has: the same slots in a second batch, in both lanes, under the
-// same number at a second pull, after the second relay's restart, in an epoch that follows, and
-// after confirmation. The verifier sees the victim once.
+// TestIntersection: a first relay that knows what the verifier opens wants a victim's message in two sets. It tries
+// every way: the same slots in a second batch, in both lanes, under the same number at a second pull, after the second
+// relay's restart, in a later epoch, and after confirmation. The verifier sees the victim once.
 func TestIntersection(t *testing.T) {
 	const victim = 1 << 40
 	c := relaytest.New(t, relaytest.Options{Task: func(t *task.Task) { t.Slots.Lanes, t.Batch.Min = 2, 5 }})
@@ -355,7 +353,7 @@ func TestIntersection(t *testing.T) {
 	for seq := range uint64(3) {
 		require.Eventually(t, func() bool { return first.Confirmed(0, seq) }, relaytest.Patience, 10*time.Millisecond)
 	}
-	// Another batch under numbers that the second relay has; and the same slots again after a restart.
+	// Another batch under numbers that the second relay has, and the same slots again after a restart.
 	first.Serve(t, 0, 0, first.Batch(t, 0, 0, 10, among(400)))
 	stop()
 	stop = c.Start(t, 1)
@@ -363,8 +361,8 @@ func TestIntersection(t *testing.T) {
 	for seq := range uint64(4) {
 		view(0, seq)
 	}
-	// The epoch ends; its key and replay set are erased. Nothing of it opens any more, here or in
-	// the next epoch.
+	// The epoch ends, and its key and replay set are erased. None of its slots opens any more, here or in the next
+	// epoch.
 	c.Clock.Advance(relaytest.Epoch + 2*time.Second)
 	first.End(0)
 	waitState(t, c, 1, 0, "erased")

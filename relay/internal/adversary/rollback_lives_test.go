@@ -23,16 +23,16 @@ import (
 	"github.com/doona-dp/doona/wire/task"
 )
 
-// Lives. A relay lives for some moments, at each of which everything is copied: what it keeps, and what the next
-// hop remembers. Then any of them are restored to any of these moments, the rest is as it was at the end, and the
-// world is as hostile as it can be: clients send old reports again, and a second report each; the relay before
-// serves other batches under old numbers, and old slots under later ones. The next hop is honest, which is: it
-// keeps to what [handover] asks of it, with the memory that it is left with. No client is released twice to it.
+// Lives. A relay lives for some moments. At each of them the test copies the relay's state and the next hop's memory.
+// It then restores any of these to any of the moments, and leaves the rest at the last state. Everyone else attacks:
+// clients send old reports again, and a second report each; the upstream relay serves other batches under old numbers,
+// and old slots under later ones. The next hop is honest: it does what [handover] demands, with the memory that it has.
+// No client's slot is released to it twice.
 
-// The parts that may be restored, beside those of relaytest.KeptParts.
+// The next hop's memory, which may be restored besides relaytest.KeptParts.
 const neighbourPart = "neighbour"
 
-// moments of lives, of each kind of life: how many lives, and of how many moments.
+// livesPlan returns the number of lives of each kind, and of moments in each life.
 func livesPlan() (lives, moments int) {
 	if stattest.Long {
 		return 12, 15
@@ -45,28 +45,28 @@ var (
 	errCut = errors.New("cut short")                   // the next hop's pull, after the manifest
 )
 
-// nextHop is what an honest next hop remembers.
+// nextHop is the memory of an honest next hop.
 type nextHop struct {
-	next    uint64
-	had     handover.ManifestHashes
-	seen    map[uint64]string // manifests, by number
-	untold  map[uint64][]byte // manifests of batches that it has, and has not confirmed
-	stopped bool              // the epoch is over for it
+	next        uint64
+	pulled      handover.ManifestHashes
+	seen        map[uint64]string // manifests, by number
+	unconfirmed map[uint64][]byte // of batches that it has and has not confirmed
+	stopped     bool              // the epoch is over for it
 }
 
 func (n *nextHop) clone() *nextHop {
 	out := *n
-	out.had, out.seen, out.untold = slices.Clone(n.had), maps.Clone(n.seen), maps.Clone(n.untold)
+	out.pulled, out.seen, out.unconfirmed = slices.Clone(n.pulled), maps.Clone(n.seen), maps.Clone(n.unconfirmed)
 	return &out
 }
 
-// lifetime is a relay's life.
+// lifetime is the life of a relay.
 type lifetime struct {
 	*relaytest.Cascade
 	t        *testing.T
 	rng      *rand.Rand
 	hop      int
-	first    *relaytest.Rogue // before a second relay
+	first    *relaytest.Rogue // upstream of a second relay
 	slots    map[uint64][]byte
 	offers   uint64
 	reports  []report
@@ -74,7 +74,7 @@ type lifetime struct {
 	next     *nextHop
 	moments  []lifeMoment
 	stop     func()
-	released map[uint64]string // by client: the manifest that it was released under
+	released map[uint64]string // by client: the manifest under which it was released
 	figures  map[string]int
 }
 
@@ -96,14 +96,14 @@ func newLife(t *testing.T, hops, hop int, seed uint64) *lifetime {
 	}})
 	l := &lifetime{Cascade: c, t: t, rng: rand.New(rand.NewPCG(seed, uint64(10*hops+hop))), hop: hop,
 		slots: map[uint64][]byte{}, released: map[uint64]string{}, figures: map[string]int{},
-		next: &nextHop{seen: map[uint64]string{}, untold: map[uint64][]byte{}}}
+		next: &nextHop{seen: map[uint64]string{}, unconfirmed: map[uint64][]byte{}}}
 	if hop > 0 {
 		l.first = c.StartFirst(t)
 	}
 	return l
 }
 
-// client pulls with the next hop's key.
+// client returns a client that signs with the next hop's key.
 func (l *lifetime) client() *handover.Client {
 	if l.hop+1 == l.Open.VerifierHop() {
 		return l.Verifier
@@ -111,7 +111,7 @@ func (l *lifetime) client() *handover.Client {
 	return handover.NewClient(l.SignKey(l.t, l.hop+1), nil)
 }
 
-// act is something that happens before the next moment.
+// act does something random before the next moment.
 func (l *lifetime) act() {
 	switch n := l.rng.IntN(10); {
 	case n < 6 && l.hop == 0:
@@ -122,7 +122,7 @@ func (l *lifetime) act() {
 	case n < 6:
 		l.offer(l.offers, l.fresh(4))
 		l.offers++
-		time.Sleep(60 * time.Millisecond) // it is pulled, or will be later
+		time.Sleep(60 * time.Millisecond) // the relay pulls it now or later
 	case n < 8:
 		_ = l.pull(true)
 	default:
@@ -131,7 +131,7 @@ func (l *lifetime) act() {
 	}
 }
 
-// post sends a client's report: a new one, or the bytes of before.
+// post sends a client's report: a new one, or the given bytes again.
 func (l *lifetime) post(client uint64, body []byte) {
 	if body == nil {
 		body = l.Seal(l.t, 0, client)
@@ -151,7 +151,7 @@ func (l *lifetime) fresh(n uint64) (out [][]byte) {
 	return out
 }
 
-// old returns slots that were offered before.
+// old returns slots that were offered earlier.
 func (l *lifetime) old(n int) (out [][]byte) {
 	all := slices.Collect(maps.Values(l.slots))
 	l.rng.Shuffle(len(all), func(i, j int) { all[i], all[j] = all[j], all[i] })
@@ -162,16 +162,16 @@ func (l *lifetime) offer(seq uint64, slots [][]byte) {
 	l.first.Serve(l.t, 0, seq, l.first.Batch(l.t, 0, seq, uint64(len(slots)), onion.Lanes{slots}))
 }
 
-// pull takes the next number as an honest next hop does, or is cut short after the manifest.
+// pull pulls the next number as an honest next hop does, or is interrupted after the manifest.
 func (l *lifetime) pull(short bool) error {
 	n := l.next
 	if n.stopped {
 		return errTwo
 	}
 	b, err := l.client().PullOnce(l.t.Context(), handover.Request{Open: l.Open, From: l.hop, Seq: n.next,
-		History: n.had.History(), RecordManifest: func(s *onion.SignedManifest) error {
+		History: n.pulled.History(), RecordManifest: func(s *onion.SignedManifest) error {
 			now := string(s.Manifest)
-			if had, ok := n.seen[n.next]; ok && had != now {
+			if before, ok := n.seen[n.next]; ok && before != now {
 				return errTwo
 			}
 			if n.seen[n.next] = now; short {
@@ -186,12 +186,12 @@ func (l *lifetime) pull(short bool) error {
 		return err
 	}
 	l.take(b)
-	n.had, n.untold[n.next] = append(n.had, handover.HashManifests(b.Manifest)...), b.Manifest
+	n.pulled, n.unconfirmed[n.next] = append(n.pulled, handover.HashManifests(b.Manifest)...), b.Manifest
 	n.next++
 	return nil
 }
 
-// take looks who is in a batch: nobody may be in two.
+// take checks which clients are in a batch: nobody may be in two.
 func (l *lifetime) take(b *onion.Batch) {
 	inner := *b
 	if l.hop+1 < l.Open.VerifierHop() {
@@ -213,9 +213,9 @@ func (l *lifetime) take(b *onion.Batch) {
 }
 
 func (l *lifetime) confirm() {
-	for seq, manifest := range l.next.untold {
+	for seq, manifest := range l.next.unconfirmed {
 		if l.client().Confirm(l.t.Context(), l.Open, l.hop, 0, seq, manifest) == nil {
-			delete(l.next.untold, seq)
+			delete(l.next.unconfirmed, seq)
 		}
 	}
 }
@@ -236,7 +236,7 @@ func (l *lifetime) live(moments int) {
 	l.stop()
 }
 
-// made returns how many numbers are sealed without a gap, as the relay's own files say.
+// made returns how many numbers are sealed without a gap, according to the relay's own files.
 func (l *lifetime) made() uint64 {
 	i, err := relay.Inspect(l.Config(l.t, l.hop))
 	require.NoError(l.t, err)
@@ -249,7 +249,7 @@ func (l *lifetime) made() uint64 {
 	return 0
 }
 
-// restore lays out the last moment, and some parts of an earlier one.
+// restore restores the last moment, and some parts of an earlier one.
 func (l *lifetime) restore(m int, parts []string) {
 	last := l.moments[len(l.moments)-1]
 	last.kept.Restore(l.t, l.Cascade, l.hop, slices.Sorted(maps.Keys(relaytest.KeptParts))...)
@@ -263,7 +263,7 @@ func (l *lifetime) restore(m int, parts []string) {
 	}
 }
 
-// subset returns some of the parts, not none and not all; the first is everything of the relay's own.
+// subset returns some of the parts, but neither none nor all. If first, it includes all of the relay's own.
 func (l *lifetime) subset(first bool) (parts []string) {
 	all := append(slices.Sorted(maps.Keys(relaytest.KeptParts)), neighbourPart)
 	if first {
@@ -278,12 +278,12 @@ func (l *lifetime) subset(first bool) (parts []string) {
 	return parts
 }
 
-// tryAll restores parts of a moment, and has the world try to get somebody released twice.
+// tryAll restores parts of a moment, and then everyone tries to get a client released twice.
 func (l *lifetime) tryAll(m int, parts []string) {
 	t, where := l.t, fmt.Sprintf("moment %d, parts %s", m, strings.Join(parts, ", "))
 	released, reports := maps.Clone(l.released), l.reports
 	l.restore(m, parts)
-	behind := slices.Equal(parts, l.subset(true)) && l.moments[m].made < l.next.next
+	rolledBack := slices.Equal(parts, l.subset(true)) && l.moments[m].made < l.next.next
 	r, err := relay.New(l.Config(t, l.hop))
 	require.NoError(t, err, where)
 	stop := l.ServeUnready(t, r)
@@ -303,33 +303,33 @@ func (l *lifetime) tryAll(m int, parts []string) {
 			return strings.Contains(string(f.Reason), "that this relay lost")
 		}), where)
 	case l.next.stopped:
-		l.figures["found by the next hop"]++ // which has seen another manifest of a number, or not what it confirmed
-	case behind && l.sameAgain():
+		l.figures["found by the next hop"]++ // it has seen another manifest of a number, or not the one it confirmed
+	case rolledBack && l.sameAgain():
 		l.figures["the same batches were made again"]++
 	default:
-		require.False(t, behind, "%s: the next hop has had %d numbers, now %d, and %d were made", where,
+		require.False(t, rolledBack, "%s: the next hop had %d numbers, now %d, and %d were made", where,
 			l.moments[len(l.moments)-1].next.next, l.next.next, l.moments[m].made)
 		l.figures["nobody released twice"]++
 	}
 	stop()
-	// The clients since then stay: the relay before may still serve them, and has one slot for each.
+	// The clients since then stay: the upstream relay may still serve them, and has one slot for each.
 	l.released, l.reports = released, reports
 }
 
-// sameAgain says whether the relay has made all batches again that the next hop had had, with the same bytes: four
-// slots come in one of 24 orders. It is then where it was, and there is nothing to find.
+// sameAgain reports whether the relay has made all batches that the next hop has again, with the same bytes: four slots
+// come in one of 24 orders. Then its state is the old one, and there is nothing to detect.
 func (l *lifetime) sameAgain() bool {
-	for seq, had := range l.moments[len(l.moments)-1].next.had {
+	for seq, hash := range l.moments[len(l.moments)-1].next.pulled {
 		var manifest []byte
 		queryInto(l.t, l.Cascade, l.hop, &manifest, "SELECT manifest FROM batches WHERE seq = $1", seq)
-		if handover.HashManifests(manifest)[0] != had {
+		if handover.HashManifests(manifest)[0] != hash {
 			return false
 		}
 	}
 	return true
 }
 
-// requireRefused asserts that nothing is taken or handed out, and why is said.
+// requireRefused asserts that the relay accepts and hands out nothing, and gives the reason.
 func (l *lifetime) requireRefused(where string) {
 	back := problem.New(problem.StateRolledBack, "")
 	require.ErrorIs(l.t, l.pull(false), back, where)
@@ -338,7 +338,7 @@ func (l *lifetime) requireRefused(where string) {
 	}
 }
 
-// hostile has everybody but the next hop do what they can, and says whether the relay has noticed.
+// hostile plays everyone's attacks except the next hop's, and reports whether the relay has detected the rollback.
 func (l *lifetime) hostile() (noticed bool) {
 	for round := range 2 {
 		if l.hop == 0 {
