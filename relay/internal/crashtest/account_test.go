@@ -31,17 +31,17 @@ import (
 	"github.com/doona-dp/doona/wire/taskfile"
 )
 
-// batchFile is how a verifier names a batch.
+// batchFile returns a verifier's file name of a batch.
 func batchFile(epoch, seq uint64) string { return fmt.Sprintf("%06d-%06d.batch", epoch, seq) }
 
-// slot is a message as it reaches the verifier: by the hash of what only the verifier can open,
-// which no relay changes.
+// slot identifies a message at the verifier: by the hash of the ciphertext that only the verifier can open, which no
+// relay changes.
 type slot = [sha256.Size]byte
 
-// owner says whose a message is and in which lane.
+// owner is the report and the lane of a message.
 type owner struct{ report, lane int }
 
-// peel opens every layer of every report as the relays would, and says whose each message is.
+// peel opens every layer of every report as the relays would, and returns the report of each message.
 func (w *world) peel(t *testing.T, all []sent) (owners map[slot]owner, slots []int) {
 	t.Helper()
 	owners, slots = map[slot]owner{}, make([]int, len(all))
@@ -97,14 +97,14 @@ func (w *world) peelOne(s *sent) (map[slot]int, error) {
 	return found, nil
 }
 
-// tally is what came of the reports of one epoch of a task.
+// tally counts the results of the reports of one epoch of a task.
 type tally struct {
 	batches, withheld, slots uint64 // released batches; submissions in destroyed ones; slots released
 	users                    uint64 // submissions in released batches
-	short                    bool   // a batch had fewer than n, as the last one of an epoch may have where relays add
+	short                    bool   // a batch had fewer than n submissions, as the last with dummies may
 }
 
-// figures is what a run prints and leaves behind.
+// figures are the results that a run prints and writes.
 type figures struct {
 	Store        string         `json:"store"`
 	Hops         int            `json:"hops"`
@@ -128,15 +128,15 @@ type figures struct {
 	Seconds      float64        `json:"seconds"`
 }
 
-// account follows every message and compares what came out with what was acknowledged.
+// account follows every message and compares the verifiers' batches with the acknowledged reports.
 func (w *world) account(t *testing.T, all []sent, last uint64, f *figures) {
 	t.Helper()
 	owners, slots := w.peel(t, all)
-	in := make([]map[place]int, len(all)) // batches in which a report's messages came out, and how many
-	tallies, dummies := map[epochPlace]*tally{}, map[slot]bool{}
+	in := make([]map[batchKey]int, len(all)) // for each report, the batches of its messages, and their number
+	tallies, dummies := map[epochKey]*tally{}, map[slot]bool{}
 	for index := range w.Bundles {
-		w.readBatches(t, index, last, func(at place, batch *onion.Batch, chain []onion.Manifest) {
-			e := epochPlace{at.task, at.epoch}
+		w.readBatches(t, index, last, func(at batchKey, batch *onion.Batch, chain []onion.Manifest) {
+			e := epochKey{at.task, at.epoch}
 			if tallies[e] == nil {
 				tallies[e] = &tally{}
 			}
@@ -156,10 +156,10 @@ func (w *world) account(t *testing.T, all []sent, last uint64, f *figures) {
 					require.True(t, known, "a message that no client sent and no relay says it added, in %v", at)
 					require.Equal(t, lane, own.lane)
 					r := &all[own.report]
-					require.Equal(t, e, epochPlace{w.Bundles[r.task].ID, r.epoch},
+					require.Equal(t, e, epochKey{w.Bundles[r.task].ID, r.epoch},
 						"a message in another's epoch or task")
 					if in[own.report] == nil {
-						in[own.report] = map[place]int{}
+						in[own.report] = map[batchKey]int{}
 					}
 					in[own.report][at]++
 				}
@@ -167,9 +167,9 @@ func (w *world) account(t *testing.T, all []sent, last uint64, f *figures) {
 			require.Zero(t, added, "relays said that they added more, in %v", at)
 		})
 	}
-	missing := map[epochPlace]*[kinds]uint64{}
+	missing := map[epochKey]*[kinds]uint64{}
 	for i := range all {
-		w.judge(t, &all[i], in[i], slots[i], missing, f)
+		w.checkReport(t, &all[i], in[i], slots[i], missing, f)
 	}
 	for e, lost := range missing {
 		withheld := uint64(0)
@@ -188,11 +188,11 @@ func (w *world) account(t *testing.T, all []sent, last uint64, f *figures) {
 	w.checkVerifiers(t, tallies)
 }
 
-// judge compares what a client knows of its report with what came out.
-func (w *world) judge(t *testing.T, r *sent, in map[place]int, slots int, missing map[epochPlace]*[kinds]uint64,
+// checkReport compares a client's knowledge of its report with the verifiers' batches.
+func (w *world) checkReport(t *testing.T, r *sent, in map[batchKey]int, slots int, missing map[epochKey]*[kinds]uint64,
 	f *figures) {
 	t.Helper()
-	e := epochPlace{w.Bundles[r.task].ID, r.epoch}
+	e := epochKey{w.Bundles[r.task].ID, r.epoch}
 	if missing[e] == nil {
 		missing[e] = &[kinds]uint64{}
 	}
@@ -204,7 +204,7 @@ func (w *world) judge(t *testing.T, r *sent, in map[place]int, slots int, missin
 		missing[e][r.fate]++
 		return
 	}
-	require.NotEqual(t, refused, r.fate, "a report was delivered that its client was told is not taken")
+	require.NotEqual(t, refused, r.fate, "a report was delivered that the relay had refused")
 	if len(in) > 1 {
 		f.Twice++
 	}
@@ -218,9 +218,9 @@ func (w *world) judge(t *testing.T, r *sent, in map[place]int, slots int, missin
 	f.Delivered++
 }
 
-// readBatches calls do with every batch file of a verifier, and demands that the numbers of an
-// epoch have no gap and each its chain.
-func (w *world) readBatches(t *testing.T, index int, last uint64, do func(place, *onion.Batch, []onion.Manifest)) {
+// readBatches calls do with every batch file of a verifier. It requires that the numbers of an epoch have no gap and
+// that each batch has its chain.
+func (w *world) readBatches(t *testing.T, index int, last uint64, do func(batchKey, *onion.Batch, []onion.Manifest)) {
 	t.Helper()
 	open := w.Bundles[index]
 	for epoch := range last + 1 {
@@ -232,8 +232,8 @@ func (w *world) readBatches(t *testing.T, index int, last uint64, do func(place,
 			require.NoError(t, err)
 			chain, err := verifier.Check(open, batch)
 			require.NoError(t, err)
-			at := place{open.ID, epoch, seq}
-			require.Equal(t, at, place{task.ID(chain[0].TaskID), chain[0].Epoch, chain[0].Seq})
+			at := batchKey{open.ID, epoch, seq}
+			require.Equal(t, at, batchKey{task.ID(chain[0].TaskID), chain[0].Epoch, chain[0].Seq})
 			w.checkSeen(t, at, batch, raw)
 			do(at, batch, chain)
 		}
@@ -241,7 +241,7 @@ func (w *world) readBatches(t *testing.T, index int, last uint64, do func(place,
 	}
 }
 
-// made returns how many batches all relays say an epoch had.
+// made returns how many batches an epoch had, on which all relays must agree.
 func (w *world) made(t *testing.T, index int, epoch uint64) uint64 {
 	t.Helper()
 	counts := map[uint64]bool{}
@@ -264,17 +264,16 @@ func (w *world) made(t *testing.T, index int, epoch uint64) uint64 {
 	return out
 }
 
-// checkSeen compares a batch and its chain with what the roads saw under its number, the first
-// time and ever since.
-func (w *world) checkSeen(t *testing.T, at place, batch *onion.Batch, raw []byte) {
+// checkSeen compares a batch and its chain with the bytes that the proxies have seen under its number.
+func (w *world) checkSeen(t *testing.T, at batchKey, batch *onion.Batch, raw []byte) {
 	t.Helper()
-	for _, r := range w.roads {
+	for _, r := range w.proxies {
 		require.Empty(t, r.faults)
 	}
-	require.Equal(t, w.roads[len(w.roads)-1].batches[at], sha256.Sum256(raw))
+	require.Equal(t, w.proxies[len(w.proxies)-1].batches[at], sha256.Sum256(raw))
 	manifest := batch.Manifest
-	for hop := len(w.roads) - 1; ; hop-- {
-		require.Equal(t, w.roads[hop].manifests[at], manifest, "hop %d", hop)
+	for hop := len(w.proxies) - 1; ; hop-- {
+		require.Equal(t, w.proxies[hop].manifests[at], manifest, "hop %d", hop)
 		var m onion.Manifest
 		require.NoError(t, codec.Unmarshal(manifest, &m))
 		if hop == 0 {
@@ -286,7 +285,7 @@ func (w *world) checkSeen(t *testing.T, at place, batch *onion.Batch, raw []byte
 	}
 }
 
-// addedTo returns how many dummies the relays of a batch say they added.
+// addedTo returns how many dummies the relays of a batch claim to have added.
 func addedTo(chain []onion.Manifest) (added uint64) {
 	for _, m := range chain {
 		for _, lane := range m.Lanes {
@@ -296,11 +295,11 @@ func addedTo(chain []onion.Manifest) (added uint64) {
 	return added
 }
 
-// takeBatch demands that a batch is of exactly n submissions, or destroyed with fewer; where relays add noise, that
-// none is destroyed, and only the last of an epoch has fewer.
-func (w *world) takeBatch(t *testing.T, at place, batch *onion.Batch, chain []onion.Manifest, to *tally, f *figures) {
+// takeBatch requires that a batch has exactly n submissions, or was destroyed with fewer. If relays add dummies, none
+// is destroyed, and only the last of an epoch has fewer.
+func (w *world) takeBatch(t *testing.T, at batchKey, batch *onion.Batch, chain []onion.Manifest, to *tally, f *figures) {
 	t.Helper()
-	_, open := w.placeOf(at.task)
+	_, open := w.taskOf(at.task)
 	final := chain[len(chain)-1]
 	if final.Destroyed() {
 		require.Less(t, chain[0].Submissions, open.Batch.Size, "nothing but the rest of an epoch is withheld")
@@ -313,7 +312,7 @@ func (w *world) takeBatch(t *testing.T, at place, batch *onion.Batch, chain []on
 	require.Zero(t, to.withheld, "a batch after the rest of its epoch")
 	require.False(t, to.short, "a batch after the rest of its epoch")
 	if open.Noise != nil {
-		takeDiluted(t, open, chain, to)
+		takeWithDummies(t, open, chain, to)
 		return
 	}
 	released := uint64(0)
@@ -337,8 +336,8 @@ func (w *world) takeBatch(t *testing.T, at place, batch *onion.Batch, chain []on
 	to.slots += released
 }
 
-// takeDiluted is takeBatch for a batch that relays added dummies to, each as many as the task's law allows.
-func takeDiluted(t *testing.T, open *taskfile.Open, chain []onion.Manifest, to *tally) {
+// takeWithDummies is takeBatch for a batch with relays' dummies: each relay added as many as the task's law allows.
+func takeWithDummies(t *testing.T, open *taskfile.Open, chain []onion.Manifest, to *tally) {
 	t.Helper()
 	least, most := open.Noise.Support()
 	in := chain[0].Submissions
@@ -359,8 +358,8 @@ func takeDiluted(t *testing.T, open *taskfile.Open, chain []onion.Manifest, to *
 	to.slots += in
 }
 
-// checkVerifiers compares the verifiers' own accounts.
-func (w *world) checkVerifiers(t *testing.T, tallies map[epochPlace]*tally) {
+// checkVerifiers compares the verifiers' own counts.
+func (w *world) checkVerifiers(t *testing.T, tallies map[epochKey]*tally) {
 	t.Helper()
 	for index, open := range w.Bundles {
 		var want tally
@@ -408,9 +407,9 @@ func (w *world) private(t *testing.T) (out map[string][][]byte) {
 	out = map[string][][]byte{}
 	for _, p := range w.relays {
 		for _, q := range queries {
-			path := filepath.Join(w.folder(p.seat), q.Name+".keys")
+			path := filepath.Join(w.folder(p.hop), q.Name+".keys")
 			if out[path] != nil {
-				continue // two processes share it
+				continue // two processes share the file
 			}
 			in, err := os.ReadFile(path)
 			require.NoError(t, err)
@@ -431,9 +430,9 @@ func (w *world) private(t *testing.T) (out map[string][][]byte) {
 	return out
 }
 
-// checkErased demands that nothing of the epochs up to last is left in any file of a relay or row
-// of its store, however often it was killed: no key that opens them or decrypts what the database
-// keeps of deleted rows, no replay set, no client.
+// checkErased requires that nothing of the epochs up to last is left in any file of a relay or row of its store,
+// however often the relay was killed: no key that opens them or decrypts the rest of deleted rows, no replay set, no
+// client.
 func (w *world) checkErased(t *testing.T, keys map[string][][]byte, last uint64) {
 	t.Helper()
 	for path, private := range keys {
@@ -456,18 +455,18 @@ func (w *world) checkErased(t *testing.T, keys map[string][][]byte, last uint64)
 			}
 		}
 	}
-	for hop := range w.roads {
+	for hop := range w.proxies {
 		files, err := filepath.Glob(filepath.Join(w.folder(hop), "relay.secret*"))
 		require.NoError(t, err)
 		require.NotEmpty(t, files)
 		for _, name := range files {
 			if !strings.HasSuffix(name, ".lock") && !strings.HasSuffix(name, ".reserve") && !strings.HasSuffix(name, ".room") &&
-				!strings.Contains(name, ".secret.clock") { // no keys in them
+				!strings.Contains(name, ".secret.clock") { // files without keys
 				w.checkSecret(t, name, last)
 			}
 		}
 	}
-	for _, r := range w.roads {
+	for _, r := range w.proxies {
 		for _, table := range []string{"seen", "runs", "open", "batches WHERE bytes IS NOT NULL",
 			"batches WHERE confirmed = 0"} {
 			require.Zero(t, r.store.rows(t, table), "hop %d: %s", r.hop, table)
@@ -475,15 +474,15 @@ func (w *world) checkErased(t *testing.T, keys map[string][][]byte, last uint64)
 	}
 }
 
-// checkSecret demands that a secret file, or what a crash left of one, holds no key of the epochs up
-// to last: neither of their hashes, nor of their open, nor of their sealed batches. A relay says that a batch is
-// confirmed, or an epoch erased, when its store knows, and cuts the key then, or at its next look at the store, a
-// second later at most.
+// checkSecret requires that a secret file, or the rest that a crash left of one, holds no key of the epochs up to last:
+// neither of their hashes, nor of their open or sealed batches. A relay reports a batch as confirmed, or an epoch as
+// erased, when its store does. It cuts the key at that moment, or at its next scan of the store, at most one second
+// later.
 func (w *world) checkSecret(t *testing.T, name string, last uint64) {
 	t.Helper()
 	var file *keytree.File
 	gone, begun := false, time.Now()
-	require.Eventually(t, func() bool { // a live process may be writing the next file, or erase the last keys yet
+	require.Eventually(t, func() bool { // a live process may be writing the next file, or have keys left to erase
 		var err error
 		file, err = keytree.Open(name)
 		gone = strings.HasSuffix(name, ".new") && errors.Is(err, fs.ErrNotExist)
@@ -501,7 +500,7 @@ func (w *world) checkSecret(t *testing.T, name string, last uint64) {
 	}
 }
 
-// isCut says whether a secret file has no keys of the epochs up to last.
+// isCut reports whether a secret file has no keys of the epochs up to last.
 func (w *world) isCut(file *keytree.File, last uint64) bool {
 	for epoch := range last + 1 {
 		for _, err := range w.keyErrors(file, epoch) {
@@ -513,7 +512,7 @@ func (w *world) isCut(file *keytree.File, last uint64) bool {
 	return true
 }
 
-// keyErrors returns what asking for each of an epoch's keys comes to.
+// keyErrors returns the errors from asking for each of an epoch's keys.
 func (w *world) keyErrors(file *keytree.File, epoch uint64) (out []error) {
 	for _, open := range w.Bundles {
 		for _, kind := range []keytree.Label{"00", "01", "10"} { // as in relay/internal/store/vault.go
@@ -524,9 +523,9 @@ func (w *world) keyErrors(file *keytree.File, epoch uint64) (out []error) {
 	return out
 }
 
-// settled says what an epoch still waits for, "" when every relay has erased it and the verifiers
-// have all of it.
-func (w *world) settled(last uint64) string {
+// unfinished says what is still missing: "" when every relay has erased the epochs up to last and the verifiers have
+// all of their batches.
+func (w *world) unfinished(last uint64) string {
 	for _, p := range w.relays {
 		resp, err := http.Get("http://" + p.admin + "/status")
 		if err != nil {
@@ -557,8 +556,8 @@ func (w *world) settled(last uint64) string {
 	return ""
 }
 
-// settle waits until all is over, with every process running.
-func (w *world) settle(t *testing.T, last uint64) {
+// finishAll waits until all epochs are finished, with every process running.
+func (w *world) finishAll(t *testing.T, last uint64) {
 	t.Helper()
 	waits := "?"
 	for deadline := time.Now().Add(w.plan.patience); waits != ""; time.Sleep(20 * time.Millisecond) {
@@ -569,7 +568,7 @@ func (w *world) settle(t *testing.T, last uint64) {
 			}
 			require.NoError(t, p.excused(p.check()), "%s", w.logs())
 		}
-		waits = w.settled(last)
+		waits = w.unfinished(last)
 	}
 }
 

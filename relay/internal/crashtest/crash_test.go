@@ -17,10 +17,9 @@ import (
 	"github.com/doona-dp/doona/wire/keyfile"
 )
 
-// TestCrash kills the processes of a deployment at random moments, under load, on both stores: no
-// acknowledged report is lost, none is delivered twice, no batch leaves with fewer than n, every
-// chain of manifests holds, and no key outlives its epoch. DOONA_FIGURES names the file for what it
-// counted.
+// TestCrash kills the processes of a deployment at random moments, under load, on both stores. No acknowledged report
+// is lost, none is delivered twice, no batch leaves with fewer than n, every chain of manifests is valid, and no key
+// outlives its epoch. DOONA_FIGURES names the file for its counts.
 func TestCrash(t *testing.T) {
 	p := short
 	if stattest.Long {
@@ -48,8 +47,8 @@ func TestCrash(t *testing.T) {
 	}
 }
 
-// crash runs a deployment, kills its processes until there are enough kills, in all and in each
-// phase, and accounts for everything.
+// crash runs a deployment, kills its processes until there are enough kills, in all and in each phase, and accounts for
+// every report.
 func crash(t *testing.T, w *world, store string) *figures {
 	begun := time.Now()
 	keys := w.private(t)
@@ -65,16 +64,16 @@ func crash(t *testing.T, w *world, store string) *figures {
 	require.NoError(t, ctx.Err(), "not enough: %d batches out, kills %v, in phases %v%s", w.released(), killers.kills,
 		killers.inPhase, w.logs())
 	all, last := load.end(t)
-	w.settle(t, last)
+	w.finishAll(t, last)
 	stopProbing()
 
-	f := &figures{Store: store, Hops: len(w.roads), ByVictim: killers.kills, ByPhase: killers.inPhase,
+	f := &figures{Store: store, Hops: len(w.proxies), ByVictim: killers.kills, ByPhase: killers.inPhase,
 		Idle:   killers.idle,
 		Epochs: last + 1, Unanswered: load.attempts.Load()}
 	for _, n := range killers.kills {
 		f.Kills += n
 	}
-	for _, r := range w.roads {
+	for _, r := range w.proxies {
 		f.Repeats += r.repeats
 	}
 	w.account(t, all, last, f)
@@ -92,12 +91,12 @@ func (p probing) RoundTrip(req *http.Request) (*http.Response, error) {
 	return p.RoundTripper.RoundTrip(req)
 }
 
-// probeAll pulls batches again and again that were handed out and are not confirmed, as the next
-// hop may; the roads compare them.
+// probeAll repeatedly pulls batches that were handed out and are not confirmed, as the next hop may; the proxies
+// compare them.
 func (w *world) probeAll(t *testing.T) (stop func()) {
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan struct{})
-	clients := make([]*handover.Client, len(w.roads))
+	clients := make([]*handover.Client, len(w.proxies))
 	for hop := range clients {
 		path := w.VerifierSign()
 		if hop < len(clients)-1 {
@@ -112,9 +111,9 @@ func (w *world) probeAll(t *testing.T) (stop func()) {
 		for ctx.Err() == nil {
 			sleep(ctx, rand.N(20*time.Millisecond))
 			hop := rand.IntN(len(clients))
-			if at, ok := w.roads[hop].unconfirmed(); ok {
-				_, open := w.placeOf(at.task)
-				clients[hop].Pull(ctx, open, hop, at.epoch, at.seq) // an error: it was killed, or confirmed
+			if at, ok := w.proxies[hop].unconfirmed(); ok {
+				_, open := w.taskOf(at.task)
+				clients[hop].Pull(ctx, open, hop, at.epoch, at.seq) // an error means: killed or confirmed
 			}
 		}
 	}()

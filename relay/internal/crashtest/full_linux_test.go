@@ -21,10 +21,11 @@ import (
 	"github.com/doona-dp/doona/internal/testing/stattest"
 )
 
-// TestFull fills the disk of each party at random moments, under load, and empties or enlarges it again: no
-// acknowledged report is lost, none is delivered twice, no client gets a token too many, who cannot write says that it
-// is not ready, all go on by themselves, and no key outlives its epoch. The long form does so 50 times at each party,
-// with relays on SQLite, with a PostgreSQL server and with an issuer; DOONA_FIGURES names the file for what it counted.
+// TestFull fills the disk of each party at random moments, under load, and empties or enlarges it again. No
+// acknowledged report is lost, none is delivered twice, and no client gets a token too many. A party that cannot write
+// reports that it is not ready, all recover by themselves, and no key outlives its epoch. The long form does so 50
+// times at each party, with relays on SQLite, with a PostgreSQL server and with an issuer. DOONA_FIGURES names the file
+// for its counts.
 func TestFull(t *testing.T) {
 	p, times := short, 2
 	parts := map[string]func(*testing.T, plan, int) any{"sqlite": fullSQLite}
@@ -66,10 +67,10 @@ func fullSQLite(t *testing.T, p plan, times int) any {
 	return w.fillAll(t, "sqlite", disks, times, 32)
 }
 
-// fullPostgres fills the disk of the server that has the stores of all relays, of which the first has two processes. A
-// server that ends by itself, as where its log finds no room, is started again, as its service manager would.
+// fullPostgres fills the disk of the server with the stores of all relays, of which the first has two processes. A
+// server that ends by itself, for example because its log has no space, is started again, as its service manager would.
 func fullPostgres(t *testing.T, p plan, times int) any {
-	parent, err := os.MkdirTemp("", "full") // that of t.TempDir is closed to the server's user
+	parent, err := os.MkdirTemp("", "full") // the server's user cannot enter the folder of t.TempDir
 	require.NoError(t, err)
 	require.NoError(t, os.Chmod(parent, 0o755))
 	t.Cleanup(func() { os.RemoveAll(parent) })
@@ -87,11 +88,11 @@ func fullPostgres(t *testing.T, p plan, times int) any {
 	keeping.Go(func() { server.KeepRunning(ctx) })
 	defer keeping.Wait()
 	defer stop()
-	const clients = 8 // of 32, a busy machine's server seals the reports for longer than they come
+	const clients = 8 // with 32, a busy machine's server takes longer to seal the reports than they take to come
 	return w.fillAll(t, "postgres", []*disk{d}, times, clients)
 }
 
-// fillAll fills disks again and again, each for itself, under load, and accounts for everything.
+// fillAll repeatedly fills disks, each independently, under load, and accounts for every report.
 func (w *world) fillAll(t *testing.T, store string, disks []*disk, times, clients int) *fullFigures {
 	begun := time.Now()
 	keys := w.private(t)
@@ -106,9 +107,9 @@ func (w *world) fillAll(t *testing.T, store string, disks []*disk, times, client
 	for _, p := range w.all() {
 		require.NoError(t, p.check(), "nothing needs a restart: %s", w.logs())
 	}
-	w.settle(t, last)
+	w.finishAll(t, last)
 
-	f := &fullFigures{figures: figures{Store: store, Hops: len(w.roads), Epochs: last + 1,
+	f := &fullFigures{figures: figures{Store: store, Hops: len(w.proxies), Epochs: last + 1,
 		Unanswered: load.attempts.Load()}, Disks: map[string]diskFigures{}}
 	w.account(t, all, last, &f.figures)
 	w.checkErased(t, keys, last)
@@ -120,7 +121,7 @@ func (w *world) fillAll(t *testing.T, store string, disks []*disk, times, client
 	return f
 }
 
-// fillEach has every disk filled again and again, until all are through.
+// fillEach repeatedly fills every disk, until all are done.
 func fillEach(ctx context.Context, disks []*disk, times int, pause time.Duration) error {
 	failed := make([]error, len(disks))
 	var filling sync.WaitGroup
@@ -131,13 +132,13 @@ func fillEach(ctx context.Context, disks []*disk, times int, pause time.Duration
 	return errors.Join(failed...)
 }
 
-// fullFigures is what a run prints.
+// fullFigures are the results that a run prints.
 type fullFigures struct {
 	figures
 	Disks map[string]diskFigures `json:"disks"`
 }
 
-// diskFigures is how often a disk was full, and what was said meanwhile.
+// diskFigures count how often a disk was full, and the answers meanwhile.
 type diskFigures struct {
 	Filled  int     `json:"filled"`
 	Slowest float64 `json:"not_ready_after_seconds"`    // at most
@@ -148,20 +149,20 @@ func (d *disk) figures(times int) diskFigures {
 	return diskFigures{times, d.slowest.Seconds(), float64(d.unready) / float64(d.asked)}
 }
 
-// disk is a file system of a party's own, or of several parties'.
+// disk is a file system of one party or of several.
 type disk struct {
-	name   string // whose it is
+	name   string // its parties
 	folder string
-	admins []string // of whom it is
-	mib    int      // its size
+	admins []string // addresses of its parties
+	mib    int      // size
 	mode   string
-	said   string // by one of them, the last time it was not ready
+	said   string // the last answer of a party that was not ready
 
-	slowest        time.Duration // from a full disk to the first who said that it was not ready
-	asked, unready int           // while the disk stayed full, and how often one of them said so
+	slowest        time.Duration // from a full disk to the first answer "not ready"
+	asked, unready int           // answers while the disk stayed full, and those that were "not ready"
 }
 
-// newDisk moves a party's folder to a file system of its own, until the test has ended.
+// newDisk moves a party's folder to a separate file system, until the test has ended.
 func newDisk(t *testing.T, folder string, of *process) *disk {
 	t.Helper()
 	files, err := filepath.Glob(filepath.Join(folder, "*"))
@@ -173,14 +174,14 @@ func newDisk(t *testing.T, folder string, of *process) *disk {
 	}
 	d := &disk{name: of.name, folder: folder, admins: []string{of.admin}, mib: 128, mode: "700"}
 	d.mount(t)
-	t.Cleanup(of.end) // before the file system goes
+	t.Cleanup(of.end) // before the file system is unmounted
 	for name, text := range content {
 		require.NoError(t, os.WriteFile(name, text, 0o600))
 	}
 	return d
 }
 
-// mount puts an empty file system on the disk's folder until the test has ended.
+// mount mounts an empty file system on the disk's folder until the test has ended.
 func (d *disk) mount(t *testing.T) {
 	t.Helper()
 	if err := syscall.Mount("none", d.folder, "tmpfs", 0, d.sized(d.mib)); err != nil {
@@ -191,8 +192,8 @@ func (d *disk) mount(t *testing.T) {
 
 func (d *disk) sized(mib int) string { return fmt.Sprintf("size=%dm,mode=%s", mib, d.mode) }
 
-// fillAgain fills the disk again and again at random moments, until one whose it is says that it is not ready and for a
-// while more, and waits until all are ready again.
+// fillAgain repeatedly fills the disk at random moments, until a party on it reports that it is not ready and for a
+// while longer. Then it waits until all are ready again.
 func (d *disk) fillAgain(ctx context.Context, times int, pause time.Duration) error {
 	for range times {
 		if err := d.until(ctx, true); err != nil {
@@ -219,7 +220,7 @@ func (d *disk) fillAgain(ctx context.Context, times int, pause time.Duration) er
 	return d.until(ctx, true)
 }
 
-// free empties the disk, half of the time after its party has found it enlarged.
+// free empties the disk. Half of the time it first enlarges the disk until its party works again.
 func (d *disk) free(ctx context.Context) error {
 	enlarged := rand.IntN(2) == 0
 	if enlarged {
@@ -240,7 +241,7 @@ func (d *disk) resize(mib int) error {
 	return syscall.Mount("none", d.folder, "tmpfs", syscall.MS_REMOUNT, d.sized(mib))
 }
 
-// until waits until all say that they are ready, or one that it is not.
+// until waits until all parties report that they are ready, or one that it is not.
 func (d *disk) until(ctx context.Context, ready bool) error {
 	for end := time.Now().Add(relaytest.Patience); d.ready() != ready; sleep(ctx, 20*time.Millisecond) {
 		if time.Now().After(end) {
@@ -250,10 +251,10 @@ func (d *disk) until(ctx context.Context, ready bool) error {
 	return ctx.Err()
 }
 
-// asking is how disks' parties are asked whether they are ready: who takes long to say so is not.
+// asking asks the disks' parties whether they are ready: one that takes long to answer is not.
 var asking = http.Client{Timeout: 5 * time.Second}
 
-// ready asks all for /readyz.
+// ready asks all parties for /readyz.
 func (d *disk) ready() bool {
 	for _, admin := range d.admins {
 		resp, err := asking.Get("http://" + admin + "/readyz")

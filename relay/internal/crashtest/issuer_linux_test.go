@@ -28,7 +28,7 @@ import (
 	"github.com/doona-dp/doona/wire/token"
 )
 
-// issuerEpochs is how many epochs the issuer has keys for: more than a run lasts.
+// issuerEpochs is the number of epochs with issuer keys: more than a run lasts.
 const issuerEpochs = 150
 
 // asked is a request that was answered with a token.
@@ -38,7 +38,7 @@ type asked struct {
 	request, reply []byte
 }
 
-// askers are clients of an issuer whose disk is full now and then. Each network may have one token an epoch.
+// askers are clients of an issuer whose disk is repeatedly full. Each network may have one token per epoch.
 type askers struct {
 	world *world
 	open  *taskfile.Open
@@ -49,8 +49,8 @@ type askers struct {
 	mu       sync.Mutex // guards the rest
 	tokens   []*asked
 	refused  int // attempts
-	limited  int // second requests, all of them refused
-	again    int // requests that were repeated, all of them answered as before
+	limited  int // second requests, all refused
+	again    int // repeated requests, all answered with the same bytes
 	slowest  time.Duration
 	failures []error
 }
@@ -67,8 +67,8 @@ type issuerFigures struct {
 	Seconds  float64 `json:"seconds"`
 }
 
-// fullIssuer fills the disk of an issuer's store and keys. Nothing is forgotten of what was answered: no network gets a
-// second token, and who repeats a request gets the same answer.
+// fullIssuer fills the disk of an issuer's store and keys. The issuer forgets no answer: no network gets a second
+// token, and a repeated request gets the same answer.
 func fullIssuer(t *testing.T, p plan, times int) any {
 	begun := time.Now()
 	w, a := newIssuerWorld(t, p)
@@ -111,7 +111,7 @@ func fullIssuer(t *testing.T, p plan, times int) any {
 		Seconds: time.Since(begun).Seconds()}
 }
 
-// newIssuerWorld lays out two relays, whose clocks an issuer asks for, and the issuer.
+// newIssuerWorld creates an issuer and two relays, whose clocks it asks for.
 func newIssuerWorld(t *testing.T, p plan) (*world, *askers) {
 	t.Helper()
 	address, admin := relaytest.FreeAddress(t), relaytest.FreeAddress(t)
@@ -119,7 +119,7 @@ func newIssuerWorld(t *testing.T, p plan) (*world, *askers) {
 		Batch: 20, Honest: 0.9})
 	require.NoError(t, err)
 	draft.Clients = task.Clients{Kind: task.ClientToken, Quota: 1, Issuer: task.Party{URL: "http://" + address}}
-	draft.Epochs = task.Epochs{Start: uint64(time.Now().Unix()) + issuerEpochs/2, // the keys take that long, about
+	draft.Epochs = task.Epochs{Start: uint64(time.Now().Unix()) + issuerEpochs/2, // the time to make keys
 		Length: uint64(p.epoch / time.Second), Count: issuerEpochs}
 	relays := make([]quickstart.Relay, 2)
 	for hop := range relays {
@@ -161,7 +161,7 @@ func newIssuerWorld(t *testing.T, p plan) (*world, *askers) {
 	return w, a
 }
 
-// keep does something again and again, until ctx ends or it fails.
+// keep repeats do until ctx ends or do fails.
 func (a *askers) keep(ctx context.Context, do func(ctx context.Context) error) {
 	for ctx.Err() == nil {
 		sleep(ctx, rand.N(200*time.Millisecond))
@@ -174,7 +174,7 @@ func (a *askers) keep(ctx context.Context, do func(ctx context.Context) error) {
 	}
 }
 
-// ask gets a token of the epoch that is open, for a network that has none.
+// ask gets a token of the current epoch for a network that has none.
 func (a *askers) ask(ctx context.Context) error {
 	epoch, ok := a.world.epochAt(time.Now())
 	if !ok {
@@ -201,7 +201,7 @@ func (a *askers) ask(ctx context.Context) error {
 	return nil
 }
 
-// askAgain repeats a request that was answered, and asks for a second token.
+// askAgain repeats an answered request, and asks for a second token.
 func (a *askers) askAgain(ctx context.Context) error {
 	a.mu.Lock()
 	var of *asked
@@ -239,7 +239,7 @@ func (a *askers) askAgain(ctx context.Context) error {
 
 func closed(err error) bool { return errors.Is(err, problem.New(problem.EpochClosed, "")) }
 
-// until posts the same bytes until there is an answer that asks for no other attempt.
+// until posts the same bytes until an answer does not ask for another attempt.
 func (a *askers) until(ctx context.Context, epoch uint64, from string, request []byte) ([]byte, error) {
 	for {
 		req, err := http.NewRequestWithContext(ctx, http.MethodPost, a.open.TokenRequestURL(epoch),
@@ -273,17 +273,17 @@ func (a *askers) until(ctx context.Context, epoch uint64, from string, request [
 	}
 }
 
-// mostLate is how long after an epoch's end its key may be there: the issuer looks every second, and asks others for
-// the time.
+// mostLate is how long after an epoch's end its key may still be there: the issuer scans every second, and asks others
+// for the time.
 const mostLate = 5 * time.Second
 
-// watchKeys looks into the file of the private keys, until done ends.
+// watchKeys reads the file of the private keys, until done ends.
 func (a *askers) watchKeys(ctx, done context.Context) {
 	gone := uint64(0)
 	for ; done.Err() == nil; sleep(ctx, 50*time.Millisecond) {
 		keys, err := keyfile.LoadRSA(a.file)
 		if err != nil {
-			continue // it is being written
+			continue // the issuer is writing it
 		}
 		late := time.Since(a.world.over(gone))
 		a.mu.Lock()

@@ -13,32 +13,32 @@ import (
 	"time"
 )
 
-// phase is what a process was in the middle of when it was killed.
+// phase is the activity in which a process was killed.
 type phase string
 
 const (
-	ingesting  phase = "ingest"  // first relay: reports under way that it has not answered
-	sealing    phase = "seal"    // first relay: a batch that is full, or an epoch's rest, not yet sealed
-	pulling    phase = "pull"    // a batch under way, at either end
-	mixing     phase = "mix"     // a mix or a verifier: has a batch in full and not yet its own of it on disk
-	confirming phase = "confirm" // has its own batch on disk, and the relay before has not heard; or is hearing it
-	erasing    phase = "erase"   // the epoch is over, its keys and replay set are not all gone
+	ingesting  phase = "ingest"  // first relay: unanswered reports under way
+	sealing    phase = "seal"    // first relay: a full batch, or an epoch's rest, is not yet sealed
+	pulling    phase = "pull"    // a batch is being transferred, to or from it
+	mixing     phase = "mix"     // a mix or a verifier: has all of a batch, and its own result not yet on disk
+	confirming phase = "confirm" // its own batch is on disk but not confirmed, or it is being confirmed
+	erasing    phase = "erase"   // the epoch is over, its keys and replay set are not all erased
 )
 
 var phases = []phase{ingesting, sealing, pulling, mixing, confirming, erasing}
 
-// phases of a process.
+// phases returns the phases of a process.
 func (p *process) phases() []phase {
 	switch {
 	case p.task != nil:
 		return []phase{pulling, mixing, confirming}
-	case p.seat == 0:
+	case p.hop == 0:
 		return []phase{ingesting, sealing, pulling, confirming, erasing}
 	}
 	return []phase{pulling, mixing, confirming, erasing}
 }
 
-// evidence says what a process that stands still is in the middle of: by the roads and its store.
+// evidence returns the phases of a stopped process, by its proxies and its store.
 func (p *process) evidence() map[phase]bool {
 	out := map[phase]bool{}
 	if p.task == nil {
@@ -46,8 +46,8 @@ func (p *process) evidence() map[phase]bool {
 	}
 	out[pulling] = p.serving[pull].Load() > 0 || p.asking[pull].Load() > 0
 	out[confirming] = out[confirming] || p.serving[confirm].Load() > 0 || p.asking[confirm].Load() > 0
-	if p.seat > 0 {
-		before := p.world.roads[p.seat-1]
+	if p.hop > 0 {
+		before := p.world.proxies[p.hop-1]
 		if p.task != nil {
 			p.keptEvidence(before, out)
 		}
@@ -56,16 +56,16 @@ func (p *process) evidence() map[phase]bool {
 }
 
 func (p *process) relayEvidence(out map[phase]bool) {
-	in := p.world.roads[p.seat].store.look(p.name)
-	alone := len(p.world.roads[p.seat].backends) == 1 // keys are erased outside of transactions, too
+	in := p.world.proxies[p.hop].store.read(p.name)
+	alone := len(p.world.proxies[p.hop].backends) == 1 // a single process erases keys outside of transactions, too
 	out[erasing] = (in.busy || alone) && in.ending > 0
-	if p.seat == 0 {
+	if p.hop == 0 {
 		out[ingesting] = p.serving[report].Load() > 0
 		out[sealing] = in.busy && in.sealing > 0
 		return
 	}
-	out[confirming] = in.untold > 0
-	before := p.world.roads[p.seat-1]
+	out[confirming] = in.unconfirmed > 0
+	before := p.world.proxies[p.hop-1]
 	before.mu.Lock()
 	defer before.mu.Unlock()
 	for at, delivered := range before.delivered {
@@ -73,9 +73,9 @@ func (p *process) relayEvidence(out map[phase]bool) {
 	}
 }
 
-// keptEvidence is that of a verifier: its store is a folder.
-func (p *process) keptEvidence(before *road, out map[phase]bool) {
-	index, _ := p.world.placeOf(p.task.ID)
+// keptEvidence returns the evidence of a verifier, whose store is a folder.
+func (p *process) keptEvidence(before *proxy, out map[phase]bool) {
+	index, _ := p.world.taskOf(p.task.ID)
 	before.mu.Lock()
 	defer before.mu.Unlock()
 	for at := range before.batches {
@@ -98,11 +98,11 @@ type killers struct {
 	mu      sync.Mutex // guards the rest
 	kills   map[string]int
 	inPhase map[phase]int
-	idle    int // in none of the phases
+	idle    int // kills in no phase
 	failed  error
 }
 
-// startKillers kills every process again and again, and starts it again at once.
+// startKillers repeatedly kills every process, and starts it again at once.
 func startKillers(ctx context.Context, w *world) *killers {
 	ctx, cancel := context.WithCancel(ctx)
 	k := &killers{world: w, done: make(chan struct{}), cancel: cancel, kills: map[string]int{},
@@ -138,15 +138,15 @@ func (k *killers) all() (n int) {
 	return n
 }
 
-// enough says whether there are, and batches have come through; the caller holds mu.
+// enough reports whether there are enough kills, and batches have come through; the caller holds mu.
 func (k *killers) enough() bool {
 	return !slices.ContainsFunc(phases, k.wanted) && k.all() >= k.world.plan.kills &&
 		k.world.released() >= k.world.plan.each*len(queries)
 }
 
-// pause bounds how long a process is left alone: the longer, the longer there are not enough kills,
-// so that a slow machine comes to do something between two of them. While a phase is wanted, whoever has
-// none that is mostly lives: what it takes to start again keeps others from where they are to die.
+// pause limits how long a process runs without a kill. The limit grows as long as there are not enough kills, so that a
+// slow machine makes progress between two of them. While a phase is wanted, processes without that phase are mostly
+// left running: restarts would keep others from reaching the wanted phase.
 func (k *killers) pause(own []phase) time.Duration {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -157,10 +157,10 @@ func (k *killers) pause(own []phase) time.Duration {
 	return pause
 }
 
-// wanted says whether there are not enough kills in a phase; the caller holds mu.
+// wanted reports whether there are not enough kills in a phase; the caller holds mu.
 func (k *killers) wanted(ph phase) bool { return k.inPhase[ph] < k.world.plan.each }
 
-// want picks the phase that a process is to die in: half of the time any, else the rarest so far.
+// want picks the phase in which a process will be killed: half of the time any, else the rarest so far.
 func (k *killers) want(p *process) phase {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -176,7 +176,7 @@ func (k *killers) want(p *process) phase {
 	return rarest
 }
 
-// count notes a kill and says whether it is the last one.
+// count records a kill and reports whether it is the last one.
 func (k *killers) count(victim string, in map[phase]bool) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -196,7 +196,7 @@ func (k *killers) count(victim string, in map[phase]bool) {
 	}
 }
 
-// haunt kills one process again and again, and starts it again whenever it has ended.
+// haunt repeatedly kills one process, and starts it again whenever it has ended.
 func (k *killers) haunt(ctx context.Context, p *process) error {
 	for ctx.Err() == nil {
 		in, err := k.hauntOnce(ctx, p)
@@ -216,7 +216,7 @@ func (k *killers) haunt(ctx context.Context, p *process) error {
 	return nil
 }
 
-// hauntOnce kills a process or lets it live, and then returns nil.
+// hauntOnce kills a process, or lets it live and returns nil.
 func (k *killers) hauntOnce(ctx context.Context, p *process) (map[phase]bool, error) {
 	want := k.want(p)
 	if err := k.approach(ctx, p, want); err != nil {
@@ -225,8 +225,8 @@ func (k *killers) hauntOnce(ctx context.Context, p *process) (map[phase]bool, er
 	return k.strike(ctx, p, want)
 }
 
-// approach waits for a random moment, mostly of a process that has come up, and for keys that go
-// where a process is to die while it erases.
+// approach waits for a random moment, mostly of a process that is up. If the process is to be killed while it erases,
+// approach waits until keys disappear.
 func (k *killers) approach(ctx context.Context, p *process, want phase) error {
 	for up := rand.IntN(8) == 0; !up && ctx.Err() == nil; up = p.up() {
 		if err := p.check(); err != nil {
@@ -242,8 +242,8 @@ func (k *killers) approach(ctx context.Context, p *process, want phase) error {
 	return nil
 }
 
-// awaitErasing waits until the keys of an epoch go, an epoch's length at most. All of an epoch is
-// erased within some milliseconds of that, which blind looks would hardly ever hit.
+// awaitErasing waits until the keys of an epoch disappear, at most one epoch's length. The rest of an epoch is erased
+// within milliseconds of that, which random moments would hardly ever hit.
 func (p *process) awaitErasing(ctx context.Context) {
 	before := p.keyFiles()
 	for deadline := time.Now().Add(p.world.plan.epoch); ctx.Err() == nil && time.Now().Before(deadline) &&
@@ -252,18 +252,18 @@ func (p *process) awaitErasing(ctx context.Context) {
 	}
 }
 
-// keyFiles returns a relay's files of keys, each of which another takes the place of when a key goes.
+// keyFiles returns a relay's key files. Each is replaced when a key is erased.
 func (p *process) keyFiles() (files []os.FileInfo) {
 	for _, q := range queries {
-		if file, err := os.Stat(filepath.Join(p.world.folder(p.seat), q.Name+".keys")); err == nil {
+		if file, err := os.Stat(filepath.Join(p.world.folder(p.hop), q.Name+".keys")); err == nil {
 			files = append(files, file)
 		}
 	}
 	return files
 }
 
-// strike stops a process at random moments until it is in the middle of what is wanted, and kills
-// it there. It returns nil if that did not come to pass within two seconds.
+// strike stops a process at random moments until it is in the wanted phase, and kills it there. It returns nil if that
+// does not happen within two seconds.
 func (k *killers) strike(ctx context.Context, p *process, want phase) (map[phase]bool, error) {
 	for deadline := time.Now().Add(2 * time.Second); ctx.Err() == nil &&
 		time.Now().Before(deadline); sleep(ctx, rand.N(60*time.Millisecond)) {
@@ -281,12 +281,12 @@ func (k *killers) strike(ctx context.Context, p *process, want phase) (map[phase
 	return nil, nil
 }
 
-// hauntServer kills the database server, or one of its processes that serves a relay, which the
-// server answers by a recovery of its own.
+// hauntServer kills the database server, or one of its processes that serves a relay; the server then recovers by
+// itself.
 func (k *killers) hauntServer(ctx context.Context) error {
 	s := k.world.server
 	for ctx.Err() == nil {
-		pause := k.pause(phases) // its end is felt in each
+		pause := k.pause(phases) // its end affects every phase
 		sleep(ctx, between(2*pause, 6*pause))
 		if ctx.Err() != nil {
 			return nil
@@ -307,19 +307,19 @@ func (k *killers) hauntServer(ctx context.Context) error {
 		switch {
 		case err == nil:
 			k.count(victim, nil)
-		case !errors.Is(err, errSpared):
+		case !errors.Is(err, errNothingToKill):
 			return err
 		}
 	}
 	return nil
 }
 
-// errSpared is returned where there is nothing to kill.
-var errSpared = errors.New("nothing to kill")
+// errNothingToKill is returned if there is nothing to kill.
+var errNothingToKill = errors.New("nothing to kill")
 
 // killBackend kills the server's process of one connection and waits for the recovery.
 func (k *killers) killBackend(ctx context.Context) error {
-	db := k.world.roads[0].store.db
+	db := k.world.proxies[0].store.db
 	witness, err := db.Conn(ctx)
 	if err != nil {
 		return err
@@ -329,7 +329,7 @@ func (k *killers) killBackend(ctx context.Context) error {
 	const busiest = `SELECT pid FROM pg_stat_activity WHERE application_name LIKE 'relay%' ORDER BY xact_start IS NULL, random() LIMIT 1`
 	err = witness.QueryRowContext(ctx, busiest).Scan(&pid)
 	if errors.Is(err, sql.ErrNoRows) {
-		return errSpared
+		return errNothingToKill
 	}
 	if err != nil {
 		return err
@@ -342,7 +342,7 @@ func (k *killers) killBackend(ctx context.Context) error {
 		return err
 	}
 	for deadline := time.Now().Add(time.Minute); time.Now().Before(deadline) && witness.PingContext(ctx) == nil; {
-		time.Sleep(time.Millisecond) // until the server has ended all connections
+		time.Sleep(time.Millisecond) // until the server has closed all connections
 	}
 	return k.world.server.Wait()
 }

@@ -15,22 +15,22 @@ import (
 	"github.com/doona-dp/doona/wire/taskfile"
 )
 
-// process is a relay or a verifier. Its methods are for one goroutine, but for asking and serving.
+// process is a relay or a verifier. Its methods are for one goroutine, except those for asking and serving.
 type process struct {
 	name    string
 	args    []string // of the command in bin
 	folder  string   // of a relay's files
-	address string   // of a relay, behind its road
+	address string   // of a relay, to its proxy
 	admin   string   // of a relay's admin address, or of a verifier's page
 	log     string
-	seat    int            // hop; the verifier's is behind the last
+	hop     int            // the verifier's is after the last relay's
 	task    *taskfile.Open // a verifier's
 	world   *world
 
 	cmd     *exec.Cmd
 	started time.Time
-	serving [kinds]atomic.Int64 // requests under way to it
-	asking  [kinds]atomic.Int64 // requests under way from it, to the relay before
+	serving [kinds]atomic.Int64 // requests to it that are under way
+	asking  [kinds]atomic.Int64 // requests from it to the upstream relay that are under way
 }
 
 // start starts the process and does not wait until it is ready.
@@ -46,11 +46,10 @@ func (p *process) start() error {
 	return p.cmd.Start()
 }
 
-// errEnded is returned where a process has ended by itself, which it may only do while its
-// database is away.
+// errEnded is returned if a process has ended by itself, which is allowed only while its database is unreachable.
 var errEnded = errors.New("ended by itself")
 
-// freeze stops the process where it is, and returns when it stands still.
+// freeze suspends the process, and returns when it has stopped.
 func (p *process) freeze() error {
 	if err := p.cmd.Process.Signal(syscall.SIGSTOP); err != nil {
 		return fmt.Errorf("%s: %w: %w", p.name, errEnded, err)
@@ -58,7 +57,7 @@ func (p *process) freeze() error {
 	return p.wait(syscall.WUNTRACED)
 }
 
-// excused returns err, or nil where the process has ended because its database was away.
+// excused returns err, or nil if the process has ended because its database was unreachable.
 func (p *process) excused(err error) error {
 	if server := p.world.server; errors.Is(err, errEnded) && server != nil && server.outages.since(p.started) {
 		return nil
@@ -86,7 +85,7 @@ func (p *process) wait(how int) error {
 	}
 }
 
-// up says whether the process listens.
+// up reports whether the process listens.
 func (p *process) up() bool {
 	c, err := net.DialTimeout("tcp", p.admin, time.Second)
 	if err == nil {
@@ -97,7 +96,7 @@ func (p *process) up() bool {
 
 func (p *process) thaw() error { return p.cmd.Process.Signal(syscall.SIGCONT) }
 
-// kill is kill -9.
+// kill sends SIGKILL.
 func (p *process) kill() error {
 	if err := p.cmd.Process.Signal(syscall.SIGKILL); err != nil {
 		return err
@@ -114,8 +113,8 @@ func (p *process) end() {
 	}
 }
 
-// outages remembers when a database was away: from the moment at which it was killed to that at
-// which it answered again.
+// outages records when a database was unreachable: from the moment at which it was killed to the moment at which it
+// answered again.
 type outages struct {
 	sync.Mutex
 	away  bool
@@ -134,7 +133,7 @@ func (o *outages) end() {
 	o.away, o.ended = false, time.Now()
 }
 
-// since says whether the database was away at some time from start on.
+// since reports whether the database was unreachable at some time from start on.
 func (o *outages) since(start time.Time) bool {
 	o.Lock()
 	defer o.Unlock()

@@ -16,7 +16,7 @@ import (
 	_ "modernc.org/sqlite"
 )
 
-// store looks into a relay's database, of SQLite while the relay stands still.
+// store reads a relay's database; with SQLite only while the relay is suspended.
 type store struct {
 	kind string  // sqlite or postgres
 	url  string  // SQLite's file
@@ -31,8 +31,8 @@ func openPostgres(t *testing.T, url string) *store {
 	return &store{"postgres", url, db}
 }
 
-// open returns the database and how to leave it. SQLite's is copied with its log: opening it in
-// place would do the recovery that is the relay's to do.
+// open returns the database and a function that closes it. It copies SQLite's file with the log: opening it in place
+// would do the recovery that is the relay's task.
 func (s *store) open() (*sql.DB, func(), error) {
 	if s.db != nil {
 		return s.db, func() {}, nil
@@ -56,21 +56,21 @@ func (s *store) open() (*sql.DB, func(), error) {
 	return db, func() { db.Close(); remove() }, err
 }
 
-// inside is what a relay's database says is under way.
-type inside struct {
-	sealing int  // open batches that are full, or of an epoch that is closed
-	ending  int  // epochs that are complete and not erased
-	untold  int  // batches that are made, and the relay before does not know
-	busy    bool // the process has a transaction open that does not wait; always true in SQLite
-	made    map[epochPlace]uint64
+// storeState is the unfinished work in a relay's database.
+type storeState struct {
+	sealing     int  // open batches that are full, or of an epoch that is closed
+	ending      int  // epochs that are complete and not erased
+	unconfirmed int  // batches that are made and not confirmed to the upstream relay
+	busy        bool // the process has a transaction open that does not wait; always true in SQLite
+	made        map[epochKey]uint64
 }
 
-// look reads what is under way. A database without tables, or away, has nothing. It waits half a
-// second at most: the server may itself wait for a process that stands still.
-func (s *store) look(process string) (in inside) {
+// read reads the unfinished work. A database that has no tables or is unreachable has none. It waits half a second at
+// most: the server may itself wait for a suspended process.
+func (s *store) read(process string) (in storeState) {
 	ctx, cancel := context.WithTimeout(context.Background(), 500*time.Millisecond)
 	defer cancel()
-	in.made = map[epochPlace]uint64{}
+	in.made = map[epochKey]uint64{}
 	db, leave, err := s.open()
 	if err != nil {
 		return in
@@ -86,9 +86,9 @@ func (s *store) look(process string) (in inside) {
 	err = db.QueryRowContext(ctx, `SELECT
 		(SELECT COUNT(*) FROM open JOIN epochs ON epochs.id = open.epoch WHERE submissions >= $1 OR state = 1),
 		(SELECT COUNT(*) FROM epochs WHERE state = 2),
-		(SELECT COUNT(*) FROM batches WHERE confirmed = 0)`, batchSize).Scan(&in.sealing, &in.ending, &in.untold)
+		(SELECT COUNT(*) FROM batches WHERE confirmed = 0)`, batchSize).Scan(&in.sealing, &in.ending, &in.unconfirmed)
 	if err != nil {
-		if strings.Contains(err.Error(), "column") { // the suite would go on blind
+		if strings.Contains(err.Error(), "column") { // otherwise the test would continue without evidence
 			panic(err)
 		}
 		return in
@@ -100,7 +100,7 @@ func (s *store) look(process string) (in inside) {
 	defer rows.Close()
 	for rows.Next() {
 		var id []byte
-		var at epochPlace
+		var at epochKey
 		var next uint64
 		if rows.Scan(&id, &at.epoch, &next) == nil {
 			copy(at.task[:], id)

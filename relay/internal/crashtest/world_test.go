@@ -1,12 +1,11 @@
 // Package crashtest_test kills relays, verifiers and a database server at random moments, under
 // load, and then accounts for every message.
 //
-//	clients ⇒ road ⇒ first relay (two processes on PostgreSQL) ⇐ road ⇐ mix … ⇐ road ⇐ verifiers
+//	clients ⇒ proxy ⇒ first relay (two processes on PostgreSQL) ⇐ proxy ⇐ mix … ⇐ proxy ⇐ verifiers
 //
-// All are real commands in processes of their own. Each relay is behind a road, the harness's
-// reverse proxy, which sees what is under way and the bytes of every batch. A process is killed by
-// SIGKILL while it is stopped by SIGSTOP, so that what it was doing can be read off the roads and
-// off its store before it dies. Nothing in the product knows of the test.
+// All are real commands in separate processes. Before each relay is a reverse proxy of the test. It sees which requests
+// are under way, and the bytes of every batch. The test suspends a process by SIGSTOP, reads from the proxies and the
+// process's store what it was doing, and then kills it by SIGKILL. Nothing in the product knows of the test.
 package crashtest_test
 
 import (
@@ -58,12 +57,12 @@ const (
 	skew       = 100 * time.Millisecond
 )
 
-// plan says how long a run is.
+// plan is the length of a run.
 type plan struct {
-	kills, each int           // in all, and in every phase
+	kills, each int           // in total, and in every phase
 	epoch       time.Duration // in whole seconds
-	pause       time.Duration // how long at most a process is left alone
-	patience    time.Duration // after which there must have been enough
+	pause       time.Duration // the longest time in which a process runs without a kill
+	patience    time.Duration // the time within which there must be enough kills
 }
 
 var (
@@ -71,8 +70,8 @@ var (
 	full  = plan{200, 20, 6 * time.Second, 4 * time.Second, 25 * time.Minute} // of the long form
 )
 
-// queries are the tasks of a world: one slot a client, many, as many as the noise asks for, and one among dummies
-// that relays add.
+// queries are the tasks of a world: with one slot per client, with many, with as many as the noise needs, and with
+// dummies that relays add.
 var queries = []planner.Query{
 	{Name: "one", Query: task.Mean, Hi: 10, Epsilon: 2, Delta: 1e-4},
 	{Name: "many", Query: task.Count, Protocol: "splitmix", Epsilon: 2, Delta: 1e-2},
@@ -87,13 +86,13 @@ type world struct {
 	epochs    task.Epochs
 	clients   []*shufflerclient.Client // by task
 	openers   [][][]*onion.Opener      // by task, hop and epoch, made before any key is erased
-	roads     []*road                  // by hop
+	proxies   []*proxy                 // by hop
 	relays    []*process               // all processes of relays
 	verifiers []*process               // by task
 	server    *server                  // nil with SQLite
 }
 
-// newWorld lays out a deployment. Nothing runs yet but the database server.
+// newWorld creates a deployment. At first only the database server runs.
 func newWorld(t *testing.T, plan plan, hops int, server *server) *world {
 	t.Helper()
 	w := &world{plan: plan, server: server, epochs: task.Epochs{
@@ -101,8 +100,8 @@ func newWorld(t *testing.T, plan plan, hops int, server *server) *world {
 	}}
 	relays := make([]quickstart.Relay, hops)
 	for hop := range relays {
-		w.roads = append(w.roads, newRoad(t, hop))
-		relays[hop] = quickstart.Relay{URL: w.roads[hop].url, Listen: relaytest.FreeAddress(t),
+		w.proxies = append(w.proxies, newProxy(t, hop))
+		relays[hop] = quickstart.Relay{URL: w.proxies[hop].url, Listen: relaytest.FreeAddress(t),
 			Admin:          relaytest.FreeAddress(t),
 			TrustedProxies: []string{"127.0.0.0/8"}, Pull: "20ms", Skew: skew.String()}
 	}
@@ -127,7 +126,7 @@ func newWorld(t *testing.T, plan plan, hops int, server *server) *world {
 	return w
 }
 
-// openersOf returns what the relays open a task's slots with.
+// openersOf returns the relays' openers of a task's slots.
 func (w *world) openersOf(t *testing.T, index int) (out [][]*onion.Opener) {
 	t.Helper()
 	open := w.Bundles[index]
@@ -147,10 +146,10 @@ func (w *world) openersOf(t *testing.T, index int) (out [][]*onion.Opener) {
 	return out
 }
 
-// folder is where a relay's files are.
+// folder returns the folder of a relay's files.
 func (w *world) folder(hop int) string { return filepath.Dir(w.RelayConfig(hop + 1)) }
 
-// layProcesses makes the processes: on PostgreSQL the first relay has two, which share a database.
+// layProcesses creates the processes: on PostgreSQL the first relay has two, which share a database.
 func (w *world) layProcesses(t *testing.T, relays []quickstart.Relay) {
 	t.Helper()
 	for hop, r := range relays {
@@ -162,7 +161,7 @@ func (w *world) layProcesses(t *testing.T, relays []quickstart.Relay) {
 			store = openPostgres(t, url)
 			description = url
 		}
-		w.roads[hop].store = store
+		w.proxies[hop].store = store
 		w.addRelay(t, hop, "a", w.RelayConfig(hop+1), description, r.Listen, r.Admin)
 		if hop > 0 || w.server == nil {
 			continue
@@ -175,17 +174,17 @@ func (w *world) layProcesses(t *testing.T, relays []quickstart.Relay) {
 		page := relaytest.FreeAddress(t)
 		name := queries[i].Name
 		w.verifiers = append(w.verifiers, &process{
-			name: "verifier " + name, admin: page, task: open, seat: open.VerifierHop(),
+			name: "verifier " + name, admin: page, task: open, hop: open.VerifierHop(),
 			log: filepath.Join(w.Dir, "verifier-"+name+".log"), world: w,
 			args: []string{"verifier", "serve", "--task", filepath.Join(w.Dir, name+".bundle"), "--keys",
 				w.VerifierKeys(name),
 				"--sign-key", w.VerifierSign(), "--data", w.data(i), "--listen", page, "--interval", "100ms"},
 		})
 	}
-	for h, road := range w.roads[:len(w.roads)-1] {
-		road.next = func(task.ID) *process { return w.roads[h+1].backends[0] }
+	for h, p := range w.proxies[:len(w.proxies)-1] {
+		p.next = func(task.ID) *process { return w.proxies[h+1].backends[0] }
 	}
-	w.roads[len(w.roads)-1].next = func(id task.ID) *process {
+	w.proxies[len(w.proxies)-1].next = func(id task.ID) *process {
 		for i, open := range w.Bundles {
 			if open.ID == id {
 				return w.verifiers[i]
@@ -200,7 +199,7 @@ func (w *world) layProcesses(t *testing.T, relays []quickstart.Relay) {
 	})
 }
 
-// twin lays out the second process of the first relay: with the same secret and the same keys. Processes share both, or
+// twin creates the second process of the first relay, with the same secret and the same keys: processes share both, or
 // neither.
 func (w *world) twin(t *testing.T, addresses *strings.Replacer) (config string) {
 	t.Helper()
@@ -228,25 +227,25 @@ func (w *world) addRelay(t *testing.T, hop int, letter, config, description, lis
 		description += "&application_name=" + name
 	}
 	p := &process{
-		name: name, folder: filepath.Dir(config), address: listen, admin: admin, seat: hop,
+		name: name, folder: filepath.Dir(config), address: listen, admin: admin, hop: hop,
 		log: filepath.Join(w.Dir, name+".log"), world: w,
 		args: []string{"relay", "serve", "--config", config, "--store", description},
 	}
 	w.relays = append(w.relays, p)
-	w.roads[hop].backends = append(w.roads[hop].backends, p)
+	w.proxies[hop].backends = append(w.proxies[hop].backends, p)
 }
 
-// data is the folder of a verifier's batches.
+// data returns the folder of a verifier's batches.
 func (w *world) data(index int) string {
 	return filepath.Join(w.Dir, "verifier", queries[index].Name+".data")
 }
 
-// batches is where a verifier keeps the batches of its task.
+// batches returns the folder of a verifier's batches of its task.
 func (w *world) batches(index int) string {
 	return filepath.Join(w.data(index), w.Bundles[index].ID.String())
 }
 
-// reportURL is where a verifier's report of its task is.
+// reportURL returns the URL of a verifier's report of its task.
 func (w *world) reportURL(index int) string {
 	return "http://" + w.verifiers[index].admin + "/tasks/" + w.Bundles[index].ID.String() + "/api/report"
 }
@@ -261,8 +260,8 @@ func (w *world) over(epoch uint64) time.Time {
 	return time.Unix(int64(w.epochs.End(epoch)), 0).Add(skew)
 }
 
-// placeOf finds a task by its id.
-func (w *world) placeOf(id task.ID) (index int, open *taskfile.Open) {
+// taskOf finds a task by its id.
+func (w *world) taskOf(id task.ID) (index int, open *taskfile.Open) {
 	for i, open := range w.Bundles {
 		if open.ID == id {
 			return i, open

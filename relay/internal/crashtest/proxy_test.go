@@ -19,7 +19,7 @@ import (
 	"github.com/doona-dp/doona/wire/task"
 )
 
-// kind is what a request is for.
+// kind is the purpose of a request.
 type kind int
 
 const (
@@ -30,44 +30,44 @@ const (
 	kinds
 )
 
-// place names a batch.
-type place struct {
+// batchKey names a batch.
+type batchKey struct {
 	task       task.ID
 	epoch, seq uint64
 }
 
-// epochPlace names an epoch of a task.
-type epochPlace struct {
+// epochKey names an epoch of a task.
+type epochKey struct {
 	task  task.ID
 	epoch uint64
 }
 
-// road is the reverse proxy before a relay. It knows what is under way, and holds every batch to
-// the bytes that it first had.
-type road struct {
+// proxy is the reverse proxy before a relay. It knows which requests are under way, and records an error if a batch
+// number gets other bytes than at first.
+type proxy struct {
 	hop      int
 	url      string
 	store    *store
 	backends []*process
-	next     func(task task.ID) *process // who pulls here
+	next     func(task task.ID) *process // the process that pulls here
 	turn     atomic.Uint64
 	line     http.Transport
 
 	mu        sync.Mutex // guards the rest
-	batches   map[place][sha256.Size]byte
-	manifests map[place][]byte
-	delivered map[epochPlace]uint64 // how many batches have been handed out in full
-	confirmed map[place]bool
+	batches   map[batchKey][sha256.Size]byte
+	manifests map[batchKey][]byte
+	delivered map[epochKey]uint64 // number of batches that were handed out completely
+	confirmed map[batchKey]bool
 	released  int // batches with messages
 	repeats   int // batches handed out again
 	faults    []string
 }
 
-func newRoad(t *testing.T, hop int) *road {
+func newProxy(t *testing.T, hop int) *proxy {
 	l := listenLoopback(t)
-	r := &road{hop: hop, url: "http://" + l.Addr().String(), batches: map[place][sha256.Size]byte{},
-		manifests: map[place][]byte{},
-		delivered: map[epochPlace]uint64{}, confirmed: map[place]bool{}}
+	r := &proxy{hop: hop, url: "http://" + l.Addr().String(), batches: map[batchKey][sha256.Size]byte{},
+		manifests: map[batchKey][]byte{},
+		delivered: map[epochKey]uint64{}, confirmed: map[batchKey]bool{}}
 	r.line.MaxIdleConnsPerHost = 256
 	r.line.DisableCompression = true
 	s := &http.Server{Handler: r}
@@ -76,11 +76,11 @@ func newRoad(t *testing.T, hop int) *road {
 	return r
 }
 
-// probe marks requests of the harness itself.
+// probe marks requests of the test itself.
 const probe = "Crashtest-Probe"
 
-// parse reads what a request is for from its path: /v1/tasks/{id}/epochs/{e}/batches/{seq}/confirm.
-func parse(path string) (k kind, at place) {
+// parse returns the purpose of a request by its path: /v1/tasks/{id}/epochs/{e}/batches/{seq}/confirm.
+func parse(path string) (k kind, at batchKey) {
 	parts := strings.Split(strings.TrimPrefix(path, "/v1/"), "/")
 	if len(parts) < 5 {
 		return other, at
@@ -101,8 +101,8 @@ func parse(path string) (k kind, at place) {
 	return pull, at
 }
 
-// ServeHTTP passes a request on, and breaks the connection where the relay breaks its own.
-func (r *road) ServeHTTP(w http.ResponseWriter, req *http.Request) {
+// ServeHTTP forwards a request, and breaks the connection if the relay breaks its own.
+func (r *proxy) ServeHTTP(w http.ResponseWriter, req *http.Request) {
 	k, at := parse(req.URL.Path)
 	p := r.backends[r.turn.Add(1)%uint64(len(r.backends))]
 	p.serving[k].Add(1)
@@ -123,12 +123,12 @@ func (r *road) ServeHTTP(w http.ResponseWriter, req *http.Request) {
 	maps.Copy(w.Header(), resp.Header)
 	w.WriteHeader(resp.StatusCode)
 	var seen bytes.Buffer
-	if err := dawdle(w, io.TeeReader(resp.Body, &seen)); err != nil {
+	if err := copySlowly(w, io.TeeReader(resp.Body, &seen)); err != nil {
 		panic(http.ErrAbortHandler)
 	}
 	switch {
 	case k == pull && resp.StatusCode == http.StatusOK:
-		r.hold(at, seen.Bytes())
+		r.record(at, seen.Bytes())
 	case k == confirm && resp.StatusCode == http.StatusNoContent:
 		r.mu.Lock()
 		r.confirmed[at] = true
@@ -136,8 +136,8 @@ func (r *road) ServeHTTP(w http.ResponseWriter, req *http.Request) {
 	}
 }
 
-// dawdle copies as a long line would: so a batch is long enough on its way to be cut off there.
-func dawdle(w http.ResponseWriter, from io.Reader) error {
+// copySlowly copies like a slow network, so that a batch is long enough under way to be interrupted.
+func copySlowly(w http.ResponseWriter, from io.Reader) error {
 	for {
 		n, err := io.CopyN(w, from, 4<<10)
 		if err == io.EOF {
@@ -153,8 +153,8 @@ func dawdle(w http.ResponseWriter, from io.Reader) error {
 	}
 }
 
-// hold notes a batch that went out in full, and demands that its number never stood for another.
-func (r *road) hold(at place, body []byte) {
+// record records a batch that was handed out completely, and checks that its number never stood for other bytes.
+func (r *proxy) record(at batchKey, body []byte) {
 	hash := sha256.Sum256(body)
 	batch, err := onion.ParseBatch(body)
 	r.mu.Lock()
@@ -171,7 +171,7 @@ func (r *road) hold(at place, body []byte) {
 	default:
 		r.batches[at] = hash
 		r.manifests[at] = batch.Manifest
-		e := epochPlace{at.task, at.epoch}
+		e := epochKey{at.task, at.epoch}
 		r.delivered[e] = max(r.delivered[e], at.seq+1)
 		if len(batch.Ciphertexts) > 0 && len(batch.Ciphertexts[0]) > 0 {
 			r.released++
@@ -180,7 +180,7 @@ func (r *road) hold(at place, body []byte) {
 }
 
 // unconfirmed returns a batch that was handed out and is not confirmed, if there is one.
-func (r *road) unconfirmed() (at place, ok bool) {
+func (r *proxy) unconfirmed() (at batchKey, ok bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	for at := range r.batches {
@@ -193,7 +193,7 @@ func (r *road) unconfirmed() (at place, ok bool) {
 
 // released counts the batches that left the last relay.
 func (w *world) released() int {
-	last := w.roads[len(w.roads)-1]
+	last := w.proxies[len(w.proxies)-1]
 	last.mu.Lock()
 	defer last.mu.Unlock()
 	return last.released
