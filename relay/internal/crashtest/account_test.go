@@ -297,7 +297,9 @@ func addedTo(chain []onion.Manifest) (added uint64) {
 
 // takeBatch requires that a batch has exactly n submissions, or was destroyed with fewer. If relays add dummies, none
 // is destroyed, and only the last of an epoch has fewer.
-func (w *world) takeBatch(t *testing.T, at batchKey, batch *onion.Batch, chain []onion.Manifest, to *tally, f *figures) {
+func (w *world) takeBatch(
+	t *testing.T, at batchKey, batch *onion.Batch, chain []onion.Manifest, to *tally, f *figures,
+) {
 	t.Helper()
 	_, open := w.taskOf(at.task)
 	final := chain[len(chain)-1]

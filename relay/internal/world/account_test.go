@@ -25,20 +25,20 @@ import (
 	"github.com/doona-dp/doona/wire/taskfile"
 )
 
-// The world knows all keys, from the start: so it knows each client's slots at every hop, and recognizes
-// them wherever they come out.
+// The world knows all keys from the start. So it knows each client's slots at every hop, and recognizes them in every
+// batch.
 
 // sent is one report of a client.
 type sent struct {
 	client string // network, or token
 	epoch  uint64
 	number int    // among all reports
-	slots  [2]int // how many of its slots came out of each relay
+	slots  [2]int // how many of its slots each relay has released
 	acked  bool
-	lanes  onion.Lanes // as the first relay lets them out
+	lanes  onion.Lanes // as the first relay releases them
 }
 
-// slotName is a slot as a relay lets it out.
+// slotName identifies a slot that a relay has released.
 type slotName [sha256.Size]byte
 
 // batchAt names a batch of a relay.
@@ -47,24 +47,24 @@ type batchAt struct {
 	epoch, seq uint64
 }
 
-// account is what a world holds its parties to.
+// account records what happens in a world and checks the invariants.
 type account struct {
 	world *world
 	open  *taskfile.Open
-	keys  [2]*keyfile.HPKE // of the relays, as they were before any was erased
+	keys  [2]*keyfile.HPKE // of the relays, before any was erased
 
 	mu        sync.Mutex // guards the rest
 	reports   []*sent
 	slots     [2]map[slotName]*sent
-	out       [2]map[slotName][sha256.Size]byte // the manifest under which a slot came out
+	out       [2]map[slotName][sha256.Size]byte // the manifest under which a slot was released
 	manifests map[batchAt][sha256.Size]byte
 	signed    map[batchAt]*onion.Manifest
 	offers    map[batchAt]offer          // to the second relay, by its number there
-	confirmed map[batchAt]bool           // which a relay was told, and has said so
+	confirmed map[batchAt]bool           // the relay got and acknowledged the confirmation
 	tokens    map[string]map[string]bool // different replies of the issuer, by epoch and network
 	broken    []string                   // invariants
 	broke     map[string]bool
-	excused   []string // what may break, by a fault that voids it
+	excused   []string // what else may break, because a fault voids it
 	refused   int      // bad numbers that were answered
 	handed    int      // junk that was answered
 }
@@ -84,14 +84,14 @@ func newAccount(w *world) *account {
 	return a
 }
 
-// excuse lists the beginnings of what may break from now on.
+// excuse adds beginnings of errors that may occur from now on.
 func (a *account) excuse(lines ...string) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	a.excused = append(a.excused, lines...)
 }
 
-// breaks notes that an invariant does not hold, once for each name and detail.
+// breaks records that an invariant is violated, once for each name and detail.
 func (a *account) breaks(name, format string, args ...any) {
 	line := name + ": " + fmt.Sprintf(format, args...)
 	if a.broke[line] {
@@ -111,7 +111,7 @@ func (a *account) count(what *int) {
 	*what++
 }
 
-// opener returns what a relay opens with.
+// opener returns a relay's opener.
 func (a *account) opener(hop int, epoch uint64) *onion.Opener {
 	key, err := a.keys[hop].Key(epoch)
 	if err != nil {
@@ -124,7 +124,7 @@ func (a *account) opener(hop int, epoch uint64) *onion.Opener {
 	return o
 }
 
-// know remembers a report's slots at each hop, before it is sent.
+// know records a report's slots at each hop, before the report is sent.
 func (a *account) know(client string, epoch uint64, body []byte) *sent {
 	envelope, err := a.opener(0, epoch).OpenEnvelope(body)
 	if err != nil {
@@ -148,14 +148,14 @@ func (a *account) know(client string, epoch uint64, body []byte) *sent {
 	return s
 }
 
-// acknowledged notes what the first relay said to a client.
+// acknowledged records the first relay's acknowledgement.
 func (a *account) acknowledged(s *sent) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	s.acked = true
 }
 
-// offer is a signed manifest that the second relay got for a number: it may use no other one from then on.
+// offer is the first signed manifest that the second relay got for a number: it may use no other one afterwards.
 type offer struct {
 	manifest [sha256.Size]byte
 	life     *life // of the second relay
@@ -163,10 +163,10 @@ type offer struct {
 	at       time.Time
 }
 
-// offerLasts is how long a relay may take to have an offer on disk: in virtual time that is at once.
+// offerLasts is how long a relay may take to store an offer on disk: no virtual time, in fact.
 const offerLasts = time.Second
 
-// kept says whether the second relay was there long enough after an offer to have it on disk, which took it.
+// kept reports whether the second relay, which accepted an offer, ran long enough afterwards to store it.
 func (o *offer) kept() bool {
 	if o.disk.Refused(o.at, o.at.Add(offerLasts)) {
 		return false // it has not even asked for the slots, and asks again
@@ -176,7 +176,7 @@ func (o *offer) kept() bool {
 	return !o.life.dead || o.life.died.Sub(o.at) > offerLasts
 }
 
-// pathOf reads epoch and number in a request's path.
+// pathOf returns the epoch and the number in a request's path.
 func pathOf(req *http.Request) (epoch, seq uint64) {
 	parts := strings.Split(req.URL.Path, "/")
 	fmt.Sscan(parts[5], &epoch)
@@ -186,7 +186,7 @@ func pathOf(req *http.Request) (epoch, seq uint64) {
 	return epoch, seq
 }
 
-// offered takes note of the manifest that the second relay is given, by whomever, if it is signed and whole.
+// offered records the manifest that anyone gives to the second relay, if it is signed and complete.
 func (a *account) offered(req *http.Request, got *answer) {
 	second := a.world.parties["relay2"]
 	life := second.alive()
@@ -207,8 +207,8 @@ func (a *account) offered(req *http.Request, got *answer) {
 	}
 }
 
-// otherBatch is a batch of the number asked for that a first relay might sign which lies: of reports that it
-// has seen, whether or not they came out already.
+// otherBatch is a batch that a lying first relay might sign for the requested number: of reports that it has seen,
+// whether or not they were released already.
 func (a *account) otherBatch(req *http.Request) *answer {
 	epoch, seq := pathOf(req)
 	sign := a.world.firstSign
@@ -226,7 +226,7 @@ func (a *account) otherBatch(req *http.Request) *answer {
 			in[lane] += uint64(len(s.lanes[lane]))
 		}
 	}
-	if n < a.open.Batch.Size || seq > 3 { // it could go on for ever
+	if n < a.open.Batch.Size || seq > 3 { // otherwise it could continue endlessly
 		return nil
 	}
 	b, err := onion.NewBatch(sign, onion.BatchDraft{
@@ -242,40 +242,41 @@ func (a *account) otherBatch(req *http.Request) *answer {
 	return &answer{status: http.StatusOK, header: http.Header{"Content-Type": {"application/msgpack"}}, body: raw}
 }
 
-// said is what a party has let others know, and must not take back.
-type said struct {
-	acked    *sent             // a report that the first relay stored, or whose token the issuer gave
-	served   *batchAt          // a batch, or the end of its epoch
-	end      bool              // the end
-	hash     [sha256.Size]byte // of the batch's manifest, or of the end
-	confirms *batchAt          // of the relay before: it is safe here
-	at       time.Duration
+// commitment is a statement of a party to another, which it must never take back.
+type commitment struct {
+	acked     *sent             // a report that the first relay stored, or for whose token the issuer signed
+	handedOut *batchAt          // the batch, or the end of its epoch
+	end       bool              // it is the end
+	hash      [sha256.Size]byte // of the batch's manifest, or of the end
+	confirms  *batchAt          // of the upstream relay: its batch is stored here
+	at        time.Duration
 }
 
-// heard takes note of what a party says to another by asking.
-func (w *world) heard(from, to string, req *http.Request) {
+// noteRequest records the commitment in a party's request to another.
+func (w *world) noteRequest(from, to string, req *http.Request) {
 	if p := w.parties[from]; p != nil && question(req) == "confirm" {
 		at := batchAt{hop: slices.Index(relayNames, to)}
 		at.epoch, at.seq = pathOf(req)
-		p.disk.Mark(p.disk.Steps(), said{confirms: &at, at: w.since()})
+		p.disk.Mark(p.disk.Steps(), commitment{confirms: &at, at: w.since()})
 	}
 }
 
-// saw takes note of an answer of a party to somebody.
-func (w *world) saw(_, to string, req *http.Request, got *answer) {
+// noteAnswer records the commitment in a party's answer.
+func (w *world) noteAnswer(_, to string, req *http.Request, got *answer) {
 	hop := slices.Index(relayNames, to)
 	switch kind := question(req); {
 	case hop >= 0 && kind == "batch" && (got.status == http.StatusOK || got.status == http.StatusPartialContent):
 		w.account.released(hop, got.body)
 		if b, err := onion.ParseBatch(got.body); err == nil {
 			m, _ := b.Header()
-			w.parties[to].disk.Mark(got.step, said{served: &batchAt{hop, m.Epoch, m.Seq},
+			w.parties[to].disk.Mark(got.step, commitment{handedOut: &batchAt{hop, m.Epoch, m.Seq},
 				hash: sha256.Sum256(b.Manifest), at: w.since()})
 		}
 	case hop >= 0 && kind == "end" && got.status == http.StatusOK:
 		at := batchAt{hop: hop}
 		at.epoch, _ = pathOf(req)
-		w.parties[to].disk.Mark(got.step, said{served: &at, end: true, hash: sha256.Sum256(got.body), at: w.since()})
+		w.parties[to].disk.Mark(got.step,
+			commitment{handedOut: &at, end: true, hash: sha256.Sum256(got.body), at: w.since()})
 	case hop >= 0 && kind == "confirm" && got.status == http.StatusNoContent:
 		at := batchAt{hop: hop}
 		at.epoch, at.seq = pathOf(req)
@@ -299,11 +300,11 @@ func (a *account) issued(to string, reply []byte) {
 	}
 }
 
-// released checks a batch that a relay let out, to whomever.
+// released checks a batch that a relay handed out to anyone.
 func (a *account) released(hop int, body []byte) {
 	b, err := onion.ParseBatch(body)
 	if err != nil {
-		return // cut off by a crash
+		return // interrupted by a crash
 	}
 	m, err := b.Header()
 	if err != nil {
@@ -332,8 +333,8 @@ func (a *account) released(hop int, body []byte) {
 	}
 }
 
-// checkNoise demands of a batch of a task with noise that this relay added what the law says, that nothing but
-// clients' slots and dummies came out, and no batch after one that is not full. a.mu is held.
+// checkNoise checks a batch of a task with dummies: this relay added the number that the law demands, only clients'
+// slots and dummies were released, and no batch follows one that is not full. The caller holds a.mu.
 func (a *account) checkNoise(at batchAt, m *onion.Manifest, b *onion.Batch) {
 	if least, most := a.open.Noise.Support(); !m.Destroyed() && (m.Lanes[0].Added < least || m.Lanes[0].Added > most) {
 		a.breaks("another number of dummies", "%d in %v", m.Lanes[0].Added, at)
@@ -359,7 +360,7 @@ func (a *account) checkNoise(at batchAt, m *onion.Manifest, b *onion.Batch) {
 	}
 }
 
-// checkSource demands that the second relay made a batch of the one that it was offered first. a.mu is held.
+// checkSource checks that the second relay made a batch from the first offer for it. The caller holds a.mu.
 func (a *account) checkSource(at batchAt, m *onion.Manifest) {
 	first, offered := a.offers[at]
 	if at.hop != 1 || !offered {
@@ -374,24 +375,24 @@ func (a *account) checkSource(at batchAt, m *onion.Manifest) {
 	}
 }
 
-// checkConfirmed demands that a relay deletes what it was told is safe elsewhere.
+// checkConfirmed checks that a relay deletes the batches that the next hop has confirmed.
 func (a *account) checkConfirmed(hop int, of *relay.TaskStatus) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	told := map[uint64]uint64{}
+	confirmed := map[uint64]uint64{}
 	for at := range a.confirmed {
 		if at.hop == hop {
-			told[at.epoch]++
+			confirmed[at.epoch]++
 		}
 	}
 	for _, e := range of.Epochs {
-		if e.Confirmed < told[e.Epoch] && e.State != "ended" {
+		if e.Confirmed < confirmed[e.Epoch] && e.State != "ended" {
 			a.breaks("confirmed and still there", "%s, epoch %d", relayNames[hop], e.Epoch)
 		}
 	}
 }
 
-// releasedLane checks the slots of a lane. a.mu is held.
+// releasedLane checks the slots of a lane. The caller holds a.mu.
 func (a *account) releasedLane(at batchAt, lane int, slots [][]byte, manifest [sha256.Size]byte) {
 	clients := map[*sent]bool{}
 	for _, slot := range slots {
@@ -419,8 +420,8 @@ func (a *account) releasedLane(at batchAt, lane int, slots [][]byte, manifest [s
 	}
 }
 
-// checkReached demands that no slot is in two of the verifier's batches, whatever relays have let out. Each number has
-// one: the file's name.
+// checkReached checks that no slot is in two of the verifier's batches, whatever the relays have released. Each number
+// has one batch, by its file name.
 func (a *account) checkReached() {
 	in := map[slotName]string{}
 	for _, path := range a.world.keptFiles() {
@@ -444,7 +445,7 @@ func (a *account) checkReached() {
 	}
 }
 
-// checkQuota counts the reports of a client that came out of the first relay.
+// checkQuota counts the reports of a client that the first relay released.
 func (a *account) checkQuota() {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -461,8 +462,8 @@ func (a *account) checkQuota() {
 	}
 }
 
-// checkLost demands that what was acknowledged came out of the last relay, or was in the rest of an epoch
-// that the first relay destroyed, or that somebody has noticed.
+// checkLost checks that each acknowledged report was released by the last relay, or was in the rest of an epoch that
+// the first relay destroyed, or that a party has reported the loss.
 func (a *account) checkLost(noticed []string) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -485,7 +486,7 @@ func (a *account) checkLost(noticed []string) {
 	}
 }
 
-// early counts the epochs whose keys a relay has erased before their ends by the true clock.
+// early lists the epochs whose keys a relay has erased before their ends by the true clock.
 func (w *world) early(p *party) (epochs []uint64) {
 	left := w.keysLeft(p)
 	for epoch := range w.Open.Epochs.Count {
@@ -496,7 +497,7 @@ func (w *world) early(p *party) (epochs []uint64) {
 	return epochs
 }
 
-// keysLeft returns the epochs that a relay's key file still has keys of.
+// keysLeft returns the epochs of the keys that remain in a relay's key file.
 func (w *world) keysLeft(p *party) map[uint64]bool {
 	out := map[uint64]bool{}
 	keys, err := keyfile.LoadHPKE(filepath.Join(p.folder, worldTask+".keys"))
@@ -514,15 +515,15 @@ func (w *world) keysLeft(p *party) map[uint64]bool {
 	return out
 }
 
-// note is breaks for who does not hold a.mu.
+// note is breaks for a caller that does not hold a.mu.
 func (a *account) note(name, format string, args ...any) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	a.breaks(name, format, args...)
 }
 
-// noticed collects what parties found, or refused for: faults of others, and that they were set back. What
-// is found where all are honest, as that the rest of an epoch was destroyed, is none.
+// noticed collects the findings and refusals of the parties: faults of others, and state rollbacks. It leaves out what
+// also occurs if all are honest, such as a destroyed rest of an epoch.
 func (w *world) noticed(ctx context.Context) (out []string) {
 	for _, name := range w.order {
 		p := w.parties[name]
@@ -568,7 +569,7 @@ func verifierFindings(v *verifier.Verifier) (out []string) {
 	return out
 }
 
-// state says how far a relay has come, in few words, for the trace.
+// state describes a relay's progress in few words, for the trace.
 func (w *world) state(p *party) string {
 	p.mu.Lock()
 	run := p.run
@@ -598,7 +599,7 @@ func (w *world) state(p *party) string {
 // kept counts the batches in the verifier's folder.
 func (w *world) kept() int { return len(w.keptFiles()) }
 
-// keptFiles lists them.
+// keptFiles lists the verifier's batch files.
 func (w *world) keptFiles() []string {
 	found, err := filepath.Glob(filepath.Join(w.parties["verifier"].folder, "data", "*.batch"))
 	if err != nil {

@@ -32,8 +32,8 @@ import (
 	"github.com/doona-dp/doona/wire/taskfile"
 )
 
-// The attacks of a world: neighbours and strangers who send what no honest party does. Each has an invariant that says
-// what it must not come to.
+// The attacks of a world: neighbours and strangers send requests and answers that no honest party sends. Each has an
+// invariant that limits its effect.
 
 // The kinds of attacks.
 const (
@@ -42,9 +42,9 @@ const (
 	faultJunk    = "junk lists"
 )
 
-// worldSpare is how many batches of an epoch may be destroyed in a world beyond those that are released: relays count
-// the rest of [onion.DestroyedAllowance] as destroyed before.
-const worldSpare = 8
+// worldAllowance is how many batches of an epoch may be destroyed in a world besides the released ones: relays count
+// the rest of [onion.DestroyedAllowance] as destroyed from the start.
+const worldAllowance = 8
 
 // drawNumbers draws requests with numbers beyond the task's, by the next hop or a stranger.
 func drawNumbers(rng *rand.Rand, _ bool) fault {
@@ -70,12 +70,12 @@ func ofNumbers(at time.Duration, hop int, stranger bool, seed uint64) fault {
 	}}
 }
 
-// keyOf returns the key of somebody whom no task knows.
+// keyOf returns a key that no task knows.
 func keyOf(seed uint64) ed25519.PrivateKey {
 	return ed25519.NewKeyFromSeed(binary.BigEndian.AppendUint64(make([]byte, ed25519.SeedSize-8), seed))
 }
 
-// signKey returns the key with which a party signs.
+// signKey returns a party's signing key.
 func (w *world) signKey(name string) ed25519.PrivateKey {
 	key, err := keyfile.LoadSign(filepath.Join(w.Dir, name, "sign.key"))
 	if err != nil {
@@ -84,7 +84,7 @@ func (w *world) signKey(name string) ed25519.PrivateKey {
 	return key
 }
 
-// badRequest is a request, and the problems by which it may be refused.
+// badRequest is a request, and the problems with which it may be refused.
 type badRequest struct {
 	req     *http.Request
 	refused []problem.Name
@@ -99,10 +99,10 @@ func (w *world) badNumbers(hop int, key ed25519.PrivateKey) (all []badRequest) {
 		return req
 	}
 	pull := func(epoch, seq uint64, refused ...problem.Name) {
-		had := handover.HistoryDigest{1}
+		history := handover.HistoryDigest{1}
 		req := add(http.MethodGet, open.BatchURL(hop, epoch, seq), signing.Pull,
-			handover.Body(open.ID, epoch, seq, 0, had), refused...)
-		req.Header.Set(handover.HistoryHeader, base64.RawURLEncoding.EncodeToString(had[:]))
+			handover.Body(open.ID, epoch, seq, 0, history), refused...)
+		req.Header.Set(handover.HistoryHeader, base64.RawURLEncoding.EncodeToString(history[:]))
 	}
 	count := open.Epochs.Count
 	for _, epoch := range []uint64{count, count + 1, math.MaxInt64, math.MaxUint64} {
@@ -135,7 +135,7 @@ func (w *world) badNumbers(hop int, key ed25519.PrivateKey) (all []badRequest) {
 	return all
 }
 
-// handed is a request as handover signs it.
+// handed is a request that is signed as package handover does it.
 func handed(method, target string, key ed25519.PrivateKey, purpose signing.Purpose, body []byte) *http.Request {
 	at, err := url.Parse(target)
 	if err != nil {
@@ -145,14 +145,14 @@ func handed(method, target string, key ed25519.PrivateKey, purpose signing.Purpo
 		handover.Header: {handover.Signed(key, purpose, body)}, "Content-Type": {"application/msgpack"}}}
 }
 
-// send hands a request to a party, if it is there, and its answer to a check.
+// send sends a request to a party, if it runs, and passes its answer to a check.
 func (w *world) send(to string, req *http.Request, check func(got *answer)) {
 	if got, err := w.parties[to].either().ask("stranger", req); err == nil {
 		check(got)
 	}
 }
 
-// refusal names the problem in an answer, "" for none.
+// refusal returns the name of the problem in an answer, or "".
 func refusal(a *answer) problem.Name {
 	if a.status/100 == 2 {
 		return ""
@@ -160,7 +160,7 @@ func refusal(a *answer) problem.Name {
 	return problem.Read(a.response()).Name
 }
 
-// checkTraces demands that no number beyond the task's is in a relay's store, and no second row of a finding.
+// checkTraces checks that a relay's store has no number beyond the task's, and no second row of a finding.
 func (a *account) checkTraces(of string, t *relay.TaskStatus) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -186,10 +186,10 @@ func drawEndless(rng *rand.Rand, _ bool) fault {
 	return ofEndless(moment(rng), between(rng, time.Second, 60*time.Second))
 }
 
-// ofEndless: a relay whose clock is ahead believes that the epoch is over, which the first relay ends in all but name.
-// As that could sign its end as well, nothing more is lost by it.
+// A relay whose clock is ahead believes that the epoch is over, and the first relay practically ends it. It could sign
+// the end as well, so this loses nothing more.
 func ofEndless(at, lasts time.Duration) fault {
-	f := ofRoad(faultEndless, at, lasts, [2]string{"relay2", "relay1"}, roadEndless)
+	f := ofLink(faultEndless, at, lasts, [2]string{"relay2", "relay1"}, linkEndless)
 	lie := f.do
 	f.do = func(w *world) {
 		if w.clocks {
@@ -200,11 +200,11 @@ func ofEndless(at, lasts time.Duration) fault {
 	return f
 }
 
-// endlessBatch is a batch of the number asked for of n submissions, of which no slot is there that opens. It goes on
-// for twice as many as the next relay may destroy.
+// endlessBatch is a batch of n submissions for the requested number, none of whose slots opens. There are twice as many
+// of them as the next relay may destroy.
 func (a *account) endlessBatch(req *http.Request) *answer {
 	epoch, seq := pathOf(req)
-	if seq > 3*worldSpare {
+	if seq > 3*worldAllowance {
 		return nil
 	}
 	layout, err := onion.NewLayout(a.open.Task)
@@ -231,7 +231,7 @@ func (a *account) endlessBatch(req *http.Request) *answer {
 	return &answer{status: http.StatusOK, header: http.Header{"Content-Type": {"application/msgpack"}}, body: raw}
 }
 
-// checkEndless demands that the second relay has destroyed no more batches of an epoch than it may.
+// checkEndless checks that the second relay has destroyed no more batches of an epoch than it may.
 func (a *account) checkEndless() {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -246,14 +246,14 @@ func (a *account) checkEndless() {
 		}
 	}
 	for epoch, n := range destroyed {
-		if n > released[epoch]+worldSpare+1 {
+		if n > released[epoch]+worldAllowance+1 {
 			a.breaks("batches without end", "%d destroyed in epoch %d, %d released", n, epoch, released[epoch])
 		}
 	}
 }
 
-// junkSize is how long an answer of junk is, and junkRead how much of one a party may read: what is on the way in
-// buffers, and no more than the longest answer there is to what it asked.
+// junkSize is the length of a junk answer. junkRead is how much of one a party may read: the data in buffers, and at
+// most the longest valid answer to its request.
 const (
 	junkSize = 2 << 20
 	junkRead = 256 << 10
@@ -262,8 +262,8 @@ const (
 // attackMemory is how much memory a body of junkSize may take.
 const attackMemory = 100 << 20
 
-// junkLists are what no party sends: lists of more than there is, of as many as there can be, in each other, and bytes
-// without end.
+// junkLists are bodies that no party sends: lists longer than their content, lists as long as possible, nested lists,
+// and endless bytes.
 var junkLists = [][]byte{
 	append([]byte{0xdd, 0xff, 0xff, 0xff, 0xff}, bytes.Repeat([]byte{0xa0}, junkSize)...),
 	append(binary.BigEndian.AppendUint32([]byte{0xdd}, junkSize), bytes.Repeat([]byte{0xc4, 0}, junkSize/2)...),
@@ -273,12 +273,12 @@ var junkLists = [][]byte{
 		bytes.Repeat([]byte{0xa0}, 0x1ffff0)...), 0xa0),
 }
 
-// drawJunk draws a relay whose answers are junk, or somebody who hands junk over wherever something may be.
+// drawJunk draws a relay whose answers are junk, or a stranger who sends junk in every request that has a body.
 func drawJunk(rng *rand.Rand, tokens bool) fault {
 	at, junk := moment(rng), rng.IntN(len(junkLists))
 	if rng.IntN(2) == 0 {
 		ends := draw(rng, [2]string{"relay2", "relay1"}, [2]string{"verifier", "relay2"})
-		what := draw(rng, roadJunk, roadJunkEnd, roadJunkNow)
+		what := draw(rng, linkJunk, linkJunkEnd, linkJunkNow)
 		return ofJunkAnswers(at, between(rng, time.Second, 90*time.Second), ends, what, junk)
 	}
 	to := draw(rng, relayNames...)
@@ -297,20 +297,20 @@ func ofJunkHanded(at time.Duration, to string, junk int) fault {
 }
 
 func ofJunkAnswers(at, lasts time.Duration, ends [2]string, what string, junk int) fault {
-	f := ofRoad(faultJunk, at, lasts, ends, what)
+	f := ofLink(faultJunk, at, lasts, ends, what)
 	f.do = func(w *world) {
-		w.roads.mu.Lock()
-		w.roads.junk = junkLists[junk]
-		w.roads.mu.Unlock()
-		w.roads.add(&roadFault{ends[0], ends[1], what, time.Now().Add(lasts)})
+		w.network.mu.Lock()
+		w.network.junk = junkLists[junk]
+		w.network.mu.Unlock()
+		w.network.add(&linkFault{ends[0], ends[1], what, time.Now().Add(lasts)})
 	}
 	return f
 }
 
-// junkOwner is whom relays have approved to hand over tasks, in every world.
+// junkOwner is an owner whom the relays of every world have approved.
 var junkOwner = keyOf(7)
 
-// junkRequests are requests with a body of junk.
+// junkRequests are requests with a junk body.
 func (w *world) junkRequests(to string, junk []byte) (all []*http.Request) {
 	add := func(path string, purpose signing.Purpose, signed []byte) {
 		req := handed(http.MethodPost, "http://"+to+path, junkOwner, purpose, signed)
@@ -354,7 +354,7 @@ func (w *world) handJunk(to string, req *http.Request) {
 const junkPatience = 30 * time.Second
 
 // serveJunk answers with junk, and takes note of how much of it is read.
-func (r *roads) serveJunk(w http.ResponseWriter, from string, junk []byte) {
+func (r *network) serveJunk(w http.ResponseWriter, from string, junk []byte) {
 	read := 0
 	for piece := range slices.Chunk(junk, 16<<10) {
 		n, err := w.Write(piece)
@@ -376,7 +376,7 @@ func (a *account) checkJunk(of string, owners []relay.OwnerStatus) {
 	}
 }
 
-// attacked has a world in which all attacks come, to everybody, in an hour that nothing else disturbs.
+// attacked is a world with all attacks, on everyone, in an hour without other faults.
 func attacked() *bug {
 	b := &bug{tokens: true, quiet: true}
 	at := worldLead
@@ -396,18 +396,18 @@ func attacked() *bug {
 	}
 	for i, ends := range [][2]string{{"relay2", "relay1"}, {"verifier", "relay2"}} {
 		for junk := range junkLists {
-			next(ofJunkAnswers(at, 2*time.Second, ends, roadJunk, junk))
+			next(ofJunkAnswers(at, 2*time.Second, ends, linkJunk, junk))
 		}
 		over := worldLead + worldLength + time.Duration(10*i)*time.Second
-		b.add = append(b.add, ofJunkAnswers(over, 10*time.Second, ends, roadJunkEnd, i))
+		b.add = append(b.add, ofJunkAnswers(over, 10*time.Second, ends, linkJunkEnd, i))
 	}
-	b.add = append(b.add, ofJunkAnswers(worldLead, 70*time.Second, [2]string{"relay1", "relay2"}, roadJunkNow, 0))
+	b.add = append(b.add, ofJunkAnswers(worldLead, 70*time.Second, [2]string{"relay1", "relay2"}, linkJunkNow, 0))
 	next(ofEndless(worldLead+worldLength+30*time.Second, 20*time.Second))
-	next(ofNumbers(worldLead+worldEpochs*worldLength+20*time.Second, 0, false, 1)) // when epoch Count would go on
+	next(ofNumbers(worldLead+worldEpochs*worldLength+20*time.Second, 0, false, 1)) // when epoch Count would begin
 	return b
 }
 
-// TestWorldAttacks: all attacks in one world, which must hold them.
+// TestWorldAttacks: one world withstands all attacks.
 func TestWorldAttacks(t *testing.T) {
 	w := playWorld(t, 0, attacked())
 	require.Empty(t, w.account.broken, "%s", w.report())

@@ -31,11 +31,11 @@ const (
 	bugJunk        = "answers are read to their end"
 )
 
-// plantIn changes the configuration of a relay so that it has a bug, for worlds to find; "" is none. All relays have
-// destroyed so many batches of every epoch before, so that the bound comes within a world.
+// plantIn changes the configuration of a relay so that it has a bug, which worlds must find; "" is none. All relays
+// count some batches of every epoch as destroyed from the start, so that a world reaches the bound.
 func plantIn(cfg *relay.Config, bug string) {
 	cfg.Seam = &storage.Seam{Store: func(kept *store.Store, all *storage.Stores) {
-		before := &destroyedBefore{kept, onion.DestroyedAllowance - worldSpare}
+		before := &destroyedBefore{kept, onion.DestroyedAllowance - worldAllowance}
 		all.Mixes = before
 		if bug == "" {
 			return
@@ -53,11 +53,11 @@ func plantIn(cfg *relay.Config, bug string) {
 	case bugClock:
 		wall := cfg.Clock
 		first := wall().Round(0)
-		cfg.Elapsed = func() time.Duration { return wall().Round(0).Sub(first) } // which passes as the clock does
+		cfg.Elapsed = func() time.Duration { return wall().Round(0).Sub(first) } // advances as the clock does
 	}
 }
 
-// destroyedBefore is a store that counts so many batches of every epoch as destroyed that never came.
+// destroyedBefore is a store that counts more batches of every epoch as destroyed than came.
 type destroyedBefore struct {
 	*store.Store
 	n uint64
@@ -68,7 +68,7 @@ func (d *destroyedBefore) Destroyed(ctx context.Context, id store.EpochID) (uint
 	return n + d.n, err
 }
 
-// greedy reads answers whole before anybody looks at them.
+// greedy reads whole answers before the caller reads them.
 type greedy struct{ http.RoundTripper }
 
 func (g greedy) RoundTrip(req *http.Request) (*http.Response, error) {
@@ -87,7 +87,7 @@ type buggy struct {
 	*destroyedBefore
 	bug  string
 	late []*store.Submission // acknowledged, and not yet stored
-	old  *store.Row          // one that came out
+	old  *store.Row          // a slot that was released
 }
 
 func (b *buggy) Commit(ctx context.Context, group []*store.Submission) (bool, error) {

@@ -13,7 +13,7 @@ import (
 	"github.com/doona-dp/doona/internal/testing/faultdisk"
 )
 
-// fault is something that goes wrong in a world, at a time.
+// fault is a fault of a world, at a time.
 type fault struct {
 	at    time.Duration
 	kind  string
@@ -26,7 +26,7 @@ type drawFault func(rng *rand.Rand, tokens bool) fault
 
 // The kinds of faults.
 const (
-	faultRoad          = "road"
+	faultNetwork       = "road"
 	faultLie           = "lie"
 	faultCrash         = "crash"
 	faultFull          = "full disk"
@@ -37,12 +37,12 @@ const (
 
 // kinds are the faults that a world draws from, in the order of kindNames.
 var kinds = map[string]drawFault{
-	faultRoad: drawRoad, faultLie: drawLie, faultCrash: drawCrash, faultFull: drawFull, faultClock: drawClock,
+	faultNetwork: drawNetwork, faultLie: drawLie, faultCrash: drawCrash, faultFull: drawFull, faultClock: drawClock,
 	faultStateRollback: drawStateRollback, faultCopy: drawCopy, faultNumbers: drawNumbers, faultEndless: drawEndless,
 	faultJunk: drawJunk,
 }
 
-var kindNames = []string{faultRoad, faultLie, faultCrash, faultFull, faultClock, faultStateRollback, faultCopy,
+var kindNames = []string{faultNetwork, faultLie, faultCrash, faultFull, faultClock, faultStateRollback, faultCopy,
 	faultNumbers,
 	faultEndless, faultJunk}
 
@@ -64,38 +64,38 @@ func drawParty(rng *rand.Rand, tokens bool) string {
 	return draw(rng, "relay1", "relay2", "verifier")
 }
 
-// drawRoad draws a road that fails.
-func drawRoad(rng *rand.Rand, tokens bool) fault {
+// drawNetwork draws a failing link.
+func drawNetwork(rng *rand.Rand, tokens bool) fault {
 	ends := [][2]string{{"relay2", "relay1"}, {"verifier", "relay2"}, {"clients", "relay1"}, {"", "relay1"},
 		{"", "relay2"}}
 	if tokens {
 		ends = append(ends, [2]string{"clients", "issuer"}, [2]string{"relay1", "issuer"})
 	}
 	at, lasts := moment(rng), between(rng, time.Second, 90*time.Second)
-	what := draw(rng, roadRefuse, roadSwallow, roadLose, roadCut, roadSlow)
-	return ofRoad(faultRoad, at, lasts, draw(rng, ends...), what)
+	what := draw(rng, linkRefuse, linkSwallow, linkLose, linkCut, linkSlow)
+	return ofLink(faultNetwork, at, lasts, draw(rng, ends...), what)
 }
 
-// drawLie draws somebody on the way who answers in a party's place.
+// drawLie draws an attacker on a link who answers instead of a party.
 func drawLie(rng *rand.Rand, _ bool) fault {
 	at, lasts := moment(rng), between(rng, time.Second, 60*time.Second)
 	ends := draw(rng, [2]string{"relay2", "relay1"}, [2]string{"verifier", "relay2"})
-	what := draw(rng, roadReplay, roadOver, roadNoEnd, roadLie)
-	if what == roadLie {
+	what := draw(rng, linkReplay, linkOver, linkNoEnd, linkLie)
+	if what == linkLie {
 		ends = [2]string{"relay2", "relay1"}
 	}
-	return ofRoad(faultLie, at, lasts, ends, what)
+	return ofLink(faultLie, at, lasts, ends, what)
 }
 
-func ofRoad(kind string, at, lasts time.Duration, ends [2]string, what string) fault {
+func ofLink(kind string, at, lasts time.Duration, ends [2]string, what string) fault {
 	return fault{at, kind, fmt.Sprintf("from %q to %q: %s for %v", ends[0], ends[1], what,
 		lasts.Round(time.Millisecond)),
 		func(w *world) {
-			w.roads.add(&roadFault{ends[0], ends[1], what, time.Now().Add(lasts)})
+			w.network.add(&linkFault{ends[0], ends[1], what, time.Now().Add(lasts)})
 		}}
 }
 
-// drawCrash draws a crash at some write, and of the lives after it.
+// drawCrash draws a crash at some write, and in the lives after it.
 func drawCrash(rng *rand.Rand, tokens bool) fault {
 	at, name := moment(rng), drawParty(rng, tokens)
 	writes := []int{rng.IntN(draw(rng, 3, 40, 200))}
@@ -115,7 +115,7 @@ func drawFull(rng *rand.Rand, tokens bool) fault {
 		func(w *world) { w.parties[name].disk.Fill(writes) }}
 }
 
-// drawClock draws a clock that is wrong, for a while or until the world heals.
+// drawClock draws a wrong clock, for a while or until all faults end.
 func drawClock(rng *rand.Rand, tokens bool) fault {
 	at, name := moment(rng), drawParty(rng, tokens)
 	by := draw[time.Duration](rng, 1, -1) * draw(rng, 30*time.Second, 10*time.Minute, 24*time.Hour, 10*365*24*time.Hour)
@@ -128,7 +128,7 @@ func drawClock(rng *rand.Rand, tokens bool) fault {
 	}}
 }
 
-// partsOf are the parts of what a party keeps, of which any but all may be put back.
+// partsOf lists the parts of a party's state; any but all of them may be rolled back.
 func partsOf(name string) []string {
 	switch name {
 	case "verifier":
@@ -139,7 +139,7 @@ func partsOf(name string) []string {
 	return []string{"store", "secret", "keys"}
 }
 
-// drawStateRollback draws a crash after which part of a party is as it was earlier.
+// drawStateRollback draws a crash after which some parts of a party are in an earlier state.
 func drawStateRollback(rng *rand.Rand, tokens bool) fault {
 	at, name := moment(rng), drawParty(rng, tokens)
 	back := between(rng, 0, at+1)
@@ -161,8 +161,8 @@ func drawStateRollback(rng *rand.Rand, tokens bool) fault {
 	}}
 }
 
-// forgets takes note that parts of a party are put back. Where that comes to all of them, by and by, nothing in it
-// tells: then its neighbours use one of two batches, and what it counted itself is void.
+// forgets records that parts of a party are rolled back. If all parts are rolled back in the end, nothing in the party
+// shows it. Then its neighbours may use one of two batches, and its own counts are void.
 func (p *party) forgets(parts []string) {
 	for _, part := range parts {
 		p.back[part] = true
@@ -175,27 +175,27 @@ func (p *party) forgets(parts []string) {
 		fmt.Sprintf("two batches under one number: {%d ", slices.Index(relayNames, p.name)))
 }
 
-// drawCopy draws a second process of a relay, of a copy of the whole folder, which runs beside the first for a while.
+// drawCopy draws a second process of a relay, with a copy of the whole folder, which runs beside the first for a while.
 func drawCopy(rng *rand.Rand, _ bool) fault {
 	at, lasts, name := moment(rng), between(rng, time.Second, 2*worldLength), draw(rng, relayNames...)
 	return fault{at, faultCopy, fmt.Sprintf("of %s, for %v", name, lasts.Round(time.Millisecond)),
-		func(w *world) { w.parties[name].double(lasts) }}
+		func(w *world) { w.parties[name].runCopy(lasts) }}
 }
 
-// voidByCopy is what nothing keeps where two copies of a relay run: each makes a batch of a number out of what it is
-// given, and a limit holds for each. The next hop, which is honest, lets every slot out once all the same; where
-// that is the verifier, it has each once.
+// voidByCopy lists the invariants that do not hold while two copies of a relay run: each makes its own batch of a
+// number, and a limit holds for each separately. The next hop is honest, so it still releases every slot once; if it is
+// the verifier, it has each slot once.
 func voidByCopy(name string) []string {
 	void := []string{"lost without a finding", "confirmed and still there: " + name, "a slot came out twice: of " + name,
 		fmt.Sprintf("two batches under one number: {%d ", slices.Index(relayNames, name))}
 	if name == relayNames[0] {
 		return append(void, "reports beyond the quota")
 	}
-	return append(void, "equivocation accepted") // one may be given what the other was not
+	return append(void, "equivocation accepted") // one copy may get what the other did not
 }
 
-// double runs a party and a copy of it for a while. Who asks comes to one or the other.
-func (p *party) double(lasts time.Duration) {
+// runCopy runs a party and a copy of it for a while. Requests go to either of them.
+func (p *party) runCopy(lasts time.Duration) {
 	if p.twin.Load() != nil || !p.faults.TryLock() {
 		return
 	}
@@ -220,7 +220,7 @@ func (p *party) double(lasts time.Duration) {
 	twin.halt()
 }
 
-// either is who answers where a party may have a copy.
+// either returns the process that answers: the party, or its copy.
 func (p *party) either() *party {
 	if twin := p.twin.Load(); twin != nil && p.asked.Add(1)%2 == 0 && twin.alive() != nil {
 		return twin
@@ -241,8 +241,8 @@ func (p *party) at(moment time.Duration) map[string][]byte {
 	return last
 }
 
-// crash kills a party at the n-th write from now, and again in its next lives, and then lets it live. A party
-// that is down already, by another fault, is left alone. between runs before its last start.
+// crash kills a party at the n-th write from now, and again in its next lives, and then lets it run. It does nothing to
+// a party that is down already by another fault. It calls between before the party's last start.
 func (p *party) crash(writes []int, down time.Duration, between func() error) {
 	if !p.faults.TryLock() {
 		return
@@ -271,17 +271,17 @@ func (p *party) crash(writes []int, down time.Duration, between func() error) {
 	}
 }
 
-// die ends a life where it is: the disk has stopped, and nobody hears any more.
+// die ends a life at once: the disk stops, and no message arrives any more.
 func (p *party) die() {
 	if l := p.current(); l != nil {
 		l.end()
 	}
 }
 
-// current is the life that is begun, also by disks, which may be called with p.mu held.
+// current is the last life that began. Disks, too, call it, perhaps with p.mu held.
 func (p *party) current() *life { return p.now.Load() }
 
-// dieAt waits until the party has died at the n-th write, or has it die where it is.
+// dieAt waits until the party has died at the n-th write, or kills it.
 func (p *party) dieAt(n int) {
 	p.disk.Stop(n, p.die)
 	if n > 0 {
@@ -300,8 +300,8 @@ func (p *party) awaitDeath() {
 	p.disk.Stop(0, p.die)
 }
 
-// drawFaults draws the faults of a world, in the order of their times. One clock is wrong at most: what two
-// say is believed.
+// drawFaults draws the faults of a world, in the order of their times. At most one clock is wrong, because parties
+// believe two clocks that agree.
 func drawFaults(rng *rand.Rand, tokens bool, allowed []string) []fault {
 	var out []fault
 	clocks := 0

@@ -17,68 +17,68 @@ import (
 	"github.com/doona-dp/doona/wire/problem"
 )
 
-// The world's network: between any two parties, and between clients and a party, there is a road. It knows
-// who asks whom, takes note of every answer, and does what the faults of the moment say.
+// The world's network has a link between any two parties, and between clients and a party. A link knows the requester
+// and the receiver, records every answer, and applies its current faults.
 
-// errRoad is what a client sees of a road that is broken.
-var errRoad = errors.New("the road is broken")
+// errLink is the error of a failed link.
+var errLink = errors.New("the link failed")
 
-// roadFault is something that a road does for a while, to what from asks of to.
-type roadFault struct {
-	from, to string // "" stands for everybody
+// linkFault is a temporary fault of the link on which from sends requests to to.
+type linkFault struct {
+	from, to string // "" means everyone
 	what     string
 	until    time.Time
 }
 
-// The faults of roads.
+// The faults of links.
 const (
-	roadRefuse  = "refuses"             // nothing passes
-	roadSwallow = "swallows requests"   // nothing passes, and who asks notices late
-	roadLose    = "loses answers"       // the request is done
-	roadCut     = "cuts answers"        // after half
-	roadSlow    = "is slow"             // 7 s, both ways
-	roadReplay  = "replays answers"     // of other requests of the same kind
-	roadOver    = "says it is over"     // to every pull, unsigned
-	roadNoEnd   = "gives a foreign end" // of another epoch, or bytes of its own
-	roadLie     = "another batch"       // signed by the first relay, under the number asked for
-	roadEndless = "endless batches"     // signed by the first relay, without slots
-	roadJunk    = "junk for batches"    // lists that no party sends
-	roadJunkEnd = "junk for ends"
-	roadJunkNow = "junk for the time"
+	linkRefuse  = "refuses"             // nothing passes
+	linkSwallow = "swallows requests"   // nothing passes, and the requester notices it late
+	linkLose    = "loses answers"       // after the party has processed the request
+	linkCut     = "cuts answers"        // after half
+	linkSlow    = "is slow"             // 7 s, both ways
+	linkReplay  = "replays answers"     // of other requests of the same kind
+	linkOver    = "says it is over"     // to every pull, unsigned
+	linkNoEnd   = "gives a foreign end" // of another epoch, or bytes of its own
+	linkLie     = "another batch"       // signed by the first relay, under the requested number
+	linkEndless = "endless batches"     // signed by the first relay, without slots
+	linkJunk    = "junk for batches"    // lists that no party sends
+	linkJunkEnd = "junk for ends"
+	linkJunkNow = "junk for the time"
 )
 
-// place says whether a fault is of a road, now.
-func (f *roadFault) on(from, to string) bool {
+// on reports whether a fault affects a link now.
+func (f *linkFault) on(from, to string) bool {
 	return (f.from == "" || f.from == from) && (f.to == "" || f.to == to) && time.Now().Before(f.until)
 }
 
-// roads are all roads of a world.
-type roads struct {
+// network is all links of a world.
+type network struct {
 	world *world
 
 	mu      sync.Mutex // guards the rest
-	faults  []*roadFault
-	answers map[string]*answer // the first of every kind of question, to be replayed
-	junk    []byte             // what is answered by roads that do so
+	faults  []*linkFault
+	answers map[string]*answer // the first of every kind of question, for replays
+	junk    []byte             // the answer of links that send junk
 }
 
-// answer is what a party answered.
+// answer is a party's answer.
 type answer struct {
 	status int
 	header http.Header
 	body   []byte
 	step   int  // of the party's disk, when the answer began
-	junk   bool // body is
+	junk   bool // the body is junk
 }
 
-// response is the answer as a client has it.
+// response returns the answer for an HTTP client.
 func (a *answer) response() *http.Response {
 	return &http.Response{StatusCode: a.status, Header: a.header, Body: io.NopCloser(bytes.NewReader(a.body)),
 		ContentLength: int64(len(a.body))}
 }
 
-// fault returns what the road does now.
-func (r *roads) fault(from, to string) string {
+// fault returns the current fault of a link.
+func (r *network) fault(from, to string) string {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	for _, f := range r.faults {
@@ -89,14 +89,14 @@ func (r *roads) fault(from, to string) string {
 	return ""
 }
 
-func (r *roads) add(f *roadFault) {
+func (r *network) add(f *linkFault) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.faults = append(r.faults, f)
 }
 
 // heal ends all faults.
-func (r *roads) heal() {
+func (r *network) heal() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.faults = nil
@@ -112,16 +112,16 @@ func question(req *http.Request) string {
 	}
 }
 
-// carry takes a request from somebody to a party, and its answer back.
-func (r *roads) carry(from, to string, req *http.Request) (*answer, error) {
+// carry forwards a request to a party, and returns its answer.
+func (r *network) carry(from, to string, req *http.Request) (*answer, error) {
 	what := r.fault(from, to)
 	switch what {
-	case roadRefuse:
-		return nil, errRoad
-	case roadSwallow:
+	case linkRefuse:
+		return nil, errLink
+	case linkSwallow:
 		time.Sleep(20 * time.Second)
-		return nil, errRoad
-	case roadSlow:
+		return nil, errLink
+	case linkSlow:
 		time.Sleep(7 * time.Second)
 	}
 	if lie := r.lie(what, to, req); lie != nil {
@@ -131,21 +131,21 @@ func (r *roads) carry(from, to string, req *http.Request) (*answer, error) {
 	if err != nil {
 		return nil, err
 	}
-	r.world.saw(from, to, req, a)
+	r.world.noteAnswer(from, to, req, a)
 	r.keep(to, req, a)
 	switch what {
-	case roadLose:
-		return nil, errRoad
-	case roadCut:
+	case linkLose:
+		return nil, errLink
+	case linkCut:
 		a.body = a.body[:len(a.body)/2]
-	case roadSlow:
+	case linkSlow:
 		time.Sleep(7 * time.Second)
 	}
 	return a, nil
 }
 
-// keep remembers an answer for roads that replay.
-func (r *roads) keep(to string, req *http.Request, a *answer) {
+// keep stores an answer for links that replay.
+func (r *network) keep(to string, req *http.Request, a *answer) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if kind := to + " " + question(req); r.answers[kind] == nil && a.status == http.StatusOK {
@@ -153,26 +153,26 @@ func (r *roads) keep(to string, req *http.Request, a *answer) {
 	}
 }
 
-// lie returns what the road answers by itself, or nil.
-func (r *roads) lie(what, to string, req *http.Request) *answer {
+// lie returns the answer of a lying link, or nil.
+func (r *network) lie(what, to string, req *http.Request) *answer {
 	kind := question(req)
 	switch {
-	case what == roadOver && kind == "batch":
+	case what == linkOver && kind == "batch":
 		return problemAnswer(problem.Complete)
-	case what == roadNoEnd && kind == "end":
+	case what == linkNoEnd && kind == "end":
 		return r.replay(to+" "+kind, []byte("not an end"))
-	case what == roadLie && kind == "batch":
+	case what == linkLie && kind == "batch":
 		return r.world.account.otherBatch(req)
-	case (what == roadEndless || what == roadJunk) && strings.HasPrefix(req.URL.Path, "/v1/updates/"):
-		return problemAnswer(problem.NotFound) // who has no news asks for every batch
-	case what == roadEndless && kind == "batch":
+	case (what == linkEndless || what == linkJunk) && strings.HasPrefix(req.URL.Path, "/v1/updates/"):
+		return problemAnswer(problem.NotFound) // without updates, the relay asks for every batch
+	case what == linkEndless && kind == "batch":
 		return r.world.account.endlessBatch(req)
-	case what == roadJunk && kind == "batch", what == roadJunkEnd && kind == "end", what == roadJunkNow && kind == "time":
+	case what == linkJunk && kind == "batch", what == linkJunkEnd && kind == "end", what == linkJunkNow && kind == "time":
 		r.mu.Lock()
 		defer r.mu.Unlock()
 		return &answer{status: http.StatusOK, header: http.Header{"Content-Type": {"application/msgpack"}},
 			body: r.junk, junk: true}
-	case what == roadReplay:
+	case what == linkReplay:
 		return r.replay(to+" "+kind, nil)
 	}
 	return nil
@@ -184,7 +184,7 @@ func problemAnswer(name problem.Name) *answer {
 	return &answer{status: w.Code, header: w.Header(), body: w.Body.Bytes()}
 }
 
-func (r *roads) replay(kind string, otherwise []byte) *answer {
+func (r *network) replay(kind string, otherwise []byte) *answer {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if a := r.answers[kind]; a != nil || otherwise == nil {
@@ -193,12 +193,12 @@ func (r *roads) replay(kind string, otherwise []byte) *answer {
 	return &answer{status: http.StatusOK, header: http.Header{}, body: otherwise}
 }
 
-// handler is the end of the roads to a party that others dial.
-func (r *roads) handler(to string) http.Handler {
+// handler is a party's server in the network, which others dial.
+func (r *network) handler(to string) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
 		host, _, _ := net.SplitHostPort(req.RemoteAddr)
 		from := r.world.name(host)
-		r.world.heard(from, to, req)
+		r.world.noteRequest(from, to, req)
 		a, err := r.carry(from, to, req)
 		if err == nil && to == "relay1" && question(req) == "batch" && req.Header.Get("Range") == "" {
 			r.world.account.offered(req, a)
@@ -209,7 +209,7 @@ func (r *roads) handler(to string) http.Handler {
 		for name, values := range a.header {
 			w.Header()[name] = values
 		}
-		// A body that was cut is shorter than its header says: the connection then breaks.
+		// An interrupted body is shorter than its header says: that breaks the connection.
 		w.WriteHeader(a.status)
 		if a.junk {
 			r.serveJunk(w, from, a.body)
@@ -219,23 +219,23 @@ func (r *roads) handler(to string) http.Handler {
 	})
 }
 
-// clientRoad is the HTTP client of a world's client, whose address it puts into a header.
-type clientRoad struct {
-	roads *roads
-	from  string
-	sends *sent // what it sends now
+// clientTransport is the HTTP client of a world's client. It puts the client's address into a header.
+type clientTransport struct {
+	network *network
+	from    string
+	sends   *sent // the report that it sends now
 }
 
-// Do is that of [shufflerclient.HTTP].
-func (c *clientRoad) Do(req *http.Request) (*http.Response, error) {
+// Do implements [shufflerclient.HTTP].
+func (c *clientTransport) Do(req *http.Request) (*http.Response, error) {
 	req.Header.Set("X-Forwarded-For", c.from)
 	to := req.URL.Hostname()
-	a, err := c.roads.carry("clients", to, req)
+	a, err := c.network.carry("clients", to, req)
 	if err != nil {
 		return nil, err
 	}
 	if a.status == http.StatusCreated || to == "issuer" && req.Method == http.MethodPost && a.status == http.StatusOK {
-		c.roads.world.parties[to].disk.Mark(a.step, said{acked: c.sends, at: c.roads.world.since()})
+		c.network.world.parties[to].disk.Mark(a.step, commitment{acked: c.sends, at: c.network.world.since()})
 	}
 	return a.response(), nil
 }
@@ -250,7 +250,7 @@ type life struct {
 	conns []net.Conn
 }
 
-// end breaks all connections: nothing that the party says from now on is heard.
+// end breaks all connections: the party's later messages do not arrive.
 func (l *life) end() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -264,64 +264,64 @@ func (l *life) end() {
 	l.conns = nil
 }
 
-// hold takes a connection's side that is not the party's.
+// hold registers a connection, which breaks when the life ends.
 func (l *life) hold(c net.Conn) (net.Conn, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.dead {
 		c.Close()
-		return nil, errRoad
+		return nil, errLink
 	}
 	l.conns = append(l.conns, c)
 	return c, nil
 }
 
-// ask hands a request to a party that is alive.
+// ask sends a request to a party that runs.
 func (p *party) ask(from string, req *http.Request) (*answer, error) {
 	life := p.alive()
 	if life == nil {
-		return nil, errRoad
+		return nil, errLink
 	}
 	out := req.Clone(context.WithoutCancel(req.Context()))
 	out.RequestURI, out.URL.Scheme, out.URL.Host = "", "http", p.name
-	var hears *hearing
+	var stamped *stampedConn
 	transport := &http.Transport{DisableKeepAlives: true, ResponseHeaderTimeout: time.Minute,
 		DialContext: func(context.Context, string, string) (net.Conn, error) {
-			hears = &hearing{Conn: life.listener.Dial("127.0.0.1:1"), party: p}
-			return life.hold(hears)
+			stamped = &stampedConn{Conn: life.listener.Dial("127.0.0.1:1"), party: p}
+			return life.hold(stamped)
 		}}
 	resp, err := transport.RoundTrip(out)
 	if err != nil {
-		return nil, errRoad
+		return nil, errLink
 	}
 	defer resp.Body.Close()
 	body, err := io.ReadAll(resp.Body)
 	if err != nil {
-		return nil, errRoad
+		return nil, errLink
 	}
-	return &answer{status: resp.StatusCode, header: resp.Header, body: body, step: int(hears.step.Load())}, nil
+	return &answer{status: resp.StatusCode, header: resp.Header, body: body, step: int(stamped.step.Load())}, nil
 }
 
-// hearing is a connection to a party that notes how far its disk is when it says something.
-type hearing struct {
+// stampedConn is a connection to a party. It records the step of the party's disk when the party begins to answer.
+type stampedConn struct {
 	net.Conn
 	party *party
 	once  sync.Once
 	step  atomic.Int64
 }
 
-func (h *hearing) Read(b []byte) (int, error) {
+func (h *stampedConn) Read(b []byte) (int, error) {
 	n, err := h.Conn.Read(b)
 	h.once.Do(func() { h.step.Store(int64(h.party.disk.Steps())) })
 	return n, err
 }
 
-// transport is what a party dials others with, in one of its lives: roads begin where it does.
+// transport returns the transport of a party's own requests, in one of its lives.
 func (p *party) transport(l *life) *http.Transport {
 	return &http.Transport{DialContext: func(_ context.Context, _, address string) (net.Conn, error) {
 		to, _, err := net.SplitHostPort(address)
 		if err != nil || p.world.ends[to] == nil {
-			return nil, errRoad
+			return nil, errLink
 		}
 		return l.hold(p.world.ends[to].Dial(p.address + ":1"))
 	}}

@@ -27,22 +27,22 @@ import (
 	"github.com/doona-dp/doona/wire/keyfile"
 )
 
-// party is a relay, the issuer or the verifier of a world, through all its lives.
+// party is a relay, the issuer or the verifier of a world, with all its lives.
 type party struct {
 	world   *world
 	name    string
-	address string // of what it dials
+	address string // the address that it dials from
 	folder  string
 	disk    *faultdisk.Disk
 	begin   func(p *party, l *life) (runner, error)
 
-	told   string               // its state, in the trace
-	back   map[string]bool      // the parts that were put back, in the turn of the fault that has the party down
-	faults sync.Mutex           // held by the fault that has the party down
-	now    atomic.Pointer[life] // the one that was begun last
+	lastState string               // its last state in the trace
+	back      map[string]bool      // the parts that were rolled back, while the current fault has the party down
+	faults    sync.Mutex           // held by the fault that has the party down
+	now       atomic.Pointer[life] // the life that began last
 
 	twin  atomic.Pointer[party] // a copy that runs beside it
-	asked atomic.Int64          // while there is one
+	asked atomic.Int64          // number of requests while there is a copy
 
 	mu     sync.Mutex // guards the rest
 	offset time.Duration
@@ -51,21 +51,21 @@ type party struct {
 	cancel context.CancelFunc
 	ended  chan struct{}
 	logs   bytes.Buffer // of this life
-	why    string       // it does not start, if so
+	why    string       // why the party does not start
 
 	snapshots []snapshot
 }
 
-// snapshot is what a party's files were at a time.
+// snapshot is a copy of a party's files at a time.
 type snapshot struct {
 	at    time.Duration
 	files map[string][]byte
 }
 
-// starting is held while a party makes its connections out of [http.DefaultTransport].
+// starting is held while a party makes its connections with [http.DefaultTransport].
 var starting sync.Mutex
 
-// runner is what runs in a life.
+// runner is the program that runs in a life.
 type runner interface {
 	Run(ctx context.Context) error
 }
@@ -77,14 +77,14 @@ func (p *party) Now() time.Time {
 	return time.Now().Add(p.offset)
 }
 
-// setClock sets how much the party's clock is ahead.
+// setClock sets how far the party's clock is ahead.
 func (p *party) setClock(offset time.Duration) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.offset = offset
 }
 
-// alive returns the party's life, or nil where it has none.
+// alive returns the party's current life, or nil.
 func (p *party) alive() *life {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -99,7 +99,7 @@ func (p *party) alive() *life {
 	return p.life
 }
 
-// start begins a life. It says why, where the party does not start.
+// start begins a life. It returns why the party does not start.
 func (p *party) start() error {
 	l := &life{listener: relaytest.ListenPipe()}
 	p.now.Store(l)
@@ -127,25 +127,25 @@ func (p *party) start() error {
 	return nil
 }
 
-// within has a party make its connections in a life.
+// within calls do with a life's connections.
 func (p *party) within(l *life, do func() error) error {
 	starting.Lock()
 	defer starting.Unlock()
 	before := http.DefaultTransport
 	defer func() { http.DefaultTransport = before }()
-	http.DefaultTransport = p.transport(l) // of which parties make theirs
+	http.DefaultTransport = p.transport(l) // parties copy it for theirs
 	return do()
 }
 
-// operate gives an operator's command to a party that is down.
+// operate runs an operator's command for a party that is down.
 func (p *party) operate(command func(p *party) error) error {
 	l := &life{listener: relaytest.ListenPipe()}
 	defer l.end()
 	return p.within(l, func() error { return command(p) })
 }
 
-// setBack says what a party says that was set back, "" for nothing.
-func (p *party) setBack() string {
+// rollbackReport returns the state rollback that a party reports, or "".
+func (p *party) rollbackReport() string {
 	p.mu.Lock()
 	run, why := p.run, p.why
 	p.mu.Unlock()
@@ -164,7 +164,7 @@ func (l *life) over() bool {
 	return l.dead
 }
 
-// halt ends a life, if there is one: as an operator would, or what is left of one that has died.
+// halt ends a life, if there is one: as an operator would, or by removing the rest of a dead one.
 func (p *party) halt() {
 	p.mu.Lock()
 	l, cancel, ended := p.life, p.cancel, p.ended
@@ -179,7 +179,7 @@ func (p *party) halt() {
 	l.listener.Close()
 }
 
-// logger keeps warnings and errors, for the trace of a world that fails.
+// logger keeps warnings and errors, for the trace of a failed world.
 func (p *party) logger() *slog.Logger {
 	return slog.New(slog.NewTextHandler(&lockedLog{party: p}, &slog.HandlerOptions{Level: slog.LevelWarn}))
 }
@@ -243,7 +243,7 @@ func beginIssuer(p *party, l *life) (runner, error) {
 	return i, nil
 }
 
-// pulling is a verifier that runs.
+// pulling is a running verifier.
 type pulling struct {
 	*collect.Puller
 	verifier *verifier.Verifier
@@ -281,8 +281,8 @@ func beginVerifier(p *party, _ *life) (runner, error) {
 	return &pulling{puller, v}, nil
 }
 
-// part says which part of a party a file belongs to: its store, its secret, its keys, the mark beside them, the
-// verifier's data, or none.
+// part returns the part of a party's state to which a file belongs: store, secret, keys, clock mark, the verifier's
+// data, or none.
 func part(name string) string {
 	if name == worldTask+".keys.mark" {
 		return "mark"
@@ -313,7 +313,7 @@ func (p *party) snapshot() map[string][]byte {
 	return out
 }
 
-// restore puts some parts of a party that is down back to an earlier moment.
+// restore restores some parts of a stopped party from an earlier moment.
 func (p *party) restore(from map[string][]byte, parts []string) error {
 	for name := range p.snapshot() {
 		if _, there := from[name]; !there && slices.Contains(parts, part(name)) {
@@ -332,7 +332,7 @@ func (p *party) restore(from map[string][]byte, parts []string) error {
 	return nil
 }
 
-// put writes one of a party's files as it was.
+// put writes one of a party's files.
 func (p *party) put(name string, content []byte) error {
 	path := filepath.Join(p.folder, name)
 	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {

@@ -15,17 +15,16 @@ import (
 	"github.com/doona-dp/doona/internal/testing/stattest"
 )
 
-// bug is something wrong with the parties of a world on purpose, to see that worlds find it. The zero value is
-// none.
+// bug is a bug that a test plants into the parties of a world, to check that worlds find it. The zero value is none.
 type bug struct {
 	name   string
-	breaks string           // the invariant that finds it
-	plant  [2]string        // what [plantIn] puts into each relay
-	tokens bool             // only in worlds with tokens
-	add    []fault          // what shows it
+	breaks string           // the invariant that it violates
+	plant  [2]string        // for each relay, the argument of [plantIn]
+	tokens bool             // only worlds with tokens show it
+	add    []fault          // faults that show it
 	quiet  bool             // no other faults
 	brief  bool             // CI plants it, too
-	disk   faultdisk.Broken // of every party
+	disk   faultdisk.Broken // of every party's disk
 }
 
 // planted are the bugs that worlds must find.
@@ -42,8 +41,8 @@ var planted = []*bug{
 	{name: bugSmall, breaks: "below the rule", plant: [2]string{bugSmall, ""}},
 	{name: bugConfirm, breaks: "confirmed and still there", plant: [2]string{bugConfirm, ""}},
 	{name: bugEquivocates, breaks: "equivocation accepted", plant: [2]string{"", bugEquivocates},
-		add: []fault{ofRoad(faultRoad, worldLead, 30*time.Second, [2]string{"relay2", "relay1"}, roadCut),
-			ofRoad(faultLie, worldLead+30*time.Second, 20*time.Second, [2]string{"relay2", "relay1"}, roadLie)}},
+		add: []fault{ofLink(faultNetwork, worldLead, 30*time.Second, [2]string{"relay2", "relay1"}, linkCut),
+			ofLink(faultLie, worldLead+30*time.Second, 20*time.Second, [2]string{"relay2", "relay1"}, linkLie)}},
 	{name: bugClock, breaks: "keys erased early", plant: [2]string{bugClock, ""}, add: []fault{{
 		50 * time.Second, faultClock, "relay1: 10m", func(w *world) {
 			w.parties["relay1"].setClock(10 * time.Minute)
@@ -60,19 +59,19 @@ var planted = []*bug{
 		quiet: true, brief: true, add: []fault{ofEndless(worldLead, 30*time.Second)}},
 	{name: bugJunk, breaks: "junk was taken", plant: [2]string{"", bugJunk},
 		quiet: true, brief: true, add: []fault{ofJunkAnswers(worldLead, 30*time.Second,
-			[2]string{"relay2", "relay1"}, roadJunk, 0)}},
-	// An honest neighbour tells a relay that all it has was set back. So all three are.
-	{name: "set-back of all that both relays and the verifier have", breaks: "two batches under one number",
-		add: []fault{setBackAll("relay1"), setBackAll("relay2"), setBackAll("verifier")}},
+			[2]string{"relay2", "relay1"}, linkJunk, 0)}},
+	// An honest neighbour would tell a relay that all its state was rolled back. So all three are rolled back.
+	{name: "state rollback of both relays and the verifier", breaks: "two batches under one number",
+		add: []fault{rollBackAll("relay1"), rollBackAll("relay2"), rollBackAll("verifier")}},
 }
 
-// setBackAll puts all that a party has back, in the second epoch to its beginning.
-func setBackAll(name string) fault {
+// rollBackAll rolls all parts of a party back to the first epoch's beginning, in the second epoch.
+func rollBackAll(name string) fault {
 	to := worldLead + worldLength + 5*time.Second
 	return fault{to + 45*time.Second, faultStateRollback, "all of " + name, func(w *world) { w.parties[name].restoreAll(to) }}
 }
 
-// faults adds what shows the bug to drawn faults.
+// faults adds the faults that show the bug to the drawn ones.
 func (b *bug) faults(_ *rand.Rand, drawn []fault) []fault {
 	if b.quiet {
 		drawn = nil
@@ -80,15 +79,15 @@ func (b *bug) faults(_ *rand.Rand, drawn []fault) []fault {
 	return append(drawn, b.add...)
 }
 
-// mayBeEarly is how many epochs' keys may be erased before their time: one where clocks are wrong.
+// mayBeEarly is the number of epochs whose keys may be erased early: one if clocks are wrong.
 func (b *bug) mayBeEarly() int { return 1 }
 
-// needsSnapshots says whether parties are set back.
+// needsSnapshots reports whether some party is rolled back.
 func (b *bug) needsSnapshots(faults []fault) bool {
 	return slices.ContainsFunc(faults, func(f fault) bool { return f.kind == faultStateRollback })
 }
 
-// restoreAll kills a party and puts all of its folder back.
+// restoreAll kills a party and restores its whole folder to an earlier moment.
 func (p *party) restoreAll(to time.Duration) {
 	p.crash([]int{0}, time.Second, func() error {
 		files, err := filepath.Glob(filepath.Join(p.folder, "*"))
@@ -109,8 +108,8 @@ func (p *party) restoreAll(to time.Duration) {
 	})
 }
 
-// TestWorldFindsPlantedBugs: of every bug that is planted, the worlds of few seeds break the invariant that
-// it should. The log says of how many. CI plants a few, the long form all.
+// TestWorldFindsPlantedBugs: for every planted bug, the worlds of a few seeds violate the invariant that it should. The
+// log gives the number of seeds. CI plants a few bugs, the long form all.
 func TestWorldFindsPlantedBugs(t *testing.T) {
 	for _, b := range planted {
 		if !b.brief && !stattest.Long {

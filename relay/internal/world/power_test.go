@@ -29,12 +29,12 @@ import (
 	"github.com/doona-dp/doona/wire/problem"
 )
 
-// Power cuts. Killing a process loses nothing that it wrote; a power cut loses what was not synced, in any
-// order and in part. So worlds are played whose disks remember every write and sync (package faultdisk says
-// how, and why there), and then each party is opened on what a cut at a random step may have left: it must
-// open, and hold all that it had said to anybody by then.
+// Power cuts. Killing a process loses nothing that it wrote. A power cut loses unsynced writes, in any order and
+// partially. So these worlds have disks that record every write and sync (package faultdisk explains how). Then each
+// party is opened on the rest that a power cut at a random step may leave. It must open, and keep all its commitments
+// until then.
 
-// powerPlan is how many worlds are played, and how many cuts each party sees in each.
+// powerPlan returns the number of worlds, and of power cuts for each party in each world.
 func powerPlan() (worlds, cuts int) {
 	if stattest.Long {
 		return 8, 60
@@ -42,7 +42,7 @@ func powerPlan() (worlds, cuts int) {
 	return 1, 25
 }
 
-// TestWorldPowerCuts: whatever a power cut leaves, everything that was acknowledged is there.
+// TestWorldPowerCuts: after a power cut, all acknowledged data is still there.
 func TestWorldPowerCuts(t *testing.T) {
 	worlds, cuts := powerPlan()
 	for seed := range worlds {
@@ -55,8 +55,8 @@ func TestWorldPowerCuts(t *testing.T) {
 	}
 }
 
-// TestWorldPowerCutsFindLostSyncs: on disks whose syncs do nothing, every party loses something: cuts lose
-// what they can, and the checks see it.
+// TestWorldPowerCutsFindLostSyncs: on disks whose syncs do nothing, every party loses something. That proves that cuts
+// lose data and the checks notice it.
 func TestWorldPowerCutsFindLostSyncs(t *testing.T) {
 	c := newPowerCuts(t, 0, faultdisk.Broken{LosesSyncs: true})
 	for _, name := range c.world.order {
@@ -69,11 +69,11 @@ func TestWorldPowerCutsFindLostSyncs(t *testing.T) {
 	}
 }
 
-// powerCuts is a world that was played, and what makes cuts of it.
+// powerCuts is a world that has ended, and the data for cutting it.
 type powerCuts struct {
 	world *world
 	rng   *rand.Rand
-	base  string // a folder with what parties find beside their own
+	base  string // a folder with the other files that parties need
 }
 
 func newPowerCuts(t *testing.T, seed uint64, broken faultdisk.Broken) *powerCuts {
@@ -87,7 +87,7 @@ func newPowerCuts(t *testing.T, seed uint64, broken faultdisk.Broken) *powerCuts
 	return c
 }
 
-// cut opens a party on what a power cut left, and is an error where something is missing.
+// cut opens a party on the rest of a power cut, and returns an error if something is missing.
 func (c *powerCuts) cut(t *testing.T, name string) error {
 	t.Helper()
 	p := c.world.parties[name]
@@ -96,14 +96,14 @@ func (c *powerCuts) cut(t *testing.T, name string) error {
 	require.NoError(t, os.RemoveAll(folder))
 	require.NoError(t, p.disk.Cut(step, c.rng, folder))
 	left := &party{world: c.world, name: name, folder: folder}
-	left.offset = time.Until(p.disk.When(step)) // virtual time is not that of here
-	check := map[string]func(*party, []said) error{"relay1": c.checkFirst, "relay2": c.checkRelay,
+	left.offset = time.Until(p.disk.When(step)) // virtual time differs from this test's
+	check := map[string]func(*party, []commitment) error{"relay1": c.checkFirst, "relay2": c.checkRelay,
 		"verifier": c.checkVerifier, "issuer": c.checkIssuer}[name]
-	var told []said
+	var commitments []commitment
 	for _, what := range p.disk.Marked(step) {
-		told = append(told, what.(said))
+		commitments = append(commitments, what.(commitment))
 	}
-	if err := check(left, told); err != nil {
+	if err := check(left, commitments); err != nil {
 		return fmt.Errorf("step %d of %d: %w", step, p.disk.Steps(), err)
 	}
 	return nil
@@ -126,13 +126,13 @@ func (c *powerCuts) openRelay(p *party) (*stored, error) {
 	return storedOf(kept, c.world.Open.ID)
 }
 
-// checkFirst demands that the first relay has all reports that it acknowledged.
-func (c *powerCuts) checkFirst(p *party, told []said) error {
+// checkFirst checks that the first relay has all reports that it acknowledged.
+func (c *powerCuts) checkFirst(p *party, commitments []commitment) error {
 	stored, err := c.openRelay(p)
 	if err != nil {
 		return err
 	}
-	if err := checkServed(stored, told); err != nil {
+	if err := checkHandedOut(stored, commitments); err != nil {
 		return err
 	}
 	have, destroyed, err := c.reports(stored)
@@ -140,7 +140,7 @@ func (c *powerCuts) checkFirst(p *party, told []said) error {
 		return err
 	}
 	missing := map[uint64]uint64{}
-	for _, s := range told {
+	for _, s := range commitments {
 		if s.acked != nil && !have[s.acked] {
 			missing[s.acked.epoch]++
 		}
@@ -154,8 +154,8 @@ func (c *powerCuts) checkFirst(p *party, told []said) error {
 	return nil
 }
 
-// reports returns the reports that the first relay has, or had before the next hop confirmed them, and how many
-// of each epoch it destroyed.
+// reports returns the reports that the first relay has, or had before the next hop confirmed them, and how many of each
+// epoch it destroyed.
 func (c *powerCuts) reports(stored *stored) (have map[*sent]bool, destroyed map[uint64]uint64, err error) {
 	have, destroyed = map[*sent]bool{}, map[uint64]uint64{}
 	known := c.world.account.slots[0]
@@ -165,7 +165,7 @@ func (c *powerCuts) reports(stored *stored) (have map[*sent]bool, destroyed map[
 		}
 	}
 	for _, b := range stored.Batches {
-		if b.Bytes == nil { // it came out, as it was confirmed
+		if b.Bytes == nil { // it was released, as it was confirmed
 			for slot, manifest := range c.world.account.out[0] {
 				if manifest == sha256.Sum256(b.Manifest) {
 					have[known[slot]] = true
@@ -195,26 +195,26 @@ func (c *powerCuts) reports(stored *stored) (have map[*sent]bool, destroyed map[
 	return have, destroyed, nil
 }
 
-// checkServed demands that batches and ends are the same as were served.
-func checkServed(stored *stored, told []said) error {
+// checkHandedOut checks that batches and ends are the same as those handed out.
+func checkHandedOut(stored *stored, commitments []commitment) error {
 	manifests := map[[2]uint64][sha256.Size]byte{}
 	for _, b := range stored.Batches {
 		manifests[[2]uint64{b.Epoch, b.Seq}] = sha256.Sum256(b.Manifest)
 	}
-	for _, s := range told {
+	for _, s := range commitments {
 		switch {
-		case s.served == nil:
-		case s.end && sha256.Sum256(stored.Ends[s.served.epoch]) != s.hash:
-			return fmt.Errorf("the end of epoch %d, which was served, is missing", s.served.epoch)
-		case !s.end && manifests[[2]uint64{s.served.epoch, s.served.seq}] != s.hash:
-			return fmt.Errorf("batch %d of epoch %d, which was served, is missing", s.served.seq, s.served.epoch)
+		case s.handedOut == nil:
+		case s.end && sha256.Sum256(stored.Ends[s.handedOut.epoch]) != s.hash:
+			return fmt.Errorf("the end of epoch %d, which was handed out, is missing", s.handedOut.epoch)
+		case !s.end && manifests[[2]uint64{s.handedOut.epoch, s.handedOut.seq}] != s.hash:
+			return fmt.Errorf("batch %d of epoch %d, which was handed out, is missing", s.handedOut.seq, s.handedOut.epoch)
 		}
 	}
 	return nil
 }
 
-// checkRelay demands that the second relay has all batches that it confirmed.
-func (c *powerCuts) checkRelay(p *party, told []said) error {
+// checkRelay checks that the second relay has all batches that it confirmed.
+func (c *powerCuts) checkRelay(p *party, commitments []commitment) error {
 	stored, err := c.openRelay(p)
 	if err != nil {
 		return err
@@ -223,22 +223,22 @@ func (c *powerCuts) checkRelay(p *party, told []said) error {
 	for _, b := range stored.Batches {
 		have[batchAt{0, b.Epoch, b.Seq}] = true
 	}
-	for _, s := range told {
+	for _, s := range commitments {
 		if s.confirms != nil && !have[*s.confirms] {
 			return fmt.Errorf("batch %d of epoch %d, which was confirmed, is missing", s.confirms.seq, s.confirms.epoch)
 		}
 	}
-	return checkServed(stored, told)
+	return checkHandedOut(stored, commitments)
 }
 
-// checkVerifier demands that the verifier has all batches that it confirmed.
-func (c *powerCuts) checkVerifier(p *party, told []said) error {
+// checkVerifier checks that the verifier has all batches that it confirmed.
+func (c *powerCuts) checkVerifier(p *party, commitments []commitment) error {
 	run, err := beginVerifier(p, nil)
 	if err != nil {
 		return err
 	}
 	defer run.(*pulling).Close()
-	for _, s := range told {
+	for _, s := range commitments {
 		if s.confirms == nil {
 			continue
 		}
@@ -258,7 +258,7 @@ func (c *powerCuts) checkVerifier(p *party, told []said) error {
 	return nil
 }
 
-// handled asks a handler as a client at an address, behind a proxy.
+// handled sends requests to a handler as a client at an address, behind a proxy.
 type handled struct {
 	http.Handler
 	client string
@@ -276,21 +276,21 @@ func (h handled) Do(req *http.Request) (*http.Response, error) {
 	return w.Result(), nil
 }
 
-// checkIssuer demands that who has a token gets no other one.
-func (c *powerCuts) checkIssuer(p *party, told []said) error {
+// checkIssuer checks that a client with a token gets no other one.
+func (c *powerCuts) checkIssuer(p *party, commitments []commitment) error {
 	i, err := issuer.New(p.issuerConfig())
 	if err != nil {
 		return err
 	}
 	defer i.Close()
-	last := told[max(len(told)-3, 0):]
+	last := commitments[max(len(commitments)-3, 0):]
 	for _, s := range last {
 		client, err := shufflerclient.New(c.world.Open, shufflerclient.Options{MaxEpsilon: 1000, MaxDelta: 1,
 			HTTP: handled{i.Handler(), s.acked.client}})
 		if err != nil {
 			return err
 		}
-		ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second) // one that does not know the time
+		ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second) // the issuer may not know the time
 		_, err = client.Token(ctx, s.acked.epoch)
 		cancel()
 		var p *problem.Problem

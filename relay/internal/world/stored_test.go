@@ -14,10 +14,10 @@ import (
 type storedBatch struct {
 	Epoch, Seq uint64
 	Manifest   []byte
-	Bytes      []byte // nil where it is confirmed
+	Bytes      []byte // nil after the confirmation
 }
 
-// stored is what a relay's store holds of a task.
+// stored is a task's data in a relay's store.
 type stored struct {
 	Slots   map[uint64][][]byte // of open batches, by epoch
 	Batches []storedBatch
@@ -26,7 +26,7 @@ type stored struct {
 
 var errLooked = errors.New("only looked at")
 
-// storedOf reads what a store holds of a task.
+// storedOf reads a task's data from a store.
 func storedOf(kept *store.Store, id task.ID) (*stored, error) {
 	ctx := context.Background()
 	all, err := kept.Progress(ctx)

@@ -1,12 +1,12 @@
-// Package world plays seeded worlds against the whole system, and looks for what is lost or released twice.
+// Package world plays seeded worlds against the whole system, and checks that nothing is lost or released twice.
 //
-// A world is all parties of a task in one process: clients, two relays, the verifier, and where the task has
-// tokens the issuer. All code is the product's own, on real files; time is virtual, the network is roads that
-// the world sees (network_test.go), and each disk is a faultdisk. From a seed come all faults and the
-// clients' times: the same seed is the same world.
+// A world is all parties of a task in one process: clients, two relays, the verifier, and the issuer if the task has
+// tokens. All code is the product's own, on real files. Time is virtual, the world sees and controls the network
+// (network_test.go), and each disk is a faultdisk. A seed determines all faults and the clients' times: the same seed
+// is the same world.
 //
-// An epoch lasts a minute. After the last, all faults end, and the parties have until worldGiveUp and a bit to
-// come to terms; then, and all along, the invariants of account_test.go must hold.
+// An epoch lasts a minute. After the last one, all faults end, and the parties have a little more than worldGiveUp to
+// finish. All along and in the end, the invariants of account_test.go must hold.
 package world_test
 
 import (
@@ -42,7 +42,7 @@ import (
 	"github.com/doona-dp/doona/wire/task"
 )
 
-// The times of a world, which begins at the same moment for all.
+// The times of a world; every world begins at the same moment.
 const (
 	worldLead   = 20 * time.Second // before the first epoch
 	worldLength = time.Minute      // of an epoch
@@ -52,14 +52,14 @@ const (
 	worldBatch  = 6
 	worldTask   = "task"
 
-	// worldPull is no multiple of the second in which a relay looks at its epochs: what is at the same moment
-	// is in no order, and another in every run of a seed.
+	// worldPull is no multiple of the second in which a relay scans its epochs: events at the same moment would occur
+	// in a different order in every run of a seed.
 	worldPull = "1987ms"
 )
 
 var relayNames = []string{"relay1", "relay2"}
 
-// kind is what task a world has: a mean, with tokens, or a count with noise by relays.
+// kind is the kind of a world's task: a mean, with tokens, or a count with relays' dummies.
 type kind string
 
 const (
@@ -68,7 +68,7 @@ const (
 	noise  kind = "noise"
 )
 
-// kindOf returns the kind of a seed's world. Planted bugs are found in worlds without noise.
+// kindOf returns the kind of a seed's world. Planted bugs are found in worlds without dummies.
 func kindOf(seed uint64, planted *bug) kind {
 	switch {
 	case seed%4 == 3 || planted.tokens:
@@ -79,7 +79,7 @@ func kindOf(seed uint64, planted *bug) kind {
 	return plain
 }
 
-// layoutFolder is for the deployments of all worlds.
+// layoutFolder has the deployments of all worlds.
 var layoutFolder string
 
 func TestMain(m *testing.M) {
@@ -93,7 +93,7 @@ func TestMain(m *testing.M) {
 	}())
 }
 
-// layouts are deployments that worlds copy. Their keys are as good in every world, as each begins at the same time.
+// layouts are deployments that worlds copy. Their keys are valid in every world, as all worlds begin at the same time.
 var layouts = map[kind]func() (*quickstart.Deployment, error){plain: layout(plain), tokens: layout(tokens),
 	noise: layout(noise)}
 
@@ -104,7 +104,7 @@ func layout(of kind) func() (*quickstart.Deployment, error) {
 	return sync.OnceValues(func() (*quickstart.Deployment, error) {
 		q := planner.Query{Name: "world", Query: task.Mean, Hi: 10, Batch: worldBatch, Honest: 0.67, Epsilon: 20,
 			Delta: 1e-2}
-		if of == noise { // always as many dummies, so that a seed has one trace
+		if of == noise { // a fixed number of dummies, so that a seed has one trace
 			q.Query, q.Relays = task.Count, &planner.RelayNoise{Batches: 8}
 		}
 		draft, err := planner.Draft(q)
@@ -122,7 +122,7 @@ func layout(of kind) func() (*quickstart.Deployment, error) {
 			relays = append(relays, quickstart.Relay{URL: "http://" + name, Pull: worldPull, Skew: worldSkew.String(),
 				TrustedProxies: []string{"127.0.0.0/8"}})
 		}
-		dir, err := os.MkdirTemp(layoutFolder, "world") // which TestMain removes
+		dir, err := os.MkdirTemp(layoutFolder, "world") // TestMain removes it
 		if err != nil {
 			return nil, err
 		}
@@ -132,7 +132,7 @@ func layout(of kind) func() (*quickstart.Deployment, error) {
 
 // world is one run of a seed.
 type world struct {
-	*relaytest.Cascade // of which only the deployment is used
+	*relaytest.Cascade // only its deployment is used
 	seed               uint64
 	kind               kind
 	tokens             bool
@@ -140,13 +140,13 @@ type world struct {
 	parties            map[string]*party
 	order              []string // of parties
 	ends               map[string]*relaytest.PipeListener
-	roads              *roads
+	network            *network
 	account            *account
-	firstSign          ed25519.PrivateKey // of the first relay, for those who lie in its name
+	firstSign          ed25519.PrivateKey // of the first relay, for attackers who lie in its name
 	snapshots          bool               // are taken
-	records            bool               // disks remember everything
+	records            bool               // disks record everything
 	clocks             bool               // are wrong
-	found              []string           // set-backs, before the operator has put them right
+	rollbacks          []string           // reports of state rollbacks, before the operator ended the epochs
 
 	mu     sync.Mutex // guards the rest
 	traced []string
@@ -173,7 +173,7 @@ func (w *world) untilHeal() time.Duration {
 	return max(worldLead+worldEpochs*worldLength+worldLength-w.since(), 0)
 }
 
-// name is the party that dials from an address.
+// name returns the party that dials from an address.
 func (w *world) name(address string) string {
 	for _, p := range w.parties {
 		if p.address == address {
@@ -183,7 +183,7 @@ func (w *world) name(address string) string {
 	return "clients"
 }
 
-// newWorld lays out a world in a folder.
+// newWorld creates a world in a folder.
 func newWorld(seed uint64, folder string, planted *bug) (*world, error) {
 	of := kindOf(seed, planted)
 	w := &world{seed: seed, kind: of, tokens: of == tokens, bug: planted, parties: map[string]*party{},
@@ -198,7 +198,7 @@ func newWorld(seed uint64, folder string, planted *bug) (*world, error) {
 	deployment := *from
 	deployment.Dir = folder
 	w.Cascade = &relaytest.Cascade{Deployment: &deployment, Open: from.Bundles[0]}
-	w.roads = &roads{world: w, answers: map[string]*answer{}}
+	w.network = &network{world: w, answers: map[string]*answer{}}
 	w.account = newAccount(w)
 	if w.firstSign, err = keyfile.LoadSign(filepath.Join(folder, relayNames[0], "sign.key")); err != nil {
 		return nil, err
@@ -217,7 +217,7 @@ func newWorld(seed uint64, folder string, planted *bug) (*world, error) {
 	return w, nil
 }
 
-// run plays a world. It is called in a bubble.
+// run plays a world, in a bubble.
 func (w *world) run() {
 	rng := rand.New(rand.NewPCG(w.seed, 0))
 	faults := w.bug.faults(rng, drawFaults(rng, w.tokens, kindNames))
@@ -237,7 +237,7 @@ func (w *world) run() {
 	}
 	w.play(rng, faults)
 	w.heal()
-	w.settle()
+	w.awaitEnd()
 	w.conclude()
 	for _, name := range w.order {
 		w.parties[name].halt()
@@ -245,14 +245,14 @@ func (w *world) run() {
 	for _, s := range servers {
 		s.Close()
 	}
-	time.Sleep(time.Minute) // what waits for a timer sees that it is over
+	time.Sleep(time.Minute) // pending timers notice that the world is over
 }
 
-// prepare gives a party its disk, and the end of the roads to it, which it returns.
+// prepare gives a party its disk, and returns its server in the network.
 func (w *world) prepare(p *party) *http.Server {
 	p.disk = faultdisk.New(p.folder)
 	p.disk.Break(w.bug.disk)
-	p.disk.Apart(".clock") // which is written when neighbours have been asked for the time
+	p.disk.Apart(".clock") // written after neighbours were asked for the time
 	if w.records {
 		if err := p.disk.Record(); err != nil {
 			panic(err)
@@ -260,18 +260,18 @@ func (w *world) prepare(p *party) *http.Server {
 	}
 	l := relaytest.ListenPipe()
 	w.ends[p.name] = l
-	server := &http.Server{Handler: w.roads.handler(p.name)}
+	server := &http.Server{Handler: w.network.handler(p.name)}
 	go server.Serve(l)
 	return server
 }
 
-// event is something at a time.
+// event is an action at a time.
 type event struct {
 	at time.Duration
 	do func()
 }
 
-// play has clients report and faults happen, until the last epoch has been over for a while.
+// play lets clients report and faults happen, until the last epoch has been over for a while.
 func (w *world) play(rng *rand.Rand, faults []fault) {
 	var events []event
 	var running sync.WaitGroup
@@ -295,7 +295,7 @@ func (w *world) play(rng *rand.Rand, faults []fault) {
 	running.Wait()
 }
 
-// drawClients draws when clients report, and how.
+// drawClients draws when and how clients report.
 func (w *world) drawClients(rng *rand.Rand, running *sync.WaitGroup) (out []event) {
 	number := 0
 	for epoch := range uint64(worldEpochs) {
@@ -323,11 +323,11 @@ type worldClient struct {
 	reports int
 }
 
-// run reports as the Go client does, with pauses of its own.
+// run reports as the Go client does, with random pauses.
 func (c *worldClient) run() {
 	w := c.world
-	road := &clientRoad{roads: w.roads, from: c.network}
-	client, err := shufflerclient.New(w.Open, shufflerclient.Options{MaxEpsilon: 1000, MaxDelta: 1, HTTP: road,
+	transport := &clientTransport{network: w.network, from: c.network}
+	client, err := shufflerclient.New(w.Open, shufflerclient.Options{MaxEpsilon: 1000, MaxDelta: 1, HTTP: transport,
 		Pause: func(ctx context.Context, _ time.Duration) error {
 			time.Sleep(between(c.rng, 100*time.Millisecond, 8*time.Second))
 			return ctx.Err()
@@ -349,7 +349,7 @@ func (c *worldClient) run() {
 			panic(err)
 		}
 		s := w.account.know(c.network, c.epoch, report.Body)
-		road.sends = s
+		transport.sends = s
 		if first != nil && c.rng.IntN(2) == 0 {
 			report.Token = first.Token // once more
 		}
@@ -364,7 +364,7 @@ func (c *worldClient) run() {
 	}
 }
 
-// problemName is what is the same in every run of a seed.
+// problemName returns the part of an error that is the same in every run of a seed.
 func problemName(err error) string {
 	if err == nil {
 		return "acknowledged"
@@ -377,7 +377,7 @@ func problemName(err error) string {
 	}, err.Error())
 }
 
-// takeSnapshots copies the parties' files, where they are needed, when nobody is at work.
+// takeSnapshots copies the parties' files, if needed, while no party works.
 func (w *world) takeSnapshots() {
 	if !w.snapshots {
 		return
@@ -391,7 +391,7 @@ func (w *world) takeSnapshots() {
 	}
 }
 
-// check looks at what must hold at any moment, when nobody is at work.
+// check checks the invariants that hold at any moment, while no party works.
 func (w *world) check() {
 	synctest.Wait()
 	w.takeSnapshots()
@@ -400,23 +400,23 @@ func (w *world) check() {
 		if early := w.early(p); len(early) > w.bug.mayBeEarly() {
 			w.account.note("keys erased early", "%s: of epochs %v", name, early)
 		}
-		if now := w.state(p); now != p.told {
+		if now := w.state(p); now != p.lastState {
 			w.log("%s: %s", name, now)
-			p.told = now
+			p.lastState = now
 		}
 	}
 	w.account.checkQuota()
 }
 
-// heal ends all faults, and starts what is down.
+// heal ends all faults, and starts the parties that are down.
 func (w *world) heal() {
 	w.log("all faults end")
-	w.roads.heal()
+	w.network.heal()
 	for _, name := range w.order {
 		p := w.parties[name]
 		p.setClock(0)
-		if why := p.setBack(); why != "" {
-			w.found = append(w.found, name+" is set back: "+why)
+		if why := p.rollbackReport(); why != "" {
+			w.rollbacks = append(w.rollbacks, name+" has detected a state rollback: "+why)
 			p.halt()
 			p.disk.Revive()
 			if err := p.operate(endEpochs[name]); err != nil {
@@ -434,7 +434,7 @@ func (w *world) heal() {
 	}
 }
 
-// endEpochs is the operator's command where something was set back.
+// endEpochs holds the operators' commands after a state rollback.
 var endEpochs = map[string]func(p *party) error{
 	"relay1": endRelayEpochs, "relay2": endRelayEpochs,
 	"issuer": func(p *party) error {
@@ -466,8 +466,8 @@ func endRelayEpochs(p *party) error {
 	return errors.Join(back.End(context.Background()), back.Close())
 }
 
-// settle waits until all epochs are over everywhere, or it has taken longer than it may.
-func (w *world) settle() {
+// awaitEnd waits until all epochs are over at all parties, or the time limit has passed.
+func (w *world) awaitEnd() {
 	for deadline := w.since() + worldGiveUp + 2*time.Minute; w.since() < deadline; time.Sleep(5 * time.Second) {
 		synctest.Wait()
 		over := true
@@ -492,10 +492,10 @@ func (w *world) made() (n int) {
 	return n
 }
 
-// conclude looks at what must hold in the end.
+// conclude checks the invariants that hold in the end.
 func (w *world) conclude() {
 	synctest.Wait()
-	noticed := append(w.noticed(context.Background()), w.found...)
+	noticed := append(w.noticed(context.Background()), w.rollbacks...)
 	for _, n := range noticed {
 		w.log("noticed: %s", n)
 	}
@@ -522,7 +522,7 @@ func playWorld(t *testing.T, seed uint64, planted *bug) *world {
 	return playRecorded(t, seed, planted, false)
 }
 
-// playRecorded is playWorld with disks that remember, if records.
+// playRecorded is playWorld; with records, disks record everything.
 func playRecorded(t *testing.T, seed uint64, planted *bug, records bool) (w *world) {
 	t.Helper()
 	faultdisk.Install()
@@ -548,7 +548,7 @@ func (w *world) report() string {
 	return out.String()
 }
 
-// worldSeeds is how many seeds are played.
+// worldSeeds is the number of seeds.
 func worldSeeds() uint64 {
 	if stattest.Long {
 		return 2000
@@ -556,7 +556,7 @@ func worldSeeds() uint64 {
 	return 18
 }
 
-// worldFigures are what DOONA_FIGURES gets.
+// worldFigures are the results for DOONA_FIGURES.
 type worldFigures struct {
 	Seeds, Reports, Acknowledged, Batches int
 	Faults                                map[string]int // by kind
@@ -579,7 +579,7 @@ func (f *worldFigures) add(w *world) {
 	}
 }
 
-// TestWorld plays worlds and demands that all invariants hold. `-run World/seed=N` plays one of them.
+// TestWorld plays worlds and checks that all invariants hold. `-run World/seed=N` plays one of them.
 func TestWorld(t *testing.T) {
 	figures := worldFigures{Faults: map[string]int{}}
 	for seed := range worldSeeds() {
@@ -600,9 +600,9 @@ func TestWorld(t *testing.T) {
 	}
 }
 
-// TestWorldIsTheSameAgain: a seed draws the same faults, and without any has one trace. Where a clock is wrong or
-// a party crashes it may have several: parties ask each other for the time at random moments, and who comes
-// back asks anew.
+// TestWorldIsTheSameAgain: a seed always draws the same faults, and without faults it has one trace. With a wrong clock
+// or a crash it may have several: parties ask each other for the time at random moments, and a restarted party asks
+// again.
 func TestWorldIsTheSameAgain(t *testing.T) {
 	first := playWorld(t, 5, &bug{})
 	require.NotEmpty(t, faultsOf(first))
