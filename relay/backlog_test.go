@@ -77,7 +77,7 @@ func TestBacklogLetsOthersSeal(t *testing.T) {
 	before, _ := log.count(erased)
 	requireSoon(t, func() bool { n, _ := log.count(sealed); return n == 1 })
 	after, _ := log.count(erased)
-	require.LessOrEqual(t, after-before, 2*65, "at most 65 a turn")
+	require.LessOrEqual(t, after-before, 2*65, "at most 65 per tick")
 	requireSoon(t, func() bool { n, _ := log.count(erased); return n >= past-2 })
 }
 

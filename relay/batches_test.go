@@ -146,7 +146,7 @@ func (m *multiplier) requireTaken(t *testing.T, taken int) (made []onion.Manifes
 		})
 		stop()
 		require.EqualValues(t, taken, draws.Load(), "one for each batch")
-		require.EqualValues(t, taken+1, m.pulled.Load(), "and of the one too many only the manifest")
+		require.EqualValues(t, taken+1, m.pulled.Load(), "the surplus batch costs only its manifest")
 	}
 	return made
 }

@@ -126,7 +126,7 @@ func TestStreamsDropWhatHasExpired(t *testing.T) {
 			for _, gone := range line[:2] {
 				requireSoon(t, func() bool { return !servedAt(gone.Open, hop) })
 				_, err := c.Verifier.Time(t.Context(), gone.Open, hop)
-				require.NoError(t, err, "who has no later task yet asks for the time by a dropped one")
+				require.NoError(t, err, "a client without a later task asks for the time by a dropped one")
 				require.Equal(t, http.StatusOK, get(gone.Open.Relays[hop].URL+"/v1/tasks/"+gone.Open.ID.String()))
 			}
 			require.True(t, servedAt(line[2].Open, hop), "the newest stays")

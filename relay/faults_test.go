@@ -95,6 +95,6 @@ func TestStoreLost(t *testing.T) {
 		require.NoError(t, err)
 		require.NoError(t, inspected.Close())
 		_, err = relay.New(c.Config(t, 1))
-		require.ErrorIs(t, err, keyfile.ErrStore, "they are the new store's now")
+		require.ErrorIs(t, err, keyfile.ErrStore, "the keys are bound to the new store")
 	})
 }

@@ -185,7 +185,7 @@ func TestSeizedDisk(t *testing.T) {
 		slots, secrets := post(t, c, 0, many-1)
 		disk := seized(t, c, o)
 		requireAbsent(t, disk, slots, secrets)
-		require.Positive(t, offsets(disk, [][]byte{c.Open.ID[:]})[0], "the search finds what is there")
+		require.Positive(t, offsets(disk, [][]byte{c.Open.ID[:]})[0], "the search finds bytes that are on the disk")
 		requireKeys(true, true)
 
 		lastSlot, lastSecrets := post(t, c, many-1, many)

@@ -88,7 +88,7 @@ func TestForeignPages(t *testing.T) {
 	require.ErrorIs(t, c.Post(t.Context(), 0, body, other), problem.New(problem.Replayed, ""))
 	same("after the network has reported")
 	require.Equal(t, want, foreign(1, body), "an epoch that is not open")
-	require.Equal(t, want, foreign(1<<62, body), "an epoch that there is not")
+	require.Equal(t, want, foreign(1<<62, body), "an epoch that does not exist")
 
 	taken := send(t, http.MethodPost, c.ReportsURL(0), late, other, ownPage)
 	require.Equal(t, http.StatusCreated, taken.status)

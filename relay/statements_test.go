@@ -152,7 +152,7 @@ func TestStreamStops(t *testing.T) {
 	_, err = client.NextKeys(t.Context(), s.Open, s.Open.Task, 0, 1)
 	require.ErrorIs(t, err, handover.ErrUnauthorized)
 	_, err = handover.NewClient(make(ed25519.PrivateKey, 64), nil).NextKeys(t.Context(), s.Open, s.Open.Task, 0, 1)
-	require.ErrorIs(t, err, handover.ErrUnauthorized, "the key of nobody")
+	require.ErrorIs(t, err, handover.ErrUnauthorized, "a key that nobody has")
 }
 
 // TestStatementsAreChecked: relays refuse a statement that is malformed, too long, or about a task that is not their

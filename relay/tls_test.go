@@ -118,7 +118,7 @@ func TestTLS(t *testing.T) {
 	sign, err := keyfile.LoadSign(c.VerifierSign())
 	require.NoError(t, err)
 	_, err = handover.NewClient(sign, nil).Pull(t.Context(), c.Open, 1, 0, 0)
-	require.ErrorContains(t, err, "certificate", "who does not trust the authority does not ask")
+	require.ErrorContains(t, err, "certificate", "a client that does not trust the authority sends no request")
 }
 
 // TestTLSIssuer: the relay trusts the configured authority when it fetches the issuer's keys, too.

@@ -101,7 +101,7 @@ func TestTwinsRaceForNumbers(t *testing.T) {
 		require.Equal(t, []onion.LaneCount{{In: 10 + added, Added: added, Out: 10 + 2*added}}, chain[1].Lanes)
 		drawn := slices.DeleteFunc(c.Values(t, 0, batch)[0], func(value uint64) bool { return value == 1000 })
 		require.Len(t, drawn, added)
-		require.Len(t, slices.Compact(drawn), 1, "of one process")
+		require.Len(t, slices.Compact(drawn), 1, "the draw of one process")
 		again, _ := c.Pull(t, 0, seq) // waits if a process was fenced meanwhile, as on a busy machine
 		require.Equal(t, batch, again)
 	}

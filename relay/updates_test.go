@@ -106,7 +106,7 @@ func TestUpdates(t *testing.T) {
 	tasks[1].Pull(t, 0, 0)
 	require.Eventually(t, quiet, relaytest.Patience, time.Millisecond)
 	now, _ := between.sums(tasks[0], tasks[2])
-	require.Equal(t, others, now, "of these there is nothing new")
+	require.Equal(t, others, now, "these tasks have no new batch")
 
 	stop()
 	again, err := relay.New(cfg)

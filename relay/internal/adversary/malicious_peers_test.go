@@ -39,7 +39,7 @@ func TestEquivocation(t *testing.T) {
 	stop := c.Start(t, 1)
 	batch, _ := c.Pull(t, 0, 0)
 	taken := c.Values(t, 0, batch)[0]
-	require.ElementsMatch(t, span(taken[0]-taken[0]%100, 10), taken, "all of one offer")
+	require.ElementsMatch(t, span(taken[0]-taken[0]%100, 10), taken, "all slots belong to one offer")
 	stop()
 	c.Start(t, 1)
 	again, _ := c.Pull(t, 0, 0)
@@ -348,7 +348,7 @@ func TestMaliciousNextHop(t *testing.T) {
 	seenPull, seenConfirm := newPull(), newConfirm()
 	here := at(c.Open.ID, 0, 0)
 	require.Equal(t, 200, signed("GET", here, seenPull))
-	require.Equal(t, 403, signed("GET", here, seenPull), "a pull cannot be repeated by who saw one")
+	require.Equal(t, 403, signed("GET", here, seenPull), "an eavesdropper cannot repeat a pull")
 	seenPull = newPull()
 	for _, elsewhere := range []string{at(c.Open.ID, 0, 1), at(c.Open.ID, 1, 0), at(other.Open.ID, 0, 0)} {
 		require.Equal(t, 403, signed("GET", elsewhere, seenPull))

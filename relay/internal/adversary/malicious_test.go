@@ -285,7 +285,7 @@ func playAttacks(t *testing.T, l *loot) {
 	}
 	requireSoon(t, func() bool { return foundOf(t, l.Cascade, 1, "too few valid slots") == uint64(destroyed) })
 	for _, times := range out {
-		require.Equal(t, 1, times, "a slot left twice: an intersection of batches would tell it")
+		require.Equal(t, 1, times, "a slot left twice: an intersection of batches would identify it")
 	}
 	if last < len(order) {
 		hasFinding(t, l.Cascade, relay.Finding{Batch: uint64(last), Reason: "a batch after the last one of the epoch"})

@@ -304,9 +304,9 @@ func (w *world) takeBatch(
 	_, open := w.taskOf(at.task)
 	final := chain[len(chain)-1]
 	if final.Destroyed() {
-		require.Less(t, chain[0].Submissions, open.Batch.Size, "nothing but the rest of an epoch is withheld")
+		require.Less(t, chain[0].Submissions, open.Batch.Size, "only the rest of an epoch is withheld")
 		require.True(t, chain[0].Destroyed())
-		require.Nil(t, open.Noise, "with noise by relays the rest of an epoch is released")
+		require.Nil(t, open.Noise, "with relays' dummies the rest of an epoch is released")
 		to.withheld += chain[0].Submissions
 		f.Withheld += int(chain[0].Submissions)
 		return

@@ -38,7 +38,7 @@ func TestFailingEpochsComeLast(t *testing.T) {
 				delete(waiting, e.Number)
 			}
 		}
-		require.Contains(t, done, due{other.Epoch(0), time.Unix(all, 0)}, "of each place one")
+		require.Contains(t, done, due{other.Epoch(0), time.Unix(all, 0)}, "one of each slot")
 		b.tried(now, done)
 	}
 	require.Len(t, waiting, failing)

@@ -71,7 +71,7 @@ func (a *admission) leave(s *tasks.Hosted, client netip.Prefix, bytes int64) {
 	a.free = room{a.free.reports + 1, a.free.bytes + bytes}
 }
 
-// left returns what is free.
+// left returns the free reports and bytes.
 func (a *admission) left() room {
 	a.mu.Lock()
 	defer a.mu.Unlock()

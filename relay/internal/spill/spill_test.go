@@ -86,7 +86,7 @@ func TestFile(t *testing.T) {
 	require.NoError(t, s.Each(func(lane int, got []byte) error {
 		require.Equal(t, lane, int(got[39]))
 		for _, b := range slices.Concat(s.lanes...) {
-			require.Nil(t, b.slots, "memory beside that of the bucket that is read")
+			require.Nil(t, b.slots, "memory is used beside the current bucket")
 		}
 		if next[lane]++; lane == 0 {
 			require.Zero(t, next[1], "lane after lane")

@@ -128,7 +128,7 @@ func TestAttempts(t *testing.T) {
 		require.ErrorIs(t, cut, late)
 		require.Equal(t, []int{5, 10, 1}, s.counts(t, slotRuns, "pieces", "sweeps"))
 		require.NoError(t, s.Sweep(t.Context()))
-		require.Equal(t, []int{5, 10, 1}, s.counts(t, slotRuns, "pieces", "sweeps"), "another process may be at it")
+		require.Equal(t, []int{5, 10, 1}, s.counts(t, slotRuns, "pieces", "sweeps"), "another process may be making the batch")
 		key, err := s.vault.batchCipher(kindSealed, testEpoch.Batch(0))
 		require.NoError(t, err)
 		rows, err := s.read.Query("SELECT bytes FROM pieces")
@@ -147,7 +147,7 @@ func TestAttempts(t *testing.T) {
 		_, err = s.write.Exec("INSERT INTO sweeps SELECT id, 0, made FROM epochs, sweeps WHERE epochs.epoch = 4")
 		require.NoError(t, err)
 		require.NoError(t, s.Sweep(t.Context()))
-		require.Equal(t, []int{5, 10, 1}, s.counts(t, slotRuns, "pieces", "sweeps"), "what was cut short in another epoch")
+		require.Equal(t, []int{5, 10, 1}, s.counts(t, slotRuns, "pieces", "sweeps"), "the interrupted attempt of another epoch")
 
 		again := open()
 		require.NoError(t, again.Seal(t.Context(), testEpoch.Batch(0), piecesOf(nil)))

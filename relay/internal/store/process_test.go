@@ -130,7 +130,7 @@ func TestHeartbeatIsInside(t *testing.T) {
 			select {
 			case <-beats:
 			case <-time.After(10 * time.Second):
-				t.Error("nobody heard of it")
+				t.Error("the store sent no heartbeat")
 			}
 		}
 	}

@@ -155,8 +155,8 @@ func TestMergedRunsLeaveNothing(t *testing.T) {
 		}
 		before = at
 	}
-	require.Greater(t, neighbours, n*3/4, "they are there to be seen")
-	require.InDelta(t, neighbours/2, ordered, float64(neighbours)/5, "of neighbours as many are in either order")
+	require.Greater(t, neighbours, n*3/4, "the slots are visible on the disk")
+	require.InDelta(t, neighbours/2, ordered, float64(neighbours)/5, "neighbours are in either order equally often")
 }
 
 // cannotMeasure skips a test whose long form is run for its measurement. Without a measurement the long form fails.
@@ -173,7 +173,7 @@ func written(t *testing.T) (n int64) {
 	t.Helper()
 	text, err := os.ReadFile("/proc/self/io")
 	if err != nil {
-		cannotMeasure(t, "the system does not count what is written")
+		cannotMeasure(t, "the system does not count written bytes")
 	}
 	_, after, _ := strings.Cut(string(text), "write_bytes: ")
 	_, err = fmt.Sscan(after, &n)
@@ -288,7 +288,7 @@ func TestIndexIsTheStores(t *testing.T) {
 		require.ErrorContains(t, err, change.says)
 	}
 	require.NoError(t, s.Advance(t.Context(), testEpoch, StateClosed))
-	require.Equal(t, []Verdict{Late}, verdicts(t, s, aSubmission(1, 1)), "who comes late needs no names")
+	require.Equal(t, []Verdict{Late}, verdicts(t, s, aSubmission(1, 1)), "a late commit needs no names")
 	require.Empty(t, s.index.epochs)
 }
 

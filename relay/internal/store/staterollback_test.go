@@ -84,7 +84,7 @@ func (h *history) keep(t *testing.T) {
 	h.moments = append(h.moments, m)
 }
 
-// snapshot is that of the history's store, over one connection.
+// snapshot takes a snapshot of the history's store, over one connection.
 func (h *history) snapshot(t *testing.T) (restore func(t *testing.T)) {
 	t.Helper()
 	if isPostgres(h.description) && h.copies == nil {
@@ -521,9 +521,9 @@ func TestUncut(t *testing.T) {
 	_, err = h.store.Commit(context.Background(), []*Submission{&some})
 	require.NoError(t, err, "the mark of its epoch is on disk")
 	require.NoError(t, os.Rename(keys+".away", keys))
-	untold, err := h.store.UnconfirmedSources(t.Context(), h.mixed)
+	unconfirmed, err := h.store.UnconfirmedSources(t.Context(), h.mixed)
 	require.NoError(t, err)
-	require.Contains(t, untold, seq)
+	require.Contains(t, unconfirmed, seq)
 	_, err = h.store.Batch(t.Context(), h.mixed.Batch(seq))
 	require.NoError(t, err)
 	reread, err := rollback.OpenMark(keys)

@@ -304,9 +304,9 @@ func TestStoreKeepsBatches(t *testing.T) {
 		next, err := s.Next(t.Context(), testEpoch)
 		require.NoError(t, err)
 		require.EqualValues(t, 1, next)
-		untold, err := s.UnconfirmedSources(t.Context(), testEpoch)
+		unconfirmed, err := s.UnconfirmedSources(t.Context(), testEpoch)
 		require.NoError(t, err)
-		require.Equal(t, []uint64{0}, untold)
+		require.Equal(t, []uint64{0}, unconfirmed)
 		for range 2 {
 			require.NoError(t, s.SetSourceConfirmed(t.Context(), testEpoch.Batch(0)))
 			require.NoError(t, s.Confirm(t.Context(), testEpoch.Batch(0)))
@@ -315,9 +315,9 @@ func TestStoreKeepsBatches(t *testing.T) {
 			require.Equal(t, &Sealed{made.Manifest, nil, true}, got)
 			require.Empty(t, progressOf(t, s, testEpoch).Held)
 		}
-		untold, err = s.UnconfirmedSources(t.Context(), testEpoch)
+		unconfirmed, err = s.UnconfirmedSources(t.Context(), testEpoch)
 		require.NoError(t, err)
-		require.Empty(t, untold)
+		require.Empty(t, unconfirmed)
 
 		require.ErrorIs(t, s.Mix(t.Context(), testEpoch.Batch(0), nil, nil), ErrMade)
 		require.NoError(t, mixOf(s, testEpoch.Batch(1), []Short{number8(2), number8(3)},
