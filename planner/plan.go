@@ -192,8 +192,8 @@ const good = 1.2
 // flat is the ratio of errors above which larger values of a cost parameter are not worth the time to try them.
 const flat = .95
 
-// run finds the best task of a candidate: the least error within the limits or, without limits, the cheapest task that is
-// [good].
+// run finds the best task of a candidate: the one with the least error within the limits or, without limits, the
+// cheapest that is [good].
 func (c candidate) run() Way {
 	row := c.protocol.Row()
 	if info := c.goal.Query.Query.Info(); row.Sparse && info.Shape == task.PerVector && info.Ranged &&

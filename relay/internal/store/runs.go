@@ -14,8 +14,8 @@ import (
 
 // The store keeps what clients submit in runs. A run is one encrypted value with many rows of equal size. A transaction
 // writes one run instead of one page per slot, as rows with random keys would need. A level 0 run reveals which rows
-// came in one transaction, and its position on the disk reveals when. So that this does not last, level 0 runs are merged
-// and permuted into one level 1 run once they take freshRoom bytes. A transaction that takes as much by itself writes
+// came in one transaction, and its position on the disk reveals when. So that this does not last, the store merges and
+// permutes level 0 runs into one level 1 run once they take freshRoom bytes. A transaction that takes as much writes
 // level 1 runs, of at most half of mergeRoom, and does not merge them at once. When a higher level has mergeRuns runs,
 // as many of them as fit into mergeRoom are merged into one run of the next level.
 //
