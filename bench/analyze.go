@@ -49,7 +49,7 @@ func measureAnalysis(ctx context.Context, s *Setup) (rows []Row, err error) {
 	if err != nil {
 		return nil, err
 	}
-	w, err := newWarehouse(filepath.Join(dir, "road"), analyzedMessages)
+	w, err := newWarehouse(filepath.Join(dir, "batches"), analyzedMessages)
 	if err != nil {
 		return nil, err
 	}

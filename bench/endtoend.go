@@ -36,7 +36,7 @@ func endToEndRows(name string) []string {
 
 // programs returns a folder with the programs of a deployment, and a warehouse.
 func (s *Setup) programs(ctx context.Context) (dir string, w *warehouse, err error) {
-	if dir, err = s.Folder("road"); err != nil {
+	if dir, err = s.Folder("endtoend"); err != nil {
 		return "", nil, err
 	}
 	if err := buildServices(ctx, dir); err != nil {

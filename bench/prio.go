@@ -14,7 +14,7 @@ import (
 	"github.com/doona-dp/doona/wire/task"
 )
 
-// servers is what all servers together spend on a client: two relays and a verifier, through the real road. The peer is
+// servers is what all servers together spend on a client: two relays and a verifier, through real relays. The peer is
 // the least that two aggregators of Prio3 could: one durable upload to a bare server with its open (the row store of
 // [ingest]), one open at the helper, and circl's preparation of both shares, of the chunk lengths of the client rows.
 // What the aggregators say to each other, and the helper's store, is not in it.

@@ -26,7 +26,7 @@ func TestScale(t *testing.T) {
 	program := filepath.Join(dir, "verifier")
 	built, err := exec.Command("go", "build", "-o", program, "../cmd/verifier").CombinedOutput()
 	require.NoError(t, err, "%s", built)
-	w, err := newWarehouse(filepath.Join(dir, "road"), batchSize)
+	w, err := newWarehouse(filepath.Join(dir, "batches"), batchSize)
 	require.NoError(t, err)
 	const batches = 10
 	earlier, own := batchSize/200, batchSize/400

@@ -117,17 +117,17 @@ run_part() {
       rm "$ran"
       ./www/test.sh chromium --long --test-name-pattern 'a click at any moment|in pictures|a stop at any|one instance reports' ;;
     strings) # ROWS=FILE keeps what the search came to, setting by setting, and goes on where a run was stopped.
-      local found costs road job failed=
-      found=${ROWS:-$(mktemp)} costs=$(mktemp) road=$(mktemp)
+      local found costs relays job failed=
+      found=${ROWS:-$(mktemp)} costs=$(mktemp) relays=$(mktemp)
       CHROMIUM="$(./www/setup.sh)" && export CHROMIUM
       go run ./www/build
       DOONA_FIGURES="$costs" go test -tags long,postgres -timeout 60m -run '(FindCost|FoundDownTo)$' -v ./protocols/strings &
       DOONA_FIGURES="$found" go test -tags long,postgres -timeout 180m -run 'Find$' -v ./protocols/strings &
-      DOONA_FIGURES="$road" go test -tags long,postgres -timeout 60m -run TextsOverTheRoad -v ./cmd/demo &
+      DOONA_FIGURES="$relays" go test -tags long,postgres -timeout 60m -run TextsThroughRelays -v ./cmd/demo &
       for job in $(jobs -p); do wait "$job" || failed=1; done
       [ -z "$failed" ]
-      printf '{"settings": %s, "costs": %s, "road": %s}' "$(cat "$found")" "$(cat "$costs")" "$(cat "$road")" >"$figures"
-      rm "$found" "$costs" "$road"
+      printf '{"settings": %s, "costs": %s, "relays": %s}' "$(cat "$found")" "$(cat "$costs")" "$(cat "$relays")" >"$figures"
+      rm "$found" "$costs" "$relays"
       ;;
     figures) go -C lab test -tags long -timeout 60m -v ./figures ;;
     release) ./scripts/release-twice.sh >"$figures" ;;

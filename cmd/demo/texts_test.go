@@ -19,10 +19,10 @@ import (
 	"github.com/doona-dp/doona/wire/task"
 )
 
-// TestTextsOverTheRoad: texts travel through two relays, each of which adds its pool, into a list. In the long form
+// TestTextsThroughRelays: texts travel through two relays, each of which adds its pool, into a list. In the long form
 // of 100,000 clients, of whom 200 are visitors in Chromium, frequent texts are listed, and no text is listed that no
 // client has.
-func TestTextsOverTheRoad(t *testing.T) {
+func TestTextsThroughRelays(t *testing.T) {
 	full, figures := stattest.Long, os.Getenv("DOONA_FIGURES")
 	clients, visitors := 1000, 0
 	if full {

@@ -64,17 +64,17 @@ func startWorld(ctx context.Context, dir string, o *options, draft *task.Task, d
 		w.Stop()
 		return nil, err
 	}
-	var roads []*simulatedTask
+	var made []*simulatedTask
 	for i, draft := range drafts {
 		t, err := w.StartTask(d, i, draft.Name)
 		if err != nil {
 			w.Stop()
 			return nil, err
 		}
-		roads = append(roads, &simulatedTask{t})
+		made = append(made, &simulatedTask{t})
 	}
-	if w.main = roads[0]; len(roads) > 1 {
-		w.live, w.vitals = roads[1], roads[2:]
+	if w.main = made[0]; len(made) > 1 {
+		w.live, w.vitals = made[1], made[2:]
 	}
 	if !o.headless || o.nobodyHonest {
 		if w.attack, err = w.startAttack(ctx, filepath.Join(dir, "attack")); err != nil {

@@ -44,12 +44,12 @@ export function showStages(state: State, own: OwnReport): void {
     ...laterRelays(state, released), verifierStage(state, released)];
   const done = released ? stages.length : { none: 0, sending: 1, sent: 3,
     filling: reports >= state.batch ? 4 : 3 }[own.progress as 'none'];
-  const road = byId('road');
+  const path = byId('path');
   const version = JSON.stringify([own, reports, state.by_hop, state.counts]);
-  if (road.dataset['version'] === version) return; // A redraw would restart animations.
-  road.dataset['version'] = version;
-  const open = [...road.querySelectorAll('details')].map((details) => details.open);
-  road.replaceChildren(...stages.map((stage, i) => {
+  if (path.dataset['version'] === version) return; // A redraw would restart animations.
+  path.dataset['version'] = version;
+  const open = [...path.querySelectorAll('details')].map((details) => details.open);
+  path.replaceChildren(...stages.map((stage, i) => {
     const now = i === done && own.progress !== 'none';
     return html('li', { 'data-state': i < done ? 'done' : now ? 'now' : 'ahead',
       ...(now && { 'aria-current': 'step' }) },

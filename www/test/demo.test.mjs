@@ -51,7 +51,7 @@ async function released(page) {
   await page.getByText(/^Released: your report is in the estimate/).waitFor();
   await page.locator('#answer').waitFor();
   assert.equal(await page.locator('#send').isDisabled(), true);
-  assert.equal(await page.locator('#road li').count(), await page.locator('#road li[data-state="done"]').count());
+  assert.equal(await page.locator('#path li').count(), await page.locator('#path li[data-state="done"]').count());
 }
 
 /**
@@ -102,7 +102,7 @@ test('by keyboard alone a person picks a delay and reports it; the page shows th
     await requireTable(page, state);
     assert.match(await page.locator('#answer').innerText(),
       /minutes\s+is the estimate of the mean delay, from 500 reports/);
-    assert.match(await page.locator('#road').innerText(),
+    assert.match(await page.locator('#path').innerText(),
       /61 minutes.*γ = .*3 layers, [\d,]+ bytes.*500 of 500 reports.*500 in, 500 out.*500 messages counted/s);
     for (const part of ['.point', '.band', '.truth']) assert.equal(await page.locator(`#chart ${part}`).count(), 1);
     await requireAccessible(page, 'light', 'dark');
@@ -169,7 +169,7 @@ test('fifty clients have their histogram, by noise that relays add', async () =>
       assert.equal(hops[0].in, 50);
       assert.ok(hops[0].out > 50 + 12 && hops[1].in === hops[0].out && hops[1].out > hops[1].in + 12,
         JSON.stringify(hops));
-      assert.match(await page.locator('#road').innerText(), /added by relays.*dummies/s);
+      assert.match(await page.locator('#path').innerText(), /added by relays.*dummies/s);
       assert.equal(await page.locator('#chart .bar').count(), 12);
       await requireTable(page, await stateOf(url));
       await requireAccessible(page, 'light');
@@ -220,7 +220,7 @@ test('a broken link is picked or typed, and found texts are listed here and on t
     await line.fill('/no/such/page.html');
     await line.press('Enter');
     await released(page);
-    assert.match(await page.locator('#road').innerText(),
+    assert.match(await page.locator('#path').innerText(),
       /\/no\/such\/page\.….*added by relays.*fixed number.*1,000 of 1,000 reports/s);
 
     const { total, texts, about_texts: about } = await stateOf(url);
@@ -313,7 +313,7 @@ test('a tap explains ε and δ; the verifier’s tasks are listed; on a phone th
     await page.setViewportSize({ width: 390, height: 844 });
     const words = page.getByText('It never leaves this page and is not stored.');
     await words.waitFor({ state: 'hidden' });
-    await page.locator('#road summary').first().click();
+    await page.locator('#path summary').first().click();
     await words.waitFor();
     const surrounded = page.getByText('a deployment uses tokens.');
     assert.equal(await surrounded.isVisible(), false);

@@ -26,7 +26,7 @@ type drawFault func(rng *rand.Rand, tokens bool) fault
 
 // The kinds of faults.
 const (
-	faultNetwork       = "road"
+	faultNetwork       = "network"
 	faultLie           = "lie"
 	faultCrash         = "crash"
 	faultFull          = "full disk"
