@@ -27,7 +27,7 @@ import (
 	"github.com/doona-dp/doona/wire/task"
 )
 
-// TestTwinsCarryBatches: each of two relays has two processes, of which one or the other is killed again and again.
+// TestTwinsCarryBatches: each of two relays has two processes, of which one or the other is killed repeatedly.
 // They carry every acknowledged report once.
 func TestTwinsCarryBatches(t *testing.T) {
 	const n, kills = 2000, 6

@@ -58,7 +58,7 @@ func (r *results) ledgerFlags(cmd *cobra.Command) {
 // aboutLedger is the help on what analyze and merge charge.
 const aboutLedger = `Before it prints results, each of their epochs is charged to the ledger of the task's stream, or of
 the task, in a file of the folder --ledger; epochs that were charged before cost nothing. A stream's
-ledger is found by the task or the one before it, or else by the first: --root.
+ledger is found by the task or the previous one, or else by the first: --root.
 --total-epsilon and --total-delta are a budget for all published epochs together, composed exactly.
 Without them, a task in no stream has the total that it claims. If the budget is too small for all epochs,
 the command prints and charges nothing, and the exit status is 1. The same holds if the ledger was lost,

@@ -31,7 +31,7 @@ import (
 var ErrBudget = errors.New("couldn't publish: the budget is spent")
 
 // ErrRolledBack means that the ledger is gone, or not the one written last: a state rollback.
-var ErrRolledBack = errors.New("couldn't use the ledger: it is not as it was written last")
+var ErrRolledBack = errors.New("couldn't use the ledger: another version was written last")
 
 // ErrNone means that a required ledger is missing, or that no ledger lists a task.
 var ErrNone = errors.New("couldn't find the ledger")
