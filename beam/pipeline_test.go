@@ -102,7 +102,7 @@ func TestAPipelineGivesTheBytesOfOneRun(t *testing.T) {
 	again, err := os.ReadFile(l.out)
 	require.NoError(t, err)
 	require.NoError(t, v.ReadState(bytes.NewReader(state)))
-	require.ErrorContains(t, v.ReadState(bytes.NewReader(again)), "not settled together", "two runs are no one run")
+	require.ErrorContains(t, v.ReadState(bytes.NewReader(again)), "deduplicated in another run", "two runs are no one run")
 }
 
 // TestAKilledRunLeavesNothing: a process that is killed, wherever it stands, leaves no state, or the whole one. The

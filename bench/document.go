@@ -142,7 +142,7 @@ const documentPromises = `
 
 * **@divviup/dap, and Prio3 by circl**: two aggregators hold shares of each value. Privacy against each of them holds if the other does not collude, whatever clients do. Clients prove that their values are valid.
 * **Their noise**: the sums are exact before noise. The rows ` + "`rmse`" + ` have the noise for the same (ε, δ), which each of two aggregators must add by itself. It is less than ours wherever clients add the noise.
-* **Ours with noise by relays** (rows relay/noise): the error is near the peer's, and no other client need be honest. Relays and verifier handle dummies besides reports.
+* **Ours with noise by relays** (rows relay/noise): the error is near the peer's, and no other client needs to be honest. Relays and verifier handle dummies besides reports.
 * **Ours with noise by clients**: privacy holds if one relay does not collude and the assumed share of clients is honest. If all relays collude, ε₀ remains, except for [some protocols](protocols.md). Nobody proves that values are valid. One client moves an answer by more than its own value; ` + "`doona plan`" + ` says by how much.
 `
 

@@ -155,7 +155,7 @@ func alerts() []byte {
 		{"DoonaVerifierEpochsEnd", "doona_verifier_epochs_end_timestamp_seconds - time() < 14 * 86400", "1h",
 			"the task's last epoch and its keys end within two weeks: agree on the next task"},
 		{"DoonaVerifierBudgetSpent", "doona_verifier_epochs_withheld > 0", "1h",
-			"the budget does not suffice for an epoch, whose results are withheld: raise it, or end the task"},
+			"the budget is too small for an epoch, whose results are withheld: raise it, or end the task"},
 		{"DoonaVerifierStreamStuck", "doona_verifier_stream_stuck > 0", "15m",
 			"a stream cannot be read, or continues without this verifier: see its log"},
 	} {

@@ -61,8 +61,8 @@ func answer(t *task.Task, m protocols.Mechanism, agg protocols.Aggregate, c Coun
 	}
 	switch {
 	case c.Incomplete > 0:
-		a.UnusableBecause = fmt.Sprintf("%d of %d batches lack messages, and with one missing the sum of a "+
-			"batch can be any number: these batches are left out", c.Incomplete, c.Batches+c.Incomplete)
+		a.UnusableBecause = fmt.Sprintf("%d of %d batches lack messages and are left out, because without one "+
+			"message the sum of a batch can be any number", c.Incomplete, c.Batches+c.Incomplete)
 	case agg.Reports() == 0 && c.Batches > 0:
 		a.UnusableBecause = "no client's report is in the batches that were released"
 	case agg.Reports() == 0:
@@ -87,7 +87,7 @@ func answer(t *task.Task, m protocols.Mechanism, agg protocols.Aggregate, c Coun
 // confidencePerEpoch returns the confidence per epoch that gives [Confidence] for all epochs together: its root
 // (Šidák). The randomness of epochs is independent. Given all earlier epochs, on which its values may depend, an
 // epoch's intervals hold with that confidence, so all hold with the product. epochs counts all epochs of the task, not
-// only those that have begun. So a band never changes later, and holds at whatever time a reader looks.
+// only those that have begun. So a band never changes later, and holds at any time of reading.
 func confidencePerEpoch(epochs uint64) float64 { return math.Pow(Confidence, 1/float64(epochs)) }
 
 // confidencePerEntry returns the confidence per entry that gives c for all entries together, by Bonferroni.

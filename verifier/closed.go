@@ -34,7 +34,7 @@ func (v *Verifier) EpochBytes(of uint64) ([]byte, error) {
 	defer v.mu.Unlock()
 	e := v.mutableEpoch(of)
 	if !e.closed {
-		return nil, fmt.Errorf("couldn't write epoch %d down: it is not complete", of)
+		return nil, fmt.Errorf("couldn't store epoch %d: it is not complete", of)
 	}
 	c := closedEpoch{Label: epochLabel, Version: task.Version, TaskID: v.open.ID[:], Epoch: of, Batches: e.batches,
 		Aggregate: packCounters(e.total.aggregate), Counts: e.total.counts, Hops: e.total.hops,
@@ -57,7 +57,7 @@ func (v *Verifier) RestoreEpoch(of uint64, raw []byte) error {
 	if c.Label != epochLabel || c.Version != task.Version || string(c.TaskID) != string(v.open.ID[:]) ||
 		c.Epoch != of || of >= v.open.Epochs.Count || len(c.Hops) != v.open.VerifierHop() ||
 		len(c.Missing) != len(c.Hops)+1 {
-		return errors.New("couldn't read an epoch: not that of its name")
+		return errors.New("couldn't read an epoch: it is not the epoch that its name says")
 	}
 	t := &total{aggregate: v.mechanism.Aggregate(), counts: c.Counts, hops: c.Hops, missing: c.Missing,
 		findings: findings{}}

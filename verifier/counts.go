@@ -46,7 +46,7 @@ type Counts struct {
 	OverExposed uint64 // Submissions in batches that arrived although too small: [finding.TooFew].
 }
 
-// loss returns what is missing of the released batches.
+// loss returns the losses of the released batches.
 func (c *Counts) loss() protocols.Loss { return protocols.Loss{Clients: c.Users, Messages: c.Lost} }
 
 func (c *Counts) add(o Counts) {

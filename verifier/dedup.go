@@ -28,7 +28,7 @@ type dedupTotal struct {
 var noDedup = dedupTotal{ID: []byte{}, Valid: []uint64{}, Aggregate: []byte{}}
 
 // errOtherDedup rejects a record that was not deduplicated in the same run as the others of its epoch.
-var errOtherDedup = errors.New("it was not settled together with the others: a message may be in both, and would " +
+var errOtherDedup = errors.New("it was deduplicated in another run than the other records: a message in both would " +
 	"count twice")
 
 // Tags calls f for every slot that may count, with the epoch and number of its batch and the first half of its tag.
@@ -49,7 +49,7 @@ func (v *Verifier) Tags(f func(epoch, seq, tag uint64) error) error {
 // the same run. A zero among is an error, and so is a record that was deduplicated before.
 func (v *Verifier) Dedup(among DedupID, shared func(epoch, tag uint64) bool) error {
 	if among == (DedupID{}) {
-		return errors.New("couldn't settle among no files")
+		return errors.New("couldn't deduplicate: the run has no id")
 	}
 	v.mu.Lock()
 	defer v.mu.Unlock()
@@ -61,14 +61,14 @@ func (v *Verifier) Dedup(among DedupID, shared func(epoch, tag uint64) bool) err
 	}
 	for _, r := range v.epochs.records() {
 		if len(r.Dedup.ID) > 0 {
-			return fmt.Errorf("couldn't settle batch %d of epoch %d: it is", r.Seq, r.Epoch)
+			return fmt.Errorf("couldn't deduplicate batch %d of epoch %d: it was deduplicated before", r.Seq, r.Epoch)
 		}
 		r.Dedup.ID = among[:]
 		if r.slots == nil {
 			continue
 		}
 		if err := v.recorder.dedup(r, shared); err != nil {
-			return fmt.Errorf("couldn't settle batch %d of epoch %d: %w", r.Seq, r.Epoch, err)
+			return fmt.Errorf("couldn't deduplicate batch %d of epoch %d: %w", r.Seq, r.Epoch, err)
 		}
 	}
 	return nil
@@ -116,25 +116,25 @@ func (s *dedupTotal) count(lane int, kind byte) {
 // check fails if s cannot be the sum of slots of this task.
 func (s *dedupTotal) check(m protocols.Mechanism, lanes uint64) error {
 	if n := len(s.ID); n != 0 && n != len(DedupID{}) {
-		return fmt.Errorf("couldn't accept a record: a settlement of %d bytes, want %d", n, len(DedupID{}))
+		return fmt.Errorf("couldn't accept a record: a deduplication id of %d bytes, want %d", n, len(DedupID{}))
 	}
 	if n := uint64(len(s.Valid)); n != 0 && n != lanes {
-		return fmt.Errorf("couldn't accept a record: settled slots of %d lanes, want %d", n, lanes)
+		return fmt.Errorf("couldn't accept a record: deduplicated slots of %d lanes, want %d", n, lanes)
 	}
 	if len(s.ID) == 0 && len(s.Valid) > 0 {
-		return errors.New("couldn't accept a record: settled slots, and no settlement")
+		return errors.New("couldn't accept a record: deduplicated slots without a deduplication id")
 	}
 	all := uint64(0)
 	for _, n := range append([]uint64{s.Messages, s.Covers}, s.Valid...) {
 		if n > maxSeq {
-			return fmt.Errorf("couldn't accept a record: %d settled slots", n)
+			return fmt.Errorf("couldn't accept a record: %d deduplicated slots, want at most 2^53", n)
 		}
 	}
 	for _, n := range s.Valid {
 		all += n
 	}
 	if all != s.Messages+s.Covers {
-		return fmt.Errorf("couldn't accept a record: %d settled slots, and %d messages and covers", all,
+		return fmt.Errorf("couldn't accept a record: %d deduplicated slots, but %d messages and covers", all,
 			s.Messages+s.Covers)
 	}
 	return unpackCounters(m.Aggregate(), s.Aggregate)

@@ -11,7 +11,7 @@ import (
 	"github.com/doona-dp/doona/verifier"
 )
 
-// among are the settlements of the tests.
+// among are the deduplication runs of the tests.
 var among, other = verifier.DedupID{1}, verifier.DedupID{2}
 
 // batchOf names a batch.
@@ -103,7 +103,7 @@ func TestRecordsOfTwoDedupsDoNotMix(t *testing.T) {
 		require.NoError(t, v.Add(f.good(t, seq)))
 		if among != (verifier.DedupID{}) {
 			require.NoError(t, v.Dedup(among, nobody))
-			require.ErrorContains(t, v.Dedup(among, nobody), "couldn't settle batch")
+			require.ErrorContains(t, v.Dedup(among, nobody), "couldn't deduplicate batch")
 		}
 		return stateOf(t, v)
 	}
@@ -118,12 +118,12 @@ func TestRecordsOfTwoDedupsDoNotMix(t *testing.T) {
 				if a == b {
 					require.NoError(t, err)
 				} else {
-					require.ErrorContains(t, err, "not settled together")
+					require.ErrorContains(t, err, "deduplicated in another run")
 				}
 			})
 		}
 	}
 	v := newVerifier(t, f.cascade)
 	require.NoError(t, v.ReadState(bytes.NewReader(state(0, among))))
-	require.ErrorContains(t, v.Add(f.good(t, 1)), "not settled together")
+	require.ErrorContains(t, v.Add(f.good(t, 1)), "deduplicated in another run")
 }

@@ -8,7 +8,7 @@ import (
 	"github.com/doona-dp/doona/wire/task"
 )
 
-// Distribution describes the values behind a histogram over a range. Values beyond the range count as its ends, because
+// Distribution describes the values of a histogram over a range. Values beyond the range count as its ends, because
 // the task clips them.
 type Distribution struct {
 	Range     [2]float64 `json:"range"`
@@ -26,7 +26,7 @@ type Location struct {
 	BandOverEpochs *[2]float64 `json:"band_over_epochs,omitempty"`
 }
 
-// quantileLevels are the reported quantiles. Core Web Vitals are judged by the 0.75 quantile.
+// quantileLevels are the reported quantiles. Core Web Vitals are rated by the 0.75 quantile.
 var quantileLevels = []float64{0.25, 0.5, 0.75, 0.9, 0.95}
 
 // distribution returns the mean and quantiles of a histogram of n reports over a range. It returns nil for other
@@ -156,7 +156,8 @@ func meanOf(binned histogram, lo, hi float64, missing gap, confidence float64) L
 	return Location{Name: "mean", Estimate: mean, Interval: [2]float64{max(lo, from), min(hi, to)}}
 }
 
-// gap is what is missing: a share s of the clients, or the most r that missing messages add to a share.
+// gap bounds the loss: the share s of the clients who may be missing, and the most r that missing messages add to a
+// share.
 type gap struct{ clients, messages float64 }
 
 func newGap(m protocols.Missing, clients uint64) gap {

@@ -452,7 +452,7 @@ func TestDuplicatesAreDecidedByNumber(t *testing.T) {
 		r, err := v.Report()
 		require.NoError(t, err)
 		require.Equal(t, []finding.Finding{{Name: finding.Repeated, Count: 1,
-			Meaning: "slots that were there before", Example: "epoch 0, batch 1"}}, r.Findings)
+			Meaning: "slots that occurred before", Example: "epoch 0, batch 1"}}, r.Findings)
 		line, err := json.Marshal(r)
 		require.NoError(t, err)
 		lines = append(lines, string(line))

@@ -23,7 +23,7 @@ type Guarantee struct {
 	Gamma           *float64 `json:"gamma"`             // Blanket probability; null if the protocol has none.
 	Rule            string   `json:"rule"`
 	Promise         string   `json:"promise"`
-	// Assumption is "min-honest" (n_min honest clients in a batch) or "none" (no other client need be honest).
+	// Assumption is "min-honest" (n_min honest clients in a batch) or "none" (no other client needs to be honest).
 	Assumption string `json:"assumption"`
 }
 
@@ -34,7 +34,7 @@ func describeGuarantee(t *task.Task, m protocols.Mechanism) (*Guarantee, error) 
 	}
 	g := &Guarantee{HonestFraction: t.Batch.Honest.Float64(), NMin: t.Batch.Min, Epsilon: t.Claim.Epsilon.Value(),
 		Delta: t.Claim.Delta.Value(), Rule: t.Rule, Promise: promise, Assumption: t.Claim.Assumption.String()}
-	g.EpsilonNoHonest, g.LocalEpsilon = Alone(t, m)
+	g.EpsilonNoHonest, g.LocalEpsilon = WorstCaseEpsilons(t, m)
 	g.WorstCase, g.EpsilonHonest = WorstCase(t, m), EpsilonHonest(t, m)
 	if gamma, ok := t.Param("gamma"); ok {
 		value := gamma.Float64()
@@ -50,24 +50,24 @@ func (g *Guarantee) NoneHonest() bool { return g.Assumption == task.NoneHonest.S
 func Promise(t *task.Task) (string, error) {
 	needs, caveat, err := Needs(t)
 	text := "(epsilon, delta)-DP by substitution against the verifier and everyone after it, provided " + needs +
-		". That a client took part is not protected."
+		". It is not hidden that a client took part."
 	if caveat != "" {
 		text += " " + caveat
 	}
 	return text, err
 }
 
-// Alone returns ε′ and ε₀: a client's ε if no other client is honest, and if all relays collude with the verifier. nil
-// means infinite.
-func Alone(t *task.Task, m protocols.Mechanism) (alone, local *float64) {
+// WorstCaseEpsilons returns ε′ and ε₀: a client's ε if no other client is honest, and if all relays collude with the
+// verifier. nil means infinite.
+func WorstCaseEpsilons(t *task.Task, m protocols.Mechanism) (noHonest, local *float64) {
 	if left := m.Epsilon0(); !math.IsInf(left, 1) {
-		alone, local = &left, &left
+		noHonest, local = &left, &left
 	}
 	if t.Claim.Assumption == task.NoneHonest {
 		claimed := t.Claim.Epsilon.Value()
-		alone = &claimed
+		noHonest = &claimed
 	}
-	return alone, local
+	return noHonest, local
 }
 
 // EpsilonHonest returns a client's ε in a batch with n_min honest clients. It is the task's claim, or less if clients
@@ -92,21 +92,21 @@ func WithHonest(t *task.Task, m protocols.Mechanism) string {
 // WorstCase describes a client's privacy if no other client is honest, and if all relays collude. It uses the words of
 // the SDK's explain().
 func WorstCase(t *task.Task, m protocols.Mechanism) string {
-	left := "nothing is left"
+	left := "no protection remains"
 	if local := m.Epsilon0(); !math.IsInf(local, 1) {
-		left = "epsilon " + decimal.Up(local*(1-1e-9), 3) + " is left"
+		left = "epsilon " + decimal.Up(local*(1-1e-9), 3) + " remains"
 	}
-	alone := left
+	noHonest := left
 	if t.Claim.Assumption == task.NoneHonest {
-		alone = "the promise holds all the same"
+		noHonest = "the guarantee still holds"
 	}
-	return "If nobody else who reports is honest, " + alone + ". If all relays work with the verifier, " + left + "."
+	return "If nobody else who reports is honest, " + noHonest + ". If all relays work with the verifier, " + left + "."
 }
 
 // Needs returns the assumptions of a task's guarantee, and a caveat or "" (docs/proofs/slots.md).
 func Needs(t *task.Task) (needs, caveat string, err error) {
 	if t.Claim.Assumption == task.NoneHonest {
-		return "one relay does not collude: what it adds hides each client, and no other client need be honest",
+		return "one relay does not collude: its dummies hide each client, and no other client needs to be honest",
 			exactAnswers(t), nil
 	}
 	trust, err := registry.TrustOf(t)
@@ -129,5 +129,5 @@ func exactAnswers(t *task.Task) string {
 }
 
 // wholeClients is the caveat of protocols whose proofs need all messages of n_min clients to be in one batch.
-const wholeClients = "Clients send several messages each: those of one client must stay in one batch, and a first " +
-	"relay that deviates can part them."
+const wholeClients = "Each client sends several messages, which must stay in one batch. A malicious first relay can " +
+	"separate them."

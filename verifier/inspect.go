@@ -162,10 +162,10 @@ func signedHere(open *taskfile.Open, s *onion.SignedManifest) (*onion.Manifest, 
 	claimed, unread := (&onion.Batch{Manifest: s.Manifest}).Header()
 	switch {
 	case unread != nil && err == nil, unread == nil && string(claimed.TaskID) != string(open.ID[:]):
-		return nil, &Fault{Name: finding.Foreign, Err: errors.New("not a manifest of this task")}
+		return nil, &Fault{Name: finding.Foreign, Err: errors.New("the manifest is not of this task")}
 	case unread == nil && claimed.Hop != uint64(last):
 		return nil, &Fault{Name: finding.Foreign,
-			Err: fmt.Errorf("of hop %d, want the last relay's, %d", claimed.Hop, last)}
+			Err: fmt.Errorf("its manifest is of hop %d, want the last relay, hop %d", claimed.Hop, last)}
 	case err != nil:
 		return nil, &Fault{Name: finding.Signature, Err: err}
 	case m.Epoch >= open.Epochs.Count:

@@ -136,7 +136,7 @@ const maxSizeError = .2
 //	ŝ − s = ((Â − A) − s·(N̂ − N))/N̂                                                                (2)
 //
 // So the error of the difference is one weighted sum of the errors of all counts of both groups, and its law has their
-// covariances. The one approximation is to use N̂ and, in the weights, ŝ in place of N and s. It changes the width of
+// covariances. The one approximation is to use N̂ and, in the weights, ŝ instead of N and s. It changes the width of
 // the interval by a relative amount of the order of the error of N̂ over N. ok is false if that is more than a fifth.
 func (j *Joint) Difference(group, other, first, last int, confidence float64) (difference Figure, ok bool) {
 	weights := make([]float64, len(j.counts))

@@ -37,7 +37,7 @@ const (
 var errStopped = errors.New("stopped")
 
 // openAll opens the slots of all chunks on all cores and calls take with each slot in order. It returns the first error
-// of take, or else that of each.
+// of take, or else the first error of each.
 func openAll(opener *onion.Opener, each eachChunk, take func(*slot) error) error {
 	cores := runtime.GOMAXPROCS(0)
 	work, queue := make(chan *workItem, itemsAhead*cores), make(chan *workItem, itemsAhead*cores)

@@ -15,7 +15,7 @@ func TestPromiseOfNoise(t *testing.T) {
 	noisy := &task.Task{Protocol: "augmented", Claim: task.Claim{Assumption: task.NoneHonest}}
 	promise, err := verifier.Promise(noisy)
 	require.NoError(t, err)
-	require.Contains(t, promise, "no other client need be honest")
+	require.Contains(t, promise, "no other client needs to be honest")
 	require.Contains(t, promise, "exact answers, unlinked")
 	require.NotContains(t, promise, "n_min")
 	noisy.Params = []task.Param{{Key: "gamma"}}

@@ -102,7 +102,7 @@ func (r *Report) removeAnswers() {
 }
 
 // notCovered explains why a withheld epoch has no answer.
-const notCovered = "the budget does not suffice for it"
+const notCovered = "the budget is too small for it"
 
 // withheld returns an epoch's line without its answer.
 func (e EpochReport) withheld() EpochReport {

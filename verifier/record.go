@@ -179,7 +179,7 @@ func unpackCounters(a protocols.Aggregate, in []byte) error {
 		}
 	})
 	if left || !bytes.Equal(packCounters(a), in) {
-		return errors.New("couldn't read an aggregate: not of this task, or not in canonical form")
+		return errors.New("couldn't read an aggregate: it is not of this task, or not in canonical form")
 	}
 	return nil
 }

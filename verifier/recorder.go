@@ -99,7 +99,7 @@ func (rec *recorder) read(in *codec.Reader) (*Record, error) {
 		return nil, err
 	}
 	if r.Label != recordLabel || r.Version != task.Version || string(r.TaskID) != string(rec.open.ID[:]) {
-		return nil, errors.New("couldn't accept a record: not of this version and task")
+		return nil, errors.New("couldn't accept a record: it has another version or task")
 	}
 	if _, _, err := r.open(rec.open); err != nil {
 		return nil, err
@@ -111,7 +111,7 @@ func (rec *recorder) read(in *codec.Reader) (*Record, error) {
 	see := func(lane int, piece []byte) error { return addPiece(aggregate, lane, piece, rec.slotSize()) }
 	r.slots, err = readSlotBuffer(in, rec.space, rec.slotSize(), int(rec.open.Slots.Lanes), see)
 	if err == nil && !bytes.Equal(packCounters(aggregate), r.Aggregate) {
-		err = errors.New("couldn't accept a record: its aggregate is not that of its messages")
+		err = errors.New("couldn't accept a record: its aggregate is not the sum of its messages")
 	}
 	if err != nil {
 		r.slots.free()

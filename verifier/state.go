@@ -67,14 +67,14 @@ func (v *Verifier) WriteState(out io.Writer) error {
 func (v *Verifier) ReadState(in io.Reader) error {
 	r := codec.NewReader(in)
 	if n, err := r.Array(); err != nil || n != 4 {
-		return errors.Join(errors.New("couldn't read a state: not one"), err)
+		return errors.Join(errors.New("couldn't read a state: the input is no state"), err)
 	}
 	var head stateHead
 	if err := readPart(r, &head); err != nil {
 		return err
 	}
 	if head.Label != stateLabel || head.Version != task.Version || string(head.TaskID) != string(v.open.ID[:]) {
-		return errors.New("couldn't read a state: not of this version and task")
+		return errors.New("couldn't read a state: it has another version or task")
 	}
 	err := addAll(r, v.recorder.read, v.AddRecord)
 	if err == nil {
@@ -118,14 +118,14 @@ func addAll[T any](r *codec.Reader, read func(*codec.Reader) (T, error), add fun
 
 func readNote(r *codec.Reader) (n finding.Note, err error) {
 	if err = readPart(r, &n); err == nil && (finding.Name(n.Name).Meaning() == "" || n.Count == 0) {
-		err = fmt.Errorf("no finding %q", n.Name)
+		err = fmt.Errorf("unknown finding %q", n.Name)
 	}
 	return n, err
 }
 
 func readEnded(r *codec.Reader) (e ended, err error) {
 	if err = readPart(r, &e); err == nil && e.Batches > math.MaxInt64 {
-		err = fmt.Errorf("an end after %d batches", e.Batches)
+		err = fmt.Errorf("an epoch end with %d batches, want at most 2^63 - 1", e.Batches)
 	}
 	return e, err
 }

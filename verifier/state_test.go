@@ -82,7 +82,7 @@ func TestAStateIsReadWholeOrRefused(t *testing.T) {
 		require.Error(t, newVerifier(t, f.cascade).ReadState(bytes.NewReader(cut)))
 	}
 	require.Error(t, newVerifier(t, f.cascade).ReadState(bytes.NewReader(append(state, 0))))
-	require.ErrorContains(t, newVerifier(t, f.other).ReadState(bytes.NewReader(state)), "not of this version and task")
+	require.ErrorContains(t, newVerifier(t, f.other).ReadState(bytes.NewReader(state)), "it has another version or task")
 }
 
 // TestAChangedStateIsRefusedOrCanonical: a state with a changed byte is an error, or has a report and is written again

@@ -66,7 +66,7 @@ func TestPoolEndToEnd(t *testing.T) {
 	var printed, table, page bytes.Buffer
 	require.NoError(t, report.Print(&printed, made))
 	require.Regexp(t, `"/a/b" +\d+ +\d+ +\d+`, printed.String())
-	require.Contains(t, printed.String(), "Clients who agree can have a text listed")
+	require.Contains(t, printed.String(), "colluding clients can get a text listed")
 	require.NoError(t, report.WriteCSV(&table, made))
 	require.Contains(t, table.String(), `all,,0,"""/a/b""",,,300,1,`)
 	require.NoError(t, report.WriteHTML(&page, made))

@@ -8,18 +8,17 @@ import (
 const (
 	verdictFaults   = "Not everything added up."
 	verdictNothing  = "Nothing has been added yet."
-	verdictAway     = "The last relay does not answer: whether all is here is not known."
-	verdictLate     = "Epochs are over and their signed ends are late: whether all is here is not known."
-	verdictBudget   = "The budget is spent: what came after is withheld."
-	verdictUnusable = "Too much is missing for an estimate."
-	verdictDropped  = "All batches are here as their relays signed them. Relays dropped slots that they could not " +
-		"open or " +
-		"had seen before."
+	verdictAway     = "The last relay does not answer, so batches may be missing."
+	verdictLate     = "Signed ends of epochs are overdue, so batches may be missing."
+	verdictBudget   = "The budget is spent: later results are withheld."
+	verdictUnusable = "Too many messages are missing for an estimate."
+	verdictDropped  = "All batches match their signed manifests. Relays dropped slots that they could not open, or that " +
+		"were repeated."
 	verdictGood = "Everything added up."
 )
 
-// verdict says whether everything adds up. It does not say so before anything was added, nor while something may be
-// missing that this verifier cannot know of.
+// verdict says whether everything adds up. It does not say so before anything was added, nor while batches may be
+// missing of which this verifier cannot know.
 func (r *Report) verdict() string {
 	switch p := r.Progress; {
 	case finding.Faults(r.Findings) != nil:

@@ -152,7 +152,7 @@ func TestSlotsThatDoNotCountBecomeFindings(t *testing.T) {
 	require.EqualValues(t, 2, r.Rejected)
 	require.EqualValues(t, 2*batchSize-2, r.Verified)
 	require.Equal(t, []finding.Finding{
-		{Name: finding.Repeated, Count: 1, Meaning: "slots that were there before",
+		{Name: finding.Repeated, Count: 1, Meaning: "slots that occurred before",
 			Example: "epoch 0, batch 1"},
 		{Name: finding.Unreadable, Count: 1, Meaning: "slots that the verifier’s key does not open",
 			Example: "epoch 0, batch 1"},
@@ -207,7 +207,7 @@ func TestARepeatedCoverIsAFinding(t *testing.T) {
 	require.EqualValues(t, 2, r.CoverMessages)
 	require.EqualValues(t, 2, r.Rejected)
 	require.Equal(t, []finding.Finding{{Name: finding.Repeated, Count: 2,
-		Meaning: "slots that were there before", Example: "epoch 0, batch 1"}}, r.Findings)
+		Meaning: "slots that occurred before", Example: "epoch 0, batch 1"}}, r.Findings)
 }
 
 // TestCoversAreNotWithheld: a withheld batch withholds its messages. Its covers are counted as covers, and every slot

@@ -225,7 +225,7 @@ func (s *sight) judge(t *task.Task) error {
 		s.Guess = 1
 	}
 	s.Certainty, s.Most = max(no, yes)/(no+yes), 1
-	if s.Alone, _ = verifier.Alone(t, m); s.Alone != nil {
+	if s.Alone, _ = verifier.WorstCaseEpsilons(t, m); s.Alone != nil {
 		s.Most = 1 / (1 + math.Exp(-*s.Alone))
 	}
 	return nil

@@ -72,7 +72,7 @@ func (o *options) flags(cmd *cobra.Command) {
 	f.Float64Var(&o.epsilon, "epsilon", 1, "ε, in (0, 100]")
 	f.Float64Var(&o.delta, "delta", 1e-6, "δ, in (0, 1)")
 	f.StringVar(&o.noise, "noise", "clients",
-		"clients randomize, or relays add dummies: then no other client need be honest")
+		"clients randomize, or relays add dummies: then no other client needs to be honest")
 	f.Float64Var(&o.localEpsilon, "local-epsilon", 0,
 		"with --noise relays: ε₀ that remains if all relays collude, in (0, 64]; 0: nothing remains")
 	f.BoolVar(&o.nobodyHonest, "nobody-honest", false,
@@ -146,7 +146,7 @@ func (o *options) refuse(cmd *cobra.Command) error {
 		return given(option)
 	})
 	if err == nil && o.byRelays() {
-		err = cli.Refuse(cmd, "with --noise relays: no other client need be honest", "honest")
+		err = cli.Refuse(cmd, "with --noise relays: no other client needs to be honest", "honest")
 	} else if err == nil {
 		err = cli.Refuse(cmd, "without --noise relays", "local-epsilon")
 	}

@@ -311,7 +311,7 @@ func newPlanRow(g planner.Goal, w, least *planner.Way) (planRow, error) {
 	if w.FoundDownTo > 0 {
 		r.FoundDownTo = &w.FoundDownTo
 	}
-	r.EpsilonNoHonest, r.LocalEpsilon = verifier.Alone(t, w.Mechanism)
+	r.EpsilonNoHonest, r.LocalEpsilon = verifier.WorstCaseEpsilons(t, w.Mechanism)
 	needs, _, err := verifier.Needs(t)
 	r.NeedsHonest = strings.Replace(needs, "n_min", strconv.FormatUint(t.Batch.Min, 10), 1)
 	r.ServerSeconds, r.BatchNeeds, r.Reason = w.ServerSeconds(), w.ByParty(), reason(r, w, least)

@@ -216,7 +216,7 @@ func (f *simulateFlags) run(cmd *cobra.Command) error {
 
 // promise adds what the task promises, in the words of reports.
 func (s *simulation) promise(t *task.Task, m protocols.Mechanism) {
-	s.EpsilonNoHonest, s.LocalEpsilon = verifier.Alone(t, m)
+	s.EpsilonNoHonest, s.LocalEpsilon = verifier.WorstCaseEpsilons(t, m)
 	s.EpsilonHonest = verifier.EpsilonHonest(t, m)
 	s.promises = []string{verifier.WorstCase(t, m), verifier.WithHonest(t, m)}
 }

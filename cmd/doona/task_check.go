@@ -156,7 +156,7 @@ func summarize(t *task.Task, m protocols.Mechanism) (*taskSummary, error) {
 	for _, p := range t.Params {
 		s.Params[p.Key] = p.Value.String()
 	}
-	s.EpsilonNoHonest, s.LocalEpsilon = verifier.Alone(t, m)
+	s.EpsilonNoHonest, s.LocalEpsilon = verifier.WorstCaseEpsilons(t, m)
 	var err error
 	if s.Group, err = newGroupSummary(t); err != nil {
 		return nil, err
@@ -212,7 +212,7 @@ func (s *taskSummary) printPromise(w io.Writer, t *task.Task, m protocols.Mechan
 	}
 	fmt.Fprintf(w, `%s by %s, rule %s, parameters %s
 (%s, %s)-DP by substitution, provided %s.
-%s Taking part is not protected.
+%s It is not hidden that a client took part.
 `, t.Query, t.Protocol, t.Rule, cmp.Or(strings.Join(params, ", "), "none"), t.Claim.Epsilon, t.Claim.Delta,
 		strings.Replace(needs, "n_min", strconv.FormatUint(t.Batch.Min, 10), 1), verifier.WorstCase(t, m))
 	if honest := verifier.WithHonest(t, m); honest != "" {

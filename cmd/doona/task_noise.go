@@ -54,7 +54,7 @@ func (f *noiseFlags) check(cmd *cobra.Command, protocol string) error {
 	case f.relays.Batches > 1<<32-1:
 		return cli.Usagef("invalid batches %d: want 0 to 4294967295", f.relays.Batches)
 	}
-	return cli.Refuse(cmd, "with --noise relays: no other client need be honest", "honest")
+	return cli.Refuse(cmd, "with --noise relays: no other client needs to be honest", "honest")
 }
 
 // wanted reports whether relays are to add noise.

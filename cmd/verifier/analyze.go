@@ -122,7 +122,7 @@ func (r *results) print(cmd *cobra.Command, v *verifier.Verifier) error {
 	}
 	switch {
 	case len(made.Ledger.Withheld) > 0: // only in a dry run; otherwise the report has failed
-		return fmt.Errorf("%w: it does not suffice for all that this dry run counted", verifier.ErrBudget)
+		return fmt.Errorf("%w: it is too small for this dry run", verifier.ErrBudget)
 	case made.Batches == 0:
 		return errors.Join(errors.New("no batch was released: there is no estimate"), finding.Faults(made.Findings))
 	case !made.Usable && !r.showUnusable:

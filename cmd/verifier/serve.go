@@ -135,7 +135,7 @@ func (f *serveFlags) load(cmd *cobra.Command) (server.Config, error) {
 		SignKey: f.sign, Data: f.data, CA: f.ca,
 		PullInterval: f.interval, ShowUnusable: f.showUnusable, Ledger: f.ledger}
 	for i, file := range f.tasks {
-		t := server.TaskConfig{File: file, HPKEKeys: f.keys[i], Begin: f.begin}
+		t := server.TaskConfig{File: file, HPKEKeys: f.keys[i], NewLedger: f.begin}
 		if budget != nil {
 			t.TotalEpsilon, t.TotalDelta = budget.Epsilon, budget.Delta
 		}

@@ -26,7 +26,7 @@ type sample struct {
 	values     [][]float64
 	blocks     int // Random bytes for the reports, in blocks of 32; 0 for 64.
 	batches    []batch
-	noise      *task.Noise // What relays add, and then no other client need be honest.
+	noise      *task.Noise // What relays add, and then no other client needs to be honest.
 	unproven   string      // The field by which the claim is refused; for cases that no proven task has.
 }
 

@@ -26,7 +26,7 @@ func writeChecked(path string, content []byte) error {
 	return nil
 }
 
-var errDamaged = errors.New("its content is not that of its hash")
+var errDamaged = errors.New("its content does not match its hash")
 
 // readChecked reads a file that writeChecked wrote. It returns errDamaged if the hash does not match.
 func readChecked(path string) ([]byte, error) {

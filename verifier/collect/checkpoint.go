@@ -111,7 +111,7 @@ func (cp *checkpoints) readRecord(name string) (r *verifier.Record, signed *onio
 		signed, err = onion.ParseSigned(r.Signed)
 	}
 	if err == nil && name != recordFile(r, sha256.Sum256(signed.Manifest)) {
-		err = errors.New("not the record that its name says")
+		err = errors.New("its content is another record than its name says")
 	}
 	if err != nil && r != nil {
 		r.Free()

@@ -61,7 +61,7 @@ func (d *folder) readKept(epoch, seq uint64, do func(*verifier.Incoming) error) 
 		return nil, err
 	}
 	if m := b.Last(); m.Epoch != epoch || m.Seq != seq {
-		return nil, &verifier.Fault{Name: finding.Foreign, Err: errors.New("not the batch that its name says")}
+		return nil, &verifier.Fault{Name: finding.Foreign, Err: errors.New("its content is another batch than its name says")}
 	}
 	return b.Signed, do(b)
 }
@@ -125,7 +125,7 @@ func ParseFileName(name string) (f FileName, ok bool) {
 func (d *folder) quarantine(name string) error {
 	aside := filepath.Join(d.dir, QuarantineFolder)
 	if err := durable.MakeFolder(aside, 0o700); err != nil {
-		return fmt.Errorf("couldn't put a file aside: %w", err)
+		return fmt.Errorf("couldn't move a file to quarantine: %w", err)
 	}
 	to := filepath.Join(aside, name)
 	for n := 2; ; n++ {
@@ -135,7 +135,7 @@ func (d *folder) quarantine(name string) error {
 		to = filepath.Join(aside, fmt.Sprintf("%s.%d", name, n))
 	}
 	if err := durable.Rename(filepath.Join(d.dir, name), to); err != nil {
-		return fmt.Errorf("couldn't put a file aside: %w", err)
+		return fmt.Errorf("couldn't move a file to quarantine: %w", err)
 	}
 	return nil
 }
@@ -144,7 +144,7 @@ func (d *folder) quarantine(name string) error {
 func (d *folder) quarantined() (names []string, err error) {
 	files, err := os.ReadDir(filepath.Join(d.dir, QuarantineFolder))
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return nil, fmt.Errorf("couldn't read what was put aside: %w", err)
+		return nil, fmt.Errorf("couldn't read the quarantine folder: %w", err)
 	}
 	for _, file := range files {
 		names = append(names, file.Name())

@@ -93,7 +93,7 @@ func (d *folder) contradiction(end *onion.End) (why string, err error) {
 	if next, err := d.manifest(end.Epoch, end.Batches); err != nil {
 		return "", err
 	} else if next != nil {
-		return fmt.Sprintf("epoch %d has %d batches by its signed end, and batch %d was signed", end.Epoch, end.Batches,
+		return fmt.Sprintf("the signed end of epoch %d announces %d batches, but batch %d was signed", end.Epoch, end.Batches,
 			end.Batches), nil
 	}
 	var seen []onion.Manifest // not allocated ahead: the relay claims their number
@@ -108,7 +108,7 @@ func (d *folder) contradiction(end *onion.End) (why string, err error) {
 		seen = append(seen, *m)
 	}
 	if !end.MatchesBatches(seen) {
-		return fmt.Sprintf("epoch %d has other totals by its signed end than its batches", end.Epoch), nil
+		return fmt.Sprintf("the signed end of epoch %d has other totals than its batches", end.Epoch), nil
 	}
 	return "", nil
 }

@@ -43,7 +43,7 @@ func (b *findingStore) read() error {
 	}
 	if err == nil && (kept.Label != notesLabel || kept.Version != task.Version ||
 		string(kept.TaskID) != string(b.folder.open.ID[:])) {
-		err = errors.New("not the findings of this task")
+		err = errors.New("the file is not of this task")
 	}
 	if err != nil {
 		return err
@@ -113,10 +113,10 @@ func (b *findingStore) noteMissing(epoch, seq uint64) error {
 		}
 	}
 	at := verifier.BatchPlace(epoch, seq)
-	at.Text += " was confirmed before, and is not here"
+	at.Text += " was confirmed earlier, but is missing here"
 	switch {
 	case before == mostMissing:
-		at = placeOf(epoch, seq, "more than %d batches of epoch %d were confirmed before, and are not here",
+		at = placeOf(epoch, seq, "more than %d batches of epoch %d were confirmed earlier, but are missing here",
 			mostMissing, epoch)
 	case before > mostMissing:
 		return nil
@@ -124,7 +124,7 @@ func (b *findingStore) noteMissing(epoch, seq uint64) error {
 	return b.note(finding.Missing, at)
 }
 
-// placeOf returns the place of a batch with a text of its own.
+// placeOf returns the place of a batch with its own text.
 func placeOf(epoch, seq uint64, format string, args ...any) verifier.Place {
 	return verifier.Place{Epoch: epoch, Seq: seq, Text: fmt.Sprintf(format, args...)}
 }

@@ -12,7 +12,7 @@ import (
 	"github.com/doona-dp/doona/wire/task"
 )
 
-// pullStatus is the state behind [Puller.Progress] and [Puller.Failing]. It is safe for concurrent use.
+// pullStatus is the state that [Puller.Progress] and [Puller.Failing] report. It is safe for concurrent use.
 type pullStatus struct {
 	mu      sync.Mutex // guards the rest
 	contact verifier.Contact

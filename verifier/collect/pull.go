@@ -176,12 +176,12 @@ var errEnded = problem.New(problem.EpochEnded, "")
 // errRetry ends a pull whose batch must be pulled again.
 var errRetry = errors.New("not the relay's batch")
 
-// slotlessPerTurn is the most batch numbers without slots that an epoch may use before other epochs have their turn. So
-// a relay whose batches are all refused delays no other epoch.
-const slotlessPerTurn = 16
+// slotlessPerPull is the most batch numbers without slots that one pull of an epoch may use. So a relay whose batches
+// are all refused delays no other epoch.
+const slotlessPerPull = 16
 
 func (p *Puller) pullEpoch(ctx context.Context, epoch uint64, c *cursor) error {
-	for slotless := 0; slotless < slotlessPerTurn; {
+	for slotless := 0; slotless < slotlessPerPull; {
 		if err := p.advance(epoch, c); c.complete || err != nil {
 			return err
 		}
@@ -241,8 +241,8 @@ func (p *Puller) isFull(epoch uint64, c *cursor) (bool, error) {
 	if !onion.TooManyDestroyed(c.released, c.destroyed) {
 		return !p.open.HasBatch(c.next), nil
 	}
-	return true, p.notes.note(finding.TooManyDestroyed, placeOf(epoch, c.next, "epoch %d, from batch %d on: %d before it were "+
-		"destroyed or refused", epoch, c.next, c.destroyed))
+	return true, p.notes.note(finding.TooManyDestroyed, placeOf(epoch, c.next,
+		"epoch %d, from batch %d on: %d earlier batches were destroyed or refused", epoch, c.next, c.destroyed))
 }
 
 // skipMissing notes that a batch was confirmed before and is missing here, and reports whether to skip it. The relay's
@@ -290,8 +290,8 @@ func (p *Puller) takeEnd(ctx context.Context, epoch uint64, c *cursor) (done boo
 	}
 	end := &chain[len(chain)-1]
 	if end.Batches < c.next {
-		return false, p.notes.note(finding.End, placeOf(epoch, end.Batches, "epoch %d has %d batches by its "+
-			"signed end, and %d were signed", epoch, end.Batches, c.next))
+		return false, p.notes.note(finding.End, placeOf(epoch, end.Batches, "the signed end of epoch %d "+
+			"announces %d batches, but %d were signed", epoch, end.Batches, c.next))
 	}
 	if end.Batches > c.next && !c.missing {
 		return false, nil

@@ -137,7 +137,7 @@ func TestTheEndIsKept(t *testing.T) {
 	require.NoError(t, puller.Pull(t.Context()))
 	pulls := p.relay.Pulls(0, 1)
 	require.NoError(t, puller.Pull(t.Context()))
-	require.Greater(t, p.relay.Pulls(0, 1), pulls, "an unsigned word")
+	require.Greater(t, p.relay.Pulls(0, 1), pulls, "an unsigned answer")
 	p.relay.End(0)
 	require.NoError(t, puller.Pull(t.Context()))
 	pulls = p.relay.Pulls(0, 1)

@@ -52,7 +52,7 @@ func (p *Puller) reload() error {
 // quarantine. The batches they were made from may still be here.
 func (p *Puller) restore() error {
 	if err := p.notes.read(); err != nil {
-		if err := p.putAsideDamaged(notesName, err); err != nil {
+		if err := p.quarantineDamaged(notesName, err); err != nil {
 			return err
 		}
 	}
@@ -64,7 +64,7 @@ func (p *Puller) restore() error {
 		if err == nil {
 			c.written = true
 		} else if !errors.Is(err, os.ErrNotExist) {
-			if err := p.putAsideDamaged(filepath.Base(p.folder.epochPath(epoch)), err); err != nil {
+			if err := p.quarantineDamaged(filepath.Base(p.folder.epochPath(epoch)), err); err != nil {
 				return err
 			}
 		}
@@ -80,7 +80,7 @@ func (p *Puller) restore() error {
 			continue
 		}
 		if err := p.restoreRecord(file.Name()); err != nil {
-			if err := p.putAsideDamaged(file.Name(), err); err != nil {
+			if err := p.quarantineDamaged(file.Name(), err); err != nil {
 				return err
 			}
 		}
@@ -121,7 +121,7 @@ func (p *Puller) reloadFile(name string) error {
 	if fault == nil {
 		return err
 	}
-	return p.putAside(name, fault)
+	return p.quarantineFile(name, fault)
 }
 
 // reloadBatch adds a stored batch, and opens it if no record of it is stored. fault is the file's; err is any other
@@ -193,27 +193,27 @@ func (p *Puller) reloadManifest(name string) error {
 func (p *Puller) noteQuarantined() error {
 	names, err := p.folder.quarantined()
 	for _, name := range names {
-		p.verifier.Note(finding.Quarantined, name+": put aside earlier")
+		p.verifier.Note(finding.Quarantined, name+": moved to quarantine earlier")
 	}
 	return err
 }
 
-// putAside moves a damaged file to quarantine.
-func (p *Puller) putAside(name string, fault error) error {
+// quarantineFile moves a damaged file to quarantine.
+func (p *Puller) quarantineFile(name string, fault error) error {
 	if err := p.folder.quarantine(name); err != nil {
 		return err
 	}
-	p.log.Warn("put a damaged file aside", "task", p.open.ID.String()[:8], "file", name, "fault", fault)
+	p.log.Warn("moved a damaged file to quarantine", "task", p.open.ID.String()[:8], "file", name, "fault", fault)
 	p.verifier.Note(finding.Quarantined, name+": "+fault.Error())
 	return nil
 }
 
-// putAsideDamaged moves an unusable checkpoint to quarantine. It returns the error if that is not the file's fault: the
-// file cannot be opened now, or the disk has no space for its slots.
-func (p *Puller) putAsideDamaged(name string, fault error) error {
+// quarantineDamaged moves an unusable checkpoint to quarantine. It returns the error if the file is not at fault: it
+// cannot be opened now, or the disk has no space for its slots.
+func (p *Puller) quarantineDamaged(name string, fault error) error {
 	file := new(fs.PathError)
 	if errors.Is(fault, verifier.ErrScratch) || errors.As(fault, &file) && file.Op == "open" {
 		return fmt.Errorf("couldn't take %s: %w", name, fault)
 	}
-	return p.putAside(name, fault)
+	return p.quarantineFile(name, fault)
 }

@@ -360,7 +360,7 @@ func TestPrintedOfEveryProtocol(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			p := openPrinted(t, name)
 			if slow := map[string]bool{"many": true, "correlated, none": true, "vectormean, none": true}; slow[name] {
-				p.slow = map[string]bool{"0.batch": true, "0.end": true, "1.batch": true, "2.batch": true, "settled": true,
+				p.slow = map[string]bool{"0.batch": true, "0.end": true, "1.batch": true, "2.batch": true, "deduplicated": true,
 					"whole budget": true, "dry": true, "overridden": true}
 			}
 			v := p.verifier(t)
@@ -427,8 +427,8 @@ func (p *printed) deduped(t *testing.T, apart []*verifier.Verifier) {
 		require.NoError(t, one.WriteState(&state))
 		require.NoError(t, all.ReadState(&state))
 	}
-	p.state(t, "settled", all)
-	p.report(t, "settled", all)
+	p.state(t, "deduplicated", all)
+	p.report(t, "deduplicated", all)
 }
 
 // TestPrintedOfFaultyFiles does the same for files with every kind of fault, and for a list of tasks.

@@ -117,7 +117,7 @@ func (r *pageModel) Percent() string { return display.Number(100*r.Confidence) +
 // epsilon is a figure with its name.
 func epsilon(name string, x float64) string { return name + noBreak + "=" + noBreak + decimal.Up(x, 3) }
 
-// theOne returns the number that an answer is, or its median; nil where it is neither.
+// theOne returns an answer of one number, or the median of a distribution; nil for other answers.
 func theOne(a verifier.Answer, d *verifier.Distribution) *estimate {
 	switch {
 	case d != nil:
@@ -155,7 +155,7 @@ func (a *pageModel) headline() *tile {
 	if a.Texts != nil {
 		found := "texts found"
 		if a.Texts.FoundDownTo > 0 {
-			found += ", of about " + display.Number(a.Texts.FoundDownTo) + " clients or more each"
+			found += ", each from about " + display.Number(a.Texts.FoundDownTo) + " clients or more"
 		}
 		return &tile{count(uint64(len(a.Texts.List))), found}
 	}
@@ -173,7 +173,8 @@ func (a *pageModel) headline() *tile {
 			hi += " or more"
 		}
 	}
-	return &tile{display.Figure(e.value, e.err), fmt.Sprintf("%sbetween %s and %s, at %s", what, lo, hi, a.Percent())}
+	return &tile{display.Figure(e.value, e.err), fmt.Sprintf("%sbetween %s and %s, with %s confidence", what, lo, hi,
+		a.Percent())}
 }
 
 func (a *pageModel) tiles() []tile {
@@ -194,9 +195,9 @@ func (a *pageModel) tiles() []tile {
 	case len(a.Ledger.Epochs) == 0:
 		return out
 	case a.Ledger.Epsilon == nil:
-		return append(out, tile{"no ε", "bounds what clients in too small batches spent"})
+		return append(out, tile{"no ε", "bounds the cost for clients whose batch was too small"})
 	}
-	return append(out, tile{epsilon("ε", *a.Ledger.Epsilon), "spent by a client in each of them"})
+	return append(out, tile{epsilon("ε", *a.Ledger.Epsilon), "spent by a client who reported in each of them"})
 }
 
 // Waiting says what the estimate waits for. It is empty if there is an estimate, or an unusable one.
@@ -208,7 +209,7 @@ func (r *pageModel) Waiting() string {
 	if r.NoneHonest() {
 		return fmt.Sprintf(first+", or when the epoch ends.", count(r.BatchSize))
 	}
-	return fmt.Sprintf(first+"; a smaller batch is destroyed, never opened.", count(r.BatchSize))
+	return fmt.Sprintf(first+". Relays destroy a smaller batch unopened.", count(r.BatchSize))
 }
 
 // Loss says how many reports count, and where others are missing. It is empty if none is missing.
@@ -216,8 +217,8 @@ func (r *pageModel) Loss() string {
 	if r.Missing == 0 {
 		return ""
 	}
-	return fmt.Sprintf("%s reports counted, up to %s missing; messages lost: %s.", count(r.Reports), count(r.Missing),
-		cmp.Or(r.Lost(), "none, but covers came instead"))
+	return fmt.Sprintf("%s reports counted, up to %s missing. Messages lost: %s.", count(r.Reports), count(r.Missing),
+		cmp.Or(r.Lost(), "none, but covers arrived instead"))
 }
 
 // Lost names the hops that lost messages, with their numbers.
@@ -236,16 +237,14 @@ func (r *pageModel) ErrorBars() string {
 	if len(r.Estimate) == 0 {
 		return ""
 	}
-	text := "The standard error and the interval are from the data; the worst case is the standard error of as " +
-		"many clients who all have the worst value. Both are of these clients alone, not of people whom they may " +
-		"stand for."
+	text := "The standard error and the interval are computed from the data. The worst case is the standard error " +
+		"if every client had the worst value. They describe the clients who reported, not a larger population."
 	if r.Missing > 0 {
-		text += " The interval also holds the most that missing messages can have changed."
+		text += " The interval also covers the largest change that the missing messages could make."
 	}
 	if len(r.Estimate) > 1 {
-		text += fmt.Sprintf(" Each interval holds its entry with %s; the band, which is wider, holds all of them "+
-			"at once.",
-			r.Percent())
+		text += fmt.Sprintf(" Each interval contains the true value of its entry with %s confidence. The band is "+
+			"wider: it contains all true values at once with that confidence.", r.Percent())
 	}
 	return text
 }
@@ -288,7 +287,7 @@ func (a *pageModel) entries() *table {
 	return t
 }
 
-// possible is the table of the post-processed answer: its number, or each entry that is shown.
+// possible is the table of the post-processed answer: its number, or its first entries.
 func (a *pageModel) possible() *table {
 	p := a.Processed
 	if p == nil {
@@ -311,27 +310,26 @@ func (a *pageModel) possible() *table {
 	return t
 }
 
-// AboutPossible says what post-processing does, and what it is unfit for. It is empty without post-processing.
+// AboutPossible explains post-processing and its limits. It is empty without post-processing.
 func (r *pageModel) AboutPossible() string {
 	if r.Processed == nil {
 		return ""
 	}
-	to := "each number is moved to the nearest one that the values can come to"
+	to := "each number is moved to the nearest possible one"
 	if r.Processed.Method == verifier.MethodSimplex {
-		to = "the counts are moved to the nearest ones of at least 0 that add up to the clients"
+		to = "the counts are moved to the nearest counts that are at least 0 and add up to the number of clients"
 	}
-	return fmt.Sprintf("Post-processed (%s): %s. That costs no privacy and is nearer to the truth, but biased: take "+
-		"the estimates for averages over epochs. Intervals are its own, and hold the truth as often.",
+	return fmt.Sprintf("Post-processed (%s): %s. This costs no privacy and reduces the error, but it adds bias. To "+
+		"average over epochs, use the estimates instead. The intervals here contain the truth at least as often as "+
+		"those of the estimates.",
 		r.Processed.Method, to)
 }
 
 // AboutQuantiles explains the intervals of quantiles and mean.
 func (r *pageModel) AboutQuantiles() string {
-	return "Intervals of " + r.Percent() +
-		", each by itself. A quantile’s ends at edges of bins, so it is never narrower " +
-		"than one; the mean’s includes half a bin, which the histogram cannot see into. Values beyond the range " +
-		"count as " +
-		"its ends."
+	return "Each interval holds by itself with " + r.Percent() + " confidence. A quantile’s interval ends at edges of " +
+		"bins, so it is at least one bin wide. The mean’s interval includes half a bin, because the histogram does " +
+		"not show where in its bin a value lies. Values beyond the range count as its ends."
 }
 
 func (a *pageModel) quantiles() *table {
@@ -356,15 +354,15 @@ func (a *pageModel) hops() *table {
 	return t
 }
 
-// Messages says how many slots had which fate.
+// Messages counts the slots by their fate.
 func (r *pageModel) Messages() string {
 	if r.DryRun {
-		return fmt.Sprintf("Of %s slots that the first relay took in, %s were rejected and %s withheld at any hop.",
-			count(r.MessagesSent), count(r.Rejected), count(r.Withheld))
+		return fmt.Sprintf("Of %s slots that the first relay accepted: %s rejected and %s withheld, by a relay or the "+
+			"verifier.", count(r.MessagesSent), count(r.Rejected), count(r.Withheld))
 	}
-	return fmt.Sprintf("Of %s slots that the first relay took in: %s messages counted by the verifier, %s covers, %s "+
-		"rejected and %s withheld at any hop.", count(r.MessagesSent), count(r.Verified), count(r.CoverMessages),
-		count(r.Rejected), count(r.Withheld))
+	return fmt.Sprintf("Of %s slots that the first relay accepted: %s messages counted by the verifier, %s covers, "+
+		"%s rejected and %s withheld, by a relay or the verifier.", count(r.MessagesSent), count(r.Verified),
+		count(r.CoverMessages), count(r.Rejected), count(r.Withheld))
 }
 
 // readEpochs reads the ledger, oldest epoch first.
@@ -417,19 +415,19 @@ func (a *pageModel) AboutEpochs() string {
 	if len(a.rows) == 0 {
 		return ""
 	}
-	what := ""
+	truth := "the true value"
 	switch {
 	case a.Distribution != nil:
-		what = " of the median"
+		truth = "the true median"
 	case len(a.Estimate) > 1:
-		what = " and all " + count(uint64(len(a.Estimate))) + " entries"
+		truth = "the true values of all " + count(uint64(len(a.Estimate))) + " entries"
 	}
-	return fmt.Sprintf("The band over epochs holds the truth%s in all %s of the task at once, with %s: it is the one to "+
-		"compare epochs by, and does not change when further ones come.", what, plural(a.TaskEpochs, "epoch", "epochs"),
-		a.Percent())
+	return fmt.Sprintf("The band over epochs contains %s in all %s of the task at once, with %s "+
+		"confidence. Use it to compare epochs. It does not change when further epochs arrive.", truth,
+		plural(a.TaskEpochs, "epoch", "epochs"), a.Percent())
 }
 
-// numbers are what [pageModel.epochColumns] names.
+// numbers are the cells below [pageModel.epochColumns].
 func (e epochRow) numbers(columns int) []cell {
 	out := make([]cell, columns)
 	if e.one != nil {
@@ -442,7 +440,7 @@ func (e epochRow) numbers(columns int) []cell {
 	return out
 }
 
-// cost is what the epoch and all before it cost.
+// cost is the cost of this and all earlier epochs.
 func (e epochRow) cost() cell {
 	out := text("no bound")
 	if e.spent != nil {
@@ -454,7 +452,7 @@ func (e epochRow) cost() cell {
 	return out
 }
 
-// dated is when an epoch began, as finely as its length asks for.
+// dated formats the start of an epoch. A shorter epoch needs a finer time.
 func dated(start time.Time, epochs task.Epochs) string {
 	format := "2 Jan 2006"
 	switch length := time.Duration(epochs.Length) * time.Second; {
@@ -468,15 +466,15 @@ func dated(start time.Time, epochs task.Epochs) string {
 
 // Honest says for which batches a smaller ε holds than the claim, if the claim needs no other honest client.
 func (r *pageModel) Honest() string {
-	return fmt.Sprintf("in a batch with n_min = %s honest clients: %s of %s can have them, with n submissions and "+
-		"enough slots.", count(r.NMin), count(r.HonestBatches), plural(r.Batches, "batch", "batches"))
+	return fmt.Sprintf("holds in a batch with n_min = %s honest clients. %s of %s can have that many: they have n "+
+		"submissions and enough slots.", count(r.NMin), count(r.HonestBatches), plural(r.Batches, "batch", "batches"))
 }
 
 // costs states the guarantee and the ledger.
 func (a *pageModel) costs() []fact {
 	needs := " for n_min = " + count(a.NMin) + " honest clients"
 	if a.NoneHonest() {
-		needs = ": no other client need be honest"
+		needs = "; no other client needs to be honest"
 	}
 	worst := fact{"no ε₀", a.WorstCase}
 	switch {
@@ -496,8 +494,8 @@ func (a *pageModel) costs() []fact {
 	return slices.Concat([]fact{{epsilon(claimed, a.Epsilon), fmt.Sprintf("δ = %s, for one epoch, proven by rule %s%s.",
 		decimal.Format(a.Delta, -1), a.Rule, needs)}}, honest, []fact{
 		worst,
-		{ledger, fmt.Sprintf("δ = %s: what a client has spent who reported in every epoch whose batches came here, "+
-			"%s, by %s composition. Batches of one epoch hold different clients and do not add up.",
+		{ledger, fmt.Sprintf("δ = %s: the total for a client who reported in every epoch whose batches arrived here "+
+			"(%s), by %s composition. Batches of one epoch hold different clients, so their costs do not add up.",
 			decimal.Up(a.Ledger.Delta, 3), count(uint64(len(a.Ledger.Epochs))), a.Ledger.Composition)},
 	}, a.published())
 }
@@ -515,13 +513,12 @@ func (r *pageModel) published() []fact {
 	if p.Budget != nil {
 		budget = fmt.Sprintf("The budget is %s at that δ.", epsilon("ε", p.Budget.Epsilon))
 	}
-	charged := "published so far"
+	charged := "with published results"
 	if r.DryRun {
-		charged = "published, with those of this dry run"
+		charged = "with published results or in this dry run"
 	}
-	return []fact{{term, fmt.Sprintf("δ = %s: what all epochs cost together of which results are %s, %s, for a client "+
-		"who reported in each; of a stream, over all its tasks. %s", decimal.Up(p.Delta, 3), charged,
-		count(p.Epochs),
+	return []fact{{term, fmt.Sprintf("δ = %s: the total of all epochs %s (%s), for a client who reported in each. "+
+		"In a stream, the epochs of all its tasks count. %s", decimal.Up(p.Delta, 3), charged, count(p.Epochs),
 		budget)}}
 }
 
@@ -530,7 +527,7 @@ func (r *pageModel) WithheldNote() string {
 	if len(r.Ledger.Withheld) == 0 {
 		return ""
 	}
-	return "The budget does not suffice for " + named(r.Ledger.Withheld) + ": no result of them is shown."
+	return "The budget is too small for " + named(r.Ledger.Withheld) + ". Results beyond it are withheld."
 }
 
 // DryRunNote says that the report is a dry run; empty otherwise.
@@ -538,7 +535,7 @@ func (r *pageModel) DryRunNote() string {
 	if !r.DryRun {
 		return ""
 	}
-	return "A dry run: nothing is charged, and so no answer is shown, nor what answers moved."
+	return "Dry run: nothing is charged and no result is shown."
 }
 
 // Exposed names the clients for whom the guarantee does not hold; empty if it holds for all.
@@ -546,7 +543,7 @@ func (r *pageModel) Exposed() string {
 	if r.OverExposed == 0 {
 		return ""
 	}
-	return fmt.Sprintf("The guarantee does not hold for %s clients: their batches came here too small.",
+	return fmt.Sprintf("The guarantee does not hold for %s clients: their batches arrived although they were too small.",
 		count(r.OverExposed))
 }
 
@@ -561,14 +558,14 @@ func (a *pageModel) lastRelay() []fact {
 		relay.Text += " It last answered at " + time.Unix(int64(p.LastContact),
 			0).UTC().Format("15:04 on 2 Jan 2006, UTC.")
 	}
-	out := []fact{relay, {"epochs", fmt.Sprintf("%s of the %s that have begun ended with their relays’ signed word.",
-		count(p.Ended), count(p.Epochs))}}
+	out := []fact{relay, {"epochs", fmt.Sprintf("%s have begun. %s of them are complete, with all batches and the "+
+		"signed end.", count(p.Epochs), count(p.Ended))}}
 	if len(p.Late) > 0 {
-		out = append(out, fact{"late", "over for long, and not ended so: " + named(p.Late) + "."})
+		out = append(out, fact{"late", "The signed end is overdue for " + named(p.Late) + "."})
 	}
 	if p.Unconfirmed > 0 {
 		out = append(out, fact{"unconfirmed", plural(p.Unconfirmed, "batch is", "batches are") +
-			" kept here, and the relay does not know yet."})
+			" stored here, but not yet confirmed to the last relay."})
 	}
 	return out
 }
@@ -576,27 +573,26 @@ func (a *pageModel) lastRelay() []fact {
 var contacts = map[verifier.Contact]string{
 	verifier.ContactNone:  "has not been asked yet.",
 	verifier.ContactThere: "answers.",
-	verifier.ContactAway:  "does not answer.",
-	verifier.ContactOver:  "has nothing more to hand over.",
+	verifier.ContactAway:  "does not answer, or rejects this verifier.",
+	verifier.ContactOver:  "has no further batch.",
 }
 
-// named lists numbers of epochs, of many the first.
+// named lists numbers of epochs, at most the first ten.
 func named(of []uint64) string {
 	const most = 10
 	var parts []string
 	for _, n := range of[:min(len(of), most)] {
 		parts = append(parts, fmt.Sprint(n))
 	}
-	out := plural(uint64(len(of)), "epoch", "epochs") + ", " + strings.Join(parts, ", ")
 	if len(of) > most {
-		out += ", …"
+		parts = append(parts, "…")
 	}
-	return out
+	return fmt.Sprintf("%s (%s)", plural(uint64(len(of)), "epoch", "epochs"), strings.Join(parts, ", "))
 }
 
 // AboutFindings explains what findings are.
-const AboutFindings = "Findings tell of accuracy. Privacy does not rest on them: each relay enforces its conditions " +
-	"by itself."
+const AboutFindings = "Findings concern accuracy. Privacy does not depend on them, because each relay enforces its " +
+	"own conditions."
 
 // AboutFindings is used by the page.
 func (a *pageModel) AboutFindings() string { return AboutFindings }
@@ -609,7 +605,7 @@ func plural(n uint64, one, many string) string {
 	return count(n) + " " + many
 }
 
-// quoted returns a text that clients chose as it is shown: a terminal and a spreadsheet make nothing of it.
+// quoted quotes a text that clients chose, so that no terminal or spreadsheet interprets it.
 func quoted(c verifier.TextCount) string { return strconv.Quote(c.Text) }
 
 // found is the table of the texts found.
@@ -626,20 +622,20 @@ func (a *pageModel) found() *table {
 	return t
 }
 
-// AboutTexts explains what the list of texts has and what it cannot have; empty if there is none.
+// AboutTexts explains which texts the list has, and which it can miss; empty without a list.
 func AboutTexts(r *verifier.Report) string {
 	x := r.Texts
 	if x == nil {
 		return ""
 	}
-	out := "No text is sure to be listed of so few reports, whoever has it."
+	out := "There are too few reports to list any text reliably."
 	if x.FoundDownTo > 0 {
-		out = fmt.Sprintf("Texts that about %s clients or more have are listed in 98 of 100 cases like this one.",
+		out = fmt.Sprintf("A text that about %s clients or more have is listed with a probability of 98 %%.",
 			display.Number(x.FoundDownTo))
 	}
-	out += fmt.Sprintf(" By chance one that nobody has is listed in %s%s%% at most. Counts are of the reports that "+
-		"came, each with an interval of its own.", display.Number(100*x.FalseChance), noBreak)
-	out += fmt.Sprintf(" Clients who agree can have a text listed that nobody else has: %s of them.",
+	out += fmt.Sprintf(" The probability that a text is listed that no client has is at most %s%s%%. Each count is "+
+		"of the reports that arrived, and its interval holds by itself.", display.Number(100*x.FalseChance), noBreak)
+	out += fmt.Sprintf(" %s colluding clients can get a text listed that nobody else has.",
 		display.Number(x.Threshold))
 	if x.PlantedByRelay > 0 {
 		out += fmt.Sprintf(" A malicious relay can plant up to %s by its choice of dummies.",

@@ -108,7 +108,7 @@ func medianInWords(d, median object) string {
 	if out += " and " + display.Figure(interval[1], err); interval[1] == ends[1] {
 		out += " or more"
 	}
-	return out + ", at 95 %"
+	return out + ", with 95 % confidence"
 }
 
 // inWords returns the words and figures that people must find for a report's JSON.

@@ -103,9 +103,9 @@ type TaskConfig struct {
 	// the stream. So it is required unless the earlier tasks are listed too, or a ledger tells it. Default: none.
 	Root string `yaml:"root"`
 
-	// Begin begins the stream's ledger if there is none, for a later task whose stream's first task is not listed. Set
+	// NewLedger begins the stream's ledger if there is none, for a later task whose stream's first task is not listed. Set
 	// it only if no result of the stream was ever published. Otherwise a missing ledger is an error. Default false.
-	Begin bool `yaml:"new_ledger"`
+	NewLedger bool `yaml:"new_ledger"`
 
 	// TotalEpsilon and TotalDelta are a budget for all published epochs of the task's stream, or of a task outside a
 	// stream. Results beyond it are withheld. All tasks of a stream must have the same budget. Set both or none.

@@ -56,18 +56,18 @@ func TestPagesStayWithinABudget(t *testing.T) {
 		require.EqualValues(t, 2, got.Ledger.Published.Epochs)
 		require.NotNil(t, got.Ledger.Epochs[1].Estimate)
 		require.Nil(t, got.Ledger.Epochs[2].Estimate)
-		require.Equal(t, "The budget is spent: what came after is withheld.", got.Verdict)
+		require.Equal(t, "The budget is spent: later results are withheld.", got.Verdict)
 		_, metrics := fetch(t, r.admin+"/metrics")
 		require.Contains(t, metrics, "doona_verifier_epochs_withheld{task=\""+c.Open.ID.String()[:8]+"\"} 1")
 		status, page := fetch(t, r.pages+"/tasks/"+c.Open.ID.String()+"/")
 		require.Equal(t, http.StatusOK, status)
-		require.Contains(t, page, "The budget does not suffice for 1 epoch, 2: no result of them is shown.")
-		require.Contains(t, page, "of which results are published so far, 2, for a client")
+		require.Contains(t, page, "The budget is too small for 1 epoch (2). Results beyond it are withheld.")
+		require.Contains(t, page, "the total of all epochs with published results (2), for a client")
 		require.Contains(t, page, "The budget is ε\u00a0=\u00a04 at that δ.")
 		require.Contains(t, page, `class="wideband"`)
 		require.Contains(t, page, `aria-label="ε spent so far by epoch`)
 		_, csv := fetch(t, r.pages+"/tasks/"+c.Open.ID.String()+"/api/report.csv")
-		require.Contains(t, csv, ",,10,1,,,,,,,,10,0,false,the budget does not suffice for it,,,,")
+		require.Contains(t, csv, ",,10,1,,,,,,,,10,0,false,the budget is too small for it,,,,")
 		r.stop()
 	}
 	more := cfg
@@ -140,8 +140,8 @@ func TestEntriesOfAStreamShareABudget(t *testing.T) {
 	for _, alone := range []server.TaskConfig{second, third} {
 		err := try(alone)
 		require.ErrorIs(t, err, verifier.ErrNoLedger, "what was published of the stream elsewhere is not known")
-		require.ErrorContains(t, err, "begin: true")
-		alone.Begin = true
+		require.ErrorContains(t, err, "new_ledger: true")
+		alone.NewLedger = true
 		require.NoError(t, try(alone))
 	}
 	require.ErrorIs(t, try(second, third), verifier.ErrNoLedger)

@@ -2,7 +2,7 @@
 // It serves pages with the estimates, and health and metrics at a private address.
 //
 // Durability: the process may be killed at any moment. A batch is on disk before the relay may delete it, and the next
-// start reads what is on disk.
+// start reads the stored batches.
 //
 // [New] makes a server from a [Config], and [Server.Run] runs it. docs/verifier.md is the manual.
 package server
@@ -55,7 +55,7 @@ type hostedTask struct {
 	verifier *verifier.Verifier
 	puller   *collect.Puller
 	charging verifier.Publishing
-	config   TaskConfig // The task's, or that of its stream's first task.
+	config   TaskConfig // Of the task, or of its stream's first task.
 }
 
 // hostedTasks returns the current tasks.
@@ -158,7 +158,7 @@ func (s *Server) loadTasks() error {
 // openPuller makes a task's verifier charge what its pages show, opens the folder of its batches and reads it.
 func (s *Server) openPuller(t *hostedTask) (err error) {
 	if err := t.verifier.Publish(t.charging); errors.Is(err, verifier.ErrNoLedger) {
-		return fmt.Errorf("%s: %w (ledger: in verifier.yaml names the folder of the ledgers; begin: true of the task "+
+		return fmt.Errorf("%s: %w (ledger: in verifier.yaml names the folder of the ledgers; new_ledger: true of the task "+
 			"begins one)", t.config.File, err)
 	} else if err != nil {
 		return err
@@ -237,7 +237,7 @@ func checkLayout(data string) error {
 	}
 	for _, entry := range entries {
 		if _, ok := collect.ParseFileName(entry.Name()); ok || entry.Name() == collect.QuarantineFolder {
-			return fmt.Errorf("couldn't keep batches in %s: %s lies where it did before the first release: "+
+			return fmt.Errorf("couldn't keep batches in %s: %s has the layout of an old version: "+
 				"move it to the folder of its task, %s", data, entry.Name(), filepath.Join(data, "ID"))
 		}
 	}

@@ -194,7 +194,7 @@ func TestOneTaskThenTwoThenOne(t *testing.T) {
 }
 
 // putAside returns the names of the files in a folder's quarantine.
-func putAside(t *testing.T, folder string) (names []string) {
+func quarantineFile(t *testing.T, folder string) (names []string) {
 	t.Helper()
 	files, err := os.ReadDir(filepath.Join(folder, collect.QuarantineFolder))
 	require.NoError(t, err)
@@ -242,7 +242,7 @@ func TestADamagedFileIsPutAsideAndFetchedAnew(t *testing.T) {
 			got := r.wait(t, c.Open, batches(3)) // this relay answers a pull also after the confirmation
 			require.Equal(t, []finding.Name{finding.Quarantined}, got.names())
 			require.Equal(t, "Not everything added up.", got.Verdict)
-			require.Equal(t, []string{filepath.Base(path)}, putAside(t, folder))
+			require.Equal(t, []string{filepath.Base(path)}, quarantineFile(t, folder))
 			r.stop()
 
 			spoil()
@@ -251,7 +251,7 @@ func TestADamagedFileIsPutAsideAndFetchedAnew(t *testing.T) {
 			got = r.report(t, c.Open)
 			require.EqualValues(t, 3, got.Batches, "what it held is written down")
 			require.Equal(t, []finding.Name{finding.Quarantined}, got.names())
-			require.EqualValues(t, 2, got.Findings[0].Count, "what was put aside earlier is named until it is taken away")
+			require.EqualValues(t, 2, got.Findings[0].Count, "a file stays a finding until the operator removes it from quarantine")
 			r.stop()
 
 			forget()
@@ -325,7 +325,7 @@ func TestTheFormerLayoutIsRefused(t *testing.T) {
 		require.NoError(t, os.WriteFile(former, []byte("nothing"), 0o600))
 		for range 2 {
 			_, err := server.New(config(t, c, data, 0, 1))
-			require.ErrorContains(t, err, name+" lies where it did before the first release: move it to")
+			require.ErrorContains(t, err, name+" has the layout of an old version: move it to")
 		}
 		require.FileExists(t, former)
 		require.NoError(t, os.Remove(former))
@@ -384,7 +384,7 @@ func TestHealth(t *testing.T) {
 	require.Equal(t, "Everything added up.", r.wait(t, c.Open, batches(1)).Verdict)
 	rogue.Answer(0, 1, func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusBadGateway) })
 	got := r.wait(t, c.Open, contact(verifier.ContactAway))
-	require.Equal(t, "The last relay does not answer: whether all is here is not known.", got.Verdict)
+	require.Equal(t, "The last relay does not answer, so batches may be missing.", got.Verdict)
 	require.NotZero(t, got.Progress.LastContact)
 	require.Equal(t, "1", r.metric(t, "doona_verifier_relay_unreachable"+of))
 	require.Equal(t, "1", r.metric(t, "doona_verifier_batches"+of))
@@ -429,7 +429,7 @@ func TestLate(t *testing.T) {
 	r = serve(t, cfg)
 	got = r.wait(t, c.Open, func(s summary) bool { return s.Progress.Contact == verifier.ContactThere })
 	require.Equal(t, []uint64{0}, got.Progress.Late)
-	require.Contains(t, got.Verdict, "late")
+	require.Contains(t, got.Verdict, "overdue")
 	rogue.End(0)
 	rogue.End(1)
 	got = r.wait(t, c.Open, func(s summary) bool { return s.Progress.Contact == verifier.ContactOver })

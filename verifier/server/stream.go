@@ -28,13 +28,13 @@ type stream struct {
 
 // loadStream loads the stored later tasks of a stream, given its first task.
 func (s *Server) loadStream(c TaskConfig, raw []byte, first *hostedTask) error {
-	place := first.open.Stream
+	in := first.open.Stream
 	switch {
-	case place == nil && c.Recovery != "":
+	case in == nil && c.Recovery != "":
 		return invalid.Field("recovery", c.Recovery, "none, for a task that is in no stream")
-	case place == nil && c.Successors != "":
+	case in == nil && c.Successors != "":
 		return invalid.Field("successors", c.Successors, "none, for a task that is in no stream")
-	case place == nil || place.Position > 0 && c.Successors == "":
+	case in == nil || in.Position > 0 && c.Successors == "":
 		return nil // a later task may be configured alone
 	case c.Successors == "":
 		c.Successors = filepath.Join(s.cfg.Data, "successors", first.open.ID.String())
@@ -87,7 +87,7 @@ func (s *Server) checkBudgets() error {
 		if err != nil {
 			return fmt.Errorf("%s: %w", t.config.File, err)
 		}
-		t.charging.Existing = s.isLater(t) && !t.config.Begin
+		t.charging.Existing = s.isLater(t) && !t.config.NewLedger
 		first := firsts[name]
 		if first == nil {
 			firsts[name] = t
@@ -125,9 +125,9 @@ func (s *Server) findRoot(t *hostedTask) error {
 	if err != nil {
 		return err
 	}
-	told := t.charging.Root
-	if t.charging.Root, err = ledger.Root(t.open, root); err == nil && told != (task.ID{}) && told != root.ID {
-		err = invalid.Field("root", root.ID.String(), told.String()+", the first task of the stream")
+	known := t.charging.Root
+	if t.charging.Root, err = ledger.Root(t.open, root); err == nil && known != (task.ID{}) && known != root.ID {
+		err = invalid.Field("root", root.ID.String(), known.String()+", the first task of the stream")
 	}
 	return err
 }
@@ -159,7 +159,7 @@ func (l *stream) Prepare(t *taskstream.Task) error {
 // Served returns the number of hosted tasks.
 func (l *stream) Served() int { return len(l.served) }
 
-// Stuck sets the metric that tells whether the stream cannot continue here.
+// Stuck sets the metric for a stream that cannot continue here.
 func (l *stream) Stuck(err error) {
 	l.server.metrics.Set(metricStuck, service.Flag(err != nil).Value(), l.served[0].name())
 }
@@ -191,6 +191,6 @@ func (l *stream) join(t *taskstream.Task) (*hostedTask, error) {
 	}
 	s.add(next, l.served[0])
 	beginTask(s.metrics, next)
-	s.cfg.Log.Info("a stream goes on", "task", next.name(), "position", t.Stream.Position)
+	s.cfg.Log.Info("stream continued", "task", next.name(), "position", t.Stream.Position)
 	return next, nil
 }

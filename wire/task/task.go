@@ -132,7 +132,7 @@ type Assumption uint8
 // The assumptions. Each also needs one relay that does not collude with the verifier.
 const (
 	MinHonest  Assumption = iota // Batch.Min of the clients of a batch are honest.
-	NoneHonest                   // No other client need be honest: the relays' dummies suffice.
+	NoneHonest                   // No other client needs to be honest: the relays' dummies suffice.
 )
 
 // assumptions holds the words used on the wire.

@@ -16,7 +16,7 @@ export function showPromise({ guarantee: g }: Doona): void {
     notPromised('That you took part is visible.', 'The first relay sees your network address, though not your answer.'),
     honestParties(g),
     ...(g.relay === 'whole' ? [notPromised('Your messages must stay in one batch.',
-      'You send several; a first relay that deviates can part them, and no later one can see it.')] : []),
+      'You send several messages. A malicious first relay can separate them, and no later relay notices.')] : []),
     ...(g.minimumHonest === 0 ? [] : [notPromised('Whoever can mint clients can surround you with its own.',
       `Then ${g.localEpsilon === null ? 'nothing' : `only ε₀ = ${atMost(g.localEpsilon)}`} is left. This demo counts network addresses, which stops nobody who has many; a deployment uses tokens.`)]),
     notPromised('Reports are not checked for truth.',

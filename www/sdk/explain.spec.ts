@@ -64,10 +64,10 @@ test('what remains if nobody else is honest, and if all relays collude', () => {
   const [task] = tasks;
   const noisy = { ...task!, claim: { ...task!.claim, assumption: 'none' as const } };
   for (const [of, epsilon0, alone, words] of [
-    [task!, 2, 2, 'If nobody else who reports is honest, epsilon 2 is left. If all relays work with the verifier, epsilon 2 is left.'],
-    [task!, Infinity, null, 'If nobody else who reports is honest, nothing is left. If all relays work with the verifier, nothing is left.'],
-    [noisy, 2, 1, 'If nobody else who reports is honest, the promise holds all the same. If all relays work with the verifier, epsilon 2 is left.'],
-    [noisy, Infinity, 1, 'If nobody else who reports is honest, the promise holds all the same. If all relays work with the verifier, nothing is left.'],
+    [task!, 2, 2, 'If nobody else who reports is honest, epsilon 2 remains. If all relays work with the verifier, epsilon 2 remains.'],
+    [task!, Infinity, null, 'If nobody else who reports is honest, no protection remains. If all relays work with the verifier, no protection remains.'],
+    [noisy, 2, 1, 'If nobody else who reports is honest, the guarantee still holds. If all relays work with the verifier, epsilon 2 remains.'],
+    [noisy, Infinity, 1, 'If nobody else who reports is honest, the guarantee still holds. If all relays work with the verifier, no protection remains.'],
   ] as const) {
     const guarantee = guaranteeOf(of, epsilon0, 3);
     assert.equal(guarantee.epsilonNoHonest, alone === 1 ? guarantee.epsilon : alone);

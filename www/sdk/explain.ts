@@ -102,11 +102,11 @@ function devicesOf(g: Guarantee, count: number): Devices {
 
 /** Describes the worst case with the words of the verifier's reports and of `doona task check`. */
 function worstCaseOf(g: Guarantee): string {
-  const left = g.localEpsilon === null ? 'nothing is left' : `epsilon ${roundUp(g.localEpsilon)} is left`;
-  const alone = g.minimumHonest === 0 ? 'the promise holds all the same' : left;
+  const left = g.localEpsilon === null ? 'no protection remains' : `epsilon ${roundUp(g.localEpsilon)} remains`;
+  const noHonest = g.minimumHonest === 0 ? 'the guarantee still holds' : left;
   const most = g.localEpsilon === null
-    ? '' : ` That is of the randomization alone: no message more than ${factor(g.localEpsilon)} times as likely for one answer as for another.`;
-  return `If nobody else who reports is honest, ${alone}. If all relays work with the verifier, ${left}.${most}`;
+    ? '' : ` That is what the randomization alone gives: no message is more than ${factor(g.localEpsilon)} times as likely for one answer as for another.`;
+  return `If nobody else who reports is honest, ${noHonest}. If all relays work with the verifier, ${left}.${most}`;
 }
 
 /**
@@ -121,7 +121,7 @@ function amplificationOf(task: Task, g: Guarantee): string[] {
 function assumptions(task: Task, g: Guarantee): Assumption[] {
   const { clients } = task;
   const left = g.localEpsilon === null
-    ? 'nothing protects that client then' : `epsilon ${roundUp(g.localEpsilon)} is left to that client then`;
+    ? 'nothing protects that client then' : `that client then keeps epsilon ${roundUp(g.localEpsilon)}`;
   const relay =
     g.relay === 'first'
       ? 'that the first relay does not work with the verifier'

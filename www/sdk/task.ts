@@ -86,7 +86,7 @@ export interface Claim {
   readonly epsilon: string;
   readonly delta: string;
   readonly total: { epsilon: string; delta: string } | undefined;
-  /** "min-honest": n_min honest clients; "none": no other client need be honest. */
+  /** "min-honest": n_min honest clients; "none": no other client needs to be honest. */
   readonly assumption: string;
 }
 
