@@ -70,7 +70,7 @@ func run(ctx context.Context, bundle, keys, out string, globs []string) error {
 	if err := beamx.Run(ctx, p); err != nil {
 		return err
 	}
-	fmt.Printf("%s: what %d files say, for 'verifier merge'\n", out, len(paths))
+	fmt.Printf("%s: the result of %d files, for 'verifier merge'\n", out, len(paths))
 	return nil
 }
 

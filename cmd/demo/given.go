@@ -15,13 +15,13 @@ import (
 var ofTask = []string{"query", "bins", "length", "padding", "lanes", "batch", "honest", "epsilon", "delta", "noise",
 	"local-epsilon"}
 
-// take reads the task of --task, which 'doona plan' or 'doona task new' wrote, in place of the flags that describe a
+// take reads the task of --task, which 'doona plan' or 'doona task new' wrote, instead of the flags that describe a
 // task.
 func (o *options) take(cmd *cobra.Command) error {
 	if o.task == "" {
 		return nil
 	}
-	if err := cli.Refuse(cmd, "with --task, which says it", ofTask...); err != nil {
+	if err := cli.Refuse(cmd, "with --task: its file sets it", ofTask...); err != nil {
 		return err
 	}
 	t, _, err := taskfile.Load(o.task)
@@ -29,7 +29,7 @@ func (o *options) take(cmd *cobra.Command) error {
 		return err
 	}
 	if !t.Query.Info().YesNo() {
-		if err := cli.Refuse(cmd, "with --task, which says it", "range"); err != nil {
+		if err := cli.Refuse(cmd, "with --task: its file sets it", "range"); err != nil {
 			return err
 		}
 	}

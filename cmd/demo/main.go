@@ -28,16 +28,16 @@ func root() *cobra.Command {
 	cmd := &cobra.Command{
 		Args: cli.NoArgs,
 		Long: `Demo starts two relays and a verifier on loopback and plays one client per row of a CSV file:
-each randomizes its value, seals it in onion layers and submits it; the relays count, peel and
-shuffle; the verifier opens the batches and estimates. The demo knows every value, so it can print
-the truth beside the estimate, which nobody in a deployment could.
+each randomizes its value, seals it in onion layers and submits it. The relays count, peel and
+shuffle. The verifier opens the batches and estimates. The demo knows every value, so it prints the
+truth beside the estimate. Nobody in a deployment knows the truth.
 
 By default 20,000 US flights report their delay. Rows outside the range are clipped to it (for a
 count: counted as 0), and the share of them is printed. The page it then serves lets you add a report of your own.
 
-A second page, /month/, shows what a site's owner has after a month of five questions under one budget. --month prints
-it: visits, pages, referrers, countries and loading times of simulated visitors, each estimate beside its interval and
-the truth, and what they cost.`,
+A second page, /month/, shows a site owner's results after a month of five questions with one budget. --month prints
+it: visits, pages, referrers, countries and loading times of simulated visitors. It shows each estimate beside its
+interval and the truth, and what the questions cost.`,
 		Example: `  make demo
   make demo ARGS="--headless --json --users 2000 --batch 2000"
   make demo ARGS="--query histogram --bins 12 --range -30,150 --epsilon 2"

@@ -43,7 +43,7 @@ type question struct {
 // month is what a site owner has after a month of private statistics, with the truth that only a simulation knows.
 type month struct {
 	Seed      uint64        `json:"seed"`
-	Made      string        `json:"made"` // What ran to make it, and what did not.
+	Made      string        `json:"made"` // How it was simulated.
 	Questions []string      `json:"questions"`
 	From      string        `json:"from"`
 	To        string        `json:"to"`
@@ -58,10 +58,9 @@ type month struct {
 	Elapsed   float64       `json:"elapsed_seconds"`
 }
 
-const monthMade = "Every visitor's message was drawn by the randomizer of the pipeline, and every dummy by the law from " +
-	"which relays draw, one by one, and the verifier's analysis counted them. Nothing was encrypted, sent or " +
-	"shuffled, which no figure depends on. Randomness came from the seed, so that the month can be made again; " +
-	"a deployment's never does."
+const monthMade = "The demo drew every visitor's message with the randomizer of the pipeline, and every dummy as relays draw " +
+	"it. The verifier's analysis counted them. Nothing was encrypted, sent or shuffled, because no figure depends " +
+	"on that. The seed determines all randomness, so the month can be made again. A deployment never uses a seed."
 
 // monthCoverage counts the intervals that contained the truth, of single days and of the month.
 type monthCoverage struct {
@@ -146,8 +145,8 @@ func (q *question) open() error {
 	return q.mechanism.CheckClaim()
 }
 
-func names(places []weighted) (names []string) {
-	for _, p := range places {
+func names(entries []weighted) (names []string) {
+	for _, p := range entries {
 		names = append(names, p.name)
 	}
 	return names
@@ -332,7 +331,7 @@ type monthEntry struct {
 	Interval [2]float64 `json:"interval"`
 	Band     [2]float64 `json:"band"` // Wider: all entries of the list are in their bands at once.
 	Truth    float64    `json:"truth"`
-	// Whether the whole band is above 0. Otherwise the entry is below the noise floor: no visitor need have it.
+	// Whether the whole band is above 0. Otherwise the entry is below the noise floor: possibly no visitor has it.
 	Seen bool `json:"seen"`
 }
 

@@ -13,7 +13,7 @@ type monthBudget struct {
 	Composed  float64      `json:"composed_epsilon"` // Cost of everything, at that δ.
 	Each      float64      `json:"each_composed"`    // Each question composed over its days, then added up.
 	Added     float64      `json:"epsilon_sum"`      // Sum of what all questions claim for all days.
-	Needs     string       `json:"needs"`            // What the promise rests on.
+	Needs     string       `json:"needs"`            // The assumptions of the guarantee.
 	Questions []monthCost  `json:"questions"`
 	Days      []monthSpent `json:"days"`
 }

@@ -19,7 +19,7 @@ var notOfMonth = []string{"input", "column", "delimiter", "header", "decimal", "
 // checkMonth refuses flags that --month would ignore.
 func (o *options) checkMonth(cmd *cobra.Command) error {
 	if !o.headless {
-		return cli.Usagef("invalid month true: want it with --headless; the page has the month at /month/")
+		return cli.Usagef("invalid month true: want it with --headless; otherwise see the page /month/")
 	}
 	return cli.Refuse(cmd, "with --month: its questions are fixed", notOfMonth...)
 }
@@ -56,7 +56,7 @@ func (m *month) print(out io.Writer) error {
 	}
 	m.Speed.print(w)
 	m.Budget.print(w)
-	fmt.Fprintf(w, "\nOf the intervals of single days %s hold the truth, and of those of the month %s.\n", m.Coverage.Days,
+	fmt.Fprintf(w, "\n%s of the intervals of single days contain the truth, and %s of those of the month.\n", m.Coverage.Days,
 		m.Coverage.Month)
 	return w.Flush()
 }
@@ -119,6 +119,6 @@ func (b *monthBudget) print(w io.Writer) {
 		fmt.Fprintf(w, "%s\t%g\t%.4g\t%.4g\t%.4g\n", q.Name, q.Weight, q.Epsilon, q.Composed, q.Added)
 	}
 	fmt.Fprintf(w, "all together\t\t\t%.4g\t%.4g\n", b.Composed, b.Added)
-	fmt.Fprintf(w, "The budget is (%g, %g). Composed question by question and then added up it would be ε = %.4g.\n",
+	fmt.Fprintf(w, "The budget is (%g, %g). If each question is composed and the questions are added up, it is ε = %.4g.\n",
 		b.Epsilon, b.Delta, b.Each)
 }

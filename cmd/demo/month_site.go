@@ -121,19 +121,19 @@ func newSite(seed uint64, day int) *site {
 
 // newsReferrers returns the referrers on newsDay.
 func newsReferrers() []weighted {
-	places := slices.Clone(referrers)
-	for i := range places {
-		if places[i].name == "news site" {
-			places[i].weight *= 12
+	entries := slices.Clone(referrers)
+	for i := range entries {
+		if entries[i].name == "news site" {
+			entries[i].weight *= 12
 		}
 	}
-	return places
+	return entries
 }
 
 // runningSums returns the cumulative sums of weights.
-func runningSums(places []weighted) (sums []float64) {
+func runningSums(entries []weighted) (sums []float64) {
 	sum := 0.0
-	for _, p := range places {
+	for _, p := range entries {
 		sum += p.weight
 		sums = append(sums, sum)
 	}

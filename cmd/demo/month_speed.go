@@ -98,8 +98,8 @@ func (g group) p75() *figure {
 	return out
 }
 
-// seconds converts a place among the bins to a time.
-func seconds(place float64) float64 {
+// seconds converts a position among the bins to a time.
+func seconds(position float64) float64 {
 	last := len(paintEdges) - 1
 	edge := func(i int) float64 {
 		if i > last {
@@ -107,8 +107,8 @@ func seconds(place float64) float64 {
 		}
 		return paintEdges[i]
 	}
-	at := min(int(place), last)
-	return edge(at) + (place-float64(at))*(edge(at+1)-edge(at))
+	at := min(int(position), last)
+	return edge(at) + (position-float64(at))*(edge(at+1)-edge(at))
 }
 
 // speed returns the results of a question about pairs.

@@ -55,7 +55,7 @@ func (o *options) flags(cmd *cobra.Command) {
 		"column name or index (default: delay_minutes of the flights, else the only one)")
 	cli.ReadsTables(cmd, &o.format)
 	f.StringVar(&o.task, "task", "",
-		"file of 'doona plan' or 'doona task new': what is asked, and how (without it: what the flags say)")
+		"draft of 'doona plan' or 'doona task new', instead of the flags of the query")
 	f.StringVar((*string)(&o.query), "query", string(task.Mean),
 		"count (of values within the range), mean, sum, histogram, vector (sum), vectormean, or strings")
 	f.StringVar(&o.span, "range", "0,180",
@@ -76,7 +76,7 @@ func (o *options) flags(cmd *cobra.Command) {
 	f.Float64Var(&o.localEpsilon, "local-epsilon", 0,
 		"with --noise relays: ε₀ that remains if all relays collude, in (0, 64]; 0: nothing remains")
 	f.BoolVar(&o.nobodyHonest, "nobody-honest", false,
-		"then attack one client with 999 others and all relays but one, in a task of either noise, and print what "+
+		"then attack one client with 999 other clients and all relays but one, with both kinds of noise, and print what "+
 			"that shows")
 	f.IntVar(&o.hops, "hops", 2, "relays, 1 to 8")
 	f.BoolVar(&o.headless, "headless", false,
@@ -84,7 +84,7 @@ func (o *options) flags(cmd *cobra.Command) {
 	f.BoolVar(&o.month, "month", false,
 		"with --headless: print a site's month, which the page has at /month/; of the other flags it takes --seed and "+
 			"--json")
-	f.Uint64Var(&o.seed, "seed", 1, "of the month's simulated visitors and their noise, 0 or more")
+	f.Uint64Var(&o.seed, "seed", 1, "seed of the month's simulated visitors and their noise, 0 or more")
 	f.Lookup("delta").DefValue = decimal.Format(o.delta, -1)
 	f.StringVar(&o.listen, "listen", "127.0.0.1:8080", "address of the page")
 	o.hosts.Register(cmd)
@@ -128,7 +128,7 @@ func (o *options) validate(cmd *cobra.Command) error {
 	case o.users < 1:
 		return cli.Usagef("invalid users %d: want 1 or more", o.users)
 	case o.batch < 1 || o.batch > uint64(o.users):
-		return cli.Usagef("invalid batch %d: want 1 to users (%d): a batch that is not full has to wait for "+
+		return cli.Usagef("invalid batch %d: want 1 to users (%d): a batch that is not full waits for "+
 			"the end of the epoch, and is then destroyed unless relays add noise", o.batch, o.users)
 	case o.isVector() && o.input == "":
 		return cli.Usagef("invalid query %q: want it with --input, a file with a column for each coordinate", o.query)
@@ -160,7 +160,7 @@ func (o *options) refuse(cmd *cobra.Command) error {
 	if err == nil && o.headless {
 		err = cli.Refuse(cmd, "with --headless: no page is served", "listen", "hosts", "epoch", "www")
 		if err == nil {
-			err = cli.Refuse(cmd, "with --headless and without --month: nothing else is made from it", "seed")
+			err = cli.Refuse(cmd, "with --headless and without --month: only the month uses it", "seed")
 		}
 	}
 	return cli.FlagError(err)

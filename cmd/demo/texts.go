@@ -174,7 +174,7 @@ func (r *result) printTexts(w io.Writer) error {
 		return err
 	}
 	listed := len(r.Texts.List)
-	_, err := fmt.Fprintf(w, "\n%d texts are listed, %d of them nobody's; %d of the intervals hold the truth. "+
-		"%d frequent ones are not listed. %d clients took %.1f s.\n", listed, wrong, inside, missed, r.Reports, r.ElapsedSeconds)
+	_, err := fmt.Fprintf(w, "\n%d texts are listed, of which nobody has %d; %d of the intervals contain the truth. "+
+		"%d frequent texts are not listed. %d clients took %.1f s.\n", listed, wrong, inside, missed, r.Reports, r.ElapsedSeconds)
 	return err
 }

@@ -65,13 +65,13 @@ Solve for eps (the default), delta, eps0 or users, and give all the others. eps,
 are rounded up, eps0 down, by at most a relative 1e-9. "raw" is the bound alone; "value" falls
 back to pure local privacy, which always holds.
 
-With --epochs T ε is that of T releases together, by composition of their laws of privacy loss,
-and δ the total: for krr with revealed, exact or others, and laplace with exact, solving for eps.
-It holds for releases fixed before the first, such as the epochs of a task, whose inputs may
-depend on what was released before (docs/proofs/loss-laws.md, Theorem 3).
+With --epochs T, ε and δ are the totals of T releases, composed by their laws of privacy loss. This
+works for krr with revealed, exact or others, and for laplace with exact, when solving for eps. The
+releases must be fixed before the first, such as the epochs of a task. Their inputs may depend on
+earlier results (docs/proofs/loss-laws.md, Theorem 3).
 
-With --plot FILE.svg a chart of ε against the number of users is written, for every bound that is
-valid for the mechanism and for generic randomizers; with --epochs, of ε against their number.`,
+--plot FILE.svg writes a chart of ε against the number of users, for every bound that is valid for
+the mechanism and for generic randomizers. With --epochs, it is a chart against the number of epochs.`,
 		Example: `  # ε of 10-ary randomized response with ε₀ = 1 among 100 million users
   doona amplify --mechanism krr --bound exact --k 10 --eps0 1 --users 100000000 --delta 1e-6
   # how many users does Laplace noise with ε₀ = 1 need for (0.1, 1e-6)?
@@ -161,7 +161,7 @@ func checkAmplify(cmd *cobra.Command, f amplifyFlags) error {
 		target = "epsilon"
 	}
 	if given(target) {
-		return cli.Usagef("--%s is what is solved for: leave it out or choose another --solve", target)
+		return cli.Usagef("invalid --%s: it is the result; omit it or choose another --solve", target)
 	}
 	if given("sigma") {
 		return cli.Usagef("--sigma belongs to mechanism gaussian")
@@ -202,8 +202,8 @@ func solveAmplify(a accountant.Amplification, f amplifyFlags) (amplifyResult, er
 func runGaussian(cmd *cobra.Command, f amplifyFlags) error {
 	for _, name := range []string{"bound", "eps0", "k", "users", "delta", "epsilon", "solve", "plot", "epochs"} {
 		if cmd.Flags().Changed(name) {
-			return cli.Usagef("--%s is not valid for mechanism gaussian: it has no pure local ε₀; give --sigma "+
-				"for its γ", name)
+			return cli.Usagef("invalid --%s for mechanism gaussian: it has no pure local ε₀; give --sigma "+
+				"to get its γ", name)
 		}
 	}
 	gamma, err := accountant.GaussianGamma(f.sigma)

@@ -63,8 +63,8 @@ func lawOf(a accountant.Amplification, f amplifyFlags) (*compose.Law, error) {
 		return compose.LawOfSlow(curve, math.Min(a.Epsilon0, 4*eps0+compose.Top(curve))), nil
 	}
 	return nil, invalid.Field("bound", f.bound,
-		"with several epochs revealed, exact or others for krr, or exact for laplace: "+
-			"others are no law of a privacy loss")
+		"with several epochs, revealed, exact or others for krr, or exact for laplace: "+
+			"other bounds have no law of a privacy loss")
 }
 
 // krrRules maps bounds that have laws to their rules.

@@ -45,7 +45,7 @@ type composed struct {
 const (
 	oneTheorem = "the epochs have one law, fixed before the first, and are composed (docs/proofs/loss-laws.md, " +
 		"Theorem 3)"
-	allTheorem = "the epochs of each task are composed; tasks, which may be chosen by earlier results, add up " +
+	allTheorem = "the epochs of each task are composed; the costs of tasks, which may depend on earlier results, add up " +
 		"(docs/proofs/budget.md, Theorem 4)"
 )
 
@@ -55,16 +55,16 @@ func composeCommand() *cobra.Command {
 	plot := ""
 	cmd := &cobra.Command{
 		Use:   "compose TASK...",
-		Short: "Say what all epochs of tasks cost a client together",
-		Long: `Compose the laws of privacy loss of a task's epochs: the ε of all together, for a client who
-reports in each of them, and its curve over δ. The claim of each task is checked first.
+		Short: "Print the total privacy cost of all epochs of tasks",
+		Long: `Compose the laws of privacy loss of a task's epochs. It checks the claim of each task, and prints the
+total ε for a client who reports in every epoch, and the curve of ε over δ.
 
-Several tasks may have been chosen after the results of others. No composition of them is a bound
-then, so they add up, each with its share of δ. --delta is the δ of all; default: the sum of what
-the tasks claim, or of their epochs. --epochs takes another number of epochs, of each task, than
-the task's own: more, of a stream, or any of a draft, which has none.
+Someone may have chosen a task after seeing the results of another. So the costs of several tasks are
+not composed but added up, and each task gets a share of δ. --delta is the total δ. Its default is the
+sum of what the tasks, or their epochs, claim. --epochs replaces the number of epochs of each task: for
+a stream, which has more, or for a draft, which has none.
 
-With --plot FILE.svg a chart of ε against the number of epochs is written, composed and added up.`,
+--plot FILE.svg writes a chart of ε against the number of epochs, composed and added up.`,
 		Example: `  doona init try
   doona compose try/task.bundle --epochs 365 --delta 1e-5`,
 		Args: func(cmd *cobra.Command, args []string) error { return cli.Usage(cobra.MinimumNArgs(1)(cmd, args)) },

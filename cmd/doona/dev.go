@@ -36,14 +36,14 @@ four lines:
   const doona = await connect(task);
   await doona.report(42);
 
-Every report is randomized, sealed, relayed and opened by the very code of a deployment, and the estimate is shown
-here and at a page a few seconds later. A browser reports once in an epoch: reload the page in the next one.
+The code of a real deployment randomizes, seals, relays and opens every report. A few seconds later, this terminal and
+a page show the estimate. A browser reports once in an epoch: reload the page in the next one.
 
-NOTHING OF IT IS PRIVATE. A batch is a single report, so no other report hides it; there is almost no noise; and all keys
-lie on this machine. For a task that protects people see 'doona plan' and 'doona init'.
+NOTHING IS PRIVATE. A batch is a single report, so no other report hides it; there is almost no noise; and all keys
+are on this machine. For a task that protects people see 'doona plan' and 'doona init'.
 
-Everything is kept in the folder .doona, which git ignores, and the next start goes on with it: same task, same
-address. It lasts 12 hours; then, or with --new, there is another task, and .doona/task.json has it.`,
+Dev stores everything in the folder .doona, which git ignores. The next start continues with the same task and address.
+The task lasts 12 hours. After that, or with --new, dev makes another task and writes it to .doona/task.json.`,
 		Example: `  doona dev
   doona dev --new --query histogram --bins 5 --labels
   doona dev --new --batch 3 --epoch 60`,
@@ -59,7 +59,7 @@ address. It lasts 12 hours; then, or with --new, there is another task, and .doo
 	}
 	o.flags(cmd)
 	hosts.Register(cmd)
-	cmd.Flags().BoolVar(&anew, "new", false, "begin anew with another task, and forget the one in .doona")
+	cmd.Flags().BoolVar(&anew, "new", false, "make another task, and delete the one in .doona")
 	return cmd
 }
 
@@ -110,7 +110,7 @@ func listenAt(addresses []string) (listeners []net.Listener, err error) {
 	for _, address := range addresses {
 		l, err := net.Listen("tcp", address)
 		if errors.Is(err, syscall.EADDRINUSE) {
-			err = fmt.Errorf("%s is taken, perhaps by another 'doona dev': end it, or begin at other ports with --new "+
+			err = fmt.Errorf("%s is in use, perhaps by another 'doona dev': end it, or use other ports with --new "+
 				"--port N", address)
 		}
 		if err != nil {

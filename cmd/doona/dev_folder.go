@@ -54,7 +54,7 @@ func openFolder(cmd *cobra.Command, o *devOptions, anew bool) (*devState, error)
 		return nil, err
 	}
 	if time.Until(time.Unix(int64(kept.open.Epochs.Over()), 0)) < leastLeft {
-		fmt.Fprintf(cmd.ErrOrStderr(), "The task in %s has ended. Here is another, at another address.\n", folder)
+		fmt.Fprintf(cmd.ErrOrStderr(), "The task in %s has ended. Dev made another task, at another address.\n", folder)
 		kept.open = nil
 	}
 	return kept, nil
@@ -75,7 +75,7 @@ func readState() (*devState, error) {
 		p.open, err = taskfile.LoadBundle(filepath.Join(partiesFolder, devName+".bundle"))
 	}
 	if err != nil {
-		return nil, fmt.Errorf("couldn't go on with %s: %w (begin anew with --new)", folder, err)
+		return nil, fmt.Errorf("couldn't continue with %s: %w (--new makes another task)", folder, err)
 	}
 	return p, nil
 }
@@ -109,7 +109,7 @@ func (p *devState) deployment(o *devOptions, relays []net.Listener) (*quickstart
 func clearFolder() error {
 	for _, old := range []string{stateFile, taskFile, partiesFolder} { // stateFile first: it makes the rest count
 		if err := os.RemoveAll(old); err != nil {
-			return fmt.Errorf("couldn't begin anew: %w", err)
+			return fmt.Errorf("couldn't delete the old task: %w", err)
 		}
 	}
 	err := durable.MakeFolder(folder, 0o700)
@@ -168,7 +168,7 @@ func (p *devState) keep(d *quickstart.Deployment, listeners []net.Listener) (*of
 }
 
 func (f *offer) print(w io.Writer, o *devOptions) error {
-	_, err := fmt.Fprintf(w, `A task on this machine, to try a page with. NOTHING OF IT IS PRIVATE: %s.
+	_, err := fmt.Fprintf(w, `A task on this machine, to try a page with. NOTHING IS PRIVATE: %s.
 
   question   %s
   task       %s

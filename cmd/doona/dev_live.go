@@ -27,13 +27,13 @@ func watch(ctx context.Context, cmd *cobra.Command, t *quickstart.Task) error {
 	for {
 		select {
 		case <-ctx.Done():
-			fmt.Fprintf(cmd.ErrOrStderr(), "\nEnded. The next start goes on with what is in %s.\n", folder)
+			fmt.Fprintf(cmd.ErrOrStderr(), "\nEnded. The next start continues with the task in %s.\n", folder)
 			return nil
 		case <-tick.C:
 		}
 		now := time.Now()
 		if now.Unix() >= int64(t.Open.Epochs.Over()) {
-			return errors.New("the task has ended: start again, and there is another")
+			return errors.New("the task has ended: start again to get another task")
 		}
 		report, err := t.Verifier.Report()
 		if err != nil {
@@ -42,7 +42,7 @@ func watch(ctx context.Context, cmd *cobra.Command, t *quickstart.Task) error {
 		if report.Batches == last.Batches && report.Withheld == last.Withheld {
 			continue
 		}
-		n := newNews(last, report)
+		n := newProgress(last, report)
 		if err := cli.Print(cmd, n, func(out io.Writer) error { return n.print(out, now) }); err != nil {
 			return err
 		}
@@ -50,8 +50,8 @@ func watch(ctx context.Context, cmd *cobra.Command, t *quickstart.Task) error {
 	}
 }
 
-// news is what batches have brought so far.
-type news struct {
+// progress counts what the batches have contained so far.
+type progress struct {
 	Reports   uint64             `json:"reports"`   // Since the start of the task.
 	Batches   uint64             `json:"batches"`   // Likewise.
 	Destroyed uint64             `json:"destroyed"` // Messages of incomplete batches, likewise.
@@ -64,8 +64,8 @@ type news struct {
 	errors      verifier.Values
 }
 
-func newNews(last, r *verifier.Report) *news {
-	return &news{Reports: r.Reports, Batches: r.Batches, Destroyed: r.Withheld, Estimate: r.Estimate,
+func newProgress(last, r *verifier.Report) *progress {
+	return &progress{Reports: r.Reports, Batches: r.Batches, Destroyed: r.Withheld, Estimate: r.Estimate,
 		Interval: r.Interval, Labels: r.Labels, fresh: r.Reports - last.Reports, lost: r.Withheld - last.Withheld,
 		measure: r.Measure, errors: r.StandardError}
 }
@@ -73,7 +73,7 @@ func newNews(last, r *verifier.Report) *news {
 // mostEntries is how many entries of an estimate fit in a line; the page shows all.
 const mostEntries = 8
 
-func (n *news) print(w io.Writer, now time.Time) error {
+func (n *progress) print(w io.Writer, now time.Time) error {
 	at := now.Format(time.TimeOnly)
 	if n.lost > 0 {
 		if _, err := fmt.Fprintf(w, "%s  %s destroyed: the epoch ended before a batch was full\n", at,
@@ -89,7 +89,7 @@ func (n *news) print(w io.Writer, now time.Time) error {
 }
 
 // answer formats the estimate as a line.
-func (n *news) answer() string {
+func (n *progress) answer() string {
 	if len(n.Labels) == 0 && len(n.Estimate) == 1 {
 		return fmt.Sprintf("%s %s (95 %%: %s to %s)", n.measure, display.Figure(n.Estimate[0], n.errors[0]),
 			display.Figure(n.Interval[0][0], n.errors[0]), display.Figure(n.Interval[0][1], n.errors[0]))

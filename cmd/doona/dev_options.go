@@ -14,7 +14,7 @@ import (
 	"github.com/doona-dp/doona/wire/task"
 )
 
-// devOptions say what is asked, and where.
+// devOptions describe the query and the ports.
 type devOptions struct {
 	Query  task.Query `json:"query"`
 	Range  string     `json:"range"`
@@ -31,7 +31,7 @@ var devQueries = []task.Query{task.Count, task.Sum, task.Mean, task.Histogram}
 func (o *devOptions) flags(cmd *cobra.Command) {
 	f := cmd.Flags()
 	f.StringVar((*string)(&o.Query), "query", string(task.Mean), "count (of 1 among 0 and 1), sum, mean or histogram")
-	f.StringVar(&o.Range, "range", "0,100", "LO,HI of the value; what is outside is clipped")
+	f.StringVar(&o.Range, "range", "0,100", "LO,HI of the value; values outside are clipped")
 	f.Uint64Var(&o.Bins, "bins", 10, "bins of a histogram, 2 to 1000")
 	f.BoolVar(&o.Labels, "labels", false, "histogram values are categories 0 to bins-1")
 	f.Uint64Var(&o.Batch, "batch", 1, "reports shuffled together, 1 to 1000: fewer in an epoch are destroyed")
@@ -80,7 +80,7 @@ func (o *devOptions) take(cmd *cobra.Command, kept devOptions) error {
 	*o = kept
 	for name, value := range asked {
 		if is := cmd.Flags().Lookup(name).Value.String(); is != value {
-			return cli.Usagef("invalid %s %s: want %s, as the task in %s has it, or --new to begin anew", name, value, is,
+			return cli.Usagef("invalid %s %s: want %s, as in the task in %s, or --new for another task", name, value, is,
 				folder)
 		}
 	}
@@ -140,9 +140,9 @@ func (o *devOptions) question() string {
 // whyNot says why nothing is private here.
 func (o *devOptions) whyNot() string {
 	if o.Batch == 1 {
-		return "a batch is one report, and all keys lie in " + folder
+		return "a batch is one report, and all keys are in " + folder
 	}
-	return fmt.Sprintf("a batch is %d reports, almost without noise, and all keys lie in %s", o.Batch, folder)
+	return fmt.Sprintf("a batch is %d reports, almost without noise, and all keys are in %s", o.Batch, folder)
 }
 
 // example returns a valid value.

@@ -67,7 +67,7 @@ func (r *running) stop(t *testing.T) {
 	t.Helper()
 	r.cancel()
 	require.NoError(t, <-r.done)
-	require.Contains(t, r.errors.String(), "The next start goes on")
+	require.Contains(t, r.errors.String(), "The next start continues")
 }
 
 // report sends a report, as a page does, and returns the line that follows.
@@ -112,7 +112,7 @@ func TestAReportIsDecoded(t *testing.T) {
 	require.NoError(t, err)
 	require.NoError(t, page.Body.Close())
 	require.Contains(t, string(body), "nothing is private")
-	require.ErrorContains(t, refused(t), "is taken")
+	require.ErrorContains(t, refused(t), "is in use")
 	first.stop(t)
 
 	second := startDev(t)
@@ -122,7 +122,7 @@ func TestAReportIsDecoded(t *testing.T) {
 	require.InDelta(t, 43, n.Estimate, .1)
 	second.stop(t)
 
-	require.ErrorContains(t, refused(t, "--query", "sum"), "invalid query sum: want mean, as the task in .doona has it")
+	require.ErrorContains(t, refused(t, "--query", "sum"), "invalid query sum: want mean, as in the task in .doona")
 	third := startDev(t, "--new", "--port", "0", "--query", "histogram", "--bins", "5", "--labels")
 	require.NotEqual(t, first.offer.Task, third.offer.Task)
 	require.Equal(t, []any{0., 0., 0., 1., 0.}, rounded(third.report(t, 3).Estimate))
@@ -173,7 +173,7 @@ func TestWhatIsKept(t *testing.T) {
 // TestWhatIsTold: a line says how many reports arrived and how many messages were destroyed.
 func TestWhatIsTold(t *testing.T) {
 	at := time.Date(2026, 1, 2, 15, 4, 5, 0, time.UTC)
-	for want, n := range map[string]news{
+	for want, n := range map[string]progress{
 		"15:04:05  1 report decoded, 3 in all: mean of a value 42.00 (95 %: 41.00 to 43.00)\n": {Reports: 3, fresh: 1,
 			measure: "mean of a value", Estimate: []float64{42}, errors: []float64{.5}, Interval: [][2]float64{{41, 43}}},
 		"15:04:05  2 reports decoded, 2 in all: 2 × 7\n": {Reports: 2, fresh: 2, Estimate: []float64{0, 2, .1},
@@ -184,7 +184,7 @@ func TestWhatIsTold(t *testing.T) {
 		require.NoError(t, n.print(&out, at))
 		require.Equal(t, want, out.String())
 	}
-	many := news{fresh: 1, Reports: 1, Labels: make([]string, 10), Estimate: make([]float64, 10)}
+	many := progress{fresh: 1, Reports: 1, Labels: make([]string, 10), Estimate: make([]float64, 10)}
 	for i := range many.Estimate {
 		many.Estimate[i] = 1
 	}

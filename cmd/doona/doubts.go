@@ -35,7 +35,7 @@ func (d doubts) refuse(unchecked bool) error {
 	if len(d) == 0 || unchecked {
 		return nil
 	}
-	return errors.New(strings.Join(d, "; ") + " (--unchecked goes on all the same)")
+	return errors.New(strings.Join(d, "; ") + " (--unchecked continues anyway)")
 }
 
 // print lists the waived doubts.

@@ -46,7 +46,7 @@ Rules, each a proven bound:
   exact      exact, when the target's own choice stays hidden; any ε
   others     K = 2 only: when everybody's choice stays hidden; any ε; the smallest γ
 
-Without --rule it is others for K = 2 and exact else.
+Default rule: others for K = 2, otherwise exact.
 
 γ is rounded up by at most a relative 1e-9 and printed as a fraction too. eps0 is the local
 privacy that remains if every relay colludes with the verifier.`,

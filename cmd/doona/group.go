@@ -93,12 +93,12 @@ func (f deviceFlag) setDevices(rows []planRow) error {
 
 // printDevices prints a line for each such guarantee.
 func printDevices(w io.Writer, rows []planRow) error {
-	told := map[groupGuarantee]bool{}
+	printed := map[groupGuarantee]bool{}
 	for _, r := range rows {
-		if r.Devices == nil || told[*r.Devices] {
+		if r.Devices == nil || printed[*r.Devices] {
 			continue
 		}
-		told[*r.Devices] = true
+		printed[*r.Devices] = true
 		if _, err := fmt.Fprintf(w, "(%s, %s)-DP of a report: a person who reports from %d devices in an epoch has %s.\n",
 			decimal.Up(*r.Epsilon, 3), decimal.Up(*r.Delta, 3), r.Devices.Reports, r.Devices.text()); err != nil {
 			return err

@@ -25,7 +25,7 @@ func initCommand() *cobra.Command {
 owner's key, a signed task (the mean of a number from 0 to 100, 1,000 reports a batch, epsilon 1,
 delta 1e-6, one epoch a day from today), two relays' keys and relay.yaml, and the verifier's keys and
 verifier.yaml.
-It prints the commands that start them, and one that plays clients. In earnest every party makes
+It prints the commands that start them, and one that simulates clients. In production, every party makes
 its own keys on its own machine ('relay keygen', 'verifier keygen', 'doona keygen') and the owner signs a task with
 'doona task new'.`,
 		Example: "  doona init try && cat try/task.json",
@@ -86,11 +86,11 @@ type deployment struct {
 }
 
 func (d deployment) print(w io.Writer) error {
-	fmt.Fprintln(w, "Start, each in a terminal of its own:")
+	fmt.Fprintln(w, "Start each of these in its own terminal:")
 	for _, c := range d.Commands {
 		fmt.Fprintln(w, "  "+c)
 	}
-	_, err := fmt.Fprintf(w, "\nThen play 2,000 clients, enough for two batches:\n  %s\nor report from a page:\n  "+
+	_, err := fmt.Fprintf(w, "\nThen simulate 2,000 clients, enough for two batches:\n  %s\nor report from a page:\n  "+
 		"connect({task: %q, owner: %q, …})\n", d.Load, d.TaskURL, d.Owner)
 	return err
 }

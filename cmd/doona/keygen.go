@@ -14,8 +14,8 @@ func keygenCommand() *cobra.Command {
 		Long: `Keygen writes a new Ed25519 key to a file of mode 0600 that must not exist, and prints the public
 half, "ed25519:…".
 
-With an owner's key you sign tasks: pages, relays and verifiers are given its public half. The recovery key
-of a stream is a second one, which takes the stream over if the owner's is lost or stolen: keep it apart
+You sign tasks with an owner's key, and give its public half to pages, relays and verifiers. The recovery key
+of a stream is a second key. It takes the stream over if the owner's key is lost or stolen, so keep it elsewhere
 ('task recover --help'). Relays, verifiers and issuers make their own keys: 'relay keygen', 'verifier keygen' and
 'issuer keygen'.`,
 		Example: `  doona keygen --out owner.key

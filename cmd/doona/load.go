@@ -47,7 +47,7 @@ type loadResult struct {
 	Rate      float64        `json:"rate_per_second"` // requested; 0: as fast as answers come
 	Seconds   float64        `json:"seconds"`
 	Offered   int            `json:"offered"`
-	Late      int            `json:"late"` // due and not sent: every connection was in use
+	Late      int            `json:"late"` // Due and not sent, because every connection was in use.
 	Accepted  int            `json:"accepted"`
 	PerSecond float64        `json:"accepted_per_second"`
 	Refused   map[string]int `json:"refused"`
@@ -58,39 +58,38 @@ type loadResult struct {
 	Comparison *comparison `json:"comparison,omitempty"` // With --report.
 }
 
-const aboutLoad = `Load plays N clients of a task, with one value each. It seals --preseal-mb megabytes of their reports in
-advance; then reports are offered at a fixed rate, whatever the relay does, over at most --connections
-connections, while the next are sealed. What is refused for want of room is offered again after all others, or
-when --preseal-mb megabytes wait. So memory does not grow with the clients: 8 bytes for each, for its latency.
-Latency is measured from the moment a report was due, so a slow relay does not slow the clock.
+const aboutLoad = `Load simulates N clients of a task, with one value each. It seals --preseal-mb megabytes of reports in advance.
+Then it sends reports at a fixed rate, however slow the relay is, over at most --connections connections,
+and seals the next ones meanwhile. If the relay refuses a report because it is full, load sends it again after
+all others, or when --preseal-mb megabytes wait. So memory hardly grows with the clients: 8 bytes for each.
+Latency counts from the moment at which a report was due, so a slow relay cannot hide its delay.
 
-Only for a test relay: the reports are real, fill batches, and spoil the task's estimate.
+Use it only with a test relay: the reports are real, fill batches, and spoil the task's estimate.
 
-A relay counts networks. Each client therefore names a network of its own in the header
---forwarded-header, which the relay believes if its trusted_proxies include this machine. Without that all
-clients are one network: most are answered 429. A second run in an epoch plays the same networks,
-which have reported: give the task a quota (task new --quota) for as many runs as you want.
+A relay limits the reports of each network. So each client names its own network in the header
+--forwarded-header. The relay believes it if its trusted_proxies include this machine. Otherwise all clients
+are one network, and the relay answers most of them with 429. A second run in an epoch uses the same networks,
+which have reported already: for several runs, give the task a quota (task new --quota).
 
-To find a relay's capacity, use --rate 0, which sends as fast as answers come; then offer more
-than that and see that memory and the latency of what is accepted stay bounded. Clients need
-processor time too, those that are sealed meanwhile above all: run this on another machine, with room
-ahead for all of them, or read the figures as of both together.
+To find a relay's capacity, use --rate 0, which sends as fast as answers arrive. Then use a higher rate, and
+check that memory and the latency of accepted reports stay bounded. Sealing takes processor time too. So run
+load on another machine, with --preseal-mb for all reports. Otherwise the figures are those of both programs.
 
---values says what values the clients have: the worst one for the answer's error, as the load does not
-depend on it; uniform over the domain; zipf, the k-th bin or the k-th of 100 levels of a number as often
-as 1/k says; or those of a file, in turn. The same clients have the same values in every run.
+--values sets the clients' values. worst: the value with the largest error, on which the load does not depend.
+uniform: uniform over the domain. zipf: the k-th bin, or the k-th of 100 levels of a number, with a frequency
+proportional to 1/k. A file: its values, in turn. The same clients have the same values in every run.
 
-With --report, the address of the task's page at its verifier (…/tasks/ID), load waits until the
-verifier has released as many clients as were accepted, knows the exact answer of these, and sets the
-estimate beside it. The task must be a fresh one, and --clients a multiple of its batch size, all of whom
-must be accepted within --duration.
+--report is the address of the task's page at its verifier (…/tasks/ID). Load waits until the verifier has
+released all accepted clients. Then it compares the estimate with the exact answer. The task must have no
+reports yet. --clients must be a multiple of its batch size, and the relay must accept all of them within
+--duration.
 
-Reports go to the address that the task names. Behind a proxy that writes the header --forwarded-header itself, as
-those in deploy/ do, all clients are one network: test with a task that names the relay's own address.
-It is an error if no report is accepted. Load ends early where the first 100 answers all say state-rolled-back, or
-no connection comes about.
+Load sends reports to the address that the task names. A proxy that writes the header --forwarded-header itself,
+as those in deploy/ do, turns all clients into one network: test with a task that names the relay's own address.
+It is an error if the relay accepts no report. Load ends early if the first 100 answers are all
+state-rolled-back, or if it cannot connect.
 
-Of a task with tokens each client first gets one from the issuer, which must count networks and believe
+For a task with tokens, each client first gets a token from the issuer, which must count networks and trust
 the same header.
 
 --pid (on the same machine) or --admin adds the relay's peak memory.`
@@ -99,7 +98,7 @@ func loadCommand() *cobra.Command {
 	var f loadFlags
 	cmd := &cobra.Command{
 		Use:   "load --task URL --owner ed25519:… --rate R --clients N --duration D",
-		Short: "Offer a test relay reports at a rate and measure what it takes",
+		Short: "Send reports to a test relay at a rate and measure how many it accepts",
 		Long:  aboutLoad,
 		Example: `  doona load --task http://127.0.0.1:8081/v1/tasks/ID --owner ed25519:… --rate 0 --clients 20000 --duration 10s
   doona load --task http://127.0.0.1:8081/v1/tasks/ID --owner ed25519:… --rate 8000 --clients 50000 --duration 1m --admin http://127.0.0.1:9081 --json
@@ -129,7 +128,7 @@ func loadCommand() *cobra.Command {
 	flags.StringVar(&f.owner, "owner", "", "the owner's public key, ed25519:…")
 	flags.Float64Var(&f.rate, "rate", 100, "reports per second, 0 or more; 0: as fast as answers come")
 	flags.IntVar(&f.clients, "clients", 1000, "clients, 1 to 10000000; each has one report")
-	flags.DurationVar(&f.duration, "duration", 10*time.Second, "how long to offer, 100ms or more")
+	flags.DurationVar(&f.duration, "duration", 10*time.Second, "how long to send, 100ms or more")
 	flags.IntVar(&f.connections, "connections", 256, "connections at a time, 1 to 65536")
 	flags.IntVar(&f.ahead, "preseal-mb", 128,
 		"sealed reports to hold, before the first is offered and then, in MB, 1 or more")
@@ -165,7 +164,7 @@ func (f *loadFlags) check(cmd *cobra.Command) error {
 	case f.connections < 1 || f.connections > 65536:
 		return cli.Usagef("invalid connections %d: want 1 to 65536", f.connections)
 	case f.ahead < 1 || f.ahead > 1<<20:
-		return cli.Usagef("invalid ahead %d: want 1 to %d MB", f.ahead, 1<<20)
+		return cli.Usagef("invalid preseal-mb %d: want 1 to %d MB", f.ahead, 1<<20)
 	case f.header != "X-Forwarded-For" && f.header != "Forwarded":
 		return cli.Usagef("invalid forwarded-header %q: want X-Forwarded-For or Forwarded", f.header)
 	case given("report") && !isURL(f.report):
@@ -185,7 +184,7 @@ func (f *loadFlags) check(cmd *cobra.Command) error {
 		}
 	}
 	if given("pid") {
-		return cli.Refuse(cmd, "with --pid: one of them says the relay's peak memory", "admin")
+		return cli.Refuse(cmd, "with --pid: give one of them, for the relay's peak memory", "admin")
 	}
 	return nil
 }
@@ -209,7 +208,7 @@ func (f *loadFlags) run(ctx context.Context) (*loadResult, *openloop.Truth, erro
 	open := client.Task()
 	if n := int(open.Batch.Size); f.report != "" && f.clients%n != 0 {
 		return nil, nil, cli.Usagef("invalid clients %d: want a multiple of %d, the task's batch size, with --report: "+
-			"who does not fill a batch is in no estimate", f.clients, n)
+			"the estimate covers full batches only", f.clients, n)
 	}
 	values, err := f.prepare(ctx, open.Task)
 	if err != nil {
@@ -290,7 +289,7 @@ func (f *loadFlags) offer(ctx context.Context, to string, p *press, taken func(*
 	if f.pid != 0 {
 		out.PeakRSS, err = openloop.PeakRSS(f.pid)
 	} else if f.admin != "" && out.PeakRSS == 0 {
-		err = fmt.Errorf("couldn't read the relay's memory: %s/metrics does not say it",
+		err = fmt.Errorf("couldn't read the relay's memory: %s/metrics does not have it",
 			strings.TrimSuffix(f.admin, "/"))
 	}
 	return out, err
@@ -351,13 +350,13 @@ func (f *loadFlags) fetch(ctx context.Context, url string) (string, error) {
 }
 
 func (r *loadResult) print(w io.Writer) {
-	fmt.Fprintf(w, "offered   %d reports of %d clients in %.1f s; %d more were due and not offered, as every "+
+	fmt.Fprintf(w, "sent      %d reports of %d clients in %.1f s; %d more were due and not sent, because every "+
 		"connection was in use\n", r.Offered, r.Clients, r.Seconds, r.Late)
 	fmt.Fprintf(w, "accepted  %d (%.0f/s), p50 %.1f ms, p99 %.1f ms\n", r.Accepted, r.PerSecond, r.P50, r.P99)
 	for name, n := range r.Refused {
 		fmt.Fprintf(w, "refused   %d %s\n", n, name)
 	}
 	if r.PeakRSS > 0 {
-		fmt.Fprintf(w, "memory    %d kB at most, the relay\n", r.PeakRSS)
+		fmt.Fprintf(w, "memory    %d kB, the relay's peak\n", r.PeakRSS)
 	}
 }

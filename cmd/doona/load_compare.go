@@ -70,7 +70,7 @@ func (f *loadFlags) prepare(ctx context.Context, t *task.Task) (openloop.Values,
 	}
 	before, err := f.readAnswer(ctx)
 	if err == nil && before.Users > 0 {
-		err = fmt.Errorf("couldn't compare with the truth: the verifier's estimate is of %d other clients already",
+		err = fmt.Errorf("couldn't compare with the truth: the verifier already has an estimate of %d other clients",
 			before.Users)
 	}
 	return values, err
@@ -83,7 +83,7 @@ func (f *loadFlags) readAnswer(ctx context.Context) (*answer, error) {
 	}
 	a := new(answer)
 	if err := json.Unmarshal([]byte(text), a); err != nil || a.BatchSize == 0 {
-		return nil, fmt.Errorf("couldn't read the verifier's report: %s/api/report is none", f.report)
+		return nil, fmt.Errorf("couldn't read the verifier's report: %s/api/report has another format", f.report)
 	}
 	return a, nil
 }

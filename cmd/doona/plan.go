@@ -87,7 +87,7 @@ central     rmse relative to the best mechanism of one curator who sees all valu
 messages    mean number of a client's messages, without covers; slots and lanes are what it sends
 bytes       size of a client's report, through --hops relays
 dummies     mean number that every relay adds to every batch
-no honest   ε′, which holds if no other client is honest; '-': nothing is left
+no honest   ε′, which holds if no other client is honest; '-': no protection
 collude     ε₀, which holds if all relays collude with the verifier
 one bad     the most that one malicious client moves an entry of the answer
 
@@ -152,16 +152,16 @@ func planCommand() *cobra.Command {
 	flags.Float64Var(&g.MaxMessages, "max-messages", 0, "most messages of a client on average; 0 for no limit")
 	flags.Float64Var(&g.MaxDummies, "max-dummies", 0, "most dummies per relay and batch on average; 0 for no limit")
 	flags.Float64Var(&g.LeastLocal, "local-epsilon", 0,
-		"ε₀ that must remain if all relays collude, in (0, 64]; 0: nothing need")
+		"ε₀ that must remain if all relays collude, in (0, 64]; 0: none")
 	flags.Uint64Var(&g.Batches, "batches", defaultBatches,
 		"of tasks whose relays add noise: the most batches of an epoch, 0 for no bound")
 	flags.StringVar(&f.solve, "solve", "", "users: find the fewest")
 	flags.Float64Var(&f.width, "interval-width", 0, "with --solve users: how wide a 95 % interval may be, above 0")
 	flags.IntVar(&f.pick, "pick", 0, "row to write, from 1; with --out")
 	flags.StringVar(&f.out, "out", "", "file to write the picked row to; with --set a folder for its tasks")
-	flags.StringVar(&f.set, "set", "", "file of several queries under one total")
+	flags.StringVar(&f.set, "set", "", "file of several queries with one total budget")
 	f.devices.add(cmd)
-	flags.BoolVar(&f.table, "table", false, "print what reports cost by every protocol, as docs/costs.md keeps it")
+	flags.BoolVar(&f.table, "table", false, "print the cost of reports for every protocol, as in docs/costs.md")
 	return cmd
 }
 
@@ -185,7 +185,7 @@ func (f *planFlags) run(cmd *cobra.Command) error {
 		return f.printTable(cmd)
 	}
 	if f.set != "" {
-		if err := cli.Refuse(cmd, "with --set, whose file says it", ofOneQuery...); err != nil {
+		if err := cli.Refuse(cmd, "with --set: its file sets it", ofOneQuery...); err != nil {
 			return err
 		}
 		return f.runSet(cmd)
@@ -231,7 +231,7 @@ func (f *planFlags) run(cmd *cobra.Command) error {
 		return err
 	}
 	if ways[0].Why != nil {
-		return errors.New("no protocol reaches this goal: each row says why")
+		return errors.New("no protocol reaches this goal: see the reason in each row")
 	}
 	return nil
 }
@@ -333,23 +333,23 @@ func reason(r planRow, w, least *planner.Way) string {
 	}
 	switch {
 	case r.FoundDownTo != nil:
-		out = append(out, fmt.Sprintf("lists texts that about %s clients or more have, and of some more where many "+
+		out = append(out, fmt.Sprintf("lists texts that about %s clients or more have, or more clients where many "+
 			"begin alike", display.Number(*r.FoundDownTo)))
 	case w.Lists:
-		out = append(out, "can count texts that it is asked for, but list none: the batch has too few clients")
+		out = append(out, "can count given texts, but list none: the batch has too few clients")
 	}
 	switch {
 	case w.Noise == planner.NoiseRelays && r.LocalEpsilon == nil:
-		out = append(out, "rests on no client, and on one relay alone: all of them together see exact answers")
+		out = append(out, "needs one honest relay and no honest client; all relays together see exact answers")
 	case w.Noise == planner.NoiseRelays:
-		out = append(out, "rests on no client, and leaves some privacy if all relays collude")
+		out = append(out, "needs no honest client, and keeps some privacy if all relays collude")
 	case r.LocalEpsilon == nil:
-		out = append(out, "leaves nothing if all relays collude, or nobody else is honest")
+		out = append(out, "no privacy remains if all relays collude, or nobody else is honest")
 	case *r.LocalEpsilon > littleLeft:
-		out = append(out, fmt.Sprintf("leaves practically nothing (ε₀ = %s) if all relays collude, or nobody else is honest",
+		out = append(out, fmt.Sprintf("practically no privacy remains (ε₀ = %s) if all relays collude, or nobody else is honest",
 			decimal.Up(*r.LocalEpsilon, 3)))
 	default:
-		out = append(out, "leaves some privacy if all relays collude, or nobody else is honest")
+		out = append(out, "some privacy remains if all relays collude, or nobody else is honest")
 	}
 	if w.Padding == task.PaddingNone {
 		out = append(out, "the number of a client's messages shows the first relay its noise")
@@ -381,10 +381,10 @@ func printPlan(w io.Writer, g planner.Goal, result *planResult) error {
 	fmt.Fprintln(w)
 	if result.Quota != nil {
 		printQuota(w, *result.Quota)
-		fmt.Fprint(w, "That is by row 1, and the default of 'task new --quota': see there, and --issuer.\n\n")
+		fmt.Fprint(w, "These figures are of row 1 with the default quota: see 'task new --quota' and --issuer.\n\n")
 	}
 	for i, r := range rows {
-		text := r.Reason + " Holds provided " + r.NeedsHonest + ". " + r.batch
+		text := r.Reason + " The guarantee holds provided " + r.NeedsHonest + ". " + r.batch
 		if r.Why != "" {
 			text = "impossible: " + strings.TrimPrefix(r.Why, "invalid ")
 		}

@@ -104,7 +104,7 @@ func readSet(path string) (*setFile, planner.Set, error) {
 			return nil, s, err
 		}
 		if names[g.Name] || !plain(g.Name) {
-			return nil, s, cli.Usagef("invalid name %q: want one of its own for each query, of letters, "+
+			return nil, s, cli.Usagef("invalid name %q: want a different one for each query, of letters, "+
 				"digits, - and _",
 				g.Name)
 		}
@@ -212,8 +212,8 @@ func printSet(w io.Writer, r *setResult) error {
 		return err
 	}
 	fmt.Fprintf(w, "\nA person who reports from %d devices throughout has %s.\n", r.Devices.Reports, r.Devices.text())
-	_, err := fmt.Fprintf(w, "\n%.0f bytes of a visitor in an epoch. Whoever composes each query and adds them up, as "+
-		"a browser's budget does\nfor tasks it does not know to be chosen together, counts ε = %s.\n%s.\n", r.Bytes,
+	_, err := fmt.Fprintf(w, "\nA visitor sends %.0f bytes in an epoch. A browser does not know that these tasks were chosen together. "+
+		"Its budget\ncomposes each query and adds the queries up, and so counts ε = %s.\n%s.\n", r.Bytes,
 		decimal.Up(r.Added, 4), strings.ToUpper(r.Theorem[:1])+r.Theorem[1:])
 	return err
 }

@@ -23,12 +23,12 @@ func (f *queryFlags) add(cmd *cobra.Command, q *planner.Query, queries string) {
 	flags.Uint64Var(&q.Bins, "bins", 0, "bins of a histogram, 2 to 1048576")
 	flags.BoolVar(&q.Labels, "labels", false, "histogram values are categories 0 to bins-1")
 	flags.Uint64Var(&q.Dim, "dim", 0, "coordinates of a vector or vectormean, 1 to 1048576")
-	flags.Uint64Var(&q.Length, "length", 0, "most bytes of a text, for strings, 1 to 128: what is longer is cut")
-	flags.Float64Var(&q.Honest, "honest", 0.9, "share of them assumed honest, in (0, 1]; noise by relays needs none")
+	flags.Uint64Var(&q.Length, "length", 0, "most bytes of a text, for strings, 1 to 128; a longer text is cut")
+	flags.Float64Var(&q.Honest, "honest", 0.9, "share of clients assumed honest, in (0, 1]; not with noise by relays")
 	flags.Float64Var(&q.Epsilon, "epsilon", 0, "ε of one epoch, in (0, 100] (required without a total)")
 	flags.Float64Var(&q.Delta, "delta", 0, "δ of one epoch, in (0, 1) (required without a total)")
 	flags.Float64Var(&q.TotalEpsilon, "total-epsilon", 0,
-		"ε of all epochs together, in (0, 100]; then --epsilon and --delta may be left out")
+		"ε of all epochs together, in (0, 100]; --epsilon and --delta may then be omitted")
 	flags.Float64Var(&q.TotalDelta, "total-delta", 0, "δ of all epochs together, in (0, 1)")
 }
 

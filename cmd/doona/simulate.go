@@ -80,43 +80,45 @@ func simulateCommand() *cobra.Command {
 		Use:   "simulate --task FILE --input CSV|worst",
 		Short: "Run a task's randomizer and analyzer on synthetic clients and compare with the prediction",
 		Long: `Simulate runs the same randomizer and aggregate as the pipeline, one client per row of the
-input, without encryption or relays. It burns no privacy budget. The task may be a draft: a JSON
+input, without encryption or relays. It uses no privacy budget. The task may be a draft: a JSON
 document without relays, as 'doona task new' writes it.
 
-Every repetition is one batch of the same clients: the first n rows, n the task's batch size, as
-relays close a batch at n reports. Further rows are left out, and the result says how many. Where a
-file is sorted, its first rows are like each other and not like all: --sample takes n random ones.
+Every repetition is one batch of the same clients. They are the first n rows, because relays close a
+batch at n reports, the task's batch size. The result counts the rows that were left out. The first
+rows of a sorted file are not typical: --sample takes n random rows.
 
-The truth and the predicted variance are exact for these clients' values, after clipping, and if all
-are honest. How the clients differ from the people they were drawn from is in neither. With enough repetitions, bias is within a few bias_standard_error of 0 and
-empirical_variance agrees with predicted_variance; both are null for a single repetition. Coverage
-is the share of repetitions whose 95 % interval, from their data alone, held the truth, coverage_99_9
-that of the 99.9 % intervals, and band_coverage the share of those whose 95 % band held all entries
-at once. Of a histogram over a range the quantiles and the mean that a report has are compared in the
-same way. rms_z is the root mean square of the error in standard errors from the data: about 1, or
-less where the data cannot show how values were rounded.
+The truth and the predicted variance are exact for these clients' values, after clipping, if all are
+honest. They say nothing about a larger population. The result has:
+  bias                within a few bias_standard_error of 0 after enough repetitions
+  empirical_variance  agrees with predicted_variance; both are null for a single repetition
+  coverage            share of repetitions whose 95 % interval, from its data alone, contains the truth
+  coverage_99_9       the same for the 99.9 % intervals
+  band_coverage       share of repetitions whose 95 % band contains all entries at once
+  rms_z               root mean square error, in standard errors from the data: about 1, or less if the
+                      data cannot show how values were rounded
+For a histogram over a range, the quantiles and the mean of a report are compared in the same way.
 
-A task whose claim is not proven, or one that no relay would serve or release such a batch of, is
-refused: exit status 1. --unchecked simulates it all the same, and the result says so.
+Simulate refuses a task with a claim that is not proven, or that no relay would serve, or a batch that
+no relay would release: exit status 1. --unchecked simulates it anyway, and the result says so.
 
-With --malicious F the last F clients attack, and bias and variance show what that does:
-  max             the messages that move the answer most
-  one-coordinate  all their messages on one bin or coordinate
-  drop-noise      their values, without the noise that the others count on
+With --malicious F the last F clients attack; bias and variance show the effect:
+  max             they send the messages that move the answer most
+  one-coordinate  they send all messages to one bin or coordinate
+  drop-noise      they send their values without the noise on which the others rely
 
-Of a task for strings the input has one text in a line. Each batch is searched as the verifier would, and
-the texts that are frequent or were listed are printed: their clients, in how many batches they were
-listed, the mean of their counts, and how many of the intervals held the truth.
+For a task for strings, the input has one text in a line. Simulate searches each batch as the verifier
+would, and prints the frequent and the listed texts: their clients, the number of batches that list
+them, the mean of their counts, and the number of intervals that contain the truth.
 
-With --fast the aggregate of the honest clients is drawn from its own distribution, without their
-messages, where the protocol has a simple one. --central simulates the discrete Laplace mechanism of
-a trusted curator instead of the task's protocol: the least error to hope for at the same epsilon.
+--fast draws the aggregate of the honest clients from its distribution and not message by message, if
+the protocol has a simple one. --central simulates the discrete Laplace mechanism of a trusted curator
+instead of the task's protocol: the least error to expect at the same epsilon.
 
---table simulates small tasks of every protocol and query, with all clients honest, with 90 % and
-with 80 %, as docs/simulations.md keeps it, and fails where one is off its prediction: bias beyond 5
-standard errors, a variance outside of its two-sided 1e-6 interval, or, for values that differ or
-where all clients have the worst one, a coverage more than 5 standard errors below 94.5 % of the 95 %
-intervals or 99.8 % of the 99.9 % intervals.`,
+--table simulates small tasks of every protocol and query, with 100 %, 90 % and 80 % honest clients, as
+in docs/simulations.md. It fails if a task differs from its prediction: if the bias exceeds 5 standard
+errors, if a variance is outside its two-sided 1e-6 interval, or if a coverage is more than 5 standard
+errors below 94.5 % for the 95 % intervals, or 99.8 % for the 99.9 % intervals. Coverage is measured
+for different values, and with the worst value for all clients.`,
 		Example: `  doona task new --query mean --protocol splitmix --range 0,180 --batch 1000 --epsilon 1 --delta 1e-6 \
       --out t.json
   doona simulate --task t.json --input cmd/demo/flights.csv.gz --column delay_minutes --repeat 100
@@ -141,7 +143,7 @@ intervals or 99.8 % of the 99.9 % intervals.`,
 		"what malicious clients do: max, one-coordinate or drop-noise")
 	flags.BoolVar(&f.options.Fast, "fast", false, "draw the aggregate of the honest clients and not their messages")
 	flags.BoolVar(&f.central, "central", false, "simulate the central discrete Laplace mechanism instead")
-	flags.BoolVar(&f.unchecked, "unchecked", false, "go on with a false claim, or a batch that no relay would release")
+	flags.BoolVar(&f.unchecked, "unchecked", false, "continue with a false claim, or a batch that no relay would release")
 	flags.BoolVar(&f.table, "table", false,
 		"simulate small tasks of every protocol and compare each with its prediction; without --task")
 	return cmd
@@ -351,7 +353,7 @@ func printSimulation(w io.Writer, t *task.Task, s *simulation, o *planner.Outcom
 	}
 	s.Unchecked.print(w)
 	if s.Malicious > 0 {
-		fmt.Fprintf(w, "of them %d malicious (%s); the truth and the prediction are as if they were honest\n",
+		fmt.Fprintf(w, "%d of them malicious (%s); the truth and the prediction assume that they are honest\n",
 			s.Malicious, s.Attack)
 	}
 	if s.Fast {
@@ -398,7 +400,7 @@ func printSimulation(w io.Writer, t *task.Task, s *simulation, o *planner.Outcom
 		sampling, total = sampling+v, total+o.PredictedVariance[j]
 	}
 	n := float64(len(o.Truth))
-	_, err := fmt.Fprintf(w, "of it, %.4g because clients report a sample of their coordinates, and %.4g from "+
+	_, err := fmt.Fprintf(w, "of this, %.4g because clients report a sample of their coordinates, and %.4g from "+
 		"rounding and randomized response\n",
 		math.Sqrt(sampling/n), math.Sqrt((total-sampling)/n))
 	return err

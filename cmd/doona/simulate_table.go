@@ -91,7 +91,7 @@ func (f *simulateFlags) printTable(cmd *cobra.Command) error {
 		return err
 	}
 	if failed > 0 {
-		return fmt.Errorf("%d of %d rows are off their prediction", failed, len(rows))
+		return fmt.Errorf("%d of %d rows differ from their prediction", failed, len(rows))
 	}
 	return nil
 }

@@ -162,7 +162,7 @@ func (s *textSimulation) print(w io.Writer, t *task.Task) error {
 	printLeftOut(w, s.Users, s.LeftOut, s.Sample)
 	s.Unchecked.print(w)
 	if s.Malicious > 0 {
-		fmt.Fprintf(w, "of them %d malicious (%s); the clients of a text are as if they were honest\n", s.Malicious,
+		fmt.Fprintf(w, "%d of them malicious (%s); the counts of texts assume that they are honest\n", s.Malicious,
 			s.Attack)
 	}
 	fmt.Fprintln(w)
@@ -174,11 +174,11 @@ func (s *textSimulation) print(w io.Writer, t *task.Task) error {
 	if err := tab.Flush(); err != nil {
 		return err
 	}
-	down := "no text is sure to be listed, whoever has it"
+	down := "no text is listed reliably"
 	if s.FoundDownTo > 0 {
 		down = fmt.Sprintf("found down to about %.0f clients", s.FoundDownTo)
 	}
 	_, err := fmt.Fprintf(w, "\n%s; the truth was in %.1f %% of the 95 %% intervals; "+
-		"%d times a text was listed that nobody has\n", down, 100*s.Coverage, s.False)
+		"texts that nobody has were listed %d times\n", down, 100*s.Coverage, s.False)
 	return err
 }

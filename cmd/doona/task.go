@@ -53,9 +53,8 @@ type taskFlags struct {
 
 const aboutTaskNew = `New chooses the protocol's parameters for a query and a privacy target and writes the task.
 
-Without --protocol it takes the first row of 'doona plan', the least error that anyone can promise,
-and says why: see there for what other rows give and take. If no row is possible the exit status is 1,
-with each row's reason.
+Without --protocol it takes the first row of 'doona plan' and prints the reason. 'doona plan' shows the
+alternatives. If no row is possible, New prints each row's reason and exits with status 1.
 
 Without --relay it writes a draft as JSON: enough for 'doona simulate'. With the relays in the
 order reports visit them, the verifier, and the owner's key it writes the signed bundle that
@@ -63,31 +62,32 @@ relays serve and clients check, and the same as JSON beside it (FILE.json).
 
 A relay's operator can give you its list of keys for each task, and list the task. Or it approves you
 once for some tasks ('owners' in relay.yaml): then leave KEYLIST out, and New asks the relay for its
-keys and, when the task is signed, hands it over. It is served at once. If FILE is there already with
-this task, it is handed over again: so run the same command again after a relay could not be reached.
+keys, signs the task and sends it. The relay serves it at once. If FILE already has this task, New sends
+it again. So run the same command again after a relay could not be reached.
 
 The batch size is the number of reports shuffled together; --honest is the share of them you
 assume to come from honest clients. The guarantee is calibrated for their product.
 
-With --noise relays it rests on no other client: every relay adds dummies to every batch, and one
-relay that does not collude is enough. Batches of any size are released. The price: without
---local-epsilon the verifier receives exact answers, unlinked, and if all relays collude with it
-nothing remains. The error is about 2 for a count, 4 for one of 256 bins, at epsilon 1 and for any
+With --noise relays the guarantee needs no other honest client: every relay adds dummies to every
+batch, and one relay that does not collude is enough. Relays release batches of any size. The price:
+without --local-epsilon the verifier receives exact answers, unlinked, and if all relays collude with
+it, no protection remains. The error is about 2 for a count, 4 for one of 256 bins, at epsilon 1 and for any
 number of clients. With --noise clients the clients randomize.
 
-With --issuer every report needs an anonymous token, which the issuer gives to persons it can tell
-apart ('issuer --help'). Without, clients are told apart by network address: no protection against
-someone with many networks (Sybils). The issuer must be independent of you and of the verifier:
-whoever has tokens without end can surround one person with clients of their own.
+With --issuer every report needs an anonymous token. The issuer gives tokens to persons whom it can
+distinguish ('issuer --help'). Without an issuer, relays distinguish clients by network address, which
+does not protect against someone with many networks (Sybils). The issuer must be independent of you and
+of the verifier: someone with unlimited tokens can surround one person with their own clients.
 
 By default a network (IPv4 /24, IPv6 /48) has one report in an epoch. That shuts out all but one of the
 visitors who share it: half of a household of two, 90 % of ten, 99 % of an office or a carrier's address
-with 100. A higher --quota lets them in, and lets who has a network add as many false reports; New
-prints both. With --origin the first relay refuses reports of other sites' pages, which could else use
-up their visitors' networks and ask which have reported. List each origin whose pages report, apps too.
+with 100. A higher --quota lets them in, but also lets one network add that many false reports; New
+prints both. With --origin the first relay refuses reports from other sites' pages. Otherwise such pages
+could use up the quota of their visitors' networks, and ask which networks have reported. List every
+origin whose pages report, and apps too.
 
-With --stream it is the first task of a stream, which 'doona task renew' goes on with: pages name
-this task's id permanently. Later tasks differ in their epochs and keys, and in what --allow names.`
+With --stream the task is the first of a stream. Pages name its id permanently, and 'doona task renew'
+signs the later tasks. They differ in their epochs and keys, and in what --allow names.`
 
 func taskNewCommand() *cobra.Command {
 	var f taskFlags
@@ -113,10 +113,10 @@ func taskNewCommand() *cobra.Command {
 	q := &f.query
 	f.asked.add(cmd, q, "count, sum, mean, histogram, vector, vectormean or strings")
 	flags.StringVar(&q.Name, "name", "task", "name, 1 to 64 printable ASCII characters")
-	flags.StringVar(&q.Protocol, "protocol", "", "protocol (default: that of the plan's first row)")
+	flags.StringVar(&q.Protocol, "protocol", "", "protocol (default: the one in the plan's first row)")
 	flags.StringVar(&q.Rule, "rule", "", "accountant's rule (default: the one that gives the least error)")
 	flags.StringSliceVar(&f.params, "param", nil,
-		"NAME=N, a protocol parameter to keep (k, t, r); else it is chosen; repeat")
+		"NAME=N, a fixed protocol parameter (k, t, r); may be repeated (default: chosen)")
 	flags.StringVar((*string)(&q.Padding), "padding", "",
 		"full or none, where the protocol has a choice (default: its own)")
 	flags.Uint64Var(&q.Lanes, "lanes", 0,
@@ -126,7 +126,7 @@ func taskNewCommand() *cobra.Command {
 		"x25519, mlkem768x25519 or mlkem768 (post-quantum), as the key lists have it (default x25519)")
 	flags.StringVar(&f.out, "out", "", "file to write")
 	flags.StringVar(&f.owner, "owner-key", "", "owner's signing key file")
-	flags.StringArrayVar(&f.relays, "relay", nil, "URL,ed25519:KEY,KEYLIST of a relay, in order; without KEYLIST of one that has approved you; repeat")
+	flags.StringArrayVar(&f.relays, "relay", nil, "URL,ed25519:KEY,KEYLIST of a relay, in order; without KEYLIST if the relay has approved you; may be repeated")
 	flags.StringVar(&f.ca, "ca", "", "file of certificates (PEM) of authorities to trust besides the system's")
 	flags.StringVar(&f.verifier, "verifier", "", "ed25519:KEY,KEYLIST of the verifier")
 	flags.StringVar(&f.issuer, "issuer", "", "URL,ed25519:KEY,KEYLIST of an issuer of tokens: one report per token")
@@ -284,7 +284,7 @@ func (f *taskFlags) sign(ctx context.Context, t *task.Task) (*taskfile.Bundle, e
 		return f.begin(ctx, t, lists, owner)
 	}
 	if f.ca != "" {
-		return nil, cli.Usagef("invalid ca %q: want none, as no relay is asked: each comes with its KEYLIST", f.ca)
+		return nil, cli.Usagef("invalid ca %q: want none, because each relay has its KEYLIST and none is asked", f.ca)
 	}
 	return f.write(t, lists, owner)
 }
@@ -310,7 +310,7 @@ func (f *taskFlags) write(t *task.Task, lists []*onion.SignedKeyList, owner ed25
 	return bundle, nil
 }
 
-// parseRelay is parseParty for a relay. A relay that is asked for its key list has none here.
+// parseRelay is parseParty for a relay. A relay without a key list is asked for it later.
 func parseRelay(url, text string) (task.Party, *onion.SignedKeyList, error) {
 	if strings.Contains(text, ",") {
 		return parseParty("relay", url, text)

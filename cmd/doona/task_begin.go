@@ -50,7 +50,7 @@ func (f *taskFlags) begin(ctx context.Context, t *task.Task, lists []*onion.Sign
 	}
 	for _, hop := range slices.Backward(asked) {
 		if err := owner.Begin(ctx, t.Relays[hop], raw); err != nil {
-			return nil, fmt.Errorf("%w (it is signed, in %s: run this again to hand it over again)", err, f.out)
+			return nil, fmt.Errorf("%w (%s has the signed task: run the command again to send it)", err, f.out)
 		}
 	}
 	return bundle, nil
@@ -63,7 +63,7 @@ func (f *taskFlags) written(t *task.Task, asked []int, owner task.SignKey) (*tas
 	if err != nil {
 		return nil, err
 	}
-	other := fmt.Errorf("%s is there, and holds another task: name another file", f.out)
+	other := fmt.Errorf("%s exists and holds another task: name another file", f.out)
 	bundle, err := taskfile.ParseBundle(raw)
 	if err != nil {
 		return nil, other

@@ -27,11 +27,11 @@ func taskCheckCommand() *cobra.Command {
 		Use:   "check FILE",
 		Short: "Check a task's signature, parameters and claim",
 		Long: `Check does what a client does before it reports: it checks the signature and the key lists of a
-bundle, the parameters, and re-derives the claimed (ε, δ) from them. A JSON document has no
-signature; what was not checked is said.
+bundle and the parameters, and derives the claimed (ε, δ) again. A JSON document has no signature;
+Check says what it did not check.
 
-A claim that is not proven, and a task that no relay would serve, exit with status 1, with the
-figure that is derived. --unchecked prints the task all the same, and says why it should not be used.`,
+If the claim is not proven, or no relay would serve the task, Check prints the reason and exits with
+status 1. --unchecked prints the task anyway, and why it should not be used.`,
 		Example: `  doona init try
   doona task check try/task.bundle`,
 		Args: func(cmd *cobra.Command, args []string) error { return cli.Usage(cobra.ExactArgs(1)(cmd, args)) },
@@ -55,7 +55,7 @@ figure that is derived. --unchecked prints the task all the same, and says why i
 			return printTask(cmd, t, owner, nil, doubts, nil)
 		},
 	}
-	cmd.Flags().BoolVar(&unchecked, "unchecked", false, "go on with a false claim, or a task that no relay would serve")
+	cmd.Flags().BoolVar(&unchecked, "unchecked", false, "continue with a false claim, or a task that no relay would serve")
 	return cmd
 }
 
@@ -94,7 +94,7 @@ type taskSummary struct {
 
 	Group   groupSummary   `json:"group"` // The guarantee of a person with several reports in an epoch.
 	Clients clientsSummary `json:"clients"`
-	Stream  *streamSummary `json:"stream,omitempty"` // The task's place in a stream.
+	Stream  *streamSummary `json:"stream,omitempty"` // The task's position in a stream.
 	Chosen  *choice        `json:"chosen,omitempty"` // Chosen by the plan; nil if the user named the protocol.
 }
 
@@ -221,7 +221,7 @@ func (s *taskSummary) printPromise(w io.Writer, t *task.Task, m protocols.Mechan
 	if s.Total != nil {
 		fmt.Fprintf(w, "All %d epochs together: (%s, %s)-DP.\n", s.Total.Epochs, s.Total.Epsilon, s.Total.Delta)
 	} else if s.Together != nil {
-		fmt.Fprintf(w, "All %d epochs together: (%s, %s)-DP, as their laws compose; they are fixed before the "+
+		fmt.Fprintf(w, "All %d epochs together: (%s, %s)-DP, composed by their privacy-loss laws; they are fixed before the "+
 			"first.\n",
 			t.Epochs.Count, decimal.Up(s.Together.Epsilon, 3), decimal.Up(s.Together.Delta, 3))
 	}
@@ -235,10 +235,10 @@ func (s *taskSummary) printCosts(w io.Writer, t *task.Task) {
 	fmt.Fprintf(w, "Padding %s. Lanes: %d, slots in each: %d, bytes of a message: %d.\n", s.Padding, s.Lanes,
 		s.Slots, s.MessageBytes)
 	if s.Padding == task.PaddingNone {
-		fmt.Fprintln(w, "That is at most: the number of a client's messages shows the first relay its noise.")
+		fmt.Fprintln(w, "These are upper bounds: the first relay sees the number of a client's messages, and so its noise.")
 	}
 	fmt.Fprintf(w, "A batch takes up to %s.\n", handover.Worst(s.BatchNeeds))
 	if s.SlotsFull != nil {
-		fmt.Fprintf(w, "Under padding full there would be exactly %d.\n", *s.SlotsFull)
+		fmt.Fprintf(w, "Under padding full each client would send exactly %d slots in each lane.\n", *s.SlotsFull)
 	}
 }

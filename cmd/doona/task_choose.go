@@ -22,7 +22,7 @@ type choice struct {
 
 func (c *choice) print(w io.Writer) {
 	if c != nil {
-		fmt.Fprintf(w, "Without --protocol: the recommended one of %d ways of 'doona plan'. %s\n", c.Of, c.Reason)
+		fmt.Fprintf(w, "Without --protocol: the first of %d rows of 'doona plan'. %s\n", c.Of, c.Reason)
 	}
 }
 

@@ -14,7 +14,7 @@ import (
 )
 
 const originUsage = "origin whose pages may report, as browsers send it: https://shop.example, " +
-	"https://*.shop.example for all below, app://ID or null; repeat"
+	"https://*.shop.example for all subdomains, app://ID or null; may be repeated"
 
 // sortedOrigins returns origins in a task's order, each once.
 func sortedOrigins(given []string) []string {
@@ -27,7 +27,7 @@ func sortedOrigins(given []string) []string {
 func warnOfPages(cmd *cobra.Command, t *task.Task) {
 	if len(t.Clients.Origins) == 0 && len(t.Relays) > 0 {
 		fmt.Fprintln(cmd.ErrOrStderr(), "warning: no --origin: any web page can report for its visitors, use up the quota of "+
-			"their networks,\nand ask which of these have reported. List the origins of the pages that report.")
+			"their networks,\nand ask which networks have reported. List the origins of the pages that report.")
 	}
 }
 
@@ -40,15 +40,15 @@ type clientsSummary struct {
 
 func (s *clientsSummary) print(w io.Writer, t *task.Task) {
 	if s.Quota == nil {
-		fmt.Fprintf(w, "One report per token of %s, which must be independent of owner and verifier: who "+
-			"issues\ntokens can surround one client with clients of their own.\n", t.Clients.Issuer.URL)
+		fmt.Fprintf(w, "One report per token of %s, which must be independent of owner and verifier: an issuer "+
+			"of\ntokens can surround one client with its own clients.\n", t.Clients.Issuer.URL)
 	} else {
 		printQuota(w, *s.Quota)
 	}
 	if len(s.Origins) == 0 {
 		fmt.Fprintln(w, "Pages of any origin may report.")
 	} else {
-		fmt.Fprintf(w, "Pages of these origins may report, and programs: %s.\n", strings.Join(s.Origins, ", "))
+		fmt.Fprintf(w, "Programs may report, and pages of these origins: %s.\n", strings.Join(s.Origins, ", "))
 	}
 }
 

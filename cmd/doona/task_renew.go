@@ -35,29 +35,29 @@ func taskRenewCommand() *cobra.Command {
 	var f renewFlags
 	cmd := &cobra.Command{
 		Use:   "renew FIRST --owner-key FILE --verifier-keys LIST --epochs N --out FILE",
-		Short: "Sign the next task of a stream and hand it to all relays",
-		Long: `Renew goes on with the stream whose first task is in FIRST. It asks every relay for the stream
-and for its keys of N further epochs: the relays of FIRST, those of the newest task that they serve, and
-those of --latest-task FILE, where none of FIRST runs any more. Then it signs the task that follows the
-newest one and writes it to FILE, with its JSON form beside it (FILE.json), and hands it to every relay:
-to the first one last, as clients find it there.
+		Short: "Sign the next task of a stream and send it to all relays",
+		Long: `Renew continues the stream whose first task is in FIRST. It asks every relay for the stream and for
+its keys of N further epochs. It finds the relays in FIRST and in the newest task that these relays serve.
+If no relay of FIRST runs any more, give a later task as --latest-task FILE. Then Renew signs the next task
+and writes it to FILE, with its JSON form beside it (FILE.json). It sends the task to every relay, and to the
+first relay last, because clients find it there.
 
-Its epochs begin when those of the newest task are over, so that there is no gap; pages need no change.
-Run it while the newest task still has epochs to come. Where it is over already, the rhythm of the
-epochs goes on with the one that is now.
+The epochs of the next task begin when those of the newest task are over, so there is no gap. Pages need no
+change. Run it while the newest task still has epochs to come. If all are over, the next task begins with
+the current epoch of the same rhythm.
 
-A party that has a new signing key gives you a file (task rotate-key): pass it as --rotation. A relay that gives up is
-replaced by --replace N=URL,KEY, where the first task allows that (task new --allow relays.signKey) and
-pages list KEY among their candidates. The new relay must have FIRST and a folder of successors in its
-configuration; it gets the tasks before from the others. Where clients ask the relay that gives up for the
-stream, and it still runs, it takes the task too.
+A party with a new signing key gives you a file (task rotate-key): pass it as --rotation. --replace N=URL,KEY
+replaces relay N. The first task must allow that (task new --allow relays.signKey), and pages must list KEY
+among their candidates. The new relay must have FIRST and a folder of successors in its configuration. It gets
+the earlier tasks from the other relays. The replaced relay gets the task too if it still runs, because clients
+may ask it for the stream.
 
-Where the first task allows it (task new --allow clients.origins) and pages do, too, --origin says whose
-pages may report from this task on.
+--origin changes which pages may report from this task on. The first task must allow that (task new --allow
+clients.origins), and pages must, too.
 
-If FILE is there already, with a task of this stream, nothing is signed: it is handed over again. So run
-the same command again after a relay could not be reached. Never sign a second task of one position: an
-honest relay refuses it, and clients that have seen one of the two refuse the other permanently.`,
+If FILE already has a task of this stream, Renew signs nothing and sends FILE again. So run the same command
+again after a relay could not be reached. Never sign two tasks of one position: an honest relay refuses the
+second, and clients that have seen one of them refuse the other permanently.`,
 		Example: `  verifier keygen --kind hpke --sign-key verifier.sign --epochs 30 --out june.keys
   doona task renew may.bundle --owner-key owner.key --verifier-keys june.keys.pub --epochs 30 --out june.bundle`,
 		Args: func(cmd *cobra.Command, args []string) error { return cli.Usage(cobra.ExactArgs(1)(cmd, args)) },
@@ -72,9 +72,9 @@ honest relay refuses it, and clients that have seen one of the two refuse the ot
 	flags.StringVar(&f.newest, "latest-task", "", latestTaskUsage)
 	flags.StringVar(&f.ca, "ca", "", "file of certificates (PEM) of authorities to trust besides the system's")
 	flags.StringArrayVar(&f.rotations, "rotation", nil,
-		"file of a party that hands on its key ('task rotate-key'); may be given again")
+		"file of a party with a new key ('task rotate-key'); may be repeated")
 	flags.StringArrayVar(&f.replaced, "replace", nil,
-		"N=URL,KEY: another relay takes the place of relay N; may be given again")
+		"N=URL,KEY: this relay replaces relay N; may be repeated")
 	flags.StringArrayVar(&f.origins, "origin", nil, originUsage+" (default: as in FIRST)")
 	flags.Uint64Var(&f.count, "epochs", 0, "number of epochs, 1 to 65536")
 	cli.Require(cmd, "out", "owner-key", "verifier-keys", "epochs")
@@ -129,7 +129,7 @@ func loadRoot(file string) (*taskfile.Open, error) {
 	return root, err
 }
 
-const latestTaskUsage = "file of a later task of the stream, where no relay of FIRST runs any more"
+const latestTaskUsage = "file of a later task of the stream, if no relay of FIRST runs any more"
 
 // loadNewest reads a later task of a stream, or returns nil for an empty file name.
 func loadNewest(root *taskfile.Open, file string) (*taskfile.Open, error) {
@@ -221,11 +221,11 @@ func (f *renewFlags) handOver(ctx context.Context, owner *handover.Client, root 
 		return nil, fmt.Errorf("%s: %w", f.out, err)
 	}
 	if next.Stream == nil || next.Stream.Position == 0 || next.Stream.Name != root.Stream.Name {
-		return nil, fmt.Errorf("%s is there, and is no later task of the stream", f.out)
+		return nil, fmt.Errorf("%s exists and holds no later task of the stream", f.out)
 	}
 	for hop := len(next.Relays) - 1; hop >= 0; hop-- {
 		if err := owner.Succeed(ctx, root, next.Task, hop, raw); err != nil {
-			return nil, fmt.Errorf("%w (it is signed, in %s: run this again to hand it over again)", err, f.out)
+			return nil, fmt.Errorf("%w (%s has the signed task: run the command again to send it)", err, f.out)
 		}
 	}
 	f.tellRetired(ctx, owner, root, next, raw)
@@ -240,13 +240,13 @@ func (f *renewFlags) tellRetired(ctx context.Context, owner *handover.Client, ro
 			continue
 		}
 		if err := owner.Succeed(ctx, root, root.Task, hop, raw); err != nil {
-			fmt.Fprintf(display.Terminal(os.Stderr), "Relay %s, which has given up its place, did not take the task: %v\n", relay.URL,
+			fmt.Fprintf(display.Terminal(os.Stderr), "Replaced relay %s did not accept the task: %v\n", relay.URL,
 				err)
 		}
 	}
 }
 
-// streamSummary is a task's place in its stream.
+// streamSummary describes a task's position in its stream.
 type streamSummary struct {
 	Name     string   `json:"name"`
 	Position uint64   `json:"position"`

@@ -42,7 +42,7 @@ func TestRenew(t *testing.T) {
 	written, err := os.ReadFile(june)
 	require.NoError(t, err)
 	stop()
-	require.Equal(t, 1, renew(june, 2), "the first relay is away")
+	require.Equal(t, 1, renew(june, 2), "the first relay is down")
 	c.Start(t, 0)
 	require.Zero(t, renew(june, 2))
 	again, err := os.ReadFile(june)
@@ -128,14 +128,14 @@ func TestStatementCommands(t *testing.T) {
 	require.Equal(t, 1, state("transfer", "--sign-key", next, "--to", taskfile.FormatKey(public), "--out", on), "not its key yet")
 	require.NoFileExists(t, on)
 	require.Zero(t, state("transfer", "--sign-key", owner, "--to", taskfile.FormatKey(public), "--out", on))
-	require.Zero(t, state("transfer", "--sign-key", owner, "--to", taskfile.FormatKey(public), "--out", on), "handed over again")
+	require.Zero(t, state("transfer", "--sign-key", owner, "--to", taskfile.FormatKey(public), "--out", on), "sent again")
 	require.Equal(t, 1, state("stop", "--sign-key", owner, "--out", end), "not its key any more")
 	require.Zero(t, state("stop", "--sign-key", next, "--out", end))
 	served, err := c.Verifier.Stream(t.Context(), c.Open, c.Open.Trust(task.SignKey{}))
 	require.NoError(t, err)
 	require.True(t, served.Authority.Stopped)
 	stop()
-	require.Equal(t, 1, state("stop", "--sign-key", next, "--out", end), "the first relay is away")
+	require.Equal(t, 1, state("stop", "--sign-key", next, "--out", end), "the first relay is down")
 }
 
 // TestStatementsAskEveryRelay: a thief of the owner's key can give the second relay a newer task than the first has.
@@ -177,7 +177,7 @@ func TestStatementsAskEveryRelay(t *testing.T) {
 
 	recover := []string{"--sign-key", path("recovery"), "--to", public("next"), "--out", path("back")}
 	require.Zero(t, state("recover", recover...))
-	require.Zero(t, state("recover", recover...), "handed over again, though the first relay serves no whole stream now")
+	require.Zero(t, state("recover", recover...), "sent again, though the first relay serves no whole stream now")
 	require.Zero(t, cli.Run(root(), []string{"task", "renew", first, "--owner-key", path("next"), "--epochs", "1",
 		"--verifier-keys", "any", "--recovery", public("recovery"), "--out", path("back.1.bundle")}))
 	for hop := range c.Open.Relays {
@@ -203,7 +203,7 @@ func TestRotateKey(t *testing.T) {
 	to := taskfile.FormatKey(task.SignKey(key.Public().(ed25519.PublicKey)))
 	sign := []string{"task", "rotate-key", first, "--sign-key", old, "--to", to, "--out", rotation}
 	require.Zero(t, cli.Run(root(), sign))
-	require.Equal(t, 1, cli.Run(root(), sign), "it is there")
+	require.Equal(t, 1, cli.Run(root(), sign), "the file exists")
 
 	cfg := c.Config(t, 0)
 	cfg.SignKey, cfg.OldSignKeys = next, []string{cfg.SignKey}

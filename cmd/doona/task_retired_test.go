@@ -128,7 +128,7 @@ func TestStatementWithoutTheRetired(t *testing.T) {
 	require.NoFileExists(t, r.path("late"), "no relay of the first task runs")
 	require.Equal(t, 1, r.state("recover", append(late, "--latest-task", r.Dir+"/task0.bundle")...))
 	require.NoFileExists(t, r.path("late"))
-	require.Equal(t, 1, r.state("recover", append(late, "--latest-task", r.path("1.bundle"))...), "the second relay is away")
+	require.Equal(t, 1, r.state("recover", append(late, "--latest-task", r.path("1.bundle"))...), "the second relay is down")
 	require.FileExists(t, r.path("late"))
 	require.EqualValues(t, 1, r.served(t, r.next.Open.Task, 0).Authority.Era)
 	_, err := r.owner.Renew(t.Context(), r.Open, handover.Renewal{Newest: r.next.Open, Recovery: r.recovery})

@@ -20,17 +20,18 @@ func taskRotateKeyCommand() *cobra.Command {
 	var sign, to, out string
 	cmd := &cobra.Command{
 		Use:   "rotate-key FIRST --sign-key FILE --to KEY --out FILE",
-		Short: "Hand a party's signing key on to another, in a stream",
-		Long: `Rotate-key is for a relay, the verifier or the issuer of the stream whose first task is in FIRST. It signs with the
-party's key, in --sign-key, that KEY signs for it from the stream's next task on, and writes that to FILE.
+		Short: "Replace a party's signing key in a stream",
+		Long: `Rotate-key is for a relay, the verifier or the issuer of the stream whose first task is in FIRST. It writes a
+signed statement to FILE: from the stream's next task on, KEY signs for this party. The party's current key,
+in --sign-key, signs it.
 
-Give FILE to the owner, who passes it to 'task renew' as --rotation, once. Before that put the new key into the
-party's configuration as sign_key, the old one among old_sign_keys, and restart it: it signs for each task
-with the key that this names. Pages need no change. The old key is of no use in later tasks, and can be
-erased when the tasks before are over.
+First put the new key into the party's configuration as sign_key and the old key into old_sign_keys, and
+restart the party. It signs for each task with the key that the task names. Then give FILE to the owner, who
+passes it once to 'task renew' as --rotation. Pages need no change. Later tasks do not use the old key. Erase
+it when the earlier tasks are over.
 
-In a stream, nothing replaces a key that is lost: a relay's place can be given to another relay (task renew
---replace), where the first task allows that and pages list that relay's key.`,
+A lost key cannot be rotated. The owner can replace a relay that lost its key (task renew --replace), if the
+first task allows that and pages list the new relay's key.`,
 		Example: `  relay keygen --kind sign --out relay2.new
   doona task rotate-key may.bundle --sign-key relay2.sign --to ed25519:… --out relay2.rotation
   doona task renew may.bundle … --rotation relay2.rotation`,
@@ -63,7 +64,7 @@ func writeRotation(cmd *cobra.Command, first, sign, to, out string) error {
 		return err
 	}
 	return cli.Print(cmd, rotation, func(w io.Writer) error {
-		_, err := fmt.Fprintf(w, "From the next task of stream %s on, %s signs in place of %s.\n", root.ID, rotation.New,
+		_, err := fmt.Fprintf(w, "From the next task of stream %s on, %s signs instead of %s.\n", root.ID, rotation.New,
 			rotation.Old)
 		return err
 	})

@@ -79,14 +79,14 @@ func taskRecoverCommand() *cobra.Command {
 	f := statementFlags{recover: true}
 	cmd := f.command("recover FIRST --sign-key FILE (--to KEY | --stop) --out FILE",
 		"Revoke a stolen owner's key by the recovery key",
-		`Recover signs with the recovery key, which pages and relays were told of beside the owner's. Its statement
-voids all that owners' keys have signed before, also the end of the stream. Keep the recovery key offline,
+		`Recover signs with the recovery key, whose public half pages and relays have beside the owner's. Its statement
+voids everything that owners' keys signed before, also the end of the stream. Keep the recovery key offline,
 for example on paper. Pass its public half as --recovery to the other commands.`+aboutStatements+`
 
 A thief of the owner's key may have sent a task to one relay only. The command writes such a task to
 FILE.POSITION.bundle. Send it with 'task renew' and the new key before the stream continues. If relays have
 accepted different statements, run the command once more with another FILE: each statement of the recovery
-key voids those before.`,
+key voids the earlier ones.`,
 		`  doona task recover may.bundle --sign-key recovery.key --to ed25519:… --out back.statement`)
 	flags := cmd.Flags()
 	flags.StringVar(&f.sign, "sign-key", "", "key file of the stream's recovery key")

@@ -43,7 +43,7 @@ func (r *results) flags(cmd *cobra.Command) {
 	cmd.Flags().StringVar(&r.html, "html", "", "also write the page to this file")
 	cmd.Flags().StringVar(&r.csv, "csv", "", "also write the estimates to this file")
 	cmd.Flags().BoolVar(&r.showUnusable, "show-unusable", false, "show the estimate of an unusable report too")
-	cmd.Flags().BoolVar(&r.dry, "dry-run", false, "charge nothing: check and count, and print no answer")
+	cmd.Flags().BoolVar(&r.dry, "dry-run", false, "check and count only: charge nothing and print no answer")
 	r.ledgerFlags(cmd)
 }
 
@@ -56,9 +56,9 @@ func (r *results) ledgerFlags(cmd *cobra.Command) {
 }
 
 // aboutLedger is the help on what analyze and merge charge.
-const aboutLedger = `Before it prints results, each of their epochs is charged to the ledger of the task's stream, or of
-the task, in a file of the folder --ledger; epochs that were charged before cost nothing. A stream's
-ledger is found by the task or the previous one, or else by the first: --root.
+const aboutLedger = `Before it prints results, it charges each of their epochs to the ledger of the task's stream, or of the
+task: a file in the folder --ledger. Epochs that were charged before cost nothing. It finds a stream's
+ledger by this task or the previous task. Otherwise give the first task: --root.
 --total-epsilon and --total-delta are a budget for all published epochs together, composed exactly.
 Without them, a task in no stream has the total that it claims. If the budget is too small for all epochs,
 the command prints and charges nothing, and the exit status is 1. The same holds if the ledger was lost,
@@ -134,37 +134,35 @@ func (r *results) print(cmd *cobra.Command, v *verifier.Verifier) error {
 
 const aboutAnalyze = `Analyze checks each batch against its chain of signed manifests, opens it with the verifier's
 keys, drops what is unreadable or repeated, and adds up the rest. It prints the estimate with its
-standard error and interval from the data, the standard error of the worst case, the guarantee and
-what it rests on, a ledger of what the epochs cost together, and findings about what did not add up.
+standard error and interval from the data, the standard error of the worst case, the guarantee and its
+assumptions, a ledger with the total cost of the epochs, and findings about what did not add up.
 
-A file that fails its checks is a finding with a name, and the others count. The result does not
-depend on the order of the files. Exit status 1 where a finding is a fault: all but slots that a
-relay dropped. The signed end of an epoch (.end) may be among the files: it tells how many batches
-the epoch has. Of a folder it takes the files whose names end in .batch or .end.
+A file that fails its checks becomes a finding, and the other files count. The order of the files does
+not matter. The exit status is 1 if a finding is a fault: all findings except slots that a relay dropped.
+The files may include the signed end of an epoch (.end), which says how many batches the epoch has. In a
+folder, analyze reads the files whose names end in .batch or .end.
 
-With --follow it goes on as folders fill, and leaves a file alone that has changed within the last
-second. It ends when the signed ends of all epochs are there with all batches that they tell of, or at
-an interrupt, and prints what is there then.
+With --follow it continues while folders fill. It waits until a file has not changed for a second. It ends
+when all epochs have their signed end and all batches, or at an interrupt, and then prints the result.
 
-Batches are read by chunks and may have any size. Of a message 10 bytes stay in memory; what else is
-needed beyond 16 MiB goes to an encrypted file without a name, in the folder for temporary files
-(TMPDIR).
+Analyze reads batches in chunks, so they may have any size. It holds 10 bytes of each message in memory. What
+it needs beyond 16 MiB goes to an unnamed encrypted file in the folder for temporary files (TMPDIR).
 
-Messages that were lost on the way widen the intervals by the most that they can have changed; the
-report says how many, and at which hop. Where that is the query's whole range, or a share of
-splitmix is missing, the report is unusable: it says why, it has no estimate, and the exit status is
-1. --show-unusable prints the estimate all the same, and that it was asked to.
+Lost messages widen the intervals by the largest change that they could make. The report says how many
+messages were lost, and at which hop. If they could change the answer by the query's whole range, or if a
+share of splitmix is missing, the report is unusable: it says why, it has no estimate, and the exit status
+is 1. --show-unusable prints the estimate anyway, with a note.
 
---shard I/K takes every K-th file, from the I-th on, in the order of their names, and --out writes
-what was learnt to a file, for 'verifier merge' to bring together. Shards may run anywhere.
+--shard I/K takes every K-th file from the I-th on, in the order of their names. --out writes the result to
+a file for 'verifier merge'. Shards may run on any machine.
 
 ` + aboutLedger + `
 
---ledger is by default the folder of the task bundle. The ledger of a stream's later task is begun only
-with --new-ledger.
+The default of --ledger is the folder of the task bundle. For a later task of a stream, only --new-ledger
+begins a ledger.
 
---html writes the page of 'verifier serve' as one file that loads nothing, --csv a line per epoch and
-entry.`
+--html writes the page of 'verifier serve' as one file that loads nothing. --csv writes a line per epoch
+and entry.`
 
 func analyzeCommand() *cobra.Command {
 	var taskPath, keysPath, shard, out string
@@ -178,14 +176,14 @@ func analyzeCommand() *cobra.Command {
 		Args:    func(cmd *cobra.Command, args []string) error { return cli.Usage(cobra.MinimumNArgs(1)(cmd, args)) },
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if follow && shard != "" {
-				return cli.Usagef("invalid --follow with --shard: a shard is of files that are there")
+				return cli.Usagef("invalid --follow with --shard: a shard needs all files from the start")
 			}
 			args, err := shardOf(args, shard)
 			if err != nil {
 				return err
 			}
 			if (shard != "" || out != "") && (out == "" || r != results{}) {
-				return cli.Usagef("invalid shard %q: want --out FILE with it, and none of the flags of a result: it "+
+				return cli.Usagef("invalid shard %q: want --out FILE with it, and no flags of a result: it "+
 					"publishes none", shard)
 			}
 			open, v, err := newVerifier(taskPath, keysPath)
@@ -208,9 +206,9 @@ func analyzeCommand() *cobra.Command {
 	}
 	cmd.Flags().StringVar(&taskPath, "task", "", "signed task bundle")
 	cmd.Flags().StringVar(&keysPath, "keys", "", "the verifier's HPKE key file")
-	cmd.Flags().StringVar(&shard, "shard", "", "I/K: the I-th of K parts of the files; wants --out")
+	cmd.Flags().StringVar(&shard, "shard", "", "I/K: the I-th of K parts of the files; needs --out")
 	cmd.Flags().StringVar(&out, "out", "", "write a file for 'verifier merge' instead of an estimate")
-	cmd.Flags().BoolVar(&follow, "follow", false, "go on as folders fill, until all epochs have ended")
+	cmd.Flags().BoolVar(&follow, "follow", false, "continue while folders fill, until all epochs have ended")
 	r.flags(cmd)
 	cli.Require(cmd, "task", "keys")
 	return cmd
@@ -283,7 +281,7 @@ func writeState(cmd *cobra.Command, v *verifier.Verifier, path string, files int
 	}
 	done := stateWritten{path, files}
 	return cli.Print(cmd, done, func(w io.Writer) error {
-		_, err := fmt.Fprintf(w, "%s: what %d files say, for 'verifier merge'\n", path, files)
+		_, err := fmt.Fprintf(w, "%s: the result of %d files, for 'verifier merge'\n", path, files)
 		return err
 	})
 }
@@ -293,14 +291,14 @@ func mergeCommand() *cobra.Command {
 	var r results
 	cmd := &cobra.Command{
 		Use:   "merge --task BUNDLE --ledger FOLDER FILE...",
-		Short: "Bring together what 'verifier analyze --out' wrote, and print the estimate",
+		Short: "Merge the files of 'verifier analyze --out', and print the estimate",
 		Long: `Merge reads the files that 'verifier analyze --shard I/K --out FILE' wrote, and prints what one
-'verifier analyze' of all batches would have printed, byte for byte. Batches that came to two shards,
-messages that are in batches of two shards, and two batches that a relay signed for one number show
-here. No key is needed. A file that cannot be read is an error, as the result would not be of all.
+'verifier analyze' of all batches would have printed, byte for byte. It detects batches that two shards
+have, messages that are in batches of two shards, and two batches that a relay signed for one number. It
+needs no key. A file that cannot be read is an error, because the result would be incomplete.
 
-Where the keys are, a mark beside them tells which ledger results were charged to. Merge has no keys, so
---ledger must name the folder of that ledger, and --new-ledger must say so where there is none yet.
+A rollback mark beside the keys shows which ledger was charged. Merge has no keys, so --ledger must name the
+folder of that ledger. If there is none yet, give --new-ledger.
 
 ` + aboutLedger,
 		Example: "  verifier merge --task mean.bundle --ledger data/ledger one.state two.state three.state --json",
@@ -396,7 +394,7 @@ nothing is opened. Exit status 1 when anything fails; what it is has a name.`,
 
 func (v verification) print(w io.Writer) error {
 	if v.OK {
-		_, err := fmt.Fprintln(w, "all batches are as their relays signed them")
+		_, err := fmt.Fprintln(w, "all batches match their signed manifests")
 		return err
 	}
 	for _, f := range v.Findings {

@@ -42,17 +42,17 @@ func askCommand() *cobra.Command {
 		Use:   "ask --task BUNDLE --keys FILE TEXTS BATCH...",
 		Short: "Count given texts in the batches of a task for strings",
 		Long: `Ask reads a list of texts, one in a line, and estimates from the batches of a task for strings how
-many clients have each. A text is cut where the clients cut theirs, and must be in Unicode normal form
-C, as the SDK makes theirs.
+many clients have each. It cuts a text where the clients cut theirs. Texts must be in Unicode normal form C,
+which the SDK uses.
 
 ` + aboutLedger[:strings.Index(aboutLedger, " --dry-run")] + `
-Asking again, for other texts too, costs nothing more. --ledger is by default the folder of the task
-bundle. The ledger of a stream's later task is begun only with --new-ledger.
+Asking again, even for other texts, costs nothing more. The default of --ledger is the folder of the task
+bundle. For a later task of a stream, only --new-ledger begins a ledger.
 
-All intervals hold together with 95 %: the longer the list, the wider they are. They are of the clients
-whose reports were counted; an estimate may be below 0.
+All intervals hold together with 95 % confidence, so a longer list has wider intervals. They describe the
+clients whose reports were counted. An estimate may be below 0.
 
-Exit status 1 where a finding is a fault, as of 'verifier analyze'.`,
+The exit status is 1 if a finding is a fault, as for 'verifier analyze'.`,
 		Example: "  verifier ask --task links.bundle --keys verifier.keys paths.txt batches/*.batch",
 		Args:    func(cmd *cobra.Command, args []string) error { return cli.Usage(cobra.MinimumNArgs(2)(cmd, args)) },
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -95,10 +95,10 @@ func ask(cmd *cobra.Command, v *verifier.Verifier, t *task.Task, list []string) 
 	}
 	count := protocols.CapabilitiesOf(m).Ask
 	if count == nil {
-		return invalid.Field("task", "one of another query", "a task for strings")
+		return invalid.Field("task", "a task of another query", "a task for strings")
 	}
 	if total.Reports() == 0 {
-		return errors.Join(errors.New("no batch was released: there is nothing to ask"), finding.Faults(v.Findings()))
+		return errors.Join(errors.New("no batch was released: there are no counts"), finding.Faults(v.Findings()))
 	}
 	counts, err := count(total, list, verifier.Confidence)
 	if err != nil {
@@ -116,7 +116,7 @@ func ask(cmd *cobra.Command, v *verifier.Verifier, t *task.Task, list []string) 
 }
 
 func (a asked) print(w io.Writer) error {
-	fmt.Fprintf(w, "%d clients; all intervals hold together with %.0f %%\n\n", a.Reports, 100*a.Confidence)
+	fmt.Fprintf(w, "%d clients; all intervals hold together with %.0f %% confidence\n\n", a.Reports, 100*a.Confidence)
 	tab := tabwriter.NewWriter(w, 0, 4, 2, ' ', 0)
 	fmt.Fprintln(tab, "text\tclients\tinterval")
 	for _, t := range a.Texts {

@@ -23,9 +23,9 @@ func (b *budgetFlags) get(cmd *cobra.Command) (*verifier.Budget, error) {
 	case !given("total-epsilon") && !given("total-delta"):
 		return nil, nil
 	case !given("total-epsilon"):
-		return nil, cli.Usagef("missing flag --total-epsilon: --total-delta is of a budget")
+		return nil, cli.Usagef("missing flag --total-epsilon: a budget needs it and --total-delta")
 	case !given("total-delta"):
-		return nil, cli.Usagef("missing flag --total-delta: --total-epsilon is of a budget")
+		return nil, cli.Usagef("missing flag --total-delta: a budget needs it and --total-epsilon")
 	}
 	return &b.Budget, cli.Usage(b.Budget.Check())
 }

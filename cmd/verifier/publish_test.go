@@ -99,7 +99,7 @@ func TestAnalyzePublishesWithinABudget(t *testing.T) {
 	require.Nil(t, dry.Ledger.Epochs[0].Estimate)
 	require.EqualValues(t, 2, dry.Ledger.Published.Epochs)
 	require.NoDirExists(t, ledger)
-	require.Equal(t, before, folderOf(t, f.Dir), "a dry run leaves nothing behind")
+	require.Equal(t, before, folderOf(t, f.Dir), "a dry run writes nothing")
 
 	first := analyze(0, f.paths[0])
 	require.NotNil(t, parsed(t, first).Estimate)
@@ -184,7 +184,7 @@ func TestLaterTaskIsChargedToItsStream(t *testing.T) {
 	require.NotEmpty(t, analyze(0), "the ledger tells")
 }
 
-// TestServeBeginsNoLedger: for a stream's later task alone, serve begins no ledger unless it is told to. Another folder
+// TestServeBeginsNoLedger: for a stream's later task alone, serve begins no ledger without the flag. Another folder
 // may have the ledger with what was published.
 func TestServeBeginsNoLedger(t *testing.T) {
 	f := newFiles(t, func(draft *task.Task) {

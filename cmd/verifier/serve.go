@@ -33,27 +33,28 @@ func serveCommand() *cobra.Command {
 		Use: "serve --config verifier.yaml | --task BUNDLE --keys FILE [--task BUNDLE --keys FILE ...] " +
 			"--sign-key FILE --data DIR",
 		Short: "Pull batches from the last relay and show the estimates",
-		Long: `Serve asks the last relay of each task for sealed batches, keeps each as a .batch file in the
-task's folder, DATA/ID, before it lets the relay delete it, adds it to the estimate, and serves a list of
-the tasks and for each, at /tasks/ID/, a page with the estimates over the epochs, their error bars,
-quantiles of a histogram, counts by hop, findings, the guarantee and the ledger; the same as JSON at
-/tasks/ID/api/report and as CSV at /tasks/ID/api/report.csv.
+		Long: `Serve pulls sealed batches from the last relay of each task. It stores each as a .batch file in the task's
+folder, DATA/ID, before the relay may delete it, and adds it to the estimate. It serves a list of the tasks,
+and a page for each at /tasks/ID/. The page shows the estimates by epoch with their error bars, quantiles of
+a histogram, counts by hop, findings, the guarantee and the ledger. /tasks/ID/api/report has the same as
+JSON, and /tasks/ID/api/report.csv as CSV.
 
-Before a page shows a result of an epoch, the epoch is charged to the ledger of the task's stream, or of
-the task, once. --total-epsilon and --total-delta are a budget for all published epochs of each stream
-together, composed exactly; without them, a task in no stream has the total that it claims. Results of
-epochs that the budget does not suffice for are withheld, and the page says so. The ledger of a stream's
-later task, where its first is not named too, is begun only with --new-ledger: else it would charge anew what
-was published of the stream elsewhere.
+Before a page shows a result of an epoch, serve charges the epoch once to the ledger of the task's stream,
+or of the task. --total-epsilon and --total-delta are a budget for all published epochs of each stream
+together, composed exactly. Without them, a task in no stream has the total that it claims. Serve withholds
+the results of epochs beyond the budget, and the page says so. For a later task of a stream whose first task
+is not named too, only --new-ledger begins a ledger: results of the stream that were published elsewhere
+would be missing in it.
 
-Restarted, it reads the folder and goes on where it stopped. A kept file that is damaged is put aside in
-DATA/ID/quarantine, named in the findings, and asked for again. A folder serves one process at a time.
+After a restart, serve reads the folder and continues where it stopped. It moves a damaged file to
+DATA/ID/quarantine, reports it as a finding, and pulls it again. One process at a time may use a folder.
 
 /healthz, /readyz, /metrics and /status are on the admin address, which must stay private. Both addresses
-answer requests for an IP address, localhost, and the names of hosts and admin_hosts: a page of another site
-that has its own name resolve to them is refused (DNS rebinding). SIGTERM or an interrupt ends it. It may be killed at any moment.
+answer requests for an IP address, for localhost, and for the names in hosts and admin_hosts. They refuse
+other names, because a page of another site could make its own name resolve to this server (DNS rebinding).
+SIGTERM or an interrupt ends it. It may be killed at any moment.
 
-All may stand in a file instead of flags, verifier.yaml, such as this one:
+A file, verifier.yaml, can replace the flags:
 
   listen: 127.0.0.1:8090
   admin: 127.0.0.1:9090
@@ -61,11 +62,11 @@ All may stand in a file instead of flags, verifier.yaml, such as this one:
   data: data
   tasks:
     - file: mean.bundle         # doona task new
-      owner: "ed25519:…"        # who must have signed it; anyone, if absent
+      owner: "ed25519:…"        # the required signer; any, if absent
       hpke_keys: mean.keys      # verifier keygen --kind hpke
 
-'go doc github.com/doona-dp/doona/verifier/server.Config' explains every field, and likewise .TaskConfig
-those of a task; docs/verifier.md is the manual.`,
+'go doc github.com/doona-dp/doona/verifier/server.Config' explains every field, and .TaskConfig
+those of a task. docs/verifier.md is the manual.`,
 		Example: "  verifier serve --config try/verifier/verifier.yaml\n" +
 			"  verifier serve --task t.bundle --keys verifier/t.keys --sign-key verifier/sign.key --data data " +
 			"--listen 127.0.0.1:8090",
@@ -84,7 +85,7 @@ those of a task; docs/verifier.md is the manual.`,
 		},
 	}
 	flags := cmd.Flags()
-	flags.StringVar(&f.config, "config", "", "configuration file (verifier.yaml), in place of the other flags")
+	flags.StringVar(&f.config, "config", "", "configuration file (verifier.yaml), instead of the other flags")
 	flags.StringArrayVar(&f.tasks, "task", nil, "signed task bundle; may be repeated")
 	flags.StringArrayVar(&f.keys, "keys", nil, "the verifier's HPKE key file for the task; as often as --task")
 	flags.StringVar(&f.sign, "sign-key", "", "the verifier's signing key file")
@@ -92,11 +93,11 @@ those of a task; docs/verifier.md is the manual.`,
 	flags.StringVar(&f.listen, "listen", server.DefaultListen, "address of the pages")
 	flags.StringVar(&f.admin, "admin", "", "address of health and metrics, host:port; none if absent")
 	flags.StringSliceVar(&f.hosts, "hosts", nil,
-		"names by which the pages may be asked for, besides localhost and IP addresses; comma-separated")
+		"host names in requests for the pages, besides localhost and IP addresses; comma-separated")
 	flags.StringSliceVar(&f.adminHosts, "admin-hosts", nil,
-		"names by which the admin address may be asked, such as the one that Prometheus scrapes")
+		"host names in requests to the admin address, such as the one that Prometheus scrapes")
 	flags.StringVar(&f.ca, "ca", "", "file of certificates (PEM) of authorities to trust besides the system's")
-	flags.DurationVar(&f.interval, "interval", 10*time.Second, "how often to ask for batches, 10ms to 1h")
+	flags.DurationVar(&f.interval, "interval", 10*time.Second, "interval between two pulls, 10ms to 1h")
 	flags.BoolVar(&f.showUnusable, "show-unusable", false, "show the estimates of unusable reports too")
 	flags.StringVar(&f.ledger, "ledger", "", "folder of the ledgers; default: ledger in the folder --data")
 	flags.BoolVar(&f.begin, "new-ledger", false,
@@ -152,8 +153,8 @@ func serve(ctx context.Context, cmd *cobra.Command, config server.Config) error 
 	}
 	for _, t := range config.Tasks {
 		if t.Owner == "" {
-			config.Log.Warn("no owner is named: a task that anyone has signed is served", "task", t.File,
-				"do", "name whom you agreed with: owner: in verifier.yaml")
+			config.Log.Warn("task without an owner: anyone may have signed it", "task", t.File,
+				"do", "set the agreed owner: owner: in verifier.yaml")
 		}
 	}
 	if err := s.Run(ctx); err != nil {

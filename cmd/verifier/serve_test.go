@@ -33,6 +33,6 @@ func TestServeLogs(t *testing.T) {
 	require.NoError(t, serve(ctx, cmd, config))
 	require.Contains(t, log.String(), "msg=drained")
 	clitest.ByTheMinute(t, log.String())
-	require.Equal(t, 1, strings.Count(log.String(), `msg="no owner is named`), log.String())
-	require.Regexp(t, `level=WARN msg="no owner is named[^\n]* task=\S*task1\.bundle`, log.String())
+	require.Equal(t, 1, strings.Count(log.String(), `msg="task without an owner`), log.String())
+	require.Regexp(t, `level=WARN msg="task without an owner[^\n]* task=\S*task1\.bundle`, log.String())
 }

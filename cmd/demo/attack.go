@@ -24,8 +24,8 @@ import (
 	"github.com/doona-dp/doona/wire/task"
 )
 
-// aloneBatch is the n of the n−1 attack: one client, and 999 that the attacker controls.
-const aloneBatch = 1000
+// attackBatch is the batch size of the n−1 attack: one client, and 999 that the attacker controls.
+const attackBatch = 1000
 
 // attack is a deployment with one honest client and one honest relay. The attacker knows everything that the verifier
 // and the other relays know. Other relays therefore protect nothing, so the tasks have the honest relay alone. In one
@@ -55,13 +55,13 @@ type sight struct {
 	Guess     int       `json:"guess"`
 	Certainty float64   `json:"certainty"` // That the guess is right, if both answers are equally likely.
 	Epsilon   float64   `json:"epsilon"`   // The task's ε.
-	Alone     *float64  `json:"epsilon_no_honest"`
+	NoHonest  *float64  `json:"epsilon_no_honest"`
 	Most      float64   `json:"most"` // The largest certainty that ε′ allows, except with probability δ.
 }
 
 // startAttack writes the deployment to dir and starts its relay.
 func (w *world) startAttack(ctx context.Context, dir string) (*attack, error) {
-	drafts, err := aloneDrafts()
+	drafts, err := attackDrafts()
 	if err != nil {
 		return nil, err
 	}
@@ -91,15 +91,15 @@ func (w *world) startAttack(ctx context.Context, dir string) (*attack, error) {
 	return a, nil
 }
 
-// aloneDrafts returns two yes-or-no tasks with the same guarantee.
-func aloneDrafts() (drafts []quickstart.Draft, err error) {
+// attackDrafts returns two yes-or-no tasks with the same guarantee.
+func attackDrafts() (drafts []quickstart.Draft, err error) {
 	for _, kind := range []struct {
 		noise  string
 		relays *planner.RelayNoise
 	}{{"clients", nil}, {"relays", &planner.RelayNoise{}}} {
 		t, err := planner.Draft(planner.Query{Name: "noise by " + kind.noise, Query: task.Histogram, Bins: 2,
 			Labels: true,
-			Batch:  aloneBatch, Honest: .9, Epsilon: 1, Delta: 1e-6, Relays: kind.relays})
+			Batch:  attackBatch, Honest: .9, Epsilon: 1, Delta: 1e-6, Relays: kind.relays})
 		if err != nil {
 			return nil, err
 		}
@@ -148,7 +148,7 @@ func (a *attack) play(ctx context.Context, answer int) (out []*sight, err error)
 
 func (s *surrounded) play(ctx context.Context, answer int) (*sight, error) {
 	t := s.task.Open.Task
-	if err := inParallel(ctx, aloneBatch, func(ctx context.Context, i int) error {
+	if err := inParallel(ctx, attackBatch, func(ctx context.Context, i int) error {
 		if i == 0 {
 			return s.task.report(ctx, 0, []float64{float64(answer)})
 		}
@@ -156,15 +156,15 @@ func (s *surrounded) play(ctx context.Context, answer int) (*sight, error) {
 	}); err != nil {
 		return nil, err
 	}
-	left, err := s.look(ctx)
+	left, err := s.countLeft(ctx)
 	if err != nil {
 		return nil, err
 	}
-	for i := 1; i < aloneBatch; i++ {
+	for i := 1; i < attackBatch; i++ {
 		left[i%2]--
 	}
-	saw := &sight{Noise: s.noise, Answer: answer, Known: aloneBatch - 1, Left: left, Epsilon: t.Claim.Epsilon.Value()}
-	return saw, saw.judge(t)
+	saw := &sight{Noise: s.noise, Answer: answer, Known: attackBatch - 1, Left: left, Epsilon: t.Claim.Epsilon.Value()}
+	return saw, saw.guess(t)
 }
 
 // known sends a message of one of the attacker's clients: the true answer, without randomization.
@@ -178,8 +178,8 @@ func (s *surrounded) known(ctx context.Context, answer int) error {
 	return s.task.submit(ctx, &shufflerclient.Report{Body: body})
 }
 
-// look takes the next batch from the honest relay as the verifier does, and counts its messages by answer.
-func (s *surrounded) look(ctx context.Context) (left [2]uint64, err error) {
+// countLeft pulls the next batch from the honest relay as the verifier does, and counts its messages by answer.
+func (s *surrounded) countLeft(ctx context.Context) (left [2]uint64, err error) {
 	b, err := s.pull(ctx)
 	if err != nil {
 		return left, err
@@ -214,8 +214,8 @@ func (s *surrounded) pull(ctx context.Context) (*onion.Batch, error) {
 	}
 }
 
-// judge makes the best possible guess of the victim's answer.
-func (s *sight) judge(t *task.Task) error {
+// guess makes the best possible guess of the victim's answer.
+func (s *sight) guess(t *task.Task) error {
 	m, err := registry.Open(t)
 	if err != nil {
 		return err
@@ -225,8 +225,8 @@ func (s *sight) judge(t *task.Task) error {
 		s.Guess = 1
 	}
 	s.Certainty, s.Most = max(no, yes)/(no+yes), 1
-	if s.Alone, _ = verifier.WorstCaseEpsilons(t, m); s.Alone != nil {
-		s.Most = 1 / (1 + math.Exp(-*s.Alone))
+	if s.NoHonest, _ = verifier.WorstCaseEpsilons(t, m); s.NoHonest != nil {
+		s.Most = 1 / (1 + math.Exp(-*s.NoHonest))
 	}
 	return nil
 }
@@ -262,17 +262,17 @@ var answers = [2]string{"no", "yes"}
 
 // printSights prints what the attacker saw.
 func printSights(w io.Writer, sights []*sight) error {
-	fmt.Fprintf(w, "\nNobody else is honest: %d of %d clients, the verifier and all relays but one are the "+
-		"attacker's.\n"+
-		"Two tasks promise ε = %g. The victim says %s to both.\n", sights[0].Known, sights[0].Known+1,
+	fmt.Fprintf(w, "\nNobody else is honest: the attacker controls %d of %d clients, the verifier and all "+
+		"relays but one.\n"+
+		"Two tasks guarantee ε = %g. The victim answers %s to both.\n", sights[0].Known, sights[0].Known+1,
 		sights[0].Epsilon,
 		answers[sights[0].Answer])
 	for _, s := range sights {
-		left := "nothing is left"
-		if s.Alone != nil {
-			left = fmt.Sprintf("ε′ = %.3g is left, which lets it be %.0f %% sure", *s.Alone, 100*s.Most)
+		left := "no protection remains"
+		if s.NoHonest != nil {
+			left = fmt.Sprintf("ε′ = %.3g remains, which allows at most %.0f %%", *s.NoHonest, 100*s.Most)
 		}
-		_, err := fmt.Fprintf(w, "  noise by %s: beside its own messages it sees %d no and %d yes. It guesses %s, "+
+		_, err := fmt.Fprintf(w, "  noise by %s: besides its own messages, the attacker sees %d no and %d yes. It guesses %s, "+
 			"%.0f %% sure; %s.\n",
 			s.Noise, s.Left[0], s.Left[1], answers[s.Guess], 100*s.Certainty, left)
 		if err != nil {
