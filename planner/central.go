@@ -200,10 +200,10 @@ func (a *curator) Errors() []protocols.ErrorLaw {
 	return out
 }
 
-// Missing implements [protocols.Aggregate.Missing]. A missing message is a client's value above the lowest.
-func (a *curator) Missing(l protocols.Loss, _ int) protocols.Missing {
+// LossEffect implements [protocols.Aggregate.LossEffect]. A missing message is a client's value above the lowest.
+func (a *curator) LossEffect(l protocols.Loss, _ int) protocols.LossEffect {
 	lo, hi := protocols.Contribution(a.m.task)
-	return protocols.Missing{Parts: l.Messages, Hi: hi - lo}
+	return protocols.LossEffect{Parts: l.Messages, Hi: hi - lo}
 }
 
 // width returns the length of the range of a number, and 1 for the counts of a histogram.

@@ -164,7 +164,7 @@ func TestCorrelatedStaysUsable(t *testing.T) {
 // TestCorrelatedIsUsableUnlessBeyondTheRange: a thousandth of the slots is lost. Under padding none, the default,
 // every query of correlated stays usable. Under padding full most slots are covers, so more are lost. A report is
 // then unusable only if the interval is wider than the query's range, and no correct interval is much narrower
-// ([protocols.Aggregate.Missing]). The long form has up to 100,000 clients.
+// ([protocols.Aggregate.LossEffect]). The long form has up to 100,000 clients.
 func TestCorrelatedIsUsableUnlessBeyondTheRange(t *testing.T) {
 	queries := []planner.Query{{Query: task.Count}, {Query: task.Sum, Hi: 4}}
 	clients := []uint64{150}
@@ -208,7 +208,7 @@ func widthOfLoss(d *task.Task, m protocols.Mechanism, messages float64) float64 
 	}
 	empty := m.Aggregate()
 	empty.AddUsers(n)
-	missing := empty.Missing(protocols.Loss{Clients: n, Messages: uint64(slots * float64(n) / 1000)}, 0)
+	missing := empty.LossEffect(protocols.Loss{Clients: n, Messages: uint64(slots * float64(n) / 1000)}, 0)
 	lo, hi := missing.Complete(empty.Errors()[0]).Interval(0.95)
 	least, most := protocols.Contribution(d)
 	return (hi - lo) / ((most - least) * float64(n))

@@ -248,7 +248,7 @@ func (s *sums) run(t *task.Task, b *batches, repeats int, tr Trial) {
 		}
 		scale := protocols.Scale(t.Query, d.loss.Clients)
 		for j, total := range d.aggregate.Total() {
-			e := d.aggregate.Missing(d.loss, j).Estimate(total)*scale - s.truth[j]
+			e := d.aggregate.LossEffect(d.loss, j).Estimate(total)*scale - s.truth[j]
 			s.errors[j] += e
 			s.squares[j] += e * e
 			s.cubes[j] += e * e * e
@@ -283,7 +283,7 @@ func (s *sums) cover(t *task.Task, d *simulatedBatch, scale float64) {
 	}
 	totals := d.aggregate.Total()
 	for j, law := range laws {
-		e := d.aggregate.Missing(d.loss, j).Estimate(totals[j]) - s.truth[j]/scale
+		e := d.aggregate.LossEffect(d.loss, j).Estimate(totals[j]) - s.truth[j]/scale
 		s.z[j] += e * e / law.Variance()
 	}
 	for i := range s.covered {
@@ -297,7 +297,7 @@ func (d *simulatedBatch) laws() (out []protocols.ErrorLaw) {
 		return nil
 	}
 	for j, law := range d.aggregate.Errors() {
-		if missing := d.aggregate.Missing(d.loss, j); missing.Parts > 0 {
+		if missing := d.aggregate.LossEffect(d.loss, j); missing.Parts > 0 {
 			law = missing.Complete(law)
 		}
 		out = append(out, law)
@@ -309,7 +309,7 @@ func (d *simulatedBatch) laws() (out []protocols.ErrorLaw) {
 func (d *simulatedBatch) usable(t *task.Task, laws []protocols.ErrorLaw, confidence float64) bool {
 	least, most := protocols.Contribution(t)
 	for j, law := range laws {
-		missing := d.aggregate.Missing(d.loss, j)
+		missing := d.aggregate.LossEffect(d.loss, j)
 		if missing.Parts == 0 {
 			continue
 		}

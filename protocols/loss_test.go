@@ -68,7 +68,7 @@ func checkEach(t *testing.T, name string, m protocols.Mechanism, all []protocols
 				seen[string(rune(lane))+string(messages[i])] = true
 				agg := totalWithout(t, m, all, &messages[i])
 				for j, total := range agg.Total() {
-					missing := agg.Missing(protocols.Loss{Clients: uint64(len(all)), Messages: 1}, j)
+					missing := agg.LossEffect(protocols.Loss{Clients: uint64(len(all)), Messages: 1}, j)
 					require.Zero(t, missing.Counted)
 					slack := 1e-9 * (missing.Hi - missing.Lo)
 					require.GreaterOrEqual(t, whole[j]-total, missing.Lo-slack, "%s, entry %d", name, j)
@@ -101,8 +101,8 @@ func totalWithout(t *testing.T, m protocols.Mechanism, all []protocols.Messages,
 // TestMissingClients: of ten clients four are missing. Their values may be anything from 2 to 5. The estimate takes
 // them to be like the others, but at least 2 and at most 5.
 func TestMissingClients(t *testing.T) {
-	m := protocols.Loss{Clients: 10}.MissingClients(6, 2, 5)
-	require.Equal(t, protocols.Missing{Parts: 4, Lo: 2, Hi: 5, Counted: 6}, m)
+	m := protocols.Loss{Clients: 10}.ClientLossEffect(6, 2, 5)
+	require.Equal(t, protocols.LossEffect{Parts: 4, Lo: 2, Hi: 5, Counted: 6}, m)
 	for _, c := range [][2]float64{{24, 40}, {3, 11}, {60, 80}} {
 		require.InDelta(t, c[1], m.Estimate(c[0]), 1e-12)
 	}
@@ -110,12 +110,12 @@ func TestMissingClients(t *testing.T) {
 	require.InDelta(t, 9*100.0/36, law.Variance(), 1e-12)
 	lo, hi := law.Interval(0.95)
 	require.InDeltaSlice(t, []float64{24 - 3*1.96 + 8, 24 + 3*1.96 + 20}, []float64{lo, hi}, 1e-3)
-	require.Zero(t, protocols.Loss{Clients: 6}.MissingClients(6, 2, 5).Parts)
+	require.Zero(t, protocols.Loss{Clients: 6}.ClientLossEffect(6, 2, 5).Parts)
 }
 
 // TestDrowns: an interval is uninformative if it is as wide as the range because of what is missing.
 func TestDrowns(t *testing.T) {
-	m := protocols.Missing{Parts: 10, Lo: -2, Hi: 4}
+	m := protocols.LossEffect{Parts: 10, Lo: -2, Hi: 4}
 	for _, c := range []struct {
 		width, span   float64
 		uninformative bool
@@ -155,8 +155,8 @@ func TestWhatAMissingClientCanHold(t *testing.T) {
 		}
 		agg := totalWithout(t, m, all, nil)
 		for j := range agg.Total() {
-			require.Equal(t, protocols.Missing{Parts: 60, Lo: c.lo, Hi: c.hi, Counted: 40},
-				agg.Missing(protocols.Loss{Clients: 100, Messages: 60}, j), "%s, entry %d", name, j)
+			require.Equal(t, protocols.LossEffect{Parts: 60, Lo: c.lo, Hi: c.hi, Counted: 40},
+				agg.LossEffect(protocols.Loss{Clients: 100, Messages: 60}, j), "%s, entry %d", name, j)
 		}
 	}
 }
@@ -179,7 +179,7 @@ func TestEachLaneMissesItsOwn(t *testing.T) {
 	agg := totalWithout(t, m, all, &all[3][1][0])
 	parts := []uint64{}
 	for j := range agg.Total() {
-		parts = append(parts, agg.Missing(protocols.Loss{Clients: 10, Messages: 1}, j).Parts)
+		parts = append(parts, agg.LossEffect(protocols.Loss{Clients: 10, Messages: 1}, j).Parts)
 	}
 	require.Equal(t, []uint64{0, 0, 1, 1}, parts)
 }

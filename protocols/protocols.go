@@ -72,10 +72,10 @@ type Aggregate interface {
 	Reports() uint64
 	// Total returns the unbiased estimate of the sum over clients: shape (1,), (bins,) or (dim,).
 	Total() []float64
-	// Errors returns what is known of the error of each entry of Total. Reports must not be 0.
+	// Errors returns the law of the error of each entry of Total. Reports must not be 0.
 	Errors() []ErrorLaw
-	// Missing returns how a loss can have changed an entry of Total.
-	Missing(l Loss, entry int) Missing
+	// LossEffect bounds how a loss changed an entry of Total.
+	LossEffect(l Loss, entry int) LossEffect
 	// Counters visits the numbers of the statistic, always equally many and in the same order. The visitor may change
 	// them. A store writes and reads an aggregate this way.
 	Counters(visit func(*uint64))

@@ -102,7 +102,7 @@ func (a *Answer) estimate(t *task.Task, m protocols.Mechanism, agg protocols.Agg
 	each := confidencePerEntry(Confidence, len(totals))
 	intervals := protocols.Intervals{}
 	for j, law := range agg.Errors() {
-		missing := agg.Missing(loss, j)
+		missing := agg.LossEffect(loss, j)
 		if missing.Parts > 0 {
 			law = missing.Complete(law)
 		}
@@ -136,7 +136,7 @@ func (a *Answer) undetermined(t *task.Task, agg protocols.Aggregate, loss protoc
 	lo, hi := protocols.Contribution(t)
 	span, scale := (hi-lo)*float64(loss.Clients), protocols.Scale(t.Query, loss.Clients)
 	for j, i := range a.Interval {
-		if agg.Missing(loss, j).Uninformative((i[1]-i[0])/scale, span) {
+		if agg.LossEffect(loss, j).Uninformative((i[1]-i[0])/scale, span) {
 			return true
 		}
 	}

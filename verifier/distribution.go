@@ -64,7 +64,7 @@ func distribution(t *task.Task, m protocols.Mechanism, a Answer, agg protocols.A
 		return nil
 	}
 	binned := histogram{agg, binsOf(m, agg)}
-	counts, missing := agg.Total(), newGap(agg.Missing(loss, 0), loss.Clients)
+	counts, missing := agg.Total(), newGap(agg.LossEffect(loss, 0), loss.Clients)
 	lo, hi := t.Input.Lo.Float64(), t.Input.Hi.Float64()
 	width := (hi - lo) / float64(len(counts))
 	out := &Distribution{Range: [2]float64{lo, hi}, Mean: meanOf(binned, lo, hi, missing, Confidence)}
@@ -160,7 +160,7 @@ func meanOf(binned histogram, lo, hi float64, missing gap, confidence float64) L
 // share.
 type gap struct{ clients, messages float64 }
 
-func newGap(m protocols.Missing, clients uint64) gap {
+func newGap(m protocols.LossEffect, clients uint64) gap {
 	share := float64(m.Parts) / float64(clients)
 	if m.Counted > 0 {
 		return gap{clients: share}

@@ -160,12 +160,12 @@ func (a *aggregate) clients() float64 {
 	return levels.Variance() * scale * scale
 }
 
-// Missing implements [protocols.Aggregate.Missing]. Each missing message changes an entry by at most one client in
+// LossEffect implements [protocols.Aggregate.LossEffect]. Each missing message changes an entry by at most one client in
 // either direction: it may be a client's message or a dummy, and a relay that misstates its dummies turns them into
 // clients.
-func (a *aggregate) Missing(l protocols.Loss, _ int) protocols.Missing {
+func (a *aggregate) LossEffect(l protocols.Loss, _ int) protocols.LossEffect {
 	lo, hi := protocols.Contribution(a.m.task)
-	return l.MissingClients(a.Reports(), lo, hi)
+	return l.ClientLossEffect(a.Reports(), lo, hi)
 }
 
 // Exact implements [protocols.Mechanism.Exact]. The variance is that of rounding and local randomization.

@@ -88,16 +88,16 @@ func (a *aggregate) Errors() []protocols.ErrorLaw {
 	return out
 }
 
-// Missing implements [protocols.Aggregate.Missing]. A missing slot held a cover or a message from -⌈Δ/2⌉ to Δ for one
+// LossEffect implements [protocols.Aggregate.LossEffect]. A missing slot held a cover or a message from -⌈Δ/2⌉ to Δ for one
 // coordinate, whether a value or noise. By (2) it adds that much.
 //
 // Under padding full most lost slots are covers, but the interval cannot be narrower. Let ℓ of n clients hold the
 // least value, which has no message, and lose ℓ covers; or let them hold the largest value, and lose their own ℓ
 // messages. The noise has one law in both cases, and so has everything that the verifier sees. So an interval that
 // holds the truth with probability 1-α whichever slots are lost is ℓ values wide with a probability of at least 1-2α.
-func (a *aggregate) Missing(l protocols.Loss, _ int) protocols.Missing {
+func (a *aggregate) LossEffect(l protocols.Loss, _ int) protocols.LossEffect {
 	unit := a.m.scale()
-	return protocols.Missing{Parts: l.Messages, Lo: -float64(a.m.offset()) * unit, Hi: float64(a.m.top) * unit}
+	return protocols.LossEffect{Parts: l.Messages, Lo: -float64(a.m.offset()) * unit, Hi: float64(a.m.top) * unit}
 }
 
 // Below implements [protocols.Bins.Below], for a histogram. The noise of j bins adds up. Beyond half of the bins the

@@ -66,9 +66,9 @@ func (a *aggregate) Errors() []protocols.ErrorLaw {
 	return out
 }
 
-// Missing implements [protocols.Aggregate.Missing]: a missing client holds the value counted, or another.
-func (a *aggregate) Missing(l protocols.Loss, _ int) protocols.Missing {
-	return l.MissingClients(a.reports, 0, 1)
+// LossEffect implements [protocols.Aggregate.LossEffect]: a missing client holds the value counted, or another.
+func (a *aggregate) LossEffect(l protocols.Loss, _ int) protocols.LossEffect {
+	return l.ClientLossEffect(a.reports, 0, 1)
 }
 
 // Below implements [protocols.Bins.Below]: a client in the first j bins reports one of them with probability

@@ -71,10 +71,10 @@ func (a *aggregate) Errors() []protocols.ErrorLaw {
 		Plugged: float64(a.reports) * a.m.Worst().Variance, Step: step}}
 }
 
-// Missing implements [protocols.Aggregate.Missing]. A missing slot held a level from 1 to k, or a cover. By (1) it
+// LossEffect implements [protocols.Aggregate.LossEffect]. A missing slot held a level from 1 to k, or a cover. By (1) it
 // adds at most k/(1-2f) levels.
-func (a *aggregate) Missing(l protocols.Loss, _ int) protocols.Missing {
-	return protocols.Missing{Parts: l.Messages, Hi: a.m.task.Input.Width() / (1 - 2*a.m.f.Float64())}
+func (a *aggregate) LossEffect(l protocols.Loss, _ int) protocols.LossEffect {
+	return protocols.LossEffect{Parts: l.Messages, Hi: a.m.task.Input.Width() / (1 - 2*a.m.f.Float64())}
 }
 
 // Exact implements [protocols.Mechanism.Exact]; the variance is one client's part of formula (2).

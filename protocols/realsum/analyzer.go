@@ -80,10 +80,10 @@ func (a *aggregate) Errors() []protocols.ErrorLaw {
 	return []protocols.ErrorLaw{protocols.Normal{Estimate: a.Total()[0], Plugged: variance, Step: step}}
 }
 
-// Missing implements [protocols.Aggregate.Missing]. A missing client may have any value of the range.
-func (a *aggregate) Missing(l protocols.Loss, _ int) protocols.Missing {
+// LossEffect implements [protocols.Aggregate.LossEffect]. A missing client may have any value of the range.
+func (a *aggregate) LossEffect(l protocols.Loss, _ int) protocols.LossEffect {
 	lo, hi := protocols.Contribution(a.m.task)
-	return l.MissingClients(a.reports, lo, hi)
+	return l.ClientLossEffect(a.reports, lo, hi)
 }
 
 // Exact implements [protocols.Mechanism.Exact]; the variance is formula (2) in the query's units.

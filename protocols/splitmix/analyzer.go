@@ -101,11 +101,11 @@ func (a *aggregate) Errors() []protocols.ErrorLaw {
 	return []protocols.ErrorLaw{protocols.NoisyEstimate{Estimate: a.Total()[0], Unit: unit, Noise: noise}}
 }
 
-// Missing implements [protocols.Aggregate.Missing]. If one share is missing, only the query's range is known of the
+// LossEffect implements [protocols.Aggregate.LossEffect]. If one share is missing, only the query's range is known of the
 // clients of its batch, and the whole batch is left out ([aggregate.checkComplete]).
-func (a *aggregate) Missing(l protocols.Loss, _ int) protocols.Missing {
+func (a *aggregate) LossEffect(l protocols.Loss, _ int) protocols.LossEffect {
 	lo, hi := protocols.Contribution(a.m.task)
-	return l.MissingClients(a.reports, lo, hi)
+	return l.ClientLossEffect(a.reports, lo, hi)
 }
 
 // Exact implements [protocols.Mechanism.Exact]; the variance is one client's part of formula (3).

@@ -123,9 +123,9 @@ func (a *aggregate) Errors() []protocols.ErrorLaw {
 	return out
 }
 
-// Missing implements [protocols.Aggregate.Missing].
-func (a *aggregate) Missing(l protocols.Loss, _ int) protocols.Missing {
-	return l.MissingClients(a.Reports(), 0, 1)
+// LossEffect implements [protocols.Aggregate.LossEffect].
+func (a *aggregate) LossEffect(l protocols.Loss, _ int) protocols.LossEffect {
+	return l.ClientLossEffect(a.Reports(), 0, 1)
 }
 
 // variances returns a client's part of the variance of (2): for a cell that its text falls in, and for another.

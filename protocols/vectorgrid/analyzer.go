@@ -89,10 +89,10 @@ func (a *aggregate) Errors() []protocols.ErrorLaw {
 	return out
 }
 
-// Missing implements [protocols.Aggregate.Missing]. A missing client may have any valid vector.
-func (a *aggregate) Missing(l protocols.Loss, _ int) protocols.Missing {
+// LossEffect implements [protocols.Aggregate.LossEffect]. A missing client may have any valid vector.
+func (a *aggregate) LossEffect(l protocols.Loss, _ int) protocols.LossEffect {
 	lo, hi := protocols.Contribution(a.m.task)
-	return l.MissingClients(a.reports, lo, hi)
+	return l.ClientLossEffect(a.reports, lo, hi)
 }
 
 // Exact implements [protocols.Mechanism.Exact]; the variance is formula (2) in the query's units.

@@ -89,11 +89,11 @@ func (a *aggregate) Errors() []protocols.ErrorLaw {
 	return out
 }
 
-// Missing implements [protocols.Aggregate.Missing]. A missing slot held a unit of either sign, or nothing. By (1) it
+// LossEffect implements [protocols.Aggregate.LossEffect]. A missing slot held a unit of either sign, or nothing. By (1) it
 // adds at most one unit to an entry. With a lane per coefficient, the difference between a unit sent and not sent is
 // c/h. If units not sent are not counted, the difference between sent and nothing is twice that. By (3) an entry has
 // 1/√N of it, because every entry of U is ±1/√N.
-func (a *aggregate) Missing(l protocols.Loss, _ int) protocols.Missing {
+func (a *aggregate) LossEffect(l protocols.Loss, _ int) protocols.LossEffect {
 	unit := a.m.bound / a.m.units
 	if a.m.frame != nil {
 		unit /= math.Sqrt(float64(a.m.size))
@@ -101,7 +101,7 @@ func (a *aggregate) Missing(l protocols.Loss, _ int) protocols.Missing {
 			unit *= 2
 		}
 	}
-	return protocols.Missing{Parts: l.Messages, Lo: -unit, Hi: unit}
+	return protocols.LossEffect{Parts: l.Messages, Lo: -unit, Hi: unit}
 }
 
 // difference returns the units of coefficient j's positive part less those of its negative part, for n clients. With

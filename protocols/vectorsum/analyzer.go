@@ -146,11 +146,11 @@ func (a *aggregate) errorOf(l uint64, total float64) protocols.ErrorLaw {
 	return out
 }
 
-// Missing implements [protocols.Aggregate.Missing]. A coordinate's total is of the clients whose message of its block
+// LossEffect implements [protocols.Aggregate.LossEffect]. A coordinate's total is of the clients whose message of its block
 // arrived. Each client whose message is missing may have any value of the range in that coordinate.
-func (a *aggregate) Missing(l protocols.Loss, entry int) protocols.Missing {
+func (a *aggregate) LossEffect(l protocols.Loss, entry int) protocols.LossEffect {
 	lo, hi := protocols.Contribution(a.m.task)
-	return l.MissingClients(a.messages[a.m.blockOf(uint64(entry))], lo, hi)
+	return l.ClientLossEffect(a.messages[a.m.blockOf(uint64(entry))], lo, hi)
 }
 
 // Exact implements [protocols.Mechanism.Exact]; the variance is formula (3) in the query's units.
