@@ -217,8 +217,8 @@ func TestStatic(t *testing.T) {
 	}
 }
 
-// TestAlertsByPromtool: Prometheus' own tool finds nothing wrong with the rules, and has those fire that must: the
-// first finding of its kind, a relay before that is away since the start, a process that is gone.
+// TestAlertsByPromtool: promtool accepts the rules, and the right alerts fire: on the first finding of its kind, on an
+// upstream relay that has not answered since the start, and on a process that stopped.
 func TestAlertsByPromtool(t *testing.T) {
 	promtool, err := exec.LookPath("promtool")
 	if err != nil {
@@ -230,8 +230,8 @@ func TestAlertsByPromtool(t *testing.T) {
 	}
 }
 
-// TestProxySamples: neither logs addresses, believes a client's word for its own, or keeps a report on the disk; and
-// where the proxies are here, they can read them.
+// TestProxySamples: no sample logs addresses, trusts the address that a client claims, or stores a report on disk. An
+// installed proxy accepts its sample.
 func TestProxySamples(t *testing.T) {
 	dir := t.TempDir()
 	read := func(name string) string {

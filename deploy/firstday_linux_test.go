@@ -31,7 +31,7 @@ import (
 // is.
 func TestFirstDay(t *testing.T) {
 	if os.Geteuid() != 0 {
-		t.Skip("only root may make users, and mount folders in place of the machine's")
+		t.Skip("only root may make users and mount folders over the machine's")
 	}
 	users, err := os.ReadFile("/etc/passwd")
 	require.NoError(t, err)
@@ -86,7 +86,7 @@ func newMachine(t *testing.T) *machine {
 	t.Helper()
 	m := &machine{t: t}
 	var err error
-	m.root, err = os.MkdirTemp("", "machine") // that of t.TempDir is closed to others
+	m.root, err = os.MkdirTemp("", "machine") // other users cannot read t.TempDir
 	require.NoError(t, err)
 	t.Cleanup(func() { os.RemoveAll(m.root) })
 	require.NoError(t, os.Chmod(m.root, 0o755))
@@ -99,7 +99,7 @@ func newMachine(t *testing.T) *machine {
 		script += "mount --bind " + m.path(folder) + " " + folder + "\n"
 	}
 	within := exec.Command("sh", "-c", script+"echo ready\nread end\n")
-	within.SysProcAttr = &syscall.SysProcAttr{Unshareflags: syscall.CLONE_NEWNS} // what is mounted is seen in it alone
+	within.SysProcAttr = &syscall.SysProcAttr{Unshareflags: syscall.CLONE_NEWNS} // its mounts are visible only inside
 	var errs bytes.Buffer
 	within.Stderr = &errs
 	in, err := within.StdinPipe()

@@ -121,7 +121,7 @@ type manuals struct {
 }
 
 func newManuals(t *testing.T) *manuals {
-	root, err := os.MkdirTemp("", "manuals") // that of t.TempDir is closed to others
+	root, err := os.MkdirTemp("", "manuals") // other users cannot read t.TempDir
 	require.NoError(t, err)
 	t.Cleanup(func() { os.RemoveAll(root) })
 	require.NoError(t, os.Chmod(root, 0o755))
@@ -248,7 +248,7 @@ func (m *manuals) key(out string) string {
 	return found
 }
 
-// public returns that of a signing key's file, which has it, too.
+// public returns the public key in the file of a signing key.
 func (m *manuals) public(folder, name string) string {
 	text, err := os.ReadFile(filepath.Join(folder, name))
 	require.NoError(m.t, err)

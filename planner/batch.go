@@ -42,7 +42,7 @@ func (tr Trial) newBatches(t *task.Task, m protocols.Mechanism, values [][]float
 		b.noise = dummies.New(t.Noise)
 	}
 	if tr.Fast && tr.Lost != nil {
-		return nil, invalid.Field("fast", "true", "false: what is lost are messages")
+		return nil, invalid.Field("fast", "true", "false, because losses are of messages")
 	}
 	if tr.Malicious > 0 && b.can.Attack == nil {
 		return nil, invalid.Field("attack", strconv.Quote(tr.Attack),

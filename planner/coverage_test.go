@@ -36,7 +36,7 @@ type covering struct {
 	Allowed  float64    `json:"most_allowed"`
 	Band     float64    `json:"band_coverage"`
 	Wide     float64    `json:"least_coverage_99_9"`
-	Width    float64    `json:"width"` // Of the 95 % intervals, of that of the law with the worst rounding.
+	Width    float64    `json:"width"` // Width of the 95 % intervals, relative to the law with the worst rounding.
 }
 
 // TestIntervalsCover: for every protocol and query, with as many honest clients as clients and with fewer, 95 %

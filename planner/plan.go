@@ -54,7 +54,7 @@ type Way struct {
 	// texts that nobody listed, it is the error of the count of one that FoundDownTo clients hold.
 	RMSE     float64
 	Width    float64 // Width of a 95 % interval of an entry, for that input.
-	Central  float64 // RMSE divided by that of the best central mechanism.
+	Central  float64 // RMSE divided by the RMSE of the best central mechanism.
 	Messages float64 // Expected messages of a client, without covers.
 	Bytes    float64 // Size of a client's report; the expected one under padding none.
 	Dummies  float64 // Mean number of dummies per relay and batch.

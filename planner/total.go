@@ -87,8 +87,8 @@ func (s split) search() (*task.Task, error) {
 	return best, nil
 }
 
-// between returns where to look next for the ε whose excess is 0: the zero of the line through both ends, but not too
-// close to either end, so that a few steps decide on both sides.
+// between returns the next ε to try in the search for an excess of 0: the zero of the line through both ends. It keeps
+// some distance to either end, so that a few steps decide on both sides.
 func between(low, high, atLow, atHigh float64) float64 {
 	width := math.Log(high / low)
 	least := .9 * math.Log1p(splitTolerance)

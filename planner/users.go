@@ -29,7 +29,7 @@ func SolveUsers(g Goal, width float64) (users uint64, ways []Way, err error) {
 	// The least number that the share of honest clients allows.
 	lo := math.Ceil(1 / g.Honest)
 	if !(g.Honest > 0 && g.Honest <= 1) {
-		lo = 1 // Plan reports what is wrong.
+		lo = 1 // Plan reports the error.
 	}
 	if enough(lo) || err != nil {
 		return g.Batch, ways, err

@@ -113,7 +113,7 @@ func TestMissingClients(t *testing.T) {
 	require.Zero(t, protocols.Loss{Clients: 6}.ClientLossEffect(6, 2, 5).Parts)
 }
 
-// TestDrowns: an interval is uninformative if it is as wide as the range because of what is missing.
+// TestDrowns: an interval is uninformative if it is as wide as the range because of missing messages.
 func TestDrowns(t *testing.T) {
 	m := protocols.LossEffect{Parts: 10, Lo: -2, Hi: 4}
 	for _, c := range []struct {

@@ -239,7 +239,7 @@ func TestSubmitDoesNotOutwaitItsContext(t *testing.T) {
 func TestRedirectsAreNotFollowed(t *testing.T) {
 	other := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter,
 		*http.Request) {
-		t.Error("another host was told")
+		t.Error("another host got a request")
 	}))
 	defer other.Close()
 	server := httptest.NewServer(http.RedirectHandler(other.URL, http.StatusTemporaryRedirect))

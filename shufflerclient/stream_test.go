@@ -278,7 +278,7 @@ func TestFollowStatements(t *testing.T) {
 		require.ErrorIs(t, err, shufflerclient.ErrReplayed)
 	}
 	_, err = follow(back)
-	require.ErrorContains(t, err, "invalid era", "this client was told of no recovery key")
+	require.ErrorContains(t, err, "invalid era", "this client has no recovery key")
 	o.Recovery = taskfile.FormatKey(public(rescue))
 	stream, err = follow(back, bundle)
 	require.NoError(t, err)

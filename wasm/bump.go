@@ -49,7 +49,7 @@ const (
 // that holds the address of the next allocation, a multiple of 8. If memory runs out, the module stops, as with the
 // runtime's allocator.
 func bumpBody(next byte) []byte {
-	const size, end = 1, 2 // locals, behind the parameter
+	const size, end = 1, 2 // locals, after the parameter
 	return []byte{
 		1, 2, typeI64,
 		0x23, 0, 0x29, 3, 8, 0x22, size, // size = *(SP + 8)

@@ -174,7 +174,7 @@ func (e function) strip(pages []byte, kept []bool) error {
 	return keep(pages, kept, table(e).at(entryData+4*pagePointers))
 }
 
-// keep marks one table by instruction: pairs of variable-length integers, terminated by a zero in place of a first
+// keep marks one table by instruction: pairs of variable-length integers, terminated by a zero instead of a first
 // one. Offset 0 means no table.
 func keep(pages []byte, kept []bool, offset int) error {
 	for at, first := offset, true; offset != 0; first = false {

@@ -28,15 +28,15 @@ func Levels(k uint64, theta float64, claim Claim) (*task.Noise, error) {
 		return nil, invalid.Field("theta", decimal.Format(theta, -1), "between 0 and "+decimal.Format(eps, 6)+
 			", the epsilon of one epoch")
 	}
-	aim, spare := cut, 1e-6*float64(k)
+	aim, reserve := cut, 1e-6*float64(k)
 	for range 8 {
-		n := levels(int(k), theta, eps*(1-spare), aim)
+		n := levels(int(k), theta, eps*(1-reserve), aim)
 		curve, err := New(n)
 		switch {
 		case err != nil:
 			return nil, err
 		case curve.ratio > eps:
-			spare *= 4
+			reserve *= 4
 		case curve.tail > cut:
 			aim *= .98 * cut / curve.tail
 		default:

@@ -125,15 +125,15 @@ func overflowLimit(t *task.Task, eps, delta float64) float64 {
 // [GKMPS21]: https://arxiv.org/abs/2109.13158
 func (m *Mechanism) closedForm() error {
 	eps, delta := m.task.Claim.Epsilon.Value(), m.task.Claim.Delta.Value()
-	spare := min(eps-m.central.Float64()*float64(m.top), 1)
-	if !(spare > 0) {
+	rest := min(eps-m.central.Float64()*float64(m.top), 1)
+	if !(rest > 0) {
 		return invalid.Field("params.central", m.central.String(), "below epsilon over max")
 	}
 	delta *= (1 - overflowShare) / 2
 	top := float64(m.top)
 	gamma := m.top * uint64(bits.Len64(m.top-1)+1)
 	rate := func(share float64) uint64 { return uint64(math.Ceil(3 * (1 + math.Log(1/share)) * rateUnit)) }
-	if least := 0.2 * spare / 2 / (2 * float64(gamma)); !(least >= 1.0/exponentUnit) { // of the exponents below
+	if least := 0.2 * rest / 2 / (2 * float64(gamma)); !(least >= 1.0/exponentUnit) { // of the exponents below
 		return invalid.Field("params.central", m.central.String(),
 			"further below epsilon over max: noise with exponents below 2^-40 cannot be drawn")
 	}
@@ -141,10 +141,10 @@ func (m *Mechanism) closedForm() error {
 	add := func(a design.Atom, weight uint64, s float64) {
 		m.sources = append(m.sources, source{Atom: a, weight: weight, s: down(s)})
 	}
-	add(design.PairAtom(), rate(delta), 0.2*spare/2/top)
-	add(design.PairAtom(), tilde, 0.2*spare/2/(2*float64(gamma)))
+	add(design.PairAtom(), rate(delta), 0.2*rest/2/top)
+	add(design.PairAtom(), tilde, 0.2*rest/2/(2*float64(gamma)))
 	design.EachAtom(m.top, func(a design.Atom, v uint64, _ int) {
-		add(a, tilde, 0.2*spare/2/(2*float64((gamma+v-1)/v)))
+		add(a, tilde, 0.2*rest/2/(2*float64((gamma+v-1)/v)))
 	})
 	return nil
 }

@@ -88,8 +88,8 @@ func Calibrate(t *task.Task) error {
 	return p.Calibrate(t)
 }
 
-// CalibrateRelayNoise calls that of the row, [protocols.Row], of the task's protocol. A task that names no protocol
-// gets the default one whose noise relays add.
+// CalibrateRelayNoise calls the function of this name in the [protocols.Row] of the task's protocol. A task without a
+// protocol gets the default protocol with noise by relays.
 func CalibrateRelayNoise(t *task.Task, d protocols.NoiseOptions) error {
 	if t.Protocol == "" {
 		if t.Protocol = augmented.Name; t.Query == task.Strings {

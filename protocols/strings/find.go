@@ -8,7 +8,7 @@ import (
 	"github.com/doona-dp/doona/protocols"
 )
 
-// The search. Each pass looks for texts of fewer clients than the pass before. What one pass lists, the next ones
+// The search. Each pass searches for texts of fewer clients than the previous pass. What one pass lists, the next ones
 // take as known.
 const (
 	wide        = 1 << 15 // Prefixes that each level keeps in the passes for the fewest clients.
@@ -102,7 +102,7 @@ func (s *search) least() float64 {
 // chance is the probability that a proposed text without clients passes.
 const chance = falseChance / (mostPasses * wide)
 
-// pass looks for texts with ref messages in each of their cells, and returns how many it lists.
+// pass searches for texts with ref messages in each of their cells, and returns how many it lists.
 func (s *search) pass(ref float64, width int) (more int) {
 	s.renew()
 	s.model = newModel(s.list)

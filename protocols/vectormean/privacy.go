@@ -97,14 +97,14 @@ func (m *Mechanism) rates(noise noise, shift uint64, counters float64) []compose
 
 // delta returns an upper bound on δ(eps) (Theorem 2 of docs/proofs/vectormean.md).
 func (c *curve) delta(eps float64) float64 {
-	meet, least := 0, 1.0
-	for ; meet < len(c.levels); meet++ {
-		l := c.levels[meet]
+	crossing, least := 0, 1.0
+	for ; crossing < len(c.levels); crossing++ {
+		l := c.levels[crossing]
 		if about, _ := compose.GaussianDelta(c.m.leastSquare(l.rate, l.null), eps); !(about < l.missed) {
 			break
 		}
 	}
-	first := max(0, min(meet-ahead, len(c.levels)-tried))
+	first := max(0, min(crossing-ahead, len(c.levels)-tried))
 	for _, l := range c.levels[first:min(first+tried, len(c.levels))] {
 		least = min(least, l.missed+c.gaussian(l.rate, l.null, eps))
 	}

@@ -174,6 +174,6 @@ func TestLawOfSeveralMessagesIsExact(t *testing.T) {
 			}
 		}
 		require.GreaterOrEqual(t, near, len(points)/2)
-		require.InEpsilon(t, 1e-4, exact(1), .03, "the claim is met with nothing to spare")
+		require.InEpsilon(t, 1e-4, exact(1), .03, "the claim is met exactly")
 	}
 }

@@ -26,7 +26,7 @@ type Config struct {
 	Delay *float64 `json:"delay"`
 }
 
-// Task says what is reported to one task, and by whom.
+// Task configures the reports to one task: their values and their sources.
 type Task struct {
 	URL        string  `json:"task"`       // URL of the task at its first relay: …/v1/tasks/ID. Required.
 	Owner      string  `json:"owner"`      // "ed25519:…". Required.
@@ -226,7 +226,7 @@ func (t *Task) validateProperty(at string) error {
 	switch t.Property {
 	case Country, Cache, Status:
 		if len(t.Categories) == 0 {
-			return invalid.Field(at+".categories", "[]", "at least one: what is not in the list is one category more")
+			return invalid.Field(at+".categories", "[]", "at least one; all other values form one more category")
 		}
 		for i, c := range t.Categories {
 			if c == "" || slices.Contains(t.Categories[:i], c) {

@@ -276,7 +276,7 @@ func TestPool(t *testing.T) {
 	for range poolSize {
 		require.True(t, p.reserve(3))
 	}
-	require.False(t, p.reserve(3), "places that are coming count")
+	require.False(t, p.reserve(3), "reserved slots count")
 	for i := range byte(poolSize) {
 		p.put(3, []byte{i})
 	}

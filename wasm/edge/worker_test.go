@@ -73,7 +73,7 @@ type host struct {
 	sent   []*http.Request
 	log    []string
 	fails  error // error of claims
-	refuse bool  // refuse reports in place of the relay
+	refuse bool  // refuse reports instead of the relay
 }
 
 func (h *host) Do(req *http.Request) (*http.Response, error) {

@@ -23,7 +23,7 @@ import (
 	"github.com/doona-dp/doona/wire/task"
 )
 
-// answering serves a handler in place of the last relay of a cascade.
+// answering serves a handler instead of the last relay of a cascade.
 func answering(t *testing.T, handler http.HandlerFunc) *relaytest.Cascade {
 	t.Helper()
 	c := relaytest.New(t, relaytest.Options{Hops: 1})

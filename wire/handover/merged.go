@@ -38,11 +38,11 @@ type answer struct {
 
 // askAll asks the given relays, then those that the newest task of each answer names, until no new address appears. A
 // relay's address may have changed, and another relay may have replaced it. Each address is asked once.
-func (c *Client) askAll(ctx context.Context, root *taskfile.Open, places []StreamRelay, trust taskfile.Trust) (
+func (c *Client) askAll(ctx context.Context, root *taskfile.Open, relays []StreamRelay, trust taskfile.Trust) (
 	all []answer) {
 	asked := map[string]bool{}
-	for i := 0; i < len(places); i++ {
-		p := places[i]
+	for i := 0; i < len(relays); i++ {
+		p := relays[i]
 		if asked[p.URL()] {
 			continue
 		}
@@ -50,7 +50,7 @@ func (c *Client) askAll(ctx context.Context, root *taskfile.Open, places []Strea
 		served, err := c.StreamAt(ctx, root, p.Task, p.Hop, trust)
 		all = append(all, answer{p, served, err})
 		if err == nil {
-			places = append(places, relaysOf(served.newest().Task)...)
+			relays = append(relays, relaysOf(served.newest().Task)...)
 		}
 	}
 	return all
@@ -88,11 +88,11 @@ func (s *RelayStream) newest() *taskfile.Open { return s.Tasks[len(s.Tasks)-1] }
 
 // known returns the relays to ask first: those of the stream's first task and, unless it is nil, of a later task.
 func known(root, newest *taskfile.Open) []StreamRelay {
-	places := relaysOf(root.Task)
+	relays := relaysOf(root.Task)
 	if newest != nil {
-		places = append(places, relaysOf(newest.Task)...)
+		relays = append(relays, relaysOf(newest.Task)...)
 	}
-	return places
+	return relays
 }
 
 // failed joins the errors of all relays.

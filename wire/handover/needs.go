@@ -63,8 +63,8 @@ func quantity(x float64, unit string) string {
 	return strconv.FormatFloat(x, 'f', 0, 64) + " " + prefix + unit
 }
 
-// Costs of a party, measured on an x86-64 machine. Memory of a verifier is that of `verifier analyze` at 10⁶ slots
-// (row verifier/memory of bench: 68 MB; at 10⁷ see docs/results.json). Times are from `make bench` on 2026-11-22 at
+// Costs of a party, measured on an x86-64 machine. A verifier's memory was measured with `verifier analyze` at 10⁶
+// slots (row verifier/memory of bench: 68 MB; at 10⁷ see docs/results.json). Times are from `make bench` on 2026-11-22 at
 // 100,000 clients of one slot each: 264 µs a client at the first relay, 43 µs at the next and 36 µs at the verifier
 // (rows relay/noise/*/cpu), 102 µs for a dummy's two layers (relay/noise).
 const (

@@ -58,7 +58,7 @@ const MaxOpenEpochs = (taskfile.MaxUpstreamStatus - 64) / (1 + 2 + 32 + 9 + 9)
 func (c *Client) UpstreamStatus(ctx context.Context, relay task.Party, before *UpstreamStatus) (
 	*UpstreamStatus, error) {
 	fail := func(err error) (*UpstreamStatus, error) {
-		return nil, fmt.Errorf("couldn't get the news of %s: %w", relay.URL, err)
+		return nil, fmt.Errorf("couldn't get the updates of %s: %w", relay.URL, err)
 	}
 	ctx, stop := context.WithTimeout(ctx, statusTimeout)
 	defer stop()
@@ -113,7 +113,7 @@ func parseStatus(raw []byte) (*UpstreamStatus, error) {
 		}
 	}
 	if err := v.End(); err != nil || short {
-		return nil, errors.Join(errors.New("not of the form of news"), err)
+		return nil, errors.Join(errors.New("the answer is no list of updates"), err)
 	}
 	return n, nil
 }

@@ -150,7 +150,7 @@ func (c *Client) Renew(ctx context.Context, root *taskfile.Open, r Renewal) (*ta
 	}
 	if own := task.SignKey(c.key.Public().(ed25519.PublicKey)); served.Authority.Stopped ||
 		own != served.Authority.Key {
-		return nil, invalid.Field("owner-key", taskfile.FormatKey(own), "that of who signs the stream's tasks now")
+		return nil, invalid.Field("owner-key", taskfile.FormatKey(own), "the key that signs the stream's tasks now")
 	}
 	last := served.newest()
 	next := r.follow(last)

@@ -102,7 +102,7 @@ func LoadSign(path string) (ed25519.PrivateKey, error) {
 	}
 	if !pairs(key) {
 		clear(key)
-		return nil, fmt.Errorf("couldn't read %s: its private key is not that of %s", path, f.Public)
+		return nil, fmt.Errorf("couldn't read %s: its private key does not belong to the public key %s", path, f.Public)
 	}
 	return key, nil
 }
@@ -429,7 +429,7 @@ func replace(path string, document []byte, s *rollback.Mark) error {
 	return nil
 }
 
-// encode returns the JSON of a file, in a slice allocated at full size, so that no partial copy is left behind. The
+// encode returns the JSON of a file, in a slice allocated at full size, so that no partial copy remains in memory. The
 // caller clears it.
 func (f *signFile) encode() []byte {
 	return encode(&struct {

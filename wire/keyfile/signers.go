@@ -28,7 +28,7 @@ func LoadSigners(newest string, old []string) (*Signers, error) {
 		if s.all[public] != nil {
 			clear(key)
 			s.Close()
-			return nil, invalid.Field("old_sign_keys", file, "each key once, without that of sign_key")
+			return nil, invalid.Field("old_sign_keys", file, "each key once, and not the key of sign_key")
 		}
 		if s.all[public] = key; s.Newest == nil {
 			s.Newest = key

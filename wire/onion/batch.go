@@ -174,9 +174,9 @@ var ErrCiphertexts = errors.New("its ciphertexts are not those of the manifest")
 // Faults of a chain whose last manifest has a valid signature; compare with errors.Is. Other errors of a chain are
 // [signing.ErrSigner], or those of a manifest for another task, epoch, hop or number.
 var (
-	ErrCounts = errors.New("its counts do not add up")
-	ErrChain  = errors.New("its chain of manifests is broken") // Of an earlier manifest, or the link to it.
-	errPlace  = errors.New("it is of another task or place")
+	ErrCounts  = errors.New("its counts do not add up")
+	ErrChain   = errors.New("its chain of manifests is broken") // Of an earlier manifest, or the link to it.
+	errContext = errors.New("it is of another task, epoch, hop or number")
 )
 
 // fault is an error of a kind, with a more specific text.
@@ -291,7 +291,7 @@ func checkChain(t *task.Task, c Context, seq uint64, s *SignedManifest) ([]Manif
 	refuse := func(kind error, why string) ([]Manifest, error) {
 		return nil, &fault{fmt.Errorf("couldn't accept batch %d of hop %d: %s", seq, c.Hop, why), kind}
 	}
-	fail := func(why string) ([]Manifest, error) { return refuse(errPlace, why) }
+	fail := func(why string) ([]Manifest, error) { return refuse(errContext, why) }
 	m, err := s.Open(t, c.Hop)
 	if err != nil {
 		return nil, fmt.Errorf("couldn't accept batch %d of hop %d: %w", seq, c.Hop, err)

@@ -646,7 +646,7 @@ func TestBatchWriter(t *testing.T) {
 	}
 	out := onion.NewBatchWriter(2, func([]byte) error { return io.ErrShortWrite })
 	require.NoError(t, out.Add(1, []byte{1}))
-	require.ErrorContains(t, out.Add(0, []byte{1}), "lane 0 behind lane 1")
+	require.ErrorContains(t, out.Add(0, []byte{1}), "lane 0 follows lane 1")
 	require.ErrorContains(t, out.Add(2, []byte{1}), "lane 2")
 	_, _, err := out.Finish(w.sign[0], onion.BatchDraft{
 		Context: w.context(0), Submissions: 1, In: []uint64{1, 1}, Added: []uint64{0, 0},

@@ -29,7 +29,7 @@ func NewBatchWriter(lanes int, put func(chunk []byte) error) *BatchWriter {
 // Add adds a slot. Lanes come in order, and all slots have one size.
 func (w *BatchWriter) Add(lane int, slot []byte) error {
 	if lane < w.lane || lane >= len(w.counts) {
-		return fmt.Errorf("invalid batch: lane %d behind lane %d of %d", lane, w.lane, len(w.counts))
+		return fmt.Errorf("invalid batch: lane %d follows lane %d of %d", lane, w.lane, len(w.counts))
 	}
 	if lane > w.lane || w.slots == ChunkSlots {
 		if err := w.flush(); err != nil {

@@ -6,8 +6,8 @@ import (
 	"github.com/doona-dp/doona/internal/invalid"
 )
 
-// Stream places a task in a series of tasks of one owner, whose key is in the bundle. The tasks of a stream differ
-// only in position, previous hash, start and count of epochs, key lists, and the parts that Allow names.
+// Stream is a task's position in a series of tasks of one owner, whose key is in the bundle. The tasks of a stream
+// differ only in position, previous hash, start and count of epochs, key lists, and the parts that Allow names.
 type Stream struct {
 	Name      string     // 1 to 64 printable ASCII characters.
 	Position  uint64     // 0 for the first task. Below 2³².
@@ -284,8 +284,8 @@ func checkPlace(before *Task, id ID, next *Task) error {
 	return nil
 }
 
-// rotations reports whether new rotations, in order, all replace keys of the task's parties. Otherwise a thief of the owner's
-// key could use up the stream's rotations, or a candidate's key, with keys of his own.
+// rotations reports whether new rotations, in order, all replace keys of the task's parties. Otherwise a thief of the
+// owner's key could use up the stream's rotations, or a candidate's key, with keys of his own.
 func (t *Task) rotations(fresh []Rotation) bool {
 	keys := []SignKey{t.Clients.Issuer.SignKey}
 	for hop := range t.VerifierHop() + 1 {

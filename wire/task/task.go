@@ -1,4 +1,4 @@
-// Package task defines the document that all parties agree on: what is asked, how values are randomized, which
+// Package task defines the document that all parties agree on: the query, how values are randomized, which
 // guarantee is promised, and which parties take part.
 //
 // The SHA-256 of a task's canonical form ([Task.Canonical]) identifies it. The form is msgpack arrays in a fixed
@@ -65,7 +65,7 @@ type Task struct {
 	Relays   []Party // In the order in which a report visits them. 1 to 8; empty in a draft.
 	Verifier Party   // Who decrypts the batches. Empty in a draft.
 	KEM      KEM     // Required.
-	Stream   *Stream // The task's place in a stream; nil for a single task.
+	Stream   *Stream // The task's position in a stream; nil for a single task.
 	Noise    *Noise  // Dummies that every relay adds to every batch; nil for none.
 }
 
@@ -186,7 +186,7 @@ func (t *Task) MostSlots() uint64 {
 	return t.Batch.Size * t.Slots.PerLane
 }
 
-// Message is the content of one slot: a protocol's message, or a cover in its place.
+// Message is the content of one slot: a protocol's message, or a cover instead.
 type Message struct {
 	Cover bool
 	Body  []byte // MessageBytes bytes. For a cover: empty when sealing, zeros when opened.

@@ -40,7 +40,7 @@ type SignedStatement struct {
 	Signature []byte
 }
 
-// Trust is what a party was told about a stream, by a page's text or by its configuration.
+// Trust is what a party knows about a stream from a page's text or from its configuration.
 type Trust struct {
 	Root     task.ID
 	Owner    task.SignKey
@@ -75,7 +75,7 @@ func NewStatement(trust Trust, a Authority, last *Open, key task.SignKey, signer
 	case by == trust.Recovery:
 		s.Era, s.Number = a.Era+1, 0
 	case a.Stopped || by != a.Key:
-		return nil, invalid.Field("sign-key", FormatKey(by), "that of the stream's owner, or the recovery key")
+		return nil, invalid.Field("sign-key", FormatKey(by), "the stream owner's key, or the recovery key")
 	}
 	body, err := codec.Marshal(&s)
 	if err != nil {
@@ -87,7 +87,7 @@ func NewStatement(trust Trust, a Authority, last *Open, key task.SignKey, signer
 // Statements are the statements of the newest era, by number.
 type Statements []*SignedStatement
 
-// With adds a statement: after the last one, or, if it begins a later era, in place of all.
+// With adds a statement after the last one. If it begins a later era, it replaces all.
 func (s Statements) With(next *SignedStatement, trust Trust) (Statements, error) {
 	now, err := s.Authority(trust)
 	if err != nil {
@@ -214,10 +214,10 @@ func (a Authority) after(s *Statement, signed *SignedStatement, trust Trust, fir
 		return a, invalid.Field("number", fmt.Sprintf("%d of era %d", s.Number, s.Era),
 			fmt.Sprintf("%d of era %d", a.Number+1, a.Era))
 	case a.Stopped:
-		return a, invalid.Field("statement", "one behind the end of the stream", "none but by the recovery key")
+		return a, invalid.Field("statement", "one after the end of the stream", "only one by the recovery key")
 	case s.Position < a.Position:
 		return a, invalid.Field("position", strconv.FormatUint(s.Position, 10),
-			"not before that of the statement before")
+			"at least the position of the previous statement")
 	}
 	if !signing.Verify(signer[:], signing.Statement, signed.Statement, signed.Signature) {
 		return a, signing.ErrSigner

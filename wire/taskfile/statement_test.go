@@ -151,7 +151,7 @@ func TestStatementsRefused(t *testing.T) {
 	}
 	s.trust.Recovery = task.SignKey{}
 	_, err = s.check(recovered, 3)
-	require.ErrorContains(t, err, "invalid era", "nobody was told of a recovery key")
+	require.ErrorContains(t, err, "invalid era", "no recovery key is known")
 
 	s = newStated(t)
 	many := taskfile.Statements{}

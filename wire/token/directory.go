@@ -72,7 +72,7 @@ type HTTP interface {
 }
 
 // FetchKey fetches the issuer's public key of an epoch. It refuses any key but the one that the task names
-// ([ErrKey]): a client with another key could be told apart from the others. A refusal by the issuer is a
+// ([ErrKey]): someone could tell a client with another key from the others. A refusal by the issuer is a
 // [*problem.Problem].
 func FetchKey(ctx context.Context, client HTTP, open *taskfile.Open, epoch uint64) (*PublicKey, error) {
 	if epoch >= uint64(len(open.TokenKeys)) {
@@ -104,7 +104,7 @@ func FetchKey(ctx context.Context, client HTTP, open *taskfile.Open, epoch uint6
 	}
 	key := keys[open.TokenKeys[epoch]]
 	if key == nil {
-		return nil, fmt.Errorf("%w: that of epoch %d is not the one the task names", ErrKey, epoch)
+		return nil, fmt.Errorf("%w: the key of epoch %d is not in the task's key list", ErrKey, epoch)
 	}
 	return key, nil
 }

@@ -59,7 +59,7 @@ func OwnPrivateKey(raw []byte) (*PrivateKey, error) {
 	d := new(big.Int).SetBytes(raw[modulusSize : 2*modulusSize])
 	if !inverts(d, &modulus) {
 		clear(d.Bits())
-		return nil, errors.New("not a private key: its exponent is not that of its modulus")
+		return nil, errors.New("not a private key: its exponent does not match its modulus")
 	}
 	// The signer reads two primes, and does not use them.
 	return &PrivateKey{public: public, exponent: d,

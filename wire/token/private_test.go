@@ -25,7 +25,7 @@ func TestOwnPrivateKey(t *testing.T) {
 	}
 	flipped := bytes.Clone(good)
 	flipped[sum+31] ^= 1
-	const form, modulus, exponent = "modulus, exponent and their checksum", "token key", "its exponent is not that"
+	const form, modulus, exponent = "modulus, exponent and their checksum", "token key", "its exponent does not match"
 	for name, bad := range map[string]struct {
 		raw  []byte
 		want string

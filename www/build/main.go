@@ -85,7 +85,7 @@ func replace(out, fresh string) error {
 		return fmt.Errorf("couldn't open %s to readers: %w", fresh, err)
 	}
 	if err := os.Rename(fresh, out); err != nil {
-		return fmt.Errorf("couldn't put %s in its place: %w", out, err)
+		return fmt.Errorf("couldn't rename the new %s: %w", out, err)
 	}
 	return nil
 }

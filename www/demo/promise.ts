@@ -18,7 +18,7 @@ export function showPromise({ guarantee: g }: Doona): void {
     ...(g.relay === 'whole' ? [notPromised('Your messages must stay in one batch.',
       'You send several messages. A malicious first relay can separate them, and no later relay notices.')] : []),
     ...(g.minimumHonest === 0 ? [] : [notPromised('Whoever can mint clients can surround you with its own.',
-      `Then ${g.localEpsilon === null ? 'nothing' : `only ε₀ = ${atMost(g.localEpsilon)}`} is left. This demo counts network addresses, which stops nobody who has many; a deployment uses tokens.`)]),
+      `Then ${g.localEpsilon === null ? 'nothing' : `only ε₀ = ${atMost(g.localEpsilon)}`} is left. This demo counts network addresses, which does not stop someone with many addresses; a deployment uses tokens.`)]),
     notPromised('Reports are not checked for truth.',
       'A client can lie within the range of values, and the estimate then counts the lie.'),
   );

@@ -68,7 +68,7 @@ function valueStage(own: OwnReport): Stage {
 const noise: Readonly<Record<string, string>> = {
   vectorsum: 'Coordinates are drawn at random, and their messages are random ones with this probability.',
   vectorgrid: 'Rounded to a point of a grid, and with this probability to a random one.',
-  splitmix: 'Split into random shares with a little noise: any one share says nothing.',
+  splitmix: 'Split into random shares with a little noise: a single share says nothing.',
   correlated: 'Sent with noise that cancels between clients, all but a little.',
   vectormean: 'Sent with noise that only the sum over all clients outweighs.',
   strings: 'A table is drawn at random, and your message is the cell that keeps your text there. With this probability it is any other cell instead.',
@@ -82,7 +82,7 @@ const dummies: Readonly<Record<string, string>> = {
 function noiseStage(state: State): Stage {
   const byRelays = state.assumption === 'none';
   const own = byRelays ? state.gamma === null && dummies[state.protocol] : noise[state.protocol];
-  const text = own || 'With this probability your message is a random one instead. Whether yours was is told to no one, not even this page.';
+  const text = own || 'With this probability your message is a random one instead. Nobody learns whether yours was, not even this page.';
   if (state.gamma === null) return { name: 'Noise', picture: ring(1, '≈'),
     count: byRelays ? 'added by relays' : 'drawn on this device', text };
   return { name: 'Coin', picture: ring(state.gamma, percent(state.gamma)), count: `γ = ${percent(state.gamma)}`, text };
@@ -115,7 +115,7 @@ function firstRelay(state: State, filled: number): Stage {
     name: 'Relay 1',
     picture: quilt(1, filled / state.batch, filled > 0),
     count: `${number(filled)} of ${number(state.batch)} reports`,
-    text: 'Sees your address and sealed bytes: the outlined patch. At a full batch it opens one layer, shuffles and hands on.',
+    text: 'Sees your address and sealed bytes: the outlined patch. At a full batch it opens one layer, shuffles, and sends the batch on.',
   };
 }
 

@@ -27,9 +27,9 @@ export async function report(task: string, value: number | readonly number[]): P
   try {
     const last: number | undefined = await resultOf(db.transaction(store).objectStore(store).get(href));
     if (last && Date.now() < last) return false;
-    const told: { epoch: string; end: number } = await (await post(href + '/epoch', {})).json();
-    if (!await recordEpoch(db, href, told.epoch, told.end * 1000)) return false;
-    await post(href, { 'Doona-Epoch': told.epoch }, JSON.stringify({ value }));
+    const opened: { epoch: string; end: number } = await (await post(href + '/epoch', {})).json();
+    if (!await recordEpoch(db, href, opened.epoch, opened.end * 1000)) return false;
+    await post(href, { 'Doona-Epoch': opened.epoch }, JSON.stringify({ value }));
     return true;
   } finally {
     db.close();

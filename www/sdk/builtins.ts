@@ -1,7 +1,7 @@
 /**
  * Tests the builtins of JavaScript that the SDK uses. A library on the page may have replaced one: MooTools before 1.6
  * and Prototype.js have an `Array.from` that ignores its second argument, by which the budget once admitted everything.
- * A test looks at what a builtin does, and not at whether it is native: a correct polyfill passes.
+ * A test checks what a builtin does, not whether it is native: a correct polyfill passes.
  *
  * The SDK runs the tests when a page connects, before each report, and before each decision that the page itself makes.
  * Only syntax (operators, loops over an index) joins the tests, so a broken builtin cannot hide another.

@@ -21,7 +21,7 @@ const index = 'kept';
 const content = 'kept document';
 
 interface Entry {
-  readonly place: number;
+  readonly key: number;
   /** The document's name: "task" or "stream" and an id. */
   readonly name: string;
   /** The document's SHA-256, in hexadecimal. */
@@ -46,7 +46,7 @@ export class DocumentCache {
   async get(name: string): Promise<CachedDocument | undefined> {
     const entry = (await this.#entries()).find((one) => one.name === name);
     if (!entry) return undefined;
-    const bytes = (await this.store.sealed(content + entry.place))[0]?.body;
+    const bytes = (await this.store.sealed(content + entry.key))[0]?.body;
     return bytes && toHex(await sha256(bytes)) === entry.hash ? { bytes, at: entry.at } : undefined;
   }
 
@@ -59,27 +59,27 @@ export class DocumentCache {
     const size = () => others.reduce((sum, one) => sum + one.size, bytes.length);
     while (others.length >= maxDocuments || size() > maxBytes) await this.#remove(others.shift()!);
     let key = 0; // the first free one; in a loop, because old libraries of a page replace Array.from
-    while (others.some((one) => one.place === key)) key++;
-    for (const old of entries) if (old.name === name && old.place !== key) await this.#remove(old);
+    while (others.some((one) => one.key === key)) key++;
+    for (const old of entries) if (old.name === name && old.key !== key) await this.#remove(old);
     // The copy matters: a view into a larger buffer would store all of the buffer.
     await this.store.put({ task: content + key, epoch: 0, state: 'sealed', body: bytes.slice() });
-    const entry: Omit<Entry, 'place'> = { name, hash, size: bytes.length, at, end };
+    const entry: Omit<Entry, 'key'> = { name, hash, size: bytes.length, at, end };
     await this.store.put({ task: index, epoch: key, state: 'sealed', body: utf8(JSON.stringify(entry)) });
   }
 
   /** Lists the entries, and removes expired ones. */
   async #entries(): Promise<Entry[]> {
     const out: Entry[] = [];
-    for (const { epoch: place, body } of await this.store.sealed(index)) {
-      const entry = { ...JSON.parse(new TextDecoder().decode(body)), place } as Entry;
+    for (const { epoch: key, body } of await this.store.sealed(index)) {
+      const entry = { ...JSON.parse(new TextDecoder().decode(body)), key } as Entry;
       if (entry.end + grace > Date.now()) out.push(entry);
       else await this.#remove(entry);
     }
     return out;
   }
 
-  async #remove({ place }: Entry): Promise<void> {
-    await this.store.put({ task: index, epoch: place, state: 'dropped' });
-    await this.store.put({ task: content + place, epoch: 0, state: 'dropped' });
+  async #remove({ key }: Entry): Promise<void> {
+    await this.store.put({ task: index, epoch: key, state: 'dropped' });
+    await this.store.put({ task: content + key, epoch: 0, state: 'dropped' });
   }
 }

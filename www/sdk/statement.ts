@@ -67,7 +67,7 @@ async function applyStatement(last: Authority, body: Bytes, signature: Bytes, { 
   const isRecovery = first && era > 0 && number === 0;
   if (!isRecovery && (era !== last.era ||
     number !== next)) throw new FormatError(`no statement ${next} of era ${last.era}`);
-  if (!isRecovery && last.stopped) throw new FormatError('a statement behind the end');
+  if (!isRecovery && last.stopped) throw new FormatError('a statement after the end of the stream');
   if (position < (last.about?.position ?? 0)) throw new FormatError('a statement about an earlier task');
   const signer = isRecovery ? recovery : last.key;
   if (!signer) throw new FormatError('the page names no recovery key');

@@ -81,7 +81,7 @@ export interface Store {
   release(task: string, epoch: number, line: string, change: (line: Line) => Line): Promise<void>;
   /** Returns all lines of the ledger. */
   lines(): Promise<Line[]>;
-  /** Stores a report in place of the older one of its task and epoch. */
+  /** Stores a report. It replaces the older one of its task and epoch. */
   put(report: Report): Promise<void>;
   /** Returns the task's reports in state `sealed`. */
   sealed(task: string): Promise<Report[]>;

@@ -184,8 +184,8 @@ export function withSigners<T extends Pick<RawTask, 'id' | 'owner'>>(tasks: read
   { about, key, stopped }: Authority): readonly T[] {
   if (!about) return tasks.map((task) => ({ ...task, owner: key }));
   const named = tasks[about.position];
-  if (!named || !equal(named.id, about.id)) throw broken(`position ${about.position} is not as its statements say`);
-  if (stopped && tasks.length > about.position + 1) throw broken(`it goes on behind position ${about.position}`);
+  if (!named || !equal(named.id, about.id)) throw broken(`the task at position ${about.position} is not the one in its statements`);
+  if (stopped && tasks.length > about.position + 1) throw broken(`it was stopped at position ${about.position}, but has later tasks`);
   // Tasks up to that position need no signer: the hash in the statement covers them.
   return tasks.map((task, position) => (position > about.position ? { ...task, owner: key } : task));
 }

@@ -525,7 +525,7 @@ cases['a flush that was aborted before sends nothing'] = async (host) => {
   same(await doona.flush(), { delivered: 1, dropped: 0, waiting: 0 });
 };
 
-cases['aborted before it began, a connection or a report leaves nothing behind'] = async (host) => {
+cases['a connection or report that is aborted before it starts stores nothing'] = async (host) => {
   const signal = AbortSignal.abort();
   same(await connect(host, 'truthful', { signal }).catch((e) => e.name), 'AbortError');
   const doona = await connect(host, 'truthful');
@@ -851,13 +851,13 @@ cases['a task that nobody signed is not kept, where WebCrypto has no Ed25519'] =
     same((await later(1, visit)).task.stream?.position, 1);
     same(await serve(host, 'good'), 1, 'fetches');
     await later(1, visit);
-    same(await serve(host, 'good'), 0, 'fetches of what is kept');
+    same(await serve(host, 'good'), 0, 'fetches of a cached stream');
   } finally {
     crypto.subtle.importKey = importKey;
   }
 };
 
-cases['a stream goes on where no place is left to keep it'] = async (host) => {
+cases['a stream works when the store has no space to cache it'] = async (host) => {
   const inner = host.sdk.memoryStore();
   let refusals = 0;
   /** @type {import('../sdk/store.js').Store} */
@@ -921,8 +921,8 @@ cases['an owner hands a stream on, and the recovery key takes it back; what was 
   await refused(host, visit(4), 'stream-replayed');
   await serve(host, 'rescued');
   const { recovery: _, ...offer } = /** @type {any} */ (host.tasks['stream']);
-  const untold = { ...host, tasks: { ...host.tasks, stream: offer } };
-  await refused(host, later(4, () => connect(untold, 'stream', { store: host.sdk.memoryStore() })), 'stream-broken');
+  const withoutRecovery = { ...host, tasks: { ...host.tasks, stream: offer } };
+  await refused(host, later(4, () => connect(withoutRecovery, 'stream', { store: host.sdk.memoryStore() })), 'stream-broken');
 };
 
 cases['options of streams are named'] = async (host) => {

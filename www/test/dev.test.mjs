@@ -102,10 +102,10 @@ async function visit(doona, server) {
   const [url] = await server.says(/http:\/\/127\.0\.0\.1:\d+/);
   const context = await browser.newContext();
   const { complaints } = await open(context, `${url}/`);
-  const [told] = await doona.says(/.*1 report decoded, 1 in all: .*\n/).catch((cause) => {
+  const [line] = await doona.says(/.*1 report decoded, 1 in all: .*\n/).catch((cause) => {
     throw new Error(`the page says ${complaints.join('\n')}; its server ${server.said()}`, { cause });
   });
-  assert.match(told, /decoded, 1 in all: Mean of a client's value (42|42\.0\d*|41\.99\d*) \(/);
+  assert.match(line, /decoded, 1 in all: Mean of a client's value (42|42\.0\d*|41\.99\d*) \(/);
   await context.close();
 }
 

@@ -12,7 +12,7 @@ beforeEach(async () => {
 });
 after(() => browser?.close());
 
-test('the month has every panel, its numbers are those of its JSON, and what is noise is called so', async () => {
+test('the month has every panel, its numbers match its JSON, and entries below the noise floor are marked', async () => {
   const demo = await startDemo('--users', '200', '--batch', '200', '--seed', '7');
   try {
     const context = await browser.newContext({ colorScheme: 'light', reducedMotion: 'reduce',

@@ -41,7 +41,7 @@ export async function requireAccessible(page, ...colors) {
 }
 
 /**
- * Saves a picture of the whole page. Fails if the page is wider than its window.
+ * Saves a screenshot of the whole page. Fails if the page is wider than its window.
  * @param {Page} page
  * @param {string} name
  */
@@ -52,7 +52,7 @@ export async function screenshot(page, name) {
 }
 
 /**
- * Saves a picture of the page in the given width and colors.
+ * Saves a screenshot of the page in the given width and colors.
  * @param {Page} page
  * @param {string} name
  * @param {number} width

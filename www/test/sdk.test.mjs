@@ -125,7 +125,7 @@ test('an epoch is reported once: again, after a reload, in ten tabs', async () =
   assert.equal(new Set((await server.take()).map((s) => s.body)).size, 1);
 });
 
-test('two tabs cannot both spend what is left; a store that was wiped has spent nothing', async () => {
+test('two tabs cannot both spend the rest of a budget; a wiped store has spent nothing', async () => {
   const options = { maxEpsilon: 1, maxTotalEpsilon: 1 };
   const { page: tab } = await open(context, `${server.site}/blank.html`);
   const got = await Promise.all([run('one relay', { values: [1], options }),
@@ -138,7 +138,7 @@ test('two tabs cannot both spend what is left; a store that was wiped has spent 
   await page.reload();
   await page.evaluate(() => new Promise((resolve) => (indexedDB.deleteDatabase('doona').onsuccess = resolve)));
   const { receipts } = await run('one relay', { values: [1], options });
-  assert.equal(receipts[0].repeated, false, 'the second draw of an epoch: what is wiped is not known');
+  assert.equal(receipts[0].repeated, false, 'the second draw of an epoch: a wiped store does not know the first');
 });
 
 test('an undelivered report waits sealed and is flushed as it is', async () => {
@@ -277,7 +277,7 @@ for (const [name, block] of Object.entries({
   });
 }
 
-test('files that a bundler left behind are named, and the option that says where they are', async () => {
+test('the error names files that a bundler left out, and the option with their folder', async () => {
   const { code, field, message } = (await run('truthful', { options: { modules: '/nowhere/' } })).connect;
   assert.equal(`${code} ${field}`, 'module-failed modules');
   assert.match(message, /doona-[0-9a-z-]+\.(js|wasm): the server answered 404; .* option modules/);

@@ -23,7 +23,7 @@ const widths = [1280, 390];
  * @param {Page} page
  * @param {string} name
  */
-async function look(page, name) {
+async function screenshot(page, name) {
   for (const color of /** @type {const} */ (['light', 'dark'])) {
     for (const width of widths) {
       if (!long && (color === 'light') === (width === 390)) continue;
@@ -71,35 +71,35 @@ function gate() {
   return { opened, open };
 }
 
-test('in pictures: the demo from the first look to the estimate, and what can go wrong on the way', async () => {
+test('screenshots: the demo from its start to the estimate, and its error states', async () => {
   const batch = 500;
   const demo = await startDemo('--users', String(batch), '--batch', String(batch), '--epoch', '900');
   const { url } = demo;
   try {
-    await visit(`${url}/verifier/`, (page) => look(page, 'index-empty'));
+    await visit(`${url}/verifier/`, (page) => screenshot(page, 'index-empty'));
 
     const [sealed, filled] = [gate(), gate()];
     await visit(url, async (page) => {
       await page.locator('#send:enabled').waitFor();
       await page.locator('#practice-note').getByText('practice messages').waitFor();
-      await look(page, 'idle');
+      await screenshot(page, 'idle');
       for (const name of ['δ = ', 'ε = ']) {
         await page.getByRole('button', { name }).click();
-        await look(page, `idle-${name.startsWith('ε') ? 'epsilon' : 'delta'}`);
+        await screenshot(page, `idle-${name.startsWith('ε') ? 'epsilon' : 'delta'}`);
       }
       await page.locator('#send').click();
       await says(page, 'Randomizing and sealing…');
-      await look(page, 'reporting');
+      await screenshot(page, 'reporting');
       sealed.open();
       await page.getByText(`Your batch has 181 of ${batch} reports.`).waitFor();
-      await look(page, 'waiting');
+      await screenshot(page, 'waiting');
       assert.equal(await page.locator('#filled').evaluate((bar) => /** @type {HTMLProgressElement} */ (bar).value), 181);
       filled.open();
       await says(page, /^Released: your report is in the estimate/);
       await page.locator('#answer').waitFor();
-      await look(page, 'released');
+      await screenshot(page, 'released');
       await page.locator('#numbers summary').click();
-      await look(page, 'released-numbers');
+      await screenshot(page, 'released-numbers');
     }, async (context) => {
       await context.route(/\/reports$/, async (route) => {
         await sealed.opened;
@@ -115,7 +115,7 @@ test('in pictures: the demo from the first look to the estimate, and what can go
     await visit(url, async (page) => {
       await page.locator('#send:enabled').click();
       await says(page, 'This epoch ends too soon to fill a batch');
-      await look(page, 'late-click');
+      await screenshot(page, 'late-click');
     }, (context) => context.route(/\/api\/live$/, async (route) => {
       const state = await (await route.fetch()).json();
       Object.assign(state.epoch, { ends_at: new Date(Date.now() + 7000), fill_seconds: 30 });
@@ -124,7 +124,7 @@ test('in pictures: the demo from the first look to the estimate, and what can go
 
     await visit(url, async (page) => {
       await says(page, /remember nothing/);
-      await look(page, 'storage-blocked');
+      await screenshot(page, 'storage-blocked');
     }, (context) => context.addInitScript(() => {
       indexedDB.open = () => {
         throw new DOMException('as a private window', 'InvalidStateError');
@@ -133,26 +133,26 @@ test('in pictures: the demo from the first look to the estimate, and what can go
 
     await visit(url, async (page) => {
       await says(page, /^The first relay does not answer/);
-      await look(page, 'relay-offline');
+      await screenshot(page, 'relay-offline');
     }, (context) => context.route(/\/v1\/tasks\//, (route) => route.abort()));
 
     await visit(url, async (page) => {
       await page.locator('#send:enabled').click();
       await says(page, /it is sent at your next visit/);
-      await look(page, 'not-delivered');
+      await screenshot(page, 'not-delivered');
     }, (context) => context.route(/\/reports$/, (route) => route.abort()));
 
     for (const name of ['lcp', 'live']) {
-      await visit(`${url}/verifier/${name}/`, (page) => look(page, name === 'live' ? 'verifier-running' : 'verifier-waiting'));
+      await visit(`${url}/verifier/${name}/`, (page) => screenshot(page, name === 'live' ? 'verifier-running' : 'verifier-waiting'));
     }
-    await visit(`${url}/verifier/`, (page) => look(page, 'index-running'));
+    await visit(`${url}/verifier/`, (page) => screenshot(page, 'index-running'));
 
     await visit(`${url}/examples/web-vitals/`, async (page) => {
       await says(page, 'this visit can report');
-      await look(page, 'vitals');
+      await screenshot(page, 'vitals');
       await page.locator('#fill').click();
       await says(page, 'The simulated visits have reported.');
-      await look(page, 'vitals-filled');
+      await screenshot(page, 'vitals-filled');
     });
   } finally {
     await demo.stop();
@@ -165,23 +165,23 @@ test('in pictures: noise that relays add: the page, a refused value, the answer,
   try {
     await visit(demo.url, async (page) => {
       await page.locator('#send:enabled').waitFor();
-      await look(page, 'relays-idle');
+      await screenshot(page, 'relays-idle');
       await page.locator('#value').evaluate((line) => {
         /** @type {HTMLInputElement} */ (line).value = '/no\0page';
       });
       await page.locator('#send').click();
       await says(page, /^The task does not take this value/);
-      await look(page, 'refused-value');
+      await screenshot(page, 'refused-value');
       await page.locator('#value').fill('/docs/SPEC.html');
       await page.locator('#send').click();
       await says(page, /^Released: your report is in the estimate/);
       await page.locator('#numbers').waitFor();
-      await look(page, 'relays-released');
+      await screenshot(page, 'relays-released');
       await page.getByRole('switch', { name: 'Nobody else is honest' }).click();
-      await look(page, 'attack-asked');
+      await screenshot(page, 'attack-asked');
       await page.locator('#alone').getByRole('button', { name: 'Yes' }).click();
       await page.getByText('The victim said Yes.').waitFor();
-      await look(page, 'attack');
+      await screenshot(page, 'attack');
     });
   } finally {
     await demo.stop();
@@ -192,9 +192,9 @@ test('in pictures: the verifier’s pages, empty, finished, with findings and un
   const pages = await startTestPages();
   try {
     for (const [name, path] of Object.entries(pages.tasks)) {
-      await visit(pages.url + path, (page) => look(page, `verifier-${name}`));
+      await visit(pages.url + path, (page) => screenshot(page, `verifier-${name}`));
     }
-    await visit(pages.url, (page) => look(page, 'index-all'));
+    await visit(pages.url, (page) => screenshot(page, 'index-all'));
   } finally {
     await pages.stop();
   }

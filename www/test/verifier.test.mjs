@@ -79,7 +79,7 @@ test('256 bins, with quantiles and mean', () =>
     assert.deepEqual(await numbersIn(page, '#possible'),
       estimate.flatMap((/** @type {number} */ x, /** @type {number} */ i) => [x, ...interval[i], ...band[i]]));
     await page.locator('#possible summary').press('Enter');
-    await page.locator('#possible summary').blur(); // no focus ring in the picture
+    await page.locator('#possible summary').blur(); // no focus ring in the screenshot
   }));
 
 test('a vector has a bar per coordinate', () =>

@@ -146,7 +146,7 @@ func lengthen(bundle []byte, _ *fixture.Task) []byte {
 }
 
 // junkStreams returns streams of the largest size that a client accepts, by name. "junk lists" has bytes that are slow
-// to decode in place of the first task's key lists. "junk tasks" has as many tasks as fit. "junk sizes" has the largest
+// to decode instead of the first task's key lists. "junk tasks" has as many tasks as fit. "junk sizes" has the largest
 // allowed number of tasks.
 func junkStreams(root *fixture.Task) map[string][]byte {
 	const most, mostTasks = 16 << 20, 4096

@@ -31,7 +31,7 @@ type tokens struct {
 	account             atomic.Value // string; the visitor's account at the site
 }
 
-// startTokens writes the deployment to a folder and starts its relay and issuer behind a watch.
+// startTokens writes the deployment to a folder and starts its relay and issuer behind a recording proxy.
 func startTokens(ctx context.Context, dir string, wa *watch) (*tokens, error) {
 	relayAt, relayURL, err := listenBehind(wa)
 	if err != nil {

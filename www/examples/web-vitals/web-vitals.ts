@@ -29,11 +29,11 @@ async function start(): Promise<void> {
   button.textContent = `Simulate ${number(others)} visits`;
   button.addEventListener('click', () => void simulate(button, lcp, cls));
   void show();
-  await reportVitals(limited(lcp), limited(cls), (name, value, receipt) => void told(name, value, receipt));
+  await reportVitals(limited(lcp), limited(cls), (name, value, receipt) => void showReceipt(name, value, receipt));
   byId('status').textContent = 'Both tasks are checked: this visit can report.';
 }
 
-async function told(name: string, value: number, receipt: Promise<Receipt>): Promise<void> {
+async function showReceipt(name: string, value: number, receipt: Promise<Receipt>): Promise<void> {
   const line = byId(name);
   const measured = name === 'LCP' ? `${number(value)} ms` : number(value);
   line.textContent = `${measured} on this device; randomized, sealed, and leaving within two seconds …`;

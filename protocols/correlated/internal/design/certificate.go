@@ -4,7 +4,7 @@
 //	lattice.go      the noise atoms and the right inverse of their matrix (section 4.4)
 //	noise.go        the distribution of one atom's noise, and moments of its privacy loss (section 4.3)
 //	table.go        the same with a bound on the size of jumps, which the paper does not have
-//	certificate.go  the claim of a design, for every pair of inputs (section 4.2, in place of Theorem 8)
+//	certificate.go  the claim of a design, for every pair of inputs (section 4.2, instead of Theorem 8)
 //	slots.go        how many messages one client sends, and so how rarely they do not fit its slots
 //	search.go       the design of fewest messages; it proves nothing, and clients do not link it
 //
