@@ -198,6 +198,6 @@ func TestForeignIssuer(t *testing.T) {
 	impostor := *two.Open
 	impostor.TokenKeys = one.Open.TokenKeys
 	_, err = token.FetchKey(t.Context(), http.DefaultClient, &impostor, 0)
-	require.ErrorContains(t, err, "not the one the task names")
+	require.ErrorContains(t, err, "is not in the task's key list")
 	require.NotEqual(t, one.Open.TokenKeys[0], key.ID())
 }

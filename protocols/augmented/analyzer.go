@@ -160,8 +160,8 @@ func (a *aggregate) clients() float64 {
 	return levels.Variance() * scale * scale
 }
 
-// LossEffect implements [protocols.Aggregate.LossEffect]. Each missing message changes an entry by at most one client in
-// either direction: it may be a client's message or a dummy, and a relay that misstates its dummies turns them into
+// LossEffect implements [protocols.Aggregate.LossEffect]. Each missing message changes an entry by at most one client
+// in either direction: it may be a client's message or a dummy, and a relay that misstates its dummies turns them into
 // clients.
 func (a *aggregate) LossEffect(l protocols.Loss, _ int) protocols.LossEffect {
 	lo, hi := protocols.Contribution(a.m.task)

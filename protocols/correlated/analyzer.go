@@ -88,8 +88,8 @@ func (a *aggregate) Errors() []protocols.ErrorLaw {
 	return out
 }
 
-// LossEffect implements [protocols.Aggregate.LossEffect]. A missing slot held a cover or a message from -⌈Δ/2⌉ to Δ for one
-// coordinate, whether a value or noise. By (2) it adds that much.
+// LossEffect implements [protocols.Aggregate.LossEffect]. A missing slot held a cover or a message from -⌈Δ/2⌉ to Δ for
+// one coordinate, whether a value or noise. By (2) it adds that much.
 //
 // Under padding full most lost slots are covers, but the interval cannot be narrower. Let ℓ of n clients hold the
 // least value, which has no message, and lose ℓ covers; or let them hold the largest value, and lose their own ℓ

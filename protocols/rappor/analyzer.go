@@ -71,8 +71,8 @@ func (a *aggregate) Errors() []protocols.ErrorLaw {
 		Plugged: float64(a.reports) * a.m.Worst().Variance, Step: step}}
 }
 
-// LossEffect implements [protocols.Aggregate.LossEffect]. A missing slot held a level from 1 to k, or a cover. By (1) it
-// adds at most k/(1-2f) levels.
+// LossEffect implements [protocols.Aggregate.LossEffect]. A missing slot held a level from 1 to k, or a cover. By (1)
+// it adds at most k/(1-2f) levels.
 func (a *aggregate) LossEffect(l protocols.Loss, _ int) protocols.LossEffect {
 	return protocols.LossEffect{Parts: l.Messages, Hi: a.m.task.Input.Width() / (1 - 2*a.m.f.Float64())}
 }

@@ -101,8 +101,8 @@ func (a *aggregate) Errors() []protocols.ErrorLaw {
 	return []protocols.ErrorLaw{protocols.NoisyEstimate{Estimate: a.Total()[0], Unit: unit, Noise: noise}}
 }
 
-// LossEffect implements [protocols.Aggregate.LossEffect]. If one share is missing, only the query's range is known of the
-// clients of its batch, and the whole batch is left out ([aggregate.checkComplete]).
+// LossEffect implements [protocols.Aggregate.LossEffect]. If one share is missing, only the query's range is known of
+// the clients of its batch, and the whole batch is left out ([aggregate.checkComplete]).
 func (a *aggregate) LossEffect(l protocols.Loss, _ int) protocols.LossEffect {
 	lo, hi := protocols.Contribution(a.m.task)
 	return l.ClientLossEffect(a.reports, lo, hi)

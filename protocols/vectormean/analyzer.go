@@ -89,8 +89,8 @@ func (a *aggregate) Errors() []protocols.ErrorLaw {
 	return out
 }
 
-// LossEffect implements [protocols.Aggregate.LossEffect]. A missing slot held a unit of either sign, or nothing. By (1) it
-// adds at most one unit to an entry. With a lane per coefficient, the difference between a unit sent and not sent is
+// LossEffect implements [protocols.Aggregate.LossEffect]. A missing slot held a unit of either sign, or nothing. By (1)
+// it adds at most one unit to an entry. With a lane per coefficient, the difference between a unit sent and not sent is
 // c/h. If units not sent are not counted, the difference between sent and nothing is twice that. By (3) an entry has
 // 1/√N of it, because every entry of U is ±1/√N.
 func (a *aggregate) LossEffect(l protocols.Loss, _ int) protocols.LossEffect {

@@ -146,8 +146,8 @@ func (a *aggregate) errorOf(l uint64, total float64) protocols.ErrorLaw {
 	return out
 }
 
-// LossEffect implements [protocols.Aggregate.LossEffect]. A coordinate's total is of the clients whose message of its block
-// arrived. Each client whose message is missing may have any value of the range in that coordinate.
+// LossEffect implements [protocols.Aggregate.LossEffect]. A coordinate's total is of the clients whose message of its
+// block arrived. Each client whose message is missing may have any value of the range in that coordinate.
 func (a *aggregate) LossEffect(l protocols.Loss, entry int) protocols.LossEffect {
 	lo, hi := protocols.Contribution(a.m.task)
 	return l.ClientLossEffect(a.messages[a.m.blockOf(uint64(entry))], lo, hi)
