@@ -76,13 +76,13 @@ func (v *Verifier) Dedup(among DedupID, shared func(epoch, tag uint64) bool) err
 
 // dedup is [Verifier.Dedup] for one record.
 func (rec *recorder) dedup(r *Record, shared func(epoch, tag uint64) bool) error {
-	alone, rest := rec.mechanism.Aggregate(), rec.mechanism.Aggregate()
+	removed, kept := rec.mechanism.Aggregate(), rec.mechanism.Aggregate()
 	s := dedupTotal{ID: r.Dedup.ID, Valid: make([]uint64, rec.open.Slots.Lanes)}
 	left := rec.newSlots()
 	err := r.slots.each(func(lane int, slot []byte) error {
-		kind, into := slot[tagHalf], alone
+		kind, into := slot[tagHalf], removed
 		if shared(r.Epoch, tagOf(slot)) {
-			into = rest
+			into = kept
 			if err := left.add(lane, slot[:tagHalf], kind, slot[slotHeader:]); err != nil {
 				return err
 			}
@@ -98,9 +98,9 @@ func (rec *recorder) dedup(r *Record, shared func(epoch, tag uint64) bool) error
 		left.free()
 		return err
 	}
-	s.Aggregate = packCounters(alone)
+	s.Aggregate = packCounters(removed)
 	r.slots.free()
-	r.slots, r.Dedup, r.Aggregate = left, s, packCounters(rest)
+	r.slots, r.Dedup, r.Aggregate = left, s, packCounters(kept)
 	return nil
 }
 

@@ -24,17 +24,17 @@ type tagOf struct{ epoch, tag uint64 }
 // batches. It returns the states. No machine holds the slots of two batches.
 func dedup(t *testing.T, v *verifier.Verifier, files []file) (states [][]byte) {
 	t.Helper()
-	batches, places := map[batchOf][]*verifier.Verifier{}, map[tagOf]map[batchOf]bool{}
+	batches, holders := map[batchOf][]*verifier.Verifier{}, map[tagOf]map[batchOf]bool{}
 	for _, f := range files {
 		one, at := v.Fresh(), batchOf{^uint64(0), 0}
 		addAll(t, one, []file{f})
 		require.NoError(t, one.Tags(func(epoch, seq, tag uint64) error {
 			at = batchOf{epoch, seq}
 			of := tagOf{epoch, tag}
-			if places[of] == nil {
-				places[of] = map[batchOf]bool{}
+			if holders[of] == nil {
+				holders[of] = map[batchOf]bool{}
 			}
-			places[of][at] = true
+			holders[of][at] = true
 			return nil
 		}))
 		batches[at] = append(batches[at], one)
@@ -45,7 +45,7 @@ func dedup(t *testing.T, v *verifier.Verifier, files []file) (states [][]byte) {
 			require.NoError(t, all.ReadState(bytes.NewReader(stateOf(t, one))))
 		}
 		require.NoError(t, all.Dedup(among,
-			func(epoch, tag uint64) bool { return len(places[tagOf{epoch, tag}]) > 1 }))
+			func(epoch, tag uint64) bool { return len(holders[tagOf{epoch, tag}]) > 1 }))
 		states = append(states, stateOf(t, all))
 	}
 	return states

@@ -74,7 +74,7 @@ func (f *faults) first(t *testing.T, seq uint64, key ...byte) *onion.Batch {
 	return b
 }
 
-// replaced is a batch whose first slot holds another plaintext behind its tag.
+// replaced is a batch whose first slot holds another plaintext after its tag.
 func (f *faults) replaced(t *testing.T, seq uint64, kind byte, body []byte) *onion.Batch {
 	t.Helper()
 	open := f.cascade.Open

@@ -80,7 +80,7 @@ func TestProcessedIsPossible(t *testing.T) {
 					moved++
 				}
 			}
-			require.Greater(t, moved, runs/4, "the true answer is at an edge of what is possible")
+			require.Greater(t, moved, runs/4, "the true answer is at an edge of the possible ones")
 		})
 	}
 }

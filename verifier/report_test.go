@@ -14,7 +14,7 @@ import (
 	"github.com/doona-dp/doona/wire/task"
 )
 
-// TestErrorBarsAreWhatTheySay: for every protocol, the worst-case standard error is that of n clients who all have the
+// TestErrorBarsAreWhatTheySay: for every protocol, the worst-case standard error holds for n clients who all have the
 // worst value, computed exactly from the protocol. The standard error comes from the data and is no larger. The
 // interval has 95 % of the error's law, and the band leaves 5 % for all entries together.
 func TestErrorBarsAreWhatTheySay(t *testing.T) {

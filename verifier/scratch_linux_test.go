@@ -95,7 +95,7 @@ func TestPlacesGetNewNonces(t *testing.T) {
 		return raw
 	}
 	require.NotEqual(t, read(), read())
-	require.EqualValues(t, 160, s.PeakFileBytes(), "one place, used again")
+	require.EqualValues(t, 160, s.PeakFileBytes(), "one block, used again")
 }
 
 // TestAChangedFileIsAnError: changing a byte of a block, or its offset, is an error.
@@ -120,7 +120,7 @@ func TestAChangedFileIsAnError(t *testing.T) {
 	_, err = f.WriteAt(raw[56:], 0)
 	require.NoError(t, err)
 	_, _, err = s.Get(a, nil)
-	require.ErrorContains(t, err, "it was changed", "another block in its place")
+	require.ErrorContains(t, err, "it was changed", "another block instead")
 	require.NoError(t, f.Truncate(0))
 	_, _, err = s.Get(b, nil)
 	require.ErrorContains(t, err, "couldn't read a scratch file")

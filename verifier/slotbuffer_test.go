@@ -54,7 +54,7 @@ func TestSlotBuffersGiveWhatTheyWereGiven(t *testing.T) {
 			require.ErrorContains(t, err, "refused")
 			_, err = readSlotBuffer(codec.NewReader(bytes.NewReader(written.Bytes())), space, size, 4, seeNothing)
 			require.NoError(t, err)
-			require.Equal(t, filed, space.PeakFileBytes(), "what is free is used again")
+			require.Equal(t, filed, space.PeakFileBytes(), "freed space is used again")
 		}
 	}
 }

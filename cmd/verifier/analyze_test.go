@@ -143,7 +143,7 @@ func namesIn(t *testing.T, out string) (names []finding.Name) {
 }
 
 // TestAnalyzeFollowsAFolder: analyze reads a folder while it fills, until the signed end of the last epoch. The report
-// is that of all files at once.
+// is the result of all files at once.
 func TestAnalyzeFollowsAFolder(t *testing.T) {
 	f := newFiles(t, func(draft *task.Task) { draft.Epochs.Count = 1 })
 	f.write(t, 0, "a.batch")

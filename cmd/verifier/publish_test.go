@@ -131,8 +131,8 @@ func TestAnalyzePublishesWithinABudget(t *testing.T) {
 	}
 }
 
-// TestMergeBeginsNoLedger: merge has no keys, and so no mark that tells of a ledger. It must be told where the ledger
-// is, and begins one only with --new-ledger.
+// TestMergeBeginsNoLedger: merge has no keys, and so no rollback mark. Its flags must say where the ledger
+// is. It begins one only with --new-ledger.
 func TestMergeBeginsNoLedger(t *testing.T) {
 	f := ofEpochs(t, 2)
 	ledger, out := filepath.Join(t.TempDir(), "ledger"), filepath.Join(f.dir, "state")

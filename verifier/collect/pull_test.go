@@ -467,8 +467,8 @@ func requireTooManyDestroyed(t *testing.T, p *pulled, v *verifier.Verifier, pull
 	t.Logf("%d bytes in %d files for each of %d batches", each, len(files)/int(comes), comes)
 }
 
-// TestConfirmsWhatIsOnDisk: a file of an earlier run, killed before its sync, is synced before the last relay is told
-// that it may delete the batch.
+// TestConfirmsWhatIsOnDisk: an earlier run was killed before it synced a file. The verifier syncs the file before it
+// confirms the batch, which the last relay then deletes.
 func TestConfirmsWhatIsOnDisk(t *testing.T) {
 	p := newPulled(t)
 	p.relay.Serve(t, 0, 0, p.batch(t, 0))

@@ -43,10 +43,10 @@ const (
 	Signature        Name = "signature"          // The last relay did not sign its manifest.
 	Foreign          Name = "foreign"            // It belongs to another task.
 	Counts           Name = "counts"             // Its manifests do not add up.
-	Chain            Name = "chain"              // It has a manifest that an earlier relay did not sign so.
+	Chain            Name = "chain"              // A manifest in its chain differs from the signed one.
 	Unread           Name = "unread"             // The file cannot be read.
 	Refused          Name = "refused"            // The last relay signed it, but it fails its checks.
-	Missing          Name = "missing"            // The last relay did not pass it on.
+	Missing          Name = "missing"            // The last relay did not send it.
 	End              Name = "end"                // A signed end contradicts signed batches, or a relay gave up on the epoch.
 	TooManyDestroyed Name = "too-many-destroyed" // The verifier pulls no further batch: too many had no slots.
 	Ended            Name = "ended"              // The last relay's operator ended the epoch after a state rollback.

@@ -42,9 +42,9 @@ import (
 // and its files. The .txt beside it has the terminal's text, and hashes of everything else that is printed or stored. A
 // code change should change neither. -renew writes the texts again, and -renew-batches everything.
 var (
-	renew        = flag.Bool("renew", false, "write what is printed anew")
+	renew        = flag.Bool("renew", false, "write the printed texts again")
 	renewBatches = flag.Bool("renew-batches", false, "make new batches, too")
-	printedTo    = flag.String("printed-to", "", "`folder` to write all of what is printed to")
+	printedTo    = flag.String("printed-to", "", "`folder` for all printed texts")
 )
 
 // renewed are the cases whose batches this run has made.
@@ -225,7 +225,7 @@ func addPulled(t *testing.T, c *relaytest.Cascade, add func(string, interface{ B
 	add("impossible.batch", batch(1, 2, batchSize, slotsOf(t, c, 1, batchSize-1)))
 }
 
-// printed collects what is printed of a case.
+// printed collects the printed texts of a case.
 type printed struct {
 	name  string
 	files map[string][]byte

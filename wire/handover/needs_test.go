@@ -31,7 +31,7 @@ func TestNeedsGrowWithTheBatch(t *testing.T) {
 		require.LessOrEqual(t, n.Memory, worst.Memory)
 		if hop == 0 {
 			require.EqualValues(t, handover.KnownMemory*9e6, ten[hop].Memory-n.Memory,
-				"the first one knows who has reported")
+				"only the first relay remembers who has reported")
 		} else if hop < 3 {
 			require.Equal(t, n.Memory, ten[hop].Memory, "relays hold no batch in memory")
 		}
