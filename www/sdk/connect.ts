@@ -108,10 +108,10 @@ async function connectStream(options: ConnectOptions, pinned: ParsedOptions): Pr
     // After openParts: where WebCrypto lacks Ed25519, only doona-full.wasm has checked the owner's signature.
     if (fresh) await cache.put(name, { bytes: chain, at: now }, end).catch(() => {}); // storage is full
     if (authority.stopped) throw new DoonaError('stream-stopped', "couldn't report: the stream was stopped");
-    if (!same) await history.add(link);
+    if (!same) await history.add(link, parts!.task);
     return parts!;
   };
-  return new StreamDoona(await follow(), follow);
+  return new StreamDoona(await follow(), follow, () => history.withReports());
 }
 
 /** Opens the store while the engine starts. The store has the documents that an earlier visit fetched. */

@@ -9,6 +9,7 @@ import { startOf } from './epochs.js';
 import { DoonaError } from './errors.js';
 import type { ExplainOptions, Explanation } from './explain.js';
 import type { Guarantee } from './guarantee.js';
+import type { OpenedTask } from './stream-history.js';
 import type { Task } from './task.js';
 import { throwIfAborted, within } from './timing.js';
 import type { Vector } from './value.js';
@@ -18,15 +19,21 @@ export class StreamDoona extends Doona {
   readonly #follow: (last: ConnectionParts) => Promise<ConnectionParts>;
   #parts: ConnectionParts;
   #now: Doona;
-  /** How many reports the connections to earlier tasks dropped. */
-  #before = 0;
+  readonly #opened: () => Promise<OpenedTask[]>;
+  /** Connections to earlier tasks whose reports may still wait, by the task's id. */
+  readonly #earlier = new Map<string, Doona>();
 
-  /** @internal `follow` returns its argument while the current task is the same. */
-  constructor(parts: ConnectionParts, follow: (last: ConnectionParts) => Promise<ConnectionParts>) {
+  /**
+   * @internal `follow` returns its argument while the current task is the same. `opened` returns the tasks whose reports
+   * may wait.
+   */
+  constructor(parts: ConnectionParts, follow: (last: ConnectionParts) => Promise<ConnectionParts>,
+    opened: () => Promise<OpenedTask[]>) {
     super(parts);
     this.#parts = parts;
     this.#now = new Doona(parts);
     this.#follow = follow;
+    this.#opened = opened;
   }
 
   override get task(): Task {
@@ -42,7 +49,9 @@ export class StreamDoona extends Doona {
   }
 
   override get dropped(): number {
-    return this.#before + this.#now.dropped;
+    let dropped = this.#now.dropped;
+    for (const earlier of this.#earlier.values()) dropped += earlier.dropped;
+    return dropped;
   }
 
   override async report(value: number | Vector | string, options: { signal?: AbortSignal } = {}): Promise<Receipt> {
@@ -60,9 +69,11 @@ export class StreamDoona extends Doona {
   async #report(parts: ConnectionParts, value: number | Vector | string,
     options: { signal?: AbortSignal }): Promise<Receipt> {
     if (parts.id !== this.#parts.id) {
-      this.#before += this.#now.dropped;
+      const last = this.#now;
+      this.#earlier.set(this.#parts.id, last);
       this.#parts = parts;
       this.#now = new Doona(parts);
+      void last.flushLater();
     }
     const { epochs } = parts.task;
     const receipt = await this.#now.report(value, options);
@@ -70,10 +81,26 @@ export class StreamDoona extends Doona {
   }
 
   override flush(options: { signal?: AbortSignal } = {}): Promise<Flushed> {
-    return this.#now.flush(options);
+    const flushing = this.#withReports().then((all) => Promise.all(all.map((doona) => doona.flush(options))));
+    return within(flushing.then((each) => each.reduce((a, b) => ({ delivered: a.delivered + b.delivered,
+      dropped: a.dropped + b.dropped, waiting: a.waiting + b.waiting }))), maxReport,
+    () => new DoonaError('not-delivered', `couldn't deliver all reports within ${maxReport / 1000} seconds`));
   }
 
-  override flushLater(): Promise<void> {
-    return this.#now.flushLater();
+  override async flushLater(): Promise<void> {
+    await Promise.all((await this.#withReports().catch(() => [this.#now])).map((doona) => doona.flushLater()));
+  }
+
+  /** Returns connections to the current task and to those whose last report was not sent while they were current. */
+  async #withReports(): Promise<Doona[]> {
+    for (const { id, relay, epochs, tokens } of await this.#opened()) {
+      if (id === this.#parts.id || this.#earlier.has(id)) continue;
+      const task = { ...this.#parts.task, epochs, relays: [{ ...this.#parts.task.relays[0]!, url: relay }] };
+      // The issuer's keys of an earlier task are not known any more: its reports without a token cannot be sent.
+      const token = () => Promise.reject(new DoonaError('not-delivered', "the report's task is over and it has no token"));
+      const { token: _, ...parts } = this.#parts;
+      this.#earlier.set(id, new Doona({ ...parts, id, task, ...(tokens && { token }) }));
+    }
+    return [this.#now, ...this.#earlier.values()];
   }
 }

@@ -3,11 +3,24 @@
  * @module
  */
 
-import { equal } from './bytes.js';
+import { equal, utf8 } from './bytes.js';
+import { isClosed } from './epochs.js';
 import { DoonaError } from './errors.js';
 import { type Authority, maxStatements } from './statement.js';
 import type { Store } from './store.js';
 import type { StreamView } from './stream.js';
+import type { Task } from './task.js';
+
+/** What a report of a task needs to be sent after the stream has gone on to a later task. */
+export interface OpenedTask {
+  /** The task's id in hexadecimal. */
+  readonly id: string;
+  /** The address of the first relay. */
+  readonly relay: string;
+  readonly epochs: Task['epochs'];
+  /** Whether a report needs a token. */
+  readonly tokens: boolean;
+}
 
 /** More than an era has statements, so that era and number have one key. */
 const numbersPerEra = 2 * maxStatements;
@@ -19,11 +32,13 @@ const numbersPerEra = 2 * maxStatements;
 export class StreamHistory {
   readonly #tasks: string;
   readonly #statements: string;
+  readonly #opened: string;
 
   /** @param root the id of the first task, in hexadecimal */
   constructor(readonly store: Store, root: string) {
     this.#tasks = `stream ${root}`;
     this.#statements = `statements ${root}`;
+    this.#opened = `opened ${root}`;
   }
 
   /**
@@ -68,7 +83,24 @@ export class StreamHistory {
   }
 
   /** Records a task that was opened. */
-  async add({ position, id }: StreamView['link']): Promise<void> {
+  async add({ position, id, idText }: StreamView['link'], task: Task): Promise<void> {
+    const opened: OpenedTask = { id: idText, relay: task.relays[0]!.url, epochs: task.epochs,
+      tokens: task.clients.kind === 'token' };
+    await this.store.put({ task: this.#opened, epoch: position, state: 'sealed', body: utf8(JSON.stringify(opened)) });
     await this.store.put({ task: this.#tasks, epoch: position, state: 'sealed', body: id });
+  }
+
+  /** Returns the opened tasks whose last reports may still wait, and forgets those that have none. */
+  async withReports(): Promise<OpenedTask[]> {
+    const found: OpenedTask[] = [];
+    for (const { epoch: position, body } of await this.store.sealed(this.#opened)) {
+      const opened = JSON.parse(new TextDecoder().decode(body)) as OpenedTask;
+      const { id, epochs } = opened;
+      if ((await this.store.sealed(id)).length > 0) found.push(opened);
+      else if (isClosed(epochs, epochs.count - 1, Date.now())) {
+        await this.store.put({ task: this.#opened, epoch: position, state: 'dropped' });
+      }
+    }
+    return found;
   }
 }

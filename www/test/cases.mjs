@@ -788,6 +788,30 @@ function ownStore(host) {
   return host.options.store ? { store: host.sdk.memoryStore() } : {};
 }
 
+cases["a stream's task has ended: the next visit sends its last report, and later ones forget it"] = async (host) => {
+  const options = ownStore(host);
+  await serve(host, 'good');
+  await fail(host, 'limit');
+  await refused(host, (await connect(host, 'stream', options)).report(1), 'limit-reached');
+  same(await take(host), []);
+  await later(1, async () => {
+    const doona = await connect(host, 'stream', options);
+    same(await doona.flush(), { delivered: 1, dropped: 0, waiting: 0 });
+    same((await doona.report(2)).repeated, false);
+    same(await doona.flush(), { delivered: 0, dropped: 0, waiting: 0 });
+  });
+  const got = await take(host);
+  same(got.map((s) => [s.messages, s.error]), [[[['0001']], ''], [[['0002']], '']]);
+  same(new Set(got.map(({ path }) => path)).size, 2, 'tasks');
+  await fail(host, 'limit');
+  await later(2, async () => refused(host, (await connect(host, 'stream', options)).report(3), 'limit-reached'));
+  await later(9, async () => {
+    const doona = await connect(host, 'stream', options).catch((/** @type {any} */ error) => error.code);
+    if (doona !== 'task-ended') same([await doona.flush(), doona.dropped], [{ delivered: 0, dropped: 1, waiting: 0 }, 1]);
+  });
+  await take(host);
+};
+
 cases['a later visit finds the next task, and one in the same epoch asks nobody'] = async (host) => {
   const options = ownStore(host);
   await serve(host, 'good');
