@@ -80,8 +80,8 @@ test('what remains if nobody else is honest, and if all relays collude', () => {
 
 test('numbers are rounded up, against the task', () => {
   const [task] = tasks;
-  for (const [epsilon0, words] of [[1.001, 'epsilon 1.01 is left'], [0.3, 'epsilon 0.3 is left'],
-    [12.3456, 'epsilon 12.4 is left'], [9.999, 'epsilon 10 is left']] as const) {
+  for (const [epsilon0, words] of [[1.001, 'epsilon 1.01 remains'], [0.3, 'epsilon 0.3 remains'],
+    [12.3456, 'epsilon 12.4 remains'], [9.999, 'epsilon 10 remains']] as const) {
     assert.ok(explain(task!, guaranteeOf(task!, epsilon0, 3)).worstCase.includes(words), words);
   }
 });

@@ -708,11 +708,11 @@ for (const [name, epsilon0] of Object.entries(left)) {
     same(promise.includes('2.72 times') && promise.includes('epsilon 1,') && promise.includes('delta 0.000001'), true,
       promise);
     same(/together: epsilon (1\.\d+|2), delta 0\.000002/.test(promise), guarantee.epochs === 2, promise);
-    const said = /epsilon ([0-9.]+) is left/.exec(worstCase)?.[1];
+    const said = /epsilon ([0-9.]+) remains/.exec(worstCase)?.[1];
     same(said === undefined, want === null, worstCase);
     if (want !== null) same(Number(said) >= want * (1 - 1e-9) && Number(said) < want + 0.011, true,
       `${said} for ${want}`);
-    same(worstCase.includes('nothing is left'), want === null, worstCase);
+    same(worstCase.includes('no protection remains'), want === null, worstCase);
 
     const first = task.slots.padding === 'none' || ['correlated', 'vectormean'].includes(task.protocol);
     const several = !first && task.slots.perLane > 1;
