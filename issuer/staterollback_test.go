@@ -130,9 +130,9 @@ func (a *aged) requireEnded(t *testing.T) {
 	require.ErrorIs(t, err, problem.New(problem.Limit, ""))
 }
 
-// TestSetBack: if the store or the keys are not those of the last token, nothing is issued until the operator has ended
+// TestStateRollback: if the store or the keys are not those of the last token, nothing is issued until the operator has ended
 // the affected epochs. Then the others continue.
-func TestSetBack(t *testing.T) {
+func TestStateRollback(t *testing.T) {
 	for name, c := range map[string]struct {
 		change func(t *testing.T, a *aged, unused, early files)
 		why    string
@@ -205,9 +205,9 @@ func TestSetBack(t *testing.T) {
 	}
 }
 
-// TestSetBackTogether: store and keys rolled back to the same moment are consistent, so nothing in them shows the
+// TestStateRollbackTogether: store and keys rolled back to the same moment are consistent, so nothing in them shows the
 // rollback. The operator, who has restored them, must act.
-func TestSetBackTogether(t *testing.T) {
+func TestStateRollbackTogether(t *testing.T) {
 	a := newAged(t)
 	require.Equal(t, 1, a.mustIssue(t, 0, "ann"))
 	early := copyOf(t, a.all()...)
@@ -238,9 +238,9 @@ func TestEndEpochsByAWrongClock(t *testing.T) {
 	require.EqualValues(t, 2, ended[0].Next)
 }
 
-// TestSetBackAtRandom rolls any proper part of {store, key file, mark} of an issuer back to random moments. The issuer
+// TestStateRollbackAtRandom rolls any proper part of {store, key file, mark} of an issuer back to random moments. The issuer
 // refuses, or nobody gets a second token.
-func TestSetBackAtRandom(t *testing.T) {
+func TestStateRollbackAtRandom(t *testing.T) {
 	const moments = 12
 	restores := 60
 	if stattest.Long {
@@ -271,7 +271,7 @@ func TestSetBackAtRandom(t *testing.T) {
 			require.ErrorIs(t, err, issuer.ErrStateRollback)
 			refused++
 		}
-		require.Zero(t, issued, "%v set back to moment %d of %d", part, at, moments)
+		require.Zero(t, issued, "%v rolled back to moment %d of %d", part, at, moments)
 	}
 	require.Greater(t, refused, restores/2)
 	t.Logf("%d of %d restores refused, no second token in any", refused, restores)
@@ -300,7 +300,7 @@ func TestErasedKeysStayErased(t *testing.T) {
 	require.NoError(t, <-ended)
 	before.restore(t, a.keys()[0])
 	require.Len(t, left(), 4)
-	a.Clock.Advance(-relaytest.Epoch - 6*time.Minute) // the clock was set back too
+	a.Clock.Advance(-relaytest.Epoch - 6*time.Minute) // someone also sets the clock back
 	i, err = issuer.New(a.cfg)
 	require.NoError(t, err)
 	require.NoError(t, i.Close())
@@ -343,9 +343,9 @@ func TestMarkFails(t *testing.T) {
 	require.Equal(t, first, again)
 }
 
-// TestSetBackWhileServing: a running issuer notices that its store was rolled back, also after a failure of its marks,
+// TestStateRollbackWhileServing: a running issuer notices that its store was rolled back, also after a failure of its marks,
 // when the store may be ahead of them. It does not lower its marks to the store.
-func TestSetBackWhileServing(t *testing.T) {
+func TestStateRollbackWhileServing(t *testing.T) {
 	for _, fails := range []bool{false, true} {
 		a := newAged(t)
 		require.Equal(t, 2, a.mustIssue(t, 0, "ann", "bob"))

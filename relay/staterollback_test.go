@@ -57,7 +57,7 @@ func requireStateRollback(t *testing.T, c *relaytest.Cascade, hop int, cause str
 	require.Contains(t, text, `doona_relay_rollback_detected{cause="`+cause+`"} 1`)
 	require.Contains(t, text, "doona_relay_ready 0")
 	_, text = get(t, c, hop, "/status")
-	require.Contains(t, text, `"set_back":"`+cause)
+	require.Contains(t, text, `"state_rollback":"`+cause)
 	code, out, _ := run(t, "status", "--config", c.RelayConfig(hop+1))
 	require.Zero(t, code)
 	require.Contains(t, out, "state rollback detected: "+cause)

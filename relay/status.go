@@ -17,7 +17,7 @@ import (
 // Status is the state of a relay, as `relay status` prints it.
 type Status struct {
 	// StateRollback describes a state rollback and its extent. If it is set, the relay has stopped.
-	StateRollback string `json:"set_back,omitempty"`
+	StateRollback string `json:"state_rollback,omitempty"`
 
 	// Joining says why this process hands out no batch yet, if several share the store.
 	Joining string `json:"joining,omitempty"`
