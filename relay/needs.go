@@ -16,8 +16,8 @@ type TaskNeed struct {
 	Task string `json:"task"` // id, lower-case hex
 	handover.Need
 
-	// Bytes of memory for each report of an epoch that has more than Need counts: at a first relay whose SQLite store
-	// keeps names in memory, where the task does not say how many batches an epoch has at most.
+	// Further is the memory, in bytes, for each report of an epoch beyond those that Need counts. It is not 0 only at a
+	// first relay whose SQLite store keeps names in memory, for a task that does not limit the batches of an epoch.
 	Further float64 `json:"memory_of_further_report"`
 }
 
@@ -31,7 +31,7 @@ func (n TaskNeed) String() string {
 	return n.Need.String() + ", and " + memory + " of memory for each further report of its epoch"
 }
 
-// BatchNeeds returns what a batch of each task needs. It returns an error if the disk of a SQLite store is too small.
+// BatchNeeds returns what a batch of each task needs. It returns an error if the disk of an SQLite store is too small.
 func (i *Inspected) BatchNeeds() (out []TaskNeed, err error) {
 	for _, s := range i.Hosted().Order {
 		needs, err := handover.Needs(s.Task, handover.FullLoad(s.Task))

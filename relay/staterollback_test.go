@@ -244,7 +244,7 @@ func TestStateRollbackCommand(t *testing.T) {
 			old.Restore(t, c, 0, "store")
 			code, out, log := run(t, "end-epochs", "--config", c.RelayConfig(1))
 			require.Zero(t, code, log)
-			require.Contains(t, out, "to end these epochs for good, add --confirm")
+			require.Contains(t, out, "to end these epochs permanently, add --confirm")
 			if !lose {
 				stop = startStopped(t, c, 0)
 				requireStateRollback(t, c, 0, "the store is older than the secret")

@@ -11,8 +11,8 @@ import (
 	"github.com/doona-dp/doona/relay"
 )
 
-// setBack is what end-epochs prints.
-type setBack struct {
+// endResult is the output of end-epochs.
+type endResult struct {
 	Cause  string             `json:"cause"`
 	Epochs []relay.BegunEpoch `json:"epochs"`
 	Ended  bool               `json:"ended"`
@@ -24,27 +24,27 @@ func endEpochsCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "end-epochs --config relay.yaml [--confirm]",
 		Short: "End the epochs of a store that was rolled back or lost",
-		Long: `End-epochs is for a relay that says "state rollback detected": its store is older than its secret or its keys
-remember, as when a backup was restored, a replica that lagged was promoted, or the store is new; or
-the secret or the keys are older than the store. Such a relay takes, makes and hands out nothing, as
-it could count a report or a token twice, or release a slot twice.
+		Long: `End-epochs is for a relay that says "state rollback detected". Its store is older than its secret or
+its keys, for example because somebody restored a backup, promoted a replica that lagged, or created
+a new store. Or its secret or its keys are older than its store. Such a relay stops, because it could
+count a report or a token twice, or release a slot twice.
 
-If you still have what is newer, stop the relay, put it back, and start the relay: it goes on by
-itself. If you do not, end-epochs ends every epoch that has begun. It destroys their keys, reports
-and batches for good: what the next hop does not have is lost. The relay goes on with the next
-epoch, and shows a finding for each that was ended. Epochs of tasks that the configuration no longer
-names are ended, too; the files of their keys are yours to delete. Whatever else the secret or a key
-file remembers, such as an epoch that its task does not have, is forgotten.
+If you still have the newer files, stop the relay, put them back, and start it: it continues by
+itself. Otherwise end-epochs ends every epoch that has begun. It permanently destroys the epochs'
+keys, reports and batches: batches that the next hop has not pulled are lost. The relay continues with
+the next epoch, and shows a finding for each ended one. End-epochs also ends epochs of tasks that the
+configuration no longer names; delete the files of their keys yourself. It also removes rollback marks
+of epochs that their task does not have.
 
-Stop all processes of the relay first. Without --confirm the command only prints what it would end.
-Where several processes share a store, run it with the configuration of one of them, whose files are
-good; the others follow the store when they start.
+Stop all processes of the relay first. Without --confirm the command only prints which epochs it would
+end. If several processes share a store, run it once, with the configuration of a process whose files
+are intact. The other processes adopt the store's state when they start.
 
-It is also for one of several processes on a store that says "joining: no member is running", when
-those that could let it in are lost with their files.
+End-epochs is also for a process that shares a store and says "joining: no member is running", if all
+processes that could let it join are lost with their files.
 
-A store that is lost: give the relay a new one. A secret that is lost: move the store away and give
-the relay new ones of both. Then run end-epochs.`,
+If the store is lost, give the relay a new one. If the secret is lost, move the store away and give the
+relay a new store and a new secret. Then run end-epochs.`,
 		Example: "  relay end-epochs --config relay.yaml --confirm",
 		Args:    cli.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -60,12 +60,12 @@ the relay new ones of both. Then run end-epochs.`,
 		},
 	}
 	f.register(cmd)
-	cmd.Flags().BoolVar(&confirm, "confirm", false, "end them")
+	cmd.Flags().BoolVar(&confirm, "confirm", false, "end the epochs; without it, only list them")
 	cli.Require(cmd, "config")
 	return cmd
 }
 
-func endEpochs(ctx context.Context, config relay.Config, confirm bool) (*setBack, error) {
+func endEpochs(ctx context.Context, config relay.Config, confirm bool) (*endResult, error) {
 	b, err := relay.OpenRolledBack(config)
 	if err != nil {
 		return nil, err
@@ -76,21 +76,21 @@ func endEpochs(ctx context.Context, config relay.Config, confirm bool) (*setBack
 			return nil, err
 		}
 	}
-	return &setBack{b.Cause, b.Epochs, confirm}, nil
+	return &endResult{b.Cause, b.Epochs, confirm}, nil
 }
 
-func (b *setBack) print(w io.Writer) error {
-	fmt.Fprintf(w, "cause: %s\n", b.Cause)
-	for _, e := range b.Epochs {
+func (r *endResult) print(w io.Writer) error {
+	fmt.Fprintf(w, "cause: %s\n", r.Cause)
+	for _, e := range r.Epochs {
 		if e.Name == "" {
 			fmt.Fprintf(w, "task %.8s, not configured here: epoch %d; delete the file of its keys\n", e.Task, e.Epoch)
 			continue
 		}
 		fmt.Fprintf(w, "task %.8s, %q: epoch %d\n", e.Task, e.Name, e.Epoch)
 	}
-	done := "to end these epochs for good, add --confirm"
-	if b.Ended {
-		done = "ended, for good; start the relay"
+	done := "to end these epochs permanently, add --confirm"
+	if r.Ended {
+		done = "epochs ended; start the relay"
 	}
 	_, err := fmt.Fprintln(w, done)
 	return err

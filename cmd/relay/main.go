@@ -16,7 +16,7 @@ import (
 
 func main() { os.Exit(cli.Run(root(), os.Args[1:])) }
 
-// moved maps commands that belong to other programs now to those.
+// moved maps commands that are now part of another program to their new names.
 var moved = map[string]string{"load": "doona load"}
 
 func root() *cobra.Command {

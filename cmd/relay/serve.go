@@ -42,16 +42,16 @@ func serveCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "serve --config relay.yaml",
 		Short: "Run the relay until SIGTERM or an interrupt",
-		Long: `Serve runs a relay. Whether it is the first of a task, and takes reports, or a later one, and
-pulls the batches of the relay before it, follows from the task: it finds its signing key there.
+		Long: `Serve runs a relay. Each task names the signing keys of its relays in order. The first relay accepts
+reports from clients. A later relay pulls the batches of its upstream relay.
 
-It answers clients and the next hop on the public address; /healthz, /readyz, /metrics and
-/status are on the admin address, which must stay private: it answers requests for an IP address, localhost
-and the names of admin_hosts. It may be killed at any moment:
-acknowledged reports are on disk. SIGTERM or an interrupt drains it: what is new is refused, what
-has begun is answered.
+The relay answers clients and the next hop on the public address. /healthz, /readyz, /metrics and
+/status are on the admin address, which must stay private. The admin address answers only requests for
+an IP address, localhost or a name in admin_hosts. The relay may be killed at any moment: acknowledged
+reports are on disk. SIGTERM or an interrupt drains it: it refuses new requests and answers those that
+have begun.
 
-relay.yaml, such as this one behind a TLS proxy:
+An example of relay.yaml, for a relay behind a TLS proxy:
 
   listen: 127.0.0.1:8081
   admin: 127.0.0.1:9081
@@ -61,13 +61,13 @@ relay.yaml, such as this one behind a TLS proxy:
   trusted_proxies: [127.0.0.0/8]
   tasks:
     - file: mean.bundle         # from the task's owner
-      owner: "ed25519:…"        # whom you agreed with
+      owner: "ed25519:…"        # the owner that you agreed with
       hpke_keys: mean.keys      # relay keygen --kind hpke
-  owners:                       # who may hand tasks over by themselves
+  owners:                       # may add tasks without asking you
     - {owner: "ed25519:…", folder: shop, tasks: 20}
 
-'go doc github.com/doona-dp/doona/relay.Config' explains every field, and likewise .TaskConfig,
-.OwnerConfig, .TLSConfig and .AutocertConfig those inside it.`,
+'go doc github.com/doona-dp/doona/relay.Config' explains every field; .TaskConfig, .OwnerConfig,
+.TLSConfig and .AutocertConfig explain the nested ones.`,
 		Example: "  relay serve --config try/relay1/relay.yaml",
 		Args:    cli.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -106,11 +106,13 @@ func checkCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "check-config --config relay.yaml",
 		Short: "Check a configuration, its keys and its tasks",
-		Long: `Check-config does all that 'relay serve' does before it listens: it reads the configuration,
-the keys and every task, checks owners, key lists and this relay's place in each task, and reads
-the store and the secret where there are any, and tries whether it could make files where the relay does: run it as
-the user whom the relay runs as. It changes nothing, and prints the tasks, and what a full batch of each takes here
-at most, estimated. A SQLite store on a disk that is smaller is an error.`,
+		Long: `Check-config makes all checks that 'relay serve' makes before it listens. It reads the configuration,
+the keys, every task, and the store and the secret if they exist. It checks owners, key lists and this
+relay's hop in each task. It also checks that it can create files in the relay's folders: run it as
+the same user as the relay. It leaves no changes.
+
+It prints the tasks, and estimates how much memory, disk and processor time a full batch of each task
+needs here at most. It fails if the disk of an SQLite store is too small for that.`,
 		Example: "  doona init try && relay check-config --config try/relay1/relay.yaml",
 		Args:    cli.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -141,13 +143,13 @@ at most, estimated. A SQLite store on a disk that is smaller is an error.`,
 	return cmd
 }
 
-// checkedStatus is what check-config prints.
+// checkedStatus is the output of check-config.
 type checkedStatus struct {
 	*relay.Status
 	BatchNeeds []relay.TaskNeed `json:"batch_needs"`
 }
 
-// checked is localStatus, and fails unless the relay could serve the configuration.
+// checked returns localStatus. It fails unless the relay could serve the configuration.
 func checked(ctx context.Context, f *configFlags) (*checkedStatus, error) {
 	var needs []relay.TaskNeed
 	status, err := localStatus(ctx, f, func(i *relay.Inspected) (err error) {

@@ -23,17 +23,17 @@ func statusCommand() *cobra.Command {
 	var admin string
 	cmd := &cobra.Command{
 		Use:   "status --config relay.yaml | --admin URL",
-		Short: "Show how far every task and epoch has come",
-		Long: `Status prints, for every task and epoch, how many batches the relay has made and how many of
-them the next hop has confirmed, and what was wrong with other relays' batches. Of an erased epoch it
-also prints how many reports and slots were refused, by reason, rounded up to a power of two.
+		Short: "Show the progress of every task and epoch",
+		Long: `Status prints, for every task and epoch, how many batches the relay has made and how many of them the
+next hop has confirmed. It also prints the findings about other relays' batches. For an erased epoch
+it prints how many reports and slots the relay refused, by reason, rounded up to a power of two.
 
-An epoch is open while it takes reports or batches, complete when there will be no further batch,
-and erased when its key, its replay set and its clients' counts are gone too. How many reports an
-open batch has is not shown: watching that number would tell when each of them came.
+An epoch is open while it accepts reports or batches. It is complete when no further batch will
+follow. It is erased when its key, its replay set and its clients' counts are deleted. Status does not
+show how many reports an open batch has: watching that number would reveal when each report came.
 
---config reads the store, also beside a running relay; --admin asks a running relay. Only that knows whether
-other processes on its database have fallen silent.`,
+--config reads the store, also while the relay runs. --admin asks a running relay. Only a running relay
+knows whether other processes on its database have fallen silent.`,
 		Example: `  doona init try && relay status --config try/relay1/relay.yaml
   relay status --admin http://127.0.0.1:9081 --json`,
 		Args: cli.NoArgs,
