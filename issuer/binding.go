@@ -13,42 +13,41 @@ import (
 )
 
 // storeBinding binds a task's keys to the counts in the store. With a store that has lost its counts, the keys would
-// issue every token again. The binding is written in three places. Restoring some of them, but not all, is detected:
+// issue every token again. The binding has three copies. If some of them were restored, but not all, the issuer
+// detects it:
 //
 //   - the store has Name, Commits and Next, which change in the transaction that counts;
-//   - the mark beside the key file, FILE.mark, has all fields, as of the last group that was answered;
+//   - the mark beside the key file, FILE.mark, has all fields, as of the last answered group;
 //   - the key file has Name, and Commits as the steps of its own mark (package rollback).
 //
-// They are written in the order of [rollback.Commit], and the mark before the key file. So the store equals each of the
-// other two, or is one commit ahead if a crash came between. If it is behind one, or further ahead, there was a state
-// rollback.
+// The issuer writes them in the order of [rollback.Commit], the mark before the key file. So the store has as many
+// commits as each of the others, or one more after a crash. If it has fewer, or still more, there was a state rollback.
 type storeBinding struct {
 	Name    string // random name of the task's counts
 	Commits uint64 // groups with a counted request of the task
 	Next    uint64 // the first epoch without a counted request
-	Erased  uint64 // number of epochs, from the first on, without a key; in the mark only
+	Erased  uint64 // number of epochs, from the first on, whose keys are erased; in the mark only
 }
 
-// count is the store's record of the other two copies.
+// count returns the store's record of the two marks.
 func (t *storeBinding) count() rollback.Count { return rollback.CountAlone(t.Commits) }
 
-// ErrStateRollback is returned by [New] and [Inspect] if the keys and the store are not the ones that last ran
-// together.
-var ErrStateRollback = errors.New("what has been issued is not known any more")
+// ErrStateRollback is returned by [New] and [Inspect] if the store or the keys are older than the last token, or lost.
+var ErrStateRollback = errors.New("state rollback detected: the issued tokens are no longer known")
 
-// remedy says what an operator can do about it.
-const remedy = "put back the newest copy of the store, the keys and their mark, if you have all three; else end " +
-	"the epochs concerned with 'issuer end-epochs'"
+// remedy tells the operator what to do.
+const remedy = "put back the newest copies of the store, the keys and their mark, if you have all three; otherwise " +
+	"run 'issuer end-epochs'"
 
-// bindingCopies are the copies of a task's binding; nil, "" and 0 for those that do not exist.
+// bindingCopies are the copies of a task's binding. A missing copy is nil, "" or 0.
 type bindingCopies struct {
 	row, mark *storeBinding
 	keys      string // the name in the key file
 	signed    uint64 // the commits in the key file
 }
 
-// fresh says that the keys have issued nothing yet. The binding may then be created, or completed after a crash: the
-// row is written first, then the mark, then the key file.
+// fresh reports whether the keys have issued nothing yet. Then the issuer may create the binding, or complete it after
+// a crash: it writes the row first, then the mark, then the key file.
 func (p *bindingCopies) fresh() bool {
 	none := func(t *storeBinding) bool { return t == nil || t.Commits == 0 }
 	return p.keys == "" && p.signed == 0 && none(p.row) && none(p.mark) &&
@@ -62,18 +61,18 @@ func (p *bindingCopies) check() error {
 	case p.fresh():
 		return nil
 	case p.row == nil:
-		why = "the store has none of its counts: it was lost, or is another one"
+		why = "the store has no counts of this task: it is new, or another store"
 	case p.mark == nil:
-		why = "the mark beside its keys is gone"
+		why = "the mark beside the key file is missing"
 	case p.row.Name != p.mark.Name || p.keys != "" && p.row.Name != p.keys:
-		why = "its keys have been used with another store"
+		why = "the keys belong to another store"
 	case p.keys == "":
-		why = "its key file is from before its first token: it was restored"
+		why = "the key file is an older copy, from before its first token"
 	case p.row.count().StoreBehind(max(p.mark.Commits, p.signed)):
-		why = fmt.Sprintf("the store is at commit %d, and tokens were given out up to commit %d: it was restored",
+		why = fmt.Sprintf("the store is an older copy: it is at commit %d, but tokens were issued up to commit %d",
 			p.row.Commits, max(p.mark.Commits, p.signed))
 	case p.row.count().MarkBehind(min(p.mark.Commits, p.signed)):
-		why = fmt.Sprintf("its keys are at commit %d, their mark at %d, and the store at %d: one was restored",
+		why = fmt.Sprintf("the keys are at commit %d, their mark at %d and the store at %d: one is an older copy",
 			p.signed, p.mark.Commits, p.row.Commits)
 	default:
 		return nil
@@ -90,11 +89,11 @@ func parseBinding(value []byte) (*storeBinding, error) {
 	return t, codec.Unmarshal(value, t)
 }
 
-// counter is the key of the task's commits in the key file's mark.
+// counter is the key of the task's entry in the key file's mark.
 func (s *hostedTask) counter() rollback.Epoch { return rollback.Epoch{Task: [16]byte(s.ID[:16])} }
 
-// readBinding reads the copies of a task's binding, also while another process writes them. The store's copy is from a
-// moment at which the mark had the value returned; the key file's may be from a later moment.
+// readBinding reads the copies of a task's binding, also while another process writes them. The copies in the store and
+// in the mark are from the same moment. The key file's copy may be from a later one.
 func (s *hostedTask) readBinding(st *store) (p bindingCopies, err error) {
 	p.keys = s.keys.Store()
 	for range 100 {
@@ -119,7 +118,7 @@ func (s *hostedTask) readBinding(st *store) (p bindingCopies, err error) {
 			p.mark, err = parseBinding(after)
 			break
 		}
-		err = errors.New("it never stands still")
+		err = errors.New("another process keeps changing it")
 	}
 	if err != nil {
 		return p, fmt.Errorf("couldn't read the mark beside %s: %w", s.file, err)
@@ -127,7 +126,7 @@ func (s *hostedTask) readBinding(st *store) (p bindingCopies, err error) {
 	return p, nil
 }
 
-// openBinding is the binding of a task that is served, with its marks. The store's commitMu guards it.
+// openBinding is the binding of a served task, with its open marks. The store's commitMu guards it.
 type openBinding struct {
 	storeBinding
 	mark    *durable.Mark
@@ -164,8 +163,8 @@ func (s *hostedTask) open() (*durable.Mark, error) {
 	return mark, nil
 }
 
-// join binds a task's keys to the store, or returns [ErrStateRollback]. It completes a binding that a crash has cut
-// short. After an error the store does not know the task; other tasks are unaffected.
+// join binds a task's keys to the store, or returns [ErrStateRollback]. It completes a binding that a crash left
+// incomplete. After an error the store does not know the task; other tasks are unaffected.
 func (st *store) join(s *hostedTask) (err error) {
 	st.commitMu.Lock()
 	defer st.commitMu.Unlock()
@@ -194,7 +193,7 @@ func (st *store) bind(s *hostedTask, b *openBinding) error {
 	}
 	if p.row == nil {
 		p.row = &storeBinding{Name: rand.Text()}
-		if err := st.begin(s.ID, p.row); err != nil {
+		if err := st.replaceBinding(s.ID, p.row); err != nil {
 			return err
 		}
 	}
@@ -213,16 +212,16 @@ func (st *store) bind(s *hostedTask, b *openBinding) error {
 	return nil
 }
 
-// erased returns how many epochs of a task, from the first on, are permanently over.
+// erased returns how many epochs of a task, from the first on, have ended permanently.
 func (st *store) erased(id task.ID) uint64 {
 	st.commitMu.Lock()
 	defer st.commitMu.Unlock()
 	return st.bindings[id].Erased
 }
 
-// raise records that a task's first erased epochs are permanently over: if a restored key file brings their keys back,
-// the issuer erases them again.
-func (st *store) raise(id task.ID, erased uint64) error {
+// setErased records that a task's first epochs, erased in number, have ended permanently: if a restored key file brings
+// their keys back, the issuer erases them again.
+func (st *store) setErased(id task.ID, erased uint64) error {
 	st.commitMu.Lock()
 	defer st.commitMu.Unlock()
 	b := st.bindings[id]

@@ -14,18 +14,18 @@ import (
 	"github.com/doona-dp/doona/wire/taskfile"
 )
 
-// ClockFile returns the file beside the store that keeps the time which has surely come.
+// ClockFile returns the file beside the store that records the latest time known to have passed.
 func (c *Config) ClockFile() string { return storePath(c.Store) + ".clock" }
 
-// loadClock creates the issuer's clock guard, and loads the keys and certificates with which the issuer tells and asks
-// the time.
+// loadClock creates the issuer's clock guard. It loads the keys that sign the issuer's clock, and the certificates for
+// asking relays for theirs.
 func (i *Issuer) loadClock() (err error) {
 	if i.cfg.SignKey != "" {
 		if i.signers, err = keyfile.LoadSigners(i.cfg.SignKey, i.cfg.OldSignKeys); err != nil {
 			return err
 		}
 		for _, s := range i.hosted().order {
-			if err := i.mayTell(s.Open); err != nil {
+			if err := i.checkTimeKey(s.Open); err != nil {
 				return err
 			}
 		}
@@ -40,12 +40,12 @@ func (i *Issuer) loadClock() (err error) {
 		shortest = min(shortest, s.Epochs.Length)
 	}
 	i.clock, err = clock.New(clock.Options{File: i.cfg.ClockFile(), Wall: i.cfg.Clock, Elapsed: i.cfg.Elapsed,
-		Tolerance: clock.Tolerance(shortest), Ends: i.manyEnd, Log: i.cfg.Log})
+		Tolerance: clock.Tolerance(shortest), Ends: i.severalEpochsEnd, Log: i.cfg.Log})
 	return err
 }
 
-// mayTell returns an error if the issuer tells the time but lacks the key that a task names.
-func (i *Issuer) mayTell(open *taskfile.Open) error {
+// checkTimeKey returns an error if the issuer signs its clock but lacks the key that a task names.
+func (i *Issuer) checkTimeKey(open *taskfile.Open) error {
 	if i.signers == nil {
 		return nil
 	}
@@ -62,8 +62,8 @@ func (i *Issuer) setClockPeers() {
 	i.clock.SetPeers(i.relays, own, tasks...)
 }
 
-// manyEnd says whether more than one epoch that still has a key ends in (from, to].
-func (i *Issuer) manyEnd(from, to time.Time) bool {
+// severalEpochsEnd reports whether more than one epoch with a key ends in (from, to].
+func (i *Issuer) severalEpochsEnd(from, to time.Time) bool {
 	for _, s := range i.hosted().order {
 		ends := 0
 		for _, epoch := range s.keys.Epochs() {
@@ -78,7 +78,7 @@ func (i *Issuer) manyEnd(from, to time.Time) bool {
 	return false
 }
 
-// isReady says why the issuer issues no tokens: it has not started, is draining, does not know the time, or cannot
+// isReady returns why the issuer issues no tokens: it has not started, is draining, does not know the time, or cannot
 // write to a disk.
 func (i *Issuer) isReady() error {
 	if doubt := i.clock.Read().Doubt; doubt != "" {

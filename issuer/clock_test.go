@@ -16,15 +16,15 @@ import (
 	"github.com/doona-dp/doona/wire/task"
 )
 
-// TestClockJumps: if the issuer's clock is set wrong, forward or back, while it runs or when it starts, no epoch's key
-// is erased early and none is kept longer, because a relay tells the time. The long form has all jumps.
+// TestClockJumps: the issuer's clock is set wrong, forward or back, while it runs or when it starts. Because a relay
+// confirms the time, the issuer erases no epoch's key early and keeps none longer. The long form has all jumps.
 func TestClockJumps(t *testing.T) {
 	day := 24 * time.Hour
 	jumps := []time.Duration{10 * time.Minute, -day, 3653 * day}
 	if stattest.Long {
 		jumps = append(jumps, -10*time.Minute, day, -3653*day)
 	}
-	var all sync.WaitGroup // they mostly wait, so there may be more than cores
+	var all sync.WaitGroup // more than cores, because they mostly wait
 	for i, by := range jumps {
 		for _, restart := range []bool{false, true} {
 			if !stattest.Long && restart == (i == 0) {
@@ -38,8 +38,8 @@ func TestClockJumps(t *testing.T) {
 	all.Wait()
 }
 
-// looks is how long a test waits for what an issuer must not do: the issuer searches twice in that time.
-const looks = 2200 * time.Millisecond
+// twoSearches is long enough for the issuer to search twice for epochs that have ended.
+const twoSearches = 2200 * time.Millisecond
 
 func testJump(t *testing.T, by time.Duration, restart bool) {
 	const epochs = 4
@@ -64,7 +64,7 @@ func testJump(t *testing.T, by time.Duration, restart bool) {
 	}
 	stop := run()
 	c.Clock.Advance(20 * time.Minute)
-	time.Sleep(2 * time.Second) // until it has written the time
+	time.Sleep(2 * time.Second) // until the issuer has written the time
 	if restart {
 		stop()
 	}
@@ -72,8 +72,8 @@ func testJump(t *testing.T, by time.Duration, restart bool) {
 	if restart {
 		run()
 	}
-	require.Never(t, func() bool { return keys() < epochs }, looks, 100*time.Millisecond, "erased early")
+	require.Never(t, func() bool { return keys() < epochs }, twoSearches, 100*time.Millisecond, "erased early")
 	c.Clock.Advance(46*time.Minute + time.Second)
 	require.Eventually(t, func() bool { return keys() == epochs-1 }, relaytest.Patience, 100*time.Millisecond)
-	require.Never(t, func() bool { return keys() < epochs-1 }, looks, 100*time.Millisecond, "erased early")
+	require.Never(t, func() bool { return keys() < epochs-1 }, twoSearches, 100*time.Millisecond, "erased early")
 }

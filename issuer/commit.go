@@ -9,38 +9,38 @@ import (
 	"github.com/doona-dp/doona/wire/task"
 )
 
-// countRequest is a request to count.
+// countRequest is a token request that the store counts.
 type countRequest struct {
 	task             task.ID
 	epoch            uint64
 	account, request hash
 	quota            int
 
-	within bool // the result, set by commit
+	withinQuota bool // the result, set by commit
 }
 
-// count counts an account's request, durably, and says whether it is within the quota. It does not count a repeated
-// request again: the first answer may have been lost. Concurrent requests share a transaction.
-func (s *store) count(task task.ID, epoch uint64, account, request hash, quota int) (within bool, err error) {
+// count counts an account's request durably, and reports whether it is within the quota. It counts a repeated request
+// only once: the first answer may have been lost. Concurrent requests share a transaction.
+func (s *store) count(task task.ID, epoch uint64, account, request hash, quota int) (withinQuota bool, err error) {
 	c := &countRequest{task: task, epoch: epoch, account: account, request: request, quota: quota}
 	if err := s.requests.Do(s.commit, c); err != nil {
 		return false, err
 	}
-	return c.within, nil
+	return c.withinQuota, nil
 }
 
-// commit counts a group of requests: in the store, then in the marks. Only then may the issuer give out tokens. A store
-// that is rolled back later is behind a mark.
+// commit counts a group of requests, first in the store, then in the marks. Only then may the issuer give out tokens.
+// If the store is rolled back later, it has fewer commits than a mark.
 func (s *store) commit(group []*countRequest) error {
 	s.commitMu.Lock()
 	defer s.commitMu.Unlock()
-	if s.unsure {
-		if err := s.settle(); err != nil {
+	if s.marksMayLag {
+		if err := s.updateMarks(); err != nil {
 			return err
 		}
 	}
 	next := map[task.ID]uint64{} // new values of Next, for tasks with a counted request
-	commit := func() error { return s.within(func(tx *sql.Tx) error { return s.countAll(tx, group, next) }) }
+	commit := func() error { return s.transact(func(tx *sql.Tx) error { return s.countAll(tx, group, next) }) }
 	raise := func() error {
 		for id, next := range next {
 			b := s.bindings[id]
@@ -55,7 +55,7 @@ func (s *store) commit(group []*countRequest) error {
 	if err := rollback.Commit(commit, raise); err != nil || len(next) == 0 {
 		return err
 	}
-	s.unsure = false
+	s.marksMayLag = false
 	return nil
 }
 
@@ -74,7 +74,7 @@ func (s *store) countAll(tx *sql.Tx, group []*countRequest, next map[task.ID]uin
 		if err := s.bindings[id].step(tx, id, next); err != nil {
 			return fmt.Errorf("couldn't count: %w", err)
 		}
-		s.unsure = true
+		s.marksMayLag = true
 	}
 	return nil
 }
@@ -92,9 +92,9 @@ func (b *openBinding) step(tx *sql.Tx, id task.ID, next uint64) error {
 	return nil
 }
 
-// settle writes the marks after a failure: the store is at the last known commit or one ahead. No request that depends
-// on the marks has been answered.
-func (s *store) settle() error {
+// updateMarks writes the marks after a failure. The store then has as many commits as the marks, or one more. The
+// issuer has not answered the requests of that commit.
+func (s *store) updateMarks() error {
 	for id, b := range s.bindings {
 		row, err := s.binding(id)
 		if err != nil {
@@ -109,11 +109,11 @@ func (s *store) settle() error {
 			return err
 		}
 	}
-	s.unsure = false
+	s.marksMayLag = false
 	return nil
 }
 
-// decide sets whether a request is within the quota, and stores the request if it is new and within.
+// decide sets whether a request is within the quota. If it is, and is new, decide stores it.
 func (c *countRequest) decide(tx *sql.Tx) (counted bool, err error) {
 	var issued, again int
 	err = tx.QueryRow(
@@ -122,8 +122,8 @@ func (c *countRequest) decide(tx *sql.Tx) (counted bool, err error) {
 	if err != nil {
 		return false, err
 	}
-	c.within = again > 0 || issued < c.quota
-	if again > 0 || !c.within {
+	c.withinQuota = again > 0 || issued < c.quota
+	if again > 0 || !c.withinQuota {
 		return false, nil
 	}
 	_, err = tx.Exec(`INSERT INTO issued (task, epoch, account, request) VALUES (?, ?, ?, ?)`, c.task[:], c.epoch,

@@ -22,7 +22,7 @@ const (
 // Config is an issuer's configuration. The fields with yaml names make up issuer.yaml. Unknown keys are errors.
 // Relative paths start at the file's own folder.
 type Config struct {
-	// Listen is the public address, "host:port". A proxy before it provides TLS. Required, unless Listener is set or
+	// Listen is the public address, "host:port". A proxy in front of it provides TLS. Required, unless Listener is set or
 	// Handler is served elsewhere.
 	Listen string `yaml:"listen"`
 
@@ -54,16 +54,16 @@ type Config struct {
 	// "X-Forwarded-For".
 	ForwardedHeader string `yaml:"forwarded_header"`
 
-	// MaxConcurrent limits concurrent requests. One client, an account or a network, may have an eighth of the free
-	// ones; one of several tasks as many as it leaves free. The issuer answers further requests with 503 or 429. A
-	// signature takes about 1 ms of one core. Default 64. Range 1 to 4096.
+	// MaxConcurrent limits concurrent requests. One client, an account or a network, may use an eighth of the free
+	// capacity. One of several tasks may use as much as it leaves free. The issuer answers further requests with 503 or
+	// 429. A signature takes about 1 ms of one core. Default 64. Range 1 to 4096.
 	MaxConcurrent int `yaml:"max_concurrent"`
 
-	// MaxConnections limits open connections to the public address. One network, except trusted proxies, may have an
-	// eighth of the free ones. Further connections are closed at once. Default 4096. Range 8 to 1048576.
+	// MaxConnections limits open connections to the public address. One network, except trusted proxies, may use an
+	// eighth of the free capacity. Further connections are closed at once. Default 4096. Range 8 to 1048576.
 	MaxConnections int `yaml:"max_connections"`
 
-	// Skew is by how much clients' clocks may differ, as in the relays' configuration. The issuer issues an epoch's
+	// Skew is how much clients' clocks may differ, as in the relays' configuration. The issuer issues an epoch's
 	// tokens from one epoch and Skew before its start to Skew after its end, when it erases the epoch's key. Default
 	// 5m. Range 1ms to 5m.
 	Skew time.Duration `yaml:"skew"`
@@ -72,8 +72,8 @@ type Config struct {
 	// 1h.
 	FollowInterval time.Duration `yaml:"follow_interval"`
 
-	// SignKey is the file of the issuer's Ed25519 key, which has signed its list of token keys. With it the issuer
-	// signs its clock for relays that ask, which gives them one more clock to compare with. Default: none.
+	// SignKey is the file of the issuer's Ed25519 key, which signed its list of token keys. With it the issuer signs its
+	// clock for relays that ask, which gives them one more clock to compare with. Default: none.
 	SignKey string `yaml:"sign_key"`
 
 	// OldSignKeys are files of keys that SignKey has replaced in streams (`doona task rotate-key`). The issuer still signs
@@ -94,7 +94,7 @@ type Config struct {
 	// Clock replaces time.Now in tests.
 	Clock func() time.Time `yaml:"-"`
 
-	// Elapsed replaces the monotonic time of the process, in tests. Default: by the monotonic readings of Clock.
+	// Elapsed replaces the monotonic time of the process in tests. Default: from the monotonic readings of Clock.
 	Elapsed func() time.Duration `yaml:"-"`
 
 	// Log receives operational events, without accounts, addresses or requests. Default: none.
@@ -192,7 +192,7 @@ func (c *Config) validate() error {
 	return nil
 }
 
-// minAPIKey is the least length of an API key, in characters.
+// minAPIKey is the minimum length of an API key, in characters.
 const minAPIKey = 32
 
 // loadAPIKeys reads the API keys of backends.
@@ -211,7 +211,7 @@ func loadAPIKeys(path string) (keys []string, err error) {
 		}
 		if len(key) < minAPIKey {
 			return nil, invalid.Field("api_keys", fmt.Sprintf("a key of %d characters", len(key)),
-				"32 or more in each line")
+				"32 or more characters in each line")
 		}
 		keys = append(keys, key)
 	}

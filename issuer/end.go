@@ -13,25 +13,25 @@ import (
 	"github.com/doona-dp/doona/wire/codec"
 )
 
-// Ended is what [EndEpochs] did to one task.
-type Ended struct {
+// EndedTask is the result of [EndEpochs] for one task.
+type EndedTask struct {
 	ID    string `json:"id"`
 	Name  string `json:"name"`
-	Why   string `json:"why"`   // What was rolled back; "" if nothing was found.
-	Ended int    `json:"ended"` // How many keys were erased.
-	Next  uint64 `json:"next"`  // The first epoch that still has a key; the task's number of epochs if none has.
+	Why   string `json:"why"`   // What was rolled back; "" if no rollback was detected.
+	Ended int    `json:"ended"` // Number of erased keys.
+	Next  uint64 `json:"next"`  // The first epoch with a key; the task's number of epochs if all keys are erased.
 }
 
-// EndEpochs ends the epochs for which tokens may have been issued, of every task whose keys or counts were rolled back.
-// It then binds the keys to the store anew. The issuer issues no further token for the ended epochs; tokens issued
-// before stay valid. It returns an error while the time is in doubt, because the clock determines which epochs have
-// begun. It may be repeated. A crash during it leaves the task refused.
-func EndEpochs(cfg Config) (ended []Ended, err error) { return endEpochs(cfg, false) }
+// EndEpochs ends epochs of every task whose keys or counts were rolled back: those for which tokens may have been
+// issued. It then binds the keys to the store again. The issuer issues no further token for the ended epochs; tokens
+// that it issued before stay valid. EndEpochs returns an error while the time is in doubt, because the clock determines
+// which epochs have begun. It may be repeated. If it crashes, [New] still refuses the task.
+func EndEpochs(cfg Config) (ended []EndedTask, err error) { return endEpochs(cfg, false) }
 
 // EndAllEpochs is [EndEpochs] for every task that has issued tokens, rolled back or not.
-func EndAllEpochs(cfg Config) (ended []Ended, err error) { return endEpochs(cfg, true) }
+func EndAllEpochs(cfg Config) (ended []EndedTask, err error) { return endEpochs(cfg, true) }
 
-func endEpochs(cfg Config, all bool) (ended []Ended, err error) {
+func endEpochs(cfg Config, all bool) (ended []EndedTask, err error) {
 	i, err := load(cfg)
 	if err != nil {
 		return nil, err
@@ -57,7 +57,7 @@ func endEpochs(cfg Config, all bool) (ended []Ended, err error) {
 		if err != nil {
 			return ended, fmt.Errorf("couldn't end epochs of task %s: %w", s.ID, err)
 		}
-		e := Ended{ID: s.ID.String(), Name: s.Name, Ended: n, Next: next}
+		e := EndedTask{ID: s.ID.String(), Name: s.Name, Ended: n, Next: next}
 		if why != nil {
 			e.Why = why.Error()
 		}
@@ -66,7 +66,7 @@ func endEpochs(cfg Config, all bool) (ended []Ended, err error) {
 	return ended, nil
 }
 
-// askPatience is how long neighbours may take to answer with their time.
+// askPatience is how long the relays have to answer with their time.
 const askPatience = 15 * time.Second
 
 // askTime returns the time once this machine's clock and the relays' agree.
@@ -86,15 +86,15 @@ func (i *Issuer) askTime() (time.Time, error) {
 	stop()
 	asking.Wait()
 	if read.Doubt != "" {
-		return time.Time{}, fmt.Errorf("couldn't tell which epochs have begun: %s; if it is right: issuer trust-clock",
-			read.Doubt)
+		return time.Time{}, fmt.Errorf("couldn't tell which epochs have begun: %s; if this clock is right, run "+
+			"'issuer trust-clock'", read.Doubt)
 	}
 	return read.Now, nil
 }
 
-// endTask erases the keys of a task's epochs for which tokens may have been issued, by the clock and by all remaining
-// copies of the binding. It then creates a new binding. It writes the name in the key file last: until then the three
-// copies disagree, so that a crash leaves the task refused.
+// endTask erases the keys of a task's epochs for which tokens may have been issued, according to the clock and to all
+// remaining copies of the binding. It then creates a new binding. It writes the name in the key file last: until then
+// the three copies disagree, so that [New] refuses the task after a crash.
 func (i *Issuer) endTask(s *hostedTask, p *bindingCopies, now time.Time) (ended int, next uint64, err error) {
 	for epoch := range s.Epochs.Count {
 		if start, _ := i.window(s, epoch); !now.Before(start) {
@@ -115,20 +115,20 @@ func (i *Issuer) endTask(s *hostedTask, p *bindingCopies, now time.Time) (ended 
 			ended++
 		}
 	}
-	beside, err := s.open()
+	mark, err := s.open()
 	if err != nil {
 		return ended, next, err
 	}
-	defer beside.Close()
+	defer mark.Close()
 	t := storeBinding{Name: rand.Text(), Next: next, Erased: next}
-	if err := i.store.begin(s.ID, &t); err != nil {
+	if err := i.store.replaceBinding(s.ID, &t); err != nil {
 		return ended, next, err
 	}
 	value, err := codec.Marshal(&t)
 	if err != nil {
 		return ended, next, err
 	}
-	if err := beside.Write(value); err != nil {
+	if err := mark.Write(value); err != nil {
 		return ended, next, err
 	}
 	keys, err := s.keys.Mark()

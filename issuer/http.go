@@ -108,7 +108,7 @@ func (i *Issuer) checkOrigin(w http.ResponseWriter, req *http.Request) error {
 func (i *Issuer) handlePreflight(w http.ResponseWriter, req *http.Request) error {
 	if err := i.checkOrigin(w, req); errors.Is(err, problem.New(problem.ForeignOrigin, "")) {
 		return err
-	} // for an unknown task the page may post, and read the refusal
+	} // a page may post to an unknown task, and read the refusal
 	service.AllowPost(w, "Content-Type")
 	return nil
 }
@@ -141,18 +141,18 @@ func (i *Issuer) handleRequest(w http.ResponseWriter, req *http.Request) error {
 		i.metrics.Add(metricOverloaded, 1, string(name))
 		return service.TryLater(name, "too many requests at a time")
 	}
-	defer i.requestLimit.leave(s, client)
+	defer i.requestLimit.release(s, client)
 	// Count before signing: every token that is sent has been counted, whatever fails in between.
-	within, err := i.count(s, epoch, key, account, blinded)
+	withinQuota, err := i.count(s, epoch, key, account, blinded)
 	if errors.Is(err, keyfile.ErrErased) {
 		return problem.New(problem.EpochClosed, "")
 	}
 	if err != nil {
-		i.failed("couldn't count", err)
+		i.recordFailure("couldn't count a request", err)
 		return service.TryLater(problem.Overloaded, "not counted; send the same bytes again")
 	}
-	if !within {
-		return problem.New(problem.Limit, "") // without the quota, as at a relay
+	if !withinQuota {
+		return problem.New(problem.Limit, "") // it does not reveal the quota, like a relay's answer
 	}
 	reply, err := key.Sign(request)
 	if errors.Is(err, keyfile.ErrErased) {
@@ -165,8 +165,9 @@ func (i *Issuer) handleRequest(w http.ResponseWriter, req *http.Request) error {
 	return service.Write(w, token.ReplyType, reply)
 }
 
-// count counts a request of an account, and says whether it is within the quota.
-func (i *Issuer) count(s *hostedTask, epoch uint64, key *epochKey, account, blinded []byte) (within bool, err error) {
+// count counts a request of an account, and reports whether it is within the quota.
+func (i *Issuer) count(s *hostedTask, epoch uint64, key *epochKey, account, blinded []byte) (withinQuota bool,
+	err error) {
 	if err := i.reserve.Short(); err != nil {
 		return false, err
 	}
@@ -230,12 +231,12 @@ func readRequest(w http.ResponseWriter, req *http.Request) ([]byte, error) {
 // AdminHandler returns the operator's HTTP interface: /healthz, /readyz, /metrics and /status. It must not be public.
 func (i *Issuer) AdminHandler() http.Handler {
 	admin := service.Admin{
-		Ready:   func(context.Context) error { return i.isReady() },
-		Status:  func(ctx context.Context) (any, error) { return i.Status(ctx) },
-		Look:    i.setGauges,
-		Metrics: i.metrics,
-		Address: i.cfg.Admin,
-		Hosts:   i.cfg.AdminHosts,
+		Ready:        func(context.Context) error { return i.isReady() },
+		Status:       func(ctx context.Context) (any, error) { return i.Status(ctx) },
+		UpdateGauges: i.setGauges,
+		Metrics:      i.metrics,
+		Address:      i.cfg.Admin,
+		Hosts:        i.cfg.AdminHosts,
 	}
 	return admin.Handler(i.cfg.Log)
 }

@@ -50,7 +50,7 @@ type Issuer struct {
 	requestLimit *requestLimit
 	opened       *service.Connections
 	clock        *clock.Guard
-	signers      *keyfile.Signers // nil if the issuer does not tell the time
+	signers      *keyfile.Signers // nil if the issuer does not sign its clock
 	relays       *handover.Client // for asking relays for their clocks
 	reserve      *durable.Reserve // for erasing
 	ready        atomic.Bool
@@ -58,10 +58,10 @@ type Issuer struct {
 	once         sync.Once   // closes the store
 }
 
-// hostedTasks are the tasks that an issuer serves. It is immutable: a successor replaces it by a copy.
+// hostedTasks are the tasks that an issuer serves. It is immutable: serve replaces it by a copy with one more task.
 type hostedTasks struct {
 	tasks map[task.ID]*hostedTask
-	order []*hostedTask // the same tasks in configured order, each stream's after its first task, then later successors
+	order []*hostedTask // in configured order, a stream's tasks after its first one; then successors that came later
 }
 
 func (i *Issuer) hosted() *hostedTasks { return i.serving.Load() }
@@ -78,7 +78,7 @@ func (i *Issuer) serve(s *hostedTask) {
 type hostedTask struct {
 	*taskfile.Open
 	keys  *keyfile.RSA
-	file  string // of the keys
+	file  string // path of the keys
 	quota int
 
 	mu     sync.Mutex // guards epoch
@@ -113,17 +113,17 @@ func New(cfg Config) (*Issuer, error) {
 			errs = append(errs, fmt.Errorf("couldn't issue tokens of task %s: %w", s.ID, err))
 			continue
 		}
-		errs = append(errs, i.eraseAgain(s))
+		errs = append(errs, i.eraseRestoredKeys(s))
 	}
-	i.reserve, err = i.keepRoom()
+	i.reserve, err = i.newReserve()
 	if err := errors.Join(append(errs, err)...); err != nil {
 		return nil, errors.Join(err, i.Close())
 	}
 	return i, nil
 }
 
-// eraseAgain erases keys that were erased before and came back with a restored key file.
-func (i *Issuer) eraseAgain(s *hostedTask) error {
+// eraseRestoredKeys erases keys that the issuer erased before and that an older key file brought back.
+func (i *Issuer) eraseRestoredKeys(s *hostedTask) error {
 	for _, epoch := range s.keys.Epochs() {
 		if epoch >= i.store.erased(s.ID) {
 			continue
@@ -204,7 +204,7 @@ func (i *Issuer) loadTasks() error {
 		path, err := filepath.EvalSymlinks(c.TokenKeys)
 		if err != nil || files[path] || i.hosted().tasks[s.ID] != nil {
 			return fmt.Errorf("%s: %w", c.File,
-				invalid.Field("token_keys", c.TokenKeys, "a file of its own for every task, and every task once"))
+				invalid.Field("token_keys", c.TokenKeys, "a separate file for every task, and every task once"))
 		}
 		files[path] = true
 		i.serve(s)
@@ -236,7 +236,7 @@ func loadTask(c TaskConfig) (raw []byte, s *hostedTask, err error) {
 	return raw, s, err
 }
 
-// loadOpen prepares a task, with the keys in a file.
+// loadOpen prepares a task with the keys in a file.
 func loadOpen(open *taskfile.Open, file string, quota int) (*hostedTask, error) {
 	if open.Clients.Kind != task.ClientToken {
 		return nil, invalid.Field("clients.kind", fmt.Sprintf("%q", open.Clients.Kind), "token")
@@ -280,8 +280,8 @@ func (s *hostedTask) epochKey(epoch uint64) (*epochKey, error) {
 	return s.epoch[epoch], nil
 }
 
-// countsKey derives the key of an epoch's hashes: HMAC-SHA256 of a text under the private exponent. It leaves no copies
-// of either in memory.
+// countsKey derives the key of an epoch's hashes: HMAC-SHA256 of a constant under the private exponent. It leaves no
+// copy of the exponent, nor a second copy of the derived key, in memory.
 func countsKey(counts, exponent []byte) {
 	secret.Do(func() {
 		short := shortKey(sha256.Sum256(exponent)) // as HMAC does with a key this long
@@ -296,8 +296,8 @@ type shortKey [sha256.Size]byte
 // separator follows every part of a hash's input.
 var separator = []byte{0}
 
-// eraseKey erases an epoch's private key, and with it the key of the hashes. It also does the latter if another process
-// has erased the private key.
+// eraseKey erases an epoch's private key and the key of its hashes. If another process has erased the private key,
+// eraseKey still erases the key of the hashes.
 func (s *hostedTask) eraseKey(epoch uint64) error {
 	if slices.Contains(s.keys.Epochs(), epoch) {
 		if err := s.keys.Erase(epoch); err != nil {
@@ -329,23 +329,23 @@ func (i *Issuer) window(s *hostedTask, epoch uint64) (start, end time.Time) {
 	return start.Add(-i.cfg.Skew), end.Add(i.cfg.Skew)
 }
 
-// How long the issuer waits between searches for epochs that are over. The wait is short: no epoch is over until the
-// neighbours have told their time, and a search that finds none costs nothing. After a failure it is longer.
+// Pauses between searches for epochs that have ended. The usual pause is short: an epoch may end as soon as the relays
+// confirm the time, and a search that finds no such epoch costs nothing. After a failure the pause is longer.
 const (
 	erasePause      = time.Second
 	eraseAgainPause = 10 * time.Second
 )
 
-// eraseLoop erases epochs that are over, until ctx ends.
+// eraseLoop erases epochs that have ended, until ctx ends.
 func (i *Issuer) eraseLoop(ctx context.Context) {
 	for {
 		pause := erasePause
 		if err := i.erase(ctx); err != nil && ctx.Err() == nil {
-			i.failed("couldn't erase an epoch", err)
+			i.recordFailure("couldn't erase an epoch", err)
 			pause = eraseAgainPause
 		}
 		if err := i.refill(ctx); err != nil && ctx.Err() == nil {
-			i.failed("couldn't keep room for erasing", err)
+			i.recordFailure("couldn't reserve disk space for erasing", err)
 		}
 		select {
 		case <-ctx.Done():
@@ -356,21 +356,21 @@ func (i *Issuer) eraseLoop(ctx context.Context) {
 }
 
 // erase erases keys and counts of epochs that have surely ended, also if an earlier run erased their keys. It erases
-// the key first and regardless of whether the counts can be erased: without it they reveal nothing.
+// the key first, even if it cannot erase the counts: without the key they reveal nothing.
 func (i *Issuer) erase(ctx context.Context) error {
 	var errs []error
 	read := i.clock.Read()
 	for _, s := range i.hosted().order {
-		whole := true
+		complete := true
 		for epoch := s.erased; epoch < s.Epochs.Count; epoch++ {
 			if _, end := i.window(s, epoch); !read.Over(end) {
 				break
 			}
 			err := i.withReserve(func() error {
-				return errors.Join(i.store.raise(s.ID, epoch+1), s.eraseKey(epoch), i.store.erase(ctx, s.ID, epoch))
+				return errors.Join(i.store.setErased(s.ID, epoch+1), s.eraseKey(epoch), i.store.erase(ctx, s.ID, epoch))
 			})
 			errs = append(errs, err)
-			if whole = whole && err == nil; whole {
+			if complete = complete && err == nil; complete {
 				s.erased = epoch + 1
 			}
 		}

@@ -71,7 +71,7 @@ func newClient(t testing.TB, c *relaytest.Cascade, header http.Header) *shuffler
 	return client
 }
 
-// TestEndToEnd: two people behind one address each report once, with a real issuer and a real relay.
+// TestEndToEnd: two people with the same address each report once, through a real issuer and a real relay.
 func TestEndToEnd(t *testing.T) {
 	c := newCascade(t)
 	c.StartIssuer(t, accounts(t, c, 1))
@@ -200,7 +200,7 @@ func TestStoreFails(t *testing.T) {
 	db, err := sql.Open("sqlite", strings.TrimPrefix(cfg.Store, "sqlite:"))
 	require.NoError(t, err)
 	defer db.Close()
-	_, err = db.Exec(`CREATE TRIGGER kept BEFORE INSERT ON issued BEGIN SELECT RAISE(ABORT, 'as the test asked'); END`)
+	_, err = db.Exec(`CREATE TRIGGER kept BEFORE INSERT ON issued BEGIN SELECT RAISE(ABORT, 'by the test'); END`)
 	require.NoError(t, err)
 	body := request(t, c, 0)
 	_, err = ask(t, server.URL, c, 0, body, account("ann"))
@@ -416,8 +416,8 @@ func TestForeignPages(t *testing.T) {
 	refused()
 }
 
-// TestEpochsEnd: tokens are issued for epochs that are open or next. The link from tokens to accounts is erased with
-// the epoch's key. Nothing that names an account is ever on disk or in the log.
+// TestEpochsEnd: the issuer issues tokens for epochs that are open or next. The link from tokens to accounts is erased
+// with the epoch's key. No account's name is ever on disk or in the log.
 func TestEpochsEnd(t *testing.T) {
 	c := relaytest.New(t, relaytest.Options{Task: func(draft *task.Task) {
 		relaytest.WithTokens(draft)
@@ -466,17 +466,17 @@ func TestEpochsEnd(t *testing.T) {
 	defer db.Close()
 	var first, rows int
 	require.NoError(t, db.QueryRow(`SELECT min(epoch), count(*) FROM issued`).Scan(&first, &rows))
-	require.Equal(t, []int{1, 2}, []int{first, rows}, "what was counted in epoch 0 is gone")
+	require.Equal(t, []int{1, 2}, []int{first, rows}, "the counts of epoch 0 are deleted")
 	mu.Lock()
 	defer mu.Unlock()
 	require.NotContains(t, log.String(), secret)
 }
 
-// TestKeysEndWithoutTheStore: an epoch's key is erased even if its counts cannot be. The counts are erased later,
-// although no key of theirs is left.
+// TestKeysEndWithoutTheStore: the issuer erases an epoch's key even if it cannot erase the epoch's counts. It erases
+// the counts later, although their key is gone.
 func TestKeysEndWithoutTheStore(t *testing.T) {
 	c := relaytest.New(t, relaytest.Options{Task: relaytest.WithTokens})
-	c.StartFirst(t) // it also tells the time
+	c.StartFirst(t) // it also confirms the time
 	cfg := c.IssuerConfig()
 	run := func() (stop func()) {
 		i, err := issuer.New(cfg)
@@ -491,7 +491,7 @@ func TestKeysEndWithoutTheStore(t *testing.T) {
 	require.NoError(t, err)
 	defer db.Close()
 	_, err = db.Exec(`INSERT INTO issued VALUES ($1, 0, 'account', 'request');
-		CREATE TRIGGER kept BEFORE DELETE ON issued BEGIN SELECT RAISE(ABORT, 'as the test asked'); END`, c.Open.ID[:])
+		CREATE TRIGGER kept BEFORE DELETE ON issued BEGIN SELECT RAISE(ABORT, 'by the test'); END`, c.Open.ID[:])
 	require.NoError(t, err)
 	c.Clock.Advance(relaytest.Epoch + 6*time.Minute)
 	stop := run()
@@ -541,10 +541,10 @@ func TestBadConfigurations(t *testing.T) {
 		"invalid store":         func(cfg *issuer.Config) { cfg.Store = "postgres://" },
 		"invalid clients":       func(cfg *issuer.Config) { cfg.Clients = "" },
 		"invalid api_keys":      func(cfg *issuer.Config) { cfg.APIKeys = "" },
-		"at least one key":      func(cfg *issuer.Config) { cfg.APIKeys = empty(t, "\n") },
-		"a key of 5 characters": func(cfg *issuer.Config) { cfg.APIKeys = empty(t, "short") },
+		"at least one key":      func(cfg *issuer.Config) { cfg.APIKeys = keyFileWith(t, "\n") },
+		"a key of 5 characters": func(cfg *issuer.Config) { cfg.APIKeys = keyFileWith(t, "short") },
 		"is open to others": func(cfg *issuer.Config) {
-			cfg.APIKeys = empty(t, apiKey)
+			cfg.APIKeys = keyFileWith(t, apiKey)
 			require.NoError(t, os.Chmod(cfg.APIKeys, 0o644))
 		},
 		"invalid admin":           func(cfg *issuer.Config) { cfg.Admin = "127.0.0.1:port" },
@@ -605,8 +605,8 @@ func TestInspect(t *testing.T) {
 	require.Equal(t, uint64(1), issued())
 }
 
-// empty writes a file of keys.
-func empty(t *testing.T, content string) string {
+// keyFileWith writes a file of API keys.
+func keyFileWith(t *testing.T, content string) string {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "keys")
 	require.NoError(t, os.WriteFile(path, []byte(content), 0o600))

@@ -35,7 +35,7 @@ func TestAnErasedKeyIsNotInMemory(t *testing.T) {
 		return
 	}
 	c := newCascade(t)
-	c.StartFirst(t) // it also tells the time
+	c.StartFirst(t) // it also confirms the time
 	c.Clock.Advance(relaytest.Epoch + 6*time.Minute)
 	child := exec.Command(os.Args[0], "-test.run=^"+t.Name()+"$", "-test.v")
 	child.Env = append(os.Environ(), envFolder+"="+c.Dir, envOwner+"="+c.Owner)

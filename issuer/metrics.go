@@ -19,20 +19,20 @@ const (
 	metricEpochsEnd   = "doona_issuer_epochs_end_timestamp_seconds"
 )
 
-// definitions has no count of tokens or requests: a monitoring system's history would reveal when tokens were
-// requested.
+// definitions has no count of tokens or requests: the history of such a metric would reveal when clients asked for
+// tokens.
 var definitions = append([]service.Metric{
-	service.Gauge(metricReady, service.UnitCount, "1 while tokens are issued."),
+	service.Gauge(metricReady, service.UnitCount, "1 while the issuer issues tokens."),
 	service.Gauge(metricInFlight, service.UnitCount, "Requests being counted and signed."),
 	service.Gauge(metricConnections, service.UnitCount, "Open connections to the public address."),
 	service.Counter(metricOverloaded,
-		"Requests refused for want of room: slow-down of one client, overloaded of the issuer.", "problem"),
-	service.Counter(metricUnconnected, "Connections closed for want of a place."),
-	service.Counter(metricStoreErrors, "Transactions that failed: the disk is full."),
+		"Requests refused for lack of capacity: slow-down for one client, overloaded for the issuer.", "problem"),
+	service.Counter(metricUnconnected, "Connections closed at the connection limit."),
+	service.Counter(metricStoreErrors, "Failed transactions: the disk is full."),
 	service.Gauge(metricStuck, service.UnitCount,
-		"1 while the stream that begins with the task cannot be read, or goes on without this issuer.", "task"),
+		"1 while the stream that begins with the task cannot be read, or continues without this issuer.", "task"),
 	service.Gauge(metricEpochsEnd, service.UnitTime,
-		"When the last epoch of the task, or of its stream, ends, and with it its keys: a new task must be out before.",
+		"End of the last epoch of the task, or of its stream. Its keys end then: sign a new task before.",
 		"task"),
 }, service.ClockMetrics(prefix)...)
 
@@ -54,19 +54,19 @@ func newMetrics(i *Issuer) *service.Metrics {
 	}
 	for _, l := range i.streams {
 		m.Set(metricStuck, 0, l.served[0].name())
-		endsLater(m, l)
+		setStreamEnd(m, l)
 	}
 	return m
 }
 
-// endsLater sets the metric of the last epoch's end for all tasks of a stream, from the newest task.
-func endsLater(m *service.Metrics, l *stream) {
+// setStreamEnd sets the metric of the last epoch's end for all tasks of a stream, from the latest task.
+func setStreamEnd(m *service.Metrics, l *stream) {
 	for _, s := range l.served {
 		m.Set(metricEpochsEnd, float64(l.served[len(l.served)-1].Epochs.Over()), s.name())
 	}
 }
 
-// setGauges sets the gauges to the current values.
+// setGauges updates the gauges.
 func (i *Issuer) setGauges(context.Context) {
 	i.metrics.Set(metricReady, service.Flag(i.isReady() == nil).Value())
 	i.metrics.SetClock(prefix, string(i.clock.Read().Doubt), i.clock.Offsets())

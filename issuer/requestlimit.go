@@ -6,12 +6,12 @@ import (
 	"github.com/doona-dp/doona/wire/problem"
 )
 
-// requestLimit limits concurrent requests, as a relay limits reports in flight. One client may have an eighth of the
-// free capacity, so that a few clients never take all of it. If there are several tasks, one task may have as much as
+// requestLimit limits concurrent requests, as a relay limits reports in flight. One client may use an eighth of the
+// free capacity, so that a few clients never take all of it. If there are several tasks, one task may use as much as
 // it leaves free.
 type requestLimit struct {
 	all     int
-	oneTask bool // there is one task, which may have all
+	oneTask bool // the issuer has one task, which may use all capacity
 
 	mu      sync.Mutex // guards the rest
 	free    int
@@ -43,8 +43,8 @@ func (p *requestLimit) take(s *hostedTask, client string) problem.Name {
 	return ""
 }
 
-// leave undoes take.
-func (p *requestLimit) leave(s *hostedTask, client string) {
+// release ends a request that take has admitted.
+func (p *requestLimit) release(s *hostedTask, client string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.free++

@@ -8,9 +8,9 @@ import (
 	"github.com/doona-dp/doona/wire/problem"
 )
 
-// TestAtWork: one client has an eighth of the free capacity, and one of two tasks as much as it leaves free. Capacity
-// that is released can be used again.
-func TestAtWork(t *testing.T) {
+// TestRequestLimit: one client may use an eighth of the free capacity, and one of two tasks as much as it leaves
+// free. Released capacity can be used again.
+func TestRequestLimit(t *testing.T) {
 	p := newRequestLimit(16, 2)
 	a, b := &hostedTask{}, &hostedTask{}
 	take := func(want problem.Name, s *hostedTask, client string) {
@@ -26,12 +26,12 @@ func TestAtWork(t *testing.T) {
 	require.Equal(t, 9, p.inFlight())
 	take(problem.Overloaded, a, "ida")
 	take("", b, "ida")
-	p.leave(a, "ann")
+	p.release(a, "ann")
 	take(problem.SlowDown, b, "ann")
-	p.leave(b, "ann")
+	p.release(b, "ann")
 	take("", b, "ann")
 	for _, name := range []string{"bob", "cem"} {
-		p.leave(a, name)
+		p.release(a, name)
 	}
 	take("", a, "ida")
 
@@ -41,7 +41,7 @@ func TestAtWork(t *testing.T) {
 	}
 	require.Equal(t, problem.Overloaded, oneTask.take(a, "ida"))
 	for _, name := range []string{"ann", "bob", "cem", "dot", "eve", "fay", "gus", "hal"} {
-		oneTask.leave(a, name)
+		oneTask.release(a, name)
 	}
 	require.Zero(t, oneTask.inFlight())
 	require.Empty(t, oneTask.clients)

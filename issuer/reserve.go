@@ -7,20 +7,20 @@ import (
 	"github.com/doona-dp/doona/internal/service"
 )
 
-// A full disk must not keep a key alive. So the issuer keeps space on the disks that it erases from, and frees it when
-// a disk is full: see [durable.Reserve]. Until the reserve is whole again the issuer counts no request and is not
-// ready: the space left is for erasing.
+// A full disk must not keep a key alive. So the issuer reserves space on the disks that it erases from, and releases it
+// when a disk is full: see [durable.Reserve]. Until it has reserved the space again, the issuer counts no request and
+// is not ready: the remaining space is for erasing only.
 
-// keepRoom returns a reserve: in the store's folder as much as the store and the keys need; in the folders of keys as
-// much as the keys need.
-func (i *Issuer) keepRoom() (*durable.Reserve, error) {
+// newReserve returns a reserve. The store's folder gets as much as the store and the keys need to erase, the folders of
+// keys as much as the keys need.
+func (i *Issuer) newReserve() (*durable.Reserve, error) {
 	var files []string
 	for _, s := range i.hosted().order {
 		files = append(files, s.file)
 	}
 	keys := durable.KeyRoom(files...)
 	r := &durable.Reserve{}
-	if err := r.Keep(storePath(i.cfg.Store), eraseRoom+keys); err != nil {
+	if err := r.Keep(storePath(i.cfg.Store), eraseSpace+keys); err != nil {
 		return nil, err
 	}
 	for _, file := range files {
@@ -31,13 +31,13 @@ func (i *Issuer) keepRoom() (*durable.Reserve, error) {
 	return r, nil
 }
 
-// withReserve runs do, which erases, if need be with the space kept for it.
+// withReserve runs do, which erases. If the disk is full, do gets the reserved space.
 func (i *Issuer) withReserve(do func() error) error {
 	return i.reserve.WithReserve(service.FullDisk, do)
 }
 
-// refill fills the reserve up as far as there is space again. It first empties the store's log, which may have taken
-// some.
+// refill reserves missing space again, as far as the disk has it. It first empties the store's log, which may have
+// taken some.
 func (i *Issuer) refill(ctx context.Context) error {
 	if i.reserve.Short() != nil {
 		if err := i.withReserve(func() error { return i.store.scrub(ctx) }); err != nil {
@@ -47,15 +47,15 @@ func (i *Issuer) refill(ctx context.Context) error {
 	return i.reserve.Take()
 }
 
-// failed counts and logs a failed write. The issuer is not ready until it can write again.
-func (i *Issuer) failed(what string, err error) {
+// recordFailure counts and logs a failed write. The issuer is not ready until it can write again.
+func (i *Issuer) recordFailure(what string, err error) {
 	i.failing.Store(true)
 	i.metrics.Add(metricStoreErrors, 1)
 	i.cfg.Log.Error(what, "error", err)
 }
 
-// canWrite returns an error if a disk is full, or was full and the store still cannot be written to. It tries to write
-// here, because an issuer that is not ready gets no requests.
+// canWrite returns an error if a disk is full, or if the last write failed and the store still cannot be written to. It
+// tries to write itself, because an issuer that is not ready gets no requests.
 func (i *Issuer) canWrite() error {
 	if err := i.reserve.HasRoom(); err != nil || !i.failing.Load() {
 		return err

@@ -21,28 +21,28 @@ func (i *Issuer) Run(ctx context.Context) error {
 	}
 	i.cfg.Log.Info("serving", "listen", i.cfg.Listen, "admin", i.cfg.Admin, "tasks", len(i.cfg.Tasks))
 	if err := i.reserve.Take(); err != nil {
-		i.failed("couldn't keep room for erasing", err)
+		i.recordFailure("couldn't reserve disk space for erasing", err)
 	}
 	i.setClockPeers()
 	work, stopWork := context.WithCancel(ctx)
-	var erasing sync.WaitGroup
-	erasing.Go(func() { i.clock.Watch(work) })
-	erasing.Go(func() { i.eraseLoop(work) })
-	erasing.Go(func() { i.follow(work) })
+	var loops sync.WaitGroup
+	loops.Go(func() { i.clock.Watch(work) })
+	loops.Go(func() { i.eraseLoop(work) })
+	loops.Go(func() { i.follow(work) })
 	i.ready.Store(true)
 	err = service.Serve(ctx, servers)
 	i.ready.Store(false)
 	service.Drain(servers)
 	stopWork()
-	erasing.Wait()
+	loops.Wait()
 	return err
 }
 
-// Status is what `issuer status` prints.
+// Status is the state of an issuer, as `issuer status` prints it.
 type Status struct {
 	Clients string `json:"clients"`
 
-	// Full names the disk that is full, while the space kept for erasing is in use or incomplete.
+	// Full says which disk is full, while the space reserved on it for erasing is in use or incomplete.
 	Full string `json:"full,omitempty"`
 
 	Tasks []TaskStatus `json:"tasks"`
@@ -53,7 +53,7 @@ type TaskStatus struct {
 	ID     string        `json:"id"`
 	Name   string        `json:"name"`
 	Quota  int           `json:"quota"`
-	Epochs []EpochStatus `json:"epochs"` // Epochs that issue now and whose keys are not erased.
+	Epochs []EpochStatus `json:"epochs"` // Open and next epochs whose keys are not erased.
 }
 
 // EpochStatus is the state of one epoch.
@@ -65,7 +65,7 @@ type EpochStatus struct {
 // Status returns how many tokens have been issued for epochs that are open or next.
 func (i *Issuer) Status(ctx context.Context) (*Status, error) {
 	out := &Status{Clients: i.cfg.Clients}
-	if i.reserve != nil { // nil for an issuer of Inspect
+	if i.reserve != nil { // Inspect sets none
 		if short := i.reserve.Short(); short != nil {
 			out.Full = short.Error()
 		}

@@ -25,39 +25,39 @@ import (
 	"github.com/doona-dp/doona/wire/task"
 )
 
-// aged is an issuer with a quota of 1, whose files can be rolled back.
-type aged struct {
+// rollbackIssuer is an issuer with a quota of 1, whose files a test can roll back.
+type rollbackIssuer struct {
 	*relaytest.Cascade
 	cfg issuer.Config
 }
 
-// files is the content of files, by path; nil for a file that does not exist.
-type files map[string][]byte
+// fileContents maps paths to contents; nil for a file that does not exist.
+type fileContents map[string][]byte
 
-func newAged(t testing.TB) *aged {
+func newRollbackIssuer(t testing.TB) *rollbackIssuer {
 	c := relaytest.New(t, relaytest.Options{Task: func(draft *task.Task) {
 		relaytest.WithTokens(draft)
 		draft.Epochs.Count = 4
 	}})
-	return &aged{c, accounts(t, c, 1)}
+	return &rollbackIssuer{c, accounts(t, c, 1)}
 }
 
 // store returns the files of the store, keys those of the keys.
-func (a *aged) store() []string {
+func (a *rollbackIssuer) store() []string {
 	db := strings.TrimPrefix(a.cfg.Store, "sqlite:")
 	return []string{db, db + "-wal", db + "-shm"}
 }
 
-func (a *aged) keys() []string {
+func (a *rollbackIssuer) keys() []string {
 	return []string{a.cfg.Tasks[0].TokenKeys, a.cfg.Tasks[0].TokenKeys + ".mark"}
 }
 
-func (a *aged) all() []string { return append(a.store(), a.keys()...) }
+func (a *rollbackIssuer) all() []string { return append(a.store(), a.keys()...) }
 
-// copyOf returns the current content of files.
-func copyOf(t testing.TB, paths ...string) files {
+// copyOf returns the current contents of files.
+func copyOf(t testing.TB, paths ...string) fileContents {
 	t.Helper()
-	out := files{}
+	out := fileContents{}
 	for _, path := range paths {
 		raw, err := os.ReadFile(path)
 		if !os.IsNotExist(err) {
@@ -68,8 +68,8 @@ func copyOf(t testing.TB, paths ...string) files {
 	return out
 }
 
-// restore restores the content of some files.
-func (f files) restore(t testing.TB, paths ...string) {
+// restore writes the recorded contents back to some files.
+func (f fileContents) restore(t testing.TB, paths ...string) {
 	t.Helper()
 	for _, path := range paths {
 		raw, known := f[path]
@@ -82,8 +82,8 @@ func (f files) restore(t testing.TB, paths ...string) {
 	}
 }
 
-// issue starts the issuer and asks for a token of an epoch for each account. It returns how many got one.
-func (a *aged) issue(t testing.TB, epoch uint64, names ...string) (issued int, err error) {
+// issue starts the issuer and asks for a token of an epoch for each account. It returns how many accounts got one.
+func (a *rollbackIssuer) issue(t testing.TB, epoch uint64, names ...string) (issued int, err error) {
 	t.Helper()
 	i, err := issuer.New(a.cfg)
 	if err != nil {
@@ -104,7 +104,7 @@ func (a *aged) issue(t testing.TB, epoch uint64, names ...string) (issued int, e
 }
 
 // mustIssue is issue for an issuer that must start.
-func (a *aged) mustIssue(t testing.TB, epoch uint64, names ...string) int {
+func (a *rollbackIssuer) mustIssue(t testing.TB, epoch uint64, names ...string) int {
 	t.Helper()
 	n, err := a.issue(t, epoch, names...)
 	require.NoError(t, err)
@@ -112,7 +112,7 @@ func (a *aged) mustIssue(t testing.TB, epoch uint64, names ...string) int {
 }
 
 // requireEnded asserts that epochs 0 and 1 issue no further token, and that the next epoch does.
-func (a *aged) requireEnded(t *testing.T) {
+func (a *rollbackIssuer) requireEnded(t *testing.T) {
 	t.Helper()
 	i, err := issuer.New(a.cfg)
 	require.NoError(t, err)
@@ -130,54 +130,55 @@ func (a *aged) requireEnded(t *testing.T) {
 	require.ErrorIs(t, err, problem.New(problem.Limit, ""))
 }
 
-// TestStateRollback: if the store or the keys are not those of the last token, nothing is issued until the operator has ended
-// the affected epochs. Then the others continue.
+// TestStateRollback: if the store or the keys are older than the last token, the issuer issues nothing until the
+// operator has ended the affected epochs. Then the others continue.
 func TestStateRollback(t *testing.T) {
 	for name, c := range map[string]struct {
-		change func(t *testing.T, a *aged, unused, early files)
+		change func(t *testing.T, a *rollbackIssuer, unused, early fileContents)
 		why    string
 	}{
-		"store deleted": {func(t *testing.T, a *aged, unused, _ files) { unused.restore(t, a.store()...) },
-			"the store has none of its counts: it was lost, or is another one"},
-		"store restored": {func(t *testing.T, a *aged, _, early files) { early.restore(t, a.store()...) },
-			"the store is at commit 2, and tokens were given out up to commit 5: it was restored"},
-		"keys restored": {func(t *testing.T, a *aged, _, early files) { early.restore(t, a.keys()...) },
-			"its keys are at commit 2, their mark at 2, and the store at 5: one was restored"},
-		"keys from before the first token": {func(t *testing.T, a *aged, unused, _ files) { unused.restore(t, a.keys()...) },
-			"the mark beside its keys is gone"},
-		"key file from before the first token": {func(t *testing.T, a *aged, unused, _ files) {
+		"store deleted": {func(t *testing.T, a *rollbackIssuer, unused, _ fileContents) { unused.restore(t, a.store()...) },
+			"the store has no counts of this task: it is new, or another store"},
+		"store restored": {func(t *testing.T, a *rollbackIssuer, _, early fileContents) { early.restore(t, a.store()...) },
+			"the store is an older copy: it is at commit 2, but tokens were issued up to commit 5"},
+		"keys restored": {func(t *testing.T, a *rollbackIssuer, _, early fileContents) { early.restore(t, a.keys()...) },
+			"the keys are at commit 2, their mark at 2 and the store at 5: one is an older copy"},
+		"keys from before the first token": {func(t *testing.T, a *rollbackIssuer, unused, _ fileContents) {
+			unused.restore(t, a.keys()...)
+		}, "the mark beside the key file is missing"},
+		"key file from before the first token": {func(t *testing.T, a *rollbackIssuer, unused, _ fileContents) {
 			unused.restore(t, a.keys()[0])
-		}, "its key file is from before its first token"},
-		"key file restored": {func(t *testing.T, a *aged, _, early files) { early.restore(t, a.keys()[0]) },
-			"its keys are at commit 2, their mark at 5, and the store at 5: one was restored"},
-		"store and mark restored": {func(t *testing.T, a *aged, _, early files) {
+		}, "the key file is an older copy, from before its first token"},
+		"key file restored": {func(t *testing.T, a *rollbackIssuer, _, early fileContents) { early.restore(t, a.keys()[0]) },
+			"the keys are at commit 2, their mark at 5 and the store at 5: one is an older copy"},
+		"store and mark restored": {func(t *testing.T, a *rollbackIssuer, _, early fileContents) {
 			early.restore(t, append(a.store(), a.keys()[1])...)
-		}, "the store is at commit 2, and tokens were given out up to commit 5: it was restored"},
-		"store and key file restored": {func(t *testing.T, a *aged, _, early files) {
+		}, "the store is an older copy: it is at commit 2, but tokens were issued up to commit 5"},
+		"store and key file restored": {func(t *testing.T, a *rollbackIssuer, _, early fileContents) {
 			early.restore(t, append(a.store(), a.keys()[0])...)
-		}, "the store is at commit 2, and tokens were given out up to commit 5: it was restored"},
-		"mark deleted": {func(t *testing.T, a *aged, unused, _ files) { unused.restore(t, a.keys()[1]) },
-			"the mark beside its keys is gone"},
-		"store deleted, keys restored": {func(t *testing.T, a *aged, unused, early files) {
+		}, "the store is an older copy: it is at commit 2, but tokens were issued up to commit 5"},
+		"mark deleted": {func(t *testing.T, a *rollbackIssuer, unused, _ fileContents) { unused.restore(t, a.keys()[1]) },
+			"the mark beside the key file is missing"},
+		"store deleted, keys restored": {func(t *testing.T, a *rollbackIssuer, unused, early fileContents) {
 			unused.restore(t, a.store()...)
 			early.restore(t, a.keys()...)
-		}, "the store has none of its counts"},
-		"store restored, keys further": {func(t *testing.T, a *aged, _, early files) {
+		}, "the store has no counts of this task"},
+		"store restored, keys further": {func(t *testing.T, a *rollbackIssuer, _, early fileContents) {
 			require.Equal(t, 3, a.mustIssue(t, 0, "x", "y", "z"))
 			late := copyOf(t, a.keys()...)
 			require.Equal(t, 2, a.mustIssue(t, 0, "v", "w"))
 			early.restore(t, a.store()...)
 			late.restore(t, a.keys()...)
-		}, "the store is at commit 2, and tokens were given out up to commit 8"},
-		"begun anew with the keys of before": {func(t *testing.T, a *aged, _, _ files) {
+		}, "the store is an older copy: it is at commit 2, but tokens were issued up to commit 8"},
+		"new binding, keys of the previous one": {func(t *testing.T, a *rollbackIssuer, _, _ fileContents) {
 			before := copyOf(t, a.keys()...)
 			_, err := issuer.EndAllEpochs(a.cfg)
 			require.NoError(t, err)
 			before.restore(t, a.keys()...)
-		}, "its keys have been used with another store"},
+		}, "the keys belong to another store"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			a := newAged(t)
+			a := newRollbackIssuer(t)
 			unused := copyOf(t, a.all()...)
 			require.Equal(t, 2, a.mustIssue(t, 0, "ann", "bob"))
 			early := copyOf(t, a.all()...)
@@ -199,16 +200,16 @@ func TestStateRollback(t *testing.T) {
 			require.EqualValues(t, 2, ended[0].Next)
 			again, err := issuer.EndEpochs(a.cfg)
 			require.NoError(t, err)
-			require.Empty(t, again, "nothing is left to end")
+			require.Empty(t, again, "all affected epochs are ended")
 			a.requireEnded(t)
 		})
 	}
 }
 
 // TestStateRollbackTogether: store and keys rolled back to the same moment are consistent, so nothing in them shows the
-// rollback. The operator, who has restored them, must act.
+// rollback. The operator who restored them must end the epochs.
 func TestStateRollbackTogether(t *testing.T) {
-	a := newAged(t)
+	a := newRollbackIssuer(t)
 	require.Equal(t, 1, a.mustIssue(t, 0, "ann"))
 	early := copyOf(t, a.all()...)
 	require.Equal(t, 1, a.mustIssue(t, 0, "bob"))
@@ -220,13 +221,13 @@ func TestStateRollbackTogether(t *testing.T) {
 	ended, err = issuer.EndAllEpochs(a.cfg)
 	require.NoError(t, err)
 	require.Len(t, ended, 1)
-	require.Equal(t, issuer.Ended{ID: a.Open.ID.String(), Name: "test 0", Ended: 2, Next: 2}, ended[0])
+	require.Equal(t, issuer.EndedTask{ID: a.Open.ID.String(), Name: "test 0", Ended: 2, Next: 2}, ended[0])
 	a.requireEnded(t)
 }
 
-// TestEndEpochsByAWrongClock: a wrong clock does not erase keys of future epochs.
-func TestEndEpochsByAWrongClock(t *testing.T) {
-	a := newAged(t)
+// TestEndEpochsWithWrongClock: with a wrong clock, end-epochs erases no keys of future epochs.
+func TestEndEpochsWithWrongClock(t *testing.T) {
+	a := newRollbackIssuer(t)
 	require.Equal(t, 1, a.mustIssue(t, 0, "ann"))
 	a.Clock.Advance(10 * 365 * 24 * time.Hour)
 	_, err := issuer.EndAllEpochs(a.cfg)
@@ -238,16 +239,16 @@ func TestEndEpochsByAWrongClock(t *testing.T) {
 	require.EqualValues(t, 2, ended[0].Next)
 }
 
-// TestStateRollbackAtRandom rolls any proper part of {store, key file, mark} of an issuer back to random moments. The issuer
-// refuses, or nobody gets a second token.
+// TestStateRollbackAtRandom rolls any proper part of {store, key file, mark} of an issuer back to random moments. The
+// issuer refuses, or nobody gets a second token.
 func TestStateRollbackAtRandom(t *testing.T) {
 	const moments = 12
 	restores := 60
 	if stattest.Long {
 		restores = 1000
 	}
-	a := newAged(t)
-	history := []files{copyOf(t, a.all()...)}
+	a := newRollbackIssuer(t)
+	history := []fileContents{copyOf(t, a.all()...)}
 	var names []string
 	for i := range moments {
 		names = append(names, fmt.Sprint("person ", i))
@@ -277,9 +278,9 @@ func TestStateRollbackAtRandom(t *testing.T) {
 	t.Logf("%d of %d restores refused, no second token in any", refused, restores)
 }
 
-// TestErasedKeysStayErased: a key file from before an epoch's end, with everything else current, brings no key back.
+// TestErasedKeysStayErased: a key file from before an epoch's end brings no key back, if everything else is current.
 func TestErasedKeysStayErased(t *testing.T) {
-	a := newAged(t)
+	a := newRollbackIssuer(t)
 	var log bytes.Buffer
 	a.cfg.Log = slog.New(slog.NewTextHandler(&log, nil))
 	require.Equal(t, 1, a.mustIssue(t, 0, "ann"))
@@ -308,16 +309,16 @@ func TestErasedKeysStayErased(t *testing.T) {
 	require.Contains(t, log.String(), "an older copy of the key file was restored")
 }
 
-// TestMarkFails: a token whose count is not in the mark is not issued. The same request succeeds later, also after a
-// crash in between.
+// TestMarkFails: if the issuer cannot write a count to the mark, it issues no token. The same request succeeds later,
+// also after a crash in between.
 func TestMarkFails(t *testing.T) {
-	a := newAged(t)
+	a := newRollbackIssuer(t)
 	i, err := issuer.New(a.cfg)
 	require.NoError(t, err)
 	server := httptest.NewServer(i.Handler())
 	repair := issuer.BreakMarks(i)
 	body := request(t, a.Cascade, 0)
-	for range 3 { // it is in the store after the first attempt
+	for range 3 { // the first attempt has stored the count
 		_, err = ask(t, server.URL, a.Cascade, 0, body, account("ann"))
 		require.ErrorIs(t, err, problem.New(problem.Overloaded, ""))
 	}
@@ -329,7 +330,7 @@ func TestMarkFails(t *testing.T) {
 	_, err = ask(t, server.URL, a.Cascade, 0, lost, account("bob"))
 	require.ErrorIs(t, err, problem.New(problem.Overloaded, ""))
 	server.Close()
-	i.Close() // complains of marks that are closed already
+	i.Close() // its error is about marks that are closed already
 
 	i, err = issuer.New(a.cfg)
 	require.NoError(t, err)
@@ -343,11 +344,11 @@ func TestMarkFails(t *testing.T) {
 	require.Equal(t, first, again)
 }
 
-// TestStateRollbackWhileServing: a running issuer notices that its store was rolled back, also after a failure of its marks,
-// when the store may be ahead of them. It does not lower its marks to the store.
+// TestStateRollbackWhileServing: a running issuer notices that its store was rolled back. It does so also after a
+// failed write of its marks, when the store may have one more commit. It does not lower its marks to the store.
 func TestStateRollbackWhileServing(t *testing.T) {
 	for _, fails := range []bool{false, true} {
-		a := newAged(t)
+		a := newRollbackIssuer(t)
 		require.Equal(t, 2, a.mustIssue(t, 0, "ann", "bob"))
 		i, err := issuer.New(a.cfg)
 		require.NoError(t, err)
@@ -380,7 +381,7 @@ func TestStateRollbackWhileServing(t *testing.T) {
 // TestGroups: concurrent requests share commits.
 func TestGroups(t *testing.T) {
 	const requests = 64
-	a := newAged(t)
+	a := newRollbackIssuer(t)
 	i, err := issuer.New(a.cfg)
 	require.NoError(t, err)
 	defer i.Close()
@@ -406,7 +407,7 @@ func TestGroups(t *testing.T) {
 
 // TestTwoStoresOneKey: two issuers with copies of one store and the same keys cannot both run.
 func TestTwoStoresOneKey(t *testing.T) {
-	a := newAged(t)
+	a := newRollbackIssuer(t)
 	require.Equal(t, 1, a.mustIssue(t, 0, "ann"))
 	raw, err := os.ReadFile(a.store()[0])
 	require.NoError(t, err)

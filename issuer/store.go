@@ -17,8 +17,8 @@ import (
 	"github.com/doona-dp/doona/wire/task"
 )
 
-// schema has one row for each issued token, and one for each task. Accounts and requests are hashes under a key that is
-// erased with the epoch.
+// schema has one row for each issued token, and one for each task. Accounts and requests are hashes under a key that
+// the issuer erases with the epoch.
 const schema = `CREATE TABLE IF NOT EXISTS issued (
 	task BLOB NOT NULL, epoch INTEGER NOT NULL, account BLOB NOT NULL, request BLOB NOT NULL,
 	PRIMARY KEY (task, epoch, account, request)
@@ -27,14 +27,14 @@ CREATE TABLE IF NOT EXISTS store_binding (
 	task BLOB PRIMARY KEY, name TEXT NOT NULL, commits INTEGER NOT NULL, next INTEGER NOT NULL
 ) WITHOUT ROWID`
 
-// pageSize is SQLite's default page size in bytes. logSize is about how many bytes the log grows to before SQLite
-// copies it into the file and starts it again.
+// pageSize is SQLite's default page size in bytes. logSize is the approximate size in bytes at which SQLite copies the
+// log into the file and starts it again.
 const (
 	pageSize = 4096
 	logSize  = 4 << 20
 )
 
-// hash is the name of an account or a request, under the key of an epoch.
+// hash is the hash of an account or a request under the key of an epoch.
 type hash [16]byte
 
 // store counts tokens durably. It is safe for concurrent use. One process can open it at a time.
@@ -44,9 +44,9 @@ type store struct {
 
 	requests durable.Coalescer[*countRequest] // gathers requests into a group
 
-	commitMu sync.Mutex // one commit at a time; guards the rest, and the marks
-	bindings map[task.ID]*openBinding
-	unsure   bool // the marks may be behind the store
+	commitMu    sync.Mutex // one commit at a time; guards the rest, and the marks
+	bindings    map[task.ID]*openBinding
+	marksMayLag bool // the marks may lack the store's last commit
 }
 
 // storePath returns the file of a store.
@@ -111,7 +111,7 @@ func (s *store) prepare() error {
 	return nil
 }
 
-// has says whether the store has a table. A read-only store may be incomplete.
+// has reports whether the store has a table. A read-only store may be incomplete.
 func (s *store) has(table string) (is bool, err error) {
 	err = s.db.QueryRow(`SELECT count(*) FROM sqlite_master WHERE name = ?`, table).Scan(&is)
 	return is, err
@@ -123,28 +123,29 @@ func (s *store) binding(id task.ID) (*storeBinding, error) {
 		return nil, err
 	}
 	t := &storeBinding{}
-	err := s.db.QueryRow(`SELECT name, commits, next FROM store_binding WHERE task = ?`, id[:]).Scan(&t.Name, &t.Commits, &t.Next)
+	err := s.db.QueryRow(`SELECT name, commits, next FROM store_binding WHERE task = ?`, id[:]).Scan(&t.Name,
+		&t.Commits, &t.Next)
 	if errors.Is(err, sql.ErrNoRows) {
 		return nil, nil
 	}
 	return t, err
 }
 
-// begin stores a new binding of a task and deletes what was counted under the old one.
-func (s *store) begin(id task.ID, t *storeBinding) error {
-	return s.within(func(tx *sql.Tx) error {
+// replaceBinding stores a new binding of a task and deletes the counts of the old one.
+func (s *store) replaceBinding(id task.ID, t *storeBinding) error {
+	return s.transact(func(tx *sql.Tx) error {
 		if _, err := tx.Exec(`DELETE FROM issued WHERE task = ?`, id[:]); err != nil {
 			return err
 		}
-		_, err := tx.Exec(`INSERT OR REPLACE INTO store_binding (task, name, commits, next) VALUES (?, ?, ?, ?)`, id[:], t.Name,
-			t.Commits, t.Next)
+		_, err := tx.Exec(`INSERT OR REPLACE INTO store_binding (task, name, commits, next) VALUES (?, ?, ?, ?)`, id[:],
+			t.Name, t.Commits, t.Next)
 		return err
 	})
 }
 
-// within runs do in one durable transaction. It ignores cancellation: a client that disconnects must not look like a
-// failure of the store.
-func (s *store) within(do func(tx *sql.Tx) error) error {
+// transact runs do in one durable transaction. It ignores cancellation: otherwise a client that disconnects would cause
+// what appears to be a failure of the store.
+func (s *store) transact(do func(tx *sql.Tx) error) error {
 	tx, err := s.db.BeginTx(context.Background(), nil)
 	if err != nil {
 		return fmt.Errorf("couldn't begin: %w", err)
@@ -159,11 +160,11 @@ func (s *store) within(do func(tx *sql.Tx) error) error {
 	return nil
 }
 
-// probe tests that the store can be written to, with as many bytes as a few thousand requests take.
+// probe returns an error unless the store can be written to. It writes as many bytes as a few thousand requests take.
 func (s *store) probe() error {
 	filler := make([]byte, 1<<20)
 	rand.Read(filler) // random bytes do not compress
-	err := s.within(func(tx *sql.Tx) error {
+	err := s.transact(func(tx *sql.Tx) error {
 		if _, err := tx.Exec(`CREATE TABLE IF NOT EXISTS probe (filler BLOB)`); err != nil {
 			return err
 		}
@@ -173,7 +174,7 @@ func (s *store) probe() error {
 	if err != nil {
 		return err
 	}
-	return s.within(func(tx *sql.Tx) error {
+	return s.transact(func(tx *sql.Tx) error {
 		_, err := tx.Exec(`DROP TABLE probe`)
 		return err
 	})
@@ -188,19 +189,20 @@ func (s *store) issued(ctx context.Context, task task.ID, epoch uint64) (n uint6
 	return n, err
 }
 
-// eraseAtOnce is how many rows one transaction erases: others wait for it, and a full disk has space for no more.
-var eraseAtOnce int64 = 20_000
+// eraseBatch is the number of rows that one transaction erases. More rows would delay other transactions, and need
+// space that a full disk does not have.
+var eraseBatch int64 = 20_000
 
-// eraseRoom is how many bytes of disk the store needs to erase: its log, which a transaction fills before SQLite copies
-// it into the file, and the rows of one transaction with their pages.
-const eraseRoom = logSize + 4<<20
+// eraseSpace is how many bytes of disk the store needs to erase: its log, which a transaction fills before SQLite
+// copies it into the file, and the rows of one transaction with their pages.
+const eraseSpace = logSize + 4<<20
 
 // erase deletes the rows of an epoch, also from the log.
 func (s *store) erase(ctx context.Context, task task.ID, epoch uint64) error {
 	const some = `DELETE FROM issued WHERE task = ? AND epoch = ? AND (account, request) IN (
 		SELECT account, request FROM issued WHERE task = ? AND epoch = ? LIMIT ?)`
-	for erased := eraseAtOnce; erased == eraseAtOnce; {
-		done, err := s.db.ExecContext(ctx, some, task[:], epoch, task[:], epoch, eraseAtOnce)
+	for erased := eraseBatch; erased == eraseBatch; {
+		done, err := s.db.ExecContext(ctx, some, task[:], epoch, task[:], epoch, eraseBatch)
 		if err == nil {
 			erased, err = done.RowsAffected()
 		}
@@ -218,7 +220,7 @@ func (s *store) scrub(ctx context.Context) error {
 		return fmt.Errorf("couldn't empty the log: %w", err)
 	}
 	if busy != 0 {
-		return errors.New("couldn't empty the log: it is being read")
+		return errors.New("couldn't empty the log: another process reads it")
 	}
 	return nil
 }

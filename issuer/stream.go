@@ -13,8 +13,8 @@ import (
 	"github.com/doona-dp/doona/wire/taskfile"
 )
 
-// stream is a stream whose first task is in the configuration. Its successors come from its first relay, and change
-// only what the first task allows. It implements [taskstream.Server].
+// stream is a stream whose first task is in the configuration. The issuer gets the successors from the first relay.
+// They change only what the first task allows. stream implements [taskstream.Server].
 type stream struct {
 	*taskstream.Folder
 	issuer *Issuer
@@ -24,11 +24,11 @@ type stream struct {
 
 // loadStream loads the known successors of a task that is the first of a stream.
 func (i *Issuer) loadStream(c TaskConfig, raw []byte, first *hostedTask) error {
-	place := first.Stream
+	in := first.Stream
 	switch {
-	case place == nil && c.Recovery != "":
+	case in == nil && c.Recovery != "":
 		return invalid.Field("recovery", c.Recovery, "none, for a task that is in no stream")
-	case c.Successors == "" && (place == nil || place.Position > 0):
+	case c.Successors == "" && (in == nil || in.Position > 0):
 		return nil // a later task may be served by itself
 	case c.Successors == "":
 		return invalid.Field("successors", `""`, "a folder, for the first task of a stream")
@@ -49,7 +49,7 @@ func (i *Issuer) loadStream(c TaskConfig, raw []byte, first *hostedTask) error {
 			return fmt.Errorf("position %d: %w", t.Stream.Position, err)
 		}
 		if i.hosted().tasks[next.ID] != nil {
-			return invalid.Field("tasks", next.ID.String(), "each task once: it follows in the stream")
+			return invalid.Field("tasks", next.ID.String(), "each task once: it already follows in the stream")
 		}
 		i.serve(next)
 		l.served = append(l.served, next)
@@ -59,17 +59,17 @@ func (i *Issuer) loadStream(c TaskConfig, raw []byte, first *hostedTask) error {
 
 // load prepares a successor.
 func (l *stream) load(t *taskstream.Task) (*hostedTask, error) {
-	if err := l.issuer.mayTell(t.Open); err != nil {
+	if err := l.issuer.checkTimeKey(t.Open); err != nil {
 		return nil, err
 	}
 	next, err := loadOpen(t.Open, l.Keys(t.Task), l.served[0].quota)
 	if errors.Is(err, fs.ErrNotExist) {
-		err = fmt.Errorf("the owner signed a task without this issuer's keys in %s: %w", l.path, err)
+		err = fmt.Errorf("the owner signed a task, but %s has no keys of this issuer for it: %w", l.path, err)
 	}
 	return next, err
 }
 
-// follow adds the successors of all streams as they come, until ctx ends.
+// follow adds the successors of all streams when they appear, until ctx ends.
 func (i *Issuer) follow(ctx context.Context) {
 	f := taskstream.Follower{Client: i.relays, Every: i.cfg.FollowInterval, Log: i.cfg.Log,
 		Clock: func() time.Time { return i.clock.Read().Now }}
@@ -89,7 +89,7 @@ func (l *stream) Prepare(t *taskstream.Task) error {
 // Served returns how many of the stream's tasks are served.
 func (l *stream) Served() int { return len(l.served) }
 
-// Stuck sets the metric that says whether the stream cannot continue here.
+// Stuck sets the metric for a stream that cannot continue here.
 func (l *stream) Stuck(err error) {
 	l.issuer.metrics.Set(metricStuck, service.Flag(err != nil).Value(), l.served[0].name())
 }
@@ -104,13 +104,13 @@ func (l *stream) Serve(t *taskstream.Task) error {
 	if err := i.store.join(next); err != nil {
 		return fmt.Errorf("couldn't issue tokens of task %s: %w", next.ID, err)
 	}
-	if err := i.eraseAgain(next); err != nil {
+	if err := i.eraseRestoredKeys(next); err != nil {
 		return err
 	}
 	i.serve(next)
 	l.served = append(l.served, next)
 	i.setClockPeers()
-	endsLater(i.metrics, l)
-	i.cfg.Log.Info("a stream goes on", "task", next.name(), "position", t.Stream.Position)
+	setStreamEnd(i.metrics, l)
+	i.cfg.Log.Info("stream continued", "task", next.name(), "position", t.Stream.Position)
 	return nil
 }

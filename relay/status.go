@@ -188,12 +188,12 @@ func refusedIn(ctx context.Context, kept *store.Store, all []store.Progress) (ma
 // It must not be public.
 func (r *Relay) AdminHandler() http.Handler {
 	admin := service.Admin{
-		Ready:   r.isReady,
-		Status:  func(ctx context.Context) (any, error) { return r.Status(ctx) },
-		Look:    func(ctx context.Context) { r.measure(ctx) },
-		Metrics: r.monitor.Metrics,
-		Address: r.cfg.Admin,
-		Hosts:   r.cfg.AdminHosts,
+		Ready:        r.isReady,
+		Status:       func(ctx context.Context) (any, error) { return r.Status(ctx) },
+		UpdateGauges: func(ctx context.Context) { r.measure(ctx) },
+		Metrics:      r.monitor.Metrics,
+		Address:      r.cfg.Admin,
+		Hosts:        r.cfg.AdminHosts,
 	}
 	return admin.Handler(r.cfg.Log)
 }

@@ -10,9 +10,9 @@ import (
 	"github.com/doona-dp/doona/issuer"
 )
 
-// endResult is what end-epochs prints.
+// endResult is the output of end-epochs.
 type endResult struct {
-	Tasks []issuer.Ended `json:"tasks"`
+	Tasks []issuer.EndedTask `json:"tasks"`
 }
 
 func endCommand() *cobra.Command {
@@ -20,16 +20,18 @@ func endCommand() *cobra.Command {
 	var all bool
 	cmd := &cobra.Command{
 		Use:   "end-epochs --config issuer.yaml",
-		Short: "End the epochs whose tokens cannot be counted any more",
-		Long: `An issuer whose store or keys are not those of its last token is refused: its store may have
-forgotten who has had tokens. Put back what is newest, if you have it. If not, end-epochs erases, for each
-task that is refused, the keys of all epochs of which tokens may have been issued: those that have begun, the
-one after them, and any that the store or the keys tell of. They give out no further token; tokens that
-clients have stay good. Later epochs go on, with counts begun anew.
+		Short: "End the epochs whose issued tokens are no longer known",
+		Long: `An issuer does not start if its store or its keys are older than its last token: the store may have
+forgotten which clients got tokens. If you have the newest files, put them back.
 
-Where store and keys were both restored to one moment, as a snapshot of the machine does, nothing in
-them tells. Say so with --all, which ends the epochs of every task that has issued tokens. The issuer must not
-be running.`,
+Otherwise end-epochs erases keys of each task that was rolled back: those of all epochs for which
+tokens may have been issued. These are the epochs that have begun, the next one, and all that the store
+or the keys name. The issuer issues no further tokens for these epochs; tokens that clients have stay
+valid. Later epochs continue with new counts.
+
+If the store and the keys were restored to the same moment, as by a snapshot of the machine, nothing in
+them shows it. Then run end-epochs --all: it ends the epochs of every task that has issued tokens. Stop
+the issuer first.`,
 		Example: `  issuer end-epochs --config issuer.yaml
   issuer end-epochs --config issuer.yaml --all`,
 		Args: cli.NoArgs,
@@ -46,19 +48,19 @@ be running.`,
 			if err != nil {
 				return err
 			}
-			return cli.Print(cmd, endResult{append([]issuer.Ended{}, ended...)}, func(w io.Writer) error {
+			return cli.Print(cmd, endResult{append([]issuer.EndedTask{}, ended...)}, func(w io.Writer) error {
 				for _, e := range ended {
-					fmt.Fprintf(w, "%s  %q: epochs before %d are ended, %d keys erased\n", e.ID, e.Name, e.Next, e.Ended)
+					fmt.Fprintf(w, "%s  %q: ended all epochs before %d, erased %d keys\n", e.ID, e.Name, e.Next, e.Ended)
 				}
 				if len(ended) == 0 {
-					fmt.Fprintln(w, "nothing was set back, as far as store and keys tell: nothing is ended")
+					fmt.Fprintln(w, "no state rollback detected: no epoch ended")
 				}
 				return nil
 			})
 		},
 	}
 	cmd.Flags().StringVar(&config, "config", "", "configuration file (issuer.yaml)")
-	cmd.Flags().BoolVar(&all, "all", false, "end the epochs of all tasks: store and keys were restored together")
+	cmd.Flags().BoolVar(&all, "all", false, "end the epochs of all tasks that have issued tokens")
 	cli.Require(cmd, "config")
 	return cmd
 }

@@ -7,7 +7,7 @@ import (
 )
 
 func TestHelp(t *testing.T) {
-	const config = "needs the keys of every party, as TestScripts makes them"
+	const config = "needs the keys of every party, as in TestScripts"
 	clitest.Help(t, root(), map[string]string{
 		"issuer health --admin http://127.0.0.1:9081":        "needs a running issuer",
 		"issuer serve --config /etc/doona/issuer.yaml":       config,

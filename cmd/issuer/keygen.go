@@ -12,7 +12,7 @@ import (
 	"github.com/doona-dp/doona/wire/taskfile"
 )
 
-// keygenResult is what keygen prints about token keys, for the task's owner.
+// keygenResult is the output of keygen for token keys. The task's owner needs it.
 type keygenResult struct {
 	KeyList   string `json:"key_list"`  // "sha256:…", as the task names the list
 	Public    string `json:"public"`    // file with the signed list
@@ -32,16 +32,16 @@ func keygenCommand() *cobra.Command {
 		Short: "Make a signing key, or the keys for a task's tokens, one for each epoch",
 		Long: `Keygen writes private keys to FILE, of mode 0600, which must not exist.
 
-  sign   one Ed25519 key, the issuer's identity, and prints its public half, "ed25519:…". It must be no
-         relay's and neither the verifier's nor the owner's: whoever has tokens without end can surround
-         one person with clients of their own, and see what is left.
-  token  one 2048-bit RSA key for each epoch of a task, and beside FILE
+  sign   one Ed25519 key, the issuer's identity. Keygen prints its public half, "ed25519:…". Do not use
+         the key of a relay, the verifier or the owner: a party with unlimited tokens can surround one
+         person with its own clients, and so learn that person's value.
+  token  one 2048-bit RSA key for each epoch of a task. Keygen also writes two files beside FILE:
 
-  FILE.pub        the list of the keys' ids, signed with --sign-key: give it to the task's owner,
-                  with the public half of that key, for 'doona task new --issuer'
-  FILE.directory  the public keys, for a first relay that cannot fetch them from you
+  FILE.pub        the list of the keys' ids, signed with --sign-key. Give it to the task's owner,
+                  with the public half of that key, for 'doona task new --issuer'.
+  FILE.directory  the public keys, for a first relay that cannot fetch them from the issuer
 
-The keys for tokens are erased one by one as the epochs end, so make new ones for every task.`,
+The issuer erases each token key when its epoch ends. So make new keys for every task.`,
 		Example: `  issuer keygen --kind sign --out issuer.sign
   issuer keygen --kind token --sign-key issuer.sign --epochs 30 --out mean.keys`,
 		Args: cli.NoArgs,
@@ -50,7 +50,7 @@ The keys for tokens are erased one by one as the epochs end, so make new ones fo
 	set := cmd.Flags()
 	set.StringVar(&f.kind, "kind", "", "sign or token")
 	set.StringVar(&f.out, "out", "", "file to write; must not exist")
-	set.StringVar(&f.sign, "sign-key", "", "token: file of the issuer's signing key, which vouches for the list")
+	set.StringVar(&f.sign, "sign-key", "", "token: file of the issuer's signing key, which signs the list")
 	set.Uint64Var(&f.epochs, "epochs", 0, "token: number of epochs of the task, 1 to 65536")
 	cli.Require(cmd, "kind", "out")
 	return cmd
@@ -73,7 +73,7 @@ func (f *keygenFlags) run(cmd *cobra.Command) error {
 func (f *keygenFlags) makeTokens(cmd *cobra.Command) error {
 	switch {
 	case f.sign == "":
-		return cli.Usagef("missing flag --sign-key: the list of a task's keys is signed by the issuer")
+		return cli.Usagef("missing flag --sign-key: the issuer signs the list of a task's keys")
 	case !cmd.Flags().Changed("epochs"):
 		return cli.Usagef("missing flag --epochs: every epoch of the task has a key")
 	case f.epochs < 1 || f.epochs > 65536:

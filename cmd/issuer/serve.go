@@ -26,32 +26,33 @@ func serveCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "serve --config issuer.yaml",
 		Short: "Run the issuer until SIGTERM or an interrupt",
-		Long: `Serve answers token requests on the public address; /healthz, /readyz, /metrics and /status are on
-the admin address, which must stay private: it answers requests for an IP address, localhost and the names
-of admin_hosts. It may be killed at any moment: what was sent has been counted,
-and the same request is answered again for free. SIGTERM or an interrupt drains it.
+		Long: `Serve answers token requests on the public address. /healthz, /readyz, /metrics and /status are on the
+admin address, which must stay private. The admin address answers only requests for an IP address,
+localhost or a name in admin_hosts. The issuer may be killed at any moment: it counts each token before
+it sends it, and a client may repeat a request without a further count. SIGTERM or an interrupt drains
+the issuer: it refuses new requests and answers those that have begun.
 
-issuer.yaml, for example:
+An example of issuer.yaml:
 
-  listen: 127.0.0.1:8085        # TLS is the proxy's before it
+  listen: 127.0.0.1:8085        # a proxy in front provides TLS
   admin: 127.0.0.1:9085
   store: sqlite:issuer.db
-  clients: account              # or address: networks; no protection against Sybils
-  api_keys: api.keys            # mode 0600; of the site's backends, one a line: openssl rand -base64 32
+  clients: account              # or address: networks, without protection against Sybils
+  api_keys: api.keys            # mode 0600; one key of a site's backend per line: openssl rand -base64 32
   tasks:
     - file: mean.bundle         # from the task's owner
-      owner: "ed25519:…"        # whom you agreed with
+      owner: "ed25519:…"        # the owner that you agreed with
       token_keys: mean.keys     # issuer keygen
-      quota: 1                  # tokens of a person in an epoch
+      quota: 1                  # tokens per person and epoch
 
-A backend posts what its page made, for a person whom it has logged in:
+A backend posts the request that its page made, for a person who is logged in:
 
   POST /v1/tasks/ID/epochs/E/token-request
   Authorization: Bearer API-KEY
   Doona-Account: opaque-name-of-the-person
   Content-Type: application/private-token-request
 
-'go doc github.com/doona-dp/doona/issuer.Config' explains every field, and likewise .TaskConfig those
+'go doc github.com/doona-dp/doona/issuer.Config' explains every field; .TaskConfig explains the fields
 of a task.`,
 		Example: "  issuer serve --config /etc/doona/issuer.yaml",
 		Args:    cli.NoArgs,
@@ -91,9 +92,9 @@ func checkCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "check-config --config issuer.yaml",
 		Short: "Check a configuration, its keys and its tasks",
-		Long: `Check-config does all that 'issuer serve' does before it listens: it reads the configuration, the
-API keys, every task and its keys, checks owners and that the keys are those the tasks name, and
-reads the store where there is one. It changes nothing, and prints the tasks.`,
+		Long: `Check-config makes all checks that 'issuer serve' makes before it listens. It reads the configuration,
+the API keys, every task and its keys, and the store if it exists. It checks the owners, and that the
+tasks name these keys. It changes nothing, and prints the tasks.`,
 		Example: "  issuer check-config --config issuer.yaml",
 		Args:    cli.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -106,7 +107,7 @@ reads the store where there is one. It changes nothing, and prints the tasks.`,
 					fmt.Fprintf(w, "%s  %q, tokens for each %s and epoch: %d\n", t.ID, t.Name, status.Clients, t.Quota)
 				}
 				if status.Clients == "address" {
-					fmt.Fprintln(w, "clients are networks: no protection against someone with many of them (Sybils)")
+					fmt.Fprintln(w, "clients are networks: no protection against an attacker with many networks (Sybils)")
 				}
 				_, err := fmt.Fprintln(w, "the configuration is good")
 				return err
@@ -125,7 +126,7 @@ func statusCommand() *cobra.Command {
 		Short: "Show how many tokens have been issued",
 		Long: `Status prints how many tokens have been issued for every task and every epoch that is open or next.
 
---config reads the store, also beside a running issuer; --admin asks a running issuer.`,
+--config reads the store, also while the issuer runs; --admin asks a running issuer.`,
 		Example: `  issuer status --config issuer.yaml
   issuer status --admin http://127.0.0.1:9085 --json`,
 		Args: cli.NoArgs,

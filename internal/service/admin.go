@@ -12,12 +12,12 @@ import (
 
 // Admin serves what a program shows its operator, at an address that must not be public.
 type Admin struct {
-	Ready   func(context.Context) error        // why the program cannot work; nil if it can
-	Status  func(context.Context) (any, error) // as JSON
-	Look    func(context.Context)              // updates the gauges of Metrics
-	Metrics *Metrics
-	Address string   // to listen on
-	Hosts   []string // further host names that requests may use: the setting admin_hosts
+	Ready        func(context.Context) error        // why the program cannot work; nil if it can
+	Status       func(context.Context) (any, error) // as JSON
+	UpdateGauges func(context.Context)              // updates the gauges of Metrics
+	Metrics      *Metrics
+	Address      string   // to listen on
+	Hosts        []string // further host names that requests may use: the setting admin_hosts
 }
 
 const settingAdminHosts = "admin_hosts"
@@ -35,7 +35,7 @@ func (a *Admin) Handler(log *slog.Logger) http.Handler {
 	})
 	scrape := a.Metrics.Handler()
 	mux.HandleFunc("GET /metrics", func(w http.ResponseWriter, req *http.Request) {
-		a.Look(req.Context())
+		a.UpdateGauges(req.Context())
 		scrape.ServeHTTP(w, req)
 	})
 	mux.HandleFunc("GET /status", Answer(log, func(w http.ResponseWriter, req *http.Request) error {

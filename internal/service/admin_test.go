@@ -19,7 +19,7 @@ func TestAdminIsPlainAndItsOwn(t *testing.T) {
 	metrics := service.NewMetrics([]service.Metric{service.Gauge("x", service.UnitCount, "help", "neighbour")})
 	metrics.Set("x", 1, hostile)
 	admin := service.Admin{Ready: func(context.Context) error { return nil },
-		Status: func(context.Context) (any, error) { return hostile, nil }, Look: func(context.Context) {},
+		Status: func(context.Context) (any, error) { return hostile, nil }, UpdateGauges: func(context.Context) {},
 		Metrics: metrics, Address: "relay.example:9081", Hosts: []string{"scraped"}}
 	handler := admin.Handler(slog.New(slog.DiscardHandler))
 	get := func(host, path string) *httptest.ResponseRecorder {

@@ -162,12 +162,12 @@ func (s *Server) Status(context.Context) (*Status, error) {
 // AdminHandler serves the operator's HTTP interface: /healthz, /readyz, /metrics and /status. It must not be public.
 func (s *Server) AdminHandler() http.Handler {
 	admin := service.Admin{
-		Ready:   s.isReady,
-		Status:  func(ctx context.Context) (any, error) { return s.Status(ctx) },
-		Look:    s.setGauges,
-		Metrics: s.metrics,
-		Address: s.cfg.Admin,
-		Hosts:   s.cfg.AdminHosts,
+		Ready:        s.isReady,
+		Status:       func(ctx context.Context) (any, error) { return s.Status(ctx) },
+		UpdateGauges: s.setGauges,
+		Metrics:      s.metrics,
+		Address:      s.cfg.Admin,
+		Hosts:        s.cfg.AdminHosts,
 	}
 	return admin.Handler(s.cfg.Log)
 }
