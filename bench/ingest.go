@@ -91,13 +91,13 @@ func measureIngest(ctx context.Context, s *Setup) (rows []Row, err error) {
 type field struct {
 	*quickstart.Deployment
 	listen, admin string
-	reports       []*openloop.Report
+	reports       []*openloop.LoadReport
 	opens         float64 // bare HPKE opens per second of CPU time
 }
 
 // newField lays out two relays and seals reports of some slots.
 func newField(dir string, slots, reports int) (*field, error) {
-	f := &field{reports: make([]*openloop.Report, reports)}
+	f := &field{reports: make([]*openloop.LoadReport, reports)}
 	var addresses [4]string
 	for i := range addresses {
 		l, err := net.Listen("tcp", "127.0.0.1:0")
@@ -148,7 +148,7 @@ func (f *field) seal(slots int) error {
 			messages[j] = task.Message{Body: make([]byte, 8)}
 		}
 		body, err := sealer.Seal(0, [][]task.Message{messages})
-		f.reports[i] = &openloop.Report{Body: body, Client: fmt.Sprintf("10.%d.%d.1", i>>8, i&0xff)}
+		f.reports[i] = &openloop.LoadReport{Body: body, Client: fmt.Sprintf("10.%d.%d.1", i>>8, i&0xff)}
 		return err
 	})
 }

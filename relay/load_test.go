@@ -134,11 +134,11 @@ func limitMemory(t *testing.T, c *relaytest.Cascade) {
 }
 
 // sealPool makes reports of the values from, from+1, …
-func sealPool(t *testing.T, c *relaytest.Cascade, from, n int) []*openloop.Report {
+func sealPool(t *testing.T, c *relaytest.Cascade, from, n int) []*openloop.LoadReport {
 	t.Helper()
-	pool := make([]*openloop.Report, n)
+	pool := make([]*openloop.LoadReport, n)
 	for i, body := range sealFrom(t, c, from, n) {
-		pool[i] = &openloop.Report{Body: body, Client: relaytest.Network(from + i)}
+		pool[i] = &openloop.LoadReport{Body: body, Client: relaytest.Network(from + i)}
 		if at := from + i; at%4 == 3 {
 			pool[i].Client = greedy(at)
 		}
@@ -148,16 +148,16 @@ func sealPool(t *testing.T, c *relaytest.Cascade, from, n int) []*openloop.Repor
 
 // fillUp slowly posts the reports of unknown fate again, as a client would, and enough of the rest to fill the last
 // batch: then all acknowledged reports are sealed.
-func fillUp(t *testing.T, target *url.URL, pool []*openloop.Report, n int) {
+func fillUp(t *testing.T, target *url.URL, pool []*openloop.LoadReport, n int) {
 	t.Helper()
-	calmly := func(reports []*openloop.Report) {
+	calmly := func(reports []*openloop.LoadReport) {
 		openloop.Run(t.Context(), openloop.Options{URL: target, Duration: 10 * time.Minute, Connections: 8},
 			openloop.Pool(reports))
 		for _, r := range reports {
 			require.Equal(t, openloop.Taken, r.Fate)
 		}
 	}
-	var unknown, waiting []*openloop.Report
+	var unknown, waiting []*openloop.LoadReport
 	taken := 0
 	for _, r := range pool {
 		switch r.Fate {
@@ -179,7 +179,7 @@ func fillUp(t *testing.T, target *url.URL, pool []*openloop.Report, n int) {
 }
 
 // verify requires that the acknowledged reports, and no others, come out of the sealed batches, each once.
-func (f *loadFigures) verify(t *testing.T, c *relaytest.Cascade, pool []*openloop.Report, n int) {
+func (f *loadFigures) verify(t *testing.T, c *relaytest.Cascade, pool []*openloop.LoadReport, n int) {
 	t.Helper()
 	out := make([]int, len(pool))
 	taken := 0

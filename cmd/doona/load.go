@@ -224,12 +224,12 @@ func (f *loadFlags) run(ctx context.Context) (*loadResult, *openloop.Truth, erro
 	}
 	defer p.stop()
 	var truth *openloop.Truth
-	var taken func(*openloop.Report)
+	var taken func(*openloop.LoadReport)
 	if f.report != "" {
 		if truth, err = openloop.NewTruth(open.Task); err != nil {
 			return nil, nil, err
 		}
-		taken = func(r *openloop.Report) { truth.Add(values(r.Number)) }
+		taken = func(r *openloop.LoadReport) { truth.Add(values(r.Number)) }
 	}
 	out, err := f.offer(ctx, open.ReportsURL(epoch), p, taken)
 	switch {
@@ -259,7 +259,8 @@ func (r *loadResult) commonest() string {
 }
 
 // offer sends the reports and measures the outcome.
-func (f *loadFlags) offer(ctx context.Context, to string, p *press, taken func(*openloop.Report)) (*loadResult, error) {
+func (f *loadFlags) offer(ctx context.Context, to string, p *press,
+	taken func(*openloop.LoadReport)) (*loadResult, error) {
 	target, err := url.Parse(to)
 	if err != nil {
 		return nil, err
@@ -275,8 +276,9 @@ func (f *loadFlags) offer(ctx context.Context, to string, p *press, taken func(*
 	f.tls.ServerName = target.Hostname()
 	bar := cli.Progress("offering", f.clients)
 	r := openloop.Run(p.ctx, openloop.Options{
-		URL: target, Header: f.header, Rate: f.rate, Duration: f.duration, Connections: f.connections, Held: p.ahead,
-		TLS: f.tls, Taken: taken, Progress: func() { bar.Add(1) },
+		URL: target, Header: f.header, Rate: f.rate, Duration: f.duration, Connections: f.connections,
+		MaxWaiting: p.ahead,
+		TLS:        f.tls, Taken: taken, Progress: func() { bar.Add(1) },
 	}, p.reports)
 	bar.Finish()
 	stop()

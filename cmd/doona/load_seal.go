@@ -23,9 +23,9 @@ import (
 type press struct {
 	ctx     context.Context // Ends with the first error.
 	cancel  context.CancelCauseFunc
-	one     func(i int) (*openloop.Report, error) // Seals the report of client i.
+	one     func(i int) (*openloop.LoadReport, error) // Seals the report of client i.
 	clients int
-	reports chan *openloop.Report // Closed after the last report.
+	reports chan *openloop.LoadReport // Closed after the last report.
 	ahead   int
 	bar     *progressbar.ProgressBar
 	ready   chan struct{} // Closed when enough reports are sealed.
@@ -48,10 +48,10 @@ func (f *loadFlags) seal(ctx context.Context, client *shufflerclient.Client, epo
 	debug.SetGCPercent(garbage)
 	p := &press{clients: f.clients, ready: make(chan struct{}),
 		ahead: min(max(f.ahead*1e6/layout.MaxBody(), 1), f.clients)}
-	p.reports, p.bar = make(chan *openloop.Report, p.ahead), cli.Progress("sealing", p.ahead)
+	p.reports, p.bar = make(chan *openloop.LoadReport, p.ahead), cli.Progress("sealing", p.ahead)
 	defer p.bar.Finish()
 	p.ctx, p.cancel = context.WithCancelCause(ctx)
-	p.one = func(i int) (*openloop.Report, error) { return f.sealOne(p.ctx, client, epoch, i, values(i)) }
+	p.one = func(i int) (*openloop.LoadReport, error) { return f.sealOne(p.ctx, client, epoch, i, values(i)) }
 	for range runtime.NumCPU() {
 		p.sealers.Go(p.work)
 	}
@@ -101,12 +101,12 @@ func (p *press) stop() {
 }
 
 func (f *loadFlags) sealOne(ctx context.Context, client *shufflerclient.Client, epoch uint64, i int,
-	value []float64) (*openloop.Report, error) {
+	value []float64) (*openloop.LoadReport, error) {
 	sealed, err := client.Report(epoch, value)
 	if err != nil {
 		return nil, err
 	}
-	out := &openloop.Report{Number: i, Body: sealed.Body, Client: f.network(i)}
+	out := &openloop.LoadReport{Number: i, Body: sealed.Body, Client: f.network(i)}
 	if client.Task().Clients.Kind != task.ClientAddress {
 		bought, err := client.Token(context.WithValue(ctx, networkOf{}, out.Client), epoch)
 		if err != nil {

@@ -19,28 +19,28 @@ import (
 // connection is a persistent connection, which is reopened after it closes.
 type connection struct {
 	net.Conn
-	to   *url.URL
+	url  *url.URL
 	tls  *tls.Config
 	in   *bufio.Reader
-	head []byte // of every request
-	name string // of the forwarding header
+	head []byte // the first lines of every request
+	name string // name of the forwarding header
 	out  []byte // reused for each request
 }
 
 func newConnection(o *Options) *connection {
-	return &connection{to: o.URL, tls: o.TLS, in: bufio.NewReaderSize(nil, 1024), name: o.Header,
+	return &connection{url: o.URL, tls: o.TLS, in: bufio.NewReaderSize(nil, 1024), name: o.Header,
 		head: fmt.Appendf(nil, "POST %s HTTP/1.1\r\nHost: %s\r\nContent-Type: application/msgpack\r\nContent-Length: ",
 			o.URL.RequestURI(), o.URL.Host)}
 }
 
-// patience bounds a dial, and the wait for an answer.
-const patience = 30 * time.Second
+// timeout bounds a dial, and the wait for an answer.
+const timeout = 30 * time.Second
 
 // errNoAnswer means that the relay may have received the report.
 var errNoAnswer = errors.New("the connection broke before an answer")
 
 // offer sends a report and returns the relay's refusal, or nil if the relay accepts it.
-func (c *connection) offer(report *Report) error {
+func (c *connection) offer(report *LoadReport) error {
 	if err := c.open(); err != nil {
 		return err
 	}
@@ -56,11 +56,11 @@ func (c *connection) offer(report *Report) error {
 func (c *connection) open() error {
 	if c.Conn == nil {
 		var err error
-		d := &net.Dialer{Timeout: patience}
-		if c.to.Scheme == "https" {
-			c.Conn, err = tls.DialWithDialer(d, "tcp", hostPort(c.to, "443"), c.tls)
+		d := &net.Dialer{Timeout: timeout}
+		if c.url.Scheme == "https" {
+			c.Conn, err = tls.DialWithDialer(d, "tcp", hostPort(c.url, "443"), c.tls)
 		} else {
-			c.Conn, err = d.Dial("tcp", hostPort(c.to, "80"))
+			c.Conn, err = d.Dial("tcp", hostPort(c.url, "80"))
 		}
 		if err != nil {
 			c.Conn = nil
@@ -68,7 +68,7 @@ func (c *connection) open() error {
 		}
 		c.in.Reset(c.Conn)
 	}
-	return c.SetDeadline(time.Now().Add(patience))
+	return c.SetDeadline(time.Now().Add(timeout))
 }
 
 func hostPort(u *url.URL, port string) string {
@@ -79,7 +79,7 @@ func hostPort(u *url.URL, port string) string {
 }
 
 // send writes a request in one write.
-func (c *connection) send(report *Report) error {
+func (c *connection) send(report *LoadReport) error {
 	c.out = strconv.AppendInt(append(c.out[:0], c.head...), int64(len(report.Body)), 10)
 	if report.Client != "" {
 		c.out = append(append(append(append(c.out, "\r\n"...), c.name...), ": "...), report.Client...)
@@ -92,7 +92,7 @@ func (c *connection) send(report *Report) error {
 	return err
 }
 
-// answer reads an answer, and returns its refusal, if it is one.
+// answer reads an answer. If the answer is a refusal, it returns that.
 func (c *connection) answer() (refusal, err error) {
 	if c.acknowledged() {
 		return nil, nil
@@ -118,18 +118,18 @@ var (
 	ends    = []byte("\r\n\r\n")
 )
 
-// acknowledged consumes an answer without parsing it, if it is the usual acknowledgement and fully buffered: net/http
-// takes as long for it as the relay for a quarter of its work.
+// acknowledged consumes an answer without parsing it, if it is the usual acknowledgement and fully buffered: parsing in
+// net/http would take a quarter of the time that the relay takes for a report.
 func (c *connection) acknowledged() bool {
-	if _, err := c.in.Peek(1); err != nil { // waits for it
+	if _, err := c.in.Peek(1); err != nil { // waits for the answer
 		return false
 	}
-	came, _ := c.in.Peek(c.in.Buffered())
-	head := bytes.Index(came, ends)
-	if head < 0 || !bytes.HasPrefix(came, created) {
+	buffered, _ := c.in.Peek(c.in.Buffered())
+	head := bytes.Index(buffered, ends)
+	if head < 0 || !bytes.HasPrefix(buffered, created) {
 		return false
 	}
-	fields := came[:head+len("\r\n")]
+	fields := buffered[:head+len("\r\n")]
 	if !bytes.Contains(fields, empty) || bytes.Contains(fields, closing) {
 		return false
 	}

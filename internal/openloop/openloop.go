@@ -2,8 +2,8 @@
 // clients would. It draws the clients' values and computes the exact answer, which no party of a deployment knows.
 // `doona load` and the load test use it.
 //
-// Latency counts from the time when a report was due, so a slow relay does not slow the clock (no coordinated
-// omission). Requests are preformatted bytes on persistent connections, which leaves the processor to the relay.
+// Latency counts from the time when a report was due, so a slow relay does not hide its own delays (no coordinated
+// omission). Requests are preformatted bytes on persistent connections, so that the relay has most of the processor.
 package openloop
 
 import (
@@ -21,14 +21,14 @@ import (
 	"github.com/doona-dp/doona/wire/problem"
 )
 
-// Report is a sealed report and its fate.
-type Report struct {
+// LoadReport is a sealed report and its fate.
+type LoadReport struct {
 	Number int // Number of its client, for the caller.
 	Body   []byte
-	Client string // Its synthetic address, for the forwarding header; "" for none.
+	Client string // The client's synthetic address, for the forwarding header; "" for none.
 	Fate   Fate   // Set by Run.
 
-	Authorization string // The header of that name, for tasks with tokens; "" for none.
+	Authorization string // The Authorization header, for tasks with tokens; "" for none.
 }
 
 // Fate is the outcome of a report as far as it is known.
@@ -43,24 +43,24 @@ const (
 
 // Options says how to send reports.
 type Options struct {
-	URL         *url.URL      // Where reports are posted. Required.
-	Header      string        // The forwarding header that carries Report.Client. Default "X-Forwarded-For".
-	Rate        float64       // Reports per second; 0: each connection sends when it has its answer.
-	Duration    time.Duration // Required.
-	Connections int           // Most connections at a time. Default 1024.
-	Held        int           // Refused reports that may wait before they precede fresh ones. Default 65536.
-	TLS         *tls.Config   // For https.
-	Progress    func()        // Called for every offer; may be nil.
-	Taken       func(*Report) // Called for every acknowledged report, concurrently; may be nil.
+	URL         *url.URL          // Where reports are posted. Required.
+	Header      string            // The forwarding header that carries LoadReport.Client. Default "X-Forwarded-For".
+	Rate        float64           // Reports per second; 0: each connection sends the next report after each answer.
+	Duration    time.Duration     // Required.
+	Connections int               // Maximum number of connections at a time. Default 1024.
+	MaxWaiting  int               // If more refused reports wait, Run sends them before new ones. Default 65536.
+	TLS         *tls.Config       // For https.
+	Progress    func()            // Called after every send; may be nil.
+	Taken       func(*LoadReport) // Called for every acknowledged report, concurrently; may be nil.
 }
 
 // Result summarizes a run.
 type Result struct {
 	Offered  int            // Reports sent.
-	Accepted int            // Of them, those acknowledged.
-	Refused  map[string]int // The others, by problem; "connection" if no answer came.
-	Late     int            // Sends that were due and not made, as every connection was in use.
-	Seconds  float64        // From the first to the last.
+	Accepted int            // Of them, acknowledged reports.
+	Refused  map[string]int // Number of other reports by problem; "connection" if no answer came.
+	Late     int            // Sends that were due but skipped, because every connection was in use.
+	Seconds  float64        // Length of the run.
 	Latency  []float64      // Of accepted reports, in milliseconds since they were due; sorted.
 }
 
@@ -75,27 +75,27 @@ func (r *Result) Quantile(q float64) float64 {
 // run is the state of a run.
 type run struct {
 	Options
-	begun   time.Time
+	start   time.Time
 	end     func() // ends the run
-	fresh   <-chan *Report
-	drained atomic.Bool    // the last fresh report was taken
-	again   chan *Report   // refused reports
-	open    atomic.Int64   // reports taken from fresh, or about to be, whose fate is Waiting
-	due     chan time.Time // sends to make, at a rate
+	fresh   <-chan *LoadReport
+	drained atomic.Bool      // fresh is closed and empty
+	retries chan *LoadReport // refused reports
+	pending atomic.Int64     // reports taken from fresh, or about to be, whose fate is Waiting
+	due     chan time.Time   // sends to make, at a rate
 	late    atomic.Int64
 	workers sync.WaitGroup
 
-	mu     sync.Mutex // guards result and barred
-	result Result
-	barred int // answers that say the relay accepts no reports from anyone
+	mu          sync.Mutex // guards result and unavailable
+	result      Result
+	unavailable int // failures that affect every client: no connection, or a state rollback
 }
 
-// hopeless is how many such answers, without any other, end a run.
-const hopeless = 100
+// maxUnavailable ends a run after this many sends, if the relay was unavailable to all of them.
+const maxUnavailable = 100
 
 // Pool returns a closed channel with those reports whose fate is Waiting.
-func Pool(reports []*Report) <-chan *Report {
-	out := make(chan *Report, len(reports))
+func Pool(reports []*LoadReport) <-chan *LoadReport {
+	out := make(chan *LoadReport, len(reports))
 	for _, report := range reports {
 		if report.Fate == Waiting {
 			out <- report
@@ -106,20 +106,20 @@ func Pool(reports []*Report) <-chan *Report {
 }
 
 // Run sends reports until the duration is over, ctx ends, or fresh is closed and no report waits. It also stops if
-// the first 100 sends all found no connection or a relay with a state rollback, which an operator must repair. It
-// sends a refused report again after all others, as the report's client would, or when many wait. Reports that Run
-// has not taken stay in fresh; it keeps no report whose fate is known.
-func Run(ctx context.Context, o Options, fresh <-chan *Report) *Result {
+// each of the first 100 sends found no connection, or a relay with a state rollback, which an operator must repair.
+// Run sends a refused report again after all others, as the report's client would, or earlier if more than MaxWaiting
+// wait. Reports that Run has not taken stay in fresh. Run keeps no report whose fate is known.
+func Run(ctx context.Context, o Options, fresh <-chan *LoadReport) *Result {
 	if o.Header == "" {
 		o.Header = "X-Forwarded-For"
 	}
 	if o.Connections == 0 {
 		o.Connections = 1024
 	}
-	if o.Held == 0 {
-		o.Held = 65536
+	if o.MaxWaiting == 0 {
+		o.MaxWaiting = 65536
 	}
-	r := &run{Options: o, begun: time.Now(), fresh: fresh, again: make(chan *Report, o.Held+o.Connections),
+	r := &run{Options: o, start: time.Now(), fresh: fresh, retries: make(chan *LoadReport, o.MaxWaiting+o.Connections),
 		due: make(chan time.Time, o.Connections)}
 	r.result.Refused = map[string]int{}
 	ctx, r.end = context.WithTimeout(ctx, o.Duration)
@@ -128,14 +128,14 @@ func Run(ctx context.Context, o Options, fresh <-chan *Report) *Result {
 		r.workers.Go(func() { r.work(ctx) })
 	}
 	r.pace(ctx)
-	r.result.Seconds = time.Since(r.begun).Seconds()
+	r.result.Seconds = time.Since(r.start).Seconds()
 	r.workers.Wait()
 	r.result.Late = int(r.late.Load())
 	slices.Sort(r.result.Latency)
 	return &r.result
 }
 
-// pace makes sends due at the rate, if there is one, until ctx ends.
+// pace schedules sends at the rate, if there is one, until ctx ends.
 func (r *run) pace(ctx context.Context) {
 	if r.Rate == 0 {
 		<-ctx.Done()
@@ -143,10 +143,10 @@ func (r *run) pace(ctx context.Context) {
 	}
 	tick := time.NewTicker(time.Millisecond)
 	defer tick.Stop()
-	for made := 0; ; {
-		for ; float64(made) < time.Since(r.begun).Seconds()*r.Rate; made++ {
+	for scheduled := 0; ; {
+		for ; float64(scheduled) < time.Since(r.start).Seconds()*r.Rate; scheduled++ {
 			select {
-			case r.due <- r.begun.Add(time.Duration(float64(made) / r.Rate * float64(time.Second))):
+			case r.due <- r.start.Add(time.Duration(float64(scheduled) / r.Rate * float64(time.Second))):
 			default:
 				r.late.Add(1)
 			}
@@ -183,37 +183,37 @@ func (r *run) work(ctx context.Context) {
 	}
 }
 
-// next returns a report to send: a fresh one unless too many wait, or nil when ctx has ended.
-func (r *run) next(ctx context.Context) *Report {
-	if len(r.again) < r.Held && !r.drained.Load() {
-		r.open.Add(1) // before it is taken, so that the run does not end in between
+// next returns a report to send: a new one unless more than MaxWaiting wait. It returns nil when ctx has ended.
+func (r *run) next(ctx context.Context) *LoadReport {
+	if len(r.retries) < r.MaxWaiting && !r.drained.Load() {
+		r.pending.Add(1) // before the report is taken, so that the run does not end in between
 		select {
 		case report, more := <-r.fresh:
 			if more {
 				return report
 			}
 			r.drained.Store(true)
-			r.settled()
+			r.done()
 		case <-ctx.Done():
 			return nil
 		}
 	}
 	select {
-	case report := <-r.again:
+	case report := <-r.retries:
 		return report
 	case <-ctx.Done():
 		return nil
 	}
 }
 
-// settled ends the run after the last report.
-func (r *run) settled() {
-	if r.open.Add(-1) == 0 && r.drained.Load() {
+// done ends the run after the last report.
+func (r *run) done() {
+	if r.pending.Add(-1) == 0 && r.drained.Load() {
 		r.end()
 	}
 }
 
-func (r *run) count(report *Report, due time.Time, outcome error) {
+func (r *run) count(report *LoadReport, due time.Time, outcome error) {
 	if r.Progress != nil {
 		r.Progress()
 	}
@@ -222,17 +222,17 @@ func (r *run) count(report *Report, due time.Time, outcome error) {
 	r.decide(report, latency, outcome)
 	r.mu.Unlock()
 	if report.Fate == Waiting {
-		r.again <- report
+		r.retries <- report
 		return
 	}
 	if report.Fate == Taken && r.Taken != nil {
 		r.Taken(report)
 	}
-	r.settled()
+	r.done()
 }
 
 // decide counts an outcome and sets the report's fate.
-func (r *run) decide(report *Report, latency time.Duration, outcome error) {
+func (r *run) decide(report *LoadReport, latency time.Duration, outcome error) {
 	r.result.Offered++
 	var p *problem.Problem
 	switch {
@@ -247,7 +247,7 @@ func (r *run) decide(report *Report, latency time.Duration, outcome error) {
 		}
 		r.result.Refused[name]++
 		if p.Name == problem.StateRolledBack {
-			r.barred++
+			r.unavailable++
 		}
 		if p.RetryAfter == 0 && p.Status < http.StatusInternalServerError {
 			report.Fate = Void
@@ -257,9 +257,9 @@ func (r *run) decide(report *Report, latency time.Duration, outcome error) {
 		report.Fate = Unknown
 	default:
 		r.result.Refused["connection"]++
-		r.barred++
+		r.unavailable++
 	}
-	if r.barred == hopeless && r.result.Offered == hopeless {
+	if r.unavailable == maxUnavailable && r.result.Offered == maxUnavailable {
 		r.end()
 	}
 }

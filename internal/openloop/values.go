@@ -15,7 +15,7 @@ import (
 	"github.com/doona-dp/doona/wire/task"
 )
 
-// Values returns the value of client i ≥ 0, always the same for one i. It is safe for concurrent use.
+// Values returns the value of client i ≥ 0. It returns the same value for the same i. It is safe for concurrent use.
 type Values func(i int) []float64
 
 // The names of distributions, for [NewValues].
@@ -25,7 +25,7 @@ const (
 	Zipf    = "zipf"    // The k-th bin, or the k-th of 100 levels from the least, has probability proportional to 1/k.
 )
 
-// levels is how many values a number has under Zipf's law.
+// levels is the number of values that a number can have under Zipf's law.
 const levels = 100
 
 // NewValues returns values for a task, by the name of a distribution or from a file. The file is CSV with one row per
@@ -43,7 +43,7 @@ func NewValues(t *task.Task, name string, f table.Format) (Values, error) {
 		return func(int) []float64 { return value }, nil
 	case Uniform, Zipf:
 		if info.Shape == task.PerText {
-			return nil, fmt.Errorf("invalid values %s: want a file with one text in a line, for a task for strings",
+			return nil, fmt.Errorf("invalid values %s: want a file with one text per line, for a task for strings",
 				name)
 		}
 		return newLaw(t, name == Zipf).value, nil
@@ -94,7 +94,7 @@ func newLaw(t *task.Task, zipf bool) *law {
 	}
 	if zipf {
 		sum := 0.0
-		for k := range l.places() {
+		for k := range l.choices() {
 			sum += 1 / float64(k+1)
 			l.sums = append(l.sums, sum)
 		}
@@ -102,8 +102,8 @@ func newLaw(t *task.Task, zipf bool) *law {
 	return l
 }
 
-// places returns the number of values, or of levels of a number, to choose from.
-func (l *law) places() int {
+// choices returns how many values, or levels of a number, the law chooses from.
+func (l *law) choices() int {
 	switch {
 	case l.info.Shape == task.PerBin:
 		return int(l.in.Bins)
@@ -135,7 +135,7 @@ func (l *law) value(i int) []float64 {
 // number draws a value, or a coordinate of one.
 func (l *law) number(random *rand.Rand) float64 {
 	lo, hi := l.in.Lo.Float64(), l.in.Hi.Float64()
-	n := l.places()
+	n := l.choices()
 	numeric := n == levels && l.info.Shape != task.PerBin
 	if l.sums == nil && numeric {
 		return lo + (hi-lo)*random.Float64()
@@ -164,10 +164,10 @@ type Truth struct {
 	failed  error
 }
 
-// NewTruth returns the truth of no clients. For strings, whose answer is a list, it computes none.
+// NewTruth returns the truth of no clients. It returns an error for strings, whose answer is a list.
 func NewTruth(t *task.Task) (*Truth, error) {
 	if t.Query.Info().Shape == task.PerText {
-		return nil, errors.New("couldn't compute the answer: that to a task for strings is a list")
+		return nil, errors.New("couldn't compute the answer: a task for strings has a list as its answer")
 	}
 	m, err := registry.Open(t)
 	return &Truth{query: t.Query, mechanism: m}, err

@@ -143,5 +143,5 @@ func TestFiles(t *testing.T) {
 	_, err = NewValues(mean, "absent.csv", table.Format{})
 	require.Error(t, err)
 	_, err = NewValues(searched, Zipf, table.Format{})
-	require.ErrorContains(t, err, "want a file with one text in a line")
+	require.ErrorContains(t, err, "want a file with one text per line")
 }
