@@ -35,7 +35,7 @@ func (s *store) commit(group []*countRequest) error {
 	s.commitMu.Lock()
 	defer s.commitMu.Unlock()
 	if s.marksMayLag {
-		if err := s.updateMarks(); err != nil {
+		if err := s.writeMarks(); err != nil {
 			return err
 		}
 	}
@@ -92,9 +92,9 @@ func (b *openBinding) step(tx *sql.Tx, id task.ID, next uint64) error {
 	return nil
 }
 
-// updateMarks writes the marks after a failure. The store then has as many commits as the marks, or one more. The
+// writeMarks writes the marks after a failure. The store then has as many commits as the marks, or one more. The
 // issuer has not answered the requests of that commit.
-func (s *store) updateMarks() error {
+func (s *store) writeMarks() error {
 	for id, b := range s.bindings {
 		row, err := s.binding(id)
 		if err != nil {

@@ -22,25 +22,24 @@ type Config struct {
 	// served elsewhere.
 	Listen string `yaml:"listen"`
 
-	// TLS names the certificate of the public address. Default: none; then TLS is the task of a
-	// proxy before it, or of Autocert.
+	// TLS names the certificate of the public address. Default: none; then Autocert or a proxy in front of the relay
+	// provides TLS.
 	TLS *TLSConfig `yaml:"tls"`
 
-	// Autocert has an ACME authority such as Let's Encrypt issue the certificate, and renew it.
-	// Default: none.
+	// Autocert gets the certificate from an ACME authority such as Let's Encrypt, and renews it. Default: none.
 	Autocert *AutocertConfig `yaml:"autocert"`
 
-	// CA is a file of certificates (PEM) of authorities that this relay trusts besides the system's:
-	// for the other relays, for the issuer of tokens and for Autocert's. Default: none.
+	// CA is a file of certificates (PEM) of authorities that this relay trusts, besides the system's, when it connects
+	// to other relays, the issuer of tokens or the authority of Autocert. Default: none.
 	CA string `yaml:"ca"`
 
-	// Admin is the address of /healthz, /readyz, /metrics and /status, "host:port". Keep it
-	// private: metrics tell when reports arrive. Default: none.
+	// Admin is the address of /healthz, /readyz, /metrics and /status, "host:port". Keep it private: metrics reveal
+	// when reports arrive. Default: none.
 	Admin string `yaml:"admin"`
 
-	// AdminHosts are names by which the admin address may be asked, without port, besides IP addresses and localhost:
-	// such as the one that Prometheus scrapes. A page of another site that has its own name resolve to the address
-	// sends that name, and is refused. Default: none.
+	// AdminHosts are further host names, without port, that the admin address answers to, besides IP addresses and
+	// localhost: for example the one that Prometheus uses. They protect against DNS rebinding: a page of another site
+	// that makes its own name resolve to the address sends that name, and is refused. Default: none.
 	AdminHosts []string `yaml:"admin_hosts"`
 
 	// SignKey is the file of the relay's Ed25519 key (`relay keygen --kind sign`). Required.
@@ -50,73 +49,68 @@ type Config struct {
 	// an old key for the tasks that name it. Default: none.
 	OldSignKeys []string `yaml:"old_sign_keys"`
 
-	// HPKEKeys is the file of the relay's HPKE keys, one per epoch (`relay keygen --kind hpke`).
-	// Tasks may name their own. A file serves one task only, as its keys are erased one by one
-	// when that task's epochs are over. Required, unless every task names its own.
+	// HPKEKeys is the file of the relay's HPKE keys, one per epoch (`relay keygen --kind hpke`). Tasks may name their
+	// own. A file serves one task only, because the relay erases each key when that task's epoch ends. Required, unless
+	// every task names its own.
 	HPKEKeys string `yaml:"hpke_keys"`
 
-	// Store is where reports and batches are kept: "sqlite:PATH", or a PostgreSQL URL,
-	// "postgres://USER@HOST/DATABASE", whose database several processes of this relay may share.
-	// Required.
+	// Store is where the relay stores reports and batches: "sqlite:PATH", or a PostgreSQL URL,
+	// "postgres://USER@HOST/DATABASE". Several processes of this relay may share a PostgreSQL database. Required.
 	Store string `yaml:"store"`
 
-	// Secret is a file outside the store, created with mode 0600 where there is none. It holds
-	// the keys under which the store's rows are encrypted and hashed, and each is destroyed as
-	// soon as what it protects is over: keep it out of backups. Several processes on one store
-	// need the same file, or copies of it made before any of them ran. Required.
+	// Secret is a file outside the store. The relay creates it with mode 0600 if it does not exist. It holds the keys
+	// that encrypt and hash the store's rows. The relay destroys each key as soon as its rows are no longer needed: keep
+	// the file out of backups. Several processes on one store need the same file, or copies of it from before any of
+	// them ran. Required.
 	Secret string `yaml:"secret"`
 
-	// Scratch is a folder with room for the largest batch: one that memory does not hold is permuted in a file there,
-	// which has no name and is encrypted under a key that exists only in memory. Default: the folder of a SQLite
-	// store, else that of temporary files. Not the file system of Secret: a large batch could fill it.
+	// Scratch is a folder with space for the largest batch. The relay permutes a batch that does not fit in memory in a
+	// file there. The file has no name, and is encrypted under a key that exists only in memory. Default: the folder of
+	// an SQLite store, otherwise the folder of temporary files. Do not use the file system of Secret: a large batch
+	// could fill it.
 	Scratch string `yaml:"scratch"`
 
-	// TrustedProxies are the networks, in CIDR notation, of proxies whose ForwardedHeader is
-	// believed. Default: none.
+	// TrustedProxies are networks, in CIDR notation, of proxies whose ForwardedHeader the relay trusts. Default: none.
 	TrustedProxies []string `yaml:"trusted_proxies"`
 
-	// ForwardedHeader is the one header that the trusted proxies set: "X-Forwarded-For" or
-	// "Forwarded". The other is ignored: a proxy may pass on what a client wrote there.
-	// Default "X-Forwarded-For".
+	// ForwardedHeader is the header that the trusted proxies set: "X-Forwarded-For" or "Forwarded". The relay ignores
+	// the other one, because a proxy may pass on a value that a client wrote. Default "X-Forwarded-For".
 	ForwardedHeader string `yaml:"forwarded_header"`
 
-	// MaxConcurrent bounds the reports in flight, of which one network may have an eighth of what is free; one more
-	// is answered 503, or 429 if it is that network's. Default 1024. Range 1 to 65536.
+	// MaxConcurrent limits the reports in flight. One network may use an eighth of the free capacity. The relay answers
+	// further reports with 503, or with 429 if the network is at its limit. Default 1024. Range 1 to 65536.
 	MaxConcurrent int `yaml:"max_concurrent"`
 
-	// MaxMemory bounds the memory of reports in flight, such as "256MiB": four times a report's
-	// length and 16 KiB are reserved before it is read. Where there are several tasks, one never
-	// takes more than it leaves free. Default 256MiB. Range 1MiB to 1024GiB, and enough for the
-	// largest report of every task at a time.
+	// MaxMemory limits the memory of reports in flight, for example "256MiB". Before the relay reads a report, it
+	// reserves four times the report's length plus 16 KiB. One of several tasks may use as much as it leaves free.
+	// Default 256MiB. Range 1MiB to 1024GiB, and enough for the largest report of every task at the same time.
 	MaxMemory Size `yaml:"max_memory"`
 
-	// MaxConnections bounds the open connections to the public address; one network, trusted proxies
-	// apart, may have an eighth of those that are free; one more is closed at once. A connection takes
-	// about 20 KiB, 50 KiB with TLS. Default 4096. Range 8 to 1048576.
+	// MaxConnections limits open connections to the public address. One network, except trusted proxies, may use an
+	// eighth of the free capacity. Further connections are closed at once. A connection takes about 20 KiB of memory,
+	// 50 KiB with TLS. Default 4096. Range 8 to 1048576.
 	MaxConnections int `yaml:"max_connections"`
 
-	// Group bounds how many reports share one durable transaction. Default 1024. Range 1 to 65536.
+	// Group limits how many reports share one durable transaction. Default 1024. Range 1 to 65536.
 	Group int `yaml:"group"`
 
-	// PullInterval is how long a mix waits before it asks again for a batch that was not sealed.
-	// Default 5s. Range 10ms to 1h.
+	// PullInterval is how long a later relay waits before it asks again for a batch that was not sealed. Default 5s.
+	// Range 10ms to 1h.
 	PullInterval time.Duration `yaml:"pull_interval"`
 
-	// Skew is by how much clients' clocks may differ: an epoch accepts reports from Skew before its
-	// start to Skew after its end. Default 5m, the value every client expects; less is for tests
-	// and demonstrations. Range 1ms to 5m.
+	// Skew is how much clients' clocks may differ: an epoch accepts reports from Skew before its start to Skew after its
+	// end. Default 5m, the value that every client expects; use less only for tests and demonstrations. Range 1ms to 5m.
 	Skew time.Duration `yaml:"skew"`
 
-	// GiveUp is how long after an epoch's end a mix waits for its upstream relay. Then the mix ends the epoch,
-	// erases its key and records a finding. Default 168h. Range above Skew.
+	// GiveUp is how long after an epoch's end a later relay waits for its upstream relay. Then it ends the epoch, erases
+	// the epoch's key and records a finding. Default 168h. Range above Skew.
 	GiveUp time.Duration `yaml:"give_up"`
 
-	// Retention is how long after an epoch's end its manifests and findings stay. What the next
-	// hop has not confirmed by then is destroyed with them. Default 2160h, 90 days. Range above
-	// GiveUp.
+	// Retention is how long after an epoch's end its manifests and findings stay. Then the relay destroys them, and the
+	// batches that the next hop has not confirmed. Default 2160h, 90 days. Range above GiveUp.
 	Retention time.Duration `yaml:"retention"`
 
-	// Tasks lists what the relay serves. Required, unless there are Owners.
+	// Tasks lists the tasks that the relay serves. Required, unless there are Owners.
 	Tasks []TaskConfig `yaml:"tasks"`
 
 	// Owners lists the owners whose tasks the relay serves without asking for each one. Default: none.
@@ -129,11 +123,10 @@ type Config struct {
 	// Clock replaces time.Now in tests; epochs follow it, waits between attempts do not.
 	Clock func() time.Time `yaml:"-"`
 
-	// Elapsed replaces the time that passes in the process, which nobody sets, in tests. Default: by the
-	// monotonic readings of Clock.
+	// Elapsed replaces the monotonic time of the process in tests. Default: from the monotonic readings of Clock.
 	Elapsed func() time.Duration `yaml:"-"`
 
-	// Seam is for the suites below relay/internal. Default: none.
+	// Seam replaces parts of the relay in the test suites below relay/internal. Default: none.
 	Seam *storage.Seam `yaml:"-"`
 
 	// Log receives operational events, without addresses, ids or ciphertexts. Default: none.
@@ -145,51 +138,54 @@ type TaskConfig struct {
 	// File is the task's bundle (`doona task new`). Required.
 	File string `yaml:"file"`
 
-	// Owner is the key that must have signed it, "ed25519:…". Required.
+	// Owner is the task owner's key, "ed25519:…". It must have signed the task. Required.
 	Owner string `yaml:"owner"`
 
-	// Recovery is a key, "ed25519:…", that may replace the owner's in a stream, or stop the stream, whatever was
-	// signed with the owner's. Agree on it with the owner when you agree on the stream. Default: none.
+	// Recovery is a key, "ed25519:…", that may replace the owner's key in a stream, or stop the stream. It overrides
+	// everything that the owner's key has signed. Agree on it with the owner when you agree on the stream. Default:
+	// none.
 	Recovery string `yaml:"recovery"`
 
 	// Candidates are keys, "ed25519:…", of relays that may replace one in a stream. The relay refuses a task with any
-	// other new relay, so that a thief of the owner's key cannot end the stream with one that no page accepts. Agree on
-	// them with the owner: list those that its pages do. Default: any relay may, where the first task allows it.
+	// other new relay. Otherwise a thief of the owner's key could end the stream with a relay that no page accepts.
+	// Agree on the candidates with the owner: list the relays that its pages accept. Default: any relay, if the first
+	// task allows it.
 	Candidates []string `yaml:"candidates"`
 
 	// HPKEKeys is the file of this relay's HPKE keys for this task. Default: the relay's.
 	HPKEKeys string `yaml:"hpke_keys"`
 
-	// Successors is a folder for the tasks that follow a task that is the first of its stream, and for this
-	// relay's keys for them, created with mode 0700. Treat it as HPKEKeys. Several processes of one relay
-	// share it, and the secret. Required of the first task of a stream, and only of it.
+	// Successors is a folder for the tasks that follow the first task of a stream, and for this relay's keys for them.
+	// The relay creates it with mode 0700. Protect it like HPKEKeys. Several processes of one relay share it, and the
+	// secret. Required for the first task of a stream; else none.
 	Successors string `yaml:"successors"`
 
-	// IssuerKeys is a file with the public keys of the task's issuer of tokens, for a first relay
-	// that cannot reach it (`issuer keygen` writes FILE.directory). Default: they are fetched from
-	// the issuer, one for every epoch, as those of successors always are.
+	// IssuerKeys is a file with the public keys of the task's issuer of tokens, for a first relay that cannot reach the
+	// issuer (`issuer keygen` writes FILE.directory). Default: the relay fetches each epoch's key from the issuer. For
+	// successors it always does.
 	IssuerKeys string `yaml:"issuer_keys"`
 }
 
-// OwnerConfig approves an owner for some tasks at a time.
+// OwnerConfig approves an owner, who may then add tasks without asking the operator.
 type OwnerConfig struct {
-	// Owner is the key that signs them, "ed25519:…". Required.
+	// Owner is the owner's key, "ed25519:…", which signs the tasks. Required.
 	Owner string `yaml:"owner"`
 
-	// Folder is for the tasks that the owner hands over, and for this relay's keys for them, created with mode 0700.
-	// Treat it as HPKEKeys. Several processes of one relay share it, and the secret. Required.
+	// Folder is for the tasks that the owner hands over, and for this relay's keys for them. The relay creates it with
+	// mode 0700. Protect it like HPKEKeys. Several processes of one relay share it, and the secret. Required.
 	Folder string `yaml:"folder"`
 
-	// Tasks is the owner's task limit; a stream counts as one task. The memory of reports is shared as if all these
-	// tasks were there. Required. Range 1 to 1024.
+	// Tasks is how many tasks the owner may have at the same time; a stream counts as one task. The relay divides
+	// MaxMemory as if the owner had all these tasks. Required. Range 1 to 1024.
 	Tasks int `yaml:"tasks"`
 
-	// Recovery and Candidates are as in TaskConfig, of all streams that the owner begins here. Default: none.
+	// Recovery and Candidates are as in TaskConfig, for all streams that the owner begins here. Default: none.
 	Recovery   string   `yaml:"recovery"`
 	Candidates []string `yaml:"candidates"`
 }
 
-// taskLimit is the largest number of tasks at a time. A stream counts as one, as its tasks follow each other.
+// taskLimit is the largest number of tasks at the same time. A stream counts as one, because its tasks follow each
+// other.
 func (c *Config) taskLimit() int {
 	n := len(c.Tasks)
 	for _, o := range c.Owners {
@@ -198,23 +194,23 @@ func (c *Config) taskLimit() int {
 	return n
 }
 
-// TLSConfig names a certificate. Files that are replaced are read again at the next connection.
+// TLSConfig names a certificate. If its files are replaced, the relay reads them again at the next connection.
 type TLSConfig struct {
-	// Cert is the file of the certificate and those between it and its authority (PEM). Required.
+	// Cert is the file of the certificate and its intermediate certificates (PEM). Required.
 	Cert string `yaml:"cert"`
 
 	// Key is the file of its private key (PEM). Required.
 	Key string `yaml:"key"`
 }
 
-// AutocertConfig says how to come by a certificate (RFC 8555). The authority connects to the public
-// address to see that it is the named host's (tls-alpn-01, RFC 8737): it must be reachable on port
-// 443 under each name. Who sets this agrees to the authority's terms.
+// AutocertConfig says how the relay gets a certificate (RFC 8555). The authority connects to the public address to
+// check that it belongs to the named host (tls-alpn-01, RFC 8737): the address must be reachable on port 443 under each
+// name. By setting this you agree to the authority's terms.
 type AutocertConfig struct {
 	// Hosts are the names in this relay's URLs. Required.
 	Hosts []string `yaml:"hosts"`
 
-	// Email is where the authority may write to. Default: none.
+	// Email is an address to which the authority may write. Default: none.
 	Email string `yaml:"email"`
 
 	// Cache is a folder for keys and certificates, created with mode 0700. Required.
@@ -224,8 +220,7 @@ type AutocertConfig struct {
 	Directory string `yaml:"directory"`
 }
 
-// LoadConfig reads relay.yaml. It neither opens the files that it names nor checks values: [New]
-// does.
+// LoadConfig reads relay.yaml. It neither opens the files that it names nor checks values: [New] does.
 func LoadConfig(path string) (Config, error) {
 	var c Config
 	if err := service.ReadConfig(path, &c); err != nil {
@@ -258,8 +253,8 @@ func (c *Config) resolve(folder string) {
 	service.ResolveStore(folder, &c.Store)
 }
 
-// scratch returns the default of Scratch. It is not the secret's folder, as a large batch may fill it, and no key could
-// be destroyed then.
+// scratch returns the default of Scratch. It is not the secret's folder: a large batch could fill that, and then the
+// relay could not destroy keys.
 func (c *Config) scratch() string {
 	if path, ok := strings.CutPrefix(c.Store, service.SchemeSQLite); ok {
 		return filepath.Dir(path)

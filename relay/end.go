@@ -26,20 +26,20 @@ type RolledBackRelay struct {
 	// Cause says what was rolled back or lost.
 	Cause string
 
-	// Epochs have begun and are not over, according to the clock, the store or the marks in the key files. They include
-	// those of tasks that are no longer configured.
+	// Epochs have begun and have not ended, according to the clock, the store or the marks in the key files. They include
+	// epochs of tasks that are no longer configured.
 	Epochs []BegunEpoch
 
 	relay   *Relay
 	ids     []store.EpochID // Epochs, and earlier ones that are over
-	strange []store.EpochID // numbers that their tasks do not have: no keys, nothing is kept
+	unknown []store.EpochID // numbers that their tasks do not have: the relay has no keys or data of them
 	lost    []store.EpochID // known only from a mark, which has half of the task's id
 }
 
 // BegunEpoch names an epoch.
 type BegunEpoch struct {
-	Task  string `json:"task"` // lower-case hex; half of it where only a mark knows the task
-	Name  string `json:"name"` // of the task; "" where it is not configured
+	Task  string `json:"task"` // lower-case hex; only half of it if the epoch is known only from a mark
+	Name  string `json:"name"` // of the task; "" if it is not configured
 	Epoch uint64 `json:"epoch"`
 }
 
@@ -80,7 +80,7 @@ func (b *RolledBackRelay) scan(ctx context.Context) error {
 		}
 	}
 	if b.Cause == "" {
-		if err := b.lookForRollback(ctx, all); err != nil {
+		if err := b.checkFindings(ctx, all); err != nil {
 			return err
 		}
 	}
@@ -88,8 +88,8 @@ func (b *RolledBackRelay) scan(ctx context.Context) error {
 	return nil
 }
 
-// list lists the epochs of configured tasks that have begun by the clock, and all epochs that the store or a mark
-// knows. An epoch that stays in a mark would be detected as a state rollback again.
+// list lists the epochs of configured tasks that have begun according to the clock, and all epochs that the store or a
+// mark knows. If an epoch stayed in a mark, the relay would detect a state rollback again.
 func (b *RolledBackRelay) list(all []store.Progress) {
 	tasks, states := map[[halfID]byte]task.ID{}, map[store.EpochID]store.State{}
 	var found []store.EpochID
@@ -134,7 +134,7 @@ func (b *RolledBackRelay) add(id store.EpochID, over bool) {
 		name = s.Name
 	}
 	if id.Epoch >= task.MaxEpochs || s != nil && id.Epoch >= s.Epochs.Count {
-		b.strange = append(b.strange, id)
+		b.unknown = append(b.unknown, id)
 	} else {
 		b.ids = append(b.ids, id)
 	}
@@ -158,9 +158,9 @@ func (b *RolledBackRelay) waitForMember(ctx context.Context, all []store.Progres
 	return all, nil
 }
 
-// lookForRollback looks for a rollback of store, secret and keys together, which only the next hop can show. It counts
-// in epochs that have not ended.
-func (b *RolledBackRelay) lookForRollback(ctx context.Context, all []store.Progress) error {
+// checkFindings sets Cause if store, secret and keys were rolled back together: only the next hop can show that, and
+// the relay then has a finding. Findings of epochs that the operator has ended do not count.
+func (b *RolledBackRelay) checkFindings(ctx context.Context, all []store.Progress) error {
 	findings, err := b.relay.store.Findings(ctx)
 	if err != nil {
 		return err
@@ -169,8 +169,8 @@ func (b *RolledBackRelay) lookForRollback(ctx context.Context, all []store.Progr
 		at := slices.IndexFunc(all, func(p store.Progress) bool { return p.ID == id })
 		return at >= 0 && all[at].State == store.StateEnded
 	}
-	goesOn := func(f store.Finding) bool { return f.Reason == tasks.FindRolledBack && !ended(f.ID) }
-	if !slices.ContainsFunc(findings, goesOn) {
+	unresolved := func(f store.Finding) bool { return f.Reason == tasks.FindRolledBack && !ended(f.ID) }
+	if !slices.ContainsFunc(findings, unresolved) {
 		return ErrNoRollback
 	}
 	b.Cause = string(tasks.FindRolledBack)
@@ -195,7 +195,7 @@ func (b *RolledBackRelay) End(ctx context.Context) error {
 	if err := r.vault.DestroyEpochs(slices.Concat(b.ids, b.lost)); err != nil {
 		return err
 	}
-	if err := r.store.EndAll(ctx, b.ids, b.strange, findEnded); err != nil {
+	if err := r.store.EndAll(ctx, b.ids, b.unknown, findEnded); err != nil {
 		return err
 	}
 	for _, s := range r.Hosted().Order {
@@ -203,7 +203,7 @@ func (b *RolledBackRelay) End(ctx context.Context) error {
 			return err
 		}
 	}
-	return errors.Join(r.vault.End(b.ids), r.vault.Forget(slices.Concat(b.strange, b.lost)))
+	return errors.Join(r.vault.End(b.ids), r.vault.Forget(slices.Concat(b.unknown, b.lost)))
 }
 
 // Close closes the store.

@@ -13,9 +13,9 @@ import (
 	"github.com/doona-dp/doona/internal/service"
 )
 
-// CheckFolders returns an error unless the relay can create files where it needs to: beside the store, the secret and
-// the HPKE keys, which it replaces as it erases keys, and in existing folders of successors, owners and scratch files.
-// It removes what it creates.
+// CheckFolders returns an error unless the relay can create files in all folders that it writes to. These are the
+// folders of the store, the secret and the HPKE keys, whose files it replaces when it erases keys, and existing folders
+// of successors, owners and scratch files. CheckFolders removes the files that it creates.
 func (i *Inspected) CheckFolders() error {
 	if err := checkFolder("secret", filepath.Dir(i.cfg.Secret)); err != nil {
 		return err
@@ -52,8 +52,8 @@ func (i *Inspected) CheckFolders() error {
 	return nil
 }
 
-// CheckSecret returns an error if the store exists but its secret is missing, or is another one, such as a start has
-// created instead. Without its secret a store cannot be read.
+// CheckSecret returns an error if the store exists but its secret is missing or is another one, for example one that a
+// start of the relay created. Without its secret a store cannot be read.
 func (i *Inspected) CheckSecret(ctx context.Context) error {
 	if i.vault != nil {
 		if other, err := i.store.OtherSecret(ctx, i.vault); err != nil || !other {

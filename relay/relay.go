@@ -1,24 +1,23 @@
-// Package relay carries reports from clients to the verifier so that neither can tell whose is
-// whose. It moves opaque bytes and imports no protocol.
+// Package relay carries reports from clients to the verifier, so that nobody can tell which client sent a report. It
+// moves opaque bytes and imports no protocol.
 //
-// The first relay of a task (hop 0, the ingress) takes envelopes from clients over HTTP, opens
-// them and keeps their slots; an acknowledged report is on disk. When a batch has exactly n
-// submissions it is permuted and sealed permanently. Every later relay (a mix) pulls the sealed
-// batches of its upstream relay by number, opens one layer of every slot, drops replays and slots
-// that do not open, permutes the rest and seals its own batch of the same number:
+// The first relay of a task (hop 0, the ingress) accepts envelopes from clients over HTTP, opens them and stores their
+// slots. An acknowledged report is on disk. When a batch has exactly n submissions, the relay permutes and seals it
+// permanently. Every later relay (a mix) pulls the sealed batches of its upstream relay by number. It opens one layer
+// of every slot, drops replays and slots that do not open, permutes the rest, and seals its own batch of the same
+// number:
 //
 //	clients → ingress: commit → seal ⇒ batch 0, 1, … → mix: check, open, drop, permute, seal ⇒ …
 //
-// Guarantee: where clients send one slot in each lane, one honest relay suffices, whatever all others do.
-// Where they send several, a malicious first relay can put them into different batches, unseen: what
-// then holds is in docs/proofs/slots.md. Under padding none the first relay must be honest. Each relay
-// withholds by itself, as a batch with no slots and a signed manifest, what the task's n and n_min
-// do not allow out; there is no override.
+// Guarantee: if clients send one slot in each lane, one honest relay suffices, whatever all others do. If they send
+// several, a malicious first relay can put them into different batches, unnoticed: docs/proofs/slots.md says which
+// guarantee remains. With padding none the first relay must be honest. Each relay by itself destroys a batch that the
+// task's n and n_min do not allow to release: it signs a manifest for a batch without slots. There is no override.
 //
-// Durability: a process may be killed at any moment. No acknowledged report is lost, and a batch
-// number stands for the same bytes for ever.
+// Durability: a process may be killed at any moment. No acknowledged report is lost, and a batch number always names
+// the same bytes.
 //
-// [New] makes a relay from a [Config], [Relay.Run] serves it; docs/relay.md is the manual.
+// [New] makes a relay from a [Config]. [Relay.Run] serves it. docs/relay.md is the manual.
 package relay
 
 import (
@@ -45,14 +44,14 @@ import (
 	"github.com/doona-dp/doona/wire/keyfile"
 )
 
-// setup holds what a configuration names apart from its store: keys, a certificate, the tasks.
+// setup holds what a configuration names, except the store and the secret: keys, a certificate, the tasks.
 type setup struct {
 	cfg Config
 	*tasks.Registry
 	signers  *keyfile.Signers
 	proxies  service.Proxies
 	outgoing http.RoundTripper // of all requests that the relay makes
-	tls      *tls.Config       // of the public address; nil where a proxy speaks TLS
+	tls      *tls.Config       // of the public address; nil if a proxy provides TLS
 }
 
 // beat is the interval between scans of the store.
@@ -60,12 +59,12 @@ func (s *setup) beat() time.Duration { return min(s.cfg.PullInterval, time.Secon
 
 // Relay is one relay that serves its tasks. Its handlers are safe for concurrent use.
 //
-// It only wires its stages up. A report goes through ingress, which commits it; epochs seals full batches, or mixing
-// makes them out of the upstream relay's; handout gives them to the next hop. The host knows the tasks.
+// It only connects its stages: ingress commits reports, epochs seals full batches, mixing makes batches from those of
+// the upstream relay, and handout gives batches to the next hop. The host knows the tasks.
 type Relay struct {
 	*setup
 	store   *store.Store
-	stores  storage.Stores // the same, as the stages use it
+	stores  storage.Stores // the same store, by the stages' interfaces
 	vault   *store.Vault
 	monitor *monitor.Monitor
 	clock   *clock.Guard
@@ -83,9 +82,8 @@ type Relay struct {
 	once        sync.Once // closes the store
 }
 
-// New opens the files and the store that a configuration names and checks every task: its
-// owner, this relay's hop in it, and its keys. The caller must call Run, which closes the
-// store, or Close.
+// New opens the files and the store that a configuration names. It checks every task: its owner, this relay's hop in
+// it, and its keys. The caller must call Run, which closes the store, or Close.
 func New(cfg Config) (*Relay, error) {
 	r, err := open(cfg)
 	if err != nil {
@@ -124,7 +122,7 @@ func open(cfg Config) (*Relay, error) {
 	})
 	if err == nil {
 		r.store, r.stores = kept, storage.New(kept)
-		err = s.keepRoom(r.monitor.Reserve)
+		err = s.reserveSpace(r.monitor.Reserve)
 	}
 	return r, err
 }
@@ -183,15 +181,15 @@ func (r *Relay) join() error {
 	return r.LoadStates(all)
 }
 
-// Inspected is a relay opened read-only, also beside the process that serves it.
+// Inspected is a relay opened read-only. The relay itself may run meanwhile.
 type Inspected struct {
 	*setup
 	store *store.Store
-	vault *store.Vault // nil where there is no secret yet
+	vault *store.Vault // nil if there is no secret yet
 }
 
-// Inspect checks what [New] checks, and neither creates nor changes anything. A relay that has never
-// run has no store yet, and no secret. The caller must call Close.
+// Inspect makes the checks of [New], but creates and changes nothing. A relay that has never run may have no store and
+// no secret yet. The caller must call Close.
 func Inspect(cfg Config) (*Inspected, error) {
 	s, err := load(cfg)
 	if err != nil {
@@ -216,7 +214,7 @@ func Inspect(cfg Config) (*Inspected, error) {
 	return i, nil
 }
 
-// join checks what [Relay.join] checks.
+// join makes the checks of [Relay.join].
 func (i *Inspected) join() error {
 	if err := i.Bind(i.store, (*keyfile.HPKE).CheckStore); err != nil {
 		return err
@@ -257,7 +255,7 @@ func (i *Inspected) Status(ctx context.Context) (*Status, error) {
 // Close closes the store.
 func (i *Inspected) Close() error { return i.store.Close() }
 
-// load reads all that a configuration names but the secret and the store.
+// load reads everything that a configuration names, except the secret and the store.
 func load(cfg Config) (*setup, error) {
 	if err := cfg.validate(); err != nil {
 		return nil, err
@@ -295,7 +293,7 @@ func (s *setup) tasksConfig() tasks.Config {
 	return c
 }
 
-// Close closes the store, and the files with marks, of a relay that is not running.
+// Close closes the store and the files with marks of a relay that is not running.
 func (r *Relay) Close() error {
 	var err error
 	r.once.Do(func() {

@@ -18,9 +18,9 @@ import (
 // space again, it accepts no report, seals and pulls nothing, and is not ready: the remaining space is for erasing
 // only.
 
-// keepRoom sets how much space is reserved in each folder: for the store in the folder of an SQLite store, and for keys
-// in that folder and in those of the secret, keys and successors.
-func (s *setup) keepRoom(in *durable.Reserve) error {
+// reserveSpace sets how much space each folder needs: the folder of an SQLite store for the store and the keys, the
+// folders of the secret, the keys and the successors for the keys.
+func (s *setup) reserveSpace(in *durable.Reserve) error {
 	files := []string{s.cfg.Secret}
 	for _, t := range s.cfg.Tasks {
 		if file := cmp.Or(t.HPKEKeys, s.cfg.HPKEKeys); file != "" { // empty if the relay has yet to join a stream

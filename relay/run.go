@@ -12,7 +12,8 @@ import (
 	"github.com/doona-dp/doona/relay/internal/tasks"
 )
 
-// workLoop runs the loops of each task, also of tasks that are added later, until it is dropped.
+// workLoop runs the loops of each task until the relay drops the task. It also runs those of tasks that are added
+// later.
 func (r *Relay) workLoop(ctx context.Context, working *sync.WaitGroup) {
 	for begun := map[*tasks.Hosted]context.CancelFunc{}; ; {
 		order := r.Hosted().Order
@@ -46,8 +47,8 @@ func (r *Relay) work(ctx context.Context, working *sync.WaitGroup, s *tasks.Host
 	return stop
 }
 
-// Run serves until ctx ends, then drains: it refuses new requests, answers those that have begun, and
-// closes the store. It returns nil after a clean drain.
+// Run serves until ctx ends, then drains: it refuses new requests, answers those that have begun, and closes the store.
+// It returns nil after a clean drain.
 func (r *Relay) Run(ctx context.Context) error {
 	defer r.Close()
 	if err := r.epochs.LoadRolledBack(ctx); err != nil {
@@ -90,7 +91,7 @@ func (r *Relay) listen() ([]*service.Server, error) {
 		service.Endpoint{Address: r.cfg.Admin, Listener: r.cfg.AdminListener, Handler: r.AdminHandler()})
 }
 
-// bound returns the public listener with bounded connections and TLS.
+// bound wraps the public listener: it limits connections and provides TLS.
 func (r *Relay) bound(public net.Listener) net.Listener {
 	public = r.connections.Bound(public)
 	if r.tls != nil {

@@ -48,7 +48,7 @@ type TaskStatus struct {
 	ID       string        `json:"id"`   // lower-case hex
 	Name     string        `json:"name"` // as the task says
 	Hop      int           `json:"hop"`
-	Epochs   []EpochStatus `json:"epochs"` // those that have begun and seen anything
+	Epochs   []EpochStatus `json:"epochs"` // those that have begun and have data
 	Findings []Finding     `json:"findings"`
 
 	// Equivocations has the evidence for each finding of two manifests of one number.
@@ -63,32 +63,32 @@ type Equivocation struct {
 	Second onion.SignedManifest `json:"second"`
 }
 
-// EpochStatus is the status of one epoch. The number of reports in an open batch is not in it:
-// watching it would reveal when each came.
+// EpochStatus is the status of one epoch. It does not have the number of reports in an open batch: watching that number
+// would reveal when each report came.
 type EpochStatus struct {
 	Epoch     uint64 `json:"epoch"`
 	State     string `json:"state"`     // open, closed, complete, erased or expired
-	Batches   uint64 `json:"batches"`   // made so far, destroyed ones too
-	Confirmed uint64 `json:"confirmed"` // those that the next hop has
+	Batches   uint64 `json:"batches"`   // made so far, including destroyed ones
+	Confirmed uint64 `json:"confirmed"` // batches that the next hop has confirmed
 
-	// Refused counts reports and slots by reason, each rounded up to a power of two, and only when
-	// the epoch is erased: before, a changing count would reveal when a report came and what became of it.
+	// Refused counts refused reports and slots by reason, each rounded up to a power of two. It is set only when the
+	// epoch is erased: before that, a changing count would reveal when a report came, and its fate.
 	Refused map[string]uint64 `json:"refused,omitempty"`
 }
 
-// Finding is something that was wrong with batches of another relay.
+// Finding is an error in batches of another relay.
 type Finding struct {
 	Epoch   uint64 `json:"epoch"`
-	Batch   uint64 `json:"batch"` // the first
+	Batch   uint64 `json:"batch"` // the first batch with it
 	Reason  Reason `json:"reason"`
-	Further uint64 `json:"further,omitempty"` // number of further batches
-	Latest  uint64 `json:"latest,omitempty"`  // the last of these
+	Further uint64 `json:"further,omitempty"` // number of further batches with it
+	Latest  uint64 `json:"latest,omitempty"`  // the last further batch
 }
 
 // Batches returns the number of batches with this finding.
 func (f Finding) Batches() uint64 { return 1 + f.Further }
 
-// Reason says what was wrong.
+// Reason is the kind of a finding.
 type Reason = store.Reason
 
 // Status reads the store.
@@ -103,7 +103,7 @@ func (r *Relay) Status(ctx context.Context) (*Status, error) {
 	return out, err
 }
 
-// status reads how far the tasks have come in a store.
+// status reads the progress of the tasks from a store.
 func (r *setup) status(ctx context.Context, kept *store.Store, back *store.StateRollbackError) (*Status, error) {
 	all, err := kept.Progress(ctx)
 	if err != nil {
@@ -184,8 +184,7 @@ func refusedIn(ctx context.Context, kept *store.Store, all []store.Progress) (ma
 	return out, nil
 }
 
-// AdminHandler returns the operator's HTTP interface: /healthz, /readyz, /metrics and /status.
-// It must not be public.
+// AdminHandler returns the operator's HTTP interface: /healthz, /readyz, /metrics and /status. It must not be public.
 func (r *Relay) AdminHandler() http.Handler {
 	admin := service.Admin{
 		Ready:        r.isReady,

@@ -18,11 +18,10 @@ import (
 	"github.com/doona-dp/doona/internal/service"
 )
 
-// tlsConfig returns how the public address speaks TLS, nil if a proxy in front of it does.
+// tlsConfig returns the TLS configuration of the public address, nil if a proxy in front of it provides TLS.
 //
-// TLS 1.3 is the least: every browser that runs the WASM module or has X25519 in WebCrypto speaks it,
-// and so do the other parties, which are this program. It encrypts certificates and has nothing to
-// negotiate down to.
+// TLS 1.3 is the minimum. Every browser that runs the WASM module or has X25519 in WebCrypto supports it, and so do the
+// other parties, which run this program. TLS 1.3 encrypts certificates, and an attacker cannot negotiate down from it.
 func (c *Config) tlsConfig(outgoing http.RoundTripper) (*tls.Config, error) {
 	if c.TLS == nil && c.Autocert == nil {
 		return nil, nil
@@ -51,8 +50,8 @@ func (c *AutocertConfig) manager(outgoing http.RoundTripper) *autocert.Manager {
 	}
 }
 
-// issued returns the manager's certificates and logs why there is none, except for names that are not
-// this relay's, which anyone may ask for.
+// issued returns a function that returns the manager's certificates. It logs why there is none, but only for this
+// relay's names: anyone may ask for other names.
 func (c *Config) issued(manager *autocert.Manager) func(*tls.ClientHelloInfo) (*tls.Certificate, error) {
 	return func(hello *tls.ClientHelloInfo) (*tls.Certificate, error) {
 		cert, err := manager.GetCertificate(hello)
@@ -86,17 +85,18 @@ func (c *Config) validateTLS() error {
 	return nil
 }
 
-// certificate is a certificate with its key in files that may be replaced.
+// certificate is a certificate with its key, in files that the operator may replace.
 type certificate struct {
 	files TLSConfig
 	log   *slog.Logger
 
 	mu    sync.Mutex // guards the rest
 	now   *tls.Certificate
-	stamp [2]time.Time // when the files were last written, as of the last attempt to load them
+	stamp [2]time.Time // modification times of the files at the last attempt to load them
 }
 
-// get returns the certificate in the files, or the previous one while they are invalid, as during a replacement.
+// get returns the certificate in the files. While the files are invalid, as during a replacement, it returns the
+// previous one.
 func (c *certificate) get(*tls.ClientHelloInfo) (*tls.Certificate, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
