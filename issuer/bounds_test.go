@@ -19,7 +19,7 @@ import (
 )
 
 // TestEveryNumberHasItsBound sends every request that an issuer answers, from an authorized backend, with each value
-// beyond its bound, as the table in docs/SPEC.md has it. Then it sends 10,000 such requests. No file changes.
+// beyond its bound, as in the table in docs/SPEC.md. Then it sends 10,000 such requests. No file changes.
 func TestEveryNumberHasItsBound(t *testing.T) {
 	c := newCascade(t)
 	cfg := accounts(t, c, 1)
@@ -50,11 +50,11 @@ func TestEveryNumberHasItsBound(t *testing.T) {
 				p := relaytest.Answer(handler, req)
 				require.True(t, p != nil && p.Name == b.Beyond, "%s, %s: %.80s: %v", pattern, b.Name, value, p)
 				if b.Name == "{epoch}" {
-					require.Contains(t, p.Detail, "epochs 0 to 1", "looked up by nothing")
+					require.Contains(t, p.Detail, "epochs 0 to 1", "the issuer refuses it before it looks anything up")
 				}
 				kind = append(kind, req)
 			}
-			require.NotEmpty(t, kind, "nothing is known beyond the bound of %s", b.Name)
+			require.NotEmpty(t, kind, "no test value beyond the bound of %s", b.Name)
 			kinds = append(kinds, kind)
 		}
 	}

@@ -61,7 +61,7 @@ func TestFullDisk(t *testing.T) {
 	require.NoError(t, err)
 
 	require.NoError(t, relaytest.Fill(disk))
-	require.Contains(t, page("/readyz"), "full", "although it has met no full disk yet")
+	require.Contains(t, page("/readyz"), "full", "readyz fails before a write has failed")
 	again, err := ask(t, url, c, 1, anns, account("ann"))
 	require.NoError(t, err)
 	require.Equal(t, first, again)
@@ -78,7 +78,7 @@ func TestFullDisk(t *testing.T) {
 		require.NoError(t, err)
 		return !slices.Contains(keys.Epochs(), 0)
 	}, 20*time.Second, 10*time.Millisecond)
-	t.Logf("the key is gone %v after the epoch's end, of which a second is for clients' clocks", time.Since(end))
+	t.Logf("the key was erased %v after the epoch's end, including 1 s for clients' clocks", time.Since(end))
 	more := filepath.Join(disk, "more")
 	require.Eventually(t, func() bool { // the disk is full again once the freed space is reserved again
 		err := os.WriteFile(more, make([]byte, 1<<20), 0o600)

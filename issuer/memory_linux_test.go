@@ -26,9 +26,9 @@ const (
 	envOwner  = "DOONA_ISSUER_OWNER"
 )
 
-// TestAnErasedKeyIsNotInMemory: once tokens of an epoch are no longer issued, the issuer has no copy of the private
-// exponent, nor of the derived key of the hashes. The issuer runs in its own process, as operators run it: the process
-// that made the keys must have had them.
+// TestAnErasedKeyIsNotInMemory: when the issuer no longer issues an epoch's tokens, it has no copy of the private
+// exponent, nor of the derived key of the hashes. The issuer runs in its own process, as for an operator: the process
+// that made the keys has copies.
 func TestAnErasedKeyIsNotInMemory(t *testing.T) {
 	if folder := os.Getenv(envFolder); folder != "" {
 		issueAndErase(t, folder, os.Getenv(envOwner))

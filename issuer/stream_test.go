@@ -13,8 +13,8 @@ import (
 	"github.com/doona-dp/doona/issuer"
 )
 
-// TestStreamWithoutKeys: a successor for which the issuer has no keys takes no position, and does not affect tokens of
-// other tasks. With its keys it is served without a restart, and after one.
+// TestStreamWithoutKeys: the issuer does not accept a successor for which it has no keys, and still issues tokens of
+// other tasks. When it has the keys, it serves the successor without a restart, and after one.
 func TestStreamWithoutKeys(t *testing.T) {
 	inStream := relaytest.InStream()
 	c := relaytest.New(t, relaytest.Options{Hops: 1, Task: relaytest.Mean(10, inStream, relaytest.WithTokens)})

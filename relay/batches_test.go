@@ -25,17 +25,17 @@ type multiplier struct {
 	pulled atomic.Int64 // answers to pulls
 }
 
-// withDummies signs a batch of some clients' slots and some dummies. says is the number of submissions that it claims
-// and then drops.
+// withDummies signs a batch of some clients' slots and some dummies. The batch claims invented further
+// submissions, all dropped.
 func (m *multiplier) withDummies(t *testing.T, seq, clients, invented uint64, bad int) *onion.Batch {
 	t.Helper()
 	slots := m.c.Slots(t, 0, span(100*seq, clients+added)...)
 	for _, slot := range slots[0][:bad] {
 		slot[len(slot)-1] ^= 1
 	}
-	said := clients + invented
+	claimed := clients + invented
 	b, err := onion.NewBatch(m.Sign, onion.BatchDraft{
-		Context: m.Context(0), Seq: seq, Submissions: said, In: []uint64{said}, Added: []uint64{added},
+		Context: m.Context(0), Seq: seq, Submissions: claimed, In: []uint64{claimed}, Added: []uint64{added},
 	}, slots)
 	require.NoError(t, err)
 	return b
@@ -76,13 +76,13 @@ const mostBatches = 4
 // form covers all of it with both stores.
 func TestBatchesPerEpoch(t *testing.T) {
 	for i, c := range []struct {
-		name          string
-		clients, says uint64 // of a batch
-		bad           int    // slots that do not open
-		taken         int
+		name            string
+		clients, claims uint64 // of a batch
+		bad             int    // slots that do not open
+		made            int    // batches that the next relay makes
 	}{
 		{"10⁴ of one slot", 1, 1, 0, 1},
-		{"10⁴ of one slot, said to be of ten", 1, 10, 0, 1},
+		{"10⁴ of one slot, claimed to have ten", 1, 10, 0, 1},
 		{"full ones", 10, 10, 0, mostBatches},
 		{"nine good slots and a bad one", 10, 10, 1, mostBatches},
 	} {
@@ -97,9 +97,9 @@ func TestBatchesPerEpoch(t *testing.T) {
 				}})
 				m := &multiplier{Rogue: cascade.StartFirst(t), c: cascade}
 				m.offer(t, 10_000, func(seq uint64) *onion.Batch {
-					return m.withDummies(t, seq, c.clients, c.says-c.clients, c.bad)
+					return m.withDummies(t, seq, c.clients, c.claims-c.clients, c.bad)
 				})
-				out := m.requireTaken(t, c.taken)
+				out := m.requireMade(t, c.made)
 				lost := uint64(c.bad)
 				for _, b := range out {
 					in := c.clients + added
@@ -111,9 +111,9 @@ func TestBatchesPerEpoch(t *testing.T) {
 	}
 }
 
-// requireTaken runs the next relay, twice. It asserts that the relay makes the expected number of the offered batches,
+// requireMade runs the next relay, twice. It asserts that the relay makes the expected number of the offered batches,
 // each once, and then ends the epoch. It returns their manifests.
-func (m *multiplier) requireTaken(t *testing.T, taken int) (made []onion.Manifest) {
+func (m *multiplier) requireMade(t *testing.T, n int) (made []onion.Manifest) {
 	t.Helper()
 	var draws atomic.Int64
 	pull := func(seq int) (*onion.Batch, error) {
@@ -127,10 +127,10 @@ func (m *multiplier) requireTaken(t *testing.T, taken int) (made []onion.Manifes
 			return len(epochs) > 0 && epochs[0].State == "complete"
 		})
 		status := m.c.Status(t, 1)
-		require.Equal(t, []relay.Finding{{Batch: uint64(taken), Reason: "a batch after the last one of the epoch"}},
+		require.Equal(t, []relay.Finding{{Batch: uint64(n), Reason: "a batch after the last one of the epoch"}},
 			status.Findings)
-		require.EqualValues(t, taken, status.Epochs[0].Batches)
-		for seq := range taken {
+		require.EqualValues(t, n, status.Epochs[0].Batches)
+		for seq := range n {
 			b, err := pull(seq)
 			require.NoError(t, err)
 			if run == 0 {
@@ -141,12 +141,12 @@ func (m *multiplier) requireTaken(t *testing.T, taken int) (made []onion.Manifes
 			require.Equal(t, batches[seq], b)
 		}
 		requireSoon(t, func() bool {
-			_, err := pull(taken)
+			_, err := pull(n)
 			return errors.Is(err, problem.New(problem.Complete, ""))
 		})
 		stop()
-		require.EqualValues(t, taken, draws.Load(), "one for each batch")
-		require.EqualValues(t, taken+1, m.pulled.Load(), "the surplus batch costs only its manifest")
+		require.EqualValues(t, n, draws.Load(), "one for each batch")
+		require.EqualValues(t, n+1, m.pulled.Load(), "the surplus batch costs only its manifest")
 	}
 	return made
 }

@@ -22,9 +22,9 @@ import (
 	"github.com/doona-dp/doona/wire/taskfile"
 )
 
-// TestCapturedRequestIsTakenOnce: an eavesdropper captured a signed request of any kind, and several senders send it to
-// both of two processes that share a database. The request is accepted once.
-func TestCapturedRequestIsTakenOnce(t *testing.T) {
+// TestCapturedRequestIsAcceptedOnce: an eavesdropper captured a signed request of any kind, and several senders send it
+// to both of two processes that share a database. The request is accepted once.
+func TestCapturedRequestIsAcceptedOnce(t *testing.T) {
 	c := relaytest.New(t, relaytest.Options{Hops: 1, Postgres: true, Task: relaytest.InStream()})
 	first := stillRelay(t, c, 0)
 	config, _ := c.Twin(t, 0)
@@ -53,19 +53,19 @@ func TestCapturedRequestIsTakenOnce(t *testing.T) {
 			handover.NextKeysBody(c.Open.ID, 1, 1)},
 	} {
 		header := handover.Signed(r.key, r.purpose, r.body)
-		var taken atomic.Int32
+		var accepted atomic.Int32
 		var asking sync.WaitGroup
 		for i := range 8 {
 			asking.Go(func() {
 				req := at(r.method, r.url)
 				req.Header.Set(handover.Header, header)
 				if p := relaytest.Answer(both[i%2], req); p == nil || p.Name != problem.Unauthorized {
-					taken.Add(1)
+					accepted.Add(1)
 				}
 			})
 		}
 		asking.Wait()
-		require.EqualValues(t, 1, taken.Load(), name)
+		require.EqualValues(t, 1, accepted.Load(), name)
 	}
 }
 

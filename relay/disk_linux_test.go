@@ -59,8 +59,8 @@ func TestFullFileSystem(t *testing.T) {
 	require.Len(t, values, n)
 }
 
-// TestFullOwnersFolder fills the file system of an approved owner's folder. The relay tells the owner to try again, and
-// leaves nothing of the attempt behind. When there is space again both continue.
+// TestFullOwnersFolder fills the file system of an approved owner's folder. The relay asks the owner to try again
+// later, and removes everything of the attempt. When there is space again both continue.
 func TestFullOwnersFolder(t *testing.T) {
 	disk := filepath.Join(t.TempDir(), "disk")
 	relaytest.Mount(t, disk, "size=8m")
@@ -150,7 +150,7 @@ func TestErasesOnAFullDisk(t *testing.T) {
 	require.Eventually(t, func() bool {
 		return len(keysOfEpoch(t, c, disks[0], 0)) == 0 && len(keysOfEpoch(t, c, disks[1], 0)) == 0
 	}, 20*time.Second, 10*time.Millisecond)
-	t.Logf("all keys are gone %v after the epoch's end, of which a second is for clients' clocks", time.Since(end))
+	t.Logf("all keys were erased %v after the epoch's end, including 1 s for clients' clocks", time.Since(end))
 	for hop, admin := range admins {
 		require.FileExists(t, filepath.Join(disks[hop], "filler"))
 		more := filepath.Join(disks[hop], "more")
@@ -227,7 +227,7 @@ func TestFullServer(t *testing.T) {
 			refused++
 		}
 	}
-	t.Logf("%d of %d reports refused, of which %d had been taken before", refused, n, before)
+	t.Logf("%d of %d reports refused, %d of them accepted before", refused, n, before)
 	require.Positive(t, refused)
 	requireReady(t, c, false)
 	free()

@@ -123,11 +123,11 @@ func TestStreamsDropWhatHasExpired(t *testing.T) {
 	dropped := func() {
 		t.Helper()
 		for hop := range c.Open.Relays {
-			for _, gone := range line[:2] {
-				requireSoon(t, func() bool { return !servedAt(gone.Open, hop) })
-				_, err := c.Verifier.Time(t.Context(), gone.Open, hop)
+			for _, dropped := range line[:2] {
+				requireSoon(t, func() bool { return !servedAt(dropped.Open, hop) })
+				_, err := c.Verifier.Time(t.Context(), dropped.Open, hop)
 				require.NoError(t, err, "a client without a later task asks for the time by a dropped one")
-				require.Equal(t, http.StatusOK, get(gone.Open.Relays[hop].URL+"/v1/tasks/"+gone.Open.ID.String()))
+				require.Equal(t, http.StatusOK, get(dropped.Open.Relays[hop].URL+"/v1/tasks/"+dropped.Open.ID.String()))
 			}
 			require.True(t, servedAt(line[2].Open, hop), "the newest stays")
 			folder := c.Config(t, hop).Tasks[0].Successors

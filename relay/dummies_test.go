@@ -87,17 +87,17 @@ func TestDummiesLookLikePeeledSlots(t *testing.T) {
 		for i := range 10 {
 			require.NoError(t, c.Post(t.Context(), 0, c.Seal(t, 0, 2), relaytest.Network(i)))
 		}
-		var taken *onion.Batch
+		var pulled *onion.Batch
 		next := handover.NewClient(c.SignKey(t, 1), nil)
 		require.Eventually(t, func() bool {
 			var err error
-			taken, err = next.Pull(t.Context(), c.Open, 0, 0, 0)
+			pulled, err = next.Pull(t.Context(), c.Open, 0, 0, 0)
 			return err == nil
 		}, relaytest.Patience, 10*time.Millisecond)
 		opener, last := c.Opener(t, 1, 0), c.VerifierOpener(t, 0)
 		tags := map[[onion.TagSize]byte]bool{}
-		for _, slot := range taken.Ciphertexts[0] {
-			require.Len(t, slot, len(taken.Ciphertexts[0][0]))
+		for _, slot := range pulled.Ciphertexts[0] {
+			require.Len(t, slot, len(pulled.Ciphertexts[0][0]))
 			tag, next, err := opener.OpenSlot(0, slot)
 			require.NoError(t, err)
 			tags[tag] = true

@@ -146,8 +146,8 @@ func (e *barren) requireEnded(t *testing.T, mine int, batches uint64, finding st
 	require.EqualValues(t, batches, e.pulls.Load())
 }
 
-// requireBytes asserts what is kept of such batches: a manifest for each, twice until the next hop has confirmed, and
-// of everything else no more than for one batch.
+// requireBytes asserts what the relay stores of such batches: a manifest for each, twice until the next hop has
+// confirmed it, and of everything else no more than for one batch.
 func (e *barren) requireBytes(t *testing.T, mine int, batches uint64) {
 	t.Helper()
 	path := filepath.Join(e.Dir, fmt.Sprintf("relay%d", mine+1), "relay.db")

@@ -299,7 +299,7 @@ func TestParallelLimit(t *testing.T) {
 	copied := c.Seal(t, 0, 1)
 	var clients sync.WaitGroup
 	var mu sync.Mutex
-	var taken, limited, copies int
+	var accepted, limited, copies int
 	for i := range 40 {
 		body := c.Seal(t, 0, uint64(100+i))
 		clients.Go(func() {
@@ -309,7 +309,7 @@ func TestParallelLimit(t *testing.T) {
 			defer mu.Unlock()
 			switch {
 			case err == nil:
-				taken++
+				accepted++
 			case err.(*problem.Problem).Name == problem.Limit:
 				limited++
 			}
@@ -319,7 +319,7 @@ func TestParallelLimit(t *testing.T) {
 		})
 	}
 	clients.Wait()
-	require.Equal(t, []int{1, 39, 40}, []int{taken, limited, copies})
+	require.Equal(t, []int{1, 39, 40}, []int{accepted, limited, copies})
 }
 
 // TestClockSkew: an epoch takes reports from Skew before its start to Skew after its end.

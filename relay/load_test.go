@@ -158,7 +158,7 @@ func fillUp(t *testing.T, target *url.URL, pool []*openloop.LoadReport, n int) {
 		}
 	}
 	var unknown, waiting []*openloop.LoadReport
-	taken := 0
+	accepted := 0
 	for _, r := range pool {
 		switch r.Fate {
 		case openloop.Unknown:
@@ -167,13 +167,13 @@ func fillUp(t *testing.T, target *url.URL, pool []*openloop.LoadReport, n int) {
 		case openloop.Waiting:
 			waiting = append(waiting, r)
 		case openloop.Taken:
-			taken++
+			accepted++
 		}
 	}
 	if len(unknown) > 0 {
 		calmly(unknown)
 	}
-	if missing := (n - (taken+len(unknown))%n) % n; missing > 0 {
+	if missing := (n - (accepted+len(unknown))%n) % n; missing > 0 {
 		calmly(waiting[:missing])
 	}
 }
@@ -182,13 +182,13 @@ func fillUp(t *testing.T, target *url.URL, pool []*openloop.LoadReport, n int) {
 func (f *loadFigures) verify(t *testing.T, c *relaytest.Cascade, pool []*openloop.LoadReport, n int) {
 	t.Helper()
 	out := make([]int, len(pool))
-	taken := 0
+	accepted := 0
 	for _, r := range pool {
 		if r.Fate == openloop.Taken {
-			taken++
+			accepted++
 		}
 	}
-	for seq := range uint64(taken / n) {
+	for seq := range uint64(accepted / n) {
 		batch, chain := c.Pull(t, 0, seq)
 		require.EqualValues(t, n, chain[0].Submissions)
 		for _, value := range c.Values(t, 0, batch)[0] {
@@ -196,7 +196,7 @@ func (f *loadFigures) verify(t *testing.T, c *relaytest.Cascade, pool []*openloo
 		}
 		require.NoError(t, c.Verifier.Confirm(t.Context(), c.Open, 0, 0, seq, batch.Manifest))
 	}
-	_, err := c.Verifier.Pull(t.Context(), c.Open, 0, 0, uint64(taken/n))
+	_, err := c.Verifier.Pull(t.Context(), c.Open, 0, 0, uint64(accepted/n))
 	require.ErrorIs(t, err, handover.ErrNotSealed, "nothing is left over")
 	for i, r := range pool {
 		want := 0
@@ -205,7 +205,7 @@ func (f *loadFigures) verify(t *testing.T, c *relaytest.Cascade, pool []*openloo
 		}
 		require.Equal(t, want, out[i], "report %d", i)
 	}
-	f.Verified = taken
+	f.Verified = accepted
 }
 
 // peakRSS returns the most memory that a process has held, in kB.

@@ -77,8 +77,8 @@ func TestOneManifestOfANumber(t *testing.T) {
 	}
 }
 
-// TestTheSameManifestIsTaken: after a restart, a relay continues an interrupted transfer.
-func TestTheSameManifestIsTaken(t *testing.T) {
+// TestSameManifestAfterRestart: after a restart, a relay continues an interrupted transfer.
+func TestSameManifestAfterRestart(t *testing.T) {
 	c := relaytest.New(t, relaytest.Options{})
 	first := c.StartFirst(t)
 	b := first.Batch(t, 0, 0, 10, c.Slots(t, 0, span(0, 10)...))

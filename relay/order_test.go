@@ -224,7 +224,7 @@ func TestSeizedDiskWithNoise(t *testing.T) {
 		clients, secrets := post(t, c, 0, 10)
 		next := handover.NewClient(c.SignKey(t, 1), nil)
 		var batch *onion.Batch
-		requireSoon(t, func() (taken bool) {
+		requireSoon(t, func() (accepted bool) {
 			var err error
 			batch, err = next.Pull(t.Context(), c.Open, 0, 0, 0)
 			return err == nil

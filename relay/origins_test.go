@@ -90,10 +90,10 @@ func TestForeignPages(t *testing.T) {
 	require.Equal(t, want, foreign(1, body), "an epoch that is not open")
 	require.Equal(t, want, foreign(1<<62, body), "an epoch that does not exist")
 
-	taken := send(t, http.MethodPost, c.ReportsURL(0), late, other, ownPage)
-	require.Equal(t, http.StatusCreated, taken.status)
-	require.Equal(t, ownPage, taken.header.Get("Access-Control-Allow-Origin"))
-	require.Equal(t, "Origin", taken.header.Get("Vary"))
+	accepted := send(t, http.MethodPost, c.ReportsURL(0), late, other, ownPage)
+	require.Equal(t, http.StatusCreated, accepted.status)
+	require.Equal(t, ownPage, accepted.header.Get("Access-Control-Allow-Origin"))
+	require.Equal(t, "Origin", accepted.header.Get("Vary"))
 
 	stop()
 	before.Restore(t, c, 0, "store")
@@ -132,15 +132,15 @@ func TestForeignPagesAfterTheEnd(t *testing.T) {
 	}, relaytest.Patience, 10*time.Millisecond)
 }
 
-// TestWhoseReportsAreTaken: the relay accepts reports of pages with listed origins and of programs, and no others.
-func TestWhoseReportsAreTaken(t *testing.T) {
+// TestAcceptedOrigins: the relay accepts reports of pages with listed origins and of programs, and no others.
+func TestAcceptedOrigins(t *testing.T) {
 	list := []string{"https://*.cdn.example:8443", ownPage}
 	for i, tt := range []struct {
-		name    string
-		listed  []string
-		origins []string
-		read    string // origin that may read the answer
-		taken   bool
+		name     string
+		listed   []string
+		origins  []string
+		read     string // origin that may read the answer
+		accepted bool
 	}{
 		{"a program", list, nil, "", true},
 		{"the page", list, []string{ownPage}, ownPage, true},
@@ -162,15 +162,15 @@ func TestWhoseReportsAreTaken(t *testing.T) {
 			c := relaytest.New(t, relaytest.Options{Hops: 1,
 				Task: func(t *task.Task) { t.Clients.Origins = tt.listed }})
 			c.Start(t, 0)
-			want := map[bool]int{true: http.StatusCreated, false: http.StatusForbidden}[tt.taken]
+			want := map[bool]int{true: http.StatusCreated, false: http.StatusForbidden}[tt.accepted]
 			got := send(t, http.MethodPost, c.ReportsURL(0), c.Seal(t, 0, 1), relaytest.Network(i), tt.origins...)
 			require.Equal(t, want, got.status, got.body)
 			require.Equal(t, tt.read, got.header.Get("Access-Control-Allow-Origin"))
 			asked := send(t, http.MethodOptions, c.ReportsURL(0), nil, relaytest.Network(i), tt.origins...)
-			want = map[bool]int{true: http.StatusNoContent, false: http.StatusForbidden}[tt.taken]
+			want = map[bool]int{true: http.StatusNoContent, false: http.StatusForbidden}[tt.accepted]
 			require.Equal(t, want, asked.status)
 			require.Equal(t, tt.read, asked.header.Get("Access-Control-Allow-Origin"))
-			require.Equal(t, tt.taken, asked.header.Get("Access-Control-Allow-Methods") == "POST")
+			require.Equal(t, tt.accepted, asked.header.Get("Access-Control-Allow-Methods") == "POST")
 			bundle := send(t, http.MethodGet, c.TaskURL(0), nil, relaytest.Network(i), foreignPage)
 			require.Equal(t, "*", bundle.header.Get("Access-Control-Allow-Origin"), "the task is public")
 		})

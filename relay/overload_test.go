@@ -153,17 +153,17 @@ func TestFloodedTask(t *testing.T) {
 	other := c.Other(t, 1)
 	bodies := sealAll(t, c, clients)
 	flood, end := context.WithCancel(t.Context())
-	var refused, taken atomic.Int64
+	var refused, accepted atomic.Int64
 	var flooding sync.WaitGroup
 	for range 16 {
-		startReport(t, c, relaytest.Network(1000+int(taken.Add(1))), len(bodies[0]))
+		startReport(t, c, relaytest.Network(1000+int(accepted.Add(1))), len(bodies[0]))
 	}
-	taken.Store(0)
+	accepted.Store(0)
 	for i := range 80 {
 		flooding.Go(func() {
 			for n := i; flood.Err() == nil; n += 80 {
 				if c.Post(flood, 0, bodies[n%clients], relaytest.Network(n%clients)) == nil {
-					taken.Add(1)
+					accepted.Add(1)
 				} else {
 					refused.Add(1)
 				}
@@ -181,7 +181,7 @@ func TestFloodedTask(t *testing.T) {
 	}
 	end()
 	flooding.Wait()
-	t.Logf("flooded task: %d taken, %d refused meanwhile; other task: %d of %d taken, slowest %v", taken.Load(),
+	t.Logf("flooded task: %d accepted, %d refused meanwhile; other task: %d of %d accepted, slowest %v", accepted.Load(),
 		refused.Load(), clients, clients, slowest.Round(time.Microsecond))
 }
 

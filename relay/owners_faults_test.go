@@ -97,7 +97,7 @@ func TestOwnersVolumeIsAway(t *testing.T) {
 	time.Sleep(1500 * time.Millisecond) // time to drop the task wrongly
 	require.True(t, isServed(t, "http://"+c.Config(t, 0).Listen, one.Open.ID))
 	_, err := c.Ask(t, 0, c.Named("two"))
-	require.Error(t, err, "an owner's request is taken without the volume")
+	require.Error(t, err, "the relay refuses an owner's request without the volume")
 	require.NoFileExists(t, filepath.Join(folder, "owner.lock"))
 	requireSoon(t, func() bool { return os.RemoveAll(folder) == nil }) // the relay may be writing to it
 	require.NoError(t, os.Rename(folder+".away", folder))

@@ -280,7 +280,7 @@ func TestKeysWithoutTaskExpire(t *testing.T) {
 	begin(t, c, c.Named("one"))
 }
 
-// TestLowerTaskLimit: an owner who has more tasks than the operator allows now keeps them, and gets no other.
+// TestLowerTaskLimit: an owner who has more tasks than the new limit keeps them, and cannot add another.
 func TestLowerTaskLimit(t *testing.T) {
 	limit := 3
 	c := relaytest.New(t, relaytest.Options{Hops: 1}.Approving(t, 0))
@@ -413,8 +413,8 @@ func TestOwnersConfig(t *testing.T) {
 	require.NoDirExists(t, c.Config(t, 0).Owners[0].Folder, "check-config changes nothing")
 }
 
-// TestOwnersFolderFails: if an owner's folder cannot be used, the owner is not told why, and nothing is served. When it
-// can be used again, the relay accepts the task.
+// TestOwnersFolderFails: if the relay cannot use an owner's folder, it serves nothing and does not give the owner the
+// reason. When it can use the folder again, it accepts the task.
 func TestOwnersFolderFails(t *testing.T) {
 	c := relaytest.New(t, relaytest.Options{Hops: 1}.Approving(t, 1))
 	c.Start(t, 0)

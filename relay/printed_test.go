@@ -30,7 +30,7 @@ import (
 // These tests pin the relay's output: its metrics, its status, its log, and each request that it refuses. A change of
 // the relay's internals alone must not change a file of testdata/printed. -update writes the files again.
 
-var update = flag.Bool("update", false, "write the files anew")
+var update = flag.Bool("update", false, "write the files again")
 
 // scene is one run of relays, and its recorded output.
 type scene struct {

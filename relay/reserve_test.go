@@ -12,8 +12,8 @@ import (
 )
 
 // TestRoomIsKeptWhereKeysAre: the relay keeps a reserve in each folder with keys, also if all tasks' keys are in the
-// relay's own file, or a stream's folder is a separate disk. It keeps none in other folders, such as that of a task
-// without key file.
+// relay's own file, or a stream's folder is a separate disk. It keeps none in other folders, such as the folder of
+// a task without key file.
 func TestRoomIsKeptWhereKeysAre(t *testing.T) {
 	c := relaytest.New(t, relaytest.Options{Hops: 1, Task: relaytest.InStream()})
 	cfg := c.Config(t, 0)

@@ -84,7 +84,7 @@ func TestRelayHandsOnItsKey(t *testing.T) {
 // TestRelayIsReplaced: a relay gives up, and another that was in no earlier task of the stream replaces it. It gets the
 // earlier tasks from the remaining relays.
 func TestRelayIsReplaced(t *testing.T) {
-	for _, gone := range []int{0, 1} {
+	for _, replaced := range []int{0, 1} {
 		file, public := fileOf(t)
 		_, stranger := fileOf(t)
 		known := []string{taskfile.FormatKey(stranger)}
@@ -92,8 +92,8 @@ func TestRelayIsReplaced(t *testing.T) {
 			Config: func(_ int, cfg *relay.Config) {
 				cfg.Tasks[0].Candidates = known
 			}})
-		stop := c.Start(t, 1-gone)
-		cfg := joining(t, c, gone, file)
+		stop := c.Start(t, 1-replaced)
+		cfg := joining(t, c, replaced, file)
 		dir := filepath.Dir(cfg.Secret)
 		cfg.Tasks[0].Candidates = []string{taskfile.FormatKey(public)}
 		candidate, err := relay.New(cfg)
@@ -103,12 +103,12 @@ func TestRelayIsReplaced(t *testing.T) {
 		_, owner := c.AsOwner(t)
 		party := task.Party{URL: "http://" + cfg.Listen, SignKey: public}
 		bundle, err := owner.Renew(t.Context(), c.Open, handover.Renewal{Count: 1, Now: c.Clock.Now(),
-			Verifier: c.NextVerifierKeys(t, 1, 1), Replace: map[int]task.Party{gone: party}})
+			Verifier: c.NextVerifierKeys(t, 1, 1), Replace: map[int]task.Party{replaced: party}})
 		require.NoError(t, err)
-		require.ErrorContains(t, c.Hand(t.Context(), t, 1-gone, bundle), "invalid relays.", "no candidate of the relay's")
+		require.ErrorContains(t, c.Hand(t.Context(), t, 1-replaced, bundle), "invalid relays.", "no candidate of the relay's")
 		stop()
 		known = append(known, taskfile.FormatKey(public))
-		c.Start(t, 1-gone)
+		c.Start(t, 1-replaced)
 		next := handOver(t, c, bundle)
 		c.Clock.Advance(2 * relaytest.Epoch)
 		fillEpoch(t, next, 0)
@@ -123,11 +123,11 @@ func TestRelayIsReplaced(t *testing.T) {
 		require.ErrorContains(t, follow(taskfile.FormatKey(c.Open.Verifier.SignKey)), "relays.")
 
 		// A relay that comes back, or was replaced, takes the task too: clients may still ask it.
-		c.Start(t, gone)
+		c.Start(t, replaced)
 		raw, err := os.ReadFile(filepath.Join(dir, "next", "1.bundle"))
 		require.NoError(t, err)
-		require.NoError(t, owner.Succeed(t.Context(), c.Open, c.Open.Task, gone, raw))
-		served, err := owner.StreamAt(t.Context(), c.Open, c.Open.Task, gone, c.Open.Trust(task.SignKey{}))
+		require.NoError(t, owner.Succeed(t.Context(), c.Open, c.Open.Task, replaced, raw))
+		served, err := owner.StreamAt(t.Context(), c.Open, c.Open.Task, replaced, c.Open.Trust(task.SignKey{}))
 		require.NoError(t, err)
 		require.Len(t, served.Tasks, 2)
 	}

@@ -43,15 +43,15 @@ func race(t *testing.T, seen []*relaytest.Cascade, bodies [][]byte, tok []byte) 
 // requireOneTaken asserts that one report was acknowledged and the others hit the limit.
 func requireOneTaken(t *testing.T, errs []error) {
 	t.Helper()
-	taken := 0
+	accepted := 0
 	for _, err := range errs {
 		if err == nil {
-			taken++
+			accepted++
 			continue
 		}
 		requireProblem(t, problem.Limit, err)
 	}
-	require.Equal(t, 1, taken)
+	require.Equal(t, 1, accepted)
 }
 
 // TestCrashSpendsOnce: of 100 reports sent at once with one token to two processes on one PostgreSQL, exactly one is

@@ -124,15 +124,15 @@ func TestThiefLosesTheKey(t *testing.T) {
 	owner, _ := s.AsOwner(t)
 	stolen, thief := newKey(t)
 	next, private := newKey(t)
-	taken := s.says(t, stolen, owner)
+	accepted := s.says(t, stolen, owner)
 	late := s.says(t, next, owner)
-	require.NoError(t, s.hand(t, 0, taken))
+	require.NoError(t, s.hand(t, 0, accepted))
 	require.ErrorIs(t, s.hand(t, 0, late), problem.New(problem.Malformed, ""), "the thief was faster")
 	end := s.says(t, task.SignKey{}, thief)
 	back, other := s.says(t, next, rescue), s.says(t, stolen, rescue)
 	require.NoError(t, s.hand(t, 0, end))
 	require.NoError(t, s.hand(t, 0, back))
-	for _, bad := range [][]byte{taken, end, other} {
+	for _, bad := range [][]byte{accepted, end, other} {
 		require.Error(t, s.hand(t, 0, bad))
 	}
 	require.ErrorContains(t, s.renew(t, handover.NewClient(thief, nil)), "owner-key")

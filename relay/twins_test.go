@@ -27,8 +27,8 @@ import (
 	"github.com/doona-dp/doona/wire/task"
 )
 
-// TestTwinsCarryBatches: each of two relays has two processes, of which one or the other is killed repeatedly.
-// They carry every acknowledged report once.
+// TestTwinsCarryBatches: each of two relays has two processes. The test repeatedly kills one or the other. They carry
+// every acknowledged report once.
 func TestTwinsCarryBatches(t *testing.T) {
 	const n, kills = 2000, 6
 	// two parts are posted from the same networks
@@ -133,7 +133,7 @@ func TestTwinsForget(t *testing.T) {
 	stop()
 }
 
-// TestFencedAlone: a fenced process whose peers are gone reports that, and hands out nothing until its operator ends
+// TestFencedAlone: a fenced process whose peers are lost reports that, and hands out nothing until its operator ends
 // the epochs.
 func TestFencedAlone(t *testing.T) {
 	c := relaytest.New(t, relaytest.Options{Hops: 1, Postgres: true})
@@ -296,9 +296,9 @@ func requireReady(t *testing.T, c *relaytest.Cascade, ready bool) {
 		resp.StatusCode)
 }
 
-// TestServerGone crashes or stops the PostgreSQL server under a relay that accepts reports, and starts it, again and
-// again. Meanwhile reports are answered 503 with a wait, and in the end every report is stored once. A relay that
-// starts without its server names the address that it tried, and ends.
+// TestServerGone repeatedly crashes or stops the PostgreSQL server of a relay that accepts reports, and starts it
+// again. Meanwhile the relay answers reports with 503 and a wait, and in the end it has stored every report once. A
+// relay that starts without its server names the address that it tried, and ends.
 func TestServerGone(t *testing.T) {
 	const n, ends = 1000, 4
 	server := startServer(t, "")
