@@ -141,7 +141,7 @@ func (b *openBinding) write() error {
 		return err
 	}
 	if err := b.mark.Write(value); err != nil {
-		return fmt.Errorf("couldn't write the mark: %w", err)
+		return fmt.Errorf("couldn't write the mark beside the key file: %w", err)
 	}
 	return b.keys.Raise(map[rollback.Epoch]rollback.Entry{b.counter: {Steps: b.Commits}})
 }

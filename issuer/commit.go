@@ -64,7 +64,7 @@ func (s *store) countAll(tx *sql.Tx, group []*countRequest, next map[task.ID]uin
 	for _, c := range group {
 		counted, err := c.decide(tx)
 		if err != nil {
-			return fmt.Errorf("couldn't count: %w", err)
+			return fmt.Errorf("couldn't count token requests: %w", err)
 		}
 		if counted {
 			next[c.task] = max(next[c.task], s.bindings[c.task].Next, c.epoch+1)
@@ -72,7 +72,7 @@ func (s *store) countAll(tx *sql.Tx, group []*countRequest, next map[task.ID]uin
 	}
 	for id, next := range next {
 		if err := s.bindings[id].step(tx, id, next); err != nil {
-			return fmt.Errorf("couldn't count: %w", err)
+			return fmt.Errorf("couldn't count token requests: %w", err)
 		}
 		s.marksMayLag = true
 	}
@@ -101,7 +101,7 @@ func (s *store) writeMarks() error {
 			return fmt.Errorf("couldn't read the store: %w", err)
 		}
 		if row == nil || row.Name != b.Name || row.count().StoreBehind(b.Commits) || row.count().MarkBehind(b.Commits) {
-			return fmt.Errorf("couldn't count: %w", ErrStateRollback)
+			return fmt.Errorf("couldn't count token requests: %w", ErrStateRollback)
 		}
 		row.Erased = b.Erased
 		b.storeBinding = *row

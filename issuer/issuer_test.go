@@ -328,7 +328,7 @@ func TestAddresses(t *testing.T) {
 	require.NoError(t, err)
 	resp.Body.Close()
 	require.Equal(t, http.StatusOK, resp.StatusCode)
-	require.Equal(t, []string{"no-store"}, resp.Header.Values("Cache-Control"), "a cached answer reveals returning clients")
+	require.Equal(t, []string{"no-store"}, resp.Header.Values("Cache-Control"), "a cache reveals returning clients")
 	require.Empty(t, resp.Header.Values("ETag"))
 }
 

@@ -148,14 +148,14 @@ func (s *store) replaceBinding(id task.ID, t *storeBinding) error {
 func (s *store) transact(do func(tx *sql.Tx) error) error {
 	tx, err := s.db.BeginTx(context.Background(), nil)
 	if err != nil {
-		return fmt.Errorf("couldn't begin: %w", err)
+		return fmt.Errorf("couldn't begin a transaction: %w", err)
 	}
 	defer tx.Rollback()
 	if err := do(tx); err != nil {
 		return err
 	}
 	if err := tx.Commit(); err != nil {
-		return fmt.Errorf("couldn't commit: %w", err)
+		return fmt.Errorf("couldn't commit a transaction: %w", err)
 	}
 	return nil
 }
@@ -207,7 +207,7 @@ func (s *store) erase(ctx context.Context, task task.ID, epoch uint64) error {
 			erased, err = done.RowsAffected()
 		}
 		if err != nil {
-			return fmt.Errorf("couldn't erase: %w", err)
+			return fmt.Errorf("couldn't erase the counts of epoch %d: %w", epoch, err)
 		}
 	}
 	return s.scrub(ctx)
@@ -217,10 +217,10 @@ func (s *store) erase(ctx context.Context, task task.ID, epoch uint64) error {
 func (s *store) scrub(ctx context.Context) error {
 	var busy, log, done int
 	if err := s.db.QueryRowContext(ctx, `PRAGMA wal_checkpoint(TRUNCATE)`).Scan(&busy, &log, &done); err != nil {
-		return fmt.Errorf("couldn't empty the log: %w", err)
+		return fmt.Errorf("couldn't empty the store's log: %w", err)
 	}
 	if busy != 0 {
-		return errors.New("couldn't empty the log: another process reads it")
+		return errors.New("couldn't empty the store's log: another process is reading the store")
 	}
 	return nil
 }

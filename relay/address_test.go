@@ -61,8 +61,10 @@ func TestClientNetwork(t *testing.T) {
 		{"forwarded, an escaped backslash in the host", "10.0.0.1:999", fwd,
 			[]string{`for=198.51.100.1;host="x,for=1.2.3.4\\"`}, "198.51.100.0/24"},
 		{"forwarded, two addresses", "10.0.0.1:999", fwd, []string{`for=1.2.3.4;for=198.51.100.1`}, "10.0.0.0/24"},
-		{"forwarded, a quote left open", "10.0.0.1:999", fwd, []string{`for=1.2.3.4;x=", for=198.51.100.1`}, "198.51.100.0/24"},
-		{"forwarded, a quote left open before quotes", "10.0.0.1:999", fwd, []string{`for=1.2.3.4;x="`, `for="198.51.100.1:8"`}, "198.51.100.0/24"},
+		{"forwarded, a quote left open", "10.0.0.1:999", fwd, []string{`for=1.2.3.4;x=", for=198.51.100.1`},
+			"198.51.100.0/24"},
+		{"forwarded, a quote left open before quotes", "10.0.0.1:999", fwd,
+			[]string{`for=1.2.3.4;x="`, `for="198.51.100.1:8"`}, "198.51.100.0/24"},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {

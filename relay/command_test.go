@@ -294,9 +294,10 @@ func TestCommandLoad(t *testing.T) {
 		require.Equal(t, 2, status, "%v", args)
 		require.Contains(t, log, "invalid "+args[0][2:])
 	}
-	status, out, log = runOwner(t, append(args, "--rate", "500", "--duration", "100ms", "--admin", c.Open.Relays[0].URL)...)
+	status, out, log = runOwner(t, append(args, "--rate", "500", "--duration", "100ms", "--admin",
+		c.Open.Relays[0].URL)...)
 	require.Equal(t, 1, status, "the public address has no metrics")
-	require.NoError(t, json.Unmarshal([]byte(out), &got), "what was measured is printed all the same")
+	require.NoError(t, json.Unmarshal([]byte(out), &got), "the command still prints its measurements")
 	require.Contains(t, log, "couldn't read the relay's memory")
 	status, _, _ = runOwner(t, "load", "--task", c.TaskURL(0), "--owner", "ed25519:x")
 	require.Equal(t, 1, status)

@@ -204,7 +204,7 @@ func TestPublicResources(t *testing.T) {
 		require.NoError(t, err)
 		require.Equal(t, "*", resp.Header.Get("Access-Control-Allow-Origin"))
 		require.Equal(t, "application/msgpack", resp.Header.Get("Content-Type"))
-		require.Equal(t, []string{"no-store"}, resp.Header.Values("Cache-Control"), "a cached answer reveals returning clients")
+		require.Equal(t, []string{"no-store"}, resp.Header.Values("Cache-Control"), "a cache reveals returning clients")
 		for _, name := range []string{"ETag", "Last-Modified", "Set-Cookie"} {
 			require.Empty(t, resp.Header.Values(name))
 		}

@@ -76,5 +76,6 @@ func TestLoadLeftOver(t *testing.T) {
 	status, out, log = runOwner(t, append(args, "100", "--rate", "30", "--duration", "1s")...)
 	require.Equal(t, 1, status)
 	require.Contains(t, out, "accepted  ")
-	require.Regexp(t, `couldn't compare with the truth: \d\d? of 100 reports were accepted in 1s, and batches have 100`, log)
+	require.Regexp(t, `couldn't compare with the truth: \d\d? of 100 reports were accepted in 1s, and batches have 100`,
+		log)
 }

@@ -20,7 +20,7 @@ func main() { os.Exit(cli.Run(root(), os.Args[1:])) }
 var moved = map[string]string{"load": "doona load"}
 
 func root() *cobra.Command {
-	return cli.Moved(cli.Root("relay", "Carry private reports so that nobody can tell whose is whose",
+	return cli.Moved(cli.Root("relay", "Carry private reports so that nobody can tell which client sent one",
 		`  doona init try
   relay check-config --config try/relay1/relay.yaml`,
 		serveCommand(),
