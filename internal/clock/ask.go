@@ -10,17 +10,17 @@ import (
 	"github.com/doona-dp/doona/wire/handover"
 )
 
-// neighbour is another party of some tasks that signs its clock.
+// neighbour is another party of the same tasks, which answers with its signed clock.
 type neighbour struct {
 	name   string // host and port in its newest URL
 	client *handover.Client
-	places []place // where it is asked, the newest first
-	by     string  // identifies places: changes when they do
+	routes []route // ways to ask it, by the newest task first
+	id     string  // identifies the routes
 }
 
-// ask asks at one place after another until one answers. It also returns the [Guard.Elapsed] at which it asked.
+// ask tries one route after another until the neighbour answers. It also returns the [Guard.Elapsed] of the question.
 func (n *neighbour) ask(ctx context.Context, g *Guard) (at time.Time, asked time.Duration, err error) {
-	for _, p := range n.places {
+	for _, p := range n.routes {
 		asked = g.Elapsed()
 		within, stop := context.WithTimeout(ctx, askTimeout)
 		unix, failed := n.client.Time(within, p.open, p.hop)
@@ -39,7 +39,7 @@ const (
 	askSoon    = time.Second     // between questions while the time is in doubt
 )
 
-// Watch asks the neighbours of the last [Guard.SetPeers] for their clocks, and keeps the mark, until ctx ends.
+// Watch asks the neighbours of the last [Guard.SetPeers] for their clocks, and updates the mark, until ctx ends.
 func (g *Guard) Watch(ctx context.Context) {
 	var asking sync.WaitGroup
 	defer asking.Wait()
@@ -49,29 +49,29 @@ func (g *Guard) Watch(ctx context.Context) {
 		g.askAll(ctx, &asking, stop)
 		err := g.Tick()
 		if err != nil && !failed {
-			g.o.Log.Error("couldn't keep the time; trying again", "error", err)
+			g.o.Log.Error("couldn't write the clock's mark; trying again", "error", err)
 		}
 		failed = err != nil
 		if !wait(ctx, askSoon) {
 			if err := g.Save(); err != nil {
-				g.o.Log.Error("couldn't keep the time", "error", err)
+				g.o.Log.Error("couldn't write the clock's mark", "error", err)
 			}
 			return
 		}
 	}
 }
 
-// askAll starts asking new neighbours, and stops asking former ones. stop has a function for each neighbour that is
-// asked.
+// askAll starts to ask new neighbours, and stops asking former ones. stop has a function for each neighbour that the
+// guard asks.
 func (g *Guard) askAll(ctx context.Context, asking *sync.WaitGroup, stop map[string]context.CancelFunc) {
 	g.mu.Lock()
 	g.watching = true
 	neighbours := g.neighbours
 	g.mu.Unlock()
-	met := map[string]bool{}
+	current := map[string]bool{}
 	for _, n := range neighbours {
-		key := n.name + " " + n.by
-		met[key] = true
+		key := n.name + " " + n.id
+		current[key] = true
 		if stop[key] == nil {
 			within, cancel := context.WithCancel(ctx)
 			stop[key] = cancel
@@ -79,26 +79,26 @@ func (g *Guard) askAll(ctx context.Context, asking *sync.WaitGroup, stop map[str
 		}
 	}
 	for key, cancel := range stop {
-		if !met[key] {
+		if !current[key] {
 			cancel()
 			delete(stop, key)
 		}
 	}
 }
 
-// ask asks a neighbour until ctx ends: once a minute, soon if the time is in doubt, and at growing intervals while the
-// neighbour does not answer, as one that is just starting.
+// ask asks a neighbour until ctx ends: once a minute, but each second while the time is in doubt. While the neighbour
+// does not answer, perhaps because it is just starting, ask doubles the interval, up to a minute.
 func (g *Guard) ask(ctx context.Context, n *neighbour) {
-	again := askSoon
+	retry := askSoon
 	for {
 		clock, asked, err := n.ask(ctx, g)
 		pace := askPace
 		if err == nil {
-			g.answered(n, clock, asked)
-			again = askSoon
+			g.recordIfCurrent(n, clock, asked)
+			retry = askSoon
 		} else if ctx.Err() == nil {
-			g.Silent(n.name)
-			pace, again = again, min(2*again, askPace)
+			g.RecordSilence(n.name)
+			pace, retry = retry, min(2*retry, askPace)
 		}
 		until := time.Now().Add(pace*3/4 + rand.N(pace/2))
 		for time.Now().Before(until) {
@@ -112,19 +112,19 @@ func (g *Guard) ask(ctx context.Context, n *neighbour) {
 	}
 }
 
-// answered is [Guard.Heard] for a neighbour that is still asked, at the same places. Otherwise its word could count
-// twice, under another name.
-func (g *Guard) answered(n *neighbour, clock time.Time, asked time.Duration) {
+// recordIfCurrent is [Guard.RecordAnswer] for a neighbour that the guard still asks by the same routes. A former
+// neighbour's answer could count twice: it may have come back under another name.
+func (g *Guard) recordIfCurrent(n *neighbour, clock time.Time, asked time.Duration) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	for _, met := range g.neighbours {
-		if met.name == n.name && met.by == n.by {
-			g.hear(n.name, clock, asked)
+	for _, current := range g.neighbours {
+		if current.name == n.name && current.id == n.id {
+			g.record(n.name, clock, asked)
 		}
 	}
 }
 
-// wait waits, and says whether ctx continues.
+// wait waits, and reports whether ctx continues.
 func wait(ctx context.Context, d time.Duration) bool {
 	select {
 	case <-ctx.Done():

@@ -23,7 +23,7 @@ import (
 	"github.com/doona-dp/doona/wire/taskfile"
 )
 
-// teller is a relay that tells the time by the tasks it knows.
+// teller is a relay that answers with its clock for the tasks it knows.
 type teller struct {
 	*httptest.Server
 	key   ed25519.PrivateKey
@@ -76,8 +76,8 @@ func taskOf(id byte, s *teller) *taskfile.Open {
 
 func (s *teller) signKey() task.SignKey { return task.SignKey(s.key.Public().(ed25519.PublicKey)) }
 
-// rolled makes a task record that a teller's key was replaced by another's.
-func rolled(open *taskfile.Open, from, to *teller) *taskfile.Open {
+// rotated makes a task record that a teller's key was replaced by another's.
+func rotated(open *taskfile.Open, from, to *teller) *taskfile.Open {
 	open.Stream = &task.Stream{Rotations: []task.Rotation{{Old: from.signKey(), New: to.signKey()}}}
 	return open
 }
@@ -88,9 +88,9 @@ func at(open *taskfile.Open, url string) *taskfile.Open {
 	return open
 }
 
-// TestOnePartyHasOneWord: a party with a wrong clock that two tasks name by two URLs, by two keys of which one replaced
-// the other, or by two keys at one host, does not raise the time that has surely come. Two parties do.
-func TestOnePartyHasOneWord(t *testing.T) {
+// TestOnePartyCountsOnce: two tasks name one party with a wrong clock by two URLs, by two keys of which one replaced
+// the other, or by two keys at one host. Its clock alone does not raise Sure. Two parties' clocks do.
+func TestOnePartyCountsOnce(t *testing.T) {
 	const ahead = 24 * time.Hour
 	a := newTeller(t)
 	b, c := newTellerWith(t, a.key), newTeller(t) // a at another host, and another key
@@ -105,16 +105,16 @@ func TestOnePartyHasOneWord(t *testing.T) {
 	tasks := func(all ...*taskfile.Open) []*taskfile.Open { return all }
 	own := []task.SignKey{c.signKey()}
 	for name, s := range map[string]struct {
-		own   []task.SignKey
-		tasks []*taskfile.Open
-		heard int
+		own     []task.SignKey
+		tasks   []*taskfile.Open
+		answers int
 	}{
-		"two URLs":                {nil, tasks(first, moved), 1},
-		"a key that was rolled":   {nil, tasks(first, rolled(taskOf(2, c), a, c)), 1},
-		"two keys at one host":    {nil, tasks(first, at(taskOf(2, c), a.URL), third), 1},
-		"two hosts by a third":    {nil, tasks(moved, other, rolled(at(taskOf(3, c), a.URL), a, c)), 1},
-		"this one's, rolled over": {own, tasks(first, rolled(taskOf(2, c), a, c)), 0},
-		"two parties":             {nil, tasks(first, other), 2},
+		"two URLs":                 {nil, tasks(first, moved), 1},
+		"a rotated key":            {nil, tasks(first, rotated(taskOf(2, c), a, c)), 1},
+		"two keys at one host":     {nil, tasks(first, at(taskOf(2, c), a.URL), third), 1},
+		"two hosts by a third":     {nil, tasks(moved, other, rotated(at(taskOf(3, c), a.URL), a, c)), 1},
+		"this party's rotated key": {own, tasks(first, rotated(taskOf(2, c), a, c)), 0},
+		"two parties":              {nil, tasks(first, other), 2},
 	} {
 		t.Run(name, func(t *testing.T) {
 			guard, err := clock.New(clock.Options{})
@@ -123,16 +123,16 @@ func TestOnePartyHasOneWord(t *testing.T) {
 			watch(t, guard)
 			require.Eventually(t, func() bool { return guard.Read().Doubt != clock.DoubtAsking }, patience,
 				10*time.Millisecond)
-			require.Len(t, guard.Offsets(), s.heard)
+			require.Len(t, guard.Offsets(), s.answers)
 			sure := guard.Read().Sure
-			require.Equal(t, s.heard == 2, sure.After(time.Now().Add(ahead/2)), sure)
+			require.Equal(t, s.answers == 2, sure.After(time.Now().Add(ahead/2)), sure)
 		})
 	}
 }
 
-// TestAWordFallsWithItsNeighbour: a party's word does not count beside its word at another URL, nor beside others'
-// words after it has left.
-func TestAWordFallsWithItsNeighbour(t *testing.T) {
+// TestFormerAnswersDoNotCount: a party's answer does not count beside its answer at another URL. Nor does it count
+// after the party has left.
+func TestFormerAnswersDoNotCount(t *testing.T) {
 	a := newTeller(t)
 	b := newTellerWith(t, a.key)
 	first, moved := taskOf(1, a), taskOf(2, b)
@@ -142,20 +142,20 @@ func TestAWordFallsWithItsNeighbour(t *testing.T) {
 	require.NoError(t, err)
 	client := handover.NewClient(nil, nil)
 	host := func(s *teller) string { return strings.TrimPrefix(s.URL, "http://") }
-	heard := func() []string { return slices.Collect(maps.Keys(guard.Offsets())) }
+	answered := func() []string { return slices.Collect(maps.Keys(guard.Offsets())) }
 	guard.SetPeers(client, nil, first)
 	watch(t, guard)
 	soon := func(s *teller) {
 		t.Helper()
-		require.Eventually(t, func() bool { return slices.Contains(heard(), host(s)) }, patience, 10*time.Millisecond)
+		require.Eventually(t, func() bool { return slices.Contains(answered(), host(s)) }, patience, 10*time.Millisecond)
 	}
 	soon(a)
 	guard.SetPeers(client, nil, first, moved)
-	require.Empty(t, heard())
+	require.Empty(t, answered())
 	soon(b)
-	require.Equal(t, []string{host(b)}, heard())
+	require.Equal(t, []string{host(b)}, answered())
 	guard.SetPeers(client, nil)
-	require.Empty(t, heard())
+	require.Empty(t, answered())
 }
 
 // patience allows for a slow machine.
@@ -170,9 +170,9 @@ func watch(t *testing.T, guard *clock.Guard) {
 	t.Cleanup(stop)
 }
 
-// TestNeighboursComeAndGo: a guard keeps asking a neighbour that has dropped the task it was asked by. It asks a
-// neighbour that lacks the newest task by the previous one. It starts asking new neighbours. The time is never in doubt
-// meanwhile.
+// TestNeighboursComeAndGo: a guard keeps asking a neighbour that has dropped the task by which the guard asked. It asks
+// a neighbour that lacks the newest task by the previous task. It starts to ask new neighbours. Meanwhile the time is
+// never in doubt.
 func TestNeighboursComeAndGo(t *testing.T) {
 	guard, err := clock.New(clock.Options{})
 	require.NoError(t, err)
@@ -181,7 +181,7 @@ func TestNeighboursComeAndGo(t *testing.T) {
 	old.knowsOnly(first)
 	fresh.knowsOnly(third)
 	client := handover.NewClient(nil, nil)
-	heard := func(s *teller) func() bool {
+	answered := func(s *teller) func() bool {
 		return func() bool {
 			_, ok := guard.Offsets()[strings.TrimPrefix(s.URL, "http://")]
 			return ok
@@ -192,20 +192,20 @@ func TestNeighboursComeAndGo(t *testing.T) {
 		require.Eventually(t, what, patience, 10*time.Millisecond)
 	}
 	guard.SetPeers(client, nil, first)
-	require.Equal(t, clock.DoubtAsking, guard.Read().Doubt, "the first answers are waited for")
+	require.Equal(t, clock.DoubtAsking, guard.Read().Doubt, "the guard waits for the first answers")
 	watch(t, guard)
-	soon(heard(old))
+	soon(answered(old))
 	require.Empty(t, guard.Read().Doubt)
 
 	before := old.asked.Load()
 	guard.SetPeers(client, nil, first, second) // second is unknown to the neighbour
-	require.Empty(t, guard.Read().Doubt, "who comes while it watches is not waited for")
+	require.Empty(t, guard.Read().Doubt, "the guard does not wait for a neighbour that joins later")
 	soon(func() bool { return old.asked.Load() == before+2 })
 	require.Empty(t, guard.Read().Doubt)
 
-	old.knowsOnly(second) // it has dropped the first, and taken the second
+	old.knowsOnly(second) // the neighbour has dropped the first task, and taken the second
 	before = old.asked.Load()
 	guard.SetPeers(client, nil, second, third)
-	soon(heard(fresh))
+	soon(answered(fresh))
 	soon(func() bool { return old.asked.Load() == before+1 })
 }

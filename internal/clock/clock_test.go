@@ -37,7 +37,7 @@ type party struct {
 	slept   time.Duration // time that its process did not see pass
 	down    bool
 	asks    []*party
-	liesBy  time.Duration // error of what it tells others, besides off
+	liesBy  time.Duration // error of its answers to others, besides off
 	erased  map[int]time.Time
 	refused time.Duration // how long reports were refused
 	log     *slog.Logger  // nil: none
@@ -88,7 +88,7 @@ func (p *party) start(t *testing.T) {
 
 func (p *party) end(e int) time.Time { return begin.Add(time.Duration(e+1) * epoch) }
 
-// step makes a party ask its neighbours, as it does within a minute, and erase the keys that are over.
+// step makes a party ask its neighbours, as it does within a minute, and erase the keys of ended epochs.
 func (p *party) step(t *testing.T, passed time.Duration) {
 	t.Helper()
 	if p.down {
@@ -96,10 +96,10 @@ func (p *party) step(t *testing.T, passed time.Duration) {
 	}
 	for i, n := range p.asks {
 		if n.down {
-			p.Silent(fmt.Sprint(i))
+			p.RecordSilence(fmt.Sprint(i))
 			continue
 		}
-		p.Heard(fmt.Sprint(i), n.Read().Now.Add(n.liesBy).Truncate(time.Second), p.Elapsed())
+		p.RecordAnswer(fmt.Sprint(i), n.Read().Now.Add(n.liesBy).Truncate(time.Second), p.Elapsed())
 	}
 	read := p.Read()
 	for e := range epochs {
@@ -250,9 +250,9 @@ func TestAStartIsNoError(t *testing.T) {
 	require.Contains(t, log.String(), "level=INFO msg=\"the clock is good again\"")
 }
 
-// TestNobodyToldTheTime: the log warns when no neighbour has confirmed the clock, as when a private certificate
+// TestUnconfirmedClock: the log warns when no neighbour has confirmed the clock, as when a private certificate
 // authority is missing in the configuration.
-func TestNobodyToldTheTime(t *testing.T) {
+func TestUnconfirmedClock(t *testing.T) {
 	w := newWorld(t, 2)
 	p := w.parties[0]
 	var log strings.Builder
@@ -262,7 +262,7 @@ func TestNobodyToldTheTime(t *testing.T) {
 	require.Equal(t, clock.DoubtAsking, p.Read().Doubt)
 	p.step(t, 0)
 	require.Empty(t, p.Read().Doubt)
-	require.Contains(t, log.String(), "level=WARN msg=\"no neighbour has told the time")
+	require.Contains(t, log.String(), "level=WARN msg=\"no neighbour has confirmed the clock")
 	require.NotContains(t, log.String(), "the clock is good")
 }
 
@@ -314,7 +314,7 @@ func TestShortDowntime(t *testing.T) {
 	require.Empty(t, p.Read().Doubt)
 	w.run(t, time.Hour)
 	require.Empty(t, p.Read().Doubt)
-	require.Len(t, p.erased, 1, "late by the time that it was down: nobody else says how late it is")
+	require.Len(t, p.erased, 1, "late by the downtime: no neighbour confirms how late it is")
 }
 
 // TestSleep: a machine that slept continues as soon as another clock agrees, even if that one slept too.
@@ -381,8 +381,8 @@ func TestFastClock(t *testing.T) {
 	require.Equal(t, clock.DoubtLeap, p.Read().Doubt)
 }
 
-// TestTold: a neighbour's statement that an epoch has begun counts if this machine's clock agrees.
-func TestTold(t *testing.T) {
+// TestRecordPassed: a neighbour's statement that an epoch has begun counts if this machine's clock agrees.
+func TestRecordPassed(t *testing.T) {
 	w := newWorld(t, 1)
 	p := w.parties[0]
 	p.start(t)
@@ -390,9 +390,9 @@ func TestTold(t *testing.T) {
 	require.NoError(t, p.Tick())
 	w.now = w.now.Add(50 * time.Minute)
 	p.start(t)
-	p.Told(begin.Add(10 * epoch))
+	p.RecordPassed(begin.Add(10 * epoch))
 	require.WithinDuration(t, w.now, p.Read().Sure, time.Second)
-	p.Told(begin)
+	p.RecordPassed(begin)
 	require.WithinDuration(t, w.now, p.Read().Sure, time.Second)
 }
 
@@ -410,17 +410,17 @@ func TestAnEchoIsNoEvidence(t *testing.T) {
 		p.start(t)
 		w.run(t, 5*time.Minute)
 		if p.Read().Doubt == "" {
-			continue // so little that the two agree
+			continue // so small a difference that the two agree
 		}
 		before := p.Read().Sure
-		p.Told(w.now.Add(by))
+		p.RecordPassed(w.now.Add(by))
 		require.WithinDuration(t, before, p.Read().Sure, time.Second, "%v", by)
 	}
 }
 
-// TestAloneThenBehind: a party started without any confirmation of its time. It restarts with a clock that is behind. A
-// neighbour's word and the mark then count as two clocks.
-func TestAloneThenBehind(t *testing.T) {
+// TestUnconfirmedThenTooEarly: a party started without any confirmation of its time. It restarts with a clock that
+// shows too early a time. A neighbour's answer and the mark then count as two clocks.
+func TestUnconfirmedThenTooEarly(t *testing.T) {
 	for _, by := range jumps {
 		w := newWorld(t, 2)
 		p, other := w.parties[0], w.parties[1]

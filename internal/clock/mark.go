@@ -13,15 +13,15 @@ import (
 
 // mark is the content of a guard's file.
 type mark struct {
-	Kind    string `json:"kind"`
-	Sure    int64  `json:"sure"`              // Unix seconds; 0 if nothing is known
-	Evident bool   `json:"evident"`           // two clocks, or the operator, confirmed it
-	Trusted int64  `json:"trusted,omitempty"` // when the operator trusted this machine's clock, by that clock
+	Kind      string `json:"kind"`
+	Sure      int64  `json:"sure"`              // Unix seconds; 0 if nothing is known
+	Confirmed bool   `json:"evident"`           // two clocks, or the operator, confirmed Sure
+	Trusted   int64  `json:"trusted,omitempty"` // when the operator trusted this machine's clock, by that clock
 }
 
 const markKind = "doona clock"
 
-// orderAge is how long the operator's order to trust this machine's clock counts, by that clock.
+// orderAge is how long the operator's order to trust this machine's clock is valid, by that clock.
 const orderAge = time.Hour
 
 func (m mark) time() time.Time {
@@ -66,26 +66,27 @@ func change(path string, to func(*mark)) (m mark, err error) {
 		err = durable.WriteFile(path, append(out, '\n'), 0o600)
 	}
 	if err != nil {
-		return m, fmt.Errorf("couldn't keep the mark of the clock: %w", err)
+		return m, fmt.Errorf("couldn't write the mark of the clock: %w", err)
 	}
 	return m, nil
 }
 
-// Trust orders the party whose mark is at path to trust its machine's clock, which shows now: at once if it runs, else
-// if it starts within the hour.
+// Trust orders the party whose mark is at path to trust its machine's clock, which shows now. A running party obeys at
+// once, another one if it starts within an hour.
 func Trust(path string, now time.Time) error {
 	_, err := change(path, func(m *mark) { m.Trusted = now.Unix() })
 	return err
 }
 
-// Tick reads the operator's orders, and writes the mark if it has moved enough. Call it about every second.
-func (g *Guard) Tick() error { return g.keepMark(g.o.Tolerance / 2) }
+// Tick reads the operator's orders, and writes the mark if sure has moved by half the tolerance. Call it about every
+// second.
+func (g *Guard) Tick() error { return g.updateMark(g.o.Tolerance / 2) }
 
-// Save is Tick before the process ends.
-func (g *Guard) Save() error { return g.keepMark(0) }
+// Save writes the mark even if sure has moved less. Call it before the process ends.
+func (g *Guard) Save() error { return g.updateMark(0) }
 
-// keepMark writes sure to the file if it is more than unless ahead of the file.
-func (g *Guard) keepMark(unless time.Duration) error {
+// updateMark writes sure to the file if it is ahead of the file by more than tolerated.
+func (g *Guard) updateMark(tolerated time.Duration) error {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	g.update()
@@ -96,29 +97,29 @@ func (g *Guard) keepMark(unless time.Duration) error {
 	if err != nil {
 		return err
 	}
-	g.obey(m)
+	g.applyOrder(m)
 	moved := g.sure.Sub(g.mark.time())
-	if g.sure.IsZero() || !g.evident && g.doubt != "" ||
-		moved <= unless && moved >= 0 && g.evident == g.mark.Evident {
+	if g.sure.IsZero() || !g.sureConfirmed && g.doubt != "" ||
+		moved <= tolerated && moved >= 0 && g.sureConfirmed == g.mark.Confirmed {
 		return nil
 	}
-	m, err = change(g.o.File, func(m *mark) { m.Sure, m.Evident = g.sure.Unix(), g.evident })
+	m, err = change(g.o.File, func(m *mark) { m.Sure, m.Confirmed = g.sure.Unix(), g.sureConfirmed })
 	if err == nil {
 		g.mark = m
 	}
 	return err
 }
 
-// obey trusts this machine's clock if the operator has ordered that within the hour.
-func (g *Guard) obey(m mark) {
+// applyOrder trusts this machine's clock if the operator has ordered that within the last hour.
+func (g *Guard) applyOrder(m mark) {
 	age := g.wall.Sub(time.Unix(m.Trusted, 0))
 	if m.Trusted == 0 || m.Trusted == g.obeyed || age < -g.o.Tolerance || age > orderAge {
 		return
 	}
 	g.obeyed = m.Trusted
-	g.sure, g.evident, g.estimate, g.settled, g.differs = g.wall, true, g.wall, true, false
-	g.agreed, g.ever = g.elapsed, true
-	g.rehear()
-	g.o.Log.Warn("the operator says that this machine's clock is right", "clock", g.wall.UTC())
-	g.judge()
+	g.sure, g.sureConfirmed, g.estimate, g.estimateGood, g.contradicted = g.wall, true, g.wall, true, false
+	g.confirmedAt, g.everConfirmed = g.elapsed, true
+	g.keepAnswers()
+	g.o.Log.Warn("the operator has confirmed this machine's clock", "clock", g.wall.UTC())
+	g.evaluate()
 }

@@ -12,116 +12,116 @@ import (
 	"github.com/doona-dp/doona/wire/taskfile"
 )
 
-// SetPeers sets the neighbours whose clocks the guard asks for: the relays and issuers of tasks, each once. It leaves
-// out this party, which has the keys in own. It drops former neighbours and their words. The guard asks by the newest
-// task, then by an earlier one, since not every party has the newest yet. If SetPeers is called before [Guard.Watch],
-// the guard waits for the neighbours' first answers, or silence.
+// SetPeers sets the neighbours that the guard asks for their clocks: the relays and issuers of tasks, each once. It
+// leaves out this party, which has the keys in own. It drops former neighbours and their answers. The guard asks by the
+// newest task, then by an earlier one, because not every party has the newest yet. If SetPeers is called before
+// [Guard.Watch], the guard waits until each neighbour has answered once or failed to.
 //
-// Places belong to one party if they share a key, a key and its replacement, or a host and port. A party that counted
+// Routes belong to one party if they share a key, a key and its replacement, or a host and port. A party that counted
 // as two could outvote this machine's clock. Two parties that count as one only make the time doubtful for longer.
 func (g *Guard) SetPeers(client *handover.Client, own []task.SignKey, tasks ...*taskfile.Open) {
-	met := peersOf(client, own, tasks)
-	names := make([]string, len(met))
-	for i, n := range met {
+	neighbours := peersOf(client, own, tasks)
+	names := make([]string, len(neighbours))
+	for i, n := range neighbours {
 		names[i] = n.name
 	}
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	g.neighbours = met
+	g.neighbours = neighbours
 	gone := func(name string) bool { return !slices.Contains(names, name) }
-	maps.DeleteFunc(g.words, func(name string, _ word) bool { return gone(name) })
-	maps.DeleteFunc(g.off, func(name string, _ bool) bool { return gone(name) })
+	maps.DeleteFunc(g.answers, func(name string, _ answer) bool { return gone(name) })
+	maps.DeleteFunc(g.differing, func(name string, _ bool) bool { return gone(name) })
 	if g.watching {
-		g.known = names
+		g.names = names
 		maps.DeleteFunc(g.pending, func(name string, _ bool) bool { return gone(name) })
 		return
 	}
 	g.waitFor(names)
 }
 
-// place is a party's position in a task.
-type place struct {
+// route is a way to ask a party for its clock: by a task, at the party's hop.
+type route struct {
 	open *taskfile.Open
 	hop  int
 }
 
 // key returns the key that the party signs with.
-func (p place) key() task.SignKey {
-	if p.hop < len(p.open.Relays) {
-		return p.open.Relays[p.hop].SignKey
+func (r route) key() task.SignKey {
+	if r.hop < len(r.open.Relays) {
+		return r.open.Relays[r.hop].SignKey
 	}
-	return p.open.Clients.Issuer.SignKey
+	return r.open.Clients.Issuer.SignKey
 }
 
 // host returns the host of the party's URL, with the port if it is not the scheme's default.
-func (p place) host() string {
-	at := p.open.TimeURL(p.hop)
-	u, err := url.Parse(at)
+func (r route) host() string {
+	raw := r.open.TimeURL(r.hop)
+	u, err := url.Parse(raw)
 	if err != nil {
-		return at
+		return raw
 	}
-	usual := map[string]string{"https": ":443", "http": ":80"}
-	return strings.TrimSuffix(u.Host, usual[u.Scheme])
+	defaultPort := map[string]string{"https": ":443", "http": ":80"}
+	return strings.TrimSuffix(u.Host, defaultPort[u.Scheme])
 }
 
-// placesOf returns the places of all parties that tell their time in tasks, those of the newest task first.
-func placesOf(tasks []*taskfile.Open) (all []place) {
+// routesOf returns the routes to all parties of tasks that sign their clocks, those by the newest task first.
+func routesOf(tasks []*taskfile.Open) (all []route) {
 	for _, open := range slices.Backward(tasks) {
 		for hop := range open.Relays {
-			all = append(all, place{open, hop})
+			all = append(all, route{open, hop})
 		}
 		if open.Clients.Kind == task.ClientToken {
-			all = append(all, place{open, open.VerifierHop() + 1})
+			all = append(all, route{open, open.VerifierHop() + 1})
 		}
 	}
 	return all
 }
 
-// askedBy is by how many of its tasks a neighbour is asked until one answers.
-const askedBy = 2
+// maxTasks is how many of a neighbour's tasks, the newest first, the guard asks by.
+const maxTasks = 2
 
 // peersOf returns the neighbours of the party with keys own in tasks.
-func peersOf(client *handover.Client, own []task.SignKey, tasks []*taskfile.Open) (met []neighbour) {
-	all := placesOf(tasks)
-	one := parties{}
-	for _, p := range all {
-		one.join(keyTrait(p.key()), hostTrait(p.host()))
-		if p.open.Stream == nil {
+func peersOf(client *handover.Client, own []task.SignKey, tasks []*taskfile.Open) (neighbours []neighbour) {
+	all := routesOf(tasks)
+	found := parties{}
+	for _, r := range all {
+		found.join(keyTrait(r.key()), hostTrait(r.host()))
+		if r.open.Stream == nil {
 			continue
 		}
-		for _, rotation := range p.open.Stream.Rotations {
-			one.join(keyTrait(rotation.Old), keyTrait(rotation.New))
+		for _, rotation := range r.open.Stream.Rotations {
+			found.join(keyTrait(rotation.Old), keyTrait(rotation.New))
 		}
 	}
-	here := map[trait]bool{}
+	ours := map[trait]bool{}
 	for _, key := range own {
-		here[one.of(keyTrait(key))] = true
+		ours[found.representative(keyTrait(key))] = true
 	}
-	at := map[trait]int{} // each party's index in met
-	for _, p := range all {
-		party := one.of(keyTrait(p.key()))
-		if here[party] {
+	at := map[trait]int{} // each party's index in neighbours
+	for _, r := range all {
+		party := found.representative(keyTrait(r.key()))
+		if ours[party] {
 			continue
 		}
 		i, known := at[party]
 		if !known {
-			i, at[party] = len(met), len(met)
-			met = append(met, neighbour{name: p.host(), client: client})
+			i, at[party] = len(neighbours), len(neighbours)
+			neighbours = append(neighbours, neighbour{name: r.host(), client: client})
 		}
-		met[i].add(p)
+		neighbours[i].add(r)
 	}
-	return met
+	return neighbours
 }
 
-// add adds a place after newer ones, unless those are of enough tasks.
-func (n *neighbour) add(p place) {
-	tasks := map[task.ID]bool{p.open.ID: true}
-	for _, earlier := range n.places {
+// add adds a route after newer ones, unless those are of maxTasks other tasks.
+func (n *neighbour) add(r route) {
+	tasks := map[task.ID]bool{r.open.ID: true}
+	for _, earlier := range n.routes {
 		tasks[earlier.open.ID] = true
 	}
-	if len(tasks) <= askedBy {
-		n.places = append(n.places, p)
-		n.by += p.open.ID.String() + "/" + strconv.Itoa(p.hop) + " "
+	if len(tasks) <= maxTasks {
+		n.routes = append(n.routes, r)
+		n.id += r.open.ID.String() + "/" + strconv.Itoa(r.hop) + " "
 	}
 }
 
@@ -134,12 +134,12 @@ type trait struct {
 func keyTrait(key task.SignKey) trait { return trait{key: key} }
 func hostTrait(host string) trait     { return trait{host: host} }
 
-// parties is a union-find structure over traits. Each set is one party. A trait points to another one of its set, and
-// finally to the set's representative.
+// parties is a union-find structure over traits. Each set is one party. A trait points to another trait of its set, and
+// the last one is the set's representative.
 type parties map[trait]trait
 
-// of returns the representative of a trait's party.
-func (p parties) of(t trait) trait {
+// representative returns the representative of a trait's party.
+func (p parties) representative(t trait) trait {
 	for next, ok := p[t]; ok; next, ok = p[t] {
 		t = next
 	}
@@ -148,7 +148,7 @@ func (p parties) of(t trait) trait {
 
 // join merges the parties of two traits.
 func (p parties) join(a, b trait) {
-	if a, b = p.of(a), p.of(b); a != b {
+	if a, b = p.representative(a), p.representative(b); a != b {
 		p[a] = b
 	}
 }

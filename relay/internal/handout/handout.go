@@ -140,7 +140,7 @@ func (out *Server) HandlePull(w http.ResponseWriter, req *http.Request) error {
 	out.monitor.AskedNow(ref.ShortID())
 	if !ref.Approved() { // see SetClockPeers
 		start, _ := ref.Window()
-		out.Clock.Told(start.Add(-service.MaxSkew)) // the epoch has begun at the next hop
+		out.Clock.RecordPassed(start.Add(-service.MaxSkew)) // the epoch has begun at the next hop
 	}
 	if err := out.checkHistory(req.Context(), ref, before); err != nil {
 		return err
