@@ -217,10 +217,10 @@ func (s *store) erase(ctx context.Context, task task.ID, epoch uint64) error {
 func (s *store) scrub(ctx context.Context) error {
 	var busy, log, done int
 	if err := s.db.QueryRowContext(ctx, `PRAGMA wal_checkpoint(TRUNCATE)`).Scan(&busy, &log, &done); err != nil {
-		return fmt.Errorf("couldn't empty the store's log: %w", err)
+		return fmt.Errorf("couldn't empty the write-ahead log: %w", err)
 	}
 	if busy != 0 {
-		return errors.New("couldn't empty the store's log: another process is reading the store")
+		return errors.New("couldn't empty the write-ahead log: a reader is using it")
 	}
 	return nil
 }

@@ -2,7 +2,7 @@ package relay
 
 import "github.com/doona-dp/doona/wire/handover"
 
-// applySeam changes a relay that does not run yet as a suite configured it.
+// applySeam replaces the parts of a relay that a test suite configured. Call it before Run.
 func (r *Relay) applySeam() {
 	s := r.cfg.Seam
 	if s == nil {
