@@ -27,8 +27,8 @@ import (
 	"github.com/doona-dp/doona/wire/task"
 )
 
-// TestTwinsCarryBatches: each of two relays has two processes. The test repeatedly kills one or the other. They carry
-// every acknowledged report once.
+// TestTwinsCarryBatches: each of two relays has two processes, of which one or the other is killed repeatedly.
+// They carry every acknowledged report once.
 func TestTwinsCarryBatches(t *testing.T) {
 	const n, kills = 2000, 6
 	// two parts are posted from the same networks
