@@ -98,7 +98,7 @@ func (s *hostedTask) readBinding(st *store) (p bindingCopies, err error) {
 	p.keys = s.keys.Store()
 	for range 100 {
 		var before, after []byte
-		if before, err = durable.ReadMark(s.file); err != nil {
+		if before, err = durable.ReadSlotFile(s.file); err != nil {
 			break
 		}
 		if st != nil {
@@ -111,7 +111,7 @@ func (s *hostedTask) readBinding(st *store) (p bindingCopies, err error) {
 			return p, err
 		}
 		p.signed = keys.Entry(s.counter()).Steps
-		if after, err = durable.ReadMark(s.file); err != nil {
+		if after, err = durable.ReadSlotFile(s.file); err != nil {
 			break
 		}
 		if bytes.Equal(before, after) {
@@ -129,7 +129,7 @@ func (s *hostedTask) readBinding(st *store) (p bindingCopies, err error) {
 // openBinding is the binding of a served task, with its open marks. The store's commitMu guards it.
 type openBinding struct {
 	storeBinding
-	mark    *durable.Mark
+	mark    *durable.SlotFile
 	keys    *rollback.MarkFile // in the key file
 	counter rollback.Epoch
 }
@@ -152,8 +152,8 @@ func (b *openBinding) close() error {
 }
 
 // open opens a task's mark for this process.
-func (s *hostedTask) open() (*durable.Mark, error) {
-	mark, err := durable.OpenMark(s.file)
+func (s *hostedTask) open() (*durable.SlotFile, error) {
+	mark, err := durable.OpenSlotFile(s.file)
 	if errors.Is(err, durable.ErrClaimed) {
 		return nil, fmt.Errorf("couldn't use %s: %w", s.file, err)
 	}

@@ -18,13 +18,13 @@ func (i *Issuer) newReserve() (*durable.Reserve, error) {
 	for _, s := range i.hosted().order {
 		files = append(files, s.file)
 	}
-	keys := durable.KeyRoom(files...)
+	keys := durable.KeyReserve(files...)
 	r := &durable.Reserve{}
-	if err := r.Keep(storePath(i.cfg.Store), eraseSpace+keys); err != nil {
+	if err := r.Add(storePath(i.cfg.Store), eraseSpace+keys); err != nil {
 		return nil, err
 	}
 	for _, file := range files {
-		if err := r.Keep(file, keys); err != nil {
+		if err := r.Add(file, keys); err != nil {
 			return nil, err
 		}
 	}
@@ -44,7 +44,7 @@ func (i *Issuer) refill(ctx context.Context) error {
 			return err
 		}
 	}
-	return i.reserve.Take()
+	return i.reserve.Fill()
 }
 
 // recordFailure counts and logs a failed write. The issuer is not ready until it can write again.
@@ -57,7 +57,7 @@ func (i *Issuer) recordFailure(what string, err error) {
 // canWrite returns an error if a disk is full, or if the last write failed and the store still cannot be written to. It
 // tries to write itself, because an issuer that is not ready gets no requests.
 func (i *Issuer) canWrite() error {
-	if err := i.reserve.HasRoom(); err != nil || !i.failing.Load() {
+	if err := i.reserve.CheckSpace(); err != nil || !i.failing.Load() {
 		return err
 	}
 	err := i.store.probe()

@@ -20,7 +20,7 @@ func (i *Issuer) Run(ctx context.Context) error {
 		return err
 	}
 	i.cfg.Log.Info("serving", "listen", i.cfg.Listen, "admin", i.cfg.Admin, "tasks", len(i.cfg.Tasks))
-	if err := i.reserve.Take(); err != nil {
+	if err := i.reserve.Fill(); err != nil {
 		i.recordFailure("couldn't reserve disk space for erasing", err)
 	}
 	i.setClockPeers()

@@ -40,7 +40,7 @@ func (i *Inspected) BatchNeeds() (out []TaskNeed, err error) {
 		}
 		need := needs[s.Hop]
 		if path, ok := strings.CutPrefix(i.cfg.Store, service.SchemeSQLite); ok {
-			size, _, err := durable.Room(filepath.Dir(path))
+			size, _, err := durable.DiskSpace(filepath.Dir(path))
 			if err != nil {
 				return nil, fmt.Errorf("couldn't read the size of the store's disk: %w", err)
 			}

@@ -30,14 +30,14 @@ func (s *setup) reserveSpace(in *durable.Reserve) error {
 			files = append(files, filepath.Join(t.Successors, "keys"))
 		}
 	}
-	keys := durable.KeyRoom(files...)
+	keys := durable.KeyReserve(files...)
 	if path, ok := strings.CutPrefix(s.cfg.Store, service.SchemeSQLite); ok {
-		if err := in.Keep(path, store.EraseRoom()+keys); err != nil {
+		if err := in.Add(path, store.EraseRoom()+keys); err != nil {
 			return err
 		}
 	}
 	for _, file := range files {
-		if err := in.Keep(file, keys); err != nil {
+		if err := in.Add(file, keys); err != nil {
 			return err
 		}
 	}
@@ -54,7 +54,7 @@ func (r *Relay) refillLoop(ctx context.Context) {
 		case <-ctx.Done():
 			return
 		case <-tick.C:
-			r.monitor.Logged(ctx, "couldn't reserve disk space for erasing", r.monitor.Reserve.Take())
+			r.monitor.Logged(ctx, "couldn't reserve disk space for erasing", r.monitor.Reserve.Fill())
 		}
 	}
 }

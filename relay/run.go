@@ -60,7 +60,7 @@ func (r *Relay) Run(ctx context.Context) error {
 	}
 	r.host.ClearDropped(ctx)
 	r.cfg.Log.Info("serving", "listen", r.cfg.Listen, "admin", r.cfg.Admin, "tasks", len(r.Hosted().Order))
-	r.monitor.Logged(ctx, "couldn't reserve disk space for erasing", r.monitor.Reserve.Take())
+	r.monitor.Logged(ctx, "couldn't reserve disk space for erasing", r.monitor.Reserve.Fill())
 	r.host.SetClockPeers()
 	work, stopWork := context.WithCancel(context.WithoutCancel(ctx))
 	defer stopWork()

@@ -209,7 +209,7 @@ func (r *Relay) isReady(ctx context.Context) error {
 	}
 	_, err := r.store.Progress(ctx)
 	if err == nil {
-		err = r.monitor.Reserve.HasRoom()
+		err = r.monitor.Reserve.CheckSpace()
 	}
 	if err == nil && r.monitor.Failing() {
 		if err = r.store.Probe(ctx); err == nil {

@@ -14,7 +14,7 @@ type Coalescer[T any] struct {
 // round is one run and the parts of all its callers.
 type round[T any] struct {
 	all  []T
-	done bool // as the rest, guarded by Coalescer.doing
+	done bool // Coalescer.doing guards done and err
 	err  error
 }
 

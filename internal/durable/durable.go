@@ -7,12 +7,12 @@ import (
 	"path/filepath"
 )
 
-// ErrClaimed says that another process or caller has claimed a folder or file: see [Claim] and [ClaimFile].
+// ErrClaimed means that another process or caller has claimed a folder or file: see [Claim] and [ClaimFile].
 var ErrClaimed = errors.New("another process uses it")
 
 // WriteFile replaces path with data: it writes a temporary file, syncs it, renames it over path and syncs the folder. A
-// crash leaves the old file or the new one. A failure leaves no temporary file, as that may hold keys. If path is a
-// link, WriteFile replaces its target: if it replaced the link, the old content, and keys that are to be destroyed,
+// crash leaves the old file or the new one. A failure leaves no temporary file, because it may hold keys. If path is
+// a link, WriteFile replaces its target: if it replaced the link, the old content, and keys that are to be destroyed,
 // would remain. Concurrent writers must each hold the file's [Lock].
 func WriteFile(path string, data []byte, mode os.FileMode) error {
 	f, err := Create(path, mode)
@@ -54,7 +54,7 @@ func MakeFolder(path string, mode os.FileMode) error {
 	return syncFolder(path)
 }
 
-// tempSuffix is appended to a file's name to form that of its temporary file.
+// tempSuffix is appended to a file's name to form the name of its temporary file.
 const tempSuffix = ".new"
 
 // createTemp creates a new file. It does not write to an existing one: a crash may have left it, or another user may

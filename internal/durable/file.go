@@ -12,10 +12,10 @@ type File struct {
 	at     int64  // bytes written
 	buffer []byte // bytes to write after them
 	err    error  // the first one
-	over   bool   // Commit or Abort was called
+	closed bool   // Commit or Abort was called
 }
 
-// fileBuffer is how many bytes one write to the file has.
+// fileBuffer is the size of one write to the file, in bytes.
 const fileBuffer = 256 << 10
 
 // Create begins to replace path, as [WriteFile] does: it writes to a temporary file, which [File.Commit] renames to
@@ -77,7 +77,7 @@ func (f *File) Commit() error {
 	if f.err == nil {
 		f.err = step(Step{Op: OpSync, Path: f.temp()}, f.f.Sync)
 	}
-	f.over, f.err = true, errors.Join(f.err, f.f.Close())
+	f.closed, f.err = true, errors.Join(f.err, f.f.Close())
 	if f.err == nil {
 		f.err = step(Step{Op: OpRename, Path: f.temp(), To: f.path},
 			func() error { return os.Rename(f.temp(), f.path) })
@@ -91,10 +91,10 @@ func (f *File) Commit() error {
 
 // Abort deletes the temporary file.
 func (f *File) Abort() {
-	if f.over {
+	if f.closed {
 		return
 	}
-	f.over = true
+	f.closed = true
 	_ = f.f.Close()
 	f.remove()
 }

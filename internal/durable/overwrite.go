@@ -15,23 +15,22 @@ func Overwrite(f *os.File, data []byte, at int64) error {
 	if err != nil {
 		return err
 	}
-	return SettleData(f)
+	return SyncData(f)
 }
 
-// Settle waits until a file and its name are on disk, whichever process wrote it: data of a process that was killed may
-// still be in memory only. It does the same for files with path's name and one of suffixes appended. It skips files
-// that do not exist.
-func Settle(path string, suffixes ...string) error {
+// Sync waits until a file and its name are on disk, whichever process wrote it: what a killed process wrote may still
+// be in memory only. It does the same for path with each of suffixes appended. It skips files that do not exist.
+func Sync(path string, suffixes ...string) error {
 	path, err := follow(path)
 	for _, suffix := range append(suffixes, "") {
 		if err == nil {
-			err = settle(path + suffix)
+			err = syncFile(path + suffix)
 		}
 	}
 	return err
 }
 
-func settle(path string) error {
+func syncFile(path string) error {
 	f, err := os.OpenFile(path, os.O_RDWR, 0)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil
@@ -46,7 +45,7 @@ func settle(path string) error {
 	return syncFolder(path)
 }
 
-// SettleData is [Settle] for an open file whose name and size are on disk.
-func SettleData(f *os.File) error {
-	return step(Step{Op: OpSync, Path: f.Name()}, func() error { return syncData(f) })
+// SyncData is [Sync] for an open file whose name and size are on disk.
+func SyncData(f *os.File) error {
+	return step(Step{Op: OpSync, Path: f.Name()}, func() error { return fdatasync(f) })
 }

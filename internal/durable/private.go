@@ -7,9 +7,9 @@ import (
 	"os"
 )
 
-// ReadPrivate reads a file of secrets. It returns an error if others than the file's owner may read or write it. There
-// is one exception: a process may read another user's file by the file's group, as a service reads root's credentials
-// from systemd or Kubernetes. The result is the only copy in memory. The caller clears it.
+// ReadPrivate reads a file of secrets. It returns an error if users other than the file's owner may read or write it.
+// There is one exception: a process may read another user's file by the file's group, as a service reads root's
+// credentials from systemd or Kubernetes. The result is the only copy in memory. The caller clears it.
 func ReadPrivate(path string) ([]byte, error) {
 	f, err := os.Open(path)
 	if err != nil {
@@ -27,7 +27,7 @@ func ReadPrivate(path string) ([]byte, error) {
 	return ReadAll(f)
 }
 
-// maxPrivate is the greatest size of a file of secrets, in bytes.
+// maxPrivate is the maximum size of a file of secrets, in bytes.
 const maxPrivate = 1 << 30
 
 // ReadAll reads a file into one buffer: a growing buffer would leave copies of secrets in memory.
@@ -43,7 +43,7 @@ func ReadAll(f *os.File) ([]byte, error) {
 	n, err := io.ReadFull(f, in)
 	switch {
 	case err == nil:
-		err = fmt.Errorf("%s grows while it is read", f.Name())
+		err = fmt.Errorf("%s grew during the read", f.Name())
 	case errors.Is(err, io.ErrUnexpectedEOF) || errors.Is(err, io.EOF):
 		return in[:n], nil
 	}

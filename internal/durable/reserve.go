@@ -12,8 +12,8 @@ import (
 	"syscall"
 )
 
-// Reserve keeps disk space for operations that must continue when a disk is full: files of unused bytes, which it
-// deletes when the space is needed. The zero value keeps none. It is safe for concurrent use.
+// Reserve holds disk space for operations that must continue when a disk is full: files of unused bytes, which it
+// deletes when an operation needs the space. The zero value holds none. It is safe for concurrent use.
 type Reserve struct {
 	mu    sync.Mutex // guards files and their content
 	files []*reserveFile
@@ -26,11 +26,11 @@ type reserveFile struct {
 	size         int64 // wanted size in bytes
 }
 
-// reserveSuffix is appended to a file's name to form that of its reserve.
+// reserveSuffix is appended to a file's name to form the name of its reserve.
 const reserveSuffix = ".reserve"
 
-// Keep makes [Reserve.Take] keep size bytes in file's folder. In one folder the largest size counts.
-func (r *Reserve) Keep(file string, size int64) error {
+// Add makes [Reserve.Fill] reserve size bytes in file's folder. For one folder the largest size counts.
+func (r *Reserve) Add(file string, size int64) error {
 	file, err := follow(file)
 	if err == nil {
 		file, err = filepath.Abs(file)
@@ -54,35 +54,34 @@ func (r *Reserve) Keep(file string, size int64) error {
 	return nil
 }
 
-// leastKeyRoom is the least that [KeyRoom] returns, in bytes.
-const leastKeyRoom = 1 << 20
+// minKeyReserve is the minimum that [KeyReserve] returns, in bytes.
+const minKeyReserve = 1 << 20
 
-// KeyRoom returns how many bytes to keep for key files, each of which is rewritten completely. It is four times the
-// largest file, as two may be written at a time and they grow, and at least 1 MiB.
-func KeyRoom(files ...string) int64 {
-	room := int64(leastKeyRoom)
+// KeyReserve returns how many bytes to reserve for key files, each of which is rewritten completely. It is four times
+// the largest file, because two may be written at a time and they grow, and at least 1 MiB.
+func KeyReserve(files ...string) int64 {
+	size := int64(minKeyReserve)
 	for _, file := range files {
 		if info, err := os.Stat(file); err == nil {
-			room = max(room, 4*info.Size())
+			size = max(size, 4*info.Size())
 		}
 	}
-	return room
+	return size
 }
 
-// Take fills the reserve up as far as there is space. It returns the error of [Reserve.Short], or that of a disk that
-// cannot be written to.
-func (r *Reserve) Take() error {
+// Fill fills the reserve as far as the disks have space. It returns the error of [Reserve.Short], or of a failed write.
+func (r *Reserve) Fill() error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	var short error
 	for _, p := range r.files {
-		short = errors.Join(short, p.take())
+		short = errors.Join(short, p.fill())
 	}
 	r.short.Store(&short)
 	return short
 }
 
-// Short returns an error while the reserve, as Take or WithReserve left it, is incomplete: a disk is full.
+// Short returns an error if the last Fill or WithReserve left the reserve incomplete, because a disk is full.
 func (r *Reserve) Short() error {
 	if short := r.short.Load(); short != nil {
 		return *short
@@ -90,24 +89,24 @@ func (r *Reserve) Short() error {
 	return nil
 }
 
-// HasRoom returns the error of Short, or an error if a disk is full apart from the reserve.
-func (r *Reserve) HasRoom() error {
+// CheckSpace returns the error of Short, or an error if a disk has no free space beside the reserve.
+func (r *Reserve) CheckSpace() error {
 	if short := r.Short(); short != nil { // WithReserve may hold the lock for long
 		return short
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	for _, p := range r.files {
-		if err := HasRoom(strings.TrimSuffix(p.path, reserveSuffix)); err != nil {
+		if err := CheckSpace(strings.TrimSuffix(p.path, reserveSuffix)); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// WithReserve runs do, which must succeed even if a disk is full. If do fails and full says that the disk was full,
-// WithReserve deletes the reserve and runs do again. The reserve is then short until Take; less important work waits
-// for that.
+// WithReserve runs do, which must succeed even if a disk is full. If do fails and full reports that its error means a
+// full disk, WithReserve deletes the reserve and runs do again. The reserve is then short until the next Fill. Less
+// important work waits until then.
 func (r *Reserve) WithReserve(full func(error) bool, do func() error) error {
 	err := do()
 	if err == nil || !full(err) {
@@ -118,46 +117,46 @@ func (r *Reserve) WithReserve(full func(error) bool, do func() error) error {
 	if len(r.files) == 0 {
 		return err
 	}
-	given := errors.New("the disk is full: what is kept for erasing is in use")
-	r.short.Store(&given)
+	used := errors.New("the disk is full: the space reserved for erasing is in use")
+	r.short.Store(&used)
 	for _, p := range r.files {
 		if err := os.Remove(p.path); err != nil && !errors.Is(err, os.ErrNotExist) {
-			return fmt.Errorf("couldn't give room back: %w", err)
+			return fmt.Errorf("couldn't free the reserved space: %w", err)
 		}
 	}
 	return do()
 }
 
-// Full says whether an error means that a disk, or a user's quota, is full.
+// Full reports whether an error means that a disk, or a user's quota, is full.
 func Full(err error) bool { return errors.Is(err, syscall.ENOSPC) || errors.Is(err, syscall.EDQUOT) }
 
-// leastRoom is the smallest step, in bytes, by which take tries to grow a file on a full disk.
-const leastRoom = 64 << 10
+// minStep is the smallest step, in bytes, by which fill tries to grow a file on a full disk.
+const minStep = 64 << 10
 
-// take grows the file as far as there is space.
-func (p *reserveFile) take() error {
+// fill grows the file as far as the disk has space.
+func (p *reserveFile) fill() error {
 	f, err := os.OpenFile(p.path, os.O_WRONLY|os.O_CREATE, 0o600)
 	if err != nil {
-		return fmt.Errorf("couldn't keep room for erasing: %w", err)
+		return fmt.Errorf("couldn't reserve disk space: %w", err)
 	}
 	defer f.Close()
 	info, err := f.Stat()
 	if err != nil {
-		return fmt.Errorf("couldn't keep room for erasing: %w", err)
+		return fmt.Errorf("couldn't reserve disk space: %w", err)
 	}
-	kept := info.Size()
-	for step := p.size - kept; kept < p.size; step = min(step, p.size-kept) {
-		err := allocate(f, kept, step)
+	reserved := info.Size()
+	for step := p.size - reserved; reserved < p.size; step = min(step, p.size-reserved) {
+		err := allocate(f, reserved, step)
 		if err == nil {
-			kept += step
+			reserved += step
 			continue
 		}
-		if left := f.Truncate(kept); left != nil || !Full(err) { // frees what the failed step took
-			return fmt.Errorf("couldn't keep room for erasing: %w", errors.Join(err, left))
+		if left := f.Truncate(reserved); left != nil || !Full(err) { // frees the space of the failed step
+			return fmt.Errorf("couldn't reserve disk space: %w", errors.Join(err, left))
 		}
-		if step /= 2; step < leastRoom {
-			return fmt.Errorf("the disk of %s is full: %d of %d KiB are kept there for erasing: %w", p.folder, kept>>10,
-				p.size>>10, err)
+		if step /= 2; step < minStep {
+			return fmt.Errorf("the disk of %s is full: only %d of %d KiB are reserved for erasing: %w", p.folder,
+				reserved>>10, p.size>>10, err)
 		}
 	}
 	return nil

@@ -4,5 +4,5 @@ package durable
 
 import "os"
 
-// syncData waits until data written to a file is on disk.
-func syncData(f *os.File) error { return f.Sync() }
+// fdatasync waits until data written to a file is on disk.
+func fdatasync(f *os.File) error { return f.Sync() }

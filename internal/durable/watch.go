@@ -2,12 +2,12 @@ package durable
 
 import "sync/atomic"
 
-// The functions below let a test intercept every change of the disk.
+// The functions of this file let a test intercept every change of the disk.
 
 // Op is the kind of a step.
 type Op string
 
-// The steps of [WriteFile], in order. A [Mark] uses some of them.
+// The steps of [WriteFile], in order. A [SlotFile] uses some of them.
 const (
 	OpRemove     Op = "remove" // the file at Path, if any
 	OpCreate     Op = "create"

@@ -244,7 +244,7 @@ func (l *Ledger) write(next *state) error {
 		if err := durable.WriteFile(l.path(), raw, 0o600); err != nil {
 			return fmt.Errorf("couldn't write the ledger: %w", err)
 		}
-	} else if err := durable.Settle(l.path()); err != nil { // its writer may have been killed before the sync
+	} else if err := durable.Sync(l.path()); err != nil { // its writer may have been killed before the sync
 		return fmt.Errorf("couldn't sync the ledger: %w", err)
 	}
 	if err := l.writeMark(mark{next.id, next.generation, next.link(next.generation)}); err != nil {
@@ -263,7 +263,7 @@ type mark struct {
 }
 
 func (l *Ledger) readMark() (m mark, err error) {
-	raw, err := durable.ReadMark(l.markBase())
+	raw, err := durable.ReadSlotFile(l.markBase())
 	if err == nil && raw != nil {
 		err = json.Unmarshal(raw, &m)
 	}
@@ -274,7 +274,7 @@ func (l *Ledger) readMark() (m mark, err error) {
 }
 
 func (l *Ledger) writeMark(to mark) error {
-	m, err := durable.OpenMark(l.markBase())
+	m, err := durable.OpenSlotFile(l.markBase())
 	if err != nil {
 		return err
 	}

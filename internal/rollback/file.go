@@ -209,7 +209,7 @@ func (f *MarkFile) read() error {
 	}
 	grown, generation := latest(slots)
 	if generation != f.whole.latest {
-		if err := f.settled(durable.SettleData(f.file)); err != nil {
+		if err := f.settled(durable.SyncData(f.file)); err != nil {
 			return err
 		}
 	}
@@ -245,7 +245,7 @@ func (f *MarkFile) readWhole() error {
 		file.Close()
 		return fmt.Errorf("couldn't read %s: %w", f.path, err)
 	}
-	if err := f.settled(durable.Settle(f.path)); err != nil {
+	if err := f.settled(durable.Sync(f.path)); err != nil {
 		file.Close()
 		return err
 	}

@@ -26,7 +26,7 @@ func ClaimSQLite(path string) (release func() error, err error) {
 		return nil, errors.Join(fmt.Errorf("couldn't open the store: %w", err), release())
 	}
 	f.Close()
-	if err := durable.Settle(path, "-wal"); err != nil {
+	if err := durable.Sync(path, "-wal"); err != nil {
 		return nil, errors.Join(fmt.Errorf("couldn't sync the store: %w", err), release())
 	}
 	return release, nil

@@ -97,7 +97,7 @@ func (p *Puller) Close() error { return p.release() }
 // confirmLater queues the confirmation of a batch of an earlier run, which may have crashed before confirming. It first
 // syncs the batch's file, because the crash may have come before that.
 func (c *cursor) confirmLater(seq uint64, manifest []byte, file string) error {
-	if err := durable.Settle(file); err != nil {
+	if err := durable.Sync(file); err != nil {
 		return fmt.Errorf("couldn't sync %s: %w", file, err)
 	}
 	c.pending[seq] = manifest

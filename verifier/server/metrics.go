@@ -180,5 +180,5 @@ func (s *Server) isReady(context.Context) error {
 			return fmt.Errorf("the batches of task %s cannot be kept", t.name())
 		}
 	}
-	return cmp.Or(durable.HasRoom(filepath.Join(s.cfg.Data, "verifier")), service.Ready(&s.ready))
+	return cmp.Or(durable.CheckSpace(filepath.Join(s.cfg.Data, "verifier")), service.Ready(&s.ready))
 }

@@ -182,7 +182,7 @@ func (o *owner) keepRoom(in *durable.Reserve) error {
 	for _, id := range tasks {
 		files = append(files, o.file(id.String(), keysFile))
 	}
-	return errors.Join(err, in.Keep(o.file(ownerFile), durable.KeyRoom(files...)))
+	return errors.Join(err, in.Add(o.file(ownerFile), durable.KeyReserve(files...)))
 }
 
 // fromApproved returns the owner who signed a request, and the request's nonce.

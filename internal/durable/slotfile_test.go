@@ -11,41 +11,41 @@ import (
 	"github.com/doona-dp/doona/internal/durable"
 )
 
-// TestMark: the last value written can be read, also by readers, and one process has the mark open.
-func TestMark(t *testing.T) {
+// TestSlotFile: a reader sees the value of the last write. Only one process can have the file open.
+func TestSlotFile(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "keys")
-	value, err := durable.ReadMark(file)
+	value, err := durable.ReadSlotFile(file)
 	require.NoError(t, err)
 	require.Nil(t, value)
 	require.NoFileExists(t, file+".mark")
 
-	m, err := durable.OpenMark(file)
+	m, err := durable.OpenSlotFile(file)
 	require.NoError(t, err)
 	require.Nil(t, m.Value())
 	for i := range 5 {
-		want := bytes.Repeat([]byte{byte(i)}, durable.MaxMark-100*i)
+		want := bytes.Repeat([]byte{byte(i)}, durable.MaxSlotValue-100*i)
 		require.NoError(t, m.Write(want))
 		require.Equal(t, want, m.Value())
-		got, err := durable.ReadMark(file)
+		got, err := durable.ReadSlotFile(file)
 		require.NoError(t, err)
 		require.Equal(t, want, got)
 	}
-	require.ErrorContains(t, m.Write(make([]byte, durable.MaxMark+1)), "want at most")
-	_, err = durable.OpenMark(file)
+	require.ErrorContains(t, m.Write(make([]byte, durable.MaxSlotValue+1)), "want at most")
+	_, err = durable.OpenSlotFile(file)
 	require.ErrorIs(t, err, durable.ErrClaimed)
 	require.NoError(t, m.Close())
-	m, err = durable.OpenMark(file)
+	m, err = durable.OpenSlotFile(file)
 	require.NoError(t, err)
-	require.Equal(t, bytes.Repeat([]byte{4}, durable.MaxMark-400), m.Value())
+	require.Equal(t, bytes.Repeat([]byte{4}, durable.MaxSlotValue-400), m.Value())
 	require.NoError(t, m.Close())
 }
 
-// TestMarkTorn: a write that a crash interrupts at any byte leaves the previous value or the new one, and the file can
-// be written again.
-func TestMarkTorn(t *testing.T) {
+// TestSlotFileTorn: a crash interrupts a write at any byte. The file holds the previous value or the new one, and can be
+// written again.
+func TestSlotFileTorn(t *testing.T) {
 	folder := t.TempDir()
 	file := filepath.Join(folder, "keys")
-	m, err := durable.OpenMark(file)
+	m, err := durable.OpenSlotFile(file)
 	require.NoError(t, err)
 	var states [][]byte // the file after each write
 	values := [][]byte{nil, []byte("one"), []byte("two"), []byte("three")}
@@ -67,12 +67,12 @@ func TestMarkTorn(t *testing.T) {
 				continue
 			}
 			require.NoError(t, os.WriteFile(file+".mark", torn, 0o600))
-			m, err := durable.OpenMark(file)
+			m, err := durable.OpenSlotFile(file)
 			require.NoError(t, err)
 			require.Contains(t, [][]byte{values[i], values[i+1]}, m.Value(), "write %d cut at byte %d", i+1, cut)
 			require.NoError(t, m.Write([]byte("after")))
 			require.NoError(t, m.Close())
-			got, err := durable.ReadMark(file)
+			got, err := durable.ReadSlotFile(file)
 			require.NoError(t, err)
 			require.Equal(t, "after", string(got))
 		}

@@ -1,0 +1,6 @@
+//go:build !linux
+
+package durable
+
+// DiskSpace returns zeros: it cannot read the sizes on this system.
+func DiskSpace(string) (size, free uint64, err error) { return 0, 0, nil }
