@@ -30,7 +30,7 @@ type storeBinding struct {
 }
 
 // count returns the store's record of the two marks.
-func (t *storeBinding) count() rollback.Count { return rollback.CountAlone(t.Commits) }
+func (t *storeBinding) count() rollback.Count { return rollback.SingleProcessCount(t.Commits) }
 
 // ErrStateRollback is returned by [New] and [Inspect] if the store or the keys are older than the last token, or lost.
 var ErrStateRollback = errors.New("state rollback detected: the issued tokens are no longer known")
@@ -68,10 +68,10 @@ func (p *bindingCopies) check() error {
 		why = "the keys belong to another store"
 	case p.keys == "":
 		why = "the key file is an older copy, from before its first token"
-	case p.row.count().StoreBehind(max(p.mark.Commits, p.signed)):
+	case p.row.count().StoreRolledBack(max(p.mark.Commits, p.signed)):
 		why = fmt.Sprintf("the store is an older copy: it is at commit %d, but tokens were issued up to commit %d",
 			p.row.Commits, max(p.mark.Commits, p.signed))
-	case p.row.count().MarkBehind(min(p.mark.Commits, p.signed)):
+	case p.row.count().MarkRolledBack(min(p.mark.Commits, p.signed)):
 		why = fmt.Sprintf("the keys are at commit %d, their mark at %d and the store at %d: one is an older copy",
 			p.signed, p.mark.Commits, p.row.Commits)
 	default:
@@ -90,7 +90,7 @@ func parseBinding(value []byte) (*storeBinding, error) {
 }
 
 // counter is the key of the task's entry in the key file's mark.
-func (s *hostedTask) counter() rollback.Epoch { return rollback.Epoch{Task: [16]byte(s.ID[:16])} }
+func (s *hostedTask) counter() rollback.EpochKey { return rollback.EpochKey{Task: [16]byte(s.ID[:16])} }
 
 // readBinding reads the copies of a task's binding, also while another process writes them. The copies in the store and
 // in the mark are from the same moment. The key file's copy may be from a later one.
@@ -131,7 +131,7 @@ type openBinding struct {
 	storeBinding
 	mark    *durable.SlotFile
 	keys    *rollback.MarkFile // in the key file
-	counter rollback.Epoch
+	counter rollback.EpochKey
 }
 
 // write writes the binding durably to the mark, then its commits to the key file.
@@ -143,7 +143,7 @@ func (b *openBinding) write() error {
 	if err := b.mark.Write(value); err != nil {
 		return fmt.Errorf("couldn't write the mark beside the key file: %w", err)
 	}
-	return b.keys.Raise(map[rollback.Epoch]rollback.Entry{b.counter: {Steps: b.Commits}})
+	return b.keys.Raise(map[rollback.EpochKey]rollback.Entry{b.counter: {Steps: b.Commits}})
 }
 
 func (b *openBinding) close() error {

@@ -15,18 +15,18 @@ import (
 type MarkFile struct {
 	path string
 
-	mu    sync.Mutex // guards the rest, and writing
-	known *Mark      // the mark as read or written last, not modified in place; nil before the first step
-	file  *os.File   // the file as last read completely; while it is open no other file has its inode number
-	info  os.FileInfo
-	whole *layout // content of file
-	told  bool    // Edit's caller knows the document in whole
-	safe  bool    // known is on disk, whichever process wrote it
-	loose bool    // a write or sync failed: only a new file is sure to reach the disk
+	mu            sync.Mutex // guards the rest, and writing
+	known         *Mark      // the mark as last read or written, not modified in place; nil before the first step
+	file          *os.File   // the file as last read completely; while it is open no other file has its inode number
+	info          os.FileInfo
+	content       *layout // content of file
+	documentKnown bool    // Edit's caller knows the document in content
+	synced        bool    // known is on disk, whichever process wrote it
+	mustReplace   bool    // a write or sync failed: only a new file will certainly reach the disk
 }
 
-// OpenMark reads the mark of a file. There may be none yet. The mark may not be on disk, if the process that wrote it
-// was killed before its sync: see [MarkFile.Settle].
+// OpenMark reads the mark of a file. There may be none yet. The mark may not be on disk if the process that wrote it
+// was killed before its sync: see [MarkFile.Sync].
 func OpenMark(path string) (*MarkFile, error) {
 	f := &MarkFile{path: path}
 	in, err := durable.ReadPrivate(path)
@@ -64,7 +64,7 @@ func (f *MarkFile) Name() (string, error) {
 }
 
 // Entry returns the mark's entry of an epoch.
-func (f *MarkFile) Entry(key Epoch) Entry {
+func (f *MarkFile) Entry(key EpochKey) Entry {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if f.known == nil {
@@ -77,124 +77,115 @@ func (f *MarkFile) Entry(key Epoch) Entry {
 func (f *MarkFile) Refresh() error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
+	return f.withCurrent(func() error { return nil })
+}
+
+// withCurrent locks the file, reads what other processes have written, and runs do. The caller holds f.mu.
+func (f *MarkFile) withCurrent(do func() error) error {
 	unlock, err := durable.Lock(f.path)
 	if err != nil {
 		return fmt.Errorf("couldn't lock the mark: %w", err)
 	}
 	defer unlock()
-	return f.read()
+	if err := f.read(); err != nil {
+		return err
+	}
+	return do()
 }
 
-// Settle waits until the mark that the file shows is on disk. Until then a power failure may undo it, so nothing may
+// Sync waits until the mark that the file shows is on disk. Before that, a power failure may undo it, so nothing may
 // rely on it.
-func (f *MarkFile) Settle() error {
+func (f *MarkFile) Sync() error {
 	f.mu.Lock()
-	safe := f.safe
+	synced := f.synced
 	f.mu.Unlock()
-	if safe {
+	if synced {
 		return nil
 	}
 	return f.Refresh()
 }
 
 // Raise merges entries into the mark, durably. It writes nothing if the mark has them already.
-func (f *MarkFile) Raise(entries map[Epoch]Entry) error {
+func (f *MarkFile) Raise(entries map[EpochKey]Entry) error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	if f.known != nil && f.safe && !f.loose && !f.known.wouldChange(entries) {
+	if f.known != nil && f.synced && !f.mustReplace && !f.known.wouldChange(entries) {
 		return nil
 	}
-	unlock, err := durable.Lock(f.path)
-	if err != nil {
-		return fmt.Errorf("couldn't lock the mark: %w", err)
-	}
-	defer unlock()
-	if err := f.read(); err != nil {
-		return err
-	}
-	if f.known == nil {
-		return f.replaceMark(&Mark{ID: NewMark().ID, Entries: maps.Clone(entries)})
-	}
-	next := f.known.Clone()
-	if changed := next.raise(entries); f.loose {
-		return f.replaceMark(next)
-	} else if !changed {
-		return nil
-	}
-	return f.write(next, entries)
+	return f.withCurrent(func() error {
+		if f.known == nil {
+			return f.replaceMark(&Mark{ID: NewMark().ID, Entries: maps.Clone(entries)})
+		}
+		next := f.known.Clone()
+		if changed := next.raise(entries); f.mustReplace {
+			return f.replaceMark(next)
+		} else if !changed {
+			return nil
+		}
+		return f.write(next, entries)
+	})
 }
 
 // Change modifies a copy of the mark by change and writes it, durably.
 func (f *MarkFile) Change(change func(s *Mark)) error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	unlock, err := durable.Lock(f.path)
-	if err != nil {
-		return fmt.Errorf("couldn't lock the mark: %w", err)
-	}
-	defer unlock()
-	if err := f.read(); err != nil {
-		return err
-	}
-	next := NewMark()
-	if f.known != nil {
-		next = f.known.Clone()
-	}
-	change(next)
-	return f.replaceMark(next)
+	return f.withCurrent(func() error {
+		next := NewMark()
+		if f.known != nil {
+			next = f.known.Clone()
+		}
+		change(next)
+		return f.replaceMark(next)
+	})
 }
 
-// Edit replaces the key file's own document by what edit returns, durably; if that is nil the document stays. edit gets
-// nil if it knows the document already: edit has returned it or seen it before, and no other process has replaced it.
-// So the owner of a large document need not read it again.
+// Edit replaces the key file's own document by the result of edit, durably. If edit returns nil, the document stays.
+// edit gets nil if it knows the document: it has returned or read it before, and no other process has replaced it. So
+// the owner of a large document need not read it again.
 func (f *MarkFile) Edit(edit func(document []byte) ([]byte, error)) error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	unlock, err := durable.Lock(f.path)
-	if err != nil {
-		return fmt.Errorf("couldn't lock the file: %w", err)
-	}
-	defer unlock()
-	if err := f.read(); err != nil {
-		return err
-	}
-	var document []byte
-	if !f.told {
-		in, l, err := f.parse()
-		defer clear(in)
+	return f.withCurrent(func() error {
+		var document []byte
+		if !f.documentKnown {
+			in, l, err := f.parse()
+			defer clear(in)
+			if err != nil {
+				return err
+			}
+			document = l.document
+		}
+		next, err := edit(document)
 		if err != nil {
 			return err
 		}
-		document = l.document
-	}
-	next, err := edit(document)
-	if err != nil {
-		return err
-	}
-	f.told = true
-	if next == nil {
-		return nil
-	}
-	defer clear(next)
-	return f.replace(next, f.known)
+		f.documentKnown = true
+		if next == nil {
+			return nil
+		}
+		defer clear(next)
+		return f.replace(next, f.known)
+	})
 }
 
 // Close closes the file. The next use of the mark opens it again.
 func (f *MarkFile) Close() {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	f.forget()
+	f.closeFile()
 }
 
-// read reads the current file. The caller holds the file's lock. If it is the file that was read last, read reads only
-// the slots. It syncs what another process has written: that process may have been killed before its sync.
+// read reads the current file. The caller holds the file's lock. If no process has replaced the file since the last
+// read, read reads only the slots. It syncs what another process has written, which may have been killed before its
+// sync.
 func (f *MarkFile) read() error {
 	now, err := os.Stat(f.path)
 	if err != nil {
 		return fmt.Errorf("couldn't read the mark: %w", err)
 	}
-	if f.file != nil && (!os.SameFile(now, f.info) || now.Size() != f.info.Size() || f.whole.whole == nil) {
-		f.forget()
+	if f.file != nil && (!os.SameFile(now, f.info) || now.Size() != f.info.Size() || f.content.base == nil) {
+		f.closeFile()
 	}
 	if f.file == nil {
 		return f.readWhole()
@@ -204,24 +195,24 @@ func (f *MarkFile) read() error {
 		return fmt.Errorf("couldn't read the mark: %w", err)
 	}
 	slots := lines(raw)
-	if slots == f.whole.slots { // the usual case: no other process has written
+	if slots == f.content.slots { // the usual case: no other process has written
 		return nil
 	}
 	grown, generation := latest(slots)
-	if generation != f.whole.latest {
-		if err := f.settled(durable.SyncData(f.file)); err != nil {
+	if generation != f.content.latest {
+		if err := f.recordSync(durable.SyncData(f.file)); err != nil {
 			return err
 		}
 	}
-	f.whole.slots, f.whole.grown, f.whole.latest = slots, grown, generation
-	f.known = f.whole.state()
+	f.content.slots, f.content.grown, f.content.latest = slots, grown, generation
+	f.known = f.content.mark()
 	return nil
 }
 
-// settled records the result of a sync. After one failure, a later sync may report success for data that was lost.
-func (f *MarkFile) settled(err error) error {
-	if f.safe = err == nil; !f.safe {
-		f.loose = true
+// recordSync records the result of a sync. After one failure, a later sync may report success for data that was lost.
+func (f *MarkFile) recordSync(err error) error {
+	if f.synced = err == nil; !f.synced {
+		f.mustReplace = true
 		return fmt.Errorf("couldn't sync the mark: %w", err)
 	}
 	return nil
@@ -233,23 +224,23 @@ func (f *MarkFile) readWhole() error {
 		return fmt.Errorf("couldn't open the mark: %w", err)
 	}
 	f.file = file
-	in, whole, err := f.parse()
+	in, content, err := f.parse()
 	clear(in)
 	f.file = nil
 	if err == nil {
-		whole.document = nil // it is cleared
-		f.whole = whole
+		content.document = nil // it is cleared
+		f.content = content
 		f.info, err = file.Stat()
 	}
 	if err != nil {
 		file.Close()
 		return fmt.Errorf("couldn't read %s: %w", f.path, err)
 	}
-	if err := f.settled(durable.Sync(f.path)); err != nil {
+	if err := f.recordSync(durable.Sync(f.path)); err != nil {
 		file.Close()
 		return err
 	}
-	f.file, f.known = file, f.whole.state()
+	f.file, f.known = file, f.content.mark()
 	return nil
 }
 
@@ -264,37 +255,37 @@ func (f *MarkFile) parse() (in []byte, l *layout, err error) {
 	return in, l, err
 }
 
-func (f *MarkFile) forget() {
+func (f *MarkFile) closeFile() {
 	if f.file != nil {
 		f.file.Close()
 	}
-	f.file, f.whole, f.told = nil, nil, false
+	f.file, f.content, f.documentKnown = nil, nil, false
 }
 
-// write writes what has grown since the file was last written completely, including the entries in by, to the older
-// slot. It leaves the rest of the file and the other slot unchanged.
-func (f *MarkFile) write(next *Mark, by map[Epoch]Entry) error {
-	grown := maps.Clone(f.whole.grown)
+// write writes the entries that have grown since the last complete write, including those in by, to the older slot. It
+// leaves the rest of the file and the other slot unchanged.
+func (f *MarkFile) write(next *Mark, by map[EpochKey]Entry) error {
+	grown := maps.Clone(f.content.grown)
 	if grown == nil {
-		grown = map[Epoch]Entry{}
+		grown = map[EpochKey]Entry{}
 	}
 	for key := range by {
 		grown[key] = next.Entries[key]
 	}
-	generation := f.whole.latest + 1
+	generation := f.content.latest + 1
 	text := encode(line{Generation: generation}, grown)
 	if len(text) > slotSize {
 		return f.replaceMark(next)
 	}
 	slot := append(text, bytes.Repeat([]byte("\n"), slotSize-len(text))...)
 	at := f.info.Size() - 2*slotSize + int64(generation%2)*slotSize
-	f.loose = true
+	f.mustReplace = true
 	if err := durable.Overwrite(f.file, slot, at); err != nil {
 		return fmt.Errorf("couldn't write the mark: %w", err)
 	}
-	f.loose = false
-	f.whole.slots[generation%2] = string(bytes.TrimSuffix(text, []byte("\n")))
-	f.whole.grown, f.whole.latest, f.known = grown, generation, next
+	f.mustReplace = false
+	f.content.slots[generation%2] = string(bytes.TrimSuffix(text, []byte("\n")))
+	f.content.grown, f.content.latest, f.known = grown, generation, next
 	return nil
 }
 
@@ -308,26 +299,26 @@ func (f *MarkFile) replaceMark(next *Mark) error {
 	return f.replace(l.document, next)
 }
 
-// replace rewrites the whole file. The caller holds its lock and clears the document. replace does not read back what
-// it has written.
+// replace rewrites the whole file. The caller holds its lock and clears the document. replace does not read the new
+// file.
 func (f *MarkFile) replace(document []byte, next *Mark) error {
-	told := f.told
-	f.forget()
-	whole := &layout{whole: next}
+	documentKnown := f.documentKnown
+	f.closeFile()
+	content := &layout{base: next}
 	out := JoinFile(document, next)
 	defer clear(out)
 	if err := durable.WriteFile(f.path, out, 0o600); err != nil {
 		return fmt.Errorf("couldn't write the mark: %w", err)
 	}
-	f.known, f.safe, f.loose = next, true, false
+	f.known, f.synced, f.mustReplace = next, true, false
 	file, err := os.OpenFile(f.path, os.O_RDWR, 0)
 	if err != nil {
-		return nil // the next read opens the file like another process's
+		return nil // the next read opens the file, as it does for a file of another process
 	}
 	if f.info, err = file.Stat(); err != nil {
 		file.Close()
 		return nil
 	}
-	f.file, f.whole, f.told = file, whole, told
+	f.file, f.content, f.documentKnown = file, content, documentKnown
 	return nil
 }

@@ -19,24 +19,24 @@ import (
 //	newlines up to a multiple of 4096 bytes
 //	two slots of 4096 bytes, each with a line of the entries that have grown since
 //
-// A step is written in place, to the older slot, and synced. The newer slot, which is acknowledged, is not touched. A
-// line begins with a checksum, so that a torn slot is ignored and the other one counts. When the entries outgrow a slot
-// the whole file is replaced.
+// A step writes the older slot in place and syncs it. It leaves the newer slot, which is acknowledged, unchanged. A
+// line begins with a checksum: a reader ignores a torn slot and uses the other one. When the entries outgrow a slot,
+// the process replaces the whole file.
 
-// Epoch names an epoch. The first half of the task's ID, which is a hash, stands for the task.
-type Epoch struct {
+// EpochKey identifies an epoch. The first half of the task's ID, which is a hash, identifies the task.
+type EpochKey struct {
 	Task  [16]byte
 	Epoch uint64
 }
 
 // Entry is a mark's record of an epoch.
 type Entry struct {
-	Steps uint64 // transactions
-	Made  Set    // batch numbers
-	Ended bool   // by the operator, after a state rollback
+	Steps uint64 // number of transactions
+	Made  Set    // numbers of the batches made
+	Ended bool   // the operator ended the epoch after a state rollback
 }
 
-// Grow merges another entry in and says whether the entry changed.
+// Grow merges another entry in and reports whether the entry changed.
 func (e *Entry) Grow(by Entry) bool {
 	made := e.Made.Union(by.Made)
 	changed := by.Steps > e.Steps || !slices.Equal(made, e.Made) || by.Ended && !e.Ended
@@ -46,30 +46,30 @@ func (e *Entry) Grow(by Entry) bool {
 
 // Mark is the content of a mark file.
 type Mark struct {
-	// ID is the random name by which the store knows the file. A copy of the file has the same.
+	// ID is the random name by which the store knows the file. A copy of the file has the same ID.
 	ID string
 
-	// Baseline counts the operator's commands that accepted a rolled back store as it is.
+	// Baseline counts how often the operator accepted a store after a state rollback.
 	Baseline uint64
 
 	// Database is the server and timeline of the store's database; "" for a file.
 	Database string
 
-	// Secret is, in an HPKE key file, the ID of the mark in the secret file that the keys are used with. It is "" in a
-	// secret file.
+	// Secret is, in an HPKE key file, the ID of the mark in the secret file of the same relay. It is "" in a secret
+	// file.
 	Secret string
 
 	// Keys maps, in a secret file, half of a task's ID in hex to the ID of the mark in that task's HPKE key file.
 	Keys map[string]string
 
-	// Fenced says that this process has seen that the others continued without it, and is not yet a member again.
+	// Fenced means that the other processes have continued without this one, and that it is not yet a member again.
 	Fenced bool
 
-	Entries map[Epoch]Entry
+	Entries map[EpochKey]Entry
 }
 
 // NewMark returns an empty mark with a random name.
-func NewMark() *Mark { return &Mark{ID: rand.Text(), Entries: map[Epoch]Entry{}} }
+func NewMark() *Mark { return &Mark{ID: rand.Text(), Entries: map[EpochKey]Entry{}} }
 
 // Clone returns a copy.
 func (s *Mark) Clone() *Mark {
@@ -78,9 +78,9 @@ func (s *Mark) Clone() *Mark {
 	return &out
 }
 
-// wouldChange says whether merging the entries would change the mark.
-func (s *Mark) wouldChange(of map[Epoch]Entry) bool {
-	for key, entry := range of {
+// wouldChange reports whether merging the entries would change the mark.
+func (s *Mark) wouldChange(by map[EpochKey]Entry) bool {
+	for key, entry := range by {
 		if e := s.Entries[key]; e.Grow(entry) {
 			return true
 		}
@@ -88,8 +88,8 @@ func (s *Mark) wouldChange(of map[Epoch]Entry) bool {
 	return false
 }
 
-// raise merges entries in and says whether the mark changed.
-func (s *Mark) raise(by map[Epoch]Entry) (changed bool) {
+// raise merges entries in and reports whether the mark changed.
+func (s *Mark) raise(by map[EpochKey]Entry) (changed bool) {
 	for key, entry := range by {
 		e := s.Entries[key]
 		if e.Grow(entry) {
@@ -100,7 +100,7 @@ func (s *Mark) raise(by map[Epoch]Entry) (changed bool) {
 	return changed
 }
 
-// line is the JSON of a line: the whole mark, or what has grown since.
+// line is the JSON of a line: the whole mark, or the entries that have grown since.
 type line struct {
 	ID         string            `json:"id,omitempty"`
 	Baseline   uint64            `json:"baseline,omitempty"`
@@ -108,7 +108,7 @@ type line struct {
 	Secret     string            `json:"secret,omitempty"`
 	Keys       map[string]string `json:"keys,omitempty"`
 	Fenced     bool              `json:"fenced,omitempty"`
-	Generation uint64            `json:"generation,omitempty"` // of slots
+	Generation uint64            `json:"generation,omitempty"` // of the slot
 	Epochs     []entry           `json:"epochs"`
 }
 
@@ -125,15 +125,15 @@ type entry struct {
 	Ended bool        `json:"ended,omitempty"`
 }
 
-// errDamaged says that a mark file is damaged.
+// errDamaged is the error for a damaged mark file.
 var errDamaged = errors.New("its mark is damaged")
 
 const sumSize = 32 // hex digits
 
 // encode returns the line of entries, beginning with its checksum.
-func encode(l line, entries map[Epoch]Entry) []byte {
+func encode(l line, entries map[EpochKey]Entry) []byte {
 	l.Epochs = []entry{}
-	keys := slices.SortedFunc(maps.Keys(entries), func(a, b Epoch) int {
+	keys := slices.SortedFunc(maps.Keys(entries), func(a, b EpochKey) int {
 		return cmp.Or(bytes.Compare(a.Task[:], b.Task[:]), cmp.Compare(a.Epoch, b.Epoch))
 	})
 	for _, key := range keys {
@@ -142,7 +142,7 @@ func encode(l line, entries map[Epoch]Entry) []byte {
 	}
 	text, err := json.Marshal(&l)
 	if err != nil {
-		panic(err) // only for types that have no JSON
+		panic(err) // happens only for types without a JSON form
 	}
 	return append([]byte(sum(text)+" "), append(text, '\n')...)
 }
@@ -154,19 +154,19 @@ func sum(text []byte) string {
 }
 
 // decode reads a line.
-func decode(in []byte) (l line, entries map[Epoch]Entry, err error) {
+func decode(in []byte) (l line, entries map[EpochKey]Entry, err error) {
 	head, text, ok := bytes.Cut(bytes.TrimSuffix(in, []byte("\n")), []byte(" "))
 	if !ok || string(head) != sum(text) || json.Unmarshal(text, &l) != nil {
 		return l, nil, errDamaged
 	}
-	entries = map[Epoch]Entry{}
+	entries = map[EpochKey]Entry{}
 	for _, e := range l.Epochs {
 		raw, err := hex.DecodeString(e.Task)
 		made := Set(e.Made)
-		if err != nil || len(raw) != len(Epoch{}.Task) || !made.valid() {
+		if err != nil || len(raw) != len(EpochKey{}.Task) || !made.valid() {
 			return l, nil, errDamaged
 		}
-		entries[Epoch{[16]byte(raw), e.Epoch}] = Entry{e.Steps, made, e.Ended}
+		entries[EpochKey{[16]byte(raw), e.Epoch}] = Entry{e.Steps, made, e.Ended}
 	}
 	return l, entries, nil
 }
@@ -177,18 +177,18 @@ const slotSize = 4096
 // layout is a parsed file.
 type layout struct {
 	document []byte    // a part of the parsed bytes; nil if they were cleared
-	whole    *Mark     // nil if the file has no mark
+	base     *Mark     // the mark of the last complete write; nil if the file has no mark
 	slots    [2]string // one line each
-	grown    map[Epoch]Entry
+	grown    map[EpochKey]Entry
 	latest   uint64 // generation of the latest slot; 0 for none
 }
 
-// state returns the mark: whole and grown merged.
-func (l *layout) state() *Mark {
-	if l.whole == nil {
+// mark returns the mark: base and grown merged.
+func (l *layout) mark() *Mark {
+	if l.base == nil {
 		return nil
 	}
-	s := l.whole.Clone()
+	s := l.base.Clone()
 	s.raise(l.grown)
 	return s
 }
@@ -238,7 +238,7 @@ func parse(in []byte) (*layout, error) {
 		at++
 	}
 	l := &layout{document: in[:at:at],
-		whole: &Mark{head.ID, head.Baseline, head.Database, head.Secret, head.Keys, head.Fenced, entries}}
+		base: &Mark{head.ID, head.Baseline, head.Database, head.Secret, head.Keys, head.Fenced, entries}}
 	l.slots = lines(in[slots:])
 	l.grown, l.latest = latest(l.slots)
 	return l, nil
@@ -254,7 +254,7 @@ func lines(slots []byte) (out [2]string) {
 }
 
 // latest returns the entries of the newer intact slot, and its generation.
-func latest(slots [2]string) (grown map[Epoch]Entry, generation uint64) {
+func latest(slots [2]string) (grown map[EpochKey]Entry, generation uint64) {
 	for _, text := range slots {
 		if l, entries, err := decode([]byte(text)); err == nil && l.Generation > generation {
 			grown, generation = entries, l.Generation
@@ -269,7 +269,7 @@ func SplitFile(in []byte) (document []byte, s *Mark, err error) {
 	if err != nil {
 		return nil, nil, err
 	}
-	return l.document, l.state(), nil
+	return l.document, l.mark(), nil
 }
 
 // JoinFile joins a JSON document and a mark into a file. If the mark is nil it returns the document; otherwise it makes

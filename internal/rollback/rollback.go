@@ -1,21 +1,22 @@
-// Package rollback detects that a store, or a key file that belongs to it, was replaced by an older copy, as by a
-// backup or a lagging replica. A relay and an issuer use it in the same way. The store counts its steps (durable
-// transactions). A mark in each key file records how far the store has come ([MarkFile]). A store that was rolled back
-// is behind the mark. A key file that was rolled back has a mark behind the store.
+// Package rollback detects that a store, or a key file that belongs to it, was replaced by an older copy: for example,
+// by a restored backup or a lagging replica. A relay and an issuer use it in the same way. The store counts its steps
+// (durable transactions). A mark in each key file records the number of steps ([MarkFile]). A store that was rolled
+// back has fewer steps than the mark. A key file that was rolled back has a mark with fewer steps than the store has
+// recorded of it.
 //
-//	order of a step: 1 commit in the store   2 marks, fsync   3 tell anybody; serve a batch, give out a token
+//	order of a step: 1 commit in the store   2 marks, fsync   3 tell others: serve a batch, issue a token
 //
 //	a crash             the restart sees                 and does
-//	before 1            nothing                          the client, or the party itself, does it again
-//	between 1 and 2     the store ahead of all marks,    writes the marks, then answers as it would have
+//	before 1            nothing                          the client, or the party itself, repeats the step
+//	between 1 and 2     the store ahead of all marks,    writes the marks, then answers
 //	                    by the last steps
 //	within 2            the store ahead of one mark      the same
 //	                    (a torn mark counts as the
 //	                    previous one)
-//	between 2 and 3     all agree                        answers; recognizes the client's retry
+//	between 2 and 3     store and marks agree            answers; recognizes the client's retry
 //	3, then rollback    a mark ahead of the store, or    refuses everything until an operator ends the epochs
-//	                    of what the store has known
-//	                    of the mark
+//	                    one that has fewer steps than
+//	                    the store has recorded of it
 //
 // [Commit] keeps this order. A [Count] is a store's record of a mark. Unless there was a state rollback,
 //
@@ -26,9 +27,9 @@
 // batches. A mark belongs to a file and gets its name with its first step. Processes with copies of a file that were
 // made before that step have marks of their own. Processes that share one file share its mark.
 //
-// The rest differs by party. A relay's store has a count for each epoch, mark and process
-// (relay/internal/store/marks.go), an issuer's for each task (issuer/binding.go). A relay also compares batches, and
-// which processes continue. An issuer has a second mark beside the key file.
+// The parties differ in the rest. A relay's store has a count for each epoch, mark and process
+// (relay/internal/store/marks.go), an issuer's for each task (issuer/binding.go). A relay also compares batches and
+// the set of continuing processes. An issuer has a second mark beside the key file.
 package rollback
 
 // Commit makes a step: it runs commit, which commits in the store, then raise, which writes the marks durably. The
@@ -47,12 +48,12 @@ type Count struct {
 	Marked uint64 // steps in the mark, on disk, when the last transaction began
 }
 
-// CountAlone returns the count of a store with one process, which begins no step before the marks hold the previous
-// one.
-func CountAlone(steps uint64) Count { return Count{steps, max(steps, 1) - 1} }
+// SingleProcessCount returns the count of a store with one process. It begins no step before the marks have the
+// previous one.
+func SingleProcessCount(steps uint64) Count { return Count{steps, max(steps, 1) - 1} }
 
-// StoreBehind says whether the mark has steps that the store lacks: the store was rolled back, see (1).
-func (c Count) StoreBehind(mark uint64) bool { return mark > c.Steps }
+// StoreRolledBack reports whether the mark has steps that the store lacks, see (1).
+func (c Count) StoreRolledBack(mark uint64) bool { return mark > c.Steps }
 
-// MarkBehind says whether the mark lacks steps that the store has seen in it: its file was rolled back, see (1).
-func (c Count) MarkBehind(mark uint64) bool { return mark < c.Marked }
+// MarkRolledBack reports whether the mark lacks steps that the store has recorded of it, see (1).
+func (c Count) MarkRolledBack(mark uint64) bool { return mark < c.Marked }

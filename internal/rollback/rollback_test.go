@@ -37,17 +37,17 @@ func TestCommit(t *testing.T) {
 	}
 }
 
-// TestCount: no mark from marked to steps is behind or shows a store behind, and every other one does.
+// TestCount: a mark from marked to steps shows no state rollback, and every other one does.
 func TestCount(t *testing.T) {
 	for steps := range uint64(6) {
 		for marked := range steps + 1 {
 			c := rollback.Count{Steps: steps, Marked: marked}
 			for held := range uint64(8) {
-				require.Equal(t, held > steps, c.StoreBehind(held))
-				require.Equal(t, held < marked, c.MarkBehind(held))
+				require.Equal(t, held > steps, c.StoreRolledBack(held))
+				require.Equal(t, held < marked, c.MarkRolledBack(held))
 			}
 		}
-		alone := rollback.CountAlone(steps)
+		alone := rollback.SingleProcessCount(steps)
 		require.Equal(t, steps, alone.Steps)
 		require.Equal(t, steps-min(steps, 1), alone.Marked)
 	}
@@ -70,13 +70,13 @@ func open(t testing.TB, path string) *rollback.MarkFile {
 	return f
 }
 
-func key(task byte, epoch uint64) rollback.Epoch {
-	return rollback.Epoch{Task: [16]byte{task}, Epoch: epoch}
+func key(task byte, epoch uint64) rollback.EpochKey {
+	return rollback.EpochKey{Task: [16]byte{task}, Epoch: epoch}
 }
 
 // steps is an epoch's entry.
-func steps(key rollback.Epoch, n uint64, made ...uint64) map[rollback.Epoch]rollback.Entry {
-	return map[rollback.Epoch]rollback.Entry{key: {Steps: n, Made: rollback.SetOf(made...)}}
+func steps(key rollback.EpochKey, n uint64, made ...uint64) map[rollback.EpochKey]rollback.Entry {
+	return map[rollback.EpochKey]rollback.Entry{key: {Steps: n, Made: rollback.SetOf(made...)}}
 }
 
 // TestRaise: entries only grow. A process that opens the file finds them, beside the unchanged document. In between,
@@ -318,17 +318,17 @@ func TestUnsynced(t *testing.T) {
 	require.NoError(t, again.Raise(steps(key(1, 1), 2)), "no news")
 	require.Equal(t, 1, syncs, "by who opens it")
 	require.NoError(t, again.Raise(steps(key(1, 1), 2)))
-	require.NoError(t, again.Settle())
+	require.NoError(t, again.Sync())
 	require.Equal(t, 1, syncs, "once")
 	require.NoError(t, shared.Refresh())
 	require.Equal(t, 2, syncs, "by who shares it")
-	require.NoError(t, open(t, path).Settle())
+	require.NoError(t, open(t, path).Sync())
 	require.Equal(t, 3, syncs)
 	require.Zero(t, renames)
 
 	fail = asked
 	doubting := open(t, path)
-	require.ErrorIs(t, doubting.Settle(), asked)
+	require.ErrorIs(t, doubting.Sync(), asked)
 	require.ErrorIs(t, doubting.Raise(steps(key(1, 1), 2)), asked)
 	fail = nil
 	require.NoError(t, doubting.Raise(steps(key(1, 1), 2)))

@@ -4,7 +4,7 @@ import (
 	"slices"
 )
 
-// Set is a set of numbers as ranges, both ends included, sorted, with gaps between them.
+// Set is a set of numbers, as sorted ranges with gaps between them. A range includes both ends.
 type Set [][2]uint64
 
 // SetOf returns the set of some numbers.
@@ -15,11 +15,11 @@ func SetOf(numbers ...uint64) (s Set) {
 	return s
 }
 
-// SetBelow returns the set of all numbers below n except those in but.
-func SetBelow(n uint64, but ...uint64) (s Set) {
-	slices.Sort(but)
+// SetBelow returns the set of all numbers below n except those in except.
+func SetBelow(n uint64, except ...uint64) (s Set) {
+	slices.Sort(except)
 	from := uint64(0)
-	for _, skip := range append(but, n) {
+	for _, skip := range append(except, n) {
 		if skip > n {
 			break
 		}
@@ -31,12 +31,12 @@ func SetBelow(n uint64, but ...uint64) (s Set) {
 	return s
 }
 
-// Has says whether n is in the set.
+// Has reports whether n is in the set.
 func (s Set) Has(n uint64) bool {
 	return slices.ContainsFunc(s, func(r [2]uint64) bool { return r[0] <= n && n <= r[1] })
 }
 
-// Union returns the numbers that are in either.
+// Union returns the numbers that are in s or other.
 func (s Set) Union(other Set) (out Set) {
 	all := slices.Concat(s, other)
 	slices.SortFunc(all, func(a, b [2]uint64) int {
@@ -71,7 +71,7 @@ func (s Set) Beyond(other Set) (n uint64, some bool) {
 	return 0, false
 }
 
-// valid says whether the ranges are sorted and have gaps between them.
+// valid reports whether the ranges are sorted and have gaps between them.
 func (s Set) valid() bool {
 	for i, r := range s {
 		if r[0] > r[1] || r[1] == 1<<64-1 || i > 0 && r[0] <= s[i-1][1]+1 {

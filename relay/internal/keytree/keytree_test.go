@@ -152,7 +152,7 @@ func TestShared(t *testing.T) {
 	for i := range uint16(20) {
 		f := []*keytree.File{one, other}[i%2]
 		require.NoError(t, f.Cut(label(i<<3)))
-		require.NoError(t, f.Mark().Raise(map[rollback.Epoch]rollback.Entry{{Epoch: uint64(i)}: {Steps: 1}}))
+		require.NoError(t, f.Mark().Raise(map[rollback.EpochKey]rollback.Entry{{Epoch: uint64(i)}: {Steps: 1}}))
 		if i%3 == 0 { // rewrite the whole file, with another process's mark in it
 			require.NoError(t, one.Mark().Change(func(*rollback.Mark) {}))
 		}

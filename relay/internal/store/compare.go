@@ -12,18 +12,18 @@ import (
 // thousand tasks with it every second. It uses no SQL.
 type storeSnapshot struct {
 	all     []Progress
-	epochs  map[rollback.Epoch]*Progress
-	rows    map[rollback.Epoch][]markRow
-	keys    []rollback.Epoch              // of epochs and rows
-	tasks   map[[16]byte][]rollback.Epoch // keys by task
+	epochs  map[rollback.EpochKey]*Progress
+	rows    map[rollback.EpochKey][]markRow
+	keys    []rollback.EpochKey              // of epochs and rows
+	tasks   map[[16]byte][]rollback.EpochKey // keys by task
 	history string                        // the database's server and timeline
 	alone   bool                          // one process at a time uses the store
 }
 
 func newSnapshot(all []Progress, rows []markRow) *storeSnapshot {
-	seen := &storeSnapshot{all: all, epochs: map[rollback.Epoch]*Progress{}, rows: map[rollback.Epoch][]markRow{},
-		tasks: map[[16]byte][]rollback.Epoch{}}
-	add := func(key rollback.Epoch) {
+	seen := &storeSnapshot{all: all, epochs: map[rollback.EpochKey]*Progress{}, rows: map[rollback.EpochKey][]markRow{},
+		tasks: map[[16]byte][]rollback.EpochKey{}}
+	add := func(key rollback.EpochKey) {
 		if seen.epochs[key] == nil && seen.rows[key] == nil {
 			seen.keys = append(seen.keys, key)
 			seen.tasks[key.Task] = append(seen.tasks[key.Task], key)
@@ -42,7 +42,7 @@ func newSnapshot(all []Progress, rows []markRow) *storeSnapshot {
 }
 
 // of returns the epochs of which the guard's mark has entries.
-func (seen *storeSnapshot) of(g *guard) []rollback.Epoch {
+func (seen *storeSnapshot) of(g *guard) []rollback.EpochKey {
 	if g.kind == kindSecret {
 		return seen.keys
 	}
@@ -106,7 +106,7 @@ func (seen *storeSnapshot) compareEntries(g *guard, s *rollback.Mark) error {
 				row = r
 			}
 		}
-		if row.StoreBehind(e.Steps) {
+		if row.StoreRolledBack(e.Steps) {
 			return &StateRollbackError{g.storeRolledBack(), fmt.Sprintf("%s: %d of %d steps", where(), row.Steps, e.Steps)}
 		}
 	}
@@ -140,14 +140,14 @@ func (seen *storeSnapshot) compareRows(g *guard, s *rollback.Mark) error {
 
 // check returns a [StateRollbackError] if a mark has fewer steps of an epoch than the store has seen in it. Where
 // another process shares the file, that process may have raised the mark meanwhile; check reads it again.
-func (g *guard) check(key rollback.Epoch, row markRow) error {
-	if !row.MarkBehind(g.Entry(key).Steps) {
+func (g *guard) check(key rollback.EpochKey, row markRow) error {
+	if !row.MarkRolledBack(g.Entry(key).Steps) {
 		return nil
 	}
 	if err := g.Refresh(); err != nil {
 		return err
 	}
-	if held := g.Entry(key).Steps; row.MarkBehind(held) {
+	if held := g.Entry(key).Steps; row.MarkRolledBack(held) {
 		return &StateRollbackError{g.fileRolledBack(), fmt.Sprintf("task %x, epoch %d: %d of at least %d steps", key.Task[:4],
 			key.Epoch, held, row.Marked)}
 	}

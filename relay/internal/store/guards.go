@@ -26,7 +26,7 @@ type guard struct {
 }
 
 // of says whether the guard's mark has entries of a task.
-func (g *guard) of(key rollback.Epoch) bool { return g.kind == kindSecret || g.task == key.Task }
+func (g *guard) of(key rollback.EpochKey) bool { return g.kind == kindSecret || g.task == key.Task }
 
 // state returns the mark, empty where there is none yet.
 func (g *guard) state() *rollback.Mark {
@@ -92,8 +92,8 @@ func (f *markFiles) Close() {
 }
 
 // key returns the epoch's name in marks.
-func (id EpochID) key() rollback.Epoch {
-	return rollback.Epoch{Task: [16]byte(id.Task[:16]), Epoch: id.Epoch}
+func (id EpochID) key() rollback.EpochKey {
+	return rollback.EpochKey{Task: [16]byte(id.Task[:16]), Epoch: id.Epoch}
 }
 
 // Marked lists the epochs in all marks, each once. A mark stores the first half of a task's ID. The other half of each
@@ -143,11 +143,11 @@ func (f *markFiles) End(ids []EpochID) (failed error) {
 }
 
 // pendingMarks are the entries to write into the marks after a transaction.
-type pendingMarks map[*rollback.MarkFile]map[rollback.Epoch]rollback.Entry
+type pendingMarks map[*rollback.MarkFile]map[rollback.EpochKey]rollback.Entry
 
-func (p pendingMarks) add(g *guard, key rollback.Epoch, e rollback.Entry) {
+func (p pendingMarks) add(g *guard, key rollback.EpochKey, e rollback.Entry) {
 	if p[g.MarkFile] == nil {
-		p[g.MarkFile] = map[rollback.Epoch]rollback.Entry{}
+		p[g.MarkFile] = map[rollback.EpochKey]rollback.Entry{}
 	}
 	before := p[g.MarkFile][key]
 	before.Grow(e)

@@ -13,7 +13,7 @@ import (
 
 // markRow is the store's record of a mark in an epoch.
 type markRow struct {
-	key  rollback.Epoch
+	key  rollback.EpochKey
 	file string
 	kind int
 	rollback.Count

@@ -60,7 +60,7 @@ func (d *reconciler) reconcileOnce(ctx context.Context) ([]Progress, error) {
 // out marks that Unwatch removed meanwhile.
 func (d *reconciler) readMarks(guards []*guard) (watched []*guard, err error) {
 	for _, g := range guards {
-		err := g.Settle()
+		err := g.Sync()
 		if err == nil && !d.engine.alone() {
 			err = g.Refresh()
 		}

@@ -34,7 +34,7 @@ const (
 type moment struct {
 	store   func(t *testing.T) // restores the store's content
 	files   map[int][]byte     // by part
-	entries map[rollback.Epoch]rollback.Entry
+	entries map[rollback.EpochKey]rollback.Entry
 }
 
 // history is a relay's life: copies of its data at every moment, and what it gave out.

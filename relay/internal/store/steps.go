@@ -60,7 +60,7 @@ func (t *transaction) checkStep(g *guard, id EpochID, row markRow, made []uint64
 		}
 	}
 	e, where := g.Entry(id.key()), fmt.Sprintf("task %x, epoch %d", id.Task[:4], id.Epoch)
-	if row.StoreBehind(e.Steps) {
+	if row.StoreRolledBack(e.Steps) {
 		return &StateRollbackError{g.storeRolledBack(), fmt.Sprintf("%s: %d of %d steps", where, row.Steps, e.Steps)}
 	}
 	if e.Ended {
