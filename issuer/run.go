@@ -13,8 +13,8 @@ import (
 func (i *Issuer) Run(ctx context.Context) error {
 	defer i.Close()
 	servers, err := service.Listen(i.cfg.Log,
-		service.Endpoint{Address: i.cfg.Listen, Listener: i.cfg.Listener, Handler: i.opened.Sparing(i.Handler()),
-			Wrap: i.opened.Bound},
+		service.Endpoint{Address: i.cfg.Listen, Listener: i.cfg.Listener, Handler: i.opened.CloseWhenBusy(i.Handler()),
+			Wrap: i.opened.Limit},
 		service.Endpoint{Address: i.cfg.Admin, Listener: i.cfg.AdminListener, Handler: i.AdminHandler()})
 	if err != nil {
 		return err

@@ -86,14 +86,14 @@ func (r *Relay) Run(ctx context.Context) error {
 // listen opens the public and the admin address.
 func (r *Relay) listen() ([]*service.Server, error) {
 	return service.Listen(r.cfg.Log,
-		service.Endpoint{Address: r.cfg.Listen, Listener: r.cfg.Listener, Handler: r.connections.Sparing(r.Handler()),
+		service.Endpoint{Address: r.cfg.Listen, Listener: r.cfg.Listener, Handler: r.connections.CloseWhenBusy(r.Handler()),
 			Wrap: r.bound},
 		service.Endpoint{Address: r.cfg.Admin, Listener: r.cfg.AdminListener, Handler: r.AdminHandler()})
 }
 
 // bound wraps the public listener: it limits connections and provides TLS.
 func (r *Relay) bound(public net.Listener) net.Listener {
-	public = r.connections.Bound(public)
+	public = r.connections.Limit(public)
 	if r.tls != nil {
 		public = tls.NewListener(public, r.tls)
 	}

@@ -132,7 +132,7 @@ func statusCommand() *cobra.Command {
 		Args: cli.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if (config == "") == (admin == "") {
-				return cli.Usagef("missing flag: want --config or --admin, one of them")
+				return cli.Usagef("missing flag: want either --config or --admin")
 			}
 			get := func() (*issuer.Status, error) { return localStatus(cmd.Context(), config) }
 			if admin != "" {

@@ -39,7 +39,7 @@ knows whether other processes on its database have fallen silent.`,
 		Args: cli.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if (f.config == "") == (admin == "") {
-				return cli.Usagef("missing flag: want --config or --admin, one of them")
+				return cli.Usagef("missing flag: want either --config or --admin")
 			}
 			get := func() (*relay.Status, error) { return localStatus(cmd.Context(), &f) }
 			if admin != "" {

@@ -1,5 +1,5 @@
-// Package cli is shared by the commands: exit codes, --json output, and flag errors that name the flag and the allowed
-// range.
+// Package cli has the common parts of the commands: exit codes, --json output, and flag errors that name the flag and
+// the allowed range.
 package cli
 
 import (
@@ -46,15 +46,15 @@ func Root(name, short, example string, commands ...*cobra.Command) *cobra.Comman
 	root := Prepare(name, short, &cobra.Command{Example: example})
 	root.AddCommand(commands...)
 	for _, cmd := range commands {
-		if cmd.HasSubCommands() && !cmd.Runnable() { // otherwise cobra would ignore an unknown word after it
+		if cmd.HasSubCommands() && !cmd.Runnable() { // otherwise cobra would ignore an unknown word
 			cmd.Args, cmd.RunE = NoArgs, func(cmd *cobra.Command, _ []string) error { return cmd.Help() }
 		}
 	}
 	return root
 }
 
-// Moved adds commands that a program had before. Each names its replacement and does nothing else. Help omits them.
-// They will be removed with the first release.
+// Moved adds a program's former commands. Each only names its replacement, and help omits them. The first release will
+// not have them.
 func Moved(root *cobra.Command, now map[string]string) *cobra.Command {
 	for name, use := range now {
 		root.AddCommand(&cobra.Command{Use: name, Hidden: true, DisableFlagParsing: true,
@@ -77,7 +77,7 @@ func Prepare(name, short string, cmd *cobra.Command) *cobra.Command {
 // notParsed matches pflag's error about a value of the wrong type.
 var notParsed = regexp.MustCompile(`^invalid argument (".*") for "(?:-\w, )?--([a-z0-9-]+)" flag: `)
 
-// flagError replaces that error by one with the flag's usage, which says what is allowed.
+// flagError replaces that error by one with the flag's usage, which names the allowed values.
 func flagError(cmd *cobra.Command, err error) error {
 	if m := notParsed.FindStringSubmatch(err.Error()); m != nil {
 		usage, _, _ := strings.Cut(cmd.Flag(m[2]).Usage, " (required)")
@@ -115,8 +115,8 @@ func FlagError(err error) error {
 	return err
 }
 
-// Print writes result to w: as one line of JSON if the command's --json flag is set, else through human. It removes
-// what outside texts could do to a terminal: see [display.Terminal].
+// Print writes result to w: as one line of JSON if the command's --json flag is set, else through human. It makes texts
+// from outside harmless for a terminal: see [display.Terminal].
 func Print(cmd *cobra.Command, result any, human func(w io.Writer) error) error {
 	w := cmd.OutOrStdout()
 	if asJSON, err := cmd.Flags().GetBool("json"); err != nil || !asJSON {

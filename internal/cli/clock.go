@@ -14,22 +14,22 @@ import (
 // trustClockOutput is the output of trust-clock.
 type trustClockOutput struct {
 	Clock string `json:"clock"` // this machine's clock, RFC 3339, UTC
-	File  string `json:"file"`  // the file that tells the process
+	File  string `json:"file"`  // the file that the process reads the order from
 }
 
-// TrustClock returns the command by which an operator tells a program that this machine's clock is right. file returns
-// the clock file of a configuration.
+// TrustClock returns the command by which an operator confirms this machine's clock to a program. file returns the
+// clock file of a configuration.
 func TrustClock(program, example string, file func(config string) (string, error)) *cobra.Command {
 	var config string
 	cmd := &cobra.Command{
 		Use:   "trust-clock --config " + program + ".yaml",
-		Short: "Say that this machine's clock is right, to a PROGRAM that is in doubt",
-		Long: `Trust-clock has the PROGRAM go by this machine's clock, whatever its neighbours' clocks say. It is for
-a PROGRAM in doubt, of which no neighbour can say what time it is, as after a week without power. Compare the
-clock with another first: by a clock that is ahead, the keys of epochs that have not ended are erased, for
-good. How far the neighbours' clocks are off, the PROGRAM's log says, and its metrics.
+		Short: "Confirm this machine's clock to a PROGRAM that doubts the time",
+		Long: `Trust-clock makes the PROGRAM use this machine's clock, even if its neighbours' clocks differ. Use it if the
+PROGRAM doubts the time and no neighbour can confirm it, for example after a week without power. First compare
+the clock with another one: if it is ahead, the PROGRAM permanently erases the keys of epochs that have not
+ended. The PROGRAM's log and metrics show how far the neighbours' clocks differ.
 
-It takes effect within seconds where the PROGRAM runs, and else if it is started within the hour.`,
+A running PROGRAM obeys within seconds. A stopped PROGRAM obeys if it starts within an hour.`,
 		Example: example,
 		Args:    NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -42,7 +42,8 @@ It takes effect within seconds where the PROGRAM runs, and else if it is started
 				return err
 			}
 			return Print(cmd, trustClockOutput{now.UTC().Format(time.RFC3339), path}, func(w io.Writer) error {
-				_, err := fmt.Fprintf(w, "the time is %s, it says in %s\n", now.UTC().Format(time.RFC3339), path)
+				_, err := fmt.Fprintf(w, "trusted this machine's clock, %s; wrote that to %s\n",
+					now.UTC().Format(time.RFC3339), path)
 				return err
 			})
 		},

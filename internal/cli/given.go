@@ -20,7 +20,7 @@ func Given(cmd *cobra.Command) func(name string) (value string, ok bool) {
 }
 
 // Refuse returns an error about the first of the named flags that was given, because the command would ignore it. why
-// says when it is ignored, such as "without --relay".
+// is the condition, such as "without --relay".
 func Refuse(cmd *cobra.Command, why string, names ...string) error {
 	for _, name := range names {
 		if value, ok := Given(cmd)(name); ok {
@@ -30,9 +30,9 @@ func Refuse(cmd *cobra.Command, why string, names ...string) error {
 	return nil
 }
 
-// checkWords returns the command that args name. It returns an error if a flag with one value is given twice, since the
-// first value would be ignored. It also does so if a flag has an empty value, as from a shell's unset variable: the
-// default would replace it.
+// checkWords returns the command that args name. It returns an error if a flag with one value is given twice: pflag
+// would ignore the first value. It also returns an error if a flag's value is empty, for example from a shell's unset
+// variable: the default would replace it.
 func checkWords(root *cobra.Command, args []string) (*cobra.Command, error) {
 	cmd, rest, err := root.Find(args)
 	if err != nil {
@@ -63,7 +63,7 @@ func checkWords(root *cobra.Command, args []string) (*cobra.Command, error) {
 	return cmd, nil
 }
 
-// manyValued says whether flags of a type, by pflag's name, may be repeated.
+// manyValued reports whether flags of a type, by pflag's name, may be repeated.
 func manyValued(kind string) bool {
 	return strings.HasSuffix(kind, "Array") || strings.HasSuffix(kind, "Slice") || strings.HasPrefix(kind, "stringTo")
 }

@@ -10,19 +10,19 @@ import (
 
 const flagHosts = "hosts"
 
-// HostsFlag is the flag for host names by which a program's page may be requested.
+// HostsFlag is the flag for the host names that requests for a program's page may use.
 type HostsFlag []string
 
 // Register adds the flag to a command.
 func (f *HostsFlag) Register(cmd *cobra.Command) {
 	cmd.Flags().StringSliceVar((*[]string)(f), flagHosts, nil,
-		"names by which the page may be asked for, besides localhost and IP addresses; comma-separated")
+		"host names that requests for the page may use, besides localhost and IP addresses; comma-separated")
 }
 
 // Check returns an error if a name is invalid.
 func (f HostsFlag) Check() error { return FlagError(display.CheckHosts(flagHosts, f)) }
 
-// Hosts returns the host names by which a page at an address may be requested.
+// Hosts returns the host names that requests for a page at an address may use.
 func (f HostsFlag) Hosts(cmd *cobra.Command, listen string) *display.Hosts {
 	log := slog.New(slog.NewTextHandler(cmd.ErrOrStderr(), nil))
 	return display.NewHosts("--"+flagHosts, log, listen, f)

@@ -18,7 +18,7 @@ import (
 	"github.com/doona-dp/doona/wire/taskfile"
 )
 
-// keygenOutput is the output of keygen: what others need of the new key.
+// keygenOutput is the output of keygen: the public part of the new key.
 type keygenOutput struct {
 	KeyID  string `json:"key_id"` // "sha256:…" of the public key, or of the key list, as tasks name it
 	Public string `json:"public"` // "ed25519:…", or the file with the signed list
@@ -37,15 +37,15 @@ func Keygen(program string) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "keygen --kind hpke|sign --out FILE",
 		Short: "Make a signing key, or HPKE keys for a task's epochs",
-		Long: `Keygen writes a new private key to a file of mode 0600 that must not exist, and prints the
+		Long: strings.ReplaceAll(`Keygen writes a new private key to a file of mode 0600 that must not exist, and prints the
 public half.
 
   sign   one Ed25519 key, a party's identity. A task names its public half, "ed25519:…".
   hpke   one HPKE key per epoch of one task, and FILE.pub, the list of their public halves signed
-         with --sign-key. Give FILE.pub to the task's owner; keep FILE to yourself. The keys are
-         erased one by one as the epochs end, so make new ones for every task.
+         with --sign-key. Give FILE.pub to the task's owner; keep FILE secret. The PROGRAM erases
+         each key when its epoch ends, so make new keys for every task.
 
-An issuer's keys are made by 'issuer keygen', an owner's by 'doona keygen'.`,
+'issuer keygen' makes an issuer's keys, 'doona keygen' an owner's.`, "PROGRAM", program),
 		Example: strings.ReplaceAll(`  PROGRAM keygen --kind sign --out PROGRAM.sign
   PROGRAM keygen --kind hpke --sign-key PROGRAM.sign --epochs 30 --out mean.keys`, "PROGRAM", program),
 		Args: NoArgs,
@@ -54,10 +54,10 @@ An issuer's keys are made by 'issuer keygen', an owner's by 'doona keygen'.`,
 	set := cmd.Flags()
 	set.StringVar(&f.kind, "kind", "", "sign or hpke")
 	set.StringVar(&f.out, "out", "", "file to write; must not exist")
-	set.StringVar(&f.sign, "sign-key", "", "hpke: file of the signing key that vouches for the list")
+	set.StringVar(&f.sign, "sign-key", "", "hpke: file of the signing key that signs the list")
 	set.Uint64Var(&f.epochs, "epochs", 1, "hpke: number of epochs of the task, 1 to 65536")
 	set.StringVar((*string)(&f.kem), "kem", string(task.KEMX25519),
-		"hpke: x25519, mlkem768x25519 or mlkem768, as the task says")
+		"hpke: x25519, mlkem768x25519 or mlkem768, as in the task")
 	Require(cmd, "kind", "out")
 	return cmd
 }
@@ -102,7 +102,7 @@ func (g *keygenOutput) print(cmd *cobra.Command) error {
 
 func (f *keygenFlags) makeHPKE() (*keygenOutput, error) {
 	if f.sign == "" {
-		return nil, Usagef("missing flag --sign-key: a list of HPKE keys is signed by its party")
+		return nil, Usagef("missing flag --sign-key: each party signs its list of HPKE keys")
 	}
 	if f.epochs < 1 || f.epochs > 65536 {
 		return nil, Usagef("invalid epochs %d: want 1 to 65536", f.epochs)

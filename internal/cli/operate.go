@@ -30,9 +30,9 @@ type versionOutput struct {
 func Version(program string) *cobra.Command {
 	return &cobra.Command{
 		Use:   "version",
-		Short: "Print which version this is",
+		Short: "Print the version",
 		Long: "Version prints the version of the program, the revision of the repository that it was built from, and\n" +
-			"the version of the format that it speaks.",
+			"the version of its formats.",
 		Example: "  " + program + " version --json",
 		Args:    NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -74,14 +74,14 @@ func Health(program string, admin func(config string) (string, error)) *cobra.Co
 	var config, address string
 	cmd := &cobra.Command{
 		Use:   "health --config " + program + ".yaml | --admin URL",
-		Short: "Ask a running " + program + " whether it does its work",
-		Long: "Health asks for /readyz at the admin address, as an image without a shell and a client of HTTP can do: exit\n" +
-			"status 0 where the " + program + " does its work, and 1 with the reason where it does not.",
+		Short: "Ask a running " + program + " whether it is ready",
+		Long: "Health requests /readyz at the admin address. It exits with status 0 if the " + program + " is ready, otherwise " +
+			"with\nstatus 1 and the reason. Use it in an image that has no shell or HTTP client.",
 		Example: "  " + program + " health --admin http://127.0.0.1:9081",
 		Args:    NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if (config == "") == (address == "") {
-				return Usagef("missing flag: want --config or --admin, one of them")
+				return Usagef("missing flag: want either --config or --admin")
 			}
 			base := address
 			if config != "" {
@@ -151,12 +151,12 @@ func Answer(resp *http.Response) string {
 	return strings.TrimSuffix(resp.Status+": "+strings.TrimSpace(string(why)), ": ")
 }
 
-// direct uses no proxy and follows no redirect: an admin address is behind no proxy, and an answer from elsewhere would
-// be about something else.
+// direct uses no proxy and follows no redirect: an admin address is behind no proxy, and an answer from another
+// address would be about another program.
 var direct = &http.Client{
 	Transport:     &http.Transport{DisableKeepAlives: true},
 	CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
 }
 
-// MaxStatus is the most bytes read from an admin address.
+// MaxStatus is the maximum number of bytes read from an admin address.
 const MaxStatus = 64 << 20

@@ -7,12 +7,12 @@ import (
 	"github.com/schollz/progressbar/v3"
 )
 
-// Progress returns a progress bar on standard error. It is silent if that is no terminal.
+// Progress returns a progress bar on standard error. It shows nothing if standard error is no terminal.
 func Progress(label string, total int) *progressbar.ProgressBar {
 	return newBar(label, int64(total), progressbar.OptionShowCount())
 }
 
-// ProgressBytes is a bar of bytes, with rate and remaining time. The caller sets its total once it is known.
+// ProgressBytes returns a bar of bytes, with rate and remaining time. The caller sets the total when it is known.
 func ProgressBytes(label string) *progressbar.ProgressBar {
 	return newBar(label, 0, progressbar.OptionShowBytes(true), progressbar.OptionShowTotalBytes(true))
 }

@@ -10,7 +10,7 @@ import (
 	"github.com/doona-dp/doona/internal/display"
 )
 
-// Admin serves what a program shows its operator, at an address that must not be public.
+// Admin serves a program's state to its operator, at an address that must not be public.
 type Admin struct {
 	Ready        func(context.Context) error        // why the program cannot work; nil if it can
 	Status       func(context.Context) (any, error) // as JSON

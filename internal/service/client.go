@@ -16,16 +16,16 @@ const (
 	headerForwarded = "Forwarded" // RFC 7239
 )
 
-// Proxies says which proxies are trusted to name a client's address, and in which header.
+// Proxies are the proxies that are trusted to name a client's address, and the header that they use.
 type Proxies struct {
 	Trusted []netip.Prefix
 	Header  string // headerXFF or headerForwarded; the other is ignored
 }
 
 // Client returns the address that a request comes from. It starts with the peer's address. While that is a trusted
-// proxy, it continues with the address that the proxy names. The result is the right-most address that is not a trusted
-// proxy's; anything further left may be forged by the client. If a trusted proxy names no readable address, the proxy
-// itself counts as the client: all such requests then share one quota, which no header can enlarge.
+// proxy, it continues with the address that the proxy names. So the result is the right-most address of no trusted
+// proxy: the client may forge all addresses to the left of it. If a trusted proxy names no readable address, the proxy
+// itself counts as the client: all such requests share one quota, which no header can enlarge.
 func (p *Proxies) Client(r *http.Request) netip.Addr {
 	with, err := netip.ParseAddrPort(r.RemoteAddr)
 	if err != nil {
@@ -43,7 +43,7 @@ func (p *Proxies) Client(r *http.Request) netip.Addr {
 	return at
 }
 
-// Trusts says whether an address is a trusted proxy's.
+// Trusts reports whether a trusted proxy has the address.
 func (p *Proxies) Trusts(a netip.Addr) bool {
 	for _, network := range p.Trusted {
 		if network.Contains(a) {
@@ -86,8 +86,8 @@ func forValue(element string) (found string) {
 }
 
 // splitUnquoted splits s at a separator outside quoted strings: a proxy may quote a Host header, which the client
-// wrote. It scans from the right, where the trusted proxies' elements are, so that a quote which the client left open
-// on the left swallows none of them.
+// wrote. It scans from the right, where the trusted proxies' elements are, so that a quote that the client left open
+// on the left cannot hide one of them.
 func splitUnquoted(s string, separator byte) (parts []string) {
 	quoted, end := false, len(s)
 	for i := len(s) - 1; i >= 0; i-- {

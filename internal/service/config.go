@@ -40,7 +40,7 @@ func ReadConfig(path string, into any) error {
 	return nil
 }
 
-// maxConfig is the greatest size of a configuration, in bytes: a thousand tasks take 200 kB.
+// maxConfig is the maximum size of a configuration, in bytes. A thousand tasks need 200 kB.
 const maxConfig = 1 << 20
 
 func readConfig(path string) ([]byte, error) {
@@ -77,9 +77,8 @@ func ResolveStore(folder string, store *string) {
 	}
 }
 
-// Prepare checks a configuration's two listening addresses, which may be empty, and the host names of the second. It
-// sets the clock and the log if they are nil: time.Now, and a log that discards everything. It makes the log a [Coarse]
-// one.
+// Prepare checks a configuration's two listening addresses, which may be empty, and the host names of the second. If
+// they are nil, it sets the clock to time.Now, and the log to one that discards everything. It makes the log [Coarse].
 func Prepare(listen, admin string, adminHosts []string, clock *func() time.Time, log **slog.Logger) error {
 	if *clock == nil {
 		*clock = time.Now
@@ -90,14 +89,14 @@ func Prepare(listen, admin string, adminHosts []string, clock *func() time.Time,
 		display.CheckHosts(settingAdminHosts, adminHosts))
 }
 
-// ClientSettings points at the settings that all servers with clients have in common.
+// ClientSettings has pointers to the settings that all servers with clients share.
 type ClientSettings struct {
 	ForwardedHeader *string        // the header that trusted proxies set
-	MaxConnections  *int           // most open connections
-	Skew            *time.Duration // by how much clients' clocks may differ
+	MaxConnections  *int           // maximum number of open connections
+	Skew            *time.Duration // maximum error of clients' clocks
 }
 
-// MaxSkew is the most by which clients' clocks may differ.
+// MaxSkew is the maximum of [ClientSettings.Skew].
 const MaxSkew = 5 * time.Minute
 
 // SetDefaults sets fields that are zero to their defaults.

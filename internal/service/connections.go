@@ -7,13 +7,13 @@ import (
 	"sync"
 )
 
-// Connections limits the open connections of a listener: in total, and for one network, except trusted proxies, to an
-// eighth of the free ones. Networks that hold connections, by sending nothing until they time out or by reading slowly,
-// therefore never hold all: k networks that take as many as they can leave (8/9)^k free. When their connections time
-// out, they cannot take them again while they exceed that eighth. A connection beyond the limit is closed at once:
-// there is no capacity to answer it. Connections is safe for concurrent use.
+// Connections limits the open connections of a listener: in total, and per network to an eighth of the free ones. The
+// limit per network does not apply to trusted proxies. Networks may hold connections, by sending nothing until they
+// time out or by reading slowly, but never all: k networks that open as many as they can leave (8/9)^k free. When their
+// connections time out, they cannot open new ones while they exceed that eighth. A connection beyond the limit is
+// closed at once, because there is no capacity to answer it. Connections is safe for concurrent use.
 type Connections struct {
-	most    int
+	limit   int
 	proxies Proxies
 
 	mu       sync.Mutex // guards the rest
@@ -22,16 +22,16 @@ type Connections struct {
 	refused  func()
 }
 
-// NewConnections limits open connections to most. It calls refused for each connection beyond the limit.
-func NewConnections(most int, p Proxies, refused func()) *Connections {
-	return &Connections{most: most, proxies: p, networks: map[netip.Prefix]int{}, refused: refused}
+// NewConnections limits the number of open connections. It calls refused for each connection beyond the limit.
+func NewConnections(limit int, p Proxies, refused func()) *Connections {
+	return &Connections{limit: limit, proxies: p, networks: map[netip.Prefix]int{}, refused: refused}
 }
 
-// take admits a connection, or returns false.
-func (c *Connections) take(from netip.Prefix, proxy bool) bool {
+// admit counts a connection, or returns false if it is beyond the limit.
+func (c *Connections) admit(from netip.Prefix, proxy bool) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	free := c.most - c.open
+	free := c.limit - c.open
 	if free == 0 || !proxy && c.networks[from] >= (free+7)/8 {
 		return false
 	}
@@ -42,7 +42,7 @@ func (c *Connections) take(from netip.Prefix, proxy bool) bool {
 	return true
 }
 
-func (c *Connections) leave(from netip.Prefix, proxy bool) {
+func (c *Connections) release(from netip.Prefix, proxy bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.open--
@@ -61,26 +61,26 @@ func (c *Connections) Count() int {
 	return c.open
 }
 
-// Sparing closes connections after their answer while more than half of all are open: otherwise clients that are done
-// would keep others out until their idle timeout.
-func (c *Connections) Sparing(handler http.Handler) http.Handler {
+// CloseWhenBusy closes connections after their answer while more than half of the limit are open: otherwise idle
+// clients would keep others out until their timeout.
+func (c *Connections) CloseWhenBusy(handler http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
-		if c.Count() > c.most/2 {
+		if c.Count() > c.limit/2 {
 			w.Header().Set("Connection", "close")
 		}
 		handler.ServeHTTP(w, req)
 	})
 }
 
-// Bound returns a listener that enforces the limits.
-func (c *Connections) Bound(l net.Listener) net.Listener { return &boundListener{l, c} }
+// Limit returns a listener that enforces the limits.
+func (c *Connections) Limit(l net.Listener) net.Listener { return &limitedListener{l, c} }
 
-type boundListener struct {
+type limitedListener struct {
 	net.Listener
 	connections *Connections
 }
 
-func (l *boundListener) Accept() (net.Conn, error) {
+func (l *limitedListener) Accept() (net.Conn, error) {
 	for {
 		conn, err := l.Listener.Accept()
 		if err != nil {
@@ -88,21 +88,21 @@ func (l *boundListener) Accept() (net.Conn, error) {
 		}
 		at, _ := ParseAddress(conn.RemoteAddr().String())
 		from, proxy := Network(at), l.connections.proxies.Trusts(at)
-		if l.connections.take(from, proxy) {
-			return &boundConn{Conn: conn, leave: sync.OnceFunc(func() { l.connections.leave(from, proxy) })}, nil
+		if l.connections.admit(from, proxy) {
+			return &limitedConn{Conn: conn, release: sync.OnceFunc(func() { l.connections.release(from, proxy) })}, nil
 		}
 		conn.Close()
 		l.connections.refused()
 	}
 }
 
-// boundConn releases its capacity when it is closed.
-type boundConn struct {
+// limitedConn releases its capacity when it is closed.
+type limitedConn struct {
 	net.Conn
-	leave func()
+	release func()
 }
 
-func (c *boundConn) Close() error {
-	c.leave() // first: a peer that sees the connection closed finds capacity free
+func (c *limitedConn) Close() error {
+	c.release() // first: a peer that sees the connection closed can open a new one
 	return c.Conn.Close()
 }

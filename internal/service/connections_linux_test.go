@@ -31,7 +31,7 @@ func newFlooded(t *testing.T, most int, trusted ...netip.Prefix) *flooded {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	require.NoError(t, err)
 	f.at = l.Addr().String()
-	t.Cleanup(serve(t, f.bounds.Bound(l), slog.New(slog.DiscardHandler),
+	t.Cleanup(serve(t, f.bounds.Limit(l), slog.New(slog.DiscardHandler),
 		func(w http.ResponseWriter, _ *http.Request) { io.WriteString(w, "here") }))
 	return f
 }

@@ -11,13 +11,14 @@ import (
 // Garbage is how many bytes of garbage a server may accumulate, besides as much as its live heap.
 const Garbage = 32 << 20
 
-// minKept is the smallest live heap that the runtime assumes: its least heap goal is this, times the percentage.
+// minKept is the smallest live heap that the runtime assumes, in bytes. Its minimum heap goal is minKept times the
+// percentage.
 const minKept = 4 << 20
 
-// collectLater makes the collector of this process wait for [Garbage] more garbage than it would. Otherwise requests of
-// kilobytes, in a program with a live heap of a few megabytes, would start it for every thousand requests. The runtime
-// takes a percentage of the live heap, so collectLater sets that anew after each collection. It honors GOGC, including
-// "off".
+// collectLater makes the garbage collector of this process start [Garbage] bytes later than it would. Otherwise
+// requests of kilobytes, in a program with a live heap of a few megabytes, would start it every thousand requests. The
+// runtime uses a percentage of the live heap, so collectLater sets the percentage again after each collection. It
+// honors GOGC, including "off".
 var collectLater = sync.OnceFunc(func() {
 	percent := debug.SetGCPercent(-1)
 	debug.SetGCPercent(percent)
@@ -37,7 +38,7 @@ func setPercent(percent int) {
 		sum += k.Value.Uint64()
 	}
 	debug.SetGCPercent(percentOf(percent, sum))
-	runtime.AddCleanup(new([32]byte), setPercent, percent) // the next collection finds it unused
+	runtime.AddCleanup(new([32]byte), setPercent, percent) // runs after the next collection
 }
 
 // percentOf returns the percentage of kept bytes that equals percent of kept and of [Garbage] together.

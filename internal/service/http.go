@@ -35,8 +35,8 @@ func (m *Mux) HandleFunc(pattern string, handle func(http.ResponseWriter, *http.
 	m.ServeMux.HandleFunc(pattern, handle)
 }
 
-// Answer turns a handler's error into a problem. An error that is no problem is the program's own: Answer logs it and
-// tells the client nothing about it.
+// Answer turns a handler's error into a problem. Any other error is the program's own: Answer logs it, and the client
+// learns nothing about it.
 func Answer(log *slog.Logger, handle Handler) http.HandlerFunc {
 	return func(w http.ResponseWriter, req *http.Request) {
 		err := handle(w, req)
@@ -63,8 +63,8 @@ func TryLater(name problem.Name, detail string) *problem.Problem {
 // NotFound is the [Handler] of unknown paths.
 func NotFound(http.ResponseWriter, *http.Request) error { return problem.New(problem.NotFound, "") }
 
-// AllowOrigins lets pages of any origin read an answer. It forbids caching: from what a browser's cache asks for, a
-// server could tell that the browser comes back. The header values are shared; callers must not append to them.
+// AllowOrigins lets pages of any origin read an answer. It forbids caching: from the requests of a browser with a
+// cache, a server could recognize the browser. The header values are shared; callers must not append to them.
 func AllowOrigins(w http.ResponseWriter) {
 	header := w.Header()
 	header["Access-Control-Allow-Origin"] = anyOrigin
@@ -76,7 +76,7 @@ var (
 	noStore   = []string{"no-store"}
 )
 
-// CheckOrigin lets the page that sent a request read the answer if the task takes reports of its origin, else it
+// CheckOrigin lets the page that sent a request read the answer if the task allows its origin. Otherwise it
 // returns a problem. Browsers name a page's origin in every POST, and no page can omit or change it. A request without
 // an origin comes from a program.
 func CheckOrigin(w http.ResponseWriter, req *http.Request, clients task.Clients) error {
@@ -115,11 +115,11 @@ func PathTask[T any](req *http.Request, tasks map[task.ID]*T) (*T, error) {
 }
 
 // PathNumber reads a decimal number from a request's path. The bounds must be those of the objects that the number
-// counts: nothing is looked up, written or created for a number outside them.
-func PathNumber(req *http.Request, name string, least, most uint64) (uint64, error) {
+// counts, so that a number outside them causes no lookup or write.
+func PathNumber(req *http.Request, name string, lo, hi uint64) (uint64, error) {
 	v, err := decimal(req.PathValue(name))
-	if err != nil || v < least || v > most {
-		return 0, problem.New(problem.Malformed, "%s: want a decimal number from %d to %d", name, least, most)
+	if err != nil || v < lo || v > hi {
+		return 0, problem.New(problem.Malformed, "%s: want a decimal number from %d to %d", name, lo, hi)
 	}
 	return v, nil
 }
@@ -145,7 +145,7 @@ func PathEpoch(req *http.Request, t *task.Task) (uint64, error) {
 }
 
 // PathBatch reads the number of a batch from a request's path. It also allows the number after the last batch that an
-// epoch of the task may have: a party that has all batches asks for that.
+// epoch of the task may have, because a party that has all batches asks for it.
 func PathBatch(req *http.Request, t *task.Task) (uint64, error) {
 	return PathNumber(req, "seq", 0, t.MostBatches())
 }

@@ -12,13 +12,13 @@ import (
 const (
 	logTime  = time.Minute
 	quietFor = 10 * time.Minute
-	maxQuiet = 1024 // most lines that are remembered
+	maxQuiet = 1024 // maximum number of lines remembered
 )
 
 // Coarse returns a log that does not reveal when a client came. A failure, such as a full disk, may repeat for each
-// client: one line for each, with milliseconds, would list when clients reported. So Coarse rounds times down to the
-// minute, and logs a repeated warning or error only once in ten minutes. The next such line says how often it was
-// omitted, rounded up to a power of two.
+// client. One line for each, with milliseconds, would list when clients reported. So Coarse rounds times down to the
+// minute, and logs a repeated warning or error only once in ten minutes. The next such line has the number of omitted
+// ones, rounded up to a power of two.
 func Coarse(log *slog.Logger) *slog.Logger {
 	if _, already := log.Handler().(*coarse); already {
 		return log
@@ -40,7 +40,7 @@ type recentLines struct {
 
 type recentLine struct {
 	at      time.Time
-	leftOut uint64
+	omitted uint64 // since at
 }
 
 // WithAttrs implements [slog.Handler].
@@ -61,43 +61,44 @@ func (c *coarse) Handle(ctx context.Context, r slog.Record) error {
 			line += " " + a.String()
 			return true
 		})
-		leftOut, quiet := c.recent.again(line, r.Time)
-		if quiet {
+		omitted, omit := c.recent.shouldOmit(line, r.Time)
+		if omit {
 			return nil
 		}
-		if leftOut > 0 {
+		if omitted > 0 {
 			r = r.Clone()
-			r.AddAttrs(slog.Uint64("repeated", RoundUp(leftOut)))
+			r.AddAttrs(slog.Uint64("repeated", RoundUp(omitted)))
 		}
 	}
 	r.Time = r.Time.Truncate(logTime)
 	return c.Handler.Handle(ctx, r)
 }
 
-// again says whether to omit a line. If not, it returns how often the line was omitted since it was last logged.
-func (s *recentLines) again(line string, now time.Time) (leftOut uint64, quiet bool) {
+// shouldOmit reports whether to omit a line. If not, it returns how often the line was omitted since it was last
+// logged.
+func (s *recentLines) shouldOmit(line string, now time.Time) (omitted uint64, omit bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	before := s.lines[line]
 	if before != nil && now.Sub(before.at) < quietFor && !now.Before(before.at) {
-		before.leftOut++
+		before.omitted++
 		return 0, true
 	}
 	if before != nil {
-		leftOut = before.leftOut
+		omitted = before.omitted
 	}
 	s.forget(now)
 	s.lines[line] = &recentLine{now, 0}
-	return leftOut, false
+	return omitted, false
 }
 
 // forget makes space for a line. It forgets old lines that were not omitted, and if that is not enough the oldest line.
 func (s *recentLines) forget(now time.Time) {
 	oldest := ""
-	for line, saying := range s.lines {
-		if now.Sub(saying.at) >= quietFor && saying.leftOut == 0 {
+	for line, recent := range s.lines {
+		if now.Sub(recent.at) >= quietFor && recent.omitted == 0 {
 			delete(s.lines, line)
-		} else if first := s.lines[oldest]; first == nil || saying.at.Before(first.at) {
+		} else if first := s.lines[oldest]; first == nil || recent.at.Before(first.at) {
 			oldest = line
 		}
 	}

@@ -83,12 +83,11 @@ func NewMetrics(definitions []Metric) *Metrics {
 
 // Add adds to a counter. Adding 0 makes it visible before its first change.
 func (m *Metrics) Add(name string, n float64, labels ...string) {
-	m.counters[name].WithLabelValues(shown(labels)...).Add(n)
+	m.counters[name].WithLabelValues(plain(labels)...).Add(n)
 }
 
-// shown returns label values as a dashboard may show them. A neighbour's address, for example, is a text that a task
-// owner chose.
-func shown(labels []string) []string {
+// plain returns label values that are safe to show. A task owner chose some of them, for example a neighbour's address.
+func plain(labels []string) []string {
 	out := make([]string, len(labels))
 	for i, text := range labels {
 		out[i] = display.Plain(text)
@@ -98,7 +97,7 @@ func shown(labels []string) []string {
 
 // Gauge returns a gauge.
 func (m *Metrics) Gauge(name string, labels ...string) prometheus.Gauge {
-	return m.gauges[name].WithLabelValues(shown(labels)...)
+	return m.gauges[name].WithLabelValues(plain(labels)...)
 }
 
 // Set sets a gauge.
@@ -109,7 +108,7 @@ func (m *Metrics) Set(name string, value float64, labels ...string) {
 // Forget removes all values of a gauge.
 func (m *Metrics) Forget(name string) { m.gauges[name].Reset() }
 
-// ForgetOf removes all values whose label has the given value.
+// ForgetOf removes all counters and gauges whose label has the given value.
 func (m *Metrics) ForgetOf(label, value string) {
 	labels := prometheus.Labels{label: value}
 	for _, g := range m.gauges {
@@ -120,12 +119,12 @@ func (m *Metrics) ForgetOf(label, value string) {
 	}
 }
 
-// Since adds the time since begun to a histogram.
-func (m *Metrics) Since(name string, begun time.Time) {
-	m.histograms[name].Observe(time.Since(begun).Seconds())
+// Since adds the time since start to a histogram.
+func (m *Metrics) Since(name string, start time.Time) {
+	m.histograms[name].Observe(time.Since(start).Seconds())
 }
 
-// Handler returns what Prometheus scrapes.
+// Handler returns the handler for Prometheus.
 func (m *Metrics) Handler() http.Handler {
 	return promhttp.HandlerFor(m.registry, promhttp.HandlerOpts{})
 }
@@ -133,9 +132,10 @@ func (m *Metrics) Handler() http.Handler {
 // ClockMetrics returns the definitions of the metrics of a program's clock, with a prefix.
 func ClockMetrics(prefix string) []Metric {
 	return []Metric{
-		Gauge(prefix+metricDoubt, UnitCount, "1 while the time is in doubt, and nothing is taken; the log says why."),
+		Gauge(prefix+metricDoubt, UnitCount,
+			"1 while the time is in doubt and no report is accepted; the log has the reason."),
 		Gauge(prefix+metricOffset, UnitSeconds,
-			"By how much a neighbour's clock, as it has signed, is ahead of this machine's.", "neighbour"),
+			"How far a neighbour's signed clock is ahead of this machine's.", "neighbour"),
 	}
 }
 
@@ -144,7 +144,7 @@ const (
 	metricOffset = "clock_offset_seconds"
 )
 
-// SetClock sets the metrics of [ClockMetrics]. doubt says why the time is in doubt, or is empty.
+// SetClock sets the metrics of [ClockMetrics]. doubt is the reason why the time is in doubt, or empty.
 func (m *Metrics) SetClock(prefix, doubt string, offsets map[string]time.Duration) {
 	m.Set(prefix+metricDoubt, Flag(doubt != "").Value())
 	m.Forget(prefix + metricOffset)

@@ -1,5 +1,5 @@
-// Package service is shared by the servers: it reads configurations, and it serves and stops without revealing who the
-// clients are.
+// Package service has the common parts of the servers. It reads configurations. It serves and stops without revealing
+// who the clients are.
 package service
 
 import (
@@ -32,8 +32,8 @@ type Server struct {
 	http.Server
 	listener net.Listener
 
-	mu      sync.Mutex // guards the rest
-	fresh   map[net.Conn]bool
+	mu      sync.Mutex        // guards the rest
+	unused  map[net.Conn]bool // connections without a request
 	closing bool
 }
 
@@ -70,45 +70,45 @@ func Listen(log *slog.Logger, endpoints ...Endpoint) (servers []*Server, err err
 // newServer returns a server that logs no addresses. It speaks HTTP/1.1 only: a client sends one request per visit, so
 // there is nothing to multiplex, and a connection's cost stays small.
 func newServer(l net.Listener, handler http.Handler, to *slog.Logger) *Server {
-	s := &Server{listener: l, fresh: map[net.Conn]bool{}}
+	s := &Server{listener: l, unused: map[net.Conn]bool{}}
 	s.Handler, s.ErrorLog = guard(to, handler), log.New(io.Discard, "", 0)
 	s.Protocols = new(http.Protocols)
 	s.Protocols.SetHTTP1(true)
 	s.ReadHeaderTimeout, s.ReadTimeout, s.WriteTimeout, s.IdleTimeout = headerTimeout, ReadTimeout, WriteTimeout,
 		idleTimeout
 	s.MaxHeaderBytes = maxHeader
-	s.ConnState = s.follow
-	s.RegisterOnShutdown(s.closeFresh)
+	s.ConnState = s.track
+	s.RegisterOnShutdown(s.closeUnused)
 	return s
 }
 
-// follow tracks connections that have brought no request yet.
-func (s *Server) follow(conn net.Conn, state http.ConnState) {
+// track records the connections without a request.
+func (s *Server) track(conn net.Conn, state http.ConnState) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	switch {
 	case state != http.StateNew:
-		delete(s.fresh, conn)
+		delete(s.unused, conn)
 	case s.closing: // accepted just before the listener was closed
 		conn.Close()
 	default:
-		s.fresh[conn] = true
+		s.unused[conn] = true
 	}
 }
 
-// closeFresh closes connections without a request: net/http answers no request that comes during shutdown, but would
-// wait 5 s for those connections. Browsers open some in advance.
-func (s *Server) closeFresh() {
+// closeUnused closes connections without a request, which browsers open in advance. During a shutdown, net/http would
+// wait 5 s for them, but answer no request that comes.
+func (s *Server) closeUnused() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.closing = true
-	for conn := range s.fresh {
+	for conn := range s.unused {
 		conn.Close()
 	}
 }
 
-// Serve serves until ctx ends, then returns nil, or until a server fails. The caller then calls [Drain]. Serve tells a
-// service manager such as systemd when the program serves, runs and stops.
+// Serve serves until ctx ends, then returns nil, or until a server fails, then returns its error. The caller then calls
+// [Drain]. Serve tells a service manager such as systemd that the program is ready, runs or stops.
 func Serve(ctx context.Context, servers []*Server) error {
 	failed := make(chan error, len(servers))
 	for _, s := range servers {
@@ -136,11 +136,11 @@ func Ready(serving *atomic.Bool) error {
 	return nil
 }
 
-// DrainTimeout is the longest that [Drain] takes.
+// DrainTimeout is the maximum duration of [Drain].
 const DrainTimeout = 10 * time.Second
 
 // Drain lets servers finish requests that have begun. A request that takes longer than [DrainTimeout] gets no answer,
-// so that its client knows to send it again.
+// so its client sends it again.
 func Drain(servers []*Server) {
 	ctx, cancel := context.WithTimeout(context.Background(), DrainTimeout)
 	defer cancel()
@@ -151,8 +151,8 @@ func Drain(servers []*Server) {
 	}
 }
 
-// guard logs a handler's panic without the client's address, which net/http would log. The rest of net/http's log is
-// discarded for the same reason.
+// guard logs a handler's panic without the client's address, which net/http would log. For the same reason the server
+// discards the rest of net/http's log.
 func guard(log *slog.Logger, handler http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
 		defer func() {

@@ -9,9 +9,9 @@ import (
 )
 
 // ClaimSQLite reserves an SQLite file for this process until release or the process's end. It creates the file, of mode
-// 0600, if there is none. It refuses a second process, which would not know what the first one holds in memory. It then
-// syncs the file and its log: a process that was killed may have committed data that is not on disk. Nothing may be
-// told or written that relies on such data.
+// 0600, if there is none. It refuses a second process, which would not know the state that the first one has in memory.
+// It then syncs the file and its log: a killed process may have committed data that is not on disk, and no answer or
+// other file may rely on such data.
 func ClaimSQLite(path string) (release func() error, err error) {
 	release, err = durable.ClaimFile(path)
 	if errors.Is(err, durable.ErrClaimed) {
@@ -38,7 +38,7 @@ const (
 	sqliteFull = 13
 )
 
-// FullDisk says whether an error, which may be SQLite's, means a full disk.
+// FullDisk reports whether an error, which may be SQLite's, means a full disk.
 func FullDisk(err error) bool {
 	var coded interface{ Code() int }
 	if errors.As(err, &coded) && (coded.Code()&0xff == sqliteFull || coded.Code()&0xff == sqliteIO) {
