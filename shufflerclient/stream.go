@@ -43,14 +43,14 @@ type Said struct {
 	Hash   string `json:"hash"` // SHA-256, in hexadecimal.
 }
 
-func (s Said) mark() taskfile.Mark {
-	m := taskfile.Mark{Era: s.Era, Number: s.Number}
+func (s Said) seen() taskfile.SeenStatement {
+	m := taskfile.SeenStatement{Era: s.Era, Number: s.Number}
 	hex.Decode(m.Hash[:], []byte(s.Hash)) // check has verified its form
 	return m
 }
 
-func said(m taskfile.Mark) Said {
-	if m == (taskfile.Mark{}) {
+func said(m taskfile.SeenStatement) Said {
+	if m == (taskfile.SeenStatement{}) {
 		return Said{}
 	}
 	return Said{m.Era, m.Number, hex.EncodeToString(m.Hash[:])}
@@ -60,7 +60,7 @@ func said(m taskfile.Mark) Said {
 func (s Said) isOne() bool {
 	raw, err := hex.DecodeString(s.Hash)
 	spoken := s.Era > 0 || s.Number > 0
-	return s == Said{} || spoken && err == nil && len(raw) == 32 && s.mark().Hash != [32]byte{}
+	return s == Said{} || spoken && err == nil && len(raw) == 32 && s.seen().Hash != [32]byte{}
 }
 
 // Stream is a series of tasks. It is safe for concurrent use.
@@ -213,7 +213,7 @@ func (s *Seen) raise(ids []string, statements taskfile.Statements, authority tas
 	case s.Task != ids[s.Position]:
 		return fmt.Errorf("%w: %s at position %d, now %s", ErrForked, s.Task, s.Position, ids[s.Position])
 	}
-	seen, err := s.Statements.mark().Raise(statements, authority)
+	seen, err := s.Statements.seen().Raise(statements, authority)
 	if err != nil {
 		return fmt.Errorf("%w: %w", ErrReplayed, err)
 	}

@@ -43,7 +43,7 @@ func (a *adder) addUp(e *epoch) error {
 
 // count adds a batch to the total of the batches with lower numbers. It withholds a batch with too few valid slots.
 func (a *adder) count(t *total, one *signedVersion) error {
-	r, at := one.record, BatchPlace(one.record.Epoch, one.record.Seq)
+	r, at := one.record, BatchPosition(one.record.Epoch, one.record.Seq)
 	find := func(name finding.Name, n uint64) {
 		if n > 0 {
 			t.findings.add(name, n, at)

@@ -65,7 +65,7 @@ func (v *Verifier) RestoreEpoch(of uint64, raw []byte) error {
 		return err
 	}
 	for _, n := range c.Findings {
-		t.findings.add(finding.Name(n.Name), n.Count, Place{n.Epoch, n.Seq, n.Text})
+		t.findings.add(finding.Name(n.Name), n.Count, Position{n.Epoch, n.Seq, n.Text})
 	}
 	if one := t.findings[finding.Equivocation]; one != nil {
 		one.evidence = c.Evidence

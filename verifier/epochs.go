@@ -206,9 +206,9 @@ func (e *epoch) findBatchFaults(of uint64, t *task.Task, f findings) {
 	}
 	last := false // Whether an earlier batch had to be the last: each further batch costs relays' noise again.
 	for _, seq := range seqs {
-		e.numbers[seq].findings(BatchPlace(of, seq), seq+1 == highest, t, f)
+		e.numbers[seq].findings(BatchPosition(of, seq), seq+1 == highest, t, f)
 		if last {
-			f.add(finding.AfterLast, 1, BatchPlace(of, seq))
+			f.add(finding.AfterLast, 1, BatchPosition(of, seq))
 		}
 		one := e.numbers[seq].counted()
 		last = last || t.Noise != nil && one != nil && one.chain[0].Last(t)
@@ -221,11 +221,11 @@ func (e *epoch) findBatchFaults(of uint64, t *task.Task, f findings) {
 			}
 			first++
 		}
-		f.add(finding.Gap, gaps, BatchPlace(of, first))
+		f.add(finding.Gap, gaps, BatchPosition(of, first))
 	}
 }
 
-func (n *batchVersions) findings(at Place, last bool, t *task.Task, f findings) {
+func (n *batchVersions) findings(at Position, last bool, t *task.Task, f findings) {
 	copies := uint64(0)
 	for _, v := range n.versions {
 		if v.record.Copies > 1 {

@@ -11,27 +11,27 @@ import (
 	"github.com/doona-dp/doona/verifier/finding"
 )
 
-// Place is where something was found. Places are ordered; a finding keeps the least.
-type Place struct {
+// Position is where something was found. Positions are ordered; a finding keeps the first.
+type Position struct {
 	Epoch, Seq uint64 // math.MaxUint64 without a batch
 	Text       string
 }
 
-// nowhere returns a place without epoch and number.
-func nowhere(text string) Place { return Place{math.MaxUint64, math.MaxUint64, text} }
+// noPosition returns a position without epoch and number.
+func noPosition(text string) Position { return Position{math.MaxUint64, math.MaxUint64, text} }
 
-// BatchPlace returns the place of a batch.
-func BatchPlace(epoch, seq uint64) Place {
-	return Place{epoch, seq, fmt.Sprintf("epoch %d, batch %d", epoch, seq)}
+// BatchPosition returns the position of a batch.
+func BatchPosition(epoch, seq uint64) Position {
+	return Position{epoch, seq, fmt.Sprintf("epoch %d, batch %d", epoch, seq)}
 }
 
 // Because appends a reason to the text.
-func (p Place) Because(err error) Place {
+func (p Position) Because(err error) Position {
 	p.Text += ": " + err.Error()
 	return p
 }
 
-func (p Place) compare(o Place) int {
+func (p Position) compare(o Position) int {
 	return cmp.Or(cmp.Compare(p.Epoch, o.Epoch), cmp.Compare(p.Seq, o.Seq), strings.Compare(p.Text, o.Text))
 }
 
@@ -40,11 +40,11 @@ type findings map[finding.Name]*found
 
 type found struct {
 	count    uint64
-	first    Place
+	first    Position
 	evidence []finding.Evidence
 }
 
-func (f findings) add(name finding.Name, n uint64, at Place) *found {
+func (f findings) add(name finding.Name, n uint64, at Position) *found {
 	one := f[name]
 	if one == nil {
 		one = &found{first: at}

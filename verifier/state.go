@@ -79,7 +79,7 @@ func (v *Verifier) ReadState(in io.Reader) error {
 	err := addAll(r, v.recorder.read, v.AddRecord)
 	if err == nil {
 		err = addAll(r, readNote, func(n finding.Note) error {
-			v.NoteAt(finding.Name(n.Name), n.Count, Place{n.Epoch, n.Seq, n.Text})
+			v.NoteAt(finding.Name(n.Name), n.Count, Position{n.Epoch, n.Seq, n.Text})
 			return nil
 		})
 	}

@@ -224,10 +224,10 @@ func (v *Verifier) Whole() bool {
 }
 
 // Note adds a finding without a record.
-func (v *Verifier) Note(name finding.Name, example string) { v.NoteAt(name, 1, nowhere(example)) }
+func (v *Verifier) Note(name finding.Name, example string) { v.NoteAt(name, 1, noPosition(example)) }
 
-// NoteAt adds n findings of one name that have no record. at is the place of the first.
-func (v *Verifier) NoteAt(name finding.Name, n uint64, at Place) {
+// NoteAt adds n findings of one name that have no record. at is the position of the first.
+func (v *Verifier) NoteAt(name finding.Name, n uint64, at Position) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	v.faults.add(name, n, at)

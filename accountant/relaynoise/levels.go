@@ -10,20 +10,20 @@ import (
 	"github.com/doona-dp/doona/wire/task"
 )
 
-// Levels returns a tilted law for sums of values in levels 0..k that meets the claim, with cells 0..k and weights
+// Levels returns a tilted law for sums of values in levels 0..k that meets the target, with cells 0..k and weights
 // 0..k. theta, in (0, ε) of one epoch, is the part of ε that hides the sum: the variance of the sum of one relay's
 // dummies is about 2(k/theta)². The rest of ε hides the levels, and determines the number of dummies.
 //
 // With x_j = θ·min(j, k−j)/k, cell j rises by e^{.65(ε−θ)+x_j} and falls by e^{−.35(ε−θ)−x_j}, so the ratio of
 // [Curve.Ratio] is at most ε: x_a + x_b + θ·|a−b|/k ≤ θ.
-func Levels(k uint64, theta float64, claim Claim) (*task.Noise, error) {
-	if err := claim.check(); err != nil {
+func Levels(k uint64, theta float64, target Target) (*task.Noise, error) {
+	if err := target.check(); err != nil {
 		return nil, err
 	}
 	if k < 1 || k >= maxTiltedCells {
 		return nil, invalid.Field("k", strconv.FormatUint(k, 10), "1 to "+strconv.Itoa(maxTiltedCells-1))
 	}
-	eps, cut := claim.perEpoch()
+	eps, cut := target.perEpoch()
 	if !(theta > 0 && theta < eps) {
 		return nil, invalid.Field("theta", decimal.Format(theta, -1), "between 0 and "+decimal.Format(eps, 6)+
 			", the epsilon of one epoch")
@@ -46,11 +46,11 @@ func Levels(k uint64, theta float64, claim Claim) (*task.Noise, error) {
 	return nil, tooFew(0)
 }
 
-// tiltedCut is the part of a claim's δ over many epochs that is spent on infinite losses.
+// tiltedCut is the part of a target's δ over many epochs that is spent on infinite losses.
 const tiltedCut = .3
 
 // perEpoch returns what a tilted law of one epoch may cost.
-func (c Claim) perEpoch() (eps, cut float64) {
+func (c Target) perEpoch() (eps, cut float64) {
 	if c.Epochs == 1 {
 		return c.Epsilon, c.Delta
 	}
@@ -67,17 +67,17 @@ func (c Claim) perEpoch() (eps, cut float64) {
 // more than most dummies per relay and batch. With most = 0 it takes the ones with the fewest dummies whose error is
 // within a fifth of the least possible, √(2·relays)/ε, or with the least error if none is. It skips laws whose
 // certificate is more than a client can check, and with them all that have as many dummies.
-func Sum(users uint64, relays int, claim Claim, most float64) (k uint64, n *task.Noise, err error) {
-	if err := claim.check(); err != nil {
+func Sum(users uint64, relays int, target Target, most float64) (k uint64, n *task.Noise, err error) {
+	if err := target.check(); err != nil {
 		return 0, nil, err
 	}
 	limit := most
 	for {
-		levels, theta, dummies := claim.levelsFor(users, relays, most == 0, limit)
+		levels, theta, dummies := target.levelsFor(users, relays, most == 0, limit)
 		if levels == 0 {
 			return 0, nil, cmp.Or(err, error(tooFew(most)))
 		}
-		if n, err = Levels(levels, theta, claim); err == nil {
+		if n, err = Levels(levels, theta, target); err == nil {
 			return levels, n, nil
 		}
 		limit = .9 * dummies
@@ -86,7 +86,7 @@ func Sum(users uint64, relays int, claim Claim, most float64) (k uint64, n *task
 
 // levelsFor returns the k and θ of [Sum] among those with at most limit dummies, 0 for no bound, and their dummies; 0
 // if there are none. With fewest, it minimises dummies among those whose error is small enough.
-func (c Claim) levelsFor(users uint64, relays int, fewest bool, limit float64) (k uint64, best, dummies float64) {
+func (c Target) levelsFor(users uint64, relays int, fewest bool, limit float64) (k uint64, best, dummies float64) {
 	eps, cut := c.perEpoch()
 	enough, score := 1.2*math.Sqrt(2*float64(relays))/eps, math.Inf(1)
 	for levels := uint64(1); levels <= mostLevels; levels += 1 + levels/16 {

@@ -10,13 +10,13 @@ import (
 	"github.com/doona-dp/doona/wire/task"
 )
 
-// Claim is the target of a search for a law: the total over all epochs together, possibly one.
-type Claim struct {
+// Target is the (ε, δ) that a search for a law aims at: the total over all epochs together, possibly one.
+type Target struct {
 	Epsilon, Delta float64 // Over all epochs; ε in (0, 64], δ in (0, 1).
 	Epochs         uint64  // ≥ 1.
 }
 
-func (c Claim) check() error {
+func (c Target) check() error {
 	switch {
 	case !(c.Epsilon > 0 && c.Epsilon <= 64):
 		return invalid.Field("epsilon", decimal.Format(c.Epsilon, -1), "above 0, at most 64")
@@ -28,16 +28,16 @@ func (c Claim) check() error {
 	return nil
 }
 
-// Total returns the δ of all epochs at the claim's ε, by composition ([compose.Delta]).
-func (c Claim) Total(curve *Curve) float64 {
+// Total returns the δ of all epochs at the target's ε, by composition ([compose.Delta]).
+func (c Target) Total(curve *Curve) float64 {
 	if c.Epochs == 1 {
 		return curve.Delta(c.Epsilon)
 	}
 	return compose.Delta([]compose.Observation{curve.Observation(c.Epochs)}, c.Epsilon, c.Delta)
 }
 
-// keeps reports whether a law meets the claim.
-func (c Claim) keeps(n *task.Noise) bool {
+// keeps reports whether a law meets the target.
+func (c Target) keeps(n *task.Noise) bool {
 	curve, err := New(n)
 	return err == nil && c.Total(curve) <= c.Delta
 }
@@ -67,14 +67,14 @@ func Gaussian(sigma float64, c int) []uint64 {
 	return weights(2*c, func(z int) float64 { d := float64(z-c) / sigma; return -d * d / 2 })
 }
 
-// Independent returns a law of independent cells that meets the claim, with at most most dummies per cell on average;
+// Independent returns a law of independent cells that meets the target, with at most most dummies per cell on average;
 // 0 for no bound. Among laws whose standard deviation is within a hundredth of the least, it has the fewest dummies.
 // It tries Laplace laws, which are best for one epoch, and Gaussian ones, which are best for many.
-func Independent(cells uint64, claim Claim, most float64) (*task.Noise, error) {
-	if err := claim.check(); err != nil {
+func Independent(cells uint64, target Target, most float64) (*task.Noise, error) {
+	if err := target.check(); err != nil {
 		return nil, err
 	}
-	tables := append(claim.laplaces(), claim.gaussians()...)
+	tables := append(target.laplaces(), target.gaussians()...)
 	var laws []Law
 	least := math.Inf(1)
 	for _, table := range tables {
@@ -100,10 +100,10 @@ func tooFew(most float64) error {
 	return invalid.Field("dummies", decimal.Format(most, -1), "more, or a larger epsilon or delta")
 }
 
-// FixedTotal returns the law with the fewest dummies that meets the claim for a number of cells and adds the same
+// FixedTotal returns the law with the fewest dummies that meets the target for a number of cells and adds the same
 // number of dummies to every batch. For few cells their errors then nearly cancel.
-func FixedTotal(cells uint64, claim Claim) (*task.Noise, error) {
-	if err := claim.check(); err != nil {
+func FixedTotal(cells uint64, target Target) (*task.Noise, error) {
+	if err := target.check(); err != nil {
 		return nil, err
 	}
 	if cells < 2 || cells > maxFixedCells {
@@ -113,20 +113,20 @@ func FixedTotal(cells uint64, claim Claim) (*task.Noise, error) {
 		total := cells * uint64(at)
 		return &task.Noise{Kind: task.NoiseCells, Cells: cells, Tables: [][]uint64{table}, Total: &total}
 	}
-	if claim.Epochs > 1 {
+	if target.Epochs > 1 {
 		for _, part := range []float64{.1, .03, .01} {
-			if table := claim.gaussian(part,
+			if table := target.gaussian(part,
 				func(table []uint64) *task.Noise { return law(table, len(table)/2) }); table != nil {
 				return law(table, len(table)/2), nil
 			}
 		}
 	}
 	laplace := func(at int) *task.Noise { // Weights beyond 3·at cost nothing: the total is fixed.
-		half := claim.Epsilon * (1 - 1e-9) / 2
+		half := target.Epsilon * (1 - 1e-9) / 2
 		return law(Laplace(half, half, at, 3*at), at)
 	}
-	keeps := func(at int) bool { return claim.keeps(laplace(at)) }
-	for at := 4; at <= 1<<10 && claim.Epochs == 1; at *= 2 {
+	keeps := func(at int) bool { return target.keeps(laplace(at)) }
+	for at := 4; at <= 1<<10 && target.Epochs == 1; at *= 2 {
 		if keeps(at) {
 			return laplace(least(at/2, at, keeps)), nil
 		}
@@ -137,13 +137,13 @@ func FixedTotal(cells uint64, claim Claim) (*task.Noise, error) {
 // maxFixedCells is the number of cells above which a fixed total is not worth the time of its certificate.
 const maxFixedCells = 64
 
-// pairOf returns two independent cells with a table: two are enough for a claim.
+// pairOf returns two independent cells with a table: two are enough for a target.
 func pairOf(table []uint64) *task.Noise {
 	return &task.Noise{Kind: task.NoiseCells, Cells: 2, Tables: [][]uint64{table}}
 }
 
-// laplaces returns Laplace tables that meet the claim, by how steeply they rise.
-func (c Claim) laplaces() (tables [][]uint64) {
+// laplaces returns Laplace tables that meet the target, by how steeply they rise.
+func (c Target) laplaces() (tables [][]uint64) {
 	shares := []float64{.5} // Near the best by variance.
 	for share := .35; c.Epochs == 1 && share < .85; share += .025 {
 		shares = append(shares, share)
@@ -157,9 +157,9 @@ func (c Claim) laplaces() (tables [][]uint64) {
 	return tables
 }
 
-// laplace returns the table with the fewest dummies at one epoch's ε, or nil if none meets the claim. The sides are
+// laplace returns the table with the fewest dummies at one epoch's ε, or nil if none meets the target. The sides are
 // cut where their δ is a few hundredths of an epoch's share.
-func (c Claim) laplace(share, eps float64) []uint64 {
+func (c Target) laplace(share, eps float64) []uint64 {
 	rise, fall := share*eps, (1-share)*eps
 	peak := 1 / (1/-math.Expm1(-rise) + 1/-math.Expm1(-fall) - 1)
 	far := math.Log(64*peak/c.Delta*float64(c.Epochs)) + 1
@@ -172,9 +172,9 @@ func (c Claim) laplace(share, eps float64) []uint64 {
 	return Laplace(rise, fall, at, at+most)
 }
 
-// oneEpoch returns about the largest ε of one epoch at which laws with almost no tail meet the claim. For one epoch
-// it is slightly less than the claim's, because rounded weights must not exceed it.
-func (c Claim) oneEpoch(keeps func(eps float64) bool) float64 {
+// oneEpoch returns about the largest ε of one epoch at which laws with almost no tail meet the target. For one epoch
+// it is slightly less than the target's, because rounded weights must not exceed it.
+func (c Target) oneEpoch(keeps func(eps float64) bool) float64 {
 	lo, hi := c.Epsilon*(1-1e-9), c.Epsilon
 	if c.Epochs > 1 {
 		lo = c.Epsilon / float64(c.Epochs) / 2
@@ -189,8 +189,8 @@ func (c Claim) oneEpoch(keeps func(eps float64) bool) float64 {
 	return lo
 }
 
-// gaussians returns Gaussian tables that meet the claim for independent cells, by where they are cut.
-func (c Claim) gaussians() (tables [][]uint64) {
+// gaussians returns Gaussian tables that meet the target for independent cells, by where they are cut.
+func (c Target) gaussians() (tables [][]uint64) {
 	for _, part := range []float64{.01, .03, .1} {
 		if table := c.gaussian(part, pairOf); table != nil {
 			tables = append(tables, table)
@@ -199,9 +199,9 @@ func (c Claim) gaussians() (tables [][]uint64) {
 	return tables
 }
 
-// gaussian returns the narrowest Gaussian table whose law meets the claim and that is cut where its δ is about a
+// gaussian returns the narrowest Gaussian table whose law meets the target and that is cut where its δ is about a
 // given part of an epoch's share, or nil.
-func (c Claim) gaussian(part float64, law func(table []uint64) *task.Noise) []uint64 {
+func (c Target) gaussian(part float64, law func(table []uint64) *task.Noise) []uint64 {
 	cut := part * c.Delta / float64(c.Epochs)
 	table := func(i int) []uint64 {
 		sigma := math.Exp(float64(i) / 256)

@@ -11,8 +11,8 @@ import (
 	"github.com/doona-dp/doona/wire/task"
 )
 
-// requireKeeps asserts that the result of a search meets the claim by the certificate. It returns the laws.
-func requireKeeps(t *testing.T, n *task.Noise, err error, claim relaynoise.Claim) *relaynoise.Laws {
+// requireKeeps asserts that the result of a search meets the target by the certificate. It returns the laws.
+func requireKeeps(t *testing.T, n *task.Noise, err error, claim relaynoise.Target) *relaynoise.Laws {
 	t.Helper()
 	require.NoError(t, err)
 	curve, err := relaynoise.New(n)
@@ -26,7 +26,7 @@ func requireKeeps(t *testing.T, n *task.Noise, err error, claim relaynoise.Claim
 
 // TestSearchesFindWhatIsPromised: per relay and batch, at (1, 10⁻⁶) unless stated otherwise.
 func TestSearchesFindWhatIsPromised(t *testing.T) {
-	day := relaynoise.Claim{Epsilon: 1, Delta: 1e-6, Epochs: 1}
+	day := relaynoise.Target{Epsilon: 1, Delta: 1e-6, Epochs: 1}
 	for cells, want := range map[uint64]struct{ deviation, dummies float64 }{
 		2: {1.358, 28}, 4: {2.01, 64}, 16: {2.60, 16 * 22}, 64: {2.75, 64 * 24},
 	} {
@@ -37,12 +37,12 @@ func TestSearchesFindWhatIsPromised(t *testing.T) {
 		require.InDelta(t, float64(*n.Total), m.Cells[0].Mean()*float64(cells), 1e-6)
 	}
 	for _, c := range []struct {
-		claim              relaynoise.Claim
+		claim              relaynoise.Target
 		deviation, dummies float64 // Per cell.
 	}{
 		{day, 4 / math.Sqrt2, 25.5},
-		{relaynoise.Claim{Epsilon: 5.11, Delta: 3e-5, Epochs: 30}, 6.6, 37},
-		{relaynoise.Claim{Epsilon: 3, Delta: 1e-5, Epochs: 365}, 39, 230},
+		{relaynoise.Target{Epsilon: 5.11, Delta: 3e-5, Epochs: 30}, 6.6, 37},
+		{relaynoise.Target{Epsilon: 3, Delta: 1e-5, Epochs: 365}, 39, 230},
 	} {
 		n, err := relaynoise.Independent(16, c.claim, 0)
 		m := requireKeeps(t, n, err, c.claim)
@@ -59,7 +59,7 @@ func TestSearchesFindWhatIsPromised(t *testing.T) {
 
 // TestSums checks the error of a sum with one slot per client and two relays that add dummies.
 func TestSums(t *testing.T) {
-	day := relaynoise.Claim{Epsilon: 1, Delta: 1e-6, Epochs: 1}
+	day := relaynoise.Target{Epsilon: 1, Delta: 1e-6, Epochs: 1}
 	for _, c := range []struct {
 		users              uint64
 		dummies, deviation float64
@@ -74,7 +74,7 @@ func TestSums(t *testing.T) {
 	laws := requireKeeps(t, n, err, day)
 	require.LessOrEqual(t, math.Sqrt(2*laws.Sum.Variance()/float64(k*k)+1e4/float64(4*k*k)), 1.21*2)
 	require.LessOrEqual(t, laws.Dummies(), 5200.)
-	half := relaynoise.Claim{Epsilon: .5, Delta: 1e-6, Epochs: 1}
+	half := relaynoise.Target{Epsilon: .5, Delta: 1e-6, Epochs: 1}
 	k, n, err = relaynoise.Sum(1000, 2, half, 0) // No client can check the certificate of its first choice.
 	laws = requireKeeps(t, n, err, half)
 	require.LessOrEqual(t, math.Sqrt(2*laws.Sum.Variance()/float64(k*k)+1000/float64(4*k*k)), 1.35*4)
@@ -82,10 +82,10 @@ func TestSums(t *testing.T) {
 	require.ErrorContains(t, err, "dummies")
 }
 
-// TestLessNoiseIsCaught: slightly less noise exceeds the claim, so the searches leave no slack that would hide a
+// TestLessNoiseIsCaught: slightly less noise exceeds the target, so the searches leave no slack that would hide a
 // fault: a fall steeper by a tenth, a peak one dummy lower, a cell without dummies.
 func TestLessNoiseIsCaught(t *testing.T) {
-	day := relaynoise.Claim{Epsilon: 1, Delta: 1e-6, Epochs: 1}
+	day := relaynoise.Target{Epsilon: 1, Delta: 1e-6, Epochs: 1}
 	total := uint64(14 * 2)
 	faulty := map[string]*task.Noise{
 		"fall": {Kind: task.NoiseCells, Cells: 16, Tables: [][]uint64{relaynoise.Laplace(.5, .55, 25, 60)}},
@@ -173,7 +173,7 @@ func TestRefusals(t *testing.T) {
 		_, err := relaynoise.New(n)
 		require.ErrorContains(t, err, name)
 	}
-	for _, claim := range []relaynoise.Claim{
+	for _, claim := range []relaynoise.Target{
 		{Epsilon: 0, Delta: 1e-6, Epochs: 1}, {Epsilon: math.NaN(), Delta: 1e-6, Epochs: 1},
 		{Epsilon: 1, Delta: 0, Epochs: 1}, {Epsilon: 1, Delta: 1, Epochs: 1}, {Epsilon: 1, Delta: 1e-6, Epochs: 0},
 	} {
@@ -184,7 +184,7 @@ func TestRefusals(t *testing.T) {
 		_, err = relaynoise.Levels(4, .5, claim)
 		require.Error(t, err)
 	}
-	day := relaynoise.Claim{Epsilon: 1, Delta: 1e-6, Epochs: 1}
+	day := relaynoise.Target{Epsilon: 1, Delta: 1e-6, Epochs: 1}
 	_, err := relaynoise.Independent(4, day, 10)
 	require.ErrorContains(t, err, "dummies")
 	_, err = relaynoise.Levels(34, 1, day)

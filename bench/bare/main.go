@@ -50,7 +50,7 @@ func run(ctx context.Context, bundle, keys, store, listen, admin string) error {
 	if err != nil {
 		return err
 	}
-	s := &server{opener: opener, queue: make(chan *report, 1024)}
+	s := &server{opener: opener, queue: make(chan *openedReport, 1024)}
 	go s.commitLoop(insert)
 	mux := http.NewServeMux()
 	mux.HandleFunc("POST "+endpoint.ReportsPath, s.take)
@@ -83,15 +83,15 @@ func openerOf(bundle, keys string) (*onion.Opener, error) {
 	return onion.NewOpener(task.Task, task.ID, 0, 0, key)
 }
 
-// report is an opened envelope on its way to the store.
-type report struct {
+// openedReport is an opened envelope on its way to the store.
+type openedReport struct {
 	slots [][]byte
 	done  chan error
 }
 
 type server struct {
 	opener *onion.Opener
-	queue  chan *report
+	queue  chan *openedReport
 }
 
 func (s *server) take(w http.ResponseWriter, req *http.Request) {
@@ -105,7 +105,7 @@ func (s *server) take(w http.ResponseWriter, req *http.Request) {
 		http.Error(w, err.Error(), http.StatusBadRequest)
 		return
 	}
-	r := &report{done: make(chan error, 1)}
+	r := &openedReport{done: make(chan error, 1)}
 	for _, lane := range envelope.Lanes {
 		r.slots = append(r.slots, lane...)
 	}
@@ -124,7 +124,7 @@ func (s *server) commitLoop(insert inserter) {
 			waiting = len(s.queue)
 			runtime.Gosched()
 		}
-		group := []*report{first}
+		group := []*openedReport{first}
 		for more := true; more && len(group) < 1024; {
 			select {
 			case r := <-s.queue:
@@ -155,7 +155,7 @@ type rows struct {
 	slots   []byte
 }
 
-func rowsOf(group []*report) *rows {
+func rowsOf(group []*openedReport) *rows {
 	r := &rows{len(group), random(sizeRun)}
 	for _, report := range group {
 		for _, slot := range report.slots {

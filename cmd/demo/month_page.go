@@ -116,7 +116,7 @@ func (v *monthVisits) chart(width int) display.Chart {
 		" bars with intervals; the numbers are in the table below", Axis: "day of the month", Unit: "visits", Width: width,
 		Bars: true}
 	for i, d := range v.Days {
-		c.Marks = append(c.Marks, display.Mark{Label: d.Name, Short: strconv.Itoa(i + 1), At: float64(i),
+		c.Points = append(c.Points, display.Point{Label: d.Name, Short: strconv.Itoa(i + 1), At: float64(i),
 			Estimate: d.Estimate, Lo: d.Interval[0], Hi: d.Interval[1], Error: v.Error, Truth: d.Truth})
 	}
 	return c
@@ -132,7 +132,7 @@ func (s *monthSpeed) chart(what string, shares []*figure, width int) display.Cha
 			continue
 		}
 		lo, hi := 100*f.Interval[0], 100*f.Interval[1]
-		c.Marks = append(c.Marks, display.Mark{Label: s.Bins[i], Short: strconv.FormatFloat(s.Edges[i], 'g', -1, 64),
+		c.Points = append(c.Points, display.Point{Label: s.Bins[i], Short: strconv.FormatFloat(s.Edges[i], 'g', -1, 64),
 			At: float64(i), Estimate: 100 * f.Estimate, Lo: lo, Hi: hi, Error: (hi - lo) / 4, Truth: 100 * f.Truth})
 	}
 	return c
@@ -143,7 +143,7 @@ func (b *monthBudget) chart(width int) display.Chart {
 	c := display.Chart{Name: "ε spent after each day; the numbers are in the table below", Axis: "day of the month", Unit: "ε",
 		Width: width, Bars: true, Exact: true}
 	for _, d := range b.Days {
-		c.Marks = append(c.Marks, display.Mark{Label: "after day " + strconv.Itoa(d.Day), Short: strconv.Itoa(d.Day),
+		c.Points = append(c.Points, display.Point{Label: "after day " + strconv.Itoa(d.Day), Short: strconv.Itoa(d.Day),
 			At: float64(d.Day), Estimate: d.Composed, Lo: d.Composed, Hi: d.Composed, Truth: d.Added})
 	}
 	return c

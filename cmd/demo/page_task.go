@@ -181,9 +181,9 @@ func (s *state) chart(width int) template.HTML {
 		c.Name = fmt.Sprintf("%s, %d bars with intervals; the numbers are in the table below", s.Measure,
 			len(s.Total.Estimate))
 		for j := range s.Total.Estimate {
-			m := s.Total.mark(j, float64(j), s.Entries[j])
+			m := s.Total.point(j, float64(j), s.Entries[j])
 			m.Short = s.ticks[j]
-			c.Marks = append(c.Marks, m)
+			c.Points = append(c.Points, m)
 		}
 		return c.SVG()
 	}
@@ -192,13 +192,13 @@ func (s *state) chart(width int) template.HTML {
 		len(s.History))
 	const narrowest = 30 // pixels per epoch
 	for _, r := range s.History[max(0, len(s.History)-width/narrowest):] {
-		c.Marks = append(c.Marks, r.mark(0, float64(r.Epoch), strconv.FormatUint(r.Epoch, 10)))
+		c.Points = append(c.Points, r.point(0, float64(r.Epoch), strconv.FormatUint(r.Epoch, 10)))
 	}
 	return c.SVG()
 }
 
-func (r *row) mark(j int, at float64, label string) display.Mark {
-	m := display.Mark{Label: label, At: at, Estimate: r.Estimate[j], Lo: r.Interval[j][0], Hi: r.Interval[j][1],
+func (r *row) point(j int, at float64, label string) display.Point {
+	m := display.Point{Label: label, At: at, Estimate: r.Estimate[j], Lo: r.Interval[j][0], Hi: r.Interval[j][1],
 		Truth: math.NaN()}
 	if j < len(r.Truth) {
 		m.Truth = r.Truth[j]

@@ -39,8 +39,8 @@ func oneOrMore[T any](raw []byte, into *[]T) error {
 	return json.Unmarshal(raw, &(*into)[0])
 }
 
-// answer holds the fields that load reads from a verifier's report.
-type answer struct {
+// verifierReport holds the fields that load reads from a verifier's report.
+type verifierReport struct {
 	Users         uint64  `json:"users"`
 	BatchSize     uint64  `json:"batch_size"`
 	Estimate      numbers `json:"estimate"`
@@ -76,12 +76,12 @@ func (f *loadFlags) prepare(ctx context.Context, t *task.Task) (openloop.Values,
 	return values, err
 }
 
-func (f *loadFlags) readAnswer(ctx context.Context) (*answer, error) {
+func (f *loadFlags) readAnswer(ctx context.Context) (*verifierReport, error) {
 	text, err := f.fetch(ctx, strings.TrimSuffix(f.report, "/")+"/api/report")
 	if err != nil {
 		return nil, fmt.Errorf("couldn't read the verifier's report: %w", err)
 	}
-	a := new(answer)
+	a := new(verifierReport)
 	if err := json.Unmarshal([]byte(text), a); err != nil || a.BatchSize == 0 {
 		return nil, fmt.Errorf("couldn't read the verifier's report: %s/api/report has another format", f.report)
 	}
@@ -132,7 +132,7 @@ func reaches(truth, estimate float64, band [2]float64) float64 {
 }
 
 // await polls the verifier's report until it covers this many clients.
-func (f *loadFlags) await(ctx context.Context, clients uint64) (*answer, error) {
+func (f *loadFlags) await(ctx context.Context, clients uint64) (*verifierReport, error) {
 	for end := time.Now().Add(f.wait); ; {
 		a, err := f.readAnswer(ctx)
 		switch {

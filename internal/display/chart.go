@@ -9,39 +9,38 @@ import (
 	"unicode/utf8"
 )
 
-// Mark is an estimate on a chart.
-type Mark struct {
-	Label            string  // In the mark's tooltip.
+// Point is an estimate on a chart.
+type Point struct {
+	Label            string  // In the point's tooltip.
 	Short            string  // Below the axis, where it fits; empty: Label.
-	At               float64 // Place along the axis, ascending; bars are 1 apart.
+	At               float64 // Position on the axis, ascending; bars are 1 apart.
 	Estimate, Lo, Hi float64
-	Error            float64 // Of the estimate, by which its decimals are chosen; 0: three digits.
-	Truth            float64 // Of simulated clients; NaN where nobody knows it.
+	Error            float64 // Error of the estimate; it determines the decimals. 0: three digits.
+	Truth            float64 // True answer, for simulated clients; NaN if unknown.
 
-	Wide *[2]float64 // Of a series: a band that holds all of its marks at once; nil for none.
+	Wide *[2]float64 // In a series: the band that holds for all points at once; nil for none.
 }
 
-// Chart is a picture of estimates: a series over time, or bars side by side. Plain SVG: two shapes
-// and an axis need no library, and take their colors from the page's style sheet.
+// Chart draws estimates in SVG: a series over time, or bars side by side. Its colors come from the page's style sheet.
 type Chart struct {
-	Name  string // What a screen reader says of it.
-	Axis  string // What the places along the horizontal axis are.
-	Unit  string // Of the estimates; may be empty.
-	Width int    // Pixels; 260 or more.
-	Bars  bool   // Bars from zero, else a series of points.
-	Exact bool   // Marks have no intervals.
-	Marks []Mark
+	Name   string // Read out by a screen reader.
+	Axis   string // Label of the horizontal axis.
+	Unit   string // Unit of the estimates; may be empty.
+	Width  int    // Pixels; 260 or more.
+	Bars   bool   // Bars from zero, else a series of points.
+	Exact  bool   // The estimates have no intervals.
+	Points []Point
 }
 
 // The geometry, in pixels.
 const (
-	tall      = 300 // A chart's height,
-	short     = 200 // and that of one for a phone,
-	narrow    = 400 // which is narrower than this.
+	tall      = 300 // height of a chart
+	short     = 200 // height of a chart for a phone
+	narrow    = 400 // a chart for a phone is narrower
 	topEdge   = 26
 	rightEdge = 14
 	bottom    = 48
-	charWidth = 7 // Of 12 px text, about.
+	charWidth = 7 // average, of 12 px text
 )
 
 func (c Chart) height() int {
@@ -54,37 +53,37 @@ func (c Chart) height() int {
 // plot is a chart with its scales.
 type plot struct {
 	Chart
-	lo, hi, step float64 // Of the vertical axis.
+	lo, hi, step float64 // ends and grid of the vertical axis
 	left         float64
-	first, slots float64 // Place of the first mark, and how many places there are.
+	first, slots float64 // At of the first point; number of positions on the axis
 	out          strings.Builder
 }
 
-// SVG returns the chart as an element to put into a page; empty without marks.
+// SVG returns the chart as an element for a page; "" if there are no points.
 func (c Chart) SVG() template.HTML {
-	if len(c.Marks) == 0 {
+	if len(c.Points) == 0 {
 		return ""
 	}
-	p := &plot{Chart: c, first: c.Marks[0].At}
-	p.slots = max(c.Marks[len(c.Marks)-1].At-p.first+1, 1)
+	p := &plot{Chart: c, first: c.Points[0].At}
+	p.slots = max(c.Points[len(c.Points)-1].At-p.first+1, 1)
 	p.scale()
 	fmt.Fprintf(&p.out, `<svg xmlns="http://www.w3.org/2000/svg" class="chart" viewBox="0 0 %d %d" role="img" aria-label="%s">`, c.Width, c.height(), html.EscapeString(c.Name))
 	p.axes()
 	if !c.Bars {
-		p.wide()
+		p.wideBand()
 		p.line()
 	}
-	for _, m := range c.Marks {
-		p.mark(m)
+	for _, m := range c.Points {
+		p.point(m)
 	}
 	p.out.WriteString("</svg>")
 	return template.HTML(p.out.String()) // every text in it went through html.EscapeString
 }
 
-// scale chooses the range of the vertical axis, its grid and the room its labels need.
+// scale chooses the range and grid of the vertical axis, and the width for its labels.
 func (p *plot) scale() {
 	lo, hi := math.Inf(1), math.Inf(-1)
-	for _, m := range p.Marks {
+	for _, m := range p.Points {
 		lo, hi = min(lo, m.Lo, m.Estimate), max(hi, m.Hi, m.Estimate)
 		if m.Wide != nil {
 			lo, hi = min(lo, m.Wide[0]), max(hi, m.Wide[1])
@@ -114,7 +113,7 @@ func (p *plot) scale() {
 
 func (p *plot) firstTick() float64 { return math.Ceil(p.lo/p.step) * p.step }
 
-// tick writes a value of the vertical axis, with the decimals that tell it from the next.
+// tick formats a value of the vertical axis, with enough decimals to distinguish it from the next one.
 func (p *plot) tick(v float64) string {
 	return fixed(v, max(0, -int(math.Floor(math.Log10(p.step)+1e-9))))
 }
@@ -130,16 +129,16 @@ func roundStep(x float64) float64 {
 	return 10 * power
 }
 
-func (p *plot) inner() float64 { return float64(p.Width) - p.left - rightEdge }
+func (p *plot) innerWidth() float64 { return float64(p.Width) - p.left - rightEdge }
 
-func (p *plot) x(m Mark) float64 { return p.left + (m.At-p.first+0.5)*p.inner()/p.slots }
+func (p *plot) x(m Point) float64 { return p.left + (m.At-p.first+0.5)*p.innerWidth()/p.slots }
 
-// room is the height between the edges.
-func (p *plot) room() int { return p.height() - topEdge - bottom }
+// innerHeight is the height of the plotting area.
+func (p *plot) innerHeight() int { return p.height() - topEdge - bottom }
 
-func (p *plot) y(v float64) float64 { return topEdge + float64(p.room())*(p.hi-v)/(p.hi-p.lo) }
+func (p *plot) y(v float64) float64 { return topEdge + float64(p.innerHeight())*(p.hi-v)/(p.hi-p.lo) }
 
-// axes draws grid lines at round values, and labels below as many marks as fit.
+// axes draws grid lines at round values, and labels below the points where they fit.
 func (p *plot) axes() {
 	for v := p.firstTick(); v <= p.hi; v += p.step {
 		class := "grid"
@@ -151,20 +150,20 @@ func (p *plot) axes() {
 		fmt.Fprintf(&p.out, `<text x="%.1f" y="%.1f" text-anchor="end">%s</text>`, p.left-8, p.y(v)+4, p.tick(v))
 	}
 	p.text(4, 12, "start", p.Unit)
-	p.text(p.left+p.inner()/2, float64(p.height()-6), "middle", p.Axis)
-	half, free := 0.0, math.Inf(-1) // of the longest label; where the next may begin
-	for _, m := range p.Marks {
+	p.text(p.left+p.innerWidth()/2, float64(p.height()-6), "middle", p.Axis)
+	half, free := 0.0, math.Inf(-1) // half the width of the longest label; least x of the next label
+	for _, m := range p.Points {
 		half = max(half, float64(utf8.RuneCountInString(m.short())*charWidth)/2)
 	}
-	for _, m := range p.Marks {
+	for _, m := range p.Points {
 		if at := p.x(m); at-half >= free && at-half > 0 && at+half < float64(p.Width) {
-			p.text(at, float64(topEdge+p.room()+18), "middle", m.short())
+			p.text(at, float64(topEdge+p.innerHeight()+18), "middle", m.short())
 			free = at + half + 10
 		}
 	}
 }
 
-func (m Mark) short() string {
+func (m Point) short() string {
 	if m.Short == "" {
 		return m.Label
 	}
@@ -175,11 +174,11 @@ func (p *plot) text(x, y float64, anchor, text string) {
 	fmt.Fprintf(&p.out, `<text x="%.1f" y="%.1f" text-anchor="%s">%s</text>`, x, y, anchor, html.EscapeString(text))
 }
 
-// wide draws the band that holds all marks at once, a step for each, which touch where the marks are neighbours and
-// there are many.
-func (p *plot) wide() {
-	width := min(p.inner()/p.slots, 72)
-	for _, m := range p.Marks {
+// wideBand draws the band that holds for all points at once, as one rectangle per point. Rectangles of many adjacent
+// points touch.
+func (p *plot) wideBand() {
+	width := min(p.innerWidth()/p.slots, 72)
+	for _, m := range p.Points {
 		if m.Wide != nil {
 			fmt.Fprintf(&p.out, `<rect class="wideband" x="%.1f" width="%.1f" y="%.1f" height="%.1f"/>`, p.x(m)-width/2,
 				width, p.y(m.Wide[1]), p.y(m.Wide[0])-p.y(m.Wide[1]))
@@ -187,12 +186,12 @@ func (p *plot) wide() {
 	}
 }
 
-// line joins the points of neighbouring epochs; a gap stays one.
+// line joins points of consecutive epochs. It leaves gaps open.
 func (p *plot) line() {
 	path := ""
-	for i, m := range p.Marks {
+	for i, m := range p.Points {
 		command := "L"
-		if i == 0 || m.At != p.Marks[i-1].At+1 {
+		if i == 0 || m.At != p.Points[i-1].At+1 {
 			command = "M"
 		}
 		path += fmt.Sprintf("%s%.1f %.1f", command, p.x(m), p.y(m.Estimate))
@@ -200,11 +199,12 @@ func (p *plot) line() {
 	fmt.Fprintf(&p.out, `<path class="line" d="%s"/>`, path)
 }
 
-func (p *plot) mark(m Mark) {
-	slot := p.inner() / p.slots
+func (p *plot) point(m Point) {
+	slot := p.innerWidth() / p.slots
 	x := p.x(m)
 	fmt.Fprintf(&p.out, `<g class="mark"><title>%s</title>`, html.EscapeString(p.title(m)))
-	fmt.Fprintf(&p.out, `<rect class="hit" x="%.1f" width="%.1f" y="%d" height="%d"/>`, x-slot/2, slot, topEdge, p.room())
+	fmt.Fprintf(&p.out, `<rect class="hit" x="%.1f" width="%.1f" y="%d" height="%d"/>`, x-slot/2, slot,
+		topEdge, p.innerHeight())
 	half := min(26, 0.38*slot)
 	if p.Bars {
 		top, foot := min(p.y(m.Estimate), p.y(0)), max(p.y(m.Estimate), p.y(0))
@@ -228,7 +228,7 @@ func (p *plot) mark(m Mark) {
 	p.out.WriteString("</g>")
 }
 
-func (p *plot) title(m Mark) string {
+func (p *plot) title(m Point) string {
 	if p.Exact {
 		return m.Label + ": " + Number(m.Estimate)
 	}

@@ -1,7 +1,7 @@
-// Package display is what all pages have in common: a style sheet, an icon, numbers as people read
-// them, and charts of estimates with their intervals. Pages load nothing from elsewhere. It is also
-// what every server of a party does against browsers that other sites send to it: the headers of each
-// answer, and the names by which a private address may be asked.
+// Package display is shared by all pages: a style sheet, an icon, formatted numbers, and charts of estimates with their
+// intervals. Pages load nothing from other sites. It also protects each server from requests that other sites make
+// through a visitor's browser: it sets the headers of every answer, and checks the host name of requests to a private
+// address.
 package display
 
 import (
@@ -16,8 +16,8 @@ import (
 //go:embed display.css icon.svg
 var Files embed.FS
 
-// Number writes x with three significant digits or all of its whole ones, thousands apart, and a
-// real minus sign, as number() of www/demo/format.ts does.
+// Number formats x with three significant digits, or all digits before the decimal point if these are more. It
+// separates thousands and writes a real minus sign, like number() of www/demo/format.ts.
 func Number(x float64) string {
 	if x == 0 || math.IsNaN(x) || math.IsInf(x, 0) {
 		return strconv.FormatFloat(x, 'f', -1, 64)
@@ -33,8 +33,7 @@ func Number(x float64) string {
 	return out
 }
 
-// Figure writes x with as many decimals as an error of this size leaves it: the error's first two digits.
-// Without an error it is [Number].
+// Figure formats x to the first two digits of its error. Without an error it is [Number].
 func Figure(x, err float64) string {
 	if !(err > 0) || math.IsInf(err, 0) || math.IsNaN(x) || math.IsInf(x, 0) {
 		return Number(x)
@@ -42,7 +41,7 @@ func Figure(x, err float64) string {
 	return fixed(x, min(max(0, 1-int(math.Floor(math.Log10(err)))), 12))
 }
 
-// fixed writes x with a number of decimals, half away from zero as browsers round, thousands apart.
+// fixed formats x with a number of decimals and separates thousands. It rounds half away from zero, as browsers do.
 func fixed(x float64, decimals int) string {
 	power := math.Pow(10, float64(decimals))
 	text := strconv.FormatFloat(math.Round(math.Abs(x)*power)/power, 'f', decimals, 64)

@@ -22,12 +22,12 @@ func TestNumbersAreWrittenAsBrowsersDo(t *testing.T) {
 func TestChartsAreTextAndSurviveAnyNumbers(t *testing.T) {
 	require.Empty(t, display.Chart{Width: 300}.SVG())
 	hostile := `"><script>alert(1)</script>`
-	mark := display.Mark{Label: hostile, Estimate: 1, Lo: 0, Hi: 2, Truth: math.NaN()}
-	chart := display.Chart{Name: hostile, Unit: hostile, Axis: hostile, Width: 300, Marks: []display.Mark{mark}}
+	mark := display.Point{Label: hostile, Estimate: 1, Lo: 0, Hi: 2, Truth: math.NaN()}
+	chart := display.Chart{Name: hostile, Unit: hostile, Axis: hostile, Width: 300, Points: []display.Point{mark}}
 	svg := string(chart.SVG())
 	require.NotContains(t, svg, "<script>")
 	require.NotContains(t, svg, "NaN")
-	for name, m := range map[string]display.Mark{
+	for name, m := range map[string]display.Point{
 		"one point":  {Estimate: 5, Lo: 5, Hi: 5, Truth: 5},
 		"zero":       {},
 		"tiny":       {Estimate: 1e-9, Lo: 0.9e-9, Hi: 1.1e-9, Truth: 1e-9},
@@ -36,7 +36,7 @@ func TestChartsAreTextAndSurviveAnyNumbers(t *testing.T) {
 		"long label": {Label: strings.Repeat("x", 500), Estimate: 1, Lo: 0, Hi: 2},
 	} {
 		for _, bars := range []bool{true, false} {
-			svg := string(display.Chart{Width: 300, Bars: bars, Marks: []display.Mark{m}}.SVG())
+			svg := string(display.Chart{Width: 300, Bars: bars, Points: []display.Point{m}}.SVG())
 			require.NotRegexp(t, "NaN|Inf", svg, name)
 			require.Less(t, strings.Count(svg, "grid"), 12, name)
 		}

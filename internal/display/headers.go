@@ -5,18 +5,18 @@ import (
 	"strings"
 )
 
-// Bare is the Content-Security-Policy of answers that are no pages: shown as one, they load and do nothing.
+// Bare is the Content-Security-Policy of answers that are not pages: if a browser shows one, it loads and runs nothing.
 const Bare = "default-src 'none'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
 
-// PagePolicy is the Content-Security-Policy of a page that loads from its own origin alone; sources are
-// added for scripts (such as 'wasm-unsafe-eval') and for connections (such as a relay).
+// PagePolicy is the Content-Security-Policy of a page that loads only from its own origin. script and connect add
+// sources of scripts (such as 'wasm-unsafe-eval') and targets of connections (such as a relay).
 func PagePolicy(script, connect string) string {
 	return "default-src 'none'; style-src 'self'; img-src 'self'; script-src " + strings.TrimSpace("'self' "+script) +
 		"; connect-src " + strings.TrimSpace("'self' "+connect) +
 		"; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
 }
 
-// The values are shared, and nobody adds to them.
+// These header values are shared: do not modify them.
 var (
 	nosniff     = []string{"nosniff"}
 	deny        = []string{"DENY"}
@@ -26,7 +26,7 @@ var (
 	bare        = []string{Bare}
 )
 
-// setCommon sets what every answer has: no guessing of types, no frame around it, no referrer, and a policy.
+// setCommon sets the headers of every answer: no guessing of content types, no frames, no referrer, and a policy.
 func setCommon(h http.Header, policy []string) {
 	h["Content-Security-Policy"] = policy
 	h["X-Content-Type-Options"] = nosniff
@@ -34,8 +34,8 @@ func setCommon(h http.Header, policy []string) {
 	h["Referrer-Policy"] = noReferrer
 }
 
-// Protect sets the headers of every answer of a server whose answers are for nobody but its own pages, with a
-// policy. A handler inside may set a policy of its own.
+// Protect sets the headers of every answer of a server that only its own pages may read. A handler in next may replace
+// the policy.
 func Protect(policy string, next http.Handler) http.Handler {
 	policies := []string{policy}
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -47,7 +47,7 @@ func Protect(policy string, next http.Handler) http.Handler {
 	})
 }
 
-// ProtectPublic sets the headers of every answer of a server that pages of any origin read.
+// ProtectPublic sets the headers of every answer of a server that pages of any origin may read.
 func ProtectPublic(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		h := w.Header()

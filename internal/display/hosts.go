@@ -14,24 +14,25 @@ import (
 	"github.com/doona-dp/doona/internal/invalid"
 )
 
-// Hosts are the names by which an address may be asked. A page can have its own name resolve to an address that only
-// its visitor reaches, and then read what is served there as its own (DNS rebinding): its requests carry that name. IP
-// addresses, which no name server resolves, and localhost are always allowed. It is safe for concurrent use.
+// Hosts are the host names that requests to an address may have. A web page can make its own name resolve to an address
+// that only its visitor reaches, and then read the answers as its own (DNS rebinding). Such requests carry the page's
+// name. IP addresses and localhost are always allowed, because no name server resolves them. It is safe for concurrent
+// use.
 type Hosts struct {
 	setting string
 	names   []string
 	log     *slog.Logger
 
-	mu   sync.Mutex // guards told
-	told []string   // names that the log has
+	mu     sync.Mutex // guards logged
+	logged []string   // refused names in the log
 }
 
-// mostTold bounds how many refused names are logged: a page may try any number.
-const mostTold = 8
+// maxLogged limits how many refused names are logged: a page may try any number.
+const maxLogged = 8
 
 var hostName = regexp.MustCompile(`^[A-Za-z0-9_]([A-Za-z0-9_-]*[A-Za-z0-9_])?(\.[A-Za-z0-9_]([A-Za-z0-9_-]*[A-Za-z0-9_])?)*$`)
 
-// CheckHosts is an error unless the names of a setting are host names.
+// CheckHosts returns an error unless the names of a setting are host names.
 func CheckHosts(setting string, names []string) error {
 	for _, name := range names {
 		if _, err := netip.ParseAddr(name); err == nil || len(name) > 253 || !hostName.MatchString(name) {
@@ -42,8 +43,8 @@ func CheckHosts(setting string, names []string) error {
 	return nil
 }
 
-// NewHosts allows the name in an address to listen on, if it has one, and the names of a setting. The log is told of
-// refused names.
+// NewHosts allows the host name of a listening address, if it has one, and the names of a setting. It logs refused
+// names.
 func NewHosts(setting string, log *slog.Logger, listen string, names []string) *Hosts {
 	h := &Hosts{setting: setting, log: log, names: []string{"localhost"}}
 	if name, _, err := net.SplitHostPort(listen); err == nil && name != "" {
@@ -55,8 +56,8 @@ func NewHosts(setting string, log *slog.Logger, listen string, names []string) *
 	return h
 }
 
-// allows says whether a Host header names an address, or a name that is allowed. Browsers always send one, and what
-// is no browser cannot be misled.
+// allows says whether a Host header is an IP address or an allowed name. It allows an empty one: browsers always send a
+// name, and other programs cannot be misled.
 func (h *Hosts) allows(host string) bool {
 	if host == "" {
 		return true
@@ -72,29 +73,29 @@ func (h *Hosts) allows(host string) bool {
 	return slices.Contains(h.names, strings.ToLower(strings.TrimSuffix(name, ".")))
 }
 
-// Guard answers requests for other names with 421, and says which setting allows a name.
+// Guard answers requests for other names with status 421. The answer says which setting allows a name.
 func (h *Hosts) Guard(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if h.allows(r.Host) {
 			next.ServeHTTP(w, r)
 			return
 		}
-		h.tell(r.Host)
+		h.logRefused(r.Host)
 		w.Header().Set("Cache-Control", "no-store")
 		http.Error(w, fmt.Sprintf("host %.100q is not allowed here: want an IP address, localhost, or a name of the "+
 			"setting %s", r.Host, h.setting), http.StatusMisdirectedRequest)
 	})
 }
 
-// tell logs a refused name once, and no more than some.
-func (h *Hosts) tell(host string) {
+// logRefused logs a refused name once, and at most maxLogged names.
+func (h *Hosts) logRefused(host string) {
 	text := fmt.Sprintf("%.100q", host)
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	if len(h.told) == mostTold || slices.Contains(h.told, text) {
+	if len(h.logged) == maxLogged || slices.Contains(h.logged, text) {
 		return
 	}
-	h.told = append(h.told, text)
+	h.logged = append(h.logged, text)
 	h.log.Warn("request refused: its host is not allowed", "host", text, "do",
 		"name it in "+h.setting+" if it is yours; else a page has tried to read this address by DNS rebinding")
 }

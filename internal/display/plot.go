@@ -10,21 +10,21 @@ import (
 	"unicode/utf8"
 )
 
-// Plot is a chart of series against a number, as a document of its own: it loads nothing, and is light or
-// dark as its reader's system is.
+// Plot is a chart of series over a number, as a standalone SVG document. It loads nothing, and is light or dark like
+// its reader's system.
 type Plot struct {
 	Title          string
 	XLabel, YLabel string
-	Note           string // What a screen reader says of it, besides its title. May be empty.
-	LogX, LogY     bool   // Logarithmic axes. A point that is not positive on one is left out.
+	Note           string // Read out by a screen reader after the title; may be empty.
+	LogX, LogY     bool   // Logarithmic axes. They omit points that are not positive.
 	Lines          []Line
 }
 
-// Line is a named series of (x, y) points, x ascending. An empty one is left out.
+// Line is a named series of (x, y) points, x ascending. A plot omits an empty one.
 type Line struct {
 	Name   string
 	Points [][2]float64
-	Dots   bool // What was measured: dots, not a line.
+	Dots   bool // Draws dots, for measurements, and not a line.
 }
 
 // The geometry, in pixels.
@@ -34,14 +34,14 @@ const (
 	plotTop, plotBottom   = 64, 56
 )
 
-// plotColors are distinguishable for most color-blind readers (Okabe and Ito), in pairs for light and
-// dark paper; dashes repeat them.
+// plotColors are distinguishable for most color-blind readers (Okabe and Ito). Each pair is for a light and a dark
+// background. Further lines repeat them, dashed.
 var plotColors = [][2]string{
 	{"#3b49b0", "#9aa8ff"}, {"#d55e00", "#ffa04d"}, {"#00845f", "#4fd6a9"}, {"#b0578c", "#f0a3d0"},
 	{"#2789bf", "#7cc8f2"}, {"#a87400", "#eec25a"}, {"#1b1d2c", "#eceef6"},
 }
 
-// plotStyle has the colors of display.css by name: pictures in documents cannot load it.
+// plotStyle repeats the colors of display.css by name: an image in a document cannot load a style sheet.
 func plotStyle() string {
 	light, dark := "--card:#fffefb;--ink:#1b1d2c;--quiet:#565b70;--line:#dcd9cf",
 		"--card:#1b1e29;--ink:#eceef6;--quiet:#a9aec3;--line:#343a4d"
@@ -96,7 +96,7 @@ func (c Plot) shown(l Line) (points [][2]float64) {
 	return points
 }
 
-// svg writes points and their entry in the legend, whose lines are at most legendChars long.
+// svg writes points and their entry in the legend.
 func (l Line) svg(w io.Writer, points [][2]float64, x, y scale, index int) {
 	color, dash := "var(--c"+strconv.Itoa(index%len(plotColors))+")", ""
 	if index >= len(plotColors) {
@@ -119,7 +119,7 @@ func (l Line) svg(w io.Writer, points [][2]float64, x, y scale, index int) {
 	fmt.Fprintf(w, `<text class="name" x="%d" y="%d">%s</text>`+"\n", atX+36, atY+4, html.EscapeString(l.Name))
 }
 
-// axes returns the axes that hold all points.
+// axes returns axes that include all points.
 func (c Plot) axes() (x, y scale) {
 	x = scale{low: 1, high: 10, from: plotLeft, to: plotWidth - plotRight, log: c.LogX}
 	y = scale{low: 0.1, high: 1, from: plotHeight - plotBottom, to: plotTop, log: c.LogY}
@@ -139,13 +139,13 @@ func (c Plot) axes() (x, y scale) {
 	return x.rounded(), y.rounded()
 }
 
-// scale maps [low, high] to the pixels from…to.
+// scale maps [low, high] to the pixels from … to.
 type scale struct {
 	low, high, from, to float64
 	log                 bool
 }
 
-// rounded widens the axis to ends that are ticks.
+// rounded widens the axis so that it ends at ticks.
 func (a scale) rounded() scale {
 	if a.high <= a.low {
 		a.high = a.low + max(math.Abs(a.low), 1)
@@ -159,7 +159,7 @@ func (a scale) rounded() scale {
 	return a
 }
 
-// nearest returns the tick of a logarithmic axis next to v, below or above.
+// nearest returns the tick of a logarithmic axis next to v, at or below it, or at or above it.
 func (a scale) nearest(v float64, above bool) float64 {
 	power := math.Pow(10, math.Floor(math.Log10(v)+1e-9))
 	ends := []float64{1, 10}
@@ -188,8 +188,8 @@ func (a scale) at(v float64) float64 {
 	return a.from + (a.to-a.from)*(v-a.low)/(a.high-a.low)
 }
 
-// ticks returns round values on the axis: of a logarithmic one powers of ten, every second or third of
-// them where they are many, with 2 and 5 between them where they are few.
+// ticks returns round values on the axis. On a logarithmic axis these are powers of ten: every second or third one if
+// there are many, and their multiples by 2 and 5 too if there are few.
 func (a scale) ticks() (ticks []float64) {
 	if !a.log {
 		for i := math.Round(a.low / a.step()); i*a.step() <= a.high*(1+1e-9); i++ {
@@ -210,7 +210,7 @@ func (a scale) ticks() (ticks []float64) {
 	return ticks
 }
 
-// label writes a tick: powers of ten far from 1 as such, with superscripts.
+// label formats a tick. Far from 1 it is a power of ten, with superscripts.
 func (a scale) label(v float64) string {
 	e := math.Floor(math.Log10(math.Abs(v)) + 1e-9)
 	if v == 0 || e >= -3 && e < 5 {
@@ -223,7 +223,7 @@ func (a scale) label(v float64) string {
 	return text
 }
 
-// fineness returns what the decimals of a tick's label must show.
+// fineness returns the smallest difference that a tick's label must show.
 func (a scale) fineness(v float64) float64 {
 	if a.log && v > 0 {
 		return v
@@ -231,7 +231,7 @@ func (a scale) fineness(v float64) float64 {
 	return a.step()
 }
 
-// superscript writes an exponent.
+// superscript formats an exponent.
 func superscript(e int) string {
 	digits := []rune("⁰¹²³⁴⁵⁶⁷⁸⁹")
 	var out strings.Builder

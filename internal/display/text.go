@@ -9,15 +9,14 @@ import (
 	"unicode/utf8"
 )
 
-// shows says whether a character of a text from outside may be shown as it is: what is printed, and spaces. Marks of
-// direction would have other text read in another order, control characters command a terminal, and what has no
-// width hides.
-func shows(r rune) bool { return unicode.IsPrint(r) || unicode.Is(unicode.Zs, r) }
+// isVisible says whether a character of a text from outside may be shown unescaped: printable characters and spaces.
+// Direction marks would reorder other text, control characters command a terminal, and characters without width hide.
+func isVisible(r rune) bool { return unicode.IsPrint(r) || unicode.Is(unicode.Zs, r) }
 
-// Plain returns a text from outside in one line that shows all of it, other characters escaped as Go does.
+// Plain returns a text from outside in one line. It escapes characters that are not visible, as Go does.
 func Plain(text string) string { return escaped(text, "") }
 
-// escaped escapes what is not shown, but for some characters.
+// escaped escapes characters that are not visible, except those in but.
 func escaped(text, but string) string {
 	var out strings.Builder
 	for len(text) > 0 {
@@ -25,7 +24,7 @@ func escaped(text, but string) string {
 		switch {
 		case r == utf8.RuneError && size == 1:
 			out.WriteString(`\x` + strconv.FormatUint(0x100|uint64(text[0]), 16)[1:])
-		case shows(r) || strings.ContainsRune(but, r):
+		case isVisible(r) || strings.ContainsRune(but, r):
 			out.WriteRune(r)
 		default:
 			quoted := strconv.QuoteRuneToASCII(r)
@@ -36,14 +35,14 @@ func escaped(text, but string) string {
 	return out.String()
 }
 
-// terminal escapes what texts from outside must not do where they are shown.
+// terminal escapes characters of texts from outside that are not visible.
 type terminal struct {
 	w    io.Writer
-	rest []byte // of a character that is not whole yet
+	rest []byte // the bytes of an incomplete character
 }
 
-// Terminal returns a writer of lines for a terminal or a page that escapes what [Plain] does, line ends and tabs
-// apart. What was written of a character that never ends is lost.
+// Terminal returns a writer of lines for a terminal or a page. It escapes the characters that [Plain] escapes, except
+// line ends and tabs. An incomplete character at the end is lost.
 func Terminal(w io.Writer) io.Writer { return &terminal{w: w} }
 
 func (t *terminal) Write(p []byte) (int, error) {
@@ -64,12 +63,13 @@ func (t *terminal) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// JSON escapes in encoded JSON what [Plain] does: the texts in it stay the same, and a terminal can show it.
+// JSON escapes in encoded JSON the characters that [Plain] escapes. Its strings stay the same, and a terminal can show
+// it.
 func JSON(encoded []byte) []byte {
 	out := make([]byte, 0, len(encoded))
-	for _, r := range string(encoded) { // what is no UTF-8 becomes U+FFFD
+	for _, r := range string(encoded) { // invalid UTF-8 becomes U+FFFD
 		switch {
-		case shows(r) || r == '\n' || r == '\t':
+		case isVisible(r) || r == '\n' || r == '\t':
 			out = utf8.AppendRune(out, r)
 		case r > 0xffff:
 			r -= 0x10000
@@ -81,12 +81,12 @@ func JSON(encoded []byte) []byte {
 	return out
 }
 
-// appendUnit appends the escape of a unit of UTF-16.
+// appendUnit appends the escape of a UTF-16 unit.
 func appendUnit(out []byte, unit rune) []byte {
 	return append(append(out, `\u`...), strconv.FormatUint(uint64(0x10000|unit), 16)[1:]...)
 }
 
-// Cell returns a text from outside for a cell of a table that a spreadsheet reads: quoted as by Go, so that it is no
-// formula whichever of =, +, -, @, tab and carriage return it begins with; and without semicolons, which some
-// spreadsheets take for the end of a cell, and what follows for a formula.
+// Cell returns a text from outside for a cell of a table that a spreadsheet reads. It is quoted as in Go, so that it is
+// no formula even if it begins with =, +, -, @, a tab or a carriage return. It has no semicolons, because some
+// spreadsheets take one for the end of a cell, and the rest for a formula.
 func Cell(text string) string { return strings.ReplaceAll(strconv.Quote(text), ";", `\x3b`) }

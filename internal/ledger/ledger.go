@@ -92,7 +92,7 @@ type Ledger struct {
 	budget  *Budget
 
 	mu    sync.Mutex // guards the rest
-	state *state     // As last read or written.
+	state *state     // The state last read or written.
 	costs map[uint64]Cost
 }
 
@@ -205,15 +205,15 @@ func (l *Ledger) plan(epochs []uint64, partial bool) (next *state, refused []uin
 	if err := l.admit(next); err != nil {
 		return nil, nil, err
 	}
-	room, err := l.affordable(next, uint64(len(uncharged)))
-	if err != nil || room < uint64(len(uncharged)) && !partial {
+	affordable, err := l.affordable(next, uint64(len(uncharged)))
+	if err != nil || affordable < uint64(len(uncharged)) && !partial {
 		return l.state, uncharged, err
 	}
-	if room == 0 {
+	if affordable == 0 {
 		return l.state, uncharged, nil
 	}
-	next.add(l.task, uncharged[:room])
-	return next, uncharged[room:], nil
+	next.add(l.task, uncharged[:affordable])
+	return next, uncharged[affordable:], nil
 }
 
 // affordable returns how many further epochs the budget allows, at most asked.
@@ -371,8 +371,7 @@ func newPin(t *task.Task) *pin { return &pin{claim: t.Claim, epochs: t.Epochs.Co
 func (p *pin) covering(next *pin) (*pin, error) {
 	if !(next.claim.Epsilon.Value() <= p.claim.Epsilon.Value() && next.claim.Delta.Value() <= p.claim.Delta.Value()) {
 		return nil, invalid.Field("claim", next.claim.Epsilon.String()+", "+next.claim.Delta.String(), "at most "+
-			p.claim.Epsilon.String()+", "+p.claim.Delta.String()+", what the first task claims whose epochs of the "+
-			"stream were published")
+			p.claim.Epsilon.String()+", "+p.claim.Delta.String()+", the claim of the stream's first charged task")
 	}
 	if slices.Equal(next.law.Encode(), p.law.Encode()) || next.law.Below(p.law) {
 		return p, nil
@@ -381,6 +380,6 @@ func (p *pin) covering(next *pin) (*pin, error) {
 	if wider.law = p.law.WithTail(); next.law.Below(wider.law) {
 		return &wider, nil
 	}
-	return nil, invalid.Field("stream", "a task of more privacy loss", "a law that lies nowhere above that of the "+
-		"first task whose epochs of the stream were published")
+	return nil, invalid.Field("stream", "a task of more privacy loss", "a law nowhere above the law of the stream's "+
+		"first charged task")
 }

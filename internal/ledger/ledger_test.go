@@ -198,7 +198,7 @@ func TestStreamsShareALedger(t *testing.T) {
 		},
 	} {
 		more := open(t, counted(t, 4, inStream(3), change), o)
-		require.ErrorContains(t, more.Charge([]uint64{0}), "first task", name)
+		require.ErrorContains(t, more.Charge([]uint64{0}), "first charged task", name)
 		require.EqualValues(t, 6, cost(t, open(t, second, o)).Epochs, name)
 	}
 	o.Root = task.ID{}
@@ -232,7 +232,7 @@ func TestHandedOnStreamKeepsItsLedger(t *testing.T) {
 	}
 	require.Equal(t, line[0].ID.String()+".ledger", filepath.Base(file(t, o)))
 	for _, position := range []int{0, 1, 2, 3, 4} {
-		require.EqualValues(t, 4, cost(t, open(t, line[position], o)).Epochs, "the ledger tells of it, or the one before")
+		require.EqualValues(t, 4, cost(t, open(t, line[position], o)).Epochs, "the ledger lists it, or the previous task")
 	}
 	wrong := o
 	wrong.Root = task.ID{77}
@@ -281,7 +281,7 @@ func TestRestoredLedgerIsNotLaundered(t *testing.T) {
 		require.NoError(t, open(t, of, other).Charge([]uint64{epoch}))
 		_, err = ledger.Open(of, lawOf(of), o)
 		require.ErrorIs(t, err, ledger.ErrRolledBack)
-		require.ErrorContains(t, err, "was rolled back and charged again: its charge 5 is another")
+		require.ErrorContains(t, err, "was rolled back and charged again: its charge 5 differs")
 		require.ErrorIs(t, running.Charge([]uint64{9}), ledger.ErrRolledBack)
 	}
 	require.NoError(t, os.WriteFile(path, kept, 0o600))
@@ -311,18 +311,18 @@ func TestNoLedgerIsBegunAnew(t *testing.T) {
 	require.NoError(t, err)
 	text := string(good)
 	for want, raw := range map[string]string{
-		"was rolled back: it was charged 1 times, and": string(old),
-		"is another than the one":                      string(another),
-		"it is cut short":                              text[:len(text)-1],
-		"it does not begin as a ledger does":           "",
-		"its content is not that of its hash":          strings.Replace(text, "1", "2", -1)[:0] + flip(text),
-		"it is of version 1, and this program knows":   strings.Replace(text, "doona-ledger 2", "doona-ledger 1", 1),
-		"its first line is no ledger's":                strings.Replace(text, "doona-ledger 2", "doona-ledger 2 1", 1),
-		"damaged: its content is not that of its hash": text + "\n",
-		"damaged: it does not begin as a ledger does":  "\x00" + text,
-		"its history is not that of its content":       edited(text, `"epsilon": "1"`, `"epsilon": ".5"`),
-		"its history is not of all its charges":        edited(text, `"generation": 2`, `"generation": 3`),
-		"damaged: its first line has no length":        strings.Replace(text, "doona-ledger 2 ", "doona-ledger 2 x", 1),
+		"was rolled back: it has 1 charges, but":   string(old),
+		"is not the ledger that":                         string(another),
+		"it is cut short":                                text[:len(text)-1],
+		`it does not begin with "doona-ledger"`:          "",
+		"its content does not match its hash":            strings.Replace(text, "1", "2", -1)[:0] + flip(text),
+		"it has version 1, want 2":                       strings.Replace(text, "doona-ledger 2", "doona-ledger 1", 1),
+		"its first line does not have 4 fields":          strings.Replace(text, "doona-ledger 2", "doona-ledger 2 1", 1),
+		"damaged: its content does not match its hash":   text + "\n",
+		`damaged: it does not begin with "doona-ledger"`: "\x00" + text,
+		"its history does not match its content":         edited(text, `"epsilon": "1"`, `"epsilon": ".5"`),
+		"its history does not have one link per charge":  edited(text, `"generation": 2`, `"generation": 3`),
+		"damaged: its first line has no length":          strings.Replace(text, "doona-ledger 2 ", "doona-ledger 2 x", 1),
 	} {
 		require.NoError(t, os.WriteFile(path, []byte(raw), 0o600))
 		_, err := ledger.Open(of, lawOf(of), o)
@@ -340,7 +340,7 @@ func TestNoLedgerIsBegunAnew(t *testing.T) {
 	elsewhere := o
 	elsewhere.Folder = t.TempDir()
 	_, err = ledger.Open(of, lawOf(of), elsewhere)
-	require.ErrorContains(t, err, "name the folder where it is")
+	require.ErrorContains(t, err, "name its folder")
 
 	require.NoError(t, os.WriteFile(path, good, 0o600))
 	l := open(t, of, o)
@@ -350,7 +350,7 @@ func TestNoLedgerIsBegunAnew(t *testing.T) {
 	renamed := counted(t, 7)
 	require.NoError(t, os.Rename(path, filepath.Join(o.Folder, renamed.ID.String()+".ledger")))
 	_, err = ledger.Open(renamed, lawOf(renamed), o)
-	require.ErrorContains(t, err, "it is of another stream")
+	require.ErrorContains(t, err, "it belongs to another stream")
 }
 
 // edited replaces something in a ledger, whose first line is then right again.

@@ -107,11 +107,11 @@ func Name(open *taskfile.Open, folder string, root task.ID) (string, error) {
 	case err != nil:
 		return "", err
 	case first == (task.ID{}) && name == "":
-		return "", fmt.Errorf("%w: no ledger in %q lists task %s, at position %d, or the one before: name the "+
+		return "", fmt.Errorf("%w: no ledger in %q lists task %s, at position %d, or the previous task: name the "+
 			"stream's first task (root)", ErrNone, folder, open.ID, open.Stream.Position)
 	case first != (task.ID{}) && name != "" && name != first.String():
-		return "", invalid.Field("root", first.String(), name+", of which the ledger is that lists task "+
-			open.ID.String()+" or the one before")
+		return "", invalid.Field("root", first.String(), name+", because its ledger lists task "+
+			open.ID.String()+" or the previous task")
 	case name == "":
 		return first.String(), nil
 	}
@@ -160,7 +160,7 @@ func findLedger(folder string, first task.ID, others ...task.ID) (found string, 
 			unread = fmt.Errorf("couldn't read the ledger %s, which may be this stream's: %w", path, err)
 		case s != nil && !s.lists(others):
 		case found != "":
-			return "", fmt.Errorf("couldn't choose a ledger: %s and %s are both of tasks of this stream", found, name)
+			return "", fmt.Errorf("couldn't choose a ledger: %s and %s both belong to this stream", found, name)
 		default:
 			found = name
 		}
@@ -206,8 +206,8 @@ func (l *Ledger) read() (*state, error) {
 	case errors.Is(err, fs.ErrNotExist) && mark.ID == "":
 		return s, nil
 	case errors.Is(err, fs.ErrNotExist):
-		return nil, fmt.Errorf("%w: %s is gone, and %s.mark says that results were published: restore it from a "+
-			"backup, or name the folder where it is", ErrRolledBack, l.path(), l.markBase())
+		return nil, fmt.Errorf("%w: %s is gone, but %s.mark says that results were published: restore it from a "+
+			"backup, or name its folder", ErrRolledBack, l.path(), l.markBase())
 	case err != nil:
 		return nil, fmt.Errorf("couldn't read the ledger: %w", err)
 	}
@@ -216,12 +216,12 @@ func (l *Ledger) read() (*state, error) {
 	}
 	switch {
 	case mark.ID != "" && mark.ID != s.id:
-		return nil, fmt.Errorf("%w: %s is another than the one that %s.mark is of", ErrRolledBack, l.path(), l.markBase())
+		return nil, fmt.Errorf("%w: %s is not the ledger that %s.mark belongs to", ErrRolledBack, l.path(), l.markBase())
 	case mark.Generation > s.generation:
-		return nil, fmt.Errorf("%w: %s was rolled back: it was charged %d times, and %s.mark knows of %d", ErrRolledBack,
+		return nil, fmt.Errorf("%w: %s was rolled back: it has %d charges, but %s.mark counts %d", ErrRolledBack,
 			l.path(), s.generation, l.markBase(), mark.Generation)
 	case mark.ID != "" && !bytes.Equal(mark.Link, s.link(mark.Generation)):
-		return nil, fmt.Errorf("%w: %s was rolled back and charged again: its charge %d is another than %s.mark knows of",
+		return nil, fmt.Errorf("%w: %s was rolled back and charged again: its charge %d differs from %s.mark",
 			ErrRolledBack, l.path(), mark.Generation, l.markBase())
 	}
 	return s, nil
@@ -290,13 +290,13 @@ func parse(raw []byte, stream string) (*state, error) {
 	head, body, ok := strings.Cut(string(raw), "\n")
 	fields := strings.Fields(head)
 	if !ok || len(fields) < 2 || fields[0] != label {
-		return nil, errors.New("it is damaged: it does not begin as a ledger does")
+		return nil, errors.New("it is damaged: it does not begin with \"doona-ledger\"")
 	}
 	if fields[1] != strconv.Itoa(version) {
-		return nil, fmt.Errorf("it is of version %s, and this program knows version %d", fields[1], version)
+		return nil, fmt.Errorf("it has version %s, want %d", fields[1], version)
 	}
 	if len(fields) != 4 {
-		return nil, errors.New("it is damaged: its first line is no ledger's")
+		return nil, errors.New("it is damaged: its first line does not have 4 fields")
 	}
 	length, err := strconv.ParseUint(fields[2], 10, 32)
 	sum := digest(sha256.Sum256([]byte(body)))
@@ -306,14 +306,14 @@ func parse(raw []byte, stream string) (*state, error) {
 	case uint64(len(body)) < length:
 		return nil, fmt.Errorf("it is cut short: %d of %d bytes", len(body), length)
 	case uint64(len(body)) > length || hex.EncodeToString(sum[:]) != fields[3]:
-		return nil, errors.New("it is damaged: its content is not that of its hash")
+		return nil, errors.New("it is damaged: its content does not match its hash")
 	}
 	var d document
 	if err := json.Unmarshal([]byte(body), &d); err != nil {
 		return nil, err
 	}
 	if d.Stream != stream {
-		return nil, errors.New("it is of another stream")
+		return nil, errors.New("it belongs to another stream")
 	}
 	if err := d.checkHistory(); err != nil {
 		return nil, err
@@ -325,13 +325,13 @@ func parse(raw []byte, stream string) (*state, error) {
 func (d *document) checkHistory() error {
 	n := len(d.History)
 	if n == 0 || n%linkBytes != 0 || uint64(n/linkBytes) != d.Generation {
-		return errors.New("it is damaged: its history is not of all its charges")
+		return errors.New("it is damaged: its history does not have one link per charge")
 	}
 	before := *d
 	before.History = d.History[:n-linkBytes]
 	link, err := before.link()
 	if err == nil && !bytes.Equal(link, d.History[n-linkBytes:]) {
-		err = errors.New("it is damaged: its history is not that of its content")
+		err = errors.New("it is damaged: its history does not match its content")
 	}
 	return err
 }
@@ -355,7 +355,7 @@ func (d *document) state() (*state, error) {
 	for _, t := range d.Tasks {
 		c := chargedTask{runs: t.Epochs}
 		if n, err := hex.Decode(c.id[:], []byte(t.Task)); err != nil || n != len(c.id) {
-			return nil, errors.New("it is damaged: it names no task")
+			return nil, errors.New("it is damaged: it has an invalid task id")
 		}
 		for i, r := range c.runs {
 			if r[0] > r[1] || r[1] >= 1<<32 || i > 0 && c.runs[i-1][1] >= r[0] {

@@ -87,8 +87,8 @@ func AppendText(to, key []byte) []byte { return base64.RawURLEncoding.AppendEnco
 // TextLen returns the length of the text of a key of n bytes.
 func TextLen(n int) int { return base64.RawURLEncoding.EncodedLen(n) }
 
-// stackRoom is how many bytes of stack a function called by [Do] may use.
-const stackRoom = 16 << 10
+// stackSize is how many bytes of stack a function called by [Do] may use.
+const stackSize = 16 << 10
 
 // Do calls a function that leaves parts of keys on its stack, then overwrites that part of the stack. The function and
 // its callees must need at most 16 KiB of stack, and must not panic. One gap remains: if the collector shrinks the
@@ -99,8 +99,8 @@ func Do(do func()) {
 	overwriteStack()
 }
 
-// smallRoom is how many bytes of stack a function called by [DoSmall] may use.
-const smallRoom = 4 << 10
+// smallStackSize is how many bytes of stack a function called by [DoSmall] may use.
+const smallStackSize = 4 << 10
 
 // DoSmall is [Do] for functions that need at most 4 KiB of stack. With one goroutine per connection, 16 KiB for each
 // would be much.
@@ -112,30 +112,30 @@ func DoSmall(do func()) {
 
 //go:noinline
 func growStackSmall() {
-	var room [smallRoom + 512]byte
-	keepByte(&room[0])
+	var frame [smallStackSize + 512]byte
+	keepByte(&frame[0])
 }
 
 //go:noinline
 func overwriteStackSmall() {
-	var room [smallRoom]byte
-	clear(room[:])
-	keepByte(&room[0])
+	var frame [smallStackSize]byte
+	clear(frame[:])
+	keepByte(&frame[0])
 }
 
 // growStack makes sure that the next call does not grow the stack.
 //
 //go:noinline
 func growStack() {
-	var room [stackRoom + 1<<10]byte
-	keepByte(&room[0])
+	var frame [stackSize + 1<<10]byte
+	keepByte(&frame[0])
 }
 
 //go:noinline
 func overwriteStack() {
-	var room [stackRoom]byte
-	clear(room[:])
-	keepByte(&room[0])
+	var frame [stackSize]byte
+	clear(frame[:])
+	keepByte(&frame[0])
 }
 
 // keepByte makes the compiler keep its caller's array on the stack.

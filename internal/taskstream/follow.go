@@ -28,7 +28,7 @@ func (f *Folder) Follow(ctx context.Context, client *handover.Client, now uint64
 	if err != nil {
 		return err
 	}
-	if err := sameLine(tasks, served.Tasks); err != nil { // before anything is written
+	if err := checkSameStream(tasks, served.Tasks); err != nil { // before anything is written
 		return err
 	}
 	if err := f.adopt(served.Statements); err != nil {
@@ -42,8 +42,8 @@ func (f *Folder) Follow(ctx context.Context, client *handover.Client, now uint64
 	return nil
 }
 
-// sameLine returns an error unless the relays' stream begins with all tasks taken here.
-func sameLine(tasks []*Task, served []*taskfile.Open) error {
+// checkSameStream returns an error unless the relays' stream begins with all tasks taken here.
+func checkSameStream(tasks []*Task, served []*taskfile.Open) error {
 	for i, t := range tasks {
 		if i >= len(served) {
 			return fmt.Errorf("%w: one that ends before position %d, where %s was taken", ErrForked, i, t.ID)

@@ -36,7 +36,7 @@ func (f *Folder) readStatements() error {
 		all, err = taskfile.ParseStatements(bytes.NewReader(raw))
 	}
 	if err == nil {
-		err = f.raise(all)
+		err = f.setStatements(all)
 	}
 	if err != nil {
 		return fmt.Errorf("%w: %s: %w", ErrFolder, f.statementsFile(), err)
@@ -44,14 +44,14 @@ func (f *Folder) readStatements() error {
 	return nil
 }
 
-// raise installs statements that equal or extend the current ones, and that the tasks here comply with: otherwise the
-// folder could not be read again. The caller holds f.mu.
-func (f *Folder) raise(all taskfile.Statements) error {
+// setStatements installs statements that equal or extend the current ones. It returns an error if a task here does not
+// comply with them: otherwise the folder could not be read again. The caller holds f.mu.
+func (f *Folder) setStatements(all taskfile.Statements) error {
 	next, err := all.Authority(f.trust)
 	if err != nil {
 		return err
 	}
-	seen, err := taskfile.Mark{}.Raise(f.statements, f.authority)
+	seen, err := taskfile.SeenStatement{}.Raise(f.statements, f.authority)
 	if err == nil {
 		_, err = seen.Raise(all, next)
 	}
@@ -80,7 +80,7 @@ func (f *Folder) TakeStatement(raw []byte) (changed bool, err error) {
 		return false, err
 	}
 	return f.change(func() (taskfile.Statements, error) {
-		if f.has(signed) {
+		if f.isLast(signed) {
 			return f.statements, nil
 		}
 		all, err := f.statements.With(signed, f.trust)
@@ -89,15 +89,15 @@ func (f *Folder) TakeStatement(raw []byte) (changed bool, err error) {
 		}
 		next, err := all.Authority(f.trust)
 		if err == nil {
-			err = f.names(next)
+			err = f.checkPosition(next)
 		}
 		return all, err
 	})
 }
 
-// names returns an error unless next names the newest task here, or, by the recovery key, a later one. The caller holds
-// f.mu.
-func (f *Folder) names(next taskfile.Authority) error {
+// checkPosition returns an error unless next names the newest task here, or, by the recovery key, a later one. The
+// caller holds f.mu.
+func (f *Folder) checkPosition(next taskfile.Authority) error {
 	last := f.tasks[len(f.tasks)-1]
 	if next.Era > 0 && next.Number == 0 && next.Position > last.Stream.Position {
 		return nil
@@ -114,15 +114,15 @@ func (f *Folder) names(next taskfile.Authority) error {
 func (f *Folder) mayFollow(signed *taskfile.SignedStatement) (has bool, err error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	if f.has(signed) {
+	if f.isLast(signed) {
 		return true, nil
 	}
 	_, err = f.authority.Next(signed, f.trust)
 	return false, err
 }
 
-// has says whether a statement is the last one here. The caller holds f.mu.
-func (f *Folder) has(signed *taskfile.SignedStatement) bool {
+// isLast says whether a statement is the last one here. The caller holds f.mu.
+func (f *Folder) isLast(signed *taskfile.SignedStatement) bool {
 	n := len(f.statements)
 	return n > 0 && bytes.Equal(f.statements[n-1].Statement, signed.Statement)
 }
@@ -135,8 +135,8 @@ func (f *Folder) adopt(all taskfile.Statements) error {
 
 // change replaces the statements, durably, by those that next returns, and says whether they changed.
 func (f *Folder) change(next func() (taskfile.Statements, error)) (changed bool, err error) {
-	f.making.Lock()
-	defer f.making.Unlock()
+	f.changing.Lock()
+	defer f.changing.Unlock()
 	unlock, err := f.lock()
 	if err != nil {
 		return false, err
@@ -152,7 +152,7 @@ func (f *Folder) change(next func() (taskfile.Statements, error)) (changed bool,
 		return false, err
 	}
 	statements, authority := f.statements, f.authority
-	if err := f.raise(all); err != nil || f.authority == authority {
+	if err := f.setStatements(all); err != nil || f.authority == authority {
 		return false, err
 	}
 	raw, err := codec.Marshal(&all)

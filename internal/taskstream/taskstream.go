@@ -52,8 +52,8 @@ type Task struct {
 
 // Folder is a stream and the folder of its successors. It is safe for concurrent use.
 type Folder struct {
-	path   string
-	making sync.Mutex // held while a position is given or keys are made, which takes long
+	path     string
+	changing sync.Mutex // held while the folder changes: making keys takes long
 
 	trust taskfile.Trust
 
@@ -131,7 +131,7 @@ func (f *Folder) Refresh() error {
 			next, err = parse(raw)
 		}
 		if err == nil {
-			err = f.follows(next)
+			err = f.checkNext(next)
 		}
 		if err != nil {
 			return fmt.Errorf("%w: %s: %w", ErrFolder, path, err)
@@ -140,8 +140,8 @@ func (f *Folder) Refresh() error {
 	}
 }
 
-// follows returns an error unless a task may come next.
-func (f *Folder) follows(next *Task) error {
+// checkNext returns an error unless a task may come next.
+func (f *Folder) checkNext(next *Task) error {
 	root, last := f.tasks[0], f.tasks[len(f.tasks)-1]
 	if err := root.CheckSuccessor(f.authority, last.Open, next.Open, f.trust); err != nil {
 		return err
@@ -154,10 +154,10 @@ func (f *Folder) follows(next *Task) error {
 	return taskfile.CheckGrownStream(n+1, f.canonical+len(next.Bundle.Task), recent)
 }
 
-// inTime checks a successor's start, by a relay's own clock. Only one task that has not begun may wait, so that an
+// checkStart checks a successor's start, by a relay's own clock. Only one task that has not begun may wait, so that an
 // owner cannot queue up tasks. A start far ahead would leave a gap in the stream that nobody can close: a position is
 // permanent.
-func (f *Folder) inTime(start, now uint64) error {
+func (f *Folder) checkStart(start, now uint64) error {
 	last := f.tasks[len(f.tasks)-1]
 	if last.Stream.Position > 0 && now < last.Epochs.Start {
 		return invalid.Field("stream.position", strconv.FormatUint(last.Stream.Position+1, 10),
@@ -183,7 +183,7 @@ func (f *Folder) Check(raw []byte, open *taskfile.Open, now uint64) (next *Task,
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	next.authority = f.authority
-	return next, false, f.inTime(next.Epochs.Start, now)
+	return next, false, f.checkStart(next.Epochs.Start, now)
 }
 
 func (f *Folder) check(next *Task) (_ *Task, has bool, err error) {
@@ -198,7 +198,7 @@ func (f *Folder) check(next *Task) (_ *Task, has bool, err error) {
 		}
 		return nil, false, ErrTaken
 	}
-	return next, false, f.follows(next)
+	return next, false, f.checkNext(next)
 }
 
 // Take gives a task from Check its position, durably, unless another task was faster. It removes keys that were made
@@ -207,8 +207,8 @@ func (f *Folder) Take(next *Task) error { return f.take(next, f.removeOthers) }
 
 // take gives a task its position, then calls after while the folder is still locked.
 func (f *Folder) take(next *Task, after func(*Task) error) error {
-	f.making.Lock()
-	defer f.making.Unlock()
+	f.changing.Lock()
+	defer f.changing.Unlock()
 	unlock, err := f.lock()
 	if err != nil {
 		return err
@@ -307,8 +307,8 @@ func (f *Folder) NextKeys(position, count, now uint64, sign ed25519.PrivateKey) 
 	if err := taskfile.CheckListSize(f.Tasks()[0].KEM, count); err != nil {
 		return nil, err
 	}
-	f.making.Lock()
-	defer f.making.Unlock()
+	f.changing.Lock()
+	defer f.changing.Unlock()
 	unlock, err := f.lock()
 	if err != nil {
 		return nil, err
@@ -321,7 +321,7 @@ func (f *Folder) NextKeys(position, count, now uint64, sign ed25519.PrivateKey) 
 	if position != uint64(len(tasks)) {
 		return nil, ErrTaken
 	}
-	if err := f.inTime(0, now); err != nil {
+	if err := f.checkStart(0, now); err != nil {
 		return nil, err
 	}
 	return f.nextKeys(position, count, tasks[0].KEM, sign)

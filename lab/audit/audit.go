@@ -32,8 +32,8 @@ type Options struct {
 	Workers    int     // Parallel workers; 0: one for each processor.
 }
 
-// Finding is the result of an audit.
-type Finding struct {
+// Bound is what an audit proves about ε.
+type Bound struct {
 	Lower      float64 // Lower bound of ε at Delta, with the confidence asked for; never below 0.
 	Delta      float64
 	Trials     int     // Trials of each world, without the pilot.
@@ -54,7 +54,7 @@ type event struct {
 }
 
 // Run bounds ε from below at δ. It computes Power for aim.
-func Run(e Experiment, delta, aim float64, o Options) (*Finding, error) {
+func Run(e Experiment, delta, aim float64, o Options) (*Bound, error) {
 	pilot, err := sample(e, max(o.Trials/4, 2), o)
 	if err != nil {
 		return nil, err
@@ -76,7 +76,7 @@ func Run(e Experiment, delta, aim float64, o Options) (*Finding, error) {
 	if err != nil {
 		return nil, err
 	}
-	f := &Finding{Delta: delta, Trials: o.Trials, Power: power, Confidence: o.Confidence}
+	f := &Bound{Delta: delta, Trials: o.Trials, Power: power, Confidence: o.Confidence}
 	for _, e := range events {
 		for world := range 2 {
 			for key, n := range played.seen[world] {
@@ -92,7 +92,7 @@ func Run(e Experiment, delta, aim float64, o Options) (*Finding, error) {
 }
 
 // take keeps the bound of an event if it is higher.
-func (f *Finding) take(likely, other int, alpha float64) {
+func (f *Bound) take(likely, other int, alpha float64) {
 	if lower := boundOf(likely, other, f.Trials, f.Delta, alpha); lower > f.Lower {
 		f.Lower = lower
 		f.P0, f.P1 = float64(likely)/float64(f.Trials), float64(other)/float64(f.Trials)

@@ -47,7 +47,7 @@ type Case struct {
 // Result is the result of an audit of a case, with the claim.
 type Result struct {
 	Case
-	Finding
+	Bound
 	Claimed float64 // ε at Delta.
 	Refuted bool    // The bound is above the claim.
 }
@@ -120,7 +120,7 @@ func (c Case) Run(ctx context.Context, browsers *Browsers, o Options) (*Result, 
 	if err != nil {
 		return nil, err
 	}
-	return &Result{Case: c, Finding: *f, Claimed: c.query.Epsilon, Refuted: f.Lower > c.query.Epsilon}, nil
+	return &Result{Case: c, Bound: *f, Claimed: c.query.Epsilon, Refuted: f.Lower > c.query.Epsilon}, nil
 }
 
 // Descriptions of the attacks.
@@ -362,7 +362,7 @@ func halfSilent(r *deployment) error {
 	silent := native(r.task, func(src *randomizer.Source, value []float64) (protocols.Messages, error) {
 		return attack(src, protocols.AttackDropNoise, 0, value)
 	})
-	r.client = func(i int) Client {
+	r.client = func(i int) ClientFunc {
 		if i%2 == 1 {
 			return silent
 		}

@@ -10,11 +10,11 @@ import (
 	"github.com/doona-dp/doona/wire/task/dummies"
 )
 
-// Client draws one client's slots, covers among them, by lane: natively, or in doona.wasm.
-type Client func(src *randomizer.Source, value []float64) ([][]task.Message, error)
+// ClientFunc draws one client's slots, covers among them, by lane: natively, or in doona.wasm.
+type ClientFunc func(src *randomizer.Source, value []float64) ([][]task.Message, error)
 
 // native is the client of shufflerclient and of the edge worker.
-func native(t *task.Task, randomize func(*randomizer.Source, []float64) (protocols.Messages, error)) Client {
+func native(t *task.Task, randomize func(*randomizer.Source, []float64) (protocols.Messages, error)) ClientFunc {
 	return func(src *randomizer.Source, value []float64) ([][]task.Message, error) {
 		messages, err := randomize(src, value)
 		if err != nil {
@@ -29,7 +29,7 @@ func native(t *task.Task, randomize func(*randomizer.Source, []float64) (protoco
 type deployment struct {
 	task   *task.Task
 	honest protocols.Mechanism
-	client func(i int) Client // Number 0 is the victim.
+	client func(i int) ClientFunc // Number 0 is the victim.
 
 	draw    func(src *randomizer.Source) ([]uint64, error) // Dummies of the honest relay; nil: it adds none.
 	ordered bool                                           // The honest relay does not permute.
@@ -39,7 +39,7 @@ type deployment struct {
 }
 
 // all makes every client the same.
-func all(client Client) func(int) Client { return func(int) Client { return client } }
+func all(client ClientFunc) func(int) ClientFunc { return func(int) ClientFunc { return client } }
 
 // newDeployment returns the deployment of a task without faults.
 func newDeployment(t *task.Task, m protocols.Mechanism) *deployment {

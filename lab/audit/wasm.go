@@ -59,7 +59,7 @@ func signed(draft *task.Task) (*task.Task, error) {
 }
 
 // Client returns a client of a task with parties, of which at can run concurrently.
-func (b *Browsers) Client(ctx context.Context, t *task.Task, at int) (Client, error) {
+func (b *Browsers) Client(ctx context.Context, t *task.Task, at int) (ClientFunc, error) {
 	free := make(chan *browser, at)
 	for range at {
 		one, err := b.start(ctx, t)

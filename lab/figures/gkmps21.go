@@ -90,7 +90,7 @@ func relayNoise(top uint64) (variance, dummies float64, err error) {
 	if top > 256 {
 		return math.NaN(), math.NaN(), nil
 	}
-	noise, err := relaynoise.Levels(top, .8, relaynoise.Claim{Epsilon: 1, Delta: 1e-6, Epochs: 1})
+	noise, err := relaynoise.Levels(top, .8, relaynoise.Target{Epsilon: 1, Delta: 1e-6, Epochs: 1})
 	if err != nil {
 		return 0, 0, err
 	}

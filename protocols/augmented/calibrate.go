@@ -116,15 +116,15 @@ func claimEpoch(t *task.Task) error {
 
 // claimOf returns the claim that the noise must prove: the total over all epochs if there is one. Local randomization
 // would allow slightly less noise, as [relaynoise.Curve.Local] says; over several epochs that stays as slack.
-func claimOf(t *task.Task) relaynoise.Claim {
+func claimOf(t *task.Task) relaynoise.Target {
 	if total := t.Claim.Total; !total.IsZero() {
-		return relaynoise.Claim{Epsilon: total.Epsilon.Value(), Delta: total.Delta.Value(), Epochs: t.Epochs.Count}
+		return relaynoise.Target{Epsilon: total.Epsilon.Value(), Delta: total.Delta.Value(), Epochs: t.Epochs.Count}
 	}
 	eps, delta, rest := t.Claim.Epsilon.Value(), t.Claim.Delta.Value(), 1.0
 	if gamma, ok := t.Param("gamma"); ok {
 		rest = 1 - gamma.Float64()
 	}
-	return relaynoise.Claim{
+	return relaynoise.Target{
 		Epsilon: math.Log1p(math.Expm1(eps)/rest) * (1 - 1e-12), Delta: min(delta/rest, .5) * (1 - 1e-9), Epochs: 1,
 	}
 }
@@ -133,7 +133,7 @@ func claimOf(t *task.Task) relaynoise.Claim {
 const fewCells = 16
 
 // noise returns the law of the task's dummies, and its number of cells.
-func noise(t *task.Task, claim relaynoise.Claim, most float64) (cells uint64, n *task.Noise, err error) {
+func noise(t *task.Task, claim relaynoise.Target, most float64) (cells uint64, n *task.Noise, err error) {
 	if summed(t) {
 		relays := len(t.Relays)
 		if relays == 0 {

@@ -25,7 +25,7 @@ func (m *Mechanism) CheckClaim() error {
 	if claim.Total.IsZero() {
 		return nil
 	}
-	total := relaynoise.Claim{
+	total := relaynoise.Target{
 		Epsilon: claim.Total.Epsilon.Value(), Delta: claim.Total.Delta.Value(), Epochs: m.task.Epochs.Count,
 	}
 	if derived := total.Total(curve); !(derived <= total.Delta) {

@@ -42,7 +42,7 @@ func (cp *checkpoints) take(b *verifier.Incoming) error {
 	cp.log.Info("opening", "task", cp.folder.open.ID.String()[:8], "epoch", epoch, "batch", seq)
 	r, err := cp.verifier.OpenIncoming(b)
 	if errors.Is(err, keyfile.ErrErased) { // and the earlier record is lost
-		if err := cp.notes.note(finding.Erased, verifier.BatchPlace(epoch, seq)); err != nil {
+		if err := cp.notes.note(finding.Erased, verifier.BatchPosition(epoch, seq)); err != nil {
 			return err
 		}
 		return cp.addManifest(b.Signed, epoch, seq)

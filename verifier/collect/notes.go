@@ -62,7 +62,8 @@ func (b *findingStore) show(earlier int, cursors map[uint64]*cursor) {
 		}
 		left = append(left, n)
 		if i < earlier {
-			b.verifier.NoteAt(finding.Name(n.Name), n.Count, verifier.Place{Epoch: n.Epoch, Seq: n.Seq, Text: n.Text})
+			b.verifier.NoteAt(finding.Name(n.Name), n.Count,
+				verifier.Position{Epoch: n.Epoch, Seq: n.Seq, Text: n.Text})
 		}
 	}
 	b.kept = left // written with the next finding
@@ -71,7 +72,7 @@ func (b *findingStore) show(earlier int, cursors map[uint64]*cursor) {
 // note stores a finding that has no record, durably. The same finding counts once over all runs. For each name and
 // epoch it stores two: the first, and the last with the count of all after the first. So no relay can fill the folder.
 // Missing batches are stored one by one, up to [mostMissing], because they may be restored.
-func (b *findingStore) note(name finding.Name, at verifier.Place) error {
+func (b *findingStore) note(name finding.Name, at verifier.Position) error {
 	all, before := slices.Clone(b.kept), []*finding.Note{}
 	for i := range all {
 		n := &all[i]
@@ -112,11 +113,11 @@ func (b *findingStore) noteMissing(epoch, seq uint64) error {
 			before++
 		}
 	}
-	at := verifier.BatchPlace(epoch, seq)
+	at := verifier.BatchPosition(epoch, seq)
 	at.Text += " was confirmed earlier, but is missing here"
 	switch {
 	case before == mostMissing:
-		at = placeOf(epoch, seq, "more than %d batches of epoch %d were confirmed earlier, but are missing here",
+		at = positionOf(epoch, seq, "more than %d batches of epoch %d were confirmed earlier, but are missing here",
 			mostMissing, epoch)
 	case before > mostMissing:
 		return nil
@@ -124,7 +125,7 @@ func (b *findingStore) noteMissing(epoch, seq uint64) error {
 	return b.note(finding.Missing, at)
 }
 
-// placeOf returns the place of a batch with its own text.
-func placeOf(epoch, seq uint64, format string, args ...any) verifier.Place {
-	return verifier.Place{Epoch: epoch, Seq: seq, Text: fmt.Sprintf(format, args...)}
+// positionOf returns the position of a batch with its own text.
+func positionOf(epoch, seq uint64, format string, args ...any) verifier.Position {
+	return verifier.Position{Epoch: epoch, Seq: seq, Text: fmt.Sprintf(format, args...)}
 }

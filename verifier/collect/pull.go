@@ -206,7 +206,7 @@ func (p *Puller) pullEpoch(ctx context.Context, epoch uint64, c *cursor) error {
 			continue
 		case errors.Is(err, errEnded):
 			// This answer is not authenticated either: erase nothing, and ask again.
-			return p.notes.note(finding.Ended, placeOf(epoch, c.next, "epoch %d, from batch %d on", epoch, c.next))
+			return p.notes.note(finding.Ended, positionOf(epoch, c.next, "epoch %d, from batch %d on", epoch, c.next))
 		case errors.Is(err, handover.ErrConfirmed):
 			if past, err := p.skipMissing(ctx, epoch, c); err != nil || !past {
 				return err
@@ -241,7 +241,7 @@ func (p *Puller) isFull(epoch uint64, c *cursor) (bool, error) {
 	if !onion.TooManyDestroyed(c.released, c.destroyed) {
 		return !p.open.HasBatch(c.next), nil
 	}
-	return true, p.notes.note(finding.TooManyDestroyed, placeOf(epoch, c.next,
+	return true, p.notes.note(finding.TooManyDestroyed, positionOf(epoch, c.next,
 		"epoch %d, from batch %d on: %d earlier batches were destroyed or refused", epoch, c.next, c.destroyed))
 }
 
@@ -290,7 +290,7 @@ func (p *Puller) takeEnd(ctx context.Context, epoch uint64, c *cursor) (done boo
 	}
 	end := &chain[len(chain)-1]
 	if end.Batches < c.next {
-		return false, p.notes.note(finding.End, placeOf(epoch, end.Batches, "the signed end of epoch %d "+
+		return false, p.notes.note(finding.End, positionOf(epoch, end.Batches, "the signed end of epoch %d "+
 			"announces %d batches, but %d were signed", epoch, end.Batches, c.next))
 	}
 	if end.Batches > c.next && !c.missing {
@@ -298,12 +298,12 @@ func (p *Puller) takeEnd(ctx context.Context, epoch uint64, c *cursor) (done boo
 	}
 	if why, err := p.folder.contradiction(end); err != nil || why != "" {
 		if why != "" {
-			err = p.notes.note(finding.End, verifier.Place{Epoch: epoch, Seq: end.Batches, Text: why})
+			err = p.notes.note(finding.End, verifier.Position{Epoch: epoch, Seq: end.Batches, Text: why})
 		}
 		return false, err
 	}
 	if first := end.Hop + 1 - uint64(len(chain)); first > 0 {
-		at := placeOf(epoch, end.Batches, "epoch %d was given up at hop %d, which had no signed end of the "+
+		at := positionOf(epoch, end.Batches, "epoch %d was given up at hop %d, which had no signed end of the "+
 			"hop before", epoch, first)
 		if err := p.notes.note(finding.End, at); err != nil {
 			return false, err
@@ -358,7 +358,7 @@ func (p *Puller) pullOne(ctx context.Context, epoch uint64, c *cursor) (hasSlots
 		p.status.noteContact(err, p.Clock)
 	}
 	if fault := handover.Foreign(err); fault != nil {
-		if err := p.notes.note(finding.Foreign, verifier.BatchPlace(epoch, seq).Because(fault)); err != nil {
+		if err := p.notes.note(finding.Foreign, verifier.BatchPosition(epoch, seq).Because(fault)); err != nil {
 			return false, err
 		}
 		return false, errRetry
@@ -367,7 +367,7 @@ func (p *Puller) pullOne(ctx context.Context, epoch uint64, c *cursor) (hasSlots
 		return false, p.checkpoints.addEquivocation(epoch, seq)
 	}
 	if refused := new(handover.InvalidBatchError); errors.As(err, &refused) {
-		if err := p.notes.note(refusedName(refused), verifier.BatchPlace(epoch, seq).Because(refused)); err != nil {
+		if err := p.notes.note(refusedName(refused), verifier.BatchPosition(epoch, seq).Because(refused)); err != nil {
 			return false, err
 		}
 		return false, p.checkpoints.addManifest(refused.Signed, epoch, seq)

@@ -92,16 +92,16 @@ type Finding struct {
 	Name     Name       `json:"name"`
 	Count    uint64     `json:"count"`              // Of slots, batches or files, depending on the name.
 	Meaning  string     `json:"meaning"`            // What was found, in words.
-	Example  string     `json:"example"`            // Place of the first.
+	Example  string     `json:"example"`            // Position of the first.
 	Evidence []Evidence `json:"evidence,omitempty"` // Only for an equivocation.
 }
 
-// Note is the stored form of findings of one name. Without a place, Epoch and Seq are [math.MaxUint64].
+// Note is the stored form of findings of one name. Without a position, Epoch and Seq are [math.MaxUint64].
 type Note struct {
 	Name       string
 	Count      uint64
-	Epoch, Seq uint64 // The first place.
-	Text       string // Describes the first place.
+	Epoch, Seq uint64 // The first position.
+	Text       string // Describes the first position.
 }
 
 // Evidence proves that the last relay equivocated: at least two signed manifests of one number.
@@ -115,7 +115,7 @@ type Evidence struct {
 // client can send the same slot twice.
 func (f Finding) Fault() bool { return f.Name != Dropped }
 
-// Line describes the finding with its count and the place of the first.
+// Line describes the finding with its count and the position of the first.
 func (f Finding) Line() string {
 	return fmt.Sprintf("%s (%s): %s; first in %s", f.Name, display.Number(float64(f.Count)), f.Meaning, f.Example)
 }

@@ -71,7 +71,7 @@ func (v *view) byEpoch(name string, width int, of func(e *epochRow) *estimate) d
 	for i := range v.rows {
 		row := &v.rows[i]
 		if e := of(row); e != nil {
-			chart.Marks = append(chart.Marks, e.mark(row.start, row.start, float64(row.Epoch)))
+			chart.Points = append(chart.Points, e.point(row.start, row.start, float64(row.Epoch)))
 		}
 	}
 	return chart
@@ -83,12 +83,12 @@ func (v *view) spent() display.Chart {
 		Name: "ε spent so far by epoch; the numbers are in the table of epochs"}
 	for _, row := range v.rows {
 		if row.spent != nil {
-			chart.Marks = append(chart.Marks, display.Mark{Label: row.start, At: float64(row.Epoch),
+			chart.Points = append(chart.Points, display.Point{Label: row.start, At: float64(row.Epoch),
 				Estimate: *row.spent, Lo: *row.spent, Hi: *row.spent, Truth: math.NaN()})
 		}
 	}
-	if len(chart.Marks) < 2 {
-		chart.Marks = nil
+	if len(chart.Points) < 2 {
+		chart.Points = nil
 	}
 	return chart
 }
@@ -119,12 +119,12 @@ func (v *view) bars() display.Chart {
 		}
 	}
 	for j := range shown {
-		chart.Marks = append(chart.Marks, entryOf(&v.Answer, j).mark(v.Labels[j], ticks[j], float64(j)))
+		chart.Points = append(chart.Points, entryOf(&v.Answer, j).point(v.Labels[j], ticks[j], float64(j)))
 	}
 	return chart
 }
 
-func (e *estimate) mark(label, tick string, at float64) display.Mark {
-	return display.Mark{Label: label, Short: tick, At: at, Estimate: e.value, Lo: e.lo, Hi: e.hi, Error: e.err,
+func (e *estimate) point(label, tick string, at float64) display.Point {
+	return display.Point{Label: label, Short: tick, At: at, Estimate: e.value, Lo: e.lo, Hi: e.hi, Error: e.err,
 		Truth: math.NaN(), Wide: e.wide}
 }

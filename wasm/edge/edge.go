@@ -27,13 +27,13 @@ type Host struct {
 	Pause      func(time.Duration) // Returns after that time.
 	Background func(func())        // Runs work that outlives the answer.
 	Log        func(string)        // Never sees a value.
-	Claim      Claim               // Nil without the binding DOONA_VISITORS.
+	CheckQuota QuotaCheck          // Nil without the binding DOONA_VISITORS.
 	Secret     func(string) string // Returns the secret of a name, or "".
 }
 
-// Claim counts a report of a network in an epoch of a task, durably until the Unix time end. It reports whether the
-// network had fewer than most before. It fails if the count is unavailable.
-type Claim func(network, epoch string, most, end uint64) (bool, error)
+// QuotaCheck counts a report of a network in an epoch of a task, durably until the Unix time end. It reports whether
+// the network had fewer than most before. It fails if the count is unavailable.
+type QuotaCheck func(network, epoch string, most, end uint64) (bool, error)
 
 // Observation holds the observed properties of a passing request.
 type Observation struct {
@@ -95,7 +95,7 @@ func (w *Worker) equip(name string) error {
 	if key := t.IssuerKey; key != "" && w.host.Secret(key) == "" {
 		return invalid.Field(at+".issuerKey", strconv.Quote(key), "the name of a secret: wrangler secret put "+key)
 	}
-	if w.host.Claim == nil && (t.Source == FromPage || t.Once) {
+	if w.host.CheckQuota == nil && (t.Source == FromPage || t.Once) {
 		return invalid.Field(at+"."+map[bool]string{true: "once", false: "source"}[t.Once], "without DOONA_VISITORS",
 			"the Durable Object binding DOONA_VISITORS of class Visitors in wrangler.jsonc")
 	}

@@ -104,7 +104,7 @@ func (w *Worker) claim(v *visit, visitor string, most uint64) (bool, error) {
 	if network == "" {
 		return false, noAddress()
 	}
-	free, err := w.host.Claim(network, v.key(), most, v.end()+forgotten)
+	free, err := w.host.CheckQuota(network, v.key(), most, v.end()+forgotten)
 	if err != nil {
 		w.host.Log(fmt.Sprintf("doona: couldn't tell visitors to task %s apart: %v", v.name, err))
 		return false, newProblem(problem.Internal, http.StatusInternalServerError,

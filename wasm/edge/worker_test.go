@@ -150,7 +150,7 @@ func start(t *testing.T, c *relaytest.Cascade, fields map[string]any) (*edge.Wor
 
 func (h *host) host() edge.Host {
 	return edge.Host{HTTP: h, Pause: time.Sleep, Background: func(work func()) { h.work.Go(work) },
-		Log: h.logged, Claim: h.claim,
+		Log: h.logged, CheckQuota: h.claim,
 		Secret: func(name string) string {
 			return map[string]string{"BACKEND": secret, "ISSUER": apiKey, "SHORT": secret[:31]}[name]
 		}}
@@ -378,7 +378,7 @@ func TestBackend(t *testing.T) {
 		require.ErrorContains(t, err, "tasks.x.backendKey")
 	}
 	bare := h.host()
-	bare.Claim = nil
+	bare.CheckQuota = nil
 	for field, x := range map[string]map[string]any{"tasks.x.source": {"source": "page"},
 		"tasks.x.once": {"source": "request", "property": "latency", "once": true}} {
 		_, err := edge.New(configOf(t, c, x), bare)

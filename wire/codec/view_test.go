@@ -11,20 +11,20 @@ import (
 	"github.com/doona-dp/doona/wire/codec"
 )
 
-// report is a sample form.
-type report struct {
+// laneForm is a form with lanes, as a report has.
+type laneForm struct {
 	N     uint64
 	Tag   []byte
 	Lanes [][][]byte
 }
 
-// view reads a report with a View.
-func view(in []byte) (*report, error) {
+// view reads a form with a View.
+func view(in []byte) (*laneForm, error) {
 	v := codec.NewView(in)
 	if v.Array() != 3 {
 		return nil, errors.Join(errors.New("not three parts"), v.End())
 	}
-	out := &report{N: uint64(v.Small()), Tag: v.Bytes(), Lanes: make([][][]byte, v.Array())}
+	out := &laneForm{N: uint64(v.Small()), Tag: v.Bytes(), Lanes: make([][][]byte, v.Array())}
 	for i := range out.Lanes {
 		out.Lanes[i] = make([][]byte, v.Array())
 		for j := range out.Lanes[i] {
@@ -34,8 +34,8 @@ func view(in []byte) (*report, error) {
 	return out, v.End()
 }
 
-// appended encodes a report part by part.
-func appended(r *report) []byte {
+// appended encodes a form part by part.
+func appended(r *laneForm) []byte {
 	out := codec.AppendSmall(codec.AppendArray(nil, 3), byte(r.N))
 	out = codec.AppendArray(codec.AppendBytes(out, r.Tag), len(r.Lanes))
 	for _, lane := range r.Lanes {
@@ -50,7 +50,7 @@ func appended(r *report) []byte {
 // TestViewIsUnmarshal: appended bytes equal the output of [codec.Marshal], and a view accepts exactly what
 // [codec.Unmarshal] accepts: with any one byte changed, cut anywhere, and with a surplus byte.
 func TestViewIsUnmarshal(t *testing.T) {
-	for _, r := range []*report{
+	for _, r := range []*laneForm{
 		{1, []byte{}, [][][]byte{}},
 		{0, []byte{1, 2}, [][][]byte{{{3}, {}}, {}, {bytes.Repeat([]byte{4}, 256)}}},
 		{127, bytes.Repeat([]byte{5}, 255), [][][]byte{make17()}},
@@ -81,7 +81,7 @@ func make17() [][]byte {
 
 func requireAlike(t testing.TB, in []byte) {
 	t.Helper()
-	var want report
+	var want laneForm
 	wantErr := codec.Unmarshal(in, &want)
 	if wantErr == nil && want.N > 127 {
 		wantErr = errors.New("not small")
@@ -97,7 +97,7 @@ func requireAlike(t testing.TB, in []byte) {
 
 // FuzzView is [TestViewIsUnmarshal] for any bytes.
 func FuzzView(f *testing.F) {
-	f.Add(appended(&report{3, []byte{1, 2}, [][][]byte{{{3}, {}}, {}}}))
+	f.Add(appended(&laneForm{3, []byte{1, 2}, [][][]byte{{{3}, {}}, {}}}))
 	f.Add([]byte{0xdc, 0, 3, 1, 0xc5, 0, 1, 7, 0x90})
 	f.Fuzz(func(t *testing.T, in []byte) { requireAlike(t, in) })
 }

@@ -16,14 +16,14 @@ import (
 	"github.com/doona-dp/doona/wire/problem"
 )
 
-// answer is a transport that gives every request the same response and counts how much of it is read.
-type answer struct {
+// cannedResponse is a transport that gives every request the same response and counts how much of it is read.
+type cannedResponse struct {
 	status int
 	header http.Header
 	body   *bytes.Reader
 }
 
-func (a *answer) RoundTrip(req *http.Request) (*http.Response, error) {
+func (a *cannedResponse) RoundTrip(req *http.Request) (*http.Response, error) {
 	return &http.Response{StatusCode: a.status, Header: a.header, Body: io.NopCloser(a.body), Request: req,
 		ContentLength: -1}, nil
 }
@@ -68,7 +68,7 @@ func FuzzAnswer(f *testing.F) {
 	f.Add(410, "", "-1", []byte(`{"type":"urn:doona:error:epoch-complete"}`))
 	f.Add(200, "", "", bytes.Repeat([]byte{0x94}, most+2))
 	f.Fuzz(func(t *testing.T, status int, location, retry string, body []byte) {
-		a := &answer{status, http.Header{"Location": {location}, "Retry-After": {retry}}, bytes.NewReader(body)}
+		a := &cannedResponse{status, http.Header{"Location": {location}, "Retry-After": {retry}}, bytes.NewReader(body)}
 		client := handover.NewClient(stranger, a)
 		b, err := client.Pull(t.Context(), c.Open, 0, 0, 0)
 		require.LessOrEqual(t, len(body)-a.body.Len(), max(most, 4096)+1)

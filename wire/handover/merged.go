@@ -28,9 +28,9 @@ func relaysOf(t *task.Task) (out []StreamRelay) {
 	return out
 }
 
-// answer is the stream that one relay serves, or the error of asking it. Its authority is set wherever the answer
+// streamAnswer is the stream that one relay serves, or the error of asking it. Its authority is set wherever the answer
 // could be parsed.
-type answer struct {
+type streamAnswer struct {
 	StreamRelay
 	*RelayStream
 	err error
@@ -39,7 +39,7 @@ type answer struct {
 // askAll asks the given relays, then those that the newest task of each answer names, until no new address appears. A
 // relay's address may have changed, and another relay may have replaced it. Each address is asked once.
 func (c *Client) askAll(ctx context.Context, root *taskfile.Open, relays []StreamRelay, trust taskfile.Trust) (
-	all []answer) {
+	all []streamAnswer) {
 	asked := map[string]bool{}
 	for i := 0; i < len(relays); i++ {
 		p := relays[i]
@@ -48,7 +48,7 @@ func (c *Client) askAll(ctx context.Context, root *taskfile.Open, relays []Strea
 		}
 		asked[p.URL()] = true
 		served, err := c.StreamAt(ctx, root, p.Task, p.Hop, trust)
-		all = append(all, answer{p, served, err})
+		all = append(all, streamAnswer{p, served, err})
 		if err == nil {
 			relays = append(relays, relaysOf(served.newest().Task)...)
 		}
@@ -59,7 +59,7 @@ func (c *Client) askAll(ctx context.Context, root *taskfile.Open, relays []Strea
 // bestOf returns the best answer, or nil if there is none. It prefers, in this order: the newest era; a relay that
 // its own newest task lists; the most statements; the most tasks. So a relay that serves an outdated stream does not
 // decide. Nor does a replaced relay that has accepted tasks signed with the owner's old key since.
-func bestOf(all []answer) (best *answer) {
+func bestOf(all []streamAnswer) (best *streamAnswer) {
 	for i := range all {
 		if a := &all[i]; a.err == nil && (best == nil || a.outranks(best)) {
 			best = a
@@ -69,13 +69,13 @@ func bestOf(all []answer) (best *answer) {
 }
 
 // outranks reports whether an answer is preferred to another.
-func (a *answer) outranks(b *answer) bool {
+func (a *streamAnswer) outranks(b *streamAnswer) bool {
 	return cmp.Or(cmp.Compare(b.Authority.Era, a.Authority.Era), cmp.Compare(b.listed(), a.listed()),
 		cmp.Compare(b.Authority.Number, a.Authority.Number), cmp.Compare(len(b.Tasks), len(a.Tasks))) < 0
 }
 
 // listed is 1 if the newest task that a relay serves lists that relay, else 0.
-func (a *answer) listed() int {
+func (a *streamAnswer) listed() int {
 	for _, relay := range a.newest().Relays {
 		if relay.URL == a.URL() {
 			return 1
@@ -96,7 +96,7 @@ func known(root, newest *taskfile.Open) []StreamRelay {
 }
 
 // failed joins the errors of all relays.
-func failed(all []answer) error {
+func failed(all []streamAnswer) error {
 	var errs []error
 	for _, a := range all {
 		errs = append(errs, a.err)
@@ -111,7 +111,7 @@ type MergedStream struct {
 	Least        int           // How many tasks every answering relay has.
 	Missing      []error       // By hop, why a relay does not serve the stream; nil if it does.
 	Retired      []StreamRelay // Relays of earlier tasks only: clients may still ask them.
-	all          []answer
+	all          []streamAnswer
 }
 
 // FetchMergedStream fetches a stream from every relay of its newest task. It finds them through the relays of the
@@ -142,8 +142,8 @@ func (c *Client) FetchMergedStream(ctx context.Context, root, newest *taskfile.O
 }
 
 // current returns the answers of a task's relays, by hop.
-func current(all []answer, t *task.Task) []answer {
-	out := make([]answer, len(t.Relays))
+func current(all []streamAnswer, t *task.Task) []streamAnswer {
+	out := make([]streamAnswer, len(t.Relays))
 	for hop, relay := range t.Relays {
 		for _, a := range all { // askAll asked all relays of every newest task
 			if a.URL() == relay.URL {
@@ -155,7 +155,7 @@ func current(all []answer, t *task.Task) []answer {
 }
 
 // longer returns an answer with more tasks than e, or nil. It fails if an answer has a different task at a position.
-func (e *MergedStream) longer() (longer *answer, err error) {
+func (e *MergedStream) longer() (longer *streamAnswer, err error) {
 	for hop := range e.all {
 		a := &e.all[hop]
 		if a.err != nil {
@@ -172,7 +172,7 @@ func (e *MergedStream) longer() (longer *answer, err error) {
 }
 
 // sum derives the fields of e from all answers.
-func (e *MergedStream) sum(all []answer) {
+func (e *MergedStream) sum(all []streamAnswer) {
 	e.Least, e.Missing = len(e.Tasks), make([]error, len(e.all))
 	listed := map[string]bool{}
 	for hop, a := range e.all {
@@ -196,7 +196,7 @@ func (e *MergedStream) sum(all []answer) {
 }
 
 // fork returns an error if an answer has a different task at a position of e.
-func (e *MergedStream) fork(s *answer) error {
+func (e *MergedStream) fork(s *streamAnswer) error {
 	for i := range min(len(s.Tasks), len(e.Tasks)) {
 		if a, b := e.Tasks[i].ID, s.Tasks[i].ID; a != b {
 			return fmt.Errorf("relay %s has task %s at position %d of the stream, where another has %s: "+

@@ -249,15 +249,16 @@ var ErrStatements = errors.New("other statements about the stream than were seen
 // StatementHash is the SHA-256 of a statement.
 type StatementHash [sha256.Size]byte
 
-// Mark records the newest statement seen: its era, number and SHA-256.
-type Mark struct {
+// SeenStatement names the newest statement seen, by era, number and SHA-256.
+type SeenStatement struct {
 	Era    uint64        `json:"era"`
 	Number uint64        `json:"number"`
 	Hash   StatementHash `json:"hash"` // Zeros: no statement was seen.
 }
 
-// Raise compares checked statements with those seen before, and returns the mark to remember.
-func (m Mark) Raise(s Statements, a Authority) (Mark, error) {
+// Raise returns the newest of checked statements, which the caller remembers. It returns [ErrStatements] unless they
+// include m.
+func (m SeenStatement) Raise(s Statements, a Authority) (SeenStatement, error) {
 	if m.Hash != (StatementHash{}) {
 		at := int(m.Number)
 		if a.Era == 0 {
@@ -274,7 +275,7 @@ func (m Mark) Raise(s Statements, a Authority) (Mark, error) {
 	if len(s) == 0 {
 		return m, nil
 	}
-	return Mark{a.Era, a.Number, sha256.Sum256(s[len(s)-1].Statement)}, nil
+	return SeenStatement{a.Era, a.Number, sha256.Sum256(s[len(s)-1].Statement)}, nil
 }
 
 // ParseRecovery parses a recovery key, "ed25519:…"; "" is none.

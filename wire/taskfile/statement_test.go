@@ -173,14 +173,14 @@ func TestMark(t *testing.T) {
 	two := s.says(t, one, 1, "", "new")
 	other := s.says(t, nil, 1, "two", "owner")
 	era := s.says(t, other, 1, "new", "recovery")
-	raise := func(m taskfile.Mark, to taskfile.Statements) (taskfile.Mark, error) {
+	raise := func(m taskfile.SeenStatement, to taskfile.Statements) (taskfile.SeenStatement, error) {
 		a, err := to.Authority(s.trust)
 		require.NoError(t, err)
 		return m.Raise(to, a)
 	}
-	m, err := raise(taskfile.Mark{}, nil)
+	m, err := raise(taskfile.SeenStatement{}, nil)
 	require.NoError(t, err)
-	require.Equal(t, taskfile.Mark{}, m)
+	require.Equal(t, taskfile.SeenStatement{}, m)
 	m, err = raise(m, one)
 	require.NoError(t, err)
 	for _, bad := range []taskfile.Statements{nil, other, s.says(t, other, 1, "new", "two")} {

@@ -69,7 +69,7 @@ func TestCut(t *testing.T) {
 		for row := range 30 {
 			_, err := db.Exec(`INSERT INTO a VALUES (1)`)
 			require.NoError(t, err)
-			disk.Mark(disk.Steps(), "row")
+			disk.AddCheckpoint(disk.Steps(), "row")
 			if row%5 == 4 {
 				_, err := db.Exec(`PRAGMA wal_checkpoint(TRUNCATE)`)
 				require.NoError(t, err)

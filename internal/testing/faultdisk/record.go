@@ -16,12 +16,12 @@ const sector = 512
 
 // recording holds every change of a folder, in order.
 type recording struct {
-	folder string
-	inodes map[string]int // current inodes, by name
-	last   int
-	log    []change
-	marks  []Mark
-	start  image
+	folder      string
+	inodes      map[string]int // current inodes, by name
+	last        int
+	log         []change
+	checkpoints []Checkpoint
+	start       image
 }
 
 // kind is what a change does.
@@ -57,8 +57,8 @@ type image struct {
 	bytes map[int][]byte
 }
 
-// Mark is a statement made when the log had this many steps: after any later cut, it must hold.
-type Mark struct {
+// Checkpoint is a statement made when the log had this many steps: after any later cut, it must hold.
+type Checkpoint struct {
 	Step int
 	What any
 }
@@ -102,12 +102,12 @@ func (d *Disk) When(steps int) time.Time {
 	return d.record.log[steps-1].when
 }
 
-// Mark records a statement made after step steps.
-func (d *Disk) Mark(step int, what any) {
+// AddCheckpoint records a statement made after step steps.
+func (d *Disk) AddCheckpoint(step int, what any) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if d.record != nil {
-		d.record.marks = append(d.record.marks, Mark{step, what})
+		d.record.checkpoints = append(d.record.checkpoints, Checkpoint{step, what})
 	}
 }
 
@@ -115,7 +115,7 @@ func (d *Disk) Mark(step int, what any) {
 func (d *Disk) Marked(step int) (out []any) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	for _, m := range d.record.marks {
+	for _, m := range d.record.checkpoints {
 		if m.Step <= step {
 			out = append(out, m.What)
 		}

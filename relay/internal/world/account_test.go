@@ -187,7 +187,7 @@ func pathOf(req *http.Request) (epoch, seq uint64) {
 }
 
 // offered records the manifest that anyone gives to the second relay, if it is signed and complete.
-func (a *account) offered(req *http.Request, got *answer) {
+func (a *account) offered(req *http.Request, got *recordedResponse) {
 	second := a.world.parties["relay2"]
 	life := second.alive()
 	r, err := onion.NewBatchReader(bytes.NewReader(got.body), 1<<20)
@@ -209,7 +209,7 @@ func (a *account) offered(req *http.Request, got *answer) {
 
 // otherBatch is a batch that a lying first relay might sign for the requested number: of reports that it has seen,
 // whether or not they were released already.
-func (a *account) otherBatch(req *http.Request) *answer {
+func (a *account) otherBatch(req *http.Request) *recordedResponse {
 	epoch, seq := pathOf(req)
 	sign := a.world.firstSign
 	a.mu.Lock()
@@ -239,7 +239,8 @@ func (a *account) otherBatch(req *http.Request) *answer {
 	if err != nil {
 		panic(err)
 	}
-	return &answer{status: http.StatusOK, header: http.Header{"Content-Type": {"application/msgpack"}}, body: raw}
+	return &recordedResponse{status: http.StatusOK,
+		header: http.Header{"Content-Type": {"application/msgpack"}}, body: raw}
 }
 
 // commitment is a statement of a party to another, which it must never take back.
@@ -257,25 +258,25 @@ func (w *world) noteRequest(from, to string, req *http.Request) {
 	if p := w.parties[from]; p != nil && question(req) == "confirm" {
 		at := batchAt{hop: slices.Index(relayNames, to)}
 		at.epoch, at.seq = pathOf(req)
-		p.disk.Mark(p.disk.Steps(), commitment{confirms: &at, at: w.since()})
+		p.disk.AddCheckpoint(p.disk.Steps(), commitment{confirms: &at, at: w.since()})
 	}
 }
 
 // noteAnswer records the commitment in a party's answer.
-func (w *world) noteAnswer(_, to string, req *http.Request, got *answer) {
+func (w *world) noteAnswer(_, to string, req *http.Request, got *recordedResponse) {
 	hop := slices.Index(relayNames, to)
 	switch kind := question(req); {
 	case hop >= 0 && kind == "batch" && (got.status == http.StatusOK || got.status == http.StatusPartialContent):
 		w.account.released(hop, got.body)
 		if b, err := onion.ParseBatch(got.body); err == nil {
 			m, _ := b.Header()
-			w.parties[to].disk.Mark(got.step, commitment{handedOut: &batchAt{hop, m.Epoch, m.Seq},
+			w.parties[to].disk.AddCheckpoint(got.step, commitment{handedOut: &batchAt{hop, m.Epoch, m.Seq},
 				hash: sha256.Sum256(b.Manifest), at: w.since()})
 		}
 	case hop >= 0 && kind == "end" && got.status == http.StatusOK:
 		at := batchAt{hop: hop}
 		at.epoch, _ = pathOf(req)
-		w.parties[to].disk.Mark(got.step,
+		w.parties[to].disk.AddCheckpoint(got.step,
 			commitment{handedOut: &at, end: true, hash: sha256.Sum256(got.body), at: w.since()})
 	case hop >= 0 && kind == "confirm" && got.status == http.StatusNoContent:
 		at := batchAt{hop: hop}

@@ -59,7 +59,7 @@ func ofNumbers(at time.Duration, hop int, stranger bool, seed uint64) fault {
 			key = keyOf(seed)
 		}
 		for _, one := range w.badNumbers(hop, key) {
-			w.send(relayNames[hop], one.req, func(got *answer) {
+			w.send(relayNames[hop], one.req, func(got *recordedResponse) {
 				w.account.count(&w.account.refused)
 				if why := refusal(got); !slices.Contains(one.refused, why) {
 					w.account.note("a bad number was taken", "%s %s: %d %s", one.req.Method, one.req.URL.Path,
@@ -146,14 +146,14 @@ func handed(method, target string, key ed25519.PrivateKey, purpose signing.Purpo
 }
 
 // send sends a request to a party, if it runs, and passes its answer to a check.
-func (w *world) send(to string, req *http.Request, check func(got *answer)) {
+func (w *world) send(to string, req *http.Request, check func(got *recordedResponse)) {
 	if got, err := w.parties[to].either().ask("stranger", req); err == nil {
 		check(got)
 	}
 }
 
 // refusal returns the name of the problem in an answer, or "".
-func refusal(a *answer) problem.Name {
+func refusal(a *recordedResponse) problem.Name {
 	if a.status/100 == 2 {
 		return ""
 	}
@@ -202,7 +202,7 @@ func ofEndless(at, lasts time.Duration) fault {
 
 // endlessBatch is a batch of n submissions for the requested number, none of whose slots opens. There are twice as many
 // of them as the next relay may destroy.
-func (a *account) endlessBatch(req *http.Request) *answer {
+func (a *account) endlessBatch(req *http.Request) *recordedResponse {
 	epoch, seq := pathOf(req)
 	if seq > 3*worldAllowance {
 		return nil
@@ -228,7 +228,8 @@ func (a *account) endlessBatch(req *http.Request) *answer {
 	if err != nil {
 		panic(err)
 	}
-	return &answer{status: http.StatusOK, header: http.Header{"Content-Type": {"application/msgpack"}}, body: raw}
+	return &recordedResponse{status: http.StatusOK,
+		header: http.Header{"Content-Type": {"application/msgpack"}}, body: raw}
 }
 
 // checkEndless checks that the second relay has destroyed no more batches of an epoch than it may.
@@ -338,7 +339,7 @@ func (w *world) handJunk(to string, req *http.Request) {
 	var before, after runtime.MemStats
 	runtime.ReadMemStats(&before)
 	begun := w.since()
-	w.send(to, req, func(got *answer) {
+	w.send(to, req, func(got *recordedResponse) {
 		w.account.count(&w.account.handed)
 		runtime.ReadMemStats(&after)
 		if got.status/100 != 4 && got.status != http.StatusServiceUnavailable {

@@ -58,12 +58,12 @@ type network struct {
 
 	mu      sync.Mutex // guards the rest
 	faults  []*linkFault
-	answers map[string]*answer // the first of every kind of question, for replays
-	junk    []byte             // the answer of links that send junk
+	answers map[string]*recordedResponse // the first of every kind of question, for replays
+	junk    []byte                       // the answer of links that send junk
 }
 
-// answer is a party's answer.
-type answer struct {
+// recordedResponse is a party's HTTP response.
+type recordedResponse struct {
 	status int
 	header http.Header
 	body   []byte
@@ -72,7 +72,7 @@ type answer struct {
 }
 
 // response returns the answer for an HTTP client.
-func (a *answer) response() *http.Response {
+func (a *recordedResponse) response() *http.Response {
 	return &http.Response{StatusCode: a.status, Header: a.header, Body: io.NopCloser(bytes.NewReader(a.body)),
 		ContentLength: int64(len(a.body))}
 }
@@ -113,7 +113,7 @@ func question(req *http.Request) string {
 }
 
 // carry forwards a request to a party, and returns its answer.
-func (r *network) carry(from, to string, req *http.Request) (*answer, error) {
+func (r *network) carry(from, to string, req *http.Request) (*recordedResponse, error) {
 	what := r.fault(from, to)
 	switch what {
 	case linkRefuse:
@@ -145,7 +145,7 @@ func (r *network) carry(from, to string, req *http.Request) (*answer, error) {
 }
 
 // keep stores an answer for links that replay.
-func (r *network) keep(to string, req *http.Request, a *answer) {
+func (r *network) keep(to string, req *http.Request, a *recordedResponse) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if kind := to + " " + question(req); r.answers[kind] == nil && a.status == http.StatusOK {
@@ -154,7 +154,7 @@ func (r *network) keep(to string, req *http.Request, a *answer) {
 }
 
 // lie returns the answer of a lying link, or nil.
-func (r *network) lie(what, to string, req *http.Request) *answer {
+func (r *network) lie(what, to string, req *http.Request) *recordedResponse {
 	kind := question(req)
 	switch {
 	case what == linkOver && kind == "batch":
@@ -170,7 +170,7 @@ func (r *network) lie(what, to string, req *http.Request) *answer {
 	case what == linkJunk && kind == "batch", what == linkJunkEnd && kind == "end", what == linkJunkNow && kind == "time":
 		r.mu.Lock()
 		defer r.mu.Unlock()
-		return &answer{status: http.StatusOK, header: http.Header{"Content-Type": {"application/msgpack"}},
+		return &recordedResponse{status: http.StatusOK, header: http.Header{"Content-Type": {"application/msgpack"}},
 			body: r.junk, junk: true}
 	case what == linkReplay:
 		return r.replay(to+" "+kind, nil)
@@ -178,19 +178,19 @@ func (r *network) lie(what, to string, req *http.Request) *answer {
 	return nil
 }
 
-func problemAnswer(name problem.Name) *answer {
+func problemAnswer(name problem.Name) *recordedResponse {
 	w := httptest.NewRecorder()
 	problem.New(name, "").Write(w)
-	return &answer{status: w.Code, header: w.Header(), body: w.Body.Bytes()}
+	return &recordedResponse{status: w.Code, header: w.Header(), body: w.Body.Bytes()}
 }
 
-func (r *network) replay(kind string, otherwise []byte) *answer {
+func (r *network) replay(kind string, otherwise []byte) *recordedResponse {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if a := r.answers[kind]; a != nil || otherwise == nil {
 		return a
 	}
-	return &answer{status: http.StatusOK, header: http.Header{}, body: otherwise}
+	return &recordedResponse{status: http.StatusOK, header: http.Header{}, body: otherwise}
 }
 
 // handler is a party's server in the network, which others dial.
@@ -235,7 +235,7 @@ func (c *clientTransport) Do(req *http.Request) (*http.Response, error) {
 		return nil, err
 	}
 	if a.status == http.StatusCreated || to == "issuer" && req.Method == http.MethodPost && a.status == http.StatusOK {
-		c.network.world.parties[to].disk.Mark(a.step, commitment{acked: c.sends, at: c.network.world.since()})
+		c.network.world.parties[to].disk.AddCheckpoint(a.step, commitment{acked: c.sends, at: c.network.world.since()})
 	}
 	return a.response(), nil
 }
@@ -277,7 +277,7 @@ func (l *life) hold(c net.Conn) (net.Conn, error) {
 }
 
 // ask sends a request to a party that runs.
-func (p *party) ask(from string, req *http.Request) (*answer, error) {
+func (p *party) ask(from string, req *http.Request) (*recordedResponse, error) {
 	life := p.alive()
 	if life == nil {
 		return nil, errLink
@@ -299,7 +299,8 @@ func (p *party) ask(from string, req *http.Request) (*answer, error) {
 	if err != nil {
 		return nil, errLink
 	}
-	return &answer{status: resp.StatusCode, header: resp.Header, body: body, step: int(stamped.step.Load())}, nil
+	return &recordedResponse{status: resp.StatusCode, header: resp.Header, body: body,
+		step: int(stamped.step.Load())}, nil
 }
 
 // stampedConn is a connection to a party. It records the step of the party's disk when the party begins to answer.

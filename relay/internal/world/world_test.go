@@ -198,7 +198,7 @@ func newWorld(seed uint64, folder string, planted *bug) (*world, error) {
 	deployment := *from
 	deployment.Dir = folder
 	w.Cascade = &relaytest.Cascade{Deployment: &deployment, Open: from.Bundles[0]}
-	w.network = &network{world: w, answers: map[string]*answer{}}
+	w.network = &network{world: w, answers: map[string]*recordedResponse{}}
 	w.account = newAccount(w)
 	if w.firstSign, err = keyfile.LoadSign(filepath.Join(folder, relayNames[0], "sign.key")); err != nil {
 		return nil, err

@@ -37,7 +37,7 @@ func open() (*edge.Worker, error) {
 	host := edge.Host{HTTP: fetcher{fetch.NewClient()}, Pause: pause, Background: background, Log: logLine,
 		Secret: secret}
 	if !cloudflare.GetBinding(visitors).IsUndefined() {
-		host.Claim = claim
+		host.CheckQuota = claim
 	}
 	return edge.New(config, host)
 }

@@ -30,7 +30,7 @@ function noiseOf(task: Task, trials: string, chance: string): Noise {
 const mean = ({ trials, chance }: Noise): number => Number(trials) * toNumber(chance);
 
 /** Rounds one fraction of 2^53. */
-const settle = (source: Source, f: bigint): bigint => (source.below(one) < f ? one : 0n);
+const roundAtRandom = (source: Source, f: bigint): bigint => (source.below(one) < f ? one : 0n);
 
 /** Rounds fractions to 0 or 2^53 so that their sum rounds to a neighboring whole number. */
 function roundTogether(source: Source, fractions: readonly bigint[]): bigint[] {
@@ -51,7 +51,7 @@ function roundTogether(source: Source, fractions: readonly bigint[]): bigint[] {
     open = first ? k : j;
     if (rest === one) open = -1;
   }
-  if (open >= 0) f[open] = settle(source, f[open]!);
+  if (open >= 0) f[open] = roundAtRandom(source, f[open]!);
   return f;
 }
 
@@ -99,7 +99,7 @@ export function vectormean(task: Task): Protocol {
     const shifted = (x: number) => ((Math.max(-1, Math.min(x / bound, 1)) + 1) * units) / 2;
     const t = a.map((x) => (frame ? shifted(x) : Math.min(Math.abs(x), 1) * units));
     const fractions = t.map((x) => BigInt(Math.floor((x - Math.floor(x)) * 2 ** 53)));
-    const up = frame ? fractions.map((f) => settle(source, f)) : roundTogether(source, fractions);
+    const up = frame ? fractions.map((f) => roundAtRandom(source, f)) : roundTogether(source, fractions);
     return t.map((x, j) => (!frame && a[j]! < 0 ? -1n : 1n) * (BigInt(Math.floor(x)) + up[j]! / one));
   };
 
