@@ -100,7 +100,8 @@ func (s *store) writeMarks() error {
 		if err != nil {
 			return fmt.Errorf("couldn't read the store: %w", err)
 		}
-		if row == nil || row.Name != b.Name || row.count().StoreRolledBack(b.Commits) || row.count().MarkRolledBack(b.Commits) {
+		if row == nil || row.Name != b.Name || row.count().StoreRolledBack(b.Commits) ||
+			row.count().MarkRolledBack(b.Commits) {
 			return fmt.Errorf("couldn't count token requests: %w", ErrStateRollback)
 		}
 		row.Erased = b.Erased

@@ -72,8 +72,8 @@ type Config struct {
 	// 1h.
 	FollowInterval time.Duration `yaml:"follow_interval"`
 
-	// SignKey is the file of the issuer's Ed25519 key, which signed its list of token keys. With it the issuer signs its
-	// clock for relays that ask, which gives them one more clock to compare with. Default: none.
+	// SignKey is the file of the issuer's Ed25519 key, which signed its list of token keys. With it the issuer signs
+	// its clock for relays that ask, which gives them one more clock to compare with. Default: none.
 	SignKey string `yaml:"sign_key"`
 
 	// OldSignKeys are files of keys that SignKey has replaced in streams (`doona task rotate-key`). The issuer still signs

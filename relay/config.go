@@ -59,9 +59,9 @@ type Config struct {
 	Store string `yaml:"store"`
 
 	// Secret is a file outside the store. The relay creates it with mode 0600 if it does not exist. It holds the keys
-	// that encrypt and hash the store's rows. The relay destroys each key as soon as its rows are no longer needed: keep
-	// the file out of backups. Several processes on one store need the same file, or copies of it from before any of
-	// them ran. Required.
+	// that encrypt and hash the store's rows. The relay destroys each key as soon as its rows are no longer needed:
+	// keep the file out of backups. Several processes on one store need the same file, or copies of it from before any
+	// of them ran. Required.
 	Secret string `yaml:"secret"`
 
 	// Scratch is a folder with space for the largest batch. The relay permutes a batch that does not fit in memory in a
@@ -98,12 +98,13 @@ type Config struct {
 	// Range 10ms to 1h.
 	PullInterval time.Duration `yaml:"pull_interval"`
 
-	// Skew is how much clients' clocks may differ: an epoch accepts reports from Skew before its start to Skew after its
-	// end. Default 5m, the value that every client expects; use less only for tests and demonstrations. Range 1ms to 5m.
+	// Skew is how much clients' clocks may differ: an epoch accepts reports from Skew before its start to Skew after
+	// its end. Default 5m, the value that every client expects; use less only for tests and demonstrations. Range 1ms
+	// to 5m.
 	Skew time.Duration `yaml:"skew"`
 
-	// GiveUp is how long after an epoch's end a later relay waits for its upstream relay. Then it ends the epoch, erases
-	// the epoch's key and records a finding. Default 168h. Range above Skew.
+	// GiveUp is how long after an epoch's end a later relay waits for its upstream relay. Then it ends the epoch,
+	// erases the epoch's key and records a finding. Default 168h. Range above Skew.
 	GiveUp time.Duration `yaml:"give_up"`
 
 	// Retention is how long after an epoch's end its manifests and findings stay. Then the relay destroys them, and the

@@ -26,8 +26,8 @@ type RolledBackRelay struct {
 	// Cause says what was rolled back or lost.
 	Cause string
 
-	// Epochs have begun and have not ended, according to the clock, the store or the marks in the key files. They include
-	// epochs of tasks that are no longer configured.
+	// Epochs have begun and have not ended, according to the clock, the store or the marks in the key files. They
+	// include epochs of tasks that are no longer configured.
 	Epochs []BegunEpoch
 
 	relay   *Relay

@@ -86,8 +86,9 @@ func (r *Relay) Run(ctx context.Context) error {
 // listen opens the public and the admin address.
 func (r *Relay) listen() ([]*service.Server, error) {
 	return service.Listen(r.cfg.Log,
-		service.Endpoint{Address: r.cfg.Listen, Listener: r.cfg.Listener, Handler: r.connections.CloseWhenBusy(r.Handler()),
-			Wrap: r.bound},
+		service.Endpoint{Address: r.cfg.Listen, Listener: r.cfg.Listener,
+			Handler: r.connections.CloseWhenBusy(r.Handler()),
+			Wrap:    r.bound},
 		service.Endpoint{Address: r.cfg.Admin, Listener: r.cfg.AdminListener, Handler: r.AdminHandler()})
 }
 

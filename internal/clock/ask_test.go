@@ -147,7 +147,8 @@ func TestFormerAnswersDoNotCount(t *testing.T) {
 	watch(t, guard)
 	soon := func(s *teller) {
 		t.Helper()
-		require.Eventually(t, func() bool { return slices.Contains(answered(), host(s)) }, patience, 10*time.Millisecond)
+		require.Eventually(t, func() bool { return slices.Contains(answered(), host(s)) }, patience,
+			10*time.Millisecond)
 	}
 	soon(a)
 	guard.SetPeers(client, nil, first, moved)

@@ -40,8 +40,8 @@ func TestSlotFile(t *testing.T) {
 	require.NoError(t, m.Close())
 }
 
-// TestSlotFileTorn: a crash interrupts a write at any byte. The file holds the previous value or the new one, and can be
-// written again.
+// TestSlotFileTorn: a crash interrupts a write at any byte. The file holds the previous value or the new one, and can
+// be written again.
 func TestSlotFileTorn(t *testing.T) {
 	folder := t.TempDir()
 	file := filepath.Join(folder, "keys")

@@ -311,7 +311,7 @@ func TestNoLedgerIsBegunAnew(t *testing.T) {
 	require.NoError(t, err)
 	text := string(good)
 	for want, raw := range map[string]string{
-		"was rolled back: it has 1 charges, but":   string(old),
+		"was rolled back: it has 1 charges, but":         string(old),
 		"is not the ledger that":                         string(another),
 		"it is cut short":                                text[:len(text)-1],
 		`it does not begin with "doona-ledger"`:          "",

@@ -16,8 +16,8 @@ type storeSnapshot struct {
 	rows    map[rollback.EpochKey][]markRow
 	keys    []rollback.EpochKey              // of epochs and rows
 	tasks   map[[16]byte][]rollback.EpochKey // keys by task
-	history string                        // the database's server and timeline
-	alone   bool                          // one process at a time uses the store
+	history string                           // the database's server and timeline
+	alone   bool                             // one process at a time uses the store
 }
 
 func newSnapshot(all []Progress, rows []markRow) *storeSnapshot {
