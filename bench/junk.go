@@ -47,7 +47,7 @@ func measureJunk(ctx context.Context, _ *Setup) ([]Row, error) {
 	if err != nil {
 		return nil, err
 	}
-	party := handover.NewClient(made.Owner, nil)
+	party := handover.NewRequester(made.Owner, nil)
 	bundles := fixture.JunkBundles(made.Bundle, taskfile.MaxBundle)
 	streams := fixture.JunkStreams(made.Bundle, taskfile.MaxStream)
 	var rows []Row

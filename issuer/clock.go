@@ -34,7 +34,7 @@ func (i *Issuer) loadClock() (err error) {
 	if err != nil {
 		return err
 	}
-	i.relays = handover.NewClient(nil, transport) // requests for the time are not signed
+	i.relays = handover.NewRequester(nil, transport) // requests for the time are not signed
 	shortest := i.hosted().order[0].Epochs.Length
 	for _, s := range i.hosted().order {
 		shortest = min(shortest, s.Epochs.Length)

@@ -51,7 +51,7 @@ type Issuer struct {
 	opened       *service.Connections
 	clock        *clock.Guard
 	signers      *keyfile.Signers // nil if the issuer does not sign its clock
-	relays       *handover.Client // for asking relays for their clocks
+	relays       *handover.Requester // for asking relays for their clocks
 	reserve      *durable.Reserve // for erasing
 	ready        atomic.Bool
 	failing      atomic.Bool // the last write failed

@@ -134,7 +134,7 @@ func TestJoiningRelayKnowsTheOwner(t *testing.T) {
 	joined.Relays = slices.Clone(joined.Relays)
 	joined.Relays[1].URL, joined.Relays[1].SignKey = "http://"+cfg.Listen, public
 	requireSoon(t, func() bool {
-		_, err := handover.NewClient(private, nil).NextKeys(t.Context(), c.Open, &joined, 1, 1)
+		_, err := handover.NewRequester(private, nil).NextKeys(t.Context(), c.Open, &joined, 1, 1)
 		return err == nil
 	})
 }

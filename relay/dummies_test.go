@@ -88,7 +88,7 @@ func TestDummiesLookLikePeeledSlots(t *testing.T) {
 			require.NoError(t, c.Post(t.Context(), 0, c.Seal(t, 0, 2), relaytest.Network(i)))
 		}
 		var pulled *onion.Batch
-		next := handover.NewClient(c.SignKey(t, 1), nil)
+		next := handover.NewRequester(c.SignKey(t, 1), nil)
 		require.Eventually(t, func() bool {
 			var err error
 			pulled, err = next.Pull(t.Context(), c.Open, 0, 0, 0)

@@ -30,7 +30,7 @@ func FuzzHandler(f *testing.F) {
 	r, c := fuzzedRelay(f)
 	handler := r.Handler()
 	next := c.SignKey(f, 1)
-	batch, err := handover.NewClient(next, nil).Pull(f.Context(), c.Open, 0, 0, 0)
+	batch, err := handover.NewRequester(next, nil).Pull(f.Context(), c.Open, 0, 0, 0)
 	require.NoError(f, err)
 	for _, seed := range requests {
 		f.Add([]byte(strings.ReplaceAll(seed, "\n", "\r\n")))
@@ -102,7 +102,7 @@ func fuzzedRelay(f *testing.F) (*relay.Relay, *relaytest.Cascade) {
 	for i := range 20 {
 		require.NoError(f, c.Post(f.Context(), 0, c.Seal(f, 0, uint64(i)), relaytest.Network(i)))
 	}
-	next := handover.NewClient(c.SignKey(f, 1), nil)
+	next := handover.NewRequester(c.SignKey(f, 1), nil)
 	require.Eventually(f, func() bool {
 		_, err := next.Pull(f.Context(), c.Open, 0, 0, 1)
 		return err == nil

@@ -60,7 +60,7 @@ func TestLoadCompares(t *testing.T) {
 
 	status, _, log = runOwner(t, append(args, "100")...)
 	require.Equal(t, 1, status)
-	require.Contains(t, log, "estimate is of 100 other clients already")
+	require.Contains(t, log, "already has an estimate of 100 other clients")
 }
 
 // TestLoadLeftOver: clients who do not fill a batch are in no estimate. The generator refuses that if it can know it,

@@ -163,7 +163,7 @@ func TestLostConfirmation(t *testing.T) {
 		}
 		b, err := onion.ParseBatch(raw)
 		require.NoError(t, err)
-		next := handover.NewClient(c.SignKey(t, 1), nil)
+		next := handover.NewRequester(c.SignKey(t, 1), nil)
 		for range 2 { // the first answer was lost
 			require.NoError(t, next.Confirm(t.Context(), c.Open, 0, 0, 0, b.Manifest))
 			_, err = next.Pull(t.Context(), c.Open, 0, 0, 0)

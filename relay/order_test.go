@@ -222,7 +222,7 @@ func TestSeizedDiskWithNoise(t *testing.T) {
 		c := relaytest.New(t, o)
 		c.Start(t, 0)
 		clients, secrets := post(t, c, 0, 10)
-		next := handover.NewClient(c.SignKey(t, 1), nil)
+		next := handover.NewRequester(c.SignKey(t, 1), nil)
 		var batch *onion.Batch
 		requireSoon(t, func() (accepted bool) {
 			var err error

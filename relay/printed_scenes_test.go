@@ -75,7 +75,7 @@ func TestPrintedLife(t *testing.T) {
 
 	s.section("refused of next hops")
 	next, stranger := s.hop(1), s.client(s.VerifierSign())
-	pull := func(c *handover.Client, epoch, seq uint64) { c.Pull(t.Context(), s.Open, 0, epoch, seq) }
+	pull := func(c *handover.Requester, epoch, seq uint64) { c.Pull(t.Context(), s.Open, 0, epoch, seq) }
 	batch := func(epoch, seq any) string {
 		return fmt.Sprintf("%s/v1/tasks/%s/epochs/%v/batches/%v", base, s.Open.ID, epoch, seq)
 	}

@@ -170,15 +170,15 @@ var keyText = regexp.MustCompile(`"[A-Za-z0-9_-]{40,}"`)
 var nowField = regexp.MustCompile(`"now":\d+`)
 
 // client returns a next hop's or an owner's client whose answers are recorded.
-func (s *scene) client(keyFile string) *handover.Client {
+func (s *scene) client(keyFile string) *handover.Requester {
 	s.t.Helper()
 	key, err := keyfile.LoadSign(keyFile)
 	require.NoError(s.t, err)
-	return handover.NewClient(key, s)
+	return handover.NewRequester(key, s)
 }
 
 // hop returns the client with which the relay at a hop asks its upstream relay.
-func (s *scene) hop(hop int) *handover.Client {
+func (s *scene) hop(hop int) *handover.Requester {
 	return s.client(filepath.Join(s.Dir, fmt.Sprintf("relay%d", hop+1), "sign.key"))
 }
 

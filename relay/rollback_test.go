@@ -60,7 +60,7 @@ func TestStateRollbackShowsByAnotherBatch(t *testing.T) {
 			}
 			next := c.Verifier
 			if hop == 0 {
-				next = handover.NewClient(c.SignKey(t, 1), nil)
+				next = handover.NewRequester(c.SignKey(t, 1), nil)
 			}
 			pull := func(seq uint64, before handover.HistoryDigest) (b *onion.Batch, err error) {
 				requireSoon(t, func() bool {
@@ -263,7 +263,7 @@ func TestStateRollbackShowsByTheNextHop(t *testing.T) {
 // rollback, which would make the operator end good epochs, too.
 func TestAnEndedEpochIsNotRolledBack(t *testing.T) {
 	c := relaytest.New(t, relaytest.Options{})
-	next := handover.NewClient(c.SignKey(t, 1), nil)
+	next := handover.NewRequester(c.SignKey(t, 1), nil)
 	pull := func(seq uint64, manifests ...[]byte) (b *onion.Batch, err error) {
 		requireSoon(t, func() bool {
 			b, err = next.PullOnce(t.Context(), handover.Request{Open: c.Open, Seq: seq,

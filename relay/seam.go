@@ -19,7 +19,7 @@ func (r *Relay) applySeam() {
 			open.Task, t.Open = &of, &open
 		}
 		if s.Transport != nil {
-			t.Upstream = handover.NewClient(t.Sign, s.Transport(r.outgoing))
+			t.Upstream = handover.NewRequester(t.Sign, s.Transport(r.outgoing))
 		}
 	}
 	if s.Draw != nil {

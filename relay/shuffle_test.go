@@ -84,7 +84,7 @@ func orderAfter(t *testing.T, c *relaytest.Cascade, hop int, seq uint64) (order 
 	t.Helper()
 	next := c.Verifier
 	if hop+1 < c.Open.VerifierHop() {
-		next = handover.NewClient(c.SignKey(t, hop+1), nil)
+		next = handover.NewRequester(c.SignKey(t, hop+1), nil)
 	}
 	var batch *onion.Batch
 	requireSoon(t, func() (ready bool) {

@@ -68,7 +68,7 @@ func (s *stated) hand(t *testing.T, hop int, statement []byte) error {
 }
 
 // renew has an owner sign the task at position 1 and hands it to all relays.
-func (s *stated) renew(t *testing.T, owner *handover.Client) error {
+func (s *stated) renew(t *testing.T, owner *handover.Requester) error {
 	t.Helper()
 	bundle, err := owner.Renew(t.Context(), s.Open, handover.Renewal{Count: 1, Now: s.Clock.Now(),
 		Verifier: s.list, Recovery: s.trust.Recovery})
@@ -108,7 +108,7 @@ func TestOwnerHandsOn(t *testing.T) {
 	_, err := old.NextKeys(t.Context(), s.Open, s.Open.Task, 0, 1)
 	require.ErrorIs(t, err, handover.ErrUnauthorized)
 	require.ErrorContains(t, s.renew(t, old), "owner-key")
-	require.NoError(t, s.renew(t, handover.NewClient(private, nil)))
+	require.NoError(t, s.renew(t, handover.NewRequester(private, nil)))
 	served, err := s.Verifier.Stream(t.Context(), s.Open, s.trust)
 	require.NoError(t, err)
 	require.Len(t, served.Tasks, 2)
@@ -135,8 +135,8 @@ func TestThiefLosesTheKey(t *testing.T) {
 	for _, bad := range [][]byte{accepted, end, other} {
 		require.Error(t, s.hand(t, 0, bad))
 	}
-	require.ErrorContains(t, s.renew(t, handover.NewClient(thief, nil)), "owner-key")
-	require.NoError(t, s.renew(t, handover.NewClient(private, nil)))
+	require.ErrorContains(t, s.renew(t, handover.NewRequester(thief, nil)), "owner-key")
+	require.NoError(t, s.renew(t, handover.NewRequester(private, nil)))
 }
 
 // TestStreamStops: the first relay accepts no more reports and no task follows.
@@ -151,7 +151,7 @@ func TestStreamStops(t *testing.T) {
 	require.ErrorIs(t, err, problem.New(problem.EpochClosed, ""))
 	_, err = client.NextKeys(t.Context(), s.Open, s.Open.Task, 0, 1)
 	require.ErrorIs(t, err, handover.ErrUnauthorized)
-	_, err = handover.NewClient(make(ed25519.PrivateKey, 64), nil).NextKeys(t.Context(), s.Open, s.Open.Task, 0, 1)
+	_, err = handover.NewRequester(make(ed25519.PrivateKey, 64), nil).NextKeys(t.Context(), s.Open, s.Open.Task, 0, 1)
 	require.ErrorIs(t, err, handover.ErrUnauthorized, "a key that nobody has")
 }
 
@@ -194,5 +194,5 @@ func TestRelaysAgreeAgain(t *testing.T) {
 	for hop := range s.Open.Relays {
 		require.NoError(t, s.hand(t, hop, again))
 	}
-	require.NoError(t, s.renew(t, handover.NewClient(private, nil)))
+	require.NoError(t, s.renew(t, handover.NewRequester(private, nil)))
 }

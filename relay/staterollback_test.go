@@ -175,7 +175,7 @@ func requireKept(t *testing.T, c *relaytest.Cascade, hop int, last *onion.Batch,
 	t.Helper()
 	next, manifest := c.Verifier, last.Manifest
 	if hop+1 < c.Open.VerifierHop() {
-		next = handover.NewClient(c.SignKey(t, hop+1), nil)
+		next = handover.NewRequester(c.SignKey(t, hop+1), nil)
 		m, err := last.Header()
 		require.NoError(t, err)
 		var source onion.SignedManifest

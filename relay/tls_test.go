@@ -117,7 +117,7 @@ func TestTLS(t *testing.T) {
 	}
 	sign, err := keyfile.LoadSign(c.VerifierSign())
 	require.NoError(t, err)
-	_, err = handover.NewClient(sign, nil).Pull(t.Context(), c.Open, 1, 0, 0)
+	_, err = handover.NewRequester(sign, nil).Pull(t.Context(), c.Open, 1, 0, 0)
 	require.ErrorContains(t, err, "certificate", "a client that does not trust the authority sends no request")
 }
 

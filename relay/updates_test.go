@@ -214,10 +214,10 @@ func TestUpdatesNeedTheNextHop(t *testing.T) {
 	own := task.SignKey(stranger.Public().(ed25519.PublicKey))
 	require.Equal(t, http.StatusForbidden, ask(own, handover.Signed(stranger, signing.Updates,
 		handover.UpdatesBody(key(0), own))), "a stranger")
-	updates, err := handover.NewClient(sign, nil).UpstreamStatus(t.Context(), relays[0], nil)
+	updates, err := handover.NewRequester(sign, nil).UpstreamStatus(t.Context(), relays[0], nil)
 	require.NoError(t, err)
 	require.Equal(t, []handover.OpenEpoch{{TaskID: c.Open.ID[:]}}, updates.Epochs)
-	same, err := handover.NewClient(sign, nil).UpstreamStatus(t.Context(), relays[0], updates)
+	same, err := handover.NewRequester(sign, nil).UpstreamStatus(t.Context(), relays[0], updates)
 	require.NoError(t, err)
 	require.Same(t, updates, same)
 }

@@ -39,7 +39,7 @@ type attack struct {
 type surrounded struct {
 	noise  string // clients or relays
 	task   *simulatedTask
-	verify *handover.Client
+	verify *handover.Requester
 	opener *onion.Opener
 	sealer *onion.Sealer
 	next   uint64 // Number of the next batch.
@@ -124,7 +124,7 @@ func surround(ctx context.Context, d *quickstart.Deployment, i int, name string,
 	if err != nil {
 		return nil, err
 	}
-	s := &surrounded{noise: name, task: &simulatedTask{t}, verify: handover.NewClient(sign, nil)}
+	s := &surrounded{noise: name, task: &simulatedTask{t}, verify: handover.NewRequester(sign, nil)}
 	if s.opener, err = onion.NewOpener(t.Open.Task, t.Open.ID, t.Open.VerifierHop(), 0, key); err != nil {
 		return nil, err
 	}

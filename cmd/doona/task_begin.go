@@ -29,7 +29,7 @@ func (f *taskFlags) begin(ctx context.Context, t *task.Task, lists []*onion.Sign
 			asked = append(asked, hop)
 		}
 	}
-	owner := handover.NewClient(key, transport)
+	owner := handover.NewRequester(key, transport)
 	bundle, err := f.written(t, asked, task.SignKey(key.Public().(ed25519.PublicKey)))
 	if errors.Is(err, fs.ErrNotExist) {
 		label := taskfile.LabelOf(t)

@@ -97,7 +97,7 @@ func (f *renewFlags) run(cmd *cobra.Command, first string) error {
 	if err != nil {
 		return err
 	}
-	owner := handover.NewClient(key, transport)
+	owner := handover.NewRequester(key, transport)
 	raw, err := taskfile.ReadFile(f.out)
 	if errors.Is(err, fs.ErrNotExist) {
 		raw, err = f.sign(cmd.Context(), owner, root)
@@ -144,7 +144,7 @@ func loadNewest(root *taskfile.Open, file string) (*taskfile.Open, error) {
 }
 
 // sign signs the next task, checks it as a client would, and writes it.
-func (f *renewFlags) sign(ctx context.Context, owner *handover.Client, root *taskfile.Open) ([]byte, error) {
+func (f *renewFlags) sign(ctx context.Context, owner *handover.Requester, root *taskfile.Open) ([]byte, error) {
 	lists := map[string]*onion.SignedKeyList{}
 	for _, path := range []string{f.verifier, f.issuer} {
 		if path == "" {
@@ -210,7 +210,7 @@ func (f *renewFlags) sign(ctx context.Context, owner *handover.Client, root *tas
 }
 
 // handOver sends the task to every relay, the last one first.
-func (f *renewFlags) handOver(ctx context.Context, owner *handover.Client, root *taskfile.Open, raw []byte) (
+func (f *renewFlags) handOver(ctx context.Context, owner *handover.Requester, root *taskfile.Open, raw []byte) (
 	*taskfile.Open, error) {
 	bundle, err := taskfile.ParseBundle(raw)
 	if err != nil {
@@ -234,7 +234,8 @@ func (f *renewFlags) handOver(ctx context.Context, owner *handover.Client, root 
 
 // tellRetired sends the task to relays of the first task that were replaced, as clients may still ask one of them for
 // the stream. They may be down.
-func (f *renewFlags) tellRetired(ctx context.Context, owner *handover.Client, root, next *taskfile.Open, raw []byte) {
+func (f *renewFlags) tellRetired(ctx context.Context, owner *handover.Requester, root, next *taskfile.Open,
+	raw []byte) {
 	for hop, relay := range root.Relays {
 		if next.Stream.Now(relay.SignKey) == next.Relays[hop].SignKey {
 			continue

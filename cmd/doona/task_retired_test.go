@@ -28,7 +28,7 @@ type retired struct {
 	dir      string
 	stop     func() // stops the replaced relay
 	second   func() // stops the second relay
-	owner    *handover.Client
+	owner    *handover.Requester
 }
 
 // newRetired also makes the keys "recovery", "next" and "candidate" in its folder.

@@ -147,7 +147,7 @@ func (f *statementFlags) run(cmd *cobra.Command, first string) error {
 	if err != nil {
 		return err
 	}
-	client, trust := handover.NewClient(nil, transport), root.Trust(recovery)
+	client, trust := handover.NewRequester(nil, transport), root.Trust(recovery)
 	served, err := client.FetchMergedStream(cmd.Context(), root, latest, trust)
 	if err != nil {
 		return err
@@ -203,7 +203,7 @@ func (f *statementFlags) state(trust taskfile.Trust, served *handover.MergedStre
 }
 
 // writeMissing writes the tasks that some relay lacks beside the statement: FILE.POSITION.bundle.
-func (f *statementFlags) writeMissing(ctx context.Context, client *handover.Client,
+func (f *statementFlags) writeMissing(ctx context.Context, client *handover.Requester,
 	served *handover.MergedStream) error {
 	for _, t := range served.Tasks[served.Least:] {
 		raw, _, err := client.Bundle(ctx, t.ID, served.From)
@@ -222,7 +222,7 @@ func (f *statementFlags) missing(t *taskfile.Open) string {
 }
 
 // handOver sends the statement to every relay, the last one first, and returns the result.
-func (f *statementFlags) handOver(ctx context.Context, client *handover.Client, root *taskfile.Open,
+func (f *statementFlags) handOver(ctx context.Context, client *handover.Requester, root *taskfile.Open,
 	served *handover.MergedStream, raw []byte) (*statementResult, error) {
 	last := served.Tasks[len(served.Tasks)-1].Task
 	var failed error

@@ -13,7 +13,7 @@ import (
 // neighbour is another party of the same tasks, which answers with its signed clock.
 type neighbour struct {
 	name   string // host and port in its newest URL
-	client *handover.Client
+	client *handover.Requester
 	routes []route // ways to ask it, by the newest task first
 	id     string  // identifies the routes
 }

@@ -119,7 +119,7 @@ func TestOnePartyCountsOnce(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			guard, err := clock.New(clock.Options{})
 			require.NoError(t, err)
-			guard.SetPeers(handover.NewClient(nil, nil), s.own, s.tasks...)
+			guard.SetPeers(handover.NewRequester(nil, nil), s.own, s.tasks...)
 			watch(t, guard)
 			require.Eventually(t, func() bool { return guard.Read().Doubt != clock.DoubtAsking }, patience,
 				10*time.Millisecond)
@@ -140,7 +140,7 @@ func TestFormerAnswersDoNotCount(t *testing.T) {
 	b.knowsOnly(moved)
 	guard, err := clock.New(clock.Options{})
 	require.NoError(t, err)
-	client := handover.NewClient(nil, nil)
+	client := handover.NewRequester(nil, nil)
 	host := func(s *teller) string { return strings.TrimPrefix(s.URL, "http://") }
 	answered := func() []string { return slices.Collect(maps.Keys(guard.Offsets())) }
 	guard.SetPeers(client, nil, first)
@@ -181,7 +181,7 @@ func TestNeighboursComeAndGo(t *testing.T) {
 	first, second, third := taskOf(1, old), taskOf(2, old), taskOf(3, fresh)
 	old.knowsOnly(first)
 	fresh.knowsOnly(third)
-	client := handover.NewClient(nil, nil)
+	client := handover.NewRequester(nil, nil)
 	answered := func(s *teller) func() bool {
 		return func() bool {
 			_, ok := guard.Offsets()[strings.TrimPrefix(s.URL, "http://")]

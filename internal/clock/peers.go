@@ -19,7 +19,7 @@ import (
 //
 // Routes belong to one party if they share a key, a key and its replacement, or a host and port. A party that counted
 // as two could outvote this machine's clock. Two parties that count as one only make the time doubtful for longer.
-func (g *Guard) SetPeers(client *handover.Client, own []task.SignKey, tasks ...*taskfile.Open) {
+func (g *Guard) SetPeers(client *handover.Requester, own []task.SignKey, tasks ...*taskfile.Open) {
 	neighbours := peersOf(client, own, tasks)
 	names := make([]string, len(neighbours))
 	for i, n := range neighbours {
@@ -81,7 +81,7 @@ func routesOf(tasks []*taskfile.Open) (all []route) {
 const maxTasks = 2
 
 // peersOf returns the neighbours of the party with keys own in tasks.
-func peersOf(client *handover.Client, own []task.SignKey, tasks []*taskfile.Open) (neighbours []neighbour) {
+func peersOf(client *handover.Requester, own []task.SignKey, tasks []*taskfile.Open) (neighbours []neighbour) {
 	all := routesOf(tasks)
 	found := parties{}
 	for _, r := range all {

@@ -114,7 +114,7 @@ func (s *Sandbox) StartTask(d *Deployment, i int, name string) (*Task, error) {
 	if t.Verifier, err = verifier.New(t.Open, keys); err != nil {
 		return nil, err
 	}
-	puller, err := collect.NewPuller(t.Verifier, handover.NewClient(sign, nil), filepath.Join(d.Dir, "batches", name),
+	puller, err := collect.NewPuller(t.Verifier, handover.NewRequester(sign, nil), filepath.Join(d.Dir, "batches", name),
 		slog.New(slog.DiscardHandler))
 	if err != nil {
 		return nil, err

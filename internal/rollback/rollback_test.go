@@ -315,7 +315,7 @@ func TestUnsynced(t *testing.T) {
 	}
 	kill(2)
 	again := open(t, path)
-	require.NoError(t, again.Raise(steps(key(1, 1), 2)), "no news")
+	require.NoError(t, again.Raise(steps(key(1, 1), 2)), "no change")
 	require.Equal(t, 1, syncs, "by who opens it")
 	require.NoError(t, again.Raise(steps(key(1, 1), 2)))
 	require.NoError(t, again.Sync())

@@ -18,7 +18,7 @@ var ErrForked = errors.New("the relays serve another stream")
 // Follow takes new tasks from the stream's relays, for a party that owners do not hand tasks to. It takes each task
 // after ready has found that it can be served. Keys for other numbers of epochs stay, because the operator has made
 // them.
-func (f *Folder) Follow(ctx context.Context, client *handover.Client, now uint64, ready func(*Task) error) error {
+func (f *Folder) Follow(ctx context.Context, client *handover.Requester, now uint64, ready func(*Task) error) error {
 	if err := f.Refresh(); err != nil {
 		return err
 	}
@@ -56,7 +56,7 @@ func checkSameStream(tasks []*Task, served []*taskfile.Open) error {
 }
 
 // follow takes one task with its key lists. A relay's stream omits the key lists of tasks that are over.
-func (f *Folder) follow(ctx context.Context, client *handover.Client, t *taskfile.Open, now uint64,
+func (f *Folder) follow(ctx context.Context, client *handover.Requester, t *taskfile.Open, now uint64,
 	ready func(*Task) error) error {
 	raw, open, err := client.BundleOf(ctx, t)
 	if err != nil {
@@ -98,7 +98,7 @@ type Followed struct {
 
 // Follower takes the successors of streams from their relays, for issuers and verifiers.
 type Follower struct {
-	Client  *handover.Client
+	Client  *handover.Requester
 	Clock   func() time.Time
 	Every   time.Duration // interval between two attempts per stream
 	Log     *slog.Logger

@@ -12,7 +12,7 @@ import (
 // relayClock compares this machine's clock with the last relay's.
 type relayClock struct {
 	open   *taskfile.Open
-	client *handover.Client
+	client *handover.Requester
 	log    *slog.Logger
 
 	lastCompared time.Time     // time of the last comparison; zero before the first

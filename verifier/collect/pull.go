@@ -36,7 +36,7 @@ type Puller struct {
 
 	verifier *verifier.Verifier
 	open     *taskfile.Open
-	client   *handover.Client
+	client   *handover.Requester
 	log      *slog.Logger
 	release  func() error       // releases the folder
 	cursors  map[uint64]*cursor // By epoch.
@@ -67,7 +67,7 @@ type cursor struct {
 // NewPuller returns a puller that stores batches in dir, which it creates. It adds the batches that dir already holds.
 // It owns the folder until [Puller.Close], because two verifiers pulling into one folder would confirm each other's
 // batches.
-func NewPuller(v *verifier.Verifier, client *handover.Client, dir string, log *slog.Logger) (*Puller, error) {
+func NewPuller(v *verifier.Verifier, client *handover.Requester, dir string, log *slog.Logger) (*Puller, error) {
 	if err := durable.MakeFolder(dir, 0o700); err != nil {
 		return nil, fmt.Errorf("couldn't keep batches: %w", err)
 	}

@@ -490,7 +490,7 @@ func TestPrintedOfAFolder(t *testing.T) {
 	key, err := keyfile.NewSign(filepath.Join(t.TempDir(), "sign"))
 	require.NoError(t, err)
 	relay := played{}
-	client := handover.NewClient(key, relay)
+	client := handover.NewRequester(key, relay)
 	dir := filepath.Join(t.TempDir(), "batches")
 	now := time.Unix(1_600_000_000+86400*2+100, 0)
 	var log bytes.Buffer

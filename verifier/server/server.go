@@ -35,7 +35,7 @@ import (
 type Server struct {
 	cfg     Config
 	signers *keyfile.Signers
-	client  *handover.Client // signs with the newest key
+	client  *handover.Requester // signs with the newest key
 	streams []*stream
 	site    *report.Site
 	metrics *service.Metrics
@@ -114,7 +114,7 @@ func (s *Server) load() (err error) {
 	if err != nil {
 		return err
 	}
-	s.transport, s.client = transport, handover.NewClient(s.signers.Newest, transport)
+	s.transport, s.client = transport, handover.NewRequester(s.signers.Newest, transport)
 	if err := s.loadTasks(); err != nil {
 		return err
 	}
@@ -163,7 +163,7 @@ func (s *Server) openPuller(t *hostedTask) (err error) {
 	} else if err != nil {
 		return err
 	}
-	client := handover.NewClient(s.signers.Of(t.open.Verifier.SignKey), s.transport)
+	client := handover.NewRequester(s.signers.Of(t.open.Verifier.SignKey), s.transport)
 	if t.puller, err = collect.NewPuller(t.verifier, client, filepath.Join(s.cfg.Data, t.open.ID.String()),
 		s.cfg.Log); err == nil {
 		t.puller.Clock, t.puller.Late = s.cfg.Clock, s.cfg.Late

@@ -242,7 +242,7 @@ func TestStreamIsHandedOn(t *testing.T) {
 	raw, err := codec.Marshal(one)
 	require.NoError(t, err)
 	require.NoError(t, c.Verifier.State(t.Context(), c.Open, c.Open.Task, 0, raw))
-	owner := handover.NewClient(private, nil)
+	owner := handover.NewRequester(private, nil)
 	bundle, err := owner.Renew(t.Context(), c.Open, handover.Renewal{Count: 1, Now: c.Clock.Now(),
 		Verifier: c.NextVerifierKeys(t, 1, 1)})
 	require.NoError(t, err)

@@ -69,7 +69,7 @@ func FuzzAnswer(f *testing.F) {
 	f.Add(200, "", "", bytes.Repeat([]byte{0x94}, most+2))
 	f.Fuzz(func(t *testing.T, status int, location, retry string, body []byte) {
 		a := &cannedResponse{status, http.Header{"Location": {location}, "Retry-After": {retry}}, bytes.NewReader(body)}
-		client := handover.NewClient(stranger, a)
+		client := handover.NewRequester(stranger, a)
 		b, err := client.Pull(t.Context(), c.Open, 0, 0, 0)
 		require.LessOrEqual(t, len(body)-a.body.Len(), max(most, 4096)+1)
 		if err == nil {

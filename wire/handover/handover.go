@@ -115,7 +115,7 @@ var (
 	ErrAltered  = errors.New("ciphertexts are not those of the manifest") // Ciphertexts changed after signing.
 )
 
-// Foreign returns which of the three faults above an error of [Client.Pull] is, or nil for any other error. Such a
+// Foreign returns which of the three faults above an error of [Requester.Pull] is, or nil for any other error. Such a
 // fault does not prove that the relay misbehaved.
 func Foreign(err error) error {
 	for _, fault := range []error{ErrStranger, ErrOther, ErrAltered} {
@@ -137,8 +137,8 @@ func (r *InvalidBatchError) Error() string { return r.Err.Error() }
 
 func (r *InvalidBatchError) Unwrap() error { return r.Err }
 
-// Client pulls batches for one party. It is safe for concurrent use.
-type Client struct {
+// Requester pulls batches for one party. It is safe for concurrent use.
+type Requester struct {
 	key  ed25519.PrivateKey
 	http *http.Client
 }
@@ -147,13 +147,13 @@ type Client struct {
 // transfer where it stopped.
 const timeout = 10 * time.Minute
 
-// NewClient returns a client that signs with a hop's key. A nil transport selects the default of [LoadTransport].
-func NewClient(key ed25519.PrivateKey, transport http.RoundTripper) *Client {
+// NewRequester returns a client that signs with a hop's key. A nil transport selects the default of [LoadTransport].
+func NewRequester(key ed25519.PrivateKey, transport http.RoundTripper) *Requester {
 	if transport == nil {
 		transport, _ = LoadTransport("") // without a file it cannot fail
 	}
 	refuse := func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
-	return &Client{key, &http.Client{Transport: transport, Timeout: timeout, CheckRedirect: refuse}}
+	return &Requester{key, &http.Client{Transport: transport, Timeout: timeout, CheckRedirect: refuse}}
 }
 
 // Request names the batch to pull and the relay to ask.
@@ -170,14 +170,14 @@ type Request struct {
 // it before it reads the first slot and before it checks the manifest further.
 type ManifestRecorder func(*onion.SignedManifest) error
 
-// Pull is [Client.PullOnce] for a caller that records no manifests.
-func (c *Client) Pull(ctx context.Context, open *taskfile.Open, from int, epoch, seq uint64) (*onion.Batch, error) {
+// Pull is [Requester.PullOnce] for a caller that records no manifests.
+func (c *Requester) Pull(ctx context.Context, open *taskfile.Open, from int, epoch, seq uint64) (*onion.Batch, error) {
 	return c.PullOnce(ctx, Request{Open: open, From: from, Epoch: epoch, Seq: seq,
 		RecordManifest: func(*onion.SignedManifest) error { return nil }})
 }
 
-// PullOnce fetches a batch into memory; see [Client.PullEach].
-func (c *Client) PullOnce(ctx context.Context, r Request) (*onion.Batch, error) {
+// PullOnce fetches a batch into memory; see [Requester.PullEach].
+func (c *Requester) PullOnce(ctx context.Context, r Request) (*onion.Batch, error) {
 	lanes := make(onion.Lanes, r.Open.Slots.Lanes)
 	for lane := range lanes {
 		lanes[lane] = [][]byte{}
@@ -198,17 +198,17 @@ type Each func(lane int, slots [][]byte) error
 
 // PullEach fetches a batch and checks it as it arrives: manifests and hashes before the first slot, each chunk before
 // the next. It returns the signed manifest. Errors are those above, the recorder's, each's, or of the network.
-func (c *Client) PullEach(ctx context.Context, r Request, each Each) (*onion.SignedManifest, error) {
+func (c *Requester) PullEach(ctx context.Context, r Request, each Each) (*onion.SignedManifest, error) {
 	return c.pull(ctx, r, each, io.Discard)
 }
 
-// PullInto is [Client.PullEach], but writes the batch to out as it arrives, in the form between hops. Without an
+// PullInto is [Requester.PullEach], but writes the batch to out as it arrives, in the form between hops. Without an
 // error, the batch is complete and authentic. An error of out ends the pull.
-func (c *Client) PullInto(ctx context.Context, r Request, out io.Writer) (*onion.SignedManifest, error) {
+func (c *Requester) PullInto(ctx context.Context, r Request, out io.Writer) (*onion.SignedManifest, error) {
 	return c.pull(ctx, r, func(int, [][]byte) error { return nil }, out)
 }
 
-func (c *Client) pull(ctx context.Context, r Request, each Each, copied io.Writer) (*onion.SignedManifest, error) {
+func (c *Requester) pull(ctx context.Context, r Request, each Each, copied io.Writer) (*onion.SignedManifest, error) {
 	open := r.Open
 	layout, err := onion.NewLayout(open.Task)
 	if err != nil {
@@ -327,7 +327,8 @@ func (t *transfer) Close() {
 
 // Confirm tells the relay at hop from that this party has stored the batch with this manifest, so that the relay may
 // delete the ciphertexts.
-func (c *Client) Confirm(ctx context.Context, open *taskfile.Open, from int, epoch, seq uint64, manifest []byte) error {
+func (c *Requester) Confirm(ctx context.Context, open *taskfile.Open, from int, epoch, seq uint64,
+	manifest []byte) error {
 	signature := Signed(c.key, signing.Confirm, ConfirmBody(open.ID, epoch, seq, manifest))
 	resp, err := c.ask(ctx, http.MethodPost, open.ConfirmURL(from, epoch, seq), signature)
 	if err != nil {
@@ -342,7 +343,7 @@ func (c *Client) Confirm(ctx context.Context, open *taskfile.Open, from int, epo
 
 // ask sends a request, with a signature unless it is empty. It returns an answer only if it is a success. The caller
 // closes its body.
-func (c *Client) ask(ctx context.Context, method, url, signature string) (*http.Response, error) {
+func (c *Requester) ask(ctx context.Context, method, url, signature string) (*http.Response, error) {
 	header := http.Header{}
 	if signature != "" {
 		header.Set(Header, signature)
@@ -351,7 +352,7 @@ func (c *Client) ask(ctx context.Context, method, url, signature string) (*http.
 }
 
 // send is ask with any header and an optional body.
-func (c *Client) send(ctx context.Context, method, url string, header http.Header, body io.Reader) (
+func (c *Requester) send(ctx context.Context, method, url string, header http.Header, body io.Reader) (
 	*http.Response, error) {
 	req, err := http.NewRequestWithContext(ctx, method, url, body)
 	if err != nil {
@@ -375,7 +376,7 @@ func maxEnd(t *task.Task) int64 { return int64(len(t.Relays)) * (512 + int64(t.S
 // End fetches the signed end of an epoch from the relay at hop from and checks its chain; see
 // [onion.SignedEnd.Check]. The last element is this relay's. [ErrNotSealed] means that the epoch may get further
 // batches.
-func (c *Client) End(ctx context.Context, open *taskfile.Open, from int, epoch uint64) (
+func (c *Requester) End(ctx context.Context, open *taskfile.Open, from int, epoch uint64) (
 	*onion.SignedEnd, []onion.End, error) {
 	fail := func(err error) (*onion.SignedEnd, []onion.End, error) {
 		return nil, nil, fmt.Errorf("couldn't fetch the end of epoch %d: %w", epoch, err)
@@ -401,7 +402,7 @@ const maxTime = 256
 
 // Time asks the relay at hop for its clock, signed for this request; the hop after the verifier is the issuer. It
 // returns Unix seconds.
-func (c *Client) Time(ctx context.Context, open *taskfile.Open, hop int) (uint64, error) {
+func (c *Requester) Time(ctx context.Context, open *taskfile.Open, hop int) (uint64, error) {
 	nonce := newNonce()
 	raw, err := c.small(ctx, open.TimeURL(hop)+"?nonce="+base64.RawURLEncoding.EncodeToString(nonce[:]), "", maxTime)
 	if err != nil {
@@ -411,7 +412,7 @@ func (c *Client) Time(ctx context.Context, open *taskfile.Open, hop int) (uint64
 }
 
 // small fetches an answer of at most most bytes.
-func (c *Client) small(ctx context.Context, url, signature string, most int64) ([]byte, error) {
+func (c *Requester) small(ctx context.Context, url, signature string, most int64) ([]byte, error) {
 	resp, err := c.ask(ctx, http.MethodGet, url, signature)
 	if err != nil {
 		return nil, err

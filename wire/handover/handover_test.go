@@ -255,7 +255,7 @@ func TestPullChecksAsItStreams(t *testing.T) {
 		raw, err := tt.batch.Bytes()
 		require.NoError(t, err)
 		a := &cannedResponse{http.StatusOK, http.Header{}, bytes.NewReader(raw)}
-		_, err = handover.NewClient(stranger, a).Pull(t.Context(), c.Open, 0, 0, 0)
+		_, err = handover.NewRequester(stranger, a).Pull(t.Context(), c.Open, 0, 0, 0)
 		require.Error(t, err, name)
 		require.Equal(t, tt.want, handover.Foreign(err), name)
 		var refused *handover.InvalidBatchError

@@ -38,7 +38,7 @@ type streamAnswer struct {
 
 // askAll asks the given relays, then those that the newest task of each answer names, until no new address appears. A
 // relay's address may have changed, and another relay may have replaced it. Each address is asked once.
-func (c *Client) askAll(ctx context.Context, root *taskfile.Open, relays []StreamRelay, trust taskfile.Trust) (
+func (c *Requester) askAll(ctx context.Context, root *taskfile.Open, relays []StreamRelay, trust taskfile.Trust) (
 	all []streamAnswer) {
 	asked := map[string]bool{}
 	for i := 0; i < len(relays); i++ {
@@ -118,7 +118,7 @@ type MergedStream struct {
 // first task and, unless it is nil, of a later task. It fails if no relay serves the stream, and if two relays serve
 // different tasks at one position: a position never changes, so nothing repairs that. A relay that the newest task
 // does not list counts only if no listed relay serves more tasks or a newer era.
-func (c *Client) FetchMergedStream(ctx context.Context, root, newest *taskfile.Open, trust taskfile.Trust) (
+func (c *Requester) FetchMergedStream(ctx context.Context, root, newest *taskfile.Open, trust taskfile.Trust) (
 	*MergedStream, error) {
 	all := c.askAll(ctx, root, known(root, newest), trust)
 	best := bestOf(all)

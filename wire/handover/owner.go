@@ -16,7 +16,7 @@ import (
 
 // KeysFor asks a relay that has approved the owner for its signed list of count keys for the task that the label
 // names. The client's key must be the owner's.
-func (c *Client) KeysFor(ctx context.Context, relay task.Party, label taskfile.Label, kem task.KEM, count uint64) (
+func (c *Requester) KeysFor(ctx context.Context, relay task.Party, label taskfile.Label, kem task.KEM, count uint64) (
 	*onion.SignedKeyList, error) {
 	signature := Signed(c.key, signing.Owner, OwnersKeysBody(relay.SignKey, label, kem, count))
 	raw, err := c.keys(ctx, taskfile.OwnersKeysURL(relay, c.public(), label, kem, count), signature, kem, count)
@@ -32,7 +32,7 @@ func (c *Client) KeysFor(ctx context.Context, relay task.Party, label taskfile.L
 
 // Begin sends a task to a relay that has approved the owner and made keys for the task. The client's key must be the
 // owner's. Sending a task again succeeds.
-func (c *Client) Begin(ctx context.Context, relay task.Party, bundle []byte) error {
+func (c *Requester) Begin(ctx context.Context, relay task.Party, bundle []byte) error {
 	header := http.Header{Header: {Signed(c.key, signing.Owner, OwnersTaskBody(relay.SignKey))}}
 	resp, err := c.send(ctx, http.MethodPost, taskfile.OwnersTasksURL(relay, c.public()), header,
 		bytes.NewReader(bundle))
@@ -43,7 +43,7 @@ func (c *Client) Begin(ctx context.Context, relay task.Party, bundle []byte) err
 }
 
 // public returns the client's public key.
-func (c *Client) public() task.SignKey { return task.SignKey(c.key.Public().(ed25519.PublicKey)) }
+func (c *Requester) public() task.SignKey { return task.SignKey(c.key.Public().(ed25519.PublicKey)) }
 
 // OwnersTaskBody returns what an owner signs to send a task to a relay, before the nonce: the relay's key, so that no
 // relay can forward the request to another.

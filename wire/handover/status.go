@@ -55,7 +55,7 @@ const statusTimeout = 30 * time.Second
 const MaxOpenEpochs = (taskfile.MaxUpstreamStatus - 64) / (1 + 2 + 32 + 9 + 9)
 
 // UpstreamStatus asks a relay for its status. It returns before, which may be nil, if nothing has changed.
-func (c *Client) UpstreamStatus(ctx context.Context, relay task.Party, before *UpstreamStatus) (
+func (c *Requester) UpstreamStatus(ctx context.Context, relay task.Party, before *UpstreamStatus) (
 	*UpstreamStatus, error) {
 	fail := func(err error) (*UpstreamStatus, error) {
 		return nil, fmt.Errorf("couldn't get the updates of %s: %w", relay.URL, err)

@@ -21,20 +21,20 @@ import (
 
 // RelayStream is a stream that one relay serves, after all checks.
 type RelayStream struct {
-	Tasks      []*taskfile.Open // By position, without key lists; [Client.BundleOf] fetches a task with its lists.
+	Tasks      []*taskfile.Open // By position, without key lists; [Requester.BundleOf] fetches a task with its lists.
 	Statements taskfile.Statements
 	Authority  taskfile.Authority
 }
 
 // Stream fetches the stream that begins with root and checks the position and owner of every task.
-func (c *Client) Stream(ctx context.Context, root *taskfile.Open, trust taskfile.Trust) (*RelayStream, error) {
+func (c *Requester) Stream(ctx context.Context, root *taskfile.Open, trust taskfile.Trust) (*RelayStream, error) {
 	return c.StreamOf(ctx, root, root.Task, trust)
 }
 
 // StreamOf returns the best stream among those that the relays of t serve, and the relays of the newest task they
 // name. t is a later task of the stream. One relay may serve an outdated stream, and another relay may have replaced
 // it. If no relay serves the stream, the error joins all their errors.
-func (c *Client) StreamOf(ctx context.Context, root *taskfile.Open, t *task.Task, trust taskfile.Trust) (
+func (c *Requester) StreamOf(ctx context.Context, root *taskfile.Open, t *task.Task, trust taskfile.Trust) (
 	*RelayStream, error) {
 	all := c.askAll(ctx, root, relaysOf(t), trust)
 	if best := bestOf(all); best != nil {
@@ -44,7 +44,7 @@ func (c *Client) StreamOf(ctx context.Context, root *taskfile.Open, t *task.Task
 }
 
 // BundleOf fetches a task's bundle from the first relay that serves it, and checks the bundle with its key lists.
-func (c *Client) BundleOf(ctx context.Context, t *taskfile.Open) ([]byte, *taskfile.Open, error) {
+func (c *Requester) BundleOf(ctx context.Context, t *taskfile.Open) ([]byte, *taskfile.Open, error) {
 	var errs []error
 	for _, p := range relaysOf(t.Task) {
 		raw, open, err := c.Bundle(ctx, t.ID, p)
@@ -58,7 +58,7 @@ func (c *Client) BundleOf(ctx context.Context, t *taskfile.Open) ([]byte, *taskf
 
 // StreamAt fetches the stream from the relay at a hop of t, a later task of the stream whose address of the relay may
 // be newer. An error comes with the authority of the served stream, if the answer could be parsed.
-func (c *Client) StreamAt(ctx context.Context, root *taskfile.Open, t *task.Task, hop int, trust taskfile.Trust) (
+func (c *Requester) StreamAt(ctx context.Context, root *taskfile.Open, t *task.Task, hop int, trust taskfile.Trust) (
 	*RelayStream, error) {
 	resp, err := c.ask(ctx, http.MethodGet, root.StreamURL(t, hop), "")
 	if err != nil {
@@ -78,7 +78,7 @@ func (c *Client) StreamAt(ctx context.Context, root *taskfile.Open, t *task.Task
 }
 
 // Bundle fetches the bundle of the task with this id from a relay, and checks that it is that task's.
-func (c *Client) Bundle(ctx context.Context, id task.ID, from StreamRelay) ([]byte, *taskfile.Open, error) {
+func (c *Requester) Bundle(ctx context.Context, id task.ID, from StreamRelay) ([]byte, *taskfile.Open, error) {
 	resp, err := c.ask(ctx, http.MethodGet, from.URL()+endpoint.PathOf(id), "")
 	if err != nil {
 		return nil, nil, fmt.Errorf("couldn't fetch the task: %w", err)
@@ -98,7 +98,7 @@ func (c *Client) Bundle(ctx context.Context, id task.ID, from StreamRelay) ([]by
 
 // NextKeys asks the relay at a hop of last, the newest task of a stream, for its signed list of count keys for the
 // next task. The client's key must be the owner's. A relay answers a repeated request with the same list.
-func (c *Client) NextKeys(ctx context.Context, root *taskfile.Open, last *task.Task, hop int, count uint64) (
+func (c *Requester) NextKeys(ctx context.Context, root *taskfile.Open, last *task.Task, hop int, count uint64) (
 	*onion.SignedKeyList, error) {
 	position := last.Stream.Position + 1
 	signature := Signed(c.key, signing.Succeed, NextKeysBody(root.ID, position, count))
@@ -118,7 +118,7 @@ func (c *Client) NextKeys(ctx context.Context, root *taskfile.Open, last *task.T
 }
 
 // keys fetches a signed list of count keys, and reads no more bytes than such a list has.
-func (c *Client) keys(ctx context.Context, url, signature string, kem task.KEM, count uint64) ([]byte, error) {
+func (c *Requester) keys(ctx context.Context, url, signature string, kem task.KEM, count uint64) ([]byte, error) {
 	most := uint64(taskfile.MaxBundle)
 	if size, err := onion.KeyListSize(kem, count); err == nil { // for an unknown KEM, the relay answers with a problem
 		most = min(most, size)
@@ -141,8 +141,8 @@ type Renewal struct {
 
 // Renew asks all relays of a stream for their tasks and their next keys, and returns the signed successor of the
 // newest task. The successor starts when the newest task ends. Renew does not send it to any relay: see
-// [Client.Succeed]. The client's key must be the owner's.
-func (c *Client) Renew(ctx context.Context, root *taskfile.Open, r Renewal) (*taskfile.Bundle, error) {
+// [Requester.Succeed]. The client's key must be the owner's.
+func (c *Requester) Renew(ctx context.Context, root *taskfile.Open, r Renewal) (*taskfile.Bundle, error) {
 	all := c.askAll(ctx, root, known(root, r.Newest), root.Trust(r.Recovery))
 	served := bestOf(all)
 	if served == nil {
@@ -225,7 +225,7 @@ func (r Renewal) replaced(t *task.Task) *task.Task {
 
 // Succeed sends the next task of a stream to the relay at a hop of it. The client's key must be the owner's. Sending
 // a task again succeeds.
-func (c *Client) Succeed(ctx context.Context, root *taskfile.Open, next *task.Task, hop int, bundle []byte) error {
+func (c *Requester) Succeed(ctx context.Context, root *taskfile.Open, next *task.Task, hop int, bundle []byte) error {
 	url := root.SuccessorsURL(next, hop)
 	header := http.Header{Header: {Signed(c.key, signing.Succeed, SuccessorBody(root.ID))}}
 	resp, err := c.send(ctx, http.MethodPost, url, header, bytes.NewReader(bundle))
@@ -237,7 +237,7 @@ func (c *Client) Succeed(ctx context.Context, root *taskfile.Open, next *task.Ta
 
 // State sends a signed statement about a stream to the relay at a hop of t, the stream's newest task. Sending a
 // statement again succeeds.
-func (c *Client) State(ctx context.Context, root *taskfile.Open, t *task.Task, hop int, statement []byte) error {
+func (c *Requester) State(ctx context.Context, root *taskfile.Open, t *task.Task, hop int, statement []byte) error {
 	resp, err := c.send(ctx, http.MethodPost, root.StatementsURL(t, hop), http.Header{}, bytes.NewReader(statement))
 	if err != nil {
 		return fmt.Errorf("couldn't hand the statement to relay %s: %w", t.Relays[hop].URL, err)

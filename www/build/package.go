@@ -9,9 +9,9 @@ import (
 	"strings"
 )
 
-// manifest is the package.json of the npm package doona. Its name, version, description and license are from
+// packageFile is the package.json of the npm package doona. Its name, version, description and license are from
 // www/package.json.
-type manifest struct {
+type packageFile struct {
 	Name        string         `json:"name"`
 	Version     string         `json:"version"`
 	Description string         `json:"description"`
@@ -103,12 +103,12 @@ func packReadme(www, out string) error {
 	return write(out, readmeFile, text)
 }
 
-func readManifest() (*manifest, error) {
+func readManifest() (*packageFile, error) {
 	text, err := os.ReadFile(filepath.Join("www", "package.json"))
 	if err != nil {
 		return nil, fmt.Errorf("couldn't read package.json: %w", err)
 	}
-	m := &manifest{}
+	m := &packageFile{}
 	if err := json.Unmarshal(text, m); err != nil {
 		return nil, fmt.Errorf("couldn't decode package.json: %w", err)
 	}
@@ -131,7 +131,7 @@ func readManifest() (*manifest, error) {
 
 // add adds a file to the package. It exports a WASM module under a name without its hash, for workers that import it,
 // and lists scripts that have side effects when they are loaded.
-func (m *manifest) add(file string) {
+func (m *packageFile) add(file string) {
 	m.Files = append(m.Files, file)
 	slices.Sort(m.Files)
 	switch {

@@ -53,10 +53,10 @@ type Options struct {
 type Cascade struct {
 	*quickstart.Deployment
 	Open      *taskfile.Open
-	Clock     *Clock           // of the relays in this process
-	Verifier  *handover.Client // signs as the verifier
-	index     int              // of the task
-	twin      string           // where reports go if not to the first relay
+	Clock     *Clock              // of the relays in this process
+	Verifier  *handover.Requester // signs as the verifier
+	index     int                 // of the task
+	twin      string              // where reports go if not to the first relay
 	options   Options
 	addresses []string // of the relays
 	sealer    *onion.Sealer
@@ -130,7 +130,7 @@ func New(t testing.TB, o Options) *Cascade {
 	c.use(t, 0)
 	sign, err := keyfile.LoadSign(c.VerifierSign())
 	require.NoError(t, err)
-	c.Verifier = handover.NewClient(sign, transport)
+	c.Verifier = handover.NewRequester(sign, transport)
 	return c
 }
 

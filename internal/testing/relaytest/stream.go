@@ -24,11 +24,11 @@ func InStream(allow ...string) func(*task.Task) {
 }
 
 // AsOwner returns the key of the tasks' owner, and a client that signs with it.
-func (c *Cascade) AsOwner(t testing.TB) (ed25519.PrivateKey, *handover.Client) {
+func (c *Cascade) AsOwner(t testing.TB) (ed25519.PrivateKey, *handover.Requester) {
 	t.Helper()
 	key, err := keyfile.LoadSign(filepath.Join(c.Dir, "owner.key"))
 	require.NoError(t, err)
-	return key, handover.NewClient(key, c.http.Transport)
+	return key, handover.NewRequester(key, c.http.Transport)
 }
 
 // Successors returns the folder of successors of the verifier or the issuer.

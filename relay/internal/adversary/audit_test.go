@@ -184,7 +184,7 @@ func surrounded(t *testing.T, at setting, sights int, draw drawing) (out []sight
 			batches = append(batches, []uint64{known, known})
 		}
 	}
-	next := handover.NewClient(c.SignKey(t, 1), nil)
+	next := handover.NewRequester(c.SignKey(t, 1), nil)
 	if hop == 0 {
 		for i, values := range batches {
 			for j, value := range values {

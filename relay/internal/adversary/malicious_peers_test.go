@@ -300,8 +300,8 @@ func TestMaliciousNextHop(t *testing.T) {
 	for i := range 20 {
 		require.NoError(t, c.Post(t.Context(), 0, c.Seal(t, 0, uint64(i)), relaytest.Network(i)))
 	}
-	next := handover.NewClient(c.SignKey(t, 1), nil)
-	pull := func(client *handover.Client, epoch, seq uint64) (*onion.Batch, error) {
+	next := handover.NewRequester(c.SignKey(t, 1), nil)
+	pull := func(client *handover.Requester, epoch, seq uint64) (*onion.Batch, error) {
 		return client.Pull(t.Context(), c.Open, 0, epoch, seq)
 	}
 	var batch *onion.Batch
@@ -312,9 +312,9 @@ func TestMaliciousNextHop(t *testing.T) {
 	}, relaytest.Patience, 10*time.Millisecond)
 
 	// Everyone else of the task, and a stranger: all get the same answer, whether the batch exists or not.
-	for name, key := range map[string]*handover.Client{
-		"itself":          handover.NewClient(c.SignKey(t, 0), nil),
-		"the third relay": handover.NewClient(c.SignKey(t, 2), nil), "the verifier": c.Verifier,
+	for name, key := range map[string]*handover.Requester{
+		"itself":          handover.NewRequester(c.SignKey(t, 0), nil),
+		"the third relay": handover.NewRequester(c.SignKey(t, 2), nil), "the verifier": c.Verifier,
 	} {
 		for _, at := range [][2]uint64{{0, 0}, {0, 1}, {0, 2}, {1, 0}, {2, 7}, {2, 65536}} {
 			_, err := pull(key, at[0], at[1])

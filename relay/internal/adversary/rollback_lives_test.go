@@ -104,11 +104,11 @@ func newLife(t *testing.T, hops, hop int, seed uint64) *lifetime {
 }
 
 // client returns a client that signs with the next hop's key.
-func (l *lifetime) client() *handover.Client {
+func (l *lifetime) client() *handover.Requester {
 	if l.hop+1 == l.Open.VerifierHop() {
 		return l.Verifier
 	}
-	return handover.NewClient(l.SignKey(l.t, l.hop+1), nil)
+	return handover.NewRequester(l.SignKey(l.t, l.hop+1), nil)
 }
 
 // act does something random before the next moment.

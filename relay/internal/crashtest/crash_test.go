@@ -96,7 +96,7 @@ func (p probing) RoundTrip(req *http.Request) (*http.Response, error) {
 func (w *world) probeAll(t *testing.T) (stop func()) {
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan struct{})
-	clients := make([]*handover.Client, len(w.proxies))
+	clients := make([]*handover.Requester, len(w.proxies))
 	for hop := range clients {
 		path := w.VerifierSign()
 		if hop < len(clients)-1 {
@@ -104,7 +104,7 @@ func (w *world) probeAll(t *testing.T) (stop func()) {
 		}
 		sign, err := keyfile.LoadSign(path)
 		require.NoError(t, err)
-		clients[hop] = handover.NewClient(sign, probing{&http.Transport{ResponseHeaderTimeout: 10 * time.Second}})
+		clients[hop] = handover.NewRequester(sign, probing{&http.Transport{ResponseHeaderTimeout: 10 * time.Second}})
 	}
 	go func() {
 		defer close(done)

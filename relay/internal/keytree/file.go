@@ -174,7 +174,7 @@ func decode(in []byte, levels int) (n *node, rest []byte, ok bool) {
 	case kind == nothing:
 		return nil, in, true
 	case kind == leaf && len(in) >= Size:
-		found := new(value)
+		found := new(nodeValue)
 		copy(found[:], in)
 		return &node{value: found}, in[Size:], true
 	case kind != inner || levels == 0:

@@ -74,24 +74,24 @@ type Tree struct {
 
 // node has a value of its own or at least one child. It does not change, except that forget overwrites its value.
 type node struct {
-	value *value
+	value *nodeValue
 	child [2]*node
 }
 
 // New returns a whole tree with a random root.
 func New() *Tree {
-	n := &node{value: new(value)}
+	n := &node{value: new(nodeValue)}
 	rand.Read(n.value[:])
 	return &Tree{n}
 }
 
-// value is a node's value.
-type value [Size]byte
+// nodeValue is the value of a node.
+type nodeValue [Size]byte
 
 // down returns the child in the direction of bit, nil if that subtree was cut.
 func (n *node) down(bit byte) *node {
 	if n.value != nil {
-		child := &node{value: new(value)}
+		child := &node{value: new(nodeValue)}
 		secret.DoSmall(func() { n.value.expand(child.value, infoBit, bit) }) // (1)
 		return child
 	}
@@ -106,7 +106,7 @@ const (
 
 // expand is HKDF-Expand with SHA-256 for one block. Within [secret.Do] it leaves no copies of either value, unlike
 // crypto/hkdf.
-func (v *value) expand(to *value, info string, rest ...byte) {
+func (v *nodeValue) expand(to *nodeValue, info string, rest ...byte) {
 	secret.HMAC(to[:], v[:], []byte(info), rest, []byte{1})
 }
 
@@ -124,8 +124,8 @@ func (t *Tree) Key(label Label, purpose string) ([]byte, error) {
 }
 
 // key returns the key of a label below a node.
-func (v *value) key(label Label, purpose string) []byte {
-	now, next, key := new(value), new(value), new(value)
+func (v *nodeValue) key(label Label, purpose string) []byte {
+	now, next, key := new(nodeValue), new(nodeValue), new(nodeValue)
 	defer clear(now[:])
 	defer clear(next[:])
 	copy(now[:], v[:])

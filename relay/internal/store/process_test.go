@@ -124,7 +124,7 @@ func TestHeartbeatIsInside(t *testing.T) {
 	v, err := OpenOrCreateVault(filepath.Join(t.TempDir(), "secret"))
 	require.NoError(t, err)
 	beats := make(chan struct{})
-	beating := true // whether the store may be at work
+	checking := true // whether the store may be at work
 	wait := func() {
 		for range 2 {
 			select {
@@ -137,7 +137,7 @@ func TestHeartbeatIsInside(t *testing.T) {
 	s, err := Open(service.SchemeSQLite+filepath.Join(t.TempDir(), "relay.db"), v, Process{
 		Reserve: beatenReserve{wait}, Every: time.Millisecond,
 		Heartbeat: func(context.Context) {
-			assert.True(t, beating)
+			assert.True(t, checking)
 			select {
 			case beats <- struct{}{}:
 			case <-time.After(time.Millisecond):
@@ -159,9 +159,9 @@ func TestHeartbeatIsInside(t *testing.T) {
 		"SealWithheld": func() error { return s.SealWithheld(ctx, testEpoch.Batch(7), nil) },
 		"Sweep":        func() error { return s.Sweep(ctx) },
 	} {
-		beating = true
+		checking = true
 		err := do()
-		beating = false
+		checking = false
 		require.NoError(t, ignore(ignore(err, ErrOver), ErrNoBatch), name)
 		time.Sleep(5 * time.Millisecond)
 	}

@@ -204,7 +204,7 @@ func (r *Registry) loadOpen(raw []byte, open *taskfile.Open, keys, issuerKeys st
 		return nil, r.notInTask()
 	}
 	s.Sign = r.cfg.Signers.Of(s.Relays[s.Hop].SignKey)
-	s.Upstream = handover.NewClient(s.Sign, r.cfg.Outgoing)
+	s.Upstream = handover.NewRequester(s.Sign, r.cfg.Outgoing)
 	var err error
 	if s.Layout, err = onion.NewLayout(s.Task); err != nil {
 		return nil, err
@@ -233,13 +233,13 @@ func (r *Registry) hopOf(open *taskfile.Open) int {
 }
 
 // client returns a client for requests that any party may make.
-func (r *Registry) client() *handover.Client {
-	return handover.NewClient(r.cfg.Signers.Newest, r.cfg.Outgoing)
+func (r *Registry) client() *handover.Requester {
+	return handover.NewRequester(r.cfg.Signers.Newest, r.cfg.Outgoing)
 }
 
 // ClientOf returns a client that signs with one of this relay's keys.
-func (r *Registry) ClientOf(own task.SignKey) *handover.Client {
-	return handover.NewClient(r.cfg.Signers.Of(own), r.cfg.Outgoing)
+func (r *Registry) ClientOf(own task.SignKey) *handover.Requester {
+	return handover.NewRequester(r.cfg.Signers.Of(own), r.cfg.Outgoing)
 }
 
 // loadBundle reads a task and checks that its configured owner signed it.

@@ -35,7 +35,7 @@ type Hosted struct {
 	skew   time.Duration // tolerated difference of clients' clocks
 
 	Sign     ed25519.PrivateKey // this relay's key in the task
-	Upstream *handover.Client   // asks the upstream relay, signed with Sign
+	Upstream *handover.Requester   // asks the upstream relay, signed with Sign
 
 	Keys   *keyfile.HPKE
 	Sealer *onion.Sealer // seals dummies

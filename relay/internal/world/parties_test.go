@@ -272,7 +272,7 @@ func beginVerifier(p *party, _ *life) (runner, error) {
 	if err != nil {
 		return nil, err
 	}
-	puller, err := collect.NewPuller(v, handover.NewClient(sign, transport), filepath.Join(p.folder, "data"),
+	puller, err := collect.NewPuller(v, handover.NewRequester(sign, transport), filepath.Join(p.folder, "data"),
 		p.logger())
 	if err != nil {
 		return nil, err

@@ -12,7 +12,7 @@ import { decode } from './task.ts';
 export class Refused extends Error {}
 
 /** The trusted data of a stream: the first task's id, the owner's key, and the recovery key if there is one. */
-export interface Told {
+export interface Statements {
   root: Uint8Array;
   owner: Uint8Array;
   recovery: Uint8Array;
@@ -45,7 +45,7 @@ function demand(good: boolean, what: string): asserts good {
 }
 
 /** Reads the statements of the newest era. */
-export function statements(raw: Uint8Array, told: Told): Last {
+export function statements(raw: Uint8Array, told: Statements): Last {
   const all: [Uint8Array, Uint8Array][] = decode(raw);
   demand(all.length <= 16, 'too many');
   let last: Last = { era: 0n, number: 0n, position: 0n, task: told.root, key: told.owner };

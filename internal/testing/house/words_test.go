@@ -1,0 +1,108 @@
+package house_test
+
+import (
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/doona-dp/doona/internal/testing/doctest"
+)
+
+const retiredFile = "internal/testing/house/retired.txt"
+
+// TestRetiredWords keeps the words of [retiredFile] out of code, documents, file names and messages.
+func TestRetiredWords(t *testing.T) {
+	list, err := os.ReadFile(retiredFile)
+	require.NoError(t, err)
+	retired, forms, better := []*regexp.Regexp{}, []string{}, []string{}
+	for line := range strings.Lines(string(list)) {
+		if line = strings.TrimRight(line, "\n"); !strings.HasPrefix(line, "#") {
+			form, instead, ok := strings.Cut(line, "\t")
+			require.True(t, ok, line)
+			retired, forms = append(retired, regexp.MustCompile(form)), append(forms, form)
+			better = append(better, instead)
+		}
+	}
+	files, every := 0, regexp.MustCompile(strings.Join(forms, "|"))
+	doctest.EachFile(t, ".", func(name string) {
+		text, err := os.ReadFile(name)
+		require.NoError(t, err)
+		if name == retiredFile || name == "CHANGELOG.md" || strings.HasPrefix(name, "www/vendor/") || isBinary(text) {
+			return
+		}
+		files++
+		if !every.MatchString(name) && !every.Match(text) {
+			return
+		}
+		for i, form := range retired {
+			if at := form.FindStringIndex(name); at != nil {
+				t.Errorf("%s: its name: say %s", name, better[i])
+			}
+			for _, at := range form.FindAllIndex(text, -1) {
+				line := strings.Count(string(text[:at[0]]), "\n") + 1
+				t.Errorf("%s:%d: %q: say %s", name, line, text[at[0]:at[1]], better[i])
+			}
+		}
+	})
+	require.Greater(t, files, 1000)
+}
+
+func isBinary(text []byte) bool {
+	return strings.IndexByte(string(text[:min(len(text), 8000)]), 0) >= 0
+}
+
+// families lists, for each term of the glossary that names Go types, the packages whose type of exactly this name
+// stands for the term.
+var families = map[string][]string{
+	"batch":    {"testdata/v1", "wire/onion", "wire/task"},
+	"client":   {"shufflerclient", "wasm/internal/client"},
+	"epoch":    {"relay/internal/tasks", "verifier"},
+	"finding":  {"relay", "relay/internal/store", "verifier/finding"},
+	"issuer":   {"issuer"},
+	"ledger":   {"internal/ledger", "shufflerclient", "verifier"},
+	"manifest": {"wire/onion"},
+	"message":  {"wire/task"},
+	"relay":    {"internal/quickstart", "relay", "www/testserver"},
+	"report":   {"shufflerclient", "verifier"}, // the verifier's report is what it answers
+	"slot":     {"verifier"},
+	"stream": {"issuer", "relay/internal/tasks", "shufflerclient", "verifier/server", "wire/task",
+		"wire/taskfile"},
+	"task":     {"internal/quickstart", "internal/taskstream", "internal/testing/fixture", "wasm/edge", "wire/task"},
+	"verifier": {"verifier"},
+	// A counter that shows a rollback, of a clock, a ledger, and stores and keys.
+	"mark": {"internal/clock", "internal/ledger", "internal/rollback"},
+}
+
+// TestOneMeaningPerTerm: a type that has a term of the glossary as its name stands for that term.
+func TestOneMeaningPerTerm(t *testing.T) {
+	glossary, err := os.ReadFile("docs/glossary.md")
+	require.NoError(t, err)
+	terms := map[string][]string{"mark": nil}
+	for _, m := range regexp.MustCompile(`\*\*([a-z]+)\*\*`).FindAllStringSubmatch(string(glossary), -1) {
+		terms[m[1]] = nil
+	}
+	declared := regexp.MustCompile(`(?m)^type (\w+)[ \[]`)
+	doctest.EachFile(t, ".", func(name string) {
+		if !strings.HasSuffix(name, ".go") || strings.HasSuffix(name, "_test.go") {
+			return
+		}
+		text, err := os.ReadFile(name)
+		require.NoError(t, err)
+		for _, m := range declared.FindAllSubmatch(text, -1) {
+			term := strings.ToLower(string(m[1]))
+			if at, ok := terms[term]; ok {
+				terms[term] = append(at, filepath.ToSlash(filepath.Dir(name)))
+			}
+		}
+	})
+	for term, packages := range terms {
+		slices.Sort(packages)
+		require.Equal(t, families[term], packages, "%s: is it what docs/glossary.md says? Else it needs another name", term)
+	}
+	require.GreaterOrEqual(t, len(terms), 20)
+}
