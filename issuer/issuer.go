@@ -50,9 +50,9 @@ type Issuer struct {
 	requestLimit *requestLimit
 	opened       *service.Connections
 	clock        *clock.Guard
-	signers      *keyfile.Signers // nil if the issuer does not sign its clock
+	signers      *keyfile.Signers    // nil if the issuer does not sign its clock
 	relays       *handover.Requester // for asking relays for their clocks
-	reserve      *durable.Reserve // for erasing
+	reserve      *durable.Reserve    // for erasing
 	ready        atomic.Bool
 	failing      atomic.Bool // the last write failed
 	once         sync.Once   // closes the store

@@ -34,8 +34,8 @@ type Hosted struct {
 	Layout onion.Layout
 	skew   time.Duration // tolerated difference of clients' clocks
 
-	Sign     ed25519.PrivateKey // this relay's key in the task
-	Upstream *handover.Requester   // asks the upstream relay, signed with Sign
+	Sign     ed25519.PrivateKey  // this relay's key in the task
+	Upstream *handover.Requester // asks the upstream relay, signed with Sign
 
 	Keys   *keyfile.HPKE
 	Sealer *onion.Sealer // seals dummies
