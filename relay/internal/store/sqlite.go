@@ -11,8 +11,10 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"time"
 
 	lite "modernc.org/sqlite" // registers the driver "sqlite"
+	sqlite3 "modernc.org/sqlite/lib"
 
 	"github.com/doona-dp/doona/internal/service"
 )
@@ -94,11 +96,23 @@ func connectSQLite(path string, v *Vault, prepare func(d *database) error, pragm
 		return nil, fmt.Errorf("couldn't open the store: %w", err)
 	}
 	d.read.SetMaxOpenConns(4)
-	if err := prepare(d); err != nil {
+	for began := time.Now(); ; time.Sleep(10 * time.Millisecond) {
+		// While another process opens or closes the file, SQLite may answer at once that it is busy.
+		if err = prepare(d); !isBusy(err) || time.Since(began) > time.Second {
+			break
+		}
+	}
+	if err != nil {
 		d.Close()
 		return nil, fmt.Errorf("couldn't open the store %s: %w", path, err)
 	}
 	return newStore(d), nil
+}
+
+// isBusy reports whether another process has locked the file.
+func isBusy(err error) bool {
+	var locked *lite.Error
+	return errors.As(err, &locked) && locked.Code()&0xff == sqlite3.SQLITE_BUSY
 }
 
 // migrateSQLite upgrades the tables. SQLite keeps the schema's version in user_version.
