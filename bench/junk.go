@@ -32,7 +32,7 @@ const junkRuns = 3
 
 func measureJunk(ctx context.Context, _ *Setup) ([]Row, error) {
 	draft := fixture.Draft(task.Mean, 0)
-	draft.Stream = &task.Stream{Name: "bench"}
+	draft.Stream = &task.StreamPosition{Name: "bench"}
 	var answer fixture.Junk
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		_, _ = io.Copy(w, answer.Reader()) // the reader hangs up when it refuses

@@ -60,7 +60,7 @@ var relayNoise = Group{
 }
 
 // noisyTask signs a task of two relays that add noise to a histogram of 256 bins.
-func noisyTask() (*fixture.Task, error) {
+func noisyTask() (*fixture.SignedTask, error) {
 	draft, err := planner.Draft(planner.Query{Name: "noise", Query: task.Histogram, Bins: 256, Labels: true,
 		Batch: 1e5, Honest: 1, Epsilon: 1, Delta: 1e-6, Relays: &planner.RelayNoise{}})
 	if err != nil {

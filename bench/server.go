@@ -50,7 +50,7 @@ func kindDraft(q planner.Query) (*task.Task, error) {
 type server struct {
 	site, relay string // addresses
 	module      []byte
-	tasks       map[string]*fixture.Task
+	tasks       map[string]*fixture.SignedTask
 	files       map[string]file
 	arrived     atomic.Int64 // reports since somebody asked
 	closers     []io.Closer
@@ -71,7 +71,7 @@ func (s *Setup) Server(ctx context.Context) (*server, error) {
 	if err != nil {
 		return nil, err
 	}
-	v := &server{tasks: map[string]*fixture.Task{}, files: map[string]file{}}
+	v := &server{tasks: map[string]*fixture.SignedTask{}, files: map[string]file{}}
 	progress("compressing the site")
 	if err := v.load(folder, s.Peers(ctx)); err != nil {
 		return nil, err

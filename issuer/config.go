@@ -22,8 +22,8 @@ const (
 // Config is an issuer's configuration. The fields with yaml names make up issuer.yaml. Unknown keys are errors.
 // Relative paths start at the file's own folder.
 type Config struct {
-	// Listen is the public address, "host:port". A proxy in front of it provides TLS. Required, unless Listener is set or
-	// Handler is served elsewhere.
+	// Listen is the public address, "host:port". A proxy in front of it provides TLS. Required, unless Listener is set
+	// or Handler is served elsewhere.
 	Listen string `yaml:"listen"`
 
 	// Admin is the address of /healthz, /readyz, /metrics and /status, "host:port". Keep it private.
@@ -76,8 +76,8 @@ type Config struct {
 	// its clock for relays that ask, which gives them one more clock to compare with. Default: none.
 	SignKey string `yaml:"sign_key"`
 
-	// OldSignKeys are files of keys that SignKey has replaced in streams (`doona task rotate-key`). The issuer still signs
-	// with such a key for tasks that name it. Default: none.
+	// OldSignKeys are files of keys that SignKey has replaced in streams (`doona task rotate-key`). The issuer still
+	// signs with such a key for tasks that name it. Default: none.
 	OldSignKeys []string `yaml:"old_sign_keys"`
 
 	// CA is a file of certificates (PEM) of authorities that this issuer trusts, besides the system's, when it asks

@@ -42,7 +42,7 @@ import (
 type Issuer struct {
 	cfg          Config
 	serving      atomic.Pointer[hostedTasks]
-	streams      []*stream
+	streams      []*hostedStream
 	metrics      *service.Metrics
 	store        *store // nil if Inspect found none
 	apiKeys      []keyHash

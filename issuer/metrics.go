@@ -60,7 +60,7 @@ func newMetrics(i *Issuer) *service.Metrics {
 }
 
 // setStreamEnd sets the metric of the last epoch's end for all tasks of a stream, from the latest task.
-func setStreamEnd(m *service.Metrics, l *stream) {
+func setStreamEnd(m *service.Metrics, l *hostedStream) {
 	for _, s := range l.served {
 		m.Set(metricEpochsEnd, float64(l.served[len(l.served)-1].Epochs.Over()), s.name())
 	}

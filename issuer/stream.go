@@ -13,9 +13,9 @@ import (
 	"github.com/doona-dp/doona/wire/taskfile"
 )
 
-// stream is a stream whose first task is in the configuration. The issuer gets the successors from the first relay.
-// They change only what the first task allows. stream implements [taskstream.Server].
-type stream struct {
+// hostedStream is a stream whose first task is in the configuration. The issuer gets the successors from the first
+// relay. They change only what the first task allows. hostedStream implements [taskstream.Server].
+type hostedStream struct {
 	*taskstream.Folder
 	issuer *Issuer
 	path   string
@@ -41,7 +41,7 @@ func (i *Issuer) loadStream(c TaskConfig, raw []byte, first *hostedTask) error {
 	if err != nil {
 		return err
 	}
-	l := &stream{Folder: folder, issuer: i, path: c.Successors, served: []*hostedTask{first}}
+	l := &hostedStream{Folder: folder, issuer: i, path: c.Successors, served: []*hostedTask{first}}
 	i.streams = append(i.streams, l)
 	for _, t := range l.Tasks()[1:] {
 		next, err := l.load(t)
@@ -58,7 +58,7 @@ func (i *Issuer) loadStream(c TaskConfig, raw []byte, first *hostedTask) error {
 }
 
 // load prepares a successor.
-func (l *stream) load(t *taskstream.Task) (*hostedTask, error) {
+func (l *hostedStream) load(t *taskstream.StreamTask) (*hostedTask, error) {
 	if err := l.issuer.checkTimeKey(t.Open); err != nil {
 		return nil, err
 	}
@@ -81,21 +81,21 @@ func (i *Issuer) follow(ctx context.Context) {
 }
 
 // Prepare returns an error if a task cannot be served.
-func (l *stream) Prepare(t *taskstream.Task) error {
+func (l *hostedStream) Prepare(t *taskstream.StreamTask) error {
 	_, err := l.load(t)
 	return err
 }
 
 // Served returns how many of the stream's tasks are served.
-func (l *stream) Served() int { return len(l.served) }
+func (l *hostedStream) Served() int { return len(l.served) }
 
 // Stuck sets the metric for a stream that cannot continue here.
-func (l *stream) Stuck(err error) {
+func (l *hostedStream) Stuck(err error) {
 	l.issuer.metrics.Set(metricStuck, service.Flag(err != nil).Value(), l.served[0].name())
 }
 
 // Serve serves the next task of the stream.
-func (l *stream) Serve(t *taskstream.Task) error {
+func (l *hostedStream) Serve(t *taskstream.StreamTask) error {
 	i := l.issuer
 	next, err := l.load(t)
 	if err != nil {

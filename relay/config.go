@@ -45,8 +45,8 @@ type Config struct {
 	// SignKey is the file of the relay's Ed25519 key (`relay keygen --kind sign`). Required.
 	SignKey string `yaml:"sign_key"`
 
-	// OldSignKeys are files of keys that SignKey has replaced in streams (`doona task rotate-key`). The relay signs with
-	// an old key for the tasks that name it. Default: none.
+	// OldSignKeys are files of keys that SignKey has replaced in streams (`doona task rotate-key`). The relay signs
+	// with an old key for the tasks that name it. Default: none.
 	OldSignKeys []string `yaml:"old_sign_keys"`
 
 	// HPKEKeys is the file of the relay's HPKE keys, one per epoch (`relay keygen --kind hpke`). Tasks may name their

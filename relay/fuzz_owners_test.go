@@ -110,7 +110,7 @@ func FuzzOwnersTask(f *testing.F) {
 	own, err := c.Bundle(f).Bytes()
 	require.NoError(f, err)
 	for _, raw := range [][]byte{good, good[:len(good)-1], append(bytes.Clone(good), 0), nil, {0x94}, own,
-		seed(func(t *task.Task) { t.Stream = &task.Stream{Name: "shop", Allow: []string{"relays.signKey"}} }),
+		seed(func(t *task.Task) { t.Stream = &task.StreamPosition{Name: "shop", Allow: []string{"relays.signKey"}} }),
 		seed(noisy), seed(func(t *task.Task) { t.Epochs.Length = 60 }), seed(func(t *task.Task) { t.Epochs.Start = 1 }),
 		seed(func(t *task.Task) { t.Slots.PerLane = 1000 }), bytes.ReplaceAll(good, seededHash[:], make([]byte, 32)),
 	} {

@@ -308,7 +308,7 @@ func TestLowerTaskLimit(t *testing.T) {
 func TestApprovedOwnersStream(t *testing.T) {
 	c := relaytest.New(t, expiring(relaytest.Options{Hops: 1}).Approving(t, 1))
 	stop := c.Start(t, 0)
-	first := begin(t, c, c.Named("first", func(t *task.Task) { t.Stream = &task.Stream{Name: "shop"} }))
+	first := begin(t, c, c.Named("first", func(t *task.Task) { t.Stream = &task.StreamPosition{Name: "shop"} }))
 	fillEpoch(t, first, 0)
 	line := streamLine{first}
 	line.renew(t)

@@ -379,7 +379,7 @@ func TestADailyVisitorOfAStream(t *testing.T) {
 		draft, err := planner.Draft(planner.Query{Name: "year", Query: task.Histogram, Bins: 16, Labels: true,
 			Batch: 10_000, Honest: .9, TotalEpsilon: 10, TotalDelta: 1e-5, Epochs: 365, Relays: noise})
 		require.NoError(t, err, name)
-		draft.Stream = &task.Stream{Name: "years"}
+		draft.Stream = &task.StreamPosition{Name: "years"}
 		begin := time.Unix(1_800_000_000, 0)
 		chain, url := &taskfile.Chain{}, ""
 		serve := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {

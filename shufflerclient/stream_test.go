@@ -125,7 +125,7 @@ func TestFollowRefuses(t *testing.T) {
 	root := c.Bundle(t)
 	sign := func(change func(*task.Task)) *taskfile.Bundle {
 		next := *c.Open.Task
-		next.Stream = &task.Stream{Name: "site", Position: 1, Before: c.Open.ID, Allow: []string{"name"}}
+		next.Stream = &task.StreamPosition{Name: "site", Position: 1, Before: c.Open.ID, Allow: []string{"name"}}
 		next.Epochs.Start = c.Open.Epochs.Over()
 		change(&next)
 		b, err := taskfile.Sign(&next, owner, c.Open.KeyLists)
@@ -239,7 +239,7 @@ func TestFollowStatements(t *testing.T) {
 	end := says(on, task.SignKey{}, next)
 	back := says(end, public(next), rescue)
 	second := *c.Open.Task
-	second.Stream = &task.Stream{Name: "site", Position: 1, Before: c.Open.ID}
+	second.Stream = &task.StreamPosition{Name: "site", Position: 1, Before: c.Open.ID}
 	second.Epochs.Start = c.Open.Epochs.Over()
 	bundle, err := taskfile.Sign(&second, next, c.Open.KeyLists)
 	require.NoError(t, err)

@@ -112,7 +112,7 @@ func texts(t *testing.T, result []byte) (out []string) {
 	return out
 }
 
-func signed(t *testing.T, draft *task.Task, relays ...string) *fixture.Task {
+func signed(t *testing.T, draft *task.Task, relays ...string) *fixture.SignedTask {
 	if len(relays) == 0 {
 		relays = []string{"https://a.example", "https://b.example"}
 	}
@@ -322,7 +322,7 @@ func TestBundleRefused(t *testing.T) {
 	require.Equal(t, int32(-1), status)
 }
 
-func openArgument(t *testing.T, f *fixture.Task) []byte {
+func openArgument(t *testing.T, f *fixture.SignedTask) []byte {
 	bundle, err := f.Bundle.Bytes()
 	require.NoError(t, err)
 	return append(append(bytes.Clone(f.Bundle.Owner), f.ID[:]...), bundle...)

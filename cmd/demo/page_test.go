@@ -23,7 +23,7 @@ func TestPagesHaveHeaders(t *testing.T) {
 	require.NoError(t, os.WriteFile(filepath.Join(www, "index.html"), []byte("<!doctype html>"), 0o600))
 	ended, end := context.WithCancel(t.Context())
 	end()
-	r := &simulatedTask{&quickstart.Task{Open: c.Open, Verifier: relaytest.NewVerifier(t, c)}}
+	r := &simulatedTask{&quickstart.RunningTask{Open: c.Open, Verifier: relaytest.NewVerifier(t, c)}}
 	p := &page{www: www, tasks: map[string]*pageTask{liveTask: {task: r}}, month: &monthMaker{ctx: ended}}
 	serve := func(hosts *display.Hosts) http.Handler {
 		p.hosts = hosts

@@ -15,7 +15,7 @@ import (
 )
 
 // simulatedTask is one task from its clients to its verifier, with simulated clients.
-type simulatedTask struct{ *quickstart.Task }
+type simulatedTask struct{ *quickstart.RunningTask }
 
 // networks numbers the networks of simulated clients.
 var networks atomic.Uint64

@@ -101,7 +101,7 @@ func dev(ctx context.Context, cmd *cobra.Command, o *devOptions, hosts *display.
 }
 
 // devHandler serves the estimate's page.
-func devHandler(hosts *display.Hosts, t *quickstart.Task) http.Handler {
+func devHandler(hosts *display.Hosts, t *quickstart.RunningTask) http.Handler {
 	return display.Protect(display.Bare, hosts.Guard(report.Handler(t.Verifier)))
 }
 

@@ -17,7 +17,7 @@ import (
 )
 
 // watch prints every batch that arrives, until ctx or the task ends.
-func watch(ctx context.Context, cmd *cobra.Command, t *quickstart.Task) error {
+func watch(ctx context.Context, cmd *cobra.Command, t *quickstart.RunningTask) error {
 	tick := time.NewTicker(quickstart.Pull)
 	defer tick.Stop()
 	last, err := t.Verifier.Report()

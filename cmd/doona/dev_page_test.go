@@ -14,7 +14,7 @@ import (
 // names that resolve to it.
 func TestDevPagesHaveHeaders(t *testing.T) {
 	c := relaytest.NewMeanCascade(t)
-	task := &quickstart.Task{Open: c.Open, Verifier: relaytest.NewVerifier(t, c)}
+	task := &quickstart.RunningTask{Open: c.Open, Verifier: relaytest.NewVerifier(t, c)}
 	clitest.Pages(t, func(hosts *display.Hosts) http.Handler { return devHandler(hosts, task) },
 		"/", "/index.html", "/none", "/api/report", "/api/report.csv", "/page.js", "/verifier/")
 }

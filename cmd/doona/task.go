@@ -171,7 +171,7 @@ func (f *taskFlags) run(cmd *cobra.Command) error {
 	}
 	if f.stream != "" {
 		slices.Sort(f.allow)
-		t.Stream = &task.Stream{Name: f.stream, Allow: f.allow}
+		t.Stream = &task.StreamPosition{Name: f.stream, Allow: f.allow}
 	}
 	if len(f.relays) == 0 {
 		if err := writeJSON(f.out, t); err != nil {

@@ -176,7 +176,7 @@ func TestShorterStream(t *testing.T) {
 
 	folder, err := taskstream.Open(r.path("follower"), raw, r.recovery)
 	require.NoError(t, err)
-	ready := func(*taskstream.Task) error { return nil }
+	ready := func(*taskstream.StreamTask) error { return nil }
 	require.NoError(t, folder.Follow(t.Context(), r.owner, uint64(r.Clock.Now().Unix()), ready))
 	require.Len(t, folder.Tasks(), 2)
 	got, _, err := r.owner.BundleOf(t.Context(), r.Open)

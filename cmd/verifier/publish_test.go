@@ -157,10 +157,10 @@ func TestMergeBeginsNoLedger(t *testing.T) {
 // TestLaterTaskIsChargedToItsStream: a stream's later task is charged to the ledger of the first task, which must be
 // known.
 func TestLaterTaskIsChargedToItsStream(t *testing.T) {
-	root := newFiles(t, func(draft *task.Task) { draft.Stream = &task.Stream{Name: "site"} })
-	other := newFiles(t, func(draft *task.Task) { draft.Stream = &task.Stream{Name: "other"} })
+	root := newFiles(t, func(draft *task.Task) { draft.Stream = &task.StreamPosition{Name: "site"} })
+	other := newFiles(t, func(draft *task.Task) { draft.Stream = &task.StreamPosition{Name: "other"} })
 	f := newFiles(t, func(draft *task.Task) {
-		draft.Stream = &task.Stream{Name: "site", Position: 2, Before: task.ID{5}}
+		draft.Stream = &task.StreamPosition{Name: "site", Position: 2, Before: task.ID{5}}
 	})
 	b, err := onion.NewBatch(f.SignKey(t, 0), onion.BatchDraft{
 		Context: onion.Context{TaskID: f.Open.ID}, Submissions: testBatch, In: []uint64{testBatch},
@@ -188,7 +188,7 @@ func TestLaterTaskIsChargedToItsStream(t *testing.T) {
 // may have the ledger with what was published.
 func TestServeBeginsNoLedger(t *testing.T) {
 	f := newFiles(t, func(draft *task.Task) {
-		draft.Stream = &task.Stream{Name: "site", Position: 1, Before: task.ID{5}}
+		draft.Stream = &task.StreamPosition{Name: "site", Position: 1, Before: task.ID{5}}
 	})
 	flags := serveFlags{tasks: []string{f.bundle}, keys: []string{f.VerifierKeys("task0")}, sign: f.VerifierSign(),
 		data: t.TempDir(), interval: time.Second}

@@ -78,7 +78,7 @@ func (s *teller) signKey() task.SignKey { return task.SignKey(s.key.Public().(ed
 
 // rotated makes a task record that a teller's key was replaced by another's.
 func rotated(open *taskfile.Open, from, to *teller) *taskfile.Open {
-	open.Stream = &task.Stream{Rotations: []task.Rotation{{Old: from.signKey(), New: to.signKey()}}}
+	open.Stream = &task.StreamPosition{Rotations: []task.Rotation{{Old: from.signKey(), New: to.signKey()}}}
 	return open
 }
 

@@ -91,7 +91,7 @@ type Guard struct {
 	differing     map[string]bool   // neighbours whose clocks differ, for the log
 	confirmedAt   time.Duration     // elapsed when a neighbour last confirmed the estimate
 	everConfirmed bool              // a neighbour has confirmed the estimate
-	mark          mark              // as in the file
+	mark          savedTime         // as in the file
 	obeyed        int64             // the operator's last order, by its time
 	doubt         Doubt             // at the last update
 

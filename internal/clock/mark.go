@@ -11,8 +11,8 @@ import (
 	"github.com/doona-dp/doona/internal/durable"
 )
 
-// mark is the content of a guard's file.
-type mark struct {
+// savedTime is the content of a guard's file, the mark.
+type savedTime struct {
 	Kind      string `json:"kind"`
 	Sure      int64  `json:"sure"`              // Unix seconds; 0 if nothing is known
 	Confirmed bool   `json:"evident"`           // two clocks, or the operator, confirmed Sure
@@ -24,7 +24,7 @@ const markKind = "doona clock"
 // orderAge is how long the operator's order to trust this machine's clock is valid, by that clock.
 const orderAge = time.Hour
 
-func (m mark) time() time.Time {
+func (m savedTime) time() time.Time {
 	if m.Sure == 0 {
 		return time.Time{}
 	}
@@ -32,7 +32,7 @@ func (m mark) time() time.Time {
 }
 
 // readMark reads a mark. A missing file is no error.
-func readMark(path string) (m mark, err error) {
+func readMark(path string) (m savedTime, err error) {
 	if path == "" {
 		return m, nil
 	}
@@ -50,7 +50,7 @@ func readMark(path string) (m mark, err error) {
 }
 
 // change modifies a mark, durably, under the file's lock.
-func change(path string, to func(*mark)) (m mark, err error) {
+func change(path string, to func(*savedTime)) (m savedTime, err error) {
 	unlock, err := durable.Lock(path)
 	if err != nil {
 		return m, fmt.Errorf("couldn't lock the mark of the clock: %w", err)
@@ -74,7 +74,7 @@ func change(path string, to func(*mark)) (m mark, err error) {
 // Trust orders the party whose mark is at path to trust its machine's clock, which shows now. A running party obeys at
 // once, another one if it starts within an hour.
 func Trust(path string, now time.Time) error {
-	_, err := change(path, func(m *mark) { m.Trusted = now.Unix() })
+	_, err := change(path, func(m *savedTime) { m.Trusted = now.Unix() })
 	return err
 }
 
@@ -103,7 +103,7 @@ func (g *Guard) updateMark(tolerated time.Duration) error {
 		moved <= tolerated && moved >= 0 && g.sureConfirmed == g.mark.Confirmed {
 		return nil
 	}
-	m, err = change(g.o.File, func(m *mark) { m.Sure, m.Confirmed = g.sure.Unix(), g.sureConfirmed })
+	m, err = change(g.o.File, func(m *savedTime) { m.Sure, m.Confirmed = g.sure.Unix(), g.sureConfirmed })
 	if err == nil {
 		g.mark = m
 	}
@@ -111,7 +111,7 @@ func (g *Guard) updateMark(tolerated time.Duration) error {
 }
 
 // applyOrder trusts this machine's clock if the operator has ordered that within the last hour.
-func (g *Guard) applyOrder(m mark) {
+func (g *Guard) applyOrder(m savedTime) {
 	age := g.wall.Sub(time.Unix(m.Trusted, 0))
 	if m.Trusted == 0 || m.Trusted == g.obeyed || age < -g.o.Tolerance || age > orderAge {
 		return

@@ -37,7 +37,7 @@ func counted(t *testing.T, id byte, change ...func(*task.Task)) *taskfile.Open {
 }
 
 func inStream(position uint64) func(*task.Task) {
-	return func(t *task.Task) { t.Stream = &task.Stream{Name: "stream", Position: position} }
+	return func(t *task.Task) { t.Stream = &task.StreamPosition{Name: "stream", Position: position} }
 }
 
 // other has another ε, with noise for that.

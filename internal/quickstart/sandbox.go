@@ -73,8 +73,8 @@ func (s *Sandbox) Stop() {
 	s.running.Wait()
 }
 
-// Task is a running task: its client and its verifier.
-type Task struct {
+// RunningTask is a running task: its client and its verifier.
+type RunningTask struct {
 	URL      string // At the first relay.
 	Owner    string
 	Open     *taskfile.Open
@@ -83,7 +83,7 @@ type Task struct {
 }
 
 // Connect connects to task i of a deployment, as any client does.
-func Connect(ctx context.Context, d *Deployment, i int) (*Task, error) {
+func Connect(ctx context.Context, d *Deployment, i int) (*RunningTask, error) {
 	workers := 4 * runtime.GOMAXPROCS(0)
 	transport := &http.Transport{MaxIdleConnsPerHost: workers, MaxConnsPerHost: workers}
 	client, err := shufflerclient.Connect(ctx, shufflerclient.Options{
@@ -94,11 +94,11 @@ func Connect(ctx context.Context, d *Deployment, i int) (*Task, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &Task{URL: d.TaskURL(i), Owner: d.Owner, Open: client.Task(), Client: client}, nil
+	return &RunningTask{URL: d.TaskURL(i), Owner: d.Owner, Open: client.Task(), Client: client}, nil
 }
 
 // StartTask connects to task i of a deployment, whose files have that name, and starts its verifier.
-func (s *Sandbox) StartTask(d *Deployment, i int, name string) (*Task, error) {
+func (s *Sandbox) StartTask(d *Deployment, i int, name string) (*RunningTask, error) {
 	t, err := Connect(s.ctx, d, i)
 	if err != nil {
 		return nil, err

@@ -36,8 +36,8 @@ func newFlooded(t *testing.T, most int, trusted ...netip.Prefix) *flooded {
 	return f
 }
 
-// dial connects from an address. It says whether the server admitted the connection.
-func (f *flooded) dial(from string) (conn net.Conn, taken bool) {
+// dial connects from an address, and reports whether the server admitted the connection.
+func (f *flooded) dial(from string) (conn net.Conn, admitted bool) {
 	f.t.Helper()
 	before := f.bounds.Count()
 	d := net.Dialer{LocalAddr: &net.TCPAddr{IP: net.ParseIP(from)}}
@@ -62,17 +62,17 @@ func timeout(err error) bool {
 	return ok && e.Timeout()
 }
 
-// fill opens connections from a network that send nothing, until the network is refused.
+// fill opens connections from a network that send nothing, until the server refuses one.
 func (f *flooded) fill(from string) (n int) {
 	f.t.Helper()
 	for ; ; n++ {
-		if _, taken := f.dial(from); !taken {
+		if _, admitted := f.dial(from); !admitted {
 			return n
 		}
 	}
 }
 
-// answered says whether a request over a connection is answered.
+// answered reports whether the server answers a request over a connection.
 func (f *flooded) answered(conn net.Conn) bool {
 	conn.SetDeadline(time.Now().Add(5 * time.Second))
 	io.WriteString(conn, "GET / HTTP/1.1\r\nHost: x\r\n\r\n")
@@ -80,9 +80,9 @@ func (f *flooded) answered(conn net.Conn) bool {
 	return err == nil && resp.StatusCode == http.StatusOK
 }
 
-// TestEightNetworksLeaveRoom: connections that never send a request cannot keep the ninth network out, nor the
+// TestEightNetworksLeaveCapacity: connections that never send a request cannot keep the ninth network out, nor the
 // twentieth, in any order.
-func TestEightNetworksLeaveRoom(t *testing.T) {
+func TestEightNetworksLeaveCapacity(t *testing.T) {
 	f := newFlooded(t, 64)
 	held := 0
 	for i := range 8 {
@@ -93,37 +93,37 @@ func TestEightNetworksLeaveRoom(t *testing.T) {
 	}
 	require.LessOrEqual(t, held, 48, "a quarter is left")
 	for i := range 12 {
-		conn, taken := f.dial(fmt.Sprintf("127.0.%d.1", i+100))
-		require.True(t, taken)
+		conn, admitted := f.dial(fmt.Sprintf("127.0.%d.1", i+100))
+		require.True(t, admitted)
 		require.True(t, f.answered(conn))
 	}
 	require.Positive(t, f.refused.Load())
 }
 
-// TestProxyIsNoNetwork: clients behind a trusted proxy share its connections, of which there are many.
+// TestProxyIsNoNetwork: a trusted proxy, whose connections carry many clients, may use all capacity.
 func TestProxyIsNoNetwork(t *testing.T) {
 	f := newFlooded(t, 32, netip.MustParsePrefix("127.0.9.0/24"))
 	for range 32 {
-		_, taken := f.dial("127.0.9.7")
-		require.True(t, taken)
+		_, admitted := f.dial("127.0.9.7")
+		require.True(t, admitted)
 	}
-	_, taken := f.dial("127.0.9.7")
-	require.False(t, taken, "there is no place")
+	_, admitted := f.dial("127.0.9.7")
+	require.False(t, admitted, "no connection is free")
 }
 
-// TestProxysNeighbour: a trusted proxy's connections do not count for its network, before and after they close: a next
-// hop may be in the same network.
+// TestProxysNeighbour: a trusted proxy's connections do not count for its network, neither open nor closed: another
+// relay may be in the same network.
 func TestProxysNeighbour(t *testing.T) {
 	f := newFlooded(t, 32, netip.MustParsePrefix("127.0.9.7/32"))
 	var held []net.Conn
 	for range 16 {
-		conn, taken := f.dial("127.0.9.7")
-		require.True(t, taken)
+		conn, admitted := f.dial("127.0.9.7")
+		require.True(t, admitted)
 		held = append(held, conn)
 	}
-	_, taken := f.dial("127.0.9.8")
-	require.True(t, taken, "beside the proxy")
-	require.Equal(t, 1, f.fill("127.0.9.8"), "an eighth of the 16 places that are free, as for every network")
+	_, admitted := f.dial("127.0.9.8")
+	require.True(t, admitted, "a neighbour of the proxy")
+	require.Equal(t, 1, f.fill("127.0.9.8"), "an eighth of the 16 free connections, as for every network")
 	for _, conn := range held {
 		conn.Close()
 	}

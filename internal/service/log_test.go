@@ -60,7 +60,8 @@ func TestCoarseLog(t *testing.T) {
 	})
 }
 
-// TestServiceManager: it is told of the start, twice per watchdog interval that the program runs, and of the stop.
+// TestServiceManager: the program notifies its service manager at the start, twice per watchdog interval, and at the
+// stop.
 func TestServiceManager(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "notify")
 	manager, err := net.ListenUnixgram("unixgram", &net.UnixAddr{Name: path, Net: "unixgram"})

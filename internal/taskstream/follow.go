@@ -18,7 +18,8 @@ var ErrForked = errors.New("the relays serve another stream")
 // Follow takes new tasks from the stream's relays, for a party that owners do not hand tasks to. It takes each task
 // after ready has found that it can be served. Keys for other numbers of epochs stay, because the operator has made
 // them.
-func (f *Folder) Follow(ctx context.Context, client *handover.Requester, now uint64, ready func(*Task) error) error {
+func (f *Folder) Follow(ctx context.Context, client *handover.Requester, now uint64,
+	ready func(*StreamTask) error) error {
 	if err := f.Refresh(); err != nil {
 		return err
 	}
@@ -43,7 +44,7 @@ func (f *Folder) Follow(ctx context.Context, client *handover.Requester, now uin
 }
 
 // checkSameStream returns an error unless the relays' stream begins with all tasks taken here.
-func checkSameStream(tasks []*Task, served []*taskfile.Open) error {
+func checkSameStream(tasks []*StreamTask, served []*taskfile.Open) error {
 	for i, t := range tasks {
 		if i >= len(served) {
 			return fmt.Errorf("%w: one that ends before position %d, where %s was taken", ErrForked, i, t.ID)
@@ -57,7 +58,7 @@ func checkSameStream(tasks []*Task, served []*taskfile.Open) error {
 
 // follow takes one task with its key lists. A relay's stream omits the key lists of tasks that are over.
 func (f *Folder) follow(ctx context.Context, client *handover.Requester, t *taskfile.Open, now uint64,
-	ready func(*Task) error) error {
+	ready func(*StreamTask) error) error {
 	raw, open, err := client.BundleOf(ctx, t)
 	if err != nil {
 		return err
@@ -69,16 +70,16 @@ func (f *Folder) follow(ctx context.Context, client *handover.Requester, t *task
 	if err := ready(next); err != nil {
 		return err
 	}
-	return f.take(next, func(*Task) error { return nil })
+	return f.take(next, func(*StreamTask) error { return nil })
 }
 
 // Server serves the tasks of a stream that a [Follower] follows.
 type Server interface {
 	// Prepare says whether a task can be served, before it is taken permanently.
-	Prepare(*Task) error
+	Prepare(*StreamTask) error
 
 	// Serve serves the next task of the stream, after it was taken.
-	Serve(*Task) error
+	Serve(*StreamTask) error
 
 	// Served returns how many of the stream's tasks are served.
 	Served() int

@@ -41,8 +41,8 @@ const (
 	maxEras   = 15
 )
 
-// Task is one task of a stream.
-type Task struct {
+// StreamTask is one task of a stream.
+type StreamTask struct {
 	*taskfile.Open
 	Bundle *taskfile.Bundle
 	Raw    []byte // the bundle's msgpack encoding
@@ -57,9 +57,9 @@ type Folder struct {
 
 	trust taskfile.Trust
 
-	mu         sync.Mutex // guards the rest; not held during slow work
-	tasks      []*Task    // by position
-	canonical  int        // bytes of their canonical forms
+	mu         sync.Mutex    // guards the rest; not held during slow work
+	tasks      []*StreamTask // by position
+	canonical  int           // bytes of their canonical forms
 	statements taskfile.Statements
 	authority  taskfile.Authority
 	chain      chain
@@ -86,7 +86,8 @@ func Open(path string, root []byte, recovery task.SignKey, candidates ...task.Si
 		return nil, invalid.Field("stream", "a task that is not the first of one",
 			"the first task of a stream: successors come from its owner")
 	}
-	f := &Folder{path: path, tasks: []*Task{first}, canonical: len(first.Bundle.Task), trust: first.Trust(recovery),
+	f := &Folder{path: path, tasks: []*StreamTask{first}, canonical: len(first.Bundle.Task),
+		trust:     first.Trust(recovery),
 		authority: taskfile.Authority{Key: first.Owner}, dropped: map[uint64]bool{}}
 	if len(candidates) > 0 {
 		f.trust.Candidates = candidates
@@ -97,17 +98,17 @@ func Open(path string, root []byte, recovery task.SignKey, candidates ...task.Si
 	return f, f.Refresh()
 }
 
-func parse(raw []byte) (*Task, error) {
+func parse(raw []byte) (*StreamTask, error) {
 	bundle, err := taskfile.ParseBundle(raw)
 	if err != nil {
 		return nil, err
 	}
 	open, err := bundle.Open(nil)
-	return &Task{Open: open, Bundle: bundle, Raw: raw}, err
+	return &StreamTask{Open: open, Bundle: bundle, Raw: raw}, err
 }
 
 // Tasks returns the tasks by position, including the first.
-func (f *Folder) Tasks() []*Task {
+func (f *Folder) Tasks() []*StreamTask {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	return slices.Clone(f.tasks)
@@ -126,7 +127,7 @@ func (f *Folder) Refresh() error {
 		if errors.Is(err, fs.ErrNotExist) {
 			return nil
 		}
-		var next *Task
+		var next *StreamTask
 		if err == nil {
 			next, err = parse(raw)
 		}
@@ -141,7 +142,7 @@ func (f *Folder) Refresh() error {
 }
 
 // checkNext returns an error unless a task may come next.
-func (f *Folder) checkNext(next *Task) error {
+func (f *Folder) checkNext(next *StreamTask) error {
 	root, last := f.tasks[0], f.tasks[len(f.tasks)-1]
 	if err := root.CheckSuccessor(f.authority, last.Open, next.Open, f.trust); err != nil {
 		return err
@@ -172,12 +173,12 @@ func (f *Folder) checkStart(start, now uint64) error {
 
 // Check returns a task, opened from raw, if it may come next at Unix time now, or has come already. It returns
 // [ErrTaken] if another task has its position, else an error that names the broken rule.
-func (f *Folder) Check(raw []byte, open *taskfile.Open, now uint64) (next *Task, has bool, err error) {
+func (f *Folder) Check(raw []byte, open *taskfile.Open, now uint64) (next *StreamTask, has bool, err error) {
 	bundle, err := taskfile.ParseBundle(raw)
 	if err != nil {
 		return nil, false, err
 	}
-	if next, has, err = f.check(&Task{Open: open, Bundle: bundle, Raw: raw}); has || err != nil {
+	if next, has, err = f.check(&StreamTask{Open: open, Bundle: bundle, Raw: raw}); has || err != nil {
 		return next, has, err
 	}
 	f.mu.Lock()
@@ -186,7 +187,7 @@ func (f *Folder) Check(raw []byte, open *taskfile.Open, now uint64) (next *Task,
 	return next, false, f.checkStart(next.Epochs.Start, now)
 }
 
-func (f *Folder) check(next *Task) (_ *Task, has bool, err error) {
+func (f *Folder) check(next *StreamTask) (_ *StreamTask, has bool, err error) {
 	if err := f.Refresh(); err != nil {
 		return nil, false, err
 	}
@@ -203,10 +204,10 @@ func (f *Folder) check(next *Task) (_ *Task, has bool, err error) {
 
 // Take gives a task from Check its position, durably, unless another task was faster. It removes keys that were made
 // for the position and are not the task's.
-func (f *Folder) Take(next *Task) error { return f.take(next, f.removeOthers) }
+func (f *Folder) Take(next *StreamTask) error { return f.take(next, f.removeOthers) }
 
 // take gives a task its position, then calls after while the folder is still locked.
-func (f *Folder) take(next *Task, after func(*Task) error) error {
+func (f *Folder) take(next *StreamTask, after func(*StreamTask) error) error {
 	f.changing.Lock()
 	defer f.changing.Unlock()
 	unlock, err := f.lock()
@@ -229,7 +230,7 @@ func (f *Folder) take(next *Task, after func(*Task) error) error {
 	return after(next)
 }
 
-func (f *Folder) removeOthers(next *Task) error {
+func (f *Folder) removeOthers(next *StreamTask) error {
 	kept := f.keys(next.Stream.Position, next.Epochs.Count)
 	files, err := filepath.Glob(f.file(next.Stream.Position, "-*.keys*"))
 	for _, file := range files {

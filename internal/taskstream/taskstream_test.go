@@ -51,7 +51,7 @@ func TestTwoProcesses(t *testing.T) {
 
 	successor := func(gap uint64) []byte {
 		next := *c.Open.Task
-		next.Stream = &task.Stream{Name: "site", Position: 1, Before: c.Open.ID}
+		next.Stream = &task.StreamPosition{Name: "site", Position: 1, Before: c.Open.ID}
 		next.Epochs.Start = c.Open.Epochs.Over() + gap
 		owner, _ := c.AsOwner(t)
 		bundle, err := taskfile.Sign(&next, owner, c.Open.KeyLists)
@@ -103,7 +103,7 @@ func TestOwnerCannotPileUp(t *testing.T) {
 
 	successor := func(before *taskfile.Open, start uint64) []byte {
 		next := *before.Task
-		next.Stream = &task.Stream{Name: "site", Position: before.Stream.Position + 1, Before: before.ID}
+		next.Stream = &task.StreamPosition{Name: "site", Position: before.Stream.Position + 1, Before: before.ID}
 		next.Epochs.Start = start
 		owner, _ := c.AsOwner(t)
 		bundle, err := taskfile.Sign(&next, owner, c.Open.KeyLists)
@@ -182,7 +182,7 @@ func TestStatementFreesNumbers(t *testing.T) {
 	statement, err := codec.Marshal(one)
 	require.NoError(t, err)
 	successor := *c.Open.Task
-	successor.Stream = &task.Stream{Name: "site", Position: 1, Before: c.Open.ID}
+	successor.Stream = &task.StreamPosition{Name: "site", Position: 1, Before: c.Open.ID}
 	successor.Epochs.Start = c.Open.Epochs.Over()
 	bundle, err := taskfile.Sign(&successor, owner, c.Open.KeyLists)
 	require.NoError(t, err)
@@ -309,7 +309,7 @@ func newWay(t *testing.T) *way {
 func (w *way) successor(t *testing.T, owner ed25519.PrivateKey, gap uint64) []byte {
 	t.Helper()
 	next := *w.c.Open.Task
-	next.Stream = &task.Stream{Name: "site", Position: 1, Before: w.c.Open.ID}
+	next.Stream = &task.StreamPosition{Name: "site", Position: 1, Before: w.c.Open.ID}
 	next.Epochs.Start = w.c.Open.Epochs.Over() + gap
 	bundle, err := taskfile.Sign(&next, owner, w.c.Open.KeyLists)
 	require.NoError(t, err)
@@ -345,7 +345,7 @@ func keysIn(t *testing.T, path string) []string {
 }
 
 // check opens a bundle and asks a folder whether its task may come next.
-func check(f *taskstream.Folder, raw []byte, now uint64) (*taskstream.Task, bool, error) {
+func check(f *taskstream.Folder, raw []byte, now uint64) (*taskstream.StreamTask, bool, error) {
 	open, err := taskfile.ParseOpen(raw)
 	if err != nil {
 		return nil, false, err
@@ -368,7 +368,7 @@ func TestStreamTooLarge(t *testing.T) {
 	last.Epochs.Length = 120
 	for position := range uint64(3) {
 		next := last
-		next.Stream, next.Relays = &task.Stream{Name: "site", Position: position}, slices.Clone(last.Relays)
+		next.Stream, next.Relays = &task.StreamPosition{Name: "site", Position: position}, slices.Clone(last.Relays)
 		if next.Epochs.Count = 60_000; position > 0 {
 			next.Stream.Before, next.Epochs.Start = taskfile.ID(&last), last.Epochs.Over()
 		}
@@ -409,7 +409,7 @@ func TestLongStreamIsReadOnce(t *testing.T) {
 	cost := map[int]uint64{}
 	for position := 1; position <= long; position++ {
 		next := *before.Task
-		next.Stream = &task.Stream{Name: "site", Position: uint64(position), Before: before.ID}
+		next.Stream = &task.StreamPosition{Name: "site", Position: uint64(position), Before: before.ID}
 		next.Epochs.Start = before.Epochs.Over()
 		bundle, err := taskfile.Sign(&next, w.owner, w.c.Open.KeyLists)
 		require.NoError(t, err)

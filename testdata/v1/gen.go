@@ -229,9 +229,9 @@ func tasks(w *world) {
 func withParts(plain *task.Task) []*task.Task {
 	first, later, cells, pool := *plain, *plain, *plain, *plain
 	first.Name, first.Stream = "first of a stream",
-		&task.Stream{Name: "site", Allow: []string{"batch.size", "claim.delta", "relays.url"}}
+		&task.StreamPosition{Name: "site", Allow: []string{"batch.size", "claim.delta", "relays.url"}}
 	id := taskfile.ID(&first)
-	later.Name, later.Stream = "later in a stream", &task.Stream{Name: "site", Position: 300, Before: id}
+	later.Name, later.Stream = "later in a stream", &task.StreamPosition{Name: "site", Position: 300, Before: id}
 	later.Claim.SetTotal("5.11", "3e-5")
 	total := uint64(11)
 	cells.Name, cells.Claim.Assumption = "noise by cell", task.NoneHonest
@@ -245,7 +245,8 @@ func withParts(plain *task.Task) []*task.Task {
 	rolled := later
 	rolled.Name, rolled.Relays = "with another key", slices.Clone(later.Relays)
 	rolled.Relays[0].SignKey = signKey(sign("new"))
-	rolled.Stream = &task.Stream{Name: "site", Position: 300, Before: id, Rotations: []task.Rotation{rotationOf(id)}}
+	rolled.Stream = &task.StreamPosition{Name: "site", Position: 300, Before: id,
+		Rotations: []task.Rotation{rotationOf(id)}}
 	return []*task.Task{&first, &later, &cells, &pool, &rolled}
 }
 
@@ -914,7 +915,7 @@ func strangers(plain *task.Task, fault faultFunc) {
 		next := *first
 		next.Relays = slices.Clone(first.Relays)
 		next.Epochs.Start = first.Epochs.Over()
-		next.Stream = &task.Stream{Name: first.Stream.Name, Position: 1, Before: id, Allow: first.Stream.Allow}
+		next.Stream = &task.StreamPosition{Name: first.Stream.Name, Position: 1, Before: id, Allow: first.Stream.Allow}
 		check(first.Validate())
 		check(first.CheckSuccessor(first, id, &next, first.Stream.Allow, nil))
 		c.change(&next)

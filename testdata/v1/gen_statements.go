@@ -35,7 +35,8 @@ func (s *stated) says(all taskfile.Statements, position int, key, signer string)
 	if key != "" {
 		next = signKey(sign(key))
 	}
-	last := &taskfile.Open{Task: &task.Task{Stream: &task.Stream{Position: uint64(position)}}, ID: s.ids[position]}
+	last := &taskfile.Open{Task: &task.Task{Stream: &task.StreamPosition{Position: uint64(position)}},
+		ID: s.ids[position]}
 	one, err := taskfile.NewStatement(s.trust, a, last, next, sign(signer))
 	check(err)
 	all, err = all.With(one, s.trust)

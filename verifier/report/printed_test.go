@@ -141,7 +141,7 @@ func makeBatches(t *testing.T, name string) {
 			addPulled(t, c, add)
 			files["cut.batch"] = files["cut.batch"][:len(files["cut.batch"])-10]
 		} else {
-			draft.Stream = &task.Stream{Name: "stream"}
+			draft.Stream = &task.StreamPosition{Name: "stream"}
 			c = layOut(t, 2, draft)
 			for i, raw := range c.Faulty(t) {
 				files[fmt.Sprintf("%02d.batch", i)] = raw

@@ -85,7 +85,7 @@ func beginTask(m *service.Metrics, t *hostedTask) {
 }
 
 // endsLater sets, for all tasks of a stream, when the newest task ends.
-func endsLater(m *service.Metrics, l *stream) {
+func endsLater(m *service.Metrics, l *hostedStream) {
 	for _, t := range l.served {
 		m.Set(metricEpochsEnd, float64(l.served[len(l.served)-1].open.Epochs.Over()), t.name())
 	}

@@ -99,7 +99,7 @@ func TestEntriesOfAStreamShareABudget(t *testing.T) {
 	before := c.Open.ID
 	for position := range uint64(2) {
 		next := *c.Open.Task
-		next.Stream = &task.Stream{Name: next.Stream.Name, Position: position + 1, Before: before,
+		next.Stream = &task.StreamPosition{Name: next.Stream.Name, Position: position + 1, Before: before,
 			Allow: next.Stream.Allow}
 		bundle, err := taskfile.Sign(&next, key, c.Open.KeyLists)
 		require.NoError(t, err)

@@ -36,7 +36,7 @@ type Server struct {
 	cfg     Config
 	signers *keyfile.Signers
 	client  *handover.Requester // signs with the newest key
-	streams []*stream
+	streams []*hostedStream
 	site    *report.Site
 	metrics *service.Metrics
 	release func() error // Releases the folder.

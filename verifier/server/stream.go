@@ -16,9 +16,9 @@ import (
 	"github.com/doona-dp/doona/wire/taskfile"
 )
 
-// stream is a stream whose first task is configured. Later tasks come from its relays, and can change only what the
-// first task allows. It implements [taskstream.Server].
-type stream struct {
+// hostedStream is a stream whose first task is configured. Later tasks come from its relays, and can change only what
+// the first task allows. It implements [taskstream.Server].
+type hostedStream struct {
 	*taskstream.Folder
 	server *Server
 	config TaskConfig        // Of the first task, with the folder.
@@ -47,7 +47,7 @@ func (s *Server) loadStream(c TaskConfig, raw []byte, first *hostedTask) error {
 	if err != nil {
 		return err
 	}
-	l := &stream{Folder: folder, server: s, config: c, served: []*hostedTask{first}}
+	l := &hostedStream{Folder: folder, server: s, config: c, served: []*hostedTask{first}}
 	s.streams = append(s.streams, l)
 	for _, t := range l.Tasks()[1:] {
 		next := s.find(t.ID) // it may be configured too
@@ -63,7 +63,7 @@ func (s *Server) loadStream(c TaskConfig, raw []byte, first *hostedTask) error {
 }
 
 // load makes the verifier of a later task.
-func (l *stream) load(t *taskstream.Task) (*hostedTask, error) {
+func (l *hostedStream) load(t *taskstream.StreamTask) (*hostedTask, error) {
 	next, err := l.server.loadTask(t.Open, l.Keys(t.Task), l.config)
 	if errors.Is(err, fs.ErrNotExist) {
 		err = fmt.Errorf("the owner signed a task without this verifier's keys in %s: %w", l.config.Successors, err)
@@ -148,7 +148,7 @@ func (s *Server) follow(ctx context.Context, pulling *sync.WaitGroup) {
 }
 
 // Prepare fails if a task cannot be hosted.
-func (l *stream) Prepare(t *taskstream.Task) error {
+func (l *hostedStream) Prepare(t *taskstream.StreamTask) error {
 	if l.server.find(t.ID) != nil {
 		return nil
 	}
@@ -157,15 +157,15 @@ func (l *stream) Prepare(t *taskstream.Task) error {
 }
 
 // Served returns the number of hosted tasks.
-func (l *stream) Served() int { return len(l.served) }
+func (l *hostedStream) Served() int { return len(l.served) }
 
 // Stuck sets the metric for a stream that cannot continue here.
-func (l *stream) Stuck(err error) {
+func (l *hostedStream) Stuck(err error) {
 	l.server.metrics.Set(metricStuck, service.Flag(err != nil).Value(), l.served[0].name())
 }
 
 // Serve hosts a task that was taken up.
-func (l *stream) Serve(t *taskstream.Task) error {
+func (l *hostedStream) Serve(t *taskstream.StreamTask) error {
 	next := l.server.find(t.ID)
 	if next == nil {
 		var err error
@@ -180,7 +180,7 @@ func (l *stream) Serve(t *taskstream.Task) error {
 }
 
 // join starts to host a task that was taken up.
-func (l *stream) join(t *taskstream.Task) (*hostedTask, error) {
+func (l *hostedStream) join(t *taskstream.StreamTask) (*hostedTask, error) {
 	s := l.server
 	next, err := l.load(t)
 	if err != nil {

@@ -21,13 +21,13 @@ import (
 
 // Config is the worker's variable DOONA, a JSON object.
 type Config struct {
-	Tasks map[string]*Task `json:"tasks"` // By name: 1 to 64 of a-z 0-9 - _. At least one.
+	Tasks map[string]*TaskConfig `json:"tasks"` // By name: 1 to 64 of a-z 0-9 - _. At least one.
 	// Reports are sent after a random delay between 0 and this many seconds, 0 to 20. Default 20.
 	Delay *float64 `json:"delay"`
 }
 
-// Task configures the reports to one task: their values and their sources.
-type Task struct {
+// TaskConfig configures the reports to one task: their values and their sources.
+type TaskConfig struct {
 	URL        string  `json:"task"`       // URL of the task at its first relay: …/v1/tasks/ID. Required.
 	Owner      string  `json:"owner"`      // "ed25519:…". Required.
 	MaxEpsilon float64 `json:"maxEpsilon"` // As [shufflerclient.Options]. Required.
@@ -148,7 +148,7 @@ func decodingError(err error) error {
 	return invalid.Field("DOONA", strconv.Quote(err.Error()), "a JSON object of tasks and delay")
 }
 
-func (t *Task) validate(at string) error {
+func (t *TaskConfig) validate(at string) error {
 	if t == nil {
 		return invalid.Field(at, "null", "an object")
 	}
@@ -168,7 +168,7 @@ func (t *Task) validate(at string) error {
 	return t.validateSource(at)
 }
 
-func (t *Task) validateSource(at string) error {
+func (t *TaskConfig) validateSource(at string) error {
 	if err := t.validateFields(at); err != nil {
 		return err
 	}
@@ -187,7 +187,7 @@ func (t *Task) validateSource(at string) error {
 }
 
 // validateFields returns an error if a field would have no effect.
-func (t *Task) validateFields(at string) error {
+func (t *TaskConfig) validateFields(at string) error {
 	for _, f := range []struct {
 		name string
 		set  bool
@@ -206,7 +206,7 @@ func (t *Task) validateFields(at string) error {
 	return nil
 }
 
-func (t *Task) validatePage(at string) error {
+func (t *TaskConfig) validatePage(at string) error {
 	for _, origin := range t.Origins {
 		if !originPattern.MatchString(origin) {
 			return invalid.Field(at+".origins", strconv.Quote(origin),
@@ -219,7 +219,7 @@ func (t *Task) validatePage(at string) error {
 	return nil
 }
 
-func (t *Task) validateProperty(at string) error {
+func (t *TaskConfig) validateProperty(at string) error {
 	if t.Sample != nil && !(*t.Sample > 0 && *t.Sample <= 1) {
 		return invalid.Field(at+".sample", number(*t.Sample), "a number in (0, 1]")
 	}
@@ -246,7 +246,7 @@ func (t *Task) validateProperty(at string) error {
 // fits returns an error unless the task allows the quota, its reports are small enough, and its domain contains all
 // values of the property. A report must never fail because of its value: otherwise the first relay could infer values
 // from who reports.
-func (t *Task) fits(at string, of *task.Task) error {
+func (t *TaskConfig) fits(at string, of *task.Task) error {
 	bins := uint64(len(t.Categories)) + 1
 	switch {
 	case (of.Clients.Kind == task.ClientToken) != (t.IssuerKey != ""):
@@ -271,7 +271,7 @@ func (t *Task) fits(at string, of *task.Task) error {
 }
 
 // value maps an observation into the task's domain. Every observation has a value.
-func (t *Task) value(o *Observation) float64 {
+func (t *TaskConfig) value(o *Observation) float64 {
 	var category string
 	switch t.Property {
 	case Latency:
@@ -292,14 +292,14 @@ func (t *Task) value(o *Observation) float64 {
 }
 
 // quota returns how many reports a network may make in an epoch.
-func (t *Task) quota() uint64 {
+func (t *TaskConfig) quota() uint64 {
 	if t.Quota == nil {
 		return 1
 	}
 	return *t.Quota
 }
 
-func (t *Task) sample() float64 {
+func (t *TaskConfig) sample() float64 {
 	if t.Sample == nil {
 		return 1
 	}

@@ -110,12 +110,12 @@ func TestConfigThatIsGood(t *testing.T) {
 
 // TestEveryObservationHasAValue: a request's property always maps into the task's domain.
 func TestEveryObservationHasAValue(t *testing.T) {
-	country := Task{Property: Country, Categories: []string{"AU", "NZ"}}
-	cache := Task{Property: Cache, Categories: []string{"HIT", "MISS"}}
-	status := Task{Property: Status, Categories: []string{"2xx", "5xx"}}
-	latency := Task{Property: Latency}
+	country := TaskConfig{Property: Country, Categories: []string{"AU", "NZ"}}
+	cache := TaskConfig{Property: Cache, Categories: []string{"HIT", "MISS"}}
+	status := TaskConfig{Property: Status, Categories: []string{"2xx", "5xx"}}
+	latency := TaskConfig{Property: Latency}
 	for _, c := range []struct {
-		task *Task
+		task *TaskConfig
 		seen Observation
 		want float64
 	}{
@@ -141,8 +141,8 @@ func TestTasksMustFitTheConfiguration(t *testing.T) {
 		return &task.Task{Query: query, Input: task.Input{Hi: randomizer.NewRational(1, 1), Bins: bins, Clip: clip},
 			Clients: address, KEM: task.KEMX25519, Slots: slots}
 	}
-	country := Task{Property: Country, Categories: []string{"AU", "NZ"}}
-	latency := Task{Property: Latency}
+	country := TaskConfig{Property: Country, Categories: []string{"AU", "NZ"}}
+	latency := TaskConfig{Property: Latency}
 	tokens := labels(3)
 	tokens.Clients = task.Clients{Kind: task.ClientToken, Quota: 1}
 	require.ErrorContains(t, country.fits("x", tokens), "x.issuerKey")
@@ -163,13 +163,13 @@ func TestTasksMustFitTheConfiguration(t *testing.T) {
 		require.ErrorContains(t, latency.fits("x", other), "x.property")
 	}
 	for quota, fits := range map[uint64]bool{1: true, 3: true, 4: false} {
-		require.Equal(t, fits, (&Task{Source: FromPage, Quota: &quota}).fits("x", labels(2)) == nil, "quota %d", quota)
+		require.Equal(t, fits, (&TaskConfig{Source: FromPage, Quota: &quota}).fits("x", labels(2)) == nil, "quota %d", quota)
 	}
 	large := reals(task.Vector, 4, false)
 	large.Slots = task.Slots{Lanes: 1, PerLane: 8000, MessageBytes: 1024}
-	require.ErrorContains(t, (&Task{Source: FromPage}).fits("x", large), "x.task")
+	require.ErrorContains(t, (&TaskConfig{Source: FromPage}).fits("x", large), "x.task")
 	large.Slots.PerLane = 7000
-	require.NoError(t, (&Task{Source: FromPage}).fits("x", large))
+	require.NoError(t, (&TaskConfig{Source: FromPage}).fits("x", large))
 }
 
 func TestReadValue(t *testing.T) {

@@ -169,7 +169,7 @@ func (w *Worker) post(req *http.Request, name string) error {
 }
 
 // awaitedOf returns the network whose share of the instance a post takes, or "" for a backend.
-func awaitedOf(t *Task, req *http.Request) string {
+func awaitedOf(t *TaskConfig, req *http.Request) string {
 	if t.Source != FromPage {
 		return ""
 	}

@@ -70,7 +70,7 @@ func run(m *testing.M) int {
 type outside struct {
 	*http.Server
 	address string
-	relay   *fixture.Task
+	relay   *fixture.SignedTask
 	origin  http.Handler
 
 	mu       sync.Mutex // guards what follows

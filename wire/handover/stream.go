@@ -195,7 +195,7 @@ func (s *RelayStream) fits(next *task.Task) error {
 // follow returns the task after last, still with last's key lists.
 func (r Renewal) follow(last *taskfile.Open) *task.Task {
 	next := *last.Task
-	next.Stream = &task.Stream{Name: last.Stream.Name, Position: last.Stream.Position + 1, Before: last.ID,
+	next.Stream = &task.StreamPosition{Name: last.Stream.Name, Position: last.Stream.Position + 1, Before: last.ID,
 		Allow: last.Stream.Allow, Rotations: append(slices.Clone(last.Stream.Rotations), r.Rotations...)}
 	next.Relays = r.replaced(last.Task).Relays
 	for hop := range next.Relays {

@@ -23,17 +23,17 @@ func cells() *task.Noise {
 		Total:  number(8)}
 }
 
-func stream() *task.Stream {
-	return &task.Stream{Name: "site", Position: 300, Before: task.ID{31: 1}, Allow: []string{"batch.size", "name"}}
+func stream() *task.StreamPosition {
+	return &task.StreamPosition{Name: "site", Position: 300, Before: task.ID{31: 1}, Allow: []string{"batch.size", "name"}}
 }
 
 // parts are valid tasks that use optional parts.
 var parts = map[string]func(*task.Task){
 	"a claim over all epochs": func(t *task.Task) { t.Claim.SetTotal("5.11", "3e-5") },
-	"first of a stream":       func(t *task.Task) { t.Stream = &task.Stream{Name: "site"} },
+	"first of a stream":       func(t *task.Task) { t.Stream = &task.StreamPosition{Name: "site"} },
 	"in a stream":             func(t *task.Task) { t.Stream = stream() },
 	"all may change": func(t *task.Task) {
-		t.Stream = &task.Stream{Name: "site", Position: 1<<32 - 1, Before: task.ID{1}, Allow: task.Changeable}
+		t.Stream = &task.StreamPosition{Name: "site", Position: 1<<32 - 1, Before: task.ID{1}, Allow: task.Changeable}
 	},
 	"noise by table": func(t *task.Task) {
 		t.Noise = &task.Noise{Kind: task.NoiseCells, Cells: 256, Tables: [][]uint64{{3, 1}}}
@@ -60,11 +60,11 @@ func partFields() map[string]func(*task.Task) {
 		"pool":          func(t *task.Task) { t.Noise = &task.Noise{Kind: task.NoisePool, Cells: 4, Pool: 9} },
 		"pool's number": func(t *task.Task) { t.Noise = &task.Noise{Kind: task.NoisePool, Cells: 4, Pool: 8} },
 	}
-	for name, change := range map[string]func(*task.Stream){
-		"stream": func(*task.Stream) {}, "stream name": func(s *task.Stream) { s.Name = "x" },
-		"stream position": func(s *task.Stream) { s.Position = 301 },
-		"stream before":   func(s *task.Stream) { s.Before[0] = 1 },
-		"stream allow":    func(s *task.Stream) { s.Allow = s.Allow[:1] },
+	for name, change := range map[string]func(*task.StreamPosition){
+		"stream": func(*task.StreamPosition) {}, "stream name": func(s *task.StreamPosition) { s.Name = "x" },
+		"stream position": func(s *task.StreamPosition) { s.Position = 301 },
+		"stream before":   func(s *task.StreamPosition) { s.Before[0] = 1 },
+		"stream allow":    func(s *task.StreamPosition) { s.Allow = s.Allow[:1] },
 	} {
 		out[name] = func(t *task.Task) { t.Stream = stream(); change(t.Stream) }
 	}
@@ -117,17 +117,18 @@ func TestValidateNamesThePart(t *testing.T) {
 			requireField(t, field, i, change)
 		}
 	}
-	for field, changes := range map[string][]func(*task.Stream){
-		"stream.name": {func(s *task.Stream) { s.Name = "" },
-			func(s *task.Stream) { s.Name = strings.Repeat("x", 65) }, func(s *task.Stream) { s.Name = "é" }},
-		"stream.position": {func(s *task.Stream) { s.Position = 1 << 32 }},
-		"stream.before":   {func(s *task.Stream) { s.Position = 0 }, func(s *task.Stream) { s.Before = task.ID{} }},
+	for field, changes := range map[string][]func(*task.StreamPosition){
+		"stream.name": {func(s *task.StreamPosition) { s.Name = "" },
+			func(s *task.StreamPosition) { s.Name = strings.Repeat("x", 65) }, func(s *task.StreamPosition) { s.Name = "é" }},
+		"stream.position": {func(s *task.StreamPosition) { s.Position = 1 << 32 }},
+		"stream.before":   {func(s *task.StreamPosition) { s.Position = 0 }, func(s *task.StreamPosition) { s.Before = task.ID{} }},
 		"stream.allow": {
-			func(s *task.Stream) { s.Allow = []string{"name", "batch.size"} },
-			func(s *task.Stream) { s.Allow = []string{"name", "name"} },
-			func(s *task.Stream) { s.Allow = []string{"stream.allow"} },
-			func(s *task.Stream) { s.Allow = []string{"stream.name"} },
-			func(s *task.Stream) { s.Allow = []string{"relays"} }, func(s *task.Stream) { s.Allow = []string{""} },
+			func(s *task.StreamPosition) { s.Allow = []string{"name", "batch.size"} },
+			func(s *task.StreamPosition) { s.Allow = []string{"name", "name"} },
+			func(s *task.StreamPosition) { s.Allow = []string{"stream.allow"} },
+			func(s *task.StreamPosition) { s.Allow = []string{"stream.name"} },
+			func(s *task.StreamPosition) { s.Allow = []string{"relays"} },
+			func(s *task.StreamPosition) { s.Allow = []string{""} },
 		},
 	} {
 		for i, change := range changes {
@@ -233,7 +234,7 @@ func TestChangeableAscends(t *testing.T) {
 func TestNotSupportedYet(t *testing.T) {
 	require.NoError(t, sample().CheckSupported())
 	inStream := sample()
-	inStream.Stream = &task.Stream{Name: "site", Allow: []string{"name", "relays.url"}}
+	inStream.Stream = &task.StreamPosition{Name: "site", Allow: []string{"name", "relays.url"}}
 	require.NoError(t, inStream.CheckSupported())
 	for field, change := range map[string]func(*task.Task){
 		"stream.allow": func(t *task.Task) { t.Stream = stream() },

@@ -8,7 +8,7 @@ import (
 
 // Stream is a task's position in a series of tasks of one owner, whose key is in the bundle. The tasks of a stream
 // differ only in position, previous hash, start and count of epochs, key lists, and the parts that Allow names.
-type Stream struct {
+type StreamPosition struct {
 	Name      string     // 1 to 64 printable ASCII characters.
 	Position  uint64     // 0 for the first task. Below 2³².
 	Before    ID         // The task at the previous position; zero at position 0.
@@ -45,7 +45,7 @@ var Changeable = []string{
 	"verifier.signKey", "verifier.url",
 }
 
-func (w *writer) stream(s *Stream) {
+func (w *writer) stream(s *StreamPosition) {
 	if s == nil {
 		w.array(0)
 		return
@@ -97,7 +97,7 @@ func (r *reader) rotations() (rotations []Rotation) {
 	return rotations
 }
 
-func (r *reader) stream() *Stream {
+func (r *reader) stream() *StreamPosition {
 	parts := r.arrayUpTo(5)
 	if parts != 0 && parts < 4 {
 		r.fail("want an array of 0, 4 or 5")
@@ -105,7 +105,7 @@ func (r *reader) stream() *Stream {
 	if parts == 0 || r.err != nil {
 		return nil
 	}
-	s := &Stream{Name: r.str(), Position: r.uint()}
+	s := &StreamPosition{Name: r.str(), Position: r.uint()}
 	if s.Position > 0 {
 		r.bytes32(s.Before[:])
 	} else if head := r.take(2); r.err == nil && (head[0] != 0xc4 || head[1] != 0) {
@@ -146,7 +146,7 @@ func (t *Task) validateStream() error {
 }
 
 // rotationsAreInOrder reports whether each key is replaced once, by a key that was not used before.
-func (s *Stream) rotationsAreInOrder() bool {
+func (s *StreamPosition) rotationsAreInOrder() bool {
 	for i := range s.Rotations {
 		rotation := &s.Rotations[i]
 		if rotation.New.IsZero() || rotation.New == rotation.Old {
@@ -163,7 +163,7 @@ func (s *Stream) rotationsAreInOrder() bool {
 }
 
 // origin returns the key that a party had before all rotations.
-func (s *Stream) origin(key SignKey) SignKey {
+func (s *StreamPosition) origin(key SignKey) SignKey {
 	for i := len(s.Rotations) - 1; i >= 0; i-- {
 		if s.Rotations[i].New == key {
 			key = s.Rotations[i].Old
@@ -173,7 +173,7 @@ func (s *Stream) origin(key SignKey) SignKey {
 }
 
 // Now returns the current key of a party that once had this key.
-func (s *Stream) Now(key SignKey) SignKey {
+func (s *StreamPosition) Now(key SignKey) SignKey {
 	for _, rotation := range s.Rotations {
 		if rotation.Old == key {
 			key = rotation.New

@@ -14,8 +14,8 @@ import (
 func streamOf(allow ...string) (root, before *task.Task, id task.ID) {
 	slices.Sort(allow)
 	root, before = sample(), sample()
-	root.Stream = &task.Stream{Name: "site", Allow: allow}
-	before.Stream = &task.Stream{Name: "site", Position: 1, Before: task.ID{1}, Allow: allow}
+	root.Stream = &task.StreamPosition{Name: "site", Allow: allow}
+	before.Stream = &task.StreamPosition{Name: "site", Position: 1, Before: task.ID{1}, Allow: allow}
 	before.Epochs.Start = root.Epochs.Over()
 	return root, before, task.ID{2}
 }
@@ -23,7 +23,7 @@ func streamOf(allow ...string) (root, before *task.Task, id task.ID) {
 // follow returns a task that may follow the second of streamOf.
 func follow(before *task.Task, id task.ID) *task.Task {
 	next := sample()
-	next.Stream = &task.Stream{Name: "site", Position: 2, Before: id, Allow: before.Stream.Allow}
+	next.Stream = &task.StreamPosition{Name: "site", Position: 2, Before: id, Allow: before.Stream.Allow}
 	next.Epochs.Start, next.Epochs.Count = before.Epochs.Over(), 7
 	for i := range next.Relays {
 		next.Relays[i].KeyList[0] ^= 0xff
@@ -114,7 +114,7 @@ func TestSuccessorInPlace(t *testing.T) {
 	for field, changes := range map[string][]func(*task.Task){
 		"stream": {func(t *task.Task) { t.Stream = nil }},
 		"stream.position": {func(t *task.Task) { t.Stream.Position = 1 }, func(t *task.Task) { t.Stream.Position = 3 },
-			func(t *task.Task) { t.Stream = &task.Stream{Name: "site"} }},
+			func(t *task.Task) { t.Stream = &task.StreamPosition{Name: "site"} }},
 		"stream.before": {func(t *task.Task) { t.Stream.Before[31] ^= 1 }},
 		"epochs.start":  {func(t *task.Task) { t.Epochs.Start-- }},
 	} {
@@ -175,7 +175,7 @@ func TestRolledKeys(t *testing.T) {
 		requireRefused(t, "stream.rotations", next.Validate())
 	}
 	first := sample()
-	first.Stream = &task.Stream{Name: "site", Rotations: []task.Rotation{{Old: other, New: fresh}}}
+	first.Stream = &task.StreamPosition{Name: "site", Rotations: []task.Rotation{{Old: other, New: fresh}}}
 	requireRefused(t, "stream.rotations", first.Validate())
 
 	next = follow(before, id)

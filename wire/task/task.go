@@ -51,22 +51,22 @@ const (
 
 // Task is the document. The zero value is not valid; see [Task.Validate].
 type Task struct {
-	Name     string  // For people. Required. 1 to 64 printable ASCII characters.
-	Query    Query   // Required.
-	Protocol string  // Name in the protocol registry. Required.
-	Rule     string  // The accountant's rule that proves the claim. Required.
-	Params   []Param // Protocol parameters, sorted by key, each key once.
-	Input    Input   // The value domain.
-	Claim    Claim   // The guarantee promised to every client.
-	Batch    Batch   // How many reports are shuffled together.
-	Slots    Slots   // How messages travel.
-	Epochs   Epochs  // When clients report.
-	Clients  Clients // How the first relay limits clients.
-	Relays   []Party // In the order in which a report visits them. 1 to 8; empty in a draft.
-	Verifier Party   // Who decrypts the batches. Empty in a draft.
-	KEM      KEM     // Required.
-	Stream   *Stream // The task's position in a stream; nil for a single task.
-	Noise    *Noise  // Dummies that every relay adds to every batch; nil for none.
+	Name     string          // For people. Required. 1 to 64 printable ASCII characters.
+	Query    Query           // Required.
+	Protocol string          // Name in the protocol registry. Required.
+	Rule     string          // The accountant's rule that proves the claim. Required.
+	Params   []Param         // Protocol parameters, sorted by key, each key once.
+	Input    Input           // The value domain.
+	Claim    Claim           // The guarantee promised to every client.
+	Batch    Batch           // How many reports are shuffled together.
+	Slots    Slots           // How messages travel.
+	Epochs   Epochs          // When clients report.
+	Clients  Clients         // How the first relay limits clients.
+	Relays   []Party         // In the order in which a report visits them. 1 to 8; empty in a draft.
+	Verifier Party           // Who decrypts the batches. Empty in a draft.
+	KEM      KEM             // Required.
+	Stream   *StreamPosition // The task's position in a stream; nil for a single task.
+	Noise    *Noise          // Dummies that every relay adds to every batch; nil for none.
 }
 
 // Param is one protocol parameter.

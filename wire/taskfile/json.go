@@ -56,11 +56,11 @@ type document struct {
 		Issuer  *party          `json:"issuer,omitempty"`  // for tokens only
 		Origins []string        `json:"origins,omitempty"` // any if absent
 	} `json:"clients"`
-	Relays   []party  `json:"relays,omitempty"`
-	Verifier *party   `json:"verifier,omitempty"`
-	KEM      task.KEM `json:"kem"`
-	Stream   *stream  `json:"stream,omitempty"`
-	Noise    *noise   `json:"noise,omitempty"`
+	Relays   []party     `json:"relays,omitempty"`
+	Verifier *party      `json:"verifier,omitempty"`
+	KEM      task.KEM    `json:"kem"`
+	Stream   *streamForm `json:"stream,omitempty"`
+	Noise    *noise      `json:"noise,omitempty"`
 }
 
 type total struct {
@@ -68,7 +68,7 @@ type total struct {
 	Delta   string `json:"delta"`
 }
 
-type stream struct {
+type streamForm struct {
 	Name      string     `json:"name"`
 	Position  uint64     `json:"position"`
 	Before    string     `json:"before,omitempty"` // 64 hexadecimal digits; absent at position 0

@@ -31,11 +31,11 @@ func (d *document) claim() (c task.Claim, err error) {
 	return c, err
 }
 
-func formatStream(s *task.Stream) *stream {
+func formatStream(s *task.StreamPosition) *streamForm {
 	if s == nil {
 		return nil
 	}
-	out := &stream{Name: s.Name, Position: s.Position, Allow: append([]string{}, s.Allow...)}
+	out := &streamForm{Name: s.Name, Position: s.Position, Allow: append([]string{}, s.Allow...)}
 	if s.Position > 0 {
 		out.Before = s.Before.String()
 	}
@@ -45,11 +45,11 @@ func formatStream(s *task.Stream) *stream {
 	return out
 }
 
-func (s *stream) parse() (*task.Stream, error) {
+func (s *streamForm) parse() (*task.StreamPosition, error) {
 	if s == nil {
 		return nil, nil
 	}
-	out := &task.Stream{Name: s.Name, Position: s.Position, Allow: s.Allow}
+	out := &task.StreamPosition{Name: s.Name, Position: s.Position, Allow: s.Allow}
 	if len(s.Allow) == 0 {
 		out.Allow = nil
 	}

@@ -18,7 +18,7 @@ func all(*task.Task) bool { return true }
 func newChain(t *testing.T, owner string) ([]*taskfile.Bundle, task.ID) {
 	t.Helper()
 	s, lists := sample(t)
-	s.Stream = &task.Stream{Name: "site"}
+	s.Stream = &task.StreamPosition{Name: "site"}
 	var chain []*taskfile.Bundle
 	root := taskfile.ID(s)
 	for position := range uint64(3) {
@@ -26,7 +26,7 @@ func newChain(t *testing.T, owner string) ([]*taskfile.Bundle, task.ID) {
 		require.NoError(t, err)
 		chain = append(chain, b)
 		next := *s
-		next.Stream = &task.Stream{Name: "site", Position: position + 1, Before: taskfile.ID(s)}
+		next.Stream = &task.StreamPosition{Name: "site", Position: position + 1, Before: taskfile.ID(s)}
 		next.Epochs.Start = s.Epochs.Over()
 		s = &next
 	}

@@ -97,9 +97,9 @@ func TestJSONRoundTrip(t *testing.T) {
 	draft, _ := sample(t)
 	draft.Relays, draft.Verifier, draft.Epochs, draft.Clients.Issuer = nil, task.Party{}, task.Epochs{}, task.Party{}
 	first, _ := sample(t)
-	first.Stream = &task.Stream{Name: "site"}
+	first.Stream = &task.StreamPosition{Name: "site"}
 	later, _ := sample(t)
-	later.Stream = &task.Stream{Name: "site", Position: 2, Before: task.ID{0xab}, Allow: []string{"batch.size", "name"}}
+	later.Stream = &task.StreamPosition{Name: "site", Position: 2, Before: task.ID{0xab}, Allow: []string{"batch.size", "name"}}
 	later.Claim.SetTotal("2", "1e-5")
 	for name, want := range map[string]*task.Task{"full": full, "labels": labels, "draft": draft, "first": first,
 		"later": later,
@@ -226,7 +226,7 @@ func TestJSONRejects(t *testing.T) {
 		require.ErrorContains(t, err, c.want, name)
 	}
 	parts := withNoise(t, noise())
-	parts.Stream = &task.Stream{Name: "site", Position: 2, Before: task.ID{0xab}}
+	parts.Stream = &task.StreamPosition{Name: "site", Position: 2, Before: task.ID{0xab}}
 	parts.Claim.SetTotal("2", "1e-5")
 	text, err = taskfile.MarshalJSON(parts)
 	require.NoError(t, err)
@@ -437,7 +437,7 @@ func TestBundleNotSupportedYet(t *testing.T) {
 	good, err := taskfile.Sign(s, signKey("owner"), lists)
 	require.NoError(t, err)
 	for field, change := range map[string]func(*task.Task){
-		"stream.allow": func(t *task.Task) { t.Stream = &task.Stream{Name: "site", Allow: []string{"rule"}} },
+		"stream.allow": func(t *task.Task) { t.Stream = &task.StreamPosition{Name: "site", Allow: []string{"rule"}} },
 	} {
 		changed := *s
 		change(&changed)

@@ -19,7 +19,7 @@ import (
 
 // scenario is a task and the bundle that the server serves for it, which may be invalid.
 type scenario struct {
-	*fixture.Task
+	*fixture.SignedTask
 	bundle []byte // served under the task's path
 }
 
@@ -39,7 +39,7 @@ func scenarios(relay, site string) (map[string]*scenario, error) {
 		relays []string
 		epochs task.Epochs
 		keys   fixture.Keys
-		serve  func(bundle []byte, t *fixture.Task) []byte
+		serve  func(bundle []byte, t *fixture.SignedTask) []byte
 	}{
 		{name: "truthful", draft: truthful(), relays: two, epochs: hour(3)},
 		{name: "a day", draft: truthful(), relays: two, epochs: days(1)},
@@ -68,7 +68,7 @@ func scenarios(relay, site string) (map[string]*scenario, error) {
 		{name: "trailing", draft: truthful(), relays: two, epochs: hour(1), serve: trail},
 		{name: "endless", draft: truthful(), relays: two, epochs: hour(1), serve: lengthen},
 		{name: "swapped", draft: truthful(), relays: two, epochs: hour(1),
-			serve: func([]byte, *fixture.Task) []byte { return all["truthful"].bundle }},
+			serve: func([]byte, *fixture.SignedTask) []byte { return all["truthful"].bundle }},
 	} {
 		signed, err := fixture.SignWith(c.draft, c.relays, c.epochs, c.keys)
 		if err != nil {
@@ -136,19 +136,19 @@ func withEpsilon(t *task.Task, epsilon string) *task.Task {
 }
 
 // tamper changes the task's name in a bundle.
-func tamper(bundle []byte, _ *fixture.Task) []byte {
+func tamper(bundle []byte, _ *fixture.SignedTask) []byte {
 	return bytes.Replace(bundle, []byte("test histogram"), []byte("test hologram "), 1)
 }
 
 // lengthen makes a bundle one byte longer than the limit.
-func lengthen(bundle []byte, _ *fixture.Task) []byte {
+func lengthen(bundle []byte, _ *fixture.SignedTask) []byte {
 	return append(bundle, make([]byte, 8<<20+1-len(bundle))...)
 }
 
 // junkStreams returns streams of the largest size that a client accepts, by name. "junk lists" has bytes that are slow
 // to decode instead of the first task's key lists. "junk tasks" has as many tasks as fit. "junk sizes" has the largest
 // allowed number of tasks.
-func junkStreams(root *fixture.Task) map[string][]byte {
+func junkStreams(root *fixture.SignedTask) map[string][]byte {
 	const most, mostTasks = 16 << 20, 4096
 	head := slices.Concat([]byte{0x92, 0x91, 0x94}, blob(root.Canonical()), blob(root.Bundle.Owner[:]),
 		blob(root.Bundle.Signature))
@@ -179,16 +179,16 @@ func blob(content []byte) []byte {
 }
 
 // unsign breaks the owner's signature.
-func unsign(bundle []byte, t *fixture.Task) []byte {
+func unsign(bundle []byte, t *fixture.SignedTask) []byte {
 	at := bytes.Index(bundle, t.Bundle.Signature)
 	bundle[at] ^= 1
 	return bundle
 }
 
 // otherKeys changes a key of the verifier's key list.
-func otherKeys(bundle []byte, _ *fixture.Task) []byte {
+func otherKeys(bundle []byte, _ *fixture.SignedTask) []byte {
 	bundle[len(bundle)-80] ^= 1
 	return bundle
 }
 
-func trail(bundle []byte, _ *fixture.Task) []byte { return append(bundle, 0) }
+func trail(bundle []byte, _ *fixture.SignedTask) []byte { return append(bundle, 0) }

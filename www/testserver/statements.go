@@ -16,7 +16,7 @@ func keyOf(seed byte) (ed25519.PrivateKey, task.SignKey) {
 
 // addStatements adds variants of the stream of root and one with statements. It returns the recovery key for the page's
 // options.
-func (r *relay) addStatements(root, one *fixture.Task) (recovery string, err error) {
+func (r *relay) addStatements(root, one *fixture.SignedTask) (recovery string, err error) {
 	rescue, rescueKey := keyOf(1)
 	next, nextKey := keyOf(2)
 	thief, thiefKey := keyOf(3)
@@ -49,23 +49,23 @@ func (r *relay) addStatements(root, one *fixture.Task) (recovery string, err err
 	byNext, byThief := one.Succeed(next, same), one.Succeed(thief, same)
 	for name, c := range map[string]struct {
 		said  taskfile.Statements
-		tasks []*fixture.Task
+		tasks []*fixture.SignedTask
 	}{
-		"handed on":         {on, []*fixture.Task{root, one, byNext}},
-		"statement hidden":  {nil, []*fixture.Task{root, one, byNext}},
-		"statement forged":  {taskfile.Statements{&forged}, []*fixture.Task{root, one, byNext}},
-		"statement too far": {on, []*fixture.Task{root}},
-		"other statement":   {taken, []*fixture.Task{root, one, byThief}},
-		"old owner":         {on, []*fixture.Task{root, one, one.Succeed(root.Owner, same)}},
-		"rescued":           {rescued, []*fixture.Task{root, one, byNext}},
-		"thief goes on":     {rescued, []*fixture.Task{root, one, byThief}},
-		"stopped":           {says(on, task.SignKey{}, next), []*fixture.Task{root, one}},
-		"behind the end":    {says(on, task.SignKey{}, next), []*fixture.Task{root, one, byNext}},
+		"handed on":         {on, []*fixture.SignedTask{root, one, byNext}},
+		"statement hidden":  {nil, []*fixture.SignedTask{root, one, byNext}},
+		"statement forged":  {taskfile.Statements{&forged}, []*fixture.SignedTask{root, one, byNext}},
+		"statement too far": {on, []*fixture.SignedTask{root}},
+		"other statement":   {taken, []*fixture.SignedTask{root, one, byThief}},
+		"old owner":         {on, []*fixture.SignedTask{root, one, one.Succeed(root.Owner, same)}},
+		"rescued":           {rescued, []*fixture.SignedTask{root, one, byNext}},
+		"thief goes on":     {rescued, []*fixture.SignedTask{root, one, byThief}},
+		"stopped":           {says(on, task.SignKey{}, next), []*fixture.SignedTask{root, one}},
+		"behind the end":    {says(on, task.SignKey{}, next), []*fixture.SignedTask{root, one, byNext}},
 	} {
 		chain := &taskfile.Chain{Statements: c.said}
 		for _, t := range c.tasks {
 			chain.Tasks = append(chain.Tasks, t.Bundle)
-			r.tasks[t.Path()] = &scenario{Task: t}
+			r.tasks[t.Path()] = &scenario{SignedTask: t}
 		}
 		if r.variants[name], err = chain.Bytes(); err != nil {
 			return "", err

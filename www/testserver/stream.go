@@ -16,7 +16,7 @@ import (
 // must refuse and variants that it must accept.
 func (r *relay) addStream(url string) (offer, error) {
 	draft := fixture.NearlyTruthful(fixture.Draft(task.Histogram, 300))
-	draft.Stream = &task.Stream{Name: "site", Allow: []string{"name", "relays.signKey"}}
+	draft.Stream = &task.StreamPosition{Name: "site", Allow: []string{"name", "relays.signKey"}}
 	root, err := fixture.Sign(draft, []string{url, "https://second.example"}, hour(1))
 	if err != nil {
 		return offer{}, err
@@ -26,14 +26,18 @@ func (r *relay) addStream(url string) (offer, error) {
 		return offer{}, err
 	}
 	same := func(*task.Task) {}
-	next := func(t *fixture.Task, change func(*task.Task)) *fixture.Task { return t.Succeed(root.Owner, change) }
+	next := func(t *fixture.SignedTask, change func(*task.Task)) *fixture.SignedTask {
+		return t.Succeed(root.Owner, change)
+	}
 	one := next(root, same)
 	two := next(one, same)
 	three := next(two, same)
-	changed := func(change func(*task.Task)) []*fixture.Task { return []*fixture.Task{root, next(root, change)} }
+	changed := func(change func(*task.Task)) []*fixture.SignedTask {
+		return []*fixture.SignedTask{root, next(root, change)}
+	}
 	forked := next(one, func(t *task.Task) { t.Epochs.Start++ })
 	r.variants = map[string][]byte{}
-	for name, tasks := range map[string][]*fixture.Task{
+	for name, tasks := range map[string][]*fixture.SignedTask{
 		"good": {root, one, two, three}, "renamed": changed(func(t *task.Task) { t.Name = "renamed" }),
 		"forged": {root, root.Succeed(stranger, same)}, "headless": {one, two}, "left out": {root, two},
 		"out of order": {root, two, one}, "twice": {root, one, one}, "replayed": {root, one},
@@ -61,7 +65,7 @@ func (r *relay) addStream(url string) (offer, error) {
 	}
 	unsigned := *one.Bundle
 	unsigned.Signature = root.Bundle.Signature
-	if r.variants["unsigned"], err = chainOf([]*fixture.Task{root, {Bundle: &unsigned}}); err != nil {
+	if r.variants["unsigned"], err = chainOf([]*fixture.SignedTask{root, {Bundle: &unsigned}}); err != nil {
 		return offer{}, err
 	}
 	maps.Copy(r.variants, junkStreams(root))
@@ -74,8 +78,8 @@ func (r *relay) addStream(url string) (offer, error) {
 	if err != nil {
 		return offer{}, err
 	}
-	for _, t := range []*fixture.Task{root, one, two, three} {
-		r.tasks[t.Path()] = &scenario{Task: t}
+	for _, t := range []*fixture.SignedTask{root, one, two, three} {
+		r.tasks[t.Path()] = &scenario{SignedTask: t}
 	}
 	first := taskfile.Open{Task: root.Task, ID: root.ID}
 	return offer{Stream: first.StreamURL(first.Task, 0), Owner: root.OwnerText(), Recovery: recovery,
@@ -84,7 +88,7 @@ func (r *relay) addStream(url string) (offer, error) {
 
 // addKeys adds variants in which a relay's key is replaced. It returns the key of a candidate, which may replace a
 // relay.
-func (r *relay) addKeys(root, one *fixture.Task, stranger ed25519.PrivateKey) (candidate string, err error) {
+func (r *relay) addKeys(root, one *fixture.SignedTask, stranger ed25519.PrivateKey) (candidate string, err error) {
 	public, other, err := ed25519.GenerateKey(rand.Reader)
 	if err != nil {
 		return "", err
@@ -112,7 +116,7 @@ func (r *relay) addKeys(root, one *fixture.Task, stranger ed25519.PrivateKey) (c
 		if err != nil {
 			return "", err
 		}
-		tasks := []*fixture.Task{root, next}
+		tasks := []*fixture.SignedTask{root, next}
 		if r.variants[name], err = chainOf(tasks); err != nil {
 			return "", err
 		}
@@ -127,7 +131,7 @@ func (r *relay) addKeys(root, one *fixture.Task, stranger ed25519.PrivateKey) (c
 }
 
 // chainOf encodes a stream of tasks.
-func chainOf(tasks []*fixture.Task) ([]byte, error) {
+func chainOf(tasks []*fixture.SignedTask) ([]byte, error) {
 	chain := &taskfile.Chain{}
 	for _, t := range tasks {
 		chain.Tasks = append(chain.Tasks, t.Bundle)

@@ -41,7 +41,7 @@ const taskDays = 100
 // addYears makes the stream. Clients visit every day in long runs, and every 50th day otherwise.
 func (r *relay) addYears(url string) (offer, error) {
 	draft := year(10, nil) // planned for 365 days, in tasks of taskDays
-	draft.Stream = &task.Stream{Name: "years"}
+	draft.Stream = &task.StreamPosition{Name: "years"}
 	root, err := fixture.Sign(draft, []string{url, "https://second.example"}, days(taskDays))
 	if err != nil {
 		return offer{}, err
@@ -55,7 +55,7 @@ func (r *relay) addYears(url string) (offer, error) {
 		return offer{}, err
 	}
 	y.root, y.bodies = root.ID, map[bodyHash]bool{}
-	var all []*fixture.Task
+	var all []*fixture.SignedTask
 	for t := root; len(all) < 4; t = t.Succeed(root.Owner, func(*task.Task) {}) {
 		all, y.tasks = append(all, t), append(y.tasks, t.ID)
 		chain, err := chainOf(all)
@@ -63,7 +63,7 @@ func (r *relay) addYears(url string) (offer, error) {
 			return offer{}, err
 		}
 		y.chains = append(y.chains, chain)
-		r.tasks[t.Path()] = &scenario{Task: t}
+		r.tasks[t.Path()] = &scenario{SignedTask: t}
 	}
 	first := taskfile.Open{Task: root.Task, ID: root.ID}
 	stride := 50

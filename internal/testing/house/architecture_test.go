@@ -175,8 +175,8 @@ const (
 	floorGap     = 50
 )
 
-// place is the middle of a room's upper side, and the room's height.
-type place struct{ x, y, height int }
+// position is the middle of a box's upper side, and the height of the box.
+type position struct{ x, y, height int }
 
 // listed returns the folders of a kind in lines that fit its room.
 func listed(t *testing.T, room string) (lines []string) {
@@ -195,19 +195,19 @@ func listed(t *testing.T, room string) (lines []string) {
 	return lines
 }
 
-// places arranges a row of rooms for each floor, the lowest at the bottom.
-func places(t *testing.T, imports map[string]map[string]bool) (at map[string]place, height int) {
+// arrange places a row of rooms for each floor, the lowest at the bottom.
+func arrange(t *testing.T, imports map[string]map[string]bool) (at map[string]position, height int) {
 	floors := map[int][]string{}
 	for _, room := range slices.Sorted(maps.Keys(imports)) {
 		floor := floorOf(imports, room)
 		floors[floor] = append(floors[floor], room)
 	}
-	at, y := map[string]place{}, 20
+	at, y := map[string]position{}, 20
 	for floor := len(floors) - 1; floor >= 0; floor-- {
 		highest := 0
 		for i, room := range floors[floor] {
 			x := pictureWidth * (2*i + 1) / (2 * len(floors[floor]))
-			at[room] = place{x, y, roomHeight + lineHeight*len(listed(t, room))}
+			at[room] = position{x, y, roomHeight + lineHeight*len(listed(t, room))}
 			highest = max(highest, at[room].height)
 		}
 		y += highest + floorGap
@@ -217,7 +217,7 @@ func places(t *testing.T, imports map[string]map[string]bool) (at map[string]pla
 
 // drawImports draws the rooms, and a line for each import.
 func drawImports(t *testing.T, imports map[string]map[string]bool) string {
-	at, height := places(t, imports)
+	at, height := arrange(t, imports)
 	var b strings.Builder
 	fmt.Fprintf(&b, `<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 %d %d" role="img" `+
 		`aria-label="Which folder imports which, from the commands down to the samplers">`+"\n", pictureWidth, height)

@@ -70,12 +70,11 @@ var families = map[string][]string{
 	"relay":    {"internal/quickstart", "relay", "www/testserver"},
 	"report":   {"shufflerclient", "verifier"}, // the verifier's report is what it answers
 	"slot":     {"verifier"},
-	"stream": {"issuer", "relay/internal/tasks", "shufflerclient", "verifier/server", "wire/task",
-		"wire/taskfile"},
-	"task":     {"internal/quickstart", "internal/taskstream", "internal/testing/fixture", "wasm/edge", "wire/task"},
+	"stream":   {"relay/internal/tasks", "shufflerclient"},
+	"task":     {"wire/task"},
 	"verifier": {"verifier"},
-	// A counter that shows a rollback, of a clock, a ledger, and stores and keys.
-	"mark": {"internal/clock", "internal/ledger", "internal/rollback"},
+	// A counter that shows a rollback, of a ledger, and of stores and keys.
+	"mark": {"internal/ledger", "internal/rollback"},
 }
 
 // TestOneMeaningPerTerm: a type that has a term of the glossary as its name stands for that term.

@@ -20,7 +20,7 @@ import (
 
 // InStream makes a draft the first task of a stream that allows some changes.
 func InStream(allow ...string) func(*task.Task) {
-	return func(draft *task.Task) { draft.Stream = &task.Stream{Name: "site", Allow: allow} }
+	return func(draft *task.Task) { draft.Stream = &task.StreamPosition{Name: "site", Allow: allow} }
 }
 
 // AsOwner returns the key of the tasks' owner, and a client that signs with it.

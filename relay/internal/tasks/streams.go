@@ -90,7 +90,7 @@ func (r *Registry) loadSuccessors(l *stream) error {
 	return nil
 }
 
-func (r *Registry) loadSuccessor(l *stream, t *taskstream.Task) (*Hosted, error) {
+func (r *Registry) loadSuccessor(l *stream, t *taskstream.StreamTask) (*Hosted, error) {
 	s, err := r.loadOpen(t.Raw, t.Open, l.Keys(t.Task), "")
 	if err == nil {
 		s.stream, s.owner = l, l.owner
@@ -131,7 +131,7 @@ func (d *Desk) pathStream(req *http.Request) (*stream, error) {
 }
 
 // streamTask returns a task of a stream, also one that this relay no longer serves.
-func (h *Host) streamTask(req *http.Request) *taskstream.Task {
+func (h *Host) streamTask(req *http.Request) *taskstream.StreamTask {
 	id, err := service.PathKey[task.ID](req, "task")
 	if err != nil {
 		return nil
@@ -213,7 +213,7 @@ func (h *Host) JoinLoop(ctx context.Context) {
 	defer tick.Stop()
 	for {
 		for _, l := range h.Hosted().streams {
-			if !slices.ContainsFunc(l.Tasks(), func(t *taskstream.Task) bool { return h.hopOf(t.Open) >= 0 }) {
+			if !slices.ContainsFunc(l.Tasks(), func(t *taskstream.StreamTask) bool { return h.hopOf(t.Open) >= 0 }) {
 				h.catchUp(ctx, l)
 			}
 		}
@@ -242,7 +242,7 @@ func (h *Host) catchUp(ctx context.Context, l *stream) {
 		return
 	}
 	defer func() { <-l.asking }()
-	serves := func(*taskstream.Task) error { return nil }
+	serves := func(*taskstream.StreamTask) error { return nil }
 	h.monitor.Logged(ctx, "couldn't follow a stream", l.Follow(ctx, h.client(), h.unixTime(), serves))
 }
 
