@@ -194,7 +194,7 @@ func (f *field) opener() (*onion.Opener, error) {
 
 func (f *field) keys() string { return filepath.Join(f.Dir, "relay1", "ingest.keys") }
 
-// side is a server that takes reports, and what it took of each run.
+// side is a server that takes reports. It has the rate and the 99th percentile of latency of each run.
 type side struct {
 	args        func(folder string) []string
 	rates, p99s []float64

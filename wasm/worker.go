@@ -37,11 +37,11 @@ func BuildEdge(ctx context.Context, dir string) error {
 	return ReplaceEntry(dir)
 }
 
-// ReplaceEntry replaces the stock worker.mjs by our entry.mjs, which starts Go once.
+// ReplaceEntry replaces the default worker.mjs by our entry.mjs, which starts Go once.
 func ReplaceEntry(dir string) error {
 	for _, stock := range []string{"worker.mjs", "runtime.mjs"} {
 		if err := os.Remove(filepath.Join(dir, stock)); err != nil {
-			return fmt.Errorf("couldn't remove the stock entry: %w", err)
+			return fmt.Errorf("couldn't remove the default %s: %w", stock, err)
 		}
 	}
 	if err := os.WriteFile(filepath.Join(dir, "entry.mjs"), entry, 0o644); err != nil {

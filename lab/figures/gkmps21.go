@@ -78,7 +78,7 @@ func rapporError(n, f, top float64) float64 {
 // share is ε*/ε, the part of ε that the paper's experiments give to the central noise.
 const share = 0.9
 
-// sumQuery is a sum of whole numbers 0 to top.
+// sumQuery asks for the sum of the clients' values, whole numbers from 0 to top.
 func sumQuery(protocol, param string, top uint64, n float64) planner.Query {
 	return planner.Query{Query: task.Sum, Protocol: protocol, Hi: float64(top), Batch: uint64(n), Honest: 1,
 		Epsilon: 1, Delta: 1e-6, Params: planner.Params{param: top}}

@@ -147,7 +147,7 @@ func checkTogether(t *testing.T, draft *task.Task, law *compose.Law) {
 }
 
 // meanLoss returns a lower bound of the mean of a symmetric pair's finite losses, ∫ δ(ε)(1+e^{−ε})dε without the
-// infinite ones. It returns 0 if these matter: there may then be an ε below the mean.
+// infinite ones. It returns 0 if infinite losses are too probable to neglect: the true ε could be below this mean.
 func meanLoss(law *compose.Law) (mean float64) {
 	const step, infinite = 1e-3, 50
 	if law.Delta(infinite) > 1e-9 {

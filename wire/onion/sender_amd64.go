@@ -105,8 +105,8 @@ func expand(suite string, prk digest, label string, info, more []byte, size int)
 	return prf(prk[:], append(input, 1))
 }
 
-// prf is HMAC-SHA256 under a key of at most 64 bytes. A seal needs six, and crypto/hmac allocates about ten times for
-// each, which takes longer than the hashing.
+// prf is HMAC-SHA256 under a key of at most 64 bytes. Each seal calls it six times. For
+// each call crypto/hmac would allocate about ten times, which takes longer than the hashing.
 func prf(key, input []byte) digest {
 	inner := make([]byte, sha256.BlockSize, sha256.BlockSize+inputRoom)
 	outer := make([]byte, sha256.BlockSize, sha256.BlockSize+sha256.Size)

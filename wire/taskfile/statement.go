@@ -256,8 +256,8 @@ type SeenStatement struct {
 	Hash   StatementHash `json:"hash"` // Zeros: no statement was seen.
 }
 
-// Raise returns the newest of checked statements, which the caller remembers. It returns [ErrStatements] unless they
-// include m.
+// Raise returns the newest of the statements s, for the caller to store in place of m. The caller has checked s. Raise
+// returns [ErrStatements] unless s includes m.
 func (m SeenStatement) Raise(s Statements, a Authority) (SeenStatement, error) {
 	if m.Hash != (StatementHash{}) {
 		at := int(m.Number)

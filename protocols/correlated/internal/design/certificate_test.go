@@ -94,8 +94,8 @@ func stick(l law, eps float64, d int64) (delta float64) {
 	return delta
 }
 
-// The closed form of the paper is private by a large margin, in both directions. The moment bound lies between the
-// exact hockey stick and a few times it.
+// Noise of the size that the paper's closed form gives is private by a large margin, in both directions. The bound by
+// moments is at least the exact hockey-stick divergence, and at most a few times as large.
 func TestShiftOfOneNegativeBinomial(t *testing.T) {
 	for _, c := range []struct{ eps, delta float64 }{{0.1, 1e-6}, {0.5, 1e-3}, {0.9, 1e-9}} {
 		const top = 16
