@@ -10,16 +10,17 @@ import (
 	"slices"
 )
 
-// batches is the part of a store that makes batches, keeps them until the next hop has them, and keeps the manifests
-// that the upstream relay has signed.
+// batches is the part of a store that makes batches and keeps them until the next hop has them. It also keeps the
+// manifests that the upstream relay has signed.
 type batches struct {
 	*database
 	reconciler *reconciler
 	members    *members
 }
 
-// Seal replaces the rows of a full or closed open batch by the batch that build makes of them. It returns ErrNoBatch if
-// another process has done so. While it runs others may write, and this process sends heartbeats.
+// Seal makes a batch of a full or closed open batch: build gets the rows and returns the batch. Seal returns ErrNoBatch
+// if another process has already done so. While it runs, others may write to the store, and this process sends
+// heartbeats to them.
 func (d *batches) Seal(ctx context.Context, b BatchID, build SealFunc) error {
 	if short := d.reserve.Short(); short != nil {
 		return short
@@ -27,7 +28,8 @@ func (d *batches) Seal(ctx context.Context, b BatchID, build SealFunc) error {
 	return d.heartbeat.during(ctx, func() error { return d.seal(ctx, b, build) })
 }
 
-// SealWithheld is Seal for a batch that build withholds: it takes no space and frees some.
+// SealWithheld is Seal for a batch that build withholds. Such a batch frees disk space, so SealWithheld works on a full
+// disk.
 func (d *batches) SealWithheld(ctx context.Context, b BatchID, build SealFunc) error {
 	return d.heartbeat.during(ctx, func() error {
 		return d.reserve.WithReserve(func() error { return d.seal(ctx, b, build) })
@@ -77,10 +79,10 @@ func (d *batches) seal(ctx context.Context, b BatchID, build SealFunc) error {
 	})
 }
 
-// Mix stores the batch that build makes as b, which must be the epoch's next batch, else it returns ErrMade. If the
-// epoch is complete it returns ErrOver. tags are the tags of the source batch; Mix reorders them and adds all of them
-// to the replay set. build learns from fresh which slots to take: those with a new tag, one slot for each tag. If build
-// fails, the tags are fresh again for the same batch number. Others may write while it runs.
+// Mix makes batch b from a batch of the upstream relay. b must be the epoch's next batch, otherwise Mix returns
+// ErrMade, or ErrOver if the epoch is complete. tags are the tags of the upstream batch; Mix reorders them and adds all
+// of them to the replay set. build learns from fresh which slots to take: one slot for each tag that is new. If build
+// fails, these tags remain new for a second attempt at b. While Mix runs, others may write to the store.
 func (d *batches) Mix(ctx context.Context, b BatchID, tags []Short, build MixFunc) error {
 	if short := d.reserve.Short(); short != nil {
 		return short
@@ -88,7 +90,7 @@ func (d *batches) Mix(ctx context.Context, b BatchID, tags []Short, build MixFun
 	return d.mix(ctx, b, tags, build)
 }
 
-// MixWithheld is Mix for a batch that build withholds.
+// MixWithheld is Mix for a batch that build withholds. It works on a full disk.
 func (d *batches) MixWithheld(ctx context.Context, b BatchID, tags []Short, build MixFunc) error {
 	return d.reserve.WithReserve(func() error { return d.mix(ctx, b, tags, build) })
 }
@@ -106,7 +108,7 @@ func (d *batches) mix(ctx context.Context, b BatchID, tags []Short, build MixFun
 	if err != nil {
 		return errors.Join(err, a.abandon())
 	}
-	if made.Withheld { // Sweep deletes the pieces that were put
+	if made.Withheld { // a new attempt has no pieces; Sweep deletes those of the first
 		if a, err = d.newAttempt(ctx, epoch, b); err != nil {
 			return err
 		}
@@ -135,7 +137,7 @@ func (d *batches) mix(ctx context.Context, b BatchID, tags []Short, build MixFun
 	})
 }
 
-// mayMix locks the epoch's row and checks that batch b is the next one. It returns ErrMade or ErrOver otherwise.
+// mayMix locks the epoch's row. It returns ErrMade or ErrOver unless b is the epoch's next batch.
 func (t batchTx) mayMix(b BatchID) (e epochRow, err error) {
 	e, err = t.lock(b.EpochID)
 	switch {
@@ -149,14 +151,14 @@ func (t batchTx) mayMix(b BatchID) (e epochRow, err error) {
 	return e, nil
 }
 
-// Fresh says which slots of a batch to take: those whose tag was in no batch before, and one slot for each tag.
+// Fresh says which slots of an upstream batch to take: for each tag that no earlier batch had, one slot.
 type Fresh struct {
 	known    []Short // tags of earlier batches, sorted
-	repeated []Short // tags that the batch has more than once, sorted
-	taken    []bool  // by index in repeated: a slot with the tag was taken
+	repeated []Short // tags that several slots of the batch have, sorted
+	taken    []bool  // by index in repeated: Take has accepted a slot with this tag
 }
 
-// Take says whether to take a slot with this tag. Call it once for each slot.
+// Take reports whether to take a slot with this tag. Call it once per slot.
 func (f *Fresh) Take(tag Short) bool {
 	if _, found := slices.BinarySearchFunc(f.known, tag, compareShorts); found {
 		return false
@@ -172,9 +174,10 @@ func (f *Fresh) Take(tag Short) bool {
 
 func compareShorts(a, b Short) int { return bytes.Compare(a[:], b[:]) }
 
-// admit adds tags to the replay set, sorted and groupRows per transaction, and says which were new. Tags that an
-// earlier attempt at the same batch has added count as new: no slot of that attempt has left the relay. The tags of a
-// batch number do not change, because one manifest fixes them ([Store.RecordManifest]).
+// admit adds the tags of an upstream batch to the replay set, groupRows per transaction, and finds out which are new.
+// It sorts tags. Tags that an earlier attempt at the same batch added count as new, because no slot of that attempt has
+// left the relay. The tags of a batch number cannot change: [Store.RecordManifest] has fixed the manifest that lists
+// them.
 func (d *batches) admit(ctx context.Context, b BatchID, tags []Short) (f *Fresh, epoch int64, err error) {
 	slices.SortFunc(tags, compareShorts)
 	f = &Fresh{}
@@ -205,12 +208,11 @@ func (d *batches) admit(ctx context.Context, b BatchID, tags []Short) (f *Fresh,
 	return f, epoch, nil
 }
 
-// admit adds sorted distinct tags of batch b to the replay set. It returns those that were in it before, except those
-// that an earlier attempt at the same batch has added.
+// admit adds sorted distinct tags of batch b to the replay set. It returns those that other batches had added before.
 func (t batchTx) admit(epoch int64, b BatchID, tags []Short) (known []Short, err error) {
-	var of Short // the batch, as its tags record it
+	var of Short // what the replay set stores beside each tag of b
 	binary.BigEndian.PutUint64(of[:], b.Seq+1)
-	before := map[Short]bool{} // whether the tag's record names this batch
+	before := map[Short]bool{} // true if b added the tag, false if another batch did
 	looked := t.seen(b.EpochID, tags, func(tag, receipt Short) { before[tag] = receipt == of })
 	if err := t.tx.ask(looked...); err != nil {
 		return nil, fmt.Errorf("couldn't look up tags: %w", err)
@@ -236,10 +238,10 @@ func (t batchTx) admit(epoch int64, b BatchID, tags []Short) (known []Short, err
 	return known, nil
 }
 
-// epochOf selects an epoch's row ID in queries that must not create the row.
+// epochOf selects an epoch's row ID, in queries that must not create the row.
 const epochOf = `(SELECT id FROM epochs WHERE task = $1 AND epoch = $2)`
 
-// Next returns the batch number that Mix accepts next.
+// Next returns the number of the batch that Mix must make next.
 func (d *batches) Next(ctx context.Context, id EpochID) (next uint64, err error) {
 	row := d.read.QueryRowContext(ctx, `SELECT next FROM epochs WHERE task = $1 AND epoch = $2`, id.Task[:], id.Epoch)
 	err = row.Scan(&next)
@@ -249,7 +251,7 @@ func (d *batches) Next(ctx context.Context, id EpochID) (next uint64, err error)
 	return next, err
 }
 
-// Destroyed returns how many batches of Mix were withheld.
+// Destroyed returns how many batches of the epoch Mix has made as withheld ones.
 func (d *batches) Destroyed(ctx context.Context, id EpochID) (n uint64, err error) {
 	const query = `SELECT coalesce(max(destroyed), 0) FROM epochs WHERE task = $1 AND epoch = $2`
 	if err = d.read.QueryRowContext(ctx, query, id.Task[:], id.Epoch).Scan(&n); err != nil {
@@ -258,7 +260,7 @@ func (d *batches) Destroyed(ctx context.Context, id EpochID) (n uint64, err erro
 	return n, nil
 }
 
-// SealedBelow says whether all batches with lower numbers have begun and none of them is open.
+// SealedBelow reports whether this relay has begun and sealed all batches of the epoch with lower numbers.
 func (d *batches) SealedBelow(ctx context.Context, b BatchID) (sealed bool, err error) {
 	const query = `SELECT COALESCE((SELECT next FROM epochs WHERE task = $1 AND epoch = $2), 0) >= $3
 		AND NOT EXISTS (SELECT 1 FROM open WHERE epoch = ` + epochOf + ` AND seq < $3)`
@@ -266,7 +268,8 @@ func (d *batches) SealedBelow(ctx context.Context, b BatchID) (sealed bool, err 
 	return sealed, err
 }
 
-// Batch returns a sealed batch, or ErrNoBatch. It returns [ErrUncut] until every process has cut the batch's leaf.
+// Batch returns a sealed batch, or ErrNoBatch. It returns [ErrUncut] until every process has recorded the batch in its
+// rollback marks.
 func (d *batches) Batch(ctx context.Context, ref BatchID) (*Sealed, error) {
 	var b Sealed
 	var refers []byte
@@ -285,15 +288,15 @@ func (d *batches) Batch(ctx context.Context, ref BatchID) (*Sealed, error) {
 	return &b, err
 }
 
-// Manifest returns a sealed batch's manifest, without the ciphertexts, and whether the next hop has confirmed the
-// batch. It returns ErrNoBatch if there is none.
+// Manifest returns a sealed batch's manifest without reading its ciphertexts, and whether the next hop has confirmed
+// the batch. It returns ErrNoBatch if there is none.
 func (d *batches) Manifest(ctx context.Context, b BatchID) (manifest []byte, confirmed bool, err error) {
 	const query = `SELECT manifest, bytes IS NULL FROM batches WHERE epoch = ` + epochOf + ` AND seq = $3`
 	err = d.find(ctx, query, b, &manifest, &confirmed)
 	return manifest, confirmed, err
 }
 
-// find scans one row about a batch, or returns ErrNoBatch.
+// find scans the row of a query about a batch. It returns ErrNoBatch if there is no row.
 func (d *batches) find(ctx context.Context, query string, b BatchID, into ...any) error {
 	err := d.read.QueryRowContext(ctx, query, b.Task[:], b.Epoch, b.Seq).Scan(into...)
 	if errors.Is(err, sql.ErrNoRows) {
@@ -305,7 +308,7 @@ func (d *batches) find(ctx context.Context, query string, b BatchID, into ...any
 	return nil
 }
 
-// Confirm deletes the ciphertexts of a sealed batch that the next hop has. Confirming twice is no error.
+// Confirm deletes the ciphertexts of a sealed batch after the next hop has confirmed it. Confirming twice is no error.
 func (d *batches) Confirm(ctx context.Context, b BatchID) error {
 	return d.reserve.WithReserve(func() error { return d.confirmOnce(ctx, b) })
 }
@@ -339,8 +342,8 @@ func (d *batches) confirmOnce(ctx context.Context, b BatchID) error {
 	})
 }
 
-// SetSourceConfirmed records that this relay has confirmed the source of a mixed batch to the upstream relay, which
-// then deletes it.
+// SetSourceConfirmed records that this relay has told the upstream relay that it holds batch b's source. The upstream
+// relay then deletes the source.
 func (d *batches) SetSourceConfirmed(ctx context.Context, b BatchID) error {
 	return d.reserve.WithReserve(func() error { return d.setSourceConfirmedOnce(ctx, b) })
 }
@@ -360,7 +363,7 @@ func (d *batches) setSourceConfirmedOnce(ctx context.Context, b BatchID) error {
 }
 
 // UnconfirmedSources lists the mixed batches whose source this relay has not yet confirmed to the upstream relay. It
-// first cuts their leaves in this process's marks.
+// first records these batches in this process's rollback marks.
 func (d *batches) UnconfirmedSources(ctx context.Context, id EpochID) ([]uint64, error) {
 	const query = `SELECT seq FROM batches WHERE epoch = ` + epochOf + ` AND confirmed = 0 ORDER BY seq`
 	all, err := collect(ctx, d.read, query, func(rows *sql.Rows) (seq uint64, err error) {

@@ -7,11 +7,11 @@ import (
 	"slices"
 )
 
-// reports is the part of a store that keeps client submissions.
+// reports is the part of a store that keeps clients' reports.
 type reports struct{ *database }
 
-// Commit sets the verdict of each submission and stores the slots of the accepted ones. It says whether a batch became
-// full.
+// Commit sets the verdict of each submission and stores the slots of the accepted ones. It reports whether a batch
+// became full.
 func (d *reports) Commit(ctx context.Context, group []*Submission) (full bool, err error) {
 	if short := d.reserve.Short(); short != nil {
 		return false, short
@@ -44,7 +44,7 @@ func (d *reports) Commit(ctx context.Context, group []*Submission) (full bool, e
 	return full, err
 }
 
-// commitEpoch is Commit for submissions of one epoch.
+// commitEpoch does what Commit does, for submissions of one epoch.
 func (t commitTx) commitEpoch(id EpochID, group []*Submission) (full bool, err error) {
 	e, filling, fresh, m, err := t.lockAndRead(id, group)
 	if err != nil {
@@ -82,8 +82,8 @@ func (t commitTx) commitEpoch(id EpochID, group []*Submission) (full bool, err e
 	return full, err
 }
 
-// lockAndRead locks an epoch's row. It returns the batch that is filling, the bytes of that batch's level 0 runs, and,
-// where names are in tables, what the store knows about the tags and clients of the group.
+// lockAndRead locks an epoch's row. It returns the batch that is filling and the bytes of that batch's level 0 runs
+// (see runs.go). If tags and clients are in tables, it also returns what the store knows about those of the group.
 func (t commitTx) lockAndRead(id EpochID, group []*Submission) (
 	e epochRow, filling OpenBatch, fresh int, m *memory, err error,
 ) {
@@ -115,7 +115,7 @@ func (t commitTx) lockAndRead(id EpochID, group []*Submission) (
 	for i := range asks {
 		asks[i].query = t.engine.sql(asks[i].query)
 	}
-	if err = t.tx.ask(asks...); err == nil && e.id == 0 { // another process may create it too
+	if err = t.tx.ask(asks...); err == nil && e.id == 0 { // the row does not exist; another process may create it, too
 		if _, err = t.lock(id); err == nil {
 			return t.lockAndRead(id, group)
 		}
@@ -126,7 +126,7 @@ func (t commitTx) lockAndRead(id EpochID, group []*Submission) (
 	return e, filling, fresh, m, err
 }
 
-// seen returns the queries that call found for each tag that is in the replay set.
+// seen returns queries that find which tags are in the replay set. They call found for each.
 func (t *transaction) seen(id EpochID, tags []Short, found func(tag, receipt Short)) []ask {
 	return t.lookUp(t.engine.among("hash, receipt", "seen", "hash"), id, tags, func(row scanner) error {
 		var tag, receipt []byte
@@ -140,7 +140,7 @@ func (t *transaction) seen(id EpochID, tags []Short, found func(tag, receipt Sho
 	})
 }
 
-// lookUp returns packed queries for keys.
+// lookUp returns queries that look up keys, in groups: see packed.
 func (t *transaction) lookUp(query string, id EpochID, keys []Short, scan func(row scanner) error) (asks []ask) {
 	packShorts(keys, func(packed []byte, n int) error {
 		asks = append(asks, ask{query, []any{packed, n, id.Task[:], id.Epoch}, scan})
@@ -157,7 +157,7 @@ func (t commitTx) learn(e epochRow, id EpochID, m *memory, taken []*Submission) 
 	return t.learnRows(e.id, m, taken)
 }
 
-// learnRows is learn where names are in tables.
+// learnRows is learn for an engine that keeps tags and clients in tables.
 func (t commitTx) learnRows(epoch int64, m *memory, taken []*Submission) error {
 	const tags = `INSERT INTO seen (epoch, hash, receipt) ` + packed + `
 		SELECT $3, substr($1::bytea, 16*n + 1, 8), substr($1::bytea, 16*n + 9, 8) FROM i`
@@ -172,8 +172,8 @@ func (t commitTx) learnRows(epoch int64, m *memory, taken []*Submission) error {
 	return t.count(epoch, m, taken)
 }
 
-// count stores the new submission counts of the clients of accepted submissions. It uses one statement per count, of
-// which there are at most the quota.
+// count stores the new submission counts of the clients of accepted submissions. It groups clients with equal counts
+// into one statement; there are at most as many counts as the quota.
 func (t commitTx) count(epoch int64, m *memory, taken []*Submission) error {
 	const store = `INSERT INTO clients (epoch, client, submissions) ` + packed + `
 		SELECT $3, substr($1::bytea, 8*n + 1, 8), $4 FROM i WHERE true
@@ -199,7 +199,7 @@ func (t commitTx) count(epoch int64, m *memory, taken []*Submission) error {
 }
 
 // fill stores the slots of accepted submissions as runs, and the new size of their batch. fresh is the size of the
-// batch's level 0 runs before, in bytes.
+// batch's earlier level 0 runs, in bytes.
 func (t commitTx) fill(epoch int64, b OpenBatch, fresh int, subs []*Submission) error {
 	c, err := t.vault.batchCipher(kindRows, b.BatchID)
 	if err != nil {

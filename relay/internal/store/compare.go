@@ -8,16 +8,16 @@ import (
 	"github.com/doona-dp/doona/internal/rollback"
 )
 
-// storeSnapshot indexes the epochs and mark rows of the store by epoch: the relay compares the marks of up to a
-// thousand tasks with it every second. It uses no SQL.
+// storeSnapshot indexes the epochs and rollback mark rows of the store by epoch. The relay compares the rollback marks
+// of up to a thousand tasks with it every second. It uses no SQL.
 type storeSnapshot struct {
 	all     []Progress
 	epochs  map[rollback.EpochKey]*Progress
 	rows    map[rollback.EpochKey][]markRow
-	keys    []rollback.EpochKey              // of epochs and rows
+	keys    []rollback.EpochKey              // all keys of epochs and rows
 	tasks   map[[16]byte][]rollback.EpochKey // keys by task
-	history string                           // the database's server and timeline
-	alone   bool                             // one process at a time uses the store
+	history string                           // identity and timeline of the database server
+	alone   bool                             // only one process at a time can use the store
 }
 
 func newSnapshot(all []Progress, rows []markRow) *storeSnapshot {
@@ -41,7 +41,7 @@ func newSnapshot(all []Progress, rows []markRow) *storeSnapshot {
 	return seen
 }
 
-// of returns the epochs of which the guard's mark has entries.
+// of returns the epochs that belong into the guard's rollback mark.
 func (seen *storeSnapshot) of(g *guard) []rollback.EpochKey {
 	if g.kind == kindSecret {
 		return seen.keys
@@ -49,7 +49,7 @@ func (seen *storeSnapshot) of(g *guard) []rollback.EpochKey {
 	return seen.tasks[g.task]
 }
 
-// made returns the numbers of the batches that have been made.
+// made returns the numbers of the epoch's sealed batches: all below Next that are not open.
 func (p *Progress) made() rollback.Set {
 	var open []uint64
 	for _, b := range p.Open {
@@ -58,15 +58,15 @@ func (p *Progress) made() rollback.Set {
 	return rollback.SetBelow(p.Next, open...)
 }
 
-// compare returns a [StateRollbackError] if the store, or the file of a guard's mark s, was rolled back. secret is the
-// mark in the secret file.
+// compare returns a [StateRollbackError] if the store, or the file with the rollback mark s, was rolled back. secret is
+// the rollback mark in the secret file.
 func (seen *storeSnapshot) compare(g *guard, s, secret *rollback.Mark) error {
 	return errors.Join(seen.elsewhere(s), seen.compareEntries(g, s), seen.compareRows(g, s), g.comparePair(s, secret))
 }
 
-// elsewhere returns a [StateRollbackError] if the store is not in the database that the mark records, or that database
-// was promoted from a replica or restored. It does so only while an epoch of the mark is neither ended nor over. The
-// new database may lack the latest steps, also those of other processes.
+// elsewhere returns a [StateRollbackError] if the store is in another database than the rollback mark records, or if
+// that database was promoted from a replica or restored. Such a database may lack the latest steps, also those of other
+// processes. If all epochs of the mark have expired or ended, elsewhere returns nil.
 func (seen *storeSnapshot) elsewhere(s *rollback.Mark) error {
 	if s.Database == "" || s.Database == seen.history || !seen.goesOn(s) {
 		return nil
@@ -74,7 +74,7 @@ func (seen *storeSnapshot) elsewhere(s *rollback.Mark) error {
 	return &StateRollbackError{otherDatabase, fmt.Sprintf("it was on %s and is now on %s", s.Database, seen.history)}
 }
 
-// goesOn says whether the mark has an epoch that the operator has not ended and that is not over.
+// goesOn reports whether the rollback mark has an epoch that has neither expired nor been ended by the operator.
 func (seen *storeSnapshot) goesOn(s *rollback.Mark) bool {
 	for key := range s.Entries {
 		if p := seen.epochs[key]; p == nil || p.State < StateExpired {
@@ -84,7 +84,7 @@ func (seen *storeSnapshot) goesOn(s *rollback.Mark) bool {
 	return false
 }
 
-// compareEntries returns a [StateRollbackError] if the mark records something that the store lacks.
+// compareEntries returns a [StateRollbackError] if the rollback mark records something that the store lacks.
 func (seen *storeSnapshot) compareEntries(g *guard, s *rollback.Mark) error {
 	for key, e := range s.Entries {
 		p := seen.epochs[key]
@@ -113,11 +113,11 @@ func (seen *storeSnapshot) compareEntries(g *guard, s *rollback.Mark) error {
 	return nil
 }
 
-// compareRows returns a [StateRollbackError] if the store knows more of a mark than the mark itself: the file was
-// rolled back. In an SQLite store, each file belongs to one process. A file that is new to such a store, where it knew
-// another one, was rolled back to before its first use.
+// compareRows returns a [StateRollbackError] if the store has recorded more steps of a rollback mark than the mark
+// itself has: the mark's file was rolled back. In an SQLite store, each file belongs to one process. If such a store
+// knows a different file, this file was rolled back to before its first use.
 func (seen *storeSnapshot) compareRows(g *guard, s *rollback.Mark) error {
-	now := g.state().ID // its first step may have come after s was read
+	now := g.state().ID // the mark may have got its ID after s was read
 	for _, key := range seen.of(g) {
 		if p := seen.epochs[key]; p == nil || p.State == StateEnded {
 			continue
@@ -138,8 +138,8 @@ func (seen *storeSnapshot) compareRows(g *guard, s *rollback.Mark) error {
 	return nil
 }
 
-// check returns a [StateRollbackError] if a mark has fewer steps of an epoch than the store has seen in it. Where
-// another process shares the file, that process may have raised the mark meanwhile; check reads it again.
+// check returns a [StateRollbackError] if a rollback mark has fewer steps of an epoch than the store has recorded of
+// it. If another process shares the file, it may have raised the mark meanwhile, so check rereads the file.
 func (g *guard) check(key rollback.EpochKey, row markRow) error {
 	if !row.MarkRolledBack(g.Entry(key).Steps) {
 		return nil
@@ -154,10 +154,9 @@ func (g *guard) check(key rollback.EpochKey, row markRow) error {
 	return nil
 }
 
-// comparePair returns a [StateRollbackError] if the HPKE keys were used with another mark of the secret, or the secret
-// with another mark of the keys: the other file was rolled back to before its first mark. In a shared database such a
-// file looks like that of a new process. A process that shares one of the two files and has a copy of the other gets
-// the same error.
+// comparePair returns a [StateRollbackError] if the secret and the HPKE keys were used with different copies of each
+// other: one of them was rolled back to before its first use. In a shared database it then looks like the file of a new
+// process. A process that shares one of the two files, and has a copy of the other, gets the same error.
 func (g *guard) comparePair(s, secret *rollback.Mark) error {
 	const shared = " (processes share both of these files, or neither)"
 	if g.kind != kindKeys {
@@ -174,8 +173,8 @@ func (g *guard) comparePair(s, secret *rollback.Mark) error {
 	return nil
 }
 
-// catchUp returns the entries that the marks lack and the store has. A crash came before the mark was written, or
-// another process did the work.
+// catchUp returns the entries that the store has and the rollback marks lack. Either a crash came before the mark was
+// written, or another process did the work.
 func catchUp(guards []*guard, seen *storeSnapshot) pendingMarks {
 	out := pendingMarks{}
 	for _, g := range guards {
@@ -199,9 +198,9 @@ func catchUp(guards []*guard, seen *storeSnapshot) pendingMarks {
 	return out
 }
 
-// bindMarks records in the marks which database holds the store, and binds the secret's and HPKE keys' marks to each
-// other permanently. If another process was faster, the next Reconcile finds it. The secret's mark, which all tasks
-// share, is written once.
+// bindMarks records in the rollback marks which database holds the store. It also binds the marks of the secret and of
+// the HPKE keys to each other, permanently: each records the other's ID. If another process did so differently at the
+// same time, the next Reconcile finds it. bindMarks writes the secret's mark once for all tasks.
 func bindMarks(guards []*guard, history string) (failed error) {
 	secret, tied := guards[0].state(), map[string]string{}
 	for _, g := range guards {

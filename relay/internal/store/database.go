@@ -11,47 +11,47 @@ import (
 	"github.com/doona-dp/doona/internal/rollback"
 )
 
-// database is what all parts of a [Store] share: SQL and transactions. Statements are written once, for PostgreSQL. The
-// engine translates them for SQLite.
+// database holds what all parts of a [Store] share: the SQL connections and transactions. SQL statements are written
+// for PostgreSQL, and the engine translates them for SQLite.
 //
-// A transaction that changes an epoch's state or batches (Commit, Seal, Mix) first locks the epoch's row. It locks
-// several rows in the order of their IDs, so that writers cannot deadlock. One process at a time therefore decides, and
-// it sees all that was committed before.
+// A transaction that changes an epoch's state or batches (Commit, Seal, Mix) first locks the epoch's row, several rows
+// in the order of their IDs. So writers cannot deadlock. Only one process at a time decides about an epoch, and it sees
+// everything committed before.
 type database struct {
 	engine
 	rollbackLatch
 	write, read *sql.DB
 	vault       *Vault       // nil in a read-only database
-	index       *index       // nil if names are in tables
-	release     func() error // releases the file to other processes; nil if it is not claimed
-	absent      bool         // the store does not exist yet; this one is empty
+	index       *index       // SQLite: tags and clients in memory; nil if they are in tables
+	release     func() error // lets other processes open the file; nil if it is not claimed
+	absent      bool         // the store does not exist yet; this empty one stands for it
 	reserve     Reserve
 	heartbeat   heartbeat
-	ended       atomic.Uint64 // transactions that this process has ended
+	ended       atomic.Uint64 // number of transactions that this process has ended
 }
 
-// engine is what differs between SQLite and PostgreSQL.
+// engine contains what differs between SQLite and PostgreSQL.
 type engine interface {
-	// sql translates a statement.
+	// sql translates a statement from PostgreSQL.
 	sql(query string) string
 
-	// among returns a packed query for the rows of epoch $4 of task $3 in a table whose key is one of the packed
-	// shorts.
+	// among returns a query for rows of a table. It finds those of epoch $4 of task $3 whose key is one of the packed
+	// shorts $1: see packed.
 	among(columns, table, key string) string
 
-	// begin begins a transaction. It returns the context for everything in that transaction.
+	// begin begins a transaction. Everything in that transaction uses the returned context.
 	begin(ctx context.Context, write *sql.DB) (session, context.Context, error)
 
-	// again says whether a failed transaction did nothing and may succeed if repeated.
+	// again reports whether a failed transaction changed nothing and may succeed if it is repeated.
 	again(err error) bool
 
-	// history identifies the database server and its timeline; "" for a file.
+	// history returns the identity of the database server and its timeline; "" for a file.
 	history(ctx context.Context, q querier) (string, error)
 
-	// alone says whether one process at a time uses the store.
+	// alone reports whether only one process at a time can use the store.
 	alone() bool
 
-	// lockProcesses lets one process at a time decide about all processes, until its transaction ends.
+	// lockProcesses excludes other processes from the tables about processes until the transaction ends.
 	lockProcesses(t *transaction) error
 
 	// scrub implements [Store.Scrub].
@@ -61,7 +61,7 @@ type engine interface {
 // attempts limits how often a transaction is repeated.
 const attempts = 10
 
-// within runs do in one durable transaction. It repeats do where the engine asks for it.
+// within runs do in one durable transaction. If the engine says so, it rolls back and runs do again.
 func (d *database) within(ctx context.Context, do func(tx *transaction) error) (err error) {
 	for range attempts {
 		if err = d.once(ctx, do); err == nil || !d.again(err) {
@@ -85,7 +85,7 @@ func (d *database) once(ctx context.Context, do func(tx *transaction) error) err
 	return err
 }
 
-// transact is once without the check for a state rollback.
+// transact runs do in one transaction, without first checking for a state rollback.
 func (d *database) transact(ctx context.Context, do func(tx *transaction) error) error {
 	tx, ctx, err := d.engine.begin(ctx, d.write)
 	if err != nil {
@@ -93,7 +93,7 @@ func (d *database) transact(ctx context.Context, do func(tx *transaction) error)
 	}
 	ended := false
 	defer func() {
-		if !ended { // also if do panics; a server recovers from that
+		if !ended { // also if do panics, because an HTTP server recovers from panics
 			tx.Rollback()
 		}
 	}()
@@ -105,13 +105,13 @@ func (d *database) transact(ctx context.Context, do func(tx *transaction) error)
 	return rollback.Commit(func() error { return d.commit(t) }, func() error {
 		err := t.pending.raise()
 		if err != nil {
-			d.ended.Add(1) // a caller that compares Version reads again and writes the marks
+			d.ended.Add(1) // a changed Version makes the epoch loop Reconcile, which writes the marks
 		}
 		return err
 	})
 }
 
-// commit commits a transaction, then runs its done functions.
+// commit commits a transaction, then runs the functions in its field done.
 func (d *database) commit(t *transaction) error {
 	err := t.tx.Commit()
 	d.ended.Add(1)
@@ -124,8 +124,8 @@ func (d *database) commit(t *transaction) error {
 	return nil
 }
 
-// Probe writes and deletes 1 MiB. It fails where Commit would fail on a full disk. The bytes are random, so that they
-// do not compress.
+// Probe writes and deletes 1 MiB of random bytes, which do not compress. It fails if Commit would fail because the disk
+// is full.
 func (d *database) Probe(ctx context.Context) error {
 	filler := make([]byte, 1<<20)
 	rand.Read(filler)
@@ -143,8 +143,8 @@ func (d *database) Probe(ctx context.Context) error {
 	})
 }
 
-// Version returns a number that changes whenever the store may have changed. It is always 0 where other processes also
-// change the store.
+// Version returns a number that changes whenever the store may have changed. It is always 0 if other processes may
+// change the store, too.
 func (d *database) Version() uint64 {
 	if !d.engine.alone() {
 		return 0
@@ -152,7 +152,7 @@ func (d *database) Version() uint64 {
 	return d.ended.Load() + 1
 }
 
-// Scrub removes traces of deleted rows from logs, as far as the engine can.
+// Scrub removes traces of deleted rows from the database's logs, if the engine can.
 func (d *database) Scrub(ctx context.Context) error {
 	return d.reserve.WithReserve(func() error { return d.engine.scrub(ctx, d.write) })
 }
@@ -176,7 +176,7 @@ type querier interface {
 	QueryRowContext(ctx context.Context, query string, args ...any) *sql.Row
 }
 
-// collect runs a query and returns what scan makes of each row.
+// collect runs a query and returns the values that scan makes of its rows.
 func collect[T any](
 	ctx context.Context, q querier, query string, scan func(rows *sql.Rows) (T, error), args ...any,
 ) (out []T, err error) {
@@ -202,14 +202,14 @@ type transaction struct {
 	engine  engine
 	vault   *Vault
 	index   *index
-	pending pendingMarks // marks to write before a caller learns the result
+	pending pendingMarks // entries for the rollback marks; written before a caller learns the result
 	done    []func()     // functions to run after the commit
 }
 
-// A transaction's methods for each part of a store.
+// Each type has a transaction's methods for one part of a store.
 type (
 	commitTx struct{ *transaction } // reports
-	runsTx   struct{ *transaction } // runs of client data
+	runsTx   struct{ *transaction } // runs (encrypted groups) of clients' rows
 	batchTx  struct{ *transaction } // batches
 	epochTx  struct{ *transaction } // epochs and their findings
 	memberTx struct{ *transaction } // processes that share the database
@@ -221,7 +221,7 @@ func (t *transaction) batchTx() batchTx   { return batchTx{t} }
 func (t *transaction) epochTx() epochTx   { return epochTx{t} }
 func (t *transaction) memberTx() memberTx { return memberTx{t} }
 
-// exec runs a statement and returns how many rows it changed.
+// exec runs a statement at once and returns how many rows it changed.
 func (t *transaction) exec(query string, args ...any) (int64, error) {
 	r, err := t.tx.ExecContext(t.ctx, t.engine.sql(query), args...)
 	if err != nil {
@@ -230,7 +230,7 @@ func (t *transaction) exec(query string, args ...any) (int64, error) {
 	return r.RowsAffected()
 }
 
-// put runs a statement of which the caller needs only the error, now or with a later statement of the transaction.
+// put runs a statement now or together with a later statement of the transaction. The caller learns only the error.
 func (t *transaction) put(query string, args ...any) error {
 	return t.tx.put(t.engine.sql(query), args...)
 }
@@ -240,7 +240,7 @@ func (t *transaction) ask(query string, scan func(row scanner) error, args ...an
 	return t.tx.ask(ask{t.engine.sql(query), args, scan})
 }
 
-// row reads one row.
+// row runs a query that returns one row.
 func (t *transaction) row(query string, args ...any) scanner {
 	if err := t.tx.flush(); err != nil {
 		return noRow{err}
@@ -248,15 +248,15 @@ func (t *transaction) row(query string, args ...any) scanner {
 	return t.tx.QueryRowContext(t.ctx, t.engine.sql(query), args...)
 }
 
-// packed begins a statement over $2 rows of equal size that are concatenated in one value, $1. i.n is the row number,
-// from 0. One constant statement thus writes or looks up any number of rows. That takes a fraction of the time of one
-// statement per row.
+// packed begins a statement that writes or looks up $2 rows at once. $1 is the concatenation of these rows, all of one
+// size. i.n is the row number, from 0. This takes a fraction of the time of one statement per row, and the statement
+// text stays constant.
 const packed = `WITH RECURSIVE i(n) AS (SELECT 0 UNION ALL SELECT n + 1 FROM i WHERE n + 1 < $2) `
 
-// most limits the rows of one packed statement.
+// most is the maximum number of rows in one packed statement.
 const most = 1 << 16
 
-// pack concatenates n rows of size bytes each and calls do for every group of at most most rows.
+// pack concatenates n rows of size bytes each and calls do for every group of at most most rows. row appends row i.
 func pack(n, size int, row func(to []byte, i int) []byte, do func(rows []byte, n int) error) error {
 	for from := 0; from < n; from += most {
 		to := min(from+most, n)
@@ -277,7 +277,7 @@ func packShorts(shorts []Short, do func(rows []byte, n int) error) error {
 	return pack(len(shorts), len(Short{}), row, do)
 }
 
-// epochRow is an epoch's row, locked.
+// epochRow is the row of an epoch, which the transaction has locked.
 type epochRow struct {
 	id    int64
 	state State

@@ -5,19 +5,20 @@ import (
 	"math"
 )
 
-// memory is what a store knows about the tags and clients of a group in one epoch. Most of them are new.
+// memory has what the store knows about the tags and clients of a group of submissions to one epoch. It lacks new ones.
 type memory struct {
-	receipts map[Short]receipt // receipt of the submission with this tag
-	counts   map[Short]uint64  // submissions per client
+	receipts map[Short]receipt // by tag: the receipt of the stored submission that has this tag
+	counts   map[Short]uint64  // number of stored submissions per client
 }
 
 func newMemory() *memory { return &memory{map[Short]receipt{}, map[Short]uint64{}} }
 
 // decide sets the verdicts of one epoch's submissions, in the given order, and returns the accepted ones, at most room.
-// It is the same for every store. It adds what it accepts to the memory.
+// over means that the epoch accepts no more. decide adds the accepted submissions to the memory. Both database engines
+// use it.
 //
-// The tag alone identifies a repeated envelope: a key opens a ciphertext to exactly one tag. The receipt tells whether
-// the same client has sent it.
+// The tag alone identifies a repeated envelope, because a key opens a ciphertext to exactly one tag. The receipt tells
+// whether the same client has sent it.
 func (m *memory) decide(group []*Submission, over bool, room uint64) (taken []*Submission) {
 	for _, sub := range group {
 		before, known := m.receipts[sub.Tag]
@@ -42,8 +43,8 @@ func (m *memory) decide(group []*Submission, over bool, room uint64) (taken []*S
 	return taken
 }
 
-// room returns how many more submissions fit into an epoch whose latest batch is filling. batches limits the batches of
-// the epoch, 0 for no limit.
+// room returns how many more submissions an epoch can take. filling is its latest batch. batches is the epoch's maximum
+// number of batches, 0 for no limit.
 func room(size, batches uint64, filling OpenBatch, next uint64) uint64 {
 	if batches == 0 {
 		return math.MaxUint64
@@ -55,7 +56,7 @@ func room(size, batches uint64, filling OpenBatch, next uint64) uint64 {
 	return left
 }
 
-// reportsOf returns how many submissions an epoch has accepted if its latest batch is filling.
+// reportsOf returns how many submissions an epoch has accepted, given the batch that it fills now.
 func reportsOf(size uint64, filling OpenBatch, next uint64) uint64 {
 	if filling.Seq < next { // filling has begun
 		return (next-1)*size + filling.Submissions
@@ -63,8 +64,8 @@ func reportsOf(size uint64, filling OpenBatch, next uint64) uint64 {
 	return next * size
 }
 
-// assign distributes accepted submissions to batches: first to the one that is filling, then to new ones from next on.
-// It returns the batches that grew, with their new sizes, and the submissions of each.
+// assign distributes accepted submissions to batches: first to the batch that is filling, then to new batches, which
+// get numbers from next on. It returns the batches that grew, with their new sizes, and the submissions of each.
 func assign(taken []*Submission, filling OpenBatch, next uint64) (grown []OpenBatch, into [][]*Submission) {
 	b := filling
 	var here []*Submission

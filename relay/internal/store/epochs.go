@@ -20,8 +20,8 @@ type epochs struct {
 }
 
 // Progress lists all epochs that have a row, in the order of their rows. It runs three queries outside of a
-// transaction. A batch that one of them misses was made after the query before it, so Next and Open are consistent.
-// Progress leaves out batches from Next on: they began after the first query.
+// transaction: epochs, then open batches, then sealed ones. A batch that is sealed meanwhile may appear in Open and in
+// Held, but is never missing. Progress omits batches from number Next on, which began after the first query.
 func (d *epochs) Progress(ctx context.Context) ([]Progress, error) {
 	index := map[int64]int{}
 	const epochs = `SELECT id, task, epoch, state, next FROM epochs ORDER BY id`
@@ -72,13 +72,13 @@ func (d *epochs) Progress(ctx context.Context) ([]Progress, error) {
 type stateChange struct {
 	id  EpochID
 	to  State
-	end []byte // StateComplete: the signed end to store; nil for none
+	end []byte // for StateComplete: the signed end to store; nil for none
 	err error  // its result
 }
 
 // Advance raises an epoch's state. StateErased deletes its replay set and client rows. StateExpired deletes its
-// batches, confirmed or not, its findings, manifests and tallies. Large tables are emptied first, in small
-// transactions: no writer waits for long, and a full disk needs no more space than [EraseRoom].
+// batches, confirmed or not, and its findings, manifests and tallies. Advance empties large tables first, in small
+// transactions: no other writer waits long, and a full disk needs no more free space than [EraseRoom].
 func (d *epochs) Advance(ctx context.Context, id EpochID, to State) error {
 	return d.reserve.WithReserve(func() error { return d.advanceOnce(ctx, id, to) })
 }
@@ -90,18 +90,18 @@ func (d *epochs) advanceOnce(ctx context.Context, id EpochID, to State) error {
 	return d.changeState(ctx, &stateChange{id: id, to: to})
 }
 
-// bulkTables are the tables in which an epoch may have more rows than one transaction should delete.
+// bulkTables are the tables that may have more rows of one epoch than one transaction should delete.
 var bulkTables = []struct {
-	at               State // state from which the rows are obsolete
+	at               State // from this state on, the rows are obsolete
 	table, key, only string
-	most             func() int // rows that one transaction deletes
+	most             func() int // maximum number of rows that one transaction deletes
 }{
 	{StateErased, "seen", "hash", "", func() int { return 8 * groupRows }},
 	{StateErased, "runs", "id", " AND level > 0", func() int { return 1 }},
 	{StateExpired, "pieces", "seq, made, number", "", piecesAtOnce},
 }
 
-// deleteBulk deletes rows that are obsolete in state to, until one transaction may delete the rest.
+// deleteBulk deletes rows that are obsolete in state to, until one transaction can delete the rest.
 func (d *epochs) deleteBulk(ctx context.Context, id EpochID, to State) error {
 	for _, t := range bulkTables {
 		some := `SELECT ` + t.key + ` FROM ` + t.table + ` WHERE epoch = $1` + t.only + ` LIMIT $2`
@@ -134,9 +134,9 @@ func (d *epochs) Complete(ctx context.Context, id EpochID, end []byte) error {
 	})
 }
 
-// changeState raises an epoch's state. Epochs that change at the same time share transactions and the write of the
-// secret's mark, which takes as long. If a shared transaction fails, each epoch gets its own: it needs less space on a
-// full disk, and one failure does not stop the others.
+// changeState raises an epoch's state. Concurrent calls share transactions, and so the write of the secret's rollback
+// mark, which takes as long as a transaction. If a shared transaction fails, each epoch gets its own: it needs less
+// space on a full disk, and one failure does not stop the other epochs.
 func (d *epochs) changeState(ctx context.Context, one *stateChange) error {
 	err := d.changes.Do(func(all []*stateChange) error {
 		slices.SortFunc(all, func(a, b *stateChange) int { return cmp.Or(a.id.compare(b.id), cmp.Compare(a.to, b.to)) })
@@ -155,7 +155,8 @@ func (d *epochs) changeState(ctx context.Context, one *stateChange) error {
 	return cmp.Or(err, one.err)
 }
 
-// changeTime is how long a transaction takes up further epochs: an epoch may have many rows, and reports wait.
+// changeTime limits how long one transaction keeps adding epochs. An epoch may have many rows, and reports wait
+// meanwhile.
 const changeTime = 200 * time.Millisecond
 
 // changeStates changes the states of the first n epochs in one transaction and returns n.
@@ -201,7 +202,7 @@ func (t epochTx) changeState(to *stateChange) error {
 	return t.step(e, to.id)
 }
 
-// End returns the signed end that Complete has stored, nil if there is none.
+// End returns the signed end that Complete stored for an epoch; nil if there is none.
 func (d *epochs) End(ctx context.Context, id EpochID) (end []byte, err error) {
 	const query = `SELECT bytes FROM ends WHERE epoch = ` + epochOf
 	err = d.read.QueryRowContext(ctx, query, id.Task[:], id.Epoch).Scan(&end)
@@ -214,9 +215,10 @@ func (d *epochs) End(ctx context.Context, id EpochID) (end []byte, err error) {
 	return end, nil
 }
 
-// EndAll ends epochs by the operator's command after a state rollback. It deletes all rows about them, raises them to
-// StateEnded, and records a finding for those that had not expired. It removes strange epochs, which their tasks do not
-// have, completely. EndAll alone works on a store that was rolled back. Afterwards the store works again.
+// EndAll ends epochs by the operator's command after a state rollback, and clears the rollback: afterwards the store
+// works again. It deletes all rows about the epochs, raises them to StateEnded, and records a finding for each that had
+// not expired. It completely removes the epochs in strange, which their tasks do not have. No other method changes a
+// store that was rolled back.
 func (d *epochs) EndAll(ctx context.Context, ids, strange []EpochID, why Reason) error {
 	d.members.forget()
 	err := d.within(ctx, func(tx *transaction) error {
@@ -244,7 +246,7 @@ func (d *epochs) EndAll(ctx context.Context, ids, strange []EpochID, why Reason)
 	return nil
 }
 
-// end ends one epoch.
+// end implements EndAll for one epoch.
 func (t epochTx) end(id EpochID, why Reason) error {
 	e, err := t.lock(id)
 	if err != nil || e.state == StateEnded {
@@ -283,7 +285,7 @@ func (t epochTx) remove(id EpochID) error {
 	return err
 }
 
-// obsolete lists the tables without rows of an epoch in this state.
+// obsolete lists the tables in which an epoch has no rows in this state.
 func (t epochTx) obsolete(at State) (tables []string) {
 	if at >= StateEnded {
 		tables = append(tables, "open")

@@ -6,8 +6,8 @@ import (
 	"syscall"
 )
 
-// Failed says whether an error comes from the store's disk or server and not from the request. It is true for a full or
-// broken disk, of the store or of the files beside it, and for a database server that does not answer.
+// Failed reports whether err comes from the store and not from the request. That is so if the disk of the store, or of
+// the files beside it, is full or broken, or if the database server does not answer.
 func Failed(err error) bool {
 	for _, cause := range []error{driver.ErrBadConn, syscall.ENOSPC, syscall.EDQUOT, syscall.EROFS, syscall.EIO} {
 		if errors.Is(err, cause) {

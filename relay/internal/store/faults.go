@@ -8,8 +8,8 @@ import (
 
 // The relay's tests use these functions to break a store or its secrecy on purpose.
 
-// LimitPages limits an SQLite store to n pages, like a full disk. A store that has n pages already stops growing. 0
-// lifts the limit.
+// LimitPages limits an SQLite store to n pages, as a full disk would. A store that already has n pages or more stops
+// growing. 0 removes the limit.
 func (s *Store) LimitPages(n int) error {
 	if n == 0 {
 		n = 1 << 30
@@ -18,7 +18,8 @@ func (s *Store) LimitPages(n int) error {
 	return err
 }
 
-// Unencrypted makes the vault store a batch without encryption.
+// Unencrypted makes the vault store a batch without encryption, so that a test can see that its check of the disk would
+// find readable slots.
 func (v *Vault) Unencrypted(b BatchID) {
 	v.mu.Lock()
 	defer v.mu.Unlock()

@@ -11,24 +11,24 @@ import (
 	"github.com/doona-dp/doona/wire/task"
 )
 
-// The kinds of marks, by the file that holds them.
+// The kinds of rollback marks, by the file that holds them.
 const (
 	kindSecret = iota
 	kindKeys
 )
 
-// guard is a mark that the store is compared with.
+// guard is a rollback mark that the store is compared with. [reconciler.Reconcile] does this.
 type guard struct {
 	*rollback.MarkFile
 	kind int
-	task [16]byte    // HPKE keys: the first half of the task's ID
+	task [16]byte    // kindKeys: the first half of the task's ID
 	gone atomic.Bool // Unwatch was called; the file may be removed
 }
 
-// of says whether the guard's mark has entries of a task.
+// of reports whether the rollback mark covers the task of an epoch: the secret's mark covers all tasks.
 func (g *guard) of(key rollback.EpochKey) bool { return g.kind == kindSecret || g.task == key.Task }
 
-// state returns the mark, empty where there is none yet.
+// state returns the content of the rollback mark. If the file has no mark yet, it is empty.
 func (g *guard) state() *rollback.Mark {
 	if s := g.Known(); s != nil {
 		return s
@@ -36,10 +36,11 @@ func (g *guard) state() *rollback.Mark {
 	return &rollback.Mark{}
 }
 
-// half returns the task's name in the secret's mark, for HPKE keys.
+// half returns the name by which the secret's rollback mark refers to the HPKE keys of this task.
 func (g *guard) half() string { return hex.EncodeToString(g.task[:]) }
 
-// storeRolledBack and fileRolledBack return the cause for each kind of mark.
+// storeRolledBack returns the cause to report if the store is older than this file, and fileRolledBack if the file is
+// older than the store.
 func (g *guard) storeRolledBack() Cause {
 	return [...]Cause{storeOlderThanSecret, storeOlderThanKeys}[g.kind]
 }
@@ -47,23 +48,23 @@ func (g *guard) fileRolledBack() Cause {
 	return [...]Cause{secretOlderThanStore, keysOlderThanStore}[g.kind]
 }
 
-// markFiles holds the marks that the store is compared with: in the secret file and in the HPKE key file of each task.
-// It uses no SQL.
+// markFiles holds the rollback marks that the store is compared with: one in the secret file, and one in each task's
+// HPKE key file. It uses no SQL.
 type markFiles struct {
 	secret *rollback.MarkFile
 
 	mu      sync.Mutex // guards the rest
-	watched []*guard   // marks in HPKE key files
+	watched []*guard   // rollback marks in HPKE key files
 }
 
-// Watch adds the mark in the file of a task's HPKE keys to the marks that the store is compared with.
+// Watch makes the store compare itself with the rollback mark in a task's HPKE key file, too.
 func (f *markFiles) Watch(id task.ID, keys *rollback.MarkFile) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.watched = append(f.watched, &guard{MarkFile: keys, kind: kindKeys, task: [16]byte(id[:16])})
 }
 
-// Unwatch undoes Watch, for a task of which all epochs have expired. The caller may then remove the file.
+// Unwatch undoes Watch for a task whose epochs have all expired. The caller may then remove the key file.
 func (f *markFiles) Unwatch(id task.ID) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -77,27 +78,27 @@ func (f *markFiles) Unwatch(id task.ID) {
 	})
 }
 
-// guards returns all marks, that of the secret first.
+// guards returns all rollback marks, the secret's mark first.
 func (f *markFiles) guards() []*guard {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	return append([]*guard{{MarkFile: f.secret, kind: kindSecret}}, f.watched...)
 }
 
-// Close closes the files of the marks.
+// Close closes the files of the rollback marks.
 func (f *markFiles) Close() {
 	for _, g := range f.guards() {
 		g.MarkFile.Close()
 	}
 }
 
-// key returns the epoch's name in marks.
+// key returns the epoch's key in rollback marks.
 func (id EpochID) key() rollback.EpochKey {
 	return rollback.EpochKey{Task: [16]byte(id.Task[:16]), Epoch: id.Epoch}
 }
 
-// Marked lists the epochs in all marks, each once. A mark stores the first half of a task's ID. The other half of each
-// returned ID is zero.
+// Marked lists the epochs in all rollback marks, each once. A mark stores only the first half of a task's ID, so the
+// other half of each returned ID is zero.
 func (f *markFiles) Marked() (ids []EpochID) {
 	for _, g := range f.guards() {
 		for key := range g.state().Entries {
@@ -110,8 +111,8 @@ func (f *markFiles) Marked() (ids []EpochID) {
 	return slices.Compact(ids)
 }
 
-// Forget removes epochs from all marks. The store has no row of them, so the marks would show a state rollback
-// permanently.
+// Forget removes epochs from all rollback marks. The caller has deleted their rows from the store; without Forget, the
+// marks would show a state rollback permanently.
 func (f *markFiles) Forget(ids []EpochID) (failed error) {
 	for _, g := range f.guards() {
 		known := g.state().Entries
@@ -127,7 +128,8 @@ func (f *markFiles) Forget(ids []EpochID) (failed error) {
 	return failed
 }
 
-// End replaces the marks' entries of epochs by the record that the operator has ended them.
+// End records in all rollback marks that the operator has ended epochs. This replaces the marks' earlier entries of
+// these epochs.
 func (f *markFiles) End(ids []EpochID) (failed error) {
 	for _, g := range f.guards() {
 		failed = errors.Join(failed, g.Change(func(s *rollback.Mark) {
@@ -142,7 +144,7 @@ func (f *markFiles) End(ids []EpochID) (failed error) {
 	return failed
 }
 
-// pendingMarks are the entries to write into the marks after a transaction.
+// pendingMarks are the entries that a transaction writes to rollback marks after its commit, by mark file and epoch.
 type pendingMarks map[*rollback.MarkFile]map[rollback.EpochKey]rollback.Entry
 
 func (p pendingMarks) add(g *guard, key rollback.EpochKey, e rollback.Entry) {
@@ -154,7 +156,7 @@ func (p pendingMarks) add(g *guard, key rollback.EpochKey, e rollback.Entry) {
 	p[g.MarkFile][key] = before
 }
 
-// raise writes the marks in parallel, each once.
+// raise writes the entries to the rollback marks, in parallel and with one write per file.
 func (p pendingMarks) raise() error {
 	failed := make([]error, 0, len(p))
 	var writing sync.WaitGroup

@@ -11,11 +11,11 @@ import (
 	"sync"
 )
 
-// index holds, in memory, the names of an SQLite store's open epochs: tags, and submission counts per client. The disk
-// has them in runs ([nameRuns]). The store rebuilds the index from them if it is missing or may differ: after a start,
-// and after a commit with an unknown outcome. One process uses such a store.
+// index holds the replay set and client counts of an SQLite store's open epochs in memory. On disk they are in
+// encrypted runs, see [nameRuns]. The store rebuilds the index from these runs if it is missing or may differ: after a
+// start, and after a commit with an unknown outcome. Only one process uses an SQLite store.
 type index struct {
-	mu     sync.Mutex // held for a whole Commit
+	mu     sync.Mutex // held during a whole Commit
 	epochs map[EpochID]*known
 }
 
@@ -31,13 +31,13 @@ func (x *index) forget(id EpochID) {
 	x.drop(id)
 }
 
-// drop frees an epoch's memory. The caller holds the lock.
+// drop frees an epoch's memory. The caller holds x.mu.
 func (x *index) drop(id EpochID) {
 	x.epochs[id].free()
 	delete(x.epochs, id)
 }
 
-// close frees all memory.
+// close frees the memory of all epochs.
 func (x *index) close() {
 	if x == nil {
 		return
@@ -49,17 +49,17 @@ func (x *index) close() {
 	}
 }
 
-// known is the index of one epoch: up to about 25 bytes per report, of which 11 are per client.
+// known is the index of one epoch. It takes up to about 25 bytes per report: 14 for the tag, 11 for the client.
 type known struct {
-	tags    table            // the kept part of a receipt, by tag
-	clients table            // submissions by client, up to many
-	more    map[Short]uint64 // submissions of clients with at least many
-	reports uint64           // accepted reports, counted by tags
-	counted uint64           // accepted reports, counted by clients
-	fresh   int              // bytes of the epoch's level 0 runs
+	tags    table            // by tag: 4 bytes of the submission's receipt
+	clients table            // by client: number of submissions, at most many
+	more    map[Short]uint64 // by client: number of submissions, if at least many
+	reports uint64           // number of reports whose tags were added
+	counted uint64           // number of reports whose clients were added
+	fresh   int              // bytes of the epoch's level 0 runs on disk
 }
 
-// offHeap is the size in bytes from which a shard is allocated outside of the Go heap.
+// offHeap is the size in bytes from which a shard is allocated outside of Go's heap.
 var offHeap = 64 << 10
 
 const (
@@ -72,7 +72,7 @@ func newKnown() *known {
 	return &known{tags: table{value: tagValue}, clients: table{value: clientValue}, more: map[Short]uint64{}}
 }
 
-// free frees the memory that the garbage collector does not manage.
+// free frees the memory outside of Go's heap.
 func (k *known) free() {
 	if k != nil {
 		k.tags.free()
@@ -80,13 +80,13 @@ func (k *known) free() {
 	}
 }
 
-// addTag adds a tag and says whether it is new.
+// addTag adds the tag and receipt of one report and reports whether the tag is new.
 func (k *known) addTag(tag Short, r receipt) (fresh bool) {
 	k.reports++
 	return k.tags.set(tag, uint32(r))
 }
 
-// addClient counts one more submission of a client.
+// addClient adds the client of one report.
 func (k *known) addClient(client Short) {
 	n := k.count(client) + 1
 	k.clients.set(client, uint32(min(n, many)))
@@ -96,10 +96,10 @@ func (k *known) addClient(client Short) {
 	k.counted++
 }
 
-// has says whether the index has the names of exactly this many reports.
+// has reports whether the index has the tags and clients of exactly this many reports.
 func (k *known) has(reports uint64) bool { return k.reports == reports && k.counted == reports }
 
-// count returns how many submissions a client has.
+// count returns how many submissions of a client are stored.
 func (k *known) count(client Short) uint64 {
 	if n := k.clients.get(client); n < many {
 		return uint64(n)
@@ -123,20 +123,20 @@ func (k *known) memory(group []*Submission) *memory {
 
 const shardBits = 6
 
-// table is a hash table from shorts to positive numbers, without pointers: open addressing with linear probing, in
-// shards that grow one at a time. Its keys are keyed hashes, which an outsider cannot choose. Its load is between 4/5
-// and 9/10.
+// table is a hash table from shorts to positive numbers, without pointers. It uses open addressing with linear probing,
+// in shards that grow one at a time. Keys are keyed hashes, so an outsider cannot choose colliding ones. Between 4/5
+// and 9/10 of the entries are used.
 type table struct {
-	value  int // bytes of a number: clientValue or tagValue
+	value  int // size of each number in bytes: clientValue or tagValue
 	shards [1 << shardBits]shard
 }
 
 type shard struct {
-	entries []byte // each a key and a number; number 0 for an empty entry
+	entries []byte // each entry is a key and a number; 0 for an empty entry
 	used    int
 }
 
-// find returns the entry of a key, or the empty entry where it belongs. The shard must not be full.
+// find returns the entry of a key, or else the empty entry where the key belongs. The shard must not be full.
 func (t *table) find(s *shard, key Short) (entry []byte, found bool) {
 	width := len(key) + t.value
 	n := len(s.entries) / width
@@ -157,7 +157,7 @@ func (t *table) find(s *shard, key Short) (entry []byte, found bool) {
 
 func (t *table) shard(key Short) *shard { return &t.shards[spread(key)>>(64-shardBits)] }
 
-// spread returns mixed bits of a key. The upper bits give its position, so that a growing shard is read and written
+// spread returns mixed bits of a key. The upper bits determine its position: a growing shard is then read and written
 // sequentially. The factor, 2^64 over the golden ratio, spreads consecutive keys.
 func spread(key Short) uint64 { return binary.BigEndian.Uint64(key[:]) * 0x9e3779b97f4a7c15 }
 
@@ -171,7 +171,7 @@ func (t *table) get(key Short) uint32 {
 	return t.number(entry)
 }
 
-// set gives a key a positive number and says whether the key is new.
+// set gives a key a positive number and reports whether the key is new.
 func (t *table) set(key Short, number uint32) (fresh bool) {
 	s := t.shard(key)
 	if width := len(key) + t.value; (s.used+1)*10*width > len(s.entries)*9 {
@@ -188,7 +188,7 @@ func (t *table) set(key Short, number uint32) (fresh bool) {
 	return !found
 }
 
-// grow enlarges a shard by an eighth.
+// grow enlarges a shard by an eighth. width is the size of an entry in bytes.
 func (t *table) grow(s *shard, width int) {
 	n := len(s.entries) / width
 	grown := shard{newEntries(max(8, n+n/8+1) * width), s.used}
@@ -227,8 +227,9 @@ func (t *table) number(entry []byte) uint32 {
 	return binary.LittleEndian.Uint32(entry[len(Short{}):])
 }
 
-// recall loads the missing index of an open epoch. It runs before the transaction, because it takes seconds after a
-// start and others may write meanwhile. No names are added meanwhile: only a Commit adds them.
+// recall loads the index of an open epoch if it is missing. After a start this takes seconds, so recall runs before the
+// transaction and others may write meanwhile. Others add no tags or clients: only a Commit does, and the caller holds
+// x.mu.
 func (x *index) recall(ctx context.Context, d *database, id EpochID) error {
 	if x.epochs[id] != nil || d.rollbackLatch.StateRollback() != nil {
 		return nil
@@ -249,7 +250,8 @@ func (x *index) recall(ctx context.Context, d *database, id EpochID) error {
 	return err
 }
 
-// remember returns the index's entries of a group's tags and clients, in an epoch that has accepted reports reports.
+// remember returns the index's entries of a group's tags and clients. reports is how many reports the epoch has
+// accepted; if the index has another number, remember reads it from disk again.
 func (x *index) remember(t *transaction, e epochRow, id EpochID, reports uint64, group []*Submission) (*memory, error) {
 	if k := x.epochs[id]; k == nil || !k.has(reports) {
 		k, err := loadNames(t.ctx, t.tx, t.vault, e.id, id)
@@ -267,7 +269,8 @@ func (x *index) remember(t *transaction, e epochRow, id EpochID, reports uint64,
 	return x.epochs[id].memory(group), nil
 }
 
-// learn stores the tags, receipts and clients of accepted submissions, and adds them to the index after the commit.
+// learn stores the tags, receipts and clients of accepted submissions as a run. After the commit, it adds them to the
+// index.
 func (x *index) learn(t *transaction, e epochRow, id EpochID, taken []*Submission) error {
 	k := x.epochs[id]
 	c, err := t.vault.nameCipher(id)

@@ -11,19 +11,19 @@ import (
 	"github.com/doona-dp/doona/wire/onion"
 )
 
-// ErrEquivocation says that the upstream relay has signed two batches with one number.
+// ErrEquivocation means that the upstream relay signed two different batches with one number.
 var ErrEquivocation = errors.New("the upstream relay signed two batches with one number")
 
-// Equivocation is the evidence: two manifests with one number, each with a valid signature.
+// Equivocation is the evidence: two manifests with the same number, each with a valid signature of the upstream relay.
 type Equivocation struct {
 	ID            EpochID
 	Seq           uint64
 	First, Second onion.SignedManifest
 }
 
-// RecordManifest keeps the manifest that the upstream relay has signed for a batch, before its first slot is read. If a
-// different manifest is kept already it keeps both and returns ErrEquivocation. For a batch that Mix has made it
-// returns ErrMade: that batch's own manifest contains the source's, so it is kept nowhere else.
+// RecordManifest stores the upstream relay's signed manifest of a batch, before the first slot of that batch is read.
+// If a different manifest is stored already, it stores both and returns ErrEquivocation. If Mix has made batch b, it
+// returns ErrMade: the manifest of b contains the upstream manifest, so no other copy is kept.
 func (d *batches) RecordManifest(ctx context.Context, b BatchID, s *onion.SignedManifest) error {
 	return d.reserve.WithReserve(func() error { return d.recordManifestOnce(ctx, b, s) })
 }
@@ -33,7 +33,7 @@ func (d *batches) recordManifestOnce(ctx context.Context, b BatchID, s *onion.Si
 	if err != nil {
 		return err
 	}
-	var found error // found does not undo the transaction
+	var found error // unlike err, does not roll back the transaction
 	err = d.within(ctx, func(tx *transaction) error {
 		e, err := tx.lock(b.EpochID)
 		if err != nil {
@@ -56,7 +56,7 @@ func (d *batches) recordManifestOnce(ctx context.Context, b BatchID, s *onion.Si
 	return found
 }
 
-// recordManifest is RecordManifest for a number without a batch. It says whether it has written anything.
+// recordManifest implements RecordManifest if Mix has not made the batch. It reports whether it has written anything.
 func (t batchTx) recordManifest(epoch int64, seq uint64, s *onion.SignedManifest, raw []byte) (written bool, found,
 	err error) {
 	const store = `INSERT INTO recorded_manifests (epoch, seq, signed) VALUES ($1, $2, $3) ON CONFLICT DO NOTHING`
@@ -77,8 +77,8 @@ func (t batchTx) recordManifest(epoch int64, seq uint64, s *onion.SignedManifest
 	return n > 0, ErrEquivocation, err
 }
 
-// recordForMade is recordManifest for a number of which another process has made a batch. The batch's manifest
-// contains the first source manifest.
+// recordForMade implements RecordManifest if another process has made the batch. The manifest of that batch contains
+// the first upstream manifest.
 func (t batchTx) recordForMade(epoch int64, seq uint64, s *onion.SignedManifest, raw []byte) (written bool, found,
 	err error) {
 	var kept []byte
@@ -102,7 +102,7 @@ func (t batchTx) recordForMade(epoch int64, seq uint64, s *onion.SignedManifest,
 	return n > 0, ErrEquivocation, err
 }
 
-// NextManifest returns one more than the highest batch number with a manifest, 0 if there is none.
+// NextManifest returns the number after the highest batch number with a manifest; 0 if there is none.
 func (d *batches) NextManifest(ctx context.Context, id EpochID) (next uint64, err error) {
 	const query = `SELECT coalesce(max(next), 0) FROM (SELECT next FROM epochs WHERE task = $1 AND epoch = $2
 		UNION ALL SELECT seq + 1 FROM recorded_manifests WHERE epoch = ` + epochOf + `) AS signed`

@@ -8,10 +8,11 @@ import (
 	"github.com/doona-dp/doona/internal/rollback"
 )
 
-// SQL of the table marks. It has a [rollback.Count] for each mark and epoch: steps grows in each transaction that
-// changes the epoch; marked is the number of steps in the mark on disk when that transaction began.
+// This file has the SQL of the table rollback_marks. It has a [rollback.Count] for each rollback mark and epoch. steps
+// grows with each transaction that changes the epoch. marked is how many of these steps the mark on disk had when the
+// last transaction began.
 
-// markRow is the store's record of a mark in an epoch.
+// markRow is the store's record of a rollback mark in one epoch.
 type markRow struct {
 	key  rollback.EpochKey
 	file string
@@ -19,10 +20,10 @@ type markRow struct {
 	rollback.Count
 }
 
-// marksOf selects the rows of an epoch's marks.
+// marksOf selects the rows of all rollback marks of one epoch.
 const marksOf = `SELECT file, steps, marked FROM rollback_marks WHERE epoch = ` + epochOf
 
-// addMark scans a row and adds it by the mark's name.
+// addMark scans a row of marksOf and adds it to e.marks.
 func (e *epochRow) addMark(row scanner) error {
 	var m markRow
 	err := row.Scan(&m.file, &m.Steps, &m.Marked)
@@ -30,12 +31,12 @@ func (e *epochRow) addMark(row scanner) error {
 	return err
 }
 
-// markTx reads and writes rows of marks in a transaction.
+// markTx reads and writes rows of rollback_marks in a transaction.
 type markTx struct{ *transaction }
 
 func (t *transaction) markTx() markTx { return markTx{t} }
 
-// read reads the rows of an epoch's marks, once.
+// read reads the rows of an epoch's rollback marks, unless e has them already.
 func (t markTx) read(e *epochRow, id EpochID) error {
 	if e.marks != nil {
 		return nil
@@ -48,7 +49,7 @@ func (t markTx) read(e *epochRow, id EpochID) error {
 	return nil
 }
 
-// write stores the row of a mark.
+// write stores the row of a rollback mark.
 func (t markTx) write(e epochRow, row markRow) error {
 	err := t.put(`INSERT INTO rollback_marks (epoch, file, kind, steps, marked) VALUES ($1, $2, $3, $4, $5)
 		ON CONFLICT (epoch, file) DO UPDATE SET steps = excluded.steps, marked = excluded.marked`,
@@ -59,10 +60,10 @@ func (t markTx) write(e epochRow, row markRow) error {
 	return nil
 }
 
-// markTable reads the table marks outside of transactions.
+// markTable reads the table rollback_marks outside of transactions.
 type markTable struct{ *database }
 
-// all lists the rows of all marks.
+// all lists the rows of all rollback marks and epochs.
 func (d markTable) all(ctx context.Context) ([]markRow, error) {
 	const query = `SELECT task, e.epoch, file, kind, steps, marked FROM rollback_marks m JOIN epochs e ON e.id = m.epoch`
 	out, err := collect(ctx, d.read, query, func(rows *sql.Rows) (row markRow, err error) {

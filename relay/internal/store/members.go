@@ -11,54 +11,56 @@ import (
 	"github.com/doona-dp/doona/internal/rollback"
 )
 
-// Several processes may share a PostgreSQL database, each with its own marks. A process hands out a batch only after
-// every process has cut the batch's leaf in its marks. Otherwise a process that survives, or returns, beside a rolled
-// back database could make another batch with that number. A process that is silent for [fenceAfter] is fenced: the
-// others continue without it. It hands out nothing until it has caught up beside a process that was never fenced.
+// Several processes may share a PostgreSQL database, each with its own rollback marks. A process hands out a batch only
+// after every process has cut it, that is, has recorded its number in its own rollback marks. Otherwise, if the
+// database is rolled back, a process that has not cut the batch could make another batch with that number. A process
+// that is silent for [fenceAfter] is fenced: the others continue without it. It hands out nothing until it has joined
+// again.
 //
 //	the maker crashes            the restart, or another process, sees      and does
-//	before its own cut           a batch that is not cut                    cuts, waits for all, serves
-//	before the others' cuts      a batch that is cut here alone             the same
-//	after the first byte         a batch that all have cut                  serves the same bytes; where the
-//	                                                                        database was rolled back: error
+//	before its own cut           a batch that nobody has cut                cuts it, waits for all, serves it
+//	before the others' cuts      a batch that only some have cut            the same
+//	after the first byte         a batch that all have cut                  serves the same bytes, or an error if
+//	                                                                        the database was rolled back
 //
-// A fenced process that returns, and a new one beside others, joins in three scans of the store. A scan is one
+// A fenced process that returns, or a new one, joins the others in three scans of the store. A scan is one
 // [Store.Reconcile].
 //
-//	1  It is joining: from here on the others wait for its cuts. It hands out nothing yet.
-//	2  It cuts all batches in the store. What the others have handed out without it was made before 1, and is in
-//	   the store unless the database was rolled back since.
-//	3  It is a member if another member has begun a scan after 2 and found no state rollback: a member has cut
-//	   all that was ever handed out.
+//	1  It is joining: from now on the others wait for its cuts. It hands out nothing yet.
+//	2  It cuts all batches in the store. What the others handed out without it was made before scan 1. It is in
+//	   the store, unless the database was rolled back since.
+//	3  It is a member if another member has begun a scan after scan 2 and found no state rollback: a member has
+//	   cut everything that was ever handed out.
 //
-// A process that sees that it was fenced records that in its secret's mark until it is a member again. A database that
-// does not know of the fence was rolled back. A member that restarts is a member at once, as the others have waited for
-// it all the time. So is the very first process.
+// A process that sees that it was fenced records this in its secret's rollback mark until it is a member again. If the
+// database then does not know of the fence, it was rolled back. A member that restarts is a member at once, because the
+// others have waited for it all the time. The first process of a store is a member at once, too.
 //
-// A process that was away, and never saw that it was fenced, is still a member in a database that was rolled back to
-// before the fence. The others know better: a process that finds the rollback records it in the database (halted) and
-// stops all. No process is fenced before it had [fenceAfter] to record that, by the clock of the process that waits,
-// and only while that process scanned the store itself. docs/threat-model.md names the case that this cannot
-// detect: all processes that know are gone.
+// Suppose that a process was away, never saw that it was fenced, and the database was rolled back to before the fence.
+// That process still counts as a member. But the other processes notice the rollback: the first to find it records it
+// in the database (halted), which stops all. Before a process is fenced it has [fenceAfter] to record that, by the
+// clock of the process that waits; only the time counts in which the latter scanned the store itself.
+// docs/threat-model.md names the case that this cannot detect: all processes that know of the rollback are gone.
 //
-// Scans are numbered instead of timed, because the database's clock may be changed. A process that has
-// seen a number which the database has forgotten knows that the database was rolled back.
+// Scans have numbers instead of times, because somebody may change the database's clock. If a process has seen a number
+// that the database no longer has, the database was rolled back.
 
-// members is the part of a store that keeps the processes which share it from handing out batches that the others do
-// not know.
+// members is the part of a store that stops a process from handing out a batch before all other processes have cut it.
 type members struct {
 	*database
 	membership
 	reconciler *reconciler
 	announced  atomic.Bool      // this process has recorded the state rollback in the database
-	recorded   map[BatchID]bool // in the database; reconciler.reconcileMu guards it and caught
-	caught     uint64           // the scan at which this process had caught up while joining; 0 for not yet
+	recorded   map[BatchID]bool // cuts that the database has; reconciler.reconcileMu guards this and caught
+	caught     uint64           // scan at which this joining process had cut all batches; 0 for not yet
 }
 
-// ErrUncut says that another process has not cut the number of a batch yet.
+// ErrUncut means that another process has not yet cut (recorded in its rollback marks) a batch, so it must not be
+// handed out.
 var ErrUncut = errors.New("waiting for another process to record the batch")
 
-// Joins is [Store.Joining] for the process with vault v, read from the database. It takes every member for running.
+// Joins returns what [Store.Joining] would return in the process with vault v, as far as the database tells: it assumes
+// that every member is running.
 func (d *members) Joins(ctx context.Context, v *Vault) (Joining, error) {
 	file := guard{MarkFile: v.file.Mark()}
 	mine, members, others, err := processTable{d.database}.count(ctx, file.state().ID)
@@ -74,7 +76,7 @@ func (d *members) Joins(ctx context.Context, v *Vault) (Joining, error) {
 	return CatchesUp, nil
 }
 
-// clock returns the highest scan number.
+// clock returns the highest scan number; always 0 if only one process can use the store.
 func (d *members) clock(ctx context.Context) (uint64, error) {
 	if d.engine.alone() {
 		return 0, nil
@@ -83,7 +85,7 @@ func (d *members) clock(ctx context.Context) (uint64, error) {
 }
 
 // announce records this process's scan in the database, and the batches that it has cut. begun is the highest scan
-// number when this scan began.
+// number of all processes when this scan began.
 func (d *members) announce(ctx context.Context, all []Progress, begun uint64) error {
 	if d.engine.alone() || len(all) == 0 {
 		return nil
@@ -125,9 +127,10 @@ func (d *members) announce(ctx context.Context, all []Progress, begun uint64) er
 	return nil
 }
 
-// keepFence returns this process's standing so far. A process that has seen that it was fenced stays fenced until it is
-// a member again. keepFence returns a [StateRollbackError] if the database does not know of the fence and an epoch of
-// this process is not over. The caller has locked the peers: processes with one secret share the mark.
+// keepFence returns this process's standing before this scan. A process that has seen that it was fenced stays fenced
+// until it is a member again. If the database does not know of the fence, keepFence returns a [StateRollbackError]
+// while an epoch of this process has not expired. The caller has locked the table of processes, because processes with
+// one secret file share its rollback mark.
 func (d *members) keepFence(mine standing, all []Progress) (standing, error) {
 	file := &guard{MarkFile: d.vault.file.Mark(), kind: kindSecret}
 	if err := file.Refresh(); err != nil {
@@ -143,7 +146,7 @@ func (d *members) keepFence(mine standing, all []Progress) (standing, error) {
 	return fenced, nil
 }
 
-// recordFence records in the secret's mark whether this process is fenced.
+// recordFence records in the secret's rollback mark whether this process is fenced.
 func (d *members) recordFence(is bool) error {
 	file := &guard{MarkFile: d.vault.file.Mark(), kind: kindSecret}
 	if file.state().Fenced == is {
@@ -152,8 +155,8 @@ func (d *members) recordFence(is bool) error {
 	return file.Change(func(s *rollback.Mark) { s.Fenced = is })
 }
 
-// announceRollback records in the database that it was rolled back, once. It does so only if the database was rolled
-// back, not one of this process's own files.
+// announceRollback records in the database, once, that this process found it rolled back. It does nothing if one of
+// this process's own files was rolled back instead.
 func (d *members) announceRollback(ctx context.Context) error {
 	back := d.rollbackLatch.StateRollback()
 	if d.engine.alone() || d.vault == nil || d.announced.Load() || !back.storeRolledBack() {
@@ -177,7 +180,8 @@ func (d *members) announceRollback(ctx context.Context) error {
 	return nil
 }
 
-// cutByAll returns [ErrUncut] until every process has cut the batch or was fenced. This process has cut it.
+// cutByAll returns [ErrUncut] until every other process has cut the batch or is fenced. This process has cut it
+// already.
 func (d *members) cutByAll(ctx context.Context, b BatchID) error {
 	if d.engine.alone() {
 		return nil
@@ -197,10 +201,10 @@ func (d *members) cutByAll(ctx context.Context, b BatchID) error {
 	return d.within(ctx, func(tx *transaction) error { return d.waitFor(tx, name, b) })
 }
 
-// waitFor returns [ErrUncut] while this process is not a member, or waits for another one. It fences processes that
-// have been silent for too long.
+// waitFor returns [ErrUncut] while this process is not a member or must wait for another process to cut the batch. It
+// fences those that have been silent too long.
 func (d *members) waitFor(t *transaction, name string, b BatchID) error {
-	peers, err := t.memberTx().peers() // one process at a time, or two could fence each other
+	peers, err := t.memberTx().peers() // also locks: otherwise two processes could fence each other
 	if err != nil {
 		return err
 	}
@@ -228,7 +232,7 @@ func (d *members) waitFor(t *transaction, name string, b BatchID) error {
 	return nil
 }
 
-// forget lets this process continue with the current store.
+// forget drops a state rollback and everything known about other processes: the operator accepts the current store.
 func (d *members) forget() {
 	d.rollbackLatch.clear()
 	d.announced.Store(false)

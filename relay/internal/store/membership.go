@@ -8,50 +8,52 @@ import (
 	"time"
 )
 
-// fenceAfter is how long a process may be silent before the others continue without it. Each process announces itself
-// about once a second.
+// fenceAfter is how long a relay process may be silent before the others fence it, that is, continue without it. Each
+// process announces itself about once a second.
 const fenceAfter = 10 * time.Second
 
-// longestGap limits how much of the time between two scans by this process counts as another one's silence: both may
-// have been cut off from the database together.
+// longestGap limits how much of the time between two scans by this process counts as silence of another one. After a
+// longer gap, both may have been cut off from the database together.
 const longestGap = 2 * time.Second
 
-// silence is how long a process has been silent.
+// silence records how long another process has not made a scan.
 type silence struct {
-	scan   uint64 // number of its latest scan
+	scan   uint64 // number of that process's latest scan
 	length time.Duration
 }
 
-// membership is what a process knows about the others that share its store, and its own standing. It uses no SQL.
+// membership holds what this process knows about the processes that share its store, and whether it is one of the
+// members, which may hand out batches. It uses no SQL.
 type membership struct {
 	met atomic.Bool // this process is a member
 
 	mu       sync.Mutex         // guards the rest
 	latest   uint64             // number of this process's latest scan
 	listened time.Time          // time of that scan
-	silent   map[string]silence // the other processes, by the names of their marks
+	silent   map[string]silence // the other processes, by the names of their rollback marks
 	joining  Joining            // why this process is not a member
 }
 
-// Joining says why a process hands out nothing beside others though there was no state rollback; "" if it hands out.
+// Joining says why a process is not a member yet and therefore hands out no batches, although there was no state
+// rollback. It is "" for a member.
 type Joining string
 
-// Why a process is not a member.
+// The reasons why a process is not a member.
 const (
 	CatchesUp Joining = "joining: catching up with another process"
 	NoMember  Joining = "joining: no member is running: start a process that was not fenced; if there is none, " +
 		"end the epochs (relay end-epochs)"
 )
 
-// Joining says why this process hands out nothing; "" if it hands out batches.
+// Joining says why this process hands out no batches; "" if it may hand out.
 func (h *membership) Joining() Joining {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	return h.joining
 }
 
-// remembers returns a [StateRollbackError] if the database has forgotten a scan that this process knows of, or if a
-// process has recorded there that it was rolled back.
+// remembers returns a [StateRollbackError] in two cases. The database has lost a scan that this process knows of. Or
+// another process has recorded in the database that it was rolled back.
 func (h *membership) remembers(peers []peer) error {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -64,17 +66,17 @@ func (h *membership) remembers(peers []peer) error {
 	return nil
 }
 
-// stand returns a process's standing after its scan number at. The second result is the new caught: the scan at which
-// the process had caught up while joining, 0 for not yet.
+// stand returns a process's new standing after its scan with number at. caught is the scan at which the joining process
+// had recorded all batches in its rollback marks; 0 if it has not. The second result is the new caught.
 //
 //	it was                the others                            it is
 //	not there             none                                  a member
 //	not there             some                                  joining
 //	a member                                                    a member
 //	fenced                                                      joining
-//	joining                                                     joining, and has caught up
+//	joining                                                     joining, caught up
 //	joining, caught up    a member has begun a scan since       a member
-//	joining, caught up    none has                              joining, and has caught up
+//	joining, caught up    no member has                         joining, caught up
 func stand(mine standing, others []peer, at, caught uint64) (standing, uint64) {
 	since := func(p peer) bool { return p.standing == member && p.begun >= caught }
 	switch {
@@ -90,7 +92,7 @@ func stand(mine standing, others []peer, at, caught uint64) (standing, uint64) {
 	return joining, caught
 }
 
-// listen records which processes made a scan since this process's previous one, and this process's standing.
+// listen records this process's standing and which other processes made a scan since its previous scan.
 func (h *membership) listen(me peer, others []peer, at time.Time) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -113,7 +115,7 @@ func (h *membership) listen(me peer, others []peer, at time.Time) {
 	h.met.Store(me.standing == member)
 }
 
-// isSilent says whether a process has been silent for too long and still is.
+// isSilent reports whether a process made no scan for fenceAfter, up to now.
 func (h *membership) isSilent(p peer) bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()

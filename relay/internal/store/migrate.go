@@ -13,15 +13,16 @@ import (
 	"strings"
 )
 
-// migrations holds the steps of every engine's schema, one folder per engine: NNNN_name.sql. The first step creates all
-// tables. Its number is the oldest schema version that this program reads. A released step is never changed.
+// migrations holds the SQL steps that create and upgrade the tables, in one folder per engine: NNNN_name.sql. The first
+// step creates all tables. Its number is the oldest schema version that this program can upgrade. Never change a
+// released step.
 //
 //go:embed migrations
 var migrations embed.FS
 
-// schema is the sequence of steps that creates an engine's tables.
+// schema is an engine's sequence of steps. Each raises the schema version by one.
 type schema struct {
-	oldest int // version after the first step
+	oldest int // schema version after the first step
 	steps  []string
 }
 
@@ -52,9 +53,9 @@ func readSchema(from fs.FS, engine string) (out schema, err error) {
 	return out, nil
 }
 
-// migrate upgrades the schema from version to that of this program, in the caller's transaction. version 0 means that
+// migrate upgrades the schema from version to this program's version, in the caller's transaction. Version 0 means that
 // there are no tables. The caller has read version under a lock that excludes all other processes. A read-only database
-// must have this program's version.
+// is not upgraded: it must already have this program's version.
 func (d *database) migrate(tx *transaction, to schema, version int) error {
 	switch latest := to.latest(); {
 	case version > latest:
@@ -74,7 +75,7 @@ func (d *database) migrate(tx *transaction, to schema, version int) error {
 	return errors.Join(tx.name(), tx.sameSecret())
 }
 
-// name gives a store without a name a random one. Key files recognize the store by it.
+// name gives the store a random name unless it has one. Key files recognize the store by this name.
 func (t *transaction) name() error {
 	if t.vault == nil {
 		return nil
@@ -83,7 +84,7 @@ func (t *transaction) name() error {
 	return err
 }
 
-// Name returns the unique name that the store was given when it was created; "" if it has not been created yet.
+// Name returns the random name that the store got when it was created; "" if it has not been created yet.
 func (d *database) Name(ctx context.Context) (string, error) {
 	var name []byte
 	err := d.read.QueryRowContext(ctx, `SELECT value FROM meta WHERE name = 'store'`).Scan(&name)
@@ -93,7 +94,7 @@ func (d *database) Name(ctx context.Context) (string, error) {
 	return string(name), err
 }
 
-// OtherSecret says whether the store was created with another secret than the vault's.
+// OtherSecret reports whether the store was created with another secret than the vault's.
 func (d *database) OtherSecret(ctx context.Context, v *Vault) (bool, error) {
 	mine, err := v.fingerprint()
 	if err != nil {
@@ -107,7 +108,8 @@ func (d *database) OtherSecret(ctx context.Context, v *Vault) (bool, error) {
 	return err == nil && !bytes.Equal(mine, theirs), err
 }
 
-// sameSecret refuses a database whose rows are encrypted under another secret.
+// sameSecret returns an error if the rows of the database are encrypted under another secret. A new database records
+// this one.
 func (t *transaction) sameSecret() error {
 	if t.vault == nil {
 		return nil

@@ -8,11 +8,12 @@ import (
 	"slices"
 )
 
-// nameRuns replaces the batch number for the runs of an epoch's names. It is above all batch numbers.
+// nameRuns stands in place of the batch number for runs that hold an epoch's tags and clients. No batch number is so
+// high.
 const nameRuns = 1 << 32
 
-// receipt is the part of a receipt that an SQLite store keeps. It is never 0. Another client's report is mistaken for a
-// retry with probability 2⁻³²; the store drops it in both cases.
+// receipt is the part of a receipt that an SQLite store keeps. It is never 0. With probability 2⁻³², the store takes
+// another client's copy of a report for a retry; it drops the report in both cases.
 type receipt uint32
 
 const receiptSize = 4
@@ -20,15 +21,16 @@ const receiptSize = 4
 // kept returns the part of a receipt that the store compares.
 func (s Short) kept() receipt { return max(receipt(binary.BigEndian.Uint32(s[receiptSize:])), 1) }
 
-// nameRun is a run of names. Tags and clients are each sorted by hash, so that nothing ties a tag to a client. Packed,
-// it is the number of tags, the tags with receipts, and the clients, each once per submission. It has no pointers: a
-// merge handles hundreds of thousands of names.
+// nameRun is a run of tags and clients. It sorts each of both by hash, so that their order links no tag to a client.
+// Packed, it is the number of tags, the tags with receipts, and the clients, each once per submission. It has no
+// pointers, because a merge handles hundreds of thousands of them.
 type nameRun struct {
 	tags    []tagName
 	clients []Short
 }
 
-// newNameRun reserves memory for the names in runs of bytes bytes: growing would take as much again.
+// newNameRun reserves memory for the tags and clients of runs with bytes bytes in all. Growing would take as much
+// memory again.
 func newNameRun(bytes int) runMerger {
 	n := bytes / nameSize
 	return &nameRun{make([]tagName, 0, n), make([]Short, 0, n)}
@@ -45,7 +47,7 @@ func newTagName(tag Short, r receipt) (n tagName) {
 
 const nameSize = len(tagName{}) + len(Short{}) // bytes per submission
 
-// namesOf returns the run of accepted submissions.
+// namesOf returns the run of accepted submissions' tags and clients.
 func namesOf(subs []*Submission) *nameRun {
 	n := newNameRun(len(subs) * nameSize).(*nameRun)
 	for _, sub := range subs {
@@ -70,7 +72,7 @@ func (n *nameRun) pack() []byte {
 	return out
 }
 
-// add adds the names of a packed run.
+// add adds the tags and clients of a packed run.
 func (n *nameRun) add(run []byte) error {
 	if len(run) < runHead {
 		return errRun
@@ -88,7 +90,7 @@ func (n *nameRun) add(run []byte) error {
 	return nil
 }
 
-// loadNames reads an epoch's names, run by run.
+// loadNames reads an epoch's tags and clients from the store, run by run.
 func loadNames(ctx context.Context, from querier, v *Vault, epoch int64, id EpochID) (*known, error) {
 	c, err := v.nameCipher(id)
 	if err != nil {
@@ -118,8 +120,8 @@ func loadNames(ctx context.Context, from querier, v *Vault, epoch int64, id Epoc
 	return k, nil
 }
 
-// addRun adds the names of a packed run. A tag that is known already means damage: otherwise a run stored twice,
-// instead of another, would be counted as that other one.
+// addRun adds the tags and clients of a packed run. It returns an error if a tag is known already: the store is
+// damaged. Otherwise a run that is stored twice could hide the loss of another one, as only totals are compared.
 func (k *known) addRun(run []byte) error {
 	var n nameRun
 	if err := n.add(run); err != nil {

@@ -9,20 +9,20 @@ import (
 	"github.com/doona-dp/doona/wire/task"
 )
 
-// KeptNonces is how many nonces a relay remembers for each key: one hour of four requests per second.
+// KeptNonces is how many nonces a relay remembers for each key: enough for one hour of four requests per second.
 const KeptNonces = 1 << 14
 
-// pruneEvery is how many requests of a key a process takes between two deletions of nonces beyond [KeptNonces]. The
-// first request also deletes.
+// pruneEvery is how many requests of one key a process accepts before it again deletes nonces beyond [KeptNonces]. It
+// also deletes after the first request.
 const pruneEvery = 1 << 10
 
-// requests counts the requests that this process has taken from each key.
+// requests counts the requests that this process has accepted from each key.
 type requests struct {
 	mu    sync.Mutex // guards taken
 	taken map[task.SignKey]uint64
 }
 
-// count counts one request and says whether it is time to delete old nonces.
+// count counts one request and reports whether it is time to delete old nonces.
 func (r *requests) count(key task.SignKey) (prune bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -40,16 +40,16 @@ func (r *requests) forget(key task.SignKey) {
 	delete(r.taken, key)
 }
 
-// nonces is the part of a store that remembers signed requests.
+// nonces is the part of a store that recognizes replayed signed requests.
 type nonces struct {
 	*database
 	requests requests
 }
 
-// Fresh records the nonce of a request that a key has signed. It says whether the nonce is new among the last
-// [KeptNonces] of that key, in all processes that share the store. It is always true where one process has the store:
-// that process keeps its own record. One statement decides, outside of any transaction: of several processes that ask
-// at the same time, one inserts the row.
+// Fresh records the nonce of a signed request. It reports whether the nonce is new among the last [KeptNonces] of that
+// key, in all processes that share the store. If only one process can use the store, Fresh is always true: that process
+// keeps its own record. A single statement outside of any transaction decides: if several processes ask at the same
+// time, one of them inserts the row.
 func (d *nonces) Fresh(ctx context.Context, key task.SignKey, nonce signing.Nonce) (bool, error) {
 	if d.engine.alone() {
 		return true, nil
@@ -73,7 +73,7 @@ func (d *nonces) Fresh(ctx context.Context, key task.SignKey, nonce signing.Nonc
 	return true, nil
 }
 
-// ForgetNonces deletes the nonces of a key that no task names any more.
+// ForgetNonces deletes the nonces of a key that no task names any longer.
 func (d *nonces) ForgetNonces(ctx context.Context, key task.SignKey) error {
 	if d.engine.alone() {
 		return nil

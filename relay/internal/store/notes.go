@@ -7,11 +7,11 @@ import (
 	"fmt"
 )
 
-// notes is the part of a store that keeps what operators should know: findings and counts of refusals.
+// notes is the part of a store that keeps findings and counts of refusals for operators.
 type notes struct{ *database }
 
-// Note keeps a finding about batch b, in one row for each reason and epoch. It returns how many batch numbers have this
-// finding, or 0 if b has it already.
+// Note stores a finding about batch b. Each reason has one row per epoch. Note returns how many batch numbers now have
+// this finding, or 0 if b has it already.
 func (d *notes) Note(ctx context.Context, b BatchID, why Reason) (times uint64, err error) {
 	err = d.reserve.WithReserve(func() error {
 		times, err = d.noteOnce(ctx, b, why)
@@ -34,9 +34,9 @@ func (d *notes) noteOnce(ctx context.Context, b BatchID, why Reason) (times uint
 	return times, err
 }
 
-// note adds a batch number to a finding of a locked epoch. It returns the new count of numbers, or 0 if seq lies
-// between the lowest and the highest number that it has. Numbers grow, so the count is exact unless two are found at
-// once.
+// note adds a batch number to a finding of a locked epoch. It returns the new count of affected numbers, or 0 if seq
+// lies between the lowest and the highest of them. Numbers usually grow, so the count is exact unless two batches are
+// checked at once.
 func (t epochTx) note(epoch int64, seq uint64, why Reason) (times uint64, err error) {
 	var first, latest, further uint64
 	const find = `SELECT seq, latest, further FROM findings WHERE epoch = $1 AND reason = $2`
@@ -70,8 +70,7 @@ func (d *notes) Findings(ctx context.Context) ([]Finding, error) {
 	return out, nil
 }
 
-// Tally adds to the counts of refusals in an epoch, by reason, unless the epoch has expired. Repeating the call counts
-// again.
+// Tally adds to an epoch's counts of refusals, by reason, unless the epoch has expired. A repeated call counts twice.
 func (d *notes) Tally(ctx context.Context, id EpochID, refused map[string]uint64) error {
 	return d.reserve.WithReserve(func() error { return d.tallyOnce(ctx, id, refused) })
 }
@@ -93,7 +92,7 @@ func (d *notes) tallyOnce(ctx context.Context, id EpochID, refused map[string]ui
 	})
 }
 
-// Tallies lists all counts of refusals.
+// Tallies lists the counts of refusals of all epochs.
 func (d *notes) Tallies(ctx context.Context) ([]Tally, error) {
 	out, err := collect(ctx, d.read, `SELECT task, e.epoch, reason, refused
 		FROM tallies t JOIN epochs e ON e.id = t.epoch ORDER BY e.id, reason`,

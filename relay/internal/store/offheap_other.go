@@ -2,8 +2,8 @@
 
 package store
 
-// newEntries returns n zero bytes.
+// newEntries returns n zero bytes from Go's heap.
 func newEntries(n int) []byte { return make([]byte, n) }
 
-// freeEntries leaves them to the garbage collector.
+// freeEntries does nothing: the garbage collector frees what newEntries returned.
 func freeEntries([]byte) {}

@@ -7,25 +7,26 @@ import (
 	"slices"
 )
 
-// SQL of the processes that share a store (table processes) and of the batches that each has cut (table cuts).
+// This file has the SQL of the tables processes, which lists the relay processes that share a store, and cuts, which
+// lists the batches that each process has recorded in its rollback marks.
 
-// standing is what a process counts as for the others.
+// standing says how the other processes treat a process.
 type standing int
 
 const (
-	member  standing = iota // The others wait for its cuts, and it hands out batches.
-	fenced                  // No process waits for it.
-	joining                 // The others wait for its cuts, and it hands out nothing yet.
-	halted                  // It has found that the database was rolled back: no process hands out anything.
+	member  standing = iota // It hands out batches. The others wait until it has recorded a batch.
+	fenced                  // It was silent too long. The others continue without it.
+	joining                 // As a member, but it hands out nothing yet.
+	halted                  // It found that the database was rolled back. Nobody hands out anything.
 
 	unknown standing = -1 // It has no row.
 )
 
-// peer is a process, named by its secret's mark. Processes that share the secret file are one peer.
+// peer is a relay process, named by its secret's rollback mark. Processes that share the secret file are one peer.
 type peer struct {
 	file     string
-	scan     uint64 // number of its latest scan that found no state rollback
-	begun    uint64 // highest scan number when that scan began
+	scan     uint64 // number of its latest scan without a state rollback
+	begun    uint64 // highest scan number of all processes when that scan began
 	standing standing
 }
 
@@ -50,7 +51,7 @@ func latest(peers []peer) (at uint64) {
 	return at
 }
 
-// peers lists the processes. Until the transaction ends no other process can call it.
+// peers lists the processes. Other processes wait in this call until the transaction ends.
 func (t memberTx) peers() ([]peer, error) {
 	if err := t.engine.lockProcesses(t.transaction); err != nil {
 		return nil, err
@@ -69,13 +70,14 @@ func (t memberTx) enlist(p peer) error {
 	return err
 }
 
-// fence makes the others continue without a process.
+// fence makes all other processes continue without this one.
 func (t memberTx) fence(p peer) error {
 	_, err := t.exec(`UPDATE processes SET standing = $2 WHERE file = $1`, p.file, int(fenced))
 	return err
 }
 
-// recordCuts records which batches this process has cut, except those in recorded. It adds every batch to held.
+// recordCuts records in the database that this process has recorded all unconfirmed batches in its rollback marks. It
+// skips those in recorded. It adds every batch to held.
 func (t memberTx) recordCuts(name string, all []Progress, recorded, held map[BatchID]bool) error {
 	const cut = `INSERT INTO cuts (epoch, seq, file) SELECT epoch, seq, $1 FROM batches
 		WHERE bytes IS NOT NULL AND epoch = (SELECT id FROM epochs WHERE task = $2 AND epoch = $3)` + `
@@ -95,7 +97,7 @@ func (t memberTx) recordCuts(name string, all []Progress, recorded, held map[Bat
 	return nil
 }
 
-// cutBy returns the processes that have cut a batch.
+// cutBy returns the processes that have recorded a batch in their rollback marks.
 func (t memberTx) cutBy(b BatchID) (files []string, err error) {
 	const query = `SELECT file FROM cuts WHERE seq = $3 AND epoch = ` + epochOf
 	return collect(t.ctx, t.tx, query, func(rows *sql.Rows) (file string, err error) {
@@ -103,7 +105,7 @@ func (t memberTx) cutBy(b BatchID) (files []string, err error) {
 	}, b.Task[:], b.Epoch, b.Seq)
 }
 
-// reset makes this process, whose operator has ended the epochs, the member that the others join.
+// reset makes this process the only member, after its operator has ended the epochs. The others must join it.
 func (t memberTx) reset() error {
 	if t.engine.alone() {
 		return nil
@@ -123,10 +125,10 @@ func (t memberTx) reset() error {
 	return t.enlist(peer{name, at + 1, at, member})
 }
 
-// processTable reads outside of transactions.
+// processTable reads the table processes outside of transactions.
 type processTable struct{ *database }
 
-// highest returns the highest scan number.
+// highest returns the highest scan number of all processes.
 func (d processTable) highest(ctx context.Context) (at uint64, err error) {
 	if err := d.read.QueryRowContext(ctx, `SELECT COALESCE(MAX(scan), 0) FROM processes`).Scan(&at); err != nil {
 		return 0, fmt.Errorf("couldn't read the scan number: %w", err)
@@ -141,7 +143,7 @@ func (d processTable) anyHalted(ctx context.Context) (said bool, err error) {
 	return said, err
 }
 
-// count returns a process's standing, and the numbers of other members and of other processes.
+// count returns a process's standing, the number of other members, and the number of all other processes.
 func (d processTable) count(ctx context.Context, file string) (mine standing, members, others int, err error) {
 	const query = `SELECT COALESCE(MAX(CASE WHEN file = $1 THEN standing END), -1),
 		COUNT(CASE WHEN file <> $1 AND standing = 0 THEN 1 END), COUNT(CASE WHEN file <> $1 THEN 1 END) FROM processes`

@@ -15,28 +15,31 @@ import (
 )
 
 // Making a batch may take minutes, so it happens outside of transactions: its input no longer changes. An attempt
-// writes the batch's pieces as they come, several per transaction. Only the last transaction makes the batch refer to
-// them. No writer waits long, and a crash leaves pieces to which nothing refers. Those pieces reveal nothing: their key
-// was in memory only. Readable pieces would tell the dummies of the later batch from its other slots: each attempt
-// draws its dummies anew. If the last transaction was rolled back, the attempt's key may remain in the database's files
-// or log, encrypted under the batch's key. Until that key is destroyed, an attacker who has the secret and finds that
-// row and the pieces can read the attempt, and may tell the dummies apart.
+// writes the batch as encrypted pieces, several per transaction. Only the last transaction makes the batch refer to
+// them. So no other writer waits long. A crash leaves pieces that no batch refers to. They reveal nothing, because
+// their key was in memory only. This matters because each attempt draws its dummies anew: whoever could read an
+// abandoned attempt could tell the dummies of the final batch from its other slots. If the last transaction was rolled
+// back, the attempt's key may remain in the database's files or log, encrypted under the batch's key. Until the relay
+// destroys the batch's key, an attacker who has the secret and finds that row and the pieces can read the attempt, and
+// may recognize dummies.
 //
-//	Put …        the pieces so far, and the attempt in sweeps       a crash: the pieces are random to everyone
-//	last         the rest, the batch with the attempt's key, no      a crash: the batch is made
-//	             open batch, and the slots in sweeps
-//	Sweep …      the slots, and lost attempts, in small steps       a crash: the next Sweep goes on
+//	transaction    writes                                         after a crash
+//	first ones     pieces, and in sweeps a note to delete them    the pieces look random to everyone
+//	last one       the other pieces, the batch with the           the batch is made
+//	               attempt's key, and in sweeps a note to
+//	               delete the open batch's slots
+//	Sweep's        nothing: they delete what sweeps lists         the next Sweep continues
 //
-// Most batches fit into one transaction and are made in the last one alone.
+// Most batches fit into one transaction, the last one.
 
-// groupBytes is how many bytes of a batch one transaction writes: a fraction of a second on a slow disk. groupRows is
-// how many tags one transaction writes.
+// groupBytes is how many bytes of a batch one transaction writes. This takes a fraction of a second on a slow disk.
+// groupRows is how many tags one transaction writes.
 var (
 	groupBytes = 4 << 20
 	groupRows  = 8192
 )
 
-// attempt is one try at making a batch.
+// attempt is one try at making a batch. Several processes may try at the same time.
 type attempt struct {
 	d     *batches
 	ctx   context.Context
@@ -47,16 +50,16 @@ type attempt struct {
 	seal  cipher.AEAD
 
 	waiting [][]byte // pieces that are not yet in the store
-	size    int      // bytes of waiting
-	next    int      // number of the first of waiting
+	size    int      // total bytes of waiting
+	next    int      // piece number of waiting[0]
 }
 
-// attemptName is the length of an attempt's name.
+// attemptName is the length of an attempt's name, in bytes.
 const attemptName = 8
 
 var errBatch = errors.New("a batch's row is damaged")
 
-// head is the number of the piece that holds the batch's head.
+// head is the number of the piece that holds the batch's head: see [Made].
 const head = 0
 
 func (d *batches) newAttempt(ctx context.Context, epoch int64, b BatchID) (*attempt, error) {
@@ -72,12 +75,12 @@ func (d *batches) newAttempt(ctx context.Context, epoch int64, b BatchID) (*atte
 	if a.seal, err = pieceCipher(c, bytes.Clone(a.key)); err != nil || !d.engine.alone() {
 		return a, err
 	}
-	// No other process is making this batch. Delete what a crash has left of it, as the disk may be full.
+	// No other process is making this batch. Delete pieces that a crash left of it now, because the disk may be full.
 	const lost = `SELECT epoch, seq, made FROM sweeps WHERE epoch = $1 AND seq = $2 AND length(made) > 0`
 	return a, d.sweepAll(ctx, lost, epoch, b.Seq)
 }
 
-// abandon deletes the pieces of an attempt, as they may have filled the disk.
+// abandon deletes the pieces of a failed attempt, which may have filled the disk.
 func (a *attempt) abandon() error {
 	clear(a.key)
 	if a.next == head+1 {
@@ -87,8 +90,8 @@ func (a *attempt) abandon() error {
 	return a.d.sweepAll(context.WithoutCancel(a.ctx), own, a.epoch, a.of.Seq, a.name)
 }
 
-// last runs the transaction that makes the batch. If it fails, last deletes the pieces. If it was committed and only
-// the answer was lost, the pieces stay: the transaction has removed the attempt from sweeps.
+// last runs the last transaction of an attempt. If it fails, last deletes the pieces. If the commit succeeded and only
+// its answer was lost, the pieces stay: the transaction removed the attempt from sweeps, where abandon looks.
 func (a *attempt) last(do func(tx *transaction) error) error {
 	err := a.d.within(a.ctx, do)
 	clear(a.key)
@@ -101,7 +104,8 @@ func (a *attempt) last(do func(tx *transaction) error) error {
 	return err
 }
 
-// pieceCipher returns the cipher of an attempt's pieces. It clears key.
+// pieceCipher returns the cipher of an attempt's pieces, and clears key. For tests, a batch cipher that does not
+// encrypt is used for the pieces too.
 func pieceCipher(batch cipher.AEAD, key []byte) (cipher.AEAD, error) {
 	if _, broken := batch.(noCipher); broken {
 		return batch, nil
@@ -145,8 +149,8 @@ func (a *attempt) insert(tx *transaction, number int, piece []byte) error {
 	return err
 }
 
-// finish stores the rest of an attempt and the batch. It runs in the transaction that makes the batch. sourceConfirmed
-// is 1 if the source needs no confirmation to the upstream relay, else 0.
+// finish stores the remaining pieces of an attempt, and the batch. It runs in the attempt's last transaction.
+// sourceConfirmed is 0 if this relay must still confirm the source batch to the upstream relay, else 1.
 func (a *attempt) finish(tx *transaction, made *Made, sourceConfirmed int) error {
 	c, err := tx.vault.batchCipher(kindSealed, a.of)
 	if err != nil {
@@ -168,19 +172,18 @@ func (a *attempt) finish(tx *transaction, made *Made, sourceConfirmed int) error
 	return err
 }
 
-// sweepLater records that the pieces of an attempt, or the slots of an open batch, must be deleted after the batch was
-// made.
+// sweepLater makes Sweep delete the pieces of an attempt or, if name is empty, the slots of an open batch.
 func (t batchTx) sweepLater(epoch int64, seq uint64, name []byte) error {
 	const store = `INSERT INTO sweeps (epoch, seq, made) VALUES ($1, $2, $3) ON CONFLICT DO NOTHING`
 	_, err := t.exec(store, epoch, seq, name)
 	return err
 }
 
-// piecesAtOnce is how many pieces one transaction deletes. Most pieces have up to 1 MiB.
+// piecesAtOnce is how many pieces one transaction deletes. Most pieces have at most 1 MiB.
 func piecesAtOnce() int { return max(groupBytes>>20, 1) }
 
-// deleteSome deletes some of the rows to sweep and says whether there may be more. Level 0 runs are small. Other runs
-// have up to the bytes that one transaction merges.
+// deleteSome deletes some of an attempt's pieces or, if name is empty, some of an open batch's slots. It reports
+// whether there may be more. It deletes all level 0 runs, which are small, and one larger run. See runs.go.
 func (t batchTx) deleteSome(epoch int64, seq uint64, name []byte) (more bool, err error) {
 	most, n := int64(1), int64(0)
 	if len(name) == 0 {
@@ -201,7 +204,7 @@ func (t batchTx) deleteSome(epoch int64, seq uint64, name []byte) (more bool, er
 	return n == most, nil
 }
 
-// sweep deletes some of the rows to sweep now, and leaves the rest for Sweep.
+// sweep is deleteSome, and makes Sweep delete the rest later.
 func (t batchTx) sweep(epoch int64, seq uint64, name []byte) error {
 	more, err := t.deleteSome(epoch, seq, name)
 	if err != nil || !more {
@@ -210,15 +213,15 @@ func (t batchTx) sweep(epoch int64, seq uint64, name []byte) error {
 	return t.sweepLater(epoch, seq, name)
 }
 
-// leftover is a row of sweeps.
+// leftover is a row of the table sweeps: something to delete.
 type leftover struct {
 	epoch int64
 	seq   uint64
 	made  []byte
 }
 
-// Sweep deletes, in small transactions, the leftovers of batches that were made or confirmed. This process sends
-// heartbeats meanwhile.
+// Sweep deletes what batches have left after they were made or confirmed: open slots, pieces and abandoned attempts. It
+// uses small transactions. Meanwhile this process sends heartbeats to the others.
 func (d *batches) Sweep(ctx context.Context) error {
 	return d.heartbeat.during(ctx, func() error {
 		return d.reserve.WithReserve(func() error { return d.sweepOnce(ctx) })
@@ -231,7 +234,7 @@ func (d *batches) sweepOnce(ctx context.Context) error {
 	return d.sweepAll(ctx, due, int(StateExpired))
 }
 
-// sweepAll sweeps the rows of sweeps that a query lists.
+// sweepAll deletes everything that a query of the table sweeps lists.
 func (d *batches) sweepAll(ctx context.Context, list string, args ...any) error {
 	all, err := collect(ctx, d.read, list, func(rows *sql.Rows) (l leftover, err error) {
 		err = rows.Scan(&l.epoch, &l.seq, &l.made)
@@ -259,7 +262,8 @@ func (d *batches) sweepAll(ctx context.Context, list string, args ...any) error 
 	return nil
 }
 
-// contentReader reads and decrypts the bytes of a sealed batch. It fails if the batch is confirmed meanwhile.
+// contentReader reads and decrypts a sealed batch. Reading fails once the batch is confirmed, because its pieces are
+// then deleted.
 type contentReader struct {
 	d     *database
 	ctx   context.Context
@@ -268,14 +272,15 @@ type contentReader struct {
 	name  []byte
 	seal  cipher.AEAD
 
-	numbers []int   // of the pieces, in order
-	ends    []int64 // offset of the end of each piece
-	at      int64   // offset of the next Read
-	piece   []byte  // the piece that was read last
-	number  int     // its index; -1 for none
+	numbers []int   // piece numbers, in order
+	ends    []int64 // where each piece ends, in bytes of the decrypted batch
+	at      int64   // where the next Read begins
+	piece   []byte  // the decrypted piece that was loaded last
+	number  int     // index of piece in numbers; -1 for none
 }
 
-// content returns a reader of the attempt that a batch's row refers to.
+// content returns a reader of a sealed batch. refers is what its row holds: the name of an attempt, and the encrypted
+// key of its pieces.
 func (d *batches) content(ctx context.Context, b BatchID, refers []byte) (*contentReader, error) {
 	batch, err := d.vault.batchCipher(kindSealed, b)
 	if err != nil {
@@ -310,12 +315,12 @@ func (d *batches) content(ctx context.Context, b BatchID, refers []byte) (*conte
 		return struct{}{}, nil
 	}, c.epoch, b.Seq, c.name)
 	if err == nil && len(c.ends) == 0 {
-		err = ErrNoBatch // confirmed meanwhile
+		err = ErrNoBatch // the next hop has confirmed the batch meanwhile
 	}
 	return c, err
 }
 
-// Size returns the number of bytes.
+// Size returns the size of the batch in bytes.
 func (c *contentReader) Size() int64 { return c.ends[len(c.ends)-1] }
 
 // Seek implements [io.Seeker].
@@ -349,7 +354,7 @@ func (c *contentReader) Read(p []byte) (int, error) {
 	return n, nil
 }
 
-// load reads piece i.
+// load reads and decrypts the piece with index i.
 func (c *contentReader) load(i int) error {
 	const find = `SELECT bytes FROM pieces WHERE epoch = $1 AND seq = $2 AND made = $3 AND number = $4`
 	var sealed []byte

@@ -18,11 +18,12 @@ import (
 // share it.
 type postgres struct{}
 
-// settings apply to every connection, unless the URL sets them. A process that hangs or is cut off keeps a lock for at
-// most one minute. A transaction that waited for an epoch's lock must see what was committed meanwhile, whatever the
-// server's default: under a stricter isolation it would see the state from before it waited. Every statement finds its
-// rows by primary key: a planner without statistics must not read whole tables. The few statements that do read a whole
-// small table then seem to cost 10¹⁰, for which the server would load and run its JIT compiler in every new connection.
+// settings apply to every connection, unless the URL sets them. Because of the timeouts (in ms), a process that hangs
+// or is cut off keeps a lock for at most one minute. Read committed: a transaction that waited for an epoch's lock must
+// see what others committed meanwhile; stricter isolation would show the state from before the wait. No seqscan: every
+// statement finds its rows by primary key, and a planner without statistics must not read whole tables. No jit: the few
+// statements that do read a whole small table then seem to cost 10¹⁰, for which the server would load its JIT compiler
+// in every new connection.
 var settings = map[string]string{
 	"application_name":                    "doona relay",
 	"default_transaction_isolation":       "read committed",
@@ -36,13 +37,12 @@ var settings = map[string]string{
 	"jit":                                 "off",
 }
 
-// openPostgres opens a database by its URL and upgrades its tables. The driver reconnects after the server has
-// restarted.
+// openPostgres opens the database at a URL and upgrades its tables. If the server restarts, the driver reconnects.
 func openPostgres(url string, v *Vault) (*Store, error) {
 	return connectPostgres(url, v, preparePostgres, stdlib.OptionAfterConnect(checkDurable))
 }
 
-// readPostgres opens a database read-only, also while relays run. It returns errNoStore if there is no store.
+// readPostgres opens a database read-only, even while relays run. It returns errNoStore if there is no store.
 func readPostgres(url string) (*Store, error) {
 	return connectPostgres(url, nil, func(d *database) error {
 		var table *string
@@ -64,7 +64,7 @@ func connectPostgres(
 ) (*Store, error) {
 	config, err := pgx.ParseConfig(url)
 	if err != nil {
-		return nil, fmt.Errorf("couldn't open the store: %w", err) // the error lacks the password
+		return nil, fmt.Errorf("couldn't open the store: %w", err) // this error does not contain the password
 	}
 	for name, value := range settings {
 		if config.RuntimeParams[name] == "" {
@@ -85,8 +85,8 @@ func connectPostgres(
 	return newStore(d), nil
 }
 
-// checkDurable refuses a connection whose commits return before they are on disk, or whose transactions see an old
-// snapshot.
+// checkDurable refuses a connection whose commits return before they are on disk, or whose transactions would read an
+// old snapshot.
 func checkDurable(ctx context.Context, conn *pgx.Conn) error {
 	show := func(name string) (value string, err error) {
 		return value, conn.QueryRow(ctx, "SHOW "+name).Scan(&value)
@@ -108,10 +108,10 @@ func checkDurable(ctx context.Context, conn *pgx.Conn) error {
 	return nil
 }
 
-// migrationLock is the number of the advisory lock for schema changes.
+// migrationLock is the number of the advisory lock that a process holds while it changes the schema.
 const migrationLock = 0x646f6f6e61 // "doona"
 
-// preparePostgres upgrades the tables. If several processes start at once, one of them does it.
+// preparePostgres upgrades the tables. If several processes start at once, only one of them does so.
 func preparePostgres(d *database) error {
 	return d.within(context.Background(), func(tx *transaction) error {
 		if _, err := tx.exec(`SELECT pg_advisory_xact_lock($1)`, int64(migrationLock)); err != nil {
@@ -142,8 +142,8 @@ func migratePostgres(d *database, tx *transaction) error {
 
 func (postgres) sql(query string) string { return query }
 
-// among looks up one key after another. The LIMIT keeps the planner from joining the whole table, or by epoch alone: it
-// considers that cheaper while the table has no statistics.
+// among makes the server look up one key after another. Without LIMIT, the planner would join with the whole table or
+// search by epoch alone, which it considers cheaper while the table has no statistics.
 func (postgres) among(columns, table, key string) string {
 	return packed + `SELECT found.* FROM i CROSS JOIN LATERAL (
 		SELECT ` + columns + ` FROM ` + table + `
@@ -151,21 +151,21 @@ func (postgres) among(columns, table, key string) string {
 			AND ` + key + ` = substr($1::bytea, 8*n + 1, 8) LIMIT 1) found`
 }
 
-// begin keeps the context, so that a caller that waits for a hanging server can be stopped.
+// begin keeps the caller's context, so that its cancellation ends the wait for a hanging server.
 func (postgres) begin(ctx context.Context, write *sql.DB) (session, context.Context, error) {
 	p, err := newPipeline(ctx, write)
 	return p, ctx, err
 }
 
-// again is true for 40001 and 40P01, by which the server says that it has undone a transaction in favour of another
-// one. It is also true for a connection that broke before anything was sent.
+// again is true for the error codes 40001 and 40P01: the server has rolled this transaction back in favour of another
+// one. It is also true if the connection broke before anything was sent.
 func (postgres) again(err error) bool {
 	var pg *pgconn.PgError
 	return pgconn.SafeToRetry(err) || errors.As(err, &pg) && (pg.Code == "40001" || pg.Code == "40P01")
 }
 
-// history is the server's identifier and its timeline. The timeline changes when a replica is promoted, or a backup is
-// restored from its log.
+// history returns the server's identifier and timeline. The timeline changes when a replica is promoted, or when a
+// backup is restored from the server's log.
 func (postgres) history(ctx context.Context, q querier) (out string, err error) {
 	const query = `SELECT system_identifier || '/' || substr(pg_walfile_name(pg_current_wal_lsn()), 1, 8)
 		FROM pg_control_system()`
@@ -175,13 +175,13 @@ func (postgres) history(ctx context.Context, q querier) (out string, err error) 
 	return out, nil
 }
 
-// isPostgresError says whether the server returned the error or could not be reached.
+// isPostgresError reports whether the server returned this error or could not be reached.
 func isPostgresError(err error) bool {
 	return errors.As(err, new(*pgconn.PgError)) || errors.As(err, new(*pgconn.ConnectError))
 }
 
-// processesLock is the number of the advisory lock for listing and fencing processes. Row locks do not suffice: the
-// first process has no row.
+// processesLock is the number of the advisory lock that a process holds while it lists or fences (excludes) processes.
+// A row lock would not suffice, because the first process finds no row.
 const processesLock = migrationLock + 1
 
 func (postgres) lockProcesses(t *transaction) error {
@@ -189,18 +189,20 @@ func (postgres) lockProcesses(t *transaction) error {
 	return err
 }
 
-// alone is false: several processes may share a database, each with the key files or a copy.
+// alone is false: several processes may share a database. Each has the same key files or copies of them.
 func (postgres) alone() bool { return false }
 
-// scrub does nothing: deleted rows on the server are encrypted or hashed under keys that are destroyed.
+// scrub does nothing. Traces of deleted rows may remain on the server, but the keys that encrypted or hashed them are
+// destroyed.
 func (postgres) scrub(context.Context, *sql.DB) error { return nil }
 
-// pipeline is the session of a PostgreSQL server. put queues statements in it, from BEGIN to COMMIT.
+// pipeline is the session of a PostgreSQL transaction. put only queues statements, from BEGIN to COMMIT; flush sends
+// them together.
 type pipeline struct {
 	ctx   context.Context
 	conn  *sql.Conn
 	batch *pgx.Batch
-	begun bool // something has been sent to the server
+	begun bool // statements have been sent to the server
 	err   error
 	tag   string
 }
@@ -236,8 +238,8 @@ func (p *pipeline) ask(asks ...ask) error {
 	return p.flush()
 }
 
-// flush sends the queued statements. Once it has failed it always fails: BEGIN may not have been sent, and a later
-// statement would run in a transaction of its own.
+// flush sends the queued statements. After one failure it always fails: the server may not have received BEGIN, so it
+// would run a later statement outside of this transaction.
 func (p *pipeline) flush() error {
 	if p.err != nil || p.batch.Len() == 0 {
 		return p.err
@@ -264,12 +266,12 @@ func (p *pipeline) QueryContext(ctx context.Context, query string, args ...any) 
 	return p.conn.QueryContext(ctx, query, args...)
 }
 
-// QueryRowContext is called after flush.
+// QueryRowContext needs an empty queue: the caller has called flush.
 func (p *pipeline) QueryRowContext(ctx context.Context, query string, args ...any) *sql.Row {
 	return p.conn.QueryRowContext(ctx, query, args...)
 }
 
-// Commit returns an error if the server has rolled the transaction back instead.
+// Commit also returns an error if the server answers COMMIT with a rollback.
 func (p *pipeline) Commit() error {
 	err := errors.Join(p.put("COMMIT"), p.flush())
 	if err == nil && p.tag != "COMMIT" {
@@ -281,8 +283,8 @@ func (p *pipeline) Commit() error {
 	return p.conn.Close()
 }
 
-// Rollback returns the connection to the pool. If ROLLBACK fails the connection is not used again, because its
-// transaction has not ended.
+// Rollback returns the connection to the pool. If ROLLBACK fails, the driver discards the connection, whose transaction
+// has not ended.
 func (p *pipeline) Rollback() error {
 	if p.begun {
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(p.ctx), 5*time.Second)

@@ -4,9 +4,10 @@ package store
 
 import "errors"
 
-// A program built with the tag nopostgres, such as the npm package's, is one megabyte smaller and supports SQLite only.
+// A program built with the tag nopostgres, such as the one in the npm package, supports SQLite only. It is one megabyte
+// smaller.
 
-var errNoPostgres = errors.New("this program has no PostgreSQL: use sqlite:PATH, or a relay of a release")
+var errNoPostgres = errors.New("this program has no PostgreSQL: use sqlite:PATH, or a released relay")
 
 func openPostgres(string, *Vault) (*Store, error) { return nil, errNoPostgres }
 

@@ -6,19 +6,19 @@ import (
 	"time"
 )
 
-// Process is what a store needs from the process that serves from it. [Open] takes it, so that no caller can forget it
-// later: every method that needs it uses it.
+// Process has what a store needs from the process that serves from it. It is an argument of [Open], so that no caller
+// can forget it.
 type Process struct {
-	// Reserve keeps disk space for erasing; nil if none is kept.
+	// Reserve keeps disk space for erasing; nil keeps none.
 	Reserve Reserve
 
-	// Heartbeat runs Reconcile and what belongs to it. The store calls it periodically during work that takes minutes:
-	// other processes continue without one that is silent. nil: there are no other processes.
+	// Heartbeat calls Reconcile and what belongs to it. The store calls Heartbeat periodically during work that takes
+	// minutes, because the other processes continue without a silent one. nil means that there are no others.
 	Heartbeat func(ctx context.Context)
 	Every     time.Duration // interval between two heartbeats
 }
 
-// attach gives a process's reserve and heartbeat to a store and a vault.
+// attach gives p's reserve to the store and the vault, and p's heartbeat to the store.
 func (p Process) attach(s *Store, v *Vault) {
 	if p.Reserve != nil {
 		s.reserve, v.reserve = p.Reserve, p.Reserve
@@ -32,7 +32,7 @@ type heartbeat struct {
 	every time.Duration
 }
 
-// during calls do, which may take minutes, and calls beat meanwhile. No beat runs after it has returned.
+// during calls do, which may take minutes, and meanwhile calls beat periodically. All calls have ended when it returns.
 func (h heartbeat) during(ctx context.Context, do func() error) error {
 	if h.beat == nil {
 		return do()
@@ -56,17 +56,19 @@ func (h heartbeat) during(ctx context.Context, do func() error) error {
 	return do()
 }
 
-// Reserve is disk space kept for erasing and confirming when a disk is full. A store uses it in all methods that erase,
-// confirm or end. While the reserve is short, a store makes nothing new: the space left is for erasing.
+// Reserve is disk space kept for erasing and confirming when the disk is full. All methods of a store that erase,
+// confirm or end use it. While the reserve is short, the store makes no new batch and accepts no report: the space that
+// is left is for erasing.
 type Reserve interface {
-	// WithReserve calls do, which erases or confirms. If the disk was full, it frees the reserve and calls do again.
+	// WithReserve calls do, which erases or confirms. If the disk is full, WithReserve frees the reserve and calls do
+	// again.
 	WithReserve(do func() error) error
 
 	// Short returns an error while the reserve is in use.
 	Short() error
 }
 
-// noReserve keeps no space.
+// noReserve is a Reserve without any space.
 type noReserve struct{}
 
 func (noReserve) WithReserve(do func() error) error { return do() }

@@ -9,18 +9,18 @@ import (
 	"github.com/doona-dp/doona/internal/rollback"
 )
 
-// reconciler is the part of a store that compares it with the marks in the key files.
+// reconciler is the part of a store that compares it with the rollback marks in the key files.
 type reconciler struct {
 	*database
 	epochs      *epochs
 	members     *members
-	reconcileMu sync.Mutex // one Reconcile at a time; also guards members.recorded and members.caught
+	reconcileMu sync.Mutex // held during Reconcile; also guards members.recorded and members.caught
 }
 
-// Reconcile compares the store with the marks in the key files and returns the progress of all epochs. It writes into
-// the marks what a crash kept out of them, or another process has done. Call it first, then periodically. If it finds a
-// state rollback it returns a [StateRollbackError], and so does from then on every method that changes the store or
-// hands out a batch.
+// Reconcile compares the store with the rollback marks in the key files and returns the progress of all epochs. It
+// writes to the marks what they lack because of a crash or because another process did it. Call it first, then
+// periodically. If it finds a state rollback, it returns a [StateRollbackError]. From then on, so does every method
+// that changes the store or hands out a batch.
 func (d *reconciler) Reconcile(ctx context.Context) (all []Progress, err error) {
 	err = d.reserve.WithReserve(func() error {
 		all, err = d.reconcileOnce(ctx)
@@ -56,8 +56,8 @@ func (d *reconciler) reconcileOnce(ctx context.Context) ([]Progress, error) {
 	return seen.all, d.members.announce(ctx, seen.all, begun)
 }
 
-// readMarks waits until the marks in memory are on disk, and rereads those that other processes may share. It leaves
-// out marks that Unwatch removed meanwhile.
+// readMarks waits until the rollback marks in memory are on disk, and rereads those that other processes may share. It
+// omits marks for which Unwatch was called meanwhile.
 func (d *reconciler) readMarks(guards []*guard) (watched []*guard, err error) {
 	for _, g := range guards {
 		err := g.Sync()
@@ -75,8 +75,8 @@ func (d *reconciler) readMarks(guards []*guard) (watched []*guard, err error) {
 	return watched, nil
 }
 
-// compare compares the marks with the store. It reads the marks before the store: the store only grows, so concurrent
-// work does not look like a state rollback.
+// compare compares the rollback marks with the store. It reads the marks first. The store only grows, so work that
+// happens between the two reads does not look like a state rollback.
 func (d *reconciler) compare(ctx context.Context, guards []*guard) (*storeSnapshot, *StateRollbackError, error) {
 	states := make([]*rollback.Mark, len(guards))
 	for i, g := range guards {
@@ -98,7 +98,7 @@ func (d *reconciler) compare(ctx context.Context, guards []*guard) (*storeSnapsh
 	return seen, nil, nil
 }
 
-// snapshot reads what the marks are compared with.
+// snapshot reads the part of the store that the rollback marks are compared with.
 func (d *reconciler) snapshot(ctx context.Context) (*storeSnapshot, error) {
 	all, err := d.epochs.Progress(ctx)
 	if err != nil {
@@ -117,7 +117,7 @@ func (d *reconciler) snapshot(ctx context.Context) (*storeSnapshot, error) {
 	return seen, nil
 }
 
-// FindRollback compares the store with the marks in the key files, read-only, and returns the state rollback, if any.
+// FindRollback does what Reconcile does but read-only. It returns the state rollback, or nil.
 func (d *reconciler) FindRollback(ctx context.Context, v *Vault) (*StateRollbackError, error) {
 	if d.absent {
 		return missingStore(v), nil
@@ -132,7 +132,8 @@ func (d *reconciler) FindRollback(ctx context.Context, v *Vault) (*StateRollback
 	return foundByOther(), nil
 }
 
-// missingStore returns a [StateRollbackError] if a mark records a store and there is none.
+// missingStore is for a store that does not exist. It returns a [StateRollbackError] if a rollback mark shows that
+// there was one.
 func missingStore(v *Vault) *StateRollbackError {
 	for _, g := range v.guards() {
 		if s := g.Known(); s != nil && len(s.Entries) > 0 {
@@ -142,8 +143,8 @@ func missingStore(v *Vault) *StateRollbackError {
 	return nil
 }
 
-// cut destroys a batch's leaf in the marks of this process, if it is not destroyed yet. The relay calls it before the
-// first byte of the batch leaves.
+// cut records a batch's number in the rollback marks of this process, unless they have it. The relay calls it before
+// the first byte of the batch leaves, so that no process makes another batch with that number after a rollback.
 func (d *reconciler) cut(b BatchID) error {
 	pending := pendingMarks{}
 	for _, g := range d.vault.guards() {

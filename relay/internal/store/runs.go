@@ -12,25 +12,25 @@ import (
 	"github.com/doona-dp/doona/randomizer"
 )
 
-// The store keeps what clients submit in runs. A run is one encrypted value with many rows of equal size. A transaction
-// writes one run instead of one page per slot, as rows with random keys would need. A level 0 run reveals which rows
-// came in one transaction, and its position on the disk reveals when. So that this does not last, the store merges and
-// permutes level 0 runs into one level 1 run once they take freshRoom bytes. A transaction that takes as much writes
-// level 1 runs, of at most half of mergeRoom, and does not merge them at once. When a higher level has mergeRuns runs,
-// as many of them as fit into mergeRoom are merged into one run of the next level.
+// The store keeps clients' slots in runs. A run is one encrypted value with many rows of equal size. Single rows with
+// random keys would need one page per slot; a transaction writes only one run. The first runs have level 0. A level 0
+// run reveals which rows came in one transaction, and its position on the disk reveals when. To end this, the store
+// merges and shuffles level 0 runs into one level 1 run once they take freshRoom bytes. A transaction with as many
+// bytes writes level 1 runs directly, each of at most half of mergeRoom. When a level above 0 has mergeRuns runs, the
+// store merges as many of them as fit into mergeRoom into one run of the next level.
 //
-// docs/seized-relay.md has the arithmetic: the bytes written, and what a reader of the disk learns. Pages that a merge
-// has freed are overwritten, by the merged run itself or with zeros.
+// docs/seized-relay.md computes the bytes written and what a reader of the disk learns. Pages that a merge frees are
+// overwritten, by the merged run or with zeros.
 var (
-	freshRoom = 512 << 10 // bytes; each run counts for one more page
+	freshRoom = 512 << 10 // bytes; each run counts as its size plus one page
 	mergeRuns = 16
-	mergeRoom = 4 << 20 // bytes that one transaction merges; it needs five times as much memory
+	mergeRoom = 4 << 20 // bytes that one transaction merges; needs five times as much memory
 )
 
-// page is the least that a run occupies, in bytes.
+// page is the minimum size of a run on disk, in bytes.
 const page = 4096
 
-// runTarget is where a transaction's rows belong: an open batch, or an epoch's names.
+// runTarget says what a transaction's rows belong to: an open batch, or an epoch's tags and clients (seq is nameRuns).
 type runTarget struct {
 	epoch int64
 	seq   uint64
@@ -40,12 +40,12 @@ type runTarget struct {
 
 // runMerger merges several runs into one.
 type runMerger interface {
-	add(run []byte) error // may keep the run
-	pack() []byte         // the rows of all, in an order that reveals nothing about their origin
+	add(run []byte) error // adds the rows of a run; may keep its bytes
+	pack() []byte         // all rows, in an order that does not reveal their runs
 }
 
-// storeRows stores n rows of bytes bytes each as runs and merges the runs that are due. pack makes the run of the rows
-// from one index to another. fresh, and the result, are the bytes of the level 0 runs before and after.
+// storeRows stores n rows of bytes bytes each as runs, and merges the runs that are due. pack makes a run of the rows
+// in an index range. fresh and the result are the bytes of the level 0 runs before and after.
 func (t runsTx) storeRows(to runTarget, fresh, n, bytes int, pack func(from, to int) []byte) (int, error) {
 	level, most := 0, n
 	if runHead+n*bytes+sealedExtra+page >= freshRoom {
@@ -69,7 +69,7 @@ func (t runsTx) storeRows(to runTarget, fresh, n, bytes int, pack func(from, to 
 	return fresh, t.mergeFrom(to, level)
 }
 
-// putRun encrypts and stores a run. It returns the bytes that the run occupies.
+// putRun encrypts and stores a run. It returns how many bytes the run takes on disk.
 func (t runsTx) putRun(epoch int64, seq uint64, level int, c cipher.AEAD, plain []byte) (size int, err error) {
 	sealed := encrypt(make([]byte, 0, len(plain)+sealedExtra), c, plain)
 	const store = `INSERT INTO runs (epoch, seq, level, bytes) VALUES ($1, $2, $3, $4)`
@@ -79,7 +79,7 @@ func (t runsTx) putRun(epoch int64, seq uint64, level int, c cipher.AEAD, plain 
 	return len(sealed) + page, nil
 }
 
-// mergeFrom merges the runs that are due in a level, then in the levels above.
+// mergeFrom merges the runs that are due in a level, then those in the levels above.
 func (t runsTx) mergeFrom(to runTarget, level int) error {
 	for ; ; level++ {
 		due, bytes, err := t.mergeDue(to.epoch, to.seq, level)
@@ -92,9 +92,9 @@ func (t runsTx) mergeFrom(to runTarget, level int) error {
 	}
 }
 
-// mergeDue returns the runs of a level to merge, and their bytes: all of level 0; of a higher level with at least
-// mergeRuns runs, the smallest ones that fit into mergeRoom, if at least two do. If it merged all or none, the runs of
-// larger transactions would never be merged.
+// mergeDue returns the runs of a level to merge, and their bytes. For level 0 these are all runs. For a higher level
+// with at least mergeRuns runs, they are the smallest runs that fit into mergeRoom, if at least two fit. If it returned
+// either all or none, the runs of larger transactions would never be merged.
 func (t runsTx) mergeDue(epoch int64, seq uint64, level int) (due []int64, bytes int, err error) {
 	room, n := mergeRoom, 0
 	const list = `SELECT id, length(bytes) FROM runs WHERE epoch = $1 AND seq = $2 AND level = $3 ORDER BY 2, 1`
@@ -118,8 +118,8 @@ func (t runsTx) mergeDue(epoch int64, seq uint64, level int) (due []int64, bytes
 	return due, bytes, nil
 }
 
-// merge replaces runs of a level by one run of the next. It deletes them first, so that the merged run takes their
-// pages.
+// merge replaces runs of a level by one run of the next level. It deletes the old runs first, so that the merged run
+// overwrites their pages.
 func (t runsTx) merge(to runTarget, level int, due []int64, all runMerger) error {
 	for _, id := range due {
 		err := t.ask(`SELECT bytes FROM runs WHERE id = $1`, func(row scanner) error {
@@ -158,16 +158,17 @@ func decryptRun(c cipher.AEAD, sealed []byte) ([]byte, error) {
 	return decrypt(c, sealed[:nonceSize], sealed[nonceSize:])
 }
 
-// errRun says that a run is damaged.
+// errRun means that a run is damaged.
 var errRun = errors.New("a run is damaged")
 
-// A run of slots is the size of a row, then the rows, each of a lane and a slot. Sizes are in bytes.
+// A run of slots begins with the size of a row. Then come the rows, each with a lane number and a slot. The lengths of
+// row size and lane number, in bytes:
 const (
 	runHead = 4
 	rowLane = 2
 )
 
-// packRows returns the run of rows, in their order.
+// packRows returns a run with the given rows, in this order.
 func packRows(rows []Row) []byte {
 	size := rowLane + len(rows[0].Slot)
 	out := binary.BigEndian.AppendUint32(make([]byte, 0, runHead+len(rows)*size), uint32(size))
@@ -191,7 +192,7 @@ func rowsOf(subs []*Submission) []Row {
 	return rows
 }
 
-// splitRun returns the rows of a run of slots, in order, and their size.
+// splitRun returns the rows of a run of slots, in order, and the size of a row in bytes.
 func splitRun(run []byte) (rows [][]byte, size int, err error) {
 	if len(run) < runHead {
 		return nil, 0, errRun
@@ -207,7 +208,7 @@ func splitRun(run []byte) (rows [][]byte, size int, err error) {
 	return rows, size, nil
 }
 
-// slotRun merges runs of slots.
+// slotRun is the runMerger for slots.
 type slotRun struct {
 	rows [][]byte
 	size int // bytes per row
@@ -222,7 +223,7 @@ func (r *slotRun) add(run []byte) error {
 	return nil
 }
 
-// pack returns the rows in a uniformly random order.
+// pack returns a run with the rows in a uniformly random order.
 func (r *slotRun) pack() []byte {
 	randomizer.Shuffle(randomizer.NewSource(), r.rows)
 	out := binary.BigEndian.AppendUint32(make([]byte, 0, runHead+len(r.rows)*r.size), uint32(r.size))
@@ -232,8 +233,8 @@ func (r *slotRun) pack() []byte {
 	return out
 }
 
-// rows yields the rows of an open batch that accepts no more, run by run. It keeps one run in memory at a time and
-// reads each in its own transaction: a long transaction would keep the log from being emptied.
+// rows yields the slots of an open batch that accepts no more reports, run by run. It keeps one run in memory at a time
+// and reads each in its own transaction, because a long transaction would keep SQLite from emptying its log.
 func (d *batches) rows(ctx context.Context, epoch int64, b BatchID) (iter.Seq2[Row, error], error) {
 	c, err := d.vault.batchCipher(kindRows, b)
 	if err != nil {
@@ -262,7 +263,8 @@ func (d *batches) rows(ctx context.Context, epoch int64, b BatchID) (iter.Seq2[R
 	}, nil
 }
 
-// run returns the rows of one run of slots, or ErrNoBatch if another process has made the batch and swept the run.
+// run returns the rows of one run of slots. It returns ErrNoBatch if another process has sealed the batch and deleted
+// the run.
 func (d *batches) run(ctx context.Context, c cipher.AEAD, epoch int64, seq uint64, run int64) ([][]byte, error) {
 	runs, err := collect(ctx, d.read, `SELECT bytes FROM runs WHERE id = $1`, func(rows *sql.Rows) ([]byte, error) {
 		return openRun(c, rows)
@@ -277,7 +279,7 @@ func (d *batches) run(ctx context.Context, c cipher.AEAD, epoch int64, seq uint6
 	return rows, err
 }
 
-// missing explains a run that is gone: ErrNoBatch if the batch is no longer open, else errRun.
+// missing returns the error for a run that does not exist: ErrNoBatch if the batch is no longer open, else errRun.
 func (d *batches) missing(ctx context.Context, epoch int64, seq uint64) error {
 	var open bool
 	const query = `SELECT EXISTS (SELECT 1 FROM open WHERE epoch = $1 AND seq = $2)`

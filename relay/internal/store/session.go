@@ -5,17 +5,18 @@ import (
 	"database/sql"
 )
 
-// session is the connection of a transaction that has begun. An engine with a remote server sends statements together:
-// waiting for an answer costs more than the statement itself.
+// session is the connection of a transaction that has begun. For a remote server it sends several statements together,
+// because waiting for an answer takes longer than a statement.
 type session interface {
 	querier
 	ExecContext(ctx context.Context, query string, args ...any) (sql.Result, error)
 
-	// put runs a statement now, or together with the next ones. Its error may come from a later one.
+	// put runs a statement now, or later together with other statements. In the second case a later call returns its
+	// error.
 	put(query string, args ...any) error
 
-	// ask runs queries in order, in one round trip. Each query sees everything committed before it began, even if the
-	// query before it waited for a lock.
+	// ask runs queries in order, in one round trip. Each query sees everything that was committed before it began, even
+	// if the previous query waited for a lock.
 	ask(asks ...ask) error
 
 	// flush runs the statements that put has queued.
@@ -32,10 +33,10 @@ type ask struct {
 	scan  func(row scanner) error
 }
 
-// scanner is a row.
+// scanner is one row of a query's result.
 type scanner interface{ Scan(into ...any) error }
 
-// noRow is the row of a query that failed before it ran.
+// noRow is the row of a query that was not run because an earlier statement failed. Its Scan returns that error.
 type noRow struct{ error }
 
 func (n noRow) Scan(...any) error { return n.error }

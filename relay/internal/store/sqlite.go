@@ -19,20 +19,20 @@ import (
 	"github.com/doona-dp/doona/internal/service"
 )
 
-// pageSize is the size of SQLite's pages in bytes. A commit writes whole pages for a few changed bytes in each. Half of
-// SQLite's default saves a sixth of all writes; smaller pages cost more time. logSize is about how many bytes the log
-// grows to before SQLite copies it into the file and starts it again. A reader can make the log grow further; SQLite
-// then truncates it to logSize.
+// pageSize is the size of SQLite's pages in bytes. A commit writes whole pages even for a few changed bytes. Half of
+// SQLite's default saves a sixth of all writes; smaller pages take more time. logSize is about how many bytes the
+// write-ahead log grows to before SQLite copies it into the database file. If a reader makes it grow further, SQLite
+// later truncates it to logSize.
 const (
 	pageSize = 2048
 	logSize  = 4 << 20
 )
 
-// sqlite is the [engine] of a file that one relay process claims. Others may read it at the same time, as `relay
-// status` does.
+// sqlite is the [engine] of a database file that one relay process claims. Others may read the file at the same time,
+// as `relay status` does.
 type sqlite struct{ kept *statements }
 
-// openSQLite opens or creates a store. It belongs to this process until it is closed.
+// openSQLite opens or creates a store and claims its file for this process until it is closed.
 func openSQLite(path string, v *Vault) (*Store, error) {
 	release, err := service.ClaimSQLite(path)
 	if err != nil {
@@ -46,15 +46,15 @@ func openSQLite(path string, v *Vault) (*Store, error) {
 	return s, nil
 }
 
-// writeSQLite opens a claimed file. Every commit is on disk before it returns (WAL, synchronous=FULL). Deleted content
-// is overwritten with zeros.
+// writeSQLite opens a claimed file. A commit returns only when it is on disk (WAL, synchronous=FULL). SQLite overwrites
+// deleted content with zeros.
 func writeSQLite(path string, v *Vault) (*Store, error) {
 	return connectSQLite(path, v, prepareSQLite, fmt.Sprintf("page_size(%d)", pageSize),
 		fmt.Sprintf("wal_autocheckpoint(%d)", logSize/pageSize), fmt.Sprintf("journal_size_limit(%d)", logSize),
 		"secure_delete(ON)", "temp_store(MEMORY)", "cache_size(-16384)")
 }
 
-// readSQLite opens a store read-only, also while a relay runs. It returns errNoStore if there is none.
+// readSQLite opens a store read-only, even while a relay runs. It returns errNoStore if there is none.
 func readSQLite(path string) (*Store, error) {
 	if _, err := os.Stat(path); errors.Is(err, fs.ErrNotExist) {
 		return nil, errNoStore
@@ -64,20 +64,20 @@ func readSQLite(path string) (*Store, error) {
 	}, "query_only(ON)")
 }
 
-// emptySQLite returns an empty store in memory. It stands for one that has not been created yet.
+// emptySQLite returns an empty store in memory, for a store that has not been created yet.
 func emptySQLite() (*Store, error) {
 	return connectSQLite(":memory:", nil, func(d *database) error {
 		tables, err := readSchema(migrations, "sqlite")
 		if err == nil {
 			_, err = d.write.Exec(strings.Join(tables.steps, "\n"))
 		}
-		err = errors.Join(err, d.read.Close()) // it would have a database of its own
+		err = errors.Join(err, d.read.Close()) // another connection would open another database in memory
 		d.read, d.absent = d.write, true
 		return err
 	})
 }
 
-// connectSQLite opens a file with some pragmas on every connection.
+// connectSQLite opens a file, and sets pragmas on every connection.
 func connectSQLite(path string, v *Vault, prepare func(d *database) error, pragmas ...string) (*Store, error) {
 	query := url.Values{"_busy_timeout": {"10000"}, "_pragma": pragmas}
 	if v != nil {
@@ -97,7 +97,7 @@ func connectSQLite(path string, v *Vault, prepare func(d *database) error, pragm
 	}
 	d.read.SetMaxOpenConns(4)
 	for began := time.Now(); ; time.Sleep(10 * time.Millisecond) {
-		// While another process opens or closes the file, SQLite may answer at once that it is busy.
+		// While another process opens or closes the file, SQLite may report at once that the file is busy.
 		if err = prepare(d); !isBusy(err) || time.Since(began) > time.Second {
 			break
 		}
@@ -115,7 +115,7 @@ func isBusy(err error) bool {
 	return errors.As(err, &locked) && locked.Code()&0xff == sqlite3.SQLITE_BUSY
 }
 
-// migrateSQLite upgrades the tables. SQLite keeps the schema's version in user_version.
+// migrateSQLite upgrades the tables. The pragma user_version holds the schema's version.
 func migrateSQLite(d *database, tx *transaction) error {
 	to, err := readSchema(migrations, "sqlite")
 	if err != nil {
@@ -146,25 +146,27 @@ func prepareSQLite(d *database) error {
 			return err
 		}
 	}
-	if journal != "wal" || synchronous != 2 || secure != 1 { // SQLite does not report that it cannot
+	if journal != "wal" || synchronous != 2 || secure != 1 { // SQLite may silently ignore a pragma
 		return errors.New("the file system does not allow a write-ahead log")
 	}
 	return nil
 }
 
-// toSQLite removes what SQLite does not need: it does not check types, and its single writer locks everything.
+// toSQLite removes PostgreSQL syntax that SQLite does not need: SQLite does not check types, and its only writer locks
+// everything.
 var toSQLite = strings.NewReplacer("::bytea", "", " FOR UPDATE", "")
 
 func (sqlite) sql(query string) string { return toSQLite.Replace(query) }
 
-// among joins in this order: SQLite does not reorder a CROSS JOIN.
+// among makes SQLite look up the packed keys one after another, because SQLite does not reorder a CROSS JOIN.
 func (sqlite) among(columns, table, key string) string {
 	return packed + `SELECT ` + columns + ` FROM i CROSS JOIN ` + table + `
 		WHERE epoch = (SELECT id FROM epochs WHERE task = $3 AND epoch = $4) AND ` + key + ` = substr($1, 8*n + 1, 8)`
 }
 
-// begin ignores cancellation. No transaction waits for another process (the longest seals a batch). To watch the
-// context the driver would start a goroutine per statement, and all of them compete with the requests for a processor.
+// begin ignores cancellation. No transaction waits for another process; the longest seals a batch. If the driver
+// watched the context, it would start a goroutine per statement, and all these goroutines compete with requests for
+// processors.
 func (s sqlite) begin(ctx context.Context, write *sql.DB) (session, context.Context, error) {
 	ctx = context.WithoutCancel(ctx)
 	if err := s.kept.prepare(ctx, write); err != nil {
@@ -174,23 +176,23 @@ func (s sqlite) begin(ctx context.Context, write *sql.DB) (session, context.Cont
 	return stepwise{tx, ctx, s.kept}, ctx, err
 }
 
-// history is empty: a file has no server.
+// history is empty, because a file has no server.
 func (sqlite) history(context.Context, querier) (string, error) { return "", nil }
 
-// isSQLiteError says whether an error is SQLite's own.
+// isSQLiteError reports whether SQLite returned the error.
 func isSQLiteError(err error) bool { return errors.As(err, new(*lite.Error)) }
 
-// lockProcesses does nothing: there is one process.
+// lockProcesses does nothing, because only one process can use the file.
 func (sqlite) lockProcesses(*transaction) error { return nil }
 
-// alone is true: one process at a time writes the file.
+// alone is true, because only one process at a time writes the file.
 func (sqlite) alone() bool { return true }
 
-// again is false: the driver waits for the only lock.
+// again is false, because the driver waits for the only lock.
 func (sqlite) again(error) bool { return false }
 
-// scrub empties the write-ahead log, which holds pages in the order in which they were written. It fails while a reader
-// needs the log; the next scrub then does it.
+// scrub empties the write-ahead log, which reveals the order in which pages were written. It fails while a reader needs
+// the log; the relay then repeats it later.
 func (sqlite) scrub(ctx context.Context, write *sql.DB) error {
 	var busy, log, done int
 	if err := write.QueryRowContext(ctx, `PRAGMA wal_checkpoint(TRUNCATE)`).Scan(&busy, &log, &done); err != nil {
@@ -202,12 +204,12 @@ func (sqlite) scrub(ctx context.Context, write *sql.DB) error {
 	return nil
 }
 
-// EraseRoom is how many bytes of disk an SQLite store needs to erase and confirm. It is the sum of the log, which a
-// transaction fills before SQLite copies it into the file; the largest transaction that deletes (a merged run, the
-// zeros that replace it, and the pages that lead to it); and what both leave behind.
+// EraseRoom is how many bytes of free disk an SQLite store needs to erase and confirm. It is a sum: the log, which a
+// transaction fills before SQLite copies it into the file; the largest deleting transaction, with a merged run, the
+// zeros that replace it and the pages that lead to it; and 4 MiB for what both leave behind.
 func EraseRoom() int64 { return logSize + int64(mergeRoom) + 4<<20 }
 
-// stepwise is the session of an engine in this process. It runs each statement at once.
+// stepwise is the session of SQLite, which runs in this process. It runs each statement at once.
 type stepwise struct {
 	*sql.Tx
 	ctx  context.Context
@@ -253,14 +255,14 @@ func (s stepwise) run(a ask) (err error) {
 
 func (stepwise) flush() error { return nil }
 
-// statements caches prepared statements: to parse one takes longer than to run it on a few rows.
+// statements caches prepared statements, because parsing a statement takes longer than running it on a few rows.
 type statements struct {
 	mu       sync.Mutex // guards the rest
 	prepared map[string]*sql.Stmt
-	wanted   []string // queries that were not found
+	wanted   []string // queries to prepare, because find did not have them
 }
 
-// prepare prepares the wanted statements. The caller must not be in a transaction, which would hold the only
+// prepare prepares the wanted statements. Call it outside of a transaction, because a transaction holds the only
 // connection.
 func (s *statements) prepare(ctx context.Context, db *sql.DB) error {
 	s.mu.Lock()
@@ -279,7 +281,7 @@ func (s *statements) prepare(ctx context.Context, db *sql.DB) error {
 	return nil
 }
 
-// find returns nil if the query has not been prepared. It then adds the query to wanted.
+// find returns a prepared statement. If the query has not been prepared, find returns nil and adds the query to wanted.
 func (s *statements) find(query string) *sql.Stmt {
 	s.mu.Lock()
 	defer s.mu.Unlock()

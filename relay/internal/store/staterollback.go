@@ -7,7 +7,7 @@ import (
 	"sync/atomic"
 )
 
-// Cause says what was rolled back. It names no file, so that it may be shown to anyone.
+// Cause says which file or database was rolled back. It contains no path, so that it may be shown to anyone.
 type Cause string
 
 // The causes of a [StateRollbackError]: see [Causes].
@@ -26,20 +26,20 @@ func Causes() []Cause {
 		secretOlderThanStore, keysOlderThanStore, otherDatabase, otherFound}
 }
 
-// StateRollbackError is returned by all methods that change the store or hand out a batch once the store was found to
-// be older than its key files, or a key file older than the store.
+// StateRollbackError means that the store is older than its key files, or a key file older than the store. After it was
+// found, all methods that change the store or hand out a batch return it.
 type StateRollbackError struct {
 	Cause  Cause
 	Detail string // for the operator
 }
 
-// Error returns the cause, the detail and what to do.
+// Error returns the cause, the detail and what the operator can do.
 func (s *StateRollbackError) Error() string {
 	return fmt.Sprintf("state rollback detected: %s: %s: relay stopped; restore the newer files or run "+
 		"relay end-epochs", s.Cause, s.Detail)
 }
 
-// storeRolledBack says whether the store was rolled back and this process found it.
+// storeRolledBack reports whether this process itself found that the store was rolled back, not one of its key files.
 func (s *StateRollbackError) storeRolledBack() bool {
 	return s != nil && slices.Contains([]Cause{storeOlderThanSecret, storeOlderThanKeys, otherDatabase}, s.Cause)
 }
@@ -48,8 +48,8 @@ func foundByOther() *StateRollbackError {
 	return &StateRollbackError{otherFound, "see the log and status of that process"}
 }
 
-// rollbackLatch keeps the first state rollback found. From then on, every method that changes the store or hands out a
-// batch fails.
+// rollbackLatch keeps the first state rollback that this process found. From then on, every method that changes the
+// store or hands out a batch returns it as an error.
 type rollbackLatch struct {
 	found    atomic.Pointer[StateRollbackError]
 	announce func(ctx context.Context) // tells the other processes; nil if there are none
@@ -58,7 +58,8 @@ type rollbackLatch struct {
 // StateRollback returns the state rollback that was found, nil if there was none.
 func (a *rollbackLatch) StateRollback() *StateRollbackError { return a.found.Load() }
 
-// stop keeps a state rollback, announces it, and returns the one that is kept.
+// stop keeps a state rollback, unless there was an earlier one. It announces the kept one to the other processes and
+// returns it.
 func (a *rollbackLatch) stop(ctx context.Context, back *StateRollbackError) error {
 	a.found.CompareAndSwap(nil, back)
 	if a.announce != nil {
@@ -67,5 +68,5 @@ func (a *rollbackLatch) stop(ctx context.Context, back *StateRollbackError) erro
 	return a.found.Load()
 }
 
-// clear lets the relay continue with the current store. Only an operator may ask for it.
+// clear lets the relay continue with the current store. It is called only when the operator ends the epochs.
 func (a *rollbackLatch) clear() { a.found.Store(nil) }

@@ -1,13 +1,13 @@
-// Package store keeps a relay's durable state in SQLite or PostgreSQL: the slots of open batches, replay sets,
-// submission counts per client, sealed batches, and each epoch's state.
+// Package store keeps a relay's durable state in SQLite or PostgreSQL: the slots of open batches, replay sets, report
+// counts per client, sealed batches, and each epoch's state.
 //
-// A relay opens a [Store] with [Open] and serves from it. Commands such as `relay status` open one with [Read], also
+// A relay opens a [Store] with [Open] and serves from it. Commands such as `relay status` open one with [Read], even
 // while a relay runs. Every row about a client is encrypted or hashed under a key of the [Vault], a file outside the
-// store. The vault destroys each key as soon as its data is no longer needed. Deleted rows that remain on a disk, in a
-// log or in a backup are then indistinguishable from random bytes.
+// store. The vault destroys each key as soon as the store no longer needs its data. Without the key, deleted rows that
+// remain on a disk, in a log or in a backup are indistinguishable from random bytes.
 //
-// Guarantee: a method that returned nil has committed its work durably, as one transaction. The store neither opens
-// ciphertexts nor permutes batches. The relay does so in the functions that it passes to Seal and Mix.
+// Guarantee: a method that returned nil has committed its work durably, as one transaction. The relay decrypts slots
+// and shuffles batches itself, in the functions that it passes to Seal and Mix.
 package store
 
 import (
@@ -25,18 +25,18 @@ import (
 	"github.com/doona-dp/doona/wire/task"
 )
 
-// EpochID names one epoch of one task. Submissions, replay sets and batches belong to exactly one epoch.
+// EpochID names one epoch of one task. Each report, replay set and batch belongs to exactly one epoch.
 type EpochID struct {
 	Task  task.ID
 	Epoch uint64
 }
 
-// compare orders epochs. Transactions lock epoch rows in this order.
+// compare orders epochs by task and number. Transactions lock epoch rows in this order, so that they cannot deadlock.
 func (id EpochID) compare(other EpochID) int {
 	return cmp.Or(bytes.Compare(id.Task[:], other.Task[:]), cmp.Compare(id.Epoch, other.Epoch))
 }
 
-// Batch returns the ID of the epoch's batch seq.
+// Batch returns the ID of the epoch's batch with number seq.
 func (id EpochID) Batch(seq uint64) BatchID { return BatchID{id, seq} }
 
 // BatchID names one batch of an epoch. The batch need not exist yet.
@@ -45,25 +45,25 @@ type BatchID struct {
 	Seq uint64
 }
 
-// Short is a keyed hash cut to 64 bits: the name of a tag or a client, or a receipt. Nobody without the key can compute
-// one, so false matches occur by chance only. A false match refuses a report or drops a slot: among n entries of an
-// epoch, with probability n/2^64 for each.
+// Short is a keyed hash cut to 64 bits. It stands for a tag (which identifies an envelope or a slot), a client or a
+// receipt. Only a holder of the key can compute it, so false matches occur by chance only. If an epoch has n entries,
+// each new one matches falsely with probability n/2^64. The store then refuses the report or drops the slot.
 type Short [8]byte
 
-// State is the state of an epoch. It only grows.
+// State is the state of an epoch. An epoch never returns to an earlier state.
 type State int
 
 // The states of an epoch, in order.
 const (
-	StateOpen     State = iota // Accepts submissions or batches.
-	StateClosed                // First relay: accepts no more submissions; the relay seals the rest.
-	StateComplete              // Has no further batch.
-	StateErased                // Replay set, client rows and keys are deleted.
-	StateExpired               // Batches, manifests and findings are deleted too.
-	StateEnded                 // As expired, at any time: the operator ended it after a state rollback.
+	StateOpen     State = iota // The relay accepts reports or batches.
+	StateClosed                // The first relay accepts no more reports and seals those that it has.
+	StateComplete              // The relay makes no further batch.
+	StateErased                // The relay has deleted the replay set, client rows and keys.
+	StateExpired               // The relay has also deleted batches, manifests and findings.
+	StateEnded                 // The operator ended it after a state rollback. Its data are deleted.
 )
 
-// String returns the state's name in `relay status`.
+// String returns the name that `relay status` shows for the state.
 func (s State) String() string {
 	return [...]string{"open", "closed", "complete", "erased", "expired", "ended"}[s]
 }
@@ -74,21 +74,21 @@ type Verdict int
 // The verdicts. The relay acknowledges Accepted and Repeated submissions.
 const (
 	Accepted Verdict = iota
-	Repeated         // The same client has sent the same envelope before.
-	Replayed         // Another client has sent the envelope, or its tag.
+	Repeated         // The same client sent the same envelope before.
+	Replayed         // Another client sent this envelope, or one with its tag.
 	Limited          // The client has used up its quota.
-	Late             // The epoch is over, or all its batches are full.
+	Late             // The epoch accepts no more reports, or all its batches are full.
 )
 
-// Submission is one opened envelope that waits to be stored.
+// Submission is a report that the relay has decrypted and that waits to be stored.
 type Submission struct {
 	ID      EpochID
 	Size    uint64 // submissions per batch
 	Quota   uint64 // submissions per client
-	Batches uint64 // most batches per epoch; 0 for no limit
+	Batches uint64 // maximum number of batches per epoch; 0 for no limit
 	Client  Short
 	Tag     Short
-	Receipt Short       // ties the envelope to the client
+	Receipt Short       // hash of client and envelope: tells a client's retry from another client's copy
 	Lanes   onion.Lanes // slots for the next hop, all of one size
 	Verdict Verdict     // set by Commit
 }
@@ -99,11 +99,11 @@ type OpenBatch struct {
 	Submissions uint64
 }
 
-// Made is the result of a SealFunc or MixFunc: a batch without the pieces that it passed to [Put].
+// Made is the result of a SealFunc or MixFunc. The rest of the batch are the pieces that the function passed to [Put].
 type Made struct {
 	Manifest []byte
-	Head     []byte // the batch's bytes before the pieces
-	Withheld bool   // Mix: the batch does not contain the pieces
+	Head     []byte // first bytes of the batch, before the pieces
+	Withheld bool   // for Mix: the relay destroys the batch's slots, so the store drops the pieces
 }
 
 // Put appends bytes to a batch.
@@ -115,26 +115,26 @@ type Row struct {
 	Slot []byte
 }
 
-// Sealed is a batch that no longer changes.
+// Sealed is a finished batch, for the next hop.
 type Sealed struct {
 	Manifest  []byte
-	Content   *contentReader // onion.Batch; nil once confirmed
+	Content   *contentReader // encoded onion.Batch; nil if Confirmed
 	Confirmed bool
 }
 
-// Reason names what was wrong with another party's batch.
+// Reason names what was wrong with another relay's batch.
 type Reason string
 
-// Finding tells an operator what was wrong with another party's batches in one epoch.
+// Finding tells the operator what was wrong with batches of another relay in one epoch.
 type Finding struct {
 	ID      EpochID
-	Seq     uint64 // lowest batch number with this finding
+	Seq     uint64 // lowest affected batch number
 	Reason  Reason
-	Further uint64 // count of further batch numbers
-	Latest  uint64 // highest batch number
+	Further uint64 // how many other batch numbers are affected
+	Latest  uint64 // highest affected batch number
 }
 
-// Tally is how many reports or slots of an epoch were refused for one reason.
+// Tally counts the reports or slots of an epoch that the relay refused for one reason.
 type Tally struct {
 	ID      EpochID
 	Reason  string
@@ -146,30 +146,31 @@ type Progress struct {
 	ID    EpochID
 	State State
 	Next  uint64      // number of the batch that begins next
-	Open  []OpenBatch // begun and not sealed, by number
-	Held  []uint64    // sealed and not confirmed by the next hop, by number
+	Open  []OpenBatch // batches with reports that are not sealed yet, by number
+	Held  []uint64    // sealed batches that the next hop has not confirmed yet, by number
 }
 
-// Errors for a batch that is not in the state that its caller expected.
+// Errors of methods whose batch is not in the state that they require.
 var (
-	ErrNoBatch = errors.New("no such batch")                   // It does not exist (yet).
-	ErrMade    = errors.New("the batch has been made already") // Mix: another process made it.
-	ErrOver    = errors.New("the epoch is over")               // Mix: the epoch has no further batch.
+	ErrNoBatch = errors.New("no such batch")                   // There is no such batch, or not yet.
+	ErrMade    = errors.New("the batch has been made already") // Mix: another relay process made the batch.
+	ErrOver    = errors.New("the epoch is over")               // Mix: the epoch is complete and has no further batch.
 )
 
-// SealFunc makes a batch from the rows of n submissions. rows yields them once, in any order.
+// SealFunc makes a batch from the slots of a number of submissions. It may iterate over rows once. Their order is
+// arbitrary.
 type SealFunc func(submissions uint64, rows iter.Seq2[Row, error], put Put) (*Made, error)
 
-// MixFunc makes a batch from the slots whose tags are fresh.
+// MixFunc makes a batch from the slots whose tags no earlier batch had. [Fresh.Take] tells which.
 type MixFunc func(fresh *Fresh, put Put) (*Made, error)
 
 // Store is a relay's store, or a read-only view of one: see [Read]. It embeds one part per subject, each in its own
-// file. A caller that needs a part declares an interface of the methods that it calls.
+// file. A caller declares an interface with only the methods that it calls.
 //
-// Each method is one durable transaction, except Seal, Mix and Sweep, which end in one. A method that returns nil has
-// done its work durably. A method that returns an error has done nothing, unless the store failed during the commit;
-// repeating the call is then harmless. All methods are safe for concurrent use, and by several processes where the
-// engine allows them. They store neither times nor the order of arrival where they can avoid it.
+// Each method is one durable transaction. Seal, Mix and Sweep run several, of which the last completes the work. After
+// nil, the work is on disk. After an error, the store is unchanged, unless the commit itself failed; the caller may
+// then safely repeat the call. All methods are safe for concurrent use, and by several processes if the database is
+// PostgreSQL. They avoid storing times and the order of arrival.
 type Store struct {
 	*database   // Close, Name, OtherSecret, Probe, Scrub, StateRollback, Version
 	*reports    // Commit
@@ -181,7 +182,7 @@ type Store struct {
 	*members    // Joining, Joins
 }
 
-// newStore returns a store over a database.
+// newStore returns the store whose data are in d.
 func newStore(d *database) *Store {
 	d.reserve = noReserve{}
 	s := &Store{
@@ -197,12 +198,12 @@ func newStore(d *database) *Store {
 	s.reconciler.epochs, s.reconciler.members = s.epochs, s.members
 	s.epochs.members = s.members
 	s.members.reconciler = s.reconciler
-	// If announcing fails, the next Reconcile does it.
+	// If this fails, the next Reconcile announces the rollback to the other processes.
 	d.rollbackLatch.announce = func(ctx context.Context) { _ = s.members.announceRollback(ctx) }
 	return s
 }
 
-// Check returns an error unless description names a store: "sqlite:PATH" or a PostgreSQL URL.
+// Check returns an error unless description has the form of a store: "sqlite:PATH" or a PostgreSQL URL.
 func Check(description string) error {
 	path, ok := strings.CutPrefix(description, service.SchemeSQLite)
 	if ok && path != "" || isPostgres(description) {
@@ -212,13 +213,13 @@ func Check(description string) error {
 	return invalid.Field("store", start, "sqlite:PATH or postgres://…")
 }
 
-// isPostgres says whether description is a PostgreSQL URL.
+// isPostgres reports whether description is a PostgreSQL URL.
 func isPostgres(description string) bool {
 	return strings.HasPrefix(description, "postgres://") || strings.HasPrefix(description, "postgresql://")
 }
 
-// Open opens the store that description names, and creates it where there is none. description must pass [Check]. The
-// caller serves from the store. The store and the vault use p's reserve from then on.
+// Open opens a store for a process that serves from it, and creates the store if there is none. description must pass
+// [Check]. From then on the store and the vault use p's disk reserve.
 func Open(description string, v *Vault, p Process) (s *Store, err error) {
 	if isPostgres(description) {
 		s, err = openPostgres(description, v)
@@ -231,11 +232,11 @@ func Open(description string, v *Vault, p Process) (s *Store, err error) {
 	return s, err
 }
 
-// errNoStore says that the store does not exist yet.
+// errNoStore means that the store does not exist yet.
 var errNoStore = errors.New("there is no store yet")
 
-// Read opens a store read-only. A store that does not exist yet reads as empty. Read cannot return the bytes of a
-// batch.
+// Read opens a store read-only, without its keys: it cannot return the content of a batch. A store that does not exist
+// yet reads as empty.
 func Read(description string) (s *Store, err error) {
 	if isPostgres(description) {
 		s, err = readPostgres(description)

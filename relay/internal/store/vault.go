@@ -19,18 +19,18 @@ import (
 	"github.com/doona-dp/doona/wire/token"
 )
 
-// Vault holds the keys of the store's data, in a file outside the store:
+// Vault holds the keys that encrypt or hash the store's data. They are in a file outside the store, the secret file:
 //
 //	epoch   hashes tags, clients and receipts, and        destroyed when the epoch is closed; at a later
 //	        encrypts the runs of them                     relay, when it is erased
 //	rows    encrypts the slots of one open batch          destroyed when the batch is sealed
 //	sealed  encrypts one sealed batch                     destroyed when the next hop has it
 //
-// Destroying a key also overwrites it in memory, with all values derived from it.
+// When the vault destroys a key, it also overwrites the key in memory, with everything derived from it.
 //
-// Deleted rows may remain in a database, its logs, indexes, free pages and backups. Once the key is destroyed they are
-// indistinguishable from random bytes. Processes that share a store have the same secret file, or copies of it. Each
-// destroys by itself the keys that the store no longer needs.
+// Deleted rows may remain in a database, its logs, indexes, free pages and backups. Once the key is destroyed, they are
+// indistinguishable from random bytes. Processes that share a store have the same secret file or copies of it. Each
+// process destroys the keys in its own file.
 type Vault struct {
 	markFiles
 	file    *keytree.File
@@ -40,7 +40,7 @@ type Vault struct {
 	mu       sync.Mutex // guards the rest
 	epochs   map[EpochID]*EpochKey
 	ciphers  map[keytree.Label]clearable
-	finished map[EpochID]finishedSeq // the batches below which all keys are destroyed
+	finished map[EpochID]finishedSeq // batch numbers below which all keys are destroyed
 }
 
 // clearable is a cipher whose key can be overwritten.
@@ -49,26 +49,26 @@ type clearable interface {
 	Clear()
 }
 
-// finishedSeq are the batch numbers below which all keys of each kind are destroyed.
+// finishedSeq has, for each kind of key, the batch number below which all keys of an epoch are destroyed.
 type finishedSeq struct{ rows, sealed uint64 }
 
-// The kinds of keys: the part of a label after the epoch.
+// The kinds of keys. In a key's label, which is a path of bits in the key tree, the kind follows the epoch.
 const (
 	kindEpoch  keytree.Label = "00"
 	kindRows   keytree.Label = "01"
 	kindSealed keytree.Label = "10"
 )
 
-// The first bit of labels.
+// The first bit of a label says what the key is for.
 const (
-	labelIdentity keytree.Label = "0" // the key by which processes recognize that they have the same secret
+	labelIdentity keytree.Label = "0" // key for Vault.fingerprint
 	labelTask     keytree.Label = "1"
 )
 
 // OpenVault opens the secret file. If there is none it returns [fs.ErrNotExist].
 func OpenVault(path string) (*Vault, error) { return newVault(keytree.Open(path)) }
 
-// OpenOrCreateVault opens the secret file and creates it if there is none.
+// OpenOrCreateVault opens the secret file, and creates it if there is none.
 func OpenOrCreateVault(path string) (*Vault, error) { return newVault(keytree.OpenOrCreate(path)) }
 
 func newVault(file *keytree.File, err error) (*Vault, error) {
@@ -85,33 +85,33 @@ func newVault(file *keytree.File, err error) (*Vault, error) {
 	}, nil
 }
 
-// taskName is how many bytes of a task's ID, which is a hash, identify the task in labels. Each byte costs the secret
-// eight nodes per task. An attacker needs about 2^80 hashes for a second task with the same 80 bits. The gain would be
-// small: the keys of both tasks are destroyed when the first one ends.
+// taskName is how many bytes of a task's ID, which is a hash, identify the task in labels. Each byte adds eight nodes
+// per task to the secret file. An attacker needs about 2^80 hashes to find another task with the same 80 bits, and
+// gains little: the keys of both tasks are destroyed when the first one ends.
 const taskName = 10
 
-// Label returns the label of an epoch, a prefix of the labels of all its keys.
+// Label returns the path of an epoch in the key tree. The labels of all its keys begin with it.
 func (id EpochID) Label() keytree.Label {
 	return labelTask + keytree.OfBytes(id.Task[:taskName]) + keytree.OfNumber(uint32(id.Epoch))
 }
 
-// kindLabel returns the label of all the epoch's keys of one kind.
+// kindLabel returns the label of the subtree with all keys of one kind in the epoch.
 func (id EpochID) kindLabel(kind keytree.Label) keytree.Label { return id.Label() + kind }
 
-// label returns the label of one key of a batch.
+// label returns the label of the key of one kind for this batch.
 func (b BatchID) label(kind keytree.Label) keytree.Label {
 	return b.kindLabel(kind) + keytree.OfNumber(uint32(b.Seq))
 }
 
-// fingerprint is equal in processes with the same secret, and reveals nothing about its keys.
+// fingerprint returns a value that is equal in processes with the same secret and reveals nothing about its keys.
 func (v *Vault) fingerprint() ([]byte, error) {
 	return v.file.Key(labelIdentity, "fingerprint")
 }
 
-// ErrDestroyed says that a key has been destroyed.
+// ErrDestroyed means that a key has been destroyed.
 var ErrDestroyed = keytree.ErrCut
 
-// EpochKey returns the key of an epoch's hashes, or [ErrDestroyed].
+// EpochKey returns the key that hashes an epoch's tags, clients and receipts, or [ErrDestroyed].
 func (v *Vault) EpochKey(id EpochID) (*EpochKey, error) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
@@ -126,14 +126,15 @@ func (v *Vault) EpochKey(id EpochID) (*EpochKey, error) {
 	return v.epochs[id], nil
 }
 
-// nameCipher returns the cipher of an epoch's runs of names, or [ErrDestroyed].
+// nameCipher returns the cipher for an epoch's stored tags and clients, or [ErrDestroyed].
 func (v *Vault) nameCipher(id EpochID) (cipher.AEAD, error) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	return v.cipher(id.kindLabel(kindEpoch))
 }
 
-// batchCipher returns the cipher of an open batch's rows or of a sealed batch, or [ErrDestroyed].
+// batchCipher returns the cipher of a batch: for the slots of the open batch or for the sealed batch, by kind. If the
+// key is destroyed, it returns [ErrDestroyed].
 func (v *Vault) batchCipher(kind keytree.Label, b BatchID) (cipher.AEAD, error) {
 	if b.Seq > math.MaxUint32 || b.Epoch > math.MaxUint32 {
 		return nil, errors.New("an epoch has at most 2^32 batches")
@@ -148,7 +149,7 @@ func (v *Vault) batchCipher(kind keytree.Label, b BatchID) (cipher.AEAD, error) 
 	return c, nil
 }
 
-// cipher returns the cipher of a label. The caller holds the lock.
+// cipher returns the cipher of a label. The caller holds v.mu.
 func (v *Vault) cipher(label keytree.Label) (cipher.AEAD, error) {
 	if c := v.ciphers[label]; c != nil {
 		return c, nil
@@ -165,7 +166,7 @@ func (v *Vault) cipher(label keytree.Label) (cipher.AEAD, error) {
 	return c, nil
 }
 
-// encrypt adds a random nonce and a tag, in bytes.
+// Lengths in bytes of what encrypt adds to a plaintext: a nonce and an authentication tag.
 const (
 	nonceSize   = 12
 	tagSize     = 16
@@ -173,7 +174,7 @@ const (
 )
 
 // encrypt appends to to a random nonce and the ciphertext of the concatenated parts. One key encrypts at most about
-// 2^24 rows of a batch, so two nonces collide with probability 2^-49.
+// 2^24 rows of a batch, so two nonces are equal with probability at most about 2^-49.
 func encrypt(to []byte, c cipher.AEAD, parts ...[]byte) []byte {
 	at := len(to)
 	to = append(to, make([]byte, nonceSize)...)
@@ -185,7 +186,7 @@ func encrypt(to []byte, c cipher.AEAD, parts ...[]byte) []byte {
 	return c.Seal(to[:plain], to[at:plain], to[plain:], nil)
 }
 
-// decrypt opens in place what encrypt made. It returns [ErrDestroyed] if the key was destroyed meanwhile.
+// decrypt reverses encrypt in place. It returns [ErrDestroyed] if the key was destroyed meanwhile.
 func decrypt(c cipher.AEAD, nonce, sealed []byte) ([]byte, error) {
 	plain, err := c.Open(sealed[:0], nonce, sealed, nil)
 	switch {
@@ -197,7 +198,7 @@ func decrypt(c cipher.AEAD, nonce, sealed []byte) ([]byte, error) {
 	return plain, nil
 }
 
-// destroy destroys all keys whose labels begin with one of labels.
+// destroy destroys all keys whose labels begin with one of labels. Concurrent calls share one write of the secret file.
 func (v *Vault) destroy(labels ...keytree.Label) error {
 	if len(labels) == 0 {
 		return nil
@@ -205,7 +206,7 @@ func (v *Vault) destroy(labels ...keytree.Label) error {
 	return v.cuts.Do(v.cut, labels...)
 }
 
-// cut is destroy for several callers together: each call writes the whole secret file.
+// cut destroys the keys for several callers of destroy, because each call writes the whole secret file.
 func (v *Vault) cut(labels []keytree.Label) error {
 	if err := v.file.Cut(labels...); err != nil {
 		return err
@@ -234,12 +235,13 @@ func (v *Vault) DestroyEpochKey(id EpochID) error {
 	return v.reserve.WithReserve(func() error { return v.destroy(id.kindLabel(kindEpoch)) })
 }
 
-// DestroyRows destroys the keys of all rows of an epoch's open batches.
+// DestroyRows destroys the keys that encrypt the slots of an epoch's open batches.
 func (v *Vault) DestroyRows(id EpochID) error {
 	return v.reserve.WithReserve(func() error { return v.destroy(id.kindLabel(kindRows)) })
 }
 
-// DestroyEpochs destroys all keys of epochs. It skips numbers that no task has: their labels may be another epoch's.
+// DestroyEpochs destroys all keys of epochs. It skips epoch numbers that no task can have, because their labels may be
+// those of another epoch.
 func (v *Vault) DestroyEpochs(ids []EpochID) error {
 	var labels []keytree.Label
 	for _, id := range ids {
@@ -250,14 +252,14 @@ func (v *Vault) DestroyEpochs(ids []EpochID) error {
 	return v.reserve.WithReserve(func() error { return v.destroy(labels...) })
 }
 
-// Holds reports which keys of a batch remain: the key of its rows, and the key of the sealed batch.
+// Holds reports which keys of a batch remain: that of the open batch's slots, and that of the sealed batch.
 func (v *Vault) Holds(b BatchID) (rows, sealed bool) {
 	_, rowsErr := v.batchCipher(kindRows, b)
 	_, sealedErr := v.batchCipher(kindSealed, b)
 	return rowsErr == nil, sealedErr == nil
 }
 
-// DestroyUnneeded destroys the keys that the store, by its progress, no longer needs.
+// DestroyUnneeded destroys the keys that the store no longer needs. all is the progress of all epochs.
 func (v *Vault) DestroyUnneeded(all []Progress) error {
 	var over []keytree.Label
 	at := map[EpochID]finishedSeq{}
@@ -275,8 +277,8 @@ func (v *Vault) DestroyUnneeded(all []Progress) error {
 	return nil
 }
 
-// over lists the labels of an epoch that are no longer needed. It repeats those above the first unfinished batch:
-// cutting twice does nothing.
+// over lists the labels of an epoch's keys that are no longer needed. It repeats labels of batches above the first
+// unfinished one, because destroying a key twice does nothing.
 func (v *Vault) over(p *Progress) (labels []keytree.Label, upTo finishedSeq) {
 	v.mu.Lock()
 	upTo = v.finished[p.ID]
@@ -311,12 +313,12 @@ func (v *Vault) over(p *Progress) (labels []keytree.Label, upTo finishedSeq) {
 	return labels, finishedSeq{first(upTo.rows, kindRows, open), first(upTo.sealed, kindSealed, held)}
 }
 
-// EpochKey hashes the tags and clients of one epoch into names. It is safe for concurrent use.
+// EpochKey hashes the tags, clients and receipts of one epoch. It is safe for concurrent use.
 type EpochKey struct{ key *secret.Bytes }
 
 func newEpochKey(key []byte) *EpochKey { return &EpochKey{secret.Own(key)} }
 
-// mac returns a keyed hash. If the key has been destroyed it returns a random name, which matches nothing.
+// mac returns a keyed hash. If the key has been destroyed, it returns random bytes, which match nothing.
 func (k *EpochKey) mac(purpose string, parts ...[]byte) (name Short) {
 	var text [4][]byte
 	all := append(append(text[:0], []byte(purpose)), parts...)
@@ -326,18 +328,19 @@ func (k *EpochKey) mac(purpose string, parts ...[]byte) (name Short) {
 	return name
 }
 
-// Network returns the client name of a network.
+// Network returns the hash that stands for the clients of a network.
 func (k *EpochKey) Network(p netip.Prefix) Short {
-	var text [64]byte // the longest has 47 bytes
+	var text [64]byte // the longest prefix has 47 bytes
 	return k.mac("client", p.AppendTo(text[:0]))
 }
 
-// Token returns the client name of a token.
+// Token returns the hash that stands for the client with a token.
 func (k *EpochKey) Token(tok []byte) Short { return k.mac("token", token.Input(tok)) }
 
-// Quota returns how many reports the epoch takes from a client if its task allows quota: uniformly one of quota to
-// 2·quota−1. A client that sends until it is refused therefore cannot tell how many others of its network have sent.
-// The epoch's key determines the draw, so that all processes agree, and the draw is lost with the key.
+// Quota returns how many reports the epoch takes from a client: a uniformly random number from quota, which the task
+// allows, to 2·quota−1. A client that sends reports until one is refused then cannot tell how many others of its
+// network have sent. The number is derived from the epoch's key: all processes agree on it, and nobody can compute it
+// after the key is destroyed.
 func (k *EpochKey) Quota(client Short, quota uint64) uint64 {
 	if quota <= 1 {
 		return quota
@@ -346,11 +349,11 @@ func (k *EpochKey) Quota(client Short, quota uint64) uint64 {
 	return quota + binary.BigEndian.Uint64(draw[:])%quota
 }
 
-// Tag returns the name of a tag in the replay set.
+// Tag returns the hash that stands for a tag in the replay set.
 func (k *EpochKey) Tag(tag []byte) Short { return k.mac("tag", tag) }
 
-// Receipt ties a submission's body to the client that sent it, so that the relay recognizes a retry. Only a holder of
-// the key can find the client of a receipt.
+// Receipt returns a hash of a client and the body that it sent, so that the relay recognizes a retry. Only a holder of
+// the key can tell which client a receipt belongs to.
 func (k *EpochKey) Receipt(client Short, body []byte) Short {
 	digest := sha256.Sum256(body)
 	return k.mac("receipt", client[:], digest[:])

@@ -1,4 +1,5 @@
--- As migrations/sqlite/0011_base.sql, which says what the tables are for. What is encrypted does not compress.
+-- The tables are the same as in migrations/sqlite/0011_base.sql, which says what they are for. STORAGE EXTERNAL:
+-- encrypted values do not compress.
 CREATE TABLE meta (
   name  TEXT PRIMARY KEY,
   value BYTEA NOT NULL
@@ -22,7 +23,7 @@ CREATE TABLE open (
   PRIMARY KEY (epoch, seq)
 );
 
--- Of slots only: names stand in seen and clients, as several processes may write them.
+-- Runs hold slots only. Tags and clients are in the tables seen and clients, because several processes may write them.
 CREATE TABLE runs (
   id    BIGINT GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
   epoch INTEGER NOT NULL,
@@ -33,7 +34,8 @@ CREATE TABLE runs (
 ALTER TABLE runs ALTER bytes SET STORAGE EXTERNAL;
 CREATE INDEX placed ON runs (epoch, seq, level);
 
--- The replay set: keyed hashes of tags. receipt is a submission's, or says which batch has brought the tag.
+-- The replay set: keyed hashes of tags. At a first relay, receipt is the receipt of the report; at a later relay, the
+-- number of the batch that brought the tag, plus one.
 CREATE TABLE seen (
   epoch   INTEGER NOT NULL,
   hash    BYTEA NOT NULL,
@@ -41,7 +43,7 @@ CREATE TABLE seen (
   PRIMARY KEY (epoch, hash)
 );
 
--- How many submissions each client has in an epoch.
+-- How many reports each client has sent in an epoch.
 CREATE TABLE clients (
   epoch       INTEGER NOT NULL,
   submissions INTEGER NOT NULL,
@@ -130,9 +132,9 @@ CREATE TABLE cuts (
   PRIMARY KEY (epoch, seq, file)
 );
 
--- Nonces of the requests that next hops and owners have signed, of each key the last ones: no process takes a request
--- that another one had. at is their order, not a time. Unlogged: a request waits for no disk for its sake, and a
--- server that crashed has forgotten them.
+-- The latest nonces of requests that each next hop or owner has signed, so that no process accepts a request that
+-- another process has accepted. at is their order, not a time. UNLOGGED: a request need not wait for the disk. A server
+-- that crashed has lost the nonces.
 CREATE UNLOGGED TABLE nonces (
   key   BYTEA NOT NULL,
   nonce BYTEA NOT NULL,

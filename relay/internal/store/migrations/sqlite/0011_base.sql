@@ -1,11 +1,11 @@
--- What the relay itself must know: the number of its schema and whose secret encrypts it.
+-- What the relay must know about the store: its name, and a fingerprint of the secret that encrypts it.
 CREATE TABLE meta (
   name  TEXT PRIMARY KEY,
   value BLOB NOT NULL
 ) WITHOUT ROWID;
 
--- One row per epoch that has seen anything; id stands for (task, epoch) in the other tables. next is the number of the
--- next batch to begin, and destroyed how many batches below it a later relay has destroyed.
+-- One row per epoch that has any data. In the other tables, the column epoch is this id. next is the number of the next
+-- batch to begin. destroyed is how many batches with lower numbers a later relay has destroyed.
 CREATE TABLE epochs (
   id        INTEGER PRIMARY KEY,
   task      BLOB NOT NULL,
@@ -16,7 +16,7 @@ CREATE TABLE epochs (
   UNIQUE (task, epoch)
 );
 
--- Batches that have submissions and are not sealed. fresh is what the batch's runs of level 0 take.
+-- Batches that have submissions and are not sealed. fresh is how many bytes the batch's level 0 runs take.
 CREATE TABLE open (
   epoch       INTEGER NOT NULL,
   seq         INTEGER NOT NULL,
@@ -25,9 +25,10 @@ CREATE TABLE open (
   PRIMARY KEY (epoch, seq)
 ) WITHOUT ROWID;
 
--- What clients bring, in runs: each is many rows in one value, in no order of arrival, and encrypted under the nonce that
--- it begins with. A run of level 0 is of one transaction; runs of one level are merged into one of the next, and deleted.
--- seq is 2^32 for the names of tags, receipts and clients. Not WITHOUT ROWID: SQLite would read runs to compare keys.
+-- Clients' slots, tags, receipts and hashed clients, in runs. A run is one encrypted value with many rows, not in their
+-- order of arrival; it begins with the nonce. A level 0 run is from one transaction. The store merges runs of one level
+-- into one run of the next level and deletes them. For tags, receipts and clients, seq is 2^32. Not WITHOUT ROWID,
+-- because SQLite would then read whole runs to compare keys.
 CREATE TABLE runs (
   id    INTEGER PRIMARY KEY,
   epoch INTEGER NOT NULL,
@@ -37,7 +38,7 @@ CREATE TABLE runs (
 );
 CREATE INDEX placed ON runs (epoch, seq, level);
 
--- The replay set of a later relay: keyed hashes of tags, and as receipt the number of the batch that brought each, plus
+-- The replay set of a later relay: keyed hashes of tags. receipt is the number of the batch that brought the tag, plus
 -- one.
 CREATE TABLE seen (
   epoch   INTEGER NOT NULL,
@@ -46,9 +47,9 @@ CREATE TABLE seen (
   PRIMARY KEY (epoch, hash)
 ) WITHOUT ROWID;
 
--- Sealed batches: bytes is NULL once the next hop has confirmed the batch, and before that the name (8 bytes) and the
--- key of the attempt that made it, encrypted under the batch's. confirmed is 0 until
--- the previous hop knows that it may delete the batch that this one was made from.
+-- Sealed batches. bytes is NULL once the next hop has confirmed the batch. Before, it is the name (8 bytes) of the
+-- attempt that made the batch, and that attempt's key, encrypted under the batch's key. confirmed is 0 until the
+-- upstream relay knows that it may delete the batch that this one was made from.
 CREATE TABLE batches (
   epoch    INTEGER NOT NULL,
   seq      INTEGER NOT NULL,
@@ -60,8 +61,8 @@ CREATE TABLE batches (
 CREATE INDEX held ON batches (epoch, seq) WHERE bytes IS NOT NULL;
 CREATE INDEX unconfirmed ON batches (epoch, seq) WHERE confirmed = 0;
 
--- The bytes of sealed batches in pieces, so that none need be in memory whole: each is encrypted under a key of its
--- attempt at making the batch.
+-- The bytes of sealed batches, in pieces so that a batch need not fit into memory. made is the name of the attempt at
+-- making the batch, and each piece is encrypted under the key of that attempt.
 CREATE TABLE pieces (
   epoch  INTEGER NOT NULL,
   seq    INTEGER NOT NULL,
@@ -71,7 +72,7 @@ CREATE TABLE pieces (
   PRIMARY KEY (epoch, seq, made, number)
 );
 
--- What is to be deleted bit by bit when its batch has been made: the pieces of an attempt, or, where made is empty, the
+-- What the relay must delete in small steps after a batch was made: the pieces of an attempt or, if made is empty, the
 -- slots of the open batch.
 CREATE TABLE sweeps (
   epoch INTEGER NOT NULL,
@@ -80,9 +81,9 @@ CREATE TABLE sweeps (
   PRIMARY KEY (epoch, seq, made)
 ) WITHOUT ROWID;
 
--- What operators should know about other parties' batches. Of each reason one row an epoch, whatever the previous hop
--- signs: seq is the first number that it was found of, latest the last, and further how many there were besides the
--- first.
+-- Findings about the upstream relay's batches. Each reason has one row per epoch, however many batches the upstream
+-- relay signs. seq is the lowest affected batch number, latest the highest, and further how many others are affected
+-- besides the first.
 CREATE TABLE findings (
   epoch   INTEGER NOT NULL,
   reason  TEXT NOT NULL,
@@ -92,7 +93,7 @@ CREATE TABLE findings (
   PRIMARY KEY (epoch, reason)
 );
 
--- How many reports and slots of an epoch were refused, by reason.
+-- How many reports and slots of an epoch the relay refused, by reason.
 CREATE TABLE tallies (
   epoch   INTEGER NOT NULL,
   reason  TEXT NOT NULL,
@@ -100,14 +101,15 @@ CREATE TABLE tallies (
   PRIMARY KEY (epoch, reason)
 );
 
--- The ends of epochs that this relay has signed. They stay when an epoch expires: a next hop may ask late.
+-- The ends of epochs that this relay has signed. They stay after an epoch has expired, because a next hop may ask late.
 CREATE TABLE ends (
   epoch INTEGER PRIMARY KEY,
   bytes BLOB NOT NULL
 );
 
--- What the previous hop has signed, by number, from before its first slot was read until the batch is made, whose own
--- manifest has it then; other is a second manifest of the number, if one has come.
+-- Manifests that the upstream relay has signed. A row exists from before the first slot is read until this relay has
+-- made its own batch, whose manifest then contains the upstream one. other is a second, different manifest with the
+-- same number, if one has come.
 CREATE TABLE recorded_manifests (
   epoch  INTEGER NOT NULL,
   seq    INTEGER NOT NULL,
@@ -116,9 +118,9 @@ CREATE TABLE recorded_manifests (
   PRIMARY KEY (epoch, seq)
 ) WITHOUT ROWID;
 
--- How far each epoch has come by the marks outside the store: steps are the transactions made with a key file,
--- and marked is how many of them its mark had on disk when the last one began. kind is 0 for the secret and 1
--- for HPKE keys; file is the mark's name.
+-- How far each epoch has come, by rollback mark (a counter outside the store). steps is the number of transactions made
+-- with a key file. marked is how many of them the mark on disk had when the last one began. kind is 0 for the secret
+-- file and 1 for HPKE keys. file is the mark's name.
 CREATE TABLE rollback_marks (
   epoch  INTEGER NOT NULL,
   file   TEXT NOT NULL,
@@ -128,9 +130,10 @@ CREATE TABLE rollback_marks (
   PRIMARY KEY (epoch, file)
 );
 
--- The processes that share the store, by the names of their secrets' marks. Each scan of the store takes the next
--- number: scan is that of the process's last one, and scan_began the highest of all when it began. standing is 0 for a
--- member, 1 for one that is fenced, 2 for one that is joining, and 3 for one that has found the store rolled back.
+-- The relay processes that share the store, by the names of the rollback marks in their secret files. Each scan of the
+-- store gets the next number. scan is the number of the process's latest scan; scan_began is the highest number of all
+-- processes when that scan began. standing is 0 for a member, 1 for a fenced process, 2 for a joining one, and 3 for
+-- one that has found the store rolled back.
 CREATE TABLE processes (
   file       TEXT PRIMARY KEY,
   scan       INTEGER NOT NULL,
@@ -138,7 +141,8 @@ CREATE TABLE processes (
   standing   INTEGER NOT NULL
 );
 
--- Which of them have cut which batches. Rows go with the batch's ciphertexts.
+-- Which processes have recorded which batches in their rollback marks. The relay deletes a row when it deletes the
+-- batch's ciphertexts.
 CREATE TABLE cuts (
   epoch INTEGER NOT NULL,
   seq   INTEGER NOT NULL,
