@@ -6,7 +6,7 @@ import (
 	"syscall"
 )
 
-// allocate reserves disk space for size bytes of a file from at, its end.
+// allocate reserves disk space to extend a file by size bytes. at is the end of the file.
 func allocate(f *os.File, at, size int64) error {
 	for {
 		err := syscall.Fallocate(int(f.Fd()), 0, at, size)

@@ -8,8 +8,8 @@ import (
 	"syscall"
 )
 
-// Claim reserves a folder for this caller until it calls release or the process ends. It returns [ErrClaimed] if
-// another process, or another caller in this one, has claimed the folder.
+// Claim reserves a folder for this caller until it calls release or the process ends. If another process, or another
+// caller in this process, has claimed the folder, it returns [ErrClaimed].
 func Claim(folder string) (release func() error, err error) {
 	f, err := os.Open(folder)
 	if err != nil {
@@ -18,8 +18,8 @@ func Claim(folder string) (release func() error, err error) {
 	return claim(f)
 }
 
-// ClaimFile is Claim for a file, which need not exist yet. It locks a file beside it, as [Lock] does, so a process
-// either claims or locks a file.
+// ClaimFile claims a file, which need not exist yet. It locks the same file beside it as [Lock], so a process must use
+// either ClaimFile or Lock for a path.
 func ClaimFile(path string) (release func() error, err error) {
 	f, err := lockFile(path)
 	if err != nil {
@@ -28,7 +28,7 @@ func ClaimFile(path string) (release func() error, err error) {
 	return claim(f)
 }
 
-// claim locks an open file or folder, or closes it.
+// claim locks an open file or folder. If it fails, it closes f.
 func claim(f *os.File) (release func() error, err error) {
 	for {
 		err = syscall.Flock(int(f.Fd()), syscall.LOCK_EX|syscall.LOCK_NB)

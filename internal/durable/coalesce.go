@@ -2,24 +2,24 @@ package durable
 
 import "sync"
 
-// Coalescer merges concurrent calls: callers that arrive during a run share the next one. The zero value is ready. A
+// Coalescer merges concurrent calls: callers that arrive during a run share the next run. The zero value is ready. A
 // relay's store uses it when many epochs end, or many keys are destroyed, at one time; the relay when many next hops
 // confirm; an issuer when many clients ask for tokens.
 type Coalescer[T any] struct {
 	doing sync.Mutex // held during a run
 	mu    sync.Mutex // guards next
-	next  *round[T]  // gathers callers; nil if no caller waits
+	next  *round[T]  // the run that new callers join; nil if no caller waits
 }
 
-// round is one run and the parts of all its callers.
+// round is one run of do and the parts of all its callers.
 type round[T any] struct {
 	all  []T
 	done bool // Coalescer.doing guards done and err
 	err  error
 }
 
-// Do runs do on the parts of this caller and of others, in a run that begins after this call, and returns its error.
-// All callers must pass the same do.
+// Do runs do on the parts of this caller and of concurrent callers, and returns its error. That run begins after this
+// call. All callers must pass the same do.
 func (c *Coalescer[T]) Do(do func([]T) error, part ...T) error {
 	c.mu.Lock()
 	if c.next == nil {
@@ -33,14 +33,14 @@ func (c *Coalescer[T]) Do(do func([]T) error, part ...T) error {
 	defer c.doing.Unlock()
 	if !mine.done {
 		c.mu.Lock()
-		c.next = nil // only unfinished rounds gather callers
+		c.next = nil // later callers start a new round
 		c.mu.Unlock()
 		mine.err, mine.done = do(mine.all), true
 	}
 	return mine.err
 }
 
-// Waiting returns how many parts wait for the next run. Tests use it.
+// Waiting returns how many parts wait for the next run, for tests.
 func (c *Coalescer[T]) Waiting() int {
 	c.mu.Lock()
 	defer c.mu.Unlock()

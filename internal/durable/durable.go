@@ -1,4 +1,4 @@
-// Package durable writes files that a crash leaves either complete or unchanged.
+// Package durable writes files in such a way that a crash leaves each either completely written or unchanged.
 package durable
 
 import (
@@ -11,8 +11,8 @@ import (
 var ErrClaimed = errors.New("another process uses it")
 
 // WriteFile replaces path with data: it writes a temporary file, syncs it, renames it over path and syncs the folder. A
-// crash leaves the old file or the new one. A failure leaves no temporary file, because it may hold keys. If path is
-// a link, WriteFile replaces its target: if it replaced the link, the old content, and keys that are to be destroyed,
+// crash leaves the old file or the new one. A failure leaves no temporary file, which might hold keys. If path is a
+// link, WriteFile replaces the target of the link. Otherwise the target, perhaps with keys that must be destroyed,
 // would remain. Concurrent writers must each hold the file's [Lock].
 func WriteFile(path string, data []byte, mode os.FileMode) error {
 	f, err := Create(path, mode)
@@ -26,8 +26,8 @@ func WriteFile(path string, data []byte, mode os.FileMode) error {
 	return f.Commit()
 }
 
-// Rename moves a file within a file system, durably: after a crash it has its old name or its new one. It replaces a
-// file with the new name.
+// Rename moves a file within a file system, durably: after a crash it has either its old name or its new one. If there
+// is a file with the new name, Rename replaces it.
 func Rename(from, to string) error {
 	err := step(Step{Op: OpRename, Path: from, To: to}, func() error { return os.Rename(from, to) })
 	if err != nil {
@@ -36,8 +36,8 @@ func Rename(from, to string) error {
 	return errors.Join(syncFolder(to), syncFolder(from))
 }
 
-// MakeFolder creates a folder and its missing parents, and makes their names durable. Files that are synced inside are
-// then not lost with the folder.
+// MakeFolder creates a folder and its missing parents, and syncs their names. A file that is synced inside cannot then
+// be lost because its folder is.
 func MakeFolder(path string, mode os.FileMode) error {
 	if info, err := os.Stat(path); err == nil && info.IsDir() {
 		return nil
@@ -54,11 +54,11 @@ func MakeFolder(path string, mode os.FileMode) error {
 	return syncFolder(path)
 }
 
-// tempSuffix is appended to a file's name to form the name of its temporary file.
+// tempSuffix follows a file's name in the name of its temporary file.
 const tempSuffix = ".new"
 
-// createTemp creates a new file. It does not write to an existing one: a crash may have left it, or another user may
-// have created it with another mode or as a link.
+// createTemp creates a new file and removes an existing one: a crash may have left it, or another user may have created
+// it with another mode or as a link.
 func createTemp(path string, mode os.FileMode) (f *os.File, err error) {
 	err = step(Step{Op: OpRemove, Path: path}, func() error { return os.Remove(path) })
 	if err != nil && !errors.Is(err, os.ErrNotExist) {

@@ -5,21 +5,21 @@ import (
 	"os"
 )
 
-// File writes a file of any size. The file gets its name when it is complete. See [Create].
+// File writes a file of any size, which gets its name only when it is complete. See [Create].
 type File struct {
 	path   string
 	f      *os.File
-	at     int64  // bytes written
-	buffer []byte // bytes to write after them
-	err    error  // the first one
+	at     int64  // bytes written to f
+	buffer []byte // bytes to write to f next
+	err    error  // the first error
 	closed bool   // Commit or Abort was called
 }
 
 // fileBuffer is the size of one write to the file, in bytes.
 const fileBuffer = 256 << 10
 
-// Create begins to replace path, as [WriteFile] does: it writes to a temporary file, which [File.Commit] renames to
-// path. The caller must call Commit or [File.Abort]. Abort does nothing after Commit.
+// Create begins to replace path, as [WriteFile] does. The returned File writes to a temporary file, which [File.Commit]
+// renames to path. The caller must call Commit or [File.Abort]; Abort after Commit does nothing.
 func Create(path string, mode os.FileMode) (*File, error) {
 	path, err := follow(path)
 	if err != nil {
@@ -32,7 +32,7 @@ func Create(path string, mode os.FileMode) (*File, error) {
 	return &File{path: path, f: f}, nil
 }
 
-// Write appends bytes. It may return the error of an earlier write.
+// Write appends bytes. It may return the error of an earlier Write.
 func (f *File) Write(p []byte) (int, error) {
 	if f.buffer == nil {
 		f.buffer = make([]byte, 0, fileBuffer)
@@ -50,7 +50,7 @@ func (f *File) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// WriteAt replaces bytes that were written before.
+// WriteAt replaces bytes that were written earlier.
 func (f *File) WriteAt(p []byte, at int64) (int, error) {
 	f.flush()
 	if f.err == nil {
@@ -71,7 +71,7 @@ func (f *File) flush() {
 	f.buffer = f.buffer[:0]
 }
 
-// Commit gives the file its name, durably. After an error, the previous file is unchanged.
+// Commit gives the file its name, durably. If it fails, the previous file is unchanged.
 func (f *File) Commit() error {
 	f.flush()
 	if f.err == nil {

@@ -6,9 +6,9 @@ import (
 	"path/filepath"
 )
 
-// follow resolves path until it is no link. The file need not exist.
+// follow returns the file that path names after following all links. The file need not exist.
 func follow(path string) (string, error) {
-	for range 40 { // the system's limit
+	for range 40 { // Linux's limit
 		to, err := os.Readlink(path)
 		if err != nil {
 			return path, nil

@@ -6,7 +6,8 @@ import (
 	"os"
 )
 
-// Overwrite replaces bytes inside a file, durably. After a crash any part of them may have its old content.
+// Overwrite replaces bytes inside a file, durably. After a crash during Overwrite, some of these bytes may be old and
+// some new.
 func Overwrite(f *os.File, data []byte, at int64) error {
 	err := step(Step{Op: OpWrite, Path: f.Name(), At: at, Data: data}, func() error {
 		_, err := f.WriteAt(data, at)
@@ -18,8 +19,8 @@ func Overwrite(f *os.File, data []byte, at int64) error {
 	return SyncData(f)
 }
 
-// Sync waits until a file and its name are on disk, whichever process wrote it: what a killed process wrote may still
-// be in memory only. It does the same for path with each of suffixes appended. It skips files that do not exist.
+// Sync waits until a file and its name are on disk. Without Sync, what a killed process wrote may be in memory only.
+// Sync does the same for path with each of suffixes appended. It skips files that do not exist.
 func Sync(path string, suffixes ...string) error {
 	path, err := follow(path)
 	for _, suffix := range append(suffixes, "") {
@@ -45,7 +46,7 @@ func syncFile(path string) error {
 	return syncFolder(path)
 }
 
-// SyncData is [Sync] for an open file whose name and size are on disk.
+// SyncData does the same as [Sync] for an open file whose name and size are on disk already.
 func SyncData(f *os.File) error {
 	return step(Step{Op: OpSync, Path: f.Name()}, func() error { return fdatasync(f) })
 }

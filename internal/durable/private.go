@@ -7,8 +7,8 @@ import (
 	"os"
 )
 
-// ReadPrivate reads a file of secrets. It returns an error if users other than the file's owner may read or write it.
-// There is one exception: a process may read another user's file by the file's group, as a service reads root's
+// ReadPrivate reads a file of secrets. If users other than the file's owner may read or write the file, it returns an
+// error. One exception: a process may read another user's file through the file's group, as a service reads root's
 // credentials from systemd or Kubernetes. The result is the only copy in memory. The caller clears it.
 func ReadPrivate(path string) ([]byte, error) {
 	f, err := os.Open(path)
@@ -27,10 +27,10 @@ func ReadPrivate(path string) ([]byte, error) {
 	return ReadAll(f)
 }
 
-// maxPrivate is the maximum size of a file of secrets, in bytes.
+// maxPrivate is the maximum size in bytes of a file that ReadAll reads.
 const maxPrivate = 1 << 30
 
-// ReadAll reads a file into one buffer: a growing buffer would leave copies of secrets in memory.
+// ReadAll reads a file into one buffer, because a growing buffer would leave copies of secrets in memory.
 func ReadAll(f *os.File) ([]byte, error) {
 	info, err := f.Stat()
 	if err != nil {

@@ -4,5 +4,5 @@ package durable
 
 import "io/fs"
 
-// exposed is false: this system has no such modes.
+// exposed is false, because this system has no Unix file modes.
 func exposed(fs.FileInfo) bool { return false }

@@ -8,7 +8,7 @@ import (
 	"syscall"
 )
 
-// exposed reports whether users other than those that ReadPrivate allows may read or write a file.
+// exposed reports whether a file's mode lets other users read or write it, against the rules of [ReadPrivate].
 func exposed(info fs.FileInfo) bool {
 	open := info.Mode().Perm() & 0o077
 	if owner, ok := info.Sys().(*syscall.Stat_t); ok && int(owner.Uid) != os.Geteuid() {

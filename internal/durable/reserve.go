@@ -12,8 +12,9 @@ import (
 	"syscall"
 )
 
-// Reserve holds disk space for operations that must continue when a disk is full: files of unused bytes, which it
-// deletes when an operation needs the space. The zero value holds none. It is safe for concurrent use.
+// Reserve holds disk space for operations that must continue when a disk is full. The space is in files of random
+// bytes, which Reserve deletes when an operation needs the space. The zero value holds none. It is safe for concurrent
+// use.
 type Reserve struct {
 	mu    sync.Mutex // guards files and their content
 	files []*reserveFile
@@ -26,10 +27,11 @@ type reserveFile struct {
 	size         int64 // wanted size in bytes
 }
 
-// reserveSuffix is appended to a file's name to form the name of its reserve.
+// reserveSuffix follows a file's name in the name of its reserve file.
 const reserveSuffix = ".reserve"
 
-// Add makes [Reserve.Fill] reserve size bytes in file's folder. For one folder the largest size counts.
+// Add makes [Reserve.Fill] reserve size bytes in the folder of file. If Add is called several times for one folder, the
+// largest size counts.
 func (r *Reserve) Add(file string, size int64) error {
 	file, err := follow(file)
 	if err == nil {
@@ -57,8 +59,8 @@ func (r *Reserve) Add(file string, size int64) error {
 // minKeyReserve is the minimum that [KeyReserve] returns, in bytes.
 const minKeyReserve = 1 << 20
 
-// KeyReserve returns how many bytes to reserve for key files, each of which is rewritten completely. It is four times
-// the largest file, because two may be written at a time and they grow, and at least 1 MiB.
+// KeyReserve returns how many bytes to reserve for key files, each of which is always rewritten completely. That is
+// four times the largest file, because two may be written at one time and they grow, and at least 1 MiB.
 func KeyReserve(files ...string) int64 {
 	size := int64(minKeyReserve)
 	for _, file := range files {
@@ -69,7 +71,8 @@ func KeyReserve(files ...string) int64 {
 	return size
 }
 
-// Fill fills the reserve as far as the disks have space. It returns the error of [Reserve.Short], or of a failed write.
+// Fill reserves as much of the wanted space as the disks have. If that is not all, it returns the error that
+// [Reserve.Short] then returns.
 func (r *Reserve) Fill() error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -81,7 +84,8 @@ func (r *Reserve) Fill() error {
 	return short
 }
 
-// Short returns an error if the last Fill or WithReserve left the reserve incomplete, because a disk is full.
+// Short returns an error while the reserve is incomplete: the last Fill found the disk full, or WithReserve has used
+// the space since.
 func (r *Reserve) Short() error {
 	if short := r.short.Load(); short != nil {
 		return *short
@@ -91,7 +95,7 @@ func (r *Reserve) Short() error {
 
 // CheckSpace returns the error of Short, or an error if a disk has no free space beside the reserve.
 func (r *Reserve) CheckSpace() error {
-	if short := r.Short(); short != nil { // WithReserve may hold the lock for long
+	if short := r.Short(); short != nil { // check first, because WithReserve may hold the lock for long
 		return short
 	}
 	r.mu.Lock()
@@ -105,8 +109,8 @@ func (r *Reserve) CheckSpace() error {
 }
 
 // WithReserve runs do, which must succeed even if a disk is full. If do fails and full reports that its error means a
-// full disk, WithReserve deletes the reserve and runs do again. The reserve is then short until the next Fill. Less
-// important work waits until then.
+// full disk, WithReserve deletes the reserve files and runs do again. The reserve is then short until the next Fill,
+// and the caller should put off less important work until then.
 func (r *Reserve) WithReserve(full func(error) bool, do func() error) error {
 	err := do()
 	if err == nil || !full(err) {
@@ -130,10 +134,10 @@ func (r *Reserve) WithReserve(full func(error) bool, do func() error) error {
 // Full reports whether an error means that a disk, or a user's quota, is full.
 func Full(err error) bool { return errors.Is(err, syscall.ENOSPC) || errors.Is(err, syscall.EDQUOT) }
 
-// minStep is the smallest step, in bytes, by which fill tries to grow a file on a full disk.
+// minStep is the smallest amount, in bytes, by which fill tries to extend a file on a full disk.
 const minStep = 64 << 10
 
-// fill grows the file as far as the disk has space.
+// fill extends the reserve file to its wanted size, or as far as the disk has space.
 func (p *reserveFile) fill() error {
 	f, err := os.OpenFile(p.path, os.O_WRONLY|os.O_CREATE, 0o600)
 	if err != nil {
@@ -151,7 +155,7 @@ func (p *reserveFile) fill() error {
 			reserved += step
 			continue
 		}
-		if left := f.Truncate(reserved); left != nil || !Full(err) { // frees the space of the failed step
+		if left := f.Truncate(reserved); left != nil || !Full(err) { // frees the space of the failed attempt
 			return fmt.Errorf("couldn't reserve disk space: %w", errors.Join(err, left))
 		}
 		if step /= 2; step < minStep {
@@ -162,7 +166,7 @@ func (p *reserveFile) fill() error {
 	return nil
 }
 
-// fillWith writes random bytes, which no file system compresses or omits.
+// fillWith extends a file with random bytes, because file systems may compress or omit others.
 func fillWith(f *os.File, at, size int64) error {
 	block := make([]byte, min(size, 1<<20))
 	rand.Read(block)

@@ -12,8 +12,8 @@ import (
 	"path/filepath"
 )
 
-// A slot file has two slots, each in its own page. Writes alternate between them: a crash can damage only the slot that
-// is being written. A slot is
+// A slot file has two slots, each in a disk page of its own. Writes alternate between the slots, so a crash can damage
+// only the slot that is being written. Lengths are in bytes. A slot is
 //
 //	SHA-256 of the rest (32 bytes) ‖ generation (8) ‖ length (2) ‖ value ‖ zeros
 const (
@@ -25,8 +25,8 @@ const (
 // MaxSlotValue is the maximum length of a [SlotFile]'s value, in bytes.
 const MaxSlotValue = slotSize - slotHead
 
-// SlotFile is a file with a small value, such as a rollback mark. Each Write replaces the value in place, with one
-// sync. One process can open the file at a time. SlotFile is not safe for concurrent use.
+// SlotFile is a file with a small value, such as a rollback mark. Write replaces the value in place, with one sync.
+// Only one process at a time can open the file. SlotFile is not safe for concurrent use.
 type SlotFile struct {
 	f          *os.File
 	release    func() error
@@ -34,8 +34,8 @@ type SlotFile struct {
 	value      []byte
 }
 
-// OpenSlotFile opens FILE.mark beside a file, or creates it without a value. If FILE is a link, FILE.mark is beside its
-// target. OpenSlotFile returns [ErrClaimed] if another process has FILE.mark open.
+// OpenSlotFile opens FILE.mark, for the path file, or creates it without a value. If file is a link, FILE.mark is
+// beside its target. If another process has FILE.mark open, OpenSlotFile returns [ErrClaimed].
 func OpenSlotFile(file string) (*SlotFile, error) {
 	path, err := slotPath(file)
 	if err != nil {
@@ -62,8 +62,8 @@ func OpenSlotFile(file string) (*SlotFile, error) {
 	return m, nil
 }
 
-// ReadSlotFile returns the value of FILE.mark beside a file, nil if it has none. It changes nothing. Another process
-// may have FILE.mark open.
+// ReadSlotFile returns the value of FILE.mark, for the path file; nil if it has none. It changes nothing and works
+// while another process has FILE.mark open.
 func ReadSlotFile(file string) ([]byte, error) {
 	path, err := slotPath(file)
 	if err != nil {
@@ -86,7 +86,7 @@ func slotPath(file string) (string, error) {
 	return file + ".mark", err
 }
 
-// readSlots returns the newest intact value, nil if there is none.
+// readSlots returns the newest undamaged value and its generation; nil if there is none.
 func readSlots(f *os.File) (generation uint64, value []byte, err error) {
 	for slot := range int64(2) {
 		raw := make([]byte, slotSize)
@@ -100,14 +100,14 @@ func readSlots(f *os.File) (generation uint64, value []byte, err error) {
 	return generation, value, nil
 }
 
-// digest returns the SHA-256 of a slot's rest.
+// digest returns the SHA-256 of the part of a slot that follows it.
 func digest(p []byte) []byte {
 	h := sha256.New()
 	h.Write(p)
 	return h.Sum(nil)
 }
 
-// parseSlot reads a slot and reports whether it is intact.
+// parseSlot reads a slot and reports whether it is undamaged.
 func parseSlot(raw []byte) (generation uint64, value []byte, ok bool) {
 	hash := digest(raw[sha256.Size:])
 	length := int(binary.BigEndian.Uint16(raw[slotHead-2:]))
@@ -117,11 +117,11 @@ func parseSlot(raw []byte) (generation uint64, value []byte, ok bool) {
 	return binary.BigEndian.Uint64(raw[sha256.Size:]), raw[slotHead : slotHead+length], true
 }
 
-// Value returns the last value written, nil if there is no intact one. The caller must not change it.
+// Value returns the last value written; nil if there is none that is undamaged. The caller must not modify it.
 func (m *SlotFile) Value() []byte { return m.value }
 
-// Write replaces the value, durably. After an error the file holds the old value or the new one, and the caller may try
-// again.
+// Write replaces the value, durably. After an error the file holds either the old or the new value, and the caller may
+// try again.
 func (m *SlotFile) Write(value []byte) error {
 	if len(value) > MaxSlotValue {
 		return fmt.Errorf("couldn't write a slot of %d bytes: want at most %d", len(value), MaxSlotValue)
@@ -150,7 +150,7 @@ func (m *SlotFile) Write(value []byte) error {
 // Close closes the file, so that another process may open it.
 func (m *SlotFile) Close() error { return errors.Join(m.f.Close(), m.release()) }
 
-// syncFolder makes the file names in a file's folder durable.
+// syncFolder makes the names in the folder of path durable.
 func syncFolder(path string) error {
 	dir, err := os.Open(filepath.Dir(path))
 	if err != nil {

@@ -9,7 +9,7 @@ import (
 // minFree is how many bytes [CheckSpace] tries to write.
 const minFree = 1 << 20
 
-// CheckSpace returns an error unless 1 MiB can be written beside a file. It writes that much and deletes it: a user's
+// CheckSpace returns an error unless 1 MiB can be written beside a file. It writes and deletes 1 MiB, because a user's
 // quota may be used up although the disk has space.
 func CheckSpace(file string) error {
 	path := file + ".room"

@@ -2,8 +2,8 @@ package durable
 
 import "syscall"
 
-// DiskSpace returns the size in bytes of the file system that holds a folder, and how many bytes are free to this user.
-// Both are 0 on systems other than Linux.
+// DiskSpace returns the size of the file system that holds a folder and its free space for this user, both in bytes. On
+// systems other than Linux both are 0.
 func DiskSpace(folder string) (size, free uint64, err error) {
 	var s syscall.Statfs_t
 	if err := syscall.Statfs(folder, &s); err != nil {

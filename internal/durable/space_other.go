@@ -2,5 +2,5 @@
 
 package durable
 
-// DiskSpace returns zeros: it cannot read the sizes on this system.
+// DiskSpace returns zeros, because it cannot find the sizes on this system.
 func DiskSpace(string) (size, free uint64, err error) { return 0, 0, nil }

@@ -5,8 +5,8 @@ import (
 	"syscall"
 )
 
-// fdatasync waits until data written to a file is on disk. The file must not have grown. The file's times
-// may be written later, which saves a write to the file system's journal.
+// fdatasync waits until data written to a file are on disk. The file must not have grown. The system may write the
+// file's times later, which saves a write to the file system's journal.
 func fdatasync(f *os.File) error {
 	for {
 		err := syscall.Fdatasync(int(f.Fd()))

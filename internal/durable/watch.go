@@ -2,21 +2,21 @@ package durable
 
 import "sync/atomic"
 
-// The functions of this file let a test intercept every change of the disk.
+// With the functions of this file, a test can intercept every change of the disk.
 
-// Op is the kind of a step.
+// Op is the kind of a [Step].
 type Op string
 
 // The steps of [WriteFile], in order. A [SlotFile] uses some of them.
 const (
-	OpRemove     Op = "remove" // the file at Path, if any
+	OpRemove     Op = "remove" // delete the file at Path, if any
 	OpCreate     Op = "create"
-	OpWrite      Op = "write" // Data, at offset At
+	OpWrite      Op = "write" // write Data at offset At
 	OpSync       Op = "sync"
-	OpRename     Op = "rename"      // Path to To
-	OpSyncFolder Op = "sync folder" // the folder of Path
+	OpRename     Op = "rename"      // from Path to To
+	OpSyncFolder Op = "sync folder" // sync the folder that holds Path
 
-	OpMakeFolder Op = "make folder" // for [MakeFolder]
+	OpMakeFolder Op = "make folder" // only by MakeFolder
 )
 
 // Step is one change of the disk.
@@ -30,7 +30,7 @@ type Step struct {
 // watcher is the function given to [Watch].
 var watcher atomic.Pointer[func(Step) (skip bool, err error)]
 
-// Watch makes a function see every step before it runs. The function may skip the step or make it fail.
+// Watch sets a function that sees every step before it runs. The function may skip the step or make it fail.
 func Watch(see func(Step) (skip bool, err error)) { watcher.Store(&see) }
 
 // step runs a step, unless the watcher skips it or makes it fail.

@@ -11,22 +11,22 @@ import (
 	"github.com/doona-dp/doona/internal/durable"
 )
 
-// MarkFile is the mark in a key file. Several processes may share the file. It is safe for concurrent use.
+// MarkFile is the rollback mark in a key file. Several processes may share the file. It is safe for concurrent use.
 type MarkFile struct {
 	path string
 
-	mu            sync.Mutex // guards the rest, and writing
-	known         *Mark      // the mark as last read or written, not modified in place; nil before the first step
-	file          *os.File   // the file as last read completely; while it is open no other file has its inode number
+	mu            sync.Mutex // guards the rest; held while writing
+	known         *Mark      // the mark last read or written, never modified in place; nil before the first step
+	file          *os.File   // the file last read completely; open, so that no new file gets its inode number
 	info          os.FileInfo
 	content       *layout // content of file
-	documentKnown bool    // Edit's caller knows the document in content
-	synced        bool    // known is on disk, whichever process wrote it
-	mustReplace   bool    // a write or sync failed: only a new file will certainly reach the disk
+	documentKnown bool    // Edit's caller knows the file's document
+	synced        bool    // known is on disk
+	mustReplace   bool    // a write or sync failed, so only a new file is certain to reach the disk
 }
 
-// OpenMark reads the mark of a file. There may be none yet. The mark may not be on disk if the process that wrote it
-// was killed before its sync: see [MarkFile.Sync].
+// OpenMark reads the rollback mark of a file, which may have none yet. If the process that wrote the mark was killed
+// before its sync, the mark may not be on disk: see [MarkFile.Sync].
 func OpenMark(path string) (*MarkFile, error) {
 	f := &MarkFile{path: path}
 	in, err := durable.ReadPrivate(path)
@@ -41,15 +41,15 @@ func OpenMark(path string) (*MarkFile, error) {
 	return f, nil
 }
 
-// Known returns the mark as this process knows it, nil if there is none yet. Another process may have raised it since.
-// The caller must not change it.
+// Known returns the mark as this process last read or wrote it; nil if there is none yet. Another process may have
+// changed it since. The caller must not modify it.
 func (f *MarkFile) Known() *Mark {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	return f.known
 }
 
-// Name returns the mark's name. It creates a mark if there is none yet.
+// Name returns the mark's ID. If there is no mark yet, it creates one.
 func (f *MarkFile) Name() (string, error) {
 	f.mu.Lock()
 	known := f.known
@@ -73,7 +73,7 @@ func (f *MarkFile) Entry(key EpochKey) Entry {
 	return f.known.Entries[key]
 }
 
-// Refresh reads what other processes have written.
+// Refresh rereads the mark, which other processes may have changed.
 func (f *MarkFile) Refresh() error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -93,8 +93,8 @@ func (f *MarkFile) withCurrent(do func() error) error {
 	return do()
 }
 
-// Sync waits until the mark that the file shows is on disk. Before that, a power failure may undo it, so nothing may
-// rely on it.
+// Sync waits until the mark that is in the file is on disk. Before, a power failure could undo it, so the caller must
+// not rely on it.
 func (f *MarkFile) Sync() error {
 	f.mu.Lock()
 	synced := f.synced
@@ -105,7 +105,7 @@ func (f *MarkFile) Sync() error {
 	return f.Refresh()
 }
 
-// Raise merges entries into the mark, durably. It writes nothing if the mark has them already.
+// Raise merges entries into the mark, durably. If the mark has them already, it writes nothing.
 func (f *MarkFile) Raise(entries map[EpochKey]Entry) error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -126,7 +126,7 @@ func (f *MarkFile) Raise(entries map[EpochKey]Entry) error {
 	})
 }
 
-// Change modifies a copy of the mark by change and writes it, durably.
+// Change applies change to a copy of the mark and writes the copy, durably.
 func (f *MarkFile) Change(change func(s *Mark)) error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -141,7 +141,7 @@ func (f *MarkFile) Change(change func(s *Mark)) error {
 }
 
 // Edit replaces the key file's own document by the result of edit, durably. If edit returns nil, the document stays.
-// edit gets nil if it knows the document: it has returned or read it before, and no other process has replaced it. So
+// edit gets nil instead of a document that it has read or returned before and that no other process has replaced. So
 // the owner of a large document need not read it again.
 func (f *MarkFile) Edit(edit func(document []byte) ([]byte, error)) error {
 	f.mu.Lock()
@@ -169,7 +169,7 @@ func (f *MarkFile) Edit(edit func(document []byte) ([]byte, error)) error {
 	})
 }
 
-// Close closes the file. The next use of the mark opens it again.
+// Close closes the file. The next use of the mark reopens it.
 func (f *MarkFile) Close() {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -177,8 +177,8 @@ func (f *MarkFile) Close() {
 }
 
 // read reads the current file. The caller holds the file's lock. If no process has replaced the file since the last
-// read, read reads only the slots. It syncs what another process has written, which may have been killed before its
-// sync.
+// read, read reads only the slots. It syncs what another process wrote, because that process may have been killed
+// before its sync.
 func (f *MarkFile) read() error {
 	now, err := os.Stat(f.path)
 	if err != nil {
@@ -209,7 +209,8 @@ func (f *MarkFile) read() error {
 	return nil
 }
 
-// recordSync records the result of a sync. After one failure, a later sync may report success for data that was lost.
+// recordSync records whether a sync succeeded. After a failed sync, a later one may report success although data were
+// lost.
 func (f *MarkFile) recordSync(err error) error {
 	if f.synced = err == nil; !f.synced {
 		f.mustReplace = true
@@ -228,7 +229,7 @@ func (f *MarkFile) readWhole() error {
 	clear(in)
 	f.file = nil
 	if err == nil {
-		content.document = nil // it is cleared
+		content.document = nil // the document is cleared
 		f.content = content
 		f.info, err = file.Stat()
 	}
@@ -244,7 +245,7 @@ func (f *MarkFile) readWhole() error {
 	return nil
 }
 
-// parse reads and parses the open file. The caller clears in.
+// parse reads and parses the open file. The caller clears in, which holds keys.
 func (f *MarkFile) parse() (in []byte, l *layout, err error) {
 	if _, err := f.file.Seek(0, io.SeekStart); err != nil {
 		return nil, nil, err
@@ -262,8 +263,8 @@ func (f *MarkFile) closeFile() {
 	f.file, f.content, f.documentKnown = nil, nil, false
 }
 
-// write writes the entries that have grown since the last complete write, including those in by, to the older slot. It
-// leaves the rest of the file and the other slot unchanged.
+// write writes the entries that have changed since the last complete write, including those in by, to the older slot.
+// It changes nothing else in the file.
 func (f *MarkFile) write(next *Mark, by map[EpochKey]Entry) error {
 	grown := maps.Clone(f.content.grown)
 	if grown == nil {
@@ -289,7 +290,7 @@ func (f *MarkFile) write(next *Mark, by map[EpochKey]Entry) error {
 	return nil
 }
 
-// replaceMark rewrites the whole file with its current document.
+// replaceMark rewrites the whole file with mark next and its current document.
 func (f *MarkFile) replaceMark(next *Mark) error {
 	in, l, err := f.parse()
 	defer clear(in)
@@ -299,8 +300,7 @@ func (f *MarkFile) replaceMark(next *Mark) error {
 	return f.replace(l.document, next)
 }
 
-// replace rewrites the whole file. The caller holds its lock and clears the document. replace does not read the new
-// file.
+// replace rewrites the whole file without reading the new one. The caller holds its lock and clears the document.
 func (f *MarkFile) replace(document []byte, next *Mark) error {
 	documentKnown := f.documentKnown
 	f.closeFile()
@@ -313,7 +313,7 @@ func (f *MarkFile) replace(document []byte, next *Mark) error {
 	f.known, f.synced, f.mustReplace = next, true, false
 	file, err := os.OpenFile(f.path, os.O_RDWR, 0)
 	if err != nil {
-		return nil // the next read opens the file, as it does for a file of another process
+		return nil // the next read opens the file
 	}
 	if f.info, err = file.Stat(); err != nil {
 		file.Close()

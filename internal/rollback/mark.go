@@ -12,16 +12,16 @@ import (
 	"slices"
 )
 
-// A mark file holds, in this order:
+// A file with a rollback mark holds, in this order:
 //
 //	the key file's own JSON document
-//	one line with the mark at the time when the file was last written completely
+//	one line with the whole mark when the file was last written completely
 //	newlines up to a multiple of 4096 bytes
-//	two slots of 4096 bytes, each with a line of the entries that have grown since
+//	two slots of 4096 bytes, each with a line of the entries that have changed since
 //
-// A step writes the older slot in place and syncs it. It leaves the newer slot, which is acknowledged, unchanged. A
-// line begins with a checksum: a reader ignores a torn slot and uses the other one. When the entries outgrow a slot,
-// the process replaces the whole file.
+// A step overwrites the older slot and syncs the file. The newer slot, which the caller already relies on, stays. A
+// line begins with a checksum: a reader ignores a slot that was written only in part, and uses the other. When the
+// entries do not fit into a slot any longer, the process rewrites the whole file.
 
 // EpochKey identifies an epoch. The first half of the task's ID, which is a hash, identifies the task.
 type EpochKey struct {
@@ -31,12 +31,12 @@ type EpochKey struct {
 
 // Entry is a mark's record of an epoch.
 type Entry struct {
-	Steps uint64 // number of transactions
+	Steps uint64 // number of durable transactions
 	Made  Set    // numbers of the batches made
 	Ended bool   // the operator ended the epoch after a state rollback
 }
 
-// Grow merges another entry in and reports whether the entry changed.
+// Grow merges another entry into this one and reports whether this one changed.
 func (e *Entry) Grow(by Entry) bool {
 	made := e.Made.Union(by.Made)
 	changed := by.Steps > e.Steps || !slices.Equal(made, e.Made) || by.Ended && !e.Ended
@@ -44,7 +44,7 @@ func (e *Entry) Grow(by Entry) bool {
 	return changed
 }
 
-// Mark is the content of a mark file.
+// Mark is the content of a rollback mark.
 type Mark struct {
 	// ID is the random name by which the store knows the file. A copy of the file has the same ID.
 	ID string
@@ -55,20 +55,21 @@ type Mark struct {
 	// Database is the server and timeline of the store's database; "" for a file.
 	Database string
 
-	// Secret is, in an HPKE key file, the ID of the mark in the secret file of the same relay. It is "" in a secret
-	// file.
+	// Secret is, in an HPKE key file, the ID of the mark in the same relay's secret file. In a secret file it is "".
 	Secret string
 
-	// Keys maps, in a secret file, half of a task's ID in hex to the ID of the mark in that task's HPKE key file.
+	// Keys maps, in a secret file, half of a task's ID in hex to the ID of the mark in that task's HPKE key file. In
+	// other files it is nil.
 	Keys map[string]string
 
-	// Fenced means that the other processes have continued without this one, and that it is not yet a member again.
+	// Fenced means that the other relay processes on the same store have continued without this one, and that it has
+	// not joined them again.
 	Fenced bool
 
 	Entries map[EpochKey]Entry
 }
 
-// NewMark returns an empty mark with a random name.
+// NewMark returns an empty mark with a random ID.
 func NewMark() *Mark { return &Mark{ID: rand.Text(), Entries: map[EpochKey]Entry{}} }
 
 // Clone returns a copy.
@@ -78,7 +79,7 @@ func (s *Mark) Clone() *Mark {
 	return &out
 }
 
-// wouldChange reports whether merging the entries would change the mark.
+// wouldChange reports whether raise with these entries would change the mark.
 func (s *Mark) wouldChange(by map[EpochKey]Entry) bool {
 	for key, entry := range by {
 		if e := s.Entries[key]; e.Grow(entry) {
@@ -88,7 +89,7 @@ func (s *Mark) wouldChange(by map[EpochKey]Entry) bool {
 	return false
 }
 
-// raise merges entries in and reports whether the mark changed.
+// raise merges entries into the mark and reports whether the mark changed.
 func (s *Mark) raise(by map[EpochKey]Entry) (changed bool) {
 	for key, entry := range by {
 		e := s.Entries[key]
@@ -100,7 +101,7 @@ func (s *Mark) raise(by map[EpochKey]Entry) (changed bool) {
 	return changed
 }
 
-// line is the JSON of a line: the whole mark, or the entries that have grown since.
+// line is the JSON form of a line in the file: the whole mark, or the entries that have changed since.
 type line struct {
 	ID         string            `json:"id,omitempty"`
 	Baseline   uint64            `json:"baseline,omitempty"`
@@ -108,11 +109,11 @@ type line struct {
 	Secret     string            `json:"secret,omitempty"`
 	Keys       map[string]string `json:"keys,omitempty"`
 	Fenced     bool              `json:"fenced,omitempty"`
-	Generation uint64            `json:"generation,omitempty"` // of the slot
+	Generation uint64            `json:"generation,omitempty"` // slot: number of its write
 	Epochs     []entry           `json:"epochs"`
 }
 
-// line returns a mark's line without its entries.
+// line returns the mark's line without the entries.
 func (s *Mark) line() line {
 	return line{ID: s.ID, Baseline: s.Baseline, Database: s.Database, Secret: s.Secret, Keys: s.Keys, Fenced: s.Fenced}
 }
@@ -121,16 +122,16 @@ type entry struct {
 	Task  string      `json:"task"` // hex
 	Epoch uint64      `json:"epoch"`
 	Steps uint64      `json:"steps"`
-	Made  [][2]uint64 `json:"made,omitempty"` // ranges, both ends included
+	Made  [][2]uint64 `json:"made,omitempty"` // ranges of batch numbers, both ends included
 	Ended bool        `json:"ended,omitempty"`
 }
 
-// errDamaged is the error for a damaged mark file.
+// errDamaged is the error for a file with a damaged rollback mark.
 var errDamaged = errors.New("its mark is damaged")
 
-const sumSize = 32 // hex digits
+const sumSize = 32 // length of a line's checksum in hex digits
 
-// encode returns the line of entries, beginning with its checksum.
+// encode returns a line with entries, beginning with its checksum.
 func encode(l line, entries map[EpochKey]Entry) []byte {
 	l.Epochs = []entry{}
 	keys := slices.SortedFunc(maps.Keys(entries), func(a, b EpochKey) int {
@@ -153,7 +154,7 @@ func sum(text []byte) string {
 	return hex.EncodeToString(h.Sum(nil))[:sumSize]
 }
 
-// decode reads a line.
+// decode reads a line and checks its checksum.
 func decode(in []byte) (l line, entries map[EpochKey]Entry, err error) {
 	head, text, ok := bytes.Cut(bytes.TrimSuffix(in, []byte("\n")), []byte(" "))
 	if !ok || string(head) != sum(text) || json.Unmarshal(text, &l) != nil {
@@ -171,19 +172,20 @@ func decode(in []byte) (l line, entries map[EpochKey]Entry, err error) {
 	return l, entries, nil
 }
 
-// slotSize is the size and alignment of a slot, in bytes: no write to one slot touches a page or a sector of the other.
+// slotSize is the size and alignment of a slot, in bytes. A write to one slot thus touches no page or sector of the
+// other.
 const slotSize = 4096
 
-// layout is a parsed file.
+// layout is a parsed key file.
 type layout struct {
-	document []byte    // a part of the parsed bytes; nil if they were cleared
+	document []byte    // shares memory with the parsed bytes; nil if they were cleared
 	base     *Mark     // the mark of the last complete write; nil if the file has no mark
-	slots    [2]string // one line each
+	slots    [2]string // the line in each slot
 	grown    map[EpochKey]Entry
 	latest   uint64 // generation of the latest slot; 0 for none
 }
 
-// mark returns the mark: base and grown merged.
+// mark returns the current mark, which is base with grown merged in; nil if the file has none.
 func (l *layout) mark() *Mark {
 	if l.base == nil {
 		return nil
@@ -194,7 +196,7 @@ func (l *layout) mark() *Mark {
 }
 
 // documentEnd returns the index after the last brace of the document at the start of a file, or -1 if there is none. It
-// looks only at braces and strings: a JSON decoder would copy keys.
+// reads only braces and strings, because a JSON decoder would copy keys.
 func documentEnd(in []byte) int {
 	depth, quoted := 0, false
 	for i := 0; i < len(in); i++ {
@@ -215,11 +217,11 @@ func documentEnd(in []byte) int {
 	return -1
 }
 
-// parse parses a file. It copies nothing of the document.
+// parse parses a key file without copying its document, which holds keys.
 func parse(in []byte) (*layout, error) {
 	at := documentEnd(in)
 	if at < 0 {
-		return &layout{document: in}, nil // the document's owner reports what is wrong
+		return &layout{document: in}, nil // the caller, which reads the document, reports what is wrong
 	}
 	rest := bytes.TrimLeft(in[at:], " \t\r\n")
 	if len(rest) == 0 {
@@ -253,7 +255,7 @@ func lines(slots []byte) (out [2]string) {
 	return out
 }
 
-// latest returns the entries of the newer intact slot, and its generation.
+// latest returns the entries of the newer undamaged slot, and its generation.
 func latest(slots [2]string) (grown map[EpochKey]Entry, generation uint64) {
 	for _, text := range slots {
 		if l, entries, err := decode([]byte(text)); err == nil && l.Generation > generation {
@@ -263,7 +265,7 @@ func latest(slots [2]string) (grown map[EpochKey]Entry, generation uint64) {
 	return grown, generation
 }
 
-// SplitFile splits a key file into its own document, which is a part of in, and its mark, nil if there is none yet.
+// SplitFile splits a key file into its own document, which shares memory with in, and its mark; nil if there is none.
 func SplitFile(in []byte) (document []byte, s *Mark, err error) {
 	l, err := parse(in)
 	if err != nil {
@@ -272,8 +274,8 @@ func SplitFile(in []byte) (document []byte, s *Mark, err error) {
 	return l.document, l.mark(), nil
 }
 
-// JoinFile joins a JSON document and a mark into a file. If the mark is nil it returns the document; otherwise it makes
-// one copy of it.
+// JoinFile returns the content of a key file with a document and a mark. If the mark is nil, it returns the document
+// itself, otherwise one copy of it.
 func JoinFile(document []byte, s *Mark) []byte {
 	if s == nil {
 		return document

@@ -4,10 +4,10 @@ import (
 	"slices"
 )
 
-// Set is a set of numbers, as sorted ranges with gaps between them. A range includes both ends.
+// Set is a set of numbers, as ascending ranges with gaps between them. A range includes both ends.
 type Set [][2]uint64
 
-// SetOf returns the set of some numbers.
+// SetOf returns the set of the given numbers.
 func SetOf(numbers ...uint64) (s Set) {
 	for _, n := range numbers {
 		s = s.Union(Set{{n, n}})
@@ -55,7 +55,7 @@ func (s Set) Union(other Set) (out Set) {
 	return out
 }
 
-// Beyond returns the lowest number that is in s and not in other, and whether there is one.
+// Beyond returns the lowest number that is in s but not in other, and whether there is one.
 func (s Set) Beyond(other Set) (n uint64, some bool) {
 	for _, r := range s {
 		n := r[0]

@@ -8,16 +8,16 @@ import (
 	"github.com/doona-dp/doona/wire/task"
 )
 
-// mostBacklog is how many epochs are ended in one tick beyond the first of each task or stream.
+// mostBacklog is how many epochs one tick may end beyond the first of each task or stream.
 const mostBacklog = 64
 
-// backlog chooses which epochs are ended in one tick. Only Loop uses it.
+// backlog chooses which epochs to end in one tick of Loop.
 type backlog struct {
-	failed map[store.EpochID]bool // at the last attempt; they come last, so that they do not block the others
+	failed map[store.EpochID]bool // failed at the last attempt: they come last, so that they do not block others
 }
 
-// ofTick returns the epochs to end in one tick, the oldest first: one of each stream or single task, and a few of the
-// others. So full batches of all tasks are sealed before a long backlog of one has ended.
+// ofTick returns the epochs to end in one tick: first the oldest of each stream or single task, then a few others. One
+// long backlog then does not delay the sealing of other tasks' full batches.
 func (b *backlog) ofTick(all []due) []due {
 	late := func(e due) int {
 		if b.failed[e.ID()] {
@@ -39,7 +39,7 @@ func (b *backlog) ofTick(all []due) []due {
 	return append(first, others[:min(mostBacklog, len(others))]...)
 }
 
-// tried records which epochs have failed.
+// tried records which epochs failed: those of all that are not in done.
 func (b *backlog) tried(all, done []due) {
 	if b.failed == nil {
 		b.failed = map[store.EpochID]bool{}

@@ -11,7 +11,7 @@ import (
 	"github.com/doona-dp/doona/wire/taskfile"
 )
 
-// TestFailingEpochsComeLast: failing epochs, more than a tick ends, do not keep others from ending.
+// TestFailingEpochsComeLast lets more epochs fail than one tick may end. All others must still end.
 func TestFailingEpochsComeLast(t *testing.T) {
 	const failing, all = mostBacklog + 10, 3 * mostBacklog
 	s := &tasks.Hosted{Open: &taskfile.Open{ID: task.ID{1}}}
@@ -38,7 +38,7 @@ func TestFailingEpochsComeLast(t *testing.T) {
 				delete(waiting, e.Number)
 			}
 		}
-		require.Contains(t, done, due{other.Epoch(0), time.Unix(all, 0)}, "one of each slot")
+		require.Contains(t, done, due{other.Epoch(0), time.Unix(all, 0)}, "the first epoch of each task")
 		b.tried(now, done)
 	}
 	require.Len(t, waiting, failing)

@@ -1,9 +1,9 @@
 // Package epochs runs the [Lifecycle] of a relay's epochs. It seals full batches. It closes, completes, erases and
 // expires epochs that are over, and destroys their keys.
 //
-// Package relay runs it. The mixer and the handout ask it to note a finding, to complete an epoch, to destroy keys
-// after a confirmation and to scrub. The keys of an epoch are destroyed before the rest of it is sealed, and its HPKE
-// key before its replay set. The next start finishes what a crash interrupted.
+// Package relay runs it. The mixer and the handout call it to store a finding, complete an epoch, destroy keys after a
+// confirmation and scrub. It destroys the keys of an epoch before it seals the rest, and the epoch's HPKE key before
+// its replay set. After a crash, the next start finishes what was interrupted.
 package epochs
 
 import (
@@ -25,7 +25,7 @@ import (
 	"github.com/doona-dp/doona/wire/onion"
 )
 
-// Config says when epochs end: the fields are as in relay.Config.
+// Config says when epochs end. The fields are those of relay.Config.
 type Config struct {
 	Beat      time.Duration // Interval between scans of the store.
 	Retention time.Duration
@@ -51,7 +51,7 @@ type Lifecycle struct {
 	unscrubbed  atomic.Bool // the store's log may hold deleted rows
 }
 
-// New returns the lifecycle of a host's epochs. The caller sets its stores and clock.
+// New returns the lifecycle of a host's epochs. The caller sets Store, Whole and Clock.
 func New(host *tasks.Host, cfg Config, vault *store.Vault, monitor *monitor.Monitor,
 	maker *mixing.Maker) *Lifecycle {
 	return &Lifecycle{Registry: host.Registry, cfg: cfg, vault: vault, monitor: monitor, maker: maker, host: host,
@@ -69,7 +69,7 @@ type Store interface {
 	Findings(ctx context.Context) ([]store.Finding, error)
 }
 
-// WholeStore is the store when it is scanned, swept and scrubbed as a whole.
+// WholeStore has the methods that scan, sweep and scrub the whole store.
 type WholeStore interface {
 	Reconcile(ctx context.Context) ([]store.Progress, error)
 	Progress(ctx context.Context) ([]store.Progress, error)
@@ -79,7 +79,7 @@ type WholeStore interface {
 	StateRollback() *store.StateRollbackError
 }
 
-// Loop seals full batches and ends epochs until ctx ends. The next start continues unfinished work.
+// Loop seals full batches and ends epochs until ctx ends. The next start continues what it leaves unfinished.
 func (ep *Lifecycle) Loop(ctx context.Context) {
 	tick := time.NewTicker(ep.cfg.Beat)
 	defer tick.Stop()
@@ -112,29 +112,29 @@ func (ep *Lifecycle) Heartbeat(ctx context.Context) {
 	ep.monitor.Logged(ctx, "couldn't destroy keys", ep.Reconcile(ctx))
 }
 
-// lastScan records Loop's last scan of the whole store.
+// lastScan records when and at which version Loop last scanned the whole store.
 type lastScan struct {
-	version uint64 // of the store then; 0 if some work failed
+	version uint64 // the store's version then; 0 if some work failed
 	at      time.Time
 }
 
-// rescanAfter is how often an unchanged store is rescanned. A scan reads every epoch of every task, which would be most
-// of the work of a relay with a thousand idle tasks.
+// rescanAfter is how often Loop rescans an unchanged store. A scan reads every epoch of every task. Scanning more often
+// would be most of the work of a relay with a thousand idle tasks.
 const rescanAfter = 30 * time.Second
 
 // runEpochTick runs one tick of Loop.
 func (ep *Lifecycle) runEpochTick(ctx context.Context) {
-	if ep.unscrubbed.Load() || ep.monitor.Reserve.Short() != nil { // the log, too, takes disk space
+	if ep.unscrubbed.Load() || ep.monitor.Reserve.Short() != nil { // the store's log takes disk space, too
 		ep.scrub(ctx)
 	}
 	version := ep.Whole.Version()
 	changed := version == 0 || version != ep.scanned.version || time.Since(ep.scanned.at) > rescanAfter
 	var reconciled error
 	if changed {
-		reconciled = ep.Reconcile(ctx) // first: a batch that was rolled back is not sealed again
+		reconciled = ep.Reconcile(ctx) // first, so that sealing stops if the store was rolled back
 		ep.monitor.Logged(ctx, "couldn't destroy keys", reconciled)
 	}
-	ep.endEpochs(ctx) // before full batches are sealed, which may take longer than this process lives
+	ep.endEpochs(ctx) // before sealing, which may take longer than this process lives
 	if changed {
 		sealed := ep.sealFull(ctx)
 		ep.monitor.Logged(ctx, "couldn't seal batches", sealed)
@@ -142,12 +142,12 @@ func (ep *Lifecycle) runEpochTick(ctx context.Context) {
 			ep.scanned.version = 0
 		}
 	}
-	ep.host.KeepUp(ctx) // last: an owner's folder must not delay others' epochs
+	ep.host.KeepUp(ctx) // last, so that an owner's folder does not delay others' epochs
 }
 
-// Reconcile brings this process in line with the store, which other processes change too. It reads the state of all
-// epochs, stores the tallies of those that are over, and destroys this process's keys that are no longer needed. At a
-// start it destroys keys that a crash has left after a sealing or confirmation. Concurrent callers share one run.
+// Reconcile updates this process from the store, which other processes change too. It reads the state of all epochs,
+// stores the tallies of those that are over, and destroys this process's keys that are no longer needed. These include
+// keys that a crash left after a sealing or confirmation. Concurrent callers share one run.
 func (ep *Lifecycle) Reconcile(ctx context.Context) error {
 	return ep.reconciling.Do(func([]struct{}) error { return ep.reconcile(ctx) })
 }
@@ -173,8 +173,9 @@ func (ep *Lifecycle) reconcile(ctx context.Context) error {
 	return errors.Join(failed, ep.vault.DestroyUnneeded(all))
 }
 
-// KeepTallies moves the tallies of the wanted epochs to the store. Call it only when an epoch is over or the relay
-// stops: a count that changes on disk would reveal when a report came and what became of it.
+// KeepTallies moves the tallies (counts of refused reports) of the wanted epochs from memory to the store. Call it only
+// when an epoch is over or the relay stops. A count that changes on disk would reveal when a report came and why it was
+// refused.
 func (ep *Lifecycle) KeepTallies(ctx context.Context, want func(store.EpochID) bool) (failed error) {
 	for id, refused := range ep.monitor.TakeTallies(want) {
 		if err := ep.Store.Tally(ctx, id, refused); err != nil {
@@ -191,10 +192,10 @@ func (ep *Lifecycle) ScrubSoon() {
 	ep.Wake()
 }
 
-// scrub deletes the remains of batches and empties the store's log. If it fails, for example while a batch is being
-// read, Loop repeats it later.
+// scrub deletes what is left of finished batches and empties the store's log. If it fails, for example while somebody
+// reads a batch, Loop repeats it later.
 func (ep *Lifecycle) scrub(ctx context.Context) {
-	ep.unscrubbed.Store(false) // concurrent deletions are scrubbed next time
+	ep.unscrubbed.Store(false) // before the work, so that concurrent deletions are scrubbed next time
 	err := ep.Whole.Sweep(ctx)
 	if err == nil {
 		err = ep.Whole.Scrub(ctx)
@@ -207,13 +208,13 @@ func (ep *Lifecycle) scrub(ctx context.Context) {
 	}
 }
 
-// sealFull seals every batch that has its n submissions.
+// sealFull seals every full batch.
 func (ep *Lifecycle) sealFull(ctx context.Context) error {
 	return ep.sealSome(ctx, func(s *tasks.Hosted, b store.OpenBatch) bool { return b.Submissions >= s.Batch.Size })
 }
 
-// sealSome seals the wanted batches. Then it destroys the keys of their rows together, as that rewrites the whole
-// secret. A failed batch does not stop the others.
+// sealSome seals the wanted batches. Then it destroys the keys of their slots, all together because each time rewrites
+// the whole secret file. A batch that fails does not stop the others.
 func (ep *Lifecycle) sealSome(ctx context.Context, want func(*tasks.Hosted, store.OpenBatch) bool) error {
 	all, err := ep.Whole.Progress(ctx)
 	if err != nil {
@@ -247,17 +248,17 @@ func (ep *Lifecycle) sealSome(ctx context.Context, want func(*tasks.Hosted, stor
 	return err
 }
 
-// due is an epoch that is over.
+// due is an epoch that is over, and when it ended.
 type due struct {
 	tasks.Epoch
 	end time.Time
 }
 
-// endEpochs ends the epochs that are over. Those of many tasks may end at one midnight, so it works on them
-// concurrently, and does steps of fixed cost once for up to 32. It closes all first, which destroys their keys, and
-// completes the oldest first, so that an overloaded relay still makes progress. Of a task or stream with several, most
-// wait for a later tick: see [backlog]. At the first relay the guarded clock says when an epoch is over; at a mix the
-// upstream relay does: see pullBatch. A failed epoch does not stop the others.
+// endEpochs ends the epochs that are over. Epochs of many tasks may end at one midnight, so it works on them
+// concurrently, and does work of fixed cost once for up to 32. It first closes all, which destroys their keys. Then it
+// completes the oldest first, so that even an overloaded relay makes progress. If a task or stream has several, most
+// wait for a later tick: see [backlog]. At a first relay, the guarded clock says when an epoch is over; at later relays
+// the upstream relay does: see pullBatch. An epoch that fails does not stop the others.
 func (ep *Lifecycle) endEpochs(ctx context.Context) {
 	closing, complete, rolledBack, expired := ep.over()
 	closing, complete, expired = ep.backlog.ofTick(closing), ep.backlog.ofTick(complete), ep.backlog.ofTick(expired)
@@ -281,7 +282,8 @@ func (ep *Lifecycle) endEpochs(ctx context.Context) {
 	}
 }
 
-// each ends epochs concurrently, as they wait for disks rather than processors, and returns those that succeeded.
+// each ends epochs, up to 128 at a time because they wait for disks rather than processors. It returns those that
+// succeeded.
 func (ep *Lifecycle) each(ctx context.Context, all []due, end func(due) error) (done []due) {
 	const most = 128
 	queue := make(chan due)
@@ -309,8 +311,8 @@ func (ep *Lifecycle) each(ctx context.Context, all []due, end func(due) error) (
 	return done
 }
 
-// over lists the epochs to end: those to close at a first relay, complete ones, rolled back ones, and those whose
-// retention is over.
+// over lists the epochs to end: those to close at a first relay, complete ones to erase, rolled back ones, and those
+// that expire because their retention is over.
 func (ep *Lifecycle) over() (closing, complete, rolledBack, expired []due) {
 	read := ep.Clock.Read()
 	for _, s := range ep.Hosted().Order {
@@ -335,7 +337,7 @@ func (ep *Lifecycle) over() (closing, complete, rolledBack, expired []due) {
 	return closing, complete, rolledBack, expired
 }
 
-// Note stores a finding. It logs the first one, and then each time the count has doubled, so that a neighbour cannot
+// Note stores a finding. It logs the first one, and then each time the count has doubled, so that another relay cannot
 // fill the log.
 func (ep *Lifecycle) Note(ctx context.Context, b tasks.BatchRef, why store.Reason, details ...any) error {
 	times, err := ep.Store.Note(ctx, b.BatchID(), why)
@@ -355,7 +357,7 @@ func (ep *Lifecycle) advance(ctx context.Context, e tasks.Epoch, to store.State)
 	return nil
 }
 
-// LoadRolledBack marks the epochs in which a process on this store has found a state rollback.
+// LoadRolledBack tells this process in which epochs any process on this store has found a state rollback.
 func (ep *Lifecycle) LoadRolledBack(ctx context.Context) error {
 	all, err := ep.Store.Findings(ctx)
 	for _, f := range all {
@@ -366,7 +368,8 @@ func (ep *Lifecycle) LoadRolledBack(ctx context.Context) error {
 	return err
 }
 
-// endRolledBack destroys the keys of a rolled back epoch when it is over, and the rest when its retention is over.
+// endRolledBack destroys the keys of a rolled back epoch when the epoch is over, and its other data when its retention
+// is over.
 func (ep *Lifecycle) endRolledBack(ctx context.Context, e tasks.Epoch, end time.Time) error {
 	read := ep.Clock.Read()
 	if !read.Over(end) {
@@ -378,8 +381,8 @@ func (ep *Lifecycle) endRolledBack(ctx context.Context, e tasks.Epoch, end time.
 	return ep.expireEpoch(ctx, e)
 }
 
-// expireEpoch deletes the rest of an epoch, also batches that the next hop has never fetched: a ciphertext that nobody
-// fetches is only a risk.
+// expireEpoch deletes the rest of an epoch. This includes batches that the next hop has never fetched: ciphertexts that
+// nobody fetches are only a risk.
 func (ep *Lifecycle) expireEpoch(ctx context.Context, e tasks.Epoch) error {
 	if err := ep.advance(ctx, e, store.StateExpired); err != nil {
 		return err
@@ -390,8 +393,8 @@ func (ep *Lifecycle) expireEpoch(ctx context.Context, e tasks.Epoch) error {
 	return nil
 }
 
-// closeEpoch stops an epoch's submissions. Every step may be repeated. It destroys the keys before the rest is sealed,
-// as a failing store can delay sealing indefinitely.
+// closeEpoch makes an epoch accept no more reports. It may be repeated. It destroys the keys before the last batches
+// are sealed, because a failing store can delay sealing indefinitely.
 func (ep *Lifecycle) closeEpoch(ctx context.Context, e tasks.Epoch) error {
 	if e.State() == store.StateOpen {
 		if err := ep.advance(ctx, e, store.StateClosed); err != nil {
@@ -401,8 +404,8 @@ func (ep *Lifecycle) closeEpoch(ctx context.Context, e tasks.Epoch) error {
 	return ep.forget(e)
 }
 
-// Complete signs the end of an epoch in which this relay makes no further batch. source is the upstream relay's signed
-// end, nil at the first relay and if it never came.
+// Complete signs and stores the end of an epoch in which this relay makes no further batch. source is the upstream
+// relay's signed end; nil at a first relay, or if none came.
 func (ep *Lifecycle) Complete(ctx context.Context, e tasks.Epoch, source *onion.SignedEnd) error {
 	made, err := ep.Manifests(ctx, e)
 	if err != nil {
@@ -420,12 +423,13 @@ func (ep *Lifecycle) Complete(ctx context.Context, e tasks.Epoch, source *onion.
 		return err
 	}
 	e.Reached(store.StateComplete)
-	e.Taken.Forget(e.Number) // nothing more is pulled
-	ep.Wake()                // it can be erased
+	e.Taken.Forget(e.Number) // the relay pulls nothing more
+	ep.Wake()                // Loop can erase the epoch
 	return nil
 }
 
-// Manifests returns the manifests of all batches of an epoch, without their sources: up to [task.Task.MostBatches].
+// Manifests returns the manifests of all batches of an epoch, up to [task.Task.MostBatches]. It omits the upstream
+// manifest that each contains.
 func (ep *Lifecycle) Manifests(ctx context.Context, e tasks.Epoch) ([]onion.Manifest, error) {
 	id := e.ID()
 	next, err := ep.Store.Next(ctx, id)
@@ -446,8 +450,8 @@ func (ep *Lifecycle) Manifests(ctx context.Context, e tasks.Epoch) ([]onion.Mani
 	return made, nil
 }
 
-// forget destroys the keys that open an epoch's ciphertexts and name its clients. The HPKE key goes first, so that none
-// remains without its replay set.
+// forget destroys the keys that decrypt an epoch's reports and hash its clients. The HPKE key goes first: a report that
+// could still be decrypted without the replay set could be replayed.
 func (ep *Lifecycle) forget(e tasks.Epoch) error {
 	if err := ep.monitor.WithReserve(e.EraseKey); err != nil {
 		return err
@@ -455,7 +459,7 @@ func (ep *Lifecycle) forget(e tasks.Epoch) error {
 	return ep.vault.DestroyEpochKey(e.ID())
 }
 
-// eraseEpoch deletes everything about an epoch except its sealed batches: no further report or batch can come.
+// eraseEpoch deletes everything about an epoch except its sealed batches. No further report or batch can come.
 func (ep *Lifecycle) eraseEpoch(ctx context.Context, e tasks.Epoch) error {
 	if err := ep.forget(e); err != nil {
 		return err

@@ -2,7 +2,8 @@ package handout
 
 import "github.com/doona-dp/doona/relay/internal/tasks"
 
-// Fill takes handouts of a task until the limit. It returns how many bytes they use, and a function that frees them.
+// Fill reserves the memory of batches of a task until the limit. It returns how many bytes it has reserved, and a
+// function that releases them and returns how many remain.
 func Fill(s *tasks.Hosted) (bytes int64, free func() (left int64)) {
 	var h handouts
 	n := 0
@@ -17,8 +18,8 @@ func Fill(s *tasks.Hosted) (bytes int64, free func() (left int64)) {
 	}
 }
 
-// HandoutBytes is the common limit of all handouts.
+// HandoutBytes is the common memory limit of all batches that are being sent, in bytes.
 const HandoutBytes = handoutBytes
 
-// BytesOf returns the memory of one handout.
+// BytesOf returns how many bytes of memory it takes to send one batch of a task.
 var BytesOf = handoutBytesOf

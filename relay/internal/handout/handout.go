@@ -1,9 +1,9 @@
-// Package handout gives this relay's batches to the next hop. A [Server] answers pulls, accepts confirmations, and
-// reports which epochs are open and which have ended.
+// Package handout gives this relay's sealed batches to the next hop. A [Server] answers pulls (requests for a batch),
+// accepts confirmations, and reports which epochs are open and which have ended.
 //
-// Package relay routes requests to it. Every request is signed by the next hop and answered once. The
-// requests show which batches the next hop has. If this relay lacks one, all its state was rolled back together, and
-// the server hands out nothing more of that epoch.
+// Package relay routes requests to it. The next hop signs every request, and the server answers each only once. A
+// request shows which batches the next hop has. If this relay lacks one of them, its store and key files were rolled
+// back together, and the server hands out nothing more of that epoch.
 package handout
 
 import (
@@ -37,32 +37,32 @@ type Server struct {
 	host     *tasks.Host // remembers requests
 	monitor  *monitor.Monitor
 	epochs   Epochs
-	retry    time.Duration // after which the next hop repeats a request for an unsealed batch
-	instance [16]byte      // names this process in its updates
+	retry    time.Duration // how long the next hop waits before it asks for an unsealed batch again
+	instance [16]byte      // random name of this process, sent with updates
 	handouts handouts
 }
 
-// Epochs is the epochs stage.
+// Epochs is the part of package epochs that a Server calls.
 type Epochs interface {
-	// Note keeps a finding about a batch.
+	// Note stores a finding about a batch.
 	Note(ctx context.Context, b tasks.BatchRef, why store.Reason, details ...any) error
 
-	// Reconcile destroys the keys of confirmed batches.
+	// Reconcile destroys the keys of batches that the next hop has confirmed.
 	Reconcile(ctx context.Context) error
 
-	// ScrubSoon starts a scrub of deleted rows.
+	// ScrubSoon makes the relay soon remove the traces of deleted rows from the store.
 	ScrubSoon()
 }
 
-// New returns the server of a host's batches. A next hop repeats its request after retry if a batch is not
-// sealed. The caller sets the store and clock.
+// New returns the server of a host's batches. It tells the next hop to wait for retry if a batch is not sealed yet. The
+// caller sets Store and Clock.
 func New(host *tasks.Host, monitor *monitor.Monitor, epochs Epochs, retry time.Duration) *Server {
 	h := &Server{Registry: host.Registry, host: host, monitor: monitor, epochs: epochs, retry: retry}
 	rand.Read(h.instance[:])
 	return h
 }
 
-// Store holds sealed batches.
+// Store is the part of the store that a Server calls.
 type Store interface {
 	Batch(ctx context.Context, b store.BatchID) (*store.Sealed, error)
 	Manifest(ctx context.Context, b store.BatchID) (manifest []byte, confirmed bool, err error)
@@ -92,7 +92,7 @@ func (out *Server) epochOf(req *http.Request) (e tasks.Epoch, err error) {
 	return s.Epoch(epoch), err
 }
 
-// signed checks that the next hop signed a request, and that the request is no replay.
+// signed returns an error unless the next hop signed the request and the request is no replay.
 func (out *Server) signed(req *http.Request, s *tasks.Hosted, purpose signing.Purpose, body []byte) error {
 	next := s.Party(s.Hop + 1).SignKey
 	nonce, ok := handover.Verify(next, purpose, body, req.Header.Get(handover.Header))
@@ -102,7 +102,8 @@ func (out *Server) signed(req *http.Request, s *tasks.Hosted, purpose signing.Pu
 	return out.host.Fresh(req.Context(), next, nonce)
 }
 
-// rangeStart returns the first byte that a request asks for, below the size of the longest batch.
+// rangeStart returns the offset of the first byte that a request's Range header asks for. It must be below the size of
+// the task's largest batch.
 func rangeStart(s *tasks.Hosted, req *http.Request) (uint64, error) {
 	header := req.Header.Get("Range")
 	if header == "" {
@@ -119,7 +120,8 @@ func rangeStart(s *tasks.Hosted, req *http.Request) (uint64, error) {
 	return from, nil
 }
 
-// HandlePull answers the next hop with a sealed batch, if its digest of earlier batches matches the store.
+// HandlePull answers the next hop with a sealed batch. It refuses if the request's digest of earlier batches differs
+// from the store's.
 func (out *Server) HandlePull(w http.ResponseWriter, req *http.Request) error {
 	ref, err := out.batchOf(req)
 	if err != nil {
@@ -140,7 +142,7 @@ func (out *Server) HandlePull(w http.ResponseWriter, req *http.Request) error {
 	out.monitor.AskedNow(ref.ShortID())
 	if !ref.Approved() { // see SetClockPeers
 		start, _ := ref.Window()
-		out.Clock.RecordPassed(start.Add(-service.MaxSkew)) // the epoch has begun at the next hop
+		out.Clock.RecordPassed(start.Add(-service.MaxSkew)) // the next hop's clock shows that the epoch has begun
 	}
 	if err := out.checkHistory(req.Context(), ref, before); err != nil {
 		return err
@@ -153,24 +155,24 @@ func (out *Server) HandlePull(w http.ResponseWriter, req *http.Request) error {
 	if err != nil {
 		return err
 	}
-	// Check again: this batch and the previous one may have been made meanwhile.
+	// Check again, because this batch and the previous one may have been made meanwhile.
 	if err := out.checkHistory(req.Context(), ref, before); err != nil {
 		return err
 	}
 	if b.Confirmed {
 		return problem.New(problem.Confirmed, "")
 	}
-	patience := service.WriteTimeout + time.Duration(b.Content.Size())*time.Second/(64<<10) // at 64 kB/s
+	patience := service.WriteTimeout + time.Duration(b.Content.Size())*time.Second/(64<<10) // at 64 KiB/s
 	_ = http.NewResponseController(w).SetWriteDeadline(time.Now().Add(patience))
 	w.Header().Set("Cache-Control", "no-store")
 	w.Header().Set("Content-Type", codec.MediaType)
-	http.ServeContent(w, req, "", time.Time{}, b.Content) // a range, after an interrupted transfer
+	http.ServeContent(w, req, "", time.Time{}, b.Content) // serves a range if a transfer was interrupted
 	return nil
 }
 
-// sealed returns a sealed batch, or the problem that says whether it may come yet.
+// sealed returns a sealed batch, or the problem that tells the next hop whether to ask again.
 func (out *Server) sealed(req *http.Request, b tasks.BatchRef) (*store.Sealed, error) {
-	// read first: a batch may be made meanwhile
+	// Read the state before the batch: the batch may be made meanwhile.
 	over := b.State() >= store.StateComplete
 	if b.State() == store.StateEnded {
 		return nil, tasks.EndedProblem()
@@ -191,7 +193,7 @@ func (out *Server) sealed(req *http.Request, b tasks.BatchRef) (*store.Sealed, e
 	return nil, problem.New(problem.NotSealed, "").Retry(out.retry)
 }
 
-// HandleEnd answers the next hop with the signed end of an epoch that has no further batch here.
+// HandleEnd answers the next hop with the signed end of an epoch in which this relay makes no further batch.
 func (out *Server) HandleEnd(w http.ResponseWriter, req *http.Request) error {
 	e, err := out.epochOf(req)
 	if err != nil {
@@ -214,8 +216,8 @@ func (out *Server) HandleEnd(w http.ResponseWriter, req *http.Request) error {
 	return service.Write(w, codec.MediaType, end)
 }
 
-// checkOpen returns a problem if nothing of an epoch is handed out or deleted any more: its state was rolled back, or
-// the operator has ended it.
+// checkOpen returns a problem if the relay may neither hand out nor delete anything of an epoch: a state rollback was
+// found, or the operator has ended the epoch.
 func (out *Server) checkOpen(e tasks.Epoch) error {
 	if back := out.Store.StateRollback(); back != nil {
 		return back
@@ -223,7 +225,7 @@ func (out *Server) checkOpen(e tasks.Epoch) error {
 	return e.CheckServable()
 }
 
-// HandleConfirm records that the next hop holds a batch, and destroys it here. The answer 204 means that this is
+// HandleConfirm records that the next hop holds a batch, and destroys this relay's copy. Once it answers 204, both are
 // durable.
 func (out *Server) HandleConfirm(w http.ResponseWriter, req *http.Request) error {
 	b, err := out.batchOf(req)
@@ -235,8 +237,8 @@ func (out *Server) HandleConfirm(w http.ResponseWriter, req *http.Request) error
 	if err != nil && !missing {
 		return err
 	}
-	// Check the signature even if there is no such batch, so that neither answer nor timing tells strangers what
-	// exists.
+	// Check the signature even if there is no such batch. Otherwise the answer or its timing would tell strangers which
+	// batches exist.
 	body := handover.ConfirmBody(b.Hosted.ID, b.Number, b.Seq, manifest)
 	if err := out.signed(req, b.Hosted, signing.Confirm, body); err != nil {
 		return err
@@ -258,9 +260,9 @@ func (out *Server) HandleConfirm(w http.ResponseWriter, req *http.Request) error
 	return nil
 }
 
-// handouts limits the batches being sent, each of which holds a chunk in memory. Someone who intercepts a next hop's
-// signature can repeat the request and read slowly. Each task may always send one batch, and more while all together
-// stay within handoutBytes.
+// handouts limits how many batches are sent at one time, because each takes memory. Otherwise an attacker who
+// intercepts a next hop's signed request could repeat it and read slowly. Each task may always send one batch, and more
+// while all together take at most handoutBytes.
 type handouts struct {
 	mu    sync.Mutex // guards the rest
 	bytes int64
@@ -269,7 +271,7 @@ type handouts struct {
 
 const handoutBytes = 64 << 20
 
-// take reserves memory for a batch and says whether there was enough.
+// take reserves the memory to send a batch, and reports whether there is enough.
 func (h *handouts) take(s *tasks.Hosted) bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -292,8 +294,8 @@ func (h *handouts) leave(s *tasks.Hosted) {
 	h.bytes -= handoutBytesOf(s)
 }
 
-// handoutBytesOf returns the memory that sending a batch of a task needs: a chunk, encrypted and not, and the positions
-// of its chunks.
+// handoutBytesOf returns how many bytes of memory it takes to send a batch of a task: one chunk, both encrypted and
+// decrypted, and the positions of all chunks.
 func handoutBytesOf(s *tasks.Hosted) int64 {
 	return 2*onion.ChunkSlots*int64(s.Layout.SlotSize(s.Hop+1)) +
 		handover.MaxBatch(s.Task, s.Layout, s.Hop)/int64(s.Layout.SlotSize(s.Hop+1))/onion.ChunkSlots*24

@@ -11,7 +11,8 @@ import (
 	"github.com/doona-dp/doona/wire/onion"
 )
 
-// TestHandoutsAreLimited: batches being sent use no more memory than their common limit, and free it afterwards.
+// TestHandoutsAreLimited starts to send batches until the limit. They must use at most the common memory limit, with no
+// room for one more, and release all memory afterwards.
 func TestHandoutsAreLimited(t *testing.T) {
 	c := relaytest.New(t, relaytest.Options{Hops: 1})
 	layout, err := onion.NewLayout(c.Open.Task)

@@ -9,15 +9,15 @@ import (
 	"github.com/doona-dp/doona/wire/handover"
 )
 
-// Only the next hop can show that the store, the secret and the keys were rolled back together to one moment. Its pull
-// is signed, and it asks for a number only once it has all earlier batches. If one of these has not begun here, or is
-// still open, this relay has lost the batch and its list of clients that reported. Or the next hop lies, but it can
-// stop the epoch anyway. The request also has a hash of all earlier manifests, so it shows a number that was made again
-// as another batch. After a rollback the relay does nothing more in that epoch until the operator has restored newer
-// files or ended it.
+// If the store, the secret and the keys of this relay were rolled back together to one moment, only the next hop can
+// show it. It signs its pulls, and it asks for a batch number only when it has all earlier batches. If one of these has
+// not begun here or is still open, this relay has lost that batch and the list of clients that reported in it. (The
+// next hop could lie, but it can stop the epoch anyway.) A pull also contains a digest of all earlier manifests, so it
+// shows if this relay made one of these batches again with other content. After such a rollback the relay does nothing
+// more in the epoch until the operator restores newer files or ends it.
 
-// checkBegun returns RolledBackProblem if a pull shows that the next hop knows more of the epoch than the store. An
-// epoch that has not begun cannot be rolled back.
+// checkBegun returns RolledBackProblem if a pull shows that the next hop has batches of the epoch that the store lacks.
+// An epoch that has not begun cannot be rolled back.
 func (out *Server) checkBegun(ctx context.Context, b tasks.BatchRef) error {
 	if err := b.CheckServable(); err != nil {
 		return err
@@ -33,8 +33,8 @@ func (out *Server) checkBegun(ctx context.Context, b tasks.BatchRef) error {
 	return out.foundRolledBack(ctx, b)
 }
 
-// checkHistory returns RolledBackProblem if the epoch was rolled back, or if the next hop has an earlier batch that
-// differs from this relay's or that this relay has not made.
+// checkHistory returns RolledBackProblem if the epoch was found rolled back, or if the next hop has an earlier batch
+// that this relay lacks or has with other content. before is the digest that the next hop sent.
 func (out *Server) checkHistory(ctx context.Context, b tasks.BatchRef, before handover.HistoryDigest) error {
 	if err := b.CheckServable(); err != nil {
 		return err
@@ -47,7 +47,7 @@ func (out *Server) checkHistory(ctx context.Context, b tasks.BatchRef, before ha
 		return manifest, err
 	})
 	if errors.Is(err, store.ErrNoBatch) {
-		return out.checkBegun(ctx, b) // nil where it has expired
+		return out.checkBegun(ctx, b) // nil if the epoch has expired
 	}
 	if err != nil || hashes.Matches(before) {
 		return err

@@ -8,24 +8,24 @@ import (
 	"github.com/doona-dp/doona/wire/problem"
 )
 
-// room is a number of reports in flight and their memory, used or free.
+// room is a number of reports that are being processed and the memory for them, in bytes; reserved or free.
 type room struct {
 	reports int
 	bytes   int64
 }
 
-// admission bounds what reports in flight take, before their bodies are read:
+// admission limits the reports that the relay reads, decrypts or stores at one time, before it reads their bodies:
 //
-//   - all together have MaxConcurrent reports and MaxMemory bytes;
-//   - one network has at most an eighth of the free reports and bytes, or one report: so
-//     k networks that send slowly on purpose leave (7/8)^k;
-//   - one of several tasks never has more than is left free, in reports and in bytes. So k flooded
-//     tasks use k/(k+1) of all, and the next one always finds 1/(k+1) free. (The
+//   - all together use at most MaxConcurrent reports and MaxMemory bytes;
+//   - one network gets at most an eighth of the free reports and bytes, or one report. So
+//     k networks that send slowly on purpose leave (7/8)^k free;
+//   - if there are several tasks, none gets more than is then free, in reports and in bytes. So k flooded
+//     tasks use k/(k+1) of all, and another task always finds 1/(k+1) free. (The
 //     dynamic threshold of shared-memory switches [CH98], with factor 1.)
 //
 // [CH98]: https://doi.org/10.1109/90.664262
 type admission struct {
-	alone bool // only one task, which may have all
+	alone bool // there is only one task, which may use all
 
 	mu       sync.Mutex // guards the rest
 	free     room
@@ -37,8 +37,8 @@ func newAdmission(all room, most int) *admission {
 	return &admission{alone: most == 1, free: all, tasks: map[*tasks.Hosted]room{}, networks: map[netip.Prefix]room{}}
 }
 
-// take reserves one report and its bytes for a network and a task. It returns "", or the problem that names whose load
-// is too high.
+// take reserves one report and its bytes for a network and a task. It returns "", or the problem to answer if the limit
+// of all, of the network or of the task is reached.
 func (a *admission) take(s *tasks.Hosted, client netip.Prefix, bytes int64) problem.Name {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -71,16 +71,16 @@ func (a *admission) leave(s *tasks.Hosted, client netip.Prefix, bytes int64) {
 	a.free = room{a.free.reports + 1, a.free.bytes + bytes}
 }
 
-// left returns the free reports and bytes.
+// left returns how many reports and bytes are free.
 func (a *admission) left() room {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	return a.free
 }
 
-// MostReportBytes returns the memory that the largest report of a task takes until it is stored.
+// MostReportBytes returns how many bytes of memory the largest report of a task takes until it is stored.
 func MostReportBytes(s *tasks.Hosted) int64 { return reportBytes(int64(s.Layout.MaxBody())) }
 
-// reportBytes returns the memory that a report with a body of some bytes takes until it is stored:
-// the body, its plaintext and the rows made of them, and what a request costs besides.
+// reportBytes returns how many bytes of memory a report with a body of body bytes takes until it is stored: the body,
+// its plaintext, the database rows made of it, and 16 KiB for the request.
 func reportBytes(body int64) int64 { return 4*body + 16<<10 }

@@ -10,8 +10,8 @@ import (
 	"github.com/doona-dp/doona/wire/problem"
 )
 
-// TestFewNetworksLeaveRoom: sixteen networks that take what they can, and send nothing, leave reports and bytes for
-// others. Another network may still send one report, however large. Released reports and bytes can be taken again.
+// TestFewNetworksLeaveRoom lets sixteen networks reserve all that they can. Reports and bytes must be left for others:
+// another network may send one report, however large. All that is released can be reserved again.
 func TestFewNetworksLeaveRoom(t *testing.T) {
 	all := room{1024, 256 << 20}
 	for _, bytes := range []int64{1 << 10, 1 << 20} {
@@ -27,7 +27,7 @@ func TestFewNetworksLeaveRoom(t *testing.T) {
 		left := a.left()
 		require.Greater(t, left.reports, 100)
 		require.Greater(t, left.bytes, all.bytes/10)
-		require.Empty(t, a.take(s, network(99), left.bytes), "one report of another network")
+		require.Empty(t, a.take(s, network(99), left.bytes), "one report of another network must be admitted")
 		a.leave(s, network(99), left.bytes)
 		for n, reports := range taken {
 			for range reports {

@@ -2,8 +2,8 @@ package ingress
 
 import "github.com/doona-dp/doona/relay/internal/store"
 
-// GroupOrder returns the order in which an ingress stores n submissions that wait in its queue; they were queued as 0,
-// 1, …
+// GroupOrder puts submissions 0, 1, … n-1 into an ingress's queue and returns the order in which the ingress stores
+// them.
 func GroupOrder(in *Ingress, n int) (order []int) {
 	waiting := make([]*pending, n)
 	at := map[*pending]int{}
@@ -20,8 +20,8 @@ func GroupOrder(in *Ingress, n int) (order []int) {
 	return order
 }
 
-// EndQueue ends an ingress's queue while it holds a submission. It returns the verdicts of that submission and of a
-// later one.
+// EndQueue ends an ingress's queue while a submission is in it. It returns the answer to that submission, and whether
+// the queue accepts a later one.
 func EndQueue(in *Ingress) (waiting <-chan bool, late bool) {
 	p := &pending{&store.Submission{}, make(chan bool, 1)}
 	in.hand(p)

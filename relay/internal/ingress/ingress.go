@@ -1,8 +1,8 @@
-// Package ingress accepts clients' reports at the first relay of a task. It checks limits, tokens and replay sets, and
-// acknowledges a report only when it is on disk.
+// Package ingress accepts clients' reports at the first relay of a task. It checks limits, tokens and the replay set.
+// It acknowledges a report only when the report is on disk.
 //
-// Package relay routes requests to an [Ingress] and runs its loops. Many reports share a durable transaction, in
-// random order. Reports still in the queue when the relay stops are answered too.
+// Package relay routes requests to an [Ingress] and runs its loops. The ingress stores many reports in one durable
+// transaction, in random order. When the relay stops, it still answers the reports in the queue.
 package ingress
 
 import (
@@ -28,15 +28,15 @@ import (
 	"github.com/doona-dp/doona/wire/problem"
 )
 
-// Config limits an ingress. The fields are as in relay.Config unless they say otherwise.
+// Config limits an ingress. Fields without a comment are those of relay.Config.
 type Config struct {
 	Proxies       service.Proxies
-	Outgoing      http.RoundTripper // of requests to issuers
+	Outgoing      http.RoundTripper // sends the requests to issuers
 	MaxConcurrent int
 	MaxMemory     int64
 	MaxTasks      int // largest number of tasks at a time; a stream counts as one
 	Group         int
-	KeyInterval   time.Duration // between two attempts to fetch an issuer's keys
+	KeyInterval   time.Duration // longest time between two attempts to fetch an issuer's keys
 }
 
 // Ingress accepts clients' reports: see the package comment. Its handlers are safe for concurrent use.
@@ -48,16 +48,15 @@ type Ingress struct {
 	cfg       Config
 	vault     *store.Vault
 	monitor   *monitor.Monitor
-	wakeEpoch func() // a batch is full
+	wakeEpoch func() // called when a batch is full
 
 	admission *admission
-	queue     chan *pending // to the committer
+	queue     chan *pending // submissions for CommitLoop
 	ending    sync.RWMutex  // guards ended
-	ended     bool          // nothing further goes into queue
+	ended     bool          // the queue accepts nothing more
 }
 
-// New returns the ingress of a registry's tasks. wake is called when a batch is full. The caller sets its
-// store and clock.
+// New returns the ingress of a registry's tasks. It calls wake when a batch is full. The caller sets Store and Clock.
 func New(r *tasks.Registry, cfg Config, vault *store.Vault, monitor *monitor.Monitor,
 	wake func()) *Ingress {
 	return &Ingress{Registry: r, cfg: cfg, vault: vault, monitor: monitor, wakeEpoch: wake,
@@ -65,11 +64,11 @@ func New(r *tasks.Registry, cfg Config, vault *store.Vault, monitor *monitor.Mon
 		admission: newAdmission(room{cfg.MaxConcurrent, cfg.MaxMemory}, cfg.MaxTasks)}
 }
 
-// Load is the current use of an ingress's limits.
+// Load says how much of its limits an ingress uses now.
 type Load struct {
 	Queued   int   // reports waiting to be committed
-	InFlight int   // reports being read, opened or stored
-	Bytes    int64 // of memory, reserved for these
+	InFlight int   // reports being read, decrypted or stored
+	Bytes    int64 // bytes of memory reserved for reports in flight
 }
 
 // Load returns the current load.
@@ -78,17 +77,17 @@ func (in *Ingress) Load() Load {
 	return Load{len(in.queue), in.cfg.MaxConcurrent - left.reports, in.cfg.MaxMemory - left.bytes}
 }
 
-// Store stores reports.
+// Store is the part of the store that an Ingress calls.
 type Store interface {
 	Commit(ctx context.Context, group []*store.Submission) (full bool, err error)
 	StateRollback() *store.StateRollbackError
 }
 
-// HandleReport accepts one client's submission: cheap checks first, then a reservation of memory, then the one
-// public-key operation, then the store. 201 means that it is on disk.
+// HandleReport accepts one client's report. It runs cheap checks first, then reserves memory, then does the only
+// public-key operation, then stores the report. The answer 201 means that the report is on disk.
 //
-// The origin is checked before anything that depends on earlier reports. Otherwise any page could learn through its
-// visitors' browsers whether their networks have reported.
+// It checks the origin (the page that sends) before anything that depends on earlier reports. Otherwise any page could
+// find out, through its visitors' browsers, whether their networks have reported.
 func (in *Ingress) HandleReport(w http.ResponseWriter, req *http.Request) error {
 	s, err := in.reportTask(req)
 	if err != nil {
@@ -113,15 +112,15 @@ func (in *Ingress) HandleReport(w http.ResponseWriter, req *http.Request) error 
 		}
 		return err
 	}
-	w.WriteHeader(http.StatusCreated) // not cached: it answers a POST and names no lifetime
+	w.WriteHeader(http.StatusCreated) // no cache keeps it: it answers a POST and has no lifetime
 	return nil
 }
 
-// HandlePreflight answers a browser that asks whether a page may post a report with a token.
+// HandlePreflight answers a browser that asks whether a page may send a report with a token.
 func (in *Ingress) HandlePreflight(w http.ResponseWriter, req *http.Request) error {
 	s, err := in.reportTask(req)
 	if err != nil {
-		service.AllowOrigins(w) // so that the page can post, and read why that is refused
+		service.AllowOrigins(w) // so that the page can send, and read why the relay refuses
 	} else if err := service.CheckOrigin(w, req, s.Clients); err != nil {
 		return err
 	}
@@ -129,7 +128,7 @@ func (in *Ingress) HandlePreflight(w http.ResponseWriter, req *http.Request) err
 	return nil
 }
 
-// reportTask returns the task that a submission is for.
+// reportTask returns the task that a report is for. It returns a problem if this is not the task's first relay.
 func (in *Ingress) reportTask(req *http.Request) (*tasks.Hosted, error) {
 	s, err := service.PathTask(req, in.Hosted().ByID)
 	if err != nil {
@@ -141,8 +140,8 @@ func (in *Ingress) reportTask(req *http.Request) (*tasks.Hosted, error) {
 	return s, nil
 }
 
-// tallyForeign counts a report of a foreign page among an epoch's refusals, if the epoch accepts reports by task and
-// clock. It ignores the epoch's state, which the time to answer would reveal. It stores nothing of the origin.
+// tallyForeign counts a report from a foreign page among an epoch's refusals, if the epoch is current by the clock. It
+// ignores the epoch's state, which the time to answer would reveal. It stores nothing about the page.
 func (in *Ingress) tallyForeign(req *http.Request, s *tasks.Hosted) {
 	epoch, err := service.PathEpoch(req, s.Task)
 	if err != nil {
@@ -155,7 +154,7 @@ func (in *Ingress) tallyForeign(req *http.Request, s *tasks.Hosted) {
 	}
 }
 
-// reportEpoch returns the epoch that a submission is for, if it is open.
+// reportEpoch returns the epoch that a report is for, if it is open.
 func (in *Ingress) reportEpoch(req *http.Request, s *tasks.Hosted) (e tasks.Epoch, err error) {
 	epoch, err := service.PathEpoch(req, s.Task)
 	if err != nil {
@@ -178,7 +177,7 @@ func (in *Ingress) reportEpoch(req *http.Request, s *tasks.Hosted) (e tasks.Epoc
 	return e, nil
 }
 
-// now returns the time, or the problem that it is not known.
+// now returns the time, or a problem if the time is in doubt.
 func (in *Ingress) now() (time.Time, error) {
 	read := in.Clock.Read()
 	if read.Doubt != "" {
@@ -201,7 +200,7 @@ func (in *Ingress) takeReport(w http.ResponseWriter, req *http.Request, e tasks.
 	}
 	defer in.admission.leave(e.Hosted, client, size)
 	var tok []byte
-	if e.WithTokens() { // before reading the body, so that a request without token uses no memory
+	if e.WithTokens() { // before reading the body: a request without a token then uses no memory
 		var err error
 		if tok, err = in.checkToken(w, req, e); err != nil {
 			return err
@@ -218,8 +217,8 @@ func (in *Ingress) takeReport(w http.ResponseWriter, req *http.Request, e tasks.
 	return in.enqueue(sub)
 }
 
-// checkHeader refuses other media types and too long bodies before they are read. A report may come without a media
-// type: then a browser sends no preflight, for which a closing page has no time.
+// checkHeader refuses a wrong media type or a body of more than most bytes, before the body is read. A report may have
+// no media type: a browser then sends no preflight, for which a closing page has no time.
 func checkHeader(req *http.Request, most int64) error {
 	if header := req.Header.Get("Content-Type"); header != "" && header != codec.MediaType {
 		if kind, _, err := mime.ParseMediaType(header); err != nil || kind != codec.MediaType {
@@ -232,9 +231,9 @@ func checkHeader(req *http.Request, most int64) error {
 	return nil
 }
 
-// readReport reads a body of at most most bytes; it may come without a length. A slow client occupies
-// memory, so it has 15 s, as every request. For a body of usualReport or more it has 15 s from now plus the time of the
-// bytes at 16 kB/s, and then some time to read the answer. A connection without deadlines, as in tests, has none.
+// readReport reads a body of at most most bytes, also if its length is not declared. A slow client occupies memory, so
+// it has 15 s, as for every request. A body of usualReport bytes or more gets 15 s from now, plus its time at 16 KiB/s,
+// and then more time to read the answer. In tests, a connection without deadlines gets none.
 func readReport(w http.ResponseWriter, req *http.Request, most int64) ([]byte, error) {
 	if most >= usualReport {
 		patience := service.ReadTimeout + time.Duration(most)*time.Second/usualReport
@@ -260,10 +259,11 @@ func readReport(w http.ResponseWriter, req *http.Request, most int64) ([]byte, e
 	return nil, problem.New(problem.Malformed, "the body ended early")
 }
 
-// usualReport is how many bytes a slow client sends in a second. Setting deadlines takes longer than reading less.
+// usualReport is how many bytes a slow client sends in a second. For a smaller body, setting deadlines would take
+// longer than reading it.
 const usualReport = 16 << 10
 
-// openReport opens a submission and names its client: by its token, or else by its network.
+// openReport decrypts a report. It identifies the client by its token or, without tokens, by its network.
 func (in *Ingress) openReport(e tasks.Epoch, body []byte, network netip.Prefix, tok []byte) (*store.Submission,
 	error) {
 	opener, err := e.Opener()
@@ -274,7 +274,7 @@ func (in *Ingress) openReport(e tasks.Epoch, body []byte, network netip.Prefix, 
 		return nil, err
 	}
 	envelope, err := opener.OpenEnvelope(body)
-	if errors.Is(err, keyfile.ErrErased) { // meanwhile
+	if errors.Is(err, keyfile.ErrErased) { // the key was erased meanwhile
 		return nil, problem.New(problem.EpochClosed, "")
 	}
 	if errors.Is(err, onion.ErrOpen) {
@@ -296,7 +296,7 @@ func (in *Ingress) openReport(e tasks.Epoch, body []byte, network netip.Prefix, 
 		Tag: key.Tag(envelope.Tag[:]),
 	}
 	if tok != nil {
-		sub.Client = key.Token(tok) // which is spent once
+		sub.Client = key.Token(tok) // a token allows one report
 	} else {
 		sub.Client = key.Network(network)
 		sub.Quota = key.Quota(sub.Client, e.Clients.Quota)
@@ -308,18 +308,18 @@ func (in *Ingress) openReport(e tasks.Epoch, body []byte, network netip.Prefix, 
 // pending is a submission that waits to be stored.
 type pending struct {
 	*store.Submission
-	done chan bool // gets one value: whether the transaction was committed
+	done chan bool // gets one value: true if the transaction was committed
 }
 
-// unstored is the answer if the store did not commit a submission, or may not have: the client may send the same bytes
+// unstored is the answer if the store has not committed a report, or perhaps not. The client may send the same bytes
 // again.
 func unstored() error {
 	return service.TryLater(problem.Overloaded, "not stored; send the same bytes again")
 }
 
-// enqueue hands a submission to the committer and returns its verdict. The queue has room for
-// every report that may be in flight, so it never blocks long. A client that leaves meanwhile
-// will find its report stored, or not, when it sends it again.
+// enqueue puts a submission into the queue, waits until CommitLoop has stored it, and returns the answer. The queue can
+// hold all reports in flight, so putting never blocks. A client that disconnects meanwhile can send the same report
+// again to learn whether it is stored.
 func (in *Ingress) enqueue(sub *store.Submission) error {
 	p := &pending{sub, make(chan bool, 1)}
 	if !in.hand(p) {
@@ -334,7 +334,8 @@ func (in *Ingress) enqueue(sub *store.Submission) error {
 	return answer(sub)
 }
 
-// hand puts a submission into the queue and says whether there was room. Each queued submission gets a verdict.
+// hand puts a submission into the queue and reports whether the queue took it. Every queued submission gets a value on
+// done.
 func (in *Ingress) hand(p *pending) bool {
 	in.ending.RLock()
 	defer in.ending.RUnlock()
@@ -349,7 +350,7 @@ func (in *Ingress) hand(p *pending) bool {
 	}
 }
 
-// answer returns the problem that a verdict means to the client, nil for an acknowledgement.
+// answer returns the problem for the client that follows from a verdict; nil if the report is acknowledged.
 func answer(sub *store.Submission) error {
 	switch sub.Verdict {
 	case store.Accepted, store.Repeated:
@@ -357,14 +358,14 @@ func answer(sub *store.Submission) error {
 	case store.Replayed:
 		return problem.New(problem.Replayed, "")
 	case store.Limited:
-		return problem.New(problem.Limit, "") // without the quota, which would count the neighbours' reports
+		return problem.New(problem.Limit, "") // omits the quota, which would reveal how many others reported
 	default:
 		return problem.New(problem.EpochClosed, "")
 	}
 }
 
-// CommitLoop stores submissions in groups: whatever has queued up while the last group reached
-// the disk shares the next durable transaction. It ends with ctx, after the servers.
+// CommitLoop stores submissions in groups. Those that arrive while one group is written to disk share the next durable
+// transaction. It ends with ctx, after the servers.
 func (in *Ingress) CommitLoop(ctx context.Context) {
 	defer in.endQueue()
 	for {
@@ -377,7 +378,7 @@ func (in *Ingress) CommitLoop(ctx context.Context) {
 	}
 }
 
-// endQueue refuses queued and later submissions.
+// endQueue answers all queued submissions that they are not stored, and accepts no more.
 func (in *Ingress) endQueue() {
 	in.ending.Lock()
 	defer in.ending.Unlock()
@@ -392,12 +393,12 @@ func (in *Ingress) endQueue() {
 	}
 }
 
-// gather returns first and the submissions queued after it in random order: neither the order of arrival nor the
-// queue's order reaches the disk.
+// gather returns first and the queued submissions in random order, so that the order of arrival does not reach the
+// disk.
 //
-// It first yields to reports that wait for a processor, as long as more of them arrive. Otherwise, on one processor, a
-// group often has only the one report opened since the last group: a transaction costs several times as much as a
-// report, so a busy committer starves the other reports.
+// It first lets other goroutines run as long as more reports arrive. A transaction costs several times as much as a
+// report. On one processor, a committer that does not yield would therefore starve the other reports and find only one
+// report for each group.
 func (in *Ingress) gather(first *pending) []*pending {
 	for waiting := -1; waiting < len(in.queue) && len(in.queue) < in.cfg.Group; {
 		waiting = len(in.queue)

@@ -12,20 +12,21 @@ import (
 	"github.com/doona-dp/doona/relay/internal/tasks"
 )
 
-// newIngress returns an ingress without the rest of a relay, with the default limits.
+// newIngress returns an ingress without the rest of a relay, with a relay's default limits.
 func newIngress() *ingress.Ingress {
 	return ingress.New(&tasks.Registry{}, ingress.Config{MaxConcurrent: 1024, Group: 1024}, nil,
 		monitor.New(slog.New(slog.DiscardHandler)), func() {})
 }
 
-// TestReportsAreStoredInRandomOrder: the reports of one transaction go to the store in a uniform order, not in the
-// order of their arrival.
+// TestReportsAreStoredInRandomOrder: the ingress stores the reports of one transaction in a uniformly random order. The
+// order of arrival would link reports to clients.
 func TestReportsAreStoredInRandomOrder(t *testing.T) {
 	in := newIngress()
 	stattest.Uniform(t, stattest.Trials, func() []int { return ingress.GroupOrder(in, stattest.Things) })
 }
 
-// TestNobodyWaitsForever: a report that is in the queue when the relay ends is answered, and none is queued after it.
+// TestNobodyWaitsForever ends the queue while a report is in it. That report must get an answer, and the queue must
+// accept no later one.
 func TestNobodyWaitsForever(t *testing.T) {
 	waiting, late := ingress.EndQueue(newIngress())
 	require.False(t, late)
@@ -33,6 +34,6 @@ func TestNobodyWaitsForever(t *testing.T) {
 	case stored := <-waiting:
 		require.False(t, stored)
 	default:
-		require.Fail(t, "no answer")
+		require.Fail(t, "the queued report got no answer")
 	}
 }

@@ -12,8 +12,8 @@ import (
 	"github.com/doona-dp/doona/wire/token"
 )
 
-// checkToken returns the token that a report carries. It only compares bytes before it checks the
-// signature of a token for the right epoch and key.
+// checkToken returns the token that a report carries. It compares bytes first, and checks only signatures of tokens for
+// the right epoch and key.
 func (in *Ingress) checkToken(w http.ResponseWriter, req *http.Request, e tasks.Epoch) ([]byte, error) {
 	at := e.TokenKey()
 	if at == nil {
@@ -31,14 +31,14 @@ func (in *Ingress) checkToken(w http.ResponseWriter, req *http.Request, e tasks.
 	return nil, problem.New(name, "")
 }
 
-// tokenKeyPause is how long to wait between attempts to fetch an issuer's key.
+// tokenKeyPause is the time between attempts to fetch an issuer's key, unless Config.KeyInterval is shorter.
 const tokenKeyPause = 5 * time.Second
 
-// fetchTimeout bounds one attempt.
+// fetchTimeout limits one attempt to fetch a key.
 const fetchTimeout = 20 * time.Second
 
-// TokenKeyLoop fetches the issuer's keys of the epochs that are open or next, in advance and
-// once each, so that the issuer's view does not depend on who reports.
+// TokenKeyLoop fetches the issuer's keys of the epochs that are open or next. It fetches each once and in advance, so
+// that the issuer cannot tell from the requests who reports.
 func (in *Ingress) TokenKeyLoop(ctx context.Context, s *tasks.Hosted) {
 	client := &http.Client{Transport: in.cfg.Outgoing, Timeout: fetchTimeout,
 		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}

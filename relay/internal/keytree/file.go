@@ -13,8 +13,8 @@ import (
 	"github.com/doona-dp/doona/internal/secret"
 )
 
-// File is a tree in a file of mode 0600. Several processes may share the file, or have copies of it; each cuts by
-// itself. It is safe for concurrent use.
+// File is a key tree in a file of mode 0600. Several processes may share the file or have copies of it. A cut in one
+// copy does not affect the others. File is safe for concurrent use.
 type File struct {
 	mark    *rollback.MarkFile
 	cutting sync.Mutex   // one Cut at a time
@@ -29,10 +29,10 @@ type document struct {
 
 const kind = "doona secret"
 
-// Open reads a file. If there is none it returns [fs.ErrNotExist].
+// Open reads a key tree's file. If there is none, it returns [fs.ErrNotExist].
 func Open(path string) (*File, error) { return open(path, read) }
 
-// OpenOrCreate reads a file, and creates it if there is none. Concurrent callers all get the same tree.
+// OpenOrCreate reads a key tree's file, and creates it if there is none. Concurrent callers all get the same tree.
 func OpenOrCreate(path string) (*File, error) { return open(path, readOrCreate) }
 
 func open(path string, read func(string) (*Tree, error)) (*File, error) {
@@ -45,7 +45,7 @@ func open(path string, read func(string) (*Tree, error)) (*File, error) {
 	return f, err
 }
 
-// readOrCreate reads a tree, or writes a new one.
+// readOrCreate reads a tree, or writes a new one if there is none.
 func readOrCreate(path string) (*Tree, error) {
 	tree, err := read(path)
 	if !errors.Is(err, fs.ErrNotExist) {
@@ -67,10 +67,10 @@ func readOrCreate(path string) (*Tree, error) {
 	return tree, err
 }
 
-// Mark returns the mark in the file.
+// Mark returns the rollback mark in the file.
 func (f *File) Mark() *rollback.MarkFile { return f.mark }
 
-// read reads a tree. Its errors do not quote the file.
+// read reads a tree. Its errors do not quote the file, which holds secrets.
 func read(path string) (*Tree, error) {
 	in, err := durable.ReadPrivate(path)
 	if err != nil {
@@ -90,7 +90,7 @@ func read(path string) (*Tree, error) {
 
 var errDamaged = fmt.Errorf("not a %s file", kind)
 
-// parse reads a document. It makes no copies of key material except the tree's values.
+// parse reads a document. Only the returned tree holds copies of key material.
 func parse(in []byte) (*Tree, error) {
 	var d document
 	err := json.Unmarshal(in, &d)
@@ -121,7 +121,7 @@ func forget(nodes []*node) {
 	}
 }
 
-// document returns the document of a tree. The caller clears it.
+// document returns the JSON document of a tree. The caller clears it.
 func (t *Tree) document() []byte {
 	raw := t.root.encode(make([]byte, 0, t.root.size()))
 	head, tail := "{\n \"kind\": \""+kind+"\",\n \"tree\": \"", "\"\n}\n"
@@ -133,15 +133,15 @@ func (t *Tree) document() []byte {
 
 // The first byte of an encoded node.
 const (
-	nothing = iota // an empty subtree
-	leaf           // before the node's value
-	inner          // before the left child and the right child, of which at least one is not empty
+	nothing = iota // no subtree: it was cut
+	leaf           // followed by the node's value
+	inner          // followed by the left and the right child, of which at least one is not cut
 )
 
-// maxLabel limits the length of labels in a file, in bits.
+// maxLabel is the maximum depth of a tree in a file, in bits of a label.
 const maxLabel = 1024
 
-// encode appends a node and its subtree.
+// encode appends the encoding of a node and its subtree.
 func (n *node) encode(to []byte) []byte {
 	switch {
 	case n == nil:
@@ -163,8 +163,7 @@ func (n *node) size() int {
 	return 1 + n.child[0].size() + n.child[1].size()
 }
 
-// decode reads a node, with at most levels levels below it, from what encode has written. It returns the bytes that
-// follow.
+// decode reads what encode has written: a node with at most levels levels below it. It returns the bytes that follow.
 func decode(in []byte, levels int) (n *node, rest []byte, ok bool) {
 	if len(in) == 0 {
 		return nil, nil, false
@@ -189,22 +188,22 @@ func decode(in []byte, levels int) (n *node, rest []byte, ok bool) {
 	return n, in, n.child != [2]*node{}
 }
 
-// Key returns [Tree.Key].
+// Key calls [Tree.Key].
 func (f *File) Key(label Label, purpose string) ([]byte, error) {
 	f.mu.RLock()
 	defer f.mu.RUnlock()
 	return f.tree.Key(label, purpose)
 }
 
-// Has returns [Tree.Has].
+// Has calls [Tree.Has].
 func (f *File) Has(label Label) bool {
 	f.mu.RLock()
 	defer f.mu.RUnlock()
 	return f.tree.Has(label)
 }
 
-// Cut cuts labels from the file, durably, and from memory. It starts from the current file, so that it does not restore
-// what another process has cut. It writes nothing if all labels are already gone.
+// Cut destroys the keys of labels in the file, durably, and in memory. It starts from the current file, so that keys
+// that another process has cut do not return. If all labels are already cut, it writes nothing.
 func (f *File) Cut(labels ...Label) error {
 	f.cutting.Lock()
 	defer f.cutting.Unlock()
@@ -214,7 +213,7 @@ func (f *File) Cut(labels ...Label) error {
 	var next *Tree
 	var gone []*node
 	err := f.mark.Edit(func(document []byte) ([]byte, error) {
-		if document != nil { // another process has cut, or this one has not read the file since it opened it
+		if document != nil { // another process has written the file, or this is the first Cut
 			now, err := parse(document)
 			if err != nil {
 				return nil, err
@@ -227,7 +226,7 @@ func (f *File) Cut(labels ...Label) error {
 		return next.document(), nil
 	})
 	if err != nil {
-		if next != nil { // the values that it has derived are not in use
+		if next != nil { // clear the values that only next has
 			forget(f.tree.lacks(append(gone, next.root.list(nil)...)))
 		}
 		return fmt.Errorf("couldn't destroy keys in the secret: %w", err)
@@ -236,7 +235,7 @@ func (f *File) Cut(labels ...Label) error {
 	return nil
 }
 
-// lacks returns the nodes that a tree does not have, in the same slice.
+// lacks returns the nodes that the tree does not have, reusing the slice.
 func (t *Tree) lacks(nodes []*node) []*node {
 	has := map[*node]bool{}
 	for _, n := range t.root.list(nil) {
@@ -245,7 +244,7 @@ func (t *Tree) lacks(nodes []*node) []*node {
 	return slices.DeleteFunc(nodes, func(n *node) bool { return has[n] })
 }
 
-// replace installs a new tree and overwrites the values in gone.
+// replace makes by the current tree and overwrites the values in gone.
 func (f *File) replace(by *Tree, gone []*node) {
 	f.mu.Lock()
 	defer f.mu.Unlock()

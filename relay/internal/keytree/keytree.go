@@ -1,23 +1,23 @@
-// Package keytree derives keys for labels from one secret. Single keys can be destroyed while all others remain
-// derivable: a puncturable pseudorandom function, made from the tree of [GGM86] by cutting leaves and branches as in
-// [BW13] and [KPTZ13].
+// Package keytree derives keys for labels from one secret. A caller can destroy a single key while all others remain
+// derivable. This is a puncturable pseudorandom function: the tree of [GGM86], from which leaves and branches are cut
+// as in [BW13] and [KPTZ13].
 //
 // Every node of a binary tree has a value. The root's value is random. A child's value follows from its parent's:
 //
 //	value(path ‖ bit) = HKDF-Expand(value(path), "bit" ‖ bit, 32)             (1)
 //
-// A label is a path. Its key is HKDF-Expand(value(label), "key " ‖ purpose, 32). A [Tree] holds the values of some
-// nodes, at first only of the root. To cut a label, it replaces the node above it by the siblings of the path from that
-// node down to the label. The value of every other node still follows, but that of the label and of its subtree does
-// not.
+// A label is a path from the root. Its key is HKDF-Expand(value(label), "key " ‖ purpose, 32). A [Tree] holds the
+// values of some nodes, at first only of the root. To cut a label, it finds the held node above the label and replaces
+// it by the siblings of all nodes on the path down to the label. From these siblings follow all values below the old
+// node, except those of the label and of its subtree.
 //
 // Guarantee: an attacker who gets a tree learns nothing about keys that were cut from it before, if HMAC-SHA256 is a
-// pseudorandom function. Trees that began as copies agree on every key that neither has cut, whatever else each has cut
-// and in whatever order. A tree has at most one node per bit and label cut. Labels that are cut in order share almost
-// all of them.
+// pseudorandom function. If trees began as copies, they agree on every key that none of them has cut, in whatever order
+// each has cut others. A tree has at most one node per bit of each label that was cut. Labels that are cut in ascending
+// order share almost all of these nodes.
 //
-// Limits: keys that were derived before a cut live until their holder clears them. A [File] cannot make a file system,
-// a solid-state disk or a backup forget what it held.
+// Limits: a key that was derived before its label was cut lives until its holder clears it. A [File] cannot make a file
+// system, a solid-state disk or a backup forget what it held.
 //
 // [GGM86]: https://doi.org/10.1145/6490.6503 [BW13]: https://eprint.iacr.org/2013/352 [KPTZ13]:
 // https://eprint.iacr.org/2013/379
@@ -36,10 +36,10 @@ import (
 // Size is the length of values and keys in bytes.
 const Size = sha256.Size
 
-// ErrCut says that a label, or a label above it, has been cut.
+// ErrCut means that the key cannot be derived: its label, or the beginning of its label, was cut.
 var ErrCut = errors.New("the key has been destroyed")
 
-// Label is the path from the root to a node: a string of '0' and '1'. A cut of a longer label leaves more nodes.
+// Label is the path from the root to a node: a string of '0' and '1'. Cutting a longer label leaves more nodes.
 type Label string
 
 // OfBytes returns the bits of b, the highest bit of each byte first.
@@ -51,15 +51,16 @@ func OfBytes(b []byte) Label {
 	return Label(out)
 }
 
-// OfNumber returns a path that is short for small numbers: Elias's γ code of n+1, with its first bits inverted. No
-// number's path is a prefix of another's, and greater numbers are further right.
+// OfNumber returns a path that is short for small numbers: Elias's γ code of n+1, with the leading zeros replaced by
+// ones and the first one by zero. No number's path is the beginning of another's. Greater numbers are further right in
+// the tree.
 func OfNumber(n uint32) Label {
 	behind := bits.Len64(uint64(n)+1) - 1
 	out := append([]byte(strings.Repeat("1", behind)), '0')
 	return Label(appendBits(out, uint64(n)+1, behind))
 }
 
-// appendBits appends the count lowest bits of n, the highest of them first.
+// appendBits appends the lowest count bits of n, the highest of these first.
 func appendBits(to []byte, n uint64, count int) []byte {
 	for shift := count - 1; shift >= 0; shift-- {
 		to = append(to, '0'+byte(n>>shift&1))
@@ -67,18 +68,18 @@ func appendBits(to []byte, n uint64, count int) []byte {
 	return to
 }
 
-// Tree holds the remaining nodes of a key tree.
+// Tree holds the nodes of a key tree that remain after cuts.
 type Tree struct {
 	root *node // nil: all keys are cut
 }
 
-// node has a value of its own or at least one child. It does not change, except that forget overwrites its value.
+// node has either a value or at least one child. It never changes, except that forget overwrites its value.
 type node struct {
 	value *nodeValue
 	child [2]*node
 }
 
-// New returns a whole tree with a random root.
+// New returns a tree with a random root, from which all keys can be derived.
 func New() *Tree {
 	n := &node{value: new(nodeValue)}
 	rand.Read(n.value[:])
@@ -88,7 +89,7 @@ func New() *Tree {
 // nodeValue is the value of a node.
 type nodeValue [Size]byte
 
-// down returns the child in the direction of bit, nil if that subtree was cut.
+// down returns the child for a bit ('0' or '1'); nil if its subtree was cut.
 func (n *node) down(bit byte) *node {
 	if n.value != nil {
 		child := &node{value: new(nodeValue)}
@@ -98,20 +99,20 @@ func (n *node) down(bit byte) *node {
 	return n.child[bit-'0']
 }
 
-// Prefixes of the info of an expansion.
+// Prefixes of HKDF-Expand's parameter info.
 const (
 	infoBit = "bit"
 	infoKey = "key "
 )
 
-// expand is HKDF-Expand with SHA-256 for one block. Within [secret.Do] it leaves no copies of either value, unlike
-// crypto/hkdf.
+// expand is HKDF-Expand with SHA-256 for one block. Unlike crypto/hkdf, it leaves no copies of either value in memory
+// if it runs within [secret.Do].
 func (v *nodeValue) expand(to *nodeValue, info string, rest ...byte) {
 	secret.HMAC(to[:], v[:], []byte(info), rest, []byte{1})
 }
 
-// Key returns the key of a label for a purpose, or [ErrCut]. The caller clears it. No label in use may be a prefix of
-// another one: cutting the longer would destroy the shorter, and cutting the shorter would destroy both.
+// Key returns the key of a label for a purpose, or [ErrCut]. The caller clears it. No label in use may be the beginning
+// of another: cutting either of them would destroy the key of the shorter one.
 func (t *Tree) Key(label Label, purpose string) ([]byte, error) {
 	at := t.root
 	for len(label) > 0 && at != nil && at.value == nil {
@@ -123,7 +124,7 @@ func (t *Tree) Key(label Label, purpose string) ([]byte, error) {
 	return at.value.key(label, purpose), nil
 }
 
-// key returns the key of a label below a node.
+// key returns the key of a label, given as a path from the node with this value.
 func (v *nodeValue) key(label Label, purpose string) []byte {
 	now, next, key := new(nodeValue), new(nodeValue), new(nodeValue)
 	defer clear(now[:])
@@ -139,7 +140,7 @@ func (v *nodeValue) key(label Label, purpose string) []byte {
 	return key[:]
 }
 
-// Has says whether the label or any label below it remains.
+// Has reports whether the key of the label, or of any longer label that begins with it, remains.
 func (t *Tree) Has(label Label) bool {
 	at := t.root
 	for i := 0; i < len(label) && at != nil && at.value == nil; i++ {
@@ -148,8 +149,8 @@ func (t *Tree) Has(label Label) bool {
 	return at != nil
 }
 
-// cut returns the tree without the keys of labels and of all labels below them, and the nodes whose values the new tree
-// lacks. Both trees share the remaining nodes.
+// cut returns a new tree without the keys of labels and of all labels that begin with them. gone are the nodes with
+// values that only the old tree has. Both trees share the other nodes.
 func (t *Tree) cut(labels ...Label) (left *Tree, gone []*node) {
 	root := t.root
 	for _, label := range labels {
@@ -158,7 +159,8 @@ func (t *Tree) cut(labels ...Label) (left *Tree, gone []*node) {
 	return &Tree{root}, gone
 }
 
-// cut returns the rest of a node without a label below it, nil if nothing remains. It appends nodes that are gone.
+// cut returns a node without the subtree at label, given as a path from the node; nil if nothing remains. It appends
+// the nodes that are gone.
 func (n *node) cut(label Label, gone []*node) (*node, []*node) {
 	if n == nil || label == "" {
 		return nil, n.list(gone)
@@ -179,7 +181,7 @@ func (n *node) cut(label Label, gone []*node) (*node, []*node) {
 	return out, gone
 }
 
-// list appends all nodes with values at and below a node.
+// list appends the node and all nodes below it that have values.
 func (n *node) list(to []*node) []*node {
 	switch {
 	case n == nil:
